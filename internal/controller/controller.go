@@ -1,0 +1,134 @@
+// Package controller is the reconcile engine, written once: one reconcile
+// function behind one work queue fed by informers. It reads informers, and
+// writes only what the Reconcile function it is given writes.
+package controller
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
+)
+
+// A Controller calls Reconcile for every key its Sources yield, never twice
+// at once for one key. Everything it owns is born and dies inside Run, so
+// losing and regaining leadership is Run again.
+type Controller[K comparable] struct {
+	Name string
+	// Workers is how many keys are reconciled at once. Default 1.
+	Workers int
+	Sources []Source[K]
+	// Reconcile makes the world as key's object says. It never asks what
+	// happened. again > 0 asks for another call after that time; an error
+	// asks for one after a growing delay.
+	Reconcile func(ctx context.Context, key K) (again time.Duration, err error)
+}
+
+// A Source turns the events of one informer into keys. With nil Keys it is
+// only waited for.
+type Source[K comparable] struct {
+	Informer cache.SharedIndexInformer
+	Keys     func(metav1.Object) []K
+}
+
+// Run reconciles until ctx is done. It returns once its workers have.
+func (c *Controller[K]) Run(ctx context.Context) error {
+	queue := workqueue.NewTypedRateLimitingQueueWithConfig(
+		workqueue.DefaultTypedControllerRateLimiter[K](),
+		workqueue.TypedRateLimitingQueueConfig[K]{Name: c.Name})
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer queue.ShutDown()
+
+	for _, s := range c.Sources {
+		reg, err := s.Informer.AddEventHandler(enqueue(queue, s.Keys))
+		if err != nil {
+			return fmt.Errorf("watch for %s: %w", c.Name, err)
+		}
+		defer func() { _ = s.Informer.RemoveEventHandler(reg) }()
+		if !cache.WaitForCacheSync(ctx.Done(), reg.HasSynced) {
+			return nil
+		}
+	}
+	for range max(c.Workers, 1) {
+		wg.Go(func() {
+			for key, quit := queue.Get(); !quit; key, quit = queue.Get() {
+				c.one(ctx, queue, key)
+			}
+		})
+	}
+	<-ctx.Done()
+	return nil
+}
+
+func (c *Controller[K]) one(ctx context.Context, queue workqueue.TypedRateLimitingInterface[K], key K) {
+	defer queue.Done(key)
+	again, err := c.guarded(ctx, key)
+	switch {
+	case err != nil && ctx.Err() == nil:
+		if !apierrors.IsConflict(err) { // the next try sees the newer object
+			slog.WarnContext(ctx, "reconcile", "controller", c.Name, "key", key, "err", err)
+		}
+		queue.AddRateLimited(key)
+	case again > 0:
+		queue.Forget(key)
+		queue.AddAfter(key, again)
+	default:
+		queue.Forget(key)
+	}
+}
+
+// guarded turns a panic into an error: one bad object must not end a process
+// that holds the whole cluster.
+func (c *Controller[K]) guarded(ctx context.Context, key K) (again time.Duration, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
+		}
+	}()
+	return c.Reconcile(ctx, key)
+}
+
+// enqueue adds the keys of each object an event brings.
+func enqueue[K comparable](queue workqueue.TypedInterface[K], keys func(metav1.Object) []K) cache.ResourceEventHandler {
+	add := func(obj any) {
+		if gone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+			obj = gone.Obj
+		}
+		m, ok := obj.(metav1.Object)
+		if keys == nil || !ok {
+			return
+		}
+		for _, key := range keys(m) {
+			queue.Add(key)
+		}
+	}
+	return cache.ResourceEventHandlerFuncs{
+		AddFunc: add, DeleteFunc: add,
+		UpdateFunc: func(old, new any) { add(old); add(new) },
+	}
+}
+
+// Self yields the name of the object itself.
+func Self(inf cache.SharedIndexInformer) Source[cache.ObjectName] {
+	return Source[cache.ObjectName]{inf, func(o metav1.Object) []cache.ObjectName {
+		return []cache.ObjectName{cache.MetaObjectToName(o)}
+	}}
+}
+
+// Owner yields the name of the object's controlling owner, if of that kind.
+func Owner(inf cache.SharedIndexInformer, kind string) Source[cache.ObjectName] {
+	return Source[cache.ObjectName]{inf, func(o metav1.Object) []cache.ObjectName {
+		if ref := metav1.GetControllerOf(o); ref != nil && ref.Kind == kind {
+			return []cache.ObjectName{cache.NewObjectName(o.GetNamespace(), ref.Name)}
+		}
+		return nil
+	}}
+}
