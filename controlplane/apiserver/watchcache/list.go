@@ -10,6 +10,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+
+	"knarr/controlplane/apiserver/registry"
 )
 
 func labelSet(m map[string]string) labels.Set { return m }
@@ -208,3 +210,41 @@ func decodeContinue(s string) (continueToken, error) {
 	t.Start = strings.TrimSuffix(t.Start, "\x00")
 	return t, nil
 }
+
+// Read is the object under key as the cache holds it now; false when there is
+// none. Nobody may change it.
+func Read[T registry.Object](r *Resource, key string) (obj T, ok bool) {
+	if r == nil {
+		return obj, false
+	}
+	rec := r.Peek(key)
+	if rec == nil {
+		return obj, false
+	}
+	o, err := rec.Object()
+	if err != nil {
+		return obj, false
+	}
+	obj, ok = o.(T)
+	return obj, ok
+}
+
+// Each calls visit for every object in namespace ("" is all), in key order,
+// until it says no.
+func Each[T registry.Object](r *Resource, namespace string, visit func(T) bool) {
+	if r == nil {
+		return
+	}
+	_ = walk(r.state.Load().tree, &Query{Namespace: namespace}, "", func(rec *Record) (bool, error) {
+		o, err := rec.Object()
+		if err != nil {
+			return true, nil // one unreadable object hides no other
+		}
+		obj, ok := o.(T)
+		return !ok || visit(obj), nil
+	})
+}
+
+// Changed is the revision of the resource's last change, for whoever derives
+// something from all its objects.
+func (r *Resource) Changed() int64 { return r.state.Load().revision }
