@@ -19,11 +19,10 @@ type KV struct {
 }
 
 // An Event is one change of one key. For a delete, Value is nil, and Revision
-// is the delete's. Prev is what was there before, nil on creation.
+// is the delete's.
 type Event struct {
 	KV
 	Deleted bool
-	Prev    *KV
 }
 
 // A Batch is all events of one or more consecutive revisions, in order. A

@@ -7,18 +7,30 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"knarr/controlplane/apiserver/registry"
 )
 
 // The errors of reads and writes; the handlers turn them into Status.
 var (
-	ErrNotFound = errors.New("not found")         // 404
-	ErrExists   = errors.New("already exists")    // 409 AlreadyExists
+	ErrNotFound = errors.New("not found")          // 404
+	ErrExists   = errors.New("already exists")     // 409 AlreadyExists
 	ErrConflict = errors.New("object has changed") // 409 Conflict
 	ErrNotReady = errors.New("storage is (re)initializing")
-	// ErrContinueExpired is 410 Expired for a continue token whose revision is
-	// no longer to be had.
+	// ErrContinueExpired is what a ContinueExpiredError is.
 	ErrContinueExpired = errors.New("the provided continue parameter is too old")
 )
+
+// noKind empties an object's kind and apiVersion.
+var noKind schema.GroupVersionKind
+
+// ContinueExpiredError is 410 Expired for a continue token whose revision is no
+// longer to be had. Token continues all the same, inconsistently.
+type ContinueExpiredError struct{ Token string }
+
+func (e *ContinueExpiredError) Error() string        { return ErrContinueExpired.Error() }
+func (e *ContinueExpiredError) Is(target error) bool { return target == ErrContinueExpired }
 
 // TooOldError is 410 Expired: the log no longer reaches back to Revision.
 type TooOldError struct{ Revision, Oldest int64 }
@@ -45,8 +57,10 @@ type Query struct {
 	Name      string // exactly this name, "" is all
 	Labels    labels.Selector
 	Fields    fields.Selector
-	Limit     int64
-	Continue  string
+	// FieldSet gives the fields Fields selects on; nil: those of the kind stored.
+	FieldSet func(registry.Object) fields.Set
+	Limit    int64
+	Continue string
 	// ResourceVersion as in the request: "" is consistent with the store, "0"
 	// whatever the cache holds.
 	ResourceVersion string
@@ -66,6 +80,7 @@ type WatchQuery struct {
 	Namespace, Name string
 	Labels          labels.Selector
 	Fields          fields.Selector
+	FieldSet        func(registry.Object) fields.Set // as in Query
 	// ResourceVersion: "" starts with ADDED for the present state,
 	// consistently; "0" the same without waiting; else after that revision.
 	ResourceVersion string

@@ -11,16 +11,16 @@ import (
 )
 
 // A Record is one revision of one object, immutable, shared by everybody who
-// reads it. Its decoded object and its JSON are made at first need.
+// reads it. Its decoded object and its JSON are made at first need and may be
+// forgotten again under the cache's memory budget.
 type Record struct {
 	Key      string // below the resource's prefix: "namespace/name" or "name"
 	Revision int64
 
-	codec  *codec
-	stored []byte // as the store holds it
-	object atomic.Pointer[registry.Object]
-	proto  atomic.Pointer[[]byte]
-	json   atomic.Pointer[[]byte]
+	codec   *codec
+	message []byte // protobuf, metadata.resourceVersion set
+	object  atomic.Pointer[registry.Object]
+	json    atomic.Pointer[[]byte]
 }
 
 // Object is the decoded object with metadata.resourceVersion set and without
@@ -30,35 +30,24 @@ func (r *Record) Object() (registry.Object, error) {
 	if o := r.object.Load(); o != nil {
 		return *o, nil
 	}
-	o, err := r.codec.decode(r.stored)
+	o, err := r.codec.decode(r.message)
 	if err != nil {
 		return nil, fmt.Errorf("decode /registry/%s/%s: %w", r.codec.prefix, r.Key, err)
 	}
-	o.SetResourceVersion(strconv.FormatInt(r.Revision, 10))
 	// Two readers may both decode; the first to publish wins, so that all share.
 	if !r.object.CompareAndSwap(nil, &o) {
-		o = *r.object.Load()
+		if p := r.object.Load(); p != nil {
+			return *p, nil
+		}
+		return o, nil
 	}
+	r.codec.budget.spend(r, len(r.message)*4)
 	return o, nil
 }
 
 // Protobuf is the object's protobuf message (no envelope) with
 // metadata.resourceVersion set: the bytes upstream's encoder would write.
-func (r *Record) Protobuf() ([]byte, error) {
-	if b := r.proto.Load(); b != nil {
-		return *b, nil
-	}
-	message, ok := envelopeRaw(r.stored)
-	if !ok {
-		return nil, fmt.Errorf("/registry/%s/%s has no protobuf form", r.codec.prefix, r.Key)
-	}
-	b, err := withResourceVersion(message, r.Revision)
-	if err != nil {
-		return nil, fmt.Errorf("encode /registry/%s/%s: %w", r.codec.prefix, r.Key, err)
-	}
-	r.proto.Store(&b)
-	return b, nil
-}
+func (r *Record) Protobuf() ([]byte, error) { return r.message, nil }
 
 // JSON is the object's compact JSON with metadata.resourceVersion and without
 // kind and apiVersion, as items of a list are written. It starts with '{' and
@@ -76,7 +65,24 @@ func (r *Record) JSON() ([]byte, error) {
 		return nil, fmt.Errorf("encode /registry/%s/%s: %w", r.codec.prefix, r.Key, err)
 	}
 	r.json.Store(&b)
+	r.codec.budget.spend(r, len(b))
 	return b, nil
+}
+
+// at is the same object as of another revision: a deleted object's last state
+// carries the revision of the delete.
+func (r *Record) at(revision int64) (*Record, error) {
+	message, err := withResourceVersion(r.message, revision)
+	if err != nil {
+		return nil, fmt.Errorf("encode /registry/%s/%s: %w", r.codec.prefix, r.Key, err)
+	}
+	return &Record{Key: r.Key, Revision: revision, codec: r.codec, message: message}, nil
+}
+
+// forget drops what can be made again.
+func (r *Record) forget() {
+	r.object.Store(nil)
+	r.json.Store(nil)
 }
 
 // encodeJSON writes o as upstream's serializer does: HTML characters escaped,
@@ -88,3 +94,5 @@ func encodeJSON(o registry.Object) ([]byte, error) {
 	}
 	return bytes.TrimSuffix(buf.Bytes(), []byte("\n")), nil
 }
+
+func formatRevision(rev int64) string { return strconv.FormatInt(rev, 10) }

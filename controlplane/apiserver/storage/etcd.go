@@ -1,0 +1,225 @@
+package storage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// Etcd keeps everything in etcd, embedded or elsewhere.
+type Etcd struct {
+	client *clientv3.Client
+	leases leases
+}
+
+// NewEtcd returns the store behind client, which Close closes.
+func NewEtcd(client *clientv3.Client) *Etcd {
+	return &Etcd{client: client, leases: leases{grant: func(ctx context.Context, ttl int64) (clientv3.LeaseID, error) {
+		l, err := client.Grant(ctx, ttl)
+		if err != nil {
+			return 0, err
+		}
+		return l.ID, nil
+	}}}
+}
+
+func fromEtcd(kv *mvccpb.KeyValue) KV {
+	return KV{Key: string(kv.Key), Value: kv.Value, Revision: kv.ModRevision, Created: kv.CreateRevision}
+}
+
+func (e *Etcd) Get(ctx context.Context, key string) (*KV, int64, error) {
+	resp, err := e.client.KV.Get(ctx, key)
+	if err != nil {
+		return nil, 0, fmt.Errorf("etcd get: %w", err)
+	}
+	if len(resp.Kvs) == 0 {
+		return nil, resp.Header.Revision, nil
+	}
+	kv := fromEtcd(resp.Kvs[0])
+	return &kv, resp.Header.Revision, nil
+}
+
+func (e *Etcd) List(ctx context.Context, prefix, after string, limit int, at int64) ([]KV, int64, bool, error) {
+	from := prefix
+	if after >= prefix && after != "" {
+		from = after + "\x00"
+	}
+	end := clientv3.GetPrefixRangeEnd(prefix)
+	if prefix == "" {
+		end = "\x00"
+		if from == "" {
+			from = "\x00"
+		}
+	}
+	resp, err := e.client.KV.Get(ctx, from, clientv3.WithRange(end), clientv3.WithLimit(int64(limit)), clientv3.WithRev(at))
+	if err != nil {
+		return nil, 0, false, fmt.Errorf("etcd list: %w", known(err))
+	}
+	kvs := make([]KV, len(resp.Kvs))
+	for i, kv := range resp.Kvs {
+		kvs[i] = fromEtcd(kv)
+	}
+	rev := at
+	if rev == 0 {
+		rev = resp.Header.Revision
+	}
+	return kvs, rev, resp.More, nil
+}
+
+func (e *Etcd) Put(ctx context.Context, key string, value []byte, expect int64, ttl time.Duration) (int64, *KV, bool, error) {
+	var opts []clientv3.OpOption
+	if ttl > 0 {
+		id, err := e.leases.get(ctx, ttl)
+		if err != nil {
+			return 0, nil, false, fmt.Errorf("etcd lease: %w", err)
+		}
+		opts = append(opts, clientv3.WithLease(id))
+	}
+	resp, err := e.client.KV.Txn(ctx).
+		If(clientv3.Compare(clientv3.ModRevision(key), "=", expect)).
+		Then(clientv3.OpPut(key, string(value), opts...)).
+		Else(clientv3.OpGet(key)).
+		Commit()
+	if err != nil {
+		return 0, nil, false, fmt.Errorf("etcd put: %w", known(err))
+	}
+	if !resp.Succeeded {
+		return 0, elsewhere(resp), false, nil
+	}
+	return resp.Header.Revision, nil, true, nil
+}
+
+func (e *Etcd) Delete(ctx context.Context, key string, expect int64) (int64, *KV, bool, error) {
+	resp, err := e.client.KV.Txn(ctx).
+		If(clientv3.Compare(clientv3.ModRevision(key), "=", expect)).
+		Then(clientv3.OpDelete(key)).
+		Else(clientv3.OpGet(key)).
+		Commit()
+	if err != nil {
+		return 0, nil, false, fmt.Errorf("etcd delete: %w", known(err))
+	}
+	if !resp.Succeeded {
+		return 0, elsewhere(resp), false, nil
+	}
+	return resp.Header.Revision, nil, true, nil
+}
+
+// elsewhere is what stands under the key of a lost compare.
+func elsewhere(resp *clientv3.TxnResponse) *KV {
+	kvs := resp.Responses[0].GetResponseRange().Kvs
+	if len(kvs) == 0 {
+		return nil
+	}
+	kv := fromEtcd(kvs[0])
+	return &kv
+}
+
+// Revision asks for a key that is never there: the answer's header counts.
+func (e *Etcd) Revision(ctx context.Context) (int64, error) {
+	resp, err := e.client.KV.Get(ctx, "\x00", clientv3.WithCountOnly())
+	if err != nil {
+		return 0, fmt.Errorf("etcd revision: %w", err)
+	}
+	return resp.Header.Revision, nil
+}
+
+func (e *Etcd) Watch(ctx context.Context, prefix string, from int64) (<-chan Batch, error) {
+	in := e.client.Watch(clientv3.WithRequireLeader(ctx), prefix,
+		clientv3.WithPrefix(), clientv3.WithRev(from+1), clientv3.WithProgressNotify())
+	out := make(chan Batch)
+	go func() {
+		defer close(out)
+		for resp := range in {
+			b := Batch{Revision: resp.Header.Revision}
+			if err := resp.Err(); err != nil {
+				b.Err = known(err)
+				if resp.CompactRevision != 0 {
+					b.Err = ErrCompacted
+				}
+			}
+			for _, ev := range resp.Events {
+				b.Events = append(b.Events, Event{KV: fromEtcd(ev.Kv), Deleted: ev.Type == clientv3.EventTypeDelete})
+			}
+			if n := len(b.Events); n > 0 { // the header may be ahead of what was sent
+				b.Revision = b.Events[n-1].Revision
+			}
+			select {
+			case out <- b:
+			case <-ctx.Done():
+				return
+			}
+			if b.Err != nil {
+				return
+			}
+		}
+	}()
+	return out, nil
+}
+
+func (e *Etcd) Compact(ctx context.Context, rev int64) error {
+	if _, err := e.client.Compact(ctx, rev); err != nil {
+		return fmt.Errorf("etcd compact: %w", known(err))
+	}
+	return nil
+}
+
+func (e *Etcd) Close() error { return e.client.Close() }
+
+// known turns etcd's errors into the store's.
+func known(err error) error {
+	switch {
+	case errors.Is(err, rpctypes.ErrCompacted):
+		return ErrCompacted
+	case errors.Is(err, rpctypes.ErrFutureRev):
+		return ErrFuture
+	case errors.Is(err, rpctypes.ErrRequestTooLarge):
+		return ErrTooLarge
+	}
+	return err
+}
+
+// leases shares one lease among the keys put with the same TTL within a minute,
+// since a lease costs etcd more than a key does.
+type leases struct {
+	grant func(ctx context.Context, ttl int64) (clientv3.LeaseID, error)
+	mu    sync.Mutex
+	last  map[time.Duration]lease
+}
+
+type lease struct {
+	id    clientv3.LeaseID
+	until time.Time
+	uses  int
+}
+
+const (
+	leaseSharing = time.Minute
+	leaseUses    = 1000
+)
+
+func (l *leases) get(ctx context.Context, ttl time.Duration) (clientv3.LeaseID, error) {
+	share := min(leaseSharing, ttl/20)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := time.Now()
+	if e, ok := l.last[ttl]; ok && now.Before(e.until) && e.uses < leaseUses {
+		e.uses++
+		l.last[ttl] = e
+		return e.id, nil
+	}
+	id, err := l.grant(ctx, int64((ttl+share+time.Second-1)/time.Second))
+	if err != nil {
+		return 0, err
+	}
+	if l.last == nil {
+		l.last = map[time.Duration]lease{}
+	}
+	l.last[ttl] = lease{id, now.Add(share), 1}
+	return id, nil
+}

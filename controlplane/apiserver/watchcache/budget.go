@@ -1,0 +1,48 @@
+package watchcache
+
+import (
+	"sync"
+	"weak"
+)
+
+// defaultBudget bounds what decoded objects and JSON may take, in bytes as
+// estimated from encoded sizes.
+const defaultBudget = 64 << 20
+
+// budget makes the records that decoded or encoded first forget it first, once
+// all together hold more than limit bytes. It keeps no record alive.
+type budget struct {
+	mu    sync.Mutex
+	limit int
+	used  int
+	queue []debt
+	head  int
+}
+
+type debt struct {
+	record weak.Pointer[Record]
+	size   int
+}
+
+func (b *budget) spend(r *Record, size int) {
+	if b == nil {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.queue = append(b.queue, debt{weak.Make(r), size})
+	b.used += size
+	for b.used > b.limit && b.head < len(b.queue)-1 {
+		old := b.queue[b.head]
+		b.queue[b.head] = debt{}
+		b.head++
+		b.used -= old.size
+		if rec := old.record.Value(); rec != nil {
+			rec.forget()
+		}
+	}
+	if b.head > 1024 && b.head > len(b.queue)/2 {
+		b.queue = append([]debt(nil), b.queue[b.head:]...)
+		b.head = 0
+	}
+}

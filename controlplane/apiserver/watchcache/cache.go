@@ -1,0 +1,308 @@
+package watchcache
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"knarr/controlplane/apiserver/registry"
+	"knarr/controlplane/apiserver/storage"
+)
+
+// Root is the folder of all objects in the store.
+const Root = "/registry/"
+
+// catchUp is how long a read waits for the cache to reach a revision before it
+// is a 504, upstream's figure.
+const catchUp = 3 * time.Second
+
+// A Cache holds every object of every resource, fed by one watch of the store.
+type Cache struct {
+	store     storage.Store
+	resources map[schema.GroupVersionResource]*Resource
+	prefixes  map[string]*Resource
+	budget    *budget
+	fresh     fresh
+	ready     chan struct{}
+
+	touched []*Resource // the applier's: who has news in this batch
+
+	revision atomic.Int64 // everything up to it is published
+	waiting  atomic.Int32
+	mu       sync.Mutex
+	waiters  map[chan struct{}]int64
+}
+
+// New makes a cache of what resources declares. It does nothing before Run.
+func New(store storage.Store, resources []registry.Resource) *Cache {
+	c := &Cache{
+		store:     store,
+		resources: map[schema.GroupVersionResource]*Resource{},
+		prefixes:  map[string]*Resource{},
+		budget:    &budget{limit: defaultBudget},
+		fresh:     fresh{ask: store.Revision},
+		ready:     make(chan struct{}),
+		waiters:   map[chan struct{}]int64{},
+	}
+	for _, res := range resources {
+		if res.IsVirtual() {
+			continue
+		}
+		s := res.Storage()
+		r := c.prefixes[s.Prefix]
+		if r == nil {
+			r = newResource(c, s.Hub)
+			c.prefixes[s.Prefix] = r
+		}
+		c.resources[res.GVR()] = r
+	}
+	return c
+}
+
+// Resource is the cache of one resource, nil for one that is not stored. Two
+// versions of the same objects share one.
+func (c *Cache) Resource(gvr schema.GroupVersionResource) *Resource { return c.resources[gvr] }
+
+// Ready is closed once the store has been read whole.
+func (c *Cache) Ready() <-chan struct{} { return c.ready }
+
+// Revision is the newest revision published.
+func (c *Cache) Revision() int64 { return c.revision.Load() }
+
+// Run follows the store until ctx ends. When the history it needs is gone, or
+// the store lost it, it reads everything anew, and watchers get 410.
+func (c *Cache) Run(ctx context.Context) error {
+	for ctx.Err() == nil {
+		err := c.load(ctx)
+		if err == nil {
+			select {
+			case <-c.ready:
+			default:
+				close(c.ready)
+			}
+			err = c.follow(ctx)
+		}
+		if ctx.Err() != nil {
+			return nil
+		}
+		slog.WarnContext(ctx, "watch the store", "err", err)
+		select {
+		case <-time.After(100 * time.Millisecond):
+		case <-ctx.Done():
+		}
+	}
+	return nil
+}
+
+// page bounds one read of the first load.
+const page = 10000
+
+// load reads the whole store as of one revision.
+func (c *Cache) load(ctx context.Context) error {
+	loaded := map[*Resource]*tree{}
+	for _, r := range c.prefixes {
+		loaded[r] = &tree{}
+	}
+	var at int64
+	after := ""
+	for {
+		kvs, rev, more, err := c.store.List(ctx, Root, after, page, at)
+		if err != nil {
+			return fmt.Errorf("read the store: %w", err)
+		}
+		at = rev
+		for _, kv := range kvs {
+			r, key := c.find(kv.Key)
+			if r == nil {
+				continue
+			}
+			rec, err := r.codec.record(key, kv.Value, kv.Revision)
+			if err != nil {
+				slog.ErrorContext(ctx, "unreadable object in the store", "key", kv.Key, "err", err)
+				continue
+			}
+			loaded[r].Set(key, rec)
+		}
+		if !more {
+			break
+		}
+		after = kvs[len(kvs)-1].Key
+	}
+	for r, t := range loaded {
+		r.reset(t, at)
+	}
+	c.publish(at)
+	return nil
+}
+
+// follow applies the store's changes from the loaded revision on.
+func (c *Cache) follow(ctx context.Context) error {
+	for {
+		err := c.stream(ctx)
+		if errors.Is(err, storage.ErrCompacted) || errors.Is(err, storage.ErrFuture) || ctx.Err() != nil {
+			return err
+		}
+		slog.WarnContext(ctx, "watch of the store broke, resuming", "err", err)
+		select {
+		case <-time.After(50 * time.Millisecond):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func (c *Cache) stream(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	batches, err := c.store.Watch(ctx, "", c.revision.Load())
+	if err != nil {
+		return err
+	}
+	for batch := range batches {
+		if batch.Err != nil {
+			return batch.Err
+		}
+		c.apply(ctx, batch)
+	}
+	return errors.New("stream ended")
+}
+
+func (c *Cache) apply(ctx context.Context, batch storage.Batch) {
+	seen := c.revision.Load()
+	// Consecutive events of one resource are published together.
+	for i := 0; i < len(batch.Events); {
+		r, _ := c.find(batch.Events[i].Key)
+		j := i + 1
+		for j < len(batch.Events) {
+			if next, _ := c.find(batch.Events[j].Key); next != r {
+				break
+			}
+			j++
+		}
+		if r != nil && r.apply(ctx, batch.Events[i:j], seen) {
+			c.touched = append(c.touched, r)
+		}
+		i = j
+	}
+	c.publish(batch.Revision)
+	for _, r := range c.touched {
+		r.wake()
+	}
+	c.touched = c.touched[:0]
+}
+
+// find gives the resource a store key belongs to, and the rest of the key.
+func (c *Cache) find(key string) (*Resource, string) {
+	rest, ok := strings.CutPrefix(key, Root)
+	if !ok {
+		return nil, ""
+	}
+	one := strings.IndexByte(rest, '/')
+	if one < 0 {
+		return nil, ""
+	}
+	if r := c.prefixes[rest[:one]]; r != nil {
+		return r, rest[one+1:]
+	}
+	two := strings.IndexByte(rest[one+1:], '/')
+	if two < 0 {
+		return nil, ""
+	}
+	if r := c.prefixes[rest[:one+1+two]]; r != nil {
+		return r, rest[one+two+2:]
+	}
+	return nil, ""
+}
+
+// publish says that everything up to rev can be read.
+func (c *Cache) publish(rev int64) {
+	if rev <= c.revision.Load() {
+		return
+	}
+	c.revision.Store(rev)
+	if c.waiting.Load() == 0 {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for ch, want := range c.waiters {
+		if want <= rev {
+			close(ch)
+			delete(c.waiters, ch)
+		}
+	}
+}
+
+// wait returns once everything up to rev can be read.
+func (c *Cache) wait(ctx context.Context, rev int64) error {
+	if c.revision.Load() >= rev {
+		return nil
+	}
+	ch := make(chan struct{})
+	c.waiting.Add(1)
+	defer c.waiting.Add(-1)
+	c.mu.Lock()
+	if c.revision.Load() >= rev {
+		c.mu.Unlock()
+		return nil
+	}
+	c.waiters[ch] = rev
+	c.mu.Unlock()
+	timer := time.NewTimer(catchUp)
+	defer timer.Stop()
+	var err error
+	select {
+	case <-ch:
+		return nil
+	case <-timer.C:
+		err = &TooNewError{rev, c.revision.Load()}
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	c.mu.Lock()
+	delete(c.waiters, ch)
+	c.mu.Unlock()
+	return err
+}
+
+// waitConsistent returns once everything acknowledged before the call can be
+// read.
+func (c *Cache) waitConsistent(ctx context.Context) error {
+	select {
+	case <-c.ready:
+	default:
+		return ErrNotReady
+	}
+	rev, err := c.fresh.revision(ctx)
+	if err != nil {
+		return fmt.Errorf("ask the store for its revision: %w", err)
+	}
+	return c.wait(ctx, rev)
+}
+
+// waitFor does what a request's resourceVersion asks for.
+func (c *Cache) waitFor(ctx context.Context, resourceVersion string) error {
+	select {
+	case <-c.ready:
+	default:
+		return ErrNotReady
+	}
+	switch resourceVersion {
+	case "":
+		return c.waitConsistent(ctx)
+	case "0":
+		return nil
+	}
+	rev, err := parseRevision(resourceVersion)
+	if err != nil {
+		return err
+	}
+	return c.wait(ctx, rev)
+}

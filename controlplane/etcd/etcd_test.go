@@ -1,0 +1,38 @@
+package etcd_test
+
+import (
+	"testing"
+
+	"knarr/controlplane/etcd"
+)
+
+func TestRestartKeepsWhatWasAcknowledged(t *testing.T) {
+	dir := t.TempDir()
+	m, err := etcd.Start(t.Context(), etcd.Config{Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := m.Client().Put(t.Context(), "/a", "1"); err != nil {
+		t.Fatal(err)
+	}
+	m.Close()
+	m, err = etcd.Start(t.Context(), etcd.Config{Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	resp, err := m.Client().Get(t.Context(), "/a")
+	if err != nil || len(resp.Kvs) != 1 || string(resp.Kvs[0].Value) != "1" {
+		t.Fatalf("got %v, %v", resp, err)
+	}
+}
+
+func BenchmarkStart(b *testing.B) {
+	for b.Loop() {
+		m, err := etcd.Start(b.Context(), etcd.Config{Dir: b.TempDir()})
+		if err != nil {
+			b.Fatal(err)
+		}
+		m.Close()
+	}
+}
