@@ -1,4 +1,4 @@
 package endpoints
 
-// connects are subresources that relay to elsewhere.
-var connects map[string]func(*call) error
+// connection relays a subresource to elsewhere.
+func connection(string) func(*call) error { return nil }

@@ -83,7 +83,7 @@ func New(cfg Config) (*Server, error) {
 	}
 	s := &Server{cfg: cfg}
 	var err error
-	if s.services, err = newServices(&s.cfg); err != nil {
+	if s.services, err = newServices(&s.cfg, s.table.Load); err != nil {
 		return nil, err
 	}
 	s.SetResources(nil)
@@ -199,6 +199,9 @@ func (c *call) serve() error {
 	} else if c.info.Namespace != "" && c.gvr.Resource != "namespaces" {
 		http.NotFound(c.w, c.r)
 		return nil
+	}
+	if do := action(c.qualified); do != nil {
+		return do(c)
 	}
 	if c.res.IsVirtual() {
 		return c.serveVirtual(c.s.cfg.Virtual[c.qualified])
