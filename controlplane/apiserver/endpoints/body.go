@@ -1,0 +1,271 @@
+package endpoints
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	kjson "sigs.k8s.io/json"
+	"sigs.k8s.io/yaml"
+
+	"knarr/controlplane/apiserver/registry"
+	"knarr/controlplane/apiserver/request"
+)
+
+// maxBody is the largest request body.
+const maxBody = 3 * 1024 * 1024
+
+const acceptedBodies = "application/json, application/yaml, application/vnd.kubernetes.protobuf"
+
+// readBody reads the whole body. The bytes are a pool's: release when done.
+func readBody(r *http.Request) (body []byte, release func(), err error) {
+	buf := getBuffer()
+	release = func() { putBuffer(buf) }
+	if r.ContentLength > maxBody {
+		release()
+		return nil, nil, tooLarge()
+	}
+	if r.ContentLength > 0 {
+		buf.Grow(int(r.ContentLength) + bytes.MinRead)
+	}
+	if _, err := buf.ReadFrom(io.LimitReader(r.Body, maxBody+1)); err != nil {
+		release()
+		return nil, nil, apierrors.NewBadRequest(err.Error())
+	}
+	if buf.Len() > maxBody {
+		release()
+		return nil, nil, tooLarge()
+	}
+	return buf.Bytes(), release, nil
+}
+
+func tooLarge() error {
+	return apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("limit is %d", maxBody))
+}
+
+// bodyFormat reads Content-Type.
+func bodyFormat(r *http.Request) (format, error) {
+	switch header := r.Header.Get("Content-Type"); header {
+	case "", typeJSON:
+		return formatJSON, nil
+	case typeProtobuf:
+		return formatProtobuf, nil
+	default:
+		media, _, err := mime.ParseMediaType(header)
+		if err != nil {
+			return 0, unsupportedMedia(acceptedBodies)
+		}
+		switch media {
+		case typeJSON, "*/*", "application/*":
+			return formatJSON, nil
+		case typeYAML, "text/yaml", "application/x-yaml":
+			return formatYAML, nil
+		case typeProtobuf:
+			return formatProtobuf, nil
+		}
+	}
+	return 0, unsupportedMedia(acceptedBodies)
+}
+
+// decodeInto reads a document into obj. gvk is what the endpoint expects; the
+// document may leave it out. strict are faults that fieldValidation decides on.
+func decodeInto(f format, body []byte, obj runtime.Object, gvk schema.GroupVersionKind, wantStrict bool) (strict []error, err error) {
+	switch f {
+	case formatProtobuf:
+		return nil, decodeProtobuf(body, obj, gvk)
+	case formatYAML:
+		if wantStrict {
+			if _, err := yaml.YAMLToJSONStrict(body); err != nil {
+				strict = append(strict, err)
+			}
+		}
+		if body, err = yaml.YAMLToJSON(body); err != nil {
+			return nil, unrecognised(err, gvk, body)
+		}
+	}
+	more, err := decodeJSON(body, obj, gvk, wantStrict)
+	return append(strict, more...), err
+}
+
+func decodeJSON(body []byte, obj runtime.Object, gvk schema.GroupVersionKind, wantStrict bool) (strict []error, err error) {
+	if len(bytes.TrimSpace(body)) == 0 {
+		return nil, unrecognised(errors.New("EOF"), gvk, body)
+	}
+	if u, ok := obj.(*unstructured.Unstructured); ok {
+		strict, err = kjson.UnmarshalStrict(body, &u.Object)
+		if !wantStrict {
+			strict = nil
+		}
+		if err == nil && u.Object == nil {
+			u.Object = map[string]any{}
+		}
+	} else if wantStrict {
+		strict, err = kjson.UnmarshalStrict(body, obj)
+	} else {
+		err = kjson.UnmarshalCaseSensitivePreserveInts(body, obj)
+	}
+	found := obj.GetObjectKind().GroupVersionKind()
+	if err != nil {
+		if found.Kind == "" {
+			// The kind is named in the message when it can still be read.
+			var meta metav1.TypeMeta
+			if json.Unmarshal(body, &meta) == nil {
+				found = meta.GroupVersionKind()
+			}
+		}
+		if found.Kind != "" {
+			return nil, apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v", found.Kind, found.Version, gvk.Kind, err))
+		}
+		return nil, unrecognised(err, gvk, body)
+	}
+	return strict, checkKind(found, gvk)
+}
+
+// unrecognised is a document that could not be read at all.
+func unrecognised(err error, gvk schema.GroupVersionKind, body []byte) error {
+	summary := body
+	if len(summary) > 30 {
+		summary = summary[:30]
+	}
+	text := fmt.Sprintf("%q", summary)
+	if len(body) > 30 {
+		text = fmt.Sprintf("%q ...", summary)
+	}
+	if len(body) == 0 {
+		text = "<empty>"
+	}
+	return apierrors.NewBadRequest(fmt.Sprintf("the object provided is unrecognized (must be of type %s): %v (%s)", gvk.Kind, err, text))
+}
+
+// checkKind compares what a document says it is with what is wanted here.
+func checkKind(found, want schema.GroupVersionKind) error {
+	if found.Kind == "" {
+		found.Kind = want.Kind
+	}
+	if found.Version == "" && found.Group == "" {
+		found.Group, found.Version = want.Group, want.Version
+	}
+	switch {
+	case found == want:
+		return nil
+	case found.Kind != want.Kind:
+		return apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: converting (%s) to (%s): unknown conversion",
+			found.Kind, found.Version, want.Kind, goName(found), goName(want)))
+	}
+	return apierrors.NewBadRequest(fmt.Sprintf("the API version in the data (%s) does not match the expected API version (%s)",
+		found.GroupVersion(), want.GroupVersion()))
+}
+
+// goName is a kind as messages of the conversion machinery call it.
+func goName(gvk schema.GroupVersionKind) string { return gvk.Version + "." + gvk.Kind }
+
+type unmarshaler interface{ Unmarshal([]byte) error }
+
+func decodeProtobuf(body []byte, obj runtime.Object, gvk schema.GroupVersionKind) error {
+	if !bytes.HasPrefix(body, protobufMagic) {
+		return unrecognised(errors.New("provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]"), gvk, body)
+	}
+	var unknown runtime.Unknown
+	if err := unknown.Unmarshal(body[len(protobufMagic):]); err != nil {
+		return unrecognised(err, gvk, body)
+	}
+	found := schema.FromAPIVersionAndKind(unknown.APIVersion, unknown.Kind)
+	if err := checkKind(found, gvk); err != nil {
+		return err
+	}
+	m, ok := obj.(unmarshaler)
+	if !ok {
+		return unsupportedMedia("application/json, application/yaml")
+	}
+	if err := m.Unmarshal(unknown.Raw); err != nil {
+		return apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v", gvk.Kind, gvk.Version, gvk.Kind, err))
+	}
+	return nil
+}
+
+// readObject reads the request's body as one of res's objects, with defaults.
+func (c *call) readObject(into registry.Object, gvk schema.GroupVersionKind, validation string) error {
+	f, err := bodyFormat(c.r)
+	if err != nil {
+		return err
+	}
+	body, release, err := readBody(c.r)
+	if err != nil {
+		return err
+	}
+	defer release()
+	strict, err := decodeInto(f, body, into, gvk, validation != metav1.FieldValidationIgnore)
+	if err != nil {
+		return err
+	}
+	if err := c.strictness(strict, validation, gvk); err != nil {
+		return err
+	}
+	if a := request.AuditFrom(c.ctx); a != nil && a.KeepRequest {
+		a.SetRequest(into.DeepCopyObject())
+	}
+	if _, custom := into.(*unstructured.Unstructured); custom {
+		into.GetObjectKind().SetGroupVersionKind(gvk)
+	} else {
+		into.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
+	}
+	return nil
+}
+
+// strictness refuses or warns of faults that are none without field validation.
+func (c *call) strictness(strict []error, validation string, gvk schema.GroupVersionKind) error {
+	if len(strict) == 0 {
+		return nil
+	}
+	switch validation {
+	case metav1.FieldValidationIgnore:
+	case metav1.FieldValidationStrict:
+		err := runtime.NewStrictDecodingError(strict)
+		return apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v", gvk.Kind, gvk.Version, gvk.Kind, err))
+	default:
+		for _, e := range strict {
+			request.Warn(c.ctx, e.Error())
+		}
+	}
+	return nil
+}
+
+// decodeAny reads a JSON or YAML document whose kind does not matter.
+func decodeAny(f format, body []byte, into any) ([]byte, error) {
+	if f == formatYAML {
+		var err error
+		if body, err = yaml.YAMLToJSON(body); err != nil {
+			return nil, apierrors.NewBadRequest(err.Error())
+		}
+	}
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(body, into); err != nil {
+		return nil, apierrors.NewBadRequest(err.Error())
+	}
+	return body, nil
+}
+
+func decodeDeleteProtobuf(body []byte, opts *metav1.DeleteOptions) error {
+	if !bytes.HasPrefix(body, protobufMagic) {
+		return unrecognised(errors.New("provided data does not appear to be a protobuf message"), deleteOptionsKind, body)
+	}
+	var unknown runtime.Unknown
+	if err := unknown.Unmarshal(body[len(protobufMagic):]); err != nil {
+		return unrecognised(err, deleteOptionsKind, body)
+	}
+	if unknown.Kind != "DeleteOptions" {
+		return apierrors.NewBadRequest("decoded object cannot be converted to DeleteOptions")
+	}
+	if err := opts.Unmarshal(unknown.Raw); err != nil {
+		return apierrors.NewBadRequest(err.Error())
+	}
+	return nil
+}

@@ -1,0 +1,278 @@
+package endpoints
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/rand"
+	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"knarr/controlplane/apiserver/registry"
+	"knarr/controlplane/apiserver/request"
+	"knarr/controlplane/apiserver/watchcache"
+)
+
+// create stores a new object from the request's body.
+func (c *call) create() error {
+	opts, err := c.createOptions()
+	if err != nil {
+		return err
+	}
+	if c.out, err = negotiate(c.r, false); err != nil {
+		return err
+	}
+	obj := c.res.New()
+	if err := c.readObject(obj, c.gvk, opts.FieldValidation); err != nil {
+		return err
+	}
+	c.res.Defaults(obj)
+	if err := c.namespaceOf(obj); err != nil {
+		return err
+	}
+	c.dedupOwners(obj)
+	w := &write{call: c, opts: opts, manager: c.manager(opts.FieldManager), dryRun: len(opts.DryRun) > 0}
+	obj = c.managers.update(nil, obj, w.manager, "")
+	attrs := c.attributes(Create, opts, w.dryRun)
+	attrs.Name, attrs.Object = obj.GetName(), obj
+	if err := c.s.cfg.Admission.Admit(c.ctx, attrs); err != nil {
+		return err
+	}
+	obj = attrs.Object.(registry.Object)
+	c.dedupOwners(obj)
+	rec, obj, err := w.create(c.ctx, obj)
+	if err != nil {
+		return err
+	}
+	return c.answer(http.StatusCreated, rec, obj)
+}
+
+// answer writes what a write has made: the record, or the object a dry run
+// would have stored.
+func (c *call) answer(code int, rec *watchcache.Record, obj registry.Object) error {
+	if a := request.AuditFrom(c.ctx); a != nil && a.KeepResponse {
+		a.SetResponse(obj)
+	}
+	if rec != nil {
+		return c.writeRecord(code, rec)
+	}
+	return c.write(code, obj)
+}
+
+// namespaceOf makes the object's namespace the request's.
+func (c *call) namespaceOf(obj registry.Object) error {
+	want := ""
+	if c.namespaced {
+		want = c.info.Namespace
+	}
+	switch got := obj.GetNamespace(); {
+	case got == want:
+	case got == "":
+		obj.SetNamespace(want)
+	case want == "":
+		obj.SetNamespace("")
+	default:
+		return apierrors.NewBadRequest("the namespace of the provided object does not match the namespace sent on the request")
+	}
+	return nil
+}
+
+// dedupOwners drops owner references that are there twice.
+func (c *call) dedupOwners(obj registry.Object) {
+	refs := obj.GetOwnerReferences()
+	if len(refs) < 2 {
+		return
+	}
+	kept := make([]metav1.OwnerReference, 0, len(refs))
+	var twice []string
+	for i := range refs {
+		dup := false
+		for k := range kept {
+			if sameOwner(&kept[k], &refs[i]) {
+				dup = true
+			}
+		}
+		if dup {
+			twice = append(twice, string(refs[i].UID))
+			continue
+		}
+		kept = append(kept, refs[i])
+	}
+	if len(twice) == 0 {
+		return
+	}
+	obj.SetOwnerReferences(kept)
+	for _, uid := range twice {
+		request.Warn(c.ctx, ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: "+uid)
+	}
+}
+
+func sameOwner(a, b *metav1.OwnerReference) bool {
+	same := func(x, y *bool) bool { return x == y || x != nil && y != nil && *x == *y }
+	return a.UID == b.UID && a.Name == b.Name && a.Kind == b.Kind && a.APIVersion == b.APIVersion &&
+		same(a.Controller, b.Controller) && same(a.BlockOwnerDeletion, b.BlockOwnerDeletion)
+}
+
+// A write is what creates, updates and patches share.
+type write struct {
+	*call
+	opts    runtime.Object
+	manager string
+	dryRun  bool
+}
+
+// nameTries is how often a generated name is tried.
+const nameTries = 8
+
+// create runs the last part of a creation: names, preparation, validation,
+// storage. obj is given away.
+func (w *write) create(ctx context.Context, obj registry.Object) (*watchcache.Record, registry.Object, error) {
+	generate := obj.GetGenerateName()
+	if obj.GetName() != "" || generate == "" {
+		return w.createNamed(ctx, obj)
+	}
+	var err error
+	for range nameTries {
+		var rec *watchcache.Record
+		// A try that loses must leave the object as it was.
+		try := copyOf(obj)
+		try.SetName(generatedName(generate))
+		rec, try, err = w.createNamed(ctx, try)
+		if err == nil {
+			return rec, try, nil
+		}
+		if !apierrors.IsAlreadyExists(err) {
+			return nil, nil, err
+		}
+	}
+	return nil, nil, apierrors.NewGenerateNameConflict(w.gvr.GroupResource(), generate, 1)
+}
+
+// generatedName leaves room for its suffix in a DNS label.
+func generatedName(base string) string {
+	const suffix, longest = 5, 63
+	if len(base) > longest-suffix {
+		base = base[:longest-suffix]
+	}
+	return base + rand.String(suffix)
+}
+
+func (w *write) createNamed(ctx context.Context, obj registry.Object) (*watchcache.Record, registry.Object, error) {
+	obj.SetCreationTimestamp(metav1.Time{Time: time.Now().Truncate(time.Second)})
+	obj.SetUID(types.UID(uuid.NewUUID()))
+	obj.SetDeletionTimestamp(nil)
+	obj.SetDeletionGracePeriodSeconds(nil)
+	obj.SetSelfLink("")
+	if err := w.namespaceOf(obj); err != nil {
+		return nil, nil, err
+	}
+	w.res.Prepared(ctx, obj, nil)
+
+	undo, err := w.s.services.beforeWrite(ctx, w, obj, nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	done := false
+	defer func() {
+		if !done {
+			undo()
+		}
+	}()
+	errs := validation.ValidateObjectMetaAccessor(obj, w.namespaced, w.res.CheckName, field.NewPath("metadata"))
+	errs = append(errs, w.res.Validated(ctx, obj, nil)...)
+	if len(errs) > 0 {
+		return nil, nil, apierrors.NewInvalid(w.gvk.GroupKind(), obj.GetName(), errs)
+	}
+	for _, text := range w.res.Warnings(ctx, obj, nil) {
+		request.Warn(ctx, text)
+	}
+	attrs := w.attributes(Create, w.opts, w.dryRun)
+	attrs.Name, attrs.Object = obj.GetName(), obj
+	if err := w.s.cfg.Admission.Validate(ctx, attrs); err != nil {
+		return nil, nil, err
+	}
+	if obj.GetResourceVersion() != "" {
+		return nil, nil, errors.New("resourceVersion should not be set on objects to be created")
+	}
+	key := w.keyOf(obj.GetNamespace(), obj.GetName())
+	if w.dryRun {
+		if _, err := w.store.Get(ctx, key, ""); err == nil {
+			return nil, nil, apierrors.NewAlreadyExists(w.gvr.GroupResource(), obj.GetName())
+		}
+		return nil, obj, nil
+	}
+	name := obj.GetName()
+	rec, err := w.store.Create(ctx, key, w.hub(obj))
+	if err != nil {
+		err = w.fromCache(err, name)
+		if apierrors.IsAlreadyExists(err) {
+			if old := w.store.Peek(key); old != nil {
+				if o, oerr := old.Object(); oerr == nil && o.GetDeletionTimestamp() != nil {
+					s := err.(*apierrors.StatusError)
+					s.ErrStatus.Message = "object is being deleted: " + s.ErrStatus.Message
+				}
+			}
+		}
+		return nil, nil, err
+	}
+	done = true
+	return rec, obj, nil
+}
+
+// serveVirtual answers a question asked by creating an object.
+func (c *call) serveVirtual(answer Virtual) error {
+	if answer == nil {
+		return c.notAllowed()
+	}
+	opts, err := c.createOptions()
+	if err != nil {
+		return err
+	}
+	if c.out, err = negotiate(c.r, false); err != nil {
+		return err
+	}
+	gvk, obj := c.gvk, registry.Object(nil)
+	if c.sub != nil {
+		if gvk = c.sub.Kind; gvk.Empty() {
+			gvk = c.gvk
+		}
+		if obj, err = newBody(gvk); err != nil {
+			return err
+		}
+	} else {
+		obj = c.res.New()
+	}
+	if err := c.readObject(obj, gvk, opts.FieldValidation); err != nil {
+		return err
+	}
+	if c.sub == nil {
+		c.res.Defaults(obj)
+	}
+	if err := c.namespaceOf(obj); err != nil {
+		return err
+	}
+	attrs := c.attributes(Create, opts, len(opts.DryRun) > 0)
+	attrs.Object = obj
+	if err := c.s.cfg.Admission.Admit(c.ctx, attrs); err != nil {
+		return err
+	}
+	if err := c.s.cfg.Admission.Validate(c.ctx, attrs); err != nil {
+		return err
+	}
+	if c.sub == nil {
+		if errs := c.res.Validated(c.ctx, obj, nil); len(errs) > 0 {
+			return apierrors.NewInvalid(gvk.GroupKind(), obj.GetName(), errs)
+		}
+	}
+	if obj, err = answer(c.ctx, obj, opts); err != nil {
+		return err
+	}
+	return c.write(http.StatusCreated, obj)
+}

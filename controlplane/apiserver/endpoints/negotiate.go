@@ -1,0 +1,141 @@
+package endpoints
+
+import (
+	"net/http"
+	"sort"
+	"strconv"
+	"strings"
+)
+
+type format int
+
+const (
+	formatJSON format = iota
+	formatYAML
+	formatProtobuf
+)
+
+const (
+	typeJSON     = "application/json"
+	typeYAML     = "application/yaml"
+	typeProtobuf = "application/vnd.kubernetes.protobuf"
+)
+
+// An output is what the client wants to read.
+type output struct {
+	format format
+	pretty bool
+	// as is "", "Table", "PartialObjectMetadata" or
+	// "PartialObjectMetadataList", in version of meta.k8s.io.
+	as, version string
+}
+
+func (o output) contentType() string {
+	switch o.format {
+	case formatYAML:
+		return typeYAML
+	case formatProtobuf:
+		return typeProtobuf
+	}
+	return typeJSON
+}
+
+// A clause is one alternative of an Accept header.
+type clause struct {
+	media  string
+	params map[string]string
+	q      float64
+}
+
+func parseAccept(header string) []clause {
+	var out []clause
+	sorted := true
+	for part := range strings.SplitSeq(header, ",") {
+		media, rest, _ := strings.Cut(part, ";")
+		c := clause{media: strings.ToLower(strings.TrimSpace(media)), q: 1}
+		for rest != "" {
+			var param string
+			param, rest, _ = strings.Cut(rest, ";")
+			k, v, _ := strings.Cut(strings.TrimSpace(param), "=")
+			v = strings.Trim(v, `"`)
+			if k == "q" {
+				c.q, _ = strconv.ParseFloat(v, 64)
+				sorted = sorted && c.q == 1
+				continue
+			}
+			if c.params == nil {
+				c.params = map[string]string{}
+			}
+			c.params[k] = v
+		}
+		out = append(out, c)
+	}
+	if !sorted {
+		sort.SliceStable(out, func(i, j int) bool { return out[i].q > out[j].q })
+	}
+	return out
+}
+
+// negotiate reads Accept. Streams have no YAML form.
+func negotiate(r *http.Request, stream bool) (output, error) {
+	header := r.Header.Get("Accept")
+	switch header {
+	case "", "*/*", typeJSON, "application/json, */*":
+		return output{pretty: pretty(r, nil)}, nil
+	case typeProtobuf, "application/vnd.kubernetes.protobuf,application/json", "application/vnd.kubernetes.protobuf, */*":
+		return output{format: formatProtobuf}, nil
+	}
+	if len(r.Header.Values("Accept")) > 1 {
+		header = strings.Join(r.Header.Values("Accept"), ",")
+	}
+	for _, c := range parseAccept(header) {
+		var out output
+		switch c.media {
+		case "*/*", "application/*", typeJSON:
+		case typeYAML:
+			if stream {
+				continue
+			}
+			out.format = formatYAML
+		case typeProtobuf:
+			out.format = formatProtobuf
+		default:
+			continue
+		}
+		switch as := c.params["as"]; as {
+		case "":
+		case "Table":
+			if out.format == formatProtobuf {
+				continue
+			}
+			out.as = as
+		case "PartialObjectMetadata", "PartialObjectMetadataList":
+			out.as = as
+		default:
+			continue
+		}
+		if out.as != "" {
+			out.version = c.params["v"]
+			if c.params["g"] != "meta.k8s.io" || out.version != "v1" && out.version != "v1beta1" {
+				continue
+			}
+		}
+		out.pretty = pretty(r, c.params)
+		return out, nil
+	}
+	return output{pretty: pretty(r, nil)}, notAcceptable()
+}
+
+// pretty is asked for, or the reader is a person at a terminal or browser.
+func pretty(r *http.Request, params map[string]string) bool {
+	if v, ok := params["pretty"]; ok {
+		return v == "1" || v == "true"
+	}
+	if strings.Contains(r.URL.RawQuery, "pretty") {
+		if v, ok := r.URL.Query()["pretty"]; ok {
+			return len(v) == 0 || v[0] != "false" && v[0] != "0"
+		}
+	}
+	agent := r.UserAgent()
+	return strings.HasPrefix(agent, "curl") || strings.HasPrefix(agent, "Wget") || strings.HasPrefix(agent, "Mozilla/5.0")
+}

@@ -1,0 +1,252 @@
+package endpoints
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"runtime/debug"
+	"sync/atomic"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/version"
+
+	"knarr/controlplane/apiserver/registry"
+	"knarr/controlplane/apiserver/request"
+	"knarr/controlplane/apiserver/watchcache"
+)
+
+// Config is what the handlers need. The zero value of a field means its
+// default.
+type Config struct {
+	// Cache holds the objects of all stored kinds in Resources.
+	Cache *watchcache.Cache
+	// Resources is the API in discovery order.
+	Resources []registry.Resource
+	// Admission sees every write before it is stored. Default: admits all.
+	Admission Admission
+	// Virtual answers the creation of kinds that are not stored, and of
+	// subresources that are questions, by "resource.group" or
+	// "resource.group/sub" (no ".group" for the core group).
+	Virtual map[string]Virtual
+	// Special serves subresources elsewhere, by "resource.group/sub". It wins
+	// over the handlers here.
+	Special map[string]http.Handler
+	// Kubelet is how to reach a node's kubelet, for logs, exec and proxies.
+	Kubelet func(ctx context.Context, node string) (*url.URL, http.RoundTripper, error)
+	// Proxy is the transport for services/proxy and pods/proxy. Default: a
+	// plain one that reuses no proxy settings and checks no certificates.
+	Proxy http.RoundTripper
+	// ServiceCIDRs are the ranges of cluster IPs, the first is the primary
+	// family. Default 10.43.0.0/16.
+	ServiceCIDRs []netip.Prefix
+	// NodePorts is the range of node ports. Default 30000-32767.
+	NodePorts PortRange
+	// Version is what /version answers. Default: v1.36.
+	Version *version.Info
+	// MinWatch is the shortest time a watch without timeoutSeconds lives; it
+	// lives up to twice as long. Default 30 minutes.
+	MinWatch time.Duration
+	// Paths are other paths that GET / lists.
+	Paths []string
+}
+
+// A Virtual answers the creation of obj, which it may change and return.
+type Virtual func(ctx context.Context, obj registry.Object, opts *metav1.CreateOptions) (registry.Object, error)
+
+// A PortRange is First to Last, both within.
+type PortRange struct{ First, Last int32 }
+
+// A Server is the handlers. It is safe for use by many.
+type Server struct {
+	cfg       Config
+	table     atomic.Pointer[table]
+	discovery *discovery
+	services  *services
+	openapi   *openAPI
+}
+
+// New makes the handlers; it starts nothing.
+func New(cfg Config) (*Server, error) {
+	if cfg.Admission == nil {
+		cfg.Admission = admitAll{}
+	}
+	if cfg.MinWatch == 0 {
+		cfg.MinWatch = 30 * time.Minute
+	}
+	if cfg.Version == nil {
+		cfg.Version = &version.Info{Major: "1", Minor: "36", GitVersion: "v1.36.3"}
+	}
+	s := &Server{cfg: cfg}
+	var err error
+	if s.services, err = newServices(&s.cfg); err != nil {
+		return nil, err
+	}
+	s.SetResources(nil)
+	return s, nil
+}
+
+// SetResources replaces the kinds served besides Config.Resources: those that
+// CustomResourceDefinitions declare.
+func (s *Server) SetResources(custom []registry.Resource) {
+	s.table.Store(newTable(s, append(s.cfg.Resources[:len(s.cfg.Resources):len(s.cfg.Resources)], custom...)))
+}
+
+// Handles says that the path is one of this handler's: an API group's that is
+// served here, or one of discovery's and OpenAPI's.
+func (s *Server) Handles(gv schema.GroupVersion) bool {
+	return s.table.Load().versions[gv]
+}
+
+// ServeHTTP serves one request. The context should hold request.Info and the
+// user; the former is read from the URL when it does not.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	defer func() {
+		p := recover()
+		if p == nil {
+			return
+		}
+		if p == http.ErrAbortHandler {
+			panic(p)
+		}
+		slog.ErrorContext(r.Context(), "panic in handler", "method", r.Method, "path", r.URL.Path,
+			"panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+		writeStatus(w, r, apierrors.NewInternalError(fmt.Errorf("panic serving the request: %s %s", r.Method, r.URL.Path)))
+	}()
+	ctx := r.Context()
+	info := request.InfoFrom(ctx)
+	if info == nil {
+		var err error
+		if info, err = request.ParseInfo(r); err != nil {
+			writeStatus(w, r, apierrors.NewBadRequest(err.Error()))
+			return
+		}
+		ctx = request.WithInfo(ctx, info)
+	}
+	if !request.HasWarnings(ctx) {
+		ctx = request.WithWarnings(ctx, w.Header())
+	}
+	r = r.WithContext(ctx)
+	if !info.IsResource {
+		s.servePath(w, r)
+		return
+	}
+	c := &call{s: s, w: w, r: r, ctx: ctx, info: info}
+	if err := c.serve(); err != nil {
+		writeStatus(w, r, err)
+	}
+}
+
+// A call is one request for a resource on its way.
+type call struct {
+	s    *Server
+	w    http.ResponseWriter
+	r    *http.Request
+	ctx  context.Context
+	info *request.Info
+
+	*entry
+	sub  *registry.Sub
+	out  output
+	vals url.Values
+}
+
+// writeTime bounds one write; upstream's bound.
+const writeTime = 34 * time.Second
+
+func (c *call) serve() error {
+	t := c.s.table.Load()
+	c.entry = t.entries[groupVersionResource(c.info)]
+	if c.entry == nil {
+		http.NotFound(c.w, c.r)
+		return nil
+	}
+	if c.info.Subresource != "" {
+		return c.serveSub()
+	}
+	if len(c.info.Parts) > 2 && c.info.Verb != "proxy" {
+		http.NotFound(c.w, c.r)
+		return nil
+	}
+	verb := c.info.Verb
+	if verb == "list" || verb == "watch" || verb == "get" {
+		// HEAD is a GET whose body net/http drops.
+		if c.r.Method != http.MethodGet && c.r.Method != http.MethodHead {
+			return c.notAllowed()
+		}
+	}
+	if !c.res.Supports(verb) || c.r.Method == http.MethodPost && len(c.info.Parts) > 1 {
+		return c.notAllowed()
+	}
+	if c.namespaced {
+		// Writes need the namespace in the path; only lists and watches span
+		// all of them.
+		if c.info.Namespace == "" && verb != "list" && verb != "watch" {
+			return c.notAllowed()
+		}
+	} else if c.info.Namespace != "" && c.gvr.Resource != "namespaces" {
+		http.NotFound(c.w, c.r)
+		return nil
+	}
+	if c.res.IsVirtual() {
+		return c.serveVirtual(c.s.cfg.Virtual[c.qualified])
+	}
+	switch verb {
+	case "get":
+		return c.get()
+	case "list":
+		return c.list()
+	case "watch":
+		return c.watch()
+	}
+	ctx, cancel := context.WithTimeout(c.ctx, writeTime)
+	defer cancel()
+	c.ctx = ctx
+	switch verb {
+	case "create":
+		return c.create()
+	case "update":
+		return c.update()
+	case "patch":
+		return c.patch()
+	case "delete":
+		return c.delete()
+	case "deletecollection":
+		return c.deleteCollection()
+	}
+	return c.notAllowed()
+}
+
+func (c *call) notAllowed() error {
+	return apierrors.NewMethodNotSupported(c.gvr.GroupResource(), c.info.Verb)
+}
+
+// query is the URL's parameters, parsed once.
+func (c *call) query() url.Values {
+	if c.vals == nil {
+		c.vals = url.Values{}
+		if c.r.URL.RawQuery != "" {
+			c.vals = c.r.URL.Query()
+		}
+	}
+	return c.vals
+}
+
+// key is where the object named in the URL is stored.
+func (c *call) key() string { return c.keyOf(c.info.Namespace, c.info.Name) }
+
+func (c *call) keyOf(namespace, name string) string {
+	if c.namespaced {
+		return namespace + "/" + name
+	}
+	return name
+}
+
+func groupVersionResource(i *request.Info) schema.GroupVersionResource {
+	return schema.GroupVersionResource{Group: i.Group, Version: i.Version, Resource: i.Resource}
+}

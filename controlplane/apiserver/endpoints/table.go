@@ -1,0 +1,129 @@
+package endpoints
+
+import (
+	"fmt"
+	"sort"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"knarr/controlplane/apiserver/registry"
+	"knarr/controlplane/apiserver/watchcache"
+)
+
+// A table is all kinds served, ready to be looked up. It is never changed;
+// another one takes its place.
+type table struct {
+	resources []registry.Resource
+	entries   map[schema.GroupVersionResource]*entry
+	versions  map[schema.GroupVersion]bool
+	discovery *discovery
+}
+
+// An entry is one kind served, with what each request would otherwise
+// compute.
+type entry struct {
+	res        registry.Resource
+	gvk        schema.GroupVersionKind
+	gvr        schema.GroupVersionResource
+	qualified  string // "pods", "deployments.apps"
+	namespaced bool
+	custom     bool // unstructured: no protobuf form
+	store      *watchcache.Resource
+	toHub      func(registry.Object) registry.Object
+	fromHub    func(registry.Object) registry.Object
+	subs       map[string]*registry.Sub
+	labels     map[string]bool // field labels
+	jsonHead   []byte          // {"kind":"Pod","apiVersion":"v1",
+	listHead   []byte          // {"kind":"PodList","apiVersion":"v1","metadata":{
+	managers   *managers
+}
+
+func newTable(s *Server, resources []registry.Resource) *table {
+	t := &table{
+		resources: resources,
+		entries:   make(map[schema.GroupVersionResource]*entry, len(resources)),
+		versions:  map[schema.GroupVersion]bool{},
+	}
+	for _, res := range resources {
+		e := newEntry(s, res)
+		t.entries[e.gvr] = e
+		t.versions[e.gvr.GroupVersion()] = true
+	}
+	t.discovery = newDiscovery(s, t)
+	return t
+}
+
+func newEntry(s *Server, res registry.Resource) *entry {
+	gvk, gvr := res.GVK(), res.GVR()
+	e := &entry{
+		res: res, gvk: gvk, gvr: gvr,
+		qualified:  gvr.GroupResource().String(),
+		namespaced: res.Namespaced(),
+		subs:       map[string]*registry.Sub{},
+		labels:     map[string]bool{},
+	}
+	apiVersion, kind := gvk.ToAPIVersionAndKind()
+	e.jsonHead = fmt.Appendf(nil, `{"kind":%q,"apiVersion":%q,`, kind, apiVersion)
+	e.listHead = fmt.Appendf(nil, `{"kind":%q,"apiVersion":%q,"metadata":{`, res.Names().ListKind, apiVersion)
+	for _, sub := range res.Subresources() {
+		e.subs[sub.Name] = &sub
+	}
+	if res.IsVirtual() {
+		return e
+	}
+	_, e.custom = res.New().(*unstructured.Unstructured)
+	for _, label := range res.FieldLabels() {
+		e.labels[label] = true
+	}
+	storage := res.Storage()
+	e.toHub, e.fromHub = storage.ToHub, storage.FromHub
+	if s.cfg.Cache != nil {
+		e.store = s.cfg.Cache.Resource(storage.Hub.GVR())
+	}
+	e.managers = newManagers(e)
+	return e
+}
+
+// hub is the stored form of obj.
+func (e *entry) hub(obj registry.Object) registry.Object {
+	if e.toHub != nil {
+		return e.toHub(obj)
+	}
+	return obj
+}
+
+// object is the record's object in the version served. It may be the shared
+// one: nobody may change it.
+func (e *entry) object(rec *watchcache.Record) (registry.Object, error) {
+	obj, err := rec.Object()
+	if err != nil || e.fromHub == nil {
+		return obj, err
+	}
+	return e.fromHub(obj), nil
+}
+
+// copy is an object of one's own.
+func copyOf(obj registry.Object) registry.Object {
+	return obj.DeepCopyObject().(registry.Object)
+}
+
+// fieldLabels are the supported field selectors, sorted.
+func (e *entry) fieldLabels() []string {
+	var out []string
+	for label := range e.labels {
+		out = append(out, label)
+	}
+	sort.Strings(out)
+	return out
+}
+
+// setKind writes kind and apiVersion into an object of one's own.
+func setKind(obj runtime.Object, gvk schema.GroupVersionKind) {
+	obj.GetObjectKind().SetGroupVersionKind(gvk)
+}
+
+// lowerKind is how legacy messages name a kind.
+func lowerKind(gvk schema.GroupVersionKind) string { return strings.ToLower(gvk.Kind) }
