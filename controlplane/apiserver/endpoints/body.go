@@ -192,18 +192,18 @@ func decodeProtobuf(body []byte, obj runtime.Object, gvk schema.GroupVersionKind
 	return nil
 }
 
-// readObject reads the request's body as one of res's objects, with defaults.
+// readObject reads the request's body as one of res's objects. The body is
+// kept until the call ends, for decodeAgain.
 func (c *call) readObject(into registry.Object, gvk schema.GroupVersionKind, validation string) error {
 	f, err := bodyFormat(c.r)
 	if err != nil {
 		return err
 	}
-	body, release, err := readBody(c.r)
-	if err != nil {
+	if err := c.readBody(); err != nil {
 		return err
 	}
-	defer release()
-	strict, err := decodeInto(f, body, into, gvk, validation != metav1.FieldValidationIgnore)
+	c.bodyFormat = f
+	strict, err := decodeInto(f, c.body, into, gvk, validation != metav1.FieldValidationIgnore)
 	if err != nil {
 		return err
 	}
@@ -213,11 +213,35 @@ func (c *call) readObject(into registry.Object, gvk schema.GroupVersionKind, val
 	if a := request.AuditFrom(c.ctx); a != nil && a.KeepRequest {
 		a.SetRequest(into.DeepCopyObject())
 	}
-	if _, custom := into.(*unstructured.Unstructured); custom {
-		into.GetObjectKind().SetGroupVersionKind(gvk)
-	} else {
-		into.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
+	dropKind(into, gvk)
+	return nil
+}
+
+// dropKind: only custom objects carry their kind inside the server.
+func dropKind(obj registry.Object, gvk schema.GroupVersionKind) {
+	if _, custom := obj.(*unstructured.Unstructured); !custom {
+		gvk = schema.GroupVersionKind{}
 	}
+	obj.GetObjectKind().SetGroupVersionKind(gvk)
+}
+
+// decodeAgain reads the body a second time: the first object was changed by an
+// attempt that lost.
+func (c *call) decodeAgain(into registry.Object) error {
+	if _, err := decodeInto(c.bodyFormat, c.body, into, c.gvk, false); err != nil {
+		return err
+	}
+	dropKind(into, c.gvk)
+	return nil
+}
+
+// readBody reads the whole body into c.body, which lives as long as the call.
+func (c *call) readBody() error {
+	body, release, err := readBody(c.r)
+	if err != nil {
+		return err
+	}
+	c.body, c.release = body, release
 	return nil
 }
 

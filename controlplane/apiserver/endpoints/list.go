@@ -8,9 +8,11 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/yaml"
 
+	"knarr/controlplane/apiserver/registry"
 	"knarr/controlplane/apiserver/watchcache"
 )
 
@@ -46,7 +48,17 @@ func (c *call) listQuery(opts *internalversion.ListOptions) watchcache.Query {
 	if c.gvr.Resource == "namespaces" && c.gvr.Group == "" {
 		q.Namespace = ""
 	}
+	q.FieldSet = c.fieldSet()
 	return q
+}
+
+// fieldSet gives the fields of the version served, where the one stored has
+// others.
+func (e *entry) fieldSet() func(registry.Object) fields.Set {
+	if e.fromHub == nil {
+		return nil
+	}
+	return func(o registry.Object) fields.Set { return e.res.FieldSet(e.fromHub(o)) }
 }
 
 func listMeta(l *watchcache.List) metav1.ListMeta {

@@ -64,11 +64,10 @@ type PortRange struct{ First, Last int32 }
 
 // A Server is the handlers. It is safe for use by many.
 type Server struct {
-	cfg       Config
-	table     atomic.Pointer[table]
-	discovery *discovery
-	services  *services
-	openapi   *openAPI
+	cfg      Config
+	table    atomic.Pointer[table]
+	services *services
+	openapi  *openAPI
 }
 
 // New makes the handlers; it starts nothing.
@@ -137,7 +136,11 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	c := &call{s: s, w: w, r: r, ctx: ctx, info: info}
-	if err := c.serve(); err != nil {
+	err := c.serve()
+	if c.release != nil {
+		c.release()
+	}
+	if err != nil {
 		writeStatus(w, r, err)
 	}
 }
@@ -154,6 +157,10 @@ type call struct {
 	sub  *registry.Sub
 	out  output
 	vals url.Values
+
+	body       []byte // the request's, once read
+	bodyFormat format
+	release    func()
 }
 
 // writeTime bounds one write; upstream's bound.

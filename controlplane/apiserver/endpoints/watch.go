@@ -39,6 +39,7 @@ func (c *call) watch() error {
 	if c.gvr.Resource == "namespaces" && c.gvr.Group == "" {
 		q.Namespace = ""
 	}
+	q.FieldSet = c.fieldSet()
 	life := c.s.cfg.MinWatch + rand.N(c.s.cfg.MinWatch)
 	if opts.TimeoutSeconds != nil && *opts.TimeoutSeconds > 0 {
 		life = time.Duration(*opts.TimeoutSeconds) * time.Second
@@ -264,4 +265,3 @@ func (s *stream) fail(err error) {
 		s.flush()
 	}
 }
-

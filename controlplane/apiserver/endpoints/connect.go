@@ -1,0 +1,4 @@
+package endpoints
+
+// connects are subresources that relay to elsewhere.
+var connects map[string]func(*call) error

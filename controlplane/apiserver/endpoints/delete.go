@@ -1,0 +1,327 @@
+package endpoints
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"knarr/controlplane/apiserver/registry"
+	"knarr/controlplane/apiserver/watchcache"
+)
+
+// delete removes an object, or marks it so that others can.
+func (c *call) delete() error {
+	opts, err := c.deleteOptions()
+	if err != nil {
+		return err
+	}
+	if c.out, err = negotiate(c.r, false); err != nil {
+		return err
+	}
+	d := &deletion{call: c, opts: opts, dryRun: len(opts.DryRun) > 0}
+	rec, obj, gone, err := d.run(c.ctx, c.info.Namespace, c.info.Name)
+	if err != nil {
+		return err
+	}
+	code := http.StatusOK
+	if !gone {
+		if opts.OrphanDependents != nil && !*opts.OrphanDependents {
+			code = http.StatusAccepted
+		}
+		return c.answer(code, rec, obj)
+	}
+	if returnsDeleted[c.qualified] {
+		return c.answer(code, rec, obj)
+	}
+	return c.write(code, &metav1.Status{
+		Status: metav1.StatusSuccess,
+		Details: &metav1.StatusDetails{
+			Name: obj.GetName(), Group: c.gvr.Group, Kind: c.gvr.Resource, UID: obj.GetUID()},
+	})
+}
+
+// returnsDeleted are the kinds whose deletion answers with the object even
+// when it is gone.
+var returnsDeleted = map[string]bool{
+	"pods": true, "services": true, "namespaces": true, "persistentvolumes": true,
+	"persistentvolumeclaims": true, "podtemplates": true, "serviceaccounts": true, "resourcequotas": true,
+	"storageclasses.storage.k8s.io": true, "csidrivers.storage.k8s.io": true, "csinodes.storage.k8s.io": true,
+	"volumeattachments.storage.k8s.io": true, "volumeattributesclasses.storage.k8s.io": true,
+	"deviceclasses.resource.k8s.io": true, "resourceclaims.resource.k8s.io": true,
+	"resourceclaimtemplates.resource.k8s.io": true, "resourceslices.resource.k8s.io": true,
+	"devicetaintrules.resource.k8s.io": true,
+}
+
+// A deletion is one object's on its way out.
+type deletion struct {
+	*call
+	opts   *metav1.DeleteOptions
+	dryRun bool
+}
+
+// run deletes name. gone says that the object is no more; else it has been
+// marked, or had been before.
+func (d *deletion) run(ctx context.Context, namespace, name string) (rec *watchcache.Record, obj registry.Object, gone bool, err error) {
+	key := d.keyOf(namespace, name)
+	current, fresh := d.store.Peek(key), false
+	admitted := false
+	for {
+		if current == nil {
+			if current, err = d.store.Fetch(ctx, key); err != nil {
+				return nil, nil, false, d.fromCache(err, name)
+			}
+			fresh = true
+		}
+		old, err := d.object(current)
+		if err != nil {
+			return nil, nil, false, err
+		}
+		if !admitted {
+			if err := d.admit(ctx, namespace, name, old); err != nil {
+				return nil, nil, false, err
+			}
+			admitted = true
+		}
+		rec, obj, gone, err = d.attempt(ctx, key, current, old)
+		lost := errors.Is(err, watchcache.ErrConflict) || errors.Is(err, watchcache.ErrNotFound)
+		switch {
+		case err == nil:
+			return rec, obj, gone, nil
+		case !lost && fresh:
+			return nil, nil, false, d.fromCache(err, name)
+		case ctx.Err() != nil:
+			return nil, nil, false, apierrors.NewTimeoutError("request did not complete within the allotted timeout", 0)
+		}
+		latest, ferr := d.store.Fetch(ctx, key)
+		if ferr != nil {
+			return nil, nil, false, d.fromCache(ferr, name)
+		}
+		if !lost && latest.Revision == current.Revision {
+			return nil, nil, false, d.fromCache(err, name)
+		}
+		current, fresh = latest, true
+	}
+}
+
+// admit asks admission about the deletion of old.
+func (d *deletion) admit(ctx context.Context, namespace, name string, old registry.Object) error {
+	attrs := d.attributes(Delete, d.opts, d.dryRun)
+	attrs.Name, attrs.Old = name, old
+	if d.namespaced {
+		attrs.Namespace = namespace
+	}
+	if err := d.s.cfg.Admission.Admit(ctx, attrs); err != nil {
+		return err
+	}
+	return d.s.cfg.Admission.Validate(ctx, attrs)
+}
+
+func (d *deletion) attempt(ctx context.Context, key string, current *watchcache.Record, old registry.Object) (*watchcache.Record, registry.Object, bool, error) {
+	if err := preconditions(d.opts.Preconditions, old); err != nil {
+		return nil, nil, false, apierrors.NewConflict(d.gvr.GroupResource(), old.GetName(), err)
+	}
+	if err := namespaceBusy(old); err != nil {
+		return nil, nil, false, err
+	}
+	obj, remove := planDelete(d.res, old, d.opts, time.Now())
+	switch {
+	case obj == nil && !remove: // pending already
+		return current, old, false, nil
+	case d.dryRun && remove:
+		return nil, copyOf(old), true, nil
+	case d.dryRun:
+		return nil, obj, false, nil
+	case remove:
+		rec, err := d.store.Delete(ctx, key, current)
+		if err != nil {
+			return nil, nil, false, err
+		}
+		d.s.services.afterDelete(d.entry, old)
+		return rec, old, true, nil
+	}
+	rec, err := d.store.Update(ctx, key, current, d.hub(obj))
+	return rec, obj, false, err
+}
+
+func preconditions(p *metav1.Preconditions, obj registry.Object) error {
+	if p == nil {
+		return nil
+	}
+	if p.UID != nil && *p.UID != obj.GetUID() {
+		return fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: %v", *p.UID, obj.GetUID())
+	}
+	if p.ResourceVersion != nil && *p.ResourceVersion != obj.GetResourceVersion() {
+		return fmt.Errorf("Precondition failed: ResourceVersion in precondition: %v, ResourceVersion in object meta: %v", *p.ResourceVersion, obj.GetResourceVersion())
+	}
+	return nil
+}
+
+// planDelete decides what a deletion does to old: remove it, or store the
+// object returned, or, with neither, nothing as it is pending.
+func planDelete(res registry.Resource, old registry.Object, opts *metav1.DeleteOptions, now time.Time) (obj registry.Object, remove bool) {
+	if ns, ok := old.(*corev1.Namespace); ok {
+		return planDeleteNamespace(ns, opts, now)
+	}
+	grace := res.GraceSeconds(old, opts)
+	if t := old.GetDeletionTimestamp(); t != nil && grace > 0 || t != nil && res.GraceSeconds(old, &metav1.DeleteOptions{}) > 0 {
+		// A graceful deletion is under way: it can only be shortened.
+		left := old.GetDeletionGracePeriodSeconds()
+		if left != nil && (*left > 0 || len(old.GetFinalizers()) > 0) {
+			if opts.GracePeriodSeconds == nil || *opts.GracePeriodSeconds >= *left {
+				return nil, false
+			}
+			period := *opts.GracePeriodSeconds
+			obj = copyOf(old)
+			sooner := metav1.NewTime(t.Add(time.Duration(period-*left) * time.Second))
+			obj.SetDeletionTimestamp(&sooner)
+			obj.SetDeletionGracePeriodSeconds(&period)
+			if period > 0 || len(old.GetFinalizers()) > 0 {
+				return obj, false
+			}
+			return nil, true
+		}
+		grace = 0
+	}
+	finalizers, changed := collectorFinalizers(res, old, opts)
+	if grace <= 0 && len(finalizers) == 0 {
+		return nil, true
+	}
+	obj = copyOf(old)
+	if changed {
+		obj.SetFinalizers(finalizers)
+	}
+	mark(obj, now, max(grace, 0))
+	if grace <= 0 && !changed && sameMark(obj, old) {
+		return nil, false
+	}
+	return obj, false
+}
+
+// mark sets the deletion time, never later than one already set.
+func mark(obj registry.Object, now time.Time, grace int64) {
+	at := metav1.NewTime(now.Add(time.Duration(grace) * time.Second).Truncate(time.Second))
+	if t := obj.GetDeletionTimestamp(); t == nil {
+		if g := obj.GetGeneration(); g > 0 {
+			obj.SetGeneration(g + 1)
+		}
+		obj.SetDeletionTimestamp(&at)
+	} else if t.After(at.Time) {
+		obj.SetDeletionTimestamp(&at)
+	}
+	obj.SetDeletionGracePeriodSeconds(&grace)
+}
+
+func sameMark(a, b registry.Object) bool {
+	ga, gb := a.GetDeletionGracePeriodSeconds(), b.GetDeletionGracePeriodSeconds()
+	return b.GetDeletionTimestamp() != nil && a.GetDeletionTimestamp().Equal(b.GetDeletionTimestamp()) &&
+		ga != nil && gb != nil && *ga == *gb
+}
+
+// collectorFinalizers are the object's finalizers with those of the garbage
+// collector as the propagation policy wants them.
+func collectorFinalizers(res registry.Resource, obj registry.Object, opts *metav1.DeleteOptions) (out []string, changed bool) {
+	have := obj.GetFinalizers()
+	orphan := slices.Contains(have, metav1.FinalizerOrphanDependents)
+	foreground := slices.Contains(have, metav1.FinalizerDeleteDependents)
+	if !orphan && !foreground && opts.PropagationPolicy == nil && opts.OrphanDependents == nil {
+		switch res.Traits().Propagation {
+		case metav1.DeletePropagationOrphan:
+			orphan = true
+		case metav1.DeletePropagationForeground:
+			foreground = true
+		}
+	}
+	if o := opts.OrphanDependents; o != nil {
+		orphan, foreground = *o, false
+	}
+	if p := opts.PropagationPolicy; p != nil {
+		orphan, foreground = *p == metav1.DeletePropagationOrphan, *p == metav1.DeletePropagationForeground
+	}
+	for _, f := range have {
+		if f == metav1.FinalizerOrphanDependents && !orphan || f == metav1.FinalizerDeleteDependents && !foreground {
+			changed = true
+			continue
+		}
+		out = append(out, f)
+	}
+	if orphan && !slices.Contains(out, metav1.FinalizerOrphanDependents) {
+		out, changed = append(out, metav1.FinalizerOrphanDependents), true
+	}
+	if foreground && !slices.Contains(out, metav1.FinalizerDeleteDependents) {
+		out, changed = append(out, metav1.FinalizerDeleteDependents), true
+	}
+	return out, changed
+}
+
+// deleteWorkers is how many objects of a collection are deleted at once.
+const deleteWorkers = 8
+
+// deleteCollection deletes what a query finds and answers with the list of it.
+func (c *call) deleteCollection() error {
+	list, err := c.listOptions()
+	if err != nil {
+		return err
+	}
+	opts, err := c.deleteOptions()
+	if err != nil {
+		return err
+	}
+	if c.out, err = negotiate(c.r, false); err != nil {
+		return err
+	}
+	q := c.listQuery(list)
+	q.ResourceVersion, q.Match = "", ""
+	found, err := c.store.List(c.ctx, q)
+	if err != nil {
+		return c.fromCache(err, "")
+	}
+	d := &deletion{call: c, opts: opts, dryRun: len(opts.DryRun) > 0}
+	var (
+		wg    sync.WaitGroup
+		mu    sync.Mutex
+		first error
+		work  = make(chan *watchcache.Record)
+	)
+	for range min(deleteWorkers, len(found.Records)) {
+		wg.Go(func() {
+			for rec := range work {
+				obj, err := rec.Object()
+				if err == nil {
+					own := *opts // each object's grace is its own
+					one := &deletion{call: c, opts: &own, dryRun: d.dryRun}
+					_, _, _, err = one.run(c.ctx, obj.GetNamespace(), obj.GetName())
+				}
+				if err != nil && !apierrors.IsNotFound(err) {
+					mu.Lock()
+					if first == nil {
+						first = err
+					}
+					mu.Unlock()
+				}
+			}
+		})
+	}
+	for _, rec := range found.Records {
+		work <- rec
+	}
+	close(work)
+	wg.Wait()
+	if first != nil {
+		return first
+	}
+	switch {
+	case c.out.as != "":
+		return c.writeListView(found)
+	case c.out.format == formatProtobuf:
+		return c.writeProtobufList(found)
+	}
+	return c.writeJSONList(found)
+}

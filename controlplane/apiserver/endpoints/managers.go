@@ -1,0 +1,196 @@
+package endpoints
+
+import (
+	"strings"
+	"sync"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/managedfields"
+	applyconfigurations "k8s.io/client-go/applyconfigurations"
+	"k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+
+	"knarr/controlplane/apiserver/registry"
+)
+
+// maxManager is the longest name of a field manager.
+const maxManager = 128
+
+// manager is who owns what this request sets: its fieldManager, or the first
+// part of its user agent.
+func (c *call) manager(explicit string) string {
+	if explicit != "" {
+		return explicit
+	}
+	agent, _, _ := strings.Cut(c.r.UserAgent(), "/")
+	if len(agent) > maxManager {
+		agent = agent[:maxManager]
+	}
+	return agent
+}
+
+// managers tracks who owns which field of one kind.
+type managers struct {
+	entry *entry
+	mu    sync.Mutex
+	by    map[string]*managedfields.FieldManager // by subresource
+}
+
+func newManagers(e *entry) *managers {
+	return &managers{entry: e, by: map[string]*managedfields.FieldManager{}}
+}
+
+// typeConverter knows the merge schema of all built-in kinds. Parsing it costs
+// time and memory, so that it waits for the first apply.
+var typeConverter = sync.OnceValue(func() managedfields.TypeConverter {
+	return applyconfigurations.NewTypeConverter(scheme.Scheme)
+})
+
+func (m *managers) of(sub string) (*managedfields.FieldManager, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if f := m.by[sub]; f != nil {
+		return f, nil
+	}
+	e := m.entry
+	version := fieldpath.APIVersion(e.gvr.GroupVersion().String())
+	reset := map[fieldpath.APIVersion]fieldpath.Filter{}
+	if paths := resetPaths(e, sub); len(paths) > 0 {
+		reset[version] = fieldpath.NewExcludeSetFilter(fieldpath.NewSet(paths...))
+	}
+	var (
+		f   *managedfields.FieldManager
+		err error
+		own = sameVersion{e.gvk}
+	)
+	if e.custom {
+		f, err = managedfields.NewDefaultCRDFieldManager(managedfields.NewDeducedTypeConverter(), own, own, own, e.gvk, e.gvr.GroupVersion(), sub, reset)
+	} else {
+		f, err = managedfields.NewDefaultFieldManager(typeConverter(), own, own, own, e.gvk, e.gvr.GroupVersion(), sub, reset)
+	}
+	if err == nil {
+		m.by[sub] = f
+	}
+	return f, err
+}
+
+// resetPaths are what a write through sub cannot change, so cannot own.
+func resetPaths(e *entry, sub string) []fieldpath.Path {
+	_, status := e.subs["status"]
+	switch {
+	case sub == "" && status:
+		return []fieldpath.Path{fieldpath.MakePathOrDie("status")}
+	case sub == "status":
+		return []fieldpath.Path{fieldpath.MakePathOrDie("spec")}
+	}
+	return nil
+}
+
+// update records in obj that manager set what differs from old.
+func (m *managers) update(old, obj registry.Object, manager, sub string) registry.Object {
+	f, err := m.of(sub)
+	if err != nil {
+		obj.SetManagedFields(nil)
+		return obj
+	}
+	live := registry.Object(nil)
+	if old == nil {
+		live = m.entry.res.New()
+	} else {
+		live = copyOf(old)
+	}
+	setKind(live, m.entry.gvk)
+	setKind(obj, m.entry.gvk)
+	out := f.UpdateNoErrors(live, obj, manager).(registry.Object)
+	if !m.entry.custom {
+		setKind(out, schema.GroupVersionKind{})
+	}
+	return out
+}
+
+// apply merges what manager wants into old, which is nil when there is none.
+func (m *managers) apply(old registry.Object, want *unstructured.Unstructured, manager, sub string, force bool) (registry.Object, error) {
+	f, err := m.of(sub)
+	if err != nil {
+		return nil, err
+	}
+	var live registry.Object
+	if old == nil {
+		live = m.entry.res.New()
+	} else {
+		live = copyOf(old)
+	}
+	setKind(live, m.entry.gvk)
+	out, err := f.Apply(live, want, manager, force)
+	if err != nil {
+		return nil, err
+	}
+	obj, ok := out.(registry.Object)
+	if u, is := out.(*unstructured.Unstructured); is && !m.entry.custom {
+		obj = m.entry.res.New()
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, obj); err != nil {
+			return nil, err
+		}
+	} else if !ok {
+		return nil, errNotAnObject
+	}
+	if !m.entry.custom {
+		setKind(obj, schema.GroupVersionKind{})
+	}
+	return obj, nil
+}
+
+const errNotAnObject = constError("the merged value is not an object")
+
+// timesOnly says that two lists of managers differ, and only in their times.
+func timesOnly(a, b []metav1.ManagedFieldsEntry) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	differ := false
+	for i := range a {
+		x, y := &a[i], &b[i]
+		if x.Manager != y.Manager || x.Operation != y.Operation || x.APIVersion != y.APIVersion ||
+			x.Subresource != y.Subresource || string(rawFields(x)) != string(rawFields(y)) {
+			return false
+		}
+		differ = differ || !x.Time.Equal(y.Time)
+	}
+	return differ
+}
+
+func rawFields(e *metav1.ManagedFieldsEntry) []byte {
+	if e.FieldsV1 == nil {
+		return nil
+	}
+	return e.FieldsV1.GetRawBytes()
+}
+
+// sameVersion converts nothing: a kind is handled in the one version it is
+// served in. It is what the merge machinery calls converter, defaulter and
+// creater.
+type sameVersion struct{ gvk schema.GroupVersionKind }
+
+func (v sameVersion) Convert(in, out, context any) error { return errNoConversion }
+
+func (v sameVersion) ConvertToVersion(in runtime.Object, gv runtime.GroupVersioner) (runtime.Object, error) {
+	if in.GetObjectKind().GroupVersionKind().Empty() {
+		in.GetObjectKind().SetGroupVersionKind(v.gvk)
+	}
+	return in, nil
+}
+
+func (v sameVersion) ConvertFieldLabel(_ schema.GroupVersionKind, label, value string) (string, string, error) {
+	return label, value, nil
+}
+
+func (v sameVersion) Default(runtime.Object) {}
+
+func (v sameVersion) New(kind schema.GroupVersionKind) (runtime.Object, error) {
+	return scheme.Scheme.New(kind)
+}
+
+const errNoConversion = constError("no other version is known")

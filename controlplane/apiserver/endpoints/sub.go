@@ -1,0 +1,183 @@
+package endpoints
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/client-go/kubernetes/scheme"
+
+	"knarr/controlplane/apiserver/registry"
+	"knarr/controlplane/apiserver/watchcache"
+)
+
+// serveSub serves a subresource: by a handler from elsewhere, as an action, or
+// as a view of its object.
+func (c *call) serveSub() error {
+	name := c.info.Subresource
+	if c.info.Name == "" || c.namespaced == (c.info.Namespace == "") && c.gvr.Resource != "namespaces" {
+		http.NotFound(c.w, c.r)
+		return nil
+	}
+	c.sub = c.subs[name]
+	if c.sub == nil {
+		http.NotFound(c.w, c.r)
+		return nil
+	}
+	full := c.qualified + "/" + name
+	if h := c.s.cfg.Special[full]; h != nil {
+		h.ServeHTTP(c.w, c.r)
+		return nil
+	}
+	if connects[full] != nil {
+		return connects[full](c)
+	}
+	if !slices.Contains(c.sub.Verbs, c.info.Verb) {
+		return c.notAllowed()
+	}
+	ctx, cancel := context.WithTimeout(c.ctx, writeTime)
+	defer cancel()
+	c.ctx = ctx
+	if v := c.s.cfg.Virtual[full]; v != nil {
+		return c.serveVirtual(v)
+	}
+	if action := actions[full]; action != nil {
+		return action(c)
+	}
+	switch c.info.Verb {
+	case "get":
+		return c.get()
+	case "update":
+		if c.sub.SetScale != nil {
+			return c.updateScale()
+		}
+		return c.update()
+	case "patch":
+		return c.patch()
+	}
+	return c.notAllowed()
+}
+
+// actions are subresources with a meaning of their own.
+var actions map[string]func(*call) error
+
+// newBody is an object of a kind that has no endpoint of its own.
+func newBody(gvk schema.GroupVersionKind) (registry.Object, error) {
+	o, err := scheme.Scheme.New(gvk)
+	if err != nil {
+		return nil, fmt.Errorf("make %s: %w", gvk.Kind, err)
+	}
+	obj, ok := o.(registry.Object)
+	if !ok {
+		return nil, fmt.Errorf("%s has no metadata", gvk.Kind)
+	}
+	return obj, nil
+}
+
+// scaleOf is the scale view of an object.
+func (c *call) scaleOf(obj registry.Object) *autoscalingv1.Scale {
+	scale := c.sub.GetScale(obj)
+	scale.Name, scale.Namespace, scale.UID = obj.GetName(), obj.GetNamespace(), obj.GetUID()
+	scale.ResourceVersion, scale.CreationTimestamp = obj.GetResourceVersion(), obj.GetCreationTimestamp()
+	return scale
+}
+
+func (c *call) writeScale(code int, rec *watchcache.Record) error {
+	obj, err := c.object(rec)
+	if err != nil {
+		return err
+	}
+	return c.answerScale(code, nil, obj)
+}
+
+func (c *call) answerScale(code int, rec *watchcache.Record, obj registry.Object) error {
+	if rec != nil {
+		return c.writeScale(code, rec)
+	}
+	scale := c.scaleOf(obj)
+	gvk := c.sub.Kind
+	if gvk.Empty() || gvk == c.gvk {
+		gvk = autoscalingv1.SchemeGroupVersion.WithKind("Scale")
+	}
+	if c.out.as != "" {
+		return notAcceptable()
+	}
+	writeObject(c.w, c.r, c.out, code, scale, gvk)
+	return nil
+}
+
+func (c *call) updateScale() error {
+	opts, err := c.updateOptions()
+	if err != nil {
+		return err
+	}
+	if c.out, err = negotiate(c.r, false); err != nil {
+		return err
+	}
+	want := &autoscalingv1.Scale{}
+	if err := c.readObject(want, autoscalingv1.SchemeGroupVersion.WithKind("Scale"), opts.FieldValidation); err != nil {
+		return err
+	}
+	if want.Name == "" {
+		want.Name = c.info.Name
+	}
+	if err := c.checkName(want); err != nil {
+		return err
+	}
+	w := c.newWrite(opts, opts.FieldManager, opts.DryRun)
+	rec, obj, _, err := w.change(c.ctx, false, func(_ context.Context, old registry.Object) (registry.Object, error) {
+		return w.scaled(old, want)
+	})
+	if err != nil {
+		return err
+	}
+	return c.answerScale(http.StatusOK, rec, obj)
+}
+
+// scaled is old with want's replicas.
+func (w *write) scaled(old registry.Object, want *autoscalingv1.Scale) (registry.Object, error) {
+	if want.Spec.Replicas < 0 {
+		return nil, apierrors.NewInvalid(autoscalingv1.SchemeGroupVersion.WithKind("Scale").GroupKind(), want.Name, field.ErrorList{
+			field.Invalid(field.NewPath("spec", "replicas"), want.Spec.Replicas, "must be greater than or equal to 0").WithOrigin("minimum")})
+	}
+	if rv := want.ResourceVersion; rv != "" && rv != old.GetResourceVersion() {
+		return nil, apierrors.NewConflict(w.gvr.GroupResource(), w.info.Name, errors.New(lockMessage))
+	}
+	if want.UID != "" && want.UID != old.GetUID() {
+		return nil, apierrors.NewConflict(w.gvr.GroupResource(), w.info.Name,
+			fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: %v", want.UID, old.GetUID()))
+	}
+	obj := copyOf(old)
+	w.sub.SetScale(obj, want.Spec.Replicas)
+	return w.managers.update(old, obj, w.manager, "scale"), nil
+}
+
+// makeScale patches the scale view and carries the result into the object.
+func (p *patch) makeScale(old registry.Object) (registry.Object, error) {
+	scale := p.scaleOf(old)
+	kind := autoscalingv1.SchemeGroupVersion.WithKind("Scale")
+	var want *autoscalingv1.Scale
+	if p.want != nil {
+		data, err := encodeJSON(p.want.Object, false)
+		if err != nil {
+			return nil, err
+		}
+		want = &autoscalingv1.Scale{}
+		if _, err := decodePatched(data, want); err != nil {
+			return nil, p.invalid(err)
+		}
+	} else {
+		obj, err := p.merged(scale, kind, func() registry.Object { return &autoscalingv1.Scale{} })
+		if err != nil {
+			return nil, err
+		}
+		want = obj.(*autoscalingv1.Scale)
+	}
+	return p.scaled(old, want)
+}

@@ -1,0 +1,320 @@
+package endpoints
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"knarr/controlplane/apiserver/registry"
+	"knarr/controlplane/apiserver/request"
+	"knarr/controlplane/apiserver/watchcache"
+)
+
+// update replaces an object by the one in the request's body.
+func (c *call) update() error {
+	opts, err := c.updateOptions()
+	if err != nil {
+		return err
+	}
+	if c.out, err = negotiate(c.r, false); err != nil {
+		return err
+	}
+	body := c.res.New()
+	if err := c.readObject(body, c.gvk, opts.FieldValidation); err != nil {
+		return err
+	}
+	c.res.Defaults(body)
+	if err := c.namespaceOf(body); err != nil {
+		return err
+	}
+	if err := c.checkName(body); err != nil {
+		return err
+	}
+	c.dedupOwners(body)
+	w := c.newWrite(opts, opts.FieldManager, opts.DryRun)
+	rec, obj, created, err := w.change(c.ctx, c.res.Traits().CreateOnUpdate && c.sub == nil, func(_ context.Context, old registry.Object) (registry.Object, error) {
+		obj := body
+		if body = nil; obj == nil {
+			// A second attempt starts from the request as it was sent.
+			obj = c.res.New()
+			if err := c.decodeAgain(obj); err != nil {
+				return nil, err
+			}
+			c.res.Defaults(obj)
+			if err := c.namespaceOf(obj); err != nil {
+				return nil, err
+			}
+		}
+		return c.managers.update(old, obj, w.manager, c.info.Subresource), nil
+	})
+	if err != nil {
+		return err
+	}
+	if created {
+		return c.answer(http.StatusCreated, rec, obj)
+	}
+	return c.answer(http.StatusOK, rec, obj)
+}
+
+func (c *call) newWrite(opts runtime.Object, manager string, dryRun []string) *write {
+	return &write{call: c, opts: opts, manager: c.manager(manager), dryRun: len(dryRun) > 0}
+}
+
+// checkName compares the object's names with the URL's.
+func (c *call) checkName(obj registry.Object) error {
+	switch name := obj.GetName(); {
+	case name == "":
+		return apierrors.NewBadRequest(fmt.Sprintf("the name of the object (%s based on URL) was undeterminable: name must be provided", c.info.Name))
+	case name != c.info.Name:
+		return apierrors.NewBadRequest(fmt.Sprintf("the name of the object (%s) does not match the name on the URL (%s)", name, c.info.Name))
+	}
+	if ns := obj.GetNamespace(); c.namespaced && ns != "" && ns != c.info.Namespace {
+		return apierrors.NewBadRequest(fmt.Sprintf("the namespace of the object (%s) does not match the namespace on the request (%s)", ns, c.info.Namespace))
+	}
+	return nil
+}
+
+// A maker makes the wanted object from the current one, which is shared and
+// nil when there is none.
+type maker func(ctx context.Context, old registry.Object) (registry.Object, error)
+
+// change runs an update until it is stored or refused. The cached object is
+// good for a first attempt; what an attempt on it finds wrong counts only if
+// the store still holds it.
+func (w *write) change(ctx context.Context, mayCreate bool, make maker) (*watchcache.Record, registry.Object, bool, error) {
+	key, name := w.key(), w.info.Name
+	current, fresh := w.store.Peek(key), false
+	for {
+		if current == nil && !fresh {
+			var err error
+			if current, err = w.fetch(ctx, key); err != nil {
+				return nil, nil, false, err
+			}
+			fresh = true
+		}
+		if current == nil && !mayCreate {
+			return nil, nil, false, apierrors.NewNotFound(w.gvr.GroupResource(), name)
+		}
+		rec, obj, err := w.attempt(ctx, key, current, make)
+		lost := errors.Is(err, watchcache.ErrConflict) || errors.Is(err, watchcache.ErrNotFound) ||
+			current == nil && errors.Is(err, watchcache.ErrExists)
+		switch {
+		case err == nil:
+			return rec, obj, current == nil, nil
+		case !lost && fresh:
+			return nil, nil, false, w.fromCache(err, name)
+		case ctx.Err() != nil:
+			return nil, nil, false, apierrors.NewTimeoutError("request did not complete within the allotted timeout", 0)
+		}
+		latest, ferr := w.fetch(ctx, key)
+		if ferr != nil {
+			return nil, nil, false, ferr
+		}
+		if !lost && latest != nil && current != nil && latest.Revision == current.Revision {
+			return nil, nil, false, w.fromCache(err, name)
+		}
+		current, fresh = latest, true
+	}
+}
+
+// fetch is the store's record, nil when there is none.
+func (w *write) fetch(ctx context.Context, key string) (*watchcache.Record, error) {
+	rec, err := w.store.Fetch(ctx, key)
+	if errors.Is(err, watchcache.ErrNotFound) {
+		return nil, nil
+	}
+	return rec, w.fromCache(err, w.info.Name)
+}
+
+// attempt is one go at an update of current.
+func (w *write) attempt(ctx context.Context, key string, current *watchcache.Record, make maker) (*watchcache.Record, registry.Object, error) {
+	var old registry.Object
+	if current != nil {
+		var err error
+		if old, err = w.object(current); err != nil {
+			return nil, nil, err
+		}
+	}
+	obj, err := make(ctx, old)
+	if err != nil {
+		return nil, nil, err
+	}
+	op, opts := Update, w.opts
+	if old == nil {
+		op, opts = Create, createOptionsOf(w.opts)
+	}
+	attrs := w.attributes(op, opts, w.dryRun)
+	attrs.Object = obj
+	if old != nil {
+		attrs.Old = old
+	}
+	if err := w.s.cfg.Admission.Admit(ctx, attrs); err != nil {
+		return nil, nil, err
+	}
+	obj = attrs.Object.(registry.Object)
+	w.dedupOwners(obj)
+	if old == nil {
+		if rv := obj.GetResourceVersion(); rv != "" && rv != "0" {
+			return nil, nil, apierrors.NewNotFound(w.gvr.GroupResource(), w.info.Name)
+		}
+		if obj.GetUID() != "" {
+			return nil, nil, apierrors.NewConflict(w.gvr.GroupResource(), w.info.Name,
+				fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: ", obj.GetUID()))
+		}
+		obj.SetResourceVersion("")
+		return w.createNamed(ctx, obj)
+	}
+	if err := w.checkVersion(obj, old); err != nil {
+		return nil, nil, err
+	}
+	undo, err := w.s.services.beforeWrite(ctx, w, obj, old)
+	if err != nil {
+		return nil, nil, err
+	}
+	done := false
+	defer func() {
+		if !done {
+			undo()
+		}
+	}()
+	if err := w.prepareUpdate(ctx, obj, old); err != nil {
+		return nil, nil, err
+	}
+	if timesOnly(obj.GetManagedFields(), old.GetManagedFields()) && onlyManagedDiffer(obj, old) {
+		obj.SetManagedFields(old.GetManagedFields())
+	}
+	attrs.Object = obj
+	if err := w.s.cfg.Admission.Validate(ctx, attrs); err != nil {
+		return nil, nil, err
+	}
+	if w.dryRun {
+		return nil, obj, nil
+	}
+	if deletesNow(obj, old) {
+		rec, err := w.store.Delete(ctx, key, current)
+		if err != nil {
+			return nil, nil, err
+		}
+		done = true
+		w.s.services.afterDelete(w.entry, old)
+		return rec, obj, nil
+	}
+	rec, err := w.store.Update(ctx, key, current, w.hub(obj))
+	if err != nil {
+		return nil, nil, err
+	}
+	done = true
+	w.s.services.afterUpdate(w.entry, rec, old)
+	return rec, obj, nil
+}
+
+// checkVersion compares the object's resourceVersion and UID with what is stored.
+func (w *write) checkVersion(obj, old registry.Object) error {
+	gr, name := w.gvr.GroupResource(), w.info.Name
+	if uid := obj.GetUID(); uid != "" && uid != old.GetUID() {
+		return apierrors.NewConflict(gr, name, fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: %v", uid, old.GetUID()))
+	}
+	rv := obj.GetResourceVersion()
+	if rv != "" {
+		if _, err := strconv.ParseUint(rv, 10, 64); err != nil {
+			return apierrors.NewInvalid(w.gvk.GroupKind(), name, field.ErrorList{
+				field.Invalid(field.NewPath("metadata", "resourceVersion"), rv, err.Error())})
+		}
+	}
+	switch {
+	case rv == "" || rv == "0":
+		if w.res.Traits().Conditional && w.sub == nil {
+			return apierrors.NewInvalid(w.gvk.GroupKind(), name, field.ErrorList{
+				field.Invalid(field.NewPath("metadata", "resourceVersion"), uint64(0), "must be specified for an update")})
+		}
+		obj.SetResourceVersion(old.GetResourceVersion())
+	case rv != old.GetResourceVersion():
+		return apierrors.NewConflict(gr, name, errors.New(lockMessage))
+	}
+	return nil
+}
+
+// prepareUpdate does to obj what no update may do otherwise, and validates.
+func (w *write) prepareUpdate(ctx context.Context, obj, old registry.Object) error {
+	if err := w.namespaceOf(obj); err != nil {
+		return err
+	}
+	obj.SetGeneration(old.GetGeneration())
+	if w.sub != nil && w.sub.Prepare != nil {
+		w.sub.Prepare(ctx, obj, old)
+	} else {
+		w.res.Prepared(ctx, obj, old)
+	}
+	if obj.GetUID() == "" {
+		obj.SetUID(old.GetUID())
+	}
+	if t := old.GetCreationTimestamp(); !t.IsZero() {
+		obj.SetCreationTimestamp(t)
+	}
+	if t := old.GetDeletionTimestamp(); t != nil {
+		obj.SetDeletionTimestamp(t)
+	}
+	if g := old.GetDeletionGracePeriodSeconds(); g != nil && obj.GetDeletionGracePeriodSeconds() == nil {
+		obj.SetDeletionGracePeriodSeconds(g)
+	}
+	errs := validation.ValidateObjectMetaAccessorUpdate(obj, old, field.NewPath("metadata"))
+	if w.sub != nil {
+		if w.sub.Validate != nil {
+			errs = append(errs, w.sub.Validate(ctx, obj, old)...)
+		}
+	} else {
+		errs = append(errs, w.res.Validated(ctx, obj, old)...)
+	}
+	if len(errs) > 0 {
+		return apierrors.NewInvalid(w.gvk.GroupKind(), obj.GetName(), errs)
+	}
+	if w.sub == nil {
+		for _, text := range w.res.Warnings(ctx, obj, old) {
+			request.Warn(ctx, text)
+		}
+	}
+	return nil
+}
+
+// onlyManagedDiffer says that a write would change nothing but managedFields.
+func onlyManagedDiffer(obj, old registry.Object) bool {
+	own := obj.GetManagedFields()
+	obj.SetManagedFields(old.GetManagedFields())
+	defer obj.SetManagedFields(own)
+	return apiequality.Semantic.DeepEqual(obj, old)
+}
+
+// deletesNow says that an update has taken away the last thing that kept a
+// deleted object.
+func deletesNow(obj, old registry.Object) bool {
+	if old.GetDeletionTimestamp() == nil || len(obj.GetFinalizers()) > 0 {
+		return false
+	}
+	if g := old.GetDeletionGracePeriodSeconds(); g != nil && *g > 0 {
+		return false
+	}
+	return !namespaceKept(obj)
+}
+
+// createOptionsOf are a write's options for the case that it creates.
+func createOptionsOf(opts runtime.Object) runtime.Object {
+	out := &metav1.CreateOptions{TypeMeta: metav1.TypeMeta{Kind: "CreateOptions", APIVersion: "meta.k8s.io/v1"}}
+	switch o := opts.(type) {
+	case *metav1.UpdateOptions:
+		out.DryRun, out.FieldManager, out.FieldValidation = o.DryRun, o.FieldManager, o.FieldValidation
+	case *metav1.PatchOptions:
+		out.DryRun, out.FieldManager, out.FieldValidation = o.DryRun, o.FieldManager, o.FieldValidation
+	case *metav1.CreateOptions:
+		return o
+	}
+	return out
+}
