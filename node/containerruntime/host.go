@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/containerd/containerd/v2/plugins/snapshots/overlay/overlayutils"
 	"github.com/moby/sys/capability"
@@ -71,4 +72,16 @@ func lock(path string) (unlock func(), err error) {
 		return nil, fmt.Errorf("lock %s: %w", path, err)
 	}
 	return func() { f.Close() }, nil
+}
+
+// searchFirst puts dir at the head of this process's search path. containerd
+// looks there for the shim of a container it finds running, and the shim for
+// runc when it is asked what that can do; only starting a container goes by
+// the configured paths.
+func searchFirst(dir string) error {
+	path := os.Getenv("PATH")
+	if first, _, _ := strings.Cut(path, ":"); first == dir {
+		return nil
+	}
+	return os.Setenv("PATH", dir+":"+path)
 }

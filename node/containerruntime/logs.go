@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"runtime"
+	"strings"
 	"sync"
 
 	"github.com/sirupsen/logrus"
@@ -45,7 +46,17 @@ func (b *logBridge) Levels() []logrus.Level {
 	return []logrus.Level{logrus.PanicLevel, logrus.FatalLevel, logrus.ErrorLevel, logrus.WarnLevel}
 }
 
+// expected begins what containerd warns of though nothing is amiss.
+var expected = []string{
+	"failed check for fsverity support", // not every file system has it
+}
+
 func (b *logBridge) Fire(e *logrus.Entry) error {
+	for _, words := range expected {
+		if strings.HasPrefix(e.Message, words) {
+			return nil
+		}
+	}
 	b.Lock()
 	log, fatal := b.log, b.fatal
 	b.Unlock()

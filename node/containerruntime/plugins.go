@@ -40,12 +40,12 @@ import (
 
 // required plugins; without one of them no pod can run.
 var required = map[string]bool{
-	"io.containerd.grpc.v1.cri":            true,
-	"io.containerd.cri.v1.runtime":         true,
-	"io.containerd.cri.v1.images":          true,
-	"io.containerd.metadata.v1.bolt":       true,
-	"io.containerd.runtime.v2.task":        true,
-	"io.containerd.shim.v1.manager":        true,
-	"io.containerd.transfer.v1.local":      true,
-	"io.containerd.ttrpc.v1.eventsservice": true,
+	"io.containerd.grpc.v1.events":    true, // what the shims report to
+	"io.containerd.grpc.v1.cri":       true,
+	"io.containerd.cri.v1.runtime":    true,
+	"io.containerd.cri.v1.images":     true,
+	"io.containerd.metadata.v1.bolt":  true,
+	"io.containerd.runtime.v2.task":   true,
+	"io.containerd.shim.v1.manager":   true,
+	"io.containerd.transfer.v1.local": true,
 }

@@ -183,6 +183,9 @@ func (r *Runtime) Run(ctx context.Context) error {
 	if host.shim, err = programs.Unpack(c.Programs, programs.Shim); err != nil {
 		return err
 	}
+	if err := searchFirst(c.Programs); err != nil {
+		return err
+	}
 	r.snapshotter.Store(host.snapshotter)
 	return r.serve(ctx, host)
 }

@@ -24,6 +24,7 @@ func settings(c Config, h host) map[string]map[string]any {
 		"io.containerd.cri.v1.runtime": {
 			"restrict_oom_score_adj":       h.restrictOOM,
 			"netns_mounts_under_state_dir": true,
+			"ignore_deprecation_warnings":  []string{"io.containerd.deprecation/cgroup-v1"},
 			"enable_criu":                  false,
 			// Samples are taken this often to tell a rate; the kubelet reads
 			// it every ten seconds.
