@@ -80,8 +80,8 @@ type Kind[T Object] struct {
 	// Fields are the selectable fields beyond metadata.name and
 	// metadata.namespace. All keys must always be present.
 	Fields func(T) fields.Set
-	// Columns are those of `kubectl get`, upstream's names and texts. Name
-	// comes first by itself when Columns is nil: then Name and Age are used.
+	// Columns are those of `kubectl get`, upstream's names and texts. Nil is
+	// Name and Created At.
 	Columns []Column[T]
 	Sub     []Subresource[T]
 }
@@ -320,7 +320,7 @@ func (k *Kind[T]) columns() []Column[T] {
 	if k.Columns != nil {
 		return k.Columns
 	}
-	return []Column[T]{nameColumn[T](), ageColumn[T]()}
+	return []Column[T]{nameColumn[T](), createdColumn[T]()}
 }
 
 func (k *Kind[T]) ColumnDefinitions() []metav1.TableColumnDefinition {

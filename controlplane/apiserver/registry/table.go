@@ -3,6 +3,69 @@ package registry
 // Resources is the whole API in discovery order: group versions in the order
 // upstream lists them, kinds in alphabetical order of their plural.
 var Resources = []Resource{
+	bindings,
 	configMaps,
+	endpoints,
+	events,
+	limitRanges,
+	namespaces,
+	nodes,
+	persistentVolumeClaims,
+	persistentVolumes,
+	pods,
+	podTemplates,
+	replicationControllers,
+	resourceQuotas,
+	secrets,
+	serviceAccounts,
+	services,
+
+	controllerRevisions,
+	daemonSets,
+	deployments,
+	replicaSets,
+	statefulSets,
+
+	newEvents,
+
+	selfSubjectReviews,
+	tokenReviews,
+
+	localSubjectAccessReviews,
+	selfSubjectAccessReviews,
+	selfSubjectRulesReviews,
+	subjectAccessReviews,
+
+	horizontalPodAutoscalers,
+
+	cronJobs,
+	jobs,
+
+	certificateSigningRequests,
+
+	ingressClasses,
+	ingresses,
+	ipAddresses,
+	networkPolicies,
+	serviceCIDRs,
+
+	podDisruptionBudgets,
+
+	clusterRoleBindings,
+	clusterRoles,
+	roleBindings,
+	roles,
+
+	csiDrivers,
+	csiNodes,
+	storageClasses,
+	volumeAttachments,
+
 	priorityClasses,
+
+	leases,
+
+	runtimeClasses,
+
+	endpointSlices,
 }

@@ -1,0 +1,210 @@
+// Package apiserver is the only door of the cluster: it authenticates,
+// authorises, admits, validates, stores, and lets everybody watch. It reads and
+// writes the store; it tells nobody what to do.
+package apiserver
+
+import (
+	"context"
+	"crypto"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/version"
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"knarr/controlplane/apiserver/admission"
+	"knarr/controlplane/apiserver/authn"
+	"knarr/controlplane/apiserver/authz"
+	"knarr/controlplane/apiserver/endpoints"
+	"knarr/controlplane/apiserver/registry"
+	"knarr/controlplane/apiserver/storage"
+	"knarr/controlplane/apiserver/watchcache"
+)
+
+// Config is what an API server needs; the zero value of a field means its
+// default.
+type Config struct {
+	// Store holds everything. It is not closed by Run.
+	Store storage.Store
+	// ClientCA signs client certificates.
+	ClientCA *x509.CertPool
+	// ServiceAccountKey signs service-account tokens, ECDSA or RSA.
+	ServiceAccountKey crypto.Signer
+	// Issuer of service-account tokens. Default
+	// https://kubernetes.default.svc.cluster.local.
+	Issuer string
+	// Tokens are static bearer tokens.
+	Tokens map[string]user.Info
+	// ServiceCIDRs are the ranges of cluster addresses. Default 10.43.0.0/16.
+	ServiceCIDRs []netip.Prefix
+	// NodePorts is the range of node ports. Default 30000-32767.
+	NodePorts endpoints.PortRange
+	// Advertise is where the Service kubernetes leads to; when invalid, that
+	// Service has no endpoints.
+	Advertise netip.AddrPort
+	// KubeletClient is the certificate shown to kubelets, KubeletCA who signs
+	// theirs.
+	KubeletClient *tls.Certificate
+	KubeletCA     *x509.CertPool
+	// Version is what /version says.
+	Version *version.Info
+	// MaxReads and MaxWrites bound the requests served at once, long-running
+	// ones not counted. Defaults 400 and 200, upstream's.
+	MaxReads, MaxWrites int
+	// RequestTimeout bounds a request that is not long-running. Default 1 m.
+	RequestTimeout time.Duration
+}
+
+// A Server is one API server.
+type Server struct {
+	cfg     Config
+	cache   *watchcache.Cache
+	tokens  *authn.ServiceAccountTokens
+	authn   *authn.Authenticator
+	authz   authz.Chain
+	rbac    *authz.RBAC
+	api     *endpoints.Server
+	handler http.Handler
+	health  health
+}
+
+// New puts an API server together. It starts nothing.
+func New(c Config) (*Server, error) {
+	if c.Issuer == "" {
+		c.Issuer = "https://kubernetes.default.svc.cluster.local"
+	}
+	if len(c.ServiceCIDRs) == 0 {
+		c.ServiceCIDRs = []netip.Prefix{netip.MustParsePrefix("10.43.0.0/16")}
+	}
+	if c.NodePorts == (endpoints.PortRange{}) {
+		c.NodePorts = endpoints.PortRange{First: 30000, Last: 32767}
+	}
+	if c.MaxReads == 0 {
+		c.MaxReads = 400
+	}
+	if c.MaxWrites == 0 {
+		c.MaxWrites = 200
+	}
+	if c.RequestTimeout == 0 {
+		c.RequestTimeout = time.Minute
+	}
+	s := &Server{cfg: c, cache: watchcache.New(c.Store, registry.Resources)}
+	var err error
+	s.tokens, err = authn.NewServiceAccountTokens(c.Issuer, c.ServiceAccountKey, nil, s.cache)
+	if err != nil {
+		return nil, err
+	}
+	s.authn = authn.New(authn.Config{ClientCA: c.ClientCA, Tokens: s.tokens, Cache: s.cache, Static: c.Tokens})
+	s.rbac = authz.NewRBAC(s.cache)
+	s.authz = authz.Chain{authz.NewNode(s.rbac, s.cache), s.rbac}
+	kubelets := &kubelets{cache: s.cache, client: c.KubeletClient, ca: c.KubeletCA}
+	s.api, err = endpoints.New(endpoints.Config{
+		Cache: s.cache, Resources: registry.Resources,
+		Admission: admission.NewChain(admission.Plugins(admission.Config{
+			Cache: s.cache, RBAC: s.rbac, Authorizer: s.authz,
+		})),
+		Virtual:      s.virtual(),
+		Kubelet:      kubelets.connect,
+		ServiceCIDRs: c.ServiceCIDRs, NodePorts: c.NodePorts, Version: c.Version,
+		Paths: []string{"/healthz", "/livez", "/metrics", "/openid/v1/jwks", "/readyz", "/.well-known/openid-configuration"},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("API handlers: %w", err)
+	}
+	s.handler = s.chain(s.paths(s.api))
+	return s, nil
+}
+
+// Handler is the whole filter chain.
+func (s *Server) Handler() http.Handler { return s.handler }
+
+// Cache is what the server serves from.
+func (s *Server) Cache() *watchcache.Cache { return s.cache }
+
+// Run keeps the cache, and makes what every cluster starts with. It returns
+// when ctx ends.
+func (s *Server) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if err := s.cache.Run(ctx); err != nil {
+			slog.ErrorContext(ctx, "watch cache", "err", err)
+		}
+	})
+	defer wg.Wait()
+	defer cancel()
+	select {
+	case <-s.cache.Ready():
+	case <-ctx.Done():
+		return nil
+	}
+	if err := s.bootstrap(ctx); err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
+		return fmt.Errorf("make what every cluster starts with: %w", err)
+	}
+	s.health.ready.Store(true)
+	<-ctx.Done()
+	s.health.stopping.Store(true)
+	return nil
+}
+
+// grace is how long open requests may take once a listener closes.
+const grace = time.Second
+
+// Serve answers on l until ctx ends, over TLS when config is not nil. Watches
+// end at once then, other requests get a moment.
+func (s *Server) Serve(ctx context.Context, l net.Listener, config *tls.Config) error {
+	base, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	srv := &http.Server{
+		Handler:           s.handler,
+		BaseContext:       func(net.Listener) context.Context { return base },
+		ConnContext:       authn.ConnContext,
+		ReadHeaderTimeout: 32 * time.Second,
+		IdleTimeout:       90 * time.Second,
+		MaxHeaderBytes:    1 << 20,
+		TLSConfig:         config,
+		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: 100},
+		ErrorLog:          log.New(quiet{}, "", 0),
+	}
+	stop := context.AfterFunc(ctx, func() {
+		cancel() // ends watches
+		down, done := context.WithTimeout(context.WithoutCancel(ctx), grace)
+		defer done()
+		if srv.Shutdown(down) != nil {
+			_ = srv.Close()
+		}
+	})
+	defer stop()
+	var err error
+	if config != nil {
+		err = srv.ServeTLS(l, "", "")
+	} else {
+		err = srv.Serve(l)
+	}
+	if ctx.Err() != nil && errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return fmt.Errorf("serve the API on %s: %w", l.Addr(), err)
+}
+
+// quiet passes on what net/http logs at debug level: broken clients are not
+// the operator's problem.
+type quiet struct{}
+
+func (quiet) Write(p []byte) (int, error) {
+	slog.Debug("http server", "msg", string(p))
+	return len(p), nil
+}

@@ -1,0 +1,185 @@
+package apiserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/uuid"
+
+	"knarr/controlplane/apiserver/authz"
+	"knarr/controlplane/apiserver/registry"
+	"knarr/controlplane/apiserver/watchcache"
+)
+
+// bootstrap makes the objects that every cluster starts with, where they are
+// missing, and points the Service kubernetes at this server. All at once: the
+// store commits concurrent writes together.
+func (s *Server) bootstrap(ctx context.Context) error {
+	objects, err := authz.Bootstrap()
+	if err != nil {
+		return err
+	}
+	for _, ns := range []string{corev1.NamespaceDefault, "kube-system", "kube-public", corev1.NamespaceNodeLease} {
+		objects = append(objects, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}})
+	}
+	objects = append(objects, priorityClasses()...)
+	objects = append(objects, s.kubernetesService()...)
+
+	errs := make(chan error, len(objects))
+	var wg sync.WaitGroup
+	for _, o := range objects {
+		wg.Go(func() {
+			if err := s.ensure(ctx, o); err != nil {
+				errs <- err
+			}
+		})
+	}
+	wg.Wait()
+	close(errs)
+	for err := range errs {
+		return err
+	}
+	return nil
+}
+
+func priorityClasses() []registry.Object {
+	class := func(name string, value int32, description string) registry.Object {
+		return &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Value: value, Description: description}
+	}
+	return []registry.Object{
+		class("system-cluster-critical", 2000000000, "Used for system critical pods that must run in the cluster, but can be moved to another node if necessary."),
+		class("system-node-critical", 2000001000, "Used for system critical pods that must not be moved from their current node."),
+	}
+}
+
+// kubernetesService is the Service that pods find the API server by, its
+// address, and its endpoints.
+func (s *Server) kubernetesService() []registry.Object {
+	var cidrs []string
+	for _, p := range s.cfg.ServiceCIDRs {
+		cidrs = append(cidrs, p.String())
+	}
+	ip := s.cfg.ServiceCIDRs[0].Masked().Addr().Next()
+	family, addressType := corev1.IPv4Protocol, discoveryv1.AddressTypeIPv4
+	if ip.Is6() {
+		family, addressType = corev1.IPv6Protocol, discoveryv1.AddressTypeIPv6
+	}
+	port := s.cfg.Advertise.Port()
+	const name = "kubernetes"
+	objects := []registry.Object{
+		&networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: cidrs}},
+		&networkingv1.IPAddress{
+			ObjectMeta: metav1.ObjectMeta{Name: ip.String(), Labels: map[string]string{
+				"ipaddress.kubernetes.io/ip-family":  string(family),
+				"ipaddress.kubernetes.io/managed-by": "ipallocator.k8s.io",
+			}},
+			Spec: networkingv1.IPAddressSpec{ParentRef: &networkingv1.ParentReference{Resource: "services", Namespace: "default", Name: name}},
+		},
+		&corev1.Service{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, Labels: map[string]string{"component": "apiserver", "provider": name}},
+			Spec: corev1.ServiceSpec{
+				Type: corev1.ServiceTypeClusterIP, ClusterIP: ip.String(), ClusterIPs: []string{ip.String()},
+				IPFamilies: []corev1.IPFamily{family}, IPFamilyPolicy: new(corev1.IPFamilyPolicySingleStack),
+				SessionAffinity: corev1.ServiceAffinityNone,
+				Ports:           []corev1.ServicePort{{Name: "https", Protocol: corev1.ProtocolTCP, Port: 443, TargetPort: intstr.FromInt32(int32(port))}},
+			},
+		},
+	}
+	if !s.cfg.Advertise.IsValid() {
+		return objects
+	}
+	addr := s.cfg.Advertise.Addr().String()
+	return append(objects,
+		&corev1.Endpoints{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, Labels: map[string]string{discoveryv1.LabelSkipMirror: "true"}},
+			Subsets: []corev1.EndpointSubset{{
+				Addresses: []corev1.EndpointAddress{{IP: addr}},
+				Ports:     []corev1.EndpointPort{{Name: "https", Port: int32(port), Protocol: corev1.ProtocolTCP}},
+			}},
+		},
+		&discoveryv1.EndpointSlice{
+			ObjectMeta:  metav1.ObjectMeta{Namespace: "default", Name: name, Labels: map[string]string{discoveryv1.LabelServiceName: name}},
+			AddressType: addressType,
+			Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{addr}, Conditions: discoveryv1.EndpointConditions{Ready: new(true)}}},
+			Ports:       []discoveryv1.EndpointPort{{Name: new("https"), Port: new(int32(port)), Protocol: new(corev1.ProtocolTCP)}},
+		})
+}
+
+// ensure creates o if there is none, and brings what must follow this
+// server's flags up to date.
+func (s *Server) ensure(ctx context.Context, o registry.Object) error {
+	res := resourceOf(o)
+	if res == nil {
+		return fmt.Errorf("no kind in the table for %T", o)
+	}
+	cached := s.cache.Resource(res.GVR())
+	key := o.GetName()
+	if o.GetNamespace() != "" {
+		key = o.GetNamespace() + "/" + key
+	}
+	o.SetUID(types.UID(uuid.NewUUID()))
+	o.SetCreationTimestamp(metav1.NewTime(time.Now().Truncate(time.Second)))
+	res.Defaults(o)
+	res.Prepared(ctx, o, nil)
+	if old := cached.Peek(key); old != nil {
+		return s.refresh(ctx, cached, key, old, o)
+	}
+	_, err := cached.Create(ctx, key, o)
+	if errors.Is(err, watchcache.ErrExists) {
+		return nil // another server was first
+	}
+	if err != nil {
+		return fmt.Errorf("create %s %s: %w", res.GVK().Kind, key, err)
+	}
+	return nil
+}
+
+// refresh points the endpoints of the Service kubernetes at this server.
+func (s *Server) refresh(ctx context.Context, cached *watchcache.Resource, key string, old *watchcache.Record, want registry.Object) error {
+	have, err := old.Object()
+	if err != nil {
+		return err
+	}
+	switch w := want.(type) {
+	case *corev1.Endpoints:
+		h := have.DeepCopyObject().(*corev1.Endpoints)
+		if reflect.DeepEqual(h.Subsets, w.Subsets) {
+			return nil
+		}
+		h.Subsets = w.Subsets
+		_, err = cached.Update(ctx, key, old, h)
+	case *discoveryv1.EndpointSlice:
+		h := have.DeepCopyObject().(*discoveryv1.EndpointSlice)
+		if reflect.DeepEqual(h.Endpoints, w.Endpoints) && reflect.DeepEqual(h.Ports, w.Ports) {
+			return nil
+		}
+		h.Endpoints, h.Ports = w.Endpoints, w.Ports
+		_, err = cached.Update(ctx, key, old, h)
+	}
+	if errors.Is(err, watchcache.ErrConflict) {
+		return nil
+	}
+	return err
+}
+
+func resourceOf(o registry.Object) registry.Resource {
+	t := reflect.TypeOf(o)
+	for _, r := range registry.Resources {
+		if !r.IsVirtual() && reflect.TypeOf(r.New()) == t {
+			return r
+		}
+	}
+	return nil
+}
+

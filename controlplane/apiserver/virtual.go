@@ -1,0 +1,298 @@
+package apiserver
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"knarr/controlplane/apiserver/authn"
+	"knarr/controlplane/apiserver/authz"
+	"knarr/controlplane/apiserver/endpoints"
+	"knarr/controlplane/apiserver/registry"
+	"knarr/controlplane/apiserver/request"
+	"knarr/controlplane/apiserver/watchcache"
+)
+
+// virtual answers the kinds that are questions.
+func (s *Server) virtual() map[string]endpoints.Virtual {
+	return map[string]endpoints.Virtual{
+		"tokenreviews.authentication.k8s.io":             s.tokenReview,
+		"selfsubjectreviews.authentication.k8s.io":       s.selfSubjectReview,
+		"subjectaccessreviews.authorization.k8s.io":      s.subjectAccessReview,
+		"localsubjectaccessreviews.authorization.k8s.io": s.localSubjectAccessReview,
+		"selfsubjectaccessreviews.authorization.k8s.io":  s.selfSubjectAccessReview,
+		"selfsubjectrulesreviews.authorization.k8s.io":   s.selfSubjectRulesReview,
+		"serviceaccounts/token":                          s.tokenRequest,
+	}
+}
+
+func (s *Server) tokenReview(ctx context.Context, obj registry.Object, _ *metav1.CreateOptions) (registry.Object, error) {
+	review := obj.(*authenticationv1.TokenReview)
+	if review.Spec.Token == "" {
+		return nil, apierrors.NewBadRequest("token is required for TokenReview in authentication")
+	}
+	wanted := authenticator.Audiences(review.Spec.Audiences)
+	if len(wanted) == 0 {
+		wanted = s.tokens.Audiences()
+	}
+	r, err := http.NewRequestWithContext(authenticator.WithAudiences(ctx, wanted), http.MethodPost, "/", nil)
+	if err != nil {
+		return nil, err
+	}
+	review.Status = authenticationv1.TokenReviewStatus{}
+	resp, ok, err := s.authn.AuthenticateToken(r, review.Spec.Token)
+	if err != nil {
+		review.Status.Error = err.Error()
+	}
+	if !ok {
+		return review, nil
+	}
+	auds := resp.Audiences
+	if len(auds) == 0 { // tokens without an audience are the API server's
+		if auds = authenticator.Audiences(s.tokens.Audiences()).Intersect(wanted); len(auds) == 0 {
+			return review, nil
+		}
+	}
+	review.Status.Authenticated = true
+	review.Status.User = userInfo(resp.User)
+	review.Status.Audiences = auds
+	return review, nil
+}
+
+func userInfo(u user.Info) authenticationv1.UserInfo {
+	info := authenticationv1.UserInfo{Username: u.GetName(), UID: u.GetUID(), Groups: u.GetGroups()}
+	for k, v := range u.GetExtra() {
+		if info.Extra == nil {
+			info.Extra = map[string]authenticationv1.ExtraValue{}
+		}
+		info.Extra[k] = v
+	}
+	return info
+}
+
+func (s *Server) selfSubjectReview(ctx context.Context, obj registry.Object, _ *metav1.CreateOptions) (registry.Object, error) {
+	review := obj.(*authenticationv1.SelfSubjectReview)
+	review.Status.UserInfo = userInfo(request.UserFrom(ctx))
+	return review, nil
+}
+
+// asked are the attributes of an access review.
+func asked(who user.Info, r *authorizationv1.ResourceAttributes, n *authorizationv1.NonResourceAttributes) *authz.Attributes {
+	a := &authz.Attributes{User: who}
+	if n != nil {
+		a.Verb, a.Path = n.Verb, n.Path
+	}
+	if r != nil {
+		a.IsResource = true
+		a.Verb, a.Namespace, a.Group, a.Version = r.Verb, r.Namespace, r.Group, r.Version
+		a.Resource, a.Subresource, a.Name = r.Resource, r.Subresource, r.Name
+		if r.FieldSelector != nil {
+			a.FieldSelector = r.FieldSelector.RawSelector
+		}
+	}
+	return a
+}
+
+// exactlyOne checks that a review asks one question.
+func exactlyOne(kind string, obj registry.Object, r *authorizationv1.ResourceAttributes, n *authorizationv1.NonResourceAttributes) error {
+	spec := field.NewPath("spec")
+	var errs field.ErrorList
+	switch {
+	case r != nil && n != nil:
+		errs = append(errs, field.Invalid(spec.Child("nonResourceAttributes"), n, `cannot be specified in combination with resourceAttributes`))
+	case r == nil && n == nil:
+		errs = append(errs, field.Invalid(spec.Child("resourceAttributes"), r, `exactly one of nonResourceAttributes or resourceAttributes must be specified`))
+	default:
+		return nil
+	}
+	return apierrors.NewInvalid(authorizationv1.SchemeGroupVersion.WithKind(kind).GroupKind(), obj.GetName(), errs)
+}
+
+func (s *Server) decide(ctx context.Context, a *authz.Attributes) authorizationv1.SubjectAccessReviewStatus {
+	ok, reason := s.authz.Authorize(ctx, a)
+	return authorizationv1.SubjectAccessReviewStatus{Allowed: ok, Reason: reason}
+}
+
+func reviewed(spec *authorizationv1.SubjectAccessReviewSpec) user.Info {
+	u := &user.DefaultInfo{Name: spec.User, UID: spec.UID, Groups: spec.Groups}
+	for k, v := range spec.Extra {
+		if u.Extra == nil {
+			u.Extra = map[string][]string{}
+		}
+		u.Extra[k] = v
+	}
+	return u
+}
+
+func (s *Server) subjectAccessReview(ctx context.Context, obj registry.Object, _ *metav1.CreateOptions) (registry.Object, error) {
+	review := obj.(*authorizationv1.SubjectAccessReview)
+	spec := &review.Spec
+	if err := exactlyOne("SubjectAccessReview", obj, spec.ResourceAttributes, spec.NonResourceAttributes); err != nil {
+		return nil, err
+	}
+	if spec.User == "" && len(spec.Groups) == 0 {
+		return nil, apierrors.NewInvalid(authorizationv1.SchemeGroupVersion.WithKind("SubjectAccessReview").GroupKind(), obj.GetName(), field.ErrorList{
+			field.Invalid(field.NewPath("spec", "user"), spec.User, `at least one of user or group must be specified`)})
+	}
+	review.Status = s.decide(ctx, asked(reviewed(spec), spec.ResourceAttributes, spec.NonResourceAttributes))
+	return review, nil
+}
+
+func (s *Server) localSubjectAccessReview(ctx context.Context, obj registry.Object, _ *metav1.CreateOptions) (registry.Object, error) {
+	review := obj.(*authorizationv1.LocalSubjectAccessReview)
+	spec := &review.Spec
+	namespace := request.InfoFrom(ctx).Namespace
+	if spec.ResourceAttributes == nil {
+		return nil, exactlyOne("LocalSubjectAccessReview", obj, nil, nil)
+	}
+	if spec.ResourceAttributes.Namespace != namespace {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("spec.resourceAttributes.namespace must match namespace: %v", namespace))
+	}
+	review.Status = s.decide(ctx, asked(reviewed(spec), spec.ResourceAttributes, nil))
+	return review, nil
+}
+
+func (s *Server) selfSubjectAccessReview(ctx context.Context, obj registry.Object, _ *metav1.CreateOptions) (registry.Object, error) {
+	review := obj.(*authorizationv1.SelfSubjectAccessReview)
+	spec := &review.Spec
+	if err := exactlyOne("SelfSubjectAccessReview", obj, spec.ResourceAttributes, spec.NonResourceAttributes); err != nil {
+		return nil, err
+	}
+	review.Status = s.decide(ctx, asked(request.UserFrom(ctx), spec.ResourceAttributes, spec.NonResourceAttributes))
+	return review, nil
+}
+
+func (s *Server) selfSubjectRulesReview(ctx context.Context, obj registry.Object, _ *metav1.CreateOptions) (registry.Object, error) {
+	review := obj.(*authorizationv1.SelfSubjectRulesReview)
+	if review.Spec.Namespace == "" {
+		return nil, apierrors.NewBadRequest("no namespace on request")
+	}
+	who := request.UserFrom(ctx)
+	rules := s.rbac.Rules(&authz.Attributes{User: who, Namespace: review.Spec.Namespace})
+	for _, g := range who.GetGroups() {
+		if g == user.SystemPrivilegedGroup {
+			rules = append(rules, rbacv1.PolicyRule{Verbs: []string{"*"}, APIGroups: []string{"*"}, Resources: []string{"*"}},
+				rbacv1.PolicyRule{Verbs: []string{"*"}, NonResourceURLs: []string{"*"}})
+		}
+	}
+	review.Status = authorizationv1.SubjectRulesReviewStatus{
+		ResourceRules: []authorizationv1.ResourceRule{}, NonResourceRules: []authorizationv1.NonResourceRule{},
+	}
+	for _, r := range rules {
+		if len(r.Resources) > 0 {
+			review.Status.ResourceRules = append(review.Status.ResourceRules, authorizationv1.ResourceRule{
+				Verbs: r.Verbs, APIGroups: r.APIGroups, Resources: r.Resources, ResourceNames: r.ResourceNames})
+		}
+		if len(r.NonResourceURLs) > 0 {
+			review.Status.NonResourceRules = append(review.Status.NonResourceRules, authorizationv1.NonResourceRule{
+				Verbs: r.Verbs, NonResourceURLs: r.NonResourceURLs})
+		}
+	}
+	return review, nil
+}
+
+// tokenRequest issues a token of the service account in the URL.
+func (s *Server) tokenRequest(ctx context.Context, obj registry.Object, opts *metav1.CreateOptions) (registry.Object, error) {
+	req := obj.(*authenticationv1.TokenRequest)
+	info := request.InfoFrom(ctx)
+	gr := corev1.Resource("serviceaccounts")
+	sa, err := read[*corev1.ServiceAccount](ctx, s.cache.Resource(corev1.SchemeGroupVersion.WithResource("serviceaccounts")), info.Namespace+"/"+info.Name)
+	if err != nil {
+		return nil, apierrors.NewNotFound(gr, info.Name)
+	}
+	if req.Name != "" && req.Name != sa.Name {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("name in URL (%s) does not match name in object (%s)", sa.Name, req.Name))
+	}
+	if req.Spec.ExpirationSeconds == nil {
+		req.Spec.ExpirationSeconds = new(int64(authn.DefaultTokenSeconds))
+	}
+	seconds := *req.Spec.ExpirationSeconds
+	path := field.NewPath("spec", "expirationSeconds")
+	var errs field.ErrorList
+	switch {
+	case seconds < authn.MinTokenSeconds:
+		errs = append(errs, field.Invalid(path, seconds, "may not specify a duration less than 10 minutes"))
+	case seconds > authn.MaxTokenSeconds:
+		errs = append(errs, field.Invalid(path, seconds, "may not specify a duration larger than 2^32 seconds"))
+	}
+	if len(errs) > 0 {
+		return nil, apierrors.NewInvalid(authenticationv1.SchemeGroupVersion.WithKind("TokenRequest").GroupKind(), sa.Name, errs)
+	}
+	if len(req.Spec.Audiences) == 0 {
+		req.Spec.Audiences = s.tokens.Audiences()
+	}
+	bound, node, err := s.boundObject(ctx, sa, req.Spec.BoundObjectRef)
+	if err != nil {
+		return nil, err
+	}
+	token, expires, err := s.tokens.Issue(sa, req.Spec.Audiences, seconds, bound, node)
+	if err != nil {
+		return nil, apierrors.NewInternalError(err)
+	}
+	req.Name, req.Namespace = sa.Name, sa.Namespace
+	req.CreationTimestamp = metav1.Now()
+	req.Status = authenticationv1.TokenRequestStatus{Token: token, ExpirationTimestamp: metav1.NewTime(expires)}
+	return req, nil
+}
+
+// boundObject finds what a token shall be bound to, and a pod's node.
+func (s *Server) boundObject(ctx context.Context, sa *corev1.ServiceAccount, ref *authenticationv1.BoundObjectReference) (bound registry.Object, node *corev1.Node, err error) {
+	if ref == nil {
+		return nil, nil, nil
+	}
+	core := func(resource string) *watchcache.Resource {
+		return s.cache.Resource(corev1.SchemeGroupVersion.WithResource(resource))
+	}
+	key := sa.Namespace + "/" + ref.Name
+	resource := strings.ToLower(ref.Kind) + "s"
+	switch {
+	case ref.APIVersion != "v1" || ref.Kind != "Pod" && ref.Kind != "Secret" && ref.Kind != "Node":
+		return nil, nil, apierrors.NewBadRequest(fmt.Sprintf("cannot bind token for serviceaccount %q to type %s", sa.Name, ref.Kind))
+	case ref.Kind == "Node":
+		key = ref.Name
+	}
+	bound, err = read[registry.Object](ctx, core(resource), key)
+	if err != nil {
+		return nil, nil, apierrors.NewNotFound(corev1.Resource(resource), ref.Name)
+	}
+	if pod, ok := bound.(*corev1.Pod); ok {
+		if pod.Spec.ServiceAccountName != sa.Name {
+			return nil, nil, apierrors.NewBadRequest(fmt.Sprintf("cannot bind token for serviceaccount %q to pod running with different serviceaccount name.", sa.Name))
+		}
+		if pod.Spec.NodeName != "" {
+			node, _ = watchcache.Read[*corev1.Node](core("nodes"), pod.Spec.NodeName)
+		}
+	}
+	if ref.UID != "" && ref.UID != bound.GetUID() {
+		return nil, nil, apierrors.NewConflict(corev1.Resource(resource), ref.Name,
+			fmt.Errorf("the UID in the bound object reference (%s) does not match the UID in record. The object might have been deleted and then recreated", ref.UID))
+	}
+	return bound, node, nil
+}
+
+// read is the object under key, consistently when the cache has none.
+func read[T registry.Object](ctx context.Context, r *watchcache.Resource, key string) (obj T, err error) {
+	if obj, ok := watchcache.Read[T](r, key); ok {
+		return obj, nil
+	}
+	rec, err := r.Get(ctx, key, "")
+	if err != nil {
+		return obj, err
+	}
+	o, err := rec.Object()
+	if err != nil {
+		return obj, err
+	}
+	return o.(T), nil
+}

@@ -1,0 +1,204 @@
+// Package cni installs the pod network of a node. It writes the network
+// configuration and the plugin program, the bridge, the nftables table, and
+// the kernel's forwarding switches, and takes all of it back.
+package cni
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+
+	"knarr/internal/programs"
+	"knarr/node/cni/network"
+)
+
+// confName makes the file come first among what users put beside it.
+const confName = "10-knarr.conflist"
+
+// Config says what a node's pod network is.
+type Config struct {
+	// Dir is the directory of network configurations. Default /etc/cni/net.d.
+	Dir string
+	// BinDir is the directory of network plugins. Default /opt/cni/bin.
+	BinDir string
+	// Bridge is the name of the link the pods are on. Default knarr0.
+	Bridge string
+	// PodCIDRs are this node's address ranges, one per family.
+	PodCIDRs []string
+	// ClusterCIDRs are the ranges of all pods; traffic to anything else leaves
+	// with the node's address. Default: PodCIDRs.
+	ClusterCIDRs []string
+	// MTU of the pods' links. Default: that of the kernel's new links, 1500.
+	MTU int
+	// Table is the name of the nftables table. Default: Bridge with "-cni".
+	Table string
+	// StateDir keeps addresses and attachments. Default /var/lib/knarr/cni.
+	StateDir string
+}
+
+func (c Config) withDefaults() Config {
+	def := func(s *string, v string) {
+		if *s == "" {
+			*s = v
+		}
+	}
+	def(&c.Dir, "/etc/cni/net.d")
+	def(&c.BinDir, "/opt/cni/bin")
+	def(&c.Bridge, "knarr0")
+	def(&c.Table, c.Bridge+"-cni")
+	def(&c.StateDir, "/var/lib/knarr/cni")
+	if len(c.ClusterCIDRs) == 0 {
+		c.ClusterCIDRs = c.PodCIDRs
+	}
+	return c
+}
+
+// conf gives the plugin's configuration.
+func (c Config) conf() (*network.Conf, error) {
+	n := &network.Conf{
+		Name: networkName(c), Type: programs.CNI, Bridge: c.Bridge, MTU: c.MTU, Table: c.Table, StateDir: c.StateDir,
+		Capabilities: map[string]bool{"portMappings": true},
+	}
+	var errs []error
+	parse := func(what string, list []string) (ranges []netip.Prefix) {
+		for _, s := range list {
+			p, err := netip.ParsePrefix(s)
+			if err != nil {
+				errs = append(errs, fmt.Errorf("%s: %w", what, err))
+				continue
+			}
+			ranges = append(ranges, p.Masked())
+		}
+		return ranges
+	}
+	n.PodCIDRs = parse("pod range", c.PodCIDRs)
+	n.ClusterCIDRs = parse("cluster range", c.ClusterCIDRs)
+	if len(errs) == 0 {
+		errs = append(errs, n.Validate())
+	}
+	return n, errors.Join(errs...)
+}
+
+// networkName is the network's name, which libcni names its own files after;
+// those of two clusters on one machine must differ.
+func networkName(c Config) string { return "knarr-" + c.Bridge }
+
+// conflist gives the network configuration as written. Pure.
+func conflist(n *network.Conf) ([]byte, error) {
+	// Version 1.0.0 on purpose: from 1.1.0 on the runtime starts the plugin
+	// every time it is asked for its own status.
+	b, err := json.MarshalIndent(map[string]any{
+		"cniVersion": "1.0.0",
+		"name":       n.Name,
+		"plugins":    []*network.Conf{n},
+	}, "", "  ")
+	return append(b, '\n'), err
+}
+
+// Install puts the pod network in place; done again it repairs it. Pods keep
+// their addresses and host ports. The configuration is written last: what sees
+// it may use it.
+func Install(c Config) error {
+	c = c.withDefaults()
+	n, err := c.conf()
+	if err != nil {
+		return fmt.Errorf("pod network: %w", err)
+	}
+	if _, err := programs.Unpack(c.BinDir, programs.CNI); err != nil {
+		return err
+	}
+	if err := forward(c.StateDir, n); err != nil {
+		return err
+	}
+	if _, err := network.EnsureBridge(n); err != nil {
+		return err
+	}
+	if err := network.EnsureTable(n); err != nil {
+		return err
+	}
+	b, err := conflist(n)
+	if err != nil {
+		return err
+	}
+	return writeFile(filepath.Join(c.Dir, confName), b)
+}
+
+// Repair puts the bridge and the table back, in case somebody removed them.
+func Repair(c Config) error {
+	c = c.withDefaults()
+	n, err := c.conf()
+	if err != nil {
+		return fmt.Errorf("pod network: %w", err)
+	}
+	if _, err := network.EnsureBridge(n); err != nil {
+		return err
+	}
+	return network.EnsureTable(n)
+}
+
+// Remove takes back what Install and the plugin did: links, table, forwarding,
+// state, configuration. What is not there is no error.
+func Remove(c Config) error {
+	c = c.withDefaults()
+	errs := []error{
+		removeIfOurs(filepath.Join(c.Dir, confName), networkName(c)),
+		network.RemoveLinks(c.Bridge, c.StateDir),
+		network.RemoveTable(c.Table),
+		unforward(c.StateDir),
+	}
+	// libcni remembers the result of each ADD until its DEL, which pods that
+	// were killed with the node never had.
+	leftover, _ := filepath.Glob(filepath.Join("/var/lib/cni/results", networkName(c)+"-*"))
+	for _, path := range leftover {
+		errs = append(errs, os.Remove(path))
+	}
+	if errors.Join(errs...) == nil {
+		errs = append(errs, os.RemoveAll(c.StateDir))
+	}
+	return errors.Join(errs...)
+}
+
+// removeIfOurs removes the configuration unless another cluster wrote it.
+func removeIfOurs(path, name string) error {
+	b, err := os.ReadFile(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	} else if err != nil {
+		return err
+	}
+	var list struct{ Name string }
+	if json.Unmarshal(b, &list) == nil && list.Name != name {
+		return nil
+	}
+	return os.Remove(path)
+}
+
+// writeFile replaces path whole, and only if it changes: each change makes the
+// runtime read it again.
+func writeFile(path string, b []byte) error {
+	if old, err := os.ReadFile(path); err == nil && string(old) == string(b) {
+		return nil
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), ".knarr-*")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name())
+	defer f.Close()
+	if _, err := f.Write(b); err != nil {
+		return err
+	}
+	if err := f.Chmod(0o644); err != nil {
+		return err
+	}
+	if err := f.Close(); err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), path)
+}

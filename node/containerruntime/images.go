@@ -1,0 +1,285 @@
+package containerruntime
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	containerd "github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/core/images"
+	"github.com/containerd/containerd/v2/pkg/archive/compression"
+	"github.com/containerd/containerd/v2/pkg/namespaces"
+	"github.com/containerd/errdefs"
+	"github.com/containerd/platforms"
+	"github.com/distribution/reference"
+	"github.com/opencontainers/go-digest"
+	"google.golang.org/grpc"
+)
+
+// imageNamespace is containerd's namespace for what the CRI shows.
+const imageNamespace = "k8s.io"
+
+// cliImageLabels tell the CRI that an image is its own and that the kubelet's
+// garbage collection must spare it: nobody could pull it again.
+var cliImageLabels = map[string]string{
+	"io.cri-containerd.image":  "managed",
+	"io.cri-containerd.pinned": "pinned",
+}
+
+// Images loads, lists and removes images of a running containerd.
+type Images struct {
+	client      *containerd.Client
+	snapshotter string
+}
+
+// Image is one image as the user sees it.
+type Image struct {
+	// Names are its tags, without the digest names.
+	Names []string
+	// Digest is that of the manifest or index.
+	Digest string
+	// Size of the content in bytes, compressed.
+	Size int64
+	// Created is when it was loaded or pulled.
+	Created time.Time
+	// Pinned images survive the kubelet's garbage collection.
+	Pinned bool
+}
+
+// OpenImages connects to the containerd behind socket. An empty snapshotter
+// means overlayfs.
+func OpenImages(socket, snapshotter string) (*Images, error) {
+	client, err := containerd.New(socket, containerd.WithDefaultNamespace(imageNamespace), containerd.WithTimeout(5*time.Second))
+	if err != nil {
+		return nil, fmt.Errorf("connect to %s: %w", socket, err)
+	}
+	i := &Images{client: client, snapshotter: snapshotter}
+	if i.snapshotter == "" {
+		if i.snapshotter, err = runningSnapshotter(client); err != nil {
+			client.Close()
+			return nil, err
+		}
+	}
+	return i, nil
+}
+
+// runningSnapshotter asks which snapshotter works there.
+func runningSnapshotter(client *containerd.Client) (string, error) {
+	ctx, cancel := context.WithTimeout(namespaces.WithNamespace(context.Background(), imageNamespace), 5*time.Second)
+	defer cancel()
+	response, err := client.IntrospectionService().Plugins(ctx, "type==io.containerd.snapshotter.v1")
+	if err != nil {
+		return "", fmt.Errorf("ask for the snapshotter: %w", err)
+	}
+	for _, p := range response.Plugins {
+		if p.ID == "overlayfs" && p.InitErr == nil {
+			return "overlayfs", nil
+		}
+	}
+	return "native", nil
+}
+
+func imagesOn(conn *grpc.ClientConn, snapshotter string) (*Images, error) {
+	client, err := containerd.NewWithConn(conn, containerd.WithDefaultNamespace(imageNamespace))
+	if err != nil {
+		return nil, err
+	}
+	return &Images{client: client, snapshotter: snapshotter}, nil
+}
+
+// Close ends the connection.
+func (i *Images) Close() error { return i.client.Close() }
+
+// LoadFile loads the archive at path; "-" is standard input.
+func (i *Images) LoadFile(ctx context.Context, path string, progress func(string)) ([]string, error) {
+	if path == "-" {
+		return i.LoadArchive(ctx, os.Stdin, progress)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	names, err := i.LoadArchive(ctx, f, progress)
+	if err != nil {
+		return nil, fmt.Errorf("load %s: %w", path, err)
+	}
+	return names, nil
+}
+
+// LoadArchive loads every image of an OCI or docker-save archive, compressed
+// or not, that this platform can run, and gives their names. progress, if not
+// nil, is told what is being done.
+func (i *Images) LoadArchive(ctx context.Context, r io.Reader, progress func(string)) ([]string, error) {
+	return i.load(ctx, r, nil, progress)
+}
+
+func (i *Images) load(ctx context.Context, r io.Reader, extra map[string]string, progress func(string)) ([]string, error) {
+	if progress == nil {
+		progress = func(string) {}
+	}
+	ctx = namespaces.WithNamespace(ctx, imageNamespace)
+	// One lease over everything: nothing is collected before it is unpacked.
+	ctx, release, err := i.client.WithLease(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer release(context.WithoutCancel(ctx))
+
+	plain, err := compression.DecompressStream(r)
+	if err != nil {
+		return nil, fmt.Errorf("read archive: %w", err)
+	}
+	defer plain.Close()
+	labels := maps.Clone(cliImageLabels)
+	maps.Copy(labels, extra)
+	progress("reading archive")
+	platform := platforms.Default()
+	loaded, err := i.client.Import(ctx, plain,
+		containerd.WithImportPlatform(platform),
+		containerd.WithImageRefTranslator(fullName),
+		containerd.WithImageLabels(labels),
+		containerd.WithSkipMissing())
+	if err != nil {
+		return nil, fmt.Errorf("import: %w", err)
+	}
+	// What follows the end of the archive is still to be read, or whoever
+	// writes it into a pipe gets an error.
+	if _, err := io.Copy(io.Discard, plain); err != nil {
+		return nil, fmt.Errorf("read archive: %w", err)
+	}
+	var names []string
+	for _, image := range loaded {
+		progress("unpacking " + image.Name)
+		if err := containerd.NewImageWithPlatform(i.client, image, platform).Unpack(ctx, i.snapshotter); err != nil {
+			return names, fmt.Errorf("unpack %s: %w", image.Name, err)
+		}
+		names = append(names, image.Name)
+	}
+	if len(names) == 0 {
+		return nil, errors.New("the archive names no image; save it with a name, such as example.com/app:1")
+	}
+	return names, nil
+}
+
+// fullName completes an image name as docker does. A bare tag, which is all an
+// OCI layout has to give, names nothing.
+func fullName(name string) string {
+	if !strings.ContainsAny(name, "/:@") {
+		return ""
+	}
+	ref, err := reference.ParseDockerRef(name)
+	if err != nil {
+		return ""
+	}
+	return ref.String()
+}
+
+// ListImages gives every image, by name.
+func (i *Images) ListImages(ctx context.Context) ([]Image, error) {
+	ctx = namespaces.WithNamespace(ctx, imageNamespace)
+	all, err := i.client.ImageService().List(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("list images: %w", err)
+	}
+	byDigest := map[digest.Digest]*Image{}
+	for _, stored := range all {
+		image := byDigest[stored.Target.Digest]
+		if image == nil {
+			image = &Image{Digest: stored.Target.Digest.String(), Created: stored.CreatedAt}
+			// An image whose content is incomplete is shown without a size.
+			image.Size, _ = stored.Size(ctx, i.client.ContentStore(), platforms.Default())
+			byDigest[stored.Target.Digest] = image
+		}
+		image.Pinned = image.Pinned || stored.Labels["io.cri-containerd.pinned"] == "pinned"
+		if !strings.Contains(stored.Name, "sha256:") {
+			image.Names = append(image.Names, stored.Name)
+		}
+	}
+	list := make([]Image, 0, len(byDigest))
+	for _, image := range byDigest {
+		slices.Sort(image.Names)
+		list = append(list, *image)
+	}
+	slices.SortFunc(list, func(a, b Image) int {
+		return strings.Compare(strings.Join(a.Names, " ")+a.Digest, strings.Join(b.Names, " ")+b.Digest)
+	})
+	return list, nil
+}
+
+// RemoveImage removes the image with that name, short or full, or digest, and
+// every other name it has if it was given by digest.
+func (i *Images) RemoveImage(ctx context.Context, name string) error {
+	ctx = namespaces.WithNamespace(ctx, imageNamespace)
+	service := i.client.ImageService()
+	all, err := service.List(ctx)
+	if err != nil {
+		return fmt.Errorf("list images: %w", err)
+	}
+	doomed := matching(all, name)
+	if len(doomed) == 0 {
+		return fmt.Errorf("image %s: %w", name, errdefs.ErrNotFound)
+	}
+	for _, n := range doomed {
+		if err := service.Delete(ctx, n, images.SynchronousDelete()); err != nil && !errdefs.IsNotFound(err) {
+			return fmt.Errorf("remove image %s: %w", n, err)
+		}
+	}
+	return nil
+}
+
+// matching gives the names to delete for what the user wrote. The digest names
+// the CRI keeps beside an image go with its last tag.
+func matching(all []images.Image, name string) []string {
+	full := fullName(name)
+	if full == "" {
+		full = fullName(name + ":latest")
+	}
+	var target digest.Digest
+	var doomed []string
+	for _, image := range all {
+		switch {
+		case image.Name == name || image.Name == full:
+			doomed = append(doomed, image.Name)
+			target = image.Target.Digest
+		case image.Target.Digest.String() == name:
+			doomed = append(doomed, image.Name)
+		}
+	}
+	if target == "" {
+		return doomed
+	}
+	var digests []string
+	for _, image := range all {
+		if slices.Contains(doomed, image.Name) {
+			continue
+		}
+		switch {
+		case strings.HasPrefix(image.Name, "sha256:") || strings.Contains(image.Name, "@sha256:"):
+			if image.Target.Digest == target {
+				digests = append(digests, image.Name)
+			}
+		case image.Target.Digest == target:
+			return doomed // another tag keeps it
+		}
+	}
+	return append(doomed, digests...)
+}
+
+// labels gives the labels of the image called name, if there is one.
+func (i *Images) labels(ctx context.Context, name string) (map[string]string, bool, error) {
+	image, err := i.client.ImageService().Get(namespaces.WithNamespace(ctx, imageNamespace), name)
+	if errdefs.IsNotFound(err) {
+		return nil, false, nil
+	}
+	if err != nil {
+		return nil, false, fmt.Errorf("image %s: %w", name, err)
+	}
+	return image.Labels, true, nil
+}

@@ -1,0 +1,92 @@
+package containerruntime
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"runtime"
+	"strings"
+	"sync"
+
+	"github.com/sirupsen/logrus"
+)
+
+// quietLogs sends containerd's warnings and errors to log and drops the rest.
+// What containerd would end the process for comes out of the channel instead.
+func quietLogs(log *slog.Logger) <-chan error {
+	fatal := make(chan error, 1)
+	bridge.Lock()
+	bridge.log, bridge.fatal = log, fatal
+	bridge.Unlock()
+	bridge.once.Do(func() {
+		std := logrus.StandardLogger()
+		std.SetOutput(io.Discard)
+		std.SetFormatter(silent{})
+		std.SetLevel(logrus.WarnLevel)
+		std.AddHook(&bridge)
+		// The caller expects never to return from this, so it ends here.
+		std.ExitFunc = func(int) { runtime.Goexit() }
+	})
+	return fatal
+}
+
+// bridge is logrus's way to slog. logrus has one logger for the whole process,
+// and so the latest runtime's log gets everything.
+var bridge logBridge
+
+type logBridge struct {
+	sync.Mutex
+	once  sync.Once
+	log   *slog.Logger
+	fatal chan error
+}
+
+func (b *logBridge) Levels() []logrus.Level {
+	return []logrus.Level{logrus.PanicLevel, logrus.FatalLevel, logrus.ErrorLevel, logrus.WarnLevel}
+}
+
+// expected begins what containerd warns of though nothing is amiss.
+var expected = []string{
+	"failed check for fsverity support", // not every file system has it
+}
+
+func (b *logBridge) Fire(e *logrus.Entry) error {
+	for _, words := range expected {
+		if strings.HasPrefix(e.Message, words) {
+			return nil
+		}
+	}
+	b.Lock()
+	log, fatal := b.log, b.fatal
+	b.Unlock()
+	attrs := make([]slog.Attr, 0, len(e.Data)+1)
+	attrs = append(attrs, slog.String("said", e.Message))
+	for k, v := range e.Data {
+		if k == logrus.ErrorKey {
+			k = "err"
+		}
+		attrs = append(attrs, slog.Any(k, v))
+	}
+	level := slog.LevelWarn
+	if e.Level <= logrus.ErrorLevel {
+		level = slog.LevelError
+	}
+	log.LogAttrs(context.Background(), level, "containerd", attrs...)
+	if e.Level <= logrus.FatalLevel {
+		err := errors.New(e.Message)
+		if cause, ok := e.Data[logrus.ErrorKey].(error); ok {
+			err = cause
+		}
+		select {
+		case fatal <- err:
+		default:
+		}
+	}
+	return nil
+}
+
+// silent formats nothing, since nothing is written.
+type silent struct{}
+
+func (silent) Format(*logrus.Entry) ([]byte, error) { return nil, nil }

@@ -1,0 +1,191 @@
+// Package containerruntime runs containerd in this process. It reads and
+// writes containerd's root and state directories, starts shims and containers
+// (which outlive it), and serves the CRI and containerd's own API in memory and
+// on a unix socket.
+package containerruntime
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+
+	"github.com/containerd/containerd/v2/defaults"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"knarr/internal/memnet"
+	"knarr/internal/programs"
+)
+
+// DefaultSandboxImage is the name the embedded pause image goes by.
+const DefaultSandboxImage = "registry.k8s.io/pause:3.10.2"
+
+// Config says where a runtime keeps its things and what its pods get.
+type Config struct {
+	// Root is the directory of what must last: images, snapshots, metadata.
+	Root string
+	// State is the directory of what a reboot may take: sockets, bundles,
+	// network namespaces. Default: Root with "-state" appended.
+	State string
+	// Programs is the directory the embedded runc and shim are unpacked into.
+	// Default: Root/bin.
+	Programs string
+	// CNIConfDir is where the network configuration is read from. Default /etc/cni/net.d.
+	CNIConfDir string
+	// CNIBinDir is where the network plugins are found. Default /opt/cni/bin.
+	CNIBinDir string
+	// RegistryConfigDir holds one directory with a hosts.toml per registry.
+	// Default: Root/certs.d.
+	RegistryConfigDir string
+	// SandboxImage is the name of the image that holds a pod's namespaces; the
+	// embedded one is loaded under it. Default DefaultSandboxImage.
+	SandboxImage string
+	// Snapshotter is overlayfs or native. Default: overlayfs where it works.
+	Snapshotter string
+	// CgroupParent is the cgroup below which this node's pods live; only Purge
+	// reads it, since the kubelet names each pod's cgroup. Empty: none is removed.
+	CgroupParent string
+	// StreamAddress is the address exec, attach and port-forward are served
+	// on. Default 127.0.0.1, any free port.
+	StreamAddress string
+	// Log receives containerd's warnings. Default slog.Default().
+	Log *slog.Logger
+}
+
+func (c Config) withDefaults() (Config, error) {
+	if c.Root == "" {
+		return c, errors.New("container runtime: Root is not set")
+	}
+	var err error
+	if c.Root, err = filepath.Abs(c.Root); err != nil {
+		return c, err
+	}
+	def := func(s *string, v string) {
+		if *s == "" {
+			*s = v
+		}
+	}
+	def(&c.State, c.Root+"-state")
+	if c.State, err = filepath.Abs(c.State); err != nil {
+		return c, err
+	}
+	if c.State == c.Root {
+		return c, errors.New("container runtime: State and Root are the same directory")
+	}
+	def(&c.Programs, filepath.Join(c.Root, "bin"))
+	def(&c.CNIConfDir, "/etc/cni/net.d")
+	def(&c.CNIBinDir, "/opt/cni/bin")
+	def(&c.RegistryConfigDir, filepath.Join(c.Root, "certs.d"))
+	def(&c.SandboxImage, DefaultSandboxImage)
+	def(&c.StreamAddress, "127.0.0.1")
+	if c.Log == nil {
+		c.Log = slog.Default()
+	}
+	if sock := c.Socket(); len(sock)+len(".ttrpc") > maxSocketPath {
+		return c, fmt.Errorf("container runtime: socket path %s is longer than the kernel allows (%d); choose a shorter State", sock, maxSocketPath-len(".ttrpc"))
+	}
+	return c, nil
+}
+
+// maxSocketPath is the size of sun_path less its closing zero.
+const maxSocketPath = 107
+
+// Socket is the path of the unix socket the CRI and containerd's API are on.
+func (c Config) Socket() string { return filepath.Join(c.State, "containerd.sock") }
+
+// Runtime is containerd in this process.
+type Runtime struct {
+	config Config
+	mem    *memnet.Listener
+	ready  chan struct{}
+	once   sync.Once
+	// snapshotter is what was chosen at start.
+	snapshotter atomic.Value
+}
+
+// New prepares a runtime; nothing starts before Run.
+func New(c Config) (*Runtime, error) {
+	c, err := c.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	return &Runtime{config: c, mem: memnet.Listen(), ready: make(chan struct{})}, nil
+}
+
+// Name is the component's name.
+func (r *Runtime) Name() string { return "container-runtime" }
+
+// Ready is closed once pods can be run.
+func (r *Runtime) Ready() <-chan struct{} { return r.ready }
+
+// Socket is the path of the unix socket the same services are on.
+func (r *Runtime) Socket() string { return r.config.Socket() }
+
+// Snapshotter is the snapshotter in use, known once ready.
+func (r *Runtime) Snapshotter() string {
+	s, _ := r.snapshotter.Load().(string)
+	return s
+}
+
+// Conn connects to the CRI and to containerd's services without a socket. It
+// waits for Ready.
+func (r *Runtime) Conn(ctx context.Context) (*grpc.ClientConn, error) {
+	select {
+	case <-r.ready:
+		return r.dial()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+func (r *Runtime) dial() (*grpc.ClientConn, error) {
+	return grpc.NewClient("passthrough:///containerd",
+		grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) {
+			return r.mem.Dial(ctx, "", addr)
+		}),
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(
+			grpc.MaxCallRecvMsgSize(defaults.DefaultMaxRecvMsgSize),
+			grpc.MaxCallSendMsgSize(defaults.DefaultMaxSendMsgSize)))
+}
+
+// Run serves until ctx ends. Containers and their shims go on without it and
+// are found again by the next Run.
+func (r *Runtime) Run(ctx context.Context) error {
+	c := r.config
+	for _, dir := range []struct {
+		path string
+		mode os.FileMode
+	}{{c.Root, 0o700}, {c.State, 0o711}, {c.Programs, 0o755}, {c.CNIConfDir, 0o755}, {c.RegistryConfigDir, 0o755}} {
+		if err := os.MkdirAll(dir.path, dir.mode); err != nil {
+			return err
+		}
+	}
+	unlock, err := lock(filepath.Join(c.Root, "lock"))
+	if err != nil {
+		return err
+	}
+	defer unlock()
+
+	host, err := inspect(c)
+	if err != nil {
+		return err
+	}
+	if host.runc, err = programs.Unpack(c.Programs, programs.Runc); err != nil {
+		return err
+	}
+	if host.shim, err = programs.Unpack(c.Programs, programs.Shim); err != nil {
+		return err
+	}
+	if err := searchFirst(c.Programs); err != nil {
+		return err
+	}
+	r.snapshotter.Store(host.snapshotter)
+	return r.serve(ctx, host)
+}

@@ -1,0 +1,352 @@
+package containerruntime
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"google.golang.org/grpc"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"knarr/internal/programs"
+)
+
+// isolated runs the calling test in network and mount namespaces of its own
+// and reports whether this is the outer process, which has nothing left to do.
+func isolated(t testing.TB) (outer bool) {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("needs root")
+	}
+	if _, err := programs.Read(programs.Runc); err != nil {
+		t.Skip("needs the embedded programs: make programs")
+	}
+	if os.Getenv("KNARR_ISOLATED") == t.Name() {
+		return false
+	}
+	args := []string{"-test.run", "^" + t.Name() + "$", "-test.v"}
+	if b, ok := t.(*testing.B); ok {
+		args = []string{"-test.run", "^$", "-test.bench", "^" + b.Name() + "$", "-test.benchtime", "30x"}
+	}
+	cmd := exec.Command("/proc/self/exe", args...)
+	cmd.Env = append(os.Environ(), "KNARR_ISOLATED="+t.Name())
+	// Unshareflags for the mounts: that makes them private, too.
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Cloneflags:   syscall.CLONE_NEWNET,
+		Unshareflags: syscall.CLONE_NEWNS,
+	}
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	err := cmd.Run()
+	t.Log(out.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return true
+}
+
+// node is a runtime with the pod network, in directories of its own.
+type node struct {
+	config Config
+	conn   *grpc.ClientConn
+	stop   func()
+	cri.RuntimeServiceClient
+	cri.ImageServiceClient
+}
+
+func newNode(t testing.TB) *node {
+	// Short, for the sake of socket names.
+	dir, err := os.MkdirTemp("", "kn")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := &node{config: Config{
+		Root: dir + "/root", State: dir + "/run", CNIConfDir: dir + "/net.d", CNIBinDir: dir + "/bin",
+		CgroupParent: "/" + filepath.Base(dir),
+	}}
+	n.addNetwork(t, dir)
+	t.Cleanup(func() {
+		n.stop()
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		defer cancel()
+		if err := Purge(ctx, n.config); err != nil {
+			t.Error(err)
+		}
+		if left, _ := filepath.Glob("/sys/fs/cgroup/*" + n.config.CgroupParent); len(left) > 0 {
+			t.Errorf("cgroups are left: %v", left)
+		}
+		if mounts, _ := os.ReadFile("/proc/self/mounts"); strings.Contains(string(mounts), dir) {
+			t.Errorf("mounts are left:\n%s", mounts)
+		}
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	n.start(t)
+	return n
+}
+
+// addNetwork gives the node the embedded plugin, which makes the bridge itself.
+func (n *node) addNetwork(t testing.TB, dir string) {
+	t.Helper()
+	lo, err := netlink.LinkByName("lo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := netlink.LinkSetUp(lo); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := programs.Unpack(n.config.CNIBinDir, programs.CNI); err != nil {
+		t.Fatal(err)
+	}
+	list := fmt.Sprintf(`{"cniVersion": "1.0.0", "name": "test-%s", "plugins": [{"type": %q, "bridge": "knarr0",
+		"podCIDRs": ["10.99.0.0/24"], "table": "knarr-cni", "stateDir": %q, "capabilities": {"portMappings": true}}]}`,
+		filepath.Base(dir), programs.CNI, dir+"/cni")
+	if err := os.MkdirAll(n.config.CNIConfDir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(n.config.CNIConfDir+"/10-test.conflist", []byte(list), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		// libcni's own notes on pods that ended without its knowing.
+		left, _ := filepath.Glob("/var/lib/cni/results/test-" + filepath.Base(dir) + "-*")
+		for _, path := range left {
+			os.Remove(path)
+		}
+	})
+}
+
+func (n *node) start(t testing.TB) {
+	t.Helper()
+	r, err := New(n.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- r.Run(ctx) }()
+	n.stop = func() {
+		if n.conn != nil {
+			n.conn.Close()
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+		done <- nil
+	}
+	select {
+	case <-r.Ready():
+	case err := <-done:
+		done <- nil
+		t.Fatalf("Run: %v", err)
+	}
+	if n.conn, err = r.Conn(ctx); err != nil {
+		t.Fatal(err)
+	}
+	n.RuntimeServiceClient = cri.NewRuntimeServiceClient(n.conn)
+	n.ImageServiceClient = cri.NewImageServiceClient(n.conn)
+}
+
+// pod starts a pod with one container and gives their ids.
+func (n *node) pod(ctx context.Context, name string) (sandbox, container string, err error) {
+	parent := n.config.CgroupParent + "/" + name
+	config := &cri.PodSandboxConfig{
+		Metadata:     &cri.PodSandboxMetadata{Name: name, Uid: name, Namespace: "test"},
+		LogDirectory: filepath.Join(n.config.State, "logs", name),
+		DnsConfig:    &cri.DNSConfig{},
+		Linux:        &cri.LinuxPodSandboxConfig{CgroupParent: parent, SecurityContext: &cri.LinuxSandboxSecurityContext{}},
+	}
+	sb, err := n.RunPodSandbox(ctx, &cri.RunPodSandboxRequest{Config: config})
+	if err != nil {
+		return "", "", fmt.Errorf("sandbox: %w", err)
+	}
+	c, err := n.CreateContainer(ctx, &cri.CreateContainerRequest{
+		PodSandboxId: sb.PodSandboxId, SandboxConfig: config,
+		Config: &cri.ContainerConfig{
+			Metadata: &cri.ContainerMetadata{Name: "main"},
+			Image:    &cri.ImageSpec{Image: DefaultSandboxImage},
+			LogPath:  "main.log",
+			Linux:    &cri.LinuxContainerConfig{Resources: &cri.LinuxContainerResources{CpuShares: 100}, SecurityContext: &cri.LinuxContainerSecurityContext{}},
+		},
+	})
+	if err != nil {
+		return "", "", fmt.Errorf("create: %w", err)
+	}
+	_, err = n.StartContainer(ctx, &cri.StartContainerRequest{ContainerId: c.ContainerId})
+	return sb.PodSandboxId, c.ContainerId, err
+}
+
+func (n *node) remove(ctx context.Context, sandbox string) error {
+	if _, err := n.StopPodSandbox(ctx, &cri.StopPodSandboxRequest{PodSandboxId: sandbox}); err != nil {
+		return err
+	}
+	_, err := n.RemovePodSandbox(ctx, &cri.RemovePodSandboxRequest{PodSandboxId: sandbox})
+	return err
+}
+
+func TestContainersOutliveTheRuntime(t *testing.T) {
+	if isolated(t) {
+		return
+	}
+	ctx := t.Context()
+	n := newNode(t)
+	status, err := n.Status(ctx, &cri.StatusRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range status.Status.Conditions {
+		if !c.Status {
+			t.Errorf("condition %s: %s %s", c.Type, c.Reason, c.Message)
+		}
+	}
+	sandbox, container, err := n.pod(ctx, "one")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pod, err := n.PodSandboxStatus(ctx, &cri.PodSandboxStatusRequest{PodSandboxId: sandbox})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ip := pod.Status.Network.Ip; !strings.HasPrefix(ip, "10.99.0.") {
+		t.Errorf("pod address %q is not from the node's range", ip)
+	}
+
+	n.stop()
+	n.start(t)
+	after, err := n.ContainerStatus(ctx, &cri.ContainerStatusRequest{ContainerId: container})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if after.Status.State != cri.ContainerState_CONTAINER_RUNNING {
+		t.Errorf("after a restart the container is %s", after.Status.State)
+	}
+	if err := n.remove(ctx, sandbox); err != nil {
+		t.Fatal(err)
+	}
+	// One is left running, for Purge to find.
+	if _, _, err := n.pod(ctx, "two"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestImages(t *testing.T) {
+	if isolated(t) {
+		return
+	}
+	ctx := t.Context()
+	n := newNode(t)
+	images, err := OpenImages(n.config.withDefaultsForTest(t).Socket(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer images.Close()
+	archive, err := pauseArchive("example.com/app:1", []byte("program"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	names, err := images.LoadArchive(ctx, bytes.NewReader(archive), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"example.com/app:1"}; !slices.Equal(names, want) {
+		t.Errorf("loaded %v, want %v", names, want)
+	}
+	listed := func() (names []string) {
+		t.Helper()
+		all, err := images.ListImages(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, i := range all {
+			names = append(names, i.Names...)
+			if !i.Pinned {
+				t.Errorf("%v is not pinned", i.Names)
+			}
+			if i.Size == 0 {
+				t.Errorf("%v has no size", i.Names)
+			}
+		}
+		return names
+	}
+	if got, want := listed(), []string{"example.com/app:1", DefaultSandboxImage}; !slices.Equal(got, want) {
+		t.Errorf("images %v, want %v", got, want)
+	}
+	if err := images.RemoveImage(ctx, "example.com/app:1"); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := listed(), []string{DefaultSandboxImage}; !slices.Equal(got, want) {
+		t.Errorf("images after removal %v, want %v", got, want)
+	}
+	if err := images.RemoveImage(ctx, "example.com/app:1"); err == nil {
+		t.Error("removing it twice succeeds")
+	}
+	if _, err := images.LoadArchive(ctx, strings.NewReader("not an archive"), nil); err == nil {
+		t.Error("garbage loads")
+	}
+}
+
+func (c Config) withDefaultsForTest(t testing.TB) Config {
+	t.Helper()
+	c, err := c.withDefaults()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func BenchmarkStart(b *testing.B) {
+	if isolated(b) {
+		return
+	}
+	n := newNode(b)
+	for b.Loop() {
+		b.StopTimer()
+		n.stop()
+		b.StartTimer()
+		n.start(b)
+	}
+	b.StopTimer()
+	if status, err := os.ReadFile("/proc/self/status"); err == nil {
+		for line := range strings.Lines(string(status)) {
+			if strings.HasPrefix(line, "Rss") || strings.HasPrefix(line, "VmRSS") {
+				b.Log(strings.TrimSpace(line))
+			}
+		}
+	}
+}
+
+func BenchmarkPod(b *testing.B) {
+	if isolated(b) {
+		return
+	}
+	ctx := b.Context()
+	n := newNode(b)
+	var took []time.Duration
+	for i := 0; b.Loop(); i++ {
+		start := time.Now()
+		sandbox, _, err := n.pod(ctx, fmt.Sprint("pod", i))
+		if err != nil {
+			b.Fatal(err)
+		}
+		took = append(took, time.Since(start))
+		b.StopTimer()
+		if err := n.remove(ctx, sandbox); err != nil {
+			b.Fatal(err)
+		}
+		b.StartTimer()
+	}
+	slices.Sort(took)
+	b.ReportMetric(float64(took[len(took)/2].Microseconds())/1000, "p50-ms")
+	b.ReportMetric(float64(took[len(took)*9/10].Microseconds())/1000, "p90-ms")
+}

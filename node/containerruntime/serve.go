@@ -1,0 +1,288 @@
+package containerruntime
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"reflect"
+	"sync"
+
+	"github.com/containerd/containerd/v2/core/mount"
+	"github.com/containerd/containerd/v2/defaults"
+	"github.com/containerd/containerd/v2/pkg/namespaces"
+	"github.com/containerd/containerd/v2/plugins"
+	"github.com/containerd/plugin"
+	"github.com/containerd/plugin/registry"
+	"github.com/containerd/ttrpc"
+	"github.com/pelletier/go-toml/v2"
+	"google.golang.org/grpc"
+)
+
+// serve loads the plugins, offers their services on both listeners, and
+// unloads them once ctx ends.
+func (r *Runtime) serve(ctx context.Context, h host) error {
+	c := r.config
+	fatal := quietLogs(c.Log)
+	if err := mount.SetTempMountLocation(filepath.Join(c.Root, "tmpmounts")); err != nil {
+		return fmt.Errorf("temporary mounts: %w", err)
+	}
+	warnings, err := mount.CleanupTempMounts(0)
+	if err != nil {
+		return fmt.Errorf("temporary mounts: %w", err)
+	}
+	for _, w := range warnings {
+		c.Log.Warn("unmount leftover", "err", w)
+	}
+
+	set, initialised, err := load(ctx, c, settings(c, h))
+	defer unload(set)
+	if err != nil {
+		return err
+	}
+
+	server := newServer(set)
+	events, err := newEventServer(set)
+	if err != nil {
+		return err
+	}
+	socket, err := listen(c.Socket())
+	if err != nil {
+		return err
+	}
+	eventSocket, err := listen(c.Socket() + ".ttrpc")
+	if err != nil {
+		socket.Close()
+		return err
+	}
+
+	ctx, stop := context.WithCancelCause(ctx)
+	var wg sync.WaitGroup
+	serving := func(what string, serve func() error) {
+		wg.Go(func() {
+			if err := serve(); err != nil && ctx.Err() == nil {
+				stop(fmt.Errorf("serve %s: %w", what, err))
+			}
+		})
+	}
+	serving("in memory", func() error { return server.Serve(r.mem) })
+	serving("on socket", func() error { return server.Serve(socket) })
+	serving("events", func() error { return events.Serve(context.WithoutCancel(ctx), eventSocket) })
+
+	err = r.start(ctx, initialised, fatal)
+	if err == nil {
+		r.once.Do(func() { close(r.ready) })
+		select {
+		case <-ctx.Done():
+		case err = <-fatal:
+		}
+	}
+	stop(err)
+	server.Stop()
+	if cerr := events.Close(); cerr != nil && !errors.Is(cerr, net.ErrClosed) {
+		c.Log.Debug("close event socket", "err", cerr)
+	}
+	wg.Wait()
+	if cause := context.Cause(ctx); err == nil && !errors.Is(cause, context.Canceled) && !errors.Is(cause, context.DeadlineExceeded) {
+		return cause
+	}
+	return err
+}
+
+// start waits for the CRI to know its containers again and puts the sandbox
+// image in its place.
+func (r *Runtime) start(ctx context.Context, initialised *sync.WaitGroup, fatal <-chan error) error {
+	done := make(chan struct{})
+	go func() {
+		initialised.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+	case err := <-fatal:
+		return err
+	case <-ctx.Done():
+		return nil
+	}
+	conn, err := r.dial()
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	return ensurePause(ctx, conn, r.config.SandboxImage, r.Snapshotter())
+}
+
+// loading is held while plugins start: containerd keeps one table of them, with
+// their configuration in it, for the whole process.
+var loading sync.Mutex
+
+func load(ctx context.Context, c Config, settings map[string]map[string]any) (*plugin.Set, *sync.WaitGroup, error) {
+	loading.Lock()
+	defer loading.Unlock()
+	set, ready := plugin.NewPluginSet(), &sync.WaitGroup{}
+	for _, p := range registry.Graph(func(*plugin.Registration) bool { return false }) {
+		id := p.URI()
+		pc := plugin.NewContext(ctx, set, map[string]string{
+			plugins.PropertyRootDir:      filepath.Join(c.Root, id),
+			plugins.PropertyStateDir:     filepath.Join(c.State, id),
+			plugins.PropertyGRPCAddress:  c.Socket(),
+			plugins.PropertyTTRPCAddress: c.Socket() + ".ttrpc",
+		})
+		pc.RegisterReadiness = func() func() {
+			ready.Add(1)
+			return sync.OnceFunc(ready.Done)
+		}
+		if p.Config != nil {
+			if err := configure(p.Config, settings[id]); err != nil {
+				return set, ready, fmt.Errorf("configure %s: %w", id, err)
+			}
+			pc.Config = p.Config
+		}
+		loaded := p.Init(pc)
+		if err := set.Add(loaded); err != nil {
+			return set, ready, fmt.Errorf("load %s: %w", id, err)
+		}
+		if err := loaded.Err(); err != nil {
+			if required[id] {
+				return set, ready, fmt.Errorf("load %s: %w", id, err)
+			}
+			if !plugin.IsSkipPlugin(err) {
+				c.Log.Warn("container runtime goes without a part", "part", id, "err", err)
+			}
+		}
+	}
+	for id := range required {
+		if !loadedIn(set, id) {
+			return set, ready, fmt.Errorf("load %s: not linked in", id)
+		}
+	}
+	return set, ready, nil
+}
+
+func loadedIn(set *plugin.Set, id string) bool {
+	for _, p := range set.GetAll() {
+		if p.Registration.URI() == id {
+			return true
+		}
+	}
+	return false
+}
+
+// configure writes values over a plugin's configuration.
+func configure(config any, values map[string]any) error {
+	if len(values) == 0 {
+		return nil
+	}
+	if reflect.ValueOf(config).Kind() != reflect.Pointer {
+		return fmt.Errorf("%T is no pointer", config)
+	}
+	b, err := toml.Marshal(values)
+	if err != nil {
+		return err
+	}
+	return toml.NewDecoder(bytes.NewReader(b)).DisallowUnknownFields().Decode(config)
+}
+
+// unload closes what can be closed, the last started first.
+func unload(set *plugin.Set) {
+	if set == nil {
+		return
+	}
+	all := set.GetAll()
+	for i := len(all) - 1; i >= 0; i-- {
+		instance, err := all[i].Instance()
+		if err != nil {
+			continue
+		}
+		if closer, ok := instance.(io.Closer); ok {
+			_ = closer.Close() // nothing is left to do about it
+		}
+	}
+}
+
+func newServer(set *plugin.Set) *grpc.Server {
+	s := grpc.NewServer(
+		grpc.MaxRecvMsgSize(defaults.DefaultMaxRecvMsgSize),
+		grpc.MaxSendMsgSize(defaults.DefaultMaxSendMsgSize),
+		grpc.UnaryInterceptor(func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+			return next(withNamespace(ctx), req)
+		}),
+		grpc.StreamInterceptor(func(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+			return next(srv, namespaced{stream, withNamespace(stream.Context())})
+		}))
+	for service := range services[interface{ Register(*grpc.Server) error }](set, plugins.GRPCPlugin) {
+		// None of containerd's services ever fails to register.
+		_ = service.Register(s)
+	}
+	return s
+}
+
+// withNamespace makes the caller's containerd namespace that of calls made on
+// the caller's behalf too.
+func withNamespace(ctx context.Context) context.Context {
+	if ns, ok := namespaces.Namespace(ctx); ok {
+		return namespaces.WithNamespace(ctx, ns)
+	}
+	return ctx
+}
+
+type namespaced struct {
+	grpc.ServerStream
+	ctx context.Context
+}
+
+func (n namespaced) Context() context.Context { return n.ctx }
+
+// newEventServer serves what the shims report to.
+func newEventServer(set *plugin.Set) (*ttrpc.Server, error) {
+	s, err := ttrpc.NewServer(ttrpc.WithServerHandshaker(ttrpc.UnixSocketRequireSameUser()))
+	if err != nil {
+		return nil, err
+	}
+	for service := range services[interface{ RegisterTTRPC(*ttrpc.Server) error }](set, plugins.TTRPCPlugin, plugins.GRPCPlugin) {
+		if err := service.RegisterTTRPC(s); err != nil {
+			return nil, fmt.Errorf("serve events: %w", err)
+		}
+	}
+	return s, nil
+}
+
+// services gives the loaded plugins of the types that are a T.
+func services[T any](set *plugin.Set, types ...plugin.Type) func(func(T) bool) {
+	return func(yield func(T) bool) {
+		for _, p := range set.GetAll() {
+			for _, t := range types {
+				if p.Registration.Type != t {
+					continue
+				}
+				instance, err := p.Instance()
+				if err != nil {
+					continue
+				}
+				if s, ok := instance.(T); ok && !yield(s) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// listen opens a unix socket for this user alone, in place of one left behind.
+func listen(path string) (net.Listener, error) {
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Chmod(path, 0o660); err != nil {
+		l.Close()
+		return nil, err
+	}
+	return l, nil
+}

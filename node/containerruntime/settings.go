@@ -1,0 +1,66 @@
+package containerruntime
+
+import (
+	"path/filepath"
+	"runtime"
+)
+
+// settings gives the configuration of each of containerd's plugins that does
+// not run on its defaults, in the form of its configuration file.
+func settings(c Config, h host) map[string]map[string]any {
+	return map[string]map[string]any{
+		"io.containerd.grpc.v1.cri": {
+			"disable_tcp_service":   true,
+			"stream_server_address": c.StreamAddress,
+			"stream_server_port":    "0",
+			"stream_idle_timeout":   "4h",
+		},
+		"io.containerd.cri.v1.images": {
+			"snapshotter":              h.snapshotter,
+			"pinned_images":            map[string]any{"sandbox": c.SandboxImage},
+			"registry":                 map[string]any{"config_path": c.RegistryConfigDir},
+			"max_concurrent_downloads": 3,
+		},
+		"io.containerd.cri.v1.runtime": {
+			"restrict_oom_score_adj":       h.restrictOOM,
+			"netns_mounts_under_state_dir": true,
+			"ignore_deprecation_warnings":  []string{"io.containerd.deprecation/cgroup-v1"},
+			"enable_criu":                  false,
+			// Samples are taken this often to tell a rate; the kubelet reads
+			// it every ten seconds.
+			"stats_collect_period": "10s",
+			"cni": map[string]any{
+				"bin_dir":               "",
+				"bin_dirs":              []string{c.CNIBinDir},
+				"conf_dir":              c.CNIConfDir,
+				"use_internal_loopback": true,
+			},
+			"containerd": map[string]any{
+				"default_runtime_name": "runc",
+				"runtimes": map[string]any{"runc": map[string]any{
+					"runtime_type": "io.containerd.runc.v2",
+					"runtime_path": h.shim,
+					"sandboxer":    "podsandbox",
+					"options": map[string]any{
+						"BinaryName":    h.runc,
+						"Root":          runcRoot(c),
+						"SystemdCgroup": false,
+					},
+				}},
+			},
+		},
+		"io.containerd.shim.v1.manager": {"socket_dir": h.shimSockets},
+		"io.containerd.transfer.v1.local": {
+			"config_path": c.RegistryConfigDir,
+			"unpack_config": []map[string]any{{
+				"platform":    "linux/" + runtime.GOARCH,
+				"snapshotter": h.snapshotter,
+			}},
+		},
+		"io.containerd.service.v1.diff-service": {"default": []string{"walking"}},
+	}
+}
+
+// runcRoot is where runc keeps the state of running containers; its default is
+// shared by the whole machine.
+func runcRoot(c Config) string { return filepath.Join(c.State, "runc") }
