@@ -257,9 +257,6 @@ func (c *call) podStream(action string, opts runtime.Object) error {
 	container, named := "", true
 	switch o := opts.(type) {
 	case *corev1.PodExecOptions:
-		if len(o.Command) == 0 {
-			return apierrors.NewInvalid(schema.GroupKind{Kind: "PodExecOptions"}, pod.Name, field.ErrorList{field.Required(field.NewPath("command"), "")})
-		}
 		set("input", o.Stdin)
 		set("output", o.Stdout)
 		set("error", o.Stderr)
