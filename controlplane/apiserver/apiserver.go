@@ -75,6 +75,7 @@ type Server struct {
 	api     *endpoints.Server
 	handler http.Handler
 	health  health
+	started chan struct{}
 }
 
 // New puts an API server together. It starts nothing.
@@ -97,7 +98,7 @@ func New(c Config) (*Server, error) {
 	if c.RequestTimeout == 0 {
 		c.RequestTimeout = time.Minute
 	}
-	s := &Server{cfg: c, cache: watchcache.New(c.Store, registry.Resources)}
+	s := &Server{cfg: c, started: make(chan struct{}), cache: watchcache.New(c.Store, registry.Resources)}
 	var err error
 	s.tokens, err = authn.NewServiceAccountTokens(c.Issuer, c.ServiceAccountKey, nil, s.cache)
 	if err != nil {
@@ -130,6 +131,10 @@ func (s *Server) Handler() http.Handler { return s.handler }
 // Cache is what the server serves from.
 func (s *Server) Cache() *watchcache.Cache { return s.cache }
 
+// Started is closed once Run has made what every cluster starts with: from
+// then on /readyz is ok.
+func (s *Server) Started() <-chan struct{} { return s.started }
+
 // Run keeps the cache, and makes what every cluster starts with. It returns
 // when ctx ends.
 func (s *Server) Run(ctx context.Context) error {
@@ -155,6 +160,7 @@ func (s *Server) Run(ctx context.Context) error {
 		return fmt.Errorf("make what every cluster starts with: %w", err)
 	}
 	s.health.ready.Store(true)
+	close(s.started)
 	<-ctx.Done()
 	s.health.stopping.Store(true)
 	return nil
