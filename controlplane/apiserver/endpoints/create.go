@@ -175,16 +175,12 @@ func (w *write) createNamed(ctx context.Context, obj registry.Object) (*watchcac
 	}
 	w.res.Prepared(ctx, obj, nil)
 
-	undo, err := w.s.services.beforeWrite(ctx, w, obj, nil)
+	finish, err := w.s.services.beforeWrite(ctx, w, obj, nil)
 	if err != nil {
 		return nil, nil, err
 	}
-	done := false
-	defer func() {
-		if !done {
-			undo()
-		}
-	}()
+	stored := false
+	defer func() { finish(stored) }()
 	errs := validation.ValidateObjectMetaAccessor(obj, w.namespaced, w.res.CheckName, field.NewPath("metadata"))
 	errs = append(errs, w.res.Validated(ctx, obj, nil)...)
 	if len(errs) > 0 {
@@ -222,7 +218,7 @@ func (w *write) createNamed(ctx context.Context, obj registry.Object) (*watchcac
 		}
 		return nil, nil, err
 	}
-	done = true
+	stored = true
 	return rec, obj, nil
 }
 

@@ -2,6 +2,7 @@ package endpoints
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -64,10 +65,11 @@ type PortRange struct{ First, Last int32 }
 
 // A Server is the handlers. It is safe for use by many.
 type Server struct {
-	cfg      Config
-	table    atomic.Pointer[table]
-	services *services
-	openapi  *openAPI
+	cfg       Config
+	table     atomic.Pointer[table]
+	services  *services
+	transport http.RoundTripper // to pods and services
+	openapi   *openAPI
 }
 
 // New makes the handlers; it starts nothing.
@@ -82,8 +84,15 @@ func New(cfg Config) (*Server, error) {
 		cfg.Version = &version.Info{Major: "1", Minor: "36", GitVersion: "v1.36.3"}
 	}
 	s := &Server{cfg: cfg}
+	// Proxies to pods check no certificates, nobody could have issued them;
+	// HTTP/2 has no upgrades.
+	s.transport = &http.Transport{
+		TLSClientConfig: &tls.Config{InsecureSkipVerify: true},
+		MaxIdleConns:    32, IdleConnTimeout: time.Minute, ForceAttemptHTTP2: false,
+		TLSNextProto: map[string]func(string, *tls.Conn) http.RoundTripper{},
+	}
 	var err error
-	if s.services, err = newServices(&s.cfg); err != nil {
+	if s.services, err = newServices(&s.cfg, s.table.Load); err != nil {
 		return nil, err
 	}
 	s.SetResources(nil)
@@ -199,6 +208,9 @@ func (c *call) serve() error {
 	} else if c.info.Namespace != "" && c.gvr.Resource != "namespaces" {
 		http.NotFound(c.w, c.r)
 		return nil
+	}
+	if do := action(c.qualified); do != nil {
+		return do(c)
 	}
 	if c.res.IsVirtual() {
 		return c.serveVirtual(c.s.cfg.Virtual[c.qualified])

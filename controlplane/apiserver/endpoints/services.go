@@ -2,17 +2,336 @@ package endpoints
 
 import (
 	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"knarr/controlplane/apiserver/registry"
 	"knarr/controlplane/apiserver/watchcache"
 )
 
-type services struct{}
-
-func newServices(*Config) (*services, error) { return &services{}, nil }
-
-func (*services) beforeWrite(context.Context, *write, registry.Object, registry.Object) (func(), error) {
-	return func() {}, nil
+// services gives Services their cluster IPs and node ports, before they are
+// stored, and takes them back.
+type services struct {
+	cfg      *Config
+	ranges   map[corev1.IPFamily]netip.Prefix
+	primary  corev1.IPFamily
+	table    func() *table
+	mu       sync.Mutex
+	reserved map[int32]bool      // node ports of writes in flight
+	holding  map[netip.Addr]bool // addresses of writes in flight
 }
-func (*services) afterDelete(*entry, registry.Object)                     {}
-func (*services) afterUpdate(*entry, *watchcache.Record, registry.Object) {}
+
+func newServices(cfg *Config, current func() *table) (*services, error) {
+	if len(cfg.ServiceCIDRs) == 0 {
+		cfg.ServiceCIDRs = []netip.Prefix{netip.MustParsePrefix("10.43.0.0/16")}
+	}
+	if cfg.NodePorts == (PortRange{}) {
+		cfg.NodePorts = PortRange{30000, 32767}
+	}
+	a := &services{
+		cfg: cfg, table: current, ranges: map[corev1.IPFamily]netip.Prefix{},
+		reserved: map[int32]bool{}, holding: map[netip.Addr]bool{},
+	}
+	for i, p := range cfg.ServiceCIDRs {
+		f := familyOf(p.Addr())
+		if _, ok := a.ranges[f]; ok {
+			return nil, fmt.Errorf("service CIDRs %v: two of one family", cfg.ServiceCIDRs)
+		}
+		a.ranges[f] = p.Masked()
+		if i == 0 {
+			a.primary = f
+		}
+	}
+	return a, nil
+}
+
+func familyOf(a netip.Addr) corev1.IPFamily {
+	if a.Unmap().Is4() {
+		return corev1.IPv4Protocol
+	}
+	return corev1.IPv6Protocol
+}
+
+func familyOfText(ip string) corev1.IPFamily {
+	a, err := netip.ParseAddr(ip)
+	if err != nil {
+		return ""
+	}
+	return familyOf(a)
+}
+
+func otherFamily(f corev1.IPFamily) corev1.IPFamily {
+	if f == corev1.IPv4Protocol {
+		return corev1.IPv6Protocol
+	}
+	return corev1.IPv4Protocol
+}
+
+func nothing(bool) {}
+
+// beforeWrite allocates what obj, about to be stored in place of old, needs.
+// finish must be called with whether it was stored.
+func (a *services) beforeWrite(ctx context.Context, w *write, obj, old registry.Object) (finish func(stored bool), err error) {
+	svc, ok := obj.(*corev1.Service)
+	if !ok || w.sub != nil {
+		return nothing, nil
+	}
+	var before *corev1.Service
+	if old != nil {
+		before = old.(*corev1.Service)
+		keepAllocated(svc, before)
+	}
+	syncClusterIPs(svc, before)
+	if err := a.families(svc, before); err != nil {
+		return nil, err
+	}
+	g := &grant{a: a, w: w, service: svc}
+	if err := g.addresses(ctx, before); err != nil {
+		g.finish(false)
+		return nil, err
+	}
+	if err := g.ports(ctx, before); err != nil {
+		g.finish(false)
+		return nil, err
+	}
+	return g.finish, nil
+}
+
+// afterDelete takes back what a deleted service had.
+func (a *services) afterDelete(e *entry, old registry.Object) {
+	if svc, ok := old.(*corev1.Service); ok {
+		for _, ip := range svc.Spec.ClusterIPs {
+			a.release(ip)
+		}
+	}
+}
+
+// A grant is what one write was given, until it is known to be stored.
+type grant struct {
+	a         *services
+	w         *write
+	service   *corev1.Service
+	given     []string // addresses
+	giveBack  []string // addresses to release once stored
+	portsHeld []int32
+}
+
+func (g *grant) finish(stored bool) {
+	release := g.giveBack
+	if !stored {
+		release = g.given
+	}
+	if !g.w.dryRun {
+		for _, ip := range release {
+			g.a.release(ip)
+		}
+	}
+	g.a.mu.Lock()
+	defer g.a.mu.Unlock()
+	for _, p := range g.portsHeld {
+		delete(g.a.reserved, p)
+	}
+	for _, ip := range g.given {
+		if addr, err := netip.ParseAddr(ip); err == nil {
+			delete(g.a.holding, addr)
+		}
+	}
+}
+
+func invalidService(svc *corev1.Service, errs ...*field.Error) error {
+	return apierrors.NewInvalid(corev1.SchemeGroupVersion.WithKind("Service").GroupKind(), svc.Name, errs)
+}
+
+func headless(svc *corev1.Service) bool {
+	return svc.Spec.ClusterIP == corev1.ClusterIPNone || len(svc.Spec.ClusterIPs) > 0 && svc.Spec.ClusterIPs[0] == corev1.ClusterIPNone
+}
+
+func external(svc *corev1.Service) bool { return svc.Spec.Type == corev1.ServiceTypeExternalName }
+
+func takesNodePorts(svc *corev1.Service) bool {
+	switch svc.Spec.Type {
+	case corev1.ServiceTypeNodePort:
+		return true
+	case corev1.ServiceTypeLoadBalancer:
+		return svc.Spec.AllocateLoadBalancerNodePorts == nil || *svc.Spec.AllocateLoadBalancerNodePorts
+	}
+	return false
+}
+
+func checksHealth(svc *corev1.Service) bool {
+	return svc.Spec.Type == corev1.ServiceTypeLoadBalancer && svc.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal
+}
+
+// keepAllocated fills in what a client that sends its own manifest again
+// leaves out.
+func keepAllocated(svc, old *corev1.Service) {
+	if !external(old) && !external(svc) {
+		if svc.Spec.ClusterIP == "" {
+			svc.Spec.ClusterIP = old.Spec.ClusterIP
+		}
+		if len(svc.Spec.ClusterIPs) == 0 {
+			svc.Spec.ClusterIPs = slices.Clone(old.Spec.ClusterIPs)
+		}
+	}
+	if takesNodePorts(old) && takesNodePorts(svc) {
+		has := map[int32]bool{}
+		for _, p := range svc.Spec.Ports {
+			has[p.NodePort] = true
+		}
+		byName := map[string]int32{}
+		for _, p := range old.Spec.Ports {
+			byName[p.Name] = p.NodePort
+		}
+		for i := range svc.Spec.Ports {
+			p := &svc.Spec.Ports[i]
+			if was := byName[p.Name]; p.NodePort == 0 && !has[was] {
+				p.NodePort = was
+			}
+		}
+	}
+	if checksHealth(old) && checksHealth(svc) && svc.Spec.HealthCheckNodePort == 0 {
+		svc.Spec.HealthCheckNodePort = old.Spec.HealthCheckNodePort
+	}
+}
+
+// syncClusterIPs makes clusterIPs follow clusterIP for clients that know only
+// the latter.
+func syncClusterIPs(svc, old *corev1.Service) {
+	spec := &svc.Spec
+	if old == nil {
+		if spec.ClusterIP != "" && len(spec.ClusterIPs) == 0 {
+			spec.ClusterIPs = []string{spec.ClusterIP}
+		}
+		return
+	}
+	was := &old.Spec
+	if len(was.ClusterIPs) > 0 && len(spec.ClusterIPs) == 0 && was.ClusterIP == spec.ClusterIP {
+		spec.ClusterIPs = slices.Clone(was.ClusterIPs)
+	}
+	if was.ClusterIP == spec.ClusterIP || !slices.Equal(was.ClusterIPs, spec.ClusterIPs) {
+		return
+	}
+	if spec.ClusterIP == "" {
+		spec.ClusterIPs = nil
+		return
+	}
+	spec.ClusterIPs = []string{spec.ClusterIP}
+}
+
+// families settles ipFamilyPolicy and ipFamilies.
+func (a *services) families(svc, old *corev1.Service) error {
+	spec := &svc.Spec
+	if external(svc) {
+		return nil
+	}
+	path := field.NewPath("spec")
+	if spec.IPFamilyPolicy == nil {
+		policy := corev1.IPFamilyPolicySingleStack
+		switch {
+		case old != nil && old.Spec.IPFamilyPolicy != nil:
+			policy = *old.Spec.IPFamilyPolicy
+		case spec.ClusterIP == corev1.ClusterIPNone && len(spec.Selector) == 0:
+			policy = corev1.IPFamilyPolicyRequireDualStack
+		}
+		spec.IPFamilyPolicy = &policy
+	} else if old != nil && old.Spec.Type == svc.Spec.Type && *spec.IPFamilyPolicy == corev1.IPFamilyPolicyPreferDualStack &&
+		old.Spec.IPFamilyPolicy != nil && *old.Spec.IPFamilyPolicy == corev1.IPFamilyPolicyPreferDualStack &&
+		slices.Equal(old.Spec.ClusterIPs, spec.ClusterIPs) && slices.Equal(old.Spec.IPFamilies, spec.IPFamilies) {
+		return nil // a cluster gone dual-stack does not change its services
+	}
+	single := *spec.IPFamilyPolicy == corev1.IPFamilyPolicySingleStack
+	var errs []*field.Error
+	policyFault := func(text string) {
+		errs = append(errs, field.Invalid(path.Child("ipFamilyPolicy"), spec.IPFamilyPolicy, text))
+	}
+	if old != nil {
+		switch {
+		case single:
+			if slices.Equal(old.Spec.ClusterIPs, spec.ClusterIPs) && len(spec.ClusterIPs) > 1 {
+				spec.ClusterIPs = spec.ClusterIPs[:1]
+			}
+			if slices.Equal(old.Spec.IPFamilies, spec.IPFamilies) && len(spec.IPFamilies) > 1 {
+				spec.IPFamilies = spec.IPFamilies[:1]
+			}
+		default:
+			if n := len(spec.ClusterIPs); n > 0 && n < len(old.Spec.ClusterIPs) {
+				policyFault("must be 'SingleStack' to release the secondary cluster IP")
+			}
+			if n := len(spec.IPFamilies); n > 0 && n < len(old.Spec.IPFamilies) {
+				policyFault("must be 'SingleStack' to release the secondary IP family")
+			}
+		}
+	}
+	if single && len(spec.ClusterIPs) == 2 {
+		policyFault("must be 'RequireDualStack' or 'PreferDualStack' when multiple cluster IPs are specified")
+	}
+	if single && len(spec.IPFamilies) == 2 {
+		policyFault("must be 'RequireDualStack' or 'PreferDualStack' when multiple IP families are specified")
+	}
+	for i, ip := range spec.ClusterIPs {
+		f := familyOfText(ip)
+		if ip == corev1.ClusterIPNone || f == "" || i < len(spec.IPFamilies) {
+			continue
+		}
+		if _, ok := a.ranges[f]; !ok {
+			errs = append(errs, field.Invalid(path.Child("clusterIPs").Index(i), spec.ClusterIPs, fmt.Sprintf("%s is not configured on this cluster", f)))
+			continue
+		}
+		spec.IPFamilies = append(spec.IPFamilies, f)
+	}
+	if len(errs) > 0 {
+		return invalidService(svc, errs...)
+	}
+	if spec.ClusterIP == corev1.ClusterIPNone && len(spec.Selector) == 0 {
+		if len(spec.IPFamilies) == 0 {
+			spec.IPFamilies = []corev1.IPFamily{a.primary}
+		}
+		if len(spec.IPFamilies) < 2 && !single {
+			spec.IPFamilies = append(spec.IPFamilies, otherFamily(spec.IPFamilies[0]))
+		}
+		return nil
+	}
+	if *spec.IPFamilyPolicy == corev1.IPFamilyPolicyRequireDualStack && len(a.ranges) < 2 {
+		policyFault("this cluster is not configured for dual-stack services")
+	}
+	for i, f := range spec.IPFamilies {
+		if _, ok := a.ranges[f]; !ok {
+			errs = append(errs, field.Invalid(path.Child("ipFamilies").Index(i), f, "not configured on this cluster"))
+		}
+	}
+	if len(errs) > 0 {
+		return invalidService(svc, errs...)
+	}
+	if len(spec.IPFamilies) == 0 {
+		spec.IPFamilies = []corev1.IPFamily{a.primary}
+	}
+	if !single && len(spec.IPFamilies) == 1 && len(a.ranges) == 2 {
+		spec.IPFamilies = append(spec.IPFamilies, otherFamily(spec.IPFamilies[0]))
+	}
+	return nil
+}
+
+// list is all services, consistently.
+func (a *services) list(ctx context.Context, w *write) ([]*corev1.Service, error) {
+	found, err := w.store.List(ctx, watchcache.Query{})
+	if err != nil {
+		return nil, err
+	}
+	out := make([]*corev1.Service, 0, len(found.Records))
+	for _, rec := range found.Records {
+		obj, err := rec.Object()
+		if err != nil {
+			return nil, err
+		}
+		if svc, ok := obj.(*corev1.Service); ok {
+			out = append(out, svc)
+		}
+	}
+	return out, nil
+}

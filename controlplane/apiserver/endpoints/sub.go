@@ -35,8 +35,8 @@ func (c *call) serveSub() error {
 		h.ServeHTTP(c.w, c.r)
 		return nil
 	}
-	if connects[full] != nil {
-		return connects[full](c)
+	if connect := connection(full); connect != nil {
+		return connect(c)
 	}
 	if !slices.Contains(c.sub.Verbs, c.info.Verb) {
 		return c.notAllowed()
@@ -47,8 +47,8 @@ func (c *call) serveSub() error {
 	if v := c.s.cfg.Virtual[full]; v != nil {
 		return c.serveVirtual(v)
 	}
-	if action := actions[full]; action != nil {
-		return action(c)
+	if do := action(full); do != nil {
+		return do(c)
 	}
 	switch c.info.Verb {
 	case "get":
@@ -63,9 +63,6 @@ func (c *call) serveSub() error {
 	}
 	return c.notAllowed()
 }
-
-// actions are subresources with a meaning of their own.
-var actions map[string]func(*call) error
 
 // newBody is an object of a kind that has no endpoint of its own.
 func newBody(gvk schema.GroupVersionKind) (registry.Object, error) {

@@ -176,16 +176,12 @@ func (w *write) attempt(ctx context.Context, key string, current *watchcache.Rec
 	if err := w.checkVersion(obj, old); err != nil {
 		return nil, nil, err
 	}
-	undo, err := w.s.services.beforeWrite(ctx, w, obj, old)
+	finish, err := w.s.services.beforeWrite(ctx, w, obj, old)
 	if err != nil {
 		return nil, nil, err
 	}
-	done := false
-	defer func() {
-		if !done {
-			undo()
-		}
-	}()
+	stored := false
+	defer func() { finish(stored) }()
 	if err := w.prepareUpdate(ctx, obj, old); err != nil {
 		return nil, nil, err
 	}
@@ -204,7 +200,7 @@ func (w *write) attempt(ctx context.Context, key string, current *watchcache.Rec
 		if err != nil {
 			return nil, nil, err
 		}
-		done = true
+		stored = true
 		w.s.services.afterDelete(w.entry, old)
 		return rec, obj, nil
 	}
@@ -212,8 +208,7 @@ func (w *write) attempt(ctx context.Context, key string, current *watchcache.Rec
 	if err != nil {
 		return nil, nil, err
 	}
-	done = true
-	w.s.services.afterUpdate(w.entry, rec, old)
+	stored = true
 	return rec, obj, nil
 }
 
