@@ -110,12 +110,12 @@ func (ns *netspace) serve(t *testing.T, addr string) {
 // ask gives the address the server at addr sees.
 func (ns *netspace) ask(network, addr string) (seen string, err error) {
 	err = ns.do(func() error {
-		c, err := net.DialTimeout(network, addr, time.Second)
+		c, err := net.DialTimeout(network, addr, 5*time.Second)
 		if err != nil {
 			return err
 		}
 		defer c.Close()
-		c.SetDeadline(time.Now().Add(time.Second))
+		c.SetDeadline(time.Now().Add(5*time.Second))
 		if network == "udp" {
 			if _, err := c.Write([]byte("?")); err != nil {
 				return err
