@@ -28,9 +28,9 @@ type ID struct {
 
 func (id ID) resource() schema.GroupResource {
 	if id.Secret {
-		return schema.GroupResource{Resource: "secrets"}
+		return schema.GroupResource{Resource: "secret"}
 	}
-	return schema.GroupResource{Resource: "configmaps"}
+	return schema.GroupResource{Resource: "configmap"}
 }
 
 // A Store watches what is referred to.
@@ -125,7 +125,7 @@ func (s *Store) get(id ID) (runtime.Object, error) {
 	select {
 	case <-e.synced:
 	case <-timeout.C:
-		return nil, fmt.Errorf("failed to sync %s cache: timed out waiting for the condition", id.resource().Resource[:len(id.resource().Resource)-1])
+		return nil, fmt.Errorf("failed to sync %s cache: timed out waiting for the condition", id.resource().Resource)
 	case <-s.ctx.Done():
 		return nil, s.ctx.Err()
 	}
