@@ -185,22 +185,26 @@ func (s *Server) Serve(ctx context.Context, l net.Listener, config *tls.Config) 
 		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: 100},
 		ErrorLog:          log.New(quiet{}, "", 0),
 	}
+	down := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
+		defer close(down)
 		cancel() // ends watches
-		down, done := context.WithTimeout(context.WithoutCancel(ctx), grace)
+		ctx, done := context.WithTimeout(context.WithoutCancel(ctx), grace)
 		defer done()
-		if srv.Shutdown(down) != nil {
+		if srv.Shutdown(ctx) != nil {
 			_ = srv.Close()
 		}
 	})
-	defer stop()
 	var err error
 	if config != nil {
 		err = srv.ServeTLS(l, "", "")
 	} else {
 		err = srv.Serve(l)
 	}
-	if ctx.Err() != nil && errors.Is(err, http.ErrServerClosed) {
+	if !stop() {
+		<-down
+	}
+	if ctx.Err() != nil && (errors.Is(err, http.ErrServerClosed) || errors.Is(err, net.ErrClosed)) {
 		return nil
 	}
 	return fmt.Errorf("serve the API on %s: %w", l.Addr(), err)

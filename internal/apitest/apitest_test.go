@@ -1,6 +1,7 @@
 package apitest_test
 
 import (
+	"context"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,15 +19,21 @@ func TestServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, stop := apitest.New(t)
 		defer stop()
-		ctx := t.Context()
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Hour)
+		defer cancel()
 		client := s.Client(t)
 		if _, err := client.CoreV1().Namespaces().Get(ctx, "kube-system", metav1.GetOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		f := informers.NewSharedInformerFactory(client, 0)
+		if _, err := client.CoreV1().ConfigMaps("").List(ctx, metav1.ListOptions{}); err != nil {
+			t.Fatal(err)
+		}
 		inf := f.Core().V1().ConfigMaps().Informer()
 		f.Start(ctx.Done())
-		f.WaitForCacheSync(ctx.Done())
+		soon, done := context.WithTimeout(ctx, 10*time.Second)
+		defer done()
+		f.WaitForCacheSync(soon.Done())
 		cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Data: map[string]string{"k": "v"}}
 		if _, err := client.CoreV1().ConfigMaps("default").Create(ctx, cm, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
@@ -41,6 +48,7 @@ func TestServer(t *testing.T) {
 			t.Errorf("got %v\nwant %s", err, want)
 		}
 		time.Sleep(time.Hour) // watches end and begin anew
+		cancel()
 		f.Shutdown()
 	})
 }
