@@ -227,7 +227,9 @@ type Kubelet struct {
 	imagesWake chan struct{}
 	imageList  atomic.Pointer[[]corev1.ContainerImage]
 
-	classes classCache
+	classes  classCache
+	imageUse imageUse
+	cpuRate  cpuRate
 
 	mu      sync.Mutex
 	ctx     context.Context

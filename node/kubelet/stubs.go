@@ -8,13 +8,9 @@ import (
 	"knarr/node/kubelet/volume"
 )
 
-func (k *Kubelet) rotateLogs(ctx context.Context)     {}
 func (k *Kubelet) watchPressure(ctx context.Context)  {}
-func (k *Kubelet) collectImages(ctx context.Context)  {}
 func (k *Kubelet) collectOrphans(ctx context.Context) {}
 func (k *Kubelet) followStatic(ctx context.Context)   {}
-func (k *Kubelet) updateImages(ctx context.Context)   {}
-func (k *Kubelet) serve(ctx context.Context) error    { <-ctx.Done(); return nil }
 func (k *Kubelet) csi() volume.Driver                 { return nil }
 func (k *Kubelet) mirrorChanged(pod *corev1.Pod)      {}
 func (k *Kubelet) mirrorGone(pod *corev1.Pod)         {}

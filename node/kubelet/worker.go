@@ -78,6 +78,7 @@ type worker struct {
 	turns     map[string]chan struct{}
 	cleaned   bool
 	reported  bool
+	final     bool // the API server has the status of all containers ended
 	deleted   bool
 	removed   bool
 	startedAt time.Time
@@ -612,8 +613,12 @@ func (w *worker) report(ctx context.Context, gone bool) time.Duration {
 	if t, ok := w.retry["status"]; ok && time.Now().Before(t) {
 		return time.Until(t)
 	}
+	terminal := w.statusTerminal()
+	if w.final && pod.DeletionTimestamp != nil {
+		return never // what is left to say nobody can read any more
+	}
 	if sameStatus(&w.base.Status, &s) {
-		w.reported = true
+		w.reported, w.final = true, terminal
 		return never
 	}
 	w.reported = false
@@ -623,6 +628,7 @@ func (w *worker) report(ctx context.Context, gone bool) time.Duration {
 		return func() {
 			switch {
 			case err == nil:
+				w.final = terminal
 				delete(w.retry, "status")
 				delete(w.retries, "status")
 				if newer(got, w.base) {
@@ -639,10 +645,15 @@ func (w *worker) report(ctx context.Context, gone bool) time.Duration {
 	return never
 }
 
+// statusTerminal says whether nothing of the pod runs or will run any more.
+func (w *worker) statusTerminal() bool {
+	return w.ended != nil && len(w.view.running()) == 0 && !w.busy("start") && !w.busy("sandbox")
+}
+
 func (w *worker) statusInput() statusInput {
 	in := statusInput{
 		pod: w.pod, old: w.last, view: w.view, waits: w.waits, messages: w.messages,
-		terminal: w.ended != nil && len(w.view.running()) == 0 && !w.busy("start") && !w.busy("sandbox"),
+		terminal: w.statusTerminal(),
 		ended:    w.ended, runtime: w.k.name, podIPs: w.podIPs(), now: time.Now(),
 		started: w.k.started, ready: w.k.ready,
 	}
