@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"runtime/debug"
 	"slices"
 	"strconv"
@@ -214,8 +215,10 @@ func (w *worker) begin(ctx context.Context, key string, f func(context.Context) 
 	ctx, cancel := context.WithCancel(ctx)
 	o := &op{key: key, cancel: cancel}
 	w.ops[key] = o
+	begun := time.Now()
 	w.k.wg.Go(func() {
 		defer func() {
+			slog.Debug("pod operation", "pod", w.uid, "op", key, "took", time.Since(begun))
 			if p := recover(); p != nil {
 				slog.Error("pod operation panicked", "pod", w.uid, "op", key, "panic", p, "stack", string(debug.Stack()))
 			}
@@ -243,7 +246,7 @@ func (w *worker) sync(ctx context.Context) time.Duration {
 	pod, mirror, gone, end := w.inbox.pod, w.inbox.mirror, w.inbox.gone, w.inbox.end
 	w.inbox.Unlock()
 	if pod != w.pod {
-		if w.pod == nil || w.pod.Generation != pod.Generation || len(w.pod.Annotations) != len(pod.Annotations) || w.pod.ResourceVersion != pod.ResourceVersion {
+		if w.pod == nil || w.pod.Generation != pod.Generation || !maps.Equal(w.pod.Annotations, pod.Annotations) || !maps.Equal(w.pod.Labels, pod.Labels) {
 			w.dirty.Store(true)
 		}
 		w.pod = pod
@@ -251,6 +254,8 @@ func (w *worker) sync(ctx context.Context) time.Duration {
 	}
 	if api := w.apiPod(pod, mirror); api != nil && (w.base == nil || w.base.UID != api.UID || newer(api, w.base)) {
 		w.base = api
+	} else if api == nil {
+		w.base = nil
 	}
 	if w.last == nil {
 		s := pod.Status.DeepCopy()
