@@ -209,13 +209,14 @@ type Kubelet struct {
 	machine  machine
 	oomFloor int64
 
-	events   record.EventRecorder
-	services corelisters.ServiceLister
-	objects  *objects.Store
-	volumes  *volume.Manager
-	prober   *prober.Manager
-	pulls    *pullGate
-	handlers atomic.Pointer[[]*cri.RuntimeHandler]
+	events          record.EventRecorder
+	services        corelisters.ServiceLister
+	serviceInformer cache.SharedIndexInformer
+	objects         *objects.Store
+	volumes         *volume.Manager
+	prober          *prober.Manager
+	pulls           *pullGate
+	handlers        atomic.Pointer[[]*cri.RuntimeHandler]
 
 	network    atomic.Bool
 	netMessage atomic.Pointer[string]
@@ -227,7 +228,9 @@ type Kubelet struct {
 	imagesWake chan struct{}
 	imageList  atomic.Pointer[[]corev1.ContainerImage]
 
-	classes classCache
+	classes  classCache
+	imageUse imageUse
+	cpuRate  cpuRate
 
 	mu      sync.Mutex
 	ctx     context.Context
@@ -235,7 +238,8 @@ type Kubelet struct {
 	mirrors map[types.UID]*corev1.Pod
 	wg      sync.WaitGroup
 	begun   time.Time
-	synced  atomic.Bool
+	synced  atomic.Bool // the pods of the API are known
+	static  atomic.Bool // the static pods are known
 }
 
 // New checks the configuration and connects nothing.
@@ -324,6 +328,14 @@ func (k *Kubelet) Run(ctx context.Context) error {
 	})
 	k.prober = prober.New(ctx, prober.Config{Exec: k.execSync, Changed: k.pokePod, Event: k.probeEvent})
 
+	services := cache.NewSharedIndexInformerWithOptions(
+		cache.NewListWatchFromClient(k.client.CoreV1().RESTClient(), "services", "", fields.Everything()),
+		&corev1.Service{}, cache.SharedIndexInformerOptions{Indexers: cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}})
+	_ = services.SetTransform(slimService)
+	k.services = corelisters.NewServiceLister(services.GetIndexer())
+	k.serviceInformer = services
+	k.wg.Go(func() { services.Run(ctx.Done()) })
+
 	loops := []func(context.Context){
 		k.followRuntime, k.followEvents, k.followPods, k.registerNode, k.keepLease,
 		k.rotateLogs, k.watchPressure, k.collectImages, k.collectOrphans, k.followStatic,
@@ -346,13 +358,7 @@ func (k *Kubelet) Run(ctx context.Context) error {
 
 // followPods turns the watch of this node's pods and the services into work.
 func (k *Kubelet) followPods(ctx context.Context) {
-	services := cache.NewSharedIndexInformerWithOptions(
-		cache.NewListWatchFromClient(k.client.CoreV1().RESTClient(), "services", "", fields.Everything()),
-		&corev1.Service{}, cache.SharedIndexInformerOptions{Indexers: cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}})
-	_ = services.SetTransform(slimService)
-	k.services = corelisters.NewServiceLister(services.GetIndexer())
-	k.wg.Go(func() { services.Run(ctx.Done()) })
-	if !cache.WaitForCacheSync(ctx.Done(), services.HasSynced) {
+	if !cache.WaitForCacheSync(ctx.Done(), k.serviceInformer.HasSynced) {
 		return
 	}
 	if !k.waitRuntime(ctx) {

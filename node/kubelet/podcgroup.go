@@ -1,6 +1,7 @@
 package kubelet
 
 import (
+	"errors"
 	"path"
 
 	corev1 "k8s.io/api/core/v1"
@@ -39,9 +40,15 @@ func (k *Kubelet) ensurePodCgroup(pod *corev1.Pod) error {
 	})
 }
 
+// removePodCgroup removes the pod's group wherever it is: the class of a pod
+// that is only known from the runtime is not.
 func (k *Kubelet) removePodCgroup(pod *corev1.Pod) error {
-	if group := k.podCgroup(pod); group != "" {
-		return k.cgroups.Remove(group)
+	if k.podCgroup(pod) == "" {
+		return nil
 	}
-	return nil
+	leaf := "pod" + string(pod.UID)
+	return errors.Join(
+		k.cgroups.Remove(path.Join(k.cfg.CgroupParent, leaf)),
+		k.cgroups.Remove(path.Join(k.cfg.CgroupParent, "burstable", leaf)),
+		k.cgroups.Remove(path.Join(k.cfg.CgroupParent, "besteffort", leaf)))
 }

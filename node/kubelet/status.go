@@ -278,7 +278,8 @@ func containerState(in statusInput, c *container, old *corev1.ContainerStatus) c
 		}
 		return corev1.ContainerState{Terminated: t}
 	}
-	return corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{}}
+	// Created and about to be started.
+	return corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ContainerCreating"}}
 }
 
 // phase sums the containers up.

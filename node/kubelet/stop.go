@@ -167,7 +167,7 @@ func (w *worker) stop(ctx context.Context, gone bool) time.Duration {
 	}
 	pod := w.pod
 	if !gone && !w.deleted && (pod.DeletionTimestamp != nil || w.base != nil && w.base.DeletionTimestamp != nil) && w.base != nil && !isStatic(pod) {
-		if !w.reported {
+		if !w.reported && !w.final {
 			return again // report wakes the worker when it is through
 		}
 		if t, ok := w.retry["delete"]; ok && time.Now().Before(t) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"runtime/debug"
 	"slices"
 	"strconv"
@@ -78,6 +79,7 @@ type worker struct {
 	turns     map[string]chan struct{}
 	cleaned   bool
 	reported  bool
+	final     bool // the API server has the status of all containers ended
 	deleted   bool
 	removed   bool
 	startedAt time.Time
@@ -213,8 +215,10 @@ func (w *worker) begin(ctx context.Context, key string, f func(context.Context) 
 	ctx, cancel := context.WithCancel(ctx)
 	o := &op{key: key, cancel: cancel}
 	w.ops[key] = o
+	begun := time.Now()
 	w.k.wg.Go(func() {
 		defer func() {
+			slog.Debug("pod operation", "pod", w.uid, "op", key, "took", time.Since(begun))
 			if p := recover(); p != nil {
 				slog.Error("pod operation panicked", "pod", w.uid, "op", key, "panic", p, "stack", string(debug.Stack()))
 			}
@@ -242,7 +246,7 @@ func (w *worker) sync(ctx context.Context) time.Duration {
 	pod, mirror, gone, end := w.inbox.pod, w.inbox.mirror, w.inbox.gone, w.inbox.end
 	w.inbox.Unlock()
 	if pod != w.pod {
-		if w.pod == nil || w.pod.Generation != pod.Generation || len(w.pod.Annotations) != len(pod.Annotations) || w.pod.ResourceVersion != pod.ResourceVersion {
+		if w.pod == nil || w.pod.Generation != pod.Generation || !maps.Equal(w.pod.Annotations, pod.Annotations) || !maps.Equal(w.pod.Labels, pod.Labels) {
 			w.dirty.Store(true)
 		}
 		w.pod = pod
@@ -250,6 +254,8 @@ func (w *worker) sync(ctx context.Context) time.Duration {
 	}
 	if api := w.apiPod(pod, mirror); api != nil && (w.base == nil || w.base.UID != api.UID || newer(api, w.base)) {
 		w.base = api
+	} else if api == nil {
+		w.base = nil
 	}
 	if w.last == nil {
 		s := pod.Status.DeepCopy()
@@ -612,8 +618,12 @@ func (w *worker) report(ctx context.Context, gone bool) time.Duration {
 	if t, ok := w.retry["status"]; ok && time.Now().Before(t) {
 		return time.Until(t)
 	}
+	terminal := w.statusTerminal()
+	if w.final && pod.DeletionTimestamp != nil {
+		return never // what is left to say nobody can read any more
+	}
 	if sameStatus(&w.base.Status, &s) {
-		w.reported = true
+		w.reported, w.final = true, terminal
 		return never
 	}
 	w.reported = false
@@ -623,6 +633,7 @@ func (w *worker) report(ctx context.Context, gone bool) time.Duration {
 		return func() {
 			switch {
 			case err == nil:
+				w.final = terminal
 				delete(w.retry, "status")
 				delete(w.retries, "status")
 				if newer(got, w.base) {
@@ -639,10 +650,15 @@ func (w *worker) report(ctx context.Context, gone bool) time.Duration {
 	return never
 }
 
+// statusTerminal says whether nothing of the pod runs or will run any more.
+func (w *worker) statusTerminal() bool {
+	return w.ended != nil && len(w.view.running()) == 0 && !w.busy("start") && !w.busy("sandbox")
+}
+
 func (w *worker) statusInput() statusInput {
 	in := statusInput{
 		pod: w.pod, old: w.last, view: w.view, waits: w.waits, messages: w.messages,
-		terminal: w.ended != nil && len(w.view.running()) == 0 && !w.busy("start") && !w.busy("sandbox"),
+		terminal: w.statusTerminal(),
 		ended:    w.ended, runtime: w.k.name, podIPs: w.podIPs(), now: time.Now(),
 		started: w.k.started, ready: w.k.ready,
 	}
