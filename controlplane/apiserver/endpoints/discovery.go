@@ -141,23 +141,27 @@ func resourceList(gv schema.GroupVersion, resources []registry.Resource) *metav1
 	return list
 }
 
-func discoveryKind(gvk schema.GroupVersionKind) *metav1.GroupVersionKind {
+// discoveryKind leaves group and version out where they are the document's.
+func discoveryKind(gvk schema.GroupVersionKind, gv schema.GroupVersion) *metav1.GroupVersionKind {
+	if gvk.GroupVersion() == gv {
+		return &metav1.GroupVersionKind{Kind: gvk.Kind}
+	}
 	return &metav1.GroupVersionKind{Group: gvk.Group, Version: gvk.Version, Kind: gvk.Kind}
 }
 
 func resourceDiscovery(res registry.Resource) apidiscoveryv2.APIResourceDiscovery {
-	names := res.Names()
+	names, gv := res.Names(), res.GVR().GroupVersion()
 	scope := scopeCluster
 	if res.Namespaced() {
 		scope = scopeNamespaced
 	}
 	out := apidiscoveryv2.APIResourceDiscovery{
-		Resource: names.Plural, ResponseKind: discoveryKind(res.GVK()), Scope: scope, SingularResource: names.Singular,
+		Resource: names.Plural, ResponseKind: discoveryKind(res.GVK(), gv), Scope: scope, SingularResource: names.Singular,
 		Verbs: servedVerbs(res), ShortNames: names.Short, Categories: names.Categories,
 	}
 	for _, sub := range sortedSubs(res) {
 		out.Subresources = append(out.Subresources, apidiscoveryv2.APISubresourceDiscovery{
-			Subresource: sub.Name, ResponseKind: discoveryKind(sub.Kind), Verbs: sortedVerbs(sub.Verbs)})
+			Subresource: sub.Name, ResponseKind: discoveryKind(sub.Kind, gv), Verbs: sortedVerbs(sub.Verbs)})
 	}
 	return out
 }
@@ -166,7 +170,7 @@ func resourceDiscovery(res registry.Resource) apidiscoveryv2.APIResourceDiscover
 func (s *Server) servePath(w http.ResponseWriter, r *http.Request) {
 	path := strings.TrimSuffix(r.URL.Path, "/")
 	if strings.HasPrefix(path, "/openapi/") {
-		s.openapi.serve(w, r, path)
+		s.table.Load().openapi.serve(w, r, path)
 		return
 	}
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {

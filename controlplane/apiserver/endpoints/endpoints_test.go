@@ -112,13 +112,18 @@ type world struct {
 
 func newWorld(t testing.TB, change ...func(*Config)) *world {
 	t.Helper()
+	return newWorldOf(t, testKinds, change...)
+}
+
+func newWorldOf(t testing.TB, kinds []registry.Resource, change ...func(*Config)) *world {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	store := storage.NewMemory()
-	cache := watchcache.New(store, testKinds)
+	cache := watchcache.New(store, kinds)
 	done := make(chan error, 1)
 	go func() { done <- cache.Run(ctx) }()
 	<-cache.Ready()
-	cfg := Config{Cache: cache, Resources: testKinds}
+	cfg := Config{Cache: cache, Resources: kinds}
 	for _, f := range change {
 		f(&cfg)
 	}

@@ -69,7 +69,6 @@ type Server struct {
 	table     atomic.Pointer[table]
 	services  *services
 	transport http.RoundTripper // to pods and services
-	openapi   *openAPI
 }
 
 // New makes the handlers; it starts nothing.

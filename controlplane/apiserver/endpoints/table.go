@@ -20,6 +20,7 @@ type table struct {
 	entries   map[schema.GroupVersionResource]*entry
 	versions  map[schema.GroupVersion]bool
 	discovery *discovery
+	openapi   *openAPI
 }
 
 // An entry is one kind served, with what each request would otherwise
@@ -53,6 +54,7 @@ func newTable(s *Server, resources []registry.Resource) *table {
 		t.versions[e.gvr.GroupVersion()] = true
 	}
 	t.discovery = newDiscovery(s, t)
+	t.openapi = newOpenAPI(s, t)
 	return t
 }
 

@@ -1,0 +1,202 @@
+package openapi
+
+import (
+	"encoding/json"
+	"reflect"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"knarr/controlplane/apiserver/endpoints/mergerules"
+	"knarr/controlplane/apiserver/registry"
+)
+
+// Custom is what a resource that is no Go type offers: the JSON schema of its
+// kind, OpenAPI v3's form or, for v2, the part of it that v2 can say.
+type Custom interface {
+	OpenAPISchema(v2 bool) (name string, schema json.RawMessage)
+}
+
+type object = map[string]any
+
+const title, version = "Kubernetes", "1.36"
+
+// V3 is the document of one group version.
+func V3(gv schema.GroupVersion, resources []registry.Resource) ([]byte, error) {
+	b := newBuilder(true)
+	paths := b.paths(resources)
+	return json.Marshal(object{
+		"openapi": "3.0.0",
+		"info":    object{"title": title, "version": version},
+		"paths":   paths,
+		"components": object{
+			"schemas": b.definitions,
+			"securitySchemes": object{"BearerToken": object{
+				"type": "apiKey", "description": "Bearer Token authentication", "name": "authorization", "in": "header"}},
+		},
+	})
+}
+
+// V2 is the document of everything.
+func V2(resources []registry.Resource) ([]byte, error) {
+	b := newBuilder(false)
+	paths := b.paths(resources)
+	return json.Marshal(object{
+		"swagger":     "2.0",
+		"info":        object{"title": title, "version": version},
+		"paths":       paths,
+		"definitions": b.definitions,
+		"securityDefinitions": object{"BearerToken": object{
+			"type": "apiKey", "description": "Bearer Token authentication", "name": "authorization", "in": "header"}},
+		"security": []any{object{"BearerToken": []any{}}},
+	})
+}
+
+// names gives every kind its definition's name and marks it.
+func (b *builder) mark(res registry.Resource) (item, list string) {
+	gvk := res.GVK()
+	kind := Kind{gvk.Group, gvk.Kind, gvk.Version}
+	listKind := Kind{gvk.Group, res.Names().ListKind, gvk.Version}
+	if c, ok := res.(Custom); ok {
+		name, whole := c.OpenAPISchema(!b.v3)
+		b.definitions[name] = &Schema{whole: whole}
+		b.definitions[name+"List"] = &Schema{
+			Type: "object", Description: gvk.Kind + "List is a list of " + gvk.Kind, Required: []string{"items"}, Kinds: []Kind{listKind},
+			Properties: map[string]*Schema{
+				"apiVersion": {Type: "string", Description: docs(reflect.TypeFor[metav1.TypeMeta]())["apiVersion"]},
+				"kind":       {Type: "string", Description: docs(reflect.TypeFor[metav1.TypeMeta]())["kind"]},
+				"metadata":   b.value(reflect.TypeFor[metav1.ListMeta]()),
+				"items":      {Type: "array", Items: &Schema{Ref: b.ref(name)}},
+			},
+		}
+		return name, name + "List"
+	}
+	t := reflect.TypeOf(res.New()).Elem()
+	item = mergerules.Name(t)
+	b.addKind(item, kind)
+	if !res.IsVirtual() {
+		lt := reflect.TypeOf(res.NewList()).Elem()
+		list = mergerules.Name(lt)
+		b.addKind(list, listKind)
+		b.define(lt)
+	}
+	b.define(t)
+	return item, list
+}
+
+func (b *builder) addKind(name string, k Kind) {
+	if slices.Contains(b.kinds[name], k) {
+		return
+	}
+	b.kinds[name] = append(b.kinds[name], k)
+	if s := b.definitions[name]; s != nil {
+		s.Kinds = b.kinds[name]
+	}
+}
+
+// paths are all endpoints of resources.
+func (b *builder) paths(resources []registry.Resource) object {
+	b.addKind(mergerules.Name(reflect.TypeFor[metav1.Status]()), Kind{"", "Status", "v1"})
+	b.define(reflect.TypeFor[metav1.Patch]())
+	out := object{}
+	for _, res := range resources {
+		b.mark(res)
+	}
+	for _, res := range resources {
+		b.resource(out, res)
+	}
+	return out
+}
+
+// An endpoint is what the operations of one path share.
+type endpoint struct {
+	b                *builder
+	res              registry.Resource
+	gvk              schema.GroupVersionKind // of the body
+	body, list       string                  // definitions
+	scope, tag, name string
+	sub              string
+}
+
+func (b *builder) resource(out object, res registry.Resource) {
+	item, list := b.mark(res)
+	gvr, gvk := res.GVR(), res.GVK()
+	root := "/apis/" + gvr.Group + "/" + gvr.Version
+	if gvr.Group == "" {
+		root = "/api/" + gvr.Version
+	}
+	tag := strings.ReplaceAll(strings.TrimSuffix(gvr.Group, ".k8s.io"), ".", "_")
+	if tag == "" {
+		tag = "core"
+	}
+	e := &endpoint{b: b, res: res, gvk: gvk, body: item, list: list, tag: tag + "_" + gvr.Version, name: gvk.Kind}
+	base := root + "/" + gvr.Resource
+	if res.Namespaced() {
+		base = root + "/namespaces/{namespace}/" + gvr.Resource
+		e.scope = "Namespaced"
+		if res.Supports("list") {
+			all := *e
+			all.scope = ""
+			out[root+"/"+gvr.Resource] = object{"get": all.operation("list", "list", gvk.Kind+"ForAllNamespaces"), "parameters": b.parameters("pretty")}
+		}
+	}
+	collection := object{"parameters": e.pathParameters(false)}
+	if res.Supports("list") {
+		collection["get"] = e.operation("list", "list", "")
+	}
+	if res.Supports("create") {
+		collection["post"] = e.operation("create", "post", "")
+	}
+	if res.Supports("deletecollection") {
+		collection["delete"] = e.operation("deletecollection", "deletecollection", "")
+	}
+	if len(collection) > 1 {
+		out[base] = collection
+	}
+	one := object{"parameters": e.pathParameters(true)}
+	for _, v := range []struct{ verb, method, action string }{{"get", "get", "get"}, {"update", "put", "put"}, {"patch", "patch", "patch"}, {"delete", "delete", "delete"}} {
+		if res.Supports(v.verb) {
+			one[v.method] = e.operation(v.verb, v.action, "")
+		}
+	}
+	if len(one) > 1 {
+		out[base+"/{name}"] = one
+	}
+	for _, sub := range res.Subresources() {
+		e.subresource(out, base, sub)
+	}
+}
+
+func (e *endpoint) subresource(out object, base string, sub registry.Sub) {
+	own := *e
+	own.sub, own.gvk = title1(sub.Name), sub.Kind
+	if t := typeOf(sub.Kind); t != nil {
+		own.body = mergerules.Name(t)
+		e.b.addKind(own.body, Kind{sub.Kind.Group, sub.Kind.Kind, sub.Kind.Version})
+		e.b.define(t)
+	}
+	methods := map[string]string{"get": "get", "update": "put", "patch": "patch", "create": "post"}
+	one := object{"parameters": own.pathParameters(true)}
+	for _, verb := range sub.Verbs {
+		if m := methods[verb]; m != "" {
+			action := m
+			switch sub.Name {
+			case "exec", "attach", "portforward", "proxy":
+				action = "connect"
+			}
+			one[m] = own.operation(verb, action, "")
+		}
+	}
+	if len(one) > 1 {
+		out[base+"/{name}/"+sub.Name] = one
+	}
+}
+
+func title1(s string) string {
+	if s == "" {
+		return s
+	}
+	return strings.ToUpper(s[:1]) + s[1:]
+}
