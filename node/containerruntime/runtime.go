@@ -156,7 +156,7 @@ func (r *Runtime) dial() (*grpc.ClientConn, error) {
 }
 
 // Run serves until ctx ends. Containers and their shims go on without it and
-// are found again by the next Run.
+// are found again by the Run of the next Runtime; each runs once.
 func (r *Runtime) Run(ctx context.Context) error {
 	c := r.config
 	for _, dir := range []struct {
