@@ -91,7 +91,9 @@ func newNode(t testing.TB) *node {
 			t.Error(err)
 		}
 	})
+	begun := time.Now()
 	n.start(t)
+	t.Logf("the first start, with unpacking, took %v", time.Since(begun))
 	return n
 }
 
