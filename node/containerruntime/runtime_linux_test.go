@@ -91,7 +91,9 @@ func newNode(t testing.TB) *node {
 			t.Error(err)
 		}
 	})
+	begun := time.Now()
 	n.start(t)
+	t.Logf("the first start, with unpacking, took %v", time.Since(begun))
 	return n
 }
 
@@ -160,6 +162,10 @@ func (n *node) start(t testing.TB) {
 
 // pod starts a pod with one container and gives their ids.
 func (n *node) pod(ctx context.Context, name string) (sandbox, container string, err error) {
+	return n.podOf(ctx, name, DefaultSandboxImage)
+}
+
+func (n *node) podOf(ctx context.Context, name, image string) (sandbox, container string, err error) {
 	parent := n.config.CgroupParent + "/" + name
 	config := &cri.PodSandboxConfig{
 		Metadata:     &cri.PodSandboxMetadata{Name: name, Uid: name, Namespace: "test"},
@@ -177,7 +183,7 @@ func (n *node) pod(ctx context.Context, name string) (sandbox, container string,
 		PodSandboxId: sb.PodSandboxId, SandboxConfig: config,
 		Config: &cri.ContainerConfig{
 			Metadata: &cri.ContainerMetadata{Name: "main"},
-			Image:    &cri.ImageSpec{Image: DefaultSandboxImage},
+			Image:    &cri.ImageSpec{Image: image},
 			LogPath:  "main.log",
 			Linux:    &cri.LinuxContainerConfig{Resources: &cri.LinuxContainerResources{CpuShares: 100}, SecurityContext: &cri.LinuxContainerSecurityContext{}},
 		},
@@ -307,6 +313,63 @@ func TestImages(t *testing.T) {
 	}
 	if _, err := images.LoadArchive(ctx, strings.NewReader("not an archive"), nil); err == nil {
 		t.Error("garbage loads")
+	}
+}
+
+func TestLoadedImageRunsAndLogs(t *testing.T) {
+	if isolated(t) {
+		return
+	}
+	ctx := t.Context()
+	n := newNode(t)
+	// Any static program that says something and ends will do.
+	program, err := programs.Read(programs.CNI)
+	if err != nil {
+		t.Fatal(err)
+	}
+	archive, err := pauseArchive("example.com/says:1", program)
+	if err != nil {
+		t.Fatal(err)
+	}
+	images, err := OpenImages(n.config.withDefaultsForTest(t).Socket(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer images.Close()
+	if _, err := images.LoadArchive(ctx, bytes.NewReader(archive), nil); err != nil {
+		t.Fatal(err)
+	}
+	conn := cri.NewImageServiceClient(n.conn)
+	if err := waitForImage(ctx, conn, "example.com/says:1"); err != nil {
+		t.Fatal(err)
+	}
+	events, err := n.GetContainerEvents(ctx, &cri.GetEventsRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, container, err := n.podOf(ctx, "says", "example.com/says:1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for {
+		e, err := events.Recv()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e.ContainerId == container && e.ContainerEventType == cri.ContainerEventType_CONTAINER_STOPPED_EVENT {
+			break
+		}
+	}
+	status, err := n.ContainerStatus(ctx, &cri.ContainerStatusRequest{ContainerId: container})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if status.Status.ExitCode != 1 {
+		t.Errorf("exit code %d, want 1", status.Status.ExitCode)
+	}
+	log, err := os.ReadFile(status.Status.LogPath)
+	if err != nil || !strings.Contains(string(log), ` stdout F {"cniVersion"`) {
+		t.Errorf("log %q, %v", log, err)
 	}
 }
 

@@ -115,7 +115,7 @@ func (ns *netspace) ask(network, addr string) (seen string, err error) {
 			return err
 		}
 		defer c.Close()
-		c.SetDeadline(time.Now().Add(5*time.Second))
+		c.SetDeadline(time.Now().Add(5 * time.Second))
 		if network == "udp" {
 			if _, err := c.Write([]byte("?")); err != nil {
 				return err
