@@ -10,6 +10,7 @@ import (
 	"github.com/google/nftables"
 	"github.com/google/nftables/binaryutil"
 	"github.com/google/nftables/expr"
+	"github.com/mdlayher/netlink"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/cache"
 )
@@ -43,6 +44,14 @@ func newNFTables(table string, cluster []netip.Prefix) (*kernel, error) {
 }
 
 func (k *kernel) Close() error { return nil }
+
+// buffer is the size of the netlink socket's buffers: the kernel answers each
+// message of a transaction before the first answer is read.
+const buffer = 16 << 20
+
+func roomy(c *netlink.Conn) error {
+	return errors.Join(c.SetReadBuffer(buffer), c.SetWriteBuffer(buffer))
+}
 
 // batchServices bounds what one transaction may carry; netlink's socket
 // buffers are finite.
@@ -99,7 +108,7 @@ func (k *kernel) commit(key cache.ObjectName, now Rules) {
 
 // write sends one transaction for one family.
 func (k *kernel) write(f *family, keys []cache.ObjectName, changes map[cache.ObjectName]Rules, fresh bool) error {
-	c, err := nftables.New()
+	c, err := nftables.New(nftables.WithSockOptions(roomy))
 	if err != nil {
 		return fmt.Errorf("nftables: %w", err)
 	}
