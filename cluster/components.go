@@ -6,22 +6,28 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/netip"
 	"os"
 	"runtime"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 	watchtools "k8s.io/client-go/tools/watch"
 
+	"knarr/addons/dns"
 	"knarr/internal/programs"
 	"knarr/internal/version"
 	"knarr/node/cni"
 	"knarr/node/containerruntime"
 	"knarr/node/kubelet"
+	"knarr/node/kubeproxy"
 )
 
 type signer = crypto.Signer
@@ -46,6 +52,8 @@ func (s *Server) components(certs *certificates) []component {
 		component
 	}{
 		{"network", !o.DisableAgent, component{"network", s.network}},
+		{"kube-proxy", !o.DisableAgent, component{"kube-proxy", s.proxy}},
+		{"coredns", !o.DisableAgent, component{"dns", s.dns}},
 		{"", !o.DisableAgent, component{"kubelet", func(ctx context.Context) error { return s.node(ctx, certs) }}},
 	}
 	var run []component
@@ -145,6 +153,10 @@ func (s *Server) network(ctx context.Context) error {
 	if err := cni.Install(cfg); err != nil {
 		return fmt.Errorf("set up the pod network: %w", err)
 	}
+	s.once.Do(func() {
+		s.podRanges = cfg.PodCIDRs
+		close(s.podNetwork)
+	})
 	slog.Info("pod network ready", "range", node.Spec.PodCIDR, "after", time.Since(s.began).Round(time.Millisecond))
 	<-ctx.Done()
 	return nil
@@ -164,4 +176,76 @@ func waitForNode(ctx context.Context, client kubernetes.Interface, name string, 
 		return nil, fmt.Errorf("wait for node %s: %w", name, err)
 	}
 	return ev.Object.(*corev1.Node), nil
+}
+
+func (s *Server) proxy(ctx context.Context) error {
+	p, err := kubeproxy.New(kubeproxy.Config{
+		Kube: s.as("system:kube-proxy"), NodeName: s.opts.NodeName,
+		ClusterCIDRs: []netip.Prefix{s.opts.clusterCIDR}, Table: s.layout.table(),
+	})
+	if err != nil {
+		return err
+	}
+	return p.Run(ctx)
+}
+
+// dnsPort is where pods' queries arrive on the bridge; 53 may be taken by a
+// resolver of the host that listens on every address.
+const dnsPort = 10053
+
+// dns answers on this node's bridge once there is one.
+func (s *Server) dns(ctx context.Context) error {
+	if err := s.ensureDNSService(ctx); err != nil {
+		return err
+	}
+	select {
+	case <-s.podNetwork:
+	case <-ctx.Done():
+		return nil
+	}
+	var listen []netip.AddrPort
+	for _, r := range s.podRanges {
+		p, err := netip.ParsePrefix(r)
+		if err != nil {
+			return fmt.Errorf("pod range of this node: %w", err)
+		}
+		listen = append(listen, netip.AddrPortFrom(p.Masked().Addr().Next(), dnsPort))
+	}
+	srv, err := dns.New(dns.Config{Kube: s.asController("kube-dns"), Domain: s.opts.ClusterDomain, Listen: listen, NodeName: s.opts.NodeName})
+	if err != nil {
+		return err
+	}
+	go func() {
+		select {
+		case <-srv.Serving():
+			slog.Info("DNS ready", "after", time.Since(s.began).Round(time.Millisecond))
+		case <-ctx.Done():
+		}
+	}()
+	return srv.Run(ctx)
+}
+
+// ensureDNSService makes the Service that pods' resolvers point at.
+func (s *Server) ensureDNSService(ctx context.Context) error {
+	client, err := kubernetes.NewForConfig(s.as("system:knarr", user.SystemPrivilegedGroup))
+	if err != nil {
+		return err
+	}
+	const name = "kube-dns"
+	port := func(name string, p corev1.Protocol) corev1.ServicePort {
+		return corev1.ServicePort{Name: name, Port: 53, Protocol: p, TargetPort: intstr.FromInt32(dnsPort)}
+	}
+	_, err = client.CoreV1().Services("kube-system").Create(ctx, &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{
+			"k8s-app": name, "kubernetes.io/cluster-service": "true", "kubernetes.io/name": "CoreDNS",
+		}},
+		Spec: corev1.ServiceSpec{
+			ClusterIP: s.opts.clusterDNS.String(),
+			Ports:     []corev1.ServicePort{port("dns", corev1.ProtocolUDP), port("dns-tcp", corev1.ProtocolTCP)},
+		},
+	}, metav1.CreateOptions{})
+	if err != nil && !apierrors.IsAlreadyExists(err) && ctx.Err() == nil {
+		return fmt.Errorf("make the DNS service: %w", err)
+	}
+	return nil
 }

@@ -41,12 +41,16 @@ type Server struct {
 	local    *memnet.Listener
 	listener net.Listener
 	kubelet  net.Listener
+
+	once       sync.Once
+	podNetwork chan struct{} // closed once pods can be attached
+	podRanges  []string      // this node's, set before podNetwork is closed
 }
 
 // NewServer checks what can be checked before anything is made. Options must
 // have been validated.
 func NewServer(o Options) *Server {
-	return &Server{opts: o, layout: layout{o.DataDir}, began: time.Now(), local: memnet.Listen()}
+	return &Server{opts: o, layout: layout{o.DataDir}, began: time.Now(), local: memnet.Listen(), podNetwork: make(chan struct{})}
 }
 
 // stopTime bounds an orderly stop; what is not done by then is cut off.

@@ -120,7 +120,6 @@ func (s *Server) Run(ctx context.Context) error {
 		}
 	}
 	close(s.began)
-	slog.InfoContext(ctx, "DNS ready", "address", s.cfg.Listen)
 	select {
 	case <-ctx.Done():
 		return nil
