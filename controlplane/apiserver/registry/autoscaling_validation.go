@@ -23,8 +23,10 @@ func validateAutoscaler(_ context.Context, h, old *autoscalingv2.HorizontalPodAu
 			f.invalid(at.Child("minReplicas"), *low, fmt.Sprintf("must be greater than or equal to %d", least))
 		}
 	}
-	if s.MaxReplicas < 1 {
-		f.invalid(at.Child("maxReplicas"), s.MaxReplicas, "must be greater than 0")
+	if s.MaxReplicas == 0 {
+		f.required(at.Child("maxReplicas"), "must be set and greater than 0")
+	} else if s.MaxReplicas < 0 {
+		f.invalid(at.Child("maxReplicas"), s.MaxReplicas, "must be greater than or equal to 1")
 	}
 	if s.MinReplicas != nil && s.MaxReplicas < *s.MinReplicas {
 		f.invalid(at.Child("maxReplicas"), s.MaxReplicas, "must be greater than or equal to `minReplicas`")

@@ -2,6 +2,7 @@ package registry
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -22,7 +23,11 @@ func validateNode(ctx context.Context, n, old *corev1.Node) field.ErrorList {
 		f.add(cidrValue(cidr, nil, at.Index(i)))
 	}
 	if len(n.Spec.PodCIDRs) > 1 {
-		if dual, err := netutils.IsDualStackCIDRStrings(n.Spec.PodCIDRs); err != nil || !dual || len(n.Spec.PodCIDRs) > 2 {
+		dual, err := netutils.IsDualStackCIDRStrings(n.Spec.PodCIDRs)
+		if err != nil {
+			f.list = append(f.list, field.InternalError(at, fmt.Errorf("invalid PodCIDRs. failed to check with dual stack with error:%v", err)))
+		}
+		if !dual || len(n.Spec.PodCIDRs) > 2 {
 			f.invalid(at, n.Spec.PodCIDRs, "may specify no more than one CIDR for each IP family")
 		}
 	}

@@ -134,7 +134,7 @@ func validatePersistentSource(s *corev1.PersistentVolumeSource, placed bool, at 
 		return noBacksteps(s.Local.Path, at.Child("path"))
 	})
 	if s.Local != nil && !placed {
-		f.required(field.NewPath("metadata", "annotations"), "Local volume requires node affinity")
+		f.required(at.Child("nodeAffinity"), "Local volume requires node affinity")
 	}
 	one(s.CSI != nil, "csi", func(at *field.Path) field.ErrorList { return validateCSISource(s.CSI, at) })
 	one(s.GCEPersistentDisk != nil, "gcePersistentDisk", func(at *field.Path) field.ErrorList {

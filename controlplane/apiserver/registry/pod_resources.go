@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/sets"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	resourcehelper "k8s.io/component-helpers/resource"
@@ -68,7 +69,7 @@ func containerResourceName(name corev1.ResourceName, at *field.Path) field.Error
 func podResourceName(name corev1.ResourceName, at *field.Path) field.ErrorList {
 	errs := resourceName(name, at)
 	if len(errs) == 0 && !resourcehelper.IsSupportedPodLevelResource(name) {
-		errs = append(errs, field.NotSupported(at, name, resourcehelper.SupportedPodLevelResources().UnsortedList()))
+		errs = append(errs, field.NotSupported(at, name, sets.List(resourcehelper.SupportedPodLevelResources())))
 	}
 	return errs
 }

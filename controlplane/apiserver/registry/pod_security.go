@@ -37,7 +37,7 @@ func (c *podCheck) checkPodSecurity(at *field.Path) {
 		c.add(oneOf(*p, at.Child("supplementalGroupsPolicy"), corev1.SupplementalGroupsPolicyMerge, corev1.SupplementalGroupsPolicyStrict))
 	}
 	if p := sc.SELinuxChangePolicy; p != nil {
-		c.add(oneOf(*p, at.Child("seLinuxChangePolicy"), corev1.SELinuxChangePolicyRecursive, corev1.SELinuxChangePolicyMountOption))
+		c.add(oneOf(*p, at.Child("seLinuxChangePolicy"), corev1.SELinuxChangePolicyRecursive)) // mount option: off by default upstream
 	}
 }
 
@@ -131,10 +131,10 @@ func (c *podCheck) checkAppArmor(p *corev1.AppArmorProfile, at *field.Path) {
 const (
 	sysctlMostLength = 253
 	sysctlSegment    = "[a-z0-9]([-_a-z0-9]*[a-z0-9])?"
-	sysctlFormat     = "(" + sysctlSegment + "[\\./])*" + sysctlSegment
+	sysctlFormat     = "^(" + sysctlSegment + "[\\./])*" + sysctlSegment + "$"
 )
 
-var sysctlName = regexp.MustCompile("^" + sysctlFormat + "$")
+var sysctlName = regexp.MustCompile(sysctlFormat)
 
 func (c *podCheck) checkSysctls(list []corev1.Sysctl, at *field.Path) {
 	seen := map[string]bool{}

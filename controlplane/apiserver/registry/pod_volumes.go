@@ -240,7 +240,10 @@ func (c *podCheck) checkEphemeralVolume(v *corev1.Volume, at *field.Path) {
 }
 
 func (c *podCheck) checkMounts(ctr *corev1.Container, at *field.Path) {
-	paths := map[string]bool{}
+	paths, devices := map[string]bool{}, map[string]string{}
+	for _, d := range ctr.VolumeDevices {
+		devices[d.Name] = d.DevicePath
+	}
 	for i, m := range ctr.VolumeMounts {
 		p := at.Index(i)
 		c.need(m.Name, p.Child("name"))
@@ -252,10 +255,10 @@ func (c *podCheck) checkMounts(ctr *corev1.Container, at *field.Path) {
 			c.invalid(p.Child("mountPath"), m.MountPath, "must be unique")
 		}
 		paths[m.MountPath] = true
-		if slices.ContainsFunc(ctr.VolumeDevices, func(d corev1.VolumeDevice) bool { return d.Name == m.Name }) {
+		if _, ok := devices[m.Name]; ok {
 			c.invalid(p.Child("name"), m.Name, "must not already exist in volumeDevices")
 		}
-		if slices.ContainsFunc(ctr.VolumeDevices, func(d corev1.VolumeDevice) bool { return d.DevicePath == m.MountPath }) {
+		if hasValue(devices, m.MountPath) {
 			c.invalid(p.Child("mountPath"), m.MountPath, "must not already exist as a path in volumeDevices")
 		}
 		if m.SubPath != "" {
@@ -296,7 +299,10 @@ func (c *podCheck) checkRecursiveReadOnly(m *corev1.VolumeMount, at *field.Path)
 }
 
 func (c *podCheck) checkDevices(ctr *corev1.Container, at *field.Path) {
-	names, paths := map[string]bool{}, map[string]bool{}
+	names, paths, mounts := map[string]bool{}, map[string]bool{}, map[string]string{}
+	for _, m := range ctr.VolumeMounts {
+		mounts[m.Name] = m.MountPath
+	}
 	for i, d := range ctr.VolumeDevices {
 		p := at.Index(i)
 		c.need(d.Name, p.Child("name"))
@@ -318,16 +324,25 @@ func (c *podCheck) checkDevices(ctr *corev1.Container, at *field.Path) {
 		} else {
 			paths[d.DevicePath] = true
 		}
-		if slices.ContainsFunc(ctr.VolumeMounts, func(m corev1.VolumeMount) bool { return m.Name == d.Name }) {
+		if _, ok := mounts[d.Name]; ok {
 			c.invalid(p.Child("name"), d.Name, "must not already exist in volumeMounts")
 		}
-		if slices.ContainsFunc(ctr.VolumeMounts, func(m corev1.VolumeMount) bool { return m.MountPath == d.DevicePath }) {
+		if hasValue(mounts, d.DevicePath) {
 			c.invalid(p.Child("devicePath"), d.DevicePath, "must not already exist as a path in volumeMounts")
 		}
 		if d.Name != "" {
 			names[d.Name] = true
 		}
 	}
+}
+
+func hasValue(m map[string]string, value string) bool {
+	for _, v := range m {
+		if v == value {
+			return true
+		}
+	}
+	return false
 }
 
 func noBacksteps(file string, at *field.Path) (errs field.ErrorList) {

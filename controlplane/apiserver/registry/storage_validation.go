@@ -63,8 +63,8 @@ func validateTopologies(terms []corev1.TopologySelectorTerm, at *field.Path) fie
 	for i, t := range terms {
 		p := at.Index(i).Child("matchLabelExpressions")
 		exprs := map[string]map[string]bool{}
-		if len(t.MatchLabelExpressions) == 0 {
-			f.required(p, "must be specified")
+		if len(t.MatchLabelExpressions) == 0 { // upstream takes nothing for a copy
+			f.duplicate(p, "")
 		}
 		for j, e := range t.MatchLabelExpressions {
 			q := p.Index(j)

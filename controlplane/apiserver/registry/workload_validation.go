@@ -110,6 +110,12 @@ func validateReplicatedTemplate(t *corev1.PodTemplateSpec, selector labels.Selec
 	return f.list
 }
 
+// oddStrategy shows a strategy as upstream's messages do.
+type oddStrategy struct {
+	Type          string
+	RollingUpdate any
+}
+
 func validateDeploymentStrategy(s *appsv1.DeploymentStrategy, at *field.Path) field.ErrorList {
 	var f faults
 	switch s.Type {
@@ -137,7 +143,7 @@ func validateDeploymentStrategy(s *appsv1.DeploymentStrategy, at *field.Path) fi
 			f.add(atMostHundredPercent(*unavailable, p.Child("maxUnavailable")))
 		}
 	default:
-		f.list = append(f.list, field.NotSupported(at, s, []string{
+		f.list = append(f.list, field.NotSupported(at, oddStrategy{string(s.Type), s.RollingUpdate}, []string{
 			string(appsv1.RecreateDeploymentStrategyType), string(appsv1.RollingUpdateDeploymentStrategyType)}))
 	}
 	return f.list
@@ -163,7 +169,7 @@ func validateReplicaSet(_ context.Context, r, old *appsv1.ReplicaSet) field.Erro
 	at := field.NewPath("spec")
 	f.add(nonnegativeOpt(r.Spec.Replicas, at.Child("replicas")))
 	f.add(nonnegative(r.Spec.MinReadySeconds, at.Child("minReadySeconds")))
-	f.add(validateSelector(r.Spec.Selector, "replicaset", at.Child("selector")))
+	f.add(validateSelector(r.Spec.Selector, "deployment" /* upstream's slip */, at.Child("selector")))
 	if selector, err := metav1.LabelSelectorAsSelector(r.Spec.Selector); err != nil {
 		f.invalid(at.Child("selector"), r.Spec.Selector, "invalid label selector")
 	} else {
@@ -267,7 +273,7 @@ func validateDaemonStrategy(s *appsv1.DaemonSetUpdateStrategy, at *field.Path) f
 			f.required(p.Child("maxUnavailable"), "cannot be 0 when maxSurge is 0")
 		}
 	default:
-		f.list = append(f.list, field.NotSupported(at, s, []string{
+		f.list = append(f.list, field.NotSupported(at, oddStrategy{string(s.Type), s.RollingUpdate}, []string{
 			string(appsv1.RollingUpdateDaemonSetStrategyType), string(appsv1.OnDeleteDaemonSetStrategyType)}))
 	}
 	return f.list
