@@ -37,6 +37,8 @@ type goldenAnswer struct {
 	Object map[string]any       `json:"object,omitempty"`
 	Causes []metav1.StatusCause `json:"causes,omitempty"`
 	Other  *metav1.Status       `json:"other,omitempty"`
+	// Cells are what `kubectl get -o wide` would show.
+	Cells []any `json:"cells,omitempty"`
 }
 
 // TestGolden holds every case to the reference's recorded answer.
@@ -146,7 +148,13 @@ func ask(t *testing.T, r Resource, c goldenCase) goldenAnswer {
 	t.Helper()
 	path, body := collectionPath(r, goldenNamespace), c.body(t, r)
 	if c.Update == nil {
-		return answer(t, "POST", path+"?dryRun=All", body)
+		a := answer(t, "POST", path+"?dryRun=All", body)
+		if a.Object != nil {
+			var table metav1.Table
+			oracle(t, "POST", path+"?dryRun=All", body, "application/json;as=Table;v=v1;g=meta.k8s.io", &table)
+			a.Cells = timeless(r, table.Rows[0].Cells)
+		}
+		return a
 	}
 	made := answer(t, "POST", path, body)
 	if made.Object == nil {
@@ -233,7 +241,11 @@ func replay(t *testing.T, r Resource, c goldenCase, want goldenAnswer) goldenAns
 	errs := validation.ValidateObjectMetaAccessor(obj, r.Namespaced(), r.CheckName, field.NewPath("metadata"))
 	errs = append(errs, r.Validated(ctx, obj, nil)...)
 	if c.Update == nil {
-		return outcome(t, obj, errs)
+		a := outcome(t, obj, errs)
+		if len(errs) == 0 {
+			a.Cells = timeless(r, r.Row(obj))
+		}
+		return a
 	}
 	if len(errs) > 0 {
 		t.Fatalf("create before update: %v", errs)
@@ -273,6 +285,18 @@ func replay(t *testing.T, r Resource, c goldenCase, want goldenAnswer) goldenAns
 	}
 	errs = append(errs, validation.ValidateObjectMetaAccessorUpdate(obj, old, field.NewPath("metadata"))...)
 	return outcome(t, obj, errs)
+}
+
+// timeless blanks the cells that tell time, or were allocated.
+func timeless(r Resource, cells []any) []any {
+	cells = append([]any(nil), cells...)
+	for i, d := range r.ColumnDefinitions() {
+		switch d.Name {
+		case "Age", "Last Seen", "First Seen", "Created At":
+			cells[i] = ""
+		}
+	}
+	return cells[:len(r.ColumnDefinitions())]
 }
 
 const goldenUID = "00000000-0000-0000-0000-000000000001"
@@ -384,9 +408,21 @@ func compare(t *testing.T, got, want goldenAnswer) {
 	if g, w := lines(got), lines(want); !slices.Equal(g, w) {
 		t.Errorf("got\n\t%s\nwant\n\t%s", strings.Join(g, "\n\t"), strings.Join(w, "\n\t"))
 	}
+	if g, w := asJSON(t, got.Cells), asJSON(t, want.Cells); g != w {
+		t.Errorf("cells:\ngot  %s\nwant %s", g, w)
+	}
 	if !reflect.DeepEqual(prune(got.Object), prune(want.Object)) {
 		t.Errorf("objects differ (- want, + got):\n%s", diff.Diff(want.Object, got.Object))
 	}
+}
+
+func asJSON(t *testing.T, v any) string {
+	t.Helper()
+	data, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
 }
 
 // prune drops empty values: absent and empty are the same to clients.
