@@ -3,6 +3,7 @@ package endpoints
 import (
 	"strings"
 	"sync"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -13,6 +14,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
+	"knarr/controlplane/apiserver/endpoints/ownership"
 	"knarr/controlplane/apiserver/registry"
 )
 
@@ -35,12 +37,13 @@ func (c *call) manager(explicit string) string {
 // managers tracks who owns which field of one kind.
 type managers struct {
 	entry *entry
+	empty registry.Object // nobody changes it
 	mu    sync.Mutex
 	by    map[string]*managedfields.FieldManager // by subresource
 }
 
 func newManagers(e *entry) *managers {
-	return &managers{entry: e, by: map[string]*managedfields.FieldManager{}}
+	return &managers{entry: e, empty: e.res.New(), by: map[string]*managedfields.FieldManager{}}
 }
 
 // typeConverter knows the merge schema of all built-in kinds. Parsing it costs
@@ -77,20 +80,46 @@ func (m *managers) of(sub string) (*managedfields.FieldManager, error) {
 	return f, err
 }
 
-// resetPaths are what a write through sub cannot change, so cannot own.
-func resetPaths(e *entry, sub string) []fieldpath.Path {
+// resetFields are what a write through sub cannot change, so cannot own.
+func resetFields(e *entry, sub string) []string {
 	_, status := e.subs["status"]
 	switch {
 	case sub == "" && status:
-		return []fieldpath.Path{fieldpath.MakePathOrDie("status")}
+		return resetStatus
 	case sub == "status":
-		return []fieldpath.Path{fieldpath.MakePathOrDie("spec")}
+		return resetSpec
 	}
 	return nil
 }
 
+var resetStatus, resetSpec = []string{"f:status"}, []string{"f:spec"}
+
+func resetPaths(e *entry, sub string) (out []fieldpath.Path) {
+	for _, f := range resetFields(e, sub) {
+		out = append(out, fieldpath.MakePathOrDie(strings.TrimPrefix(f, "f:")))
+	}
+	return out
+}
+
 // update records in obj that manager set what differs from old.
 func (m *managers) update(old, obj registry.Object, manager, sub string) registry.Object {
+	e := m.entry
+	if e.custom {
+		return m.updateCustom(old, obj, manager, sub)
+	}
+	q := ownership.Request{
+		Old: m.empty, Obj: obj, Creating: old == nil, Sent: obj.GetManagedFields(),
+		Manager: manager, APIVersion: e.gvr.GroupVersion().String(), Subresource: sub, Reset: resetFields(e, sub), Now: time.Now(),
+	}
+	if old != nil {
+		q.Old, q.Live = old, old.GetManagedFields()
+	}
+	obj.SetManagedFields(ownership.Update(q))
+	return obj
+}
+
+// updateCustom does the same for kinds without a Go type.
+func (m *managers) updateCustom(old, obj registry.Object, manager, sub string) registry.Object {
 	f, err := m.of(sub)
 	if err != nil {
 		obj.SetManagedFields(nil)

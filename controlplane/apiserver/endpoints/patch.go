@@ -8,6 +8,9 @@ import (
 	"fmt"
 	"mime"
 	"net/http"
+	"reflect"
+	"strings"
+	"sync"
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -170,6 +173,11 @@ func (p *patch) make(ctx context.Context, old registry.Object) (obj registry.Obj
 
 // merged is old with a JSON, merge or strategic merge patch applied.
 func (p *patch) merged(old registry.Object, gvk schema.GroupVersionKind, empty func() registry.Object) (registry.Object, error) {
+	if p.merge != nil && !p.custom {
+		if obj, ok, err := p.mergedParts(old, empty()); ok || err != nil {
+			return obj, err
+		}
+	}
 	if p.kind == types.StrategicMergePatchType {
 		return p.strategic(old, empty())
 	}
@@ -244,27 +252,137 @@ func (p *patch) strictPatch(strict []error) error {
 	return nil
 }
 
+// mergedParts applies a merge or strategic merge patch to those top-level
+// fields of old that it names; the others are not taken apart. ok is false when
+// the patch is not of that simple form.
+func (p *patch) mergedParts(old, empty registry.Object) (obj registry.Object, ok bool, err error) {
+	parts := partsOf(reflect.TypeOf(empty).Elem())
+	from, part := reflect.ValueOf(old).Elem(), reflect.ValueOf(p.res.New()).Elem()
+	if from.Type() != part.Type() {
+		return nil, false, nil
+	}
+	changes := make(map[string]any, len(p.merge))
+	for key, value := range p.merge {
+		index, known := parts[key]
+		if !known {
+			return nil, false, nil
+		}
+		changes[key] = runtime.DeepCopyJSONValue(value) // the merge takes it apart
+		part.FieldByIndex(index).Set(from.FieldByIndex(index))
+	}
+	holder := part.Addr().Interface().(registry.Object)
+	managed := holder.GetManagedFields()
+	if meta, _ := changes["metadata"].(map[string]any); meta["managedFields"] == nil {
+		if _, named := meta["managedFields"]; named {
+			return nil, false, nil
+		}
+		holder.SetManagedFields(nil)
+	}
+	before, err := runtime.DefaultUnstructuredConverter.ToUnstructured(holder)
+	if err != nil {
+		return nil, false, err
+	}
+	for key := range before {
+		if _, named := changes[key]; !named {
+			delete(before, key)
+		}
+	}
+	if holder.GetManagedFields() == nil {
+		holder.SetManagedFields(managed)
+	}
+	after, err := p.mergeMaps(before, changes, empty)
+	if err != nil {
+		return nil, true, err
+	}
+	if err := p.fromMap(after, empty); err != nil {
+		return nil, true, err
+	}
+	obj = copyOf(old)
+	to, patched := reflect.ValueOf(obj).Elem(), reflect.ValueOf(empty).Elem()
+	keep := obj.GetManagedFields()
+	for key := range changes {
+		to.FieldByIndex(parts[key]).Set(patched.FieldByIndex(parts[key]))
+	}
+	if obj.GetManagedFields() == nil {
+		obj.SetManagedFields(keep)
+	}
+	dropKind(obj, p.gvk)
+	return obj, true, nil
+}
+
+var partTables sync.Map // reflect.Type -> map[string][]int
+
+// partsOf are the top-level fields of a kind by JSON name, without kind and
+// apiVersion.
+func partsOf(t reflect.Type) map[string][]int {
+	if m, ok := partTables.Load(t); ok {
+		return m.(map[string][]int)
+	}
+	m := map[string][]int{}
+	for i := range t.NumField() {
+		f := t.Field(i)
+		if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name != "" && name != "-" {
+			m[name] = f.Index
+		}
+	}
+	partTables.Store(t, m)
+	return m
+}
+
+func (p *patch) mergeMaps(before, changes map[string]any, like registry.Object) (map[string]any, error) {
+	if p.kind == types.MergePatchType {
+		return mergeMap(before, changes), nil
+	}
+	after, err := strategicpatch.StrategicMergeMapPatch(before, changes, like)
+	if err != nil {
+		return nil, strategicError(err)
+	}
+	return after, nil
+}
+
+// mergeMap is RFC 7386 on maps of our own.
+func mergeMap(to, changes map[string]any) map[string]any {
+	for key, value := range changes {
+		switch v := value.(type) {
+		case nil:
+			delete(to, key)
+		case map[string]any:
+			inner, _ := to[key].(map[string]any)
+			if inner == nil {
+				inner = map[string]any{}
+			}
+			to[key] = mergeMap(inner, v)
+		default:
+			to[key] = v
+		}
+	}
+	return to
+}
+
+func (p *patch) fromMap(m map[string]any, into registry.Object) error {
+	err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(m, into, p.options.FieldValidation != metav1.FieldValidationIgnore)
+	var strict []error
+	if err != nil {
+		s, ok := runtime.AsStrictDecodingError(err)
+		if !ok {
+			return p.invalid(err)
+		}
+		strict = s.Errors()
+	}
+	return p.strictPatch(strict)
+}
+
 // strategic merges with the lists' keys that the Go types declare.
 func (p *patch) strategic(old, empty registry.Object) (registry.Object, error) {
 	before, err := runtime.DefaultUnstructuredConverter.ToUnstructured(old)
 	if err != nil {
 		return nil, err
 	}
-	// The merge takes the patch apart.
-	after, err := strategicpatch.StrategicMergeMapPatch(before, runtime.DeepCopyJSON(p.merge), empty)
+	after, err := p.mergeMaps(before, runtime.DeepCopyJSON(p.merge), empty)
 	if err != nil {
-		return nil, strategicError(err)
+		return nil, err
 	}
-	err = runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(after, empty, p.options.FieldValidation != metav1.FieldValidationIgnore)
-	var strict []error
-	if err != nil {
-		s, ok := runtime.AsStrictDecodingError(err)
-		if !ok {
-			return nil, p.invalid(err)
-		}
-		strict = s.Errors()
-	}
-	if err := p.strictPatch(strict); err != nil {
+	if err := p.fromMap(after, empty); err != nil {
 		return nil, err
 	}
 	dropKind(empty, p.gvk)

@@ -131,13 +131,15 @@ func (b *builder) define(t reflect.Type) string {
 		*s = *b.value(t)
 		return name
 	}
-	b.fields(s, t)
+	b.fields(s, t, mergerules.Of(t))
 	slices.Sort(s.Required)
 	return name
 }
 
-func (b *builder) fields(s *Schema, t reflect.Type) {
-	descriptions, rules := docs(t), mergerules.Of(t)
+// fields adds t's properties; inlined structs follow the rules of the type they
+// are inlined in.
+func (b *builder) fields(s *Schema, t reflect.Type, rules mergerules.Type) {
+	descriptions := docs(t)
 	for i := range t.NumField() {
 		f := t.Field(i)
 		name, opts, _ := strings.Cut(f.Tag.Get("json"), ",")
@@ -149,7 +151,7 @@ func (b *builder) fields(s *Schema, t reflect.Type) {
 			if inner.Kind() == reflect.Pointer {
 				inner = inner.Elem()
 			}
-			b.fields(s, inner)
+			b.fields(s, inner, rules)
 			continue
 		}
 		p := b.value(f.Type)

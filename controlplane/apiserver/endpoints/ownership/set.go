@@ -1,0 +1,297 @@
+// Package ownership tracks which manager has set which field of an object:
+// metadata.managedFields. It reads two states of an object and the entries so
+// far, and writes the entries that follow. Results are those of the field
+// manager of apimachinery; the way there is one walk over the Go values,
+// without an intermediate form of the object.
+package ownership
+
+import (
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
+)
+
+// A Set is a set of field paths, as a tree of path elements. Elements are
+// written as in FieldsV1: f:name, k:{"name":"x"}, v:"x".
+type Set struct {
+	member bool // the path up to here is in the set
+	kids   []kid
+}
+
+type kid struct {
+	elem string
+	set  *Set
+}
+
+// Empty says that no path is in the set.
+func (s *Set) Empty() bool { return s == nil || !s.member && len(s.kids) == 0 }
+
+func (s *Set) find(elem string) *Set {
+	for i := range s.kids {
+		if s.kids[i].elem == elem {
+			return s.kids[i].set
+		}
+	}
+	return nil
+}
+
+// insert adds a path. Paths come in the order of a walk, so that the kid
+// wanted is mostly the last one.
+func (s *Set) insert(path []string) {
+	for _, elem := range path {
+		next := (*Set)(nil)
+		if n := len(s.kids); n > 0 && s.kids[n-1].elem == elem {
+			next = s.kids[n-1].set
+		} else if next = s.find(elem); next == nil {
+			next = &Set{}
+			s.kids = append(s.kids, kid{elem, next})
+		}
+		s = next
+	}
+	s.member = true
+}
+
+// sort puts all kids in order.
+func (s *Set) sort() {
+	less := func(a, b kid) int { return compareElems(a.elem, b.elem) }
+	if !slices.IsSortedFunc(s.kids, less) {
+		slices.SortFunc(s.kids, less)
+	}
+	for _, k := range s.kids {
+		k.set.sort()
+	}
+}
+
+// rank orders the sorts of elements: fields, keys, values, indices.
+func rank(elem string) int {
+	if elem == "" {
+		return 4
+	}
+	return strings.IndexByte("fkvi", elem[0])
+}
+
+func compareElems(a, b string) int {
+	if a != "" && b != "" && a[0] != b[0] {
+		return rank(a) - rank(b)
+	}
+	return strings.Compare(a, b)
+}
+
+// union is all paths of both sorted sets. It may share parts of them.
+func union(a, b *Set) *Set {
+	if a.Empty() {
+		return b
+	}
+	if b.Empty() {
+		return a
+	}
+	out := &Set{member: a.member || b.member, kids: make([]kid, 0, max(len(a.kids), len(b.kids)))}
+	i, j := 0, 0
+	for i < len(a.kids) && j < len(b.kids) {
+		switch c := compareElems(a.kids[i].elem, b.kids[j].elem); {
+		case c < 0:
+			out.kids = append(out.kids, a.kids[i])
+			i++
+		case c > 0:
+			out.kids = append(out.kids, b.kids[j])
+			j++
+		default:
+			out.kids = append(out.kids, kid{a.kids[i].elem, union(a.kids[i].set, b.kids[j].set)})
+			i++
+			j++
+		}
+	}
+	out.kids = append(out.kids, a.kids[i:]...)
+	out.kids = append(out.kids, b.kids[j:]...)
+	return out
+}
+
+// difference is the paths of a that are not in b, both sorted; a itself when
+// that is all of them.
+func difference(a, b *Set) *Set {
+	if a.Empty() || b.Empty() {
+		return a
+	}
+	member := a.member && !b.member
+	copied := member != a.member
+	var kids []kid
+	if copied {
+		kids = make([]kid, 0, len(a.kids))
+	}
+	j := 0
+	for i, k := range a.kids {
+		for j < len(b.kids) && compareElems(b.kids[j].elem, k.elem) < 0 {
+			j++
+		}
+		set := k.set
+		if j < len(b.kids) && b.kids[j].elem == k.elem {
+			set = difference(k.set, b.kids[j].set)
+		}
+		if set != k.set && !copied {
+			copied = true
+			kids = append(make([]kid, 0, len(a.kids)), a.kids[:i]...)
+		}
+		if copied && !set.Empty() {
+			kids = append(kids, kid{k.elem, set})
+		}
+	}
+	if !copied {
+		return a
+	}
+	return &Set{member: member, kids: kids}
+}
+
+// without is the set without the top-level field and all below it.
+func (s *Set) without(elems ...string) {
+	s.kids = slices.DeleteFunc(s.kids, func(k kid) bool { return slices.Contains(elems, k.elem) })
+}
+
+// appendJSON writes the set as FieldsV1.
+func (s *Set) appendJSON(b []byte) []byte {
+	b = append(b, '{')
+	if s.member && len(s.kids) > 0 {
+		b = append(b, `".":{}`...)
+	}
+	for i, k := range s.kids {
+		if i > 0 || s.member {
+			b = append(b, ',')
+		}
+		b = appendQuoted(b, k.elem)
+		b = append(b, ':')
+		b = k.set.appendJSON(b)
+	}
+	return append(b, '}')
+}
+
+func appendQuoted(b []byte, s string) []byte {
+	plain := true
+	for i := range len(s) {
+		if c := s[i]; c < 0x20 || c == '\\' || c >= 0x80 || c == '<' || c == '>' || c == '&' {
+			plain = false
+			break
+		}
+	}
+	if !plain {
+		q, err := json.Marshal(s)
+		if err == nil {
+			return append(b, q...)
+		}
+	}
+	b = append(b, '"')
+	for i := range len(s) {
+		if s[i] == '"' {
+			b = append(b, '\\')
+		}
+		b = append(b, s[i])
+	}
+	return append(b, '"')
+}
+
+var errFields = errors.New("fieldsV1 is not a tree of objects")
+
+// maxDepth bounds trees that come from outside.
+const maxDepth = 500
+
+// parse reads FieldsV1.
+func parse(data []byte) (*Set, error) {
+	p := &parser{data: data}
+	s, err := p.object(0)
+	if err != nil {
+		return nil, err
+	}
+	if p.space(); p.pos != len(data) {
+		return nil, errFields
+	}
+	// At the root, "." means nothing.
+	s.member = false
+	s.sort()
+	return s, nil
+}
+
+type parser struct {
+	data []byte
+	pos  int
+}
+
+func (p *parser) space() {
+	for p.pos < len(p.data) && strings.IndexByte(" \t\r\n", p.data[p.pos]) >= 0 {
+		p.pos++
+	}
+}
+
+func (p *parser) take(c byte) bool {
+	p.space()
+	if p.pos < len(p.data) && p.data[p.pos] == c {
+		p.pos++
+		return true
+	}
+	return false
+}
+
+func (p *parser) object(depth int) (*Set, error) {
+	if depth > maxDepth || !p.take('{') {
+		return nil, errFields
+	}
+	s := &Set{}
+	if p.take('}') {
+		s.member = true
+		return s, nil
+	}
+	for {
+		key, err := p.key()
+		if err != nil {
+			return nil, err
+		}
+		if !p.take(':') {
+			return nil, errFields
+		}
+		set, err := p.object(depth + 1)
+		if err != nil {
+			return nil, err
+		}
+		if key == "." {
+			s.member = true
+		} else if len(key) < 2 || key[1] != ':' || rank(key) < 0 {
+			return nil, errFields
+		} else {
+			s.kids = append(s.kids, kid{key, set})
+		}
+		if p.take('}') {
+			return s, nil
+		}
+		if !p.take(',') {
+			return nil, errFields
+		}
+	}
+}
+
+func (p *parser) key() (string, error) {
+	p.space()
+	start := p.pos
+	if !p.take('"') {
+		return "", errFields
+	}
+	escaped := false
+	for p.pos < len(p.data) {
+		switch p.data[p.pos] {
+		case '\\':
+			escaped = true
+			p.pos += 2
+			continue
+		case '"':
+			p.pos++
+			raw := p.data[start:p.pos]
+			if !escaped {
+				return string(raw[1 : len(raw)-1]), nil
+			}
+			var s string
+			if err := json.Unmarshal(raw, &s); err != nil {
+				return "", err
+			}
+			return s, nil
+		}
+		p.pos++
+	}
+	return "", errFields
+}

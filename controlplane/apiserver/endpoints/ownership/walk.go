@@ -1,0 +1,371 @@
+package ownership
+
+import (
+	"encoding/json"
+	"reflect"
+	"slices"
+	"strconv"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+)
+
+// A comparison is what an update has done.
+type comparison struct {
+	changed, removed Set // changed is added or modified
+	path             []string
+}
+
+// compare walks two states of an object; the old one may be an empty object.
+func compare(old, obj reflect.Value) *comparison {
+	c := &comparison{path: make([]string, 0, 16)}
+	c.structs(planOf(obj.Type()), old, obj)
+	c.changed.sort()
+	c.removed.sort()
+	return c
+}
+
+// Values: the zero reflect.Value is absent; a nil pointer, slice or map is
+// null. Pointers are followed.
+func follow(v reflect.Value) reflect.Value {
+	for v.IsValid() && v.Kind() == reflect.Pointer && !v.IsNil() {
+		v = v.Elem()
+	}
+	return v
+}
+
+func isNull(v reflect.Value) bool {
+	switch v.Kind() {
+	case reflect.Pointer, reflect.Map, reflect.Slice, reflect.Interface:
+		return v.IsNil()
+	}
+	return false
+}
+
+func (c *comparison) value(p *plan, elem string, l, r reflect.Value) {
+	if !l.IsValid() && !r.IsValid() {
+		return
+	}
+	l, r = follow(l), follow(r)
+	c.path = append(c.path, elem)
+	defer func() { c.path = c.path[:len(c.path)-1] }()
+	if p.bare {
+		c.structs(p, l, r)
+		return
+	}
+	if p.shape == leaf || c.empty(p, l) && c.empty(p, r) {
+		switch {
+		case !l.IsValid():
+			c.changed.insert(c.path)
+		case !r.IsValid():
+			c.removed.insert(c.path)
+		case !same(l, r):
+			c.changed.insert(c.path)
+		}
+		return
+	}
+	switch p.shape {
+	case structs:
+		c.structs(p, l, r)
+	case maps:
+		c.maps(p, l, r)
+	case sets:
+		c.sets(l, r)
+	case keyed:
+		c.keyed(p, l, r)
+	}
+	if !l.IsValid() {
+		c.changed.insert(c.path)
+	} else if !r.IsValid() {
+		c.removed.insert(c.path)
+	}
+}
+
+// empty says that there is nothing below v to be walked.
+func (c *comparison) empty(p *plan, v reflect.Value) bool {
+	if !v.IsValid() || isNull(v) {
+		return true
+	}
+	switch p.shape {
+	case structs:
+		for i := range p.fields {
+			if p.fields[i].of(v).IsValid() {
+				return false
+			}
+		}
+		return true
+	case maps, sets, keyed:
+		return v.Len() == 0
+	}
+	return false
+}
+
+// of is the field's value in struct v, absent when JSON leaves it out.
+func (f *field) of(v reflect.Value) reflect.Value {
+	if len(f.index) == 1 {
+		v = v.Field(f.index[0])
+	} else {
+		v = v.FieldByIndex(f.index)
+	}
+	if f.omitEmpty && isEmpty(v) || f.omitZero && isZero(v) {
+		return reflect.Value{}
+	}
+	return v
+}
+
+func isEmpty(v reflect.Value) bool {
+	switch v.Kind() {
+	case reflect.Map, reflect.Slice, reflect.String, reflect.Array:
+		return v.Len() == 0
+	case reflect.Struct:
+		return false
+	}
+	return v.IsZero()
+}
+
+func isZero(v reflect.Value) bool {
+	if v.Kind() != reflect.Pointer && v.CanInterface() {
+		if z, ok := v.Interface().(interface{ IsZero() bool }); ok {
+			return z.IsZero()
+		}
+		if v.CanAddr() {
+			if z, ok := v.Addr().Interface().(interface{ IsZero() bool }); ok {
+				return z.IsZero()
+			}
+		}
+	}
+	return v.IsZero()
+}
+
+func (c *comparison) structs(p *plan, l, r reflect.Value) {
+	lok, rok := l.IsValid() && !isNull(l), r.IsValid() && !isNull(r)
+	for i := range p.fields {
+		f := &p.fields[i]
+		var lv, rv reflect.Value
+		if lok {
+			lv = f.of(l)
+		}
+		if rok {
+			rv = f.of(r)
+		}
+		c.value(f.plan, f.elem, lv, rv)
+	}
+}
+
+func (c *comparison) maps(p *plan, l, r reflect.Value) {
+	if l.IsValid() && !isNull(l) {
+		for it := l.MapRange(); it.Next(); {
+			var rv reflect.Value
+			if r.IsValid() && !isNull(r) {
+				rv = r.MapIndex(it.Key())
+			}
+			c.value(p.elem, "f:"+it.Key().String(), it.Value(), rv)
+		}
+	}
+	if r.IsValid() && !isNull(r) {
+		for it := r.MapRange(); it.Next(); {
+			if l.IsValid() && !isNull(l) && l.MapIndex(it.Key()).IsValid() {
+				continue
+			}
+			c.value(p.elem, "f:"+it.Key().String(), reflect.Value{}, it.Value())
+		}
+	}
+}
+
+func length(v reflect.Value) int {
+	if !v.IsValid() || isNull(v) {
+		return 0
+	}
+	return v.Len()
+}
+
+var leafPlan = &plan{}
+
+func (c *comparison) sets(l, r reflect.Value) {
+	name := func(v reflect.Value) string {
+		b, err := json.Marshal(v.Interface())
+		if err != nil {
+			return ""
+		}
+		return "v:" + string(b)
+	}
+	c.items(leafPlan, l, r, name)
+}
+
+func (c *comparison) keyed(p *plan, l, r reflect.Value) {
+	c.items(p.elem, l, r, func(v reflect.Value) string { return p.elemOf(follow(v)) })
+}
+
+// elemOf names a list's item by its keys.
+func (p *plan) elemOf(v reflect.Value) string {
+	b := make([]byte, 0, 48)
+	b = append(b, "k:{"...)
+	for i, k := range p.keys {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = strconv.AppendQuote(b, k.name)
+		b = append(b, ':')
+		f := follow(v.FieldByIndex(k.index))
+		switch {
+		case k.omit && (isNull(f) || f.IsZero()):
+			b = append(b, k.def...)
+		case f.Kind() == reflect.String:
+			b = appendQuoted(b, f.String())
+		case f.CanInt():
+			b = strconv.AppendInt(b, f.Int(), 10)
+		default:
+			q, err := json.Marshal(f.Interface())
+			if err == nil {
+				b = append(b, q...)
+			}
+		}
+	}
+	return string(append(b, '}'))
+}
+
+// items compares lists by the names of their items.
+func (c *comparison) items(p *plan, l, r reflect.Value, name func(reflect.Value) string) {
+	ln, rn := length(l), length(r)
+	lnames, rnames := make([]string, ln), make([]string, rn)
+	for i := range ln {
+		lnames[i] = name(l.Index(i))
+	}
+	for i := range rn {
+		rnames[i] = name(r.Index(i))
+	}
+	for i, n := range lnames {
+		if slices.Index(lnames, n) < i {
+			continue // dealt with at its first
+		}
+		c.item(p, n, l, r, lnames, rnames)
+	}
+	for i, n := range rnames {
+		if slices.Index(rnames, n) < i || slices.Contains(lnames, n) {
+			continue
+		}
+		c.item(p, n, l, r, lnames, rnames)
+	}
+}
+
+// item compares the items of one name. Doubles are owned as a whole.
+func (c *comparison) item(p *plan, name string, l, r reflect.Value, lnames, rnames []string) {
+	of := func(v reflect.Value, names []string) (out []reflect.Value) {
+		for i, n := range names {
+			if n == name {
+				out = append(out, v.Index(i))
+			}
+		}
+		return out
+	}
+	// Almost always there is one item of a name.
+	ls, rs := of(l, lnames), of(r, rnames)
+	first := func(v []reflect.Value) reflect.Value {
+		if len(v) == 0 {
+			return reflect.Value{}
+		}
+		return v[0]
+	}
+	path := append(c.path[:len(c.path):len(c.path)], name)
+	switch {
+	case len(ls) <= 1 && len(rs) <= 1:
+		c.value(p, name, first(ls), first(rs))
+	case len(ls) >= 2 && len(rs) >= 2:
+		if !slices.EqualFunc(ls, rs, same) {
+			c.changed.insert(path)
+		}
+	case len(ls) >= 2:
+		c.value(p, name, reflect.Value{}, first(rs))
+		c.removed.insert(path)
+	default:
+		c.value(p, name, first(ls), reflect.Value{})
+		c.changed.insert(path)
+	}
+}
+
+// same says that two values are one in JSON.
+func same(l, r reflect.Value) bool {
+	l, r = follow(l), follow(r)
+	if ln, rn := isNull(l), isNull(r); ln || rn {
+		return ln == rn
+	}
+	switch l.Kind() {
+	case reflect.String:
+		return l.String() == r.String()
+	case reflect.Bool:
+		return l.Bool() == r.Bool()
+	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
+		return l.Int() == r.Int()
+	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
+		return l.Uint() == r.Uint()
+	case reflect.Float32, reflect.Float64:
+		return l.Float() == r.Float()
+	}
+	switch a := l.Interface().(type) {
+	case resource.Quantity:
+		b := r.Interface().(resource.Quantity)
+		return a.String() == b.String()
+	case metav1.Time:
+		b := r.Interface().(metav1.Time)
+		return a.IsZero() == b.IsZero() && (a.IsZero() || a.Unix() == b.Unix())
+	case metav1.MicroTime:
+		b := r.Interface().(metav1.MicroTime)
+		return a.IsZero() == b.IsZero() && (a.IsZero() || a.UnixMicro() == b.UnixMicro())
+	case intstr.IntOrString:
+		b := r.Interface().(intstr.IntOrString)
+		return a.Type == b.Type && a.String() == b.String()
+	case json.Marshaler:
+		x, err1 := a.MarshalJSON()
+		y, err2 := r.Interface().(json.Marshaler).MarshalJSON()
+		return err1 == nil && err2 == nil && string(x) == string(y)
+	}
+	switch l.Kind() {
+	case reflect.Slice, reflect.Array:
+		if l.Len() != r.Len() {
+			return false
+		}
+		for i := range l.Len() {
+			if !same(l.Index(i), r.Index(i)) {
+				return false
+			}
+		}
+		return true
+	case reflect.Map:
+		if l.Len() != r.Len() {
+			return false
+		}
+		for it := l.MapRange(); it.Next(); {
+			v := r.MapIndex(it.Key())
+			if !v.IsValid() || !same(it.Value(), v) {
+				return false
+			}
+		}
+		return true
+	case reflect.Struct:
+		for i := range l.NumField() {
+			if l.Type().Field(i).IsExported() {
+				if lf, rf := l.Field(i), r.Field(i); !same(lf, rf) && !(vanishes(l.Type().Field(i), lf) && vanishes(l.Type().Field(i), rf)) {
+					return false
+				}
+			} else {
+				x, err1 := json.Marshal(l.Interface())
+				y, err2 := json.Marshal(r.Interface())
+				return err1 == nil && err2 == nil && string(x) == string(y)
+			}
+		}
+		return true
+	}
+	return reflect.DeepEqual(l.Interface(), r.Interface())
+}
+
+// vanishes says that JSON leaves the field out.
+func vanishes(f reflect.StructField, v reflect.Value) bool {
+	tag := f.Tag.Get("json")
+	for i := range len(tag) {
+		if tag[i] == ',' {
+			return tag[i+1:] == "omitempty" && isEmpty(v) || tag[i+1:] == "omitzero" && isZero(v)
+		}
+	}
+	return false
+}
