@@ -11,6 +11,7 @@ import (
 var owned = map[corev1.PodConditionType]bool{
 	corev1.PodScheduled: true, corev1.PodReady: true, corev1.PodInitialized: true,
 	corev1.ContainersReady: true, corev1.PodReadyToStartContainers: true,
+	corev1.PodResizePending: true, corev1.PodResizeInProgress: true,
 }
 
 func keepForeign(in []corev1.PodCondition) (out []corev1.PodCondition) {
@@ -40,6 +41,9 @@ func conditions(in statusInput, s *corev1.PodStatus) []corev1.PodCondition {
 	}
 	if in.ended != nil && in.ended.disruption != "" && findCondition(out, corev1.DisruptionTarget) == nil {
 		out = append(out, stamp(in, corev1.PodCondition{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: in.ended.disruption, Message: in.ended.message}))
+	}
+	if in.resize != nil && !in.terminal {
+		out = append(out, stamp(in, *in.resize))
 	}
 	all := append(append([]corev1.ContainerStatus(nil), s.InitContainerStatuses...), s.ContainerStatuses...)
 	need, _ := sandboxChanged(pod, in.view)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
@@ -30,6 +31,8 @@ type statusInput struct {
 	podIPs  []string
 	hostIPs []string
 	now     time.Time
+	// resize is the condition of a resize under way.
+	resize *corev1.PodCondition
 }
 
 func seconds(t time.Time) metav1.Time { return metav1.NewTime(t.Truncate(time.Second)) }
@@ -184,8 +187,8 @@ func containerStatus(in statusInput, spec *corev1.Container, old *corev1.Contain
 	}
 	if latest != nil || old == nil || old.State.Terminated == nil {
 		if res := spec.Resources.DeepCopy(); kind != ephemeralKind && latest != nil {
-			s.Resources = res
 			s.AllocatedResources = res.Requests
+			s.Resources = actual(res, latest, old)
 		}
 	}
 	w, failed := in.waits[spec.Name]
@@ -217,6 +220,31 @@ func containerStatus(in statusInput, spec *corev1.Container, old *corev1.Contain
 		s.Started, s.Ready = &no, false
 	}
 	return s
+}
+
+// actual are the resources a container has, which during a resize are not yet
+// those of its spec.
+func actual(spec *corev1.ResourceRequirements, c *container, old *corev1.ContainerStatus) *corev1.ResourceRequirements {
+	is := c.Resources.GetLinux()
+	if is == nil || !c.running() {
+		return spec
+	}
+	out := spec.DeepCopy()
+	if q, ok := out.Limits[corev1.ResourceMemory]; ok && is.MemoryLimitInBytes > 0 && q.Value() != is.MemoryLimitInBytes {
+		out.Limits[corev1.ResourceMemory] = *resource.NewQuantity(is.MemoryLimitInBytes, resource.BinarySI)
+		if old != nil && old.Resources != nil { // requests change with the limit
+			if m, ok := old.Resources.Requests[corev1.ResourceMemory]; ok && out.Requests != nil {
+				out.Requests[corev1.ResourceMemory] = m
+			}
+		}
+	}
+	if q, ok := out.Limits[corev1.ResourceCPU]; ok && is.CpuPeriod > 0 && is.CpuQuota > 0 && differs(is.CpuQuota, quotaOf(q.MilliValue()), minQuota) {
+		out.Limits[corev1.ResourceCPU] = *resource.NewMilliQuantity(is.CpuQuota*1000/is.CpuPeriod, resource.DecimalSI)
+	}
+	if q, ok := out.Requests[corev1.ResourceCPU]; ok && is.CpuShares > 0 && differs(is.CpuShares, sharesOf(q.MilliValue()), minShares) {
+		out.Requests[corev1.ResourceCPU] = *resource.NewMilliQuantity(is.CpuShares*1000/1024, resource.DecimalSI)
+	}
+	return out
 }
 
 func mountStatuses(in statusInput, spec *corev1.Container) (out []corev1.VolumeMountStatus) {

@@ -1,10 +1,5 @@
 package kubelet
 
-import (
-	"context"
+import "knarr/node/kubelet/volume"
 
-	"knarr/node/kubelet/volume"
-)
-
-func (k *Kubelet) csi() volume.Driver        { return nil }
-func (w *worker) resize(ctx context.Context) {}
+func (k *Kubelet) csi() volume.Driver { return nil }

@@ -83,6 +83,8 @@ type worker struct {
 	deleted   bool
 	removed   bool
 	startedAt time.Time
+
+	resizeCondition *corev1.PodCondition
 }
 
 // shown is what others may see of a worker.
@@ -190,10 +192,10 @@ func (w *worker) run(ctx context.Context) {
 
 func (w *worker) collect(o *op) {
 	delete(w.ops, o.key)
-	o.cancel()
 	if o.apply != nil {
-		o.apply()
+		o.apply() // sees whether the operation was called off
 	}
+	o.cancel()
 }
 
 func (w *worker) guarded(ctx context.Context) (again time.Duration) {
@@ -660,7 +662,7 @@ func (w *worker) statusInput() statusInput {
 		pod: w.pod, old: w.last, view: w.view, waits: w.waits, messages: w.messages,
 		terminal: w.statusTerminal(),
 		ended:    w.ended, runtime: w.k.name, podIPs: w.podIPs(), now: time.Now(),
-		started: w.k.started, ready: w.k.ready,
+		started: w.k.started, ready: w.k.ready, resize: w.resizeCondition,
 	}
 	if w.base != nil && w.base.Status.Conditions != nil {
 		p := *w.pod

@@ -18,6 +18,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/proxy"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	translate "k8s.io/apiserver/pkg/util/proxy"
+	"k8s.io/streaming/pkg/httpstream/wsstream"
 
 	"knarr/node/kubelet/podlogs"
 )
@@ -201,7 +203,14 @@ func (s *server) stream(ask func(context.Context, Target) (string, error)) http.
 			writeError(w, err)
 			return
 		}
-		h := proxy.NewUpgradeAwareHandler(u, nil, false, true, responder{})
+		var h http.Handler = proxy.NewUpgradeAwareHandler(u, nil, false, true, responder{})
+		// Runtimes speak SPDY; what WebSocket clients have beyond it is translated.
+		switch {
+		case wsstream.IsWebSocketRequestWithTunnelingProtocol(r):
+			h = translate.NewTunnelingHandler(h)
+		case wsstream.IsWebSocketRequestWithStreamCloseProtocol(r):
+			h = translate.NewStreamTranslatorHandler(u, nil, 0, translate.Options{Stdin: t.Stdin, Stdout: t.Stdout, Stderr: t.Stderr, Tty: t.TTY})
+		}
 		h.ServeHTTP(w, r)
 	}
 }
