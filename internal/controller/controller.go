@@ -47,15 +47,17 @@ func (c *Controller[K]) Run(ctx context.Context) error {
 	defer wg.Wait()
 	defer queue.ShutDown()
 
+	synced := make([]cache.DoneChecker, 0, len(c.Sources))
 	for _, s := range c.Sources {
 		reg, err := s.Informer.AddEventHandler(enqueue(queue, s.Keys))
 		if err != nil {
 			return fmt.Errorf("watch for %s: %w", c.Name, err)
 		}
 		defer func() { _ = s.Informer.RemoveEventHandler(reg) }()
-		if !cache.WaitForCacheSync(ctx.Done(), reg.HasSynced) {
-			return nil
-		}
+		synced = append(synced, reg.HasSyncedChecker())
+	}
+	if !cache.WaitFor(ctx, c.Name, synced...) {
+		return nil
 	}
 	for range max(c.Workers, 1) {
 		wg.Go(func() {
