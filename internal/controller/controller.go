@@ -31,6 +31,9 @@ type Controller[K comparable] struct {
 	Reconcile func(ctx context.Context, key K) (again time.Duration, err error)
 }
 
+// SetWorkers changes how many keys are reconciled at once, before Run.
+func (c *Controller[K]) SetWorkers(n int) { c.Workers = n }
+
 // A Source turns the events of one informer into keys. With nil Keys it is
 // only waited for.
 type Source[K comparable] struct {
@@ -56,7 +59,7 @@ func (c *Controller[K]) Run(ctx context.Context) error {
 		defer func() { _ = s.Informer.RemoveEventHandler(reg) }()
 		synced = append(synced, reg.HasSyncedChecker())
 	}
-	if !cache.WaitFor(ctx, c.Name, synced...) {
+	if !cache.WaitFor(ctx, "", synced...) {
 		return nil
 	}
 	for range max(c.Workers, 1) {
