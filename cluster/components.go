@@ -22,6 +22,7 @@ import (
 	watchtools "k8s.io/client-go/tools/watch"
 
 	"knarr/addons/dns"
+	"knarr/controlplane/controllermanager"
 	"knarr/internal/programs"
 	"knarr/internal/version"
 	"knarr/node/cni"
@@ -51,6 +52,7 @@ func (s *Server) components(certs *certificates) []component {
 		on   bool
 		component
 	}{
+		{"controller-manager", true, component{"kube-controller-manager", s.controllers}},
 		{"network", !o.DisableAgent, component{"network", s.network}},
 		{"kube-proxy", !o.DisableAgent, component{"kube-proxy", s.proxy}},
 		{"coredns", !o.DisableAgent, component{"dns", s.dns}},
@@ -176,6 +178,17 @@ func waitForNode(ctx context.Context, client kubernetes.Interface, name string, 
 		return nil, fmt.Errorf("wait for node %s: %w", name, err)
 	}
 	return ev.Object.(*corev1.Node), nil
+}
+
+func (s *Server) controllers(ctx context.Context) error {
+	m, err := controllermanager.New(controllermanager.Config{
+		Kube: s.as("system:kube-controller-manager"), ClientFor: s.asController,
+		RootCA: s.ca.pem, ClusterCIDRs: []netip.Prefix{s.opts.clusterCIDR},
+	})
+	if err != nil {
+		return err
+	}
+	return m.Run(ctx)
 }
 
 func (s *Server) proxy(ctx context.Context) error {
