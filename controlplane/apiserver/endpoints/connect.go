@@ -15,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	"k8s.io/client-go/kubernetes/scheme"
 )
 
 // connection is the subresource that opens a connection to elsewhere.
@@ -42,7 +41,7 @@ func connection(name string) func(*call) error {
 // connect decodes the options from the query and asks admission.
 func (c *call) connect(opts runtime.Object) error {
 	if opts != nil {
-		if err := scheme.ParameterCodec.DecodeParameters(c.query(), corev1.SchemeGroupVersion, opts); err != nil {
+		if err := readQuery(c.query(), opts); err != nil {
 			return apierrors.NewBadRequest(err.Error())
 		}
 	}
@@ -120,7 +119,7 @@ func (c *call) podLog() error {
 	if c.info.Verb != "get" {
 		return c.notAllowed()
 	}
-	if err := scheme.ParameterCodec.DecodeParameters(c.query(), corev1.SchemeGroupVersion, opts); err != nil {
+	if err := readQuery(c.query(), opts); err != nil {
 		return apierrors.NewBadRequest(err.Error())
 	}
 	if errs := checkLogOptions(opts); len(errs) > 0 {
