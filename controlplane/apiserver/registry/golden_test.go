@@ -41,7 +41,8 @@ type goldenAnswer struct {
 	Causes []metav1.StatusCause `json:"causes,omitempty"`
 	Other  *metav1.Status       `json:"other,omitempty"`
 	// Cells are what `kubectl get -o wide` would show.
-	Cells []any `json:"cells,omitempty"`
+	Cells    []any    `json:"cells,omitempty"`
+	Warnings []string `json:"warnings,omitempty"`
 }
 
 // TestGolden holds every case to the reference's recorded answer.
@@ -190,7 +191,7 @@ func ask(t *testing.T, r Resource, c goldenCase) goldenAnswer {
 func answer(t *testing.T, method, path string, body []byte) (a goldenAnswer) {
 	t.Helper()
 	var got json.RawMessage
-	code := oracle(t, method, path, body, "application/json", &got)
+	code, warnings := oracle(t, method, path, body, "application/json", &got)
 	if code < 300 {
 		var meta metav1.PartialObjectMetadata
 		if err := json.Unmarshal(got, &meta); err == nil && meta.UID != "" {
@@ -200,6 +201,7 @@ func answer(t *testing.T, method, path string, body []byte) (a goldenAnswer) {
 			t.Fatal(err)
 		}
 		tidy(a.Object)
+		a.Warnings = warnings
 		return a
 	}
 	var status metav1.Status
@@ -261,7 +263,7 @@ func replay(t *testing.T, r Resource, c goldenCase, want goldenAnswer) goldenAns
 	if c.Update == nil {
 		a := outcome(t, obj, errs)
 		if len(errs) == 0 {
-			a.Cells = timeless(r, r.Row(obj))
+			a.Cells, a.Warnings = timeless(r, r.Row(obj)), r.Warnings(ctx, obj, nil)
 		}
 		return a
 	}
@@ -305,6 +307,9 @@ func replay(t *testing.T, r Resource, c goldenCase, want goldenAnswer) goldenAns
 	a := outcome(t, obj, errs)
 	if len(errs) == 0 {
 		a.Cells = timeless(r, r.Row(obj))
+		if c.Sub == "" {
+			a.Warnings = r.Warnings(ctx, obj, old)
+		}
 	}
 	return a
 }
@@ -433,6 +438,11 @@ func compare(t *testing.T, got, want goldenAnswer) {
 	}
 	if g, w := lines(got), lines(want); !slices.Equal(g, w) {
 		t.Errorf("got\n\t%s\nwant\n\t%s", strings.Join(g, "\n\t"), strings.Join(w, "\n\t"))
+	}
+	slices.Sort(got.Warnings)
+	slices.Sort(want.Warnings)
+	if !slices.Equal(got.Warnings, want.Warnings) {
+		t.Errorf("warnings:\ngot  %q\nwant %q", got.Warnings, want.Warnings)
 	}
 	if len(want.Cells) == 0 { // some subresources have no table
 		got.Cells = want.Cells
