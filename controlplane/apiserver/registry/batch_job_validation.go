@@ -125,7 +125,7 @@ func validateJobSpec(s *batchv1.JobSpec, at *field.Path) field.ErrorList {
 			f.add(oneOf(*p, at.Child("podReplacementPolicy"), batchv1.Failed, batchv1.TerminatingOrFailed))
 		}
 	}
-	f.add(validateTemplate(&s.Template, nil, at.Child("template")))
+	f.add(validateTemplate(&s.Template, at.Child("template")))
 	restart := at.Child("template", "spec", "restartPolicy")
 	switch p := s.Template.Spec.RestartPolicy; {
 	case p == corev1.RestartPolicyAlways || p == "":

@@ -83,9 +83,8 @@ func trimmedImage(c *corev1.Container, at *field.Path) (errs field.ErrorList) {
 
 var specTemplate = field.NewPath("spec", "template")
 
-// validateTemplate checks a pod template. old, when not nil and the same,
-// was found good before.
-func validateTemplate(t, _ *corev1.PodTemplateSpec, at *field.Path) field.ErrorList {
+// validateTemplate checks a pod template.
+func validateTemplate(t *corev1.PodTemplateSpec, at *field.Path) field.ErrorList {
 	var f faults
 	f.add(metavalidation.ValidateLabels(t.Labels, at.Child("labels")))
 	f.add(validation.ValidateAnnotations(t.Annotations, at.Child("annotations")))

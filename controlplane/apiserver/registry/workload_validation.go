@@ -105,7 +105,7 @@ func validateDeployment(_ context.Context, d, old *appsv1.Deployment) field.Erro
 func validateReplicatedTemplate(t *corev1.PodTemplateSpec, selector labels.Selector, kind string, at *field.Path) field.ErrorList {
 	var f faults
 	f.add(validateMatch(selector, t.Labels, at))
-	f.add(validateTemplate(t, nil, at))
+	f.add(validateTemplate(t, at))
 	f.add(alwaysRestarts(&t.Spec, kind, at.Child("spec")))
 	return f.list
 }
@@ -233,7 +233,7 @@ func validateDaemonSet(_ context.Context, d, old *appsv1.DaemonSet) field.ErrorL
 	if s.Selector != nil && len(s.Selector.MatchLabels)+len(s.Selector.MatchExpressions) == 0 {
 		f.invalid(at.Child("selector"), s.Selector, "empty selector is invalid for daemonset")
 	}
-	f.add(validateTemplate(&s.Template, nil, at.Child("template")))
+	f.add(validateTemplate(&s.Template, at.Child("template")))
 	f.add(alwaysRestarts(&s.Template.Spec, "DaemonSet", at.Child("template", "spec")))
 	f.add(nonnegative(s.MinReadySeconds, at.Child("minReadySeconds")))
 	f.add(nonnegative(templateGeneration(d), at.Child("templateGeneration")))
@@ -352,7 +352,7 @@ func validateStatefulSetSpec(s *appsv1.StatefulSetSpec, isNew bool, at *field.Pa
 	} else {
 		p := at.Child("template")
 		f.add(validateMatch(selector, s.Template.Labels, p))
-		f.add(validateTemplate(statefulTemplate(s), nil, p))
+		f.add(validateTemplate(statefulTemplate(s), p))
 		// upstream checks these twice
 		f.add(metavalidation.ValidateLabels(s.Template.Labels, p.Child("labels")))
 		f.add(validatePodAnnotations(s.Template.Annotations, &s.Template.Spec, p.Child("annotations")))
