@@ -33,7 +33,7 @@ programs: $(EMBEDDED)
 deps:
 	@missing=(); for p in $(PACKAGES); do \
 	  dpkg-query -W -f '$${Status}' $$p 2>/dev/null | grep -q 'ok installed' || missing+=($$p); done; \
-	if [ $${#missing[@]} -gt 0 ]; then \
+	if command -v apt-get >/dev/null && [ $${#missing[@]} -gt 0 ]; then \
 	  apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends "$${missing[@]}"; fi
 
 build/pack: internal/programs/pack/main.go

@@ -238,3 +238,8 @@ require (
 	tags.cncf.io/container-device-interface v1.1.0 // indirect
 	tags.cncf.io/container-device-interface/specs-go v1.1.0 // indirect
 )
+
+tool (
+	github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2
+	github.com/opencontainers/runc
+)

@@ -75,6 +75,7 @@ type Server struct {
 	api     *endpoints.Server
 	handler http.Handler
 	health  health
+	started chan struct{}
 }
 
 // New puts an API server together. It starts nothing.
@@ -97,7 +98,7 @@ func New(c Config) (*Server, error) {
 	if c.RequestTimeout == 0 {
 		c.RequestTimeout = time.Minute
 	}
-	s := &Server{cfg: c, cache: watchcache.New(c.Store, registry.Resources)}
+	s := &Server{cfg: c, started: make(chan struct{}), cache: watchcache.New(c.Store, registry.Resources)}
 	var err error
 	s.tokens, err = authn.NewServiceAccountTokens(c.Issuer, c.ServiceAccountKey, nil, s.cache)
 	if err != nil {
@@ -130,6 +131,10 @@ func (s *Server) Handler() http.Handler { return s.handler }
 // Cache is what the server serves from.
 func (s *Server) Cache() *watchcache.Cache { return s.cache }
 
+// Started is closed once Run has made what every cluster starts with: from
+// then on /readyz is ok.
+func (s *Server) Started() <-chan struct{} { return s.started }
+
 // Run keeps the cache, and makes what every cluster starts with. It returns
 // when ctx ends.
 func (s *Server) Run(ctx context.Context) error {
@@ -155,6 +160,7 @@ func (s *Server) Run(ctx context.Context) error {
 		return fmt.Errorf("make what every cluster starts with: %w", err)
 	}
 	s.health.ready.Store(true)
+	close(s.started)
 	<-ctx.Done()
 	s.health.stopping.Store(true)
 	return nil
@@ -179,22 +185,26 @@ func (s *Server) Serve(ctx context.Context, l net.Listener, config *tls.Config) 
 		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: 100},
 		ErrorLog:          log.New(quiet{}, "", 0),
 	}
+	down := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
+		defer close(down)
 		cancel() // ends watches
-		down, done := context.WithTimeout(context.WithoutCancel(ctx), grace)
+		ctx, done := context.WithTimeout(context.WithoutCancel(ctx), grace)
 		defer done()
-		if srv.Shutdown(down) != nil {
+		if srv.Shutdown(ctx) != nil {
 			_ = srv.Close()
 		}
 	})
-	defer stop()
 	var err error
 	if config != nil {
 		err = srv.ServeTLS(l, "", "")
 	} else {
 		err = srv.Serve(l)
 	}
-	if ctx.Err() != nil && errors.Is(err, http.ErrServerClosed) {
+	if !stop() {
+		<-down
+	}
+	if ctx.Err() != nil && (errors.Is(err, http.ErrServerClosed) || errors.Is(err, net.ErrClosed)) {
 		return nil
 	}
 	return fmt.Errorf("serve the API on %s: %w", l.Addr(), err)

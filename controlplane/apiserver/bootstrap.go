@@ -182,4 +182,3 @@ func resourceOf(o registry.Object) registry.Resource {
 	}
 	return nil
 }
-

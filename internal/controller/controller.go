@@ -31,6 +31,9 @@ type Controller[K comparable] struct {
 	Reconcile func(ctx context.Context, key K) (again time.Duration, err error)
 }
 
+// SetWorkers changes how many keys are reconciled at once, before Run.
+func (c *Controller[K]) SetWorkers(n int) { c.Workers = n }
+
 // A Source turns the events of one informer into keys. With nil Keys it is
 // only waited for.
 type Source[K comparable] struct {
@@ -47,15 +50,17 @@ func (c *Controller[K]) Run(ctx context.Context) error {
 	defer wg.Wait()
 	defer queue.ShutDown()
 
+	synced := make([]cache.DoneChecker, 0, len(c.Sources))
 	for _, s := range c.Sources {
 		reg, err := s.Informer.AddEventHandler(enqueue(queue, s.Keys))
 		if err != nil {
 			return fmt.Errorf("watch for %s: %w", c.Name, err)
 		}
 		defer func() { _ = s.Informer.RemoveEventHandler(reg) }()
-		if !cache.WaitForCacheSync(ctx.Done(), reg.HasSynced) {
-			return nil
-		}
+		synced = append(synced, reg.HasSyncedChecker())
+	}
+	if !cache.WaitFor(ctx, "", synced...) {
+		return nil
 	}
 	for range max(c.Workers, 1) {
 		wg.Go(func() {

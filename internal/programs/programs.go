@@ -63,18 +63,19 @@ func files() fs.FS {
 	return bin
 }
 
-// unpacking keeps two callers in this process from writing the same 50 MB;
-// between processes the rename keeps them apart.
-var unpacking sync.Mutex
+// unpacking has a lock for each path, so that two callers in this process do
+// not both write the same 50 MB; between processes the rename keeps them apart.
+var unpacking sync.Map
 
 func unpack(from fs.FS, dir, name string) (string, error) {
-	unpacking.Lock()
-	defer unpacking.Unlock()
+	path := filepath.Join(dir, name)
+	lock, _ := unpacking.LoadOrStore(path, &sync.Mutex{})
+	lock.(*sync.Mutex).Lock()
+	defer lock.(*sync.Mutex).Unlock()
 	p, err := load(from, name)
 	if err != nil {
 		return "", fmt.Errorf("program %s: %w", name, err)
 	}
-	path := filepath.Join(dir, name)
 	if p.present(path) {
 		return path, nil
 	}

@@ -126,12 +126,16 @@ func Install(c Config) error {
 	return writeFile(filepath.Join(c.Dir, confName), b)
 }
 
-// Repair puts the bridge and the table back, in case somebody removed them.
+// Repair puts the bridge, the table and forwarding back, in case somebody, such
+// as another cluster's Remove or a firewall's restart, took them away.
 func Repair(c Config) error {
 	c = c.withDefaults()
 	n, err := c.conf()
 	if err != nil {
 		return fmt.Errorf("pod network: %w", err)
+	}
+	if err := forward(c.StateDir, n); err != nil {
+		return err
 	}
 	if _, err := network.EnsureBridge(n); err != nil {
 		return err

@@ -234,42 +234,41 @@ func (i *Images) RemoveImage(ctx context.Context, name string) error {
 	return nil
 }
 
-// matching gives the names to delete for what the user wrote. The digest names
-// the CRI keeps beside an image go with its last tag.
+// matching gives the names to delete for what the user wrote. By digest or id
+// all names of the image go; by name that name, and with the last one of them
+// also the digests and ids the CRI keeps beside it.
 func matching(all []images.Image, name string) []string {
+	byDigest := strings.HasPrefix(name, "sha256:")
 	full := fullName(name)
 	if full == "" {
 		full = fullName(name + ":latest")
 	}
 	var target digest.Digest
-	var doomed []string
 	for _, image := range all {
 		switch {
-		case image.Name == name || image.Name == full:
-			doomed = append(doomed, image.Name)
+		case image.Name == name, !byDigest && image.Name == full, byDigest && image.Target.Digest.String() == name:
 			target = image.Target.Digest
-		case image.Target.Digest.String() == name:
-			doomed = append(doomed, image.Name)
 		}
 	}
-	if target == "" {
-		return doomed
-	}
-	var digests []string
+	var named, others, digests []string
 	for _, image := range all {
-		if slices.Contains(doomed, image.Name) {
-			continue
-		}
 		switch {
-		case strings.HasPrefix(image.Name, "sha256:") || strings.Contains(image.Name, "@sha256:"):
-			if image.Target.Digest == target {
-				digests = append(digests, image.Name)
-			}
-		case image.Target.Digest == target:
-			return doomed // another tag keeps it
+		case image.Target.Digest != target:
+		case image.Name == name || image.Name == full:
+			named = append(named, image.Name)
+		case strings.Contains(image.Name, "sha256:"):
+			digests = append(digests, image.Name)
+		default:
+			others = append(others, image.Name)
 		}
 	}
-	return append(doomed, digests...)
+	switch {
+	case byDigest:
+		return slices.Concat(named, others, digests)
+	case len(others) == 0:
+		return append(named, digests...)
+	}
+	return named
 }
 
 // labels gives the labels of the image called name, if there is one.

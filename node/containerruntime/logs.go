@@ -14,8 +14,10 @@ import (
 
 // quietLogs sends containerd's warnings and errors to log and drops the rest.
 // What containerd would end the process for comes out of the channel instead.
-func quietLogs(log *slog.Logger) <-chan error {
-	fatal := make(chan error, 1)
+// Once done is called nothing comes any more: containerd goes on complaining
+// about what was taken from under it.
+func quietLogs(log *slog.Logger) (fatal chan error, done func()) {
+	fatal = make(chan error, 1)
 	bridge.Lock()
 	bridge.log, bridge.fatal = log, fatal
 	bridge.Unlock()
@@ -28,7 +30,13 @@ func quietLogs(log *slog.Logger) <-chan error {
 		// The caller expects never to return from this, so it ends here.
 		std.ExitFunc = func(int) { runtime.Goexit() }
 	})
-	return fatal
+	return fatal, func() {
+		bridge.Lock()
+		defer bridge.Unlock()
+		if bridge.fatal == fatal {
+			bridge.log = slog.New(slog.DiscardHandler)
+		}
+	}
 }
 
 // bridge is logrus's way to slog. logrus has one logger for the whole process,

@@ -156,7 +156,7 @@ func (r *Runtime) dial() (*grpc.ClientConn, error) {
 }
 
 // Run serves until ctx ends. Containers and their shims go on without it and
-// are found again by the next Run.
+// are found again by the Run of the next Runtime; each runs once.
 func (r *Runtime) Run(ctx context.Context) error {
 	c := r.config
 	for _, dir := range []struct {
@@ -173,14 +173,8 @@ func (r *Runtime) Run(ctx context.Context) error {
 	}
 	defer unlock()
 
-	host, err := inspect(c)
+	host, err := prepare(c)
 	if err != nil {
-		return err
-	}
-	if host.runc, err = programs.Unpack(c.Programs, programs.Runc); err != nil {
-		return err
-	}
-	if host.shim, err = programs.Unpack(c.Programs, programs.Shim); err != nil {
 		return err
 	}
 	if err := searchFirst(c.Programs); err != nil {
@@ -188,4 +182,17 @@ func (r *Runtime) Run(ctx context.Context) error {
 	}
 	r.snapshotter.Store(host.snapshotter)
 	return r.serve(ctx, host)
+}
+
+// prepare unpacks the programs while it looks at the machine.
+func prepare(c Config) (h host, err error) {
+	var runc, shim string
+	var runcErr, shimErr error
+	var wg sync.WaitGroup
+	wg.Go(func() { runc, runcErr = programs.Unpack(c.Programs, programs.Runc) })
+	wg.Go(func() { shim, shimErr = programs.Unpack(c.Programs, programs.Shim) })
+	h, err = inspect(c)
+	wg.Wait()
+	h.runc, h.shim = runc, shim
+	return h, errors.Join(err, runcErr, shimErr)
 }

@@ -27,7 +27,8 @@ import (
 // unloads them once ctx ends.
 func (r *Runtime) serve(ctx context.Context, h host) error {
 	c := r.config
-	fatal := quietLogs(c.Log)
+	fatal, quiet := quietLogs(c.Log)
+	defer quiet()
 	if err := mount.SetTempMountLocation(filepath.Join(c.Root, "tmpmounts")); err != nil {
 		return fmt.Errorf("temporary mounts: %w", err)
 	}

@@ -11,17 +11,26 @@ import (
 	"knarr/controlplane/apiserver/registry"
 )
 
-// bootstrapJSON are the RBAC objects upstream v1.36 makes at start, recorded
+// upstreamJSON are the RBAC objects upstream v1.36 makes at start, recorded
 // from its API server.
 //
 //go:embed bootstrap/rbac.json
-var bootstrapJSON []byte
+var upstreamJSON []byte
+
+// knarrJSON are those of knarr's own parts.
+//
+//go:embed bootstrap/knarr.json
+var knarrJSON []byte
 
 // Bootstrap are the RBAC objects every cluster starts with.
 func Bootstrap() ([]registry.Object, error) {
 	var raw []json.RawMessage
-	if err := json.Unmarshal(bootstrapJSON, &raw); err != nil {
-		return nil, fmt.Errorf("bootstrap RBAC objects: %w", err)
+	for _, file := range [][]byte{upstreamJSON, knarrJSON} {
+		var part []json.RawMessage
+		if err := json.Unmarshal(file, &part); err != nil {
+			return nil, fmt.Errorf("bootstrap RBAC objects: %w", err)
+		}
+		raw = append(raw, part...)
 	}
 	objects := make([]registry.Object, 0, len(raw))
 	for _, b := range raw {

@@ -2,6 +2,7 @@ package registry
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"strings"
 
@@ -16,12 +17,22 @@ var controllerRevisions = &Kind[*appsv1.ControllerRevision]{
 	Plural:           "controllerrevisions",
 
 	Validate: func(_ context.Context, r, old *appsv1.ControllerRevision) (errs field.ErrorList) {
-		if len(r.Data.Raw) == 0 && r.Data.Object == nil {
-			errs = append(errs, field.Required(field.NewPath("data"), "data is mandatory"))
-		}
+		at := field.NewPath("data")
 		errs = append(errs, nonnegative(r.Revision, field.NewPath("revision"))...)
 		if old != nil {
-			errs = append(errs, unchanged(r.Data, old.Data, field.NewPath("data"))...)
+			return append(errs, unchanged(r.Data, old.Data, at)...)
+		}
+		var v any
+		if r.Data.Raw == nil {
+			return append(errs, field.Required(at, "data is mandatory"))
+		}
+		if err := json.Unmarshal(r.Data.Raw, &v); err != nil {
+			return append(errs, field.Invalid(at, "<value omitted>", fmt.Sprintf("error parsing data: %v", err)))
+		}
+		if v == nil {
+			errs = append(errs, field.Required(at, "data is mandatory"))
+		} else if _, ok := v.(map[string]any); !ok {
+			errs = append(errs, field.Required(at, "data must be a valid JSON object"))
 		}
 		return errs
 	},

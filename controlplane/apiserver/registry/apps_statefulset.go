@@ -14,7 +14,7 @@ var statefulSets = &Kind[*appsv1.StatefulSet]{
 	Plural:           "statefulsets",
 	Short:            []string{"sts"},
 	Categories:       []string{"all"},
-	NameRule:         NameIsDNSSubdomain,
+	NameRule:         NameIsDNSLabel,
 
 	Default: defaultStatefulSet,
 	Prepare: func(ctx context.Context, s, old *appsv1.StatefulSet) {

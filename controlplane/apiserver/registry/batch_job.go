@@ -3,6 +3,7 @@ package registry
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math"
 	"strconv"
 	"time"
@@ -23,10 +24,7 @@ var jobs = &Kind[*batchv1.Job]{
 
 	Default: func(j *batchv1.Job) {
 		if l := j.Spec.Template.Labels; l != nil && len(j.Labels) == 0 {
-			j.Labels = make(map[string]string, len(l))
-			for k, v := range l {
-				j.Labels[k] = v
-			}
+			j.Labels = maps.Clone(l)
 		}
 		s := &j.Spec
 		if s.Completions == nil && s.Parallelism == nil {
@@ -49,7 +47,11 @@ var jobs = &Kind[*batchv1.Job]{
 	// the name and UID must be known: the selector is made of the UID
 	Prepare: func(ctx context.Context, j, old *batchv1.Job) {
 		if old == nil && !deref(j.Spec.ManualSelector, false) {
+			defaulted := len(j.Labels) == 0 || maps.Equal(j.Labels, j.Spec.Template.Labels)
 			selectByUID(j)
+			if defaulted { // labels that are the template's stay so
+				j.Labels = maps.Clone(j.Spec.Template.Labels)
+			}
 		}
 		prepareJob(ctx, j, old)
 	},

@@ -36,8 +36,8 @@ var namespaces = &Kind[*corev1.Namespace]{
 		}
 	},
 	Validate: func(_ context.Context, ns, _ *corev1.Namespace) (errs field.ErrorList) {
-		for i, f := range ns.Spec.Finalizers {
-			errs = append(errs, validateFinalizer(string(f), field.NewPath("spec", "finalizers").Index(i))...)
+		for _, f := range ns.Spec.Finalizers {
+			errs = append(errs, validateFinalizer(string(f), field.NewPath("spec", "finalizers"))...)
 		}
 		return errs
 	},
@@ -56,8 +56,8 @@ var namespaces = &Kind[*corev1.Namespace]{
 			Verbs:   []string{"update"},
 			Prepare: func(_ context.Context, ns, old *corev1.Namespace) { ns.Status = old.Status },
 			Validate: func(_ context.Context, ns, _ *corev1.Namespace) (errs field.ErrorList) {
-				for i, f := range ns.Spec.Finalizers {
-					errs = append(errs, validateFinalizer(string(f), field.NewPath("spec", "finalizers").Index(i))...)
+				for _, f := range ns.Spec.Finalizers {
+					errs = append(errs, validateFinalizer(string(f), field.NewPath("spec", "finalizers"))...)
 				}
 				return errs
 			},
@@ -87,14 +87,10 @@ func validateNamespaceStatus(_ context.Context, ns, _ *corev1.Namespace) (errs f
 	return errs
 }
 
-// validateFinalizer checks the name of a namespace's finalizer, which must be
-// qualified unless it is one of the two old plain ones.
+// validateFinalizer checks the name of a namespace's own finalizer.
 func validateFinalizer(name string, at *field.Path) (errs field.ErrorList) {
 	for _, msg := range utilvalidation.IsQualifiedName(name) {
 		errs = append(errs, field.Invalid(at, name, msg))
 	}
-	if len(errs) == 0 && !slices.Contains([]rune(name), '/') && name != string(corev1.FinalizerKubernetes) {
-		errs = append(errs, field.Invalid(at, name, "name is neither a standard finalizer name nor is it fully qualified"))
-	}
-	return errs
+	return append(errs, standardFinalizer(name, at)...)
 }

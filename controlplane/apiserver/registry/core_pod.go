@@ -28,6 +28,7 @@ var pods = &Kind[*corev1.Pod]{
 		if msgs := utilvalidation.IsDNS1123Label(p.Name); len(msgs) != 0 {
 			warnings = append(warnings, fmt.Sprintf("metadata.name: this is used in the Pod's hostname, which can result in surprising behavior; a DNS label is recommended: %v", msgs))
 		}
+		warnings = append(warnings, warnAppArmor(p)...)
 		return append(warnings, warnPodSpec(&p.Spec, &p.ObjectMeta, nil)...)
 	},
 	Grace: podGrace,

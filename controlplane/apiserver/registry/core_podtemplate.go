@@ -22,12 +22,8 @@ var podTemplates = &Kind[*corev1.PodTemplate]{
 			}
 		}
 	},
-	Validate: func(_ context.Context, t, old *corev1.PodTemplate) field.ErrorList {
-		var before *corev1.PodTemplateSpec
-		if old != nil {
-			before = &old.Template
-		}
-		return validateTemplate(&t.Template, before, field.NewPath("template"))
+	Validate: func(_ context.Context, t, _ *corev1.PodTemplate) field.ErrorList {
+		return validateTemplate(&t.Template, field.NewPath("template"))
 	},
 	Warn: func(_ context.Context, t, old *corev1.PodTemplate) []string {
 		if old != nil && same(t.Template, old.Template) {

@@ -74,6 +74,8 @@ func defaultService(s *corev1.Service) {
 		if s.Spec.InternalTrafficPolicy == nil {
 			s.Spec.InternalTrafficPolicy = new(corev1.ServiceInternalTrafficPolicyCluster)
 		}
+	case corev1.ServiceTypeExternalName: // stored by mistake once, never shown
+		s.Spec.InternalTrafficPolicy = nil
 	}
 	if s.Spec.Type == corev1.ServiceTypeLoadBalancer {
 		if s.Spec.AllocateLoadBalancerNodePorts == nil {

@@ -1,8 +1,14 @@
 package registry
 
 import (
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/api/validation/path"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
 // NameIsDNSSubdomain is the name rule of most kinds (RFC 1123 subdomain).
@@ -21,4 +27,14 @@ func NameIsPathSegment(name string, prefix bool) []string {
 		return path.IsValidPathSegmentPrefix(name)
 	}
 	return path.IsValidPathSegmentName(name)
+}
+
+// standardFinalizer demands a domain in the name of a finalizer that is none of
+// Kubernetes' own.
+func standardFinalizer(name string, at *field.Path) field.ErrorList {
+	standard := []string{string(corev1.FinalizerKubernetes), metav1.FinalizerOrphanDependents, metav1.FinalizerDeleteDependents}
+	if strings.Contains(name, "/") || slices.Contains(standard, name) {
+		return nil
+	}
+	return field.ErrorList{field.Invalid(at, name, "name is neither a standard finalizer name nor is it fully qualified")}
 }

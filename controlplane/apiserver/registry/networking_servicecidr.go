@@ -2,7 +2,6 @@ package registry
 
 import (
 	"context"
-	"fmt"
 	"strings"
 
 	networkingv1 "k8s.io/api/networking/v1"
@@ -35,51 +34,52 @@ var serviceCIDRs = &Kind[*networkingv1.ServiceCIDR]{
 	},
 }
 
-func validateServiceCIDR(_ context.Context, c, old *networkingv1.ServiceCIDR) (errs field.ErrorList) {
-	at := field.NewPath("spec", "cidrs")
+func validateServiceCIDR(_ context.Context, c, old *networkingv1.ServiceCIDR) field.ErrorList {
 	if old != nil {
 		return validateServiceCIDRUpdate(c, old)
 	}
-	switch n := len(c.Spec.CIDRs); {
+	return validateServiceCIDRSpec(&c.Spec, field.NewPath("spec", "cidrs"))
+}
+
+func validateServiceCIDRSpec(s *networkingv1.ServiceCIDRSpec, at *field.Path) field.ErrorList {
+	switch n := len(s.CIDRs); {
 	case n == 0:
 		return field.ErrorList{field.Required(at, "at least one CIDR required")}
 	case n > 2:
-		return field.ErrorList{field.Invalid(at, c.Spec, "may only hold up to 2 values")}
+		return field.ErrorList{field.Invalid(at, s, "may only hold up to 2 values")}
 	}
-	for i, cidr := range c.Spec.CIDRs {
-		errs = append(errs, utilvalidation.IsValidCIDR(at.Index(i), cidr)...)
+	var f faults
+	for i, cidr := range s.CIDRs {
+		f.add(utilvalidation.IsValidCIDR(at.Index(i), cidr))
 	}
-	if len(c.Spec.CIDRs) == 2 {
-		a, b := netutils.IPFamilyOfCIDRString(c.Spec.CIDRs[0]), netutils.IPFamilyOfCIDRString(c.Spec.CIDRs[1])
+	if len(s.CIDRs) == 2 {
+		a, b := netutils.IPFamilyOfCIDRString(s.CIDRs[0]), netutils.IPFamilyOfCIDRString(s.CIDRs[1])
 		if a == b && a != netutils.IPFamilyUnknown {
-			errs = append(errs, field.Invalid(at, c.Spec.CIDRs, "may specify no more than one IP for each IP family, i.e 192.168.0.0/24 and 2001:db8::/64"))
+			f.invalid(at, s.CIDRs, "may specify no more than one IP for each IP family, i.e 192.168.0.0/24 and 2001:db8::/64")
 		}
 	}
-	return errs
+	return f.list
 }
 
 // validateServiceCIDRUpdate lets a single range get a second one and nothing else.
-func validateServiceCIDRUpdate(c, old *networkingv1.ServiceCIDR) (errs field.ErrorList) {
+func validateServiceCIDRUpdate(c, old *networkingv1.ServiceCIDR) field.ErrorList {
+	var f faults
 	at := field.NewPath("spec", "cidrs")
-	if len(old.Spec.CIDRs) == 1 && len(c.Spec.CIDRs) == 2 {
-		for i, cidr := range old.Spec.CIDRs {
-			if c.Spec.CIDRs[i] != cidr {
-				errs = append(errs, field.Invalid(at.Index(i), c.Spec.CIDRs[i], "can not change the primary CIDR"))
+	now, was := c.Spec.CIDRs, old.Spec.CIDRs
+	switch {
+	case len(now) == len(was):
+		for i := range was {
+			if now[i] != was[i] {
+				f.invalid(at.Index(i), now[i], "field is immutable")
 			}
 		}
-		return append(errs, validateServiceCIDRFamilies(c, at)...)
+	case len(was) == 1 && len(now) == 2:
+		if now[0] != was[0] {
+			f.invalid(at.Index(0), now[0], "field is immutable")
+		}
+		f.add(validateServiceCIDRSpec(&c.Spec, at))
+	default:
+		f.invalid(at, now, "field is immutable")
 	}
-	return append(errs, unchanged(c.Spec.CIDRs, old.Spec.CIDRs, at)...)
-}
-
-func validateServiceCIDRFamilies(c *networkingv1.ServiceCIDR, at *field.Path) (errs field.ErrorList) {
-	for i, cidr := range c.Spec.CIDRs {
-		errs = append(errs, utilvalidation.IsValidCIDR(at.Index(i), cidr)...)
-	}
-	if dual, err := netutils.IsDualStackCIDRStrings(c.Spec.CIDRs); err != nil {
-		errs = append(errs, field.Invalid(at, c.Spec.CIDRs, fmt.Sprintf("invalid CIDRs: %v", err)))
-	} else if !dual {
-		errs = append(errs, field.Invalid(at, c.Spec.CIDRs, "may specify no more than one IP for each IP family, i.e 192.168.0.0/24 and 2001:db8::/64"))
-	}
-	return errs
+	return f.list
 }

@@ -8,10 +8,12 @@ import (
 	"net/http"
 	"os"
 	"testing"
+
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 )
 
 // oracle asks the reference API server named by KNARR_ORACLE.
-func oracle(t *testing.T, method, path string, body []byte, accept string, into any) int {
+func oracle(t *testing.T, method, path string, body []byte, accept string, into any) (code int, warnings []string) {
 	t.Helper()
 	host := os.Getenv("KNARR_ORACLE")
 	if host == "" {
@@ -24,6 +26,9 @@ func oracle(t *testing.T, method, path string, body []byte, accept string, into 
 	req.Header.Set("Authorization", "Bearer "+os.Getenv("KNARR_ORACLE_TOKEN"))
 	req.Header.Set("Accept", accept)
 	req.Header.Set("Content-Type", "application/json")
+	if method == "PATCH" {
+		req.Header.Set("Content-Type", "application/merge-patch+json")
+	}
 	client := &http.Client{Transport: &http.Transport{
 		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true}}
 	resp, err := client.Do(req)
@@ -38,7 +43,14 @@ func oracle(t *testing.T, method, path string, body []byte, accept string, into 
 	if err := json.Unmarshal(data, into); err != nil {
 		t.Fatalf("%s %s: %v: %s", method, path, err, data)
 	}
-	return resp.StatusCode
+	headers, errs := utilnet.ParseWarningHeaders(resp.Header.Values("Warning"))
+	if len(errs) > 0 {
+		t.Fatal(errs)
+	}
+	for _, h := range headers {
+		warnings = append(warnings, h.Text)
+	}
+	return resp.StatusCode, warnings
 }
 
 // collectionPath is where a resource's objects are created and listed.

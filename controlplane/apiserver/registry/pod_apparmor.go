@@ -1,9 +1,11 @@
 package registry
 
 import (
+	"fmt"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
 // appArmorFromAnnotations takes profiles from the annotations that came
@@ -47,4 +49,27 @@ func appArmorProfile(annotation string) *corev1.AppArmorProfile {
 		return nil
 	}
 	return &corev1.AppArmorProfile{Type: corev1.AppArmorProfileTypeLocalhost, LocalhostProfile: &name}
+}
+
+// warnAppArmor warns of annotations that became fields. The field is filled by
+// now, so one who set both the same is warned too.
+func warnAppArmor(p *corev1.Pod) (warnings []string) {
+	var whole *corev1.AppArmorProfile
+	if p.Spec.SecurityContext != nil {
+		whole = p.Spec.SecurityContext.AppArmorProfile
+	}
+	eachContainer(&p.Spec, nil, func(c *corev1.Container, _ *field.Path) {
+		key := corev1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix + c.Name
+		value, ok := p.Annotations[key]
+		if !ok {
+			return
+		}
+		said := appArmorProfile(value)
+		if said != nil && (same(said, whole) || c.SecurityContext == nil || !same(said, c.SecurityContext.AppArmorProfile)) {
+			return
+		}
+		warnings = append(warnings, fmt.Sprintf(`%s: deprecated since v1.30; use the "appArmorProfile" field instead`,
+			field.NewPath("metadata", "annotations").Key(key)))
+	})
+	return warnings
 }

@@ -195,6 +195,7 @@ func defaultContainer(c *corev1.Container) {
 		defaultProbe(p)
 	}
 	if c.Lifecycle != nil {
+		c.Lifecycle.StopSignal = nil // off by default upstream
 		for _, h := range []*corev1.LifecycleHandler{c.Lifecycle.PostStart, c.Lifecycle.PreStop} {
 			if h != nil {
 				defaultHTTPGet(h.HTTPGet)

@@ -32,7 +32,9 @@ func defaultVolume(v *corev1.Volume) {
 	if v.Projected != nil {
 		mode(&v.Projected.DefaultMode, corev1.ProjectedVolumeSourceDefaultMode)
 		for i := range v.Projected.Sources {
-			defaultProjection(&v.Projected.Sources[i])
+			p := &v.Projected.Sources[i]
+			p.ClusterTrustBundle, p.PodCertificate = nil, nil // off by default upstream
+			defaultProjection(p)
 		}
 	}
 	if v.ISCSI != nil && v.ISCSI.ISCSIInterface == "" {

@@ -31,7 +31,7 @@ var clusterRoles = &Kind[*rbacv1.ClusterRole]{
 		for i := range selectors {
 			errs = append(errs, metavalidation.ValidateLabelSelector(&selectors[i], opts, at.Index(i))...)
 			if _, err := metav1.LabelSelectorAsSelector(&selectors[i]); err != nil {
-				errs = append(errs, field.Invalid(at.Index(i), selectors[i], "invalid label selector."))
+				errs = append(errs, field.Invalid(at.Index(i), nil, "invalid label selector."))
 			}
 		}
 		return errs

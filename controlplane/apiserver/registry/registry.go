@@ -265,10 +265,14 @@ func (k *Kind[T]) Prepared(ctx context.Context, obj, old Object) {
 }
 
 func (k *Kind[T]) Validated(ctx context.Context, obj, old Object) field.ErrorList {
-	if k.Validate == nil {
-		return nil
+	var errs field.ErrorList
+	for i, name := range obj.GetFinalizers() {
+		errs = append(errs, standardFinalizer(name, field.NewPath("metadata", "finalizers").Index(i))...)
 	}
-	return k.Validate(ctx, obj.(T), typed[T](old))
+	if k.Validate == nil {
+		return errs
+	}
+	return append(errs, k.Validate(ctx, obj.(T), typed[T](old))...)
 }
 
 func (k *Kind[T]) CheckName(name string, prefix bool) []string {

@@ -58,8 +58,10 @@ var Resources = []Resource{
 
 	csiDrivers,
 	csiNodes,
+	csiStorageCapacities,
 	storageClasses,
 	volumeAttachments,
+	volumeAttributesClasses,
 
 	priorityClasses,
 

@@ -47,8 +47,13 @@ func EnsureBridge(c *Conf) (netlink.Link, error) {
 	}
 	for _, r := range c.PodCIDRs {
 		if r.Addr().Is6() {
-			// Off by default on hosts that do not speak IPv6 themselves.
-			_ = os.WriteFile("/proc/sys/net/ipv6/conf/"+c.Bridge+"/disable_ipv6", []byte("0"), 0o644)
+			// IPv6 is off by default on hosts that do not speak it themselves.
+			// The bridge is the only one of its kind on itself, and would not
+			// look for any neighbour for two seconds after its first pod if it
+			// made sure of that. Should either fail, adding the address tells.
+			conf := "/proc/sys/net/ipv6/conf/" + c.Bridge
+			_ = os.WriteFile(conf+"/disable_ipv6", []byte("0"), 0o644)
+			_ = os.WriteFile(conf+"/accept_dad", []byte("0"), 0o644)
 		}
 		addr := &netlink.Addr{IPNet: ipnet(gateway(r), r.Bits())}
 		if r.Addr().Is6() {
@@ -69,10 +74,12 @@ func EnsureBridge(c *Conf) (netlink.Link, error) {
 // connect makes the pod's link and its routes.
 //
 // A pod has its address alone (/32 or /128) and reaches everything through the
-// bridge's address, and ports of the bridge are isolated from each other: so
-// all traffic, also between two pods of this node, passes the node's IP stack,
-// where services and network policies are, whether or not the kernel can
-// filter bridged frames.
+// bridge's address: so all traffic, also between two pods of this node, passes
+// the node's IP stack, where services and network policies are, and answers
+// come back the same way. Where the kernel filters bridged frames too
+// (br_netfilter) it sends what was redirected to a pod of the bridge straight
+// there, past the IP stack but not past its filters; hence no isolation between
+// the ports, and hairpin for a pod that is sent back to itself.
 func connect(c *Conf, bridge netlink.Link, a *Attachment) (mac net.HardwareAddr, err error) {
 	ns, err := netns.GetFromPath(a.Netns)
 	if err != nil {
@@ -107,8 +114,8 @@ func connect(c *Conf, bridge netlink.Link, a *Attachment) (mac net.HardwareAddr,
 	if err := netlink.LinkSetMaster(host, bridge); err != nil {
 		return nil, fmt.Errorf("add %s to %s: %w", attrs.Name, c.Bridge, err)
 	}
-	if err := netlink.LinkSetIsolated(host, true); err != nil {
-		return nil, fmt.Errorf("isolate %s: %w", attrs.Name, err)
+	if err := netlink.LinkSetHairpin(host, true); err != nil {
+		return nil, fmt.Errorf("set hairpin on %s: %w", attrs.Name, err)
 	}
 	if err := netlink.LinkSetUp(host); err != nil {
 		return nil, fmt.Errorf("set %s up: %w", attrs.Name, err)

@@ -1,0 +1,59 @@
+package cluster
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"path/filepath"
+)
+
+// DefaultDataDir is where a cluster lives unless told otherwise.
+const DefaultDataDir = "/var/lib/knarr"
+
+// layout names everything that belongs to one cluster on this machine. All of
+// it derives from the data directory, so that several clusters fit on one host.
+type layout struct{ dir string }
+
+func (l layout) tls(file string) string { return filepath.Join(l.dir, "tls", file) }
+func (l layout) etcd() string           { return filepath.Join(l.dir, "etcd") }
+func (l layout) kubeconfig() string     { return filepath.Join(l.dir, "kubeconfig") }
+func (l layout) programs() string       { return filepath.Join(l.dir, "bin") }
+func (l layout) lock() string           { return filepath.Join(l.dir, "lock") }
+func (l layout) state() string          { return filepath.Join(l.dir, "cluster.json") }
+func (l layout) containerd() string     { return filepath.Join(l.dir, "containerd") }
+func (l layout) containerdState() string {
+	return filepath.Join("/run", "knarr"+l.suffix(), "containerd")
+}
+func (l layout) runDir() string { return filepath.Join("/run", "knarr"+l.suffix()) }
+func (l layout) cni() string    { return filepath.Join(l.dir, "cni") }
+func (l layout) cniConf() string {
+	return filepath.Join(l.dir, "cni", "net.d")
+}
+
+// kubelet is upstream's directory for the default cluster, which CSI drivers
+// count on.
+func (l layout) kubelet() string {
+	if l.dir == DefaultDataDir {
+		return "/var/lib/kubelet"
+	}
+	return filepath.Join(l.dir, "kubelet")
+}
+
+func (l layout) podLogs() string {
+	if l.dir == DefaultDataDir {
+		return "/var/log/pods"
+	}
+	return filepath.Join(l.dir, "log", "pods")
+}
+
+// suffix tells clusters apart where names are short: links, tables, cgroups.
+func (l layout) suffix() string {
+	if l.dir == DefaultDataDir {
+		return ""
+	}
+	sum := sha256.Sum256([]byte(l.dir))
+	return "-" + hex.EncodeToString(sum[:3])
+}
+
+func (l layout) bridge() string { return "knarr0" + l.suffix() } // at most 15 characters
+func (l layout) cgroup() string { return "/knarr" + l.suffix() }
+func (l layout) table() string  { return "knarr" + l.suffix() }

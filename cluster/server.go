@@ -1,0 +1,265 @@
+// Package cluster decides which components this process runs, wires them, and
+// starts and stops them. It reads flags and the config file, and writes the
+// cluster's certificates, kubeconfig and lock below its data directory.
+package cluster
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"strconv"
+	"sync"
+	"time"
+
+	apimachineryversion "k8s.io/apimachinery/pkg/version"
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/client-go/rest"
+
+	"knarr/controlplane/apiserver"
+	"knarr/controlplane/apiserver/endpoints"
+	"knarr/controlplane/apiserver/storage"
+	"knarr/controlplane/etcd"
+	"knarr/internal/memnet"
+	"knarr/internal/version"
+)
+
+// A Server is one cluster's server in this process.
+type Server struct {
+	opts   Options
+	layout layout
+	began  time.Time
+
+	lock     *os.File
+	ca       *authority
+	api      *apiserver.Server
+	local    *memnet.Listener
+	listener net.Listener
+	kubelet  net.Listener
+
+	once       sync.Once
+	podNetwork chan struct{} // closed once pods can be attached
+	podRanges  []string      // this node's, set before podNetwork is closed
+}
+
+// NewServer checks what can be checked before anything is made. Options must
+// have been validated.
+func NewServer(o Options) *Server {
+	return &Server{opts: o, layout: layout{o.DataDir}, began: time.Now(), local: memnet.Listen(), podNetwork: make(chan struct{})}
+}
+
+// stopTime bounds an orderly stop; what is not done by then is cut off.
+const stopTime = 2 * time.Second
+
+// Run starts everything and blocks until ctx ends, then stops in reverse
+// order: clients, API server, etcd. Containers keep running. An error is a
+// user's mistake or a broken part that the cluster cannot do without.
+func (s *Server) Run(ctx context.Context) error {
+	if err := s.preflight(); err != nil {
+		return err
+	}
+	defer s.release()
+
+	// Each group outlives the ones that need it.
+	etcdCtx, stopEtcd := context.WithCancelCause(context.WithoutCancel(ctx))
+	apiCtx, stopAPI := context.WithCancelCause(etcdCtx)
+	clientCtx, stopClients := context.WithCancelCause(apiCtx)
+	defer stopEtcd(nil)
+	defer stopAPI(nil)
+	defer stopClients(nil)
+	stop := context.AfterFunc(ctx, func() { stopClients(nil) })
+	defer stop()
+
+	type started struct {
+		member *etcd.Member
+		err    error
+	}
+	member := make(chan started, 1)
+	go func() {
+		m, err := etcd.Start(etcdCtx, etcd.Config{Dir: s.layout.etcd()})
+		member <- started{m, err}
+	}()
+	certs, err := s.certificates()
+	store := <-member
+	if err = errors.Join(err, store.err); err != nil {
+		if store.member != nil {
+			store.member.Close()
+		}
+		return err
+	}
+	if s.api, err = s.newAPIServer(storage.NewEtcd(store.member.Client()), certs); err != nil {
+		store.member.Close()
+		return err
+	}
+
+	var etcdGroup, apiGroup, clientGroup sync.WaitGroup
+	fail := func(err error) {
+		if err != nil {
+			stopClients(err)
+		}
+	}
+	etcdGroup.Go(func() { fail(store.member.Run(etcdCtx)) })
+	apiGroup.Go(func() { fail(s.api.Run(apiCtx)) })
+	apiGroup.Go(func() {
+		select { // nobody is let in before everything a cluster starts with is there
+		case <-s.api.Started():
+		case <-apiCtx.Done():
+			return
+		}
+		slog.Info("API server ready", "after", time.Since(s.began).Round(time.Millisecond), "address", s.listener.Addr())
+		apiGroup.Go(func() { fail(s.api.Serve(apiCtx, s.local, nil)) })
+		fail(s.api.Serve(apiCtx, s.listener, s.tlsConfig(certs)))
+	})
+	for _, c := range s.components(certs) {
+		clientGroup.Go(func() { supervise(clientCtx, c) })
+	}
+
+	<-clientCtx.Done()
+	finished := make(chan struct{})
+	go func() {
+		defer close(finished)
+		clientGroup.Wait()
+		stopAPI(nil)
+		apiGroup.Wait()
+		stopEtcd(nil)
+		etcdGroup.Wait()
+	}()
+	select {
+	case <-finished:
+	case <-time.After(stopTime):
+		slog.Warn("stopped before everything had ended by itself", "after", stopTime)
+		stopEtcd(nil)
+	}
+	if err := context.Cause(clientCtx); !errors.Is(err, context.Canceled) {
+		return err
+	}
+	return nil
+}
+
+func (s *Server) newAPIServer(store storage.Store, certs *certificates) (*apiserver.Server, error) {
+	o := &s.opts
+	return apiserver.New(apiserver.Config{
+		Store: store, ClientCA: s.ca.pool,
+		ServiceAccountKey: certs.tokens,
+		Issuer:            "https://kubernetes.default.svc." + o.ClusterDomain,
+		ServiceCIDRs:      []netip.Prefix{o.serviceCIDR},
+		NodePorts:         endpoints.PortRange{First: o.nodePorts[0], Last: o.nodePorts[1]},
+		Advertise:         netip.AddrPortFrom(o.advertise, uint16(o.HTTPSListenPort)),
+		KubeletClient:     certs.kubeletClient, KubeletCA: s.ca.pool,
+		Version: &apimachineryversion.Info{
+			Major: "1", Minor: "36", GitVersion: version.Kubernetes + "+knarr", GitCommit: version.Commit,
+			GitTreeState: "clean", Platform: "linux/" + goarch, GoVersion: goversion, Compiler: "gc",
+		},
+	})
+}
+
+// certificates are the ones this process uses itself.
+type certificates struct {
+	serving, admin, kubeletClient, kubeletServing *tls.Certificate
+	tokens                                        signer
+}
+
+func (s *Server) certificates() (*certificates, error) {
+	var err error
+	if s.ca, err = openAuthority(s.layout); err != nil {
+		return nil, err
+	}
+	o := &s.opts
+	hosts := append([]string{
+		"localhost", "127.0.0.1", "::1", o.NodeName, o.nodeIP.String(), o.advertise.String(), o.serviceCIDR.Addr().Next().String(),
+		"kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc." + o.ClusterDomain,
+	}, o.TLSSAN...)
+	c := &certificates{}
+	for _, issue := range []struct {
+		to   **tls.Certificate
+		want leaf
+	}{
+		{&c.serving, leaf{name: "apiserver", user: "kube-apiserver", hosts: hosts}},
+		{&c.admin, leaf{name: "admin", user: "system:admin", groups: []string{user.SystemPrivilegedGroup}}},
+		{&c.kubeletClient, leaf{name: "apiserver-kubelet-client", user: "kube-apiserver-kubelet-client", groups: []string{user.SystemPrivilegedGroup}}},
+		{&c.kubeletServing, leaf{name: "kubelet", user: "system:node:" + o.NodeName, groups: []string{"system:nodes"}, hosts: []string{o.NodeName, o.nodeIP.String(), "127.0.0.1"}}},
+	} {
+		if *issue.to, err = s.ca.issue(s.layout, issue.want); err != nil {
+			return nil, err
+		}
+	}
+	if c.tokens, err = serviceAccountKey(s.layout); err != nil {
+		return nil, err
+	}
+	host := o.BindAddress
+	if a, err := netip.ParseAddr(host); err == nil && a.IsUnspecified() {
+		host = "127.0.0.1"
+	}
+	server := "https://" + net.JoinHostPort(host, strconv.Itoa(o.HTTPSListenPort))
+	if err := writeKubeconfig(s.layout.kubeconfig(), server, s.ca.pem, c.admin, 0o600); err != nil {
+		return nil, err
+	}
+	if o.WriteKubeconfig != "" {
+		return c, writeKubeconfig(o.WriteKubeconfig, server, s.ca.pem, c.admin, o.mode)
+	}
+	return c, nil
+}
+
+func (s *Server) tlsConfig(c *certificates) *tls.Config {
+	return &tls.Config{
+		Certificates: []tls.Certificate{*c.serving},
+		MinVersion:   tls.VersionTLS12,
+		ClientAuth:   tls.RequestClientCert, // verified by the authenticator
+		ClientCAs:    s.ca.pool,
+		NextProtos:   []string{"h2", "http/1.1"},
+	}
+}
+
+// as reaches this process's API server over the in-memory network as a user.
+func (s *Server) as(name string, groups ...string) *rest.Config {
+	who := &user.DefaultInfo{Name: name, Groups: groups}
+	return &rest.Config{
+		Host: "http://apiserver", QPS: -1, UserAgent: "knarr/" + version.Version + " (" + name + ")",
+		Dial: func(ctx context.Context, _, _ string) (net.Conn, error) { return s.local.DialAs(ctx, who) },
+		ContentConfig: rest.ContentConfig{
+			AcceptContentTypes: "application/vnd.kubernetes.protobuf,application/json",
+			ContentType:        "application/vnd.kubernetes.protobuf",
+		},
+	}
+}
+
+// asController is as for a controller's service account.
+func (s *Server) asController(name string) *rest.Config {
+	const ns = "kube-system"
+	return s.as(serviceaccount.MakeUsername(ns, name), serviceaccount.MakeGroupNames(ns)...)
+}
+
+// supervise runs a component for as long as ctx lasts: one that fails or
+// panics is started again, ever more slowly, and the others go on.
+func supervise(ctx context.Context, c component) {
+	for wait := time.Second; ; wait = min(2*wait, time.Minute) {
+		began := time.Now()
+		err := guarded(ctx, c)
+		if ctx.Err() != nil {
+			return
+		}
+		if time.Since(began) > 5*time.Minute {
+			wait = time.Second
+		}
+		slog.Error("component ended, starting it again", "component", c.name, "in", wait, "err", err)
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func guarded(ctx context.Context, c component) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("panic: %v", p)
+		}
+	}()
+	return c.run(ctx)
+}

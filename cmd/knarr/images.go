@@ -1,0 +1,79 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"text/tabwriter"
+
+	"github.com/spf13/pflag"
+
+	"knarr/cluster"
+)
+
+func images(ctx context.Context, args []string) error {
+	f := pflag.NewFlagSet("images load FILE...|ls|rm NAME...", pflag.ContinueOnError)
+	dir := f.StringP("data-dir", "d", cluster.DefaultDataDir, "`directory` of the cluster")
+	if stop, err := parse(f, args); stop {
+		return err
+	}
+	if f.NArg() == 0 {
+		return fmt.Errorf("images needs load, ls or rm; knarr images --help tells more")
+	}
+	store, err := cluster.Images(*dir)
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	rest := f.Args()[1:]
+	switch what := f.Arg(0); what {
+	case "load", "import":
+		if len(rest) == 0 {
+			return fmt.Errorf("images load needs a file, an OCI or docker-save archive")
+		}
+		for _, file := range rest {
+			names, err := store.LoadFile(ctx, file, progress(file))
+			if err != nil {
+				return err
+			}
+			for _, n := range names {
+				fmt.Println("loaded", n)
+			}
+		}
+		return nil
+	case "ls", "list":
+		list, err := store.ListImages(ctx)
+		if err != nil {
+			return err
+		}
+		w := tabwriter.NewWriter(os.Stdout, 0, 0, 3, ' ', 0)
+		fmt.Fprintln(w, "NAME\tDIGEST\tSIZE\tPINNED")
+		for _, i := range list {
+			for _, name := range i.Names {
+				fmt.Fprintf(w, "%s\t%.19s\t%.1f MB\t%v\n", name, i.Digest, float64(i.Size)/1e6, i.Pinned)
+			}
+		}
+		return w.Flush()
+	case "rm", "remove":
+		if len(rest) == 0 {
+			return fmt.Errorf("images rm needs an image name; knarr images ls lists them")
+		}
+		for _, name := range rest {
+			if err := store.RemoveImage(ctx, name); err != nil {
+				return err
+			}
+			fmt.Println("removed", name)
+		}
+		return nil
+	default:
+		return fmt.Errorf("images has no %q; it has load, ls and rm", what)
+	}
+}
+
+// progress shows what is being done, on a terminal only.
+func progress(file string) func(string) {
+	if st, err := os.Stderr.Stat(); err != nil || st.Mode()&os.ModeCharDevice == 0 {
+		return nil
+	}
+	return func(what string) { fmt.Fprintf(os.Stderr, "\r\033[K%s: %s", file, what) }
+}

@@ -1,0 +1,110 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"syscall"
+
+	"github.com/spf13/pflag"
+	"k8s.io/klog/v2"
+
+	"knarr/cluster"
+	"knarr/internal/version"
+)
+
+// parse reads flags; help was asked for when stop is true.
+func parse(f *pflag.FlagSet, args []string) (stop bool, err error) {
+	f.SortFlags = false
+	f.Usage = func() { fmt.Printf("Usage: knarr %s [flags]\n\n%s", f.Name(), f.FlagUsages()) }
+	switch err := f.Parse(args); {
+	case errors.Is(err, pflag.ErrHelp):
+		return true, nil
+	case err != nil:
+		return true, fmt.Errorf("%w; knarr %s --help lists the flags", err, f.Name())
+	}
+	return false, nil
+}
+
+func server(ctx context.Context, args []string) error {
+	var o cluster.Options
+	f := pflag.NewFlagSet("server", pflag.ContinueOnError)
+	o.Flags(f)
+	if stop, err := parse(f, args); stop {
+		return err
+	}
+	if f.NArg() > 0 {
+		return fmt.Errorf("server takes no argument %q; knarr server --help lists the flags", f.Arg(0))
+	}
+	if err := errors.Join(o.Load(f), o.Validate()); err != nil {
+		return err
+	}
+	setLog(o.LogFormat, o.Debug)
+	// A heap this small doubles between collections for nothing.
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(50)
+	}
+	return cluster.NewServer(o).Run(ctx)
+}
+
+// setLog sends all logs, the libraries' too, to stderr.
+func setLog(format string, verbose bool) {
+	opts := &slog.HandlerOptions{Level: slog.LevelInfo}
+	if verbose {
+		opts.Level = slog.LevelDebug
+	}
+	var h slog.Handler = slog.NewTextHandler(os.Stderr, opts)
+	if format == "json" {
+		h = slog.NewJSONHandler(os.Stderr, opts)
+	}
+	slog.SetDefault(slog.New(h))
+	klog.SetSlogLogger(slog.New(atLeast{h, slog.LevelWarn}))
+}
+
+// atLeast drops what libraries say below a level.
+type atLeast struct {
+	slog.Handler
+	level slog.Level
+}
+
+func (a atLeast) Enabled(ctx context.Context, l slog.Level) bool {
+	return l >= a.level && a.Handler.Enabled(ctx, l)
+}
+
+func down(ctx context.Context, args []string) error {
+	f := pflag.NewFlagSet("down", pflag.ContinueOnError)
+	dir := f.StringP("data-dir", "d", cluster.DefaultDataDir, "`directory` of the cluster")
+	purge := f.Bool("purge", false, "remove the cluster's data too")
+	if stop, err := parse(f, args); stop {
+		return err
+	}
+	return cluster.Down(ctx, *dir, *purge)
+}
+
+func kubectl(_ context.Context, args []string) error {
+	path, env, err := cluster.Kubectl()
+	if err != nil {
+		return err
+	}
+	return fmt.Errorf("run %s: %w", path, syscall.Exec(path, append([]string{"kubectl"}, args...), env))
+}
+
+func check(ctx context.Context, args []string) error {
+	f := pflag.NewFlagSet("check", pflag.ContinueOnError)
+	if stop, err := parse(f, args); stop {
+		return err
+	}
+	if !cluster.Check(os.Stdout) {
+		return errSilent
+	}
+	return nil
+}
+
+func printVersion(context.Context, []string) error {
+	fmt.Printf("knarr %s (%s)\nKubernetes %s\n%s %s/%s\n", version.Version, version.Commit, version.Kubernetes, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	return nil
+}

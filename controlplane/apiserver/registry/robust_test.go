@@ -1,0 +1,76 @@
+package registry
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestNoPanic takes objects with every field set, and with none, through all
+// that a Resource does: whatever a client sends, the answer is not a panic.
+func TestNoPanic(t *testing.T) {
+	out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "k8s.io/api").Output()
+	if err != nil {
+		t.Skip("no module cache:", err)
+	}
+	dir := filepath.Join(strings.TrimSpace(string(out)), "testdata", "HEAD")
+	for _, r := range Resources {
+		group := r.GVK().Group
+		if group == "" {
+			group = "core"
+		}
+		full := r.New()
+		data, err := os.ReadFile(filepath.Join(dir, fmt.Sprintf("%s.%s.%s.json", group, r.GVK().Version, r.GVK().Kind)))
+		if err != nil {
+			t.Errorf("%s: %v", r.GVK(), err)
+			continue
+		}
+		if err := json.Unmarshal(data, full); err != nil {
+			t.Errorf("%s: %v", r.GVK(), err)
+			continue
+		}
+		t.Run(r.GVK().String(), func(t *testing.T) {
+			for _, obj := range []Object{full, r.New()} {
+				exercise(r, clone(obj), nil)
+				for _, old := range []Object{full, r.New()} {
+					exercise(r, clone(obj), clone(old))
+				}
+			}
+		})
+	}
+}
+
+func clone(o Object) Object { return o.DeepCopyObject().(Object) }
+
+func exercise(r Resource, obj, old Object) {
+	ctx := context.Background()
+	r.Validated(ctx, clone(obj), old) // even what was never defaulted
+	r.Defaults(obj)
+	r.Prepared(ctx, obj, old)
+	r.Validated(ctx, obj, old)
+	r.Warnings(ctx, obj, old)
+	r.GraceSeconds(obj, nil)
+	r.Row(obj)
+	r.FieldSet(obj)
+	if s := r.Storage(); s.ToHub != nil {
+		s.FromHub(s.ToHub(obj))
+	}
+	for _, s := range r.Subresources() {
+		if old != nil && s.Prepare != nil {
+			part := clone(obj)
+			s.Prepare(ctx, part, old)
+			if s.Validate != nil {
+				s.Validate(ctx, part, old)
+			}
+		}
+		if s.GetScale != nil {
+			s.GetScale(obj)
+			s.SetScale(clone(obj), 3)
+		}
+	}
+}

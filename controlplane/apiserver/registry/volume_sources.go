@@ -1,0 +1,212 @@
+package registry
+
+import (
+	"path"
+	"regexp"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+func validateHostPath(h *corev1.HostPathVolumeSource, at *field.Path) field.ErrorList {
+	if h.Path == "" {
+		return field.ErrorList{field.Required(at.Child("path"), "")}
+	}
+	errs := noBacksteps(h.Path, at.Child("path"))
+	if h.Type != nil {
+		errs = append(errs, oneOf(*h.Type, at.Child("type"), corev1.HostPathUnset, corev1.HostPathDirectoryOrCreate,
+			corev1.HostPathDirectory, corev1.HostPathFileOrCreate, corev1.HostPathFile, corev1.HostPathSocket,
+			corev1.HostPathCharDev, corev1.HostPathBlockDev)...)
+	}
+	return errs
+}
+
+func validateNFS(n *corev1.NFSVolumeSource, at *field.Path) field.ErrorList {
+	var f faults
+	if n.Server == "" {
+		f.required(at.Child("server"), "")
+	}
+	if n.Path == "" {
+		f.required(at.Child("path"), "")
+	}
+	if !path.IsAbs(n.Path) {
+		f.invalid(at.Child("path"), n.Path, "must be an absolute path")
+	}
+	return f.list
+}
+
+func csiDriverName(name string, at *field.Path) field.ErrorList {
+	if name == "" {
+		return field.ErrorList{field.Required(at, "")}
+	}
+	var f faults
+	if len(name) > 63 {
+		f.list = append(f.list, field.TooLong(at, "", 63))
+	}
+	f.add(invalid(utilvalidation.IsDNS1123Subdomain(strings.ToLower(name)), name, at))
+	return f.list
+}
+
+// oldSource is a volume source that CSI drivers have replaced.
+type oldSource struct {
+	set   bool
+	name  string
+	check func(at *field.Path) field.ErrorList
+}
+
+func needed(at *field.Path, names []string, values ...string) (errs field.ErrorList) {
+	for i, value := range values {
+		if value == "" {
+			errs = append(errs, field.Required(at.Child(names[i]), ""))
+		}
+	}
+	return errs
+}
+
+func oldVolumeSources(v *corev1.Volume) []oldSource {
+	return []oldSource{
+		{v.GitRepo != nil, "gitRepo", func(at *field.Path) field.ErrorList {
+			errs := needed(at, []string{"repository"}, v.GitRepo.Repository)
+			return append(errs, descendingPath(v.GitRepo.Directory, at.Child("directory"))...)
+		}},
+		{v.GCEPersistentDisk != nil, "gcePersistentDisk", func(at *field.Path) field.ErrorList {
+			return validatePartitioned("pdName", v.GCEPersistentDisk.PDName, v.GCEPersistentDisk.Partition, at)
+		}},
+		{v.AWSElasticBlockStore != nil, "awsElasticBlockStore", func(at *field.Path) field.ErrorList {
+			return validatePartitioned("volumeID", v.AWSElasticBlockStore.VolumeID, v.AWSElasticBlockStore.Partition, at)
+		}},
+		{v.ISCSI != nil, "iscsi", func(at *field.Path) field.ErrorList {
+			s := v.ISCSI
+			return validateISCSI(s.TargetPortal, s.IQN, s.Lun, (s.DiscoveryCHAPAuth || s.SessionCHAPAuth) && s.SecretRef == nil, s.InitiatorName, at)
+		}},
+		{v.Glusterfs != nil, "glusterfs", func(at *field.Path) field.ErrorList {
+			return needed(at, []string{"endpoints", "path"}, v.Glusterfs.EndpointsName, v.Glusterfs.Path)
+		}},
+		{v.RBD != nil, "rbd", func(at *field.Path) field.ErrorList {
+			return append(someMonitors(v.RBD.CephMonitors, at), needed(at, []string{"image"}, v.RBD.RBDImage)...)
+		}},
+		{v.Cinder != nil, "cinder", func(at *field.Path) field.ErrorList {
+			errs := needed(at, []string{"volumeID"}, v.Cinder.VolumeID)
+			if v.Cinder.SecretRef != nil {
+				errs = append(errs, needed(at.Child("secretRef"), []string{"name"}, v.Cinder.SecretRef.Name)...)
+			}
+			return errs
+		}},
+		{v.CephFS != nil, "cephfs", func(at *field.Path) field.ErrorList { return someMonitors(v.CephFS.Monitors, at) }},
+		{v.FC != nil, "fc", func(at *field.Path) field.ErrorList { return validateFC(v.FC, at) }},
+		{v.FlexVolume != nil, "flexVolume", func(at *field.Path) field.ErrorList {
+			return validateFlex(v.FlexVolume.Driver, v.FlexVolume.Options, at)
+		}},
+		{v.AzureFile != nil, "azureFile", func(at *field.Path) field.ErrorList {
+			return needed(at, []string{"secretName", "shareName"}, v.AzureFile.SecretName, v.AzureFile.ShareName)
+		}},
+		{v.VsphereVolume != nil, "vsphereVolume", func(at *field.Path) field.ErrorList {
+			return needed(at, []string{"volumePath"}, v.VsphereVolume.VolumePath)
+		}},
+		{v.PhotonPersistentDisk != nil, "photonPersistentDisk", func(at *field.Path) field.ErrorList {
+			return needed(at, []string{"pdID"}, v.PhotonPersistentDisk.PdID)
+		}},
+		{v.PortworxVolume != nil, "portworxVolume", func(at *field.Path) field.ErrorList {
+			return needed(at, []string{"volumeID"}, v.PortworxVolume.VolumeID)
+		}},
+		{v.AzureDisk != nil, "azureDisk", func(at *field.Path) field.ErrorList {
+			return needed(at, []string{"diskName", "diskURI"}, v.AzureDisk.DiskName, v.AzureDisk.DataDiskURI)
+		}},
+		{v.ScaleIO != nil, "scaleIO", func(at *field.Path) field.ErrorList {
+			return needed(at, []string{"gateway", "system", "volumeName"}, v.ScaleIO.Gateway, v.ScaleIO.System, v.ScaleIO.VolumeName)
+		}},
+		{v.Flocker != nil, "flocker", func(*field.Path) field.ErrorList { return nil }},
+		{v.Quobyte != nil, "quobyte", func(at *field.Path) field.ErrorList {
+			return needed(at, []string{"registry", "volume"}, v.Quobyte.Registry, v.Quobyte.Volume)
+		}},
+		{v.StorageOS != nil, "storageos", func(at *field.Path) field.ErrorList {
+			return needed(at, []string{"volumeName"}, v.StorageOS.VolumeName)
+		}},
+	}
+}
+
+func someMonitors(monitors []string, at *field.Path) field.ErrorList {
+	if len(monitors) == 0 {
+		return field.ErrorList{field.Required(at.Child("monitors"), "")}
+	}
+	return nil
+}
+
+func validatePartitioned(part, id string, partition int32, at *field.Path) field.ErrorList {
+	errs := needed(at, []string{part}, id)
+	if partition < 0 || partition > 255 {
+		errs = append(errs, field.Invalid(at.Child("partition"), partition, utilvalidation.InclusiveRangeError(0, 255)))
+	}
+	return errs
+}
+
+var iscsiNames = map[string]*regexp.Regexp{
+	"iqn": regexp.MustCompile(`iqn\.\d{4}-\d{2}\.([[:alnum:]-.]+)(:[^,;*&$|\s]+)$`),
+	"eui": regexp.MustCompile(`^eui.[[:alnum:]]{16}$`),
+	"naa": regexp.MustCompile(`^naa.[[:alnum:]]{32}$`),
+}
+
+func iscsiName(name string, at *field.Path) field.ErrorList {
+	for prefix, valid := range iscsiNames {
+		if strings.HasPrefix(name, prefix) {
+			if valid.MatchString(name) {
+				return nil
+			}
+			return field.ErrorList{field.Invalid(at, name, "must be valid format")}
+		}
+	}
+	return field.ErrorList{field.Invalid(at, name, "must be valid format starting with iqn, eui, or naa")}
+}
+
+func validateISCSI(portal, iqn string, lun int32, secretMissing bool, initiator *string, at *field.Path) field.ErrorList {
+	var f faults
+	if portal == "" {
+		f.required(at.Child("targetPortal"), "")
+	}
+	if iqn == "" {
+		f.required(at.Child("iqn"), "")
+	} else {
+		f.add(iscsiName(iqn, at.Child("iqn")))
+	}
+	if lun < 0 || lun > 255 {
+		f.invalid(at.Child("lun"), lun, utilvalidation.InclusiveRangeError(0, 255))
+	}
+	if secretMissing {
+		f.required(at.Child("secretRef"), "")
+	}
+	if initiator != nil {
+		f.add(iscsiName(*initiator, at.Child("initiatorname")))
+	}
+	return f.list
+}
+
+func validateFC(s *corev1.FCVolumeSource, at *field.Path) field.ErrorList {
+	var f faults
+	if len(s.TargetWWNs) == 0 && len(s.WWIDs) == 0 {
+		f.required(at.Child("targetWWNs"), "must specify either targetWWNs or wwids, but not both")
+	}
+	if len(s.TargetWWNs) > 0 && len(s.WWIDs) > 0 {
+		f.invalid(at.Child("targetWWNs"), s.TargetWWNs, "targetWWNs and wwids can not be specified simultaneously")
+	}
+	if len(s.TargetWWNs) > 0 {
+		if s.Lun == nil {
+			f.required(at.Child("lun"), "lun is required if targetWWNs is specified")
+		} else if *s.Lun < 0 || *s.Lun > 255 {
+			f.invalid(at.Child("lun"), s.Lun, utilvalidation.InclusiveRangeError(0, 255))
+		}
+	}
+	return f.list
+}
+
+func validateFlex(driver string, options map[string]string, at *field.Path) field.ErrorList {
+	errs := needed(at, []string{"driver"}, driver)
+	for _, k := range sortedKeys(options) {
+		namespace, _, _ := strings.Cut(k, "/")
+		if n := "." + strings.ToLower(namespace); strings.HasSuffix(n, ".kubernetes.io") || strings.HasSuffix(n, ".k8s.io") {
+			errs = append(errs, field.Invalid(at.Child("options").Key(k), k, "kubernetes.io and k8s.io namespaces are reserved"))
+		}
+	}
+	return errs
+}

@@ -1,0 +1,208 @@
+// Package controllermanager runs the cluster's controllers behind one set of
+// informers and, where several managers run, one Lease. What each reads and
+// writes its own package says; this one reads and writes the Lease
+// kube-system/kube-controller-manager.
+package controllermanager
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	coreclient "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/record"
+
+	"knarr/internal/run"
+)
+
+// Config is what the manager needs to know.
+type Config struct {
+	// Kube reaches the API server as system:kube-controller-manager.
+	Kube *rest.Config
+	// ClientFor reaches it as kube-system's service account of that name, one
+	// per controller. Default: Kube.
+	ClientFor func(serviceAccount string) *rest.Config
+	// RootCA is the certificate authority that kube-root-ca.crt publishes, in
+	// PEM. Empty: it is not published.
+	RootCA []byte
+	// LeaderElect makes managers of one cluster take turns.
+	LeaderElect bool
+	// Identity names this manager in the Lease. Default: host name and a random id.
+	Identity string
+	// Controllers selects by upstream's names: "*" is all that are on by
+	// default, "x" turns x on, "-x" off. Default "*".
+	Controllers []string
+	// Workers, when set, is the number of keys each controller works on at
+	// once, in place of its own.
+	Workers int
+	// ClusterCIDRs are the ranges that nodes' pod ranges come from, one per
+	// address family. Empty: nodes get none.
+	ClusterCIDRs []netip.Prefix
+	// ServiceCIDRs are kept out of the nodes' ranges.
+	ServiceCIDRs []netip.Prefix
+	// NodeCIDRMaskSizeIPv4 and NodeCIDRMaskSizeIPv6 are the sizes of a node's
+	// range. Default 24 and 64.
+	NodeCIDRMaskSizeIPv4, NodeCIDRMaskSizeIPv6 int
+	// NodeMonitorGracePeriod is how long a node may be silent. Default 50s.
+	NodeMonitorGracePeriod time.Duration
+	// TerminatedPodThreshold is how many ended pods are kept. Default 12500.
+	TerminatedPodThreshold int
+}
+
+// A Manager runs controllers.
+type Manager struct {
+	cfg Config
+	on  []entry
+}
+
+// New checks cfg and returns a manager that runs the controllers it selects.
+func New(cfg Config) (*Manager, error) {
+	if cfg.Kube == nil {
+		return nil, fmt.Errorf("controller manager: no API server given")
+	}
+	if cfg.ClientFor == nil {
+		cfg.ClientFor = func(string) *rest.Config { return cfg.Kube }
+	}
+	if cfg.NodeMonitorGracePeriod == 0 {
+		cfg.NodeMonitorGracePeriod = 50 * time.Second
+	}
+	if cfg.TerminatedPodThreshold == 0 {
+		cfg.TerminatedPodThreshold = 12500
+	}
+	on, err := choose(cfg.Controllers)
+	if err != nil {
+		return nil, err
+	}
+	return &Manager{cfg, on}, nil
+}
+
+// choose gives the controllers of the table that selection turns on.
+func choose(selection []string) ([]entry, error) {
+	if len(selection) == 0 {
+		selection = []string{"*"}
+	}
+	for _, s := range selection {
+		name := strings.TrimPrefix(s, "-")
+		if name != "*" && !slices.ContainsFunc(table, func(e entry) bool { return e.name == name }) && !absent[name] {
+			return nil, fmt.Errorf("--controllers: %q is not in the list of known controllers", name)
+		}
+	}
+	var on []entry
+	for _, e := range table {
+		if slices.Contains(selection, "-"+e.name) {
+			continue
+		}
+		if slices.Contains(selection, e.name) || slices.Contains(selection, "*") {
+			on = append(on, e)
+		}
+	}
+	return on, nil
+}
+
+// Run runs the controllers until ctx ends; with leader election only while
+// this manager leads.
+func (m *Manager) Run(ctx context.Context) error {
+	if !m.cfg.LeaderElect {
+		return m.term(ctx)
+	}
+	return m.lead(ctx)
+}
+
+// A term is what the controllers of one time in office share. All of it ends
+// with the term.
+type term struct {
+	Config
+	informers informers.SharedInformerFactory
+	broadcast record.EventBroadcaster
+	// account and name are those of the controller being built.
+	account, name string
+}
+
+// client reaches the API server as the controller being built.
+func (t *term) client() (kubernetes.Interface, error) {
+	c, err := kubernetes.NewForConfig(t.unlimited())
+	if err != nil {
+		return nil, fmt.Errorf("client of %s: %w", t.name, err)
+	}
+	return c, nil
+}
+
+func (t *term) metadata() (metadata.Interface, error) {
+	c, err := metadata.NewForConfig(t.unlimited())
+	if err != nil {
+		return nil, fmt.Errorf("metadata client of %s: %w", t.name, err)
+	}
+	return c, nil
+}
+
+func (t *term) unlimited() *rest.Config { return unlimited(t.ClientFor(t.account)) }
+
+// unlimited lets a client ask as fast as the server answers: the server has
+// its own ways to be fair.
+func unlimited(cfg *rest.Config) *rest.Config {
+	cfg = rest.CopyConfig(cfg)
+	cfg.QPS, cfg.RateLimiter = -1, nil
+	return cfg
+}
+
+// events records under the name upstream's controller has in events.
+func (t *term) events(component string) record.EventRecorder {
+	return t.broadcast.NewRecorder(scheme.Scheme, corev1.EventSource{Component: component})
+}
+
+func (m *Manager) term(ctx context.Context) error {
+	base, err := kubernetes.NewForConfig(unlimited(m.cfg.Kube))
+	if err != nil {
+		return fmt.Errorf("controller manager's client: %w", err)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	t := &term{
+		Config: m.cfg,
+		// Who wrote which field is half an object's size and no controller's concern.
+		informers: informers.NewSharedInformerFactoryWithOptions(base, 0, informers.WithTransform(withoutManagers)),
+		broadcast: record.NewBroadcaster(record.WithContext(ctx)),
+	}
+	defer t.broadcast.Shutdown()
+	t.broadcast.StartRecordingToSink(&coreclient.EventSinkImpl{Interface: base.CoreV1().Events("")})
+
+	var parts []run.Component
+	for _, e := range m.on {
+		t.account, t.name = e.account, e.name
+		r, err := e.build(t)
+		if err != nil {
+			return fmt.Errorf("%s: %w", e.name, err)
+		}
+		if r == nil { // nothing to do as configured
+			continue
+		}
+		if w, ok := r.(interface{ SetWorkers(n int) }); ok && m.cfg.Workers > 0 {
+			w.SetWorkers(m.cfg.Workers)
+		}
+		parts = append(parts, run.Func(e.name, r.Run))
+	}
+	t.informers.StartWithContext(ctx)
+	defer t.informers.Shutdown()
+	defer cancel()
+	slog.DebugContext(ctx, "controllers started", "count", len(parts))
+	return run.All(ctx, parts...)
+}
+
+// withoutManagers drops the managed fields of what the informers keep.
+func withoutManagers(obj any) (any, error) {
+	if m, ok := obj.(metav1.Object); ok && m.GetManagedFields() != nil {
+		m.SetManagedFields(nil)
+	}
+	return obj, nil
+}

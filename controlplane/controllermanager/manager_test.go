@@ -1,0 +1,194 @@
+package controllermanager
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"knarr/internal/apitest"
+)
+
+// A cluster is an API server and a manager in a bubble of fake time.
+type cluster struct {
+	*testing.T
+	ctx    context.Context
+	client *kubernetes.Clientset
+	server *apitest.Server
+}
+
+// inCluster runs f beside the controllers named; all of them with none named.
+func inCluster(t *testing.T, controllers []string, f func(c *cluster)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		s, stop := apitest.New(t)
+		defer stop()
+		ctx, cancel := context.WithTimeout(t.Context(), 24*time.Hour)
+		defer cancel()
+		c := &cluster{t, ctx, s.Client(t), s}
+		m, err := New(Config{Kube: s.Config(), Controllers: controllers, RootCA: []byte("PEM")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan error, 1)
+		go func() { ended <- m.Run(ctx) }()
+		synctest.Wait()
+		f(c)
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// until waits, in fake time, until ok; it fails the test after a minute.
+func (c *cluster) until(what string, ok func() (bool, error)) {
+	c.Helper()
+	var last error
+	for range 600 {
+		synctest.Wait()
+		done, err := ok()
+		if done && err == nil {
+			return
+		}
+		last = err
+		time.Sleep(100 * time.Millisecond)
+	}
+	c.Fatalf("%s: not after a minute: %v", what, last)
+}
+
+func (c *cluster) no(err error) {
+	c.Helper()
+	if err != nil {
+		c.Fatal(err)
+	}
+}
+
+var template = corev1.PodTemplateSpec{
+	ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "web"}},
+	Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "example.test/web:1"}}},
+}
+
+var selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}
+
+func meta(name string) metav1.ObjectMeta {
+	return metav1.ObjectMeta{Name: name, Namespace: "default"}
+}
+
+func (c *cluster) pods() []corev1.Pod {
+	c.Helper()
+	list, err := c.client.CoreV1().Pods("default").List(c.ctx, metav1.ListOptions{})
+	c.no(err)
+	return list.Items
+}
+
+// makeReady does what a kubelet does to every pod that is not ready yet.
+func (c *cluster) makeReady() {
+	c.Helper()
+	for _, p := range c.pods() {
+		if p.DeletionTimestamp != nil || p.Status.Phase == corev1.PodRunning {
+			continue
+		}
+		p.Status.Phase = corev1.PodRunning
+		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.Now()}}
+		if _, err := c.client.CoreV1().Pods("default").UpdateStatus(c.ctx, &p, metav1.UpdateOptions{}); err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+			c.Fatal(err)
+		}
+	}
+}
+
+func TestNamespaces(t *testing.T) {
+	inCluster(t, []string{"namespace-controller", "serviceaccount-controller", "root-ca-certificate-publisher-controller"}, func(c *cluster) {
+		api := c.client.CoreV1()
+		_, err := api.Namespaces().Create(c.ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "n"}}, metav1.CreateOptions{})
+		c.no(err)
+		c.until("the namespace is furnished", func() (bool, error) {
+			if _, err := api.ServiceAccounts("n").Get(c.ctx, "default", metav1.GetOptions{}); err != nil {
+				return false, err
+			}
+			m, err := api.ConfigMaps("n").Get(c.ctx, "kube-root-ca.crt", metav1.GetOptions{})
+			return err == nil && m.Data["ca.crt"] == "PEM", err
+		})
+		_, err = api.Secrets("n").Create(c.ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "held", Finalizers: []string{"example.test/hold"}}}, metav1.CreateOptions{})
+		c.no(err)
+		c.no(api.Namespaces().Delete(c.ctx, "n", metav1.DeleteOptions{}))
+		c.until("the namespace says what it waits for", func() (bool, error) {
+			ns, err := api.Namespaces().Get(c.ctx, "n", metav1.GetOptions{})
+			if err != nil {
+				return false, err
+			}
+			for _, cond := range ns.Status.Conditions {
+				if cond.Type == corev1.NamespaceFinalizersRemaining && cond.Status == corev1.ConditionTrue {
+					if want := "Some content in the namespace has finalizers remaining: example.test/hold in 1 resource instances"; cond.Message != want {
+						return false, fmt.Errorf("got %q", cond.Message)
+					}
+					return true, nil
+				}
+			}
+			return false, fmt.Errorf("conditions %v", ns.Status.Conditions)
+		})
+		_, err = api.Secrets("n").Patch(c.ctx, "held", "application/merge-patch+json", []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
+		c.no(err)
+		c.until("the namespace is gone", func() (bool, error) {
+			_, err := api.Namespaces().Get(c.ctx, "n", metav1.GetOptions{})
+			return apierrors.IsNotFound(err), nil
+		})
+	})
+}
+
+func TestReplicaSet(t *testing.T) {
+	inCluster(t, []string{"replicaset-controller", "serviceaccount-controller"}, func(c *cluster) {
+		orphan := &corev1.Pod{ObjectMeta: meta("orphan"), Spec: template.Spec}
+		orphan.Labels = template.Labels
+		_, err := c.client.CoreV1().Pods("default").Create(c.ctx, orphan, metav1.CreateOptions{})
+		c.no(err)
+		api := c.client.AppsV1().ReplicaSets("default")
+		_, err = api.Create(c.ctx, &appsv1.ReplicaSet{ObjectMeta: meta("web"), Spec: appsv1.ReplicaSetSpec{Replicas: new(int32(5)), Selector: selector, Template: template}}, metav1.CreateOptions{})
+		c.no(err)
+		status := func(replicas, ready int32) func() (bool, error) {
+			return func() (bool, error) {
+				rs, err := api.Get(c.ctx, "web", metav1.GetOptions{})
+				if err != nil {
+					return false, err
+				}
+				s := rs.Status
+				return s.Replicas == replicas && s.ReadyReplicas == ready && s.ObservedGeneration == rs.Generation, fmt.Errorf("status %+v", s)
+			}
+		}
+		quiet := func(what string, f func() (bool, error)) {
+			c.until(what, func() (bool, error) {
+				ok, err := f()
+				if ok {
+					err = nil
+				}
+				return ok, err
+			})
+		}
+		quiet("five pods", status(5, 0))
+		if n := len(c.pods()); n != 5 {
+			t.Fatalf("%d pods", n)
+		}
+		time.Sleep(time.Second) // events made in one instant share a name
+		c.makeReady()
+		quiet("five ready", status(5, 5))
+		_, err = api.Patch(c.ctx, "web", "application/merge-patch+json", []byte(`{"spec":{"replicas":2}}`), metav1.PatchOptions{})
+		c.no(err)
+		quiet("two pods", status(2, 2))
+		events, err := c.client.CoreV1().Events("default").List(c.ctx, metav1.ListOptions{})
+		c.no(err)
+		seen := map[string]int{}
+		for _, e := range events.Items {
+			seen[e.Reason]++
+		}
+		if seen["SuccessfulCreate"] == 0 || seen["SuccessfulDelete"] == 0 {
+			t.Errorf("events %v", seen)
+		}
+	})
+}

@@ -1,0 +1,121 @@
+package cni
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"knarr/internal/programs"
+)
+
+func TestConflist(t *testing.T) {
+	c := Config{PodCIDRs: []string{"10.42.3.0/24"}, ClusterCIDRs: []string{"10.42.0.0/16"}, StateDir: "/s"}.withDefaults()
+	n, err := c.conf()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := conflist(n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got struct {
+		CNIVersion, Name string
+		Plugins          []map[string]any
+	}
+	if err := json.Unmarshal(b, &got); err != nil {
+		t.Fatal(err)
+	}
+	if got.CNIVersion != "1.0.0" || got.Name != "knarr-knarr0" || len(got.Plugins) != 1 {
+		t.Fatalf("conflist %s", b)
+	}
+	for key, want := range map[string]string{
+		"type": `"knarr-cni"`, "bridge": `"knarr0"`, "table": `"knarr0-cni"`, "podCIDRs": `["10.42.3.0/24"]`,
+		"clusterCIDRs": `["10.42.0.0/16"]`, "capabilities": `{"portMappings":true}`, "stateDir": `"/s"`,
+	} {
+		if v, _ := json.Marshal(got.Plugins[0][key]); string(v) != want {
+			t.Errorf("%s is %s, want %s", key, v, want)
+		}
+	}
+	// libcni adds these itself.
+	for _, key := range []string{"runtimeConfig", "prevResult"} {
+		if _, ok := got.Plugins[0][key]; ok {
+			t.Errorf("%s is in the configuration", key)
+		}
+	}
+}
+
+func TestConfigErrors(t *testing.T) {
+	_, err := Config{PodCIDRs: []string{"10.0.0.0"}, ClusterCIDRs: []string{"x"}}.withDefaults().conf()
+	if err == nil || !strings.Contains(err.Error(), "pod range") || !strings.Contains(err.Error(), "cluster range") {
+		t.Errorf("error %v names not both ranges", err)
+	}
+}
+
+func TestInstallRemove(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root")
+	}
+	if _, err := programs.Read(programs.CNI); err != nil {
+		t.Skip("needs the embedded programs: make programs")
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread() // for good: the namespace ends with the thread
+		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+			t.Error(err)
+			return
+		}
+		testInstallRemove(t)
+	}()
+	<-done
+}
+
+func testInstallRemove(t *testing.T) {
+	if err := os.WriteFile(forward4, []byte("0"), 0o644); err != nil {
+		t.Error(err)
+		return
+	}
+	dir := t.TempDir()
+	c := Config{Dir: dir + "/net.d", BinDir: dir + "/bin", PodCIDRs: []string{"10.42.3.0/24", "fd00:42::/64"}, StateDir: dir + "/state"}
+	for range 2 { // again is no error
+		if err := Install(c); err != nil {
+			t.Error(err)
+			return
+		}
+	}
+	if b, _ := os.ReadFile(forward4); strings.TrimSpace(string(b)) != "1" {
+		t.Error("forwarding is off")
+	}
+	link, err := netlink.LinkByName("knarr0")
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	if addrs, err := netlink.AddrList(link, netlink.FAMILY_V4); err != nil || len(addrs) != 1 || addrs[0].IPNet.String() != "10.42.3.1/24" {
+		t.Errorf("bridge has %v, %v", addrs, err)
+	}
+	for range 2 {
+		if err := Remove(c); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := netlink.LinkByName("knarr0"); !errors.As(err, &netlink.LinkNotFoundError{}) {
+		t.Errorf("bridge after Remove: %v", err)
+	}
+	if b, _ := os.ReadFile(forward4); strings.TrimSpace(string(b)) != "0" {
+		t.Error("forwarding is still on")
+	}
+	for _, path := range []string{c.StateDir, filepath.Join(c.Dir, confName)} {
+		if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s is left", path)
+		}
+	}
+}

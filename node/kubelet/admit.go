@@ -1,0 +1,210 @@
+package kubelet
+
+import (
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	resourcehelper "k8s.io/component-helpers/resource"
+	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+	"k8s.io/klog/v2"
+)
+
+// A rejection is why a pod is not taken.
+type rejection struct{ reason, message string }
+
+// admit says whether the node takes a pod, nil if it does; the lock is held.
+func (k *Kubelet) admit(pod *corev1.Pod) *ending {
+	if pod.DeletionTimestamp != nil || pod.Status.StartTime != nil ||
+		pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded {
+		return nil // taken before, or never to run
+	}
+	var others []*corev1.Pod
+	for _, w := range k.workers {
+		if s := w.shown.Load(); !s.ended && s.status.Phase != corev1.PodFailed && s.status.Phase != corev1.PodSucceeded {
+			others = append(others, s.pod)
+		}
+	}
+	r := admission(pod, others, k.node.Load(), k.pressure.Load(), k.cfg.AllowedUnsafeSysctls)
+	if r == nil {
+		return nil
+	}
+	if len(others) > 0 && isCritical(pod) && strings.HasPrefix(r.reason, "OutOf") {
+		return nil // it will get its room: less important pods are evicted
+	}
+	k.events.Event(podReference(pod), corev1.EventTypeWarning, r.reason, r.message)
+	return &ending{reason: r.reason, message: r.message, rejected: true}
+}
+
+func isCritical(pod *corev1.Pod) bool {
+	return isStatic(pod) || pod.Spec.Priority != nil && *pod.Spec.Priority >= 2000000000
+}
+
+// admission is the pure decision.
+func admission(pod *corev1.Pod, others []*corev1.Pod, node *corev1.Node, p *pressure, unsafe []string) *rejection {
+	if r := admitPressure(pod, p); r != nil {
+		return r
+	}
+	if r := admitSysctls(pod, unsafe); r != nil {
+		return r
+	}
+	if node == nil {
+		return nil
+	}
+	if os := pod.Spec.OS; os != nil && string(os.Name) != runtime.GOOS {
+		return &rejection{"PodOSNotSupported", "Failed to admit pod as the OS field doesn't match node OS"}
+	}
+	if os, ok := pod.Spec.NodeSelector[corev1.LabelOSStable]; ok && os != runtime.GOOS {
+		return &rejection{"PodOSSelectorNodeLabelDoesNotMatch", fmt.Sprintf("Failed to admit pod as the `%s` label doesn't match node label", corev1.LabelOSStable)}
+	}
+	if r := admitResources(pod, others, node); r != nil {
+		return r
+	}
+	predicate := func(name, why string) *rejection {
+		return &rejection{name, fmt.Sprintf("Predicate %s failed: %s", name, why)}
+	}
+	if ok, err := nodeaffinity.GetRequiredNodeAffinity(pod).Match(node); err != nil || !ok {
+		return predicate("NodeAffinity", "node(s) didn't match Pod's node affinity/selector")
+	}
+	if pod.Spec.NodeName != "" && pod.Spec.NodeName != node.Name {
+		return predicate("NodeName", "node(s) didn't match the requested node name")
+	}
+	if portTaken(pod, others) {
+		return predicate("NodePorts", "node(s) didn't have free ports for the requested pod ports")
+	}
+	if isStatic(pod) {
+		return nil
+	}
+	_, untolerated := corev1helpers.FindMatchingUntoleratedTaint(klog.Background(), node.Spec.Taints, pod.Spec.Tolerations, func(t *corev1.Taint) bool {
+		return t.Effect == corev1.TaintEffectNoExecute
+	}, true)
+	if untolerated {
+		return predicate("TaintToleration", "node(s) had taints that the pod didn't tolerate")
+	}
+	return nil
+}
+
+func admitResources(pod *corev1.Pod, others []*corev1.Pod, node *corev1.Node) *rejection {
+	alloc := node.Status.Allocatable
+	if len(alloc) == 0 {
+		return nil
+	}
+	tooLittle := func(name corev1.ResourceName, req, used, have int64) *rejection {
+		return &rejection{"OutOf" + string(name), fmt.Sprintf("Node didn't have enough resource: %s, requested: %d, used: %d, capacity: %d", name, req, used, have)}
+	}
+	if have := alloc.Pods().Value(); int64(len(others))+1 > have {
+		return tooLittle(corev1.ResourcePods, 1, int64(len(others)), have)
+	}
+	used := corev1.ResourceList{}
+	for _, o := range others {
+		for name, q := range resourcehelper.PodRequests(o, resourcehelper.PodResourcesOptions{}) {
+			sum := used[name]
+			sum.Add(q)
+			used[name] = sum
+		}
+	}
+	want := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
+	names := make([]string, 0, len(want))
+	for n := range want {
+		names = append(names, string(n))
+	}
+	slices.Sort(names)
+	for _, n := range names {
+		name := corev1.ResourceName(n)
+		req, have := want[name], alloc[name]
+		if req.IsZero() {
+			continue
+		}
+		if _, known := alloc[name]; !known && name == corev1.ResourceEphemeralStorage {
+			continue
+		}
+		value := func(q resource.Quantity) int64 {
+			if name == corev1.ResourceCPU {
+				return q.MilliValue()
+			}
+			return q.Value()
+		}
+		if u := used[name]; value(req)+value(u) > value(have) {
+			return tooLittle(name, value(req), value(u), value(have))
+		}
+	}
+	return nil
+}
+
+func portTaken(pod *corev1.Pod, others []*corev1.Pod) bool {
+	type port struct {
+		proto corev1.Protocol
+		n     int32
+	}
+	each := func(p *corev1.Pod, f func(port, string)) {
+		lists := [][]corev1.Container{p.Spec.Containers}
+		for i := range p.Spec.InitContainers {
+			if isSidecar(&p.Spec.InitContainers[i]) {
+				lists = append(lists, p.Spec.InitContainers[i:i+1])
+			}
+		}
+		for _, l := range lists {
+			for i := range l {
+				for _, c := range l[i].Ports {
+					if c.HostPort > 0 {
+						proto := c.Protocol
+						if proto == "" {
+							proto = corev1.ProtocolTCP
+						}
+						ip := c.HostIP
+						if ip == "" {
+							ip = "0.0.0.0"
+						}
+						f(port{proto, c.HostPort}, ip)
+					}
+				}
+			}
+		}
+	}
+	taken := map[port][]string{}
+	for _, o := range others {
+		each(o, func(p port, ip string) { taken[p] = append(taken[p], ip) })
+	}
+	clash := false
+	each(pod, func(p port, ip string) {
+		for _, t := range taken[p] {
+			clash = clash || t == ip || t == "0.0.0.0" || ip == "0.0.0.0"
+		}
+	})
+	return clash
+}
+
+// safeSysctls are those that do not reach out of a pod.
+var safeSysctls = []string{
+	"kernel.shm_rmid_forced", "net.ipv4.ip_local_port_range", "net.ipv4.tcp_syncookies", "net.ipv4.ping_group_range",
+	"net.ipv4.ip_unprivileged_port_start", "net.ipv4.ip_local_reserved_ports", "net.ipv4.tcp_keepalive_time",
+	"net.ipv4.tcp_fin_timeout", "net.ipv4.tcp_keepalive_intvl", "net.ipv4.tcp_keepalive_probes",
+	"net.ipv4.tcp_rmem", "net.ipv4.tcp_wmem",
+}
+
+func admitSysctls(pod *corev1.Pod, unsafe []string) *rejection {
+	if pod.Spec.SecurityContext == nil {
+		return nil
+	}
+	for _, s := range pod.Spec.SecurityContext.Sysctls {
+		name := strings.ReplaceAll(s.Name, "/", ".")
+		net, ipc := strings.HasPrefix(name, "net."), strings.HasPrefix(name, "kernel.shm") || strings.HasPrefix(name, "kernel.msg") || name == "kernel.sem" || strings.HasPrefix(name, "fs.mqueue.")
+		if pod.Spec.HostNetwork && net || pod.Spec.HostIPC && ipc {
+			return &rejection{"SysctlForbidden", fmt.Sprintf("forbidden sysctl: %q not allowed with host %s enabled", s.Name, map[bool]string{true: "net", false: "ipc"}[net])}
+		}
+		ok := slices.Contains(safeSysctls, name) || slices.ContainsFunc(unsafe, func(u string) bool {
+			if p, glob := strings.CutSuffix(u, "*"); glob {
+				return strings.HasPrefix(name, p)
+			}
+			return name == u
+		})
+		if !ok {
+			return &rejection{"SysctlForbidden", fmt.Sprintf("forbidden sysctl: %q not allowlisted", s.Name)}
+		}
+	}
+	return nil
+}

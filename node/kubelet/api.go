@@ -1,0 +1,208 @@
+package kubelet
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
+
+	"knarr/node/kubelet/prober"
+)
+
+func lower(s string) string { return strings.ToLower(strings.TrimSpace(s)) }
+
+func sameStatus(a, b *corev1.PodStatus) bool { return equality.Semantic.DeepEqual(a, b) }
+
+// patchStatus writes the difference between the status the API server has and
+// the one it should have, for that very pod.
+func (k *Kubelet) patchStatus(ctx context.Context, base *corev1.Pod, s *corev1.PodStatus) (*corev1.Pod, error) {
+	was, err := json.Marshal(corev1.Pod{Status: base.Status})
+	if err != nil {
+		return nil, err
+	}
+	is, err := json.Marshal(corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: base.UID}, Status: *s})
+	if err != nil {
+		return nil, err
+	}
+	patch, err := strategicpatch.CreateTwoWayMergePatch(was, is, corev1.Pod{})
+	if err != nil {
+		return nil, err
+	}
+	return k.client.CoreV1().Pods(base.Namespace).Patch(ctx, base.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
+}
+
+// deletePod ends the object of a pod nothing is left of.
+func (k *Kubelet) deletePod(ctx context.Context, pod *corev1.Pod) error {
+	now := int64(0)
+	return k.client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{
+		GracePeriodSeconds: &now,
+		Preconditions:      metav1.NewUIDPreconditions(string(pod.UID)),
+	})
+}
+
+func podReference(pod *corev1.Pod) *corev1.ObjectReference {
+	return &corev1.ObjectReference{
+		Kind: "Pod", APIVersion: "v1", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion,
+	}
+}
+
+func containerReference(pod *corev1.Pod, c *corev1.Container) *corev1.ObjectReference {
+	ref := podReference(pod)
+	if c == nil {
+		return ref
+	}
+	_, kind := findContainer(pod, c.Name)
+	ref.FieldPath = [...]string{"spec.containers", "spec.initContainers", "spec.ephemeralContainers"}[kind] + "{" + c.Name + "}"
+	return ref
+}
+
+func (k *Kubelet) probeEvent(t prober.Target, _ prober.Kind, warning bool, message string) {
+	reason := "Unhealthy"
+	if strings.Contains(message, " probe warning: ") {
+		reason = "ProbeWarning"
+	}
+	_ = warning
+	k.events.Event(containerReference(t.Pod, t.Container), corev1.EventTypeWarning, reason, message)
+}
+
+// token asks for a service account token bound to the pod. It is renewed when
+// four fifths of its life, or a day, have passed.
+func (k *Kubelet) token(ctx context.Context, pod *corev1.Pod, p *corev1.ServiceAccountTokenProjection) (string, time.Time, error) {
+	req := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
+		ExpirationSeconds: p.ExpirationSeconds,
+		BoundObjectRef:    &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID},
+	}}
+	if p.Audience != "" {
+		req.Spec.Audiences = []string{p.Audience}
+	}
+	asked := time.Now()
+	res, err := k.client.CoreV1().ServiceAccounts(pod.Namespace).CreateToken(ctx, pod.Spec.ServiceAccountName, req, metav1.CreateOptions{})
+	if err != nil {
+		return "", time.Time{}, err
+	}
+	life := min(res.Status.ExpirationTimestamp.Sub(asked)*4/5, 24*time.Hour)
+	return res.Status.Token, asked.Add(life), nil
+}
+
+// claim resolves a claim the pod may use to its bound volume.
+func (k *Kubelet) claim(ctx context.Context, pod *corev1.Pod, name string) (*corev1.PersistentVolume, *corev1.PersistentVolumeClaim, error) {
+	pvc, err := k.client.CoreV1().PersistentVolumeClaims(pod.Namespace).Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return nil, nil, fmt.Errorf("error processing PVC %s/%s: failed to fetch PVC from API server: %w", pod.Namespace, name, err)
+	}
+	if pvc.DeletionTimestamp != nil {
+		return nil, nil, fmt.Errorf("error processing PVC %s/%s: PVC is being deleted", pod.Namespace, name)
+	}
+	if pvc.Status.Phase != corev1.ClaimBound || pvc.Spec.VolumeName == "" {
+		return nil, nil, fmt.Errorf("error processing PVC %s/%s: PVC is not bound", pod.Namespace, name)
+	}
+	pv, err := k.client.CoreV1().PersistentVolumes().Get(ctx, pvc.Spec.VolumeName, metav1.GetOptions{})
+	if err != nil {
+		return nil, nil, fmt.Errorf("error processing PVC %s/%s: %w", pod.Namespace, name, err)
+	}
+	if pv.Spec.ClaimRef == nil || pv.Spec.ClaimRef.UID != pvc.UID {
+		return nil, nil, fmt.Errorf("error processing PVC %s/%s: PV %s is bound to another claim", pod.Namespace, name, pv.Name)
+	}
+	return pv, pvc, nil
+}
+
+func (k *Kubelet) trustBundle(ctx context.Context, p *corev1.ClusterTrustBundleProjection) (string, error) {
+	optional := p.Optional != nil && *p.Optional
+	api := k.client.CertificatesV1beta1().ClusterTrustBundles()
+	if p.Name != nil {
+		b, err := api.Get(ctx, *p.Name, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) && optional {
+			return "", nil
+		}
+		if err != nil {
+			return "", err
+		}
+		return b.Spec.TrustBundle, nil
+	}
+	opts := metav1.ListOptions{FieldSelector: "spec.signerName=" + *p.SignerName}
+	if p.LabelSelector != nil {
+		sel, err := metav1.LabelSelectorAsSelector(p.LabelSelector)
+		if err != nil {
+			return "", err
+		}
+		opts.LabelSelector = sel.String()
+	}
+	l, err := api.List(ctx, opts)
+	if err != nil {
+		return "", err
+	}
+	var all strings.Builder
+	for _, b := range l.Items {
+		all.WriteString(b.Spec.TrustBundle)
+	}
+	if all.Len() == 0 && !optional {
+		return "", fmt.Errorf("combination of signerName and labelSelector matched zero ClusterTrustBundles")
+	}
+	return all.String(), nil
+}
+
+// classCache remembers the handlers of runtime classes for a while.
+type classCache struct {
+	mu  sync.Mutex
+	all map[string]classEntry
+}
+
+type classEntry struct {
+	handler string
+	err     error
+	read    time.Time
+}
+
+const classLife = 30 * time.Second
+
+// handler is the runtime handler of a pod's class.
+func (k *Kubelet) handler(ctx context.Context, pod *corev1.Pod) (string, error) {
+	if pod.Spec.RuntimeClassName == nil || *pod.Spec.RuntimeClassName == "" {
+		return "", nil
+	}
+	name := *pod.Spec.RuntimeClassName
+	k.classes.mu.Lock()
+	defer k.classes.mu.Unlock()
+	if e, ok := k.classes.all[name]; ok && time.Since(e.read) < classLife {
+		return e.handler, e.err
+	}
+	e := classEntry{read: time.Now()}
+	rc, err := k.client.NodeV1().RuntimeClasses().Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		e.err = fmt.Errorf("RuntimeClass %q: %w", name, err)
+	} else {
+		e.handler = rc.Handler
+	}
+	if k.classes.all == nil || len(k.classes.all) > 100 {
+		k.classes.all = map[string]classEntry{}
+	}
+	k.classes.all[name] = e
+	return e.handler, e.err
+}
+
+func (k *Kubelet) handlerOf(pod *corev1.Pod) string {
+	h, _ := k.handler(k.ctx, pod)
+	return h
+}
+
+func (k *Kubelet) recursiveReadOnly(pod *corev1.Pod) bool {
+	want := k.handlerOf(pod)
+	if hs := k.handlers.Load(); hs != nil {
+		for _, h := range *hs {
+			if h.Name == want {
+				return h.Features.GetRecursiveReadOnlyMounts()
+			}
+		}
+	}
+	return false
+}

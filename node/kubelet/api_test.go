@@ -1,0 +1,249 @@
+package kubelet
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
+	"k8s.io/client-go/rest"
+)
+
+// miniAPI is as much of an API server as a kubelet needs: it keeps JSON by
+// path, watches, and merges the status of pods and nodes.
+type miniAPI struct {
+	mu      sync.Mutex
+	version int
+	objects map[string]map[string]any
+	watches map[chan watchEvent]string // to a path prefix
+	srv     *httptest.Server
+}
+
+type watchEvent struct {
+	path string
+	body []byte
+}
+
+func newMiniAPI(t *testing.T) *miniAPI {
+	a := &miniAPI{objects: map[string]map[string]any{}, watches: map[chan watchEvent]string{}}
+	a.srv = httptest.NewServer(a)
+	t.Cleanup(func() { a.srv.CloseClientConnections(); a.srv.Close() })
+	return a
+}
+
+func (a *miniAPI) config() *rest.Config {
+	return &rest.Config{Host: a.srv.URL, ContentConfig: rest.ContentConfig{ContentType: "application/json"}}
+}
+
+func (a *miniAPI) put(path string, o map[string]any, kind string) {
+	a.version++
+	meta := o["metadata"].(map[string]any)
+	meta["resourceVersion"] = strconv.Itoa(a.version)
+	a.objects[path] = o
+	a.tell(path, kind, o)
+}
+
+func (a *miniAPI) tell(path, kind string, o map[string]any) {
+	b, _ := json.Marshal(map[string]any{"type": kind, "object": o})
+	for ch, prefix := range a.watches {
+		if strings.HasPrefix(path, prefix) || strings.HasSuffix(prefix, "/pods/") && strings.Contains(path, "/pods/") {
+			ch <- watchEvent{path, append(b, '\n')}
+		}
+	}
+}
+
+// addPod creates a pod bound to the node.
+func (a *miniAPI) addPod(p *corev1.Pod) {
+	p.APIVersion, p.Kind = "v1", "Pod"
+	p.Generation = 1
+	p.Status.Phase = corev1.PodPending
+	b, _ := json.Marshal(p)
+	var o map[string]any
+	_ = json.Unmarshal(b, &o)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.put("/api/v1/namespaces/"+p.Namespace+"/pods/"+p.Name, o, "ADDED")
+}
+
+// pod is the pod as stored, nil if it is gone.
+func (a *miniAPI) pod(name string) *corev1.Pod {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	o := a.objects["/api/v1/namespaces/ns/pods/"+name]
+	if o == nil {
+		return nil
+	}
+	b, _ := json.Marshal(o)
+	p := &corev1.Pod{}
+	_ = json.Unmarshal(b, p)
+	return p
+}
+
+// deletePod asks for a pod to be deleted gracefully.
+func (a *miniAPI) deletePod(name string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	path := "/api/v1/namespaces/ns/pods/" + name
+	o := a.objects[path]
+	meta := o["metadata"].(map[string]any)
+	meta["deletionTimestamp"] = "2030-01-01T00:00:00Z"
+	meta["deletionGracePeriodSeconds"] = 1
+	a.put(path, o, "MODIFIED")
+}
+
+func (a *miniAPI) drop(path string) {
+	if o := a.objects[path]; o != nil {
+		delete(a.objects, path)
+		a.version++
+		a.tell(path, "DELETED", o)
+	}
+}
+
+// dropPod removes a pod at once, as a forced deletion does.
+func (a *miniAPI) dropPod(name string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.drop("/api/v1/namespaces/ns/pods/" + name)
+}
+
+func (a *miniAPI) events() (out []string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for p, o := range a.objects {
+		if strings.Contains(p, "/events/") {
+			out = append(out, fmt.Sprint(o["reason"], ": ", o["message"]))
+		}
+	}
+	return out
+}
+
+func (a *miniAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, _ := io.ReadAll(r.Body)
+	path := strings.TrimSuffix(r.URL.Path, "/status")
+	w.Header().Set("Content-Type", "application/json")
+	if r.URL.Query().Get("watch") != "" {
+		a.watch(w, r, path+"/")
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	fail := func(code int, reason metav1.StatusReason) {
+		w.WriteHeader(code)
+		_ = json.NewEncoder(w).Encode(metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: "Failure", Reason: reason, Code: int32(code)})
+	}
+	have := a.objects[path]
+	switch r.Method {
+	case http.MethodGet:
+		if have != nil {
+			_ = json.NewEncoder(w).Encode(have)
+			return
+		}
+		last := path[strings.LastIndex(path, "/")+1:]
+		switch last {
+		case "configmaps", "secrets":
+			items := []any{}
+			for p, o := range a.objects {
+				if strings.HasPrefix(p, path+"/") {
+					items = append(items, o)
+				}
+			}
+			_ = json.NewEncoder(w).Encode(map[string]any{"kind": map[string]string{"configmaps": "ConfigMapList", "secrets": "SecretList"}[last], "apiVersion": "v1", "metadata": map[string]any{"resourceVersion": strconv.Itoa(a.version)}, "items": items})
+			return
+		}
+		fail(404, metav1.StatusReasonNotFound)
+	case http.MethodPost:
+		var o map[string]any
+		_ = json.Unmarshal(body, &o)
+		meta := o["metadata"].(map[string]any)
+		path += "/" + fmt.Sprint(meta["name"])
+		if a.objects[path] != nil {
+			fail(409, metav1.StatusReasonAlreadyExists)
+			return
+		}
+		meta["uid"] = "u" + strconv.Itoa(a.version)
+		a.put(path, o, "ADDED")
+		_ = json.NewEncoder(w).Encode(o)
+	case http.MethodPut:
+		var o map[string]any
+		_ = json.Unmarshal(body, &o)
+		a.put(path, o, "MODIFIED")
+		_ = json.NewEncoder(w).Encode(o)
+	case http.MethodPatch:
+		if have == nil {
+			fail(404, metav1.StatusReasonNotFound)
+			return
+		}
+		old, _ := json.Marshal(have)
+		var as any = corev1.Pod{}
+		if strings.Contains(path, "/nodes/") {
+			as = corev1.Node{}
+		}
+		if r.Header.Get("Content-Type") != string(types.StrategicMergePatchType) {
+			fail(415, metav1.StatusReasonUnsupportedMediaType)
+			return
+		}
+		b, err := strategicpatch.StrategicMergePatch(old, body, as)
+		if err != nil {
+			fail(400, metav1.StatusReasonBadRequest)
+			return
+		}
+		var o map[string]any
+		_ = json.Unmarshal(b, &o)
+		a.put(path, o, "MODIFIED")
+		_ = json.NewEncoder(w).Encode(o)
+	case http.MethodDelete:
+		if have == nil {
+			fail(404, metav1.StatusReasonNotFound)
+			return
+		}
+		a.drop(path)
+		_ = json.NewEncoder(w).Encode(metav1.Status{Status: "Success"})
+	}
+}
+
+func (a *miniAPI) watch(w http.ResponseWriter, r *http.Request, prefix string) {
+	ch := make(chan watchEvent, 1024)
+	from, _ := strconv.Atoi(r.URL.Query().Get("resourceVersion"))
+	a.mu.Lock()
+	a.watches[ch] = prefix
+	// What came between the list and the watch.
+	for p, o := range a.objects {
+		v, _ := strconv.Atoi(fmt.Sprint(o["metadata"].(map[string]any)["resourceVersion"]))
+		if v > from && (strings.HasPrefix(p, prefix) || strings.HasSuffix(prefix, "/pods/") && strings.Contains(p, "/pods/")) {
+			b, _ := json.Marshal(map[string]any{"type": "ADDED", "object": o})
+			ch <- watchEvent{p, append(b, '\n')}
+		}
+	}
+	if r.URL.Query().Get("sendInitialEvents") == "true" {
+		kind := map[string]string{"pods": "Pod", "services": "Service", "nodes": "Node"}[r.URL.Path[strings.LastIndex(r.URL.Path, "/")+1:]]
+		b, _ := json.Marshal(map[string]any{"type": "BOOKMARK", "object": map[string]any{"kind": kind, "apiVersion": "v1", "metadata": map[string]any{
+			"resourceVersion": strconv.Itoa(a.version), "annotations": map[string]any{metav1.InitialEventsAnnotationKey: "true"}}}})
+		ch <- watchEvent{"", append(b, '\n')}
+	}
+	a.mu.Unlock()
+	defer func() {
+		a.mu.Lock()
+		delete(a.watches, ch)
+		a.mu.Unlock()
+	}()
+	w.WriteHeader(200)
+	w.(http.Flusher).Flush()
+	for {
+		select {
+		case <-r.Context().Done():
+			return
+		case ev := <-ch:
+			_, _ = w.Write(ev.body)
+			w.(http.Flusher).Flush()
+		}
+	}
+}

@@ -1,0 +1,247 @@
+// Package cgroup keeps the control groups of pods: one per pod below one per
+// quality-of-service class. It writes below the parent it is given, on the
+// unified hierarchy or on version 1's controllers.
+package cgroup
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+const root = "/sys/fs/cgroup"
+
+// Limits of one group; zero leaves a value alone, CPUShares excepted.
+type Limits struct {
+	CPUShares, CPUQuota, CPUPeriod, Memory, Pids int64
+}
+
+// A Tree is the hierarchy of this machine.
+type Tree struct {
+	root string
+	v2   bool
+	// controllers on version 1: mount name to controller.
+	controllers []string
+}
+
+// Open finds out which hierarchy this machine has.
+func Open() *Tree { return OpenAt(root) }
+
+// OpenAt works on a hierarchy mounted elsewhere.
+func OpenAt(dir string) *Tree {
+	t := &Tree{root: dir}
+	if _, err := os.Stat(filepath.Join(dir, "cgroup.controllers")); err == nil {
+		t.v2 = true
+		return t
+	}
+	for _, c := range []string{"cpu", "cpuacct", "cpuset", "memory", "devices", "freezer", "blkio", "pids", "hugetlb", "net_cls", "net_prio", "perf_event", "systemd"} {
+		dir := filepath.Join(t.root, c)
+		var st unix.Statfs_t
+		if unix.Statfs(dir, &st) == nil && st.Type == unix.CGROUP_SUPER_MAGIC {
+			t.controllers = append(t.controllers, c)
+		}
+	}
+	return t
+}
+
+// V2 says whether the hierarchy is unified.
+func (t *Tree) V2() bool { return t.v2 }
+
+// Ensure makes the group and sets its limits.
+func (t *Tree) Ensure(path string, l Limits) error {
+	if t.v2 {
+		return t.ensure2(path, l)
+	}
+	var errs []error
+	for _, c := range t.controllers {
+		dir := filepath.Join(t.root, c, path)
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		switch c {
+		case "cpuset":
+			errs = append(errs, inherit(filepath.Join(t.root, c), path))
+		case "cpu":
+			if l.CPUShares > 0 {
+				errs = append(errs, write(dir, "cpu.shares", l.CPUShares))
+			}
+			if l.CPUQuota > 0 {
+				errs = append(errs, write(dir, "cpu.cfs_period_us", l.CPUPeriod), write(dir, "cpu.cfs_quota_us", l.CPUQuota))
+			}
+		case "memory":
+			_ = write(dir, "memory.use_hierarchy", 1)
+			if l.Memory > 0 {
+				errs = append(errs, write(dir, "memory.limit_in_bytes", l.Memory))
+			}
+		case "pids":
+			if l.Pids > 0 {
+				errs = append(errs, write(dir, "pids.max", l.Pids))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (t *Tree) ensure2(path string, l Limits) error {
+	dir := t.root
+	for _, part := range strings.Split(strings.Trim(path, "/"), "/") {
+		// A group hands its controllers down before its child can use them.
+		have, _ := os.ReadFile(filepath.Join(dir, "cgroup.controllers"))
+		on, _ := os.ReadFile(filepath.Join(dir, "cgroup.subtree_control"))
+		for _, c := range strings.Fields(string(have)) {
+			if slices.Contains([]string{"cpu", "cpuset", "memory", "pids", "io", "hugetlb"}, c) && !slices.Contains(strings.Fields(string(on)), c) {
+				_ = os.WriteFile(filepath.Join(dir, "cgroup.subtree_control"), []byte("+"+c), 0)
+			}
+		}
+		dir = filepath.Join(dir, part)
+		if err := os.Mkdir(dir, 0o755); err != nil && !os.IsExist(err) {
+			return err
+		}
+	}
+	var errs []error
+	if l.CPUShares > 0 {
+		errs = append(errs, write(dir, "cpu.weight", Weight(l.CPUShares)))
+	}
+	if l.CPUQuota > 0 {
+		errs = append(errs, os.WriteFile(filepath.Join(dir, "cpu.max"), fmt.Appendf(nil, "%d %d", l.CPUQuota, l.CPUPeriod), 0))
+	}
+	if l.Memory > 0 {
+		errs = append(errs, write(dir, "memory.max", l.Memory))
+	}
+	if l.Pids > 0 {
+		errs = append(errs, write(dir, "pids.max", l.Pids))
+	}
+	return errors.Join(errs...)
+}
+
+// Weight turns version 1's shares [2,262144] into version 2's weight [1,10000].
+func Weight(shares int64) int64 {
+	if shares < 2 {
+		shares = 2
+	}
+	return 1 + (min(shares, 262144)-2)*9999/262142
+}
+
+func write(dir, file string, v int64) error {
+	return os.WriteFile(filepath.Join(dir, file), strconv.AppendInt(nil, v, 10), 0)
+}
+
+// inherit copies the cpus and memory nodes of each parent down to path: an
+// empty set on version 1 takes no process.
+func inherit(mount, path string) error {
+	dir := mount
+	for _, part := range strings.Split(strings.Trim(path, "/"), "/") {
+		child := filepath.Join(dir, part)
+		for _, f := range []string{"cpuset.cpus", "cpuset.mems"} {
+			have, err := os.ReadFile(filepath.Join(child, f))
+			if err != nil {
+				return err
+			}
+			if strings.TrimSpace(string(have)) != "" {
+				continue
+			}
+			from, err := os.ReadFile(filepath.Join(dir, f))
+			if err != nil {
+				return err
+			}
+			if err := os.WriteFile(filepath.Join(child, f), from, 0); err != nil {
+				return err
+			}
+		}
+		dir = child
+	}
+	return nil
+}
+
+// Remove removes the group and everything below; processes still in it are an
+// error.
+func (t *Tree) Remove(path string) error {
+	if strings.Trim(path, "/") == "" {
+		return errors.New("the root group cannot be removed")
+	}
+	var errs []error
+	if t.v2 {
+		return removeAll(filepath.Join(t.root, path))
+	}
+	for _, c := range t.controllers {
+		errs = append(errs, removeAll(filepath.Join(t.root, c, path)))
+	}
+	return errors.Join(errs...)
+}
+
+func removeAll(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if os.IsNotExist(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if e.IsDir() {
+			if err := removeAll(filepath.Join(dir, e.Name())); err != nil {
+				return err
+			}
+		}
+	}
+	err = unix.Rmdir(dir)
+	if err != nil && err != unix.ENOENT {
+		return fmt.Errorf("remove %s: %w", dir, err)
+	}
+	return nil
+}
+
+// Memory reads the usage and the working set of a group.
+func (t *Tree) Memory(path string) (usage, workingSet uint64, err error) {
+	dir, file, stat := filepath.Join(t.root, path), "memory.current", "inactive_file"
+	if !t.v2 {
+		dir, file, stat = filepath.Join(t.root, "memory", path), "memory.usage_in_bytes", "total_inactive_file"
+	}
+	b, err := os.ReadFile(filepath.Join(dir, file))
+	if err != nil {
+		return 0, 0, err
+	}
+	usage, err = strconv.ParseUint(strings.TrimSpace(string(b)), 10, 64)
+	if err != nil {
+		return 0, 0, err
+	}
+	workingSet = usage
+	if b, err := os.ReadFile(filepath.Join(dir, "memory.stat")); err == nil {
+		for line := range strings.Lines(string(b)) {
+			if f := strings.Fields(line); len(f) == 2 && f[0] == stat {
+				n, _ := strconv.ParseUint(f[1], 10, 64)
+				workingSet -= min(n, workingSet)
+			}
+		}
+	}
+	return usage, workingSet, nil
+}
+
+// CPU reads the nanoseconds of processor time a group has used.
+func (t *Tree) CPU(path string) (uint64, error) {
+	if !t.v2 {
+		b, err := os.ReadFile(filepath.Join(t.root, "cpuacct", path, "cpuacct.usage"))
+		if err != nil {
+			return 0, err
+		}
+		return strconv.ParseUint(strings.TrimSpace(string(b)), 10, 64)
+	}
+	b, err := os.ReadFile(filepath.Join(t.root, path, "cpu.stat"))
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(b)) {
+		if f := strings.Fields(line); len(f) == 2 && f[0] == "usage_usec" {
+			n, err := strconv.ParseUint(f[1], 10, 64)
+			return n * 1000, err
+		}
+	}
+	return 0, errors.New("no cpu usage")
+}

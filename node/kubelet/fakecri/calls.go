@@ -1,0 +1,271 @@
+package fakecri
+
+import (
+	"context"
+	"path/filepath"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// RunPodSandbox makes a sandbox with an address.
+func (r *Runtime) RunPodSandbox(_ context.Context, q *cri.RunPodSandboxRequest) (*cri.RunPodSandboxResponse, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err := r.call("RunPodSandbox", q.Config.Metadata.Name); err != nil {
+		return nil, err
+	}
+	id := r.id("s")
+	s := &cri.PodSandboxStatus{
+		Id: id, Metadata: q.Config.Metadata, State: cri.PodSandboxState_SANDBOX_READY, CreatedAt: r.now(),
+		Labels: q.Config.Labels, Annotations: q.Config.Annotations,
+		Linux: &cri.LinuxPodSandboxStatus{Namespaces: &cri.Namespace{Options: q.Config.Linux.GetSecurityContext().GetNamespaceOptions()}},
+	}
+	if s.Linux.Namespaces.Options.GetNetwork() != cri.NamespaceMode_NODE {
+		s.Network = &cri.PodSandboxNetworkStatus{Ip: "10.9.0." + id[len(id)-1:]}
+	}
+	r.sandboxes[id] = s
+	r.tell(cri.ContainerEventType_CONTAINER_STARTED_EVENT, id, id)
+	return &cri.RunPodSandboxResponse{PodSandboxId: id}, nil
+}
+
+// StopPodSandbox stops a sandbox and what is in it.
+func (r *Runtime) StopPodSandbox(_ context.Context, q *cri.StopPodSandboxRequest) (*cri.StopPodSandboxResponse, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s := r.sandboxes[q.PodSandboxId]
+	if s == nil {
+		return &cri.StopPodSandboxResponse{}, nil
+	}
+	if err := r.call("StopPodSandbox", s.Metadata.Name); err != nil {
+		return nil, err
+	}
+	for _, c := range r.containers {
+		if c.sandbox == s.Id && c.State == cri.ContainerState_CONTAINER_RUNNING {
+			r.exit(c, 137)
+		}
+	}
+	stopped := proto.Clone(s).(*cri.PodSandboxStatus)
+	stopped.State = cri.PodSandboxState_SANDBOX_NOTREADY
+	r.sandboxes[s.Id] = stopped
+	r.tell(cri.ContainerEventType_CONTAINER_STOPPED_EVENT, s.Id, s.Id)
+	return &cri.StopPodSandboxResponse{}, nil
+}
+
+// RemovePodSandbox removes a sandbox and what is in it.
+func (r *Runtime) RemovePodSandbox(_ context.Context, q *cri.RemovePodSandboxRequest) (*cri.RemovePodSandboxResponse, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for id, c := range r.containers {
+		if c.sandbox == q.PodSandboxId {
+			delete(r.containers, id)
+		}
+	}
+	delete(r.sandboxes, q.PodSandboxId)
+	return &cri.RemovePodSandboxResponse{}, nil
+}
+
+// PodSandboxStatus tells of a sandbox.
+func (r *Runtime) PodSandboxStatus(_ context.Context, q *cri.PodSandboxStatusRequest) (*cri.PodSandboxStatusResponse, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s := r.sandboxes[q.PodSandboxId]
+	if s == nil {
+		return nil, status.Error(codes.NotFound, "no such sandbox")
+	}
+	return &cri.PodSandboxStatusResponse{Status: s}, nil
+}
+
+// ListPodSandbox lists sandboxes.
+func (r *Runtime) ListPodSandbox(_ context.Context, q *cri.ListPodSandboxRequest) (*cri.ListPodSandboxResponse, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	out := &cri.ListPodSandboxResponse{}
+	for _, s := range r.sandboxes {
+		if matches(s.Labels, q.Filter.GetLabelSelector()) {
+			out.Items = append(out.Items, &cri.PodSandbox{Id: s.Id, Metadata: s.Metadata, State: s.State, CreatedAt: s.CreatedAt, Labels: s.Labels, Annotations: s.Annotations})
+		}
+	}
+	return out, nil
+}
+
+// CreateContainer makes a container.
+func (r *Runtime) CreateContainer(_ context.Context, q *cri.CreateContainerRequest) (*cri.CreateContainerResponse, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	c := q.Config
+	if err := r.call("CreateContainer", c.Metadata.Name); err != nil {
+		return nil, err
+	}
+	if s := r.sandboxes[q.PodSandboxId]; s == nil || s.State != cri.PodSandboxState_SANDBOX_READY {
+		return nil, status.Error(codes.NotFound, "no such sandbox")
+	}
+	id := r.id("c")
+	r.containers[id] = &container{sandbox: q.PodSandboxId, ended: make(chan struct{}), ContainerStatus: &cri.ContainerStatus{
+		Id: id, Metadata: c.Metadata, State: cri.ContainerState_CONTAINER_CREATED, CreatedAt: r.now(),
+		Image: &cri.ImageSpec{Image: c.Image.Image, UserSpecifiedImage: c.Image.UserSpecifiedImage}, ImageRef: c.Image.Image,
+		Labels: c.Labels, Annotations: c.Annotations, Mounts: c.Mounts,
+		LogPath:   filepath.Join(q.SandboxConfig.GetLogDirectory(), c.LogPath),
+		Resources: &cri.ContainerResources{Linux: c.Linux.GetResources()},
+	}}
+	return &cri.CreateContainerResponse{ContainerId: id}, nil
+}
+
+// StartContainer starts a container.
+func (r *Runtime) StartContainer(_ context.Context, q *cri.StartContainerRequest) (*cri.StartContainerResponse, error) {
+	r.mu.Lock()
+	c := r.containers[q.ContainerId]
+	if c == nil {
+		r.mu.Unlock()
+		return nil, status.Error(codes.NotFound, "no such container")
+	}
+	if err := r.call("StartContainer", c.Metadata.Name); err != nil {
+		r.mu.Unlock()
+		return nil, err
+	}
+	c.State, c.StartedAt = cri.ContainerState_CONTAINER_RUNNING, r.now()
+	r.tell(cri.ContainerEventType_CONTAINER_STARTED_EVENT, c.Id, c.sandbox)
+	started := r.Started
+	r.mu.Unlock()
+	if started != nil {
+		started(c.Metadata.Name, c.Id)
+	}
+	return &cri.StartContainerResponse{}, nil
+}
+
+// StopContainer ends a container at once, as one does that heeds SIGTERM.
+func (r *Runtime) StopContainer(_ context.Context, q *cri.StopContainerRequest) (*cri.StopContainerResponse, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	c := r.containers[q.ContainerId]
+	if c == nil {
+		return nil, status.Error(codes.NotFound, "no such container")
+	}
+	if err := r.call("StopContainer", c.Metadata.Name); err != nil {
+		return nil, err
+	}
+	if c.State == cri.ContainerState_CONTAINER_RUNNING {
+		r.exit(c, 0)
+	}
+	return &cri.StopContainerResponse{}, nil
+}
+
+// RemoveContainer removes a container.
+func (r *Runtime) RemoveContainer(_ context.Context, q *cri.RemoveContainerRequest) (*cri.RemoveContainerResponse, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.containers, q.ContainerId)
+	return &cri.RemoveContainerResponse{}, nil
+}
+
+// ContainerStatus tells of a container.
+func (r *Runtime) ContainerStatus(_ context.Context, q *cri.ContainerStatusRequest) (*cri.ContainerStatusResponse, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	c := r.containers[q.ContainerId]
+	if c == nil {
+		return nil, status.Error(codes.NotFound, "no such container")
+	}
+	return &cri.ContainerStatusResponse{Status: proto.Clone(c.ContainerStatus).(*cri.ContainerStatus)}, nil
+}
+
+// ListContainers lists containers.
+func (r *Runtime) ListContainers(_ context.Context, q *cri.ListContainersRequest) (*cri.ListContainersResponse, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	out := &cri.ListContainersResponse{}
+	for _, c := range r.containers {
+		if matches(c.Labels, q.Filter.GetLabelSelector()) {
+			out.Containers = append(out.Containers, &cri.Container{Id: c.Id, PodSandboxId: c.sandbox, Metadata: c.Metadata, Image: c.Image, ImageRef: c.ImageRef, State: c.State, CreatedAt: c.CreatedAt, Labels: c.Labels, Annotations: c.Annotations})
+		}
+	}
+	return out, nil
+}
+
+// ExecSync answers with OnExec.
+func (r *Runtime) ExecSync(_ context.Context, q *cri.ExecSyncRequest) (*cri.ExecSyncResponse, error) {
+	r.mu.Lock()
+	c, exec := r.containers[q.ContainerId], r.OnExec
+	r.mu.Unlock()
+	if c == nil || c.State != cri.ContainerState_CONTAINER_RUNNING {
+		return nil, status.Error(codes.NotFound, "container is not running")
+	}
+	if exec == nil {
+		return &cri.ExecSyncResponse{}, nil
+	}
+	out, code := exec(c.Metadata.Name, q.Cmd)
+	return &cri.ExecSyncResponse{Stdout: []byte(out), ExitCode: code}, nil
+}
+
+// UpdateContainerResources changes the limits of a container.
+func (r *Runtime) UpdateContainerResources(_ context.Context, q *cri.UpdateContainerResourcesRequest) (*cri.UpdateContainerResourcesResponse, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	c := r.containers[q.ContainerId]
+	if c == nil {
+		return nil, status.Error(codes.NotFound, "no such container")
+	}
+	c.Resources = &cri.ContainerResources{Linux: q.Linux}
+	return &cri.UpdateContainerResourcesResponse{}, nil
+}
+
+// ListContainerStats tells nothing.
+func (r *Runtime) ListContainerStats(context.Context, *cri.ListContainerStatsRequest) (*cri.ListContainerStatsResponse, error) {
+	return &cri.ListContainerStatsResponse{}, nil
+}
+
+// ImageStatus finds an image.
+func (r *Runtime) ImageStatus(_ context.Context, q *cri.ImageStatusRequest) (*cri.ImageStatusResponse, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for name, i := range r.images {
+		if name == q.Image.Image || i.Id == q.Image.Image {
+			return &cri.ImageStatusResponse{Image: i}, nil
+		}
+	}
+	return &cri.ImageStatusResponse{}, nil
+}
+
+// ListImages lists images.
+func (r *Runtime) ListImages(context.Context, *cri.ListImagesRequest) (*cri.ListImagesResponse, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	out := &cri.ListImagesResponse{}
+	for _, i := range r.images {
+		out.Images = append(out.Images, i)
+	}
+	return out, nil
+}
+
+// PullImage fails for images the runtime was not made with.
+func (r *Runtime) PullImage(_ context.Context, q *cri.PullImageRequest) (*cri.PullImageResponse, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err := r.call("PullImage", q.Image.Image); err != nil {
+		return nil, err
+	}
+	if i := r.images[q.Image.Image]; i != nil {
+		return &cri.PullImageResponse{ImageRef: i.Id}, nil
+	}
+	return nil, status.Error(codes.NotFound, "no such image")
+}
+
+// RemoveImage removes an image.
+func (r *Runtime) RemoveImage(_ context.Context, q *cri.RemoveImageRequest) (*cri.RemoveImageResponse, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for name, i := range r.images {
+		if i.Id == q.Image.Image {
+			delete(r.images, name)
+		}
+	}
+	return &cri.RemoveImageResponse{}, nil
+}
+
+// ImageFsInfo knows no file system.
+func (r *Runtime) ImageFsInfo(context.Context, *cri.ImageFsInfoRequest) (*cri.ImageFsInfoResponse, error) {
+	return &cri.ImageFsInfoResponse{ImageFilesystems: []*cri.FilesystemUsage{{Timestamp: time.Now().UnixNano(), FsId: &cri.FilesystemIdentifier{Mountpoint: "/"}}}}, nil
+}

@@ -1,0 +1,195 @@
+// Package fakecri is a container runtime in memory for tests: it keeps
+// sandboxes, containers and images as a real one does, sends their events, and
+// runs nothing. It reads and writes nothing outside the process.
+package fakecri
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"slices"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"knarr/internal/memnet"
+)
+
+// A Runtime is the fake. Its methods are what a test does to it.
+type Runtime struct {
+	cri.UnimplementedRuntimeServiceServer
+	cri.UnimplementedImageServiceServer
+
+	// OnExec answers ExecSync by container name; nil: exit code 0.
+	OnExec func(container string, cmd []string) (stdout string, code int32)
+	// Fail makes a call fail, by its method name; nil error: it succeeds.
+	Fail func(method string) error
+	// Started is called when a container has started, by its name.
+	Started func(container, id string)
+
+	mu         sync.Mutex
+	next       int
+	clock      int64
+	sandboxes  map[string]*cri.PodSandboxStatus
+	containers map[string]*container
+	images     map[string]*cri.Image
+	streams    map[chan *cri.ContainerEventResponse]bool
+	calls      []string
+	ln         *memnet.Listener
+	srv        *grpc.Server
+}
+
+type container struct {
+	*cri.ContainerStatus
+	sandbox string
+	ended   chan struct{}
+}
+
+// New returns a runtime that has the images.
+func New(images ...string) *Runtime {
+	r := &Runtime{
+		sandboxes: map[string]*cri.PodSandboxStatus{}, containers: map[string]*container{},
+		images: map[string]*cri.Image{}, streams: map[chan *cri.ContainerEventResponse]bool{},
+		ln: memnet.Listen(),
+	}
+	for _, i := range images {
+		r.images[i] = &cri.Image{Id: "sha256:" + i, RepoTags: []string{i}, Size: 1 << 20, Uid: &cri.Int64Value{}}
+	}
+	r.srv = grpc.NewServer()
+	cri.RegisterRuntimeServiceServer(r.srv, r)
+	cri.RegisterImageServiceServer(r.srv, r)
+	go func() { _ = r.srv.Serve(r.ln) }()
+	return r
+}
+
+// Close ends the runtime.
+func (r *Runtime) Close() { r.srv.Stop(); _ = r.ln.Close() }
+
+// Dial connects to the runtime.
+func (r *Runtime) Dial() (*grpc.ClientConn, error) {
+	return grpc.NewClient("passthrough:///fake", grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return r.ln.Dial(ctx, "", "") }))
+}
+
+// Calls are the changing calls made so far, with the name they were about.
+func (r *Runtime) Calls() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.calls)
+}
+
+// Exit ends the running containers of that name.
+func (r *Runtime) Exit(name string, code int32) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, c := range r.containers {
+		if c.Metadata.Name == name && c.State == cri.ContainerState_CONTAINER_RUNNING {
+			r.exit(c, code)
+		}
+	}
+}
+
+// Running are the names of the running containers, sorted.
+func (r *Runtime) Running() (names []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, c := range r.containers {
+		if c.State == cri.ContainerState_CONTAINER_RUNNING {
+			names = append(names, c.Metadata.Name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// Empty says whether the runtime holds nothing of pods.
+func (r *Runtime) Empty() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.sandboxes)+len(r.containers) == 0
+}
+
+// call notes a call; the lock is held.
+func (r *Runtime) call(method, name string) error {
+	r.calls = append(r.calls, method+" "+name)
+	if r.Fail != nil {
+		return r.Fail(method)
+	}
+	return nil
+}
+
+func (r *Runtime) id(kind string) string { r.next++; return fmt.Sprintf("%s%04d", kind, r.next) }
+
+// now is a time later than all before it.
+func (r *Runtime) now() int64 {
+	r.clock = max(r.clock+1, time.Now().UnixNano())
+	return r.clock
+}
+
+func (r *Runtime) exit(c *container, code int32) {
+	c.State, c.ExitCode, c.FinishedAt, c.Reason = cri.ContainerState_CONTAINER_EXITED, code, r.now(), "Completed"
+	if code != 0 {
+		c.Reason = "Error"
+	}
+	close(c.ended)
+	r.tell(cri.ContainerEventType_CONTAINER_STOPPED_EVENT, c.Id, c.sandbox)
+}
+
+func (r *Runtime) tell(kind cri.ContainerEventType, id, sandbox string) {
+	ev := &cri.ContainerEventResponse{ContainerId: id, ContainerEventType: kind, CreatedAt: r.now()}
+	if s := r.sandboxes[sandbox]; s != nil {
+		ev.PodSandboxStatus = &cri.PodSandboxStatus{Id: s.Id, Metadata: s.Metadata, State: s.State}
+	}
+	for ch := range r.streams {
+		select {
+		case ch <- ev:
+		default: // a reader this slow looks again by itself
+		}
+	}
+}
+
+// GetContainerEvents streams events.
+func (r *Runtime) GetContainerEvents(_ *cri.GetEventsRequest, s cri.RuntimeService_GetContainerEventsServer) error {
+	ch := make(chan *cri.ContainerEventResponse, 256)
+	r.mu.Lock()
+	r.streams[ch] = true
+	r.mu.Unlock()
+	defer func() {
+		r.mu.Lock()
+		delete(r.streams, ch)
+		r.mu.Unlock()
+	}()
+	for {
+		select {
+		case <-s.Context().Done():
+			return nil
+		case ev := <-ch:
+			if err := s.Send(ev); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// Version names the runtime.
+func (r *Runtime) Version(context.Context, *cri.VersionRequest) (*cri.VersionResponse, error) {
+	return &cri.VersionResponse{RuntimeName: "fake", RuntimeVersion: "1", RuntimeApiVersion: "v1"}, nil
+}
+
+// Status says that all is well.
+func (r *Runtime) Status(context.Context, *cri.StatusRequest) (*cri.StatusResponse, error) {
+	return &cri.StatusResponse{Status: &cri.RuntimeStatus{Conditions: []*cri.RuntimeCondition{
+		{Type: "RuntimeReady", Status: true}, {Type: "NetworkReady", Status: true}}}}, nil
+}
+
+func matches(labels, selector map[string]string) bool {
+	for k, v := range selector {
+		if labels[k] != v {
+			return false
+		}
+	}
+	return true
+}

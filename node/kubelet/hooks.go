@@ -1,0 +1,147 @@
+package kubelet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"knarr/node/kubelet/podlogs"
+	"knarr/node/kubelet/prober"
+)
+
+var hookClient = &http.Client{Transport: prober.Transport(), Timeout: 30 * time.Second}
+
+// execSync runs a command in a container and waits for it.
+func (k *Kubelet) execSync(ctx context.Context, id string, command []string, timeout time.Duration) ([]byte, int32, error) {
+	if timeout > 0 {
+		var cancel context.CancelFunc
+		// The runtime ends the command itself; this is for one that does not.
+		ctx, cancel = context.WithTimeout(ctx, timeout+2*time.Second)
+		defer cancel()
+	}
+	res, err := k.runtime.ExecSync(ctx, &cri.ExecSyncRequest{ContainerId: id, Cmd: command, Timeout: int64((timeout + time.Second - 1) / time.Second)})
+	if err != nil {
+		return nil, 0, err
+	}
+	return append(res.Stdout, res.Stderr...), res.ExitCode, nil
+}
+
+// hook runs a postStart or preStop handler.
+func (k *Kubelet) hook(ctx context.Context, pod *corev1.Pod, c *corev1.Container, id, ip string, h *corev1.LifecycleHandler) error {
+	switch {
+	case h.Exec != nil:
+		out, code, err := k.execSync(ctx, id, h.Exec.Command, 0)
+		if err != nil {
+			return err
+		}
+		if code != 0 {
+			return fmt.Errorf("Exec lifecycle hook (%s) for Container %q in Pod %q failed - error: command '%s' exited with %d: %s, message: %q",
+				h.Exec.Command, c.Name, podRef(pod), strings.Join(h.Exec.Command, " "), code, out, out)
+		}
+		return nil
+	case h.HTTPGet != nil:
+		req, err := prober.Request(ctx, h.HTTPGet, c, ip, "kube-lifecycle/1.36")
+		if err != nil {
+			return err
+		}
+		res, err := hookClient.Do(req)
+		if err != nil && req.URL.Scheme == "https" && strings.Contains(err.Error(), "server gave HTTP response to HTTPS client") {
+			req.URL.Scheme = "http"
+			req.Header.Del("Authorization")
+			res, err = hookClient.Do(req)
+		}
+		if err != nil {
+			return err
+		}
+		_, _ = io.Copy(io.Discard, io.LimitReader(res.Body, 10<<10))
+		_ = res.Body.Close()
+		if res.StatusCode < 200 || res.StatusCode >= 400 {
+			return fmt.Errorf("HTTP lifecycle hook for Container %q in Pod %q failed: %s", c.Name, podRef(pod), res.Status)
+		}
+		return nil
+	case h.TCPSocket != nil:
+		return prober.Dial(ctx, h.TCPSocket, c, ip)
+	case h.Sleep != nil:
+		t := time.NewTimer(time.Duration(h.Sleep.Seconds) * time.Second)
+		defer t.Stop()
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		return nil
+	}
+	return errors.New("invalid handler: no handler specified")
+}
+
+const (
+	maxMessage      = 4 << 10
+	maxMessageLog   = 2 << 10
+	maxMessageLines = 80
+)
+
+// lastWords reads what a container left as its termination message.
+func lastWords(c *container) (string, bool) {
+	path := c.Annotations[annMessagePath]
+	for _, m := range c.Mounts {
+		if m.ContainerPath != path || path == "" {
+			continue
+		}
+		b, err := tail(m.HostPath, maxMessage)
+		if err != nil && !os.IsNotExist(err) {
+			return fmt.Sprintf("Error on reading termination log %s: %v", m.HostPath, err), true
+		}
+		if os.IsNotExist(err) {
+			return "", false // cleaned up: what the API knows stays
+		}
+		if len(b) > 0 {
+			return string(b), true
+		}
+	}
+	if c.Annotations[annMessagePolicy] == string(corev1.TerminationMessageFallbackToLogsOnError) && c.ExitCode != 0 && c.LogPath != "" {
+		text, err := podlogs.Tail(c.LogPath, maxMessageLines, maxMessageLog)
+		if err != nil {
+			return fmt.Sprintf("Error on reading termination message from logs: %v", err), true
+		}
+		return text, true
+	}
+	return "", true
+}
+
+func tail(path string, most int64) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if st.Size() > most {
+		if _, err := f.Seek(-most, io.SeekEnd); err != nil {
+			return nil, err
+		}
+	}
+	return io.ReadAll(io.LimitReader(f, most))
+}
+
+func makePodDirs(dir string) error {
+	for _, d := range []string{dir, filepath.Join(dir, "volumes"), filepath.Join(dir, "plugins")} {
+		if err := os.MkdirAll(d, 0o750); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (k *Kubelet) makeLogDir(dir string) error { return os.MkdirAll(dir, 0o755) }

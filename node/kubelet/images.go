@@ -1,0 +1,194 @@
+package kubelet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+const (
+	imageGCPeriod = 5 * time.Minute
+	imageMinAge   = 2 * time.Minute
+)
+
+// imageUse remembers when images were first seen and last used.
+type imageUse struct {
+	mu  sync.Mutex
+	all map[string]*imageRecord
+	dir string // where images lie, once the runtime has said
+}
+
+type imageRecord struct {
+	seen, used time.Time
+	size       uint64
+	pinned     bool
+}
+
+// updateImages refreshes the list of images the Node shows.
+func (k *Kubelet) updateImages(ctx context.Context) {
+	res, err := k.images.ListImages(ctx, &cri.ListImagesRequest{})
+	if err != nil {
+		return // shown again once the runtime answers
+	}
+	list := nodeImages(res.Images)
+	k.imageList.Store(&list)
+}
+
+// nodeImages are the largest images, as the Node shows them.
+func nodeImages(all []*cri.Image) []corev1.ContainerImage {
+	all = slices.Clone(all)
+	slices.SortStableFunc(all, func(a, b *cri.Image) int { return int(compare64(int64(b.Size), int64(a.Size))) })
+	out := make([]corev1.ContainerImage, 0, min(len(all), maxImages))
+	for _, i := range all[:min(len(all), maxImages)] {
+		names := append(slices.Clone(i.RepoDigests), i.RepoTags...)
+		if len(names) == 0 {
+			names = []string{i.Id}
+		}
+		out = append(out, corev1.ContainerImage{Names: names[:min(len(names), maxNames)], SizeBytes: int64(i.Size)})
+	}
+	return out
+}
+
+// imageDir is where the runtime keeps images.
+func (k *Kubelet) imageDir() string {
+	k.imageUse.mu.Lock()
+	defer k.imageUse.mu.Unlock()
+	if k.imageUse.dir == "" {
+		res, err := k.images.ImageFsInfo(k.ctx, &cri.ImageFsInfoRequest{})
+		if err != nil || len(res.ImageFilesystems) == 0 {
+			return k.cfg.RootDir
+		}
+		k.imageUse.dir = res.ImageFilesystems[0].GetFsId().GetMountpoint()
+	}
+	return k.imageUse.dir
+}
+
+// collectImages removes unused images when their disk is full.
+func (k *Kubelet) collectImages(ctx context.Context) {
+	if !k.waitRuntime(ctx) {
+		return
+	}
+	for {
+		if err := k.detectImages(ctx); err != nil && ctx.Err() == nil {
+			slog.Warn("look at images", "err", err)
+		} else if err := k.imageGC(ctx); err != nil && ctx.Err() == nil {
+			slog.Warn("remove unused images", "err", err)
+		}
+		if !sleep(ctx, imageGCPeriod) {
+			return
+		}
+	}
+}
+
+// detectImages brings what is remembered of images up to date.
+func (k *Kubelet) detectImages(ctx context.Context) error {
+	images, err := k.images.ListImages(ctx, &cri.ListImagesRequest{})
+	if err != nil {
+		return err
+	}
+	containers, err := k.runtime.ListContainers(ctx, &cri.ListContainersRequest{})
+	if err != nil {
+		return err
+	}
+	inUse := map[string]bool{}
+	for _, c := range containers.Containers {
+		inUse[c.ImageId], inUse[c.ImageRef], inUse[c.Image.GetImage()] = true, true, true
+	}
+	now := time.Now()
+	k.imageUse.mu.Lock()
+	defer k.imageUse.mu.Unlock()
+	next := map[string]*imageRecord{}
+	for _, i := range images.Images {
+		r := k.imageUse.all[i.Id]
+		if r == nil {
+			r = &imageRecord{seen: now}
+		}
+		r.size, r.pinned = i.Size, i.Pinned
+		used := inUse[i.Id]
+		for _, n := range slices.Concat(i.RepoTags, i.RepoDigests) {
+			used = used || inUse[n]
+		}
+		if used {
+			r.used = now
+		}
+		next[i.Id] = r
+	}
+	k.imageUse.all = next
+	return nil
+}
+
+// imageGC frees the image disk down to the low threshold once it is above the
+// high one.
+func (k *Kubelet) imageGC(ctx context.Context) error {
+	d, err := statDisk(k.imageDir())
+	if err != nil {
+		return err
+	}
+	if d.size == 0 {
+		return errors.New("invalid capacity 0 on image filesystem")
+	}
+	percent := int(100 - d.free*100/d.size)
+	if percent < k.cfg.ImageGCHigh {
+		return nil
+	}
+	want := d.size*uint64(100-k.cfg.ImageGCLow)/100 - d.free
+	freed, err := k.freeImages(ctx, want, time.Now())
+	if err != nil {
+		return err
+	}
+	if freed < want {
+		k.events.Event(k.nodeRef(), corev1.EventTypeWarning, "FreeDiskSpaceFailed", fmt.Sprintf(
+			"Insufficient free disk space on the node's image filesystem (%d%% of %d bytes used). Failed to free sufficient space by deleting unused images (freed %d bytes).", percent, d.size, freed))
+	}
+	return nil
+}
+
+// unusedImages are those that may go, the longest unused first.
+func unusedImages(all map[string]*imageRecord, now time.Time) (ids []string) {
+	for id, r := range all {
+		if !r.pinned && r.used != now && now.Sub(r.seen) >= imageMinAge && now.Sub(r.used) >= imageMinAge {
+			ids = append(ids, id)
+		}
+	}
+	slices.SortFunc(ids, func(a, b string) int {
+		x, y := all[a], all[b]
+		if c := x.used.Compare(y.used); c != 0 {
+			return c
+		}
+		return x.seen.Compare(y.seen)
+	})
+	return ids
+}
+
+func (k *Kubelet) freeImages(ctx context.Context, want uint64, now time.Time) (freed uint64, err error) {
+	if err := k.detectImages(ctx); err != nil {
+		return 0, err
+	}
+	k.imageUse.mu.Lock()
+	ids := unusedImages(k.imageUse.all, now)
+	sizes := map[string]uint64{}
+	for _, id := range ids {
+		sizes[id] = k.imageUse.all[id].size
+	}
+	k.imageUse.mu.Unlock()
+	var errs []error
+	for _, id := range ids {
+		if freed >= want {
+			break
+		}
+		if _, err := k.images.RemoveImage(ctx, &cri.RemoveImageRequest{Image: &cri.ImageSpec{Image: id}}); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		slog.Info("removed unused image", "image", id, "bytes", sizes[id])
+		freed += sizes[id]
+	}
+	return freed, errors.Join(errs...)
+}

@@ -1,0 +1,489 @@
+// Package kubelet runs the pods that are bound to this node. It reads Pods,
+// Services, configMaps, secrets, claims and its own Node, and writes the Node,
+// its Lease, pod status, events and, at the end, the deletion of pods. On the
+// machine it drives a container runtime over CRI and writes below its root
+// directory, the pod log directory and its part of the cgroup tree.
+package kubelet
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"knarr/node/kubelet/cgroup"
+	"knarr/node/kubelet/objects"
+	"knarr/node/kubelet/prober"
+	"knarr/node/kubelet/volume"
+)
+
+// Config is what a kubelet is made of.
+type Config struct {
+	// Kube leads to the API server under the node's identity. Required.
+	Kube *rest.Config
+	// Runtime is the connection to the container runtime; its owner closes
+	// it. Required unless RuntimeEndpoint is set.
+	Runtime *grpc.ClientConn
+	// RuntimeEndpoint is the runtime's socket, such as
+	// unix:///run/containerd/containerd.sock, if Runtime is nil.
+	RuntimeEndpoint string
+	// NodeName is the name of the Node. Default: the host name, lower case.
+	NodeName string
+	// Hostname is the node's host name. Default: NodeName.
+	Hostname string
+	// NodeIPs are the node's addresses, at most one of each family, the
+	// primary first. Default: the address of the default route.
+	NodeIPs []net.IP
+	// ExternalIPs are addresses the node has outside.
+	ExternalIPs []net.IP
+	// RootDir holds pods and plugins. Default /var/lib/kubelet.
+	RootDir string
+	// PodLogsDir is where containers log to. Default /var/log/pods.
+	PodLogsDir string
+	// ContainerLogsDir gets links to logs for collectors. Default
+	// /var/log/containers if PodLogsDir is the default, else none.
+	ContainerLogsDir string
+	// StaticPodDir is watched for manifests of static pods. Default: none.
+	StaticPodDir string
+	// ClusterDNS are the addresses pods resolve names with.
+	ClusterDNS []net.IP
+	// ClusterDomain is the domain of cluster names. Default cluster.local.
+	ClusterDomain string
+	// ResolvConf is the node's resolver configuration. Default
+	// /etc/resolv.conf; "-" means none.
+	ResolvConf string
+	// Listen is the address the kubelet serves on. Default :10250; "-": none.
+	Listen string
+	// Listener is used instead of listening on Listen, if set.
+	Listener net.Listener
+	// CertFile and KeyFile are the serving certificate, read again when they
+	// change. Default: a self-signed one, kept in memory.
+	CertFile, KeyFile string
+	// ClientCA authenticates client certificates. Nil: none are accepted.
+	ClientCA *x509.CertPool
+	// NodeLabels are put on the Node.
+	NodeLabels map[string]string
+	// RegisterWithTaints are put on the Node when it is created.
+	RegisterWithTaints []corev1.Taint
+	// ProviderID is the Node's spec.providerID.
+	ProviderID string
+	// ExternalCloud taints a new node until a cloud controller has seen it.
+	ExternalCloud bool
+	// MaxPods is how many pods the node takes. Default 110.
+	MaxPods int
+	// PodPidsLimit bounds the processes of one pod. Default: no bound.
+	PodPidsLimit int64
+	// CgroupParent is where pods' groups are. Default /kubepods. "-": the
+	// kubelet leaves cgroups to the runtime.
+	CgroupParent string
+	// SystemReserved is kept from pods.
+	SystemReserved corev1.ResourceList
+	// EvictionHard says when pods are evicted: a signal (memory.available,
+	// nodefs.available, nodefs.inodesFree, imagefs.available) and a quantity
+	// or percentage. Default: upstream's. Empty but not nil: never.
+	EvictionHard map[string]string
+	// ImageGCHigh and ImageGCLow are percentages of the image disk: above
+	// the one, unused images are removed down to the other. Default 85, 80.
+	ImageGCHigh, ImageGCLow int
+	// MaxParallelPulls bounds image pulls at once. Default: no bound.
+	MaxParallelPulls int
+	// ContainerLogMaxSize is when a log is rotated. Default 10Mi.
+	ContainerLogMaxSize int64
+	// ContainerLogMaxFiles is how many files a log has at most. Default 5.
+	ContainerLogMaxFiles int
+	// StatusPeriod is the longest time between node status writes. Default 5m.
+	StatusPeriod time.Duration
+	// AllowedUnsafeSysctls are sysctls pods may set besides the safe ones.
+	AllowedUnsafeSysctls []string
+	// Version is what the Node says. Default v1.36.3.
+	Version string
+}
+
+func (c *Config) setDefaults() error {
+	var errs []error
+	def := func(s *string, v string) {
+		if *s == "" {
+			*s = v
+		}
+	}
+	if c.Kube == nil {
+		errs = append(errs, errors.New("Kube is required"))
+	}
+	if c.Runtime == nil && c.RuntimeEndpoint == "" {
+		errs = append(errs, errors.New("Runtime or RuntimeEndpoint is required"))
+	}
+	if c.NodeName == "" {
+		h, err := os.Hostname()
+		if err != nil {
+			errs = append(errs, err)
+		}
+		c.NodeName = lower(h)
+	}
+	def(&c.Hostname, c.NodeName)
+	def(&c.RootDir, "/var/lib/kubelet")
+	if c.PodLogsDir == "" {
+		c.PodLogsDir = "/var/log/pods"
+		def(&c.ContainerLogsDir, "/var/log/containers")
+	}
+	def(&c.ClusterDomain, "cluster.local")
+	def(&c.ResolvConf, "/etc/resolv.conf")
+	if c.ResolvConf == "-" {
+		c.ResolvConf = ""
+	}
+	def(&c.Listen, ":10250")
+	def(&c.CgroupParent, "/kubepods")
+	def(&c.Version, "v1.36.3")
+	if c.MaxPods == 0 {
+		c.MaxPods = 110
+	}
+	if c.EvictionHard == nil {
+		c.EvictionHard = map[string]string{
+			"memory.available": "100Mi", "nodefs.available": "10%", "nodefs.inodesFree": "5%",
+			"imagefs.available": "15%", "imagefs.inodesFree": "5%", "pid.available": "",
+		}
+	}
+	if c.ImageGCHigh == 0 {
+		c.ImageGCHigh = 85
+	}
+	if c.ImageGCLow == 0 {
+		c.ImageGCLow = min(80, c.ImageGCHigh)
+	}
+	if c.ImageGCLow > c.ImageGCHigh || c.ImageGCHigh > 100 {
+		errs = append(errs, fmt.Errorf("ImageGCLow %d and ImageGCHigh %d do not fit", c.ImageGCLow, c.ImageGCHigh))
+	}
+	if c.ContainerLogMaxSize == 0 {
+		c.ContainerLogMaxSize = 10 << 20
+	}
+	if c.ContainerLogMaxFiles == 0 {
+		c.ContainerLogMaxFiles = 5
+	}
+	if c.ContainerLogMaxFiles < 2 {
+		errs = append(errs, errors.New("ContainerLogMaxFiles must be at least 2"))
+	}
+	if c.StatusPeriod == 0 {
+		c.StatusPeriod = 5 * time.Minute
+	}
+	if len(c.NodeIPs) == 0 {
+		ip, err := defaultIP()
+		if err != nil {
+			errs = append(errs, fmt.Errorf("find the node's address: %w", err))
+		}
+		c.NodeIPs = []net.IP{ip}
+	}
+	return errors.Join(errs...)
+}
+
+// A Kubelet runs the pods of one node.
+type Kubelet struct {
+	cfg     Config
+	client  kubernetes.Interface
+	conn    *grpc.ClientConn
+	ownConn bool
+	runtime cri.RuntimeServiceClient
+	images  cri.ImageServiceClient
+	name    string // of the runtime, as container ids begin
+	version string // of the runtime
+
+	cgroups  *cgroup.Tree
+	machine  machine
+	oomFloor int64
+
+	events          record.EventRecorder
+	services        corelisters.ServiceLister
+	serviceInformer cache.SharedIndexInformer
+	objects         *objects.Store
+	volumes         *volume.Manager
+	prober          *prober.Manager
+	pulls           *pullGate
+	handlers        atomic.Pointer[[]*cri.RuntimeHandler]
+
+	network    atomic.Bool
+	netMessage atomic.Pointer[string]
+	runtimeErr atomic.Pointer[string]
+	runtimeUp  atomic.Bool
+	node       atomic.Pointer[corev1.Node]
+	pressure   atomic.Pointer[pressure]
+	nodeWake   chan struct{}
+	imagesWake chan struct{}
+	imageList  atomic.Pointer[[]corev1.ContainerImage]
+
+	classes  classCache
+	imageUse imageUse
+	cpuRate  cpuRate
+
+	mu      sync.Mutex
+	ctx     context.Context
+	workers map[types.UID]*worker
+	mirrors map[types.UID]*corev1.Pod
+	wg      sync.WaitGroup
+	begun   time.Time
+	synced  atomic.Bool // the pods of the API are known
+	static  atomic.Bool // the static pods are known
+}
+
+// New checks the configuration and connects nothing.
+func New(cfg Config) (*Kubelet, error) {
+	if err := cfg.setDefaults(); err != nil {
+		return nil, fmt.Errorf("kubelet: %w", err)
+	}
+	kc := rest.CopyConfig(cfg.Kube)
+	kc.QPS = -1 // bounded by the number of pods, not by a clock
+	if kc.UserAgent == "" {
+		kc.UserAgent = "kubelet/" + cfg.Version
+	}
+	if kc.ContentType == "" {
+		kc.ContentType = "application/vnd.kubernetes.protobuf"
+		kc.AcceptContentTypes = "application/vnd.kubernetes.protobuf,application/json"
+	}
+	client, err := kubernetes.NewForConfig(kc)
+	if err != nil {
+		return nil, fmt.Errorf("kubelet: %w", err)
+	}
+	k := &Kubelet{
+		cfg: cfg, client: client, cgroups: cgroup.Open(),
+		workers: map[types.UID]*worker{}, mirrors: map[types.UID]*corev1.Pod{},
+		pulls:    &pullGate{fails: map[string]*pullFail{}},
+		nodeWake: make(chan struct{}, 1), imagesWake: make(chan struct{}, 1),
+		name: "containerd",
+	}
+	if cfg.MaxParallelPulls > 0 {
+		k.pulls.slots = make(chan struct{}, cfg.MaxParallelPulls)
+	}
+	k.pressure.Store(&pressure{})
+	k.oomFloor = oomFloor()
+	return k, nil
+}
+
+// Name is the component's name.
+func (k *Kubelet) Name() string { return "kubelet" }
+
+// Run runs the node's pods until ctx ends. Containers keep running when it
+// returns; the next Run finds them again.
+func (k *Kubelet) Run(ctx context.Context) error {
+	k.begun = time.Now()
+	conn, err := k.connect()
+	if err != nil {
+		return err
+	}
+	if k.ownConn {
+		defer conn.Close()
+	}
+	k.runtime, k.images = cri.NewRuntimeServiceClient(conn), cri.NewImageServiceClient(conn)
+	if k.machine, err = readMachine(); err != nil {
+		return fmt.Errorf("kubelet: %w", err)
+	}
+	for _, dir := range []string{k.cfg.RootDir, filepath.Join(k.cfg.RootDir, "pods"), filepath.Join(k.cfg.RootDir, "plugins"),
+		filepath.Join(k.cfg.RootDir, "plugins_registry"), k.cfg.PodLogsDir, k.cfg.ContainerLogsDir} {
+		if dir == "" {
+			continue
+		}
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return fmt.Errorf("kubelet: %w", err)
+		}
+	}
+	if err := shareMounts(filepath.Join(k.cfg.RootDir, "pods")); err != nil {
+		slog.Warn("mount propagation from containers is not available", "err", err)
+	}
+
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	k.ctx = ctx
+	broadcaster := record.NewBroadcaster(record.WithContext(ctx))
+	defer broadcaster.Shutdown()
+	k.events = broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: "kubelet", Host: k.cfg.NodeName})
+	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: k.client.CoreV1().Events("")})
+
+	k.objects = objects.New(ctx, k.client, func(uid types.UID) {
+		if w := k.worker(uid); w != nil {
+			w.dirty.Store(true)
+			w.poke()
+		}
+	})
+	k.volumes = volume.New(volume.Config{
+		PodsDir:   filepath.Join(k.cfg.RootDir, "pods"),
+		ConfigMap: k.objects.ConfigMap, Secret: k.objects.Secret,
+		Token: k.token, Claim: k.claim, TrustBundle: k.trustBundle,
+		CSI: k.csi(),
+	})
+	k.prober = prober.New(ctx, prober.Config{Exec: k.execSync, Changed: k.pokePod, Event: k.probeEvent})
+
+	services := cache.NewSharedIndexInformerWithOptions(
+		cache.NewListWatchFromClient(k.client.CoreV1().RESTClient(), "services", "", fields.Everything()),
+		&corev1.Service{}, cache.SharedIndexInformerOptions{Indexers: cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}})
+	_ = services.SetTransform(slimService)
+	k.services = corelisters.NewServiceLister(services.GetIndexer())
+	k.serviceInformer = services
+	k.wg.Go(func() { services.Run(ctx.Done()) })
+
+	loops := []func(context.Context){
+		k.followRuntime, k.followEvents, k.followPods, k.registerNode, k.keepLease,
+		k.rotateLogs, k.watchPressure, k.collectImages, k.collectOrphans, k.followStatic,
+	}
+	for _, loop := range loops {
+		k.wg.Go(func() { loop(ctx) })
+	}
+	var serveErr error
+	if k.cfg.Listen != "-" || k.cfg.Listener != nil {
+		serveErr = k.serve(ctx)
+	} else {
+		<-ctx.Done()
+	}
+	cancel()
+	k.wg.Wait()
+	k.objects.Wait()
+	k.prober.Wait()
+	return serveErr
+}
+
+// followPods turns the watch of this node's pods and the services into work.
+func (k *Kubelet) followPods(ctx context.Context) {
+	if !cache.WaitForCacheSync(ctx.Done(), k.serviceInformer.HasSynced) {
+		return
+	}
+	if !k.waitRuntime(ctx) {
+		return
+	}
+	store, pods := cache.NewInformerWithOptions(cache.InformerOptions{
+		ListerWatcher: cache.NewListWatchFromClient(k.client.CoreV1().RESTClient(), "pods", "",
+			fields.OneTermEqualSelector("spec.nodeName", k.cfg.NodeName)),
+		ObjectType: &corev1.Pod{},
+		Handler: cache.ResourceEventHandlerFuncs{
+			AddFunc:    func(o any) { k.podChanged(o.(*corev1.Pod)) },
+			UpdateFunc: func(_, o any) { k.podChanged(o.(*corev1.Pod)) },
+			DeleteFunc: func(o any) {
+				if d, ok := o.(cache.DeletedFinalStateUnknown); ok {
+					o = d.Obj
+				}
+				if pod, ok := o.(*corev1.Pod); ok {
+					k.podGone(pod)
+				}
+			},
+		},
+	})
+	_ = store
+	k.wg.Go(func() {
+		if cache.WaitForCacheSync(ctx.Done(), pods.HasSynced) {
+			k.synced.Store(true)
+		}
+	})
+	pods.Run(ctx.Done())
+}
+
+func slimService(o any) (any, error) {
+	if s, ok := o.(*corev1.Service); ok {
+		s.ManagedFields, s.Annotations, s.Labels = nil, nil, nil
+	}
+	return o, nil
+}
+
+func (k *Kubelet) podChanged(pod *corev1.Pod) {
+	if hash, ok := pod.Annotations[annConfigMirror]; ok && hash != "" {
+		k.mirrorChanged(pod)
+		return
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if w := k.workers[pod.UID]; w != nil {
+		w.set(pod)
+		return
+	}
+	k.startWorker(pod)
+}
+
+// startWorker begins to run a pod; the lock is held.
+func (k *Kubelet) startWorker(pod *corev1.Pod) *worker {
+	w := newWorker(k, pod)
+	if e := k.admit(pod); e != nil {
+		w.inbox.end = e
+	}
+	k.workers[pod.UID] = w
+	k.wg.Go(func() {
+		w.run(k.ctx)
+		k.mu.Lock()
+		if k.workers[w.uid] == w {
+			delete(k.workers, w.uid)
+		}
+		k.mu.Unlock()
+		k.objects.Use(w.uid, nil)
+		k.forgetPulls(string(w.uid))
+	})
+	return w
+}
+
+func (k *Kubelet) podGone(pod *corev1.Pod) {
+	if _, ok := pod.Annotations[annConfigMirror]; ok {
+		k.mirrorGone(pod)
+		return
+	}
+	if w := k.worker(pod.UID); w != nil {
+		w.finish()
+	}
+}
+
+func (k *Kubelet) worker(uid types.UID) *worker {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.workers[uid]
+}
+
+func (k *Kubelet) pokePod(uid types.UID) {
+	if w := k.worker(uid); w != nil {
+		w.poke()
+	}
+}
+
+// all are the workers at this moment.
+func (k *Kubelet) all() []*worker {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	out := make([]*worker, 0, len(k.workers))
+	for _, w := range k.workers {
+		out = append(out, w)
+	}
+	return out
+}
+
+// Liveness is what the liveness probe says of a container.
+func (k *Kubelet) Liveness(id string) verdict { return k.verdict(id, prober.Liveness) }
+
+// Startup is what the startup probe says of a container.
+func (k *Kubelet) Startup(id string) verdict { return k.verdict(id, prober.Startup) }
+
+func (k *Kubelet) verdict(id string, kind prober.Kind) verdict {
+	v, ok := k.prober.Verdict(id, kind)
+	if !ok {
+		return unknown
+	}
+	return verdict(v)
+}
+
+func (k *Kubelet) started(c *container, spec *corev1.Container) bool {
+	return spec.StartupProbe == nil || k.Startup(c.Id) == success
+}
+
+func (k *Kubelet) ready(c *container, spec *corev1.Container) bool {
+	return spec.ReadinessProbe == nil || k.verdict(c.Id, prober.Readiness) == success
+}
+
+func quantity(n int64, f resource.Format) resource.Quantity { return *resource.NewQuantity(n, f) }

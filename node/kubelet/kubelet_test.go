@@ -1,0 +1,253 @@
+package kubelet
+
+import (
+	"context"
+	"net"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"knarr/node/kubelet/fakecri"
+)
+
+const image = "img:1"
+
+// A node is a kubelet on a fake runtime and a small API.
+type node struct {
+	t   *testing.T
+	api *miniAPI
+	rt  *fakecri.Runtime
+	dir string
+}
+
+func newNode(t *testing.T) *node {
+	n := &node{t: t, api: newMiniAPI(t), rt: fakecri.New(image), dir: t.TempDir()}
+	t.Cleanup(n.rt.Close)
+	return n
+}
+
+// start runs a kubelet and returns what ends it.
+func (n *node) start() (stop func()) {
+	conn, err := n.rt.Dial()
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	k, err := New(Config{
+		Kube: n.api.config(), Runtime: conn, NodeName: "n1", NodeIPs: []net.IP{net.IPv4(10, 0, 0, 1)},
+		RootDir: filepath.Join(n.dir, "kubelet"), PodLogsDir: filepath.Join(n.dir, "logs"),
+		CgroupParent: "-", Listen: "-", EvictionHard: map[string]string{}, ImageGCHigh: 100,
+	})
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- k.Run(ctx) }()
+	stopped := false
+	stop = func() {
+		if stopped {
+			return
+		}
+		stopped = true
+		cancel()
+		select {
+		case err := <-ended:
+			if err != nil {
+				n.t.Error(err)
+			}
+		case <-time.After(10 * time.Second):
+			n.t.Error("Run did not return")
+		}
+		conn.Close()
+	}
+	n.t.Cleanup(stop) // before the servers it needs
+	return stop
+}
+
+func pod(name string, containers ...string) *corev1.Pod {
+	p := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "ns", UID: types.UID("uid-" + name)},
+		Spec:       corev1.PodSpec{NodeName: "n1", RestartPolicy: corev1.RestartPolicyAlways, DNSPolicy: corev1.DNSDefault},
+	}
+	for _, c := range containers {
+		p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: c, Image: image, ImagePullPolicy: corev1.PullIfNotPresent})
+	}
+	return p
+}
+
+// until waits for something the kubelet does.
+func (n *node) until(what string, f func() bool) {
+	n.t.Helper()
+	deadline := time.Now().Add(10 * time.Second)
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for !f() {
+		if time.Now().After(deadline) {
+			n.t.Fatalf("%s: did not happen; runtime calls %v, events %v", what, n.rt.Calls(), n.api.events())
+		}
+		<-tick.C
+	}
+}
+
+func (n *node) ready(name string) func() bool {
+	return func() bool {
+		p := n.api.pod(name)
+		c := findCondition(p.Status.Conditions, corev1.PodReady)
+		return c != nil && c.Status == corev1.ConditionTrue
+	}
+}
+
+func TestPodLife(t *testing.T) {
+	n := newNode(t)
+	defer n.start()()
+	n.api.addPod(pod("web", "a", "b"))
+	n.until("ready", n.ready("web"))
+	s := n.api.pod("web").Status
+	if s.Phase != corev1.PodRunning || s.PodIP == "" || s.HostIP != "10.0.0.1" || s.QOSClass != corev1.PodQOSBestEffort {
+		t.Errorf("status %+v", s)
+	}
+	if got := n.rt.Running(); !slices.Equal(got, []string{"a", "b"}) {
+		t.Errorf("running %v", got)
+	}
+	n.until("events", func() bool {
+		e := strings.Join(n.api.events(), "\n")
+		return strings.Contains(e, "Started: Container started") &&
+			strings.Contains(e, `Pulled: Container image "img:1" already present on machine and can be accessed by the pod`)
+	})
+	n.api.deletePod("web")
+	n.until("gone from the API", func() bool { return n.api.pod("web") == nil })
+	n.until("gone from the runtime", n.rt.Empty)
+}
+
+func TestRestartTouchesNothing(t *testing.T) {
+	n := newNode(t)
+	stop := n.start()
+	n.api.addPod(pod("web", "a"))
+	n.until("ready", n.ready("web"))
+	stop()
+	before, version := n.rt.Calls(), n.api.pod("web").ResourceVersion
+	stop = n.start()
+	n.api.addPod(pod("other", "b"))
+	n.until("another pod is ready", n.ready("other"))
+	stop()
+	for _, c := range n.rt.Calls()[len(before):] {
+		if strings.HasSuffix(c, " a") || strings.HasSuffix(c, " web") {
+			t.Errorf("after the restart: %s", c)
+		}
+	}
+	if v := n.api.pod("web").ResourceVersion; v != version {
+		t.Errorf("status was written: version %s, before %s", v, version)
+	}
+}
+
+func TestCrashLoop(t *testing.T) {
+	n := newNode(t)
+	defer n.start()()
+	n.api.addPod(pod("bad", "c"))
+	n.until("ready", n.ready("bad"))
+	n.rt.Exit("c", 3)
+	n.until("restarted at once the first time", func() bool {
+		s := n.api.pod("bad").Status.ContainerStatuses[0]
+		return s.RestartCount == 1 && s.State.Running != nil
+	})
+	n.rt.Exit("c", 3)
+	n.until("backing off", func() bool {
+		s := n.api.pod("bad").Status.ContainerStatuses[0]
+		return s.State.Waiting != nil && s.State.Waiting.Reason == "CrashLoopBackOff"
+	})
+	s := n.api.pod("bad").Status
+	if want := "back-off 10s restarting failed container=c pod=bad_ns(uid-bad)"; s.ContainerStatuses[0].State.Waiting.Message != want {
+		t.Errorf("message %q, want %q", s.ContainerStatuses[0].State.Waiting.Message, want)
+	}
+	if last := s.ContainerStatuses[0].LastTerminationState.Terminated; last == nil || last.ExitCode != 3 || last.Reason != "Error" {
+		t.Errorf("last state %+v", last)
+	}
+	if s.Phase != corev1.PodRunning {
+		t.Errorf("phase %s", s.Phase)
+	}
+}
+
+func TestInitThenMain(t *testing.T) {
+	n := newNode(t)
+	n.rt.Started = func(name, _ string) {
+		if strings.HasPrefix(name, "init") {
+			n.rt.Exit(name, 0)
+		}
+	}
+	defer n.start()()
+	p := pod("seq", "main")
+	p.Spec.RestartPolicy = corev1.RestartPolicyNever
+	always := corev1.ContainerRestartPolicyAlways
+	p.Spec.InitContainers = []corev1.Container{{Name: "init1", Image: image}, {Name: "side", Image: image, RestartPolicy: &always}, {Name: "init2", Image: image}}
+	for i := range p.Spec.InitContainers {
+		p.Spec.InitContainers[i].ImagePullPolicy = corev1.PullIfNotPresent
+	}
+	n.api.addPod(p)
+	n.until("ready", n.ready("seq"))
+	var order []string
+	for _, c := range n.rt.Calls() {
+		if name, ok := strings.CutPrefix(c, "StartContainer "); ok {
+			order = append(order, name)
+		}
+	}
+	if want := []string{"init1", "side", "init2", "main"}; !slices.Equal(order, want) {
+		t.Errorf("started %v, want %v", order, want)
+	}
+	n.rt.Exit("main", 0)
+	n.until("succeeded", func() bool { return n.api.pod("seq").Status.Phase == corev1.PodSucceeded })
+	if got := n.rt.Running(); len(got) != 0 {
+		t.Errorf("still running: %v", got)
+	}
+}
+
+func TestFailuresAreTold(t *testing.T) {
+	n := newNode(t)
+	defer n.start()()
+	p := pod("nope", "c")
+	p.Spec.Containers[0].Image = "missing:1"
+	n.api.addPod(p)
+	n.until("backing off", func() bool {
+		s := n.api.pod("nope").Status.ContainerStatuses
+		return len(s) == 1 && s[0].State.Waiting != nil && s[0].State.Waiting.Reason == "ImagePullBackOff"
+	})
+	q := pod("never", "c")
+	q.Spec.Containers[0].Image, q.Spec.Containers[0].ImagePullPolicy = "missing:1", corev1.PullNever
+	n.api.addPod(q)
+	n.until("refused", func() bool {
+		s := n.api.pod("never").Status.ContainerStatuses
+		return len(s) == 1 && s[0].State.Waiting != nil && s[0].State.Waiting.Reason == "ErrImageNeverPull"
+	})
+	n.api.deletePod("nope")
+	n.until("gone", func() bool { return n.api.pod("nope") == nil })
+}
+
+func TestForcedDeletionAndOrphans(t *testing.T) {
+	n := newNode(t)
+	stop := n.start()
+	n.api.addPod(pod("one", "a"))
+	n.api.addPod(pod("two", "b"))
+	n.until("ready", n.ready("one"))
+	n.until("ready", n.ready("two"))
+	n.api.dropPod("one")
+	n.until("ended", func() bool { return slices.Equal(n.rt.Running(), []string{"b"}) })
+	stop()
+	n.api.dropPod("two") // while the kubelet is away
+	defer n.start()()
+	n.until("collected", n.rt.Empty)
+}
+
+func TestNodeIsRegistered(t *testing.T) {
+	n := newNode(t)
+	defer n.start()()
+	n.until("node and lease", func() bool {
+		n.api.mu.Lock()
+		defer n.api.mu.Unlock()
+		return n.api.objects["/api/v1/nodes/n1"] != nil && n.api.objects["/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/n1"] != nil
+	})
+}

@@ -1,0 +1,37 @@
+package kubelet
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"knarr/node/kubelet/podlogs"
+)
+
+const rotatePeriod = 10 * time.Second
+
+// rotateLogs keeps the logs of running containers bounded.
+func (k *Kubelet) rotateLogs(ctx context.Context) {
+	for sleep(ctx, rotatePeriod) {
+		for _, w := range k.all() {
+			s := w.shown.Load()
+			if s.view == nil || s.ended {
+				continue
+			}
+			for _, c := range s.view.running() {
+				if c.LogPath == "" {
+					continue
+				}
+				err := podlogs.Rotate(ctx, c.LogPath, k.cfg.ContainerLogMaxSize, k.cfg.ContainerLogMaxFiles, func(ctx context.Context) error {
+					_, err := k.runtime.ReopenContainerLog(ctx, &cri.ReopenContainerLogRequest{ContainerId: c.Id})
+					return err
+				})
+				if err != nil && ctx.Err() == nil {
+					slog.Debug("rotate log", "path", c.LogPath, "err", err)
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,468 @@
+package kubelet
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
+	"k8s.io/client-go/tools/cache"
+)
+
+const (
+	leaseSeconds = 40
+	leasePeriod  = 10 * time.Second
+	maxImages    = 50
+	maxNames     = 5
+)
+
+func (k *Kubelet) wakeNode() {
+	select {
+	case k.nodeWake <- struct{}{}:
+	default:
+	}
+}
+
+func (k *Kubelet) nodeRef() *corev1.ObjectReference {
+	ref := &corev1.ObjectReference{Kind: "Node", Name: k.cfg.NodeName, UID: types.UID(k.cfg.NodeName)}
+	return ref
+}
+
+// registerNode creates the Node, or takes over the one that is there, and
+// keeps its status true: at once on a change, otherwise every StatusPeriod.
+func (k *Kubelet) registerNode(ctx context.Context) {
+	k.events.Event(k.nodeRef(), corev1.EventTypeNormal, "Starting", "Starting kubelet.")
+	// One look at the runtime first, so that the Node is right from the start.
+	deadline := time.Now().Add(time.Second)
+	for k.runtimeErr.Load() == nil && time.Now().Before(deadline) {
+		if !sleep(ctx, 2*time.Millisecond) {
+			return
+		}
+	}
+	for wait := 50 * time.Millisecond; ; wait = min(2*wait, 7*time.Second) {
+		err := k.register(ctx)
+		if err == nil {
+			break
+		}
+		if ctx.Err() == nil {
+			slog.Warn("register node", "node", k.cfg.NodeName, "err", err)
+		}
+		if !sleep(ctx, wait) {
+			return
+		}
+	}
+	k.wg.Go(func() { k.followNode(ctx) })
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-k.nodeWake:
+		case <-timer.C:
+		}
+		next := k.cfg.StatusPeriod
+		if err := k.writeNodeStatus(ctx); err != nil && ctx.Err() == nil {
+			slog.Warn("write node status", "err", err)
+			next = 2 * time.Second
+		}
+		timer.Reset(next)
+	}
+}
+
+// followNode keeps the newest version of the Node at hand.
+func (k *Kubelet) followNode(ctx context.Context) {
+	_, inf := cache.NewInformerWithOptions(cache.InformerOptions{
+		ListerWatcher: cache.NewListWatchFromClient(k.client.CoreV1().RESTClient(), "nodes", "", fields.OneTermEqualSelector("metadata.name", k.cfg.NodeName)),
+		ObjectType:    &corev1.Node{},
+		Handler: cache.ResourceEventHandlerFuncs{
+			AddFunc:    func(o any) { k.node.Store(o.(*corev1.Node)) },
+			UpdateFunc: func(_, o any) { k.node.Store(o.(*corev1.Node)) },
+		},
+	})
+	inf.Run(ctx.Done())
+}
+
+func (k *Kubelet) labels() map[string]string {
+	l := maps.Clone(k.cfg.NodeLabels)
+	if l == nil {
+		l = map[string]string{}
+	}
+	l[corev1.LabelHostname] = k.cfg.Hostname
+	for _, key := range []string{corev1.LabelOSStable, "beta.kubernetes.io/os"} {
+		l[key] = runtime.GOOS
+	}
+	for _, key := range []string{corev1.LabelArchStable, "beta.kubernetes.io/arch"} {
+		l[key] = runtime.GOARCH
+	}
+	return l
+}
+
+func (k *Kubelet) register(ctx context.Context) error {
+	node := &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: k.cfg.NodeName, Labels: k.labels(),
+			Annotations: map[string]string{"volumes.kubernetes.io/controller-managed-attach-detach": "true"},
+		},
+		Spec: corev1.NodeSpec{Taints: k.cfg.RegisterWithTaints, ProviderID: k.cfg.ProviderID},
+	}
+	if k.cfg.ExternalCloud {
+		node.Spec.Taints = append(slices.Clone(node.Spec.Taints), corev1.Taint{
+			Key: "node.cloudprovider.kubernetes.io/uninitialized", Value: "true", Effect: corev1.TaintEffectNoSchedule})
+	}
+	k.setNodeStatus(node)
+	got, err := k.client.CoreV1().Nodes().Create(ctx, node, metav1.CreateOptions{})
+	if err == nil {
+		k.node.Store(got)
+		return nil
+	}
+	if !apierrors.IsAlreadyExists(err) && !apierrors.IsForbidden(err) {
+		return err
+	}
+	have, err := k.client.CoreV1().Nodes().Get(ctx, k.cfg.NodeName, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	k.node.Store(have)
+	labels := map[string]any{}
+	for key, v := range k.labels() {
+		if have.Labels[key] != v {
+			labels[key] = v
+		}
+	}
+	if len(labels) == 0 {
+		return nil
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": labels}})
+	if err != nil {
+		return err
+	}
+	got, err = k.client.CoreV1().Nodes().Patch(ctx, have.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
+	if err != nil {
+		return err
+	}
+	k.node.Store(got)
+	return nil
+}
+
+// writeNodeStatus patches what changed, and the heartbeat with it.
+func (k *Kubelet) writeNodeStatus(ctx context.Context) error {
+	have, err := k.client.CoreV1().Nodes().Get(ctx, k.cfg.NodeName, metav1.GetOptions{ResourceVersion: "0"})
+	if apierrors.IsNotFound(err) {
+		return k.register(ctx) // deleted from under us
+	}
+	if err != nil {
+		return err
+	}
+	k.updateImages(ctx)
+	want := have.DeepCopy()
+	k.setNodeStatus(want)
+	if equality.Semantic.DeepEqual(have.Status, want.Status) {
+		return nil
+	}
+	was, err := json.Marshal(have)
+	if err != nil {
+		return err
+	}
+	is, err := json.Marshal(want)
+	if err != nil {
+		return err
+	}
+	patch, err := strategicpatch.CreateTwoWayMergePatch(was, is, corev1.Node{})
+	if err != nil {
+		return err
+	}
+	patch, err = replaceAddresses(patch, want.Status.Addresses)
+	if err != nil {
+		return err
+	}
+	got, err := k.client.CoreV1().Nodes().Patch(ctx, have.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
+	if err != nil {
+		return err
+	}
+	k.node.Store(got)
+	k.tellTransitions(have, want)
+	return nil
+}
+
+// replaceAddresses makes a patch replace the addresses as a whole: merging
+// them by type would lose the second address of a type.
+func replaceAddresses(patch []byte, want []corev1.NodeAddress) ([]byte, error) {
+	var p map[string]any
+	if err := json.Unmarshal(patch, &p); err != nil {
+		return nil, err
+	}
+	status, ok := p["status"].(map[string]any)
+	if !ok {
+		return patch, nil
+	}
+	if _, ok := status["addresses"]; !ok {
+		return patch, nil
+	}
+	list := []any{map[string]any{"$patch": "replace"}}
+	for _, a := range want {
+		list = append(list, map[string]any{"type": a.Type, "address": a.Address})
+	}
+	delete(status, "$setElementOrder/addresses")
+	status["addresses"] = list
+	return json.Marshal(p)
+}
+
+func (k *Kubelet) tellTransitions(have, want *corev1.Node) {
+	status := func(n *corev1.Node, t corev1.NodeConditionType) corev1.ConditionStatus {
+		for _, c := range n.Status.Conditions {
+			if c.Type == t {
+				return c.Status
+			}
+		}
+		return ""
+	}
+	names := []struct {
+		t           corev1.NodeConditionType
+		true, false string
+	}{
+		{corev1.NodeMemoryPressure, "NodeHasInsufficientMemory", "NodeHasSufficientMemory"},
+		{corev1.NodeDiskPressure, "NodeHasDiskPressure", "NodeHasNoDiskPressure"},
+		{corev1.NodePIDPressure, "NodeHasInsufficientPID", "NodeHasSufficientPID"},
+		{corev1.NodeReady, "NodeReady", "NodeNotReady"},
+	}
+	for _, n := range names {
+		is := status(want, n.t)
+		if is == status(have, n.t) {
+			continue
+		}
+		reason := n.false
+		if is == corev1.ConditionTrue {
+			reason = n.true
+		}
+		k.events.Event(k.nodeRef(), corev1.EventTypeNormal, reason, fmt.Sprintf("Node %s status is now: %s", k.cfg.NodeName, reason))
+	}
+}
+
+// setNodeStatus fills the status in.
+func (k *Kubelet) setNodeStatus(n *corev1.Node) {
+	n.Status.Addresses = k.addresses(n)
+	capacity := k.capacity()
+	if n.Status.Capacity == nil {
+		n.Status.Capacity = corev1.ResourceList{}
+	}
+	if n.Status.Allocatable == nil {
+		n.Status.Allocatable = corev1.ResourceList{}
+	}
+	alloc := k.reserve(capacity)
+	for name, q := range capacity { // extended resources of others stay
+		n.Status.Capacity[name] = q
+		n.Status.Allocatable[name] = alloc[name]
+	}
+	m := k.machine
+	n.Status.NodeInfo = corev1.NodeSystemInfo{
+		MachineID: m.machineID, SystemUUID: m.uuid, BootID: m.bootID, KernelVersion: m.kernel, OSImage: m.osImage,
+		ContainerRuntimeVersion: k.name + "://" + k.version, KubeletVersion: k.cfg.Version, KubeProxyVersion: "",
+		OperatingSystem: runtime.GOOS, Architecture: runtime.GOARCH, Swap: &corev1.NodeSwapStatus{Capacity: &m.swap},
+	}
+	if m.swap == 0 {
+		n.Status.NodeInfo.Swap = nil
+	}
+	if l := k.imageList.Load(); l != nil {
+		n.Status.Images = *l
+	}
+	if _, p, err := net.SplitHostPort(k.cfg.Listen); err == nil {
+		var port int32
+		if _, err := fmt.Sscan(p, &port); err == nil {
+			n.Status.DaemonEndpoints.KubeletEndpoint.Port = port
+		}
+	}
+	k.setHandlers(n)
+	k.setConditions(n, time.Now())
+}
+
+func (k *Kubelet) setHandlers(n *corev1.Node) {
+	hs := k.handlers.Load()
+	if hs == nil {
+		return
+	}
+	n.Status.RuntimeHandlers = nil
+	for _, h := range *hs {
+		rro, userns := h.Features.GetRecursiveReadOnlyMounts(), h.Features.GetUserNamespaces()
+		n.Status.RuntimeHandlers = append(n.Status.RuntimeHandlers, corev1.NodeRuntimeHandler{
+			Name: h.Name, Features: &corev1.NodeRuntimeHandlerFeatures{RecursiveReadOnlyMounts: &rro, UserNamespaces: &userns}})
+	}
+	slices.SortFunc(n.Status.RuntimeHandlers, func(a, b corev1.NodeRuntimeHandler) int { return strings.Compare(a.Name, b.Name) })
+}
+
+func (k *Kubelet) addresses(n *corev1.Node) (out []corev1.NodeAddress) {
+	if k.cfg.ExternalCloud && len(n.Status.Addresses) > 0 {
+		return n.Status.Addresses // the cloud controller's word counts
+	}
+	for _, ip := range k.cfg.NodeIPs {
+		out = append(out, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: ip.String()})
+	}
+	for _, ip := range k.cfg.ExternalIPs {
+		out = append(out, corev1.NodeAddress{Type: corev1.NodeExternalIP, Address: ip.String()})
+	}
+	return append(out, corev1.NodeAddress{Type: corev1.NodeHostName, Address: k.cfg.Hostname})
+}
+
+func (k *Kubelet) capacity() corev1.ResourceList {
+	l := corev1.ResourceList{
+		corev1.ResourceCPU:    *resource.NewQuantity(int64(k.machine.cpus), resource.DecimalSI),
+		corev1.ResourceMemory: *resource.NewQuantity(k.machine.memory, resource.BinarySI),
+		corev1.ResourcePods:   *resource.NewQuantity(int64(k.cfg.MaxPods), resource.DecimalSI),
+	}
+	if d, err := statDisk(k.cfg.RootDir); err == nil {
+		l[corev1.ResourceEphemeralStorage] = *resource.NewQuantity(int64(d.size), resource.BinarySI)
+	}
+	for size, n := range k.machine.hugepages {
+		l[corev1.ResourceName(corev1.ResourceHugePagesPrefix+size)] = *resource.NewQuantity(n, resource.BinarySI)
+	}
+	return l
+}
+
+// reserve is what is left for pods of a capacity.
+func (k *Kubelet) reserve(capacity corev1.ResourceList) corev1.ResourceList {
+	out := corev1.ResourceList{}
+	for name, q := range capacity {
+		q = q.DeepCopy()
+		if r, ok := k.cfg.SystemReserved[name]; ok {
+			q.Sub(r)
+		}
+		switch name {
+		case corev1.ResourceMemory:
+			for size, n := range k.machine.hugepages {
+				_ = size
+				q.Sub(*resource.NewQuantity(n, resource.BinarySI))
+			}
+			q.Sub(*resource.NewQuantity(threshold(k.cfg.EvictionHard["memory.available"], k.machine.memory), resource.BinarySI))
+		case corev1.ResourceEphemeralStorage:
+			q.Sub(*resource.NewQuantity(threshold(k.cfg.EvictionHard["nodefs.available"], q.Value()), resource.BinarySI))
+			q.Format = resource.DecimalSI
+		}
+		if q.Sign() < 0 {
+			q.Set(0)
+		}
+		out[name] = q
+	}
+	return out
+}
+
+func (k *Kubelet) allocatable() corev1.ResourceList {
+	if n := k.node.Load(); n != nil && len(n.Status.Allocatable) > 0 {
+		return n.Status.Allocatable
+	}
+	return k.reserve(k.capacity())
+}
+
+func (k *Kubelet) setConditions(n *corev1.Node, now time.Time) {
+	set := func(c corev1.NodeCondition) {
+		c.LastHeartbeatTime = metav1.NewTime(now.Truncate(time.Second))
+		c.LastTransitionTime = c.LastHeartbeatTime
+		for i := range n.Status.Conditions {
+			if o := &n.Status.Conditions[i]; o.Type == c.Type {
+				if o.Status == c.Status {
+					c.LastTransitionTime = o.LastTransitionTime
+					if o.Reason == c.Reason && o.Message == c.Message && now.Sub(o.LastHeartbeatTime.Time) < k.cfg.StatusPeriod-time.Second {
+						c.LastHeartbeatTime = o.LastHeartbeatTime // nothing to tell
+					}
+				}
+				*o = c
+				return
+			}
+		}
+		n.Status.Conditions = append(n.Status.Conditions, c)
+	}
+	p := k.pressure.Load()
+	pressureCondition := func(t corev1.NodeConditionType, on bool, yes, no, yesMsg, noMsg string) {
+		c := corev1.NodeCondition{Type: t, Status: corev1.ConditionFalse, Reason: no, Message: noMsg}
+		if on {
+			c.Status, c.Reason, c.Message = corev1.ConditionTrue, yes, yesMsg
+		}
+		set(c)
+	}
+	pressureCondition(corev1.NodeMemoryPressure, p.memory, "KubeletHasInsufficientMemory", "KubeletHasSufficientMemory",
+		"kubelet has insufficient memory available", "kubelet has sufficient memory available")
+	pressureCondition(corev1.NodeDiskPressure, p.disk, "KubeletHasDiskPressure", "KubeletHasNoDiskPressure",
+		"kubelet has disk pressure", "kubelet has no disk pressure")
+	pressureCondition(corev1.NodePIDPressure, p.pids, "KubeletHasInsufficientPID", "KubeletHasSufficientPID",
+		"kubelet has insufficient PID available", "kubelet has sufficient PID available")
+	ready := corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "KubeletReady", Message: "kubelet is posting ready status"}
+	var wrong []string
+	if !k.runtimeUp.Load() {
+		msg := "container runtime status check may not have completed yet"
+		if m := k.runtimeErr.Load(); m != nil {
+			msg = *m
+		}
+		wrong = append(wrong, msg)
+	}
+	if !k.network.Load() && k.runtimeUp.Load() {
+		wrong = append(wrong, k.networkMessage())
+	}
+	if len(wrong) > 0 {
+		ready.Status, ready.Reason, ready.Message = corev1.ConditionFalse, "KubeletNotReady", strings.Join(wrong, ", ")
+		if len(wrong) > 1 {
+			ready.Message = "[" + ready.Message + "]"
+		}
+	}
+	set(ready)
+}
+
+// keepLease renews the node's lease, which says that the kubelet is alive.
+func (k *Kubelet) keepLease(ctx context.Context) {
+	var have *coordinationv1.Lease
+	for wait := time.Duration(0); ; {
+		if !sleep(ctx, wait) {
+			return
+		}
+		if k.node.Load() == nil {
+			wait = 20 * time.Millisecond
+			continue
+		}
+		got, err := k.renew(ctx, have)
+		have, wait = got, leasePeriod
+		if err != nil {
+			have, wait = nil, time.Second
+			if ctx.Err() == nil {
+				slog.Warn("renew lease", "err", err)
+			}
+		}
+	}
+}
+
+func (k *Kubelet) renew(ctx context.Context, have *coordinationv1.Lease) (*coordinationv1.Lease, error) {
+	api := k.client.CoordinationV1().Leases(corev1.NamespaceNodeLease)
+	var err error
+	if have == nil {
+		have, err = api.Get(ctx, k.cfg.NodeName, metav1.GetOptions{})
+		if err != nil && !apierrors.IsNotFound(err) {
+			return nil, err
+		}
+	}
+	missing := apierrors.IsNotFound(err)
+	if missing {
+		have = &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: k.cfg.NodeName, Namespace: corev1.NamespaceNodeLease}}
+	}
+	l := have.DeepCopy()
+	now, secs := metav1.NowMicro(), int32(leaseSeconds)
+	l.Spec.HolderIdentity, l.Spec.LeaseDurationSeconds, l.Spec.RenewTime = &k.cfg.NodeName, &secs, &now
+	if n := k.node.Load(); n != nil && len(l.OwnerReferences) == 0 {
+		l.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: n.Name, UID: n.UID}}
+	}
+	if missing {
+		return api.Create(ctx, l, metav1.CreateOptions{})
+	}
+	return api.Update(ctx, l, metav1.UpdateOptions{})
+}

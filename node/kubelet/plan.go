@@ -1,0 +1,316 @@
+package kubelet
+
+import (
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// A verdict is what the probes say of one container.
+type verdict int
+
+const (
+	unknown verdict = iota
+	success
+	failure
+)
+
+// probeResults is what a plan asks about probes, by container id.
+type probeResults interface {
+	Liveness(containerID string) verdict
+	Startup(containerID string) verdict
+}
+
+// actions is what has to be done for a pod to be as its spec says.
+type actions struct {
+	// finish: nothing is left to run; the pod ends.
+	finish bool
+	// replace: the sandbox is missing, dead or of the wrong kind; everything in
+	// it is stopped and a new one is made.
+	replace bool
+	attempt uint32
+	start   []*corev1.Container
+	kill    []killing
+}
+
+type killing struct {
+	id, name, message, reason string
+}
+
+// plan compares a pod with what the runtime holds of it. It is only asked for
+// pods that should run.
+func plan(pod *corev1.Pod, v *view, probes probeResults) actions {
+	var a actions
+	a.replace, a.attempt = sandboxChanged(pod, v)
+	if a.replace {
+		planFresh(pod, v, &a)
+		return a
+	}
+	for i := range pod.Spec.EphemeralContainers {
+		c := (*corev1.Container)(&pod.Spec.EphemeralContainers[i].EphemeralContainerCommon)
+		if v.latest(c.Name) == nil {
+			a.start = append(a.start, c)
+		}
+	}
+	ephemeral := len(a.start)
+	if !planInit(pod, v, probes, &a) {
+		return a
+	}
+	keep := 0
+	var mains []*corev1.Container
+	for i := range pod.Spec.Containers {
+		c := &pod.Spec.Containers[i]
+		s := v.latest(c.Name)
+		if s == nil || !s.running() {
+			if shouldRestart(pod, c, s) {
+				mains = append(mains, c)
+				if s != nil && s.State == cri.ContainerState_CONTAINER_UNKNOWN {
+					a.kill = append(a.kill, killing{s.Id, c.Name, `Container is in "unknown" state, try killing it before restart`, "Unknown"})
+				}
+			}
+			continue
+		}
+		message, reason := "", ""
+		restart := pod.Spec.RestartPolicy != corev1.RestartPolicyNever
+		if c.RestartPolicy != nil {
+			restart = *c.RestartPolicy != corev1.ContainerRestartPolicyNever
+		}
+		switch {
+		case changed(c, s):
+			message, restart = fmt.Sprintf("Container %s definition changed", c.Name), true
+		case probes.Liveness(s.Id) == failure:
+			message, reason = fmt.Sprintf("Container %s failed liveness probe", c.Name), "LivenessProbe"
+		case probes.Startup(s.Id) == failure:
+			message, reason = fmt.Sprintf("Container %s failed startup probe", c.Name), "StartupProbe"
+		default:
+			keep++
+			continue
+		}
+		if restart {
+			message += ", will be restarted"
+			mains = append(mains, c)
+		} else {
+			keep++ // it still runs; the pod ends when it has
+		}
+		a.kill = append(a.kill, killing{s.Id, c.Name, message, reason})
+	}
+	if keep == 0 && len(mains) == 0 {
+		a.finish = true
+		a.start = a.start[:ephemeral]
+	}
+	a.start = append(a.start, mains...)
+	return a
+}
+
+// planFresh plans the start from a new sandbox.
+func planFresh(pod *corev1.Pod, v *view, a *actions) {
+	if pod.Spec.RestartPolicy == corev1.RestartPolicyNever && a.attempt != 0 && len(v.containers) != 0 && !anyRestartable(pod) {
+		a.replace, a.finish = false, true
+		return
+	}
+	var mains []*corev1.Container
+	created := false
+	for i := range pod.Spec.Containers {
+		c := &pod.Spec.Containers[i]
+		s := v.latest(c.Name)
+		created = created || s != nil
+		once := pod.Spec.RestartPolicy == corev1.RestartPolicyOnFailure
+		if c.RestartPolicy != nil {
+			once = *c.RestartPolicy == corev1.ContainerRestartPolicyOnFailure
+		}
+		if once && s != nil && s.exited() && s.ExitCode == 0 {
+			continue
+		}
+		mains = append(mains, c)
+	}
+	if len(mains) == 0 && created {
+		a.replace, a.finish = false, true
+		return
+	}
+	if len(pod.Spec.InitContainers) > 0 {
+		a.start = []*corev1.Container{&pod.Spec.InitContainers[0]}
+		return
+	}
+	a.start = mains
+}
+
+func anyRestartable(pod *corev1.Pod) bool {
+	return slices.ContainsFunc(pod.Spec.Containers, func(c corev1.Container) bool {
+		return c.RestartPolicy != nil && *c.RestartPolicy != corev1.ContainerRestartPolicyNever
+	})
+}
+
+// planInit plans the init containers; true once the regular ones may start.
+func planInit(pod *corev1.Pod, v *view, probes probeResults, a *actions) bool {
+	if len(pod.Spec.InitContainers) == 0 {
+		return true
+	}
+	passed := false // init has been passed at least once in this sandbox
+	for i := range pod.Spec.Containers {
+		if s := v.latest(pod.Spec.Containers[i].Name); s != nil && inSandbox(s, v) && !s.exited() {
+			passed = true
+		}
+		if s := v.latest(pod.Spec.Containers[i].Name); s != nil && inSandbox(s, v) {
+			passed = true
+		}
+	}
+	done := true // every container before i has done what the next one waits for
+	for i := range pod.Spec.InitContainers {
+		c := &pod.Spec.InitContainers[i]
+		s := v.latest(c.Name)
+		if s != nil && !inSandbox(s, v) {
+			s = nil
+		}
+		sidecar := isSidecar(c)
+		if !sidecar {
+			if passed || laterStarted(pod, v, i) {
+				continue
+			}
+			if !done {
+				return false
+			}
+			switch {
+			case s == nil || s.State == cri.ContainerState_CONTAINER_CREATED:
+				a.start = append(a.start, c)
+				return false
+			case s.running():
+				return false
+			case s.exited() && s.ExitCode == 0:
+				continue
+			}
+			if !shouldRestart(pod, c, s) {
+				a.finish, a.start = true, nil
+				return false
+			}
+			if s.State == cri.ContainerState_CONTAINER_UNKNOWN {
+				a.kill = append(a.kill, killing{s.Id, c.Name, `Init container is in "unknown" state, try killing it before restart`, "Unknown"})
+			}
+			a.start = append(a.start, c)
+			return false
+		}
+		if !done && s == nil {
+			continue
+		}
+		switch {
+		case s == nil || s.exited() || s.State == cri.ContainerState_CONTAINER_CREATED:
+			a.start = append(a.start, c)
+			done = passed && done
+		case s.State == cri.ContainerState_CONTAINER_UNKNOWN:
+			a.kill = append(a.kill, killing{s.Id, c.Name, `Init container is in "unknown" state, try killing it before restart`, "Unknown"})
+			a.start = append(a.start, c)
+			done = false
+		case probes.Startup(s.Id) == failure:
+			a.kill = append(a.kill, killing{s.Id, c.Name, fmt.Sprintf("Init container %s failed startup probe", c.Name), "StartupProbe"})
+			a.start = append(a.start, c)
+			done = false
+		case c.StartupProbe != nil && probes.Startup(s.Id) != success:
+			done = false
+		case changed(c, s):
+			a.kill = append(a.kill, killing{s.Id, c.Name, fmt.Sprintf("Init container %s definition changed", c.Name), ""})
+			a.start = append(a.start, c)
+		case probes.Liveness(s.Id) == failure:
+			a.kill = append(a.kill, killing{s.Id, c.Name, fmt.Sprintf("Init container %s failed liveness probe", c.Name), "LivenessProbe"})
+			a.start = append(a.start, c)
+		}
+	}
+	return done || passed
+}
+
+// laterStarted says whether an init container after i was started in this
+// sandbox, which it could not have been before i was through.
+func laterStarted(pod *corev1.Pod, v *view, i int) bool {
+	for j := i + 1; j < len(pod.Spec.InitContainers); j++ {
+		if s := v.latest(pod.Spec.InitContainers[j].Name); s != nil && inSandbox(s, v) {
+			return true
+		}
+	}
+	return false
+}
+
+func inSandbox(c *container, v *view) bool {
+	return len(v.sandboxes) > 0 && c.sandboxID == v.sandboxes[0].Id
+}
+
+// sandboxChanged says whether a new sandbox is needed, and its attempt number.
+func sandboxChanged(pod *corev1.Pod, v *view) (bool, uint32) {
+	if len(v.sandboxes) == 0 {
+		return true, 0
+	}
+	s := v.sandboxes[0]
+	attempt := s.Metadata.GetAttempt() + 1
+	ready := 0
+	for _, o := range v.sandboxes {
+		if o.ready() {
+			ready++
+		}
+	}
+	switch {
+	case ready > 1, !s.ready():
+		return true, attempt
+	case s.Linux.GetNamespaces().GetOptions().GetNetwork() != netMode(pod):
+		return true, attempt
+	case !pod.Spec.HostNetwork && s.Network.GetIp() == "":
+		return true, attempt
+	}
+	return false, s.Metadata.GetAttempt()
+}
+
+func netMode(pod *corev1.Pod) cri.NamespaceMode {
+	if pod.Spec.HostNetwork {
+		return cri.NamespaceMode_NODE
+	}
+	return cri.NamespaceMode_POD
+}
+
+// shouldRestart says whether a container that does not run should.
+func shouldRestart(pod *corev1.Pod, c *corev1.Container, s *container) bool {
+	if pod.DeletionTimestamp != nil {
+		return false
+	}
+	if s == nil || s.State == cri.ContainerState_CONTAINER_UNKNOWN || s.State == cri.ContainerState_CONTAINER_CREATED {
+		return true
+	}
+	if s.running() {
+		return false
+	}
+	return restartsOn(pod, c, s.ExitCode)
+}
+
+// restartsOn says whether a container is started again after that exit code.
+func restartsOn(pod *corev1.Pod, c *corev1.Container, code int32) bool {
+	if c.RestartPolicy != nil {
+		for _, r := range c.RestartPolicyRules {
+			if r.ExitCodes == nil {
+				continue
+			}
+			in := slices.Contains(r.ExitCodes.Values, code)
+			if in == (r.ExitCodes.Operator == corev1.ContainerRestartRuleOnExitCodesOpIn) {
+				return true
+			}
+		}
+		switch *c.RestartPolicy {
+		case corev1.ContainerRestartPolicyAlways:
+			return true
+		case corev1.ContainerRestartPolicyOnFailure:
+			return code != 0
+		default:
+			return false
+		}
+	}
+	switch pod.Spec.RestartPolicy {
+	case corev1.RestartPolicyNever:
+		return false
+	case corev1.RestartPolicyOnFailure:
+		return code != 0
+	}
+	return true
+}
+
+// changed says whether a container was made of another definition. Only what
+// may change in a running pod counts: its image.
+func changed(c *corev1.Container, s *container) bool {
+	h := s.Annotations[annHash]
+	return h != "" && h != containerHash(c)
+}

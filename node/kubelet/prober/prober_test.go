@@ -1,0 +1,172 @@
+package prober
+
+import (
+	"context"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+)
+
+func execProbe(f func(*corev1.Probe)) *corev1.Probe {
+	p := &corev1.Probe{ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"x"}}},
+		PeriodSeconds: 10, TimeoutSeconds: 1, SuccessThreshold: 1, FailureThreshold: 3}
+	if f != nil {
+		f(p)
+	}
+	return p
+}
+
+// bench is a Manager whose probes answer with code.
+type bench struct {
+	*Manager
+	code            atomic.Int32
+	probes, changes atomic.Int32
+	events          atomic.Int32
+}
+
+func newBench(ctx context.Context) *bench {
+	b := &bench{}
+	b.Manager = New(ctx, Config{
+		Exec: func(context.Context, string, []string, time.Duration) ([]byte, int32, error) {
+			b.probes.Add(1)
+			return []byte("no"), b.code.Load(), nil
+		},
+		Changed: func(types.UID) { b.changes.Add(1) },
+		Event:   func(Target, Kind, bool, string) { b.events.Add(1) },
+	})
+	return b
+}
+
+func target(f func(*corev1.Container)) Target {
+	c := &corev1.Container{Name: "c"}
+	f(c)
+	return Target{Pod: &corev1.Pod{}, Container: c, ContainerID: "id", Started: time.Now()}
+}
+
+func run(t *testing.T, f func(b *bench)) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(context.Background())
+		b := newBench(ctx)
+		f(b)
+		cancel()
+		b.Wait()
+	})
+}
+
+func after(d time.Duration) {
+	<-time.After(d)
+	synctest.Wait()
+}
+
+func TestLivenessFailsAfterItsThreshold(t *testing.T) {
+	run(t, func(b *bench) {
+		b.Watch(target(func(c *corev1.Container) { c.LivenessProbe = execProbe(nil) }))
+		after(time.Second)
+		if v, ok := b.Verdict("id", Liveness); v != Success || !ok {
+			t.Errorf("at first: %v", v)
+		}
+		b.code.Store(1)
+		after(20 * time.Second)
+		if v, _ := b.Verdict("id", Liveness); v != Success {
+			t.Error("failed before the third failure")
+		}
+		after(10 * time.Second)
+		if v, _ := b.Verdict("id", Liveness); v != Failure {
+			t.Error("still alive after three failures")
+		}
+		if b.events.Load() != 3 {
+			t.Errorf("%d events", b.events.Load())
+		}
+	})
+}
+
+func TestReadinessBeginsUnreadyAndCallsAtOnce(t *testing.T) {
+	run(t, func(b *bench) {
+		b.Watch(target(func(c *corev1.Container) {
+			c.ReadinessProbe = execProbe(func(p *corev1.Probe) { p.InitialDelaySeconds = 5 })
+		}))
+		after(4 * time.Second)
+		if v, _ := b.Verdict("id", Readiness); v != Failure || b.probes.Load() != 0 {
+			t.Errorf("%v after %d probes", v, b.probes.Load())
+		}
+		after(2 * time.Second)
+		if v, _ := b.Verdict("id", Readiness); v != Success || b.changes.Load() != 1 {
+			t.Errorf("%v, %d changes", v, b.changes.Load())
+		}
+		b.Forget("id")
+		if _, ok := b.Verdict("id", Readiness); ok {
+			t.Error("not forgotten")
+		}
+	})
+}
+
+func TestStartupHoldsTheOthers(t *testing.T) {
+	run(t, func(b *bench) {
+		b.code.Store(1)
+		b.Watch(target(func(c *corev1.Container) {
+			c.StartupProbe = execProbe(func(p *corev1.Probe) { p.FailureThreshold = 30; p.PeriodSeconds = 1 })
+			c.LivenessProbe = execProbe(func(p *corev1.Probe) { p.FailureThreshold = 1; p.PeriodSeconds = 1 })
+			c.ReadinessProbe = execProbe(nil)
+		}))
+		after(10 * time.Second)
+		if v, _ := b.Verdict("id", Liveness); v != Success {
+			t.Error("liveness was probed before the container had started")
+		}
+		b.code.Store(0)
+		after(2 * time.Second)
+		if v, _ := b.Verdict("id", Startup); v != Success {
+			t.Error("not started")
+		}
+		if v, _ := b.Verdict("id", Readiness); v != Success {
+			t.Error("not ready right after start")
+		}
+		n := b.probes.Load()
+		after(100 * time.Second)
+		if got := b.probes.Load() - n; got < 105 || got > 115 { // liveness each second, readiness each ten
+			t.Errorf("%d probes in 100 s", got)
+		}
+	})
+}
+
+func TestRestartedKubeletKeepsWhatWasTrue(t *testing.T) {
+	run(t, func(b *bench) {
+		tg := target(func(c *corev1.Container) {
+			c.ReadinessProbe = execProbe(func(p *corev1.Probe) { p.InitialDelaySeconds = 50 })
+		})
+		tg.WasReady = true
+		b.Watch(tg)
+		after(time.Second)
+		if v, _ := b.Verdict("id", Readiness); v != Success {
+			t.Error("a ready container became unready without being probed")
+		}
+	})
+}
+
+func TestPort(t *testing.T) {
+	c := &corev1.Container{Ports: []corev1.ContainerPort{{Name: "web", ContainerPort: 80}}}
+	for _, x := range []struct {
+		p    intstr.IntOrString
+		want int
+	}{{intstr.FromInt32(8080), 8080}, {intstr.FromString("web"), 80}, {intstr.FromString("81"), 81}, {intstr.FromString("no"), 0}, {intstr.FromInt32(0), 0}} {
+		got, err := Port(x.p, c)
+		if got != x.want || (err == nil) != (x.want > 0) {
+			t.Errorf("%v: %d %v", x.p, got, err)
+		}
+	}
+}
+
+func TestRequest(t *testing.T) {
+	r, err := Request(context.Background(), &corev1.HTTPGetAction{Path: "a?b=c", Port: intstr.FromInt32(80), HTTPHeaders: []corev1.HTTPHeader{{Name: "host", Value: "h"}}}, &corev1.Container{}, "::1", "agent")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.URL.String() != "http://[::1]:80/a?b=c" || r.Host != "h" || r.Header.Get("User-Agent") != "agent" || !strings.Contains(r.Header.Get("Accept"), "*/*") {
+		t.Errorf("%s %s %v", r.URL, r.Host, r.Header)
+	}
+}

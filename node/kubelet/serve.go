@@ -1,0 +1,328 @@
+package kubelet
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"errors"
+	"fmt"
+	"log"
+	"log/slog"
+	"math/big"
+	"net"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"knarr/node/kubelet/server"
+)
+
+// serve answers requests until ctx ends.
+func (k *Kubelet) serve(ctx context.Context) error {
+	ln := k.cfg.Listener
+	if ln == nil {
+		var err error
+		if ln, err = net.Listen("tcp", k.cfg.Listen); err != nil {
+			return fmt.Errorf("kubelet: %w", err)
+		}
+	}
+	cert, err := k.certificate()
+	if err != nil {
+		ln.Close()
+		return fmt.Errorf("kubelet: serving certificate: %w", err)
+	}
+	tc := &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: cert, NextProtos: []string{"h2", "http/1.1"}}
+	if k.cfg.ClientCA != nil {
+		tc.ClientAuth, tc.ClientCAs = tls.RequestClientCert, k.cfg.ClientCA
+	}
+	srv := &http.Server{
+		Handler:           server.New(host{k}, &server.Auth{Client: k.client, Node: k.cfg.NodeName, CA: k.cfg.ClientCA}),
+		TLSConfig:         tc,
+		ReadHeaderTimeout: 30 * time.Second,
+		IdleTimeout:       90 * time.Second,
+		BaseContext:       func(net.Listener) context.Context { return ctx },
+		ErrorLog:          slogLogger(),
+	}
+	k.wg.Go(func() {
+		<-ctx.Done()
+		_ = srv.Close()
+	})
+	if err := srv.ServeTLS(ln, "", ""); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("kubelet: serve: %w", err)
+	}
+	return nil
+}
+
+func slogLogger() *log.Logger { return slog.NewLogLogger(slog.Default().Handler(), slog.LevelDebug) }
+
+// certificate gives the serving certificate: the files' newest content, or one
+// made here.
+func (k *Kubelet) certificate() (func(*tls.ClientHelloInfo) (*tls.Certificate, error), error) {
+	if k.cfg.CertFile == "" {
+		c, err := selfSigned(k.cfg.Hostname, k.cfg.NodeIPs)
+		return func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return c, err }, err
+	}
+	var mu sync.Mutex
+	var have *tls.Certificate
+	var stamp time.Time
+	get := func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		st, err := os.Stat(k.cfg.CertFile)
+		if err == nil && have != nil && st.ModTime().Equal(stamp) {
+			return have, nil
+		}
+		c, lerr := tls.LoadX509KeyPair(k.cfg.CertFile, k.cfg.KeyFile)
+		if lerr != nil {
+			if have != nil {
+				return have, nil // half written: the old one still does
+			}
+			return nil, lerr
+		}
+		have = &c
+		if err == nil {
+			stamp = st.ModTime()
+		}
+		return have, nil
+	}
+	_, err := get(nil)
+	return get, err
+}
+
+func selfSigned(name string, ips []net.IP) (*tls.Certificate, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120))
+	if err != nil {
+		return nil, err
+	}
+	t := &x509.Certificate{
+		SerialNumber: serial, Subject: pkix.Name{CommonName: "system:node:" + name, Organization: []string{"system:nodes"}},
+		DNSNames: []string{name}, IPAddresses: ips,
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().AddDate(1, 0, 0),
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, t, t, &key.PublicKey, key)
+	if err != nil {
+		return nil, err
+	}
+	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, nil
+}
+
+// host answers the server from the workers.
+type host struct{ k *Kubelet }
+
+func (h host) find(namespace, name, uid string) (*shown, bool) {
+	var found *shown
+	for _, w := range h.k.all() {
+		s := w.shown.Load()
+		if s.pod.Namespace != namespace || s.pod.Name != name || uid != "" && string(s.pod.UID) != uid && s.pod.Annotations[annConfigMirror] != uid {
+			continue
+		}
+		if found == nil || found.ended { // a new pod of the same name comes first
+			found = s
+		}
+	}
+	return found, found != nil
+}
+
+func (h host) Pods() (out []corev1.Pod) {
+	for _, w := range h.k.all() {
+		s := w.shown.Load()
+		p := *s.pod
+		p.Status = *s.status
+		out = append(out, p)
+	}
+	slices.SortFunc(out, func(a, b corev1.Pod) int {
+		return strings.Compare(a.Namespace+"/"+a.Name, b.Namespace+"/"+b.Name)
+	})
+	return out
+}
+
+func (h host) RunningPods() (out []corev1.Pod) {
+	for _, w := range h.k.all() {
+		s := w.shown.Load()
+		p := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: s.pod.Name, Namespace: s.pod.Namespace, UID: s.pod.UID}}
+		if s.view == nil {
+			continue
+		}
+		for _, c := range s.view.running() {
+			p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: c.name(), Image: c.Image.GetImage()})
+		}
+		if len(p.Spec.Containers) > 0 {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+func (h host) Log(namespace, pod, name string, previous bool) (string, func(context.Context) bool, error) {
+	s, ok := h.find(namespace, pod, "")
+	if !ok {
+		return "", nil, server.NotFound("pod %q does not exist", pod)
+	}
+	if c, _ := findContainer(s.pod, name); c == nil {
+		return "", nil, server.NotFound("container %q not found in pod %q", name, pod)
+	}
+	id, err := logID(s, name, previous)
+	if err != nil {
+		return "", nil, server.Error{Code: http.StatusBadRequest, Err: err}
+	}
+	var path string
+	if s.view != nil {
+		if c := s.view.byID(id); c != nil {
+			path = c.LogPath
+		}
+	}
+	if path == "" {
+		res, err := h.k.runtime.ContainerStatus(h.k.ctx, &cri.ContainerStatusRequest{ContainerId: id})
+		if err != nil {
+			return "", nil, server.Error{Code: http.StatusBadRequest, Err: fmt.Errorf("unable to retrieve container logs for %s://%s", h.k.name, id)}
+		}
+		path = res.Status.LogPath
+	}
+	return path, func(ctx context.Context) bool {
+		res, err := h.k.runtime.ContainerStatus(ctx, &cri.ContainerStatusRequest{ContainerId: id})
+		return err == nil && res.Status.State == cri.ContainerState_CONTAINER_RUNNING
+	}, nil
+}
+
+// logID is the container whose log is meant, in the words users get when
+// there is none.
+func logID(s *shown, name string, previous bool) (string, error) {
+	pod := s.pod.Name
+	var cs *corev1.ContainerStatus
+	for _, l := range [][]corev1.ContainerStatus{s.status.ContainerStatuses, s.status.InitContainerStatuses, s.status.EphemeralContainerStatuses} {
+		if c := named(l, name); c != nil {
+			cs = c
+			break
+		}
+	}
+	if cs == nil {
+		return "", fmt.Errorf("container %q in pod %q is not available", name, pod)
+	}
+	strip := func(id string) string {
+		_, after, ok := strings.Cut(id, "://")
+		if ok {
+			return after
+		}
+		return id
+	}
+	last, state := cs.LastTerminationState.Terminated, cs.State
+	switch {
+	case previous:
+		if last == nil || last.ContainerID == "" {
+			return "", fmt.Errorf("previous terminated container %q in pod %q not found", name, pod)
+		}
+		return strip(last.ContainerID), nil
+	case state.Running != nil:
+		return strip(cs.ContainerID), nil
+	case state.Terminated != nil && state.Terminated.ContainerID != "":
+		return strip(state.Terminated.ContainerID), nil
+	case (state.Terminated != nil || last != nil) && (last == nil || last.ContainerID == ""):
+		return "", fmt.Errorf("container %q in pod %q is terminated", name, pod)
+	case last != nil:
+		return strip(last.ContainerID), nil
+	case state.Waiting != nil:
+		switch state.Waiting.Reason {
+		case "ErrImagePull":
+			return "", fmt.Errorf("container %q in pod %q is waiting to start: image can't be pulled", name, pod)
+		case "ImagePullBackOff":
+			return "", fmt.Errorf("container %q in pod %q is waiting to start: trying and failing to pull image", name, pod)
+		}
+		return "", fmt.Errorf("container %q in pod %q is waiting to start: %v", name, pod, state.Waiting.Reason)
+	}
+	return "", fmt.Errorf("container %q in pod %q is waiting to start - no logs yet", name, pod)
+}
+
+func (h host) container(t server.Target) (*container, error) {
+	s, ok := h.find(t.Namespace, t.Pod, t.UID)
+	if !ok || s.view == nil {
+		return nil, server.NotFound("pod does not exist")
+	}
+	c := s.view.latest(t.Container)
+	if c == nil {
+		return nil, server.NotFound("container not found (%q)", t.Container)
+	}
+	return c, nil
+}
+
+func (h host) ExecURL(ctx context.Context, t server.Target) (string, error) {
+	c, err := h.container(t)
+	if err != nil {
+		return "", err
+	}
+	res, err := h.k.runtime.Exec(ctx, &cri.ExecRequest{ContainerId: c.Id, Cmd: t.Command, Tty: t.TTY, Stdin: t.Stdin, Stdout: t.Stdout, Stderr: t.Stderr})
+	return res.GetUrl(), err
+}
+
+func (h host) AttachURL(ctx context.Context, t server.Target) (string, error) {
+	c, err := h.container(t)
+	if err != nil {
+		return "", err
+	}
+	s, _ := h.find(t.Namespace, t.Pod, t.UID)
+	if spec, _ := findContainer(s.pod, t.Container); spec != nil {
+		t.TTY = spec.TTY // what it was started with counts
+		t.Stderr = t.Stderr && !t.TTY
+	}
+	res, err := h.k.runtime.Attach(ctx, &cri.AttachRequest{ContainerId: c.Id, Tty: t.TTY, Stdin: t.Stdin, Stdout: t.Stdout, Stderr: t.Stderr})
+	return res.GetUrl(), err
+}
+
+func (h host) PortForwardURL(ctx context.Context, t server.Target) (string, error) {
+	s, ok := h.find(t.Namespace, t.Pod, t.UID)
+	if !ok || s.view == nil {
+		return "", server.NotFound("pod does not exist")
+	}
+	sb, ok := s.view.readySandbox()
+	if !ok {
+		return "", server.NotFound("pod not found (%q)", t.Pod)
+	}
+	res, err := h.k.runtime.PortForward(ctx, &cri.PortForwardRequest{PodSandboxId: sb.Id, Port: t.Ports})
+	return res.GetUrl(), err
+}
+
+func (h host) Run(ctx context.Context, t server.Target) ([]byte, error) {
+	c, err := h.container(t)
+	if err != nil {
+		return nil, err
+	}
+	out, code, err := h.k.execSync(ctx, c.Id, t.Command, 0)
+	if err == nil && code != 0 {
+		err = fmt.Errorf("command '%s' exited with %d: %s", strings.Join(t.Command, " "), code, out)
+	}
+	return out, err
+}
+
+func (h host) Configz() any {
+	c := h.k.cfg
+	dns := []string{}
+	for _, ip := range c.ClusterDNS {
+		dns = append(dns, ip.String())
+	}
+	return map[string]any{"kubeletconfig": map[string]any{
+		"kind": "KubeletConfiguration", "apiVersion": "kubelet.config.k8s.io/v1beta1",
+		"clusterDomain": c.ClusterDomain, "clusterDNS": dns, "maxPods": c.MaxPods, "podPidsLimit": c.PodPidsLimit,
+		"staticPodPath": c.StaticPodDir, "evictionHard": c.EvictionHard, "resolvConf": c.ResolvConf,
+		"imageGCHighThresholdPercent": c.ImageGCHigh, "imageGCLowThresholdPercent": c.ImageGCLow,
+		"containerLogMaxSize": fmt.Sprint(c.ContainerLogMaxSize), "containerLogMaxFiles": c.ContainerLogMaxFiles,
+		"nodeStatusReportFrequency": c.StatusPeriod.String(), "nodeLeaseDurationSeconds": leaseSeconds,
+		"cgroupDriver": "cgroupfs", "cgroupRoot": c.CgroupParent, "serializeImagePulls": false,
+	}}
+}
+
+var _ server.Host = host{}

@@ -1,0 +1,327 @@
+// Package server is what a kubelet answers over HTTPS: logs, exec, attach and
+// port-forward of its containers, its pods, statistics and metrics. It reads
+// pods through the host it is given and asks the API server who may do what.
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/proxy"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	translate "k8s.io/apiserver/pkg/util/proxy"
+	"k8s.io/streaming/pkg/httpstream/wsstream"
+
+	"knarr/node/kubelet/podlogs"
+)
+
+// A Host is the kubelet behind the server.
+type Host interface {
+	// Pods are the pods of the node with their newest status.
+	Pods() []corev1.Pod
+	// RunningPods are the pods the runtime runs.
+	RunningPods() []corev1.Pod
+	// Log finds the log of a container; running says whether it is written.
+	Log(namespace, pod, container string, previous bool) (path string, running func(context.Context) bool, err error)
+	// ExecURL, AttachURL and PortForwardURL ask the runtime for a stream.
+	ExecURL(ctx context.Context, t Target) (string, error)
+	AttachURL(ctx context.Context, t Target) (string, error)
+	PortForwardURL(ctx context.Context, t Target) (string, error)
+	// Run runs a command to its end.
+	Run(ctx context.Context, t Target) ([]byte, error)
+	// Summary is the statistics of the node and its pods.
+	Summary(ctx context.Context, onlyCPUAndMemory bool) (any, error)
+	// Metrics are the handlers of metrics by path.
+	Metrics() map[string]http.Handler
+	// Configz is the configuration as others read it.
+	Configz() any
+}
+
+// A Target is what a stream is made to.
+type Target struct {
+	Namespace, Pod, UID, Container string
+	Command                        []string
+	Stdin, Stdout, Stderr, TTY     bool
+	Ports                          []int32
+}
+
+// An Error carries the HTTP status it is answered with.
+type Error struct {
+	Code int
+	Err  error
+}
+
+func (e Error) Error() string { return e.Err.Error() }
+func (e Error) Unwrap() error { return e.Err }
+
+// NotFound is an Error of status 404.
+func NotFound(format string, args ...any) error {
+	return Error{http.StatusNotFound, fmt.Errorf(format, args...)}
+}
+
+// New returns the handler. auth nil lets everybody in.
+func New(h Host, auth *Auth) http.Handler {
+	s := &server{h}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /pods", s.pods)
+	mux.HandleFunc("GET /pods/{$}", s.pods)
+	mux.HandleFunc("GET /runningpods/{$}", s.runningPods)
+	mux.HandleFunc("GET /containerLogs/{ns}/{pod}/{container}", s.logs)
+	for _, verb := range []string{"GET", "POST"} {
+		for _, p := range []string{"{ns}/{pod}/{container}", "{ns}/{pod}/{uid}/{container}"} {
+			mux.HandleFunc(verb+" /exec/"+p, s.stream(h.ExecURL))
+			mux.HandleFunc(verb+" /attach/"+p, s.stream(h.AttachURL))
+		}
+		for _, p := range []string{"{ns}/{pod}", "{ns}/{pod}/{uid}"} {
+			mux.HandleFunc(verb+" /portForward/"+p, s.stream(h.PortForwardURL))
+		}
+	}
+	mux.HandleFunc("POST /run/{ns}/{pod}/{container}", s.run)
+	mux.HandleFunc("POST /run/{ns}/{pod}/{uid}/{container}", s.run)
+	mux.HandleFunc("GET /stats/summary", s.summary)
+	mux.HandleFunc("POST /stats/summary", s.summary)
+	mux.HandleFunc("GET /configz", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, h.Configz()) })
+	mux.Handle("GET /logs/", http.StripPrefix("/logs/", http.FileServer(http.Dir("/var/log"))))
+	for p, m := range h.Metrics() {
+		mux.Handle("GET "+p, m)
+	}
+	healthz := func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") }
+	open := http.NewServeMux()
+	for _, p := range []string{"/healthz", "/healthz/ping", "/healthz/syncloop", "/healthz/log"} {
+		open.HandleFunc("GET "+p, healthz)
+	}
+	if auth == nil {
+		open.Handle("/", mux)
+	} else {
+		open.Handle("/", auth.protect(mux))
+	}
+	return open
+}
+
+type server struct{ host Host }
+
+func writeError(w http.ResponseWriter, err error) {
+	code := http.StatusInternalServerError
+	var e Error
+	if errors.As(err, &e) {
+		code = e.Code
+	}
+	http.Error(w, err.Error(), code)
+}
+
+func writeJSON(w http.ResponseWriter, v any) {
+	b, err := json.Marshal(v)
+	if err != nil {
+		writeError(w, err)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(b)
+}
+
+func podList(pods []corev1.Pod) corev1.PodList {
+	l := corev1.PodList{Items: pods}
+	l.Kind, l.APIVersion = "PodList", "v1"
+	if l.Items == nil {
+		l.Items = []corev1.Pod{}
+	}
+	return l
+}
+
+func (s *server) pods(w http.ResponseWriter, _ *http.Request) { writeJSON(w, podList(s.host.Pods())) }
+func (s *server) runningPods(w http.ResponseWriter, _ *http.Request) {
+	writeJSON(w, podList(s.host.RunningPods()))
+}
+
+func (s *server) summary(w http.ResponseWriter, r *http.Request) {
+	only, _ := strconv.ParseBool(r.URL.Query().Get("only_cpu_and_memory"))
+	v, err := s.host.Summary(r.Context(), only)
+	if err != nil {
+		writeError(w, err)
+		return
+	}
+	writeJSON(w, v)
+}
+
+func target(r *http.Request) (t Target, err error) {
+	q := r.URL.Query()
+	t = Target{Namespace: r.PathValue("ns"), Pod: r.PathValue("pod"), UID: r.PathValue("uid"), Container: r.PathValue("container"), Command: q["command"]}
+	on := func(names ...string) bool {
+		for _, n := range names {
+			if v := q.Get(n); v == "1" || v == "true" {
+				return true
+			}
+		}
+		return false
+	}
+	t.Stdin, t.Stdout, t.Stderr, t.TTY = on("input", "stdin"), on("output", "stdout"), on("error", "stderr"), on("tty")
+	for _, list := range append(q["port"], q["ports"]...) {
+		for _, p := range strings.Split(list, ",") {
+			n, err := strconv.ParseUint(p, 10, 16)
+			if err != nil || n == 0 {
+				return t, Error{http.StatusBadRequest, fmt.Errorf("unable to parse %q as a port", p)}
+			}
+			t.Ports = append(t.Ports, int32(n))
+		}
+	}
+	return t, nil
+}
+
+// stream asks the runtime for a stream and joins the client to it.
+func (s *server) stream(ask func(context.Context, Target) (string, error)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		t, err := target(r)
+		if err != nil {
+			writeError(w, err)
+			return
+		}
+		if strings.HasPrefix(r.URL.Path, "/exec") || strings.HasPrefix(r.URL.Path, "/attach") {
+			if !t.Stdin && !t.Stdout && !t.Stderr {
+				writeError(w, Error{http.StatusBadRequest, errors.New("you must specify at least 1 of stdin, stdout, stderr")})
+				return
+			}
+			if t.TTY {
+				t.Stderr = false // a terminal has one stream out
+			}
+		}
+		at, err := ask(r.Context(), t)
+		if err != nil {
+			writeError(w, err)
+			return
+		}
+		u, err := url.Parse(at)
+		if err != nil {
+			writeError(w, err)
+			return
+		}
+		var h http.Handler = proxy.NewUpgradeAwareHandler(u, nil, false, true, responder{})
+		// Runtimes speak SPDY; what WebSocket clients have beyond it is translated.
+		switch {
+		case wsstream.IsWebSocketRequestWithTunnelingProtocol(r):
+			h = translate.NewTunnelingHandler(h)
+		case wsstream.IsWebSocketRequestWithStreamCloseProtocol(r):
+			h = translate.NewStreamTranslatorHandler(u, nil, 0, translate.Options{Stdin: t.Stdin, Stdout: t.Stdout, Stderr: t.Stderr, Tty: t.TTY})
+		}
+		h.ServeHTTP(w, r)
+	}
+}
+
+type responder struct{}
+
+func (responder) Error(w http.ResponseWriter, _ *http.Request, err error) { writeError(w, err) }
+
+func (s *server) run(w http.ResponseWriter, r *http.Request) {
+	t, err := target(r)
+	if err == nil {
+		t.Command = strings.Split(r.FormValue("cmd"), " ")
+		var out []byte
+		if out, err = s.host.Run(r.Context(), t); err == nil {
+			_, _ = w.Write(out)
+			return
+		}
+	}
+	writeError(w, err)
+}
+
+// logOptions reads the options of a log request.
+func logOptions(q url.Values) (o podlogs.Options, previous bool, stream string, err error) {
+	o = podlogs.Options{Tail: -1, Limit: -1}
+	var errs field.ErrorList
+	boolean := func(name string) bool {
+		v := q.Get(name)
+		return v == "1" || v == "true" || q.Has(name) && v == ""
+	}
+	number := func(name string, least int64) (int64, bool) {
+		v := q.Get(name)
+		if v == "" {
+			return 0, false
+		}
+		n, err := strconv.ParseInt(v, 10, 64)
+		if err != nil || n < least {
+			errs = append(errs, field.Invalid(field.NewPath(name), v, "must be a number"))
+		}
+		return n, err == nil
+	}
+	o.Follow, o.Timestamps, previous = boolean("follow"), boolean("timestamps"), boolean("previous")
+	if q.Get("tail") != "" && q.Get("tail") != "all" {
+		q.Set("tailLines", q.Get("tail"))
+	}
+	if n, ok := number("tailLines", 0); ok {
+		o.Tail = n
+	}
+	if n, ok := number("limitBytes", 1); ok {
+		o.Limit = n
+	}
+	if n, ok := number("sinceSeconds", 1); ok {
+		o.Since = time.Now().Add(-time.Duration(n) * time.Second)
+	}
+	if v := q.Get("sinceTime"); v != "" {
+		t, err := time.Parse(time.RFC3339, v)
+		if err != nil {
+			errs = append(errs, field.Invalid(field.NewPath("sinceTime"), v, err.Error()))
+		}
+		o.Since = t
+	}
+	stream = q.Get("stream")
+	return o, previous, stream, errs.ToAggregate()
+}
+
+func (s *server) logs(w http.ResponseWriter, r *http.Request) {
+	o, previous, stream, err := logOptions(r.URL.Query())
+	if err != nil {
+		writeError(w, Error{http.StatusUnprocessableEntity, errors.New(`{"message": "Invalid request."}`)})
+		return
+	}
+	path, running, err := s.host.Log(r.PathValue("ns"), r.PathValue("pod"), r.PathValue("container"), previous)
+	if err != nil {
+		writeError(w, err)
+		return
+	}
+	o.Running = running
+	fw := &flusher{w: w, rc: http.NewResponseController(w)}
+	var out, errw io.Writer = fw, fw
+	switch stream {
+	case "", corev1.LogStreamAll:
+	case corev1.LogStreamStdout:
+		errw = nil
+	case corev1.LogStreamStderr:
+		out = nil
+	default:
+		writeError(w, Error{http.StatusBadRequest, fmt.Errorf("invalid stream type %q", stream)})
+		return
+	}
+	w.Header().Set("Content-Type", "text/plain")
+	if !o.Follow {
+		fw.rc = nil // flushed at the end anyway
+	} else {
+		_ = fw.rc.Flush()
+	}
+	if err := podlogs.Read(r.Context(), path, o, out, errw); err != nil && !fw.wrote {
+		writeError(w, Error{http.StatusBadRequest, fmt.Errorf("failed to try resolving symlinks in path %q: %w", path, err)})
+	}
+}
+
+// flusher sends each line at once.
+type flusher struct {
+	w     io.Writer
+	rc    *http.ResponseController
+	wrote bool
+}
+
+func (f *flusher) Write(p []byte) (int, error) {
+	f.wrote = true
+	n, err := f.w.Write(p)
+	if err == nil && f.rc != nil {
+		err = f.rc.Flush()
+	}
+	return n, err
+}

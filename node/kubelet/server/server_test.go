@@ -1,0 +1,122 @@
+package server
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+type fakeHost struct{ log string }
+
+func (fakeHost) Pods() []corev1.Pod        { return nil }
+func (fakeHost) RunningPods() []corev1.Pod { return nil }
+func (f fakeHost) Log(_, pod, _ string, _ bool) (string, func(context.Context) bool, error) {
+	if pod != "p" {
+		return "", nil, NotFound("pod %q does not exist", pod)
+	}
+	return f.log, func(context.Context) bool { return false }, nil
+}
+func (fakeHost) ExecURL(context.Context, Target) (string, error)        { return "", nil }
+func (fakeHost) AttachURL(context.Context, Target) (string, error)      { return "", nil }
+func (fakeHost) PortForwardURL(context.Context, Target) (string, error) { return "", nil }
+func (fakeHost) Run(_ context.Context, t Target) ([]byte, error) {
+	return []byte(strings.Join(t.Command, "|")), nil
+}
+func (fakeHost) Summary(context.Context, bool) (any, error) { return map[string]int{"n": 1}, nil }
+func (fakeHost) Metrics() map[string]http.Handler           { return nil }
+func (fakeHost) Configz() any                               { return nil }
+
+func TestRoutes(t *testing.T) {
+	log := filepath.Join(t.TempDir(), "l")
+	if err := os.WriteFile(log, []byte("2026-01-02T03:04:05Z stdout F one\n2026-01-02T03:04:05Z stderr F two\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	h := New(fakeHost{log}, nil)
+	for _, c := range []struct {
+		method, path string
+		code         int
+		body         string
+	}{
+		{"GET", "/healthz", 200, "ok"},
+		{"GET", "/pods", 200, `{"kind":"PodList","apiVersion":"v1","metadata":{},"items":[]}`},
+		{"GET", "/containerLogs/ns/p/c", 200, "one\ntwo\n"},
+		{"GET", "/containerLogs/ns/p/c?tailLines=1", 200, "two\n"},
+		{"GET", "/containerLogs/ns/p/c?stream=Stdout", 200, "one\n"},
+		{"GET", "/containerLogs/ns/p/c?tailLines=-1", 422, "{\"message\": \"Invalid request.\"}\n"},
+		{"GET", "/containerLogs/ns/q/c", 404, "pod \"q\" does not exist\n"},
+		{"POST", "/exec/ns/p/c?command=x", 400, "you must specify at least 1 of stdin, stdout, stderr\n"},
+		{"POST", "/portForward/ns/p?port=0", 400, "unable to parse \"0\" as a port\n"},
+		{"POST", "/run/ns/p/c?cmd=a+b", 200, "a|b"},
+		{"GET", "/stats/summary", 200, `{"n":1}`},
+		{"GET", "/nothing", 404, "404 page not found\n"},
+	} {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest(c.method, c.path, nil))
+		if w.Code != c.code || w.Body.String() != c.body {
+			t.Errorf("%s %s: %d %q", c.method, c.path, w.Code, w.Body.String())
+		}
+	}
+}
+
+func TestNobodyUnknownComesIn(t *testing.T) {
+	h := New(fakeHost{}, &Auth{})
+	for path, code := range map[string]int{"/healthz": 200, "/pods": 401, "/metrics": 401, "/run/ns/p/c": 401, "/": 401} {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest("GET", path, nil))
+		if w.Code != code {
+			t.Errorf("%s: %d", path, w.Code)
+		}
+	}
+}
+
+func TestAttributes(t *testing.T) {
+	for path, want := range map[string][]string{
+		"/pods": {"pods", "proxy"}, "/podsx": {"proxy"}, "/stats/summary": {"stats"}, "/metrics/resource": {"metrics"}, "/logs/x": {"log"},
+		"/exec/a/b/c": {"proxy"}, "/containerLogs/a/b/c": {"proxy"}, "/configz": {"configz", "proxy"},
+	} {
+		var got []string
+		for _, a := range attributes("POST", path) {
+			got = append(got, a.sub)
+			if a.verb != "create" {
+				t.Errorf("%s: %s", path, a.verb)
+			}
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: %v", path, got)
+		}
+	}
+}
+
+func TestLogOptions(t *testing.T) {
+	q, _ := url.ParseQuery("follow=true&tailLines=3&limitBytes=9&sinceTime=2026-01-02T03:04:05Z&timestamps=true&previous=true")
+	o, previous, _, err := logOptions(q)
+	if err != nil || !o.Follow || o.Tail != 3 || o.Limit != 9 || !o.Timestamps || !previous || !o.Since.Equal(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)) {
+		t.Errorf("%+v %v %v", o, previous, err)
+	}
+}
+
+func TestCacheIsBounded(t *testing.T) {
+	var c cache[int]
+	for i := range maxCached * 2 {
+		_, _ = c.get(string(rune(i)), func() (int, time.Duration, error) { return i, time.Hour, nil })
+	}
+	if len(c.all) > maxCached {
+		t.Errorf("%d entries", len(c.all))
+	}
+	asked := 0
+	for range 2 {
+		_, _ = c.get("same", func() (int, time.Duration, error) { asked++; return 1, time.Hour, nil })
+	}
+	if asked != 1 {
+		t.Errorf("asked %d times", asked)
+	}
+}

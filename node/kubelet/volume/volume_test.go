@@ -1,0 +1,273 @@
+package volume
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+func files(kv ...string) map[string]File {
+	out := map[string]File{}
+	for i := 0; i < len(kv); i += 2 {
+		out[kv[i]] = File{Data: []byte(kv[i+1]), Mode: 0o640}
+	}
+	return out
+}
+
+func names(t *testing.T, dir string) (out []string) {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		if !strings.HasPrefix(e.Name(), "..") {
+			out = append(out, e.Name())
+		}
+	}
+	return out
+}
+
+func TestWriteAtomic(t *testing.T) {
+	dir := t.TempDir()
+	write := func(f map[string]File) bool {
+		t.Helper()
+		changed, err := WriteAtomic(dir, f, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return changed
+	}
+	if !write(files("a", "1", "d/b", "2")) {
+		t.Error("nothing written")
+	}
+	link, _ := os.Readlink(filepath.Join(dir, "..data"))
+	if write(files("a", "1", "d/b", "2")) {
+		t.Error("written again although nothing changed")
+	}
+	if !write(files("a", "3", "c", "4")) {
+		t.Error("a change was not written")
+	}
+	if now, _ := os.Readlink(filepath.Join(dir, "..data")); now == link || !strings.HasPrefix(now, "..2") {
+		t.Errorf("..data leads to %s", now)
+	}
+	if _, err := os.Stat(filepath.Join(dir, link)); !os.IsNotExist(err) {
+		t.Error("the old directory is still there")
+	}
+	if got := names(t, dir); !slices.Equal(got, []string{"a", "c"}) {
+		t.Errorf("%v", got)
+	}
+	b, err := os.ReadFile(filepath.Join(dir, "a"))
+	if string(b) != "3" || err != nil {
+		t.Errorf("%q %v", b, err)
+	}
+	if to, _ := os.Readlink(filepath.Join(dir, "a")); to != "..data/a" {
+		t.Errorf("a leads to %s", to)
+	}
+	if st, _ := os.Stat(filepath.Join(dir, "a")); st.Mode().Perm() != 0o640 {
+		t.Errorf("mode %v", st.Mode())
+	}
+	for _, bad := range []string{"/x", "../x", "a/../../x", ""} {
+		if _, err := WriteAtomic(dir, files(bad, ""), nil); err == nil {
+			t.Errorf("%q was written", bad)
+		}
+	}
+}
+
+func manager(t *testing.T) *Manager {
+	cm := &corev1.ConfigMap{Data: map[string]string{"k": "v", "j": "w"}, BinaryData: map[string][]byte{"b": {0, 1}}}
+	return New(Config{
+		PodsDir: t.TempDir(),
+		ConfigMap: func(_, name string) (*corev1.ConfigMap, error) {
+			if name != "cm" {
+				return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "configmap"}, name)
+			}
+			return cm, nil
+		},
+	})
+}
+
+func podWith(v corev1.VolumeSource) *corev1.Pod {
+	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "u", Name: "p", Namespace: "ns"}, Spec: corev1.PodSpec{Volumes: []corev1.Volume{{Name: "v", VolumeSource: v}}}}
+}
+
+func configMap(name string, optional bool, items ...corev1.KeyToPath) corev1.VolumeSource {
+	return corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: name}, Optional: &optional, Items: items}}
+}
+
+func TestMountConfigMap(t *testing.T) {
+	m := manager(t)
+	for _, c := range []struct {
+		name string
+		v    corev1.VolumeSource
+		want []string
+		err  string
+	}{
+		{"all", configMap("cm", false), []string{"b", "j", "k"}, ""},
+		{"items", configMap("cm", false, corev1.KeyToPath{Key: "k", Path: "x/y"}), []string{"x"}, ""},
+		{"optional", configMap("gone", true), nil, ""},
+		{"missing", configMap("gone", false), nil, `MountVolume.SetUp failed for volume "v" : configmap "gone" not found`},
+		{"missing key", configMap("cm", false, corev1.KeyToPath{Key: "no", Path: "x"}), nil, `MountVolume.SetUp failed for volume "v" : references non-existent config key: no`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got, _, err := m.Mount(context.Background(), podWith(c.v), nil)
+			if c.err != "" {
+				if err == nil || err.Error() != c.err {
+					t.Errorf("error %v", err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n := names(t, got["v"].Path); !slices.Equal(n, c.want) || !got["v"].ReadOnly {
+				t.Errorf("%v %+v", n, got["v"])
+			}
+		})
+	}
+	if err := m.Unmount(context.Background(), "u"); err != nil {
+		t.Fatal(err)
+	}
+	if left, _ := m.Pods(); len(left) != 0 {
+		t.Errorf("left: %v", left)
+	}
+}
+
+func TestHostPathTypes(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "f")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		path string
+		kind corev1.HostPathType
+		ok   bool
+	}{
+		{dir, corev1.HostPathDirectory, true}, {file, corev1.HostPathDirectory, false}, {file, corev1.HostPathFile, true},
+		{dir, corev1.HostPathFile, false}, {filepath.Join(dir, "no"), corev1.HostPathUnset, true}, {filepath.Join(dir, "no"), corev1.HostPathDirectory, false},
+		{filepath.Join(dir, "new"), corev1.HostPathDirectoryOrCreate, true}, {filepath.Join(dir, "newf"), corev1.HostPathFileOrCreate, true},
+		{file, corev1.HostPathSocket, false}, {"/dev/null", corev1.HostPathCharDev, true}, {"/dev/null", corev1.HostPathBlockDev, false},
+	} {
+		if err := hostPath(&corev1.HostPathVolumeSource{Path: c.path, Type: &c.kind}); (err == nil) != c.ok {
+			t.Errorf("%s as %s: %v", c.path, c.kind, err)
+		}
+	}
+}
+
+func TestTokenIsRenewedInTime(t *testing.T) {
+	m := manager(t)
+	asked := 0
+	refresh := time.Now().Add(time.Hour)
+	m.Token = func(context.Context, *corev1.Pod, *corev1.ServiceAccountTokenProjection) (string, time.Time, error) {
+		asked++
+		return "t", refresh, nil
+	}
+	p := podWith(corev1.VolumeSource{})
+	for range 2 {
+		if _, next, err := m.token(context.Background(), p, &corev1.ServiceAccountTokenProjection{}); err != nil || !next.Equal(refresh) {
+			t.Fatal(next, err)
+		}
+	}
+	if asked != 1 {
+		t.Errorf("asked %d times", asked)
+	}
+	refresh = time.Now().Add(-time.Second)
+	m.forgetTokens("u")
+	for range 2 {
+		_, _, _ = m.token(context.Background(), p, &corev1.ServiceAccountTokenProjection{})
+	}
+	if asked != 3 {
+		t.Errorf("asked %d times for tokens that have expired", asked)
+	}
+}
+
+func needRoot(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root")
+	}
+}
+
+func TestMemoryEmptyDir(t *testing.T) {
+	needRoot(t)
+	m := manager(t)
+	got, _, err := m.Mount(context.Background(), podWith(corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory}}), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := got["v"].Path
+	if !mounted(path) {
+		t.Error("not mounted")
+	}
+	if err := m.Unmount(context.Background(), "u"); err != nil {
+		t.Fatal(err)
+	}
+	if mounted(path) {
+		t.Error("still mounted")
+	}
+}
+
+func TestSubPath(t *testing.T) {
+	needRoot(t)
+	m := manager(t)
+	defer func() {
+		if err := m.Unmount(context.Background(), "u"); err != nil {
+			t.Error(err)
+		}
+	}()
+	root, outside := t.TempDir(), t.TempDir()
+	if err := os.WriteFile(filepath.Join(root, "f"), []byte("in"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for link, to := range map[string]string{"out": outside, "up": "../..", "in": "f", "abs": "/etc"} {
+		if err := os.Symlink(to, filepath.Join(root, link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for sub, ok := range map[string]bool{"f": true, "in": true, "new/dir": true, "out": false, "up": false, "abs": false, "../x": false, "/etc": false, "out/x": false, "up/x": false} {
+		got, err := m.SubPath("u", "v", "c", 0, root, sub)
+		if (err == nil) != ok {
+			t.Errorf("%s: %q %v", sub, got, err)
+		}
+	}
+	for range 2 { // again after a restart of the container
+		got, err := m.SubPath("u", "v", "c", 1, root, "in")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if b, err := os.ReadFile(got); string(b) != "in" || err != nil {
+			t.Errorf("%q %v", b, err)
+		}
+	}
+	if entries, _ := os.ReadDir(outside); len(entries) != 0 {
+		t.Error("something was made outside")
+	}
+}
+
+// What a volume leads to is never removed with the pod.
+func TestUnmountKeepsTheSource(t *testing.T) {
+	needRoot(t)
+	m := manager(t)
+	root := t.TempDir()
+	if err := os.WriteFile(filepath.Join(root, "precious"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := m.SubPath("u", "v", "c", 0, root, ""); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Unmount(context.Background(), "u"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(filepath.Join(root, "precious")); err != nil {
+		t.Error(err)
+	}
+}
