@@ -33,6 +33,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"knarr/node/kubelet/cgroup"
+	"knarr/node/kubelet/csi"
 	"knarr/node/kubelet/objects"
 	"knarr/node/kubelet/prober"
 	"knarr/node/kubelet/volume"
@@ -214,6 +215,7 @@ type Kubelet struct {
 	serviceInformer cache.SharedIndexInformer
 	objects         *objects.Store
 	volumes         *volume.Manager
+	drivers         *csi.Manager
 	prober          *prober.Manager
 	pulls           *pullGate
 	handlers        atomic.Pointer[[]*cri.RuntimeHandler]
@@ -320,11 +322,18 @@ func (k *Kubelet) Run(ctx context.Context) error {
 			w.poke()
 		}
 	})
+	k.drivers = csi.New(csi.Config{
+		RootDir: k.cfg.RootDir, NodeName: k.cfg.NodeName, Client: k.client,
+		Token: func(ctx context.Context, pod *corev1.Pod, audience string, seconds *int64) (string, time.Time, error) {
+			return k.token(ctx, pod, &corev1.ServiceAccountTokenProjection{Audience: audience, ExpirationSeconds: seconds})
+		},
+		Registered: k.retryVolumes,
+	})
 	k.volumes = volume.New(volume.Config{
 		PodsDir:   filepath.Join(k.cfg.RootDir, "pods"),
 		ConfigMap: k.objects.ConfigMap, Secret: k.objects.Secret,
 		Token: k.token, Claim: k.claim, TrustBundle: k.trustBundle,
-		CSI: k.csi(),
+		CSI: k.drivers,
 	})
 	k.prober = prober.New(ctx, prober.Config{Exec: k.execSync, Changed: k.pokePod, Event: k.probeEvent})
 
@@ -340,6 +349,11 @@ func (k *Kubelet) Run(ctx context.Context) error {
 		k.followRuntime, k.followEvents, k.followPods, k.registerNode, k.keepLease,
 		k.rotateLogs, k.watchPressure, k.collectImages, k.collectOrphans, k.followStatic,
 	}
+	k.wg.Go(func() {
+		if err := k.drivers.Run(ctx); err != nil {
+			slog.Warn("storage drivers are not available", "err", err)
+		}
+	})
 	for _, loop := range loops {
 		k.wg.Go(func() { loop(ctx) })
 	}
@@ -449,6 +463,14 @@ func (k *Kubelet) worker(uid types.UID) *worker {
 
 func (k *Kubelet) pokePod(uid types.UID) {
 	if w := k.worker(uid); w != nil {
+		w.poke()
+	}
+}
+
+// retryVolumes lets pods that wait for their volumes try again at once.
+func (k *Kubelet) retryVolumes() {
+	for _, w := range k.all() {
+		w.dirty.Store(true)
 		w.poke()
 	}
 }
