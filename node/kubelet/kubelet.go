@@ -197,14 +197,13 @@ func (c *Config) setDefaults() error {
 
 // A Kubelet runs the pods of one node.
 type Kubelet struct {
-	cfg     Config
-	client  kubernetes.Interface
-	conn    *grpc.ClientConn
-	ownConn bool
-	runtime cri.RuntimeServiceClient
-	images  cri.ImageServiceClient
-	name    string // of the runtime, as container ids begin
-	version string // of the runtime
+	cfg         Config
+	client      kubernetes.Interface
+	conn        *grpc.ClientConn
+	ownConn     bool
+	runtime     cri.RuntimeServiceClient
+	images      cri.ImageServiceClient
+	runtimeInfo atomic.Pointer[cri.VersionResponse]
 
 	cgroups  *cgroup.Tree
 	machine  machine
@@ -234,14 +233,16 @@ type Kubelet struct {
 	imageUse imageUse
 	cpuRate  cpuRate
 
-	mu      sync.Mutex
-	ctx     context.Context
-	workers map[types.UID]*worker
-	mirrors map[types.UID]*corev1.Pod
-	wg      sync.WaitGroup
-	begun   time.Time
-	synced  atomic.Bool // the pods of the API are known
-	static  atomic.Bool // the static pods are known
+	mu         sync.Mutex
+	ctx        context.Context
+	workers    map[types.UID]*worker
+	mirrors    map[types.UID]*corev1.Pod
+	wg         sync.WaitGroup
+	up         *gate // the runtime has answered that it is ready
+	asked      *gate // the runtime was asked at all
+	synced     *gate // the pods of the API are known
+	static     *gate // the static pods are known
+	registered *gate // the Node exists
 }
 
 // New checks the configuration and connects nothing.
@@ -267,7 +268,7 @@ func New(cfg Config) (*Kubelet, error) {
 		workers: map[types.UID]*worker{}, mirrors: map[types.UID]*corev1.Pod{},
 		pulls:    &pullGate{fails: map[string]*pullFail{}},
 		nodeWake: make(chan struct{}, 1), imagesWake: make(chan struct{}, 1),
-		name: "containerd",
+		up: newGate(), asked: newGate(), synced: newGate(), static: newGate(), registered: newGate(),
 	}
 	if cfg.MaxParallelPulls > 0 {
 		k.pulls.slots = make(chan struct{}, cfg.MaxParallelPulls)
@@ -283,7 +284,6 @@ func (k *Kubelet) Name() string { return "kubelet" }
 // Run runs the node's pods until ctx ends. Containers keep running when it
 // returns; the next Run finds them again.
 func (k *Kubelet) Run(ctx context.Context) error {
-	k.begun = time.Now()
 	conn, err := k.connect()
 	if err != nil {
 		return err
@@ -398,7 +398,7 @@ func (k *Kubelet) followPods(ctx context.Context) {
 	_ = store
 	k.wg.Go(func() {
 		if cache.WaitForCacheSync(ctx.Done(), pods.HasSynced) {
-			k.synced.Store(true)
+			k.synced.open()
 		}
 	})
 	pods.Run(ctx.Done())
