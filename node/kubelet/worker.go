@@ -182,10 +182,10 @@ func (w *worker) run(ctx context.Context) {
 				more = false
 			}
 		}
-		again := w.guarded(ctx)
 		if w.removed && len(w.ops) == 0 {
 			return
 		}
+		again := w.guarded(ctx)
 		timer.Reset(again)
 	}
 }
