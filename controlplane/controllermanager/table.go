@@ -3,6 +3,7 @@ package controllermanager
 import (
 	"context"
 
+	"knarr/controlplane/controllermanager/deployment"
 	"knarr/controlplane/controllermanager/namespace"
 	"knarr/controlplane/controllermanager/replicaset"
 	"knarr/controlplane/controllermanager/rootca"
@@ -28,6 +29,7 @@ var table = []entry{
 	{serviceaccount.Name, "service-account-controller", buildServiceAccount},
 	{rootca.Name, "root-ca-cert-publisher", buildRootCA},
 	{replicaset.Name, "replicaset-controller", buildReplicaSet},
+	{deployment.Name, "deployment-controller", buildDeployment},
 	{replicaset.NameRC, "replication-controller", buildReplicationController},
 }
 
@@ -68,6 +70,14 @@ func buildReplicaSet(t *term) (runner, error) {
 		return nil, err
 	}
 	return replicaset.New(t.informers, client, t.events("replicaset-controller"))
+}
+
+func buildDeployment(t *term) (runner, error) {
+	client, err := t.client()
+	if err != nil {
+		return nil, err
+	}
+	return deployment.New(t.informers, client, t.events("deployment-controller"))
 }
 
 func buildReplicationController(t *term) (runner, error) {
