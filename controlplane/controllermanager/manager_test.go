@@ -55,7 +55,7 @@ func (c *cluster) until(what string, ok func() (bool, error)) {
 	for range 600 {
 		synctest.Wait()
 		done, err := ok()
-		if done && err == nil {
+		if done {
 			return
 		}
 		last = err

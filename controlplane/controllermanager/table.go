@@ -3,7 +3,11 @@ package controllermanager
 import (
 	"context"
 
+	"knarr/controlplane/controllermanager/deployment"
+	"knarr/controlplane/controllermanager/endpoint"
+	"knarr/controlplane/controllermanager/endpointslice"
 	"knarr/controlplane/controllermanager/namespace"
+	"knarr/controlplane/controllermanager/nodeipam"
 	"knarr/controlplane/controllermanager/replicaset"
 	"knarr/controlplane/controllermanager/rootca"
 	"knarr/controlplane/controllermanager/serviceaccount"
@@ -28,7 +32,11 @@ var table = []entry{
 	{serviceaccount.Name, "service-account-controller", buildServiceAccount},
 	{rootca.Name, "root-ca-cert-publisher", buildRootCA},
 	{replicaset.Name, "replicaset-controller", buildReplicaSet},
+	{deployment.Name, "deployment-controller", buildDeployment},
 	{replicaset.NameRC, "replication-controller", buildReplicationController},
+	{endpoint.Name, "endpoint-controller", buildEndpoints},
+	{endpointslice.Name, "endpointslice-controller", buildEndpointSlices},
+	{nodeipam.Name, "node-controller", buildNodeIPAM},
 }
 
 func buildNamespace(t *term) (runner, error) {
@@ -70,12 +78,50 @@ func buildReplicaSet(t *term) (runner, error) {
 	return replicaset.New(t.informers, client, t.events("replicaset-controller"))
 }
 
+func buildDeployment(t *term) (runner, error) {
+	client, err := t.client()
+	if err != nil {
+		return nil, err
+	}
+	return deployment.New(t.informers, client, t.events("deployment-controller"))
+}
+
 func buildReplicationController(t *term) (runner, error) {
 	client, err := t.client()
 	if err != nil {
 		return nil, err
 	}
 	return replicaset.NewRC(t.informers, client, t.events("replication-controller"))
+}
+
+func buildEndpoints(t *term) (runner, error) {
+	client, err := t.client()
+	if err != nil {
+		return nil, err
+	}
+	return endpoint.New(t.informers, client, t.events("endpoint-controller")), nil
+}
+
+func buildEndpointSlices(t *term) (runner, error) {
+	client, err := t.client()
+	if err != nil {
+		return nil, err
+	}
+	return endpointslice.New(t.informers, client, t.events("endpoint-slice-controller"))
+}
+
+func buildNodeIPAM(t *term) (runner, error) {
+	if len(t.ClusterCIDRs) == 0 {
+		return nil, nil
+	}
+	client, err := t.client()
+	if err != nil {
+		return nil, err
+	}
+	return nodeipam.New(t.informers, client, t.events("cidrAllocator"), nodeipam.Config{
+		ClusterCIDRs: t.ClusterCIDRs, Taken: t.ServiceCIDRs,
+		MaskIPv4: t.NodeCIDRMaskSizeIPv4, MaskIPv6: t.NodeCIDRMaskSizeIPv6,
+	})
 }
 
 // absent are upstream's controllers that are not here yet: naming them in a

@@ -1,0 +1,119 @@
+package controllermanager
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+)
+
+// settle lets pods become ready until the deployment is complete.
+func (c *cluster) settle(name string) *appsv1.Deployment {
+	c.Helper()
+	var d *appsv1.Deployment
+	c.until(name+" is complete", func() (ok bool, err error) {
+		c.makeReady()
+		d, err = c.client.AppsV1().Deployments("default").Get(c.ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return false, err
+		}
+		for _, cond := range d.Status.Conditions {
+			ok = ok || cond.Type == appsv1.DeploymentProgressing && cond.Reason == "NewReplicaSetAvailable"
+		}
+		s := d.Status
+		ok = ok && s.ObservedGeneration == d.Generation && s.UpdatedReplicas == *d.Spec.Replicas &&
+			s.Replicas == *d.Spec.Replicas && s.AvailableReplicas == *d.Spec.Replicas
+		if !ok {
+			err = fmt.Errorf("status %+v", s)
+		}
+		return ok, err
+	})
+	return d
+}
+
+func (c *cluster) patch(name, patch string) {
+	c.Helper()
+	_, err := c.client.AppsV1().Deployments("default").Patch(c.ctx, name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+	c.no(err)
+}
+
+func (c *cluster) setsOf() map[string]int32 {
+	c.Helper()
+	list, err := c.client.AppsV1().ReplicaSets("default").List(c.ctx, metav1.ListOptions{})
+	c.no(err)
+	out := map[string]int32{}
+	for _, rs := range list.Items {
+		out[rs.Annotations["deployment.kubernetes.io/revision"]] = *rs.Spec.Replicas
+	}
+	return out
+}
+
+func TestDeployment(t *testing.T) {
+	for _, strategy := range []appsv1.DeploymentStrategyType{appsv1.RollingUpdateDeploymentStrategyType, appsv1.RecreateDeploymentStrategyType} {
+		t.Run(string(strategy), func(t *testing.T) {
+			inCluster(t, []string{"deployment-controller", "replicaset-controller", "serviceaccount-controller"}, func(c *cluster) {
+				_, err := c.client.AppsV1().Deployments("default").Create(c.ctx, &appsv1.Deployment{ObjectMeta: meta("web"), Spec: appsv1.DeploymentSpec{
+					Replicas: new(int32(4)), Selector: selector, Template: template, RevisionHistoryLimit: new(int32(1)),
+					Strategy: appsv1.DeploymentStrategy{Type: strategy}}}, metav1.CreateOptions{})
+				c.no(err)
+				c.settle("web")
+				for i, image := range []string{"b", "c"} {
+					c.patch("web", `{"spec":{"template":{"spec":{"containers":[{"name":"c","image":"`+image+`"}]}}}}`)
+					d := c.settle("web")
+					if want := fmt.Sprint(i + 2); d.Annotations["deployment.kubernetes.io/revision"] != want {
+						t.Errorf("revision %q, want %s", d.Annotations["deployment.kubernetes.io/revision"], want)
+					}
+				}
+				c.until("the oldest set is gone", func() (bool, error) {
+					got := fmt.Sprint(c.setsOf())
+					return got == "map[2:0 3:4]", fmt.Errorf("sets %s", got)
+				})
+				c.patch("web", `{"spec":{"replicas":7}}`)
+				c.settle("web")
+				c.patch("web", `{"spec":{"template":{"spec":{"containers":[{"name":"c","image":"b"}]}}}}`)
+				if d := c.settle("web"); d.Annotations["deployment.kubernetes.io/revision"] != "4" {
+					t.Errorf("after going back: revision %q", d.Annotations["deployment.kubernetes.io/revision"])
+				}
+				c.until("the sets have changed places", func() (bool, error) {
+					got := fmt.Sprint(c.setsOf())
+					return got == "map[3:0 4:7]", fmt.Errorf("sets %s", got)
+				})
+			})
+		})
+	}
+}
+
+func TestDeploymentStalls(t *testing.T) {
+	inCluster(t, []string{"deployment-controller", "replicaset-controller", "serviceaccount-controller"}, func(c *cluster) {
+		api := c.client.AppsV1().Deployments("default")
+		_, err := api.Create(c.ctx, &appsv1.Deployment{ObjectMeta: meta("web"), Spec: appsv1.DeploymentSpec{
+			Selector: selector, Template: template, ProgressDeadlineSeconds: new(int32(90)),
+			Strategy: appsv1.DeploymentStrategy{RollingUpdate: &appsv1.RollingUpdateDeployment{MaxUnavailable: new(intstr.FromInt32(0))}}}}, metav1.CreateOptions{})
+		c.no(err)
+		progress := func() string {
+			d, err := api.Get(c.ctx, "web", metav1.GetOptions{})
+			c.no(err)
+			for _, cond := range d.Status.Conditions {
+				if cond.Type == appsv1.DeploymentProgressing {
+					return fmt.Sprint(cond.Status, " ", cond.Reason)
+				}
+			}
+			return ""
+		}
+		time.Sleep(80 * time.Second)
+		if got := progress(); got != "True ReplicaSetUpdated" {
+			t.Errorf("before the deadline: %s", got)
+		}
+		time.Sleep(15 * time.Second)
+		if got := progress(); got != "False ProgressDeadlineExceeded" {
+			t.Errorf("after the deadline: %s", got)
+		}
+		c.settle("web")
+		c.patch("web", `{"spec":{"paused":true}}`)
+		c.until("the pause is told", func() (bool, error) { return progress() == "Unknown DeploymentPaused", nil })
+	})
+}
