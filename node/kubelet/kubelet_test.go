@@ -239,6 +239,25 @@ func TestFailuresAreTold(t *testing.T) {
 	n.until("gone", func() bool { return n.api.pod("nope") == nil })
 }
 
+func TestStartsWhenTheConfigMapComes(t *testing.T) {
+	n := newNode(t)
+	defer n.start()()
+	p := pod("p", "c")
+	p.Spec.Containers[0].Env = []corev1.EnvVar{{Name: "A", ValueFrom: &corev1.EnvVarSource{ConfigMapKeyRef: &corev1.ConfigMapKeySelector{
+		LocalObjectReference: corev1.LocalObjectReference{Name: "cm"}, Key: "k"}}}}
+	n.api.addPod(p)
+	n.until("waiting for it", func() bool {
+		s := n.api.pod("p").Status.ContainerStatuses
+		return len(s) == 1 && s[0].State.Waiting != nil && s[0].State.Waiting.Reason == "CreateContainerConfigError" &&
+			s[0].State.Waiting.Message == `configmap "cm" not found`
+	})
+	n.api.mu.Lock()
+	n.api.put("/api/v1/namespaces/ns/configmaps/cm", map[string]any{"kind": "ConfigMap", "apiVersion": "v1",
+		"metadata": map[string]any{"name": "cm", "namespace": "ns"}, "data": map[string]any{"k": "v"}}, "ADDED")
+	n.api.mu.Unlock()
+	n.until("ready", n.ready("p"))
+}
+
 func TestForcedDeletionAndOrphans(t *testing.T) {
 	n := newNode(t)
 	stop := n.start()

@@ -388,6 +388,14 @@ func (w *worker) live(ctx context.Context) time.Duration {
 		w.tell("cgroup", corev1.EventTypeWarning, "FailedCreatePodContainer", "unable to ensure pod container exists: "+err.Error())
 		return min(again, 5*time.Second)
 	}
+	if w.dirty.Load() {
+		// What containers lack may have come.
+		for name, wait := range w.waits {
+			if wait.reason == "CreateContainerConfigError" {
+				delete(w.retry, name)
+			}
+		}
+	}
 	again = min(again, w.ensureVolumes(ctx))
 	if a.replace {
 		again = min(again, w.ensureSandbox(ctx, a.attempt))
