@@ -248,7 +248,11 @@ func (s *Server) ensureDNSService(ctx context.Context) error {
 	port := func(name string, p corev1.Protocol) corev1.ServicePort {
 		return corev1.ServicePort{Name: name, Port: 53, Protocol: p, TargetPort: intstr.FromInt32(dnsPort)}
 	}
-	_, err = client.CoreV1().Services("kube-system").Create(ctx, &corev1.Service{
+	services := client.CoreV1().Services("kube-system")
+	if _, err := services.Get(ctx, name, metav1.GetOptions{}); err == nil {
+		return nil
+	}
+	_, err = services.Create(ctx, &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{
 			"k8s-app": name, "kubernetes.io/cluster-service": "true", "kubernetes.io/name": "CoreDNS",
 		}},

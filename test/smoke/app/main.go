@@ -20,13 +20,32 @@ import (
 func main() {
 	version := flag.String("version", "1", "what / answers with")
 	load := flag.String("load", "", "ask this URL instead of serving")
+	get := flag.String("get", "", "ask this URL once and print the answer")
 	every := flag.Duration("every", 5*time.Millisecond, "time between questions")
 	flag.Parse()
 	if *load != "" {
 		ask(*load, *every)
 		return
 	}
+	if *get != "" {
+		if err := once(*get); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	serve(*version)
+}
+
+func once(url string) error {
+	client := &http.Client{Timeout: 5 * time.Second}
+	resp, err := client.Get(url)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	_, err = io.Copy(os.Stdout, resp.Body)
+	return err
 }
 
 func serve(version string) {
