@@ -3,9 +3,15 @@ package controllermanager
 import (
 	"context"
 
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
 	"knarr/controlplane/controllermanager/deployment"
 	"knarr/controlplane/controllermanager/endpoint"
 	"knarr/controlplane/controllermanager/endpointslice"
+	"knarr/controlplane/controllermanager/garbagecollector"
 	"knarr/controlplane/controllermanager/namespace"
 	"knarr/controlplane/controllermanager/nodeipam"
 	"knarr/controlplane/controllermanager/replicaset"
@@ -36,6 +42,7 @@ var table = []entry{
 	{replicaset.NameRC, "replication-controller", buildReplicationController},
 	{endpoint.Name, "endpoint-controller", buildEndpoints},
 	{endpointslice.Name, "endpointslice-controller", buildEndpointSlices},
+	{garbagecollector.Name, "generic-garbage-collector", buildGarbageCollector},
 	{nodeipam.Name, "node-controller", buildNodeIPAM},
 }
 
@@ -108,6 +115,34 @@ func buildEndpointSlices(t *term) (runner, error) {
 		return nil, err
 	}
 	return endpointslice.New(t.informers, client, t.events("endpoint-slice-controller"))
+}
+
+// shared are the resources that several controllers read anyway: the garbage
+// collector then needs no watch of its own.
+var shared = []schema.GroupVersionResource{
+	corev1.SchemeGroupVersion.WithResource("pods"),
+	corev1.SchemeGroupVersion.WithResource("services"),
+	corev1.SchemeGroupVersion.WithResource("endpoints"),
+	corev1.SchemeGroupVersion.WithResource("nodes"),
+	corev1.SchemeGroupVersion.WithResource("namespaces"),
+	corev1.SchemeGroupVersion.WithResource("serviceaccounts"),
+	corev1.SchemeGroupVersion.WithResource("configmaps"),
+	corev1.SchemeGroupVersion.WithResource("replicationcontrollers"),
+	appsv1.SchemeGroupVersion.WithResource("deployments"),
+	appsv1.SchemeGroupVersion.WithResource("replicasets"),
+	discoveryv1.SchemeGroupVersion.WithResource("endpointslices"),
+}
+
+func buildGarbageCollector(t *term) (runner, error) {
+	client, err := t.client()
+	if err != nil {
+		return nil, err
+	}
+	meta, err := t.metadata()
+	if err != nil {
+		return nil, err
+	}
+	return garbagecollector.New(t.informers, meta, client.Discovery(), t.events("garbage-collector-controller"), shared)
 }
 
 func buildNodeIPAM(t *term) (runner, error) {
