@@ -8,15 +8,20 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"knarr/controlplane/controllermanager/clusterrole"
 	"knarr/controlplane/controllermanager/deployment"
 	"knarr/controlplane/controllermanager/endpoint"
 	"knarr/controlplane/controllermanager/endpointslice"
 	"knarr/controlplane/controllermanager/garbagecollector"
 	"knarr/controlplane/controllermanager/namespace"
 	"knarr/controlplane/controllermanager/nodeipam"
+	"knarr/controlplane/controllermanager/nodelifecycle"
+	"knarr/controlplane/controllermanager/podgc"
 	"knarr/controlplane/controllermanager/replicaset"
 	"knarr/controlplane/controllermanager/rootca"
 	"knarr/controlplane/controllermanager/serviceaccount"
+	"knarr/controlplane/controllermanager/tainteviction"
+	"knarr/controlplane/controllermanager/ttlafterfinished"
 )
 
 // A runner runs until its context ends.
@@ -44,6 +49,11 @@ var table = []entry{
 	{endpointslice.Name, "endpointslice-controller", buildEndpointSlices},
 	{garbagecollector.Name, "generic-garbage-collector", buildGarbageCollector},
 	{nodeipam.Name, "node-controller", buildNodeIPAM},
+	{nodelifecycle.Name, "node-controller", buildNodeLifecycle},
+	{tainteviction.Name, "node-controller", buildTaintEviction},
+	{podgc.Name, "pod-garbage-collector", buildPodGC},
+	{clusterrole.Name, "clusterrole-aggregation-controller", buildClusterRole},
+	{ttlafterfinished.Name, "ttl-after-finished-controller", buildTTLAfterFinished},
 }
 
 func buildNamespace(t *term) (runner, error) {
@@ -157,6 +167,46 @@ func buildNodeIPAM(t *term) (runner, error) {
 		ClusterCIDRs: t.ClusterCIDRs, Taken: t.ServiceCIDRs,
 		MaskIPv4: t.NodeCIDRMaskSizeIPv4, MaskIPv6: t.NodeCIDRMaskSizeIPv6,
 	})
+}
+
+func buildNodeLifecycle(t *term) (runner, error) {
+	client, err := t.client()
+	if err != nil {
+		return nil, err
+	}
+	return nodelifecycle.New(t.informers, client, t.events("node-controller"), t.NodeMonitorGracePeriod)
+}
+
+func buildTaintEviction(t *term) (runner, error) {
+	client, err := t.client()
+	if err != nil {
+		return nil, err
+	}
+	return tainteviction.New(t.informers, client, t.events("taint-eviction-controller"))
+}
+
+func buildPodGC(t *term) (runner, error) {
+	client, err := t.client()
+	if err != nil {
+		return nil, err
+	}
+	return podgc.New(t.informers, client, t.TerminatedPodThreshold)
+}
+
+func buildClusterRole(t *term) (runner, error) {
+	client, err := t.client()
+	if err != nil {
+		return nil, err
+	}
+	return clusterrole.New(t.informers, client), nil
+}
+
+func buildTTLAfterFinished(t *term) (runner, error) {
+	client, err := t.client()
+	if err != nil {
+		return nil, err
+	}
+	return ttlafterfinished.New(t.informers, client), nil
 }
 
 // absent are upstream's controllers that are not here yet: naming them in a
