@@ -8,6 +8,7 @@ import (
 	"os"
 	"runtime"
 	"runtime/debug"
+	"strings"
 	"syscall"
 	"time"
 
@@ -70,6 +71,19 @@ func setLog(format string, verbose bool) {
 type atLeast struct {
 	slog.Handler
 	level slog.Level
+}
+
+// noise are errors that libraries log when a client hangs up, which is no
+// fault of anybody's.
+var noise = []string{"Error on socket receive", "Error proxying data", "Unable to upgrade websocket"}
+
+func (a atLeast) Handle(ctx context.Context, r slog.Record) error {
+	for _, n := range noise {
+		if strings.HasPrefix(r.Message, n) {
+			return nil
+		}
+	}
+	return a.Handler.Handle(ctx, r)
 }
 
 func (a atLeast) Enabled(ctx context.Context, l slog.Level) bool {

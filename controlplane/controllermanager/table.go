@@ -3,14 +3,25 @@ package controllermanager
 import (
 	"context"
 
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"knarr/controlplane/controllermanager/clusterrole"
 	"knarr/controlplane/controllermanager/deployment"
 	"knarr/controlplane/controllermanager/endpoint"
 	"knarr/controlplane/controllermanager/endpointslice"
+	"knarr/controlplane/controllermanager/garbagecollector"
 	"knarr/controlplane/controllermanager/namespace"
 	"knarr/controlplane/controllermanager/nodeipam"
+	"knarr/controlplane/controllermanager/nodelifecycle"
+	"knarr/controlplane/controllermanager/podgc"
 	"knarr/controlplane/controllermanager/replicaset"
 	"knarr/controlplane/controllermanager/rootca"
 	"knarr/controlplane/controllermanager/serviceaccount"
+	"knarr/controlplane/controllermanager/tainteviction"
+	"knarr/controlplane/controllermanager/ttlafterfinished"
 )
 
 // A runner runs until its context ends.
@@ -36,7 +47,13 @@ var table = []entry{
 	{replicaset.NameRC, "replication-controller", buildReplicationController},
 	{endpoint.Name, "endpoint-controller", buildEndpoints},
 	{endpointslice.Name, "endpointslice-controller", buildEndpointSlices},
+	{garbagecollector.Name, "generic-garbage-collector", buildGarbageCollector},
 	{nodeipam.Name, "node-controller", buildNodeIPAM},
+	{nodelifecycle.Name, "node-controller", buildNodeLifecycle},
+	{tainteviction.Name, "node-controller", buildTaintEviction},
+	{podgc.Name, "pod-garbage-collector", buildPodGC},
+	{clusterrole.Name, "clusterrole-aggregation-controller", buildClusterRole},
+	{ttlafterfinished.Name, "ttl-after-finished-controller", buildTTLAfterFinished},
 }
 
 func buildNamespace(t *term) (runner, error) {
@@ -110,6 +127,34 @@ func buildEndpointSlices(t *term) (runner, error) {
 	return endpointslice.New(t.informers, client, t.events("endpoint-slice-controller"))
 }
 
+// shared are the resources that several controllers read anyway: the garbage
+// collector then needs no watch of its own.
+var shared = []schema.GroupVersionResource{
+	corev1.SchemeGroupVersion.WithResource("pods"),
+	corev1.SchemeGroupVersion.WithResource("services"),
+	corev1.SchemeGroupVersion.WithResource("endpoints"),
+	corev1.SchemeGroupVersion.WithResource("nodes"),
+	corev1.SchemeGroupVersion.WithResource("namespaces"),
+	corev1.SchemeGroupVersion.WithResource("serviceaccounts"),
+	corev1.SchemeGroupVersion.WithResource("configmaps"),
+	corev1.SchemeGroupVersion.WithResource("replicationcontrollers"),
+	appsv1.SchemeGroupVersion.WithResource("deployments"),
+	appsv1.SchemeGroupVersion.WithResource("replicasets"),
+	discoveryv1.SchemeGroupVersion.WithResource("endpointslices"),
+}
+
+func buildGarbageCollector(t *term) (runner, error) {
+	client, err := t.client()
+	if err != nil {
+		return nil, err
+	}
+	meta, err := t.metadata()
+	if err != nil {
+		return nil, err
+	}
+	return garbagecollector.New(t.informers, meta, client.Discovery(), t.events("garbage-collector-controller"), shared)
+}
+
 func buildNodeIPAM(t *term) (runner, error) {
 	if len(t.ClusterCIDRs) == 0 {
 		return nil, nil
@@ -122,6 +167,46 @@ func buildNodeIPAM(t *term) (runner, error) {
 		ClusterCIDRs: t.ClusterCIDRs, Taken: t.ServiceCIDRs,
 		MaskIPv4: t.NodeCIDRMaskSizeIPv4, MaskIPv6: t.NodeCIDRMaskSizeIPv6,
 	})
+}
+
+func buildNodeLifecycle(t *term) (runner, error) {
+	client, err := t.client()
+	if err != nil {
+		return nil, err
+	}
+	return nodelifecycle.New(t.informers, client, t.events("node-controller"), t.NodeMonitorGracePeriod)
+}
+
+func buildTaintEviction(t *term) (runner, error) {
+	client, err := t.client()
+	if err != nil {
+		return nil, err
+	}
+	return tainteviction.New(t.informers, client, t.events("taint-eviction-controller"))
+}
+
+func buildPodGC(t *term) (runner, error) {
+	client, err := t.client()
+	if err != nil {
+		return nil, err
+	}
+	return podgc.New(t.informers, client, t.TerminatedPodThreshold)
+}
+
+func buildClusterRole(t *term) (runner, error) {
+	client, err := t.client()
+	if err != nil {
+		return nil, err
+	}
+	return clusterrole.New(t.informers, client), nil
+}
+
+func buildTTLAfterFinished(t *term) (runner, error) {
+	client, err := t.client()
+	if err != nil {
+		return nil, err
+	}
+	return ttlafterfinished.New(t.informers, client), nil
 }
 
 // absent are upstream's controllers that are not here yet: naming them in a
