@@ -58,3 +58,24 @@ func found(t *testing.T, file string, re *regexp.Regexp) map[string]bool {
 	}
 	return all
 }
+
+var required = regexp.MustCompile(`(?m)^\t(\S+/\S+) v\S+$`)
+
+// TestRequirements: each module that go.mod requires directly has its reason.
+func TestRequirements(t *testing.T) {
+	reasons := found(t, "ARCHITECTURE.md", regexp.MustCompile(`(?m)^\| (\S+/\S+) \|`))
+	modules := found(t, "go.mod", required)
+	if len(modules) < 20 {
+		t.Fatalf("found only %v in go.mod", modules)
+	}
+	for m := range modules {
+		if !reasons[m] {
+			t.Errorf("ARCHITECTURE.md gives no reason for %s", m)
+		}
+	}
+	for m := range reasons {
+		if !modules[m] {
+			t.Errorf("ARCHITECTURE.md gives a reason for %s, which go.mod does not require directly", m)
+		}
+	}
+}
