@@ -152,6 +152,9 @@ func (c *Config) setDefaults() error {
 	if c.ResolvConf == "-" {
 		c.ResolvConf = ""
 	}
+	if c.Listener != nil { // what the Node says must be where it listens
+		c.Listen = c.Listener.Addr().String()
+	}
 	def(&c.Listen, ":10250")
 	def(&c.CgroupParent, "/kubepods")
 	def(&c.Version, "v1.36.3")

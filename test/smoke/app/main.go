@@ -82,8 +82,10 @@ func serve(version string) {
 func ask(url string, every time.Duration) {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
-	client := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{
-		DisableKeepAlives: true, DialContext: (&net.Dialer{Timeout: 2 * time.Second}).DialContext,
+	// Longer than a resolver waits before it asks again: a query that was in the
+	// DNS server's socket when that was killed is lost, as any datagram may be.
+	client := &http.Client{Timeout: 15 * time.Second, Transport: &http.Transport{
+		DisableKeepAlives: true, DialContext: (&net.Dialer{Timeout: 12 * time.Second}).DialContext,
 	}}
 	good, bad := 0, 0
 	report := func() { fmt.Printf("good=%d bad=%d\n", good, bad) }
