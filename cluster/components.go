@@ -23,6 +23,7 @@ import (
 
 	"knarr/addons/dns"
 	"knarr/controlplane/controllermanager"
+	"knarr/controlplane/scheduler"
 	"knarr/internal/programs"
 	"knarr/internal/version"
 	"knarr/node/cni"
@@ -52,6 +53,7 @@ func (s *Server) components(certs *certificates) []component {
 		on   bool
 		component
 	}{
+		{"scheduler", true, component{"kube-scheduler", s.scheduler}},
 		{"controller-manager", true, component{"kube-controller-manager", s.controllers}},
 		{"network", !o.DisableAgent, component{"network", s.network}},
 		{"kube-proxy", !o.DisableAgent, component{"kube-proxy", s.proxy}},
@@ -178,6 +180,14 @@ func waitForNode(ctx context.Context, client kubernetes.Interface, name string, 
 		return nil, fmt.Errorf("wait for node %s: %w", name, err)
 	}
 	return ev.Object.(*corev1.Node), nil
+}
+
+func (s *Server) scheduler(ctx context.Context) error {
+	sched, err := scheduler.New(scheduler.Config{Kube: s.as("system:kube-scheduler")})
+	if err != nil {
+		return err
+	}
+	return sched.Run(ctx)
 }
 
 func (s *Server) controllers(ctx context.Context) error {

@@ -1,0 +1,281 @@
+package scheduler
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+
+	"knarr/controlplane/scheduler/framework"
+	"knarr/controlplane/scheduler/plugins"
+)
+
+// A core decides where pods go. It is pure: it knows the cluster and has no
+// other effect than its answer.
+type core struct {
+	cluster *framework.Cluster
+	filters []filter
+	scorers []scorer
+	gates   []framework.PreEnqueue
+	hints   map[string]func(*framework.Event, *framework.Pod) bool
+	less    func(a, b *framework.Pod, aSince, bSince int64) bool
+
+	answered []*framework.Shape
+	// Memory used anew for every pod.
+	feasible []*framework.Node
+	refusals []*framework.Status
+	totals   []int64
+	scores   []int64
+}
+
+type filter struct {
+	framework.Filter
+	pre       framework.PreFilter
+	simulator framework.Simulator
+	local     bool
+	skip      bool // for the pod at hand
+}
+
+type scorer struct {
+	framework.Score
+	pre        framework.PreScore
+	normalizer framework.Normalizer
+	weight     int64
+	local      bool
+	name       string
+}
+
+func newCore(c *framework.Cluster, table []plugins.Entry) *core {
+	s := &core{cluster: c, hints: map[string]func(*framework.Event, *framework.Pod) bool{}}
+	for _, e := range table {
+		_, local := e.Plugin.(framework.Local)
+		pre, _ := e.Plugin.(framework.PreFilter)
+		if g, ok := e.Plugin.(framework.PreEnqueue); ok {
+			s.gates = append(s.gates, g)
+		}
+		if f, ok := e.Plugin.(framework.Filter); ok {
+			sim, _ := e.Plugin.(framework.Simulator)
+			s.filters = append(s.filters, filter{Filter: f, pre: pre, simulator: sim, local: local})
+		}
+		if sc, ok := e.Plugin.(framework.Score); ok && e.Weight > 0 {
+			pre, _ := e.Plugin.(framework.PreScore)
+			norm, _ := e.Plugin.(framework.Normalizer)
+			s.scorers = append(s.scorers, scorer{sc, pre, norm, e.Weight, local, e.Name()})
+		}
+		if h, ok := e.Plugin.(framework.Hinter); ok {
+			s.hints[e.Name()] = h.Hint
+		}
+		if l, ok := e.Plugin.(interface {
+			Less(a, b *framework.Pod, aSince, bSince int64) bool
+		}); ok {
+			s.less = l.Less
+		}
+	}
+	return s
+}
+
+func (s *core) hint(plugin string) func(*framework.Event, *framework.Pod) bool {
+	return s.hints[plugin]
+}
+
+// A refusal is why no node takes a pod.
+type refusal struct {
+	plugins []string
+	before  *framework.Status // a plugin refused before any node was looked at
+	nodes   int
+	reasons map[string]int
+	// after is what came of trying to make room.
+	after string
+	err   bool
+}
+
+// String is the message of the pod's condition and of its event.
+func (r *refusal) String() string {
+	if r.nodes == 0 {
+		return "no nodes available to schedule pods"
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "0/%d nodes are available:", r.nodes)
+	if r.before != nil {
+		fmt.Fprintf(&b, " %s.", strings.Join(r.before.Reasons, ", "))
+	} else if len(r.reasons) > 0 {
+		list := make([]string, 0, len(r.reasons))
+		for reason, n := range r.reasons {
+			list = append(list, fmt.Sprintf("%d %s", n, reason))
+		}
+		slices.Sort(list)
+		fmt.Fprintf(&b, " %s.", strings.Join(list, ", "))
+	}
+	if r.after != "" {
+		b.WriteString(" " + r.after)
+	}
+	return b.String()
+}
+
+// decide finds the node for a pod, or says why there is none.
+func (s *core) decide(p *framework.Pod) (*framework.Node, *refusal) {
+	if s.cluster.Live == 0 {
+		return nil, &refusal{err: true}
+	}
+	if st := s.prepare(p); st != nil {
+		return nil, &refusal{nodes: s.cluster.Live, before: st, plugins: []string{st.Plugin}, err: st.Code == framework.Error}
+	}
+	a := s.local(p)
+	s.feasible = s.feasible[:0]
+	if len(s.refusals) != len(s.cluster.Nodes) {
+		s.refusals = make([]*framework.Status, len(s.cluster.Nodes))
+	}
+	for slot, n := range s.cluster.Nodes {
+		if n == nil || n.Object == nil {
+			continue
+		}
+		st := a.verdict[slot]
+		if st == nil {
+			st = s.beyondLocal(p, n)
+		}
+		if s.refusals[slot] = st; st == nil {
+			s.feasible = append(s.feasible, n)
+		}
+	}
+	switch len(s.feasible) {
+	case 0:
+		return nil, s.whyNot()
+	case 1:
+		return s.feasible[0], nil
+	}
+	return s.best(p, a), nil
+}
+
+// prepare asks every PreFilter.
+func (s *core) prepare(p *framework.Pod) *framework.Status {
+	for i := range s.filters {
+		f := &s.filters[i]
+		if f.pre == nil {
+			continue
+		}
+		var st *framework.Status
+		if f.skip, st = f.pre.PreFilter(p); st != nil {
+			return st
+		}
+	}
+	return nil
+}
+
+// beyondLocal asks the plugins that look further than the node.
+func (s *core) beyondLocal(p *framework.Pod, n *framework.Node) *framework.Status {
+	if len(n.Nominated) > 0 {
+		if st := s.withNominated(p, n); st != nil {
+			return st
+		}
+	}
+	for i := range s.filters {
+		if f := &s.filters[i]; !f.local && !f.skip {
+			if st := f.Filter.Filter(p, n); st != nil {
+				return st
+			}
+		}
+	}
+	return nil
+}
+
+// fits asks every plugin about a node as it is given.
+func (s *core) fits(p *framework.Pod, n *framework.Node) *framework.Status {
+	for i := range s.filters {
+		if f := &s.filters[i]; !f.skip {
+			if st := f.Filter.Filter(p, n); st != nil {
+				return st
+			}
+		}
+	}
+	return nil
+}
+
+// simulate tells the plugins of a pod counted in or out on a node.
+func (s *core) simulate(p, other *framework.Pod, n *framework.Node, delta int32) {
+	for i := range s.filters {
+		if f := &s.filters[i]; f.simulator != nil && !f.skip {
+			f.simulator.Simulate(p, other, n, delta)
+		}
+	}
+}
+
+// withNominated asks about the node as it will be once the pods that made room
+// there, and are no less important, have come.
+func (s *core) withNominated(p *framework.Pod, n *framework.Node) *framework.Status {
+	var coming []*framework.Pod
+	for _, o := range n.Nominated {
+		if o.UID != p.UID && o.Shape.Priority >= p.Shape.Priority {
+			coming = append(coming, o)
+		}
+	}
+	if len(coming) == 0 {
+		return nil
+	}
+	full := n.Copy()
+	for _, o := range coming {
+		full.With(o)
+		s.simulate(p, o, n, 1)
+	}
+	st := s.fits(p, full)
+	for _, o := range coming {
+		s.simulate(p, o, n, -1)
+	}
+	return st
+}
+
+func (s *core) whyNot() *refusal {
+	r := &refusal{nodes: s.cluster.Live, reasons: map[string]int{}}
+	for slot, n := range s.cluster.Nodes {
+		if n == nil || n.Object == nil {
+			continue
+		}
+		st := s.refusals[slot]
+		if !slices.Contains(r.plugins, st.Plugin) {
+			r.plugins = append(r.plugins, st.Plugin)
+		}
+		for _, reason := range st.Reasons {
+			r.reasons[reason]++
+		}
+	}
+	return r
+}
+
+// best is a node with the greatest sum of weighted scores, any of those equal.
+func (s *core) best(p *framework.Pod, a *answers) *framework.Node {
+	n := len(s.feasible)
+	s.totals, s.scores = slices.Grow(s.totals[:0], n)[:n], slices.Grow(s.scores[:0], n)[:n]
+	for i, node := range s.feasible {
+		s.totals[i] = a.plain[node.Slot]
+	}
+	for k := range s.scorers {
+		sc := &s.scorers[k]
+		if sc.local && sc.normalizer == nil || sc.pre != nil && sc.pre.PreScore(p, s.feasible) {
+			continue
+		}
+		for i, node := range s.feasible {
+			if sc.local {
+				s.scores[i] = a.scores[k][node.Slot]
+			} else {
+				s.scores[i] = sc.Score.Score(p, node)
+			}
+		}
+		if sc.normalizer != nil {
+			sc.normalizer.Normalize(p, s.feasible, s.scores)
+		}
+		for i := range s.feasible {
+			s.totals[i] += sc.weight * s.scores[i]
+		}
+	}
+	top, ties, pick := s.totals[0], 1, 0
+	for i := 1; i < n; i++ {
+		switch t := s.totals[i]; {
+		case t > top:
+			top, ties, pick = t, 1, i
+		case t == top:
+			if ties++; rand.IntN(ties) == 0 {
+				pick = i
+			}
+		}
+	}
+	return s.feasible[pick]
+}

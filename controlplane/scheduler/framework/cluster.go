@@ -1,0 +1,221 @@
+package framework
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// A Cluster is all nodes and placed pods, with sums kept up to date at every
+// change so that no plugin has to walk the pods.
+type Cluster struct {
+	// Nodes by slot; a slot's node may be nil, or lack its Object.
+	Nodes []*Node
+	// Live counts the nodes that have an Object.
+	Live int
+	// Avoided counts the nodes with taints of preference.
+	Avoided int
+	// Revision grows whenever nodes come, go or change their labels.
+	Revision uint64
+	// Nominations counts pods nominated to nodes.
+	Nominations int
+
+	names      map[string]*Node
+	free       []int
+	pods       map[types.UID]*Pod
+	shapes     map[string]*Shape
+	resources  *resourceTable
+	topologies map[string]*Topology
+	tallies    tallies
+	owners     owners
+	images     map[string]*Image
+	namespaces map[string]labels.Set
+	log        changeLog
+}
+
+// NewCluster is a cluster of nothing.
+func NewCluster() *Cluster {
+	return &Cluster{
+		Revision: 1,
+		names:    map[string]*Node{}, pods: map[types.UID]*Pod{}, shapes: map[string]*Shape{},
+		resources: newResourceTable(), topologies: map[string]*Topology{},
+		tallies: newTallies(), owners: newOwners(),
+		images: map[string]*Image{}, namespaces: map[string]labels.Set{},
+	}
+}
+
+// ResourceName is the name of the resource with that index.
+func (c *Cluster) ResourceName(i int) corev1.ResourceName { return c.resources.names[i] }
+
+// Node finds a node by name.
+func (c *Cluster) Node(name string) *Node { return c.names[name] }
+
+// Pod finds a placed pod.
+func (c *Cluster) Pod(uid types.UID) *Pod { return c.pods[uid] }
+
+// NamespaceLabels are those of a namespace.
+func (c *Cluster) NamespaceLabels(name string) labels.Set { return c.namespaces[name] }
+
+func (c *Cluster) slot(name string) *Node {
+	if n := c.names[name]; n != nil {
+		return n
+	}
+	n := &Node{Name: name, Used: make(Resources, firstExtended)}
+	if last := len(c.free) - 1; last >= 0 {
+		n.Slot = c.free[last]
+		c.free = c.free[:last]
+		c.Nodes[n.Slot] = n
+	} else {
+		n.Slot = len(c.Nodes)
+		c.Nodes = append(c.Nodes, n)
+	}
+	c.names[name] = n
+	return n
+}
+
+func (c *Cluster) vacate(n *Node) {
+	if n.Object != nil || len(n.Pods) > 0 || len(n.Nominated) > 0 {
+		return
+	}
+	delete(c.names, n.Name)
+	c.Nodes[n.Slot] = nil
+	c.free = append(c.free, n.Slot)
+	c.Revision++
+}
+
+// SetNode adds or changes a node, and says in what way.
+func (c *Cluster) SetNode(o *corev1.Node) Action {
+	n := c.slot(o.Name)
+	old := n.Object
+	n.Object = o
+	allocatable := c.resources.list(o.Status.Allocatable)
+	var did Action
+	switch {
+	case old == nil:
+		c.Live++
+		did = NodeAdded
+	default:
+		if !slices.Equal(allocatable, n.Allocatable) {
+			did |= NodeAllocatable
+		}
+		if !equality.Semantic.DeepEqual(old.Labels, o.Labels) {
+			did |= NodeLabels
+		}
+		if old.Spec.Unschedulable != o.Spec.Unschedulable || !equality.Semantic.DeepEqual(old.Spec.Taints, o.Spec.Taints) {
+			did |= NodeTaints
+		}
+		if !equality.Semantic.DeepEqual(old.Annotations, o.Annotations) || !equality.Semantic.DeepEqual(old.Status.DeclaredFeatures, o.Status.DeclaredFeatures) {
+			did |= NodeUpdated
+		}
+	}
+	n.Allocatable = allocatable
+	if did&(NodeAdded|NodeTaints) != 0 {
+		c.countAvoids(n)
+	}
+	if did&(NodeAdded|NodeLabels) != 0 {
+		c.Revision++
+		for key, t := range c.topologies {
+			t.set(n, key)
+		}
+	}
+	c.setImages(n, old, o)
+	if did != 0 {
+		c.Touch(n)
+	}
+	return did
+}
+
+func (c *Cluster) countAvoids(n *Node) {
+	if n.Avoids > 0 {
+		c.Avoided--
+	}
+	n.Avoids = 0
+	if n.Object == nil {
+		return
+	}
+	for i := range n.Object.Spec.Taints {
+		if n.Object.Spec.Taints[i].Effect == corev1.TaintEffectPreferNoSchedule {
+			n.Avoids++
+		}
+	}
+	if n.Avoids > 0 {
+		c.Avoided++
+	}
+}
+
+// RemoveNode forgets a node; pods said to be on it stay.
+func (c *Cluster) RemoveNode(name string) {
+	n := c.names[name]
+	if n == nil || n.Object == nil {
+		return
+	}
+	c.setImages(n, n.Object, nil)
+	n.Object = nil
+	n.Allocatable = nil
+	c.countAvoids(n)
+	c.Live--
+	c.Revision++
+	for key, t := range c.topologies {
+		t.set(n, key)
+	}
+	c.Touch(n)
+	c.vacate(n)
+}
+
+// Place puts a pod on a node, whether or not the node is known.
+func (c *Cluster) Place(p *Pod, node string) {
+	n := c.slot(node)
+	n.place(p)
+	c.pods[p.UID] = p
+	c.tallies.count(c, p, 1)
+	c.owners.count(p, 1)
+	c.Touch(n)
+}
+
+// Displace takes a placed pod off its node.
+func (c *Cluster) Displace(p *Pod) {
+	n := p.Node
+	c.tallies.count(c, p, -1)
+	c.owners.count(p, -1)
+	n.displace(p)
+	delete(c.pods, p.UID)
+	c.Touch(n)
+	c.vacate(n)
+}
+
+// Nominate notes that a waiting pod has made room on a node.
+func (c *Cluster) Nominate(p *Pod, node string) {
+	n := c.slot(node)
+	n.Nominated = append(n.Nominated, p)
+	c.Nominations++
+}
+
+// Unnominate takes the note back.
+func (c *Cluster) Unnominate(p *Pod, node string) {
+	n := c.names[node]
+	if n == nil {
+		return
+	}
+	if i := slices.Index(n.Nominated, p); i >= 0 {
+		n.Nominated = slices.Delete(n.Nominated, i, i+1)
+		c.Nominations--
+		c.vacate(n)
+	}
+}
+
+// SetNamespace notes a namespace's labels and tells whether they changed.
+func (c *Cluster) SetNamespace(name string, l labels.Set) bool {
+	if old, ok := c.namespaces[name]; ok && labels.Equals(old, l) {
+		return false
+	}
+	c.namespaces[name] = l
+	c.tallies.recount(c)
+	c.owners.revision++
+	return true
+}
+
+// RemoveNamespace forgets a namespace.
+func (c *Cluster) RemoveNamespace(name string) { delete(c.namespaces, name) }

@@ -1,0 +1,100 @@
+package framework
+
+import "slices"
+
+// A Stance is what a pod's term says of the pods it selects.
+type Stance uint8
+
+// The stances of placed pods that matter to others.
+const (
+	Repels  Stance = iota // required anti-affinity
+	Needs                 // required affinity
+	Prefers               // preferred, with a weight that may be negative
+)
+
+// Owners counts, per node, the placed pods that have a term.
+type Owners struct {
+	Tally
+	Term   *Term
+	Stance Stance
+	Weight int64
+
+	total int
+	label string
+}
+
+type ownerKey struct {
+	term   string
+	stance Stance
+	weight int64
+}
+
+type owners struct {
+	byKey    map[ownerKey]*Owners
+	byLabel  map[string][]*Owners
+	revision uint64
+}
+
+func newOwners() owners {
+	return owners{byKey: map[ownerKey]*Owners{}, byLabel: map[string][]*Owners{}, revision: 1}
+}
+
+// count adds the pod to the owners of each of its terms, or takes it away.
+func (os *owners) count(p *Pod, delta int32) {
+	s := p.Shape
+	if len(s.AntiAffinity)+len(s.Affinity)+len(s.Preferred) == 0 {
+		return
+	}
+	one := func(t *Term, stance Stance, weight int64) {
+		k := ownerKey{t.Key, stance, weight}
+		o := os.byKey[k]
+		if o == nil {
+			o = &Owners{Term: t, Stance: stance, Weight: weight, label: t.bucket()}
+			o.at = map[int32]int32{}
+			os.byKey[k] = o
+			os.byLabel[o.label] = append(os.byLabel[o.label], o)
+			os.revision++
+		}
+		o.add(int32(p.Node.Slot), delta)
+		if o.total += int(delta); o.total == 0 {
+			delete(os.byKey, k)
+			if rest := slices.DeleteFunc(os.byLabel[o.label], func(x *Owners) bool { return x == o }); len(rest) > 0 {
+				os.byLabel[o.label] = rest
+			} else {
+				delete(os.byLabel, o.label)
+			}
+			os.revision++
+		}
+	}
+	for _, t := range s.AntiAffinity {
+		one(t, Repels, 0)
+	}
+	for _, t := range s.Affinity {
+		one(t, Needs, 0)
+	}
+	for _, t := range s.Preferred {
+		one(t.Term, Prefers, t.Weight)
+	}
+}
+
+// Minding are the owners whose term selects pods of that shape.
+func (c *Cluster) Minding(s *Shape) []*Owners {
+	os := &c.owners
+	if s.matching.revision == os.revision {
+		return s.matching.list
+	}
+	list := s.matching.list[:0]
+	try := func(label string) {
+		for _, o := range os.byLabel[label] {
+			if o.Term.Matches(s, c) {
+				list = append(list, o)
+			}
+		}
+	}
+	try("")
+	for k, v := range s.Labels {
+		try(k + "=" + v)
+	}
+	s.matching = cached[*Owners]{os.revision, list}
+	return list
+}

@@ -1,0 +1,272 @@
+package framework
+
+import (
+	"encoding/binary"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+)
+
+// A Shape is all of a pod that matters to where it may run. Pods made from one
+// template have one shape, parsed once.
+type Shape struct {
+	Key       string
+	Namespace string
+	Labels    labels.Set
+	Priority  int32
+	// Spec is the spec of the first pod that had the shape.
+	Spec *corev1.PodSpec
+	// Owner is the controller's kind and name.
+	Owner metav1.OwnerReference
+	// Asks is what the pod requests; ScoreCPU and ScoreMemory are what scoring
+	// takes it to use.
+	Asks                  Resources
+	ScoreCPU, ScoreMemory int64
+	Ports                 []Port
+	Images                []string
+	Containers            int
+	Claims                []string
+
+	NodeAffinity  nodeaffinity.RequiredNodeAffinity
+	NodePreferred *nodeaffinity.PreferredSchedulingTerms
+
+	// Affinity and AntiAffinity are the required terms, Preferred all others
+	// with their weight, negative for those against.
+	Affinity, AntiAffinity []*Term
+	Preferred              []WeightedTerm
+	Spread                 []corev1.TopologySpreadConstraint
+
+	// Err is why the pod cannot be understood.
+	Err error
+	// Answers is the scheduler's own: what local plugins said.
+	Answers any
+	// Siblings selects the pods of the same Services and controller, as of a
+	// revision of those.
+	Siblings         labels.Selector
+	SiblingsRevision uint64
+
+	refs     int
+	tallies  cached[*Tally]
+	matching cached[*Owners]
+}
+
+// A Port is one taken on the node's addresses.
+type Port struct {
+	IP       string
+	Protocol corev1.Protocol
+	Number   int32
+}
+
+// A WeightedTerm is a wish to be near (or, negative, far from) others.
+type WeightedTerm struct {
+	*Term
+	Weight int64
+}
+
+type cached[T any] struct {
+	revision uint64
+	list     []T
+}
+
+// shapeKey writes down everything a Shape is made of.
+func shapeKey(b []byte, pod *corev1.Pod, asks Resources, cpu, memory int64) []byte {
+	str := func(s string) { b = binary.AppendUvarint(b, uint64(len(s))); b = append(b, s...) }
+	num := func(n int64) { b = binary.AppendVarint(b, n) }
+	labelSet := func(m map[string]string) {
+		num(int64(len(m)))
+		var few [16]string
+		keys := few[:0]
+		for k := range m {
+			keys = append(keys, k)
+		}
+		slices.Sort(keys)
+		for _, k := range keys {
+			str(k)
+			str(m[k])
+		}
+	}
+	message := func(m interface{ Marshal() ([]byte, error) }) {
+		raw, _ := m.Marshal()
+		num(int64(len(raw)))
+		b = append(b, raw...)
+	}
+	spec := &pod.Spec
+	str(pod.Namespace)
+	labelSet(pod.Labels)
+	num(int64(priority(pod)))
+	num(int64(len(asks)))
+	for _, a := range asks {
+		num(a)
+	}
+	num(cpu)
+	num(memory)
+	labelSet(spec.NodeSelector)
+	if spec.Affinity != nil {
+		message(spec.Affinity)
+	}
+	num(int64(len(spec.Tolerations)))
+	for i := range spec.Tolerations {
+		message(&spec.Tolerations[i])
+	}
+	num(int64(len(spec.TopologySpreadConstraints)))
+	for i := range spec.TopologySpreadConstraints {
+		message(&spec.TopologySpreadConstraints[i])
+	}
+	for _, cs := range [][]corev1.Container{spec.InitContainers, spec.Containers} {
+		num(int64(len(cs)))
+		for i := range cs {
+			str(cs[i].Image)
+			for _, p := range cs[i].Ports {
+				if p.HostPort > 0 {
+					str(p.HostIP)
+					str(string(p.Protocol))
+					num(int64(p.HostPort))
+				}
+			}
+		}
+	}
+	for i := range spec.Volumes {
+		v := &spec.Volumes[i]
+		if v.Image != nil {
+			str("image")
+			str(v.Image.Reference)
+		}
+		if name := ClaimName(pod, v); name != "" {
+			str("claim")
+			str(name)
+		}
+	}
+	if ref := metav1.GetControllerOf(pod); ref != nil {
+		str(ref.Kind)
+		str(ref.Name)
+	}
+	if spec.PreemptionPolicy != nil {
+		str(string(*spec.PreemptionPolicy))
+	}
+	return b
+}
+
+// ClaimName is the name of the PersistentVolumeClaim behind a volume, or empty.
+func ClaimName(pod *corev1.Pod, v *corev1.Volume) string {
+	switch {
+	case v.PersistentVolumeClaim != nil:
+		return v.PersistentVolumeClaim.ClaimName
+	case v.Ephemeral != nil:
+		return pod.Name + "-" + v.Name
+	}
+	return ""
+}
+
+func priority(pod *corev1.Pod) int32 {
+	if pod.Spec.Priority != nil {
+		return *pod.Spec.Priority
+	}
+	return 0
+}
+
+// newShape parses the pod.
+func newShape(key string, pod *corev1.Pod, asks Resources, cpu, memory int64) *Shape {
+	spec := &pod.Spec
+	s := &Shape{
+		Key: key, Namespace: pod.Namespace, Labels: maps.Clone(pod.Labels), Priority: priority(pod), Spec: spec,
+		Asks: asks, ScoreCPU: cpu, ScoreMemory: memory,
+		Containers:   len(spec.Containers) + len(spec.InitContainers),
+		NodeAffinity: nodeaffinity.GetRequiredNodeAffinity(pod),
+		Spread:       spec.TopologySpreadConstraints,
+	}
+	if ref := metav1.GetControllerOf(pod); ref != nil {
+		s.Owner = *ref
+	}
+	for _, c := range spec.InitContainers {
+		s.Images = append(s.Images, imageName(c.Image))
+		if c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
+			s.addPorts(c.Ports)
+		}
+	}
+	for _, c := range spec.Containers {
+		s.Images = append(s.Images, imageName(c.Image))
+		s.addPorts(c.Ports)
+	}
+	for i := range spec.Volumes {
+		v := &spec.Volumes[i]
+		if v.Image != nil {
+			s.Images = append(s.Images, imageName(v.Image.Reference))
+		}
+		if name := ClaimName(pod, v); name != "" {
+			s.Claims = append(s.Claims, name)
+		}
+	}
+	if a := spec.Affinity; a != nil {
+		s.parseAffinity(a)
+	}
+	return s
+}
+
+func (s *Shape) addPorts(ports []corev1.ContainerPort) {
+	for _, p := range ports {
+		if p.HostPort <= 0 {
+			continue
+		}
+		proto := p.Protocol
+		if proto == "" {
+			proto = corev1.ProtocolTCP
+		}
+		ip := p.HostIP
+		if ip == "" {
+			ip = "0.0.0.0"
+		}
+		s.Ports = append(s.Ports, Port{ip, proto, p.HostPort})
+	}
+}
+
+func (s *Shape) parseAffinity(a *corev1.Affinity) {
+	required := func(list []corev1.PodAffinityTerm) (terms []*Term) {
+		for i := range list {
+			t, err := newTerm(s.Namespace, &list[i])
+			if err != nil {
+				s.Err = err
+				return nil
+			}
+			terms = append(terms, t)
+		}
+		return terms
+	}
+	preferred := func(list []corev1.WeightedPodAffinityTerm, sign int64) {
+		for i := range list {
+			t, err := newTerm(s.Namespace, &list[i].PodAffinityTerm)
+			if err != nil {
+				s.Err = err
+				return
+			}
+			s.Preferred = append(s.Preferred, WeightedTerm{t, sign * int64(list[i].Weight)})
+		}
+	}
+	if n := a.NodeAffinity; n != nil && len(n.PreferredDuringSchedulingIgnoredDuringExecution) > 0 {
+		terms, err := nodeaffinity.NewPreferredSchedulingTerms(n.PreferredDuringSchedulingIgnoredDuringExecution)
+		if err != nil {
+			s.Err = err
+		}
+		s.NodePreferred = terms
+	}
+	if p := a.PodAffinity; p != nil {
+		s.Affinity = required(p.RequiredDuringSchedulingIgnoredDuringExecution)
+		preferred(p.PreferredDuringSchedulingIgnoredDuringExecution, 1)
+	}
+	if p := a.PodAntiAffinity; p != nil {
+		s.AntiAffinity = required(p.RequiredDuringSchedulingIgnoredDuringExecution)
+		preferred(p.PreferredDuringSchedulingIgnoredDuringExecution, -1)
+	}
+}
+
+// imageName is the image as a node's status would name it.
+func imageName(name string) string {
+	if strings.LastIndexByte(name, ':') <= strings.LastIndexByte(name, '/') {
+		return name + ":latest"
+	}
+	return name
+}

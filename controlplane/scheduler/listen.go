@@ -1,0 +1,198 @@
+package scheduler
+
+import (
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/informers"
+	coreinformers "k8s.io/client-go/informers/core/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+
+	"knarr/controlplane/scheduler/framework"
+)
+
+// listen has the term told of all that changes.
+func (s *term) listen(f informers.SharedInformerFactory) (known []cache.DoneChecker, err error) {
+	pods := f.InformerFor(&corev1.Pod{}, func(c kubernetes.Interface, resync time.Duration) cache.SharedIndexInformer {
+		return coreinformers.NewFilteredPodInformer(c, metav1.NamespaceAll, resync, cache.Indexers{}, func(o *metav1.ListOptions) {
+			o.FieldSelector = "status.phase!=" + string(corev1.PodSucceeded) + ",status.phase!=" + string(corev1.PodFailed)
+		})
+	})
+	on := func(inf cache.SharedIndexInformer, set func(old, obj any, now time.Time), gone func(obj any, now time.Time)) {
+		guard := func(do func(now time.Time)) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			safely(s.ctx, func() { do(time.Now()) })
+		}
+		reg, e := inf.AddEventHandler(cache.ResourceEventHandlerFuncs{
+			AddFunc:    func(obj any) { guard(func(now time.Time) { set(nil, obj, now) }) },
+			UpdateFunc: func(old, obj any) { guard(func(now time.Time) { set(old, obj, now) }) },
+			DeleteFunc: func(obj any) {
+				if d, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+					obj = d.Obj
+				}
+				guard(func(now time.Time) { gone(obj, now) })
+			},
+		})
+		if e != nil {
+			err = fmt.Errorf("events of %T: %w", inf, e)
+			return
+		}
+		known = append(known, reg.HasSyncedChecker())
+	}
+	core := f.Core().V1()
+	on(core.Nodes().Informer(), func(_, obj any, now time.Time) { s.setNode(obj.(*corev1.Node), now) },
+		func(obj any, now time.Time) { s.cluster.RemoveNode(obj.(*corev1.Node).Name) })
+	on(core.Namespaces().Informer(), func(_, obj any, now time.Time) {
+		n := obj.(*corev1.Namespace)
+		if s.cluster.SetNamespace(n.Name, labels.Set(n.Labels)) {
+			s.happened(&framework.Event{Action: framework.NamespaceLabels}, now)
+		}
+	}, func(obj any, _ time.Time) { s.cluster.RemoveNamespace(obj.(*corev1.Namespace).Name) })
+	on(pods, func(_, obj any, now time.Time) { s.setPod(obj.(*corev1.Pod), now) },
+		func(obj any, now time.Time) { s.removePod(obj.(*corev1.Pod), now) })
+	for _, inf := range s.selectors.informers {
+		on(inf, func(_, _ any, _ time.Time) { s.selectors.revision++ }, func(any, time.Time) { s.selectors.revision++ })
+	}
+	on(f.Policy().V1().PodDisruptionBudgets().Informer(), func(_, _ any, _ time.Time) {}, func(any, time.Time) {})
+	return known, err
+}
+
+func (s *term) setNode(o *corev1.Node, now time.Time) {
+	var old *corev1.Node
+	if n := s.cluster.Node(o.Name); n != nil {
+		old = n.Object
+	}
+	if did := s.cluster.SetNode(o); did != 0 {
+		s.happened(&framework.Event{Action: did, OldNode: old, Node: o}, now)
+	}
+}
+
+func (s *term) setPod(o *corev1.Pod, now time.Time) {
+	switch placed := s.cluster.Pod(o.UID); {
+	case o.Status.Phase == corev1.PodSucceeded || o.Status.Phase == corev1.PodFailed:
+		s.removePod(o, now)
+	case o.Spec.NodeName != "":
+		if q := s.queue.pods[o.UID]; q != nil {
+			s.unqueue(q)
+		}
+		s.setPlaced(placed, o, now)
+	case placed != nil: // assumed, and still on its way
+	case s.queue.pods[o.UID] != nil:
+		s.setWaiting(s.queue.pods[o.UID], o, now)
+	case s.ours(o) && o.DeletionTimestamp == nil:
+		p := s.cluster.NewPod(o)
+		q := s.queue.add(p, now, s.held(o))
+		s.nominate(q, o.Status.NominatedNodeName)
+		s.stir()
+	}
+}
+
+// held tells whether a plugin keeps the pod from being tried.
+func (s *term) held(o *corev1.Pod) bool {
+	for _, g := range s.core.gates {
+		if g.PreEnqueue(o) != nil {
+			return true
+		}
+	}
+	return false
+}
+
+func (s *term) unqueue(q *queued) {
+	s.unnominate(q)
+	s.queue.remove(q)
+	s.cluster.Release(q.Pod)
+}
+
+// setPlaced notes a pod that has a node.
+func (s *term) setPlaced(old *framework.Pod, o *corev1.Pod, now time.Time) {
+	p := s.cluster.NewPod(o)
+	if old == nil {
+		s.cluster.Place(p, o.Spec.NodeName)
+		s.happened(&framework.Event{Action: framework.PodPlaced, Pod: p}, now)
+		return
+	}
+	delete(s.assumed, old)
+	if old.Shape == p.Shape && old.Node.Name == o.Spec.NodeName && old.Terminating() == p.Terminating() {
+		old.Pod = o // nothing that matters
+		s.cluster.Release(p)
+		return
+	}
+	was := *old
+	s.cluster.Displace(old)
+	s.cluster.Place(p, o.Spec.NodeName)
+	var did framework.Action
+	if !labels.Equals(was.Shape.Labels, p.Shape.Labels) || was.Terminating() != p.Terminating() {
+		did |= framework.PodLabels
+	}
+	for i, a := range was.Asks {
+		if p.Asks.At(i) < a {
+			did |= framework.PodScaledDown
+		}
+	}
+	if did != 0 {
+		s.happened(&framework.Event{Action: did, Pod: p, Old: &was}, now)
+	}
+	s.cluster.Release(old)
+}
+
+// setWaiting notes a change to a pod that has no node.
+func (s *term) setWaiting(q *queued, o *corev1.Pod, now time.Time) {
+	if o.DeletionTimestamp != nil {
+		s.unqueue(q)
+		return
+	}
+	p := s.cluster.NewPod(o)
+	if q.Shape == p.Shape && (q.where == gated) == s.held(o) {
+		s.cluster.Release(p)
+		q.Pod.Pod = o
+		return
+	}
+	nominated := q.nominated
+	s.unnominate(q)
+	old := q.Pod
+	q.Pod = p
+	s.nominate(q, nominated)
+	s.cluster.Release(old)
+	switch held := s.held(o); {
+	case held && q.where != gated:
+		s.queue.take(q)
+		q.where = gated
+	case !held && q.where == gated:
+		s.queue.activate(q)
+	case q.where == active: // its priority may have changed
+		s.queue.activate(q)
+	case q.where == waiting:
+		e := &framework.Event{Action: framework.PodSelf, Pod: p}
+		for _, name := range q.refusers() {
+			if h := s.core.hint(name); h == nil || h(e, p) {
+				s.queue.wake(q, now)
+				break
+			}
+		}
+	}
+	s.stir()
+}
+
+func (s *term) removePod(o *corev1.Pod, now time.Time) {
+	if q := s.queue.pods[o.UID]; q != nil {
+		nominated := q.nominated != ""
+		s.unqueue(q)
+		if nominated { // others may have held back for it
+			s.happened(&framework.Event{Action: framework.PodGone, Pod: q.Pod}, now)
+		}
+		return
+	}
+	p := s.cluster.Pod(o.UID)
+	if p == nil {
+		return
+	}
+	delete(s.assumed, p)
+	s.cluster.Displace(p)
+	s.happened(&framework.Event{Action: framework.PodGone, Pod: p}, now)
+	s.cluster.Release(p)
+}

@@ -1,0 +1,93 @@
+package plugins
+
+import (
+	"knarr/controlplane/scheduler/framework"
+)
+
+// NodeResourcesFit keeps pods to nodes that have what they request, and
+// prefers those with the most left.
+type NodeResourcesFit struct{ cluster *framework.Cluster }
+
+var (
+	_ framework.Filter = (*NodeResourcesFit)(nil)
+	_ framework.Score  = (*NodeResourcesFit)(nil)
+)
+
+// Name is the plugin's.
+func (*NodeResourcesFit) Name() string { return "NodeResourcesFit" }
+
+// Local marks that only the pod and the node matter.
+func (*NodeResourcesFit) Local() {}
+
+// Filter compares each request to what is free.
+func (f *NodeResourcesFit) Filter(p *framework.Pod, n *framework.Node) *framework.Status {
+	fits := n.Used.At(framework.Pods)+1 <= n.Allocatable.At(framework.Pods)
+	for i, want := range p.Asks {
+		if !fits {
+			break
+		}
+		if i != framework.Pods && want > 0 && want > n.Allocatable.At(i)-n.Used.At(i) {
+			fits = false
+		}
+	}
+	if fits {
+		return nil
+	}
+	return f.refusal(p, n)
+}
+
+func (f *NodeResourcesFit) refusal(p *framework.Pod, n *framework.Node) *framework.Status {
+	s := &framework.Status{Code: framework.Unschedulable, Plugin: f.Name()}
+	if n.Used.At(framework.Pods)+1 > n.Allocatable.At(framework.Pods) {
+		s.Reasons = append(s.Reasons, "Too many pods")
+	}
+	for i, want := range p.Asks {
+		if i == framework.Pods || want <= 0 || want <= n.Allocatable.At(i)-n.Used.At(i) {
+			continue
+		}
+		s.Reasons = append(s.Reasons, "Insufficient "+string(f.cluster.ResourceName(i)))
+		if want > n.Allocatable.At(i) {
+			s.Code = framework.Unresolvable
+		}
+	}
+	return s
+}
+
+// Score is the mean share of CPU and memory left, each of a hundred.
+func (*NodeResourcesFit) Score(p *framework.Pod, n *framework.Node) int64 {
+	var sum, kinds int64
+	left := func(all, used int64) {
+		if all == 0 {
+			return
+		}
+		kinds++
+		if used <= all {
+			sum += (all - used) * framework.MaxScore / all
+		}
+	}
+	left(n.Allocatable.At(framework.CPU), n.ScoreCPU+p.ScoreCPU)
+	left(n.Allocatable.At(framework.Memory), n.ScoreMemory+p.ScoreMemory)
+	if kinds == 0 {
+		return 0
+	}
+	return sum / kinds
+}
+
+// Hint is a node that would hold the pod if empty, or a pod that freed some of
+// what the pod wants.
+func (f *NodeResourcesFit) Hint(e *framework.Event, p *framework.Pod) bool {
+	switch {
+	case e.Action&framework.PodSelf != 0:
+		return true
+	case e.Action&(framework.PodGone|framework.PodScaledDown) != 0:
+		return true // any pod gone makes room for one more
+	case e.Action&(framework.NodeAdded|framework.NodeAllocatable) != 0:
+		for i, want := range p.Asks {
+			if want > 0 && want > f.cluster.Amount(e.Node.Status.Allocatable, i) {
+				return false
+			}
+		}
+		return true
+	}
+	return false
+}

@@ -1,0 +1,33 @@
+// Package plugins is the scheduler's plugins, one file each, and their ordered
+// table. It reads the cluster the scheduler keeps, and Services and workload
+// controllers through informers' caches; it writes nothing.
+package plugins
+
+import (
+	"knarr/controlplane/scheduler/framework"
+)
+
+// Table makes every plugin for one scheduler, in the order they are asked,
+// with the weights of their scores.
+func Table(c *framework.Cluster, s Selectors) []Entry {
+	return []Entry{
+		{SchedulingGates{}, 0},
+		{PrioritySort{}, 0},
+		{NodeUnschedulable{}, 0},
+		{NodeName{}, 0},
+		{&TaintToleration{cluster: c}, 3},
+		{&NodeAffinity{}, 2},
+		{NodePorts{}, 0},
+		{&NodeResourcesFit{cluster: c}, 1},
+		{&PodTopologySpread{cluster: c, selectors: s}, 2},
+		{&InterPodAffinity{cluster: c}, 2},
+		{NodeResourcesBalancedAllocation{}, 1},
+		{&ImageLocality{cluster: c}, 1},
+	}
+}
+
+// An Entry is a plugin and the weight of its score.
+type Entry struct {
+	framework.Plugin
+	Weight int64
+}

@@ -1,0 +1,245 @@
+package scheduler
+
+import (
+	"container/heap"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"knarr/controlplane/scheduler/framework"
+)
+
+// How long a pod that was tried in vain is left alone, and how long it waits
+// at most for something to happen.
+const (
+	firstBackoff = time.Second
+	mostBackoff  = 10 * time.Second
+	longestWait  = 5 * time.Minute
+)
+
+type place uint8
+
+const (
+	inFlight   place = iota // being tried, or being bound
+	active                  // to be tried now
+	backingOff              // to be tried soon
+	waiting                 // for something to happen
+	gated                   // not to be tried
+)
+
+// A queued is a pod that has no node.
+type queued struct {
+	*framework.Pod
+	where     place
+	index     int
+	since     int64 // when it first came
+	attempts  int
+	failed    bool      // the last attempt ended in an error
+	notBefore time.Time // end of the backoff
+	until     time.Time // end of the wait
+	refusedBy []string
+	nominated string
+}
+
+// A queue is the pods that have no node, in the order they are to be tried. It
+// is pure: it is told the time.
+type queue struct {
+	pods    map[types.UID]*queued
+	ready   podHeap
+	backoff podHeap
+	// waits are the waiting pods, the longest waiting first.
+	waits podHeap
+	// byPlugin are the waiting pods by who refused them; "" are those that any
+	// event may help.
+	byPlugin map[string]map[*queued]struct{}
+}
+
+func newQueue(less func(a, b *framework.Pod, aSince, bSince int64) bool) *queue {
+	return &queue{
+		pods:     map[types.UID]*queued{},
+		ready:    podHeap{less: func(a, b *queued) bool { return less(a.Pod, b.Pod, a.since, b.since) }},
+		backoff:  podHeap{less: func(a, b *queued) bool { return a.notBefore.Before(b.notBefore) }},
+		waits:    podHeap{less: func(a, b *queued) bool { return a.until.Before(b.until) }},
+		byPlugin: map[string]map[*queued]struct{}{},
+	}
+}
+
+// add takes in a new pod.
+func (q *queue) add(p *framework.Pod, now time.Time, hold bool) *queued {
+	e := &queued{Pod: p, since: now.UnixNano()}
+	q.pods[p.UID] = e
+	if hold {
+		e.where = gated
+	} else {
+		q.activate(e)
+	}
+	return e
+}
+
+func (q *queue) activate(e *queued) {
+	q.take(e)
+	e.where = active
+	heap.Push(&q.ready, e)
+}
+
+// take leaves a pod nowhere, as if it were being tried.
+func (q *queue) take(e *queued) {
+	switch e.where {
+	case active:
+		heap.Remove(&q.ready, e.index)
+	case backingOff:
+		heap.Remove(&q.backoff, e.index)
+	case waiting:
+		heap.Remove(&q.waits, e.index)
+		for _, name := range e.refusers() {
+			delete(q.byPlugin[name], e)
+		}
+	}
+	e.where = inFlight
+}
+
+// remove forgets a pod.
+func (q *queue) remove(e *queued) {
+	q.take(e)
+	delete(q.pods, e.UID)
+}
+
+// pop gives the pod to try now, or nil and when there may be one (zero: only
+// after an event). Pods in backoff after a refusal need not wait it out while
+// there is nothing else to do.
+func (q *queue) pop(now time.Time) (e *queued, wake time.Time) {
+	for len(q.backoff.list) > 0 && !q.backoff.list[0].notBefore.After(now) {
+		q.activate(q.backoff.list[0])
+	}
+	for len(q.waits.list) > 0 && !q.waits.list[0].until.After(now) {
+		q.activate(q.waits.list[0])
+	}
+	if len(q.ready.list) == 0 {
+		for _, b := range q.backoff.list {
+			if !b.failed && (e == nil || q.ready.less(b, e)) {
+				e = b
+			}
+		}
+		if e != nil {
+			q.activate(e)
+		}
+	}
+	if len(q.ready.list) > 0 {
+		e = q.ready.list[0]
+		q.take(e)
+		e.attempts++
+		return e, time.Time{}
+	}
+	if len(q.backoff.list) > 0 {
+		wake = q.backoff.list[0].notBefore
+	}
+	if len(q.waits.list) > 0 && (wake.IsZero() || q.waits.list[0].until.Before(wake)) {
+		wake = q.waits.list[0].until
+	}
+	return nil, wake
+}
+
+func (e *queued) backoffFrom(now time.Time) {
+	d := firstBackoff
+	for i := 1; i < e.attempts && d < mostBackoff; i++ {
+		d *= 2
+	}
+	e.notBefore = now.Add(min(d, mostBackoff))
+}
+
+// refused puts a tried pod to wait until an event that one of the plugins
+// thinks may help; without plugins any event.
+func (q *queue) refused(e *queued, plugins []string, now time.Time) {
+	e.failed = false
+	e.backoffFrom(now)
+	e.where, e.refusedBy, e.until = waiting, plugins, now.Add(longestWait)
+	heap.Push(&q.waits, e)
+	for _, name := range e.refusers() {
+		if q.byPlugin[name] == nil {
+			q.byPlugin[name] = map[*queued]struct{}{}
+		}
+		q.byPlugin[name][e] = struct{}{}
+	}
+}
+
+var anybody = []string{""}
+
+func (e *queued) refusers() []string {
+	if len(e.refusedBy) == 0 {
+		return anybody
+	}
+	return e.refusedBy
+}
+
+// errored puts a tried pod into backoff.
+func (q *queue) errored(e *queued, now time.Time) {
+	e.failed = true
+	e.backoffFrom(now)
+	e.where = backingOff
+	heap.Push(&q.backoff, e)
+}
+
+// wake lets a waiting pod be tried, once its backoff is over.
+func (q *queue) wake(e *queued, now time.Time) {
+	if e.where != waiting && e.where != gated {
+		return
+	}
+	if !e.notBefore.After(now) {
+		q.activate(e)
+		return
+	}
+	q.take(e)
+	e.where = backingOff
+	heap.Push(&q.backoff, e)
+}
+
+// happened wakes the pods that an event may help, as the plugins that refused
+// them see it. It tells whether there were any.
+func (q *queue) happened(ev *framework.Event, hint func(plugin string) func(*framework.Event, *framework.Pod) bool, now time.Time) bool {
+	if len(q.waits.list) == 0 {
+		return false
+	}
+	var woken []*queued
+	for name, set := range q.byPlugin {
+		if len(set) == 0 {
+			continue
+		}
+		h := hint(name)
+		for e := range set {
+			if h == nil || h(ev, e.Pod) {
+				woken = append(woken, e)
+			}
+		}
+	}
+	slices.SortFunc(woken, func(a, b *queued) int { return int(a.since - b.since) })
+	for _, e := range woken {
+		q.wake(e, now)
+	}
+	return len(woken) > 0
+}
+
+// A podHeap is a heap of pods, each knowing its index.
+type podHeap struct {
+	list []*queued
+	less func(a, b *queued) bool
+}
+
+func (h *podHeap) Len() int           { return len(h.list) }
+func (h *podHeap) Less(i, j int) bool { return h.less(h.list[i], h.list[j]) }
+func (h *podHeap) Swap(i, j int) {
+	h.list[i], h.list[j] = h.list[j], h.list[i]
+	h.list[i].index, h.list[j].index = i, j
+}
+func (h *podHeap) Push(x any) {
+	e := x.(*queued)
+	e.index = len(h.list)
+	h.list = append(h.list, e)
+}
+func (h *podHeap) Pop() any {
+	last := len(h.list) - 1
+	e := h.list[last]
+	h.list[last] = nil
+	h.list = h.list[:last]
+	return e
+}

@@ -1,0 +1,259 @@
+// Package scheduler gives pods nodes. It reads Pods, Nodes, Namespaces,
+// Services, the controllers of pods and PodDisruptionBudgets; it writes
+// bindings, the PodScheduled condition and nominated node of pods it finds no
+// node for, deletes pods to make room for more important ones, and writes
+// Events and, where several schedulers run, the Lease
+// kube-system/kube-scheduler.
+package scheduler
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/events"
+
+	"knarr/controlplane/scheduler/framework"
+	"knarr/controlplane/scheduler/plugins"
+)
+
+// Config is what the scheduler needs to know.
+type Config struct {
+	// Kube reaches the API server as system:kube-scheduler.
+	Kube *rest.Config
+	// LeaderElect makes schedulers of one cluster take turns.
+	LeaderElect bool
+	// Identity names this scheduler in the Lease. Default: host name and a random id.
+	Identity string
+	// Names are the spec.schedulerName of the pods to schedule. Default
+	// default-scheduler.
+	Names []string
+	// Writes is the most requests on their way at one time. Default 64.
+	Writes int
+}
+
+// A Scheduler gives pods nodes.
+type Scheduler struct{ cfg Config }
+
+// New checks cfg.
+func New(cfg Config) (*Scheduler, error) {
+	if cfg.Kube == nil {
+		return nil, fmt.Errorf("scheduler: no API server given")
+	}
+	if len(cfg.Names) == 0 {
+		cfg.Names = []string{corev1.DefaultSchedulerName}
+	}
+	if cfg.Writes == 0 {
+		cfg.Writes = 64
+	}
+	cfg.Kube = rest.CopyConfig(cfg.Kube)
+	cfg.Kube.QPS, cfg.Kube.RateLimiter = -1, nil // the server has its own ways to be fair
+	return &Scheduler{cfg}, nil
+}
+
+// Run schedules until ctx ends; with leader election only while it leads.
+func (s *Scheduler) Run(ctx context.Context) error {
+	if s.cfg.LeaderElect {
+		return s.lead(ctx)
+	}
+	return s.term(ctx)
+}
+
+// A term is one time in office: everything it knows ends with it.
+type term struct {
+	Config
+	client kubernetes.Interface
+	events events.EventRecorder
+	writes *writes
+	// poke says that there may be a pod to try.
+	poke chan struct{}
+	ctx  context.Context
+
+	mu      sync.Mutex // guards all below
+	core    *core
+	cluster *framework.Cluster
+	queue   *queue
+	// assumed are the placed pods whose binding has not been seen yet.
+	assumed   map[*framework.Pod]*queued
+	selectors *selectors
+	budgets   cache.Indexer
+}
+
+func (s *Scheduler) term(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	client, err := kubernetes.NewForConfig(s.cfg.Kube)
+	if err != nil {
+		return fmt.Errorf("scheduler's client: %w", err)
+	}
+	broadcaster := events.NewBroadcaster(&events.EventSinkImpl{Interface: client.EventsV1()})
+	defer broadcaster.Shutdown()
+	if err := broadcaster.StartRecordingToSinkWithContext(ctx); err != nil {
+		return fmt.Errorf("events: %w", err)
+	}
+	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(trim))
+	t := &term{
+		Config: s.cfg, client: client, writes: newWrites(s.cfg.Writes), poke: make(chan struct{}, 1), ctx: ctx,
+		events:  broadcaster.NewRecorder(scheme.Scheme, s.cfg.Names[0]),
+		cluster: framework.NewCluster(), assumed: map[*framework.Pod]*queued{},
+	}
+	t.selectors = newSelectors(factory)
+	t.budgets = factory.Policy().V1().PodDisruptionBudgets().Informer().GetIndexer()
+	t.core = newCore(t.cluster, plugins.Table(t.cluster, t.selectors))
+	t.queue = newQueue(t.core.less)
+
+	known, err := t.listen(factory)
+	if err != nil {
+		return err
+	}
+	factory.StartWithContext(ctx)
+	defer t.writes.wg.Wait()
+	defer factory.Shutdown()
+	defer cancel()
+	for _, k := range known {
+		select {
+		case <-k.Done():
+		case <-ctx.Done():
+			return nil
+		}
+	}
+	slog.DebugContext(ctx, "scheduling", "nodes", t.cluster.Live)
+	t.loop(ctx)
+	return nil
+}
+
+// loop tries one pod after another, and sleeps while there is none.
+func (s *term) loop(ctx context.Context) {
+	alarm := time.NewTimer(time.Hour)
+	alarm.Stop()
+	defer alarm.Stop()
+	for ctx.Err() == nil {
+		tried, wake := s.step(ctx)
+		if tried {
+			continue
+		}
+		if !wake.IsZero() {
+			alarm.Reset(time.Until(wake))
+		}
+		select {
+		case <-ctx.Done():
+		case <-s.poke:
+		case <-alarm.C:
+		}
+		alarm.Stop()
+	}
+}
+
+// step tries the next pod, if there is one.
+func (s *term) step(ctx context.Context) (tried bool, wake time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	q, wake := s.queue.pop(time.Now())
+	if q == nil {
+		return false, wake
+	}
+	if safely(ctx, func() { s.try(ctx, q) }) && q.where == inFlight && s.queue.pods[q.UID] == q {
+		s.queue.errored(q, time.Now())
+	}
+	return true, time.Time{}
+}
+
+// stir has the loop look again.
+func (s *term) stir() {
+	select {
+	case s.poke <- struct{}{}:
+	default:
+	}
+}
+
+// try finds a node for the pod and assumes it there while it is being bound.
+func (s *term) try(ctx context.Context, q *queued) {
+	now := time.Now()
+	node, why := s.core.decide(q.Pod)
+	if node == nil {
+		s.refused(ctx, q, why, now)
+		return
+	}
+	s.unnominate(q)
+	delete(s.queue.pods, q.UID)
+	s.assumed[q.Pod] = q
+	s.cluster.Place(q.Pod, node.Name)
+	s.happened(&framework.Event{Action: framework.PodPlaced, Pod: q.Pod}, now)
+	pod, name := q.Pod.Pod, node.Name
+	s.writes.do(ctx, q.UID, func(ctx context.Context) { s.bind(ctx, q, pod, name) })
+}
+
+func (s *term) refused(ctx context.Context, q *queued, why *refusal, now time.Time) {
+	reason := corev1.PodReasonUnschedulable
+	var nominate *string
+	if why.err {
+		reason = corev1.PodReasonSchedulerError
+	} else {
+		nominate = s.makeRoom(ctx, q, why)
+	}
+	if why.nodes > 0 && why.err {
+		s.queue.errored(q, now)
+	} else {
+		s.queue.refused(q, why.plugins, now)
+	}
+	pod, message := q.Pod.Pod, why.String()
+	s.writes.do(ctx, q.UID, func(ctx context.Context) { s.refuse(ctx, pod, reason, message, nominate) })
+}
+
+// bindFailed takes an assumed pod back.
+func (s *term) bindFailed(ctx context.Context, q *queued, node string, err error, gone bool) {
+	if s.assumed[q.Pod] != q {
+		return // deleted, or seen bound after all
+	}
+	delete(s.assumed, q.Pod)
+	now := time.Now()
+	s.cluster.Displace(q.Pod)
+	s.happened(&framework.Event{Action: framework.PodGone, Pod: q.Pod}, now)
+	if gone {
+		s.cluster.Release(q.Pod)
+		s.stir()
+		return
+	}
+	slog.WarnContext(ctx, "bind", "pod", q.FullName(), "node", node, "err", err)
+	s.queue.pods[q.UID] = q
+	s.queue.errored(q, now)
+	pod, message := q.Pod.Pod, err.Error()
+	s.writes.do(ctx, q.UID, func(ctx context.Context) {
+		s.refuse(ctx, pod, corev1.PodReasonSchedulerError, message, nil)
+	})
+	s.stir()
+}
+
+// happened wakes pods that an event may help.
+func (s *term) happened(e *framework.Event, now time.Time) {
+	if s.queue.happened(e, s.core.hint, now) {
+		s.stir()
+	}
+}
+
+// ours tells whether this scheduler is asked for.
+func (s *term) ours(pod *corev1.Pod) bool { return slices.Contains(s.Names, pod.Spec.SchedulerName) }
+
+func (s *term) nominate(q *queued, node string) {
+	s.unnominate(q)
+	if node != "" {
+		s.cluster.Nominate(q.Pod, node)
+		q.nominated = node
+	}
+}
+
+func (s *term) unnominate(q *queued) {
+	if q.nominated != "" {
+		s.cluster.Unnominate(q.Pod, q.nominated)
+		q.nominated = ""
+	}
+}

@@ -1,0 +1,169 @@
+package scheduler_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/client-go/kubernetes"
+
+	"knarr/controlplane/scheduler"
+	"knarr/internal/apitest"
+)
+
+// A world is an API server and a scheduler in fake time.
+type world struct {
+	*testing.T
+	ctx    context.Context
+	client *kubernetes.Clientset
+}
+
+// in runs do in a world; no wait in it lasts for ever.
+func in(t *testing.T, do func(w *world)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		s, stop := apitest.New(t)
+		defer stop()
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Hour)
+		defer cancel()
+		sched, err := scheduler.New(scheduler.Config{Kube: s.Config(&user.DefaultInfo{
+			Name: "system:kube-scheduler", Groups: []string{user.AllAuthenticated},
+		})})
+		if err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan error, 1)
+		go func() { done <- sched.Run(ctx) }()
+		w := &world{t, ctx, s.Client(t)}
+		account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}
+		if _, err := w.client.CoreV1().ServiceAccounts("default").Create(ctx, account, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		do(w)
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func (w *world) node(name, cpu string, edit ...func(*corev1.Node)) {
+	w.Helper()
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelHostname: name}}}
+	for _, e := range edit {
+		e(n)
+	}
+	n, err := w.client.CoreV1().Nodes().Create(w.ctx, n, metav1.CreateOptions{})
+	if err != nil {
+		w.Fatal(err)
+	}
+	if len(edit) == 0 { // the taint of a node that is not ready yet, if any
+		n.Spec.Taints = nil
+		if n, err = w.client.CoreV1().Nodes().Update(w.ctx, n, metav1.UpdateOptions{}); err != nil {
+			w.Fatal(err)
+		}
+	}
+	n.Status.Allocatable = corev1.ResourceList{
+		corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourceMemory: resource.MustParse("8Gi"), corev1.ResourcePods: resource.MustParse("110"),
+	}
+	n.Status.Capacity = n.Status.Allocatable
+	if _, err := w.client.CoreV1().Nodes().UpdateStatus(w.ctx, n, metav1.UpdateOptions{}); err != nil {
+		w.Fatal(err)
+	}
+}
+
+func (w *world) pod(name, cpu string, edit ...func(*corev1.Pod)) *corev1.Pod {
+	w.Helper()
+	p := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"app": name}},
+		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "x", Resources: corev1.ResourceRequirements{
+			Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)},
+		}}}},
+	}
+	for _, e := range edit {
+		e(p)
+	}
+	p, err := w.client.CoreV1().Pods("default").Create(w.ctx, p, metav1.CreateOptions{})
+	if err != nil {
+		w.Fatal(err)
+	}
+	return p
+}
+
+func (w *world) get(name string) *corev1.Pod {
+	w.Helper()
+	p, err := w.client.CoreV1().Pods("default").Get(w.ctx, name, metav1.GetOptions{})
+	if err != nil {
+		w.Fatal(err)
+	}
+	return p
+}
+
+// where lets some time pass and says where the pod is.
+func (w *world) where(name string, after time.Duration) string {
+	w.Helper()
+	time.Sleep(after)
+	synctest.Wait()
+	return w.get(name).Spec.NodeName
+}
+
+func (w *world) events() (list []string) {
+	w.Helper()
+	all, err := w.client.CoreV1().Events("default").List(w.ctx, metav1.ListOptions{})
+	if err != nil {
+		w.Fatal(err)
+	}
+	for _, e := range all.Items {
+		list = append(list, fmt.Sprintf("%s %s %s %s %s", e.Type, e.Reason, e.ReportingController, e.InvolvedObject.Name, e.Message))
+	}
+	return list
+}
+
+func TestBinds(t *testing.T) {
+	in(t, func(w *world) {
+		w.node("one", "2")
+		w.pod("a", "1")
+		if got := w.where("a", time.Second); got != "one" {
+			t.Fatalf("the pod is on %q; %+v", got, w.get("a").Status.Conditions)
+		}
+		want := "Normal Scheduled default-scheduler a Successfully assigned default/a to one"
+		if got := strings.Join(w.events(), "\n"); got != want {
+			t.Errorf("events:\n%s\nwant:\n%s", got, want)
+		}
+	})
+}
+
+func TestWaitsForRoom(t *testing.T) {
+	in(t, func(w *world) {
+		w.pod("early", "1")
+		if got := w.where("early", time.Second); got != "" {
+			t.Fatal("placed on", got)
+		}
+		w.node("one", "2")
+		if got := w.where("early", 2*time.Second); got != "one" {
+			t.Fatalf("on %q; %+v", got, w.get("early").Status.Conditions)
+		}
+		w.pod("big", "1500m")
+		if got := w.where("big", time.Second); got != "" {
+			t.Fatal("placed on", got)
+		}
+		c := w.get("big").Status.Conditions
+		const want = "0/1 nodes are available: 1 Insufficient cpu. no new claims to deallocate"
+		if len(c) != 1 || c[0].Type != corev1.PodScheduled || c[0].Status != corev1.ConditionFalse || c[0].Reason != "Unschedulable" || c[0].Message != want {
+			t.Errorf("conditions: %+v", c)
+		}
+		if err := w.client.CoreV1().Pods("default").Delete(w.ctx, "early", metav1.DeleteOptions{GracePeriodSeconds: new(int64)}); err != nil {
+			t.Fatal(err)
+		}
+		if got := w.where("big", 2*time.Second); got != "one" {
+			t.Errorf("after room was made on %q", got)
+		}
+	})
+}
