@@ -10,6 +10,7 @@ import (
 	"runtime/debug"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/spf13/pflag"
 	"k8s.io/klog/v2"
@@ -97,6 +98,19 @@ func down(ctx context.Context, args []string) error {
 		return err
 	}
 	return cluster.Down(ctx, *dir, *purge)
+}
+
+func wait(ctx context.Context, args []string) error {
+	f := pflag.NewFlagSet("wait", pflag.ContinueOnError)
+	dir := f.StringP("data-dir", "d", cluster.DefaultDataDir, "`directory` of the cluster")
+	domain := f.String("cluster-domain", "cluster.local", "`domain` of names in the cluster")
+	limit := f.Duration("timeout", time.Minute, "the longest `time` to wait")
+	if stop, err := parse(f, args); stop {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, *limit)
+	defer cancel()
+	return cluster.Wait(ctx, *dir, *domain)
 }
 
 func kubectl(_ context.Context, args []string) error {
