@@ -25,6 +25,7 @@ import (
 	"knarr/controlplane/apiserver/endpoints"
 	"knarr/controlplane/apiserver/storage"
 	"knarr/controlplane/etcd"
+	"knarr/internal/footprint"
 	"knarr/internal/memnet"
 	"knarr/internal/version"
 )
@@ -118,6 +119,7 @@ func (s *Server) Run(ctx context.Context) error {
 	for _, c := range s.components(certs) {
 		clientGroup.Go(func() { supervise(clientCtx, c) })
 	}
+	clientGroup.Go(func() { settle(clientCtx) })
 
 	<-clientCtx.Done()
 	finished := make(chan struct{})
@@ -139,6 +141,21 @@ func (s *Server) Run(ctx context.Context) error {
 		return err
 	}
 	return nil
+}
+
+// settleTime is when a start is over.
+const settleTime = 15 * time.Second
+
+// settle gives back, once, the memory that only the start needed.
+func settle(ctx context.Context) {
+	select {
+	case <-time.After(settleTime):
+	case <-ctx.Done():
+		return
+	}
+	if _, err := footprint.Trim(); err != nil {
+		slog.DebugContext(ctx, "give memory back", "err", err)
+	}
 }
 
 func (s *Server) newAPIServer(store storage.Store, certs *certificates) (*apiserver.Server, error) {

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -13,6 +14,7 @@ import (
 	"knarr/controlplane/controllermanager/endpoint"
 	"knarr/controlplane/controllermanager/endpointslice"
 	"knarr/controlplane/controllermanager/garbagecollector"
+	"knarr/controlplane/controllermanager/job"
 	"knarr/controlplane/controllermanager/namespace"
 	"knarr/controlplane/controllermanager/nodeipam"
 	"knarr/controlplane/controllermanager/nodelifecycle"
@@ -45,6 +47,7 @@ var table = []entry{
 	{replicaset.Name, "replicaset-controller", buildReplicaSet},
 	{deployment.Name, "deployment-controller", buildDeployment},
 	{replicaset.NameRC, "replication-controller", buildReplicationController},
+	{job.Name, "job-controller", buildJob},
 	{endpoint.Name, "endpoint-controller", buildEndpoints},
 	{endpointslice.Name, "endpointslice-controller", buildEndpointSlices},
 	{garbagecollector.Name, "generic-garbage-collector", buildGarbageCollector},
@@ -140,6 +143,7 @@ var shared = []schema.GroupVersionResource{
 	corev1.SchemeGroupVersion.WithResource("replicationcontrollers"),
 	appsv1.SchemeGroupVersion.WithResource("deployments"),
 	appsv1.SchemeGroupVersion.WithResource("replicasets"),
+	batchv1.SchemeGroupVersion.WithResource("jobs"),
 	discoveryv1.SchemeGroupVersion.WithResource("endpointslices"),
 }
 
@@ -207,6 +211,14 @@ func buildTTLAfterFinished(t *term) (runner, error) {
 		return nil, err
 	}
 	return ttlafterfinished.New(t.informers, client), nil
+}
+
+func buildJob(t *term) (runner, error) {
+	client, err := t.client()
+	if err != nil {
+		return nil, err
+	}
+	return job.New(t.informers, client, t.events("job-controller"))
 }
 
 // absent are upstream's controllers that are not here yet: naming them in a

@@ -39,7 +39,8 @@ type queued struct {
 	notBefore time.Time // end of the backoff
 	until     time.Time // end of the wait
 	refusedBy []string
-	nominated string
+	nominated string      // the node where it made room
+	victims   []types.UID // those it has had deleted
 }
 
 // A queue is the pods that have no node, in the order they are to be tried. It

@@ -198,7 +198,7 @@ func (s *term) refused(ctx context.Context, q *queued, why *refusal, now time.Ti
 	if why.err {
 		reason = corev1.PodReasonSchedulerError
 	} else {
-		nominate = s.makeRoom(ctx, q, why)
+		nominate = s.makeRoom(q, why)
 	}
 	if why.nodes > 0 && why.err {
 		s.queue.errored(q, now)

@@ -3,12 +3,14 @@ package scheduler_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -155,7 +157,7 @@ func TestWaitsForRoom(t *testing.T) {
 			t.Fatal("placed on", got)
 		}
 		c := w.get("big").Status.Conditions
-		const want = "0/1 nodes are available: 1 Insufficient cpu. no new claims to deallocate"
+		const want = "0/1 nodes are available: 1 Insufficient cpu. no new claims to deallocate, preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod."
 		if len(c) != 1 || c[0].Type != corev1.PodScheduled || c[0].Status != corev1.ConditionFalse || c[0].Reason != "Unschedulable" || c[0].Message != want {
 			t.Errorf("conditions: %+v", c)
 		}
@@ -164,6 +166,133 @@ func TestWaitsForRoom(t *testing.T) {
 		}
 		if got := w.where("big", 2*time.Second); got != "one" {
 			t.Errorf("after room was made on %q", got)
+		}
+	})
+}
+
+func TestPreempts(t *testing.T) {
+	in(t, func(w *world) {
+		w.node("one", "2")
+		w.node("two", "2")
+		important := func(v int32) func(*corev1.Pod) {
+			return func(p *corev1.Pod) { p.Spec.PriorityClassName = fmt.Sprintf("p%d", v) }
+		}
+		for _, v := range []int32{1, 5, 9} {
+			c := &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("p%d", v)}, Value: v}
+			if _, err := w.client.SchedulingV1().PriorityClasses().Create(w.ctx, c, metav1.CreateOptions{}); err != nil {
+				w.Fatal(err)
+			}
+		}
+		time.Sleep(time.Second)
+		w.pod("low", "1500m", important(1))
+		w.pod("middle", "1500m", important(5))
+		at := w.where("low", time.Second)
+		if at == "" || w.where("middle", 0) == "" {
+			t.Fatal("not placed")
+		}
+		w.pod("high", "1500m", important(9))
+		time.Sleep(time.Second)
+		p, low := w.get("high"), w.get("low")
+		if p.Status.NominatedNodeName != at || p.Spec.NodeName != "" {
+			t.Errorf("nominated to %q, on %q; want %q", p.Status.NominatedNodeName, p.Spec.NodeName, at)
+		}
+		if low.DeletionTimestamp == nil || w.get("middle").DeletionTimestamp != nil {
+			t.Error("not the least important pod is going")
+		}
+		var got string
+		for _, c := range low.Status.Conditions {
+			if c.Type == corev1.DisruptionTarget {
+				got = fmt.Sprint(c.Status, " ", c.Reason, " ", c.Message)
+			}
+		}
+		if want := "True PreemptionByScheduler default-scheduler: preempting to accommodate a higher priority pod"; got != want {
+			t.Errorf("condition %q, want %q", got, want)
+		}
+		// A pod of middling importance does not take the room that was made.
+		w.pod("thief", "1500m", important(5))
+		time.Sleep(time.Second)
+		if err := w.client.CoreV1().Pods("default").Delete(w.ctx, "low", metav1.DeleteOptions{GracePeriodSeconds: new(int64)}); err != nil {
+			t.Fatal(err)
+		}
+		if got := w.where("high", 2*time.Second); got != at {
+			t.Errorf("the preemptor is on %q, want %q", got, at)
+		}
+		if got := w.where("thief", 0); got != "" {
+			t.Errorf("the other is on %q", got)
+		}
+		want := fmt.Sprintf("Normal Preempted default-scheduler low Preempted by pod %s on node %s", p.UID, at)
+		if all := w.events(); !slices.Contains(all, want) {
+			t.Errorf("no event %q in\n%s", want, strings.Join(all, "\n"))
+		}
+	})
+}
+
+func TestGates(t *testing.T) {
+	in(t, func(w *world) {
+		w.node("one", "2")
+		w.pod("a", "1", func(p *corev1.Pod) { p.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "example.com/x"}} })
+		if got := w.where("a", time.Minute); got != "" {
+			t.Fatal("a gated pod is on", got)
+		}
+		p := w.get("a")
+		p.Spec.SchedulingGates = nil
+		if _, err := w.client.CoreV1().Pods("default").Update(w.ctx, p, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if got := w.where("a", time.Second); got != "one" {
+			t.Errorf("on %q", got)
+		}
+	})
+}
+
+func TestOtherSchedulers(t *testing.T) {
+	in(t, func(w *world) {
+		w.node("one", "2")
+		w.pod("a", "1", func(p *corev1.Pod) { p.Spec.SchedulerName = "another" })
+		if got := w.where("a", time.Minute); got != "" {
+			t.Fatal("another scheduler's pod is on", got)
+		}
+	})
+}
+
+func TestSpreadsAndKeepsApart(t *testing.T) {
+	in(t, func(w *world) {
+		for _, n := range []string{"one", "two", "three"} {
+			w.node(n, "8")
+		}
+		like := map[string]string{"app": "web"}
+		apart := func(p *corev1.Pod) {
+			p.Labels = like
+			p.Spec.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{
+				RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{
+					TopologyKey: corev1.LabelHostname, LabelSelector: &metav1.LabelSelector{MatchLabels: like},
+				}},
+			}}
+		}
+		seen := map[string]string{}
+		for i := range 4 {
+			w.pod(fmt.Sprint("web-", i), "10m", apart)
+		}
+		time.Sleep(time.Second)
+		for i := range 4 {
+			name := fmt.Sprint("web-", i)
+			if at := w.where(name, 0); at != "" && seen[at] != "" {
+				t.Errorf("%s and %s are both on %s", name, seen[at], at)
+			} else {
+				seen[at] = name
+			}
+		}
+		if seen[""] == "" || len(seen) != 4 {
+			t.Fatalf("placed %v", seen)
+		}
+		const want = "0/3 nodes are available: 3 node(s) didn't match pod anti-affinity rules. no new claims to deallocate, preemption: 0/3 nodes are available: 3 No preemption victims found for incoming pod."
+		if c := w.get(seen[""]).Status.Conditions; len(c) != 1 || c[0].Message != want {
+			t.Errorf("conditions %+v", c)
+		}
+		// A node with the label comes: the last one can go there.
+		w.node("four", "8")
+		if got := w.where(seen[""], 15*time.Second); got != "four" {
+			t.Errorf("the last is on %q", got)
 		}
 	})
 }
