@@ -20,7 +20,6 @@ import (
 
 	"google.golang.org/grpc"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
@@ -202,7 +201,6 @@ func (c *Config) setDefaults() error {
 type Kubelet struct {
 	cfg         Config
 	client      kubernetes.Interface
-	conn        *grpc.ClientConn
 	ownConn     bool
 	runtime     cri.RuntimeServiceClient
 	images      cri.ImageServiceClient
@@ -510,5 +508,3 @@ func (k *Kubelet) started(c *container, spec *corev1.Container) bool {
 func (k *Kubelet) ready(c *container, spec *corev1.Container) bool {
 	return spec.ReadinessProbe == nil || k.verdict(c.Id, prober.Readiness) == success
 }
-
-func quantity(n int64, f resource.Format) resource.Quantity { return *resource.NewQuantity(n, f) }

@@ -11,7 +11,7 @@ import (
 var pages = []string{"README.md", "README.ko.md", "ARCHITECTURE.md", "CONTRIBUTING.md"}
 
 var (
-	verbCalled   = regexp.MustCompile("(?m)(?:`|^\\$ (?:sudo )?|^(?:sudo )?)(?:bin/)?knarr ([a-z]+)")
+	verbCalled   = regexp.MustCompile("(?m)(?:`|^\\$ (?:sudo )?)(?:bin/)?knarr ([a-z]+)")
 	targetCalled = regexp.MustCompile("(?m)(?:`|^\\$ (?:sudo )?|^(?:sudo )?)make ([a-z]+)")
 	linked       = regexp.MustCompile(`\]\(([^)#:]+)(?:#[^)]*)?\)`)
 	verbDefined  = regexp.MustCompile(`(?m)^\t\{"([a-z]+)", "`)

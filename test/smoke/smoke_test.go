@@ -446,9 +446,11 @@ func liveness(t *testing.T, c *cluster) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := fetch("http://" + pod.Status.PodIP + ":8080/sicken"); err != nil {
-		t.Fatal(err)
-	}
+	// Without a readiness probe a pod is Ready before its program listens.
+	c.wait("answer of the pod", 10*time.Second, func(context.Context) (bool, error) {
+		_, err := fetch("http://" + pod.Status.PodIP + ":8080/sicken")
+		return err == nil, err
+	})
 	c.wait("restart by the liveness probe", 30*time.Second, func(ctx context.Context) (bool, error) {
 		p, err := c.client.CoreV1().Pods("smoke").Get(ctx, "sick", metav1.GetOptions{})
 		return err == nil && p.Status.ContainerStatuses[0].RestartCount == 1 && p.Status.ContainerStatuses[0].Ready, err
