@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"knarr/controlplane/controllermanager/clusterrole"
+	"knarr/controlplane/controllermanager/daemonset"
 	"knarr/controlplane/controllermanager/deployment"
 	"knarr/controlplane/controllermanager/endpoint"
 	"knarr/controlplane/controllermanager/endpointslice"
@@ -47,6 +48,7 @@ var table = []entry{
 	{replicaset.Name, "replicaset-controller", buildReplicaSet},
 	{deployment.Name, "deployment-controller", buildDeployment},
 	{replicaset.NameRC, "replication-controller", buildReplicationController},
+	{daemonset.Name, "daemon-set-controller", buildDaemonSet},
 	{job.Name, "job-controller", buildJob},
 	{endpoint.Name, "endpoint-controller", buildEndpoints},
 	{endpointslice.Name, "endpointslice-controller", buildEndpointSlices},
@@ -143,6 +145,9 @@ var shared = []schema.GroupVersionResource{
 	corev1.SchemeGroupVersion.WithResource("replicationcontrollers"),
 	appsv1.SchemeGroupVersion.WithResource("deployments"),
 	appsv1.SchemeGroupVersion.WithResource("replicasets"),
+	appsv1.SchemeGroupVersion.WithResource("daemonsets"),
+	appsv1.SchemeGroupVersion.WithResource("statefulsets"),
+	appsv1.SchemeGroupVersion.WithResource("controllerrevisions"),
 	batchv1.SchemeGroupVersion.WithResource("jobs"),
 	discoveryv1.SchemeGroupVersion.WithResource("endpointslices"),
 }
@@ -219,6 +224,14 @@ func buildJob(t *term) (runner, error) {
 		return nil, err
 	}
 	return job.New(t.informers, client, t.events("job-controller"))
+}
+
+func buildDaemonSet(t *term) (runner, error) {
+	client, err := t.client()
+	if err != nil {
+		return nil, err
+	}
+	return daemonset.New(t.informers, client, t.events("daemonset-controller"))
 }
 
 // absent are upstream's controllers that are not here yet: naming them in a
