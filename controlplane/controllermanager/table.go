@@ -23,6 +23,7 @@ import (
 	"knarr/controlplane/controllermanager/replicaset"
 	"knarr/controlplane/controllermanager/rootca"
 	"knarr/controlplane/controllermanager/serviceaccount"
+	"knarr/controlplane/controllermanager/statefulset"
 	"knarr/controlplane/controllermanager/tainteviction"
 	"knarr/controlplane/controllermanager/ttlafterfinished"
 )
@@ -49,6 +50,7 @@ var table = []entry{
 	{deployment.Name, "deployment-controller", buildDeployment},
 	{replicaset.NameRC, "replication-controller", buildReplicationController},
 	{daemonset.Name, "daemon-set-controller", buildDaemonSet},
+	{statefulset.Name, "statefulset-controller", buildStatefulSet},
 	{job.Name, "job-controller", buildJob},
 	{endpoint.Name, "endpoint-controller", buildEndpoints},
 	{endpointslice.Name, "endpointslice-controller", buildEndpointSlices},
@@ -148,6 +150,7 @@ var shared = []schema.GroupVersionResource{
 	appsv1.SchemeGroupVersion.WithResource("daemonsets"),
 	appsv1.SchemeGroupVersion.WithResource("statefulsets"),
 	appsv1.SchemeGroupVersion.WithResource("controllerrevisions"),
+	corev1.SchemeGroupVersion.WithResource("persistentvolumeclaims"),
 	batchv1.SchemeGroupVersion.WithResource("jobs"),
 	discoveryv1.SchemeGroupVersion.WithResource("endpointslices"),
 }
@@ -232,6 +235,14 @@ func buildDaemonSet(t *term) (runner, error) {
 		return nil, err
 	}
 	return daemonset.New(t.informers, client, t.events("daemonset-controller"))
+}
+
+func buildStatefulSet(t *term) (runner, error) {
+	client, err := t.client()
+	if err != nil {
+		return nil, err
+	}
+	return statefulset.New(t.informers, client, t.events("statefulset-controller"))
 }
 
 // absent are upstream's controllers that are not here yet: naming them in a

@@ -3,10 +3,12 @@ package controllermanager
 import (
 	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -188,6 +190,55 @@ func TestDaemonSet(t *testing.T) {
 				if len(list.Items) != 2 || list.Items[0].Revision+list.Items[1].Revision != 3 {
 					t.Errorf("revisions %v", list.Items)
 				}
+			})
+		})
+	}
+}
+
+func TestStatefulSet(t *testing.T) {
+	for _, policy := range []appsv1.PodManagementPolicyType{appsv1.OrderedReadyPodManagement, appsv1.ParallelPodManagement} {
+		t.Run(string(policy), func(t *testing.T) {
+			inCluster(t, []string{"statefulset-controller", "serviceaccount-controller"}, func(c *cluster) {
+				api := c.client.AppsV1().StatefulSets("default")
+				_, err := api.Create(c.ctx, &appsv1.StatefulSet{ObjectMeta: meta("db"), Spec: appsv1.StatefulSetSpec{
+					Replicas: new(int32(3)), Selector: selector, Template: template, ServiceName: "db", PodManagementPolicy: policy,
+					VolumeClaimTemplates: []corev1.PersistentVolumeClaim{{ObjectMeta: metav1.ObjectMeta{Name: "data"}, Spec: corev1.PersistentVolumeClaimSpec{
+						AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+						Resources:   corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}}}}},
+				}}, metav1.CreateOptions{})
+				c.no(err)
+				synctest.Wait()
+				if n, want := len(c.pods()), map[appsv1.PodManagementPolicyType]int{appsv1.OrderedReadyPodManagement: 1, appsv1.ParallelPodManagement: 3}[policy]; n != want {
+					t.Errorf("%d pods before any is ready, want %d", n, want)
+				}
+				settled := func(want string) {
+					c.Helper()
+					c.until("the set is settled", func() (bool, error) {
+						c.makeReady()
+						c.bury()
+						s, err := api.Get(c.ctx, "db", metav1.GetOptions{})
+						c.no(err)
+						names := ""
+						for _, p := range c.pods() {
+							names += p.Name + "=" + p.Spec.Containers[0].Image + " "
+						}
+						st := s.Status
+						got := fmt.Sprintf("%s%d ready %d current %d updated", names, st.ReadyReplicas, st.CurrentReplicas, st.UpdatedReplicas)
+						return got == want && st.ObservedGeneration == s.Generation && st.CurrentRevision == st.UpdateRevision, fmt.Errorf("%s", got)
+					})
+				}
+				settled("db-0=example.test/web:1 db-1=example.test/web:1 db-2=example.test/web:1 3 ready 3 current 3 updated")
+				claims, err := c.client.CoreV1().PersistentVolumeClaims("default").List(c.ctx, metav1.ListOptions{})
+				c.no(err)
+				if len(claims.Items) != 3 || claims.Items[2].Name != "data-db-2" {
+					t.Errorf("claims %v", claims.Items)
+				}
+				_, err = api.Patch(c.ctx, "db", types.MergePatchType, []byte(`{"spec":{"template":{"spec":{"containers":[{"name":"c","image":"new"}]}}}}`), metav1.PatchOptions{})
+				c.no(err)
+				settled("db-0=new db-1=new db-2=new 3 ready 3 current 3 updated")
+				_, err = api.Patch(c.ctx, "db", types.MergePatchType, []byte(`{"spec":{"replicas":1}}`), metav1.PatchOptions{})
+				c.no(err)
+				settled("db-0=new 1 ready 1 current 1 updated")
 			})
 		})
 	}
