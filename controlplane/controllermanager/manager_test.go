@@ -43,6 +43,7 @@ func inCluster(t *testing.T, controllers []string, f func(c *cluster)) {
 		}
 		ended := make(chan error, 1)
 		go func() { ended <- m.Run(ctx) }()
+		time.Sleep(time.Second) // until the service account is there
 		synctest.Wait()
 		f(c)
 		cancel()
