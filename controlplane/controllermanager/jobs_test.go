@@ -101,3 +101,27 @@ func TestJobs(t *testing.T) {
 		})
 	}
 }
+
+func TestCronJob(t *testing.T) {
+	inCluster(t, []string{"cronjob-controller", "job-controller", "garbage-collector-controller", "serviceaccount-controller"}, func(c *cluster) {
+		cron := &batchv1.CronJob{ObjectMeta: meta("tick"), Spec: batchv1.CronJobSpec{Schedule: "*/10 * * * *", SuccessfulJobsHistoryLimit: new(int32(2))}}
+		cron.Spec.JobTemplate.Spec.Template.Spec = *template.Spec.DeepCopy()
+		cron.Spec.JobTemplate.Spec.Template.Spec.RestartPolicy = corev1.RestartPolicyNever
+		api := c.client.BatchV1().CronJobs("default")
+		_, err := api.Create(c.ctx, cron, metav1.CreateOptions{})
+		c.no(err)
+		for range 5 {
+			time.Sleep(10*time.Minute + time.Second)
+			c.finish(func(*corev1.Pod) int32 { return 0 })
+		}
+		time.Sleep(time.Minute)
+		jobs, err := c.client.BatchV1().Jobs("default").List(c.ctx, metav1.ListOptions{})
+		c.no(err)
+		got, err := api.Get(c.ctx, "tick", metav1.GetOptions{})
+		c.no(err)
+		s := got.Status
+		if len(jobs.Items) != 2 || len(c.pods()) != 2 || len(s.Active) != 0 || s.LastSuccessfulTime == nil || s.LastScheduleTime == nil || time.Since(s.LastScheduleTime.Time) > 10*time.Minute {
+			t.Errorf("%d jobs, %d pods, status %+v", len(jobs.Items), len(c.pods()), s)
+		}
+	})
+}

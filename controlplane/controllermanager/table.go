@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"knarr/controlplane/controllermanager/clusterrole"
+	"knarr/controlplane/controllermanager/cronjob"
 	"knarr/controlplane/controllermanager/daemonset"
 	"knarr/controlplane/controllermanager/deployment"
 	"knarr/controlplane/controllermanager/endpoint"
@@ -52,6 +53,7 @@ var table = []entry{
 	{daemonset.Name, "daemon-set-controller", buildDaemonSet},
 	{statefulset.Name, "statefulset-controller", buildStatefulSet},
 	{job.Name, "job-controller", buildJob},
+	{cronjob.Name, "cronjob-controller", buildCronJob},
 	{endpoint.Name, "endpoint-controller", buildEndpoints},
 	{endpointslice.Name, "endpointslice-controller", buildEndpointSlices},
 	{garbagecollector.Name, "generic-garbage-collector", buildGarbageCollector},
@@ -151,6 +153,7 @@ var shared = []schema.GroupVersionResource{
 	appsv1.SchemeGroupVersion.WithResource("statefulsets"),
 	appsv1.SchemeGroupVersion.WithResource("controllerrevisions"),
 	corev1.SchemeGroupVersion.WithResource("persistentvolumeclaims"),
+	batchv1.SchemeGroupVersion.WithResource("cronjobs"),
 	batchv1.SchemeGroupVersion.WithResource("jobs"),
 	discoveryv1.SchemeGroupVersion.WithResource("endpointslices"),
 }
@@ -243,6 +246,14 @@ func buildStatefulSet(t *term) (runner, error) {
 		return nil, err
 	}
 	return statefulset.New(t.informers, client, t.events("statefulset-controller"))
+}
+
+func buildCronJob(t *term) (runner, error) {
+	client, err := t.client()
+	if err != nil {
+		return nil, err
+	}
+	return cronjob.New(t.informers, client, t.events("cronjob-controller"))
 }
 
 // absent are upstream's controllers that are not here yet: naming them in a

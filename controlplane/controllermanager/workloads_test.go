@@ -152,6 +152,7 @@ func TestDaemonSet(t *testing.T) {
 				}
 				_, err := c.client.CoreV1().Nodes().Patch(c.ctx, "n3", types.MergePatchType, []byte(`{"spec":{"taints":[{"key":"x","effect":"NoSchedule"}]}}`), metav1.PatchOptions{})
 				c.no(err)
+				synctest.Wait() // a pod that is there before the taint would stay
 				api := c.client.AppsV1().DaemonSets("default")
 				ds := &appsv1.DaemonSet{ObjectMeta: meta("d"), Spec: appsv1.DaemonSetSpec{Selector: selector, Template: template}}
 				if surge {

@@ -47,7 +47,11 @@ func (s *step) track(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if made != nil && made.DeletionTimestamp == nil {
+		switch {
+		case made == nil:
+		case made.DeletionTimestamp != nil && len(made.Finalizers) == 0:
+			s.wrote.Removed(s.key, s.reconciler.pods, made)
+		default:
 			s.wrote.Wrote(s.key, s.reconciler.pods, made)
 		}
 		mu.Lock()
