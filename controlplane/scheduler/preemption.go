@@ -347,6 +347,6 @@ func (s *term) delete(ctx context.Context, victim, preemptor *corev1.Pod, node s
 	case err != nil:
 		return fmt.Errorf("preempt %s/%s: %w", victim.Namespace, victim.Name, err)
 	}
-	s.events.Eventf(victim, preemptor, corev1.EventTypeNormal, "Preempted", "Preempting", "Preempted by pod %v on node %v", preemptor.UID, node)
+	s.events[preemptor.Spec.SchedulerName].Eventf(victim, preemptor, corev1.EventTypeNormal, "Preempted", "Preempting", "Preempted by pod %v on node %v", preemptor.UID, node)
 	return nil
 }
