@@ -4,8 +4,8 @@ import (
 	"knarr/controlplane/scheduler/framework"
 )
 
-// answers are what the local plugins said of every node about one shape. They
-// are brought up to date by asking again only about nodes that changed.
+// answers are what the local plugins said of every node about pods alike to
+// them. They are brought up to date by asking again only about nodes that changed.
 type answers struct {
 	position uint64
 	verdict  []*framework.Status
@@ -22,11 +22,10 @@ const maxAnswers = 1 << 20
 
 // local gives the answers about the pod's shape as of now.
 func (s *core) local(p *framework.Pod) *answers {
-	a, ok := p.Shape.Answers.(*answers)
+	a, ok := s.answers[p.Local]
 	if !ok {
 		a = &answers{scores: make([][]int64, len(s.scorers))}
-		p.Shape.Answers = a
-		s.remember(p.Shape)
+		s.remember(p.Local, a)
 	} else if len(a.verdict) == len(s.cluster.Nodes) {
 		a.round++
 		now, known := s.cluster.Changes(a.position, func(slot int) {
@@ -85,13 +84,13 @@ func (s *core) ask(a *answers, p *framework.Pod, slot int) {
 	}
 }
 
-// remember keeps count of shapes with answers, and drops the oldest.
-func (s *core) remember(shape *framework.Shape) {
-	s.answered = append(s.answered, shape)
+// remember keeps new answers, and drops the oldest when there are too many.
+func (s *core) remember(key string, a *answers) {
 	most := max(16, maxAnswers/max(1, len(s.cluster.Nodes)))
-	for len(s.answered) > most {
-		s.answered[0].Answers = nil
-		s.answered[0] = nil
+	for len(s.answered) >= most {
+		delete(s.answers, s.answered[0])
 		s.answered = s.answered[1:]
 	}
+	s.answers[key] = a
+	s.answered = append(s.answered, key)
 }

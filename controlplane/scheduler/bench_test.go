@@ -68,6 +68,12 @@ func BenchmarkDecide(b *testing.B) {
 	}{
 		{"basic", 1, noSiblings{}, nil},
 		{"hundred templates", 100, noSiblings{}, nil},
+		{"every pod another", 5000, noSiblings{}, nil},
+		{"every pod another, apart from its like", 5000, noSiblings{}, func(p *corev1.Pod) {
+			p.Spec.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{
+				{TopologyKey: corev1.LabelHostname, LabelSelector: &metav1.LabelSelector{MatchLabels: p.Labels}},
+			}}}
+		}},
 		{"of one service", 1, siblings{}, nil},
 		{"spread", 1, noSiblings{}, func(p *corev1.Pod) {
 			p.Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{
@@ -112,5 +118,33 @@ func BenchmarkDecide(b *testing.B) {
 			}
 			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "pods/s")
 		})
+	}
+}
+
+// BenchmarkPreempt is what it takes to find victims on 1,000 full nodes.
+func BenchmarkPreempt(b *testing.B) {
+	s := benchCore(1000, noSiblings{})
+	n := 0
+	for _, node := range s.cluster.Nodes {
+		for range 32 {
+			p := benchPod(n, "web", func(p *corev1.Pod) {
+				p.Spec.Containers[0].Resources.Requests[corev1.ResourceCPU] = resource.MustParse("1")
+			})
+			s.cluster.Place(s.cluster.NewPod(p), node.Name)
+			n++
+		}
+	}
+	p := s.cluster.NewPod(benchPod(n, "db", func(p *corev1.Pod) {
+		p.Spec.Priority = new(int32(10))
+		p.Spec.Containers[0].Resources.Requests[corev1.ResourceCPU] = resource.MustParse("2")
+	}))
+	for b.Loop() {
+		_, why := s.decide(p)
+		if why == nil {
+			b.Fatal("the nodes are not full")
+		}
+		if c, not := s.preempt(p, why, nil); c == nil || len(c.victims) != 2 {
+			b.Fatal(not)
+		}
 	}
 }

@@ -82,7 +82,7 @@ func (s *term) bind(ctx context.Context, q *queued, pod *corev1.Pod, node string
 		Target:     corev1.ObjectReference{Kind: "Node", Name: node},
 	}, metav1.CreateOptions{})
 	if err == nil {
-		s.events.Eventf(pod, nil, corev1.EventTypeNormal, "Scheduled", "Binding", "Successfully assigned %v/%v to %v", pod.Namespace, pod.Name, node)
+		s.events[pod.Spec.SchedulerName].Eventf(pod, nil, corev1.EventTypeNormal, "Scheduled", "Binding", "Successfully assigned %v/%v to %v", pod.Namespace, pod.Name, node)
 		return
 	}
 	if ctx.Err() != nil {
@@ -96,7 +96,7 @@ func (s *term) bind(ctx context.Context, q *queued, pod *corev1.Pod, node string
 // refuse tells the world why a pod has no node. A nil nominate leaves the
 // nomination as it is.
 func (s *term) refuse(ctx context.Context, pod *corev1.Pod, reason, message string, nominate *string) {
-	s.events.Eventf(pod, nil, corev1.EventTypeWarning, "FailedScheduling", "Scheduling", "%s", short(message))
+	s.events[pod.Spec.SchedulerName].Eventf(pod, nil, corev1.EventTypeWarning, "FailedScheduling", "Scheduling", "%s", short(message))
 	status, changed := refusedStatus(pod, reason, message, time.Now())
 	if nominate != nil && *nominate != pod.Status.NominatedNodeName {
 		status["nominatedNodeName"], changed = *nominate, true

@@ -20,7 +20,8 @@ type core struct {
 	hints   map[string]func(*framework.Event, *framework.Pod) bool
 	less    func(a, b *framework.Pod, aSince, bSince int64) bool
 
-	answered []*framework.Shape
+	answers  map[string]*answers // by what local plugins look at
+	answered []string            // their keys, the oldest first
 	// Memory used anew for every pod.
 	feasible []*framework.Node
 	refusals []*framework.Status
@@ -33,6 +34,7 @@ type filter struct {
 	pre       framework.PreFilter
 	simulator framework.Simulator
 	local     bool
+	room      bool // depends on the pods of the node
 	skip      bool // for the pod at hand
 }
 
@@ -46,7 +48,7 @@ type scorer struct {
 }
 
 func newCore(c *framework.Cluster, table []plugins.Entry) *core {
-	s := &core{cluster: c, hints: map[string]func(*framework.Event, *framework.Pod) bool{}}
+	s := &core{cluster: c, answers: map[string]*answers{}, hints: map[string]func(*framework.Event, *framework.Pod) bool{}}
 	for _, e := range table {
 		_, local := e.Plugin.(framework.Local)
 		pre, _ := e.Plugin.(framework.PreFilter)
@@ -55,7 +57,8 @@ func newCore(c *framework.Cluster, table []plugins.Entry) *core {
 		}
 		if f, ok := e.Plugin.(framework.Filter); ok {
 			sim, _ := e.Plugin.(framework.Simulator)
-			s.filters = append(s.filters, filter{Filter: f, pre: pre, simulator: sim, local: local})
+			_, room := e.Plugin.(framework.Room)
+			s.filters = append(s.filters, filter{Filter: f, pre: pre, simulator: sim, local: local, room: room || sim != nil})
 		}
 		if sc, ok := e.Plugin.(framework.Score); ok && e.Weight > 0 {
 			pre, _ := e.Plugin.(framework.PreScore)
@@ -228,6 +231,16 @@ func (s *core) fits(p *framework.Pod, n *framework.Node) *framework.Status {
 		}
 	}
 	return nil
+}
+
+// hasRoom asks only the plugins that other pods make a difference to.
+func (s *core) hasRoom(p *framework.Pod, n *framework.Node) bool {
+	for i := range s.filters {
+		if f := &s.filters[i]; f.room && !f.skip && f.Filter.Filter(p, n) != nil {
+			return false
+		}
+	}
+	return true
 }
 
 // simulate tells the plugins of a pod counted in or out on a node.

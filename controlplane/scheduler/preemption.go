@@ -36,7 +36,7 @@ type candidate struct {
 
 // preempt looks for the node where making room for the pod does least harm. It
 // follows decide about the same pod. Without a candidate it says why.
-func (s *core) preempt(p *framework.Pod, why *refusal, budgets []*policyv1.PodDisruptionBudget) (*candidate, string) {
+func (s *core) preempt(p *framework.Pod, why *refusal, budgets []budget) (*candidate, string) {
 	failed := refusal{nodes: why.nodes, reasons: map[string]int{}}
 	var hopeful []*framework.Node
 	if why.before == nil {
@@ -76,7 +76,7 @@ var noVictims = framework.Refuse(framework.Unresolvable, "DefaultPreemption", re
 
 // victimsOn finds as few and as unimportant pods as possible whose going from
 // the node lets the pod in.
-func (s *core) victimsOn(p *framework.Pod, n *framework.Node, budgets []*policyv1.PodDisruptionBudget) (candidate, *framework.Status) {
+func (s *core) victimsOn(p *framework.Pod, n *framework.Node, budgets []budget) (candidate, *framework.Status) {
 	var lesser []*framework.Pod
 	for _, o := range n.Pods {
 		if o.Shape.Priority < p.Shape.Priority {
@@ -113,11 +113,14 @@ func (s *core) victimsOn(p *framework.Pod, n *framework.Node, budgets []*policyv
 		}
 		return c, st
 	}
+	spared := func() bool {
+		return (len(trial.Nominated) == 0 || s.withNominated(p, trial) == nil) && s.hasRoom(p, trial)
+	}
 	slices.SortStableFunc(lesser, byImportance)
 	guarded, free := split(lesser, budgets)
 	spare := func(o *framework.Pod) bool {
 		count(o, 1)
-		if fits() == nil {
+		if spared() {
 			return true
 		}
 		count(o, -1)
@@ -147,20 +150,36 @@ func byImportance(a, b *framework.Pod) int {
 	return a.Started().Compare(b.Started())
 }
 
+// A budget is a PodDisruptionBudget and its selector.
+type budget struct {
+	*policyv1.PodDisruptionBudget
+	selector labels.Selector
+}
+
+// budgetsOf parses; what selects nothing is left out.
+func budgetsOf(list []any) (all []budget) {
+	for _, o := range list {
+		b := o.(*policyv1.PodDisruptionBudget)
+		if sel, err := metav1.LabelSelectorAsSelector(b.Spec.Selector); err == nil && !sel.Empty() {
+			all = append(all, budget{b, sel})
+		}
+	}
+	return all
+}
+
 // split tells the pods whose going breaks a budget from the others.
-func split(pods []*framework.Pod, budgets []*policyv1.PodDisruptionBudget) (guarded, free []*framework.Pod) {
+func split(pods []*framework.Pod, budgets []budget) (guarded, free []*framework.Pod) {
+	if len(budgets) == 0 {
+		return nil, pods
+	}
 	left := make([]int32, len(budgets))
-	selectors := make([]labels.Selector, len(budgets))
 	for i, b := range budgets {
 		left[i] = b.Status.DisruptionsAllowed
-		if sel, err := metav1.LabelSelectorAsSelector(b.Spec.Selector); err == nil && !sel.Empty() {
-			selectors[i] = sel
-		}
 	}
 	for _, p := range pods {
 		broken := false
 		for i, b := range budgets {
-			if selectors[i] == nil || b.Namespace != p.Shape.Namespace || len(p.Shape.Labels) == 0 || !selectors[i].Matches(p.Shape.Labels) {
+			if b.Namespace != p.Shape.Namespace || len(p.Shape.Labels) == 0 || !b.selector.Matches(p.Shape.Labels) {
 				continue
 			}
 			if _, gone := b.Status.DisruptedPods[p.Pod.Name]; gone {
@@ -276,11 +295,7 @@ func (s *term) makeRoom(q *queued, why *refusal) (nominate *string) {
 		why.after = prefix + not
 		return nil
 	}
-	budgets := make([]*policyv1.PodDisruptionBudget, 0)
-	for _, o := range s.budgets.List() {
-		budgets = append(budgets, o.(*policyv1.PodDisruptionBudget))
-	}
-	best, not := s.core.preempt(q.Pod, why, budgets)
+	best, not := s.core.preempt(q.Pod, why, budgetsOf(s.budgets.List()))
 	if best == nil {
 		why.after = prefix + not
 		s.unnominate(q)
@@ -347,6 +362,6 @@ func (s *term) delete(ctx context.Context, victim, preemptor *corev1.Pod, node s
 	case err != nil:
 		return fmt.Errorf("preempt %s/%s: %w", victim.Namespace, victim.Name, err)
 	}
-	s.events.Eventf(victim, preemptor, corev1.EventTypeNormal, "Preempted", "Preempting", "Preempted by pod %v on node %v", preemptor.UID, node)
+	s.events[preemptor.Spec.SchedulerName].Eventf(victim, preemptor, corev1.EventTypeNormal, "Preempted", "Preempting", "Preempted by pod %v on node %v", preemptor.UID, node)
 	return nil
 }

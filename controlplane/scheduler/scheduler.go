@@ -72,7 +72,7 @@ func (s *Scheduler) Run(ctx context.Context) error {
 type term struct {
 	Config
 	client kubernetes.Interface
-	events events.EventRecorder
+	events map[string]events.EventRecorder // by schedulerName
 	writes *writes
 	// poke says that there may be a pod to try.
 	poke chan struct{}
@@ -107,11 +107,14 @@ func (s *Scheduler) term(ctx context.Context) error {
 	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(trim))
 	t := &term{
 		Config: s.cfg, client: client, writes: newWrites(s.cfg.Writes), poke: make(chan struct{}, 1), ctx: ctx,
-		events:  broadcaster.NewRecorder(scheme.Scheme, s.cfg.Names[0]),
+		events:  map[string]events.EventRecorder{},
 		cluster: framework.NewCluster(), assumed: map[*framework.Pod]*queued{}, attachings: map[*attaching]struct{}{},
 	}
 	t.selectors = newSelectors(factory)
 	t.budgets = factory.Policy().V1().PodDisruptionBudgets().Informer().GetIndexer()
+	for _, name := range s.cfg.Names {
+		t.events[name] = broadcaster.NewRecorder(scheme.Scheme, name)
+	}
 	if t.storage, err = newStorage(factory); err != nil {
 		return err
 	}
@@ -217,11 +220,15 @@ func (s *term) try(ctx context.Context, q *queued) {
 			return
 		}
 	}
+	elsewhere := q.nominated != "" && q.nominated != node.Name
 	s.unnominate(q)
 	delete(s.queue.pods, q.UID)
 	s.assumed[q.Pod] = q
 	s.cluster.Place(q.Pod, node.Name)
 	s.happened(&framework.Event{Action: framework.PodPlaced, Pod: q.Pod}, now)
+	if elsewhere { // the room it made is free for others
+		s.happened(&framework.Event{Action: framework.PodGone, Pod: q.Pod}, now)
+	}
 	pod, name := q.Pod.Pod, node.Name
 	if plan != nil {
 		a := &attaching{VolumePlan: plan, q: q, pod: pod, node: name, seen: map[string]bool{}}

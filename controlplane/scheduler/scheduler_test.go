@@ -10,10 +10,12 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/client-go/kubernetes"
 
@@ -29,16 +31,20 @@ type world struct {
 }
 
 // in runs do in a world; no wait in it lasts for ever.
-func in(t *testing.T, do func(w *world)) {
+func in(t *testing.T, do func(w *world), edit ...func(*scheduler.Config)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		s, stop := apitest.New(t)
 		defer stop()
 		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Hour)
 		defer cancel()
-		sched, err := scheduler.New(scheduler.Config{Kube: s.Config(&user.DefaultInfo{
+		cfg := scheduler.Config{Kube: s.Config(&user.DefaultInfo{
 			Name: "system:kube-scheduler", Groups: []string{user.AllAuthenticated},
-		})})
+		})}
+		for _, e := range edit {
+			e(&cfg)
+		}
+		sched, err := scheduler.New(cfg)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -394,6 +400,48 @@ func TestVolumes(t *testing.T) {
 		complete("found", "local")
 		if got := w.where("b", time.Second); got != "two" {
 			t.Errorf("on %q", got)
+		}
+	})
+}
+
+func TestLeads(t *testing.T) {
+	in(t, func(w *world) {
+		w.node("one", "2")
+		w.pod("a", "1")
+		if got := w.where("a", 10*time.Second); got != "one" {
+			t.Errorf("on %q", got)
+		}
+		lease, err := w.client.CoordinationV1().Leases("kube-system").Get(w.ctx, "kube-scheduler", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if lease.Spec.HolderIdentity == nil || *lease.Spec.HolderIdentity != "me" {
+			t.Errorf("the lease is held by %v", lease.Spec.HolderIdentity)
+		}
+	}, func(c *scheduler.Config) { c.LeaderElect, c.Identity = true, "me" })
+}
+
+func TestRespectsBudgets(t *testing.T) {
+	in(t, func(w *world) {
+		w.node("one", "2")
+		w.node("two", "2")
+		class := &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "high"}, Value: 9}
+		if _, err := w.client.SchedulingV1().PriorityClasses().Create(w.ctx, class, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		budget := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Name: "b"}, Spec: policyv1.PodDisruptionBudgetSpec{
+			MinAvailable: new(intstr.FromInt32(1)), Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "guarded"}},
+		}}
+		if _, err := w.client.PolicyV1().PodDisruptionBudgets("default").Create(w.ctx, budget, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		w.pod("guarded", "1500m")
+		w.pod("free", "1500m")
+		time.Sleep(time.Second)
+		w.pod("preemptor", "1500m", func(p *corev1.Pod) { p.Spec.PriorityClassName = "high" })
+		time.Sleep(time.Second)
+		if w.get("guarded").DeletionTimestamp != nil || w.get("free").DeletionTimestamp == nil {
+			t.Error("the pod under a budget was preempted")
 		}
 	})
 }

@@ -34,6 +34,7 @@ type Cluster struct {
 	images     map[string]*Image
 	namespaces map[string]labels.Set
 	claims     map[claimKey]int
+	placed     placed
 	log        changeLog
 }
 
@@ -47,7 +48,7 @@ func NewCluster() *Cluster {
 		resources: newResourceTable(), topologies: map[string]*Topology{},
 		tallies: newTallies(), owners: newOwners(),
 		images: map[string]*Image{}, namespaces: map[string]labels.Set{},
-		claims: map[claimKey]int{},
+		claims: map[claimKey]int{}, placed: placed{},
 	}
 }
 
@@ -174,6 +175,7 @@ func (c *Cluster) Place(p *Pod, node string) {
 	n := c.slot(node)
 	n.place(p)
 	c.pods[p.UID] = p
+	c.placed.add(p)
 	c.tallies.count(c, p, 1)
 	c.owners.count(p, 1)
 	c.useClaims(p, 1)
@@ -188,6 +190,7 @@ func (c *Cluster) Displace(p *Pod) {
 	c.useClaims(p, -1)
 	n.displace(p)
 	delete(c.pods, p.UID)
+	c.placed.remove(p)
 	c.Touch(n)
 	c.vacate(n)
 }

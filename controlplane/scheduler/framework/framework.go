@@ -78,6 +78,10 @@ type Normalizer interface {
 // pod's shape and the node: their answers are remembered.
 type Local interface{ Local() }
 
+// Room is had by filters that look at what a node's pods have taken, and so may
+// change their mind when one goes.
+type Room interface{ Room() }
+
 // Hinter says whether something that happened may make schedulable a pod that
 // the plugin refused. A plugin without it is retried at any event.
 type Hinter interface {

@@ -84,17 +84,13 @@ func (c *Cluster) Minding(s *Shape) []*Owners {
 		return s.matching.list
 	}
 	list := s.matching.list[:0]
-	try := func(label string) {
+	s.eachLabel(func(label string) {
 		for _, o := range os.byLabel[label] {
 			if o.Term.Matches(s, c) {
 				list = append(list, o)
 			}
 		}
-	}
-	try("")
-	for k, v := range s.Labels {
-		try(k + "=" + v)
-	}
+	})
 	s.matching = cached[*Owners]{os.revision, list}
 	return list
 }

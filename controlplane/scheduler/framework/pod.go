@@ -14,6 +14,7 @@ type Pod struct {
 	// Node is where the pod is placed, nil while it waits.
 	Node *Node
 	at   int // index among its node's pods
+	like int // index among the placed pods of its shape
 }
 
 var scratch = sync.Pool{New: func() any { b := make([]byte, 0, 1024); return &b }}
@@ -22,11 +23,11 @@ var scratch = sync.Pool{New: func() any { b := make([]byte, 0, 1024); return &b 
 func (c *Cluster) NewPod(pod *corev1.Pod) *Pod {
 	asks, cpu, memory := c.resources.requests(pod)
 	buf := scratch.Get().(*[]byte)
-	key := shapeKey((*buf)[:0], pod, asks, cpu, memory)
+	key, local := shapeKey((*buf)[:0], pod, asks, cpu, memory)
 	s, ok := c.shapes[string(key)]
 	if !ok {
 		k := string(key)
-		s = newShape(k, pod, asks, cpu, memory)
+		s = newShape(k, local, pod, asks, cpu, memory)
 		c.shapes[k] = s
 	}
 	*buf = key[:0]
@@ -38,7 +39,6 @@ func (c *Cluster) NewPod(pod *corev1.Pod) *Pod {
 // Release ends the use of a pod that is not placed.
 func (c *Cluster) Release(p *Pod) {
 	if p.Shape.refs--; p.Shape.refs == 0 {
-		p.Shape.Answers = nil
 		delete(c.shapes, p.Shape.Key)
 	}
 }
@@ -46,12 +46,16 @@ func (c *Cluster) Release(p *Pod) {
 // Terminating tells whether the pod is being deleted.
 func (p *Pod) Terminating() bool { return p.DeletionTimestamp != nil }
 
-// Started is when the pod started, or now if it has not.
+// notYet is later than any pod started.
+var notYet = time.Unix(1<<33, 0)
+
+// Started is when the pod started; a pod that has not is taken to start later
+// than any other.
 func (p *Pod) Started() time.Time {
 	if p.Status.StartTime != nil {
 		return p.Status.StartTime.Time
 	}
-	return time.Now()
+	return notYet
 }
 
 // FullName is namespace/name.

@@ -15,7 +15,10 @@ import (
 // A Shape is all of a pod that matters to where it may run. Pods made from one
 // template have one shape, parsed once.
 type Shape struct {
-	Key       string
+	Key string
+	// Local is the part of the key that local plugins look at: shapes that
+	// have it in common get the same answers.
+	Local     string
 	Namespace string
 	Labels    labels.Set
 	Priority  int32
@@ -47,14 +50,13 @@ type Shape struct {
 
 	// Err is why the pod cannot be understood.
 	Err error
-	// Answers is the scheduler's own: what local plugins said.
-	Answers any
 	// Siblings selects the pods of the same Services and controller, as of a
 	// revision of those.
 	Siblings         labels.Selector
 	SiblingsRevision uint64
 
 	refs     int
+	placed   []*Pod
 	tallies  cached[*Tally]
 	matching cached[*Owners]
 }
@@ -77,8 +79,9 @@ type cached[T any] struct {
 	list     []T
 }
 
-// shapeKey writes down everything a Shape is made of.
-func shapeKey(b []byte, pod *corev1.Pod, asks Resources, cpu, memory int64) []byte {
+// shapeKey writes down everything a Shape is made of, and says how much of it
+// is all that local plugins look at.
+func shapeKey(b []byte, pod *corev1.Pod, asks Resources, cpu, memory int64) (key []byte, local int) {
 	str := func(s string) { b = binary.AppendUvarint(b, uint64(len(s))); b = append(b, s...) }
 	num := func(n int64) { b = binary.AppendVarint(b, n) }
 	labelSet := func(m map[string]string) {
@@ -100,22 +103,51 @@ func shapeKey(b []byte, pod *corev1.Pod, asks Resources, cpu, memory int64) []by
 		b = append(b, raw...)
 	}
 	spec := &pod.Spec
-	str(pod.Namespace)
-	labelSet(pod.Labels)
-	num(int64(priority(pod)))
+	// First what local plugins look at.
 	num(int64(len(asks)))
 	for _, a := range asks {
 		num(a)
 	}
 	num(cpu)
 	num(memory)
+	str(spec.NodeName)
 	labelSet(spec.NodeSelector)
-	if spec.Affinity != nil {
-		message(spec.Affinity)
+	if spec.Affinity != nil && spec.Affinity.NodeAffinity != nil {
+		message(spec.Affinity.NodeAffinity)
+	} else {
+		num(0)
 	}
 	num(int64(len(spec.Tolerations)))
 	for i := range spec.Tolerations {
 		message(&spec.Tolerations[i])
+	}
+	for _, cs := range [][]corev1.Container{spec.InitContainers, spec.Containers} {
+		for i := range cs {
+			for _, p := range cs[i].Ports {
+				if p.HostPort > 0 {
+					num(int64(p.HostPort))
+					str(p.HostIP)
+					str(string(p.Protocol))
+				}
+			}
+		}
+		num(0)
+	}
+	local = len(b)
+	str(pod.Namespace)
+	labelSet(pod.Labels)
+	num(int64(priority(pod)))
+	if a := spec.Affinity; a != nil {
+		if a.PodAffinity != nil {
+			message(a.PodAffinity)
+		} else {
+			num(0)
+		}
+		if a.PodAntiAffinity != nil {
+			message(a.PodAntiAffinity)
+		} else {
+			num(0)
+		}
 	}
 	num(int64(len(spec.TopologySpreadConstraints)))
 	for i := range spec.TopologySpreadConstraints {
@@ -125,12 +157,8 @@ func shapeKey(b []byte, pod *corev1.Pod, asks Resources, cpu, memory int64) []by
 		num(int64(len(cs)))
 		for i := range cs {
 			str(cs[i].Image)
-			for _, p := range cs[i].Ports {
-				if p.HostPort > 0 {
-					str(p.HostIP)
-					str(string(p.Protocol))
-					num(int64(p.HostPort))
-				}
+			if p := cs[i].RestartPolicy; p != nil {
+				str(string(*p))
 			}
 		}
 	}
@@ -149,10 +177,7 @@ func shapeKey(b []byte, pod *corev1.Pod, asks Resources, cpu, memory int64) []by
 		str(ref.Kind)
 		str(ref.Name)
 	}
-	if spec.PreemptionPolicy != nil {
-		str(string(*spec.PreemptionPolicy))
-	}
-	return b
+	return b, local
 }
 
 // ClaimName is the name of the PersistentVolumeClaim behind a volume, or empty.
@@ -174,10 +199,10 @@ func priority(pod *corev1.Pod) int32 {
 }
 
 // newShape parses the pod.
-func newShape(key string, pod *corev1.Pod, asks Resources, cpu, memory int64) *Shape {
+func newShape(key string, local int, pod *corev1.Pod, asks Resources, cpu, memory int64) *Shape {
 	spec := &pod.Spec
 	s := &Shape{
-		Key: key, Namespace: pod.Namespace, Labels: maps.Clone(pod.Labels), Priority: priority(pod), Spec: spec,
+		Key: key, Local: key[:local], Namespace: pod.Namespace, Labels: maps.Clone(pod.Labels), Priority: priority(pod), Spec: spec,
 		Asks: asks, ScoreCPU: cpu, ScoreMemory: memory,
 		Containers:   len(spec.Containers) + len(spec.InitContainers),
 		NodeAffinity: nodeaffinity.GetRequiredNodeAffinity(pod),

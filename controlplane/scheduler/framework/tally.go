@@ -110,9 +110,14 @@ func (c *Cluster) Tally(living bool, terms ...*Term) *Tally {
 
 func (c *Cluster) recount(t *Tally) {
 	t.Nodes, t.Counts, t.at = nil, nil, map[int32]int32{}
-	for _, p := range c.pods {
-		if t.Matches(p.Shape, c) && t.counts(p) {
-			t.add(int32(p.Node.Slot), 1)
+	for s := range c.placed[t.terms[0].bucket()] {
+		if !t.Matches(s, c) {
+			continue
+		}
+		for _, p := range s.placed {
+			if t.counts(p) {
+				t.add(int32(p.Node.Slot), 1)
+			}
 		}
 	}
 }
@@ -164,17 +169,13 @@ func (ts *tallies) of(c *Cluster, s *Shape) []*Tally {
 		return s.tallies.list
 	}
 	list := s.tallies.list[:0]
-	try := func(label string) {
+	s.eachLabel(func(label string) {
 		for _, t := range ts.byLabel[label] {
 			if t.Matches(s, c) {
 				list = append(list, t)
 			}
 		}
-	}
-	try("")
-	for k, v := range s.Labels {
-		try(k + "=" + v)
-	}
+	})
 	s.tallies = cached[*Tally]{ts.revision, list}
 	return list
 }

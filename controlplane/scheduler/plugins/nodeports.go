@@ -9,6 +9,9 @@ var _ framework.Filter = NodePorts{}
 
 var portTaken = framework.Refuse(framework.Unschedulable, "NodePorts", "node(s) didn't have free ports for the requested pod ports")
 
+// Room marks that pods going make a difference.
+func (NodePorts) Room() {}
+
 // Name is the plugin's.
 func (NodePorts) Name() string { return "NodePorts" }
 

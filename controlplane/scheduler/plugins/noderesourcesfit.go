@@ -13,6 +13,9 @@ var (
 	_ framework.Score  = (*NodeResourcesFit)(nil)
 )
 
+// Room marks that pods going make a difference.
+func (*NodeResourcesFit) Room() {}
+
 // Name is the plugin's.
 func (*NodeResourcesFit) Name() string { return "NodeResourcesFit" }
 

@@ -24,6 +24,9 @@ var (
 
 var tooManyVolumes = framework.Refuse(framework.Unschedulable, "NodeVolumeLimits", "node(s) exceed max volume count")
 
+// Room marks that pods going make a difference.
+func (*NodeVolumeLimits) Room() {}
+
 // Name is the plugin's.
 func (*NodeVolumeLimits) Name() string { return "NodeVolumeLimits" }
 
