@@ -15,7 +15,7 @@ CB         := k8s.io/component-base/version
 KUBECTL_LD := -s -w -X $(CB).gitVersion=$(KUBERNETES)+knarr -X $(CB).gitMajor=1 -X $(CB).gitMinor=36 \
               -X $(CB).gitCommit=$(COMMIT) -X $(CB).gitTreeState=clean
 
-PROGRAMS := runc containerd-shim-runc-v2 kubectl knarr-cni pause
+PROGRAMS := runc containerd-shim-runc-v2 kubectl knarr-cni knarr-holder pause
 EMBEDDED := $(PROGRAMS:%=internal/programs/bin/%.zst)
 GOFILES  := $(shell find . -name '*.go' -not -name '*_test.go' -not -path './build/*' -not -path './test/*')
 PACKAGES := libseccomp-dev pkg-config gcc libc6-dev make
@@ -69,6 +69,9 @@ build/kubectl: go.mod $(wildcard kubectl/*.go)
 
 build/knarr-cni: go.mod $(filter-out %_test.go,$(wildcard node/cni/*.go node/cni/plugin/*.go))
 	CGO_ENABLED=0 go build -trimpath -tags "$(TAGS)" -ldflags "-s -w" -o $@ ./node/cni/plugin
+
+build/knarr-holder: go.mod $(wildcard internal/holder/holder.go internal/holder/program/*.go)
+	CGO_ENABLED=0 go build -trimpath -ldflags "-s -w" -o $@ ./internal/holder/program
 
 build/pause: node/containerruntime/pause/pause.c | deps
 	@mkdir -p $(@D)

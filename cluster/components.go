@@ -234,7 +234,7 @@ func (s *Server) dns(ctx context.Context) error {
 		}
 		listen = append(listen, netip.AddrPortFrom(p.Masked().Addr().Next(), dnsPort))
 	}
-	srv, err := dns.New(dns.Config{Kube: s.asController("kube-dns"), Domain: s.opts.ClusterDomain, Listen: listen, NodeName: s.opts.NodeName})
+	srv, err := dns.New(dns.Config{Kube: s.asController("kube-dns"), Domain: s.opts.ClusterDomain, Listen: listen, NodeName: s.opts.NodeName, Sockets: held{s}})
 	if err != nil {
 		return err
 	}

@@ -26,6 +26,7 @@ import (
 	"knarr/controlplane/apiserver/storage"
 	"knarr/controlplane/etcd"
 	"knarr/internal/footprint"
+	"knarr/internal/holder"
 	"knarr/internal/memnet"
 	"knarr/internal/version"
 )
@@ -42,6 +43,10 @@ type Server struct {
 	local    *memnet.Listener
 	listener net.Listener
 	kubelet  net.Listener
+	fresh    bool // the data directory was empty
+
+	holder  *holder.Client // may be nil: then nothing is held
+	holding chan struct{}  // closed once holder is settled
 
 	once       sync.Once
 	podNetwork chan struct{} // closed once pods can be attached
@@ -51,7 +56,7 @@ type Server struct {
 // NewServer checks what can be checked before anything is made. Options must
 // have been validated.
 func NewServer(o Options) *Server {
-	return &Server{opts: o, layout: layout{o.DataDir}, began: time.Now(), local: memnet.Listen(), podNetwork: make(chan struct{})}
+	return &Server{opts: o, layout: layout{o.DataDir}, began: time.Now(), local: memnet.Listen(), podNetwork: make(chan struct{}), holding: make(chan struct{})}
 }
 
 // stopTime bounds an orderly stop; what is not done by then is cut off.
@@ -120,8 +125,10 @@ func (s *Server) Run(ctx context.Context) error {
 		clientGroup.Go(func() { supervise(clientCtx, c) })
 	}
 	clientGroup.Go(func() { settle(clientCtx) })
+	clientGroup.Go(func() { s.hold(clientCtx) })
 
 	<-clientCtx.Done()
+	s.letGo() // an orderly end closes the ports at once
 	finished := make(chan struct{})
 	go func() {
 		defer close(finished)

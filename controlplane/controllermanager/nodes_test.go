@@ -3,6 +3,7 @@ package controllermanager
 import (
 	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -13,7 +14,10 @@ import (
 
 func (c *cluster) node(name string) {
 	c.Helper()
-	made, err := c.client.CoreV1().Nodes().Create(c.ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+	_, err := c.client.CoreV1().Nodes().Create(c.ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+	c.no(err)
+	synctest.Wait() // taints may follow
+	made, err := c.client.CoreV1().Nodes().Get(c.ctx, name, metav1.GetOptions{})
 	c.no(err)
 	made.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastHeartbeatTime: metav1.Now(), LastTransitionTime: metav1.Now()}}
 	_, err = c.client.CoreV1().Nodes().UpdateStatus(c.ctx, made, metav1.UpdateOptions{})

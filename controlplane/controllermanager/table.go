@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"knarr/controlplane/controllermanager/clusterrole"
+	"knarr/controlplane/controllermanager/daemonset"
 	"knarr/controlplane/controllermanager/deployment"
 	"knarr/controlplane/controllermanager/endpoint"
 	"knarr/controlplane/controllermanager/endpointslice"
@@ -22,6 +23,7 @@ import (
 	"knarr/controlplane/controllermanager/replicaset"
 	"knarr/controlplane/controllermanager/rootca"
 	"knarr/controlplane/controllermanager/serviceaccount"
+	"knarr/controlplane/controllermanager/statefulset"
 	"knarr/controlplane/controllermanager/tainteviction"
 	"knarr/controlplane/controllermanager/ttlafterfinished"
 )
@@ -47,6 +49,8 @@ var table = []entry{
 	{replicaset.Name, "replicaset-controller", buildReplicaSet},
 	{deployment.Name, "deployment-controller", buildDeployment},
 	{replicaset.NameRC, "replication-controller", buildReplicationController},
+	{daemonset.Name, "daemon-set-controller", buildDaemonSet},
+	{statefulset.Name, "statefulset-controller", buildStatefulSet},
 	{job.Name, "job-controller", buildJob},
 	{endpoint.Name, "endpoint-controller", buildEndpoints},
 	{endpointslice.Name, "endpointslice-controller", buildEndpointSlices},
@@ -143,6 +147,10 @@ var shared = []schema.GroupVersionResource{
 	corev1.SchemeGroupVersion.WithResource("replicationcontrollers"),
 	appsv1.SchemeGroupVersion.WithResource("deployments"),
 	appsv1.SchemeGroupVersion.WithResource("replicasets"),
+	appsv1.SchemeGroupVersion.WithResource("daemonsets"),
+	appsv1.SchemeGroupVersion.WithResource("statefulsets"),
+	appsv1.SchemeGroupVersion.WithResource("controllerrevisions"),
+	corev1.SchemeGroupVersion.WithResource("persistentvolumeclaims"),
 	batchv1.SchemeGroupVersion.WithResource("jobs"),
 	discoveryv1.SchemeGroupVersion.WithResource("endpointslices"),
 }
@@ -219,6 +227,22 @@ func buildJob(t *term) (runner, error) {
 		return nil, err
 	}
 	return job.New(t.informers, client, t.events("job-controller"))
+}
+
+func buildDaemonSet(t *term) (runner, error) {
+	client, err := t.client()
+	if err != nil {
+		return nil, err
+	}
+	return daemonset.New(t.informers, client, t.events("daemonset-controller"))
+}
+
+func buildStatefulSet(t *term) (runner, error) {
+	client, err := t.client()
+	if err != nil {
+		return nil, err
+	}
+	return statefulset.New(t.informers, client, t.events("statefulset-controller"))
 }
 
 // absent are upstream's controllers that are not here yet: naming them in a

@@ -39,7 +39,7 @@ func benchCore(nodes int, s plugins.Selectors) *core {
 			}},
 		})
 	}
-	return newCore(c, plugins.Table(c, s))
+	return newCore(c, plugins.Table(c, s, nil))
 }
 
 func benchPod(i int, app string, edit func(*corev1.Pod)) *corev1.Pod {

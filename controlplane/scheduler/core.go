@@ -120,11 +120,14 @@ func (s *core) decide(p *framework.Pod) (*framework.Node, *refusal) {
 	if st := s.prepare(p); st != nil {
 		return nil, &refusal{nodes: s.cluster.Live, before: st, plugins: []string{st.Plugin}, err: st.Code == framework.Error}
 	}
-	a := s.local(p)
 	s.feasible = s.feasible[:0]
 	if len(s.refusals) != len(s.cluster.Nodes) {
 		s.refusals = make([]*framework.Status, len(s.cluster.Nodes))
 	}
+	if p.Only != nil {
+		return s.decideAmong(p)
+	}
+	a := s.local(p)
 	for slot, n := range s.cluster.Nodes {
 		if n == nil || n.Object == nil {
 			continue
@@ -144,6 +147,43 @@ func (s *core) decide(p *framework.Pod) (*framework.Node, *refusal) {
 		return s.feasible[0], nil
 	}
 	return s.best(p, a), nil
+}
+
+var notNamed = framework.Refuse(framework.Unresolvable, "NodeAffinity", "node(s) didn't satisfy plugin(s) [NodeAffinity]")
+
+// decideAmong looks at no other nodes than those the pod names.
+func (s *core) decideAmong(p *framework.Pod) (*framework.Node, *refusal) {
+	named := map[*framework.Node]*framework.Status{}
+	for _, name := range p.Only {
+		n := s.cluster.Node(name)
+		if n == nil || n.Object == nil {
+			continue
+		}
+		var st *framework.Status
+		if len(n.Nominated) > 0 {
+			st = s.withNominated(p, n)
+		}
+		if st == nil {
+			st = s.fits(p, n)
+		}
+		if named[n] = st; st == nil {
+			s.feasible = append(s.feasible, n)
+		}
+	}
+	switch len(s.feasible) {
+	case 0:
+		for slot, n := range s.cluster.Nodes {
+			if st, ok := named[n]; ok {
+				s.refusals[slot] = st
+			} else {
+				s.refusals[slot] = notNamed
+			}
+		}
+		return nil, s.whyNot()
+	case 1:
+		return s.feasible[0], nil
+	}
+	return s.best(p, s.local(p)), nil
 }
 
 // prepare asks every PreFilter.

@@ -58,6 +58,9 @@ func (s *term) listen(f informers.SharedInformerFactory) (known []cache.DoneChec
 	for _, inf := range s.selectors.informers {
 		on(inf, func(_, _ any, _ time.Time) { s.selectors.revision++ }, func(any, time.Time) { s.selectors.revision++ })
 	}
+	for _, inf := range s.storage.informers {
+		on(inf, func(_, obj any, now time.Time) { s.storageChanged(obj, now) }, s.storageChanged)
+	}
 	on(f.Policy().V1().PodDisruptionBudgets().Informer(), func(_, _ any, _ time.Time) {}, func(any, time.Time) {})
 	return known, err
 }

@@ -1,6 +1,6 @@
 // Package scheduler gives pods nodes. It reads Pods, Nodes, Namespaces,
-// Services, the controllers of pods and PodDisruptionBudgets; it writes
-// bindings, the PodScheduled condition and nominated node of pods it finds no
+// Services, the controllers of pods, PodDisruptionBudgets and storage; it
+// writes bindings of pods and volumes, the node claims' volumes are made at, the PodScheduled condition and nominated node of pods it finds no
 // node for, deletes pods to make room for more important ones, and writes
 // Events and, where several schedulers run, the Lease
 // kube-system/kube-scheduler.
@@ -85,7 +85,11 @@ type term struct {
 	// assumed are the placed pods whose binding has not been seen yet.
 	assumed   map[*framework.Pod]*queued
 	selectors *selectors
-	budgets   cache.Indexer
+	storage   *storage
+	binding   *plugins.VolumeBinding
+	// attachings are placed pods that wait for volumes.
+	attachings map[*attaching]struct{}
+	budgets    cache.Indexer
 }
 
 func (s *Scheduler) term(ctx context.Context) error {
@@ -104,11 +108,20 @@ func (s *Scheduler) term(ctx context.Context) error {
 	t := &term{
 		Config: s.cfg, client: client, writes: newWrites(s.cfg.Writes), poke: make(chan struct{}, 1), ctx: ctx,
 		events:  broadcaster.NewRecorder(scheme.Scheme, s.cfg.Names[0]),
-		cluster: framework.NewCluster(), assumed: map[*framework.Pod]*queued{},
+		cluster: framework.NewCluster(), assumed: map[*framework.Pod]*queued{}, attachings: map[*attaching]struct{}{},
 	}
 	t.selectors = newSelectors(factory)
 	t.budgets = factory.Policy().V1().PodDisruptionBudgets().Informer().GetIndexer()
-	t.core = newCore(t.cluster, plugins.Table(t.cluster, t.selectors))
+	if t.storage, err = newStorage(factory); err != nil {
+		return err
+	}
+	table := plugins.Table(t.cluster, t.selectors, t.storage)
+	for _, e := range table {
+		if b, ok := e.Plugin.(*plugins.VolumeBinding); ok {
+			t.binding = b
+		}
+	}
+	t.core = newCore(t.cluster, table)
 	t.queue = newQueue(t.core.less)
 
 	known, err := t.listen(factory)
@@ -116,6 +129,7 @@ func (s *Scheduler) term(ctx context.Context) error {
 		return err
 	}
 	factory.StartWithContext(ctx)
+	defer t.stopTimers()
 	defer t.writes.wg.Wait()
 	defer factory.Shutdown()
 	defer cancel()
@@ -129,6 +143,17 @@ func (s *Scheduler) term(ctx context.Context) error {
 	slog.DebugContext(ctx, "scheduling", "nodes", t.cluster.Live)
 	t.loop(ctx)
 	return nil
+}
+
+func (s *term) stopTimers() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for a := range s.attachings {
+		if a.timer != nil {
+			a.timer.Stop()
+		}
+	}
+	clear(s.attachings)
 }
 
 // loop tries one pod after another, and sleeps while there is none.
@@ -183,12 +208,26 @@ func (s *term) try(ctx context.Context, q *queued) {
 		s.refused(ctx, q, why, now)
 		return
 	}
+	plan := s.binding.Plan(q.Pod, node)
+	if plan != nil {
+		if err := s.storage.assume(plan, node.Name); err != nil {
+			s.storage.forget(plan)
+			slog.WarnContext(ctx, "volumes", "pod", q.FullName(), "err", err)
+			s.queue.errored(q, now)
+			return
+		}
+	}
 	s.unnominate(q)
 	delete(s.queue.pods, q.UID)
 	s.assumed[q.Pod] = q
 	s.cluster.Place(q.Pod, node.Name)
 	s.happened(&framework.Event{Action: framework.PodPlaced, Pod: q.Pod}, now)
 	pod, name := q.Pod.Pod, node.Name
+	if plan != nil {
+		a := &attaching{VolumePlan: plan, q: q, pod: pod, node: name, seen: map[string]bool{}}
+		s.writes.do(ctx, q.UID, func(ctx context.Context) { s.bindVolumes(ctx, a) })
+		return
+	}
 	s.writes.do(ctx, q.UID, func(ctx context.Context) { s.bind(ctx, q, pod, name) })
 }
 

@@ -11,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -293,6 +294,106 @@ func TestSpreadsAndKeepsApart(t *testing.T) {
 		w.node("four", "8")
 		if got := w.where(seen[""], 15*time.Second); got != "four" {
 			t.Errorf("the last is on %q", got)
+		}
+	})
+}
+
+func TestVolumes(t *testing.T) {
+	in(t, func(w *world) {
+		w.node("one", "2")
+		w.node("two", "2")
+		late := storagev1.VolumeBindingWaitForFirstConsumer
+		for _, provisioner := range []string{"example.com/maker", "kubernetes.io/no-provisioner"} {
+			class := &storagev1.StorageClass{
+				ObjectMeta: metav1.ObjectMeta{Name: strings.Split(provisioner, "/")[1]}, Provisioner: provisioner, VolumeBindingMode: &late,
+			}
+			if _, err := w.client.StorageV1().StorageClasses().Create(w.ctx, class, metav1.CreateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		size := corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}
+		claim := func(name, class string) {
+			t.Helper()
+			c := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PersistentVolumeClaimSpec{
+				StorageClassName: &class, AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+				Resources: corev1.VolumeResourceRequirements{Requests: size},
+			}}
+			if _, err := w.client.CoreV1().PersistentVolumeClaims("default").Create(w.ctx, c, metav1.CreateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		with := func(claim string) func(*corev1.Pod) {
+			return func(p *corev1.Pod) {
+				p.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{
+					PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim},
+				}}}
+			}
+		}
+		// complete does what the controller of volumes does.
+		complete := func(claim, volume string) {
+			t.Helper()
+			claims := w.client.CoreV1().PersistentVolumeClaims("default")
+			c, err := claims.Get(w.ctx, claim, metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			metav1.SetMetaDataAnnotation(&c.ObjectMeta, "pv.kubernetes.io/bind-completed", "yes")
+			c.Spec.VolumeName = volume
+			if _, err := claims.Update(w.ctx, c, metav1.UpdateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+
+		w.pod("a", "1", with("made"))
+		if got := w.where("a", time.Second); got != "" {
+			t.Fatal("without its claim on", got)
+		}
+		if c := w.get("a").Status.Conditions; len(c) != 1 || !strings.HasPrefix(c[0].Message, `0/2 nodes are available: persistentvolumeclaim "made" not found.`) {
+			t.Errorf("conditions %+v", c)
+		}
+		claim("made", "maker")
+		if got := w.where("a", 2*time.Second); got != "" {
+			t.Fatal("before its volume on", got)
+		}
+		c, err := w.client.CoreV1().PersistentVolumeClaims("default").Get(w.ctx, "made", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		node := c.Annotations["volume.kubernetes.io/selected-node"]
+		if node == "" {
+			t.Fatalf("no node selected: %v; %+v", c.Annotations, w.get("a").Status.Conditions)
+		}
+		complete("made", "some-volume")
+		if got := w.where("a", time.Second); got != node {
+			t.Errorf("on %q, want %q", got, node)
+		}
+
+		pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "local"}, Spec: corev1.PersistentVolumeSpec{
+			StorageClassName: "no-provisioner", AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, Capacity: size,
+			PersistentVolumeSource: corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{Path: "/x"}},
+			NodeAffinity: &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+				MatchExpressions: []corev1.NodeSelectorRequirement{{Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: []string{"two"}}},
+			}}}},
+		}}
+		if pv, err = w.client.CoreV1().PersistentVolumes().Create(w.ctx, pv, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		pv.Status.Phase = corev1.VolumeAvailable
+		if _, err := w.client.CoreV1().PersistentVolumes().UpdateStatus(w.ctx, pv, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		claim("found", "no-provisioner")
+		w.pod("b", "1", with("found"))
+		time.Sleep(time.Second)
+		if pv, err = w.client.CoreV1().PersistentVolumes().Get(w.ctx, "local", metav1.GetOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if pv.Spec.ClaimRef == nil || pv.Spec.ClaimRef.Name != "found" {
+			t.Fatalf("the volume is given to %v; %+v", pv.Spec.ClaimRef, w.get("b").Status.Conditions)
+		}
+		complete("found", "local")
+		if got := w.where("b", time.Second); got != "two" {
+			t.Errorf("on %q", got)
 		}
 	})
 }

@@ -27,6 +27,7 @@ const (
 	Shim    = "containerd-shim-runc-v2"
 	Kubectl = "kubectl"
 	CNI     = "knarr-cni"
+	Holder  = "knarr-holder"
 	Pause   = "pause"
 )
 

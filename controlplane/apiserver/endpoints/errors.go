@@ -107,9 +107,6 @@ func writeStatus(w http.ResponseWriter, r *http.Request, err error) {
 	if s := status.Details; s != nil && s.RetryAfterSeconds > 0 {
 		w.Header().Set("Retry-After", strconv.Itoa(int(s.RetryAfterSeconds)))
 	}
-	if status.Code == http.StatusUnauthorized {
-		w.Header().Set("WWW-Authenticate", `Basic realm="kubernetes-master"`)
-	}
 	request.AuditFrom(r.Context()).SetResponse(status)
 	writeObject(w, r, out, int(status.Code), status, statusKind)
 }

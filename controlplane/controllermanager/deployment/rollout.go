@@ -253,7 +253,7 @@ func (x *rollout) create(ctx context.Context) error {
 // newSet is the set that the present template wants.
 func (x *rollout) newSet() (rs *appsv1.ReplicaSet, revision string) {
 	d := x.d
-	hash := templateHash(&d.Spec.Template, d.Status.CollisionCount)
+	hash := pods.TemplateHash(&d.Spec.Template, d.Status.CollisionCount)
 	template := *d.Spec.Template.DeepCopy()
 	template.Labels = with(template.Labels, hash)
 	selector := d.Spec.Selector.DeepCopy()

@@ -33,8 +33,11 @@ type Cluster struct {
 	owners     owners
 	images     map[string]*Image
 	namespaces map[string]labels.Set
+	claims     map[claimKey]int
 	log        changeLog
 }
+
+type claimKey struct{ namespace, name string }
 
 // NewCluster is a cluster of nothing.
 func NewCluster() *Cluster {
@@ -44,6 +47,7 @@ func NewCluster() *Cluster {
 		resources: newResourceTable(), topologies: map[string]*Topology{},
 		tallies: newTallies(), owners: newOwners(),
 		images: map[string]*Image{}, namespaces: map[string]labels.Set{},
+		claims: map[claimKey]int{},
 	}
 }
 
@@ -172,6 +176,7 @@ func (c *Cluster) Place(p *Pod, node string) {
 	c.pods[p.UID] = p
 	c.tallies.count(c, p, 1)
 	c.owners.count(p, 1)
+	c.useClaims(p, 1)
 	c.Touch(n)
 }
 
@@ -180,6 +185,7 @@ func (c *Cluster) Displace(p *Pod) {
 	n := p.Node
 	c.tallies.count(c, p, -1)
 	c.owners.count(p, -1)
+	c.useClaims(p, -1)
 	n.displace(p)
 	delete(c.pods, p.UID)
 	c.Touch(n)
@@ -219,3 +225,15 @@ func (c *Cluster) SetNamespace(name string, l labels.Set) bool {
 
 // RemoveNamespace forgets a namespace.
 func (c *Cluster) RemoveNamespace(name string) { delete(c.namespaces, name) }
+
+func (c *Cluster) useClaims(p *Pod, delta int) {
+	for _, name := range p.Claims {
+		k := claimKey{p.Shape.Namespace, name}
+		if c.claims[k] += delta; c.claims[k] == 0 {
+			delete(c.claims, k)
+		}
+	}
+}
+
+// ClaimUsers is how many placed pods use a claim.
+func (c *Cluster) ClaimUsers(namespace, name string) int { return c.claims[claimKey{namespace, name}] }

@@ -19,7 +19,6 @@ const (
 	PodSelf // the waiting pod itself was changed
 	NamespaceLabels
 	VolumeChanged
-	SelectorChanged
 )
 
 // An Event is something that happened in the cluster.
@@ -29,4 +28,6 @@ type Event struct {
 	OldNode, Node *corev1.Node
 	// Pod is the other pod, Old what it was before.
 	Pod, Old *Pod
+	// Claim is set when storage changed in no more than this claim.
+	Claim *corev1.PersistentVolumeClaim
 }

@@ -35,6 +35,10 @@ type Shape struct {
 	NodeAffinity  nodeaffinity.RequiredNodeAffinity
 	NodePreferred *nodeaffinity.PreferredSchedulingTerms
 
+	// Only names the nodes the pod may run on at all, nil for any. Pods of
+	// daemons are made for one node each.
+	Only []string
+
 	// Affinity and AntiAffinity are the required terms, Preferred all others
 	// with their weight, negative for those against.
 	Affinity, AntiAffinity []*Term
@@ -253,6 +257,9 @@ func (s *Shape) parseAffinity(a *corev1.Affinity) {
 		}
 		s.NodePreferred = terms
 	}
+	if n := a.NodeAffinity; n != nil && n.RequiredDuringSchedulingIgnoredDuringExecution != nil {
+		s.Only = namedNodes(n.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms)
+	}
 	if p := a.PodAffinity; p != nil {
 		s.Affinity = required(p.RequiredDuringSchedulingIgnoredDuringExecution)
 		preferred(p.PreferredDuringSchedulingIgnoredDuringExecution, 1)
@@ -269,4 +276,27 @@ func imageName(name string) string {
 		return name + ":latest"
 	}
 	return name
+}
+
+// namedNodes are the nodes that terms name, nil if a term names none.
+func namedNodes(terms []corev1.NodeSelectorTerm) []string {
+	var all []string
+	for i := range terms {
+		var names []string
+		for _, f := range terms[i].MatchFields {
+			if f.Key == metav1.ObjectNameField && f.Operator == corev1.NodeSelectorOpIn {
+				if names == nil {
+					names = append([]string{}, f.Values...)
+				} else {
+					names = slices.DeleteFunc(names, func(n string) bool { return !slices.Contains(f.Values, n) })
+				}
+			}
+		}
+		if names == nil {
+			return nil
+		}
+		all = append(all, names...)
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
 }

@@ -21,8 +21,13 @@ func (*NodeAffinity) Name() string { return "NodeAffinity" }
 // Local marks that only the pod and the node matter.
 func (*NodeAffinity) Local() {}
 
+var contradictory = framework.Refuse(framework.Unresolvable, "NodeAffinity", "pod affinity terms conflict")
+
 // PreFilter skips pods that select no node.
 func (*NodeAffinity) PreFilter(p *framework.Pod) (bool, *framework.Status) {
+	if p.Only != nil && len(p.Only) == 0 {
+		return false, contradictory
+	}
 	return !selectsNodes(p), nil
 }
 

@@ -1,6 +1,6 @@
 // Package plugins is the scheduler's plugins, one file each, and their ordered
-// table. It reads the cluster the scheduler keeps, and Services and workload
-// controllers through informers' caches; it writes nothing.
+// table. It reads the cluster the scheduler keeps, and storage through what the
+// scheduler gives; it writes nothing.
 package plugins
 
 import (
@@ -9,7 +9,7 @@ import (
 
 // Table makes every plugin for one scheduler, in the order they are asked,
 // with the weights of their scores.
-func Table(c *framework.Cluster, s Selectors) []Entry {
+func Table(c *framework.Cluster, s Selectors, v Volumes) []Entry {
 	return []Entry{
 		{SchedulingGates{}, 0},
 		{PrioritySort{}, 0},
@@ -19,6 +19,10 @@ func Table(c *framework.Cluster, s Selectors) []Entry {
 		{&NodeAffinity{}, 2},
 		{NodePorts{}, 0},
 		{&NodeResourcesFit{cluster: c}, 1},
+		{&VolumeRestrictions{Volumes: v, cluster: c}, 0},
+		{&NodeVolumeLimits{Volumes: v}, 0},
+		{&VolumeBinding{Volumes: v}, 0},
+		{&VolumeZone{Volumes: v}, 0},
 		{&PodTopologySpread{cluster: c, selectors: s}, 2},
 		{&InterPodAffinity{cluster: c}, 2},
 		{NodeResourcesBalancedAllocation{}, 1},

@@ -1,0 +1,112 @@
+package plugins
+
+import (
+	"k8s.io/component-helpers/storage/volume"
+
+	"knarr/controlplane/scheduler/framework"
+)
+
+// NodeVolumeLimits keeps pods off nodes that can attach no more volumes of a
+// CSI driver.
+type NodeVolumeLimits struct {
+	Volumes
+
+	want map[attachment]struct{}
+}
+
+// An attachment is one volume of one driver.
+type attachment struct{ driver, handle string }
+
+var (
+	_ framework.PreFilter = (*NodeVolumeLimits)(nil)
+	_ framework.Filter    = (*NodeVolumeLimits)(nil)
+)
+
+var tooManyVolumes = framework.Refuse(framework.Unschedulable, "NodeVolumeLimits", "node(s) exceed max volume count")
+
+// Name is the plugin's.
+func (*NodeVolumeLimits) Name() string { return "NodeVolumeLimits" }
+
+// PreFilter collects the volumes that drivers attach.
+func (l *NodeVolumeLimits) PreFilter(p *framework.Pod) (bool, *framework.Status) {
+	if len(p.Claims) == 0 {
+		return true, nil
+	}
+	l.want = map[attachment]struct{}{}
+	l.attachments(p, l.want)
+	return len(l.want) == 0, nil
+}
+
+// attachments adds what a pod has attached. A volume that is yet to be made is
+// known by its claim.
+func (l *NodeVolumeLimits) attachments(p *framework.Pod, to map[attachment]struct{}) {
+	for _, name := range p.Claims {
+		c := l.Claim(p.Shape.Namespace, name)
+		if c == nil {
+			continue
+		}
+		if c.Spec.VolumeName != "" {
+			if pv := l.Volume(c.Spec.VolumeName); pv != nil {
+				if csi := pv.Spec.CSI; csi != nil {
+					to[attachment{csi.Driver, csi.VolumeHandle}] = struct{}{}
+				}
+				continue
+			}
+		}
+		if class := l.Class(volume.GetPersistentVolumeClaimClass(c)); class != nil {
+			to[attachment{class.Provisioner, "claim:" + c.Namespace + "/" + c.Name}] = struct{}{}
+		}
+	}
+}
+
+// Filter counts what the node's pods have attached, where there is a limit.
+func (l *NodeVolumeLimits) Filter(_ *framework.Pod, n *framework.Node) *framework.Status {
+	csi := l.CSINode(n.Name)
+	if csi == nil {
+		return nil
+	}
+	var has map[attachment]struct{}
+	for _, d := range csi.Spec.Drivers {
+		if d.Allocatable == nil || d.Allocatable.Count == nil || !l.wants(d.Name) {
+			continue
+		}
+		if has == nil {
+			has = map[attachment]struct{}{}
+			for _, o := range n.Pods {
+				if len(o.Claims) > 0 {
+					l.attachments(o, has)
+				}
+			}
+			for a := range l.want {
+				has[a] = struct{}{}
+			}
+		}
+		count := 0
+		for a := range has {
+			if a.driver == d.Name {
+				count++
+			}
+		}
+		if count > int(*d.Allocatable.Count) {
+			return tooManyVolumes
+		}
+	}
+	return nil
+}
+
+func (l *NodeVolumeLimits) wants(driver string) bool {
+	for a := range l.want {
+		if a.driver == driver {
+			return true
+		}
+	}
+	return false
+}
+
+// Hint is a pod with volumes gone, or a change of storage or nodes.
+func (*NodeVolumeLimits) Hint(e *framework.Event, p *framework.Pod) bool {
+	if e.Action&framework.PodGone != 0 {
+		return e.Pod != nil && len(e.Pod.Claims) > 0
+	}
+	return aboutClaims(e, p)
+}
