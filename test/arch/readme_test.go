@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"testing"
 )
 
@@ -76,6 +77,20 @@ func TestRequirements(t *testing.T) {
 	for m := range reasons {
 		if !modules[m] {
 			t.Errorf("ARCHITECTURE.md gives a reason for %s, which go.mod does not require directly", m)
+		}
+	}
+}
+
+// TestPicture: the tree in ARCHITECTURE.md has every room of the real one.
+func TestPicture(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join(root, "ARCHITECTURE.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range tree(t) {
+		parts := strings.Split(p.name(), "/")
+		if room := parts[:min(2, len(parts))]; !strings.Contains(string(page), room[len(room)-1]+"/") {
+			t.Errorf("ARCHITECTURE.md does not show %s", strings.Join(room, "/"))
 		}
 	}
 }
