@@ -415,4 +415,3 @@ func TestTokenRequest(t *testing.T) {
 	refused(t, ask("default", func(r *authenticationv1.TokenRequest) { r.Name = "other" }), `TokenRequest.authentication.k8s.io "default" is invalid: metadata.name: Invalid value: "other": must match the service account name if specified`)
 	refused(t, ask("default", func(r *authenticationv1.TokenRequest) { r.UID = "123" }), `Operation cannot be fulfilled on TokenRequest.authentication.k8s.io "default": the UID in the token request (123) does not match the UID of the service account`)
 }
-
