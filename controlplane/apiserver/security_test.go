@@ -40,6 +40,26 @@ func newWorld(t testing.TB) *world {
 	return w
 }
 
+// newBubble is newWorld in fake time.
+func newBubble(t *testing.T) (*world, func()) {
+	t.Helper()
+	s, stop := apitest.New(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 24*time.Hour)
+	cfg := s.Config()
+	tr := &http.Transport{DialContext: cfg.Dial}
+	admin, err := kubernetes.NewForConfigAndClient(cfg, &http.Client{Transport: tr})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &world{Server: s, t: t, ctx: ctx, admin: admin}
+	w.account("default", "default")
+	return w, func() {
+		tr.CloseIdleConnections()
+		cancel()
+		stop()
+	}
+}
+
 func (w *world) as(name string, groups ...string) *kubernetes.Clientset {
 	return w.Client(w.t, &user.DefaultInfo{Name: name, Groups: groups})
 }
