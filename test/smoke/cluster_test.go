@@ -54,8 +54,13 @@ func newCluster(t *testing.T) *cluster {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if t.Failed() {
-			t.Logf("end of the server's log:\n%s", tail(c.log.Name(), 60))
+		if t.Failed() { // with what every goroutine was doing
+			lines := 60
+			if c.running() {
+				c.stop(syscall.SIGQUIT)
+				lines = 6000
+			}
+			t.Logf("end of the server's log:\n%s", tail(c.log.Name(), lines))
 		}
 		c.stop(syscall.SIGTERM)
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -97,17 +102,25 @@ func (c *cluster) start() {
 	go func(cmd *exec.Cmd, ended chan struct{}) { _ = cmd.Wait(); close(ended) }(c.cmd, c.ended)
 }
 
+// running says whether the server has not ended.
+func (c *cluster) running() bool {
+	if c.cmd == nil {
+		return false
+	}
+	select {
+	case <-c.ended:
+		return false
+	default:
+		return true
+	}
+}
+
 // stop signals the server and waits for its end.
 func (c *cluster) stop(sig syscall.Signal) time.Duration {
-	if c.cmd == nil {
+	if !c.running() {
 		return 0
 	}
 	began := time.Now()
-	select {
-	case <-c.ended:
-		return 0
-	default:
-	}
 	_ = c.cmd.Process.Signal(sig)
 	select {
 	case <-c.ended:
