@@ -6,6 +6,7 @@ package controllermanager
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
@@ -125,25 +126,23 @@ type term struct {
 	Config
 	informers informers.SharedInformerFactory
 	broadcast record.EventBroadcaster
-	// account and name are those of the controller being built.
-	account, name string
+	// account is that of the controller being built, err what went wrong.
+	account string
+	err     error
 }
 
 // client reaches the API server as the controller being built.
-func (t *term) client() (kubernetes.Interface, error) {
+func (t *term) client() kubernetes.Interface {
 	c, err := kubernetes.NewForConfig(t.unlimited())
-	if err != nil {
-		return nil, fmt.Errorf("client of %s: %w", t.name, err)
-	}
-	return c, nil
+	t.err = errors.Join(t.err, err)
+	return c
 }
 
-func (t *term) metadata() (metadata.Interface, error) {
+// metadata reaches only the metadata of objects, of any resource.
+func (t *term) metadata() metadata.Interface {
 	c, err := metadata.NewForConfig(t.unlimited())
-	if err != nil {
-		return nil, fmt.Errorf("metadata client of %s: %w", t.name, err)
-	}
-	return c, nil
+	t.err = errors.Join(t.err, err)
+	return c
 }
 
 func (t *term) unlimited() *rest.Config { return unlimited(t.ClientFor(t.account)) }
@@ -180,9 +179,9 @@ func (m *Manager) term(ctx context.Context) error {
 
 	var parts []run.Component
 	for _, e := range m.on {
-		t.account, t.name = e.account, e.name
+		t.account = e.account
 		r, err := e.build(t)
-		if err != nil {
+		if err = errors.Join(err, t.err); err != nil {
 			return fmt.Errorf("%s: %w", e.name, err)
 		}
 		if r == nil { // nothing to do as configured

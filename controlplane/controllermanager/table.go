@@ -42,98 +42,110 @@ type entry struct {
 	build func(t *term) (runner, error)
 }
 
-// table are the controllers.
+// table are the controllers. Where New fails, or a client cannot be made, the
+// manager's Run does.
 var table = []entry{
-	{namespace.Name, "namespace-controller", buildNamespace},
-	{serviceaccount.Name, "service-account-controller", buildServiceAccount},
-	{rootca.Name, "root-ca-cert-publisher", buildRootCA},
-	{replicaset.Name, "replicaset-controller", buildReplicaSet},
-	{deployment.Name, "deployment-controller", buildDeployment},
-	{replicaset.NameRC, "replication-controller", buildReplicationController},
-	{daemonset.Name, "daemon-set-controller", buildDaemonSet},
-	{statefulset.Name, "statefulset-controller", buildStatefulSet},
-	{job.Name, "job-controller", buildJob},
-	{cronjob.Name, "cronjob-controller", buildCronJob},
-	{endpoint.Name, "endpoint-controller", buildEndpoints},
-	{endpointslice.Name, "endpointslice-controller", buildEndpointSlices},
-	{garbagecollector.Name, "generic-garbage-collector", buildGarbageCollector},
-	{nodeipam.Name, "node-controller", buildNodeIPAM},
-	{nodelifecycle.Name, "node-controller", buildNodeLifecycle},
-	{tainteviction.Name, "node-controller", buildTaintEviction},
-	{podgc.Name, "pod-garbage-collector", buildPodGC},
-	{clusterrole.Name, "clusterrole-aggregation-controller", buildClusterRole},
-	{ttlafterfinished.Name, "ttl-after-finished-controller", buildTTLAfterFinished},
+	{namespace.Name, "namespace-controller", func(t *term) (runner, error) {
+		return namespace.New(t.informers, t.client(), t.metadata()), nil
+	}},
+	{serviceaccount.Name, "service-account-controller", func(t *term) (runner, error) {
+		return serviceaccount.New(t.informers, t.client()), nil
+	}},
+	{rootca.Name, "root-ca-cert-publisher", func(t *term) (runner, error) {
+		if len(t.RootCA) == 0 {
+			return nil, nil
+		}
+		return rootca.New(t.informers, t.client(), t.RootCA), nil
+	}},
+	{replicaset.Name, "replicaset-controller", func(t *term) (runner, error) {
+		return replicaset.New(t.informers, t.client(), t.events("replicaset-controller"))
+	}},
+	{replicaset.NameRC, "replication-controller", func(t *term) (runner, error) {
+		return replicaset.NewRC(t.informers, t.client(), t.events("replication-controller"))
+	}},
+	{deployment.Name, "deployment-controller", func(t *term) (runner, error) {
+		return deployment.New(t.informers, t.client(), t.events("deployment-controller"))
+	}},
+	{daemonset.Name, "daemon-set-controller", func(t *term) (runner, error) {
+		return daemonset.New(t.informers, t.client(), t.events("daemonset-controller"))
+	}},
+	{statefulset.Name, "statefulset-controller", func(t *term) (runner, error) {
+		return statefulset.New(t.informers, t.client(), t.events("statefulset-controller"))
+	}},
+	{job.Name, "job-controller", func(t *term) (runner, error) {
+		return job.New(t.informers, t.client(), t.events("job-controller"))
+	}},
+	{cronjob.Name, "cronjob-controller", func(t *term) (runner, error) {
+		return cronjob.New(t.informers, t.client(), t.events("cronjob-controller"))
+	}},
+	{ttlafterfinished.Name, "ttl-after-finished-controller", func(t *term) (runner, error) {
+		return ttlafterfinished.New(t.informers, t.client()), nil
+	}},
+	{endpoint.Name, "endpoint-controller", func(t *term) (runner, error) {
+		return endpoint.New(t.informers, t.client(), t.events("endpoint-controller")), nil
+	}},
+	{endpointslice.Name, "endpointslice-controller", func(t *term) (runner, error) {
+		return endpointslice.New(t.informers, t.client(), t.events("endpoint-slice-controller"))
+	}},
+	{garbagecollector.Name, "generic-garbage-collector", func(t *term) (runner, error) {
+		return garbagecollector.New(t.informers, t.metadata(), t.client().Discovery(), t.events("garbage-collector-controller"), shared)
+	}},
+	{podgc.Name, "pod-garbage-collector", func(t *term) (runner, error) {
+		return podgc.New(t.informers, t.client(), t.TerminatedPodThreshold)
+	}},
+	{nodeipam.Name, "node-controller", func(t *term) (runner, error) {
+		if len(t.ClusterCIDRs) == 0 {
+			return nil, nil
+		}
+		return nodeipam.New(t.informers, t.client(), t.events("cidrAllocator"), nodeipam.Config{
+			ClusterCIDRs: t.ClusterCIDRs, Taken: t.ServiceCIDRs,
+			MaskIPv4: t.NodeCIDRMaskSizeIPv4, MaskIPv6: t.NodeCIDRMaskSizeIPv6,
+		})
+	}},
+	{nodelifecycle.Name, "node-controller", func(t *term) (runner, error) {
+		return nodelifecycle.New(t.informers, t.client(), t.events("node-controller"), t.NodeMonitorGracePeriod)
+	}},
+	{tainteviction.Name, "node-controller", func(t *term) (runner, error) {
+		return tainteviction.New(t.informers, t.client(), t.events("taint-eviction-controller"))
+	}},
+	{clusterrole.Name, "clusterrole-aggregation-controller", func(t *term) (runner, error) {
+		return clusterrole.New(t.informers, t.client()), nil
+	}},
 }
 
-func buildNamespace(t *term) (runner, error) {
-	client, err := t.client()
-	if err != nil {
-		return nil, err
-	}
-	meta, err := t.metadata()
-	if err != nil {
-		return nil, err
-	}
-	return namespace.New(t.informers, client, meta), nil
-}
-
-func buildServiceAccount(t *term) (runner, error) {
-	client, err := t.client()
-	if err != nil {
-		return nil, err
-	}
-	return serviceaccount.New(t.informers, client), nil
-}
-
-func buildRootCA(t *term) (runner, error) {
-	if len(t.RootCA) == 0 {
-		return nil, nil
-	}
-	client, err := t.client()
-	if err != nil {
-		return nil, err
-	}
-	return rootca.New(t.informers, client, t.RootCA), nil
-}
-
-func buildReplicaSet(t *term) (runner, error) {
-	client, err := t.client()
-	if err != nil {
-		return nil, err
-	}
-	return replicaset.New(t.informers, client, t.events("replicaset-controller"))
-}
-
-func buildDeployment(t *term) (runner, error) {
-	client, err := t.client()
-	if err != nil {
-		return nil, err
-	}
-	return deployment.New(t.informers, client, t.events("deployment-controller"))
-}
-
-func buildReplicationController(t *term) (runner, error) {
-	client, err := t.client()
-	if err != nil {
-		return nil, err
-	}
-	return replicaset.NewRC(t.informers, client, t.events("replication-controller"))
-}
-
-func buildEndpoints(t *term) (runner, error) {
-	client, err := t.client()
-	if err != nil {
-		return nil, err
-	}
-	return endpoint.New(t.informers, client, t.events("endpoint-controller")), nil
-}
-
-func buildEndpointSlices(t *term) (runner, error) {
-	client, err := t.client()
-	if err != nil {
-		return nil, err
-	}
-	return endpointslice.New(t.informers, client, t.events("endpoint-slice-controller"))
+// absent are upstream's controllers that are not here: naming them in a
+// selection is no mistake.
+var absent = map[string]bool{
+	"bootstrap-signer-controller":                                    true,
+	"certificatesigningrequest-approving-controller":                 true,
+	"certificatesigningrequest-cleaner-controller":                   true,
+	"certificatesigningrequest-signing-controller":                   true,
+	"device-taint-eviction-controller":                               true,
+	"disruption-controller":                                          true,
+	"endpointslice-mirroring-controller":                             true,
+	"ephemeral-volume-controller":                                    true,
+	"horizontal-pod-autoscaler-controller":                           true,
+	"kube-apiserver-serving-clustertrustbundle-publisher-controller": true,
+	"legacy-serviceaccount-token-cleaner-controller":                 true,
+	"persistentvolume-attach-detach-controller":                      true,
+	"persistentvolume-binder-controller":                             true,
+	"persistentvolume-expander-controller":                           true,
+	"persistentvolume-protection-controller":                         true,
+	"persistentvolumeclaim-protection-controller":                    true,
+	"podcertificaterequest-cleaner-controller":                       true,
+	"podgroup-protection-controller":                                 true,
+	"resourceclaim-controller":                                       true,
+	"resourcepoolstatusrequest-controller":                           true,
+	"resourcequota-controller":                                       true,
+	"selinux-warning-controller":                                     true,
+	"service-cidr-controller":                                        true,
+	"serviceaccount-token-controller":                                true,
+	"storage-version-migrator-controller":                            true,
+	"storageversion-garbage-collector-controller":                    true,
+	"token-cleaner-controller":                                       true,
+	"ttl-controller":                                                 true,
+	"validatingadmissionpolicy-status-controller":                    true,
+	"volumeattributesclass-protection-controller":                    true,
 }
 
 // shared are the resources that several controllers read anyway: the garbage
@@ -157,105 +169,3 @@ var shared = []schema.GroupVersionResource{
 	batchv1.SchemeGroupVersion.WithResource("jobs"),
 	discoveryv1.SchemeGroupVersion.WithResource("endpointslices"),
 }
-
-func buildGarbageCollector(t *term) (runner, error) {
-	client, err := t.client()
-	if err != nil {
-		return nil, err
-	}
-	meta, err := t.metadata()
-	if err != nil {
-		return nil, err
-	}
-	return garbagecollector.New(t.informers, meta, client.Discovery(), t.events("garbage-collector-controller"), shared)
-}
-
-func buildNodeIPAM(t *term) (runner, error) {
-	if len(t.ClusterCIDRs) == 0 {
-		return nil, nil
-	}
-	client, err := t.client()
-	if err != nil {
-		return nil, err
-	}
-	return nodeipam.New(t.informers, client, t.events("cidrAllocator"), nodeipam.Config{
-		ClusterCIDRs: t.ClusterCIDRs, Taken: t.ServiceCIDRs,
-		MaskIPv4: t.NodeCIDRMaskSizeIPv4, MaskIPv6: t.NodeCIDRMaskSizeIPv6,
-	})
-}
-
-func buildNodeLifecycle(t *term) (runner, error) {
-	client, err := t.client()
-	if err != nil {
-		return nil, err
-	}
-	return nodelifecycle.New(t.informers, client, t.events("node-controller"), t.NodeMonitorGracePeriod)
-}
-
-func buildTaintEviction(t *term) (runner, error) {
-	client, err := t.client()
-	if err != nil {
-		return nil, err
-	}
-	return tainteviction.New(t.informers, client, t.events("taint-eviction-controller"))
-}
-
-func buildPodGC(t *term) (runner, error) {
-	client, err := t.client()
-	if err != nil {
-		return nil, err
-	}
-	return podgc.New(t.informers, client, t.TerminatedPodThreshold)
-}
-
-func buildClusterRole(t *term) (runner, error) {
-	client, err := t.client()
-	if err != nil {
-		return nil, err
-	}
-	return clusterrole.New(t.informers, client), nil
-}
-
-func buildTTLAfterFinished(t *term) (runner, error) {
-	client, err := t.client()
-	if err != nil {
-		return nil, err
-	}
-	return ttlafterfinished.New(t.informers, client), nil
-}
-
-func buildJob(t *term) (runner, error) {
-	client, err := t.client()
-	if err != nil {
-		return nil, err
-	}
-	return job.New(t.informers, client, t.events("job-controller"))
-}
-
-func buildDaemonSet(t *term) (runner, error) {
-	client, err := t.client()
-	if err != nil {
-		return nil, err
-	}
-	return daemonset.New(t.informers, client, t.events("daemonset-controller"))
-}
-
-func buildStatefulSet(t *term) (runner, error) {
-	client, err := t.client()
-	if err != nil {
-		return nil, err
-	}
-	return statefulset.New(t.informers, client, t.events("statefulset-controller"))
-}
-
-func buildCronJob(t *term) (runner, error) {
-	client, err := t.client()
-	if err != nil {
-		return nil, err
-	}
-	return cronjob.New(t.informers, client, t.events("cronjob-controller"))
-}
-
-// absent are upstream's controllers that are not here yet: naming them in a
-// selection is no mistake.
-var absent = map[string]bool{}
