@@ -98,8 +98,8 @@ func FuzzContinue(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if got.Revision == 0 || got.Revision < -1 {
-			t.Fatalf("revision %d", got.Revision)
+		if got.Revision == 0 { // below is: whatever is newest
+			t.Fatal("no revision")
 		}
 		again, err := decodeContinue(encodeContinue(got.Revision, got.Start))
 		if err != nil || again.Revision != got.Revision || again.Start != got.Start && len(got.Start) > 0 && got.Start[len(got.Start)-1] != 0 {
