@@ -120,6 +120,7 @@ func (w *world) allow(name, namespace string, subject rbacv1.Subject, rules ...r
 		w.must(err)
 		_, err = w.admin.RbacV1().ClusterRoleBindings().Create(w.ctx, &rbacv1.ClusterRoleBinding{ObjectMeta: meta, RoleRef: ref, Subjects: []rbacv1.Subject{subject}}, metav1.CreateOptions{})
 		w.must(err)
+		w.must(w.Cache().Sync(w.ctx))
 		return
 	}
 	_, err := w.admin.RbacV1().Roles(namespace).Create(w.ctx, &rbacv1.Role{ObjectMeta: meta, Rules: rules}, metav1.CreateOptions{})
@@ -127,6 +128,7 @@ func (w *world) allow(name, namespace string, subject rbacv1.Subject, rules ...r
 	ref.Kind = "Role"
 	_, err = w.admin.RbacV1().RoleBindings(namespace).Create(w.ctx, &rbacv1.RoleBinding{ObjectMeta: meta, RoleRef: ref, Subjects: []rbacv1.Subject{subject}}, metav1.CreateOptions{})
 	w.must(err)
+	w.must(w.Cache().Sync(w.ctx))
 }
 
 func rule(verbs, groups, resources string, names ...string) rbacv1.PolicyRule {
@@ -294,6 +296,7 @@ func TestEscalation(t *testing.T) {
 	}
 	_, err := bob.RbacV1().ClusterRoles().Create(w.ctx, role("held", rule("get", "", "pods")), metav1.CreateOptions{})
 	w.must(err)
+	w.must(w.Cache().Sync(w.ctx))
 	_, err = bob.RbacV1().ClusterRoles().Create(w.ctx, role("more", rule("get,delete", "", "pods,secrets")), metav1.CreateOptions{})
 	refused(t, err, `clusterroles.rbac.authorization.k8s.io "more" is forbidden: user "bob" (groups=["g" "system:authenticated"]) is attempting to grant RBAC permissions not currently held:
 {APIGroups:[""], Resources:["pods"], Verbs:["delete"]}

@@ -202,6 +202,23 @@ func proxyable(ip string) bool {
 	return !addr.IsLoopback() && !addr.IsLinkLocalUnicast() && !addr.IsLinkLocalMulticast() && !addr.IsInterfaceLocalMulticast() && !addr.IsUnspecified()
 }
 
+// proxyableHost is proxyable for a name, too: all its addresses must be.
+func proxyableHost(ctx context.Context, host string) bool {
+	if _, err := netip.ParseAddr(host); err == nil {
+		return proxyable(host)
+	}
+	addrs, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+	if err != nil || len(addrs) == 0 {
+		return false
+	}
+	for _, a := range addrs {
+		if !proxyable(a.String()) {
+			return false
+		}
+	}
+	return true
+}
+
 func (c *call) proxyTransport() http.RoundTripper {
 	if c.s.cfg.Proxy != nil {
 		return c.s.cfg.Proxy
@@ -256,6 +273,11 @@ func (c *call) nodeProxy() error {
 		to, err := c.kubelet(name)
 		if err != nil {
 			return err
+		}
+		// A node's address is its own word: it must not lead the server to
+		// itself (CVE-2022-3294).
+		if !proxyableHost(c.ctx, to.target.Hostname()) {
+			return apierrors.NewBadRequest("address not allowed")
 		}
 		return c.proxyTo(&to.target, to.transport)
 	}
