@@ -15,12 +15,23 @@ CB         := k8s.io/component-base/version
 KUBECTL_LD := -s -w -X $(CB).gitVersion=$(KUBERNETES)+knarr -X $(CB).gitMajor=1 -X $(CB).gitMinor=36 \
               -X $(CB).gitCommit=$(COMMIT) -X $(CB).gitTreeState=clean
 
-PROGRAMS := runc containerd-shim-runc-v2 kubectl knarr-cni pause
+PROGRAMS := runc containerd-shim-runc-v2 kubectl knarr-cni knarr-holder pause
 EMBEDDED := $(PROGRAMS:%=internal/programs/bin/%.zst)
 GOFILES  := $(shell find . -name '*.go' -not -name '*_test.go' -not -path './build/*' -not -path './test/*')
 PACKAGES := libseccomp-dev pkg-config gcc libc6-dev make
 
-.PHONY: build programs deps clean-programs
+TEST_PACKAGES := busybox-static bsdutils
+
+# Where `make up` keeps its cluster, and flags for its server.
+DATA  ?= /var/lib/knarr
+FLAGS ?=
+SUDO  := $(if $(filter 0,$(shell id -u)),,sudo)
+
+# The packages where goroutines meet are tested with the race detector too.
+RACE := ./controlplane/apiserver/watchcache ./controlplane/apiserver/storage/... ./controlplane/apiserver/endpoints \
+        ./internal/memnet ./internal/controller $(wildcard ./controlplane/scheduler) ./node/kubeproxy ./addons/dns
+
+.PHONY: build programs deps up down test lint unit race bench smoke clean
 
 build: bin/knarr
 
@@ -29,12 +40,16 @@ bin/knarr: $(EMBEDDED) $(GOFILES) go.mod go.sum
 
 programs: $(EMBEDDED)
 
-# deps installs what is missing, and asks nothing of a machine that has it all.
-deps:
-	@missing=(); for p in $(PACKAGES); do \
+# install installs what is missing, and asks nothing of a machine that has it all.
+define install
+	@missing=(); for p in $(1); do \
 	  dpkg-query -W -f '$${Status}' $$p 2>/dev/null | grep -q 'ok installed' || missing+=($$p); done; \
 	if command -v apt-get >/dev/null && [ $${#missing[@]} -gt 0 ]; then \
-	  apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends "$${missing[@]}"; fi
+	  $(SUDO) apt-get update -q && $(SUDO) env DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends "$${missing[@]}"; fi
+endef
+
+deps:
+	$(call install,$(PACKAGES))
 
 build/pack: internal/programs/pack/main.go
 	CGO_ENABLED=0 go build -o $@ ./internal/programs/pack
@@ -55,10 +70,52 @@ build/kubectl: go.mod $(wildcard kubectl/*.go)
 build/knarr-cni: go.mod $(filter-out %_test.go,$(wildcard node/cni/*.go node/cni/plugin/*.go))
 	CGO_ENABLED=0 go build -trimpath -tags "$(TAGS)" -ldflags "-s -w" -o $@ ./node/cni/plugin
 
+build/knarr-holder: go.mod $(wildcard internal/holder/holder.go internal/holder/program/*.go)
+	CGO_ENABLED=0 go build -trimpath -ldflags "-s -w" -o $@ ./internal/holder/program
+
 build/pause: node/containerruntime/pause/pause.c | deps
 	@mkdir -p $(@D)
 	$(CC) -Os -static -nostdlib -ffreestanding -fno-stack-protector -fno-asynchronous-unwind-tables \
 	  -Wl,--build-id=none -Wl,-z,noseparate-code -Wl,-z,noexecstack -s -Wall -Wextra -o $@ $<
 
-clean-programs:
-	rm -rf build $(EMBEDDED) $(EMBEDDED:.zst=.sha256)
+# up starts a cluster on this machine that outlives the shell, and waits for it.
+up: bin/knarr
+	@$(SUDO) setsid -f bin/knarr server --data-dir $(DATA) $(FLAGS) >>bin/knarr.log 2>&1 </dev/null
+	@$(SUDO) bin/knarr wait --data-dir $(DATA) || { echo "the end of bin/knarr.log:"; tail -n 5 bin/knarr.log; exit 1; } >&2
+	@echo "The cluster is ready. Try:"
+	@echo "  export KUBECONFIG=$(DATA)/kubeconfig"
+	@echo "  bin/knarr kubectl get nodes"
+	@echo "  bin/knarr images load ARCHIVE.tar"
+	@echo "make down removes it all again."
+
+down:
+	@if $(SUDO) test -e $(DATA)/cluster.json; then $(SUDO) bin/knarr down --purge --data-dir $(DATA); else echo "no cluster in $(DATA)"; fi
+	@rm -f bin/knarr.log
+
+# test is everything that a push must pass: under 20 minutes on two cores. As
+# root it includes the tests that need the kernel. A part that fails does not
+# keep the others from running.
+test: build
+	$(call install,$(TEST_PACKAGES))
+	$(MAKE) --no-print-directory -k -j1 lint unit race bench smoke
+
+lint:
+	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); [ -z "$$unformatted" ] || { echo "gofmt these: $$unformatted"; exit 1; }
+	go vet -tags "$(TAGS)" ./...
+	go tool staticcheck -tags "$(shell echo $(TAGS) | tr ' ' ,)" ./...
+
+unit:
+	go test -timeout 10m $$(go list ./... | grep -v /test/smoke)
+
+race:
+	CGO_ENABLED=1 go test -race -timeout 10m $(RACE)
+
+# bench compiles every benchmark and runs it once: that they work, not figures.
+bench:
+	go test -timeout 10m -run '^$$' -bench . -benchtime 1x $$(git grep -l '^func Benchmark' -- '*_test.go' | xargs -n1 dirname | sort -u | sed 's,^,./,')
+
+smoke: build
+	go test -count=1 -v -timeout 15m ./test/smoke
+
+clean:
+	rm -rf bin build $(EMBEDDED) $(EMBEDDED:.zst=.sha256)

@@ -23,6 +23,7 @@ import (
 
 	"knarr/addons/dns"
 	"knarr/controlplane/controllermanager"
+	"knarr/controlplane/scheduler"
 	"knarr/internal/programs"
 	"knarr/internal/version"
 	"knarr/node/cni"
@@ -52,6 +53,7 @@ func (s *Server) components(certs *certificates) []component {
 		on   bool
 		component
 	}{
+		{"scheduler", true, component{"kube-scheduler", s.scheduler}},
 		{"controller-manager", true, component{"kube-controller-manager", s.controllers}},
 		{"network", !o.DisableAgent, component{"network", s.network}},
 		{"kube-proxy", !o.DisableAgent, component{"kube-proxy", s.proxy}},
@@ -180,6 +182,14 @@ func waitForNode(ctx context.Context, client kubernetes.Interface, name string, 
 	return ev.Object.(*corev1.Node), nil
 }
 
+func (s *Server) scheduler(ctx context.Context) error {
+	sched, err := scheduler.New(scheduler.Config{Kube: s.as("system:kube-scheduler")})
+	if err != nil {
+		return err
+	}
+	return sched.Run(ctx)
+}
+
 func (s *Server) controllers(ctx context.Context) error {
 	m, err := controllermanager.New(controllermanager.Config{
 		Kube: s.as("system:kube-controller-manager"), ClientFor: s.asController,
@@ -224,7 +234,7 @@ func (s *Server) dns(ctx context.Context) error {
 		}
 		listen = append(listen, netip.AddrPortFrom(p.Masked().Addr().Next(), dnsPort))
 	}
-	srv, err := dns.New(dns.Config{Kube: s.asController("kube-dns"), Domain: s.opts.ClusterDomain, Listen: listen, NodeName: s.opts.NodeName})
+	srv, err := dns.New(dns.Config{Kube: s.asController("kube-dns"), Domain: s.opts.ClusterDomain, Listen: listen, NodeName: s.opts.NodeName, Sockets: held{s}})
 	if err != nil {
 		return err
 	}
@@ -248,7 +258,11 @@ func (s *Server) ensureDNSService(ctx context.Context) error {
 	port := func(name string, p corev1.Protocol) corev1.ServicePort {
 		return corev1.ServicePort{Name: name, Port: 53, Protocol: p, TargetPort: intstr.FromInt32(dnsPort)}
 	}
-	_, err = client.CoreV1().Services("kube-system").Create(ctx, &corev1.Service{
+	services := client.CoreV1().Services("kube-system")
+	if _, err := services.Get(ctx, name, metav1.GetOptions{}); err == nil {
+		return nil
+	}
+	_, err = services.Create(ctx, &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{
 			"k8s-app": name, "kubernetes.io/cluster-service": "true", "kubernetes.io/name": "CoreDNS",
 		}},

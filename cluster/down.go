@@ -36,6 +36,7 @@ func Down(ctx context.Context, dir string, purge bool) error {
 		return err
 	}
 	errs := []error{
+		endHolder(s.layout),
 		containerruntime.Purge(ctx, s.runtimeConfig()),
 		cni.Remove(s.cniConfig()),
 		removeServiceTable(s.layout.table()),

@@ -24,6 +24,7 @@ func (l layout) containerdState() string {
 	return filepath.Join("/run", "knarr"+l.suffix(), "containerd")
 }
 func (l layout) runDir() string { return filepath.Join("/run", "knarr"+l.suffix()) }
+func (l layout) holder() string { return filepath.Join(l.runDir(), "holder.sock") }
 func (l layout) cni() string    { return filepath.Join(l.dir, "cni") }
 func (l layout) cniConf() string {
 	return filepath.Join(l.dir, "cni", "net.d")

@@ -11,6 +11,8 @@ import (
 	"syscall"
 
 	"k8s.io/apimachinery/pkg/watch"
+
+	"knarr/internal/holder"
 )
 
 type watchEvent = watch.Event
@@ -29,24 +31,26 @@ func (s *Server) preflight() (err error) {
 	if os.Geteuid() != 0 && !o.DisableAgent {
 		return errors.New("knarr server runs containers and must be root; start it with sudo, or with --disable-agent for a control plane alone")
 	}
-	if s.listener, err = listen(o.BindAddress, o.HTTPSListenPort, "https-listen-port"); err != nil {
-		return err
-	}
-	if !o.DisableAgent {
-		if s.kubelet, err = listen("0.0.0.0", o.KubeletPort, "kubelet-port"); err != nil {
-			s.release()
-			return err
-		}
-	}
 	if err := s.claim(); err != nil {
 		s.release()
+		return err
+	}
+	// A server that was killed left its sockets with the holder.
+	if c, err := holder.Connect(s.layout.holder()); err == nil {
+		s.holder = c
+	}
+	if s.listener, err = s.listen(o.BindAddress, o.HTTPSListenPort, "https-listen-port"); err == nil && !o.DisableAgent {
+		s.kubelet, err = s.listen("0.0.0.0", o.KubeletPort, "kubelet-port")
+	}
+	if err != nil {
+		s.abandon()
 		return err
 	}
 	return nil
 }
 
-func listen(address string, port int, flag string) (net.Listener, error) {
-	l, err := net.Listen("tcp", net.JoinHostPort(address, strconv.Itoa(port)))
+func (s *Server) listen(address string, port int, flag string) (net.Listener, error) {
+	l, err := s.holder.Listen("tcp", net.JoinHostPort(address, strconv.Itoa(port)))
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
 		return nil, fmt.Errorf("port %d is in use by another program; stop that one or give another --%s", port, flag)
@@ -91,8 +95,8 @@ func (s *Server) claim() error {
 		lock.Close()
 		return fmt.Errorf("--data-dir %s is in use by another knarr; stop that one or give another directory", dir)
 	}
-	s.lock = lock
-	if have.Version == 0 {
+	s.lock, s.fresh = lock, have.Version == 0
+	if s.fresh {
 		b, err := json.Marshal(marker{1, s.opts.clusterCIDR.String(), s.opts.serviceCIDR.String()})
 		if err != nil {
 			return err
@@ -113,6 +117,16 @@ func (s *Server) claim() error {
 		}
 	}
 	return nil
+}
+
+// abandon leaves nothing of a cluster behind that was not begun.
+func (s *Server) abandon() {
+	s.release()
+	if s.fresh {
+		for _, path := range []string{s.layout.state(), s.layout.lock(), filepath.Dir(s.layout.tls("x")), s.layout.dir, s.layout.runDir()} {
+			_ = os.Remove(path) // only what is empty or made here
+		}
+	}
 }
 
 // release gives back what preflight took.

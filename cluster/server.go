@@ -25,6 +25,8 @@ import (
 	"knarr/controlplane/apiserver/endpoints"
 	"knarr/controlplane/apiserver/storage"
 	"knarr/controlplane/etcd"
+	"knarr/internal/footprint"
+	"knarr/internal/holder"
 	"knarr/internal/memnet"
 	"knarr/internal/version"
 )
@@ -41,6 +43,10 @@ type Server struct {
 	local    *memnet.Listener
 	listener net.Listener
 	kubelet  net.Listener
+	fresh    bool // the data directory was empty
+
+	holder  *holder.Client // may be nil: then nothing is held
+	holding chan struct{}  // closed once holder is settled
 
 	once       sync.Once
 	podNetwork chan struct{} // closed once pods can be attached
@@ -50,7 +56,7 @@ type Server struct {
 // NewServer checks what can be checked before anything is made. Options must
 // have been validated.
 func NewServer(o Options) *Server {
-	return &Server{opts: o, layout: layout{o.DataDir}, began: time.Now(), local: memnet.Listen(), podNetwork: make(chan struct{})}
+	return &Server{opts: o, layout: layout{o.DataDir}, began: time.Now(), local: memnet.Listen(), podNetwork: make(chan struct{}), holding: make(chan struct{})}
 }
 
 // stopTime bounds an orderly stop; what is not done by then is cut off.
@@ -118,8 +124,11 @@ func (s *Server) Run(ctx context.Context) error {
 	for _, c := range s.components(certs) {
 		clientGroup.Go(func() { supervise(clientCtx, c) })
 	}
+	clientGroup.Go(func() { settle(clientCtx) })
+	clientGroup.Go(func() { s.hold(clientCtx) })
 
 	<-clientCtx.Done()
+	s.letGo() // an orderly end closes the ports at once
 	finished := make(chan struct{})
 	go func() {
 		defer close(finished)
@@ -139,6 +148,21 @@ func (s *Server) Run(ctx context.Context) error {
 		return err
 	}
 	return nil
+}
+
+// settleTime is when a start is over.
+const settleTime = 15 * time.Second
+
+// settle gives back, once, the memory that only the start needed.
+func settle(ctx context.Context) {
+	select {
+	case <-time.After(settleTime):
+	case <-ctx.Done():
+		return
+	}
+	if _, err := footprint.Trim(); err != nil {
+		slog.DebugContext(ctx, "give memory back", "err", err)
+	}
 }
 
 func (s *Server) newAPIServer(store storage.Store, certs *certificates) (*apiserver.Server, error) {

@@ -37,6 +37,23 @@ type Config struct {
 	NodeName string
 	// TTL of answers, seconds. Default 5.
 	TTL uint32
+	// Sockets opens what to listen on. Default: package net.
+	Sockets Sockets
+}
+
+// Sockets opens sockets as package net does.
+type Sockets interface {
+	ListenPacket(network, address string) (net.PacketConn, error)
+	Listen(network, address string) (net.Listener, error)
+}
+
+type plain struct{}
+
+func (plain) ListenPacket(network, address string) (net.PacketConn, error) {
+	return net.ListenPacket(network, address)
+}
+func (plain) Listen(network, address string) (net.Listener, error) {
+	return net.Listen(network, address)
 }
 
 // A Server answers DNS.
@@ -57,6 +74,9 @@ func New(c Config) (*Server, error) {
 	c.Domain = dns.CanonicalName(c.Domain)
 	if c.TTL == 0 {
 		c.TTL = 5
+	}
+	if c.Sockets == nil {
+		c.Sockets = plain{}
 	}
 	if c.ResolvConf == "" {
 		c.ResolvConf = "/etc/resolv.conf"
@@ -89,11 +109,11 @@ func (s *Server) Run(ctx context.Context) error {
 	defer wg.Wait()
 	failed := make(chan error, 2*len(s.cfg.Listen))
 	for _, at := range s.cfg.Listen {
-		packets, err := net.ListenPacket("udp", at.String())
+		packets, err := s.cfg.Sockets.ListenPacket("udp", at.String())
 		if err != nil {
 			return fmt.Errorf("dns: listen: %w", err)
 		}
-		stream, err := net.Listen("tcp", at.String())
+		stream, err := s.cfg.Sockets.Listen("tcp", at.String())
 		if err != nil {
 			packets.Close()
 			return fmt.Errorf("dns: listen: %w", err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"text/tabwriter"
 
 	"github.com/spf13/pflag"
@@ -20,17 +21,22 @@ func images(ctx context.Context, args []string) error {
 	if f.NArg() == 0 {
 		return fmt.Errorf("images needs load, ls or rm; knarr images --help tells more")
 	}
+	what, rest := f.Arg(0), f.Args()[1:]
+	switch {
+	case !slices.Contains([]string{"load", "import", "ls", "list", "rm", "remove"}, what):
+		return fmt.Errorf("images has no %q; it has load, ls and rm", what)
+	case len(rest) == 0 && (what == "load" || what == "import"):
+		return fmt.Errorf("images load needs a file, an OCI or docker-save archive")
+	case len(rest) == 0 && (what == "rm" || what == "remove"):
+		return fmt.Errorf("images rm needs an image name; knarr images ls lists them")
+	}
 	store, err := cluster.Images(*dir)
 	if err != nil {
 		return err
 	}
 	defer store.Close()
-	rest := f.Args()[1:]
-	switch what := f.Arg(0); what {
+	switch what {
 	case "load", "import":
-		if len(rest) == 0 {
-			return fmt.Errorf("images load needs a file, an OCI or docker-save archive")
-		}
 		for _, file := range rest {
 			names, err := store.LoadFile(ctx, file, progress(file))
 			if err != nil {
@@ -54,10 +60,7 @@ func images(ctx context.Context, args []string) error {
 			}
 		}
 		return w.Flush()
-	case "rm", "remove":
-		if len(rest) == 0 {
-			return fmt.Errorf("images rm needs an image name; knarr images ls lists them")
-		}
+	default: // rm
 		for _, name := range rest {
 			if err := store.RemoveImage(ctx, name); err != nil {
 				return err
@@ -65,8 +68,6 @@ func images(ctx context.Context, args []string) error {
 			fmt.Println("removed", name)
 		}
 		return nil
-	default:
-		return fmt.Errorf("images has no %q; it has load, ls and rm", what)
 	}
 }
 

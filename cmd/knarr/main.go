@@ -23,6 +23,7 @@ type verb struct {
 // verbs in the order help shows them.
 var verbs = []verb{
 	{"server", "run a cluster on this machine", server},
+	{"wait", "wait until this machine's cluster is ready", wait},
 	{"down", "stop a cluster and remove every trace of its containers and network", down},
 	{"kubectl", "the official kubectl, pointed at this machine's cluster", kubectl},
 	{"images", "load, list and remove container images of this node", images},

@@ -8,7 +8,9 @@ import (
 	"os"
 	"runtime"
 	"runtime/debug"
+	"strings"
 	"syscall"
+	"time"
 
 	"github.com/spf13/pflag"
 	"k8s.io/klog/v2"
@@ -71,6 +73,19 @@ type atLeast struct {
 	level slog.Level
 }
 
+// noise are errors that libraries log when a client hangs up, which is no
+// fault of anybody's.
+var noise = []string{"Error on socket receive", "Error proxying data", "Unable to upgrade websocket"}
+
+func (a atLeast) Handle(ctx context.Context, r slog.Record) error {
+	for _, n := range noise {
+		if strings.HasPrefix(r.Message, n) {
+			return nil
+		}
+	}
+	return a.Handler.Handle(ctx, r)
+}
+
 func (a atLeast) Enabled(ctx context.Context, l slog.Level) bool {
 	return l >= a.level && a.Handler.Enabled(ctx, l)
 }
@@ -83,6 +98,19 @@ func down(ctx context.Context, args []string) error {
 		return err
 	}
 	return cluster.Down(ctx, *dir, *purge)
+}
+
+func wait(ctx context.Context, args []string) error {
+	f := pflag.NewFlagSet("wait", pflag.ContinueOnError)
+	dir := f.StringP("data-dir", "d", cluster.DefaultDataDir, "`directory` of the cluster")
+	domain := f.String("cluster-domain", "cluster.local", "`domain` of names in the cluster")
+	limit := f.Duration("timeout", time.Minute, "the longest `time` to wait")
+	if stop, err := parse(f, args); stop {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, *limit)
+	defer cancel()
+	return cluster.Wait(ctx, *dir, *domain)
 }
 
 func kubectl(_ context.Context, args []string) error {

@@ -50,7 +50,8 @@ func (s *Server) bootstrap(ctx context.Context) error {
 	for err := range errs {
 		return err
 	}
-	return nil
+	// The first clients must find the roles that let them in.
+	return s.cache.Sync(ctx)
 }
 
 func priorityClasses() []registry.Object {

@@ -4,8 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
+	"runtime/debug"
+	"slices"
 	"strings"
+	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -20,42 +24,42 @@ import (
 	"knarr/controlplane/apiserver/request"
 )
 
-// chain is what every request passes, outermost first: parse, limit,
-// authenticate, impersonate, authorise.
+// chain is what every request passes, outermost first: parse, authenticate,
+// impersonate, limit, authorise. Nobody unknown takes the place of a user.
 func (s *Server) chain(next http.Handler) http.Handler {
 	reads := make(chan struct{}, s.cfg.MaxReads)
 	writes := make(chan struct{}, s.cfg.MaxWrites)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer recovered(w, r)
 		info, err := request.ParseInfo(r)
 		if err != nil {
 			endpoints.WriteStatus(w, r, apierrors.NewBadRequest(err.Error()))
 			return
 		}
-		ctx := request.WithWarnings(request.WithInfo(r.Context(), info), w.Header())
-		w.Header().Set("Cache-Control", "no-cache, private")
-		if !info.IsLongRunning() {
-			lane := writes
-			switch info.Verb {
-			case "get", "list", "watch", "head":
-				lane = reads
-			}
-			// Health is asked for when the server is busy; it costs nothing.
-			if info.IsResource || !isHealth(info.Path) {
-				select {
-				case lane <- struct{}{}:
-					defer func() { <-lane }()
-				default:
-					tooMany(w, r)
-					return
-				}
+		w.Header()["Cache-Control"] = noCache
+		long := info.IsLongRunning()
+		parent := r.Context()
+		if !long {
+			timeout, err := s.timeout(r)
+			if err != nil {
+				endpoints.WriteStatus(w, r, err)
+				return
 			}
 			var cancel context.CancelFunc
-			ctx, cancel = context.WithTimeout(ctx, s.cfg.RequestTimeout)
+			parent, cancel = context.WithTimeout(parent, timeout)
 			defer cancel()
+			if slow := slowClient(info, r); slow != nil {
+				defer slow(w, timeout)()
+			}
 		}
-		r = r.WithContext(ctx)
+		ctx := request.WithWarnings(request.WithInfo(parent, info), w.Header())
 		who, err := s.authn.Authenticate(r)
 		if err != nil {
+			// Who is not known may not keep an HTTP/2 connection, whose
+			// streams are cheap to open and dear to serve.
+			if r.ProtoMajor == 2 {
+				w.Header().Set("Connection", "close")
+			}
 			if !errors.Is(err, authn.ErrUnauthorized) {
 				err = apierrors.NewInternalError(err)
 			} else {
@@ -64,19 +68,106 @@ func (s *Server) chain(next http.Handler) http.Handler {
 			endpoints.WriteStatus(w, r, err)
 			return
 		}
+		if who.GetName() == user.Anonymous && r.ProtoMajor == 2 {
+			w.Header().Set("Connection", "close")
+		}
 		if who, err = s.impersonate(r, who); err != nil {
 			endpoints.WriteStatus(w, r, err)
 			return
 		}
+		// Health is asked for when the server is busy; it costs nothing.
+		if !long && (info.IsResource || !isHealth(info.Path)) {
+			lane := writes
+			switch info.Verb {
+			case "get", "list", "watch", "head":
+				lane = reads
+			}
+			select {
+			case lane <- struct{}{}:
+				defer func() { <-lane }()
+			default:
+				// Those who may do everything are let through, so that a
+				// busy server can be mended.
+				if !privileged(who) {
+					tooMany(w, r)
+					return
+				}
+			}
+		}
 		ctx = request.WithUser(ctx, who)
 		r = r.WithContext(ctx)
 		attrs := attributes(who, info)
-		if ok, reason := s.authz.Authorize(ctx, attrs); !ok && !(isHealth(info.Path) && !info.IsResource) {
+		if ok, reason := s.authz.Authorize(ctx, attrs); !ok && (info.IsResource || !openPath[info.Path]) {
+			w.Header().Set("X-Content-Type-Options", "nosniff")
 			endpoints.WriteStatus(w, r, denied(attrs, reason))
 			return
 		}
 		next.ServeHTTP(w, r)
 	})
+}
+
+var noCache = []string{"no-cache, private"}
+
+// openPath are the paths that everybody may ask for, before there are roles.
+var openPath = map[string]bool{"/livez": true, "/readyz": true, "/healthz": true}
+
+func privileged(who user.Info) bool {
+	return slices.Contains(who.GetGroups(), user.SystemPrivilegedGroup)
+}
+
+// recovered answers 500 when a handler panics: one request must not end the
+// server, nor go without an answer.
+func recovered(w http.ResponseWriter, r *http.Request) {
+	p := recover()
+	if p == nil {
+		return
+	}
+	if p == http.ErrAbortHandler {
+		panic(p)
+	}
+	slog.ErrorContext(r.Context(), "panic serving a request", "method", r.Method, "path", r.URL.Path,
+		"panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+	endpoints.WriteStatus(w, r, apierrors.NewInternalError(fmt.Errorf("panic serving the request: %s %s", r.Method, r.URL.Path)))
+}
+
+// timeout is how long the request may take: the client's word, but no longer
+// than the server's.
+func (s *Server) timeout(r *http.Request) (time.Duration, error) {
+	if !strings.Contains(r.URL.RawQuery, "timeout=") {
+		return s.cfg.RequestTimeout, nil
+	}
+	asked := r.URL.Query().Get("timeout")
+	if asked == "" {
+		return s.cfg.RequestTimeout, nil
+	}
+	d, err := time.ParseDuration(asked)
+	switch {
+	case err != nil:
+		return 0, apierrors.NewBadRequest(fmt.Sprintf("invalid timeout specified in the request URL - %v", err))
+	case d <= 0:
+		return s.cfg.RequestTimeout, nil
+	}
+	return min(d, s.cfg.RequestTimeout), nil
+}
+
+// slowClient is what keeps a client that sends its body or takes a list drop
+// by drop from holding a place for ever: deadlines on its connection. Nil for
+// requests that have nothing long to send either way.
+func slowClient(info *request.Info, r *http.Request) func(http.ResponseWriter, time.Duration) func() {
+	switch {
+	case r.ContentLength != 0:
+		return func(w http.ResponseWriter, timeout time.Duration) func() {
+			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(timeout))
+			return func() {}
+		}
+	case info.Verb == "list":
+		return func(w http.ResponseWriter, timeout time.Duration) func() {
+			c := http.NewResponseController(w)
+			_ = c.SetWriteDeadline(time.Now().Add(timeout + grace))
+			return func() { _ = c.SetWriteDeadline(time.Time{}) } // the connection lives on
+		}
+	}
+	return nil
 }
 
 func tooMany(w http.ResponseWriter, r *http.Request) {
@@ -103,48 +194,50 @@ func attributes(who user.Info, info *request.Info) *authz.Attributes {
 
 // denied is the 403 in upstream's words.
 func denied(a *authz.Attributes, reason string) error {
-	who := fmt.Sprintf("User %q", a.User.GetName())
-	if !a.IsResource {
-		message := fmt.Sprintf("forbidden: %s cannot %s path %q", who, a.Verb, a.Path)
-		if reason != "" {
-			message += ": " + reason
+	if a.IsResource {
+		return apierrors.NewForbidden(schema.GroupResource{Group: a.Group, Resource: a.Resource}, a.Name, errors.New(a.Denied(reason)))
+	}
+	return &apierrors.StatusError{ErrStatus: metav1.Status{
+		Status: metav1.StatusFailure, Code: http.StatusForbidden, Reason: metav1.StatusReasonForbidden,
+		Message: a.Denied(reason), Details: &metav1.StatusDetails{},
+	}}
+}
+
+const impersonatePrefix = "Impersonate-"
+
+// impersonates says cheaply, for nearly all requests, that there is nothing to do.
+func impersonates(h http.Header) bool {
+	for key := range h {
+		if strings.HasPrefix(key, impersonatePrefix) {
+			return true
 		}
-		return &apierrors.StatusError{ErrStatus: metav1.Status{
-			Status: metav1.StatusFailure, Code: http.StatusForbidden, Reason: metav1.StatusReasonForbidden,
-			Message: message, Details: &metav1.StatusDetails{},
-		}}
 	}
-	resource := a.Resource
-	if a.Subresource != "" {
-		resource += "/" + a.Subresource
-	}
-	message := fmt.Sprintf("%s cannot %s resource %q in API group %q", who, a.Verb, resource, a.Group)
-	if a.Namespace != "" {
-		message += fmt.Sprintf(" in the namespace %q", a.Namespace)
-	} else {
-		message += " at the cluster scope"
-	}
-	if reason != "" {
-		message += ": " + reason
-	}
-	return apierrors.NewForbidden(schema.GroupResource{Group: a.Group, Resource: a.Resource}, a.Name, errors.New(message))
+	return false
 }
 
 // impersonate lets a user act as another, when he may.
 func (s *Server) impersonate(r *http.Request, who user.Info) (user.Info, error) {
 	h := r.Header
+	if !impersonates(h) {
+		return who, nil
+	}
 	name := h.Get(authenticationv1.ImpersonateUserHeader)
 	groups := h.Values(authenticationv1.ImpersonateGroupHeader)
 	uid := h.Get(authenticationv1.ImpersonateUIDHeader)
-	extra := map[string][]string{}
+	var extra map[string][]string
 	for key, values := range h {
-		if k, ok := strings.CutPrefix(strings.ToLower(key), strings.ToLower(authenticationv1.ImpersonateUserExtraHeaderPrefix)); ok {
-			extra[unescape(k)] = values
+		if k, ok := strings.CutPrefix(key, authenticationv1.ImpersonateUserExtraHeaderPrefix); ok {
+			if extra == nil {
+				extra = map[string][]string{}
+			}
+			k = unescape(strings.ToLower(k))
+			extra[k] = append(extra[k], values...)
 		}
 	}
 	if name == "" {
 		if len(groups) > 0 || uid != "" || len(extra) > 0 {
-			return nil, apierrors.NewBadRequest(fmt.Sprintf("requested %v without impersonating a user", headersOf(groups, uid, extra)))
+			return nil, apierrors.NewBadRequest(fmt.Sprintf("requested %#v without impersonating a user name",
+				&user.DefaultInfo{UID: uid, Groups: groups, Extra: extra}))
 		}
 		return who, nil
 	}
@@ -187,29 +280,22 @@ func (s *Server) impersonate(r *http.Request, who user.Info) (user.Info, error) 
 		}
 		target.Extra = extra
 	}
-	for _, key := range []string{authenticationv1.ImpersonateUserHeader, authenticationv1.ImpersonateGroupHeader, authenticationv1.ImpersonateUIDHeader} {
-		h.Del(key)
-	}
 	for key := range h {
-		if strings.HasPrefix(strings.ToLower(key), strings.ToLower(authenticationv1.ImpersonateUserExtraHeaderPrefix)) {
-			h.Del(key)
+		if strings.HasPrefix(key, impersonatePrefix) {
+			delete(h, key)
 		}
 	}
-	if name == user.Anonymous {
-		target.Groups = append(target.Groups[:len(target.Groups):len(target.Groups)], user.AllUnauthenticated)
-		return target, nil
-	}
 	for _, g := range target.Groups {
-		if g == user.AllAuthenticated || g == user.AllUnauthenticated {
+		if g == user.AllUnauthenticated || g == user.AllAuthenticated && name != user.Anonymous {
 			return target, nil
 		}
 	}
-	target.Groups = append(target.Groups[:len(target.Groups):len(target.Groups)], user.AllAuthenticated)
+	everybody := user.AllAuthenticated
+	if name == user.Anonymous {
+		everybody = user.AllUnauthenticated
+	}
+	target.Groups = append(target.Groups[:len(target.Groups):len(target.Groups)], everybody)
 	return target, nil
-}
-
-func headersOf(groups []string, uid string, extra map[string][]string) string {
-	return fmt.Sprintf("groups %q, uid %q, extra %v", groups, uid, extra)
 }
 
 // unescape undoes the percent-encoding of extra keys.

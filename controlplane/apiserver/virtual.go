@@ -3,7 +3,6 @@ package apiserver
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"strings"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -12,6 +11,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -46,12 +46,8 @@ func (s *Server) tokenReview(ctx context.Context, obj registry.Object, _ *metav1
 	if len(wanted) == 0 {
 		wanted = s.tokens.Audiences()
 	}
-	r, err := http.NewRequestWithContext(authenticator.WithAudiences(ctx, wanted), http.MethodPost, "/", nil)
-	if err != nil {
-		return nil, err
-	}
 	review.Status = authenticationv1.TokenReviewStatus{}
-	resp, ok, err := s.authn.AuthenticateToken(r, review.Spec.Token)
+	resp, ok, err := s.authn.AuthenticateToken(authenticator.WithAudiences(ctx, wanted), review.Spec.Token)
 	if err != nil {
 		review.Status.Error = err.Error()
 	}
@@ -65,7 +61,7 @@ func (s *Server) tokenReview(ctx context.Context, obj registry.Object, _ *metav1
 		}
 	}
 	review.Status.Authenticated = true
-	review.Status.User = userInfo(resp.User)
+	review.Status.User = userInfo(authn.Authenticated(resp.User))
 	review.Status.Audiences = auds
 	return review, nil
 }
@@ -189,6 +185,10 @@ func (s *Server) selfSubjectRulesReview(ctx context.Context, obj registry.Object
 	review.Status = authorizationv1.SubjectRulesReviewStatus{
 		ResourceRules: []authorizationv1.ResourceRule{}, NonResourceRules: []authorizationv1.NonResourceRule{},
 	}
+	if _, node := authz.NodeName(who.GetName(), who.GetGroups()); node {
+		review.Status.Incomplete = true
+		review.Status.EvaluationError = "node authorizer does not support user rule resolution"
+	}
 	for _, r := range rules {
 		if len(r.Resources) > 0 {
 			review.Status.ResourceRules = append(review.Status.ResourceRules, authorizationv1.ResourceRule{
@@ -211,8 +211,14 @@ func (s *Server) tokenRequest(ctx context.Context, obj registry.Object, opts *me
 	if err != nil {
 		return nil, apierrors.NewNotFound(gr, info.Name)
 	}
+	kind := authenticationv1.SchemeGroupVersion.WithKind("TokenRequest")
 	if req.Name != "" && req.Name != sa.Name {
-		return nil, apierrors.NewBadRequest(fmt.Sprintf("name in URL (%s) does not match name in object (%s)", sa.Name, req.Name))
+		return nil, apierrors.NewInvalid(kind.GroupKind(), sa.Name, field.ErrorList{
+			field.Invalid(field.NewPath("metadata", "name"), req.Name, "must match the service account name if specified")})
+	}
+	if req.UID != "" && req.UID != sa.UID {
+		return nil, apierrors.NewConflict(schema.GroupResource{Group: kind.Group, Resource: kind.Kind}, sa.Name,
+			fmt.Errorf("the UID in the token request (%s) does not match the UID of the service account (%s)", req.UID, sa.UID))
 	}
 	if req.Spec.ExpirationSeconds == nil {
 		req.Spec.ExpirationSeconds = new(int64(authn.DefaultTokenSeconds))
@@ -227,7 +233,7 @@ func (s *Server) tokenRequest(ctx context.Context, obj registry.Object, opts *me
 		errs = append(errs, field.Invalid(path, seconds, "may not specify a duration larger than 2^32 seconds"))
 	}
 	if len(errs) > 0 {
-		return nil, apierrors.NewInvalid(authenticationv1.SchemeGroupVersion.WithKind("TokenRequest").GroupKind(), sa.Name, errs)
+		return nil, apierrors.NewInvalid(kind.GroupKind(), "", errs)
 	}
 	if len(req.Spec.Audiences) == 0 {
 		req.Spec.Audiences = s.tokens.Audiences()
@@ -240,7 +246,7 @@ func (s *Server) tokenRequest(ctx context.Context, obj registry.Object, opts *me
 	if err != nil {
 		return nil, apierrors.NewInternalError(err)
 	}
-	req.Name, req.Namespace = sa.Name, sa.Namespace
+	req.Name, req.Namespace, req.UID = sa.Name, sa.Namespace, sa.UID
 	req.CreationTimestamp = metav1.Now()
 	req.Status = authenticationv1.TokenRequestStatus{Token: token, ExpirationTimestamp: metav1.NewTime(expires)}
 	return req, nil
@@ -258,7 +264,7 @@ func (s *Server) boundObject(ctx context.Context, sa *corev1.ServiceAccount, ref
 	resource := strings.ToLower(ref.Kind) + "s"
 	switch {
 	case ref.APIVersion != "v1" || ref.Kind != "Pod" && ref.Kind != "Secret" && ref.Kind != "Node":
-		return nil, nil, apierrors.NewBadRequest(fmt.Sprintf("cannot bind token for serviceaccount %q to type %s", sa.Name, ref.Kind))
+		return nil, nil, apierrors.NewBadRequest(fmt.Sprintf("cannot bind token to object of type %s", schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind)))
 	case ref.Kind == "Node":
 		key = ref.Name
 	}
@@ -271,11 +277,14 @@ func (s *Server) boundObject(ctx context.Context, sa *corev1.ServiceAccount, ref
 			return nil, nil, apierrors.NewBadRequest(fmt.Sprintf("cannot bind token for serviceaccount %q to pod running with different serviceaccount name.", sa.Name))
 		}
 		if pod.Spec.NodeName != "" {
-			node, _ = watchcache.Read[*corev1.Node](core("nodes"), pod.Spec.NodeName)
+			var ok bool
+			if node, ok = watchcache.Read[*corev1.Node](core("nodes"), pod.Spec.NodeName); !ok { // its name is told all the same
+				node = &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: pod.Spec.NodeName}}
+			}
 		}
 	}
 	if ref.UID != "" && ref.UID != bound.GetUID() {
-		return nil, nil, apierrors.NewConflict(corev1.Resource(resource), ref.Name,
+		return nil, nil, apierrors.NewConflict(schema.GroupResource{Resource: ref.Kind}, ref.Name,
 			fmt.Errorf("the UID in the bound object reference (%s) does not match the UID in record. The object might have been deleted and then recreated", ref.UID))
 	}
 	return bound, node, nil

@@ -168,6 +168,7 @@ func (m *Manager) term(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	awaitAccess(ctx, base)
 	t := &term{
 		Config: m.cfg,
 		// Who wrote which field is half an object's size and no controller's concern.
@@ -197,6 +198,30 @@ func (m *Manager) term(ctx context.Context) error {
 	defer cancel()
 	slog.DebugContext(ctx, "controllers started", "count", len(parts))
 	return run.All(ctx, parts...)
+}
+
+// accessWait is how long a start waits for the API server to answer.
+const accessWait = 10 * time.Second
+
+// awaitAccess waits until the API server serves this identity. Both may start
+// at once, and informers that are refused once wait a second before they ask
+// again.
+func awaitAccess(ctx context.Context, client kubernetes.Interface) {
+	ctx, cancel := context.WithTimeout(ctx, accessWait)
+	defer cancel()
+	for wait := 5 * time.Millisecond; ; wait = min(wait*3/2, time.Second) {
+		_, err := client.CoreV1().Namespaces().List(ctx, metav1.ListOptions{Limit: 1})
+		if err == nil {
+			return
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		case <-timer.C:
+		}
+	}
 }
 
 // withoutManagers drops the managed fields of what the informers keep.

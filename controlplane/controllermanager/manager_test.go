@@ -3,6 +3,7 @@ package controllermanager
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,7 +12,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 
 	"knarr/internal/apitest"
 )
@@ -33,12 +37,13 @@ func inCluster(t *testing.T, controllers []string, f func(c *cluster)) {
 		ctx, cancel := context.WithTimeout(t.Context(), 24*time.Hour)
 		defer cancel()
 		c := &cluster{t, ctx, s.Client(t), s}
-		m, err := New(Config{Kube: s.Config(), Controllers: controllers, RootCA: []byte("PEM")})
+		m, err := New(config(s, controllers...))
 		if err != nil {
 			t.Fatal(err)
 		}
 		ended := make(chan error, 1)
 		go func() { ended <- m.Run(ctx) }()
+		time.Sleep(time.Second) // until the service account is there
 		synctest.Wait()
 		f(c)
 		cancel()
@@ -48,6 +53,21 @@ func inCluster(t *testing.T, controllers []string, f func(c *cluster)) {
 	})
 }
 
+// config is that of a manager whose controllers may do only what the bootstrap
+// roles say.
+func config(s *apitest.Server, controllers ...string) Config {
+	all := "system:authenticated"
+	return Config{
+		Kube: s.Config(&user.DefaultInfo{Name: "system:kube-controller-manager", Groups: []string{all}}),
+		ClientFor: func(account string) *rest.Config {
+			return s.Config(&user.DefaultInfo{Name: "system:serviceaccount:kube-system:" + account,
+				Groups: []string{"system:serviceaccounts", "system:serviceaccounts:kube-system", all}})
+		},
+		Controllers: controllers, RootCA: []byte("PEM"),
+		ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.42.0.0/16")},
+	}
+}
+
 // until waits, in fake time, until ok; it fails the test after a minute.
 func (c *cluster) until(what string, ok func() (bool, error)) {
 	c.Helper()
@@ -55,7 +75,7 @@ func (c *cluster) until(what string, ok func() (bool, error)) {
 	for range 600 {
 		synctest.Wait()
 		done, err := ok()
-		if done && err == nil {
+		if done {
 			return
 		}
 		last = err
@@ -191,4 +211,104 @@ func TestReplicaSet(t *testing.T) {
 			t.Errorf("events %v", seen)
 		}
 	})
+}
+
+func TestAddressRanges(t *testing.T) {
+	inCluster(t, []string{"node-ipam-controller"}, func(c *cluster) {
+		for i := range 3 {
+			_, err := c.client.CoreV1().Nodes().Create(c.ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("n", i)}}, metav1.CreateOptions{})
+			c.no(err)
+		}
+		c.until("all nodes have a range of their own", func() (bool, error) {
+			list, err := c.client.CoreV1().Nodes().List(c.ctx, metav1.ListOptions{})
+			c.no(err)
+			seen := map[string]bool{}
+			for _, n := range list.Items {
+				if n.Spec.PodCIDR != "" && len(n.Spec.PodCIDRs) == 1 && n.Spec.PodCIDRs[0] == n.Spec.PodCIDR {
+					seen[n.Spec.PodCIDR] = true
+				}
+			}
+			return len(seen) == 3, fmt.Errorf("ranges %v", seen)
+		})
+	})
+}
+
+func TestLeadership(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, stop := apitest.New(t)
+		defer stop()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		c := &cluster{t, ctx, s.Client(t), s}
+		start := func(name string) (end func()) {
+			cfg := config(s, "*")
+			cfg.LeaderElect, cfg.Identity = true, name
+			m, err := New(cfg)
+			c.no(err)
+			ctx, cancel := context.WithCancel(ctx)
+			ended := make(chan error, 1)
+			go func() { ended <- m.Run(ctx) }()
+			return func() { cancel(); c.no(<-ended) }
+		}
+		holder := func() string {
+			lease, err := c.client.CoordinationV1().Leases("kube-system").Get(ctx, "kube-controller-manager", metav1.GetOptions{})
+			if err != nil {
+				return err.Error()
+			}
+			return *lease.Spec.HolderIdentity
+		}
+		endOne := start("one")
+		c.until("one leads", func() (bool, error) { return holder() == "one", nil })
+		endTwo := start("two")
+		time.Sleep(time.Minute)
+		if got := holder(); got != "one" {
+			t.Errorf("%s leads", got)
+		}
+		c.until("the controllers work", func() (bool, error) {
+			_, err := c.client.CoreV1().ServiceAccounts("default").Get(ctx, "default", metav1.GetOptions{})
+			return err == nil, err
+		})
+		endOne()
+		c.until("two leads", func() (bool, error) { return holder() == "two", nil })
+		// Another takes the Lease away: two stops, and contends again.
+		_, err := c.client.CoordinationV1().Leases("kube-system").Patch(ctx, "kube-controller-manager", "application/merge-patch+json",
+			fmt.Appendf(nil, `{"spec":{"holderIdentity":"thief","renewTime":%q}}`, time.Now().UTC().Format("2006-01-02T15:04:05.000000Z")), metav1.PatchOptions{})
+		c.no(err)
+		c.until("two leads again", func() (bool, error) { return holder() == "two", nil })
+		_, err = c.client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "later"}}, metav1.CreateOptions{})
+		c.no(err)
+		c.until("its controllers work", func() (bool, error) {
+			_, err := c.client.CoreV1().ServiceAccounts("later").Get(ctx, "default", metav1.GetOptions{})
+			return err == nil, err
+		})
+		endTwo()
+	})
+}
+
+func TestChoose(t *testing.T) {
+	for _, test := range []struct {
+		selection []string
+		want      int
+		bad       bool
+	}{
+		{nil, len(table), false},
+		{[]string{"*", "-job-controller"}, len(table) - 1, false},
+		{[]string{"job-controller", "cronjob-controller"}, 2, false},
+		{[]string{"-job-controller"}, 0, false},
+		{[]string{"*", "jobs"}, 0, true},
+	} {
+		on, err := choose(test.selection)
+		if (err != nil) != test.bad || len(on) != test.want {
+			t.Errorf("%v: %d controllers, %v; want %d", test.selection, len(on), err, test.want)
+		}
+	}
+}
+
+// TestMain takes out client-go's pause after an error: it keeps the time of
+// the last one for the whole process, and bubbles do not share a time.
+func TestMain(m *testing.M) {
+	utilruntime.ErrorHandlers = []utilruntime.ErrorHandler{func(_ context.Context, err error, msg string, _ ...any) {
+		fmt.Println("client-go:", msg, err)
+	}}
+	m.Run()
 }

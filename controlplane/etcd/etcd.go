@@ -126,5 +126,16 @@ func (m *Member) Close() { m.etcd.Close() }
 // logger passes on what an operator must know.
 func logger() *zap.Logger {
 	cfg := zap.NewProductionEncoderConfig()
-	return zap.New(zapcore.NewCore(zapcore.NewConsoleEncoder(cfg), zapcore.Lock(os.Stderr), zapcore.ErrorLevel))
+	return zap.New(quiet{zapcore.NewCore(zapcore.NewConsoleEncoder(cfg), zapcore.Lock(os.Stderr), zapcore.ErrorLevel)})
+}
+
+// quiet drops an error that every first start logs and that means nothing: an
+// empty store has no schema version yet.
+type quiet struct{ zapcore.Core }
+
+func (q quiet) Check(e zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.CheckedEntry {
+	if e.Message == "failed to update storage version" {
+		return ce
+	}
+	return q.Core.Check(e, ce)
 }

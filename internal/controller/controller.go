@@ -5,6 +5,7 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"runtime/debug"
@@ -25,6 +26,9 @@ type Controller[K comparable] struct {
 	// Workers is how many keys are reconciled at once. Default 1.
 	Workers int
 	Sources []Source[K]
+	// Feeds yield keys that no informer's events tell. Each blocks until ctx
+	// ends; reconciling begins once all have called ready.
+	Feeds []func(ctx context.Context, ready func(), add func(K)) error
 	// Reconcile makes the world as key's object says. It never asks what
 	// happened. again > 0 asks for another call after that time; an error
 	// asks for one after a growing delay.
@@ -46,10 +50,23 @@ func (c *Controller[K]) Run(ctx context.Context) error {
 	queue := workqueue.NewTypedRateLimitingQueueWithConfig(
 		workqueue.DefaultTypedControllerRateLimiter[K](),
 		workqueue.TypedRateLimitingQueueConfig[K]{Name: c.Name})
+	ctx, cancel := context.WithCancelCause(ctx)
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer queue.ShutDown()
+	defer cancel(nil)
 
+	var fed sync.WaitGroup
+	for _, feed := range c.Feeds {
+		fed.Add(1)
+		ready := sync.OnceFunc(fed.Done)
+		wg.Go(func() {
+			defer ready()
+			if err := feed(ctx, ready, queue.Add); err != nil {
+				cancel(fmt.Errorf("%s: %w", c.Name, err))
+			}
+		})
+	}
 	synced := make([]cache.DoneChecker, 0, len(c.Sources))
 	for _, s := range c.Sources {
 		reg, err := s.Informer.AddEventHandler(enqueue(queue, s.Keys))
@@ -60,8 +77,9 @@ func (c *Controller[K]) Run(ctx context.Context) error {
 		synced = append(synced, reg.HasSyncedChecker())
 	}
 	if !cache.WaitFor(ctx, "", synced...) {
-		return nil
+		return failure(ctx)
 	}
+	fed.Wait()
 	for range max(c.Workers, 1) {
 		wg.Go(func() {
 			for key, quit := queue.Get(); !quit; key, quit = queue.Get() {
@@ -70,6 +88,14 @@ func (c *Controller[K]) Run(ctx context.Context) error {
 		})
 	}
 	<-ctx.Done()
+	return failure(ctx)
+}
+
+// failure is why ctx ended, nil if it was asked to.
+func failure(ctx context.Context) error {
+	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
 	return nil
 }
 

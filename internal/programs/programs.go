@@ -27,6 +27,7 @@ const (
 	Shim    = "containerd-shim-runc-v2"
 	Kubectl = "kubectl"
 	CNI     = "knarr-cni"
+	Holder  = "knarr-holder"
 	Pause   = "pause"
 )
 
@@ -153,10 +154,9 @@ func (p *program) install(path string) error {
 	if err := f.Chmod(0o755); err != nil {
 		return err
 	}
-	if err := f.Sync(); err != nil {
-		return err
-	}
-	// Closed before it gets its name: executing a file open for writing fails.
+	// Not synced: on a busy disk that takes seconds of a start. A power cut may
+	// damage the file, so its receipt holds for this boot only. Closed before it
+	// gets its name: executing a file open for writing fails.
 	if err := f.Close(); err != nil {
 		return err
 	}
@@ -190,12 +190,21 @@ func (p *program) write(w io.Writer) error {
 
 func (p *program) receipt(info os.FileInfo) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s %d %d", p.digest, info.Size(), info.ModTime().UnixNano())
+	fmt.Fprintf(&b, "%s %d %d %s", p.digest, info.Size(), info.ModTime().UnixNano(), boot())
 	if st, ok := info.Sys().(*syscall.Stat_t); ok {
 		fmt.Fprintf(&b, " %d %d.%09d", st.Ino, st.Ctim.Sec, st.Ctim.Nsec)
 	}
 	return b.String()
 }
+
+// boot names this boot of the machine.
+var boot = sync.OnceValue(func() string {
+	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(id))
+})
 
 func receiptPath(path string) string {
 	return filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".sha256")

@@ -102,6 +102,26 @@ func testInstallRemove(t *testing.T) {
 	if addrs, err := netlink.AddrList(link, netlink.FAMILY_V4); err != nil || len(addrs) != 1 || addrs[0].IPNet.String() != "10.42.3.1/24" {
 		t.Errorf("bridge has %v, %v", addrs, err)
 	}
+	// Another network needs forwarding beyond the first one's end.
+	other := Config{Dir: dir + "/other.d", BinDir: dir + "/bin", Bridge: "knarr0-other", Table: "knarr0-other", PodCIDRs: []string{"10.43.3.0/24"}, StateDir: dir + "/other"}
+	if err := Install(other); err != nil {
+		t.Error(err)
+		return
+	}
+	if err := Remove(c); err != nil {
+		t.Error(err)
+	}
+	if b, _ := os.ReadFile(forward4); strings.TrimSpace(string(b)) != "1" {
+		t.Error("forwarding was switched off under another network")
+	}
+	if err := Remove(other); err != nil {
+		t.Error(err)
+	}
+	if record, err := forwardingPath(); err != nil {
+		t.Error(err)
+	} else if _, err := os.Stat(record); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("%s is left", record)
+	}
 	for range 2 {
 		if err := Remove(c); err != nil {
 			t.Error(err)

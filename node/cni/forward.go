@@ -4,9 +4,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
-	"path/filepath"
+	"slices"
 	"strings"
+	"syscall"
 
 	"knarr/node/cni/network"
 )
@@ -17,64 +19,138 @@ const (
 	forward6 = "/proc/sys/net/ipv6/conf/all/forwarding"
 )
 
-func formerPath(stateDir string) string { return filepath.Join(stateDir, "forwarding.json") }
+// forwarding is what all pod networks of one network namespace share: the
+// switches as they were before the first, and the state directories of those
+// that need them on. The last to go puts them back.
+type forwarding struct {
+	Former map[string]string `json:"former"`
+	Users  []string          `json:"users"`
+}
+
+// forwardingPath is in /run because a reboot resets the switches too.
+func forwardingPath() (string, error) {
+	st, err := os.Stat("/proc/thread-self/ns/net")
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("/run/knarr-forwarding-%d.json", st.Sys().(*syscall.Stat_t).Ino), nil
+}
+
+// change lets one process at a time read and replace the shared record; a
+// record without users is removed.
+func (f *forwarding) change(with func() error) error {
+	path, err := forwardingPath()
+	if err != nil {
+		return err
+	}
+	for {
+		file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|syscall.O_CLOEXEC, 0o600)
+		if err != nil {
+			return err
+		}
+		defer file.Close()
+		if err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX); err != nil {
+			return fmt.Errorf("lock %s: %w", path, err)
+		}
+		here, err := os.Stat(path)
+		mine, merr := file.Stat()
+		if merr != nil {
+			return merr
+		}
+		if err != nil || !os.SameFile(here, mine) {
+			continue // the last user removed it meanwhile
+		}
+		b, err := io.ReadAll(file)
+		if err != nil {
+			return err
+		}
+		*f = forwarding{}
+		// Unreadable: the switches are taken to be as they were.
+		_ = json.Unmarshal(b, f)
+		if f.Former == nil {
+			f.Former = map[string]string{}
+		}
+		werr := with()
+		if len(f.Users) == 0 {
+			return errors.Join(werr, os.Remove(path))
+		}
+		return errors.Join(werr, f.write(file))
+	}
+}
+
+func (f *forwarding) write(file *os.File) error {
+	b, err := json.Marshal(f)
+	if err != nil {
+		return err
+	}
+	if err := file.Truncate(0); err != nil {
+		return err
+	}
+	_, err = file.WriteAt(b, 0)
+	return err
+}
 
 // forward switches forwarding on for the families in use. What it was is
 // written down before it is changed, so that a crash in between loses nothing.
 func forward(stateDir string, n *network.Conf) error {
-	former := map[string]string{}
-	if b, err := os.ReadFile(formerPath(stateDir)); err == nil {
-		// Unreadable: taken to be ours already, and left on at the end.
-		_ = json.Unmarshal(b, &former)
+	if err := os.MkdirAll(stateDir, 0o755); err != nil {
+		return err
 	}
-	for _, p := range n.PodCIDRs {
-		path := forward4
-		if p.Addr().Is6() {
-			path = forward6
+	var off []string
+	var f forwarding
+	err := f.change(func() error {
+		if !slices.Contains(f.Users, stateDir) {
+			f.Users = append(f.Users, stateDir)
 		}
-		b, err := os.ReadFile(path)
-		if err != nil {
-			return fmt.Errorf("forwarding: %w", err)
-		}
-		value := strings.TrimSpace(string(b))
-		if value != "0" {
-			continue
-		}
-		if _, ok := former[path]; !ok {
-			former[path] = value
-			b, err := json.Marshal(former)
+		for _, p := range n.PodCIDRs {
+			path := forward4
+			if p.Addr().Is6() {
+				path = forward6
+			}
+			b, err := os.ReadFile(path)
 			if err != nil {
 				return err
 			}
-			if err := writeFile(formerPath(stateDir), b); err != nil {
-				return err
+			if value := strings.TrimSpace(string(b)); value == "0" {
+				off = append(off, path)
+				if _, ok := f.Former[path]; !ok {
+					f.Former[path] = value
+				}
 			}
 		}
-		if err := os.WriteFile(path, []byte("1"), 0o644); err != nil {
-			return fmt.Errorf("switch forwarding on: %w", err)
-		}
+		return nil
+	})
+	for _, path := range off {
+		err = errors.Join(err, os.WriteFile(path, []byte("1"), 0o644))
+	}
+	if err != nil {
+		return fmt.Errorf("switch forwarding on: %w", err)
 	}
 	return nil
 }
 
-// unforward puts back what forward found.
+// unforward puts back what the first user found, once nobody else needs it. A
+// user whose state is gone needs nothing.
 func unforward(stateDir string) error {
-	b, err := os.ReadFile(formerPath(stateDir))
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	} else if err != nil {
-		return err
-	}
-	var former map[string]string
-	if err := json.Unmarshal(b, &former); err != nil {
-		return fmt.Errorf("forwarding before: %w", err)
-	}
-	var errs []error
-	for path, value := range former {
-		if path != forward4 && path != forward6 {
-			continue
+	var f forwarding
+	err := f.change(func() error {
+		f.Users = slices.DeleteFunc(f.Users, func(dir string) bool {
+			_, err := os.Stat(dir)
+			return dir == stateDir || errors.Is(err, os.ErrNotExist)
+		})
+		if len(f.Users) > 0 {
+			return nil
 		}
-		errs = append(errs, os.WriteFile(path, []byte(value), 0o644))
+		var errs []error
+		for path, value := range f.Former {
+			if path == forward4 || path == forward6 {
+				errs = append(errs, os.WriteFile(path, []byte(value), 0o644))
+			}
+		}
+		return errors.Join(errs...)
+	})
+	if err != nil {
+		return fmt.Errorf("put forwarding back: %w", err)
 	}
-	return errors.Join(errs...)
+	return nil
 }

@@ -33,7 +33,7 @@ type watchEvent struct {
 	body []byte
 }
 
-func newMiniAPI(t *testing.T) *miniAPI {
+func newMiniAPI(t testing.TB) *miniAPI {
 	a := &miniAPI{objects: map[string]map[string]any{}, watches: map[chan watchEvent]string{}}
 	a.srv = httptest.NewServer(a)
 	t.Cleanup(func() { a.srv.CloseClientConnections(); a.srv.Close() })

@@ -159,6 +159,7 @@ func (k *Kubelet) pull(ctx context.Context, pod *corev1.Pod, ref *corev1.ObjectR
 		return nil, waitError{reason, msg}
 	}
 	delete(k.pulls.fails, key)
+	k.wakeNode() // it shows the images it has
 	ms := func(d time.Duration) time.Duration { return d.Truncate(time.Millisecond) }
 	k.events.Event(ref, corev1.EventTypeNormal, "Pulled", fmt.Sprintf("Successfully pulled image %q in %v (%v including waiting). Image size: %v bytes.",
 		image, ms(time.Since(begun)), ms(time.Since(waiting)), img.Size))

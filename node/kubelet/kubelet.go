@@ -20,7 +20,6 @@ import (
 
 	"google.golang.org/grpc"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
@@ -33,6 +32,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"knarr/node/kubelet/cgroup"
+	"knarr/node/kubelet/csi"
 	"knarr/node/kubelet/objects"
 	"knarr/node/kubelet/prober"
 	"knarr/node/kubelet/volume"
@@ -151,6 +151,9 @@ func (c *Config) setDefaults() error {
 	if c.ResolvConf == "-" {
 		c.ResolvConf = ""
 	}
+	if c.Listener != nil { // what the Node says must be where it listens
+		c.Listen = c.Listener.Addr().String()
+	}
 	def(&c.Listen, ":10250")
 	def(&c.CgroupParent, "/kubepods")
 	def(&c.Version, "v1.36.3")
@@ -196,14 +199,12 @@ func (c *Config) setDefaults() error {
 
 // A Kubelet runs the pods of one node.
 type Kubelet struct {
-	cfg     Config
-	client  kubernetes.Interface
-	conn    *grpc.ClientConn
-	ownConn bool
-	runtime cri.RuntimeServiceClient
-	images  cri.ImageServiceClient
-	name    string // of the runtime, as container ids begin
-	version string // of the runtime
+	cfg         Config
+	client      kubernetes.Interface
+	ownConn     bool
+	runtime     cri.RuntimeServiceClient
+	images      cri.ImageServiceClient
+	runtimeInfo atomic.Pointer[cri.VersionResponse]
 
 	cgroups  *cgroup.Tree
 	machine  machine
@@ -214,6 +215,7 @@ type Kubelet struct {
 	serviceInformer cache.SharedIndexInformer
 	objects         *objects.Store
 	volumes         *volume.Manager
+	drivers         *csi.Manager
 	prober          *prober.Manager
 	pulls           *pullGate
 	handlers        atomic.Pointer[[]*cri.RuntimeHandler]
@@ -232,14 +234,16 @@ type Kubelet struct {
 	imageUse imageUse
 	cpuRate  cpuRate
 
-	mu      sync.Mutex
-	ctx     context.Context
-	workers map[types.UID]*worker
-	mirrors map[types.UID]*corev1.Pod
-	wg      sync.WaitGroup
-	begun   time.Time
-	synced  atomic.Bool // the pods of the API are known
-	static  atomic.Bool // the static pods are known
+	mu         sync.Mutex
+	ctx        context.Context
+	workers    map[types.UID]*worker
+	mirrors    map[types.UID]*corev1.Pod
+	wg         sync.WaitGroup
+	up         *gate // the runtime has answered that it is ready
+	asked      *gate // the runtime was asked at all
+	synced     *gate // the pods of the API are known
+	static     *gate // the static pods are known
+	registered *gate // the Node exists
 }
 
 // New checks the configuration and connects nothing.
@@ -265,7 +269,7 @@ func New(cfg Config) (*Kubelet, error) {
 		workers: map[types.UID]*worker{}, mirrors: map[types.UID]*corev1.Pod{},
 		pulls:    &pullGate{fails: map[string]*pullFail{}},
 		nodeWake: make(chan struct{}, 1), imagesWake: make(chan struct{}, 1),
-		name: "containerd",
+		up: newGate(), asked: newGate(), synced: newGate(), static: newGate(), registered: newGate(),
 	}
 	if cfg.MaxParallelPulls > 0 {
 		k.pulls.slots = make(chan struct{}, cfg.MaxParallelPulls)
@@ -281,7 +285,6 @@ func (k *Kubelet) Name() string { return "kubelet" }
 // Run runs the node's pods until ctx ends. Containers keep running when it
 // returns; the next Run finds them again.
 func (k *Kubelet) Run(ctx context.Context) error {
-	k.begun = time.Now()
 	conn, err := k.connect()
 	if err != nil {
 		return err
@@ -320,11 +323,18 @@ func (k *Kubelet) Run(ctx context.Context) error {
 			w.poke()
 		}
 	})
+	k.drivers = csi.New(csi.Config{
+		RootDir: k.cfg.RootDir, NodeName: k.cfg.NodeName, Client: k.client,
+		Token: func(ctx context.Context, pod *corev1.Pod, audience string, seconds *int64) (string, time.Time, error) {
+			return k.token(ctx, pod, &corev1.ServiceAccountTokenProjection{Audience: audience, ExpirationSeconds: seconds})
+		},
+		Registered: k.retryVolumes,
+	})
 	k.volumes = volume.New(volume.Config{
 		PodsDir:   filepath.Join(k.cfg.RootDir, "pods"),
 		ConfigMap: k.objects.ConfigMap, Secret: k.objects.Secret,
 		Token: k.token, Claim: k.claim, TrustBundle: k.trustBundle,
-		CSI: k.csi(),
+		CSI: k.drivers,
 	})
 	k.prober = prober.New(ctx, prober.Config{Exec: k.execSync, Changed: k.pokePod, Event: k.probeEvent})
 
@@ -340,6 +350,11 @@ func (k *Kubelet) Run(ctx context.Context) error {
 		k.followRuntime, k.followEvents, k.followPods, k.registerNode, k.keepLease,
 		k.rotateLogs, k.watchPressure, k.collectImages, k.collectOrphans, k.followStatic,
 	}
+	k.wg.Go(func() {
+		if err := k.drivers.Run(ctx); err != nil {
+			slog.Warn("storage drivers are not available", "err", err)
+		}
+	})
 	for _, loop := range loops {
 		k.wg.Go(func() { loop(ctx) })
 	}
@@ -384,7 +399,7 @@ func (k *Kubelet) followPods(ctx context.Context) {
 	_ = store
 	k.wg.Go(func() {
 		if cache.WaitForCacheSync(ctx.Done(), pods.HasSynced) {
-			k.synced.Store(true)
+			k.synced.open()
 		}
 	})
 	pods.Run(ctx.Done())
@@ -453,6 +468,14 @@ func (k *Kubelet) pokePod(uid types.UID) {
 	}
 }
 
+// retryVolumes lets pods that wait for their volumes try again at once.
+func (k *Kubelet) retryVolumes() {
+	for _, w := range k.all() {
+		w.dirty.Store(true)
+		w.poke()
+	}
+}
+
 // all are the workers at this moment.
 func (k *Kubelet) all() []*worker {
 	k.mu.Lock()
@@ -485,5 +508,3 @@ func (k *Kubelet) started(c *container, spec *corev1.Container) bool {
 func (k *Kubelet) ready(c *container, spec *corev1.Container) bool {
 	return spec.ReadinessProbe == nil || k.verdict(c.Id, prober.Readiness) == success
 }
-
-func quantity(n int64, f resource.Format) resource.Quantity { return *resource.NewQuantity(n, f) }

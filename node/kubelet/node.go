@@ -48,11 +48,8 @@ func (k *Kubelet) nodeRef() *corev1.ObjectReference {
 func (k *Kubelet) registerNode(ctx context.Context) {
 	k.events.Event(k.nodeRef(), corev1.EventTypeNormal, "Starting", "Starting kubelet.")
 	// One look at the runtime first, so that the Node is right from the start.
-	deadline := time.Now().Add(time.Second)
-	for k.runtimeErr.Load() == nil && time.Now().Before(deadline) {
-		if !sleep(ctx, 2*time.Millisecond) {
-			return
-		}
+	if !k.asked.waitFor(ctx, time.Second) {
+		return
 	}
 	for wait := 50 * time.Millisecond; ; wait = min(2*wait, 7*time.Second) {
 		err := k.register(ctx)
@@ -66,6 +63,7 @@ func (k *Kubelet) registerNode(ctx context.Context) {
 			return
 		}
 	}
+	k.registered.open()
 	k.wg.Go(func() { k.followNode(ctx) })
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -272,7 +270,7 @@ func (k *Kubelet) setNodeStatus(n *corev1.Node) {
 	m := k.machine
 	n.Status.NodeInfo = corev1.NodeSystemInfo{
 		MachineID: m.machineID, SystemUUID: m.uuid, BootID: m.bootID, KernelVersion: m.kernel, OSImage: m.osImage,
-		ContainerRuntimeVersion: k.name + "://" + k.version, KubeletVersion: k.cfg.Version, KubeProxyVersion: "",
+		ContainerRuntimeVersion: k.runtimeName() + "://" + k.runtimeInfo.Load().GetRuntimeVersion(), KubeletVersion: k.cfg.Version, KubeProxyVersion: "",
 		OperatingSystem: runtime.GOOS, Architecture: runtime.GOARCH, Swap: &corev1.NodeSwapStatus{Capacity: &m.swap},
 	}
 	if m.swap == 0 {
@@ -422,14 +420,13 @@ func (k *Kubelet) setConditions(n *corev1.Node, now time.Time) {
 
 // keepLease renews the node's lease, which says that the kubelet is alive.
 func (k *Kubelet) keepLease(ctx context.Context) {
+	if !k.registered.wait(ctx) {
+		return
+	}
 	var have *coordinationv1.Lease
 	for wait := time.Duration(0); ; {
 		if !sleep(ctx, wait) {
 			return
-		}
-		if k.node.Load() == nil {
-			wait = 20 * time.Millisecond
-			continue
 		}
 		got, err := k.renew(ctx, have)
 		have, wait = got, leasePeriod

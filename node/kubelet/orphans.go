@@ -20,10 +20,8 @@ const orphanPeriod = time.Minute
 // collectOrphans ends and removes what no pod of the API stands for: pods
 // deleted while the kubelet was away, and directories left behind.
 func (k *Kubelet) collectOrphans(ctx context.Context) {
-	for !k.synced.Load() || !k.static.Load() {
-		if !sleep(ctx, 20*time.Millisecond) {
-			return
-		}
+	if !k.synced.wait(ctx) || !k.static.wait(ctx) {
+		return
 	}
 	for {
 		if err := k.orphans(ctx); err != nil && ctx.Err() == nil {

@@ -40,6 +40,14 @@ func (k *Kubelet) connect() (*grpc.ClientConn, error) {
 	return conn, nil
 }
 
+// runtimeName is how container ids begin.
+func (k *Kubelet) runtimeName() string {
+	if v := k.runtimeInfo.Load(); v != nil {
+		return v.RuntimeName
+	}
+	return "unknown"
+}
+
 func sleep(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -53,12 +61,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 
 // waitRuntime returns once the runtime has answered; false when ctx ended.
 func (k *Kubelet) waitRuntime(ctx context.Context) bool {
-	for !k.runtimeUp.Load() {
-		if !sleep(ctx, 2*time.Millisecond) {
-			return false
-		}
-	}
-	return true
+	return k.up.wait(ctx)
 }
 
 // followRuntime keeps what the node says of the runtime.
@@ -85,12 +88,12 @@ func (k *Kubelet) followRuntime(ctx context.Context) {
 func (k *Kubelet) readRuntime(ctx context.Context) (changed bool) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	if k.version == "" {
+	if k.runtimeInfo.Load() == nil {
 		v, err := k.runtime.Version(ctx, &cri.VersionRequest{})
 		if err != nil {
 			return k.setRuntime(false, false, "container runtime is down: "+err.Error(), "")
 		}
-		k.name, k.version = v.RuntimeName, v.RuntimeVersion
+		k.runtimeInfo.Store(v)
 	}
 	s, err := k.runtime.Status(ctx, &cri.StatusRequest{})
 	if err != nil {
@@ -116,6 +119,10 @@ func (k *Kubelet) setRuntime(up, net bool, msg, netMsg string) bool {
 	b := k.network.Swap(net) != net
 	k.runtimeErr.Store(&msg)
 	k.netMessage.Store(&netMsg)
+	k.asked.open()
+	if up {
+		k.up.open()
+	}
 	return a || b
 }
 

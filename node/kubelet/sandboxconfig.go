@@ -1,6 +1,7 @@
 package kubelet
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -30,6 +31,9 @@ func podLabels(pod *corev1.Pod) map[string]string {
 }
 
 func (k *Kubelet) sandboxConfig(pod *corev1.Pod, attempt uint32) (*cri.PodSandboxConfig, error) {
+	if u := pod.Spec.HostUsers; u != nil && !*u {
+		return nil, errors.New("user namespaces are not supported on this node")
+	}
 	dns, err := k.podDNS(pod)
 	if err != nil {
 		return nil, err

@@ -190,7 +190,7 @@ func (h host) Log(namespace, pod, name string, previous bool) (string, func(cont
 	if path == "" {
 		res, err := h.k.runtime.ContainerStatus(h.k.ctx, &cri.ContainerStatusRequest{ContainerId: id})
 		if err != nil {
-			return "", nil, server.Error{Code: http.StatusBadRequest, Err: fmt.Errorf("unable to retrieve container logs for %s://%s", h.k.name, id)}
+			return "", nil, server.Error{Code: http.StatusBadRequest, Err: fmt.Errorf("unable to retrieve container logs for %s://%s", h.k.runtimeName(), id)}
 		}
 		path = res.Status.LogPath
 	}

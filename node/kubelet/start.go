@@ -44,7 +44,7 @@ func (w *worker) startContainers(ctx context.Context, a actions) time.Duration {
 			again = min(again, left)
 			continue
 		}
-		if t, ok := w.retry[c.Name]; ok && time.Now().Before(t) && !w.dirtyWait(c.Name) {
+		if t, ok := w.retry[c.Name]; ok && time.Now().Before(t) {
 			again = min(again, time.Until(t))
 			continue
 		}
@@ -67,11 +67,6 @@ func (w *worker) startContainers(ctx context.Context, a actions) time.Duration {
 		held = true
 	}
 	return again
-}
-
-// dirtyWait says whether something the container waits for may have come.
-func (w *worker) dirtyWait(name string) bool {
-	return w.waits[name].reason == "CreateContainerConfigError" && w.dirty.Load()
 }
 
 // crashLeft is how long a container that ended has to wait for its restart.

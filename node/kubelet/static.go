@@ -21,16 +21,15 @@ import (
 func (k *Kubelet) followStatic(ctx context.Context) {
 	dir := k.cfg.StaticPodDir
 	if dir == "" {
-		k.static.Store(true)
+		k.static.open()
 		return
 	}
 	if !k.waitRuntime(ctx) {
 		return
 	}
-	for !k.synced.Load() && time.Since(k.begun) < 10*time.Second {
-		if !sleep(ctx, 20*time.Millisecond) {
-			return
-		}
+	// The API's copies first, if they can be had.
+	if !k.synced.waitFor(ctx, 10*time.Second) {
+		return
 	}
 	watcher, err := fsnotify.NewWatcher()
 	if err == nil {
@@ -45,7 +44,7 @@ func (k *Kubelet) followStatic(ctx context.Context) {
 	ours := map[types.UID]bool{}
 	for {
 		if k.syncStatic(ctx, dir, ours) {
-			k.static.Store(true)
+			k.static.open()
 		}
 		select {
 		case <-ctx.Done():

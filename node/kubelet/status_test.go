@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/proto"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -145,19 +146,19 @@ func TestResizes(t *testing.T) {
 	c := ran("a", running, 0)
 	c.Resources = &cri.ContainerResources{Linux: &cri.LinuxContainerResources{CpuShares: 102, CpuQuota: 20000, CpuPeriod: 100000, MemoryLimitInBytes: 1 << 20}}
 	v := box(c)
-	want := *c.Resources.Linux //nolint:govet // a test's copy
-	if got := resizes(pod("p", "a"), v, func(*corev1.Container) *cri.LinuxContainerResources { return &want }); len(got) != 0 {
+	want := proto.Clone(c.Resources.Linux).(*cri.LinuxContainerResources)
+	if got := resizes(pod("p", "a"), v, func(*corev1.Container) *cri.LinuxContainerResources { return want }); len(got) != 0 {
 		t.Errorf("nothing to resize, got %v", got)
 	}
 	want.CpuQuota = 50000
 	p := pod("p", "a")
 	p.Spec.Containers[0].ResizePolicy = []corev1.ContainerResizePolicy{{ResourceName: corev1.ResourceMemory, RestartPolicy: corev1.RestartContainer}}
-	got := resizes(p, v, func(*corev1.Container) *cri.LinuxContainerResources { return &want })
+	got := resizes(p, v, func(*corev1.Container) *cri.LinuxContainerResources { return want })
 	if len(got) != 1 || got[0].restart {
 		t.Errorf("%+v", got)
 	}
 	want.MemoryLimitInBytes = 2 << 20
-	if got := resizes(p, v, func(*corev1.Container) *cri.LinuxContainerResources { return &want }); len(got) != 1 || !got[0].restart {
+	if got := resizes(p, v, func(*corev1.Container) *cri.LinuxContainerResources { return want }); len(got) != 1 || !got[0].restart {
 		t.Errorf("%+v", got)
 	}
 }

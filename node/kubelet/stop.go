@@ -262,6 +262,9 @@ func (w *worker) clean(ctx context.Context) {
 
 // remove takes away what the runtime holds of a pod that is gone.
 func (w *worker) remove(ctx context.Context) time.Duration {
+	if w.removed {
+		return never // the worker ends with its last operation
+	}
 	if t, ok := w.retry["remove"]; ok && time.Now().Before(t) {
 		return time.Until(t)
 	}

@@ -182,10 +182,10 @@ func (w *worker) run(ctx context.Context) {
 				more = false
 			}
 		}
-		again := w.guarded(ctx)
 		if w.removed && len(w.ops) == 0 {
 			return
 		}
+		again := w.guarded(ctx)
 		timer.Reset(again)
 	}
 }
@@ -388,6 +388,14 @@ func (w *worker) live(ctx context.Context) time.Duration {
 		w.tell("cgroup", corev1.EventTypeWarning, "FailedCreatePodContainer", "unable to ensure pod container exists: "+err.Error())
 		return min(again, 5*time.Second)
 	}
+	if w.dirty.Load() {
+		// What containers lack may have come.
+		for name, wait := range w.waits {
+			if wait.reason == "CreateContainerConfigError" {
+				delete(w.retry, name)
+			}
+		}
+	}
 	again = min(again, w.ensureVolumes(ctx))
 	if a.replace {
 		again = min(again, w.ensureSandbox(ctx, a.attempt))
@@ -509,8 +517,12 @@ func (w *worker) ensureSandbox(ctx context.Context, attempt uint32) time.Duratio
 		if err == nil {
 			err = w.k.makeLogDir(cfg.LogDirectory)
 		}
+		handler := ""
 		if err == nil {
-			_, err = w.k.runtime.RunPodSandbox(ctx, &cri.RunPodSandboxRequest{Config: cfg, RuntimeHandler: w.k.handlerOf(pod)})
+			handler, err = w.k.handler(ctx, pod)
+		}
+		if err == nil {
+			_, err = w.k.runtime.RunPodSandbox(ctx, &cri.RunPodSandboxRequest{Config: cfg, RuntimeHandler: handler})
 		}
 		return func() {
 			w.stale.Store(true)
@@ -594,7 +606,7 @@ func (w *worker) watchProbes(pod *corev1.Pod) {
 			continue
 		}
 		t := prober.Target{Pod: pod, Container: spec, ContainerID: c.Id, Started: c.started(), PodIP: ip}
-		id := w.k.name + "://" + c.Id
+		id := w.k.runtimeName() + "://" + c.Id
 		for _, s := range slices.Concat(pod.Status.ContainerStatuses, pod.Status.InitContainerStatuses) {
 			if s.Name == spec.Name && s.ContainerID == id {
 				// Before this kubelet started: what was true stays until probed.
@@ -661,7 +673,7 @@ func (w *worker) statusInput() statusInput {
 	in := statusInput{
 		pod: w.pod, old: w.last, view: w.view, waits: w.waits, messages: w.messages,
 		terminal: w.statusTerminal(),
-		ended:    w.ended, runtime: w.k.name, podIPs: w.podIPs(), now: time.Now(),
+		ended:    w.ended, runtime: w.k.runtimeName(), podIPs: w.podIPs(), now: time.Now(),
 		started: w.k.started, ready: w.k.ready, resize: w.resizeCondition,
 	}
 	if w.base != nil && w.base.Status.Conditions != nil {

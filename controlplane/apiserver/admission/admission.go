@@ -7,6 +7,7 @@ import (
 	"context"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"knarr/controlplane/apiserver/authz"
 	"knarr/controlplane/apiserver/endpoints"
@@ -40,10 +41,11 @@ func Plugins(c Config) []Plugin {
 	return []Plugin{
 		&namespaceLifecycle{c.Cache},
 		&serviceAccount{c.Cache},
-		&nodeRestriction{c.Cache},
+		&nodeRestriction{c.Cache, c.Authorizer},
 		taintNodesByCondition{},
 		&priority{c.Cache},
 		defaultTolerationSeconds{},
+		&createAuthorization{c.Authorizer},
 		&rbacEscalation{c.RBAC, c.Authorizer},
 	}
 }
@@ -88,13 +90,25 @@ func (c *Chain) Validate(ctx context.Context, a *endpoints.Attributes) error {
 	return nil
 }
 
-// forbidden is the 403 of a plugin.
+// forbidden is the 403 of a plugin. It names the object even before a generated
+// name has been made.
 func forbidden(a *endpoints.Attributes, err error) error {
-	name := a.Name
-	if name == "" {
-		name = "Unknown"
+	return apierrors.NewForbidden(a.Resource.GroupResource(), nameOf(a), err)
+}
+
+func nameOf(a *endpoints.Attributes) string {
+	if a.Name != "" {
+		return a.Name
 	}
-	return apierrors.NewForbidden(a.Resource.GroupResource(), name, err)
+	if o, ok := a.Object.(metav1.Object); ok {
+		if name := o.GetName(); name != "" {
+			return name
+		}
+		if prefix := o.GetGenerateName(); prefix != "" {
+			return prefix
+		}
+	}
+	return "Unknown"
 }
 
 // is says that a concerns that core resource itself, or the subresource given.

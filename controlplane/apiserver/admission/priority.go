@@ -6,6 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"knarr/controlplane/apiserver/endpoints"
 	"knarr/controlplane/apiserver/watchcache"
@@ -21,7 +22,7 @@ func (p *priority) classes() *watchcache.Resource {
 	return p.cache.Resource(schedulingv1.SchemeGroupVersion.WithResource("priorityclasses"))
 }
 
-func (p *priority) Admit(_ context.Context, a *endpoints.Attributes) error {
+func (p *priority) Admit(ctx context.Context, a *endpoints.Attributes) error {
 	pod, ok := a.Object.(*corev1.Pod)
 	if !ok || !is(a, "pods", "") {
 		return nil
@@ -41,7 +42,7 @@ func (p *priority) Admit(_ context.Context, a *endpoints.Attributes) error {
 	if a.Operation != endpoints.Create {
 		return nil
 	}
-	class, err := p.of(pod.Spec.PriorityClassName)
+	class, err := p.of(ctx, pod.Spec.PriorityClassName)
 	if err != nil {
 		return forbidden(a, err)
 	}
@@ -65,13 +66,13 @@ func (p *priority) Admit(_ context.Context, a *endpoints.Attributes) error {
 }
 
 // of finds the class named, or the default one, nil when there is none.
-func (p *priority) of(name string) (*schedulingv1.PriorityClass, error) {
+func (p *priority) of(ctx context.Context, name string) (*schedulingv1.PriorityClass, error) {
 	if name != "" {
-		class, ok := watchcache.Read[*schedulingv1.PriorityClass](p.classes(), name)
-		if !ok {
+		class, err := lookup[*schedulingv1.PriorityClass](ctx, p.cache, schedulingv1.SchemeGroupVersion.WithResource("priorityclasses"), name, name)
+		if apierrors.IsNotFound(err) {
 			return nil, fmt.Errorf("no PriorityClass with name %v was found", name)
 		}
-		return class, nil
+		return class, err
 	}
 	var found *schedulingv1.PriorityClass
 	watchcache.Each(p.classes(), "", func(c *schedulingv1.PriorityClass) bool {

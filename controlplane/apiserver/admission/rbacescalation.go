@@ -2,14 +2,21 @@ package admission
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/component-helpers/auth/rbac/validation"
 
 	"knarr/controlplane/apiserver/authz"
 	"knarr/controlplane/apiserver/endpoints"
+	"knarr/controlplane/apiserver/request"
 )
 
 // rbacEscalation keeps users from granting what they do not have: a role may
@@ -31,56 +38,94 @@ func (r *rbacEscalation) Validate(ctx context.Context, a *endpoints.Attributes) 
 			return nil
 		}
 	}
-	var rules []rbacv1.PolicyRule
-	var ref *rbacv1.RoleRef
-	switch o := a.Object.(type) {
-	case *rbacv1.Role:
-		if old, ok := a.Old.(*rbacv1.Role); ok && equality.Semantic.DeepEqual(old.Rules, o.Rules) {
-			return nil
-		}
-		rules = o.Rules
-	case *rbacv1.ClusterRole:
-		if old, ok := a.Old.(*rbacv1.ClusterRole); ok && equality.Semantic.DeepEqual(old.Rules, o.Rules) &&
-			equality.Semantic.DeepEqual(old.AggregationRule, o.AggregationRule) {
-			return nil
-		}
-		rules = o.Rules
-		if o.AggregationRule != nil { // it may collect anything
-			rules = append(rules[:len(rules):len(rules)],
-				rbacv1.PolicyRule{APIGroups: []string{"*"}, Resources: []string{"*"}, Verbs: []string{"*"}},
-				rbacv1.PolicyRule{NonResourceURLs: []string{"*"}, Verbs: []string{"*"}})
-		}
-	case *rbacv1.RoleBinding:
-		if old, ok := a.Old.(*rbacv1.RoleBinding); ok && equality.Semantic.DeepEqual(old.Subjects, o.Subjects) && old.RoleRef == o.RoleRef {
-			return nil
-		}
-		ref = &o.RoleRef
-	case *rbacv1.ClusterRoleBinding:
-		if old, ok := a.Old.(*rbacv1.ClusterRoleBinding); ok && equality.Semantic.DeepEqual(old.Subjects, o.Subjects) && old.RoleRef == o.RoleRef {
-			return nil
-		}
-		ref = &o.RoleRef
-	default:
+	if onlyCollectorFields(a.Object, a.Old) {
 		return nil
 	}
-	ask := &authz.Attributes{User: a.User, Namespace: a.Namespace, Group: rbacv1.GroupName, Version: "v1", IsResource: true, Resource: a.Resource.Resource, Name: a.Name, Verb: "escalate"}
-	if ref != nil {
-		ask.Verb, ask.Name, ask.Resource = "bind", ref.Name, "clusterroles"
-		namespace := ""
-		if ref.Kind == "Role" {
-			ask.Resource, namespace = "roles", a.Namespace
-		}
-		var ok bool
-		if rules, ok = r.rbac.RoleRules(namespace, ref.Name); !ok {
-			if allowed, _ := r.authorizer.Authorize(ctx, ask); allowed {
-				return nil
-			}
-			return forbidden(a, fmt.Errorf("%s %q not found", ask.Resource, ref.Name))
-		}
+	switch o := a.Object.(type) {
+	case *rbacv1.Role:
+		return r.grant(ctx, a, o.Rules, false)
+	case *rbacv1.ClusterRole:
+		old, _ := a.Old.(*rbacv1.ClusterRole)
+		return r.grant(ctx, a, o.Rules, aggregates(o) || aggregates(old))
+	case *rbacv1.RoleBinding:
+		return r.bind(ctx, a, o.RoleRef)
+	case *rbacv1.ClusterRoleBinding:
+		return r.bind(ctx, a, o.RoleRef)
+	}
+	return nil
+}
+
+// onlyCollectorFields lets the garbage collector do its work on roles that it
+// could not grant. All else counts, labels too: they decide which roles a role
+// is collected into.
+func onlyCollectorFields(obj, old runtime.Object) bool {
+	was, ok := old.(metav1.Object)
+	if !ok {
+		return false
+	}
+	same := obj.DeepCopyObject()
+	is := same.(metav1.Object)
+	is.SetOwnerReferences(was.GetOwnerReferences())
+	is.SetFinalizers(was.GetFinalizers())
+	is.SetManagedFields(was.GetManagedFields())
+	is.SetResourceVersion(was.GetResourceVersion())
+	same.GetObjectKind().SetGroupVersionKind(old.GetObjectKind().GroupVersionKind())
+	return equality.Semantic.DeepEqual(same, old)
+}
+
+func aggregates(role *rbacv1.ClusterRole) bool {
+	return role != nil && role.AggregationRule != nil && len(role.AggregationRule.ClusterRoleSelectors) > 0
+}
+
+// everything is what an aggregating role may come to hold.
+var everything = []rbacv1.PolicyRule{
+	{APIGroups: []string{"*"}, Resources: []string{"*"}, Verbs: []string{"*"}},
+	{NonResourceURLs: []string{"*"}, Verbs: []string{"*"}},
+}
+
+// grant checks the author of a role.
+func (r *rbacEscalation) grant(ctx context.Context, a *endpoints.Attributes, rules []rbacv1.PolicyRule, collects bool) error {
+	ask := &authz.Attributes{
+		User: a.User, Verb: "escalate", Namespace: a.Namespace, Group: rbacv1.GroupName, Version: "*",
+		Resource: a.Resource.Resource, IsResource: true,
+	}
+	if info := request.InfoFrom(ctx); info != nil { // a name in the body is no name asked for
+		ask.Name = info.Name
 	}
 	if allowed, _ := r.authorizer.Authorize(ctx, ask); allowed {
 		return nil
 	}
+	if err := r.confirm(a, rules); err != nil {
+		return err
+	}
+	if collects && r.confirm(a, everything) != nil {
+		return forbidden(a, errors.New("must have cluster-admin privileges to use the aggregationRule"))
+	}
+	return nil
+}
+
+// bind checks the author of a binding.
+func (r *rbacEscalation) bind(ctx context.Context, a *endpoints.Attributes, ref rbacv1.RoleRef) error {
+	resource, namespace := "clusterroles", ""
+	if ref.Kind == "Role" {
+		resource, namespace = "roles", a.Namespace
+	}
+	ask := &authz.Attributes{
+		User: a.User, Verb: "bind", Namespace: a.Namespace, Group: rbacv1.GroupName, Version: "*",
+		Resource: resource, Name: ref.Name, IsResource: true,
+	}
+	if allowed, _ := r.authorizer.Authorize(ctx, ask); allowed {
+		return nil
+	}
+	rules, ok := r.rbac.RoleRules(namespace, ref.Name)
+	if !ok {
+		return apierrors.NewNotFound(rbacv1.Resource(resource), ref.Name)
+	}
+	return r.confirm(a, rules)
+}
+
+// confirm refuses rules that the user does not have.
+func (r *rbacEscalation) confirm(a *endpoints.Attributes, rules []rbacv1.PolicyRule) error {
 	have := r.rbac.Rules(&authz.Attributes{User: a.User, Namespace: a.Namespace})
 	if ok, missing := validation.Covers(have, rules); !ok {
 		return forbidden(a, fmt.Errorf("user %q (groups=%q) is attempting to grant RBAC permissions not currently held:\n%s",
@@ -89,13 +134,46 @@ func (r *rbacEscalation) Validate(ctx context.Context, a *endpoints.Attributes) 
 	return nil
 }
 
+// describe writes rules one to a line, those that differ by verb alone
+// together.
 func describe(rules []rbacv1.PolicyRule) string {
-	s := ""
-	for i, r := range rules {
-		if i > 0 {
-			s += "\n"
+	type simple struct{ group, resource, name string }
+	var lines []string
+	at := map[simple]*rbacv1.PolicyRule{}
+	for _, r := range rules {
+		if len(r.APIGroups) != 1 || len(r.Resources) != 1 || len(r.ResourceNames) > 1 || len(r.NonResourceURLs) > 0 {
+			lines = append(lines, line(&r))
+			continue
 		}
-		s += fmt.Sprintf("{APIGroups:%q, Resources:%q, Verbs:%q}", r.APIGroups, r.Resources, r.Verbs)
+		key := simple{group: r.APIGroups[0], resource: r.Resources[0]}
+		if len(r.ResourceNames) == 1 {
+			key.name = "/" + r.ResourceNames[0]
+		}
+		if have := at[key]; have != nil {
+			have.Verbs = append(have.Verbs, r.Verbs...)
+		} else {
+			at[key] = r.DeepCopy()
+		}
 	}
-	return s
+	for _, r := range at {
+		lines = append(lines, line(r))
+	}
+	slices.Sort(lines)
+	return strings.Join(slices.Compact(lines), "\n")
+}
+
+func line(r *rbacv1.PolicyRule) string {
+	var parts []string
+	for _, p := range []struct {
+		name   string
+		values []string
+	}{
+		{"APIGroups", r.APIGroups}, {"Resources", r.Resources}, {"NonResourceURLs", r.NonResourceURLs},
+		{"ResourceNames", r.ResourceNames}, {"Verbs", r.Verbs},
+	} {
+		if len(p.values) > 0 {
+			parts = append(parts, fmt.Sprintf("%s:%q", p.name, p.values))
+		}
+	}
+	return "{" + strings.Join(parts, ", ") + "}"
 }

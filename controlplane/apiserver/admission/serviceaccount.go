@@ -2,12 +2,17 @@ package admission
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"strconv"
+	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/rand"
 
+	"knarr/controlplane/apiserver/authz"
 	"knarr/controlplane/apiserver/endpoints"
 	"knarr/controlplane/apiserver/watchcache"
 )
@@ -18,6 +23,7 @@ type serviceAccount struct{ cache *watchcache.Cache }
 
 const (
 	tokenPath          = "/var/run/secrets/kubernetes.io/serviceaccount"
+	tokenVolume        = "kube-api-access-"
 	tokenSeconds       = 60*60 + 7
 	mirrorAnnotation   = corev1.MirrorPodAnnotationKey
 	mountableSecrets   = "kubernetes.io/enforce-mountable-secrets"
@@ -43,8 +49,7 @@ func (s *serviceAccount) Admit(ctx context.Context, a *endpoints.Attributes) err
 	}
 	sa, err := s.account(ctx, a.Namespace, pod.Spec.ServiceAccountName)
 	if err != nil {
-		return apierrors.NewForbidden(a.Resource.GroupResource(), pod.Name,
-			fmt.Errorf("error looking up service account %s/%s: %w", a.Namespace, pod.Spec.ServiceAccountName, err))
+		return forbidden(a, fmt.Errorf("error looking up service account %s/%s: %w", a.Namespace, pod.Spec.ServiceAccountName, err))
 	}
 	if mounts(sa, pod) {
 		mountToken(pod)
@@ -64,46 +69,79 @@ func (s *serviceAccount) Validate(ctx context.Context, a *endpoints.Attributes) 
 	if !ok || !creates && !adds {
 		return nil
 	}
-	if _, mirror := pod.Annotations[mirrorAnnotation]; mirror {
-		if creates && pod.Spec.ServiceAccountName != "" {
-			return forbidden(a, fmt.Errorf("a mirror pod may not reference service accounts"))
+	if _, mirror := pod.Annotations[mirrorAnnotation]; mirror && creates {
+		if err := plainMirror(pod); err != nil {
+			return forbidden(a, err)
 		}
 		return nil
+	}
+	if pod.Spec.ServiceAccountName == "" {
+		return forbidden(a, fmt.Errorf("no service account specified for pod %s/%s", a.Namespace, pod.Name))
 	}
 	sa, err := s.account(ctx, a.Namespace, pod.Spec.ServiceAccountName)
 	if err != nil {
 		return forbidden(a, fmt.Errorf("error looking up service account %s/%s: %w", a.Namespace, pod.Spec.ServiceAccountName, err))
 	}
-	if sa.Annotations[mountableSecrets] != "true" {
+	if enforce, _ := strconv.ParseBool(sa.Annotations[mountableSecrets]); !enforce {
 		return nil
 	}
-	allowed, pull := map[string]bool{}, map[string]bool{}
-	for _, r := range sa.Secrets {
-		allowed[r.Name] = true
+	if creates {
+		err = onlyMountable(pod, sa)
 	}
-	for _, r := range sa.ImagePullSecrets {
-		pull[r.Name] = true
+	if err == nil {
+		err = ephemeralMountable(pod, sa)
 	}
-	if err := onlyMountable(pod, sa.Name, allowed, pull); err != nil {
+	if err != nil {
 		return forbidden(a, err)
 	}
 	return nil
 }
 
+// plainMirror keeps a kubelet from getting at secrets by way of a static pod.
+func plainMirror(pod *corev1.Pod) error {
+	if pod.Spec.ServiceAccountName != "" {
+		return errors.New("a mirror pod may not reference service accounts")
+	}
+	for range authz.PodSecrets(pod) {
+		return errors.New("a mirror pod may not reference secrets")
+	}
+	for _, v := range pod.Spec.Volumes {
+		if v.Projected == nil {
+			continue
+		}
+		for _, src := range v.Projected.Sources {
+			if src.ServiceAccountToken != nil {
+				return errors.New("a mirror pod may not use ServiceAccountToken volume projections")
+			}
+		}
+	}
+	return nil
+}
+
+const (
+	defaultAccount = "default"
+	accountTries   = 10
+	accountWait    = 100 * time.Millisecond
+)
+
+// account finds a service account. The default one of a new namespace is made
+// by a controller; it is waited for a moment.
 func (s *serviceAccount) account(ctx context.Context, namespace, name string) (*corev1.ServiceAccount, error) {
-	accounts := s.cache.Resource(corev1.SchemeGroupVersion.WithResource("serviceaccounts"))
-	if sa, ok := watchcache.Read[*corev1.ServiceAccount](accounts, namespace+"/"+name); ok {
-		return sa, nil
+	gvr := corev1.SchemeGroupVersion.WithResource("serviceaccounts")
+	for try := 1; ; try++ {
+		sa, err := lookup[*corev1.ServiceAccount](ctx, s.cache, gvr, namespace+"/"+name, name)
+		if !apierrors.IsNotFound(err) {
+			return sa, err
+		}
+		if name != defaultAccount || try == accountTries {
+			return nil, apierrors.NewNotFound(corev1.Resource("serviceaccount"), name)
+		}
+		select {
+		case <-time.After(accountWait):
+		case <-ctx.Done():
+			return nil, apierrors.NewNotFound(corev1.Resource("serviceaccount"), name)
+		}
 	}
-	rec, err := accounts.Get(ctx, namespace+"/"+name, "")
-	if err != nil {
-		return nil, apierrors.NewNotFound(corev1.Resource("serviceaccount"), name)
-	}
-	o, err := rec.Object()
-	if err != nil {
-		return nil, err
-	}
-	return o.(*corev1.ServiceAccount), nil
 }
 
 // mounts says whether pod gets a token: the pod's word counts before the
@@ -121,7 +159,14 @@ func mounts(sa *corev1.ServiceAccount, pod *corev1.Pod) bool {
 // mountToken adds the projected volume with token, CA and namespace, and
 // mounts it where a container mounts nothing there itself.
 func mountToken(pod *corev1.Pod) {
-	name := ""
+	name, there := "", false
+	for _, v := range pod.Spec.Volumes {
+		if strings.HasPrefix(v.Name, tokenVolume) {
+			name, there = v.Name, true
+			break
+		}
+	}
+	mounted := false
 	mount := func(c *corev1.Container) {
 		for _, m := range c.VolumeMounts {
 			if m.MountPath == tokenPath {
@@ -129,8 +174,9 @@ func mountToken(pod *corev1.Pod) {
 			}
 		}
 		if name == "" {
-			name = "kube-api-access-" + rand.String(5)
+			name = tokenVolume + rand.String(5)
 		}
+		mounted = true
 		c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: name, ReadOnly: true, MountPath: tokenPath})
 	}
 	for i := range pod.Spec.InitContainers {
@@ -139,7 +185,7 @@ func mountToken(pod *corev1.Pod) {
 	for i := range pod.Spec.Containers {
 		mount(&pod.Spec.Containers[i])
 	}
-	if name == "" {
+	if there || !mounted {
 		return
 	}
 	pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{
@@ -156,51 +202,71 @@ func mountToken(pod *corev1.Pod) {
 	}})
 }
 
-// onlyMountable checks each place where a pod can name a secret.
-func onlyMountable(pod *corev1.Pod, account string, allowed, pull map[string]bool) error {
+func named(refs []corev1.ObjectReference) map[string]bool {
+	m := map[string]bool{}
+	for _, r := range refs {
+		m[r.Name] = true
+	}
+	return m
+}
+
+// onlyMountable checks each place where a new pod can name a secret.
+func onlyMountable(pod *corev1.Pod, sa *corev1.ServiceAccount) error {
+	allowed := named(sa.Secrets)
 	for _, v := range pod.Spec.Volumes {
 		if v.Secret != nil && !allowed[v.Secret.SecretName] {
-			return fmt.Errorf("volume with secret.secretName=%q is not allowed because service account %s does not reference that secret", v.Secret.SecretName, account)
+			return fmt.Errorf("volume with secret.secretName=%q is not allowed because service account %s does not reference that secret", v.Secret.SecretName, sa.Name)
 		}
-		if v.Projected != nil {
-			for _, src := range v.Projected.Sources {
-				if src.Secret != nil && !allowed[src.Secret.Name] {
-					return fmt.Errorf("projected volume with secret %q is not allowed because service account %s does not reference that secret", src.Secret.Name, account)
-				}
+		if v.Projected == nil {
+			continue
+		}
+		for _, src := range v.Projected.Sources { // upstream leaves this way open
+			if src.Secret != nil && !allowed[src.Secret.Name] {
+				return fmt.Errorf("volume with projected secret %q is not allowed because service account %s does not reference that secret", src.Secret.Name, sa.Name)
 			}
 		}
-	}
-	check := func(kind, name string, env []corev1.EnvVar, from []corev1.EnvFromSource) error {
-		for _, e := range env {
-			if e.ValueFrom != nil && e.ValueFrom.SecretKeyRef != nil && !allowed[e.ValueFrom.SecretKeyRef.Name] {
-				return fmt.Errorf("%s %s with envVar %s referencing secret.secretName=%q is not allowed because service account %s does not reference that secret", kind, name, e.Name, e.ValueFrom.SecretKeyRef.Name, account)
-			}
-		}
-		for _, f := range from {
-			if f.SecretRef != nil && !allowed[f.SecretRef.Name] {
-				return fmt.Errorf("%s %s with envFrom referencing secret.secretName=%q is not allowed because service account %s does not reference that secret", kind, name, f.SecretRef.Name, account)
-			}
-		}
-		return nil
 	}
 	for _, c := range pod.Spec.InitContainers {
-		if err := check("init container", c.Name, c.Env, c.EnvFrom); err != nil {
+		if err := mountable("init container", c.Name, sa.Name, c.Env, c.EnvFrom, allowed); err != nil {
 			return err
 		}
 	}
 	for _, c := range pod.Spec.Containers {
-		if err := check("container", c.Name, c.Env, c.EnvFrom); err != nil {
+		if err := mountable("container", c.Name, sa.Name, c.Env, c.EnvFrom, allowed); err != nil {
 			return err
 		}
 	}
-	for _, c := range pod.Spec.EphemeralContainers {
-		if err := check("ephemeral container", c.Name, c.Env, c.EnvFrom); err != nil {
-			return err
-		}
+	pull := map[string]bool{}
+	for _, r := range sa.ImagePullSecrets {
+		pull[r.Name] = true
 	}
-	for _, p := range pod.Spec.ImagePullSecrets {
+	for i, p := range pod.Spec.ImagePullSecrets {
 		if !pull[p.Name] {
-			return fmt.Errorf("imagePullSecrets[].name=%q is not allowed because service account %s does not reference that imagePullSecret", p.Name, account)
+			return fmt.Errorf("imagePullSecrets[%d].name=%q is not allowed because service account %s does not reference that imagePullSecret", i, p.Name, sa.Name)
+		}
+	}
+	return nil
+}
+
+func ephemeralMountable(pod *corev1.Pod, sa *corev1.ServiceAccount) error {
+	allowed := named(sa.Secrets)
+	for _, c := range pod.Spec.EphemeralContainers {
+		if err := mountable("ephemeral container", c.Name, sa.Name, c.Env, c.EnvFrom, allowed); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func mountable(kind, name, account string, env []corev1.EnvVar, from []corev1.EnvFromSource, allowed map[string]bool) error {
+	for _, e := range env {
+		if e.ValueFrom != nil && e.ValueFrom.SecretKeyRef != nil && !allowed[e.ValueFrom.SecretKeyRef.Name] {
+			return fmt.Errorf("%s %s with envVar %s referencing secret.secretName=%q is not allowed because service account %s does not reference that secret", kind, name, e.Name, e.ValueFrom.SecretKeyRef.Name, account)
+		}
+	}
+	for _, f := range from {
+		if f.SecretRef != nil && !allowed[f.SecretRef.Name] {
+			return fmt.Errorf("%s %s with envFrom referencing secret.secretName=%q is not allowed because service account %s does not reference that secret", kind, name, f.SecretRef.Name, account)
 		}
 	}
 	return nil

@@ -4,9 +4,11 @@
 package authn
 
 import (
+	"context"
 	"crypto/x509"
 	"errors"
 	"net/http"
+	"strings"
 
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -67,40 +69,53 @@ var ErrUnauthorized = errors.New("Unauthorized")
 
 // Authenticate returns who asks, always with the group of all authenticated
 // users; ErrUnauthorized when nobody is known by that and the path is not open to
-// all. The token leaves the request, so that nobody after this sees it.
+// all. Credentials leave the request, so that nobody after this sees them.
 func (a *Authenticator) Authenticate(r *http.Request) (user.Info, error) {
 	var failed error
+	token := bearer(r)
 	for _, req := range a.requests {
 		resp, ok, err := req.AuthenticateRequest(r)
 		if ok {
+			strip(r)
 			return authenticated(resp.User), nil
 		}
 		if err != nil {
 			failed = err
 		}
 	}
-	if token := bearer(r); token != "" {
-		resp, ok, err := a.AuthenticateToken(r, token)
+	if token != "" {
+		resp, ok, err := a.AuthenticateToken(r.Context(), token)
 		if ok {
-			r.Header.Del("Authorization")
+			strip(r)
 			return authenticated(resp.User), nil
 		}
 		return nil, errors.Join(ErrUnauthorized, err)
 	}
-	if r.Header.Get("Authorization") != "" {
-		return nil, ErrUnauthorized
-	}
-	if a.anonymous[r.URL.Path] {
-		return &user.DefaultInfo{Name: user.Anonymous, Groups: []string{user.AllUnauthenticated}}, nil
+	if failed == nil && a.anonymous[r.URL.Path] {
+		strip(r)
+		return anonymous, nil
 	}
 	return nil, errors.Join(ErrUnauthorized, failed)
 }
 
+var anonymous = &user.DefaultInfo{Name: user.Anonymous, Groups: []string{user.AllUnauthenticated}}
+
+// strip takes from r what says who asks, a front proxy's headers too: nobody
+// after this may believe them.
+func strip(r *http.Request) {
+	delete(r.Header, "Authorization")
+	for key := range r.Header {
+		if strings.HasPrefix(key, "X-Remote-") && (key == "X-Remote-User" || key == "X-Remote-Uid" || key == "X-Remote-Group" || strings.HasPrefix(key, "X-Remote-Extra-")) {
+			delete(r.Header, key)
+		}
+	}
+}
+
 // AuthenticateToken tries the token authenticators, as TokenReview does.
-func (a *Authenticator) AuthenticateToken(r *http.Request, token string) (*authenticator.Response, bool, error) {
+func (a *Authenticator) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
 	var failed error
 	for _, t := range a.tokens {
-		resp, ok, err := t.AuthenticateToken(r.Context(), token)
+		resp, ok, err := t.AuthenticateToken(ctx, token)
 		if ok {
 			return resp, true, nil
 		}
@@ -108,8 +123,14 @@ func (a *Authenticator) AuthenticateToken(r *http.Request, token string) (*authe
 			failed = err
 		}
 	}
+	if failed == nil {
+		failed = errBadToken
+	}
 	return nil, false, failed
 }
+
+// Authenticated is u in the group of everybody who is somebody.
+func Authenticated(u user.Info) user.Info { return authenticated(u) }
 
 // authenticated adds the group of everybody who is somebody.
 func authenticated(u user.Info) user.Info {

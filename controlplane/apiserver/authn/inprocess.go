@@ -17,7 +17,8 @@ type connKey struct{}
 // the http.Server's ConnContext.
 func ConnContext(ctx context.Context, c net.Conn) context.Context {
 	if u, ok := memnet.Identity(c).(user.Info); ok {
-		return context.WithValue(ctx, connKey{}, u)
+		// Who asks is the same for all requests of a connection.
+		return context.WithValue(ctx, connKey{}, &authenticator.Response{User: authenticated(u)})
 	}
 	return ctx
 }
@@ -27,9 +28,9 @@ func ConnContext(ctx context.Context, c net.Conn) context.Context {
 type inProcess struct{}
 
 func (inProcess) AuthenticateRequest(r *http.Request) (*authenticator.Response, bool, error) {
-	u, ok := r.Context().Value(connKey{}).(user.Info)
+	resp, ok := r.Context().Value(connKey{}).(*authenticator.Response)
 	if !ok || r.Header.Get("Authorization") != "" {
 		return nil, false, nil
 	}
-	return &authenticator.Response{User: u}, true, nil
+	return resp, true, nil
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/go-jose/go-jose/v4/jwt"
 	"github.com/google/uuid"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 
@@ -37,7 +38,7 @@ type ServiceAccountTokens struct {
 	cache     *watchcache.Cache
 
 	mu    sync.Mutex
-	known map[[32]byte]*claims // signatures already verified
+	known map[[32]byte]*verifiedToken // signatures already verified
 }
 
 const knownTokens = 4096
@@ -55,6 +56,13 @@ type claims struct {
 	} `json:"kubernetes.io"`
 }
 
+// verifiedToken is a token whose signature was good, and who it makes the
+// bearer while all that it is bound to lives.
+type verifiedToken struct {
+	claims
+	resp *authenticator.Response // for the server's own audiences
+}
+
 type ref struct {
 	Name string `json:"name"`
 	UID  string `json:"uid,omitempty"`
@@ -63,7 +71,7 @@ type ref struct {
 // NewServiceAccountTokens signs with key, verifies with its public half and
 // with others, and issues for audience unless a request names another.
 func NewServiceAccountTokens(issuer string, key crypto.Signer, others []crypto.PublicKey, cache *watchcache.Cache) (*ServiceAccountTokens, error) {
-	t := &ServiceAccountTokens{issuer: issuer, audiences: []string{issuer}, cache: cache, known: map[[32]byte]*claims{}}
+	t := &ServiceAccountTokens{issuer: issuer, audiences: []string{issuer}, cache: cache, known: map[[32]byte]*verifiedToken{}}
 	for _, pub := range append([]crypto.PublicKey{key.Public()}, others...) {
 		id, alg, err := keyID(pub)
 		if err != nil {
@@ -108,7 +116,9 @@ func keyID(pub crypto.PublicKey) (string, jose.SignatureAlgorithm, error) {
 func (t *ServiceAccountTokens) Audiences() []string { return t.audiences }
 
 // Issue signs a token for sa that ends after seconds or with bound, which may
-// be nil or a Pod, Secret or Node; node is the pod's node, if known.
+// be nil or a Pod, Secret or Node; node is the pod's node, if known. A pod's
+// token of the usual length for the API server itself is good for a year, since
+// there are programs that read it only once; expires tells what was asked for.
 func (t *ServiceAccountTokens) Issue(sa *corev1.ServiceAccount, audiences []string, seconds int64, bound registry.Object, node *corev1.Node) (token string, expires time.Time, err error) {
 	now := time.Now()
 	expires = now.Add(time.Duration(seconds) * time.Second)
@@ -116,9 +126,14 @@ func (t *ServiceAccountTokens) Issue(sa *corev1.ServiceAccount, audiences []stri
 		audiences = t.audiences
 	}
 	var c claims
+	ends := expires
+	if _, pod := bound.(*corev1.Pod); pod && seconds == projectedSeconds && len(authenticator.Audiences(audiences).Intersect(t.audiences)) == len(audiences) {
+		ends = now.Add(extendedTime)
+		c.Kubernetes.WarnAfter = new(expires.Unix())
+	}
 	c.Claims = jwt.Claims{
 		Issuer: t.issuer, Subject: serviceaccount.MakeUsername(sa.Namespace, sa.Name), Audience: audiences,
-		IssuedAt: jwt.NewNumericDate(now), NotBefore: jwt.NewNumericDate(now), Expiry: jwt.NewNumericDate(expires),
+		IssuedAt: jwt.NewNumericDate(now), NotBefore: jwt.NewNumericDate(now), Expiry: jwt.NewNumericDate(ends),
 		ID: uuid.NewString(),
 	}
 	c.Kubernetes.Namespace = sa.Namespace
@@ -141,6 +156,12 @@ func (t *ServiceAccountTokens) Issue(sa *corev1.ServiceAccount, audiences []stri
 	return token, expires, nil
 }
 
+// projectedSeconds is what the ServiceAccount admission asks for pods.
+const (
+	projectedSeconds = 60*60 + 7
+	extendedTime     = 365 * 24 * time.Hour
+)
+
 // algorithms accepted in a token's header.
 var algorithms = []jose.SignatureAlgorithm{jose.RS256, jose.ES256, jose.ES384}
 
@@ -149,30 +170,54 @@ var errBadToken = errors.New("invalid bearer token")
 // AuthenticateToken checks signature, time, audience, and that what the token
 // is bound to still lives.
 func (t *ServiceAccountTokens) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
-	if !t.ours(token) {
-		return nil, false, nil
-	}
-	c, err := t.verify(token)
-	if err != nil {
-		return nil, false, err
+	sum := sha256.Sum256([]byte(token))
+	t.mu.Lock()
+	v := t.known[sum]
+	t.mu.Unlock()
+	if v == nil {
+		if !t.ours(token) {
+			return nil, false, nil
+		}
+		var err error
+		if v, err = t.verify(token); err != nil {
+			return nil, false, err
+		}
+		t.mu.Lock()
+		if len(t.known) >= knownTokens {
+			clear(t.known)
+		}
+		t.known[sum] = v
+		t.mu.Unlock()
 	}
 	now := time.Now()
-	if err := c.Claims.ValidateWithLeeway(jwt.Expected{Issuer: t.issuer, Time: now}, 0); err != nil {
-		return nil, false, fmt.Errorf("service-account token: %w", err)
+	if err := v.Claims.Validate(jwt.Expected{Issuer: t.issuer, Time: now}); err != nil {
+		return nil, false, timeError(err)
 	}
-	wanted, ok := authenticator.AudiencesFrom(ctx)
-	if !ok {
-		wanted = t.audiences
+	resp := v.resp
+	if wanted, ok := authenticator.AudiencesFrom(ctx); ok {
+		resp = &authenticator.Response{User: resp.User, Audiences: authenticator.Audiences(v.Audience).Intersect(wanted)}
+		if len(resp.Audiences) == 0 {
+			return nil, false, fmt.Errorf("token audiences %q is invalid for the target audiences %q", v.Audience, wanted)
+		}
+	} else if len(resp.Audiences) == 0 {
+		return nil, false, fmt.Errorf("token audiences %q is invalid for the target audiences %q", v.Audience, t.audiences)
 	}
-	auds := authenticator.Audiences(c.Audience).Intersect(wanted)
-	if len(auds) == 0 {
-		return nil, false, fmt.Errorf("service-account token: audiences %q are not among %q", c.Audience, wanted)
-	}
-	info, err := t.alive(c, now)
-	if err != nil {
+	if err := t.alive(ctx, &v.claims, now); err != nil {
 		return nil, false, err
 	}
-	return &authenticator.Response{User: info.UserInfo(), Audiences: auds}, true, nil
+	return resp, true, nil
+}
+
+func timeError(err error) error {
+	switch {
+	case errors.Is(err, jwt.ErrExpired):
+		return errors.New("service account token has expired")
+	case errors.Is(err, jwt.ErrNotValidYet):
+		return errors.New("service account token is not valid yet")
+	case errors.Is(err, jwt.ErrIssuedInTheFuture):
+		return errors.New("service account token is issued in the future")
+	}
+	return errors.New("service account token claims could not be validated due to unexpected validation error")
 }
 
 // ours looks at the issuer without believing it, so that another
@@ -192,82 +237,116 @@ func (t *ServiceAccountTokens) ours(token string) bool {
 	return json.Unmarshal(payload, &c) == nil && c.Issuer == t.issuer
 }
 
-func (t *ServiceAccountTokens) verify(token string) (*claims, error) {
-	sum := sha256.Sum256([]byte(token))
-	t.mu.Lock()
-	c := t.known[sum]
-	t.mu.Unlock()
-	if c != nil {
-		return c, nil
-	}
+func (t *ServiceAccountTokens) verify(token string) (*verifiedToken, error) {
 	parsed, err := jwt.ParseSigned(token, algorithms)
 	if err != nil {
 		return nil, errBadToken
 	}
 	for _, key := range t.keys {
-		if id := parsed.Headers[0].KeyID; id != "" && id != key.KeyID {
+		if id := parsed.Headers[0].KeyID; id != "" && id != key.KeyID || parsed.Headers[0].Algorithm != key.Algorithm {
 			continue
 		}
-		c := &claims{}
-		if err := parsed.Claims(key.Key, c); err == nil {
-			t.mu.Lock()
-			if len(t.known) >= knownTokens {
-				clear(t.known)
-			}
-			t.known[sum] = c
-			t.mu.Unlock()
-			return c, nil
+		v := &verifiedToken{}
+		if err := parsed.Claims(key.Key, &v.claims); err != nil {
+			continue
 		}
+		k := &v.Kubernetes
+		if k.Namespace == "" || v.Subject != serviceaccount.MakeUsername(k.Namespace, k.ServiceAccount.Name) || v.Expiry == nil {
+			return nil, errBadToken
+		}
+		v.resp = &authenticator.Response{
+			User:      authenticated(v.info().UserInfo()),
+			Audiences: authenticator.Audiences(v.Audience).Intersect(t.audiences),
+		}
+		return v, nil
 	}
 	return nil, errBadToken
 }
 
-// binding is an object that a token lives and dies with.
-type binding struct{ resource, key, uid string }
-
-// alive checks the objects that a token names: the account and what the token
-// is bound to must exist, be the same as when it was issued, and not be on
-// their way out for more than a minute.
-func (t *ServiceAccountTokens) alive(c *claims, now time.Time) (*serviceaccount.ServiceAccountInfo, error) {
-	k := c.Kubernetes
-	if c.Subject != serviceaccount.MakeUsername(k.Namespace, k.ServiceAccount.Name) {
-		return nil, errBadToken
-	}
+// info is who the token says that its bearer is.
+func (c *claims) info() *serviceaccount.ServiceAccountInfo {
+	k := &c.Kubernetes
 	info := &serviceaccount.ServiceAccountInfo{
 		Namespace: k.Namespace, Name: k.ServiceAccount.Name, UID: k.ServiceAccount.UID,
 	}
 	if c.ID != "" {
 		info.CredentialID = "JTI=" + c.ID
 	}
-	bound := []binding{{"serviceaccounts", k.Namespace + "/" + k.ServiceAccount.Name, k.ServiceAccount.UID}}
 	if k.Pod != nil {
-		bound = append(bound, binding{"pods", k.Namespace + "/" + k.Pod.Name, k.Pod.UID})
 		info.PodName, info.PodUID = k.Pod.Name, k.Pod.UID
-	}
-	if k.Secret != nil {
-		bound = append(bound, binding{"secrets", k.Namespace + "/" + k.Secret.Name, k.Secret.UID})
 	}
 	if k.Node != nil {
 		info.NodeName, info.NodeUID = k.Node.Name, k.Node.UID
-		if k.Pod == nil { // beside a pod the node is only told, as upstream does
-			bound = append(bound, binding{"nodes", k.Node.Name, k.Node.UID})
-		}
 	}
-	for _, b := range bound {
-		if strings.Count(b.key, "/") > 1 {
-			return nil, errBadToken
-		}
-		o, ok := watchcache.Read[registry.Object](t.cache.Resource(corev1.SchemeGroupVersion.WithResource(b.resource)), b.key)
-		switch {
-		case !ok:
-			return nil, fmt.Errorf("service-account token: %s %s is gone", b.resource, b.key)
-		case string(o.GetUID()) != b.uid:
-			return nil, fmt.Errorf("service-account token: %s %s has been replaced", b.resource, b.key)
-		case o.GetDeletionTimestamp() != nil && o.GetDeletionTimestamp().Add(time.Minute).Before(now):
-			return nil, fmt.Errorf("service-account token: %s %s is being deleted", b.resource, b.key)
-		}
+	return info
+}
+
+var errInvalidated = errors.New("service account token has been invalidated")
+
+// alive checks the objects that a token names: the account and what the token
+// is bound to must exist, be the same as when it was issued, and not be on
+// their way out for more than a minute.
+func (t *ServiceAccountTokens) alive(ctx context.Context, c *claims, now time.Time) error {
+	k := &c.Kubernetes
+	sa, err := t.object(ctx, "serviceaccounts", k.Namespace, k.ServiceAccount.Name)
+	switch {
+	case errors.Is(err, watchcache.ErrNotFound):
+		return apierrors.NewNotFound(corev1.Resource("serviceaccounts"), k.ServiceAccount.Name)
+	case err != nil:
+		return err
+	case string(sa.GetUID()) != k.ServiceAccount.UID:
+		return fmt.Errorf("service account UID (%s) does not match claim (%s)", sa.GetUID(), k.ServiceAccount.UID)
+	case gone(sa, now):
+		return fmt.Errorf("service account %s/%s has been deleted", k.Namespace, k.ServiceAccount.Name)
 	}
-	return info, nil
+	if err := t.bound(ctx, "secret", k.Namespace, k.Secret, now); err != nil {
+		return err
+	}
+	if k.Pod == nil { // beside a pod the node is only told, as upstream does
+		return t.bound(ctx, "node", "", k.Node, now)
+	}
+	return t.bound(ctx, "pod", k.Namespace, k.Pod, now)
+}
+
+// bound checks one object that a token lives and dies with; nil is none.
+func (t *ServiceAccountTokens) bound(ctx context.Context, kind, namespace string, to *ref, now time.Time) error {
+	if to == nil {
+		return nil
+	}
+	o, err := t.object(ctx, kind+"s", namespace, to.Name)
+	switch {
+	case err != nil || gone(o, now):
+		return errInvalidated
+	case string(o.GetUID()) != to.UID:
+		return fmt.Errorf("%s UID (%s) does not match service account %s ref claim (%s)", kind, o.GetUID(), kind, to.UID)
+	}
+	return nil
+}
+
+func gone(o registry.Object, now time.Time) bool {
+	d := o.GetDeletionTimestamp()
+	return d != nil && d.Add(jwt.DefaultLeeway).Before(now)
+}
+
+// object reads the cache and, since another server may have made the object a
+// moment ago, then the store.
+func (t *ServiceAccountTokens) object(ctx context.Context, resource, namespace, name string) (registry.Object, error) {
+	if strings.Contains(name, "/") || strings.Contains(namespace, "/") {
+		return nil, watchcache.ErrNotFound
+	}
+	key := name
+	if namespace != "" {
+		key = namespace + "/" + name
+	}
+	r := t.cache.Resource(corev1.SchemeGroupVersion.WithResource(resource))
+	if o, ok := watchcache.Read[registry.Object](r, key); ok {
+		return o, nil
+	}
+	rec, err := r.Get(ctx, key, "")
+	if err != nil {
+		return nil, err
+	}
+	return rec.Object()
 }
 
 // Discovery is the document at /.well-known/openid-configuration.

@@ -6,9 +6,11 @@ import (
 	"encoding/base64"
 	"fmt"
 	"net/http"
-	"net/textproto"
+	"regexp"
+	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
@@ -18,33 +20,52 @@ import (
 )
 
 // bearer is the request's token: from the Authorization header or, since
-// browsers cannot set that one on WebSockets, from a subprotocol.
+// browsers cannot set that one on WebSockets, from a subprotocol, which leaves
+// the request.
 func bearer(r *http.Request) string {
-	scheme, token, _ := strings.Cut(strings.TrimSpace(r.Header.Get("Authorization")), " ")
-	if strings.EqualFold(scheme, "bearer") {
-		return strings.TrimSpace(token)
+	token := ""
+	if auth := r.Header["Authorization"]; len(auth) > 0 {
+		scheme, rest, _ := strings.Cut(strings.TrimSpace(auth[0]), " ")
+		if strings.EqualFold(scheme, "bearer") {
+			token, _, _ = strings.Cut(rest, " ")
+		}
 	}
-	const prefix = "base64url.bearer.authorization.k8s.io."
-	var token64 string
+	if protocols := r.Header["Sec-Websocket-Protocol"]; len(protocols) > 0 {
+		if t := protocolBearer(r, protocols); token == "" {
+			token = t
+		}
+	}
+	return token
+}
+
+const protocolPrefix = "base64url.bearer.authorization.k8s.io."
+
+// protocolBearer takes the token out of the subprotocols; one that is not a
+// token, or stands alone, or is one of several is none.
+func protocolBearer(r *http.Request, lines []string) string {
+	var found []string
 	var rest []string
-	for _, line := range r.Header[textproto.CanonicalMIMEHeaderKey("Sec-WebSocket-Protocol")] {
+	for _, line := range lines {
 		for p := range strings.SplitSeq(line, ",") {
 			p = strings.TrimSpace(p)
-			if t, ok := strings.CutPrefix(p, prefix); ok {
-				token64 = t
+			if t, ok := strings.CutPrefix(p, protocolPrefix); ok {
+				found = append(found, t)
 				continue
 			}
 			rest = append(rest, p)
 		}
 	}
-	if token64 == "" || len(rest) == 0 {
-		return ""
-	}
-	b, err := base64.RawURLEncoding.DecodeString(token64)
-	if err != nil {
+	if len(found) == 0 {
 		return ""
 	}
 	r.Header.Set("Sec-WebSocket-Protocol", strings.Join(rest, ","))
+	if len(found) != 1 || len(rest) == 0 {
+		return ""
+	}
+	b, err := base64.RawURLEncoding.DecodeString(found[0])
+	if err != nil || !utf8.Valid(b) {
+		return ""
+	}
 	return string(b)
 }
 
@@ -66,7 +87,7 @@ type bootstrap struct{ cache *watchcache.Cache }
 
 func (b *bootstrap) AuthenticateToken(_ context.Context, token string) (*authenticator.Response, bool, error) {
 	id, secret, ok := strings.Cut(token, ".")
-	if !ok || len(id) != 6 || len(secret) != 16 || strings.ContainsAny(id+secret, "/.") {
+	if !ok || len(id) != 6 || len(secret) != 16 || !lowerAlphanumeric(id) || !lowerAlphanumeric(secret) {
 		return nil, false, nil
 	}
 	s, ok := watchcache.Read[*corev1.Secret](b.cache.Resource(corev1.SchemeGroupVersion.WithResource("secrets")), "kube-system/bootstrap-token-"+id)
@@ -85,15 +106,36 @@ func (b *bootstrap) AuthenticateToken(_ context.Context, token string) (*authent
 	if string(s.Data["usage-bootstrap-authentication"]) != "true" {
 		return nil, false, nil
 	}
+	groups, err := bootstrapGroups(string(s.Data["auth-extra-groups"]))
+	if err != nil {
+		return nil, false, fmt.Errorf("bootstrap token %s: %w", id, err)
+	}
+	return &authenticator.Response{User: &user.DefaultInfo{Name: "system:bootstrap:" + id, Groups: groups}}, true, nil
+}
+
+// extraGroup is the form of the groups that a bootstrap token may add.
+var extraGroup = regexp.MustCompile(`\Asystem:bootstrappers:[a-z0-9:-]{0,255}[a-z0-9]\z`)
+
+func bootstrapGroups(extra string) ([]string, error) {
 	groups := []string{"system:bootstrappers"}
-	for g := range strings.SplitSeq(string(s.Data["auth-extra-groups"]), ",") {
+	for g := range strings.SplitSeq(extra, ",") {
 		if g == "" {
 			continue
 		}
-		if !strings.HasPrefix(g, "system:bootstrappers:") {
-			return nil, false, fmt.Errorf("bootstrap token %s: group %q is not below system:bootstrappers:", id, g)
+		if !extraGroup.MatchString(g) {
+			return nil, fmt.Errorf("group %q is not below system:bootstrappers:", g)
 		}
 		groups = append(groups, g)
 	}
-	return &authenticator.Response{User: &user.DefaultInfo{Name: "system:bootstrap:" + id, Groups: groups}}, true, nil
+	slices.Sort(groups)
+	return slices.Compact(groups), nil
+}
+
+func lowerAlphanumeric(s string) bool {
+	for i := range len(s) {
+		if c := s[i]; (c < 'a' || c > 'z') && (c < '0' || c > '9') {
+			return false
+		}
+	}
+	return true
 }

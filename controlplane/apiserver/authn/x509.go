@@ -3,6 +3,7 @@ package authn
 import (
 	"crypto/sha256"
 	"crypto/x509"
+	"encoding/asn1"
 	"encoding/hex"
 	"fmt"
 	"net/http"
@@ -25,7 +26,7 @@ type clientCerts struct {
 // verified remembers one certificate, since verifying costs more than all the
 // rest of a small request.
 type verified struct {
-	user  user.Info
+	resp  *authenticator.Response
 	until time.Time
 }
 
@@ -49,7 +50,7 @@ func (c *clientCerts) AuthenticateRequest(r *http.Request) (*authenticator.Respo
 	v, ok := c.known[sum]
 	c.mu.Unlock()
 	if ok && now.Before(v.until) {
-		return &authenticator.Response{User: v.user}, true, nil
+		return v.resp, true, nil
 	}
 	opts := x509.VerifyOptions{Roots: c.roots, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}, Intermediates: x509.NewCertPool()}
 	for _, cert := range r.TLS.PeerCertificates[1:] {
@@ -61,10 +62,10 @@ func (c *clientCerts) AuthenticateRequest(r *http.Request) (*authenticator.Respo
 	if leaf.Subject.CommonName == "" {
 		return nil, false, nil
 	}
-	v = verified{until: now.Add(certRemembers), user: &user.DefaultInfo{
-		Name: leaf.Subject.CommonName, Groups: leaf.Subject.Organization,
+	v = verified{until: now.Add(certRemembers), resp: &authenticator.Response{User: authenticated(&user.DefaultInfo{
+		Name: leaf.Subject.CommonName, UID: uidOf(leaf), Groups: leaf.Subject.Organization,
 		Extra: map[string][]string{user.CredentialIDKey: {"X509SHA256=" + hex.EncodeToString(sum[:])}},
-	}}
+	})}}
 	if leaf.NotAfter.Before(v.until) {
 		v.until = leaf.NotAfter
 	}
@@ -74,5 +75,17 @@ func (c *clientCerts) AuthenticateRequest(r *http.Request) (*authenticator.Respo
 	}
 	c.known[sum] = v
 	c.mu.Unlock()
-	return &authenticator.Response{User: v.user}, true, nil
+	return v.resp, true, nil
+}
+
+// uidAttribute is where a subject may carry the user's UID.
+var uidAttribute = asn1.ObjectIdentifier{1, 3, 6, 1, 4, 1, 57683, 2}
+
+func uidOf(cert *x509.Certificate) string {
+	for _, n := range cert.Subject.Names {
+		if s, ok := n.Value.(string); ok && n.Type.Equal(uidAttribute) {
+			return s
+		}
+	}
+	return ""
 }

@@ -5,6 +5,7 @@ package authz
 
 import (
 	"context"
+	"fmt"
 	"strings"
 
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -25,6 +26,29 @@ type Attributes struct {
 	Path       string
 	// FieldSelector is the raw selector of a list or watch.
 	FieldSelector string
+}
+
+// Denied says in upstream's words that the action is not allowed.
+func (a *Attributes) Denied(reason string) string {
+	var b strings.Builder
+	if a.IsResource {
+		resource := a.Resource
+		if a.Subresource != "" {
+			resource += "/" + a.Subresource
+		}
+		fmt.Fprintf(&b, "User %q cannot %s resource %q in API group %q", a.User.GetName(), a.Verb, resource, a.Group)
+		if a.Namespace != "" {
+			fmt.Fprintf(&b, " in the namespace %q", a.Namespace)
+		} else {
+			b.WriteString(" at the cluster scope")
+		}
+	} else {
+		fmt.Fprintf(&b, "forbidden: User %q cannot %s path %q", a.User.GetName(), a.Verb, a.Path)
+	}
+	if reason != "" {
+		b.WriteString(": " + reason)
+	}
+	return b.String()
 }
 
 // An Authorizer allows an action or has no opinion. reason explains either.

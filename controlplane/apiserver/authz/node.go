@@ -2,17 +2,20 @@ package authz
 
 import (
 	"context"
+	"fmt"
+	"iter"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apiserver/pkg/authentication/user"
 
 	"knarr/controlplane/apiserver/watchcache"
 )
 
-// Node lets a kubelet do what the ClusterRole system:node says, and read only
-// those Secrets, ConfigMaps and the like that a pod bound to it refers to
+// Node lets a kubelet do what the ClusterRole system:node says, but only to
+// its own Node and Lease, the pods bound to it, and what those refer to
 // (upstream's Node authorizer).
 type Node struct {
 	rbac  *RBAC
@@ -22,59 +25,37 @@ type Node struct {
 // NewNode takes its rules from rbac and its graph from cache.
 func NewNode(rbac *RBAC, cache *watchcache.Cache) *Node { return &Node{rbac, cache} }
 
-const (
-	nodesGroup     = "system:nodes"
-	nodeUserPrefix = "system:node:"
-)
+const nodeUserPrefix = "system:node:"
 
-// NodeName is the node that a user is, "" when it is none.
-func NodeName(name string, groups []string) string {
+// NodeName is the node that a user is; false when it is none. A user who says
+// to be a node but not which one has the name "".
+func NodeName(name string, groups []string) (string, bool) {
 	node, ok := strings.CutPrefix(name, nodeUserPrefix)
 	if !ok {
-		return ""
+		return "", false
 	}
 	for _, g := range groups {
-		if g == nodesGroup {
-			return node
+		if g == user.NodesGroup {
+			return node, true
 		}
 	}
-	return ""
+	return "", false
 }
 
+// Authorize decides for kubelets and has no opinion about others.
 func (n *Node) Authorize(_ context.Context, a *Attributes) (bool, string) {
-	node := NodeName(a.User.GetName(), a.User.GetGroups())
-	if node == "" {
+	node, ok := NodeName(a.User.GetName(), a.User.GetGroups())
+	switch {
+	case !ok:
 		return false, ""
+	case node == "":
+		return false, fmt.Sprintf("unknown node for user %q", a.User.GetName())
 	}
-	if a.IsResource && a.Group == "" {
-		switch a.Resource {
-		case "secrets", "configmaps", "persistentvolumeclaims":
-			if a.Resource == "persistentvolumeclaims" && a.Subresource == "status" {
-				break
+	if a.IsResource {
+		for i := range nodeRules {
+			if r := &nodeRules[i]; r.group == a.Group && r.resource == a.Resource {
+				return r.decide(n, node, a)
 			}
-			return n.related(node, a)
-		case "persistentvolumes":
-			return n.readsOne(a), "can only get individual resources of this type"
-		case "serviceaccounts":
-			if a.Subresource != "token" {
-				return n.related(node, a)
-			}
-			if a.Verb != "create" {
-				return false, "can only create tokens for individual service accounts"
-			}
-			return n.related(node, a)
-		case "nodes":
-			if a.Name != "" && a.Name != node && (a.Verb == "get" || a.Verb == "update" || a.Verb == "patch" || a.Verb == "delete") {
-				return false, "node '" + node + "' cannot read '" + a.Name + "', only its own Node object"
-			}
-		}
-	}
-	if a.IsResource && a.Group == "coordination.k8s.io" && a.Resource == "leases" {
-		if a.Namespace != corev1.NamespaceNodeLease {
-			return false, "can only access leases in the kube-node-lease system namespace"
-		}
-		if a.Verb != "create" && a.Name != node {
-			return false, "can only access node lease with the same name as the requesting node"
 		}
 	}
 	rules, _ := n.rbac.RoleRules("", "system:node")
@@ -83,64 +64,252 @@ func (n *Node) Authorize(_ context.Context, a *Attributes) (bool, string) {
 			return true, ""
 		}
 	}
-	if n.extra(a) {
-		return true, ""
-	}
 	return false, ""
 }
 
-// extra are rights of nodes that the recorded role does not name.
-func (n *Node) extra(a *Attributes) bool {
-	return RuleAllows(a, &rbacv1.PolicyRule{
-		Verbs: []string{"get", "list", "watch"}, APIGroups: []string{""}, Resources: []string{"nodes", "services"},
-	})
+// nodeRules are the resources where it counts whose object it is.
+var nodeRules = []struct {
+	group, resource string
+	decide          func(n *Node, node string, a *Attributes) (bool, string)
+}{
+	{"", "secrets", (*Node).readsNamespaced},
+	{"", "configmaps", (*Node).readsNamespaced},
+	{"", "pods", (*Node).pods},
+	{"", "nodes", (*Node).nodes},
+	{"", "persistentvolumeclaims", (*Node).claims},
+	{"", "persistentvolumes", (*Node).gets},
+	{"", "serviceaccounts", (*Node).accounts},
+	{"coordination.k8s.io", "leases", (*Node).leases},
+	{"storage.k8s.io", "csinodes", (*Node).csiNodes},
+	{"storage.k8s.io", "volumeattachments", (*Node).gets},
+	{"resource.k8s.io", "resourceclaims", (*Node).gets},
+	{"resource.k8s.io", "resourceslices", (*Node).slices},
+	{"certificates.k8s.io", "podcertificaterequests", func(*Node, string, *Attributes) (bool, string) { return false, "" }},
 }
 
-// readsOne says that a names one object to read.
-func (n *Node) readsOne(a *Attributes) bool {
-	return a.Subresource == "" && (a.Verb == "get" || a.Verb == "list" || a.Verb == "watch") && oneName(a) != ""
-}
-
-// oneName is the name an action is limited to by URL or field selector.
-func oneName(a *Attributes) string {
-	if a.Name != "" {
-		return a.Name
-	}
-	sel, err := fields.ParseSelector(a.FieldSelector)
-	if err != nil {
-		return ""
-	}
-	name, _ := sel.RequiresExactMatch("metadata.name")
-	return name
-}
-
-// related allows reading an object that a pod on node refers to.
-func (n *Node) related(node string, a *Attributes) (bool, string) {
-	if a.Subresource != "token" && !n.readsOne(a) {
+func (n *Node) readsNamespaced(node string, a *Attributes) (bool, string) {
+	switch {
+	case a.Verb != "get" && a.Verb != "list" && a.Verb != "watch":
 		return false, "can only read resources of this type"
+	case a.Subresource != "":
+		return false, "cannot read subresource"
+	case a.Namespace == "":
+		return false, "can only read namespaced object of this type"
 	}
-	name := oneName(a)
-	found := false
-	pods := n.cache.Resource(corev1.SchemeGroupVersion.WithResource("pods"))
-	watchcache.Each(pods, a.Namespace, func(p *corev1.Pod) bool {
-		found = p.Spec.NodeName == node && refersTo(p, a.Resource, name)
-		return !found
-	})
-	if !found {
-		return false, "no relationship found between node '" + node + "' and this object"
+	return n.related(node, a)
+}
+
+func (n *Node) gets(node string, a *Attributes) (bool, string) {
+	switch {
+	case a.Verb != "get":
+		return false, "can only get individual resources of this type"
+	case a.Subresource != "":
+		return false, "cannot get subresource"
+	}
+	return n.related(node, a)
+}
+
+func (n *Node) claims(node string, a *Attributes) (bool, string) {
+	if a.Subresource != "status" {
+		return n.gets(node, a)
+	}
+	if a.Verb != "update" && a.Verb != "patch" {
+		return false, "can only get/update/patch this type"
+	}
+	return n.related(node, a)
+}
+
+func (n *Node) accounts(node string, a *Attributes) (bool, string) {
+	switch {
+	case a.Verb == "get" && a.Subresource == "":
+		return n.readsNamespaced(node, a)
+	case a.Verb != "create" || a.Name == "":
+		return false, "can only create tokens for individual service accounts"
+	case a.Subresource != "token":
+		return false, "can only create token subresource of serviceaccount"
+	}
+	return n.related(node, a)
+}
+
+// writesOwn is what a kubelet may do to an object with its node's name; the
+// name of one that is made is NodeRestriction's matter.
+func writesOwn(node, kind string, a *Attributes) (bool, string) {
+	if a.Verb != "create" && a.Name != node {
+		return false, fmt.Sprintf("can only access %s with the same name as the requesting node", kind)
 	}
 	return true, ""
 }
 
-// refersTo says whether pod names that object.
+func oneOf(verb string, verbs ...string) bool {
+	for _, v := range verbs {
+		if v == verb {
+			return true
+		}
+	}
+	return false
+}
+
+func (n *Node) leases(node string, a *Attributes) (bool, string) {
+	switch {
+	case !oneOf(a.Verb, "get", "create", "update", "patch", "delete"):
+		return false, "can only get, create, update, patch, or delete a node lease"
+	case a.Namespace != corev1.NamespaceNodeLease:
+		return false, fmt.Sprintf("can only access leases in the %q system namespace", corev1.NamespaceNodeLease)
+	}
+	return writesOwn(node, "node lease", a)
+}
+
+func (n *Node) csiNodes(node string, a *Attributes) (bool, string) {
+	switch {
+	case !oneOf(a.Verb, "get", "create", "update", "patch", "delete"):
+		return false, "can only get, create, update, patch, or delete a CSINode"
+	case a.Subresource != "":
+		return false, "cannot authorize CSINode subresources"
+	}
+	return writesOwn(node, "CSINode", a)
+}
+
+func (n *Node) slices(node string, a *Attributes) (bool, string) {
+	switch {
+	case a.Subresource != "":
+		return false, "cannot authorize ResourceSlice subresources"
+	case a.Verb == "create":
+		return true, ""
+	case oneOf(a.Verb, "list", "watch", "deletecollection"):
+		if selects(a, "spec.nodeName", node) {
+			return true, ""
+		}
+		return false, "can only list/watch/deletecollection resourceslices with nodeName field selector"
+	}
+	return n.related(node, a)
+}
+
+func (n *Node) nodes(node string, a *Attributes) (bool, string) {
+	switch a.Subresource {
+	case "":
+		switch a.Verb {
+		case "create", "update", "patch": // NodeRestriction looks closer
+			return true, ""
+		case "get", "list", "watch":
+			switch a.Name {
+			case node:
+				return true, ""
+			case "":
+				return false, fmt.Sprintf("node '%s' cannot read all nodes, only its own Node object", node)
+			}
+			return false, fmt.Sprintf("node '%s' cannot read '%s', only its own Node object", node, a.Name)
+		}
+	case "status":
+		return a.Verb == "update" || a.Verb == "patch", ""
+	}
+	return false, ""
+}
+
+func (n *Node) pods(node string, a *Attributes) (bool, string) {
+	switch a.Subresource {
+	case "":
+		switch a.Verb {
+		case "get":
+			return n.related(node, a)
+		case "list", "watch":
+			if selects(a, "spec.nodeName", node) {
+				return true, ""
+			}
+			if a.Name != "" {
+				return n.related(node, a)
+			}
+			return false, "can only list/watch pods with spec.nodeName field selector"
+		case "create", "delete": // NodeRestriction looks closer
+			return true, ""
+		}
+	case "status":
+		return a.Verb == "update" || a.Verb == "patch", ""
+	case "eviction":
+		return a.Verb == "create", ""
+	}
+	return false, ""
+}
+
+// selects says that a's field selector keeps field to that value.
+func selects(a *Attributes, field, value string) bool {
+	sel, err := fields.ParseSelector(a.FieldSelector)
+	if err != nil || a.FieldSelector == "" {
+		return false
+	}
+	got, ok := sel.RequiresExactMatch(field)
+	return ok && got == value
+}
+
+// related allows what a pod on node refers to.
+func (n *Node) related(node string, a *Attributes) (bool, string) {
+	if a.Name == "" {
+		return false, "No Object name found"
+	}
+	if n.reaches(node, a.Resource, a.Namespace, a.Name) {
+		return true, ""
+	}
+	return false, fmt.Sprintf("no relationship found between node '%s' and this object", node)
+}
+
+func (n *Node) reaches(node, resource, namespace, name string) bool {
+	core := func(resource string) *watchcache.Resource {
+		return n.cache.Resource(corev1.SchemeGroupVersion.WithResource(resource))
+	}
+	switch resource {
+	case "pods":
+		p, ok := watchcache.Read[*corev1.Pod](core("pods"), namespace+"/"+name)
+		return ok && p.Spec.NodeName == node
+	case "persistentvolumes":
+		pv, ok := watchcache.Read[*corev1.PersistentVolume](core("persistentvolumes"), name)
+		return ok && n.mounts(node, pv)
+	case "volumeattachments":
+		va, ok := watchcache.Read[*storagev1.VolumeAttachment](n.cache.Resource(storagev1.SchemeGroupVersion.WithResource("volumeattachments")), name)
+		return ok && va.Spec.NodeName == node
+	}
+	if namespace == "" {
+		return false
+	}
+	found := false
+	watchcache.Each(core("pods"), namespace, func(p *corev1.Pod) bool {
+		found = p.Spec.NodeName == node && refersTo(p, resource, name)
+		return !found
+	})
+	if !found && resource == "secrets" { // a volume may need one
+		watchcache.Each(core("persistentvolumes"), "", func(pv *corev1.PersistentVolume) bool {
+			found = volumeHasSecret(pv, namespace, name) && n.mounts(node, pv)
+			return !found
+		})
+	}
+	return found
+}
+
+// mounts says that a pod on node uses the claim that pv is bound to.
+func (n *Node) mounts(node string, pv *corev1.PersistentVolume) bool {
+	c := pv.Spec.ClaimRef
+	return c != nil && n.reaches(node, "persistentvolumeclaims", c.Namespace, c.Name)
+}
+
+// refersTo says whether pod names that object in its namespace. A mirror pod is
+// the kubelet's own making and must not widen what it may read.
 func refersTo(pod *corev1.Pod, resource, name string) bool {
+	if _, mirror := pod.Annotations[corev1.MirrorPodAnnotationKey]; mirror {
+		return false
+	}
+	among := func(names iter.Seq[string]) bool {
+		for n := range names {
+			if n == name {
+				return true
+			}
+		}
+		return false
+	}
 	switch resource {
 	case "serviceaccounts":
 		return pod.Spec.ServiceAccountName == name
 	case "secrets":
-		return refersToSecret(pod, name)
+		return among(PodSecrets(pod))
 	case "configmaps":
-		return refersToConfigMap(pod, name)
+		return among(PodConfigMaps(pod))
 	case "persistentvolumeclaims":
 		for _, v := range pod.Spec.Volumes {
 			if v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ClaimName == name ||
@@ -148,87 +317,16 @@ func refersTo(pod *corev1.Pod, resource, name string) bool {
 				return true
 			}
 		}
-	}
-	return false
-}
-
-func refersToSecret(pod *corev1.Pod, name string) bool {
-	for _, s := range pod.Spec.ImagePullSecrets {
-		if s.Name == name {
-			return true
-		}
-	}
-	for _, v := range pod.Spec.Volumes {
-		switch {
-		case v.Secret != nil && v.Secret.SecretName == name:
-			return true
-		case v.CSI != nil && v.CSI.NodePublishSecretRef != nil && v.CSI.NodePublishSecretRef.Name == name:
-			return true
-		case v.Projected != nil:
-			for _, s := range v.Projected.Sources {
-				if s.Secret != nil && s.Secret.Name == name {
-					return true
-				}
-			}
-		}
-	}
-	return anyContainer(pod, func(env []corev1.EnvVar, from []corev1.EnvFromSource) bool {
-		for _, e := range env {
-			if e.ValueFrom != nil && e.ValueFrom.SecretKeyRef != nil && e.ValueFrom.SecretKeyRef.Name == name {
+	case "resourceclaims":
+		for _, c := range pod.Spec.ResourceClaims {
+			if c.ResourceClaimName != nil && *c.ResourceClaimName == name {
 				return true
 			}
 		}
-		for _, f := range from {
-			if f.SecretRef != nil && f.SecretRef.Name == name {
+		for _, c := range pod.Status.ResourceClaimStatuses {
+			if c.ResourceClaimName != nil && *c.ResourceClaimName == name {
 				return true
 			}
-		}
-		return false
-	})
-}
-
-func refersToConfigMap(pod *corev1.Pod, name string) bool {
-	for _, v := range pod.Spec.Volumes {
-		switch {
-		case v.ConfigMap != nil && v.ConfigMap.Name == name:
-			return true
-		case v.Projected != nil:
-			for _, s := range v.Projected.Sources {
-				if s.ConfigMap != nil && s.ConfigMap.Name == name {
-					return true
-				}
-			}
-		}
-	}
-	return anyContainer(pod, func(env []corev1.EnvVar, from []corev1.EnvFromSource) bool {
-		for _, e := range env {
-			if e.ValueFrom != nil && e.ValueFrom.ConfigMapKeyRef != nil && e.ValueFrom.ConfigMapKeyRef.Name == name {
-				return true
-			}
-		}
-		for _, f := range from {
-			if f.ConfigMapRef != nil && f.ConfigMapRef.Name == name {
-				return true
-			}
-		}
-		return false
-	})
-}
-
-func anyContainer(pod *corev1.Pod, match func([]corev1.EnvVar, []corev1.EnvFromSource) bool) bool {
-	for _, c := range pod.Spec.InitContainers {
-		if match(c.Env, c.EnvFrom) {
-			return true
-		}
-	}
-	for _, c := range pod.Spec.Containers {
-		if match(c.Env, c.EnvFrom) {
-			return true
-		}
-	}
-	for _, c := range pod.Spec.EphemeralContainers {
-		if match(c.Env, c.EnvFrom) {
-			return true
 		}
 	}
 	return false

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -47,8 +48,7 @@ type rbacIndex struct {
 // grant is one binding as one subject sees it.
 type grant struct {
 	namespace string // "" is everywhere
-	binding   string // how reasons name it
-	role      string
+	reason    string
 	rules     []rbacv1.PolicyRule
 }
 
@@ -82,7 +82,7 @@ func (r *RBAC) build(versions [4]int64) *rbacIndex {
 		return true
 	})
 	// The aggregation controller writes these rules too; taking them from the
-	// selectors makes a new role count at once.
+	// selectors makes a new role, and the loss of one, count at once.
 	for _, role := range aggregated {
 		ix.roles[role.Name] = aggregate(role, all, map[string]bool{role.Name: true})
 	}
@@ -103,7 +103,10 @@ func (r *RBAC) build(versions [4]int64) *rbacIndex {
 
 // aggregate collects the rules of the roles that role's selectors choose.
 func aggregate(role *rbacv1.ClusterRole, all []*rbacv1.ClusterRole, seen map[string]bool) []rbacv1.PolicyRule {
-	rules := slices.Clone(role.Rules)
+	var rules []rbacv1.PolicyRule
+	if len(role.AggregationRule.ClusterRoleSelectors) == 0 {
+		return role.Rules
+	}
 	for i := range role.AggregationRule.ClusterRoleSelectors {
 		sel, err := metav1.LabelSelectorAsSelector(&role.AggregationRule.ClusterRoleSelectors[i])
 		if err != nil {
@@ -126,16 +129,21 @@ func aggregate(role *rbacv1.ClusterRole, all []*rbacv1.ClusterRole, seen map[str
 
 func (ix *rbacIndex) bind(namespace, binding string, ref rbacv1.RoleRef, subjects []rbacv1.Subject) {
 	name := ref.Name
-	if ref.Kind == "Role" {
+	switch ref.Kind {
+	case "Role":
 		name = namespace + "/" + ref.Name
+	case "ClusterRole":
+	default:
+		return
 	}
 	rules, ok := ix.roles[name]
 	if !ok {
 		return
 	}
-	g := grant{namespace, binding, fmt.Sprintf("%s %q", ref.Kind, ref.Name), rules}
+	source := fmt.Sprintf("%s of %s %q", binding, ref.Kind, ref.Name)
 	for _, s := range subjects {
 		var key string
+		subject := s.Kind + " " + strconv.Quote(s.Name)
 		switch s.Kind {
 		case rbacv1.UserKind, rbacv1.GroupKind:
 			key = subjectKey(s.Kind, s.Name)
@@ -148,30 +156,29 @@ func (ix *rbacIndex) bind(namespace, binding string, ref rbacv1.RoleRef, subject
 				continue
 			}
 			key = subjectKey(rbacv1.UserKind, serviceaccount.MakeUsername(ns, s.Name))
-			g.binding = fmt.Sprintf("%s of %s", binding, fmt.Sprintf("ServiceAccount %q", s.Name+"/"+ns))
+			subject = s.Kind + " " + strconv.Quote(s.Name+"/"+ns)
+		default:
+			continue
 		}
-		ix.bound[key] = append(ix.bound[key], g)
+		ix.bound[key] = append(ix.bound[key], grant{namespace, "RBAC: allowed by " + source + " to " + subject, rules})
 	}
 }
 
 // grants calls visit for what is bound to the user in namespace, until it says no.
-func (ix *rbacIndex) grants(a *Attributes, visit func(grant, string) bool) {
-	subject := func(kind, name string) bool {
-		for _, g := range ix.bound[subjectKey(kind, name)] {
-			if g.namespace != "" && g.namespace != a.Namespace {
-				continue
-			}
-			if !visit(g, fmt.Sprintf("%s %q", kind, name)) {
+func (ix *rbacIndex) grants(a *Attributes, visit func(*grant) bool) {
+	of := func(list []grant) bool {
+		for i := range list {
+			if g := &list[i]; (g.namespace == "" || g.namespace == a.Namespace) && !visit(g) {
 				return false
 			}
 		}
 		return true
 	}
-	if !subject(rbacv1.UserKind, a.User.GetName()) {
+	if !of(ix.bound[subjectKey(rbacv1.UserKind, a.User.GetName())]) {
 		return
 	}
 	for _, group := range a.User.GetGroups() {
-		if !subject(rbacv1.GroupKind, group) {
+		if !of(ix.bound[subjectKey(rbacv1.GroupKind, group)]) {
 			return
 		}
 	}
@@ -180,30 +187,28 @@ func (ix *rbacIndex) grants(a *Attributes, visit func(grant, string) bool) {
 // Authorize allows what a bound rule allows.
 func (r *RBAC) Authorize(_ context.Context, a *Attributes) (bool, string) {
 	ix := r.current()
-	key := decisionKey(a)
-	if allowed, ok := ix.decided.get(key); ok && allowed {
-		return true, ""
+	if reason, ok := ix.decided.get(a); ok {
+		return true, reason
 	}
-	allowed, reason := false, ""
-	ix.grants(a, func(g grant, subject string) bool {
+	allowed, anyName, reason := false, false, ""
+	ix.grants(a, func(g *grant) bool {
 		for i := range g.rules {
-			if RuleAllows(a, &g.rules[i]) {
-				allowed = true
-				reason = fmt.Sprintf("RBAC: allowed by %s of %s to %s", g.binding, g.role, subject)
+			if rule := &g.rules[i]; RuleAllows(a, rule) {
+				allowed, anyName, reason = true, len(rule.ResourceNames) == 0, g.reason
 				return false
 			}
 		}
 		return true
 	})
 	if allowed {
-		ix.decided.put(key)
+		ix.decided.put(a, anyName, reason)
 	}
 	return allowed, reason
 }
 
 // Rules are all rules that hold for the user in namespace.
 func (r *RBAC) Rules(a *Attributes) (rules []rbacv1.PolicyRule) {
-	r.current().grants(a, func(g grant, _ string) bool {
+	r.current().grants(a, func(g *grant) bool {
 		rules = append(rules, g.rules...)
 		return true
 	})
@@ -259,43 +264,11 @@ func resourceCovered(list []string, resource, sub string) bool {
 				return true
 			}
 		default:
-			r, rest, _ := strings.Cut(s, "/")
-			if rest == sub && (r == resource || r == "*") {
+			r, ok := strings.CutSuffix(s, sub)
+			if r, slash := strings.CutSuffix(r, "/"); ok && slash && (r == resource || r == "*") {
 				return true
 			}
 		}
 	}
 	return false
-}
-
-// decisions remembers what was allowed under one index, a bounded number.
-type decisions struct {
-	mu      sync.RWMutex
-	allowed map[decision]struct{}
-}
-
-type decision struct {
-	user, groups, verb, namespace, group, resource, sub, name, path string
-}
-
-const decisionsKept = 16384
-
-func decisionKey(a *Attributes) decision {
-	return decision{a.User.GetName(), strings.Join(a.User.GetGroups(), ","), a.Verb, a.Namespace, a.Group, a.Resource, a.Subresource, a.Name, a.Path}
-}
-
-func (d *decisions) get(key decision) (allowed, ok bool) {
-	d.mu.RLock()
-	defer d.mu.RUnlock()
-	_, ok = d.allowed[key]
-	return ok, ok
-}
-
-func (d *decisions) put(key decision) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.allowed == nil || len(d.allowed) >= decisionsKept {
-		d.allowed = map[decision]struct{}{}
-	}
-	d.allowed[key] = struct{}{}
 }

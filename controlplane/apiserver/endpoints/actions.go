@@ -93,9 +93,9 @@ func (c *call) bind() error {
 	err = w.changePod(c.ctx, func(pod *corev1.Pod) error {
 		switch {
 		case binding.UID != "" && binding.UID != pod.UID:
-			return w.bindConflict(fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: %v", binding.UID, pod.UID))
+			return w.staleBinding("UID", binding.UID, pod.UID)
 		case binding.ResourceVersion != "" && binding.ResourceVersion != pod.ResourceVersion:
-			return w.bindConflict(fmt.Errorf("Precondition failed: ResourceVersion in precondition: %v, ResourceVersion in object meta: %v", binding.ResourceVersion, pod.ResourceVersion))
+			return w.staleBinding("ResourceVersion", binding.ResourceVersion, pod.ResourceVersion)
 		case pod.DeletionTimestamp != nil:
 			return w.bindConflict(fmt.Errorf("pod %s is being deleted, cannot be assigned to a host", pod.Name))
 		case pod.Spec.NodeName != "":
@@ -117,7 +117,7 @@ func (c *call) bind() error {
 	if err != nil {
 		return err
 	}
-	return c.write(http.StatusCreated, &metav1.Status{Status: metav1.StatusSuccess})
+	return c.write(http.StatusCreated, &metav1.Status{Status: metav1.StatusSuccess, Code: http.StatusCreated})
 }
 
 // podWrite is a write of a pod that no client has sent as a whole.
@@ -131,6 +131,13 @@ func (c *call) podWrite(opts *metav1.CreateOptions, name string) *write {
 
 func (w *write) bindConflict(err error) error {
 	return apierrors.NewConflict(corev1.Resource("pods/binding"), w.info.Name, err)
+}
+
+// staleBinding is a binding meant for another pod, or another state of it.
+func (w *write) staleBinding(what string, want, have any) error {
+	return apierrors.NewConflict(corev1.Resource("pods"), w.info.Name, fmt.Errorf(
+		"StorageError: invalid object, Code: 4, Key: /registry/pods/%s, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: %s in precondition: %v, %s in object meta: %v",
+		w.key(), what, want, what, have))
 }
 
 // changePod stores what change makes of the pod, as often as it takes.
@@ -248,7 +255,7 @@ func (c *call) evict() error {
 	if _, _, _, err := d.run(c.ctx, c.info.Namespace, c.info.Name); err != nil {
 		return err
 	}
-	return c.write(http.StatusCreated, &metav1.Status{Status: metav1.StatusSuccess})
+	return c.write(http.StatusCreated, &metav1.Status{Status: metav1.StatusSuccess, Code: http.StatusCreated})
 }
 
 // evictableAtOnce are pods whose going disrupts nothing.

@@ -2,18 +2,21 @@ package endpoints
 
 import (
 	"bytes"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"mime"
 	"net/http"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes/scheme"
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 
@@ -98,7 +101,7 @@ func decodeInto(f format, body []byte, obj runtime.Object, gvk schema.GroupVersi
 
 func decodeJSON(body []byte, obj runtime.Object, gvk schema.GroupVersionKind, wantStrict bool) (strict []error, err error) {
 	if len(bytes.TrimSpace(body)) == 0 {
-		return nil, unrecognised(errors.New("EOF"), gvk, body)
+		return nil, unrecognised(errors.New("couldn't get version/kind; json parse error: unexpected end of JSON input"), gvk, nil)
 	}
 	if u, ok := obj.(*unstructured.Unstructured); ok {
 		strict, err = kjson.UnmarshalStrict(body, &u.Object)
@@ -115,14 +118,14 @@ func decodeJSON(body []byte, obj runtime.Object, gvk schema.GroupVersionKind, wa
 	}
 	found := obj.GetObjectKind().GroupVersionKind()
 	if err != nil {
-		if found.Kind == "" {
-			// The kind is named in the message when it can still be read.
-			var meta metav1.TypeMeta
-			if json.Unmarshal(body, &meta) == nil {
-				found = meta.GroupVersionKind()
+		// The kind is named in the message when it can still be read.
+		var meta metav1.TypeMeta
+		if merr := json.Unmarshal(body, &meta); merr != nil {
+			err = fmt.Errorf("couldn't get version/kind; json parse error: %w", err)
+		} else {
+			if found = meta.GroupVersionKind(); found.Kind == "" {
+				found = gvk
 			}
-		}
-		if found.Kind != "" {
 			return nil, apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v", found.Kind, found.Version, gvk.Kind, err))
 		}
 		return nil, unrecognised(err, gvk, body)
@@ -132,16 +135,16 @@ func decodeJSON(body []byte, obj runtime.Object, gvk schema.GroupVersionKind, wa
 
 // unrecognised is a document that could not be read at all.
 func unrecognised(err error, gvk schema.GroupVersionKind, body []byte) error {
-	summary := body
-	if len(summary) > 30 {
-		summary = summary[:30]
-	}
-	text := fmt.Sprintf("%q", summary)
-	if len(body) > 30 {
-		text = fmt.Sprintf("%q ...", summary)
-	}
-	if len(body) == 0 {
-		text = "<empty>"
+	const longest = 30
+	text := "<empty>"
+	if len(body) > 0 {
+		text = string(body[:min(len(body), longest)])
+		if body[0] != '{' {
+			text = hex.EncodeToString([]byte(text))
+		}
+		if len(body) > longest {
+			text += " ..."
+		}
 	}
 	return apierrors.NewBadRequest(fmt.Sprintf("the object provided is unrecognized (must be of type %s): %v (%s)", gvk.Kind, err, text))
 }
@@ -157,9 +160,14 @@ func checkKind(found, want schema.GroupVersionKind) error {
 	switch {
 	case found == want:
 		return nil
+	case !scheme.Scheme.Recognizes(found) && !scheme.Scheme.IsVersionRegistered(want.GroupVersion()) && found.Kind == want.Kind:
+		// A custom kind in a version that is not this one.
+	case !scheme.Scheme.Recognizes(found):
+		return apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: no kind %q is registered for version %q in scheme %q",
+			found.Kind, found.Version, want.Kind, found.Kind, found.GroupVersion(), "pkg/runtime/scheme.go:111"))
 	case found.Kind != want.Kind:
 		return apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: converting (%s) to (%s): unknown conversion",
-			found.Kind, found.Version, want.Kind, goName(found), goName(want)))
+			found.Kind, found.Version, want.Kind, goName(found), hubName(want)))
 	}
 	return apierrors.NewBadRequest(fmt.Sprintf("the API version in the data (%s) does not match the expected API version (%s)",
 		found.GroupVersion(), want.GroupVersion()))
@@ -167,6 +175,15 @@ func checkKind(found, want schema.GroupVersionKind) error {
 
 // goName is a kind as messages of the conversion machinery call it.
 func goName(gvk schema.GroupVersionKind) string { return gvk.Version + "." + gvk.Kind }
+
+// hubName is the same of a kind in the server.
+func hubName(gvk schema.GroupVersionKind) string {
+	group, _, _ := strings.Cut(gvk.Group, ".")
+	if group == "" {
+		group = "core"
+	}
+	return group + "." + gvk.Kind
+}
 
 type unmarshaler interface{ Unmarshal([]byte) error }
 

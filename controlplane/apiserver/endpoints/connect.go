@@ -40,10 +40,8 @@ func connection(name string) func(*call) error {
 
 // connect decodes the options from the query and asks admission.
 func (c *call) connect(opts runtime.Object) error {
-	if opts != nil {
-		if err := readQuery(c.query(), opts); err != nil {
-			return apierrors.NewBadRequest(err.Error())
-		}
+	if err := c.decodeQuery(opts); err != nil {
+		return err
 	}
 	attrs := c.attributes(Connect, nil, false)
 	attrs.Verb, attrs.Object = "connect", opts
@@ -51,6 +49,54 @@ func (c *call) connect(opts runtime.Object) error {
 		return err
 	}
 	return c.s.cfg.Admission.Validate(c.ctx, attrs)
+}
+
+// decodeQuery reads the options of a connection from the query.
+func (c *call) decodeQuery(opts runtime.Object) error {
+	p := params{Values: c.query()}
+	switch o := opts.(type) {
+	case *corev1.PodLogOptions:
+		o.Container = p.Get("container")
+		o.Follow, o.Previous, o.Timestamps = p.is("follow"), p.is("previous"), p.is("timestamps")
+		o.InsecureSkipTLSVerifyBackend = p.is("insecureSkipTLSVerifyBackend")
+		o.SinceSeconds, o.TailLines, o.LimitBytes = p.int64("sinceSeconds"), p.int64("tailLines"), p.int64("limitBytes")
+		if s := p.Get("sinceTime"); s != "" {
+			t, err := time.Parse(time.RFC3339, s)
+			if err != nil {
+				return apierrors.NewBadRequest(err.Error())
+			}
+			o.SinceTime = &metav1.Time{Time: t}
+		}
+		if s := p.Get("stream"); s != "" {
+			o.Stream = &s
+		}
+	case *corev1.PodExecOptions:
+		o.Stdin, o.Stdout, o.Stderr, o.TTY = p.is("stdin"), p.is("stdout"), p.is("stderr"), p.is("tty")
+		o.Container, o.Command = p.Get("container"), p.Values["command"]
+	case *corev1.PodAttachOptions:
+		o.Stdin, o.TTY = p.is("stdin"), p.is("tty")
+		// Output is wanted unless it is refused.
+		out, errs := p.bool("stdout"), p.bool("stderr")
+		o.Stdout, o.Stderr = out == nil || *out, errs == nil || *errs
+		o.Container = p.Get("container")
+	case *corev1.PodPortForwardOptions:
+		for _, list := range p.Values["ports"] {
+			for text := range strings.SplitSeq(list, ",") {
+				n, err := strconv.ParseInt(text, 10, 32)
+				if err != nil {
+					return apierrors.NewBadRequest(err.Error())
+				}
+				o.Ports = append(o.Ports, int32(n))
+			}
+		}
+	case *corev1.PodProxyOptions:
+		o.Path = p.Get("path")
+	case *corev1.NodeProxyOptions:
+		o.Path = p.Get("path")
+	case *corev1.ServiceProxyOptions:
+		o.Path = p.Get("path")
+	}
+	return p.err
 }
 
 // pod is the pod named in the URL.
@@ -119,8 +165,8 @@ func (c *call) podLog() error {
 	if c.info.Verb != "get" {
 		return c.notAllowed()
 	}
-	if err := readQuery(c.query(), opts); err != nil {
-		return apierrors.NewBadRequest(err.Error())
+	if err := c.decodeQuery(opts); err != nil {
+		return err
 	}
 	if errs := checkLogOptions(opts); len(errs) > 0 {
 		return apierrors.NewInvalid(schema.GroupKind{Kind: "PodLogOptions"}, c.info.Name, errs)
@@ -211,9 +257,6 @@ func (c *call) podStream(action string, opts runtime.Object) error {
 	container, named := "", true
 	switch o := opts.(type) {
 	case *corev1.PodExecOptions:
-		if len(o.Command) == 0 {
-			return apierrors.NewInvalid(schema.GroupKind{Kind: "PodExecOptions"}, pod.Name, field.ErrorList{field.Required(field.NewPath("command"), "")})
-		}
 		set("input", o.Stdin)
 		set("output", o.Stdout)
 		set("error", o.Stderr)

@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"knarr/controlplane/apiserver/registry"
 	"knarr/controlplane/apiserver/watchcache"
@@ -126,10 +127,7 @@ func (d *deletion) admit(ctx context.Context, namespace, name string, old regist
 
 func (d *deletion) attempt(ctx context.Context, key string, current *watchcache.Record, old registry.Object) (*watchcache.Record, registry.Object, bool, error) {
 	if err := preconditions(d.opts.Preconditions, old); err != nil {
-		return nil, nil, false, apierrors.NewConflict(d.gvr.GroupResource(), old.GetName(), err)
-	}
-	if err := namespaceBusy(old); err != nil {
-		return nil, nil, false, err
+		return nil, nil, false, apierrors.NewConflict(schema.GroupResource{Group: d.gvk.Group, Resource: d.gvk.Kind}, old.GetName(), err)
 	}
 	obj, remove := planDelete(d.res, old, d.opts, time.Now())
 	switch {
@@ -156,10 +154,10 @@ func preconditions(p *metav1.Preconditions, obj registry.Object) error {
 		return nil
 	}
 	if p.UID != nil && *p.UID != obj.GetUID() {
-		return fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: %v", *p.UID, obj.GetUID())
+		return fmt.Errorf("the UID in the precondition (%s) does not match the UID in record (%s). The object might have been deleted and then recreated", *p.UID, obj.GetUID())
 	}
 	if p.ResourceVersion != nil && *p.ResourceVersion != obj.GetResourceVersion() {
-		return fmt.Errorf("Precondition failed: ResourceVersion in precondition: %v, ResourceVersion in object meta: %v", *p.ResourceVersion, obj.GetResourceVersion())
+		return fmt.Errorf("the ResourceVersion in the precondition (%s) does not match the ResourceVersion in record (%s). The object might have been modified", *p.ResourceVersion, obj.GetResourceVersion())
 	}
 	return nil
 }

@@ -2,11 +2,11 @@ package endpoints
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"log/slog"
 	"net/http"
 	"strconv"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -55,7 +55,14 @@ func (e *entry) fromCache(err error, name string) error {
 			Type: metav1.CauseTypeResourceVersionTooLarge, Message: "Too large resource version"}}
 		return t
 	case errors.As(err, &invalid):
-		return apierrors.NewBadRequest(err.Error())
+		text := err.Error()
+		switch {
+		case strings.HasPrefix(text, "continue key is not valid"):
+			text = "invalid continue token: " + text
+		case strings.HasPrefix(text, "Invalid value: "):
+			text = "invalid resource version: resourceVersion: " + text
+		}
+		return apierrors.NewBadRequest(text)
 	}
 	return err
 }
@@ -100,9 +107,6 @@ func writeStatus(w http.ResponseWriter, r *http.Request, err error) {
 	if s := status.Details; s != nil && s.RetryAfterSeconds > 0 {
 		w.Header().Set("Retry-After", strconv.Itoa(int(s.RetryAfterSeconds)))
 	}
-	if status.Code == http.StatusUnauthorized {
-		w.Header().Set("WWW-Authenticate", `Basic realm="kubernetes-master"`)
-	}
 	request.AuditFrom(r.Context()).SetResponse(status)
 	writeObject(w, r, out, int(status.Code), status, statusKind)
 }
@@ -118,10 +122,4 @@ func notAcceptable() error {
 func unsupportedMedia(accepted string) error {
 	return statusError(http.StatusUnsupportedMediaType, metav1.StatusReasonUnsupportedMediaType,
 		"the body of the request was in an unknown format - accepted media types include: "+accepted)
-}
-
-// isWrongEnd says that a JSON error is a body cut short.
-func isWrongEnd(err error) bool {
-	var syntax *json.SyntaxError
-	return errors.As(err, &syntax)
 }

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"knarr/controlplane/apiserver/registry"
@@ -18,21 +17,9 @@ func namespaceKept(obj registry.Object) bool {
 	return ok && len(ns.Spec.Finalizers) > 0
 }
 
-// namespaceBusy refuses a second deletion of a namespace being emptied.
-func namespaceBusy(obj registry.Object) error {
-	ns, ok := obj.(*corev1.Namespace)
-	if !ok || ns.DeletionTimestamp == nil || len(ns.Spec.Finalizers) == 0 {
-		return nil
-	}
-	return apierrors.NewConflict(corev1.Resource("namespaces"), ns.Name,
-		errNamespaceBusy)
-}
-
 type constError string
 
 func (e constError) Error() string { return string(e) }
-
-const errNamespaceBusy = constError("The system is ensuring all content is removed from this namespace.  Upon completion, this namespace will automatically be purged by the system.")
 
 // planDeleteNamespace: a namespace is emptied by its controller first.
 func planDeleteNamespace(ns *corev1.Namespace, opts *metav1.DeleteOptions, now time.Time) (registry.Object, bool) {

@@ -8,7 +8,6 @@ import (
 	"io"
 	"net/http"
 	"runtime/debug"
-	"sort"
 	"strings"
 	"sync"
 	"time"
@@ -257,14 +256,4 @@ func protoDocument(name string, data []byte) ([]byte, error) {
 		return nil, err
 	}
 	return proto.Marshal(doc)
-}
-
-// groupVersions are all served, sorted.
-func (o *openAPI) groupVersions() []schema.GroupVersion {
-	var out []schema.GroupVersion
-	for gv := range o.versions {
-		out = append(out, gv)
-	}
-	sort.Slice(out, func(i, j int) bool { return out[i].String() < out[j].String() })
-	return out
 }

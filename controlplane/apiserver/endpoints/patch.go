@@ -78,11 +78,9 @@ func (c *call) patchType() (types.PatchType, error) {
 			}
 		}
 	}
-	accepted := "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml"
-	if !c.custom {
-		accepted = "application/json-patch+json, application/merge-patch+json, application/strategic-merge-patch+json, application/apply-patch+yaml"
-	}
-	return "", unsupportedMedia(accepted)
+	refusal := statusError(http.StatusUnsupportedMediaType, metav1.StatusReasonUnsupportedMediaType, "415: Unsupported Media Type")
+	refusal.ErrStatus.Details = &metav1.StatusDetails{}
+	return "", refusal
 }
 
 // A patch is one request's, read once and applied as often as needed.
@@ -96,6 +94,8 @@ type patch struct {
 	want   *unstructured.Unstructured
 	strict []error
 	warned bool
+
+	patched []byte // what a JSON or merge patch made, for its faults
 }
 
 // read parses the body.
@@ -104,7 +104,7 @@ func (p *patch) read() error {
 	case types.JSONPatchType:
 		var err error
 		if p.json, err = jsonpatch.DecodePatch(p.body); err != nil {
-			return apierrors.NewBadRequest(fmt.Sprintf("error decoding patch: %v", err))
+			return apierrors.NewBadRequest("error decoding patch: " + strings.Replace(err.Error(), "jsonpatch.Patch", "[]handlers.jsonPatchOp", 1))
 		}
 		if len(p.json) > maxPatchOperations {
 			return apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("The allowed maximum operations in a JSON patch is %d, got %d", maxPatchOperations, len(p.json)))
@@ -199,6 +199,7 @@ func (p *patch) merged(old registry.Object, gvk schema.GroupVersionKind, empty f
 		return nil, unprocessable(err)
 	}
 	obj := empty()
+	p.patched = after
 	strict, err := decodePatched(after, obj)
 	if err != nil {
 		return nil, p.invalid(err)
@@ -226,7 +227,10 @@ func unprocessable(err error) error {
 
 // invalid is a patch that makes no object.
 func (p *patch) invalid(err error) error {
-	text := string(p.body)
+	text := string(bytes.TrimSuffix(p.patched, newline))
+	if p.patched == nil {
+		text = string(p.body)
+	}
 	if p.kind == types.StrategicMergePatchType {
 		text = fmt.Sprintf("%+v", p.merge)
 	}
@@ -295,6 +299,10 @@ func (p *patch) mergedParts(old, empty registry.Object) (obj registry.Object, ok
 		return nil, true, err
 	}
 	if err := p.fromMap(after, empty); err != nil {
+		// A merge patch's fault is told with the whole object.
+		if p.kind == types.MergePatchType {
+			return nil, false, nil
+		}
 		return nil, true, err
 	}
 	obj = copyOf(old)

@@ -2,6 +2,7 @@ package endpoints
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -77,7 +78,8 @@ func (l *relay) serve(c *call) {
 			if r.Context().Err() != nil {
 				return // the client has left
 			}
-			if apierrors.ReasonForError(err) == metav1.StatusReasonUnknown {
+			var status apierrors.APIStatus
+			if !errors.As(err, &status) {
 				err = l.failure(err)
 			}
 			writeStatus(w, r, err)

@@ -178,6 +178,9 @@ func (c *call) serve() error {
 	t := c.s.table.Load()
 	c.entry = t.entries[groupVersionResource(c.info)]
 	if c.entry == nil {
+		if t.versions[c.info.GroupVersion()] {
+			return noResource()
+		}
 		http.NotFound(c.w, c.r)
 		return nil
 	}
@@ -185,8 +188,10 @@ func (c *call) serve() error {
 		return c.serveSub()
 	}
 	if len(c.info.Parts) > 2 && c.info.Verb != "proxy" {
-		http.NotFound(c.w, c.r)
-		return nil
+		return noResource()
+	}
+	if c.info.Name == "" && (c.info.Verb == "update" || c.info.Verb == "patch") {
+		return c.notAllowed()
 	}
 	verb := c.info.Verb
 	if verb == "list" || verb == "watch" || verb == "get" {
@@ -205,8 +210,7 @@ func (c *call) serve() error {
 			return c.notAllowed()
 		}
 	} else if c.info.Namespace != "" && c.gvr.Resource != "namespaces" {
-		http.NotFound(c.w, c.r)
-		return nil
+		return noResource()
 	}
 	if do := action(c.qualified); do != nil {
 		return do(c)
@@ -241,7 +245,16 @@ func (c *call) serve() error {
 }
 
 func (c *call) notAllowed() error {
-	return apierrors.NewMethodNotSupported(c.gvr.GroupResource(), c.info.Verb)
+	err := statusError(http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed, "the server does not allow this method on the requested resource")
+	err.ErrStatus.Details = &metav1.StatusDetails{}
+	return err
+}
+
+// noResource is a path in a version served that leads nowhere.
+func noResource() error {
+	err := statusError(http.StatusNotFound, metav1.StatusReasonNotFound, "the server could not find the requested resource")
+	err.ErrStatus.Details = &metav1.StatusDetails{}
+	return err
 }
 
 // query is the URL's parameters, parsed once.

@@ -22,13 +22,11 @@ import (
 func (c *call) serveSub() error {
 	name := c.info.Subresource
 	if c.info.Name == "" || c.namespaced == (c.info.Namespace == "") && c.gvr.Resource != "namespaces" {
-		http.NotFound(c.w, c.r)
-		return nil
+		return noResource()
 	}
 	c.sub = c.subs[name]
 	if c.sub == nil {
-		http.NotFound(c.w, c.r)
-		return nil
+		return noResource()
 	}
 	full := c.qualified + "/" + name
 	if h := c.s.cfg.Special[full]; h != nil {

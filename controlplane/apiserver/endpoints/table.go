@@ -2,8 +2,6 @@ package endpoints
 
 import (
 	"fmt"
-	"sort"
-	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -112,20 +110,7 @@ func copyOf(obj registry.Object) registry.Object {
 	return obj.DeepCopyObject().(registry.Object)
 }
 
-// fieldLabels are the supported field selectors, sorted.
-func (e *entry) fieldLabels() []string {
-	var out []string
-	for label := range e.labels {
-		out = append(out, label)
-	}
-	sort.Strings(out)
-	return out
-}
-
 // setKind writes kind and apiVersion into an object of one's own.
 func setKind(obj runtime.Object, gvk schema.GroupVersionKind) {
 	obj.GetObjectKind().SetGroupVersionKind(gvk)
 }
-
-// lowerKind is how legacy messages name a kind.
-func lowerKind(gvk schema.GroupVersionKind) string { return strings.ToLower(gvk.Kind) }

@@ -215,14 +215,15 @@ func (w *write) attempt(ctx context.Context, key string, current *watchcache.Rec
 // checkVersion compares the object's resourceVersion and UID with what is stored.
 func (w *write) checkVersion(obj, old registry.Object) error {
 	gr, name := w.gvr.GroupResource(), w.info.Name
-	if uid := obj.GetUID(); uid != "" && uid != old.GetUID() {
-		return apierrors.NewConflict(gr, name, fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: %v", uid, old.GetUID()))
+	// Only PUT takes the UID for a condition; a patch that changes it is invalid.
+	if uid := obj.GetUID(); uid != "" && uid != old.GetUID() && w.info.Verb == "update" {
+		return apierrors.NewConflict(gr, name, fmt.Errorf("StorageError: invalid object, Code: 4, Key: /registry/%s/%s, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: %v, UID in object meta: %v",
+			w.res.Storage().Prefix, w.key(), uid, old.GetUID()))
 	}
 	rv := obj.GetResourceVersion()
 	if rv != "" {
 		if _, err := strconv.ParseUint(rv, 10, 64); err != nil {
-			return apierrors.NewInvalid(w.gvk.GroupKind(), name, field.ErrorList{
-				field.Invalid(field.NewPath("metadata", "resourceVersion"), rv, err.Error())})
+			return err
 		}
 	}
 	switch {

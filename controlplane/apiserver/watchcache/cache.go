@@ -287,6 +287,9 @@ func (c *Cache) waitConsistent(ctx context.Context) error {
 	return c.wait(ctx, rev)
 }
 
+// Sync returns once everything acknowledged before the call can be read.
+func (c *Cache) Sync(ctx context.Context) error { return c.waitConsistent(ctx) }
+
 // waitFor does what a request's resourceVersion asks for.
 func (c *Cache) waitFor(ctx context.Context, resourceVersion string) error {
 	select {

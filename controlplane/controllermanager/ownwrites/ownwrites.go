@@ -25,8 +25,9 @@ type writes struct {
 }
 
 type deletion struct {
-	store cache.Store
-	key   string
+	store  cache.Store
+	key    string
+	wholly bool // on its way out is not enough
 }
 
 // New returns an empty Log.
@@ -58,9 +59,18 @@ func (l *Log) Wrote(key cache.ObjectName, store cache.Store, obj metav1.Object) 
 
 // Deleted records that key's reconciliation deleted obj.
 func (l *Log) Deleted(key cache.ObjectName, store cache.Store, obj metav1.Object) {
+	l.removed(key, store, obj, false)
+}
+
+// Removed records that obj went for good, as by the loss of its last finalizer.
+func (l *Log) Removed(key cache.ObjectName, store cache.Store, obj metav1.Object) {
+	l.removed(key, store, obj, true)
+}
+
+func (l *Log) removed(key cache.ObjectName, store cache.Store, obj metav1.Object, wholly bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.of(key).deleted[obj.GetUID()] = deletion{store, cache.MetaObjectToName(obj).String()}
+	l.of(key).deleted[obj.GetUID()] = deletion{store, cache.MetaObjectToName(obj).String(), wholly}
 }
 
 // Forget drops what is remembered of key.
@@ -86,7 +96,7 @@ func (l *Log) Seen(key cache.ObjectName) bool {
 	}
 	for uid, d := range w.deleted {
 		obj, ok, err := d.store.GetByKey(d.key)
-		if m, is := obj.(metav1.Object); err == nil && ok && is && m.GetUID() == uid && m.GetDeletionTimestamp() == nil {
+		if m, is := obj.(metav1.Object); err == nil && ok && is && m.GetUID() == uid && (d.wholly || m.GetDeletionTimestamp() == nil) {
 			return false
 		}
 		delete(w.deleted, uid)

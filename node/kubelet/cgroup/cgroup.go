@@ -173,6 +173,8 @@ func (t *Tree) Remove(path string) error {
 	for _, c := range t.controllers {
 		errs = append(errs, removeAll(filepath.Join(t.root, c, path)))
 	}
+	// Beside version 1 the runtime makes the group in the empty unified tree too.
+	errs = append(errs, removeAll(filepath.Join(t.root, "unified", path)))
 	return errors.Join(errs...)
 }
 

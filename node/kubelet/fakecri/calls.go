@@ -59,6 +59,13 @@ func (r *Runtime) StopPodSandbox(_ context.Context, q *cri.StopPodSandboxRequest
 func (r *Runtime) RemovePodSandbox(_ context.Context, q *cri.RemovePodSandboxRequest) (*cri.RemovePodSandboxResponse, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if s := r.sandboxes[q.PodSandboxId]; s != nil {
+		if err := r.call("RemovePodSandbox", s.Metadata.Name); err != nil {
+			return nil, err
+		}
+	} else {
+		r.calls = append(r.calls, "RemovePodSandbox nothing")
+	}
 	for id, c := range r.containers {
 		if c.sandbox == q.PodSandboxId {
 			delete(r.containers, id)

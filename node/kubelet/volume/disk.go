@@ -61,7 +61,7 @@ func emptyDir(pod *corev1.Pod, s *corev1.EmptyDirVolumeSource, path string) erro
 			return err
 		}
 	}
-	return own(pod, path)
+	return Own(pod, path)
 }
 
 func allLimited(pod *corev1.Pod) bool {
@@ -73,8 +73,8 @@ func allLimited(pod *corev1.Pod) bool {
 	return true
 }
 
-// own gives a writable volume to the pod's group.
-func own(pod *corev1.Pod, path string) error {
+// Own gives a writable volume to the pod's group.
+func Own(pod *corev1.Pod, path string) error {
 	g := fsGroup(pod)
 	if g == nil {
 		return nil

@@ -226,7 +226,7 @@ func (m *Manager) claim(ctx context.Context, pod *corev1.Pod, name, claim string
 			return Mounted{}, err
 		}
 		if !readOnly {
-			if err := own(pod, target); err != nil {
+			if err := Own(pod, target); err != nil {
 				return Mounted{}, err
 			}
 		}

@@ -20,13 +20,32 @@ import (
 func main() {
 	version := flag.String("version", "1", "what / answers with")
 	load := flag.String("load", "", "ask this URL instead of serving")
+	get := flag.String("get", "", "ask this URL once and print the answer")
 	every := flag.Duration("every", 5*time.Millisecond, "time between questions")
 	flag.Parse()
 	if *load != "" {
 		ask(*load, *every)
 		return
 	}
+	if *get != "" {
+		if err := once(*get); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	serve(*version)
+}
+
+func once(url string) error {
+	client := &http.Client{Timeout: 5 * time.Second}
+	resp, err := client.Get(url)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	_, err = io.Copy(os.Stdout, resp.Body)
+	return err
 }
 
 func serve(version string) {
@@ -63,8 +82,10 @@ func serve(version string) {
 func ask(url string, every time.Duration) {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
-	client := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{
-		DisableKeepAlives: true, DialContext: (&net.Dialer{Timeout: 2 * time.Second}).DialContext,
+	// Longer than a resolver waits before it asks again: a query that was in the
+	// DNS server's socket when that was killed is lost, as any datagram may be.
+	client := &http.Client{Timeout: 15 * time.Second, Transport: &http.Transport{
+		DisableKeepAlives: true, DialContext: (&net.Dialer{Timeout: 12 * time.Second}).DialContext,
 	}}
 	good, bad := 0, 0
 	report := func() { fmt.Printf("good=%d bad=%d\n", good, bad) }

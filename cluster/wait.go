@@ -1,0 +1,103 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/miekg/dns"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// startTime is how long a server may take until it holds its data directory.
+const startTime = 5 * time.Second
+
+// Wait returns once the cluster of dir has a Ready node and answers DNS. An
+// error says what it still lacked.
+func Wait(ctx context.Context, dir, domain string) error {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return err
+	}
+	l := layout{dir}
+	began, seen := time.Now(), false
+	for {
+		lacks := l.lacks(ctx, domain)
+		if lacks == nil {
+			return nil
+		}
+		running := l.running()
+		switch seen = seen || running; {
+		case seen && !running:
+			return fmt.Errorf("the server of --data-dir %s ended; its log says why", dir)
+		case !seen && time.Since(began) > startTime:
+			return fmt.Errorf("no server of --data-dir %s runs on this machine; start one with knarr server", dir)
+		}
+		select {
+		case <-time.After(20 * time.Millisecond):
+		case <-ctx.Done():
+			return fmt.Errorf("not ready in time: %w", lacks)
+		}
+	}
+}
+
+// running says whether the process that wrote its id into the lock lives. The
+// lock itself is not tried: a server that starts just then would fail.
+func (l layout) running() bool {
+	b, err := os.ReadFile(l.lock())
+	pid := strings.TrimSpace(string(b))
+	return err == nil && pid != "" && exists(filepath.Join("/proc", pid))
+}
+
+// lacks is what the cluster still needs to be of use.
+func (l layout) lacks(ctx context.Context, domain string) error {
+	cfg, err := clientcmd.BuildConfigFromFlags("", l.kubeconfig())
+	if err != nil {
+		return err
+	}
+	cfg.QPS, cfg.Timeout = -1, 5*time.Second
+	client, err := kubernetes.NewForConfig(cfg)
+	if err != nil {
+		return err
+	}
+	nodes, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	if !anyReady(nodes.Items) {
+		return errors.New("no node is Ready")
+	}
+	service, err := client.CoreV1().Services("kube-system").Get(ctx, "kube-dns", metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	q := new(dns.Msg)
+	q.SetQuestion(dns.Fqdn("kubernetes.default.svc."+domain), dns.TypeA)
+	answer, _, err := (&dns.Client{Timeout: 300 * time.Millisecond}).ExchangeContext(ctx, q, net.JoinHostPort(service.Spec.ClusterIP, "53"))
+	if err != nil {
+		return fmt.Errorf("ask DNS: %w", err)
+	}
+	if len(answer.Answer) == 0 {
+		return fmt.Errorf("DNS does not know %s; with another domain give --cluster-domain", q.Question[0].Name)
+	}
+	return nil
+}
+
+func anyReady(nodes []corev1.Node) bool {
+	for _, n := range nodes {
+		for _, c := range n.Status.Conditions {
+			if c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue {
+				return true
+			}
+		}
+	}
+	return false
+}

@@ -1,0 +1,134 @@
+package endpoints
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"knarr/controlplane/apiserver/registry"
+)
+
+// newNode is a world with one pod on a node whose kubelet is handler.
+func newNode(t *testing.T, handler http.HandlerFunc) *world {
+	kubelet := httptest.NewServer(handler)
+	t.Cleanup(kubelet.Close)
+	base, err := url.Parse(kubelet.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := newWorldOf(t, registry.Resources, func(c *Config) {
+		c.Kubelet = func(_ context.Context, node string) (*url.URL, http.RoundTripper, error) {
+			return base, &http.Transport{DisableKeepAlives: true}, nil
+		}
+	})
+	pod := testPod("p", "n")
+	pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{Name: "d", Image: "i"})
+	if _, err := w.client.CoreV1().Pods("default").Create(context.Background(), pod, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+func TestLogIsRelayed(t *testing.T) {
+	w := newNode(t, func(rw http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") != "" {
+			t.Error("the client's credentials reach the kubelet")
+		}
+		fmt.Fprint(rw, r.URL.RequestURI())
+	})
+	code, body, _ := w.do("GET", "/api/v1/namespaces/default/pods/p/log?container=c&tailLines=5&follow=true", "", "", "Authorization", "Bearer x")
+	if code != 200 || body != "/containerLogs/default/p/c?follow=true&tailLines=5" {
+		t.Errorf("%d %s", code, body)
+	}
+	code, body, _ = w.do("GET", "/api/v1/namespaces/default/pods/p/log", "", "")
+	if code != 400 || !strings.Contains(body, "a container name must be specified for pod p, choose one of: [c d]") {
+		t.Errorf("no container: %d %s", code, body)
+	}
+}
+
+func upgrade(t *testing.T, w *world) (net.Conn, *http.Response, *bufio.Reader) {
+	conn, err := net.Dial("tcp", strings.TrimPrefix(w.url, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	fmt.Fprint(conn, "POST /api/v1/namespaces/default/pods/p/exec?container=c&command=sh&stdin=1&stdout=1 HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\nX-Stream-Protocol-Version: v4.channel.k8s.io\r\n\r\n")
+	r := bufio.NewReader(conn)
+	resp, err := http.ReadResponse(r, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return conn, resp, r
+}
+
+func TestExecIsATunnel(t *testing.T) {
+	w := newNode(t, func(rw http.ResponseWriter, r *http.Request) {
+		if got := r.URL.RequestURI(); got != "/exec/default/p/c?command=sh&input=1&output=1" {
+			t.Errorf("kubelet was asked for %s", got)
+		}
+		rw.Header().Set("Connection", "Upgrade")
+		rw.Header().Set("Upgrade", "SPDY/3.1")
+		rw.WriteHeader(http.StatusSwitchingProtocols)
+		conn, buf, err := http.NewResponseController(rw).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer conn.Close()
+		line, err := buf.ReadString('\n')
+		if err != nil {
+			t.Error(err)
+		}
+		fmt.Fprint(conn, "echo "+line)
+	})
+	conn, resp, r := upgrade(t, w)
+	if resp.StatusCode != http.StatusSwitchingProtocols {
+		t.Fatal(resp.Status)
+	}
+	fmt.Fprint(conn, "hello\n")
+	if line, err := r.ReadString('\n'); err != nil || line != "echo hello\n" {
+		t.Errorf("%q, %v", line, err)
+	}
+}
+
+// A refused upgrade must leave no way to the kubelet, and a redirect must lead
+// nobody anywhere.
+func TestRefusedUpgradeLeavesNoTunnel(t *testing.T) {
+	requests := 0
+	w := newNode(t, func(rw http.ResponseWriter, r *http.Request) {
+		requests++
+		if requests > 1 {
+			http.Redirect(rw, r, "http://169.254.169.254/", http.StatusFound)
+			return
+		}
+		http.Error(rw, "no", http.StatusForbidden)
+	})
+	conn, resp, r := upgrade(t, w)
+	if _, err := io.Copy(io.Discard, resp.Body); err != nil || resp.StatusCode != http.StatusForbidden {
+		t.Fatalf("%s, %v", resp.Status, err)
+	}
+	// What follows on the connection is a request to the API server.
+	fmt.Fprint(conn, "GET /version HTTP/1.1\r\nHost: x\r\n\r\n")
+	if next, err := http.ReadResponse(r, nil); err == nil {
+		body, rerr := io.ReadAll(next.Body)
+		if rerr != nil || !strings.Contains(string(body), "gitVersion") {
+			t.Errorf("after a refused upgrade: %s", body)
+		}
+	}
+	if requests != 1 {
+		t.Errorf("the kubelet saw %d requests", requests)
+	}
+	if _, resp, _ := upgrade(t, w); resp.StatusCode != http.StatusBadGateway || resp.Header.Get("Location") != "" {
+		t.Errorf("a redirect was passed on: %s", resp.Status)
+	}
+}

@@ -1,0 +1,52 @@
+package endpoints
+
+import (
+	"strings"
+	"testing"
+
+	jsonpatch "gopkg.in/evanphx/json-patch.v4"
+	corev1 "k8s.io/api/core/v1"
+)
+
+var podKind = corev1.SchemeGroupVersion.WithKind("Pod")
+
+// Whatever is sent is decoded or refused, never a panic.
+func FuzzDecodeBody(f *testing.F) {
+	f.Add(0, []byte(`{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a"}}`))
+	f.Add(1, []byte("kind: Pod\nmetadata: {name: a}\n"))
+	f.Add(2, protobufOf(f, benchPod("a")))
+	f.Add(1, []byte("a: &a [*a]"))
+	f.Fuzz(func(t *testing.T, kind int, data []byte) {
+		formats := []format{formatJSON, formatYAML, formatProtobuf}
+		pod := &corev1.Pod{}
+		if _, err := decodeInto(formats[uint(kind)%3], data, pod, podKind, true); err != nil {
+			return
+		}
+		if _, err := encodeJSON(pod, false); err != nil {
+			t.Skip("a value that JSON cannot say")
+		}
+	})
+}
+
+// Patches of all kinds on a pod end in an object or an error.
+func FuzzPatch(f *testing.F) {
+	w := newWorld(f)
+	w.fill(f, 1)
+	f.Add(0, []byte(`[{"op":"add","path":"/metadata/labels/x","value":"y"}]`))
+	f.Add(1, []byte(`{"spec":{"containers":null}}`))
+	f.Add(2, []byte(`{"spec":{"containers":[{"name":"c","$patch":"delete"}]}}`))
+	f.Add(3, []byte("apiVersion: v1\nkind: Pod\nmetadata: {name: p0}\n"))
+	types := []string{"application/json-patch+json", "application/merge-patch+json", "application/strategic-merge-patch+json", "application/apply-patch+yaml"}
+	f.Fuzz(func(t *testing.T, kind int, data []byte) {
+		if _, err := jsonpatch.DecodePatch(data); err == nil && kind%4 != 0 {
+			t.Skip()
+		}
+		own := *w
+		own.t = t
+		code, body, _ := own.do("PATCH", "/api/v1/namespaces/bench/pods/p0?dryRun=All&fieldManager=f", types[uint(kind)%4], string(data))
+		// An applied object that the schema does not know is a 500 upstream, too.
+		if code >= 500 && !strings.Contains(body, "failed to create typed patch object") {
+			t.Fatalf("%d %s", code, body)
+		}
+	})
+}

@@ -1,0 +1,226 @@
+// Package garbagecollector is the garbage-collector-controller. It reads the
+// metadata of every object that can be deleted, deletes those whose owners are
+// gone, and takes owner references and its own finalizers away.
+package garbagecollector
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/tools/record"
+
+	"knarr/internal/controller"
+)
+
+// Name is the controller's.
+const Name = "garbage-collector-controller"
+
+// workers is how many objects are decided about at once.
+const workers = 20
+
+type collector struct {
+	graph     *graph
+	kinds     *kinds
+	metadata  metadata.Interface
+	discovery discovery.DiscoveryInterface
+	events    record.EventRecorder
+	informers informers.SharedInformerFactory
+	// shared are resources whose informers run anyway.
+	shared map[schema.GroupVersionResource]bool
+}
+
+// New returns the controller; its keys are UIDs. Of the resources shared it
+// reads the informers of f, all others it watches itself.
+func New(f informers.SharedInformerFactory, meta metadata.Interface, disco discovery.DiscoveryInterface, events record.EventRecorder, shared []schema.GroupVersionResource) (*controller.Controller[types.UID], error) {
+	c := &collector{
+		graph: newGraph(), kinds: &kinds{}, metadata: meta, discovery: disco, events: events,
+		informers: f, shared: map[schema.GroupVersionResource]bool{},
+	}
+	for _, res := range shared {
+		if _, err := f.ForResource(res); err != nil { // asks for it before the informers start
+			return nil, fmt.Errorf("informer of %v: %w", res, err)
+		}
+		c.shared[res] = true
+	}
+	return &controller.Controller[types.UID]{
+		Name: Name, Workers: workers,
+		Feeds:     []func(context.Context, func(), func(types.UID)) error{c.watch},
+		Reconcile: c.reconcile,
+	}, nil
+}
+
+func (c *collector) reconcile(ctx context.Context, uid types.UID) (time.Duration, error) {
+	d := c.graph.decide(uid)
+	if len(d.unknown) > 0 {
+		learned, err := c.verify(ctx, d)
+		if err != nil {
+			return 0, err
+		}
+		if learned {
+			d = c.graph.decide(uid)
+		}
+	}
+	for _, ref := range d.foreign {
+		c.tellForeign(d.view, ref)
+	}
+	err := c.act(ctx, d)
+	if apierrors.IsNotFound(err) {
+		return 0, nil // its event is on the way
+	}
+	if err != nil && !apierrors.IsConflict(err) {
+		err = fmt.Errorf("%s %s/%s: %w", d.res.Resource, d.namespace, d.name, err)
+	}
+	return 0, err
+}
+
+func (c *collector) act(ctx context.Context, d decision) error {
+	switch d.do {
+	case dropRefs:
+		return c.patch(ctx, d.view, map[string]any{"ownerReferences": without(d.owners, d.refs)})
+	case dropFinalizer:
+		return c.unfinalize(ctx, d)
+	case orphan:
+		if err := c.orphan(ctx, d); err != nil {
+			return err
+		}
+		return c.unfinalize(ctx, d)
+	case remove:
+		if d.unblock {
+			// Two that wait for each other: this one stops waiting.
+			return c.patch(ctx, d.view, map[string]any{"ownerReferences": unblocked(d.owners)})
+		}
+		return c.metadata.Resource(d.res).Namespace(d.namespace).Delete(ctx, d.name, metav1.DeleteOptions{
+			PropagationPolicy: &d.policy,
+			Preconditions:     &metav1.Preconditions{UID: &d.uid, ResourceVersion: &d.revision},
+		})
+	}
+	return nil
+}
+
+// verify asks the server about owners that no watch has shown. It says whether
+// the graph now knows more.
+func (c *collector) verify(ctx context.Context, d decision) (learned bool, err error) {
+	for _, ref := range d.unknown {
+		res, namespaced, err := c.kinds.resource(ref)
+		if err != nil {
+			return false, err
+		}
+		if namespaced && d.namespace == "" {
+			continue // cannot be; such an object is left alone
+		}
+		namespace := d.namespace
+		if !namespaced {
+			namespace = ""
+		}
+		owner, err := c.metadata.Resource(res).Namespace(namespace).Get(ctx, ref.Name, metav1.GetOptions{})
+		switch {
+		case apierrors.IsNotFound(err) || err == nil && owner.UID != ref.UID:
+			c.graph.absent(ref.UID, d.namespace)
+			learned = true
+		case err != nil:
+			return false, fmt.Errorf("get owner %s %s/%s: %w", ref.Kind, namespace, ref.Name, err)
+		}
+	}
+	return learned, nil
+}
+
+// patch changes the metadata of the object as the graph knows it: a newer one
+// is a conflict, and decided about anew.
+func (c *collector) patch(ctx context.Context, v view, change map[string]any) error {
+	change["uid"], change["resourceVersion"] = v.uid, v.revision
+	b, err := json.Marshal(map[string]any{"metadata": change})
+	if err != nil {
+		return err
+	}
+	_, err = c.metadata.Resource(v.res).Namespace(v.namespace).Patch(ctx, v.name, types.MergePatchType, b, metav1.PatchOptions{})
+	return err
+}
+
+func (c *collector) unfinalize(ctx context.Context, d decision) error {
+	left := []string{}
+	for _, f := range d.finalizers {
+		if f != d.finalizer {
+			left = append(left, f)
+		}
+	}
+	return c.patch(ctx, d.view, map[string]any{"finalizers": left})
+}
+
+// orphan takes the references to the object out of its dependents.
+func (c *collector) orphan(ctx context.Context, d decision) error {
+	var (
+		wg   sync.WaitGroup
+		mu   sync.Mutex
+		errs []error
+		work = make(chan view)
+	)
+	for range min(workers, len(d.dependents)) {
+		wg.Go(func() {
+			for v := range work {
+				err := c.patch(ctx, v, map[string]any{"ownerReferences": without(v.owners, []types.UID{d.uid})})
+				if err != nil && !apierrors.IsNotFound(err) {
+					mu.Lock()
+					errs = append(errs, err)
+					mu.Unlock()
+				}
+			}
+		})
+	}
+	for _, v := range d.dependents {
+		work <- v
+	}
+	close(work)
+	wg.Wait()
+	for _, err := range errs {
+		if !apierrors.IsConflict(err) {
+			return errors.Join(errs...)
+		}
+	}
+	if len(errs) > 0 {
+		return errs[0]
+	}
+	return nil
+}
+
+func (c *collector) tellForeign(v view, ref metav1.OwnerReference) {
+	about := &corev1.ObjectReference{APIVersion: v.res.GroupVersion().String(), Kind: c.kinds.kind(v.res),
+		Namespace: v.namespace, Name: v.name, UID: v.uid}
+	c.events.Eventf(about, corev1.EventTypeWarning, "OwnerRefInvalidNamespace",
+		"ownerRef [%s/%s, namespace: %s, name: %s, uid: %s] does not exist in namespace %q",
+		ref.APIVersion, ref.Kind, v.namespace, ref.Name, ref.UID, v.namespace)
+}
+
+func without(refs []metav1.OwnerReference, uids []types.UID) []metav1.OwnerReference {
+	left := []metav1.OwnerReference{}
+	for _, ref := range refs {
+		keep := true
+		for _, uid := range uids {
+			keep = keep && ref.UID != uid
+		}
+		if keep {
+			left = append(left, ref)
+		}
+	}
+	return left
+}
+
+func unblocked(refs []metav1.OwnerReference) []metav1.OwnerReference {
+	out := make([]metav1.OwnerReference, len(refs))
+	for i, ref := range refs {
+		ref.BlockOwnerDeletion = new(false)
+		out[i] = ref
+	}
+	return out
+}

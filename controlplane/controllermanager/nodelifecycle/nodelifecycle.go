@@ -1,0 +1,236 @@
+// Package nodelifecycle is the node-lifecycle-controller. It reads Nodes, their
+// Leases and Pods; it writes conditions of nodes that fell silent, taints that
+// follow conditions, and the readiness of pods on nodes that are not ready.
+package nodelifecycle
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"sync"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
+
+	"knarr/controlplane/controllermanager/pods"
+	"knarr/internal/controller"
+)
+
+// Name is the controller's.
+const Name = "node-lifecycle-controller"
+
+const (
+	// startupGrace is how long a node may take to tell its state at all.
+	startupGrace = time.Minute
+	// recheck is how often a node that is not ready is looked at: what befits
+	// it depends on the others.
+	recheck = 5 * time.Second
+)
+
+type reconciler struct {
+	nodes, leases, pods cache.Indexer
+	client              kubernetes.Interface
+	events              record.EventRecorder
+	grace               time.Duration
+
+	mu    sync.Mutex
+	beats map[string]beat // by node
+	zones map[string]time.Time
+}
+
+// A beat is the last sign of life of a node, and when it was seen by this
+// clock: the node's own may be wrong.
+type beat struct {
+	uid            types.UID
+	lease, status  time.Time
+	seen           time.Time
+	ready          corev1.ConditionStatus
+	notReadyMarked bool
+}
+
+// New returns the controller. grace is how long a node may be silent.
+func New(f informers.SharedInformerFactory, client kubernetes.Interface, events record.EventRecorder, grace time.Duration) (*controller.Controller[string], error) {
+	nodes, leases, podInformer := f.Core().V1().Nodes().Informer(), f.Coordination().V1().Leases().Informer(), f.Core().V1().Pods().Informer()
+	if err := pods.IndexByNode(podInformer); err != nil {
+		return nil, err
+	}
+	r := &reconciler{
+		nodes: nodes.GetIndexer(), leases: leases.GetIndexer(), pods: podInformer.GetIndexer(), client: client, events: events, grace: grace,
+		beats: map[string]beat{}, zones: map[string]time.Time{},
+	}
+	return &controller.Controller[string]{
+		Name:    Name,
+		Workers: 8,
+		Sources: []controller.Source[string]{
+			{Informer: nodes, Keys: func(o metav1.Object) []string { return []string{o.GetName()} }},
+			{Informer: leases, Keys: func(o metav1.Object) []string {
+				if o.GetNamespace() != corev1.NamespaceNodeLease {
+					return nil
+				}
+				return []string{o.GetName()}
+			}},
+			{Informer: podInformer},
+		},
+		Reconcile: r.reconcile,
+	}, nil
+}
+
+func (r *reconciler) reconcile(ctx context.Context, name string) (time.Duration, error) {
+	obj, ok, err := r.nodes.GetByKey(name)
+	if err != nil {
+		return 0, err
+	}
+	if !ok {
+		r.mu.Lock()
+		gone, known := r.beats[name]
+		delete(r.beats, name)
+		r.mu.Unlock()
+		if known {
+			r.events.Eventf(reference(name, gone.uid), corev1.EventTypeNormal, "RemovingNode", "Node %s event: Removing Node %s from Controller", name, name)
+		}
+		return 0, nil
+	}
+	node, now := obj.(*corev1.Node), time.Now()
+	b := r.listen(node, now)
+	if now.Sub(b.seen) >= r.allowed(node) {
+		silent := node.DeepCopy()
+		if silence(silent, now) {
+			if node, err = r.client.CoreV1().Nodes().UpdateStatus(ctx, silent, metav1.UpdateOptions{}); err != nil {
+				return 0, ignoreNotFound(err)
+			}
+		}
+	}
+	ready := readiness(node)
+	if err := r.turned(ctx, node, b, ready); err != nil {
+		return 0, err
+	}
+	taints := plan(node, ready, r.mayEvict(node, ready, now), now)
+	if !apiequality.Semantic.DeepEqual(taints, node.Spec.Taints) {
+		if err := r.taint(ctx, node, taints); err != nil {
+			return 0, ignoreNotFound(err)
+		}
+	}
+	if ready != corev1.ConditionTrue {
+		return recheck, nil
+	}
+	return max(time.Millisecond, r.allowed(node)-now.Sub(b.seen)), nil
+}
+
+// listen notes the node's latest sign of life.
+func (r *reconciler) listen(node *corev1.Node, now time.Time) beat {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	b, known := r.beats[node.Name]
+	if !known || b.uid != node.UID {
+		if !known {
+			r.events.Eventf(reference(node.Name, node.UID), corev1.EventTypeNormal, "RegisteredNode", "Node %s event: Registered Node %s in Controller", node.Name, node.Name)
+		}
+		b = beat{uid: node.UID, seen: now, ready: readiness(node)}
+		if c := condition(node, corev1.NodeReady); c == nil {
+			b.seen = node.CreationTimestamp.Time
+		}
+	}
+	if obj, ok, err := r.leases.GetByKey(corev1.NamespaceNodeLease + "/" + node.Name); err == nil && ok {
+		if t := obj.(*coordinationv1.Lease).Spec.RenewTime; t != nil && t.After(b.lease) {
+			if known {
+				b.seen = now
+			}
+			b.lease = t.Time
+		}
+	}
+	if c := condition(node, corev1.NodeReady); c != nil && c.LastHeartbeatTime.After(b.status) {
+		if known {
+			b.seen = now
+		}
+		b.status = c.LastHeartbeatTime.Time
+	}
+	r.beats[node.Name] = b
+	return b
+}
+
+func (r *reconciler) allowed(node *corev1.Node) time.Duration {
+	if condition(node, corev1.NodeReady) == nil {
+		return startupGrace
+	}
+	return r.grace
+}
+
+// turned tells when a node stops being ready, and marks its pods.
+func (r *reconciler) turned(ctx context.Context, node *corev1.Node, b beat, ready corev1.ConditionStatus) error {
+	if ready == corev1.ConditionTrue {
+		b.notReadyMarked = false
+	} else if !b.notReadyMarked {
+		if b.ready == corev1.ConditionTrue {
+			r.events.Eventf(reference(node.Name, node.UID), corev1.EventTypeNormal, "NodeNotReady", "Node %s status is now: %s", node.Name, "NodeNotReady")
+		}
+		if err := r.markPods(ctx, node.Name); err != nil {
+			return err
+		}
+		b.notReadyMarked = true
+	}
+	b.ready = ready
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.beats[node.Name] = b
+	return nil
+}
+
+// markPods makes the pods of a node not ready: nobody there can say more.
+func (r *reconciler) markPods(ctx context.Context, node string) error {
+	list, err := pods.OnNode(r.pods, node)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, p := range list {
+		c := pods.Condition(p, corev1.PodReady)
+		if c == nil || c.Status != corev1.ConditionTrue {
+			continue
+		}
+		next := p.DeepCopy()
+		c = pods.Condition(next, corev1.PodReady)
+		c.Status, c.LastTransitionTime = corev1.ConditionFalse, metav1.Now()
+		if _, err := r.client.CoreV1().Pods(p.Namespace).UpdateStatus(ctx, next, metav1.UpdateOptions{}); err != nil && !apierrors.IsNotFound(err) {
+			errs = append(errs, err)
+			continue
+		}
+		r.events.Event(p, corev1.EventTypeWarning, "NodeNotReady", "Node is not ready")
+	}
+	return errors.Join(errs...)
+}
+
+// taint replaces the taints of the node as it was read.
+func (r *reconciler) taint(ctx context.Context, node *corev1.Node, taints []corev1.Taint) error {
+	if taints == nil {
+		taints = []corev1.Taint{}
+	}
+	patch, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"resourceVersion": node.ResourceVersion},
+		"spec":     map[string]any{"taints": taints},
+	})
+	if err != nil {
+		return err
+	}
+	_, err = r.client.CoreV1().Nodes().Patch(ctx, node.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+	return err
+}
+
+func reference(name string, uid types.UID) *corev1.ObjectReference {
+	return &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: name, UID: uid}
+}
+
+func ignoreNotFound(err error) error {
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,93 @@
+package controllermanager
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+func (c *cluster) node(name string) {
+	c.Helper()
+	_, err := c.client.CoreV1().Nodes().Create(c.ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+	c.no(err)
+	synctest.Wait() // taints may follow
+	made, err := c.client.CoreV1().Nodes().Get(c.ctx, name, metav1.GetOptions{})
+	c.no(err)
+	made.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastHeartbeatTime: metav1.Now(), LastTransitionTime: metav1.Now()}}
+	_, err = c.client.CoreV1().Nodes().UpdateStatus(c.ctx, made, metav1.UpdateOptions{})
+	c.no(err)
+	_, err = c.client.CoordinationV1().Leases("kube-node-lease").Create(c.ctx, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: coordinationv1.LeaseSpec{RenewTime: new(metav1.NowMicro())}}, metav1.CreateOptions{})
+	c.no(err)
+}
+
+// live lets time pass while the named node renews its lease.
+func (c *cluster) live(name string, d time.Duration) {
+	c.Helper()
+	for range int(d / (10 * time.Second)) {
+		time.Sleep(10 * time.Second)
+		lease, err := c.client.CoordinationV1().Leases("kube-node-lease").Get(c.ctx, name, metav1.GetOptions{})
+		c.no(err)
+		lease.Spec.RenewTime = new(metav1.NowMicro())
+		_, err = c.client.CoordinationV1().Leases("kube-node-lease").Update(c.ctx, lease, metav1.UpdateOptions{})
+		c.no(err)
+	}
+}
+
+func TestSilentNode(t *testing.T) {
+	inCluster(t, []string{"node-lifecycle-controller", "taint-eviction-controller", "pod-garbage-collector-controller", "serviceaccount-controller"}, func(c *cluster) {
+		c.node("good")
+		c.node("bad")
+		pod := &corev1.Pod{ObjectMeta: meta("p"), Spec: *template.Spec.DeepCopy()}
+		pod.Spec.NodeName = "bad"
+		_, err := c.client.CoreV1().Pods("default").Create(c.ctx, pod, metav1.CreateOptions{})
+		c.no(err)
+		c.makeReady()
+		state := func(name string) string {
+			n, err := c.client.CoreV1().Nodes().Get(c.ctx, name, metav1.GetOptions{})
+			c.no(err)
+			s := ""
+			for _, cond := range n.Status.Conditions {
+				if cond.Type == corev1.NodeReady {
+					s += fmt.Sprint(cond.Status, " ", cond.Reason)
+				}
+			}
+			for _, t := range n.Spec.Taints {
+				s += fmt.Sprint(" ", t.Key, ":", t.Effect)
+			}
+			return s
+		}
+		c.live("good", 40*time.Second)
+		if got := state("bad"); got != "True " {
+			t.Errorf("after 40 s: %s", got)
+		}
+		c.live("good", 30*time.Second)
+		if got, want := state("bad"), "Unknown NodeStatusUnknown node.kubernetes.io/unreachable:NoSchedule node.kubernetes.io/unreachable:NoExecute"; got != want {
+			t.Errorf("after 70 s: %s\nwant %s", got, want)
+		}
+		if got := state("good"); got != "True " {
+			t.Errorf("the living node: %s", got)
+		}
+		p, err := c.client.CoreV1().Pods("default").Get(c.ctx, "p", metav1.GetOptions{})
+		c.no(err)
+		if p.Status.Conditions[0].Status != corev1.ConditionFalse {
+			t.Errorf("the pod is still ready: %v", p.Status.Conditions)
+		}
+		c.live("good", 5*time.Minute) // what the pod tolerates by default
+		p, err = c.client.CoreV1().Pods("default").Get(c.ctx, "p", metav1.GetOptions{})
+		if err == nil && p.DeletionTimestamp == nil {
+			t.Errorf("the pod is not evicted: %v", p.Spec.Tolerations)
+		}
+		c.no(c.client.CoreV1().Nodes().Delete(c.ctx, "bad", metav1.DeleteOptions{}))
+		c.until("the pod of the removed node is gone", func() (bool, error) {
+			_, err := c.client.CoreV1().Pods("default").Get(c.ctx, "p", metav1.GetOptions{})
+			return apierrors.IsNotFound(err), nil
+		})
+	})
+}

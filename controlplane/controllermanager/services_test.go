@@ -1,0 +1,73 @@
+package controllermanager
+
+import (
+	"fmt"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+)
+
+// served gives pods addresses and readiness, as kubelets do.
+func (c *cluster) served(n int) {
+	c.Helper()
+	for i := range n {
+		p := &corev1.Pod{ObjectMeta: meta(fmt.Sprintf("p%03d", i)), Spec: *template.Spec.DeepCopy()}
+		p.Labels, p.Spec.NodeName = template.Labels, "n1"
+		p.Spec.Containers[0].Ports = []corev1.ContainerPort{{Name: "http", ContainerPort: 8080}}
+		made, err := c.client.CoreV1().Pods("default").Create(c.ctx, p, metav1.CreateOptions{})
+		c.no(err)
+		ip := fmt.Sprintf("10.42.0.%d", i+1)
+		made.Status = corev1.PodStatus{Phase: corev1.PodRunning, PodIP: ip, PodIPs: []corev1.PodIP{{IP: ip}},
+			Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.Now()}}}
+		_, err = c.client.CoreV1().Pods("default").UpdateStatus(c.ctx, made, metav1.UpdateOptions{})
+		c.no(err)
+	}
+}
+
+func TestServiceEndpoints(t *testing.T) {
+	inCluster(t, []string{"endpoints-controller", "endpointslice-controller", "serviceaccount-controller"}, func(c *cluster) {
+		_, err := c.client.CoreV1().Services("default").Create(c.ctx, &corev1.Service{ObjectMeta: meta("web"), Spec: corev1.ServiceSpec{
+			Selector: template.Labels, Ports: []corev1.ServicePort{{Name: "http", Port: 80, TargetPort: intstr.FromString("http")}}}}, metav1.CreateOptions{})
+		c.no(err)
+		state := func() (ready, slices int, said string) {
+			list, err := c.client.DiscoveryV1().EndpointSlices("default").List(c.ctx, metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=web"})
+			c.no(err)
+			for _, s := range list.Items {
+				for _, ep := range s.Endpoints {
+					if *ep.Conditions.Ready && *s.Ports[0].Port == 8080 && *ep.NodeName == "n1" {
+						ready++
+					}
+				}
+			}
+			ep, err := c.client.CoreV1().Endpoints("default").Get(c.ctx, "web", metav1.GetOptions{})
+			if err == nil && len(ep.Subsets) > 0 {
+				said = fmt.Sprint(len(ep.Subsets[0].Addresses), "+", len(ep.Subsets[0].NotReadyAddresses))
+			}
+			return ready, len(list.Items), said
+		}
+		is := func(ready, slices int, said string) func() (bool, error) {
+			return func() (bool, error) {
+				r, s, e := state()
+				return r == ready && s == slices && e == said, fmt.Errorf("%d endpoints in %d slices, endpoints %s", r, s, e)
+			}
+		}
+		c.until("an empty service has one empty slice", is(0, 1, ""))
+		c.served(150)
+		c.until("150 endpoints", is(150, 2, "150+0"))
+		_, err = c.client.CoreV1().Pods("default").Patch(c.ctx, "p007", types.MergePatchType, []byte(`{"status":{"conditions":[{"type":"Ready","status":"False"}]}}`), metav1.PatchOptions{}, "status")
+		c.no(err)
+		c.until("one is not ready", is(149, 2, "149+1"))
+		c.no(c.client.CoreV1().Pods("default").DeleteCollection(c.ctx, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}, metav1.ListOptions{}))
+		c.until("none is left", is(0, 1, ""))
+		c.no(c.client.CoreV1().Services("default").Delete(c.ctx, "web", metav1.DeleteOptions{}))
+		c.until("the endpoints are gone", func() (bool, error) {
+			_, err := c.client.CoreV1().Endpoints("default").Get(c.ctx, "web", metav1.GetOptions{})
+			return apierrors.IsNotFound(err), err
+		})
+	})
+}

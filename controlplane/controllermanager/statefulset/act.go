@@ -1,0 +1,200 @@
+package statefulset
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"knarr/controlplane/controllermanager/pods"
+)
+
+// act takes the next step: it brings up what is missing, then takes down what
+// is too much, then what is outdated. Where pods are ordered each step waits
+// until the pods before it are well.
+func (r *reconciler) act(ctx context.Context, key cache.ObjectName, v *view) error {
+	if v.ordered() {
+		for i := range v.replicas {
+			if wait, err := r.bringUp(ctx, key, v, i); wait || err != nil {
+				return err
+			}
+		}
+	} else if _, err := pods.SlowStart(len(v.replicas), func(i int) error { _, err := r.bringUp(ctx, key, v, i); return err }); err != nil {
+		return err
+	}
+	for i := len(v.condemned) - 1; i >= 0; i-- {
+		p := v.condemned[i]
+		if p.DeletionTimestamp != nil {
+			if v.ordered() {
+				return nil
+			}
+			continue
+		}
+		if v.ordered() && !v.healthy(p) && p != v.firstUnwell() {
+			return nil // a lower one that is unwell goes only when its turn comes
+		}
+		if err := r.delete(ctx, key, v, p, true); err != nil || v.ordered() {
+			return err
+		}
+	}
+	for _, p := range v.outdated() {
+		if err := r.delete(ctx, key, v, p, false); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// firstUnwell is the condemned pod of the lowest ordinal that is not well.
+func (v *view) firstUnwell() *corev1.Pod {
+	for _, p := range v.condemned {
+		if !v.healthy(p) {
+			return p
+		}
+	}
+	return nil
+}
+
+// bringUp makes the i-th pod be there. It says whether those after it have to
+// wait for it.
+func (r *reconciler) bringUp(ctx context.Context, key cache.ObjectName, v *view, i int) (wait bool, err error) {
+	p := v.replicas[i]
+	if p != nil && pods.Terminal(p) {
+		reason, what := "RecreatingFailedPod", "failed"
+		if p.Status.Phase == corev1.PodSucceeded {
+			reason, what = "RecreatingTerminatedPod", "terminated"
+		}
+		if p.DeletionTimestamp == nil {
+			r.events.Eventf(v.set, corev1.EventTypeWarning, reason, "StatefulSet %s/%s is recreating %s Pod %s", v.set.Namespace, v.set.Name, what, p.Name)
+			return true, r.delete(ctx, key, v, p, false)
+		}
+		return true, nil
+	}
+	if p == nil {
+		template, revision := v.templateFor(i)
+		p = v.pod(template, revision, v.start()+i)
+		if err := r.ensureClaims(ctx, v, p); err != nil {
+			return true, err
+		}
+		made, err := r.client.CoreV1().Pods(p.Namespace).Create(ctx, p, metav1.CreateOptions{})
+		if apierrors.IsAlreadyExists(err) || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
+			return true, nil // its event is on the way, or another's pod bears the name
+		}
+		r.tell(v, "create", p, err)
+		if err != nil {
+			return true, err
+		}
+		r.wrote.Wrote(key, r.pods, made)
+		v.replicas[i] = made
+		return true, nil
+	}
+	if p.Status.Phase == corev1.PodPending {
+		if err := r.ensureClaims(ctx, v, p); err != nil {
+			return true, err
+		}
+	}
+	if err := r.identify(ctx, key, v, p); err != nil {
+		return true, err
+	}
+	return !v.healthy(p), nil
+}
+
+// identify gives an adopted pod its labels.
+func (r *reconciler) identify(ctx context.Context, key cache.ObjectName, v *view, p *corev1.Pod) error {
+	if p.DeletionTimestamp != nil || p.Labels[podNameLabel] == p.Name {
+		return nil
+	}
+	next := p.DeepCopy()
+	if next.Labels == nil {
+		next.Labels = map[string]string{}
+	}
+	next.Labels[podNameLabel] = p.Name
+	made, err := r.client.CoreV1().Pods(p.Namespace).Update(ctx, next, metav1.UpdateOptions{})
+	if err == nil {
+		r.wrote.Wrote(key, r.pods, made)
+	}
+	if !apierrors.IsConflict(err) {
+		r.tell(v, "update", p, err)
+	}
+	return err
+}
+
+func (r *reconciler) delete(ctx context.Context, key cache.ObjectName, v *view, p *corev1.Pod, condemned bool) error {
+	if condemned {
+		if err := r.leaveClaims(ctx, v, p); err != nil {
+			return err
+		}
+	}
+	err := r.client.CoreV1().Pods(p.Namespace).Delete(ctx, p.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &p.UID}})
+	if apierrors.IsNotFound(err) {
+		err = nil
+	} else {
+		r.tell(v, "delete", p, err)
+	}
+	if err == nil {
+		r.wrote.Deleted(key, r.pods, p)
+	}
+	return err
+}
+
+// tell records what was done to a pod.
+func (r *reconciler) tell(v *view, verb string, p *corev1.Pod, err error) {
+	title := strings.ToUpper(verb[:1]) + verb[1:]
+	if err != nil {
+		r.events.Eventf(v.set, corev1.EventTypeWarning, "Failed"+title, "%s Pod %s in StatefulSet %s failed error: %s", verb, p.Name, v.set.Name, err)
+		return
+	}
+	r.events.Eventf(v.set, corev1.EventTypeNormal, "Successful"+title, "%s Pod %s in StatefulSet %s successful", verb, p.Name, v.set.Name)
+}
+
+// ensureClaims creates the claims of a pod that are missing.
+func (r *reconciler) ensureClaims(ctx context.Context, v *view, p *corev1.Pod) error {
+	for _, claim := range v.claims(ordinal(v.set, p)) {
+		key := claim.Namespace + "/" + claim.Name
+		if obj, ok, err := r.claims.GetByKey(key); err != nil {
+			return err
+		} else if ok {
+			if obj.(*corev1.PersistentVolumeClaim).DeletionTimestamp != nil {
+				return fmt.Errorf("pvc %s is being deleted", claim.Name)
+			}
+			continue
+		}
+		_, err := r.client.CoreV1().PersistentVolumeClaims(claim.Namespace).Create(ctx, claim.PersistentVolumeClaim, metav1.CreateOptions{})
+		switch {
+		case apierrors.IsAlreadyExists(err):
+		case err != nil:
+			r.events.Eventf(v.set, corev1.EventTypeWarning, "FailedCreate", "create Claim %s for Pod %s in StatefulSet %s failed error: %s", claim.Name, p.Name, v.set.Name, err)
+			return err
+		default:
+			r.events.Eventf(v.set, corev1.EventTypeNormal, "SuccessfulCreate", "create Claim %s Pod %s in StatefulSet %s success", claim.Name, p.Name, v.set.Name)
+		}
+	}
+	return nil
+}
+
+// leaveClaims makes the claims of a condemned pod go with it, if so wanted.
+func (r *reconciler) leaveClaims(ctx context.Context, v *view, p *corev1.Pod) error {
+	if !v.deletesScaled() {
+		return nil
+	}
+	for _, claim := range v.claims(ordinal(v.set, p)) {
+		obj, ok, err := r.claims.GetByKey(claim.Namespace + "/" + claim.Name)
+		if err != nil {
+			return err
+		}
+		if !ok {
+			continue
+		}
+		next := obj.(*corev1.PersistentVolumeClaim).DeepCopy()
+		ref := metav1.OwnerReference{APIVersion: "v1", Kind: "Pod", Name: p.Name, UID: p.UID}
+		next.OwnerReferences = []metav1.OwnerReference{ref}
+		if _, err := r.client.CoreV1().PersistentVolumeClaims(claim.Namespace).Update(ctx, next, metav1.UpdateOptions{}); err != nil && !apierrors.IsNotFound(err) {
+			return err
+		}
+	}
+	return nil
+}

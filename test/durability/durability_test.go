@@ -1,0 +1,265 @@
+// Package durability kills a server with no warning while it is written to, and
+// checks that every write it acknowledged is there when it comes back. It writes
+// to temporary directories and runs this test's own binary as the server.
+package durability
+
+import (
+	"bufio"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"encoding/json"
+	"fmt"
+	"io"
+	mathrand "math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"knarr/controlplane/apiserver"
+	"knarr/controlplane/apiserver/storage"
+	"knarr/controlplane/etcd"
+)
+
+const (
+	dirVariable    = "KNARR_DURABILITY_DIR"    // set for the server only
+	roundsVariable = "KNARR_DURABILITY_ROUNDS" // default 10
+	token          = "durability"
+	writers        = 8
+	objects        = "/api/v1/namespaces/default/configmaps"
+)
+
+func TestMain(m *testing.M) {
+	if dir := os.Getenv(dirVariable); dir != "" {
+		if err := server(dir); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// server is an API server on its own etcd; it tells its address and runs until
+// it is killed, or its parent is gone.
+func server(dir string) error {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		os.Exit(1)
+	}()
+	member, err := etcd.Start(ctx, etcd.Config{Dir: dir})
+	if err != nil {
+		return err
+	}
+	go func() { _ = member.Run(ctx) }()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return err
+	}
+	api, err := apiserver.New(apiserver.Config{
+		Store: storage.NewEtcd(member.Client()), ServiceAccountKey: key,
+		Tokens: map[string]user.Info{token: &user.DefaultInfo{Name: "t", Groups: []string{user.SystemPrivilegedGroup}}},
+	})
+	if err != nil {
+		return err
+	}
+	go func() { _ = api.Run(ctx) }()
+	<-api.Started()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	fmt.Println(l.Addr())
+	return api.Serve(ctx, l, nil)
+}
+
+// child is a running server.
+type child struct {
+	cmd  *exec.Cmd
+	addr string
+}
+
+func start(t *testing.T, dir string) *child {
+	t.Helper()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), dirVariable+"="+dir)
+	cmd.Stderr = os.Stderr
+	if _, err := cmd.StdinPipe(); err != nil { // its end tells the server that we are gone
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	late := time.AfterFunc(20*time.Second, func() { _ = cmd.Process.Kill() })
+	defer late.Stop()
+	addr, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		t.Fatalf("the server did not start: %v, %v", err, cmd.Wait())
+	}
+	return &child{cmd, strings.TrimSpace(addr)}
+}
+
+func (c *child) kill() {
+	_ = c.cmd.Process.Kill()
+	_ = c.cmd.Wait()
+}
+
+func (c *child) do(client *http.Client, method, path, body string) (int, []byte) {
+	req, err := http.NewRequest(method, "http://"+c.addr+path, strings.NewReader(body))
+	if err != nil {
+		return 0, nil
+	}
+	req.Header.Set("Authorization", "Bearer "+token)
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := client.Do(req)
+	if err != nil {
+		return 0, nil
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return 0, nil
+	}
+	return resp.StatusCode, b
+}
+
+// known is what one writer was told about one of its objects. maybe says that
+// the last write was never answered.
+type known struct {
+	value   int // 0 is: gone
+	next    int
+	maybe   bool
+	deletes bool // the unanswered write was a deletion
+}
+
+func TestAcknowledgedWritesSurviveKill(t *testing.T) {
+	if testing.Short() {
+		t.Skip("kills servers")
+	}
+	rounds := 10
+	if n, err := strconv.Atoi(os.Getenv(roundsVariable)); err == nil {
+		rounds = n
+	}
+	dir := t.TempDir()
+	var state [writers]map[string]*known
+	for i := range state {
+		state[i] = map[string]*known{}
+	}
+	acknowledged, checked := 0, 0
+	client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: writers}}
+	for round := range rounds {
+		c := start(t, dir)
+		checked += check(t, c, client, &state)
+		var wg sync.WaitGroup
+		var counts [writers]int
+		for i := range writers {
+			wg.Go(func() { counts[i] = write(t, c, client, i, round, state[i]) })
+		}
+		// From the first moments to well into the load.
+		<-time.After(time.Duration(20+mathrand.IntN(400)) * time.Millisecond)
+		c.kill()
+		wg.Wait()
+		for _, n := range counts {
+			acknowledged += n
+		}
+		client.CloseIdleConnections()
+	}
+	c := start(t, dir)
+	checked += check(t, c, client, &state)
+	c.kill()
+	if acknowledged == 0 {
+		t.Fatal("nothing was written")
+	}
+	t.Logf("%d kills, %d acknowledged writes, %d objects compared, none lost", rounds, acknowledged, checked)
+}
+
+// write creates, updates and deletes until the server is gone, and counts what
+// was acknowledged.
+func write(t *testing.T, c *child, client *http.Client, writer, round int, state map[string]*known) (acknowledged int) {
+	for n := 0; ; n++ {
+		name := fmt.Sprintf("w%d-%d", writer, (round*7+n)%50)
+		k := state[name]
+		if k == nil {
+			k = &known{}
+			state[name] = k
+		}
+		k.next++
+		body := fmt.Sprintf(`{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":%q},"data":{"n":"%d"}}`, name, k.next)
+		method, path, value, want := http.MethodPut, objects+"/"+name, k.next, http.StatusOK
+		switch {
+		case k.value == 0:
+			method, path, want = http.MethodPost, objects, http.StatusCreated
+		case k.next%5 == 0:
+			method, body, value = http.MethodDelete, "", 0
+		}
+		code, _ := c.do(client, method, path, body)
+		if code != want {
+			if code != 0 {
+				t.Errorf("%s %s: %d", method, path, code)
+			}
+			k.maybe, k.deletes = true, value == 0
+			return acknowledged
+		}
+		k.value = value
+		acknowledged++
+	}
+}
+
+// check compares what is stored with what was acknowledged. A write that was
+// never answered may have happened or not; nothing else may.
+func check(t *testing.T, c *child, client *http.Client, state *[writers]map[string]*known) (compared int) {
+	t.Helper()
+	code, body := c.do(client, http.MethodGet, objects, "")
+	if code != http.StatusOK {
+		t.Fatalf("list: %d %s", code, body)
+	}
+	var list struct {
+		Items []struct {
+			Metadata struct{ Name string }
+			Data     map[string]string
+		}
+	}
+	if err := json.Unmarshal(body, &list); err != nil {
+		t.Fatal(err)
+	}
+	stored := map[string]int{}
+	for _, o := range list.Items {
+		stored[o.Metadata.Name], _ = strconv.Atoi(o.Data["n"])
+	}
+	for _, of := range state {
+		for name, k := range of {
+			got := stored[name]
+			delete(stored, name)
+			compared++
+			unanswered := k.next
+			if k.deletes {
+				unanswered = 0
+			}
+			if got != k.value && !(k.maybe && got == unanswered) {
+				t.Errorf("%s: stored %d, acknowledged %d", name, got, k.value)
+			}
+			k.value, k.maybe, k.deletes = got, false, false
+		}
+	}
+	for name, value := range stored {
+		if strings.HasPrefix(name, "w") {
+			t.Errorf("%s: %d was deleted, or never written", name, value)
+		}
+	}
+	return compared
+}

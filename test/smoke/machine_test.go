@@ -1,0 +1,112 @@
+package smoke
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/google/nftables"
+	"github.com/vishvananda/netlink"
+)
+
+// machine is what of this machine a cluster might leave changed.
+type machine map[string]bool
+
+// look takes stock of links, nftables tables, mounts, cgroups, network
+// namespaces and forwarding.
+func look(t *testing.T) machine {
+	t.Helper()
+	m := machine{}
+	links, err := netlink.LinkList()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range links {
+		m["link "+l.Attrs().Name] = true
+	}
+	c, err := nftables.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	tables, err := c.ListTables()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tb := range tables {
+		m[fmt.Sprintf("table %d %s", tb.Family, tb.Name)] = true
+	}
+	for line := range strings.Lines(read(t, "/proc/self/mountinfo")) {
+		m["mount "+strings.Fields(line)[4]] = true
+	}
+	_ = filepath.WalkDir("/sys/fs/cgroup", func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() && strings.Contains(path, "knarr") {
+			m["cgroup "+path] = true
+		}
+		return nil
+	})
+	spaces, _ := os.ReadDir("/run/netns")
+	for _, s := range spaces {
+		m["netns "+s.Name()] = true
+	}
+	m["ip_forward "+strings.TrimSpace(read(t, "/proc/sys/net/ipv4/ip_forward"))] = true
+	return m
+}
+
+// differences are what b has and a has not, and the reverse.
+func (a machine) differences(b machine) (d []string) {
+	for x := range b {
+		if !a[x] {
+			d = append(d, "new: "+x)
+		}
+	}
+	for x := range a {
+		if !b[x] {
+			d = append(d, "gone: "+x)
+		}
+	}
+	return d
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// processes are the ids of those whose command line names dir.
+func processes(dir string) (pids []int) {
+	entries, _ := os.ReadDir("/proc")
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil || pid == os.Getpid() {
+			continue
+		}
+		b, err := os.ReadFile("/proc/" + e.Name() + "/cmdline")
+		if err == nil && strings.Contains(string(b), dir) {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// resident is a process's resident memory in MB, anonymous and in all.
+func resident(pid int) (anon, all float64) {
+	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	for line := range strings.Lines(string(b)) {
+		var kb float64
+		if n, _ := fmt.Sscanf(line, "RssAnon: %f", &kb); n == 1 {
+			anon = kb / 1024
+		}
+		if n, _ := fmt.Sscanf(line, "VmRSS: %f", &kb); n == 1 {
+			all = kb / 1024
+		}
+	}
+	return anon, all
+}
