@@ -16,16 +16,19 @@ import (
 )
 
 // writes are the requests on their way to the API server: in order for each
-// pod, at once for different pods, so many at a time.
+// pod, at once for different pods, so many at a time. Nothing runs while there
+// is nothing to write.
 type writes struct {
-	mu    sync.Mutex
-	lines map[types.UID][]func(context.Context)
-	slots chan struct{}
-	wg    sync.WaitGroup
+	mu      sync.Mutex
+	lines   map[types.UID][]func(context.Context)
+	ready   []types.UID
+	workers int
+	most    int
+	wg      sync.WaitGroup
 }
 
 func newWrites(most int) *writes {
-	return &writes{lines: map[types.UID][]func(context.Context){}, slots: make(chan struct{}, most)}
+	return &writes{lines: map[types.UID][]func(context.Context){}, most: most}
 }
 
 // do does f after all that was to be done for the pod before. It never waits.
@@ -37,17 +40,37 @@ func (w *writes) do(ctx context.Context, pod types.UID, f func(context.Context))
 	if busy {
 		return
 	}
-	w.wg.Go(func() {
-		select {
-		case w.slots <- struct{}{}:
-			defer func() { <-w.slots }()
-		case <-ctx.Done():
+	w.ready = append(w.ready, pod)
+	if w.workers < w.most {
+		w.workers++
+		w.wg.Go(func() { w.work(ctx) })
+	}
+}
+
+func (w *writes) work(ctx context.Context) {
+	for {
+		pod, ok := w.take(ctx)
+		if !ok {
 			return
 		}
 		for f := w.next(pod); f != nil; f = w.next(pod) {
 			safely(ctx, func() { f(ctx) })
 		}
-	})
+	}
+}
+
+// take gives a worker a pod, or ends it.
+func (w *writes) take(ctx context.Context) (pod types.UID, ok bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.ready) == 0 || ctx.Err() != nil {
+		w.ready = nil
+		w.workers--
+		return "", false
+	}
+	pod = w.ready[0]
+	w.ready = w.ready[1:]
+	return pod, true
 }
 
 func (w *writes) next(pod types.UID) func(context.Context) {

@@ -143,7 +143,7 @@ func (s *Scheduler) term(ctx context.Context) error {
 			return nil
 		}
 	}
-	slog.DebugContext(ctx, "scheduling", "nodes", t.cluster.Live)
+	slog.DebugContext(ctx, "scheduling", "names", s.cfg.Names)
 	t.loop(ctx)
 	return nil
 }

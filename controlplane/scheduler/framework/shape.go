@@ -54,6 +54,9 @@ type Shape struct {
 	// revision of those.
 	Siblings         labels.Selector
 	SiblingsRevision uint64
+	// Spreading is what PodTopologySpread made of that.
+	Spreading         any
+	SpreadingRevision uint64
 
 	refs     int
 	placed   []*Pod

@@ -14,7 +14,7 @@ type Tally struct {
 	at       map[int32]int32
 	terms    []*Term
 	living   bool // pods being deleted do not count
-	key      string
+	key      tallyKey
 	lastUsed uint64
 }
 
@@ -57,20 +57,25 @@ func (t *Tally) Matches(s *Shape, c *Cluster) bool {
 // Counts tells whether the pod counts, supposing its shape does.
 func (t *Tally) counts(p *Pod) bool { return !t.living || !p.Terminating() }
 
+type tallyKey struct {
+	living  bool
+	selects string
+}
+
 // maxTallies bounds how many are kept; those asked for least lately go.
 const maxTallies = 4096
 
 // tallies finds, for a pod, the tallies that count it, by a label all their
 // pods have.
 type tallies struct {
-	byKey    map[string]*Tally
+	byKey    map[tallyKey]*Tally
 	byLabel  map[string][]*Tally
 	revision uint64
 	clock    uint64
 }
 
 func newTallies() tallies {
-	return tallies{byKey: map[string]*Tally{}, byLabel: map[string][]*Tally{}, revision: 1}
+	return tallies{byKey: map[tallyKey]*Tally{}, byLabel: map[string][]*Tally{}, revision: 1}
 }
 
 // Tally counts the pods that all terms select, from now on. With living, pods
@@ -78,19 +83,14 @@ func newTallies() tallies {
 func (c *Cluster) Tally(living bool, terms ...*Term) *Tally {
 	ts := &c.tallies
 	ts.clock++
-	var key string
-	if len(terms) == 1 && !living {
-		key = terms[0].selects
-	} else {
+	key := tallyKey{living, terms[0].selects}
+	if len(terms) > 1 {
 		var b strings.Builder
-		if living {
-			b.WriteString("living:")
-		}
 		for _, t := range terms {
 			b.WriteString(t.selects)
 			b.WriteByte('&')
 		}
-		key = b.String()
+		key.selects = b.String()
 	}
 	t, ok := ts.byKey[key]
 	if !ok {

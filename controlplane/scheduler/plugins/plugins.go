@@ -25,6 +25,7 @@ func Table(c *framework.Cluster, s Selectors, v Volumes) []Entry {
 		{&VolumeZone{Volumes: v}, 0},
 		{&PodTopologySpread{cluster: c, selectors: s}, 2},
 		{&InterPodAffinity{cluster: c}, 2},
+		{DynamicResources{}, 0},
 		{NodeResourcesBalancedAllocation{}, 1},
 		{&ImageLocality{cluster: c}, 1},
 	}

@@ -2,6 +2,7 @@ package plugins
 
 import (
 	"math"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -16,8 +17,17 @@ type PodTopologySpread struct {
 	selectors Selectors
 
 	hard, soft []constraint
+	// last is what findDomains found for constraints on these keys.
+	last         []found
+	lastRevision uint64
 	// strict ignores, in scoring, nodes that lack one of the labels.
 	strict bool
+}
+
+// found are the domains of a key that have nodes.
+type found struct {
+	key   string
+	known []bool
 }
 
 // Selectors finds what spreads pods that say nothing themselves.
@@ -27,23 +37,34 @@ type Selectors interface {
 	SelectorOf(s *framework.Shape) labels.Selector
 }
 
-// A constraint is one the pod has, and the state of its domains.
-type constraint struct {
-	topology   *framework.Topology
+// A rule is a constraint as parsed, once for all pods of a shape.
+type rule struct {
 	term       *framework.Term
-	tally      *framework.Tally
 	key        string
 	maxSkew    int64
 	minDomains int64
 	self       int64 // 1 if the pod is itself one of those counted
 	affinity   bool  // count only nodes the pod selects
 	taints     bool  // count only nodes the pod tolerates
-	nothing    bool  // selects nothing: an empty selector
-	count      []int64
-	known      []bool // domains with a node that counts
-	domains    int64
-	least      int64
-	weight     float64
+	nothing    bool  // counts nothing: an empty selector
+}
+
+// rules are those of a shape.
+type rules struct {
+	hard, soft []rule
+	err        error
+}
+
+// A constraint is a rule and the state of its domains.
+type constraint struct {
+	*rule
+	topology *framework.Topology
+	tally    *framework.Tally
+	count    []int64
+	known    []bool // domains with a node that counts
+	domains  int64
+	least    int64
+	weight   float64
 }
 
 var (
@@ -67,54 +88,69 @@ var byDefault = []corev1.TopologySpreadConstraint{
 // Name is the plugin's.
 func (*PodTopologySpread) Name() string { return "PodTopologySpread" }
 
-// constraints parses those of one kind into list, whose memory it reuses.
-func (s *PodTopologySpread) constraints(list []constraint, p *framework.Pod, kind corev1.UnsatisfiableConstraintAction) ([]constraint, error) {
-	list = list[:0]
-	from, defaults := p.Spread, labels.Selector(nil)
+// rulesOf gives those of a shape, remembered until the Services and controllers
+// of pods change, where they matter.
+func (s *PodTopologySpread) rulesOf(p *framework.Pod) *rules {
+	var siblings labels.Selector
+	if len(p.Spread) == 0 {
+		siblings = s.selectors.SelectorOf(p.Shape)
+	}
+	if r, ok := p.Spreading.(*rules); ok && p.SpreadingRevision == p.SiblingsRevision {
+		return r
+	}
+	r := &rules{}
+	p.Spreading, p.SpreadingRevision = r, p.SiblingsRevision
+	from := p.Spread
 	if len(from) == 0 {
-		if kind == corev1.DoNotSchedule {
-			return list, nil
-		}
-		if defaults = s.selectors.SelectorOf(p.Shape); defaults == nil || defaults.Empty() {
-			return list, nil
+		if siblings == nil || siblings.Empty() {
+			return r
 		}
 		from = byDefault
 	}
 	for i := range from {
 		f := &from[i]
-		if f.WhenUnsatisfiable != kind {
-			continue
-		}
-		selector := defaults
+		selector := siblings
 		if selector == nil {
-			var err error
-			if selector, err = spreadSelector(f, p.Shape.Labels); err != nil {
-				return nil, err
+			if selector, r.err = spreadSelector(f, p.Shape.Labels); r.err != nil {
+				return r
 			}
 		}
+		one := rule{
+			term: framework.NewTerm(f.TopologyKey, []string{p.Shape.Namespace}, nil, selector), key: f.TopologyKey,
+			maxSkew: int64(f.MaxSkew), minDomains: 1, nothing: selector.Empty(),
+			affinity: f.NodeAffinityPolicy == nil || *f.NodeAffinityPolicy == corev1.NodeInclusionPolicyHonor,
+			taints:   f.NodeTaintsPolicy != nil && *f.NodeTaintsPolicy == corev1.NodeInclusionPolicyHonor,
+		}
+		one.affinity = one.affinity && selectsNodes(p)
+		if f.MinDomains != nil {
+			one.minDomains = int64(*f.MinDomains)
+		}
+		if selector.Matches(p.Shape.Labels) {
+			one.self = 1
+		}
+		if f.WhenUnsatisfiable == corev1.DoNotSchedule {
+			r.hard = append(r.hard, one)
+		} else {
+			r.soft = append(r.soft, one)
+		}
+	}
+	return r
+}
+
+// begin makes constraints of rules, in the memory of list.
+func (s *PodTopologySpread) begin(list []constraint, from []rule) []constraint {
+	list = list[:0]
+	for i := range from {
 		if len(list) < cap(list) {
 			list = list[:len(list)+1]
 		} else {
 			list = append(list, constraint{})
 		}
-		c := &list[len(list)-1]
-		*c = constraint{
-			count: c.count, known: c.known, key: f.TopologyKey,
-			topology: s.cluster.Topology(f.TopologyKey),
-			term:     framework.NewTerm(f.TopologyKey, []string{p.Shape.Namespace}, nil, selector),
-			maxSkew:  int64(f.MaxSkew), minDomains: 1, nothing: selector.Empty(),
-			affinity: f.NodeAffinityPolicy == nil || *f.NodeAffinityPolicy == corev1.NodeInclusionPolicyHonor,
-			taints:   f.NodeTaintsPolicy != nil && *f.NodeTaintsPolicy == corev1.NodeInclusionPolicyHonor,
-		}
-		if f.MinDomains != nil {
-			c.minDomains = int64(*f.MinDomains)
-		}
-		if selector.Matches(p.Shape.Labels) {
-			c.self = 1
-		}
-		c.tally = s.cluster.Tally(true, c.term)
+		c, r := &list[len(list)-1], &from[i]
+		*c = constraint{rule: r, count: c.count, known: c.known, topology: s.cluster.Topology(r.key), tally: s.cluster.Tally(true, r.term)}
+		c.reset()
 	}
-	return list, nil
+	return list
 }
 
 func spreadSelector(c *corev1.TopologySpreadConstraint, podLabels labels.Set) (labels.Selector, error) {
@@ -151,7 +187,7 @@ func (c *constraint) reset() {
 
 // counts tells whether a node's pods are counted.
 func (c *constraint) counts(p *framework.Pod, n *framework.Node) bool {
-	if c.affinity && selectsNodes(p) {
+	if c.affinity {
 		if ok, _ := p.NodeAffinity.Match(n.Object); !ok {
 			return false
 		}
@@ -170,15 +206,46 @@ func hasAll(cs []constraint, n *framework.Node) bool {
 
 // PreFilter counts the pods of every domain.
 func (s *PodTopologySpread) PreFilter(p *framework.Pod) (bool, *framework.Status) {
-	var err error
-	if s.hard, err = s.constraints(s.hard, p, corev1.DoNotSchedule); err != nil {
-		return false, framework.Refuse(framework.Error, s.Name(), "get constraints from pod: "+err.Error())
+	r := s.rulesOf(p)
+	if r.err != nil {
+		return false, framework.Refuse(framework.Error, s.Name(), "get constraints from pod: "+r.err.Error())
 	}
-	if len(s.hard) == 0 {
+	if len(r.hard) == 0 {
+		s.hard = s.hard[:0]
 		return true, nil
 	}
+	s.hard = s.begin(s.hard, r.hard)
+	s.findDomains(p)
 	for i := range s.hard {
-		s.hard[i].reset()
+		c := &s.hard[i]
+		if !c.nothing {
+			for k, slot := range c.tally.Nodes {
+				n := s.cluster.Nodes[slot]
+				if n != nil && n.Object != nil && hasAll(s.hard, n) && c.counts(p, n) {
+					c.count[c.topology.Of(n)] += int64(c.tally.Counts[k])
+				}
+			}
+		}
+		c.findLeast()
+	}
+	return false, nil
+}
+
+// findDomains marks the domains that have nodes, as it did for the last pod if
+// that asked the same of the same nodes.
+func (s *PodTopologySpread) findDomains(p *framework.Pod) {
+	plain := true
+	same := len(s.last) == len(s.hard) && s.lastRevision == s.cluster.Revision
+	for i := range s.hard {
+		c := &s.hard[i]
+		plain = plain && !c.affinity && !c.taints
+		same = same && s.last[i].key == c.key
+	}
+	if plain && same {
+		for i := range s.hard {
+			copy(s.hard[i].known, s.last[i].known)
+		}
+		return
 	}
 	for _, n := range s.cluster.Nodes {
 		if n == nil || n.Object == nil || !hasAll(s.hard, n) {
@@ -186,18 +253,16 @@ func (s *PodTopologySpread) PreFilter(p *framework.Pod) (bool, *framework.Status
 		}
 		for i := range s.hard {
 			if c := &s.hard[i]; c.counts(p, n) {
-				d := c.topology.Of(n)
-				c.known[d] = true
-				if !c.nothing {
-					c.count[d] += int64(c.tally.Of(n.Slot))
-				}
+				c.known[c.topology.Of(n)] = true
 			}
 		}
 	}
-	for i := range s.hard {
-		s.hard[i].findLeast()
+	if plain {
+		s.last, s.lastRevision = s.last[:0], s.cluster.Revision
+		for i := range s.hard {
+			s.last = append(s.last, found{s.hard[i].key, slices.Clone(s.hard[i].known)})
+		}
 	}
-	return false, nil
 }
 
 func (c *constraint) findLeast() {
@@ -244,15 +309,13 @@ func (s *PodTopologySpread) Filter(_ *framework.Pod, n *framework.Node) *framewo
 
 // PreScore counts the pods of the domains that feasible nodes are in.
 func (s *PodTopologySpread) PreScore(p *framework.Pod, feasible []*framework.Node) bool {
-	var err error
-	if s.soft, err = s.constraints(s.soft, p, corev1.ScheduleAnyway); err != nil || len(s.soft) == 0 {
+	r := s.rulesOf(p)
+	if len(r.soft) == 0 {
 		return true
 	}
+	s.soft = s.begin(s.soft, r.soft)
 	s.strict = len(p.Spread) > 0
 	eligible := 0
-	for i := range s.soft {
-		s.soft[i].reset()
-	}
 	for _, n := range feasible {
 		if s.strict && !hasAll(s.soft, n) {
 			continue
