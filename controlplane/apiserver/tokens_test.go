@@ -42,8 +42,10 @@ func (w *world) boundToken(pod *corev1.Pod) string {
 func TestServiceAccountTokens(t *testing.T) {
 	w := newWorld(t)
 	good := w.token("default", 600)
-	if !w.knows(good) || !w.knows(good) {
-		t.Fatal("a good token is refused")
+	for range 2 { // the second time from memory
+		if !w.knows(good) {
+			t.Fatal("a good token is refused")
+		}
 	}
 	if w.knows(w.token("default", 600, "vault")) {
 		t.Error("a token for another audience is let in")
