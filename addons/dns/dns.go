@@ -99,8 +99,10 @@ func (s *Server) Serving() <-chan struct{} { return s.began }
 
 // Run answers until ctx ends.
 func (s *Server) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
 	s.factory.StartWithContext(ctx)
 	defer s.factory.Shutdown()
+	defer cancel() // before Shutdown, which waits for the informers
 	if !cache.WaitForCacheSync(ctx.Done(), s.records.synced...) {
 		return nil
 	}

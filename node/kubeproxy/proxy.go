@@ -121,8 +121,10 @@ func (p *Proxy) Run(ctx context.Context) error {
 			return fmt.Errorf("kube-proxy: %w", err)
 		}
 	}
+	ctx, cancel := context.WithCancel(ctx)
 	p.factory.StartWithContext(ctx)
 	defer p.factory.Shutdown()
+	defer cancel() // before Shutdown, which waits for the informers
 	if !cache.WaitForCacheSync(ctx.Done(), p.services.HasSynced, p.slices.HasSynced) {
 		return nil
 	}
