@@ -24,6 +24,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/record"
 
+	"knarr/internal/leader"
 	"knarr/internal/run"
 )
 
@@ -117,7 +118,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	if !m.cfg.LeaderElect {
 		return m.term(ctx)
 	}
-	return m.lead(ctx)
+	return leader.Run(ctx, leader.Config{Kube: unlimited(m.cfg.Kube), Lease: "kube-controller-manager", Identity: m.cfg.Identity}, m.term)
 }
 
 // A term is what the controllers of one time in office share. All of it ends

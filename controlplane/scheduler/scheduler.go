@@ -24,6 +24,7 @@ import (
 
 	"knarr/controlplane/scheduler/framework"
 	"knarr/controlplane/scheduler/plugins"
+	"knarr/internal/leader"
 )
 
 // Config is what the scheduler needs to know.
@@ -63,7 +64,7 @@ func New(cfg Config) (*Scheduler, error) {
 // Run schedules until ctx ends; with leader election only while it leads.
 func (s *Scheduler) Run(ctx context.Context) error {
 	if s.cfg.LeaderElect {
-		return s.lead(ctx)
+		return leader.Run(ctx, leader.Config{Kube: s.cfg.Kube, Lease: "kube-scheduler", Identity: s.cfg.Identity}, s.term)
 	}
 	return s.term(ctx)
 }

@@ -1,4 +1,6 @@
-package controllermanager
+// Package leader lets the instances of a component take turns: one of them
+// leads, by a Lease in kube-system that it reads and writes.
+package leader
 
 import (
 	"context"
@@ -10,35 +12,45 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
 
-// The Lease, as upstream's.
+// Config names the Lease and who contends for it.
+type Config struct {
+	// Kube reaches the API server as the component.
+	Kube *rest.Config
+	// Lease is its name, upstream's for the component.
+	Lease string
+	// Identity names this contender. Default: host name and a random id.
+	Identity string
+}
+
+// The times, as upstream's.
 const (
-	leaseName     = "kube-controller-manager"
 	leaseDuration = 15 * time.Second
 	renewDeadline = 10 * time.Second
 	retryPeriod   = 2 * time.Second
 )
 
-// lead contends for the Lease and runs a term whenever it is won. A lost Lease
-// ends the term, not the process.
-func (m *Manager) lead(ctx context.Context) error {
-	client, err := kubernetes.NewForConfig(unlimited(m.cfg.Kube))
+// Run contends for the Lease until ctx ends and runs term whenever it is won,
+// with a context that ends with the Lease. A lost Lease ends the term, not the
+// process; an error of term ends Run.
+func Run(ctx context.Context, c Config, term func(context.Context) error) error {
+	client, err := kubernetes.NewForConfig(c.Kube)
 	if err != nil {
 		return fmt.Errorf("leader election's client: %w", err)
 	}
-	identity := m.cfg.Identity
-	if identity == "" {
+	if c.Identity == "" {
 		host, err := os.Hostname()
 		if err != nil {
 			return fmt.Errorf("leader election: %w", err)
 		}
-		identity = host + "_" + string(uuid.NewUUID())
+		c.Identity = host + "_" + string(uuid.NewUUID())
 	}
 	for ctx.Err() == nil {
-		if err := m.contend(ctx, client, identity); err != nil {
+		if err := contend(ctx, client, c, term); err != nil {
 			return err
 		}
 	}
@@ -46,15 +58,15 @@ func (m *Manager) lead(ctx context.Context) error {
 }
 
 // contend waits for the Lease and runs one term. It gives the Lease back only
-// once the controllers have stopped.
-func (m *Manager) contend(ctx context.Context, client kubernetes.Interface, identity string) error {
+// once the term has ended.
+func contend(ctx context.Context, client kubernetes.Interface, c Config, term func(context.Context) error) error {
 	won := make(chan context.Context)
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
-		Name: leaseName,
+		Name: c.Lease,
 		Lock: &resourcelock.LeaseLock{
-			LeaseMeta:  metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: leaseName},
+			LeaseMeta:  metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: c.Lease},
 			Client:     client.CoordinationV1(),
-			LockConfig: resourcelock.ResourceLockConfig{Identity: identity},
+			LockConfig: resourcelock.ResourceLockConfig{Identity: c.Identity},
 		},
 		LeaseDuration: leaseDuration, RenewDeadline: renewDeadline, RetryPeriod: retryPeriod,
 		ReleaseOnCancel: true,
@@ -84,13 +96,13 @@ func (m *Manager) contend(ctx context.Context, client kubernetes.Interface, iden
 	case <-ended:
 		return nil
 	case leading := <-won:
-		slog.InfoContext(ctx, "leading", "lease", leaseName, "identity", identity)
+		slog.InfoContext(ctx, "leading", "lease", c.Lease, "identity", c.Identity)
 		both, stop := context.WithCancel(ctx)
 		defer stop()
 		defer context.AfterFunc(leading, stop)()
-		err := m.term(both)
+		err := term(both)
 		if ctx.Err() == nil && leading.Err() != nil {
-			slog.WarnContext(ctx, "lost the lease", "lease", leaseName, "identity", identity)
+			slog.WarnContext(ctx, "lost the lease", "lease", c.Lease, "identity", c.Identity)
 		}
 		return err
 	}
