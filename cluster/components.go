@@ -72,12 +72,19 @@ func (s *Server) components(certs *certificates) []component {
 // node runs the container runtime and the kubelet on it.
 func (s *Server) node(ctx context.Context, certs *certificates) error {
 	o := &s.opts
+	listener := s.kubelet
+	if s.nodeRuns++; s.nodeRuns > 1 { // the run before has closed it
+		var err error
+		if listener, err = s.listen("0.0.0.0", o.KubeletPort, "kubelet-port"); err != nil {
+			return err
+		}
+	}
 	cfg := kubelet.Config{
 		Kube:     s.as("system:node:"+o.NodeName, "system:nodes"),
 		NodeName: o.NodeName, NodeIPs: []net.IP{o.nodeIP.AsSlice()},
 		RootDir: s.layout.kubelet(), PodLogsDir: s.layout.podLogs(),
 		ClusterDNS: []net.IP{o.clusterDNS.AsSlice()}, ClusterDomain: o.ClusterDomain,
-		Listener: s.kubelet,
+		Listener: listener,
 		CertFile: s.layout.tls("kubelet.crt"), KeyFile: s.layout.tls("kubelet.key"), ClientCA: s.ca.pool,
 		NodeLabels: o.labels, RegisterWithTaints: o.taints,
 		CgroupParent: s.layout.cgroup() + "/kubepods",

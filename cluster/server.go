@@ -44,6 +44,7 @@ type Server struct {
 	listener net.Listener
 	kubelet  net.Listener
 	fresh    bool // the data directory was empty
+	nodeRuns int  // of the node's component
 
 	holder  *holder.Client // may be nil: then nothing is held
 	holding chan struct{}  // closed once holder is settled
