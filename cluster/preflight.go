@@ -83,6 +83,8 @@ func (s *Server) claim() error {
 		}
 	case !fresh:
 		return fmt.Errorf("--data-dir %s holds files that are not knarr's; give an empty directory or one of a knarr cluster", dir)
+	case !s.opts.DisableAgent && !empty(s.layout.kubelet()):
+		return fmt.Errorf("%s holds another kubelet's files; remove what runs there, or give another --data-dir", s.layout.kubelet())
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("--data-dir %s: %w; give a directory that can be written", dir, err)
@@ -117,6 +119,12 @@ func (s *Server) claim() error {
 		}
 	}
 	return nil
+}
+
+// empty says that a directory holds nothing, or is not there.
+func empty(dir string) bool {
+	entries, err := os.ReadDir(dir)
+	return err != nil || len(entries) == 0
 }
 
 // abandon leaves nothing of a cluster behind that was not begun.
