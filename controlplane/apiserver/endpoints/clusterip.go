@@ -199,8 +199,14 @@ func (g *grant) claim(ctx context.Context, addr netip.Addr) error {
 		return g.unused(ctx, addr)
 	}
 	name := addr.String()
-	if rec := e.store.Peek(name); rec != nil && !g.a.orphaned(ctx, g.w, rec) {
-		return errIPTaken
+	if e.store.Peek(name) != nil { // the cache may not know yet that it was given back
+		rec, err := e.store.Fetch(ctx, name)
+		if err == nil && !g.a.orphaned(ctx, g.w, rec) {
+			return errIPTaken
+		}
+		if err != nil && !errors.Is(err, watchcache.ErrNotFound) {
+			return err
+		}
 	}
 	if g.w.dryRun {
 		return nil
