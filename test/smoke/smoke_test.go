@@ -148,7 +148,7 @@ func TestSmoke(t *testing.T) {
 func idleTime(t *testing.T) time.Duration {
 	s := os.Getenv("KNARR_SMOKE_IDLE")
 	if s == "" {
-		return 10 * time.Second
+		return time.Minute
 	}
 	d, err := time.ParseDuration(s)
 	if err != nil {
