@@ -16,8 +16,8 @@ import (
 // machine is what of this machine a cluster might leave changed.
 type machine map[string]bool
 
-// look takes stock of links, nftables tables, mounts, cgroups, network
-// namespaces and forwarding.
+// look takes stock of links, nftables tables and the elements of a cluster's,
+// mounts, cgroups, network namespaces and forwarding.
 func look(t *testing.T) machine {
 	t.Helper()
 	m := machine{}
@@ -38,6 +38,23 @@ func look(t *testing.T) machine {
 	}
 	for _, tb := range tables {
 		m[fmt.Sprintf("table %d %s", tb.Family, tb.Name)] = true
+		if !strings.HasPrefix(tb.Name, "knarr") {
+			continue
+		}
+		sets, err := c.GetSets(tb)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range sets {
+			if s.Anonymous {
+				continue
+			}
+			elements, err := c.GetSetElements(s)
+			if err != nil {
+				continue // it went while we looked
+			}
+			m[fmt.Sprintf("elements %d %s %s: %d", tb.Family, tb.Name, s.Name, len(elements))] = true
+		}
 	}
 	for line := range strings.Lines(read(t, "/proc/self/mountinfo")) {
 		m["mount "+strings.Fields(line)[4]] = true

@@ -100,6 +100,7 @@ func TestSmoke(t *testing.T) {
 		t.Fatalf("knarr images load: %v\n%s", err, out)
 	}
 
+	empty := look(t)
 	c.apply(manifest)
 	c.kubectl("-n", "smoke", "rollout", "status", "deployment/web", "--timeout=60s")
 	c.kubectl("-n", "smoke", "wait", "--for=condition=Ready", "pod/client", "--timeout=30s")
@@ -116,7 +117,7 @@ func TestSmoke(t *testing.T) {
 		}
 	}
 	figures = append(figures, figure{"warm pod start, p50", podStart(t, c), "ms", 200})
-	t.Run("namespace", func(t *testing.T) { namespace(t, c) })
+	t.Run("namespace", func(t *testing.T) { namespace(t, c, empty) })
 
 	time.Sleep(idleTime(t))
 	var anon, all float64
@@ -558,33 +559,22 @@ func ready(p *corev1.Pod) bool {
 	return false
 }
 
-// namespace deletes everything and looks for what pods leave on a node.
-func namespace(t *testing.T, c *cluster) {
-	uids := map[string]bool{}
+// namespace deletes everything; the node must be as it was before the first pod.
+func namespace(t *testing.T, c *cluster, empty machine) {
 	list, err := c.client.CoreV1().Pods("smoke").List(t.Context(), metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, p := range list.Items {
-		uids[string(p.UID)] = true
-	}
-	if len(uids) == 0 {
+	if len(list.Items) == 0 {
 		t.Fatal("no pods to delete")
 	}
 	c.kubectl("delete", "namespace", "smoke", "--timeout=60s")
 	var left []string
 	c.wait("no trace of the namespace's pods", 20*time.Second, func(context.Context) (bool, error) {
-		left = nil
-		for x := range look(t) {
-			for uid := range uids {
-				if strings.Contains(x, uid) {
-					left = append(left, x)
-				}
-			}
-			if strings.HasPrefix(x, "link knv") || strings.HasPrefix(x, "link knarr-v") {
-				left = append(left, x)
-			}
-		}
+		left = slices.DeleteFunc(empty.differences(look(t)), func(d string) bool {
+			// The groups that pods' groups are in come with the first pod and stay.
+			return strings.HasPrefix(d, "new: cgroup") && !strings.Contains(d, "/pod")
+		})
 		if n := len(pidsOf("/app")); n > 0 {
 			left = append(left, fmt.Sprint(n, " processes /app"))
 		}
