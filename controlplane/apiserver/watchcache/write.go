@@ -94,8 +94,14 @@ func (r *Resource) put(ctx context.Context, key string, obj registry.Object, exp
 		return nil, false, false, err
 	}
 	rec, err = w.at(r, key, rev)
+	r.seen(ctx, rev)
 	return rec, false, true, err
 }
+
+// seen waits until the write at rev can be read from the cache, so that whoever
+// acts on its answer finds admission and authorisation knowing of it. A cache
+// that is far behind holds nobody up for long: the write is done.
+func (r *Resource) seen(ctx context.Context, rev int64) { _ = r.cache.wait(ctx, rev) }
 
 func (r *Resource) path(key string) string { return Root + r.codec.prefix + "/" + key }
 
@@ -160,6 +166,7 @@ func (r *Resource) Delete(ctx context.Context, key string, expect *Record) (*Rec
 	case !ok:
 		return nil, ErrConflict
 	}
+	r.seen(ctx, rev)
 	return expect.at(rev)
 }
 
