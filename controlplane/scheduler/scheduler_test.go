@@ -86,6 +86,7 @@ func (w *world) node(name, cpu string, edit ...func(*corev1.Node)) {
 	if _, err := w.client.CoreV1().Nodes().UpdateStatus(w.ctx, n, metav1.UpdateOptions{}); err != nil {
 		w.Fatal(err)
 	}
+	synctest.Wait() // nodes and pods come by different watches: a pod may be faster
 }
 
 func (w *world) pod(name, cpu string, edit ...func(*corev1.Pod)) *corev1.Pod {
