@@ -1,0 +1,99 @@
+// Command upstream builds upstream's own programs, to run beside knarr: the
+// official e2e suite, the components it is compared with, and the programs of
+// the suite's images. It reads this module's pins and writes into a cache
+// outside the repository, one folder per version; what is there is not built
+// again.
+//
+//	go run ./upstream [-cache DIR] PROGRAM...     builds, prints one path a line
+package main
+
+import (
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// version is upstream's, as go.mod has it.
+const version = "v1.36.3"
+
+// A program is how one is built.
+type program struct {
+	pkg  string
+	test bool // a test binary
+}
+
+var programs = map[string]program{
+	"kube-apiserver":          {pkg: "k8s.io/kubernetes/cmd/kube-apiserver"},
+	"kube-controller-manager": {pkg: "k8s.io/kubernetes/cmd/kube-controller-manager"},
+	"kube-scheduler":          {pkg: "k8s.io/kubernetes/cmd/kube-scheduler"},
+	"kubelet":                 {pkg: "k8s.io/kubernetes/cmd/kubelet"},
+	"kube-proxy":              {pkg: "k8s.io/kubernetes/cmd/kube-proxy"},
+	"etcd":                    {pkg: "go.etcd.io/etcd/server/v3"},
+	"agnhost":                 {pkg: "k8s.io/kubernetes/test/images/agnhost"},
+	"ginkgo":                  {pkg: "github.com/onsi/ginkgo/v2/ginkgo"},
+	"e2e.test":                {pkg: "k8s.io/kubernetes/test/e2e", test: true},
+}
+
+func main() {
+	cache := flag.String("cache", "", "`directory` for what is built (default: knarr in the user's cache directory)")
+	flag.Parse()
+	if err := run(*cache, flag.Args()); err != nil {
+		fmt.Fprintln(os.Stderr, "upstream:", err)
+		os.Exit(1)
+	}
+}
+
+func run(cache string, names []string) error {
+	if len(names) == 0 {
+		return fmt.Errorf("name the programs to build: %s", strings.Join(slices.Sorted(maps.Keys(programs)), " "))
+	}
+	if cache == "" {
+		dir, err := os.UserCacheDir()
+		if err != nil {
+			return err
+		}
+		cache = filepath.Join(dir, "knarr")
+	}
+	dir := filepath.Join(cache, version)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	for _, name := range names {
+		p, ok := programs[name]
+		if !ok {
+			return fmt.Errorf("no program %q; there are: %s", name, strings.Join(slices.Sorted(maps.Keys(programs)), " "))
+		}
+		path := filepath.Join(dir, name)
+		if _, err := os.Stat(path); err != nil {
+			if err := build(p, path); err != nil {
+				return fmt.Errorf("build %s: %w", name, err)
+			}
+		}
+		fmt.Println(path)
+	}
+	return nil
+}
+
+// build writes the program at path, whole or not at all.
+func build(p program, path string) error {
+	const component = "k8s.io/component-base/version"
+	args := []string{"build"}
+	if p.test {
+		args = []string{"test", "-c"}
+	}
+	args = append(args, "-trimpath", "-ldflags",
+		"-s -w -X "+component+".gitVersion="+version+" -X "+component+".gitMajor=1 -X "+component+".gitMinor=36",
+		"-o", path+".new", p.pkg)
+	cmd := exec.Command("go", args...)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
+	if err := cmd.Run(); err != nil {
+		return err
+	}
+	return os.Rename(path+".new", path)
+}
