@@ -127,6 +127,9 @@ func start(ctx context.Context, repository, cache, work string, rounds int, whic
 		}
 		defer os.RemoveAll(work)
 	}
+	if err := os.MkdirAll(work, 0o755); err != nil {
+		return err
+	}
 	e := &env{dir: work, scale: scale}
 	if e.programs, err = rig.Prepare(ctx, repository, cache); err != nil {
 		return err
