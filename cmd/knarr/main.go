@@ -25,6 +25,9 @@ type verb struct {
 // verbs in the order help shows them.
 var verbs = []verb{
 	{"server", "run a cluster on this machine", server},
+	{"agent", "run a node of another machine's cluster on this one", agent},
+	{"token", "print what agents join this machine's server with", token},
+	{"dev", "clusters of several nodes on this one machine: up, down, ls", devCluster},
 	{"wait", "wait until this machine's cluster is ready", wait},
 	{"down", "stop a cluster and remove every trace of its containers and network", down},
 	{"kubectl", "the official kubectl, pointed at this machine's cluster", kubectl},

@@ -12,9 +12,11 @@ import (
 	"fmt"
 	"log"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -57,6 +59,9 @@ type Config struct {
 	// theirs.
 	KubeletClient *tls.Certificate
 	KubeletCA     *x509.CertPool
+	// Open are paths outside the API that everybody may ask for; their handlers
+	// judge for themselves.
+	Open map[string]http.Handler
 	// Version is what /version says.
 	Version *version.Info
 	// MaxReads and MaxWrites bound the requests served at once, long-running
@@ -106,7 +111,8 @@ func New(c Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.authn = authn.New(authn.Config{ClientCA: c.ClientCA, Tokens: s.tokens, Cache: s.cache, Static: c.Tokens})
+	anonymous := slices.AppendSeq([]string{"/livez", "/readyz", "/healthz"}, maps.Keys(c.Open))
+	s.authn = authn.New(authn.Config{ClientCA: c.ClientCA, Tokens: s.tokens, Cache: s.cache, Static: c.Tokens, AnonymousPaths: anonymous})
 	s.rbac = authz.NewRBAC(s.cache)
 	s.authz = authz.Chain{authz.NewNode(s.rbac, s.cache), s.rbac}
 	kubelets := &kubelets{cache: s.cache, client: c.KubeletClient, ca: c.KubeletCA}
