@@ -135,20 +135,20 @@ func unpack(l *files, deb string) error {
 	return cmd.Wait()
 }
 
-// busybox is the path of the program, out of Debian's package.
-func (s *sources) busybox() (string, error) {
-	debs, err := s.packages("busybox-static")
+// unpacked is the path of one file of a Debian package.
+func (s *sources) unpacked(name, file string) (string, error) {
+	debs, err := s.packages(name)
 	if err != nil {
 		return "", err
 	}
-	dir := filepath.Join(s.cache, "busybox-"+runtime.GOARCH)
+	dir := filepath.Join(s.cache, "debian-"+runtime.GOARCH)
 	for _, deb := range debs {
-		if strings.HasPrefix(filepath.Base(deb), "busybox-static_") {
+		if strings.HasPrefix(filepath.Base(deb), name+"_") {
 			_, err := output(exec.Command("dpkg-deb", "-x", deb, dir))
-			return filepath.Join(dir, "bin/busybox"), err
+			return filepath.Join(dir, file), err
 		}
 	}
-	return "", errors.New("no busybox-static among the packages")
+	return "", fmt.Errorf("no %s among the packages downloaded", name)
 }
 
 // output runs a command and returns what it said, without the end of line.

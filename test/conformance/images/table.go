@@ -54,8 +54,17 @@ const (
 
 // busybox is the ground of every image.
 var busybox = layer{"busybox", func(s *sources, l *files) error {
-	path, err := s.busybox()
+	path, err := s.unpacked("busybox-static", "bin/busybox")
 	if err != nil {
+		return err
+	}
+	// Debian's busybox as a shell runs its applets whatever is in PATH, and
+	// hides variables such as data-1 from what it runs.
+	shell, err := s.unpacked("bash-static", "bin/bash-static")
+	if err != nil {
+		return err
+	}
+	if err := l.copy("bin/sh", shell, 0o755); err != nil {
 		return err
 	}
 	applets, err := output(exec.Command(path, "--list"))
@@ -66,7 +75,7 @@ var busybox = layer{"busybox", func(s *sources, l *files) error {
 		return err
 	}
 	for applet := range strings.FieldsSeq(applets) {
-		if applet == "busybox" {
+		if applet == "busybox" || applet == "sh" {
 			continue
 		}
 		if err := l.link("bin/"+applet, "/bin/busybox"); err != nil {
@@ -91,17 +100,10 @@ var busybox = layer{"busybox", func(s *sources, l *files) error {
 
 // tools are what tests run in a pod.
 var tools = layer{"tools", func(s *sources, l *files) error {
-	if err := debian(s, l, "dash", "bash", "curl", "bind9-dnsutils", "netcat-openbsd", "iproute2", "iperf", "util-linux", "libc-bin"); err != nil {
+	if err := debian(s, l, "bash", "curl", "bind9-dnsutils", "netcat-openbsd", "iproute2", "iperf", "util-linux", "libc-bin"); err != nil {
 		return err
 	}
-	// Debian makes its choices at installation. Busybox's own shell would run its
-	// applets instead of these programs.
-	for _, choice := range [][2]string{{"bin/nc", "nc.openbsd"}, {"bin/sh", "dash"}} {
-		if err := l.link(choice[0], choice[1]); err != nil {
-			return err
-		}
-	}
-	return nil
+	return l.link("bin/nc", "nc.openbsd") // Debian's choice is made at installation
 }}
 
 var agnhost = layer{"agnhost", func(s *sources, l *files) error {
