@@ -31,7 +31,7 @@ SUDO  := $(if $(filter 0,$(shell id -u)),,sudo)
 RACE := ./controlplane/apiserver/watchcache ./controlplane/apiserver/storage/... ./controlplane/apiserver/endpoints \
         ./internal/memnet ./internal/controller $(wildcard ./controlplane/scheduler) ./node/kubeproxy ./addons/dns
 
-.PHONY: build programs deps up down test lint unit race bench smoke clean
+.PHONY: build programs deps up down test lint unit race bench smoke conformance conformance-sample clean
 
 build: bin/knarr
 
@@ -116,6 +116,21 @@ bench:
 
 smoke: build
 	go test -count=1 -v -timeout 15m ./test/smoke
+
+# conformance runs upstream's conformance suite, or the specs of it that FOCUS
+# matches and SKIP does not, on two nodes that it starts, or on the cluster of
+# KUBECONFIG. CONFORMANCE holds more flags of test/conformance/run.
+CONFORMANCE ?=
+RUN_SUITE := go build -C test/conformance -o $(CURDIR)/build/run-conformance ./run && cd test/conformance && \
+             exec $(SUDO) env "PATH=$$PATH" "HOME=$$HOME" ../../build/run-conformance $(CONFORMANCE)
+
+conformance: build | deps
+	@$(RUN_SUITE) -focus '$(FOCUS)' -skip '$(SKIP)' $(if $(KUBECONFIG),-kubeconfig '$(KUBECONFIG)')
+
+# conformance-sample runs a part of the specs that are known to pass, another
+# one for every commit, for ten minutes.
+conformance-sample: build | deps
+	@$(RUN_SUITE) -sample '$(COMMIT)'
 
 clean:
 	rm -rf bin build $(EMBEDDED) $(EMBEDDED:.zst=.sha256)
