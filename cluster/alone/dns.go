@@ -12,7 +12,7 @@ import (
 
 type dnsServer struct {
 	client
-	domain, resolv, node string
+	domain, resolv string
 	listen               []string
 }
 
@@ -21,7 +21,6 @@ func (d *dnsServer) flags(f *pflag.FlagSet) {
 	f.StringVar(&d.domain, "cluster-domain", "cluster.local", "`domain` of names in the cluster")
 	f.StringVar(&d.resolv, "resolv-conf", "/etc/resolv.conf", "`file` that names the servers for other names")
 	f.StringSliceVar(&d.listen, "listen", []string{"0.0.0.0:53"}, "`addresses` to answer on, UDP and TCP")
-	f.StringVar(&d.node, "announce", "", "`name` of this node, to be an endpoint of the Service kube-system/kube-dns")
 }
 
 func (d *dnsServer) run(ctx context.Context) error {
@@ -29,7 +28,7 @@ func (d *dnsServer) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	cfg := dns.Config{Kube: kube, Domain: d.domain, ResolvConf: d.resolv, NodeName: d.node}
+	cfg := dns.Config{Kube: kube, Domain: d.domain, ResolvConf: d.resolv}
 	for _, s := range d.listen {
 		a, err := netip.ParseAddrPort(s)
 		if err != nil {
