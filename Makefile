@@ -31,7 +31,7 @@ SUDO  := $(if $(filter 0,$(shell id -u)),,sudo)
 RACE := ./controlplane/apiserver/watchcache ./controlplane/apiserver/storage/... ./controlplane/apiserver/endpoints \
         ./internal/memnet ./internal/controller $(wildcard ./controlplane/scheduler) ./node/kubeproxy ./addons/dns
 
-.PHONY: build programs deps up down test lint unit race bench smoke clean
+.PHONY: build programs deps up down test lint unit race bench smoke nodes clean
 
 build: bin/knarr
 
@@ -97,7 +97,7 @@ down:
 # keep the others from running.
 test: build
 	$(call install,$(TEST_PACKAGES))
-	$(MAKE) --no-print-directory -k -j1 lint unit race bench smoke
+	$(MAKE) --no-print-directory -k -j1 lint unit race bench smoke nodes
 
 lint:
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); [ -z "$$unformatted" ] || { echo "gofmt these: $$unformatted"; exit 1; }
@@ -105,7 +105,7 @@ lint:
 	go tool staticcheck -tags "$(shell echo $(TAGS) | tr ' ' ,)" ./...
 
 unit:
-	go test -timeout 10m $$(go list ./... | grep -v /test/smoke)
+	go test -timeout 10m $$(go list ./... | grep -v -e /test/smoke -e /test/dev)
 
 race:
 	CGO_ENABLED=1 go test -race -timeout 10m $(RACE)
@@ -116,6 +116,10 @@ bench:
 
 smoke: build
 	go test -count=1 -v -timeout 15m ./test/smoke
+
+# nodes tries several of them on this machine.
+nodes: build
+	go test -count=1 -v -timeout 5m ./test/dev
 
 clean:
 	rm -rf bin build $(EMBEDDED) $(EMBEDDED:.zst=.sha256)

@@ -11,7 +11,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
@@ -178,7 +177,6 @@ func (c *Cluster) plan(o Options) (state, error) {
 type crew struct {
 	cluster *Cluster
 	ended   chan error
-	once    sync.Once
 }
 
 // start runs a node's knarr in its namespaces, unless it runs already. It
