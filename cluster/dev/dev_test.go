@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -141,5 +142,19 @@ func TestLastLine(t *testing.T) {
 	}
 	if got := lastLine(file, 100); got != "it said nothing" {
 		t.Error(got)
+	}
+}
+
+func TestMountsOfOthers(t *testing.T) {
+	const info = `22 1 254:0 / / rw shared:1 - ext4 /dev/vda rw
+23 22 0:5 / /dev rw - devtmpfs devtmpfs rw
+40 22 0:40 / /run/knarr-dev-0dfcee rw - tmpfs tmpfs rw
+41 22 0:41 / /run/knarr-abc/containerd/io.containerd.runtime.v2.task/k8s.io/x/rootfs rw - overlay overlay rw
+42 22 0:42 / /data\040dir/kubelet/pods/1/volumes/kubernetes.io~projected/t rw - tmpfs tmpfs rw
+43 22 0:43 / /run/lock rw - tmpfs tmpfs rw
+`
+	want := []string{"/run/knarr-dev-0dfcee", "/run/knarr-abc/containerd/io.containerd.runtime.v2.task/k8s.io/x/rootfs", "/data dir/kubelet/pods/1/volumes/kubernetes.io~projected/t"}
+	if got := mountsOfOthers(info); !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
 	}
 }

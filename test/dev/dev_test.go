@@ -121,6 +121,9 @@ func TestDev(t *testing.T) {
 		t.Errorf("a running cluster shows only as %q", traces(t, w))
 	}
 	w.kill(syscall.SIGKILL)
+	for _, pid := range shims(w) {
+		_ = syscall.Kill(pid, syscall.SIGKILL)
+	}
 	w.knarr("dev", "down", "--name", "e2e", "--dir", w.base)
 	for _, left := range traces(t, w) {
 		t.Errorf("dev down leaves %s", left)
@@ -189,8 +192,13 @@ func service(w *world) {
 	}
 }
 
-// nodePort asks each node from this host until both pods have answered.
+// nodePort asks each node from this host until both pods have answered, and the
+// Service kubernetes from a pod.
 func nodePort(w *world) {
+	// The API server, from the other node; it speaks TLS only, and says so.
+	if out, err := w.try("kubectl", "exec", w.two.Name, "--", "wget", "-qO-", "http://kubernetes.default:443"); err == nil || !strings.Contains(out, "400 Bad Request") {
+		w.t.Errorf("the API server from a pod: %v\n%s", err, out)
+	}
 	nodes, err := w.client.CoreV1().Nodes().List(context.Background(), metav1.ListOptions{})
 	if err != nil {
 		w.t.Fatal(err)
