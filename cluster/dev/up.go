@@ -262,6 +262,9 @@ func (w *crew) until(ctx context.Context, ok func(context.Context) error) error 
 		case err := <-w.ended:
 			return err
 		case <-ctx.Done():
+			if errors.Is(ctx.Err(), context.Canceled) {
+				return fmt.Errorf("interrupted; knarr dev up%[1]s goes on, knarr dev down%[1]s removes everything", w.cluster.flags())
+			}
 			return fmt.Errorf("not ready in time: %w; the logs are %s, and knarr dev down%s removes everything", err, filepath.Join(w.cluster.dir, "*.log"), w.cluster.flags())
 		}
 	}
