@@ -31,7 +31,7 @@ SUDO  := $(if $(filter 0,$(shell id -u)),,sudo)
 RACE := ./controlplane/apiserver/watchcache ./controlplane/apiserver/storage/... ./controlplane/apiserver/endpoints \
         ./internal/memnet ./internal/controller $(wildcard ./controlplane/scheduler) ./node/kubeproxy ./addons/dns
 
-.PHONY: build programs deps up down test lint unit race bench smoke conformance conformance-sample clean
+.PHONY: build programs deps up down test lint unit race microbench smoke dev bench swap conformance conformance-sample clean
 
 build: bin/knarr
 
@@ -97,7 +97,7 @@ down:
 # keep the others from running.
 test: build
 	$(call install,$(TEST_PACKAGES))
-	$(MAKE) --no-print-directory -k -j1 lint unit race bench smoke
+	$(MAKE) --no-print-directory -k -j1 lint unit race microbench smoke dev
 
 lint:
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); [ -z "$$unformatted" ] || { echo "gofmt these: $$unformatted"; exit 1; }
@@ -105,17 +105,29 @@ lint:
 	go tool staticcheck -tags "$(shell echo $(TAGS) | tr ' ' ,)" ./...
 
 unit:
-	go test -timeout 10m $$(go list ./... | grep -v /test/smoke)
+	go test -timeout 10m $$(go list ./... | grep -v -e /test/smoke -e /test/dev)
 
 race:
 	CGO_ENABLED=1 go test -race -timeout 10m $(RACE)
 
-# bench compiles every benchmark and runs it once: that they work, not figures.
-bench:
+# bench measures knarr and upstream alternately; BENCH=api,watch,sched,deploy,node
+# selects, ROUNDS says how often. The first time it builds upstream.
+ROUNDS ?= 3
+bench: build | deps
+	$(call install,$(TEST_PACKAGES))
+	go build -C test/bench -o $(CURDIR)/build/run-bench . && cd test/bench && \
+	exec $(SUDO) env "PATH=$$PATH" "HOME=$$HOME" ../../build/run-bench -rounds $(ROUNDS) -bench '$(BENCH)' -out $(CURDIR)/build/bench.md
+
+# microbench compiles every benchmark and runs it once: that they work, not figures.
+microbench:
 	go test -timeout 10m -run '^$$' -bench . -benchtime 1x $$(git grep -l '^func Benchmark' -- '*_test.go' | xargs -n1 dirname | sort -u | sed 's,^,./,')
 
 smoke: build
 	go test -count=1 -v -timeout 15m ./test/smoke
+
+# dev runs two nodes on this machine, and leaves none.
+dev: build
+	go test -count=1 -v -timeout 10m ./test/dev
 
 # conformance runs upstream's conformance suite, or the specs of it that FOCUS
 # matches and SKIP does not, on two nodes that it starts, or on the cluster of

@@ -17,6 +17,9 @@ import (
 	"knarr/node/containerruntime"
 )
 
+// ErrNoCluster says that a directory is not one of a server or an agent.
+var ErrNoCluster = errors.New("holds no cluster")
+
 // Down stops the cluster of dir, if it runs, and removes its containers,
 // mounts, links, tables and cgroups. With purge its data goes too.
 func Down(ctx context.Context, dir string, purge bool) error {
@@ -27,24 +30,23 @@ func Down(ctx context.Context, dir string, purge bool) error {
 	if err != nil {
 		return err
 	}
-	o := Options{DataDir: dir}
-	s := NewServer(o)
-	if _, err := os.Stat(s.layout.state()); errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("--data-dir %s holds no cluster; there is nothing to take down", dir)
+	l := layout{dir}
+	if _, err := os.Stat(l.state()); errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("--data-dir %s %w; there is nothing to take down", dir, ErrNoCluster)
 	}
-	if err := s.stopRunning(ctx); err != nil {
+	if err := l.stopRunning(ctx); err != nil {
 		return err
 	}
 	errs := []error{
-		endHolder(s.layout),
-		containerruntime.Purge(ctx, s.runtimeConfig()),
-		cni.Remove(s.cniConfig()),
-		removeServiceTable(s.layout.table()),
-		unmountBelow(filepath.Join(s.layout.kubelet(), "pods")),
+		endHolder(l),
+		containerruntime.Purge(ctx, l.runtimeConfig()),
+		cni.Remove(l.cniConfig()),
+		removeServiceTable(l.table()),
+		unmountBelow(filepath.Join(l.kubelet(), "pods")),
 	}
-	remove := []string{s.layout.runDir(), filepath.Join(s.layout.kubelet(), "pods"), s.layout.podLogs()}
+	remove := []string{l.runDir(), filepath.Join(l.kubelet(), "pods"), l.podLogs()}
 	if purge {
-		remove = append(remove, s.layout.dir, s.layout.kubelet())
+		remove = append(remove, l.dir, l.kubelet())
 	}
 	if errors.Join(errs...) == nil { // removing below a mount that stayed would remove what is mounted
 		for _, path := range remove {
@@ -55,8 +57,8 @@ func Down(ctx context.Context, dir string, purge bool) error {
 }
 
 // stopRunning ends the server that holds the lock and waits for it.
-func (s *Server) stopRunning(ctx context.Context) error {
-	lock, err := os.OpenFile(s.layout.lock(), os.O_RDWR, 0)
+func (l layout) stopRunning(ctx context.Context) error {
+	lock, err := os.OpenFile(l.lock(), os.O_RDWR, 0)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
@@ -68,13 +70,13 @@ func (s *Server) stopRunning(ctx context.Context) error {
 	if free() {
 		return nil
 	}
-	b, err := os.ReadFile(s.layout.lock())
+	b, err := os.ReadFile(l.lock())
 	if err != nil {
 		return err
 	}
 	pid, err := strconv.Atoi(strings.TrimSpace(string(b)))
 	if err != nil {
-		return fmt.Errorf("%s is held by an unknown process; stop it by hand", s.layout.lock())
+		return fmt.Errorf("%s is held by an unknown process; stop it by hand", l.lock())
 	}
 	// The lock is held, so the process that wrote its id there is alive and is
 	// the one; ids are reused, but not while their owner lives.

@@ -46,8 +46,7 @@ func Images(dir string) (*containerruntime.Images, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := NewServer(Options{DataDir: dir})
-	socket := s.runtimeConfig().Socket()
+	socket := layout{dir}.runtimeConfig().Socket()
 	if _, err := os.Stat(socket); err != nil {
 		return nil, fmt.Errorf("no node of --data-dir %s runs on this machine; start one with knarr server", dir)
 	}

@@ -18,6 +18,8 @@ func (l layout) etcd() string           { return filepath.Join(l.dir, "etcd") }
 func (l layout) kubeconfig() string     { return filepath.Join(l.dir, "kubeconfig") }
 func (l layout) programs() string       { return filepath.Join(l.dir, "bin") }
 func (l layout) lock() string           { return filepath.Join(l.dir, "lock") }
+func (l layout) tokenFile() string      { return filepath.Join(l.dir, "node-token") }
+func (l layout) joined() string         { return filepath.Join(l.dir, "agent.json") }
 func (l layout) state() string          { return filepath.Join(l.dir, "cluster.json") }
 func (l layout) containerd() string     { return filepath.Join(l.dir, "containerd") }
 func (l layout) containerdState() string {
@@ -56,5 +58,6 @@ func (l layout) suffix() string {
 }
 
 func (l layout) bridge() string { return "knarr0" + l.suffix() } // at most 15 characters
+func (l layout) tunnel() string { return "knarrx" + l.suffix() } // the same
 func (l layout) cgroup() string { return "/knarr" + l.suffix() }
 func (l layout) table() string  { return "knarr" + l.suffix() }

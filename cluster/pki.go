@@ -83,13 +83,26 @@ type leaf struct {
 // and has two thirds of its life left, else signs a new one.
 func (a *authority) issue(l layout, want leaf) (*tls.Certificate, error) {
 	certFile, keyFile := l.tls(want.name+".crt"), l.tls(want.name+".key")
-	if pair, err := tls.LoadX509KeyPair(certFile, keyFile); err == nil && a.still(pair.Leaf, want) {
+	if pair, err := tls.LoadX509KeyPair(certFile, keyFile); err == nil && want.describes(pair.Leaf, a.cert) {
 		return &pair, nil
 	}
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return nil, err
 	}
+	der, err := a.sign(key.Public(), want)
+	if err != nil {
+		return nil, err
+	}
+	if err := writePair(certFile, keyFile, der, key); err != nil {
+		return nil, err
+	}
+	pair, err := tls.LoadX509KeyPair(certFile, keyFile)
+	return &pair, err
+}
+
+// sign makes the certificate of a key.
+func (a *authority) sign(key crypto.PublicKey, want leaf) ([]byte, error) {
 	now := time.Now()
 	t := &x509.Certificate{
 		SerialNumber: serial(), Subject: pkix.Name{CommonName: want.user, Organization: want.groups},
@@ -107,21 +120,18 @@ func (a *authority) issue(l layout, want leaf) (*tls.Certificate, error) {
 			t.DNSNames = append(t.DNSNames, h)
 		}
 	}
-	der, err := x509.CreateCertificate(rand.Reader, t, a.cert, key.Public(), a.key)
+	der, err := x509.CreateCertificate(rand.Reader, t, a.cert, key, a.key)
 	if err != nil {
 		return nil, fmt.Errorf("sign certificate of %s: %w", want.name, err)
 	}
-	if err := writePair(certFile, keyFile, der, key); err != nil {
-		return nil, err
-	}
-	pair, err := tls.LoadX509KeyPair(certFile, keyFile)
-	return &pair, err
+	return der, nil
 }
 
-// still says whether cert serves for what is wanted.
-func (a *authority) still(cert *x509.Certificate, want leaf) bool {
+// describes says whether cert is what is wanted, signed by ca, and has two
+// thirds of its life left.
+func (want leaf) describes(cert, ca *x509.Certificate) bool {
 	now := time.Now()
-	if cert.CheckSignatureFrom(a.cert) != nil || cert.NotAfter.Sub(now) < leafLife*2/3 || now.Before(cert.NotBefore) {
+	if cert.CheckSignatureFrom(ca) != nil || cert.NotAfter.Sub(now) < leafLife*2/3 || now.Before(cert.NotBefore) {
 		return false
 	}
 	if cert.Subject.CommonName != want.user || !slices.Equal(cert.Subject.Organization, want.groups) {

@@ -11,7 +11,6 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
-	"os"
 	"strconv"
 	"sync"
 	"time"
@@ -26,7 +25,6 @@ import (
 	"knarr/controlplane/apiserver/storage"
 	"knarr/controlplane/etcd"
 	"knarr/internal/footprint"
-	"knarr/internal/holder"
 	"knarr/internal/memnet"
 	"knarr/internal/version"
 )
@@ -37,27 +35,22 @@ type Server struct {
 	layout layout
 	began  time.Time
 
-	lock     *os.File
+	claim    *claim
 	ca       *authority
 	api      *apiserver.Server
+	joins    *joins
 	local    *memnet.Listener
 	listener net.Listener
 	kubelet  net.Listener
-	fresh    bool // the data directory was empty
-	nodeRuns int  // of the node's component
-
-	holder  *holder.Client // may be nil: then nothing is held
-	holding chan struct{}  // closed once holder is settled
-
-	once       sync.Once
-	podNetwork chan struct{} // closed once pods can be attached
-	podRanges  []string      // this node's, set before podNetwork is closed
+	sockets  *sockets
+	node     *node // nil with --disable-agent
 }
 
 // NewServer checks what can be checked before anything is made. Options must
 // have been validated.
 func NewServer(o Options) *Server {
-	return &Server{opts: o, layout: layout{o.DataDir}, began: time.Now(), local: memnet.Listen(), podNetwork: make(chan struct{}), holding: make(chan struct{})}
+	l := layout{o.DataDir}
+	return &Server{opts: o, layout: l, began: time.Now(), local: memnet.Listen(), sockets: newSockets(l)}
 }
 
 // stopTime bounds an orderly stop; what is not done by then is cut off.
@@ -99,6 +92,10 @@ func (s *Server) Run(ctx context.Context) error {
 		}
 		return err
 	}
+	if s.joins, err = s.newJoins(); err != nil {
+		store.member.Close()
+		return err
+	}
 	if s.api, err = s.newAPIServer(storage.NewEtcd(store.member.Client()), certs); err != nil {
 		store.member.Close()
 		return err
@@ -122,14 +119,17 @@ func (s *Server) Run(ctx context.Context) error {
 		apiGroup.Go(func() { fail(s.api.Serve(apiCtx, s.local, nil)) })
 		fail(s.api.Serve(apiCtx, s.listener, s.tlsConfig(certs)))
 	})
-	for _, c := range s.components(certs) {
+	if !s.opts.DisableAgent {
+		s.node = s.newNode()
+	}
+	for _, c := range s.components() {
 		clientGroup.Go(func() { supervise(clientCtx, c) })
 	}
 	clientGroup.Go(func() { settle(clientCtx) })
-	clientGroup.Go(func() { s.hold(clientCtx) })
+	clientGroup.Go(func() { s.sockets.hold(clientCtx, s.listener, s.kubelet) })
 
 	<-clientCtx.Done()
-	s.letGo() // an orderly end closes the ports at once
+	s.sockets.letGo() // an orderly end closes the ports at once
 	finished := make(chan struct{})
 	go func() {
 		defer close(finished)
@@ -176,11 +176,48 @@ func (s *Server) newAPIServer(store storage.Store, certs *certificates) (*apiser
 		NodePorts:         endpoints.PortRange{First: o.nodePorts[0], Last: o.nodePorts[1]},
 		Advertise:         netip.AddrPortFrom(o.advertise, uint16(o.HTTPSListenPort)),
 		KubeletClient:     certs.kubeletClient, KubeletCA: s.ca.pool,
+		Open: s.joins.paths(),
 		Version: &apimachineryversion.Info{
 			Major: "1", Minor: "36", GitVersion: version.Kubernetes + "+knarr", GitCommit: version.Commit,
 			GitTreeState: "clean", Platform: "linux/" + goarch, GoVersion: goversion, Compiler: "gc",
 		},
 	})
+}
+
+// hosts are what the API server goes by.
+func (o *Options) hosts() []string {
+	return append([]string{
+		"localhost", "127.0.0.1", "::1", o.NodeName, o.nodeIP.String(), o.advertise.String(), o.serviceCIDR.Addr().Next().String(),
+		"kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc." + o.ClusterDomain,
+	}, o.TLSSAN...)
+}
+
+// facts are what the nodes of this cluster go by.
+func (s *Server) facts() facts {
+	o := &s.opts
+	f := facts{
+		ClusterCIDR: o.clusterCIDR, ServiceCIDR: o.serviceCIDR, ClusterDNS: o.clusterDNS, ClusterDomain: o.ClusterDomain,
+		Backend: o.FlannelBackend, Network: networkID(s.ca.pem),
+	}
+	for _, part := range []string{"coredns", "kube-proxy", "network"} {
+		if o.disabled(part) {
+			f.Disabled = append(f.Disabled, part)
+		}
+	}
+	return f
+}
+
+// newNode is the node of this server's own process.
+func (s *Server) newNode() *node {
+	return &node{
+		opts: &s.opts.NodeOptions, layout: s.layout, facts: s.facts(), ca: s.ca.pool, sockets: s.sockets, kubelet: s.kubelet,
+		began: s.began, podNetwork: make(chan struct{}),
+		as: identities{
+			kubelet: s.as("system:node:"+s.opts.NodeName, "system:nodes"),
+			proxy:   s.as("system:kube-proxy"),
+			dns:     s.as(serviceaccount.MakeUsername("kube-system", "kube-dns"), serviceaccount.MakeGroupNames("kube-system")...),
+		},
+	}
 }
 
 // certificates are the ones this process uses itself.
@@ -195,16 +232,12 @@ func (s *Server) certificates() (*certificates, error) {
 		return nil, err
 	}
 	o := &s.opts
-	hosts := append([]string{
-		"localhost", "127.0.0.1", "::1", o.NodeName, o.nodeIP.String(), o.advertise.String(), o.serviceCIDR.Addr().Next().String(),
-		"kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc." + o.ClusterDomain,
-	}, o.TLSSAN...)
 	c := &certificates{}
 	for _, issue := range []struct {
 		to   **tls.Certificate
 		want leaf
 	}{
-		{&c.serving, leaf{name: "apiserver", user: "kube-apiserver", hosts: hosts}},
+		{&c.serving, leaf{name: "apiserver", user: "kube-apiserver", hosts: o.hosts()}},
 		{&c.admin, leaf{name: "admin", user: "system:admin", groups: []string{user.SystemPrivilegedGroup}}},
 		{&c.kubeletClient, leaf{name: "apiserver-kubelet-client", user: "kube-apiserver-kubelet-client", groups: []string{user.SystemPrivilegedGroup}}},
 		{&c.kubeletServing, leaf{name: "kubelet", user: "system:node:" + o.NodeName, groups: []string{"system:nodes"}, hosts: []string{o.NodeName, o.nodeIP.String(), "127.0.0.1"}}},

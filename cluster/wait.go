@@ -7,10 +7,12 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/miekg/dns"
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
@@ -49,12 +51,31 @@ func Wait(ctx context.Context, dir, domain string) error {
 	}
 }
 
-// running says whether the process that wrote its id into the lock lives. The
+// running says whether the process that wrote its id into the lock holds it. The
 // lock itself is not tried: a server that starts just then would fail.
 func (l layout) running() bool {
+	var st unix.Stat_t
 	b, err := os.ReadFile(l.lock())
 	pid := strings.TrimSpace(string(b))
-	return err == nil && pid != "" && exists(filepath.Join("/proc", pid))
+	if err != nil || pid == "" || unix.Stat(l.lock(), &st) != nil {
+		return false
+	}
+	locks, err := os.ReadFile("/proc/locks")
+	return err == nil && holds(string(locks), pid, st.Ino)
+}
+
+// holds says whether a process has a lock on a file, by what the kernel tells
+// of all locks. Ids are reused, and a process that was killed may stay in the
+// list of processes; neither has the lock. Pure.
+func holds(locks, pid string, inode uint64) bool {
+	file := ":" + strconv.FormatUint(inode, 10)
+	for line := range strings.Lines(locks) {
+		f := strings.Fields(line) // 1: FLOCK ADVISORY WRITE pid major:minor:inode 0 EOF
+		if len(f) > 5 && f[1] == "FLOCK" && f[4] == pid && strings.HasSuffix(f[5], file) {
+			return true
+		}
+	}
+	return false
 }
 
 // lacks is what the cluster still needs to be of use.

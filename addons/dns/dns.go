@@ -1,6 +1,7 @@
 // Package dns answers DNS for the cluster. It reads Services, EndpointSlices
 // and Namespaces, answers from memory, and asks the node's own servers for
-// everything outside the cluster's domain.
+// everything outside the cluster's domain. For all servers together it writes
+// the Service kube-dns and its EndpointSlices.
 //
 // The names are those of the Kubernetes DNS specification 1.1.0.
 package dns
@@ -32,9 +33,6 @@ type Config struct {
 	Listen []netip.AddrPort
 	// ResolvConf names the servers for other names. Default /etc/resolv.conf.
 	ResolvConf string
-	// NodeName of this node; with it the server announces itself as an
-	// endpoint of the Service kube-system/kube-dns.
-	NodeName string
 	// TTL of answers, seconds. Default 5.
 	TTL uint32
 	// Sockets opens what to listen on. Default: package net.
@@ -136,11 +134,6 @@ func (s *Server) Run(ctx context.Context) error {
 			_ = srv.Shutdown()
 		}
 	}()
-	if s.cfg.NodeName != "" {
-		if err := s.announce(ctx); err != nil {
-			return err
-		}
-	}
 	close(s.began)
 	select {
 	case <-ctx.Done():

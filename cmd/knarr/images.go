@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -10,11 +11,16 @@ import (
 	"github.com/spf13/pflag"
 
 	"knarr/cluster"
+	"knarr/cluster/dev"
 )
 
 func images(ctx context.Context, args []string) error {
 	f := pflag.NewFlagSet("images load FILE...|ls|rm NAME...", pflag.ContinueOnError)
 	dir := f.StringP("data-dir", "d", cluster.DefaultDataDir, "`directory` of the cluster")
+	all := f.Bool("all-nodes", false, "on every node of a knarr dev cluster")
+	names := f.StringSlice("node", nil, "on these `nodes` of a knarr dev cluster")
+	name := f.String("name", "dev", "`name` of that cluster")
+	base := f.String("dir", dev.DefaultDir, "`directory` that such clusters live in")
 	if stop, err := parse(f, args); stop {
 		return err
 	}
@@ -30,11 +36,38 @@ func images(ctx context.Context, args []string) error {
 	case len(rest) == 0 && (what == "rm" || what == "remove"):
 		return fmt.Errorf("images rm needs an image name; knarr images ls lists them")
 	}
-	store, err := cluster.Images(*dir)
+	nodes := []dev.NodeDir{{Dir: *dir}}
+	if *all || len(*names) > 0 {
+		if *all && len(*names) > 0 {
+			return errors.New("--all-nodes and --node are both given; give one")
+		}
+		c, err := dev.Open(*base, *name)
+		if err != nil {
+			return err
+		}
+		if nodes, err = c.NodeDirs(*names...); err != nil {
+			return err
+		}
+	}
+	for _, node := range nodes {
+		if err := imagesOf(ctx, node, what, rest); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// imagesOf does one thing to the images of one node.
+func imagesOf(ctx context.Context, node dev.NodeDir, what string, rest []string) error {
+	store, err := cluster.Images(node.Dir)
 	if err != nil {
 		return err
 	}
 	defer store.Close()
+	on := ""
+	if node.Node != "" {
+		on = " on " + node.Node
+	}
 	switch what {
 	case "load", "import":
 		for _, file := range rest {
@@ -43,7 +76,7 @@ func images(ctx context.Context, args []string) error {
 				return err
 			}
 			for _, n := range names {
-				fmt.Println("loaded", n)
+				fmt.Printf("loaded %s%s\n", n, on)
 			}
 		}
 		return nil
@@ -51,6 +84,9 @@ func images(ctx context.Context, args []string) error {
 		list, err := store.ListImages(ctx)
 		if err != nil {
 			return err
+		}
+		if on != "" {
+			fmt.Println(node.Node + ":")
 		}
 		w := tabwriter.NewWriter(os.Stdout, 0, 0, 3, ' ', 0)
 		fmt.Fprintln(w, "NAME\tDIGEST\tSIZE\tPINNED")
@@ -65,7 +101,7 @@ func images(ctx context.Context, args []string) error {
 			if err := store.RemoveImage(ctx, name); err != nil {
 				return err
 			}
-			fmt.Println("removed", name)
+			fmt.Printf("removed %s%s\n", name, on)
 		}
 		return nil
 	}

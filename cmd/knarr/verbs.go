@@ -46,11 +46,47 @@ func server(ctx context.Context, args []string) error {
 		return err
 	}
 	setLog(o.LogFormat, o.Debug)
-	// A heap this small doubles between collections for nothing.
+	smallHeap()
+	return cluster.NewServer(o).Run(ctx)
+}
+
+func agent(ctx context.Context, args []string) error {
+	var o cluster.AgentOptions
+	f := pflag.NewFlagSet("agent", pflag.ContinueOnError)
+	o.Flags(f)
+	if stop, err := parse(f, args); stop {
+		return err
+	}
+	if f.NArg() > 0 {
+		return fmt.Errorf("agent takes no argument %q; knarr agent --help lists the flags", f.Arg(0))
+	}
+	if err := errors.Join(o.Load(f), o.Validate()); err != nil {
+		return err
+	}
+	setLog(o.LogFormat, o.Debug)
+	smallHeap()
+	return cluster.NewAgent(o).Run(ctx)
+}
+
+func token(_ context.Context, args []string) error {
+	f := pflag.NewFlagSet("token", pflag.ContinueOnError)
+	dir := f.StringP("data-dir", "d", cluster.DefaultDataDir, "`directory` of the server")
+	if stop, err := parse(f, args); stop {
+		return err
+	}
+	token, err := cluster.Token(*dir)
+	if err == nil {
+		fmt.Println(token)
+	}
+	return err
+}
+
+// smallHeap collects garbage early: a heap this small doubles between
+// collections for nothing.
+func smallHeap() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(50)
 	}
-	return cluster.NewServer(o).Run(ctx)
 }
 
 // setLog sends all logs, the libraries' too, to stderr.

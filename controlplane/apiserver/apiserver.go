@@ -12,9 +12,11 @@ import (
 	"fmt"
 	"log"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -39,6 +41,8 @@ type Config struct {
 	ClientCA *x509.CertPool
 	// ServiceAccountKey signs service-account tokens, ECDSA or RSA.
 	ServiceAccountKey crypto.Signer
+	// ServiceAccountPublicKeys verify tokens that other keys signed.
+	ServiceAccountPublicKeys []crypto.PublicKey
 	// Issuer of service-account tokens. Default
 	// https://kubernetes.default.svc.cluster.local.
 	Issuer string
@@ -55,6 +59,9 @@ type Config struct {
 	// theirs.
 	KubeletClient *tls.Certificate
 	KubeletCA     *x509.CertPool
+	// Open are paths outside the API that everybody may ask for; their handlers
+	// judge for themselves.
+	Open map[string]http.Handler
 	// Version is what /version says.
 	Version *version.Info
 	// MaxReads and MaxWrites bound the requests served at once, long-running
@@ -100,11 +107,12 @@ func New(c Config) (*Server, error) {
 	}
 	s := &Server{cfg: c, started: make(chan struct{}), cache: watchcache.New(c.Store, registry.Resources)}
 	var err error
-	s.tokens, err = authn.NewServiceAccountTokens(c.Issuer, c.ServiceAccountKey, nil, s.cache)
+	s.tokens, err = authn.NewServiceAccountTokens(c.Issuer, c.ServiceAccountKey, c.ServiceAccountPublicKeys, s.cache)
 	if err != nil {
 		return nil, err
 	}
-	s.authn = authn.New(authn.Config{ClientCA: c.ClientCA, Tokens: s.tokens, Cache: s.cache, Static: c.Tokens})
+	anonymous := slices.AppendSeq([]string{"/livez", "/readyz", "/healthz"}, maps.Keys(c.Open))
+	s.authn = authn.New(authn.Config{ClientCA: c.ClientCA, Tokens: s.tokens, Cache: s.cache, Static: c.Tokens, AnonymousPaths: anonymous})
 	s.rbac = authz.NewRBAC(s.cache)
 	s.authz = authz.Chain{authz.NewNode(s.rbac, s.cache), s.rbac}
 	kubelets := &kubelets{cache: s.cache, client: c.KubeletClient, ca: c.KubeletCA}

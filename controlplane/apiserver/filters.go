@@ -97,7 +97,7 @@ func (s *Server) chain(next http.Handler) http.Handler {
 		ctx = request.WithUser(ctx, who)
 		r = r.WithContext(ctx)
 		attrs := attributes(who, info)
-		if ok, reason := s.authz.Authorize(ctx, attrs); !ok && (info.IsResource || !openPath[info.Path]) {
+		if ok, reason := s.authz.Authorize(ctx, attrs); !ok && (info.IsResource || !openPath[info.Path] && s.cfg.Open[info.Path] == nil) {
 			w.Header().Set("X-Content-Type-Options", "nosniff")
 			endpoints.WriteStatus(w, r, denied(attrs, reason))
 			return

@@ -37,7 +37,22 @@ type Config struct {
 	Table string
 	// StateDir keeps addresses and attachments. Default /var/lib/knarr/cni.
 	StateDir string
+	// Backend is how packets reach pods of other nodes. Default NoBackend.
+	Backend string
+	// NodeIP is this node's address, as the other nodes reach it.
+	NodeIP netip.Addr
+	// Tunnel is the name of the VXLAN link. Default: Bridge with "x".
+	Tunnel string
+	// NetworkID tells this cluster's tunnelled packets from another's: 24 bits.
+	NetworkID uint32
 }
+
+// The backends, by the names people know them by.
+const (
+	VXLAN       = "vxlan"
+	HostGateway = "host-gw"
+	NoBackend   = "none"
+)
 
 func (c Config) withDefaults() Config {
 	def := func(s *string, v string) {
@@ -49,6 +64,8 @@ func (c Config) withDefaults() Config {
 	def(&c.BinDir, "/opt/cni/bin")
 	def(&c.Bridge, "knarr0")
 	def(&c.Table, c.Bridge+"-cni")
+	def(&c.Tunnel, c.Bridge+"x")
+	def(&c.Backend, NoBackend)
 	def(&c.StateDir, "/var/lib/knarr/cni")
 	if len(c.ClusterCIDRs) == 0 {
 		c.ClusterCIDRs = c.PodCIDRs
@@ -103,6 +120,9 @@ func conflist(n *network.Conf) ([]byte, error) {
 // it may use it.
 func Install(c Config) error {
 	c = c.withDefaults()
+	if c.Backend == VXLAN && c.MTU == 0 {
+		c.MTU = tunnelMTU(c.NodeIP)
+	}
 	n, err := c.conf()
 	if err != nil {
 		return fmt.Errorf("pod network: %w", err)
@@ -148,6 +168,7 @@ func Repair(c Config) error {
 func Remove(c Config) error {
 	c = c.withDefaults()
 	errs := []error{
+		removeWays(c),
 		removeIfOurs(filepath.Join(c.Dir, confName), networkName(c)),
 		network.RemoveLinks(c.Bridge, c.StateDir),
 		network.RemoveTable(c.Table),

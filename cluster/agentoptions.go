@@ -1,0 +1,71 @@
+package cluster
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"strings"
+
+	"github.com/spf13/pflag"
+)
+
+// AgentOptions are the flags of `knarr agent`; keys of the config file are the
+// flag names.
+type AgentOptions struct {
+	NodeOptions
+	Server    string
+	Token     string
+	TokenFile string
+
+	token joinToken
+}
+
+// Flags binds the options to their flags.
+func (o *AgentOptions) Flags(f *pflag.FlagSet) {
+	f.StringVarP(&o.Server, "server", "s", "", "`URL` of the server to join, such as https://host:6443 (also KNARR_URL)")
+	f.StringVarP(&o.Token, "token", "t", "", "`token` to join with: node-token in the server's --data-dir (also KNARR_TOKEN)")
+	f.StringVar(&o.TokenFile, "token-file", "", "`file` with that token")
+	o.NodeOptions.flags(f)
+}
+
+// Validate completes the options and reports everything wrong with them.
+func (o *AgentOptions) Validate() error {
+	var f faults
+	o.NodeOptions.validate(&f)
+	if o.Server == "" {
+		o.Server = os.Getenv("KNARR_URL")
+	}
+	if server, err := serverURL(o.Server); err != nil {
+		f.errs = append(f.errs, err)
+	} else {
+		o.Server = server
+	}
+	token, err := readToken(o.Token, o.TokenFile)
+	switch {
+	case err != nil:
+		f.errs = append(f.errs, err)
+	case token == "":
+		f.add("token", "must be given; it is in node-token in the server's --data-dir")
+	default:
+		if o.token, err = parseToken(token); err != nil {
+			f.add("token", "%v", err)
+		}
+	}
+	return errors.Join(f.errs...)
+}
+
+// serverURL gives the URL in its full form. Pure.
+func serverURL(s string) (string, error) {
+	if s == "" {
+		return "", errors.New("--server: must be given, as in https://host:6443")
+	}
+	u, err := url.Parse(s)
+	if err != nil || u.Scheme != "https" || u.Hostname() == "" || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.User != nil {
+		return "", fmt.Errorf("--server: %q is not a URL such as https://host:6443", s)
+	}
+	if u.Port() == "" {
+		u.Host += ":6443"
+	}
+	return "https://" + u.Host, nil
+}

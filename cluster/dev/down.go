@@ -1,0 +1,122 @@
+package dev
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"knarr/cluster"
+)
+
+// Down ends the cluster and removes every trace of it, whatever state a crash
+// left it in.
+func (c *Cluster) Down(ctx context.Context) error {
+	unlock, err := c.lock()
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	s, made, err := c.load()
+	if err != nil {
+		return err
+	}
+	if !made {
+		_ = os.Remove(c.lockFile())
+		_ = os.Remove(c.base) // only if empty
+		return c.absent()
+	}
+	errs := make([]error, s.Nodes)
+	var group sync.WaitGroup
+	for n := 1; n <= s.Nodes; n++ {
+		group.Go(func() { errs[n-1] = c.downNode(ctx, n) })
+	}
+	group.Wait()
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	if err := errors.Join(c.unplug(s.Nodes), c.removeBorder(s), c.removeRun()); err != nil {
+		return err
+	}
+	if err := os.RemoveAll(c.dir); err != nil {
+		return err
+	}
+	_ = os.Remove(c.lockFile())
+	_ = os.Remove(c.base) // only if empty
+	return nil
+}
+
+// downNode takes a node down from within its namespaces, where its mounts and
+// links are, or from here when they are gone.
+func (c *Cluster) downNode(ctx context.Context, n int) error {
+	if !c.hasSpaces(n) {
+		if _, err := os.Stat(c.data(n)); err != nil {
+			return nil // it never began
+		}
+		err := cluster.Down(ctx, c.data(n), true)
+		if errors.Is(err, cluster.ErrNoCluster) {
+			return nil
+		}
+		return err
+	}
+	if _, err := os.Stat(cluster.StateFile(c.data(n))); err == nil {
+		cmd, err := c.command(n, "down", "--purge")
+		if err != nil {
+			return err
+		}
+		var out strings.Builder
+		cmd.Stdout, cmd.Stderr = &out, &out
+		if err := c.within(n, spaces, cmd.Start); err != nil {
+			return fmt.Errorf("take %s down: %w", c.node(n), err)
+		}
+		stop := context.AfterFunc(ctx, func() { _ = cmd.Process.Kill() })
+		defer stop()
+		if err := cmd.Wait(); err != nil {
+			return fmt.Errorf("take %s down: %w: %s", c.node(n), err, strings.TrimSpace(out.String()))
+		}
+	}
+	return c.killInside(ctx, n)
+}
+
+// killInside ends what still runs in a node's network namespace, which is
+// nobody else's.
+func (c *Cluster) killInside(ctx context.Context, n int) error {
+	for {
+		pids, err := c.inside(n)
+		if err != nil || len(pids) == 0 {
+			return err
+		}
+		for _, pid := range pids {
+			_ = unix.Kill(pid, unix.SIGKILL)
+		}
+		select {
+		case <-time.After(5 * time.Millisecond):
+		case <-ctx.Done():
+			return fmt.Errorf("processes %v of %s do not end: %w", pids, c.node(n), ctx.Err())
+		}
+	}
+}
+
+// inside gives the processes in a node's network namespace.
+func (c *Cluster) inside(n int) (pids []int, err error) {
+	var want unix.Stat_t
+	if err := unix.Stat(c.space(n, spaces[0]), &want); err != nil {
+		return nil, fmt.Errorf("look at the namespace of %s: %w", c.node(n), err)
+	}
+	links, err := filepath.Glob("/proc/[0-9]*/ns/net")
+	for _, link := range links {
+		var have unix.Stat_t
+		pid, _ := strconv.Atoi(strings.Split(link, "/")[2])
+		if unix.Stat(link, &have) == nil && have.Ino == want.Ino && have.Dev == want.Dev && pid != os.Getpid() {
+			pids = append(pids, pid)
+		}
+	}
+	return pids, err
+}

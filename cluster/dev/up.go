@@ -1,0 +1,287 @@
+package dev
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"k8s.io/client-go/tools/clientcmd"
+
+	"knarr/cluster"
+)
+
+// Options are the flags of `knarr dev up`.
+type Options struct {
+	// Nodes is how many there are; 0: as many as before, or 2.
+	Nodes int
+	// Servers is how many of them are servers.
+	Servers int
+	// Outside lets the nodes reach what this host reaches.
+	Outside bool
+	// ServerArgs are more flags for knarr server.
+	ServerArgs []string
+	// Progress gets a line for each step.
+	Progress io.Writer
+}
+
+const maxNodes = 100
+
+// Validate reports everything wrong with the options.
+func (o Options) Validate() error {
+	var errs []error
+	if o.Nodes < 0 || o.Nodes > maxNodes {
+		errs = append(errs, fmt.Errorf("--nodes %d: one machine takes 1 to %d", o.Nodes, maxNodes))
+	}
+	switch {
+	case o.Servers < 1:
+		errs = append(errs, fmt.Errorf("--servers %d: a cluster has one", o.Servers))
+	case o.Servers > 1:
+		errs = append(errs, fmt.Errorf("--servers %d: several servers are not built yet; give --servers 1", o.Servers))
+	}
+	return errors.Join(errs...)
+}
+
+// Up makes the cluster be there and waits until all nodes are Ready and answer
+// DNS. What is there already, or was left by a crash, is taken over.
+func (c *Cluster) Up(ctx context.Context, o Options) error {
+	if err := o.Validate(); err != nil {
+		return err
+	}
+	unlock, err := c.lock()
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	began := time.Now()
+	say := func(format string, args ...any) { fmt.Fprintf(o.Progress, format+"\n", args...) }
+	s, err := c.plan(o)
+	if err != nil {
+		return err
+	}
+	say("cluster %s: nodes %s, pods %s, services %s", c.name, s.Hosts, s.Pods, s.Services)
+	if err := errors.Join(c.ensureBridge(s), c.ensureBorder(&s), c.ensureRun()); err != nil {
+		return err
+	}
+	for n := 1; n <= s.Nodes; n++ {
+		if !c.hasSpaces(n) {
+			if err := c.makeSpaces(n); err != nil {
+				return err
+			}
+		}
+		if err := c.plug(n, s); err != nil {
+			return err
+		}
+	}
+	crew := &crew{cluster: c, ended: make(chan error, s.Nodes)}
+	if err := crew.start(1, "server", append([]string{
+		"--node-ip", s.address(1).String(), "--cluster-cidr", s.Pods.String(), "--service-cidr", s.Services.String(),
+	}, o.ServerArgs...), say); err != nil {
+		return err
+	}
+	if s.Nodes > 1 {
+		if err := crew.appear(ctx, cluster.TokenFile(c.data(1))); err != nil {
+			return err
+		}
+	}
+	for n := 2; n <= s.Nodes; n++ {
+		if err := crew.start(n, "agent", []string{
+			"--server", serverURL(s), "--token-file", cluster.TokenFile(c.data(1)), "--node-ip", s.address(n).String(),
+		}, say); err != nil {
+			return err
+		}
+	}
+	if err := crew.appear(ctx, cluster.Kubeconfig(c.data(1))); err != nil {
+		return err
+	}
+	if err := c.writeKubeconfig(s); err != nil {
+		return err
+	}
+	say("waiting for %s", c.names(s))
+	if err := crew.wait(ctx, s, !disables(o.ServerArgs, "coredns")); err != nil {
+		return err
+	}
+	say("Ready after %s. Try:\n  export KUBECONFIG=%s\n  knarr kubectl get nodes -o wide\n  knarr images load --all-nodes --name %s ARCHIVE.tar\nknarr dev down --name %s removes it all again.",
+		time.Since(began).Round(10*time.Millisecond), c.Kubeconfig(), c.name, c.name)
+	return nil
+}
+
+// disables says whether flags take a part away.
+func disables(args []string, part string) bool {
+	return strings.Contains(strings.Join(args, " "), part)
+}
+
+func serverURL(s state) string { return "https://" + netip.AddrPortFrom(s.address(1), 6443).String() }
+
+func (c *Cluster) names(s state) string {
+	var names []string
+	for n := 1; n <= s.Nodes; n++ {
+		names = append(names, c.node(n))
+	}
+	return strings.Join(names, ", ")
+}
+
+// plan gives the cluster's state: as it was made, or as it will be.
+func (c *Cluster) plan(o Options) (state, error) {
+	s, made, err := c.load()
+	if err != nil {
+		return s, err
+	}
+	if o.Outside {
+		if there, err := hasDefaultRoute(); err != nil || !there {
+			return s, errors.Join(err, errors.New("--outside: this host has no default route, so there is no outside; leave it out"))
+		}
+	}
+	if made {
+		if o.Nodes != 0 && o.Nodes < s.Nodes {
+			return s, fmt.Errorf("--nodes %d: cluster %s has %d; knarr dev down --name %s removes it first", o.Nodes, c.name, s.Nodes, c.name)
+		}
+		s.Nodes = max(s.Nodes, o.Nodes)
+		s.Outside = s.Outside || o.Outside
+		return s, c.store(s)
+	}
+	if entries, err := os.ReadDir(c.dir); err == nil && len(entries) > 0 {
+		return s, fmt.Errorf("%s holds files that are no cluster's; give another --name or --dir", c.dir)
+	}
+	s.Nodes, s.Outside = o.Nodes, o.Outside
+	if s.Nodes == 0 {
+		s.Nodes = 2
+	}
+	others, err := list(c.base)
+	if err != nil {
+		return s, err
+	}
+	var theirs []state
+	for _, other := range others {
+		theirs = append(theirs, other.state)
+	}
+	used, err := inUse(theirs)
+	if err != nil {
+		return s, err
+	}
+	if s.Hosts, s.Pods, s.Services, err = choose(used); err != nil {
+		return s, err
+	}
+	return s, c.store(s)
+}
+
+// A crew are the nodes' processes that this command started.
+type crew struct {
+	cluster *Cluster
+	ended   chan error
+	once    sync.Once
+}
+
+// start runs a node's knarr in its namespaces, unless it runs already. It
+// outlives this command.
+func (w *crew) start(n int, verb string, args []string, say func(string, ...any)) error {
+	c := w.cluster
+	if cluster.Running(c.data(n)) {
+		say("%s %s runs already", verb, c.node(n))
+		return nil
+	}
+	cmd, err := c.command(n, verb, append([]string{"--node-name", c.node(n), "--config", os.DevNull}, args...)...)
+	if err != nil {
+		return err
+	}
+	out, err := os.OpenFile(c.log(n), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return err
+	}
+	defer out.Close()
+	begin, err := out.Seek(0, io.SeekEnd)
+	if err != nil {
+		return err
+	}
+	cmd.Stdout, cmd.Stderr = out, out
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := c.within(n, spaces, cmd.Start); err != nil {
+		return fmt.Errorf("start %s: %w", c.node(n), err)
+	}
+	say("starting %s %s (%s)", verb, c.node(n), c.log(n))
+	go func() {
+		_ = cmd.Wait()
+		w.ended <- fmt.Errorf("%s ended: %s; its log is %s, and knarr dev down --name %s removes everything", c.node(n), lastLine(c.log(n), begin), c.log(n), c.name)
+	}()
+	return nil
+}
+
+// command is knarr on a node's data directory.
+func (c *Cluster) command(n int, verb string, args ...string) (*exec.Cmd, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.Command(self, append([]string{verb, "--data-dir", c.data(n)}, args...)...)
+	cmd.Dir = "/"
+	for _, v := range os.Environ() {
+		if !strings.HasPrefix(v, "KNARR_") && !strings.HasPrefix(v, "KUBECONFIG=") {
+			cmd.Env = append(cmd.Env, v)
+		}
+	}
+	return cmd, nil
+}
+
+// lastLine is the last that a process said, of a log that it began at an offset.
+func lastLine(file string, begin int64) string {
+	b, err := os.ReadFile(file)
+	if err != nil || int64(len(b)) <= begin {
+		return "it said nothing"
+	}
+	lines := bytes.Split(bytes.TrimSpace(b[begin:]), []byte("\n"))
+	return string(bytes.TrimPrefix(lines[len(lines)-1], []byte("knarr: ")))
+}
+
+// appear waits for a file that a node writes.
+func (w *crew) appear(ctx context.Context, file string) error {
+	return w.until(ctx, func(context.Context) error {
+		_, err := os.Stat(file)
+		return err
+	})
+}
+
+// until asks again until there is no error, or a node has ended.
+func (w *crew) until(ctx context.Context, ok func(context.Context) error) error {
+	for {
+		err := ok(ctx)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-time.After(20 * time.Millisecond):
+		case err := <-w.ended:
+			return err
+		case <-ctx.Done():
+			return fmt.Errorf("not ready in time: %w; the logs are %s, and knarr dev down --name %s removes everything", err, filepath.Join(w.cluster.dir, "*.log"), w.cluster.name)
+		}
+	}
+}
+
+// writeKubeconfig gives the administrator's as it serves on this host.
+func (c *Cluster) writeKubeconfig(s state) error {
+	cfg, err := clientcmd.LoadFromFile(cluster.Kubeconfig(c.data(1)))
+	if err != nil {
+		return fmt.Errorf("kubeconfig of %s: %w", c.node(1), err)
+	}
+	for _, to := range cfg.Clusters {
+		to.Server = serverURL(s)
+	}
+	b, err := clientcmd.Write(*cfg)
+	if err != nil {
+		return fmt.Errorf("kubeconfig: %w", err)
+	}
+	next := c.Kubeconfig() + ".new"
+	if err := os.WriteFile(next, b, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(next, c.Kubeconfig())
+}

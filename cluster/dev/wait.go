@@ -1,0 +1,78 @@
+package dev
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/miekg/dns"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// wait returns once every node is Ready and answers DNS.
+func (w *crew) wait(ctx context.Context, s state, names bool) error {
+	cfg, err := clientcmd.BuildConfigFromFlags("", w.cluster.Kubeconfig())
+	if err != nil {
+		return err
+	}
+	cfg.QPS, cfg.Timeout = -1, 5*time.Second
+	client, err := kubernetes.NewForConfig(cfg)
+	if err != nil {
+		return err
+	}
+	err = w.until(ctx, func(ctx context.Context) error { return w.cluster.ready(ctx, client, s) })
+	for n := 1; err == nil && names && n <= s.Nodes; n++ {
+		err = w.until(ctx, func(ctx context.Context) error { return w.cluster.resolves(ctx, n, s) })
+	}
+	return err
+}
+
+// ready says which node is not Ready yet.
+func (c *Cluster) ready(ctx context.Context, client kubernetes.Interface, s state) error {
+	nodes, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	ready := map[string]bool{}
+	for i := range nodes.Items {
+		for _, cond := range nodes.Items[i].Status.Conditions {
+			if cond.Type == corev1.NodeReady && cond.Status == corev1.ConditionTrue {
+				ready[nodes.Items[i].Name] = true
+			}
+		}
+	}
+	for n := 1; n <= s.Nodes; n++ {
+		if !ready[c.node(n)] {
+			return fmt.Errorf("node %s is not Ready", c.node(n))
+		}
+	}
+	return nil
+}
+
+// resolves asks for a name as a pod of a node would.
+func (c *Cluster) resolves(ctx context.Context, n int, s state) error {
+	var conn net.Conn
+	err := c.within(n, spaces[:1], func() (err error) { // a socket stays where it was made
+		conn, err = (&net.Dialer{}).DialContext(ctx, "udp", net.JoinHostPort(s.dns().String(), "53"))
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("ask DNS on %s: %w", c.node(n), err)
+	}
+	defer conn.Close()
+	q := new(dns.Msg)
+	q.SetQuestion("kubernetes.default.svc.cluster.local.", dns.TypeA)
+	answer, _, err := (&dns.Client{Timeout: 300 * time.Millisecond}).ExchangeWithConnContext(ctx, q, &dns.Conn{Conn: conn})
+	if err != nil {
+		return fmt.Errorf("ask DNS on %s: %w", c.node(n), err)
+	}
+	if len(answer.Answer) == 0 {
+		return errors.New("DNS on " + c.node(n) + " does not know kubernetes.default yet")
+	}
+	return nil
+}

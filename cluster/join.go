@@ -1,0 +1,276 @@
+package cluster
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/subtle"
+	"crypto/x509"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/util/retry"
+)
+
+// Where nodes ask, on the API server's port.
+const (
+	caPath   = "/cacerts"
+	joinPath = "/v1-knarr/join"
+)
+
+// joinRequest is what a node sends. It proves with the secret that it may join,
+// and with the signature of the request that the key is its own.
+type joinRequest struct {
+	Secret   string       `json:"secret"`
+	NodeName string       `json:"nodeName"`
+	NodeIPs  []netip.Addr `json:"nodeIPs"`
+	CSR      []byte       `json:"csr"` // DER
+}
+
+// joinReply is what it gets: a certificate, in DER, for each of its parts.
+type joinReply struct {
+	Certificates map[string][]byte `json:"certificates"`
+	Facts        facts             `json:"facts"`
+}
+
+// nodeLeaves are the certificates of a node that joins, all of one key.
+func nodeLeaves(name string, ips []netip.Addr) []leaf {
+	me, group := "system:node:"+name, []string{"system:nodes"}
+	hosts := []string{name, "127.0.0.1"}
+	for _, ip := range ips {
+		hosts = append(hosts, ip.String())
+	}
+	return []leaf{
+		{name: "kubelet-client", user: me, groups: group},
+		{name: "kubelet", user: me, groups: group, hosts: hosts},
+		{name: "kube-proxy", user: "system:kube-proxy"},
+		{name: "dns", user: serviceaccount.MakeUsername(metav1.NamespaceSystem, "kube-dns"), groups: serviceaccount.MakeGroupNames(metav1.NamespaceSystem)},
+	}
+}
+
+// joins lets nodes in.
+type joins struct {
+	ca     *authority
+	token  joinToken
+	own    []string // names and addresses of the API server
+	facts  facts
+	client kubernetes.Interface
+}
+
+func (s *Server) newJoins() (*joins, error) {
+	token, err := s.layout.token(s.opts.secret, s.ca.pem)
+	if err != nil {
+		return nil, err
+	}
+	client, err := kubernetes.NewForConfig(s.as("system:knarr", user.SystemPrivilegedGroup))
+	if err != nil {
+		return nil, err
+	}
+	own := slices.DeleteFunc(s.opts.hosts(), func(h string) bool { return s.opts.DisableAgent && h == s.opts.NodeName })
+	return &joins{ca: s.ca, token: token, own: own, facts: s.facts(), client: client}, nil
+}
+
+func (j *joins) paths() map[string]http.Handler {
+	return map[string]http.Handler{
+		caPath: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/x-pem-file")
+			_, _ = w.Write(j.ca.pem)
+		}),
+		joinPath: http.HandlerFunc(j.serve),
+	}
+}
+
+// refusal is an answer that is the joining user's affair.
+type refusal struct {
+	code int
+	text string
+}
+
+func (r *refusal) Error() string { return r.text }
+
+func refuse(code int, format string, args ...any) error {
+	return &refusal{code, fmt.Sprintf(format, args...)}
+}
+
+// maxJoin bounds a request, which is a few hundred bytes.
+const maxJoin = 64 << 10
+
+func (j *joins) serve(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodPost {
+		w.Header().Set("Allow", http.MethodPost)
+		http.Error(w, "nodes join with POST", http.StatusMethodNotAllowed)
+		return
+	}
+	var req joinRequest
+	b, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxJoin))
+	if err == nil {
+		err = json.Unmarshal(b, &req)
+	}
+	if err != nil {
+		http.Error(w, "this is no request to join: "+err.Error(), http.StatusBadRequest)
+		return
+	}
+	reply, err := j.join(r.Context(), &req)
+	if no, ok := errors.AsType[*refusal](err); ok {
+		slog.WarnContext(r.Context(), "refuse a node", "node", req.NodeName, "from", r.RemoteAddr, "why", no.text)
+		http.Error(w, no.text, no.code)
+		return
+	}
+	if err != nil {
+		slog.ErrorContext(r.Context(), "let a node in", "node", req.NodeName, "from", r.RemoteAddr, "err", err)
+		http.Error(w, "the server could not look the node up; it says why in its log", http.StatusServiceUnavailable)
+		return
+	}
+	slog.InfoContext(r.Context(), "node joins", "node", req.NodeName, "addresses", req.NodeIPs, "from", r.RemoteAddr)
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(reply)
+}
+
+// join decides on a request and signs what it asks for.
+func (j *joins) join(ctx context.Context, req *joinRequest) (*joinReply, error) {
+	given, want := sha256.Sum256([]byte(req.Secret)), sha256.Sum256([]byte(j.token.secret))
+	if subtle.ConstantTimeCompare(given[:], want[:]) != 1 {
+		return nil, refuse(http.StatusUnauthorized, "--token: this server has another secret; copy node-token from the server's --data-dir")
+	}
+	csr, err := x509.ParseCertificateRequest(req.CSR)
+	if err == nil {
+		err = csr.CheckSignature()
+	}
+	if err != nil {
+		return nil, refuse(http.StatusBadRequest, "the node's key: %v", err)
+	}
+	spki, err := x509.MarshalPKIXPublicKey(csr.PublicKey)
+	if err != nil {
+		return nil, refuse(http.StatusBadRequest, "the node's key: %v", err)
+	}
+	if err := mayBeCalled(req.NodeName, req.NodeIPs, j.own); err != nil {
+		return nil, err
+	}
+	sum := sha256.Sum256(spki)
+	if err := j.remember(ctx, req, hex.EncodeToString(sum[:])); err != nil {
+		return nil, err
+	}
+	reply := &joinReply{Facts: j.facts, Certificates: map[string][]byte{}}
+	for _, l := range nodeLeaves(req.NodeName, req.NodeIPs) {
+		if reply.Certificates[l.name], err = j.ca.sign(csr.PublicKey, l); err != nil {
+			return nil, err
+		}
+	}
+	return reply, nil
+}
+
+// mayBeCalled refuses names and addresses that would make a node's certificate
+// pass for the API server's. Pure.
+func mayBeCalled(name string, ips []netip.Addr, own []string) error {
+	if e := validation.IsDNS1123Subdomain(name); len(e) > 0 {
+		return refuse(http.StatusBadRequest, "--node-name %q: %s", name, e[0])
+	}
+	if slices.Contains(own, name) {
+		return refuse(http.StatusConflict, "--node-name %s is a name of the server itself; give another", name)
+	}
+	if len(ips) == 0 || len(ips) > 4 {
+		return refuse(http.StatusBadRequest, "--node-ip: a node has one to four addresses")
+	}
+	for _, ip := range ips {
+		if !ip.IsValid() || ip.IsLoopback() || ip.IsUnspecified() || ip.IsMulticast() {
+			return refuse(http.StatusBadRequest, "--node-ip %s: other nodes do not reach it; give an address that they do", ip)
+		}
+		if slices.Contains(own, ip.String()) {
+			return refuse(http.StatusConflict, "--node-ip %s is the server's own; give this machine's", ip)
+		}
+	}
+	return nil
+}
+
+// keysName is the ConfigMap of which key each joined node has.
+const keysName = "knarr-node-keys"
+
+// remember writes down whose name it is from now on, unless it is another's.
+func (j *joins) remember(ctx context.Context, req *joinRequest, key string) error {
+	nodes, err := j.client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	maps := j.client.CoreV1().ConfigMaps(metav1.NamespaceSystem)
+	return retry.RetryOnConflict(retry.DefaultRetry, func() error {
+		have, err := maps.Get(ctx, keysName, metav1.GetOptions{})
+		absent := apierrors.IsNotFound(err)
+		if absent {
+			have = &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: keysName, Namespace: metav1.NamespaceSystem}}
+		} else if err != nil {
+			return err
+		}
+		keys, err := admit(have.Data, nodes.Items, req, key, time.Now())
+		if err != nil || keys == nil {
+			return err
+		}
+		have.Data = keys
+		if absent {
+			_, err = maps.Create(ctx, have, metav1.CreateOptions{})
+			if apierrors.IsAlreadyExists(err) {
+				err = apierrors.NewConflict(corev1.Resource("configmaps"), keysName, err)
+			}
+			return err
+		}
+		_, err = maps.Update(ctx, have, metav1.UpdateOptions{})
+		return err
+	})
+}
+
+// youngJoin is how long a name is kept for a node that has not yet registered.
+const youngJoin = 5 * time.Minute
+
+// admit says which keys are on record after the request, nil for no change. A
+// name belongs to its key for as long as its Node is there; what is on record
+// of Nodes that are gone is dropped. Pure.
+func admit(records map[string]string, nodes []corev1.Node, req *joinRequest, key string, now time.Time) (map[string]string, error) {
+	exists := map[string]bool{}
+	for i := range nodes {
+		n := &nodes[i]
+		exists[n.Name] = true
+		if n.Name == req.NodeName {
+			continue
+		}
+		for _, a := range n.Status.Addresses {
+			if ip, err := netip.ParseAddr(a.Address); err == nil && slices.Contains(req.NodeIPs, ip) {
+				return nil, refuse(http.StatusConflict, "--node-ip %s is that of node %s; give this machine's, or kubectl delete node %s if that machine is gone", ip, n.Name, n.Name)
+			}
+		}
+	}
+	kept := map[string]string{}
+	for name, record := range records {
+		_, since, _ := strings.Cut(record, " ")
+		at, err := time.Parse(time.RFC3339, since)
+		if exists[name] || err == nil && now.Sub(at) < youngJoin {
+			kept[name] = record
+		}
+	}
+	record, known := kept[req.NodeName]
+	theirs, _, _ := strings.Cut(record, " ")
+	switch {
+	case known && theirs == key && len(kept) == len(records):
+		return nil, nil
+	case known && theirs != key:
+		return nil, refuse(http.StatusConflict, "--node-name %s is taken by a machine with another key; give another name, or kubectl delete node %s if that machine is gone", req.NodeName, req.NodeName)
+	case !known && exists[req.NodeName]:
+		return nil, refuse(http.StatusConflict, "--node-name %s is taken by a node that did not join with a token; give another name, or kubectl delete node %s if it is gone", req.NodeName, req.NodeName)
+	case !known:
+		kept[req.NodeName] = key + " " + now.UTC().Format(time.RFC3339)
+	}
+	return kept, nil
+}

@@ -1,0 +1,271 @@
+package cluster
+
+import (
+	"context"
+	"crypto/x509"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	watchtools "k8s.io/client-go/tools/watch"
+
+	"knarr/addons/dns"
+	"knarr/internal/programs"
+	"knarr/internal/version"
+	"knarr/node/cni"
+	"knarr/node/containerruntime"
+	"knarr/node/kubelet"
+	"knarr/node/kubeproxy"
+)
+
+// facts are what every node of a cluster must know of it.
+type facts struct {
+	ClusterCIDR   netip.Prefix `json:"clusterCIDR"`
+	ServiceCIDR   netip.Prefix `json:"serviceCIDR"`
+	ClusterDNS    netip.Addr   `json:"clusterDNS"`
+	ClusterDomain string       `json:"clusterDomain"`
+	Backend       string       `json:"flannelBackend"`
+	// Network tells this cluster's packets from another's.
+	Network uint32 `json:"network"`
+	// Disabled are the parts that run on no node.
+	Disabled []string `json:"disabled,omitempty"`
+}
+
+// identities lead to the API server, each as one user.
+type identities struct{ kubelet, proxy, dns *rest.Config }
+
+// A node runs pods on this machine, those of a server or of an agent.
+type node struct {
+	opts    *NodeOptions
+	layout  layout
+	facts   facts
+	as      identities
+	ca      *x509.CertPool
+	sockets *sockets
+	kubelet net.Listener
+	began   time.Time
+
+	runs       int // of the kubelet
+	once       sync.Once
+	podNetwork chan struct{} // closed once pods can be attached
+	podRanges  []string      // this node's, set before podNetwork is closed
+}
+
+// components are what a node runs.
+func (n *node) components() []component {
+	all := []struct {
+		part string
+		component
+	}{
+		{"network", component{"network", n.network}},
+		{"network", component{"peers", n.peers}},
+		{"kube-proxy", component{"kube-proxy", n.proxy}},
+		{"coredns", component{"dns", n.dns}},
+		{"", component{"kubelet", n.pods}},
+	}
+	var run []component
+	for _, c := range all {
+		if c.part == "" || !slices.Contains(n.facts.Disabled, c.part) {
+			run = append(run, c.component)
+		}
+	}
+	return run
+}
+
+// pods runs the container runtime and the kubelet on it.
+func (n *node) pods(ctx context.Context) error {
+	o := n.opts
+	listener := n.kubelet
+	if n.runs++; n.runs > 1 { // the run before has closed it
+		var err error
+		if listener, err = n.sockets.listen("0.0.0.0", o.KubeletPort, "kubelet-port"); err != nil {
+			return err
+		}
+	}
+	cfg := kubelet.Config{
+		Kube:     n.as.kubelet,
+		NodeName: o.NodeName, NodeIPs: []net.IP{o.nodeIP.AsSlice()},
+		RootDir: n.layout.kubelet(), PodLogsDir: n.layout.podLogs(),
+		ClusterDNS: []net.IP{n.facts.ClusterDNS.AsSlice()}, ClusterDomain: n.facts.ClusterDomain,
+		Listener: listener,
+		CertFile: n.layout.tls("kubelet.crt"), KeyFile: n.layout.tls("kubelet.key"), ClientCA: n.ca,
+		NodeLabels: o.labels, RegisterWithTaints: o.taints,
+		CgroupParent: n.layout.cgroup() + "/kubepods",
+		Version:      version.Kubernetes + "+knarr",
+	}
+	if o.RuntimeEndpoint != "" {
+		cfg.RuntimeEndpoint = o.RuntimeEndpoint
+		return runKubelet(ctx, cfg)
+	}
+	if _, err := programs.Unpack(n.layout.programs(), programs.CNI); err != nil {
+		return err
+	}
+	rt, err := containerruntime.New(n.layout.runtimeConfig())
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() { defer cancel(); ended <- rt.Run(ctx) }()
+	select {
+	case <-rt.Ready():
+	case <-ctx.Done():
+		return <-ended
+	}
+	slog.Info("container runtime ready", "after", time.Since(n.began).Round(time.Millisecond))
+	conn, err := rt.Conn(ctx)
+	if err == nil {
+		cfg.Runtime = conn
+		err = runKubelet(ctx, cfg)
+		conn.Close()
+	}
+	cancel()
+	if rerr := <-ended; err == nil {
+		err = rerr
+	}
+	return err
+}
+
+func runKubelet(ctx context.Context, cfg kubelet.Config) error {
+	k, err := kubelet.New(cfg)
+	if err != nil {
+		return err
+	}
+	return k.Run(ctx)
+}
+
+func (l layout) runtimeConfig() containerruntime.Config {
+	return containerruntime.Config{
+		Root: l.containerd(), State: l.containerdState(), Programs: l.programs(),
+		CNIConfDir: l.cniConf(), CNIBinDir: l.programs(), CgroupParent: l.cgroup(),
+	}
+}
+
+func (l layout) cniConfig() cni.Config {
+	return cni.Config{
+		Dir: l.cniConf(), BinDir: l.programs(), Bridge: l.bridge(), Table: l.table() + "-cni", StateDir: l.cni(), Tunnel: l.tunnel(),
+	}
+}
+
+func (n *node) cniConfig() cni.Config {
+	c := n.layout.cniConfig()
+	c.ClusterCIDRs = []string{n.facts.ClusterCIDR.String()}
+	c.Backend, c.NodeIP, c.NetworkID = n.facts.Backend, n.opts.nodeIP, n.facts.Network
+	return c
+}
+
+// network waits for this node's pod range and sets up the pod network in it.
+func (n *node) network(ctx context.Context) error {
+	client, err := kubernetes.NewForConfig(n.as.kubelet)
+	if err != nil {
+		return err
+	}
+	me, err := waitForNode(ctx, client, n.opts.NodeName, func(n *corev1.Node) bool { return n.Spec.PodCIDR != "" })
+	if me == nil {
+		return err
+	}
+	cfg := n.cniConfig()
+	cfg.PodCIDRs = me.Spec.PodCIDRs
+	if err := os.MkdirAll(cfg.Dir, 0o755); err != nil {
+		return err
+	}
+	if err := cni.Install(cfg); err != nil {
+		return fmt.Errorf("set up the pod network: %w", err)
+	}
+	n.once.Do(func() {
+		n.podRanges = cfg.PodCIDRs
+		close(n.podNetwork)
+	})
+	slog.Info("pod network ready", "range", me.Spec.PodCIDR, "after", time.Since(n.began).Round(time.Millisecond))
+	<-ctx.Done()
+	return nil
+}
+
+// peers keeps the ways to the pods of the other nodes.
+func (n *node) peers(ctx context.Context) error {
+	select {
+	case <-n.podNetwork:
+	case <-ctx.Done():
+		return nil
+	}
+	cfg := n.cniConfig()
+	cfg.PodCIDRs = n.podRanges
+	p, err := cni.NewPeers(cfg, n.as.proxy, n.opts.NodeName)
+	if err != nil {
+		return err
+	}
+	return p.Run(ctx)
+}
+
+// waitForNode returns the node once it is as wanted; nil when ctx ended.
+func waitForNode(ctx context.Context, client kubernetes.Interface, name string, ok func(*corev1.Node) bool) (*corev1.Node, error) {
+	lw := cache.NewListWatchFromClient(client.CoreV1().RESTClient(), "nodes", metav1.NamespaceAll, fields.OneTermEqualSelector("metadata.name", name))
+	ev, err := watchtools.UntilWithSync(ctx, lw, &corev1.Node{}, nil, func(e watch.Event) (bool, error) {
+		n, is := e.Object.(*corev1.Node)
+		return is && ok(n), nil
+	})
+	if ctx.Err() != nil {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("wait for node %s: %w", name, err)
+	}
+	return ev.Object.(*corev1.Node), nil
+}
+
+func (n *node) proxy(ctx context.Context) error {
+	p, err := kubeproxy.New(kubeproxy.Config{
+		Kube: n.as.proxy, NodeName: n.opts.NodeName,
+		ClusterCIDRs: []netip.Prefix{n.facts.ClusterCIDR}, Table: n.layout.table(),
+	})
+	if err != nil {
+		return err
+	}
+	return p.Run(ctx)
+}
+
+// dnsPort is where pods' queries arrive on the bridge; 53 may be taken by a
+// resolver of the host that listens on every address.
+const dnsPort = 10053
+
+// dns answers on this node's bridge once there is one.
+func (n *node) dns(ctx context.Context) error {
+	select {
+	case <-n.podNetwork:
+	case <-ctx.Done():
+		return nil
+	}
+	var listen []netip.AddrPort
+	for _, r := range n.podRanges {
+		p, err := netip.ParsePrefix(r)
+		if err != nil {
+			return fmt.Errorf("pod range of this node: %w", err)
+		}
+		listen = append(listen, netip.AddrPortFrom(p.Masked().Addr().Next(), dnsPort))
+	}
+	srv, err := dns.New(dns.Config{Kube: n.as.dns, Domain: n.facts.ClusterDomain, Listen: listen, Sockets: n.sockets})
+	if err != nil {
+		return err
+	}
+	go func() {
+		select {
+		case <-srv.Serving():
+			slog.Info("DNS ready", "after", time.Since(n.began).Round(time.Millisecond))
+		case <-ctx.Done():
+		}
+	}()
+	return srv.Run(ctx)
+}

@@ -1,0 +1,179 @@
+package cluster
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/pflag"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"sigs.k8s.io/yaml"
+)
+
+// NodeOptions are the flags that server and agent share: of one node.
+type NodeOptions struct {
+	Config          string
+	DataDir         string
+	NodeName        string
+	NodeIP          string
+	KubeletPort     int
+	NodeLabels      []string
+	NodeTaints      []string
+	RuntimeEndpoint string
+	LogFormat       string
+	Debug           bool
+
+	nodeIP netip.Addr
+	labels map[string]string
+	taints []corev1.Taint
+}
+
+func (o *NodeOptions) flags(f *pflag.FlagSet) {
+	f.StringVarP(&o.Config, "config", "c", "/etc/knarr/config.yaml", "`file` with flags as keys; flags given win")
+	f.StringVarP(&o.DataDir, "data-dir", "d", DefaultDataDir, "`directory` that everything of this cluster lives in")
+	f.StringVar(&o.NodeName, "node-name", "", "`name` of this node (default: the host name)")
+	f.StringVar(&o.NodeIP, "node-ip", "", "`address` of this node (default: that of the default route)")
+	f.IntVar(&o.KubeletPort, "kubelet-port", 10250, "`port` the kubelet listens on")
+	f.StringSliceVar(&o.NodeLabels, "node-label", nil, "`labels` of this node, key=value")
+	f.StringSliceVar(&o.NodeTaints, "node-taint", nil, "`taints` of this node, key=value:effect")
+	f.StringVar(&o.RuntimeEndpoint, "container-runtime-endpoint", "", "`socket` of another CRI runtime to use instead of the built-in one")
+	f.StringVar(&o.LogFormat, "log-format", "text", "text or json")
+	f.BoolVar(&o.Debug, "debug", false, "log more")
+}
+
+// Load adds what the config file says about flags not given.
+func (o *NodeOptions) Load(f *pflag.FlagSet) error {
+	b, err := os.ReadFile(o.Config)
+	if errors.Is(err, os.ErrNotExist) && !f.Changed("config") {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("--config: %w", err)
+	}
+	var values map[string]any
+	if err := yaml.Unmarshal(b, &values); err != nil {
+		return fmt.Errorf("--config %s: %w", o.Config, err)
+	}
+	for key, v := range values {
+		flag := f.Lookup(key)
+		if flag == nil || key == "config" {
+			return fmt.Errorf("--config %s: unknown key %q; keys are flag names, see knarr %s --help", o.Config, key, f.Name())
+		}
+		if flag.Changed {
+			continue
+		}
+		items, ok := v.([]any)
+		if !ok {
+			items = []any{v}
+		}
+		for _, item := range items {
+			if err := flag.Value.Set(fmt.Sprint(item)); err != nil {
+				return fmt.Errorf("--config %s: %s: %w", o.Config, key, err)
+			}
+		}
+	}
+	return nil
+}
+
+// faults gathers everything that is wrong with what a user gave.
+type faults struct{ errs []error }
+
+func (f *faults) add(flag, format string, args ...any) {
+	f.errs = append(f.errs, fmt.Errorf("--%s: "+format, append([]any{flag}, args...)...))
+}
+
+func (f *faults) address(flag, s string) netip.Addr {
+	a, err := netip.ParseAddr(s)
+	if err != nil {
+		f.add(flag, "%q is not an IP address", s)
+	}
+	return a
+}
+
+func (f *faults) port(flag string, p int) {
+	if p < 1 || p > 65535 {
+		f.add(flag, "%d is not a port", p)
+	}
+}
+
+// validate completes the options and notes everything wrong with them.
+func (o *NodeOptions) validate(f *faults) {
+	abs, err := filepath.Abs(o.DataDir)
+	if err != nil || o.DataDir == "" {
+		f.add("data-dir", "%q is not a directory name", o.DataDir)
+	}
+	o.DataDir = abs
+	if o.NodeName == "" {
+		host, err := os.Hostname()
+		if err != nil {
+			f.add("node-name", "this host has no name; give one: %v", err)
+		}
+		o.NodeName = host
+	}
+	o.NodeName = strings.ToLower(o.NodeName)
+	if e := validation.IsDNS1123Subdomain(o.NodeName); len(e) > 0 {
+		f.add("node-name", "%q: %s", o.NodeName, e[0])
+	}
+	if o.NodeIP == "" {
+		o.nodeIP = defaultAddress()
+	} else {
+		o.nodeIP = f.address("node-ip", o.NodeIP)
+	}
+	f.port("kubelet-port", o.KubeletPort)
+	o.labels = map[string]string{}
+	for _, l := range o.NodeLabels {
+		k, v, ok := strings.Cut(l, "=")
+		if e := validation.IsQualifiedName(k); !ok || len(e) > 0 {
+			f.add("node-label", "%q is not key=value", l)
+		}
+		if e := validation.IsValidLabelValue(v); len(e) > 0 {
+			f.add("node-label", "%q: %s", l, e[0])
+		}
+		o.labels[k] = v
+	}
+	for _, t := range o.NodeTaints {
+		taint, ok := parseTaint(t)
+		if !ok {
+			f.add("node-taint", "%q is not key=value:effect with effect NoSchedule, PreferNoSchedule or NoExecute", t)
+		}
+		o.taints = append(o.taints, taint)
+	}
+	if o.LogFormat != "text" && o.LogFormat != "json" {
+		f.add("log-format", "%q is neither text nor json", o.LogFormat)
+	}
+}
+
+func parseTaint(s string) (corev1.Taint, bool) {
+	kv, effect, ok := strings.Cut(s, ":")
+	key, value, _ := strings.Cut(kv, "=")
+	e := corev1.TaintEffect(effect)
+	known := e == corev1.TaintEffectNoSchedule || e == corev1.TaintEffectPreferNoSchedule || e == corev1.TaintEffectNoExecute
+	return corev1.Taint{Key: key, Value: value, Effect: e}, ok && known && len(validation.IsQualifiedName(key)) == 0
+}
+
+// defaultAddress is the address this host would reach others from; with no
+// route, that of its first link; with no link, loopback.
+func defaultAddress() netip.Addr {
+	if c, err := net.Dial("udp", "192.0.2.1:9"); err == nil { // sends nothing
+		defer c.Close()
+		if a, ok := netip.AddrFromSlice(c.LocalAddr().(*net.UDPAddr).IP); ok && !a.IsUnspecified() {
+			return a.Unmap()
+		}
+	}
+	addrs, err := net.InterfaceAddrs()
+	if err == nil {
+		for _, a := range addrs {
+			if n, ok := a.(*net.IPNet); ok && !n.IP.IsLoopback() && n.IP.To4() != nil {
+				if ip, ok := netip.AddrFromSlice(n.IP.To4()); ok {
+					return ip
+				}
+			}
+		}
+	}
+	return netip.MustParseAddr("127.0.0.1")
+}

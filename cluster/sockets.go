@@ -1,0 +1,107 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"strconv"
+	"syscall"
+
+	"knarr/internal/holder"
+	"knarr/internal/programs"
+)
+
+// sockets opens what this process listens on, and hands it to the holder, so
+// that after kill -9 clients wait for the next process instead of failing.
+type sockets struct {
+	layout  layout
+	holder  *holder.Client // may be nil: then nothing is held
+	holding chan struct{}  // closed once holder is settled
+}
+
+func newSockets(l layout) *sockets { return &sockets{layout: l, holding: make(chan struct{})} }
+
+// connect finds the sockets that a process that was killed left.
+func (s *sockets) connect() {
+	if c, err := holder.Connect(s.layout.holder()); err == nil {
+		s.holder = c
+	}
+}
+
+// listen opens the port of a flag.
+func (s *sockets) listen(address string, port int, flag string) (net.Listener, error) {
+	l, err := s.holder.Listen("tcp", net.JoinHostPort(address, strconv.Itoa(port)))
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return nil, fmt.Errorf("port %d is in use by another program; stop that one or give another --%s", port, flag)
+	case err != nil:
+		return nil, fmt.Errorf("--%s %d: %w", flag, port, err)
+	}
+	return l, nil
+}
+
+// hold hands listeners to the holder, starting it if need be.
+func (s *sockets) hold(ctx context.Context, listeners ...net.Listener) {
+	defer close(s.holding)
+	if s.holder == nil {
+		program, err := programs.Unpack(s.layout.programs(), programs.Holder)
+		if err == nil {
+			s.holder, err = holder.Start(program, s.layout.holder())
+		}
+		if err != nil {
+			slog.WarnContext(ctx, "sockets are not held over a restart", "err", err)
+			return
+		}
+	}
+	for _, l := range listeners {
+		if l == nil {
+			continue
+		}
+		if err := s.holder.Keep(l); err != nil {
+			slog.WarnContext(ctx, "socket is not held over a restart", "address", l.Addr(), "err", err)
+		}
+	}
+}
+
+// letGo ends the holder; later connections are refused.
+func (s *sockets) letGo() {
+	<-s.holding
+	if err := s.holder.End(); err != nil {
+		slog.Debug("end the socket holder", "err", err)
+	}
+}
+
+// ListenPacket opens a socket for datagrams that is held.
+func (s *sockets) ListenPacket(network, address string) (net.PacketConn, error) {
+	<-s.holding
+	p, err := s.holder.ListenPacket(network, address)
+	if err == nil {
+		if err := s.holder.Keep(p); err != nil {
+			slog.Warn("socket is not held over a restart", "address", address, "err", err)
+		}
+	}
+	return p, err
+}
+
+// Listen opens a socket for streams that is held.
+func (s *sockets) Listen(network, address string) (net.Listener, error) {
+	<-s.holding
+	l, err := s.holder.Listen(network, address)
+	if err == nil {
+		if err := s.holder.Keep(l); err != nil {
+			slog.Warn("socket is not held over a restart", "address", address, "err", err)
+		}
+	}
+	return l, err
+}
+
+// endHolder ends the holder of a process that is gone.
+func endHolder(l layout) error {
+	c, err := holder.Connect(l.holder())
+	if err != nil {
+		return nil // there is none
+	}
+	return c.End()
+}

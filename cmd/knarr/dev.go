@@ -1,0 +1,58 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"knarr/cluster/dev"
+)
+
+// devCluster runs clusters of several nodes on this machine.
+func devCluster(ctx context.Context, args []string) error {
+	f := pflag.NewFlagSet("dev up|down|ls", pflag.ContinueOnError)
+	f.SetInterspersed(true)
+	name := f.String("name", "dev", "`name` of the cluster; its nodes are NAME-1, NAME-2 and so on")
+	base := f.String("dir", dev.DefaultDir, "`directory` that the clusters live in")
+	o := dev.Options{Progress: os.Stdout}
+	f.IntVar(&o.Nodes, "nodes", 0, "how `many` nodes (default: as many as before, at first 2)")
+	f.IntVar(&o.Servers, "servers", 1, "how `many` of them are servers")
+	f.BoolVar(&o.Outside, "outside", false, "let the nodes reach what this host reaches")
+	limit := f.Duration("timeout", 2*time.Minute, "the longest `time` to wait")
+	if stop, err := parse(f, args); stop {
+		return err
+	}
+	words, more := f.Args(), []string(nil)
+	if at := f.ArgsLenAtDash(); at >= 0 {
+		words, more = words[:at], words[at:]
+	}
+	if len(words) == 0 {
+		return errors.New("dev needs up, down or ls; knarr dev --help tells more")
+	}
+	if len(words) > 1 {
+		return fmt.Errorf("dev %s takes no argument %q; the flags of its servers go after --", words[0], words[1])
+	}
+	if len(more) > 0 && words[0] != "up" {
+		return fmt.Errorf("dev %s starts no server, so it takes no flags after --", words[0])
+	}
+	cluster, err := dev.Open(*base, *name)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, *limit)
+	defer cancel()
+	switch words[0] {
+	case "up":
+		o.ServerArgs = more
+		return cluster.Up(ctx, o)
+	case "down":
+		return cluster.Down(ctx)
+	case "ls", "list":
+		return dev.List(os.Stdout, *base)
+	}
+	return fmt.Errorf("dev has no %q; it has up, down and ls", words[0])
+}

@@ -1,0 +1,151 @@
+package cni
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+)
+
+// Peers keeps the ways to the pods of the other nodes.
+type Peers struct {
+	cfg     Config
+	node    string
+	factory informers.SharedInformerFactory
+	nodes   cache.SharedIndexInformer
+}
+
+// NewPeers puts it together for the node of this name; it starts nothing.
+func NewPeers(c Config, kube *rest.Config, node string) (*Peers, error) {
+	client, err := kubernetes.NewForConfig(kube)
+	if err != nil {
+		return nil, fmt.Errorf("pod network: %w", err)
+	}
+	f := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(slim))
+	return &Peers{cfg: c.withDefaults(), node: node, factory: f, nodes: f.Core().V1().Nodes().Informer()}, nil
+}
+
+// slim keeps what a way to a node needs.
+func slim(o any) (any, error) {
+	n, ok := o.(*corev1.Node)
+	if !ok {
+		return o, nil
+	}
+	return &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: n.Name, ResourceVersion: n.ResourceVersion},
+		Spec:       corev1.NodeSpec{PodCIDR: n.Spec.PodCIDR, PodCIDRs: n.Spec.PodCIDRs},
+		Status:     corev1.NodeStatus{Addresses: n.Status.Addresses},
+	}, nil
+}
+
+// Run follows Nodes until ctx ends. The ways stay when it ends, so that a
+// restart breaks no connection.
+func (p *Peers) Run(ctx context.Context) error {
+	if p.cfg.Backend == NoBackend {
+		if err := removeWays(p.cfg); err != nil {
+			return err
+		}
+		<-ctx.Done()
+		return nil
+	}
+	changed := make(chan struct{}, 1)
+	tell := func() {
+		select {
+		case changed <- struct{}{}:
+		default:
+		}
+	}
+	_, err := p.nodes.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: func(any) { tell() },
+		UpdateFunc: func(old, now any) { // a node tells of itself often, and seldom anything new
+			if !same(old.(*corev1.Node), now.(*corev1.Node)) {
+				tell()
+			}
+		},
+		DeleteFunc: func(any) { tell() },
+	})
+	if err != nil {
+		return fmt.Errorf("pod network: %w", err)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	p.factory.StartWithContext(ctx)
+	defer p.factory.Shutdown()
+	defer cancel() // before Shutdown, which waits for the informers
+	if !cache.WaitForCacheSync(ctx.Done(), p.nodes.HasSynced) {
+		return nil
+	}
+	tell() // what is left of former nodes goes even if there is no other
+	for wait := time.Second; ; {
+		var again <-chan time.Time
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil
+		}
+		var nodes []*corev1.Node
+		for _, o := range p.nodes.GetStore().List() {
+			nodes = append(nodes, o.(*corev1.Node))
+		}
+		if err := applyWays(p.cfg, peersOf(nodes, p.node, p.cfg.NodeIP)); err != nil {
+			slog.ErrorContext(ctx, "ways to other nodes' pods, trying again", "in", wait, "err", err)
+			again = time.After(wait)
+			wait = min(2*wait, time.Minute)
+		} else {
+			wait = time.Second
+			continue
+		}
+		select {
+		case <-again:
+			tell()
+		case <-changed:
+			tell()
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+func same(a, b *corev1.Node) bool {
+	return slices.Equal(a.Spec.PodCIDRs, b.Spec.PodCIDRs) && slices.Equal(a.Status.Addresses, b.Status.Addresses)
+}
+
+// A peer is another node as this one reaches its pods.
+type peer struct {
+	name   string
+	host   netip.Addr
+	ranges []netip.Prefix
+}
+
+// peersOf gives the nodes other than self that have pods and an address of the
+// family of own, in the order of their names. Pure.
+func peersOf(nodes []*corev1.Node, self string, own netip.Addr) (peers []peer) {
+	for _, n := range nodes {
+		p := peer{name: n.Name}
+		for _, a := range n.Status.Addresses {
+			ip, err := netip.ParseAddr(a.Address)
+			if a.Type == corev1.NodeInternalIP && err == nil && ip.Is4() == own.Is4() && !p.host.IsValid() {
+				p.host = ip
+			}
+		}
+		for _, r := range n.Spec.PodCIDRs {
+			if q, err := netip.ParsePrefix(r); err == nil {
+				p.ranges = append(p.ranges, q.Masked())
+			}
+		}
+		if n.Name != self && p.host.IsValid() && p.host != own && len(p.ranges) > 0 {
+			peers = append(peers, p)
+		}
+	}
+	slices.SortFunc(peers, func(a, b peer) int { return strings.Compare(a.name, b.name) })
+	return peers
+}
