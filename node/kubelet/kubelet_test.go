@@ -287,6 +287,18 @@ func TestNewImageIsOneStep(t *testing.T) {
 	}
 }
 
+// TestWhole: calling off what is around a start does not call off the start,
+// and a start does not last for ever.
+func TestWhole(t *testing.T) {
+	around, callOff := context.WithCancel(context.Background())
+	ctx, cancel := whole(around)
+	defer cancel()
+	callOff()
+	if _, bounded := ctx.Deadline(); ctx.Err() != nil || !bounded {
+		t.Errorf("%v, bounded %v", ctx.Err(), bounded)
+	}
+}
+
 func TestForcedDeletionAndOrphans(t *testing.T) {
 	n := newNode(t)
 	stop := n.start()

@@ -528,7 +528,9 @@ func (w *worker) ensureSandbox(ctx context.Context, attempt uint32) time.Duratio
 			handler, err = w.k.handler(ctx, pod)
 		}
 		if err == nil {
-			_, err = w.k.runtime.RunPodSandbox(ctx, &cri.RunPodSandboxRequest{Config: cfg, RuntimeHandler: handler})
+			starting, cancel := whole(ctx)
+			_, err = w.k.runtime.RunPodSandbox(starting, &cri.RunPodSandboxRequest{Config: cfg, RuntimeHandler: handler})
+			cancel()
 		}
 		return func() {
 			w.stale.Store(true)
