@@ -29,7 +29,7 @@ type node struct {
 }
 
 func newNode(t testing.TB) *node {
-	n := &node{t: t, api: newMiniAPI(t), rt: fakecri.New(image), dir: t.TempDir()}
+	n := &node{t: t, api: newMiniAPI(t), rt: fakecri.New(image, "img:2"), dir: t.TempDir()}
 	t.Cleanup(n.rt.Close)
 	return n
 }
@@ -256,6 +256,47 @@ func TestStartsWhenTheConfigMapComes(t *testing.T) {
 		"metadata": map[string]any{"name": "cm", "namespace": "ns"}, "data": map[string]any{"k": "v"}}, "ADDED")
 	n.api.mu.Unlock()
 	n.until("ready", n.ready("p"))
+}
+
+// TestNewImageIsOneStep: those who watch a pod whose image changes see the old
+// container and then the new one, and no pod that is not ready between.
+func TestNewImageIsOneStep(t *testing.T) {
+	n := newNode(t)
+	defer n.start()()
+	n.api.addPod(pod("web", "a"))
+	n.until("ready", n.ready("web"))
+	seen := make(chan watchEvent, 64)
+	n.api.mu.Lock()
+	n.api.watches[seen] = "/api/v1/namespaces/ns/pods/web"
+	o := n.api.objects["/api/v1/namespaces/ns/pods/web"]
+	o["metadata"].(map[string]any)["generation"] = 2
+	o["spec"].(map[string]any)["containers"].([]any)[0].(map[string]any)["image"] = "img:2"
+	n.api.put("/api/v1/namespaces/ns/pods/web", o, "MODIFIED")
+	n.api.mu.Unlock()
+	n.until("the next container is ready", func() bool {
+		return n.api.pod("web").Status.ContainerStatuses[0].RestartCount == 1 && n.ready("web")()
+	})
+	n.api.mu.Lock()
+	delete(n.api.watches, seen)
+	n.api.mu.Unlock()
+	close(seen)
+	for e := range seen {
+		if !strings.Contains(string(e.body), `"ready":true`) || strings.Contains(string(e.body), `"ready":false`) {
+			t.Errorf("seen between: %s", e.body)
+		}
+	}
+}
+
+// TestWhole: calling off what is around a start does not call off the start,
+// and a start does not last for ever.
+func TestWhole(t *testing.T) {
+	around, callOff := context.WithCancel(context.Background())
+	ctx, cancel := whole(around)
+	defer cancel()
+	callOff()
+	if _, bounded := ctx.Deadline(); ctx.Err() != nil || !bounded {
+		t.Errorf("%v, bounded %v", ctx.Err(), bounded)
+	}
 }
 
 func TestForcedDeletionAndOrphans(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"testing"
 
+	"google.golang.org/protobuf/proto"
 	corev1 "k8s.io/api/core/v1"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
@@ -137,5 +138,36 @@ func TestContainerHash(t *testing.T) {
 	a, b := containerHash(&corev1.Container{Name: "c", Image: "x"}), containerHash(&corev1.Container{Name: "c", Image: "y"})
 	if a == b {
 		t.Error("another image, the same hash")
+	}
+}
+
+// TestReplacing: from the kill of a container whose definition changed to the
+// start of the next one, or to what keeps that from starting.
+func TestReplacing(t *testing.T) {
+	older, next := ran("a", running, 0), ran("a", running, 1)
+	older.Id, next.Id = "1", "2"
+	with := func(c *container, state cri.ContainerState) *container {
+		status := proto.Clone(c.ContainerStatus).(*cri.ContainerStatus)
+		status.State = state
+		return &container{ContainerStatus: status}
+	}
+	for _, c := range []struct {
+		name string
+		view *view
+		wait string
+		want bool
+	}{
+		{"killed", box(older), "", true},
+		{"gone out", box(with(older, cri.ContainerState_CONTAINER_EXITED)), "", true},
+		{"made", box(with(next, cri.ContainerState_CONTAINER_CREATED), with(older, cri.ContainerState_CONTAINER_EXITED)), "", true},
+		{"runs", box(next, with(older, cri.ContainerState_CONTAINER_EXITED)), "", false},
+		{"ran", box(with(next, cri.ContainerState_CONTAINER_EXITED)), "", false},
+		{"cannot be pulled", box(with(older, cri.ContainerState_CONTAINER_EXITED)), "ErrImagePull", false},
+		{"no container", box(), "", false},
+	} {
+		w := &worker{replaced: map[string]string{"a": "1"}, view: c.view, waits: map[string]waitError{"a": {reason: c.wait}}}
+		if got := w.replacing(); got != c.want {
+			t.Errorf("%s: %v", c.name, got)
+		}
 	}
 }

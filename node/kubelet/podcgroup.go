@@ -46,9 +46,14 @@ func (k *Kubelet) removePodCgroup(pod *corev1.Pod) error {
 	if k.podCgroup(pod) == "" {
 		return nil
 	}
-	leaf := "pod" + string(pod.UID)
-	return errors.Join(
-		k.cgroups.Remove(path.Join(k.cfg.CgroupParent, leaf)),
-		k.cgroups.Remove(path.Join(k.cfg.CgroupParent, "burstable", leaf)),
-		k.cgroups.Remove(path.Join(k.cfg.CgroupParent, "besteffort", leaf)))
+	var errs []error
+	for _, class := range []string{"", "burstable", "besteffort"} {
+		group := path.Join(k.cfg.CgroupParent, class, "pod"+string(pod.UID))
+		if err := k.cgroups.Remove(group); err != nil {
+			// A process that the runtime does not know of keeps the group busy;
+			// the next try finds it gone.
+			errs = append(errs, err, k.cgroups.Kill(group))
+		}
+	}
+	return errors.Join(errs...)
 }

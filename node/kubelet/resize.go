@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 
+	"google.golang.org/protobuf/proto"
 	corev1 "k8s.io/api/core/v1"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -19,8 +21,9 @@ type resizing struct {
 	restart bool
 }
 
-// resizes compares running containers with their spec.
-func resizes(pod *corev1.Pod, v *view, want func(*corev1.Container) *cri.LinuxContainerResources) (out []resizing) {
+// resizes compares running containers with their spec. What the runtime was
+// asked for already, by container id, is not asked for again.
+func resizes(pod *corev1.Pod, v *view, asked map[string]*cri.LinuxContainerResources, want func(*corev1.Container) *cri.LinuxContainerResources) (out []resizing) {
 	eachContainer(pod, func(c *corev1.Container, kind containerKind) {
 		cur := v.latest(c.Name)
 		if kind == ephemeralKind || cur == nil || !cur.running() {
@@ -31,6 +34,9 @@ func resizes(pod *corev1.Pod, v *view, want func(*corev1.Container) *cri.LinuxCo
 			return // the runtime does not tell
 		}
 		w := want(c)
+		if proto.Equal(w, asked[cur.Id]) {
+			return // runtimes do not all report what they were asked for
+		}
 		cpu := differs(is.CpuShares, w.CpuShares, minShares) || differs(is.CpuQuota, w.CpuQuota, 0)
 		mem := is.MemoryLimitInBytes != w.MemoryLimitInBytes && w.MemoryLimitInBytes > 0
 		if !cpu && !mem {
@@ -47,15 +53,9 @@ func resizes(pod *corev1.Pod, v *view, want func(*corev1.Container) *cri.LinuxCo
 	return out
 }
 
-// differs compares values of the cpu controller; none and the least are alike,
-// and weights of version 2 do not come back exactly.
-func differs(is, want, least int64) bool {
-	if is <= least && want <= least {
-		return false
-	}
-	d := is - want
-	return d > 26 || d < -26
-}
+// differs compares values of the cpu controller, of which none and the least
+// are alike.
+func differs(is, want, least int64) bool { return is != want && (is > least || want > least) }
 
 // resize brings the limits of running containers to what the spec says now.
 func (w *worker) resize(ctx context.Context) {
@@ -63,7 +63,8 @@ func (w *worker) resize(ctx context.Context) {
 	if pod.Generation <= 1 || w.busy("resize:") || w.busy("start") {
 		return // as created
 	}
-	all := resizes(pod, w.view, func(c *corev1.Container) *cri.LinuxContainerResources { return w.k.containerResources(pod, c) })
+	maps.DeleteFunc(w.resized, func(id string, _ *cri.LinuxContainerResources) bool { return w.view.byID(id) == nil })
+	all := resizes(pod, w.view, w.resized, func(c *corev1.Container) *cri.LinuxContainerResources { return w.k.containerResources(pod, c) })
 	if len(all) == 0 {
 		w.resizeCondition = nil
 		return
@@ -83,6 +84,9 @@ func (w *worker) resize(ctx context.Context) {
 		return func() {
 			for _, r := range all {
 				w.viewer.forget(r.current.Id)
+				if err == nil && !r.restart {
+					w.resized[r.current.Id] = r.want
+				}
 			}
 			w.stale.Store(true)
 			if err != nil && ctx.Err() == nil {

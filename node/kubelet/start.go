@@ -242,7 +242,10 @@ func (k *Kubelet) runContainer(ctx context.Context, in containerInputs, sandboxI
 	}
 	k.events.Event(ref, corev1.EventTypeNormal, "Created", "Container created")
 	id := created.ContainerId
-	if _, err := k.runtime.StartContainer(ctx, &cri.StartContainerRequest{ContainerId: id}); err != nil {
+	starting, cancel := whole(ctx)
+	_, err = k.runtime.StartContainer(starting, &cri.StartContainerRequest{ContainerId: id})
+	cancel()
+	if err != nil {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -264,6 +267,15 @@ func (k *Kubelet) runContainer(ctx context.Context, in containerInputs, sandboxI
 		return waitError{"PostStartHookError", err.Error()}
 	}
 	return nil
+}
+
+// startTimeout bounds a call that starts a process.
+const startTimeout = 4 * time.Minute
+
+// whole is a context for a call that starts a process: called off half-way, it
+// would leave the process to nobody. Whoever wants it to end ends it after.
+func whole(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), startTimeout)
 }
 
 // imageVolumes makes the images present that are volumes of the container.

@@ -147,7 +147,9 @@ func containerStatus(in statusInput, spec *corev1.Container, old *corev1.Contain
 		}
 		s.ContainerID = in.runtime + "://" + latest.Id
 		s.RestartCount = int32(latest.restarts())
-		s.State = containerState(in, latest, old)
+		if is := containerState(in, latest, old); is != (corev1.ContainerState{}) {
+			s.State = is
+		}
 		if prev := in.view.previous(latest); prev != nil {
 			s.LastTerminationState = containerState(in, prev, old)
 		} else if old != nil && old.ContainerID != s.ContainerID && old.State.Terminated != nil {
@@ -306,8 +308,7 @@ func containerState(in statusInput, c *container, old *corev1.ContainerStatus) c
 		}
 		return corev1.ContainerState{Terminated: t}
 	}
-	// Created and about to be started.
-	return corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ContainerCreating"}}
+	return corev1.ContainerState{}
 }
 
 // phase sums the containers up.

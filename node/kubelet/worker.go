@@ -77,6 +77,8 @@ type worker struct {
 	messages  map[string]string
 	killed    map[string]int64 // grace by container id
 	turns     map[string]chan struct{}
+	replaced  map[string]string // id of the one whose definition changed, by container name
+	resized   map[string]*cri.LinuxContainerResources
 	cleaned   bool
 	reported  bool
 	final     bool // the API server has the status of all containers ended
@@ -109,6 +111,7 @@ func newWorker(k *Kubelet, pod *corev1.Pod) *worker {
 		images: map[string]*cri.Image{}, waits: map[string]waitError{}, retry: map[string]time.Time{},
 		retries: map[string]*delay{}, crash: map[string]*delay{}, told: map[string]string{},
 		messages: map[string]string{}, killed: map[string]int64{}, turns: map[string]chan struct{}{},
+		replaced: map[string]string{}, resized: map[string]*cri.LinuxContainerResources{},
 		startedAt: time.Now(),
 	}
 	w.stale.Store(true)
@@ -377,6 +380,9 @@ func (w *worker) live(ctx context.Context) time.Duration {
 	}
 	for _, kl := range a.kill {
 		if c := w.view.byID(kl.id); c != nil {
+			if spec, _ := findContainer(pod, kl.name); spec != nil && changed(spec, c) {
+				w.replaced[kl.name] = kl.id
+			}
 			w.kill(ctx, c, kl.message, probeGrace(pod, kl))
 		}
 	}
@@ -522,7 +528,9 @@ func (w *worker) ensureSandbox(ctx context.Context, attempt uint32) time.Duratio
 			handler, err = w.k.handler(ctx, pod)
 		}
 		if err == nil {
-			_, err = w.k.runtime.RunPodSandbox(ctx, &cri.RunPodSandboxRequest{Config: cfg, RuntimeHandler: handler})
+			starting, cancel := whole(ctx)
+			_, err = w.k.runtime.RunPodSandbox(starting, &cri.RunPodSandboxRequest{Config: cfg, RuntimeHandler: handler})
+			cancel()
 		}
 		return func() {
 			w.stale.Store(true)
@@ -620,9 +628,22 @@ func (w *worker) watchProbes(pod *corev1.Pod) {
 	}
 }
 
+// replacing says whether a container whose definition changed is on its way
+// out, or the next one on its way in.
+func (w *worker) replacing() bool {
+	maps.DeleteFunc(w.replaced, func(name, id string) bool {
+		c := w.view.latest(name)
+		return w.waits[name].reason != "" || c == nil || c.Id != id && (c.running() || c.exited())
+	})
+	return len(w.replaced) > 0
+}
+
 // report writes the status to the API server if it is not as it should be.
 func (w *worker) report(ctx context.Context, gone bool) time.Duration {
 	pod := w.pod
+	if w.ended == nil && w.replacing() {
+		return never // one step for those who watch: the old, then the new
+	}
 	s := podStatus(w.statusInput())
 	w.last = &s
 	w.shown.Store(&shown{pod: pod, status: &s, view: w.view, ended: w.ended != nil && w.cleaned})

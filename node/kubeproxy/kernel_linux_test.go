@@ -141,6 +141,7 @@ func TestKernel(t *testing.T) {
 	apply(plan(svc, eps(both), "n1"), true)
 	want("10.43.0.7:80", "10.1.0.1:8080", "10.1.0.2:8080")
 	want("10.1.0.1:30080", "10.1.0.1:8080", "10.1.0.2:8080")
+	refused("10.43.0.7:81") // not a port of the Service
 
 	apply(plan(svc, eps(slice("web", 8080, "10.1.0.2")), "n1"), false)
 	want("10.43.0.7:80", "10.1.0.2:8080")
@@ -166,7 +167,19 @@ func TestKernel(t *testing.T) {
 	}
 	want("[fd43::7]:80", "[fd01::1]:8080")
 
-	apply(plan(nil, nil, ""), false)
+	// Another Service gets the address in the transaction that takes it away.
+	next := service("next", "10.43.0.7", corev1.ServicePort{Port: 82, Protocol: corev1.ProtocolTCP})
+	err = k.Apply(map[cache.ObjectName]Rules{
+		cache.NewObjectName("ns", "next"): plan(next, nil, "n1"),
+		cache.NewObjectName("ns", "web"):  plan(nil, nil, ""),
+	}, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused("10.43.0.7:81")
+	if err := k.Apply(one("next", plan(nil, nil, "")), false); err != nil {
+		t.Fatal(err)
+	}
 	if err := k.Apply(one("six", plan(nil, nil, "")), false); err != nil {
 		t.Fatal(err)
 	}
@@ -184,7 +197,7 @@ func TestKernel(t *testing.T) {
 		}
 	}
 	for _, f := range k.tables {
-		for _, s := range []*nftables.Set{f.services, f.nodePorts, f.refused, f.refusedPorts, f.hairpin} {
+		for _, s := range []*nftables.Set{f.services, f.nodePorts, f.refused, f.refusedPorts, f.hairpin, f.clusterIPs} {
 			if els, err := c.GetSetElements(s); err != nil || len(els) > 0 {
 				t.Errorf("set %s is left with %d elements, %v", s.Name, len(els), err)
 			}

@@ -22,15 +22,30 @@ import (
 type kernel struct {
 	tables  [2]*family // IPv4, IPv6
 	applied map[cache.ObjectName]Rules
-	// fronts and chains may belong to one Service only; hairpins are shared.
-	hairpins map[netip.Addr]int
+	// fronts and chains may belong to one Service only; addresses can be of
+	// several, the last of which takes them away.
+	hairpins, clusterIPs counts
+}
+
+// counts say how many Services have an address.
+type counts map[netip.Addr]int
+
+func (c counts) replace(was, now map[netip.Addr]bool) {
+	for a := range was {
+		if c[a]--; c[a] == 0 {
+			delete(c, a)
+		}
+	}
+	for a := range now {
+		c[a]++
+	}
 }
 
 // masqueradeMark is the bit that asks for masquerading after routing.
 const masqueradeMark = 0x4000
 
 func newNFTables(table string, cluster []netip.Prefix) (*kernel, error) {
-	k := &kernel{applied: map[cache.ObjectName]Rules{}, hairpins: map[netip.Addr]int{}}
+	k := &kernel{applied: map[cache.ObjectName]Rules{}, hairpins: counts{}, clusterIPs: counts{}}
 	for i, nf := range []nftables.TableFamily{nftables.TableFamilyIPv4, nftables.TableFamilyIPv6} {
 		f := &family{name: table, nf: nf, v6: i == 1}
 		for _, p := range cluster {
@@ -61,7 +76,7 @@ const batchServices = 200
 func (k *kernel) Apply(changes map[cache.ObjectName]Rules, all bool) error {
 	if all {
 		k.applied = map[cache.ObjectName]Rules{}
-		k.hairpins = map[netip.Addr]int{}
+		k.hairpins, k.clusterIPs = counts{}, counts{}
 	}
 	keys := make([]cache.ObjectName, 0, len(changes))
 	for key := range changes {
@@ -91,14 +106,9 @@ func (k *kernel) Apply(changes map[cache.ObjectName]Rules, all bool) error {
 
 // commit remembers what the kernel now has.
 func (k *kernel) commit(key cache.ObjectName, now Rules) {
-	for a := range k.applied[key].Hairpins {
-		if k.hairpins[a]--; k.hairpins[a] == 0 {
-			delete(k.hairpins, a)
-		}
-	}
-	for a := range now.Hairpins {
-		k.hairpins[a]++
-	}
+	was := k.applied[key]
+	k.hairpins.replace(was.Hairpins, now.Hairpins)
+	k.clusterIPs.replace(was.ClusterIPs, now.ClusterIPs)
 	if len(now.Addresses) == 0 && len(now.NodePorts) == 0 {
 		delete(k.applied, key)
 		return
@@ -118,31 +128,17 @@ func (k *kernel) write(f *family, keys []cache.ObjectName, changes map[cache.Obj
 		}
 	}
 	t := &transaction{f: f, c: c, gone: map[string]Chain{}}
-	hairpins := map[netip.Addr]int{}
+	hairpins, clusterIPs := counts{}, counts{} // what changes
 	for _, key := range keys {
 		was, now := k.applied[key], changes[key]
-		for a := range was.Hairpins {
-			hairpins[a]--
-		}
-		for a := range now.Hairpins {
-			hairpins[a]++
-		}
+		hairpins.replace(was.Hairpins, now.Hairpins)
+		clusterIPs.replace(was.ClusterIPs, now.ClusterIPs)
 		if err := t.service(was, now); err != nil {
 			return err
 		}
 	}
-	for a, d := range hairpins {
-		if a.Is6() != f.v6 {
-			continue
-		}
-		before := k.hairpins[a]
-		switch {
-		case before == 0 && d > 0:
-			t.element(true, f.hairpin, pair(a))
-		case before > 0 && before+d == 0:
-			t.element(false, f.hairpin, pair(a))
-		}
-	}
+	t.members(f.hairpin, k.hairpins, hairpins, func(a netip.Addr) []byte { return slices.Concat(a.AsSlice(), a.AsSlice()) })
+	t.members(f.clusterIPs, k.clusterIPs, clusterIPs, netip.Addr.AsSlice)
 	if t.err != nil {
 		return t.err
 	}
@@ -152,6 +148,22 @@ func (k *kernel) write(f *family, keys []cache.ObjectName, changes map[cache.Obj
 	}
 	t.forgetConnections()
 	return nil
+}
+
+// members makes a set hold the addresses that are counted, whose counts before
+// are have and change by so many.
+func (t *transaction) members(set *nftables.Set, have, change counts, key func(netip.Addr) []byte) {
+	for a, d := range change {
+		if a.Is6() != t.f.v6 {
+			continue
+		}
+		switch before := have[a]; {
+		case before == 0 && d > 0:
+			t.element(true, set, nftables.SetElement{Key: key(a)})
+		case before > 0 && before+d == 0:
+			t.element(false, set, nftables.SetElement{Key: key(a)})
+		}
+	}
 }
 
 // A transaction gathers changes of one family.
@@ -295,7 +307,3 @@ func protocol(p corev1.Protocol) []byte {
 }
 
 func port(n uint16) []byte { return append(binaryutil.BigEndian.PutUint16(n), 0, 0) }
-
-func pair(a netip.Addr) nftables.SetElement {
-	return nftables.SetElement{Key: slices.Concat(a.AsSlice(), a.AsSlice())}
-}

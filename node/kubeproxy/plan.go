@@ -19,6 +19,8 @@ type Rules struct {
 	Addresses map[Front]Target
 	// NodePorts lead from a protocol and port of this node to a chain.
 	NodePorts map[Port]Target
+	// ClusterIPs are the Service's own addresses, where nothing else answers.
+	ClusterIPs map[netip.Addr]bool
 	// Hairpins are endpoints, which may reach themselves through a Service.
 	Hairpins map[netip.Addr]bool
 }
@@ -63,7 +65,7 @@ const (
 
 // plan decides the rules of svc from its slices, on a node.
 func plan(svc *corev1.Service, endpoints []*discoveryv1.EndpointSlice, node string) Rules {
-	r := Rules{Chains: map[string]Chain{}, Addresses: map[Front]Target{}, NodePorts: map[Port]Target{}, Hairpins: map[netip.Addr]bool{}}
+	r := Rules{Chains: map[string]Chain{}, Addresses: map[Front]Target{}, NodePorts: map[Port]Target{}, ClusterIPs: map[netip.Addr]bool{}, Hairpins: map[netip.Addr]bool{}}
 	if svc == nil || svc.DeletionTimestamp != nil && len(svc.Finalizers) == 0 || svc.Spec.Type == corev1.ServiceTypeExternalName ||
 		svc.Spec.ClusterIP == "" || svc.Spec.ClusterIP == corev1.ClusterIPNone || svc.Labels["service.kubernetes.io/service-proxy-name"] != "" {
 		return r
@@ -73,6 +75,7 @@ func plan(svc *corev1.Service, endpoints []*discoveryv1.EndpointSlice, node stri
 		if err != nil {
 			continue
 		}
+		r.ClusterIPs[addr] = true
 		for i := range svc.Spec.Ports {
 			r.port(svc, &svc.Spec.Ports[i], addr, endpoints, node)
 		}

@@ -21,7 +21,7 @@ type family struct {
 
 	table                                      *nftables.Table
 	services, nodePorts, refused, refusedPorts *nftables.Set
-	hairpin                                    *nftables.Set
+	hairpin, clusterIPs                        *nftables.Set
 	endpoint                                   nftables.SetDatatype // address . port
 	address                                    nftables.SetDatatype
 }
@@ -76,6 +76,8 @@ func (f *family) base(c *nftables.Conn) error {
 	f.refused = set("refused", front, true)
 	f.refusedPorts = set("refused-ports", number, true)
 	f.hairpin = set("hairpin", concat(f.address, f.address), false)
+	f.clusterIPs = &nftables.Set{Table: f.table, Name: "cluster-ips", KeyType: f.address}
+	errs = append(errs, c.AddSet(f.clusterIPs, nil))
 
 	reject := c.AddChain(&nftables.Chain{Name: rejectChain, Table: f.table})
 	code := uint8(3) // port unreachable: the client's connect fails at once
@@ -97,8 +99,9 @@ func (f *family) base(c *nftables.Conn) error {
 		{"output-nat", nftables.ChainHookOutput, nftables.ChainPriorityNATDest, nftables.ChainTypeNAT, look.nat},
 		{"postrouting", nftables.ChainHookPostrouting, nftables.ChainPriorityNATSource, nftables.ChainTypeNAT, look.masquerade},
 		{"input", nftables.ChainHookInput, before(nftables.ChainPriorityNATDest), nftables.ChainTypeFilter, look.refusedPorts},
-		{"forward", nftables.ChainHookForward, before(nftables.ChainPriorityNATDest), nftables.ChainTypeFilter, look.refused},
+		{"forward", nftables.ChainHookForward, before(nftables.ChainPriorityNATDest), nftables.ChainTypeFilter, append(look.refused, look.strayed...)},
 		{"output", nftables.ChainHookOutput, before(nftables.ChainPriorityNATDest), nftables.ChainTypeFilter, append(look.refused, look.refusedPorts...)},
+		{"output-late", nftables.ChainHookOutput, nftables.ChainPriorityFilter, nftables.ChainTypeFilter, look.strayed},
 	} {
 		ch := c.AddChain(&nftables.Chain{Name: h.name, Table: f.table, Type: h.kind, Hooknum: h.hook, Priority: h.priority})
 		for _, r := range h.rules {
@@ -112,7 +115,7 @@ func before(p *nftables.ChainPriority) *nftables.ChainPriority {
 	return nftables.ChainPriorityRef(*p - 10)
 }
 
-type lookups struct{ nat, masquerade, refused, refusedPorts [][]expr.Any }
+type lookups struct{ nat, masquerade, refused, refusedPorts, strayed [][]expr.Any }
 
 func (f *family) lookups() lookups {
 	toVerdict := func(s *nftables.Set) expr.Any {
@@ -164,6 +167,11 @@ func (f *family) lookups() lookups {
 		},
 		refused:      [][]expr.Any{slices.Concat(isNew, front, []expr.Any{toVerdict(f.refused)})},
 		refusedPorts: [][]expr.Any{slices.Concat(isNew, number, []expr.Any{toVerdict(f.refusedPorts)})},
+		// What is still on its way to a Service's own address has asked for a
+		// port that the Service does not have, and would leave the node.
+		strayed: [][]expr.Any{slices.Concat(isNew, []expr.Any{f.load(false, reg),
+			&expr.Lookup{SourceRegister: reg, SetName: f.clusterIPs.Name, SetID: f.clusterIPs.ID},
+			&expr.Verdict{Kind: expr.VerdictGoto, Chain: rejectChain}})},
 	}
 }
 

@@ -174,10 +174,16 @@ func TestRefusedUpgradeLeavesNoTunnel(t *testing.T) {
 	}
 }
 
-// TestProxyRedirectsReads: what is read without a path gets one; any other
-// method reaches the backend as it is.
-func TestProxyRedirectsReads(t *testing.T) {
-	backend := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.Method, " ", r.URL.RequestURI()) }))
+// proxied is a world with a pod that serves, and the path of its proxy.
+func proxied(t *testing.T) (*world, string) {
+	backend := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/page" {
+			w.Header().Set("Access-Control-Allow-Origin", "*")
+			fmt.Fprint(w, `<html><a href="/other">x</a><a href="https://example.com/">y</a></html>`)
+			return
+		}
+		fmt.Fprint(w, r.Method, " ", r.URL.RequestURI())
+	}))
 	t.Cleanup(backend.Close)
 	base, err := url.Parse(backend.URL)
 	if err != nil {
@@ -198,7 +204,13 @@ func TestProxyRedirectsReads(t *testing.T) {
 	if _, err := w.client.CoreV1().Pods("default").UpdateStatus(context.Background(), pod, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	const path = "/api/v1/namespaces/default/pods/p/proxy"
+	return w, "/api/v1/namespaces/default/pods/p/proxy"
+}
+
+// TestProxyRedirectsReads: what is read without a path gets one; any other
+// method reaches the backend as it is.
+func TestProxyRedirectsReads(t *testing.T) {
+	w, path := proxied(t)
 	client := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	for _, method := range []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"} {
 		req, err := http.NewRequest(method, w.url+path+"?a=b", nil)
@@ -218,6 +230,16 @@ func TestProxyRedirectsReads(t *testing.T) {
 		} else if string(body) != method+" /?a=b" {
 			t.Errorf("%s: %s %s", method, resp.Status, body)
 		}
+	}
+}
+
+// TestProxiedPage: links stay within the proxy.
+func TestProxiedPage(t *testing.T) {
+	w, path := proxied(t)
+	code, body, header := w.do("GET", path+"/page", "", "")
+	want := `<html><a href="` + path + `/other">x</a><a href="https://example.com/">y</a></html>`
+	if code != 200 || body != want || header.Get("Access-Control-Allow-Origin") != "" {
+		t.Errorf("%d %s %v", code, body, header)
 	}
 }
 

@@ -12,7 +12,6 @@ import (
 	"net/http/httputil"
 	"net/netip"
 	"net/url"
-	"path"
 	"strconv"
 	"strings"
 
@@ -21,6 +20,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	proxyutil "k8s.io/apimachinery/pkg/util/proxy"
 
 	"knarr/controlplane/apiserver/watchcache"
 )
@@ -33,7 +33,7 @@ type relay struct {
 	target    url.URL
 	transport http.RoundTripper
 	// prefix is the path under which the client sees the backend; redirects
-	// are rewritten to it. Empty: redirects are refused.
+	// and links are rewritten to it. Empty: redirects are refused.
 	prefix string
 	// plainText is a log's: its type is text and failures become Status.
 	plainText bool
@@ -97,7 +97,11 @@ func (l *relay) check(resp *http.Response) error {
 		if l.prefix == "" {
 			return statusError(http.StatusBadGateway, metav1.StatusReasonUnknown, "the backend attempted to redirect this request, which is not permitted")
 		}
-		l.rewrite(resp)
+	}
+	if l.prefix != "" { // who may read an answer is not the backend's to say
+		for _, h := range []string{"Credentials", "Headers", "Methods", "Origin"} {
+			resp.Header.Del("Access-Control-Allow-" + h)
+		}
 	}
 	if !l.plainText {
 		return nil
@@ -114,16 +118,19 @@ func (l *relay) check(resp *http.Response) error {
 	return nil
 }
 
-// rewrite keeps a redirect within the proxied path.
-func (l *relay) rewrite(resp *http.Response) {
-	location, err := resp.Location()
-	if err != nil || location.Host != l.target.Host {
-		return
+// maxPage bounds a page of a backend's whose links are rewritten, for which it
+// is held whole.
+const maxPage = 16 << 20
+
+// pages bounds the pages that a transport gets.
+type pages struct{ http.RoundTripper }
+
+func (p pages) RoundTrip(r *http.Request) (*http.Response, error) {
+	resp, err := p.RoundTripper.RoundTrip(r)
+	if err == nil && strings.HasPrefix(resp.Header.Get("Content-Type"), "text/html") {
+		resp.Body = http.MaxBytesReader(nil, resp.Body, maxPage)
 	}
-	location.Scheme, location.Host = "", ""
-	location.Path = path.Join(l.prefix, location.Path) + map[bool]string{true: "/"}[strings.HasSuffix(location.Path, "/")]
-	location.RawPath = ""
-	resp.Header.Set("Location", location.String())
+	return resp, err
 }
 
 // rest is the path behind the proxy subresource, as it was sent.
@@ -160,7 +167,8 @@ func (c *call) proxyTo(base *url.URL, transport http.RoundTripper) error {
 		return apierrors.NewBadRequest(err.Error())
 	}
 	target.Path, target.RawPath, target.RawQuery = plain, rest, c.r.URL.RawQuery
-	l := &relay{target: target, transport: transport, prefix: prefix, failure: func(err error) error {
+	within := &proxyutil.Transport{PathPrepend: prefix, RoundTripper: pages{transport}}
+	l := &relay{target: target, transport: within, prefix: prefix, failure: func(err error) error {
 		return apierrors.NewServiceUnavailable(fmt.Sprintf("error trying to reach service: %v", err))
 	}}
 	l.serve(c)

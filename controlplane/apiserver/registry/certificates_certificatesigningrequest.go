@@ -90,8 +90,9 @@ func requestState(r *certificatesv1.CertificateSigningRequest) string {
 	return state
 }
 
-// keepConditions puts back old conditions of a type that a status write left
-// out: decisions are made by approval alone.
+// keepConditions makes the conditions of a type what they were, unless a status
+// write adds or removes some, which validation tells: decisions are made by
+// approval alone.
 func keepConditions(r, old *certificatesv1.CertificateSigningRequest, typ certificatesv1.RequestConditionType) {
 	var was []certificatesv1.CertificateSigningRequestCondition
 	for _, c := range old.Status.Conditions {
@@ -99,16 +100,17 @@ func keepConditions(r, old *certificatesv1.CertificateSigningRequest, typ certif
 			was = append(was, c)
 		}
 	}
-	n := 0
-	for i := range r.Status.Conditions {
-		if c := &r.Status.Conditions[i]; c.Type == typ && n < len(was) {
-			if same(*c, was[n]) {
-				n++
-			}
+	var is []int
+	for i, c := range r.Status.Conditions {
+		if c.Type == typ {
+			is = append(is, i)
 		}
 	}
-	if n < len(was) {
-		r.Status.Conditions = append(was[n:len(was):len(was)], r.Status.Conditions...)
+	if len(is) != len(was) {
+		return
+	}
+	for n, i := range is {
+		r.Status.Conditions[i] = was[n]
 	}
 }
 

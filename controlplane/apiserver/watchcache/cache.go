@@ -30,6 +30,7 @@ type Cache struct {
 	prefixes  map[string]*Resource
 	budget    *budget
 	fresh     fresh
+	ages      ages
 	ready     chan struct{}
 
 	touched []*Resource // the applier's: who has news in this batch

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -71,6 +72,7 @@ func (r *Resource) List(ctx context.Context, q Query) (*List, error) {
 	if err != nil || !more {
 		return list, err
 	}
+	r.cache.ages.oldest(time.Now(), rev)
 	list.Continue = encodeContinue(rev, scoped(last.Key, q.Namespace))
 	if m.all && q.Name == "" {
 		n := int64(0)
@@ -100,7 +102,7 @@ func (r *Resource) choose(ctx context.Context, q Query) (st *state, rev int64, a
 			return st, rev, after, nil
 		}
 		st, ok := r.stateAt(token.Revision)
-		if !ok {
+		if !ok || token.Revision < r.cache.ages.oldest(time.Now(), r.cache.Revision()) {
 			return nil, 0, "", &ContinueExpiredError{encodeContinue(-1, token.Start)}
 		}
 		return st, token.Revision, after, nil

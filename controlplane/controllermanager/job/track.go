@@ -49,7 +49,7 @@ func (s *step) track(ctx context.Context) error {
 		}
 		switch {
 		case made == nil:
-		case made.DeletionTimestamp != nil && len(made.Finalizers) == 0:
+		case goes(made):
 			s.wrote.Removed(s.key, s.reconciler.pods, made)
 		default:
 			s.wrote.Wrote(s.key, s.reconciler.pods, made)
@@ -126,6 +126,13 @@ func (s *step) count() (free []*corev1.Pod) {
 		}
 	}
 	return free
+}
+
+// goes says that a pod is no more once it has these finalizers: one that still
+// has time to end stays until its node has ended it.
+func goes(p *corev1.Pod) bool {
+	grace := p.DeletionGracePeriodSeconds
+	return p.DeletionTimestamp != nil && len(p.Finalizers) == 0 && (grace == nil || *grace == 0)
 }
 
 // announce tells that the job is about to end, before its last pod has.

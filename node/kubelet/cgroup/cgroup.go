@@ -6,6 +6,7 @@ package cgroup
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -158,6 +159,42 @@ func inherit(mount, path string) error {
 		dir = child
 	}
 	return nil
+}
+
+// Kill ends every process in the group and below.
+func (t *Tree) Kill(path string) error {
+	if strings.Trim(path, "/") == "" {
+		return errors.New("the root group cannot be killed")
+	}
+	if t.v2 {
+		err := os.WriteFile(filepath.Join(t.root, path, "cgroup.kill"), []byte("1"), 0)
+		if os.IsNotExist(err) {
+			return nil
+		}
+		return err
+	}
+	var errs []error
+	for _, c := range t.controllers {
+		errs = append(errs, filepath.WalkDir(filepath.Join(t.root, c, path), func(dir string, e fs.DirEntry, err error) error {
+			if os.IsNotExist(err) || err == nil && !e.IsDir() {
+				return nil
+			}
+			if err != nil {
+				return err
+			}
+			b, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
+			if err != nil {
+				return err
+			}
+			for word := range strings.FieldsSeq(string(b)) {
+				if pid, err := strconv.Atoi(word); err == nil && pid > 1 {
+					_ = unix.Kill(pid, unix.SIGKILL) // it may be gone by now
+				}
+			}
+			return nil
+		}))
+	}
+	return errors.Join(errs...)
 }
 
 // Remove removes the group and everything below; processes still in it are an

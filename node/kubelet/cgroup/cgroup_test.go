@@ -2,7 +2,9 @@ package cgroup
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -81,7 +83,37 @@ func TestKernel(t *testing.T) {
 	if _, err := tree.CPU(name + "/pod"); err != nil {
 		t.Error(err)
 	}
-	if tree.Remove("/") == nil {
-		t.Error("the root was removed")
+	if tree.Remove("/") == nil || tree.Kill("/") == nil {
+		t.Error("the root was removed or killed")
+	}
+
+	cmd := exec.Command("sleep", "1000")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	in := []string{filepath.Join(tree.root, name, "pod")}
+	if !tree.v2 {
+		in = nil
+		for _, c := range tree.controllers {
+			in = append(in, filepath.Join(tree.root, c, name, "pod"))
+		}
+	}
+	for _, dir := range in {
+		if err := os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(strconv.Itoa(cmd.Process.Pid)), 0); err != nil {
+			_ = cmd.Process.Kill()
+			t.Fatal(err)
+		}
+	}
+	if tree.Remove(name) == nil {
+		t.Error("a group was removed with a process in it")
+	}
+	if err := tree.Kill(name); err != nil {
+		t.Error(err)
+	}
+	<-ended
+	if err := tree.Kill(name + "/none"); err != nil {
+		t.Errorf("no such group: %v", err)
 	}
 }

@@ -13,13 +13,14 @@ import (
 	"encoding/hex"
 	"flag"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 )
 
 // recipes is what the archive's name is made of.
 //
-//go:embed *.go
+//go:embed *.go shell
 var recipes embed.FS
 
 func main() {
@@ -60,24 +61,31 @@ func run(cache string) (string, error) {
 	if err := assemble(&sources{cache: cache}, work, path+".new"); err != nil {
 		return "", err
 	}
+	// Older recipes' archives are of no more use.
+	old, err := filepath.Glob(filepath.Join(cache, "images-*.tar"))
+	if err != nil {
+		return "", err
+	}
+	for _, f := range old {
+		if err := os.Remove(f); err != nil {
+			return "", err
+		}
+	}
 	return path, os.Rename(path+".new", path)
 }
 
 // fingerprint changes with this program.
 func fingerprint() (string, error) {
-	list, err := recipes.ReadDir(".")
-	if err != nil {
-		return "", err
-	}
 	sum := sha256.New()
-	for _, f := range list {
-		b, err := recipes.ReadFile(f.Name())
-		if err != nil {
-			return "", err
+	err := fs.WalkDir(recipes, ".", func(path string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() {
+			return err
 		}
+		b, err := recipes.ReadFile(path)
 		sum.Write(b)
-	}
-	return hex.EncodeToString(sum.Sum(nil))[:12], nil
+		return err
+	})
+	return hex.EncodeToString(sum.Sum(nil))[:12], err
 }
 
 // assemble writes the archive at path.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"archive/tar"
+	_ "embed"
 	"errors"
 	"fmt"
 	"io"
@@ -39,8 +40,25 @@ func (s *sources) pause() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	path := filepath.Join(s.cache, "pause")
-	if _, err := output(exec.Command("gcc", "-Os", "-Wall", "-static", "-s", "-DVERSION=3.10.2", "-o", path, source)); err != nil {
+	return s.compile("pause", source, "-DVERSION=3.10.2")
+}
+
+// shell is the program of sh.c.
+func (s *sources) shell() (string, error) {
+	source := filepath.Join(s.cache, "sh.c")
+	if err := os.WriteFile(source, []byte(shellSource), 0o644); err != nil {
+		return "", err
+	}
+	return s.compile("sh", source)
+}
+
+//go:embed shell/sh.c
+var shellSource string
+
+// compile makes a static program.
+func (s *sources) compile(name, source string, more ...string) (string, error) {
+	path := filepath.Join(s.cache, name)
+	if _, err := output(exec.Command("gcc", append(more, "-Os", "-Wall", "-static", "-s", "-o", path, source)...)); err != nil {
 		return "", fmt.Errorf("%w; install gcc and libc6-dev", err)
 	}
 	return path, nil

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"os/exec"
 	"strings"
 )
@@ -58,13 +59,18 @@ var busybox = layer{"busybox", func(s *sources, l *files) error {
 	if err != nil {
 		return err
 	}
-	// Debian's busybox as a shell runs its applets whatever is in PATH, and
-	// hides variables such as data-1 from what it runs.
-	shell, err := s.unpacked("bash-static", "bin/bash-static")
+	bash, err := s.unpacked("bash-static", "bin/bash-static")
 	if err != nil {
 		return err
 	}
-	if err := l.copy("bin/sh", shell, 0o755); err != nil {
+	if err := l.copy("bin/bash-static", bash, 0o755); err != nil {
+		return err
+	}
+	sh, err := s.shell()
+	if err != nil {
+		return err
+	}
+	if err := l.copy("bin/sh", sh, 0o755); err != nil {
 		return err
 	}
 	applets, err := output(exec.Command(path, "--list"))
@@ -103,7 +109,9 @@ var tools = layer{"tools", func(s *sources, l *files) error {
 	if err := debian(s, l, "bash", "curl", "bind9-dnsutils", "netcat-openbsd", "iproute2", "iperf", "util-linux", "libc-bin"); err != nil {
 		return err
 	}
-	return l.link("bin/nc", "nc.openbsd") // Debian's choice is made at installation
+	// Debian makes its choices at installation. Busybox's shell would run its
+	// own applets instead of these programs.
+	return errors.Join(l.link("bin/nc", "nc.openbsd"), l.link("bin/sh", "bash"))
 }}
 
 var agnhost = layer{"agnhost", func(s *sources, l *files) error {

@@ -2,8 +2,10 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -23,7 +25,6 @@ type cluster struct {
 
 	server *exec.Cmd
 	ended  chan error
-	file   string // the kubeconfig
 }
 
 // devName is the dev cluster's.
@@ -35,7 +36,7 @@ func newCluster(knarr string, o options) *cluster {
 
 func (c *cluster) kubeconfig() string {
 	if c.nodes > 1 {
-		return c.file
+		return filepath.Join(c.dataDir, devName, "kubeconfig")
 	}
 	return filepath.Join(c.dataDir, "kubeconfig")
 }
@@ -48,8 +49,11 @@ func (c *cluster) up(ctx context.Context) error {
 	}
 	fmt.Printf("starting a cluster of %d nodes\n", c.nodes)
 	if c.nodes > 1 {
-		c.file = filepath.Join(c.out, "kubeconfig")
-		return c.say(ctx, "dev-up.log", "dev", "up", "--name", devName, "--nodes", fmt.Sprint(c.nodes), "--write-kubeconfig", c.file)
+		args := []string{"dev", "up", "--name", devName, "--dir", c.dataDir, "--nodes", fmt.Sprint(c.nodes)}
+		if len(c.flags) > 0 {
+			args = append(append(args, "--"), c.flags...)
+		}
+		return c.say(ctx, "up.log", args...)
 	}
 	log, err := os.Create(filepath.Join(c.out, "server.log"))
 	if err != nil {
@@ -68,10 +72,37 @@ func (c *cluster) up(ctx context.Context) error {
 	return c.say(ctx, "wait.log", "wait", "--data-dir", c.dataDir, "--timeout", "2m")
 }
 
+// nodeDirs are where the nodes keep their data.
+func (c *cluster) nodeDirs() (dirs []string) {
+	if c.nodes == 1 {
+		return []string{c.dataDir}
+	}
+	for i := range c.nodes {
+		dirs = append(dirs, filepath.Join(c.dataDir, devName, fmt.Sprintf("%s-%d", devName, i+1)))
+	}
+	return dirs
+}
+
+// host is this machine's address as the nodes reach it.
+func (c *cluster) host() (netip.Addr, error) {
+	if c.nodes == 1 {
+		return netip.AddrFrom4([4]byte{127, 0, 0, 1}), nil
+	}
+	b, err := os.ReadFile(filepath.Join(c.dataDir, devName, "dev.json"))
+	if err != nil {
+		return netip.Addr{}, err
+	}
+	var dev struct{ Hosts netip.Prefix }
+	if err := json.Unmarshal(b, &dev); err != nil {
+		return netip.Addr{}, fmt.Errorf("read the cluster's addresses: %w", err)
+	}
+	return dev.Hosts.Masked().Addr().Next(), nil // the first is the machine's
+}
+
 // load gives every node the images.
 func (c *cluster) load(ctx context.Context, archive string) error {
 	if c.nodes > 1 {
-		return c.say(ctx, "images.log", "images", "load", "--all-nodes", archive)
+		return c.say(ctx, "images.log", "images", "load", "--dir", c.dataDir, "--name", devName, "--all-nodes", archive)
 	}
 	return c.say(ctx, "images.log", "images", "load", "--data-dir", c.dataDir, archive)
 }
@@ -90,24 +121,25 @@ func (c *cluster) down() error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
+	there := filepath.Join(c.dataDir, "cluster.json")
 	if c.nodes > 1 {
-		return c.say(ctx, "dev-down.log", "dev", "down", "--name", devName)
+		there = filepath.Join(c.dataDir, devName)
 	}
-	if _, err := os.Stat(filepath.Join(c.dataDir, "cluster.json")); errors.Is(err, os.ErrNotExist) {
+	if _, err := os.Stat(there); errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
 	return c.say(ctx, "down.log", c.downArgs()...)
 }
 
 func (c *cluster) downArgs() []string {
+	if c.nodes > 1 {
+		return []string{"dev", "down", "--name", devName, "--dir", c.dataDir}
+	}
 	return []string{"down", "--data-dir", c.dataDir, "--purge"}
 }
 
 // downCommand is what a user types to remove a cluster that was kept.
 func (c *cluster) downCommand() string {
-	if c.nodes > 1 {
-		return c.knarr + " dev down --name " + devName
-	}
 	return c.knarr + " " + strings.Join(c.downArgs(), " ")
 }
 

@@ -40,8 +40,8 @@ func main() {
 	var o options
 	flag.StringVar(&o.kubeconfig, "kubeconfig", "", "`file` that leads to an existing cluster, which must have the images or reach their registry")
 	flag.IntVar(&o.nodes, "nodes", 2, "`number` of nodes of the cluster that is started")
-	flag.StringVar(&o.dataDir, "data-dir", "/var/lib/knarr-conformance", "`directory` of the cluster that is started, with -nodes 1")
-	flag.StringVar(&o.flags, "flags", "", "more `flags` for the server that is started, with -nodes 1")
+	flag.StringVar(&o.dataDir, "data-dir", "/var/lib/knarr-conformance", "`directory` of the cluster that is started")
+	flag.StringVar(&o.flags, "flags", "", "more `flags` for the server that is started")
 	flag.StringVar(&o.focus, "focus", "", "run only specs whose name matches this `regexp`")
 	flag.StringVar(&o.skip, "skip", "", "run no spec whose name matches this `regexp`")
 	flag.IntVar(&o.procs, "procs", 8, "how `many` specs run at once, those marked Serial aside")
@@ -111,6 +111,11 @@ func run(ctx context.Context, o options) (err error) {
 		if err := c.load(ctx, archive[0]); err != nil {
 			return err
 		}
+		stop, err := serveRegistry(ctx, c, archive[0])
+		if err != nil {
+			return err
+		}
+		defer stop()
 		kubeconfig = c.kubeconfig()
 	}
 	kubectl, err := writeKubectl(o.out, knarr)

@@ -26,10 +26,11 @@ type suite struct {
 	runs  int
 }
 
-// conformance and serial are how specs are marked in their names.
+// How specs are marked in their names.
 const (
 	conformance = `\[Conformance\]`
 	serial      = `\[Serial\]`
+	slow        = `\[Slow\]`
 )
 
 // choose runs what the flags ask for.
@@ -75,7 +76,7 @@ func (s *suite) sample(ctx context.Context, o options, listed []string) (results
 	start := time.Now()
 	names := shuffle(listed, o.sample)
 	var longest time.Duration
-	for lot := range slices.Chunk(names, 3*s.procs) {
+	for lot := range slices.Chunk(names, 6*s.procs) {
 		if time.Since(start)+longest > o.budget {
 			break
 		}
@@ -90,15 +91,15 @@ func (s *suite) sample(ctx context.Context, o options, listed []string) (results
 	return results, nil
 }
 
-// shuffle orders names by a hash of word and name. Serial specs are left to
-// full runs.
+// shuffle orders names by a hash of word and name. Serial and slow specs are
+// left to full runs.
 func shuffle(names []string, word string) []string {
 	hash := func(n string) uint64 {
 		h := fnv.New64a()
 		h.Write([]byte(word + "\x00" + n))
 		return h.Sum64()
 	}
-	out := slices.DeleteFunc(slices.Clone(names), regexp.MustCompile(serial).MatchString)
+	out := slices.DeleteFunc(slices.Clone(names), regexp.MustCompile(serial+"|"+slow).MatchString)
 	slices.SortFunc(out, func(a, b string) int {
 		switch x, y := hash(a), hash(b); {
 		case x < y:
