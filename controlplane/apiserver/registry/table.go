@@ -20,6 +20,8 @@ var Resources = []Resource{
 	serviceAccounts,
 	services,
 
+	apiServices,
+
 	controllerRevisions,
 	daemonSets,
 	deployments,
@@ -62,6 +64,13 @@ var Resources = []Resource{
 	storageClasses,
 	volumeAttachments,
 	volumeAttributesClasses,
+
+	mutatingAdmissionPolicies,
+	mutatingAdmissionPolicyBindings,
+	mutatingWebhookConfigurations,
+	validatingAdmissionPolicies,
+	validatingAdmissionPolicyBindings,
+	validatingWebhookConfigurations,
 
 	priorityClasses,
 
