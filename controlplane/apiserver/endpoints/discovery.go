@@ -112,7 +112,7 @@ func storageHash(res registry.Resource) string {
 	if res.IsVirtual() {
 		return ""
 	}
-	gvk := res.Storage().Hub.GVK()
+	gvk := res.Storage().GVK
 	sum := sha256.Sum256([]byte(gvk.Group + "/" + gvk.Version + "/" + gvk.Kind))
 	return base64.StdEncoding.EncodeToString(sum[:8])
 }

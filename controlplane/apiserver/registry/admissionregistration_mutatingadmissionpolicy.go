@@ -13,6 +13,7 @@ var mutatingAdmissionPolicies = &Kind[*admissionv1.MutatingAdmissionPolicy]{
 	Categories:       []string{"api-extensions"},
 	Cluster:          true,
 	Conditional:      true,
+	StoredIn:         "v1beta1",
 
 	Default: func(p *admissionv1.MutatingAdmissionPolicy) {
 		if p.Spec.FailurePolicy == nil {

@@ -13,6 +13,7 @@ var mutatingAdmissionPolicyBindings = &Kind[*admissionv1.MutatingAdmissionPolicy
 	Categories:       []string{"api-extensions"},
 	Cluster:          true,
 	Conditional:      true,
+	StoredIn:         "v1beta1",
 
 	Default: func(b *admissionv1.MutatingAdmissionPolicyBinding) { defaultMatchResources(b.Spec.MatchResources) },
 	Prepare: generations(func(b, old *admissionv1.MutatingAdmissionPolicyBinding) bool { return !same(b.Spec, old.Spec) }),

@@ -38,6 +38,9 @@ type Kind[T Object] struct {
 	// Prefix is the storage folder under /registry/ when it is not Plural,
 	// such as "services/specs". Upstream's layout.
 	Prefix string
+	// StoredIn is the version in the stored bytes when it is not the one
+	// served; the two must have the same wire form. Upstream's layout.
+	StoredIn string
 	// TTL lets objects vanish after that time (events).
 	TTL time.Duration
 	// Verbs limits what is served; nil is all of them.
@@ -154,7 +157,8 @@ type Names struct {
 
 // Storage says where and how a kind's objects are kept.
 type Storage struct {
-	Prefix  string // folder under /registry/, no slashes at the ends
+	Prefix  string                  // folder under /registry/, no slashes at the ends
+	GVK     schema.GroupVersionKind // what the stored bytes say they are
 	TTL     time.Duration
 	Hub     Resource // the kind stored; the resource itself when it is the hub
 	ToHub   func(Object) Object
@@ -200,7 +204,10 @@ func (k *Kind[T]) Names() Names {
 }
 
 func (k *Kind[T]) Storage() Storage {
-	s := Storage{Prefix: k.Prefix, TTL: k.TTL, Hub: k}
+	s := Storage{Prefix: k.Prefix, TTL: k.TTL, Hub: k, GVK: k.GroupVersionKind}
+	if k.StoredIn != "" {
+		s.GVK.Version = k.StoredIn
+	}
 	if k.Hub != nil {
 		hub := k.Hub()
 		s = hub.Storage()

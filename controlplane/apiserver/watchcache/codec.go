@@ -31,7 +31,7 @@ type codec struct {
 }
 
 func newCodec(r registry.Resource, b *budget) *codec {
-	return &codec{prefix: r.Storage().Prefix, head: envelopeHead(r.GVK()), new: r.New, budget: b}
+	return &codec{prefix: r.Storage().Prefix, head: envelopeHead(r.Storage().GVK), new: r.New, budget: b}
 }
 
 // envelopeHead is the constant start of a stored value: magic, then field 1
