@@ -62,6 +62,8 @@ type Config struct {
 	// Open are paths outside the API that everybody may ask for; their handlers
 	// judge for themselves.
 	Open map[string]http.Handler
+	// Dial reaches webhooks and aggregated API servers. Default: a net.Dialer.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// Version is what /version says.
 	Version *version.Info
 	// MaxReads and MaxWrites bound the requests served at once, long-running
@@ -73,16 +75,17 @@ type Config struct {
 
 // A Server is one API server.
 type Server struct {
-	cfg     Config
-	cache   *watchcache.Cache
-	tokens  *authn.ServiceAccountTokens
-	authn   *authn.Authenticator
-	authz   authz.Chain
-	rbac    *authz.RBAC
-	api     *endpoints.Server
-	handler http.Handler
-	health  health
-	started chan struct{}
+	cfg       Config
+	cache     *watchcache.Cache
+	tokens    *authn.ServiceAccountTokens
+	authn     *authn.Authenticator
+	authz     authz.Chain
+	rbac      *authz.RBAC
+	admission *admission.Chain
+	api       *endpoints.Server
+	handler   http.Handler
+	health    health
+	started   chan struct{}
 }
 
 // New puts an API server together. It starts nothing.
@@ -115,12 +118,13 @@ func New(c Config) (*Server, error) {
 	s.authn = authn.New(authn.Config{ClientCA: c.ClientCA, Tokens: s.tokens, Cache: s.cache, Static: c.Tokens, AnonymousPaths: anonymous})
 	s.rbac = authz.NewRBAC(s.cache)
 	s.authz = authz.Chain{authz.NewNode(s.rbac, s.cache), s.rbac}
+	s.admission = admission.NewChain(admission.Plugins(admission.Config{
+		Cache: s.cache, RBAC: s.rbac, Authorizer: s.authz, Dial: c.Dial,
+	}))
 	kubelets := &kubelets{cache: s.cache, client: c.KubeletClient, ca: c.KubeletCA}
 	s.api, err = endpoints.New(endpoints.Config{
 		Cache: s.cache, Resources: registry.Resources,
-		Admission: admission.NewChain(admission.Plugins(admission.Config{
-			Cache: s.cache, RBAC: s.rbac, Authorizer: s.authz,
-		})),
+		Admission:    s.admission,
 		Virtual:      s.virtual(),
 		Kubelet:      kubelets.connect,
 		ServiceCIDRs: c.ServiceCIDRs, NodePorts: c.NodePorts, Version: c.Version,
@@ -155,6 +159,7 @@ func (s *Server) Run(ctx context.Context) error {
 		}
 	})
 	defer wg.Wait()
+	defer s.admission.Close()
 	defer cancel()
 	select {
 	case <-s.cache.Ready():

@@ -9,6 +9,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"knarr/controlplane/apiserver/admission/webhook"
 	"knarr/controlplane/apiserver/authz"
 	"knarr/controlplane/apiserver/endpoints"
 	"knarr/controlplane/apiserver/watchcache"
@@ -34,10 +35,13 @@ type Config struct {
 	Cache      *watchcache.Cache
 	RBAC       *authz.RBAC
 	Authorizer authz.Authorizer
+	// Dial reaches webhooks. Default: a net.Dialer.
+	Dial webhook.Dialer
 }
 
 // Plugins are the plugins in upstream's order.
 func Plugins(c Config) []Plugin {
+	hooks := webhook.Config{Cache: c.Cache, Authorizer: c.Authorizer, Dial: c.Dial}
 	return []Plugin{
 		&namespaceLifecycle{c.Cache},
 		&serviceAccount{c.Cache},
@@ -46,6 +50,8 @@ func Plugins(c Config) []Plugin {
 		&priority{c.Cache},
 		defaultTolerationSeconds{},
 		&runtimeClass{c.Cache},
+		webhook.NewMutating(hooks),
+		webhook.NewValidating(hooks),
 		&createAuthorization{c.Authorizer},
 		&rbacEscalation{c.RBAC, c.Authorizer},
 	}
@@ -55,7 +61,11 @@ func Plugins(c Config) []Plugin {
 type Chain struct {
 	mutators   []Mutator
 	validators []Validator
+	closers    []closer
 }
+
+// A closer holds connections.
+type closer interface{ Close() }
 
 // NewChain sorts plugins by what they do.
 func NewChain(plugins []Plugin) *Chain {
@@ -67,12 +77,30 @@ func NewChain(plugins []Plugin) *Chain {
 		if v, ok := p.(Validator); ok {
 			c.validators = append(c.validators, v)
 		}
+		if p, ok := p.(closer); ok {
+			c.closers = append(c.closers, p)
+		}
 	}
 	return c
 }
 
-// Admit lets every mutator see the object.
+// Close ends the plugins' idle connections.
+func (c *Chain) Close() {
+	for _, p := range c.closers {
+		p.Close()
+	}
+}
+
+// Admit lets every mutator see the object, and once more if one of them asks.
 func (c *Chain) Admit(ctx context.Context, a *endpoints.Attributes) error {
+	if err := c.admit(ctx, a); err != nil || !a.Again {
+		return err
+	}
+	a.Round = 1
+	return c.admit(ctx, a)
+}
+
+func (c *Chain) admit(ctx context.Context, a *endpoints.Attributes) error {
 	for _, m := range c.mutators {
 		if err := m.Admit(ctx, a); err != nil {
 			return err

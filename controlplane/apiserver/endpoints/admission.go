@@ -2,11 +2,15 @@ package endpoints
 
 import (
 	"context"
+	"reflect"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/client-go/kubernetes/scheme"
 
+	"knarr/controlplane/apiserver/registry"
 	"knarr/controlplane/apiserver/request"
 )
 
@@ -44,6 +48,106 @@ type Attributes struct {
 	Options runtime.Object // CreateOptions, UpdateOptions, DeleteOptions
 	DryRun  bool
 	User    user.Info
+
+	// Again, set by a mutator, lets all mutators see the object once more;
+	// then Round is 1. Memory is what they keep for that, by their name.
+	Again  bool
+	Round  int
+	Memory map[string]any
+
+	entry *entry
+	table *table
+}
+
+// Replace gives the incoming object another content.
+func (a *Attributes) Replace(obj runtime.Object) {
+	reflect.ValueOf(a.Object).Elem().Set(reflect.ValueOf(obj).Elem())
+}
+
+// A Form is another version in which the object of a write is served.
+type Form struct {
+	Resource schema.GroupVersionResource
+	Kind     schema.GroupVersionKind
+	from, to *entry
+}
+
+// Forms are the other versions that the object is served in.
+func (a *Attributes) Forms() []Form {
+	if a.entry == nil || a.entry.store == nil {
+		return nil
+	}
+	var out []Form
+	for _, res := range a.table.resources {
+		e := a.table.entries[res.GVR()]
+		if e == a.entry || e.store != a.entry.store {
+			continue
+		}
+		f := Form{Resource: e.gvr, Kind: e.gvk, from: a.entry, to: e}
+		if a.Subresource != "" {
+			sub := e.subs[a.Subresource]
+			if sub == nil {
+				continue
+			}
+			if sub.Kind != e.gvk { // it has the same kind in every version
+				f.Kind, f.from, f.to = sub.Kind, nil, nil
+			}
+		}
+		out = append(out, f)
+	}
+	return out
+}
+
+// Convert is obj, one's own, in the form.
+func (f Form) Convert(obj runtime.Object) runtime.Object { return convert(obj, f.from, f.to) }
+
+// Back is obj as the write has it.
+func (f Form) Back(obj runtime.Object) runtime.Object { return convert(obj, f.to, f.from) }
+
+func convert(obj runtime.Object, from, to *entry) runtime.Object {
+	o, ok := obj.(registry.Object)
+	if !ok || from == to {
+		return obj
+	}
+	o = from.hub(o)
+	if to.fromHub != nil {
+		o = to.fromHub(o)
+	}
+	return o
+}
+
+// New is an empty object of that kind: the write's, or a form's.
+func (a *Attributes) New(kind schema.GroupVersionKind) (runtime.Object, error) {
+	if e := a.entryOf(kind); e != nil {
+		return e.res.New(), nil
+	}
+	return scheme.Scheme.New(kind)
+}
+
+// Default fills what obj, of that kind, leaves out.
+func (a *Attributes) Default(kind schema.GroupVersionKind, obj runtime.Object) {
+	if e := a.entryOf(kind); e != nil {
+		e.res.Defaults(obj.(registry.Object))
+	}
+}
+
+func (a *Attributes) entryOf(kind schema.GroupVersionKind) *entry {
+	if a.entry == nil || a.entry.gvk == kind {
+		return a.entry
+	}
+	for _, f := range a.Forms() {
+		if f.Kind == kind {
+			return f.to
+		}
+	}
+	return nil
+}
+
+// TypeConverter knows the merge schema of the write's kinds.
+func (a *Attributes) TypeConverter() managedfields.TypeConverter {
+	if a.entry != nil {
+		return a.entry.typeConverter()
+	}
+	return typeConverter()
 }
 
 // Warn sends the user a warning.
@@ -66,6 +170,7 @@ func (c *call) attributes(op Operation, opts runtime.Object, dryRun bool) *Attri
 		Kind: c.gvk, Resource: c.gvr, Subresource: c.info.Subresource,
 		Namespace: c.info.Namespace, Name: c.info.Name,
 		Options: opts, DryRun: dryRun, User: request.UserFrom(c.ctx),
+		entry: c.entry, table: c.s.table.Load(),
 	}
 	if c.sub != nil && !c.sub.Kind.Empty() {
 		a.Kind = c.sub.Kind

@@ -52,6 +52,17 @@ var typeConverter = sync.OnceValue(func() managedfields.TypeConverter {
 	return applyconfigurations.NewTypeConverter(scheme.Scheme)
 })
 
+// typeConverter is what merges objects of e's kind. Kinds that client-go does not
+// know have no schema there.
+func (e *entry) typeConverter() managedfields.TypeConverter {
+	if e.custom || !typeConverterKnows(e.gvk.Group) {
+		return managedfields.NewDeducedTypeConverter()
+	}
+	return typeConverter()
+}
+
+func typeConverterKnows(group string) bool { return group != "apiregistration.k8s.io" }
+
 func (m *managers) of(sub string) (*managedfields.FieldManager, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -72,7 +83,7 @@ func (m *managers) of(sub string) (*managedfields.FieldManager, error) {
 	if e.custom {
 		f, err = managedfields.NewDefaultCRDFieldManager(managedfields.NewDeducedTypeConverter(), own, own, own, e.gvk, e.gvr.GroupVersion(), sub, reset)
 	} else {
-		f, err = managedfields.NewDefaultFieldManager(typeConverter(), own, own, own, e.gvk, e.gvr.GroupVersion(), sub, reset)
+		f, err = managedfields.NewDefaultFieldManager(e.typeConverter(), own, own, own, e.gvk, e.gvr.GroupVersion(), sub, reset)
 	}
 	if err == nil {
 		m.by[sub] = f

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strconv"
 
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/validation"
@@ -153,14 +154,16 @@ func (w *write) attempt(ctx context.Context, key string, current *watchcache.Rec
 		op, opts = Create, createOptionsOf(w.opts)
 	}
 	attrs := w.attributes(op, opts, w.dryRun)
-	attrs.Object = obj
+	attrs.Object = w.admitted(obj)
 	if old != nil {
-		attrs.Old = old
+		attrs.Old = w.admitted(old)
 	}
 	if err := w.s.cfg.Admission.Admit(ctx, attrs); err != nil {
 		return nil, nil, err
 	}
-	obj = attrs.Object.(registry.Object)
+	if scale, ok := attrs.Object.(*autoscalingv1.Scale); ok {
+		w.sub.SetScale(obj, scale.Spec.Replicas)
+	}
 	w.dedupOwners(obj)
 	if old == nil {
 		if rv := obj.GetResourceVersion(); rv != "" && rv != "0" {
@@ -188,7 +191,7 @@ func (w *write) attempt(ctx context.Context, key string, current *watchcache.Rec
 	if timesOnly(obj.GetManagedFields(), old.GetManagedFields()) && onlyManagedDiffer(obj, old) {
 		obj.SetManagedFields(old.GetManagedFields())
 	}
-	attrs.Object = obj
+	attrs.Object = w.admitted(obj)
 	if err := w.s.cfg.Admission.Validate(ctx, attrs); err != nil {
 		return nil, nil, err
 	}
@@ -210,6 +213,14 @@ func (w *write) attempt(ctx context.Context, key string, current *watchcache.Rec
 	}
 	stored = true
 	return rec, obj, nil
+}
+
+// admitted is what admission sees of obj: through scale, its scale.
+func (w *write) admitted(obj registry.Object) registry.Object {
+	if w.sub != nil && w.sub.GetScale != nil {
+		return w.scaleOf(obj)
+	}
+	return obj
 }
 
 // checkVersion compares the object's resourceVersion and UID with what is stored.
