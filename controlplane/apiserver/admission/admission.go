@@ -7,8 +7,8 @@ import (
 	"context"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"knarr/controlplane/apiserver/admission/policy"
 	"knarr/controlplane/apiserver/admission/webhook"
 	"knarr/controlplane/apiserver/authz"
 	"knarr/controlplane/apiserver/endpoints"
@@ -41,6 +41,7 @@ type Config struct {
 
 // Plugins are the plugins in upstream's order.
 func Plugins(c Config) []Plugin {
+	policies := policy.Config{Cache: c.Cache, Authorizer: c.Authorizer}
 	hooks := webhook.Config{Cache: c.Cache, Authorizer: c.Authorizer, Dial: c.Dial}
 	return []Plugin{
 		&namespaceLifecycle{c.Cache},
@@ -50,8 +51,11 @@ func Plugins(c Config) []Plugin {
 		&priority{c.Cache},
 		defaultTolerationSeconds{},
 		&runtimeClass{c.Cache},
+		policy.NewMutating(policies),
 		webhook.NewMutating(hooks),
+		policy.NewValidating(policies),
 		webhook.NewValidating(hooks),
+		policy.NewAccess(policies),
 		&createAuthorization{c.Authorizer},
 		&rbacEscalation{c.RBAC, c.Authorizer},
 	}
@@ -122,22 +126,7 @@ func (c *Chain) Validate(ctx context.Context, a *endpoints.Attributes) error {
 // forbidden is the 403 of a plugin. It names the object even before a generated
 // name has been made.
 func forbidden(a *endpoints.Attributes, err error) error {
-	return apierrors.NewForbidden(a.Resource.GroupResource(), nameOf(a), err)
-}
-
-func nameOf(a *endpoints.Attributes) string {
-	if a.Name != "" {
-		return a.Name
-	}
-	if o, ok := a.Object.(metav1.Object); ok {
-		if name := o.GetName(); name != "" {
-			return name
-		}
-		if prefix := o.GetGenerateName(); prefix != "" {
-			return prefix
-		}
-	}
-	return "Unknown"
+	return apierrors.NewForbidden(a.Resource.GroupResource(), a.DisplayName(), err)
 }
 
 // is says that a concerns that core resource itself, or the subresource given.

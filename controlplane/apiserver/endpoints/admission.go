@@ -4,6 +4,8 @@ import (
 	"context"
 	"reflect"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/managedfields"
@@ -12,6 +14,7 @@ import (
 
 	"knarr/controlplane/apiserver/registry"
 	"knarr/controlplane/apiserver/request"
+	"knarr/controlplane/apiserver/watchcache"
 )
 
 // Admission decides about writes. Admit may change a.Object; Validate, which
@@ -57,6 +60,23 @@ type Attributes struct {
 
 	entry *entry
 	table *table
+}
+
+// DisplayName is the object's in refusals, even before a generated name has been
+// made.
+func (a *Attributes) DisplayName() string {
+	if a.Name != "" {
+		return a.Name
+	}
+	if o, ok := a.Object.(metav1.Object); ok {
+		if name := o.GetName(); name != "" {
+			return name
+		}
+		if prefix := o.GetGenerateName(); prefix != "" {
+			return prefix
+		}
+	}
+	return "Unknown"
 }
 
 // Replace gives the incoming object another content.
@@ -140,6 +160,69 @@ func (a *Attributes) entryOf(kind schema.GroupVersionKind) *entry {
 		}
 	}
 	return nil
+}
+
+// Stored are the objects of another kind that is served.
+type Stored struct{ *entry }
+
+// Stored is nil for a kind that is not served.
+func (a *Attributes) Stored(kind schema.GroupVersionKind) *Stored {
+	if a.table == nil {
+		return nil
+	}
+	for _, res := range a.table.resources {
+		if res.GVK() != kind {
+			continue
+		}
+		if e := a.table.entries[res.GVR()]; e.store != nil {
+			return &Stored{e}
+		}
+	}
+	return nil
+}
+
+// Resource is its name, for those who ask whether a user may read it.
+func (s *Stored) Resource() schema.GroupVersionResource { return s.gvr }
+
+// Namespaced says that its objects are in namespaces.
+func (s *Stored) Namespaced() bool { return s.namespaced }
+
+// Get is one object with its kind, nil when there is none.
+func (s *Stored) Get(namespace, name string) (runtime.Object, error) {
+	rec := s.store.Peek(s.keyOf(namespace, name))
+	if rec == nil {
+		return nil, nil
+	}
+	return s.whole(rec)
+}
+
+// List are the objects selected in a namespace, with their kind.
+func (s *Stored) List(ctx context.Context, namespace string, selector labels.Selector) (out []runtime.Object, err error) {
+	if !s.namespaced {
+		namespace = ""
+	}
+	found, err := s.store.List(ctx, watchcache.Query{Namespace: namespace, Labels: selector, ResourceVersion: "0"})
+	if err != nil {
+		return nil, err
+	}
+	for _, rec := range found.Records {
+		obj, err := s.whole(rec)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, obj)
+	}
+	return out, nil
+}
+
+func (s *Stored) whole(rec *watchcache.Record) (runtime.Object, error) {
+	obj, err := s.object(rec)
+	if err != nil {
+		return nil, err
+	}
+	obj = copyOf(obj)
+	setKind(obj, s.gvk)
+	return obj, nil
 }
 
 // TypeConverter knows the merge schema of the write's kinds.

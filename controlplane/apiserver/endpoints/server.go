@@ -271,8 +271,8 @@ func (c *call) query() url.Values {
 // key is where the object named in the URL is stored.
 func (c *call) key() string { return c.keyOf(c.info.Namespace, c.info.Name) }
 
-func (c *call) keyOf(namespace, name string) string {
-	if c.namespaced {
+func (e *entry) keyOf(namespace, name string) string {
+	if e.namespaced {
 		return namespace + "/" + name
 	}
 	return name

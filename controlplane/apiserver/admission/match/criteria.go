@@ -143,4 +143,3 @@ func inScope(scope *admissionv1.ScopeType, a *endpoints.Attributes, resource sch
 	}
 	return false
 }
-

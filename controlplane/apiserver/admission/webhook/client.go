@@ -153,7 +153,7 @@ func (c *clients) connect(to target, ca []byte) *client {
 	}
 	if s := to.service; s != nil {
 		tlsConfig.ServerName = s.Name + "." + s.Namespace + ".svc"
-		transport.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
+		transport.DialContext = func(ctx context.Context, network, _ string) (net.Conn, error) {
 			address, err := backend.Find(c.cache, s.Namespace, s.Name, portOf(s))
 			if err != nil {
 				return nil, err
@@ -199,4 +199,3 @@ func (b *boundedBody) Read(p []byte) (int, error) {
 	b.left -= n
 	return n, err
 }
-
