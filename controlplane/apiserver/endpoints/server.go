@@ -53,6 +53,8 @@ type Config struct {
 	// MinWatch is the shortest time a watch without timeoutSeconds lives; it
 	// lives up to twice as long. Default 30 minutes.
 	MinWatch time.Duration
+	// Changed, if set, is called when SetResources has changed the kinds served.
+	Changed func()
 	// Paths are other paths that GET / lists.
 	Paths []string
 }
@@ -67,6 +69,8 @@ type PortRange struct{ First, Last int32 }
 type Server struct {
 	cfg       Config
 	table     atomic.Pointer[table]
+	remote    atomic.Pointer[Remote]
+	merged    atomic.Pointer[merged]
 	services  *services
 	transport http.RoundTripper // to pods and services
 }
@@ -102,6 +106,9 @@ func New(cfg Config) (*Server, error) {
 // CustomResourceDefinitions declare.
 func (s *Server) SetResources(custom []registry.Resource) {
 	s.table.Store(newTable(s, append(s.cfg.Resources[:len(s.cfg.Resources):len(s.cfg.Resources)], custom...)))
+	if s.cfg.Changed != nil {
+		s.cfg.Changed()
+	}
 }
 
 // Handles says that the path is one of this handler's: an API group's that is
