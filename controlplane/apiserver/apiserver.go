@@ -24,6 +24,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"knarr/controlplane/apiserver/admission"
+	"knarr/controlplane/apiserver/aggregation"
 	"knarr/controlplane/apiserver/authn"
 	"knarr/controlplane/apiserver/authz"
 	"knarr/controlplane/apiserver/endpoints"
@@ -62,6 +63,13 @@ type Config struct {
 	// Open are paths outside the API that everybody may ask for; their handlers
 	// judge for themselves.
 	Open map[string]http.Handler
+	// ClientCAs and FrontProxyCAs are the same certificates in PEM, which
+	// aggregated API servers read.
+	ClientCAs, FrontProxyCAs []byte
+	// FrontProxy is whose word about users is believed.
+	FrontProxy *authn.FrontProxy
+	// Identity is shown to aggregated API servers.
+	Identity *tls.Certificate
 	// Dial reaches webhooks and aggregated API servers. Default: a net.Dialer.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// Version is what /version says.
@@ -84,6 +92,7 @@ type Server struct {
 	admission *admission.Chain
 	api       *endpoints.Server
 	handler   http.Handler
+	others    *aggregation.Aggregator
 	health    health
 	started   chan struct{}
 }
@@ -115,7 +124,7 @@ func New(c Config) (*Server, error) {
 		return nil, err
 	}
 	anonymous := slices.AppendSeq([]string{"/livez", "/readyz", "/healthz"}, maps.Keys(c.Open))
-	s.authn = authn.New(authn.Config{ClientCA: c.ClientCA, Tokens: s.tokens, Cache: s.cache, Static: c.Tokens, AnonymousPaths: anonymous})
+	s.authn = authn.New(authn.Config{ClientCA: c.ClientCA, FrontProxy: c.FrontProxy, Tokens: s.tokens, Cache: s.cache, Static: c.Tokens, AnonymousPaths: anonymous})
 	s.rbac = authz.NewRBAC(s.cache)
 	s.authz = authz.Chain{authz.NewNode(s.rbac, s.cache), s.rbac}
 	s.admission = admission.NewChain(admission.Plugins(admission.Config{
@@ -124,7 +133,12 @@ func New(c Config) (*Server, error) {
 	kubelets := &kubelets{cache: s.cache, client: c.KubeletClient, ca: c.KubeletCA}
 	s.api, err = endpoints.New(endpoints.Config{
 		Cache: s.cache, Resources: registry.Resources,
-		Admission:    s.admission,
+		Admission: s.admission,
+		Changed: func() {
+			if s.others != nil {
+				s.others.Changed()
+			}
+		},
 		Virtual:      s.virtual(),
 		Kubelet:      kubelets.connect,
 		ServiceCIDRs: c.ServiceCIDRs, NodePorts: c.NodePorts, Version: c.Version,
@@ -133,7 +147,8 @@ func New(c Config) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("API handlers: %w", err)
 	}
-	s.handler = s.chain(s.paths(s.api))
+	s.others = aggregation.New(aggregation.Config{Cache: s.cache, API: s.api, Identity: c.Identity, Dial: c.Dial})
+	s.handler = s.chain(s.others.Handler(s.paths(s.api)))
 	return s, nil
 }
 
@@ -172,6 +187,7 @@ func (s *Server) Run(ctx context.Context) error {
 		}
 		return fmt.Errorf("make what every cluster starts with: %w", err)
 	}
+	wg.Go(func() { s.others.Run(ctx) })
 	s.health.ready.Store(true)
 	close(s.started)
 	<-ctx.Done()

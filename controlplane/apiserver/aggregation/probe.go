@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -43,31 +44,36 @@ type discovered struct {
 // look keeps the Available condition of one APIService true to its server:
 // whenever what leads there has changed, and now and then.
 func (a *Aggregator) look(ctx context.Context, name string) {
-	retry := firstRetry
-	for ctx.Err() == nil {
-		s, ok := watchcache.Read[*apiregistrationv1.APIService](a.services, name)
-		if !ok || s.Spec.Service == nil {
-			pause(ctx, recheck)
-			continue
-		}
-		watchers, err := a.watchers(ctx, s)
-		if err != nil {
-			pause(ctx, time.Second)
-			continue
-		}
-		condition := a.check(ctx, s)
-		if err := a.set(ctx, name, condition); err != nil && ctx.Err() == nil {
-			condition.Status = apiregistrationv1.ConditionUnknown // try again soon
-		}
-		wait := recheck
-		if condition.Status == apiregistrationv1.ConditionTrue {
-			retry = firstRetry
-		} else {
-			wait, retry = retry, min(retry*2, recheck)
-		}
-		watchers.wait(ctx, s, wait)
-		watchers.stop()
+	for retry := firstRetry; ctx.Err() == nil; {
+		retry = max(a.lookOnce(ctx, name, retry), firstRetry)
 	}
+}
+
+// lookOnce checks, and waits until there is reason to check again. It returns
+// how soon a server that fails is to be asked the next time.
+func (a *Aggregator) lookOnce(ctx context.Context, name string, retry time.Duration) time.Duration {
+	defer contain(ctx, "aggregation of "+name)
+	s, ok := watchcache.Read[*apiregistrationv1.APIService](a.services, name)
+	if !ok || s.Spec.Service == nil {
+		pause(ctx, time.Second) // Run is about to end this
+		return retry
+	}
+	watchers, err := a.watchers(ctx, s)
+	if err != nil {
+		pause(ctx, time.Second)
+		return retry
+	}
+	defer watchers.stop()
+	condition := a.check(ctx, s)
+	if err := a.set(ctx, name, condition); err != nil {
+		condition.Status = apiregistrationv1.ConditionUnknown // try again soon
+	}
+	if condition.Status == apiregistrationv1.ConditionTrue {
+		watchers.wait(ctx, s, recheck)
+		return firstRetry
+	}
+	watchers.wait(ctx, s, retry)
+	return min(retry*2, recheck)
 }
 
 // watchers see what leads to a server change.
@@ -218,7 +224,7 @@ func (a *Aggregator) ask(ctx context.Context, s *apiregistrationv1.APIService) e
 	old := a.found[s.Name]
 	a.found[s.Name] = found
 	a.mu.Unlock()
-	if !equality.Semantic.DeepEqual(old, found) {
+	if !reflect.DeepEqual(old, found) {
 		a.Changed()
 	}
 	return nil
