@@ -259,3 +259,15 @@ func TestMutatingPolicies(t *testing.T) {
 	_, err = w.tryMap(map[string]string{"a": "b"})
 	refused(t, err, "policy 'c' with binding 'c-a' denied request: JSON Patch: ")
 }
+
+// What is stored in an older version is shown in the one served.
+func TestStoredVersion(t *testing.T) {
+	w := newWorld(t)
+	watcher, err := w.admin.AdmissionregistrationV1().MutatingAdmissionPolicies().Watch(w.ctx, metav1.ListOptions{})
+	w.must(err)
+	defer watcher.Stop()
+	w.mutating("a", mutatingSpec{Mutations: []admissionv1.Mutation{applying("Object{data: {'a': 'b'}}")}})
+	if e := <-watcher.ResultChan(); e.Object.(*admissionv1.MutatingAdmissionPolicy).Name != "a" {
+		t.Errorf("%+v", e)
+	}
+}

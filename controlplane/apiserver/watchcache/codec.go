@@ -25,13 +25,14 @@ var magic = []byte("k8s\x00")
 // A codec turns one kind's objects into stored values and back.
 type codec struct {
 	prefix string // below /registry/
-	head   []byte // magic and the envelope's TypeMeta
+	head   []byte // magic and the envelope's TypeMeta, as watchers see it
+	stored []byte // the same in the store
 	new    func() registry.Object
 	budget *budget
 }
 
 func newCodec(r registry.Resource, b *budget) *codec {
-	return &codec{prefix: r.Storage().Prefix, head: envelopeHead(r.Storage().GVK), new: r.New, budget: b}
+	return &codec{prefix: r.Storage().Prefix, head: envelopeHead(r.GVK()), stored: envelopeHead(r.Storage().GVK), new: r.New, budget: b}
 }
 
 // envelopeHead is the constant start of a stored value: magic, then field 1
@@ -63,8 +64,8 @@ func (c *codec) encode(o registry.Object) (value, message []byte, err error) {
 	}
 	o.SetResourceVersion("")
 	size := m.Size()
-	value = make([]byte, 0, len(c.head)+1+binary.MaxVarintLen64+size+len(envelopeTail))
-	value = append(value, c.head...)
+	value = make([]byte, 0, len(c.stored)+1+binary.MaxVarintLen64+size+len(envelopeTail))
+	value = append(value, c.stored...)
 	value = append(value, 0x12)
 	value = binary.AppendUvarint(value, uint64(size))
 	start := len(value)
