@@ -257,6 +257,11 @@ func TestMutatingWebhooks(t *testing.T) {
 		if cm.Data["p"] != "q" || cm.Data["one"] == "" {
 			t.Errorf("data %v", cm.Data)
 		}
+		h.mu.Lock()
+		if q := h.seen[len(h.seen)-1]; q.Operation != reviewv1.Update || !strings.Contains(string(q.Options.Raw), `"kind":"UpdateOptions"`) {
+			t.Errorf("a patch is shown as %s %s", q.Operation, q.Options.Raw)
+		}
+		h.mu.Unlock()
 	})
 }
 

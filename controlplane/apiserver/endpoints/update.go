@@ -149,7 +149,7 @@ func (w *write) attempt(ctx context.Context, key string, current *watchcache.Rec
 	if err != nil {
 		return nil, nil, err
 	}
-	op, opts := Update, w.opts
+	op, opts := Update, updateOptionsOf(w.opts)
 	if old == nil {
 		op, opts = Create, createOptionsOf(w.opts)
 	}
@@ -310,6 +310,17 @@ func deletesNow(obj, old registry.Object) bool {
 		return false
 	}
 	return !namespaceKept(obj)
+}
+
+// updateOptionsOf are what admission sees of a patch's options: those of an
+// update.
+func updateOptionsOf(opts runtime.Object) runtime.Object {
+	o, ok := opts.(*metav1.PatchOptions)
+	if !ok {
+		return opts
+	}
+	return &metav1.UpdateOptions{TypeMeta: metav1.TypeMeta{Kind: "UpdateOptions", APIVersion: "meta.k8s.io/v1"},
+		DryRun: o.DryRun, FieldManager: o.FieldManager, FieldValidation: o.FieldValidation}
 }
 
 // createOptionsOf are a write's options for the case that it creates.
