@@ -34,9 +34,9 @@ type authority struct {
 	pool *x509.CertPool
 }
 
-// openAuthority reads the CA of the layout, or makes it.
-func openAuthority(l layout) (*authority, error) {
-	certFile, keyFile := l.tls("ca.crt"), l.tls("ca.key")
+// openAuthority reads a CA of the layout, or makes it.
+func openAuthority(l layout, name string) (*authority, error) {
+	certFile, keyFile := l.tls(name+".crt"), l.tls(name+".key")
 	if _, err := os.Stat(keyFile); os.IsNotExist(err) {
 		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 		if err != nil {
@@ -44,7 +44,7 @@ func openAuthority(l layout) (*authority, error) {
 		}
 		now := time.Now()
 		template := &x509.Certificate{
-			SerialNumber: serial(), Subject: pkix.Name{CommonName: "knarr-ca"},
+			SerialNumber: serial(), Subject: pkix.Name{CommonName: "knarr-" + name},
 			NotBefore: now.Add(-backdate), NotAfter: now.Add(caLife),
 			KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign | x509.KeyUsageKeyEncipherment,
 			IsCA:     true, BasicConstraintsValid: true,

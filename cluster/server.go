@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"knarr/controlplane/apiserver"
+	"knarr/controlplane/apiserver/authn"
 	"knarr/controlplane/apiserver/endpoints"
 	"knarr/controlplane/apiserver/storage"
 	"knarr/controlplane/etcd"
@@ -35,15 +36,16 @@ type Server struct {
 	layout layout
 	began  time.Time
 
-	claim    *claim
-	ca       *authority
-	api      *apiserver.Server
-	joins    *joins
-	local    *memnet.Listener
-	listener net.Listener
-	kubelet  net.Listener
-	sockets  *sockets
-	node     *node // nil with --disable-agent
+	claim      *claim
+	ca         *authority
+	frontProxy *authority // signs who may name users in headers
+	api        *apiserver.Server
+	joins      *joins
+	local      *memnet.Listener
+	listener   net.Listener
+	kubelet    net.Listener
+	sockets    *sockets
+	node       *node // nil with --disable-agent
 }
 
 // NewServer checks what can be checked before anything is made. Options must
@@ -176,7 +178,9 @@ func (s *Server) newAPIServer(store storage.Store, certs *certificates) (*apiser
 		NodePorts:         endpoints.PortRange{First: o.nodePorts[0], Last: o.nodePorts[1]},
 		Advertise:         netip.AddrPortFrom(o.advertise, uint16(o.HTTPSListenPort)),
 		KubeletClient:     certs.kubeletClient, KubeletCA: s.ca.pool,
-		Open: s.joins.paths(),
+		ClientCAs: s.ca.pem, FrontProxyCAs: s.frontProxy.pem, Identity: certs.frontProxy,
+		FrontProxy: &authn.FrontProxy{CA: s.frontProxy.pool, Names: []string{frontProxyName}},
+		Open:       s.joins.paths(),
 		Version: &apimachineryversion.Info{
 			Major: "1", Minor: "36", GitVersion: version.Kubernetes + "+knarr", GitCommit: version.Commit,
 			GitTreeState: "clean", Platform: "linux/" + goarch, GoVersion: goversion, Compiler: "gc",
@@ -222,13 +226,16 @@ func (s *Server) newNode() *node {
 
 // certificates are the ones this process uses itself.
 type certificates struct {
-	serving, admin, kubeletClient, kubeletServing *tls.Certificate
-	tokens                                        signer
+	serving, admin, kubeletClient, kubeletServing, frontProxy *tls.Certificate
+	tokens                                                    signer
 }
 
 func (s *Server) certificates() (*certificates, error) {
 	var err error
-	if s.ca, err = openAuthority(s.layout); err != nil {
+	if s.ca, err = openAuthority(s.layout, "ca"); err != nil {
+		return nil, err
+	}
+	if s.frontProxy, err = openAuthority(s.layout, "front-proxy-ca"); err != nil {
 		return nil, err
 	}
 	o := &s.opts
@@ -245,6 +252,9 @@ func (s *Server) certificates() (*certificates, error) {
 		if *issue.to, err = s.ca.issue(s.layout, issue.want); err != nil {
 			return nil, err
 		}
+	}
+	if c.frontProxy, err = s.frontProxy.issue(s.layout, leaf{name: frontProxyName, user: frontProxyName}); err != nil {
+		return nil, err
 	}
 	if c.tokens, err = serviceAccountKey(s.layout); err != nil {
 		return nil, err
@@ -263,12 +273,18 @@ func (s *Server) certificates() (*certificates, error) {
 	return c, nil
 }
 
+// frontProxyName is how the API server is known to the servers it passes
+// requests on to.
+const frontProxyName = "front-proxy-client"
+
 func (s *Server) tlsConfig(c *certificates) *tls.Config {
+	clients := s.ca.pool.Clone()
+	clients.AddCert(s.frontProxy.cert)
 	return &tls.Config{
 		Certificates: []tls.Certificate{*c.serving},
 		MinVersion:   tls.VersionTLS12,
 		ClientAuth:   tls.RequestClientCert, // verified by the authenticator
-		ClientCAs:    s.ca.pool,
+		ClientCAs:    clients,
 		NextProtos:   []string{"h2", "http/1.1"},
 	}
 }

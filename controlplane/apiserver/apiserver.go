@@ -24,6 +24,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"knarr/controlplane/apiserver/admission"
+	"knarr/controlplane/apiserver/aggregation"
 	"knarr/controlplane/apiserver/authn"
 	"knarr/controlplane/apiserver/authz"
 	"knarr/controlplane/apiserver/endpoints"
@@ -63,6 +64,15 @@ type Config struct {
 	// Open are paths outside the API that everybody may ask for; their handlers
 	// judge for themselves.
 	Open map[string]http.Handler
+	// ClientCAs and FrontProxyCAs are the same certificates in PEM, which
+	// aggregated API servers read.
+	ClientCAs, FrontProxyCAs []byte
+	// FrontProxy is whose word about users is believed.
+	FrontProxy *authn.FrontProxy
+	// Identity is shown to aggregated API servers.
+	Identity *tls.Certificate
+	// Dial reaches webhooks and aggregated API servers. Default: a net.Dialer.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// Version is what /version says.
 	Version *version.Info
 	// MaxReads and MaxWrites bound the requests served at once, long-running
@@ -74,17 +84,19 @@ type Config struct {
 
 // A Server is one API server.
 type Server struct {
-	cfg     Config
-	cache   *watchcache.Cache
-	tokens  *authn.ServiceAccountTokens
-	authn   *authn.Authenticator
-	authz   authz.Chain
-	rbac    *authz.RBAC
-	api     *endpoints.Server
-	custom  *extension.Server
-	handler http.Handler
-	health  health
-	started chan struct{}
+	cfg       Config
+	cache     *watchcache.Cache
+	tokens    *authn.ServiceAccountTokens
+	authn     *authn.Authenticator
+	authz     authz.Chain
+	rbac      *authz.RBAC
+	admission *admission.Chain
+	api       *endpoints.Server
+	custom    *extension.Server
+	others    *aggregation.Aggregator
+	handler   http.Handler
+	health    health
+	started   chan struct{}
 }
 
 // New puts an API server together. It starts nothing.
@@ -114,15 +126,21 @@ func New(c Config) (*Server, error) {
 		return nil, err
 	}
 	anonymous := slices.AppendSeq([]string{"/livez", "/readyz", "/healthz"}, maps.Keys(c.Open))
-	s.authn = authn.New(authn.Config{ClientCA: c.ClientCA, Tokens: s.tokens, Cache: s.cache, Static: c.Tokens, AnonymousPaths: anonymous})
+	s.authn = authn.New(authn.Config{ClientCA: c.ClientCA, FrontProxy: c.FrontProxy, Tokens: s.tokens, Cache: s.cache, Static: c.Tokens, AnonymousPaths: anonymous})
 	s.rbac = authz.NewRBAC(s.cache)
 	s.authz = authz.Chain{authz.NewNode(s.rbac, s.cache), s.rbac}
+	s.admission = admission.NewChain(admission.Plugins(admission.Config{
+		Cache: s.cache, RBAC: s.rbac, Authorizer: s.authz, Dial: c.Dial,
+	}))
 	kubelets := &kubelets{cache: s.cache, client: c.KubeletClient, ca: c.KubeletCA}
 	s.api, err = endpoints.New(endpoints.Config{
 		Cache: s.cache, Resources: registry.Resources,
-		Admission: admission.NewChain(admission.Plugins(admission.Config{
-			Cache: s.cache, RBAC: s.rbac, Authorizer: s.authz,
-		})),
+		Admission: s.admission,
+		Changed: func() {
+			if s.others != nil {
+				s.others.Changed()
+			}
+		},
 		Virtual:      s.virtual(),
 		Kubelet:      kubelets.connect,
 		ServiceCIDRs: c.ServiceCIDRs, NodePorts: c.NodePorts, Version: c.Version,
@@ -132,7 +150,8 @@ func New(c Config) (*Server, error) {
 		return nil, fmt.Errorf("API handlers: %w", err)
 	}
 	s.custom = extension.New(extension.Config{Cache: s.cache, API: s.api, Resolve: extension.ResolveService(s.cache)})
-	s.handler = s.chain(s.paths(s.api))
+	s.others = aggregation.New(aggregation.Config{Cache: s.cache, API: s.api, Identity: c.Identity, Dial: c.Dial})
+	s.handler = s.chain(s.others.Handler(s.paths(s.api)))
 	return s, nil
 }
 
@@ -158,6 +177,7 @@ func (s *Server) Run(ctx context.Context) error {
 		}
 	})
 	defer wg.Wait()
+	defer s.admission.Close()
 	defer cancel()
 	select {
 	case <-s.cache.Ready():
@@ -180,6 +200,7 @@ func (s *Server) Run(ctx context.Context) error {
 	case <-ctx.Done():
 		return nil
 	}
+	wg.Go(func() { s.others.Run(ctx) })
 	s.health.ready.Store(true)
 	close(s.started)
 	<-ctx.Done()

@@ -2,6 +2,7 @@ package apiserver
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"reflect"
@@ -17,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/uuid"
 
+	"knarr/controlplane/apiserver/authn"
 	"knarr/controlplane/apiserver/authz"
 	"knarr/controlplane/apiserver/registry"
 	"knarr/controlplane/apiserver/watchcache"
@@ -35,6 +37,10 @@ func (s *Server) bootstrap(ctx context.Context) error {
 	}
 	objects = append(objects, priorityClasses()...)
 	objects = append(objects, s.kubernetesService()...)
+	for _, o := range s.others.BuiltIn() {
+		objects = append(objects, o)
+	}
+	objects = append(objects, s.extensionAuthentication())
 
 	errs := make(chan error, len(objects))
 	var wg sync.WaitGroup
@@ -62,6 +68,27 @@ func priorityClasses() []registry.Object {
 		class("system-cluster-critical", 2000000000, "Used for system critical pods that must run in the cluster, but can be moved to another node if necessary."),
 		class("system-node-critical", 2000001000, "Used for system critical pods that must not be moved from their current node."),
 	}
+}
+
+// extensionAuthentication tells aggregated API servers whom to believe.
+func (s *Server) extensionAuthentication() registry.Object {
+	data := map[string]string{}
+	if len(s.cfg.ClientCAs) > 0 {
+		data["client-ca-file"] = string(s.cfg.ClientCAs)
+	}
+	if p := s.cfg.FrontProxy; p != nil && len(s.cfg.FrontProxyCAs) > 0 {
+		data["requestheader-client-ca-file"] = string(s.cfg.FrontProxyCAs)
+		for key, list := range map[string][]string{
+			"requestheader-username-headers": {authn.UserHeader}, "requestheader-uid-headers": {authn.UIDHeader},
+			"requestheader-group-headers": {authn.GroupHeader}, "requestheader-extra-headers-prefix": {authn.ExtraPrefix},
+			"requestheader-allowed-names": p.Names,
+		} {
+			if text, err := json.Marshal(list); err == nil {
+				data[key] = string(text)
+			}
+		}
+	}
+	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "extension-apiserver-authentication"}, Data: data}
 }
 
 // kubernetesService is the Service that pods find the API server by, its
@@ -146,13 +173,21 @@ func (s *Server) ensure(ctx context.Context, o registry.Object) error {
 	return nil
 }
 
-// refresh points the endpoints of the Service kubernetes at this server.
+// refresh brings up to date what tells others how to reach this server and whom
+// it believes.
 func (s *Server) refresh(ctx context.Context, cached *watchcache.Resource, key string, old *watchcache.Record, want registry.Object) error {
 	have, err := old.Object()
 	if err != nil {
 		return err
 	}
 	switch w := want.(type) {
+	case *corev1.ConfigMap:
+		h := have.DeepCopyObject().(*corev1.ConfigMap)
+		if reflect.DeepEqual(h.Data, w.Data) {
+			return nil
+		}
+		h.Data = w.Data
+		_, err = cached.Update(ctx, key, old, h)
 	case *corev1.Endpoints:
 		h := have.DeepCopyObject().(*corev1.Endpoints)
 		if reflect.DeepEqual(h.Subsets, w.Subsets) {

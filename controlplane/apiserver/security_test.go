@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"knarr/controlplane/apiserver"
 	"knarr/internal/apitest"
 )
 
@@ -41,9 +42,9 @@ func newWorld(t testing.TB) *world {
 }
 
 // newBubble is newWorld in fake time.
-func newBubble(t *testing.T) (*world, func()) {
+func newBubble(t *testing.T, change ...func(*apiserver.Config)) (*world, func()) {
 	t.Helper()
-	s, stop := apitest.New(t)
+	s, stop := apitest.New(t, change...)
 	ctx, cancel := context.WithTimeout(t.Context(), 24*time.Hour)
 	cfg := s.Config()
 	tr := &http.Transport{DialContext: cfg.Dial}

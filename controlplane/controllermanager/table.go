@@ -28,6 +28,7 @@ import (
 	"knarr/controlplane/controllermanager/statefulset"
 	"knarr/controlplane/controllermanager/tainteviction"
 	"knarr/controlplane/controllermanager/ttlafterfinished"
+	"knarr/controlplane/controllermanager/validatingadmissionpolicystatus"
 )
 
 // A runner runs until its context ends.
@@ -115,6 +116,9 @@ var table = []entry{
 	{clusterrole.Name, "clusterrole-aggregation-controller", func(t *term) (runner, error) {
 		return clusterrole.New(t.informers, t.client()), nil
 	}},
+	{validatingadmissionpolicystatus.Name, "validatingadmissionpolicy-status-controller", func(t *term) (runner, error) {
+		return validatingadmissionpolicystatus.New(t.informers, t.client()), nil
+	}},
 }
 
 // absent are upstream's controllers that are not here: naming them in a
@@ -147,7 +151,6 @@ var absent = map[string]bool{
 	"storageversion-garbage-collector-controller":                    true,
 	"token-cleaner-controller":                                       true,
 	"ttl-controller":                                                 true,
-	"validatingadmissionpolicy-status-controller":                    true,
 	"volumeattributesclass-protection-controller":                    true,
 }
 

@@ -33,16 +33,20 @@ var signingKey = sync.OnceValues(func() (*ecdsa.PrivateKey, error) {
 })
 
 // New starts an API server that ends with the test, and waits until it is
-// ready. Inside a synctest bubble call Stop before the bubble's function
+// ready. change may set more of its Config. Inside a synctest bubble call Stop before the bubble's function
 // returns; elsewhere the test's cleanup does.
-func New(t testing.TB) (s *Server, stop func()) {
+func New(t testing.TB, change ...func(*apiserver.Config)) (s *Server, stop func()) {
 	t.Helper()
 	key, err := signingKey()
 	if err != nil {
 		t.Fatal(err)
 	}
 	store := storage.NewMemory()
-	api, err := apiserver.New(apiserver.Config{Store: store, ServiceAccountKey: key})
+	cfg := apiserver.Config{Store: store, ServiceAccountKey: key}
+	for _, c := range change {
+		c(&cfg)
+	}
+	api, err := apiserver.New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

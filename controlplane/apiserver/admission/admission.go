@@ -7,8 +7,9 @@ import (
 	"context"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"knarr/controlplane/apiserver/admission/policy"
+	"knarr/controlplane/apiserver/admission/webhook"
 	"knarr/controlplane/apiserver/authz"
 	"knarr/controlplane/apiserver/endpoints"
 	"knarr/controlplane/apiserver/watchcache"
@@ -34,10 +35,14 @@ type Config struct {
 	Cache      *watchcache.Cache
 	RBAC       *authz.RBAC
 	Authorizer authz.Authorizer
+	// Dial reaches webhooks. Default: a net.Dialer.
+	Dial webhook.Dialer
 }
 
 // Plugins are the plugins in upstream's order.
 func Plugins(c Config) []Plugin {
+	policies := policy.Config{Cache: c.Cache, Authorizer: c.Authorizer}
+	hooks := webhook.Config{Cache: c.Cache, Authorizer: c.Authorizer, Dial: c.Dial}
 	return []Plugin{
 		&namespaceLifecycle{c.Cache},
 		&serviceAccount{c.Cache},
@@ -46,6 +51,11 @@ func Plugins(c Config) []Plugin {
 		&priority{c.Cache},
 		defaultTolerationSeconds{},
 		&runtimeClass{c.Cache},
+		policy.NewMutating(policies),
+		webhook.NewMutating(hooks),
+		policy.NewValidating(policies),
+		webhook.NewValidating(hooks),
+		policy.NewAccess(policies),
 		&createAuthorization{c.Authorizer},
 		&rbacEscalation{c.RBAC, c.Authorizer},
 	}
@@ -55,7 +65,11 @@ func Plugins(c Config) []Plugin {
 type Chain struct {
 	mutators   []Mutator
 	validators []Validator
+	closers    []closer
 }
+
+// A closer holds connections.
+type closer interface{ Close() }
 
 // NewChain sorts plugins by what they do.
 func NewChain(plugins []Plugin) *Chain {
@@ -67,12 +81,30 @@ func NewChain(plugins []Plugin) *Chain {
 		if v, ok := p.(Validator); ok {
 			c.validators = append(c.validators, v)
 		}
+		if p, ok := p.(closer); ok {
+			c.closers = append(c.closers, p)
+		}
 	}
 	return c
 }
 
-// Admit lets every mutator see the object.
+// Close ends the plugins' idle connections.
+func (c *Chain) Close() {
+	for _, p := range c.closers {
+		p.Close()
+	}
+}
+
+// Admit lets every mutator see the object, and once more if one of them asks.
 func (c *Chain) Admit(ctx context.Context, a *endpoints.Attributes) error {
+	if err := c.admit(ctx, a); err != nil || !a.Again {
+		return err
+	}
+	a.Round = 1
+	return c.admit(ctx, a)
+}
+
+func (c *Chain) admit(ctx context.Context, a *endpoints.Attributes) error {
 	for _, m := range c.mutators {
 		if err := m.Admit(ctx, a); err != nil {
 			return err
@@ -94,22 +126,7 @@ func (c *Chain) Validate(ctx context.Context, a *endpoints.Attributes) error {
 // forbidden is the 403 of a plugin. It names the object even before a generated
 // name has been made.
 func forbidden(a *endpoints.Attributes, err error) error {
-	return apierrors.NewForbidden(a.Resource.GroupResource(), nameOf(a), err)
-}
-
-func nameOf(a *endpoints.Attributes) string {
-	if a.Name != "" {
-		return a.Name
-	}
-	if o, ok := a.Object.(metav1.Object); ok {
-		if name := o.GetName(); name != "" {
-			return name
-		}
-		if prefix := o.GetGenerateName(); prefix != "" {
-			return prefix
-		}
-	}
-	return "Unknown"
+	return apierrors.NewForbidden(a.Resource.GroupResource(), a.DisplayName(), err)
 }
 
 // is says that a concerns that core resource itself, or the subresource given.

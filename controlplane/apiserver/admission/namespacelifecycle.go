@@ -39,7 +39,7 @@ func (n *namespaceLifecycle) Admit(ctx context.Context, a *endpoints.Attributes)
 	if ns.Status.Phase != corev1.NamespaceTerminating && ns.DeletionTimestamp == nil {
 		return nil
 	}
-	refusal := apierrors.NewForbidden(a.Resource.GroupResource(), nameOf(a),
+	refusal := apierrors.NewForbidden(a.Resource.GroupResource(), a.DisplayName(),
 		fmt.Errorf("unable to create new content in namespace %s because it is being terminated", a.Namespace))
 	refusal.ErrStatus.Details.Causes = append(refusal.ErrStatus.Details.Causes, metav1.StatusCause{
 		Type:    corev1.NamespaceTerminatingCause,

@@ -20,6 +20,8 @@ import (
 type Config struct {
 	// ClientCA signs client certificates: CN is the user, O the groups.
 	ClientCA *x509.CertPool
+	// FrontProxy is believed before all others. Nil: none is.
+	FrontProxy *FrontProxy
 	// Tokens verifies service-account tokens.
 	Tokens *ServiceAccountTokens
 	// Cache holds the objects that tokens are bound to.
@@ -49,6 +51,9 @@ func New(c Config) *Authenticator {
 		a.anonymous[p] = true
 	}
 	a.requests = []authenticator.Request{inProcess{}}
+	if c.FrontProxy != nil {
+		a.requests = append(a.requests, c.FrontProxy)
+	}
 	if c.ClientCA != nil {
 		a.requests = append(a.requests, newX509(c.ClientCA))
 	}

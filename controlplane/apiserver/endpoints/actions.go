@@ -251,7 +251,8 @@ func (c *call) evict() error {
 		del = del.DeepCopy()
 		del.Preconditions = &own
 	}
-	d := &deletion{call: w.call, opts: del, dryRun: w.dryRun}
+	// An eviction has been admitted as such; upstream asks no more.
+	d := &deletion{call: w.call, opts: del, dryRun: w.dryRun, admitted: true}
 	if _, _, _, err := d.run(c.ctx, c.info.Namespace, c.info.Name); err != nil {
 		return err
 	}

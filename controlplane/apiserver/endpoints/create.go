@@ -48,7 +48,6 @@ func (c *call) create() error {
 	if err := c.s.cfg.Admission.Admit(c.ctx, attrs); err != nil {
 		return err
 	}
-	obj = attrs.Object.(registry.Object)
 	c.dedupOwners(obj)
 	rec, obj, err := w.create(c.ctx, obj)
 	if err != nil {

@@ -189,7 +189,7 @@ func (s *Server) DeleteAll(ctx context.Context, gvr schema.GroupVersionResource)
 	}
 	var errs []error
 	for _, rec := range found.Records {
-		d := &deletion{call: c, opts: &metav1.DeleteOptions{}, unasked: true}
+		d := &deletion{call: c, opts: &metav1.DeleteOptions{}, admitted: true}
 		namespace, name, ok := strings.Cut(rec.Key, "/")
 		if !ok {
 			namespace, name = "", rec.Key

@@ -65,9 +65,10 @@ var returnsDeleted = map[string]bool{
 // A deletion is one object's on its way out.
 type deletion struct {
 	*call
-	opts    *metav1.DeleteOptions
-	dryRun  bool
-	unasked bool // admission has no say
+	opts   *metav1.DeleteOptions
+	dryRun bool
+	// admitted says that admission has had its say.
+	admitted bool
 }
 
 // run deletes name. gone says that the object is no more; else it has been
@@ -75,7 +76,6 @@ type deletion struct {
 func (d *deletion) run(ctx context.Context, namespace, name string) (rec *watchcache.Record, obj registry.Object, gone bool, err error) {
 	key := d.keyOf(namespace, name)
 	current, fresh := d.store.Peek(key), false
-	admitted := d.unasked
 	for {
 		if current == nil {
 			if current, err = d.store.Fetch(ctx, key); err != nil {
@@ -87,11 +87,11 @@ func (d *deletion) run(ctx context.Context, namespace, name string) (rec *watchc
 		if err != nil {
 			return nil, nil, false, err
 		}
-		if !admitted {
+		if !d.admitted {
 			if err := d.admit(ctx, namespace, name, old); err != nil {
 				return nil, nil, false, err
 			}
-			admitted = true
+			d.admitted = true
 		}
 		rec, obj, gone, err = d.attempt(ctx, key, current, old)
 		lost := errors.Is(err, watchcache.ErrConflict) || errors.Is(err, watchcache.ErrNotFound)

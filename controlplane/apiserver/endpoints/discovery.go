@@ -125,7 +125,7 @@ func storageHash(res registry.Resource) string {
 		return ""
 	}
 	s := res.Storage()
-	gvk := s.Hub.GVK()
+	gvk := s.GVK
 	if s.Text != nil {
 		gvk = s.Text.GroupVersionKind
 	}
@@ -186,7 +186,7 @@ func resourceDiscovery(res registry.Resource) apidiscoveryv2.APIResourceDiscover
 func (s *Server) servePath(w http.ResponseWriter, r *http.Request) {
 	path := strings.TrimSuffix(r.URL.Path, "/")
 	if strings.HasPrefix(path, "/openapi/") {
-		s.table.Load().openapi.serve(w, r, path)
+		s.table.Load().openapi.serve(w, r, path, s.remote.Load())
 		return
 	}
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
@@ -207,14 +207,14 @@ func (s *Server) servePath(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if path == "/api" || path == "/apis" || strings.HasPrefix(path, "/api/") || strings.HasPrefix(path, "/apis/") {
-		s.table.Load().discovery.serve(w, r, path)
+		s.discovery().serve(w, r, path)
 		return
 	}
 	http.NotFound(w, r)
 }
 
 func (s *Server) writePaths(w http.ResponseWriter) {
-	d := s.table.Load().discovery
+	d := s.discovery()
 	paths := []string{"/api", "/apis", "/openapi/v2", "/openapi/v3", "/version"}
 	for _, g := range d.groups {
 		if g.Name != "" {

@@ -59,9 +59,16 @@ var definitionTypes = sync.OnceValues(func() (managedfields.TypeConverter, error
 	return managedfields.NewTypeConverter(models, false)
 })
 
+// types is what merges objects of e's kind. APIServices have no schema:
+// client-go does not know them.
 func (e *entry) types() (managedfields.TypeConverter, error) {
-	if e.gvk.Group == apiextensionsv1.GroupName {
+	switch {
+	case e.custom != nil:
+		return e.custom.Types()
+	case e.gvk.Group == apiextensionsv1.GroupName:
 		return definitionTypes()
+	case e.gvk.Group == "apiregistration.k8s.io":
+		return managedfields.NewDeducedTypeConverter(), nil
 	}
 	return typeConverter(), nil
 }

@@ -89,7 +89,7 @@ func (o *openAPI) hashOf(name string, resources []registry.Resource) string {
 	return fmt.Sprintf("%X", h.Sum(nil))
 }
 
-func (o *openAPI) serve(w http.ResponseWriter, r *http.Request, path string) {
+func (o *openAPI) serve(w http.ResponseWriter, r *http.Request, path string, remote *Remote) {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		http.Error(w, "405: Method Not Allowed", http.StatusMethodNotAllowed)
 		return
@@ -103,7 +103,7 @@ func (o *openAPI) serve(w http.ResponseWriter, r *http.Request, path string) {
 		}
 		o.write(w, r, "v2", o.hash, media, proto, func() ([]byte, error) { return openapi.V2(o.all) })
 	case path == "/openapi/v3":
-		o.serveIndex(w, r)
+		o.serveIndex(w, r, remote)
 	case strings.HasPrefix(path, "/openapi/v3/"):
 		gv, ok := versionOfPath(strings.TrimPrefix(path, "/openapi/v3/"))
 		resources := o.versions[gv]
@@ -155,7 +155,7 @@ func (o *openAPI) accepts(r *http.Request, v string) bool {
 	return false
 }
 
-func (o *openAPI) serveIndex(w http.ResponseWriter, r *http.Request) {
+func (o *openAPI) serveIndex(w http.ResponseWriter, r *http.Request, remote *Remote) {
 	type path struct {
 		URL string `json:"serverRelativeURL"`
 	}
@@ -163,6 +163,11 @@ func (o *openAPI) serveIndex(w http.ResponseWriter, r *http.Request) {
 	for gv, hash := range o.hashes {
 		key := strings.TrimPrefix(versionPath(gv), "/")
 		paths[key] = path{"/openapi/v3/" + key + "?hash=" + hash}
+	}
+	if remote != nil {
+		for key, url := range remote.Documents {
+			paths[key] = path{url}
+		}
 	}
 	data, err := json.Marshal(map[string]any{"paths": paths})
 	if err != nil {

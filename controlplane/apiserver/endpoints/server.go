@@ -54,6 +54,8 @@ type Config struct {
 	// MinWatch is the shortest time a watch without timeoutSeconds lives; it
 	// lives up to twice as long. Default 30 minutes.
 	MinWatch time.Duration
+	// Changed, if set, is called when SetResources has changed the kinds served.
+	Changed func()
 	// Paths are other paths that GET / lists.
 	Paths []string
 }
@@ -70,6 +72,8 @@ type Server struct {
 	table     atomic.Pointer[table]
 	tableMu   sync.Mutex          // orders changes of table
 	custom    []registry.Resource // those of SetResources
+	remote    atomic.Pointer[Remote]
+	merged    atomic.Pointer[merged]
 	services  *services
 	transport http.RoundTripper // to pods and services
 }
@@ -105,9 +109,12 @@ func New(cfg Config) (*Server, error) {
 // CustomResourceDefinitions declare.
 func (s *Server) SetResources(custom []registry.Resource) {
 	s.tableMu.Lock()
-	defer s.tableMu.Unlock()
 	s.custom = custom
 	s.renew()
+	s.tableMu.Unlock()
+	if s.cfg.Changed != nil {
+		s.cfg.Changed()
+	}
 }
 
 // renew makes the table anew of what has changed.
@@ -295,8 +302,8 @@ func (c *call) query() url.Values {
 // key is where the object named in the URL is stored.
 func (c *call) key() string { return c.keyOf(c.info.Namespace, c.info.Name) }
 
-func (c *call) keyOf(namespace, name string) string {
-	if c.namespaced {
+func (e *entry) keyOf(namespace, name string) string {
+	if e.namespaced {
 		return namespace + "/" + name
 	}
 	return name

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strconv"
 
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/validation"
@@ -149,7 +150,7 @@ func (w *write) attempt(ctx context.Context, key string, current *watchcache.Rec
 	if err != nil {
 		return nil, nil, err
 	}
-	op, opts := Update, w.opts
+	op, opts := Update, updateOptionsOf(w.opts)
 	if old == nil {
 		op, opts = Create, createOptionsOf(w.opts)
 	}
@@ -159,14 +160,20 @@ func (w *write) attempt(ctx context.Context, key string, current *watchcache.Rec
 		}
 	}
 	attrs := w.attributes(op, opts, w.dryRun)
-	attrs.Object = obj
+	if attrs.Object, err = w.admitted(obj); err != nil {
+		return nil, nil, err
+	}
 	if old != nil {
-		attrs.Old = old
+		if attrs.Old, err = w.admitted(old); err != nil {
+			return nil, nil, err
+		}
 	}
 	if err := w.s.cfg.Admission.Admit(ctx, attrs); err != nil {
 		return nil, nil, err
 	}
-	obj = attrs.Object.(registry.Object)
+	if scale, ok := attrs.Object.(*autoscalingv1.Scale); ok {
+		w.sub.SetScale(obj, scale.Spec.Replicas)
+	}
 	w.dedupOwners(obj)
 	if old == nil {
 		if rv := obj.GetResourceVersion(); rv != "" && rv != "0" {
@@ -194,7 +201,9 @@ func (w *write) attempt(ctx context.Context, key string, current *watchcache.Rec
 	if timesOnly(obj.GetManagedFields(), old.GetManagedFields()) && onlyManagedDiffer(obj, old) {
 		obj.SetManagedFields(old.GetManagedFields())
 	}
-	attrs.Object = obj
+	if attrs.Object, err = w.admitted(obj); err != nil {
+		return nil, nil, err
+	}
 	if err := w.s.cfg.Admission.Validate(ctx, attrs); err != nil {
 		return nil, nil, err
 	}
@@ -220,6 +229,14 @@ func (w *write) attempt(ctx context.Context, key string, current *watchcache.Rec
 	}
 	stored = true
 	return rec, obj, nil
+}
+
+// admitted is what admission sees of obj: through scale, its scale.
+func (w *write) admitted(obj registry.Object) (registry.Object, error) {
+	if w.sub != nil && w.sub.GetScale != nil {
+		return w.scaleOf(obj)
+	}
+	return obj, nil
 }
 
 // checkVersion compares the object's resourceVersion and UID with what is stored.
@@ -309,6 +326,17 @@ func deletesNow(obj, old registry.Object) bool {
 		return false
 	}
 	return !namespaceKept(obj)
+}
+
+// updateOptionsOf are what admission sees of a patch's options: those of an
+// update.
+func updateOptionsOf(opts runtime.Object) runtime.Object {
+	o, ok := opts.(*metav1.PatchOptions)
+	if !ok {
+		return opts
+	}
+	return &metav1.UpdateOptions{TypeMeta: metav1.TypeMeta{Kind: "UpdateOptions", APIVersion: "meta.k8s.io/v1"},
+		DryRun: o.DryRun, FieldManager: o.FieldManager, FieldValidation: o.FieldValidation}
 }
 
 // createOptionsOf are a write's options for the case that it creates.

@@ -42,6 +42,9 @@ type Kind[T Object] struct {
 	// its own. Upstream's layout.
 	JSON bool
 	Text *Text
+	// StoredIn is the version in the stored bytes when it is not the one
+	// served; the two must have the same wire form. Upstream's layout.
+	StoredIn string
 	// TTL lets objects vanish after that time (events).
 	TTL time.Duration
 	// Verbs limits what is served; nil is all of them.
@@ -158,7 +161,8 @@ type Names struct {
 
 // Storage says where and how a kind's objects are kept.
 type Storage struct {
-	Prefix  string // folder under /registry/, no slashes at the ends
+	Prefix  string                  // folder under /registry/, no slashes at the ends
+	GVK     schema.GroupVersionKind // what the stored bytes say they are
 	TTL     time.Duration
 	JSON    bool     // stored as JSON rather than as protobuf
 	Text    *Text    // how, when it is not the kind's own JSON
@@ -213,7 +217,10 @@ func (k *Kind[T]) Names() Names {
 }
 
 func (k *Kind[T]) Storage() Storage {
-	s := Storage{Prefix: k.Prefix, TTL: k.TTL, JSON: k.JSON, Text: k.Text, Hub: k}
+	s := Storage{Prefix: k.Prefix, TTL: k.TTL, JSON: k.JSON, Text: k.Text, Hub: k, GVK: k.GroupVersionKind}
+	if k.StoredIn != "" {
+		s.GVK.Version = k.StoredIn
+	}
 	if k.Hub != nil {
 		hub := k.Hub()
 		s = hub.Storage()

@@ -3,10 +3,13 @@ package registry
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -31,6 +34,9 @@ func TestNoPanic(t *testing.T) {
 			continue // not of this module: definition's own tests try it
 		}
 		data, err := os.ReadFile(filepath.Join(dir, fmt.Sprintf("%s.%s.%s.json", group, r.GVK().Version, r.GVK().Kind)))
+		if errors.Is(err, fs.ErrNotExist) && !strings.HasPrefix(reflect.TypeOf(full).Elem().PkgPath(), "k8s.io/api/") {
+			data, err = []byte("{}"), nil // its module ships no example
+		}
 		if err != nil {
 			t.Errorf("%s: %v", r.GVK(), err)
 			continue

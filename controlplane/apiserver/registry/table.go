@@ -20,6 +20,8 @@ var Resources = []Resource{
 	serviceAccounts,
 	services,
 
+	apiServices,
+
 	controllerRevisions,
 	daemonSets,
 	deployments,
@@ -63,6 +65,12 @@ var Resources = []Resource{
 	volumeAttachments,
 	volumeAttributesClasses,
 
+	mutatingAdmissionPolicies,
+	mutatingAdmissionPolicyBindings,
+	mutatingWebhookConfigurations,
+	validatingAdmissionPolicies,
+	validatingAdmissionPolicyBindings,
+	validatingWebhookConfigurations,
 	customResourceDefinitions,
 
 	priorityClasses,

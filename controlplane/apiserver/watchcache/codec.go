@@ -37,13 +37,14 @@ type codec struct {
 	form   form
 	text   *registry.Text
 	prefix string // below /registry/
-	head   []byte // magic and the envelope's TypeMeta
+	head   []byte // magic and the envelope's TypeMeta, as watchers see it
+	stored []byte // the same in the store
 	new    func() registry.Object
 	budget *budget
 }
 
 func newCodec(r registry.Resource, b *budget) *codec {
-	c := &codec{prefix: r.Storage().Prefix, head: envelopeHead(r.GVK()), new: r.New, budget: b}
+	c := &codec{prefix: r.Storage().Prefix, head: envelopeHead(r.GVK()), stored: envelopeHead(r.Storage().GVK), new: r.New, budget: b}
 	switch _, custom := r.New().(*unstructured.Unstructured); {
 	case custom:
 		c.form = customForm
@@ -85,8 +86,8 @@ func (c *codec) encode(o registry.Object) (value, message []byte, err error) {
 	}
 	o.SetResourceVersion("")
 	size := m.Size()
-	value = make([]byte, 0, len(c.head)+1+binary.MaxVarintLen64+size+len(envelopeTail))
-	value = append(value, c.head...)
+	value = make([]byte, 0, len(c.stored)+1+binary.MaxVarintLen64+size+len(envelopeTail))
+	value = append(value, c.stored...)
 	value = append(value, 0x12)
 	value = binary.AppendUvarint(value, uint64(size))
 	start := len(value)
