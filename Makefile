@@ -31,7 +31,7 @@ SUDO  := $(if $(filter 0,$(shell id -u)),,sudo)
 RACE := ./controlplane/apiserver/watchcache ./controlplane/apiserver/storage/... ./controlplane/apiserver/endpoints \
         ./internal/memnet ./internal/controller $(wildcard ./controlplane/scheduler) ./node/kubeproxy ./addons/dns
 
-.PHONY: build programs deps up down test lint unit race bench smoke nodes clean
+.PHONY: build programs deps up down test lint unit race microbench smoke dev bench swap conformance conformance-sample clean
 
 build: bin/knarr
 
@@ -97,7 +97,7 @@ down:
 # keep the others from running.
 test: build
 	$(call install,$(TEST_PACKAGES))
-	$(MAKE) --no-print-directory -k -j1 lint unit race bench smoke nodes
+	$(MAKE) --no-print-directory -k -j1 lint unit race microbench smoke dev
 
 lint:
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); [ -z "$$unformatted" ] || { echo "gofmt these: $$unformatted"; exit 1; }
@@ -110,16 +110,39 @@ unit:
 race:
 	CGO_ENABLED=1 go test -race -timeout 10m $(RACE)
 
-# bench compiles every benchmark and runs it once: that they work, not figures.
-bench:
+# bench measures knarr and upstream alternately; BENCH=api,watch,sched,deploy,node
+# selects, ROUNDS says how often. The first time it builds upstream.
+ROUNDS ?= 3
+bench: build | deps
+	$(call install,$(TEST_PACKAGES))
+	go build -C test/bench -o $(CURDIR)/build/run-bench . && cd test/bench && \
+	exec $(SUDO) env "PATH=$$PATH" "HOME=$$HOME" ../../build/run-bench -rounds $(ROUNDS) -bench '$(BENCH)' -out $(CURDIR)/build/bench.md
+
+# microbench compiles every benchmark and runs it once: that they work, not figures.
+microbench:
 	go test -timeout 10m -run '^$$' -bench . -benchtime 1x $$(git grep -l '^func Benchmark' -- '*_test.go' | xargs -n1 dirname | sort -u | sed 's,^,./,')
 
 smoke: build
 	go test -count=1 -v -timeout 15m ./test/smoke
 
-# nodes tries several of them on this machine.
-nodes: build
-	go test -count=1 -v -timeout 5m ./test/dev
+# dev runs two nodes on this machine, and leaves none.
+dev: build
+	go test -count=1 -v -timeout 10m ./test/dev
+
+# conformance runs upstream's conformance suite, or the specs of it that FOCUS
+# matches and SKIP does not, on two nodes that it starts, or on the cluster of
+# KUBECONFIG. CONFORMANCE holds more flags of test/conformance/run.
+CONFORMANCE ?=
+RUN_SUITE := go build -C test/conformance -o $(CURDIR)/build/run-conformance ./run && cd test/conformance && \
+             exec $(SUDO) env "PATH=$$PATH" "HOME=$$HOME" ../../build/run-conformance $(CONFORMANCE)
+
+conformance: build | deps
+	@$(RUN_SUITE) -focus '$(FOCUS)' -skip '$(SKIP)' $(if $(KUBECONFIG),-kubeconfig '$(KUBECONFIG)')
+
+# conformance-sample runs a part of the specs that are known to pass, another
+# one for every commit, for ten minutes.
+conformance-sample: build | deps
+	@$(RUN_SUITE) -sample '$(COMMIT)'
 
 clean:
 	rm -rf bin build $(EMBEDDED) $(EMBEDDED:.zst=.sha256)

@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+
+	"knarr/cluster/alone"
 )
 
 // A verb is one subcommand.
@@ -69,6 +71,11 @@ func dispatch(ctx context.Context, args []string) error {
 			return v.run(ctx, args[1:])
 		}
 	}
+	for _, c := range alone.Components {
+		if c.Name == args[0] {
+			return runAlone(ctx, c, args[1:])
+		}
+	}
 	return fmt.Errorf("there is no command %q; knarr help lists them", args[0])
 }
 
@@ -76,6 +83,10 @@ func usage(w io.Writer) {
 	fmt.Fprintln(w, "knarr is a whole Kubernetes in one program.\n\nUsage: knarr COMMAND [flags]\n\nCommands:")
 	for _, v := range verbs {
 		fmt.Fprintf(w, "  %-9s %s\n", v.name, v.help)
+	}
+	fmt.Fprintln(w, "\nComponents alone, with upstream's flags:")
+	for _, c := range alone.Components {
+		fmt.Fprintf(w, "  %-18s %s\n", c.Name, c.Help)
 	}
 	fmt.Fprintln(w, "\nknarr COMMAND --help tells more of each.")
 }

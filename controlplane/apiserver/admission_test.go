@@ -7,6 +7,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -130,6 +131,35 @@ func TestTolerations(t *testing.T) {
 	p = w.pod("b", "", func(p *corev1.Pod) { p.Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}} })
 	if len(p.Spec.Tolerations) != 1 {
 		t.Errorf("%+v", p.Spec.Tolerations)
+	}
+}
+
+func TestRuntimeClass(t *testing.T) {
+	w := newWorld(t)
+	overhead := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("10m")}
+	_, err := w.admin.NodeV1().RuntimeClasses().Create(w.ctx, &nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: "vm"}, Handler: "vm",
+		Overhead: &nodev1.Overhead{PodFixed: overhead},
+		Scheduling: &nodev1.Scheduling{NodeSelector: map[string]string{"vm": "yes"},
+			Tolerations: []corev1.Toleration{{Key: "vm", Operator: corev1.TolerationOpExists}}}}, metav1.CreateOptions{})
+	w.must(err)
+	p := w.pod("a", "", func(p *corev1.Pod) { p.Spec.RuntimeClassName = new("vm") })
+	if !p.Spec.Overhead.Cpu().Equal(overhead[corev1.ResourceCPU]) || p.Spec.NodeSelector["vm"] != "yes" || len(p.Spec.Tolerations) != 3 {
+		t.Errorf("%+v", p.Spec)
+	}
+	for want, change := range map[string]func(*corev1.Pod){
+		`pods "x" is forbidden: pod rejected: RuntimeClass "nosuch" not found`:                                      func(p *corev1.Pod) { p.Spec.RuntimeClassName = new("nosuch") },
+		`pods "x" is forbidden: pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead`: func(p *corev1.Pod) { p.Spec.Overhead = overhead },
+		`conflict: runtimeClass.scheduling.nodeSelector[vm] = yes; pod.spec.nodeSelector[vm] = no`: func(p *corev1.Pod) {
+			p.Spec.RuntimeClassName, p.Spec.NodeSelector = new("vm"), map[string]string{"vm": "no"}
+		},
+		`pods "x" is forbidden: pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead`: func(p *corev1.Pod) {
+			p.Spec.RuntimeClassName, p.Spec.Overhead = new("vm"), corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")}
+		},
+	} {
+		p := podNamed("x", "")
+		change(p)
+		_, err := w.admin.CoreV1().Pods("default").Create(w.ctx, p, metav1.CreateOptions{})
+		refused(t, err, want)
 	}
 }
 

@@ -41,6 +41,8 @@ type Config struct {
 	ClientCA *x509.CertPool
 	// ServiceAccountKey signs service-account tokens, ECDSA or RSA.
 	ServiceAccountKey crypto.Signer
+	// ServiceAccountPublicKeys verify tokens that other keys signed.
+	ServiceAccountPublicKeys []crypto.PublicKey
 	// Issuer of service-account tokens. Default
 	// https://kubernetes.default.svc.cluster.local.
 	Issuer string
@@ -105,7 +107,7 @@ func New(c Config) (*Server, error) {
 	}
 	s := &Server{cfg: c, started: make(chan struct{}), cache: watchcache.New(c.Store, registry.Resources)}
 	var err error
-	s.tokens, err = authn.NewServiceAccountTokens(c.Issuer, c.ServiceAccountKey, nil, s.cache)
+	s.tokens, err = authn.NewServiceAccountTokens(c.Issuer, c.ServiceAccountKey, c.ServiceAccountPublicKeys, s.cache)
 	if err != nil {
 		return nil, err
 	}

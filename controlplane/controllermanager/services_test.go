@@ -71,3 +71,42 @@ func TestServiceEndpoints(t *testing.T) {
 		})
 	})
 }
+
+// TestMirroredEndpoints: what a user writes into the Endpoints of a Service
+// without a selector is there as slices, until it is not.
+func TestMirroredEndpoints(t *testing.T) {
+	inCluster(t, []string{"endpointslice-mirroring-controller", "serviceaccount-controller"}, func(c *cluster) {
+		svc, err := c.client.CoreV1().Services("default").Create(c.ctx, &corev1.Service{ObjectMeta: meta("db"), Spec: corev1.ServiceSpec{
+			Ports: []corev1.ServicePort{{Port: 5432}}}}, metav1.CreateOptions{})
+		c.no(err)
+		are := func(want string) func() (bool, error) {
+			return func() (bool, error) {
+				list, err := c.client.DiscoveryV1().EndpointSlices("default").List(c.ctx, metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=db"})
+				c.no(err)
+				got := ""
+				for _, s := range list.Items {
+					got += fmt.Sprint(*s.Ports[0].Port, s.Endpoints[0].Addresses)
+				}
+				return got == want, fmt.Errorf("slices: %s", got)
+			}
+		}
+		ep, err := c.client.CoreV1().Endpoints("default").Create(c.ctx, &corev1.Endpoints{ObjectMeta: meta("db"), Subsets: []corev1.EndpointSubset{{
+			Addresses: []corev1.EndpointAddress{{IP: "10.1.2.3"}}, Ports: []corev1.EndpointPort{{Port: 5432}}}}}, metav1.CreateOptions{})
+		c.no(err)
+		c.until("a slice", are("5432 [10.1.2.3]"))
+		ep.Subsets[0].Addresses[0].IP = "10.1.2.4"
+		ep, err = c.client.CoreV1().Endpoints("default").Update(c.ctx, ep, metav1.UpdateOptions{})
+		c.no(err)
+		c.until("another address", are("5432 [10.1.2.4]"))
+		svc.Spec.Selector = template.Labels
+		svc, err = c.client.CoreV1().Services("default").Update(c.ctx, svc, metav1.UpdateOptions{})
+		c.no(err)
+		c.until("a selector takes over", are(""))
+		svc.Spec.Selector = nil
+		_, err = c.client.CoreV1().Services("default").Update(c.ctx, svc, metav1.UpdateOptions{})
+		c.no(err)
+		c.until("and gives back", are("5432 [10.1.2.4]"))
+		c.no(c.client.CoreV1().Endpoints("default").Delete(c.ctx, ep.Name, metav1.DeleteOptions{}))
+		c.until("nothing is left", are(""))
+	})
+}

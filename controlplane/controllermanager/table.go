@@ -15,6 +15,7 @@ import (
 	"knarr/controlplane/controllermanager/deployment"
 	"knarr/controlplane/controllermanager/endpoint"
 	"knarr/controlplane/controllermanager/endpointslice"
+	"knarr/controlplane/controllermanager/endpointslicemirroring"
 	"knarr/controlplane/controllermanager/garbagecollector"
 	"knarr/controlplane/controllermanager/job"
 	"knarr/controlplane/controllermanager/namespace"
@@ -87,6 +88,9 @@ var table = []entry{
 	{endpointslice.Name, "endpointslice-controller", func(t *term) (runner, error) {
 		return endpointslice.New(t.informers, t.client(), t.events("endpoint-slice-controller"))
 	}},
+	{endpointslicemirroring.Name, "endpointslicemirroring-controller", func(t *term) (runner, error) {
+		return endpointslicemirroring.New(t.informers, t.client(), t.events("endpoint-slice-mirroring-controller"))
+	}},
 	{garbagecollector.Name, "generic-garbage-collector", func(t *term) (runner, error) {
 		return garbagecollector.New(t.informers, t.metadata(), t.client().Discovery(), t.events("garbage-collector-controller"), shared)
 	}},
@@ -122,7 +126,6 @@ var absent = map[string]bool{
 	"certificatesigningrequest-signing-controller":                   true,
 	"device-taint-eviction-controller":                               true,
 	"disruption-controller":                                          true,
-	"endpointslice-mirroring-controller":                             true,
 	"ephemeral-volume-controller":                                    true,
 	"horizontal-pod-autoscaler-controller":                           true,
 	"kube-apiserver-serving-clustertrustbundle-publisher-controller": true,

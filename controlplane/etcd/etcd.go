@@ -29,6 +29,12 @@ type Config struct {
 	// CompactEvery is how long history is kept. Default 5 minutes, upstream's
 	// figure.
 	CompactEvery time.Duration
+	// Clients are the URLs to answer clients of other processes on. Default:
+	// none, no port is opened. AdvertiseClients are what they are told,
+	// Clients by default.
+	Clients, AdvertiseClients []url.URL
+	// UnsafeNoFsync acknowledges before the disk has it: for tests of others.
+	UnsafeNoFsync bool
 }
 
 // A Member is a running member.
@@ -51,7 +57,7 @@ const maxRequestBytes = 3 << 20
 const startTimeout = 5 * time.Minute
 
 // Start runs the single member of Dir and returns once it takes writes. It
-// listens on no port.
+// listens for peers on no port.
 func Start(ctx context.Context, c Config) (*Member, error) {
 	if err := os.MkdirAll(c.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make etcd directory: %w", err)
@@ -78,9 +84,15 @@ func Start(ctx context.Context, c Config) (*Member, error) {
 	cfg.SnapshotCount = 10000
 	// A member alone talks to nobody; the address is a name in its own log.
 	peer := url.URL{Scheme: "http", Host: "127.0.0.1:2380"}
-	cfg.ListenPeerUrls, cfg.ListenClientUrls = nil, nil
+	cfg.ListenPeerUrls, cfg.ListenClientUrls = nil, c.Clients
 	cfg.AdvertisePeerUrls = []url.URL{peer}
 	cfg.AdvertiseClientUrls = []url.URL{{Scheme: "http", Host: "127.0.0.1:2379"}}
+	if len(c.AdvertiseClients) > 0 {
+		cfg.AdvertiseClientUrls = c.AdvertiseClients
+	} else if len(c.Clients) > 0 {
+		cfg.AdvertiseClientUrls = c.Clients
+	}
+	cfg.UnsafeNoFsync = c.UnsafeNoFsync
 	cfg.InitialCluster = cfg.Name + "=" + peer.String()
 	cfg.InitialClusterToken = "knarr"
 	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(logger())

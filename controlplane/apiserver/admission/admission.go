@@ -45,6 +45,7 @@ func Plugins(c Config) []Plugin {
 		taintNodesByCondition{},
 		&priority{c.Cache},
 		defaultTolerationSeconds{},
+		&runtimeClass{c.Cache},
 		&createAuthorization{c.Authorizer},
 		&rbacEscalation{c.RBAC, c.Authorizer},
 	}

@@ -208,6 +208,9 @@ func (c *call) podLog() error {
 	to.target.RawQuery = q.Encode()
 	to.plainText = true
 	to.failure = func(err error) error { return apierrors.NewInternalError(err) }
+	if isWebSocket(c.r) {
+		return to.frames(c)
+	}
 	to.serve(c)
 	return nil
 }

@@ -3,6 +3,7 @@ package endpoints
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -12,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/net/websocket"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -53,6 +55,45 @@ func TestLogIsRelayed(t *testing.T) {
 	code, body, _ = w.do("GET", "/api/v1/namespaces/default/pods/p/log", "", "")
 	if code != 400 || !strings.Contains(body, "a container name must be specified for pod p, choose one of: [c d]") {
 		t.Errorf("no container: %d %s", code, body)
+	}
+}
+
+// TestLogOverWebSocket: a log comes as messages, the first one empty, in the
+// protocol that the client asks for.
+func TestLogOverWebSocket(t *testing.T) {
+	w := newNode(t, func(rw http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Upgrade") != "" {
+			t.Error("the upgrade reaches the kubelet")
+		}
+		if strings.HasSuffix(r.URL.Path, "/d") {
+			http.Error(rw, "gone", http.StatusNotFound)
+			return
+		}
+		fmt.Fprint(rw, "alive\n")
+	})
+	url := strings.Replace(w.url, "http:", "ws:", 1) + "/api/v1/namespaces/default/pods/p/log?container="
+	for protocol, want := range map[string]string{"": "alive\n", "binary.k8s.io": "alive\n", "base64.binary.k8s.io": "YWxpdmUK"} {
+		ws, err := websocket.Dial(url+"c", protocol, "http://localhost")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var first, second, end []byte
+		if err := errors.Join(websocket.Message.Receive(ws, &first), websocket.Message.Receive(ws, &second)); err != nil {
+			t.Fatal(err)
+		}
+		if len(first) != 0 || string(second) != want {
+			t.Errorf("%q: %q, then %q", protocol, first, second)
+		}
+		if err := websocket.Message.Receive(ws, &end); err != io.EOF {
+			t.Errorf("%q ends with %v", protocol, err)
+		}
+		ws.Close()
+	}
+	if _, err := websocket.Dial(url+"c", "other", "http://localhost"); err == nil {
+		t.Error("an unknown protocol is accepted")
+	}
+	if _, err := websocket.Dial(url+"d", "", "http://localhost"); err == nil {
+		t.Error("a log that is not there is a stream")
 	}
 }
 
@@ -132,3 +173,54 @@ func TestRefusedUpgradeLeavesNoTunnel(t *testing.T) {
 		t.Errorf("a redirect was passed on: %s", resp.Status)
 	}
 }
+
+// TestProxyRedirectsReads: what is read without a path gets one; any other
+// method reaches the backend as it is.
+func TestProxyRedirectsReads(t *testing.T) {
+	backend := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.Method, " ", r.URL.RequestURI()) }))
+	t.Cleanup(backend.Close)
+	base, err := url.Parse(backend.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := newWorldOf(t, registry.Resources, func(c *Config) {
+		c.Proxy = roundTrip(func(r *http.Request) (*http.Response, error) {
+			r.URL.Host = base.Host
+			return http.DefaultTransport.RoundTrip(r)
+		})
+	})
+	pod, err := w.client.CoreV1().Pods("default").Create(context.Background(), testPod("p", "n"), metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pod.Status.PodIP = "10.0.0.1"
+	pod.Status.PodIPs = []corev1.PodIP{{IP: "10.0.0.1"}}
+	if _, err := w.client.CoreV1().Pods("default").UpdateStatus(context.Background(), pod, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	const path = "/api/v1/namespaces/default/pods/p/proxy"
+	client := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	for _, method := range []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"} {
+		req, err := http.NewRequest(method, w.url+path+"?a=b", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := client.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, _ := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		if method == "GET" || method == "HEAD" {
+			if resp.StatusCode != http.StatusMovedPermanently || resp.Header.Get("Location") != path+"/?a=b" {
+				t.Errorf("%s: %s to %s", method, resp.Status, resp.Header.Get("Location"))
+			}
+		} else if string(body) != method+" /?a=b" {
+			t.Errorf("%s: %s %s", method, resp.Status, body)
+		}
+	}
+}
+
+type roundTrip func(*http.Request) (*http.Response, error)
+
+func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }

@@ -231,7 +231,7 @@ func (c *call) serveVirtual(answer Virtual) error {
 	if err != nil {
 		return err
 	}
-	if c.out, err = negotiate(c.r, false); err != nil {
+	if c.out, err = negotiateOf(c.r, false, false); err != nil {
 		return err
 	}
 	gvk, obj := c.gvk, registry.Object(nil)

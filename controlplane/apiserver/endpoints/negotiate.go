@@ -77,7 +77,11 @@ func parseAccept(header string) []clause {
 }
 
 // negotiate reads Accept. Streams have no YAML form.
-func negotiate(r *http.Request, stream bool) (output, error) {
+func negotiate(r *http.Request, stream bool) (output, error) { return negotiateOf(r, stream, true) }
+
+// negotiateOf reads Accept for something that can have the form of a table, or
+// not.
+func negotiateOf(r *http.Request, stream, tables bool) (output, error) {
 	header := r.Header.Get("Accept")
 	switch header {
 	case "", "*/*", typeJSON, "application/json, */*":
@@ -105,7 +109,7 @@ func negotiate(r *http.Request, stream bool) (output, error) {
 		switch as := c.params["as"]; as {
 		case "":
 		case "Table":
-			if out.format == formatProtobuf {
+			if out.format == formatProtobuf || !tables {
 				continue
 			}
 			out.as = as

@@ -144,11 +144,14 @@ func (c *call) rest() (prefix, rest string) {
 // proxyTo relays to a base URL, the rest of the path appended.
 func (c *call) proxyTo(base *url.URL, transport http.RoundTripper) error {
 	prefix, rest := c.rest()
-	if rest == "" && c.r.Header.Get("Upgrade") == "" {
+	// What is read has a base for its relative links. Other methods go through:
+	// a redirect would make them reads.
+	if read := c.r.Method == http.MethodGet || c.r.Method == http.MethodHead; rest == "" && read && c.r.Header.Get("Upgrade") == "" {
 		to := *c.r.URL
 		to.Path += "/"
 		to.RawPath = ""
-		http.Redirect(c.w, c.r, to.RequestURI(), http.StatusMovedPermanently)
+		c.w.Header().Set("Location", to.RequestURI())
+		c.w.WriteHeader(http.StatusMovedPermanently)
 		return nil
 	}
 	target := *base

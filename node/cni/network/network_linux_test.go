@@ -109,8 +109,13 @@ func (ns *netspace) serve(t *testing.T, addr string) {
 
 // ask gives the address the server at addr sees.
 func (ns *netspace) ask(network, addr string) (seen string, err error) {
+	return ns.askFrom(nil, network, addr)
+}
+
+// askFrom asks from an address of the client's own.
+func (ns *netspace) askFrom(local net.Addr, network, addr string) (seen string, err error) {
 	err = ns.do(func() error {
-		c, err := net.DialTimeout(network, addr, 5*time.Second)
+		c, err := (&net.Dialer{Timeout: 5 * time.Second, LocalAddr: local}).Dial(network, addr)
 		if err != nil {
 			return err
 		}
@@ -240,6 +245,7 @@ func TestPodNetwork(t *testing.T) {
 		{HostPort: 8080, ContainerPort: 80, Protocol: "tcp"},
 		{HostPort: 8080, ContainerPort: 80, Protocol: "UDP"},
 		{HostPort: 9090, ContainerPort: 80, Protocol: "tcp", HostIP: "192.0.2.1"},
+		{HostPort: 9091, ContainerPort: 80, Protocol: "tcp", HostIP: "127.0.0.1"},
 		{ContainerPort: 81, Protocol: "sctp"}, // not published, so not looked at
 	}
 	a, a4, a6 := w.add(t, "aaaa", web...)
@@ -284,11 +290,17 @@ func TestPodNetwork(t *testing.T) {
 		from       *netspace
 	}{
 		{"loopback", "127.0.0.1:8080", w.node},
+		{"port of the loopback address only", "192.0.2.1:9091", w.outside},
 		{"other address", "[2001:db8::1]:9090", w.outside},
 	} {
 		if _, err := tt.from.ask("tcp", tt.addr); !errors.Is(err, unix.ECONNREFUSED) {
 			t.Errorf("%s: %v, want connection refused", tt.name, err)
 		}
+	}
+
+	node := &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1)}
+	if got, err := w.node.askFrom(node, "tcp", "127.0.0.1:9091"); err != nil || got != "192.0.2.1" {
+		t.Errorf("loopback from another address of the node: %q, %v", got, err)
 	}
 
 	if out, code := w.command(t, "CHECK", "aaaa", a); code != 0 {

@@ -109,11 +109,11 @@ func addChains(conn *nftables.Conn, t *nftables.Table, byName map[string]*nftabl
 	rule(in, toLocal(), verdict(expr.VerdictJump, ports.Name))
 
 	out := chain("output", nftables.ChainTypeNAT, nftables.ChainHookOutput, nftables.ChainPriorityNATDest)
-	// What is sent to the loopback address could come back only if loopback
+	// What comes from a loopback address could be answered only if loopback
 	// addresses were let out of the node, which would open it to its
-	// neighbours. So that address serves no host port, and says so at once.
-	rule(out, family(false), to(netip.MustParsePrefix("127.0.0.0/8")), verdict(expr.VerdictReturn, ""))
-	rule(out, family(true), to(netip.MustParsePrefix("::1/128")), verdict(expr.VerdictReturn, ""))
+	// neighbours. So it finds no host port, and is told so at once.
+	rule(out, family(false), from(netip.MustParsePrefix("127.0.0.0/8")), verdict(expr.VerdictReturn, ""))
+	rule(out, family(true), from(netip.MustParsePrefix("::1/128")), verdict(expr.VerdictReturn, ""))
 	rule(out, toLocal(), verdict(expr.VerdictJump, ports.Name))
 
 	post := chain("postrouting", nftables.ChainTypeNAT, nftables.ChainHookPostrouting, nftables.ChainPriorityNATSource)

@@ -35,6 +35,8 @@ var programs = map[string]program{
 	"kube-proxy":              {pkg: "k8s.io/kubernetes/cmd/kube-proxy"},
 	"etcd":                    {pkg: "go.etcd.io/etcd/server/v3"},
 	"agnhost":                 {pkg: "k8s.io/kubernetes/test/images/agnhost"},
+	"nonewprivs":              {pkg: "k8s.io/kubernetes/test/images/nonewprivs"},
+	"sample-apiserver":        {pkg: "k8s.io/sample-apiserver"},
 	"ginkgo":                  {pkg: "github.com/onsi/ginkgo/v2/ginkgo"},
 	"e2e.test":                {pkg: "k8s.io/kubernetes/test/e2e", test: true},
 }

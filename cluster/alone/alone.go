@@ -1,0 +1,79 @@
+// Package alone runs one component by itself, with upstream's flag names, so
+// that each can stand in for upstream's or beside it. It reads flags and the
+// kubeconfigs and certificates they name; a component alone reaches the others
+// over the network as upstream's do.
+package alone
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/pflag"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"knarr/internal/version"
+)
+
+// A Component is one program of a cluster.
+type Component struct {
+	Name, Help string
+	new        func() program
+}
+
+// A program declares its flags and runs until ctx ends.
+type program interface {
+	flags(*pflag.FlagSet)
+	run(ctx context.Context) error
+}
+
+// Components in the order help shows them.
+var Components = []Component{
+	{"apiserver", "the API server alone, on an etcd elsewhere", func() program { return &apiServer{} }},
+	{"etcd", "one etcd member alone", func() program { return &etcdMember{} }},
+	{"scheduler", "the scheduler alone", func() program { return &schedulerProgram{} }},
+	{"controller-manager", "the controllers alone", func() program { return &controllerManager{} }},
+	{"kubelet", "the kubelet alone, on another container runtime", func() program { return &kubeletProgram{} }},
+	{"kube-proxy", "the service proxy alone", func() program { return &proxy{} }},
+	{"dns", "the DNS server alone", func() program { return &dnsServer{} }},
+}
+
+// A Process is a component with its flags.
+type Process struct{ program }
+
+// New binds the component's flags to f; parse them, then Run.
+func (c Component) New(f *pflag.FlagSet) Process {
+	p := Process{c.new()}
+	p.flags(f)
+	return p
+}
+
+// Run blocks until ctx ends.
+func (p Process) Run(ctx context.Context) error { return p.run(ctx) }
+
+// client is the flags of who speaks to an API server.
+type client struct {
+	kubeconfig, master string
+}
+
+func (c *client) flags(f *pflag.FlagSet) {
+	f.StringVar(&c.kubeconfig, "kubeconfig", "", "`file` that says where the API server is and who to be")
+	f.StringVar(&c.master, "master", "", "`URL` of the API server, in place of the kubeconfig's")
+}
+
+// config reaches the API server as name, which tells components apart in logs.
+func (c *client) config(name string) (*rest.Config, error) {
+	if c.kubeconfig == "" && c.master == "" {
+		return nil, errors.New("--kubeconfig: name the file that says where the API server is")
+	}
+	cfg, err := clientcmd.BuildConfigFromFlags(c.master, c.kubeconfig)
+	if err != nil {
+		return nil, fmt.Errorf("--kubeconfig: %w", err)
+	}
+	cfg.QPS = -1
+	cfg.UserAgent = "knarr/" + version.Version + " (" + name + ")"
+	cfg.AcceptContentTypes = "application/vnd.kubernetes.protobuf,application/json"
+	cfg.ContentType = "application/vnd.kubernetes.protobuf"
+	return cfg, nil
+}

@@ -1,0 +1,268 @@
+package alone
+
+import (
+	"context"
+	"crypto"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/pflag"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	apimachineryversion "k8s.io/apimachinery/pkg/version"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/client-go/util/cert"
+	"k8s.io/client-go/util/keyutil"
+
+	"knarr/controlplane/apiserver"
+	"knarr/controlplane/apiserver/endpoints"
+	"knarr/controlplane/apiserver/storage"
+	"knarr/internal/version"
+)
+
+type apiServer struct {
+	etcd                                 storage.Remote
+	bind, advertise                      string
+	port                                 int
+	certDir, certFile, keyFile, clientCA string
+	signingKey, issuer                   string
+	verifyKeys                           []string
+	serviceRanges, nodePorts             string
+	tokens                               string
+	modes                                []string
+	kubeletCert, kubeletKey, kubeletCA   string
+	privileged                           bool
+	maxReads, maxWrites                  int
+}
+
+func (a *apiServer) flags(f *pflag.FlagSet) {
+	f.StringSliceVar(&a.etcd.Endpoints, "etcd-servers", []string{"http://127.0.0.1:2379"}, "`URLs` of etcd")
+	f.StringVar(&a.etcd.CAFile, "etcd-cafile", "", "`file` of who signed etcd's certificate")
+	f.StringVar(&a.etcd.CertFile, "etcd-certfile", "", "`file` of the certificate shown to etcd")
+	f.StringVar(&a.etcd.KeyFile, "etcd-keyfile", "", "`file` of its key")
+	f.StringVar(&a.bind, "bind-address", "0.0.0.0", "`address` to listen on")
+	f.IntVar(&a.port, "secure-port", 6443, "`port` to listen on")
+	f.StringVar(&a.advertise, "advertise-address", "", "`address` that members of the cluster reach this server at (default: that of the default route)")
+	f.StringVar(&a.certDir, "cert-dir", "/var/run/kubernetes", "`directory` for a certificate made when --tls-cert-file is not given")
+	f.StringVar(&a.certFile, "tls-cert-file", "", "`file` of the serving certificate")
+	f.StringVar(&a.keyFile, "tls-private-key-file", "", "`file` of its key")
+	f.StringVar(&a.clientCA, "client-ca-file", "", "`file` of who signs client certificates")
+	f.StringVar(&a.signingKey, "service-account-signing-key-file", "", "`file` of the key that signs service-account tokens")
+	f.StringSliceVar(&a.verifyKeys, "service-account-key-file", nil, "`files` of more keys that verify service-account tokens")
+	f.StringVar(&a.issuer, "service-account-issuer", "https://kubernetes.default.svc.cluster.local", "issuer `URL` of service-account tokens")
+	f.StringVar(&a.serviceRanges, "service-cluster-ip-range", "10.0.0.0/24", "`ranges` of service addresses")
+	f.StringVar(&a.nodePorts, "service-node-port-range", "30000-32767", "`range` of node ports")
+	f.StringVar(&a.tokens, "token-auth-file", "", "CSV `file` of tokens: token,user,uid,\"group,group\"")
+	f.StringSliceVar(&a.modes, "authorization-mode", []string{"Node", "RBAC"}, "`modes` of authorisation: Node, RBAC")
+	f.StringVar(&a.kubeletCert, "kubelet-client-certificate", "", "`file` of the certificate shown to kubelets")
+	f.StringVar(&a.kubeletKey, "kubelet-client-key", "", "`file` of its key")
+	f.StringVar(&a.kubeletCA, "kubelet-certificate-authority", "", "`file` of who signs kubelets' certificates")
+	f.BoolVar(&a.privileged, "allow-privileged", true, "let containers be privileged; false is not built")
+	f.IntVar(&a.maxReads, "max-requests-inflight", 400, "`number` of reads served at once")
+	f.IntVar(&a.maxWrites, "max-mutating-requests-inflight", 200, "`number` of writes served at once")
+}
+
+func (a *apiServer) run(ctx context.Context) error {
+	cfg, serving, err := a.config()
+	if err != nil {
+		return err
+	}
+	client, err := storage.Dial(ctx, a.etcd)
+	if err != nil {
+		return fmt.Errorf("--etcd-servers: %w", err)
+	}
+	store := storage.NewEtcd(client)
+	defer store.Close()
+	cfg.Store = store
+	api, err := apiserver.New(*cfg)
+	if err != nil {
+		return err
+	}
+	l, err := net.Listen("tcp", net.JoinHostPort(a.bind, strconv.Itoa(a.port)))
+	if err != nil {
+		return fmt.Errorf("--secure-port: %w", err)
+	}
+	ctx, stop := context.WithCancelCause(ctx)
+	ended := make(chan error, 1)
+	go func() {
+		err := api.Run(ctx)
+		stop(err)
+		ended <- err
+	}()
+	err = api.Serve(ctx, l, &tls.Config{
+		Certificates: []tls.Certificate{*serving}, MinVersion: tls.VersionTLS12,
+		ClientAuth: tls.RequestClientCert, NextProtos: []string{"h2", "http/1.1"},
+	})
+	stop(err)
+	return errors.Join(err, <-ended)
+}
+
+// config reads the files that the flags name.
+func (a *apiServer) config() (*apiserver.Config, *tls.Certificate, error) {
+	for _, m := range a.modes {
+		if m != "Node" && m != "RBAC" {
+			return nil, nil, fmt.Errorf("--authorization-mode: %q is not built; use Node,RBAC", m)
+		}
+	}
+	if !a.privileged {
+		return nil, nil, errors.New("--allow-privileged: false is not built; use Pod Security instead")
+	}
+	advertise, err := a.advertised()
+	if err != nil {
+		return nil, nil, err
+	}
+	c := &apiserver.Config{
+		Issuer: a.issuer, MaxReads: a.maxReads, MaxWrites: a.maxWrites,
+		Advertise: netip.AddrPortFrom(advertise, uint16(a.port)),
+		Version: &apimachineryversion.Info{Major: "1", Minor: "36", GitVersion: version.Kubernetes + "+knarr",
+			GitCommit: version.Commit, GitTreeState: "clean", Compiler: "gc"},
+	}
+	for s := range strings.SplitSeq(a.serviceRanges, ",") {
+		p, err := netip.ParsePrefix(s)
+		if err != nil {
+			return nil, nil, fmt.Errorf("--service-cluster-ip-range: %q is not a range such as 10.43.0.0/16", s)
+		}
+		c.ServiceCIDRs = append(c.ServiceCIDRs, p.Masked())
+	}
+	ports, err := utilnet.ParsePortRange(a.nodePorts)
+	if err != nil {
+		return nil, nil, fmt.Errorf("--service-node-port-range: %w", err)
+	}
+	c.NodePorts = endpoints.PortRange{First: int32(ports.Base), Last: int32(ports.Base + ports.Size - 1)}
+	if c.ClientCA, err = pool("client-ca-file", a.clientCA); err != nil {
+		return nil, nil, err
+	}
+	if c.KubeletCA, err = pool("kubelet-certificate-authority", a.kubeletCA); err != nil {
+		return nil, nil, err
+	}
+	if a.kubeletCert != "" {
+		pair, err := tls.LoadX509KeyPair(a.kubeletCert, a.kubeletKey)
+		if err != nil {
+			return nil, nil, fmt.Errorf("--kubelet-client-certificate: %w", err)
+		}
+		c.KubeletClient = &pair
+	}
+	if err := a.keys(c); err != nil {
+		return nil, nil, err
+	}
+	if a.tokens != "" {
+		if c.Tokens, err = readTokens(a.tokens); err != nil {
+			return nil, nil, fmt.Errorf("--token-auth-file: %w", err)
+		}
+	}
+	serving, err := a.serving(advertise, c.ServiceCIDRs[0])
+	return c, serving, err
+}
+
+func (a *apiServer) advertised() (netip.Addr, error) {
+	host := a.advertise
+	if host == "" {
+		ip, err := utilnet.ResolveBindAddress(net.ParseIP(a.bind))
+		if err != nil {
+			ip = net.IPv4(127, 0, 0, 1)
+		}
+		host = ip.String()
+	}
+	addr, err := netip.ParseAddr(host)
+	if err != nil {
+		return addr, fmt.Errorf("--advertise-address: %q is not an IP address", host)
+	}
+	return addr.Unmap(), nil
+}
+
+// keys reads those of service-account tokens.
+func (a *apiServer) keys(c *apiserver.Config) error {
+	if a.signingKey == "" {
+		return errors.New("--service-account-signing-key-file: name the key that signs service-account tokens")
+	}
+	key, err := keyutil.PrivateKeyFromFile(a.signingKey)
+	if err != nil {
+		return fmt.Errorf("--service-account-signing-key-file: %w", err)
+	}
+	signer, ok := key.(crypto.Signer)
+	if !ok {
+		return fmt.Errorf("--service-account-signing-key-file: %T cannot sign", key)
+	}
+	c.ServiceAccountKey = signer
+	for _, file := range a.verifyKeys {
+		keys, err := keyutil.PublicKeysFromFile(file)
+		if err != nil {
+			return fmt.Errorf("--service-account-key-file: %w", err)
+		}
+		for _, k := range keys {
+			if same, ok := k.(interface{ Equal(crypto.PublicKey) bool }); !ok || !same.Equal(signer.Public()) {
+				c.ServiceAccountPublicKeys = append(c.ServiceAccountPublicKeys, k)
+			}
+		}
+	}
+	return nil
+}
+
+// serving is the certificate that clients see, made once when none is given.
+func (a *apiServer) serving(advertise netip.Addr, services netip.Prefix) (*tls.Certificate, error) {
+	if a.certFile == "" {
+		a.certFile, a.keyFile = filepath.Join(a.certDir, "apiserver.crt"), filepath.Join(a.certDir, "apiserver.key")
+		if readable, _ := cert.CanReadCertAndKey(a.certFile, a.keyFile); !readable {
+			certPEM, keyPEM, err := cert.GenerateSelfSignedCertKey(advertise.String(),
+				[]net.IP{net.IPv4(127, 0, 0, 1), services.Addr().Next().AsSlice()},
+				[]string{"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"})
+			if err != nil {
+				return nil, fmt.Errorf("--cert-dir: %w", err)
+			}
+			if err := errors.Join(cert.WriteCert(a.certFile, certPEM), keyutil.WriteKey(a.keyFile, keyPEM)); err != nil {
+				return nil, fmt.Errorf("--cert-dir: %w", err)
+			}
+		}
+	}
+	pair, err := tls.LoadX509KeyPair(a.certFile, a.keyFile)
+	if err != nil {
+		return nil, fmt.Errorf("--tls-cert-file: %w", err)
+	}
+	return &pair, nil
+}
+
+func pool(flag, file string) (*x509.CertPool, error) {
+	if file == "" {
+		return nil, nil
+	}
+	p, err := cert.NewPool(file)
+	if err != nil {
+		return nil, fmt.Errorf("--%s: %w", flag, err)
+	}
+	return p, nil
+}
+
+// readTokens reads upstream's form: token,user,uid[,"group,group"].
+func readTokens(file string) (map[string]user.Info, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	r := csv.NewReader(f)
+	r.FieldsPerRecord, r.Comment, r.TrimLeadingSpace = -1, '#', true
+	rows, err := r.ReadAll()
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", file, err)
+	}
+	tokens := map[string]user.Info{}
+	for i, row := range rows {
+		if len(row) < 3 || row[0] == "" {
+			return nil, fmt.Errorf("read %s: record %d is not token,user,uid", file, i+1)
+		}
+		who := &user.DefaultInfo{Name: row[1], UID: row[2]}
+		if len(row) > 3 && row[3] != "" {
+			who.Groups = strings.Split(row[3], ",")
+		}
+		tokens[row[0]] = who
+	}
+	return tokens, nil
+}

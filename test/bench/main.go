@@ -1,0 +1,186 @@
+// Command bench measures knarr and upstream's Kubernetes v1.36.3 alternately on
+// this machine, with the same client, TLS and fsync on and limits of rate
+// lifted, and prints median, spread and ratio of every line. It reads /proc and
+// writes a Markdown table, and below a directory of its own while it runs.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"knarr/test/bench/rig"
+
+	"k8s.io/klog/v2"
+)
+
+// A side is one of the two that are compared.
+type side string
+
+const (
+	knarr    side = "knarr"
+	upstream side = "upstream"
+)
+
+// A run measures one side once and calls put for each figure.
+type run struct {
+	e    *env
+	side side
+	put  func(line string, value float64)
+}
+
+type env struct {
+	programs rig.Programs
+	dir      string
+	image    string
+	scale    float64
+}
+
+// A bench is what BENCH= selects.
+type bench struct {
+	name  string
+	lines []line
+	run   func(context.Context, *run) error
+}
+
+// A line is one row of the table.
+type line struct {
+	name, unit string
+	high       bool    // more is better
+	target     float64 // how many times better than upstream it shall be; 0: none
+}
+
+// benches in the order of TARGETS.
+var benches = []bench{
+	{"api", apiLines, runAPI},
+	{"watch", watchLines, runWatch},
+	{"sched", schedLines, runSched},
+	{"deploy", deployLines, runDeploy},
+	{"node", nodeLines, runNode},
+}
+
+func main() {
+	if err := rig.Isolate(); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+	klog.SetOutput(io.Discard)
+	klog.LogToStderr(false)
+	var (
+		repository = flag.String("repository", "../..", "`directory` of the repository")
+		cache      = flag.String("cache", "", "`directory` of built upstream programs (default: knarr in the user's cache directory)")
+		work       = flag.String("dir", "", "`directory` to run in (default: a temporary one)")
+		rounds     = flag.Int("rounds", 3, "`number` of runs of each side")
+		which      = flag.String("bench", "", "`names`, comma separated, of what to measure (default: all): "+names())
+		only       = flag.String("side", "", "measure only `knarr` or upstream")
+		out        = flag.String("out", "", "write the table to this `file` too")
+		scale      = flag.Float64("scale", 1, "`factor` on the counts, for a quick look")
+	)
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	if err := start(ctx, *repository, *cache, *work, *rounds, *which, side(*only), *out, *scale); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+func names() string {
+	var out []string
+	for _, b := range benches {
+		out = append(out, b.name)
+	}
+	return strings.Join(out, ",")
+}
+
+func start(ctx context.Context, repository, cache, work string, rounds int, which string, only side, out string, scale float64) error {
+	selected := benches
+	if which != "" {
+		selected = nil
+		for name := range strings.SplitSeq(which, ",") {
+			i := slices.IndexFunc(benches, func(b bench) bool { return b.name == name })
+			if i < 0 {
+				return fmt.Errorf("there is no bench %q; there are %s", name, names())
+			}
+			selected = append(selected, benches[i])
+		}
+	}
+	repository, err := filepath.Abs(repository)
+	if err != nil {
+		return err
+	}
+	if cache == "" {
+		dir, err := os.UserCacheDir()
+		if err != nil {
+			return err
+		}
+		cache = filepath.Join(dir, "knarr")
+	}
+	if work == "" {
+		if work, err = os.MkdirTemp("", "knarr-bench-"); err != nil {
+			return err
+		}
+		defer os.RemoveAll(work)
+	}
+	if err := os.MkdirAll(work, 0o755); err != nil {
+		return err
+	}
+	e := &env{dir: work, scale: scale}
+	if e.programs, err = rig.Prepare(ctx, repository, cache); err != nil {
+		return err
+	}
+	if e.image, err = rig.TestImage(ctx, repository, work); err != nil {
+		return err
+	}
+	results := newResults()
+	began := time.Now()
+	for round := range rounds {
+		for _, b := range selected {
+			for _, s := range []side{knarr, upstream} {
+				if only != "" && only != s {
+					continue
+				}
+				at := time.Now()
+				r := &run{e: e, side: s, put: func(line string, v float64) { results.put(b, line, s, v) }}
+				if err := b.run(ctx, r); err != nil {
+					return fmt.Errorf("%s on %s: %w", b.name, s, errors.Join(err, ctx.Err()))
+				}
+				fmt.Fprintf(os.Stderr, "round %d of %d: %s on %s: %s\n", round+1, rounds, b.name, s, time.Since(at).Round(time.Second))
+			}
+		}
+	}
+	table := results.markdown(selected, rounds, time.Since(began))
+	fmt.Print(table)
+	if out != "" {
+		return os.WriteFile(out, []byte(table), 0o644)
+	}
+	return nil
+}
+
+// count is a number of operations, scaled.
+func (r *run) count(n int) int { return max(1, int(float64(n)*r.e.scale)) }
+
+// controlPlane starts a side with an API server and its store, and with the
+// controllers and the scheduler when they are wanted.
+func (r *run) controlPlane(ctx context.Context, whole bool) (*rig.Cluster, error) {
+	dir := filepath.Join(r.e.dir, string(r.side))
+	if r.side == knarr {
+		if whole {
+			return rig.Knarr(ctx, r.e.programs, dir, false)
+		}
+		return rig.Knarr(ctx, r.e.programs, dir, false, "scheduler", "controller-manager", "coredns", "kube-proxy", "network")
+	}
+	if whole {
+		return rig.Upstream(ctx, r.e.programs, dir, "kube-controller-manager", "kube-scheduler")
+	}
+	return rig.Upstream(ctx, r.e.programs, dir)
+}

@@ -1,0 +1,159 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"knarr/test/bench/rig"
+)
+
+var nodeLines = []line{
+	{"start to a Ready node", "ms", false, 0},
+	{"idle memory, all processes", "MB", false, 6},
+	{"idle CPU", "% of a core", false, 0},
+	{"warm pod, create call to Ready seen on a watch, p50", "ms", false, 2.5},
+	{"60 pods at once, until all are Ready", "s", false, 3},
+	{"pod that exits at once on SIGTERM, delete call to object gone", "ms", false, 7},
+	{"20 such pods in a row", "ms", false, 0},
+}
+
+const idleTime = 60 * time.Second
+
+// runNode runs real pods on a whole cluster of one node.
+func runNode(ctx context.Context, r *run) error {
+	dir := filepath.Join(r.e.dir, string(r.side))
+	var c *rig.Cluster
+	var err error
+	if r.side == knarr {
+		c, err = rig.Knarr(ctx, r.e.programs, dir, true)
+	} else {
+		c, err = rig.Upstream(ctx, r.e.programs, dir, "kube-controller-manager", "kube-scheduler", "node")
+	}
+	if err != nil {
+		return err
+	}
+	defer c.Stop()
+	if err := c.NodeReady(ctx); err != nil {
+		return err
+	}
+	r.put("start to a Ready node", float64(time.Since(c.Began).Milliseconds()))
+	if err := c.Load(r.e.programs, r.e.image); err != nil {
+		return err
+	}
+	client, err := c.Client()
+	if err != nil {
+		return err
+	}
+	if err := prepare(ctx, client); err != nil {
+		return err
+	}
+	if err := idle(ctx, r, c); err != nil {
+		return err
+	}
+
+	seen, stop := watchPods(ctx, client, func(p *corev1.Pod) bool {
+		for _, c := range p.Status.Conditions {
+			if c.Type == corev1.PodReady {
+				return c.Status == corev1.ConditionTrue
+			}
+		}
+		return false
+	})
+	defer stop()
+	pods := client.CoreV1().Pods(namespace)
+	create := func(ctx context.Context, name string) error {
+		_, err := pods.Create(ctx, realPod(name), metav1.CreateOptions{})
+		return err
+	}
+	var started, ended []time.Duration
+	row := time.Duration(0)
+	for i := range 21 { // the first warms
+		name := fmt.Sprintf("warm-%02d", i)
+		began := time.Now()
+		if err := create(ctx, name); err != nil {
+			return err
+		}
+		at, err := seen.when(ctx, seen.at, name)
+		if err != nil {
+			return err
+		}
+		if i > 0 {
+			started = append(started, at.Sub(began))
+		}
+	}
+	for i := range 21 {
+		name := fmt.Sprintf("warm-%02d", i)
+		began := time.Now()
+		if err := pods.Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
+			return err
+		}
+		at, err := seen.when(ctx, seen.gone, name)
+		if err != nil {
+			return err
+		}
+		if i > 0 {
+			ended = append(ended, at.Sub(began))
+			row += at.Sub(began)
+		}
+	}
+	r.put("warm pod, create call to Ready seen on a watch, p50", quantile(started, 0.5))
+	r.put("pod that exits at once on SIGTERM, delete call to object gone", quantile(ended, 0.5))
+	r.put("20 such pods in a row", float64(row.Milliseconds()))
+
+	n := r.count(60)
+	began := time.Now()
+	if _, _, err := each(ctx, clients, n, func(ctx context.Context, i int) error { return create(ctx, fmt.Sprintf("many-%02d", i)) }); err != nil {
+		return err
+	}
+	if err := seen.await(ctx, 21+n); err != nil {
+		return err
+	}
+	r.put("60 pods at once, until all are Ready", time.Since(began).Seconds())
+	now := int64(0)
+	if err := pods.DeleteCollection(ctx, metav1.DeleteOptions{GracePeriodSeconds: &now}, metav1.ListOptions{}); err != nil {
+		return err
+	}
+	return seen.until(ctx, func() (string, bool) { return fmt.Sprintf("%d pods gone", len(seen.gone)), len(seen.gone) >= 21+n })
+}
+
+// idle measures a cluster that nobody uses.
+func idle(ctx context.Context, r *run, c *rig.Cluster) error {
+	select {
+	case <-time.After(idleTime):
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	before, err := c.CPU()
+	if err != nil {
+		return err
+	}
+	const period = 30 * time.Second
+	select {
+	case <-time.After(period):
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	after, err := c.CPU()
+	if err != nil {
+		return err
+	}
+	r.put("idle CPU", 100*(after-before).Seconds()/period.Seconds())
+	now, _ := c.Memory()
+	r.put("idle memory, all processes", float64(now)/1e6)
+	return c.Alive()
+}
+
+// realPod serves and ends at once on SIGTERM.
+func realPod(name string) *corev1.Pod {
+	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PodSpec{
+		Containers: []corev1.Container{{
+			Name: "main", Image: rig.Image, ImagePullPolicy: corev1.PullNever,
+			Command: []string{"/bin/sh", "-c", "trap 'exit 0' TERM; sleep 100000 & wait"},
+		}},
+	}}
+}

@@ -1,0 +1,86 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+)
+
+// results holds every figure of every round.
+type results struct {
+	values map[string][]float64 // by bench, line and side
+}
+
+func newResults() *results { return &results{map[string][]float64{}} }
+
+func (r *results) put(b bench, name string, s side, v float64) {
+	if !slices.ContainsFunc(b.lines, func(l line) bool { return l.name == name }) {
+		panic("bench " + b.name + " has no line " + name)
+	}
+	key := b.name + "/" + name + "/" + string(s)
+	r.values[key] = append(r.values[key], v)
+}
+
+// stats are the median and the spread around it: half of (max - min), as a part
+// of the median.
+func stats(v []float64) (median, spread float64) {
+	if len(v) == 0 {
+		return math.NaN(), math.NaN()
+	}
+	s := slices.Sorted(slices.Values(v))
+	median = s[len(s)/2]
+	if len(s)%2 == 0 {
+		median = (s[len(s)/2-1] + median) / 2
+	}
+	if median == 0 {
+		return 0, 0
+	}
+	return median, (s[len(s)-1] - s[0]) / 2 / median
+}
+
+// markdown is the table of what was measured.
+func (r *results) markdown(selected []bench, rounds int, took time.Duration) string {
+	var b strings.Builder
+	host, _ := os.ReadFile("/proc/sys/kernel/osrelease")
+	fmt.Fprintf(&b, "%s, %d CPUs, Linux %s, %s, median of %d rounds (± half the spread), %s in all\n\n",
+		time.Now().UTC().Format("2006-01-02"), runtime.NumCPU(), strings.TrimSpace(string(host)), runtime.Version(), rounds, took.Round(time.Second))
+	b.WriteString("| | knarr | upstream v1.36.3 | times better | goal |\n|---|---|---|---|---|\n")
+	for _, bench := range selected {
+		for _, l := range bench.lines {
+			ours, s1 := stats(r.values[bench.name+"/"+l.name+"/"+string(knarr)])
+			theirs, s2 := stats(r.values[bench.name+"/"+l.name+"/"+string(upstream)])
+			ratio := theirs / ours
+			if l.high {
+				ratio = ours / theirs
+			}
+			goal := ""
+			if l.target > 0 {
+				goal = fmt.Sprintf("%g×", l.target)
+			}
+			fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", l.name, figure(ours, s1, l.unit), figure(theirs, s2, l.unit), times(ratio), goal)
+		}
+	}
+	return b.String()
+}
+
+func times(v float64) string {
+	if math.IsNaN(v) || math.IsInf(v, 0) {
+		return ""
+	}
+	return fmt.Sprintf("%.1f×", v)
+}
+
+func figure(v, spread float64, unit string) string {
+	if math.IsNaN(v) {
+		return ""
+	}
+	digits := 0
+	if v < 10 {
+		digits = 1
+	}
+	return fmt.Sprintf("%.*f %s ± %.0f %%", digits, v, unit, spread*100)
+}

@@ -1,0 +1,124 @@
+package rig
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+)
+
+// admins is the group that may do everything.
+const admins = "system:masters"
+
+// Upstream starts upstream's etcd and API server with their defaults and waits
+// for /readyz; then its components of that name, which need no waiting for.
+func Upstream(ctx context.Context, p Programs, dir string, components ...string) (*Cluster, error) {
+	c, err := newCluster(dir)
+	if err != nil {
+		return nil, err
+	}
+	c.Pods, c.Services, c.ClusterDNS = "10.164.0.0/16", "10.165.0.0/16", "10.165.0.10"
+	if c.pki, err = newAuthority(filepath.Join(c.Dir, "pki")); err != nil {
+		return nil, err
+	}
+	if err := c.startUpstream(ctx, p, components); err != nil {
+		c.Stop()
+		return nil, err
+	}
+	return c, nil
+}
+
+func (c *Cluster) startUpstream(ctx context.Context, p Programs, components []string) error {
+	ports, err := freePorts(3)
+	if err != nil {
+		return err
+	}
+	address := hostAddress()
+	etcd, peer := fmt.Sprintf("http://127.0.0.1:%d", ports[0]), fmt.Sprintf("http://127.0.0.1:%d", ports[1])
+	c.Server = fmt.Sprintf("https://127.0.0.1:%d", ports[2])
+	if err := c.pki.issue("apiserver", "kube-apiserver", nil, []string{"localhost", "127.0.0.1", address, "kubernetes", "kubernetes.default", "kubernetes.default.svc", "10.165.0.1"}); err != nil {
+		return err
+	}
+	if err := c.pki.issue("kubelet-client", "kube-apiserver-kubelet-client", []string{admins}, nil); err != nil {
+		return err
+	}
+	if c.Admin, err = c.pki.kubeconfig(c.Server, "admin", "system:admin", admins); err != nil {
+		return err
+	}
+	if err := c.run("etcd", filepath.Join(p.Upstream, "etcd"), "--data-dir", filepath.Join(c.Dir, "etcd"), "--log-level", "warn",
+		"--listen-client-urls", etcd, "--advertise-client-urls", etcd, "--listen-peer-urls", peer,
+		"--initial-advertise-peer-urls", peer, "--initial-cluster", "default="+peer); err != nil {
+		return err
+	}
+	f := c.pki.file
+	if err := c.run("kube-apiserver", filepath.Join(p.Upstream, "kube-apiserver"),
+		"--etcd-servers", etcd, "--secure-port", fmt.Sprint(ports[2]), "--bind-address", "0.0.0.0", "--advertise-address", address,
+		"--tls-cert-file", f("apiserver.crt"), "--tls-private-key-file", f("apiserver.key"), "--client-ca-file", f("ca.crt"),
+		"--kubelet-client-certificate", f("kubelet-client.crt"), "--kubelet-client-key", f("kubelet-client.key"),
+		"--kubelet-preferred-address-types", "InternalIP",
+		"--service-account-key-file", f("sa.key"), "--service-account-signing-key-file", f("sa.key"),
+		"--service-account-issuer", "https://kubernetes.default.svc.cluster.local",
+		"--service-cluster-ip-range", c.Services, "--authorization-mode", "Node,RBAC", "--allow-privileged",
+		// The clients here are benchmarks: no limit on their rate.
+		"--max-requests-inflight", "4000", "--max-mutating-requests-inflight", "2000"); err != nil {
+		return err
+	}
+	if err := c.ready(ctx); err != nil {
+		return err
+	}
+	for _, name := range components {
+		if err := c.AddUpstream(p, name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// AddUpstream starts upstream's scheduler, controller manager, node or proxy
+// against this cluster.
+func (c *Cluster) AddUpstream(p Programs, name string) error {
+	f := c.pki.file
+	bin := func(name string) string { return filepath.Join(p.Upstream, name) }
+	switch name {
+	case "kube-scheduler":
+		k, err := c.pki.kubeconfig(c.Server, name, "system:kube-scheduler")
+		if err != nil {
+			return err
+		}
+		config := filepath.Join(c.Dir, "scheduler.yaml")
+		if err := writeFile(config, fmt.Sprintf("apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"+
+			"leaderElection: {leaderElect: false}\nclientConnection: {kubeconfig: %s, qps: 10000, burst: 10000}\n", k)); err != nil {
+			return err
+		}
+		return c.run(name, bin(name), "--config", config, "--secure-port", "0")
+	case "kube-controller-manager":
+		k, err := c.pki.kubeconfig(c.Server, name, "system:kube-controller-manager")
+		if err != nil {
+			return err
+		}
+		signing := f("sa.key")
+		args := []string{"--kubeconfig", k, "--use-service-account-credentials", "--leader-elect=false", "--secure-port", "0",
+			"--kube-api-qps", "10000", "--kube-api-burst", "10000", "--root-ca-file", f("ca.crt"),
+			"--allocate-node-cidrs", "--cluster-cidr", c.Pods, "--service-cluster-ip-range", c.Services,
+			"--cluster-signing-cert-file", f("ca.crt"), "--cluster-signing-key-file", f("ca.key")}
+		if exists(signing) {
+			args = append(args, "--service-account-private-key-file", signing)
+		}
+		return c.run(name, bin(name), args...)
+	case "kube-proxy":
+		k, err := c.pki.kubeconfig(c.Server, name, "system:kube-proxy")
+		if err != nil {
+			return err
+		}
+		ports, err := freePorts(2)
+		if err != nil {
+			return err
+		}
+		return c.run(name, bin(name), "--kubeconfig", k, "--proxy-mode", "nftables", "--cluster-cidr", podsOfNode, "--hostname-override", NodeName,
+			// The host's connection tracking is not this cluster's to tune.
+			"--conntrack-max-per-core", "0", "--conntrack-tcp-timeout-established", "0", "--conntrack-tcp-timeout-close-wait", "0",
+			"--healthz-bind-address", fmt.Sprintf("127.0.0.1:%d", ports[0]), "--metrics-bind-address", fmt.Sprintf("127.0.0.1:%d", ports[1]))
+	case "node":
+		return c.upstreamNode(p)
+	}
+	return fmt.Errorf("rig has no component %q", name)
+}

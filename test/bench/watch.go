@@ -1,0 +1,186 @@
+package main
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+)
+
+const watchers = 200
+
+var watchLines = []line{
+	{"watch, 200 watchers, events delivered", "/s", true, 0},
+	{"watch, server CPU per event", "µs", false, 5},
+	{"watch, one change to a watcher, p50", "ms", false, 0},
+	{"watch, one change to a watcher, p99", "ms", false, 0},
+}
+
+// runWatch lets 200 watchers see every change of 100 pods. Watchers count
+// frames: decoding them would measure the client.
+func runWatch(ctx context.Context, r *run) error {
+	c, err := r.controlPlane(ctx, false)
+	if err != nil {
+		return err
+	}
+	defer c.Stop()
+	client, err := c.Client()
+	if err != nil {
+		return err
+	}
+	if err := prepare(ctx, client); err != nil {
+		return err
+	}
+	pods := client.CoreV1().Pods(namespace)
+	name := func(i int) string { return fmt.Sprintf("pod-%03d", i%100) }
+	for i := range 100 {
+		if _, err := pods.Create(ctx, pod(name(i)), metav1.CreateOptions{}); err != nil {
+			return err
+		}
+	}
+	list, err := pods.List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	f := &frames{arrived: make(chan struct{}, 1)}
+	cfg, err := c.Config()
+	if err != nil {
+		return err
+	}
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel(nil)
+	for range watchers {
+		// A connection for every fifty watches, as many clients would have.
+		if f.n%50 == 0 {
+			if client, err = newClient(cfg); err != nil {
+				return err
+			}
+		}
+		f.n++
+		body, err := client.CoreV1().RESTClient().Get().Namespace(namespace).Resource("pods").
+			VersionedParams(&metav1.ListOptions{Watch: true, ResourceVersion: list.ResourceVersion}, scheme.ParameterCodec).Stream(ctx)
+		if err != nil {
+			return fmt.Errorf("watch: %w", err)
+		}
+		wg.Go(func() {
+			defer body.Close()
+			if err := f.read(body); err != nil && ctx.Err() == nil {
+				cancel(fmt.Errorf("watcher: %w", err))
+			}
+		})
+	}
+	patch := func(ctx context.Context, i int) error {
+		_, err := pods.Patch(ctx, name(i), types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"annotations":{"n":"%d"}}}`, i), metav1.PatchOptions{})
+		return err
+	}
+	n := r.count(2000)
+	before, err := c.CPU()
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	if _, _, err := each(ctx, 16, n, patch); err != nil {
+		return err
+	}
+	if err := f.await(ctx, int64(n*watchers)); err != nil {
+		return err
+	}
+	took := time.Since(began)
+	after, err := c.CPU()
+	if err != nil {
+		return err
+	}
+	r.put("watch, 200 watchers, events delivered", float64(n*watchers)/took.Seconds())
+	r.put("watch, server CPU per event", float64((after-before).Microseconds())/float64(n*watchers))
+
+	// One change at a time: how long until each watcher has it.
+	var all []time.Duration
+	for i := range r.count(200) {
+		f.mark(time.Now(), &all)
+		if err := patch(ctx, i); err != nil {
+			return err
+		}
+		if err := f.await(ctx, int64((n+i+1)*watchers)); err != nil {
+			return err
+		}
+	}
+	r.put("watch, one change to a watcher, p50", quantile(all, 0.5))
+	r.put("watch, one change to a watcher, p99", quantile(all, 0.99))
+	return nil
+}
+
+func newClient(cfg *rest.Config) (*clientset, error) {
+	own := rest.CopyConfig(cfg)
+	own.Dial = dialer() // a dialer of its own has connections of its own
+	return clientFor(own)
+}
+
+// frames counts the frames that all watchers read.
+type frames struct {
+	n       int
+	count   atomic.Int64
+	arrived chan struct{}
+
+	mu    sync.Mutex
+	since time.Time
+	took  *[]time.Duration
+}
+
+// mark has the frames from now on timed.
+func (f *frames) mark(t time.Time, took *[]time.Duration) {
+	f.mu.Lock()
+	f.since, f.took = t, took
+	f.mu.Unlock()
+}
+
+// read takes length-prefixed frames, the form of watches in protobuf.
+func (f *frames) read(body io.Reader) error {
+	var size [4]byte
+	for {
+		if _, err := io.ReadFull(body, size[:]); err != nil {
+			return err
+		}
+		if _, err := io.CopyN(io.Discard, body, int64(binary.BigEndian.Uint32(size[:]))); err != nil {
+			return err
+		}
+		f.mu.Lock()
+		if f.took != nil {
+			*f.took = append(*f.took, time.Since(f.since))
+		}
+		f.mu.Unlock()
+		f.count.Add(1)
+		select {
+		case f.arrived <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// await waits for exactly so many frames.
+func (f *frames) await(ctx context.Context, want int64) error {
+	limit := time.After(2 * time.Minute)
+	for f.count.Load() < want {
+		select {
+		case <-f.arrived:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-limit:
+			return fmt.Errorf("%d events of %d arrived", f.count.Load(), want)
+		}
+	}
+	if got := f.count.Load(); got > want {
+		return fmt.Errorf("%d events arrived, %d were made", got, want)
+	}
+	return nil
+}

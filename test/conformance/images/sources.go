@@ -1,0 +1,163 @@
+package main
+
+import (
+	"archive/tar"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+)
+
+// sources is where the images' files come from. Everything it makes is in the
+// cache.
+type sources struct {
+	cache string
+}
+
+// program is the path of one of upstream's programs, built if need be.
+func (s *sources) program(name string) (string, error) {
+	return output(exec.Command("go", "run", "./upstream", "-cache", s.cache, name))
+}
+
+// kubernetes is the path of a file of upstream's repository.
+func (s *sources) kubernetes(path string) (string, error) {
+	if _, err := output(exec.Command("go", "mod", "download", "k8s.io/kubernetes")); err != nil {
+		return "", err
+	}
+	dir, err := output(exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "k8s.io/kubernetes"))
+	return filepath.Join(dir, path), err
+}
+
+// pause is upstream's, which is in C.
+func (s *sources) pause() (string, error) {
+	source, err := s.kubernetes("build/pause/linux/pause.c")
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(s.cache, "pause")
+	if _, err := output(exec.Command("gcc", "-Os", "-Wall", "-static", "-s", "-DVERSION=3.10.2", "-o", path, source)); err != nil {
+		return "", fmt.Errorf("%w; install gcc and libc6-dev", err)
+	}
+	return path, nil
+}
+
+// packages downloads Debian packages with all that they need, without the
+// host's package lists and without installing anything, and returns their files.
+func (s *sources) packages(names ...string) ([]string, error) {
+	dir := filepath.Join(s.cache, "apt")
+	archives := filepath.Join(dir, "archives")
+	if err := os.RemoveAll(archives); err != nil { // what an earlier call wanted
+		return nil, err
+	}
+	for _, d := range []string{"lists/partial", "archives/partial"} {
+		if err := os.MkdirAll(filepath.Join(dir, d), 0o755); err != nil {
+			return nil, err
+		}
+	}
+	status := filepath.Join(dir, "status") // nothing is installed
+	if err := os.WriteFile(status, nil, 0o644); err != nil {
+		return nil, err
+	}
+	apt := func(args ...string) error {
+		_, err := output(exec.Command("apt-get", append([]string{"-q", "-y",
+			"-o", "Dir::State::status=" + status, "-o", "Dir::State::Lists=" + filepath.Join(dir, "lists"),
+			"-o", "Dir::Cache=" + dir, "-o", "Dir::Cache::archives=" + archives,
+			"-o", "APT::Sandbox::User=", "-o", "APT::Install-Recommends=false", "-o", "Debug::NoLocking=true"}, args...)...))
+		return err
+	}
+	if err := apt("update"); err != nil {
+		return nil, err
+	}
+	if err := apt(append([]string{"install", "--download-only"}, names...)...); err != nil {
+		return nil, err
+	}
+	debs, err := filepath.Glob(filepath.Join(archives, "*.deb"))
+	if err == nil && len(debs) == 0 {
+		err = errors.New("apt-get downloaded nothing")
+	}
+	return debs, err
+}
+
+// debian puts Debian packages into a layer, without their documentation.
+func debian(s *sources, l *files, names ...string) error {
+	debs, err := s.packages(names...)
+	if err != nil {
+		return err
+	}
+	for _, deb := range debs {
+		if err := unpack(l, deb); err != nil {
+			return fmt.Errorf("unpack %s: %w", filepath.Base(deb), err)
+		}
+	}
+	return nil
+}
+
+// left are the folders of packages that no test reads.
+var left = []string{"./usr/share/doc", "./usr/share/man", "./usr/share/locale", "./usr/share/lintian", "./usr/share/bash-completion", "./usr/share/perl5", "./usr/share/info"}
+
+func unpack(l *files, deb string) error {
+	cmd := exec.Command("dpkg-deb", "--fsys-tarfile", deb)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	r := tar.NewReader(out)
+	for {
+		h, err := r.Next()
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			return errors.Join(err, cmd.Wait())
+		}
+		if h.Name == "./" || slices.ContainsFunc(left, func(d string) bool { return strings.HasPrefix(h.Name, d) }) {
+			continue
+		}
+		name := strings.TrimPrefix(h.Name, "./")
+		if h.Typeflag == tar.TypeDir && l.seen[strings.TrimSuffix(name, "/")] {
+			continue
+		}
+		if err := l.header(tar.Header{Name: name, Typeflag: h.Typeflag, Mode: h.Mode, Size: h.Size, Linkname: h.Linkname, Uid: h.Uid, Gid: h.Gid}); err != nil {
+			return err
+		}
+		if _, err := io.Copy(l.w, r); err != nil {
+			return err
+		}
+	}
+	return cmd.Wait()
+}
+
+// unpacked is the path of one file of a Debian package.
+func (s *sources) unpacked(name, file string) (string, error) {
+	debs, err := s.packages(name)
+	if err != nil {
+		return "", err
+	}
+	dir := filepath.Join(s.cache, "debian-"+runtime.GOARCH)
+	for _, deb := range debs {
+		if strings.HasPrefix(filepath.Base(deb), name+"_") {
+			_, err := output(exec.Command("dpkg-deb", "-x", deb, dir))
+			return filepath.Join(dir, file), err
+		}
+	}
+	return "", fmt.Errorf("no %s among the packages downloaded", name)
+}
+
+// output runs a command and returns what it said, without the end of line.
+func output(cmd *exec.Cmd) (string, error) {
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("run %s: %w\n%s", strings.Join(cmd.Args[:min(len(cmd.Args), 4)], " "), err, stderr.String())
+	}
+	return strings.TrimSpace(string(out)), nil
+}

@@ -1,0 +1,166 @@
+package main
+
+import (
+	"os/exec"
+	"strings"
+)
+
+// An image is what upstream's recipe of the same name makes, on Debian.
+type image struct {
+	names      []string
+	layers     []layer
+	entrypoint []string
+	cmd        []string
+	user       string
+	ports      []int
+}
+
+const (
+	registry = "registry.k8s.io/"
+	e2e      = registry + "e2e-test-images/"
+)
+
+// images are those that conformance specs run, as test/utils/image of upstream
+// names them; what each holds is upstream's test/images.
+var images = []image{
+	{names: []string{e2e + "busybox:1.37.0-1"}, layers: []layer{busybox}, cmd: []string{"sh"}},
+	{names: []string{e2e + "agnhost:2.63.0", e2e + "agnhost:2.55"},
+		layers: []layer{busybox, tools, agnhost}, entrypoint: []string{"/agnhost"}, cmd: []string{"pause"}, ports: []int{80, 8080, 8081, 9376, 5000}},
+	{names: []string{e2e + "nautilus:1.8"}, layers: []layer{busybox, tools, agnhost, page("nautilus")},
+		entrypoint: []string{"/agnhost"}, cmd: []string{"test-webserver"}, ports: []int{80}},
+	{names: []string{e2e + "kitten:1.8"}, layers: []layer{busybox, tools, agnhost, page("kitten")},
+		entrypoint: []string{"/agnhost"}, cmd: []string{"test-webserver"}, ports: []int{80}},
+	{names: []string{e2e + "glibc-dns-testing:2.0.0"}, layers: []layer{busybox, tools}, cmd: []string{"sh"}},
+	{names: []string{e2e + "nginx:1.15-4", e2e + "nginx:1.27-0"}, layers: []layer{busybox, nginx},
+		cmd: []string{"nginx", "-g", "daemon off;"}, ports: []int{80}},
+	{names: []string{e2e + "nonewprivs:1.4"}, layers: []layer{busybox, one("usr/local/bin/nnp", 0o6755, program("nonewprivs"))}, cmd: []string{"nnp"}},
+	{names: []string{e2e + "nonroot:1.5"}, layers: []layer{busybox}, cmd: []string{"sh"}, user: "1234"},
+	{names: []string{e2e + "sample-apiserver:1.29.2"}, layers: []layer{busybox, one("sample-apiserver", 0o755, program("sample-apiserver"))},
+		entrypoint: []string{"/sample-apiserver"}},
+	{names: []string{registry + "etcd:3.6.8-0"}, layers: []layer{busybox, one("usr/local/bin/etcd", 0o755, program("etcd"))},
+		cmd: []string{"etcd"}, ports: []int{2379, 2380}},
+	{names: []string{registry + "pause:3.10.2"}, layers: []layer{one("pause", 0o755, (*sources).pause)}, entrypoint: []string{"/pause"}, user: "65535:65535"},
+}
+
+func program(name string) func(*sources) (string, error) {
+	return func(s *sources) (string, error) { return s.program(name) }
+}
+
+// The user and the group are what a spec of supplementary groups looks for.
+const (
+	passwd = "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\nuser-defined-in-image:x:1000:1000::/home:/bin/sh\n"
+	group  = "root:x:0:\nnogroup:x:65534:\nuser-defined-in-image:x:1000:\ngroup-defined-in-image:x:50000:user-defined-in-image\n"
+)
+
+// busybox is the ground of every image.
+var busybox = layer{"busybox", func(s *sources, l *files) error {
+	path, err := s.unpacked("busybox-static", "bin/busybox")
+	if err != nil {
+		return err
+	}
+	// Debian's busybox as a shell runs its applets whatever is in PATH, and
+	// hides variables such as data-1 from what it runs.
+	shell, err := s.unpacked("bash-static", "bin/bash-static")
+	if err != nil {
+		return err
+	}
+	if err := l.copy("bin/sh", shell, 0o755); err != nil {
+		return err
+	}
+	applets, err := output(exec.Command(path, "--list"))
+	if err != nil {
+		return err
+	}
+	if err := l.copy("bin/busybox", path, 0o755); err != nil {
+		return err
+	}
+	for applet := range strings.FieldsSeq(applets) {
+		if applet == "busybox" || applet == "sh" {
+			continue
+		}
+		if err := l.link("bin/"+applet, "/bin/busybox"); err != nil {
+			return err
+		}
+	}
+	for _, d := range []struct {
+		name string
+		mode int64
+	}{{"tmp", 0o1777}, {"var/tmp", 0o1777}, {"root", 0o700}, {"home", 0o755}, {"run", 0o755}} {
+		if err := l.dir(d.name, d.mode); err != nil {
+			return err
+		}
+	}
+	for _, f := range [][2]string{{"passwd", passwd}, {"group", group}, {"nsswitch.conf", "hosts: files dns\n"}} {
+		if err := l.text("etc/"+f[0], f[1]); err != nil {
+			return err
+		}
+	}
+	return nil
+}}
+
+// tools are what tests run in a pod.
+var tools = layer{"tools", func(s *sources, l *files) error {
+	if err := debian(s, l, "bash", "curl", "bind9-dnsutils", "netcat-openbsd", "iproute2", "iperf", "util-linux", "libc-bin"); err != nil {
+		return err
+	}
+	return l.link("bin/nc", "nc.openbsd") // Debian's choice is made at installation
+}}
+
+var agnhost = layer{"agnhost", func(s *sources, l *files) error {
+	path, err := s.program("agnhost")
+	if err != nil {
+		return err
+	}
+	if err := l.copy("agnhost", path, 0o755); err != nil {
+		return err
+	}
+	if err := l.link("agnhost-2", "agnhost"); err != nil {
+		return err
+	}
+	for _, name := range []string{"localhost.crt", "localhost.key"} {
+		path, err := s.kubernetes("test/images/agnhost/porter/" + name)
+		if err != nil {
+			return err
+		}
+		if err := l.copy(name, path, 0o644); err != nil {
+			return err
+		}
+	}
+	return l.dir("uploads", 0o755)
+}}
+
+// page is what the update demo's images show.
+func page(name string) layer {
+	return layer{name, func(s *sources, l *files) error {
+		for _, f := range []string{name + ".jpg", "data.json"} {
+			path, err := s.kubernetes("test/images/" + name + "/html/" + f)
+			if err != nil {
+				return err
+			}
+			if err := l.copy(f, path, 0o644); err != nil {
+				return err
+			}
+		}
+		return nil
+	}}
+}
+
+const nginxConf = `error_log /dev/stderr notice;
+pid /run/nginx.pid;
+user nobody nogroup;
+events {}
+http {
+  access_log /dev/stdout;
+  server {
+    listen 80;
+    location / { root /usr/share/nginx/html; }
+  }
+}
+`
+
+var nginx = layer{"nginx", func(s *sources, l *files) error {
+	if err := debian(s, l, "nginx"); err != nil {
+		return err
+	}
+	return l.text("etc/nginx/nginx.conf", nginxConf)
+}}

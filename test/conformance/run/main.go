@@ -1,0 +1,144 @@
+// Command run runs the conformance specs of upstream's e2e suite against a
+// cluster: one that it starts with this repository's knarr and removes again,
+// or the one of -kubeconfig. It reads and, with -update, writes passing.txt,
+// and keeps what was said under build/conformance.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// options are the flags.
+type options struct {
+	kubeconfig  string
+	nodes       int
+	dataDir     string
+	flags       string
+	focus, skip string
+	procs       int
+	timeout     time.Duration
+	out         string
+	list        string
+	update      bool
+	sample      string
+	budget      time.Duration
+	keep        bool
+}
+
+func main() {
+	var o options
+	flag.StringVar(&o.kubeconfig, "kubeconfig", "", "`file` that leads to an existing cluster, which must have the images or reach their registry")
+	flag.IntVar(&o.nodes, "nodes", 2, "`number` of nodes of the cluster that is started")
+	flag.StringVar(&o.dataDir, "data-dir", "/var/lib/knarr-conformance", "`directory` of the cluster that is started, with -nodes 1")
+	flag.StringVar(&o.flags, "flags", "", "more `flags` for the server that is started, with -nodes 1")
+	flag.StringVar(&o.focus, "focus", "", "run only specs whose name matches this `regexp`")
+	flag.StringVar(&o.skip, "skip", "", "run no spec whose name matches this `regexp`")
+	flag.IntVar(&o.procs, "procs", 8, "how `many` specs run at once, those marked Serial aside")
+	flag.DurationVar(&o.timeout, "timeout", 3*time.Hour, "the longest `time` for all specs")
+	flag.StringVar(&o.out, "out", "../../build/conformance", "`directory` for logs and reports")
+	flag.StringVar(&o.list, "list", "passing.txt", "`file` with the names of the specs that pass")
+	flag.BoolVar(&o.update, "update", false, "add the specs that passed to the list")
+	flag.StringVar(&o.sample, "sample", "", "run a part of the list that this `word` chooses, as much as -budget allows")
+	flag.DurationVar(&o.budget, "budget", 10*time.Minute, "the `time` for -sample, all preparation aside")
+	flag.BoolVar(&o.keep, "keep", false, "leave the cluster running")
+	flag.Parse()
+
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	err := run(ctx, o)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "conformance:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, o options) (err error) {
+	if o.out, err = filepath.Abs(o.out); err != nil {
+		return err
+	}
+	for _, re := range []string{o.focus, o.skip} {
+		if _, err := regexp.Compile(re); err != nil {
+			return fmt.Errorf("read -focus and -skip: %w", err)
+		}
+	}
+	listed, err := readList(o.list)
+	if err != nil {
+		return err
+	}
+	if err := os.RemoveAll(o.out); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(o.out, 0o755); err != nil {
+		return err
+	}
+	programs, err := build(ctx, "./upstream", "e2e.test", "ginkgo")
+	if err != nil {
+		return err
+	}
+	knarr, err := filepath.Abs("../../bin/knarr")
+	if err != nil {
+		return err
+	}
+	kubeconfig := o.kubeconfig
+	if kubeconfig == "" {
+		archive, err := build(ctx, "./images")
+		if err != nil {
+			return err
+		}
+		c := newCluster(knarr, o)
+		defer func() {
+			if o.keep {
+				fmt.Println("the cluster stays; remove it with:", c.downCommand())
+			} else {
+				err = errors.Join(err, c.down())
+			}
+		}()
+		if err := c.up(ctx); err != nil {
+			return err
+		}
+		fmt.Println("loading the suite's images")
+		if err := c.load(ctx, archive[0]); err != nil {
+			return err
+		}
+		kubeconfig = c.kubeconfig()
+	}
+	kubectl, err := writeKubectl(o.out, knarr)
+	if err != nil {
+		return err
+	}
+	s := &suite{e2e: programs[0], ginkgo: programs[1], kubeconfig: kubeconfig, kubectl: kubectl, out: o.out, procs: o.procs}
+	results, err := s.choose(ctx, o, listed)
+	if err != nil && len(results) == 0 {
+		return err
+	}
+	return errors.Join(err, conclude(os.Stdout, o, listed, results))
+}
+
+// build runs one of this module's programs and returns the paths it prints.
+func build(ctx context.Context, args ...string) ([]string, error) {
+	fmt.Println("building", strings.Join(args, " "), "unless it is there")
+	cmd := exec.CommandContext(ctx, "go", append([]string{"run"}, args...)...)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("run %s: %w", strings.Join(args, " "), err)
+	}
+	return strings.Fields(string(out)), nil
+}
+
+// writeKubectl makes a kubectl that is knarr's.
+func writeKubectl(dir, knarr string) (string, error) {
+	path := filepath.Join(dir, "kubectl")
+	return path, os.WriteFile(path, []byte("#!/bin/sh\nexec '"+knarr+"' kubectl \"$@\"\n"), 0o755)
+}

@@ -1,0 +1,207 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/onsi/ginkgo/v2/types"
+)
+
+// A suite runs specs of e2e.test.
+type suite struct {
+	e2e, ginkgo, kubeconfig, kubectl, out string
+
+	procs int
+	runs  int
+}
+
+// conformance and serial are how specs are marked in their names.
+const (
+	conformance = `\[Conformance\]`
+	serial      = `\[Serial\]`
+)
+
+// choose runs what the flags ask for.
+func (s *suite) choose(ctx context.Context, o options, listed []string) ([]result, error) {
+	if o.sample != "" {
+		return s.sample(ctx, o, listed)
+	}
+	ctx, cancel := context.WithTimeout(ctx, o.timeout)
+	defer cancel()
+	want := []*regexp.Regexp{regexp.MustCompile(conformance)}
+	if o.focus != "" {
+		want = append(want, regexp.MustCompile(o.focus))
+	}
+	names, err := s.names(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var together, alone []string
+	for _, n := range names {
+		switch {
+		case slices.ContainsFunc(want, func(re *regexp.Regexp) bool { return !re.MatchString(n) }):
+		case o.skip != "" && regexp.MustCompile(o.skip).MatchString(n):
+		case regexp.MustCompile(serial).MatchString(n):
+			alone = append(alone, n)
+		default:
+			together = append(together, n)
+		}
+	}
+	if len(together)+len(alone) == 0 {
+		return nil, errors.New("no conformance spec matches -focus and -skip")
+	}
+	results, err := s.run(ctx, together, s.procs)
+	if err != nil {
+		return results, err
+	}
+	more, err := s.run(ctx, alone, 1)
+	return append(results, more...), err
+}
+
+// sample runs specs of the list, in an order that the word decides, in small
+// lots for as long as another lot fits into the budget.
+func (s *suite) sample(ctx context.Context, o options, listed []string) (results []result, err error) {
+	start := time.Now()
+	names := shuffle(listed, o.sample)
+	var longest time.Duration
+	for lot := range slices.Chunk(names, 3*s.procs) {
+		if time.Since(start)+longest > o.budget {
+			break
+		}
+		began := time.Now()
+		more, err := s.run(ctx, lot, s.procs)
+		results = append(results, more...)
+		if err != nil {
+			return results, err
+		}
+		longest = max(longest, time.Since(began))
+	}
+	return results, nil
+}
+
+// shuffle orders names by a hash of word and name. Serial specs are left to
+// full runs.
+func shuffle(names []string, word string) []string {
+	hash := func(n string) uint64 {
+		h := fnv.New64a()
+		h.Write([]byte(word + "\x00" + n))
+		return h.Sum64()
+	}
+	out := slices.DeleteFunc(slices.Clone(names), regexp.MustCompile(serial).MatchString)
+	slices.SortFunc(out, func(a, b string) int {
+		switch x, y := hash(a), hash(b); {
+		case x < y:
+			return -1
+		case x > y:
+			return 1
+		}
+		return 0
+	})
+	return out
+}
+
+// names are all specs of the suite.
+func (s *suite) names(ctx context.Context) ([]string, error) {
+	path := filepath.Join(s.out, "specs.json")
+	if err := s.exec(ctx, "specs.log", s.e2e, "--ginkgo.dry-run", "--ginkgo.json-report="+path, "--kubeconfig="+s.kubeconfig, "--provider=skeleton"); err != nil {
+		return nil, err
+	}
+	defer os.Remove(path)
+	specs, err := readReport(path)
+	var names []string
+	for _, r := range specs {
+		if r.LeafNodeType == types.NodeTypeIt {
+			names = append(names, r.FullText())
+		}
+	}
+	return names, err
+}
+
+// run runs the specs of these names, several at once.
+func (s *suite) run(ctx context.Context, names []string, procs int) ([]result, error) {
+	if len(names) == 0 {
+		return nil, nil
+	}
+	s.runs++
+	run := fmt.Sprintf("run%d", s.runs)
+	fmt.Printf("running %d specs, %d at once; what they say is in %s\n", len(names), procs, filepath.Join(s.out, run+".log"))
+	report := run + ".json"
+	deadline, _ := ctx.Deadline()
+	limit := time.Hour
+	if !deadline.IsZero() {
+		limit = time.Until(deadline)
+	}
+	args := []string{s.ginkgo, "--no-color", "--procs=" + fmt.Sprint(procs), "--timeout=" + limit.Round(time.Second).String(), "--output-dir=" + s.out, "--json-report=" + report, "--junit-report=" + run + ".xml"}
+	args = append(args, focus(names)...)
+	args = append(args, s.e2e, "--", "--kubeconfig="+s.kubeconfig, "--kubectl-path="+s.kubectl, "--provider=skeleton", "--e2e-output-dir="+s.out)
+	ran := s.exec(ctx, run+".log", args...)
+	specs, err := readReport(filepath.Join(s.out, report))
+	if err != nil {
+		return nil, errors.Join(ran, err)
+	}
+	return judge(names, specs)
+}
+
+// focus is the flags that select specs by name, each below the length that the
+// kernel allows an argument.
+func focus(names []string) (flags []string) {
+	for lot := range slices.Chunk(names, 100) {
+		quoted := make([]string, len(lot))
+		for i, n := range lot {
+			quoted[i] = regexp.QuoteMeta(n)
+		}
+		flags = append(flags, "--focus=("+strings.Join(quoted, "|")+")$")
+	}
+	return flags
+}
+
+// exec runs a program, whose output is a log. It is told to stop when ctx ends
+// and has a while for what it must undo.
+func (s *suite) exec(ctx context.Context, log string, args ...string) error {
+	f, err := os.Create(filepath.Join(s.out, log))
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
+	cmd.Stdout, cmd.Stderr = f, f
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	cmd.WaitDelay = 30 * time.Second
+	defer func() {
+		if cmd.Process != nil { // what it started must not outlive it
+			_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+		}
+	}()
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("run %s: %w; see %s", filepath.Base(args[0]), err, f.Name())
+	}
+	return nil
+}
+
+func readReport(path string) ([]types.SpecReport, error) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	var reports []types.Report
+	if err := json.Unmarshal(b, &reports); err != nil {
+		return nil, fmt.Errorf("read %s: %w", path, err)
+	}
+	var specs []types.SpecReport
+	for _, r := range reports {
+		specs = append(specs, r.SpecReports...)
+	}
+	return specs, nil
+}
