@@ -70,7 +70,15 @@ type joins struct {
 	own    []string // names and addresses of the API server
 	facts  facts
 	client kubernetes.Interface
+	places chan struct{} // taken by requests under way
 }
+
+// maxJoins bounds the requests under way, which strangers may make, and joinTime
+// how long one may take.
+const (
+	maxJoins = 16
+	joinTime = 10 * time.Second
+)
 
 func (s *Server) newJoins() (*joins, error) {
 	token, err := s.layout.token(s.opts.secret, s.ca.pem)
@@ -82,7 +90,7 @@ func (s *Server) newJoins() (*joins, error) {
 		return nil, err
 	}
 	own := slices.DeleteFunc(s.opts.hosts(), func(h string) bool { return s.opts.DisableAgent && h == s.opts.NodeName })
-	return &joins{ca: s.ca, token: token, own: own, facts: s.facts(), client: client}, nil
+	return &joins{ca: s.ca, token: token, own: own, facts: s.facts(), client: client, places: make(chan struct{}, maxJoins)}, nil
 }
 
 func (j *joins) paths() map[string]http.Handler {
@@ -116,6 +124,16 @@ func (j *joins) serve(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "nodes join with POST", http.StatusMethodNotAllowed)
 		return
 	}
+	select {
+	case j.places <- struct{}{}:
+		defer func() { <-j.places }()
+	default:
+		http.Error(w, "too many nodes join at once", http.StatusServiceUnavailable)
+		return
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), joinTime)
+	defer cancel()
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(joinTime))
 	var req joinRequest
 	b, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxJoin))
 	if err == nil {
@@ -125,7 +143,7 @@ func (j *joins) serve(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "this is no request to join: "+err.Error(), http.StatusBadRequest)
 		return
 	}
-	reply, err := j.join(r.Context(), &req)
+	reply, err := j.join(ctx, &req)
 	if no, ok := errors.AsType[*refusal](err); ok {
 		slog.WarnContext(r.Context(), "refuse a node", "node", req.NodeName, "from", r.RemoteAddr, "why", no.text)
 		http.Error(w, no.text, no.code)

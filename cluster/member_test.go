@@ -39,7 +39,7 @@ func newDoorway(t *testing.T) *doorway {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := &doorway{joins: &joins{ca: ca, token: token, own: []string{"server.test"}, client: api.Client(t),
+	d := &doorway{joins: &joins{ca: ca, token: token, own: []string{"server.test"}, client: api.Client(t), places: make(chan struct{}, maxJoins),
 		facts: facts{ClusterCIDR: netip.MustParsePrefix("10.42.0.0/16"), ClusterDomain: "cluster.local", Network: 7}}}
 	mux := http.NewServeMux()
 	for path, h := range d.joins.paths() {
@@ -174,6 +174,26 @@ func TestJoinMistakes(t *testing.T) {
 		if err != nil && strings.Contains(err.Error(), d.joins.token.secret) {
 			t.Errorf("%s: the secret is in %v", name, err)
 		}
+	}
+}
+
+// Strangers who ask and do not finish take no more than their places, and a node
+// that finds none is told to come again.
+func TestJoinBounded(t *testing.T) {
+	d := newDoorway(t)
+	for range maxJoins {
+		d.joins.places <- struct{}{}
+	}
+	_, err := d.agent(t, nil).askOnce(t)
+	if !errors.Is(err, errUnreachable) || !strings.Contains(err.Error(), "too many nodes join at once") {
+		t.Errorf("%v", err)
+	}
+	<-d.joins.places
+	if _, err := d.agent(t, nil).askOnce(t); err != nil {
+		t.Error(err)
+	}
+	if len(d.joins.places) != maxJoins-1 {
+		t.Errorf("%d places are taken", len(d.joins.places))
 	}
 }
 

@@ -13,7 +13,7 @@ import (
 type dnsServer struct {
 	client
 	domain, resolv string
-	listen               []string
+	listen         []string
 }
 
 func (d *dnsServer) flags(f *pflag.FlagSet) {

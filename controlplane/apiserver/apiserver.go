@@ -62,7 +62,7 @@ type Config struct {
 	KubeletClient *tls.Certificate
 	KubeletCA     *x509.CertPool
 	// Open are paths outside the API that everybody may ask for; their handlers
-	// judge for themselves.
+	// judge for themselves, and bound how many they serve at once.
 	Open map[string]http.Handler
 	// ClientCAs and FrontProxyCAs are the same certificates in PEM, which
 	// aggregated API servers read.

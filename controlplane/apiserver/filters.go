@@ -75,8 +75,9 @@ func (s *Server) chain(next http.Handler) http.Handler {
 			endpoints.WriteStatus(w, r, err)
 			return
 		}
-		// Health is asked for when the server is busy; it costs nothing.
-		if !long && (info.IsResource || !isHealth(info.Path)) {
+		// Health is asked for when the server is busy; it costs nothing. Open
+		// paths bound themselves, lest strangers take the places of users.
+		if !long && (info.IsResource || !isHealth(info.Path) && s.cfg.Open[info.Path] == nil) {
 			lane := writes
 			switch info.Verb {
 			case "get", "list", "watch", "head":

@@ -37,7 +37,7 @@ func (s *Server) paths(api http.Handler) http.Handler {
 			w.Header().Set("Content-Type", "application/json")
 			w.Header().Set("Cache-Control", "public, max-age=3600")
 			_, _ = w.Write(s.tokens.Discovery(s.cfg.Issuer + "/openid/v1/jwks"))
-		case s.cfg.Open[path] != nil:
+		case !strings.HasPrefix(path, "/api") && s.cfg.Open[path] != nil:
 			s.cfg.Open[path].ServeHTTP(w, r)
 		default:
 			api.ServeHTTP(w, r)
