@@ -31,7 +31,7 @@ SUDO  := $(if $(filter 0,$(shell id -u)),,sudo)
 RACE := ./controlplane/apiserver/watchcache ./controlplane/apiserver/storage/... ./controlplane/apiserver/endpoints \
         ./internal/memnet ./internal/controller $(wildcard ./controlplane/scheduler) ./node/kubeproxy ./addons/dns
 
-.PHONY: build programs deps up down test lint unit race microbench smoke dev bench swap conformance conformance-sample clean
+.PHONY: build programs deps up down test lint unit race microbench smoke nodes bench swap conformance conformance-sample clean
 
 build: bin/knarr
 
@@ -98,7 +98,7 @@ down:
 # others from running.
 test: build
 	$(call install,$(TEST_PACKAGES))
-	$(MAKE) --no-print-directory -k -j1 lint unit race microbench smoke dev conformance-sample
+	$(MAKE) --no-print-directory -k -j1 lint unit race microbench smoke nodes conformance-sample
 
 lint:
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); [ -z "$$unformatted" ] || { echo "gofmt these: $$unformatted"; exit 1; }
@@ -126,8 +126,8 @@ microbench:
 smoke: build
 	go test -count=1 -v -timeout 15m ./test/smoke
 
-# dev runs two nodes on this machine, and leaves none.
-dev: build
+# nodes tries several of them on this machine, and leaves none.
+nodes: build
 	go test -count=1 -v -timeout 10m ./test/dev
 
 # conformance runs upstream's conformance suite, or the specs of it that FOCUS

@@ -26,7 +26,8 @@ type component struct {
 }
 
 // components are those this server runs beside etcd and the API server, in no
-// particular order: each waits for what it needs.
+// particular order: each waits for what it needs. DNS answers on the pod
+// network's bridge: without the one there is no other.
 func (s *Server) components() []component {
 	o := &s.opts
 	var run []component
@@ -38,7 +39,7 @@ func (s *Server) components() []component {
 		{"controller-manager", component{"kube-controller-manager", s.controllers}},
 		{"coredns", component{"dns-announcer", s.announceDNS}},
 	} {
-		if !o.disabled(c.part) {
+		if !o.disabled(c.part) && !(c.part == "coredns" && o.disabled("network")) {
 			run = append(run, c.component)
 		}
 	}

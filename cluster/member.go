@@ -194,7 +194,7 @@ func (a *Agent) request(ctx context.Context, config *tls.Config, method, path st
 		if _, ok := errors.AsType[x509.HostnameError](err); ok {
 			return nil, "", fmt.Errorf("--server %s: its certificate has no such name; start the server with it as --tls-san, or give an address that it has", server)
 		}
-		if _, ok := errors.AsType[tls.RecordHeaderError](err); ok {
+		if _, ok := errors.AsType[tls.RecordHeaderError](err); ok || errors.Is(err, http.ErrSchemeMismatch) {
 			return nil, "", fmt.Errorf("--server %s: what answers there does not speak TLS; give the API server's port", server)
 		}
 		if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {

@@ -77,7 +77,7 @@ func (n *node) components() []component {
 	}
 	var run []component
 	for _, c := range all {
-		if c.part == "" || !slices.Contains(n.facts.Disabled, c.part) {
+		if c.part == "" || !slices.Contains(n.facts.Disabled, c.part) && !(c.part == "coredns" && slices.Contains(n.facts.Disabled, "network")) {
 			run = append(run, c.component)
 		}
 	}

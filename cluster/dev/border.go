@@ -1,23 +1,20 @@
 package dev
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
-	"os"
-	"strings"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/binaryutil"
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
-)
 
-const forwardSwitch = "/proc/sys/net/ipv4/ip_forward"
+	"knarr/node/cni"
+)
 
 // ensureBorder says in one nftables table what may leave the cluster's bridge:
 // nothing, or with outside everything, under this host's address.
-func (c *Cluster) ensureBorder(s *state) error {
+func (c *Cluster) ensureBorder(s state) error {
 	conn, err := nftables.New()
 	if err != nil {
 		return fmt.Errorf("nftables: %w", err)
@@ -55,18 +52,7 @@ func (c *Cluster) ensureBorder(s *state) error {
 	if !s.Outside {
 		return nil
 	}
-	was, err := os.ReadFile(forwardSwitch)
-	if err != nil {
-		return err
-	}
-	if strings.TrimSpace(string(was)) != "0" {
-		return nil
-	}
-	s.Forwarding = "0"
-	if err := c.store(*s); err != nil {
-		return err
-	}
-	return os.WriteFile(forwardSwitch, []byte("1"), 0o644)
+	return cni.Forward(c.dir, []netip.Prefix{s.Hosts})
 }
 
 // removeBorder takes the table away and puts the switch back.
@@ -81,10 +67,10 @@ func (c *Cluster) removeBorder(s state) error {
 	if err := conn.Flush(); err != nil {
 		return fmt.Errorf("remove nftables table %s: %w", c.table(), err)
 	}
-	if s.Forwarding != "" {
-		err = os.WriteFile(forwardSwitch, []byte(s.Forwarding), 0o644)
+	if s.Outside {
+		return cni.Unforward(c.dir)
 	}
-	return errors.Join(err)
+	return nil
 }
 
 func link(key expr.MetaKey, name string, op expr.CmpOp) []expr.Any {

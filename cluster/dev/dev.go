@@ -24,6 +24,9 @@ import (
 // DefaultDir is where the clusters live.
 const DefaultDir = "/var/lib/knarr-dev"
 
+// DefaultName is what a cluster is called unless told otherwise.
+const DefaultName = "dev"
+
 // A Cluster is one of several nodes on this machine.
 type Cluster struct {
 	name string
@@ -58,6 +61,17 @@ func (c *Cluster) data(n int) string           { return filepath.Join(c.dir, c.n
 func (c *Cluster) log(n int) string            { return c.data(n) + ".log" }
 func (c *Cluster) space(n int, k space) string { return filepath.Join(c.run(), c.node(n)+"."+k.name) }
 
+// flags name the cluster in what a user may type next.
+func (c *Cluster) flags() (f string) {
+	if c.base != DefaultDir {
+		f += " --dir " + c.base
+	}
+	if c.name != DefaultName {
+		f += " --name " + c.name
+	}
+	return f
+}
+
 // Kubeconfig is the administrator's, good on this machine.
 func (c *Cluster) Kubeconfig() string { return filepath.Join(c.dir, "kubeconfig") }
 
@@ -68,8 +82,6 @@ type state struct {
 	Hosts    netip.Prefix `json:"hosts"`
 	Pods     netip.Prefix `json:"pods"`
 	Services netip.Prefix `json:"services"`
-	// Forwarding is this host's switch as it was, if it was changed.
-	Forwarding string `json:"forwarding,omitempty"`
 }
 
 // address is a node's; the first of the range is this host's.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -66,6 +67,11 @@ func (c *Cluster) downNode(ctx context.Context, n int) error {
 		}
 		return err
 	}
+	if !cluster.Running(c.data(n)) { // then it must not begin to now
+		if err := c.killInside(ctx, n, beginner); err != nil {
+			return err
+		}
+	}
 	if _, err := os.Stat(cluster.StateFile(c.data(n))); err == nil {
 		cmd, err := c.command(n, "down", "--purge")
 		if err != nil {
@@ -82,14 +88,23 @@ func (c *Cluster) downNode(ctx context.Context, n int) error {
 			return fmt.Errorf("take %s down: %w: %s", c.node(n), err, strings.TrimSpace(out.String()))
 		}
 	}
-	return c.killInside(ctx, n)
+	return c.killInside(ctx, n, func(int) bool { return true })
 }
 
-// killInside ends what still runs in a node's network namespace, which is
-// nobody else's.
-func (c *Cluster) killInside(ctx context.Context, n int) error {
+// beginner says whether a process is a node's knarr, which may have been started
+// just now and not have its directory yet.
+func beginner(pid int) bool {
+	line, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cmdline")
+	args := strings.Split(string(line), "\x00")
+	return err == nil && len(args) > 1 && (args[1] == "server" || args[1] == "agent")
+}
+
+// killInside ends those processes in a node's network namespace, which is nobody
+// else's, that are meant.
+func (c *Cluster) killInside(ctx context.Context, n int, meant func(pid int) bool) error {
 	for {
 		pids, err := c.inside(n)
+		pids = slices.DeleteFunc(pids, func(pid int) bool { return !meant(pid) })
 		if err != nil || len(pids) == 0 {
 			return err
 		}

@@ -47,7 +47,12 @@ func (c *Cluster) plug(n int, s state) error {
 	}
 	defer inside.Close()
 	const name = "eth0"
-	if _, err := netlink.LinkByName(c.link(n)); err != nil {
+	if _, err := inside.LinkByName(name); errors.As(err, &netlink.LinkNotFoundError{}) {
+		if old, err := netlink.LinkByName(c.link(n)); err == nil { // to a namespace that is no more the node's
+			if err := netlink.LinkDel(old); err != nil {
+				return fmt.Errorf("remove link %s: %w", c.link(n), err)
+			}
+		}
 		attrs := netlink.NewLinkAttrs()
 		attrs.Name = c.link(n)
 		veth := netlink.NewVeth(attrs)

@@ -17,7 +17,7 @@ type candidates struct {
 }
 
 var (
-	hostRanges    = candidates{"nodes", 24, netip.MustParseAddr("172.28.0.0"), 1, 1024}
+	hostRanges    = candidates{"nodes", 24, netip.MustParseAddr("172.28.0.0"), 1, 512}
 	podRanges     = candidates{"pods", 16, netip.MustParseAddr("10.42.0.0"), 2, 100}
 	serviceRanges = candidates{"services", 16, netip.MustParseAddr("10.43.0.0"), 2, 100}
 )

@@ -6,7 +6,9 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -94,9 +96,8 @@ func (c *Cluster) makeSpaces(n int) error {
 			if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 				return fmt.Errorf("keep mounts to the node: %w", err)
 			}
-			// A copy would keep the other nodes' namespaces from ending.
-			if err := unix.Unmount(c.run(), unix.MNT_DETACH); err != nil {
-				return fmt.Errorf("unmount %s in the node: %w", c.run(), err)
+			if err := leaveOthers(); err != nil {
+				return err
 			}
 			// Mounts that a container makes for its node arrive by a shared root.
 			if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SHARED, ""); err != nil {
@@ -125,6 +126,37 @@ func (c *Cluster) makeSpaces(n int) error {
 		}
 	}
 	return nil
+}
+
+// leaveOthers unmounts the copies of what other nodes on this host have mounted:
+// they would keep namespaces and secrets of pods from ending with their owners.
+func leaveOthers() error {
+	b, err := os.ReadFile("/proc/thread-self/mountinfo")
+	if err != nil {
+		return err
+	}
+	for _, at := range slices.Backward(mountsOfOthers(string(b))) {
+		if err := unix.Unmount(at, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
+			return fmt.Errorf("unmount %s in the node: %w", at, err)
+		}
+	}
+	return nil
+}
+
+// mountsOfOthers are the mount points of clusters: their directories in /run and
+// their pods' volumes. Pure.
+func mountsOfOthers(mountinfo string) (points []string) {
+	for line := range strings.Lines(mountinfo) {
+		f := strings.Fields(line)
+		if len(f) < 5 {
+			continue
+		}
+		at := strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(f[4])
+		if strings.HasPrefix(at, "/run/knarr") || strings.Contains(at, "/volumes/kubernetes.io~") {
+			points = append(points, at)
+		}
+	}
+	return points
 }
 
 // within does something in a node's namespaces, the given kinds of them: start

@@ -11,7 +11,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
@@ -69,7 +68,7 @@ func (c *Cluster) Up(ctx context.Context, o Options) error {
 		return err
 	}
 	say("cluster %s: nodes %s, pods %s, services %s", c.name, s.Hosts, s.Pods, s.Services)
-	if err := errors.Join(c.ensureBridge(s), c.ensureBorder(&s), c.ensureRun()); err != nil {
+	if err := errors.Join(c.ensureBridge(s), c.ensureBorder(s), c.ensureRun()); err != nil {
 		return err
 	}
 	for n := 1; n <= s.Nodes; n++ {
@@ -82,7 +81,7 @@ func (c *Cluster) Up(ctx context.Context, o Options) error {
 			return err
 		}
 	}
-	crew := &crew{cluster: c, ended: make(chan error, s.Nodes)}
+	crew := &crew{cluster: c, ended: make(chan error, s.Nodes), started: map[int]time.Time{}}
 	if err := crew.start(1, "server", append([]string{
 		"--node-ip", s.address(1).String(), "--cluster-cidr", s.Pods.String(), "--service-cidr", s.Services.String(),
 	}, o.ServerArgs...), say); err != nil {
@@ -110,8 +109,8 @@ func (c *Cluster) Up(ctx context.Context, o Options) error {
 	if err := crew.wait(ctx, s, !disables(o.ServerArgs, "coredns")); err != nil {
 		return err
 	}
-	say("Ready after %s. Try:\n  export KUBECONFIG=%s\n  knarr kubectl get nodes -o wide\n  knarr images load --all-nodes --name %s ARCHIVE.tar\nknarr dev down --name %s removes it all again.",
-		time.Since(began).Round(10*time.Millisecond), c.Kubeconfig(), c.name, c.name)
+	say("Ready after %s. Try:\n  export KUBECONFIG=%s\n  knarr kubectl get nodes -o wide\n  knarr images load --all-nodes%s ARCHIVE.tar\nknarr dev down%s removes it all again.",
+		time.Since(began).Round(10*time.Millisecond), c.Kubeconfig(), c.flags(), c.flags())
 	return nil
 }
 
@@ -143,7 +142,7 @@ func (c *Cluster) plan(o Options) (state, error) {
 	}
 	if made {
 		if o.Nodes != 0 && o.Nodes < s.Nodes {
-			return s, fmt.Errorf("--nodes %d: cluster %s has %d; knarr dev down --name %s removes it first", o.Nodes, c.name, s.Nodes, c.name)
+			return s, fmt.Errorf("--nodes %d: cluster %s has %d; knarr dev down%s removes it first", o.Nodes, c.name, s.Nodes, c.flags())
 		}
 		s.Nodes = max(s.Nodes, o.Nodes)
 		s.Outside = s.Outside || o.Outside
@@ -178,7 +177,7 @@ func (c *Cluster) plan(o Options) (state, error) {
 type crew struct {
 	cluster *Cluster
 	ended   chan error
-	once    sync.Once
+	started map[int]time.Time // by number of the node
 }
 
 // start runs a node's knarr in its namespaces, unless it runs already. It
@@ -204,13 +203,15 @@ func (w *crew) start(n int, verb string, args []string, say func(string, ...any)
 	}
 	cmd.Stdout, cmd.Stderr = out, out
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	begun := time.Now()
 	if err := c.within(n, spaces, cmd.Start); err != nil {
 		return fmt.Errorf("start %s: %w", c.node(n), err)
 	}
+	w.started[n] = begun
 	say("starting %s %s (%s)", verb, c.node(n), c.log(n))
 	go func() {
 		_ = cmd.Wait()
-		w.ended <- fmt.Errorf("%s ended: %s; its log is %s, and knarr dev down --name %s removes everything", c.node(n), lastLine(c.log(n), begin), c.log(n), c.name)
+		w.ended <- fmt.Errorf("%s ended: %s; its log is %s, and knarr dev down%s removes everything", c.node(n), lastLine(c.log(n), begin), c.log(n), c.flags())
 	}()
 	return nil
 }
@@ -261,7 +262,10 @@ func (w *crew) until(ctx context.Context, ok func(context.Context) error) error 
 		case err := <-w.ended:
 			return err
 		case <-ctx.Done():
-			return fmt.Errorf("not ready in time: %w; the logs are %s, and knarr dev down --name %s removes everything", err, filepath.Join(w.cluster.dir, "*.log"), w.cluster.name)
+			if errors.Is(ctx.Err(), context.Canceled) {
+				return fmt.Errorf("interrupted; knarr dev up%[1]s goes on, knarr dev down%[1]s removes everything", w.cluster.flags())
+			}
+			return fmt.Errorf("not ready in time: %w; the logs are %s, and knarr dev down%s removes everything", err, filepath.Join(w.cluster.dir, "*.log"), w.cluster.flags())
 		}
 	}
 }

@@ -25,15 +25,16 @@ func (w *crew) wait(ctx context.Context, s state, names bool) error {
 	if err != nil {
 		return err
 	}
-	err = w.until(ctx, func(ctx context.Context) error { return w.cluster.ready(ctx, client, s) })
+	err = w.until(ctx, func(ctx context.Context) error { return w.ready(ctx, client, s) })
 	for n := 1; err == nil && names && n <= s.Nodes; n++ {
 		err = w.until(ctx, func(ctx context.Context) error { return w.cluster.resolves(ctx, n, s) })
 	}
 	return err
 }
 
-// ready says which node is not Ready yet.
-func (c *Cluster) ready(ctx context.Context, client kubernetes.Interface, s state) error {
+// ready says which node is not Ready yet. The word of a node that was started
+// just now counts only once it has renewed its lease: it may be an old one.
+func (w *crew) ready(ctx context.Context, client kubernetes.Interface, s state) error {
 	nodes, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return err
@@ -47,8 +48,20 @@ func (c *Cluster) ready(ctx context.Context, client kubernetes.Interface, s stat
 		}
 	}
 	for n := 1; n <= s.Nodes; n++ {
-		if !ready[c.node(n)] {
-			return fmt.Errorf("node %s is not Ready", c.node(n))
+		name := w.cluster.node(n)
+		if !ready[name] {
+			return fmt.Errorf("node %s is not Ready", name)
+		}
+		begun, ours := w.started[n]
+		if !ours {
+			continue
+		}
+		lease, err := client.CoordinationV1().Leases(corev1.NamespaceNodeLease).Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if lease.Spec.RenewTime == nil || lease.Spec.RenewTime.Before(&metav1.MicroTime{Time: begun}) {
+			return fmt.Errorf("node %s has not been heard of since it was started", name)
 		}
 	}
 	return nil

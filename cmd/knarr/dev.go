@@ -16,7 +16,7 @@ import (
 func devCluster(ctx context.Context, args []string) error {
 	f := pflag.NewFlagSet("dev up|down|ls", pflag.ContinueOnError)
 	f.SetInterspersed(true)
-	name := f.String("name", "dev", "`name` of the cluster; its nodes are NAME-1, NAME-2 and so on")
+	name := f.String("name", dev.DefaultName, "`name` of the cluster; its nodes are NAME-1, NAME-2 and so on")
 	base := f.String("dir", dev.DefaultDir, "`directory` that the clusters live in")
 	o := dev.Options{Progress: os.Stdout}
 	f.IntVar(&o.Nodes, "nodes", 0, "how `many` nodes (default: as many as before, at first 2)")

@@ -19,7 +19,7 @@ func images(ctx context.Context, args []string) error {
 	dir := f.StringP("data-dir", "d", cluster.DefaultDataDir, "`directory` of the cluster")
 	all := f.Bool("all-nodes", false, "on every node of a knarr dev cluster")
 	names := f.StringSlice("node", nil, "on these `nodes` of a knarr dev cluster")
-	name := f.String("name", "dev", "`name` of that cluster")
+	name := f.String("name", dev.DefaultName, "`name` of that cluster")
 	base := f.String("dir", dev.DefaultDir, "`directory` that such clusters live in")
 	if stop, err := parse(f, args); stop {
 		return err

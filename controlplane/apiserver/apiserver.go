@@ -27,6 +27,7 @@ import (
 	"knarr/controlplane/apiserver/authn"
 	"knarr/controlplane/apiserver/authz"
 	"knarr/controlplane/apiserver/endpoints"
+	"knarr/controlplane/apiserver/extension"
 	"knarr/controlplane/apiserver/registry"
 	"knarr/controlplane/apiserver/storage"
 	"knarr/controlplane/apiserver/watchcache"
@@ -80,6 +81,7 @@ type Server struct {
 	authz   authz.Chain
 	rbac    *authz.RBAC
 	api     *endpoints.Server
+	custom  *extension.Server
 	handler http.Handler
 	health  health
 	started chan struct{}
@@ -129,6 +131,7 @@ func New(c Config) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("API handlers: %w", err)
 	}
+	s.custom = extension.New(extension.Config{Cache: s.cache, API: s.api, Resolve: extension.ResolveService(s.cache)})
 	s.handler = s.chain(s.paths(s.api))
 	return s, nil
 }
@@ -161,11 +164,21 @@ func (s *Server) Run(ctx context.Context) error {
 	case <-ctx.Done():
 		return nil
 	}
+	wg.Go(func() {
+		if err := s.custom.Run(ctx); err != nil {
+			slog.ErrorContext(ctx, "custom resources", "err", err)
+		}
+	})
 	if err := s.bootstrap(ctx); err != nil {
 		if ctx.Err() != nil {
 			return nil
 		}
 		return fmt.Errorf("make what every cluster starts with: %w", err)
+	}
+	select {
+	case <-s.custom.Synced(): // after a restart, nothing that was served is missing
+	case <-ctx.Done():
+		return nil
 	}
 	s.health.ready.Store(true)
 	close(s.started)

@@ -172,7 +172,7 @@ func Remove(c Config) error {
 		removeIfOurs(filepath.Join(c.Dir, confName), networkName(c)),
 		network.RemoveLinks(c.Bridge, c.StateDir),
 		network.RemoveTable(c.Table),
-		unforward(c.StateDir),
+		Unforward(c.StateDir),
 	}
 	// libcni remembers the result of each ADD until its DEL, which pods that
 	// were killed with the node never had.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/netip"
 	"os"
 	"slices"
 	"strings"
@@ -90,9 +91,13 @@ func (f *forwarding) write(file *os.File) error {
 	return err
 }
 
-// forward switches forwarding on for the families in use. What it was is
-// written down before it is changed, so that a crash in between loses nothing.
-func forward(stateDir string, n *network.Conf) error {
+// forward switches forwarding on for the families in use.
+func forward(stateDir string, n *network.Conf) error { return Forward(stateDir, n.PodCIDRs) }
+
+// Forward switches forwarding on for the families of ranges, on behalf of the
+// user of a directory. What it was is written down before it is changed, so
+// that a crash in between loses nothing.
+func Forward(stateDir string, ranges []netip.Prefix) error {
 	if err := os.MkdirAll(stateDir, 0o755); err != nil {
 		return err
 	}
@@ -102,7 +107,7 @@ func forward(stateDir string, n *network.Conf) error {
 		if !slices.Contains(f.Users, stateDir) {
 			f.Users = append(f.Users, stateDir)
 		}
-		for _, p := range n.PodCIDRs {
+		for _, p := range ranges {
 			path := forward4
 			if p.Addr().Is6() {
 				path = forward6
@@ -129,9 +134,9 @@ func forward(stateDir string, n *network.Conf) error {
 	return nil
 }
 
-// unforward puts back what the first user found, once nobody else needs it. A
+// Unforward puts back what the first user found, once nobody else needs it. A
 // user whose state is gone needs nothing.
-func unforward(stateDir string) error {
+func Unforward(stateDir string) error {
 	var f forwarding
 	err := f.change(func() error {
 		f.Users = slices.DeleteFunc(f.Users, func(dir string) bool {

@@ -215,7 +215,11 @@ func ensureTunnel(c Config) (netlink.Link, error) {
 		err = netlink.LinkNotFoundError{}
 	}
 	if err != nil {
-		if err := netlink.LinkAdd(want); err != nil {
+		err := netlink.LinkAdd(want)
+		if errors.Is(err, unix.EOPNOTSUPP) {
+			return nil, fmt.Errorf("add tunnel %s: this kernel has no VXLAN (CONFIG_VXLAN); with nodes that share a link start the server with --flannel-backend=host-gw", c.Tunnel)
+		}
+		if err != nil {
 			return nil, fmt.Errorf("add tunnel %s: %w", c.Tunnel, err)
 		}
 		if link, err = netlink.LinkByName(c.Tunnel); err != nil {

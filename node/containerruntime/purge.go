@@ -259,8 +259,9 @@ func hierarchies(root string) []string {
 	return tops
 }
 
-// rmdir removes an empty cgroup. Processes that were killed may take a moment
-// to leave it.
+// rmdir removes a cgroup and ends what is in it still: containers whose shim is
+// gone, by which alone they were found. Processes that were killed may take a
+// moment to leave.
 func rmdir(ctx context.Context, dir string) error {
 	for range 200 {
 		err := unix.Rmdir(dir)
@@ -269,6 +270,12 @@ func rmdir(ctx context.Context, dir string) error {
 		}
 		if !errors.Is(err, unix.EBUSY) {
 			return fmt.Errorf("remove cgroup %s: %w", dir, err)
+		}
+		members, _ := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
+		for line := range strings.Lines(string(members)) {
+			if pid, err := strconv.Atoi(strings.TrimSpace(line)); err == nil && pid > 0 && pid != os.Getpid() {
+				_ = unix.Kill(pid, unix.SIGKILL)
+			}
 		}
 		select {
 		case <-ctx.Done():

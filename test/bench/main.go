@@ -69,6 +69,10 @@ var benches = []bench{
 }
 
 func main() {
+	if err := rig.Isolate(); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
 	klog.SetOutput(io.Discard)
 	klog.LogToStderr(false)
 	var (

@@ -108,7 +108,8 @@ func TestDev(t *testing.T) {
 	}{
 		{"list", list}, {"images", func(w *world) { images(w, archive) }}, {"pods", pods}, {"pod to pod", podToPod},
 		{"service", service}, {"node port", nodePort}, {"names", names}, {"logs and exec", logs},
-		{"nothing leaves", nothingLeaves}, {"agent killed", agentKilled}, {"node name taken", nameTaken},
+		{"port-forward", portForward}, {"nothing leaves", nothingLeaves}, {"agent killed", agentKilled}, {"server killed", serverKilled},
+		{"node name taken", nameTaken},
 		{"everything killed", everythingKilled},
 	} {
 		if !t.Run(step.name, func(t *testing.T) { outer := w.t; w.t = t; defer func() { w.t = outer }(); step.run(w) }) {
@@ -120,6 +121,9 @@ func TestDev(t *testing.T) {
 		t.Errorf("a running cluster shows only as %q", traces(t, w))
 	}
 	w.kill(syscall.SIGKILL)
+	for _, pid := range shims(w) {
+		_ = syscall.Kill(pid, syscall.SIGKILL)
+	}
 	w.knarr("dev", "down", "--name", "e2e", "--dir", w.base)
 	for _, left := range traces(t, w) {
 		t.Errorf("dev down leaves %s", left)
@@ -188,8 +192,13 @@ func service(w *world) {
 	}
 }
 
-// nodePort asks each node from this host until both pods have answered.
+// nodePort asks each node from this host until both pods have answered, and the
+// Service kubernetes from a pod.
 func nodePort(w *world) {
+	// The API server, from the other node; it speaks TLS only, and says so.
+	if out, err := w.try("kubectl", "exec", w.two.Name, "--", "wget", "-qO-", "http://kubernetes.default:443"); err == nil || !strings.Contains(out, "400 Bad Request") {
+		w.t.Errorf("the API server from a pod: %v\n%s", err, out)
+	}
 	nodes, err := w.client.CoreV1().Nodes().List(context.Background(), metav1.ListOptions{})
 	if err != nil {
 		w.t.Fatal(err)
@@ -229,6 +238,28 @@ func logs(w *world) {
 	}
 }
 
+// portForward reaches a port of a pod on the node that joined.
+func portForward(w *world) {
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, binary, "kubectl", "port-forward", "pod/"+w.two.Name, ":8080")
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer func() { cancel(); _ = cmd.Wait() }()
+	var port int
+	if _, err := fmt.Fscanf(out, "Forwarding from 127.0.0.1:%d -> 8080", &port); err != nil {
+		w.t.Fatal(err)
+	}
+	if got := get(fmt.Sprintf("http://127.0.0.1:%d", port)); got != "hello from "+w.two.Name+"\n" {
+		w.t.Errorf("got %q", got)
+	}
+}
+
 // nothingLeaves asks an address that is not this host's.
 func nothingLeaves(w *world) {
 	began := time.Now()
@@ -251,6 +282,23 @@ func agentKilled(w *world) {
 	if got := w.wget(w.two, "http://first"); got != "hello from "+w.one.Name+"\n" {
 		w.t.Errorf("after the restart: %q", got)
 	}
+}
+
+// serverKilled leaves the other node to itself for a moment: what it serves goes
+// on, names too, and it takes new pods once there is a server again.
+func serverKilled(w *world) {
+	w.signal(filepath.Join(w.dir(), "e2e-1"), syscall.SIGKILL)
+	if got := get("http://" + w.two.Status.HostIP + ":30080"); got == "" {
+		w.t.Error("services stop with the server")
+	}
+	if out, err := exec.Command("nsenter", "--net="+w.spaces()+"/e2e-2.net", "busybox", "nslookup", "web.default.svc.cluster.local", "10.43.0.10").CombinedOutput(); err != nil || !strings.Contains(string(out), "10.43.") {
+		w.t.Errorf("names stop with the server: %v\n%s", err, out)
+	}
+	w.knarr("dev", "up", "--name", "e2e", "--dir", w.base, "--timeout", "30s")
+	w.unharmed()
+	w.knarr("kubectl", "run", "late", "--image=knarr.test/hello:1", `--overrides={"spec":{"nodeName":"e2e-2","terminationGracePeriodSeconds":0}}`)
+	w.knarr("kubectl", "wait", "--for=condition=Ready", "pod/late", "--timeout=35s")
+	w.knarr("kubectl", "delete", "pod", "late")
 }
 
 // nameTaken joins as the second node with another key.

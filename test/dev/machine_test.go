@@ -84,6 +84,19 @@ func traces(t *testing.T, w *world) (found []string) {
 	return found
 }
 
+// shims are the processes that hold the containers of this cluster.
+func shims(w *world) (pids []int) {
+	files, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+	for _, f := range files {
+		line, _ := os.ReadFile(f)
+		var pid int
+		if _, err := fmt.Sscanf(f, "/proc/%d/", &pid); err == nil && strings.HasPrefix(string(line), w.dir()) && strings.Contains(string(line), "containerd-shim") {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
 // hashed is a name that derives from a directory.
 func hashed(prefix, dir string) string {
 	sum := sha256.Sum256([]byte(dir))

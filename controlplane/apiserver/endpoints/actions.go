@@ -39,7 +39,7 @@ func (c *call) readAction(obj registry.Object) (*metav1.CreateOptions, error) {
 	if err != nil {
 		return nil, err
 	}
-	if c.out, err = negotiate(c.r, false); err != nil {
+	if c.out, err = c.negotiate(false); err != nil {
 		return nil, err
 	}
 	gvk := c.gvk

@@ -104,13 +104,7 @@ func decodeJSON(body []byte, obj runtime.Object, gvk schema.GroupVersionKind, wa
 		return nil, unrecognised(errors.New("couldn't get version/kind; json parse error: unexpected end of JSON input"), gvk, nil)
 	}
 	if u, ok := obj.(*unstructured.Unstructured); ok {
-		strict, err = kjson.UnmarshalStrict(body, &u.Object)
-		if !wantStrict {
-			strict = nil
-		}
-		if err == nil && u.Object == nil {
-			u.Object = map[string]any{}
-		}
+		return decodeCustom(body, u, gvk, wantStrict)
 	} else if wantStrict {
 		strict, err = kjson.UnmarshalStrict(body, obj)
 	} else {
@@ -224,6 +218,13 @@ func (c *call) readObject(into registry.Object, gvk schema.GroupVersionKind, val
 	if err != nil {
 		return err
 	}
+	if c.custom != nil {
+		more, err := c.coerce(into, validation != metav1.FieldValidationIgnore)
+		if err != nil {
+			return err
+		}
+		strict = append(strict, more...)
+	}
 	if err := c.strictness(strict, validation, gvk); err != nil {
 		return err
 	}
@@ -246,6 +247,9 @@ func dropKind(obj registry.Object, gvk schema.GroupVersionKind) {
 // attempt that lost.
 func (c *call) decodeAgain(into registry.Object) error {
 	if _, err := decodeInto(c.bodyFormat, c.body, into, c.gvk, false); err != nil {
+		return err
+	}
+	if _, err := c.coerce(into, false); err != nil {
 		return err
 	}
 	dropKind(into, c.gvk)

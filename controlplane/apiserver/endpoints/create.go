@@ -26,7 +26,7 @@ func (c *call) create() error {
 	if err != nil {
 		return err
 	}
-	if c.out, err = negotiate(c.r, false); err != nil {
+	if c.out, err = c.negotiate(false); err != nil {
 		return err
 	}
 	obj := c.res.New()
@@ -38,6 +38,9 @@ func (c *call) create() error {
 		return err
 	}
 	c.dedupOwners(obj)
+	if err := c.mayCreate(obj.GetName()); err != nil {
+		return err
+	}
 	w := &write{call: c, opts: opts, manager: c.manager(opts.FieldManager), dryRun: len(opts.DryRun) > 0}
 	obj = c.managers.update(nil, obj, w.manager, "")
 	attrs := c.attributes(Create, opts, w.dryRun)
@@ -205,7 +208,11 @@ func (w *write) createNamed(ctx context.Context, obj registry.Object) (*watchcac
 		return nil, obj, nil
 	}
 	name := obj.GetName()
-	rec, err := w.store.Create(ctx, key, w.hub(obj))
+	hub, err := w.hub(obj)
+	if err != nil {
+		return nil, nil, err
+	}
+	rec, err := w.store.Create(ctx, key, hub)
 	if err != nil {
 		err = w.fromCache(err, name)
 		if apierrors.IsAlreadyExists(err) {
@@ -231,7 +238,7 @@ func (c *call) serveVirtual(answer Virtual) error {
 	if err != nil {
 		return err
 	}
-	if c.out, err = negotiateOf(c.r, false, false); err != nil {
+	if c.out, err = negotiateOf(c.r, false, false, false); err != nil {
 		return err
 	}
 	gvk, obj := c.gvk, registry.Object(nil)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -24,7 +25,7 @@ func (c *call) delete() error {
 	if err != nil {
 		return err
 	}
-	if c.out, err = negotiate(c.r, false); err != nil {
+	if c.out, err = c.negotiate(false); err != nil {
 		return err
 	}
 	d := &deletion{call: c, opts: opts, dryRun: len(opts.DryRun) > 0}
@@ -64,8 +65,9 @@ var returnsDeleted = map[string]bool{
 // A deletion is one object's on its way out.
 type deletion struct {
 	*call
-	opts   *metav1.DeleteOptions
-	dryRun bool
+	opts    *metav1.DeleteOptions
+	dryRun  bool
+	unasked bool // admission has no say
 }
 
 // run deletes name. gone says that the object is no more; else it has been
@@ -73,7 +75,7 @@ type deletion struct {
 func (d *deletion) run(ctx context.Context, namespace, name string) (rec *watchcache.Record, obj registry.Object, gone bool, err error) {
 	key := d.keyOf(namespace, name)
 	current, fresh := d.store.Peek(key), false
-	admitted := false
+	admitted := d.unasked
 	for {
 		if current == nil {
 			if current, err = d.store.Fetch(ctx, key); err != nil {
@@ -145,7 +147,11 @@ func (d *deletion) attempt(ctx context.Context, key string, current *watchcache.
 		d.s.services.afterDelete(d.entry, old)
 		return rec, old, true, nil
 	}
-	rec, err := d.store.Update(ctx, key, current, d.hub(obj))
+	hub, err := d.hub(obj)
+	if err != nil {
+		return nil, nil, false, err
+	}
+	rec, err := d.store.Update(ctx, key, current, hub)
 	return rec, obj, false, err
 }
 
@@ -167,6 +173,9 @@ func preconditions(p *metav1.Preconditions, obj registry.Object) error {
 func planDelete(res registry.Resource, old registry.Object, opts *metav1.DeleteOptions, now time.Time) (obj registry.Object, remove bool) {
 	if ns, ok := old.(*corev1.Namespace); ok {
 		return planDeleteNamespace(ns, opts, now)
+	}
+	if crd, ok := old.(*apiextensionsv1.CustomResourceDefinition); ok && crd.DeletionTimestamp == nil {
+		return planDeleteDefinition(crd, now), false
 	}
 	grace := res.GraceSeconds(old, opts)
 	if t := old.GetDeletionTimestamp(); t != nil && grace > 0 || t != nil && res.GraceSeconds(old, &metav1.DeleteOptions{}) > 0 {
@@ -272,7 +281,7 @@ func (c *call) deleteCollection() error {
 	if err != nil {
 		return err
 	}
-	if c.out, err = negotiate(c.r, false); err != nil {
+	if c.out, err = c.negotiate(false); err != nil {
 		return err
 	}
 	q := c.listQuery(list)

@@ -85,7 +85,16 @@ func (d *discovery) addVersion(gv schema.GroupVersion) {
 	g.Versions = append(g.Versions, v)
 }
 
+// customVerbs are those of custom kinds, in upstream's order.
+var customVerbs = []string{"delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"}
+
 func servedVerbs(res registry.Resource) metav1.Verbs {
+	if c, ok := res.(registry.Custom); ok {
+		if c.Ending() {
+			return metav1.Verbs{"delete", "deletecollection", "get", "list", "watch"}
+		}
+		return slices.Clone(metav1.Verbs(customVerbs))
+	}
 	var out metav1.Verbs
 	for _, v := range registry.AllVerbs {
 		if res.Supports(v) {
@@ -103,6 +112,9 @@ func sortedVerbs(verbs []string) metav1.Verbs {
 
 func sortedSubs(res registry.Resource) []registry.Sub {
 	subs := res.Subresources()
+	if _, ok := res.(registry.Custom); ok {
+		return subs // status first, as upstream has it
+	}
 	sort.SliceStable(subs, func(i, j int) bool { return subs[i].Name < subs[j].Name })
 	return subs
 }
@@ -112,7 +124,11 @@ func storageHash(res registry.Resource) string {
 	if res.IsVirtual() {
 		return ""
 	}
-	gvk := res.Storage().Hub.GVK()
+	s := res.Storage()
+	gvk := s.Hub.GVK()
+	if s.Text != nil {
+		gvk = s.Text.GroupVersionKind
+	}
 	sum := sha256.Sum256([]byte(gvk.Group + "/" + gvk.Version + "/" + gvk.Kind))
 	return base64.StdEncoding.EncodeToString(sum[:8])
 }

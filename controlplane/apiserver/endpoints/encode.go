@@ -213,7 +213,10 @@ func varintSize(v uint64) int {
 // writeRecord answers with a record, from the bytes it already holds where
 // the client wants the object as it is.
 func (c *call) writeRecord(code int, rec *watchcache.Record) error {
-	if c.out.as != "" || c.out.format == formatYAML || c.fromHub != nil || c.out.format == formatProtobuf && c.custom {
+	if c.custom != nil && c.out.as == "" && c.out.format == formatJSON {
+		return c.writeCustom(code, rec)
+	}
+	if c.out.as != "" || c.out.format == formatYAML || c.fromHub != nil || c.custom != nil {
 		obj, err := c.object(rec)
 		if err != nil {
 			return err

@@ -7,7 +7,7 @@ import (
 // get answers with one object.
 func (c *call) get() error {
 	var err error
-	if c.out, err = negotiate(c.r, false); err != nil {
+	if c.out, err = c.negotiate(false); err != nil {
 		return err
 	}
 	version := ""

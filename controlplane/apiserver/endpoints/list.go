@@ -22,7 +22,7 @@ func (c *call) list() error {
 	if err != nil {
 		return err
 	}
-	if c.out, err = negotiate(c.r, false); err != nil {
+	if c.out, err = c.negotiate(false); err != nil {
 		return err
 	}
 	found, err := c.store.List(c.ctx, c.listQuery(opts))
@@ -48,13 +48,16 @@ func (c *call) listQuery(opts *internalversion.ListOptions) watchcache.Query {
 	if c.gvr.Resource == "namespaces" && c.gvr.Group == "" {
 		q.Namespace = ""
 	}
-	q.FieldSet = c.fieldSet()
+	q.FieldSet, q.Object = c.fieldSet(), c.selected()
 	return q
 }
 
 // fieldSet gives the fields of the version served, where the one stored has
 // others.
 func (e *entry) fieldSet() func(registry.Object) fields.Set {
+	if e.custom != nil {
+		return e.res.FieldSet
+	}
 	if e.fromHub == nil {
 		return nil
 	}
@@ -69,6 +72,9 @@ func listMeta(l *watchcache.List) metav1.ListMeta {
 // listHeader appends the list up to the first item.
 func (c *call) listHeader(b []byte, l *watchcache.List) []byte {
 	b = append(b, c.listHead...)
+	if c.custom != nil && l.Continue == "" {
+		b = append(b, `"continue":"",`...) // upstream's lists of custom objects always say so
+	}
 	b = append(b, `"resourceVersion":"`...)
 	b = strconv.AppendInt(b, l.Revision, 10)
 	b = append(b, '"')
@@ -119,12 +125,13 @@ var comma = []byte(",")
 // itemJSON is a record as an item of a list, in the version served. Custom
 // objects carry their kind there, built-in ones do not.
 func (c *call) itemJSON(rec *watchcache.Record) ([]byte, error) {
+	if c.custom != nil {
+		_, data, err := rec.See(c.served)
+		return data, err
+	}
 	data, err := rec.JSON()
 	if err != nil {
 		return nil, err
-	}
-	if c.custom {
-		return append(c.jsonHead[:len(c.jsonHead):len(c.jsonHead)], data[1:]...), nil
 	}
 	if c.fromHub == nil {
 		return data, nil
@@ -157,7 +164,7 @@ func (c *call) itemProtobuf(rec *watchcache.Record) ([]byte, error) {
 // writeProtobufList puts the list message together around the items' bytes.
 // In every list type, metadata is field 1 and items is field 2.
 func (c *call) writeProtobufList(l *watchcache.List) error {
-	if c.custom {
+	if c.custom != nil {
 		return notAcceptable()
 	}
 	lm := listMeta(l)

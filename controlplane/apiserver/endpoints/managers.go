@@ -1,10 +1,12 @@
 package endpoints
 
 import (
+	"reflect"
 	"strings"
 	"sync"
 	"time"
 
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -14,6 +16,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
+	"knarr/controlplane/apiserver/endpoints/openapi"
 	"knarr/controlplane/apiserver/endpoints/ownership"
 	"knarr/controlplane/apiserver/registry"
 )
@@ -46,6 +49,23 @@ func newManagers(e *entry) *managers {
 	return &managers{entry: e, empty: e.res.New(), by: map[string]*managedfields.FieldManager{}}
 }
 
+// definitionTypes know how CustomResourceDefinitions are merged, which client-go
+// does not.
+var definitionTypes = sync.OnceValues(func() (managedfields.TypeConverter, error) {
+	models, err := openapi.Models(apiextensionsv1.SchemeGroupVersion.WithKind("CustomResourceDefinition"), reflect.TypeFor[apiextensionsv1.CustomResourceDefinition]())
+	if err != nil {
+		return nil, err
+	}
+	return managedfields.NewTypeConverter(models, false)
+})
+
+func (e *entry) types() (managedfields.TypeConverter, error) {
+	if e.gvk.Group == apiextensionsv1.GroupName {
+		return definitionTypes()
+	}
+	return typeConverter(), nil
+}
+
 // typeConverter knows the merge schema of all built-in kinds. Parsing it costs
 // time and memory, so that it waits for the first apply.
 var typeConverter = sync.OnceValue(func() managedfields.TypeConverter {
@@ -69,10 +89,12 @@ func (m *managers) of(sub string) (*managedfields.FieldManager, error) {
 		err error
 		own = sameVersion{e.gvk}
 	)
-	if e.custom {
-		f, err = managedfields.NewDefaultCRDFieldManager(managedfields.NewDeducedTypeConverter(), own, own, own, e.gvk, e.gvr.GroupVersion(), sub, reset)
+	if e.custom != nil {
+		f, err = e.customManager(sub, reset)
+	} else if types, terr := e.types(); terr != nil {
+		err = terr
 	} else {
-		f, err = managedfields.NewDefaultFieldManager(typeConverter(), own, own, own, e.gvk, e.gvr.GroupVersion(), sub, reset)
+		f, err = managedfields.NewDefaultFieldManager(types, own, own, own, e.gvk, e.gvr.GroupVersion(), sub, reset)
 	}
 	if err == nil {
 		m.by[sub] = f
@@ -84,6 +106,8 @@ func (m *managers) of(sub string) (*managedfields.FieldManager, error) {
 func resetFields(e *entry, sub string) []string {
 	_, status := e.subs["status"]
 	switch {
+	case sub == "status" && e.custom != nil:
+		return resetCustom
 	case sub == "" && status:
 		return resetStatus
 	case sub == "status":
@@ -92,7 +116,7 @@ func resetFields(e *entry, sub string) []string {
 	return nil
 }
 
-var resetStatus, resetSpec = []string{"f:status"}, []string{"f:spec"}
+var resetStatus, resetSpec, resetCustom = []string{"f:status"}, []string{"f:spec"}, []string{"f:metadata", "f:spec"}
 
 func resetPaths(e *entry, sub string) (out []fieldpath.Path) {
 	for _, f := range resetFields(e, sub) {
@@ -104,7 +128,7 @@ func resetPaths(e *entry, sub string) (out []fieldpath.Path) {
 // update records in obj that manager set what differs from old.
 func (m *managers) update(old, obj registry.Object, manager, sub string) registry.Object {
 	e := m.entry
-	if e.custom {
+	if e.custom != nil {
 		return m.updateCustom(old, obj, manager, sub)
 	}
 	q := ownership.Request{
@@ -134,7 +158,7 @@ func (m *managers) updateCustom(old, obj registry.Object, manager, sub string) r
 	setKind(live, m.entry.gvk)
 	setKind(obj, m.entry.gvk)
 	out := f.UpdateNoErrors(live, obj, manager).(registry.Object)
-	if !m.entry.custom {
+	if m.entry.custom == nil {
 		setKind(out, schema.GroupVersionKind{})
 	}
 	return out
@@ -158,7 +182,7 @@ func (m *managers) apply(old registry.Object, want *unstructured.Unstructured, m
 		return nil, err
 	}
 	obj, ok := out.(registry.Object)
-	if u, is := out.(*unstructured.Unstructured); is && !m.entry.custom {
+	if u, is := out.(*unstructured.Unstructured); is && m.entry.custom == nil {
 		obj = m.entry.res.New()
 		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, obj); err != nil {
 			return nil, err
@@ -166,7 +190,7 @@ func (m *managers) apply(old registry.Object, want *unstructured.Unstructured, m
 	} else if !ok {
 		return nil, errNotAnObject
 	}
-	if !m.entry.custom {
+	if m.entry.custom == nil {
 		setKind(obj, schema.GroupVersionKind{})
 	}
 	return obj, nil

@@ -50,7 +50,7 @@ func (c *call) finalizeNamespace() error {
 	if err != nil {
 		return err
 	}
-	if c.out, err = negotiate(c.r, false); err != nil {
+	if c.out, err = c.negotiate(false); err != nil {
 		return err
 	}
 	body := &corev1.Namespace{}

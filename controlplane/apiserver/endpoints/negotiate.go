@@ -76,18 +76,31 @@ func parseAccept(header string) []clause {
 	return out
 }
 
+// negotiate reads Accept for this kind: custom objects have no protobuf form,
+// but their metadata has.
+func (c *call) negotiate(stream bool) (output, error) {
+	if c.entry == nil || c.custom == nil {
+		return negotiate(c.r, stream)
+	}
+	return negotiateOf(c.r, stream, true, true)
+}
+
 // negotiate reads Accept. Streams have no YAML form.
-func negotiate(r *http.Request, stream bool) (output, error) { return negotiateOf(r, stream, true) }
+func negotiate(r *http.Request, stream bool) (output, error) {
+	return negotiateOf(r, stream, true, false)
+}
 
 // negotiateOf reads Accept for something that can have the form of a table, or
-// not.
-func negotiateOf(r *http.Request, stream, tables bool) (output, error) {
+// not, and that has no form but text, or has.
+func negotiateOf(r *http.Request, stream, tables, text bool) (output, error) {
 	header := r.Header.Get("Accept")
 	switch header {
 	case "", "*/*", typeJSON, "application/json, */*":
 		return output{pretty: pretty(r, nil)}, nil
 	case typeProtobuf, "application/vnd.kubernetes.protobuf,application/json", "application/vnd.kubernetes.protobuf, */*":
-		return output{format: formatProtobuf}, nil
+		if !text {
+			return output{format: formatProtobuf}, nil
+		}
 	}
 	if len(r.Header.Values("Accept")) > 1 {
 		header = strings.Join(r.Header.Values("Accept"), ",")
@@ -108,6 +121,9 @@ func negotiateOf(r *http.Request, stream, tables bool) (output, error) {
 		}
 		switch as := c.params["as"]; as {
 		case "":
+			if text && out.format == formatProtobuf {
+				continue
+			}
 		case "Table":
 			if out.format == formatProtobuf || !tables {
 				continue

@@ -21,7 +21,7 @@ func TestNegotiateTable(t *testing.T) {
 		{table + ",application/json", false, "", false},
 		{"application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io", false, "PartialObjectMetadata", false},
 	} {
-		out, err := negotiateOf(&http.Request{URL: &url.URL{}, Header: http.Header{"Accept": {c.accept}}}, false, c.tables)
+		out, err := negotiateOf(&http.Request{URL: &url.URL{}, Header: http.Header{"Accept": {c.accept}}}, false, c.tables, false)
 		if out.as != c.as || (err != nil) != c.fails {
 			t.Errorf("%s, tables %v: %q, %v", c.accept, c.tables, out.as, err)
 		}

@@ -83,8 +83,7 @@ func (o *openAPI) hashOf(name string, resources []registry.Resource) string {
 			fmt.Fprintln(h, sub.Name, sub.Kind, sub.Verbs)
 		}
 		if c, ok := res.(openapi.Custom); ok {
-			_, s := c.OpenAPISchema(false)
-			h.Write(s)
+			io.WriteString(h, c.SchemaID())
 		}
 	}
 	return fmt.Sprintf("%X", h.Sum(nil))

@@ -112,7 +112,7 @@ func (e *entry) checkFields(selector fields.Selector) error {
 			continue
 		}
 		plain := len(e.labels) == 1 || len(e.labels) == 2 && e.labels["metadata.namespace"]
-		if !plain || e.custom {
+		if !plain || e.custom != nil {
 			return apierrors.NewBadRequest("field label not supported: " + r.Field)
 		}
 		if r.Field == "metadata.namespace" {

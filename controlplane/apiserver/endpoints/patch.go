@@ -41,7 +41,7 @@ func (c *call) patch() error {
 	if err != nil {
 		return err
 	}
-	if c.out, err = negotiate(c.r, false); err != nil {
+	if c.out, err = c.negotiate(false); err != nil {
 		return err
 	}
 	if err := c.readBody(); err != nil {
@@ -73,10 +73,13 @@ func (c *call) patchType() (types.PatchType, error) {
 		case types.JSONPatchType, types.MergePatchType, types.ApplyYAMLPatchType:
 			return kind, nil
 		case types.StrategicMergePatchType:
-			if !c.custom {
+			if c.custom == nil {
 				return kind, nil
 			}
 		}
+	}
+	if c.custom != nil {
+		return "", unsupportedMedia("application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml")
 	}
 	refusal := statusError(http.StatusUnsupportedMediaType, metav1.StatusReasonUnsupportedMediaType, "415: Unsupported Media Type")
 	refusal.ErrStatus.Details = &metav1.StatusDetails{}
@@ -126,7 +129,11 @@ func (p *patch) read() error {
 		}
 	case types.ApplyYAMLPatchType:
 		p.want = &unstructured.Unstructured{Object: map[string]any{}}
-		if err := yaml.Unmarshal(p.body, &p.want.Object); err != nil {
+		data, err := yaml.YAMLToJSON(p.body)
+		if err == nil {
+			err = kjson.UnmarshalCaseSensitivePreserveInts(data, &p.want.Object)
+		}
+		if err != nil {
 			return apierrors.NewBadRequest(fmt.Sprintf("error decoding YAML: %v", err))
 		}
 		if p.options.FieldValidation != metav1.FieldValidationIgnore {
@@ -173,7 +180,7 @@ func (p *patch) make(ctx context.Context, old registry.Object) (obj registry.Obj
 
 // merged is old with a JSON, merge or strategic merge patch applied.
 func (p *patch) merged(old registry.Object, gvk schema.GroupVersionKind, empty func() registry.Object) (registry.Object, error) {
-	if p.merge != nil && !p.custom {
+	if p.merge != nil && p.custom == nil {
 		if obj, ok, err := p.mergedParts(old, empty()); ok || err != nil {
 			return obj, err
 		}
@@ -204,10 +211,17 @@ func (p *patch) merged(old registry.Object, gvk schema.GroupVersionKind, empty f
 	if err != nil {
 		return nil, p.invalid(err)
 	}
-	if err := p.strictPatch(strict); err != nil {
+	more, err := p.coerce(obj, p.options.FieldValidation != metav1.FieldValidationIgnore)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.strictPatch(append(strict, more...)); err != nil {
 		return nil, err
 	}
 	if found := obj.GetObjectKind().GroupVersionKind(); found != gvk {
+		if u, ok := obj.(*unstructured.Unstructured); ok {
+			return nil, otherKind(u, gvk)
+		}
 		return nil, checkKind(found, gvk)
 	}
 	dropKind(obj, gvk)
@@ -216,6 +230,7 @@ func (p *patch) merged(old registry.Object, gvk schema.GroupVersionKind, empty f
 
 func decodePatched(data []byte, obj registry.Object) ([]error, error) {
 	if u, ok := obj.(*unstructured.Unstructured); ok {
+		u.Object = nil
 		return kjson.UnmarshalStrict(data, &u.Object)
 	}
 	return kjson.UnmarshalStrict(data, obj)
@@ -416,7 +431,7 @@ func (p *patch) apply(old registry.Object) (registry.Object, error) {
 	if err != nil {
 		return nil, err
 	}
-	if p.options.FieldValidation != metav1.FieldValidationIgnore && !p.custom {
+	if p.options.FieldValidation != metav1.FieldValidationIgnore && p.custom == nil {
 		// Merging has dropped what the kind does not know; look at the request.
 		data, err := json.Marshal(p.want.Object)
 		if err != nil {
@@ -429,8 +444,6 @@ func (p *patch) apply(old registry.Object) (registry.Object, error) {
 			}
 		}
 	}
-	if !p.custom {
-		p.res.Defaults(obj)
-	}
+	p.res.Defaults(obj)
 	return obj, nil
 }

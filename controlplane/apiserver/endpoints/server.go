@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"net/url"
 	"runtime/debug"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -67,6 +68,8 @@ type PortRange struct{ First, Last int32 }
 type Server struct {
 	cfg       Config
 	table     atomic.Pointer[table]
+	tableMu   sync.Mutex          // orders changes of table
+	custom    []registry.Resource // those of SetResources
 	services  *services
 	transport http.RoundTripper // to pods and services
 }
@@ -101,7 +104,16 @@ func New(cfg Config) (*Server, error) {
 // SetResources replaces the kinds served besides Config.Resources: those that
 // CustomResourceDefinitions declare.
 func (s *Server) SetResources(custom []registry.Resource) {
-	s.table.Store(newTable(s, append(s.cfg.Resources[:len(s.cfg.Resources):len(s.cfg.Resources)], custom...)))
+	s.tableMu.Lock()
+	defer s.tableMu.Unlock()
+	s.custom = custom
+	s.renew()
+}
+
+// renew makes the table anew of what has changed.
+func (s *Server) renew() {
+	all := append(s.cfg.Resources[:len(s.cfg.Resources):len(s.cfg.Resources)], s.custom...)
+	s.table.Store(newTable(s, all, s.table.Load()))
 }
 
 // Handles says that the path is one of this handler's: an API group's that is
@@ -178,11 +190,16 @@ func (c *call) serve() error {
 	t := c.s.table.Load()
 	c.entry = t.entries[groupVersionResource(c.info)]
 	if c.entry == nil {
-		if t.versions[c.info.GroupVersion()] {
+		if t.builtin[c.info.GroupVersion()] {
 			return noResource()
 		}
 		http.NotFound(c.w, c.r)
 		return nil
+	}
+	if c.custom != nil {
+		for _, text := range c.custom.Notices() {
+			request.Warn(c.ctx, text)
+		}
 	}
 	if c.info.Subresource != "" {
 		return c.serveSub()
@@ -207,8 +224,15 @@ func (c *call) serve() error {
 		// Writes need the namespace in the path; only lists and watches span
 		// all of them.
 		if c.info.Namespace == "" && verb != "list" && verb != "watch" {
+			if c.custom != nil {
+				http.NotFound(c.w, c.r)
+				return nil
+			}
 			return c.notAllowed()
 		}
+	} else if c.info.Namespace != "" && c.custom != nil {
+		http.NotFound(c.w, c.r)
+		return nil
 	} else if c.info.Namespace != "" && c.gvr.Resource != "namespaces" {
 		return noResource()
 	}

@@ -21,6 +21,9 @@ import (
 // as a view of its object.
 func (c *call) serveSub() error {
 	name := c.info.Subresource
+	if c.custom != nil && c.subs[name] == nil {
+		return apierrors.NewNotFound(c.gvr.GroupResource(), c.info.Name)
+	}
 	if c.info.Name == "" || c.namespaced == (c.info.Namespace == "") && c.gvr.Resource != "namespaces" {
 		return noResource()
 	}
@@ -76,11 +79,14 @@ func newBody(gvk schema.GroupVersionKind) (registry.Object, error) {
 }
 
 // scaleOf is the scale view of an object.
-func (c *call) scaleOf(obj registry.Object) *autoscalingv1.Scale {
-	scale := c.sub.GetScale(obj)
+func (c *call) scaleOf(obj registry.Object) (*autoscalingv1.Scale, error) {
+	scale, err := c.sub.GetScale(obj)
+	if err != nil {
+		return nil, err
+	}
 	scale.Name, scale.Namespace, scale.UID = obj.GetName(), obj.GetNamespace(), obj.GetUID()
 	scale.ResourceVersion, scale.CreationTimestamp = obj.GetResourceVersion(), obj.GetCreationTimestamp()
-	return scale
+	return scale, nil
 }
 
 func (c *call) writeScale(code int, rec *watchcache.Record) error {
@@ -95,7 +101,10 @@ func (c *call) answerScale(code int, rec *watchcache.Record, obj registry.Object
 	if rec != nil {
 		return c.writeScale(code, rec)
 	}
-	scale := c.scaleOf(obj)
+	scale, err := c.scaleOf(obj)
+	if err != nil {
+		return err
+	}
 	gvk := c.sub.Kind
 	if gvk.Empty() || gvk == c.gvk {
 		gvk = autoscalingv1.SchemeGroupVersion.WithKind("Scale")
@@ -112,7 +121,7 @@ func (c *call) updateScale() error {
 	if err != nil {
 		return err
 	}
-	if c.out, err = negotiate(c.r, false); err != nil {
+	if c.out, err = c.negotiate(false); err != nil {
 		return err
 	}
 	want := &autoscalingv1.Scale{}
@@ -137,7 +146,8 @@ func (c *call) updateScale() error {
 
 // scaled is old with want's replicas.
 func (w *write) scaled(old registry.Object, want *autoscalingv1.Scale) (registry.Object, error) {
-	if want.Spec.Replicas < 0 {
+	if want.Spec.Replicas < 0 && w.custom == nil { // a custom kind's own rules say the same
+
 		return nil, apierrors.NewInvalid(autoscalingv1.SchemeGroupVersion.WithKind("Scale").GroupKind(), want.Name, field.ErrorList{
 			field.Invalid(field.NewPath("spec", "replicas"), want.Spec.Replicas, "must be greater than or equal to 0").WithOrigin("minimum")})
 	}
@@ -155,7 +165,10 @@ func (w *write) scaled(old registry.Object, want *autoscalingv1.Scale) (registry
 
 // makeScale patches the scale view and carries the result into the object.
 func (p *patch) makeScale(old registry.Object) (registry.Object, error) {
-	scale := p.scaleOf(old)
+	scale, err := p.scaleOf(old)
+	if err != nil {
+		return nil, err
+	}
 	kind := autoscalingv1.SchemeGroupVersion.WithKind("Scale")
 	var want *autoscalingv1.Scale
 	if p.want != nil {

@@ -3,7 +3,6 @@ package endpoints
 import (
 	"fmt"
 
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -17,8 +16,20 @@ type table struct {
 	resources []registry.Resource
 	entries   map[schema.GroupVersionResource]*entry
 	versions  map[schema.GroupVersion]bool
+	builtin   map[schema.GroupVersion]bool // those of them with a built-in kind
 	discovery *discovery
 	openapi   *openAPI
+}
+
+// entryOf is the entry of a resource that is served already.
+func (t *table) entryOf(res registry.Resource) *entry {
+	if t == nil {
+		return nil
+	}
+	if e := t.entries[res.GVR()]; e != nil && e.res == res {
+		return e
+	}
+	return nil
 }
 
 // An entry is one kind served, with what each request would otherwise
@@ -29,7 +40,8 @@ type entry struct {
 	gvr        schema.GroupVersionResource
 	qualified  string // "pods", "deployments.apps"
 	namespaced bool
-	custom     bool // unstructured: no protobuf form
+	custom     registry.Custom // nil for built-in kinds
+	served     *watchcache.View
 	store      *watchcache.Resource
 	toHub      func(registry.Object) registry.Object
 	fromHub    func(registry.Object) registry.Object
@@ -40,16 +52,23 @@ type entry struct {
 	managers   *managers
 }
 
-func newTable(s *Server, resources []registry.Resource) *table {
+func newTable(s *Server, resources []registry.Resource, old *table) *table {
 	t := &table{
 		resources: resources,
 		entries:   make(map[schema.GroupVersionResource]*entry, len(resources)),
 		versions:  map[schema.GroupVersion]bool{},
+		builtin:   map[schema.GroupVersion]bool{},
 	}
 	for _, res := range resources {
-		e := newEntry(s, res)
+		e := old.entryOf(res)
+		if e == nil {
+			e = newEntry(s, res)
+		}
 		t.entries[e.gvr] = e
 		t.versions[e.gvr.GroupVersion()] = true
+		if e.custom == nil {
+			t.builtin[e.gvr.GroupVersion()] = true
+		}
 	}
 	t.discovery = newDiscovery(s, t)
 	t.openapi = newOpenAPI(s, t)
@@ -74,30 +93,37 @@ func newEntry(s *Server, res registry.Resource) *entry {
 	if res.IsVirtual() {
 		return e
 	}
-	_, e.custom = res.New().(*unstructured.Unstructured)
 	for _, label := range res.FieldLabels() {
 		e.labels[label] = true
 	}
 	storage := res.Storage()
 	e.toHub, e.fromHub = storage.ToHub, storage.FromHub
 	if s.cfg.Cache != nil {
-		e.store = s.cfg.Cache.Resource(storage.Hub.GVR())
+		e.store = s.cfg.Cache.At(storage.Prefix)
 	}
+	e.setCustom(res)
 	e.managers = newManagers(e)
 	return e
 }
 
 // hub is the stored form of obj.
-func (e *entry) hub(obj registry.Object) registry.Object {
-	if e.toHub != nil {
-		return e.toHub(obj)
+func (e *entry) hub(obj registry.Object) (registry.Object, error) {
+	switch {
+	case e.custom != nil:
+		return e.customHub(obj)
+	case e.toHub != nil:
+		return e.toHub(obj), nil
 	}
-	return obj
+	return obj, nil
 }
 
 // object is the record's object in the version served. It may be the shared
 // one: nobody may change it.
 func (e *entry) object(rec *watchcache.Record) (registry.Object, error) {
+	if e.served != nil {
+		obj, _, err := rec.See(e.served)
+		return obj, err
+	}
 	obj, err := rec.Object()
 	if err != nil || e.fromHub == nil {
 		return obj, err

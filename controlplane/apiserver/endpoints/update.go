@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"knarr/controlplane/apiserver/registry"
@@ -25,7 +26,7 @@ func (c *call) update() error {
 	if err != nil {
 		return err
 	}
-	if c.out, err = negotiate(c.r, false); err != nil {
+	if c.out, err = c.negotiate(false); err != nil {
 		return err
 	}
 	body := c.res.New()
@@ -152,6 +153,11 @@ func (w *write) attempt(ctx context.Context, key string, current *watchcache.Rec
 	if old == nil {
 		op, opts = Create, createOptionsOf(w.opts)
 	}
+	if old == nil {
+		if err := w.mayCreate(w.info.Name); err != nil {
+			return nil, nil, err
+		}
+	}
 	attrs := w.attributes(op, opts, w.dryRun)
 	attrs.Object = obj
 	if old != nil {
@@ -204,7 +210,11 @@ func (w *write) attempt(ctx context.Context, key string, current *watchcache.Rec
 		w.s.services.afterDelete(w.entry, old)
 		return rec, obj, nil
 	}
-	rec, err := w.store.Update(ctx, key, current, w.hub(obj))
+	hub, err := w.hub(obj)
+	if err != nil {
+		return nil, nil, err
+	}
+	rec, err := w.store.Update(ctx, key, current, hub)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -229,7 +239,7 @@ func (w *write) checkVersion(obj, old registry.Object) error {
 	switch {
 	case rv == "" || rv == "0":
 		if w.res.Traits().Conditional && w.sub == nil {
-			return apierrors.NewInvalid(w.gvk.GroupKind(), name, field.ErrorList{
+			return apierrors.NewInvalid(schema.GroupKind{Group: w.gvr.Group, Kind: w.gvr.Resource}, name, field.ErrorList{
 				field.Invalid(field.NewPath("metadata", "resourceVersion"), uint64(0), "must be specified for an update")})
 		}
 		obj.SetResourceVersion(old.GetResourceVersion())

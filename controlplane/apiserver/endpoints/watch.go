@@ -25,10 +25,10 @@ func (c *call) watch() error {
 	if err != nil {
 		return err
 	}
-	if c.out, err = negotiate(c.r, true); err != nil {
+	if c.out, err = c.negotiate(true); err != nil {
 		return err
 	}
-	if c.custom && c.out.format == formatProtobuf && c.out.as == "" {
+	if c.custom != nil && c.out.format == formatProtobuf && c.out.as == "" {
 		return notAcceptable()
 	}
 	q := watchcache.WatchQuery{
@@ -39,7 +39,7 @@ func (c *call) watch() error {
 	if c.gvr.Resource == "namespaces" && c.gvr.Group == "" {
 		q.Namespace = ""
 	}
-	q.FieldSet = c.fieldSet()
+	q.FieldSet, q.Object = c.fieldSet(), c.selected()
 	life := c.s.cfg.MinWatch + rand.N(c.s.cfg.MinWatch)
 	if opts.TimeoutSeconds != nil && *opts.TimeoutSeconds > 0 {
 		life = time.Duration(*opts.TimeoutSeconds) * time.Second
@@ -143,6 +143,9 @@ func (s *stream) run(w *watchcache.Watcher, life time.Duration, bookmarks, initi
 		if s.flush() != nil {
 			return
 		}
+		if errors.Is(err, watchcache.ErrEnded) {
+			return
+		}
 		if err != nil {
 			s.fail(s.c.fromCache(err, ""))
 			return
@@ -186,6 +189,16 @@ func (s *stream) append(d *watchcache.Delivery) error {
 	c := s.c
 	if d.Record == nil || d.Type == apiwatch.Bookmark {
 		return s.bookmark(d.Revision, d.InitialEnd)
+	}
+	if c.custom != nil && c.out.as == "" {
+		_, data, err := d.Record.See(c.served)
+		if err != nil {
+			return err
+		}
+		s.buf.WriteString(`{"type":"` + string(d.Type) + `","object":`)
+		s.buf.Write(data)
+		s.buf.WriteString("}\n")
+		return nil
 	}
 	if c.out.as == "" && c.fromHub == nil {
 		f := watchcache.JSON

@@ -38,6 +38,10 @@ type Kind[T Object] struct {
 	// Prefix is the storage folder under /registry/ when it is not Plural,
 	// such as "services/specs". Upstream's layout.
 	Prefix string
+	// JSON kinds are stored as JSON rather than as protobuf, Text in a version of
+	// its own. Upstream's layout.
+	JSON bool
+	Text *Text
 	// TTL lets objects vanish after that time (events).
 	TTL time.Duration
 	// Verbs limits what is served; nil is all of them.
@@ -156,9 +160,18 @@ type Names struct {
 type Storage struct {
 	Prefix  string // folder under /registry/, no slashes at the ends
 	TTL     time.Duration
+	JSON    bool     // stored as JSON rather than as protobuf
+	Text    *Text    // how, when it is not the kind's own JSON
 	Hub     Resource // the kind stored; the resource itself when it is the hub
 	ToHub   func(Object) Object
 	FromHub func(Object) Object
+}
+
+// Text is the form of objects that are stored as JSON in another version.
+type Text struct {
+	schema.GroupVersionKind
+	Encode func(Object) (Object, error) // the result carries its kind
+	Decode func(data []byte) (Object, error)
 }
 
 // Traits are a kind's rules that need no code.
@@ -177,7 +190,7 @@ type Sub struct {
 	Writes   bool
 	Prepare  func(ctx context.Context, obj, old Object)
 	Validate func(ctx context.Context, obj, old Object) field.ErrorList
-	GetScale func(Object) *autoscalingv1.Scale
+	GetScale func(Object) (*autoscalingv1.Scale, error)
 	SetScale func(Object, int32)
 }
 
@@ -200,7 +213,7 @@ func (k *Kind[T]) Names() Names {
 }
 
 func (k *Kind[T]) Storage() Storage {
-	s := Storage{Prefix: k.Prefix, TTL: k.TTL, Hub: k}
+	s := Storage{Prefix: k.Prefix, TTL: k.TTL, JSON: k.JSON, Text: k.Text, Hub: k}
 	if k.Hub != nil {
 		hub := k.Hub()
 		s = hub.Storage()
@@ -361,7 +374,7 @@ func (k *Kind[T]) Subresources() []Sub {
 			}
 		}
 		if s.Scale != nil {
-			out.GetScale = func(o Object) *autoscalingv1.Scale { return s.Scale.Get(o.(T)) }
+			out.GetScale = func(o Object) (*autoscalingv1.Scale, error) { return s.Scale.Get(o.(T)), nil }
 			out.SetScale = func(o Object, n int32) { s.Scale.Set(o.(T), n) }
 		}
 		subs[i] = out

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 )
 
 // TestNoPanic takes objects with every field set, and with none, through all
@@ -25,6 +27,9 @@ func TestNoPanic(t *testing.T) {
 			group = "core"
 		}
 		full := r.New()
+		if r.GVK().Group == apiextensionsv1.GroupName {
+			continue // not of this module: definition's own tests try it
+		}
 		data, err := os.ReadFile(filepath.Join(dir, fmt.Sprintf("%s.%s.%s.json", group, r.GVK().Version, r.GVK().Kind)))
 		if err != nil {
 			t.Errorf("%s: %v", r.GVK(), err)

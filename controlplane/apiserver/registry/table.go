@@ -63,6 +63,8 @@ var Resources = []Resource{
 	volumeAttachments,
 	volumeAttributesClasses,
 
+	customResourceDefinitions,
+
 	priorityClasses,
 
 	leases,

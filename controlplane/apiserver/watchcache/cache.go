@@ -26,8 +26,9 @@ const catchUp = 3 * time.Second
 // A Cache holds every object of every resource, fed by one watch of the store.
 type Cache struct {
 	store     storage.Store
-	resources map[schema.GroupVersionResource]*Resource
-	prefixes  map[string]*Resource
+	tables    atomic.Pointer[tables]
+	tablesMu  sync.Mutex // orders changes of tables
+	additions chan *addition
 	budget    *budget
 	fresh     fresh
 	ages      ages
@@ -45,31 +46,34 @@ type Cache struct {
 func New(store storage.Store, resources []registry.Resource) *Cache {
 	c := &Cache{
 		store:     store,
-		resources: map[schema.GroupVersionResource]*Resource{},
-		prefixes:  map[string]*Resource{},
+		additions: make(chan *addition),
 		budget:    &budget{limit: defaultBudget},
 		fresh:     fresh{ask: store.Revision},
 		ready:     make(chan struct{}),
 		waiters:   map[chan struct{}]int64{},
 	}
+	t := &tables{map[schema.GroupVersionResource]*Resource{}, map[string]*Resource{}}
 	for _, res := range resources {
 		if res.IsVirtual() {
 			continue
 		}
 		s := res.Storage()
-		r := c.prefixes[s.Prefix]
+		r := t.prefixes[s.Prefix]
 		if r == nil {
 			r = newResource(c, s.Hub)
-			c.prefixes[s.Prefix] = r
+			t.prefixes[s.Prefix] = r
 		}
-		c.resources[res.GVR()] = r
+		t.resources[res.GVR()] = r
 	}
+	c.tables.Store(t)
 	return c
 }
 
 // Resource is the cache of one resource, nil for one that is not stored. Two
 // versions of the same objects share one.
-func (c *Cache) Resource(gvr schema.GroupVersionResource) *Resource { return c.resources[gvr] }
+func (c *Cache) Resource(gvr schema.GroupVersionResource) *Resource {
+	return c.tables.Load().resources[gvr]
+}
 
 // Ready is closed once the store has been read whole.
 func (c *Cache) Ready() <-chan struct{} { return c.ready }
@@ -108,7 +112,7 @@ const page = 10000
 // load reads the whole store as of one revision.
 func (c *Cache) load(ctx context.Context) error {
 	loaded := map[*Resource]*tree{}
-	for _, r := range c.prefixes {
+	for _, r := range c.tables.Load().prefixes {
 		loaded[r] = &tree{}
 	}
 	var at int64
@@ -121,7 +125,7 @@ func (c *Cache) load(ctx context.Context) error {
 		at = rev
 		for _, kv := range kvs {
 			r, key := c.find(kv.Key)
-			if r == nil {
+			if r == nil || loaded[r] == nil { // of no kind, or of one added just now
 				continue
 			}
 			rec, err := r.codec.record(key, kv.Value, kv.Revision)
@@ -166,13 +170,20 @@ func (c *Cache) stream(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for batch := range batches {
-		if batch.Err != nil {
-			return batch.Err
+	for {
+		select {
+		case batch, ok := <-batches:
+			if !ok {
+				return errors.New("stream ended")
+			}
+			if batch.Err != nil {
+				return batch.Err
+			}
+			c.apply(ctx, batch)
+		case a := <-c.additions:
+			a.done <- c.join(ctx, a.resource)
 		}
-		c.apply(ctx, batch)
 	}
-	return errors.New("stream ended")
 }
 
 func (c *Cache) apply(ctx context.Context, batch storage.Batch) {
@@ -209,14 +220,15 @@ func (c *Cache) find(key string) (*Resource, string) {
 	if one < 0 {
 		return nil, ""
 	}
-	if r := c.prefixes[rest[:one]]; r != nil {
+	t := c.tables.Load()
+	if r := t.prefixes[rest[:one]]; r != nil {
 		return r, rest[one+1:]
 	}
 	two := strings.IndexByte(rest[one+1:], '/')
 	if two < 0 {
 		return nil, ""
 	}
-	if r := c.prefixes[rest[:one+1+two]]; r != nil {
+	if r := t.prefixes[rest[:one+1+two]]; r != nil {
 		return r, rest[one+two+2:]
 	}
 	return nil, ""

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strconv"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"knarr/controlplane/apiserver/registry"
@@ -22,8 +23,19 @@ type protoMessage interface {
 // magic starts every protobuf value in the store and on the wire.
 var magic = []byte("k8s\x00")
 
+// A form is how values are stored.
+type form int
+
+const (
+	protobufForm form = iota
+	jsonForm          // JSON in the store, protobuf in memory
+	customForm        // JSON in both
+)
+
 // A codec turns one kind's objects into stored values and back.
 type codec struct {
+	form   form
+	text   *registry.Text
 	prefix string // below /registry/
 	head   []byte // magic and the envelope's TypeMeta
 	new    func() registry.Object
@@ -31,7 +43,14 @@ type codec struct {
 }
 
 func newCodec(r registry.Resource, b *budget) *codec {
-	return &codec{prefix: r.Storage().Prefix, head: envelopeHead(r.GVK()), new: r.New, budget: b}
+	c := &codec{prefix: r.Storage().Prefix, head: envelopeHead(r.GVK()), new: r.New, budget: b}
+	switch _, custom := r.New().(*unstructured.Unstructured); {
+	case custom:
+		c.form = customForm
+	case r.Storage().JSON:
+		c.form, c.head, c.text = jsonForm, jsonHead(r.GVK()), r.Storage().Text
+	}
+	return c
 }
 
 // envelopeHead is the constant start of a stored value: magic, then field 1
@@ -57,6 +76,9 @@ func appendBytes(to []byte, tag byte, b []byte) []byte {
 // encode returns the stored value of o, which loses its resourceVersion, and
 // the message inside.
 func (c *codec) encode(o registry.Object) (value, message []byte, err error) {
+	if c.form != protobufForm {
+		return c.encodeText(o)
+	}
 	m, ok := o.(protoMessage)
 	if !ok {
 		return nil, nil, fmt.Errorf("encode %T: no protobuf form", o)
@@ -78,19 +100,36 @@ func (c *codec) encode(o registry.Object) (value, message []byte, err error) {
 
 // record makes a Record of a stored value.
 func (c *codec) record(key string, value []byte, revision int64) (*Record, error) {
-	message, err := envelopeRaw(value)
+	var message []byte
+	var err error
+	if c.form == protobufForm {
+		message, err = envelopeRaw(value)
+	} else {
+		message, err = c.messageOfText(value)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("read /registry/%s/%s: %w", c.prefix, key, err)
 	}
-	message, err = withResourceVersion(message, revision)
+	message, err = c.versioned(message, revision)
 	if err != nil {
 		return nil, fmt.Errorf("read /registry/%s/%s: %w", c.prefix, key, err)
 	}
 	return &Record{Key: key, Revision: revision, codec: c, message: message}, nil
 }
 
+// versioned is message with metadata.resourceVersion set.
+func (c *codec) versioned(message []byte, revision int64) ([]byte, error) {
+	if c.form == customForm {
+		return withJSONVersion(message, revision)
+	}
+	return withResourceVersion(message, revision)
+}
+
 func (c *codec) decode(message []byte) (registry.Object, error) {
 	o := c.new()
+	if c.form == customForm {
+		return o, decodeCustom(message, o)
+	}
 	m, ok := o.(protoMessage)
 	if !ok {
 		return nil, fmt.Errorf("%T has no protobuf form", o)

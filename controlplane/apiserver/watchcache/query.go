@@ -18,6 +18,8 @@ var (
 	ErrExists   = errors.New("already exists")     // 409 AlreadyExists
 	ErrConflict = errors.New("object has changed") // 409 Conflict
 	ErrNotReady = errors.New("storage is (re)initializing")
+	// ErrEnded ends a watch without a word: the client is to come back.
+	ErrEnded = errors.New("what is watched is served anew")
 	// ErrContinueExpired is what a ContinueExpiredError is.
 	ErrContinueExpired = errors.New("the provided continue parameter is too old")
 )
@@ -59,6 +61,8 @@ type Query struct {
 	Fields    fields.Selector
 	// FieldSet gives the fields Fields selects on; nil: those of the kind stored.
 	FieldSet func(registry.Object) fields.Set
+	// Object gives what selectors look at; nil: the object as stored.
+	Object   func(*Record) (registry.Object, error)
 	Limit    int64
 	Continue string
 	// ResourceVersion as in the request: "" is consistent with the store, "0"
@@ -80,7 +84,8 @@ type WatchQuery struct {
 	Namespace, Name string
 	Labels          labels.Selector
 	Fields          fields.Selector
-	FieldSet        func(registry.Object) fields.Set // as in Query
+	FieldSet        func(registry.Object) fields.Set       // as in Query
+	Object          func(*Record) (registry.Object, error) // as in Query
 	// ResourceVersion: "" starts with ADDED for the present state,
 	// consistently; "0" the same without waiting; else after that revision.
 	ResourceVersion string

@@ -18,14 +18,15 @@ type Record struct {
 	Revision int64
 
 	codec   *codec
-	message []byte // protobuf, metadata.resourceVersion set
+	message []byte // protobuf, JSON of custom objects; metadata.resourceVersion set
 	object  atomic.Pointer[registry.Object]
 	json    atomic.Pointer[[]byte]
+	views   atomic.Pointer[seen] // of custom objects
 }
 
 // Object is the decoded object with metadata.resourceVersion set and without
-// kind and apiVersion. Nobody may change it or anything it points to:
-// DeepCopyObject first.
+// kind and apiVersion; a custom one is as it is stored, with both. Nobody may
+// change it or anything it points to: DeepCopyObject first.
 func (r *Record) Object() (registry.Object, error) {
 	if o := r.object.Load(); o != nil {
 		return *o, nil
@@ -51,8 +52,11 @@ func (r *Record) Protobuf() ([]byte, error) { return r.message, nil }
 
 // JSON is the object's compact JSON with metadata.resourceVersion and without
 // kind and apiVersion, as items of a list are written. It starts with '{' and
-// is never "{}" (metadata is there).
+// is never "{}" (metadata is there). A custom object's is as it is stored.
 func (r *Record) JSON() ([]byte, error) {
+	if r.codec.form == customForm {
+		return r.message, nil
+	}
 	if b := r.json.Load(); b != nil {
 		return *b, nil
 	}
@@ -72,7 +76,7 @@ func (r *Record) JSON() ([]byte, error) {
 // at is the same object as of another revision: a deleted object's last state
 // carries the revision of the delete.
 func (r *Record) at(revision int64) (*Record, error) {
-	message, err := withResourceVersion(r.message, revision)
+	message, err := r.codec.versioned(r.message, revision)
 	if err != nil {
 		return nil, fmt.Errorf("encode /registry/%s/%s: %w", r.codec.prefix, r.Key, err)
 	}
@@ -83,6 +87,7 @@ func (r *Record) at(revision int64) (*Record, error) {
 func (r *Record) forget() {
 	r.object.Store(nil)
 	r.json.Store(nil)
+	r.views.Store(nil)
 }
 
 // encodeJSON writes o as upstream's serializer does: HTML characters escaped,

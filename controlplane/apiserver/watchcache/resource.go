@@ -44,6 +44,8 @@ type Resource struct {
 
 	pendingMu sync.Mutex
 	pending   map[string][]*write
+
+	epoch atomic.Int64 // watchers of an earlier one are to end
 }
 
 // state is a snapshot: all objects as of a revision.
@@ -267,14 +269,18 @@ type matcher struct {
 	kind     registry.Resource
 	query    *Query
 	fieldSet func(registry.Object) fields.Set
+	object   func(*Record) (registry.Object, error)
 	all      bool
 }
 
 func (r *Resource) matcher(q *Query) *matcher {
-	m := &matcher{kind: r.kind, query: q, fieldSet: q.FieldSet}
+	m := &matcher{kind: r.kind, query: q, fieldSet: q.FieldSet, object: q.Object}
 	m.all = (q.Labels == nil || q.Labels.Empty()) && (q.Fields == nil || q.Fields.Empty())
 	if m.fieldSet == nil {
 		m.fieldSet = r.kind.FieldSet
+	}
+	if m.object == nil {
+		m.object = (*Record).Object
 	}
 	return m
 }
@@ -289,7 +295,7 @@ func (m *matcher) match(rec *Record) (bool, error) {
 	if m.all {
 		return true, nil
 	}
-	o, err := rec.Object()
+	o, err := m.object(rec)
 	if err != nil {
 		return false, err
 	}

@@ -22,6 +22,7 @@ type Watcher struct {
 	cursor   int64
 	from     int64 // events up to this revision are not for us
 	revision int64 // everything up to it was delivered
+	epoch    int64
 	stop     sync.Once
 }
 
@@ -31,8 +32,8 @@ func (r *Resource) Watch(ctx context.Context, q WatchQuery) (*Watcher, error) {
 	if err != nil {
 		return nil, err
 	}
-	query := &Query{Namespace: q.Namespace, Name: q.Name, Labels: q.Labels, Fields: q.Fields, FieldSet: q.FieldSet}
-	w := &Watcher{resource: r, matcher: r.matcher(query), c: make(chan struct{}, 1), initEnd: marked}
+	query := &Query{Namespace: q.Namespace, Name: q.Name, Labels: q.Labels, Fields: q.Fields, FieldSet: q.FieldSet, Object: q.Object}
+	w := &Watcher{resource: r, matcher: r.matcher(query), c: make(chan struct{}, 1), initEnd: marked, epoch: r.epoch.Load()}
 
 	r.mu.Lock()
 	if !initial && start >= 0 && start < r.oldest {
@@ -172,6 +173,9 @@ func (w *Watcher) Revision() int64 { return w.revision }
 // deliveries at a time; C signals again when there may be more. A watcher that
 // fell behind the log gets a TooOldError and is done.
 func (w *Watcher) Poll(buf []Delivery) ([]Delivery, error) {
+	if w.resource.epoch.Load() != w.epoch {
+		return buf, ErrEnded
+	}
 	room := burst
 	for len(w.initial) > 0 && room > 0 {
 		rec := w.initial[0]

@@ -28,7 +28,7 @@ func (w *write) at(r *Resource, key string, rev int64) (*Record, error) {
 	if w.record != nil && w.record.Revision == rev {
 		return w.record, nil
 	}
-	message, err := withResourceVersion(w.message, rev)
+	message, err := r.codec.versioned(w.message, rev)
 	if err != nil {
 		return nil, err
 	}
@@ -75,8 +75,10 @@ func (r *Resource) done(key string, w *write) {
 
 // put stores obj under key if the key's last revision is expect.
 func (r *Resource) put(ctx context.Context, key string, obj registry.Object, expect int64, same func(value []byte) bool) (rec *Record, unchanged, ok bool, err error) {
-	// Decoded objects in records have no kind and apiVersion.
-	obj.GetObjectKind().SetGroupVersionKind(noKind)
+	if r.codec.form != customForm {
+		// Decoded objects in records have no kind and apiVersion.
+		obj.GetObjectKind().SetGroupVersionKind(noKind)
+	}
 	value, message, err := r.codec.encode(obj)
 	if err != nil {
 		return nil, false, false, err
@@ -120,7 +122,7 @@ func (r *Resource) Create(ctx context.Context, key string, obj registry.Object) 
 // gone. An object that did not change is not written: expect comes back.
 func (r *Resource) Update(ctx context.Context, key string, expect *Record, obj registry.Object) (*Record, error) {
 	rec, unchanged, ok, err := r.put(ctx, key, obj, expect.Revision, func(message []byte) bool {
-		with, err := withResourceVersion(message, expect.Revision)
+		with, err := r.codec.versioned(message, expect.Revision)
 		return err == nil && bytes.Equal(with, expect.message)
 	})
 	switch {

@@ -24,8 +24,11 @@ type Cluster struct {
 	Admin     string // kubeconfig
 	Began     time.Time
 	Processes []*Process
+	// Services and Pods are its ranges; ClusterDNS is where pods ask for names.
+	Services, Pods, ClusterDNS string
 
 	pki     *authority
+	ownNode bool // knarr's server runs the node
 	cleanup []func()
 }
 

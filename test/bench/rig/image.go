@@ -26,7 +26,7 @@ func TestImage(ctx context.Context, repository, dir string) (string, error) {
 // Load brings an archive to the cluster's node, and upstream's node the pause
 // image that knarr has within.
 func (c *Cluster) Load(p Programs, archive string) error {
-	if c.Processes[0].Name == "knarr" {
+	if c.ownNode {
 		out, err := exec.Command(p.Knarr, "images", "load", "--data-dir", filepath.Join(c.Dir, "data"), archive).CombinedOutput()
 		if err != nil {
 			return fmt.Errorf("load %s: %w: %s", archive, err, out)

@@ -15,15 +15,17 @@ func Knarr(ctx context.Context, p Programs, dir string, node bool, disable ...st
 	if err != nil {
 		return nil, err
 	}
+	c.ownNode = node
+	c.Pods, c.Services, c.ClusterDNS = "10.162.0.0/16", "10.163.0.0/16", "10.163.0.10"
 	ports, err := freePorts(2)
 	if err != nil {
 		return nil, err
 	}
 	data := filepath.Join(c.Dir, "data")
 	args := []string{"server", "--data-dir", data, "--https-listen-port", strconv.Itoa(ports[0]), "--kubelet-port", strconv.Itoa(ports[1]),
-		"--cluster-cidr", "10.162.0.0/16", "--service-cidr", "10.163.0.0/16", "--config", "/dev/null"}
+		"--cluster-cidr", c.Pods, "--service-cidr", c.Services, "--config", "/dev/null", "--node-name", NodeName}
 	if !node {
-		args = append(args, "--disable-agent", "--bind-address", "127.0.0.1")
+		args = append(args, "--disable-agent")
 	}
 	if len(disable) > 0 {
 		args = append(args, "--disable", strings.Join(disable, ","))
@@ -45,4 +47,61 @@ func Knarr(ctx context.Context, p Programs, dir string, node bool, disable ...st
 	}
 	c.pki, err = openAuthority(filepath.Join(data, "tls"))
 	return c, err
+}
+
+// AddKnarr starts one of knarr's components alone against this cluster.
+func (c *Cluster) AddKnarr(p Programs, name string) error {
+	kubeconfig := func(user string, groups ...string) (string, error) {
+		return c.pki.kubeconfig(c.Server, "knarr-"+name, user, groups...)
+	}
+	switch name {
+	case "scheduler":
+		k, err := kubeconfig("system:kube-scheduler")
+		if err != nil {
+			return err
+		}
+		return c.run(name, p.Knarr, name, "--kubeconfig", k, "--leader-elect=false")
+	case "controller-manager":
+		k, err := kubeconfig("system:kube-controller-manager")
+		if err != nil {
+			return err
+		}
+		return c.run(name, p.Knarr, name, "--kubeconfig", k, "--leader-elect=false", "--use-service-account-credentials",
+			"--root-ca-file", c.pki.file("ca.crt"), "--cluster-cidr", c.Pods, "--service-cluster-ip-range", c.Services)
+	case "kube-proxy":
+		k, err := kubeconfig("system:kube-proxy")
+		if err != nil {
+			return err
+		}
+		return c.run(name, p.Knarr, name, "--kubeconfig", k, "--hostname-override", NodeName, "--cluster-cidr", podsOfNode)
+	case "dns":
+		k, err := kubeconfig("system:knarr-dns", admins)
+		if err != nil {
+			return err
+		}
+		return c.run(name, p.Knarr, name, "--kubeconfig", k, "--listen", hostAddress()+":10053")
+	case "node":
+		return c.knarrNode(p)
+	}
+	return fmt.Errorf("knarr has no component %q", name)
+}
+
+// knarrNode starts knarr's kubelet on containerd.
+func (c *Cluster) knarrNode(p Programs) error {
+	if err := c.containerd(p); err != nil {
+		return err
+	}
+	k, err := c.nodeIdentity()
+	if err != nil {
+		return err
+	}
+	ports, err := freePorts(1)
+	if err != nil {
+		return err
+	}
+	return c.run("kubelet", p.Knarr, "kubelet", "--kubeconfig", k, "--hostname-override", NodeName, "--node-ip", hostAddress(),
+		"--root-dir", filepath.Join(c.Dir, "kubelet"), "--pod-logs-dir", filepath.Join(c.Dir, "pods"), "--listen", fmt.Sprintf(":%d", ports[0]),
+		"--container-runtime-endpoint", "unix://"+filepath.Join(c.Dir, "containerd.sock"), "--cluster-dns", c.ClusterDNS,
+		"--tls-cert-file", c.pki.file("kubelet-serving.crt"), "--tls-private-key-file", c.pki.file("kubelet-serving.key"),
+		"--client-ca-file", c.pki.file("ca.crt"), "--cgroup-root", "/"+cgroup+"/kubepods")
 }

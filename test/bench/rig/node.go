@@ -1,22 +1,29 @@
 package rig
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 )
 
-// NodeName is that of upstream's node.
-const NodeName = "upstream"
+// NodeName is that of every node here.
+const NodeName = "rig"
+
+const (
+	bridge, cgroup = "knarrbench0", "knarr-bench"
+	podsOfNode     = "10.164.0.0/24"
+)
 
 // The pod network of upstream's node: the reference plugins' bridge.
 const cniConfig = `{"cniVersion": "1.0.0", "name": "bench", "plugins": [
  {"type": "bridge", "bridge": "%s", "isGateway": true, "hairpinMode": true,
-  "ipam": {"type": "host-local", "dataDir": "%s", "ranges": [[{"subnet": "10.164.0.0/24"}]], "routes": [{"dst": "0.0.0.0/0"}]}}]}
+  "ipam": {"type": "host-local", "dataDir": "%s", "ranges": [[{"subnet": "%s"}]], "routes": [{"dst": "0.0.0.0/0"}]}}]}
 `
 
 const containerdConfig = `version = 3
@@ -40,7 +47,9 @@ sandbox = "registry.k8s.io/pause:3.10.2"
 
 const kubeletConfig = `apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
-authentication: {anonymous: {enabled: false}, webhook: {enabled: true}, x509: {clientCAFile: %[2]s}}
+authentication: {anonymous: {enabled: false}, webhook: {enabled: true}, x509: {clientCAFile: %[2]s/ca.crt}}
+tlsCertFile: %[2]s/kubelet-serving.crt
+tlsPrivateKeyFile: %[2]s/kubelet-serving.key
 cgroupDriver: cgroupfs
 cgroupRoot: /%[3]s
 failCgroupV1: false
@@ -54,16 +63,16 @@ kubeAPIBurst: 10000
 registryPullQPS: 0
 eventRecordQPS: 0
 clusterDomain: cluster.local
+clusterDNS: ["%[5]s"]
 `
 
-// upstreamNode starts containerd and upstream's kubelet on it.
-func (c *Cluster) upstreamNode(p Programs) error {
-	const bridge, cgroup = "knarrbench0", "knarr-bench"
+// containerd starts one with the reference plugins' bridge as pod network.
+func (c *Cluster) containerd(p Programs) error {
 	config := filepath.Join(c.Dir, "containerd.toml")
 	if err := writeFile(config, fmt.Sprintf(containerdConfig, c.Dir, p.Upstream, p.Build)); err != nil {
 		return err
 	}
-	if err := writeFile(filepath.Join(c.Dir, "cni", "10-bench.conflist"), fmt.Sprintf(cniConfig, bridge, filepath.Join(c.Dir, "ipam"))); err != nil {
+	if err := writeFile(filepath.Join(c.Dir, "cni", "10-bench.conflist"), fmt.Sprintf(cniConfig, bridge, filepath.Join(c.Dir, "ipam"), podsOfNode)); err != nil {
 		return err
 	}
 	groups, err := makeGroups(cgroup)
@@ -83,7 +92,26 @@ func (c *Cluster) upstreamNode(p Programs) error {
 	if err := c.runIn("containerd", filepath.Join(p.Upstream, "containerd"), []string{"PATH=" + p.Build + ":" + os.Getenv("PATH")}, "--config", config); err != nil {
 		return err
 	}
-	kube, err := c.pki.kubeconfig(c.Server, "kubelet", "system:node:"+NodeName, "system:nodes")
+	return c.await(context.Background(), "containerd's socket", func(context.Context) error {
+		_, err := os.Stat(filepath.Join(c.Dir, "containerd.sock"))
+		return err
+	})
+}
+
+// nodeIdentity is the kubeconfig of the node, and its serving certificate.
+func (c *Cluster) nodeIdentity() (string, error) {
+	if err := c.pki.issue("kubelet-serving", "system:node:"+NodeName, []string{"system:nodes"}, []string{NodeName, hostAddress()}); err != nil {
+		return "", err
+	}
+	return c.pki.kubeconfig(c.Server, "kubelet", "system:node:"+NodeName, "system:nodes")
+}
+
+// upstreamNode starts containerd and upstream's kubelet on it.
+func (c *Cluster) upstreamNode(p Programs) error {
+	if err := c.containerd(p); err != nil {
+		return err
+	}
+	kube, err := c.nodeIdentity()
 	if err != nil {
 		return err
 	}
@@ -92,7 +120,7 @@ func (c *Cluster) upstreamNode(p Programs) error {
 		return err
 	}
 	kc := filepath.Join(c.Dir, "kubelet.yaml")
-	if err := writeFile(kc, fmt.Sprintf(kubeletConfig, c.Dir, c.pki.file("ca.crt"), cgroup, ports[0])); err != nil {
+	if err := writeFile(kc, fmt.Sprintf(kubeletConfig, c.Dir, c.pki.dir, cgroup, ports[0], c.ClusterDNS)); err != nil {
 		return err
 	}
 	return c.run("kubelet", filepath.Join(p.Upstream, "kubelet"), "--config", kc, "--kubeconfig", kube,
@@ -162,4 +190,12 @@ func removeGroup(dir string) {
 		}
 	}
 	_ = os.Remove(dir)
+}
+
+// HostAddress is what pods reach this machine at.
+func HostAddress() string { return hostAddress() }
+
+// DNSAlone says that the DNS server is one that runs alone on this machine.
+func (c *Cluster) DNSAlone() bool {
+	return slices.ContainsFunc(c.Processes, func(p *Process) bool { return p.Name == "dns" })
 }

@@ -9,9 +9,6 @@ import (
 // admins is the group that may do everything.
 const admins = "system:masters"
 
-// ServiceRange is upstream's range of service addresses here.
-const ServiceRange = "10.165.0.0/16"
-
 // Upstream starts upstream's etcd and API server with their defaults and waits
 // for /readyz; then its components of that name, which need no waiting for.
 func Upstream(ctx context.Context, p Programs, dir string, components ...string) (*Cluster, error) {
@@ -19,6 +16,7 @@ func Upstream(ctx context.Context, p Programs, dir string, components ...string)
 	if err != nil {
 		return nil, err
 	}
+	c.Pods, c.Services, c.ClusterDNS = "10.164.0.0/16", "10.165.0.0/16", "10.165.0.10"
 	if c.pki, err = newAuthority(filepath.Join(c.Dir, "pki")); err != nil {
 		return nil, err
 	}
@@ -59,7 +57,7 @@ func (c *Cluster) startUpstream(ctx context.Context, p Programs, components []st
 		"--kubelet-preferred-address-types", "InternalIP",
 		"--service-account-key-file", f("sa.key"), "--service-account-signing-key-file", f("sa.key"),
 		"--service-account-issuer", "https://kubernetes.default.svc.cluster.local",
-		"--service-cluster-ip-range", ServiceRange, "--authorization-mode", "Node,RBAC", "--allow-privileged",
+		"--service-cluster-ip-range", c.Services, "--authorization-mode", "Node,RBAC", "--allow-privileged",
 		// The clients here are benchmarks: no limit on their rate.
 		"--max-requests-inflight", "4000", "--max-mutating-requests-inflight", "2000"); err != nil {
 		return err
@@ -74,9 +72,6 @@ func (c *Cluster) startUpstream(ctx context.Context, p Programs, components []st
 	}
 	return nil
 }
-
-// PodRange is that of the pods on upstream's side.
-const PodRange = "10.164.0.0/16"
 
 // AddUpstream starts upstream's scheduler, controller manager, node or proxy
 // against this cluster.
@@ -103,7 +98,7 @@ func (c *Cluster) AddUpstream(p Programs, name string) error {
 		signing := f("sa.key")
 		args := []string{"--kubeconfig", k, "--use-service-account-credentials", "--leader-elect=false", "--secure-port", "0",
 			"--kube-api-qps", "10000", "--kube-api-burst", "10000", "--root-ca-file", f("ca.crt"),
-			"--allocate-node-cidrs", "--cluster-cidr", PodRange, "--service-cluster-ip-range", ServiceRange,
+			"--allocate-node-cidrs", "--cluster-cidr", c.Pods, "--service-cluster-ip-range", c.Services,
 			"--cluster-signing-cert-file", f("ca.crt"), "--cluster-signing-key-file", f("ca.key")}
 		if exists(signing) {
 			args = append(args, "--service-account-private-key-file", signing)
@@ -114,8 +109,14 @@ func (c *Cluster) AddUpstream(p Programs, name string) error {
 		if err != nil {
 			return err
 		}
-		return c.run(name, bin(name), "--kubeconfig", k, "--proxy-mode", "nftables", "--cluster-cidr", PodRange, "--hostname-override", NodeName,
-			"--healthz-bind-address", "127.0.0.1:0", "--metrics-bind-address", "127.0.0.1:0")
+		ports, err := freePorts(2)
+		if err != nil {
+			return err
+		}
+		return c.run(name, bin(name), "--kubeconfig", k, "--proxy-mode", "nftables", "--cluster-cidr", podsOfNode, "--hostname-override", NodeName,
+			// The host's connection tracking is not this cluster's to tune.
+			"--conntrack-max-per-core", "0", "--conntrack-tcp-timeout-established", "0", "--conntrack-tcp-timeout-close-wait", "0",
+			"--healthz-bind-address", fmt.Sprintf("127.0.0.1:%d", ports[0]), "--metrics-bind-address", fmt.Sprintf("127.0.0.1:%d", ports[1]))
 	case "node":
 		return c.upstreamNode(p)
 	}

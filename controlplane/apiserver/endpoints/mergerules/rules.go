@@ -46,6 +46,9 @@ var types = sync.OnceValue(func() map[string]Type {
 		}
 		out[name] = t
 	}
+	// client-go does not know this group.
+	out["io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.CustomResourceDefinitionStatus"] = Type{
+		Fields: map[string]Rule{"conditions": {Keys: []Key{{Name: "type"}}}}}
 	return out
 })
 

@@ -16,6 +16,8 @@ import (
 // Custom is what a resource that is no Go type offers: the JSON schema of its
 // kind, OpenAPI v3's form or, for v2, the part of it that v2 can say.
 type Custom interface {
+	// SchemaID changes when the schema does.
+	SchemaID() string
 	OpenAPISchema(v2 bool) (name string, schema json.RawMessage)
 }
 
@@ -62,16 +64,19 @@ func (b *builder) mark(res registry.Resource) (item, list string) {
 	if c, ok := res.(Custom); ok {
 		name, whole := c.OpenAPISchema(!b.v3)
 		b.definitions[name] = &Schema{whole: whole}
-		b.definitions[name+"List"] = &Schema{
-			Type: "object", Description: gvk.Kind + "List is a list of " + gvk.Kind, Required: []string{"items"}, Kinds: []Kind{listKind},
+		b.define(reflect.TypeFor[metav1.ObjectMeta]())
+		list = strings.TrimSuffix(name, gvk.Kind) + listKind.Kind
+		b.definitions[list] = &Schema{
+			Type: "object", Description: listKind.Kind + " is a list of " + gvk.Kind, Required: []string{"items"}, Kinds: []Kind{listKind},
 			Properties: map[string]*Schema{
 				"apiVersion": {Type: "string", Description: docs(reflect.TypeFor[metav1.TypeMeta]())["apiVersion"]},
 				"kind":       {Type: "string", Description: docs(reflect.TypeFor[metav1.TypeMeta]())["kind"]},
-				"metadata":   b.value(reflect.TypeFor[metav1.ListMeta]()),
-				"items":      {Type: "array", Items: &Schema{Ref: b.ref(name)}},
+				"metadata":   b.refTo(b.define(reflect.TypeFor[metav1.ListMeta]()), "Standard list metadata. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds"),
+				"items": {Type: "array", Items: &Schema{Ref: b.ref(name)},
+					Description: "List of " + res.Names().Plural + ". More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md"},
 			},
 		}
-		return name, name + "List"
+		return name, list
 	}
 	t := reflect.TypeOf(res.New()).Elem()
 	item = mergerules.Name(t)
@@ -84,6 +89,14 @@ func (b *builder) mark(res registry.Resource) (item, list string) {
 	}
 	b.define(t)
 	return item, list
+}
+
+// refTo is a described reference: v3 wants it apart from its description.
+func (b *builder) refTo(name, text string) *Schema {
+	if b.v3 {
+		return &Schema{AllOf: []*Schema{{Ref: b.ref(name)}}, Description: text}
+	}
+	return &Schema{Ref: b.ref(name), Description: text}
 }
 
 func (b *builder) addKind(name string, k Kind) {

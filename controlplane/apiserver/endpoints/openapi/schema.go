@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -95,6 +96,9 @@ func (b *builder) fixed(t reflect.Type) *Schema {
 			return &Schema{Format: "int-or-string", OneOf: []*Schema{{Type: "integer"}, {Type: "string"}}}
 		}
 		return &Schema{Type: "string", Format: "int-or-string"}
+	case reflect.TypeFor[apiextensionsv1.JSON](), reflect.TypeFor[apiextensionsv1.JSONSchemaPropsOrBool](),
+		reflect.TypeFor[apiextensionsv1.JSONSchemaPropsOrArray](), reflect.TypeFor[apiextensionsv1.JSONSchemaPropsOrStringArray]():
+		return &Schema{} // of any type
 	case reflect.TypeFor[metav1.FieldsV1](), reflect.TypeFor[runtime.RawExtension]():
 		return &Schema{Type: "object"}
 	}

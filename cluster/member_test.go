@@ -1,0 +1,238 @@
+package cluster
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"knarr/internal/apitest"
+)
+
+// A doorway is a server that nodes join, over TLS on loopback.
+type doorway struct {
+	joins *joins
+	*httptest.Server
+}
+
+func newDoorway(t *testing.T) *doorway {
+	t.Helper()
+	api, _ := apitest.New(t)
+	l := layout{t.TempDir()}
+	ca, err := openAuthority(l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	serving, err := ca.issue(l, leaf{name: "apiserver", user: "kube-apiserver", hosts: []string{"127.0.0.1", "server.test"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	token, err := l.token("", ca.pem)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &doorway{joins: &joins{ca: ca, token: token, own: []string{"server.test"}, client: api.Client(t),
+		facts: facts{ClusterCIDR: netip.MustParsePrefix("10.42.0.0/16"), ClusterDomain: "cluster.local", Network: 7}}}
+	mux := http.NewServeMux()
+	for path, h := range d.joins.paths() {
+		mux.Handle(path, h)
+	}
+	d.Server = httptest.NewUnstartedServer(mux)
+	d.TLS = &tls.Config{Certificates: []tls.Certificate{*serving}}
+	d.Config.ErrorLog = log.New(nobody{}, "", 0)
+	d.StartTLS()
+	t.Cleanup(d.Close)
+	return d
+}
+
+type nobody struct{}
+
+func (nobody) Write(p []byte) (int, error) { return len(p), nil }
+
+// agent is one that would join, with the flags changed.
+func (d *doorway) agent(t *testing.T, change func(*AgentOptions)) *Agent {
+	t.Helper()
+	o := AgentOptions{Server: d.URL, token: d.joins.token}
+	o.NodeName, o.DataDir, o.nodeIP = "n", t.TempDir(), netip.MustParseAddr("10.0.0.7")
+	if change != nil {
+		change(&o)
+	}
+	return NewAgent(o)
+}
+
+func (a *Agent) askOnce(t *testing.T) (*membership, error) {
+	t.Helper()
+	key, err := nodeKey(a.layout)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a.ask(t.Context(), key)
+}
+
+func TestJoin(t *testing.T) {
+	d := newDoorway(t)
+	a := d.agent(t, nil)
+	m, err := a.askOnce(t)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m.Facts.Network != 7 || m.Facts.ClusterCIDR != d.joins.facts.ClusterCIDR {
+		t.Errorf("facts %+v", m.Facts)
+	}
+	for name, want := range map[string]struct {
+		user  string
+		usage x509.ExtKeyUsage
+	}{
+		"kubelet-client": {"system:node:n", x509.ExtKeyUsageClientAuth},
+		"kubelet":        {"system:node:n", x509.ExtKeyUsageServerAuth},
+		"kube-proxy":     {"system:kube-proxy", x509.ExtKeyUsageClientAuth},
+		"dns":            {"system:serviceaccount:kube-system:kube-dns", x509.ExtKeyUsageClientAuth},
+	} {
+		cert, err := x509.ParseCertificate(m.Certificates[name])
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if cert.Subject.CommonName != want.user || len(cert.ExtKeyUsage) != 1 || cert.ExtKeyUsage[0] != want.usage || cert.IsCA {
+			t.Errorf("%s: %v %v", name, cert.Subject, cert.ExtKeyUsage)
+		}
+		if _, err := cert.Verify(x509.VerifyOptions{Roots: m.pool, KeyUsages: cert.ExtKeyUsage}); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+
+	// Kept, it serves without the server, for this name, address and token.
+	if err := a.layout.writeMember(m); err != nil {
+		t.Fatal(err)
+	}
+	key, err := nodeKey(a.layout)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := a.remembered(key); got == nil || got.Facts.Network != 7 {
+		t.Errorf("remembered %v", got)
+	}
+	if a.serves(m, time.Now().Add(2*leafLife)) {
+		t.Error("certificates that have ended serve")
+	}
+	a.opts.nodeIP = netip.MustParseAddr("10.0.0.8")
+	if a.remembered(key) != nil {
+		t.Error("certificates of another address serve")
+	}
+
+	// The same key may come again, another may not.
+	if _, err := a.askOnce(t); err != nil {
+		t.Errorf("again: %v", err)
+	}
+	if _, err := d.agent(t, nil).askOnce(t); err == nil || !strings.Contains(err.Error(), "--node-name n is taken by a machine with another key") {
+		t.Errorf("another key: %v", err)
+	}
+}
+
+// TestJoinMistakes: each is one line that names the flag and the cure.
+func TestJoinMistakes(t *testing.T) {
+	d := newDoorway(t)
+	plain, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := &http.Server{Handler: http.NotFoundHandler(), ErrorLog: d.Config.ErrorLog}
+	go func() { _ = srv.Serve(plain) }()
+	t.Cleanup(func() { srv.Close() })
+	other := httptest.NewTLSServer(http.NotFoundHandler())
+	other.Config.ErrorLog = d.Config.ErrorLog
+	t.Cleanup(other.Close)
+	_, port, _ := net.SplitHostPort(d.Listener.Addr().String())
+	for name, c := range map[string]struct {
+		change func(*AgentOptions)
+		want   string
+		wait   bool // waiting may mend it
+	}{
+		"secret":      {func(o *AgentOptions) { o.token.secret = "guess" }, "--token: this server has another secret; copy node-token", false},
+		"CA":          {func(o *AgentOptions) { o.token.caHash = strings.Repeat("00", 32) }, "--token is of another cluster than --server https://127.0.0.1", false},
+		"name":        {func(o *AgentOptions) { o.NodeName = "server.test" }, "--node-name server.test is a name of the server itself", false},
+		"no TLS":      {func(o *AgentOptions) { o.Server = "https://" + plain.Addr().String() }, "does not speak TLS; give the API server's port", false},
+		"another":     {func(o *AgentOptions) { o.Server = other.URL }, "what answers there is no knarr server (404 Not Found)", false},
+		"unreachable": {func(o *AgentOptions) { o.Server = "https://127.0.0.1:1" }, "--server https://127.0.0.1:1: not reached", true},
+		"host":        {func(o *AgentOptions) { o.Server = "https://localhost:" + port }, "its certificate has no such name; start the server with it as --tls-san", false},
+	} {
+		_, err := d.agent(t, c.change).askOnce(t)
+		if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: %v, want %s", name, err, c.want)
+		}
+		if errors.Is(err, errUnreachable) != c.wait {
+			t.Errorf("%s: waits: %v", name, !c.wait)
+		}
+		if err != nil && strings.Contains(err.Error(), d.joins.token.secret) {
+			t.Errorf("%s: the secret is in %v", name, err)
+		}
+	}
+}
+
+// An agent that was there before the server joins once there is one.
+func TestJoinWaits(t *testing.T) {
+	d := newDoorway(t)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := d.agent(t, func(o *AgentOptions) { o.Server = "https://" + l.Addr().String() })
+	l.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	joined := make(chan error, 1)
+	go func() {
+		m, err := a.join(ctx)
+		if m == nil && err == nil {
+			err = ctx.Err()
+		}
+		joined <- err
+	}()
+	if l, err = net.Listen("tcp", l.Addr().String()); err != nil {
+		t.Skip(err) // somebody took the port
+	}
+	srv := &http.Server{Handler: d.Config.Handler, TLSConfig: d.TLS, ErrorLog: d.Config.ErrorLog}
+	go func() { _ = srv.ServeTLS(l, "", "") }()
+	defer srv.Close()
+	if err := <-joined; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestSkewed(t *testing.T) {
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	for _, c := range []struct {
+		server time.Duration
+		want   string
+	}{{0, ""}, {20 * time.Minute, ""}, {-20 * time.Minute, ""},
+		{40 * time.Minute, "this machine's clock says 2026-01-02T03:04:05Z, the server's 2026-01-02T03:44:05Z; set the wrong one right"}, {-time.Hour, "the server's 2026-01-02T02:04:05Z"}} {
+		err := skewed(now, now.Add(c.server).Format(http.TimeFormat))
+		if (c.want == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%v: %v", c.server, err)
+		}
+	}
+	if err := skewed(now, ""); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestServerURL(t *testing.T) {
+	for in, want := range map[string]string{
+		"https://host": "https://host:6443", "https://host:7443": "https://host:7443", "https://10.0.0.1/": "https://10.0.0.1:6443",
+		"https://[fd00::1]": "https://[fd00::1]:6443",
+		"":                  "", "host:6443": "", "http://host:6443": "", "https://": "", "https://u:p@host": "", "https://host/path": "",
+	} {
+		got, err := serverURL(in)
+		if got != want || (err == nil) != (want != "") {
+			t.Errorf("%q: %q, %v, want %q", in, got, err, want)
+		}
+	}
+}

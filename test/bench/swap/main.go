@@ -1,0 +1,178 @@
+// Command swap puts one of upstream's components at a time into a knarr cluster,
+// and one of knarr's into an upstream cluster, plays the same scenario on each
+// and prints the matrix. It writes below a directory of its own while it runs.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"regexp"
+	"syscall"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"knarr/test/bench/rig"
+)
+
+// A combination is one cluster with one component exchanged.
+type combination struct {
+	name  string
+	start func(ctx context.Context, p rig.Programs, dir string) (*rig.Cluster, error)
+}
+
+// knarrWith is knarr without some parts, and what takes their place.
+func knarrWith(node bool, without []string, upstream []string, own ...string) func(context.Context, rig.Programs, string) (*rig.Cluster, error) {
+	return func(ctx context.Context, p rig.Programs, dir string) (*rig.Cluster, error) {
+		c, err := rig.Knarr(ctx, p, dir, node, without...)
+		if err != nil {
+			return nil, err
+		}
+		return add(c, p, upstream, own)
+	}
+}
+
+// upstreamWith is upstream's API server with other components of its, and some
+// of knarr.
+func upstreamWith(upstream []string, own ...string) func(context.Context, rig.Programs, string) (*rig.Cluster, error) {
+	return func(ctx context.Context, p rig.Programs, dir string) (*rig.Cluster, error) {
+		c, err := rig.Upstream(ctx, p, dir)
+		if err != nil {
+			return nil, err
+		}
+		return add(c, p, upstream, own)
+	}
+}
+
+func add(c *rig.Cluster, p rig.Programs, upstream, own []string) (*rig.Cluster, error) {
+	for _, name := range upstream {
+		if err := c.AddUpstream(p, name); err != nil {
+			c.Stop()
+			return nil, err
+		}
+	}
+	for _, name := range own {
+		if err := c.AddKnarr(p, name); err != nil {
+			c.Stop()
+			return nil, err
+		}
+	}
+	return c, nil
+}
+
+var combinations = []combination{
+	{"knarr as it is", knarrWith(true, nil, nil)},
+	{"upstream's kube-scheduler in knarr", knarrWith(true, []string{"scheduler"}, []string{"kube-scheduler"})},
+	{"upstream's kube-controller-manager in knarr", knarrWith(true, []string{"controller-manager"}, []string{"kube-controller-manager"})},
+	{"upstream's kube-proxy in knarr", knarrWith(true, []string{"kube-proxy"}, []string{"kube-proxy"})},
+	{"upstream's kubelet and containerd in knarr", knarrWith(false, nil, []string{"node"}, "kube-proxy", "dns")},
+	{"upstream's kube-apiserver with all of knarr", upstreamWith(nil, "controller-manager", "scheduler", "node", "kube-proxy", "dns")},
+	{"knarr's scheduler in upstream", upstreamWith([]string{"kube-controller-manager", "node", "kube-proxy"}, "scheduler", "dns")},
+	{"knarr's controllers in upstream", upstreamWith([]string{"kube-scheduler", "node", "kube-proxy"}, "controller-manager", "dns")},
+	{"knarr's kubelet in upstream", upstreamWith([]string{"kube-controller-manager", "kube-scheduler", "kube-proxy"}, "node", "dns")},
+	{"knarr's kube-proxy in upstream", upstreamWith([]string{"kube-controller-manager", "kube-scheduler", "node"}, "kube-proxy", "dns")},
+	{"knarr's DNS in upstream", upstreamWith([]string{"kube-controller-manager", "kube-scheduler", "node", "kube-proxy"}, "dns")},
+}
+
+func main() {
+	if err := rig.Isolate(); err != nil {
+		fmt.Fprintln(os.Stderr, "swap:", err)
+		os.Exit(1)
+	}
+	klog.SetOutput(io.Discard)
+	klog.LogToStderr(false)
+	repository := flag.String("repository", "../..", "`directory` of the repository")
+	cache := flag.String("cache", "", "`directory` of built upstream programs (default: knarr in the user's cache directory)")
+	work := flag.String("dir", "", "`directory` to run in, kept (default: a temporary one)")
+	only := flag.String("run", "", "`regexp` of the combinations to play")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	passed, failed, err := swap(ctx, *repository, *cache, *work, *only)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "swap:", err)
+		os.Exit(1)
+	}
+	fmt.Printf("%d passed, %d failed\n", passed, failed)
+	if failed > 0 {
+		os.Exit(1)
+	}
+}
+
+func swap(ctx context.Context, repository, cache, work, only string) (passed, failed int, err error) {
+	pattern, err := regexp.Compile(only)
+	if err != nil {
+		return 0, 0, fmt.Errorf("-run: %w", err)
+	}
+	if repository, err = filepath.Abs(repository); err != nil {
+		return 0, 0, err
+	}
+	if cache == "" {
+		dir, err := os.UserCacheDir()
+		if err != nil {
+			return 0, 0, err
+		}
+		cache = filepath.Join(dir, "knarr")
+	}
+	if work == "" {
+		if work, err = os.MkdirTemp("", "knarr-swap-"); err != nil {
+			return 0, 0, err
+		}
+		defer os.RemoveAll(work)
+	}
+	if err := os.MkdirAll(work, 0o755); err != nil {
+		return 0, 0, err
+	}
+	programs, err := rig.Prepare(ctx, repository, cache)
+	if err != nil {
+		return 0, 0, err
+	}
+	image, err := rig.TestImage(ctx, repository, work)
+	if err != nil {
+		return 0, 0, err
+	}
+	for i, comb := range combinations {
+		if !pattern.MatchString(comb.name) {
+			continue
+		}
+		began := time.Now()
+		err := play(ctx, comb, programs, filepath.Join(work, fmt.Sprint(i)), image)
+		if ctx.Err() != nil {
+			return passed, failed, ctx.Err()
+		}
+		if err != nil {
+			failed++
+			fmt.Printf("%-46s fails   %5.1fs  %v\n", comb.name, time.Since(began).Seconds(), err)
+			continue
+		}
+		passed++
+		fmt.Printf("%-46s works   %5.1fs\n", comb.name, time.Since(began).Seconds())
+	}
+	return passed, failed, nil
+}
+
+// playTime bounds one combination.
+const playTime = 3 * time.Minute
+
+func play(ctx context.Context, comb combination, p rig.Programs, dir, image string) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, playTime)
+	defer cancel()
+	c, err := comb.start(ctx, p, dir)
+	if err != nil {
+		return fmt.Errorf("start: %w", err)
+	}
+	defer c.Stop()
+	if err := c.NodeReady(ctx); err != nil {
+		return err
+	}
+	if err := c.Load(p, image); err != nil {
+		return err
+	}
+	return errors.Join(scenario(ctx, c, p), c.Alive())
+}
