@@ -222,10 +222,25 @@ func removeCgroup(ctx context.Context, root, group string) error {
 			return nil
 		})
 		for _, dir := range slices.Backward(dirs) {
+			emptyCgroup(dir)
 			errs = append(errs, rmdir(ctx, dir))
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// emptyCgroup ends what is still in a group: a process that containerd lost sight
+// of, as when it was killed while it started one.
+func emptyCgroup(dir string) {
+	b, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
+	if err != nil {
+		return
+	}
+	for word := range strings.FieldsSeq(string(b)) {
+		if pid, err := strconv.Atoi(word); err == nil && pid > 1 {
+			_ = unix.Kill(pid, unix.SIGKILL) // it may be gone by now
+		}
+	}
 }
 
 // hierarchies gives the top of each cgroup tree: one for version 2, one per

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -429,4 +430,30 @@ func BenchmarkPod(b *testing.B) {
 	slices.Sort(took)
 	b.ReportMetric(float64(took[len(took)/2].Microseconds())/1000, "p50-ms")
 	b.ReportMetric(float64(took[len(took)*9/10].Microseconds())/1000, "p90-ms")
+}
+
+// TestLostProcess: a process that nobody knows of does not keep its cgroup.
+func TestLostProcess(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root")
+	}
+	cmd := exec.Command("sleep", "1000")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	group := "/knarr-lost-" + filepath.Base(t.TempDir())
+	for _, top := range hierarchies("/sys/fs/cgroup") {
+		dir := filepath.Join(top, group, "deep")
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			continue // not a hierarchy
+		}
+		_ = os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(strconv.Itoa(cmd.Process.Pid)), 0)
+	}
+	if err := removeCgroup(t.Context(), "/sys/fs/cgroup", group); err != nil {
+		_ = cmd.Process.Kill()
+		t.Error(err)
+	}
+	<-ended
 }

@@ -134,6 +134,11 @@ var agnhost = layer{"agnhost", func(s *sources, l *files) error {
 			return err
 		}
 	}
+	// The file that a spec of image volumes looks for. This is no Alpine, but
+	// stands for the image that is.
+	if err := l.text("etc/os-release", "NAME=\"Alpine Linux\"\nID=alpine\n"); err != nil {
+		return err
+	}
 	return l.dir("uploads", 0o755)
 }}
 
