@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -154,25 +155,31 @@ func (s *Server) update(ctx context.Context, names map[string]struct{}) error {
 	return errors.Join(errs...)
 }
 
-// withRivals adds the definitions that wait for names of those that went or
-// changed.
+// withRivals puts those that are gone first, and adds the definitions that wait
+// for names that may be free now.
 func (s *Server) withRivals(names map[string]struct{}) []string {
-	all := map[string]struct{}{}
-	for name := range names {
-		all[name] = struct{}{}
-		_, group, _ := strings.Cut(name, ".")
-		for other, theirs := range s.waiting {
-			if theirs == group {
-				all[other] = struct{}{}
+	all := slices.Sorted(maps.Keys(names))
+	slices.SortStableFunc(all, func(a, b string) int {
+		is := func(name string) int {
+			if s.source.Peek(name) == nil {
+				return 0
+			}
+			return 1
+		}
+		return is(a) - is(b)
+	})
+	for _, other := range slices.Sorted(maps.Keys(s.waiting)) {
+		if _, named := names[other]; named {
+			continue
+		}
+		for name := range names {
+			if _, group, _ := strings.Cut(name, "."); group == s.waiting[other] {
+				all = append(all, other)
+				break
 			}
 		}
 	}
-	out := make([]string, 0, len(all))
-	for name := range all {
-		out = append(out, name)
-	}
-	slices.Sort(out)
-	return out
+	return all
 }
 
 // one looks at one definition: whether what is served changes, and what is to
