@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -45,6 +46,7 @@ type Server struct {
 	cfg     Config
 	source  *watchcache.Resource
 	serving map[string]*definition // by name
+	waiting map[string]string      // those that lack a name: their groups
 	ending  map[string]struct{}    // whose objects are being deleted
 	mu      sync.Mutex             // guards ending
 	wg      sync.WaitGroup
@@ -54,7 +56,7 @@ type Server struct {
 // New makes a server; it starts nothing.
 func New(c Config) *Server {
 	return &Server{cfg: c, source: c.Cache.Resource(definitionsGVR), serving: map[string]*definition{},
-		ending: map[string]struct{}{}, synced: make(chan struct{})}
+		waiting: map[string]string{}, ending: map[string]struct{}{}, synced: make(chan struct{})}
 }
 
 // Synced is closed once all definitions there were are served.
@@ -153,26 +155,31 @@ func (s *Server) update(ctx context.Context, names map[string]struct{}) error {
 	return errors.Join(errs...)
 }
 
-// withRivals adds the definitions that wait for names of those that went or
-// changed.
+// withRivals puts those that are gone first, and adds the definitions that wait
+// for names that may be free now.
 func (s *Server) withRivals(names map[string]struct{}) []string {
-	all := map[string]struct{}{}
-	for name := range names {
-		all[name] = struct{}{}
-		_, group, _ := strings.Cut(name, ".")
-		watchcache.Each(s.source, "", func(crd *customResourceDefinition) bool {
-			if crd.Spec.Group == group && apihelpers.IsCRDConditionFalse(crd, apiextensionsv1.NamesAccepted) {
-				all[crd.Name] = struct{}{}
+	all := slices.Sorted(maps.Keys(names))
+	slices.SortStableFunc(all, func(a, b string) int {
+		is := func(name string) int {
+			if s.source.Peek(name) == nil {
+				return 0
 			}
-			return true
-		})
+			return 1
+		}
+		return is(a) - is(b)
+	})
+	for _, other := range slices.Sorted(maps.Keys(s.waiting)) {
+		if _, named := names[other]; named {
+			continue
+		}
+		for name := range names {
+			if _, group, _ := strings.Cut(name, "."); group == s.waiting[other] {
+				all = append(all, other)
+				break
+			}
+		}
 	}
-	out := make([]string, 0, len(all))
-	for name := range all {
-		out = append(out, name)
-	}
-	slices.Sort(out)
-	return out
+	return all
 }
 
 // one looks at one definition: whether what is served changes, and what is to
@@ -180,6 +187,7 @@ func (s *Server) withRivals(names map[string]struct{}) []string {
 func (s *Server) one(ctx context.Context, name string) (then func(context.Context) error, changed bool, err error) {
 	rec := s.source.Peek(name)
 	old := s.serving[name]
+	delete(s.waiting, name)
 	if rec == nil {
 		if old == nil {
 			return nil, false, nil
@@ -195,8 +203,11 @@ func (s *Server) one(ctx context.Context, name string) (then func(context.Contex
 	}
 	crd := obj.(*customResourceDefinition)
 	v := judge(crd, s.rivals(crd))
+	if !sameNames(v.names, crd.Spec.Names) {
+		s.waiting[name] = crd.Spec.Group
+	}
 	if v.accepted(crd) && (old == nil || !old.sameServed(crd, v.names)) {
-		if err := s.serve(ctx, crd, rec, v.names); err != nil {
+		if err := s.serve(ctx, crd, v.names); err != nil {
 			return nil, false, err
 		}
 		changed = true
@@ -234,13 +245,14 @@ func (s *Server) rivals(crd *customResourceDefinition) (out []names) {
 }
 
 // serve has the definition served as it is now, with these names.
-func (s *Server) serve(ctx context.Context, crd *customResourceDefinition, rec *watchcache.Record, given names) error {
+func (s *Server) serve(ctx context.Context, crd *customResourceDefinition, given names) error {
+	name := crd.Name // the definition itself is big, and must not be kept
 	d := newDefinition(crd, given, func() (*customResourceDefinition, error) {
-		obj, err := rec.Object()
-		if err != nil {
-			return nil, err
+		now, ok := watchcache.Read[*customResourceDefinition](s.source, name)
+		if !ok {
+			return nil, apierrors.NewNotFound(definitionsGVR.GroupResource(), name)
 		}
-		return obj.(*customResourceDefinition), nil
+		return now, nil
 	}, newConverter(crd, s.cfg.Resolve))
 	old := s.serving[crd.Name]
 	if old != nil && old.crd.UID != crd.UID {

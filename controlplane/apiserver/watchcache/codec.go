@@ -35,6 +35,7 @@ const (
 // A codec turns one kind's objects into stored values and back.
 type codec struct {
 	form   form
+	weight int // bytes that a decoded object takes, per byte of its message
 	text   *registry.Text
 	prefix string // below /registry/
 	head   []byte // magic and the envelope's TypeMeta, as watchers see it
@@ -44,12 +45,13 @@ type codec struct {
 }
 
 func newCodec(r registry.Resource, b *budget) *codec {
-	c := &codec{prefix: r.Storage().Prefix, head: envelopeHead(r.GVK()), stored: envelopeHead(r.Storage().GVK), new: r.New, budget: b}
+	c := &codec{prefix: r.Storage().Prefix, head: envelopeHead(r.GVK()), stored: envelopeHead(r.Storage().GVK), new: r.New, budget: b, weight: 4}
 	switch _, custom := r.New().(*unstructured.Unstructured); {
 	case custom:
 		c.form = customForm
 	case r.Storage().JSON:
 		c.form, c.head, c.text = jsonForm, jsonHead(r.GVK()), r.Storage().Text
+		c.weight = 24 // schemas are many small and mostly empty structs
 	}
 	return c
 }

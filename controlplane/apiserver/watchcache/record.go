@@ -42,7 +42,7 @@ func (r *Record) Object() (registry.Object, error) {
 		}
 		return o, nil
 	}
-	r.codec.budget.spend(r, len(r.message)*4)
+	r.codec.budget.spend(r, len(r.message)*r.codec.weight)
 	return o, nil
 }
 

@@ -36,7 +36,7 @@ func (w *write) at(r *Resource, key string, rev int64) (*Record, error) {
 	if w.record == nil {
 		w.object.SetResourceVersion(formatRevision(rev))
 		rec.object.Store(&w.object)
-		r.codec.budget.spend(rec, len(message)*4)
+		r.codec.budget.spend(rec, len(message)*r.codec.weight)
 		w.record = rec
 	}
 	return rec, nil
