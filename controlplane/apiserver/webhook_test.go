@@ -265,6 +265,19 @@ func TestMutatingWebhooks(t *testing.T) {
 	})
 }
 
+// A webhook that spoils the managed fields changes nothing there.
+func TestMutatedManagedFields(t *testing.T) {
+	spoil := patched(`[{"op":"replace","path":"/metadata/managedFields","value":[{"manager":"x","operation":"Odd"}]}]`)
+	withHooks(t, map[string]answer{"/spoil": spoil}, func(h *hooked) {
+		h.mutate("a", h.mutating("/spoil"))
+		cm, err := h.configMap("a", metav1.CreateOptions{})
+		h.must(err)
+		if len(cm.ManagedFields) != 1 || cm.ManagedFields[0].Operation != metav1.ManagedFieldsOperationUpdate {
+			t.Errorf("%+v", cm.ManagedFields)
+		}
+	})
+}
+
 // What is said when a webhook refuses or fails, in upstream's words.
 func TestWebhookRefusals(t *testing.T) {
 	call := func(path, text string) string {

@@ -5,8 +5,11 @@ package admission
 
 import (
 	"context"
+	"fmt"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/managedfields"
 
 	"knarr/controlplane/apiserver/admission/policy"
 	"knarr/controlplane/apiserver/admission/webhook"
@@ -97,11 +100,24 @@ func (c *Chain) Close() {
 
 // Admit lets every mutator see the object, and once more if one of them asks.
 func (c *Chain) Admit(ctx context.Context, a *endpoints.Attributes) error {
+	obj, _ := a.Object.(metav1.Object)
+	var managed []metav1.ManagedFieldsEntry
+	if obj != nil {
+		managed = obj.GetManagedFields()
+	}
 	if err := c.admit(ctx, a); err != nil || !a.Again {
 		return err
 	}
 	a.Round = 1
-	return c.admit(ctx, a)
+	if err := c.admit(ctx, a); err != nil || obj == nil {
+		return err
+	}
+	// Whoever changed the object may have spoilt what is not his.
+	if err := managedfields.ValidateManagedFields(obj.GetManagedFields()); err != nil {
+		obj.SetManagedFields(managed)
+		a.Warn(ctx, fmt.Sprintf(".metadata.managedFields was in an invalid state after admission; this could be caused by an outdated mutating admission controller; please fix your requests: %v", err))
+	}
+	return nil
 }
 
 func (c *Chain) admit(ctx context.Context, a *endpoints.Attributes) error {
