@@ -27,7 +27,7 @@ func newDoorway(t *testing.T) *doorway {
 	t.Helper()
 	api, _ := apitest.New(t)
 	l := layout{t.TempDir()}
-	ca, err := openAuthority(l)
+	ca, err := openAuthority(l, "ca")
 	if err != nil {
 		t.Fatal(err)
 	}
