@@ -259,6 +259,10 @@ func (s *Server) certificates() (*certificates, error) {
 	if c.tokens, err = serviceAccountKey(s.layout); err != nil {
 		return nil, err
 	}
+	// Whoever sees the kubeconfig may ask for the token.
+	if _, err := s.layout.token(o.secret, s.ca.pem); err != nil {
+		return nil, err
+	}
 	host := o.BindAddress
 	if a, err := netip.ParseAddr(host); err == nil && a.IsUnspecified() {
 		host = "127.0.0.1"
