@@ -19,6 +19,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/client-go/rest"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
@@ -334,4 +335,16 @@ func TestLocalAPIServices(t *testing.T) {
 	if _, ok := by["v1.apiregistration.k8s.io"]; ok {
 		t.Error("the group of APIServices has one itself")
 	}
+}
+
+// APIServices can be applied, and faults in what is applied are found.
+func TestAPIServiceApply(t *testing.T) {
+	w := newWorld(t)
+	apply := func(spec string) error {
+		return w.admin.RESTClient().Patch(types.ApplyPatchType).AbsPath("/apis/apiregistration.k8s.io/v1/apiservices/v1.a.example.com").
+			Param("fieldManager", "m").Body([]byte(`{"apiVersion":"apiregistration.k8s.io/v1","kind":"APIService","metadata":{"name":"v1.a.example.com"},"spec":` + spec + `}`)).Do(w.ctx).Error()
+	}
+	w.must(apply(`{"group":"a.example.com","version":"v1","groupPriorityMinimum":100,"versionPriority":10}`))
+	w.must(apply(`{"group":"a.example.com","version":"v1","groupPriorityMinimum":100,"versionPriority":20}`))
+	refused(t, apply(`{"group":"a.example.com","nosuch":1}`), ".spec.nosuch: field not declared in schema")
 }
