@@ -348,3 +348,23 @@ func TestAPIServiceApply(t *testing.T) {
 	w.must(apply(`{"group":"a.example.com","version":"v1","groupPriorityMinimum":100,"versionPriority":20}`))
 	refused(t, apply(`{"group":"a.example.com","nosuch":1}`), ".spec.nosuch: field not declared in schema")
 }
+
+// The groups of CustomResourceDefinitions have APIServices that come and go
+// with them.
+func TestCustomAPIServices(t *testing.T) {
+	withOther(t, func(b *beside) {
+		const definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+		b.must(b.admin.RESTClient().Post().AbsPath(definitions).SetHeader("Content-Type", "application/json").Body([]byte(`{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition",
+			"metadata":{"name":"things.c.example.com"},"spec":{"group":"c.example.com","scope":"Namespaced","names":{"plural":"things","kind":"Thing"},
+			"versions":[{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object"}}}]}}`)).Do(b.ctx).Error())
+		time.Sleep(time.Minute)
+		if got := b.condition("v1.c.example.com"); got != "True Local: Local APIServices are always available" {
+			t.Errorf("condition %q", got)
+		}
+		b.must(b.admin.RESTClient().Delete().AbsPath(definitions + "/things.c.example.com").Do(b.ctx).Error())
+		time.Sleep(time.Minute)
+		if code, _ := b.get(root, "/apis/apiregistration.k8s.io/v1/apiservices/v1.c.example.com"); code != 404 {
+			t.Errorf("after its definition the group's APIService is %d", code)
+		}
+	})
+}
