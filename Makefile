@@ -150,7 +150,7 @@ conformance: build | deps
 # conformance-sample runs a part of the specs that are known to pass, another
 # one for every commit, for ten minutes.
 conformance-sample: build | deps
-	@$(RUN_SUITE) -sample '$(COMMIT)'
+	@$(RUN_SUITE) -sample '$(COMMIT)' -procs 4
 
 clean:
 	rm -rf bin build $(EMBEDDED) $(EMBEDDED:.zst=.sha256)

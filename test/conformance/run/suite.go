@@ -88,7 +88,29 @@ func (s *suite) sample(ctx context.Context, o options, listed []string) (results
 		}
 		longest = max(longest, time.Since(began))
 	}
-	return results, nil
+	return results, s.again(ctx, o, results)
+}
+
+// again gives each spec that failed among others one more go by itself: what
+// passes then is told, its log kept, and does not fail a push.
+func (s *suite) again(ctx context.Context, o options, results []result) error {
+	for i, r := range results {
+		if r.verdict != failed {
+			continue
+		}
+		if err := keepFailure(o.out, r); err != nil {
+			return err
+		}
+		alone, err := s.run(ctx, []string{r.name}, 1)
+		if err != nil {
+			return err
+		}
+		if alone[0].verdict == passed {
+			fmt.Printf("failed among others, passed by itself: %s\n", r.name)
+			results[i] = alone[0]
+		}
+	}
+	return nil
 }
 
 // shuffle orders names by a hash of word and name. Serial and slow specs are
