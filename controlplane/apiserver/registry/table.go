@@ -84,6 +84,11 @@ var Resources = []Resource{
 
 	endpointSlices,
 
+	deviceClasses,
+	resourceClaims,
+	resourceClaimTemplates,
+	resourceSlices,
+
 	flowSchemas,
 	priorityLevelConfigurations,
 }
