@@ -48,6 +48,7 @@ func Plugins(c Config) []Plugin {
 	hooks := webhook.Config{Cache: c.Cache, Authorizer: c.Authorizer, Dial: c.Dial}
 	return []Plugin{
 		&namespaceLifecycle{c.Cache},
+		&limitRanger{c.Cache},
 		&serviceAccount{c.Cache},
 		&nodeRestriction{c.Cache, c.Authorizer},
 		taintNodesByCondition{},
@@ -61,6 +62,7 @@ func Plugins(c Config) []Plugin {
 		policy.NewAccess(policies),
 		&createAuthorization{c.Authorizer},
 		&rbacEscalation{c.RBAC, c.Authorizer},
+		newResourceQuota(c.Cache),
 	}
 }
 
