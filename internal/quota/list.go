@@ -1,6 +1,7 @@
 package quota
 
 import (
+	"maps"
 	"slices"
 	"strings"
 
@@ -96,9 +97,9 @@ func Zero(names []corev1.ResourceName) corev1.ResourceList {
 // Text is list as refusals show it.
 func Text(list corev1.ResourceList) string {
 	parts := make([]string, 0, len(list))
-	for n, q := range list {
+	for _, n := range slices.Sorted(maps.Keys(list)) {
+		q := list[n]
 		parts = append(parts, string(n)+"="+q.String())
 	}
-	slices.Sort(parts)
 	return strings.Join(parts, ",")
 }
