@@ -98,7 +98,14 @@ func TestResourceQuota(t *testing.T) {
 		time.Sleep(5 * time.Minute)
 		c.used("q", "configmaps=1")
 
+		// Whatever somebody writes into the status is put right at once.
 		q, err := core.ResourceQuotas("default").Get(c.ctx, "q", metav1.GetOptions{})
+		c.no(err)
+		q.Status.Hard, q.Status.Used = amounts("pods=99"), amounts("pods=98")
+		_, err = core.ResourceQuotas("default").UpdateStatus(c.ctx, q, metav1.UpdateOptions{})
+		c.no(err)
+		c.used("q", "pods=0", "configmaps=1")
+		q, err = core.ResourceQuotas("default").Get(c.ctx, "q", metav1.GetOptions{})
 		c.no(err)
 		q.Spec.Hard = amounts("configmaps=7", "secrets=1")
 		_, err = core.ResourceQuotas("default").Update(c.ctx, q, metav1.UpdateOptions{})

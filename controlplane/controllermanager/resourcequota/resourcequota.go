@@ -71,7 +71,7 @@ func New(f informers.SharedInformerFactory, client kubernetes.Interface, meta me
 	}
 }
 
-// follow yields the quotas that may be out of date. A status alone is none:
+// follow yields the quotas that may be out of date. More use alone makes none:
 // admission charges before the object can be seen here, and counting at once
 // would take the charge back.
 func (r *reconciler) follow(quotas cache.SharedIndexInformer) func(context.Context, func(), func(cache.ObjectName)) error {
@@ -89,7 +89,8 @@ func (r *reconciler) follow(quotas cache.SharedIndexInformer) func(context.Conte
 				r.tell(schema.GroupResource{Resource: "resourcequotas"}, namespaceOf(o), add)
 			},
 			UpdateFunc: func(old, now any) {
-				if !apiequality.Semantic.DeepEqual(old.(*corev1.ResourceQuota).Spec, now.(*corev1.ResourceQuota).Spec) {
+				was, is := old.(*corev1.ResourceQuota), now.(*corev1.ResourceQuota)
+				if !apiequality.Semantic.DeepEqual(was.Spec, is.Spec) || !quota.Equal(is.Spec.Hard, is.Status.Hard) {
 					self(now)
 				}
 			},
