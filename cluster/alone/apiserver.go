@@ -41,6 +41,7 @@ type apiServer struct {
 	kubeletCert, kubeletKey, kubeletCA   string
 	privileged                           bool
 	maxReads, maxWrites                  int
+	enable, disable                      []string
 }
 
 func (a *apiServer) flags(f *pflag.FlagSet) {
@@ -65,6 +66,8 @@ func (a *apiServer) flags(f *pflag.FlagSet) {
 	f.StringVar(&a.kubeletCert, "kubelet-client-certificate", "", "`file` of the certificate shown to kubelets")
 	f.StringVar(&a.kubeletKey, "kubelet-client-key", "", "`file` of its key")
 	f.StringVar(&a.kubeletCA, "kubelet-certificate-authority", "", "`file` of who signs kubelets' certificates")
+	f.StringSliceVar(&a.enable, "enable-admission-plugins", nil, "admission `plugins` that run besides those on by default")
+	f.StringSliceVar(&a.disable, "disable-admission-plugins", nil, "admission `plugins` that do not run though they are on by default")
 	f.BoolVar(&a.privileged, "allow-privileged", true, "let containers be privileged; false is not built")
 	f.IntVar(&a.maxReads, "max-requests-inflight", 400, "`number` of reads served at once")
 	f.IntVar(&a.maxWrites, "max-mutating-requests-inflight", 200, "`number` of writes served at once")
@@ -121,6 +124,7 @@ func (a *apiServer) config() (*apiserver.Config, *tls.Certificate, error) {
 	}
 	c := &apiserver.Config{
 		Issuer: a.issuer, MaxReads: a.maxReads, MaxWrites: a.maxWrites,
+		EnableAdmission: a.enable, DisableAdmission: a.disable,
 		Advertise: netip.AddrPortFrom(advertise, uint16(a.port)),
 		Version: &apimachineryversion.Info{Major: "1", Minor: "36", GitVersion: version.Kubernetes + "+knarr",
 			GitCommit: version.Commit, GitTreeState: "clean", Compiler: "gc"},

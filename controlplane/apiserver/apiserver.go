@@ -73,6 +73,9 @@ type Config struct {
 	Identity *tls.Certificate
 	// Dial reaches webhooks and aggregated API servers. Default: a net.Dialer.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+	// EnableAdmission and DisableAdmission name admission plugins that run, or
+	// do not, though they would not by default, or would.
+	EnableAdmission, DisableAdmission []string
 	// Version is what /version says.
 	Version *version.Info
 	// Inside are the components that share this process and end with it.
@@ -131,9 +134,14 @@ func New(c Config) (*Server, error) {
 	s.authn = authn.New(authn.Config{ClientCA: c.ClientCA, FrontProxy: c.FrontProxy, Tokens: s.tokens, Cache: s.cache, Static: c.Tokens, AnonymousPaths: anonymous})
 	s.rbac = authz.NewRBAC(s.cache)
 	s.authz = authz.Chain{authz.NewNode(s.rbac, s.cache), s.rbac}
-	s.admission = admission.NewChain(admission.Plugins(admission.Config{
+	plugins, err := admission.Plugins(admission.Config{
 		Cache: s.cache, RBAC: s.rbac, Authorizer: s.authz, Dial: c.Dial,
-	}))
+		Enable: c.EnableAdmission, Disable: c.DisableAdmission,
+	})
+	if err != nil {
+		return nil, err
+	}
+	s.admission = admission.NewChain(plugins)
 	kubelets := &kubelets{cache: s.cache, client: c.KubeletClient, ca: c.KubeletCA}
 	s.api, err = endpoints.New(endpoints.Config{
 		Cache: s.cache, Resources: registry.Resources,

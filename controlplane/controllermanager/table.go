@@ -13,6 +13,7 @@ import (
 	"knarr/controlplane/controllermanager/cronjob"
 	"knarr/controlplane/controllermanager/daemonset"
 	"knarr/controlplane/controllermanager/deployment"
+	"knarr/controlplane/controllermanager/disruption"
 	"knarr/controlplane/controllermanager/endpoint"
 	"knarr/controlplane/controllermanager/endpointslice"
 	"knarr/controlplane/controllermanager/endpointslicemirroring"
@@ -23,6 +24,7 @@ import (
 	"knarr/controlplane/controllermanager/nodelifecycle"
 	"knarr/controlplane/controllermanager/podgc"
 	"knarr/controlplane/controllermanager/replicaset"
+	"knarr/controlplane/controllermanager/resourcequota"
 	"knarr/controlplane/controllermanager/rootca"
 	"knarr/controlplane/controllermanager/serviceaccount"
 	"knarr/controlplane/controllermanager/statefulset"
@@ -113,6 +115,12 @@ var table = []entry{
 	{tainteviction.Name, "node-controller", func(t *term) (runner, error) {
 		return tainteviction.New(t.informers, t.client(), t.events("taint-eviction-controller"))
 	}},
+	{disruption.Name, "disruption-controller", func(t *term) (runner, error) {
+		return disruption.New(t.informers, t.client(), t.events("controllermanager")), nil
+	}},
+	{resourcequota.Name, "resourcequota-controller", func(t *term) (runner, error) {
+		return resourcequota.New(t.informers, t.client(), t.metadata()), nil
+	}},
 	{clusterrole.Name, "clusterrole-aggregation-controller", func(t *term) (runner, error) {
 		return clusterrole.New(t.informers, t.client()), nil
 	}},
@@ -129,7 +137,6 @@ var absent = map[string]bool{
 	"certificatesigningrequest-cleaner-controller":                   true,
 	"certificatesigningrequest-signing-controller":                   true,
 	"device-taint-eviction-controller":                               true,
-	"disruption-controller":                                          true,
 	"ephemeral-volume-controller":                                    true,
 	"horizontal-pod-autoscaler-controller":                           true,
 	"kube-apiserver-serving-clustertrustbundle-publisher-controller": true,
@@ -143,7 +150,6 @@ var absent = map[string]bool{
 	"podgroup-protection-controller":                                 true,
 	"resourceclaim-controller":                                       true,
 	"resourcepoolstatusrequest-controller":                           true,
-	"resourcequota-controller":                                       true,
 	"selinux-warning-controller":                                     true,
 	"service-cidr-controller":                                        true,
 	"serviceaccount-token-controller":                                true,

@@ -11,7 +11,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/managedfields"
 
-	"knarr/controlplane/apiserver/admission/policy"
 	"knarr/controlplane/apiserver/admission/webhook"
 	"knarr/controlplane/apiserver/authz"
 	"knarr/controlplane/apiserver/endpoints"
@@ -40,28 +39,9 @@ type Config struct {
 	Authorizer authz.Authorizer
 	// Dial reaches webhooks. Default: a net.Dialer.
 	Dial webhook.Dialer
-}
-
-// Plugins are the plugins in upstream's order.
-func Plugins(c Config) []Plugin {
-	policies := policy.Config{Cache: c.Cache, Authorizer: c.Authorizer}
-	hooks := webhook.Config{Cache: c.Cache, Authorizer: c.Authorizer, Dial: c.Dial}
-	return []Plugin{
-		&namespaceLifecycle{c.Cache},
-		&serviceAccount{c.Cache},
-		&nodeRestriction{c.Cache, c.Authorizer},
-		taintNodesByCondition{},
-		&priority{c.Cache},
-		defaultTolerationSeconds{},
-		&runtimeClass{c.Cache},
-		policy.NewMutating(policies),
-		webhook.NewMutating(hooks),
-		policy.NewValidating(policies),
-		webhook.NewValidating(hooks),
-		policy.NewAccess(policies),
-		&createAuthorization{c.Authorizer},
-		&rbacEscalation{c.RBAC, c.Authorizer},
-	}
+	// Enable and Disable name plugins that run, or do not, though the table
+	// says otherwise.
+	Enable, Disable []string
 }
 
 // A Chain runs plugins in order.
