@@ -61,6 +61,7 @@ func Plugins(c Config) []Plugin {
 		policy.NewAccess(policies),
 		&createAuthorization{c.Authorizer},
 		&rbacEscalation{c.RBAC, c.Authorizer},
+		&resourceClaim{c.Cache, c.Authorizer},
 	}
 }
 
