@@ -354,8 +354,10 @@ func TestChange(t *testing.T) {
 		if len(done) != 2 {
 			t.Error("who waited in a level that is gone is never served")
 		}
-		if ok := <-done && <-done; !ok {
-			t.Error("who waited was refused")
+		for range 2 {
+			if !<-done {
+				t.Error("who waited was refused")
+			}
 		}
 	})
 }
