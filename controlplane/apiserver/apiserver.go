@@ -29,6 +29,7 @@ import (
 	"knarr/controlplane/apiserver/authz"
 	"knarr/controlplane/apiserver/endpoints"
 	"knarr/controlplane/apiserver/extension"
+	"knarr/controlplane/apiserver/fairness"
 	"knarr/controlplane/apiserver/registry"
 	"knarr/controlplane/apiserver/storage"
 	"knarr/controlplane/apiserver/watchcache"
@@ -80,8 +81,9 @@ type Config struct {
 	Version *version.Info
 	// Inside are the components that share this process and end with it.
 	Inside []string
-	// MaxReads and MaxWrites bound the requests served at once, long-running
-	// ones not counted. Defaults 400 and 200, upstream's.
+	// MaxReads and MaxWrites together are the requests served at once, which
+	// priority levels share; long-running ones are not counted. Defaults 400 and
+	// 200, upstream's.
 	MaxReads, MaxWrites int
 	// RequestTimeout bounds a request that is not long-running. Default 1 m.
 	RequestTimeout time.Duration
@@ -98,6 +100,7 @@ type Server struct {
 	admission *admission.Chain
 	api       *endpoints.Server
 	custom    *extension.Server
+	fairness  *fairness.Dispatcher
 	others    *aggregation.Aggregator
 	handler   http.Handler
 	health    health
@@ -151,7 +154,7 @@ func New(c Config) (*Server, error) {
 				s.others.Changed()
 			}
 		},
-		Virtual:      s.virtual(), Components: s.components,
+		Virtual: s.virtual(), Components: s.components,
 		Kubelet:      kubelets.connect,
 		ServiceCIDRs: c.ServiceCIDRs, NodePorts: c.NodePorts, Version: c.Version,
 		Paths: []string{"/healthz", "/livez", "/metrics", "/openid/v1/jwks", "/readyz", "/.well-known/openid-configuration"},
@@ -161,6 +164,7 @@ func New(c Config) (*Server, error) {
 	}
 	s.custom = extension.New(extension.Config{Cache: s.cache, API: s.api, Resolve: extension.ResolveService(s.cache)})
 	s.others = aggregation.New(aggregation.Config{Cache: s.cache, API: s.api, Identity: c.Identity, Dial: c.Dial})
+	s.fairness = fairness.New(s.cache, c.MaxReads+c.MaxWrites, c.RequestTimeout/4)
 	s.handler = s.chain(s.others.Handler(s.paths(s.api)))
 	return s, nil
 }
@@ -211,6 +215,7 @@ func (s *Server) Run(ctx context.Context) error {
 		return nil
 	}
 	wg.Go(func() { s.others.Run(ctx) })
+	wg.Go(func() { s.fairness.Run(ctx, s.restoreFlows) })
 	s.health.ready.Store(true)
 	close(s.started)
 	<-ctx.Done()

@@ -11,12 +11,14 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/apiserver/pkg/apis/flowcontrol/bootstrap"
 
 	"knarr/controlplane/apiserver/authn"
 	"knarr/controlplane/apiserver/authz"
@@ -36,6 +38,7 @@ func (s *Server) bootstrap(ctx context.Context) error {
 		objects = append(objects, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}})
 	}
 	objects = append(objects, priorityClasses()...)
+	objects = append(objects, flows()...)
 	objects = append(objects, s.kubernetesService()...)
 	for _, o := range s.others.BuiltIn() {
 		objects = append(objects, o)
@@ -68,6 +71,36 @@ func priorityClasses() []registry.Object {
 		class("system-cluster-critical", 2000000000, "Used for system critical pods that must run in the cluster, but can be moved to another node if necessary."),
 		class("system-node-critical", 2000001000, "Used for system critical pods that must not be moved from their current node."),
 	}
+}
+
+// flows are the FlowSchemas and priority levels of every cluster, upstream's.
+func flows() (objects []registry.Object) {
+	add := func(o registry.Object) {
+		o.SetAnnotations(map[string]string{flowcontrolv1.AutoUpdateAnnotationKey: "true"})
+		objects = append(objects, o)
+	}
+	for _, list := range [][]*flowcontrolv1.PriorityLevelConfiguration{bootstrap.MandatoryPriorityLevelConfigurations, bootstrap.SuggestedPriorityLevelConfigurations} {
+		for _, l := range list {
+			add(l.DeepCopy())
+		}
+	}
+	for _, list := range [][]*flowcontrolv1.FlowSchema{bootstrap.MandatoryFlowSchemas, bootstrap.SuggestedFlowSchemas} {
+		for _, f := range list {
+			add(f.DeepCopy())
+		}
+	}
+	return objects
+}
+
+// restoreFlows makes those that somebody has deleted.
+func (s *Server) restoreFlows(ctx context.Context) error {
+	var errs []error
+	for _, o := range flows() {
+		if err := s.ensure(ctx, o); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // extensionAuthentication tells aggregated API servers whom to believe.

@@ -7,8 +7,8 @@ import (
 	"log/slog"
 	"net/http"
 	"runtime/debug"
-	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -27,8 +27,6 @@ import (
 // chain is what every request passes, outermost first: parse, authenticate,
 // impersonate, limit, authorise. Nobody unknown takes the place of a user.
 func (s *Server) chain(next http.Handler) http.Handler {
-	reads := make(chan struct{}, s.cfg.MaxReads)
-	writes := make(chan struct{}, s.cfg.MaxWrites)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer recovered(w, r)
 		info, err := request.ParseInfo(r)
@@ -75,25 +73,23 @@ func (s *Server) chain(next http.Handler) http.Handler {
 			endpoints.WriteStatus(w, r, err)
 			return
 		}
-		// Health is asked for when the server is busy; it costs nothing. Open
-		// paths bound themselves, lest strangers take the places of users.
-		if !long && (info.IsResource || !isHealth(info.Path) && s.cfg.Open[info.Path] == nil) {
-			lane := writes
-			switch info.Verb {
-			case "get", "list", "watch", "head":
-				lane = reads
+		// Open paths bound themselves, lest strangers take the places of users.
+		watch := info.Verb == "watch" && info.IsResource
+		if (!long || watch) && (info.IsResource || s.cfg.Open[info.Path] == nil) {
+			class := s.fairness.Classify(who, info)
+			seated := s.fairness.Enter(ctx, &class)
+			h := w.Header()
+			h[flowSchemaHeader], h[priorityLevelHeader] = class.SchemaUID, class.LevelUID
+			if !seated {
+				tooMany(w)
+				return
 			}
-			select {
-			case lane <- struct{}{}:
-				defer func() { <-lane }()
-			default:
-				// Those who may do everything are let through, so that a
-				// busy server can be mended.
-				if !privileged(who) {
-					tooMany(w, r)
-					return
-				}
+			leave := func() { s.fairness.Leave(&class) }
+			if watch { // it costs nothing more once it has started
+				leave = sync.OnceFunc(leave)
+				ctx = request.WithStarted(ctx, leave)
 			}
+			defer leave()
 		}
 		ctx = request.WithUser(ctx, who)
 		r = r.WithContext(ctx)
@@ -111,10 +107,6 @@ var noCache = []string{"no-cache, private"}
 
 // openPath are the paths that everybody may ask for, before there are roles.
 var openPath = map[string]bool{"/livez": true, "/readyz": true, "/healthz": true}
-
-func privileged(who user.Info) bool {
-	return slices.Contains(who.GetGroups(), user.SystemPrivilegedGroup)
-}
 
 // recovered answers 500 when a handler panics: one request must not end the
 // server, nor go without an answer.
@@ -171,9 +163,15 @@ func slowClient(info *request.Info, r *http.Request) func(http.ResponseWriter, t
 	return nil
 }
 
-func tooMany(w http.ResponseWriter, r *http.Request) {
+// What tells a client how its request was classified.
+const (
+	flowSchemaHeader    = "X-Kubernetes-Pf-Flowschema-Uid"
+	priorityLevelHeader = "X-Kubernetes-Pf-Prioritylevel-Uid"
+)
+
+func tooMany(w http.ResponseWriter) {
 	w.Header().Set("Retry-After", "1")
-	endpoints.WriteStatus(w, r, apierrors.NewTooManyRequests("too many requests, please try again later", 1))
+	http.Error(w, "Too many requests, please try again later.", http.StatusTooManyRequests)
 }
 
 func isHealth(path string) bool {

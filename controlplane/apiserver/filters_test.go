@@ -17,8 +17,11 @@ import (
 	"testing/synctest"
 	"time"
 
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/authentication/user"
 
+	"knarr/controlplane/apiserver/request"
 	"knarr/controlplane/apiserver/storage"
 	"knarr/internal/memnet"
 )
@@ -69,50 +72,78 @@ func ask(h http.Handler, method, path, who string) *httptest.ResponseRecorder {
 
 const selfPath = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 
-func TestMaxInFlight(t *testing.T) {
+// TestSeats fills a level: those who belong to it wait and are refused, others
+// are served.
+func TestSeats(t *testing.T) { synctest.Test(t, fillSeats) }
+
+func fillSeats(t *testing.T) {
 	s, stop := newServer(t)
 	defer stop()
+	may := &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "bob"},
+		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
+		Subjects: []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: "bob"}}}
+	if err := s.ensure(t.Context(), may); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.cache.Sync(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 	entered, leave := make(chan struct{}), make(chan struct{})
 	h := s.chain(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		if r.URL.Query().Has("stay") {
+			request.Started(r.Context())
 			entered <- struct{}{}
 			<-leave
 		}
 	}))
-	staying := func(path string) chan struct{} {
-		done := make(chan struct{})
-		go func() { defer close(done); ask(h, "GET", path, "root") }()
-		<-entered
-		return done
+	const version, stay = "/version", "/version?stay=1"
+	var wg sync.WaitGroup
+	held := 0
+	stays := func(path string) *httptest.ResponseRecorder {
+		refused := make(chan *httptest.ResponseRecorder, 1)
+		wg.Go(func() { refused <- ask(h, "GET", path, "bob") })
+		select {
+		case <-entered:
+			held++
+			return nil
+		case w := <-refused:
+			return w
+		}
 	}
-	watch := staying("/api/v1/pods?watch=1&stay=1")
-	if w := ask(h, "GET", "/version", "bob"); w.Code != 200 {
-		t.Fatalf("a watch takes the place of a read: %d %s", w.Code, w.Body)
+	for range 20 { // a watch has a seat only while it starts
+		if w := stays("/api/v1/namespaces/default/pods?watch=1&stay=1"); w != nil {
+			t.Fatalf("%d %s", w.Code, w.Body)
+		}
 	}
-	read := staying("/api/v1/pods?stay=1")
-	w := ask(h, "GET", "/version", "bob")
-	if w.Code != 429 || w.Header().Get("Retry-After") != "1" || !strings.Contains(w.Body.String(), `"reason":"TooManyRequests"`) {
-		t.Errorf("%d %v %s", w.Code, w.Header(), w.Body)
+	watches := held
+	var w *httptest.ResponseRecorder
+	for w == nil && held < 100 {
+		w = stays(stay)
+	}
+	if held == watches || w == nil || w.Code != 429 || w.Header().Get("Retry-After") != "1" ||
+		w.Body.String() != "Too many requests, please try again later.\n" || len(w.Header().Get("X-Kubernetes-PF-FlowSchema-UID")) != 36 {
+		t.Errorf("after %d: %+v", held, w)
 	}
 	for _, c := range []struct {
 		method, path, who string
 		want              int
 	}{
-		{"POST", selfPath, "bob", 200}, // writes have their own lane
+		{"POST", selfPath, "bob", 429},
 		{"GET", "/livez", "", 200},
-		{"GET", "/version", "root", 200},
-		{"GET", "/version", "nobody", 401}, // known before limited
+		{"GET", version, "root", 200},
+		{"GET", version, "nobody", 401}, // known before limited
+		{"GET", "/api/v1/namespaces/default/pods/p/log", "bob", 200},
 	} {
 		if w := ask(h, c.method, c.path, c.who); w.Code != c.want {
 			t.Errorf("%+v: %d %s", c, w.Code, w.Body)
 		}
 	}
-	leave <- struct{}{}
-	leave <- struct{}{}
-	<-read
-	<-watch
-	if w := ask(h, "GET", "/version", "bob"); w.Code != 200 {
-		t.Errorf("the place is not given back: %d", w.Code)
+	for range held {
+		leave <- struct{}{}
+	}
+	wg.Wait()
+	if w := ask(h, "GET", version, "bob"); w.Code != 200 {
+		t.Errorf("the seats are not given back: %d", w.Code)
 	}
 }
 

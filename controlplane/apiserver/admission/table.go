@@ -38,6 +38,7 @@ var table = []entry{
 	{"", false, func(c Config) Plugin { return policy.NewAccess(c.policies()) }},
 	{"", false, func(c Config) Plugin { return &createAuthorization{c.Authorizer} }},
 	{"", false, func(c Config) Plugin { return &rbacEscalation{c.RBAC, c.Authorizer} }},
+	{"", false, func(c Config) Plugin { return &resourceClaim{c.Cache, c.Authorizer} }},
 	{"ResourceQuota", false, func(c Config) Plugin { return newResourceQuota(c.Cache) }},
 }
 

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	apiwatch "k8s.io/apimachinery/pkg/watch"
 
+	"knarr/controlplane/apiserver/request"
 	"knarr/controlplane/apiserver/watchcache"
 )
 
@@ -45,6 +46,7 @@ func (c *call) watch() error {
 		life = time.Duration(*opts.TimeoutSeconds) * time.Second
 	}
 	w, err := c.store.Watch(c.ctx, q)
+	request.Started(c.ctx)
 	if err != nil {
 		var tooOld *watchcache.TooOldError
 		if !errors.As(err, &tooOld) {

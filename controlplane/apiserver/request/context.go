@@ -18,6 +18,7 @@ const (
 	userKey
 	auditKey
 	warningsKey
+	startedKey
 )
 
 // WithInfo keeps the parsed request.
@@ -40,6 +41,18 @@ func WithUser(ctx context.Context, u user.Info) context.Context {
 func UserFrom(ctx context.Context) user.Info {
 	u, _ := ctx.Value(userKey).(user.Info)
 	return u
+}
+
+// WithStarted keeps what is to be called once a watch has started.
+func WithStarted(ctx context.Context, do func()) context.Context {
+	return context.WithValue(ctx, startedKey, do)
+}
+
+// Started says that the watch has started.
+func Started(ctx context.Context) {
+	if do, ok := ctx.Value(startedKey).(func()); ok {
+		do()
+	}
 }
 
 // An Audit collects what the audit event of a request will say. All methods

@@ -1,0 +1,104 @@
+package fairness
+
+import (
+	"slices"
+
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
+)
+
+// A level is a priority level at work. The Dispatcher's lock guards it; only
+// uid and exempt are read without.
+type level struct {
+	portion
+	uid       []string
+	exempt    bool
+	gone      bool // of no configuration any more
+	executing int
+	queues    map[int][]*waiter // those that are not empty
+	turns     []int             // their numbers, whose turn it is first
+}
+
+// A waiter is a request in a queue.
+type waiter struct {
+	flow   uint64
+	queue  int
+	seated chan struct{} // closed when it has a seat
+}
+
+func newLevel(config *flowcontrolv1.PriorityLevelConfiguration) *level {
+	return &level{
+		uid:    []string{string(config.UID)},
+		exempt: config.Spec.Type == flowcontrolv1.PriorityLevelEnablementExempt,
+		queues: map[int][]*waiter{},
+	}
+}
+
+func (l *level) waiting() bool { return len(l.turns) > 0 }
+
+// configure takes over a new configuration. Those who wait keep waiting: in
+// their old queues when there are to be none.
+func (l *level) configure(p portion) {
+	old, turns := l.queues, l.turns
+	same := p.queuing == nil || l.queuing != nil && l.queuing.Queues == p.queuing.Queues && l.queuing.HandSize == p.queuing.HandSize
+	l.portion = p
+	if same {
+		return
+	}
+	l.queues, l.turns = map[int][]*waiter{}, nil
+	for _, q := range turns {
+		for _, w := range old[q] {
+			l.add(w)
+		}
+	}
+}
+
+// add puts a waiter into the shortest queue of its flow's hand.
+func (l *level) add(w *waiter) {
+	w.queue = l.shortest(w.flow)
+	if len(l.queues[w.queue]) == 0 {
+		l.turns = append(l.turns, w.queue)
+	}
+	l.queues[w.queue] = append(l.queues[w.queue], w)
+}
+
+func (l *level) shortest(flow uint64) int {
+	best := -1
+	l.dealer.Deal(flow, func(q int) {
+		if best < 0 || len(l.queues[q]) < len(l.queues[best]) {
+			best = q
+		}
+	})
+	return best
+}
+
+// queue makes a place in a queue, nil when there are none left.
+func (l *level) queue(flow uint64) *waiter {
+	if l.queuing == nil || len(l.queues[l.shortest(flow)]) >= int(l.queuing.QueueLengthLimit) {
+		return nil
+	}
+	w := &waiter{flow: flow, seated: make(chan struct{})}
+	l.add(w)
+	return w
+}
+
+// remove takes a waiter out of its queue.
+func (l *level) remove(w *waiter) {
+	q := slices.DeleteFunc(l.queues[w.queue], func(x *waiter) bool { return x == w })
+	if len(q) > 0 {
+		l.queues[w.queue] = q
+		return
+	}
+	delete(l.queues, w.queue)
+	l.turns = slices.DeleteFunc(l.turns, func(n int) bool { return n == w.queue })
+}
+
+// first takes the next waiter out: one of each queue in turn.
+func (l *level) first() *waiter {
+	n := l.turns[0]
+	w := l.queues[n][0]
+	l.remove(w)
+	if l.waiting() && l.turns[0] == n {
+		l.turns = append(l.turns[1:], n)
+	}
+	return w
+}
