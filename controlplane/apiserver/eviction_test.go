@@ -15,7 +15,10 @@ func TestEviction(t *testing.T) {
 	pods, budgets := w.admin.CoreV1().Pods("default"), w.admin.PolicyV1().PodDisruptionBudgets("default")
 	pod := func(name string, phase corev1.PodPhase, ready corev1.ConditionStatus) {
 		t.Helper()
-		p := w.pod(name, "", func(p *corev1.Pod) { p.Labels = map[string]string{"app": "a"}; p.Finalizers = []string{"example.com/stay"} })
+		p := w.pod(name, "", func(p *corev1.Pod) {
+			p.Labels = map[string]string{"app": "a"}
+			p.Finalizers = []string{"example.com/stay"}
+		})
 		p.Status.Phase = phase
 		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: ready}}
 		_, err := pods.UpdateStatus(w.ctx, p, metav1.UpdateOptions{})
