@@ -27,6 +27,7 @@ var table = []entry{
 	{"NodeRestriction", false, func(c Config) Plugin { return &nodeRestriction{c.Cache, c.Authorizer} }},
 	{"TaintNodesByCondition", false, func(Config) Plugin { return taintNodesByCondition{} }},
 	{"AlwaysPullImages", true, func(Config) Plugin { return alwaysPullImages{} }},
+	{"PodSecurity", false, func(c Config) Plugin { return newPodSecurity(c.Cache) }},
 	{"Priority", false, func(c Config) Plugin { return &priority{c.Cache} }},
 	{"DefaultTolerationSeconds", false, func(Config) Plugin { return defaultTolerationSeconds{} }},
 	{"RuntimeClass", false, func(c Config) Plugin { return &runtimeClass{c.Cache} }},
@@ -49,7 +50,7 @@ var absent = []string{
 	"ExtendedResourceToleration", "ImagePolicyWebhook",
 	"JobValidation", "LimitPodHardAntiAffinityTopology", "NamespaceAutoProvision", "NamespaceExists",
 	"NodeDeclaredFeatureValidator", "OwnerReferencesPermissionEnforcement", "PersistentVolumeClaimResize",
-	"PodGroupProtection", "PodGroupWorkloadExists", "PodNodeSelector", "PodResizeValidator", "PodSecurity",
+	"PodGroupProtection", "PodGroupWorkloadExists", "PodNodeSelector", "PodResizeValidator",
 	"PodTolerationRestriction", "PodTopologyLabels", "StorageObjectInUseProtection",
 }
 
