@@ -18,7 +18,7 @@ KUBECTL_LD := -s -w -X $(CB).gitVersion=$(KUBERNETES)+knarr -X $(CB).gitMajor=1 
 PROGRAMS := runc containerd-shim-runc-v2 kubectl knarr-cni knarr-holder pause
 EMBEDDED := $(PROGRAMS:%=internal/programs/bin/%.zst)
 GOFILES  := $(shell find . -name '*.go' -not -name '*_test.go' -not -path './build/*' -not -path './test/*')
-PACKAGES := libseccomp-dev pkg-config gcc libc6-dev make
+PACKAGES := libseccomp-dev pkg-config gcc libc6-dev make zstd
 
 TEST_PACKAGES := busybox-static bsdutils
 
@@ -54,7 +54,7 @@ deps:
 build/pack: internal/programs/pack/main.go
 	CGO_ENABLED=0 go build -o $@ ./internal/programs/pack
 
-internal/programs/bin/%.zst: build/% build/pack
+internal/programs/bin/%.zst: build/% build/pack | deps
 	build/pack -o $(@D) $<
 
 # Static, with seccomp: without it every pod with a profile fails to start.
@@ -119,6 +119,13 @@ bench: build | deps
 	go build -C test/bench -o $(CURDIR)/build/run-bench . && cd test/bench && \
 	exec $(SUDO) env "PATH=$$PATH" "HOME=$$HOME" ../../build/run-bench -rounds $(ROUNDS) -bench '$(BENCH)' -out $(CURDIR)/build/bench.md
 
+# swap plays one scenario with each component in the other's place.
+SWAP_PACKAGES := $(TEST_PACKAGES) nftables iproute2
+swap: build | deps
+	$(call install,$(SWAP_PACKAGES))
+	go build -C test/bench -o $(CURDIR)/build/run-swap ./swap && cd test/bench && \
+	exec $(SUDO) env "PATH=$$PATH" "HOME=$$HOME" ../../build/run-swap -run '$(RUN)'
+
 # microbench compiles every benchmark and runs it once: that they work, not figures.
 microbench:
 	go test -timeout 10m -run '^$$' -bench . -benchtime 1x $$(git grep -l '^func Benchmark' -- '*_test.go' | xargs -n1 dirname | sort -u | sed 's,^,./,')
@@ -143,7 +150,7 @@ conformance: build | deps
 # conformance-sample runs a part of the specs that are known to pass, another
 # one for every commit, for ten minutes.
 conformance-sample: build | deps
-	@$(RUN_SUITE) -sample '$(COMMIT)'
+	@$(RUN_SUITE) -sample '$(COMMIT)' -procs 4
 
 clean:
 	rm -rf bin build $(EMBEDDED) $(EMBEDDED:.zst=.sha256)

@@ -49,6 +49,16 @@ func (s *Server) components() []component {
 	return run
 }
 
+// inside are the components that run in this process.
+func (s *Server) inside() (names []string) {
+	for _, part := range []string{"scheduler", "controller-manager"} {
+		if !s.opts.disabled(part) {
+			names = append(names, "kube-"+part)
+		}
+	}
+	return names
+}
+
 func (s *Server) scheduler(ctx context.Context) error {
 	sched, err := scheduler.New(scheduler.Config{Kube: s.as("system:kube-scheduler")})
 	if err != nil {

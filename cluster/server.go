@@ -181,6 +181,7 @@ func (s *Server) newAPIServer(store storage.Store, certs *certificates) (*apiser
 		ClientCAs: s.ca.pem, FrontProxyCAs: s.frontProxy.pem, Identity: certs.frontProxy,
 		FrontProxy: &authn.FrontProxy{CA: s.frontProxy.pool, Names: []string{frontProxyName}},
 		Open:       s.joins.paths(),
+		Inside:     s.inside(),
 		Version: &apimachineryversion.Info{
 			Major: "1", Minor: "36", GitVersion: version.Kubernetes + "+knarr", GitCommit: version.Commit,
 			GitTreeState: "clean", Platform: "linux/" + goarch, GoVersion: goversion, Compiler: "gc",
@@ -257,6 +258,10 @@ func (s *Server) certificates() (*certificates, error) {
 		return nil, err
 	}
 	if c.tokens, err = serviceAccountKey(s.layout); err != nil {
+		return nil, err
+	}
+	// Whoever sees the kubeconfig may ask for the token.
+	if _, err := s.layout.token(o.secret, s.ca.pem); err != nil {
 		return nil, err
 	}
 	host := o.BindAddress

@@ -19,6 +19,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/client-go/rest"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
@@ -334,4 +335,36 @@ func TestLocalAPIServices(t *testing.T) {
 	if _, ok := by["v1.apiregistration.k8s.io"]; ok {
 		t.Error("the group of APIServices has one itself")
 	}
+}
+
+// APIServices can be applied, and faults in what is applied are found.
+func TestAPIServiceApply(t *testing.T) {
+	w := newWorld(t)
+	apply := func(spec string) error {
+		return w.admin.RESTClient().Patch(types.ApplyPatchType).AbsPath("/apis/apiregistration.k8s.io/v1/apiservices/v1.a.example.com").
+			Param("fieldManager", "m").Body([]byte(`{"apiVersion":"apiregistration.k8s.io/v1","kind":"APIService","metadata":{"name":"v1.a.example.com"},"spec":` + spec + `}`)).Do(w.ctx).Error()
+	}
+	w.must(apply(`{"group":"a.example.com","version":"v1","groupPriorityMinimum":100,"versionPriority":10}`))
+	w.must(apply(`{"group":"a.example.com","version":"v1","groupPriorityMinimum":100,"versionPriority":20}`))
+	refused(t, apply(`{"group":"a.example.com","nosuch":1}`), ".spec.nosuch: field not declared in schema")
+}
+
+// The groups of CustomResourceDefinitions have APIServices that come and go
+// with them.
+func TestCustomAPIServices(t *testing.T) {
+	withOther(t, func(b *beside) {
+		const definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+		b.must(b.admin.RESTClient().Post().AbsPath(definitions).SetHeader("Content-Type", "application/json").Body([]byte(`{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition",
+			"metadata":{"name":"things.c.example.com"},"spec":{"group":"c.example.com","scope":"Namespaced","names":{"plural":"things","kind":"Thing"},
+			"versions":[{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object"}}}]}}`)).Do(b.ctx).Error())
+		time.Sleep(time.Minute)
+		if got := b.condition("v1.c.example.com"); got != "True Local: Local APIServices are always available" {
+			t.Errorf("condition %q", got)
+		}
+		b.must(b.admin.RESTClient().Delete().AbsPath(definitions + "/things.c.example.com").Do(b.ctx).Error())
+		time.Sleep(time.Minute)
+		if code, _ := b.get(root, "/apis/apiregistration.k8s.io/v1/apiservices/v1.c.example.com"); code != 404 {
+			t.Errorf("after its definition the group's APIService is %d", code)
+		}
+	})
 }

@@ -78,6 +78,8 @@ type Config struct {
 	EnableAdmission, DisableAdmission []string
 	// Version is what /version says.
 	Version *version.Info
+	// Inside are the components that share this process and end with it.
+	Inside []string
 	// MaxReads and MaxWrites bound the requests served at once, long-running
 	// ones not counted. Defaults 400 and 200, upstream's.
 	MaxReads, MaxWrites int
@@ -149,7 +151,7 @@ func New(c Config) (*Server, error) {
 				s.others.Changed()
 			}
 		},
-		Virtual:      s.virtual(),
+		Virtual:      s.virtual(), Components: s.components,
 		Kubelet:      kubelets.connect,
 		ServiceCIDRs: c.ServiceCIDRs, NodePorts: c.NodePorts, Version: c.Version,
 		Paths: []string{"/healthz", "/livez", "/metrics", "/openid/v1/jwks", "/readyz", "/.well-known/openid-configuration"},

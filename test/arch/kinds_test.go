@@ -2,35 +2,24 @@ package arch
 
 import (
 	"os"
-	"slices"
 	"strings"
 	"testing"
 
 	"knarr/controlplane/apiserver/registry"
 )
 
-// TestKinds: what upstream serves by default is in the table of kinds or on the
-// list of what is not there yet, which may only shrink.
+// TestKinds: the table of kinds is upstream's, no more and no less.
 func TestKinds(t *testing.T) {
-	upstream, notYet := lines(t, "testdata/resources.txt"), lines(t, "testdata/not-yet.txt")
 	served := map[string]bool{}
 	for _, r := range registry.Resources {
 		gvr := r.GVR()
 		served[gvr.GroupVersion().String()+"/"+gvr.Resource] = true
 	}
-	for _, r := range upstream {
-		switch missing := slices.Contains(notYet, r); {
-		case served[r] && missing:
-			t.Errorf("%s is served: take it off testdata/not-yet.txt", r)
-		case !served[r] && !missing:
+	for _, r := range lines(t, "testdata/resources.txt") {
+		if !served[r] {
 			t.Errorf("%s is not in the table of kinds", r)
 		}
 		delete(served, r)
-	}
-	for _, r := range notYet {
-		if !slices.Contains(upstream, r) {
-			t.Errorf("testdata/not-yet.txt: upstream serves no %s", r)
-		}
 	}
 	for r := range served {
 		t.Errorf("%s is served, and upstream does not serve it", r)

@@ -23,6 +23,8 @@ func action(name string) func(*call) error {
 		return (*call).bind
 	case "pods/eviction":
 		return (*call).evict
+	case "componentstatuses":
+		return (*call).componentStatuses
 	case "namespaces/finalize":
 		return (*call).finalizeNamespace
 	}

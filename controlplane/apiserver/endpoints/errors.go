@@ -31,6 +31,7 @@ func (e *entry) fromCache(err error, name string) error {
 	var tooOld *watchcache.TooOldError
 	var tooNew *watchcache.TooNewError
 	var invalid *watchcache.InvalidError
+	var expired *watchcache.ContinueExpiredError
 	gr := e.gvr.GroupResource()
 	switch {
 	case err == nil:
@@ -41,8 +42,10 @@ func (e *entry) fromCache(err error, name string) error {
 		return apierrors.NewAlreadyExists(gr, name)
 	case errors.Is(err, watchcache.ErrConflict):
 		return apierrors.NewConflict(gr, name, errors.New(lockMessage))
-	case errors.Is(err, watchcache.ErrContinueExpired):
-		return apierrors.NewResourceExpired("The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter.")
+	case errors.As(err, &expired):
+		e := apierrors.NewResourceExpired("The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter, or use the continue token in this response to retrieve the remainder of the results. Continuing with the provided token results in an inconsistent list - objects that were created, modified, or deleted between the time the first chunk was returned and now may show up in the list.")
+		e.ErrStatus.Continue = expired.Token
+		return e
 	case errors.Is(err, watchcache.ErrNotReady):
 		return statusError(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests, err.Error())
 	case errors.Is(err, storage.ErrTooLarge):

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/managedfields"
 	applyconfigurations "k8s.io/client-go/applyconfigurations"
 	"k8s.io/client-go/kubernetes/scheme"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
 	"knarr/controlplane/apiserver/endpoints/openapi"
@@ -59,16 +60,24 @@ var definitionTypes = sync.OnceValues(func() (managedfields.TypeConverter, error
 	return managedfields.NewTypeConverter(models, false)
 })
 
-// types is what merges objects of e's kind. APIServices have no schema:
-// client-go does not know them.
+// apiServiceTypes do the same for APIServices.
+var apiServiceTypes = sync.OnceValues(func() (managedfields.TypeConverter, error) {
+	models, err := openapi.Models(apiregistrationv1.SchemeGroupVersion.WithKind("APIService"), reflect.TypeFor[apiregistrationv1.APIService]())
+	if err != nil {
+		return nil, err
+	}
+	return managedfields.NewTypeConverter(models, false)
+})
+
+// types is what merges objects of e's kind.
 func (e *entry) types() (managedfields.TypeConverter, error) {
 	switch {
 	case e.custom != nil:
 		return e.custom.Types()
 	case e.gvk.Group == apiextensionsv1.GroupName:
 		return definitionTypes()
-	case e.gvk.Group == "apiregistration.k8s.io":
-		return managedfields.NewDeducedTypeConverter(), nil
+	case e.gvk.Group == apiregistrationv1.GroupName:
+		return apiServiceTypes()
 	}
 	return typeConverter(), nil
 }

@@ -120,6 +120,11 @@ func TestDiscoveryIsUpstreams(t *testing.T) {
 			names = append(names, name)
 		}
 		sort.Strings(names)
+		for name := range want {
+			if got[name] == nil {
+				t.Errorf("%s: %s is only there upstream", where, name)
+			}
+		}
 		for _, name := range names {
 			if want[name] == nil {
 				t.Errorf("%s: %s is not there upstream", where, name)

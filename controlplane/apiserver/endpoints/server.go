@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -54,6 +55,8 @@ type Config struct {
 	// MinWatch is the shortest time a watch without timeoutSeconds lives; it
 	// lives up to twice as long. Default 30 minutes.
 	MinWatch time.Duration
+	// Components says how the parts of the control plane are.
+	Components func(context.Context) []corev1.ComponentStatus
 	// Changed, if set, is called when SetResources has changed the kinds served.
 	Changed func()
 	// Paths are other paths that GET / lists.

@@ -31,7 +31,7 @@ func validateAutoscaler(_ context.Context, h, old *autoscalingv2.HorizontalPodAu
 	if s.MinReplicas != nil && s.MaxReplicas < *s.MinReplicas {
 		f.invalid(at.Child("maxReplicas"), s.MaxReplicas, "must be greater than or equal to `minReplicas`")
 	}
-	f.add(validateTargetReference(&s.ScaleTargetRef, at.Child("scaleTargetRef")))
+	f.add(validateScaleTarget(&s.ScaleTargetRef, old, at.Child("scaleTargetRef")))
 	scalesToZero := false
 	for i := range s.Metrics {
 		m := &s.Metrics[i]
@@ -46,6 +46,19 @@ func validateAutoscaler(_ context.Context, h, old *autoscalingv2.HorizontalPodAu
 		f.add(validateScalingRules(b.ScaleDown, at.Child("behavior", "scaleDown")))
 	}
 	return f.list
+}
+
+// validateScaleTarget wants to know the group of what is scaled, but leaves
+// alone what is stored.
+func validateScaleTarget(r *autoscalingv2.CrossVersionObjectReference, old *autoscalingv2.HorizontalPodAutoscaler, at *field.Path) field.ErrorList {
+	if old != nil && old.Spec.ScaleTargetRef.APIVersion == r.APIVersion && old.Spec.ScaleTargetRef.Kind == r.Kind {
+		return validateObjectReference(nil, r.Kind, r.Name, at)
+	}
+	errs := validateTargetReference(r, at)
+	if gv, err := schema.ParseGroupVersion(r.APIVersion); err == nil && gv.Group == "" && r.Kind != "ReplicationController" {
+		errs = append(errs, field.Invalid(at.Child("apiVersion"), r.APIVersion, "apiVersion must specify API group"))
+	}
+	return errs
 }
 
 func validateTargetReference(r *autoscalingv2.CrossVersionObjectReference, at *field.Path) field.ErrorList {

@@ -26,7 +26,7 @@ import (
 
 const goldenNamespace = "golden"
 
-// A goldenCase is one document of testdata/cases/<plural>[.<group>].yaml: an
+// A goldenCase is one document of testdata/cases/<plural>[.[<version>.]<group>].yaml: an
 // object to create and perhaps a merge patch to it, or to its subresource.
 type goldenCase struct {
 	Name   string          `json:"name"`
@@ -82,7 +82,7 @@ func resourceOfFile(t *testing.T, file string) Resource {
 	t.Helper()
 	plural, group, _ := strings.Cut(strings.TrimSuffix(filepath.Base(file), ".yaml"), ".")
 	for _, r := range Resources {
-		if r.GVR().Resource == plural && (group == "" || r.GVR().Group == group) {
+		if r.GVR().Resource == plural && (group == "" || r.GVR().Group == group || r.GVR().Version+"."+r.GVR().Group == group) {
 			return r
 		}
 	}

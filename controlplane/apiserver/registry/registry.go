@@ -50,7 +50,8 @@ type Kind[T Object] struct {
 	// Verbs limits what is served; nil is all of them.
 	Verbs []string
 	// Virtual kinds are not stored: creating one asks a question
-	// (TokenReview, SubjectAccessReview). The handler finds the answer by GVR.
+	// (TokenReview, SubjectAccessReview), or they are read only
+	// (ComponentStatus). The handler finds the answer by GVR.
 	Virtual bool
 	// Hub, when set, is another kind whose storage this one shares (events in
 	// events.k8s.io and core). FromHub and ToHub convert.

@@ -4,6 +4,7 @@ package registry
 // upstream lists them, kinds in alphabetical order of their plural.
 var Resources = []Resource{
 	bindings,
+	componentStatuses,
 	configMaps,
 	endpoints,
 	events,
@@ -39,6 +40,8 @@ var Resources = []Resource{
 	subjectAccessReviews,
 
 	horizontalPodAutoscalers,
+
+	oldHorizontalPodAutoscalers,
 
 	cronJobs,
 	jobs,
@@ -80,4 +83,12 @@ var Resources = []Resource{
 	runtimeClasses,
 
 	endpointSlices,
+
+	deviceClasses,
+	resourceClaims,
+	resourceClaimTemplates,
+	resourceSlices,
+
+	flowSchemas,
+	priorityLevelConfigurations,
 }

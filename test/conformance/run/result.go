@@ -54,6 +54,8 @@ func judge(names []string, specs []types.SpecReport) ([]result, error) {
 			r.verdict, r.why = failed, "the suite has no such spec"
 		case s.State == types.SpecStatePassed:
 			r.verdict = passed
+		case s.State == types.SpecStateInterrupted:
+			r.why = "cut off"
 		case s.Failed():
 			r.verdict, r.why = failed, s.FailureMessage()
 			r.output = s.CombinedOutput()

@@ -24,12 +24,12 @@ func spec(name string, state types.SpecState) types.SpecReport {
 }
 
 func TestJudge(t *testing.T) {
-	specs := []types.SpecReport{spec("a", types.SpecStatePassed), spec("b", types.SpecStateFailed), spec("c", types.SpecStateSkipped), spec("other", types.SpecStateFailed)}
-	results, err := judge([]string{"[sig-x] a", "[sig-x] b", "[sig-x] c", "[sig-x] gone"}, specs)
+	specs := []types.SpecReport{spec("a", types.SpecStatePassed), spec("b", types.SpecStateFailed), spec("c", types.SpecStateSkipped), spec("d", types.SpecStateInterrupted), spec("other", types.SpecStateFailed)}
+	results, err := judge([]string{"[sig-x] a", "[sig-x] b", "[sig-x] c", "[sig-x] d", "[sig-x] gone"}, specs)
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []verdict{passed, failed, skipped, failed}
+	want := []verdict{passed, failed, skipped, skipped, failed}
 	for i, r := range results {
 		if r.verdict != want[i] {
 			t.Errorf("%s: %s, want %s", r.name, r.verdict, want[i])

@@ -81,7 +81,7 @@ func (b *builder) mark(res registry.Resource) (item, list string) {
 	t := reflect.TypeOf(res.New()).Elem()
 	item = mergerules.Name(t)
 	b.addKind(item, kind)
-	if !res.IsVirtual() {
+	if !res.IsVirtual() || res.Supports("list") {
 		lt := reflect.TypeOf(res.NewList()).Elem()
 		list = mergerules.Name(lt)
 		b.addKind(list, listKind)
