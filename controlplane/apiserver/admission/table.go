@@ -64,7 +64,7 @@ func (c Config) hooks() webhook.Config {
 
 // Plugins are those that run.
 func Plugins(c Config) ([]Plugin, error) {
-	if err := c.check(); err != nil {
+	if err := Check(c.Enable, c.Disable); err != nil {
 		return nil, err
 	}
 	var plugins []Plugin
@@ -77,14 +77,14 @@ func Plugins(c Config) ([]Plugin, error) {
 	return plugins, nil
 }
 
-// check finds names that stand for nothing, and contradictions.
-func (c Config) check() error {
+// Check finds names that stand for nothing, and contradictions.
+func Check(enable, disable []string) error {
 	known := func(name string) bool {
 		return name != "" && slices.ContainsFunc(table, func(e entry) bool { return e.name == name })
 	}
-	for _, name := range c.Enable {
+	for _, name := range enable {
 		switch {
-		case slices.Contains(c.Disable, name):
+		case slices.Contains(disable, name):
 			return fmt.Errorf("%s in enable-admission-plugins and disable-admission-plugins overlapped", name)
 		case slices.Contains(absent, name):
 			return fmt.Errorf("enable-admission-plugins plugin %q is not built; there are %s", name, names())
@@ -92,7 +92,7 @@ func (c Config) check() error {
 			return fmt.Errorf("enable-admission-plugins plugin %q is unknown; there are %s", name, names())
 		}
 	}
-	for _, name := range c.Disable {
+	for _, name := range disable {
 		if !known(name) && !slices.Contains(absent, name) {
 			return fmt.Errorf("disable-admission-plugins plugin %q is unknown; there are %s", name, names())
 		}
