@@ -7,15 +7,11 @@ import (
 	"testing"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	policyv1 "k8s.io/api/policy/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
 func amounts(pairs ...string) corev1.ResourceList {
@@ -140,34 +136,5 @@ func TestQuotaOfCustomResources(t *testing.T) {
 		}
 		c.no(c.client.CoreV1().RESTClient().Delete().AbsPath("/apis/example.com/v1/namespaces/default/foos/a").Do(c.ctx).Error())
 		c.used("q", "count/foos.example.com=0")
-	})
-}
-
-func TestDisruptionBudget(t *testing.T) {
-	inCluster(t, []string{"disruption-controller", "replicaset-controller", "deployment-controller", "serviceaccount-controller"}, func(c *cluster) {
-		budget := func(want policyv1.PodDisruptionBudgetStatus, reason string) {
-			c.Helper()
-			c.until(fmt.Sprintf("%+v", want), func() (bool, error) {
-				b, err := c.client.PolicyV1().PodDisruptionBudgets("default").Get(c.ctx, "b", metav1.GetOptions{})
-				if err != nil {
-					return false, err
-				}
-				cond := apimeta.FindStatusCondition(b.Status.Conditions, policyv1.DisruptionAllowedCondition)
-				got := b.Status
-				got.Conditions, got.DisruptedPods, got.ObservedGeneration = nil, nil, 0
-				return fmt.Sprint(got) == fmt.Sprint(want) && cond != nil && cond.Reason == reason && b.Status.ObservedGeneration == b.Generation,
-					fmt.Errorf("status %+v", b.Status)
-			})
-		}
-		_, err := c.client.PolicyV1().PodDisruptionBudgets("default").Create(c.ctx, &policyv1.PodDisruptionBudget{ObjectMeta: meta("b"),
-			Spec: policyv1.PodDisruptionBudgetSpec{Selector: selector, MaxUnavailable: new(intstr.FromString("40%"))}}, metav1.CreateOptions{})
-		c.no(err)
-		budget(policyv1.PodDisruptionBudgetStatus{}, policyv1.InsufficientPodsReason)
-		_, err = c.client.AppsV1().Deployments("default").Create(c.ctx, &appsv1.Deployment{ObjectMeta: meta("web"), Spec: appsv1.DeploymentSpec{
-			Replicas: new(int32(3)), Selector: selector, Template: template}}, metav1.CreateOptions{})
-		c.no(err)
-		budget(policyv1.PodDisruptionBudgetStatus{ExpectedPods: 3, DesiredHealthy: 1}, policyv1.InsufficientPodsReason)
-		c.settle("web")
-		budget(policyv1.PodDisruptionBudgetStatus{ExpectedPods: 3, DesiredHealthy: 1, CurrentHealthy: 3, DisruptionsAllowed: 2}, policyv1.SufficientPodsReason)
 	})
 }

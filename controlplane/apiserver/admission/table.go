@@ -27,6 +27,7 @@ var table = []entry{
 	{"NodeRestriction", false, func(c Config) Plugin { return &nodeRestriction{c.Cache, c.Authorizer} }},
 	{"TaintNodesByCondition", false, func(Config) Plugin { return taintNodesByCondition{} }},
 	{"AlwaysPullImages", true, func(Config) Plugin { return alwaysPullImages{} }},
+	{"PodSecurity", false, func(c Config) Plugin { return newPodSecurity(c.Cache) }},
 	{"Priority", false, func(c Config) Plugin { return &priority{c.Cache} }},
 	{"DefaultTolerationSeconds", false, func(Config) Plugin { return defaultTolerationSeconds{} }},
 	{"RuntimeClass", false, func(c Config) Plugin { return &runtimeClass{c.Cache} }},
@@ -50,7 +51,7 @@ var absent = []string{
 	"ExtendedResourceToleration", "ImagePolicyWebhook",
 	"JobValidation", "LimitPodHardAntiAffinityTopology", "NamespaceAutoProvision", "NamespaceExists",
 	"NodeDeclaredFeatureValidator", "OwnerReferencesPermissionEnforcement", "PersistentVolumeClaimResize",
-	"PodGroupProtection", "PodGroupWorkloadExists", "PodNodeSelector", "PodResizeValidator", "PodSecurity",
+	"PodGroupProtection", "PodGroupWorkloadExists", "PodNodeSelector", "PodResizeValidator",
 	"PodTolerationRestriction", "PodTopologyLabels", "StorageObjectInUseProtection",
 }
 
@@ -64,7 +65,7 @@ func (c Config) hooks() webhook.Config {
 
 // Plugins are those that run.
 func Plugins(c Config) ([]Plugin, error) {
-	if err := c.check(); err != nil {
+	if err := Check(c.Enable, c.Disable); err != nil {
 		return nil, err
 	}
 	var plugins []Plugin
@@ -77,14 +78,14 @@ func Plugins(c Config) ([]Plugin, error) {
 	return plugins, nil
 }
 
-// check finds names that stand for nothing, and contradictions.
-func (c Config) check() error {
+// Check finds names that stand for nothing, and contradictions.
+func Check(enable, disable []string) error {
 	known := func(name string) bool {
 		return name != "" && slices.ContainsFunc(table, func(e entry) bool { return e.name == name })
 	}
-	for _, name := range c.Enable {
+	for _, name := range enable {
 		switch {
-		case slices.Contains(c.Disable, name):
+		case slices.Contains(disable, name):
 			return fmt.Errorf("%s in enable-admission-plugins and disable-admission-plugins overlapped", name)
 		case slices.Contains(absent, name):
 			return fmt.Errorf("enable-admission-plugins plugin %q is not built; there are %s", name, names())
@@ -92,7 +93,7 @@ func (c Config) check() error {
 			return fmt.Errorf("enable-admission-plugins plugin %q is unknown; there are %s", name, names())
 		}
 	}
-	for _, name := range c.Disable {
+	for _, name := range disable {
 		if !known(name) && !slices.Contains(absent, name) {
 			return fmt.Errorf("disable-admission-plugins plugin %q is unknown; there are %s", name, names())
 		}

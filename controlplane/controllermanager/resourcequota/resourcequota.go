@@ -30,6 +30,9 @@ const Name = "resourcequota-controller"
 const (
 	// recount gives back what was charged for writes that failed afterwards.
 	recount = 5 * time.Minute
+	// settled is when whatever was being stored during a count is here to be
+	// counted: a count that changed something is checked once more.
+	settled = time.Second
 	// lookAgain is when a resource that is not served may have come.
 	lookAgain = 30 * time.Second
 )
@@ -233,6 +236,7 @@ func (r *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.
 	if !apiequality.Semantic.DeepEqual(q.Spec.Hard, q.Status.Hard) || q.Status.Used == nil || !quota.Equal(used, q.Status.Used) {
 		next := q.DeepCopy()
 		next.Status = corev1.ResourceQuotaStatus{Hard: q.Spec.Hard.DeepCopy(), Used: used}
+		again = settled
 		_, err := r.client.CoreV1().ResourceQuotas(q.Namespace).UpdateStatus(ctx, next, metav1.UpdateOptions{})
 		if apierrors.IsNotFound(err) {
 			return 0, nil
