@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"knarr/cluster/apiflags"
 	"knarr/node/cni"
 )
 
@@ -33,7 +34,9 @@ type Options struct {
 	WriteKubeconfigMode string
 	Disable             []string
 	DisableAgent        bool
+	APIServerArgs       []string
 
+	api                      *apiflags.Flags
 	serviceCIDR, clusterCIDR netip.Prefix
 	clusterDNS               netip.Addr
 	advertise                netip.Addr
@@ -60,6 +63,7 @@ func (o *Options) Flags(f *pflag.FlagSet) {
 	f.StringVarP(&o.WriteKubeconfig, "write-kubeconfig", "o", "", "write the administrator's kubeconfig to this `file` too")
 	f.StringVar(&o.WriteKubeconfigMode, "write-kubeconfig-mode", "0600", "octal `mode` of that file")
 	f.StringSliceVar(&o.Disable, "disable", nil, "`parts` not to run: coredns, kube-proxy, scheduler, controller-manager, network")
+	f.StringArrayVar(&o.APIServerArgs, "kube-apiserver-arg", nil, "`key=value` that sets one of upstream's flags of the API server: encryption, audit")
 	f.BoolVar(&o.DisableAgent, "disable-agent", false, "run no node on this server")
 }
 
@@ -123,6 +127,9 @@ func (o *Options) Validate() error {
 	}
 	if !slices.Contains(backends, o.FlannelBackend) {
 		bad("flannel-backend", "there is no %q; there are %s", o.FlannelBackend, strings.Join(backends, ", "))
+	}
+	if o.api, err = apiflags.Parse(o.APIServerArgs); err != nil {
+		bad("kube-apiserver-arg", "%v", err)
 	}
 	if o.secret, err = ownSecret(readToken(o.Token, o.TokenFile)); err != nil {
 		f.errs = append(f.errs, err)

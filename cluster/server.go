@@ -170,7 +170,7 @@ func settle(ctx context.Context) {
 
 func (s *Server) newAPIServer(store storage.Store, certs *certificates) (*apiserver.Server, error) {
 	o := &s.opts
-	return apiserver.New(apiserver.Config{
+	cfg := apiserver.Config{
 		Store: store, ClientCA: s.ca.pool,
 		ServiceAccountKey: certs.tokens,
 		Issuer:            "https://kubernetes.default.svc." + o.ClusterDomain,
@@ -185,7 +185,9 @@ func (s *Server) newAPIServer(store storage.Store, certs *certificates) (*apiser
 			Major: "1", Minor: "36", GitVersion: version.Kubernetes + "+knarr", GitCommit: version.Commit,
 			GitTreeState: "clean", Platform: "linux/" + goarch, GoVersion: goversion, Compiler: "gc",
 		},
-	})
+	}
+	o.api.Apply(&cfg)
+	return apiserver.New(cfg)
 }
 
 // hosts are what the API server goes by.

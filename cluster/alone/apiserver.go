@@ -22,6 +22,7 @@ import (
 	"k8s.io/client-go/util/cert"
 	"k8s.io/client-go/util/keyutil"
 
+	"knarr/cluster/apiflags"
 	"knarr/controlplane/apiserver"
 	"knarr/controlplane/apiserver/endpoints"
 	"knarr/controlplane/apiserver/storage"
@@ -29,6 +30,7 @@ import (
 )
 
 type apiServer struct {
+	apiflags.Flags
 	etcd                                 storage.Remote
 	bind, advertise                      string
 	port                                 int
@@ -68,6 +70,7 @@ func (a *apiServer) flags(f *pflag.FlagSet) {
 	f.BoolVar(&a.privileged, "allow-privileged", true, "let containers be privileged; false is not built")
 	f.IntVar(&a.maxReads, "max-requests-inflight", 400, "`number` of reads served at once")
 	f.IntVar(&a.maxWrites, "max-mutating-requests-inflight", 200, "`number` of writes served at once")
+	a.Bind(f)
 }
 
 func (a *apiServer) run(ctx context.Context) error {
@@ -158,6 +161,10 @@ func (a *apiServer) config() (*apiserver.Config, *tls.Certificate, error) {
 			return nil, nil, fmt.Errorf("--token-auth-file: %w", err)
 		}
 	}
+	if err := a.Load(); err != nil {
+		return nil, nil, err
+	}
+	a.Apply(c)
 	serving, err := a.serving(advertise, c.ServiceCIDRs[0])
 	return c, serving, err
 }
