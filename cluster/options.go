@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"knarr/controlplane/apiserver/admission"
+	"knarr/cluster/apiflags"
 	"knarr/node/cni"
 )
 
@@ -34,9 +34,9 @@ type Options struct {
 	WriteKubeconfigMode string
 	Disable             []string
 	DisableAgent        bool
-	EnableAdmission     []string
-	DisableAdmission    []string
+	APIServerArgs       []string
 
+	api                      *apiflags.Flags
 	serviceCIDR, clusterCIDR netip.Prefix
 	clusterDNS               netip.Addr
 	advertise                netip.Addr
@@ -63,8 +63,7 @@ func (o *Options) Flags(f *pflag.FlagSet) {
 	f.StringVarP(&o.WriteKubeconfig, "write-kubeconfig", "o", "", "write the administrator's kubeconfig to this `file` too")
 	f.StringVar(&o.WriteKubeconfigMode, "write-kubeconfig-mode", "0600", "octal `mode` of that file")
 	f.StringSliceVar(&o.Disable, "disable", nil, "`parts` not to run: coredns, kube-proxy, scheduler, controller-manager, network")
-	f.StringSliceVar(&o.EnableAdmission, "enable-admission-plugins", nil, "admission `plugins` that run besides those on by default")
-	f.StringSliceVar(&o.DisableAdmission, "disable-admission-plugins", nil, "admission `plugins` that do not run though they are on by default")
+	f.StringArrayVar(&o.APIServerArgs, "kube-apiserver-arg", nil, "`key=value` that sets one of upstream's flags of the API server: admission plugins, encryption")
 	f.BoolVar(&o.DisableAgent, "disable-agent", false, "run no node on this server")
 }
 
@@ -126,11 +125,11 @@ func (o *Options) Validate() error {
 			bad("disable", "there is no part %q; parts are %s", d, strings.Join(Disableable, ", "))
 		}
 	}
-	if err := admission.Check(o.EnableAdmission, o.DisableAdmission); err != nil {
-		f.errs = append(f.errs, err)
-	}
 	if !slices.Contains(backends, o.FlannelBackend) {
 		bad("flannel-backend", "there is no %q; there are %s", o.FlannelBackend, strings.Join(backends, ", "))
+	}
+	if o.api, err = apiflags.Parse(o.APIServerArgs); err != nil {
+		bad("kube-apiserver-arg", "%v", err)
 	}
 	if o.secret, err = ownSecret(readToken(o.Token, o.TokenFile)); err != nil {
 		f.errs = append(f.errs, err)

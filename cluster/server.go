@@ -170,7 +170,7 @@ func settle(ctx context.Context) {
 
 func (s *Server) newAPIServer(store storage.Store, certs *certificates) (*apiserver.Server, error) {
 	o := &s.opts
-	return apiserver.New(apiserver.Config{
+	cfg := apiserver.Config{
 		Store: store, ClientCA: s.ca.pool,
 		ServiceAccountKey: certs.tokens,
 		Issuer:            "https://kubernetes.default.svc." + o.ClusterDomain,
@@ -181,13 +181,14 @@ func (s *Server) newAPIServer(store storage.Store, certs *certificates) (*apiser
 		ClientCAs: s.ca.pem, FrontProxyCAs: s.frontProxy.pem, Identity: certs.frontProxy,
 		FrontProxy:      &authn.FrontProxy{CA: s.frontProxy.pool, Names: []string{frontProxyName}},
 		Open:            s.joins.paths(),
-		EnableAdmission: o.EnableAdmission, DisableAdmission: o.DisableAdmission,
 		Inside: s.inside(),
 		Version: &apimachineryversion.Info{
 			Major: "1", Minor: "36", GitVersion: version.Kubernetes + "+knarr", GitCommit: version.Commit,
 			GitTreeState: "clean", Platform: "linux/" + goarch, GoVersion: goversion, Compiler: "gc",
 		},
-	})
+	}
+	o.api.Apply(&cfg)
+	return apiserver.New(cfg)
 }
 
 // hosts are what the API server goes by.

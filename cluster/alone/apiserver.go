@@ -22,6 +22,7 @@ import (
 	"k8s.io/client-go/util/cert"
 	"k8s.io/client-go/util/keyutil"
 
+	"knarr/cluster/apiflags"
 	"knarr/controlplane/apiserver"
 	"knarr/controlplane/apiserver/endpoints"
 	"knarr/controlplane/apiserver/storage"
@@ -29,6 +30,7 @@ import (
 )
 
 type apiServer struct {
+	apiflags.Flags
 	etcd                                 storage.Remote
 	bind, advertise                      string
 	port                                 int
@@ -41,7 +43,6 @@ type apiServer struct {
 	kubeletCert, kubeletKey, kubeletCA   string
 	privileged                           bool
 	maxReads, maxWrites                  int
-	enable, disable                      []string
 }
 
 func (a *apiServer) flags(f *pflag.FlagSet) {
@@ -66,11 +67,10 @@ func (a *apiServer) flags(f *pflag.FlagSet) {
 	f.StringVar(&a.kubeletCert, "kubelet-client-certificate", "", "`file` of the certificate shown to kubelets")
 	f.StringVar(&a.kubeletKey, "kubelet-client-key", "", "`file` of its key")
 	f.StringVar(&a.kubeletCA, "kubelet-certificate-authority", "", "`file` of who signs kubelets' certificates")
-	f.StringSliceVar(&a.enable, "enable-admission-plugins", nil, "admission `plugins` that run besides those on by default")
-	f.StringSliceVar(&a.disable, "disable-admission-plugins", nil, "admission `plugins` that do not run though they are on by default")
 	f.BoolVar(&a.privileged, "allow-privileged", true, "let containers be privileged; false is not built")
 	f.IntVar(&a.maxReads, "max-requests-inflight", 400, "`number` of reads served at once")
 	f.IntVar(&a.maxWrites, "max-mutating-requests-inflight", 200, "`number` of writes served at once")
+	a.Bind(f)
 }
 
 func (a *apiServer) run(ctx context.Context) error {
@@ -124,7 +124,6 @@ func (a *apiServer) config() (*apiserver.Config, *tls.Certificate, error) {
 	}
 	c := &apiserver.Config{
 		Issuer: a.issuer, MaxReads: a.maxReads, MaxWrites: a.maxWrites,
-		EnableAdmission: a.enable, DisableAdmission: a.disable,
 		Advertise: netip.AddrPortFrom(advertise, uint16(a.port)),
 		Version: &apimachineryversion.Info{Major: "1", Minor: "36", GitVersion: version.Kubernetes + "+knarr",
 			GitCommit: version.Commit, GitTreeState: "clean", Compiler: "gc"},
@@ -162,6 +161,10 @@ func (a *apiServer) config() (*apiserver.Config, *tls.Certificate, error) {
 			return nil, nil, fmt.Errorf("--token-auth-file: %w", err)
 		}
 	}
+	if err := a.Load(); err != nil {
+		return nil, nil, err
+	}
+	a.Apply(c)
 	serving, err := a.serving(advertise, c.ServiceCIDRs[0])
 	return c, serving, err
 }

@@ -32,6 +32,7 @@ import (
 	"knarr/controlplane/apiserver/fairness"
 	"knarr/controlplane/apiserver/registry"
 	"knarr/controlplane/apiserver/storage"
+	"knarr/controlplane/apiserver/storage/encryption"
 	"knarr/controlplane/apiserver/watchcache"
 )
 
@@ -40,6 +41,10 @@ import (
 type Config struct {
 	// Store holds everything. It is not closed by Run.
 	Store storage.Store
+	// Encryption keeps what is in the store unreadable to others. Default: off.
+	// ReloadEncryption follows changes of its file.
+	Encryption       *encryption.Keys
+	ReloadEncryption bool
 	// ClientCA signs client certificates.
 	ClientCA *x509.CertPool
 	// ServiceAccountKey signs service-account tokens, ECDSA or RSA.
@@ -127,6 +132,9 @@ func New(c Config) (*Server, error) {
 	if c.RequestTimeout == 0 {
 		c.RequestTimeout = time.Minute
 	}
+	if c.Encryption != nil {
+		c.Store = encryption.New(c.Store, c.Encryption, registry.StoredAs(watchcache.Root))
+	}
 	s := &Server{cfg: c, started: make(chan struct{}), cache: watchcache.New(c.Store, registry.Resources)}
 	var err error
 	s.tokens, err = authn.NewServiceAccountTokens(c.Issuer, c.ServiceAccountKey, c.ServiceAccountPublicKeys, s.cache)
@@ -190,6 +198,13 @@ func (s *Server) Run(ctx context.Context) error {
 			slog.ErrorContext(ctx, "watch cache", "err", err)
 		}
 	})
+	if s.cfg.ReloadEncryption && s.cfg.Encryption != nil {
+		wg.Go(func() {
+			if err := s.cfg.Encryption.Follow(ctx); err != nil {
+				slog.ErrorContext(ctx, "reload of the encryption configuration", "err", err)
+			}
+		})
+	}
 	defer wg.Wait()
 	defer s.admission.Close()
 	defer cancel()

@@ -123,7 +123,7 @@ func (r *Resource) Create(ctx context.Context, key string, obj registry.Object) 
 func (r *Resource) Update(ctx context.Context, key string, expect *Record, obj registry.Object) (*Record, error) {
 	rec, unchanged, ok, err := r.put(ctx, key, obj, expect.Revision, func(message []byte) bool {
 		with, err := r.codec.versioned(message, expect.Revision)
-		return err == nil && bytes.Equal(with, expect.message)
+		return err == nil && bytes.Equal(with, expect.message) && !r.stale(ctx, key)
 	})
 	switch {
 	case err != nil:
@@ -141,6 +141,19 @@ func (r *Resource) Update(ctx context.Context, key string, expect *Record, obj r
 		return nil, r.lost(ctx, key)
 	}
 	return rec, nil
+}
+
+// stale says that what the store holds is to be written anew although nothing
+// of it changes: its encryption is no longer the one wanted.
+func (r *Resource) stale(ctx context.Context, key string) bool {
+	store, ok := r.cache.store.(interface {
+		Stale(ctx context.Context, key string) (bool, error)
+	})
+	if !ok {
+		return false
+	}
+	stale, err := store.Stale(ctx, r.path(key))
+	return err == nil && stale
 }
 
 // lost says why a compare failed.

@@ -1,0 +1,36 @@
+package registry
+
+import (
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// StoredAs tells which resource a key of the store belongs to; false for keys
+// that belong to none. Kinds that are stored as another one are that one.
+// Custom kinds lie in folders of their group, which has a dot as no built-in
+// folder has.
+func StoredAs(root string) func(key string) (schema.GroupResource, bool) {
+	folders := map[string]schema.GroupResource{}
+	for _, r := range Resources {
+		if !r.IsVirtual() {
+			s := r.Storage()
+			folders[s.Prefix] = s.Hub.GVR().GroupResource()
+		}
+	}
+	return func(key string) (schema.GroupResource, bool) {
+		rest, ok := strings.CutPrefix(key, root)
+		if !ok {
+			return schema.GroupResource{}, false
+		}
+		first, rest, _ := strings.Cut(rest, "/")
+		if gr, ok := folders[first]; ok {
+			return gr, true
+		}
+		second, _, ok := strings.Cut(rest, "/")
+		if gr, known := folders[first+"/"+second]; known {
+			return gr, true
+		}
+		return schema.GroupResource{Group: first, Resource: second}, ok && strings.Contains(first, ".")
+	}
+}
