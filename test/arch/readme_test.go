@@ -1,6 +1,7 @@
 package arch
 
 import (
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -24,6 +25,7 @@ var (
 func TestPages(t *testing.T) {
 	verbs := found(t, "cmd/knarr/main.go", verbDefined)
 	verbs["help"] = true
+	maps.Copy(verbs, found(t, "cluster/alone/alone.go", verbDefined))
 	targets := found(t, "Makefile", targetSet)
 	if len(verbs) < 4 || len(targets) < 4 {
 		t.Fatalf("found only verbs %v and targets %v", verbs, targets)
