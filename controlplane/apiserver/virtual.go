@@ -79,6 +79,7 @@ func userInfo(u user.Info) authenticationv1.UserInfo {
 
 func (s *Server) selfSubjectReview(ctx context.Context, obj registry.Object, _ *metav1.CreateOptions) (registry.Object, error) {
 	review := obj.(*authenticationv1.SelfSubjectReview)
+	review.CreationTimestamp = metav1.Now().Rfc3339Copy()
 	review.Status.UserInfo = userInfo(request.UserFrom(ctx))
 	return review, nil
 }
@@ -199,6 +200,7 @@ func (s *Server) selfSubjectRulesReview(ctx context.Context, obj registry.Object
 				Verbs: r.Verbs, NonResourceURLs: r.NonResourceURLs})
 		}
 	}
+	review.ObjectMeta, review.Spec = metav1.ObjectMeta{}, authorizationv1.SelfSubjectRulesReviewSpec{}
 	return review, nil
 }
 

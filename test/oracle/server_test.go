@@ -122,7 +122,7 @@ func (s *server) established(t *testing.T, k kind) []byte {
 			t.Error(err)
 			return nil
 		}
-		if strings.Contains(string(event.Object), `"the initial names have been accepted"`) {
+		if strings.Contains(string(event.Object), `"Established","status":"True"`) {
 			return event.Object
 		}
 	}
