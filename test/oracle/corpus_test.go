@@ -46,7 +46,7 @@ type kind struct {
 
 // most bounds the cases of a kind for each way to ask.
 func most(kind, way string) int {
-	n := map[string]int{"create": 240, "update": 140, "status": 60, "patch": 60}[way]
+	n := map[string]int{"create": 120, "update": 70, "status": 40, "patch": 40}[way]
 	switch kind {
 	case "pods":
 		return 6 * n
