@@ -11,6 +11,8 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
@@ -79,6 +81,7 @@ func userInfo(u user.Info) authenticationv1.UserInfo {
 
 func (s *Server) selfSubjectReview(ctx context.Context, obj registry.Object, _ *metav1.CreateOptions) (registry.Object, error) {
 	review := obj.(*authenticationv1.SelfSubjectReview)
+	review.CreationTimestamp = metav1.Now().Rfc3339Copy()
 	review.Status.UserInfo = userInfo(request.UserFrom(ctx))
 	return review, nil
 }
@@ -115,9 +118,34 @@ func exactlyOne(kind string, obj registry.Object, r *authorizationv1.ResourceAtt
 	return apierrors.NewInvalid(authorizationv1.SchemeGroupVersion.WithKind(kind).GroupKind(), obj.GetName(), errs)
 }
 
-func (s *Server) decide(ctx context.Context, a *authz.Attributes) authorizationv1.SubjectAccessReviewStatus {
+// unread names the selectors that could not be understood, and so were ignored.
+func unread(r *authorizationv1.ResourceAttributes) string {
+	var faults []string
+	if r == nil {
+		return ""
+	}
+	if r.FieldSelector != nil {
+		if _, err := fields.ParseSelector(r.FieldSelector.RawSelector); err != nil {
+			faults = append(faults, "spec.resourceAttributes.fieldSelector ignored due to parse error")
+		}
+	}
+	if r.LabelSelector != nil {
+		if _, err := labels.Parse(r.LabelSelector.RawSelector); err != nil {
+			faults = append(faults, "spec.resourceAttributes.labelSelector ignored due to parse error")
+		}
+	}
+	switch len(faults) {
+	case 0:
+		return ""
+	case 1:
+		return faults[0]
+	}
+	return "[" + strings.Join(faults, ", ") + "]"
+}
+
+func (s *Server) decide(ctx context.Context, a *authz.Attributes, r *authorizationv1.ResourceAttributes) authorizationv1.SubjectAccessReviewStatus {
 	ok, reason := s.authz.Authorize(ctx, a)
-	return authorizationv1.SubjectAccessReviewStatus{Allowed: ok, Reason: reason}
+	return authorizationv1.SubjectAccessReviewStatus{Allowed: ok, Reason: reason, EvaluationError: unread(r)}
 }
 
 func reviewed(spec *authorizationv1.SubjectAccessReviewSpec) user.Info {
@@ -141,7 +169,7 @@ func (s *Server) subjectAccessReview(ctx context.Context, obj registry.Object, _
 		return nil, apierrors.NewInvalid(authorizationv1.SchemeGroupVersion.WithKind("SubjectAccessReview").GroupKind(), obj.GetName(), field.ErrorList{
 			field.Invalid(field.NewPath("spec", "user"), spec.User, `at least one of user or group must be specified`)})
 	}
-	review.Status = s.decide(ctx, asked(reviewed(spec), spec.ResourceAttributes, spec.NonResourceAttributes))
+	review.Status = s.decide(ctx, asked(reviewed(spec), spec.ResourceAttributes, spec.NonResourceAttributes), spec.ResourceAttributes)
 	return review, nil
 }
 
@@ -155,7 +183,7 @@ func (s *Server) localSubjectAccessReview(ctx context.Context, obj registry.Obje
 	if spec.ResourceAttributes.Namespace != namespace {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("spec.resourceAttributes.namespace must match namespace: %v", namespace))
 	}
-	review.Status = s.decide(ctx, asked(reviewed(spec), spec.ResourceAttributes, nil))
+	review.Status = s.decide(ctx, asked(reviewed(spec), spec.ResourceAttributes, nil), spec.ResourceAttributes)
 	return review, nil
 }
 
@@ -165,7 +193,7 @@ func (s *Server) selfSubjectAccessReview(ctx context.Context, obj registry.Objec
 	if err := exactlyOne("SelfSubjectAccessReview", obj, spec.ResourceAttributes, spec.NonResourceAttributes); err != nil {
 		return nil, err
 	}
-	review.Status = s.decide(ctx, asked(request.UserFrom(ctx), spec.ResourceAttributes, spec.NonResourceAttributes))
+	review.Status = s.decide(ctx, asked(request.UserFrom(ctx), spec.ResourceAttributes, spec.NonResourceAttributes), spec.ResourceAttributes)
 	return review, nil
 }
 
@@ -199,6 +227,7 @@ func (s *Server) selfSubjectRulesReview(ctx context.Context, obj registry.Object
 				Verbs: r.Verbs, NonResourceURLs: r.NonResourceURLs})
 		}
 	}
+	review.ObjectMeta, review.Spec = metav1.ObjectMeta{}, authorizationv1.SelfSubjectRulesReviewSpec{}
 	return review, nil
 }
 

@@ -113,16 +113,24 @@ func decodeJSON(body []byte, obj runtime.Object, gvk schema.GroupVersionKind, wa
 	found := obj.GetObjectKind().GroupVersionKind()
 	if err != nil {
 		// The kind is named in the message when it can still be read.
-		var meta metav1.TypeMeta
+		var meta struct {
+			APIVersion string `json:"apiVersion"`
+			Kind       string `json:"kind"`
+		}
 		if merr := json.Unmarshal(body, &meta); merr != nil {
-			err = fmt.Errorf("couldn't get version/kind; json parse error: %w", err)
+			err = fmt.Errorf("couldn't get version/kind; json parse error: %w", merr)
 		} else {
-			if found = meta.GroupVersionKind(); found.Kind == "" {
+			if found = schema.FromAPIVersionAndKind(meta.APIVersion, meta.Kind); found.Kind == "" {
 				found = gvk
 			}
 			return nil, apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v", found.Kind, found.Version, gvk.Kind, err))
 		}
 		return nil, unrecognised(err, gvk, body)
+	}
+	if meta, ok := obj.GetObjectKind().(*metav1.TypeMeta); ok && found.Version == "" && meta.APIVersion != "" {
+		if _, err := schema.ParseGroupVersion(meta.APIVersion); err != nil {
+			return nil, unrecognised(err, gvk, body)
+		}
 	}
 	return strict, checkKind(found, gvk)
 }

@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"strconv"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/apimachinery/pkg/util/uuid"
@@ -186,7 +188,7 @@ func (w *write) createNamed(ctx context.Context, obj registry.Object) (*watchcac
 	errs := validation.ValidateObjectMetaAccessor(obj, w.namespaced, w.res.CheckName, field.NewPath("metadata"))
 	errs = append(errs, w.res.Validated(ctx, obj, nil)...)
 	if len(errs) > 0 {
-		return nil, nil, apierrors.NewInvalid(w.gvk.GroupKind(), obj.GetName(), errs)
+		return nil, nil, apierrors.NewInvalid(w.faulty(), obj.GetName(), errs)
 	}
 	for _, text := range w.res.Warnings(ctx, obj, nil) {
 		request.Warn(ctx, text)
@@ -196,7 +198,7 @@ func (w *write) createNamed(ctx context.Context, obj registry.Object) (*watchcac
 	if err := w.s.cfg.Admission.Validate(ctx, attrs); err != nil {
 		return nil, nil, err
 	}
-	if obj.GetResourceVersion() != "" {
+	if n, err := strconv.ParseUint(obj.GetResourceVersion(), 10, 64); err == nil && n != 0 {
 		return nil, nil, errors.New("resourceVersion should not be set on objects to be created")
 	}
 	key := w.keyOf(obj.GetNamespace(), obj.GetName())
@@ -226,6 +228,15 @@ func (w *write) createNamed(ctx context.Context, obj registry.Object) (*watchcac
 	}
 	stored = true
 	return rec, obj, nil
+}
+
+// faulty is the kind that errors name: of two that share their storage, the
+// one stored.
+func (e *entry) faulty() schema.GroupKind {
+	if e.fromHub != nil {
+		return e.res.Storage().Hub.GVK().GroupKind()
+	}
+	return e.gvk.GroupKind()
 }
 
 // serveVirtual answers a question asked by creating an object.
@@ -270,7 +281,7 @@ func (c *call) serveVirtual(answer Virtual) error {
 	}
 	if c.sub == nil {
 		if errs := c.res.Validated(c.ctx, obj, nil); len(errs) > 0 {
-			return apierrors.NewInvalid(gvk.GroupKind(), obj.GetName(), errs)
+			return apierrors.NewInvalid(schema.GroupKind{Group: gvk.Group}, "", errs)
 		}
 	}
 	if obj, err = answer(c.ctx, obj, opts); err != nil {

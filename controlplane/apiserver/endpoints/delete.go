@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"knarr/controlplane/apiserver/registry"
+	"knarr/controlplane/apiserver/request"
 	"knarr/controlplane/apiserver/watchcache"
 )
 
@@ -24,6 +25,9 @@ func (c *call) delete() error {
 	opts, err := c.deleteOptions()
 	if err != nil {
 		return err
+	}
+	if c.qualified == "jobs.batch" && opts.PropagationPolicy == nil && opts.OrphanDependents == nil {
+		request.Warn(c.ctx, "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress this warning")
 	}
 	if c.out, err = c.negotiate(false); err != nil {
 		return err

@@ -118,8 +118,10 @@ var statusKind = schema.GroupVersionKind{Version: "v1", Kind: "Status"}
 
 // notAcceptable and unsupportedMedia are negotiation's refusals.
 func notAcceptable() error {
-	return statusError(http.StatusNotAcceptable, metav1.StatusReasonNotAcceptable,
-		"only the following media types are accepted: application/json, application/yaml, application/vnd.kubernetes.protobuf")
+	err := statusError(http.StatusNotAcceptable, metav1.StatusReasonNotAcceptable,
+		"406: Not Acceptable\n\nAvailable representations: application/json, application/yaml, application/vnd.kubernetes.protobuf")
+	err.ErrStatus.Details = &metav1.StatusDetails{}
+	return err
 }
 
 func unsupportedMedia(accepted string) error {

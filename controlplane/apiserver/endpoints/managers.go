@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	certificatesv1 "k8s.io/api/certificates/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -122,6 +123,8 @@ func (m *managers) of(sub string) (*managedfields.FieldManager, error) {
 func resetFields(e *entry, sub string) []string {
 	_, status := e.subs["status"]
 	switch {
+	case sub == "" && e.gvk.Group == certificatesv1.GroupName:
+		return resetRequest
 	case sub == "status" && e.custom != nil:
 		return resetCustom
 	case sub == "" && status:
@@ -131,6 +134,8 @@ func resetFields(e *entry, sub string) []string {
 	}
 	return nil
 }
+
+var resetRequest = []string{"f:spec", "f:status"}
 
 var resetStatus, resetSpec, resetCustom = []string{"f:status"}, []string{"f:spec"}, []string{"f:metadata", "f:spec"}
 

@@ -211,6 +211,9 @@ func (c *call) serve() error {
 			request.Warn(c.ctx, text)
 		}
 	}
+	if c.deprecated != "" {
+		request.Warn(c.ctx, c.deprecated)
+	}
 	if c.info.Subresource != "" {
 		return c.serveSub()
 	}

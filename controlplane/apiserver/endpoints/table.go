@@ -40,6 +40,7 @@ type entry struct {
 	gvr        schema.GroupVersionResource
 	qualified  string // "pods", "deployments.apps"
 	namespaced bool
+	deprecated string
 	custom     registry.Custom // nil for built-in kinds
 	served     *watchcache.View
 	store      *watchcache.Resource
@@ -81,6 +82,7 @@ func newEntry(s *Server, res registry.Resource) *entry {
 		res: res, gvk: gvk, gvr: gvr,
 		qualified:  gvr.GroupResource().String(),
 		namespaced: res.Namespaced(),
+		deprecated: res.Traits().Deprecated,
 		subs:       map[string]*registry.Sub{},
 		labels:     map[string]bool{},
 	}

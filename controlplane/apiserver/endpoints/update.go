@@ -244,7 +244,7 @@ func (w *write) checkVersion(obj, old registry.Object) error {
 	gr, name := w.gvr.GroupResource(), w.info.Name
 	// Only PUT takes the UID for a condition; a patch that changes it is invalid.
 	if uid := obj.GetUID(); uid != "" && uid != old.GetUID() && w.info.Verb == "update" {
-		return apierrors.NewConflict(gr, name, fmt.Errorf("StorageError: invalid object, Code: 4, Key: /registry/%s/%s, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: %v, UID in object meta: %v",
+		return apierrors.NewConflict(gr, name, fmt.Errorf("StorageError: invalid object, Code: 4, Key: /%s/%s, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: %v, UID in object meta: %v",
 			w.res.Storage().Prefix, w.key(), uid, old.GetUID()))
 	}
 	rv := obj.GetResourceVersion()
@@ -298,7 +298,7 @@ func (w *write) prepareUpdate(ctx context.Context, obj, old registry.Object) err
 		errs = append(errs, w.res.Validated(ctx, obj, old)...)
 	}
 	if len(errs) > 0 {
-		return apierrors.NewInvalid(w.gvk.GroupKind(), obj.GetName(), errs)
+		return apierrors.NewInvalid(w.faulty(), obj.GetName(), errs)
 	}
 	if w.sub == nil {
 		for _, text := range w.res.Warnings(ctx, obj, old) {

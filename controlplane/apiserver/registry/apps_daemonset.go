@@ -29,6 +29,9 @@ var daemonSets = &Kind[*appsv1.DaemonSet]{
 		}
 		fillPtr(&d.Spec.RevisionHistoryLimit, 10)
 		defaultTemplate(&d.Spec.Template)
+		if d.Annotations[appsv1.DeprecatedTemplateGeneration] == "" {
+			annotateTemplateGeneration(d, 0)
+		}
 	},
 	Prepare: func(ctx context.Context, d, old *appsv1.DaemonSet) {
 		prepareDaemonSet(ctx, d, old)
@@ -76,6 +79,10 @@ func setTemplateGeneration(d, old *appsv1.DaemonSet) {
 	} else {
 		n = max(n, 1)
 	}
+	annotateTemplateGeneration(d, n)
+}
+
+func annotateTemplateGeneration(d *appsv1.DaemonSet, n int64) {
 	if d.Annotations == nil {
 		d.Annotations = map[string]string{}
 	}

@@ -2,9 +2,11 @@ package registry
 
 import (
 	"context"
+	"fmt"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
@@ -14,7 +16,7 @@ var subjectAccessReviews = &Kind[*authorizationv1.SubjectAccessReview]{
 	Cluster:          true,
 	Virtual:          true,
 	Validate: func(_ context.Context, r, _ *authorizationv1.SubjectAccessReview) field.ErrorList {
-		return append(validateReviewSpec(&r.Spec), emptyMeta(&r.ObjectMeta)...)
+		return append(validateReviewSpec(&r.Spec), emptyMeta(&r.ObjectMeta, "must be empty")...)
 	},
 }
 
@@ -26,7 +28,7 @@ var localSubjectAccessReviews = &Kind[*authorizationv1.LocalSubjectAccessReview]
 		errs := validateReviewSpec(&r.Spec)
 		meta := r.ObjectMeta
 		meta.Namespace = ""
-		errs = append(errs, emptyMeta(&meta)...)
+		errs = append(errs, emptyMeta(&meta, "must be empty except for namespace")...)
 		if a := r.Spec.ResourceAttributes; a != nil && a.Namespace != r.Namespace {
 			errs = append(errs, field.Invalid(field.NewPath("spec.resourceAttributes.namespace"), a.Namespace, "must match metadata.namespace"))
 		}
@@ -44,7 +46,7 @@ var selfSubjectAccessReviews = &Kind[*authorizationv1.SelfSubjectAccessReview]{
 	Virtual:          true,
 	Validate: func(_ context.Context, r, _ *authorizationv1.SelfSubjectAccessReview) field.ErrorList {
 		errs := validateReviewAttributes(r.Spec.ResourceAttributes, r.Spec.NonResourceAttributes)
-		return append(errs, emptyMeta(&r.ObjectMeta)...)
+		return append(errs, emptyMeta(&r.ObjectMeta, "must be empty")...)
 	},
 }
 
@@ -71,15 +73,46 @@ func validateReviewAttributes(resource *authorizationv1.ResourceAttributes, url 
 	case resource == nil && url == nil:
 		errs = append(errs, field.Invalid(at.Child("resourceAttributes"), url, "exactly one of nonResourceAttributes or resourceAttributes must be specified"))
 	}
+	if resource == nil {
+		return errs
+	}
+	within := field.NewPath("spec.resourceAttributes")
+	if s := resource.FieldSelector; s != nil {
+		at := within.Child("fieldSelector")
+		errs = append(errs, rawOrRequired(s.RawSelector, len(s.Requirements), at)...)
+		for i, r := range s.Requirements {
+			opts := metavalidation.FieldSelectorValidationOptions{AllowUnknownOperatorInRequirement: true}
+			errs = append(errs, metavalidation.ValidateFieldSelectorRequirement(r, opts, at.Child("requirements").Index(i))...)
+		}
+	}
+	if s := resource.LabelSelector; s != nil {
+		at := within.Child("labelSelector")
+		errs = append(errs, rawOrRequired(s.RawSelector, len(s.Requirements), at)...)
+		for i, r := range s.Requirements {
+			opts := metavalidation.LabelSelectorValidationOptions{AllowUnknownOperatorInRequirement: true}
+			errs = append(errs, metavalidation.ValidateLabelSelectorRequirement(r, opts, at.Child("requirements").Index(i))...)
+		}
+	}
 	return errs
 }
 
+// rawOrRequired refuses a selector in both forms, or in none.
+func rawOrRequired(raw string, requirements int, at *field.Path) field.ErrorList {
+	switch {
+	case raw != "" && requirements > 0:
+		return field.ErrorList{field.Invalid(at.Child("rawSelector"), raw, "may not specified at the same time as requirements")}
+	case raw == "" && requirements == 0:
+		return field.ErrorList{field.Required(at.Child("requirements"), fmt.Sprintf("when %s is specified, requirements or rawSelector is required", at))}
+	}
+	return nil
+}
+
 // emptyMeta refuses metadata in a question: nothing is stored.
-func emptyMeta(m *metav1.ObjectMeta) field.ErrorList {
+func emptyMeta(m *metav1.ObjectMeta, why string) field.ErrorList {
 	meta := *m
 	meta.ManagedFields = nil
 	if same(meta, metav1.ObjectMeta{}) {
 		return nil
 	}
-	return field.ErrorList{field.Invalid(field.NewPath("metadata"), m, "must be empty")}
+	return field.ErrorList{field.Invalid(field.NewPath("metadata"), m, why)}
 }

@@ -9,10 +9,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/util/duration"
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"knarr/controlplane/apiserver/request"
 )
 
-// certificateSigningRequests: who asks (username, uid, groups, extra) is
-// written over the object by the handler, which knows the user.
 var certificateSigningRequests = &Kind[*certificatesv1.CertificateSigningRequest]{
 	GroupVersionKind: certificatesv1.SchemeGroupVersion.WithKind("CertificateSigningRequest"),
 	Plural:           "certificatesigningrequests",
@@ -20,12 +21,13 @@ var certificateSigningRequests = &Kind[*certificatesv1.CertificateSigningRequest
 	Cluster:          true,
 	NameRule:         func(string, bool) []string { return nil },
 
-	Prepare: func(_ context.Context, r, old *certificatesv1.CertificateSigningRequest) {
+	Prepare: func(ctx context.Context, r, old *certificatesv1.CertificateSigningRequest) {
 		if old != nil {
 			r.Spec, r.Status = old.Spec, old.Status
 			return
 		}
 		r.Status = certificatesv1.CertificateSigningRequestStatus{}
+		setRequestor(&r.Spec, request.UserFrom(ctx))
 	},
 	Validate: validateSigningRequest,
 	Fields: func(r *certificatesv1.CertificateSigningRequest) fields.Set {
@@ -67,6 +69,22 @@ var certificateSigningRequests = &Kind[*certificatesv1.CertificateSigningRequest
 			stampConditions(r, old)
 		}, validateRequestStatus),
 	},
+}
+
+// setRequestor says who asks, whatever the object says: signers and approvers
+// go by it.
+func setRequestor(s *certificatesv1.CertificateSigningRequestSpec, who user.Info) {
+	s.Username, s.UID, s.Groups, s.Extra = "", "", nil, nil
+	if who == nil {
+		return
+	}
+	s.Username, s.UID, s.Groups = who.GetName(), who.GetUID(), who.GetGroups()
+	for k, v := range who.GetExtra() {
+		if s.Extra == nil {
+			s.Extra = map[string]certificatesv1.ExtraValue{}
+		}
+		s.Extra[k] = v
+	}
 }
 
 func requestState(r *certificatesv1.CertificateSigningRequest) string {

@@ -1,7 +1,6 @@
 package registry
 
 import (
-	"context"
 	"net"
 	"strconv"
 
@@ -24,11 +23,8 @@ var endpoints = &Kind[*corev1.Endpoints]{
 			}
 		}
 	},
-	Validate: validateEndpoints,
-	// reads say so too: that is for the handlers
-	Warn: func(context.Context, *corev1.Endpoints, *corev1.Endpoints) []string {
-		return []string{"v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"}
-	},
+	Validate:   validateEndpoints,
+	Deprecated: "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice",
 	Columns: []Column[*corev1.Endpoints]{
 		nameColumn[*corev1.Endpoints](),
 		column("Endpoints", "string", corev1.Endpoints{}.SwaggerDoc()["subsets"], 0,

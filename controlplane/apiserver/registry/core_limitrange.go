@@ -1,6 +1,11 @@
 package registry
 
-import corev1 "k8s.io/api/core/v1"
+import (
+	"context"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/uuid"
+)
 
 var limitRanges = &Kind[*corev1.LimitRange]{
 	GroupVersionKind: corev1.SchemeGroupVersion.WithKind("LimitRange"),
@@ -11,6 +16,11 @@ var limitRanges = &Kind[*corev1.LimitRange]{
 	Default: func(l *corev1.LimitRange) {
 		for i := range l.Spec.Limits {
 			defaultLimit(&l.Spec.Limits[i])
+		}
+	},
+	Prepare: func(_ context.Context, l, old *corev1.LimitRange) {
+		if old == nil && l.Name == "" && l.GenerateName == "" {
+			l.Name = string(uuid.NewUUID())
 		}
 	},
 	Validate: validateLimitRange,

@@ -128,14 +128,17 @@ func validatePersistentSource(s *corev1.PersistentVolumeSource, placed bool, at 
 	one(s.HostPath != nil, "hostPath", func(at *field.Path) field.ErrorList { return validateHostPath(s.HostPath, at) })
 	one(s.NFS != nil, "nfs", func(at *field.Path) field.ErrorList { return validateNFS(s.NFS, at) })
 	one(s.Local != nil, "local", func(at *field.Path) field.ErrorList {
+		var f faults
 		if s.Local.Path == "" {
-			return field.ErrorList{field.Required(at.Child("path"), "")}
+			f.required(at.Child("path"), "")
+		} else {
+			f.add(noBacksteps(s.Local.Path, at.Child("path")))
 		}
-		return noBacksteps(s.Local.Path, at.Child("path"))
+		if !placed {
+			f.required(field.NewPath("spec", "nodeAffinity"), "Local volume requires node affinity")
+		}
+		return f.list
 	})
-	if s.Local != nil && !placed {
-		f.required(at.Child("nodeAffinity"), "Local volume requires node affinity")
-	}
 	one(s.CSI != nil, "csi", func(at *field.Path) field.ErrorList { return validateCSISource(s.CSI, at) })
 	one(s.GCEPersistentDisk != nil, "gcePersistentDisk", func(at *field.Path) field.ErrorList {
 		return validatePartitioned("pdName", s.GCEPersistentDisk.PDName, s.GCEPersistentDisk.Partition, at)
@@ -153,15 +156,14 @@ func validatePersistentSource(s *corev1.PersistentVolumeSource, placed bool, at 
 	one(s.CephFS != nil, "cephFS", func(at *field.Path) field.ErrorList { return someMonitors(s.CephFS.Monitors, at) })
 	one(s.Cinder != nil, "cinder", func(at *field.Path) field.ErrorList { return needed(at, []string{"volumeID"}, s.Cinder.VolumeID) })
 	one(s.FC != nil, "fc", func(at *field.Path) field.ErrorList { return validateFC(s.FC, at) })
-	one(s.FlexVolume != nil, "flexVolume", func(at *field.Path) field.ErrorList {
-		return validateFlex(s.FlexVolume.Driver, s.FlexVolume.Options, at)
-	})
+	if s.FlexVolume != nil { // beside another type too
+		n++
+		f.add(validateFlex(s.FlexVolume.Driver, s.FlexVolume.Options, at.Child("flexVolume")))
+	}
 	one(s.AzureFile != nil, "azureFile", func(at *field.Path) field.ErrorList {
 		return needed(at, []string{"secretName", "shareName"}, s.AzureFile.SecretName, s.AzureFile.ShareName)
 	})
-	one(s.AzureDisk != nil, "azureDisk", func(at *field.Path) field.ErrorList {
-		return needed(at, []string{"diskName", "diskURI"}, s.AzureDisk.DiskName, s.AzureDisk.DataDiskURI)
-	})
+	one(s.AzureDisk != nil, "azureDisk", func(at *field.Path) field.ErrorList { return validateAzureDisk(s.AzureDisk, at) })
 	one(s.Glusterfs != nil, "glusterfs", func(at *field.Path) field.ErrorList {
 		return needed(at, []string{"endpoints", "path"}, s.Glusterfs.EndpointsName, s.Glusterfs.Path)
 	})

@@ -73,6 +73,9 @@ func defaultClaim(c *corev1.PersistentVolumeClaim) {
 
 // dropForeignDataSource forgets a dataSource of a kind that nothing fills from.
 func dropForeignDataSource(s *corev1.PersistentVolumeClaimSpec) {
+	if s.DataSourceRef != nil && deref(s.DataSourceRef.Namespace, "") != "" {
+		s.DataSourceRef = nil // sources in other namespaces are off by default upstream
+	}
 	if s.DataSource == nil || s.DataSourceRef != nil {
 		return
 	}

@@ -14,7 +14,6 @@ import (
 	"testing"
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
-	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/validation"
@@ -22,6 +21,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/diff"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"knarr/controlplane/apiserver/request"
 )
 
 const goldenNamespace = "golden"
@@ -244,7 +246,7 @@ func tidy(obj map[string]any) {
 // replay does what the handlers do around a Resource.
 func replay(t *testing.T, r Resource, c goldenCase, want goldenAnswer) goldenAnswer {
 	t.Helper()
-	ctx := context.Background()
+	ctx := request.WithUser(context.Background(), &user.DefaultInfo{Name: "admin", UID: "1", Groups: []string{user.SystemPrivilegedGroup, user.AllAuthenticated}})
 	obj := r.New()
 	if err := json.Unmarshal(c.body(t, r), obj); err != nil {
 		t.Fatal(err)
@@ -264,6 +266,9 @@ func replay(t *testing.T, r Resource, c goldenCase, want goldenAnswer) goldenAns
 		a := outcome(t, obj, errs)
 		if len(errs) == 0 {
 			a.Cells, a.Warnings = timeless(r, r.Row(obj)), r.Warnings(ctx, obj, nil)
+			if text := r.Traits().Deprecated; text != "" {
+				a.Warnings = append(a.Warnings, text)
+			}
 		}
 		return a
 	}
@@ -352,9 +357,7 @@ func admit(obj Object) {
 	if n, ok := obj.(*corev1.Node); ok {
 		n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: corev1.TaintNodeNotReady, Effect: corev1.TaintEffectNoSchedule})
 	}
-	switch o := obj.(type) {
-	case *certificatesv1.CertificateSigningRequest:
-		o.Spec.Username, o.Spec.UID, o.Spec.Groups = "admin", "1", []string{"system:masters", "system:authenticated"}
+	switch obj.(type) {
 	case *corev1.PersistentVolumeClaim:
 		obj.SetFinalizers([]string{"kubernetes.io/pvc-protection"})
 	case *storagev1.VolumeAttributesClass:

@@ -42,11 +42,11 @@ var ipAddresses = &Kind[*networkingv1.IPAddress]{
 func validateIPAddress(_ context.Context, a, old *networkingv1.IPAddress) (errs field.ErrorList) {
 	at := field.NewPath("spec", "parentRef")
 	if old != nil {
-		return unchanged(a.Spec.ParentRef, old.Spec.ParentRef, at)
+		errs = unchanged(a.Spec.ParentRef, old.Spec.ParentRef, at)
 	}
 	ref := a.Spec.ParentRef
 	if ref == nil {
-		return field.ErrorList{field.Required(at, "")}
+		return append(errs, field.Required(at, ""))
 	}
 	if ref.Group != "" {
 		errs = append(errs, dnsSubdomain(ref.Group, at.Child("group"))...)

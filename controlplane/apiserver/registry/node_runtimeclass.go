@@ -23,12 +23,8 @@ var runtimeClasses = &Kind[*nodev1.RuntimeClass]{
 	Validate: func(_ context.Context, c, old *nodev1.RuntimeClass) (errs field.ErrorList) {
 		if old != nil {
 			errs = unchanged(c.Handler, old.Handler, field.NewPath("handler"))
-			if len(errs) > 0 {
-				return errs
-			}
-			return nil
 		}
-		return validateRuntimeClass(c)
+		return append(errs, validateRuntimeClass(c)...)
 	},
 	Columns: []Column[*nodev1.RuntimeClass]{
 		nameColumn[*nodev1.RuntimeClass](),

@@ -8,6 +8,8 @@ var podDisruptionBudgets = &Kind[*policyv1.PodDisruptionBudget]{
 	Short:            []string{"pdb"},
 	Conditional:      true,
 
+	NameRule: NameIsPathSegment,
+
 	Prepare: spec(
 		func(b *policyv1.PodDisruptionBudget) { b.Status = policyv1.PodDisruptionBudgetStatus{} },
 		func(b, old *policyv1.PodDisruptionBudget) { b.Status = old.Status },

@@ -84,6 +84,8 @@ type Kind[T Object] struct {
 	CreateOnUpdate bool
 	// Conditional demands metadata.resourceVersion on update.
 	Conditional bool
+	// Deprecated is what every request for the kind is warned with.
+	Deprecated string
 
 	// Fields are the selectable fields beyond metadata.name and
 	// metadata.namespace. All keys must always be present.
@@ -184,6 +186,7 @@ type Traits struct {
 	Propagation    metav1.DeletionPropagation
 	CreateOnUpdate bool
 	Conditional    bool
+	Deprecated     string
 }
 
 // Sub is a Subresource without its type parameter.
@@ -318,7 +321,7 @@ func (k *Kind[T]) GraceSeconds(obj Object, opts *metav1.DeleteOptions) int64 {
 }
 
 func (k *Kind[T]) Traits() Traits {
-	return Traits{k.Propagation, k.CreateOnUpdate, k.Conditional}
+	return Traits{k.Propagation, k.CreateOnUpdate, k.Conditional, k.Deprecated}
 }
 
 func (k *Kind[T]) FieldSet(obj Object) fields.Set {

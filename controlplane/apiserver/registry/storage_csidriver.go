@@ -35,9 +35,12 @@ var csiDrivers = &Kind[*storagev1.CSIDriver]{
 		}
 	},
 	Validate: validateCSIDriver,
-	Warn: func(_ context.Context, d, _ *storagev1.CSIDriver) []string {
+	Warn: func(_ context.Context, d, old *storagev1.CSIDriver) []string {
+		if old != nil && same(d.Spec.TokenRequests, old.Spec.TokenRequests) {
+			return nil
+		}
 		if len(d.Spec.TokenRequests) > 0 && d.Spec.ServiceAccountTokenInSecrets == nil {
-			return []string{`spec.tokenRequests is set but spec.serviceAccountTokenInSecrets is not set; service account tokens will be included in volume context, which may be logged or leaked. Consider setting spec.serviceAccountTokenInSecrets to true and updating your CSI driver to use the secrets field`}
+			return []string{"spec.serviceAccountTokenInSecrets is unset; if supported by this CSI driver, set to true to prevent possible logging of tokens in volume attributes"}
 		}
 		return nil
 	},

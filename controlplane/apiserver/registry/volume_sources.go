@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"net"
 	"path"
 	"regexp"
 	"strings"
@@ -112,19 +113,57 @@ func oldVolumeSources(v *corev1.Volume) []oldSource {
 			return needed(at, []string{"volumeID"}, v.PortworxVolume.VolumeID)
 		}},
 		{v.AzureDisk != nil, "azureDisk", func(at *field.Path) field.ErrorList {
-			return needed(at, []string{"diskName", "diskURI"}, v.AzureDisk.DiskName, v.AzureDisk.DataDiskURI)
+			return validateAzureDisk(v.AzureDisk, at)
 		}},
 		{v.ScaleIO != nil, "scaleIO", func(at *field.Path) field.ErrorList {
 			return needed(at, []string{"gateway", "system", "volumeName"}, v.ScaleIO.Gateway, v.ScaleIO.System, v.ScaleIO.VolumeName)
 		}},
 		{v.Flocker != nil, "flocker", func(*field.Path) field.ErrorList { return nil }},
 		{v.Quobyte != nil, "quobyte", func(at *field.Path) field.ErrorList {
-			return needed(at, []string{"registry", "volume"}, v.Quobyte.Registry, v.Quobyte.Volume)
+			return validateQuobyte(v.Quobyte, at)
 		}},
 		{v.StorageOS != nil, "storageos", func(at *field.Path) field.ErrorList {
 			return needed(at, []string{"volumeName"}, v.StorageOS.VolumeName)
 		}},
 	}
+}
+
+func validateAzureDisk(d *corev1.AzureDiskVolumeSource, at *field.Path) field.ErrorList {
+	f := faults{list: needed(at, []string{"diskName", "diskURI"}, d.DiskName, d.DataDiskURI)}
+	if d.CachingMode != nil {
+		among(&f, *d.CachingMode, at.Child("cachingMode"), corev1.AzureDataDiskCachingNone, corev1.AzureDataDiskCachingReadOnly, corev1.AzureDataDiskCachingReadWrite)
+	}
+	if d.Kind == nil {
+		return f.list
+	}
+	among(&f, *d.Kind, at.Child("kind"), corev1.AzureDedicatedBlobDisk, corev1.AzureManagedDisk, corev1.AzureSharedBlobDisk)
+	start, shape := "https://", "https://{account-name}.blob.core.windows.net/{container-name}/{disk-name}.vhd"
+	if *d.Kind == corev1.AzureManagedDisk {
+		start, shape = "/subscriptions/", "/subscriptions/{sub-id}/resourcegroups/{group-name}/providers/microsoft.compute/disks/{disk-id}"
+	}
+	if !strings.HasPrefix(d.DataDiskURI, start) {
+		f.list = append(f.list, field.NotSupported(at.Child("diskURI"), d.DataDiskURI, []string{shape}))
+	}
+	return f.list
+}
+
+func validateQuobyte(q *corev1.QuobyteVolumeSource, at *field.Path) field.ErrorList {
+	const pairs = "must be a host:port pair or multiple pairs separated by commas"
+	var f faults
+	switch {
+	case q.Registry == "":
+		f.required(at.Child("registry"), pairs)
+	case len(q.Tenant) > 64:
+		f.required(at.Child("tenant"), "must be a UUID and may not exceed a length of 64 characters")
+	default:
+		for pair := range strings.SplitSeq(q.Registry, ",") {
+			if _, _, err := net.SplitHostPort(pair); err != nil {
+				f.invalid(at.Child("registry"), q.Registry, pairs)
+			}
+		}
+	}
+	f.add(needed(at, []string{"volume"}, q.Volume))
+	return f.list
 }
 
 func someMonitors(monitors []string, at *field.Path) field.ErrorList {
