@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"knarr/controlplane/apiserver"
+	"knarr/controlplane/apiserver/audit"
 	"knarr/controlplane/apiserver/storage/encryption"
 )
 
@@ -20,13 +21,26 @@ type Flags struct {
 	encryptionFile   string
 	reloadEncryption bool
 
-	keys *encryption.Keys
+	auditPolicy, auditLog, auditMode, auditFormat string
+	auditAge, auditBackups, auditSize             int
+	auditCompress                                 bool
+
+	keys  *encryption.Keys
+	audit *audit.Policy
 }
 
 // Bind declares the flags with upstream's names.
 func (a *Flags) Bind(f *pflag.FlagSet) {
 	f.StringVar(&a.encryptionFile, "encryption-provider-config", "", "`file` that says what is encrypted at rest, and how")
 	f.BoolVar(&a.reloadEncryption, "encryption-provider-config-automatic-reload", false, "follow changes of that file")
+	f.StringVar(&a.auditPolicy, "audit-policy-file", "", "`file` that says which requests are written down, and how much of them")
+	f.StringVar(&a.auditLog, "audit-log-path", "", "`file` they are written to; - is standard output")
+	f.StringVar(&a.auditMode, "audit-log-mode", "blocking", "`mode` of writing: blocking, or blocking-strict, which refuses what cannot be written down")
+	f.StringVar(&a.auditFormat, "audit-log-format", "json", "`format` of that file: json")
+	f.IntVar(&a.auditAge, "audit-log-maxage", 0, "`days` to keep old files of it; 0 is for ever")
+	f.IntVar(&a.auditBackups, "audit-log-maxbackup", 0, "`number` of old files to keep; 0 is all")
+	f.IntVar(&a.auditSize, "audit-log-maxsize", 0, "`megabytes` at which a new file is begun; 0 is 100")
+	f.BoolVar(&a.auditCompress, "audit-log-compress", false, "compress old files")
 }
 
 // Parse takes settings of the form key=value, and reads the files they name.
@@ -62,10 +76,10 @@ func (a *Flags) Load() (err error) {
 	case a.reloadEncryption:
 		return errors.New("--encryption-provider-config-automatic-reload: name the file with --encryption-provider-config")
 	}
-	return nil
+	return a.loadAudit()
 }
 
 // Apply completes an API server's Config with what was loaded.
 func (a *Flags) Apply(c *apiserver.Config) {
-	c.Encryption, c.ReloadEncryption = a.keys, a.reloadEncryption
+	c.Encryption, c.ReloadEncryption, c.Audit = a.keys, a.reloadEncryption, a.audit
 }
