@@ -179,9 +179,9 @@ func (s *Server) newAPIServer(store storage.Store, certs *certificates) (*apiser
 		Advertise:         netip.AddrPortFrom(o.advertise, uint16(o.HTTPSListenPort)),
 		KubeletClient:     certs.kubeletClient, KubeletCA: s.ca.pool,
 		ClientCAs: s.ca.pem, FrontProxyCAs: s.frontProxy.pem, Identity: certs.frontProxy,
-		FrontProxy:      &authn.FrontProxy{CA: s.frontProxy.pool, Names: []string{frontProxyName}},
-		Open:            s.joins.paths(),
-		Inside: s.inside(),
+		FrontProxy: &authn.FrontProxy{CA: s.frontProxy.pool, Names: []string{frontProxyName}},
+		Open:       s.joins.paths(),
+		Inside:     s.inside(),
 		Version: &apimachineryversion.Info{
 			Major: "1", Minor: "36", GitVersion: version.Kubernetes + "+knarr", GitCommit: version.Commit,
 			GitTreeState: "clean", Platform: "linux/" + goarch, GoVersion: goversion, Compiler: "gc",

@@ -13,6 +13,7 @@ import (
 
 	"knarr/controlplane/apiserver"
 	"knarr/controlplane/apiserver/admission"
+	"knarr/controlplane/apiserver/audit"
 	"knarr/controlplane/apiserver/storage/encryption"
 )
 
@@ -22,7 +23,12 @@ type Flags struct {
 	reloadEncryption bool
 	enable, disable  []string
 
-	keys *encryption.Keys
+	auditPolicy, auditLog, auditMode, auditFormat string
+	auditAge, auditBackups, auditSize             int
+	auditCompress                                 bool
+
+	keys  *encryption.Keys
+	audit *audit.Policy
 }
 
 // Bind declares the flags with upstream's names.
@@ -31,6 +37,14 @@ func (a *Flags) Bind(f *pflag.FlagSet) {
 	f.BoolVar(&a.reloadEncryption, "encryption-provider-config-automatic-reload", false, "follow changes of that file")
 	f.StringSliceVar(&a.enable, "enable-admission-plugins", nil, "admission `plugins` that run besides those on by default")
 	f.StringSliceVar(&a.disable, "disable-admission-plugins", nil, "admission `plugins` that do not run though they are on by default")
+	f.StringVar(&a.auditPolicy, "audit-policy-file", "", "`file` that says which requests are written down, and how much of them")
+	f.StringVar(&a.auditLog, "audit-log-path", "", "`file` they are written to; - is standard output")
+	f.StringVar(&a.auditMode, "audit-log-mode", "blocking", "`mode` of writing: blocking, or blocking-strict, which refuses what cannot be written down")
+	f.StringVar(&a.auditFormat, "audit-log-format", "json", "`format` of that file: json")
+	f.IntVar(&a.auditAge, "audit-log-maxage", 0, "`days` to keep old files of it; 0 is for ever")
+	f.IntVar(&a.auditBackups, "audit-log-maxbackup", 0, "`number` of old files to keep; 0 is all")
+	f.IntVar(&a.auditSize, "audit-log-maxsize", 0, "`megabytes` at which a new file is begun; 0 is 100")
+	f.BoolVar(&a.auditCompress, "audit-log-compress", false, "compress old files")
 }
 
 // Parse takes settings of the form key=value, and reads the files they name.
@@ -69,11 +83,11 @@ func (a *Flags) Load() (err error) {
 	case a.reloadEncryption:
 		return errors.New("--encryption-provider-config-automatic-reload: name the file with --encryption-provider-config")
 	}
-	return nil
+	return a.loadAudit()
 }
 
 // Apply completes an API server's Config with what was loaded.
 func (a *Flags) Apply(c *apiserver.Config) {
-	c.Encryption, c.ReloadEncryption = a.keys, a.reloadEncryption
 	c.EnableAdmission, c.DisableAdmission = a.enable, a.disable
+	c.Encryption, c.ReloadEncryption, c.Audit = a.keys, a.reloadEncryption, a.audit
 }

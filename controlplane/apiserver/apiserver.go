@@ -25,6 +25,7 @@ import (
 
 	"knarr/controlplane/apiserver/admission"
 	"knarr/controlplane/apiserver/aggregation"
+	"knarr/controlplane/apiserver/audit"
 	"knarr/controlplane/apiserver/authn"
 	"knarr/controlplane/apiserver/authz"
 	"knarr/controlplane/apiserver/endpoints"
@@ -45,6 +46,8 @@ type Config struct {
 	// ReloadEncryption follows changes of its file.
 	Encryption       *encryption.Keys
 	ReloadEncryption bool
+	// Audit is what is written down of requests. Default: nothing.
+	Audit *audit.Policy
 	// ClientCA signs client certificates.
 	ClientCA *x509.CertPool
 	// ServiceAccountKey signs service-account tokens, ECDSA or RSA.

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"k8s.io/apiserver/pkg/authentication/user"
 
+	"knarr/controlplane/apiserver/audit"
 	"knarr/controlplane/apiserver/authn"
 	"knarr/controlplane/apiserver/authz"
 	"knarr/controlplane/apiserver/endpoints"
@@ -51,7 +52,28 @@ func (s *Server) chain(next http.Handler) http.Handler {
 			}
 		}
 		ctx := request.WithWarnings(request.WithInfo(parent, info), w.Header())
+		var received time.Time
+		if s.cfg.Audit != nil {
+			received = time.Now()
+		}
 		who, err := s.authn.Authenticate(r)
+		var trail *audit.Trail
+		if s.cfg.Audit != nil {
+			var written bool
+			if w, trail, written = s.cfg.Audit.Begin(w, r, info, who, received); !written {
+				endpoints.WriteStatus(w, r, apierrors.NewInternalError(errors.New("failed to store audit event")))
+				return
+			}
+			if trail != nil {
+				ctx = request.WithAudit(ctx, trail.Notes())
+				r = r.WithContext(ctx)
+			}
+			if err != nil {
+				trail.Unknown()
+			} else {
+				defer trail.End()
+			}
+		}
 		if err != nil {
 			// Who is not known may not keep an HTTP/2 connection, whose
 			// streams are cheap to open and dear to serve.
@@ -69,9 +91,13 @@ func (s *Server) chain(next http.Handler) http.Handler {
 		if who.GetName() == user.Anonymous && r.ProtoMajor == 2 {
 			w.Header().Set("Connection", "close")
 		}
+		asked := who
 		if who, err = s.impersonate(r, who); err != nil {
 			endpoints.WriteStatus(w, r, err)
 			return
+		}
+		if who != asked {
+			trail.Impersonated(who)
 		}
 		// Open paths bound themselves, lest strangers take the places of users.
 		watch := info.Verb == "watch" && info.IsResource
@@ -94,7 +120,9 @@ func (s *Server) chain(next http.Handler) http.Handler {
 		ctx = request.WithUser(ctx, who)
 		r = r.WithContext(ctx)
 		attrs := attributes(who, info)
-		if ok, reason := s.authz.Authorize(ctx, attrs); !ok && (info.IsResource || !openPath[info.Path] && s.cfg.Open[info.Path] == nil) {
+		ok, reason := s.authz.Authorize(ctx, attrs)
+		trail.Decided(ok, reason)
+		if !ok && (info.IsResource || !openPath[info.Path] && s.cfg.Open[info.Path] == nil) {
 			w.Header().Set("X-Content-Type-Options", "nosniff")
 			endpoints.WriteStatus(w, r, denied(attrs, reason))
 			return

@@ -236,9 +236,7 @@ func (c *call) readObject(into registry.Object, gvk schema.GroupVersionKind, val
 	if err := c.strictness(strict, validation, gvk); err != nil {
 		return err
 	}
-	if a := request.AuditFrom(c.ctx); a != nil && a.KeepRequest {
-		a.SetRequest(into.DeepCopyObject())
-	}
+	c.auditRequest(into, gvk)
 	dropKind(into, gvk)
 	return nil
 }

@@ -61,9 +61,6 @@ func (c *call) create() error {
 // answer writes what a write has made: the record, or the object a dry run
 // would have stored.
 func (c *call) answer(code int, rec *watchcache.Record, obj registry.Object) error {
-	if a := request.AuditFrom(c.ctx); a != nil && a.KeepResponse {
-		a.SetResponse(obj)
-	}
 	if rec != nil {
 		return c.writeRecord(code, rec)
 	}

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/yaml"
 
+	"knarr/controlplane/apiserver/request"
 	"knarr/controlplane/apiserver/watchcache"
 )
 
@@ -258,6 +259,7 @@ func (c *call) write(code int, obj runtime.Object) error {
 		gvk = c.sub.Kind
 	}
 	if status, ok := obj.(*metav1.Status); ok {
+		request.AuditFrom(c.ctx).SetResponse(status)
 		writeObject(c.w, c.r, c.plain(), code, status, statusKind)
 		return nil
 	}

@@ -183,6 +183,7 @@ func (c *call) deleteOptions() (*metav1.DeleteOptions, error) {
 		if err != nil {
 			return nil, err
 		}
+		c.auditOptions(opts)
 	} else if c.r.URL.RawQuery != "" {
 		p := params{Values: c.query()}
 		opts.GracePeriodSeconds = p.int64("gracePeriodSeconds")

@@ -47,6 +47,7 @@ func (c *call) patch() error {
 	if err := c.readBody(); err != nil {
 		return err
 	}
+	c.auditPatch()
 	w := c.newWrite(opts, opts.FieldManager, opts.DryRun)
 	p := &patch{write: w, kind: kind, options: opts}
 	if err := p.read(); err != nil {

@@ -197,7 +197,7 @@ func TestRotation(t *testing.T) {
 		t.Fatal(err)
 	}
 	check(true)
-	if rev, _, _, err = s.Put(ctx, key, []byte("value"), rev, 0); err != nil {
+	if _, _, _, err = s.Put(ctx, key, []byte("value"), rev, 0); err != nil {
 		t.Fatal(err)
 	}
 	check(false)

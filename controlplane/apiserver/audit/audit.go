@@ -1,0 +1,73 @@
+// Package audit writes down who asked for what, and what became of it. It
+// reads the policy file and the notes that the filters and handlers keep of a
+// request, and writes events to a log or to a webhook.
+package audit
+
+import (
+	"slices"
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
+	upstream "k8s.io/apiserver/pkg/audit"
+	"k8s.io/apiserver/pkg/audit/policy"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+)
+
+// A Sink takes events, which it may keep but not change. False: it could not.
+type Sink interface{ Process(*auditv1.Event) bool }
+
+type sink struct {
+	Sink
+	strict bool
+}
+
+var failed = promauto.NewCounterVec(prometheus.CounterOpts{
+	Name: "apiserver_audit_error_total",
+	Help: "Events that could not be written down, by where they should have been.",
+}, []string{"plugin"})
+
+// Policy says which requests concern whom, how much of them is written down,
+// and where.
+type Policy struct {
+	rules   upstream.PolicyRuleEvaluator
+	sinks   []sink
+	dropped atomic.Int64
+}
+
+// Load reads a policy file. Without sinks nothing is written down.
+func Load(file string) (*Policy, error) {
+	p, err := policy.LoadPolicyFromFile(file)
+	if err != nil {
+		return nil, err
+	}
+	return &Policy{rules: policy.NewPolicyRuleEvaluator(p)}, nil
+}
+
+// To adds where events go. Requests that a strict sink cannot note are refused.
+func (p *Policy) To(s Sink, strict bool) { p.sinks = append(p.sinks, sink{s, strict}) }
+
+// Dropped is how many events a sink could not take.
+func (p *Policy) Dropped() int64 { return p.dropped.Load() }
+
+// process hands an event to every sink.
+func (p *Policy) process(ev *auditv1.Event) bool {
+	ok := true
+	for _, s := range p.sinks {
+		if !s.Process(ev) {
+			p.dropped.Add(1)
+			failed.WithLabelValues("log").Inc()
+			ok = ok && !s.strict
+		}
+	}
+	return ok
+}
+
+// level is what the policy wants of a request.
+func (p *Policy) level(a authorizer.Attributes) (l auditv1.Level, omit func(auditv1.Stage) bool, omitManaged bool) {
+	c := p.rules.EvaluatePolicyRule(a)
+	return auditv1.Level(c.Level), func(s auditv1.Stage) bool {
+		return slices.ContainsFunc(c.OmitStages, func(o upstreamStage) bool { return string(o) == string(s) })
+	}, c.OmitManagedFields
+}
