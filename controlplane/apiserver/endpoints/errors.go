@@ -118,10 +118,8 @@ var statusKind = schema.GroupVersionKind{Version: "v1", Kind: "Status"}
 
 // notAcceptable and unsupportedMedia are negotiation's refusals.
 func notAcceptable() error {
-	err := statusError(http.StatusNotAcceptable, metav1.StatusReasonNotAcceptable,
-		"406: Not Acceptable\n\nAvailable representations: application/json, application/yaml, application/vnd.kubernetes.protobuf")
-	err.ErrStatus.Details = &metav1.StatusDetails{}
-	return err
+	return statusError(http.StatusNotAcceptable, metav1.StatusReasonNotAcceptable,
+		"only the following media types are accepted: application/json, application/yaml, application/vnd.kubernetes.protobuf")
 }
 
 func unsupportedMedia(accepted string) error {

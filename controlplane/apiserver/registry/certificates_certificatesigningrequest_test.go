@@ -1,12 +1,16 @@
 package registry
 
 import (
+	"reflect"
 	"testing"
 	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"knarr/controlplane/apiserver/request"
 )
 
 // TestKeepConditions: a status write cannot change a decision; one that adds or
@@ -29,5 +33,18 @@ func TestKeepConditions(t *testing.T) {
 		if !same(r.Status.Conditions, c.want) {
 			t.Errorf("%s: %v", name, r.Status.Conditions)
 		}
+	}
+}
+
+// TestRequestor: approvers go by who asks, so the object cannot say it.
+func TestRequestor(t *testing.T) {
+	r := &certificatesv1.CertificateSigningRequest{Spec: certificatesv1.CertificateSigningRequestSpec{
+		Username: "system:node:a", UID: "forged", Groups: []string{"system:nodes"},
+		Extra: map[string]certificatesv1.ExtraValue{"forged": {"x"}}}}
+	ctx := request.WithUser(t.Context(), &user.DefaultInfo{Name: "bob", Extra: map[string][]string{"k": {"v"}}})
+	certificateSigningRequests.Prepared(ctx, r, nil)
+	want := certificatesv1.CertificateSigningRequestSpec{Username: "bob", Extra: map[string]certificatesv1.ExtraValue{"k": {"v"}}}
+	if !reflect.DeepEqual(r.Spec, want) {
+		t.Errorf("got %+v, want %+v", r.Spec, want)
 	}
 }
