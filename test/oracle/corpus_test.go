@@ -59,7 +59,7 @@ func most(kind, way string) int {
 // corpus is every kind's requests, always the same.
 func corpus(t *testing.T) (all []kind) {
 	t.Helper()
-	valid := map[string]map[string]any{}
+	valid, seen := map[string]map[string]any{}, map[string]bool{}
 	data, err := os.ReadFile(filepath.Join("testdata", "kinds.yaml"))
 	if err != nil {
 		t.Fatal(err)
@@ -69,6 +69,10 @@ func corpus(t *testing.T) (all []kind) {
 	}
 	for _, r := range registry.Resources {
 		name := strings.TrimSuffix(r.GVR().GroupResource().String(), ".")
+		if seen[name] { // a second version
+			name = r.GVR().Resource + "." + r.GVR().Version + "." + r.GVR().Group
+		}
+		seen[name] = true
 		obj, ok := valid[name]
 		if !ok {
 			t.Errorf("testdata/kinds.yaml has no %s", name)
