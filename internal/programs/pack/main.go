@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"time"
 )
 
 func main() {
@@ -36,6 +37,11 @@ func pack(out, path string) error {
 	cmd.Stderr = os.Stderr
 	if err := cmd.Run(); err != nil {
 		return fmt.Errorf("zstd %s: %w", path, err)
+	}
+	// zstd gives it the program's time, which make takes for stale.
+	now := time.Now()
+	if err := os.Chtimes(base+".zst", now, now); err != nil {
+		return err
 	}
 	note := fmt.Sprintf("%x %d\n", sha256.Sum256(data), len(data))
 	return os.WriteFile(base+".sha256", []byte(note), 0o644)
