@@ -143,6 +143,7 @@ func start(ctx context.Context, repository, cache, work string, rounds int, whic
 	}
 	results := newResults()
 	began := time.Now()
+	var faults []error
 	for round := range rounds {
 		for _, b := range selected {
 			for _, s := range []side{knarr, upstream} {
@@ -152,7 +153,11 @@ func start(ctx context.Context, repository, cache, work string, rounds int, whic
 				at := time.Now()
 				r := &run{e: e, side: s, put: func(line string, v float64) { results.put(b, line, s, v) }}
 				if err := b.run(ctx, r); err != nil {
-					return fmt.Errorf("%s on %s: %w", b.name, s, errors.Join(err, ctx.Err()))
+					if ctx.Err() != nil {
+						return ctx.Err()
+					}
+					faults = append(faults, fmt.Errorf("%s on %s: %w", b.name, s, err))
+					continue
 				}
 				fmt.Fprintf(os.Stderr, "round %d of %d: %s on %s: %s\n", round+1, rounds, b.name, s, time.Since(at).Round(time.Second))
 			}
@@ -161,9 +166,9 @@ func start(ctx context.Context, repository, cache, work string, rounds int, whic
 	table := results.markdown(selected, rounds, time.Since(began))
 	fmt.Print(table)
 	if out != "" {
-		return os.WriteFile(out, []byte(table), 0o644)
+		faults = append(faults, os.WriteFile(out, []byte(table), 0o644))
 	}
-	return nil
+	return errors.Join(faults...)
 }
 
 // count is a number of operations, scaled.

@@ -90,7 +90,8 @@ func runWatch(ctx context.Context, r *run) error {
 		return err
 	}
 	began := time.Now()
-	if _, _, err := each(ctx, 16, n, patch); err != nil {
+	// Upstream ends watches that fall behind: few writers, so that none does.
+	if _, _, err := each(ctx, 4, n, patch); err != nil {
 		return err
 	}
 	if err := f.await(ctx, int64(n*watchers)); err != nil {
