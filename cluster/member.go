@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/ecdsa"
-	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
@@ -32,30 +31,8 @@ type membership struct {
 	key  []byte // PEM
 }
 
-// nodeKey reads or makes the key that this node is known by.
-func nodeKey(l layout) (*ecdsa.PrivateKey, error) {
-	file := l.tls("kubelet.key")
-	b, err := os.ReadFile(file)
-	if errors.Is(err, os.ErrNotExist) {
-		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-		if err != nil {
-			return nil, err
-		}
-		return key, writeKey(file, key)
-	}
-	if err != nil {
-		return nil, err
-	}
-	block, _ := pem.Decode(b)
-	if block == nil {
-		return nil, fmt.Errorf("read %s: not in PEM form", file)
-	}
-	key, err := x509.ParseECPrivateKey(block.Bytes)
-	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", file, err)
-	}
-	return key, nil
-}
+// nodeKey is the key that this node is known by.
+func nodeKey(l layout) (*ecdsa.PrivateKey, error) { return openKey(l.tls("kubelet.key")) }
 
 // complete fills in what is not stored.
 func (m *membership) complete(key *ecdsa.PrivateKey) error {

@@ -200,9 +200,8 @@ func writeFile(file string, content []byte, mode os.FileMode) error {
 	return nil
 }
 
-// serviceAccountKey reads or makes the key that signs tokens.
-func serviceAccountKey(l layout) (crypto.Signer, error) {
-	file := l.tls("service-account.key")
+// openKey reads the private key of a file, or makes it.
+func openKey(file string) (*ecdsa.PrivateKey, error) {
 	b, err := os.ReadFile(file)
 	if os.IsNotExist(err) {
 		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

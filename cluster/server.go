@@ -259,7 +259,7 @@ func (s *Server) certificates() (*certificates, error) {
 	if c.frontProxy, err = s.frontProxy.issue(s.layout, leaf{name: frontProxyName, user: frontProxyName}); err != nil {
 		return nil, err
 	}
-	if c.tokens, err = serviceAccountKey(s.layout); err != nil {
+	if c.tokens, err = openKey(s.layout.tls("service-account.key")); err != nil {
 		return nil, err
 	}
 	// Whoever sees the kubeconfig may ask for the token.
