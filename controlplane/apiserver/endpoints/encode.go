@@ -234,19 +234,19 @@ func (c *call) writeRecord(code int, rec *watchcache.Record) error {
 		writeBody(c.w, c.r, code, typeProtobuf, head, message, appendUnknownTail(nil))
 		return nil
 	}
-	data, err := rec.JSON()
+	// JSON is about twice the message.
+	data, err := rec.AppendDocument(make([]byte, 0, 2*rec.Size()+len(c.jsonHead)+1), c.jsonHead)
 	if err != nil {
 		return err
 	}
 	if c.out.pretty {
-		whole, err := indent(append(c.jsonHead[:len(c.jsonHead):len(c.jsonHead)], data[1:]...))
-		if err != nil {
+		if data, err = indent(data); err != nil {
 			return err
 		}
-		writeBody(c.w, c.r, code, typeJSON, whole)
-		return nil
+	} else {
+		data = append(data, '\n')
 	}
-	writeBody(c.w, c.r, code, typeJSON, c.jsonHead, data[1:], newline)
+	writeBody(c.w, c.r, code, typeJSON, data)
 	return nil
 }
 

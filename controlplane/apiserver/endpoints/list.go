@@ -3,7 +3,9 @@ package endpoints
 import (
 	"bytes"
 	"fmt"
+	"log/slog"
 	"net/http"
+	"slices"
 	"strconv"
 
 	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
@@ -12,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/yaml"
 
+	"knarr/controlplane/apiserver/pieces"
 	"knarr/controlplane/apiserver/registry"
 	"knarr/controlplane/apiserver/watchcache"
 )
@@ -90,22 +93,12 @@ func (c *call) listHeader(b []byte, l *watchcache.List) []byte {
 }
 
 func (c *call) writeJSONList(l *watchcache.List) error {
-	chunks := make([][]byte, 0, 2*len(l.Records)+2)
-	chunks = append(chunks, c.listHeader(make([]byte, 0, 256), l))
-	for i, rec := range l.Records {
-		data, err := c.itemJSON(rec)
+	head := c.listHeader(make([]byte, 0, 256), l)
+	if c.out.pretty || c.out.format == formatYAML {
+		whole, err := c.appendItems(head, l)
 		if err != nil {
 			return err
 		}
-		if i > 0 {
-			chunks = append(chunks, comma)
-		}
-		chunks = append(chunks, data)
-	}
-	chunks = append(chunks, []byte("]}\n"))
-	if c.out.pretty || c.out.format == formatYAML {
-		whole := bytes.Join(chunks, nil)
-		var err error
 		if c.out.format == formatYAML {
 			whole, err = yaml.JSONToYAML(whole)
 		} else {
@@ -114,27 +107,91 @@ func (c *call) writeJSONList(l *watchcache.List) error {
 		if err != nil {
 			return err
 		}
-		chunks = [][]byte{whole}
+		writeBody(c.w, c.r, http.StatusOK, c.out.contentType(), whole)
+		return nil
 	}
-	writeChunks(c.w, c.r, c.out.contentType(), chunks)
+	size := sizeOf(l.Records)
+	if size < gzipFrom {
+		whole, err := c.appendItems(slices.Grow(head, 2*size), l)
+		if err != nil {
+			return err
+		}
+		writeBody(c.w, c.r, http.StatusOK, typeJSON, whole)
+		return nil
+	}
+	if acceptsGzip(c.r) {
+		cut, err := c.s.pieces.Cut(pieces.Form{Kind: c.entry, Format: watchcache.JSON}, l.Records, comma, c.appendItem)
+		if err != nil {
+			return err
+		}
+		writeHead(c.w, typeJSON, true)
+		_ = pieces.Write(c.w, head, cut, comma, listEnd) // an error is the client gone
+		return nil
+	}
+	return c.streamItems(head, l)
+}
+
+// sizeOf is what records are long in protobuf; in JSON they are longer.
+func sizeOf(records []*watchcache.Record) int {
+	size := 0
+	for _, rec := range records {
+		size += rec.Size()
+	}
+	return size
+}
+
+var (
+	comma   = []byte(",")
+	listEnd = []byte("]}\n")
+)
+
+// appendItems appends all items and the end of the list.
+func (c *call) appendItems(b []byte, l *watchcache.List) ([]byte, error) {
+	for i, rec := range l.Records {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		var err error
+		if b, err = c.appendItem(b, rec); err != nil {
+			return nil, err
+		}
+	}
+	return append(b, listEnd...), nil
+}
+
+// streamItems writes a long list bit by bit: nobody holds it as a whole. An item
+// that cannot be written ends the connection, for the answer has begun.
+func (c *call) streamItems(b []byte, l *watchcache.List) error {
+	writeHead(c.w, typeJSON, false)
+	for i, rec := range l.Records {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		var err error
+		if b, err = c.appendItem(b, rec); err != nil {
+			slog.Error("list ended early", "err", err)
+			panic(http.ErrAbortHandler)
+		}
+		if len(b) >= gatherSize {
+			if _, err := c.w.Write(b); err != nil {
+				return nil // the client is gone
+			}
+			b = b[:0]
+		}
+	}
+	_, _ = c.w.Write(append(b, listEnd...))
 	return nil
 }
 
-var comma = []byte(",")
-
-// itemJSON is a record as an item of a list, in the version served. Custom
-// objects carry their kind there, built-in ones do not.
-func (c *call) itemJSON(rec *watchcache.Record) ([]byte, error) {
+// appendItem appends a record as an item of a list, in the version served.
+// Custom objects carry their kind there, built-in ones do not.
+func (c *call) appendItem(b []byte, rec *watchcache.Record) ([]byte, error) {
 	if c.custom != nil {
 		_, data, err := rec.See(c.served)
-		return data, err
-	}
-	data, err := rec.JSON()
-	if err != nil {
-		return nil, err
+		return append(b, data...), err
 	}
 	if c.fromHub == nil {
-		return data, nil
+		return rec.AppendJSON(b)
 	}
 	obj, err := c.object(rec)
 	if err != nil {
@@ -142,8 +199,8 @@ func (c *call) itemJSON(rec *watchcache.Record) ([]byte, error) {
 	}
 	obj = copyOf(obj)
 	setKind(obj, schema.GroupVersionKind{})
-	data, err = encodeJSON(obj, false)
-	return bytes.TrimSuffix(data, newline), err
+	data, err := encodeJSON(obj, false)
+	return append(b, bytes.TrimSuffix(data, newline)...), err
 }
 
 func (c *call) itemProtobuf(rec *watchcache.Record) ([]byte, error) {
@@ -161,6 +218,27 @@ func (c *call) itemProtobuf(rec *watchcache.Record) ([]byte, error) {
 	return m.Marshal()
 }
 
+// appendProtobufItem appends a record as field 2 of a list.
+func (c *call) appendProtobufItem(b []byte, rec *watchcache.Record) ([]byte, error) {
+	data, err := c.itemProtobuf(rec)
+	if err != nil {
+		return nil, err
+	}
+	return append(appendVarint(append(b, 2<<3|2), uint64(len(data))), data...), nil
+}
+
+// writeHead starts an answer of unknown length.
+func writeHead(w http.ResponseWriter, contentType string, gzip bool) {
+	h := w.Header()
+	h.Set("Content-Type", contentType)
+	h.Set("Cache-Control", "no-cache, private")
+	if gzip {
+		h.Set("Content-Encoding", "gzip")
+		h.Add("Vary", "Accept-Encoding")
+	}
+	w.WriteHeader(http.StatusOK)
+}
+
 // writeProtobufList puts the list message together around the items' bytes.
 // In every list type, metadata is field 1 and items is field 2.
 func (c *call) writeProtobufList(l *watchcache.List) error {
@@ -173,6 +251,21 @@ func (c *call) writeProtobufList(l *watchcache.List) error {
 		return err
 	}
 	size := 1 + varintSize(uint64(len(meta))) + len(meta)
+	gvk := c.gvk
+	gvk.Kind = c.res.Names().ListKind
+	if total := sizeOf(l.Records); total >= gzipFrom && acceptsGzip(c.r) {
+		cut, err := c.s.pieces.Cut(pieces.Form{Kind: c.entry, Format: watchcache.Protobuf}, l.Records, nil, c.appendProtobufItem)
+		if err != nil {
+			return err
+		}
+		for _, p := range cut {
+			size += p.Size
+		}
+		head := appendUnknownHead(append(make([]byte, 0, 64+len(meta)), protobufMagic...), gvk, size)
+		writeHead(c.w, typeProtobuf, true)
+		_ = pieces.Write(c.w, appendField(head, 1, meta), cut, nil, appendUnknownTail(nil)) // an error is the client gone
+		return nil
+	}
 	items := make([][]byte, len(l.Records))
 	for i, rec := range l.Records {
 		if items[i], err = c.itemProtobuf(rec); err != nil {
@@ -180,8 +273,6 @@ func (c *call) writeProtobufList(l *watchcache.List) error {
 		}
 		size += 1 + varintSize(uint64(len(items[i]))) + len(items[i])
 	}
-	gvk := c.gvk
-	gvk.Kind = c.res.Names().ListKind
 	head := make([]byte, 0, 64+len(meta))
 	head = appendUnknownHead(append(head, protobufMagic...), gvk, size)
 	head = appendField(head, 1, meta)

@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/version"
 
+	"knarr/controlplane/apiserver/pieces"
 	"knarr/controlplane/apiserver/registry"
 	"knarr/controlplane/apiserver/request"
 	"knarr/controlplane/apiserver/watchcache"
@@ -79,6 +80,7 @@ type Server struct {
 	merged    atomic.Pointer[merged]
 	services  *services
 	transport http.RoundTripper // to pods and services
+	pieces    pieces.Cache      // of long lists
 }
 
 // New makes the handlers; it starts nothing.

@@ -113,8 +113,8 @@ func TestBytesAreUpstreams(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	one, _ := rec.JSON()
-	two, _ := again.JSON()
+	one, _ := rec.AppendJSON(nil)
+	two, _ := again.AppendJSON(nil)
 	if !bytes.Equal(one, two) {
 		t.Errorf("written %s, read %s", one, two)
 	}

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"knarr/controlplane/apiserver/registry"
+	"knarr/controlplane/apiserver/transcode"
 )
 
 // protoMessage is what every built-in kind's generated code offers.
@@ -41,6 +42,7 @@ type codec struct {
 	head   []byte // magic and the envelope's TypeMeta, as watchers see it
 	stored []byte // the same in the store
 	new    func() registry.Object
+	plan   *transcode.Plan // nil when JSON is made of the decoded object
 	budget *budget
 }
 
@@ -49,10 +51,12 @@ func newCodec(r registry.Resource, b *budget) *codec {
 	switch _, custom := r.New().(*unstructured.Unstructured); {
 	case custom:
 		c.form = customForm
+		return c
 	case r.Storage().JSON:
 		c.form, c.head, c.text = jsonForm, jsonHead(r.GVK()), r.Storage().Text
 		c.weight = 24 // schemas are many small and mostly empty structs
 	}
+	c.plan = transcode.Of(r.New())
 	return c
 }
 

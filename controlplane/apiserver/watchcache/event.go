@@ -85,16 +85,15 @@ func (d Delivery) Frame(f Format, r *Resource) ([]byte, error) {
 }
 
 func (r *Resource) jsonFrame(d Delivery) ([]byte, error) {
-	body, err := d.Record.JSON()
-	if err != nil {
-		return nil, err
-	}
-	b := make([]byte, 0, len(body)+len(r.jsonHead)+40)
+	// JSON is about twice the message.
+	b := make([]byte, 0, 2*len(d.Record.message)+len(r.jsonHead)+40)
 	b = append(b, `{"type":"`...)
 	b = append(b, d.Type...)
 	b = append(b, `","object":`...)
-	b = append(b, r.jsonHead...)
-	b = append(b, body[1:]...)
+	b, err := d.Record.AppendDocument(b, r.jsonHead)
+	if err != nil {
+		return nil, err
+	}
 	return append(b, '}', '\n'), nil
 }
 

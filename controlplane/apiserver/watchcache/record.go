@@ -11,8 +11,8 @@ import (
 )
 
 // A Record is one revision of one object, immutable, shared by everybody who
-// reads it. Its decoded object and its JSON are made at first need and may be
-// forgotten again under the cache's memory budget.
+// reads it. Its decoded object is made at first need and may be forgotten again
+// under the cache's memory budget.
 type Record struct {
 	Key      string // below the resource's prefix: "namespace/name" or "name"
 	Revision int64
@@ -20,7 +20,6 @@ type Record struct {
 	codec   *codec
 	message []byte // protobuf, JSON of custom objects; metadata.resourceVersion set
 	object  atomic.Pointer[registry.Object]
-	json    atomic.Pointer[[]byte]
 	views   atomic.Pointer[seen] // of custom objects
 }
 
@@ -50,28 +49,45 @@ func (r *Record) Object() (registry.Object, error) {
 // metadata.resourceVersion set: the bytes upstream's encoder would write.
 func (r *Record) Protobuf() ([]byte, error) { return r.message, nil }
 
-// JSON is the object's compact JSON with metadata.resourceVersion and without
-// kind and apiVersion, as items of a list are written. It starts with '{' and
-// is never "{}" (metadata is there). A custom object's is as it is stored.
-func (r *Record) JSON() ([]byte, error) {
+// AppendJSON appends the object's compact JSON with metadata.resourceVersion
+// and without kind and apiVersion, as items of a list are written. It starts
+// with '{' and is never "{}" (metadata is there). A custom object's is as it is
+// stored. It is made anew each time, from the message: that is cheaper than
+// keeping it.
+func (r *Record) AppendJSON(b []byte) ([]byte, error) {
 	if r.codec.form == customForm {
-		return r.message, nil
+		return append(b, r.message...), nil
 	}
-	if b := r.json.Load(); b != nil {
-		return *b, nil
+	if plan := r.codec.plan; plan != nil {
+		with, err := plan.Append(b, r.message)
+		if err == nil {
+			return with, nil
+		}
 	}
 	o, err := r.Object()
 	if err != nil {
 		return nil, err
 	}
-	b, err := encodeJSON(o)
+	data, err := encodeJSON(o)
 	if err != nil {
 		return nil, fmt.Errorf("encode /registry/%s/%s: %w", r.codec.prefix, r.Key, err)
 	}
-	r.json.Store(&b)
-	r.codec.budget.spend(r, len(b))
-	return b, nil
+	return append(b, data...), nil
 }
+
+// AppendDocument appends the object's JSON after a head that ends in a comma.
+func (r *Record) AppendDocument(b, head []byte) ([]byte, error) {
+	b = append(b, head...)
+	comma := len(b) - 1
+	b, err := r.AppendJSON(b[:comma])
+	if err == nil {
+		b[comma] = ',' // where the object opened
+	}
+	return b, err
+}
+
+// Size is that of the object's message in bytes; its JSON is longer.
+func (r *Record) Size() int { return len(r.message) }
 
 // at is the same object as of another revision: a deleted object's last state
 // carries the revision of the delete.
@@ -86,7 +102,6 @@ func (r *Record) at(revision int64) (*Record, error) {
 // forget drops what can be made again.
 func (r *Record) forget() {
 	r.object.Store(nil)
-	r.json.Store(nil)
 	r.views.Store(nil)
 }
 

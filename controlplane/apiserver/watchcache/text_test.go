@@ -89,7 +89,7 @@ func TestResourcesComeAndGo(t *testing.T) {
 			t.Fatal(err)
 		}
 		want := fmt.Sprintf(`{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"a","namespace":"ns","resourceVersion":"%d","uid":"u"},"spec":1}`, rev)
-		if data, err := rec.JSON(); err != nil || string(data) != want {
+		if data, err := rec.AppendJSON(nil); err != nil || string(data) != want {
 			t.Errorf("read %s %v\nwant %s", data, err, want)
 		}
 		w, err := r.Watch(ctx, WatchQuery{ResourceVersion: fmt.Sprint(rev)})
