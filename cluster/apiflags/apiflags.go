@@ -22,6 +22,7 @@ type Flags struct {
 	encryptionFile   string
 	reloadEncryption bool
 	enable, disable  []string
+	profiling        bool
 
 	auditPolicy, auditLog, auditMode, auditFormat string
 	auditAge, auditBackups, auditSize             int
@@ -37,6 +38,7 @@ func (a *Flags) Bind(f *pflag.FlagSet) {
 	f.BoolVar(&a.reloadEncryption, "encryption-provider-config-automatic-reload", false, "follow changes of that file")
 	f.StringSliceVar(&a.enable, "enable-admission-plugins", nil, "admission `plugins` that run besides those on by default")
 	f.StringSliceVar(&a.disable, "disable-admission-plugins", nil, "admission `plugins` that do not run though they are on by default")
+	f.BoolVar(&a.profiling, "profiling", true, "serve profiles of this process under /debug/pprof")
 	f.StringVar(&a.auditPolicy, "audit-policy-file", "", "`file` that says which requests are written down, and how much of them")
 	f.StringVar(&a.auditLog, "audit-log-path", "", "`file` they are written to; - is standard output")
 	f.StringVar(&a.auditMode, "audit-log-mode", "blocking", "`mode` of writing: blocking, or blocking-strict, which refuses what cannot be written down")
@@ -88,6 +90,7 @@ func (a *Flags) Load() (err error) {
 
 // Apply completes an API server's Config with what was loaded.
 func (a *Flags) Apply(c *apiserver.Config) {
+	c.NoProfiling = !a.profiling
 	c.EnableAdmission, c.DisableAdmission = a.enable, a.disable
 	c.Encryption, c.ReloadEncryption, c.Audit = a.keys, a.reloadEncryption, a.audit
 }

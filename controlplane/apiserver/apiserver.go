@@ -89,6 +89,8 @@ type Config struct {
 	Version *version.Info
 	// Inside are the components that share this process and end with it.
 	Inside []string
+	// NoProfiling takes /debug/pprof away.
+	NoProfiling bool
 	// MaxReads and MaxWrites together are the requests served at once, which
 	// priority levels share; long-running ones are not counted. Defaults 400 and
 	// 200, upstream's.

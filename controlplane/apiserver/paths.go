@@ -3,6 +3,7 @@ package apiserver
 import (
 	"fmt"
 	"net/http"
+	"net/http/pprof"
 	"net/url"
 	"strings"
 	"sync/atomic"
@@ -37,12 +38,32 @@ func (s *Server) paths(api http.Handler) http.Handler {
 			w.Header().Set("Content-Type", "application/json")
 			w.Header().Set("Cache-Control", "public, max-age=3600")
 			_, _ = w.Write(s.tokens.Discovery(s.cfg.Issuer + "/openid/v1/jwks"))
+		case strings.HasPrefix(path, "/debug/pprof") && !s.cfg.NoProfiling:
+			profile(w, r)
 		case !strings.HasPrefix(path, "/api") && s.cfg.Open[path] != nil:
 			s.cfg.Open[path].ServeHTTP(w, r)
 		default:
 			api.ServeHTTP(w, r)
 		}
 	})
+}
+
+// profile answers with one of Go's profiles of this process.
+func profile(w http.ResponseWriter, r *http.Request) {
+	switch strings.TrimPrefix(r.URL.Path, "/debug/pprof") {
+	case "":
+		http.Redirect(w, r, "/debug/pprof/", http.StatusMovedPermanently)
+	case "/cmdline":
+		pprof.Cmdline(w, r)
+	case "/profile":
+		pprof.Profile(w, r)
+	case "/symbol":
+		pprof.Symbol(w, r)
+	case "/trace":
+		pprof.Trace(w, r)
+	default:
+		pprof.Index(w, r)
+	}
 }
 
 // serveHealth answers /livez, /readyz and /healthz and their single checks as

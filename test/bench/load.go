@@ -5,7 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -61,7 +64,9 @@ func (r *run) costly(ctx context.Context, c *rig.Cluster, line string, workers, 
 	if err != nil {
 		return err
 	}
+	profiled := r.profile(ctx, c, line)
 	all, _, err := each(ctx, workers, n, do)
+	profiled()
 	if err != nil {
 		return fmt.Errorf("%s: %w", line, err)
 	}
@@ -72,6 +77,30 @@ func (r *run) costly(ctx context.Context, c *rig.Cluster, line string, workers, 
 	r.put(line, float64(n)/all.Seconds())
 	r.put(line+", server CPU", float64((after-before).Microseconds())/float64(n))
 	return c.Alive()
+}
+
+// profile fetches the API server's CPU profile meanwhile, if that was asked for.
+// It costs some percent, and ends after its own time.
+func (r *run) profile(ctx context.Context, c *rig.Cluster, line string) (wait func()) {
+	if r.e.profiles == "" {
+		return func() {}
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		client, err := c.Client()
+		if err == nil {
+			var data []byte
+			data, err = client.CoreV1().RESTClient().Get().AbsPath("/debug/pprof/profile").Param("seconds", "2").DoRaw(ctx)
+			if err == nil {
+				name := strings.NewReplacer(" ", "-", ",", "", "/", "-").Replace(string(r.side) + "-" + line)
+				err = os.WriteFile(filepath.Join(r.e.profiles, name), data, 0o644)
+			}
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "profile:", err)
+		}
+	})
+	return wg.Wait
 }
 
 // prepare makes the namespace and what its pods need when no controller runs.

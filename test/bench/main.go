@@ -43,6 +43,7 @@ type env struct {
 	dir      string
 	image    string
 	scale    float64
+	profiles string
 }
 
 // A bench is what BENCH= selects.
@@ -84,11 +85,12 @@ func main() {
 		only       = flag.String("side", "", "measure only `knarr` or upstream")
 		out        = flag.String("out", "", "write the table to this `file` too")
 		scale      = flag.Float64("scale", 1, "`factor` on the counts, for a quick look")
+		profiles   = flag.String("profiles", "", "`directory` for CPU profiles of the API server, one for each measurement")
 	)
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	if err := start(ctx, *repository, *cache, *work, *rounds, *which, side(*only), *out, *scale); err != nil {
+	if err := start(ctx, *repository, *cache, *work, *rounds, *which, side(*only), *out, *scale, *profiles); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
@@ -102,7 +104,7 @@ func names() string {
 	return strings.Join(out, ",")
 }
 
-func start(ctx context.Context, repository, cache, work string, rounds int, which string, only side, out string, scale float64) error {
+func start(ctx context.Context, repository, cache, work string, rounds int, which string, only side, out string, scale float64, profiles string) error {
 	selected := benches
 	if which != "" {
 		selected = nil
@@ -134,7 +136,7 @@ func start(ctx context.Context, repository, cache, work string, rounds int, whic
 	if err := os.MkdirAll(work, 0o755); err != nil {
 		return err
 	}
-	e := &env{dir: work, scale: scale}
+	e := &env{dir: work, scale: scale, profiles: profiles}
 	if e.programs, err = rig.Prepare(ctx, repository, cache); err != nil {
 		return err
 	}
