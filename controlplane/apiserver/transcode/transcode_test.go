@@ -91,6 +91,43 @@ func TestEveryKindAsEncodingJSON(t *testing.T) {
 	}
 }
 
+// What selectors read from messages is what they would read from objects.
+func TestPathsFindFieldLabels(t *testing.T) {
+	texts := 0
+	for _, kind := range registry.Resources {
+		plan := transcode.Of(kind.New())
+		if _, ok := kind.New().(protoObject); !ok || plan == nil || kind.IsVirtual() {
+			continue
+		}
+		random := rand.New(rand.NewPCG(3, 4))
+		for i := range 30 {
+			o := kind.New()
+			fill(random, reflect.ValueOf(o).Elem(), 0, float64(i)/30)
+			msg, err := o.(protoObject).Marshal()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := o.(protoObject).Unmarshal(msg); err != nil { // merges: the maps stay
+				t.Fatal(err)
+			}
+			set := kind.FieldSet(o)
+			for _, label := range kind.FieldLabels() {
+				path, ok := plan.Path(label)
+				if !ok || label == "status.podIP" { // derived from the list of addresses
+					continue
+				}
+				texts++
+				if got, err := path.Find(msg); err != nil || string(got) != set[label] {
+					t.Errorf("%s %s: %q (%v), want %q", kind.GVR().Resource, label, got, err, set[label])
+				}
+			}
+		}
+	}
+	if texts < 1000 {
+		t.Errorf("only %d texts were compared", texts)
+	}
+}
+
 var words = []string{"", "a", "web", "Bad \"quoted\" \\ name", "<b>&</b>", "zwölf\u2028", "bad\xffutf8", "line\nbreak\x01"}
 
 // fill sets v to something random; fullness is how much of it.

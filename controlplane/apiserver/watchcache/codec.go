@@ -43,6 +43,7 @@ type codec struct {
 	stored []byte // the same in the store
 	new    func() registry.Object
 	plan   *transcode.Plan // nil when JSON is made of the decoded object
+	paths  map[string]transcode.Path
 	budget *budget
 }
 
@@ -57,6 +58,7 @@ func newCodec(r registry.Resource, b *budget) *codec {
 		c.weight = 24 // schemas are many small and mostly empty structs
 	}
 	c.plan = transcode.Of(r.New())
+	c.paths = paths(r, c.plan)
 	return c
 }
 

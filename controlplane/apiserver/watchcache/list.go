@@ -10,12 +10,9 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 
 	"knarr/controlplane/apiserver/registry"
 )
-
-func labelSet(m map[string]string) labels.Set { return m }
 
 func parseRevision(s string) (int64, error) {
 	rev, err := strconv.ParseUint(s, 10, 63)
@@ -56,7 +53,7 @@ func (r *Resource) List(ctx context.Context, q Query) (*List, error) {
 	// With a limit, one record more tells whether there is a next page.
 	var last *Record
 	more := false
-	err = walk(st.tree, &q, after, func(rec *Record) (bool, error) {
+	err = r.walk(st, &q, after, func(rec *Record) (bool, error) {
 		ok, err := m.match(rec)
 		if err != nil || !ok {
 			return err == nil, err

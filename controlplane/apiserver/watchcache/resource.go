@@ -10,6 +10,7 @@ import (
 
 	"github.com/tidwall/btree"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
 
 	"knarr/controlplane/apiserver/registry"
 	"knarr/controlplane/apiserver/storage"
@@ -34,7 +35,8 @@ type Resource struct {
 
 	mu      sync.RWMutex // guards what follows and the order of state and logs
 	head    *tree        // the applier's own, copied into state
-	oldest  int64        // the log has everything after this revision
+	lenses  map[string]*lens
+	oldest  int64 // the log has everything after this revision
 	bytes   int
 	main    *group
 	groups  map[string]*group
@@ -52,6 +54,7 @@ type Resource struct {
 type state struct {
 	tree     *tree
 	revision int64 // of the last change
+	lenses   map[string]lensView
 }
 
 func newResource(c *Cache, kind registry.Resource) *Resource {
@@ -85,7 +88,8 @@ func (r *Resource) snapshot() (*state, int64) {
 func (r *Resource) reset(t *tree, rev int64) {
 	r.mu.Lock()
 	r.head = t
-	r.state.Store(&state{t.Copy(), rev})
+	r.lenses = nil
+	r.state.Store(&state{tree: t.Copy(), revision: rev})
 	r.oldest, r.bytes = rev, 0
 	r.main.cut()
 	for _, g := range r.groups {
@@ -145,8 +149,10 @@ func (r *Resource) apply(ctx context.Context, changes []storage.Event, seen int6
 	for _, e := range events {
 		r.log(e)
 	}
+	r.forgetFrames(len(events))
 	r.trim(now)
-	r.state.Store(&state{r.head.Copy(), events[len(events)-1].revision})
+	r.refract(events, now)
+	r.state.Store(&state{r.head.Copy(), events[len(events)-1].revision, r.views()})
 	return true
 }
 
@@ -187,11 +193,11 @@ func (r *Resource) fieldOf(rec *Record) string {
 	if rec == nil {
 		return ""
 	}
-	o, err := rec.Object()
+	value, err := rec.text(r.index)
 	if err != nil {
 		return ""
 	}
-	return r.kind.FieldSet(o)[r.index]
+	return string(value)
 }
 
 // The log is bounded in count, bytes and age; the newest keep events stay.
@@ -201,6 +207,20 @@ const (
 	maxAge    = 5 * time.Minute
 	keep      = 128
 )
+
+// framed is how many of the newest events keep their frames: slower watchers
+// have theirs made anew.
+const framed = 512
+
+// forgetFrames drops those of the events that so many new ones made old.
+func (r *Resource) forgetFrames(added int) {
+	old := len(r.main.events) - framed
+	for i := max(0, old-added); i < old; i++ {
+		for f := range r.main.events[i].frames {
+			r.main.events[i].frames[f].Store(nil)
+		}
+	}
+}
 
 // trim forgets the oldest events once the log is too long, a quarter at once.
 func (r *Resource) trim(now time.Time) {
@@ -261,7 +281,7 @@ func (r *Resource) stateAt(rev int64) (*state, bool) {
 			t.Delete(e.now.Key)
 		}
 	}
-	return &state{t, rev}, true
+	return &state{tree: t, revision: rev}, true
 }
 
 // matcher decides whether a record is selected.
@@ -271,13 +291,22 @@ type matcher struct {
 	fieldSet func(registry.Object) fields.Set
 	object   func(*Record) (registry.Object, error)
 	all      bool
+
+	labels labels.Selector // nil when it selects everything
+	fields fields.Selector // when records can tell without being decoded
 }
 
 func (r *Resource) matcher(q *Query) *matcher {
 	m := &matcher{kind: r.kind, query: q, fieldSet: q.FieldSet, object: q.Object}
 	m.all = (q.Labels == nil || q.Labels.Empty()) && (q.Fields == nil || q.Fields.Empty())
+	if q.Labels != nil && !q.Labels.Empty() {
+		m.labels = q.Labels
+	}
 	if m.fieldSet == nil {
 		m.fieldSet = r.kind.FieldSet
+		if q.Object == nil && q.Fields != nil && !q.Fields.Empty() && r.codec.readable(q.Fields) {
+			m.fields = q.Fields
+		}
 	}
 	if m.object == nil {
 		m.object = (*Record).Object
@@ -295,11 +324,31 @@ func (m *matcher) match(rec *Record) (bool, error) {
 	if m.all {
 		return true, nil
 	}
+	if m.labels != nil && m.query.Object == nil {
+		l, err := rec.labelsOf()
+		if err != nil {
+			return false, err
+		}
+		if !m.labels.Matches(l) {
+			return false, nil
+		}
+	}
+	if m.fields != nil {
+		var err error
+		if !m.fields.Matches(wireFields{rec, &err}) && err == nil {
+			return false, nil
+		}
+		if err == nil {
+			return true, nil
+		}
+	} else if m.query.Object == nil && (m.query.Fields == nil || m.query.Fields.Empty()) {
+		return true, nil
+	}
 	o, err := m.object(rec)
 	if err != nil {
 		return false, err
 	}
-	if l := m.query.Labels; l != nil && !l.Empty() && !l.Matches(labelSet(o.GetLabels())) {
+	if m.query.Object != nil && m.labels != nil && !m.labels.Matches(labels.Set(o.GetLabels())) {
 		return false, nil
 	}
 	if f := m.query.Fields; f != nil && !f.Empty() && !f.Matches(m.fieldSet(o)) {
