@@ -10,18 +10,18 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 
+	"knarr/internal/equal"
 	"knarr/node/kubelet/prober"
 )
 
 func lower(s string) string { return strings.ToLower(strings.TrimSpace(s)) }
 
-func sameStatus(a, b *corev1.PodStatus) bool { return equality.Semantic.DeepEqual(a, b) }
+func sameStatus(a, b *corev1.PodStatus) bool { return equal.Objects(a, b) }
 
 // patchStatus writes the difference between the status the API server has and
 // the one it should have, for that very pod.

@@ -8,7 +8,6 @@ import (
 	"strconv"
 
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
-	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -19,6 +18,7 @@ import (
 	"knarr/controlplane/apiserver/registry"
 	"knarr/controlplane/apiserver/request"
 	"knarr/controlplane/apiserver/watchcache"
+	"knarr/internal/equal"
 )
 
 // update replaces an object by the one in the request's body.
@@ -313,7 +313,7 @@ func onlyManagedDiffer(obj, old registry.Object) bool {
 	own := obj.GetManagedFields()
 	obj.SetManagedFields(old.GetManagedFields())
 	defer obj.SetManagedFields(own)
-	return apiequality.Semantic.DeepEqual(obj, old)
+	return equal.Objects(obj, old)
 }
 
 // deletesNow says that an update has taken away the last thing that kept a

@@ -4,8 +4,9 @@ import (
 	"context"
 	"reflect"
 
-	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"knarr/internal/equal"
 )
 
 // partVerbs are those of a subresource that is a second view of an object.
@@ -29,7 +30,7 @@ func action[T Object](name string, verbs ...string) Subresource[T] {
 
 // same says whether two values mean the same: nil and empty do, and so do
 // quantities written differently.
-func same(a, b any) bool { return equality.Semantic.DeepEqual(a, b) }
+func same(a, b any) bool { return equal.Objects(a, b) }
 
 // spec is the Prepare of a kind with a status: reset empties the status of a
 // new object, keep takes it from the old one, and changed (nil: never) says

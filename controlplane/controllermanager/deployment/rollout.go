@@ -10,7 +10,6 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -18,6 +17,7 @@ import (
 
 	"knarr/controlplane/controllermanager/ownership"
 	"knarr/controlplane/controllermanager/pods"
+	"knarr/internal/equal"
 )
 
 // A rollout is one look at one deployment.
@@ -31,7 +31,7 @@ type rollout struct {
 	now       time.Time
 }
 
-func equalStatus(a, b *appsv1.DeploymentStatus) bool { return apiequality.Semantic.DeepEqual(a, b) }
+func equalStatus(a, b *appsv1.DeploymentStatus) bool { return equal.Objects(a, b) }
 
 func (x *rollout) run(ctx context.Context) (time.Duration, error) {
 	d := x.d

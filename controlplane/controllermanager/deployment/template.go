@@ -3,12 +3,13 @@ package deployment
 import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	apiequality "k8s.io/apimachinery/pkg/api/equality"
+
+	"knarr/internal/equal"
 )
 
 // sameTemplate compares templates but for the hash label.
 func sameTemplate(a, b *corev1.PodTemplateSpec) bool {
-	return apiequality.Semantic.DeepEqual(withoutHash(a), withoutHash(b))
+	return equal.Objects(withoutHash(a), withoutHash(b))
 }
 
 func withoutHash(t *corev1.PodTemplateSpec) *corev1.PodTemplateSpec {

@@ -9,13 +9,13 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"knarr/controlplane/controllermanager/backends"
 	"knarr/controlplane/controllermanager/pods"
+	"knarr/internal/equal"
 )
 
 // perSlice is the most endpoints one slice holds.
@@ -209,7 +209,7 @@ func (c *changes) group(svc *corev1.Service, family discoveryv1.AddressType, wan
 				continue
 			}
 			delete(left, uid)
-			p.changed = p.changed || !apiequality.Semantic.DeepEqual(ep, next)
+			p.changed = p.changed || !equal.Objects(ep, next)
 			p.now.Endpoints = append(p.now.Endpoints, next)
 		}
 		if !maps.Equal(s.Labels, labels) {

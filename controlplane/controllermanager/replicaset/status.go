@@ -6,11 +6,11 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
 	"knarr/controlplane/controllermanager/pods"
+	"knarr/internal/equal"
 )
 
 // status is what the pods make of rs.
@@ -49,7 +49,7 @@ func status(rs *appsv1.ReplicaSet, active []*corev1.Pod, terminating int, manage
 }
 
 func statusChanged(rs *appsv1.ReplicaSet, next appsv1.ReplicaSetStatus) bool {
-	return rs.Generation != rs.Status.ObservedGeneration || !apiequality.Semantic.DeepEqual(rs.Status, next)
+	return rs.Generation != rs.Status.ObservedGeneration || !equal.Objects(rs.Status, next)
 }
 
 // untilAvailable is when the next ready pod becomes available; 0 is never.

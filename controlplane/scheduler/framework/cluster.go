@@ -4,9 +4,10 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
+
+	"knarr/internal/equal"
 )
 
 // A Cluster is all nodes and placed pods, with sums kept up to date at every
@@ -106,13 +107,13 @@ func (c *Cluster) SetNode(o *corev1.Node) Action {
 		if !slices.Equal(allocatable, n.Allocatable) {
 			did |= NodeAllocatable
 		}
-		if !equality.Semantic.DeepEqual(old.Labels, o.Labels) {
+		if !equal.Objects(old.Labels, o.Labels) {
 			did |= NodeLabels
 		}
-		if old.Spec.Unschedulable != o.Spec.Unschedulable || !equality.Semantic.DeepEqual(old.Spec.Taints, o.Spec.Taints) {
+		if old.Spec.Unschedulable != o.Spec.Unschedulable || !equal.Objects(old.Spec.Taints, o.Spec.Taints) {
 			did |= NodeTaints
 		}
-		if !equality.Semantic.DeepEqual(old.Annotations, o.Annotations) || !equality.Semantic.DeepEqual(old.Status.DeclaredFeatures, o.Status.DeclaredFeatures) {
+		if !equal.Objects(old.Annotations, o.Annotations) || !equal.Objects(old.Status.DeclaredFeatures, o.Status.DeclaredFeatures) {
 			did |= NodeUpdated
 		}
 	}
