@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"os"
 	"runtime"
-	"runtime/debug"
 	"strings"
 	"syscall"
 	"time"
@@ -16,6 +15,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"knarr/cluster"
+	"knarr/internal/footprint"
 	"knarr/internal/version"
 )
 
@@ -81,11 +81,10 @@ func token(_ context.Context, args []string) error {
 	return err
 }
 
-// smallHeap collects garbage early: a heap this small doubles between
-// collections for nothing.
+// smallHeap paces garbage collection unless the user does.
 func smallHeap() {
 	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(50)
+		footprint.Pace()
 	}
 }
 

@@ -79,28 +79,32 @@ func (r *run) costly(ctx context.Context, c *rig.Cluster, line string, workers, 
 	return c.Alive()
 }
 
-// profile fetches the API server's CPU profile meanwhile, if that was asked for.
-// It costs some percent, and ends after its own time.
+// profile fetches the API server's CPU profile meanwhile, and its heap's at the
+// end, if that was asked for. It costs some percent.
 func (r *run) profile(ctx context.Context, c *rig.Cluster, line string) (wait func()) {
 	if r.e.profiles == "" {
 		return func() {}
 	}
-	var wg sync.WaitGroup
-	wg.Go(func() {
+	name := strings.NewReplacer(" ", "-", ",", "", "/", "-").Replace(string(r.side) + "-" + line)
+	fetch := func(what, key, value string) {
 		client, err := c.Client()
 		if err == nil {
 			var data []byte
-			data, err = client.CoreV1().RESTClient().Get().AbsPath("/debug/pprof/profile").Param("seconds", "2").DoRaw(ctx)
+			data, err = client.CoreV1().RESTClient().Get().AbsPath("/debug/pprof/"+what).Param(key, value).DoRaw(ctx)
 			if err == nil {
-				name := strings.NewReplacer(" ", "-", ",", "", "/", "-").Replace(string(r.side) + "-" + line)
-				err = os.WriteFile(filepath.Join(r.e.profiles, name), data, 0o644)
+				err = os.WriteFile(filepath.Join(r.e.profiles, name+"."+what), data, 0o644)
 			}
 		}
 		if err != nil {
 			fmt.Fprintln(os.Stderr, "profile:", err)
 		}
-	})
-	return wg.Wait
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() { fetch("profile", "seconds", "2") })
+	return func() {
+		wg.Wait()
+		fetch("heap", "gc", "1")
+	}
 }
 
 // prepare makes the namespace and what its pods need when no controller runs.

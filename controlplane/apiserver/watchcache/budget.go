@@ -7,7 +7,7 @@ import (
 
 // defaultBudget bounds what decoded objects and JSON may take, in bytes as
 // estimated from encoded sizes.
-const defaultBudget = 64 << 20
+const defaultBudget = 16 << 20
 
 // budget makes the records that decoded or encoded first forget it first, once
 // all together hold more than limit bytes. It keeps no record alive.
