@@ -89,6 +89,8 @@ func runWatch(ctx context.Context, r *run) error {
 	if err != nil {
 		return err
 	}
+	profiled := r.profile(ctx, c, "watch")
+	defer profiled()
 	began := time.Now()
 	// Upstream ends watches that fall behind: few writers, so that none does.
 	if _, _, err := each(ctx, 4, n, patch); err != nil {

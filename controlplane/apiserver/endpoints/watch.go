@@ -78,6 +78,8 @@ type stream struct {
 	end     func()
 	done    <-chan struct{}
 	columns bool // a Table's columns have been sent
+	flushed time.Time
+	timer   *time.Timer
 }
 
 func newStream(c *call, life time.Duration) (*stream, error) {
@@ -111,6 +113,9 @@ func newStream(c *call, life time.Duration) (*stream, error) {
 }
 
 func (s *stream) close() {
+	if s.timer != nil {
+		s.timer.Stop()
+	}
 	s.end()
 	putBuffer(s.buf)
 }
@@ -140,7 +145,6 @@ func (s *stream) run(w *watchcache.Watcher, life time.Duration, bookmarks, initi
 				return
 			}
 		}
-		more := len(batch) > 0
 		clear(batch)
 		if s.flush() != nil {
 			return
@@ -152,22 +156,15 @@ func (s *stream) run(w *watchcache.Watcher, life time.Duration, bookmarks, initi
 			s.fail(s.c.fromCache(err, ""))
 			return
 		}
-		if more {
-			select {
-			case <-s.done:
-				return
-			case <-end.C:
-				return
-			default:
-				continue
-			}
-		}
 		select {
 		case <-s.done:
 			return
 		case <-end.C:
 			return
 		case <-w.C():
+			if !s.gather(w.Crowd(), end.C) {
+				return
+			}
 		case <-tick:
 			// No bookmark may come before the one that ends the initial state.
 			if s.bookmark(w.Revision(), false) != nil || s.flush() != nil {
@@ -177,12 +174,48 @@ func (s *stream) run(w *watchcache.Watcher, life time.Duration, bookmarks, initi
 	}
 }
 
+const (
+	// turn is about what one write to one watcher costs.
+	turn = 50 * time.Microsecond
+	// alone is how many watchers are served without waiting for more.
+	alone = 20
+	// longestGather bounds how long an event may wait for others.
+	longestGather = 10 * time.Millisecond
+)
+
+// gather waits, when many watch the same, for as long as it takes to serve all
+// of them once: what comes meanwhile goes out in one write. An event after a
+// pause does not wait. False says that the watch is over.
+func (s *stream) gather(crowd int, end <-chan time.Time) bool {
+	if crowd < alone {
+		return true
+	}
+	wait := min(time.Duration(crowd)*turn, longestGather) - time.Since(s.flushed)
+	if wait <= 0 {
+		return true
+	}
+	if s.timer == nil {
+		s.timer = time.NewTimer(wait)
+	} else {
+		s.timer.Reset(wait)
+	}
+	select {
+	case <-s.done:
+		return false
+	case <-end:
+		return false
+	case <-s.timer.C:
+		return true
+	}
+}
+
 func (s *stream) flush() error {
 	if s.buf.Len() == 0 {
 		return nil
 	}
 	err := s.send(s.buf.Bytes())
 	s.buf.Reset()
+	s.flushed = time.Now()
 	return err
 }
 

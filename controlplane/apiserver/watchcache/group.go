@@ -1,6 +1,9 @@
 package watchcache
 
-import "sync"
+import (
+	"sync"
+	"sync/atomic"
+)
 
 // A group is the log that watchers with the same scope share: everything, a
 // namespace, one object, one value of the indexed field.
@@ -12,6 +15,7 @@ type group struct {
 
 	mu       sync.Mutex
 	watchers map[*Watcher]struct{}
+	crowd    atomic.Int32 // how many they are
 }
 
 func newGroup(name string) *group {
@@ -47,11 +51,13 @@ func (g *group) wake() {
 func (g *group) add(w *Watcher) {
 	g.mu.Lock()
 	g.watchers[w] = struct{}{}
+	g.crowd.Store(int32(len(g.watchers)))
 	g.mu.Unlock()
 }
 
 func (g *group) remove(w *Watcher) {
 	g.mu.Lock()
 	delete(g.watchers, w)
+	g.crowd.Store(int32(len(g.watchers)))
 	g.mu.Unlock()
 }
