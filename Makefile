@@ -111,7 +111,7 @@ unit:
 race:
 	CGO_ENABLED=1 go test -race -timeout 10m $(RACE)
 
-# bench measures knarr and upstream alternately; BENCH=api,watch,sched,deploy,node
+# bench measures knarr and upstream alternately; BENCH=api,watch,sched,deploy,node,select
 # selects, ROUNDS says how often. The first time it builds upstream.
 ROUNDS ?= 3
 bench: build | deps

@@ -51,6 +51,7 @@ type bench struct {
 	name  string
 	lines []line
 	run   func(context.Context, *run) error
+	asked bool // runs only when it is asked for: it takes many minutes
 }
 
 // A line is one row of the table.
@@ -62,11 +63,12 @@ type line struct {
 
 // benches in the order of TARGETS.
 var benches = []bench{
-	{"api", apiLines, runAPI},
-	{"watch", watchLines, runWatch},
-	{"sched", schedLines, runSched},
-	{"deploy", deployLines, runDeploy},
-	{"node", nodeLines, runNode},
+	{"api", apiLines, runAPI, false},
+	{"watch", watchLines, runWatch, false},
+	{"sched", schedLines, runSched, false},
+	{"deploy", deployLines, runDeploy, false},
+	{"node", nodeLines, runNode, false},
+	{"select", selectLines, runSelect, true},
 }
 
 func main() {
@@ -105,7 +107,7 @@ func names() string {
 }
 
 func start(ctx context.Context, repository, cache, work string, rounds int, which string, only side, out string, scale float64, profiles string) error {
-	selected := benches
+	selected := slices.DeleteFunc(slices.Clone(benches), func(b bench) bool { return b.asked })
 	if which != "" {
 		selected = nil
 		for name := range strings.SplitSeq(which, ",") {
