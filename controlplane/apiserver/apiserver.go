@@ -34,6 +34,7 @@ import (
 	"knarr/controlplane/apiserver/registry"
 	"knarr/controlplane/apiserver/storage"
 	"knarr/controlplane/apiserver/storage/encryption"
+	"knarr/controlplane/apiserver/structured"
 	"knarr/controlplane/apiserver/watchcache"
 )
 
@@ -57,6 +58,8 @@ type Config struct {
 	// Issuer of service-account tokens. Default
 	// https://kubernetes.default.svc.cluster.local.
 	Issuer string
+	// Authorization says who decides what is allowed. Default: Node, RBAC.
+	Authorization *structured.Authorization
 	// Tokens are static bearer tokens.
 	Tokens map[string]user.Info
 	// ServiceCIDRs are the ranges of cluster addresses. Default 10.43.0.0/16.
@@ -103,7 +106,7 @@ type Server struct {
 	cache     *watchcache.Cache
 	tokens    *authn.ServiceAccountTokens
 	authn     *authn.Authenticator
-	authz     authz.Chain
+	authz     *authz.Configured
 	rbac      *authz.RBAC
 	admission *admission.Chain
 	api       *endpoints.Server
@@ -147,7 +150,10 @@ func New(c Config) (*Server, error) {
 	anonymous := slices.AppendSeq([]string{"/livez", "/readyz", "/healthz"}, maps.Keys(c.Open))
 	s.authn = authn.New(authn.Config{ClientCA: c.ClientCA, FrontProxy: c.FrontProxy, Tokens: s.tokens, Cache: s.cache, Static: c.Tokens, AnonymousPaths: anonymous})
 	s.rbac = authz.NewRBAC(s.cache)
-	s.authz = authz.Chain{authz.NewNode(s.rbac, s.cache), s.rbac}
+	s.authz, err = authz.NewConfigured(c.Authorization, authz.NewNode(s.rbac, s.cache), s.rbac)
+	if err != nil {
+		return nil, err
+	}
 	plugins, err := admission.Plugins(admission.Config{
 		Cache: s.cache, RBAC: s.rbac, Authorizer: s.authz, Dial: c.Dial,
 		Enable: c.EnableAdmission, Disable: c.DisableAdmission,
@@ -232,6 +238,11 @@ func (s *Server) Run(ctx context.Context) error {
 	case <-ctx.Done():
 		return nil
 	}
+	wg.Go(func() {
+		if err := s.authz.Run(ctx); err != nil {
+			slog.ErrorContext(ctx, "reload of the authorization configuration", "err", err)
+		}
+	})
 	wg.Go(func() { s.others.Run(ctx) })
 	wg.Go(func() { s.fairness.Run(ctx, s.restoreFlows) })
 	s.health.ready.Store(true)

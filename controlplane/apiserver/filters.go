@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
 
 	"knarr/controlplane/apiserver/audit"
 	"knarr/controlplane/apiserver/authn"
@@ -120,7 +121,14 @@ func (s *Server) chain(next http.Handler) http.Handler {
 		ctx = request.WithUser(ctx, who)
 		r = r.WithContext(ctx)
 		attrs := attributes(who, info)
-		ok, reason := s.authz.Authorize(ctx, attrs)
+		decision, reason, err := s.authz.Authorize(ctx, attrs)
+		ok := decision == authorizer.DecisionAllow
+		if !ok && err != nil {
+			trail.Undecided()
+			slog.ErrorContext(ctx, "authorize", "path", info.Path, "err", err)
+			undecided(w, r, err)
+			return
+		}
 		trail.Decided(ok, reason)
 		if !ok && (info.IsResource || !openPath[info.Path] && s.cfg.Open[info.Path] == nil) {
 			w.Header().Set("X-Content-Type-Options", "nosniff")
@@ -215,8 +223,17 @@ func attributes(who user.Info, info *request.Info) *authz.Attributes {
 	return &authz.Attributes{
 		User: who, Verb: info.Verb, Namespace: info.Namespace, Group: info.Group, Version: info.Version,
 		Resource: info.Resource, Subresource: info.Subresource, Name: info.Name,
-		IsResource: info.IsResource, Path: info.Path, FieldSelector: info.FieldSelector,
+		IsResource: info.IsResource, Path: info.Path, FieldSelector: info.FieldSelector, LabelSelector: info.LabelSelector,
 	}
+}
+
+// neutral takes from a text what a browser could take for HTML.
+var neutral = strings.NewReplacer(`&`, "&amp;", `<`, "&lt;", `>`, "&gt;")
+
+// undecided is the 500, in upstream's words, of a request that could not be
+// authorised.
+func undecided(w http.ResponseWriter, r *http.Request, err error) {
+	http.Error(w, neutral.Replace(fmt.Sprintf("Internal Server Error: %q: %v", r.RequestURI, err)), http.StatusInternalServerError)
 }
 
 // denied is the 403 in upstream's words.
@@ -273,7 +290,7 @@ func (s *Server) impersonate(r *http.Request, who user.Info) (user.Info, error) 
 			User: who, Verb: "impersonate", Group: group, Version: "v1", Resource: resource, Subresource: sub,
 			Namespace: namespace, Name: name, IsResource: true,
 		}
-		if ok, reason := s.authz.Authorize(r.Context(), a); !ok {
+		if ok, reason := authz.Allows(r.Context(), s.authz, a); !ok {
 			return denied(a, reason)
 		}
 		return nil

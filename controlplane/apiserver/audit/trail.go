@@ -123,6 +123,13 @@ func (t *Trail) Decided(allowed bool, reason string) {
 	t.notes.Annotate("authorization.k8s.io/reason", reason)
 }
 
+// Undecided says that nobody could tell whether the request is allowed.
+func (t *Trail) Undecided() {
+	if t != nil {
+		t.notes.Annotate("authorization.k8s.io/reason", "internal error")
+	}
+}
+
 // Unknown says that the request's credentials are not good. Its only event is
 // that it was answered.
 func (t *Trail) Unknown() {
