@@ -121,6 +121,10 @@ func (s *Server) tokenRequest(ctx context.Context, obj registry.Object, opts *me
 	if err != nil {
 		return nil, err
 	}
+	if most := s.tokens.Shortened(seconds); most < seconds {
+		request.Warn(ctx, fmt.Sprintf("requested expiration of %d seconds shortened to %d seconds", seconds, most))
+		seconds, *req.Spec.ExpirationSeconds = most, most
+	}
 	token, expires, err := s.tokens.Issue(sa, req.Spec.Audiences, seconds, bound, node)
 	if err != nil {
 		return nil, apierrors.NewInternalError(err)
