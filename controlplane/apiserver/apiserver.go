@@ -123,22 +123,23 @@ type Config struct {
 
 // A Server is one API server.
 type Server struct {
-	cfg       Config
-	cache     *watchcache.Cache
-	tokens    *authn.ServiceAccountTokens
-	discovery []byte        // of the issuer of those; nil: none
-	issuers   *oidc.Issuers // elsewhere; nil: none
-	authn     *authn.Authenticator
-	authz     *authz.Configured
-	rbac      *authz.RBAC
-	admission *admission.Chain
-	api       *endpoints.Server
-	custom    *extension.Server
-	fairness  *fairness.Dispatcher
-	others    *aggregation.Aggregator
-	handler   http.Handler
-	health    health
-	started   chan struct{}
+	cfg           Config
+	cache         *watchcache.Cache
+	tokens        *authn.ServiceAccountTokens
+	discovery     []byte        // of the issuer of those; nil: none
+	issuers       *oidc.Issuers // elsewhere; nil: none
+	authn         *authn.Authenticator
+	authz         *authz.Configured
+	rbac          *authz.RBAC
+	impersonators *impersonators
+	admission     *admission.Chain
+	api           *endpoints.Server
+	custom        *extension.Server
+	fairness      *fairness.Dispatcher
+	others        *aggregation.Aggregator
+	handler       http.Handler
+	health        health
+	started       chan struct{}
 }
 
 // New puts an API server together. It starts nothing.
@@ -172,8 +173,9 @@ func New(c Config) (*Server, error) {
 	s.rbac = authz.NewRBAC(s.cache)
 	s.authz, err = authz.NewConfigured(c.Authorization, authz.NewNode(s.rbac, s.cache), s.rbac)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("invalid authorization config: %w", err)
 	}
+	s.impersonators = newImpersonators(s.authz)
 	plugins, err := admission.Plugins(admission.Config{
 		Cache: s.cache, RBAC: s.rbac, Authorizer: s.authz, Dial: c.Dial,
 		Enable: c.EnableAdmission, Disable: c.DisableAdmission,

@@ -46,7 +46,7 @@ func (s *Server) tokenReview(ctx context.Context, obj registry.Object, _ *metav1
 	review.Status = authenticationv1.TokenReviewStatus{}
 	resp, ok, err := s.authn.AuthenticateToken(authenticator.WithAudiences(ctx, wanted), review.Spec.Token)
 	if err != nil {
-		review.Status.Error = err.Error()
+		review.Status.Error = authn.ReviewError(err)
 	}
 	if !ok {
 		return review, nil

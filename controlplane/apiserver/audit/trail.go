@@ -102,11 +102,14 @@ func userInfo(u user.Info) authenticationv1.UserInfo {
 // Notes are what filters and handlers add to.
 func (t *Trail) Notes() *request.Audit { return t.notes }
 
-// Impersonated says who the user acts as.
-func (t *Trail) Impersonated(u user.Info) {
+// Impersonated says who the user acts as, and by which constrained right.
+func (t *Trail) Impersonated(u user.Info, by string) {
 	if t != nil {
 		who := userInfo(u)
 		t.event.ImpersonatedUser = &who
+		if by != "" {
+			t.event.AuthenticationMetadata = &auditv1.AuthenticationMetadata{ImpersonationConstraint: by}
+		}
 	}
 }
 

@@ -126,6 +126,12 @@ func (a *Authenticator) strip(r *http.Request) {
 	}
 }
 
+// ReviewError is what a TokenReview says of err: upstream asks its own token
+// first, which the one in question never is.
+func ReviewError(err error) string {
+	return utilerrors.NewAggregate([]error{errBadToken, err}).Error()
+}
+
 // AuthenticateToken tries the token authenticators, as TokenReview does.
 func (a *Authenticator) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
 	var failed []error

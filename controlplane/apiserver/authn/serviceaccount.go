@@ -22,6 +22,7 @@ import (
 	"github.com/google/uuid"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 
@@ -62,6 +63,7 @@ type TokenConfig struct {
 // claims are a token's content, upstream's names.
 type claims struct {
 	jwt.Claims
+	Audience   audience `json:"aud"`
 	Kubernetes struct {
 		Namespace      string `json:"namespace"`
 		ServiceAccount ref    `json:"serviceaccount"`
@@ -71,6 +73,11 @@ type claims struct {
 		WarnAfter      *int64 `json:"warnafter,omitempty"`
 	} `json:"kubernetes.io"`
 }
+
+// audience is a list even of one, as upstream writes it; one alone is read too.
+type audience []string
+
+func (a *audience) UnmarshalJSON(b []byte) error { return (*jwt.Audience)(a).UnmarshalJSON(b) }
 
 // verifiedToken is a token whose signature was good, and who it makes the
 // bearer while all that it is bound to lives.
@@ -158,10 +165,11 @@ func (t *ServiceAccountTokens) Issue(sa *corev1.ServiceAccount, audiences []stri
 		c.Kubernetes.WarnAfter = new(expires.Unix())
 	}
 	c.Claims = jwt.Claims{
-		Issuer: t.cfg.Issuers[0], Subject: serviceaccount.MakeUsername(sa.Namespace, sa.Name), Audience: audiences,
+		Issuer: t.cfg.Issuers[0], Subject: serviceaccount.MakeUsername(sa.Namespace, sa.Name),
 		IssuedAt: jwt.NewNumericDate(now), NotBefore: jwt.NewNumericDate(now), Expiry: jwt.NewNumericDate(ends),
 		ID: uuid.NewString(),
 	}
+	c.Audience = audiences
 	c.Kubernetes.Namespace = sa.Namespace
 	c.Kubernetes.ServiceAccount = ref{sa.Name, string(sa.UID)}
 	switch o := bound.(type) {
@@ -201,7 +209,10 @@ func (t *ServiceAccountTokens) own(audiences []string) bool {
 // algorithms accepted in a token's header.
 var algorithms = []jose.SignatureAlgorithm{jose.RS256, jose.ES256, jose.ES384}
 
-var errBadToken = errors.New("invalid bearer token")
+var (
+	errBadToken = errors.New("invalid bearer token")
+	errNoKeys   = errors.New("invalid signature, no keys found")
+)
 
 // AuthenticateToken checks signature, time, audience, and that what the token
 // is bound to still lives.
@@ -278,12 +289,18 @@ func (t *ServiceAccountTokens) verify(token string) (*verifiedToken, error) {
 	if err != nil {
 		return nil, errBadToken
 	}
+	failed := []error{}
 	for _, key := range t.keys {
-		if id := parsed.Headers[0].KeyID; id != "" && id != key.KeyID || parsed.Headers[0].Algorithm != key.Algorithm {
+		if id := parsed.Headers[0].KeyID; id != "" && id != key.KeyID {
 			continue
 		}
 		v := &verifiedToken{}
+		if parsed.Headers[0].Algorithm != key.Algorithm {
+			failed = append(failed, jose.ErrCryptoFailure)
+			continue
+		}
 		if err := parsed.Claims(key.Key, &v.claims); err != nil {
+			failed = append(failed, err)
 			continue
 		}
 		k := &v.Kubernetes
@@ -296,7 +313,10 @@ func (t *ServiceAccountTokens) verify(token string) (*verifiedToken, error) {
 		}
 		return v, nil
 	}
-	return nil, errBadToken
+	if len(failed) == 0 {
+		return nil, errNoKeys
+	}
+	return nil, utilerrors.NewAggregate(failed)
 }
 
 // info is who the token says that its bearer is.

@@ -33,6 +33,17 @@ type Attributes struct {
 
 // Denied says in upstream's words that the action is not allowed.
 func (a *Attributes) Denied(reason string) string {
+	text := neutral.Replace(a.denied())
+	if reason != "" {
+		return text + ": " + reason
+	}
+	return text
+}
+
+// neutral takes from a text what a browser could take for HTML.
+var neutral = strings.NewReplacer(`&`, "&amp;", `<`, "&lt;", `>`, "&gt;")
+
+func (a *Attributes) denied() string {
 	var b strings.Builder
 	if a.IsResource {
 		resource := a.Resource
@@ -47,9 +58,6 @@ func (a *Attributes) Denied(reason string) string {
 		}
 	} else {
 		fmt.Fprintf(&b, "forbidden: User %q cannot %s path %q", a.User.GetName(), a.Verb, a.Path)
-	}
-	if reason != "" {
-		b.WriteString(": " + reason)
 	}
 	return b.String()
 }

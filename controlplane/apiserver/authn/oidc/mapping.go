@@ -211,28 +211,36 @@ func message(e authenticationcel.ExpressionAccessor) string {
 var errStrings = errors.New("expression must return a string or a list of strings")
 
 // stringList is a string, or a list of them, without the empty ones; null is
-// none.
+// none. A list that a function of strings made is none that upstream takes.
 func stringList(v ref.Val) (list []string, err error) {
-	add := func(v ref.Val) bool {
-		s, ok := v.(types.String)
+	add := func(v any) bool {
+		s, ok := v.(string)
 		if ok && s != "" {
-			list = append(list, string(s))
+			list = append(list, s)
 		}
 		return ok
 	}
-	switch v := v.(type) {
-	case types.Null:
-		return nil, nil
-	case types.String:
-		add(v)
+	switch of := v.Value().(type) {
+	case string:
+		add(of)
 		return list, nil
-	case traits.Lister:
-		for it := v.Iterator(); it.HasNext() == types.True; {
-			if !add(it.Next()) {
+	case []any:
+		for _, one := range of {
+			if !add(one) {
 				return nil, errStrings
 			}
 		}
 		return list, nil
+	case []ref.Val:
+		for _, one := range of {
+			if !add(one.Value()) {
+				return nil, errStrings
+			}
+		}
+		return list, nil
+	}
+	if v.Type() == types.NullType {
+		return nil, nil
 	}
 	return nil, errStrings
 }
