@@ -17,6 +17,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -41,11 +42,14 @@ type elsewhere struct {
 	warned string
 }
 
+// rsaKey is made once: it takes longer than all the rest.
+var rsaKey = sync.OnceValues(func() (*rsa.PrivateKey, error) { return rsa.GenerateKey(rand.Reader, 2048) })
+
 func newElsewhere(t *testing.T) *elsewhere {
 	t.Helper()
 	e := &elsewhere{t: t, dir: t.TempDir()}
 	var err error
-	e.rsa, err = rsa.GenerateKey(rand.Reader, 2048)
+	e.rsa, err = rsaKey()
 	e.must(err)
 	e.ec, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	e.must(err)

@@ -97,21 +97,28 @@ func (c *Configured) Run(ctx context.Context) error {
 		return nil
 	}
 	return follow.File(ctx, c.config.File, func() time.Duration {
-		now, err := c.config.Again()
-		if err == nil && now != nil {
-			before := c.config
-			if c.config = now; reflect.DeepEqual(before.AuthorizationConfiguration, now.AuthorizationConfiguration) {
-				return 0
-			}
-			if err = c.take(now); err == nil {
-				slog.InfoContext(ctx, "reloaded authz config", "file", now.File)
-			}
-		}
-		if err != nil {
+		if err := c.reload(ctx); err != nil {
 			slog.ErrorContext(ctx, "reloading authorization config", "err", err)
 		}
 		return 0
 	})
+}
+
+// reload takes the file over if it has changed and makes sense.
+func (c *Configured) reload(ctx context.Context) error {
+	now, err := c.config.Again()
+	if err != nil || now == nil {
+		return err
+	}
+	before := c.config
+	if c.config = now; reflect.DeepEqual(before.AuthorizationConfiguration, now.AuthorizationConfiguration) {
+		return nil
+	}
+	if err := c.take(now); err != nil {
+		return err
+	}
+	slog.InfoContext(ctx, "reloaded authz config", "file", now.File)
+	return nil
 }
 
 // always is the same decision for everybody: to allow, or no opinion.

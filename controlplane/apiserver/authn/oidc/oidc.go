@@ -73,23 +73,27 @@ func (i *Issuers) Run(ctx context.Context) error {
 		<-ctx.Done()
 		return nil
 	}
-	return follow.File(ctx, i.config.File, func() time.Duration {
-		now, err := i.config.Again(i.disallowed)
-		if err != nil {
-			slog.ErrorContext(ctx, "authentication configuration not taken over", "file", i.config.File, "err", err)
-			return 0
-		}
-		if now == nil {
-			return 0
-		}
-		if err := i.take(ctx, now); err != nil {
-			slog.ErrorContext(ctx, "failed to update authentication config", "file", i.config.File, "err", err)
-			i.config.Forget()
-			return patience
-		}
-		slog.InfoContext(ctx, "reloaded authentication config", "file", i.config.File)
+	return follow.File(ctx, i.config.File, func() time.Duration { return i.reload(ctx) })
+}
+
+// reload takes the file over if it has changed and makes sense, and says when
+// to look at it again all the same.
+func (i *Issuers) reload(ctx context.Context) (again time.Duration) {
+	now, err := i.config.Again(i.disallowed)
+	switch {
+	case err != nil:
+		slog.ErrorContext(ctx, "authentication configuration not taken over", "file", i.config.File, "err", err)
 		return 0
-	})
+	case now == nil:
+		return 0
+	}
+	if err := i.take(ctx, now); err != nil {
+		slog.ErrorContext(ctx, "failed to update authentication config", "file", i.config.File, "err", err)
+		i.config.Forget()
+		return patience
+	}
+	slog.InfoContext(ctx, "reloaded authentication config", "file", i.config.File)
+	return 0
 }
 
 // discover asks the issuers of g who they are, in the background.
