@@ -173,7 +173,7 @@ func (s *Server) newAPIServer(store storage.Store, certs *certificates) (*apiser
 	cfg := apiserver.Config{
 		Store: store, ClientCA: s.ca.pool,
 		ServiceAccountKey: certs.tokens,
-		Issuer:            "https://kubernetes.default.svc." + o.ClusterDomain,
+		Issuers:           []string{"https://kubernetes.default.svc." + o.ClusterDomain},
 		ServiceCIDRs:      []netip.Prefix{o.serviceCIDR},
 		NodePorts:         endpoints.PortRange{First: o.nodePorts[0], Last: o.nodePorts[1]},
 		Advertise:         netip.AddrPortFrom(o.advertise, uint16(o.HTTPSListenPort)),
@@ -187,7 +187,9 @@ func (s *Server) newAPIServer(store storage.Store, certs *certificates) (*apiser
 			GitTreeState: "clean", Platform: "linux/" + goarch, GoVersion: goversion, Compiler: "gc",
 		},
 	}
-	o.api.Apply(&cfg)
+	if err := o.api.Apply(&cfg); err != nil {
+		return nil, fmt.Errorf("--kube-apiserver-arg: %w", err)
+	}
 	return apiserver.New(cfg)
 }
 

@@ -5,7 +5,6 @@ import (
 	"crypto"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/csv"
 	"errors"
 	"fmt"
 	"net"
@@ -18,7 +17,6 @@ import (
 	"github.com/spf13/pflag"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	apimachineryversion "k8s.io/apimachinery/pkg/version"
-	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/client-go/util/cert"
 	"k8s.io/client-go/util/keyutil"
 
@@ -35,11 +33,9 @@ type apiServer struct {
 	bind, advertise                      string
 	port                                 int
 	certDir, certFile, keyFile, clientCA string
-	signingKey, issuer                   string
+	signingKey                           string
 	verifyKeys                           []string
 	serviceRanges, nodePorts             string
-	tokens                               string
-	modes                                []string
 	kubeletCert, kubeletKey, kubeletCA   string
 	privileged                           bool
 	maxReads, maxWrites                  int
@@ -59,11 +55,8 @@ func (a *apiServer) flags(f *pflag.FlagSet) {
 	f.StringVar(&a.clientCA, "client-ca-file", "", "`file` of who signs client certificates")
 	f.StringVar(&a.signingKey, "service-account-signing-key-file", "", "`file` of the key that signs service-account tokens")
 	f.StringSliceVar(&a.verifyKeys, "service-account-key-file", nil, "`files` of more keys that verify service-account tokens")
-	f.StringVar(&a.issuer, "service-account-issuer", "https://kubernetes.default.svc.cluster.local", "issuer `URL` of service-account tokens")
 	f.StringVar(&a.serviceRanges, "service-cluster-ip-range", "10.0.0.0/24", "`ranges` of service addresses")
 	f.StringVar(&a.nodePorts, "service-node-port-range", "30000-32767", "`range` of node ports")
-	f.StringVar(&a.tokens, "token-auth-file", "", "CSV `file` of tokens: token,user,uid,\"group,group\"")
-	f.StringSliceVar(&a.modes, "authorization-mode", []string{"Node", "RBAC"}, "`modes` of authorisation: Node, RBAC")
 	f.StringVar(&a.kubeletCert, "kubelet-client-certificate", "", "`file` of the certificate shown to kubelets")
 	f.StringVar(&a.kubeletKey, "kubelet-client-key", "", "`file` of its key")
 	f.StringVar(&a.kubeletCA, "kubelet-certificate-authority", "", "`file` of who signs kubelets' certificates")
@@ -110,11 +103,6 @@ func (a *apiServer) run(ctx context.Context) error {
 
 // config reads the files that the flags name.
 func (a *apiServer) config() (*apiserver.Config, *tls.Certificate, error) {
-	for _, m := range a.modes {
-		if m != "Node" && m != "RBAC" {
-			return nil, nil, fmt.Errorf("--authorization-mode: %q is not built; use Node,RBAC", m)
-		}
-	}
 	if !a.privileged {
 		return nil, nil, errors.New("--allow-privileged: false is not built; use Pod Security instead")
 	}
@@ -123,7 +111,7 @@ func (a *apiServer) config() (*apiserver.Config, *tls.Certificate, error) {
 		return nil, nil, err
 	}
 	c := &apiserver.Config{
-		Issuer: a.issuer, MaxReads: a.maxReads, MaxWrites: a.maxWrites,
+		MaxReads: a.maxReads, MaxWrites: a.maxWrites,
 		Advertise: netip.AddrPortFrom(advertise, uint16(a.port)),
 		Version: &apimachineryversion.Info{Major: "1", Minor: "36", GitVersion: version.Kubernetes + "+knarr",
 			GitCommit: version.Commit, GitTreeState: "clean", Compiler: "gc"},
@@ -143,6 +131,11 @@ func (a *apiServer) config() (*apiserver.Config, *tls.Certificate, error) {
 	if c.ClientCA, err = pool("client-ca-file", a.clientCA); err != nil {
 		return nil, nil, err
 	}
+	if a.clientCA != "" {
+		if c.ClientCAs, err = os.ReadFile(a.clientCA); err != nil {
+			return nil, nil, fmt.Errorf("--client-ca-file: %w", err)
+		}
+	}
 	if c.KubeletCA, err = pool("kubelet-certificate-authority", a.kubeletCA); err != nil {
 		return nil, nil, err
 	}
@@ -156,15 +149,12 @@ func (a *apiServer) config() (*apiserver.Config, *tls.Certificate, error) {
 	if err := a.keys(c); err != nil {
 		return nil, nil, err
 	}
-	if a.tokens != "" {
-		if c.Tokens, err = readTokens(a.tokens); err != nil {
-			return nil, nil, fmt.Errorf("--token-auth-file: %w", err)
-		}
-	}
 	if err := a.Load(); err != nil {
 		return nil, nil, err
 	}
-	a.Apply(c)
+	if err := a.Apply(c); err != nil {
+		return nil, nil, err
+	}
 	serving, err := a.serving(advertise, c.ServiceCIDRs[0])
 	return c, serving, err
 }
@@ -245,31 +235,4 @@ func pool(flag, file string) (*x509.CertPool, error) {
 		return nil, fmt.Errorf("--%s: %w", flag, err)
 	}
 	return p, nil
-}
-
-// readTokens reads upstream's form: token,user,uid[,"group,group"].
-func readTokens(file string) (map[string]user.Info, error) {
-	f, err := os.Open(file)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	r := csv.NewReader(f)
-	r.FieldsPerRecord, r.Comment, r.TrimLeadingSpace = -1, '#', true
-	rows, err := r.ReadAll()
-	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", file, err)
-	}
-	tokens := map[string]user.Info{}
-	for i, row := range rows {
-		if len(row) < 3 || row[0] == "" {
-			return nil, fmt.Errorf("read %s: record %d is not token,user,uid", file, i+1)
-		}
-		who := &user.DefaultInfo{Name: row[1], UID: row[2]}
-		if len(row) > 3 && row[3] != "" {
-			who.Groups = strings.Split(row[3], ",")
-		}
-		tokens[row[0]] = who
-	}
-	return tokens, nil
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -15,6 +16,7 @@ import (
 	"knarr/controlplane/apiserver/admission"
 	"knarr/controlplane/apiserver/audit"
 	"knarr/controlplane/apiserver/storage/encryption"
+	"knarr/controlplane/apiserver/structured"
 )
 
 // Flags are what was asked for.
@@ -28,12 +30,19 @@ type Flags struct {
 	auditAge, auditBackups, auditSize             int
 	auditCompress                                 bool
 
+	authn authentication
+	authz authorization
+	set   *pflag.FlagSet
+
 	keys  *encryption.Keys
 	audit *audit.Policy
 }
 
 // Bind declares the flags with upstream's names.
 func (a *Flags) Bind(f *pflag.FlagSet) {
+	a.set = f
+	a.authn.bind(f)
+	a.authz.bind(f)
 	f.StringVar(&a.encryptionFile, "encryption-provider-config", "", "`file` that says what is encrypted at rest, and how")
 	f.BoolVar(&a.reloadEncryption, "encryption-provider-config-automatic-reload", false, "follow changes of that file")
 	f.StringSliceVar(&a.enable, "enable-admission-plugins", nil, "admission `plugins` that run besides those on by default")
@@ -51,7 +60,7 @@ func (a *Flags) Bind(f *pflag.FlagSet) {
 
 // Parse takes settings of the form key=value, and reads the files they name.
 func Parse(settings []string) (*Flags, error) {
-	a := &Flags{}
+	a := &Flags{authn: authentication{bootstrap: true}} // a whole cluster's nodes may join with them
 	f := pflag.NewFlagSet("", pflag.ContinueOnError)
 	f.SetOutput(io.Discard)
 	a.Bind(f)
@@ -77,6 +86,12 @@ func (a *Flags) Load() (err error) {
 	if err := admission.Check(a.enable, a.disable); err != nil {
 		return err
 	}
+	if err := a.authz.load(a.set.Changed); err != nil {
+		return err
+	}
+	if err := a.authn.load(a.set.Changed, slices.Contains(a.authz.modes, structured.AlwaysAllow)); err != nil {
+		return err
+	}
 	switch {
 	case a.encryptionFile != "":
 		if a.keys, err = encryption.Load(a.encryptionFile); err != nil {
@@ -89,8 +104,10 @@ func (a *Flags) Load() (err error) {
 }
 
 // Apply completes an API server's Config with what was loaded.
-func (a *Flags) Apply(c *apiserver.Config) {
+func (a *Flags) Apply(c *apiserver.Config) error {
 	c.NoProfiling = !a.profiling
 	c.EnableAdmission, c.DisableAdmission = a.enable, a.disable
 	c.Encryption, c.ReloadEncryption, c.Audit = a.keys, a.reloadEncryption, a.audit
+	c.Authorization = a.authz.config
+	return a.authn.apply(c)
 }

@@ -12,21 +12,21 @@ import (
 	"fmt"
 	"log"
 	"log/slog"
-	"maps"
 	"net"
 	"net/http"
 	"net/netip"
-	"slices"
 	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/version"
+	apiserverapi "k8s.io/apiserver/pkg/apis/apiserver"
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"knarr/controlplane/apiserver/admission"
 	"knarr/controlplane/apiserver/aggregation"
 	"knarr/controlplane/apiserver/audit"
 	"knarr/controlplane/apiserver/authn"
+	"knarr/controlplane/apiserver/authn/oidc"
 	"knarr/controlplane/apiserver/authz"
 	"knarr/controlplane/apiserver/endpoints"
 	"knarr/controlplane/apiserver/extension"
@@ -34,6 +34,7 @@ import (
 	"knarr/controlplane/apiserver/registry"
 	"knarr/controlplane/apiserver/storage"
 	"knarr/controlplane/apiserver/storage/encryption"
+	"knarr/controlplane/apiserver/structured"
 	"knarr/controlplane/apiserver/watchcache"
 )
 
@@ -54,9 +55,29 @@ type Config struct {
 	ServiceAccountKey crypto.Signer
 	// ServiceAccountPublicKeys verify tokens that other keys signed.
 	ServiceAccountPublicKeys []crypto.PublicKey
-	// Issuer of service-account tokens. Default
+	// Issuers of service-account tokens; the first signs. Default
 	// https://kubernetes.default.svc.cluster.local.
-	Issuer string
+	Issuers []string
+	// Audiences are those that this server answers to. Default: Issuers.
+	Audiences []string
+	// JWKSURI is where others find the keys of service-account tokens. Default:
+	// at this server.
+	JWKSURI string
+	// MaxTokenSeconds bounds what a token may be asked for. Default: any time.
+	MaxTokenSeconds int64
+	// ExactTokens keeps pods' tokens from being good for longer than asked.
+	ExactTokens bool
+	// Authentication says which other issuers' tokens are believed.
+	Authentication *structured.Authentication
+	// Anonymous says who may come without credentials. Default: anybody, to
+	// the health paths alone.
+	Anonymous *apiserverapi.AnonymousAuthConfig
+	// TokenWebhook is asked whose a token is that nobody here knows.
+	TokenWebhook *TokenWebhook
+	// NoBootstrapTokens believes none of the tokens that nodes join with.
+	NoBootstrapTokens bool
+	// Authorization says who decides what is allowed. Default: Node, RBAC.
+	Authorization *structured.Authorization
 	// Tokens are static bearer tokens.
 	Tokens map[string]user.Info
 	// ServiceCIDRs are the ranges of cluster addresses. Default 10.43.0.0/16.
@@ -78,6 +99,9 @@ type Config struct {
 	ClientCAs, FrontProxyCAs []byte
 	// FrontProxy is whose word about users is believed.
 	FrontProxy *authn.FrontProxy
+	// FrontProxyNames are what aggregated API servers are told of the names of
+	// front proxies. Default: those of FrontProxy.
+	FrontProxyNames []string
 	// Identity is shown to aggregated API servers.
 	Identity *tls.Certificate
 	// Dial reaches webhooks and aggregated API servers. Default: a net.Dialer.
@@ -101,26 +125,29 @@ type Config struct {
 
 // A Server is one API server.
 type Server struct {
-	cfg       Config
-	cache     *watchcache.Cache
-	tokens    *authn.ServiceAccountTokens
-	authn     *authn.Authenticator
-	authz     authz.Chain
-	rbac      *authz.RBAC
-	admission *admission.Chain
-	api       *endpoints.Server
-	custom    *extension.Server
-	fairness  *fairness.Dispatcher
-	others    *aggregation.Aggregator
-	handler   http.Handler
-	health    health
-	started   chan struct{}
+	cfg           Config
+	cache         *watchcache.Cache
+	tokens        *authn.ServiceAccountTokens
+	discovery     []byte        // of the issuer of those; nil: none
+	issuers       *oidc.Issuers // elsewhere; nil: none
+	authn         *authn.Authenticator
+	authz         *authz.Configured
+	rbac          *authz.RBAC
+	impersonators *impersonators
+	admission     *admission.Chain
+	api           *endpoints.Server
+	custom        *extension.Server
+	fairness      *fairness.Dispatcher
+	others        *aggregation.Aggregator
+	handler       http.Handler
+	health        health
+	started       chan struct{}
 }
 
 // New puts an API server together. It starts nothing.
 func New(c Config) (*Server, error) {
-	if c.Issuer == "" {
-		c.Issuer = "https://kubernetes.default.svc.cluster.local"
+	if len(c.Issuers) == 0 {
+		c.Issuers = []string{"https://kubernetes.default.svc.cluster.local"}
 	}
 	if len(c.ServiceCIDRs) == 0 {
 		c.ServiceCIDRs = []netip.Prefix{netip.MustParsePrefix("10.43.0.0/16")}
@@ -141,15 +168,16 @@ func New(c Config) (*Server, error) {
 		c.Store = encryption.New(c.Store, c.Encryption, registry.StoredAs(watchcache.Root))
 	}
 	s := &Server{cfg: c, started: make(chan struct{}), cache: watchcache.New(c.Store, registry.Resources)}
-	var err error
-	s.tokens, err = authn.NewServiceAccountTokens(c.Issuer, c.ServiceAccountKey, c.ServiceAccountPublicKeys, s.cache)
+	err := s.authenticators()
 	if err != nil {
 		return nil, err
 	}
-	anonymous := slices.AppendSeq([]string{"/livez", "/readyz", "/healthz"}, maps.Keys(c.Open))
-	s.authn = authn.New(authn.Config{ClientCA: c.ClientCA, FrontProxy: c.FrontProxy, Tokens: s.tokens, Cache: s.cache, Static: c.Tokens, AnonymousPaths: anonymous})
 	s.rbac = authz.NewRBAC(s.cache)
-	s.authz = authz.Chain{authz.NewNode(s.rbac, s.cache), s.rbac}
+	s.authz, err = authz.NewConfigured(c.Authorization, authz.NewNode(s.rbac, s.cache), s.rbac)
+	if err != nil {
+		return nil, fmt.Errorf("invalid authorization config: %w", err)
+	}
+	s.impersonators = newImpersonators(s.authz)
 	plugins, err := admission.Plugins(admission.Config{
 		Cache: s.cache, RBAC: s.rbac, Authorizer: s.authz, Dial: c.Dial,
 		Enable: c.EnableAdmission, Disable: c.DisableAdmission,
@@ -233,6 +261,18 @@ func (s *Server) Run(ctx context.Context) error {
 	case <-s.custom.Synced(): // after a restart, nothing that was served is missing
 	case <-ctx.Done():
 		return nil
+	}
+	wg.Go(func() {
+		if err := s.authz.Run(ctx); err != nil {
+			slog.ErrorContext(ctx, "reload of the authorization configuration", "err", err)
+		}
+	})
+	if s.issuers != nil {
+		wg.Go(func() {
+			if err := s.issuers.Run(ctx); err != nil {
+				slog.ErrorContext(ctx, "reload of the authentication configuration", "err", err)
+			}
+		})
 	}
 	wg.Go(func() { s.others.Run(ctx) })
 	wg.Go(func() { s.fairness.Run(ctx, s.restoreFlows) })

@@ -111,10 +111,17 @@ func (s *Server) extensionAuthentication() registry.Object {
 	}
 	if p := s.cfg.FrontProxy; p != nil && len(s.cfg.FrontProxyCAs) > 0 {
 		data["requestheader-client-ca-file"] = string(s.cfg.FrontProxyCAs)
+		names, headers := s.cfg.FrontProxyNames, p.Headers
+		if names == nil {
+			names = p.Names
+		}
+		if headers == nil {
+			headers = authn.StandardHeaders()
+		}
 		for key, list := range map[string][]string{
-			"requestheader-username-headers": {authn.UserHeader}, "requestheader-uid-headers": {authn.UIDHeader},
-			"requestheader-group-headers": {authn.GroupHeader}, "requestheader-extra-headers-prefix": {authn.ExtraPrefix},
-			"requestheader-allowed-names": p.Names,
+			"requestheader-username-headers": headers.User, "requestheader-uid-headers": headers.UID,
+			"requestheader-group-headers": headers.Group, "requestheader-extra-headers-prefix": headers.ExtraPrefix,
+			"requestheader-allowed-names": names,
 		} {
 			if text, err := json.Marshal(list); err == nil {
 				data[key] = string(text)

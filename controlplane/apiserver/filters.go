@@ -11,12 +11,11 @@ import (
 	"sync"
 	"time"
 
-	authenticationv1 "k8s.io/api/authentication/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
 
 	"knarr/controlplane/apiserver/audit"
 	"knarr/controlplane/apiserver/authn"
@@ -92,12 +91,16 @@ func (s *Server) chain(next http.Handler) http.Handler {
 			w.Header().Set("Connection", "close")
 		}
 		asked := who
-		if who, err = s.impersonate(r, who); err != nil {
-			endpoints.WriteStatus(w, r, err)
-			return
-		}
-		if who != asked {
-			trail.Impersonated(who)
+		if impersonates(r.Header) {
+			var by string
+			if who, by, err = s.impersonators.impersonate(ctx, r.Header, who, info); err != nil {
+				w.Header().Set("X-Content-Type-Options", "nosniff")
+				endpoints.WriteStatus(w, r, err)
+				return
+			}
+			if who != asked {
+				trail.Impersonated(who, by)
+			}
 		}
 		// Open paths bound themselves, lest strangers take the places of users.
 		watch := info.Verb == "watch" && info.IsResource
@@ -120,7 +123,14 @@ func (s *Server) chain(next http.Handler) http.Handler {
 		ctx = request.WithUser(ctx, who)
 		r = r.WithContext(ctx)
 		attrs := attributes(who, info)
-		ok, reason := s.authz.Authorize(ctx, attrs)
+		decision, reason, err := s.authz.Authorize(ctx, attrs)
+		ok := decision == authorizer.DecisionAllow
+		if !ok && err != nil {
+			trail.Undecided()
+			slog.ErrorContext(ctx, "authorize", "path", info.Path, "err", err)
+			undecided(w, r, err)
+			return
+		}
 		trail.Decided(ok, reason)
 		if !ok && (info.IsResource || !openPath[info.Path] && s.cfg.Open[info.Path] == nil) {
 			w.Header().Set("X-Content-Type-Options", "nosniff")
@@ -215,8 +225,17 @@ func attributes(who user.Info, info *request.Info) *authz.Attributes {
 	return &authz.Attributes{
 		User: who, Verb: info.Verb, Namespace: info.Namespace, Group: info.Group, Version: info.Version,
 		Resource: info.Resource, Subresource: info.Subresource, Name: info.Name,
-		IsResource: info.IsResource, Path: info.Path, FieldSelector: info.FieldSelector,
+		IsResource: info.IsResource, Path: info.Path, FieldSelector: info.FieldSelector, LabelSelector: info.LabelSelector,
 	}
+}
+
+// neutral takes from a text what a browser could take for HTML.
+var neutral = strings.NewReplacer(`&`, "&amp;", `<`, "&lt;", `>`, "&gt;")
+
+// undecided is the 500, in upstream's words, of a request that could not be
+// authorised.
+func undecided(w http.ResponseWriter, r *http.Request, err error) {
+	http.Error(w, neutral.Replace(fmt.Sprintf("Internal Server Error: %q: %v", r.RequestURI, err)), http.StatusInternalServerError)
 }
 
 // denied is the 403 in upstream's words.
@@ -228,107 +247,4 @@ func denied(a *authz.Attributes, reason string) error {
 		Status: metav1.StatusFailure, Code: http.StatusForbidden, Reason: metav1.StatusReasonForbidden,
 		Message: a.Denied(reason), Details: &metav1.StatusDetails{},
 	}}
-}
-
-const impersonatePrefix = "Impersonate-"
-
-// impersonates says cheaply, for nearly all requests, that there is nothing to do.
-func impersonates(h http.Header) bool {
-	for key := range h {
-		if strings.HasPrefix(key, impersonatePrefix) {
-			return true
-		}
-	}
-	return false
-}
-
-// impersonate lets a user act as another, when he may.
-func (s *Server) impersonate(r *http.Request, who user.Info) (user.Info, error) {
-	h := r.Header
-	if !impersonates(h) {
-		return who, nil
-	}
-	name := h.Get(authenticationv1.ImpersonateUserHeader)
-	groups := h.Values(authenticationv1.ImpersonateGroupHeader)
-	uid := h.Get(authenticationv1.ImpersonateUIDHeader)
-	var extra map[string][]string
-	for key, values := range h {
-		if k, ok := strings.CutPrefix(key, authenticationv1.ImpersonateUserExtraHeaderPrefix); ok {
-			if extra == nil {
-				extra = map[string][]string{}
-			}
-			k = unescape(strings.ToLower(k))
-			extra[k] = append(extra[k], values...)
-		}
-	}
-	if name == "" {
-		if len(groups) > 0 || uid != "" || len(extra) > 0 {
-			return nil, apierrors.NewBadRequest(fmt.Sprintf("requested %#v without impersonating a user name",
-				&user.DefaultInfo{UID: uid, Groups: groups, Extra: extra}))
-		}
-		return who, nil
-	}
-	may := func(group, resource, sub, namespace, name string) error {
-		a := &authz.Attributes{
-			User: who, Verb: "impersonate", Group: group, Version: "v1", Resource: resource, Subresource: sub,
-			Namespace: namespace, Name: name, IsResource: true,
-		}
-		if ok, reason := s.authz.Authorize(r.Context(), a); !ok {
-			return denied(a, reason)
-		}
-		return nil
-	}
-	target := &user.DefaultInfo{Name: name, Groups: groups, UID: uid}
-	if ns, sa, err := serviceaccount.SplitUsername(name); err == nil {
-		if err := may("", "serviceaccounts", "", ns, sa); err != nil {
-			return nil, err
-		}
-		if len(groups) == 0 {
-			target.Groups = serviceaccount.MakeGroupNames(ns)
-		}
-	} else if err := may("", "users", "", "", name); err != nil {
-		return nil, err
-	}
-	for _, g := range groups {
-		if err := may("", "groups", "", "", g); err != nil {
-			return nil, err
-		}
-	}
-	if uid != "" {
-		if err := may("authentication.k8s.io", "uids", "", "", uid); err != nil {
-			return nil, err
-		}
-	}
-	for k, values := range extra {
-		for _, v := range values {
-			if err := may("authentication.k8s.io", "userextras", k, "", v); err != nil {
-				return nil, err
-			}
-		}
-		target.Extra = extra
-	}
-	for key := range h {
-		if strings.HasPrefix(key, impersonatePrefix) {
-			delete(h, key)
-		}
-	}
-	for _, g := range target.Groups {
-		if g == user.AllUnauthenticated || g == user.AllAuthenticated && name != user.Anonymous {
-			return target, nil
-		}
-	}
-	everybody := user.AllAuthenticated
-	if name == user.Anonymous {
-		everybody = user.AllUnauthenticated
-	}
-	target.Groups = append(target.Groups[:len(target.Groups):len(target.Groups)], everybody)
-	return target, nil
-}
-
-// unescape undoes the percent-encoding of extra keys.
-func unescape(s string) string {
-	if u, err := pathUnescape(s); err == nil {
-		return u
-	}
-	return s
 }

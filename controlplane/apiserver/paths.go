@@ -25,6 +25,8 @@ func (s *Server) paths(api http.Handler) http.Handler {
 			s.serveHealth(w, r)
 		case path == "/metrics":
 			metrics.ServeHTTP(w, r)
+		case s.discovery == nil && (path == "/openid/v1/jwks" || path == "/.well-known/openid-configuration"):
+			http.NotFound(w, r)
 		case path == "/openid/v1/jwks":
 			keys, err := s.tokens.JWKS()
 			if err != nil {
@@ -37,7 +39,7 @@ func (s *Server) paths(api http.Handler) http.Handler {
 		case path == "/.well-known/openid-configuration":
 			w.Header().Set("Content-Type", "application/json")
 			w.Header().Set("Cache-Control", "public, max-age=3600")
-			_, _ = w.Write(s.tokens.Discovery(s.cfg.Issuer + "/openid/v1/jwks"))
+			_, _ = w.Write(s.discovery)
 		case strings.HasPrefix(path, "/debug/pprof") && !s.cfg.NoProfiling:
 			profile(w, r)
 		case !strings.HasPrefix(path, "/api") && s.cfg.Open[path] != nil:

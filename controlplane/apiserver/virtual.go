@@ -6,20 +6,15 @@ import (
 	"strings"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
-	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"knarr/controlplane/apiserver/authn"
-	"knarr/controlplane/apiserver/authz"
 	"knarr/controlplane/apiserver/endpoints"
 	"knarr/controlplane/apiserver/registry"
 	"knarr/controlplane/apiserver/request"
@@ -51,7 +46,7 @@ func (s *Server) tokenReview(ctx context.Context, obj registry.Object, _ *metav1
 	review.Status = authenticationv1.TokenReviewStatus{}
 	resp, ok, err := s.authn.AuthenticateToken(authenticator.WithAudiences(ctx, wanted), review.Spec.Token)
 	if err != nil {
-		review.Status.Error = err.Error()
+		review.Status.Error = authn.ReviewError(err)
 	}
 	if !ok {
 		return review, nil
@@ -83,151 +78,6 @@ func (s *Server) selfSubjectReview(ctx context.Context, obj registry.Object, _ *
 	review := obj.(*authenticationv1.SelfSubjectReview)
 	review.CreationTimestamp = metav1.Now().Rfc3339Copy()
 	review.Status.UserInfo = userInfo(request.UserFrom(ctx))
-	return review, nil
-}
-
-// asked are the attributes of an access review.
-func asked(who user.Info, r *authorizationv1.ResourceAttributes, n *authorizationv1.NonResourceAttributes) *authz.Attributes {
-	a := &authz.Attributes{User: who}
-	if n != nil {
-		a.Verb, a.Path = n.Verb, n.Path
-	}
-	if r != nil {
-		a.IsResource = true
-		a.Verb, a.Namespace, a.Group, a.Version = r.Verb, r.Namespace, r.Group, r.Version
-		a.Resource, a.Subresource, a.Name = r.Resource, r.Subresource, r.Name
-		if r.FieldSelector != nil {
-			a.FieldSelector = r.FieldSelector.RawSelector
-		}
-	}
-	return a
-}
-
-// exactlyOne checks that a review asks one question.
-func exactlyOne(kind string, obj registry.Object, r *authorizationv1.ResourceAttributes, n *authorizationv1.NonResourceAttributes) error {
-	spec := field.NewPath("spec")
-	var errs field.ErrorList
-	switch {
-	case r != nil && n != nil:
-		errs = append(errs, field.Invalid(spec.Child("nonResourceAttributes"), n, `cannot be specified in combination with resourceAttributes`))
-	case r == nil && n == nil:
-		errs = append(errs, field.Invalid(spec.Child("resourceAttributes"), r, `exactly one of nonResourceAttributes or resourceAttributes must be specified`))
-	default:
-		return nil
-	}
-	return apierrors.NewInvalid(authorizationv1.SchemeGroupVersion.WithKind(kind).GroupKind(), obj.GetName(), errs)
-}
-
-// unread names the selectors that could not be understood, and so were ignored.
-func unread(r *authorizationv1.ResourceAttributes) string {
-	var faults []string
-	if r == nil {
-		return ""
-	}
-	if r.FieldSelector != nil {
-		if _, err := fields.ParseSelector(r.FieldSelector.RawSelector); err != nil {
-			faults = append(faults, "spec.resourceAttributes.fieldSelector ignored due to parse error")
-		}
-	}
-	if r.LabelSelector != nil {
-		if _, err := labels.Parse(r.LabelSelector.RawSelector); err != nil {
-			faults = append(faults, "spec.resourceAttributes.labelSelector ignored due to parse error")
-		}
-	}
-	switch len(faults) {
-	case 0:
-		return ""
-	case 1:
-		return faults[0]
-	}
-	return "[" + strings.Join(faults, ", ") + "]"
-}
-
-func (s *Server) decide(ctx context.Context, a *authz.Attributes, r *authorizationv1.ResourceAttributes) authorizationv1.SubjectAccessReviewStatus {
-	ok, reason := s.authz.Authorize(ctx, a)
-	return authorizationv1.SubjectAccessReviewStatus{Allowed: ok, Reason: reason, EvaluationError: unread(r)}
-}
-
-func reviewed(spec *authorizationv1.SubjectAccessReviewSpec) user.Info {
-	u := &user.DefaultInfo{Name: spec.User, UID: spec.UID, Groups: spec.Groups}
-	for k, v := range spec.Extra {
-		if u.Extra == nil {
-			u.Extra = map[string][]string{}
-		}
-		u.Extra[k] = v
-	}
-	return u
-}
-
-func (s *Server) subjectAccessReview(ctx context.Context, obj registry.Object, _ *metav1.CreateOptions) (registry.Object, error) {
-	review := obj.(*authorizationv1.SubjectAccessReview)
-	spec := &review.Spec
-	if err := exactlyOne("SubjectAccessReview", obj, spec.ResourceAttributes, spec.NonResourceAttributes); err != nil {
-		return nil, err
-	}
-	if spec.User == "" && len(spec.Groups) == 0 {
-		return nil, apierrors.NewInvalid(authorizationv1.SchemeGroupVersion.WithKind("SubjectAccessReview").GroupKind(), obj.GetName(), field.ErrorList{
-			field.Invalid(field.NewPath("spec", "user"), spec.User, `at least one of user or group must be specified`)})
-	}
-	review.Status = s.decide(ctx, asked(reviewed(spec), spec.ResourceAttributes, spec.NonResourceAttributes), spec.ResourceAttributes)
-	return review, nil
-}
-
-func (s *Server) localSubjectAccessReview(ctx context.Context, obj registry.Object, _ *metav1.CreateOptions) (registry.Object, error) {
-	review := obj.(*authorizationv1.LocalSubjectAccessReview)
-	spec := &review.Spec
-	namespace := request.InfoFrom(ctx).Namespace
-	if spec.ResourceAttributes == nil {
-		return nil, exactlyOne("LocalSubjectAccessReview", obj, nil, nil)
-	}
-	if spec.ResourceAttributes.Namespace != namespace {
-		return nil, apierrors.NewBadRequest(fmt.Sprintf("spec.resourceAttributes.namespace must match namespace: %v", namespace))
-	}
-	review.Status = s.decide(ctx, asked(reviewed(spec), spec.ResourceAttributes, nil), spec.ResourceAttributes)
-	return review, nil
-}
-
-func (s *Server) selfSubjectAccessReview(ctx context.Context, obj registry.Object, _ *metav1.CreateOptions) (registry.Object, error) {
-	review := obj.(*authorizationv1.SelfSubjectAccessReview)
-	spec := &review.Spec
-	if err := exactlyOne("SelfSubjectAccessReview", obj, spec.ResourceAttributes, spec.NonResourceAttributes); err != nil {
-		return nil, err
-	}
-	review.Status = s.decide(ctx, asked(request.UserFrom(ctx), spec.ResourceAttributes, spec.NonResourceAttributes), spec.ResourceAttributes)
-	return review, nil
-}
-
-func (s *Server) selfSubjectRulesReview(ctx context.Context, obj registry.Object, _ *metav1.CreateOptions) (registry.Object, error) {
-	review := obj.(*authorizationv1.SelfSubjectRulesReview)
-	if review.Spec.Namespace == "" {
-		return nil, apierrors.NewBadRequest("no namespace on request")
-	}
-	who := request.UserFrom(ctx)
-	rules := s.rbac.Rules(&authz.Attributes{User: who, Namespace: review.Spec.Namespace})
-	for _, g := range who.GetGroups() {
-		if g == user.SystemPrivilegedGroup {
-			rules = append(rules, rbacv1.PolicyRule{Verbs: []string{"*"}, APIGroups: []string{"*"}, Resources: []string{"*"}},
-				rbacv1.PolicyRule{Verbs: []string{"*"}, NonResourceURLs: []string{"*"}})
-		}
-	}
-	review.Status = authorizationv1.SubjectRulesReviewStatus{
-		ResourceRules: []authorizationv1.ResourceRule{}, NonResourceRules: []authorizationv1.NonResourceRule{},
-	}
-	if _, node := authz.NodeName(who.GetName(), who.GetGroups()); node {
-		review.Status.Incomplete = true
-		review.Status.EvaluationError = "node authorizer does not support user rule resolution"
-	}
-	for _, r := range rules {
-		if len(r.Resources) > 0 {
-			review.Status.ResourceRules = append(review.Status.ResourceRules, authorizationv1.ResourceRule{
-				Verbs: r.Verbs, APIGroups: r.APIGroups, Resources: r.Resources, ResourceNames: r.ResourceNames})
-		}
-		if len(r.NonResourceURLs) > 0 {
-			review.Status.NonResourceRules = append(review.Status.NonResourceRules, authorizationv1.NonResourceRule{
-				Verbs: r.Verbs, NonResourceURLs: r.NonResourceURLs})
-		}
-	}
-	review.ObjectMeta, review.Spec = metav1.ObjectMeta{}, authorizationv1.SelfSubjectRulesReviewSpec{}
 	return review, nil
 }
 
@@ -270,6 +120,10 @@ func (s *Server) tokenRequest(ctx context.Context, obj registry.Object, opts *me
 	bound, node, err := s.boundObject(ctx, sa, req.Spec.BoundObjectRef)
 	if err != nil {
 		return nil, err
+	}
+	if most := s.tokens.Shortened(seconds); most < seconds {
+		request.Warn(ctx, fmt.Sprintf("requested expiration of %d seconds shortened to %d seconds", seconds, most))
+		seconds, *req.Spec.ExpirationSeconds = most, most
 	}
 	token, expires, err := s.tokens.Issue(sa, req.Spec.Audiences, seconds, bound, node)
 	if err != nil {

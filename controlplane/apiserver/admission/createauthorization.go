@@ -25,7 +25,7 @@ func (c *createAuthorization) Validate(ctx context.Context, a *endpoints.Attribu
 		User: a.User, Verb: "create", Namespace: a.Namespace, Group: a.Resource.Group, Version: a.Resource.Version,
 		Resource: a.Resource.Resource, Subresource: a.Subresource, Name: a.Name, IsResource: true,
 	}
-	if ok, reason := c.authorizer.Authorize(ctx, ask); !ok {
+	if ok, reason := authz.Allows(ctx, c.authorizer, ask); !ok {
 		return apierrors.NewForbidden(a.Resource.GroupResource(), a.Name, errors.New(ask.Denied(reason)))
 	}
 	return nil

@@ -32,7 +32,7 @@ func (n *nodeRestriction) audience(ctx context.Context, audiences []string, pod 
 		User: a.User, Verb: "request-serviceaccounts-token-audience", Namespace: a.Namespace, Version: "v1",
 		Resource: wanted, Name: a.Name, IsResource: true,
 	}
-	if ok, _ := n.authorizer.Authorize(ctx, ask); ok {
+	if ok, _ := authz.Allows(ctx, n.authorizer, ask); ok {
 		return nil
 	}
 	return fmt.Errorf("audience %q not found in pod spec volume, %s is not authorized to request tokens for this audience", wanted, a.User.GetName())

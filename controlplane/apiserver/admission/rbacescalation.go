@@ -92,7 +92,7 @@ func (r *rbacEscalation) grant(ctx context.Context, a *endpoints.Attributes, rul
 	if info := request.InfoFrom(ctx); info != nil { // a name in the body is no name asked for
 		ask.Name = info.Name
 	}
-	if allowed, _ := r.authorizer.Authorize(ctx, ask); allowed {
+	if allowed, _ := authz.Allows(ctx, r.authorizer, ask); allowed {
 		return nil
 	}
 	if err := r.confirm(a, rules); err != nil {
@@ -114,7 +114,7 @@ func (r *rbacEscalation) bind(ctx context.Context, a *endpoints.Attributes, ref 
 		User: a.User, Verb: "bind", Namespace: a.Namespace, Group: rbacv1.GroupName, Version: "*",
 		Resource: resource, Name: ref.Name, IsResource: true,
 	}
-	if allowed, _ := r.authorizer.Authorize(ctx, ask); allowed {
+	if allowed, _ := authz.Allows(ctx, r.authorizer, ask); allowed {
 		return nil
 	}
 	rules, ok := r.rbac.RoleRules(namespace, ref.Name)
@@ -126,7 +126,7 @@ func (r *rbacEscalation) bind(ctx context.Context, a *endpoints.Attributes, ref 
 
 // confirm refuses rules that the user does not have.
 func (r *rbacEscalation) confirm(a *endpoints.Attributes, rules []rbacv1.PolicyRule) error {
-	have := r.rbac.Rules(&authz.Attributes{User: a.User, Namespace: a.Namespace})
+	have := r.rbac.PolicyRules(&authz.Attributes{User: a.User, Namespace: a.Namespace})
 	if ok, missing := validation.Covers(have, rules); !ok {
 		return forbidden(a, fmt.Errorf("user %q (groups=%q) is attempting to grant RBAC permissions not currently held:\n%s",
 			a.User.GetName(), a.User.GetGroups(), describe(missing)))

@@ -102,11 +102,14 @@ func userInfo(u user.Info) authenticationv1.UserInfo {
 // Notes are what filters and handlers add to.
 func (t *Trail) Notes() *request.Audit { return t.notes }
 
-// Impersonated says who the user acts as.
-func (t *Trail) Impersonated(u user.Info) {
+// Impersonated says who the user acts as, and by which constrained right.
+func (t *Trail) Impersonated(u user.Info, by string) {
 	if t != nil {
 		who := userInfo(u)
 		t.event.ImpersonatedUser = &who
+		if by != "" {
+			t.event.AuthenticationMetadata = &auditv1.AuthenticationMetadata{ImpersonationConstraint: by}
+		}
 	}
 }
 
@@ -121,6 +124,13 @@ func (t *Trail) Decided(allowed bool, reason string) {
 	}
 	t.notes.Annotate("authorization.k8s.io/decision", decision)
 	t.notes.Annotate("authorization.k8s.io/reason", reason)
+}
+
+// Undecided says that nobody could tell whether the request is allowed.
+func (t *Trail) Undecided() {
+	if t != nil {
+		t.notes.Annotate("authorization.k8s.io/reason", "internal error")
+	}
 }
 
 // Unknown says that the request's credentials are not good. Its only event is

@@ -1,6 +1,7 @@
 // Package authn says who asks: one file per authenticator, tried in the order
 // of the table in New. It reads certificates and tokens of requests and the
-// ServiceAccounts, Pods, Nodes and Secrets that tokens are bound to.
+// ServiceAccounts, Pods, Nodes and Secrets that tokens are bound to, and asks a
+// webhook if there is one.
 package authn
 
 import (
@@ -10,6 +11,7 @@ import (
 	"net/http"
 	"strings"
 
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/user"
 
@@ -28,8 +30,14 @@ type Config struct {
 	Cache *watchcache.Cache
 	// Static are tokens known beforehand, by token.
 	Static map[string]user.Info
-	// AnonymousPaths are the paths that anybody may ask for. Default
-	// /livez, /readyz and /healthz. Elsewhere no credentials is 401.
+	// NoBootstrapTokens believes none of the tokens that nodes join with.
+	NoBootstrapTokens bool
+	// Remote are asked last, in their order: what costs a question elsewhere.
+	Remote []authenticator.Token
+	// Anonymous says that anybody may ask for anything; authorisation decides.
+	Anonymous bool
+	// AnonymousPaths are the paths that anybody may ask for in any case.
+	// Elsewhere no credentials is 401.
 	AnonymousPaths []string
 }
 
@@ -37,22 +45,20 @@ type Config struct {
 type Authenticator struct {
 	requests  []authenticator.Request
 	tokens    []authenticator.Token
+	proxy     *FrontProxy
+	anybody   bool
 	anonymous map[string]bool
 }
 
 // New returns the authenticators of c in their order.
 func New(c Config) *Authenticator {
-	a := &Authenticator{anonymous: map[string]bool{}}
-	paths := c.AnonymousPaths
-	if paths == nil {
-		paths = []string{"/livez", "/readyz", "/healthz"}
-	}
-	for _, p := range paths {
+	a := &Authenticator{anonymous: map[string]bool{}, anybody: c.Anonymous, proxy: c.FrontProxy.withDefaults()}
+	for _, p := range c.AnonymousPaths {
 		a.anonymous[p] = true
 	}
 	a.requests = []authenticator.Request{inProcess{}}
-	if c.FrontProxy != nil {
-		a.requests = append(a.requests, c.FrontProxy)
+	if a.proxy != nil {
+		a.requests = append(a.requests, a.proxy)
 	}
 	if c.ClientCA != nil {
 		a.requests = append(a.requests, newX509(c.ClientCA))
@@ -63,9 +69,10 @@ func New(c Config) *Authenticator {
 	if c.Tokens != nil {
 		a.tokens = append(a.tokens, c.Tokens)
 	}
-	if c.Cache != nil {
+	if c.Cache != nil && !c.NoBootstrapTokens {
 		a.tokens = append(a.tokens, &bootstrap{c.Cache})
 	}
+	a.tokens = append(a.tokens, c.Remote...)
 	return a
 }
 
@@ -81,7 +88,7 @@ func (a *Authenticator) Authenticate(r *http.Request) (user.Info, error) {
 	for _, req := range a.requests {
 		resp, ok, err := req.AuthenticateRequest(r)
 		if ok {
-			strip(r)
+			a.strip(r)
 			return authenticated(resp.User), nil
 		}
 		if err != nil {
@@ -91,13 +98,13 @@ func (a *Authenticator) Authenticate(r *http.Request) (user.Info, error) {
 	if token != "" {
 		resp, ok, err := a.AuthenticateToken(r.Context(), token)
 		if ok {
-			strip(r)
+			a.strip(r)
 			return authenticated(resp.User), nil
 		}
 		return nil, errors.Join(ErrUnauthorized, err)
 	}
-	if failed == nil && a.anonymous[r.URL.Path] {
-		strip(r)
+	if failed == nil && (a.anybody || a.anonymous[r.URL.Path]) {
+		a.strip(r)
 		return anonymous, nil
 	}
 	return nil, errors.Join(ErrUnauthorized, failed)
@@ -107,8 +114,11 @@ var anonymous = &user.DefaultInfo{Name: user.Anonymous, Groups: []string{user.Al
 
 // strip takes from r what says who asks, a front proxy's headers too: nobody
 // after this may believe them.
-func strip(r *http.Request) {
+func (a *Authenticator) strip(r *http.Request) {
 	delete(r.Header, "Authorization")
+	if a.proxy != nil && a.proxy.custom {
+		a.proxy.strip(r.Header)
+	}
 	for key := range r.Header {
 		if strings.HasPrefix(key, "X-Remote-") && (key == "X-Remote-User" || key == "X-Remote-Uid" || key == "X-Remote-Group" || strings.HasPrefix(key, "X-Remote-Extra-")) {
 			delete(r.Header, key)
@@ -116,22 +126,28 @@ func strip(r *http.Request) {
 	}
 }
 
+// ReviewError is what a TokenReview says of err: upstream asks its own token
+// first, which the one in question never is.
+func ReviewError(err error) string {
+	return utilerrors.NewAggregate([]error{errBadToken, err}).Error()
+}
+
 // AuthenticateToken tries the token authenticators, as TokenReview does.
 func (a *Authenticator) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
-	var failed error
+	var failed []error
 	for _, t := range a.tokens {
 		resp, ok, err := t.AuthenticateToken(ctx, token)
 		if ok {
 			return resp, true, nil
 		}
 		if err != nil {
-			failed = err
+			failed = append(failed, err)
 		}
 	}
-	if failed == nil {
-		failed = errBadToken
+	if len(failed) == 0 {
+		return nil, false, errBadToken
 	}
-	return nil, false, failed
+	return nil, false, utilerrors.NewAggregate(failed)
 }
 
 // Authenticated is u in the group of everybody who is somebody.

@@ -128,7 +128,7 @@ func TestUIDFromCertificate(t *testing.T) {
 }
 
 func TestAnonymous(t *testing.T) {
-	a := New(Config{Static: map[string]user.Info{"secret": &user.DefaultInfo{Name: "bob"}}})
+	a := New(Config{Static: map[string]user.Info{"secret": &user.DefaultInfo{Name: "bob"}}, AnonymousPaths: []string{"/livez", "/readyz", "/healthz"}})
 	for path, open := range map[string]bool{"/livez": true, "/readyz": true, "/healthz": true, "/livez/etcd": false, "/api": false, "/metrics": false, "/": false, "/version": false, "//livez": false} {
 		who, err := a.Authenticate(request(path))
 		if (err == nil) != open {

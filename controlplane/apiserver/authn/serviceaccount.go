@@ -11,6 +11,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -21,6 +22,7 @@ import (
 	"github.com/google/uuid"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 
@@ -31,11 +33,10 @@ import (
 // ServiceAccountTokens signs and verifies the tokens of service accounts
 // (KEP-1205, bound tokens).
 type ServiceAccountTokens struct {
-	issuer    string
-	audiences []string
-	signer    jose.Signer
-	keys      []jose.JSONWebKey
-	cache     *watchcache.Cache
+	cfg    TokenConfig
+	signer jose.Signer
+	keys   []jose.JSONWebKey
+	cache  *watchcache.Cache
 
 	mu    sync.Mutex
 	known map[[32]byte]*verifiedToken // signatures already verified
@@ -43,9 +44,26 @@ type ServiceAccountTokens struct {
 
 const knownTokens = 4096
 
+// TokenConfig says how tokens of service accounts are made and believed.
+type TokenConfig struct {
+	// Key signs them; its public half and Others verify them.
+	Key    crypto.Signer
+	Others []crypto.PublicKey
+	// Issuers are believed; the first of them is this server's name.
+	Issuers []string
+	// Audiences are those that the API server answers to, and what tokens are
+	// for unless a request says otherwise. Default: the issuers.
+	Audiences []string
+	// MaxSeconds is the longest time that a token may be asked for. Default: any.
+	MaxSeconds int64
+	// Exact keeps pods' tokens from being good for longer than was asked.
+	Exact bool
+}
+
 // claims are a token's content, upstream's names.
 type claims struct {
 	jwt.Claims
+	Audience   audience `json:"aud"`
 	Kubernetes struct {
 		Namespace      string `json:"namespace"`
 		ServiceAccount ref    `json:"serviceaccount"`
@@ -55,6 +73,11 @@ type claims struct {
 		WarnAfter      *int64 `json:"warnafter,omitempty"`
 	} `json:"kubernetes.io"`
 }
+
+// audience is a list even of one, as upstream writes it; one alone is read too.
+type audience []string
+
+func (a *audience) UnmarshalJSON(b []byte) error { return (*jwt.Audience)(a).UnmarshalJSON(b) }
 
 // verifiedToken is a token whose signature was good, and who it makes the
 // bearer while all that it is bound to lives.
@@ -68,11 +91,13 @@ type ref struct {
 	UID  string `json:"uid,omitempty"`
 }
 
-// NewServiceAccountTokens signs with key, verifies with its public half and
-// with others, and issues for audience unless a request names another.
-func NewServiceAccountTokens(issuer string, key crypto.Signer, others []crypto.PublicKey, cache *watchcache.Cache) (*ServiceAccountTokens, error) {
-	t := &ServiceAccountTokens{issuer: issuer, audiences: []string{issuer}, cache: cache, known: map[[32]byte]*verifiedToken{}}
-	for _, pub := range append([]crypto.PublicKey{key.Public()}, others...) {
+// NewServiceAccountTokens makes tokens as c says, of accounts in cache.
+func NewServiceAccountTokens(c TokenConfig, cache *watchcache.Cache) (*ServiceAccountTokens, error) {
+	if len(c.Audiences) == 0 {
+		c.Audiences = c.Issuers
+	}
+	t := &ServiceAccountTokens{cfg: c, cache: cache, known: map[[32]byte]*verifiedToken{}}
+	for _, pub := range append([]crypto.PublicKey{c.Key.Public()}, c.Others...) {
 		id, alg, err := keyID(pub)
 		if err != nil {
 			return nil, err
@@ -82,7 +107,7 @@ func NewServiceAccountTokens(issuer string, key crypto.Signer, others []crypto.P
 	var err error
 	t.signer, err = jose.NewSigner(jose.SigningKey{
 		Algorithm: jose.SignatureAlgorithm(t.keys[0].Algorithm),
-		Key:       jose.JSONWebKey{Key: key, KeyID: t.keys[0].KeyID},
+		Key:       jose.JSONWebKey{Key: c.Key, KeyID: t.keys[0].KeyID},
 	}, nil)
 	if err != nil {
 		return nil, fmt.Errorf("service-account signing key: %w", err)
@@ -113,7 +138,15 @@ func keyID(pub crypto.PublicKey) (string, jose.SignatureAlgorithm, error) {
 }
 
 // Audiences are those the API server itself answers to.
-func (t *ServiceAccountTokens) Audiences() []string { return t.audiences }
+func (t *ServiceAccountTokens) Audiences() []string { return t.cfg.Audiences }
+
+// Shortened is the time that a token gets that is asked for so many seconds.
+func (t *ServiceAccountTokens) Shortened(seconds int64) int64 {
+	if most := t.cfg.MaxSeconds; most > 0 {
+		return min(seconds, most)
+	}
+	return seconds
+}
 
 // Issue signs a token for sa that ends after seconds or with bound, which may
 // be nil or a Pod, Secret or Node; node is the pod's node, if known. A pod's
@@ -123,19 +156,20 @@ func (t *ServiceAccountTokens) Issue(sa *corev1.ServiceAccount, audiences []stri
 	now := time.Now()
 	expires = now.Add(time.Duration(seconds) * time.Second)
 	if len(audiences) == 0 {
-		audiences = t.audiences
+		audiences = t.cfg.Audiences
 	}
 	var c claims
 	ends := expires
-	if _, pod := bound.(*corev1.Pod); pod && seconds == projectedSeconds && len(authenticator.Audiences(audiences).Intersect(t.audiences)) == len(audiences) {
+	if _, pod := bound.(*corev1.Pod); pod && !t.cfg.Exact && seconds == projectedSeconds && t.own(audiences) {
 		ends = now.Add(extendedTime)
 		c.Kubernetes.WarnAfter = new(expires.Unix())
 	}
 	c.Claims = jwt.Claims{
-		Issuer: t.issuer, Subject: serviceaccount.MakeUsername(sa.Namespace, sa.Name), Audience: audiences,
+		Issuer: t.cfg.Issuers[0], Subject: serviceaccount.MakeUsername(sa.Namespace, sa.Name),
 		IssuedAt: jwt.NewNumericDate(now), NotBefore: jwt.NewNumericDate(now), Expiry: jwt.NewNumericDate(ends),
 		ID: uuid.NewString(),
 	}
+	c.Audience = audiences
 	c.Kubernetes.Namespace = sa.Namespace
 	c.Kubernetes.ServiceAccount = ref{sa.Name, string(sa.UID)}
 	switch o := bound.(type) {
@@ -162,10 +196,23 @@ const (
 	extendedTime     = 365 * 24 * time.Hour
 )
 
+// own says that all of the audiences are this server's.
+func (t *ServiceAccountTokens) own(audiences []string) bool {
+	for _, a := range audiences {
+		if !slices.Contains(t.cfg.Audiences, a) {
+			return false
+		}
+	}
+	return true
+}
+
 // algorithms accepted in a token's header.
 var algorithms = []jose.SignatureAlgorithm{jose.RS256, jose.ES256, jose.ES384}
 
-var errBadToken = errors.New("invalid bearer token")
+var (
+	errBadToken = errors.New("invalid bearer token")
+	errNoKeys   = errors.New("invalid signature, no keys found")
+)
 
 // AuthenticateToken checks signature, time, audience, and that what the token
 // is bound to still lives.
@@ -190,7 +237,7 @@ func (t *ServiceAccountTokens) AuthenticateToken(ctx context.Context, token stri
 		t.mu.Unlock()
 	}
 	now := time.Now()
-	if err := v.Claims.Validate(jwt.Expected{Issuer: t.issuer, Time: now}); err != nil {
+	if err := v.Claims.Validate(jwt.Expected{Time: now}); err != nil {
 		return nil, false, timeError(err)
 	}
 	resp := v.resp
@@ -200,7 +247,7 @@ func (t *ServiceAccountTokens) AuthenticateToken(ctx context.Context, token stri
 			return nil, false, fmt.Errorf("token audiences %q is invalid for the target audiences %q", v.Audience, wanted)
 		}
 	} else if len(resp.Audiences) == 0 {
-		return nil, false, fmt.Errorf("token audiences %q is invalid for the target audiences %q", v.Audience, t.audiences)
+		return nil, false, fmt.Errorf("token audiences %q is invalid for the target audiences %q", v.Audience, t.cfg.Audiences)
 	}
 	if err := t.alive(ctx, &v.claims, now); err != nil {
 		return nil, false, err
@@ -234,7 +281,7 @@ func (t *ServiceAccountTokens) ours(token string) bool {
 	var c struct {
 		Issuer string `json:"iss"`
 	}
-	return json.Unmarshal(payload, &c) == nil && c.Issuer == t.issuer
+	return json.Unmarshal(payload, &c) == nil && slices.Contains(t.cfg.Issuers, c.Issuer)
 }
 
 func (t *ServiceAccountTokens) verify(token string) (*verifiedToken, error) {
@@ -242,25 +289,34 @@ func (t *ServiceAccountTokens) verify(token string) (*verifiedToken, error) {
 	if err != nil {
 		return nil, errBadToken
 	}
+	failed := []error{}
 	for _, key := range t.keys {
-		if id := parsed.Headers[0].KeyID; id != "" && id != key.KeyID || parsed.Headers[0].Algorithm != key.Algorithm {
+		if id := parsed.Headers[0].KeyID; id != "" && id != key.KeyID {
 			continue
 		}
 		v := &verifiedToken{}
+		if parsed.Headers[0].Algorithm != key.Algorithm {
+			failed = append(failed, jose.ErrCryptoFailure)
+			continue
+		}
 		if err := parsed.Claims(key.Key, &v.claims); err != nil {
+			failed = append(failed, err)
 			continue
 		}
 		k := &v.Kubernetes
-		if k.Namespace == "" || v.Subject != serviceaccount.MakeUsername(k.Namespace, k.ServiceAccount.Name) || v.Expiry == nil {
+		if k.Namespace == "" || !slices.Contains(t.cfg.Issuers, v.Issuer) || v.Subject != serviceaccount.MakeUsername(k.Namespace, k.ServiceAccount.Name) || v.Expiry == nil {
 			return nil, errBadToken
 		}
 		v.resp = &authenticator.Response{
 			User:      authenticated(v.info().UserInfo()),
-			Audiences: authenticator.Audiences(v.Audience).Intersect(t.audiences),
+			Audiences: authenticator.Audiences(v.Audience).Intersect(t.cfg.Audiences),
 		}
 		return v, nil
 	}
-	return nil, errBadToken
+	if len(failed) == 0 {
+		return nil, errNoKeys
+	}
+	return nil, utilerrors.NewAggregate(failed)
 }
 
 // info is who the token says that its bearer is.
@@ -349,22 +405,32 @@ func (t *ServiceAccountTokens) object(ctx context.Context, resource, namespace, 
 	return rec.Object()
 }
 
-// Discovery is the document at /.well-known/openid-configuration.
-func (t *ServiceAccountTokens) Discovery(jwksURI string) []byte {
+// Discovery is the document at /.well-known/openid-configuration, which says
+// that the keys are at jwksURI. There is none when the issuer is no name that
+// others could look there by.
+func (t *ServiceAccountTokens) Discovery(jwksURI string) ([]byte, error) {
+	issuer := t.cfg.Issuers[0]
+	u, err := url.Parse(issuer)
+	switch {
+	case err != nil:
+		return nil, err
+	case u.Scheme != "https":
+		return nil, fmt.Errorf("issuer URL must use https scheme, got: %s", issuer)
+	case u.RawQuery != "":
+		return nil, fmt.Errorf("issuer URL may not include a query, got: %s", issuer)
+	case u.Fragment != "":
+		return nil, fmt.Errorf("issuer URL may not include a fragment, got: %s", issuer)
+	}
 	algs := []string{}
 	for _, k := range t.keys {
 		if !slices.Contains(algs, k.Algorithm) {
 			algs = append(algs, k.Algorithm)
 		}
 	}
-	b, err := json.Marshal(map[string]any{
-		"issuer": t.issuer, "jwks_uri": jwksURI, "response_types_supported": []string{"id_token"},
+	return json.Marshal(map[string]any{
+		"issuer": t.cfg.Issuers[0], "jwks_uri": jwksURI, "response_types_supported": []string{"id_token"},
 		"subject_types_supported": []string{"public"}, "id_token_signing_alg_values_supported": algs,
 	})
-	if err != nil {
-		panic(err) // strings always encode
-	}
-	return b
 }
 
 // JWKS is the document at /openid/v1/jwks: the public keys.

@@ -1,6 +1,6 @@
 // Package authz says who may do what: one file per authoriser. It reads the
-// RBAC objects, Pods and Nodes in the cache, and writes nothing. Deny is the
-// default.
+// RBAC objects, Pods and Nodes in the cache, the files that configure it, and
+// asks webhooks; it writes nothing. Deny is the default.
 package authz
 
 import (
@@ -8,7 +8,9 @@ import (
 	"fmt"
 	"strings"
 
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
 )
 
 // Attributes are one action of one user.
@@ -24,12 +26,24 @@ type Attributes struct {
 	// Path is asked for instead when IsResource is false.
 	IsResource bool
 	Path       string
-	// FieldSelector is the raw selector of a list or watch.
-	FieldSelector string
+	// FieldSelector and LabelSelector are the raw selectors of a list, watch or
+	// deletecollection.
+	FieldSelector, LabelSelector string
 }
 
 // Denied says in upstream's words that the action is not allowed.
 func (a *Attributes) Denied(reason string) string {
+	text := neutral.Replace(a.denied())
+	if reason != "" {
+		return text + ": " + reason
+	}
+	return text
+}
+
+// neutral takes from a text what a browser could take for HTML.
+var neutral = strings.NewReplacer(`&`, "&amp;", `<`, "&lt;", `>`, "&gt;")
+
+func (a *Attributes) denied() string {
 	var b strings.Builder
 	if a.IsResource {
 		resource := a.Resource
@@ -45,37 +59,61 @@ func (a *Attributes) Denied(reason string) string {
 	} else {
 		fmt.Fprintf(&b, "forbidden: User %q cannot %s path %q", a.User.GetName(), a.Verb, a.Path)
 	}
-	if reason != "" {
-		b.WriteString(": " + reason)
-	}
 	return b.String()
 }
 
-// An Authorizer allows an action or has no opinion. reason explains either.
+// An Authorizer allows an action, denies it whatever others say, or has no
+// opinion. reason explains either; err is what went wrong on the way.
 type Authorizer interface {
-	Authorize(ctx context.Context, a *Attributes) (allowed bool, reason string)
+	Authorize(ctx context.Context, a *Attributes) (d authorizer.Decision, reason string, err error)
 }
 
-// Chain allows what any of its authorisers allows.
+// Allows asks z a question whose answer is yes or no.
+func Allows(ctx context.Context, z Authorizer, a *Attributes) (ok bool, reason string) {
+	d, reason, err := z.Authorize(ctx, a)
+	switch {
+	case d == authorizer.DecisionAllow:
+		return true, reason
+	case err != nil && reason != "":
+		return false, fmt.Sprintf("%v: %s", err, reason)
+	case err != nil:
+		return false, err.Error()
+	}
+	return false, reason
+}
+
+// Chain is authorisers in their order: the first that has an opinion decides.
 type Chain []Authorizer
 
 // Authorize asks each in turn. The group system:masters may do everything, as
 // upstream's privileged group.
-func (c Chain) Authorize(ctx context.Context, a *Attributes) (bool, string) {
+func (c Chain) Authorize(ctx context.Context, a *Attributes) (authorizer.Decision, string, error) {
 	for _, g := range a.User.GetGroups() {
 		if g == user.SystemPrivilegedGroup {
-			return true, ""
+			return authorizer.DecisionAllow, "", nil
 		}
 	}
 	var reasons []string
+	var errs []error
 	for _, z := range c {
-		ok, reason := z.Authorize(ctx, a)
-		if ok {
-			return true, reason
+		d, reason, err := z.Authorize(ctx, a)
+		if d != authorizer.DecisionNoOpinion {
+			return d, reason, err
 		}
 		if reason != "" {
 			reasons = append(reasons, reason)
 		}
+		if err != nil {
+			errs = append(errs, err)
+		}
 	}
-	return false, strings.Join(reasons, "\n")
+	return authorizer.DecisionNoOpinion, strings.Join(reasons, "\n"), utilerrors.NewAggregate(errs)
+}
+
+// opinion is the decision of an authoriser that never denies.
+func opinion(allowed bool, reason string) (authorizer.Decision, string, error) {
+	if allowed {
+		return authorizer.DecisionAllow, reason, nil
+	}
+	return authorizer.DecisionNoOpinion, reason, nil
 }

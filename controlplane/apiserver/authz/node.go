@@ -10,6 +10,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
 
 	"knarr/controlplane/apiserver/watchcache"
 )
@@ -43,7 +44,11 @@ func NodeName(name string, groups []string) (string, bool) {
 }
 
 // Authorize decides for kubelets and has no opinion about others.
-func (n *Node) Authorize(_ context.Context, a *Attributes) (bool, string) {
+func (n *Node) Authorize(_ context.Context, a *Attributes) (authorizer.Decision, string, error) {
+	return opinion(n.allows(a))
+}
+
+func (n *Node) allows(a *Attributes) (bool, string) {
 	node, ok := NodeName(a.User.GetName(), a.User.GetGroups())
 	switch {
 	case !ok:

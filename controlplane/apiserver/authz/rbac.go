@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
 
 	"knarr/controlplane/apiserver/watchcache"
 )
@@ -185,7 +186,11 @@ func (ix *rbacIndex) grants(a *Attributes, visit func(*grant) bool) {
 }
 
 // Authorize allows what a bound rule allows.
-func (r *RBAC) Authorize(_ context.Context, a *Attributes) (bool, string) {
+func (r *RBAC) Authorize(_ context.Context, a *Attributes) (authorizer.Decision, string, error) {
+	return opinion(r.allows(a))
+}
+
+func (r *RBAC) allows(a *Attributes) (bool, string) {
 	ix := r.current()
 	if reason, ok := ix.decided.get(a); ok {
 		return true, reason
@@ -206,8 +211,8 @@ func (r *RBAC) Authorize(_ context.Context, a *Attributes) (bool, string) {
 	return allowed, reason
 }
 
-// Rules are all rules that hold for the user in namespace.
-func (r *RBAC) Rules(a *Attributes) (rules []rbacv1.PolicyRule) {
+// PolicyRules are all rules that hold for the user in namespace.
+func (r *RBAC) PolicyRules(a *Attributes) (rules []rbacv1.PolicyRule) {
 	r.current().grants(a, func(g *grant) bool {
 		rules = append(rules, g.rules...)
 		return true

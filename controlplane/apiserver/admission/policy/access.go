@@ -89,7 +89,7 @@ func resolve(a *endpoints.Attributes, kind *admissionv1.ParamKind) (r schema.Gro
 }
 
 func (x *Access) ask(ctx context.Context, a *endpoints.Attributes, verb string, r schema.GroupVersionResource, namespace, name string) bool {
-	ok, _ := x.authz.Authorize(ctx, &authz.Attributes{User: a.User, Verb: verb, Group: r.Group, Version: r.Version, Resource: r.Resource,
+	ok, _ := authz.Allows(ctx, x.authz, &authz.Attributes{User: a.User, Verb: verb, Group: r.Group, Version: r.Version, Resource: r.Resource,
 		Namespace: namespace, Name: name, IsResource: true})
 	return ok
 }
