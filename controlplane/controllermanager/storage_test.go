@@ -37,7 +37,7 @@ func TestStorageInUse(t *testing.T) {
 			PersistentVolumeSource: corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/x"}}}}, metav1.CreateOptions{})
 		c.no(err)
 		volume.Status.Phase = corev1.VolumeBound
-		volume, err = core.PersistentVolumes().UpdateStatus(c.ctx, volume, metav1.UpdateOptions{})
+		_, err = core.PersistentVolumes().UpdateStatus(c.ctx, volume, metav1.UpdateOptions{})
 		c.no(err)
 		pod := &corev1.Pod{ObjectMeta: meta("own"), Spec: corev1.PodSpec{NodeName: "n", Containers: []corev1.Container{{Name: "c", Image: "i"}}, Volumes: []corev1.Volume{
 			{Name: "u", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "used"}}},
