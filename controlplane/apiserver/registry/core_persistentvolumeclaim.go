@@ -2,11 +2,9 @@ package registry
 
 import (
 	"context"
-	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
 var persistentVolumeClaims = &Kind[*corev1.PersistentVolumeClaim]{
@@ -25,7 +23,6 @@ var persistentVolumeClaims = &Kind[*corev1.PersistentVolumeClaim]{
 		normalizeDataSources(&c.Spec)
 	},
 	Validate: validateClaim,
-	Warn:     func(_ context.Context, c, _ *corev1.PersistentVolumeClaim) []string { return warnClaim(c) },
 	Fields:   func(c *corev1.PersistentVolumeClaim) fields.Set { return fields.Set{"name": c.Name} },
 	Columns: []Column[*corev1.PersistentVolumeClaim]{
 		nameColumn[*corev1.PersistentVolumeClaim](),
@@ -100,22 +97,4 @@ func normalizeDataSources(s *corev1.PersistentVolumeClaimSpec) {
 		s.DataSource = &corev1.TypedLocalObjectReference{
 			APIGroup: s.DataSourceRef.APIGroup, Kind: s.DataSourceRef.Kind, Name: s.DataSourceRef.Name}
 	}
-}
-
-// warnClaim warns of what will not be understood for ever, or not at all.
-func warnClaim(c *corev1.PersistentVolumeClaim) (warnings []string) {
-	if _, ok := c.Annotations[corev1.BetaStorageClassAnnotation]; ok {
-		warnings = append(warnings, fmt.Sprintf(`%s: deprecated since v1.8; use "storageClassName" attribute instead`,
-			field.NewPath("metadata", "annotations").Key(corev1.BetaStorageClassAnnotation)))
-	}
-	for _, list := range []struct {
-		name   string
-		values corev1.ResourceList
-	}{{"requests", c.Spec.Resources.Requests}, {"limits", c.Spec.Resources.Limits}} {
-		if q := list.values[corev1.ResourceStorage]; q.MilliValue()%1000 != 0 {
-			warnings = append(warnings, fmt.Sprintf("%s: fractional byte value %q is invalid, must be an integer",
-				field.NewPath("spec", "resources", list.name).Key(string(corev1.ResourceStorage)), q.String()))
-		}
-	}
-	return warnings
 }

@@ -93,29 +93,6 @@ func warnPodSpec(s *corev1.PodSpec, meta *metav1.ObjectMeta, at *field.Path) (wa
 	if deref(s.TerminationGracePeriodSeconds, 0) < 0 {
 		warn(spec.Child("terminationGracePeriodSeconds"), "must be >= 0; negative values are invalid and will be treated as 1")
 	}
-	if a := s.Affinity; a != nil {
-		if p := a.PodAffinity; p != nil {
-			warnings = append(warnings, warnTerms(p.RequiredDuringSchedulingIgnoredDuringExecution, p.PreferredDuringSchedulingIgnoredDuringExecution, spec.Child("affinity", "podAffinity"))...)
-		}
-		if p := a.PodAntiAffinity; p != nil {
-			warnings = append(warnings, warnTerms(p.RequiredDuringSchedulingIgnoredDuringExecution, p.PreferredDuringSchedulingIgnoredDuringExecution, spec.Child("affinity", "podAntiAffinity"))...)
-		}
-	}
-	return warnings
-}
-
-func warnTerms(required []corev1.PodAffinityTerm, preferred []corev1.WeightedPodAffinityTerm, at *field.Path) (warnings []string) {
-	look := func(t *corev1.PodAffinityTerm, at *field.Path) {
-		if t.LabelSelector == nil {
-			warnings = append(warnings, fmt.Sprintf("%s: a null labelSelector results in matching no pod", at.Child("labelSelector")))
-		}
-	}
-	for i := range required {
-		look(&required[i], at.Child("requiredDuringSchedulingIgnoredDuringExecution").Index(i))
-	}
-	for i := range preferred {
-		look(&preferred[i].PodAffinityTerm, at.Child("preferredDuringSchedulingIgnoredDuringExecution").Index(i).Child("podAffinityTerm"))
-	}
 	return warnings
 }
 
