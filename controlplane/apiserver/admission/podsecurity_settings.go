@@ -58,12 +58,12 @@ func readPodSecurity(s *Settings, data []byte) error {
 	if err := securityv1.Convert_v1_PodSecurityConfiguration_To_api_PodSecurityConfiguration(&config, &hub, nil); err != nil {
 		return err
 	}
-	if errs := validation.ValidatePodSecurityConfiguration(&hub); len(errs) > 0 {
-		return errs.ToAggregate()
-	}
 	defaults, err := securityapi.ToPolicy(hub.Defaults)
 	if err != nil {
-		return fmt.Errorf("defaults: %w", err)
+		return fmt.Errorf("PodSecurity configuration error: %w", err)
+	}
+	if errs := validation.ValidatePodSecurityConfiguration(&hub); len(errs) > 0 {
+		return fmt.Errorf("PodSecurity invalid: %w", errs.ToAggregate())
 	}
 	s.podSecurity = &podSecuritySettings{defaults, hub.Exemptions.Usernames, hub.Exemptions.Namespaces, hub.Exemptions.RuntimeClasses}
 	return nil
