@@ -2,6 +2,7 @@ package apiserver_test
 
 import (
 	"encoding/json"
+	"encoding/pem"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -11,6 +12,8 @@ import (
 	"sync/atomic"
 	"testing"
 
+	admissionreviewv1 "k8s.io/api/admission/v1"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	imagepolicyv1alpha1 "k8s.io/api/imagepolicy/v1alpha1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -156,5 +159,41 @@ func TestTolerationSeconds(t *testing.T) {
 	got := w.pod("a", "").Spec.Tolerations
 	if len(got) != 2 || *got[0].TolerationSeconds != 7 || *got[1].TolerationSeconds != 8 {
 		t.Errorf("%+v", got)
+	}
+}
+
+// A webhook sees who calls, if the configuration says who is to be shown.
+func TestWebhookCredentials(t *testing.T) {
+	var seen atomic.Pointer[string]
+	server := httptest.NewTLSServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		seen.Store(new(r.Header.Get("Authorization")))
+		var review admissionreviewv1.AdmissionReview
+		if err := json.NewDecoder(r.Body).Decode(&review); err != nil {
+			t.Error(err)
+		}
+		review.Response = &admissionreviewv1.AdmissionResponse{UID: review.Request.UID, Allowed: true}
+		rw.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(rw).Encode(review)
+	}))
+	defer server.Close()
+	host := strings.TrimPrefix(server.URL, "https://")
+	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := os.WriteFile(kubeconfig, []byte("apiVersion: v1\nkind: Config\nusers:\n- {name: '"+host+"', user: {token: key}}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w := withPlugins(t, "apiVersion: apiserver.config.k8s.io/v1\nkind: AdmissionConfiguration\nplugins:\n- name: ValidatingAdmissionWebhook\n  configuration: {apiVersion: apiserver.config.k8s.io/v1, kind: WebhookAdmissionConfiguration, kubeConfigFile: "+kubeconfig+"}\n")
+	_, err := w.admin.AdmissionregistrationV1().ValidatingWebhookConfigurations().Create(w.ctx, &admissionv1.ValidatingWebhookConfiguration{
+		ObjectMeta: metav1.ObjectMeta{Name: "w"}, Webhooks: []admissionv1.ValidatingWebhook{{
+			Name: "w.example.com", SideEffects: new(admissionv1.SideEffectClassNone), AdmissionReviewVersions: []string{"v1"},
+			ClientConfig: admissionv1.WebhookClientConfig{URL: &server.URL, CABundle: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})},
+			Rules: []admissionv1.RuleWithOperations{{Operations: []admissionv1.OperationType{"CREATE"},
+				Rule: admissionv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"configmaps"}}}},
+		}}}, metav1.CreateOptions{})
+	w.must(err)
+	w.must(w.Cache().Sync(w.ctx))
+	_, err = w.admin.CoreV1().ConfigMaps("default").Create(w.ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a"}}, metav1.CreateOptions{})
+	w.must(err)
+	if got := seen.Load(); got == nil || *got != "Bearer key" {
+		t.Errorf("shown %v", got)
 	}
 }
