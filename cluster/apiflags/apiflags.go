@@ -23,8 +23,12 @@ import (
 type Flags struct {
 	encryptionFile   string
 	reloadEncryption bool
-	enable, disable  []string
-	profiling        bool
+
+	enable, disable       []string
+	profiling             bool
+	admissionFile         string
+	notReady, unreachable int64
+	admission             admission.Settings
 
 	auditPolicy, auditLog, auditMode, auditFormat string
 	auditAge, auditBackups, auditSize             int
@@ -48,6 +52,9 @@ func (a *Flags) Bind(f *pflag.FlagSet) {
 	f.StringSliceVar(&a.enable, "enable-admission-plugins", nil, "admission `plugins` that run besides those on by default")
 	f.StringSliceVar(&a.disable, "disable-admission-plugins", nil, "admission `plugins` that do not run though they are on by default")
 	f.BoolVar(&a.profiling, "profiling", true, "serve profiles of this process under /debug/pprof")
+	f.StringVar(&a.admissionFile, "admission-control-config-file", "", "`file` that says more to admission plugins")
+	f.Int64Var(&a.notReady, "default-not-ready-toleration-seconds", 300, "`seconds` that pods stay on a node that is not ready, if they do not say")
+	f.Int64Var(&a.unreachable, "default-unreachable-toleration-seconds", 300, "`seconds` that pods stay on a node that is unreachable, if they do not say")
 	f.StringVar(&a.auditPolicy, "audit-policy-file", "", "`file` that says which requests are written down, and how much of them")
 	f.StringVar(&a.auditLog, "audit-log-path", "", "`file` they are written to; - is standard output")
 	f.StringVar(&a.auditMode, "audit-log-mode", "blocking", "`mode` of writing: blocking, or blocking-strict, which refuses what cannot be written down")
@@ -83,7 +90,7 @@ func Parse(settings []string) (*Flags, error) {
 
 // Load reads the files that the flags name.
 func (a *Flags) Load() (err error) {
-	if err := admission.Check(a.enable, a.disable); err != nil {
+	if a.admission, err = admission.Load(a.admissionFile, a.enable, a.disable); err != nil {
 		return err
 	}
 	if err := a.authz.load(a.set.Changed); err != nil {
@@ -92,6 +99,7 @@ func (a *Flags) Load() (err error) {
 	if err := a.authn.load(a.set.Changed, slices.Contains(a.authz.modes, structured.AlwaysAllow)); err != nil {
 		return err
 	}
+	a.admission.NotReadySeconds, a.admission.UnreachableSeconds = &a.notReady, &a.unreachable
 	switch {
 	case a.encryptionFile != "":
 		if a.keys, err = encryption.Load(a.encryptionFile); err != nil {
@@ -106,7 +114,7 @@ func (a *Flags) Load() (err error) {
 // Apply completes an API server's Config with what was loaded.
 func (a *Flags) Apply(c *apiserver.Config) error {
 	c.NoProfiling = !a.profiling
-	c.EnableAdmission, c.DisableAdmission = a.enable, a.disable
+	c.EnableAdmission, c.DisableAdmission, c.Admission = a.enable, a.disable, a.admission
 	c.Encryption, c.ReloadEncryption, c.Audit = a.keys, a.reloadEncryption, a.audit
 	c.Authorization = a.authz.config
 	return a.authn.apply(c)

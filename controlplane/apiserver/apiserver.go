@@ -109,6 +109,8 @@ type Config struct {
 	// EnableAdmission and DisableAdmission name admission plugins that run, or
 	// do not, though they would not by default, or would.
 	EnableAdmission, DisableAdmission []string
+	// Admission is what the configuration of admission says to its plugins.
+	Admission admission.Settings
 	// Version is what /version says.
 	Version *version.Info
 	// Inside are the components that share this process and end with it.
@@ -180,7 +182,7 @@ func New(c Config) (*Server, error) {
 	s.impersonators = newImpersonators(s.authz)
 	plugins, err := admission.Plugins(admission.Config{
 		Cache: s.cache, RBAC: s.rbac, Authorizer: s.authz, Dial: c.Dial,
-		Enable: c.EnableAdmission, Disable: c.DisableAdmission,
+		Enable: c.EnableAdmission, Disable: c.DisableAdmission, Settings: c.Admission,
 	})
 	if err != nil {
 		return nil, err

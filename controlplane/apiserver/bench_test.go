@@ -100,3 +100,22 @@ func BenchmarkGetPod(b *testing.B) {
 		resp.Body.Close()
 	}
 }
+
+// A write through everything but the store: what admission costs is in it.
+func benchmarkDryCreate(b *testing.B, path, body string) {
+	s := benchServer(b)
+	b.ReportAllocs()
+	for b.Loop() {
+		r := httptest.NewRequest("POST", path+"?dryRun=All", strings.NewReader(body))
+		r.Header["Authorization"] = []string{"Bearer root"}
+		s.Handler().ServeHTTP(nothing{http.Header{}}, r)
+	}
+}
+
+func BenchmarkDryCreatePod(b *testing.B) {
+	benchmarkDryCreate(b, "/api/v1/namespaces/default/pods", `{"metadata":{"name":"q"},"spec":{"containers":[{"name":"c","image":"i"}]}}`)
+}
+
+func BenchmarkDryCreateConfigMap(b *testing.B) {
+	benchmarkDryCreate(b, "/api/v1/namespaces/default/configmaps", `{"metadata":{"name":"q"},"data":{"k":"v"}}`)
+}

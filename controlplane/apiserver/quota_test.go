@@ -214,9 +214,8 @@ func TestAdmissionSelection(t *testing.T) {
 		on, off []string
 		want    string
 	}{
-		{[]string{"Nosuch"}, nil, `enable-admission-plugins plugin "Nosuch" is unknown; there are NamespaceLifecycle, LimitRanger, `},
+		{[]string{"Nosuch"}, nil, `enable-admission-plugins plugin "Nosuch" is unknown; there are AlwaysAdmit, AlwaysDeny, AlwaysPullImages, `},
 		{nil, []string{""}, `disable-admission-plugins plugin "" is unknown; there are `},
-		{[]string{"PodNodeSelector"}, nil, `enable-admission-plugins plugin "PodNodeSelector" is not built; there are `},
 		{[]string{"Priority"}, []string{"Priority"}, `Priority in enable-admission-plugins and disable-admission-plugins overlapped`},
 	} {
 		_, err := apiserver.New(apiserver.Config{Store: store, EnableAdmission: tt.on, DisableAdmission: tt.off, ServiceAccountKey: key})

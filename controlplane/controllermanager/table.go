@@ -23,6 +23,7 @@ import (
 	"knarr/controlplane/controllermanager/nodeipam"
 	"knarr/controlplane/controllermanager/nodelifecycle"
 	"knarr/controlplane/controllermanager/podgc"
+	"knarr/controlplane/controllermanager/protection"
 	"knarr/controlplane/controllermanager/replicaset"
 	"knarr/controlplane/controllermanager/resourcequota"
 	"knarr/controlplane/controllermanager/rootca"
@@ -127,6 +128,15 @@ var table = []entry{
 	{validatingadmissionpolicystatus.Name, "validatingadmissionpolicy-status-controller", func(t *term) (runner, error) {
 		return validatingadmissionpolicystatus.New(t.informers, t.client()), nil
 	}},
+	{protection.Claims, "pvc-protection-controller", func(t *term) (runner, error) {
+		return protection.NewClaims(t.informers, t.client()), nil
+	}},
+	{protection.Volumes, "pv-protection-controller", func(t *term) (runner, error) {
+		return protection.NewVolumes(t.informers, t.client()), nil
+	}},
+	{protection.Classes, "volumeattributesclass-protection-controller", func(t *term) (runner, error) {
+		return protection.NewClasses(t.informers, t.client()), nil
+	}},
 }
 
 // absent are upstream's controllers that are not here: naming them in a
@@ -144,8 +154,6 @@ var absent = map[string]bool{
 	"persistentvolume-attach-detach-controller":                      true,
 	"persistentvolume-binder-controller":                             true,
 	"persistentvolume-expander-controller":                           true,
-	"persistentvolume-protection-controller":                         true,
-	"persistentvolumeclaim-protection-controller":                    true,
 	"podcertificaterequest-cleaner-controller":                       true,
 	"podgroup-protection-controller":                                 true,
 	"resourceclaim-controller":                                       true,
@@ -157,7 +165,6 @@ var absent = map[string]bool{
 	"storageversion-garbage-collector-controller":                    true,
 	"token-cleaner-controller":                                       true,
 	"ttl-controller":                                                 true,
-	"volumeattributesclass-protection-controller":                    true,
 }
 
 // shared are the resources that several controllers read anyway: the garbage
@@ -177,6 +184,7 @@ var shared = []schema.GroupVersionResource{
 	appsv1.SchemeGroupVersion.WithResource("statefulsets"),
 	appsv1.SchemeGroupVersion.WithResource("controllerrevisions"),
 	corev1.SchemeGroupVersion.WithResource("persistentvolumeclaims"),
+	corev1.SchemeGroupVersion.WithResource("persistentvolumes"),
 	batchv1.SchemeGroupVersion.WithResource("cronjobs"),
 	batchv1.SchemeGroupVersion.WithResource("jobs"),
 	discoveryv1.SchemeGroupVersion.WithResource("endpointslices"),

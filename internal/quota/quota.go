@@ -119,7 +119,7 @@ func (m Measure) Of(hard corev1.ResourceList) []corev1.ResourceName {
 
 // Matches says whether all scopes of spec have obj in them.
 func (m Measure) Matches(spec *corev1.ResourceQuotaSpec, obj runtime.Object) (bool, error) {
-	for _, s := range scopes(spec) {
+	for _, s := range Scopes(spec) {
 		if m.Selects == nil {
 			return false, nil
 		}
@@ -130,8 +130,25 @@ func (m Measure) Matches(spec *corev1.ResourceQuotaSpec, obj runtime.Object) (bo
 	return true, nil
 }
 
-// scopes are both forms of scopes in one.
-func scopes(spec *corev1.ResourceQuotaSpec) (all []corev1.ScopedResourceSelectorRequirement) {
+// Matching are those of the scopes that have obj in them.
+func (m Measure) Matching(scopes []corev1.ScopedResourceSelectorRequirement, obj runtime.Object) (in []corev1.ScopedResourceSelectorRequirement, err error) {
+	if m.Selects == nil {
+		return nil, nil
+	}
+	for _, s := range scopes {
+		ok, err := m.Selects(s, obj)
+		if err != nil {
+			return nil, err
+		}
+		if ok {
+			in = append(in, s)
+		}
+	}
+	return in, nil
+}
+
+// Scopes are both forms of scopes in one.
+func Scopes(spec *corev1.ResourceQuotaSpec) (all []corev1.ScopedResourceSelectorRequirement) {
 	for _, s := range spec.Scopes {
 		all = append(all, corev1.ScopedResourceSelectorRequirement{ScopeName: s, Operator: corev1.ScopeSelectorOpExists})
 	}

@@ -42,6 +42,8 @@ type Config struct {
 	// Enable and Disable name plugins that run, or do not, though the table
 	// says otherwise.
 	Enable, Disable []string
+	// Settings are what their configuration says.
+	Settings
 }
 
 // A Chain runs plugins in order.

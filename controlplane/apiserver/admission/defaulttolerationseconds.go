@@ -8,24 +8,35 @@ import (
 	"knarr/controlplane/apiserver/endpoints"
 )
 
-// defaultTolerationSeconds lets a pod stay five minutes on a node that is not
-// ready or unreachable, unless it says otherwise.
-type defaultTolerationSeconds struct{}
+// defaultTolerationSeconds lets a pod stay for some time, five minutes unless
+// flags say otherwise, on a node that is not ready or unreachable.
+type defaultTolerationSeconds struct{ tolerations [2]corev1.Toleration }
 
 const stay = 300
 
-func (defaultTolerationSeconds) Name() string { return "DefaultTolerationSeconds" }
+func newDefaultTolerationSeconds(c Config) *defaultTolerationSeconds {
+	until := func(key string, seconds *int64) corev1.Toleration {
+		t := corev1.Toleration{Key: key, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: new(int64(stay))}
+		if seconds != nil {
+			t.TolerationSeconds = seconds
+		}
+		return t
+	}
+	return &defaultTolerationSeconds{[2]corev1.Toleration{
+		until(corev1.TaintNodeNotReady, c.NotReadySeconds), until(corev1.TaintNodeUnreachable, c.UnreachableSeconds),
+	}}
+}
 
-func (defaultTolerationSeconds) Admit(_ context.Context, a *endpoints.Attributes) error {
-	pod, ok := a.Object.(*corev1.Pod)
-	if !ok || !is(a, "pods", "") || a.Operation != endpoints.Create && a.Operation != endpoints.Update {
+func (*defaultTolerationSeconds) Name() string { return "DefaultTolerationSeconds" }
+
+func (d *defaultTolerationSeconds) Admit(_ context.Context, a *endpoints.Attributes) error {
+	pod := podWritten(a)
+	if pod == nil {
 		return nil
 	}
-	for _, key := range []string{corev1.TaintNodeNotReady, corev1.TaintNodeUnreachable} {
-		if !tolerates(pod, key) {
-			pod.Spec.Tolerations = append(pod.Spec.Tolerations, corev1.Toleration{
-				Key: key, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: new(int64(stay)),
-			})
+	for i := range d.tolerations {
+		if !tolerates(pod, d.tolerations[i].Key) {
+			pod.Spec.Tolerations = append(pod.Spec.Tolerations, *d.tolerations[i].DeepCopy())
 		}
 	}
 	return nil

@@ -3,6 +3,7 @@ package admission
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -23,21 +24,19 @@ import (
 type podSecurity struct {
 	cache *watchcache.Cache
 	rules func() (policy.Evaluator, error)
+	podSecuritySettings
 }
 
-func newPodSecurity(cache *watchcache.Cache) *podSecurity {
+func newPodSecurity(cache *watchcache.Cache, s *podSecuritySettings) *podSecurity {
+	if s == nil {
+		s = &podSecuritySettings{defaults: everythingGoes()}
+	}
 	return &podSecurity{cache, sync.OnceValues(func() (policy.Evaluator, error) {
 		return policy.NewEvaluator(policy.DefaultChecks(), nil)
-	})}
+	}), *s}
 }
 
 func (*podSecurity) Name() string { return "PodSecurity" }
-
-// everythingGoes is the policy of a namespace without labels.
-func everythingGoes() api.Policy {
-	lv := api.LevelVersion{Level: api.LevelPrivileged, Version: api.LatestVersion()}
-	return api.Policy{Enforce: lv, Audit: lv, Warn: lv}
-}
 
 // doors are the subresources of a pod that leave its spec alone.
 var doors = map[string]bool{
@@ -60,19 +59,33 @@ func (p *podSecurity) Validate(ctx context.Context, a *endpoints.Attributes) err
 	if spec == nil || isPod && doors[a.Subresource] || !isPod && a.Subresource != "" {
 		return nil
 	}
+	if exempt := p.exempt(a); exempt != "" {
+		a.Annotate(ctx, api.AuditAnnotationPrefix+api.ExemptionReasonAnnotationKey, exempt)
+		return nil
+	}
 	ns, err := lookup[*corev1.Namespace](ctx, p.cache, corev1.SchemeGroupVersion.WithResource("namespaces"), a.Namespace, a.Namespace)
 	switch {
 	case err != nil && isPod:
+		a.Annotate(ctx, api.AuditAnnotationPrefix+"error", fmt.Sprintf("failed to lookup namespace %q: %v", a.Namespace, err))
 		return apierrors.NewInternalError(fmt.Errorf("failed to lookup namespace %q", a.Namespace))
 	case err != nil:
 		a.Annotate(ctx, api.AuditAnnotationPrefix+"error", fmt.Sprintf("failed to lookup namespace %q: %v", a.Namespace, err))
 		return nil
 	}
-	standard, errs := api.PolicyToEvaluate(ns.Labels, everythingGoes())
-	if len(errs) == 0 && (standard.FullyPrivileged() || !isPod && standard.Warn.Level == api.LevelPrivileged && standard.Audit.Level == api.LevelPrivileged) {
+	standard, errs := api.PolicyToEvaluate(ns.Labels, p.defaults)
+	switch {
+	case len(errs) > 0:
+	case isPod && standard.FullyPrivileged():
+		a.Annotate(ctx, api.AuditAnnotationPrefix+api.EnforcedPolicyAnnotationKey, privileged)
+		return nil
+	case !isPod && standard.Warn.Level == api.LevelPrivileged && standard.Audit.Level == api.LevelPrivileged:
 		return nil
 	}
 	if old, ok := a.Old.(*corev1.Pod); ok && isPod && sameImages(pod, old) {
+		return nil
+	}
+	if spec.RuntimeClassName != nil && slices.Contains(p.classes, *spec.RuntimeClassName) && *spec.RuntimeClassName != "" {
+		a.Annotate(ctx, api.AuditAnnotationPrefix+api.ExemptionReasonAnnotationKey, "runtimeClass")
 		return nil
 	}
 	if len(errs) > 0 {

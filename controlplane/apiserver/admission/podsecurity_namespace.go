@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -28,21 +29,27 @@ const (
 // namespace refuses labels that say nothing, and warns of pods that a stricter
 // standard would not have let in.
 func (p *podSecurity) namespace(ctx context.Context, a *endpoints.Attributes, ns *corev1.Namespace) error {
-	now, errs := api.PolicyToEvaluate(ns.Labels, everythingGoes())
+	now, errs := api.PolicyToEvaluate(ns.Labels, p.defaults)
 	old, update := a.Old.(*corev1.Namespace)
 	if !update {
 		if len(errs) > 0 {
 			return apierrors.NewInvalid(a.Kind.GroupKind(), a.Name, errs)
 		}
+		if slices.Contains(p.namespaces, ns.Name) {
+			p.warnExempt(ctx, a, ns, now)
+		}
 		return nil
 	}
-	was, wrong := api.PolicyToEvaluate(old.Labels, everythingGoes())
+	was, wrong := api.PolicyToEvaluate(old.Labels, p.defaults)
 	switch {
 	case len(errs) > 0 && (len(wrong) == 0 || !reflect.DeepEqual(errs, wrong)):
 		return apierrors.NewInvalid(a.Kind.GroupKind(), a.Name, errs)
 	case now.Enforce == was.Enforce, now.Enforce.Level == api.LevelPrivileged:
 		return nil
 	case now.Enforce.Version == was.Enforce.Version && api.CompareLevels(now.Enforce.Level, was.Enforce.Level) < 1:
+		return nil
+	case slices.Contains(p.namespaces, ns.Name):
+		p.warnExempt(ctx, a, ns, now)
 		return nil
 	}
 	rules, err := p.rules()
@@ -51,13 +58,38 @@ func (p *podSecurity) namespace(ctx context.Context, a *endpoints.Attributes, ns
 	}
 	var pods []*corev1.Pod
 	watchcache.Each(p.cache.Resource(corev1.SchemeGroupVersion.WithResource("pods")), ns.Name, func(pod *corev1.Pod) bool {
-		pods = append(pods, pod)
+		if c := pod.Spec.RuntimeClassName; c == nil || !slices.Contains(p.classes, *c) {
+			pods = append(pods, pod)
+		}
 		return true
 	})
 	for _, text := range violations(ctx, rules, ns.Name, now.Enforce, pods, time.Now().Add(longestCheck)) {
 		a.Warn(ctx, text)
 	}
 	return nil
+}
+
+// warnExempt says that the labels of an exempt namespace mean nothing.
+func (p *podSecurity) warnExempt(ctx context.Context, a *endpoints.Attributes, ns *corev1.Namespace, now api.Policy) {
+	if now.FullyPrivileged() || now.Equivalent(&p.defaults) {
+		return
+	}
+	var set []string
+	for _, mode := range []struct {
+		name, level, version string
+		api.LevelVersion
+	}{
+		{"enforce", api.EnforceLevelLabel, api.EnforceVersionLabel, now.Enforce},
+		{"audit", api.AuditLevelLabel, api.AuditVersionLabel, now.Audit},
+		{"warn", api.WarnLevelLabel, api.WarnVersionLabel, now.Warn},
+	} {
+		_, level := ns.Labels[mode.level]
+		_, version := ns.Labels[mode.version]
+		if mode.Level != api.LevelPrivileged && (level || version) {
+			set = append(set, mode.name+"="+mode.String())
+		}
+	}
+	a.Warn(ctx, fmt.Sprintf("namespace %q is exempt from Pod Security, and the policy (%s) will be ignored", ns.Name, strings.Join(set, ", ")))
 }
 
 // violations are the warnings about pods that violate a standard.

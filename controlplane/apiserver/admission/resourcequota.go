@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	quotaconfig "k8s.io/apiserver/pkg/admission/plugin/resourcequota/apis/resourcequota/v1"
 
 	"knarr/controlplane/apiserver/endpoints"
 	"knarr/controlplane/apiserver/watchcache"
@@ -25,14 +26,16 @@ import (
 // back.
 type resourceQuota struct {
 	cache *watchcache.Cache
+	// limited is what nobody may use without a quota.
+	limited []quotaconfig.LimitedResource
 	// turns let the writers of a namespace charge one after the other, so that
 	// they do not spoil each other's writes.
 	turns [64]sync.Mutex
 	seed  maphash.Seed
 }
 
-func newResourceQuota(cache *watchcache.Cache) *resourceQuota {
-	return &resourceQuota{cache: cache, seed: maphash.MakeSeed()}
+func newResourceQuota(cache *watchcache.Cache, limited []quotaconfig.LimitedResource) *resourceQuota {
+	return &resourceQuota{cache: cache, limited: limited, seed: maphash.MakeSeed()}
 }
 
 func (*resourceQuota) Name() string { return "ResourceQuota" }
@@ -45,14 +48,14 @@ func (p *resourceQuota) Validate(ctx context.Context, a *endpoints.Attributes) e
 		return nil
 	}
 	quotas := p.cache.Resource(corev1.SchemeGroupVersion.WithResource("resourcequotas"))
-	if quotas == nil || quotas.Empty() {
+	if quotas == nil || quotas.Empty() && len(p.limited) == 0 {
 		return nil
 	}
 	measure, ok := quota.For(a.Resource.GroupResource())
 	if !ok || !chargeable(a) {
 		return nil
 	}
-	some := false
+	some := len(p.limited) > 0
 	watchcache.Each(quotas, a.Namespace, func(*corev1.ResourceQuota) bool { some = true; return false })
 	if !some {
 		return nil
@@ -94,7 +97,7 @@ func (p *resourceQuota) charge(ctx context.Context, a *endpoints.Attributes, mea
 			}
 			records, now = append(records, rec), append(now, obj.(*corev1.ResourceQuota))
 		}
-		next, err := charged(now, a, measure, time.Now())
+		next, err := charged(now, a, measure, p.limited, time.Now())
 		if err != nil || a.DryRun {
 			return err
 		}
@@ -149,17 +152,23 @@ func chargeable(a *endpoints.Attributes) bool {
 
 // charged are the quotas as they are once a has been stored, nil for each that
 // stays as it is.
-func charged(quotas []*corev1.ResourceQuota, a *endpoints.Attributes, measure quota.Measure, now time.Time) ([]*corev1.ResourceQuota, error) {
+func charged(quotas []*corev1.ResourceQuota, a *endpoints.Attributes, measure quota.Measure, limited []quotaconfig.LimitedResource, now time.Time) ([]*corev1.ResourceQuota, error) {
 	var concerned []int
+	var covered cover
 	for i, q := range quotas {
+		if len(limited) > 0 {
+			if err := covered.scopesOf(q, measure, a.Object); err != nil {
+				return nil, err
+			}
+		}
 		match, err := measure.Matches(&q.Spec, a.Object)
 		if err != nil {
 			return nil, err
 		}
-		names := measure.Of(q.Status.Hard)
-		if !match || len(names) == 0 {
+		if !match {
 			continue
 		}
+		names := measure.Of(q.Status.Hard)
 		if measure.Demand != nil {
 			if err := measure.Demand(names, a.Object); err != nil {
 				return nil, forbidden(a, fmt.Errorf("failed quota: %s: %w", q.Name, err))
@@ -168,9 +177,12 @@ func charged(quotas []*corev1.ResourceQuota, a *endpoints.Attributes, measure qu
 		if slices.ContainsFunc(names, func(n corev1.ResourceName) bool { _, known := q.Status.Used[n]; return !known }) {
 			return nil, forbidden(a, fmt.Errorf("status unknown for quota: %s, resources: %s", q.Name, join(names)))
 		}
-		concerned = append(concerned, i)
+		if len(names) > 0 {
+			concerned = append(concerned, i)
+			covered.names = append(covered.names, names...)
+		}
 	}
-	if len(concerned) == 0 {
+	if len(concerned) == 0 && len(limited) == 0 {
 		return nil, nil
 	}
 	use := measure.Use(a.Object, now)
@@ -182,6 +194,11 @@ func charged(quotas []*corev1.ResourceQuota, a *endpoints.Attributes, measure qu
 	update := a.Operation == endpoints.Update && stored != nil && stored.GetResourceVersion() != ""
 	if update {
 		more = quota.More(use, measure.Use(a.Old, now))
+	}
+	if len(limited) > 0 && len(quota.More(more, nil)) > 0 {
+		if err := covered.check(a, measure, limited, use); err != nil {
+			return nil, err
+		}
 	}
 	next := make([]*corev1.ResourceQuota, len(quotas))
 	for _, i := range concerned {

@@ -21,46 +21,64 @@ type entry struct {
 
 // table are the plugins in upstream's order.
 var table = []entry{
+	{"NamespaceAutoProvision", true, func(c Config) Plugin { return &namespaceAutoProvision{c.Cache} }},
 	{"NamespaceLifecycle", false, func(c Config) Plugin { return &namespaceLifecycle{c.Cache} }},
+	{"NamespaceExists", true, func(c Config) Plugin { return &namespaceExists{c.Cache} }},
+	{"LimitPodHardAntiAffinityTopology", true, func(Config) Plugin { return limitPodHardAntiAffinityTopology{} }},
 	{"LimitRanger", false, func(c Config) Plugin { return &limitRanger{c.Cache} }},
 	{"ServiceAccount", false, func(c Config) Plugin { return &serviceAccount{c.Cache} }},
 	{"NodeRestriction", false, func(c Config) Plugin { return &nodeRestriction{c.Cache, c.Authorizer} }},
 	{"TaintNodesByCondition", false, func(Config) Plugin { return taintNodesByCondition{} }},
 	{"AlwaysPullImages", true, func(Config) Plugin { return alwaysPullImages{} }},
-	{"PodSecurity", false, func(c Config) Plugin { return newPodSecurity(c.Cache) }},
+	{"ImagePolicyWebhook", true, func(c Config) Plugin { return newImagePolicyWebhook(c.imagePolicy) }},
+	{"PodSecurity", false, func(c Config) Plugin { return newPodSecurity(c.Cache, c.podSecurity) }},
+	{"PodNodeSelector", true, func(c Config) Plugin { return &podNodeSelector{c.Cache, c.podNodeSelectors} }},
 	{"Priority", false, func(c Config) Plugin { return &priority{c.Cache} }},
-	{"DefaultTolerationSeconds", false, func(Config) Plugin { return defaultTolerationSeconds{} }},
+	{"DefaultTolerationSeconds", false, func(c Config) Plugin { return newDefaultTolerationSeconds(c) }},
+	{"PodTolerationRestriction", true, func(c Config) Plugin { return &podTolerationRestriction{c.Cache, c.podTolerations} }},
+	{"EventRateLimit", true, func(c Config) Plugin { return newEventRateLimit(c.eventRates) }},
+	{"ExtendedResourceToleration", true, func(Config) Plugin { return extendedResourceToleration{} }},
+	{"DefaultStorageClass", false, func(c Config) Plugin { return &defaultStorageClass{c.Cache} }},
+	{"StorageObjectInUseProtection", false, func(Config) Plugin { return storageObjectInUseProtection{} }},
+	{"OwnerReferencesPermissionEnforcement", true, func(c Config) Plugin { return &ownerReferencesPermissionEnforcement{c.Authorizer} }},
+	{"PersistentVolumeClaimResize", false, func(c Config) Plugin { return &persistentVolumeClaimResize{c.Cache} }},
 	{"RuntimeClass", false, func(c Config) Plugin { return &runtimeClass{c.Cache} }},
+	{"CertificateApproval", false, func(c Config) Plugin { return &certificateApproval{c.Authorizer} }},
+	{"CertificateSigning", false, func(c Config) Plugin { return &certificateSigning{c.Authorizer} }},
+	{"CertificateSubjectRestriction", false, func(Config) Plugin { return certificateSubjectRestriction{} }},
+	{"DefaultIngressClass", false, func(c Config) Plugin { return &defaultIngressClass{c.Cache} }},
 	{"DenyServiceExternalIPs", true, func(Config) Plugin { return denyServiceExternalIPs{} }},
+	{"PodTopologyLabels", false, func(c Config) Plugin { return &podTopologyLabels{c.Cache} }},
+	{"NodeDeclaredFeatureValidator", false, func(c Config) Plugin { return &nodeDeclaredFeatureValidator{c.Cache} }},
+	{"PodResizeValidator", false, func(c Config) Plugin { return &podResizeValidator{c.Cache} }},
 	{"MutatingAdmissionPolicy", false, func(c Config) Plugin { return policy.NewMutating(c.policies()) }},
-	{"MutatingAdmissionWebhook", false, func(c Config) Plugin { return webhook.NewMutating(c.hooks()) }},
+	{"MutatingAdmissionWebhook", false, func(c Config) Plugin { return webhook.NewMutating(c.hooks(c.mutating)) }},
 	{"ValidatingAdmissionPolicy", false, func(c Config) Plugin { return policy.NewValidating(c.policies()) }},
-	{"ValidatingAdmissionWebhook", false, func(c Config) Plugin { return webhook.NewValidating(c.hooks()) }},
+	{"ValidatingAdmissionWebhook", false, func(c Config) Plugin { return webhook.NewValidating(c.hooks(c.validating)) }},
 	{"", false, func(c Config) Plugin { return policy.NewAccess(c.policies()) }},
 	{"", false, func(c Config) Plugin { return &createAuthorization{c.Authorizer} }},
 	{"", false, func(c Config) Plugin { return &rbacEscalation{c.RBAC, c.Authorizer} }},
 	{"", false, func(c Config) Plugin { return &resourceClaim{c.Cache, c.Authorizer} }},
-	{"ResourceQuota", false, func(c Config) Plugin { return newResourceQuota(c.Cache) }},
+	{"ResourceQuota", false, func(c Config) Plugin { return newResourceQuota(c.Cache, c.limitedResources) }},
+	{"AlwaysDeny", true, func(Config) Plugin { return alwaysDeny{} }},
 }
 
-// absent are upstream's plugins that are not here: turning one off is no
-// mistake.
-var absent = []string{
-	"AlwaysAdmit", "AlwaysDeny", "CertificateApproval", "CertificateSigning", "CertificateSubjectRestriction",
-	"ClusterTrustBundleAttest", "DefaultIngressClass", "DefaultStorageClass", "EventRateLimit",
-	"ExtendedResourceToleration", "ImagePolicyWebhook",
-	"JobValidation", "LimitPodHardAntiAffinityTopology", "NamespaceAutoProvision", "NamespaceExists",
-	"NodeDeclaredFeatureValidator", "OwnerReferencesPermissionEnforcement", "PersistentVolumeClaimResize",
-	"PodGroupProtection", "PodGroupWorkloadExists", "PodNodeSelector", "PodResizeValidator",
-	"PodTolerationRestriction", "PodTopologyLabels", "StorageObjectInUseProtection",
+// idle are upstream's plugins that do nothing in v1.36 as it comes, so that
+// turning them on or off changes nothing.
+var idle = []string{
+	"AlwaysAdmit",
+	"ClusterTrustBundleAttest", // of ClusterTrustBundles, which are not served
+	"JobValidation",            // of PodGroups, as the next two: they are not served
+	"PodGroupProtection",
+	"PodGroupWorkloadExists",
 }
 
 func (c Config) policies() policy.Config {
 	return policy.Config{Cache: c.Cache, Authorizer: c.Authorizer}
 }
 
-func (c Config) hooks() webhook.Config {
-	return webhook.Config{Cache: c.Cache, Authorizer: c.Authorizer, Dial: c.Dial}
+func (c Config) hooks(shown *webhook.Credentials) webhook.Config {
+	return webhook.Config{Cache: c.Cache, Authorizer: c.Authorizer, Dial: c.Dial, Credentials: shown}
 }
 
 // Plugins are those that run.
@@ -70,43 +88,46 @@ func Plugins(c Config) ([]Plugin, error) {
 	}
 	var plugins []Plugin
 	for _, e := range table {
-		on := !e.off || slices.Contains(c.Enable, e.name)
-		if on && (e.name == "" || !slices.Contains(c.Disable, e.name)) {
+		if e.name == "" || runs(e.name, c.Enable, c.Disable) {
 			plugins = append(plugins, e.build(c))
 		}
 	}
 	return plugins, nil
 }
 
+// runs says whether a plugin does.
+func runs(name string, enable, disable []string) bool {
+	on := slices.ContainsFunc(table, func(e entry) bool { return e.name == name && !e.off })
+	return (on || slices.Contains(enable, name)) && !slices.Contains(disable, name)
+}
+
 // Check finds names that stand for nothing, and contradictions.
 func Check(enable, disable []string) error {
-	known := func(name string) bool {
-		return name != "" && slices.ContainsFunc(table, func(e entry) bool { return e.name == name })
-	}
 	for _, name := range enable {
-		switch {
-		case slices.Contains(disable, name):
+		if slices.Contains(disable, name) {
 			return fmt.Errorf("%s in enable-admission-plugins and disable-admission-plugins overlapped", name)
-		case slices.Contains(absent, name):
-			return fmt.Errorf("enable-admission-plugins plugin %q is not built; there are %s", name, names())
-		case !known(name):
-			return fmt.Errorf("enable-admission-plugins plugin %q is unknown; there are %s", name, names())
 		}
 	}
-	for _, name := range disable {
-		if !known(name) && !slices.Contains(absent, name) {
-			return fmt.Errorf("disable-admission-plugins plugin %q is unknown; there are %s", name, names())
+	for flag, list := range map[string][]string{"enable-admission-plugins": enable, "disable-admission-plugins": disable} {
+		for _, name := range list {
+			if !known(name) {
+				return fmt.Errorf("%s plugin %q is unknown; there are %s", flag, name, strings.Join(names(), ", "))
+			}
 		}
 	}
 	return nil
 }
 
-func names() string {
-	var all []string
+func known(name string) bool { return slices.Contains(names(), name) }
+
+// names are all that stand for a plugin.
+func names() []string {
+	all := slices.Clone(idle)
 	for _, e := range table {
 		if e.name != "" {
 			all = append(all, e.name)
 		}
 	}
-	return strings.Join(all, ", ")
+	slices.Sort(all)
+	return all
 }

@@ -20,7 +20,7 @@ func validateRuntimeClass(c *nodev1.RuntimeClass) field.ErrorList {
 	if s := c.Scheduling; s != nil {
 		at := field.NewPath("scheduling")
 		f.add(metavalidation.ValidateLabels(s.NodeSelector, at.Child("nodeSelector")))
-		f.add(validateTolerations(s.Tolerations, at.Child("tolerations")))
+		f.add(ValidateTolerations(s.Tolerations, at.Child("tolerations")))
 		seen := map[corev1.Toleration]bool{}
 		for i, t := range s.Tolerations {
 			key := corev1.Toleration{Key: t.Key, Operator: t.Operator, Value: t.Value, Effect: t.Effect}

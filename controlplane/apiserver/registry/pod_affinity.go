@@ -204,7 +204,7 @@ func (c *podCheck) checkSpread(at *field.Path) {
 	}
 }
 
-func validateTolerations(list []corev1.Toleration, at *field.Path) field.ErrorList {
+func ValidateTolerations(list []corev1.Toleration, at *field.Path) field.ErrorList {
 	var f faults
 	for i, t := range list {
 		p := at.Index(i)

@@ -14,7 +14,7 @@ func preparePod(_ context.Context, p, old *corev1.Pod) {
 		return
 	}
 	p.Generation = 1
-	p.Status = corev1.PodStatus{Phase: corev1.PodPending, QOSClass: podQOS(p)}
+	p.Status = corev1.PodStatus{Phase: corev1.PodPending, QOSClass: PodQOS(p)}
 	if len(p.Spec.SchedulingGates) > 0 {
 		p.Status.Conditions = []corev1.PodCondition{{
 			Type:               corev1.PodScheduled,
@@ -75,8 +75,8 @@ func mergeLabelKeys(p *corev1.Pod) {
 	}
 }
 
-// podQOS is the quality of service the pod's cpu and memory ask for.
-func podQOS(p *corev1.Pod) corev1.PodQOSClass {
+// PodQOS is the quality of service the pod's cpu and memory ask for.
+func PodQOS(p *corev1.Pod) corev1.PodQOSClass {
 	requests, limits := corev1.ResourceList{}, corev1.ResourceList{}
 	guaranteed := true
 	add := func(sum, list corev1.ResourceList) (n int) {

@@ -21,9 +21,9 @@ func validateResize(_ context.Context, p, old *corev1.Pod) field.ErrorList {
 	f.add(validatePodContent(p))
 	was := old.Status.QOSClass
 	if was == "" {
-		was = podQOS(old)
+		was = PodQOS(old)
 	}
-	if was != podQOS(p) {
+	if was != PodQOS(p) {
 		f.invalid(spec, p.Status.QOSClass, "Pod QOS Class may not change as a result of resizing")
 	}
 	for i := range old.Status.ContainerStatuses {

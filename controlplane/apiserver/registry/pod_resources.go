@@ -35,9 +35,9 @@ func isStandardResource(name corev1.ResourceName) bool {
 	return name == corev1.ResourceStorage || slices.Contains(quotaResources, name) || isHugePagesQuota(name)
 }
 
-// isExtended says whether the name is of a resource that others than
+// IsExtended says whether the name is of a resource that others than
 // Kubernetes account for.
-func isExtended(name corev1.ResourceName) bool {
+func IsExtended(name corev1.ResourceName) bool {
 	if isNative(name) || strings.HasPrefix(string(name), corev1.DefaultResourceRequestsPrefix) {
 		return false
 	}
@@ -60,7 +60,7 @@ func containerResourceName(name corev1.ResourceName, at *field.Path) field.Error
 		if name != corev1.ResourceCPU && name != corev1.ResourceMemory && name != corev1.ResourceEphemeralStorage && !isHugePages(name) {
 			errs = append(errs, field.Invalid(at, name, "must be a standard resource for containers"))
 		}
-	case !isNative(name) && !isExtended(name):
+	case !isNative(name) && !IsExtended(name):
 		errs = append(errs, field.Invalid(at, name, "doesn't follow extended resource name standard"))
 	}
 	return errs
@@ -79,7 +79,7 @@ func quantity(name corev1.ResourceName, q resource.Quantity, at *field.Path) (er
 	if q.Sign() < 0 {
 		errs = append(errs, field.Invalid(at, q.String(), "must be greater than or equal to 0"))
 	}
-	if (slices.Contains(countedResources, name) || isExtended(name)) && q.MilliValue()%1000 != 0 {
+	if (slices.Contains(countedResources, name) || IsExtended(name)) && q.MilliValue()%1000 != 0 {
 		errs = append(errs, field.Invalid(at, q, "must be an integer"))
 	}
 	return errs

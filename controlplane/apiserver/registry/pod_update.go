@@ -93,7 +93,7 @@ func onlyAddedTolerations(now, was []corev1.Toleration, at *field.Path) field.Er
 			return field.ErrorList{field.Forbidden(at, "existing toleration can not be modified except its tolerationSeconds")}
 		}
 	}
-	return validateTolerations(now, at)
+	return ValidateTolerations(now, at)
 }
 
 func onlyRemovedGates(now, was []corev1.PodSchedulingGate, at *field.Path) (errs field.ErrorList) {

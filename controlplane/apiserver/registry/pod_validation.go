@@ -135,7 +135,7 @@ func validatePodSpec(s *corev1.PodSpec, meta *metav1.ObjectMeta, at *field.Path)
 	if s.ActiveDeadlineSeconds != nil && (*s.ActiveDeadlineSeconds < 1 || *s.ActiveDeadlineSeconds > math.MaxInt32) {
 		c.invalid(at.Child("activeDeadlineSeconds"), *s.ActiveDeadlineSeconds, utilvalidation.InclusiveRangeError(1, math.MaxInt32))
 	}
-	c.add(validateTolerations(s.Tolerations, at.Child("tolerations")))
+	c.add(ValidateTolerations(s.Tolerations, at.Child("tolerations")))
 	for i, alias := range s.HostAliases {
 		p := at.Child("hostAliases").Index(i)
 		c.add(ipValue(alias.IP, nil, p.Child("ip")))

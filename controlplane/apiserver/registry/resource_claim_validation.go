@@ -25,7 +25,7 @@ func validateDeviceClass(c, old *resourcev1.DeviceClass) field.ErrorList {
 	f.add(eachOf(c.Spec.Config, resourcev1.DeviceConfigMaxSize, at.Child("config"), func(d *resourcev1.DeviceClassConfiguration, at *field.Path) field.ErrorList {
 		return validateDeviceConfig(&d.DeviceConfiguration, most, at)
 	}))
-	if n := c.Spec.ExtendedResourceName; n != nil && !isExtended(corev1.ResourceName(*n)) {
+	if n := c.Spec.ExtendedResourceName; n != nil && !IsExtended(corev1.ResourceName(*n)) {
 		f.invalid(at.Child("extendedResourceName"), *n, "must be a valid extended resource name")
 	}
 	return f.list

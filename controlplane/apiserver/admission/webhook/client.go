@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/client-go/rest"
+	wire "k8s.io/client-go/transport"
 
 	"knarr/controlplane/apiserver/backend"
 	"knarr/controlplane/apiserver/watchcache"
@@ -47,17 +48,18 @@ var reviews = sync.OnceValue(func() runtime.NegotiatedSerializer {
 // clients are the connections to webhooks, shared by those that are reached
 // the same way.
 type clients struct {
-	cache *watchcache.Cache
-	dial  Dialer
-	mu    sync.Mutex
-	by    map[string]*client
+	cache       *watchcache.Cache
+	dial        Dialer
+	credentials *Credentials
+	mu          sync.Mutex
+	by          map[string]*client
 }
 
-func newClients(cache *watchcache.Cache, dial Dialer) *clients {
-	if dial == nil {
-		dial = (&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}).DialContext
+func newClients(c Config) *clients {
+	if c.Dial == nil {
+		c.Dial = (&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}).DialContext
 	}
-	return &clients{cache: cache, dial: dial, by: map[string]*client{}}
+	return &clients{cache: c.Cache, dial: c.Dial, credentials: c.Credentials, by: map[string]*client{}}
 }
 
 // A client reaches one webhook.
@@ -128,7 +130,11 @@ func targetOf(name string, cfg *admissionv1.WebhookClientConfig) (target, error)
 	if err != nil {
 		return target{}, &callError{name: name, reason: fmt.Errorf("Unparsable URL: %w", err)}
 	}
-	return target{base: u.Scheme + "://" + u.Host, path: u.Path}, nil
+	host := u.Host
+	if u.Port() == "" {
+		host = net.JoinHostPort(host, "443")
+	}
+	return target{base: u.Scheme + "://" + u.Host, path: u.Path, host: host}, nil
 }
 
 func portOf(s *admissionv1.ServiceReference) int32 {
@@ -163,8 +169,21 @@ func (c *clients) connect(to target, ca []byte) *client {
 	} else {
 		transport.Proxy = http.ProxyFromEnvironment
 	}
+	shown, err := show(c.credentials.of(to.host)).TransportConfig()
+	if err != nil {
+		return &client{err: err}
+	}
+	if own, err := wire.TLSConfigFor(shown); err != nil {
+		return &client{err: err}
+	} else if own != nil {
+		tlsConfig.Certificates, tlsConfig.GetClientCertificate = own.Certificates, own.GetClientCertificate
+	}
+	authenticated, err := wire.HTTPWrappersForConfig(shown, bounded{transport})
+	if err != nil {
+		return &client{err: err}
+	}
 	httpClient := &http.Client{
-		Transport: bounded{transport},
+		Transport: authenticated,
 		// A webhook may not send the server elsewhere.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}

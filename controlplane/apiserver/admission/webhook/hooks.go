@@ -29,6 +29,8 @@ type Config struct {
 	Authorizer authz.Authorizer
 	// Dial reaches webhooks. Default: a net.Dialer.
 	Dial Dialer
+	// Credentials are shown to webhooks. Default: none.
+	Credentials *Credentials
 }
 
 // A hook is one webhook of one configuration, ready to be asked.
@@ -148,7 +150,7 @@ func (s *hooks) concerns(ctx context.Context, h *hook, r *match.Request) (t matc
 func newHooks(c Config, resource string, collect func(*watchcache.Resource, func(metav1.Object, []admissionv1.MutatingWebhook))) *hooks {
 	return &hooks{
 		resource: c.Cache.Resource(admissionv1.SchemeGroupVersion.WithResource(resource)),
-		clients:  newClients(c.Cache, c.Dial), authz: match.Authorizer(c.Authorizer), collect: collect,
+		clients:  newClients(c), authz: match.Authorizer(c.Authorizer), collect: collect,
 	}
 }
 
