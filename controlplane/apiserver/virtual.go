@@ -3,6 +3,7 @@ package apiserver
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -48,7 +49,7 @@ func (s *Server) tokenReview(ctx context.Context, obj registry.Object, _ *metav1
 	if len(wanted) == 0 {
 		wanted = s.tokens.Audiences()
 	}
-	review.Status = authenticationv1.TokenReviewStatus{}
+	review.Status.Authenticated = false // what else the question says of it, the answer repeats
 	resp, ok, err := s.authn.AuthenticateToken(authenticator.WithAudiences(ctx, wanted), review.Spec.Token)
 	if err != nil {
 		review.Status.Error = err.Error()
@@ -79,8 +80,8 @@ func userInfo(u user.Info) authenticationv1.UserInfo {
 	return info
 }
 
-func (s *Server) selfSubjectReview(ctx context.Context, obj registry.Object, _ *metav1.CreateOptions) (registry.Object, error) {
-	review := obj.(*authenticationv1.SelfSubjectReview)
+func (s *Server) selfSubjectReview(ctx context.Context, _ registry.Object, _ *metav1.CreateOptions) (registry.Object, error) {
+	review := &authenticationv1.SelfSubjectReview{}
 	review.CreationTimestamp = metav1.Now().Rfc3339Copy()
 	review.Status.UserInfo = userInfo(request.UserFrom(ctx))
 	return review, nil
@@ -124,13 +125,15 @@ func unread(r *authorizationv1.ResourceAttributes) string {
 	if r == nil {
 		return ""
 	}
-	if r.FieldSelector != nil {
-		if _, err := fields.ParseSelector(r.FieldSelector.RawSelector); err != nil {
+	if f := r.FieldSelector; f != nil {
+		_, err := fields.ParseSelector(f.RawSelector)
+		if err != nil || slices.ContainsFunc(f.Requirements, unreadField) {
 			faults = append(faults, "spec.resourceAttributes.fieldSelector ignored due to parse error")
 		}
 	}
-	if r.LabelSelector != nil {
-		if _, err := labels.Parse(r.LabelSelector.RawSelector); err != nil {
+	if l := r.LabelSelector; l != nil {
+		_, err := labels.Parse(l.RawSelector)
+		if err != nil || slices.ContainsFunc(l.Requirements, unreadLabel) {
 			faults = append(faults, "spec.resourceAttributes.labelSelector ignored due to parse error")
 		}
 	}
@@ -141,6 +144,17 @@ func unread(r *authorizationv1.ResourceAttributes) string {
 		return faults[0]
 	}
 	return "[" + strings.Join(faults, ", ") + "]"
+}
+
+// unreadField says that a condition is none that a field selector can say.
+func unreadField(r metav1.FieldSelectorRequirement) bool {
+	return len(r.Values) != 1 || r.Operator != metav1.FieldSelectorOpIn && r.Operator != metav1.FieldSelectorOpNotIn
+}
+
+// unreadLabel says the same of a label selector.
+func unreadLabel(r metav1.LabelSelectorRequirement) bool {
+	_, err := metav1.LabelSelectorAsSelector(&metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{r}})
+	return err != nil
 }
 
 func (s *Server) decide(ctx context.Context, a *authz.Attributes, r *authorizationv1.ResourceAttributes) authorizationv1.SubjectAccessReviewStatus {

@@ -200,6 +200,7 @@ var varying = []struct {
 	{regexp.MustCompile(`10\.96\.\d+\.\d+\b`), "10.96.0.IP"},
 	{regexp.MustCompile(`(odePort":)3[0-2]\d{3}\b`), "${1}30000"},
 	{regexp.MustCompile(`0x[0-9a-f]{6,}`), "0xPOINTER"},
+	{regexp.MustCompile(`(\\"resourceVersion[\\]+":[\\]+")\d+`), "${1}VERSION"},
 }
 
 // tidy replaces what varies in text.

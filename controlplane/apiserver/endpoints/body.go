@@ -181,7 +181,7 @@ func goName(gvk schema.GroupVersionKind) string { return gvk.Version + "." + gvk
 // hubName is the same of a kind in the server.
 func hubName(gvk schema.GroupVersionKind) string {
 	group, _, _ := strings.Cut(gvk.Group, ".")
-	if group == "" {
+	if group == "" || group == "events" {
 		group = "core"
 	}
 	return group + "." + gvk.Kind

@@ -1,6 +1,8 @@
 package endpoints
 
 import (
+	"fmt"
+	"net/http"
 	"reflect"
 	"strings"
 	"sync"
@@ -206,7 +208,8 @@ func (m *managers) apply(old registry.Object, want *unstructured.Unstructured, m
 	if u, is := out.(*unstructured.Unstructured); is && m.entry.custom == nil {
 		obj = m.entry.res.New()
 		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, obj); err != nil {
-			return nil, err
+			return nil, statusError(http.StatusInternalServerError, "", fmt.Sprintf("failed to convert new object (%s/%s; %v) to proper version: unable to convert unstructured object to %v: %v",
+				want.GetNamespace(), want.GetName(), want.GroupVersionKind(), m.entry.gvk, err))
 		}
 	} else if !ok {
 		return nil, errNotAnObject

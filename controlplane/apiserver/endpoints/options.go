@@ -113,7 +113,7 @@ func (e *entry) checkFields(selector fields.Selector) error {
 		}
 		plain := len(e.labels) == 1 || len(e.labels) == 2 && e.labels["metadata.namespace"]
 		if !plain || e.custom != nil {
-			return apierrors.NewBadRequest("field label not supported: " + r.Field)
+			return apierrors.NewBadRequest(e.noField(r.Field))
 		}
 		if r.Field == "metadata.namespace" {
 			continue
@@ -121,6 +121,17 @@ func (e *entry) checkFields(selector fields.Selector) error {
 		return apierrors.NewBadRequest(fmt.Sprintf("%q is not a known field selector: only %q, %q", r.Field, "metadata.name", "metadata.namespace"))
 	}
 	return nil
+}
+
+// noField says in upstream's words that a kind has no such field to select by.
+func (e *entry) noField(name string) string {
+	switch e.qualified {
+	case "jobs.batch":
+		return fmt.Sprintf("field label %q not supported for Job", name)
+	case "resourceslices.resource.k8s.io":
+		return fmt.Sprintf("field label not supported for %v: %s", e.gvk, name)
+	}
+	return "field label not supported: " + name
 }
 
 func (c *call) createOptions() (*metav1.CreateOptions, error) {

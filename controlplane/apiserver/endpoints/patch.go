@@ -419,10 +419,10 @@ func strategicError(err error) error {
 		errors.Is(err, mergepatch.ErrBadPatchFormatForRetainKeys), errors.Is(err, mergepatch.ErrBadPatchFormatForSetElementOrderList),
 		errors.Is(err, mergepatch.ErrUnsupportedStrategicMergePatchFormat):
 		return apierrors.NewBadRequest(err.Error())
-	case errors.Is(err, mergepatch.ErrNoListOfLists), errors.Is(err, mergepatch.ErrBadPatchFormatForSetElementOrderList):
+	case errors.Is(err, mergepatch.ErrNoListOfLists), errors.Is(err, mergepatch.ErrPatchContentNotMatchRetainKeys):
 		return unprocessable(err)
 	}
-	return unprocessable(err)
+	return statusError(http.StatusInternalServerError, "", err.Error())
 }
 
 // apply is server-side apply.

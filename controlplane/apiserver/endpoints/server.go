@@ -211,9 +211,6 @@ func (c *call) serve() error {
 			request.Warn(c.ctx, text)
 		}
 	}
-	if c.deprecated != "" {
-		request.Warn(c.ctx, c.deprecated)
-	}
 	if c.info.Subresource != "" {
 		return c.serveSub()
 	}
@@ -248,6 +245,9 @@ func (c *call) serve() error {
 		return nil
 	} else if c.info.Namespace != "" && c.gvr.Resource != "namespaces" {
 		return noResource()
+	}
+	if c.deprecated != "" {
+		request.Warn(c.ctx, c.deprecated)
 	}
 	if do := action(c.qualified); do != nil {
 		return do(c)

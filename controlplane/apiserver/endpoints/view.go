@@ -2,8 +2,10 @@ package endpoints
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
 
+	appsv1 "k8s.io/api/apps/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -141,7 +143,13 @@ func (c *call) row(obj registry.Object) (metav1.TableRow, error) {
 func partial(obj registry.Object) *metav1.PartialObjectMetadata {
 	if o, ok := obj.(metav1.ObjectMetaAccessor); ok {
 		if m, ok := o.GetObjectMeta().(*metav1.ObjectMeta); ok {
-			return &metav1.PartialObjectMetadata{ObjectMeta: *m}
+			out := &metav1.PartialObjectMetadata{ObjectMeta: *m}
+			if _, ok := obj.(*appsv1.DaemonSet); ok {
+				// Upstream's hub holds it as a field.
+				out.Annotations = maps.Clone(m.Annotations)
+				delete(out.Annotations, appsv1.DeprecatedTemplateGeneration)
+			}
+			return out
 		}
 	}
 	out := &metav1.PartialObjectMetadata{}
