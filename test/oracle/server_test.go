@@ -94,8 +94,8 @@ func (s *server) play(t *testing.T, k kind) []answer {
 		t.Errorf("%s: base object: %d %s", k.name, code, data)
 		return all
 	}
-	if k.name == "customresourcedefinitions.apiextensions.k8s.io" {
-		data = s.established(t, k)
+	if mark, ok := settled[k.name]; ok {
+		data = s.settle(t, k, mark)
 	}
 	var base map[string]any
 	if err := json.Unmarshal(data, &base); err != nil {
@@ -104,8 +104,15 @@ func (s *server) play(t *testing.T, k kind) []answer {
 	return append(all, s.ask(t, k.after, base)...)
 }
 
-// established waits until a definition's status is settled.
-func (s *server) established(t *testing.T, k kind) []byte {
+// settled is what the status of some kinds' objects says when the server has
+// done with them.
+var settled = map[string]string{
+	"customresourcedefinitions.apiextensions.k8s.io": `"Established","status":"True"`,
+	"flowschemas.flowcontrol.apiserver.k8s.io":       `"Dangling","status":"False"`,
+}
+
+// settle waits until the base object's status has mark.
+func (s *server) settle(t *testing.T, k kind, mark string) []byte {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	resp, err := s.do(ctx, "GET", k.path+"?watch=1&timeoutSeconds=30&fieldSelector=metadata.name%3D"+at(k.valid, []string{"metadata", "name"}).(string), "", "", nil)
@@ -122,11 +129,11 @@ func (s *server) established(t *testing.T, k kind) []byte {
 			t.Error(err)
 			return nil
 		}
-		if strings.Contains(string(event.Object), `"Established","status":"True"`) {
+		if strings.Contains(string(event.Object), mark) {
 			return event.Object
 		}
 	}
-	t.Error("the definition was not established")
+	t.Errorf("%s: the base object has not got %s", k.name, mark)
 	return nil
 }
 

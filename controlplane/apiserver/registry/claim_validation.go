@@ -189,6 +189,9 @@ func validateTemplateMeta(m *metav1.ObjectMeta, at *field.Path) field.ErrorList 
 		set  bool
 	}{
 		{"name", m.Name != ""}, {"generateName", m.GenerateName != ""}, {"namespace", m.Namespace != ""},
+		{"selfLink", m.SelfLink != ""}, {"generation", m.Generation != 0}, {"creationTimestamp", !m.CreationTimestamp.IsZero()},
+		{"deletionTimestamp", m.DeletionTimestamp != nil}, {"deletionGracePeriodSeconds", m.DeletionGracePeriodSeconds != nil},
+		{"managedFields", m.ManagedFields != nil},
 		{"uID", m.UID != ""}, {"resourceVersion", m.ResourceVersion != ""}, {"ownerReferences", m.OwnerReferences != nil},
 		{"finalizers", m.Finalizers != nil},
 	} {

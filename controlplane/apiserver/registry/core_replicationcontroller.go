@@ -15,6 +15,7 @@ var replicationControllers = &Kind[*corev1.ReplicationController]{
 	GroupVersionKind: corev1.SchemeGroupVersion.WithKind("ReplicationController"),
 	Plural:           "replicationcontrollers",
 	Metadata:         Named,
+	NameRule:         nameIsLong,
 	Short:            []string{"rc"},
 	Categories:       []string{"all"},
 	Prefix:           "controllers",

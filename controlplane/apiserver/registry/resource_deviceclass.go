@@ -11,6 +11,7 @@ var deviceClasses = &Kind[*resourcev1.DeviceClass]{
 	GroupVersionKind: resourcev1.SchemeGroupVersion.WithKind("DeviceClass"),
 	Plural:           "deviceclasses",
 	Metadata:         Named,
+	NameRule:         nameIsLong,
 	Rechecked:        true,
 	Cluster:          true,
 
