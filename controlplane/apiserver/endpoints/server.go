@@ -246,6 +246,9 @@ func (c *call) serve() error {
 	} else if c.info.Namespace != "" && c.gvr.Resource != "namespaces" {
 		return noResource()
 	}
+	if err := c.routed(); err != nil {
+		return err
+	}
 	if c.deprecated != "" {
 		request.Warn(c.ctx, c.deprecated)
 	}
@@ -281,7 +284,9 @@ func (c *call) serve() error {
 	return c.notAllowed()
 }
 
-func (c *call) notAllowed() error {
+func (c *call) notAllowed() error { return methodNotAllowed() }
+
+func methodNotAllowed() error {
 	err := statusError(http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed, "the server does not allow this method on the requested resource")
 	err.ErrStatus.Details = &metav1.StatusDetails{}
 	return err

@@ -42,6 +42,9 @@ func (c *call) serveSub() error {
 	if !slices.Contains(c.sub.Verbs, c.info.Verb) {
 		return c.notAllowed()
 	}
+	if err := c.routed(); err != nil {
+		return err
+	}
 	ctx, cancel := context.WithTimeout(c.ctx, writeTime)
 	defer cancel()
 	c.ctx = ctx
@@ -175,6 +178,9 @@ func (p *patch) makeScale(old registry.Object) (registry.Object, error) {
 		data, err := encodeJSON(p.want.Object, false)
 		if err != nil {
 			return nil, err
+		}
+		if p.want.GetKind() == "" || p.want.GetAPIVersion() == "" {
+			return nil, apierrors.NewBadRequest(fmt.Sprintf("invalid object type: %v", p.want.GroupVersionKind()))
 		}
 		want = &autoscalingv1.Scale{}
 		if _, err := decodePatched(data, want); err != nil {

@@ -44,7 +44,8 @@ func (c *call) view(obj runtime.Object, columns bool) (runtime.Object, schema.Gr
 	case "PartialObjectMetadata":
 		return partial(o), c.viewKind("PartialObjectMetadata"), nil
 	}
-	return nil, schema.GroupVersionKind{}, apierrors.NewBadRequest(fmt.Sprintf("you requested %s, but the requested object is not a list (%s)", c.out.as, c.gvk.Kind))
+	return nil, schema.GroupVersionKind{}, statusError(http.StatusNotAcceptable, metav1.StatusReasonNotAcceptable,
+		fmt.Sprintf("you requested %s, but the requested object is not a list (*%s)", c.out.as, c.hubType("")))
 }
 
 func (c *call) writeViewOf(code int, obj runtime.Object) error {
@@ -94,7 +95,16 @@ func (c *call) writeListView(l *watchcache.List) error {
 		writeObject(c.w, c.r, c.out, http.StatusOK, list, c.viewKind("PartialObjectMetadataList"))
 		return nil
 	}
-	return apierrors.NewBadRequest(fmt.Sprintf("you requested PartialObjectMetadata, but the requested object is a list (%s)", c.res.Names().ListKind))
+	return statusError(http.StatusNotAcceptable, metav1.StatusReasonNotAcceptable,
+		fmt.Sprintf("you requested PartialObjectMetadata, but the requested object is a list (*%s)", c.hubType("List")))
+}
+
+// hubType is what upstream's server calls the type of the kind, or of its list.
+func (c *call) hubType(list string) string {
+	if c.custom != nil {
+		return "unstructured.Unstructured" + list
+	}
+	return hubName(c.gvk) + list
 }
 
 // includeObject is what rows carry of their objects.
@@ -106,7 +116,7 @@ func (c *call) includeObject() (metav1.IncludeObjectPolicy, error) {
 	case metav1.IncludeNone, metav1.IncludeMetadata, metav1.IncludeObject:
 		return policy, nil
 	}
-	return "", apierrors.NewInvalid(schema.GroupKind{Group: metaGroup, Kind: "TableOptions"}, "", nil)
+	return "", apierrors.NewBadRequest(fmt.Sprintf("Unable to convert to Table as requested: includeObject: Invalid value: %q: must be 'Metadata', 'Object', 'None', or empty", policy))
 }
 
 func (c *call) newTableView(columns bool) (*metav1.Table, error) {
