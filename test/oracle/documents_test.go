@@ -61,24 +61,33 @@ func documents() kind {
 	return k
 }
 
-// digest is a document by its parts: of each path's method and of each schema
-// only a sum.
+// digest is a document by its parts: of each operation and of each schema a
+// sum. Descriptions are left out, and where a parameter stands: with its path,
+// with the operation or at the end of the document.
 func digest(doc any) any {
 	sum := func(v any) any {
 		h := sha256.Sum256(encode(v))
 		return hex.EncodeToString(h[:4])
 	}
-	d, ok := doc.(map[string]any)
+	d, ok := undescribed(doc, false).(map[string]any)
 	if !ok {
 		return doc
 	}
+	shared, _ := d["parameters"].(map[string]any)
+	delete(d, "parameters")
 	out := map[string]any{}
 	for name, part := range d {
 		switch m, _ := part.(map[string]any); name {
 		case "paths":
 			for path, item := range m {
 				methods, _ := item.(map[string]any)
+				common, _ := methods["parameters"].([]any)
+				delete(methods, "parameters")
 				for method, op := range methods {
+					if o, ok := op.(map[string]any); ok {
+						own, _ := o["parameters"].([]any)
+						o["parameters"] = parameters(shared, append(own, common...))
+					}
 					out["paths "+path+" "+method] = sum(op)
 				}
 			}
@@ -98,4 +107,40 @@ func digest(doc any) any {
 		}
 	}
 	return out
+}
+
+// parameters are all of an operation's, in order.
+func parameters(shared map[string]any, all []any) []string {
+	var out []string
+	for _, p := range all {
+		if ref, ok := at(p, []string{"$ref"}).(string); ok {
+			p = shared[ref[strings.LastIndex(ref, "/")+1:]]
+		}
+		out = append(out, string(encode(p)))
+	}
+	slices.Sort(out)
+	return out
+}
+
+// undescribed is v without descriptions. Among properties, description is a
+// property like others.
+func undescribed(v any, properties bool) any {
+	switch v := v.(type) {
+	case map[string]any:
+		out := map[string]any{}
+		for k, x := range v {
+			if _, text := x.(string); k == "description" && text && !properties {
+				continue
+			}
+			out[k] = undescribed(x, k == "properties" && !properties)
+		}
+		return out
+	case []any:
+		out := make([]any, len(v))
+		for i, x := range v {
+			out[i] = undescribed(x, false)
+		}
+		return out
+	}
+	return v
 }

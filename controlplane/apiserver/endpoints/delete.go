@@ -11,6 +11,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -45,7 +46,7 @@ func (c *call) delete() error {
 		}
 		return c.answer(code, rec, obj)
 	}
-	if returnsDeleted[c.qualified] {
+	if registry.AnswersDeleted(c.gvr.GroupResource()) {
 		return c.answer(code, rec, obj)
 	}
 	return c.write(code, &metav1.Status{
@@ -53,18 +54,6 @@ func (c *call) delete() error {
 		Details: &metav1.StatusDetails{
 			Name: obj.GetName(), Group: c.gvr.Group, Kind: c.gvr.Resource, UID: obj.GetUID()},
 	})
-}
-
-// returnsDeleted are the kinds whose deletion answers with the object even
-// when it is gone.
-var returnsDeleted = map[string]bool{
-	"pods": true, "services": true, "namespaces": true, "persistentvolumes": true,
-	"persistentvolumeclaims": true, "podtemplates": true, "serviceaccounts": true, "resourcequotas": true,
-	"storageclasses.storage.k8s.io": true, "csidrivers.storage.k8s.io": true, "csinodes.storage.k8s.io": true,
-	"volumeattachments.storage.k8s.io": true, "volumeattributesclasses.storage.k8s.io": true,
-	"deviceclasses.resource.k8s.io": true, "resourceclaims.resource.k8s.io": true,
-	"resourceclaimtemplates.resource.k8s.io": true, "resourceslices.resource.k8s.io": true,
-	"devicetaintrules.resource.k8s.io": true,
 }
 
 // A deletion is one object's on its way out.
@@ -167,7 +156,7 @@ func (d *deletion) attempt(ctx context.Context, key string, current *watchcache.
 // refused is a deletion whose preconditions do not hold. Two kinds are asked
 // before their own rules are, in other words.
 func (d *deletion) refused(name string, err error) error {
-	if d.qualified != "namespaces" && d.gvk.Group != apiextensionsv1.GroupName {
+	if d.info.Verb == "deletecollection" || d.qualified != "namespaces" && d.gvk.Group != apiextensionsv1.GroupName {
 		kind := d.faulty()
 		return apierrors.NewConflict(schema.GroupResource{Group: kind.Group, Resource: kind.Kind}, name, err)
 	}
@@ -271,6 +260,10 @@ func sameMark(a, b registry.Object) bool {
 // collectorFinalizers are the object's finalizers with those of the garbage
 // collector as the propagation policy wants them.
 func collectorFinalizers(res registry.Resource, obj registry.Object, opts *metav1.DeleteOptions) (out []string, changed bool) {
+	switch obj.(type) {
+	case *corev1.Event, *eventsv1.Event: // nobody collects what they own
+		opts = &metav1.DeleteOptions{PropagationPolicy: new(metav1.DeletePropagationBackground)}
+	}
 	have := obj.GetFinalizers()
 	orphan := slices.Contains(have, metav1.FinalizerOrphanDependents)
 	foreground := slices.Contains(have, metav1.FinalizerDeleteDependents)

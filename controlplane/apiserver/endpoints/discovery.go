@@ -295,6 +295,10 @@ func (d *discovery) serve(w http.ResponseWriter, r *http.Request, path string) {
 		http.NotFound(w, r)
 		return
 	}
+	if (parts[0] == "api" || len(parts) == 3 || parts[len(parts)-1] == "apiregistration.k8s.io") && !routable(r.Header.Get("Accept")) {
+		writeStatus(w, r, unroutable(typeJSON+", "+typeYAML+", "+typeProtobuf))
+		return
+	}
 	out, err := negotiate(r, false)
 	if err != nil || out.as != "" {
 		if err == nil {
@@ -327,7 +331,7 @@ func wantsAggregated(r *http.Request) string {
 			continue
 		}
 		if c.params["as"] == "APIGroupDiscoveryList" && c.params["g"] == "apidiscovery.k8s.io" {
-			if v := c.params["v"]; v == "v2" || v == "v2beta1" {
+			if v := c.params["v"]; v == "v2" {
 				if c.media == typeProtobuf {
 					return v + " protobuf"
 				}

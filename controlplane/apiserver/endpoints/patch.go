@@ -227,14 +227,15 @@ func (p *patch) merged(old registry.Object, gvk schema.GroupVersionKind, empty f
 	if err != nil {
 		return nil, err
 	}
+	found := obj.GetObjectKind().GroupVersionKind()
+	if _, custom := obj.(*unstructured.Unstructured); found != gvk && !custom {
+		return nil, p.invalid(errors.New(notHandled(found, gvk)))
+	}
 	if err := p.strictPatch(append(strict, more...)); err != nil {
 		return nil, err
 	}
-	if found := obj.GetObjectKind().GroupVersionKind(); found != gvk {
-		if u, ok := obj.(*unstructured.Unstructured); ok {
-			return nil, otherKind(u, gvk)
-		}
-		return nil, p.invalid(errors.New(notHandled(found, gvk)))
+	if found != gvk {
+		return nil, otherKind(obj.(*unstructured.Unstructured), gvk)
 	}
 	dropKind(obj, gvk)
 	return obj, nil

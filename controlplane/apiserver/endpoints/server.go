@@ -92,6 +92,11 @@ func New(cfg Config) (*Server, error) {
 	if cfg.Version == nil {
 		cfg.Version = &version.Info{Major: "1", Minor: "36", GitVersion: "v1.36.3"}
 	}
+	if v := *cfg.Version; v.EmulationMajor == "" {
+		// No other version is emulated; objects of the one before are understood.
+		v.EmulationMajor, v.EmulationMinor, v.MinCompatibilityMajor, v.MinCompatibilityMinor = v.Major, v.Minor, v.Major, "35"
+		cfg.Version = &v
+	}
 	s := &Server{cfg: cfg}
 	// Proxies to pods check no certificates, nobody could have issued them;
 	// HTTP/2 has no upgrades.

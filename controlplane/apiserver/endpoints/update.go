@@ -251,7 +251,7 @@ func (w *write) checkVersion(obj, old registry.Object) error {
 	}
 	switch {
 	case rv == "" || rv == "0":
-		if w.res.Traits().Conditional && w.sub == nil {
+		if w.res.Traits().Conditional && (w.sub == nil || w.sub.GetScale == nil && w.custom == nil) {
 			return apierrors.NewInvalid(schema.GroupKind{Group: w.gvr.Group, Kind: w.gvr.Resource}, name, field.ErrorList{
 				field.Invalid(field.NewPath("metadata", "resourceVersion"), uint64(0), "must be specified for an update")})
 		}
