@@ -3,6 +3,7 @@ package apiserver
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -43,7 +44,7 @@ func (s *Server) tokenReview(ctx context.Context, obj registry.Object, _ *metav1
 	if len(wanted) == 0 {
 		wanted = s.tokens.Audiences()
 	}
-	review.Status = authenticationv1.TokenReviewStatus{}
+	review.Status.Authenticated = false // what else the question says of it, the answer repeats
 	resp, ok, err := s.authn.AuthenticateToken(authenticator.WithAudiences(ctx, wanted), review.Spec.Token)
 	if err != nil {
 		review.Status.Error = authn.ReviewError(err)
@@ -74,8 +75,8 @@ func userInfo(u user.Info) authenticationv1.UserInfo {
 	return info
 }
 
-func (s *Server) selfSubjectReview(ctx context.Context, obj registry.Object, _ *metav1.CreateOptions) (registry.Object, error) {
-	review := obj.(*authenticationv1.SelfSubjectReview)
+func (s *Server) selfSubjectReview(ctx context.Context, _ registry.Object, _ *metav1.CreateOptions) (registry.Object, error) {
+	review := &authenticationv1.SelfSubjectReview{}
 	review.CreationTimestamp = metav1.Now().Rfc3339Copy()
 	review.Status.UserInfo = userInfo(request.UserFrom(ctx))
 	return review, nil

@@ -28,6 +28,7 @@ type request struct {
 	name, method, path, contentType, accept string
 	body                                    any
 	change                                  *change
+	digest                                  bool // the answer is a large document
 }
 
 type change struct {
@@ -46,7 +47,7 @@ type kind struct {
 
 // most bounds the cases of a kind for each way to ask.
 func most(kind, way string) int {
-	n := map[string]int{"create": 120, "update": 70, "status": 40, "patch": 40}[way]
+	n := map[string]int{"create": 120, "update": 70, "status": 40, "patch": 40, "ways": 45, "verbs": 50}[way]
 	switch kind {
 	case "pods":
 		return 6 * n
@@ -82,7 +83,7 @@ func corpus(t *testing.T) (all []kind) {
 		}
 		all = append(all, grow(name, r, obj))
 	}
-	return all
+	return append(all, documents())
 }
 
 func grow(name string, r registry.Resource, obj map[string]any) kind {
@@ -118,6 +119,8 @@ func grow(name string, r registry.Resource, obj map[string]any) kind {
 	k.basePath = path + "/" + meta["name"].(string)
 	k.after = append(k.reads(), sample(name, "update", k.updates(all))...)
 	k.after = append(k.after, sample(name, "patch", k.patches(all))...)
+	k.after = append(k.after, sample(name, "ways", append(k.queries(), k.views()...))...)
+	k.after = append(k.after, sample(name, "verbs", append(k.misfits(), k.subresources()...))...)
 	for _, s := range r.Subresources() {
 		if s.Writes && s.Name == "status" {
 			k.after = append(k.after, sample(name, "status", k.statuses(all))...)

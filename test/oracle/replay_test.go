@@ -131,7 +131,7 @@ func our(t *testing.T) *server {
 	api, _ := apitest.New(t, func(c *apiserver.Config) {
 		c.ServiceCIDRs = []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")}
 	})
-	cfg := api.Config(&user.DefaultInfo{Name: "admin", UID: "admin", Groups: []string{user.SystemPrivilegedGroup, user.AllAuthenticated}})
+	cfg := api.Config(&user.DefaultInfo{Name: "admin", UID: "1", Groups: []string{user.SystemPrivilegedGroup, user.AllAuthenticated}})
 	client, err := rest.HTTPClientFor(cfg)
 	if err != nil {
 		t.Fatal(err)

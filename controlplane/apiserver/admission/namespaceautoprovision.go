@@ -9,7 +9,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/uuid"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"knarr/controlplane/apiserver/endpoints"
 	"knarr/controlplane/apiserver/registry"
@@ -46,8 +45,8 @@ func (n *namespaceAutoProvision) provide(ctx context.Context, name string) error
 		}}
 		res.Defaults(ns)
 		res.Prepared(ctx, ns, nil)
-		if wrong := res.CheckName(name, false); len(wrong) > 0 {
-			return apierrors.NewInvalid(gvk.GroupKind(), name, field.ErrorList{field.Invalid(field.NewPath("metadata", "name"), name, wrong[0])})
+		if wrong := res.CheckMetadata(ns, nil); len(wrong) > 0 {
+			return apierrors.NewInvalid(gvk.GroupKind(), name, wrong)
 		}
 		_, err := n.cache.Resource(res.GVR()).Create(ctx, name, ns)
 		if errors.Is(err, watchcache.ErrExists) {

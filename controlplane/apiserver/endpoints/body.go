@@ -114,8 +114,8 @@ func decodeJSON(body []byte, obj runtime.Object, gvk schema.GroupVersionKind, wa
 	if err != nil {
 		// The kind is named in the message when it can still be read.
 		var meta struct {
-			APIVersion string `json:"apiVersion"`
-			Kind       string `json:"kind"`
+			APIVersion string `json:"apiVersion,omitempty"`
+			Kind       string `json:"kind,omitempty"`
 		}
 		if merr := json.Unmarshal(body, &meta); merr != nil {
 			err = fmt.Errorf("couldn't get version/kind; json parse error: %w", merr)
@@ -164,15 +164,23 @@ func checkKind(found, want schema.GroupVersionKind) error {
 		return nil
 	case !scheme.Scheme.Recognizes(found) && !scheme.Scheme.IsVersionRegistered(want.GroupVersion()) && found.Kind == want.Kind:
 		// A custom kind in a version that is not this one.
-	case !scheme.Scheme.Recognizes(found):
-		return apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: no kind %q is registered for version %q in scheme %q",
-			found.Kind, found.Version, want.Kind, found.Kind, found.GroupVersion(), "pkg/runtime/scheme.go:111"))
-	case found.Kind != want.Kind:
-		return apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: converting (%s) to (%s): unknown conversion",
-			found.Kind, found.Version, want.Kind, goName(found), hubName(want)))
+	case !scheme.Scheme.Recognizes(found), found.Kind != want.Kind:
+		return apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %s", found.Kind, found.Version, want.Kind, notHandled(found, want)))
 	}
 	return apierrors.NewBadRequest(fmt.Sprintf("the API version in the data (%s) does not match the expected API version (%s)",
 		found.GroupVersion(), want.GroupVersion()))
+}
+
+// notHandled says why an object of one kind cannot be one of another.
+func notHandled(found, want schema.GroupVersionKind) string {
+	if !scheme.Scheme.Recognizes(found) {
+		return unregistered(found)
+	}
+	return fmt.Sprintf("converting (%s) to (%s): unknown conversion", goName(found), hubName(want))
+}
+
+func unregistered(kind schema.GroupVersionKind) string {
+	return fmt.Sprintf("no kind %q is registered for version %q in scheme %q", kind.Kind, kind.GroupVersion(), "pkg/runtime/scheme.go:111")
 }
 
 // goName is a kind as messages of the conversion machinery call it.
@@ -181,7 +189,7 @@ func goName(gvk schema.GroupVersionKind) string { return gvk.Version + "." + gvk
 // hubName is the same of a kind in the server.
 func hubName(gvk schema.GroupVersionKind) string {
 	group, _, _ := strings.Cut(gvk.Group, ".")
-	if group == "" {
+	if group == "" || group == "events" {
 		group = "core"
 	}
 	return group + "." + gvk.Kind

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -40,6 +39,7 @@ func (c *call) create() error {
 		return err
 	}
 	c.dedupOwners(obj)
+	wipe(obj)
 	if err := c.mayCreate(obj.GetName()); err != nil {
 		return err
 	}
@@ -65,6 +65,15 @@ func (c *call) answer(code int, rec *watchcache.Record, obj registry.Object) err
 		return c.writeRecord(code, rec)
 	}
 	return c.write(code, obj)
+}
+
+// wipe takes away the metadata that only the server sets.
+func wipe(obj registry.Object) {
+	obj.SetCreationTimestamp(metav1.Time{})
+	obj.SetUID("")
+	obj.SetDeletionTimestamp(nil)
+	obj.SetDeletionGracePeriodSeconds(nil)
+	obj.SetSelfLink("")
 }
 
 // namespaceOf makes the object's namespace the request's.
@@ -166,11 +175,9 @@ func generatedName(base string) string {
 }
 
 func (w *write) createNamed(ctx context.Context, obj registry.Object) (*watchcache.Record, registry.Object, error) {
+	wipe(obj)
 	obj.SetCreationTimestamp(metav1.Time{Time: time.Now().Truncate(time.Second)})
 	obj.SetUID(types.UID(uuid.NewUUID()))
-	obj.SetDeletionTimestamp(nil)
-	obj.SetDeletionGracePeriodSeconds(nil)
-	obj.SetSelfLink("")
 	if err := w.namespaceOf(obj); err != nil {
 		return nil, nil, err
 	}
@@ -182,9 +189,7 @@ func (w *write) createNamed(ctx context.Context, obj registry.Object) (*watchcac
 	}
 	stored := false
 	defer func() { finish(stored) }()
-	errs := validation.ValidateObjectMetaAccessor(obj, w.namespaced, w.res.CheckName, field.NewPath("metadata"))
-	errs = append(errs, w.res.Validated(ctx, obj, nil)...)
-	if len(errs) > 0 {
+	if errs := w.created(ctx, obj); len(errs) > 0 {
 		return nil, nil, apierrors.NewInvalid(w.faulty(), obj.GetName(), errs)
 	}
 	for _, text := range w.res.Warnings(ctx, obj, nil) {
@@ -203,7 +208,8 @@ func (w *write) createNamed(ctx context.Context, obj registry.Object) (*watchcac
 		if _, err := w.store.Get(ctx, key, ""); err == nil {
 			return nil, nil, apierrors.NewAlreadyExists(w.gvr.GroupResource(), obj.GetName())
 		}
-		return nil, obj, nil
+		obj, err := w.asStored(obj)
+		return nil, obj, err
 	}
 	name := obj.GetName()
 	hub, err := w.hub(obj)
@@ -225,6 +231,18 @@ func (w *write) createNamed(ctx context.Context, obj registry.Object) (*watchcac
 	}
 	stored = true
 	return rec, obj, nil
+}
+
+// created is what is wrong with a new object: by the rules of its kind, or else
+// by those of all kinds.
+func (w *write) created(ctx context.Context, obj registry.Object) field.ErrorList {
+	if errs := append(w.res.CheckMetadata(obj, nil), w.res.Validated(ctx, obj, nil)...); len(errs) > 0 {
+		return errs
+	}
+	if w.res.Traits().Metadata == registry.Bare {
+		return registry.CreatedMetadata(obj, w.namespaced, registry.NameIsPathSegment)
+	}
+	return registry.PathNames(obj)
 }
 
 // faulty is the kind that errors name: of two that share their storage, the
@@ -264,6 +282,7 @@ func (c *call) serveVirtual(answer Virtual) error {
 	}
 	if c.sub == nil {
 		c.res.Defaults(obj)
+		wipe(obj)
 	}
 	if err := c.namespaceOf(obj); err != nil {
 		return err

@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -44,7 +46,7 @@ func (c *call) delete() error {
 		}
 		return c.answer(code, rec, obj)
 	}
-	if returnsDeleted[c.qualified] {
+	if registry.AnswersDeleted(c.gvr.GroupResource()) {
 		return c.answer(code, rec, obj)
 	}
 	return c.write(code, &metav1.Status{
@@ -52,18 +54,6 @@ func (c *call) delete() error {
 		Details: &metav1.StatusDetails{
 			Name: obj.GetName(), Group: c.gvr.Group, Kind: c.gvr.Resource, UID: obj.GetUID()},
 	})
-}
-
-// returnsDeleted are the kinds whose deletion answers with the object even
-// when it is gone.
-var returnsDeleted = map[string]bool{
-	"pods": true, "services": true, "namespaces": true, "persistentvolumes": true,
-	"persistentvolumeclaims": true, "podtemplates": true, "serviceaccounts": true, "resourcequotas": true,
-	"storageclasses.storage.k8s.io": true, "csidrivers.storage.k8s.io": true, "csinodes.storage.k8s.io": true,
-	"volumeattachments.storage.k8s.io": true, "volumeattributesclasses.storage.k8s.io": true,
-	"deviceclasses.resource.k8s.io": true, "resourceclaims.resource.k8s.io": true,
-	"resourceclaimtemplates.resource.k8s.io": true, "resourceslices.resource.k8s.io": true,
-	"devicetaintrules.resource.k8s.io": true,
 }
 
 // A deletion is one object's on its way out.
@@ -133,22 +123,26 @@ func (d *deletion) admit(ctx context.Context, namespace, name string, old regist
 
 func (d *deletion) attempt(ctx context.Context, key string, current *watchcache.Record, old registry.Object) (*watchcache.Record, registry.Object, bool, error) {
 	if err := preconditions(d.opts.Preconditions, old); err != nil {
-		return nil, nil, false, apierrors.NewConflict(schema.GroupResource{Group: d.gvk.Group, Resource: d.gvk.Kind}, old.GetName(), err)
+		return nil, nil, false, d.refused(old.GetName(), err)
 	}
 	obj, remove := planDelete(d.res, old, d.opts, time.Now())
 	switch {
 	case obj == nil && !remove: // pending already
 		return current, old, false, nil
-	case d.dryRun && remove:
-		return nil, copyOf(old), true, nil
+	case d.dryRun && obj != nil:
+		return nil, obj, remove, nil
 	case d.dryRun:
-		return nil, obj, false, nil
+		return nil, copyOf(old), true, nil
 	case remove:
 		rec, err := d.store.Delete(ctx, key, current)
 		if err != nil {
 			return nil, nil, false, err
 		}
 		d.s.services.afterDelete(d.entry, old)
+		if obj != nil {
+			obj.SetResourceVersion(strconv.FormatInt(rec.Revision, 10))
+			return nil, obj, true, nil
+		}
 		return rec, old, true, nil
 	}
 	hub, err := d.hub(obj)
@@ -159,21 +153,43 @@ func (d *deletion) attempt(ctx context.Context, key string, current *watchcache.
 	return rec, obj, false, err
 }
 
+// refused is a deletion whose preconditions do not hold. Two kinds are asked
+// before their own rules are, in other words.
+func (d *deletion) refused(name string, err error) error {
+	if d.info.Verb == "deletecollection" || d.qualified != "namespaces" && d.gvk.Group != apiextensionsv1.GroupName {
+		kind := d.faulty()
+		return apierrors.NewConflict(schema.GroupResource{Group: kind.Group, Resource: kind.Kind}, name, err)
+	}
+	var unmet *preconditionError
+	if errors.As(err, &unmet) {
+		err = fmt.Errorf("Precondition failed: %s in precondition: %v, %s in object meta: %v", unmet.what, unmet.want, unmet.what, unmet.have)
+	}
+	return apierrors.NewConflict(d.gvr.GroupResource(), name, err)
+}
+
+// A preconditionError is a deletion of what is another object by now.
+type preconditionError struct{ what, want, have, why string }
+
+func (e *preconditionError) Error() string {
+	return fmt.Sprintf("the %s in the precondition (%s) does not match the %s in record (%s). The object might have been %s", e.what, e.want, e.what, e.have, e.why)
+}
+
 func preconditions(p *metav1.Preconditions, obj registry.Object) error {
 	if p == nil {
 		return nil
 	}
 	if p.UID != nil && *p.UID != obj.GetUID() {
-		return fmt.Errorf("the UID in the precondition (%s) does not match the UID in record (%s). The object might have been deleted and then recreated", *p.UID, obj.GetUID())
+		return &preconditionError{"UID", string(*p.UID), string(obj.GetUID()), "deleted and then recreated"}
 	}
 	if p.ResourceVersion != nil && *p.ResourceVersion != obj.GetResourceVersion() {
-		return fmt.Errorf("the ResourceVersion in the precondition (%s) does not match the ResourceVersion in record (%s). The object might have been modified", *p.ResourceVersion, obj.GetResourceVersion())
+		return &preconditionError{"ResourceVersion", *p.ResourceVersion, obj.GetResourceVersion(), "modified"}
 	}
 	return nil
 }
 
 // planDelete decides what a deletion does to old: remove it, or store the
-// object returned, or, with neither, nothing as it is pending.
+// object returned, or, with neither, nothing as it is pending. With both, the
+// object returned is what the answer shows.
 func planDelete(res registry.Resource, old registry.Object, opts *metav1.DeleteOptions, now time.Time) (obj registry.Object, remove bool) {
 	if ns, ok := old.(*corev1.Namespace); ok {
 		return planDeleteNamespace(ns, opts, now)
@@ -203,7 +219,12 @@ func planDelete(res registry.Resource, old registry.Object, opts *metav1.DeleteO
 	}
 	finalizers, changed := collectorFinalizers(res, old, opts)
 	if grace <= 0 && len(finalizers) == 0 {
-		return nil, true
+		if _, pod := old.(*corev1.Pod); !pod {
+			return nil, true
+		}
+		obj = copyOf(old)
+		mark(obj, now, 0)
+		return obj, true
 	}
 	obj = copyOf(old)
 	if changed {
@@ -239,6 +260,10 @@ func sameMark(a, b registry.Object) bool {
 // collectorFinalizers are the object's finalizers with those of the garbage
 // collector as the propagation policy wants them.
 func collectorFinalizers(res registry.Resource, obj registry.Object, opts *metav1.DeleteOptions) (out []string, changed bool) {
+	switch obj.(type) {
+	case *corev1.Event, *eventsv1.Event: // nobody collects what they own
+		opts = &metav1.DeleteOptions{PropagationPolicy: new(metav1.DeletePropagationBackground)}
+	}
 	have := obj.GetFinalizers()
 	orphan := slices.Contains(have, metav1.FinalizerOrphanDependents)
 	foreground := slices.Contains(have, metav1.FinalizerDeleteDependents)

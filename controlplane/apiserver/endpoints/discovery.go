@@ -189,8 +189,11 @@ func (s *Server) servePath(w http.ResponseWriter, r *http.Request) {
 		s.table.Load().openapi.serve(w, r, path, s.remote.Load())
 		return
 	}
-	if r.Method != http.MethodGet && r.Method != http.MethodHead {
-		http.Error(w, "405: Method Not Allowed", http.StatusMethodNotAllowed)
+	known := path == "" || path == "/version" || strings.HasPrefix(path+"/", "/api/") || strings.HasPrefix(path+"/", "/apis/")
+	// Groups are told whatever the method is.
+	if known && path != "/apis" && (!strings.HasPrefix(path, "/apis/") || strings.Count(path, "/") != 2) &&
+		r.Method != http.MethodGet && r.Method != http.MethodHead {
+		writeStatus(w, r, methodNotAllowed())
 		return
 	}
 	switch path {
@@ -198,6 +201,10 @@ func (s *Server) servePath(w http.ResponseWriter, r *http.Request) {
 		s.writePaths(w)
 		return
 	case "/version":
+		if !routableAs(r, typeJSON) {
+			writeStatus(w, r, unroutable(typeJSON))
+			return
+		}
 		data, err := encodeJSON(s.cfg.Version, true)
 		if err != nil {
 			writeStatus(w, r, err)
@@ -280,7 +287,16 @@ func (d *discovery) serve(w http.ResponseWriter, r *http.Request, path string) {
 		}
 	}
 	if obj == nil {
+		// Below a group there is a router of its own.
+		if parts[0] == "api" || len(parts) > 1 && d.byGroup[parts[1]] != nil {
+			writeStatus(w, r, noResource())
+			return
+		}
 		http.NotFound(w, r)
+		return
+	}
+	if (parts[0] == "api" || len(parts) == 3 || parts[len(parts)-1] == "apiregistration.k8s.io") && !routable(r.Header.Get("Accept")) {
+		writeStatus(w, r, unroutable(typeJSON+", "+typeYAML+", "+typeProtobuf))
 		return
 	}
 	out, err := negotiate(r, false)
@@ -292,9 +308,8 @@ func (d *discovery) serve(w http.ResponseWriter, r *http.Request, path string) {
 		return
 	}
 	gvk := schema.GroupVersionKind{Version: "v1", Kind: kind}
-	if kind == "APIVersions" {
-		// The one document without a version of its own.
-		gvk.Version = ""
+	if path == "/api/v1" || kind == "APIVersions" {
+		gvk.Version = "" // upstream's oldest documents have none of their own
 	}
 	w.Header().Set("Vary", "Accept")
 	writeObject(w, r, out, http.StatusOK, obj, gvk)
@@ -316,7 +331,7 @@ func wantsAggregated(r *http.Request) string {
 			continue
 		}
 		if c.params["as"] == "APIGroupDiscoveryList" && c.params["g"] == "apidiscovery.k8s.io" {
-			if v := c.params["v"]; v == "v2" || v == "v2beta1" {
+			if v := c.params["v"]; v == "v2" {
 				if c.media == typeProtobuf {
 					return v + " protobuf"
 				}

@@ -1,6 +1,8 @@
 package endpoints
 
 import (
+	"fmt"
+	"net/http"
 	"reflect"
 	"strings"
 	"sync"
@@ -125,8 +127,12 @@ func resetFields(e *entry, sub string) []string {
 	switch {
 	case sub == "" && e.gvk.Group == certificatesv1.GroupName:
 		return resetRequest
-	case sub == "status" && e.custom != nil:
+	case sub == "status" && (e.custom != nil || statusAlone[e.qualified]):
 		return resetCustom
+	case sub == "status" && e.qualified == "deployments.apps":
+		return resetDeployment
+	case sub == "status" && e.qualified == "pods":
+		return resetPod
 	case sub == "" && status:
 		return resetStatus
 	case sub == "status":
@@ -135,13 +141,29 @@ func resetFields(e *entry, sub string) []string {
 	return nil
 }
 
+// statusAlone are the kinds whose status writes change no metadata.
+var statusAlone = map[string]bool{
+	"servicecidrs.networking.k8s.io": true, "resourceclaims.resource.k8s.io": true, "volumeattachments.storage.k8s.io": true,
+	"flowschemas.flowcontrol.apiserver.k8s.io": true, "prioritylevelconfigurations.flowcontrol.apiserver.k8s.io": true,
+	"validatingadmissionpolicies.admissionregistration.k8s.io": true,
+}
+
+var (
+	resetDeployment = []string{"f:spec", "f:metadata f:labels"}
+	resetPod        = []string{"f:spec", "f:metadata f:deletionTimestamp", "f:metadata f:ownerReferences"}
+)
+
 var resetRequest = []string{"f:spec", "f:status"}
 
 var resetStatus, resetSpec, resetCustom = []string{"f:status"}, []string{"f:spec"}, []string{"f:metadata", "f:spec"}
 
 func resetPaths(e *entry, sub string) (out []fieldpath.Path) {
 	for _, f := range resetFields(e, sub) {
-		out = append(out, fieldpath.MakePathOrDie(strings.TrimPrefix(f, "f:")))
+		var parts []any
+		for part := range strings.FieldsSeq(f) {
+			parts = append(parts, strings.TrimPrefix(part, "f:"))
+		}
+		out = append(out, fieldpath.MakePathOrDie(parts...))
 	}
 	return out
 }
@@ -206,7 +228,8 @@ func (m *managers) apply(old registry.Object, want *unstructured.Unstructured, m
 	if u, is := out.(*unstructured.Unstructured); is && m.entry.custom == nil {
 		obj = m.entry.res.New()
 		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, obj); err != nil {
-			return nil, err
+			return nil, statusError(http.StatusInternalServerError, "", fmt.Sprintf("failed to convert new object (%s/%s; %v) to proper version: unable to convert unstructured object to %v: %v",
+				want.GetNamespace(), want.GetName(), want.GroupVersionKind(), m.entry.gvk, err))
 		}
 	} else if !ok {
 		return nil, errNotAnObject

@@ -90,10 +90,6 @@ func (o *openAPI) hashOf(name string, resources []registry.Resource) string {
 }
 
 func (o *openAPI) serve(w http.ResponseWriter, r *http.Request, path string, remote *Remote) {
-	if r.Method != http.MethodGet && r.Method != http.MethodHead {
-		http.Error(w, "405: Method Not Allowed", http.StatusMethodNotAllowed)
-		return
-	}
 	switch {
 	case path == "/openapi/v2":
 		proto := o.accepts(r, "v2")
@@ -108,7 +104,7 @@ func (o *openAPI) serve(w http.ResponseWriter, r *http.Request, path string, rem
 		gv, ok := versionOfPath(strings.TrimPrefix(path, "/openapi/v3/"))
 		resources := o.versions[gv]
 		if !ok || resources == nil {
-			http.NotFound(w, r)
+			w.WriteHeader(http.StatusNotFound)
 			return
 		}
 		hash := o.hashes[gv]

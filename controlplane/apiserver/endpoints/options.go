@@ -1,6 +1,7 @@
 package endpoints
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/url"
 	"strconv"
@@ -16,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/client-go/kubernetes/scheme"
 )
 
 // params reads typed query parameters and keeps the first fault.
@@ -94,6 +96,10 @@ func (c *call) listOptions() (*internalversion.ListOptions, error) {
 		}
 	}
 	opts.Watch = c.info.Verb == "watch"
+	if opts.Watch && opts.Continue != "" && (opts.ResourceVersion == "" || opts.ResourceVersion == "0") && opts.ResourceVersionMatch == "" && opts.SendInitialEvents == nil {
+		// What upstream adds to such a watch, and then finds fault with.
+		opts.SendInitialEvents, opts.ResourceVersionMatch = new(true), metav1.ResourceVersionMatchNotOlderThan
+	}
 	if err := invalidOptions("ListOptions", listvalidation.ValidateListOptions(opts, true)); err != nil {
 		return nil, err
 	}
@@ -113,7 +119,7 @@ func (e *entry) checkFields(selector fields.Selector) error {
 		}
 		plain := len(e.labels) == 1 || len(e.labels) == 2 && e.labels["metadata.namespace"]
 		if !plain || e.custom != nil {
-			return apierrors.NewBadRequest("field label not supported: " + r.Field)
+			return apierrors.NewBadRequest(e.noField(r.Field))
 		}
 		if r.Field == "metadata.namespace" {
 			continue
@@ -121,6 +127,17 @@ func (e *entry) checkFields(selector fields.Selector) error {
 		return apierrors.NewBadRequest(fmt.Sprintf("%q is not a known field selector: only %q, %q", r.Field, "metadata.name", "metadata.namespace"))
 	}
 	return nil
+}
+
+// noField says in upstream's words that a kind has no such field to select by.
+func (e *entry) noField(name string) string {
+	switch e.qualified {
+	case "jobs.batch":
+		return fmt.Sprintf("field label %q not supported for Job", name)
+	case "resourceslices.resource.k8s.io":
+		return fmt.Sprintf("field label not supported for %v: %s", e.gvk, name)
+	}
+	return "field label not supported: " + name
 }
 
 func (c *call) createOptions() (*metav1.CreateOptions, error) {
@@ -207,11 +224,24 @@ var deleteOptionsKind = metav1.SchemeGroupVersion.WithKind("DeleteOptions")
 
 func decodeDeleteOptions(f format, body []byte, opts *metav1.DeleteOptions) ([]error, error) {
 	// Any group's version of the options is the same type.
+	var meta struct {
+		APIVersion string `json:"apiVersion,omitempty"`
+		Kind       string `json:"kind,omitempty"`
+	}
+	if f == formatJSON {
+		if err := json.Unmarshal(body, &meta); err != nil {
+			return nil, apierrors.NewBadRequest(fmt.Sprintf("couldn't get version/kind; json parse error: %v", err))
+		}
+	}
 	_, err := decodeAny(f, body, opts)
 	if err != nil {
 		return nil, err
 	}
 	if opts.Kind != "" && opts.Kind != "DeleteOptions" {
+		found := opts.GroupVersionKind()
+		if !scheme.Scheme.Recognizes(found) {
+			return nil, apierrors.NewBadRequest(unregistered(found))
+		}
 		return nil, apierrors.NewBadRequest("decoded object cannot be converted to DeleteOptions")
 	}
 	return nil, nil

@@ -50,9 +50,6 @@ func (c *call) patch() error {
 	c.auditPatch()
 	w := c.newWrite(opts, opts.FieldManager, opts.DryRun)
 	p := &patch{write: w, kind: kind, options: opts}
-	if err := p.read(); err != nil {
-		return err
-	}
 	mayCreate := kind == types.ApplyYAMLPatchType && c.sub == nil
 	rec, obj, created, err := w.change(c.ctx, mayCreate, p.make)
 	if err != nil {
@@ -99,6 +96,8 @@ type patch struct {
 	strict []error
 	warned bool
 
+	wasRead bool // the body is looked at when there is an object to change
+
 	patched []byte // what a JSON or merge patch made, for its faults
 }
 
@@ -122,6 +121,9 @@ func (p *patch) read() error {
 		}
 	case types.MergePatchType, types.StrategicMergePatchType:
 		strict, err := kjson.UnmarshalStrict(p.body, &p.merge)
+		if err != nil && p.kind == types.StrategicMergePatchType {
+			return apierrors.NewBadRequest(err.Error())
+		}
 		if err != nil {
 			return apierrors.NewBadRequest(fmt.Sprintf("error decoding patch: %v", err))
 		}
@@ -135,6 +137,9 @@ func (p *patch) read() error {
 			err = kjson.UnmarshalCaseSensitivePreserveInts(data, &p.want.Object)
 		}
 		if err != nil {
+			if whole := yaml.Unmarshal(p.body, &map[string]any{}); whole != nil {
+				err = whole // says more of where
+			}
 			return apierrors.NewBadRequest(fmt.Sprintf("error decoding YAML: %v", err))
 		}
 		if p.options.FieldValidation != metav1.FieldValidationIgnore {
@@ -151,6 +156,12 @@ func (p *patch) read() error {
 
 // make is what the patch makes of old.
 func (p *patch) make(ctx context.Context, old registry.Object) (obj registry.Object, err error) {
+	if !p.wasRead {
+		if err := p.read(); err != nil {
+			return nil, err
+		}
+		p.wasRead = true
+	}
 	if p.sub != nil && p.sub.GetScale != nil {
 		return p.makeScale(old)
 	}
@@ -216,14 +227,15 @@ func (p *patch) merged(old registry.Object, gvk schema.GroupVersionKind, empty f
 	if err != nil {
 		return nil, err
 	}
+	found := obj.GetObjectKind().GroupVersionKind()
+	if _, custom := obj.(*unstructured.Unstructured); found != gvk && !custom {
+		return nil, p.invalid(errors.New(notHandled(found, gvk)))
+	}
 	if err := p.strictPatch(append(strict, more...)); err != nil {
 		return nil, err
 	}
-	if found := obj.GetObjectKind().GroupVersionKind(); found != gvk {
-		if u, ok := obj.(*unstructured.Unstructured); ok {
-			return nil, otherKind(u, gvk)
-		}
-		return nil, checkKind(found, gvk)
+	if found != gvk {
+		return nil, otherKind(obj.(*unstructured.Unstructured), gvk)
 	}
 	dropKind(obj, gvk)
 	return obj, nil
@@ -419,10 +431,10 @@ func strategicError(err error) error {
 		errors.Is(err, mergepatch.ErrBadPatchFormatForRetainKeys), errors.Is(err, mergepatch.ErrBadPatchFormatForSetElementOrderList),
 		errors.Is(err, mergepatch.ErrUnsupportedStrategicMergePatchFormat):
 		return apierrors.NewBadRequest(err.Error())
-	case errors.Is(err, mergepatch.ErrNoListOfLists), errors.Is(err, mergepatch.ErrBadPatchFormatForSetElementOrderList):
+	case errors.Is(err, mergepatch.ErrNoListOfLists), errors.Is(err, mergepatch.ErrPatchContentNotMatchRetainKeys):
 		return unprocessable(err)
 	}
-	return unprocessable(err)
+	return statusError(http.StatusInternalServerError, "", err.Error())
 }
 
 // apply is server-side apply.

@@ -94,6 +94,11 @@ func New(cfg Config) (*Server, error) {
 	if cfg.Version == nil {
 		cfg.Version = &version.Info{Major: "1", Minor: "36", GitVersion: "v1.36.3"}
 	}
+	if v := *cfg.Version; v.EmulationMajor == "" {
+		// No other version is emulated; objects of the one before are understood.
+		v.EmulationMajor, v.EmulationMinor, v.MinCompatibilityMajor, v.MinCompatibilityMinor = v.Major, v.Minor, v.Major, "35"
+		cfg.Version = &v
+	}
 	s := &Server{cfg: cfg}
 	// Proxies to pods check no certificates, nobody could have issued them;
 	// HTTP/2 has no upgrades.
@@ -213,9 +218,6 @@ func (c *call) serve() error {
 			request.Warn(c.ctx, text)
 		}
 	}
-	if c.deprecated != "" {
-		request.Warn(c.ctx, c.deprecated)
-	}
 	if c.info.Subresource != "" {
 		return c.serveSub()
 	}
@@ -251,6 +253,12 @@ func (c *call) serve() error {
 	} else if c.info.Namespace != "" && c.gvr.Resource != "namespaces" {
 		return noResource()
 	}
+	if err := c.routed(); err != nil {
+		return err
+	}
+	if c.deprecated != "" {
+		request.Warn(c.ctx, c.deprecated)
+	}
 	if do := action(c.qualified); do != nil {
 		return do(c)
 	}
@@ -283,7 +291,9 @@ func (c *call) serve() error {
 	return c.notAllowed()
 }
 
-func (c *call) notAllowed() error {
+func (c *call) notAllowed() error { return methodNotAllowed() }
+
+func methodNotAllowed() error {
 	err := statusError(http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed, "the server does not allow this method on the requested resource")
 	err.ErrStatus.Details = &metav1.StatusDetails{}
 	return err

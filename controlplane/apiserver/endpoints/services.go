@@ -245,6 +245,9 @@ func (a *services) families(svc, old *corev1.Service) error {
 		slices.Equal(old.Spec.ClusterIPs, spec.ClusterIPs) && slices.Equal(old.Spec.IPFamilies, spec.IPFamilies) {
 		return nil // a cluster gone dual-stack does not change its services
 	}
+	if faults := registry.ValidateClusterIPs(svc, old); len(faults) > 0 {
+		return invalidService(svc, faults...)
+	}
 	single := *spec.IPFamilyPolicy == corev1.IPFamilyPolicySingleStack
 	var errs []*field.Error
 	policyFault := func(text string) {

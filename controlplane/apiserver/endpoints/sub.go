@@ -42,6 +42,9 @@ func (c *call) serveSub() error {
 	if !slices.Contains(c.sub.Verbs, c.info.Verb) {
 		return c.notAllowed()
 	}
+	if err := c.routed(); err != nil {
+		return err
+	}
 	ctx, cancel := context.WithTimeout(c.ctx, writeTime)
 	defer cancel()
 	c.ctx = ctx
@@ -109,6 +112,10 @@ func (c *call) answerScale(code int, rec *watchcache.Record, obj registry.Object
 	if gvk.Empty() || gvk == c.gvk {
 		gvk = autoscalingv1.SchemeGroupVersion.WithKind("Scale")
 	}
+	if c.out.as == "PartialObjectMetadata" {
+		writeObject(c.w, c.r, c.out, code, partial(scale), c.viewKind(c.out.as))
+		return nil
+	}
 	if c.out.as != "" {
 		return notAcceptable()
 	}
@@ -127,9 +134,6 @@ func (c *call) updateScale() error {
 	want := &autoscalingv1.Scale{}
 	if err := c.readObject(want, autoscalingv1.SchemeGroupVersion.WithKind("Scale"), opts.FieldValidation); err != nil {
 		return err
-	}
-	if want.Name == "" {
-		want.Name = c.info.Name
 	}
 	if err := c.checkName(want); err != nil {
 		return err
@@ -155,8 +159,7 @@ func (w *write) scaled(old registry.Object, want *autoscalingv1.Scale) (registry
 		return nil, apierrors.NewConflict(w.gvr.GroupResource(), w.info.Name, errors.New(lockMessage))
 	}
 	if want.UID != "" && want.UID != old.GetUID() {
-		return nil, apierrors.NewConflict(w.gvr.GroupResource(), w.info.Name,
-			fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: %v", want.UID, old.GetUID()))
+		return nil, w.otherUID(want.UID, old.GetUID())
 	}
 	obj := copyOf(old)
 	w.sub.SetScale(obj, want.Spec.Replicas)
@@ -175,6 +178,9 @@ func (p *patch) makeScale(old registry.Object) (registry.Object, error) {
 		data, err := encodeJSON(p.want.Object, false)
 		if err != nil {
 			return nil, err
+		}
+		if p.want.GetKind() == "" || p.want.GetAPIVersion() == "" {
+			return nil, apierrors.NewBadRequest(fmt.Sprintf("invalid object type: %v", p.want.GroupVersionKind()))
 		}
 		want = &autoscalingv1.Scale{}
 		if _, err := decodePatched(data, want); err != nil {

@@ -9,10 +9,10 @@ import (
 
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"knarr/controlplane/apiserver/registry"
@@ -176,12 +176,8 @@ func (w *write) attempt(ctx context.Context, key string, current *watchcache.Rec
 	}
 	w.dedupOwners(obj)
 	if old == nil {
-		if rv := obj.GetResourceVersion(); rv != "" && rv != "0" {
-			return nil, nil, apierrors.NewNotFound(w.gvr.GroupResource(), w.info.Name)
-		}
-		if obj.GetUID() != "" {
-			return nil, nil, apierrors.NewConflict(w.gvr.GroupResource(), w.info.Name,
-				fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: ", obj.GetUID()))
+		if uid := obj.GetUID(); uid != "" {
+			return nil, nil, w.otherUID(uid, "")
 		}
 		obj.SetResourceVersion("")
 		return w.createNamed(ctx, obj)
@@ -208,7 +204,8 @@ func (w *write) attempt(ctx context.Context, key string, current *watchcache.Rec
 		return nil, nil, err
 	}
 	if w.dryRun {
-		return nil, obj, nil
+		obj, err := w.asStored(obj)
+		return nil, obj, err
 	}
 	if deletesNow(obj, old) {
 		rec, err := w.store.Delete(ctx, key, current)
@@ -244,8 +241,7 @@ func (w *write) checkVersion(obj, old registry.Object) error {
 	gr, name := w.gvr.GroupResource(), w.info.Name
 	// Only PUT takes the UID for a condition; a patch that changes it is invalid.
 	if uid := obj.GetUID(); uid != "" && uid != old.GetUID() && w.info.Verb == "update" {
-		return apierrors.NewConflict(gr, name, fmt.Errorf("StorageError: invalid object, Code: 4, Key: /%s/%s, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: %v, UID in object meta: %v",
-			w.res.Storage().Prefix, w.key(), uid, old.GetUID()))
+		return w.otherUID(uid, old.GetUID())
 	}
 	rv := obj.GetResourceVersion()
 	if rv != "" {
@@ -255,7 +251,7 @@ func (w *write) checkVersion(obj, old registry.Object) error {
 	}
 	switch {
 	case rv == "" || rv == "0":
-		if w.res.Traits().Conditional && w.sub == nil {
+		if w.res.Traits().Conditional && (w.sub == nil || w.sub.GetScale == nil && w.custom == nil) {
 			return apierrors.NewInvalid(schema.GroupKind{Group: w.gvr.Group, Kind: w.gvr.Resource}, name, field.ErrorList{
 				field.Invalid(field.NewPath("metadata", "resourceVersion"), uint64(0), "must be specified for an update")})
 		}
@@ -264,6 +260,18 @@ func (w *write) checkVersion(obj, old registry.Object) error {
 		return apierrors.NewConflict(gr, name, errors.New(lockMessage))
 	}
 	return nil
+}
+
+// otherUID is a write of an object that is another one by now. Upstream shows
+// its store's key, which a dry run has without its root.
+func (w *write) otherUID(want, have types.UID) error {
+	root := "/registry"
+	if w.dryRun {
+		root = ""
+	}
+	return apierrors.NewConflict(w.gvr.GroupResource(), w.info.Name,
+		fmt.Errorf("StorageError: invalid object, Code: 4, Key: %s/%s/%s, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: %v, UID in object meta: %v",
+			root, w.res.Storage().Prefix, w.key(), want, have))
 }
 
 // prepareUpdate does to obj what no update may do otherwise, and validates.
@@ -289,13 +297,11 @@ func (w *write) prepareUpdate(ctx context.Context, obj, old registry.Object) err
 	if g := old.GetDeletionGracePeriodSeconds(); g != nil && obj.GetDeletionGracePeriodSeconds() == nil {
 		obj.SetDeletionGracePeriodSeconds(g)
 	}
-	errs := validation.ValidateObjectMetaAccessorUpdate(obj, old, field.NewPath("metadata"))
-	if w.sub != nil {
-		if w.sub.Validate != nil {
-			errs = append(errs, w.sub.Validate(ctx, obj, old)...)
-		}
-	} else {
-		errs = append(errs, w.res.Validated(ctx, obj, old)...)
+	var errs field.ErrorList
+	if w.sub == nil {
+		errs = append(w.res.CheckMetadata(obj, old), w.res.Validated(ctx, obj, old)...)
+	} else if errs = registry.UpdatedMetadata(obj, old, w.namespaced); w.sub.Validate != nil {
+		errs = append(errs, w.sub.Validate(ctx, obj, old)...)
 	}
 	if len(errs) > 0 {
 		return apierrors.NewInvalid(w.faulty(), obj.GetName(), errs)

@@ -2,8 +2,10 @@ package endpoints
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
 
+	appsv1 "k8s.io/api/apps/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -42,7 +44,8 @@ func (c *call) view(obj runtime.Object, columns bool) (runtime.Object, schema.Gr
 	case "PartialObjectMetadata":
 		return partial(o), c.viewKind("PartialObjectMetadata"), nil
 	}
-	return nil, schema.GroupVersionKind{}, apierrors.NewBadRequest(fmt.Sprintf("you requested %s, but the requested object is not a list (%s)", c.out.as, c.gvk.Kind))
+	return nil, schema.GroupVersionKind{}, statusError(http.StatusNotAcceptable, metav1.StatusReasonNotAcceptable,
+		fmt.Sprintf("you requested %s, but the requested object is not a list (*%s)", c.out.as, c.hubType("")))
 }
 
 func (c *call) writeViewOf(code int, obj runtime.Object) error {
@@ -92,7 +95,16 @@ func (c *call) writeListView(l *watchcache.List) error {
 		writeObject(c.w, c.r, c.out, http.StatusOK, list, c.viewKind("PartialObjectMetadataList"))
 		return nil
 	}
-	return apierrors.NewBadRequest(fmt.Sprintf("you requested PartialObjectMetadata, but the requested object is a list (%s)", c.res.Names().ListKind))
+	return statusError(http.StatusNotAcceptable, metav1.StatusReasonNotAcceptable,
+		fmt.Sprintf("you requested PartialObjectMetadata, but the requested object is a list (*%s)", c.hubType("List")))
+}
+
+// hubType is what upstream's server calls the type of the kind, or of its list.
+func (c *call) hubType(list string) string {
+	if c.custom != nil {
+		return "unstructured.Unstructured" + list
+	}
+	return hubName(c.gvk) + list
 }
 
 // includeObject is what rows carry of their objects.
@@ -104,7 +116,7 @@ func (c *call) includeObject() (metav1.IncludeObjectPolicy, error) {
 	case metav1.IncludeNone, metav1.IncludeMetadata, metav1.IncludeObject:
 		return policy, nil
 	}
-	return "", apierrors.NewInvalid(schema.GroupKind{Group: metaGroup, Kind: "TableOptions"}, "", nil)
+	return "", apierrors.NewBadRequest(fmt.Sprintf("Unable to convert to Table as requested: includeObject: Invalid value: %q: must be 'Metadata', 'Object', 'None', or empty", policy))
 }
 
 func (c *call) newTableView(columns bool) (*metav1.Table, error) {
@@ -141,7 +153,13 @@ func (c *call) row(obj registry.Object) (metav1.TableRow, error) {
 func partial(obj registry.Object) *metav1.PartialObjectMetadata {
 	if o, ok := obj.(metav1.ObjectMetaAccessor); ok {
 		if m, ok := o.GetObjectMeta().(*metav1.ObjectMeta); ok {
-			return &metav1.PartialObjectMetadata{ObjectMeta: *m}
+			out := &metav1.PartialObjectMetadata{ObjectMeta: *m}
+			if _, ok := obj.(*appsv1.DaemonSet); ok {
+				// Upstream's hub holds it as a field.
+				out.Annotations = maps.Clone(m.Annotations)
+				delete(out.Annotations, appsv1.DeprecatedTemplateGeneration)
+			}
+			return out
 		}
 	}
 	out := &metav1.PartialObjectMetadata{}

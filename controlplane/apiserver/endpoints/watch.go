@@ -49,6 +49,10 @@ func (c *call) watch() error {
 	request.Started(c.ctx)
 	if err != nil {
 		var tooOld *watchcache.TooOldError
+		var invalid *watchcache.InvalidError
+		if errors.As(err, &invalid) && opts.ResourceVersion != "" {
+			return statusError(http.StatusInternalServerError, "", "resourceVersion: "+err.Error()) // upstream's slip, seen by clients
+		}
 		if !errors.As(err, &tooOld) {
 			return c.fromCache(err, "")
 		}

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/managedfields"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apimachinery/pkg/version"
 
 	"knarr/controlplane/apiserver/registry"
@@ -105,8 +106,11 @@ func (k *kind) NewList() runtime.Object {
 
 func (k *kind) Supports(verb string) bool { return slices.Contains(registry.AllVerbs, verb) }
 
-func (k *kind) CheckName(name string, prefix bool) []string {
-	return registry.NameIsDNSSubdomain(name, prefix)
+func (k *kind) CheckMetadata(obj, old registry.Object) field.ErrorList {
+	if old == nil {
+		return registry.CreatedMetadata(obj, k.Namespaced(), registry.NameIsDNSSubdomain)
+	}
+	return registry.UpdatedMetadata(obj, old, k.Namespaced())
 }
 
 func (k *kind) GraceSeconds(registry.Object, *metav1.DeleteOptions) int64 { return 0 }

@@ -88,6 +88,7 @@ func (d *Dispatcher) mark(ctx context.Context) error {
 		} else {
 			s.Status.Conditions = append(s.Status.Conditions, want)
 		}
+		s.ManagedFields = owned(s.ManagedFields, want.LastTransitionTime)
 		wrong = append(wrong, s)
 		return true
 	})
@@ -102,6 +103,19 @@ func (d *Dispatcher) mark(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// owned are a schema's managers with upstream's name for the writer of the
+// condition.
+func owned(all []metav1.ManagedFieldsEntry, at metav1.Time) []metav1.ManagedFieldsEntry {
+	const name = "api-priority-and-fairness-config-consumer-v1"
+	mine := metav1.ManagedFieldsEntry{
+		Manager: name, Operation: metav1.ManagedFieldsOperationApply, APIVersion: flowcontrolv1.SchemeGroupVersion.String(),
+		Time: &at, FieldsType: "FieldsV1", Subresource: "status",
+		FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:status":{"f:conditions":{"k:{\"type\":\"Dangling\"}":{".":{},"f:lastTransitionTime":{},"f:message":{},"f:reason":{},"f:status":{},"f:type":{}}}}}`)},
+	}
+	all = slices.DeleteFunc(slices.Clone(all), func(e metav1.ManagedFieldsEntry) bool { return e.Manager == name })
+	return append([]metav1.ManagedFieldsEntry{mine}, all...)
 }
 
 // dangling is what a schema's status says of its level, in upstream's words.

@@ -10,6 +10,8 @@ import (
 var mutatingAdmissionPolicies = &Kind[*admissionv1.MutatingAdmissionPolicy]{
 	GroupVersionKind: admissionv1.SchemeGroupVersion.WithKind("MutatingAdmissionPolicy"),
 	Plural:           "mutatingadmissionpolicies",
+	Metadata:         Plain,
+	Rechecked:        true,
 	Categories:       []string{"api-extensions"},
 	Cluster:          true,
 	Conditional:      true,

@@ -10,6 +10,8 @@ import (
 var mutatingAdmissionPolicyBindings = &Kind[*admissionv1.MutatingAdmissionPolicyBinding]{
 	GroupVersionKind: admissionv1.SchemeGroupVersion.WithKind("MutatingAdmissionPolicyBinding"),
 	Plural:           "mutatingadmissionpolicybindings",
+	Metadata:         Plain,
+	Rechecked:        true,
 	Categories:       []string{"api-extensions"},
 	Cluster:          true,
 	Conditional:      true,

@@ -2,6 +2,7 @@ package registry
 
 import (
 	"context"
+	"reflect"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -10,6 +11,8 @@ import (
 var mutatingWebhookConfigurations = &Kind[*admissionv1.MutatingWebhookConfiguration]{
 	GroupVersionKind: admissionv1.SchemeGroupVersion.WithKind("MutatingWebhookConfiguration"),
 	Plural:           "mutatingwebhookconfigurations",
+	Metadata:         Plain,
+	Rechecked:        true,
 	Categories:       []string{"api-extensions"},
 	Cluster:          true,
 	Conditional:      true,
@@ -23,7 +26,9 @@ var mutatingWebhookConfigurations = &Kind[*admissionv1.MutatingWebhookConfigurat
 			}
 		}
 	},
-	Prepare: generations(func(c, old *admissionv1.MutatingWebhookConfiguration) bool { return !same(c.Webhooks, old.Webhooks) }),
+	Prepare: generations(func(c, old *admissionv1.MutatingWebhookConfiguration) bool {
+		return !reflect.DeepEqual(c.Webhooks, old.Webhooks)
+	}),
 	Validate: func(_ context.Context, c, old *admissionv1.MutatingWebhookConfiguration) field.ErrorList {
 		if old == nil {
 			return validateWebhooks(c.Webhooks, nil, false)

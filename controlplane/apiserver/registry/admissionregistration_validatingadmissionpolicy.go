@@ -15,6 +15,8 @@ import (
 var validatingAdmissionPolicies = &Kind[*admissionv1.ValidatingAdmissionPolicy]{
 	GroupVersionKind: admissionv1.SchemeGroupVersion.WithKind("ValidatingAdmissionPolicy"),
 	Plural:           "validatingadmissionpolicies",
+	Metadata:         Plain,
+	Rechecked:        true,
 	Categories:       []string{"api-extensions"},
 	Cluster:          true,
 	Conditional:      true,

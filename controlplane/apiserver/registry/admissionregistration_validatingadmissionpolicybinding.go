@@ -10,6 +10,8 @@ import (
 var validatingAdmissionPolicyBindings = &Kind[*admissionv1.ValidatingAdmissionPolicyBinding]{
 	GroupVersionKind: admissionv1.SchemeGroupVersion.WithKind("ValidatingAdmissionPolicyBinding"),
 	Plural:           "validatingadmissionpolicybindings",
+	Metadata:         Plain,
+	Rechecked:        true,
 	Categories:       []string{"api-extensions"},
 	Cluster:          true,
 	Conditional:      true,

@@ -2,6 +2,7 @@ package registry
 
 import (
 	"context"
+	"reflect"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -10,6 +11,8 @@ import (
 var validatingWebhookConfigurations = &Kind[*admissionv1.ValidatingWebhookConfiguration]{
 	GroupVersionKind: admissionv1.SchemeGroupVersion.WithKind("ValidatingWebhookConfiguration"),
 	Plural:           "validatingwebhookconfigurations",
+	Metadata:         Plain,
+	Rechecked:        true,
 	Categories:       []string{"api-extensions"},
 	Cluster:          true,
 	Conditional:      true,
@@ -20,7 +23,9 @@ var validatingWebhookConfigurations = &Kind[*admissionv1.ValidatingWebhookConfig
 			defaultWebhook(&h.FailurePolicy, &h.MatchPolicy, &h.NamespaceSelector, &h.ObjectSelector, &h.TimeoutSeconds, h.Rules, h.ClientConfig.Service)
 		}
 	},
-	Prepare: generations(func(c, old *admissionv1.ValidatingWebhookConfiguration) bool { return !same(c.Webhooks, old.Webhooks) }),
+	Prepare: generations(func(c, old *admissionv1.ValidatingWebhookConfiguration) bool {
+		return !reflect.DeepEqual(c.Webhooks, old.Webhooks)
+	}),
 	Validate: func(_ context.Context, c, old *admissionv1.ValidatingWebhookConfiguration) field.ErrorList {
 		if old == nil {
 			return validateWebhooks(asMutating(c.Webhooks), nil, false)

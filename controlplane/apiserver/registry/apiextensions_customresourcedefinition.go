@@ -24,6 +24,7 @@ type crd = *apiextensionsv1.CustomResourceDefinition
 var customResourceDefinitions = &Kind[crd]{
 	GroupVersionKind: apiextensionsv1.SchemeGroupVersion.WithKind("CustomResourceDefinition"),
 	Plural:           "customresourcedefinitions",
+	Metadata:         Plain,
 	Short:            []string{"crd", "crds"},
 	Categories:       []string{"api-extensions"},
 	Cluster:          true,
@@ -43,6 +44,16 @@ var customResourceDefinitions = &Kind[crd]{
 			}
 		}
 		noteStored(c)
+	},
+	NameRuleOf: func(c crd) func(string, bool) []string {
+		want := c.Spec.Names.Plural + "." + c.Spec.Group
+		return func(name string, prefix bool) []string {
+			msgs := NameIsDNSSubdomain(name, prefix)
+			if name != want {
+				msgs = append(msgs, `must be spec.names.plural+"."+spec.group`)
+			}
+			return msgs
+		}
 	},
 	Validate: func(ctx context.Context, c, old crd) field.ErrorList { return definition.Validate(ctx, c, old) },
 	Warn:     func(_ context.Context, c, old crd) []string { return definition.Warnings(c, old) },

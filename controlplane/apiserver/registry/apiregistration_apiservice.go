@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/api/validate/content"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
@@ -17,11 +16,13 @@ import (
 var apiServices = inScheme(apiregistrationv1.AddToScheme, &Kind[*apiregistrationv1.APIService]{
 	GroupVersionKind: apiregistrationv1.SchemeGroupVersion.WithKind("APIService"),
 	Plural:           "apiservices",
+	Metadata:         Plain,
+	Rechecked:        true,
 	Categories:       []string{"api-extensions"},
 	Prefix:           "apiregistration.k8s.io/apiservices",
 	Cluster:          true,
 	Conditional:      true,
-	NameRule:         func(string, bool) []string { return nil }, // it follows from the spec
+	NameRuleOf:       apiServiceName,
 
 	Default: func(s *apiregistrationv1.APIService) {
 		if s.Spec.Service != nil && s.Spec.Service.Port == nil {
@@ -89,14 +90,23 @@ func inScheme[T Object](add func(*runtime.Scheme) error, k *Kind[T]) *Kind[T] {
 	return k
 }
 
+// apiServiceName follows from the spec.
+func apiServiceName(s *apiregistrationv1.APIService) func(string, bool) []string {
+	want := s.Spec.Version + "." + s.Spec.Group
+	return func(name string, _ bool) []string {
+		if msgs := NameIsPathSegment(name, false); len(msgs) > 0 {
+			return msgs
+		}
+		if name != want {
+			return []string{fmt.Sprintf("must be `spec.version+\".\"+spec.group`: %q", want)}
+		}
+		return nil
+	}
+}
+
 func validateAPIService(s *apiregistrationv1.APIService) field.ErrorList {
 	f := &faults{}
 	at, spec := field.NewPath("spec"), &s.Spec
-	if msgs := content.IsPathSegmentName(s.Name); len(msgs) > 0 {
-		f.add(invalid(msgs, s.Name, field.NewPath("metadata", "name")))
-	} else if want := spec.Version + "." + spec.Group; s.Name != want {
-		f.invalid(field.NewPath("metadata", "name"), s.Name, fmt.Sprintf("must be `spec.version+\".\"+spec.group`: %q", want))
-	}
 	if spec.Group == "" && spec.Version != "v1" {
 		f.required(at.Child("group"), "only v1 may have an empty group and it better be legacy kube")
 	}

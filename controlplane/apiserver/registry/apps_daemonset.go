@@ -37,6 +37,7 @@ var daemonSets = &Kind[*appsv1.DaemonSet]{
 		prepareDaemonSet(ctx, d, old)
 		setTemplateGeneration(d, old)
 	},
+	Pods:     func(o *appsv1.DaemonSet) *corev1.PodSpec { return &o.Spec.Template.Spec },
 	Validate: validateDaemonSet,
 	Warn: func(_ context.Context, d, old *appsv1.DaemonSet) []string {
 		if old != nil && same(d.Spec.Template, old.Spec.Template) {

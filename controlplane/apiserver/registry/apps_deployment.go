@@ -39,6 +39,7 @@ var deployments = &Kind[*appsv1.Deployment]{
 		func(d, old *appsv1.Deployment) bool { // annotations reach the ReplicaSets
 			return !same(d.Spec, old.Spec) || !same(d.Annotations, old.Annotations)
 		}),
+	Pods:     func(o *appsv1.Deployment) *corev1.PodSpec { return &o.Spec.Template.Spec },
 	Validate: validateDeployment,
 	Warn: func(_ context.Context, d, old *appsv1.Deployment) []string {
 		if old != nil {

@@ -7,8 +7,6 @@ import (
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
-	"strconv"
 )
 
 var replicaSets = &Kind[*appsv1.ReplicaSet]{
@@ -25,6 +23,7 @@ var replicaSets = &Kind[*appsv1.ReplicaSet]{
 		func(r *appsv1.ReplicaSet) { r.Status = appsv1.ReplicaSetStatus{} },
 		func(r, old *appsv1.ReplicaSet) { r.Status = old.Status },
 		func(r, old *appsv1.ReplicaSet) bool { return !same(r.Spec, old.Spec) }),
+	Pods:     func(o *appsv1.ReplicaSet) *corev1.PodSpec { return &o.Spec.Template.Spec },
 	Validate: validateReplicaSet,
 	Warn: func(_ context.Context, r, old *appsv1.ReplicaSet) []string {
 		if old != nil {
@@ -34,9 +33,6 @@ var replicaSets = &Kind[*appsv1.ReplicaSet]{
 			return warnTemplate(&r.Spec.Template, specTemplate)
 		}
 		return append(warnPodName(r.Name), warnTemplate(&r.Spec.Template, specTemplate)...)
-	},
-	Fields: func(r *appsv1.ReplicaSet) fields.Set {
-		return fields.Set{"status.replicas": strconv.Itoa(int(r.Status.Replicas))}
 	},
 	Columns: append([]Column[*appsv1.ReplicaSet]{
 		nameColumn[*appsv1.ReplicaSet](),

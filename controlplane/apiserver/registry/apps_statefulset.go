@@ -24,6 +24,7 @@ var statefulSets = &Kind[*appsv1.StatefulSet]{
 		}
 		prepareStatefulSet(ctx, s, old)
 	},
+	Pods:     func(o *appsv1.StatefulSet) *corev1.PodSpec { return &o.Spec.Template.Spec },
 	Validate: validateStatefulSet,
 	Warn: func(_ context.Context, s, old *appsv1.StatefulSet) (warnings []string) {
 		if old == nil || !same(s.Spec.Template, old.Spec.Template) {

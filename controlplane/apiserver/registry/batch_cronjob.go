@@ -26,6 +26,7 @@ var cronJobs = &Kind[*batchv1.CronJob]{
 		func(c *batchv1.CronJob) { c.Status = batchv1.CronJobStatus{} },
 		func(c, old *batchv1.CronJob) { c.Status = old.Status },
 		func(c, old *batchv1.CronJob) bool { return !same(c.Spec, old.Spec) }),
+	Pods:     func(o *batchv1.CronJob) *corev1.PodSpec { return &o.Spec.JobTemplate.Spec.Template.Spec },
 	Validate: validateCronJob,
 	Warn: func(_ context.Context, c, old *batchv1.CronJob) []string {
 		warnings := warnJobSpec(&c.Spec.JobTemplate.Spec, field.NewPath("spec", "jobTemplate", "spec"))

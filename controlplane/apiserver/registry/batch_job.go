@@ -19,6 +19,7 @@ import (
 var jobs = &Kind[*batchv1.Job]{
 	GroupVersionKind: batchv1.SchemeGroupVersion.WithKind("Job"),
 	Plural:           "jobs",
+	Rechecked:        true,
 	Categories:       []string{"all"},
 	Propagation:      metav1.DeletePropagationOrphan,
 
@@ -55,6 +56,7 @@ var jobs = &Kind[*batchv1.Job]{
 		}
 		prepareJob(ctx, j, old)
 	},
+	Pods:     func(o *batchv1.Job) *corev1.PodSpec { return &o.Spec.Template.Spec },
 	Validate: validateJob,
 	Warn: func(_ context.Context, j, old *batchv1.Job) []string {
 		warnings := warnJobSpec(&j.Spec, field.NewPath("spec"))

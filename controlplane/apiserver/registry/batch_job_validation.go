@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
@@ -416,6 +417,23 @@ func validateJobStatus(_ context.Context, j, old *batchv1.Job) field.ErrorList {
 	refuse := func(bad bool, msg string) {
 		if bad {
 			f.invalid(conditions, field.OmitValueType{}, msg)
+		}
+	}
+	if u := s.UncountedTerminatedPods; u != nil {
+		seen := map[types.UID]bool{}
+		for _, list := range []struct {
+			name string
+			uids []types.UID
+		}{{"succeeded", u.Succeeded}, {"failed", u.Failed}} {
+			for i, uid := range list.uids {
+				p := at.Child("uncountedTerminatedPods", list.name).Index(i)
+				if uid == "" {
+					f.invalid(p, uid, "must not be empty")
+				} else if seen[uid] {
+					f.duplicate(p, uid)
+				}
+				seen[uid] = true
+			}
 		}
 	}
 	refuse(complete && failed, "cannot set Complete=True and Failed=true conditions")

@@ -3,6 +3,7 @@ package registry
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -162,8 +163,12 @@ func validateClaimStatus(_ context.Context, c, _ *corev1.PersistentVolumeClaim) 
 		f.add(errs)
 		return len(errs) == 0
 	}
-	for name := range c.Status.AllocatedResourceStatuses {
-		known(name, at.Child("allocatedResourceStatuses"))
+	for name, state := range c.Status.AllocatedResourceStatuses {
+		p := at.Child("allocatedResourceStatuses")
+		known(name, p)
+		if !slices.Contains(resizeStates, state) {
+			f.list = append(f.list, field.NotSupported(p, corev1.ClaimResourceStatus(name), resizeStates)) // upstream shows the name
+		}
 	}
 	for _, name := range sortedResources(c.Status.AllocatedResources) {
 		p := at.Child("allocatedResources")
@@ -184,6 +189,9 @@ func validateTemplateMeta(m *metav1.ObjectMeta, at *field.Path) field.ErrorList 
 		set  bool
 	}{
 		{"name", m.Name != ""}, {"generateName", m.GenerateName != ""}, {"namespace", m.Namespace != ""},
+		{"selfLink", m.SelfLink != ""}, {"generation", m.Generation != 0}, {"creationTimestamp", !m.CreationTimestamp.IsZero()},
+		{"deletionTimestamp", m.DeletionTimestamp != nil}, {"deletionGracePeriodSeconds", m.DeletionGracePeriodSeconds != nil},
+		{"managedFields", m.ManagedFields != nil},
 		{"uID", m.UID != ""}, {"resourceVersion", m.ResourceVersion != ""}, {"ownerReferences", m.OwnerReferences != nil},
 		{"finalizers", m.Finalizers != nil},
 	} {
@@ -192,4 +200,10 @@ func validateTemplateMeta(m *metav1.ObjectMeta, at *field.Path) field.ErrorList 
 		}
 	}
 	return f.list
+}
+
+// resizeStates are how far a claim's resizing may be, in order.
+var resizeStates = []corev1.ClaimResourceStatus{
+	corev1.PersistentVolumeClaimControllerResizeInProgress, corev1.PersistentVolumeClaimControllerResizeInfeasible,
+	corev1.PersistentVolumeClaimNodeResizeInProgress, corev1.PersistentVolumeClaimNodeResizeInfeasible, corev1.PersistentVolumeClaimNodeResizePending,
 }

@@ -9,6 +9,7 @@ import (
 var leases = &Kind[*coordinationv1.Lease]{
 	GroupVersionKind: coordinationv1.SchemeGroupVersion.WithKind("Lease"),
 	Plural:           "leases",
+	Metadata:         Plain,
 	CreateOnUpdate:   true,
 	Conditional:      true,
 

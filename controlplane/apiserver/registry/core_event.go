@@ -17,6 +17,7 @@ const eventTTL = time.Hour
 var events = &Kind[*corev1.Event]{
 	GroupVersionKind: corev1.SchemeGroupVersion.WithKind("Event"),
 	Plural:           "events",
+	Metadata:         Bare,
 	Short:            []string{"ev"},
 	TTL:              eventTTL,
 	CreateOnUpdate:   true,

@@ -3,6 +3,7 @@ package registry
 import (
 	"context"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -18,6 +19,7 @@ func validateNode(ctx context.Context, n, old *corev1.Node) field.ErrorList {
 	// taints are under spec, but upstream names them under metadata
 	f.add(validateTaints(n.Spec.Taints, field.NewPath("metadata", "taints")))
 	f.add(validateNodeResources(n))
+	f.add(validateDeclaredFeatures(n.Status.DeclaredFeatures, field.NewPath("status", "declaredFeatures")))
 	at := field.NewPath("spec", "podCIDRs")
 	for i, cidr := range n.Spec.PodCIDRs {
 		f.add(cidrValue(cidr, nil, at.Index(i)))
@@ -37,6 +39,30 @@ func validateNode(ctx context.Context, n, old *corev1.Node) field.ErrorList {
 	return f.list
 }
 
+var declaredFeature = regexp.MustCompile(`^[A-Z][a-zA-Z0-9]*(/[a-zA-Z][a-zA-Z0-9]*)*$`)
+
+func validateDeclaredFeatures(names []string, at *field.Path) field.ErrorList {
+	var f faults
+	const most = utilvalidation.DNS1123SubdomainMaxLength
+	for i, name := range names {
+		switch {
+		case len(name) > most:
+			f.invalid(at.Index(i), name, fmt.Sprintf("invalid feature name %q: must be no more than %d characters", name, most))
+		case !declaredFeature.MatchString(name):
+			f.invalid(at.Index(i), name, fmt.Sprintf("invalid feature name %q: must start with an UpperCamelCase segment, with subsequent segments separated by '/' (e.g., MyFeature or MyFeature/mySubFeature), and contain only alphanumeric characters and slashes", name))
+		}
+		if i+1 == len(names) {
+			break
+		}
+		if next := names[i+1]; next == name {
+			f.duplicate(at.Index(i+1), next)
+		} else if next < name {
+			f.invalid(at.Index(i+1), next, "list must be sorted alphabetically")
+		}
+	}
+	return f.list
+}
+
 func validateNodeResources(n *corev1.Node) field.ErrorList {
 	var f faults
 	for part, list := range map[string]corev1.ResourceList{"capacity": n.Status.Capacity, "allocatable": n.Status.Allocatable} {
@@ -50,6 +76,7 @@ func validateNodeResources(n *corev1.Node) field.ErrorList {
 func validateNodeUpdate(_ context.Context, n, old *corev1.Node) field.ErrorList {
 	var f faults
 	f.add(validateNodeResources(n))
+	f.add(validateDeclaredFeatures(n.Status.DeclaredFeatures, field.NewPath("status", "declaredFeatures")))
 	seen := map[corev1.NodeAddress]bool{}
 	for i, a := range n.Status.Addresses {
 		if seen[a] {

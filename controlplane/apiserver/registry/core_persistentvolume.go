@@ -5,12 +5,12 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
 )
 
 var persistentVolumes = &Kind[*corev1.PersistentVolume]{
 	GroupVersionKind: corev1.SchemeGroupVersion.WithKind("PersistentVolume"),
 	Plural:           "persistentvolumes",
+	Rechecked:        true,
 	Short:            []string{"pv"},
 	Cluster:          true,
 
@@ -29,7 +29,6 @@ var persistentVolumes = &Kind[*corev1.PersistentVolume]{
 		v.Status = corev1.PersistentVolumeStatus{Phase: corev1.VolumePending, LastPhaseTransitionTime: new(metav1.Now())}
 	},
 	Validate: validatePersistentVolume,
-	Fields:   func(v *corev1.PersistentVolume) fields.Set { return fields.Set{"name": v.Name} },
 	Columns: []Column[*corev1.PersistentVolume]{
 		nameColumn[*corev1.PersistentVolume](),
 		column("Capacity", "string", corev1.PersistentVolumeSpec{}.SwaggerDoc()["capacity"], 0, func(v *corev1.PersistentVolume) any {

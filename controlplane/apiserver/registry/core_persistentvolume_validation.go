@@ -176,10 +176,18 @@ func validatePersistentSource(s *corev1.PersistentVolumeSource, placed bool, at 
 	one(s.ScaleIO != nil, "scaleIO", func(at *field.Path) field.ErrorList {
 		return needed(at, []string{"gateway", "system", "volumeName"}, s.ScaleIO.Gateway, s.ScaleIO.System, s.ScaleIO.VolumeName)
 	})
-	for name, set := range map[string]bool{"flocker": s.Flocker != nil, "quobyte": s.Quobyte != nil,
-		"storageos": s.StorageOS != nil, "photonPersistentDisk": s.PhotonPersistentDisk != nil} {
-		one(set, name, func(*field.Path) field.ErrorList { return nil })
-	}
+	one(s.Flocker != nil, "flocker", func(at *field.Path) field.ErrorList { return validateFlocker(s.Flocker, at) })
+	one(s.Quobyte != nil, "quobyte", func(at *field.Path) field.ErrorList { return validateQuobyte(s.Quobyte, at) })
+	one(s.PhotonPersistentDisk != nil, "photonPersistentDisk", func(at *field.Path) field.ErrorList {
+		return needed(at, []string{"pdID"}, s.PhotonPersistentDisk.PdID)
+	})
+	one(s.StorageOS != nil, "storageos", func(at *field.Path) field.ErrorList {
+		errs := validateStorageOS(s.StorageOS.VolumeName, s.StorageOS.VolumeNamespace, at)
+		if ref := s.StorageOS.SecretRef; ref != nil {
+			errs = append(errs, needed(at.Child("secretRef"), []string{"name", "namespace"}, ref.Name, ref.Namespace)...)
+		}
+		return errs
+	})
 	if n == 0 {
 		f.required(at, "must specify a volume type")
 	}

@@ -4,12 +4,12 @@ import (
 	"context"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/fields"
 )
 
 var persistentVolumeClaims = &Kind[*corev1.PersistentVolumeClaim]{
 	GroupVersionKind: corev1.SchemeGroupVersion.WithKind("PersistentVolumeClaim"),
 	Plural:           "persistentvolumeclaims",
+	Rechecked:        true,
 	Short:            []string{"pvc"},
 
 	Default: defaultClaim,
@@ -18,12 +18,13 @@ var persistentVolumeClaims = &Kind[*corev1.PersistentVolumeClaim]{
 			c.Status = old.Status
 		} else {
 			c.Status = corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimPending}
+		}
+		if old == nil || old.Spec.DataSource == nil && old.Spec.DataSourceRef == nil {
 			dropForeignDataSource(&c.Spec)
 		}
 		normalizeDataSources(&c.Spec)
 	},
 	Validate: validateClaim,
-	Fields:   func(c *corev1.PersistentVolumeClaim) fields.Set { return fields.Set{"name": c.Name} },
 	Columns: []Column[*corev1.PersistentVolumeClaim]{
 		nameColumn[*corev1.PersistentVolumeClaim](),
 		column("Status", "string", corev1.PersistentVolumeClaimStatus{}.SwaggerDoc()["phase"], 0, func(c *corev1.PersistentVolumeClaim) any {

@@ -20,6 +20,7 @@ var pods = &Kind[*corev1.Pod]{
 
 	Default:  defaultPod,
 	Prepare:  preparePod,
+	Pods:     func(o *corev1.Pod) *corev1.PodSpec { return &o.Spec },
 	Validate: validatePod,
 	Warn: func(_ context.Context, p, old *corev1.Pod) (warnings []string) {
 		if old != nil {

@@ -22,6 +22,7 @@ var podTemplates = &Kind[*corev1.PodTemplate]{
 			}
 		}
 	},
+	Pods: func(o *corev1.PodTemplate) *corev1.PodSpec { return &o.Template.Spec },
 	Validate: func(_ context.Context, t, _ *corev1.PodTemplate) field.ErrorList {
 		return validateTemplate(&t.Template, field.NewPath("template"))
 	},

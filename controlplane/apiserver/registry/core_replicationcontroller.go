@@ -14,6 +14,8 @@ import (
 var replicationControllers = &Kind[*corev1.ReplicationController]{
 	GroupVersionKind: corev1.SchemeGroupVersion.WithKind("ReplicationController"),
 	Plural:           "replicationcontrollers",
+	Metadata:         Named,
+	NameRule:         nameIsLong,
 	Short:            []string{"rc"},
 	Categories:       []string{"all"},
 	Prefix:           "controllers",
@@ -35,6 +37,12 @@ var replicationControllers = &Kind[*corev1.ReplicationController]{
 		func(r *corev1.ReplicationController) { r.Status = corev1.ReplicationControllerStatus{} },
 		func(r, old *corev1.ReplicationController) { r.Status = old.Status },
 		func(r, old *corev1.ReplicationController) bool { return !same(r.Spec, old.Spec) }),
+	Pods: func(o *corev1.ReplicationController) *corev1.PodSpec {
+		if o.Spec.Template == nil {
+			return &corev1.PodSpec{}
+		}
+		return &o.Spec.Template.Spec
+	},
 	Validate: validateReplicationController,
 	Warn: func(_ context.Context, r, old *corev1.ReplicationController) (warnings []string) {
 		if old == nil {

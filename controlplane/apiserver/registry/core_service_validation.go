@@ -33,7 +33,7 @@ func validateService(_ context.Context, s, old *corev1.Service) field.ErrorList 
 		f.add(metavalidation.ValidateLabels(s.Spec.Selector, spec.Child("selector")))
 	}
 	f.add(validateSessionAffinity(&s.Spec, spec))
-	f.add(validateClusterIPs(s, old, spec))
+	f.add(ValidateClusterIPs(s, old))
 	var before []string
 	if old != nil {
 		before = old.Spec.ExternalIPs
@@ -163,7 +163,10 @@ func validateSessionAffinity(s *corev1.ServiceSpec, spec *field.Path) field.Erro
 
 const maxAffinitySeconds = 86400
 
-func validateClusterIPs(s, old *corev1.Service, spec *field.Path) field.ErrorList {
+// ValidateClusterIPs checks what a service says of its addresses and their
+// families; old is nil on create.
+func ValidateClusterIPs(s, old *corev1.Service) field.ErrorList {
+	spec := field.NewPath("spec")
 	if s.Spec.Type == corev1.ServiceTypeExternalName {
 		return nil
 	}

@@ -11,6 +11,7 @@ import (
 var endpointSlices = &Kind[*discoveryv1.EndpointSlice]{
 	GroupVersionKind: discoveryv1.SchemeGroupVersion.WithKind("EndpointSlice"),
 	Plural:           "endpointslices",
+	Rechecked:        true,
 
 	Default: func(s *discoveryv1.EndpointSlice) {
 		for i := range s.Ports {
@@ -65,23 +66,24 @@ var endpointSlices = &Kind[*discoveryv1.EndpointSlice]{
 	},
 }
 
-// dropOldTopology takes node and zone names out of the deprecated map that
-// v1 clients cannot write.
+// dropOldTopology takes away the deprecated map, which v1 clients cannot write. A
+// node's name that it had already becomes the endpoint's.
 func dropOldTopology(s, old *discoveryv1.EndpointSlice) {
+	known := map[string]bool{}
 	if old != nil {
-		for i := range s.Endpoints {
-			for j := range old.Endpoints {
-				if same(s.Endpoints[i].DeprecatedTopology, old.Endpoints[j].DeprecatedTopology) &&
-					same(s.Endpoints[i].Addresses, old.Endpoints[j].Addresses) {
-					return // as it was stored
-				}
-			}
+		if same(s.Endpoints, old.Endpoints) {
+			return
+		}
+		for _, e := range old.Endpoints {
+			known[e.DeprecatedTopology[corev1.LabelHostname]] = true
 		}
 	}
 	for i := range s.Endpoints {
 		e := &s.Endpoints[i]
-		for _, key := range []string{corev1.LabelTopologyZone, corev1.LabelHostname, corev1.LabelFailureDomainBetaZone} {
-			delete(e.DeprecatedTopology, key)
+		node := e.DeprecatedTopology[corev1.LabelHostname]
+		if e.NodeName == nil && node != "" && known[node] && NameIsDNSSubdomain(node, false) == nil {
+			e.NodeName = &node
 		}
+		e.DeprecatedTopology = nil
 	}
 }

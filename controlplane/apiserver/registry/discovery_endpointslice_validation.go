@@ -3,6 +3,7 @@ package registry
 import (
 	"context"
 
+	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
@@ -47,7 +48,11 @@ func validateSlicePorts(ports []discoveryv1.EndpointPort, at *field.Path) field.
 			f.duplicate(p.Child("name"), port.Name)
 		}
 		names[name] = true
-		f.add(protocol(deref(port.Protocol, ""), p.Child("protocol")))
+		if port.Protocol == nil {
+			f.required(p.Child("protocol"), "")
+		} else {
+			f.add(oneOf(*port.Protocol, p.Child("protocol"), corev1.ProtocolSCTP, corev1.ProtocolTCP, corev1.ProtocolUDP))
+		}
 		if port.AppProtocol != nil {
 			f.add(qualifiedName(*port.AppProtocol, p.Child("appProtocol")))
 		}

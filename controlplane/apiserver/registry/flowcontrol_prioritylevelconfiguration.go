@@ -12,6 +12,7 @@ import (
 var priorityLevelConfigurations = &Kind[*flowcontrolv1.PriorityLevelConfiguration]{
 	GroupVersionKind: flowcontrolv1.SchemeGroupVersion.WithKind("PriorityLevelConfiguration"),
 	Plural:           "prioritylevelconfigurations",
+	Rechecked:        true,
 	Cluster:          true,
 
 	Default: defaultPriorityLevel,

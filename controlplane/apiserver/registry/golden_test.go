@@ -16,7 +16,6 @@ import (
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
-	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/diff"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -260,8 +259,7 @@ func replay(t *testing.T, r Resource, c goldenCase, want goldenAnswer) goldenAns
 	admit(obj)
 	allocate(obj, want.Object)
 	r.Prepared(ctx, obj, nil)
-	errs := validation.ValidateObjectMetaAccessor(obj, r.Namespaced(), r.CheckName, field.NewPath("metadata"))
-	errs = append(errs, r.Validated(ctx, obj, nil)...)
+	errs := append(r.CheckMetadata(obj, nil), r.Validated(ctx, obj, nil)...)
 	if c.Update == nil {
 		a := outcome(t, obj, errs)
 		if len(errs) == 0 {
@@ -296,7 +294,7 @@ func replay(t *testing.T, r Resource, c goldenCase, want goldenAnswer) goldenAns
 			admit(obj)
 		}
 		r.Prepared(ctx, obj, old)
-		errs = r.Validated(ctx, obj, old)
+		errs = append(r.CheckMetadata(obj, old), r.Validated(ctx, obj, old)...)
 	} else {
 		subs := r.Subresources()
 		i := slices.IndexFunc(subs, func(s Sub) bool { return s.Name == c.Sub })
@@ -305,10 +303,10 @@ func replay(t *testing.T, r Resource, c goldenCase, want goldenAnswer) goldenAns
 		}
 		subs[i].Prepare(ctx, obj, old)
 		if subs[i].Validate != nil {
-			errs = subs[i].Validate(ctx, obj, old)
+			errs = append(UpdatedMetadata(obj, old, r.Namespaced()), subs[i].Validate(ctx, obj, old)...)
 		}
 	}
-	errs = append(errs, validation.ValidateObjectMetaAccessorUpdate(obj, old, field.NewPath("metadata"))...)
+
 	a := outcome(t, obj, errs)
 	if len(errs) == 0 {
 		a.Cells = timeless(r, r.Row(obj))

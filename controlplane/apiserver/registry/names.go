@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	"k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/api/validation/path"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -15,6 +16,9 @@ import (
 func NameIsDNSSubdomain(name string, prefix bool) []string {
 	return validation.NameIsDNSSubdomain(name, prefix)
 }
+
+// nameIsLong is the same rule where upstream has begun to count bytes.
+func nameIsLong(name string, _ bool) []string { return content.IsDNS1123Subdomain(name) }
 
 // NameIsDNSLabel is the name rule of Namespaces and Services' like (RFC 1123 label).
 func NameIsDNSLabel(name string, prefix bool) []string {

@@ -13,6 +13,7 @@ import (
 var ipAddresses = &Kind[*networkingv1.IPAddress]{
 	GroupVersionKind: networkingv1.SchemeGroupVersion.WithKind("IPAddress"),
 	Plural:           "ipaddresses",
+	Rechecked:        true,
 	Short:            []string{"ip"},
 	Cluster:          true,
 	NameRule: func(name string, _ bool) (msgs []string) {
@@ -36,6 +37,7 @@ var ipAddresses = &Kind[*networkingv1.IPAddress]{
 			}
 			return name + "/" + ref.Name
 		}),
+		{Cell: ageColumn[*networkingv1.IPAddress]().Cell},
 	},
 }
 

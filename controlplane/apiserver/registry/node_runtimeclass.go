@@ -11,6 +11,8 @@ import (
 var runtimeClasses = &Kind[*nodev1.RuntimeClass]{
 	GroupVersionKind: nodev1.SchemeGroupVersion.WithKind("RuntimeClass"),
 	Plural:           "runtimeclasses",
+	Metadata:         Plain,
+	Rechecked:        true,
 	Cluster:          true,
 	CreateOnUpdate:   true,
 	Conditional:      true,

@@ -104,7 +104,7 @@ func (c *podCheck) checkEphemeralContainers(at *field.Path) {
 			set  bool
 		}{
 			{"ports", e.Ports != nil},
-			{"resources", !same(e.Resources, corev1.ResourceRequirements{})},
+			{"resources", e.Resources.Limits != nil || e.Resources.Requests != nil || e.Resources.Claims != nil},
 			{"resizePolicy", e.ResizePolicy != nil},
 			{"restartPolicy", e.RestartPolicy != nil},
 			{"restartPolicyRules", e.RestartPolicyRules != nil},

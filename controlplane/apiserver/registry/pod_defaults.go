@@ -194,12 +194,6 @@ func defaultContainer(c *corev1.Container) {
 	for _, p := range []*corev1.Probe{c.LivenessProbe, c.ReadinessProbe, c.StartupProbe} {
 		defaultProbe(p)
 	}
-	if c.Lifecycle != nil && c.Lifecycle.StopSignal != nil {
-		c.Lifecycle.StopSignal = nil // off by default upstream
-		if *c.Lifecycle == (corev1.Lifecycle{}) {
-			c.Lifecycle = nil
-		}
-	}
 	if c.Lifecycle != nil {
 		for _, h := range []*corev1.LifecycleHandler{c.Lifecycle.PostStart, c.Lifecycle.PreStop} {
 			if h != nil {

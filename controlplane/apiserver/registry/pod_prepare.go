@@ -5,6 +5,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
 func preparePod(_ context.Context, p, old *corev1.Pod) {
@@ -33,6 +34,21 @@ func nextPodGeneration(p, old *corev1.Pod) {
 	if !same(p.Spec, old.Spec) {
 		p.Generation++
 	}
+}
+
+// dropPodFeatures forgets what is off by default upstream, after it was noted who
+// set it.
+func dropPodFeatures(s *corev1.PodSpec) {
+	s.SchedulingGroup = nil
+	eachContainer(s, nil, func(c *corev1.Container, _ *field.Path) {
+		if c.Lifecycle == nil || c.Lifecycle.StopSignal == nil {
+			return
+		}
+		c.Lifecycle.StopSignal = nil
+		if *c.Lifecycle == (corev1.Lifecycle{}) {
+			c.Lifecycle = nil
+		}
+	})
 }
 
 // mergeLabelKeys adds the values the pod has for matchLabelKeys and
@@ -117,6 +133,14 @@ func PodQOS(p *corev1.Pod) corev1.PodQOSClass {
 // keepForPodStatus leaves a status write the status alone.
 func keepForPodStatus(p, old *corev1.Pod) {
 	p.Spec = old.Spec
+	p.Status.NodeAllocatableResourceClaimStatuses = nil // off by default upstream, as are images' digests
+	for _, all := range [][]corev1.ContainerStatus{p.Status.InitContainerStatuses, p.Status.ContainerStatuses, p.Status.EphemeralContainerStatuses} {
+		for i := range all {
+			for j := range all[i].VolumeMounts {
+				all[i].VolumeMounts[j].VolumeStatus = nil
+			}
+		}
+	}
 	p.DeletionTimestamp = nil
 	p.OwnerReferences = old.OwnerReferences
 	if p.Status.QOSClass == "" {

@@ -38,6 +38,27 @@ func validatePodStatusUpdate(_ context.Context, p, old *corev1.Pod) field.ErrorL
 	f.add(noResurrection(now.InitContainerStatuses, was.InitContainerStatuses, old.Spec.InitContainers, &old.Spec, at.Child("initContainerStatuses")))
 	f.add(noResurrection(now.EphemeralContainerStatuses, was.EphemeralContainerStatuses, nil, nil, at.Child("ephemeralContainerStatuses")))
 	f.add(validatePodAddresses(now, was, at))
+	f.add(validateClaimStatuses(now, &p.Spec, at))
+	for _, s := range []struct {
+		name       string
+		statuses   []corev1.ContainerStatus
+		containers []corev1.Container
+		ephemeral  bool
+	}{
+		{"containerStatuses", now.ContainerStatuses, p.Spec.Containers, false},
+		{"initContainerStatuses", now.InitContainerStatuses, p.Spec.InitContainers, false},
+		{"ephemeralContainerStatuses", now.EphemeralContainerStatuses, nil, true},
+	} {
+		for i := range s.statuses {
+			q := at.Child(s.name).Index(i)
+			f.add(validateContainerUser(s.statuses[i].User, p.Spec.OS, q.Child("user", "linux")))
+			if !s.ephemeral {
+				f.add(validateAllocatedStatus(&s.statuses[i], s.containers, q.Child("allocatedResourcesStatus")))
+			} else if len(s.statuses[i].AllocatedResourcesStatus) > 0 {
+				f.forbidden(q.Child("allocatedResourcesStatus"), "must not be specified in container status")
+			}
+		}
+	}
 	return f.list
 }
 

@@ -2,6 +2,8 @@ package registry
 
 import (
 	"fmt"
+	"regexp"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -68,9 +70,52 @@ func (c *podCheck) checkWindowsOptions(o *corev1.WindowsSecurityContextOptions, 
 				fmt.Sprintf("gmsaCredentialSpec size must be under %d KiB", most/1024))
 		}
 	}
-	if u := o.RunAsUserName; u != nil && *u == "" {
-		c.invalid(at.Child("runAsUserName"), *u, "runAsUserName cannot be an empty string")
+	if u := o.RunAsUserName; u != nil {
+		for _, msg := range windowsUserFaults(*u) {
+			c.invalid(at.Child("runAsUserName"), *u, "runAsUserName"+msg)
+		}
 	}
+}
+
+var (
+	controlCharacters = regexp.MustCompile(`[[:cntrl:]]+`)
+	netBIOSName       = regexp.MustCompile(`^[^\\/:\*\?"<>|\.][^\\/:\*\?"<>|]{0,14}$`)
+	windowsDomain     = regexp.MustCompile(`^[a-zA-Z0-9]([-a-zA-Z0-9]*[a-zA-Z0-9])?(\.[a-zA-Z0-9]([-a-zA-Z0-9]*[a-zA-Z0-9])?)*$`)
+	dotsAndSpaces     = regexp.MustCompile(`^[\. ]+$`)
+)
+
+// windowsUserFaults are what is wrong with DOMAIN\USER or USER.
+func windowsUserFaults(name string) (msgs []string) {
+	domain, user, qualified := strings.Cut(name, `\`)
+	switch {
+	case name == "":
+		return []string{" cannot be an empty string"}
+	case controlCharacters.MatchString(name):
+		return []string{" cannot contain control characters"}
+	case strings.Contains(user, `\`):
+		return []string{" cannot contain more than one backslash"}
+	case !qualified:
+		domain, user = "", name
+	}
+	const longestDomain, longestUser = 256, 104
+	if len(domain) >= longestDomain {
+		msgs = append(msgs, fmt.Sprintf("'s Domain length must be under %d characters", longestDomain))
+	}
+	if qualified && !netBIOSName.MatchString(domain) && !windowsDomain.MatchString(domain) {
+		msgs = append(msgs, "'s Domain doesn't match the NetBios nor the DNS format")
+	}
+	if user == "" {
+		msgs = append(msgs, "'s User cannot be empty")
+	} else if len(user) > longestUser {
+		msgs = append(msgs, fmt.Sprintf("'s User length must not be longer than %d characters", longestUser))
+	}
+	if dotsAndSpaces.MatchString(user) {
+		msgs = append(msgs, "'s User cannot contain only periods or spaces")
+	}
+	if strings.ContainsAny(user, `"/\:;|=,+*?<>@[]`) {
+		msgs = append(msgs, `'s User cannot contain the following characters: "/\:;|=,+*?<>@[]`)
+	}
+	return msgs
 }
 
 // checkStopSignal: a signal means something only with a known system.

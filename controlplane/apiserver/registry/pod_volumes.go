@@ -47,15 +47,14 @@ func (c *podCheck) checkVolumes(at *field.Path) {
 }
 
 func (c *podCheck) checkVolumeSource(v *corev1.Volume, at *field.Path) {
-	n := 0
+	type source struct {
+		name  string
+		check func(at *field.Path)
+	}
+	found := make([]source, 0, 1)
 	one := func(set bool, name string, check func(at *field.Path)) {
-		switch {
-		case !set:
-		case n > 0:
-			c.forbidden(at.Child(name), "may not specify more than 1 volume type")
-		default:
-			n++
-			check(at.Child(name))
+		if set {
+			found = append(found, source{name, check})
 		}
 	}
 	one(v.EmptyDir != nil, "emptyDir", func(at *field.Path) {
@@ -108,10 +107,33 @@ func (c *podCheck) checkVolumeSource(v *corev1.Volume, at *field.Path) {
 	for _, s := range oldVolumeSources(v) {
 		one(s.set, s.name, func(at *field.Path) { c.add(s.check(at)) })
 	}
-	if n == 0 {
+	if len(found) == 0 {
 		c.required(at, "must specify a volume type")
+		return
+	}
+	if len(found) > 1 {
+		slices.SortFunc(found, func(a, b source) int {
+			return slices.Index(volumeOrder, a.name) - slices.Index(volumeOrder, b.name)
+		})
+	}
+	found[0].check(at.Child(found[0].name))
+	for _, s := range found[1:] {
+		name := s.name
+		if other, ok := surplusNames[name]; ok {
+			name = other
+		}
+		c.forbidden(at.Child(name), "may not specify more than 1 volume type")
 	}
 }
+
+// volumeOrder is upstream's: of several sources the first is looked at.
+var volumeOrder = []string{"emptyDir", "hostPath", "gitRepo", "persistentDisk", "awsElasticBlockStore", "secret", "nfs", "iscsi",
+	"glusterfs", "flocker", "persistentVolumeClaim", "rbd", "cinder", "cephfs", "quobyte", "downwardAPI", "fc", "flexVolume", "configMap",
+	"azureFile", "vsphereVolume", "photonPersistentDisk", "portworxVolume", "azureDisk", "storageos", "projected", "scaleIO", "csi", "ephemeral", "image"}
+
+// surplusNames are what upstream calls some sources, and only where it says that
+// they are too many.
+var surplusNames = map[string]string{"persistentDisk": "gcePersistentDisk", "cephfs": "cephFS", "downwardAPI": "downwarAPI"}
 
 func (c *podCheck) need(value string, at *field.Path) {
 	if value == "" {

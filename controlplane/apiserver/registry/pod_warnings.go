@@ -93,6 +93,28 @@ func warnPodSpec(s *corev1.PodSpec, meta *metav1.ObjectMeta, at *field.Path) (wa
 	if deref(s.TerminationGracePeriodSeconds, 0) < 0 {
 		warn(spec.Child("terminationGracePeriodSeconds"), "must be >= 0; negative values are invalid and will be treated as 1")
 	}
+	selectsNone := func(s *metav1.LabelSelector, p *field.Path) {
+		if s == nil {
+			warn(p.Child("labelSelector"), "a null labelSelector results in matching no pod")
+		}
+	}
+	affinity := func(name string, required []corev1.PodAffinityTerm, preferred []corev1.WeightedPodAffinityTerm) {
+		p := spec.Child("affinity", name)
+		for i := range required {
+			selectsNone(required[i].LabelSelector, p.Child("requiredDuringSchedulingIgnoredDuringExecution").Index(i))
+		}
+		for i := range preferred {
+			selectsNone(preferred[i].PodAffinityTerm.LabelSelector, p.Child("preferredDuringSchedulingIgnoredDuringExecution").Index(i).Child("podAffinityTerm"))
+		}
+	}
+	if s.Affinity != nil {
+		if a := s.Affinity.PodAffinity; a != nil {
+			affinity("podAffinity", a.RequiredDuringSchedulingIgnoredDuringExecution, a.PreferredDuringSchedulingIgnoredDuringExecution)
+		}
+		if a := s.Affinity.PodAntiAffinity; a != nil {
+			affinity("podAntiAffinity", a.RequiredDuringSchedulingIgnoredDuringExecution, a.PreferredDuringSchedulingIgnoredDuringExecution)
+		}
+	}
 	return warnings
 }
 

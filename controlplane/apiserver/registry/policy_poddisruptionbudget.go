@@ -5,10 +5,9 @@ import policyv1 "k8s.io/api/policy/v1"
 var podDisruptionBudgets = &Kind[*policyv1.PodDisruptionBudget]{
 	GroupVersionKind: policyv1.SchemeGroupVersion.WithKind("PodDisruptionBudget"),
 	Plural:           "poddisruptionbudgets",
+	Metadata:         Bare,
 	Short:            []string{"pdb"},
 	Conditional:      true,
-
-	NameRule: NameIsPathSegment,
 
 	Prepare: spec(
 		func(b *policyv1.PodDisruptionBudget) { b.Status = policyv1.PodDisruptionBudgetStatus{} },

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -66,12 +67,19 @@ type Kind[T Object] struct {
 	// zero T) it drops status and sets generation 1; on update it keeps status from
 	// old and bumps generation when spec changed.
 	Prepare func(ctx context.Context, obj, old T)
-	// Validate reports every fault; old is the zero T on create. Generic
-	// metadata (name, namespace, labels, ...) is checked by the caller, with
-	// the name rule NameRule.
+	// Pods is the spec of a pod, or of the pods an object is for.
+	Pods func(obj T) *corev1.PodSpec
+	// Validate reports every fault; old is the zero T on create. Metadata
+	// (name, namespace, labels, ...) is not its business.
 	Validate func(ctx context.Context, obj, old T) field.ErrorList
 	// NameRule checks metadata.name; nil means DNS subdomain.
 	NameRule func(name string, prefix bool) []string
+	// NameRuleOf is NameRule of kinds whose names follow from the object.
+	NameRuleOf func(obj T) func(name string, prefix bool) []string
+	// Metadata is what else is checked of metadata; Rechecked, that an update
+	// checks it again as if the object were new.
+	Metadata  MetadataRule
+	Rechecked bool
 	// Warn returns texts for Warning headers.
 	Warn func(ctx context.Context, obj, old T) []string
 	// Grace decides graceful deletion: the seconds to wait given the caller's
@@ -96,7 +104,8 @@ type Kind[T Object] struct {
 	Sub     []Subresource[T]
 }
 
-// A Column is one column of `kubectl get`.
+// A Column is one column of `kubectl get`. One without a name has cells alone,
+// as a few of upstream's have.
 type Column[T Object] struct {
 	metav1.TableColumnDefinition
 	Cell func(T) any
@@ -142,7 +151,9 @@ type Resource interface {
 	Defaults(obj Object)
 	Prepared(ctx context.Context, obj, old Object)
 	Validated(ctx context.Context, obj, old Object) field.ErrorList
-	CheckName(name string, prefix bool) []string
+	// CheckMetadata is what is wrong with the metadata; of a new object, as far
+	// as its kind's own rules go.
+	CheckMetadata(obj, old Object) field.ErrorList
 	Warnings(ctx context.Context, obj, old Object) []string
 	GraceSeconds(obj Object, opts *metav1.DeleteOptions) int64
 	Traits() Traits
@@ -187,6 +198,7 @@ type Traits struct {
 	CreateOnUpdate bool
 	Conditional    bool
 	Deprecated     string
+	Metadata       MetadataRule
 }
 
 // Sub is a Subresource without its type parameter.
@@ -283,27 +295,19 @@ func typed[T Object](obj Object) (t T) {
 }
 
 func (k *Kind[T]) Prepared(ctx context.Context, obj, old Object) {
+	if k.Pods != nil {
+		dropPodFeatures(k.Pods(obj.(T)))
+	}
 	if k.Prepare != nil {
 		k.Prepare(ctx, obj.(T), typed[T](old))
 	}
 }
 
 func (k *Kind[T]) Validated(ctx context.Context, obj, old Object) field.ErrorList {
-	var errs field.ErrorList
-	for i, name := range obj.GetFinalizers() {
-		errs = append(errs, standardFinalizer(name, field.NewPath("metadata", "finalizers").Index(i))...)
-	}
 	if k.Validate == nil {
-		return errs
+		return nil
 	}
-	return append(errs, k.Validate(ctx, obj.(T), typed[T](old))...)
-}
-
-func (k *Kind[T]) CheckName(name string, prefix bool) []string {
-	if k.NameRule == nil {
-		return NameIsDNSSubdomain(name, prefix)
-	}
-	return k.NameRule(name, prefix)
+	return k.Validate(ctx, obj.(T), typed[T](old))
 }
 
 func (k *Kind[T]) Warnings(ctx context.Context, obj, old Object) []string {
@@ -321,7 +325,7 @@ func (k *Kind[T]) GraceSeconds(obj Object, opts *metav1.DeleteOptions) int64 {
 }
 
 func (k *Kind[T]) Traits() Traits {
-	return Traits{k.Propagation, k.CreateOnUpdate, k.Conditional, k.Deprecated}
+	return Traits{k.Propagation, k.CreateOnUpdate, k.Conditional, k.Deprecated, k.Metadata}
 }
 
 func (k *Kind[T]) FieldSet(obj Object) fields.Set {
@@ -353,9 +357,11 @@ func (k *Kind[T]) columns() []Column[T] {
 
 func (k *Kind[T]) ColumnDefinitions() []metav1.TableColumnDefinition {
 	cols := k.columns()
-	defs := make([]metav1.TableColumnDefinition, len(cols))
-	for i, c := range cols {
-		defs[i] = c.TableColumnDefinition
+	defs := make([]metav1.TableColumnDefinition, 0, len(cols))
+	for _, c := range cols {
+		if c.Name != "" {
+			defs = append(defs, c.TableColumnDefinition)
+		}
 	}
 	return defs
 }

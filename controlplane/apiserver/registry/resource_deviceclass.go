@@ -10,6 +10,9 @@ import (
 var deviceClasses = &Kind[*resourcev1.DeviceClass]{
 	GroupVersionKind: resourcev1.SchemeGroupVersion.WithKind("DeviceClass"),
 	Plural:           "deviceclasses",
+	Metadata:         Named,
+	NameRule:         nameIsLong,
+	Rechecked:        true,
 	Cluster:          true,
 
 	Prepare: func(_ context.Context, c, old *resourcev1.DeviceClass) {

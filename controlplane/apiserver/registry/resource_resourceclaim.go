@@ -14,6 +14,7 @@ import (
 var resourceClaims = &Kind[*resourcev1.ResourceClaim]{
 	GroupVersionKind: resourcev1.SchemeGroupVersion.WithKind("ResourceClaim"),
 	Plural:           "resourceclaims",
+	Rechecked:        true,
 
 	Default: func(c *resourcev1.ResourceClaim) {
 		defaultDeviceClaim(&c.Spec)

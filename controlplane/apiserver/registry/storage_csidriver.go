@@ -25,8 +25,10 @@ var csiDrivers = &Kind[*storagev1.CSIDriver]{
 		fillPtr(&d.Spec.SELinuxMount, false)
 	},
 	Prepare: func(_ context.Context, d, old *storagev1.CSIDriver) {
-		if old == nil {
+		if old == nil || old.Spec.PreventPodSchedulingIfMissing == nil {
 			d.Spec.PreventPodSchedulingIfMissing = nil // off by default upstream
+		}
+		if old == nil {
 			return
 		}
 		d.Generation = old.Generation

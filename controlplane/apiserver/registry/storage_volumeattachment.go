@@ -36,7 +36,7 @@ var volumeAttachments = &Kind[*storagev1.VolumeAttachment]{
 		statusOf(func(a, old *storagev1.VolumeAttachment) {
 			a.Spec = old.Spec
 			metav1.ResetObjectMetaForStatus(&a.ObjectMeta, &old.ObjectMeta)
-		}, nil),
+		}, validateVolumeAttachment),
 	},
 }
 

@@ -11,6 +11,7 @@ import (
 var volumeAttributesClasses = &Kind[*storagev1.VolumeAttributesClass]{
 	GroupVersionKind: storagev1.SchemeGroupVersion.WithKind("VolumeAttributesClass"),
 	Plural:           "volumeattributesclasses",
+	Rechecked:        true,
 	Short:            []string{"vac"},
 	Cluster:          true,
 
@@ -23,7 +24,6 @@ var volumeAttributesClasses = &Kind[*storagev1.VolumeAttributesClass]{
 			if !same(c.Parameters, old.Parameters) {
 				f.forbidden(field.NewPath("parameters"), "updates to parameters are forbidden.")
 			}
-			return f.list
 		}
 		if c.DriverName == "" {
 			f.required(field.NewPath("driverName"), "")

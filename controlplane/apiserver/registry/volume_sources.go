@@ -72,7 +72,7 @@ func oldVolumeSources(v *corev1.Volume) []oldSource {
 			errs := needed(at, []string{"repository"}, v.GitRepo.Repository)
 			return append(errs, descendingPath(v.GitRepo.Directory, at.Child("directory"))...)
 		}},
-		{v.GCEPersistentDisk != nil, "gcePersistentDisk", func(at *field.Path) field.ErrorList {
+		{v.GCEPersistentDisk != nil, "persistentDisk", func(at *field.Path) field.ErrorList {
 			return validatePartitioned("pdName", v.GCEPersistentDisk.PDName, v.GCEPersistentDisk.Partition, at)
 		}},
 		{v.AWSElasticBlockStore != nil, "awsElasticBlockStore", func(at *field.Path) field.ErrorList {
@@ -118,14 +118,43 @@ func oldVolumeSources(v *corev1.Volume) []oldSource {
 		{v.ScaleIO != nil, "scaleIO", func(at *field.Path) field.ErrorList {
 			return needed(at, []string{"gateway", "system", "volumeName"}, v.ScaleIO.Gateway, v.ScaleIO.System, v.ScaleIO.VolumeName)
 		}},
-		{v.Flocker != nil, "flocker", func(*field.Path) field.ErrorList { return nil }},
+		{v.Flocker != nil, "flocker", func(at *field.Path) field.ErrorList { return validateFlocker(v.Flocker, at) }},
 		{v.Quobyte != nil, "quobyte", func(at *field.Path) field.ErrorList {
 			return validateQuobyte(v.Quobyte, at)
 		}},
 		{v.StorageOS != nil, "storageos", func(at *field.Path) field.ErrorList {
-			return needed(at, []string{"volumeName"}, v.StorageOS.VolumeName)
+			errs := validateStorageOS(v.StorageOS.VolumeName, v.StorageOS.VolumeNamespace, at)
+			if ref := v.StorageOS.SecretRef; ref != nil {
+				errs = append(errs, needed(at.Child("secretRef"), []string{"name"}, ref.Name)...)
+			}
+			return errs
 		}},
 	}
+}
+
+func validateFlocker(s *corev1.FlockerVolumeSource, at *field.Path) field.ErrorList {
+	var f faults
+	if s.DatasetName == "" && s.DatasetUUID == "" {
+		f.required(at, "one of datasetName and datasetUUID is required")
+	}
+	if s.DatasetName != "" && s.DatasetUUID != "" {
+		f.invalid(at, "resource", "datasetName and datasetUUID can not be specified simultaneously")
+	}
+	if strings.Contains(s.DatasetName, "/") {
+		f.invalid(at.Child("datasetName"), s.DatasetName, "must not contain '/'")
+	}
+	return f.list
+}
+
+func validateStorageOS(name, namespace string, at *field.Path) field.ErrorList {
+	f := faults{list: needed(at, []string{"volumeName"}, name)}
+	if name != "" {
+		f.add(dnsLabel(name, at.Child("volumeName")))
+	}
+	if namespace != "" {
+		f.add(dnsLabel(namespace, at.Child("volumeNamespace")))
+	}
+	return f.list
 }
 
 func validateAzureDisk(d *corev1.AzureDiskVolumeSource, at *field.Path) field.ErrorList {

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
@@ -113,7 +114,17 @@ func validateReplicatedTemplate(t *corev1.PodTemplateSpec, selector labels.Selec
 // oddStrategy shows a strategy as upstream's messages do.
 type oddStrategy struct {
 	Type          string
-	RollingUpdate any
+	RollingUpdate *oddRolling
+}
+
+type oddRolling struct{ MaxUnavailable, MaxSurge intstr.IntOrString }
+
+// odd is a rolling update of a deployment or a daemon set.
+func odd(set bool, unavailable, surge func() *intstr.IntOrString) *oddRolling {
+	if !set {
+		return nil
+	}
+	return &oddRolling{deref(unavailable(), intstr.IntOrString{}), deref(surge(), intstr.IntOrString{})}
 }
 
 func validateDeploymentStrategy(s *appsv1.DeploymentStrategy, at *field.Path) field.ErrorList {
@@ -143,7 +154,8 @@ func validateDeploymentStrategy(s *appsv1.DeploymentStrategy, at *field.Path) fi
 			f.add(atMostHundredPercent(*unavailable, p.Child("maxUnavailable")))
 		}
 	default:
-		f.list = append(f.list, field.NotSupported(at, oddStrategy{string(s.Type), s.RollingUpdate}, []string{
+		f.list = append(f.list, field.NotSupported(at, oddStrategy{string(s.Type), odd(s.RollingUpdate != nil,
+			func() *intstr.IntOrString { return s.RollingUpdate.MaxUnavailable }, func() *intstr.IntOrString { return s.RollingUpdate.MaxSurge })}, []string{
 			string(appsv1.RecreateDeploymentStrategyType), string(appsv1.RollingUpdateDeploymentStrategyType)}))
 	}
 	return f.list
@@ -273,7 +285,8 @@ func validateDaemonStrategy(s *appsv1.DaemonSetUpdateStrategy, at *field.Path) f
 			f.required(p.Child("maxUnavailable"), "cannot be 0 when maxSurge is 0")
 		}
 	default:
-		f.list = append(f.list, field.NotSupported(at, oddStrategy{string(s.Type), s.RollingUpdate}, []string{
+		f.list = append(f.list, field.NotSupported(at, oddStrategy{string(s.Type), odd(s.RollingUpdate != nil,
+			func() *intstr.IntOrString { return s.RollingUpdate.MaxUnavailable }, func() *intstr.IntOrString { return s.RollingUpdate.MaxSurge })}, []string{
 			string(appsv1.RollingUpdateDaemonSetStrategyType), string(appsv1.OnDeleteDaemonSetStrategyType)}))
 	}
 	return f.list

@@ -22,8 +22,12 @@ type Rule struct {
 	Keys     []Key
 }
 
-// A Key is a field that names an item of a list.
-type Key struct{ Name, Default string }
+// A Key is a field that names an item of a list. An item may leave it out, which
+// counts as Default, unless it must be there.
+type Key struct {
+	Name, Default string
+	Must          bool
+}
 
 // A Type is the rules of one struct.
 type Type struct {
@@ -46,9 +50,10 @@ var types = sync.OnceValue(func() map[string]Type {
 		}
 		out[name] = t
 	}
-	// client-go does not know this group.
-	out["io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.CustomResourceDefinitionStatus"] = Type{
-		Fields: map[string]Rule{"conditions": {Keys: []Key{{Name: "type"}}}}}
+	// client-go does not know these groups.
+	for _, name := range []string{"apiextensions-apiserver.pkg.apis.apiextensions.v1.CustomResourceDefinitionStatus", "kube-aggregator.pkg.apis.apiregistration.v1.APIServiceStatus"} {
+		out["io.k8s."+name] = Type{Fields: map[string]Rule{"conditions": {Keys: []Key{{Name: "type"}}}}}
+	}
 	return out
 })
 
@@ -63,7 +68,8 @@ func parse(rule string) (r Rule) {
 	default:
 		for key := range strings.SplitSeq(rule, ",") {
 			name, def, _ := strings.Cut(key, "~")
-			r.Keys = append(r.Keys, Key{name, def})
+			name, must := strings.CutSuffix(name, "!")
+			r.Keys = append(r.Keys, Key{name, def, must})
 		}
 	}
 	return r

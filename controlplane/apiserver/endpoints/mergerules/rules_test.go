@@ -75,7 +75,9 @@ func word(t *testing.T, s *schema.Schema, f schema.StructField) string {
 		item, _ := s.Resolve(atom.List.ElementType)
 		for _, k := range atom.List.Keys {
 			key, ok := item.Map.FindField(k)
-			if ok && key.Default != nil && fmt.Sprint(key.Default) != "" && fmt.Sprint(key.Default) != "0" {
+			if ok && key.Default == nil {
+				k += "!"
+			} else if ok && fmt.Sprint(key.Default) != "" && fmt.Sprint(key.Default) != "0" {
 				k += "~" + fmt.Sprint(key.Default)
 			}
 			keys = append(keys, k)

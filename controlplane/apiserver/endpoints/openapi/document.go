@@ -1,13 +1,16 @@
 package openapi
 
 import (
+	"cmp"
 	"encoding/json"
 	"reflect"
 	"slices"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes/scheme"
 
 	"knarr/controlplane/apiserver/endpoints/mergerules"
 	"knarr/controlplane/apiserver/registry"
@@ -91,6 +94,23 @@ func (b *builder) mark(res registry.Resource) (item, list string) {
 	return item, list
 }
 
+// markEverywhere names the kinds that every group version has.
+func (b *builder) markEverywhere() {
+	for _, o := range []runtime.Object{&metav1.DeleteOptions{}, &metav1.WatchEvent{}} {
+		name := mergerules.Name(reflect.TypeOf(o).Elem())
+		s := b.definitions[name]
+		gvks, _, err := scheme.Scheme.ObjectKinds(o)
+		if s == nil || err != nil {
+			continue
+		}
+		s.Kinds = nil
+		for _, k := range gvks {
+			s.Kinds = append(s.Kinds, Kind{k.Group, k.Kind, k.Version})
+		}
+		slices.SortFunc(s.Kinds, func(x, y Kind) int { return cmp.Or(cmp.Compare(x.Group, y.Group), cmp.Compare(x.Version, y.Version)) })
+	}
+}
+
 // refTo is a described reference: v3 wants it apart from its description.
 func (b *builder) refTo(name, text string) *Schema {
 	if b.v3 {
@@ -117,9 +137,15 @@ func (b *builder) paths(resources []registry.Resource) object {
 	for _, res := range resources {
 		b.mark(res)
 	}
+	told := map[schema.GroupVersion]bool{}
 	for _, res := range resources {
 		b.resource(out, res)
+		if gv := res.GVR().GroupVersion(); !told[gv] {
+			told[gv] = true
+			b.versionPath(out, gv)
+		}
 	}
+	b.markEverywhere()
 	return out
 }
 
@@ -140,10 +166,7 @@ func (b *builder) resource(out object, res registry.Resource) {
 	if gvr.Group == "" {
 		root = "/api/" + gvr.Version
 	}
-	tag := strings.ReplaceAll(strings.TrimSuffix(gvr.Group, ".k8s.io"), ".", "_")
-	if tag == "" {
-		tag = "core"
-	}
+	tag := tagOf(gvr.Group)
 	e := &endpoint{b: b, res: res, gvk: gvk, body: item, list: list, tag: tag + "_" + gvr.Version, name: gvk.Kind}
 	base := root + "/" + gvr.Resource
 	if res.Namespaced() {
@@ -167,6 +190,9 @@ func (b *builder) resource(out object, res registry.Resource) {
 	}
 	if len(collection) > 1 {
 		out[base] = collection
+	}
+	if res.Supports("watch") {
+		e.watches(out, root, strings.TrimPrefix(base, root))
 	}
 	one := object{"parameters": e.pathParameters(true)}
 	for _, v := range []struct{ verb, method, action string }{{"get", "get", "get"}, {"update", "put", "put"}, {"patch", "patch", "patch"}, {"delete", "delete", "delete"}} {
@@ -205,6 +231,51 @@ func (e *endpoint) subresource(out object, base string, sub registry.Sub) {
 	if len(one) > 1 {
 		out[base+"/{name}/"+sub.Name] = one
 	}
+}
+
+// watches are the paths of old that do what ?watch does.
+func (e *endpoint) watches(out object, root, base string) {
+	kind := e.gvk.Kind
+	at := func(path, verb, name string, params []object) {
+		out[root+"/watch"+path] = object{"get": e.operation(verb, verb, name), "parameters": params}
+	}
+	if e.scope != "" {
+		all := *e
+		all.scope = ""
+		out[root+"/watch/"+e.res.GVR().Resource] = object{"get": all.operation("watchlist", "watchlist", kind+"ListForAllNamespaces"), "parameters": e.b.parameters("pretty")}
+	}
+	at(base, "watchlist", kind+"List", e.pathParameters(false))
+	at(base+"/{name}", "watch", "", e.pathParameters(true))
+}
+
+// tagOf is what a group is called in tags and ids.
+func tagOf(group string) string {
+	first, rest, _ := strings.Cut(strings.TrimSuffix(group, ".k8s.io"), ".")
+	if first == "" {
+		return "core"
+	}
+	for part := range strings.SplitSeq(rest, ".") {
+		first += title1(part)
+	}
+	return first
+}
+
+// versionPath is where a group version's resources are told.
+func (b *builder) versionPath(out object, gv schema.GroupVersion) {
+	tag := tagOf(gv.Group)
+	root := "/apis/" + gv.Group + "/" + gv.Version + "/"
+	if gv.Group == "" {
+		root = "/api/" + gv.Version + "/"
+	}
+	list := b.define(reflect.TypeFor[metav1.APIResourceList]())
+	op := object{"tags": []string{tag + "_" + gv.Version}, "description": "get available resources", "operationId": "get" + title1(tag) + title1(gv.Version) + "APIResources"}
+	if b.v3 {
+		op["responses"] = b.responsesV3("get", list, media)
+	} else {
+		op["responses"], op["schemes"] = b.responsesV2("get", list), []string{"https"}
+		op["consumes"], op["produces"] = media, media
+	}
+	out[root] = object{"get": op}
 }
 
 func title1(s string) string {

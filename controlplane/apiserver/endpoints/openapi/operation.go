@@ -10,6 +10,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 
 	"knarr/controlplane/apiserver/endpoints/mergerules"
+	"knarr/controlplane/apiserver/registry"
 )
 
 func typeOf(gvk schema.GroupVersionKind) reflect.Type { return scheme.Scheme.AllKnownTypes()[gvk] }
@@ -26,6 +27,7 @@ var verbs = map[string]struct{ id, text string }{
 	"create": {"create", "create a "}, "update": {"replace", "replace the specified "},
 	"patch": {"patch", "partially update the specified "}, "delete": {"delete", "delete a "},
 	"deletecollection": {"deleteCollection", "delete collection of "},
+	"watch":            {"watch", "watch changes to an object of kind "}, "watchlist": {"watch", "watch individual changes to a list of "},
 }
 
 // operation is one method of a path.
@@ -36,11 +38,7 @@ func (e *endpoint) operation(verb, action, nameInID string) object {
 		name = e.name
 	}
 	group := strings.TrimSuffix(e.tag, "_"+e.res.GVR().Version)
-	gvTitle := ""
-	for part := range strings.SplitSeq(group, "_") {
-		gvTitle += title1(part)
-	}
-	gvTitle += title1(e.res.GVR().Version)
+	gvTitle := title1(group) + title1(e.res.GVR().Version)
 	id, collection := v.id, ""
 	if verb == "deletecollection" {
 		id, collection = "delete", "Collection"
@@ -61,12 +59,17 @@ func (e *endpoint) operation(verb, action, nameInID string) object {
 	if verb == "list" {
 		answer = e.list
 	}
+	if verb == "watch" || verb == "watchlist" {
+		answer = e.b.define(reflect.TypeFor[metav1.WatchEvent]())
+	}
 	if verb == "delete" || verb == "deletecollection" {
-		answer = e.b.define(reflect.TypeFor[metav1.Status]())
+		if verb == "deletecollection" || !registry.AnswersDeleted(e.res.GVR().GroupResource()) {
+			answer = e.b.define(reflect.TypeFor[metav1.Status]())
+		}
 		body = e.b.define(reflect.TypeFor[metav1.DeleteOptions]())
 	}
 	produces := media
-	if verb == "list" {
+	if verb == "list" || verb == "watch" || verb == "watchlist" {
 		produces = append(slices.Clone(media), streamMedia...)
 	}
 	var consumes []string
@@ -143,8 +146,8 @@ func (b *builder) responsesV2(verb, answer string) object {
 // queryOf are the names of a verb's query parameters.
 func queryOf(verb string) []string {
 	switch verb {
-	case "list":
-		return []string{"allowWatchBookmarks", "continue", "fieldSelector", "labelSelector", "limit", "resourceVersion", "resourceVersionMatch", "sendInitialEvents", "timeoutSeconds", "watch"}
+	case "list", "watch", "watchlist":
+		return []string{"allowWatchBookmarks", "continue", "fieldSelector", "labelSelector", "limit", "resourceVersion", "resourceVersionMatch", "sendInitialEvents", "shardSelector", "timeoutSeconds", "watch"}
 	case "create", "update":
 		return []string{"dryRun", "fieldManager", "fieldValidation"}
 	case "patch":
@@ -152,7 +155,7 @@ func queryOf(verb string) []string {
 	case "delete":
 		return []string{"dryRun", "gracePeriodSeconds", "orphanDependents", "propagationPolicy"}
 	case "deletecollection":
-		return []string{"continue", "dryRun", "fieldSelector", "gracePeriodSeconds", "labelSelector", "limit", "orphanDependents", "propagationPolicy", "resourceVersion", "resourceVersionMatch", "timeoutSeconds"}
+		return []string{"continue", "dryRun", "fieldSelector", "gracePeriodSeconds", "labelSelector", "limit", "orphanDependents", "propagationPolicy", "resourceVersion", "resourceVersionMatch", "sendInitialEvents", "shardSelector", "timeoutSeconds"}
 	}
 	return nil
 }

@@ -6,7 +6,6 @@ package openapi
 import (
 	"encoding/json"
 	"reflect"
-	"slices"
 	"strings"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -136,7 +135,7 @@ func (b *builder) define(t reflect.Type) string {
 		return name
 	}
 	b.fields(s, t, mergerules.Of(t))
-	slices.Sort(s.Required)
+	told().amend(name, s)
 	return name
 }
 
@@ -185,7 +184,7 @@ func (b *builder) fields(s *Schema, t reflect.Type, rules mergerules.Type) {
 			p.MapType = "atomic"
 		case rule.Granular:
 			p.MapType = "granular"
-		case p.Type == "array":
+		case p.Type == "array" && !(name == "items" && strings.HasSuffix(t.Name(), "List")):
 			p.ListType = "atomic"
 		}
 		if s.Properties == nil {

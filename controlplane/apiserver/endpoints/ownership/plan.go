@@ -40,8 +40,9 @@ type field struct {
 type key struct {
 	name  string
 	index []int
-	omit  bool   // left out when zero: then absent stands in
+	omit  bool   // left out when zero: then its default stands in
 	def   string // JSON of the default
+	must  bool   // there is no default
 }
 
 var (
@@ -155,7 +156,7 @@ func (b *planner) value(t reflect.Type, rule mergerules.Rule) *plan {
 		for _, k := range names {
 			for _, f := range inner.fields {
 				if f.elem == "f:"+k.Name {
-					p.keys = append(p.keys, key{k.Name, f.index, f.omitEmpty || f.omitZero, defaultJSON(item.FieldByIndex(f.index).Type, k.Default)})
+					p.keys = append(p.keys, key{k.Name, f.index, f.omitEmpty || f.omitZero, defaultJSON(item.FieldByIndex(f.index).Type, k.Default), k.Must})
 				}
 			}
 		}

@@ -143,8 +143,19 @@ func difference(a, b *Set) *Set {
 }
 
 // without is the set without the top-level field and all below it.
-func (s *Set) without(elems ...string) {
-	s.kids = slices.DeleteFunc(s.kids, func(k kid) bool { return slices.Contains(elems, k.elem) })
+func (s *Set) without(paths ...string) {
+	for _, path := range paths {
+		elem, rest, deeper := strings.Cut(path, " ")
+		s.kids = slices.DeleteFunc(s.kids, func(k kid) bool {
+			if k.elem != elem {
+				return false
+			}
+			if deeper {
+				k.set.without(rest)
+			}
+			return !deeper || k.set.Empty()
+		})
+	}
 }
 
 // appendJSON writes the set as FieldsV1.

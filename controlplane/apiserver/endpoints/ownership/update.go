@@ -63,6 +63,9 @@ func Update(q Request) []metav1.ManagedFieldsEntry {
 		return nil // what is not tracked from its start never is
 	}
 	c := compare(reflect.ValueOf(q.Old).Elem(), reflect.ValueOf(q.Obj).Elem())
+	if c.nameless {
+		return nil // such an object cannot be merged, so nobody owns it
+	}
 	if len(q.Reset) > 0 {
 		c.changed.without(q.Reset...)
 		c.removed.without(q.Reset...)

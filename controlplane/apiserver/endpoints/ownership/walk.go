@@ -15,6 +15,7 @@ import (
 type comparison struct {
 	changed, removed Set // changed is added or modified
 	path             []string
+	nameless         bool // a list of named items has one without any of its keys
 }
 
 // compare walks two states of an object; the old one may be an empty object.
@@ -194,22 +195,32 @@ func (c *comparison) sets(l, r reflect.Value) {
 }
 
 func (c *comparison) keyed(p *plan, l, r reflect.Value) {
-	c.items(p.elem, l, r, func(v reflect.Value) string { return p.elemOf(follow(v)) })
+	c.items(p.elem, l, r, func(v reflect.Value) string {
+		name := p.elemOf(follow(v))
+		c.nameless = c.nameless || name == noKeys
+		return name
+	})
 }
+
+const noKeys = "k:{}"
 
 // elemOf names a list's item by its keys.
 func (p *plan) elemOf(v reflect.Value) string {
 	b := make([]byte, 0, 48)
 	b = append(b, "k:{"...)
-	for i, k := range p.keys {
-		if i > 0 {
+	for _, k := range p.keys {
+		f := follow(v.FieldByIndex(k.index))
+		omitted := k.omit && (isNull(f) || f.IsZero())
+		if omitted && k.must {
+			continue
+		}
+		if b[len(b)-1] != '{' {
 			b = append(b, ',')
 		}
 		b = strconv.AppendQuote(b, k.name)
 		b = append(b, ':')
-		f := follow(v.FieldByIndex(k.index))
 		switch {
-		case k.omit && (isNull(f) || f.IsZero()):
+		case omitted:
 			b = append(b, k.def...)
 		case f.Kind() == reflect.String:
 			b = appendQuoted(b, f.String())

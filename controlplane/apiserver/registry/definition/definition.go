@@ -27,9 +27,6 @@ func Validate(ctx context.Context, crd, old *apiextensionsv1.CustomResourceDefin
 	c := &checker{ctx: ctx}
 	if old == nil {
 		c.strict()
-		if want := now.Spec.Names.Plural + "." + now.Spec.Group; now.Name != want {
-			c.invalid(field.NewPath("metadata", "name"), now.Name, `must be spec.names.plural+"."+spec.group`)
-		}
 		c.spec(&now.Spec, field.NewPath("spec"))
 		c.rest(now, nil)
 		return c.faults
