@@ -14,14 +14,32 @@ import (
 
 // Etcd keeps everything in etcd, embedded or elsewhere.
 type Etcd struct {
-	client *clientv3.Client
-	leases leases
+	clients Clients
+	leases  leases
 }
 
+// Clients give out the client for one request. The embedded member has another
+// once it has grown.
+type Clients interface {
+	// Acquire waits for a client that serves until Release.
+	Acquire() *clientv3.Client
+	Release()
+}
+
+// one is a client for good.
+type one struct{ *clientv3.Client }
+
+func (o one) Acquire() *clientv3.Client { return o.Client }
+func (o one) Release()                  {}
+
 // NewEtcd returns the store behind client, which Close closes.
-func NewEtcd(client *clientv3.Client) *Etcd {
-	return &Etcd{client: client, leases: leases{grant: func(ctx context.Context, ttl int64) (clientv3.LeaseID, error) {
-		l, err := client.Grant(ctx, ttl)
+func NewEtcd(client *clientv3.Client) *Etcd { return NewEmbedded(one{client}) }
+
+// NewEmbedded returns the store behind clients.
+func NewEmbedded(clients Clients) *Etcd {
+	return &Etcd{clients: clients, leases: leases{grant: func(ctx context.Context, ttl int64) (clientv3.LeaseID, error) {
+		defer clients.Release()
+		l, err := clients.Acquire().Grant(ctx, ttl)
 		if err != nil {
 			return 0, err
 		}
@@ -34,7 +52,8 @@ func fromEtcd(kv *mvccpb.KeyValue) KV {
 }
 
 func (e *Etcd) Get(ctx context.Context, key string) (*KV, int64, error) {
-	resp, err := e.client.KV.Get(ctx, key)
+	defer e.clients.Release()
+	resp, err := e.clients.Acquire().KV.Get(ctx, key)
 	if err != nil {
 		return nil, 0, fmt.Errorf("etcd get: %w", err)
 	}
@@ -57,7 +76,8 @@ func (e *Etcd) List(ctx context.Context, prefix, after string, limit int, at int
 			from = "\x00"
 		}
 	}
-	resp, err := e.client.KV.Get(ctx, from, clientv3.WithRange(end), clientv3.WithLimit(int64(limit)), clientv3.WithRev(at))
+	defer e.clients.Release()
+	resp, err := e.clients.Acquire().KV.Get(ctx, from, clientv3.WithRange(end), clientv3.WithLimit(int64(limit)), clientv3.WithRev(at))
 	if err != nil {
 		return nil, 0, false, fmt.Errorf("etcd list: %w", known(err))
 	}
@@ -81,7 +101,8 @@ func (e *Etcd) Put(ctx context.Context, key string, value []byte, expect int64, 
 		}
 		opts = append(opts, clientv3.WithLease(id))
 	}
-	resp, err := e.client.KV.Txn(ctx).
+	defer e.clients.Release()
+	resp, err := e.clients.Acquire().KV.Txn(ctx).
 		If(clientv3.Compare(clientv3.ModRevision(key), "=", expect)).
 		Then(clientv3.OpPut(key, string(value), opts...)).
 		Else(clientv3.OpGet(key)).
@@ -96,7 +117,8 @@ func (e *Etcd) Put(ctx context.Context, key string, value []byte, expect int64, 
 }
 
 func (e *Etcd) Delete(ctx context.Context, key string, expect int64) (int64, *KV, bool, error) {
-	resp, err := e.client.KV.Txn(ctx).
+	defer e.clients.Release()
+	resp, err := e.clients.Acquire().KV.Txn(ctx).
 		If(clientv3.Compare(clientv3.ModRevision(key), "=", expect)).
 		Then(clientv3.OpDelete(key)).
 		Else(clientv3.OpGet(key)).
@@ -122,7 +144,8 @@ func elsewhere(resp *clientv3.TxnResponse) *KV {
 
 // Revision asks for a key that is never there: the answer's header counts.
 func (e *Etcd) Revision(ctx context.Context) (int64, error) {
-	resp, err := e.client.KV.Get(ctx, "\x00", clientv3.WithCountOnly())
+	defer e.clients.Release()
+	resp, err := e.clients.Acquire().KV.Get(ctx, "\x00", clientv3.WithCountOnly())
 	if err != nil {
 		return 0, fmt.Errorf("etcd revision: %w", err)
 	}
@@ -130,8 +153,9 @@ func (e *Etcd) Revision(ctx context.Context) (int64, error) {
 }
 
 func (e *Etcd) Watch(ctx context.Context, prefix string, from int64) (<-chan Batch, error) {
-	in := e.client.Watch(clientv3.WithRequireLeader(ctx), prefix,
+	in := e.clients.Acquire().Watch(clientv3.WithRequireLeader(ctx), prefix,
 		clientv3.WithPrefix(), clientv3.WithRev(from+1), clientv3.WithProgressNotify())
+	e.clients.Release()
 	out := make(chan Batch)
 	go func() {
 		defer close(out)
@@ -163,13 +187,19 @@ func (e *Etcd) Watch(ctx context.Context, prefix string, from int64) (<-chan Bat
 }
 
 func (e *Etcd) Compact(ctx context.Context, rev int64) error {
-	if _, err := e.client.Compact(ctx, rev); err != nil {
+	defer e.clients.Release()
+	if _, err := e.clients.Acquire().Compact(ctx, rev); err != nil {
 		return fmt.Errorf("etcd compact: %w", known(err))
 	}
 	return nil
 }
 
-func (e *Etcd) Close() error { return e.client.Close() }
+func (e *Etcd) Close() error {
+	if o, ok := e.clients.(one); ok {
+		return o.Client.Close()
+	}
+	return nil
+}
 
 // known turns etcd's errors into the store's.
 func known(err error) error {
