@@ -38,6 +38,7 @@ func (s *Server) components() []component {
 		{"scheduler", component{"kube-scheduler", s.scheduler}},
 		{"controller-manager", component{"kube-controller-manager", s.controllers}},
 		{"coredns", component{"dns-announcer", s.announceDNS}},
+		{"", component{"servers", s.keepServers}},
 	} {
 		if !o.disabled(c.part) && !(c.part == "coredns" && o.disabled("network")) {
 			run = append(run, c.component)
