@@ -76,7 +76,7 @@ const maxLearners = 4
 const startTimeout = 5 * time.Minute
 
 // Start runs the member of Dir and returns once it takes writes: one of several
-// needs most of the others for that.
+// needs most of the others for that, and one that joins Promote.
 func Start(ctx context.Context, c Config) (*Member, error) {
 	if c.Name == "" {
 		c.Name = "knarr"
@@ -101,6 +101,11 @@ func open(ctx context.Context, c Config) (*embed.Etcd, error) {
 	e, err := embed.StartEtcd(c.settings())
 	if err != nil {
 		return nil, fmt.Errorf("start etcd in %s: %w", c.Dir, err)
+	}
+	if len(c.Join) > 0 {
+		// It is ready once it has told the others its name, which it tries every
+		// seven seconds. Until then Promote tells when it can go on.
+		return e, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()

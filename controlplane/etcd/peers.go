@@ -86,8 +86,8 @@ const promoteEvery = 100 * time.Millisecond
 // Promote waits until this member has caught up, and has a vote. It does nothing
 // for one that has.
 func (m *Member) Promote(ctx context.Context) error {
-	for m.etcd.Server.IsLearner() {
-		one, cancel := context.WithTimeout(ctx, 5*time.Second)
+	for len(m.cfg.Join) > 0 || m.etcd.Server.IsLearner() { // who joins does not know yet
+		one, cancel := context.WithTimeout(ctx, time.Second)
 		_, err := m.Client().MemberPromote(one, uint64(m.etcd.Server.MemberID()))
 		cancel()
 		if err == nil || errors.Is(err, rpctypes.ErrMemberNotLearner) {
@@ -136,12 +136,17 @@ func (m *Member) Remove(ctx context.Context, name string) error {
 	}
 	var gone *Peer
 	var rest []Peer
+	unnamed := false
 	for i, p := range all {
 		if p.Name == name {
 			gone = &all[i]
 		} else if !p.Learner {
 			rest = append(rest, p)
+			unnamed = unnamed || p.Name == ""
 		}
+	}
+	if gone == nil && unnamed {
+		return fmt.Errorf("remove %s from etcd: a member that has just joined has not told its name yet", name)
 	}
 	if gone == nil {
 		return nil
