@@ -104,9 +104,12 @@ func (s *Server) markNode(ctx context.Context, client kubernetes.Interface) {
 	}
 }
 
-// lastRetry is how soon a removal that was refused is tried again: servers may
-// come back.
-const lastRetry = 5 * time.Second
+// A removal that another server is to make is looked at again soon, one that was
+// refused later: servers may come back.
+const (
+	removalSoon  = time.Second
+	removalLater = 5 * time.Second
+)
 
 // serverNode does what the Node of a server asks for.
 func (s *Server) serverNode(ctx context.Context, client kubernetes.Interface, n *corev1.Node) (time.Duration, error) {
@@ -117,14 +120,22 @@ func (s *Server) serverNode(ctx context.Context, client kubernetes.Interface, n 
 	case n.DeletionTimestamp == nil || !has:
 		return 0, nil
 	}
-	if mine { // another does it, if there is one: who goes cannot write that it has gone
+	switch {
+	case mine: // the leader does it, which this one is no more: who goes cannot write that it has gone
 		all, err := s.member.Peers(ctx)
-		if err != nil || len(all) > 1 {
-			return lastRetry, err
+		if err == nil && len(all) > 1 {
+			err = s.member.Yield()
 		}
-	} else if err := s.member.Remove(ctx, n.Name); err != nil {
-		slog.WarnContext(ctx, "remove a server", "server", n.Name, "err", err)
-		return lastRetry, nil
+		if err != nil || len(all) > 1 {
+			return removalLater, err
+		}
+	case !s.member.Leads():
+		return removalSoon, nil
+	default:
+		if err := s.member.Remove(ctx, n.Name); err != nil {
+			slog.WarnContext(ctx, "remove a server", "server", n.Name, "err", err)
+			return removalLater, nil
+		}
 	}
 	rest := slices.DeleteFunc(slices.Clone(n.Finalizers), func(f string) bool { return f == serverFinalizer })
 	slog.InfoContext(ctx, "server removed", "server", n.Name)

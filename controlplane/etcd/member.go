@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 
 	"go.etcd.io/etcd/client/pkg/v3/types"
@@ -19,6 +20,9 @@ type Member struct {
 	etcd   *embed.Etcd
 	client *clientv3.Client
 	grown  chan struct{}
+
+	leader types.ID // last said
+	said   bool
 }
 
 // ErrRemoved says that the other members have removed this one for good.
@@ -76,18 +80,24 @@ func (m *Member) Grow(ctx context.Context, name string, n *Network) error {
 	return errors.Join(fmt.Errorf("open etcd to others at %s: %w", n.URL.Host, err), again)
 }
 
-// Run blocks until ctx ends, then stops the member; an error when the member
-// stopped by itself.
+// Run says who leads, and blocks until ctx ends, then stops the member; an error
+// when the member stopped by itself.
 func (m *Member) Run(ctx context.Context) error {
 	defer m.Close()
 	for {
 		m.mu.RLock()
-		now := m.etcd
+		now, several := m.etcd, m.cfg.Network != nil
 		m.mu.RUnlock()
+		changed := now.Server.LeaderChangedNotify()
+		if several {
+			m.sayLeader(ctx, now)
+		}
 		err := errStopped
 		select {
 		case <-ctx.Done():
 			return nil
+		case <-changed:
+			continue
 		case err = <-now.Err():
 		case <-now.Server.StopNotify():
 		}
@@ -102,6 +112,23 @@ func (m *Member) Run(ctx context.Context) error {
 		case same:
 			return fmt.Errorf("etcd: %w", err)
 		}
+	}
+}
+
+// sayLeader logs a change of the leader.
+func (m *Member) sayLeader(ctx context.Context, e *embed.Etcd) {
+	leader := e.Server.Leader()
+	if leader == m.leader && m.said {
+		return
+	}
+	m.leader, m.said = leader, true
+	switch {
+	case leader == 0:
+		slog.WarnContext(ctx, "etcd has no leader: nothing can be written until most servers are there")
+	case leader == e.Server.MemberID():
+		slog.InfoContext(ctx, "this server leads etcd")
+	default:
+		slog.InfoContext(ctx, "another server leads etcd")
 	}
 }
 

@@ -23,8 +23,14 @@ type Peer struct {
 	id uint64
 }
 
+// changeTime bounds questions about members and changes of them: etcd forgets
+// one that meets another, or that a leader was asked which is lost.
+const changeTime = 5 * time.Second
+
 // Peers are the members, by the word of most of them.
 func (m *Member) Peers(ctx context.Context) ([]Peer, error) {
+	ctx, cancel := context.WithTimeout(ctx, changeTime)
+	defer cancel()
 	resp, err := m.Client().MemberList(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("list the members of etcd: %w", err)
@@ -63,6 +69,8 @@ func (m *Member) Add(ctx context.Context, name, url string) ([]Peer, error) {
 			return nil, fmt.Errorf("add %s at %s to etcd: %w", name, url, ErrTaken)
 		}
 	}
+	ctx, cancel := context.WithTimeout(ctx, changeTime)
+	defer cancel()
 	resp, err := m.Client().MemberAddAsLearner(ctx, []string{url})
 	if err != nil {
 		return nil, fmt.Errorf("add %s to etcd: %w", name, err)
@@ -124,6 +132,23 @@ func (m *Member) Moved(ctx context.Context) error {
 	return nil
 }
 
+// Leads says whether this member leads the others, or is alone.
+func (m *Member) Leads() bool {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return m.etcd.Server.Leader() == m.etcd.Server.MemberID()
+}
+
+// Yield lets another member lead, if this one does.
+func (m *Member) Yield() error {
+	if !m.Leads() {
+		return nil
+	}
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return m.etcd.Server.TryTransferLeadershipOnShutdown()
+}
+
 // answerTime is how long a member may take to be called alive.
 const answerTime = time.Second
 
@@ -154,6 +179,8 @@ func (m *Member) Remove(ctx context.Context, name string) error {
 	if alive := m.alive(ctx, rest); !gone.Learner && alive < len(rest)/2+1 {
 		return fmt.Errorf("remove %s from etcd: of the %d servers left only %d answer, which is no majority; start one first", name, len(rest), alive)
 	}
+	ctx, cancel := context.WithTimeout(ctx, changeTime)
+	defer cancel()
 	if _, err := m.Client().MemberRemove(ctx, gone.id); err != nil && !errors.Is(err, rpctypes.ErrMemberNotFound) {
 		return fmt.Errorf("remove %s from etcd: %w", name, err)
 	}

@@ -51,9 +51,32 @@ func fromEtcd(kv *mvccpb.KeyValue) KV {
 	return KV{Key: string(kv.Key), Value: kv.Value, Revision: kv.ModRevision, Created: kv.CreateRevision}
 }
 
+// get reads, and reads again when the members had to choose another leader: a
+// read asked nothing of the one before that could have been done.
+func (e *Etcd) get(ctx context.Context, key string, opts ...clientv3.OpOption) (*clientv3.GetResponse, error) {
+	for {
+		resp, err := e.clients.Acquire().KV.Get(ctx, key, opts...)
+		e.clients.Release()
+		if err == nil || !leaderless(err) {
+			return resp, err
+		}
+		select {
+		case <-time.After(leaderTime):
+		case <-ctx.Done():
+			return nil, err
+		}
+	}
+}
+
+// leaderTime is how soon a read asks again for a leader.
+const leaderTime = 50 * time.Millisecond
+
+func leaderless(err error) bool {
+	return errors.Is(err, rpctypes.ErrLeaderChanged) || errors.Is(err, rpctypes.ErrNoLeader) || errors.Is(err, rpctypes.ErrTimeoutDueToLeaderFail)
+}
+
 func (e *Etcd) Get(ctx context.Context, key string) (*KV, int64, error) {
-	defer e.clients.Release()
-	resp, err := e.clients.Acquire().KV.Get(ctx, key)
+	resp, err := e.get(ctx, key)
 	if err != nil {
 		return nil, 0, fmt.Errorf("etcd get: %w", err)
 	}
@@ -76,8 +99,7 @@ func (e *Etcd) List(ctx context.Context, prefix, after string, limit int, at int
 			from = "\x00"
 		}
 	}
-	defer e.clients.Release()
-	resp, err := e.clients.Acquire().KV.Get(ctx, from, clientv3.WithRange(end), clientv3.WithLimit(int64(limit)), clientv3.WithRev(at))
+	resp, err := e.get(ctx, from, clientv3.WithRange(end), clientv3.WithLimit(int64(limit)), clientv3.WithRev(at))
 	if err != nil {
 		return nil, 0, false, fmt.Errorf("etcd list: %w", known(err))
 	}
@@ -144,8 +166,7 @@ func elsewhere(resp *clientv3.TxnResponse) *KV {
 
 // Revision asks for a key that is never there: the answer's header counts.
 func (e *Etcd) Revision(ctx context.Context) (int64, error) {
-	defer e.clients.Release()
-	resp, err := e.clients.Acquire().KV.Get(ctx, "\x00", clientv3.WithCountOnly())
+	resp, err := e.get(ctx, "\x00", clientv3.WithCountOnly())
 	if err != nil {
 		return 0, fmt.Errorf("etcd revision: %w", err)
 	}
