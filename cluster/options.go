@@ -134,6 +134,9 @@ func (o *Options) secrets(f *faults) {
 		}
 		o.serverSecret = t.secret
 	}
+	if o.secret != "" && o.secret == o.serverSecret {
+		f.errs = append(f.errs, errOneSecret)
+	}
 }
 
 // shared completes what all servers of a cluster have in common.

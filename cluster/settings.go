@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"syscall"
 )
 
 // settings are the flags that all servers of a cluster must have alike, by their
@@ -90,7 +91,7 @@ type partnership struct {
 // readPartnership reads it; nil for a server that was always alone.
 func (l layout) readPartnership() (*partnership, error) {
 	b, err := os.ReadFile(l.partnership())
-	if errors.Is(err, os.ErrNotExist) {
+	if errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
 		return nil, nil
 	}
 	p := &partnership{}

@@ -123,6 +123,8 @@ func keepToken(file, secret string, ca []byte, servers bool) (joinToken, error) 
 	return t, writeFile(file, []byte(t.String()+"\n"), 0o600)
 }
 
+var errOneSecret = errors.New("--server-token is the secret that nodes join with too; give another, or none: who has it gets the keys of the cluster")
+
 // tokens are what nodes join with, and what servers do.
 func (l layout) tokens(o *Options, ca []byte) (nodes, servers joinToken, err error) {
 	if nodes, err = keepToken(l.tokenFile(), o.secret, ca, false); err != nil {
@@ -132,7 +134,7 @@ func (l layout) tokens(o *Options, ca []byte) (nodes, servers joinToken, err err
 		return
 	}
 	if nodes.secret == servers.secret {
-		err = fmt.Errorf("--server-token is the secret that nodes join with too; give another, or none: who has it gets the keys of the cluster")
+		err = errOneSecret
 	}
 	return
 }
