@@ -107,7 +107,7 @@ func (j *joins) paths() map[string]http.Handler {
 			w.Header().Set("Content-Type", "application/x-pem-file")
 			_, _ = w.Write(j.ca.pem)
 		}),
-		joinPath: j.door("node", func(ctx context.Context, body []byte) (string, any, error) {
+		joinPath: j.door("node", "node joins", func(ctx context.Context, body []byte) (string, any, error) {
 			var req joinRequest
 			if err := read(body, &req); err != nil {
 				return "", nil, err
@@ -117,8 +117,8 @@ func (j *joins) paths() map[string]http.Handler {
 		}),
 	}
 	if j.recruit != nil {
-		for path, answer := range j.recruit.answers() {
-			paths[path] = j.door("server", answer)
+		for path, a := range j.recruit.answers() {
+			paths[path] = j.door("server", a.said, a.answer)
 		}
 	}
 	return paths
@@ -141,7 +141,10 @@ func refuse(code int, format string, args ...any) error {
 // maxJoin bounds a request, which is a few hundred bytes.
 const maxJoin = 64 << 10
 
-// wrong says that a secret was not the one.
+// An answer decides on a request, and says who asked.
+type answer func(ctx context.Context, body []byte) (who string, reply any, err error)
+
+// errWrong says that a secret was not the one.
 var errWrong = errors.New("wrong secret")
 
 // secret compares what was given with what it should be, and takes as long
@@ -159,8 +162,8 @@ func read(body []byte, to any) error {
 }
 
 // door answers requests of strangers: few at once, small, not for long, and not
-// those of who only guesses. The answer names who asks.
-func (j *joins) door(what string, answer func(ctx context.Context, body []byte) (who string, reply any, err error)) http.HandlerFunc {
+// those of who only guesses. The answer names who asks; said goes to the log.
+func (j *joins) door(what, said string, answer answer) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodPost {
 			w.Header().Set("Allow", http.MethodPost)
@@ -201,7 +204,7 @@ func (j *joins) door(what string, answer func(ctx context.Context, body []byte) 
 			http.Error(w, "the server could not do it now; it says why in its log", http.StatusServiceUnavailable)
 			return
 		}
-		slog.InfoContext(r.Context(), what+" joins", what, who, "path", r.URL.Path, "from", r.RemoteAddr)
+		slog.InfoContext(r.Context(), said, what, who, "from", r.RemoteAddr)
 		w.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(w).Encode(reply)
 	}

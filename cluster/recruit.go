@@ -61,12 +61,24 @@ type recruiter struct {
 	mu     sync.Mutex // one at a time
 }
 
-func (r *recruiter) answers() map[string]func(context.Context, []byte) (string, any, error) {
-	answers := map[string]func(context.Context, []byte) (string, any, error){}
-	for path, answer := range map[string]func(context.Context, *serverRequest) (any, error){
-		enlistPath: r.enlist, memberPath: r.admit, leavePath: r.leave,
+// A said answer is one, and what the log says of it.
+type saidAnswer struct {
+	said   string
+	answer answer
+}
+
+// answers are what servers may ask for, by path.
+func (r *recruiter) answers() map[string]saidAnswer {
+	answers := map[string]saidAnswer{}
+	for path, a := range map[string]struct {
+		said string
+		do   func(context.Context, *serverRequest) (any, error)
+	}{
+		enlistPath: {"server gets the cluster's keys", r.enlist},
+		memberPath: {"server joins etcd", r.admit},
+		leavePath:  {"server leaves", r.leave},
 	} {
-		answers[path] = func(ctx context.Context, body []byte) (string, any, error) {
+		answers[path] = saidAnswer{a.said, func(ctx context.Context, body []byte) (string, any, error) {
 			var req serverRequest
 			if err := read(body, &req); err != nil {
 				return "", nil, err
@@ -76,9 +88,9 @@ func (r *recruiter) answers() map[string]func(context.Context, []byte) (string, 
 			}
 			r.mu.Lock()
 			defer r.mu.Unlock()
-			reply, err := answer(ctx, &req)
+			reply, err := a.do(ctx, &req)
 			return req.NodeName, reply, err
-		}
+		}}
 	}
 	return answers
 }

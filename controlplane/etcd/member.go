@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 
 	"go.etcd.io/etcd/client/pkg/v3/types"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -23,6 +24,13 @@ type Member struct {
 
 	leader types.ID // last said
 	said   bool
+	term   atomic.Pointer[term]
+}
+
+// A term is the time of one leader among several.
+type term struct {
+	ctx context.Context
+	end context.CancelFunc
 }
 
 // ErrRemoved says that the other members have removed this one for good.
@@ -47,6 +55,23 @@ func (m *Member) Acquire() *clientv3.Client {
 
 // Release ends what Acquire began.
 func (m *Member) Release() { m.mu.RUnlock() }
+
+// Term ends with the time of the leader of now: what was under way with it may
+// be lost. Nil while the member is alone.
+func (m *Member) Term() context.Context {
+	if t := m.term.Load(); t != nil {
+		return t.ctx
+	}
+	return nil
+}
+
+// newTerm ends that of the leader before.
+func (m *Member) newTerm() {
+	ctx, end := context.WithCancel(context.Background())
+	if before := m.term.Swap(&term{ctx, end}); before != nil {
+		before.end()
+	}
+}
 
 // Grown is closed once the member can have others beside it.
 func (m *Member) Grown() <-chan struct{} { return m.grown }
@@ -121,6 +146,7 @@ func (m *Member) sayLeader(ctx context.Context, e *embed.Etcd) {
 	if leader == m.leader && m.said {
 		return
 	}
+	m.newTerm()
 	m.leader, m.said = leader, true
 	switch {
 	case leader == 0:

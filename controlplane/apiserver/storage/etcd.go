@@ -1,6 +1,7 @@
 package storage
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -15,6 +16,7 @@ import (
 // Etcd keeps everything in etcd, embedded or elsewhere.
 type Etcd struct {
 	clients Clients
+	terms   Terms // nil for a store elsewhere
 	leases  leases
 }
 
@@ -37,7 +39,8 @@ func NewEtcd(client *clientv3.Client) *Etcd { return NewEmbedded(one{client}) }
 
 // NewEmbedded returns the store behind clients.
 func NewEmbedded(clients Clients) *Etcd {
-	return &Etcd{clients: clients, leases: leases{grant: func(ctx context.Context, ttl int64) (clientv3.LeaseID, error) {
+	terms, _ := clients.(Terms)
+	return &Etcd{clients: clients, terms: terms, leases: leases{grant: func(ctx context.Context, ttl int64) (clientv3.LeaseID, error) {
 		defer clients.Release()
 		l, err := clients.Acquire().Grant(ctx, ttl)
 		if err != nil {
@@ -123,19 +126,62 @@ func (e *Etcd) Put(ctx context.Context, key string, value []byte, expect int64, 
 		}
 		opts = append(opts, clientv3.WithLease(id))
 	}
-	defer e.clients.Release()
-	resp, err := e.clients.Acquire().KV.Txn(ctx).
-		If(clientv3.Compare(clientv3.ModRevision(key), "=", expect)).
-		Then(clientv3.OpPut(key, string(value), opts...)).
-		Else(clientv3.OpGet(key)).
-		Commit()
+	resp, again, err := e.swap(ctx, key, expect, clientv3.OpPut(key, string(value), opts...))
 	if err != nil {
 		return 0, nil, false, fmt.Errorf("etcd put: %w", known(err))
 	}
-	if !resp.Succeeded {
-		return 0, elsewhere(resp), false, nil
+	if resp.Succeeded {
+		return resp.Header.Revision, nil, true, nil
 	}
-	return resp.Header.Revision, nil, true, nil
+	current := elsewhere(resp)
+	if again && current != nil && current.Revision > expect && bytes.Equal(current.Value, value) {
+		return current.Revision, nil, true, nil // the first try had been done
+	}
+	return 0, current, false, nil
+}
+
+// Terms are Clients whose store has a leader that may be lost.
+type Terms interface {
+	// Term ends with the leader of now; nil when there is none but this process.
+	Term() context.Context
+}
+
+// swap does a compare-and-put, and does it again when its leader was lost: the
+// first try may have been lost with it, and would only be answered after seconds.
+// Twice is as good as once, since the compare lets one of them through at most.
+func (e *Etcd) swap(ctx context.Context, key string, expect int64, put clientv3.Op) (resp *clientv3.TxnResponse, again bool, err error) {
+	for ; ; again = true {
+		var term context.Context
+		if e.terms != nil {
+			term = e.terms.Term()
+		}
+		if term == nil {
+			resp, err = e.try(ctx, key, expect, put)
+			return resp, again, err
+		}
+		one, cancel := context.WithCancel(ctx)
+		stop := context.AfterFunc(term, cancel)
+		resp, err = e.try(one, key, expect, put)
+		stop()
+		cancel()
+		if err == nil || ctx.Err() != nil || term.Err() == nil && !leaderless(err) {
+			return resp, again, err
+		}
+		select { // the next leader may not be known yet
+		case <-time.After(leaderTime):
+		case <-ctx.Done():
+			return nil, again, err
+		}
+	}
+}
+
+func (e *Etcd) try(ctx context.Context, key string, expect int64, put clientv3.Op) (*clientv3.TxnResponse, error) {
+	defer e.clients.Release()
+	return e.clients.Acquire().KV.Txn(ctx).
+		If(clientv3.Compare(clientv3.ModRevision(key), "=", expect)).
+		Then(put).
+		Else(clientv3.OpGet(key)).
+		Commit()
 }
 
 func (e *Etcd) Delete(ctx context.Context, key string, expect int64) (int64, *KV, bool, error) {
