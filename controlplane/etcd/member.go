@@ -148,14 +148,11 @@ func (m *Member) sayLeader(ctx context.Context, e *embed.Etcd) {
 	}
 	m.newTerm()
 	m.leader, m.said = leader, true
-	switch {
-	case leader == 0:
-		slog.WarnContext(ctx, "etcd has no leader: nothing can be written until most servers are there")
-	case leader == e.Server.MemberID():
+	if leader == e.Server.MemberID() {
 		slog.InfoContext(ctx, "this server leads etcd")
-	default:
-		slog.InfoContext(ctx, "another server leads etcd")
+		return
 	}
+	slog.InfoContext(ctx, "another server leads etcd")
 }
 
 // Close stops the member.

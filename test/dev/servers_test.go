@@ -224,6 +224,7 @@ func leaderLost(w *world) {
 	if out := w.knarr("kubectl", "get", "nodes"); !strings.Contains(out, lost) {
 		w.t.Errorf("kubectl: %s", out)
 	}
+	w.knarr("kubectl", "create", "deployment", "after", "--image=knarr.test/hello:1", "--replicas=2")
 	// The agent, whose join URL is dead should that be the first, takes pods.
 	w.knarr("kubectl", "run", "late", "--image=knarr.test/hello:1", `--overrides={"spec":{"nodeName":"e2e-4","terminationGracePeriodSeconds":0}}`)
 	w.knarr("kubectl", "wait", "--for=condition=Ready", "pod/late", "--timeout=20s")
@@ -244,6 +245,9 @@ func leaderLost(w *world) {
 		return err == nil && len(s.Endpoints) == 2
 	})
 	w.acknowledged = acknowledged
+	// Scheduler and controllers of another server have taken over.
+	w.knarr("kubectl", "rollout", "status", "deployment/after", "--timeout=20s")
+	w.t.Logf("a deployment made after the loss has its pods %v after it", time.Since(killed).Round(time.Millisecond))
 }
 
 // kept wants a server to show everything that was acknowledged.
@@ -269,6 +273,10 @@ func leaderBack(w *world) {
 	w.knarr("dev", "up", "--name", "e2e", "--dir", w.base, "--timeout", "40s")
 	for name, address := range w.addresses() {
 		w.kept(name, address, w.acknowledged)
+	}
+	leases, err := w.client.CoordinationV1().Leases("kube-system").List(context.Background(), metav1.ListOptions{})
+	if err != nil || len(leases.Items) != 2 { // kube-scheduler, kube-controller-manager
+		w.t.Errorf("leases %v, %v", leases, err)
 	}
 }
 
