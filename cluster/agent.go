@@ -6,25 +6,39 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
+	"net/http"
+	"net/url"
 	"os"
+	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"knarr/internal/controller"
+	"knarr/internal/failover"
 	"knarr/internal/version"
 )
 
 // An Agent is a node that joins a server on another machine.
 type Agent struct {
-	opts   AgentOptions
-	layout layout
-	began  time.Time
+	opts    AgentOptions
+	layout  layout
+	began   time.Time
+	servers *failover.Dialer
 }
 
 // NewAgent takes options that have been validated.
 func NewAgent(o AgentOptions) *Agent {
-	return &Agent{opts: o, layout: layout{o.DataDir}, began: time.Now()}
+	return &Agent{opts: o, layout: layout{o.DataDir}, began: time.Now(), servers: failover.New(strings.TrimPrefix(o.Server, "https://"))}
 }
 
 // Run joins the server and runs pods until ctx ends. Containers keep running.
@@ -68,6 +82,9 @@ func (a *Agent) Run(ctx context.Context) error {
 	for _, c := range n.components() {
 		group.Go(func() { supervise(ctx, c) })
 	}
+	group.Go(func() {
+		supervise(ctx, component{"servers", func(ctx context.Context) error { return a.followServers(ctx, member, n.as.proxy) }})
+	})
 	group.Go(func() { settle(ctx) })
 	group.Go(func() { socks.hold(ctx, listener) })
 	<-ctx.Done()
@@ -82,12 +99,18 @@ func (a *Agent) Run(ctx context.Context) error {
 	return nil
 }
 
-// as reaches the server as the user of one of the node's certificates.
+// serverName is a name that every server's certificate bears.
+const serverName = "kubernetes.default.svc"
+
+// as reaches a server as the user of one of the node's certificates.
 func (a *Agent) as(m *membership, name string) *rest.Config {
 	return &rest.Config{
 		Host: a.opts.Server, QPS: -1, UserAgent: "knarr/" + version.Version + " (" + name + ")",
+		Dial:  a.servers.DialContext,
+		Proxy: func(*http.Request) (*url.URL, error) { return nil, nil }, // which would be asked for the server's address
 		TLSClientConfig: rest.TLSClientConfig{
-			CAData: m.CA, KeyData: m.key,
+			ServerName: serverName,
+			CAData:     m.CA, KeyData: m.key,
 			CertData: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: m.Certificates[name]}),
 		},
 		ContentConfig: rest.ContentConfig{
@@ -108,6 +131,9 @@ func (a *Agent) join(ctx context.Context) (*membership, error) {
 		slog.Warn("--token names no CA, so whoever answers at --server is believed; node-token in the server's --data-dir names it")
 	}
 	before := a.remembered(key)
+	if before != nil {
+		a.servers.Set(append(slices.Clone(before.Servers), a.servers.Servers()...))
+	}
 	for wait, said := 250*time.Millisecond, time.Duration(0); ; wait = min(2*wait, 10*time.Second) {
 		m, err := a.ask(ctx, key)
 		switch {
@@ -115,6 +141,9 @@ func (a *Agent) join(ctx context.Context) (*membership, error) {
 			return nil, nil
 		case err == nil:
 			slog.Info("joined", "server", a.opts.Server, "node", a.opts.NodeName, "after", time.Since(a.began).Round(time.Millisecond))
+			if before != nil {
+				m.Servers = before.Servers
+			}
 			return m, a.layout.writeMember(m)
 		case !errors.Is(err, errUnreachable):
 			return nil, err
@@ -138,4 +167,71 @@ var errUnreachable = errors.New("not reached")
 
 func unreachable(server string, err error) error {
 	return fmt.Errorf("--server %s: %w: %w", server, errUnreachable, err)
+}
+
+// door is where the agent asks. One that has been in knows all servers.
+func (a *Agent) door() *door {
+	d := &door{server: a.opts.Server, token: a.opts.token}
+	if len(a.servers.Servers()) > 1 {
+		d.dial, d.name = a.servers.DialContext, serverName
+	}
+	return d
+}
+
+// followServers keeps the list of the servers as the cluster's changes, also for
+// the next start.
+func (a *Agent) followServers(ctx context.Context, m *membership, as *rest.Config) error {
+	client, err := kubernetes.NewForConfig(as)
+	if err != nil {
+		return err
+	}
+	f := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithNamespace(metav1.NamespaceDefault), informers.WithTweakListOptions(func(o *metav1.ListOptions) {
+		o.FieldSelector = fields.OneTermEqualSelector("metadata.name", "kubernetes").String()
+	}))
+	informer := f.Discovery().V1().EndpointSlices().Informer()
+	c := &controller.Controller[string]{
+		Name:    "servers",
+		Sources: []controller.Source[string]{{Informer: informer, Keys: func(metav1.Object) []string { return []string{""} }}},
+		Reconcile: func(context.Context, string) (time.Duration, error) {
+			for _, o := range informer.GetStore().List() {
+				if err := a.noteServers(m, o.(*discoveryv1.EndpointSlice)); err != nil {
+					return 0, err
+				}
+			}
+			return 0, nil
+		},
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	f.StartWithContext(ctx)
+	defer f.Shutdown()
+	defer cancel() // before Shutdown, which waits for the informers
+	return c.Run(ctx)
+}
+
+// noteServers takes over where the servers are. A list of none is no list.
+func (a *Agent) noteServers(m *membership, slice *discoveryv1.EndpointSlice) error {
+	servers := serversOf(slice)
+	if len(servers) == 0 || slices.Equal(servers, m.Servers) {
+		return nil
+	}
+	if len(servers) == 1 && len(m.Servers) == 0 {
+		return nil // the one it joined, maybe by a name or through a gate
+	}
+	m.Servers = servers
+	a.servers.Set(servers)
+	slog.Info("servers", "at", servers)
+	return a.layout.writeMember(m)
+}
+
+// serversOf are the addresses of the API servers behind a Service. Pure.
+func serversOf(slice *discoveryv1.EndpointSlice) (all []string) {
+	if len(slice.Ports) == 0 || slice.Ports[0].Port == nil {
+		return nil
+	}
+	port := strconv.Itoa(int(*slice.Ports[0].Port))
+	for _, address := range sliceAddresses(slice) {
+		all = append(all, net.JoinHostPort(address, port))
+	}
+	slices.Sort(all)
+	return all
 }

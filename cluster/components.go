@@ -38,6 +38,7 @@ func (s *Server) components() []component {
 		{"scheduler", component{"kube-scheduler", s.scheduler}},
 		{"controller-manager", component{"kube-controller-manager", s.controllers}},
 		{"coredns", component{"dns-announcer", s.announceDNS}},
+		{"", component{"servers", s.keepServers}},
 	} {
 		if !o.disabled(c.part) && !(c.part == "coredns" && o.disabled("network")) {
 			run = append(run, c.component)
@@ -60,22 +61,58 @@ func (s *Server) inside() (names []string) {
 }
 
 func (s *Server) scheduler(ctx context.Context) error {
-	sched, err := scheduler.New(scheduler.Config{Kube: s.as("system:kube-scheduler")})
-	if err != nil {
-		return err
-	}
-	return sched.Run(ctx)
+	return inTurns(ctx, s.member.Grown(), func(ctx context.Context, elect bool) error {
+		sched, err := scheduler.New(scheduler.Config{Kube: s.as("system:kube-scheduler"), LeaderElect: elect, Identity: s.opts.NodeName})
+		if err != nil {
+			return err
+		}
+		return sched.Run(ctx)
+	})
 }
 
 func (s *Server) controllers(ctx context.Context) error {
-	m, err := controllermanager.New(controllermanager.Config{
-		Kube: s.as("system:kube-controller-manager"), ClientFor: s.asController,
-		RootCA: s.ca.pem, ClusterCIDRs: []netip.Prefix{s.opts.clusterCIDR},
+	return inTurns(ctx, s.member.Grown(), func(ctx context.Context, elect bool) error {
+		m, err := controllermanager.New(controllermanager.Config{
+			Kube: s.as("system:kube-controller-manager"), ClientFor: s.asController,
+			RootCA: s.ca.pem, ClusterCIDRs: []netip.Prefix{s.opts.clusterCIDR},
+			LeaderElect: elect, Identity: s.opts.NodeName,
+		})
+		if err != nil {
+			return err
+		}
+		return m.Run(ctx)
 	})
-	if err != nil {
-		return err
+}
+
+// inTurns runs what one server at a time may do: without asking for as long as
+// there is one server, then by election. A server's name is who it is in one: it
+// runs once, and after a crash it need not wait for itself.
+func inTurns(ctx context.Context, several <-chan struct{}, run func(ctx context.Context, elect bool) error) error {
+	single, end := context.WithCancel(ctx)
+	defer end()
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
+		select {
+		case <-several:
+			end()
+		case <-single.Done():
+		}
+	}()
+	defer func() { end(); <-watched }()
+	select {
+	case <-several:
+	default:
+		if err := run(single, false); err != nil || ctx.Err() != nil {
+			return err
+		}
+		select {
+		case <-several:
+		default:
+			return nil
+		}
 	}
-	return m.Run(ctx)
+	return run(ctx, true)
 }
 
 // announceDNS keeps the Service that pods' resolvers point at, and every node's

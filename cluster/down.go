@@ -21,8 +21,9 @@ import (
 var ErrNoCluster = errors.New("holds no cluster")
 
 // Down stops the cluster of dir, if it runs, and removes its containers,
-// mounts, links, tables and cgroups. With purge its data goes too.
-func Down(ctx context.Context, dir string, purge bool) error {
+// mounts, links, tables and cgroups. With purge its data goes too, of which the
+// cluster's other servers are told unless leave is false.
+func Down(ctx context.Context, dir string, purge, leave bool) error {
 	if os.Geteuid() != 0 {
 		return errors.New("knarr down removes containers and must be root; start it with sudo")
 	}
@@ -33,6 +34,9 @@ func Down(ctx context.Context, dir string, purge bool) error {
 	l := layout{dir}
 	if _, err := os.Stat(l.state()); errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("--data-dir %s %w; there is nothing to take down", dir, ErrNoCluster)
+	}
+	if purge && leave {
+		l.leave(ctx)
 	}
 	if err := l.stopRunning(ctx); err != nil {
 		return err

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -25,6 +26,8 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/util/retry"
+
+	"knarr/controlplane/etcd"
 )
 
 // Where nodes ask, on the API server's port.
@@ -63,14 +66,16 @@ func nodeLeaves(name string, ips []netip.Addr) []leaf {
 	}
 }
 
-// joins lets nodes in.
+// joins lets nodes in, and further servers.
 type joins struct {
-	ca     *authority
-	token  joinToken
-	own    []string // names and addresses of the API server
-	facts  facts
-	client kubernetes.Interface
-	places chan struct{} // taken by requests under way
+	ca      *authority
+	token   joinToken
+	own     []string // names and addresses of the API server
+	facts   facts
+	client  kubernetes.Interface
+	places  chan struct{} // taken by requests under way
+	strikes strikes
+	recruit *recruiter
 }
 
 // maxJoins bounds the requests under way, which strangers may make, and joinTime
@@ -80,8 +85,8 @@ const (
 	joinTime = 10 * time.Second
 )
 
-func (s *Server) newJoins() (*joins, error) {
-	token, err := s.layout.token(s.opts.secret, s.ca.pem)
+func (s *Server) newJoins(member *etcd.Member) (*joins, error) {
+	nodes, servers, err := s.layout.tokens(&s.opts, s.ca.pem)
 	if err != nil {
 		return nil, err
 	}
@@ -90,80 +95,125 @@ func (s *Server) newJoins() (*joins, error) {
 		return nil, err
 	}
 	own := slices.DeleteFunc(s.opts.hosts(), func(h string) bool { return s.opts.DisableAgent && h == s.opts.NodeName })
-	return &joins{ca: s.ca, token: token, own: own, facts: s.facts(), client: client, places: make(chan struct{}, maxJoins)}, nil
+	return &joins{
+		ca: s.ca, token: nodes, own: own, facts: s.facts(), client: client, places: make(chan struct{}, maxJoins),
+		recruit: &recruiter{server: s, member: member, token: servers, client: client, own: own},
+	}, nil
 }
 
 func (j *joins) paths() map[string]http.Handler {
-	return map[string]http.Handler{
+	paths := map[string]http.Handler{
 		caPath: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "application/x-pem-file")
 			_, _ = w.Write(j.ca.pem)
 		}),
-		joinPath: http.HandlerFunc(j.serve),
+		joinPath: j.door("node", "node joins", func(ctx context.Context, body []byte) (string, any, error) {
+			var req joinRequest
+			if err := read(body, &req); err != nil {
+				return "", nil, err
+			}
+			reply, err := j.join(ctx, &req)
+			return req.NodeName, reply, err
+		}),
 	}
+	if j.recruit != nil {
+		for path, a := range j.recruit.answers() {
+			paths[path] = j.door("server", a.said, a.answer)
+		}
+	}
+	return paths
 }
 
 // refusal is an answer that is the joining user's affair.
 type refusal struct {
-	code int
-	text string
+	code  int
+	text  string
+	cause error
 }
 
 func (r *refusal) Error() string { return r.text }
+func (r *refusal) Unwrap() error { return r.cause }
 
 func refuse(code int, format string, args ...any) error {
-	return &refusal{code, fmt.Sprintf(format, args...)}
+	return &refusal{code: code, text: fmt.Sprintf(format, args...)}
 }
 
 // maxJoin bounds a request, which is a few hundred bytes.
 const maxJoin = 64 << 10
 
-func (j *joins) serve(w http.ResponseWriter, r *http.Request) {
-	if r.Method != http.MethodPost {
-		w.Header().Set("Allow", http.MethodPost)
-		http.Error(w, "nodes join with POST", http.StatusMethodNotAllowed)
-		return
+// An answer decides on a request, and says who asked.
+type answer func(ctx context.Context, body []byte) (who string, reply any, err error)
+
+// errWrong says that a secret was not the one.
+var errWrong = errors.New("wrong secret")
+
+// secret compares what was given with what it should be, and takes as long
+// whatever it is.
+func secret(given, want string) bool {
+	a, b := sha256.Sum256([]byte(given)), sha256.Sum256([]byte(want))
+	return want != "" && subtle.ConstantTimeCompare(a[:], b[:]) == 1
+}
+
+func read(body []byte, to any) error {
+	if err := json.Unmarshal(body, to); err != nil {
+		return refuse(http.StatusBadRequest, "this is no request to join: %v", err)
 	}
-	select {
-	case j.places <- struct{}{}:
-		defer func() { <-j.places }()
-	default:
-		http.Error(w, "too many nodes join at once", http.StatusServiceUnavailable)
-		return
+	return nil
+}
+
+// door answers requests of strangers: few at once, small, not for long, and not
+// those of who only guesses. The answer names who asks; said goes to the log.
+func (j *joins) door(what, said string, answer answer) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodPost {
+			w.Header().Set("Allow", http.MethodPost)
+			http.Error(w, "nodes join with POST", http.StatusMethodNotAllowed)
+			return
+		}
+		from := source(r.RemoteAddr)
+		if j.strikes.out(from, time.Now()) {
+			http.Error(w, "too many wrong tokens from this address; wait a minute", http.StatusTooManyRequests)
+			return
+		}
+		select {
+		case j.places <- struct{}{}:
+			defer func() { <-j.places }()
+		default:
+			http.Error(w, "too many nodes join at once", http.StatusServiceUnavailable)
+			return
+		}
+		ctx, cancel := context.WithTimeout(r.Context(), joinTime)
+		defer cancel()
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(joinTime))
+		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxJoin))
+		if err != nil {
+			http.Error(w, "this is no request to join: "+err.Error(), http.StatusBadRequest)
+			return
+		}
+		who, reply, err := answer(ctx, body)
+		if errors.Is(err, errWrong) {
+			j.strikes.add(from, time.Now())
+		}
+		if no, ok := errors.AsType[*refusal](err); ok {
+			slog.WarnContext(r.Context(), "refuse a "+what, what, who, "from", r.RemoteAddr, "why", no.text)
+			http.Error(w, no.text, no.code)
+			return
+		}
+		if err != nil {
+			slog.ErrorContext(r.Context(), "let a "+what+" in", what, who, "from", r.RemoteAddr, "err", err)
+			http.Error(w, "the server could not do it now; it says why in its log", http.StatusServiceUnavailable)
+			return
+		}
+		slog.InfoContext(r.Context(), said, what, who, "from", r.RemoteAddr)
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(reply)
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), joinTime)
-	defer cancel()
-	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(joinTime))
-	var req joinRequest
-	b, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxJoin))
-	if err == nil {
-		err = json.Unmarshal(b, &req)
-	}
-	if err != nil {
-		http.Error(w, "this is no request to join: "+err.Error(), http.StatusBadRequest)
-		return
-	}
-	reply, err := j.join(ctx, &req)
-	if no, ok := errors.AsType[*refusal](err); ok {
-		slog.WarnContext(r.Context(), "refuse a node", "node", req.NodeName, "from", r.RemoteAddr, "why", no.text)
-		http.Error(w, no.text, no.code)
-		return
-	}
-	if err != nil {
-		slog.ErrorContext(r.Context(), "let a node in", "node", req.NodeName, "from", r.RemoteAddr, "err", err)
-		http.Error(w, "the server could not look the node up; it says why in its log", http.StatusServiceUnavailable)
-		return
-	}
-	slog.InfoContext(r.Context(), "node joins", "node", req.NodeName, "addresses", req.NodeIPs, "from", r.RemoteAddr)
-	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(reply)
 }
 
 // join decides on a request and signs what it asks for.
 func (j *joins) join(ctx context.Context, req *joinRequest) (*joinReply, error) {
-	given, want := sha256.Sum256([]byte(req.Secret)), sha256.Sum256([]byte(j.token.secret))
-	if subtle.ConstantTimeCompare(given[:], want[:]) != 1 {
-		return nil, refuse(http.StatusUnauthorized, "--token: this server has another secret; copy node-token from the server's --data-dir")
+	if !secret(req.Secret, j.token.secret) {
+		return nil, &refusal{http.StatusUnauthorized, "--token: this server has another secret; copy node-token from the server's --data-dir", errWrong}
 	}
 	csr, err := x509.ParseCertificateRequest(req.CSR)
 	if err == nil {
@@ -176,7 +226,11 @@ func (j *joins) join(ctx context.Context, req *joinRequest) (*joinReply, error) 
 	if err != nil {
 		return nil, refuse(http.StatusBadRequest, "the node's key: %v", err)
 	}
-	if err := mayBeCalled(req.NodeName, req.NodeIPs, j.own); err != nil {
+	servers, err := serverAddresses(ctx, j.client)
+	if err != nil {
+		return nil, err
+	}
+	if err := mayBeCalled(req.NodeName, req.NodeIPs, append(servers, j.own...)); err != nil {
 		return nil, err
 	}
 	sum := sha256.Sum256(spki)
@@ -213,6 +267,25 @@ func mayBeCalled(name string, ips []netip.Addr, own []string) error {
 		}
 	}
 	return nil
+}
+
+// serverAddresses are those of the cluster's API servers.
+func serverAddresses(ctx context.Context, client kubernetes.Interface) ([]string, error) {
+	slice, err := client.DiscoveryV1().EndpointSlices(metav1.NamespaceDefault).Get(ctx, "kubernetes", metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return sliceAddresses(slice), nil
+}
+
+func sliceAddresses(slice *discoveryv1.EndpointSlice) (all []string) {
+	for _, e := range slice.Endpoints {
+		all = append(all, e.Addresses...)
+	}
+	return all
 }
 
 // keysName is the ConfigMap of which key each joined node has.

@@ -19,9 +19,13 @@ func (l layout) kubeconfig() string     { return filepath.Join(l.dir, "kubeconfi
 func (l layout) programs() string       { return filepath.Join(l.dir, "bin") }
 func (l layout) lock() string           { return filepath.Join(l.dir, "lock") }
 func (l layout) tokenFile() string      { return filepath.Join(l.dir, "node-token") }
-func (l layout) joined() string         { return filepath.Join(l.dir, "agent.json") }
-func (l layout) state() string          { return filepath.Join(l.dir, "cluster.json") }
-func (l layout) containerd() string     { return filepath.Join(l.dir, "containerd") }
+func (l layout) serverTokenFile() string {
+	return filepath.Join(l.dir, "server-token")
+}
+func (l layout) partnership() string { return filepath.Join(l.dir, "servers.json") }
+func (l layout) joined() string      { return filepath.Join(l.dir, "agent.json") }
+func (l layout) state() string       { return filepath.Join(l.dir, "cluster.json") }
+func (l layout) containerd() string  { return filepath.Join(l.dir, "containerd") }
 func (l layout) containerdState() string {
 	return filepath.Join("/run", "knarr"+l.suffix(), "containerd")
 }

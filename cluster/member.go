@@ -1,22 +1,17 @@
 package cluster
 
 import (
-	"bytes"
 	"context"
 	"crypto/ecdsa"
 	"crypto/rand"
-	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/json"
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"io"
-	"net/http"
 	"net/netip"
 	"os"
-	"strings"
 	"time"
 )
 
@@ -26,6 +21,8 @@ type membership struct {
 	CA           []byte            `json:"ca"` // PEM
 	Facts        facts             `json:"facts"`
 	Certificates map[string][]byte `json:"certificates"`
+	// Servers are where all servers are, once there were several: host:port.
+	Servers []string `json:"servers,omitempty"`
 
 	pool *x509.CertPool
 	key  []byte // PEM
@@ -96,7 +93,7 @@ const askTime = 10 * time.Second
 func (a *Agent) ask(ctx context.Context, key *ecdsa.PrivateKey) (*membership, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
-	ca, err := a.fetchCA(ctx)
+	ca, err := a.door().fetchCA(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -112,7 +109,7 @@ func (a *Agent) ask(ctx context.Context, key *ecdsa.PrivateKey) (*membership, er
 	if err := m.complete(key); err != nil {
 		return nil, fmt.Errorf("--server %s: %w", a.opts.Server, err)
 	}
-	answer, _, err := a.request(ctx, &tls.Config{RootCAs: m.pool, MinVersion: tls.VersionTLS12}, http.MethodPost, joinPath, body)
+	answer, err := a.door().knock(ctx, m.pool, joinPath, body)
 	if err != nil {
 		return nil, err
 	}
@@ -125,71 +122,4 @@ func (a *Agent) ask(ctx context.Context, key *ecdsa.PrivateKey) (*membership, er
 		return nil, fmt.Errorf("--server %s: it signed other certificates than were asked for; is it a knarr server of this version?", a.opts.Server)
 	}
 	return m, nil
-}
-
-// fetchCA gets the server's CA, believing nobody, and holds it to the token's
-// hash: what it says counts only then.
-func (a *Agent) fetchCA(ctx context.Context) ([]byte, error) {
-	ca, date, err := a.request(ctx, &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12}, http.MethodGet, caPath, nil)
-	if err != nil {
-		return nil, err
-	}
-	if !bytes.Contains(ca, []byte("BEGIN CERTIFICATE")) {
-		return nil, fmt.Errorf("--server %s: what answers there is no knarr server", a.opts.Server)
-	}
-	if want := a.opts.token.caHash; want != "" && hashCA(ca) != want {
-		return nil, fmt.Errorf("--token is of another cluster than --server %s, whose CA has the hash %s; copy node-token from that server's --data-dir", a.opts.Server, hashCA(ca))
-	}
-	return ca, skewed(time.Now(), date)
-}
-
-// skewed refuses to join with a clock that the certificates would not bear.
-// Pure.
-func skewed(mine time.Time, date string) error {
-	theirs, err := http.ParseTime(date)
-	if err != nil {
-		return nil // it does not say
-	}
-	if d := mine.Sub(theirs); d.Abs() > backdate/2 {
-		return fmt.Errorf("this machine's clock says %s, the server's %s; set the wrong one right", mine.UTC().Format(time.RFC3339), theirs.UTC().Format(time.RFC3339))
-	}
-	return nil
-}
-
-// request asks the server one thing, and tells the user's mistakes from what
-// waiting may mend.
-func (a *Agent) request(ctx context.Context, config *tls.Config, method, path string, body []byte) (answer []byte, date string, err error) {
-	transport := &http.Transport{TLSClientConfig: config, DisableKeepAlives: true}
-	client := &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
-	server := a.opts.Server
-	req, err := http.NewRequestWithContext(ctx, method, server+path, bytes.NewReader(body))
-	if err != nil {
-		return nil, "", err
-	}
-	resp, err := client.Do(req)
-	if err != nil {
-		if _, ok := errors.AsType[x509.HostnameError](err); ok {
-			return nil, "", fmt.Errorf("--server %s: its certificate has no such name; start the server with it as --tls-san, or give an address that it has", server)
-		}
-		if _, ok := errors.AsType[tls.RecordHeaderError](err); ok || errors.Is(err, http.ErrSchemeMismatch) {
-			return nil, "", fmt.Errorf("--server %s: what answers there does not speak TLS; give the API server's port", server)
-		}
-		if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
-			return nil, "", fmt.Errorf("--server %s: %w", server, err)
-		}
-		return nil, "", unreachable(server, err)
-	}
-	defer resp.Body.Close()
-	answer, err = io.ReadAll(io.LimitReader(resp.Body, 1<<20))
-	switch {
-	case err != nil:
-		return nil, "", unreachable(server, err)
-	case resp.StatusCode == http.StatusServiceUnavailable, resp.StatusCode == http.StatusTooManyRequests:
-		return nil, "", unreachable(server, errors.New(strings.TrimSpace(string(answer))))
-	case resp.StatusCode == http.StatusOK:
-		return answer, resp.Header.Get("Date"), nil
-	case path == joinPath && resp.StatusCode < 500 && resp.StatusCode != http.StatusNotFound && resp.StatusCode != http.StatusForbidden:
-		return nil, "", fmt.Errorf("%s (says %s)", strings.TrimSpace(string(answer)), server)
-	}
-	return nil, "", fmt.Errorf("--server %s: what answers there is no knarr server (%s)", server, resp.Status)
 }

@@ -35,7 +35,7 @@ func newDoorway(t *testing.T) *doorway {
 	if err != nil {
 		t.Fatal(err)
 	}
-	token, err := l.token("", ca.pem)
+	token, err := keepToken(l.tokenFile(), "", ca.pem, false)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -72,7 +72,7 @@ func (o *NodeOptions) Load(f *pflag.FlagSet) error {
 			items = []any{v}
 		}
 		for _, item := range items {
-			if err := flag.Value.Set(fmt.Sprint(item)); err != nil {
+			if err := f.Set(key, fmt.Sprint(item)); err != nil { // which marks it as given
 				return fmt.Errorf("--config %s: %s: %w", o.Config, key, err)
 			}
 		}

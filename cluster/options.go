@@ -22,8 +22,12 @@ type Options struct {
 	AdvertiseAddress    string
 	HTTPSListenPort     int
 	TLSSAN              []string
+	Server              string
 	Token               string
 	TokenFile           string
+	ServerToken         string
+	ClusterInit         bool
+	EtcdPeerPort        int
 	ClusterCIDR         string
 	ServiceCIDR         string
 	ServiceNodePorts    string
@@ -43,17 +47,25 @@ type Options struct {
 	nodePorts                [2]int32
 	mode                     os.FileMode
 	secret                   string // of joining nodes; empty: made by the first start
+	serverSecret             string // of joining servers; the same
+	joinWith                 joinToken
+	given                    func(flag string) bool
 }
 
 // Flags binds the options to their flags.
 func (o *Options) Flags(f *pflag.FlagSet) {
+	o.given = f.Changed
 	o.NodeOptions.flags(f)
 	f.StringVar(&o.BindAddress, "bind-address", "0.0.0.0", "`address` the API server listens on")
 	f.StringVar(&o.AdvertiseAddress, "advertise-address", "", "`address` that pods reach the API server at (default: --node-ip)")
 	f.IntVar(&o.HTTPSListenPort, "https-listen-port", 6443, "`port` the API server listens on")
 	f.StringSliceVar(&o.TLSSAN, "tls-san", nil, "more `names` or addresses for the API server's certificate")
-	f.StringVarP(&o.Token, "token", "t", "", "`secret` that nodes join with (default: one made at the first start; also KNARR_TOKEN)")
+	f.StringVarP(&o.Server, "server", "s", "", "`URL` of a server of the cluster that this one joins as a further server, such as https://host:6443")
+	f.StringVarP(&o.Token, "token", "t", "", "`secret` that nodes join with (default: one made at the first start; also KNARR_TOKEN); with --server, what to join with: server-token in that server's --data-dir")
 	f.StringVar(&o.TokenFile, "token-file", "", "`file` with that secret")
+	f.StringVar(&o.ServerToken, "server-token", "", "`secret` that further servers join with (default: one made at the first start)")
+	f.BoolVar(&o.ClusterInit, "cluster-init", false, "open etcd to further servers at once, not when the first of them joins")
+	f.IntVar(&o.EtcdPeerPort, "etcd-peer-port", 2380, "`port` that the etcd of further servers reaches this one's at")
 	f.StringVar(&o.ClusterCIDR, "cluster-cidr", "10.42.0.0/16", "`range` of pod addresses")
 	f.StringVar(&o.ServiceCIDR, "service-cidr", "10.43.0.0/16", "`range` of service addresses")
 	f.StringVar(&o.ServiceNodePorts, "service-node-port-range", "30000-32767", "`range` of node ports")
@@ -78,6 +90,58 @@ func (o *Options) Validate() error {
 	var f faults
 	bad := f.add
 	o.NodeOptions.validate(&f)
+	o.shared(&f)
+	o.advertise = o.nodeIP
+	if o.AdvertiseAddress != "" {
+		o.advertise = f.address("advertise-address", o.AdvertiseAddress)
+	}
+	f.address("bind-address", o.BindAddress)
+	f.port("https-listen-port", o.HTTPSListenPort)
+	f.port("etcd-peer-port", o.EtcdPeerPort)
+	mode, err := strconv.ParseUint(o.WriteKubeconfigMode, 8, 9)
+	if err != nil {
+		bad("write-kubeconfig-mode", "%q is not an octal mode such as 0600", o.WriteKubeconfigMode)
+	}
+	o.mode = os.FileMode(mode)
+	if o.api, err = apiflags.Parse(o.APIServerArgs); err != nil {
+		bad("kube-apiserver-arg", "%v", err)
+	}
+	o.secrets(&f)
+	return errors.Join(f.errs...)
+}
+
+// secrets reads what was given to join with.
+func (o *Options) secrets(f *faults) {
+	token, err := ownToken(readToken(o.Token, o.TokenFile))
+	if err != nil {
+		f.errs = append(f.errs, err)
+	}
+	switch {
+	case o.Server != "":
+		o.joinWith = token
+		if o.Server, err = serverURL(o.Server); err != nil {
+			f.errs = append(f.errs, err)
+		}
+	case token.server: // left from when this server joined
+		o.serverSecret = token.secret
+	default:
+		o.secret = token.secret
+	}
+	if o.ServerToken != "" {
+		t, err := parseToken(o.ServerToken)
+		if err != nil {
+			f.add("server-token", "%v", err)
+		}
+		o.serverSecret = t.secret
+	}
+	if o.secret != "" && o.secret == o.serverSecret {
+		f.errs = append(f.errs, errOneSecret)
+	}
+}
+
+// shared completes what all servers of a cluster have in common.
+func (o *Options) shared(f *faults) {
+	bad := f.add
 	prefix := func(flag, s string) netip.Prefix {
 		p, err := netip.ParsePrefix(s)
 		if err != nil {
@@ -102,12 +166,6 @@ func (o *Options) Validate() error {
 			o.clusterDNS = o.clusterDNS.Next()
 		}
 	}
-	o.advertise = o.nodeIP
-	if o.AdvertiseAddress != "" {
-		o.advertise = f.address("advertise-address", o.AdvertiseAddress)
-	}
-	f.address("bind-address", o.BindAddress)
-	f.port("https-listen-port", o.HTTPSListenPort)
 	first, last, _ := strings.Cut(o.ServiceNodePorts, "-")
 	lo, err1 := strconv.Atoi(first)
 	hi, err2 := strconv.Atoi(last)
@@ -115,11 +173,6 @@ func (o *Options) Validate() error {
 		bad("service-node-port-range", "%q is not a range such as 30000-32767", o.ServiceNodePorts)
 	}
 	o.nodePorts = [2]int32{int32(lo), int32(hi)}
-	mode, err := strconv.ParseUint(o.WriteKubeconfigMode, 8, 9)
-	if err != nil {
-		bad("write-kubeconfig-mode", "%q is not an octal mode such as 0600", o.WriteKubeconfigMode)
-	}
-	o.mode = os.FileMode(mode)
 	for _, d := range o.Disable {
 		if !slices.Contains(Disableable, d) {
 			bad("disable", "there is no part %q; parts are %s", d, strings.Join(Disableable, ", "))
@@ -128,13 +181,6 @@ func (o *Options) Validate() error {
 	if !slices.Contains(backends, o.FlannelBackend) {
 		bad("flannel-backend", "there is no %q; there are %s", o.FlannelBackend, strings.Join(backends, ", "))
 	}
-	if o.api, err = apiflags.Parse(o.APIServerArgs); err != nil {
-		bad("kube-apiserver-arg", "%v", err)
-	}
-	if o.secret, err = ownSecret(readToken(o.Token, o.TokenFile)); err != nil {
-		f.errs = append(f.errs, err)
-	}
-	return errors.Join(f.errs...)
 }
 
 func (o *Options) disabled(part string) bool { return slices.Contains(o.Disable, part) }

@@ -77,6 +77,7 @@ type leaf struct {
 	user   string
 	groups []string
 	hosts  []string // names and addresses, for servers
+	peer   bool     // a client too
 }
 
 // issue returns the certificate of that file when it still is what l describes
@@ -112,6 +113,9 @@ func (a *authority) sign(key crypto.PublicKey, want leaf) ([]byte, error) {
 	}
 	if len(want.hosts) > 0 {
 		t.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
+	}
+	if want.peer {
+		t.ExtKeyUsage = append(t.ExtKeyUsage, x509.ExtKeyUsageClientAuth)
 	}
 	for _, h := range want.hosts {
 		if ip := net.ParseIP(h); ip != nil {

@@ -39,6 +39,10 @@ type Server struct {
 	claim      *claim
 	ca         *authority
 	frontProxy *authority // signs who may name users in headers
+	member     *etcd.Member
+	partners   *partnership // nil for a server that was always alone
+	partnersMu sync.Mutex
+	voters     int // servers at the last count
 	api        *apiserver.Server
 	joins      *joins
 	local      *memnet.Listener
@@ -62,10 +66,17 @@ const stopTime = 2 * time.Second
 // order: clients, API server, etcd. Containers keep running. An error is a
 // user's mistake or a broken part that the cluster cannot do without.
 func (s *Server) Run(ctx context.Context) error {
+	welcome, err := s.enlist(ctx)
+	if err != nil || ctx.Err() != nil {
+		return err
+	}
 	if err := s.preflight(); err != nil {
 		return err
 	}
 	defer s.release()
+	if err := s.adopt(welcome); err != nil {
+		return err
+	}
 
 	// Each group outlives the ones that need it.
 	etcdCtx, stopEtcd := context.WithCancelCause(context.WithoutCancel(ctx))
@@ -83,7 +94,7 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	member := make(chan started, 1)
 	go func() {
-		m, err := etcd.Start(etcdCtx, etcd.Config{Dir: s.layout.etcd()})
+		m, err := s.openStore(ctx)
 		member <- started{m, err}
 	}()
 	certs, err := s.certificates()
@@ -92,13 +103,17 @@ func (s *Server) Run(ctx context.Context) error {
 		if store.member != nil {
 			store.member.Close()
 		}
+		if ctx.Err() != nil {
+			return nil // told to end while it waited for the others
+		}
 		return err
 	}
-	if s.joins, err = s.newJoins(); err != nil {
+	s.member = store.member
+	if s.joins, err = s.newJoins(store.member); err != nil {
 		store.member.Close()
 		return err
 	}
-	if s.api, err = s.newAPIServer(storage.NewEtcd(store.member.Client()), certs); err != nil {
+	if s.api, err = s.newAPIServer(storage.NewEmbedded(store.member), certs); err != nil {
 		store.member.Close()
 		return err
 	}
@@ -109,7 +124,7 @@ func (s *Server) Run(ctx context.Context) error {
 			stopClients(err)
 		}
 	}
-	etcdGroup.Go(func() { fail(store.member.Run(etcdCtx)) })
+	etcdGroup.Go(func() { fail(s.whyRemoved(store.member.Run(etcdCtx))) })
 	apiGroup.Go(func() { fail(s.api.Run(apiCtx)) })
 	apiGroup.Go(func() {
 		select { // nobody is let in before everything a cluster starts with is there
@@ -265,7 +280,7 @@ func (s *Server) certificates() (*certificates, error) {
 		return nil, err
 	}
 	// Whoever sees the kubeconfig may ask for the token.
-	if _, err := s.layout.token(o.secret, s.ca.pem); err != nil {
+	if _, _, err := s.layout.tokens(o, s.ca.pem); err != nil {
 		return nil, err
 	}
 	host := o.BindAddress

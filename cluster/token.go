@@ -10,11 +10,13 @@ import (
 	"strings"
 )
 
-// A joinToken is what a node joins with: a secret that the server knows, and
-// what the node knows the server by.
+// A joinToken is what a node or a further server joins with: a secret that the
+// server knows, and what it knows the server by. Who has that of servers gets
+// the keys of the cluster's authorities, so it is another secret.
 type joinToken struct {
 	caHash string // hex SHA-256 of the CA's PEM; empty: any server is believed
 	secret string
+	server bool // of servers
 }
 
 // tokenFormat begins a token that names its CA.
@@ -36,12 +38,26 @@ func parseToken(s string) (joinToken, error) {
 		return joinToken{}, errors.New("what follows K10 is not the hash of a CA; copy the token whole")
 	}
 	if !ok || role != "node" && role != "server" || secret == "" || strings.ContainsAny(secret, " \t\r\n") {
-		return joinToken{}, errors.New("it does not end with ::node: and a secret; copy the token whole")
+		return joinToken{}, errors.New("it does not end with ::node: or ::server: and a secret; copy the token whole")
 	}
-	return joinToken{caHash: strings.ToLower(hash), secret: secret}, nil
+	return joinToken{strings.ToLower(hash), secret, role == "server"}, nil
 }
 
-func (t joinToken) String() string { return tokenFormat + t.caHash + "::node:" + t.secret }
+func (t joinToken) String() string {
+	role := "::node:"
+	if t.server {
+		role = "::server:"
+	}
+	return tokenFormat + t.caHash + role + t.secret
+}
+
+// file is the name of the file that such a token is in, in a server's --data-dir.
+func (t joinToken) file() string {
+	if t.server {
+		return "server-token"
+	}
+	return "node-token"
+}
 
 // hashCA is what a token calls a CA.
 func hashCA(pem []byte) string {
@@ -74,26 +90,27 @@ func readToken(value, file string) (string, error) {
 	return value, nil
 }
 
-// ownSecret is the secret in a token that a server was given.
-func ownSecret(token string, err error) (string, error) {
+// ownToken is the token that a server was given.
+func ownToken(token string, err error) (joinToken, error) {
 	if token == "" || err != nil {
-		return "", err
+		return joinToken{}, err
 	}
 	t, err := parseToken(token)
 	if err != nil {
-		return "", fmt.Errorf("--token: %w", err)
+		return t, fmt.Errorf("--token: %w", err)
 	}
-	return t.secret, nil
+	return t, nil
 }
 
-// token gives what nodes join this server with, and keeps it for the user to
-// copy: the secret given, that of the last start, or a new one.
-func (l layout) token(secret string, ca []byte) (joinToken, error) {
+// keepToken gives what nodes or servers join this server with, and keeps it in a
+// file for the user to copy: the secret given, that of the last start, or a new
+// one.
+func keepToken(file, secret string, ca []byte, servers bool) (joinToken, error) {
 	if secret == "" {
-		if b, err := os.ReadFile(l.tokenFile()); err == nil {
+		if b, err := os.ReadFile(file); err == nil {
 			last, err := parseToken(strings.TrimSpace(string(b)))
 			if err != nil {
-				return joinToken{}, fmt.Errorf("read %s: %w; or remove it for a new one", l.tokenFile(), err)
+				return joinToken{}, fmt.Errorf("read %s: %w; or remove it for a new one", file, err)
 			}
 			secret = last.secret
 		} else if !errors.Is(err, os.ErrNotExist) {
@@ -102,6 +119,22 @@ func (l layout) token(secret string, ca []byte) (joinToken, error) {
 			secret = strings.ToLower(rand.Text())
 		}
 	}
-	t := joinToken{hashCA(ca), secret}
-	return t, writeFile(l.tokenFile(), []byte(t.String()+"\n"), 0o600)
+	t := joinToken{hashCA(ca), secret, servers}
+	return t, writeFile(file, []byte(t.String()+"\n"), 0o600)
+}
+
+var errOneSecret = errors.New("--server-token is the secret that nodes join with too; give another, or none: who has it gets the keys of the cluster")
+
+// tokens are what nodes join with, and what servers do.
+func (l layout) tokens(o *Options, ca []byte) (nodes, servers joinToken, err error) {
+	if nodes, err = keepToken(l.tokenFile(), o.secret, ca, false); err != nil {
+		return
+	}
+	if servers, err = keepToken(l.serverTokenFile(), o.serverSecret, ca, true); err != nil {
+		return
+	}
+	if nodes.secret == servers.secret {
+		err = errOneSecret
+	}
+	return
 }

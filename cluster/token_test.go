@@ -13,11 +13,11 @@ func TestParseToken(t *testing.T) {
 		want   joinToken
 		reason string // part of the error
 	}{
-		{in: "K10" + hash + "::node:s3cret", want: joinToken{hash, "s3cret"}},
-		{in: "K10" + hash + "::server:s3cret", want: joinToken{hash, "s3cret"}},
-		{in: "K10" + strings.ToUpper(hash) + "::node:a:b", want: joinToken{hash, "a:b"}},
-		{in: "s3cret", want: joinToken{"", "s3cret"}},
-		{in: "K10", want: joinToken{"", "K10"}},
+		{in: "K10" + hash + "::node:s3cret", want: joinToken{hash, "s3cret", false}},
+		{in: "K10" + hash + "::server:s3cret", want: joinToken{hash, "s3cret", true}},
+		{in: "K10" + strings.ToUpper(hash) + "::node:a:b", want: joinToken{hash, "a:b", false}},
+		{in: "s3cret", want: joinToken{"", "s3cret", false}},
+		{in: "K10", want: joinToken{"", "K10", false}},
 		{in: "K10abc::node:s3cret", reason: "not the hash of a CA"},
 		{in: "K10" + hash + "::node:", reason: "does not end with ::node:"},
 		{in: "K10" + hash + "::admin:s3cret", reason: "does not end with ::node:"},
@@ -50,14 +50,14 @@ func FuzzParseToken(f *testing.F) {
 // The secret is made once, kept, and gives way to one that is given.
 func TestServerToken(t *testing.T) {
 	l := layout{t.TempDir()}
-	first, err := l.token("", []byte("ca"))
+	first, err := keepToken(l.tokenFile(), "", []byte("ca"), false)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if again, err := l.token("", []byte("ca")); err != nil || again != first || len(first.secret) < 26 {
+	if again, err := keepToken(l.tokenFile(), "", []byte("ca"), false); err != nil || again != first || len(first.secret) < 26 {
 		t.Errorf("%v, then %v, %v", first, again, err)
 	}
-	if given, err := l.token("mine", []byte("ca")); err != nil || given.secret != "mine" {
+	if given, err := keepToken(l.tokenFile(), "mine", []byte("ca"), false); err != nil || given.secret != "mine" {
 		t.Errorf("%v, %v", given, err)
 	}
 	st, err := os.Stat(l.tokenFile())
@@ -67,7 +67,7 @@ func TestServerToken(t *testing.T) {
 	if err := os.WriteFile(l.tokenFile(), []byte("K10zz::x\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := l.token("", []byte("ca")); err == nil || !strings.Contains(err.Error(), "remove it for a new one") {
+	if _, err := keepToken(l.tokenFile(), "", []byte("ca"), false); err == nil || !strings.Contains(err.Error(), "remove it for a new one") {
 		t.Errorf("%v", err)
 	}
 }

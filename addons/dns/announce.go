@@ -131,6 +131,9 @@ func (a *Announcer) announce(ctx context.Context, node *corev1.Node) error {
 		want.ResourceVersion = have.ResourceVersion
 		_, err = slices.Update(ctx, want, metav1.UpdateOptions{})
 	}
+	if apierrors.IsAlreadyExists(err) || apierrors.IsConflict(err) {
+		return nil // another server announces the same
+	}
 	if err != nil {
 		return fmt.Errorf("announce the DNS of node %s: %w", node.Name, err)
 	}

@@ -111,6 +111,9 @@ func (a *Flags) Load() (err error) {
 	return a.loadAudit()
 }
 
+// EncryptionFile is the file that says what is encrypted at rest, if any.
+func (a *Flags) EncryptionFile() string { return a.encryptionFile }
+
 // Apply completes an API server's Config with what was loaded.
 func (a *Flags) Apply(c *apiserver.Config) error {
 	c.NoProfiling = !a.profiling

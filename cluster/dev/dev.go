@@ -78,6 +78,7 @@ func (c *Cluster) Kubeconfig() string { return filepath.Join(c.dir, "kubeconfig"
 // state is what was chosen when the cluster was made.
 type state struct {
 	Nodes    int          `json:"nodes"`
+	Servers  int          `json:"servers"` // the first ones
 	Outside  bool         `json:"outside"`
 	Hosts    netip.Prefix `json:"hosts"`
 	Pods     netip.Prefix `json:"pods"`
@@ -110,6 +111,7 @@ func (c *Cluster) load() (s state, made bool, err error) {
 	}
 	if err == nil {
 		err = json.Unmarshal(b, &s)
+		s.Servers = max(1, s.Servers) // of when there was always one
 	}
 	if err != nil {
 		return s, false, fmt.Errorf("read %s: %w", c.stateFile(), err)

@@ -55,8 +55,11 @@ func TestCandidates(t *testing.T) {
 
 func TestState(t *testing.T) {
 	s := state{Hosts: netip.MustParsePrefix("172.28.3.0/24"), Services: netip.MustParsePrefix("10.45.0.0/16")}
+	three := s
+	three.Servers = 3
 	for got, want := range map[string]string{
-		s.address(0).String(): "172.28.3.1", s.address(2).String(): "172.28.3.3", s.dns().String(): "10.45.0.10", serverURL(s): "https://172.28.3.2:6443",
+		s.address(0).String(): "172.28.3.1", s.address(2).String(): "172.28.3.3", s.dns().String(): "10.45.0.10", serverURL(s): "https://172.28.3.2:6443", serverURL(three): "https://172.28.3.1:6443", firstURL(three): "https://172.28.3.2:6443",
+		strings.Join(three.serverAddresses(), " "): "172.28.3.2:6443 172.28.3.3:6443 172.28.3.4:6443",
 	} {
 		if got != want {
 			t.Errorf("%s, want %s", got, want)
@@ -119,8 +122,10 @@ func TestValidate(t *testing.T) {
 		{Options{Nodes: 3, Servers: 1}, ""}, {Options{Servers: 1}, ""},
 		{Options{Nodes: -1, Servers: 1}, "--nodes -1: one machine takes 1 to 100"},
 		{Options{Nodes: 101, Servers: 1}, "--nodes 101"},
-		{Options{Nodes: 2}, "--servers 0: a cluster has one"},
-		{Options{Nodes: 2, Servers: 3}, "--servers 3: several servers are not built yet; give --servers 1"},
+		{Options{Nodes: 2}, ""}, {Options{Servers: 3}, ""}, {Options{Nodes: 3, Servers: 3}, ""},
+		{Options{Nodes: 2, Servers: 3}, "--servers 3: servers are nodes too; give at least --nodes 3"},
+		{Options{Nodes: 20, Servers: 10}, "--servers 10: a cluster has 1 to 9"},
+		{Options{Nodes: 2, Servers: -1}, "--servers -1: a cluster has 1 to 9"},
 	} {
 		err := c.o.Validate()
 		if (c.want == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), c.want) {

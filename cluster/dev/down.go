@@ -34,6 +34,9 @@ func (c *Cluster) Down(ctx context.Context) error {
 		_ = os.Remove(c.base) // only if empty
 		return c.absent()
 	}
+	if err := c.stopGate(ctx); err != nil {
+		return err
+	}
 	errs := make([]error, s.Nodes)
 	var group sync.WaitGroup
 	for n := 1; n <= s.Nodes; n++ {
@@ -61,7 +64,7 @@ func (c *Cluster) downNode(ctx context.Context, n int) error {
 		if _, err := os.Stat(c.data(n)); err != nil {
 			return nil // it never began
 		}
-		err := cluster.Down(ctx, c.data(n), true)
+		err := cluster.Down(ctx, c.data(n), true, false)
 		if errors.Is(err, cluster.ErrNoCluster) {
 			return nil
 		}
@@ -73,7 +76,7 @@ func (c *Cluster) downNode(ctx context.Context, n int) error {
 		}
 	}
 	if _, err := os.Stat(cluster.StateFile(c.data(n))); err == nil {
-		cmd, err := c.command(n, "down", "--purge")
+		cmd, err := c.command(n, "down", "--purge", "--leave=false")
 		if err != nil {
 			return err
 		}

@@ -50,7 +50,7 @@ func List(w io.Writer, base string) error {
 		return nil
 	}
 	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
-	fmt.Fprintln(t, "NAME\tNODES\tRUNNING\tADDRESSES\tPODS\tSERVICES\tKUBECONFIG")
+	fmt.Fprintln(t, "NAME\tNODES\tRUNNING\tSERVERS\tADDRESSES\tPODS\tSERVICES\tKUBECONFIG")
 	for _, c := range all {
 		running := 0
 		for n := 1; n <= c.Nodes; n++ {
@@ -58,7 +58,7 @@ func List(w io.Writer, base string) error {
 				running++
 			}
 		}
-		fmt.Fprintf(t, "%s\t%d\t%d\t%s\t%s\t%s\t%s\n", c.name, c.Nodes, running, c.Hosts, c.Pods, c.Services, c.Kubeconfig())
+		fmt.Fprintf(t, "%s\t%d\t%d\t%s\t%s\t%s\t%s\t%s\n", c.name, c.Nodes, running, c.names(1, c.Servers), c.Hosts, c.Pods, c.Services, c.Kubeconfig())
 	}
 	return t.Flush()
 }

@@ -23,7 +23,8 @@ import (
 type Options struct {
 	// Nodes is how many there are; 0: as many as before, or 2.
 	Nodes int
-	// Servers is how many of them are servers.
+	// Servers is how many of them, the first ones, are servers; 0: as many as
+	// before, or 1.
 	Servers int
 	// Outside lets the nodes reach what this host reaches.
 	Outside bool
@@ -35,6 +36,9 @@ type Options struct {
 
 const maxNodes = 100
 
+// maxServers is where more servers only slow each other down.
+const maxServers = 9
+
 // Validate reports everything wrong with the options.
 func (o Options) Validate() error {
 	var errs []error
@@ -42,10 +46,10 @@ func (o Options) Validate() error {
 		errs = append(errs, fmt.Errorf("--nodes %d: one machine takes 1 to %d", o.Nodes, maxNodes))
 	}
 	switch {
-	case o.Servers < 1:
-		errs = append(errs, fmt.Errorf("--servers %d: a cluster has one", o.Servers))
-	case o.Servers > 1:
-		errs = append(errs, fmt.Errorf("--servers %d: several servers are not built yet; give --servers 1", o.Servers))
+	case o.Servers < 0 || o.Servers > maxServers:
+		errs = append(errs, fmt.Errorf("--servers %d: a cluster has 1 to %d", o.Servers, maxServers))
+	case o.Nodes > 0 && o.Servers > o.Nodes:
+		errs = append(errs, fmt.Errorf("--servers %d: servers are nodes too; give at least --nodes %d", o.Servers, o.Servers))
 	}
 	return errors.Join(errs...)
 }
@@ -82,19 +86,27 @@ func (c *Cluster) Up(ctx context.Context, o Options) error {
 		}
 	}
 	crew := &crew{cluster: c, ended: make(chan error, s.Nodes), started: map[int]time.Time{}}
-	if err := crew.start(1, "server", append([]string{
-		"--node-ip", s.address(1).String(), "--cluster-cidr", s.Pods.String(), "--service-cidr", s.Services.String(),
-	}, o.ServerArgs...), say); err != nil {
+	if err := c.startGate(s); err != nil {
+		return err
+	}
+	if err := crew.start(1, "server", append(c.serverArgs(1, s, "--cluster-cidr", s.Pods.String(), "--service-cidr", s.Services.String()), o.ServerArgs...), say); err != nil {
 		return err
 	}
 	if s.Nodes > 1 {
-		if err := crew.appear(ctx, cluster.TokenFile(c.data(1))); err != nil {
+		for _, file := range []string{cluster.TokenFile(c.data(1)), cluster.ServerTokenFile(c.data(1))} {
+			if err := crew.appear(ctx, file); err != nil {
+				return err
+			}
+		}
+	}
+	for n := 2; n <= s.Servers; n++ {
+		if err := crew.start(n, "server", append(c.serverArgs(n, s, "--server", firstURL(s), "--token-file", cluster.ServerTokenFile(c.data(1))), o.ServerArgs...), say); err != nil {
 			return err
 		}
 	}
-	for n := 2; n <= s.Nodes; n++ {
+	for n := s.Servers + 1; n <= s.Nodes; n++ {
 		if err := crew.start(n, "agent", []string{
-			"--server", serverURL(s), "--token-file", cluster.TokenFile(c.data(1)), "--node-ip", s.address(n).String(),
+			"--server", firstURL(s), "--token-file", cluster.TokenFile(c.data(1)), "--node-ip", s.address(n).String(),
 		}, say); err != nil {
 			return err
 		}
@@ -105,7 +117,7 @@ func (c *Cluster) Up(ctx context.Context, o Options) error {
 	if err := c.writeKubeconfig(s); err != nil {
 		return err
 	}
-	say("waiting for %s", c.names(s))
+	say("waiting for %s", strings.ReplaceAll(c.names(1, s.Nodes), ",", ", "))
 	if err := crew.wait(ctx, s, !disables(o.ServerArgs, "coredns")); err != nil {
 		return err
 	}
@@ -119,14 +131,34 @@ func disables(args []string, part string) bool {
 	return strings.Contains(strings.Join(args, " "), part)
 }
 
-func serverURL(s state) string { return "https://" + netip.AddrPortFrom(s.address(1), 6443).String() }
+// serverArgs are the flags of a server, besides those of the user.
+func (c *Cluster) serverArgs(n int, s state, more ...string) []string {
+	args := append([]string{"--node-ip", s.address(n).String()}, more...)
+	if s.Servers > 1 {
+		args = append(args, "--tls-san", s.address(0).String())
+	}
+	return args
+}
 
-func (c *Cluster) names(s state) string {
+// firstURL is where the first server is, serverURL where this host finds one.
+func firstURL(s state) string {
+	return "https://" + netip.AddrPortFrom(s.address(1), apiPort).String()
+}
+
+func serverURL(s state) string {
+	if s.Servers > 1 {
+		return "https://" + netip.AddrPortFrom(s.address(0), apiPort).String()
+	}
+	return firstURL(s)
+}
+
+// names are those of the nodes from one to another.
+func (c *Cluster) names(first, last int) string {
 	var names []string
-	for n := 1; n <= s.Nodes; n++ {
+	for n := first; n <= last; n++ {
 		names = append(names, c.node(n))
 	}
-	return strings.Join(names, ", ")
+	return strings.Join(names, ",")
 }
 
 // plan gives the cluster's state: as it was made, or as it will be.
@@ -144,6 +176,9 @@ func (c *Cluster) plan(o Options) (state, error) {
 		if o.Nodes != 0 && o.Nodes < s.Nodes {
 			return s, fmt.Errorf("--nodes %d: cluster %s has %d; knarr dev down%s removes it first", o.Nodes, c.name, s.Nodes, c.flags())
 		}
+		if o.Servers != 0 && o.Servers != s.Servers {
+			return s, fmt.Errorf("--servers %d: cluster %s was made with %d; knarr dev down%s removes it first", o.Servers, c.name, s.Servers, c.flags())
+		}
 		s.Nodes = max(s.Nodes, o.Nodes)
 		s.Outside = s.Outside || o.Outside
 		return s, c.store(s)
@@ -151,9 +186,9 @@ func (c *Cluster) plan(o Options) (state, error) {
 	if entries, err := os.ReadDir(c.dir); err == nil && len(entries) > 0 {
 		return s, fmt.Errorf("%s holds files that are no cluster's; give another --name or --dir", c.dir)
 	}
-	s.Nodes, s.Outside = o.Nodes, o.Outside
+	s.Nodes, s.Servers, s.Outside = o.Nodes, max(1, o.Servers), o.Outside
 	if s.Nodes == 0 {
-		s.Nodes = 2
+		s.Nodes = max(2, s.Servers)
 	}
 	others, err := list(c.base)
 	if err != nil {

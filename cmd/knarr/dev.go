@@ -20,7 +20,7 @@ func devCluster(ctx context.Context, args []string) error {
 	base := f.String("dir", dev.DefaultDir, "`directory` that the clusters live in")
 	o := dev.Options{Progress: os.Stdout}
 	f.IntVar(&o.Nodes, "nodes", 0, "how `many` nodes (default: as many as before, at first 2)")
-	f.IntVar(&o.Servers, "servers", 1, "how `many` of them are servers")
+	f.IntVar(&o.Servers, "servers", 0, "how `many` of them are servers, the first ones (default: as many as before, at first 1)")
 	f.BoolVar(&o.Outside, "outside", false, "let the nodes reach what this host reaches")
 	limit := f.Duration("timeout", 2*time.Minute, "the longest `time` to wait")
 	if stop, err := parse(f, args); stop {
@@ -42,6 +42,9 @@ func devCluster(ctx context.Context, args []string) error {
 	cluster, err := dev.Open(*base, *name)
 	if err != nil {
 		return err
+	}
+	if words[0] == "gate" { // what up starts for several servers
+		return cluster.Gate(ctx)
 	}
 	ctx, cancel := context.WithTimeout(ctx, *limit)
 	defer cancel()

@@ -71,10 +71,11 @@ func agent(ctx context.Context, args []string) error {
 func token(_ context.Context, args []string) error {
 	f := pflag.NewFlagSet("token", pflag.ContinueOnError)
 	dir := f.StringP("data-dir", "d", cluster.DefaultDataDir, "`directory` of the server")
+	servers := f.Bool("servers", false, "the token that further servers join with; it is worth the cluster's keys")
 	if stop, err := parse(f, args); stop {
 		return err
 	}
-	token, err := cluster.Token(*dir)
+	token, err := cluster.Token(*dir, *servers)
 	if err == nil {
 		fmt.Println(token)
 	}
@@ -129,10 +130,11 @@ func down(ctx context.Context, args []string) error {
 	f := pflag.NewFlagSet("down", pflag.ContinueOnError)
 	dir := f.StringP("data-dir", "d", cluster.DefaultDataDir, "`directory` of the cluster")
 	purge := f.Bool("purge", false, "remove the cluster's data too")
+	leave := f.Bool("leave", true, "with --purge on one of several servers: tell the others that it is gone for good")
 	if stop, err := parse(f, args); stop {
 		return err
 	}
-	return cluster.Down(ctx, *dir, *purge)
+	return cluster.Down(ctx, *dir, *purge, *leave)
 }
 
 func wait(ctx context.Context, args []string) error {

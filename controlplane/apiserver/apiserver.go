@@ -276,6 +276,7 @@ func (s *Server) Run(ctx context.Context) error {
 			}
 		})
 	}
+	wg.Go(func() { s.keepMasters(ctx) })
 	wg.Go(func() { s.others.Run(ctx) })
 	wg.Go(func() { s.fairness.Run(ctx, s.restoreFlows) })
 	s.health.ready.Store(true)

@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/netip"
 	"reflect"
+	"slices"
 	"sync"
 	"time"
 
@@ -44,6 +46,18 @@ func (s *Server) bootstrap(ctx context.Context) error {
 		objects = append(objects, o)
 	}
 	objects = append(objects, s.extensionAuthentication())
+
+	if s.cfg.Advertise.IsValid() { // before it counts itself in, this server is there
+		servers, err := s.masters(ctx)
+		if err != nil {
+			return err
+		}
+		if me := s.cfg.Advertise.Addr(); !slices.Contains(servers, me) {
+			servers = append(servers, me)
+			slices.SortFunc(servers, netip.Addr.Compare)
+		}
+		objects = append(objects, s.kubernetesEndpoints(servers)...)
+	}
 
 	errs := make(chan error, len(objects))
 	var wg sync.WaitGroup
@@ -131,21 +145,21 @@ func (s *Server) extensionAuthentication() registry.Object {
 	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "extension-apiserver-authentication"}, Data: data}
 }
 
-// kubernetesService is the Service that pods find the API server by, its
-// address, and its endpoints.
+// kubernetesService is the Service that pods find the API server by, and its
+// address.
 func (s *Server) kubernetesService() []registry.Object {
 	var cidrs []string
 	for _, p := range s.cfg.ServiceCIDRs {
 		cidrs = append(cidrs, p.String())
 	}
 	ip := s.cfg.ServiceCIDRs[0].Masked().Addr().Next()
-	family, addressType := corev1.IPv4Protocol, discoveryv1.AddressTypeIPv4
+	family := corev1.IPv4Protocol
 	if ip.Is6() {
-		family, addressType = corev1.IPv6Protocol, discoveryv1.AddressTypeIPv6
+		family = corev1.IPv6Protocol
 	}
 	port := s.cfg.Advertise.Port()
 	const name = "kubernetes"
-	objects := []registry.Object{
+	return []registry.Object{
 		&networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: cidrs}},
 		&networkingv1.IPAddress{
 			ObjectMeta: metav1.ObjectMeta{Name: ip.String(), Labels: map[string]string{
@@ -164,24 +178,6 @@ func (s *Server) kubernetesService() []registry.Object {
 			},
 		},
 	}
-	if !s.cfg.Advertise.IsValid() {
-		return objects
-	}
-	addr := s.cfg.Advertise.Addr().String()
-	return append(objects,
-		&corev1.Endpoints{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, Labels: map[string]string{discoveryv1.LabelSkipMirror: "true"}},
-			Subsets: []corev1.EndpointSubset{{
-				Addresses: []corev1.EndpointAddress{{IP: addr}},
-				Ports:     []corev1.EndpointPort{{Name: "https", Port: int32(port), Protocol: corev1.ProtocolTCP}},
-			}},
-		},
-		&discoveryv1.EndpointSlice{
-			ObjectMeta:  metav1.ObjectMeta{Namespace: "default", Name: name, Labels: map[string]string{discoveryv1.LabelServiceName: name}},
-			AddressType: addressType,
-			Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{addr}, Conditions: discoveryv1.EndpointConditions{Ready: new(true)}}},
-			Ports:       []discoveryv1.EndpointPort{{Name: new("https"), Port: new(int32(port)), Protocol: new(corev1.ProtocolTCP)}},
-		})
 }
 
 // ensure creates o if there is none, and brings what must follow this

@@ -3,7 +3,6 @@ package apiserver
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 
 	authenticationv1 "k8s.io/api/authentication/v1"

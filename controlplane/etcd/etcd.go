@@ -1,6 +1,6 @@
 // Package etcd is the embedded member of the datastore. It reads and writes
-// its own directory and nothing else; the API server reaches it through the
-// in-process client that Start returns.
+// its own directory, and speaks with the members of other servers; the API
+// server reaches it through an in-process client.
 package etcd
 
 import (
@@ -9,11 +9,10 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
-	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/embed"
-	"go.etcd.io/etcd/server/v3/etcdserver/api/v3client"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 )
@@ -33,43 +32,105 @@ type Config struct {
 	// none, no port is opened. AdvertiseClients are what they are told,
 	// Clients by default.
 	Clients, AdvertiseClients []url.URL
+	// Network is how the member reaches others and is reached. Default: it is
+	// alone, and listens to no peer.
+	Network *Network
+	// Join are the members of the cluster that an empty Dir is to join, this one
+	// among them. Default: a cluster of its own.
+	Join []Peer
 	// UnsafeNoFsync acknowledges before the disk has it: for tests of others.
 	UnsafeNoFsync bool
 }
 
-// A Member is a running member.
-type Member struct {
-	etcd   *embed.Etcd
-	client *clientv3.Client
+// A Network is what a member of several needs.
+type Network struct {
+	// URL is where the others reach this one, and where it listens: https, with
+	// an address and a port.
+	URL url.URL
+	// CertFile and KeyFile are shown to the others, and CAFile signs theirs; all
+	// of them bear the name User.
+	CertFile, KeyFile, CAFile, User string
 }
 
-// While a member is alone nobody else's heartbeat can be late, so ticks are
-// short and it elects itself at once.
-const (
-	aloneTickMs     = 10
-	aloneElectionMs = 100
+// A clock is how often the leader is heard and how long its silence is borne,
+// in milliseconds.
+type clock struct{ tick, election uint }
+
+var (
+	// While a member is alone nobody else's heartbeat can be late, so ticks are
+	// short and it elects itself at once.
+	alone = clock{10, 100}
+	// Among several, silence must outlast what is no failure: a slow sync of a
+	// disk, a pause of a machine. An election begins after one to two such
+	// silences, so that writes go on within two seconds of a loss.
+	networked = clock{75, 750}
 )
 
 // maxRequestBytes is what upstream lets etcd take in one request at most.
 const maxRequestBytes = 3 << 20
 
+// maxLearners bounds the members that are catching up at once.
+const maxLearners = 4
+
 // startTimeout is how long a member may need to replay its log.
 const startTimeout = 5 * time.Minute
 
-// Start runs the single member of Dir and returns once it takes writes. It
-// listens for peers on no port.
+// Start runs the member of Dir and returns once it takes writes: one of several
+// needs most of the others for that, and one that joins Promote.
 func Start(ctx context.Context, c Config) (*Member, error) {
+	if c.Name == "" {
+		c.Name = "knarr"
+	}
+	m := &Member{cfg: c, grown: make(chan struct{})}
+	e, err := open(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	m.use(e)
+	if c.Network != nil {
+		close(m.grown)
+	}
+	return m, nil
+}
+
+// open runs what the configuration says until it takes writes.
+func open(ctx context.Context, c Config) (*embed.Etcd, error) {
 	if err := os.MkdirAll(c.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make etcd directory: %w", err)
 	}
+	e, err := embed.StartEtcd(c.settings())
+	if err != nil {
+		return nil, fmt.Errorf("start etcd in %s: %w", c.Dir, err)
+	}
+	if len(c.Join) > 0 {
+		// It is ready once it has told the others its name, which it tries every
+		// seven seconds. Until then Promote tells when it can go on.
+		return e, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	select {
+	case <-e.Server.ReadyNotify():
+		return e, nil
+	case err = <-e.Err():
+	case <-e.Server.StopNotify():
+		err = errStopped
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	if removed(e) {
+		err = ErrRemoved
+	}
+	e.Close()
+	return nil, fmt.Errorf("start etcd in %s: %w", c.Dir, err)
+}
+
+// settings are etcd's own form of the configuration.
+func (c Config) settings() *embed.Config {
 	cfg := embed.NewConfig()
 	cfg.Name = c.Name
-	if cfg.Name == "" {
-		cfg.Name = "knarr"
-	}
 	cfg.Dir = c.Dir
-	cfg.WalDir = filepath.Join(c.Dir, "member", "wal")
-	cfg.TickMs, cfg.ElectionMs = aloneTickMs, aloneElectionMs
+	cfg.WalDir = c.log()
 	cfg.MaxRequestBytes = maxRequestBytes
 	cfg.QuotaBackendBytes = c.QuotaBytes
 	if cfg.QuotaBackendBytes == 0 {
@@ -82,9 +143,24 @@ func Start(ctx context.Context, c Config) (*Member, error) {
 	cfg.AutoCompactionMode = embed.CompactorModePeriodic
 	cfg.AutoCompactionRetention = every.String()
 	cfg.SnapshotCount = 10000
+	cfg.MaxLearners = maxLearners
+	// Its checks want five seconds of peace after each change; ours, in Remove,
+	// ask whether the others answer.
+	cfg.StrictReconfigCheck = false
 	// A member alone talks to nobody; the address is a name in its own log.
 	peer := url.URL{Scheme: "http", Host: "127.0.0.1:2380"}
-	cfg.ListenPeerUrls, cfg.ListenClientUrls = nil, c.Clients
+	cfg.ListenPeerUrls = nil
+	times := alone
+	if n := c.Network; n != nil {
+		peer, times = n.URL, networked
+		cfg.ListenPeerUrls = []url.URL{n.URL}
+		cfg.PeerTLSInfo.CertFile, cfg.PeerTLSInfo.KeyFile, cfg.PeerTLSInfo.TrustedCAFile = n.CertFile, n.KeyFile, n.CAFile
+		cfg.PeerTLSInfo.ClientCertAuth = true
+		cfg.PeerTLSInfo.AllowedCNs = []string{n.User}
+		cfg.PeerTLSInfo.SkipClientSANVerify = true // a server may speak from another of its addresses
+	}
+	cfg.TickMs, cfg.ElectionMs = times.tick, times.election
+	cfg.ListenClientUrls = c.Clients
 	cfg.AdvertisePeerUrls = []url.URL{peer}
 	cfg.AdvertiseClientUrls = []url.URL{{Scheme: "http", Host: "127.0.0.1:2379"}}
 	if len(c.AdvertiseClients) > 0 {
@@ -95,50 +171,35 @@ func Start(ctx context.Context, c Config) (*Member, error) {
 	cfg.UnsafeNoFsync = c.UnsafeNoFsync
 	cfg.InitialCluster = cfg.Name + "=" + peer.String()
 	cfg.InitialClusterToken = "knarr"
-	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(logger())
-
-	e, err := embed.StartEtcd(cfg)
-	if err != nil {
-		return nil, fmt.Errorf("start etcd in %s: %w", c.Dir, err)
+	if len(c.Join) > 0 {
+		cfg.ClusterState = embed.ClusterStateFlagExisting
+		var all []string
+		for _, p := range c.Join {
+			all = append(all, p.Name+"="+p.URL)
+		}
+		cfg.InitialCluster = strings.Join(all, ",")
 	}
-	ctx, cancel := context.WithTimeout(ctx, startTimeout)
-	defer cancel()
-	select {
-	case <-e.Server.ReadyNotify():
-	case err := <-e.Err():
-		e.Close()
-		return nil, fmt.Errorf("start etcd in %s: %w", c.Dir, err)
-	case <-ctx.Done():
-		e.Close()
-		return nil, fmt.Errorf("start etcd in %s: %w", c.Dir, ctx.Err())
-	}
-	return &Member{e, v3client.New(e.Server)}, nil
+	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(logger(c.Network != nil))
+	return cfg
 }
 
-// Client speaks to the member inside this process.
-func (m *Member) Client() *clientv3.Client { return m.client }
+func (c Config) log() string { return filepath.Join(c.Dir, "member", "wal") }
 
-// Run blocks until ctx ends, then stops the member; an error when the member
-// stopped by itself.
-func (m *Member) Run(ctx context.Context) error {
-	defer m.Close()
-	select {
-	case <-ctx.Done():
-		return nil
-	case err := <-m.etcd.Err():
-		return fmt.Errorf("etcd: %w", err)
-	case <-m.etcd.Server.StopNotify():
-		return fmt.Errorf("etcd stopped by itself")
-	}
+// Begun says whether the member of a directory is one already.
+func Begun(dir string) bool {
+	entries, err := os.ReadDir(Config{Dir: dir}.log())
+	return err == nil && len(entries) > 0
 }
 
-// Close stops the member.
-func (m *Member) Close() { m.etcd.Close() }
-
-// logger passes on what an operator must know.
-func logger() *zap.Logger {
+// logger passes on what an operator must know. That others do not answer, etcd
+// says many times a second; whoever watches the members says it once.
+func logger(several bool) *zap.Logger {
 	cfg := zap.NewProductionEncoderConfig()
-	return zap.New(quiet{zapcore.NewCore(zapcore.NewConsoleEncoder(cfg), zapcore.Lock(os.Stderr), zapcore.ErrorLevel)})
+	level := zapcore.ErrorLevel
+	if several {
+		level = zapcore.DPanicLevel
+	}
+	return zap.New(quiet{zapcore.NewCore(zapcore.NewConsoleEncoder(cfg), zapcore.Lock(os.Stderr), level)})
 }
 
 // quiet drops an error that every first start logs and that means nothing: an

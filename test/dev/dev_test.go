@@ -53,15 +53,19 @@ spec:
 
 // A world is the cluster under test.
 type world struct {
-	t          *testing.T
-	base       string
-	client     *kubernetes.Clientset
-	one, two   corev1.Pod // of web, on each node
-	nodeAgent  string     // data directory of the second node
-	forwarding []string   // records of the nodes' network namespaces
+	t            *testing.T
+	base         string
+	client       *kubernetes.Clientset
+	one, two     corev1.Pod // of web, on each node
+	nodes        []string   // their names
+	nodeAgent    string     // data directory of the second node
+	forwarding   []string   // records of the nodes' network namespaces
+	acknowledged []string   // writes
 }
 
-func TestDev(t *testing.T) {
+// prepare gives a directory for clusters, and an image.
+func prepare(t *testing.T) (temp, archive string) {
+	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("needs root to make namespaces")
 	}
@@ -73,21 +77,66 @@ func TestDev(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(temp) })
-	archive := filepath.Join(temp, "hello.tar")
+	archive = filepath.Join(temp, "hello.tar")
 	if out, err := exec.Command("../tour/image", archive).CombinedOutput(); err != nil {
 		t.Skipf("no image: %v\n%s", err, out)
 	}
-	w := &world{t: t, base: filepath.Join(temp, "clusters")}
-	w.nodeAgent = filepath.Join(w.base, "e2e", "e2e-2")
+	return temp, archive
+}
+
+// newWorld is a cluster that is not up yet, and goes with the test.
+func newWorld(t *testing.T, temp string, nodes ...string) *world {
+	w := &world{t: t, base: filepath.Join(temp, "clusters"), nodes: nodes}
 	t.Cleanup(func() {
 		if t.Failed() {
-			for _, log := range []string{"e2e-1.log", "e2e-2.log"} {
-				b, _ := os.ReadFile(filepath.Join(w.base, "e2e", log))
-				t.Logf("%s:\n%s", log, b[max(0, len(b)-8000):])
+			for _, n := range nodes {
+				b, _ := os.ReadFile(filepath.Join(w.base, "e2e", n+".log"))
+				t.Logf("%s.log:\n%s", n, b[max(0, len(b)-8000):])
 			}
 		}
 		_, _ = w.try("dev", "down", "--name", "e2e", "--dir", w.base)
 	})
+	return w
+}
+
+// steps runs parts of a test that build on each other.
+func (w *world) steps(all ...step) {
+	for _, step := range all {
+		if !w.t.Run(step.name, func(t *testing.T) { outer := w.t; w.t = t; defer func() { w.t = outer }(); step.run(w) }) {
+			w.t.FailNow()
+		}
+	}
+}
+
+type step struct {
+	name string
+	run  func(*world)
+}
+
+// noTraces takes down a cluster of which everything was killed.
+func (w *world) noTraces() {
+	w.t.Helper()
+	w.forwarding = forwardingFiles(w.t, w)
+	if len(traces(w.t, w)) < 10 { // what is not seen now would not be missed below
+		w.t.Errorf("a running cluster shows only as %q", traces(w.t, w))
+	}
+	w.kill(syscall.SIGKILL)
+	for _, pid := range shims(w) {
+		_ = syscall.Kill(pid, syscall.SIGKILL)
+	}
+	w.knarr("dev", "down", "--name", "e2e", "--dir", w.base)
+	for _, left := range traces(w.t, w) {
+		w.t.Errorf("dev down leaves %s", left)
+	}
+	if _, err := os.Stat(w.base); err == nil {
+		w.t.Errorf("%s is left", w.base)
+	}
+}
+
+func TestDev(t *testing.T) {
+	temp, archive := prepare(t)
+	w := newWorld(t, temp, "e2e-1", "e2e-2")
+	w.nodeAgent = filepath.Join(w.base, "e2e", "e2e-2")
 
 	began := time.Now()
 	out := w.knarr("dev", "up", "--name", "e2e", "--dir", w.base, "--nodes", "2", "--timeout", "30s")
@@ -102,35 +151,14 @@ func TestDev(t *testing.T) {
 	}
 	w.client = kubernetes.NewForConfigOrDie(cfg)
 	t.Logf("the agent has %.0f MB of anonymous memory", anonymous(w.pid(w.nodeAgent)))
-	for _, step := range []struct {
-		name string
-		run  func(*world)
-	}{
+	w.steps([]step{
 		{"list", list}, {"images", func(w *world) { images(w, archive) }}, {"pods", pods}, {"pod to pod", podToPod},
 		{"service", service}, {"node port", nodePort}, {"names", names}, {"logs and exec", logs},
 		{"port-forward", portForward}, {"nothing leaves", nothingLeaves}, {"agent killed", agentKilled}, {"server killed", serverKilled},
 		{"node name taken", nameTaken},
 		{"everything killed", everythingKilled},
-	} {
-		if !t.Run(step.name, func(t *testing.T) { outer := w.t; w.t = t; defer func() { w.t = outer }(); step.run(w) }) {
-			t.FailNow()
-		}
-	}
-	w.forwarding = forwardingFiles(t, w)
-	if len(traces(t, w)) < 10 { // what is not seen now would not be missed below
-		t.Errorf("a running cluster shows only as %q", traces(t, w))
-	}
-	w.kill(syscall.SIGKILL)
-	for _, pid := range shims(w) {
-		_ = syscall.Kill(pid, syscall.SIGKILL)
-	}
-	w.knarr("dev", "down", "--name", "e2e", "--dir", w.base)
-	for _, left := range traces(t, w) {
-		t.Errorf("dev down leaves %s", left)
-	}
-	if _, err := os.Stat(w.base); err == nil {
-		t.Errorf("%s is left", w.base)
-	}
+	}...)
+	w.noTraces()
 }
 
 func list(w *world) {
@@ -417,7 +445,7 @@ func (w *world) signal(dir string, sig syscall.Signal) {
 }
 
 func (w *world) kill(sig syscall.Signal) {
-	for _, n := range []string{"e2e-1", "e2e-2"} {
+	for _, n := range w.nodes {
 		w.signal(filepath.Join(w.base, "e2e", n), sig)
 	}
 }

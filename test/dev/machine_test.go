@@ -23,7 +23,7 @@ import (
 func traces(t *testing.T, w *world) (found []string) {
 	t.Helper()
 	marks := []string{w.base, hashed("knarr-dev-", w.dir()), hashed("kdev", w.dir())}
-	for _, n := range []string{"e2e-1", "e2e-2"} {
+	for _, n := range w.nodes {
 		marks = append(marks, hashed("-", filepath.Join(w.dir(), n)))
 	}
 	look := func(kind, name string) {
@@ -106,7 +106,7 @@ func hashed(prefix, dir string) string {
 // forwardingFiles are the records of the nodes' network namespaces, which go by
 // the namespace's number.
 func forwardingFiles(t *testing.T, w *world) (files []string) {
-	for _, n := range []string{"e2e-1", "e2e-2"} {
+	for _, n := range w.nodes {
 		var st syscall.Stat_t
 		if err := syscall.Stat(w.spaces()+"/"+n+".net", &st); err != nil {
 			t.Fatal(err)

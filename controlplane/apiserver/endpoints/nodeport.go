@@ -3,12 +3,16 @@ package endpoints
 import (
 	"context"
 	"fmt"
+	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"knarr/controlplane/apiserver/watchcache"
 )
 
 const errPortTaken = constError("provided port is already allocated")
@@ -28,7 +32,7 @@ func nodePorts(svc *corev1.Service) []int32 {
 }
 
 // ports gives the service the node ports it needs. Ports in use are those of
-// all stored services and of writes in flight.
+// all stored services and of writes in flight, here and in other API servers.
 func (g *grant) ports(ctx context.Context, old *corev1.Service) error {
 	svc := g.service
 	typed := svc.Spec.Type == corev1.ServiceTypeNodePort || svc.Spec.Type == corev1.ServiceTypeLoadBalancer
@@ -42,13 +46,43 @@ func (g *grant) ports(ctx context.Context, old *corev1.Service) error {
 	if !g.wants(own) {
 		return nil
 	}
+	// What other API servers give away at the same time shows only in what they
+	// claim, or in what they stored before they let go of the claim.
+	elsewhere := map[int32]bool{}
+	asked, check := slices.Clone(svc.Spec.Ports), svc.Spec.HealthCheckNodePort
+	for range portTries {
+		used, err := g.portsInUse(ctx, old)
+		if err != nil {
+			return err
+		}
+		maps.Copy(used, elsewhere)
+		if err := g.choosePorts(used, own, old); err != nil || len(g.portsHeld) == 0 {
+			return err
+		}
+		lost, err := g.claimPorts(ctx, old)
+		if err != nil || len(lost) == 0 {
+			return err
+		}
+		for _, p := range lost {
+			elsewhere[p] = true
+		}
+		g.dropPorts()
+		copy(svc.Spec.Ports, asked)
+		svc.Spec.HealthCheckNodePort = check
+	}
+	return apierrors.NewInternalError(fmt.Errorf("failed to allocate a nodePort: %w", errRangeFull))
+}
+
+// portTries bounds how often a race with other API servers is run again.
+const portTries = 16
+
+// portsInUse are those of all stored services but this one.
+func (g *grant) portsInUse(ctx context.Context, old *corev1.Service) (map[int32]bool, error) {
 	all, err := g.a.list(ctx, g.w)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	g.a.mu.Lock()
-	defer g.a.mu.Unlock()
-	used := map[int32]bool{}
+	svc, used := g.service, map[int32]bool{}
 	for _, other := range all {
 		if other.UID == svc.UID && svc.UID != "" || old != nil && other.UID == old.UID {
 			continue
@@ -57,6 +91,59 @@ func (g *grant) ports(ctx context.Context, old *corev1.Service) error {
 			used[p] = true
 		}
 	}
+	return used, nil
+}
+
+// portClaim is the key that an API server holds while it gives a port away.
+func portClaim(p int32) string {
+	return fmt.Sprintf("%sranges/servicenodeports/%d", watchcache.Root, p)
+}
+
+// claimPorts makes the ports chosen this API server's to give. It says which
+// were another's.
+func (g *grant) claimPorts(ctx context.Context, old *corev1.Service) (lost []int32, err error) {
+	for _, p := range g.portsHeld {
+		ok, err := g.a.cfg.Cache.Claim(ctx, portClaim(p), 2*writeTime)
+		if err != nil {
+			return nil, err
+		}
+		if !ok {
+			lost = append(lost, p)
+			continue
+		}
+		g.claimed = append(g.claimed, p)
+	}
+	used, err := g.portsInUse(ctx, old)
+	for _, p := range g.claimed {
+		if used[p] {
+			lost = append(lost, p)
+		}
+	}
+	return lost, err
+}
+
+// dropPorts lets go of the ports chosen, or of the claim to those stored.
+func (g *grant) dropPorts() {
+	ctx, cancel := context.WithTimeout(context.Background(), writeTime)
+	defer cancel()
+	for _, p := range g.claimed {
+		if err := g.a.cfg.Cache.Unclaim(ctx, portClaim(p)); err != nil {
+			slog.Warn("let go of a node port", "port", p, "err", err)
+		}
+	}
+	g.a.mu.Lock()
+	defer g.a.mu.Unlock()
+	for _, p := range g.portsHeld {
+		delete(g.a.reserved, p)
+	}
+	g.claimed, g.portsHeld = nil, nil
+}
+
+// choosePorts takes ports that nobody uses, and reserves them in this server.
+func (g *grant) choosePorts(used map[int32]bool, own []int32, old *corev1.Service) error {
+	svc := g.service
+	g.a.mu.Lock()
+	defer g.a.mu.Unlock()
 	for p := range g.a.reserved {
 		used[p] = true
 	}

@@ -120,6 +120,7 @@ type grant struct {
 	given     []string // addresses
 	giveBack  []string // addresses to release once stored
 	portsHeld []int32
+	claimed   []int32
 }
 
 func (g *grant) finish(stored bool) {
@@ -132,11 +133,11 @@ func (g *grant) finish(stored bool) {
 			g.a.release(ip)
 		}
 	}
+	if len(g.portsHeld) > 0 {
+		g.dropPorts()
+	}
 	g.a.mu.Lock()
 	defer g.a.mu.Unlock()
-	for _, p := range g.portsHeld {
-		delete(g.a.reserved, p)
-	}
 	for _, ip := range g.given {
 		if addr, err := netip.ParseAddr(ip); err == nil {
 			delete(g.a.holding, addr)

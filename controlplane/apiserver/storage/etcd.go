@@ -1,6 +1,7 @@
 package storage
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -14,14 +15,34 @@ import (
 
 // Etcd keeps everything in etcd, embedded or elsewhere.
 type Etcd struct {
-	client *clientv3.Client
-	leases leases
+	clients Clients
+	terms   Terms // nil for a store elsewhere
+	leases  leases
 }
 
+// Clients give out the client for one request. The embedded member has another
+// once it has grown.
+type Clients interface {
+	// Acquire waits for a client that serves until Release.
+	Acquire() *clientv3.Client
+	Release()
+}
+
+// one is a client for good.
+type one struct{ *clientv3.Client }
+
+func (o one) Acquire() *clientv3.Client { return o.Client }
+func (o one) Release()                  {}
+
 // NewEtcd returns the store behind client, which Close closes.
-func NewEtcd(client *clientv3.Client) *Etcd {
-	return &Etcd{client: client, leases: leases{grant: func(ctx context.Context, ttl int64) (clientv3.LeaseID, error) {
-		l, err := client.Grant(ctx, ttl)
+func NewEtcd(client *clientv3.Client) *Etcd { return NewEmbedded(one{client}) }
+
+// NewEmbedded returns the store behind clients.
+func NewEmbedded(clients Clients) *Etcd {
+	terms, _ := clients.(Terms)
+	return &Etcd{clients: clients, terms: terms, leases: leases{grant: func(ctx context.Context, ttl int64) (clientv3.LeaseID, error) {
+		defer clients.Release()
+		l, err := clients.Acquire().Grant(ctx, ttl)
 		if err != nil {
 			return 0, err
 		}
@@ -33,8 +54,32 @@ func fromEtcd(kv *mvccpb.KeyValue) KV {
 	return KV{Key: string(kv.Key), Value: kv.Value, Revision: kv.ModRevision, Created: kv.CreateRevision}
 }
 
+// get reads, and reads again when the members had to choose another leader: a
+// read asked nothing of the one before that could have been done.
+func (e *Etcd) get(ctx context.Context, key string, opts ...clientv3.OpOption) (*clientv3.GetResponse, error) {
+	for {
+		resp, err := e.clients.Acquire().KV.Get(ctx, key, opts...)
+		e.clients.Release()
+		if err == nil || !leaderless(err) {
+			return resp, err
+		}
+		select {
+		case <-time.After(leaderTime):
+		case <-ctx.Done():
+			return nil, err
+		}
+	}
+}
+
+// leaderTime is how soon a read asks again for a leader.
+const leaderTime = 50 * time.Millisecond
+
+func leaderless(err error) bool {
+	return errors.Is(err, rpctypes.ErrLeaderChanged) || errors.Is(err, rpctypes.ErrNoLeader) || errors.Is(err, rpctypes.ErrTimeoutDueToLeaderFail)
+}
+
 func (e *Etcd) Get(ctx context.Context, key string) (*KV, int64, error) {
-	resp, err := e.client.KV.Get(ctx, key)
+	resp, err := e.get(ctx, key)
 	if err != nil {
 		return nil, 0, fmt.Errorf("etcd get: %w", err)
 	}
@@ -57,7 +102,7 @@ func (e *Etcd) List(ctx context.Context, prefix, after string, limit int, at int
 			from = "\x00"
 		}
 	}
-	resp, err := e.client.KV.Get(ctx, from, clientv3.WithRange(end), clientv3.WithLimit(int64(limit)), clientv3.WithRev(at))
+	resp, err := e.get(ctx, from, clientv3.WithRange(end), clientv3.WithLimit(int64(limit)), clientv3.WithRev(at))
 	if err != nil {
 		return nil, 0, false, fmt.Errorf("etcd list: %w", known(err))
 	}
@@ -81,22 +126,67 @@ func (e *Etcd) Put(ctx context.Context, key string, value []byte, expect int64, 
 		}
 		opts = append(opts, clientv3.WithLease(id))
 	}
-	resp, err := e.client.KV.Txn(ctx).
-		If(clientv3.Compare(clientv3.ModRevision(key), "=", expect)).
-		Then(clientv3.OpPut(key, string(value), opts...)).
-		Else(clientv3.OpGet(key)).
-		Commit()
+	resp, again, err := e.swap(ctx, key, expect, clientv3.OpPut(key, string(value), opts...))
 	if err != nil {
 		return 0, nil, false, fmt.Errorf("etcd put: %w", known(err))
 	}
-	if !resp.Succeeded {
-		return 0, elsewhere(resp), false, nil
+	if resp.Succeeded {
+		return resp.Header.Revision, nil, true, nil
 	}
-	return resp.Header.Revision, nil, true, nil
+	current := elsewhere(resp)
+	if again && current != nil && current.Revision > expect && bytes.Equal(current.Value, value) {
+		return current.Revision, nil, true, nil // the first try had been done
+	}
+	return 0, current, false, nil
+}
+
+// Terms are Clients whose store has a leader that may be lost.
+type Terms interface {
+	// Term ends with the leader of now; nil when there is none but this process.
+	Term() context.Context
+}
+
+// swap does a compare-and-put, and does it again when its leader was lost: the
+// first try may have been lost with it, and would only be answered after seconds.
+// Twice is as good as once, since the compare lets one of them through at most.
+func (e *Etcd) swap(ctx context.Context, key string, expect int64, put clientv3.Op) (resp *clientv3.TxnResponse, again bool, err error) {
+	for ; ; again = true {
+		var term context.Context
+		if e.terms != nil {
+			term = e.terms.Term()
+		}
+		if term == nil {
+			resp, err = e.try(ctx, key, expect, put)
+			return resp, again, err
+		}
+		one, cancel := context.WithCancel(ctx)
+		stop := context.AfterFunc(term, cancel)
+		resp, err = e.try(one, key, expect, put)
+		stop()
+		cancel()
+		if err == nil || ctx.Err() != nil || term.Err() == nil && !leaderless(err) {
+			return resp, again, err
+		}
+		select { // the next leader may not be known yet
+		case <-time.After(leaderTime):
+		case <-ctx.Done():
+			return nil, again, err
+		}
+	}
+}
+
+func (e *Etcd) try(ctx context.Context, key string, expect int64, put clientv3.Op) (*clientv3.TxnResponse, error) {
+	defer e.clients.Release()
+	return e.clients.Acquire().KV.Txn(ctx).
+		If(clientv3.Compare(clientv3.ModRevision(key), "=", expect)).
+		Then(put).
+		Else(clientv3.OpGet(key)).
+		Commit()
 }
 
 func (e *Etcd) Delete(ctx context.Context, key string, expect int64) (int64, *KV, bool, error) {
-	resp, err := e.client.KV.Txn(ctx).
+	defer e.clients.Release()
+	resp, err := e.clients.Acquire().KV.Txn(ctx).
 		If(clientv3.Compare(clientv3.ModRevision(key), "=", expect)).
 		Then(clientv3.OpDelete(key)).
 		Else(clientv3.OpGet(key)).
@@ -122,7 +212,7 @@ func elsewhere(resp *clientv3.TxnResponse) *KV {
 
 // Revision asks for a key that is never there: the answer's header counts.
 func (e *Etcd) Revision(ctx context.Context) (int64, error) {
-	resp, err := e.client.KV.Get(ctx, "\x00", clientv3.WithCountOnly())
+	resp, err := e.get(ctx, "\x00", clientv3.WithCountOnly())
 	if err != nil {
 		return 0, fmt.Errorf("etcd revision: %w", err)
 	}
@@ -130,8 +220,9 @@ func (e *Etcd) Revision(ctx context.Context) (int64, error) {
 }
 
 func (e *Etcd) Watch(ctx context.Context, prefix string, from int64) (<-chan Batch, error) {
-	in := e.client.Watch(clientv3.WithRequireLeader(ctx), prefix,
+	in := e.clients.Acquire().Watch(clientv3.WithRequireLeader(ctx), prefix,
 		clientv3.WithPrefix(), clientv3.WithRev(from+1), clientv3.WithProgressNotify())
+	e.clients.Release()
 	out := make(chan Batch)
 	go func() {
 		defer close(out)
@@ -163,13 +254,19 @@ func (e *Etcd) Watch(ctx context.Context, prefix string, from int64) (<-chan Bat
 }
 
 func (e *Etcd) Compact(ctx context.Context, rev int64) error {
-	if _, err := e.client.Compact(ctx, rev); err != nil {
+	defer e.clients.Release()
+	if _, err := e.clients.Acquire().Compact(ctx, rev); err != nil {
 		return fmt.Errorf("etcd compact: %w", known(err))
 	}
 	return nil
 }
 
-func (e *Etcd) Close() error { return e.client.Close() }
+func (e *Etcd) Close() error {
+	if o, ok := e.clients.(one); ok {
+		return o.Client.Close()
+	}
+	return nil
+}
 
 // known turns etcd's errors into the store's.
 func known(err error) error {
