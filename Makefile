@@ -29,7 +29,7 @@ SUDO  := $(if $(filter 0,$(shell id -u)),,sudo)
 
 # The packages where goroutines meet are tested with the race detector too.
 RACE := ./controlplane/apiserver/watchcache ./controlplane/apiserver/storage/... ./controlplane/apiserver/endpoints \
-        ./internal/memnet ./internal/controller $(wildcard ./controlplane/scheduler) ./node/kubeproxy ./addons/dns
+        ./internal/memnet ./internal/controller ./internal/failover ./controlplane/etcd $(wildcard ./controlplane/scheduler) ./node/kubeproxy ./addons/dns
 
 .PHONY: build programs deps up down test lint unit race microbench smoke nodes bench swap conformance conformance-sample clean
 
