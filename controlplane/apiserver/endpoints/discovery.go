@@ -201,8 +201,7 @@ func (s *Server) servePath(w http.ResponseWriter, r *http.Request) {
 		s.writePaths(w)
 		return
 	case "/version":
-		if !routableAs(r, typeJSON) {
-			writeStatus(w, r, unroutable(typeJSON))
+		if Unroutable(w, r, typeJSON) {
 			return
 		}
 		data, err := encodeJSON(s.cfg.Version, true)
@@ -215,6 +214,10 @@ func (s *Server) servePath(w http.ResponseWriter, r *http.Request) {
 	}
 	if path == "/api" || path == "/apis" || strings.HasPrefix(path, "/api/") || strings.HasPrefix(path, "/apis/") {
 		s.discovery().serve(w, r, path)
+		return
+	}
+	if strings.HasPrefix(path, "/openid/v1/jwks/") {
+		writeStatus(w, r, noResource())
 		return
 	}
 	http.NotFound(w, r)
