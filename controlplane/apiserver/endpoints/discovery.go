@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes/scheme"
 
 	"knarr/controlplane/apiserver/registry"
 )
@@ -290,8 +291,8 @@ func (d *discovery) serve(w http.ResponseWriter, r *http.Request, path string) {
 		}
 	}
 	if obj == nil {
-		// Below a group there is a router of its own.
-		if parts[0] == "api" || len(parts) > 1 && d.byGroup[parts[1]] != nil {
+		// Below a built-in group there is a router of its own.
+		if parts[0] == "api" || len(parts) > 1 && d.byGroup[parts[1]] != nil && scheme.Scheme.IsGroupRegistered(parts[1]) {
 			writeStatus(w, r, noResource())
 			return
 		}
