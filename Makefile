@@ -33,6 +33,12 @@ RACE := ./controlplane/apiserver/watchcache ./controlplane/apiserver/storage/...
 
 .PHONY: build programs deps up down test lint unit race microbench smoke nodes bench swap conformance conformance-sample clean
 
+# Generated code that is called seldom is compiled without inlining: that makes
+# bin/knarr 2 MB smaller.
+COLD := k8s.io/client-go/kubernetes k8s.io/client-go/informers k8s.io/client-go/listers k8s.io/client-go/applyconfigurations \
+        github.com/google/gnostic-models github.com/containerd/nri github.com/containerd/containerd/api go.opentelemetry.io
+export GOFLAGS := $(strip $(GOFLAGS) $(COLD:%=-gcflags=%/...=-l))
+
 build: bin/knarr
 
 bin/knarr: $(EMBEDDED) $(GOFILES) go.mod go.sum

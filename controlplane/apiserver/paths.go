@@ -9,9 +9,14 @@ import (
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"knarr/controlplane/apiserver/endpoints"
 )
 
 func pathUnescape(s string) (string, error) { return url.PathUnescape(s) }
+
+// pathTypes are the forms of documents that have but one.
+var pathTypes = map[string]string{"/openid/v1/jwks": "application/jwk-set+json", "/.well-known/openid-configuration": "application/json"}
 
 // health is what the health paths tell.
 type health struct{ ready, stopping atomic.Bool }
@@ -27,6 +32,7 @@ func (s *Server) paths(api http.Handler) http.Handler {
 			metrics.ServeHTTP(w, r)
 		case s.discovery == nil && (path == "/openid/v1/jwks" || path == "/.well-known/openid-configuration"):
 			http.NotFound(w, r)
+		case (path == "/openid/v1/jwks" || path == "/.well-known/openid-configuration") && endpoints.Unroutable(w, r, pathTypes[path]):
 		case path == "/openid/v1/jwks":
 			keys, err := s.tokens.JWKS()
 			if err != nil {

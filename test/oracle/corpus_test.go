@@ -144,19 +144,20 @@ func sample(kind, way string, all []request) []request {
 	if *everything || len(all) <= n {
 		return all
 	}
-	hash := func(r request) uint64 {
+	sums := make([]uint64, len(all))
+	for i, r := range all {
 		h := fnv.New64a()
 		h.Write([]byte(r.name))
-		return h.Sum64()
+		sums[i] = h.Sum64()
 	}
-	chosen := slices.SortedFunc(slices.Values(all), func(a, b request) int {
-		if hash(a) < hash(b) {
-			return -1
+	last := slices.Sorted(slices.Values(sums))[n-1]
+	var chosen []request
+	for i, r := range all {
+		if sums[i] <= last {
+			chosen = append(chosen, r)
 		}
-		return 1
-	})
-	last := hash(chosen[n-1])
-	return slices.DeleteFunc(slices.Clone(all), func(r request) bool { return hash(r) > last })
+	}
+	return chosen
 }
 
 func (k kind) creates(all []field) (out []request) {

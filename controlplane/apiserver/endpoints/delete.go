@@ -28,9 +28,7 @@ func (c *call) delete() error {
 	if err != nil {
 		return err
 	}
-	if c.qualified == "jobs.batch" && opts.PropagationPolicy == nil && opts.OrphanDependents == nil {
-		request.Warn(c.ctx, "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress this warning")
-	}
+	c.warnOrphans(opts)
 	if c.out, err = c.negotiate(false); err != nil {
 		return err
 	}
@@ -54,6 +52,13 @@ func (c *call) delete() error {
 		Details: &metav1.StatusDetails{
 			Name: obj.GetName(), Group: c.gvr.Group, Kind: c.gvr.Resource, UID: obj.GetUID()},
 	})
+}
+
+// warnOrphans tells what few expect of jobs.
+func (c *call) warnOrphans(opts *metav1.DeleteOptions) {
+	if c.qualified == "jobs.batch" && opts.PropagationPolicy == nil && opts.OrphanDependents == nil {
+		request.Warn(c.ctx, "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress this warning")
+	}
 }
 
 // A deletion is one object's on its way out.
@@ -318,6 +323,9 @@ func (c *call) deleteCollection() error {
 	found, err := c.store.List(c.ctx, q)
 	if err != nil {
 		return c.fromCache(err, "")
+	}
+	if len(found.Records) > 0 {
+		c.warnOrphans(opts)
 	}
 	d := &deletion{call: c, opts: opts, dryRun: len(opts.DryRun) > 0}
 	var (

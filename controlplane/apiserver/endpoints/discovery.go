@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes/scheme"
 
 	"knarr/controlplane/apiserver/registry"
 )
@@ -201,8 +202,7 @@ func (s *Server) servePath(w http.ResponseWriter, r *http.Request) {
 		s.writePaths(w)
 		return
 	case "/version":
-		if !routableAs(r, typeJSON) {
-			writeStatus(w, r, unroutable(typeJSON))
+		if Unroutable(w, r, typeJSON) {
 			return
 		}
 		data, err := encodeJSON(s.cfg.Version, true)
@@ -215,6 +215,10 @@ func (s *Server) servePath(w http.ResponseWriter, r *http.Request) {
 	}
 	if path == "/api" || path == "/apis" || strings.HasPrefix(path, "/api/") || strings.HasPrefix(path, "/apis/") {
 		s.discovery().serve(w, r, path)
+		return
+	}
+	if strings.HasPrefix(path, "/openid/v1/jwks/") {
+		writeStatus(w, r, noResource())
 		return
 	}
 	http.NotFound(w, r)
@@ -287,8 +291,8 @@ func (d *discovery) serve(w http.ResponseWriter, r *http.Request, path string) {
 		}
 	}
 	if obj == nil {
-		// Below a group there is a router of its own.
-		if parts[0] == "api" || len(parts) > 1 && d.byGroup[parts[1]] != nil {
+		// Below a built-in group there is a router of its own.
+		if parts[0] == "api" || len(parts) > 1 && d.byGroup[parts[1]] != nil && scheme.Scheme.IsGroupRegistered(parts[1]) {
 			writeStatus(w, r, noResource())
 			return
 		}

@@ -145,7 +145,7 @@ func resetFields(e *entry, sub string) []string {
 var statusAlone = map[string]bool{
 	"servicecidrs.networking.k8s.io": true, "resourceclaims.resource.k8s.io": true, "volumeattachments.storage.k8s.io": true,
 	"flowschemas.flowcontrol.apiserver.k8s.io": true, "prioritylevelconfigurations.flowcontrol.apiserver.k8s.io": true,
-	"validatingadmissionpolicies.admissionregistration.k8s.io": true,
+	"validatingadmissionpolicies.admissionregistration.k8s.io": true, "apiservices.apiregistration.k8s.io": true,
 }
 
 var (

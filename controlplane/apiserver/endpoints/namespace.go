@@ -57,6 +57,7 @@ func (c *call) finalizeNamespace() error {
 	if err := c.readObject(body, c.gvk, opts.FieldValidation); err != nil {
 		return err
 	}
+	c.res.Defaults(body)
 	if err := c.checkName(body); err != nil {
 		return err
 	}

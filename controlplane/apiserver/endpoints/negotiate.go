@@ -80,9 +80,14 @@ func parseAccept(header string) []clause {
 // but their metadata has.
 func (c *call) negotiate(stream bool) (output, error) {
 	if c.entry == nil || c.custom == nil {
-		return negotiate(c.r, stream)
+		return negotiateOf(c.r, stream, c.sub == nil || !plainStatus[c.qualified], false)
 	}
 	return negotiateOf(c.r, stream, true, true)
+}
+
+// plainStatus are the kinds whose subresources have no table.
+var plainStatus = map[string]bool{
+	"customresourcedefinitions.apiextensions.k8s.io": true, "apiservices.apiregistration.k8s.io": true, "resourceclaims.resource.k8s.io": true,
 }
 
 // negotiate reads Accept. Streams have no YAML form.

@@ -53,6 +53,15 @@ func routable(accept string) bool {
 	return false
 }
 
+// Unroutable refuses a request that does not accept the one type a path has.
+func Unroutable(w http.ResponseWriter, r *http.Request, only string) bool {
+	if routableAs(r, only) {
+		return false
+	}
+	writeStatus(w, r, unroutable(only))
+	return true
+}
+
 // routableAs says that one type will do.
 func routableAs(r *http.Request, only string) bool {
 	accept := r.Header.Get("Accept")

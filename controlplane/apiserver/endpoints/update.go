@@ -285,6 +285,11 @@ func (w *write) prepareUpdate(ctx context.Context, obj, old registry.Object) err
 	} else {
 		w.res.Prepared(ctx, obj, old)
 	}
+	if w.sub != nil && len(obj.GetLabels()) == 0 && len(old.GetLabels()) > 0 {
+		whole := copyOf(obj) // its parts may be old's
+		w.res.Defaults(whole)
+		obj.SetLabels(whole.GetLabels()) // some follow from the spec, which is whole only now
+	}
 	if obj.GetUID() == "" {
 		obj.SetUID(old.GetUID())
 	}

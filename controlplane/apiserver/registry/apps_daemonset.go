@@ -59,7 +59,10 @@ var daemonSets = &Kind[*appsv1.DaemonSet]{
 		column("Selector", "string", appsv1.DaemonSetSpec{}.SwaggerDoc()["selector"], 1,
 			func(d *appsv1.DaemonSet) any { return metav1.FormatLabelSelector(d.Spec.Selector) }))...),
 	Sub: []Subresource[*appsv1.DaemonSet]{
-		statusOf(func(d, old *appsv1.DaemonSet) { d.Spec = old.Spec }, validateDaemonSetStatus),
+		statusOf(func(d, old *appsv1.DaemonSet) {
+			d.Spec = old.Spec
+			annotateTemplateGeneration(d, templateGeneration(old))
+		}, validateDaemonSetStatus),
 	},
 }
 

@@ -43,7 +43,7 @@ var namespaces = &Kind[*corev1.Namespace]{
 		return errs
 	},
 	Fields: func(ns *corev1.Namespace) fields.Set {
-		return fields.Set{"status.phase": string(ns.Status.Phase), "name": ns.Name}
+		return fields.Set{"status.phase": string(ns.Status.Phase)}
 	},
 	Columns: []Column[*corev1.Namespace]{
 		nameColumn[*corev1.Namespace](),

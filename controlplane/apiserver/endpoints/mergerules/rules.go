@@ -54,6 +54,8 @@ var types = sync.OnceValue(func() map[string]Type {
 	for _, name := range []string{"apiextensions-apiserver.pkg.apis.apiextensions.v1.CustomResourceDefinitionStatus", "kube-aggregator.pkg.apis.apiregistration.v1.APIServiceStatus"} {
 		out["io.k8s."+name] = Type{Fields: map[string]Rule{"conditions": {Keys: []Key{{Name: "type"}}}}}
 	}
+	out["io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps"] = Type{
+		Fields: map[string]Rule{"x-kubernetes-validations": {Keys: []Key{{Name: "rule"}}}}}
 	return out
 })
 

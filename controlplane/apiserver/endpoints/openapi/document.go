@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -105,7 +106,9 @@ func (b *builder) markEverywhere() {
 		}
 		s.Kinds = nil
 		for _, k := range gvks {
-			s.Kinds = append(s.Kinds, Kind{k.Group, k.Kind, k.Version})
+			if gv := k.GroupVersion(); !b.v3 || b.versions[gv] || gv == corev1.SchemeGroupVersion {
+				s.Kinds = append(s.Kinds, Kind{k.Group, k.Kind, k.Version})
+			}
 		}
 		slices.SortFunc(s.Kinds, func(x, y Kind) int { return cmp.Or(cmp.Compare(x.Group, y.Group), cmp.Compare(x.Version, y.Version)) })
 	}
@@ -132,16 +135,14 @@ func (b *builder) addKind(name string, k Kind) {
 // paths are all endpoints of resources.
 func (b *builder) paths(resources []registry.Resource) object {
 	b.addKind(mergerules.Name(reflect.TypeFor[metav1.Status]()), Kind{"", "Status", "v1"})
-	b.define(reflect.TypeFor[metav1.Patch]())
 	out := object{}
 	for _, res := range resources {
 		b.mark(res)
 	}
-	told := map[schema.GroupVersion]bool{}
 	for _, res := range resources {
 		b.resource(out, res)
-		if gv := res.GVR().GroupVersion(); !told[gv] {
-			told[gv] = true
+		if gv := res.GVR().GroupVersion(); !b.versions[gv] {
+			b.versions[gv] = true
 			b.versionPath(out, gv)
 		}
 	}
@@ -267,7 +268,9 @@ func (b *builder) versionPath(out object, gv schema.GroupVersion) {
 	if gv.Group == "" {
 		root = "/api/" + gv.Version + "/"
 	}
-	list := b.define(reflect.TypeFor[metav1.APIResourceList]())
+	resources := reflect.TypeFor[metav1.APIResourceList]()
+	b.addKind(mergerules.Name(resources), Kind{"", "APIResourceList", "v1"})
+	list := b.define(resources)
 	op := object{"tags": []string{tag + "_" + gv.Version}, "description": "get available resources", "operationId": "get" + title1(tag) + title1(gv.Version) + "APIResources"}
 	if b.v3 {
 		op["responses"] = b.responsesV3("get", list, media)

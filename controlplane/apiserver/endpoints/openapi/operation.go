@@ -9,7 +9,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes/scheme"
 
-	"knarr/controlplane/apiserver/endpoints/mergerules"
 	"knarr/controlplane/apiserver/registry"
 )
 
@@ -63,7 +62,7 @@ func (e *endpoint) operation(verb, action, nameInID string) object {
 		answer = e.b.define(reflect.TypeFor[metav1.WatchEvent]())
 	}
 	if verb == "delete" || verb == "deletecollection" {
-		if verb == "deletecollection" || !registry.AnswersDeleted(e.res.GVR().GroupResource()) {
+		if verb == "deletecollection" || !registry.AnswersDeleted(e.res.GVR().GroupResource()) || e.name == "Namespace" {
 			answer = e.b.define(reflect.TypeFor[metav1.Status]())
 		}
 		body = e.b.define(reflect.TypeFor[metav1.DeleteOptions]())
@@ -75,7 +74,7 @@ func (e *endpoint) operation(verb, action, nameInID string) object {
 	var consumes []string
 	switch verb {
 	case "patch":
-		consumes, body = patchMedia, mergerules.Name(reflect.TypeFor[metav1.Patch]())
+		consumes, body = patchMedia, e.b.define(reflect.TypeFor[metav1.Patch]())
 		if _, custom := e.res.(Custom); custom {
 			consumes = []string{patchMedia[0], patchMedia[1], patchMedia[3]}
 		}
@@ -85,7 +84,11 @@ func (e *endpoint) operation(verb, action, nameInID string) object {
 	if e.b.v3 {
 		op["responses"] = e.b.responsesV3(verb, answer, produces)
 		if consumes != nil {
-			op["requestBody"] = object{"content": e.b.content(consumes, body), "required": verb != "delete" && verb != "deletecollection"}
+			content := object{"content": e.b.content(consumes, body)}
+			if verb != "delete" && verb != "deletecollection" {
+				content["required"] = true
+			}
+			op["requestBody"] = content
 		}
 	} else {
 		op["responses"] = e.b.responsesV2(verb, answer)
@@ -153,9 +156,9 @@ func queryOf(verb string) []string {
 	case "patch":
 		return []string{"dryRun", "fieldManager", "fieldValidation", "force"}
 	case "delete":
-		return []string{"dryRun", "gracePeriodSeconds", "orphanDependents", "propagationPolicy"}
+		return []string{"dryRun", "gracePeriodSeconds", "ignoreStoreReadErrorWithClusterBreakingPotential", "orphanDependents", "propagationPolicy"}
 	case "deletecollection":
-		return []string{"continue", "dryRun", "fieldSelector", "gracePeriodSeconds", "labelSelector", "limit", "orphanDependents", "propagationPolicy", "resourceVersion", "resourceVersionMatch", "sendInitialEvents", "shardSelector", "timeoutSeconds"}
+		return []string{"continue", "dryRun", "fieldSelector", "gracePeriodSeconds", "ignoreStoreReadErrorWithClusterBreakingPotential", "labelSelector", "limit", "orphanDependents", "propagationPolicy", "resourceVersion", "resourceVersionMatch", "sendInitialEvents", "shardSelector", "timeoutSeconds"}
 	}
 	return nil
 }
@@ -180,7 +183,7 @@ func (b *builder) parameters(names ...string) []object {
 	for _, name := range names {
 		typ := "string"
 		switch name {
-		case "watch", "allowWatchBookmarks", "sendInitialEvents", "force", "orphanDependents":
+		case "watch", "allowWatchBookmarks", "sendInitialEvents", "force", "orphanDependents", "ignoreStoreReadErrorWithClusterBreakingPotential":
 			typ = "boolean"
 		case "limit", "timeoutSeconds", "gracePeriodSeconds":
 			typ = "integer"

@@ -12,7 +12,9 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/client-go/kubernetes/scheme"
 
 	"knarr/controlplane/apiserver/endpoints/mergerules"
 )
@@ -40,6 +42,8 @@ type Schema struct {
 	MergeKey      string   `json:"x-kubernetes-patch-merge-key,omitempty"`
 	PatchStrategy string   `json:"x-kubernetes-patch-strategy,omitempty"`
 
+	Unions json.RawMessage `json:"x-kubernetes-unions,omitempty"`
+
 	// whole is a schema given as JSON (custom kinds), in place of the rest.
 	whole json.RawMessage
 }
@@ -65,10 +69,11 @@ type builder struct {
 	v3          bool
 	definitions map[string]*Schema
 	kinds       map[string][]Kind // by definition
+	versions    map[schema.GroupVersion]bool
 }
 
 func newBuilder(v3 bool) *builder {
-	return &builder{v3: v3, definitions: map[string]*Schema{}, kinds: map[string][]Kind{}}
+	return &builder{v3: v3, definitions: map[string]*Schema{}, kinds: map[string][]Kind{}, versions: map[schema.GroupVersion]bool{}}
 }
 
 func (b *builder) ref(name string) string {
@@ -126,6 +131,9 @@ func (b *builder) define(t reflect.Type) string {
 	}
 	s := &Schema{Type: "object", Description: docs(t)[""]}
 	b.definitions[name] = s // before its fields: types may refer to themselves
+	if len(b.kinds[name]) == 0 {
+		b.foreign(t, name)
+	}
 	s.Kinds = b.kinds[name]
 	if mergerules.Of(t).Atomic {
 		s.MapType = "atomic"
@@ -135,8 +143,23 @@ func (b *builder) define(t reflect.Type) string {
 		return name
 	}
 	b.fields(s, t, mergerules.Of(t))
-	told().amend(name, s)
+	told().amend(name, s, b.v3)
 	return name
+}
+
+// foreign marks a kind of another group that a kind here holds.
+func (b *builder) foreign(t reflect.Type, name string) {
+	o, ok := reflect.New(t).Interface().(runtime.Object)
+	if !ok || t.PkgPath() == reflect.TypeFor[metav1.Status]().PkgPath() {
+		return
+	}
+	gvks, _, err := scheme.Scheme.ObjectKinds(o)
+	if err != nil {
+		return
+	}
+	for _, k := range gvks {
+		b.addKind(name, Kind{k.Group, k.Kind, k.Version})
+	}
 }
 
 // fields adds t's properties; inlined structs follow the rules of the type they
@@ -159,7 +182,7 @@ func (b *builder) fields(s *Schema, t reflect.Type, rules mergerules.Type) {
 		}
 		p := b.value(f.Type)
 		optional := strings.Contains(opts, "omitempty") || strings.Contains(opts, "omitzero")
-		if p.Ref != "" && b.v3 {
+		if p.Ref != "" && b.v3 && (descriptions == nil || descriptions[name] != "" || defaultOf(f.Type, optional, b.fixed(f.Type) != nil) != nil) {
 			// A reference may have no neighbours.
 			p = &Schema{AllOf: []*Schema{p}}
 		}
@@ -184,7 +207,7 @@ func (b *builder) fields(s *Schema, t reflect.Type, rules mergerules.Type) {
 			p.MapType = "atomic"
 		case rule.Granular:
 			p.MapType = "granular"
-		case p.Type == "array" && !(name == "items" && strings.HasSuffix(t.Name(), "List")):
+		case p.Type == "array" && !(name == "items" && strings.HasSuffix(t.Name(), "List")) && f.Type.Name() == "":
 			p.ListType = "atomic"
 		}
 		if s.Properties == nil {

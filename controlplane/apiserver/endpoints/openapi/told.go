@@ -2,6 +2,7 @@ package openapi
 
 import (
 	_ "embed"
+	"encoding/json"
 	"strings"
 	"sync"
 )
@@ -10,33 +11,53 @@ import (
 var toldText string
 
 // exceptions are what upstream's comments say of types, which the Go types do
-// not: the values of strings, and fields that must or need not be there.
-type exceptions map[string]map[string]string // by definition, then by field, "" being the definition
+// not, by definition, apart by tabs: =A|B are the fields that must be there, field=A|B the
+// values of one, field[]=A|B and field{}=A|B of what a list or map holds, and
+// field~JSON is a default, for v3, and ^JSON the unions.
+type exceptions map[string][]string
 
 var told = sync.OnceValue(func() exceptions {
 	out := exceptions{}
 	for line := range strings.Lines(toldText) {
-		words := strings.Fields(line)
-		of := map[string]string{}
-		for _, w := range words[1:] {
-			field, values, _ := strings.Cut(w, "=")
-			of[field] = values
-		}
-		out[words[0]] = of
+		words := strings.Split(strings.TrimSuffix(line, "\n"), "\t")
+		out[words[0]] = words[1:]
 	}
 	return out
 })
 
-func (e exceptions) amend(name string, s *Schema) {
-	for field, text := range e[name] {
+func (e exceptions) amend(name string, s *Schema, v3 bool) {
+	for _, word := range e[name] {
+		if unions, ok := strings.CutPrefix(word, "^"); ok {
+			s.Unions = json.RawMessage(unions)
+			continue
+		}
+		field, text, enum := strings.Cut(word, "=")
+		if !enum {
+			field, text, _ = strings.Cut(word, "~")
+			if p := s.Properties[field]; p != nil && v3 {
+				p.Default = json.RawMessage(text)
+			}
+			continue
+		}
 		var values []string
 		if text != "" {
 			values = strings.Split(text, "|")
 		}
 		if field == "" {
 			s.Required = values
-		} else if p := s.Properties[field]; p != nil {
+		} else if p := place(s, field); p != nil {
 			p.Enum = values
 		}
 	}
+}
+
+// place is a property, or what it holds many of.
+func place(s *Schema, field string) *Schema {
+	if name, ok := strings.CutSuffix(field, "[]"); ok && s.Properties[name] != nil {
+		return s.Properties[name].Items
+	}
+	if name, ok := strings.CutSuffix(field, "{}"); ok && s.Properties[name] != nil {
+		return s.Properties[name].AdditionalProperties
+	}
+	return s.Properties[field]
 }

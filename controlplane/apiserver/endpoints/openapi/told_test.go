@@ -1,6 +1,7 @@
 package openapi
 
 import (
+	"bytes"
 	"crypto/tls"
 	"encoding/json"
 	"flag"
@@ -25,14 +26,17 @@ func TestToldIsUsed(t *testing.T) {
 	}
 	b := newBuilder(false)
 	b.paths(registry.Resources)
-	for name, of := range told() {
+	for name, words := range told() {
 		s := b.definitions[name]
 		if s == nil {
 			t.Errorf("told.txt: no %s is served", name)
 			continue
 		}
-		for field := range of {
-			if field != "" && s.Properties[field] == nil {
+		for _, word := range words {
+			if word[0] == '^' {
+				continue
+			}
+			if field := word[:strings.IndexAny(word, "=~")]; field != "" && place(s, field) == nil {
 				t.Errorf("told.txt: %s has no %s", name, field)
 			}
 		}
@@ -40,7 +44,65 @@ func TestToldIsUsed(t *testing.T) {
 }
 
 func record(t *testing.T) {
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, os.Getenv("KNARR_ORACLE")+"/openapi/v2", nil)
+	names, of := definitions(t, "/openapi/v2")
+	with := map[string]*Schema{} // v2 has no defaults
+	for _, r := range registry.Resources {
+		path := "/openapi/v3/apis/" + r.GVK().GroupVersion().String()
+		if r.GVK().Group == "" {
+			path = "/openapi/v3/api/v1"
+		}
+		_, schemas := definitions(t, path)
+		maps.Copy(with, schemas)
+	}
+	clear(told())
+	b, b3 := newBuilder(false), newBuilder(true)
+	b.paths(registry.Resources)
+	b3.paths(registry.Resources)
+	var lines strings.Builder
+	for _, name := range names {
+		their, our := of[name], b.definitions[name]
+		if our == nil {
+			continue
+		}
+		var words []string
+		if !slices.Equal(their.Required, our.Required) {
+			words = append(words, "="+strings.Join(their.Required, "|"))
+		}
+		if len(their.Unions) > 0 {
+			words = append(words, "^"+compact(their.Unions))
+		}
+		for _, field := range slices.Sorted(maps.Keys(our.Properties)) {
+			for _, f := range []string{field, field + "[]", field + "{}"} {
+				if p := place(their, f); p != nil && len(p.Enum) > 0 {
+					words = append(words, f+"="+strings.Join(p.Enum, "|"))
+				}
+			}
+			if t3, o3 := with[name], b3.definitions[name]; t3 != nil && t3.Properties[field] != nil {
+				if d := compact(t3.Properties[field].Default); d != string(o3.Properties[field].Default) {
+					words = append(words, field+"~"+d)
+				}
+			}
+		}
+		if len(words) > 0 {
+			lines.WriteString(strings.Join(append([]string{name}, words...), "\t") + "\n")
+		}
+	}
+	if err := os.WriteFile("told.txt", []byte(lines.String()), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func compact(data []byte) string {
+	var b bytes.Buffer
+	if len(data) > 0 && json.Compact(&b, data) != nil {
+		return ""
+	}
+	return b.String()
+}
+
+// definitions are those of a document of the server named by KNARR_ORACLE.
+func definitions(t *testing.T, path string) ([]string, map[string]*Schema) {
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, os.Getenv("KNARR_ORACLE")+path, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,33 +117,15 @@ func record(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var theirs struct{ Definitions map[string]*Schema }
-	if err := json.Unmarshal(data, &theirs); err != nil {
+	var doc struct {
+		Definitions map[string]*Schema
+		Components  struct{ Schemas map[string]*Schema }
+	}
+	if err := json.Unmarshal(data, &doc); err != nil {
 		t.Fatal(err)
 	}
-	clear(told())
-	b := newBuilder(false)
-	b.paths(registry.Resources)
-	var lines strings.Builder
-	for _, name := range slices.Sorted(maps.Keys(theirs.Definitions)) {
-		their, our := theirs.Definitions[name], b.definitions[name]
-		if our == nil {
-			continue
-		}
-		var words []string
-		if !slices.Equal(their.Required, our.Required) {
-			words = append(words, "="+strings.Join(their.Required, "|"))
-		}
-		for _, field := range slices.Sorted(maps.Keys(their.Properties)) {
-			if enum := their.Properties[field].Enum; len(enum) > 0 && our.Properties[field] != nil {
-				words = append(words, field+"="+strings.Join(enum, "|"))
-			}
-		}
-		if len(words) > 0 {
-			lines.WriteString(name + " " + strings.Join(words, " ") + "\n")
-		}
+	if doc.Definitions == nil {
+		doc.Definitions = doc.Components.Schemas
 	}
-	if err := os.WriteFile("told.txt", []byte(lines.String()), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	return slices.Sorted(maps.Keys(doc.Definitions)), doc.Definitions
 }
