@@ -31,7 +31,7 @@ SUDO  := $(if $(filter 0,$(shell id -u)),,sudo)
 RACE := ./controlplane/apiserver/watchcache ./controlplane/apiserver/storage/... ./controlplane/apiserver/endpoints \
         ./internal/memnet ./internal/controller ./internal/failover ./controlplane/etcd $(wildcard ./controlplane/scheduler) ./node/kubeproxy ./addons/dns
 
-.PHONY: build programs deps up down test lint unit race microbench smoke nodes bench swap conformance conformance-sample clean
+.PHONY: build programs deps up down test lint unit race microbench smoke nodes envtest bench swap conformance conformance-sample clean
 
 # Generated code that is called seldom is compiled without inlining: that makes
 # bin/knarr 2 MB smaller.
@@ -138,6 +138,11 @@ microbench:
 
 smoke: build
 	go test -count=1 -v -timeout 15m ./test/smoke
+
+# envtest runs an operator's tests on knarr; KNARR_UPSTREAM=DIR runs them on
+# upstream's programs there.
+envtest: build
+	go test -C test/envtest -count=1 -v -timeout 10m .
 
 # nodes tries several of them on this machine, and leaves none.
 nodes: build

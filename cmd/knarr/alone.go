@@ -15,6 +15,7 @@ func runAlone(ctx context.Context, c alone.Component, args []string) error {
 	p := c.New(f)
 	format := f.String("log-format", "text", "text or json")
 	debug := f.Bool("debug", false, "log more")
+	verbosity := f.IntP("v", "v", 0, "upstream's `level` of logging: 4 and above is --debug")
 	if stop, err := parse(f, args); stop {
 		return err
 	}
@@ -24,6 +25,6 @@ func runAlone(ctx context.Context, c alone.Component, args []string) error {
 	if *format != "text" && *format != "json" {
 		return fmt.Errorf("--log-format: %q is neither text nor json", *format)
 	}
-	setLog(*format, *debug)
+	setLog(*format, *debug || *verbosity >= 4)
 	return p.Run(ctx)
 }

@@ -38,8 +38,8 @@ var verbs = []verb{
 
 func main() {
 	args := os.Args[1:]
-	if filepath.Base(os.Args[0]) == "kubectl" {
-		args = append([]string{"kubectl"}, args...)
+	if as := command(filepath.Base(os.Args[0])); as != "" {
+		args = append([]string{as}, args...)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
@@ -49,6 +49,19 @@ func main() {
 		}
 		os.Exit(1)
 	}
+}
+
+// command is what the program is when it is called by one of upstream's names.
+func command(name string) string {
+	if name == "kubectl" {
+		return name
+	}
+	for _, c := range alone.Components {
+		if name == c.Name || name == "kube-"+c.Name {
+			return c.Name
+		}
+	}
+	return ""
 }
 
 // errSilent ends with code 1 when everything has been said.

@@ -3,12 +3,16 @@ package openapi
 import (
 	_ "embed"
 	"encoding/json"
+	"strconv"
 	"strings"
 	"sync"
 )
 
 //go:embed told.txt
 var toldText string
+
+//go:embed meanings.txt
+var meaningsText string
 
 // exceptions are what upstream's comments say of types, which the Go types do
 // not, by definition, apart by tabs: =A|B are the fields that must be there, field=A|B the
@@ -24,6 +28,35 @@ var told = sync.OnceValue(func() exceptions {
 	}
 	return out
 })
+
+// meanings are what upstream's comments say of values of strings: by
+// definition, field and quoted value.
+var meanings = sync.OnceValue(func() map[[3]string]string {
+	out := map[[3]string]string{}
+	for line := range strings.Lines(meaningsText) {
+		words := strings.SplitN(strings.TrimSuffix(line, "\n"), " ", 4)
+		out[[3]string(words[:3])] = words[3]
+	}
+	return out
+})
+
+// describe says after a description which values there are.
+func describe(description, name, field string, values []string) string {
+	var b strings.Builder
+	b.WriteString(description)
+	if description != "" {
+		b.WriteString("\n\n")
+	}
+	b.WriteString("Possible enum values:")
+	for _, v := range values {
+		v = strconv.Quote(v)
+		b.WriteString("\n - `" + v + "`")
+		if text := meanings()[[3]string{name, field, v}]; text != "" {
+			b.WriteString(" " + text)
+		}
+	}
+	return b.String()
+}
 
 func (e exceptions) amend(name string, s *Schema, v3 bool) {
 	for _, word := range e[name] {
@@ -47,6 +80,9 @@ func (e exceptions) amend(name string, s *Schema, v3 bool) {
 			s.Required = values
 		} else if p := place(s, field); p != nil {
 			p.Enum = values
+			if _, plain := s.Properties[field]; plain {
+				p.Description = describe(p.Description, name, field, values)
+			}
 		}
 	}
 }

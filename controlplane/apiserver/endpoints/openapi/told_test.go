@@ -43,6 +43,24 @@ func TestToldIsUsed(t *testing.T) {
 	}
 }
 
+func TestDescribe(t *testing.T) {
+	for _, c := range []struct {
+		name, field string
+		values      []string
+		want        string
+	}{
+		{"io.k8s.api.apps.v1.DeploymentStrategy", "type", []string{"Recreate", "RollingUpdate"},
+			"what it is\n\nPossible enum values:\n - `\"Recreate\"` Kill all existing pods before creating new ones.\n" +
+				" - `\"RollingUpdate\"` Replace the old ReplicaSets by new one using rolling update i.e gradually scale down the old ReplicaSets and scale up the new one."},
+		{"io.k8s.api.core.v1.PodSpec", "restartPolicy", []string{"Always", "Never"},
+			"what it is\n\nPossible enum values:\n - `\"Always\"`\n - `\"Never\"`"},
+	} {
+		if got := describe("what it is", c.name, c.field, c.values); got != c.want {
+			t.Errorf("%s of %s: %q, want %q", c.field, c.name, got, c.want)
+		}
+	}
+}
+
 func record(t *testing.T) {
 	names, of := definitions(t, "/openapi/v2")
 	with := map[string]*Schema{} // v2 has no defaults
@@ -58,7 +76,7 @@ func record(t *testing.T) {
 	b, b3 := newBuilder(false), newBuilder(true)
 	b.paths(registry.Resources)
 	b3.paths(registry.Resources)
-	var lines strings.Builder
+	var lines, texts strings.Builder
 	for _, name := range names {
 		their, our := of[name], b.definitions[name]
 		if our == nil {
@@ -75,6 +93,7 @@ func record(t *testing.T) {
 			for _, f := range []string{field, field + "[]", field + "{}"} {
 				if p := place(their, f); p != nil && len(p.Enum) > 0 {
 					words = append(words, f+"="+strings.Join(p.Enum, "|"))
+					texts.WriteString(meaningsOf(name, f, p.Description))
 				}
 			}
 			if t3, o3 := with[name], b3.definitions[name]; t3 != nil && t3.Properties[field] != nil {
@@ -87,9 +106,24 @@ func record(t *testing.T) {
 			lines.WriteString(strings.Join(append([]string{name}, words...), "\t") + "\n")
 		}
 	}
+	if err := os.WriteFile("meanings.txt", []byte(texts.String()), 0o644); err != nil {
+		t.Fatal(err)
+	}
 	if err := os.WriteFile("told.txt", []byte(lines.String()), 0o644); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// meaningsOf are the lines of meanings.txt that a description gives.
+func meaningsOf(name, field, description string) string {
+	var lines strings.Builder
+	_, items, _ := strings.Cut(description, "Possible enum values:\n - ")
+	for item := range strings.SplitSeq(items, "\n - ") {
+		if value, text, ok := strings.Cut(strings.TrimPrefix(item, "`"), "` "); ok {
+			lines.WriteString(name + " " + field + " " + value + " " + text + "\n")
+		}
+	}
+	return lines.String()
 }
 
 func compact(data []byte) string {

@@ -1,0 +1,130 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/diff"
+	"github.com/rogpeppe/go-internal/txtar"
+)
+
+var update = flag.Bool("update", false, "write down what upstream's programs in the directory $KNARR_UPSTREAM answer")
+
+// TestHands types what is in test/hands, and compares each answer with what
+// upstream's servers answered when the file was recorded. With $KNARR_UPSTREAM
+// it asks those servers instead, to see that the recorded answers are stable.
+func TestHands(t *testing.T) {
+	if _, err := os.Stat("../../internal/programs/bin/kubectl.zst"); err != nil {
+		t.Skip("make build embeds kubectl")
+	}
+	upstream := os.Getenv("KNARR_UPSTREAM")
+	if *update && upstream == "" {
+		t.Fatal("-update records upstream's answers: name the directory of its programs in KNARR_UPSTREAM")
+	}
+	files, err := filepath.Glob("../../test/hands/*.txt")
+	if err != nil || len(files) == 0 {
+		t.Fatal("no scripts", err)
+	}
+	w := newWorld(t, upstream)
+	t.Run("all", func(t *testing.T) {
+		for _, file := range files {
+			t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
+				t.Parallel()
+				replay(t, w, file)
+			})
+		}
+	})
+}
+
+// replay types one script's commands in a namespace and a directory of its own.
+func replay(t *testing.T, w *world, file string) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	script := txtar.Parse(text)
+	h := w.hand(t, strings.TrimSuffix(filepath.Base(file), ".txt"))
+	for _, f := range script.Files {
+		if err := os.WriteFile(filepath.Join(h.dir, f.Name), f.Data, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var got bytes.Buffer
+	for _, l := range strings.SplitAfter(string(script.Comment), "\n") {
+		switch command, is := strings.CutPrefix(l, "$ "); {
+		case is:
+			got.WriteString(l)
+			got.WriteString(h.answer(t.Context(), strings.TrimSpace(command)))
+		case strings.HasPrefix(l, "#"):
+			got.WriteString(l)
+		}
+	}
+	if *update {
+		script.Comment = got.Bytes()
+		if err := os.WriteFile(file, txtar.Format(script), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	if d := diff.Diff("upstream", script.Comment, "here", got.Bytes()); d != nil {
+		t.Errorf("%s", d)
+	}
+}
+
+// A hand types commands.
+type hand struct {
+	dir string
+	env []string
+	w   *world
+}
+
+// hand makes a namespace and somebody who works in it.
+func (w *world) hand(t *testing.T, name string) *hand {
+	h := &hand{dir: t.TempDir(), w: w}
+	config := strings.Replace(w.kubeconfig, "namespace: default", "namespace: "+name, 1)
+	if err := os.WriteFile(filepath.Join(h.dir, "kubeconfig"), []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	h.env = []string{"HOME=" + h.dir, "KUBECONFIG=" + filepath.Join(h.dir, "kubeconfig"), "KUBECACHEDIR=" + filepath.Join(w.dir, "cache"),
+		"PATH=" + filepath.Join(w.dir, "bin") + ":" + os.Getenv("PATH"), "TMPDIR=" + h.dir, "LC_ALL=C"}
+	out := h.answer(t.Context(), "kubectl create namespace "+name+" && kubectl wait --for=create serviceaccount/default --timeout=20s")
+	if !strings.Contains(out, "condition met") {
+		t.Fatal(out)
+	}
+	return h
+}
+
+// answer is what a command says, and how it ends, with all that differs from
+// run to run replaced.
+func (h *hand) answer(ctx context.Context, command string) string {
+	ctx, cancel := context.WithTimeout(ctx, 40*time.Second)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "sh", "-c", command)
+	cmd.Dir, cmd.Env, cmd.WaitDelay = h.dir, h.env, time.Second
+	out, err := cmd.CombinedOutput()
+	said := steady(strings.ReplaceAll(string(out), h.dir, "$WORK"))
+	if said != "" && !strings.HasSuffix(said, "\n") {
+		said += "\n"
+	}
+	if err != nil {
+		said += fmt.Sprintf("[%v]\n", err)
+	}
+	// What begins as commands and files do is set apart.
+	lines := strings.SplitAfter(said, "\n")
+	for i, l := range lines {
+		for _, start := range []string{"$ ", "#", "-- "} {
+			if strings.HasPrefix(l, start) {
+				lines[i] = " " + l
+			}
+		}
+	}
+	return strings.Join(lines, "")
+}
