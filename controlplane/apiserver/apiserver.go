@@ -4,6 +4,7 @@
 package apiserver
 
 import (
+	"bytes"
 	"context"
 	"crypto"
 	"crypto/tls"
@@ -31,6 +32,7 @@ import (
 	"knarr/controlplane/apiserver/endpoints"
 	"knarr/controlplane/apiserver/extension"
 	"knarr/controlplane/apiserver/fairness"
+	"knarr/controlplane/apiserver/metrics"
 	"knarr/controlplane/apiserver/registry"
 	"knarr/controlplane/apiserver/storage"
 	"knarr/controlplane/apiserver/storage/encryption"
@@ -142,6 +144,7 @@ type Server struct {
 	fairness      *fairness.Dispatcher
 	others        *aggregation.Aggregator
 	handler       http.Handler
+	metrics       *metrics.Metrics
 	health        health
 	started       chan struct{}
 }
@@ -166,10 +169,13 @@ func New(c Config) (*Server, error) {
 	if c.RequestTimeout == 0 {
 		c.RequestTimeout = time.Minute
 	}
+	counts := metrics.New(c.Version)
+	c.Store = storage.Timed(c.Store, registry.StoredAs(watchcache.Root), counts.Store.Asked)
 	if c.Encryption != nil {
 		c.Store = encryption.New(c.Store, c.Encryption, registry.StoredAs(watchcache.Root))
 	}
-	s := &Server{cfg: c, started: make(chan struct{}), cache: watchcache.New(c.Store, registry.Resources)}
+	s := &Server{cfg: c, started: make(chan struct{}), cache: watchcache.New(c.Store, registry.Resources), metrics: counts}
+	counts.Also(contents{s.cache, c.Store})
 	err := s.authenticators()
 	if err != nil {
 		return nil, err
@@ -182,12 +188,12 @@ func New(c Config) (*Server, error) {
 	s.impersonators = newImpersonators(s.authz)
 	plugins, err := admission.Plugins(admission.Config{
 		Cache: s.cache, RBAC: s.rbac, Authorizer: s.authz, Dial: c.Dial,
-		Enable: c.EnableAdmission, Disable: c.DisableAdmission, Settings: c.Admission,
+		Enable: c.EnableAdmission, Disable: c.DisableAdmission, Settings: c.Admission, Counts: counts.Admission,
 	})
 	if err != nil {
 		return nil, err
 	}
-	s.admission = admission.NewChain(plugins)
+	s.admission = admission.NewChain(plugins, counts.Admission)
 	kubelets := &kubelets{cache: s.cache, client: c.KubeletClient, ca: c.KubeletCA}
 	s.api, err = endpoints.New(endpoints.Config{
 		Cache: s.cache, Resources: registry.Resources,
@@ -197,10 +203,10 @@ func New(c Config) (*Server, error) {
 				s.others.Changed()
 			}
 		},
-		Virtual: s.virtual(), Components: s.components,
+		Virtual: s.virtual(), Components: s.components, Watches: counts.Watches,
 		Kubelet:      kubelets.connect,
 		ServiceCIDRs: c.ServiceCIDRs, NodePorts: c.NodePorts, Version: c.Version,
-		Paths: []string{"/healthz", "/livez", "/metrics", "/openid/v1/jwks", "/readyz", "/.well-known/openid-configuration"},
+		Paths: []string{"/healthz", "/livez", "/metrics", "/metrics/slis", "/openid/v1/jwks", "/readyz", "/.well-known/openid-configuration"},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("API handlers: %w", err)
@@ -208,6 +214,8 @@ func New(c Config) (*Server, error) {
 	s.custom = extension.New(extension.Config{Cache: s.cache, API: s.api, Resolve: extension.ResolveService(s.cache)})
 	s.others = aggregation.New(aggregation.Config{Cache: s.cache, API: s.api, Identity: c.Identity, Dial: c.Dial})
 	s.fairness = fairness.New(s.cache, c.MaxReads+c.MaxWrites, c.RequestTimeout/4)
+	counts.Also(s.fairness)
+	counts.Requests.Served = s.api.Serves
 	s.handler = s.chain(s.others.Handler(s.paths(s.api)))
 	return s, nil
 }
@@ -303,7 +311,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener, config *tls.Config) 
 		MaxHeaderBytes:    1 << 20,
 		TLSConfig:         config,
 		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: 100},
-		ErrorLog:          log.New(quiet{}, "", 0),
+		ErrorLog:          log.New(quiet{s.metrics.Requests}, "", 0),
 	}
 	down := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
@@ -332,9 +340,12 @@ func (s *Server) Serve(ctx context.Context, l net.Listener, config *tls.Config) 
 
 // quiet passes on what net/http logs at debug level: broken clients are not
 // the operator's problem.
-type quiet struct{}
+type quiet struct{ counts *metrics.Requests }
 
-func (quiet) Write(p []byte) (int, error) {
+func (q quiet) Write(p []byte) (int, error) {
+	if bytes.HasPrefix(p, []byte("http: TLS handshake error from")) {
+		q.counts.TLSErrors.Add(1)
+	}
 	slog.Debug("http server", "msg", string(p))
 	return len(p), nil
 }

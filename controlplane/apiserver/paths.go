@@ -7,8 +7,6 @@ import (
 	"net/url"
 	"strings"
 	"sync/atomic"
-
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
 func pathUnescape(s string) (string, error) { return url.PathUnescape(s) }
@@ -18,13 +16,14 @@ type health struct{ ready, stopping atomic.Bool }
 
 // paths serves what is neither a resource nor discovery.
 func (s *Server) paths(api http.Handler) http.Handler {
-	metrics := promhttp.Handler()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch path := r.URL.Path; {
 		case isHealth(path):
 			s.serveHealth(w, r)
 		case path == "/metrics":
-			metrics.ServeHTTP(w, r)
+			s.metrics.ServeHTTP(w, r)
+		case path == "/metrics/slis":
+			s.metrics.Health.ServeHTTP(w, r)
 		case s.discovery == nil && (path == "/openid/v1/jwks" || path == "/.well-known/openid-configuration"):
 			http.NotFound(w, r)
 		case path == "/openid/v1/jwks":

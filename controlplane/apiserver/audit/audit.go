@@ -4,6 +4,7 @@
 package audit
 
 import (
+	"context"
 	"slices"
 	"sync/atomic"
 
@@ -54,6 +55,7 @@ func (p *Policy) Dropped() int64 { return p.dropped.Load() }
 // process hands an event to every sink.
 func (p *Policy) process(ev *auditv1.Event) bool {
 	ok := true
+	upstream.ObserveEvent(context.Background())
 	for _, s := range p.sinks {
 		if !s.Process(ev) {
 			p.dropped.Add(1)
