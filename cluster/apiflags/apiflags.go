@@ -34,9 +34,10 @@ type Flags struct {
 	auditAge, auditBackups, auditSize             int
 	auditCompress                                 bool
 
-	authn authentication
-	authz authorization
-	set   *pflag.FlagSet
+	serving serving
+	authn   authentication
+	authz   authorization
+	set     *pflag.FlagSet
 
 	keys  *encryption.Keys
 	audit *audit.Policy
@@ -47,6 +48,7 @@ func (a *Flags) Bind(f *pflag.FlagSet) {
 	a.set = f
 	a.authn.bind(f)
 	a.authz.bind(f)
+	a.serving.bind(f)
 	f.StringVar(&a.encryptionFile, "encryption-provider-config", "", "`file` that says what is encrypted at rest, and how")
 	f.BoolVar(&a.reloadEncryption, "encryption-provider-config-automatic-reload", false, "follow changes of that file")
 	f.StringSliceVar(&a.enable, "enable-admission-plugins", nil, "admission `plugins` that run besides those on by default")
@@ -90,6 +92,9 @@ func Parse(settings []string) (*Flags, error) {
 
 // Load reads the files that the flags name.
 func (a *Flags) Load() (err error) {
+	if err := a.serving.check(); err != nil {
+		return err
+	}
 	if a.admission, err = admission.Load(a.admissionFile, a.enable, a.disable); err != nil {
 		return err
 	}
@@ -117,6 +122,7 @@ func (a *Flags) EncryptionFile() string { return a.encryptionFile }
 // Apply completes an API server's Config with what was loaded.
 func (a *Flags) Apply(c *apiserver.Config) error {
 	c.NoProfiling = !a.profiling
+	a.serving.apply(c)
 	c.EnableAdmission, c.DisableAdmission, c.Admission = a.enable, a.disable, a.admission
 	c.Encryption, c.ReloadEncryption, c.Audit = a.keys, a.reloadEncryption, a.audit
 	c.Authorization = a.authz.config

@@ -9,9 +9,7 @@ import (
 	"crypto"
 	"crypto/tls"
 	"crypto/x509"
-	"errors"
 	"fmt"
-	"log"
 	"log/slog"
 	"net"
 	"net/http"
@@ -125,6 +123,19 @@ type Config struct {
 	MaxReads, MaxWrites int
 	// RequestTimeout bounds a request that is not long-running. Default 1 m.
 	RequestTimeout time.Duration
+	// MinWatch is the shortest time a watch lives that does not say. Default 30 m.
+	MinWatch time.Duration
+	// ShutdownDelay is how long requests are served after /readyz has begun to
+	// say that they had better go elsewhere. Default: not at all.
+	ShutdownDelay time.Duration
+	// RetryLate answers 429 to requests that come after that, until those under
+	// way have been answered. Default: nobody listens any longer.
+	RetryLate bool
+	// Streams bounds the requests at once on an HTTP/2 connection. Default 100.
+	Streams int
+	// GoawayChance is how likely a request is to end its HTTP/2 connection, so
+	// that clients spread over several servers. Default: none does.
+	GoawayChance float64
 }
 
 // A Server is one API server.
@@ -146,6 +157,7 @@ type Server struct {
 	handler       http.Handler
 	metrics       *metrics.Metrics
 	health        health
+	turns         turns // counted for RetryLate only
 	started       chan struct{}
 }
 
@@ -168,6 +180,9 @@ func New(c Config) (*Server, error) {
 	}
 	if c.RequestTimeout == 0 {
 		c.RequestTimeout = time.Minute
+	}
+	if c.Streams == 0 {
+		c.Streams = 100
 	}
 	counts := metrics.New(c.Version)
 	c.Store = storage.Timed(c.Store, registry.StoredAs(watchcache.Root), counts.Store.Asked)
@@ -203,7 +218,7 @@ func New(c Config) (*Server, error) {
 				s.others.Changed()
 			}
 		},
-		Virtual: s.virtual(), Components: s.components, Watches: counts.Watches,
+		Virtual: s.virtual(), Components: s.components, Watches: counts.Watches, MinWatch: c.MinWatch,
 		Kubelet:      kubelets.connect,
 		ServiceCIDRs: c.ServiceCIDRs, NodePorts: c.NodePorts, Version: c.Version,
 		Paths: []string{"/healthz", "/livez", "/metrics", "/metrics/slis", "/openid/v1/jwks", "/readyz", "/.well-known/openid-configuration"},
@@ -267,6 +282,7 @@ func (s *Server) Run(ctx context.Context) error {
 		}
 		return fmt.Errorf("make what every cluster starts with: %w", err)
 	}
+	s.health.made.Store(true)
 	select {
 	case <-s.custom.Synced(): // after a restart, nothing that was served is missing
 	case <-ctx.Done():
@@ -287,55 +303,10 @@ func (s *Server) Run(ctx context.Context) error {
 	wg.Go(func() { s.keepMasters(ctx) })
 	wg.Go(func() { s.others.Run(ctx) })
 	wg.Go(func() { s.fairness.Run(ctx, s.restoreFlows) })
-	s.health.ready.Store(true)
 	close(s.started)
 	<-ctx.Done()
 	s.health.stopping.Store(true)
 	return nil
-}
-
-// grace is how long open requests may take once a listener closes.
-const grace = time.Second
-
-// Serve answers on l until ctx ends, over TLS when config is not nil. Watches
-// end at once then, other requests get a moment.
-func (s *Server) Serve(ctx context.Context, l net.Listener, config *tls.Config) error {
-	base, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	defer cancel()
-	srv := &http.Server{
-		Handler:           s.handler,
-		BaseContext:       func(net.Listener) context.Context { return base },
-		ConnContext:       authn.ConnContext,
-		ReadHeaderTimeout: 32 * time.Second,
-		IdleTimeout:       90 * time.Second,
-		MaxHeaderBytes:    1 << 20,
-		TLSConfig:         config,
-		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: 100},
-		ErrorLog:          log.New(quiet{s.metrics.Requests}, "", 0),
-	}
-	down := make(chan struct{})
-	stop := context.AfterFunc(ctx, func() {
-		defer close(down)
-		cancel() // ends watches
-		ctx, done := context.WithTimeout(context.WithoutCancel(ctx), grace)
-		defer done()
-		if srv.Shutdown(ctx) != nil {
-			_ = srv.Close()
-		}
-	})
-	var err error
-	if config != nil {
-		err = srv.ServeTLS(l, "", "")
-	} else {
-		err = srv.Serve(l)
-	}
-	if !stop() {
-		<-down
-	}
-	if ctx.Err() != nil && (errors.Is(err, http.ErrServerClosed) || errors.Is(err, net.ErrClosed)) {
-		return nil
-	}
-	return fmt.Errorf("serve the API on %s: %w", l.Addr(), err)
 }
 
 // quiet passes on what net/http logs at debug level: broken clients are not

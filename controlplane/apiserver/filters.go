@@ -36,9 +36,21 @@ func (s *Server) chain(next http.Handler) http.Handler {
 			return
 		}
 		w.Header()["Cache-Control"] = noCache
+		s.goaway(w, r)
 		long := info.IsLongRunning()
+		leave, ok := s.enter(w, info.Path, long)
+		if !ok {
+			return
+		}
+		if leave != nil {
+			defer leave()
+		}
 		parent := r.Context()
-		if !long {
+		if long {
+			var cancel context.CancelFunc
+			parent, cancel = untilEnd(parent)
+			defer cancel()
+		} else {
 			timeout, err := s.timeout(r)
 			if err != nil {
 				endpoints.WriteStatus(w, r, err)
@@ -126,7 +138,7 @@ func (s *Server) chain(next http.Handler) http.Handler {
 		began = time.Now()
 		decision, reason, err := s.authz.Authorize(ctx, attrs)
 		s.countDecision(decision, err, time.Since(began))
-		ok := decision == authorizer.DecisionAllow
+		ok = decision == authorizer.DecisionAllow
 		if !ok && err != nil {
 			trail.Undecided()
 			slog.ErrorContext(ctx, "authorize", "path", info.Path, "err", err)
