@@ -9,6 +9,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/pflag"
 
@@ -33,6 +34,9 @@ type Flags struct {
 	auditPolicy, auditLog, auditMode, auditFormat string
 	auditAge, auditBackups, auditSize             int
 	auditCompress                                 bool
+	auditHook, auditHookMode                      string
+	auditBackoff                                  time.Duration
+	auditLogBatch, auditHookBatch                 audit.Batching
 
 	serving serving
 	authn   authentication
@@ -59,11 +63,23 @@ func (a *Flags) Bind(f *pflag.FlagSet) {
 	f.Int64Var(&a.unreachable, "default-unreachable-toleration-seconds", 300, "`seconds` that pods stay on a node that is unreachable, if they do not say")
 	f.StringVar(&a.auditPolicy, "audit-policy-file", "", "`file` that says which requests are written down, and how much of them")
 	f.StringVar(&a.auditLog, "audit-log-path", "", "`file` they are written to; - is standard output")
-	f.StringVar(&a.auditMode, "audit-log-mode", "blocking", "`mode` of writing: blocking, or blocking-strict, which refuses what cannot be written down")
+	f.StringVar(&a.auditMode, "audit-log-mode", "blocking", "`mode` of writing: batch, blocking, or blocking-strict, which refuses what cannot be written down")
 	f.StringVar(&a.auditFormat, "audit-log-format", "json", "`format` of that file: json")
 	f.IntVar(&a.auditAge, "audit-log-maxage", 0, "`days` to keep old files of it; 0 is for ever")
 	f.IntVar(&a.auditBackups, "audit-log-maxbackup", 0, "`number` of old files to keep; 0 is all")
 	f.IntVar(&a.auditSize, "audit-log-maxsize", 0, "`megabytes` at which a new file is begun; 0 is 100")
+	f.StringVar(&a.auditHook, "audit-webhook-config-file", "", "kubeconfig `file` of a webhook they are sent to")
+	f.StringVar(&a.auditHookMode, "audit-webhook-mode", "batch", "`mode` of sending: batch, blocking, or blocking-strict")
+	f.DurationVar(&a.auditBackoff, "audit-webhook-initial-backoff", 10*time.Second, "`time` before sending again what could not be sent")
+	for _, b := range []struct {
+		to            *audit.Batching
+		name          string
+		size, seconds int
+	}{{&a.auditLogBatch, "audit-log", 1, 0}, {&a.auditHookBatch, "audit-webhook", 400, 30}} {
+		f.IntVar(&b.to.Buffer, b.name+"-batch-buffer-size", 10000, "`number` of events that may wait in mode batch; more are dropped")
+		f.IntVar(&b.to.MaxSize, b.name+"-batch-max-size", b.size, "`number` of events that go at once")
+		f.DurationVar(&b.to.MaxWait, b.name+"-batch-max-wait", time.Duration(b.seconds)*time.Second, "`time` to wait for so many")
+	}
 	f.BoolVar(&a.auditCompress, "audit-log-compress", false, "compress old files")
 }
 

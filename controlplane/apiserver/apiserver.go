@@ -251,6 +251,9 @@ func (s *Server) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var wg sync.WaitGroup
+	if s.cfg.Audit != nil {
+		wg.Go(func() { s.cfg.Audit.Run(ctx) })
+	}
 	wg.Go(func() {
 		if err := s.cache.Run(ctx); err != nil {
 			slog.ErrorContext(ctx, "watch cache", "err", err)
