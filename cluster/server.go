@@ -125,16 +125,22 @@ func (s *Server) Run(ctx context.Context) error {
 		}
 	}
 	etcdGroup.Go(func() { fail(s.whyRemoved(store.member.Run(etcdCtx))) })
-	apiGroup.Go(func() { fail(s.api.Run(apiCtx)) })
+	// What serves requests goes on until the last one has been answered.
+	serving, served := context.WithCancel(context.WithoutCancel(apiCtx))
+	defer served()
+	apiGroup.Go(func() { fail(s.api.Run(serving)) })
 	apiGroup.Go(func() {
+		defer served()
 		select { // nobody is let in before everything a cluster starts with is there
 		case <-s.api.Started():
 		case <-apiCtx.Done():
 			return
 		}
 		slog.Info("API server ready", "after", time.Since(s.began).Round(time.Millisecond), "address", s.listener.Addr())
-		apiGroup.Go(func() { fail(s.api.Serve(apiCtx, s.local, nil)) })
+		var doors sync.WaitGroup
+		doors.Go(func() { fail(s.api.Serve(apiCtx, s.local, nil)) })
 		fail(s.api.Serve(apiCtx, s.listener, s.tlsConfig(certs)))
+		doors.Wait()
 	})
 	if !s.opts.DisableAgent {
 		s.node = s.newNode()

@@ -86,10 +86,13 @@ func (a *apiServer) run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("--secure-port: %w", err)
 	}
+	// What serves requests goes on until the last one has been answered.
+	running, end := context.WithCancel(context.WithoutCancel(ctx))
+	defer end()
 	ctx, stop := context.WithCancelCause(ctx)
 	ended := make(chan error, 1)
 	go func() {
-		err := api.Run(ctx)
+		err := api.Run(running)
 		stop(err)
 		ended <- err
 	}()
@@ -98,6 +101,7 @@ func (a *apiServer) run(ctx context.Context) error {
 		ClientAuth: tls.RequestClientCert, NextProtos: []string{"h2", "http/1.1"},
 	})
 	stop(err)
+	end()
 	return errors.Join(err, <-ended)
 }
 

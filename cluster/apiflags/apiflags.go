@@ -9,6 +9,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/pflag"
 
@@ -33,10 +34,14 @@ type Flags struct {
 	auditPolicy, auditLog, auditMode, auditFormat string
 	auditAge, auditBackups, auditSize             int
 	auditCompress                                 bool
+	auditHook, auditHookMode                      string
+	auditBackoff                                  time.Duration
+	auditLogBatch, auditHookBatch                 audit.Batching
 
-	authn authentication
-	authz authorization
-	set   *pflag.FlagSet
+	serving serving
+	authn   authentication
+	authz   authorization
+	set     *pflag.FlagSet
 
 	keys  *encryption.Keys
 	audit *audit.Policy
@@ -47,6 +52,7 @@ func (a *Flags) Bind(f *pflag.FlagSet) {
 	a.set = f
 	a.authn.bind(f)
 	a.authz.bind(f)
+	a.serving.bind(f)
 	f.StringVar(&a.encryptionFile, "encryption-provider-config", "", "`file` that says what is encrypted at rest, and how")
 	f.BoolVar(&a.reloadEncryption, "encryption-provider-config-automatic-reload", false, "follow changes of that file")
 	f.StringSliceVar(&a.enable, "enable-admission-plugins", nil, "admission `plugins` that run besides those on by default")
@@ -57,11 +63,23 @@ func (a *Flags) Bind(f *pflag.FlagSet) {
 	f.Int64Var(&a.unreachable, "default-unreachable-toleration-seconds", 300, "`seconds` that pods stay on a node that is unreachable, if they do not say")
 	f.StringVar(&a.auditPolicy, "audit-policy-file", "", "`file` that says which requests are written down, and how much of them")
 	f.StringVar(&a.auditLog, "audit-log-path", "", "`file` they are written to; - is standard output")
-	f.StringVar(&a.auditMode, "audit-log-mode", "blocking", "`mode` of writing: blocking, or blocking-strict, which refuses what cannot be written down")
+	f.StringVar(&a.auditMode, "audit-log-mode", "blocking", "`mode` of writing: batch, blocking, or blocking-strict, which refuses what cannot be written down")
 	f.StringVar(&a.auditFormat, "audit-log-format", "json", "`format` of that file: json")
 	f.IntVar(&a.auditAge, "audit-log-maxage", 0, "`days` to keep old files of it; 0 is for ever")
 	f.IntVar(&a.auditBackups, "audit-log-maxbackup", 0, "`number` of old files to keep; 0 is all")
 	f.IntVar(&a.auditSize, "audit-log-maxsize", 0, "`megabytes` at which a new file is begun; 0 is 100")
+	f.StringVar(&a.auditHook, "audit-webhook-config-file", "", "kubeconfig `file` of a webhook they are sent to")
+	f.StringVar(&a.auditHookMode, "audit-webhook-mode", "batch", "`mode` of sending: batch, blocking, or blocking-strict")
+	f.DurationVar(&a.auditBackoff, "audit-webhook-initial-backoff", 10*time.Second, "`time` before sending again what could not be sent")
+	for _, b := range []struct {
+		to            *audit.Batching
+		name          string
+		size, seconds int
+	}{{&a.auditLogBatch, "audit-log", 1, 0}, {&a.auditHookBatch, "audit-webhook", 400, 30}} {
+		f.IntVar(&b.to.Buffer, b.name+"-batch-buffer-size", 10000, "`number` of events that may wait in mode batch; more are dropped")
+		f.IntVar(&b.to.MaxSize, b.name+"-batch-max-size", b.size, "`number` of events that go at once")
+		f.DurationVar(&b.to.MaxWait, b.name+"-batch-max-wait", time.Duration(b.seconds)*time.Second, "`time` to wait for so many")
+	}
 	f.BoolVar(&a.auditCompress, "audit-log-compress", false, "compress old files")
 }
 
@@ -90,6 +108,9 @@ func Parse(settings []string) (*Flags, error) {
 
 // Load reads the files that the flags name.
 func (a *Flags) Load() (err error) {
+	if err := a.serving.check(); err != nil {
+		return err
+	}
 	if a.admission, err = admission.Load(a.admissionFile, a.enable, a.disable); err != nil {
 		return err
 	}
@@ -117,6 +138,7 @@ func (a *Flags) EncryptionFile() string { return a.encryptionFile }
 // Apply completes an API server's Config with what was loaded.
 func (a *Flags) Apply(c *apiserver.Config) error {
 	c.NoProfiling = !a.profiling
+	a.serving.apply(c)
 	c.EnableAdmission, c.DisableAdmission, c.Admission = a.enable, a.disable, a.admission
 	c.Encryption, c.ReloadEncryption, c.Audit = a.keys, a.reloadEncryption, a.audit
 	c.Authorization = a.authz.config

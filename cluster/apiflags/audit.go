@@ -1,12 +1,17 @@
 package apiflags
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"gopkg.in/natefinch/lumberjack.v2"
+	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 
 	"knarr/controlplane/apiserver/audit"
 )
@@ -15,37 +20,64 @@ import (
 // written down.
 func (a *Flags) loadAudit() (err error) {
 	switch {
-	case a.auditMode != "blocking" && a.auditMode != "blocking-strict":
-		return fmt.Errorf("--audit-log-mode: %q is not built; use blocking or blocking-strict", a.auditMode)
+	case !slices.Contains(auditModes, a.auditMode):
+		return fmt.Errorf("--audit-log-mode: %q is none of %s", a.auditMode, strings.Join(auditModes, ", "))
+	case !slices.Contains(auditModes, a.auditHookMode):
+		return fmt.Errorf("--audit-webhook-mode: %q is none of %s", a.auditHookMode, strings.Join(auditModes, ", "))
 	case a.auditFormat != "json":
 		return fmt.Errorf("--audit-log-format: %q is not built; use json", a.auditFormat)
 	case a.auditAge < 0 || a.auditBackups < 0 || a.auditSize < 0:
 		return errors.New("--audit-log-maxage, --audit-log-maxbackup and --audit-log-maxsize must not be negative")
-	case a.auditPolicy == "" && a.auditLog == "":
+	case a.auditPolicy == "" && a.auditLog == "" && a.auditHook == "":
 		return nil
+	case a.auditPolicy == "" && a.auditLog == "":
+		return errors.New("--audit-webhook-config-file: name the policy with --audit-policy-file")
 	case a.auditPolicy == "":
 		return errors.New("--audit-log-path: name the policy with --audit-policy-file")
+	}
+	if err := errors.Join(a.auditLogBatch.Validate("audit-log"), a.auditHookBatch.Validate("audit-webhook")); err != nil {
+		return err
 	}
 	policy, err := audit.Load(a.auditPolicy)
 	if err != nil {
 		return fmt.Errorf("--audit-policy-file: %w", err)
 	}
+	if a.auditHook != "" {
+		hook, err := audit.NewWebhook(a.auditHook, a.auditBackoff)
+		if err != nil {
+			return fmt.Errorf("--audit-webhook-config-file: %w", err)
+		}
+		policy.To("webhook", a.sink(hook, a.auditHookMode, a.auditHookBatch), a.auditHookMode == "blocking-strict")
+		a.audit = policy
+	}
 	if a.auditLog == "" {
 		return nil
 	}
-	strict := a.auditMode == "blocking-strict"
-	if a.auditLog == "-" {
-		policy.To(audit.NewLog(os.Stdout), strict)
-	} else {
+	var out io.Writer = os.Stdout
+	if a.auditLog != "-" {
 		if err := writable(a.auditLog); err != nil {
 			return fmt.Errorf("--audit-log-path: %w", err)
 		}
-		policy.To(audit.NewLog(&lumberjack.Logger{
+		out = &lumberjack.Logger{
 			Filename: a.auditLog, MaxAge: a.auditAge, MaxBackups: a.auditBackups, MaxSize: a.auditSize, Compress: a.auditCompress,
-		}), strict)
+		}
 	}
+	policy.To("log", a.sink(audit.NewLog(out), a.auditMode, a.auditLogBatch), a.auditMode == "blocking-strict")
 	a.audit = policy
 	return nil
+}
+
+var auditModes = []string{"batch", "blocking", "blocking-strict"}
+
+// sink is where events go in a mode.
+func (a *Flags) sink(to interface {
+	audit.Sink
+	Send(context.Context, []*auditv1.Event) error
+}, mode string, b audit.Batching) audit.Sink {
+	if mode == "batch" {
+		return audit.NewBatch(b, to.Send)
+	}
+	return to
 }
 
 // writable makes the log, which only its owner may read.

@@ -4,13 +4,12 @@
 package apiserver
 
 import (
+	"bytes"
 	"context"
 	"crypto"
 	"crypto/tls"
 	"crypto/x509"
-	"errors"
 	"fmt"
-	"log"
 	"log/slog"
 	"net"
 	"net/http"
@@ -31,6 +30,7 @@ import (
 	"knarr/controlplane/apiserver/endpoints"
 	"knarr/controlplane/apiserver/extension"
 	"knarr/controlplane/apiserver/fairness"
+	"knarr/controlplane/apiserver/metrics"
 	"knarr/controlplane/apiserver/registry"
 	"knarr/controlplane/apiserver/storage"
 	"knarr/controlplane/apiserver/storage/encryption"
@@ -123,6 +123,19 @@ type Config struct {
 	MaxReads, MaxWrites int
 	// RequestTimeout bounds a request that is not long-running. Default 1 m.
 	RequestTimeout time.Duration
+	// MinWatch is the shortest time a watch lives that does not say. Default 30 m.
+	MinWatch time.Duration
+	// ShutdownDelay is how long requests are served after /readyz has begun to
+	// say that they had better go elsewhere. Default: not at all.
+	ShutdownDelay time.Duration
+	// RetryLate answers 429 to requests that come after that, until those under
+	// way have been answered. Default: nobody listens any longer.
+	RetryLate bool
+	// Streams bounds the requests at once on an HTTP/2 connection. Default 100.
+	Streams int
+	// GoawayChance is how likely a request is to end its HTTP/2 connection, so
+	// that clients spread over several servers. Default: none does.
+	GoawayChance float64
 }
 
 // A Server is one API server.
@@ -142,7 +155,9 @@ type Server struct {
 	fairness      *fairness.Dispatcher
 	others        *aggregation.Aggregator
 	handler       http.Handler
+	metrics       *metrics.Metrics
 	health        health
+	turns         turns // counted for RetryLate only
 	started       chan struct{}
 }
 
@@ -166,10 +181,16 @@ func New(c Config) (*Server, error) {
 	if c.RequestTimeout == 0 {
 		c.RequestTimeout = time.Minute
 	}
+	if c.Streams == 0 {
+		c.Streams = 100
+	}
+	counts := metrics.New(c.Version)
+	c.Store = storage.Timed(c.Store, registry.StoredAs(watchcache.Root), counts.Store.Asked)
 	if c.Encryption != nil {
 		c.Store = encryption.New(c.Store, c.Encryption, registry.StoredAs(watchcache.Root))
 	}
-	s := &Server{cfg: c, started: make(chan struct{}), cache: watchcache.New(c.Store, registry.Resources)}
+	s := &Server{cfg: c, started: make(chan struct{}), cache: watchcache.New(c.Store, registry.Resources), metrics: counts}
+	counts.Also(contents{s.cache, c.Store})
 	err := s.authenticators()
 	if err != nil {
 		return nil, err
@@ -182,12 +203,12 @@ func New(c Config) (*Server, error) {
 	s.impersonators = newImpersonators(s.authz)
 	plugins, err := admission.Plugins(admission.Config{
 		Cache: s.cache, RBAC: s.rbac, Authorizer: s.authz, Dial: c.Dial,
-		Enable: c.EnableAdmission, Disable: c.DisableAdmission, Settings: c.Admission,
+		Enable: c.EnableAdmission, Disable: c.DisableAdmission, Settings: c.Admission, Counts: counts.Admission,
 	})
 	if err != nil {
 		return nil, err
 	}
-	s.admission = admission.NewChain(plugins)
+	s.admission = admission.NewChain(plugins, counts.Admission)
 	kubelets := &kubelets{cache: s.cache, client: c.KubeletClient, ca: c.KubeletCA}
 	s.api, err = endpoints.New(endpoints.Config{
 		Cache: s.cache, Resources: registry.Resources,
@@ -197,10 +218,10 @@ func New(c Config) (*Server, error) {
 				s.others.Changed()
 			}
 		},
-		Virtual: s.virtual(), Components: s.components,
+		Virtual: s.virtual(), Components: s.components, Watches: counts.Watches, MinWatch: c.MinWatch,
 		Kubelet:      kubelets.connect,
 		ServiceCIDRs: c.ServiceCIDRs, NodePorts: c.NodePorts, Version: c.Version,
-		Paths: []string{"/healthz", "/livez", "/metrics", "/openid/v1/jwks", "/readyz", "/.well-known/openid-configuration"},
+		Paths: []string{"/healthz", "/livez", "/metrics", "/metrics/slis", "/openid/v1/jwks", "/readyz", "/.well-known/openid-configuration"},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("API handlers: %w", err)
@@ -208,6 +229,8 @@ func New(c Config) (*Server, error) {
 	s.custom = extension.New(extension.Config{Cache: s.cache, API: s.api, Resolve: extension.ResolveService(s.cache)})
 	s.others = aggregation.New(aggregation.Config{Cache: s.cache, API: s.api, Identity: c.Identity, Dial: c.Dial})
 	s.fairness = fairness.New(s.cache, c.MaxReads+c.MaxWrites, c.RequestTimeout/4)
+	counts.Also(s.fairness)
+	counts.Requests.Served = s.api.Serves
 	s.handler = s.chain(s.others.Handler(s.paths(s.api)))
 	return s, nil
 }
@@ -228,6 +251,9 @@ func (s *Server) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var wg sync.WaitGroup
+	if s.cfg.Audit != nil {
+		wg.Go(func() { s.cfg.Audit.Run(ctx) })
+	}
 	wg.Go(func() {
 		if err := s.cache.Run(ctx); err != nil {
 			slog.ErrorContext(ctx, "watch cache", "err", err)
@@ -259,6 +285,7 @@ func (s *Server) Run(ctx context.Context) error {
 		}
 		return fmt.Errorf("make what every cluster starts with: %w", err)
 	}
+	s.health.made.Store(true)
 	select {
 	case <-s.custom.Synced(): // after a restart, nothing that was served is missing
 	case <-ctx.Done():
@@ -279,62 +306,20 @@ func (s *Server) Run(ctx context.Context) error {
 	wg.Go(func() { s.keepMasters(ctx) })
 	wg.Go(func() { s.others.Run(ctx) })
 	wg.Go(func() { s.fairness.Run(ctx, s.restoreFlows) })
-	s.health.ready.Store(true)
 	close(s.started)
 	<-ctx.Done()
 	s.health.stopping.Store(true)
 	return nil
 }
 
-// grace is how long open requests may take once a listener closes.
-const grace = time.Second
-
-// Serve answers on l until ctx ends, over TLS when config is not nil. Watches
-// end at once then, other requests get a moment.
-func (s *Server) Serve(ctx context.Context, l net.Listener, config *tls.Config) error {
-	base, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	defer cancel()
-	srv := &http.Server{
-		Handler:           s.handler,
-		BaseContext:       func(net.Listener) context.Context { return base },
-		ConnContext:       authn.ConnContext,
-		ReadHeaderTimeout: 32 * time.Second,
-		IdleTimeout:       90 * time.Second,
-		MaxHeaderBytes:    1 << 20,
-		TLSConfig:         config,
-		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: 100},
-		ErrorLog:          log.New(quiet{}, "", 0),
-	}
-	down := make(chan struct{})
-	stop := context.AfterFunc(ctx, func() {
-		defer close(down)
-		cancel() // ends watches
-		ctx, done := context.WithTimeout(context.WithoutCancel(ctx), grace)
-		defer done()
-		if srv.Shutdown(ctx) != nil {
-			_ = srv.Close()
-		}
-	})
-	var err error
-	if config != nil {
-		err = srv.ServeTLS(l, "", "")
-	} else {
-		err = srv.Serve(l)
-	}
-	if !stop() {
-		<-down
-	}
-	if ctx.Err() != nil && (errors.Is(err, http.ErrServerClosed) || errors.Is(err, net.ErrClosed)) {
-		return nil
-	}
-	return fmt.Errorf("serve the API on %s: %w", l.Addr(), err)
-}
-
 // quiet passes on what net/http logs at debug level: broken clients are not
 // the operator's problem.
-type quiet struct{}
+type quiet struct{ counts *metrics.Requests }
 
-func (quiet) Write(p []byte) (int, error) {
+func (q quiet) Write(p []byte) (int, error) {
+	if bytes.HasPrefix(p, []byte("http: TLS handshake error from")) {
+		q.counts.TLSErrors.Add(1)
+	}
 	slog.Debug("http server", "msg", string(p))
 	return len(p), nil
 }

@@ -28,6 +28,7 @@ import (
 // impersonate, limit, authorise. Nobody unknown takes the place of a user.
 func (s *Server) chain(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		received := time.Now()
 		defer recovered(w, r)
 		info, err := request.ParseInfo(r)
 		if err != nil {
@@ -35,9 +36,21 @@ func (s *Server) chain(next http.Handler) http.Handler {
 			return
 		}
 		w.Header()["Cache-Control"] = noCache
+		s.goaway(w, r)
 		long := info.IsLongRunning()
+		leave, ok := s.enter(w, info.Path, long)
+		if !ok {
+			return
+		}
+		if leave != nil {
+			defer leave()
+		}
 		parent := r.Context()
-		if !long {
+		if long {
+			var cancel context.CancelFunc
+			parent, cancel = untilEnd(parent)
+			defer cancel()
+		} else {
 			timeout, err := s.timeout(r)
 			if err != nil {
 				endpoints.WriteStatus(w, r, err)
@@ -51,11 +64,9 @@ func (s *Server) chain(next http.Handler) http.Handler {
 			}
 		}
 		ctx := request.WithWarnings(request.WithInfo(parent, info), w.Header())
-		var received time.Time
-		if s.cfg.Audit != nil {
-			received = time.Now()
-		}
+		began := time.Now()
 		who, err := s.authn.Authenticate(r)
+		s.countUser(who, err, time.Since(began))
 		var trail *audit.Trail
 		if s.cfg.Audit != nil {
 			var written bool
@@ -107,6 +118,7 @@ func (s *Server) chain(next http.Handler) http.Handler {
 		if (!long || watch) && (info.IsResource || s.cfg.Open[info.Path] == nil) {
 			class := s.fairness.Classify(who, info)
 			seated := s.fairness.Enter(ctx, &class)
+			info.Wait(class.Waited)
 			h := w.Header()
 			h[flowSchemaHeader], h[priorityLevelHeader] = class.SchemaUID, class.LevelUID
 			if !seated {
@@ -123,8 +135,10 @@ func (s *Server) chain(next http.Handler) http.Handler {
 		ctx = request.WithUser(ctx, who)
 		r = r.WithContext(ctx)
 		attrs := attributes(who, info)
+		began = time.Now()
 		decision, reason, err := s.authz.Authorize(ctx, attrs)
-		ok := decision == authorizer.DecisionAllow
+		s.countDecision(decision, err, time.Since(began))
+		ok = decision == authorizer.DecisionAllow
 		if !ok && err != nil {
 			trail.Undecided()
 			slog.ErrorContext(ctx, "authorize", "path", info.Path, "err", err)
@@ -136,6 +150,10 @@ func (s *Server) chain(next http.Handler) http.Handler {
 			w.Header().Set("X-Content-Type-Options", "nosniff")
 			endpoints.WriteStatus(w, r, denied(attrs, reason))
 			return
+		}
+		if call := s.metrics.Requests.Begin(w, r, info, received); call != nil {
+			defer call.End()
+			w = call
 		}
 		next.ServeHTTP(w, r)
 	})

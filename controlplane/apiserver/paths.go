@@ -1,14 +1,10 @@
 package apiserver
 
 import (
-	"fmt"
 	"net/http"
 	"net/http/pprof"
 	"net/url"
 	"strings"
-	"sync/atomic"
-
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"knarr/controlplane/apiserver/endpoints"
 )
@@ -18,18 +14,16 @@ func pathUnescape(s string) (string, error) { return url.PathUnescape(s) }
 // pathTypes are the forms of documents that have but one.
 var pathTypes = map[string]string{"/openid/v1/jwks": "application/jwk-set+json", "/.well-known/openid-configuration": "application/json"}
 
-// health is what the health paths tell.
-type health struct{ ready, stopping atomic.Bool }
-
 // paths serves what is neither a resource nor discovery.
 func (s *Server) paths(api http.Handler) http.Handler {
-	metrics := promhttp.Handler()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch path := r.URL.Path; {
 		case isHealth(path):
 			s.serveHealth(w, r)
 		case path == "/metrics":
-			metrics.ServeHTTP(w, r)
+			s.metrics.ServeHTTP(w, r)
+		case path == "/metrics/slis":
+			s.metrics.Health.ServeHTTP(w, r)
 		case s.discovery == nil && (path == "/openid/v1/jwks" || path == "/.well-known/openid-configuration"):
 			http.NotFound(w, r)
 		case (path == "/openid/v1/jwks" || path == "/.well-known/openid-configuration") && endpoints.Unroutable(w, r, pathTypes[path]):
@@ -72,70 +66,4 @@ func profile(w http.ResponseWriter, r *http.Request) {
 	default:
 		pprof.Index(w, r)
 	}
-}
-
-// serveHealth answers /livez, /readyz and /healthz and their single checks as
-// upstream does: "ok", or with ?verbose a line for each check.
-func (s *Server) serveHealth(w http.ResponseWriter, r *http.Request) {
-	kind, only, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
-	checks := []struct {
-		name string
-		ok   func() bool
-	}{
-		{"ping", func() bool { return true }},
-		{"etcd", func() bool { _, err := s.cfg.Store.Revision(r.Context()); return err == nil }},
-		{"watch-cache", func() bool {
-			select {
-			case <-s.cache.Ready():
-				return true
-			default:
-				return false
-			}
-		}},
-		{"poststarthook/rbac/bootstrap-roles", s.health.ready.Load},
-		{"shutdown", func() bool { return !s.health.stopping.Load() }},
-	}
-	if kind == "livez" { // a live server may still be starting
-		checks = checks[:2]
-	}
-	var b strings.Builder
-	healthy, found := true, only == ""
-	for _, c := range checks {
-		if only != "" && only != c.name {
-			continue
-		}
-		found = true
-		switch {
-		case contains(r.URL.Query()["exclude"], c.name):
-			fmt.Fprintf(&b, "[+]%s excluded: ok\n", c.name)
-		case c.ok():
-			fmt.Fprintf(&b, "[+]%s ok\n", c.name)
-		default:
-			healthy = false
-			fmt.Fprintf(&b, "[-]%s failed: reason withheld\n", c.name)
-		}
-	}
-	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-	w.Header().Set("X-Content-Type-Options", "nosniff")
-	_, verbose := r.URL.Query()["verbose"]
-	switch {
-	case !found:
-		http.NotFound(w, r)
-	case !healthy:
-		w.WriteHeader(http.StatusInternalServerError)
-		fmt.Fprintf(w, "%s%s check failed\n", b.String(), kind)
-	case verbose:
-		fmt.Fprintf(w, "%s%s check passed\n", b.String(), kind)
-	default:
-		fmt.Fprint(w, "ok")
-	}
-}
-
-func contains(list []string, s string) bool {
-	for _, l := range list {
-		if l == s {
-			return true
-		}
-	}
-	return false
 }

@@ -6,6 +6,7 @@ package admission
 import (
 	"context"
 	"fmt"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -14,6 +15,7 @@ import (
 	"knarr/controlplane/apiserver/admission/webhook"
 	"knarr/controlplane/apiserver/authz"
 	"knarr/controlplane/apiserver/endpoints"
+	"knarr/controlplane/apiserver/metrics"
 	"knarr/controlplane/apiserver/watchcache"
 )
 
@@ -42,29 +44,40 @@ type Config struct {
 	// Enable and Disable name plugins that run, or do not, though the table
 	// says otherwise.
 	Enable, Disable []string
+	// Counts counts what webhooks say. Default: nothing does.
+	Counts *metrics.Admission
 	// Settings are what their configuration says.
 	Settings
 }
 
 // A Chain runs plugins in order.
 type Chain struct {
-	mutators   []Mutator
-	validators []Validator
+	mutators   []counted[Mutator]
+	validators []counted[Validator]
 	closers    []closer
+
+	admitted, validated *metrics.Step
+}
+
+// counted is a plugin and where its answers are counted.
+type counted[T Plugin] struct {
+	plugin T
+	step   *metrics.Step
 }
 
 // A closer holds connections.
 type closer interface{ Close() }
 
-// NewChain sorts plugins by what they do.
-func NewChain(plugins []Plugin) *Chain {
-	c := &Chain{}
+// NewChain sorts plugins by what they do. Their answers are counted, unless
+// counts is nil.
+func NewChain(plugins []Plugin, counts *metrics.Admission) *Chain {
+	c := &Chain{admitted: counts.Step("", metrics.Admit), validated: counts.Step("", metrics.Validate)}
 	for _, p := range plugins {
 		if m, ok := p.(Mutator); ok {
-			c.mutators = append(c.mutators, m)
+			c.mutators = append(c.mutators, counted[Mutator]{m, counts.Step(p.Name(), metrics.Admit)})
 		}
 		if v, ok := p.(Validator); ok {
-			c.validators = append(c.validators, v)
+			c.validators = append(c.validators, counted[Validator]{v, counts.Step(p.Name(), metrics.Validate)})
 		}
 		if p, ok := p.(closer); ok {
 			c.closers = append(c.closers, p)
@@ -103,21 +116,35 @@ func (c *Chain) Admit(ctx context.Context, a *endpoints.Attributes) error {
 }
 
 func (c *Chain) admit(ctx context.Context, a *endpoints.Attributes) error {
+	began := time.Now()
+	last := began
 	for _, m := range c.mutators {
-		if err := m.Admit(ctx, a); err != nil {
+		err := m.plugin.Admit(ctx, a)
+		now := time.Now()
+		m.step.Took(string(a.Operation), err != nil, now.Sub(last))
+		if last = now; err != nil {
+			c.admitted.Took(string(a.Operation), true, now.Sub(began))
 			return err
 		}
 	}
+	c.admitted.Took(string(a.Operation), false, last.Sub(began))
 	return nil
 }
 
 // Validate lets every validator see the object.
 func (c *Chain) Validate(ctx context.Context, a *endpoints.Attributes) error {
+	began := time.Now()
+	last := began
 	for _, v := range c.validators {
-		if err := v.Validate(ctx, a); err != nil {
+		err := v.plugin.Validate(ctx, a)
+		now := time.Now()
+		v.step.Took(string(a.Operation), err != nil, now.Sub(last))
+		if last = now; err != nil {
+			c.validated.Took(string(a.Operation), true, now.Sub(began))
 			return err
 		}
 	}
+	c.validated.Took(string(a.Operation), false, last.Sub(began))
 	return nil
 }
 

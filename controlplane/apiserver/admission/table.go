@@ -78,7 +78,7 @@ func (c Config) policies() policy.Config {
 }
 
 func (c Config) hooks(shown *webhook.Credentials) webhook.Config {
-	return webhook.Config{Cache: c.Cache, Authorizer: c.Authorizer, Dial: c.Dial, Credentials: shown}
+	return webhook.Config{Cache: c.Cache, Authorizer: c.Authorizer, Dial: c.Dial, Credentials: shown, Counts: c.Counts}
 }
 
 // Plugins are those that run.

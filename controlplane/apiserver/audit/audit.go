@@ -4,7 +4,9 @@
 package audit
 
 import (
+	"context"
 	"slices"
+	"sync"
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -20,6 +22,7 @@ type Sink interface{ Process(*auditv1.Event) bool }
 
 type sink struct {
 	Sink
+	name   string
 	strict bool
 }
 
@@ -45,8 +48,27 @@ func Load(file string) (*Policy, error) {
 	return &Policy{rules: policy.NewPolicyRuleEvaluator(p)}, nil
 }
 
-// To adds where events go. Requests that a strict sink cannot note are refused.
-func (p *Policy) To(s Sink, strict bool) { p.sinks = append(p.sinks, sink{s, strict}) }
+// To adds where events go, under the name that its failures are counted by.
+// Requests that a strict sink cannot note are refused.
+func (p *Policy) To(name string, s Sink, strict bool) {
+	p.sinks = append(p.sinks, sink{s, name, strict})
+}
+
+// Run sends what batches gather until ctx ends, and then what is left of it.
+func (p *Policy) Run(ctx context.Context) {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	for _, s := range p.sinks {
+		if b, ok := s.Sink.(*Batch); ok {
+			wg.Go(func() {
+				b.Run(ctx, func(n int) {
+					p.dropped.Add(int64(n))
+					failed.WithLabelValues(s.name).Add(float64(n))
+				})
+			})
+		}
+	}
+}
 
 // Dropped is how many events a sink could not take.
 func (p *Policy) Dropped() int64 { return p.dropped.Load() }
@@ -54,10 +76,11 @@ func (p *Policy) Dropped() int64 { return p.dropped.Load() }
 // process hands an event to every sink.
 func (p *Policy) process(ev *auditv1.Event) bool {
 	ok := true
+	upstream.ObserveEvent(context.Background())
 	for _, s := range p.sinks {
 		if !s.Process(ev) {
 			p.dropped.Add(1)
-			failed.WithLabelValues("log").Inc()
+			failed.WithLabelValues(s.name).Inc()
 			ok = ok && !s.strict
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	upstreamtypes "k8s.io/apiserver/pkg/apis/audit"
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
+	counts "k8s.io/apiserver/pkg/audit"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
@@ -44,6 +45,7 @@ func (p *Policy) Begin(w http.ResponseWriter, r *http.Request, info *request.Inf
 		User: who, Verb: info.Verb, Namespace: info.Namespace, APIGroup: info.Group, APIVersion: info.Version,
 		Resource: info.Resource, Subresource: info.Subresource, Name: info.Name, ResourceRequest: info.IsResource, Path: info.Path,
 	})
+	counts.ObservePolicyLevel(r.Context(), upstreamtypes.Level(level))
 	id := r.Header.Get(auditv1.HeaderAuditID)
 	if id == "" {
 		id = uuid.NewString()
@@ -79,6 +81,7 @@ func (p *Policy) Begin(w http.ResponseWriter, r *http.Request, info *request.Inf
 		}
 	}
 	if who != nil && !t.stage(auditv1.StageRequestReceived) {
+		counts.ApiserverAuditDroppedCounter.Inc()
 		return w, nil, false
 	}
 	t.answer = &answer{ResponseWriter: w, trail: t, long: info.IsLongRunning(), keep: t.notes.KeepResponse && info.IsResource && !info.IsLongRunning()}

@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/version"
 
+	"knarr/controlplane/apiserver/metrics"
 	"knarr/controlplane/apiserver/pieces"
 	"knarr/controlplane/apiserver/registry"
 	"knarr/controlplane/apiserver/request"
@@ -60,6 +61,8 @@ type Config struct {
 	Components func(context.Context) []corev1.ComponentStatus
 	// Changed, if set, is called when SetResources has changed the kinds served.
 	Changed func()
+	// Watches counts the events sent to watchers. Default: nothing does.
+	Watches *metrics.Watches
 	// Paths are other paths that GET / lists.
 	Paths []string
 }
@@ -137,6 +140,12 @@ func (s *Server) renew() {
 // served here, or one of discovery's and OpenAPI's.
 func (s *Server) Handles(gv schema.GroupVersion) bool {
 	return s.table.Load().versions[gv]
+}
+
+// Serves says that a resource, or a subresource of it, is served here.
+func (s *Server) Serves(i *request.Info) bool {
+	e := s.table.Load().entries[groupVersionResource(i)]
+	return e != nil && (i.Subresource == "" || e.subs[i.Subresource] != nil)
 }
 
 // ServeHTTP serves one request. The context should hold request.Info and the

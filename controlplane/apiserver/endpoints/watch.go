@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	apiwatch "k8s.io/apimachinery/pkg/watch"
 
+	"knarr/controlplane/apiserver/metrics"
 	"knarr/controlplane/apiserver/request"
 	"knarr/controlplane/apiserver/watchcache"
 )
@@ -84,10 +85,11 @@ type stream struct {
 	columns bool // a Table's columns have been sent
 	flushed time.Time
 	timer   *time.Timer
+	counts  *metrics.Events
 }
 
 func newStream(c *call, life time.Duration) (*stream, error) {
-	s := &stream{c: c, buf: getBuffer(), done: c.ctx.Done(), end: func() {}}
+	s := &stream{c: c, buf: getBuffer(), done: c.ctx.Done(), end: func() {}, counts: c.s.cfg.Watches.Of(c.gvr)}
 	if isWebSocket(c.r) {
 		if err := s.webSocket(); err != nil {
 			putBuffer(s.buf)
@@ -141,10 +143,12 @@ func (s *stream) run(w *watchcache.Watcher, life time.Duration, bookmarks, initi
 		var err error
 		batch, err = w.Poll(batch[:0])
 		for i := range batch {
+			before := s.buf.Len()
 			if ferr := s.append(&batch[i]); ferr != nil {
 				s.fail(ferr)
 				return
 			}
+			s.counts.Sent(s.buf.Len() - before)
 			if s.buf.Len() >= flushSize && s.flush() != nil {
 				return
 			}

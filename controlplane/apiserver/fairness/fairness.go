@@ -30,6 +30,8 @@ type Dispatcher struct {
 
 	mu    sync.Mutex // guards what follows, and all that levels hold
 	seats seats
+
+	tallies tallies
 }
 
 // New gives out total seats by what is in cache. Nobody waits for one longer
@@ -48,6 +50,8 @@ func New(cache *watchcache.Cache, total int, patience time.Duration) *Dispatcher
 type Class struct {
 	// SchemaUID and LevelUID are header values.
 	SchemaUID, LevelUID []string
+	// Waited is how long Enter took to find a seat.
+	Waited time.Duration
 
 	schema *schema
 	who    user.Info
@@ -69,8 +73,9 @@ func (d *Dispatcher) Classify(who user.Info, info *request.Info) Class {
 
 // Enter waits for a seat. It is false when there is none to be had: then the
 // request must be refused. Leave gives the seat back.
-func (d *Dispatcher) Enter(ctx context.Context, c *Class) bool {
+func (d *Dispatcher) Enter(ctx context.Context, c *Class) (seated bool) {
 	if c.schema.level.exempt {
+		c.schema.tally.seated()
 		return true
 	}
 	d.mu.Lock()
@@ -80,15 +85,35 @@ func (d *Dispatcher) Enter(ctx context.Context, c *Class) bool {
 		return d.Enter(ctx, c)
 	}
 	l := c.schema.level
+	t := c.schema.tally
 	if d.seats.take(l) {
 		d.mu.Unlock()
+		t.seated()
 		return true
 	}
 	w := l.queue(d.flow(c))
+	queues := l.queuing != nil
 	d.mu.Unlock()
-	if w == nil {
+	switch {
+	case w == nil && queues:
+		t.rejected[queueFull].Add(1)
+		return false
+	case w == nil:
+		t.rejected[concurrencyLimit].Add(1)
 		return false
 	}
+	t.queued.Add(1)
+	began := time.Now()
+	defer func() {
+		t.queued.Add(-1)
+		c.Waited += time.Since(began)
+		d.tallies.waited(t, seated, c.Waited)
+		if seated {
+			t.seated()
+		} else {
+			t.rejected[timeOut].Add(1)
+		}
+	}()
 	ctx, cancel := context.WithTimeout(ctx, d.patience)
 	defer cancel()
 	select {
@@ -109,6 +134,7 @@ func (d *Dispatcher) Enter(ctx context.Context, c *Class) bool {
 
 // Leave gives back the seat that Enter gave.
 func (d *Dispatcher) Leave(c *Class) {
+	c.schema.tally.executing.Add(-1)
 	if c.schema.level.exempt {
 		return
 	}

@@ -7,10 +7,11 @@ import (
 )
 
 // A level is a priority level at work. The Dispatcher's lock guards it; only
-// uid and exempt are read without.
+// uid, name and exempt are read without.
 type level struct {
 	portion
 	uid       []string
+	name      string
 	exempt    bool
 	gone      bool // of no configuration any more
 	executing int
@@ -28,6 +29,7 @@ type waiter struct {
 func newLevel(config *flowcontrolv1.PriorityLevelConfiguration) *level {
 	return &level{
 		uid:    []string{string(config.UID)},
+		name:   config.Name,
 		exempt: config.Spec.Type == flowcontrolv1.PriorityLevelEnablementExempt,
 		queues: map[int][]*waiter{},
 	}

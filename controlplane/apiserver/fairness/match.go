@@ -18,6 +18,7 @@ type schema struct {
 	rules []flowcontrolv1.PolicyRulesWithSubjects
 	by    flowcontrolv1.FlowDistinguisherMethodType
 	level *level
+	tally *tally
 }
 
 func (s *schema) matches(who user.Info, info *request.Info) bool {

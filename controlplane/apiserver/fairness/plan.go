@@ -55,7 +55,8 @@ func (d *Dispatcher) current() *plan {
 		l.configure(s)
 		p.levels[s.config.Name] = l
 	}
-	p.order(withMandatorySchemas(schemas))
+	d.order(p, withMandatorySchemas(schemas))
+	d.tallies.keep(p)
 	// Levels that are gone serve those they hold, with what was theirs.
 	if old != nil {
 		for name, l := range old.levels {
@@ -93,7 +94,7 @@ func withMandatorySchemas(schemas []*flowcontrolv1.FlowSchema) []*flowcontrolv1.
 }
 
 // order keeps the schemas whose level exists, by precedence and then by name.
-func (p *plan) order(all []*flowcontrolv1.FlowSchema) {
+func (d *Dispatcher) order(p *plan, all []*flowcontrolv1.FlowSchema) {
 	slices.SortFunc(all, func(a, b *flowcontrolv1.FlowSchema) int {
 		return cmp.Or(cmp.Compare(a.Spec.MatchingPrecedence, b.Spec.MatchingPrecedence), cmp.Compare(a.Name, b.Name))
 	})
@@ -102,7 +103,7 @@ func (p *plan) order(all []*flowcontrolv1.FlowSchema) {
 		if l == nil {
 			continue
 		}
-		made := &schema{name: s.Name, uid: []string{string(s.UID)}, rules: s.Spec.Rules, level: l}
+		made := &schema{name: s.Name, uid: []string{string(s.UID)}, rules: s.Spec.Rules, level: l, tally: d.tallyOf(s.Name, l)}
 		if m := s.Spec.DistinguisherMethod; m != nil {
 			made.by = m.Type
 		}

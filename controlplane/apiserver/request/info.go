@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync/atomic"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/validation/path"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -36,7 +38,20 @@ type Info struct {
 	// FieldSelector and LabelSelector are the raw selectors of list, watch
 	// and deletecollection.
 	FieldSelector, LabelSelector string
+
+	waited int64 // atomically
 }
+
+// Wait notes time that the request spent waiting for others: a seat, a webhook.
+// A nil Info notes nothing.
+func (i *Info) Wait(d time.Duration) {
+	if i != nil {
+		atomic.AddInt64(&i.waited, int64(d))
+	}
+}
+
+// Waited is all that time.
+func (i *Info) Waited() time.Duration { return time.Duration(atomic.LoadInt64(&i.waited)) }
 
 // GroupVersion of the resource.
 func (i *Info) GroupVersion() schema.GroupVersion {

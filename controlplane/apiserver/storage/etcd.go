@@ -320,3 +320,18 @@ func (l *leases) get(ctx context.Context, ttl time.Duration) (clientv3.LeaseID, 
 	l.last[ttl] = lease{id, now.Add(share), 1}
 	return id, nil
 }
+
+// Size is how large etcd's file is.
+func (e *Etcd) Size(ctx context.Context) (int64, error) {
+	defer e.clients.Release()
+	client := e.clients.Acquire()
+	endpoint := "" // in process there is but one
+	if all := client.Endpoints(); len(all) > 0 {
+		endpoint = all[0]
+	}
+	status, err := client.Status(ctx, endpoint)
+	if err != nil {
+		return 0, fmt.Errorf("ask etcd for its status: %w", err)
+	}
+	return status.DbSize, nil
+}

@@ -75,6 +75,15 @@ func (c *Cache) Resource(gvr schema.GroupVersionResource) *Resource {
 	return c.tables.Load().resources[gvr]
 }
 
+// Stored is each resource that has a place of its own in the store.
+func (c *Cache) Stored() map[schema.GroupResource]*Resource {
+	all := map[schema.GroupResource]*Resource{}
+	for _, r := range c.tables.Load().prefixes {
+		all[r.kind.GVR().GroupResource()] = r
+	}
+	return all
+}
+
 // Ready is closed once the store has been read whole.
 func (c *Cache) Ready() <-chan struct{} { return c.ready }
 

@@ -247,3 +247,6 @@ func Each[T registry.Object](r *Resource, namespace string, visit func(T) bool) 
 // Changed is the revision of the resource's last change, for whoever derives
 // something from all its objects.
 func (r *Resource) Changed() int64 { return r.state.Load().revision }
+
+// Len is how many objects there are.
+func (r *Resource) Len() int { return r.state.Load().tree.Len() }

@@ -20,6 +20,7 @@ import (
 	"knarr/controlplane/apiserver/admission/match"
 	"knarr/controlplane/apiserver/authz"
 	"knarr/controlplane/apiserver/expressions"
+	"knarr/controlplane/apiserver/metrics"
 	"knarr/controlplane/apiserver/watchcache"
 )
 
@@ -31,6 +32,8 @@ type Config struct {
 	Dial Dialer
 	// Credentials are shown to webhooks. Default: none.
 	Credentials *Credentials
+	// Counts counts what webhooks say. Default: nothing does.
+	Counts *metrics.Admission
 }
 
 // A hook is one webhook of one configuration, ready to be asked.
@@ -41,6 +44,7 @@ type hook struct {
 	criteria                    *match.Criteria
 	matcher                     func() *expressions.Matcher
 	client                      *client
+	counts                      *metrics.Admission
 }
 
 func (h *hook) ignoresFailures() bool {
@@ -53,6 +57,7 @@ func (h *hook) ignoresFailures() bool {
 type hooks struct {
 	resource *watchcache.Resource
 	clients  *clients
+	counts   *metrics.Admission
 	authz    authorizer.Authorizer
 	collect  func(resource *watchcache.Resource, add func(meta metav1.Object, list []admissionv1.MutatingWebhook))
 
@@ -111,6 +116,7 @@ func (s *hooks) prepare(configuration string, list []admissionv1.MutatingWebhook
 			MutatingWebhook: w, configuration: configuration, key: fmt.Sprintf("%s/%s/%d", configuration, w.Name, i),
 			criteria: match.ForWebhook(w.Rules, w.MatchPolicy, w.NamespaceSelector, w.ObjectSelector),
 			client:   s.clients.of(w.Name, &w.ClientConfig),
+			counts:   s.counts,
 			// Compiling waits for the first write that matches otherwise.
 			matcher: sync.OnceValue(func() *expressions.Matcher {
 				if len(w.MatchConditions) == 0 {
@@ -150,7 +156,7 @@ func (s *hooks) concerns(ctx context.Context, h *hook, r *match.Request) (t matc
 func newHooks(c Config, resource string, collect func(*watchcache.Resource, func(metav1.Object, []admissionv1.MutatingWebhook))) *hooks {
 	return &hooks{
 		resource: c.Cache.Resource(admissionv1.SchemeGroupVersion.WithResource(resource)),
-		clients:  newClients(c), authz: match.Authorizer(c.Authorizer), collect: collect,
+		clients:  newClients(c), counts: c.Counts, authz: match.Authorizer(c.Authorizer), collect: collect,
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"time"
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	reviewv1 "k8s.io/api/admission/v1"
@@ -21,6 +22,7 @@ import (
 
 	"knarr/controlplane/apiserver/admission/match"
 	"knarr/controlplane/apiserver/endpoints"
+	"knarr/controlplane/apiserver/metrics"
 	"knarr/controlplane/apiserver/request"
 	"knarr/controlplane/apiserver/watchcache"
 )
@@ -103,7 +105,9 @@ func (m *Mutating) Admit(ctx context.Context, a *endpoints.Attributes) error {
 		if a.Round > 0 && !state.again[h.key] {
 			continue
 		}
+		began := time.Now()
 		changed, err := h.mutate(ctx, r, t, view, i)
+		h.count(ctx, view, metrics.Admit, began, err)
 		if changed {
 			state.changed()
 			a.Again = true

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"runtime/debug"
 	"sync"
+	"time"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -14,6 +15,8 @@ import (
 
 	"knarr/controlplane/apiserver/admission/match"
 	"knarr/controlplane/apiserver/endpoints"
+	"knarr/controlplane/apiserver/metrics"
+	"knarr/controlplane/apiserver/request"
 	"knarr/controlplane/apiserver/watchcache"
 )
 
@@ -76,6 +79,7 @@ func (v *Validating) Validate(ctx context.Context, a *endpoints.Attributes) erro
 		return apierrors.NewTimeoutError("request did not complete within requested timeout", 0)
 	}
 	errs := make([]error, len(calls))
+	asked := time.Now()
 	var wg sync.WaitGroup
 	for i, c := range calls {
 		wg.Go(func() {
@@ -85,11 +89,14 @@ func (v *Validating) Validate(ctx context.Context, a *endpoints.Attributes) erro
 					errs[i] = apierrors.NewInternalError(fmt.Errorf("ValidatingAdmissionWebhook/%v has panicked: %v", c.hook.Name, p))
 				}
 			}()
+			began := time.Now()
 			_, err := c.hook.ask(ctx, r, c.target, c.view, false)
+			c.hook.count(ctx, c.view, metrics.Validating, began, err)
 			errs[i] = c.hook.judge(ctx, r, err, fmt.Sprintf("failed-open.validating.webhook.admission.k8s.io/round_0_index_%d", i))
 		})
 	}
 	wg.Wait()
+	request.InfoFrom(ctx).Wait(time.Since(asked))
 	for _, err := range errs {
 		if err != nil {
 			return err

@@ -28,6 +28,9 @@ func New(store storage.Store, keys *Keys, resource func(key string) (schema.Grou
 	return &Store{store, keys, resource}
 }
 
+// Unwrap is the store behind the keys.
+func (s *Store) Unwrap() storage.Store { return s.Store }
+
 // chain is the keys of a value, nil for one that is not to be touched.
 func (s *Store) chain(key string) *chain {
 	gr, ok := s.resource(key)

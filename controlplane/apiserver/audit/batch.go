@@ -1,0 +1,115 @@
+package audit
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
+)
+
+// Batching is how events are gathered before they are sent.
+type Batching struct {
+	// Buffer is how many events may wait; more are dropped. MaxSize is how many
+	// go at once, MaxWait how long the first of them waits.
+	Buffer, MaxSize int
+	MaxWait         time.Duration
+}
+
+// Validate names the first mistake; flag is the flags' beginning.
+func (b Batching) Validate(flag string) error {
+	switch {
+	case b.Buffer <= 0:
+		return errors.New("--" + flag + "-batch-buffer-size must be a positive number")
+	case b.MaxSize <= 0:
+		return errors.New("--" + flag + "-batch-max-size must be a positive number")
+	case b.MaxSize > b.Buffer:
+		return errors.New("--" + flag + "-batch-max-size must not be more than --" + flag + "-batch-buffer-size")
+	}
+	return nil
+}
+
+// A Batch is a Sink that sends events together, without anybody waiting.
+type Batch struct {
+	Batching
+	send  func(context.Context, []*auditv1.Event) error
+	queue chan *auditv1.Event
+}
+
+// NewBatch sends with send. Nothing is sent before Run.
+func NewBatch(b Batching, send func(context.Context, []*auditv1.Event) error) *Batch {
+	return &Batch{Batching: b, send: send, queue: make(chan *auditv1.Event, b.Buffer)}
+}
+
+// Process queues an event; it is dropped when too many wait.
+func (b *Batch) Process(ev *auditv1.Event) bool {
+	select {
+	case b.queue <- ev:
+		return true
+	default:
+		return false
+	}
+}
+
+// lastTime bounds the sending of what is left at the end.
+const lastTime = 5 * time.Second
+
+// Run sends until ctx ends, and then once more what is left. lost is told how
+// many events could not be sent.
+func (b *Batch) Run(ctx context.Context, lost func(int)) {
+	send := func(ctx context.Context, events []*auditv1.Event) {
+		if err := b.send(ctx, events); err != nil {
+			slog.ErrorContext(ctx, "send audit events", "events", len(events), "err", err)
+			lost(len(events))
+		}
+	}
+	for ctx.Err() == nil {
+		if events := b.gather(ctx); len(events) > 0 {
+			send(ctx, events)
+		}
+	}
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastTime)
+	defer cancel()
+	for {
+		events := b.left()
+		if len(events) == 0 {
+			return
+		}
+		send(last, events)
+	}
+}
+
+// gather waits for one event, and then for as many as go at once.
+func (b *Batch) gather(ctx context.Context) (events []*auditv1.Event) {
+	var full <-chan time.Time
+	for len(events) < b.MaxSize {
+		select {
+		case ev := <-b.queue:
+			events = append(events, ev)
+			if full == nil && b.MaxWait > 0 {
+				timer := time.NewTimer(b.MaxWait)
+				defer timer.Stop()
+				full = timer.C
+			}
+		case <-full:
+			return events
+		case <-ctx.Done():
+			return events
+		}
+	}
+	return events
+}
+
+// left is what is in the queue, as much as goes at once.
+func (b *Batch) left() (events []*auditv1.Event) {
+	for len(events) < b.MaxSize {
+		select {
+		case ev := <-b.queue:
+			events = append(events, ev)
+		default:
+			return events
+		}
+	}
+	return events
+}

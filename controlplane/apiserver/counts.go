@@ -1,0 +1,74 @@
+package apiserver
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+
+	"knarr/controlplane/apiserver/authn"
+	"knarr/controlplane/apiserver/metrics"
+	"knarr/controlplane/apiserver/storage"
+	"knarr/controlplane/apiserver/watchcache"
+)
+
+func (s *Server) countUser(who user.Info, err error, took time.Duration) {
+	switch {
+	case err == nil:
+		s.metrics.Access.Authenticated(metrics.Known, who.GetName(), took)
+	case errors.Is(err, authn.ErrUnauthorized):
+		s.metrics.Access.Authenticated(metrics.Unknown, "", took)
+	default:
+		s.metrics.Access.Authenticated(metrics.Failed, "", took)
+	}
+}
+
+func (s *Server) countDecision(d authorizer.Decision, err error, took time.Duration) {
+	result := metrics.NoOpinion
+	switch {
+	case d == authorizer.DecisionAllow:
+		result = metrics.Allowed
+	case err != nil:
+		result = metrics.Undecided
+	case d == authorizer.DecisionDeny:
+		result = metrics.Denied
+	}
+	s.metrics.Access.Authorized(result, took)
+}
+
+// contents tells how much there is in the store.
+type contents struct {
+	cache *watchcache.Cache
+	store storage.Store
+}
+
+var (
+	objectsOf = prometheus.NewDesc("apiserver_resource_objects", "[ALPHA] Objects stored of each resource.", []string{"group", "resource"}, nil)
+	storedAs  = prometheus.NewDesc("apiserver_storage_objects", "[STABLE] The same, under the older name.", []string{"resource"}, nil)
+	revision  = prometheus.NewDesc("apiserver_watch_cache_resource_version", "[ALPHA] Revision of the last change of each resource.", []string{"group", "resource"}, nil)
+	storeSize = prometheus.NewDesc("apiserver_storage_size_bytes", "[STABLE] Size of the store's file in bytes.", []string{"storage_cluster_id"}, nil)
+)
+
+// sizing bounds the question to the store.
+const sizing = 3 * time.Second
+
+// Describe leaves the registry to find out.
+func (c contents) Describe(chan<- *prometheus.Desc) {}
+
+// Collect counts the objects in the cache.
+func (c contents) Collect(out chan<- prometheus.Metric) {
+	for gr, r := range c.cache.Stored() {
+		n := float64(r.Len())
+		out <- prometheus.MustNewConstMetric(objectsOf, prometheus.GaugeValue, n, gr.Group, gr.Resource)
+		out <- prometheus.MustNewConstMetric(storedAs, prometheus.GaugeValue, n, gr.String())
+		out <- prometheus.MustNewConstMetric(revision, prometheus.GaugeValue, float64(r.Changed()), gr.Group, gr.Resource)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), sizing)
+	defer cancel()
+	if size, err := storage.Size(ctx, c.store); err == nil {
+		out <- prometheus.MustNewConstMetric(storeSize, prometheus.GaugeValue, float64(size), "etcd-0")
+	}
+}

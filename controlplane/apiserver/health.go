@@ -1,0 +1,148 @@
+package apiserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+)
+
+// health is what the health paths tell: what every cluster starts with is
+// made, and this server is about to end.
+type health struct{ made, stopping atomic.Bool }
+
+// A check is one thing that a health path asks about. Its name is upstream's.
+type check struct {
+	name string
+	// notLive says that a server may live for which it fails.
+	notLive bool
+	fails   func(ctx context.Context) error
+}
+
+// storeTime bounds a check's question to the store, upstream's bound.
+const storeTime = 2 * time.Second
+
+var errNotFinished = errors.New("not finished")
+
+// checks are those of all health paths, in upstream's order.
+func (s *Server) checks() []check {
+	store := func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, storeTime)
+		defer cancel()
+		_, err := s.cfg.Store.Revision(ctx)
+		return err
+	}
+	made := func(context.Context) error {
+		if !s.health.made.Load() {
+			return errNotFinished
+		}
+		return nil
+	}
+	all := []check{
+		{"ping", false, func(context.Context) error { return nil }},
+		{"etcd", false, store},
+		{"etcd-readiness", true, store},
+	}
+	return append(all, []check{
+		{"informer-sync", true, closed(s.cache.Ready())},
+		{"poststarthook/crd-informer-synced", false, closed(s.custom.Synced())},
+		{"poststarthook/start-system-namespaces-controller", false, made},
+		{"poststarthook/rbac/bootstrap-roles", false, made},
+		{"poststarthook/scheduling/bootstrap-system-priority-classes", false, made},
+		{"poststarthook/priority-and-fairness-config-producer", false, made},
+		{"poststarthook/bootstrap-controller", false, closed(s.started)},
+		{"shutdown", true, func(context.Context) error {
+			if s.health.stopping.Load() {
+				return errors.New("process is shutting down")
+			}
+			return nil
+		}},
+	}...)
+}
+
+// closed is a check that something has happened.
+func closed(c <-chan struct{}) func(context.Context) error {
+	return func(context.Context) error {
+		select {
+		case <-c:
+			return nil
+		default:
+			return errNotFinished
+		}
+	}
+}
+
+// serveHealth answers /livez, /readyz and /healthz and their single checks as
+// upstream does: "ok", or with ?verbose a line for each check. Who asks is not
+// told why one fails, except about a single one.
+func (s *Server) serveHealth(w http.ResponseWriter, r *http.Request) {
+	kind, only, single := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
+	// A server that is about to end is not unhealthy, only not to be asked.
+	all := slices.DeleteFunc(s.checks(), func(c check) bool { return c.notLive && kind != "readyz" })
+	if single {
+		i := slices.IndexFunc(all, func(c check) bool { return c.name == only })
+		if i < 0 {
+			http.NotFound(w, r)
+			return
+		}
+		if err := all[i].fails(r.Context()); err != nil {
+			http.Error(w, fmt.Sprintf("internal server error: %v", err), http.StatusInternalServerError)
+			return
+		}
+		fmt.Fprint(w, "ok")
+		return
+	}
+	lines, failed := s.examine(r.Context(), kind, all, r.URL.Query())
+	if len(failed) > 0 {
+		slog.WarnContext(r.Context(), "health check", "path", kind, "failed", strings.Join(failed, ","))
+		http.Error(w, lines+kind+" check failed", http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	if _, verbose := r.URL.Query()["verbose"]; !verbose {
+		fmt.Fprint(w, "ok")
+		return
+	}
+	fmt.Fprintf(w, "%s%s check passed\n", lines, kind)
+}
+
+// examine makes all checks but those excluded.
+func (s *Server) examine(ctx context.Context, kind string, all []check, query url.Values) (lines string, failed []string) {
+	var b strings.Builder
+	unknown := map[string]bool{}
+	for _, name := range query["exclude"] {
+		unknown[name] = true
+	}
+	for _, c := range all {
+		if slices.Contains(query["exclude"], c.name) {
+			delete(unknown, c.name)
+			fmt.Fprintf(&b, "[+]%s excluded: ok\n", c.name)
+			continue
+		}
+		err := c.fails(ctx)
+		s.metrics.Health.Checked(c.name, kind, err == nil)
+		if err != nil {
+			failed = append(failed, c.name)
+			fmt.Fprintf(&b, "[-]%s failed: reason withheld\n", c.name)
+			continue
+		}
+		fmt.Fprintf(&b, "[+]%s ok\n", c.name)
+	}
+	if len(unknown) > 0 {
+		var names []string
+		for name := range unknown {
+			names = append(names, strconv.Quote(name))
+		}
+		slices.Sort(names)
+		fmt.Fprintf(&b, "warn: some health checks cannot be excluded: no matches for %s\n", strings.Join(names, ", "))
+	}
+	return b.String(), failed
+}

@@ -1,0 +1,129 @@
+package apiserver
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"knarr/internal/memnet"
+)
+
+func TestHealth(t *testing.T) {
+	s, stop := newServer(t)
+	defer stop()
+	const hooks = "[+]poststarthook/crd-informer-synced ok\n[+]poststarthook/start-system-namespaces-controller ok\n" +
+		"[+]poststarthook/rbac/bootstrap-roles ok\n[+]poststarthook/scheduling/bootstrap-system-priority-classes ok\n" +
+		"[+]poststarthook/priority-and-fairness-config-producer ok\n[+]poststarthook/bootstrap-controller ok\n"
+	for _, c := range []struct {
+		path, want string
+		code       int
+	}{
+		{"/livez", "ok", 200},
+		{"/livez?verbose", "[+]ping ok\n[+]etcd ok\n" + hooks + "livez check passed\n", 200},
+		{"/healthz?verbose&exclude=etcd", "[+]ping ok\n[+]etcd excluded: ok\n" + hooks + "healthz check passed\n", 200},
+		{"/readyz?verbose", "[+]ping ok\n[+]etcd ok\n[+]etcd-readiness ok\n[+]informer-sync ok\n" + hooks + "[+]shutdown ok\nreadyz check passed\n", 200},
+		{"/livez?verbose&exclude=b&exclude=a", "[+]ping ok\n[+]etcd ok\n" + hooks + "warn: some health checks cannot be excluded: no matches for \"a\", \"b\"\nlivez check passed\n", 200},
+		{"/readyz/etcd", "ok", 200},
+		{"/readyz/poststarthook/rbac/bootstrap-roles?verbose", "ok", 200},
+		{"/livez/shutdown", "404 page not found\n", 404},
+		{"/livez/etcd-readiness", "404 page not found\n", 404},
+		{"/readyz/nope", "404 page not found\n", 404},
+	} {
+		if w := ask(s.Handler(), "GET", c.path, "root"); w.Code != c.code || w.Body.String() != c.want {
+			t.Errorf("%s: %d %s\nwant %d %s", c.path, w.Code, w.Body, c.code, c.want)
+		}
+	}
+	s.health.stopping.Store(true)
+	w := ask(s.Handler(), "GET", "/readyz", "root")
+	if want := "[-]shutdown failed: reason withheld\nreadyz check failed\n"; w.Code != 500 || !strings.HasSuffix(w.Body.String(), want) {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+	if w := ask(s.Handler(), "GET", "/readyz/shutdown", "root"); w.Code != 500 || w.Body.String() != "internal server error: process is shutting down\n" {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+	if w := ask(s.Handler(), "GET", "/livez", "root"); w.Code != 200 {
+		t.Errorf("a server that is about to end is not alive: %s", w.Body)
+	}
+	if now := value(families(t, s, "/metrics/slis"), "kubernetes_healthcheck", map[string]string{"name": "shutdown", "type": "readyz"}); now != 0 {
+		t.Errorf("shutdown: %v", now)
+	}
+	if n := value(families(t, s, "/metrics/slis"), "kubernetes_healthchecks_total", map[string]string{"name": "ping", "type": "readyz", "status": "success"}); n < 1 {
+		t.Errorf("ping: %v", n)
+	}
+}
+
+// The end: not ready first, then watches end cleanly, late requests are told to
+// come again, those under way are answered.
+func TestGracefulEnd(t *testing.T) { synctest.Test(t, gracefulEnd) }
+
+func gracefulEnd(t *testing.T) {
+	s, stop := newServer(t, func(c *Config) {
+		c.ShutdownDelay, c.RetryLate = 5*time.Second, true
+		c.Open = map[string]http.Handler{"/slow": http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			select {
+			case <-time.After(8 * time.Second):
+			case <-r.Context().Done():
+			}
+			_, _ = io.WriteString(w, "done")
+		})}
+	})
+	defer stop()
+	l := memnet.Listen()
+	ctx, end := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- s.Serve(ctx, l, nil) }()
+	tr := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return l.DialAs(ctx, people["root"]) }}
+	defer tr.CloseIdleConnections()
+	get := func(path string) *http.Response {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		t.Cleanup(cancel)
+		r, err := http.NewRequestWithContext(ctx, "GET", "http://x"+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := tr.RoundTrip(r)
+		if err != nil {
+			t.Fatalf("%s: %v", path, err)
+		}
+		return resp
+	}
+	text := func(r *http.Response) string {
+		defer r.Body.Close()
+		b, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Error("not a clean end:", err)
+		}
+		return string(b)
+	}
+	watch := get("/api/v1/namespaces?watch=1")
+	slow := make(chan string, 1)
+	go func() { slow <- text(get("/slow")) }()
+	synctest.Wait()
+	end()
+	<-time.After(time.Second) // of the bubble's clock: the delay is under way
+	if r := get("/readyz"); r.StatusCode != 500 || !strings.Contains(text(r), "[-]shutdown failed") {
+		t.Errorf("/readyz: %d", r.StatusCode)
+	}
+	if r := get("/api/v1/namespaces"); r.StatusCode != 200 {
+		t.Errorf("during the delay: %d", r.StatusCode)
+	} else {
+		text(r)
+	}
+	text(watch) // ends
+	synctest.Wait()
+	r := get("/api/v1/namespaces")
+	if body := text(r); r.StatusCode != 429 || r.Header.Get("Retry-After") != "5" || body != "The apiserver is shutting down, please try again later.\n" {
+		t.Errorf("late: %d %v %s", r.StatusCode, r.Header, body)
+	}
+	if got := <-slow; got != "done" {
+		t.Errorf("the request under way got %q", got)
+	}
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}

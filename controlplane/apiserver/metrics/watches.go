@@ -1,0 +1,54 @@
+package metrics
+
+import (
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// Watches counts what watchers are sent.
+type Watches struct {
+	series series[schema.GroupVersionResource, Events]
+}
+
+// Events are those of one resource.
+type Events struct {
+	n     atomic.Uint64
+	sizes histogram
+}
+
+var (
+	eventBounds = prometheus.ExponentialBuckets(1024, 2, 8)
+	watchEvents = desc("apiserver_watch_events_total", "[ALPHA] Events sent to watchers.", "group", "version", "resource")
+	watchSizes  = desc("apiserver_watch_events_sizes", "[ALPHA] Sizes of events sent to watchers in bytes.", "group", "version", "resource")
+)
+
+func newWatches() *Watches { return &Watches{} }
+
+// Of is where a watch of a resource counts.
+func (w *Watches) Of(gvr schema.GroupVersionResource) *Events {
+	if w == nil {
+		return nil
+	}
+	return w.series.get(gvr, func() *Events { return &Events{sizes: newHistogram(eventBounds)} })
+}
+
+// Sent counts one event of that many bytes.
+func (e *Events) Sent(size int) {
+	if e != nil {
+		e.n.Add(1)
+		e.sizes.size(int64(size))
+	}
+}
+
+// Describe leaves the registry to find out.
+func (w *Watches) Describe(chan<- *prometheus.Desc) {}
+
+// Collect tells the counts.
+func (w *Watches) Collect(out chan<- prometheus.Metric) {
+	w.series.each(func(k schema.GroupVersionResource, e *Events) {
+		out <- counter(watchEvents, e.n.Load(), k.Group, k.Version, k.Resource)
+		out <- e.sizes.metric(watchSizes, bytes, k.Group, k.Version, k.Resource)
+	})
+}
