@@ -126,6 +126,9 @@ func (c *child) do(client *http.Client, method, path, body string) (int, []byte)
 	}
 	req.Header.Set("Authorization", "Bearer "+token)
 	req.Header.Set("Content-Type", "application/json")
+	if method == http.MethodPatch {
+		req.Header.Set("Content-Type", "application/merge-patch+json")
+	}
 	resp, err := client.Do(req)
 	if err != nil {
 		return 0, nil
@@ -161,10 +164,13 @@ func TestAcknowledgedWritesSurviveKill(t *testing.T) {
 		state[i] = map[string]*known{}
 	}
 	acknowledged, checked := 0, 0
+	var slowest time.Duration // from the start of a server to its first answer
 	client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: writers}}
 	for round := range rounds {
+		began := time.Now()
 		c := start(t, dir)
 		checked += check(t, c, client, &state)
+		slowest = max(slowest, time.Since(began))
 		var wg sync.WaitGroup
 		var counts [writers]int
 		for i := range writers {
@@ -185,10 +191,10 @@ func TestAcknowledgedWritesSurviveKill(t *testing.T) {
 	if acknowledged == 0 {
 		t.Fatal("nothing was written")
 	}
-	t.Logf("%d kills, %d acknowledged writes, %d objects compared, none lost", rounds, acknowledged, checked)
+	t.Logf("%d kills, %d acknowledged writes, %d objects compared, none lost, slowest return %s", rounds, acknowledged, checked, slowest.Round(time.Millisecond))
 }
 
-// write creates, updates and deletes until the server is gone, and counts what
+// write creates, updates, patches and deletes until the server is gone, and counts what
 // was acknowledged.
 func write(t *testing.T, c *child, client *http.Client, writer, round int, state map[string]*known) (acknowledged int) {
 	for n := 0; ; n++ {
@@ -206,6 +212,8 @@ func write(t *testing.T, c *child, client *http.Client, writer, round int, state
 			method, path, want = http.MethodPost, objects, http.StatusCreated
 		case k.next%5 == 0:
 			method, body, value = http.MethodDelete, "", 0
+		case k.next%3 == 0:
+			method = http.MethodPatch
 		}
 		code, _ := c.do(client, method, path, body)
 		if code != want {

@@ -101,6 +101,14 @@ type patch struct {
 	patched []byte // what a JSON or merge patch made, for its faults
 }
 
+// maxPatchCopies bounds what the copies of one JSON patch add in bytes: a few
+// that copy an object into itself would fill the memory.
+const maxPatchCopies = 3 << 20
+
+// boundCopies is for clients' patches and webhooks': the library has one bound
+// for the whole process.
+var boundCopies = sync.OnceFunc(func() { jsonpatch.AccumulatedCopySizeLimit = maxPatchCopies })
+
 // read parses the body.
 func (p *patch) read() error {
 	switch p.kind {

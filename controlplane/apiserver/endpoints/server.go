@@ -88,6 +88,7 @@ type Server struct {
 
 // New makes the handlers; it starts nothing.
 func New(cfg Config) (*Server, error) {
+	boundCopies()
 	if cfg.Admission == nil {
 		cfg.Admission = admitAll{}
 	}

@@ -22,6 +22,7 @@ var apiServices = inScheme(apiregistrationv1.AddToScheme, &Kind[*apiregistration
 	Prefix:           "apiregistration.k8s.io/apiservices",
 	Cluster:          true,
 	Conditional:      true,
+	JSON:             true,
 	NameRuleOf:       apiServiceName,
 
 	Default: func(s *apiregistrationv1.APIService) {

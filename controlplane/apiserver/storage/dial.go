@@ -9,8 +9,11 @@ import (
 	"os"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 )
 
 // Remote is an etcd outside this process.
@@ -62,9 +65,21 @@ func Dial(ctx context.Context, r Remote) (*clientv3.Client, error) {
 	defer cancel()
 	if _, err := client.Get(ctx, "/registry/"); err != nil {
 		if errors.Is(err, context.DeadlineExceeded) {
-			err = fmt.Errorf("no answer in %s", dialTime)
+			err = silence(ctx, client)
 		}
 		return nil, errors.Join(fmt.Errorf("reach etcd at %v: %w", r.Endpoints, err), client.Close())
 	}
 	return client, nil
+}
+
+// silence says why there is no answer: only a call that does not wait for a
+// connection is told what came of it.
+func silence(ctx context.Context, client *clientv3.Client) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
+	defer cancel()
+	_, err := etcdserverpb.NewKVClient(client.ActiveConnection()).Range(ctx, &etcdserverpb.RangeRequest{Key: []byte("/registry/")})
+	if s, ok := status.FromError(err); ok && s.Code() == codes.Unavailable {
+		return fmt.Errorf("no answer in %s: %s", dialTime, s.Message())
+	}
+	return fmt.Errorf("no answer in %s", dialTime)
 }

@@ -40,7 +40,7 @@ type codec struct {
 	text   *registry.Text
 	prefix string // below /registry/
 	head   []byte // magic and the envelope's TypeMeta, as watchers see it
-	stored []byte // the same in the store
+	stored []byte // the same in the store, where jsonForm has a document's start
 	new    func() registry.Object
 	plan   *transcode.Plan // nil when JSON is made of the decoded object
 	paths  map[string]transcode.Path
@@ -54,7 +54,7 @@ func newCodec(r registry.Resource, b *budget) *codec {
 		c.form = customForm
 		return c
 	case r.Storage().JSON:
-		c.form, c.head, c.text = jsonForm, jsonHead(r.GVK()), r.Storage().Text
+		c.form, c.stored, c.text = jsonForm, jsonHead(r.GVK()), r.Storage().Text
 		c.weight = 24 // schemas are many small and mostly empty structs
 	}
 	c.plan = transcode.Of(r.New())
@@ -109,13 +109,7 @@ func (c *codec) encode(o registry.Object) (value, message []byte, err error) {
 
 // record makes a Record of a stored value.
 func (c *codec) record(key string, value []byte, revision int64) (*Record, error) {
-	var message []byte
-	var err error
-	if c.form == protobufForm {
-		message, err = envelopeRaw(value)
-	} else {
-		message, err = c.messageOfText(value)
-	}
+	message, err := c.messageOf(value)
 	if err != nil {
 		return nil, fmt.Errorf("read /registry/%s/%s: %w", c.prefix, key, err)
 	}
@@ -124,6 +118,18 @@ func (c *codec) record(key string, value []byte, revision int64) (*Record, error
 		return nil, fmt.Errorf("read /registry/%s/%s: %w", c.prefix, key, err)
 	}
 	return &Record{Key: key, Revision: revision, codec: c, message: message}, nil
+}
+
+// messageOf reads built-in kinds in whichever form they are: upstream's
+// --storage-media-type, or an older release, may have chosen the other.
+func (c *codec) messageOf(value []byte) ([]byte, error) {
+	switch {
+	case c.form == customForm:
+		return bytes.TrimSpace(value), nil
+	case c.text == nil && bytes.HasPrefix(value, magic):
+		return envelopeRaw(value)
+	}
+	return c.messageOfText(value)
 }
 
 // versioned is message with metadata.resourceVersion set.
@@ -149,15 +155,9 @@ func (c *codec) decode(message []byte) (registry.Object, error) {
 	return o, nil
 }
 
-var errNotProtobuf = errors.New("the value is not in protobuf form")
-
 // envelopeRaw is field 2 (raw) of the runtime.Unknown after the magic bytes.
 func envelopeRaw(value []byte) ([]byte, error) {
-	b, ok := bytes.CutPrefix(value, magic)
-	if !ok {
-		return nil, errNotProtobuf
-	}
-	for len(b) > 0 {
+	for b := value[len(magic):]; len(b) > 0; {
 		tag, body, _, rest, err := nextField(b)
 		if err != nil {
 			return nil, err

@@ -47,16 +47,12 @@ func (c *codec) encodeText(o registry.Object) (value, message []byte, err error)
 		}
 		return append(data, '\n'), message, nil
 	}
-	value = append(bytes.Clone(c.head), data[1:]...)
+	value = append(bytes.Clone(c.stored), data[1:]...)
 	return append(value, '\n'), message, nil
 }
 
-// messageOfText is what is kept in memory of a value stored as JSON.
+// messageOfText is what is kept in memory of a built-in kind's JSON.
 func (c *codec) messageOfText(value []byte) ([]byte, error) {
-	value = bytes.TrimSpace(value)
-	if c.form == customForm {
-		return value, nil
-	}
 	o := c.new()
 	var err error
 	if c.text != nil {
