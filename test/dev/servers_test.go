@@ -224,6 +224,8 @@ func leaderLost(w *world) {
 	if out := w.knarr("kubectl", "get", "nodes"); !strings.Contains(out, lost) {
 		w.t.Errorf("kubectl: %s", out)
 	}
+	// The lost node is called Ready for some time yet, and would get pods.
+	w.knarr("kubectl", "cordon", lost)
 	w.knarr("kubectl", "create", "deployment", "after", "--image=knarr.test/hello:1", "--replicas=2")
 	// The agent, whose join URL is dead should that be the first, takes pods.
 	w.knarr("kubectl", "run", "late", "--image=knarr.test/hello:1", `--overrides={"spec":{"nodeName":"e2e-4","terminationGracePeriodSeconds":0}}`)
