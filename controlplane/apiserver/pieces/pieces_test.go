@@ -121,11 +121,11 @@ func TestCacheIsBoundedAndForgets(t *testing.T) {
 			if _, err := c.Cut(Form{Kind: i}, records(1000), nil, write); err != nil {
 				t.Fatal(err)
 			}
-			if c.size > most {
-				t.Fatalf("%d bytes kept", c.size)
+			if size := sizeOf(&c); size > most {
+				t.Fatalf("%d bytes kept", size)
 			}
 		}
-		if c.size == 0 {
+		if sizeOf(&c) == 0 {
 			t.Fatal("nothing is kept")
 		}
 		time.Sleep(3 * idle)
@@ -136,4 +136,10 @@ func TestCacheIsBoundedAndForgets(t *testing.T) {
 			t.Fatalf("%d pieces of %d bytes are left", len(c.kept), c.size)
 		}
 	})
+}
+
+func sizeOf(c *Cache) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.size
 }
