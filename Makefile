@@ -28,7 +28,7 @@ FLAGS ?=
 SUDO  := $(if $(filter 0,$(shell id -u)),,sudo)
 
 # The packages where goroutines meet are tested with the race detector too.
-RACE := ./controlplane/apiserver/watchcache ./controlplane/apiserver/storage/... ./controlplane/apiserver/endpoints \
+RACE := ./controlplane/apiserver/watchcache ./controlplane/apiserver/pieces ./controlplane/apiserver/storage/... ./controlplane/apiserver/endpoints \
         ./internal/memnet ./internal/controller ./internal/failover ./controlplane/etcd $(wildcard ./controlplane/scheduler) ./node/kubeproxy ./addons/dns
 
 .PHONY: build programs deps up down test lint unit race microbench smoke nodes envtest bench swap conformance conformance-sample clean
