@@ -36,16 +36,53 @@ func (s *Set) find(elem string) *Set {
 	return nil
 }
 
+// An arena is where the sets of one walk lie: a hundred small allocations less
+// for a pod.
+type arena struct {
+	sets []Set
+	kids []kid
+}
+
+// What a walk takes at once.
+const (
+	arenaSets = 64
+	arenaKids = 128
+	firstKids = 4
+)
+
+func (a *arena) set() *Set {
+	if len(a.sets) == 0 {
+		a.sets = make([]Set, arenaSets)
+	}
+	s := &a.sets[0]
+	a.sets = a.sets[1:]
+	return s
+}
+
+// add appends to kids, which lie in the arena while they are few.
+func (a *arena) add(kids []kid, k kid) []kid {
+	if len(kids) < cap(kids) {
+		return append(kids, k)
+	}
+	room := max(firstKids, 2*cap(kids))
+	if len(a.kids) < room {
+		a.kids = make([]kid, max(arenaKids, room))
+	}
+	out := append(a.kids[:0:room], kids...)
+	a.kids = a.kids[room:]
+	return append(out, k)
+}
+
 // insert adds a path. Paths come in the order of a walk, so that the kid
 // wanted is mostly the last one.
-func (s *Set) insert(path []string) {
+func (s *Set) insert(a *arena, path []string) {
 	for _, elem := range path {
 		next := (*Set)(nil)
 		if n := len(s.kids); n > 0 && s.kids[n-1].elem == elem {
 			next = s.kids[n-1].set
 		} else if next = s.find(elem); next == nil {
-			next = &Set{}
-			s.kids = append(s.kids, kid{elem, next})
+			next = a.set()
+			s.kids = a.add(s.kids, kid{elem, next})
 		}
 		s = next
 	}

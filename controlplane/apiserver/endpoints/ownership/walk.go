@@ -15,6 +15,7 @@ import (
 type comparison struct {
 	changed, removed Set // changed is added or modified
 	path             []string
+	arena            arena
 	nameless         bool // a list of named items has one without any of its keys
 }
 
@@ -58,11 +59,11 @@ func (c *comparison) value(p *plan, elem string, l, r reflect.Value) {
 	if p.shape == leaf || c.empty(p, l) && c.empty(p, r) {
 		switch {
 		case !l.IsValid():
-			c.changed.insert(c.path)
+			c.changed.insert(&c.arena, c.path)
 		case !r.IsValid():
-			c.removed.insert(c.path)
+			c.removed.insert(&c.arena, c.path)
 		case !same(l, r):
-			c.changed.insert(c.path)
+			c.changed.insert(&c.arena, c.path)
 		}
 		return
 	}
@@ -77,9 +78,9 @@ func (c *comparison) value(p *plan, elem string, l, r reflect.Value) {
 		c.keyed(p, l, r)
 	}
 	if !l.IsValid() {
-		c.changed.insert(c.path)
+		c.changed.insert(&c.arena, c.path)
 	} else if !r.IsValid() {
-		c.removed.insert(c.path)
+		c.removed.insert(&c.arena, c.path)
 	}
 }
 
@@ -284,14 +285,14 @@ func (c *comparison) item(p *plan, name string, l, r reflect.Value, lnames, rnam
 		c.value(p, name, first(ls), first(rs))
 	case len(ls) >= 2 && len(rs) >= 2:
 		if !slices.EqualFunc(ls, rs, same) {
-			c.changed.insert(path)
+			c.changed.insert(&c.arena, path)
 		}
 	case len(ls) >= 2:
 		c.value(p, name, reflect.Value{}, first(rs))
-		c.removed.insert(path)
+		c.removed.insert(&c.arena, path)
 	default:
 		c.value(p, name, first(ls), reflect.Value{})
-		c.changed.insert(path)
+		c.changed.insert(&c.arena, path)
 	}
 }
 
