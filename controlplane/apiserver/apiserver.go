@@ -195,6 +195,11 @@ func New(c Config) (*Server, error) {
 		c.Store = encryption.New(c.Store, c.Encryption, registry.StoredAs(watchcache.Root))
 	}
 	s := &Server{cfg: c, started: make(chan struct{}), cache: watchcache.New(c.Store, registry.Resources), metrics: counts}
+	if c.Encryption != nil {
+		for _, also := range c.Encryption.Collectors() {
+			counts.Also(also)
+		}
+	}
 	counts.Also(contents{s.cache, c.Store})
 	err := s.authenticators()
 	if err != nil {
@@ -279,9 +284,9 @@ func (s *Server) Run(ctx context.Context) error {
 			slog.ErrorContext(ctx, "watch cache", "err", err)
 		}
 	})
-	if s.cfg.ReloadEncryption && s.cfg.Encryption != nil {
+	if e := s.cfg.Encryption; e != nil && (s.cfg.ReloadEncryption || e.Plugins()) {
 		wg.Go(func() {
-			if err := s.cfg.Encryption.Follow(ctx, s.cache.Reread); err != nil {
+			if err := e.Run(ctx, s.cfg.ReloadEncryption, s.cache.Reread); err != nil {
 				slog.ErrorContext(ctx, "reload of the encryption configuration", "err", err)
 			}
 		})
