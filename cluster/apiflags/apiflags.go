@@ -25,6 +25,10 @@ type Flags struct {
 	encryptionFile   string
 	reloadEncryption bool
 
+	gates         []string
+	runtimeConfig map[string]string
+	on            map[string]bool
+
 	enable, disable       []string
 	profiling             bool
 	admissionFile         string
@@ -56,6 +60,8 @@ func (a *Flags) Bind(f *pflag.FlagSet) {
 	a.serving.bind(f)
 	f.StringVar(&a.encryptionFile, "encryption-provider-config", "", "`file` that says what is encrypted at rest, and how")
 	f.BoolVar(&a.reloadEncryption, "encryption-provider-config-automatic-reload", false, "follow changes of that file")
+	f.StringSliceVar(&a.gates, "feature-gates", nil, "`features` as name=true or name=false")
+	f.StringToStringVar(&a.runtimeConfig, "runtime-config", nil, "`versions` of APIs as group/version=true or false")
 	f.StringSliceVar(&a.enable, "enable-admission-plugins", nil, "admission `plugins` that run besides those on by default")
 	f.StringSliceVar(&a.disable, "disable-admission-plugins", nil, "admission `plugins` that do not run though they are on by default")
 	f.BoolVar(&a.profiling, "profiling", true, "serve profiles of this process under /debug/pprof")
@@ -123,6 +129,12 @@ func (a *Flags) Load() (err error) {
 	if err := a.serving.check(); err != nil {
 		return err
 	}
+	if a.on, err = features(a.gates); err != nil {
+		return err
+	}
+	if err := versions(a.runtimeConfig); err != nil {
+		return err
+	}
 	if a.admission, err = admission.Load(a.admissionFile, a.enable, a.disable); err != nil {
 		return err
 	}
@@ -152,6 +164,7 @@ func (a *Flags) Apply(c *apiserver.Config) error {
 	c.NoProfiling = !a.profiling
 	a.serving.apply(c)
 	c.EnableAdmission, c.DisableAdmission, c.Admission = a.enable, a.disable, a.admission
+	c.DiscardUnreadable = a.on[discard]
 	c.Encryption, c.ReloadEncryption, c.Audit = a.keys, a.reloadEncryption, a.audit
 	c.Authorization = a.authz.config
 	return a.authn.apply(c)
