@@ -74,7 +74,7 @@ func (s *Server) controllers(ctx context.Context) error {
 	return inTurns(ctx, s.member.Grown(), func(ctx context.Context, elect bool) error {
 		m, err := controllermanager.New(controllermanager.Config{
 			Kube: s.as("system:kube-controller-manager"), ClientFor: s.asController,
-			RootCA: s.ca.pem, ClusterCIDRs: []netip.Prefix{s.opts.clusterCIDR},
+			RootCA: s.ca.pem, TokenKey: s.tokenKey, ClusterCIDRs: []netip.Prefix{s.opts.clusterCIDR},
 			LeaderElect: elect, Identity: s.opts.NodeName,
 		})
 		if err != nil {

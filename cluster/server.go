@@ -5,6 +5,7 @@ package cluster
 
 import (
 	"context"
+	"crypto"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -44,6 +45,7 @@ type Server struct {
 	partnersMu sync.Mutex
 	voters     int // servers at the last count
 	api        *apiserver.Server
+	tokenKey   crypto.Signer
 	joins      *joins
 	local      *memnet.Listener
 	listener   net.Listener
@@ -113,6 +115,7 @@ func (s *Server) Run(ctx context.Context) error {
 		store.member.Close()
 		return err
 	}
+	s.tokenKey = certs.tokens
 	if s.api, err = s.newAPIServer(storage.NewEmbedded(store.member), certs); err != nil {
 		store.member.Close()
 		return err
