@@ -10,6 +10,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"unicode/utf8"
 )
 
 // A Set is a set of field paths, as a tree of path elements. Elements are
@@ -283,17 +284,19 @@ func (p *parser) key() (string, error) {
 	if !p.take('"') {
 		return "", errFields
 	}
-	escaped := false
+	plain := true
 	for p.pos < len(p.data) {
-		switch p.data[p.pos] {
-		case '\\':
-			escaped = true
+		switch c := p.data[p.pos]; {
+		case c == '\\':
+			plain = false
 			p.pos += 2
 			continue
-		case '"':
+		case c >= utf8.RuneSelf: // perhaps not UTF-8: then it is what is written again
+			plain = false
+		case c == '"':
 			p.pos++
 			raw := p.data[start:p.pos]
-			if !escaped {
+			if plain {
 				return string(raw[1 : len(raw)-1]), nil
 			}
 			var s string
