@@ -18,7 +18,11 @@ import (
 type Set struct {
 	member bool // the path up to here is in the set
 	kids   []kid
+	at     map[string]*Set // kids by element while there are many to insert into
 }
+
+// few kids or items are looked through one by one.
+const few = 32
 
 type kid struct {
 	elem string
@@ -29,6 +33,9 @@ type kid struct {
 func (s *Set) Empty() bool { return s == nil || !s.member && len(s.kids) == 0 }
 
 func (s *Set) find(elem string) *Set {
+	if s.at != nil {
+		return s.at[elem]
+	}
 	for i := range s.kids {
 		if s.kids[i].elem == elem {
 			return s.kids[i].set
@@ -45,16 +52,31 @@ func (s *Set) insert(path []string) {
 		if n := len(s.kids); n > 0 && s.kids[n-1].elem == elem {
 			next = s.kids[n-1].set
 		} else if next = s.find(elem); next == nil {
-			next = &Set{}
-			s.kids = append(s.kids, kid{elem, next})
+			next = s.grow(elem)
 		}
 		s = next
 	}
 	s.member = true
 }
 
-// sort puts all kids in order.
+// grow adds a kid.
+func (s *Set) grow(elem string) *Set {
+	next := &Set{}
+	s.kids = append(s.kids, kid{elem, next})
+	if s.at != nil {
+		s.at[elem] = next
+	} else if len(s.kids) > few {
+		s.at = make(map[string]*Set, 2*len(s.kids))
+		for _, k := range s.kids {
+			s.at[k.elem] = k.set
+		}
+	}
+	return next
+}
+
+// sort puts all kids in order; nothing more is inserted then.
 func (s *Set) sort() {
+	s.at = nil
 	less := func(a, b kid) int { return compareElems(a.elem, b.elem) }
 	if !slices.IsSortedFunc(s.kids, less) {
 		slices.SortFunc(s.kids, less)
