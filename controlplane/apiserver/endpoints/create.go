@@ -197,7 +197,7 @@ func (w *write) createNamed(ctx context.Context, obj registry.Object) (*watchcac
 	stored := false
 	defer func() { finish(stored) }()
 	if errs := w.created(ctx, obj); len(errs) > 0 {
-		return nil, nil, apierrors.NewInvalid(w.faulty(), obj.GetName(), errs)
+		return nil, nil, invalid(w.faulty(), obj.GetName(), errs)
 	}
 	for _, text := range w.res.Warnings(ctx, obj, nil) {
 		request.Warn(ctx, text)
