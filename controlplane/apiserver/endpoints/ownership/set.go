@@ -10,6 +10,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"unicode/utf8"
 )
 
 // A Set is a set of field paths, as a tree of path elements. Elements are
@@ -17,7 +18,11 @@ import (
 type Set struct {
 	member bool // the path up to here is in the set
 	kids   []kid
+	at     map[string]*Set // kids by element while there are many to insert into
 }
+
+// few kids or items are looked through one by one.
+const few = 32
 
 type kid struct {
 	elem string
@@ -28,6 +33,9 @@ type kid struct {
 func (s *Set) Empty() bool { return s == nil || !s.member && len(s.kids) == 0 }
 
 func (s *Set) find(elem string) *Set {
+	if s.at != nil {
+		return s.at[elem]
+	}
 	for i := range s.kids {
 		if s.kids[i].elem == elem {
 			return s.kids[i].set
@@ -81,16 +89,31 @@ func (s *Set) insert(a *arena, path []string) {
 		if n := len(s.kids); n > 0 && s.kids[n-1].elem == elem {
 			next = s.kids[n-1].set
 		} else if next = s.find(elem); next == nil {
-			next = a.set()
-			s.kids = a.add(s.kids, kid{elem, next})
+			next = s.grow(a, elem)
 		}
 		s = next
 	}
 	s.member = true
 }
 
-// sort puts all kids in order.
+// grow adds a kid.
+func (s *Set) grow(a *arena, elem string) *Set {
+	next := a.set()
+	s.kids = a.add(s.kids, kid{elem, next})
+	if s.at != nil {
+		s.at[elem] = next
+	} else if len(s.kids) > few {
+		s.at = make(map[string]*Set, 2*len(s.kids))
+		for _, k := range s.kids {
+			s.at[k.elem] = k.set
+		}
+	}
+	return next
+}
+
+// sort puts all kids in order; nothing more is inserted then.
 func (s *Set) sort() {
+	s.at = nil
 	less := func(a, b kid) int { return compareElems(a.elem, b.elem) }
 	if !slices.IsSortedFunc(s.kids, less) {
 		slices.SortFunc(s.kids, less)
@@ -320,17 +343,19 @@ func (p *parser) key() (string, error) {
 	if !p.take('"') {
 		return "", errFields
 	}
-	escaped := false
+	plain := true
 	for p.pos < len(p.data) {
-		switch p.data[p.pos] {
-		case '\\':
-			escaped = true
+		switch c := p.data[p.pos]; {
+		case c == '\\':
+			plain = false
 			p.pos += 2
 			continue
-		case '"':
+		case c >= utf8.RuneSelf: // perhaps not UTF-8: then it is what is written again
+			plain = false
+		case c == '"':
 			p.pos++
 			raw := p.data[start:p.pos]
-			if !escaped {
+			if plain {
 				return string(raw[1 : len(raw)-1]), nil
 			}
 			var s string
