@@ -210,9 +210,10 @@ func elsewhere(resp *clientv3.TxnResponse) *KV {
 	return &kv
 }
 
-// Revision asks for a key that is never there: the answer's header counts.
+// Revision asks for a key that is never there: the answer's header counts. A SQL
+// database takes no key with a zero in it.
 func (e *Etcd) Revision(ctx context.Context) (int64, error) {
-	resp, err := e.get(ctx, "\x00", clientv3.WithCountOnly())
+	resp, err := e.get(ctx, "/", clientv3.WithCountOnly())
 	if err != nil {
 		return 0, fmt.Errorf("etcd revision: %w", err)
 	}
@@ -235,7 +236,11 @@ func (e *Etcd) Watch(ctx context.Context, prefix string, from int64) (<-chan Bat
 				}
 			}
 			for _, ev := range resp.Events {
-				b.Events = append(b.Events, Event{KV: fromEtcd(ev.Kv), Deleted: ev.Type == clientv3.EventTypeDelete})
+				e := Event{KV: fromEtcd(ev.Kv), Deleted: ev.Type == clientv3.EventTypeDelete}
+				if e.Deleted {
+					e.Value = nil // kine repeats what was there
+				}
+				b.Events = append(b.Events, e)
 			}
 			if n := len(b.Events); n > 0 { // the header may be ahead of what was sent
 				b.Revision = b.Events[n-1].Revision
