@@ -83,9 +83,10 @@ build/knarr-holder: go.mod $(wildcard internal/holder/holder.go internal/holder/
 	CGO_ENABLED=0 go build -trimpath -ldflags "-s -w" -o $@ ./internal/holder/program
 
 # A module of its own, so that the SQL drivers do not enter this one's list.
+# Small before fast: the database's disk is slower.
 KINE := controlplane/kine/program
 build/knarr-kine: $(wildcard $(KINE)/*.go $(KINE)/go.* $(KINE)/etcd/*/*.go) | deps
-	CGO_ENABLED=1 go build -C $(KINE) -trimpath -tags "netgo osusergo sqlite_omit_load_extension" -ldflags "-s -w -extldflags -static" -o $(CURDIR)/$@ .
+	GOFLAGS= CGO_ENABLED=1 CGO_CFLAGS=-Os go build -C $(KINE) -trimpath -tags "netgo osusergo sqlite_omit_load_extension" -gcflags=all=-l -ldflags "-s -w -extldflags -static" -o $(CURDIR)/$@ .
 
 build/pause: node/containerruntime/pause/pause.c | deps
 	@mkdir -p $(@D)

@@ -55,8 +55,6 @@ func (d *datastoreOptions) validate(f *faults, dir string) {
 	}
 	switch {
 	case d.Endpoint == "":
-	case d.Endpoint == "sqlite":
-		d.database, _ = kine.ParseEndpoint("sqlite://", stateFile(dir))
 	case strings.HasPrefix(d.Endpoint, "http://"), strings.HasPrefix(d.Endpoint, "https://"):
 		d.etcd = strings.Split(d.Endpoint, ",")
 	default:

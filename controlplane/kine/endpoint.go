@@ -34,7 +34,7 @@ var sqlite = []struct{ name, value string }{
 }
 
 // ParseEndpoint reads an address; that of SQLite may leave out its path, which
-// then is file. Pure.
+// then is file.
 func ParseEndpoint(s, file string) (Endpoint, error) {
 	scheme, rest, found := strings.Cut(s, "://")
 	e := Endpoint{Scheme: scheme, text: s}

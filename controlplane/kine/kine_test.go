@@ -1,6 +1,7 @@
 package kine_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -41,8 +42,8 @@ var program = sync.OnceValues(func() (string, error) {
 		return path, err
 	}
 	path = filepath.Join(scratch, programs.Kine)
-	cmd := exec.Command("go", "build", "-C", "program", "-tags", "netgo osusergo sqlite_omit_load_extension", "-o", path, ".")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=1")
+	cmd := exec.Command("go", "build", "-C", "program", "-trimpath", "-tags", "netgo osusergo sqlite_omit_load_extension", "-gcflags=all=-l", "-o", path, ".")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=1", "CGO_CFLAGS=-Os", "GOFLAGS=")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("%w: %s", err, out)
 	}
@@ -88,6 +89,100 @@ func TestPostgreSQL(t *testing.T) {
 func TestMySQL(t *testing.T) {
 	s := mysql(t)
 	storagetest.Run(t, func(t *testing.T) storage.Store { return storage.NewEmbedded(open(t, s.fresh())) })
+}
+
+// TestRefused: what another try does not change is said at once, and nobody is
+// waited for without end; no password is in what is said.
+func TestRefused(t *testing.T) {
+	nobody := free(t)
+	for name, c := range map[string]struct {
+		endpoint func(*testing.T) string
+		want     string
+	}{
+		"postgres: wrong password": {func(t *testing.T) string {
+			return strings.Replace(postgres(t).fresh(), password, "wr0ng-"+password, 1)
+		}, "password authentication failed for user"},
+		"postgres: nobody there": {func(*testing.T) string { return "postgres://knarr:" + password + "@127.0.0.1:" + nobody + "/k" }, "no answer in 3s: failed to connect"},
+		"mysql: wrong password": {func(t *testing.T) string {
+			return strings.Replace(mysql(t).fresh(), password, "wr0ng-"+password, 1)
+		}, "Error 1045 (28000): Access denied for user"},
+		"mysql: nobody there": {func(*testing.T) string { return "mysql://knarr:" + password + "@tcp(127.0.0.1:" + nobody + ")/k" }, "no answer in 3s: dial tcp"},
+		"sqlite: no database": {func(*testing.T) string { return "sqlite:///proc/version" }, "open sqlite:///proc/version: "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, err := start(t, c.endpoint(t), 1)
+			if err == nil {
+				s.Close()
+				t.Fatal("it was opened")
+			}
+			if !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), password) || strings.Contains(err.Error(), "\n") {
+				t.Errorf("got %q, want %q in it", err, c.want)
+			}
+		})
+	}
+}
+
+// TestCreatedAnew: a key that was deleted has the revision of its own creation,
+// whatever else is written meanwhile.
+func TestCreatedAnew(t *testing.T) {
+	s := storage.NewEmbedded(open(t, "sqlite://"))
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	var all sync.WaitGroup
+	for w := range 8 {
+		all.Go(func() {
+			key := fmt.Sprintf("/w/%d", w)
+			for n := range 20 {
+				rev, _, ok, err := s.Put(ctx, key, fmt.Append(nil, n), 0, 0)
+				if err != nil || !ok {
+					t.Errorf("create: %v, %v", ok, err)
+					return
+				}
+				if _, current, ok, err := s.Delete(ctx, key, rev); err != nil || !ok {
+					t.Errorf("delete at %d: %+v, %v", rev, current, err)
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+}
+
+// TestTTL: what is put for a time vanishes after it, and its watchers hear so.
+func TestTTL(t *testing.T) {
+	s := storage.NewEmbedded(open(t, "sqlite://"))
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	rev, _, ok, err := s.Put(ctx, "/e", []byte("v"), 0, time.Second)
+	if err != nil || !ok {
+		t.Fatal(ok, err)
+	}
+	batches, err := s.Watch(ctx, "/e", rev)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for b := range batches {
+		if b.Err != nil {
+			t.Fatal(b.Err)
+		}
+		for _, e := range b.Events {
+			if e.Key == "/e" && e.Deleted {
+				return
+			}
+		}
+	}
+	t.Error("it never went")
+}
+
+// TestTooLarge: a value over the limit is refused in the store's own words.
+func TestTooLarge(t *testing.T) {
+	s := storage.NewEmbedded(open(t, "sqlite://"))
+	if _, _, _, err := s.Put(t.Context(), "/l", make([]byte, 4<<20), 0, 0); !errors.Is(err, storage.ErrTooLarge) {
+		t.Errorf("got %v", err)
+	}
+	if _, _, ok, err := s.Put(t.Context(), "/l", make([]byte, 2<<20), 0, 0); err != nil || !ok {
+		t.Errorf("2 MB: %v, %v", ok, err)
+	}
 }
 
 // sql is a database server of this test's own.

@@ -52,6 +52,7 @@ func main() {
 const stopTime = 3 * time.Second
 
 func run() error {
+	syscall.Umask(0o077) // SQLite's files are nobody else's affair
 	var s settings
 	if err := json.NewDecoder(os.Stdin).Decode(&s); err != nil {
 		return fmt.Errorf("read the settings: %w", err)
