@@ -61,7 +61,7 @@ func (s *Server) inside() (names []string) {
 }
 
 func (s *Server) scheduler(ctx context.Context) error {
-	return inTurns(ctx, s.member.Grown(), func(ctx context.Context, elect bool) error {
+	return inTurns(ctx, s.several(), func(ctx context.Context, elect bool) error {
 		sched, err := scheduler.New(scheduler.Config{Kube: s.as("system:kube-scheduler"), LeaderElect: elect, Identity: s.opts.NodeName})
 		if err != nil {
 			return err
@@ -71,7 +71,7 @@ func (s *Server) scheduler(ctx context.Context) error {
 }
 
 func (s *Server) controllers(ctx context.Context) error {
-	return inTurns(ctx, s.member.Grown(), func(ctx context.Context, elect bool) error {
+	return inTurns(ctx, s.several(), func(ctx context.Context, elect bool) error {
 		m, err := controllermanager.New(controllermanager.Config{
 			Kube: s.as("system:kube-controller-manager"), ClientFor: s.asController,
 			RootCA: s.ca.pem, TokenKey: s.tokenKey, ClusterCIDRs: []netip.Prefix{s.opts.clusterCIDR},
