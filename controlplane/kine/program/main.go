@@ -104,12 +104,8 @@ func (s *settings) open(ctx context.Context, cancel context.CancelCauseFunc, ope
 	if err != nil {
 		return nil, err
 	}
-	return &backend{b}, nil
+	return bounded(b), nil
 }
-
-// connections are the most at once: servers refuse more than about a hundred, and
-// a start asks for everything at the same time.
-const connections = 32
 
 // againTime is how soon a database that does not answer is asked again.
 const againTime = 500 * time.Millisecond
@@ -146,7 +142,7 @@ func (s *settings) try(ctx context.Context, open *sync.WaitGroup) (server.Backen
 	_, b, err := drivers.New(ctx, open, &drivers.Config{
 		Endpoint:             s.Endpoint,
 		BackendTLSConfig:     tls.Config{CAFile: s.CAFile, CertFile: s.CertFile, KeyFile: s.KeyFile},
-		ConnectionPoolConfig: generic.ConnectionPoolConfig{MaxOpen: connections, MaxIdle: 8, MaxIdleTime: time.Minute},
+		ConnectionPoolConfig: generic.ConnectionPoolConfig{MaxIdle: 8, MaxIdleTime: time.Minute},
 		CompactTimeout:       5 * time.Second, CompactMinRetain: s.Retain, CompactBatchSize: 1000,
 		PollBatchSize: 500, PollInterval: s.Poll,
 	})
