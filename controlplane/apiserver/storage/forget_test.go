@@ -25,6 +25,7 @@ func TestForget(t *testing.T) {
 			return rev
 		}
 		old := put("/old")
+		put("/less-old")
 		forgotten := make(chan struct{})
 		running, end := context.WithCancel(ctx)
 		go func() { defer close(forgotten); storage.Forget(running, s, time.Minute) }()

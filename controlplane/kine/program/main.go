@@ -104,7 +104,7 @@ func (s *settings) open(ctx context.Context, cancel context.CancelCauseFunc, ope
 	if err != nil {
 		return nil, err
 	}
-	return &backend{b}, nil
+	return bounded(b), nil
 }
 
 // againTime is how soon a database that does not answer is asked again.
