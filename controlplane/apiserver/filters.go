@@ -126,6 +126,7 @@ func (s *Server) chain(next http.Handler) http.Handler {
 		watch := info.Verb == "watch" && info.IsResource
 		if (!long || watch) && (info.IsResource || s.cfg.Open[info.Path] == nil) {
 			class := s.fairness.Classify(who, info)
+			class.Query = r.URL.RawQuery
 			seated := s.fairness.Enter(ctx, &class)
 			info.Wait(class.Waited)
 			h := w.Header()

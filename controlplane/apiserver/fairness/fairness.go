@@ -20,10 +20,13 @@ import (
 
 // A Dispatcher decides who is served now. It is safe for use by many.
 type Dispatcher struct {
+	cache                       *watchcache.Cache
 	flowSchemas, priorityLevels *watchcache.Resource
 	total                       int
 	patience                    time.Duration
 	seed                        maphash.Seed
+
+	places memo
 
 	making sync.Mutex
 	plan   atomic.Pointer[plan]
@@ -38,6 +41,7 @@ type Dispatcher struct {
 // than patience.
 func New(cache *watchcache.Cache, total int, patience time.Duration) *Dispatcher {
 	return &Dispatcher{
+		cache:          cache,
 		flowSchemas:    cache.Resource(flowcontrolv1.SchemeGroupVersion.WithResource("flowschemas")),
 		priorityLevels: cache.Resource(flowcontrolv1.SchemeGroupVersion.WithResource("prioritylevelconfigurations")),
 		total:          total,
@@ -50,9 +54,12 @@ func New(cache *watchcache.Cache, total int, patience time.Duration) *Dispatcher
 type Class struct {
 	// SchemaUID and LevelUID are header values.
 	SchemaUID, LevelUID []string
+	// Query is the request's, which says how long a list may be.
+	Query string
 	// Waited is how long Enter took to find a seat.
 	Waited time.Duration
 
+	width  width
 	schema *schema
 	who    user.Info
 	info   *request.Info
@@ -75,23 +82,28 @@ func (d *Dispatcher) Classify(who user.Info, info *request.Info) Class {
 // request must be refused. Leave gives the seat back.
 func (d *Dispatcher) Enter(ctx context.Context, c *Class) (seated bool) {
 	if c.schema.level.exempt {
+		c.width.seats = 1
 		c.schema.tally.seated()
 		return true
 	}
+	c.width = d.width(c.schema.level, c.info, c.Query)
 	d.mu.Lock()
 	if c.schema.level.gone {
 		d.mu.Unlock()
+		query := c.Query
 		*c = d.Classify(c.who, c.info)
+		c.Query = query
 		return d.Enter(ctx, c)
 	}
 	l := c.schema.level
 	t := c.schema.tally
-	if d.seats.take(l) {
+	if d.seats.take(l, c.width.seats) {
+		t.seats += c.width.seats
 		d.mu.Unlock()
 		t.seated()
 		return true
 	}
-	w := l.queue(d.flow(c))
+	w := l.queue(d.flow(c), c.width.seats, t)
 	queues := l.queuing != nil
 	d.mu.Unlock()
 	switch {
@@ -103,9 +115,11 @@ func (d *Dispatcher) Enter(ctx context.Context, c *Class) (seated bool) {
 		return false
 	}
 	t.queued.Add(1)
+	t.queuedSeats.Add(int64(c.width.seats))
 	began := time.Now()
 	defer func() {
 		t.queued.Add(-1)
+		t.queuedSeats.Add(-int64(c.width.seats))
 		c.Waited += time.Since(began)
 		d.tallies.waited(t, seated, c.Waited)
 		if seated {
@@ -125,26 +139,36 @@ func (d *Dispatcher) Enter(ctx context.Context, c *Class) (seated bool) {
 	defer d.mu.Unlock()
 	select {
 	case <-w.seated: // at the same moment: it has a seat that nobody will use
-		d.release(l)
+		d.release(t, l, c.width.seats)
 	default:
 		l.remove(w)
 	}
 	return false
 }
 
-// Leave gives back the seat that Enter gave.
+// Leave gives back the seats that Enter gave, those of a write that many watch a
+// little later.
 func (d *Dispatcher) Leave(c *Class) {
-	c.schema.tally.executing.Add(-1)
-	if c.schema.level.exempt {
-		return
+	t, l, w := c.schema.tally, c.schema.level, c.width
+	t.executing.Add(-1)
+	switch {
+	case l.exempt:
+	case w.after > 0:
+		time.AfterFunc(w.after, func() { d.leave(t, l, w.seats) })
+	default:
+		d.leave(t, l, w.seats)
 	}
+}
+
+func (d *Dispatcher) leave(t *tally, l *level, seats int) {
 	d.mu.Lock()
-	d.release(c.schema.level)
+	d.release(t, l, seats)
 	d.mu.Unlock()
 }
 
-func (d *Dispatcher) release(l *level) {
-	d.seats.give(l)
+func (d *Dispatcher) release(t *tally, l *level, seats int) {
+	t.seats -= seats
+	d.seats.give(l, seats)
 	d.seats.serve()
 }
 

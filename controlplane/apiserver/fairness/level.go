@@ -13,8 +13,8 @@ type level struct {
 	uid       []string
 	name      string
 	exempt    bool
-	gone      bool // of no configuration any more
-	executing int
+	gone      bool              // of no configuration any more
+	executing int               // seats
 	queues    map[int][]*waiter // those that are not empty
 	turns     []int             // their numbers, whose turn it is first
 }
@@ -23,6 +23,8 @@ type level struct {
 type waiter struct {
 	flow   uint64
 	queue  int
+	width  int
+	tally  *tally
 	seated chan struct{} // closed when it has a seat
 }
 
@@ -74,11 +76,11 @@ func (l *level) shortest(flow uint64) int {
 }
 
 // queue makes a place in a queue, nil when there are none left.
-func (l *level) queue(flow uint64) *waiter {
+func (l *level) queue(flow uint64, width int, t *tally) *waiter {
 	if l.queuing == nil || len(l.queues[l.shortest(flow)]) >= int(l.queuing.QueueLengthLimit) {
 		return nil
 	}
-	w := &waiter{flow: flow, seated: make(chan struct{})}
+	w := &waiter{flow: flow, width: width, tally: t, seated: make(chan struct{})}
 	l.add(w)
 	return w
 }
@@ -94,10 +96,12 @@ func (l *level) remove(w *waiter) {
 	l.turns = slices.DeleteFunc(l.turns, func(n int) bool { return n == w.queue })
 }
 
+// next is whose turn it is.
+func (l *level) next() *waiter { return l.queues[l.turns[0]][0] }
+
 // first takes the next waiter out: one of each queue in turn.
 func (l *level) first() *waiter {
-	n := l.turns[0]
-	w := l.queues[n][0]
+	n, w := l.turns[0], l.next()
 	l.remove(w)
 	if l.waiting() && l.turns[0] == n {
 		l.turns = append(l.turns[1:], n)

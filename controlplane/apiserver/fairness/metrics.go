@@ -16,6 +16,8 @@ type tally struct {
 	schema, level     string
 	dispatched        atomic.Uint64
 	executing, queued atomic.Int64
+	queuedSeats       atomic.Int64
+	seats             int // that are taken, of a level with seats; the Dispatcher's lock guards it
 	rejected          [len(reasons)]atomic.Uint64
 }
 
@@ -114,12 +116,16 @@ func (d *Dispatcher) Collect(out chan<- prometheus.Metric) {
 				tell(refused, prometheus.CounterValue, float64(n), t.level, t.schema, why)
 			}
 		}
-		for _, of := range []*prometheus.Desc{executing, executingSeats} {
-			tell(of, prometheus.GaugeValue, float64(t.executing.Load()), t.level, t.schema)
+		seats := t.executing.Load()
+		if !s.level.exempt {
+			d.mu.Lock()
+			seats = int64(t.seats)
+			d.mu.Unlock()
 		}
-		for _, of := range []*prometheus.Desc{inqueue, inqueueSeats} {
-			tell(of, prometheus.GaugeValue, float64(t.queued.Load()), t.level, t.schema)
-		}
+		tell(executing, prometheus.GaugeValue, float64(t.executing.Load()), t.level, t.schema)
+		tell(executingSeats, prometheus.GaugeValue, float64(seats), t.level, t.schema)
+		tell(inqueue, prometheus.GaugeValue, float64(t.queued.Load()), t.level, t.schema)
+		tell(inqueueSeats, prometheus.GaugeValue, float64(t.queuedSeats.Load()), t.level, t.schema)
 	}
 	d.tallies.wait.Collect(out)
 	d.mu.Lock()

@@ -28,32 +28,35 @@ func (s *seats) reset(levels map[string]*level, total int) {
 	s.free = max(total, nominal) - used // shares are rounded up
 }
 
-// may says that a level can have another seat.
-func (s *seats) may(l *level) bool {
-	return l.executing < l.most && (l.executing < l.least || s.free > 0)
+// may says that a level can have w seats more. One that is at rest gets going
+// however many it asks for.
+func (s *seats) may(l *level, w int) bool {
+	if l.executing == 0 && w > 1 {
+		w = 1
+	}
+	return l.executing+w <= l.most && l.beyond(l.executing+w)-l.beyond(l.executing) <= max(s.free, 0)
 }
 
-// take gives a newcomer a seat, if nobody of its level waits for one.
-func (s *seats) take(l *level) bool {
-	if l.waiting() || !s.may(l) {
+// beyond is how many of n seats are not of the level's least.
+func (l *level) beyond(n int) int { return max(0, n-l.least) }
+
+// take gives a newcomer w seats, if nobody of its level waits for one.
+func (s *seats) take(l *level, w int) bool {
+	if l.waiting() || !s.may(l, w) {
 		return false
 	}
-	s.seat(l)
+	s.seat(l, w)
 	return true
 }
 
-func (s *seats) seat(l *level) {
-	if l.executing >= l.least {
-		s.free--
-	}
-	l.executing++
+func (s *seats) seat(l *level, w int) {
+	s.free -= l.beyond(l.executing+w) - l.beyond(l.executing)
+	l.executing += w
 }
 
-func (s *seats) give(l *level) {
-	l.executing--
-	if l.executing >= l.least {
-		s.free++
-	}
+func (s *seats) give(l *level, w int) {
+	s.free += l.beyond(l.executing) - l.beyond(l.executing-w)
+	l.executing -= w
 	if l.gone && l.executing == 0 && !l.waiting() {
 		s.leaving = slices.DeleteFunc(s.leaving, func(x *level) bool { return x == l })
 	}
@@ -66,7 +69,7 @@ func (s *seats) serve() {
 		var best *level
 		for _, list := range [][]*level{s.levels, s.leaving} {
 			for _, l := range list {
-				if l.waiting() && s.may(l) && (best == nil || l.executing*max(best.nominal, 1) < best.executing*max(l.nominal, 1)) {
+				if l.waiting() && s.may(l, l.next().width) && (best == nil || l.executing*max(best.nominal, 1) < best.executing*max(l.nominal, 1)) {
 					best = l
 				}
 			}
@@ -75,7 +78,8 @@ func (s *seats) serve() {
 			return
 		}
 		w := best.first()
-		s.seat(best)
+		s.seat(best, w.width)
+		w.tally.seats += w.width
 		close(w.seated)
 	}
 }

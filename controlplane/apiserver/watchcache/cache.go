@@ -176,13 +176,14 @@ func (c *Cache) follow(ctx context.Context) error {
 }
 
 func (c *Cache) stream(ctx context.Context) error {
+	look := relook{c: c}
+	defer look.end()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	batches, err := c.store.Watch(ctx, "", c.revision.Load())
 	if err != nil {
 		return err
 	}
-	look := relook{c: c}
 	for {
 		select {
 		case batch, ok := <-batches:
@@ -194,9 +195,11 @@ func (c *Cache) stream(ctx context.Context) error {
 			}
 			c.apply(ctx, batch)
 		case <-look.due():
-			look.again(ctx)
+			look.begin(ctx)
 		case <-c.reread:
-			look.again(ctx)
+			look.begin(ctx)
+		case <-look.done:
+			look.ended()
 		case a := <-c.additions:
 			a.done <- c.join(ctx, a.resource)
 		}

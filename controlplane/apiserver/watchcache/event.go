@@ -38,6 +38,17 @@ func (e *event) size() int {
 	return n
 }
 
+// growth is by how much the change makes the resource longer.
+func (e *event) growth() (n int) {
+	if e.now != nil {
+		n = len(e.now.message)
+	}
+	if e.prev != nil {
+		n -= len(e.prev.message)
+	}
+	return n
+}
+
 // Format is a wire format of records and watch frames.
 type Format int
 

@@ -256,3 +256,32 @@ func (r *Resource) Changed() int64 { return r.state.Load().revision }
 
 // Len is how many objects there are.
 func (r *Resource) Len() int { return r.state.Load().tree.Len() }
+
+// Size is that of all messages together, in bytes.
+func (r *Resource) Size() int64 { return r.size.Load() }
+
+// Watching is how many are told of a change of an object: those who watch
+// everything, its namespace, or it alone. Those with a field of their own in the
+// index are not counted, as upstream does not.
+func (r *Resource) Watching(namespace, name string) int {
+	n := int(r.main.crowd.Load())
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	if len(r.groups) == 0 {
+		return n
+	}
+	if g := r.groups["n:"+namespace]; namespace != "" && g != nil {
+		n += int(g.crowd.Load())
+	}
+	if name == "" {
+		return n
+	}
+	key := "o:" + name
+	if namespace != "" {
+		key = "o:" + namespace + "/" + name
+	}
+	if g := r.groups[key]; g != nil {
+		n += int(g.crowd.Load())
+	}
+	return n
+}

@@ -49,6 +49,7 @@ type Resource struct {
 
 	broken []*UnreadableError // the applier's: what came unreadable in this batch
 
+	size   atomic.Int64 // of all messages together
 	epoch  atomic.Int64 // watchers of an earlier one are to end
 	faults atomic.Pointer[faults]
 }
@@ -93,6 +94,12 @@ func (r *Resource) reset(t *tree, rev int64) {
 	r.head = t
 	r.lenses = nil
 	r.state.Store(&state{tree: t.Copy(), revision: rev})
+	size := 0
+	t.Scan(func(_ string, rec *Record) bool {
+		size += len(rec.message)
+		return true
+	})
+	r.size.Store(int64(size))
 	r.oldest, r.bytes = rev, 0
 	r.main.cut()
 	for _, g := range r.groups {
@@ -153,6 +160,7 @@ func (r *Resource) apply(ctx context.Context, changes []storage.Event, seen int6
 	}
 	for _, e := range events {
 		r.log(e)
+		r.size.Add(int64(e.growth()))
 	}
 	r.forgetFrames(len(events))
 	r.trim(now)

@@ -140,12 +140,14 @@ func (c *Cache) Reread() {
 	}
 }
 
-// relook is when to look at unreadable values again: what was in their way may
-// have been outside of this process.
+// relook looks at unreadable values again: what was in their way may have been
+// outside of this process. It looks beside the applier, which nothing slow may
+// hold up.
 type relook struct {
 	c     *Cache
 	wait  time.Duration
 	timer <-chan time.Time
+	done  chan struct{} // closed at the end of a look; nil when there is none
 }
 
 const (
@@ -155,34 +157,73 @@ const (
 
 // due ticks while there are such values.
 func (l *relook) due() <-chan time.Time {
-	if l.timer == nil && l.c.faulty.Load() {
+	if l.timer == nil && l.done == nil && l.c.faulty.Load() {
 		l.wait = min(max(2*l.wait, firstLook), lastLook)
 		l.timer = time.After(l.wait)
 	}
 	return l.timer
 }
 
-func (l *relook) again(ctx context.Context) {
+// begin starts a look, unless one is under way.
+func (l *relook) begin(ctx context.Context) {
+	if l.done != nil {
+		return
+	}
 	l.timer = nil
 	l.c.faulty.Store(false)
-	for _, r := range l.c.tables.Load().prefixes {
-		f := r.faults.Load()
-		if f == nil {
-			continue
+	done := make(chan struct{})
+	l.done = done
+	go func() {
+		defer close(done)
+		for _, r := range l.c.tables.Load().prefixes {
+			if !l.c.restore(ctx, r) {
+				l.c.faulty.Store(true)
+			}
 		}
-		_, err := r.Fetch(ctx, f.keys[0])
-		if unreadable := (*UnreadableError)(nil); errors.As(err, &unreadable) {
-			l.c.faulty.Store(true)
-			continue
-		}
-		if err := l.c.join(ctx, r); err != nil {
-			slog.WarnContext(ctx, "read anew what could not be read", "err", err)
-			l.c.faulty.Store(true)
-		}
-	}
+	}()
+}
+
+// ended is after a look.
+func (l *relook) ended() {
+	l.done = nil
 	if !l.c.faulty.Load() {
 		l.wait = 0
 	}
+}
+
+// end waits for a look whose context has ended.
+func (l *relook) end() {
+	if l.done != nil {
+		<-l.done
+	}
+}
+
+// restore has a resource read anew when it can be, and says whether nothing of it
+// is unreadable.
+func (c *Cache) restore(ctx context.Context, r *Resource) bool {
+	f := r.faults.Load()
+	if f == nil {
+		return true
+	}
+	_, err := r.Fetch(ctx, f.keys[0])
+	if unreadable := (*UnreadableError)(nil); errors.As(err, &unreadable) || ctx.Err() != nil {
+		return false
+	}
+	a := &addition{r, make(chan error, 1)}
+	select {
+	case c.additions <- a:
+	case <-ctx.Done():
+		return false
+	}
+	select {
+	case err = <-a.done:
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	if err != nil {
+		slog.WarnContext(ctx, "read anew what could not be read", "err", err)
+	}
+	return err == nil && r.faults.Load() == nil
 }
 
 // Discard removes a value that cannot be read. ErrNotFound when there is none.
