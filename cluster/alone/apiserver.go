@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/pflag"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
@@ -39,6 +40,7 @@ type apiServer struct {
 	kubeletCert, kubeletKey, kubeletCA   string
 	privileged                           bool
 	maxReads, maxWrites                  int
+	forget                               time.Duration
 }
 
 func (a *apiServer) flags(f *pflag.FlagSet) {
@@ -46,6 +48,7 @@ func (a *apiServer) flags(f *pflag.FlagSet) {
 	f.StringVar(&a.etcd.CAFile, "etcd-cafile", "", "`file` of who signed etcd's certificate")
 	f.StringVar(&a.etcd.CertFile, "etcd-certfile", "", "`file` of the certificate shown to etcd")
 	f.StringVar(&a.etcd.KeyFile, "etcd-keyfile", "", "`file` of its key")
+	f.DurationVar(&a.forget, "etcd-compaction-interval", storage.History, "`time` for which etcd remembers what was; 0 leaves it to others")
 	f.StringVar(&a.bind, "bind-address", "0.0.0.0", "`address` to listen on")
 	f.IntVar(&a.port, "secure-port", 6443, "`port` to listen on")
 	f.StringVar(&a.advertise, "advertise-address", "", "`address` that members of the cluster reach this server at (default: that of the default route)")
@@ -90,6 +93,9 @@ func (a *apiServer) run(ctx context.Context) error {
 	running, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
 	ctx, stop := context.WithCancelCause(ctx)
+	if a.forget > 0 {
+		go storage.Forget(running, store, a.forget)
+	}
 	ended := make(chan error, 1)
 	go func() {
 		err := api.Run(running)
