@@ -31,7 +31,7 @@ SUDO  := $(if $(filter 0,$(shell id -u)),,sudo)
 RACE := ./controlplane/apiserver/watchcache ./controlplane/apiserver/pieces ./controlplane/apiserver/storage/... ./controlplane/apiserver/endpoints \
         ./internal/memnet ./internal/controller ./internal/failover ./controlplane/etcd $(wildcard ./controlplane/scheduler) ./node/kubeproxy ./addons/dns
 
-.PHONY: build programs deps up down test lint unit race microbench smoke nodes envtest bench swap conformance conformance-sample clean
+.PHONY: build programs deps up down test lint unit race microbench smoke nodes storm envtest bench swap conformance conformance-sample clean
 
 # Generated code that is called seldom is compiled without inlining: that makes
 # bin/knarr 2 MB smaller.
@@ -113,7 +113,7 @@ down:
 # others from running.
 test: build
 	$(call install,$(TEST_PACKAGES))
-	$(MAKE) --no-print-directory -k -j1 lint unit race microbench smoke nodes conformance-sample
+	$(MAKE) --no-print-directory -k -j1 lint unit race microbench smoke nodes storm conformance-sample
 
 lint:
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); [ -z "$$unformatted" ] || { echo "gofmt these: $$unformatted"; exit 1; }
@@ -121,7 +121,7 @@ lint:
 	go tool staticcheck -tags "$(shell echo $(TAGS) | tr ' ' ,)" ./...
 
 unit:
-	go test -timeout 10m $$(go list ./... | grep -v -e /test/smoke -e /test/dev)
+	go test -timeout 10m $$(go list ./... | grep -v -e /test/smoke -e /test/dev -e /test/storm)
 
 race:
 	CGO_ENABLED=1 go test -race -timeout 10m $(RACE)
@@ -156,6 +156,10 @@ envtest: build
 # nodes tries several of them on this machine, and leaves none.
 nodes: build
 	go test -count=1 -v -timeout 10m ./test/dev
+
+# storm abuses a server as bad clients do; KNARR_STORM=whole in full.
+storm: build
+	go test -count=1 -v -timeout 30m ./test/storm
 
 # conformance runs upstream's conformance suite, or the specs of it that FOCUS
 # matches and SKIP does not, on two nodes that it starts, or on the cluster of

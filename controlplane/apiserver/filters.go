@@ -139,6 +139,10 @@ func (s *Server) chain(next http.Handler) http.Handler {
 			if watch { // it costs nothing more once it has started
 				leave = sync.OnceFunc(leave)
 				ctx = request.WithStarted(ctx, leave)
+			} else if r.ContentLength != 0 || info.Verb == "list" {
+				waiting := ctx
+				held := &seat{enter: func() bool { return s.fairness.Enter(waiting, &class) }, leave: leave}
+				leave = yielding(held, r, info.Verb == "list")
 			}
 			defer leave()
 		}

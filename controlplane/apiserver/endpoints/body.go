@@ -37,11 +37,14 @@ func readBody(r *http.Request) (body []byte, release func(), err error) {
 		release()
 		return nil, nil, tooLarge()
 	}
-	if r.ContentLength > 0 {
-		buf.Grow(int(r.ContentLength) + bytes.MinRead)
+	if r.ContentLength > 0 { // as much as comes at once; the rest, if it comes
+		buf.Grow(int(min(r.ContentLength, 64<<10)) + bytes.MinRead)
 	}
 	if _, err := buf.ReadFrom(io.LimitReader(r.Body, maxBody+1)); err != nil {
 		release()
+		if status, ok := errors.AsType[*apierrors.StatusError](err); ok {
+			return nil, nil, status
+		}
 		return nil, nil, apierrors.NewBadRequest(err.Error())
 	}
 	if buf.Len() > maxBody {

@@ -1,0 +1,108 @@
+package apiserver
+
+import (
+	"io"
+	"net/http"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+)
+
+const (
+	// bodyPatience is how long a request keeps its seat while its body comes.
+	bodyPatience = 100 * time.Millisecond
+	// listPatience is how long a list keeps its seat: one that takes longer
+	// mostly waits for its client to read.
+	listPatience = 5 * time.Second
+)
+
+// A seat is one that a request has been given by priority and fairness. It is
+// given back early while only the client's own slowness is waited for: else a few
+// hundred clients that send and take drop by drop keep everybody out.
+type seat struct {
+	enter func() bool
+	leave func()
+
+	mu          sync.Mutex
+	taken, over bool
+}
+
+// yield gives the seat back for the time being.
+func (s *seat) yield() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.taken {
+		s.taken = false
+		s.leave()
+	}
+}
+
+// retake is false when there is no seat any longer.
+func (s *seat) retake() bool {
+	s.mu.Lock()
+	taken := s.taken
+	s.mu.Unlock()
+	if taken {
+		return true
+	}
+	if !s.enter() {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.over { // answered meanwhile: a proxy reads on behind it
+		s.leave()
+		return true
+	}
+	s.taken = true
+	return true
+}
+
+// end gives the seat back for good.
+func (s *seat) end() {
+	s.mu.Lock()
+	s.over = true
+	s.mu.Unlock()
+	s.yield()
+}
+
+// A slowBody yields its request's seat when it is long in coming, and takes one
+// again once it is there.
+type slowBody struct {
+	io.ReadCloser
+	seat  *seat
+	timer *time.Timer
+	ended bool
+}
+
+func (b *slowBody) Read(p []byte) (int, error) {
+	if b.timer == nil {
+		b.timer = time.AfterFunc(bodyPatience, b.seat.yield)
+	}
+	n, err := b.ReadCloser.Read(p)
+	if err != nil && !b.ended {
+		b.ended = true
+		if !b.timer.Stop() && !b.seat.retake() {
+			return n, apierrors.NewTooManyRequests("Too many requests, please try again later.", 1)
+		}
+	}
+	return n, err
+}
+
+// yielding makes a request that came with a seat give it back when its client is
+// slow. What it returns is to be called when the request has been answered.
+func yielding(s *seat, r *http.Request, list bool) (leave func()) {
+	s.taken = true
+	switch {
+	case r.ContentLength != 0:
+		r.Body = &slowBody{ReadCloser: r.Body, seat: s}
+	case list:
+		timer := time.AfterFunc(listPatience, s.yield)
+		return func() {
+			timer.Stop()
+			s.end()
+		}
+	}
+	return s.end
+}
