@@ -62,7 +62,7 @@ func (s *Server) inside() (names []string) {
 
 func (s *Server) scheduler(ctx context.Context) error {
 	return inTurns(ctx, s.member.Grown(), func(ctx context.Context, elect bool) error {
-		sched, err := scheduler.New(scheduler.Config{Kube: s.as("system:kube-scheduler"), LeaderElect: elect, Identity: s.opts.NodeName})
+		sched, err := scheduler.New(scheduler.Config{Kube: s.as("kube-scheduler", "system:kube-scheduler"), LeaderElect: elect, Identity: s.opts.NodeName})
 		if err != nil {
 			return err
 		}
@@ -73,7 +73,7 @@ func (s *Server) scheduler(ctx context.Context) error {
 func (s *Server) controllers(ctx context.Context) error {
 	return inTurns(ctx, s.member.Grown(), func(ctx context.Context, elect bool) error {
 		m, err := controllermanager.New(controllermanager.Config{
-			Kube: s.as("system:kube-controller-manager"), ClientFor: s.asController,
+			Kube: s.as("kube-controller-manager", "system:kube-controller-manager"), ClientFor: s.asController,
 			RootCA: s.ca.pem, ClusterCIDRs: []netip.Prefix{s.opts.clusterCIDR},
 			LeaderElect: elect, Identity: s.opts.NodeName,
 		})
@@ -118,7 +118,7 @@ func inTurns(ctx context.Context, several <-chan struct{}, run func(ctx context.
 // announceDNS keeps the Service that pods' resolvers point at, and every node's
 // server behind it.
 func (s *Server) announceDNS(ctx context.Context) error {
-	a, err := dns.NewAnnouncer(s.as("system:knarr", user.SystemPrivilegedGroup), s.opts.clusterDNS, dnsPort)
+	a, err := dns.NewAnnouncer(s.as("knarr", "system:knarr", user.SystemPrivilegedGroup), s.opts.clusterDNS, dnsPort)
 	if err != nil {
 		return err
 	}
