@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"crypto"
+	"crypto/x509"
 	"net/netip"
 	"runtime"
 
@@ -10,6 +11,7 @@ import (
 
 	"knarr/addons/dns"
 	"knarr/controlplane/controllermanager"
+	"knarr/controlplane/controllermanager/csr"
 	"knarr/controlplane/scheduler"
 )
 
@@ -74,7 +76,7 @@ func (s *Server) controllers(ctx context.Context) error {
 	return inTurns(ctx, s.member.Grown(), func(ctx context.Context, elect bool) error {
 		m, err := controllermanager.New(controllermanager.Config{
 			Kube: s.as("kube-controller-manager", "system:kube-controller-manager"), ClientFor: s.asController,
-			RootCA: s.ca.pem, ClusterCIDRs: []netip.Prefix{s.opts.clusterCIDR},
+			RootCA: s.ca.pem, Signers: csr.All(func() (*x509.Certificate, crypto.Signer, error) { return s.ca.cert, s.ca.key, nil }), ClusterCIDRs: []netip.Prefix{s.opts.clusterCIDR},
 			LeaderElect: elect, Identity: s.opts.NodeName,
 		})
 		if err != nil {

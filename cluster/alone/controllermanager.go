@@ -26,6 +26,7 @@ type controllerManager struct {
 	rootCA                  string
 	clusterCIDR, serviceIPs string
 	controllers             []string
+	signers                 signers
 }
 
 func (m *controllerManager) flags(f *pflag.FlagSet) {
@@ -35,6 +36,7 @@ func (m *controllerManager) flags(f *pflag.FlagSet) {
 	f.StringVar(&m.rootCA, "root-ca-file", "", "`file` of the certificate authority published as kube-root-ca.crt")
 	f.StringVar(&m.clusterCIDR, "cluster-cidr", "", "`ranges` of pod addresses, which nodes get parts of (default: they get none)")
 	f.StringVar(&m.serviceIPs, "service-cluster-ip-range", "", "`ranges` of service addresses, kept out of the nodes' parts")
+	m.signers.flags(f)
 	f.StringSliceVar(&m.controllers, "controllers", []string{"*"}, "`names` of controllers to run; * is all, -name leaves one out")
 }
 
@@ -48,6 +50,10 @@ func (m *controllerManager) run(ctx context.Context) error {
 		if cfg.RootCA, err = os.ReadFile(m.rootCA); err != nil {
 			return fmt.Errorf("--root-ca-file: %w", err)
 		}
+	}
+	cfg.SigningDuration = m.signers.duration
+	if cfg.Signers, err = m.signers.authorities(); err != nil {
+		return err
 	}
 	if cfg.ClusterCIDRs, err = ranges("cluster-cidr", m.clusterCIDR); err != nil {
 		return err
