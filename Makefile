@@ -9,13 +9,13 @@ VERSION    ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo d
 COMMIT     ?= $(shell git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
 KUBERNETES := v1.36.3
 LDFLAGS    := -s -w -X knarr/internal/version.Version=$(VERSION) -X knarr/internal/version.Commit=$(COMMIT)
-TAGS       := netgo osusergo no_systemd no_btrfs no_zfs no_devmapper
+TAGS       := grpcnotrace netgo osusergo no_systemd no_btrfs no_zfs no_devmapper
 
 CB         := k8s.io/component-base/version
 KUBECTL_LD := -s -w -X $(CB).gitVersion=$(KUBERNETES)+knarr -X $(CB).gitMajor=1 -X $(CB).gitMinor=36 \
               -X $(CB).gitCommit=$(COMMIT) -X $(CB).gitTreeState=clean
 
-PROGRAMS := runc containerd-shim-runc-v2 kubectl knarr-cni knarr-holder pause
+PROGRAMS := runc containerd-shim-runc-v2 kubectl knarr-cni knarr-holder knarr-kine pause
 EMBEDDED := $(PROGRAMS:%=internal/programs/bin/%.zst)
 GOFILES  := $(shell find . -name '*.go' -not -name '*_test.go' -not -path './build/*' -not -path './test/*')
 PACKAGES := libseccomp-dev pkg-config gcc libc6-dev make zstd
@@ -41,21 +41,24 @@ export GOFLAGS := $(strip $(GOFLAGS) $(COLD:%=-gcflags=%/...=-l))
 
 build: bin/knarr
 
-bin/knarr: $(EMBEDDED) $(GOFILES) go.mod go.sum
-	CGO_ENABLED=0 go build -trimpath -tags "$(TAGS)" -ldflags "$(LDFLAGS)" -o $@ ./cmd/knarr
+# Code that may call any method by a name known only when it runs makes the linker
+# keep every exported method of every type: 20 MB of bin/knarr. Two places would:
+# text/template, whose only users in it are containerd's templates, which name
+# fields, so that it gets one that finds no methods (kubectl's and upstream's
+# programs have the whole); and go-cmp, see internal/gocmp.
+build/template.json: Makefile
+	@mkdir -p $(@D)
+	@from="$$(go env GOROOT)/src/text/template/exec.go" && \
+	sed 's/:= ptr\.MethodByName(fieldName); method\.IsValid()/:= (reflect.Value{}); method.IsValid()/' "$$from" >build/template && \
+	if cmp -s "$$from" build/template; then echo "text/template of $$(go version) reads otherwise: mend this rule" >&2; exit 1; fi && \
+	printf '{"Replace":{"%s":"%s"}}' "$$from" "$(CURDIR)/build/template" >$@
 
-programs: $(EMBEDDED)
+build/link.mod: go.mod go.sum
+	@mkdir -p $(@D)
+	@cp go.sum build/link.sum && (cat go.mod; echo 'replace github.com/google/go-cmp => ./internal/gocmp') >$@
 
-# install installs what is missing, and asks nothing of a machine that has it all.
-define install
-	@missing=(); for p in $(1); do \
-	  dpkg-query -W -f '$${Status}' $$p 2>/dev/null | grep -q 'ok installed' || missing+=($$p); done; \
-	if command -v apt-get >/dev/null && [ $${#missing[@]} -gt 0 ]; then \
-	  $(SUDO) apt-get update -q && $(SUDO) env DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends "$${missing[@]}"; fi
-endef
-
-deps:
-	$(call install,$(PACKAGES))
+bin/knarr: $(EMBEDDED) $(GOFILES) build/template.json build/link.mod
+	CGO_ENABLED=0 go build -modfile=build/link.mod -overlay=build/template.json -trimpath -tags "$(TAGS)" -ldflags "$(LDFLAGS)" -o $@ ./cmd/knarr
 
 build/pack: internal/programs/pack/main.go
 	CGO_ENABLED=0 go build -o $@ ./internal/programs/pack
@@ -78,6 +81,12 @@ build/knarr-cni: go.mod $(filter-out %_test.go,$(wildcard node/cni/*.go node/cni
 
 build/knarr-holder: go.mod $(wildcard internal/holder/holder.go internal/holder/program/*.go)
 	CGO_ENABLED=0 go build -trimpath -ldflags "-s -w" -o $@ ./internal/holder/program
+
+# A module of its own, so that the SQL drivers do not enter this one's list.
+# Small before fast: the database's disk is slower.
+KINE := controlplane/kine/program
+build/knarr-kine: $(wildcard $(KINE)/*.go $(KINE)/go.* $(KINE)/etcd/*/*.go) | deps
+	GOFLAGS= CGO_ENABLED=1 CGO_CFLAGS=-Os go build -C $(KINE) -trimpath -tags "netgo osusergo sqlite_omit_load_extension" -gcflags=all=-l -ldflags "-s -w -extldflags -static" -o $(CURDIR)/$@ .
 
 build/pause: node/containerruntime/pause/pause.c | deps
 	@mkdir -p $(@D)

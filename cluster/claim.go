@@ -15,6 +15,7 @@ type marker struct {
 	Version     int    `json:"version"`
 	ClusterCIDR string `json:"clusterCIDR,omitempty"` // of a server
 	ServiceCIDR string `json:"serviceCIDR,omitempty"`
+	Datastore   string `json:"datastore,omitempty"` // empty: the embedded etcd
 	Agent       bool   `json:"agent,omitempty"`
 }
 
@@ -31,6 +32,10 @@ func (have marker) change(want marker, dir string) error {
 		return fmt.Errorf("--cluster-cidr %s: this cluster was made with %s, which cannot be changed; give that one", want.ClusterCIDR, have.ClusterCIDR)
 	case have.ServiceCIDR != want.ServiceCIDR:
 		return fmt.Errorf("--service-cidr %s: this cluster was made with %s, which cannot be changed; give that one", want.ServiceCIDR, have.ServiceCIDR)
+	case have.Datastore != want.Datastore && have.Datastore == "":
+		return fmt.Errorf("--datastore-endpoint: the cluster of --data-dir %s is kept in its embedded etcd; leave the flag out, or give another directory", dir)
+	case have.Datastore != want.Datastore:
+		return fmt.Errorf("--datastore-endpoint: the cluster of --data-dir %s is kept in %s; give where that is, or another directory", dir, have.Datastore)
 	}
 	return nil
 }

@@ -63,7 +63,7 @@ func (s *Server) inside() (names []string) {
 }
 
 func (s *Server) scheduler(ctx context.Context) error {
-	return inTurns(ctx, s.member.Grown(), func(ctx context.Context, elect bool) error {
+	return inTurns(ctx, s.several(), func(ctx context.Context, elect bool) error {
 		sched, err := scheduler.New(scheduler.Config{Kube: s.as("kube-scheduler", "system:kube-scheduler"), LeaderElect: elect, Identity: s.opts.NodeName})
 		if err != nil {
 			return err
@@ -73,10 +73,10 @@ func (s *Server) scheduler(ctx context.Context) error {
 }
 
 func (s *Server) controllers(ctx context.Context) error {
-	return inTurns(ctx, s.member.Grown(), func(ctx context.Context, elect bool) error {
+	return inTurns(ctx, s.several(), func(ctx context.Context, elect bool) error {
 		m, err := controllermanager.New(controllermanager.Config{
 			Kube: s.as("kube-controller-manager", "system:kube-controller-manager"), ClientFor: s.asController,
-			RootCA: s.ca.pem, Signers: csr.All(func() (*x509.Certificate, crypto.Signer, error) { return s.ca.cert, s.ca.key, nil }), ClusterCIDRs: []netip.Prefix{s.opts.clusterCIDR},
+			RootCA: s.ca.pem, TokenKey: s.tokenKey, Signers: csr.All(func() (*x509.Certificate, crypto.Signer, error) { return s.ca.cert, s.ca.key, nil }), ClusterCIDRs: []netip.Prefix{s.opts.clusterCIDR},
 			LeaderElect: elect, Identity: s.opts.NodeName,
 		})
 		if err != nil {

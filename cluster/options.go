@@ -40,6 +40,7 @@ type Options struct {
 	DisableAgent        bool
 	APIServerArgs       []string
 
+	datastore                datastoreOptions
 	api                      *apiflags.Flags
 	serviceCIDR, clusterCIDR netip.Prefix
 	clusterDNS               netip.Addr
@@ -66,6 +67,7 @@ func (o *Options) Flags(f *pflag.FlagSet) {
 	f.StringVar(&o.ServerToken, "server-token", "", "`secret` that further servers join with (default: one made at the first start)")
 	f.BoolVar(&o.ClusterInit, "cluster-init", false, "open etcd to further servers at once, not when the first of them joins")
 	f.IntVar(&o.EtcdPeerPort, "etcd-peer-port", 2380, "`port` that the etcd of further servers reaches this one's at")
+	o.datastore.flags(f)
 	f.StringVar(&o.ClusterCIDR, "cluster-cidr", "10.42.0.0/16", "`range` of pod addresses")
 	f.StringVar(&o.ServiceCIDR, "service-cidr", "10.43.0.0/16", "`range` of service addresses")
 	f.StringVar(&o.ServiceNodePorts, "service-node-port-range", "30000-32767", "`range` of node ports")
@@ -105,6 +107,10 @@ func (o *Options) Validate() error {
 	o.mode = os.FileMode(mode)
 	if o.api, err = apiflags.Parse(o.APIServerArgs); err != nil {
 		bad("kube-apiserver-arg", "%v", err)
+	}
+	o.datastore.validate(&f, o.DataDir)
+	if o.datastore.Endpoint != "" && (o.Server != "" || o.ClusterInit) {
+		f.add("datastore-endpoint", "further servers join the embedded etcd only; leave it out, or --server and --cluster-init")
 	}
 	o.secrets(&f)
 	return errors.Join(f.errs...)

@@ -13,7 +13,7 @@ func (s *Server) preflight() (err error) {
 	if os.Geteuid() != 0 && !o.DisableAgent {
 		return errors.New("knarr server runs containers and must be root; start it with sudo, or with --disable-agent for a control plane alone")
 	}
-	s.claim, err = s.layout.claim(marker{Version: 1, ClusterCIDR: o.clusterCIDR.String(), ServiceCIDR: o.serviceCIDR.String()}, !o.DisableAgent)
+	s.claim, err = s.layout.claim(marker{Version: 1, ClusterCIDR: o.clusterCIDR.String(), ServiceCIDR: o.serviceCIDR.String(), Datastore: o.datastore.kind()}, !o.DisableAgent)
 	if err != nil {
 		s.release()
 		return err

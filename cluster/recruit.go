@@ -99,6 +99,8 @@ func (r *recruiter) answers() map[string]saidAnswer {
 func (r *recruiter) proven(req *serverRequest) error {
 	nodes := secret(req.Secret, r.server.joins.token.secret)
 	switch {
+	case secret(req.Secret, r.token.secret) && r.member == nil:
+		return refuse(http.StatusConflict, "%v", errAlone)
 	case secret(req.Secret, r.token.secret):
 		return nil
 	case nodes:

@@ -5,6 +5,7 @@ package cluster
 
 import (
 	"context"
+	"crypto"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -38,12 +39,13 @@ type Server struct {
 
 	claim      *claim
 	ca         *authority
-	frontProxy *authority // signs who may name users in headers
-	member     *etcd.Member
+	frontProxy *authority   // signs who may name users in headers
+	member     *etcd.Member // nil when the cluster is kept elsewhere
 	partners   *partnership // nil for a server that was always alone
 	partnersMu sync.Mutex
 	voters     int // servers at the last count
 	api        *apiserver.Server
+	tokenKey   crypto.Signer
 	joins      *joins
 	local      *memnet.Listener
 	listener   net.Listener
@@ -88,33 +90,34 @@ func (s *Server) Run(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, func() { stopClients(nil) })
 	defer stop()
 
-	type started struct {
-		member *etcd.Member
-		err    error
+	type opened struct {
+		*datastore
+		err error
 	}
-	member := make(chan started, 1)
+	opening := make(chan opened, 1)
 	go func() {
-		m, err := s.openStore(ctx)
-		member <- started{m, err}
+		d, err := s.openDatastore(ctx)
+		opening <- opened{d, err}
 	}()
 	certs, err := s.certificates()
-	store := <-member
-	if err = errors.Join(err, store.err); err != nil {
-		if store.member != nil {
-			store.member.Close()
+	kept := <-opening
+	if err = errors.Join(err, kept.err); err != nil {
+		if kept.datastore != nil {
+			kept.close()
 		}
 		if ctx.Err() != nil {
 			return nil // told to end while it waited for the others
 		}
 		return err
 	}
-	s.member = store.member
-	if s.joins, err = s.newJoins(store.member); err != nil {
-		store.member.Close()
+	s.member = kept.member
+	if s.joins, err = s.newJoins(s.member); err != nil {
+		kept.close()
 		return err
 	}
-	if s.api, err = s.newAPIServer(storage.NewEmbedded(store.member), certs); err != nil {
-		store.member.Close()
+	s.tokenKey = certs.tokens
+	if s.api, err = s.newAPIServer(kept.store, certs); err != nil {
+		kept.close()
 		return err
 	}
 
@@ -124,7 +127,7 @@ func (s *Server) Run(ctx context.Context) error {
 			stopClients(err)
 		}
 	}
-	etcdGroup.Go(func() { fail(s.whyRemoved(store.member.Run(etcdCtx))) })
+	etcdGroup.Go(func() { fail(kept.serve(etcdCtx)) })
 	// What serves requests goes on until the last one has been answered.
 	serving, served := context.WithCancel(context.WithoutCancel(apiCtx))
 	defer served()

@@ -43,7 +43,7 @@ func (s *Server) keepServers(ctx context.Context) error {
 	defer group.Wait()
 	group.Go(func() { s.markNode(ctx, client) })
 	select {
-	case <-s.member.Grown():
+	case <-s.several():
 	case <-ctx.Done():
 		return nil
 	}

@@ -2,6 +2,7 @@ package alone
 
 import (
 	"context"
+	"crypto"
 	"fmt"
 	"net/netip"
 	"os"
@@ -16,6 +17,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/transport"
+	"k8s.io/client-go/util/keyutil"
 
 	"knarr/controlplane/controllermanager"
 )
@@ -23,7 +25,7 @@ import (
 type controllerManager struct {
 	client
 	elect, ownAccounts      bool
-	rootCA                  string
+	rootCA, tokenKey        string
 	clusterCIDR, serviceIPs string
 	controllers             []string
 	signers                 signers
@@ -34,6 +36,7 @@ func (m *controllerManager) flags(f *pflag.FlagSet) {
 	f.BoolVar(&m.elect, "leader-elect", true, "take turns with other controller managers of the cluster")
 	f.BoolVar(&m.ownAccounts, "use-service-account-credentials", false, "run each controller as a service account of its own")
 	f.StringVar(&m.rootCA, "root-ca-file", "", "`file` of the certificate authority published as kube-root-ca.crt")
+	f.StringVar(&m.tokenKey, "service-account-private-key-file", "", "`file` of the key that signs the tokens in Secrets (default: they get none)")
 	f.StringVar(&m.clusterCIDR, "cluster-cidr", "", "`ranges` of pod addresses, which nodes get parts of (default: they get none)")
 	f.StringVar(&m.serviceIPs, "service-cluster-ip-range", "", "`ranges` of service addresses, kept out of the nodes' parts")
 	m.signers.flags(f)
@@ -54,6 +57,17 @@ func (m *controllerManager) run(ctx context.Context) error {
 	cfg.SigningDuration = m.signers.duration
 	if cfg.Signers, err = m.signers.authorities(); err != nil {
 		return err
+	}
+	if m.tokenKey != "" {
+		key, err := keyutil.PrivateKeyFromFile(m.tokenKey)
+		if err != nil {
+			return fmt.Errorf("--service-account-private-key-file: %w", err)
+		}
+		signer, ok := key.(crypto.Signer)
+		if !ok {
+			return fmt.Errorf("--service-account-private-key-file: %T cannot sign", key)
+		}
+		cfg.TokenKey = signer
 	}
 	if cfg.ClusterCIDRs, err = ranges("cluster-cidr", m.clusterCIDR); err != nil {
 		return err

@@ -25,6 +25,10 @@ type Flags struct {
 	encryptionFile   string
 	reloadEncryption bool
 
+	gates         []string
+	runtimeConfig map[string]string
+	on            map[string]bool
+
 	enable, disable       []string
 	profiling             bool
 	admissionFile         string
@@ -37,6 +41,7 @@ type Flags struct {
 	auditHook, auditHookMode                      string
 	auditBackoff                                  time.Duration
 	auditLogBatch, auditHookBatch                 audit.Batching
+	auditLogShort, auditHookShort                 audit.Truncating
 
 	serving serving
 	authn   authentication
@@ -55,6 +60,8 @@ func (a *Flags) Bind(f *pflag.FlagSet) {
 	a.serving.bind(f)
 	f.StringVar(&a.encryptionFile, "encryption-provider-config", "", "`file` that says what is encrypted at rest, and how")
 	f.BoolVar(&a.reloadEncryption, "encryption-provider-config-automatic-reload", false, "follow changes of that file")
+	f.StringSliceVar(&a.gates, "feature-gates", nil, "`features` as name=true or name=false")
+	f.StringToStringVar(&a.runtimeConfig, "runtime-config", nil, "`versions` of APIs as group/version=true or false")
 	f.StringSliceVar(&a.enable, "enable-admission-plugins", nil, "admission `plugins` that run besides those on by default")
 	f.StringSliceVar(&a.disable, "disable-admission-plugins", nil, "admission `plugins` that do not run though they are on by default")
 	f.BoolVar(&a.profiling, "profiling", true, "serve profiles of this process under /debug/pprof")
@@ -73,12 +80,23 @@ func (a *Flags) Bind(f *pflag.FlagSet) {
 	f.DurationVar(&a.auditBackoff, "audit-webhook-initial-backoff", 10*time.Second, "`time` before sending again what could not be sent")
 	for _, b := range []struct {
 		to            *audit.Batching
+		short         *audit.Truncating
 		name          string
 		size, seconds int
-	}{{&a.auditLogBatch, "audit-log", 1, 0}, {&a.auditHookBatch, "audit-webhook", 400, 30}} {
+		throttle      bool
+		perSecond     float32
+		burst         int
+	}{{&a.auditLogBatch, &a.auditLogShort, "audit-log", 1, 0, false, 0, 0},
+		{&a.auditHookBatch, &a.auditHookShort, "audit-webhook", 400, 30, true, 10, 15}} {
 		f.IntVar(&b.to.Buffer, b.name+"-batch-buffer-size", 10000, "`number` of events that may wait in mode batch; more are dropped")
 		f.IntVar(&b.to.MaxSize, b.name+"-batch-max-size", b.size, "`number` of events that go at once")
 		f.DurationVar(&b.to.MaxWait, b.name+"-batch-max-wait", time.Duration(b.seconds)*time.Second, "`time` to wait for so many")
+		f.BoolVar(&b.to.Throttle, b.name+"-batch-throttle-enable", b.throttle, "bound how often they go")
+		f.Float32Var(&b.to.PerSecond, b.name+"-batch-throttle-qps", b.perSecond, "`number` of times a second, on average")
+		f.IntVar(&b.to.Burst, b.name+"-batch-throttle-burst", b.burst, "`number` of times at once, after a while of fewer")
+		f.BoolVar(&b.short.Enabled, b.name+"-truncate-enabled", false, "leave bodies out of events that are too long, and drop those that still are")
+		f.Int64Var(&b.short.MaxBatch, b.name+"-truncate-max-batch-size", 10<<20, "`bytes` of events that go at once")
+		f.Int64Var(&b.short.MaxEvent, b.name+"-truncate-max-event-size", 100<<10, "`bytes` of an event that is not too long")
 	}
 	f.BoolVar(&a.auditCompress, "audit-log-compress", false, "compress old files")
 }
@@ -111,6 +129,12 @@ func (a *Flags) Load() (err error) {
 	if err := a.serving.check(); err != nil {
 		return err
 	}
+	if a.on, err = features(a.gates); err != nil {
+		return err
+	}
+	if err := versions(a.runtimeConfig); err != nil {
+		return err
+	}
 	if a.admission, err = admission.Load(a.admissionFile, a.enable, a.disable); err != nil {
 		return err
 	}
@@ -140,6 +164,7 @@ func (a *Flags) Apply(c *apiserver.Config) error {
 	c.NoProfiling = !a.profiling
 	a.serving.apply(c)
 	c.EnableAdmission, c.DisableAdmission, c.Admission = a.enable, a.disable, a.admission
+	c.DiscardUnreadable = a.on[discard]
 	c.Encryption, c.ReloadEncryption, c.Audit = a.keys, a.reloadEncryption, a.audit
 	c.Authorization = a.authz.config
 	return a.authn.apply(c)

@@ -35,8 +35,19 @@ func (a *Flags) loadAudit() (err error) {
 	case a.auditPolicy == "":
 		return errors.New("--audit-log-path: name the policy with --audit-policy-file")
 	}
-	if err := errors.Join(a.auditLogBatch.Validate("audit-log"), a.auditHookBatch.Validate("audit-webhook")); err != nil {
-		return err
+	for _, s := range []struct {
+		name, mode string
+		batch      audit.Batching
+		short      audit.Truncating
+	}{{"log", a.auditMode, a.auditLogBatch, a.auditLogShort}, {"webhook", a.auditHookMode, a.auditHookBatch, a.auditHookShort}} {
+		if s.mode == "batch" {
+			if err := s.batch.Validate(s.name); err != nil {
+				return err
+			}
+		}
+		if err := s.short.Validate(s.name); err != nil {
+			return err
+		}
 	}
 	policy, err := audit.Load(a.auditPolicy)
 	if err != nil {
@@ -47,7 +58,7 @@ func (a *Flags) loadAudit() (err error) {
 		if err != nil {
 			return fmt.Errorf("--audit-webhook-config-file: %w", err)
 		}
-		policy.To("webhook", a.sink(hook, a.auditHookMode, a.auditHookBatch), a.auditHookMode == "blocking-strict")
+		policy.To("webhook", a.sink(hook, a.auditHookMode, a.auditHookBatch), a.auditHookMode == "blocking-strict", a.auditHookShort)
 		a.audit = policy
 	}
 	if a.auditLog == "" {
@@ -62,7 +73,7 @@ func (a *Flags) loadAudit() (err error) {
 			Filename: a.auditLog, MaxAge: a.auditAge, MaxBackups: a.auditBackups, MaxSize: a.auditSize, Compress: a.auditCompress,
 		}
 	}
-	policy.To("log", a.sink(audit.NewLog(out), a.auditMode, a.auditLogBatch), a.auditMode == "blocking-strict")
+	policy.To("log", a.sink(audit.NewLog(out), a.auditMode, a.auditLogBatch), a.auditMode == "blocking-strict", a.auditLogShort)
 	a.audit = policy
 	return nil
 }

@@ -36,12 +36,13 @@ type beside struct {
 	seen  http.Header // of the last request
 	peer  string      // its certificate's name
 	broke bool
+	tag   string // of its OpenAPI v2
 }
 
 func withOther(t *testing.T, f func(b *beside)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		b := &beside{}
+		b := &beside{tag: `"first"`}
 		cert, ca := serving(t, "api.default.svc")
 		identity, _ := serving(t, "front-proxy-client")
 		b.ca = ca
@@ -69,6 +70,24 @@ func (b *beside) serve() http.Handler {
 	})
 	mux.HandleFunc("/openapi/v3", func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprint(w, `{"paths":{"apis/wardle.example.com/v1":{"serverRelativeURL":"/openapi/v3/apis/wardle.example.com/v1?hash=X"}}}`)
+	})
+	mux.HandleFunc("/openapi/v2", func(w http.ResponseWriter, r *http.Request) {
+		b.mu.Lock()
+		tag, again := b.tag, b.tag != "" && r.Header.Get("If-None-Match") == b.tag
+		b.mu.Unlock()
+		w.Header().Set("ETag", tag)
+		if again {
+			w.WriteHeader(http.StatusNotModified)
+			return
+		}
+		if r.Header.Get("X-Remote-User") != "system:aggregator" {
+			http.Error(w, "who are you", http.StatusForbidden)
+			return
+		}
+		fmt.Fprintf(w, `{"swagger":"2.0","info":{"title":"theirs","version":"v1"},"paths":{
+			"/apis/wardle.example.com/v1/flunders":{"get":{"responses":{"200":{"description":"OK","schema":{"$ref":"#/definitions/v1.Flunder"}}}}},
+			"/apis/other.example.com/v1/flunders":{"get":{"responses":{"200":{"description":"OK","schema":{"$ref":"#/definitions/v1.Other"}}}}}},
+			"definitions":{"v1.Flunder":{"description":%q,"type":"object"},"v1.Other":{"type":"object"}}}`, "A flunder of "+tag)
 	})
 	mux.HandleFunc("/openapi/v3/apis/wardle.example.com/v1", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, `{"openapi":"3.0.0"}`) })
 	mux.HandleFunc("/apis/wardle.example.com/v1/namespaces/default/flunders/away", func(w http.ResponseWriter, r *http.Request) {
@@ -257,6 +276,34 @@ func TestAggregatedRequests(t *testing.T) {
 		}
 		if _, body := b.get(root, "/openapi/v3/apis/wardle.example.com/v1?hash=X"); body != `{"openapi":"3.0.0"}` {
 			t.Error(body)
+		}
+		_, v2 := b.get(root, "/openapi/v2")
+		var merged struct {
+			Info        struct{ Title string }
+			Paths       map[string]any
+			Definitions map[string]struct{ Description string }
+		}
+		b.must(json.Unmarshal([]byte(v2), &merged))
+		if merged.Info.Title != "Kubernetes" || merged.Paths["/apis/wardle.example.com/v1/flunders"] == nil || merged.Paths["/api/v1/pods"] == nil ||
+			merged.Paths["/apis/other.example.com/v1/flunders"] != nil || merged.Definitions["v1.Flunder"].Description != `A flunder of "first"` {
+			t.Errorf("merged OpenAPI: %q, %d paths, %v", merged.Info.Title, len(merged.Paths), merged.Definitions["v1.Flunder"])
+		}
+		b.mu.Lock()
+		b.tag = `"second"`
+		b.mu.Unlock()
+		<-time.After(2 * time.Minute)
+		synctest.Wait()
+		if _, v2 = b.get(root, "/openapi/v2"); !strings.Contains(v2, `A flunder of \"second\"`) || strings.Contains(v2, `A flunder of \"first\"`) {
+			t.Error("a changed document is not taken over")
+		}
+		b.must(b.admin.RESTClient().Delete().AbsPath("/apis/apiregistration.k8s.io/v1/apiservices/" + wardle).Do(b.ctx).Error())
+		synctest.Wait()
+		if _, v2 = b.get(root, "/openapi/v2"); strings.Contains(v2, "A flunder of") {
+			t.Error("the document of a server that is gone is still there")
+		}
+		b.register()
+		if got := b.condition(wardle); !strings.HasPrefix(got, "True") {
+			t.Fatal(got)
 		}
 		lists, err := b.admin.Discovery().ServerPreferredResources() // asks for aggregated discovery
 		b.must(err)

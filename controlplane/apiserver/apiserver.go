@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/version"
 	apiserverapi "k8s.io/apiserver/pkg/apis/apiserver"
 	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
 
 	"knarr/controlplane/apiserver/admission"
 	"knarr/controlplane/apiserver/aggregation"
@@ -32,6 +33,7 @@ import (
 	"knarr/controlplane/apiserver/fairness"
 	"knarr/controlplane/apiserver/metrics"
 	"knarr/controlplane/apiserver/registry"
+	"knarr/controlplane/apiserver/request"
 	"knarr/controlplane/apiserver/storage"
 	"knarr/controlplane/apiserver/storage/encryption"
 	"knarr/controlplane/apiserver/structured"
@@ -47,6 +49,9 @@ type Config struct {
 	// ReloadEncryption follows changes of its file.
 	Encryption       *encryption.Keys
 	ReloadEncryption bool
+	// DiscardUnreadable lets those with the right delete what cannot be read, on
+	// their word: upstream's feature AllowUnsafeMalformedObjectDeletion.
+	DiscardUnreadable bool
 	// Audit is what is written down of requests. Default: nothing.
 	Audit *audit.Policy
 	// ClientCA signs client certificates.
@@ -190,6 +195,11 @@ func New(c Config) (*Server, error) {
 		c.Store = encryption.New(c.Store, c.Encryption, registry.StoredAs(watchcache.Root))
 	}
 	s := &Server{cfg: c, started: make(chan struct{}), cache: watchcache.New(c.Store, registry.Resources), metrics: counts}
+	if c.Encryption != nil {
+		for _, also := range c.Encryption.Collectors() {
+			counts.Also(also)
+		}
+	}
 	counts.Also(contents{s.cache, c.Store})
 	err := s.authenticators()
 	if err != nil {
@@ -210,8 +220,13 @@ func New(c Config) (*Server, error) {
 	}
 	s.admission = admission.NewChain(plugins, counts.Admission)
 	kubelets := &kubelets{cache: s.cache, client: c.KubeletClient, ca: c.KubeletCA}
+	var discards func(context.Context, string) (bool, string, error)
+	if c.DiscardUnreadable {
+		discards = s.mayDiscard
+	}
 	s.api, err = endpoints.New(endpoints.Config{
-		Cache: s.cache, Resources: registry.Resources,
+		Discards: discards,
+		Cache:    s.cache, Resources: registry.Resources,
 		Admission: s.admission,
 		Changed: func() {
 			if s.others != nil {
@@ -233,6 +248,16 @@ func New(c Config) (*Server, error) {
 	counts.Requests.Served = s.api.Serves
 	s.handler = s.chain(s.others.Handler(s.paths(s.api)))
 	return s, nil
+}
+
+// mayDiscard says whether the user may do verb to the object of the request.
+func (s *Server) mayDiscard(ctx context.Context, verb string) (bool, string, error) {
+	info := request.InfoFrom(ctx)
+	decision, reason, err := s.authz.Authorize(ctx, &authz.Attributes{
+		User: request.UserFrom(ctx), Verb: verb, Namespace: info.Namespace, Name: info.Name,
+		Group: info.Group, Version: info.Version, Resource: info.Resource, IsResource: true,
+	})
+	return decision == authorizer.DecisionAllow, reason, err
 }
 
 // Handler is the whole filter chain.
@@ -259,9 +284,9 @@ func (s *Server) Run(ctx context.Context) error {
 			slog.ErrorContext(ctx, "watch cache", "err", err)
 		}
 	})
-	if s.cfg.ReloadEncryption && s.cfg.Encryption != nil {
+	if e := s.cfg.Encryption; e != nil && (s.cfg.ReloadEncryption || e.Plugins()) {
 		wg.Go(func() {
-			if err := s.cfg.Encryption.Follow(ctx); err != nil {
+			if err := e.Run(ctx, s.cfg.ReloadEncryption, s.cache.Reread); err != nil {
 				slog.ErrorContext(ctx, "reload of the encryption configuration", "err", err)
 			}
 		})

@@ -46,6 +46,9 @@ func (s *Server) bootstrap(ctx context.Context) error {
 		objects = append(objects, o)
 	}
 	objects = append(objects, s.extensionAuthentication())
+	if o := s.tokenTracking(time.Now()); o != nil {
+		objects = append(objects, o)
+	}
 
 	if s.cfg.Advertise.IsValid() { // before it counts itself in, this server is there
 		servers, err := s.masters(ctx)
@@ -143,6 +146,19 @@ func (s *Server) extensionAuthentication() registry.Object {
 		}
 	}
 	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "extension-apiserver-authentication"}, Data: data}
+}
+
+// tokenTracking says since when uses of tokens in Secrets are noted; nil when
+// that is said already.
+func (s *Server) tokenTracking(now time.Time) registry.Object {
+	const name, since, form = "kube-apiserver-legacy-service-account-token-tracking", "since", "2006-01-02"
+	have, ok := watchcache.Read[*corev1.ConfigMap](s.cache.Resource(corev1.SchemeGroupVersion.WithResource("configmaps")), "kube-system/"+name)
+	if ok {
+		if _, err := time.Parse(form, have.Data[since]); err == nil {
+			return nil
+		}
+	}
+	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: name}, Data: map[string]string{since: now.UTC().Format(form)}}
 }
 
 // kubernetesService is the Service that pods find the API server by, and its

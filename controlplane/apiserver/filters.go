@@ -93,6 +93,12 @@ func (s *Server) chain(next http.Handler) http.Handler {
 			if !errors.Is(err, authn.ErrUnauthorized) {
 				err = apierrors.NewInternalError(err)
 			} else {
+				if err != authn.ErrUnauthorized {
+					slog.ErrorContext(ctx, "Unable to authenticate the request", "err", err)
+				}
+				if n := authn.Noted(nil); errors.As(err, &n) {
+					n.Note(ctx)
+				}
 				err = apierrors.NewUnauthorized("Unauthorized")
 			}
 			endpoints.WriteStatus(w, r, err)
@@ -100,6 +106,9 @@ func (s *Server) chain(next http.Handler) http.Handler {
 		}
 		if who.GetName() == user.Anonymous && r.ProtoMajor == 2 {
 			w.Header().Set("Connection", "close")
+		}
+		if n, ok := who.(authn.Noted); ok {
+			n.Note(ctx)
 		}
 		asked := who
 		if impersonates(r.Header) {

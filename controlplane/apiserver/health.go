@@ -50,6 +50,9 @@ func (s *Server) checks() []check {
 		{"etcd", false, store},
 		{"etcd-readiness", true, store},
 	}
+	if e := s.cfg.Encryption; e != nil && (s.cfg.ReloadEncryption || e.Plugins()) {
+		all = append(all, check{"kms-providers", false, func(context.Context) error { return e.Check() }})
+	}
 	return append(all, []check{
 		{"informer-sync", true, closed(s.cache.Ready())},
 		{"poststarthook/crd-informer-synced", false, closed(s.custom.Synced())},

@@ -6,6 +6,7 @@ package controllermanager
 
 import (
 	"context"
+	"crypto"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -43,6 +44,8 @@ type Config struct {
 	Signers csr.Signers
 	// SigningDuration is how long what they sign is valid. Default a year.
 	SigningDuration time.Duration
+	// TokenKey signs the tokens in Secrets. Nil: none are made.
+	TokenKey crypto.Signer
 	// LeaderElect makes managers of one cluster take turns.
 	LeaderElect bool
 	// Identity names this manager in the Lease. Default: host name and a random id.
@@ -154,7 +157,12 @@ func (t *term) metadata() metadata.Interface {
 	return c
 }
 
-func (t *term) unlimited() *rest.Config { return unlimited(t.ClientFor(t.account)) }
+func (t *term) unlimited() *rest.Config {
+	if t.account == "" {
+		return unlimited(t.Kube)
+	}
+	return unlimited(t.ClientFor(t.account))
+}
 
 // unlimited lets a client ask as fast as the server answers: the server has
 // its own ways to be fair.

@@ -20,6 +20,7 @@ import (
 	"knarr/controlplane/controllermanager/endpointslicemirroring"
 	"knarr/controlplane/controllermanager/garbagecollector"
 	"knarr/controlplane/controllermanager/job"
+	"knarr/controlplane/controllermanager/legacytokencleaner"
 	"knarr/controlplane/controllermanager/namespace"
 	"knarr/controlplane/controllermanager/nodeipam"
 	"knarr/controlplane/controllermanager/nodelifecycle"
@@ -29,8 +30,10 @@ import (
 	"knarr/controlplane/controllermanager/resourcequota"
 	"knarr/controlplane/controllermanager/rootca"
 	"knarr/controlplane/controllermanager/serviceaccount"
+	"knarr/controlplane/controllermanager/serviceaccounttoken"
 	"knarr/controlplane/controllermanager/statefulset"
 	"knarr/controlplane/controllermanager/tainteviction"
+	"knarr/controlplane/controllermanager/ttl"
 	"knarr/controlplane/controllermanager/ttlafterfinished"
 	"knarr/controlplane/controllermanager/validatingadmissionpolicystatus"
 )
@@ -42,7 +45,8 @@ type runner interface {
 
 // An entry is one controller.
 type entry struct {
-	// name is upstream's, account the service account it acts as.
+	// name is upstream's, account the service account it acts as; "" is the
+	// manager.
 	name, account string
 	// build makes the controller for one term; nil means it has nothing to do.
 	build func(t *term) (runner, error)
@@ -56,6 +60,16 @@ var table = []entry{
 	}},
 	{serviceaccount.Name, "service-account-controller", func(t *term) (runner, error) {
 		return serviceaccount.New(t.informers, t.client()), nil
+	}},
+	// Upstream's acts as the manager itself too.
+	{serviceaccounttoken.Name, "", func(t *term) (runner, error) {
+		if t.TokenKey == nil {
+			return nil, nil
+		}
+		return serviceaccounttoken.New(t.informers, t.client(), t.TokenKey, t.RootCA)
+	}},
+	{legacytokencleaner.Name, "legacy-service-account-token-cleaner", func(t *term) (runner, error) {
+		return legacytokencleaner.New(t.informers, t.client(), serviceaccounttoken.Secrets(t.informers)), nil
 	}},
 	{rootca.Name, "root-ca-cert-publisher", func(t *term) (runner, error) {
 		if len(t.RootCA) == 0 {
@@ -117,6 +131,9 @@ var table = []entry{
 	{tainteviction.Name, "node-controller", func(t *term) (runner, error) {
 		return tainteviction.New(t.informers, t.client(), t.events("taint-eviction-controller"))
 	}},
+	{ttl.Name, "ttl-controller", func(t *term) (runner, error) {
+		return ttl.New(t.informers, t.client()), nil
+	}},
 	{disruption.Name, "disruption-controller", func(t *term) (runner, error) {
 		return disruption.New(t.informers, t.client(), t.events("controllermanager")), nil
 	}},
@@ -160,7 +177,6 @@ var absent = map[string]bool{
 	"ephemeral-volume-controller":                                    true,
 	"horizontal-pod-autoscaler-controller":                           true,
 	"kube-apiserver-serving-clustertrustbundle-publisher-controller": true,
-	"legacy-serviceaccount-token-cleaner-controller":                 true,
 	"persistentvolume-attach-detach-controller":                      true,
 	"persistentvolume-binder-controller":                             true,
 	"persistentvolume-expander-controller":                           true,
@@ -170,11 +186,9 @@ var absent = map[string]bool{
 	"resourcepoolstatusrequest-controller":                           true,
 	"selinux-warning-controller":                                     true,
 	"service-cidr-controller":                                        true,
-	"serviceaccount-token-controller":                                true,
 	"storage-version-migrator-controller":                            true,
 	"storageversion-garbage-collector-controller":                    true,
 	"token-cleaner-controller":                                       true,
-	"ttl-controller":                                                 true,
 }
 
 // shared are the resources that several controllers read anyway: the garbage

@@ -6,13 +6,19 @@ package etcd
 import (
 	"context"
 	"fmt"
+	"math"
 	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
 	"time"
 
-	"go.etcd.io/etcd/server/v3/embed"
+	"go.etcd.io/etcd/client/pkg/v3/transport"
+	"go.etcd.io/etcd/client/pkg/v3/types"
+	"go.etcd.io/etcd/server/v3/config"
+	"go.etcd.io/etcd/server/v3/etcdserver"
+	"go.etcd.io/etcd/server/v3/etcdserver/api/v3compactor"
+	"go.etcd.io/etcd/server/v3/features"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 )
@@ -94,11 +100,19 @@ func Start(ctx context.Context, c Config) (*Member, error) {
 }
 
 // open runs what the configuration says until it takes writes.
-func open(ctx context.Context, c Config) (*embed.Etcd, error) {
+func open(ctx context.Context, c Config) (*serving, error) {
 	if err := os.MkdirAll(c.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make etcd directory: %w", err)
 	}
-	e, err := embed.StartEtcd(c.settings())
+	cfg, err := c.settings()
+	if err != nil {
+		return nil, fmt.Errorf("start etcd in %s: %w", c.Dir, err)
+	}
+	var peers []url.URL
+	if c.Network != nil {
+		peers = append(peers, c.Network.URL)
+	}
+	e, err := serve(cfg, peers, c.Clients)
 	if err != nil {
 		return nil, fmt.Errorf("start etcd in %s: %w", c.Dir, err)
 	}
@@ -110,10 +124,10 @@ func open(ctx context.Context, c Config) (*embed.Etcd, error) {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	select {
-	case <-e.Server.ReadyNotify():
+	case <-e.ReadyNotify():
 		return e, nil
-	case err = <-e.Err():
-	case <-e.Server.StopNotify():
+	case err = <-e.failed:
+	case <-e.StopNotify():
 		err = errStopped
 	case <-ctx.Done():
 		err = ctx.Err()
@@ -126,61 +140,83 @@ func open(ctx context.Context, c Config) (*embed.Etcd, error) {
 }
 
 // settings are etcd's own form of the configuration.
-func (c Config) settings() *embed.Config {
-	cfg := embed.NewConfig()
-	cfg.Name = c.Name
-	cfg.Dir = c.Dir
-	cfg.WalDir = c.log()
-	cfg.MaxRequestBytes = maxRequestBytes
-	cfg.QuotaBackendBytes = c.QuotaBytes
-	if cfg.QuotaBackendBytes == 0 {
-		cfg.QuotaBackendBytes = 8 << 30
-	}
+func (c Config) settings() (config.ServerConfig, error) {
 	every := c.CompactEvery
 	if every == 0 {
 		every = 5 * time.Minute
 	}
-	cfg.AutoCompactionMode = embed.CompactorModePeriodic
-	cfg.AutoCompactionRetention = every.String()
-	cfg.SnapshotCount = 10000
-	cfg.MaxLearners = maxLearners
-	// Its checks want five seconds of peace after each change; ours, in Remove,
-	// ask whether the others answer.
-	cfg.StrictReconfigCheck = false
+	quota := c.QuotaBytes
+	if quota == 0 {
+		quota = 8 << 30
+	}
+	cfg := config.ServerConfig{
+		Name:                    c.Name,
+		DataDir:                 c.Dir,
+		DedicatedWALDir:         c.log(),
+		MaxRequestBytes:         maxRequestBytes,
+		QuotaBackendBytes:       quota,
+		AutoCompactionMode:      v3compactor.ModePeriodic,
+		AutoCompactionRetention: every,
+		SnapshotCount:           etcdserver.DefaultSnapshotCount,
+		SnapshotCatchUpEntries:  etcdserver.DefaultSnapshotCatchUpEntries,
+		MaxSnapFiles:            5,
+		MaxWALFiles:             5,
+		MaxTxnOps:               128,
+		MaxConcurrentStreams:    math.MaxInt32,
+		MaxLearners:             maxLearners,
+		// Its checks want five seconds of peace after each change; ours, in Remove,
+		// ask whether the others answer.
+		StrictReconfigCheck:         false,
+		PreVote:                     true,
+		InitialElectionTickAdvance:  true,
+		NewCluster:                  len(c.Join) == 0,
+		InitialClusterToken:         "knarr",
+		AuthToken:                   "simple",
+		BcryptCost:                  10,
+		TokenTTL:                    300,
+		CompactHashCheckTime:        time.Minute,
+		DowngradeCheckTime:          5 * time.Second,
+		WarningApplyDuration:        100 * time.Millisecond,
+		WarningUnaryRequestDuration: 300 * time.Millisecond,
+		V2Deprecation:               config.V2DeprDefault,
+		ServerFeatureGate:           features.NewDefaultServerFeatureGate(c.Name, nil),
+		Metrics:                     "basic",
+		UnsafeNoFsync:               c.UnsafeNoFsync,
+		Logger:                      logger(c.Network != nil),
+	}
 	// A member alone talks to nobody; the address is a name in its own log.
-	peer := url.URL{Scheme: "http", Host: "127.0.0.1:2380"}
-	cfg.ListenPeerUrls = nil
-	times := alone
+	peer, times := url.URL{Scheme: "http", Host: "127.0.0.1:2380"}, alone
 	if n := c.Network; n != nil {
 		peer, times = n.URL, networked
-		cfg.ListenPeerUrls = []url.URL{n.URL}
-		cfg.PeerTLSInfo.CertFile, cfg.PeerTLSInfo.KeyFile, cfg.PeerTLSInfo.TrustedCAFile = n.CertFile, n.KeyFile, n.CAFile
-		cfg.PeerTLSInfo.ClientCertAuth = true
-		cfg.PeerTLSInfo.AllowedCNs = []string{n.User}
-		cfg.PeerTLSInfo.SkipClientSANVerify = true // a server may speak from another of its addresses
-	}
-	cfg.TickMs, cfg.ElectionMs = times.tick, times.election
-	cfg.ListenClientUrls = c.Clients
-	cfg.AdvertisePeerUrls = []url.URL{peer}
-	cfg.AdvertiseClientUrls = []url.URL{{Scheme: "http", Host: "127.0.0.1:2379"}}
-	if len(c.AdvertiseClients) > 0 {
-		cfg.AdvertiseClientUrls = c.AdvertiseClients
-	} else if len(c.Clients) > 0 {
-		cfg.AdvertiseClientUrls = c.Clients
-	}
-	cfg.UnsafeNoFsync = c.UnsafeNoFsync
-	cfg.InitialCluster = cfg.Name + "=" + peer.String()
-	cfg.InitialClusterToken = "knarr"
-	if len(c.Join) > 0 {
-		cfg.ClusterState = embed.ClusterStateFlagExisting
-		var all []string
-		for _, p := range c.Join {
-			all = append(all, p.Name+"="+p.URL)
+		cfg.PeerTLSInfo = transport.TLSInfo{
+			CertFile: n.CertFile, KeyFile: n.KeyFile, TrustedCAFile: n.CAFile,
+			ClientCertAuth:      true,
+			AllowedCNs:          []string{n.User},
+			SkipClientSANVerify: true, // a server may speak from another of its addresses
+			Logger:              cfg.Logger,
 		}
-		cfg.InitialCluster = strings.Join(all, ",")
 	}
-	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(logger(c.Network != nil))
-	return cfg
+	cfg.TickMs, cfg.ElectionTicks = times.tick, int(times.election/times.tick)
+	cfg.PeerURLs = types.URLs{peer}
+	cfg.ClientURLs = types.URLs{{Scheme: "http", Host: "127.0.0.1:2379"}}
+	if len(c.AdvertiseClients) > 0 {
+		cfg.ClientURLs = c.AdvertiseClients
+	} else if len(c.Clients) > 0 {
+		cfg.ClientURLs = c.Clients
+	}
+	if Begun(c.Dir) {
+		return cfg, nil // its members are in its log
+	}
+	members := []string{c.Name + "=" + peer.String()}
+	if len(c.Join) > 0 {
+		members = nil
+		for _, p := range c.Join {
+			members = append(members, p.Name+"="+p.URL)
+		}
+	}
+	var err error
+	cfg.InitialPeerURLsMap, err = types.NewURLsMap(strings.Join(members, ","))
+	return cfg, err
 }
 
 func (c Config) log() string { return filepath.Join(c.Dir, "member", "wal") }

@@ -10,7 +10,6 @@ import (
 
 	"go.etcd.io/etcd/client/pkg/v3/types"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.etcd.io/etcd/server/v3/embed"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/v3client"
 )
 
@@ -18,7 +17,7 @@ import (
 type Member struct {
 	mu     sync.RWMutex // for writing while the member starts anew
 	cfg    Config
-	etcd   *embed.Etcd
+	etcd   *serving
 	client *clientv3.Client
 	grown  chan struct{}
 
@@ -39,7 +38,7 @@ var ErrRemoved = errors.New("the cluster has removed this member")
 var errStopped = errors.New("etcd stopped by itself")
 
 // use makes e the member. The lock is held, or nobody has it yet.
-func (m *Member) use(e *embed.Etcd) { m.etcd, m.client = e, v3client.New(e.Server) }
+func (m *Member) use(e *serving) { m.etcd, m.client = e, v3client.New(e.EtcdServer) }
 
 // Client speaks to the member inside this process, until it grows.
 func (m *Member) Client() *clientv3.Client {
@@ -90,7 +89,7 @@ func (m *Member) Grow(ctx context.Context, name string, n *Network) error {
 	e, err := open(ctx, m.cfg)
 	if err == nil {
 		m.use(e)
-		_, err = m.client.MemberUpdate(ctx, uint64(e.Server.MemberID()), []string{n.URL.String()})
+		_, err = m.client.MemberUpdate(ctx, uint64(e.MemberID()), []string{n.URL.String()})
 		if err == nil {
 			close(m.grown)
 			return nil
@@ -113,7 +112,7 @@ func (m *Member) Run(ctx context.Context) error {
 		m.mu.RLock()
 		now, several := m.etcd, m.cfg.Network != nil
 		m.mu.RUnlock()
-		changed := now.Server.LeaderChangedNotify()
+		changed := now.LeaderChangedNotify()
 		if several {
 			m.sayLeader(ctx, now)
 		}
@@ -123,8 +122,8 @@ func (m *Member) Run(ctx context.Context) error {
 			return nil
 		case <-changed:
 			continue
-		case err = <-now.Err():
-		case <-now.Server.StopNotify():
+		case err = <-now.failed:
+		case <-now.StopNotify():
 		}
 		m.mu.RLock()
 		same := m.etcd == now
@@ -141,14 +140,14 @@ func (m *Member) Run(ctx context.Context) error {
 }
 
 // sayLeader logs a change of the leader.
-func (m *Member) sayLeader(ctx context.Context, e *embed.Etcd) {
-	leader := e.Server.Leader()
+func (m *Member) sayLeader(ctx context.Context, e *serving) {
+	leader := e.Leader()
 	if leader == m.leader && m.said {
 		return
 	}
 	m.newTerm()
 	m.leader, m.said = leader, true
-	if leader == e.Server.MemberID() {
+	if leader == e.MemberID() {
 		slog.InfoContext(ctx, "this server leads etcd")
 		return
 	}
@@ -168,7 +167,7 @@ func (m *Member) end() {
 	m.etcd.Close()
 }
 
-func removed(e *embed.Etcd) bool {
-	c, ok := e.Server.Cluster().(interface{ IsIDRemoved(types.ID) bool })
-	return ok && c.IsIDRemoved(e.Server.MemberID())
+func removed(e *serving) bool {
+	c, ok := e.Cluster().(interface{ IsIDRemoved(types.ID) bool })
+	return ok && c.IsIDRemoved(e.MemberID())
 }

@@ -94,9 +94,9 @@ const promoteEvery = 100 * time.Millisecond
 // Promote waits until this member has caught up, and has a vote. It does nothing
 // for one that has.
 func (m *Member) Promote(ctx context.Context) error {
-	for len(m.cfg.Join) > 0 || m.etcd.Server.IsLearner() { // who joins does not know yet
+	for len(m.cfg.Join) > 0 || m.etcd.IsLearner() { // who joins does not know yet
 		one, cancel := context.WithTimeout(ctx, time.Second)
-		_, err := m.Client().MemberPromote(one, uint64(m.etcd.Server.MemberID()))
+		_, err := m.Client().MemberPromote(one, uint64(m.etcd.MemberID()))
 		cancel()
 		if err == nil || errors.Is(err, rpctypes.ErrMemberNotLearner) {
 			return nil
@@ -113,7 +113,7 @@ func (m *Member) Promote(ctx context.Context) error {
 // Moved tells the others where this member is now, should that have changed.
 func (m *Member) Moved(ctx context.Context) error {
 	m.mu.RLock()
-	n, me := m.cfg.Network, m.etcd.Server.MemberID()
+	n, me := m.cfg.Network, m.etcd.MemberID()
 	m.mu.RUnlock()
 	if n == nil {
 		return nil
@@ -136,7 +136,7 @@ func (m *Member) Moved(ctx context.Context) error {
 func (m *Member) Leads() bool {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	return m.etcd.Server.Leader() == m.etcd.Server.MemberID()
+	return m.etcd.Leader() == m.etcd.MemberID()
 }
 
 // Yield lets another member lead, if this one does.
@@ -146,7 +146,7 @@ func (m *Member) Yield() error {
 	}
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	return m.etcd.Server.TryTransferLeadershipOnShutdown()
+	return m.etcd.TryTransferLeadershipOnShutdown()
 }
 
 // answerTime is how long a member may take to be called alive.
@@ -192,7 +192,7 @@ func (m *Member) alive(ctx context.Context, all []Peer) int {
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
 	m.mu.RLock()
-	me := uint64(m.etcd.Server.MemberID())
+	me := uint64(m.etcd.MemberID())
 	m.mu.RUnlock()
 	var count atomic.Int32
 	var group sync.WaitGroup

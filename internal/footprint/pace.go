@@ -3,6 +3,7 @@ package footprint
 import (
 	"runtime"
 	"runtime/debug"
+	"runtime/metrics"
 	"time"
 )
 
@@ -11,6 +12,9 @@ const (
 	idlePercent = 50
 	// busyPercent spares a busy one a third of the collector's work.
 	busyPercent = 100
+	// room is what a busy process may allocate at least between two collections:
+	// while little is alive, they would otherwise follow each other at once.
+	room = 64 << 20
 	// busy is how soon after another a collection tells of load.
 	busy = 2 * time.Second
 )
@@ -34,7 +38,7 @@ func (p *pacer) arm() { runtime.AddCleanup(new([64]byte), (*pacer).collected, p)
 
 func (p *pacer) collected() {
 	now := time.Now()
-	want := percentFor(now.Sub(p.last))
+	want := percentFor(now.Sub(p.last), live())
 	p.last = now
 	if want != p.percent {
 		p.percent = want
@@ -43,9 +47,20 @@ func (p *pacer) collected() {
 	p.arm()
 }
 
-func percentFor(sinceLast time.Duration) int {
-	if sinceLast < busy {
-		return busyPercent
+// percentFor is how much the heap may grow, in percent of what is alive.
+func percentFor(sinceLast time.Duration, live uint64) int {
+	if sinceLast >= busy {
+		return idlePercent
 	}
-	return idlePercent
+	return max(busyPercent, int(room*100/max(live, room/4)))
+}
+
+// live is how many bytes of the heap the last collection found in use.
+func live() uint64 {
+	s := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
+	metrics.Read(s)
+	if s[0].Value.Kind() != metrics.KindUint64 {
+		return room
+	}
+	return s[0].Value.Uint64()
 }

@@ -28,6 +28,7 @@ const (
 	Kubectl = "kubectl"
 	CNI     = "knarr-cni"
 	Holder  = "knarr-holder"
+	Kine    = "knarr-kine"
 	Pause   = "pause"
 )
 

@@ -9,7 +9,7 @@ import (
 // components are the folders that know nothing of each other. A folder that is
 // deeper wins: node/cni/plugin belongs to node/cni.
 var components = []string{
-	"controlplane/etcd", "controlplane/apiserver", "controlplane/scheduler",
+	"controlplane/etcd", "controlplane/kine", "controlplane/apiserver", "controlplane/scheduler",
 	"controlplane/controllermanager", "controlplane/cloudcontrollermanager",
 	"node/kubelet", "node/containerruntime", "node/cni", "node/kubeproxy",
 	"addons/dns", "addons/ingress", "addons/dashboard", "addons/metrics", "addons/networkpolicy", "addons/localstorage",
@@ -44,7 +44,7 @@ func below(paths ...string) func(string) bool {
 var walls = []wall{
 	{below("go.etcd.io/etcd/server/v3", "go.etcd.io/raft/v3", "go.etcd.io/bbolt"), []string{"controlplane/etcd"},
 		"the store's server is one component's affair"},
-	{below("go.etcd.io/etcd/client/v3", "go.etcd.io/etcd/api/v3"), []string{"controlplane/apiserver/storage", "controlplane/etcd"},
+	{below("go.etcd.io/etcd/client/v3", "go.etcd.io/etcd/api/v3"), []string{"controlplane/apiserver/storage", "controlplane/etcd", "controlplane/kine"},
 		"only the API server talks to etcd, through its storage"},
 	{below("k8s.io/kubernetes"), nil, "the project is its own implementation"},
 	{below("k8s.io/apiserver/pkg/server", "k8s.io/apiserver/pkg/registry", "k8s.io/apiserver/pkg/storage", "k8s.io/apiserver/pkg/endpoints"), nil,
@@ -110,8 +110,8 @@ func TestForbidden(t *testing.T) {
 		{"addons/dns", "knarr/cluster", true},
 		{"internal/run", "knarr/node/kubelet", true},
 		{"internal/run", "knarr/internal/memnet", false},
-		{"controlplane/etcd", "go.etcd.io/etcd/server/v3/embed", false},
-		{"controlplane/apiserver/storage", "go.etcd.io/etcd/server/v3/embed", true},
+		{"controlplane/etcd", "go.etcd.io/etcd/server/v3/etcdserver", false},
+		{"controlplane/apiserver/storage", "go.etcd.io/etcd/server/v3/etcdserver", true},
 		{"controlplane/apiserver/storage", "go.etcd.io/etcd/client/v3", false},
 		{"controlplane/apiserver/watchcache", "go.etcd.io/etcd/client/v3", true},
 		{"cluster", "k8s.io/apiserver/pkg/server/options", true},

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -31,19 +30,12 @@ var apiLines = []line{
 
 // runAPI measures the verbs on an API server and its store alone.
 func runAPI(ctx context.Context, r *run) error {
-	c, err := r.controlPlane(ctx, false)
+	c, client, err := r.prepared(ctx, false)
 	if err != nil {
 		return err
 	}
 	defer c.Stop()
-	r.put("start to /readyz, empty store", float64(time.Since(c.Began).Milliseconds()))
-	client, err := c.Client()
-	if err != nil {
-		return err
-	}
-	if err := prepare(ctx, client); err != nil {
-		return err
-	}
+	r.put("start to /readyz, empty store", float64(c.Took.Milliseconds()))
 	pods := client.CoreV1().Pods(namespace)
 	name := func(i int) string { return fmt.Sprintf("pod-%05d", i) }
 	n := r.count(5000)

@@ -17,18 +17,11 @@ var deployLines = []line{
 
 // runDeploy has the controllers make a large Deployment's pods, and delete them.
 func runDeploy(ctx context.Context, r *run) error {
-	c, err := r.controlPlane(ctx, true)
+	c, client, err := r.prepared(ctx, true)
 	if err != nil {
 		return err
 	}
 	defer c.Stop()
-	client, err := c.Client()
-	if err != nil {
-		return err
-	}
-	if err := prepare(ctx, client); err != nil {
-		return err
-	}
 	seen, stop := watchPods(ctx, client, func(*corev1.Pod) bool { return true })
 	defer stop()
 	n := r.count(2000)

@@ -18,6 +18,8 @@ import (
 	"syscall"
 	"time"
 
+	"k8s.io/client-go/kubernetes"
+
 	"knarr/test/bench/rig"
 
 	"k8s.io/klog/v2"
@@ -192,4 +194,22 @@ func (r *run) controlPlane(ctx context.Context, whole bool) (*rig.Cluster, error
 		return rig.Upstream(ctx, r.e.programs, dir, "kube-controller-manager", "kube-scheduler")
 	}
 	return rig.Upstream(ctx, r.e.programs, dir)
+}
+
+// prepared is a control plane with a client and the namespace of the load.
+func (r *run) prepared(ctx context.Context, whole bool) (*rig.Cluster, *kubernetes.Clientset, error) {
+	c, err := r.controlPlane(ctx, whole)
+	if err != nil {
+		return nil, nil, err
+	}
+	c.Took = time.Since(c.Began)
+	client, err := c.Client()
+	if err == nil {
+		err = prepare(ctx, client)
+	}
+	if err != nil {
+		c.Stop()
+		return nil, nil, err
+	}
+	return c, client, nil
 }

@@ -20,18 +20,11 @@ var schedLines = []line{
 // runSched creates pods while the scheduler binds them to nodes that are only
 // objects.
 func runSched(ctx context.Context, r *run) error {
-	c, err := r.controlPlane(ctx, true)
+	c, client, err := r.prepared(ctx, true)
 	if err != nil {
 		return err
 	}
 	defer c.Stop()
-	client, err := c.Client()
-	if err != nil {
-		return err
-	}
-	if err := prepare(ctx, client); err != nil {
-		return err
-	}
 	nodes := r.count(1000)
 	if _, _, err := each(ctx, clients, nodes, func(ctx context.Context, i int) error { return makeNode(ctx, client, i) }); err != nil {
 		return err

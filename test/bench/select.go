@@ -18,18 +18,11 @@ var selectLines = []line{
 // runSelect lists with a label selector that matches nothing among very many
 // objects: KEP-2340's workload.
 func runSelect(ctx context.Context, r *run) error {
-	c, err := r.controlPlane(ctx, false)
+	c, client, err := r.prepared(ctx, false)
 	if err != nil {
 		return err
 	}
 	defer c.Stop()
-	client, err := c.Client()
-	if err != nil {
-		return err
-	}
-	if err := prepare(ctx, client); err != nil {
-		return err
-	}
 	maps := client.CoreV1().ConfigMaps(namespace)
 	n := r.count(300_000)
 	if _, _, err := each(ctx, 2*clients, n, func(ctx context.Context, i int) error {

@@ -27,18 +27,11 @@ var watchLines = []line{
 // runWatch lets 200 watchers see every change of 100 pods. Watchers count
 // frames: decoding them would measure the client.
 func runWatch(ctx context.Context, r *run) error {
-	c, err := r.controlPlane(ctx, false)
+	c, client, err := r.prepared(ctx, false)
 	if err != nil {
 		return err
 	}
 	defer c.Stop()
-	client, err := c.Client()
-	if err != nil {
-		return err
-	}
-	if err := prepare(ctx, client); err != nil {
-		return err
-	}
 	pods := client.CoreV1().Pods(namespace)
 	name := func(i int) string { return fmt.Sprintf("pod-%03d", i%100) }
 	for i := range 100 {

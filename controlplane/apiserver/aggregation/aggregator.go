@@ -43,6 +43,7 @@ type Aggregator struct {
 	mu      sync.Mutex
 	current atomic.Pointer[routes]
 	found   map[string]*discovered // by APIService, what its server said last
+	schemas map[string]schemas     // the same
 	kick    chan struct{}
 }
 
@@ -59,7 +60,7 @@ func New(c Config) *Aggregator {
 	}
 	return &Aggregator{
 		cfg: c, services: c.Cache.Resource(apiregistrationv1.SchemeGroupVersion.WithResource("apiservices")),
-		found: map[string]*discovered{}, kick: make(chan struct{}, 1),
+		found: map[string]*discovered{}, schemas: map[string]schemas{}, kick: make(chan struct{}, 1),
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"reflect"
 	"slices"
@@ -224,7 +225,11 @@ func (a *Aggregator) ask(ctx context.Context, s *apiregistrationv1.APIService) e
 	old := a.found[s.Name]
 	a.found[s.Name] = found
 	a.mu.Unlock()
-	if !reflect.DeepEqual(old, found) {
+	news, err := a.learn(ctx, tr, base, s)
+	if err != nil { // it is there all the same
+		slog.WarnContext(ctx, "loading OpenAPI spec", "apiservice", s.Name, "err", err)
+	}
+	if news || !reflect.DeepEqual(old, found) {
 		a.Changed()
 	}
 	return nil
@@ -309,4 +314,5 @@ func (a *Aggregator) forget(name string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	delete(a.found, name)
+	delete(a.schemas, name)
 }

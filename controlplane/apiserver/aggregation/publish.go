@@ -40,6 +40,9 @@ func (a *Aggregator) publish() {
 					out.Documents["apis/"+s.Spec.Group+"/"+s.Spec.Version] = found.document
 				}
 			}
+			if known := a.schemas[s.Name]; known.Schemas != nil {
+				out.Schemas = append(out.Schemas, known.RemoteSchemas)
+			}
 			version.Freshness = apidiscoveryv2.DiscoveryFreshnessStale
 			if helper.IsAPIServiceConditionTrue(s, apiregistrationv1.Available) {
 				version.Freshness = apidiscoveryv2.DiscoveryFreshnessCurrent

@@ -22,6 +22,7 @@ type Sink interface{ Process(*auditv1.Event) bool }
 
 type sink struct {
 	Sink
+	batch  *Batch // in it; nil: none
 	name   string
 	strict bool
 }
@@ -50,8 +51,12 @@ func Load(file string) (*Policy, error) {
 
 // To adds where events go, under the name that its failures are counted by.
 // Requests that a strict sink cannot note are refused.
-func (p *Policy) To(name string, s Sink, strict bool) {
-	p.sinks = append(p.sinks, sink{s, name, strict})
+func (p *Policy) To(name string, s Sink, strict bool, t Truncating) {
+	batch, _ := s.(*Batch)
+	if t.Enabled {
+		s = truncate{s, t.MaxEvent}
+	}
+	p.sinks = append(p.sinks, sink{s, batch, name, strict})
 }
 
 // Run sends what batches gather until ctx ends, and then what is left of it.
@@ -59,7 +64,7 @@ func (p *Policy) Run(ctx context.Context) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	for _, s := range p.sinks {
-		if b, ok := s.Sink.(*Batch); ok {
+		if b := s.batch; b != nil {
 			wg.Go(func() {
 				b.Run(ctx, func(n int) {
 					p.dropped.Add(int64(n))

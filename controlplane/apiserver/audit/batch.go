@@ -2,11 +2,12 @@ package audit
 
 import (
 	"context"
-	"errors"
+	"fmt"
 	"log/slog"
 	"time"
 
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
+	"k8s.io/client-go/util/flowcontrol"
 )
 
 // Batching is how events are gathered before they are sent.
@@ -15,17 +16,23 @@ type Batching struct {
 	// go at once, MaxWait how long the first of them waits.
 	Buffer, MaxSize int
 	MaxWait         time.Duration
+	// Throttle bounds how many batches go: PerSecond, and Burst at once.
+	Throttle  bool
+	PerSecond float32
+	Burst     int
 }
 
-// Validate names the first mistake; flag is the flags' beginning.
-func (b Batching) Validate(flag string) error {
+// Validate names the first mistake; name is the flags' part for the sink.
+func (b Batching) Validate(name string) error {
 	switch {
 	case b.Buffer <= 0:
-		return errors.New("--" + flag + "-batch-buffer-size must be a positive number")
+		return fmt.Errorf("invalid audit batch %s buffer size %v, must be a positive number", name, b.Buffer)
 	case b.MaxSize <= 0:
-		return errors.New("--" + flag + "-batch-max-size must be a positive number")
-	case b.MaxSize > b.Buffer:
-		return errors.New("--" + flag + "-batch-max-size must not be more than --" + flag + "-batch-buffer-size")
+		return fmt.Errorf("invalid audit batch %s max batch size %v, must be a positive number", name, b.MaxSize)
+	case b.Throttle && b.PerSecond <= 0:
+		return fmt.Errorf("invalid audit batch %s throttle QPS %v, must be a positive number", name, b.PerSecond)
+	case b.Throttle && b.Burst <= 0:
+		return fmt.Errorf("invalid audit batch %s throttle burst %v, must be a positive number", name, b.Burst)
 	}
 	return nil
 }
@@ -58,7 +65,14 @@ const lastTime = 5 * time.Second
 // Run sends until ctx ends, and then once more what is left. lost is told how
 // many events could not be sent.
 func (b *Batch) Run(ctx context.Context, lost func(int)) {
+	var throttle flowcontrol.RateLimiter
+	if b.Throttle {
+		throttle = flowcontrol.NewTokenBucketRateLimiter(b.PerSecond, b.Burst)
+	}
 	send := func(ctx context.Context, events []*auditv1.Event) {
+		if throttle != nil {
+			_ = throttle.Wait(ctx) // it fails only when ctx ends
+		}
 		if err := b.send(ctx, events); err != nil {
 			slog.ErrorContext(ctx, "send audit events", "events", len(events), "err", err)
 			lost(len(events))
@@ -69,6 +83,7 @@ func (b *Batch) Run(ctx context.Context, lost func(int)) {
 			send(ctx, events)
 		}
 	}
+	throttle = nil
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastTime)
 	defer cancel()
 	for {

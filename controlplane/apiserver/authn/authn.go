@@ -79,6 +79,29 @@ func New(c Config) *Authenticator {
 // ErrUnauthorized says that credentials were given and are not good.
 var ErrUnauthorized = errors.New("Unauthorized")
 
+// refused says why credentials are not good: to the log, never to who showed them.
+type refused struct{ why error }
+
+func (r refused) Error() string { return r.why.Error() }
+func (r refused) Unwrap() []error {
+	all := []error{ErrUnauthorized, r.why}
+	if several, ok := r.why.(utilerrors.Aggregate); ok {
+		all = append(all, several.Errors()...)
+	}
+	return all
+}
+
+func refuse(why error) error {
+	if why == nil {
+		return ErrUnauthorized
+	}
+	return refused{why}
+}
+
+// Noted is a user, or a refusal, of which the request's record and its answer
+// say more.
+type Noted interface{ Note(ctx context.Context) }
+
 // Authenticate returns who asks, always with the group of all authenticated
 // users; ErrUnauthorized when nobody is known by that and the path is not open to
 // all. Credentials leave the request, so that nobody after this sees them.
@@ -101,13 +124,13 @@ func (a *Authenticator) Authenticate(r *http.Request) (user.Info, error) {
 			a.strip(r)
 			return authenticated(resp.User), nil
 		}
-		return nil, errors.Join(ErrUnauthorized, err)
+		return nil, refuse(err)
 	}
 	if failed == nil && (a.anybody || a.anonymous[r.URL.Path]) {
 		a.strip(r)
 		return anonymous, nil
 	}
-	return nil, errors.Join(ErrUnauthorized, failed)
+	return nil, refuse(failed)
 }
 
 var anonymous = &user.DefaultInfo{Name: user.Anonymous, Groups: []string{user.AllUnauthenticated}}

@@ -69,7 +69,7 @@ func (a *ca) issue(t testing.TB, change func(*x509.Certificate)) *x509.Certifica
 	return cert
 }
 
-func request(path string, certs ...*x509.Certificate) *http.Request {
+func requestWith(path string, certs ...*x509.Certificate) *http.Request {
 	r, err := http.NewRequestWithContext(context.Background(), "GET", "https://x"+path, nil)
 	if err != nil {
 		panic(err)
@@ -97,7 +97,7 @@ func TestX509(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			for range 2 { // the second time it is remembered
-				who, err := a.Authenticate(request("/api", c.cert))
+				who, err := a.Authenticate(requestWith("/api", c.cert))
 				got := ""
 				if err == nil {
 					got = who.GetName() + " " + strings.Join(who.GetGroups(), ",")
@@ -111,7 +111,7 @@ func TestX509(t *testing.T) {
 		})
 	}
 	// A bad certificate is no anonymous user, even where those may go.
-	if _, err := a.Authenticate(request("/livez", theirs.issue(t, func(*x509.Certificate) {}))); err == nil {
+	if _, err := a.Authenticate(requestWith("/livez", theirs.issue(t, func(*x509.Certificate) {}))); err == nil {
 		t.Error("a stranger's certificate on /livez is let in")
 	}
 }
@@ -121,7 +121,7 @@ func TestUIDFromCertificate(t *testing.T) {
 	cert := ours.issue(t, func(c *x509.Certificate) {
 		c.Subject.ExtraNames = []pkix.AttributeTypeAndValue{{Type: uidAttribute, Value: "u-1"}}
 	})
-	who, err := New(Config{ClientCA: ours.pool()}).Authenticate(request("/api", cert))
+	who, err := New(Config{ClientCA: ours.pool()}).Authenticate(requestWith("/api", cert))
 	if err != nil || who.GetUID() != "u-1" {
 		t.Errorf("%v %v", who, err)
 	}
@@ -130,7 +130,7 @@ func TestUIDFromCertificate(t *testing.T) {
 func TestAnonymous(t *testing.T) {
 	a := New(Config{Static: map[string]user.Info{"secret": &user.DefaultInfo{Name: "bob"}}, AnonymousPaths: []string{"/livez", "/readyz", "/healthz"}})
 	for path, open := range map[string]bool{"/livez": true, "/readyz": true, "/healthz": true, "/livez/etcd": false, "/api": false, "/metrics": false, "/": false, "/version": false, "//livez": false} {
-		who, err := a.Authenticate(request(path))
+		who, err := a.Authenticate(requestWith(path))
 		if (err == nil) != open {
 			t.Errorf("%s: %v %v", path, who, err)
 		}
@@ -138,7 +138,7 @@ func TestAnonymous(t *testing.T) {
 			t.Errorf("%+v", who)
 		}
 	}
-	r := request("/livez")
+	r := requestWith("/livez")
 	r.Header.Set("Authorization", "Bearer wrong")
 	if _, err := a.Authenticate(r); !errors.Is(err, ErrUnauthorized) {
 		t.Error("a bad token became anonymous")
@@ -149,7 +149,7 @@ func TestAnonymous(t *testing.T) {
 func TestCredentialsLeaveTheRequest(t *testing.T) {
 	ours := newCA(t)
 	a := New(Config{ClientCA: ours.pool(), Static: map[string]user.Info{"secret": &user.DefaultInfo{Name: "bob"}}})
-	byToken, byCert := request("/api"), request("/api", ours.issue(t, func(*x509.Certificate) {}))
+	byToken, byCert := requestWith("/api"), requestWith("/api", ours.issue(t, func(*x509.Certificate) {}))
 	for _, r := range []*http.Request{byToken, byCert} {
 		r.Header.Set("Authorization", "Bearer secret")
 		r.Header.Set("X-Remote-User", "root")
@@ -182,7 +182,7 @@ func TestBearer(t *testing.T) {
 		{"", "x," + protocolPrefix + "!", ""},
 		{"", "x," + protocolPrefix + b64([]byte{0xff}), ""},
 	} {
-		r := request("/")
+		r := requestWith("/")
 		if c.auth != "" {
 			r.Header.Set("Authorization", c.auth)
 		}
@@ -200,7 +200,7 @@ func FuzzBearer(f *testing.F) {
 	f.Add("", "x, "+protocolPrefix+"dA")
 	f.Add("bearer  ", protocolPrefix+",,")
 	f.Fuzz(func(t *testing.T, auth, protocol string) {
-		r := request("/")
+		r := requestWith("/")
 		r.Header["Authorization"] = []string{auth}
 		if protocol != "" {
 			r.Header["Sec-Websocket-Protocol"] = []string{protocol}

@@ -83,7 +83,8 @@ func (a *audience) UnmarshalJSON(b []byte) error { return (*jwt.Audience)(a).Unm
 // bearer while all that it is bound to lives.
 type verifiedToken struct {
 	claims
-	resp *authenticator.Response // for the server's own audiences
+	resp   *authenticator.Response // for the server's own audiences
+	legacy *legacyClaims           // of a token in a Secret, which has no others
 }
 
 type ref struct {
@@ -236,6 +237,9 @@ func (t *ServiceAccountTokens) AuthenticateToken(ctx context.Context, token stri
 		t.known[sum] = v
 		t.mu.Unlock()
 	}
+	if v.legacy != nil {
+		return t.legacy(ctx, token, v)
+	}
 	now := time.Now()
 	if err := v.Claims.Validate(jwt.Expected{Time: now}); err != nil {
 		return nil, false, timeError(err)
@@ -281,7 +285,7 @@ func (t *ServiceAccountTokens) ours(token string) bool {
 	var c struct {
 		Issuer string `json:"iss"`
 	}
-	return json.Unmarshal(payload, &c) == nil && slices.Contains(t.cfg.Issuers, c.Issuer)
+	return json.Unmarshal(payload, &c) == nil && (c.Issuer == LegacyIssuer || slices.Contains(t.cfg.Issuers, c.Issuer))
 }
 
 func (t *ServiceAccountTokens) verify(token string) (*verifiedToken, error) {
@@ -302,6 +306,15 @@ func (t *ServiceAccountTokens) verify(token string) (*verifiedToken, error) {
 		if err := parsed.Claims(key.Key, &v.claims); err != nil {
 			failed = append(failed, err)
 			continue
+		}
+		if v.Issuer == LegacyIssuer {
+			c := &legacyClaims{}
+			if err := parsed.Claims(key.Key, c); err != nil {
+				return nil, errBadToken
+			}
+			info := &serviceaccount.ServiceAccountInfo{Namespace: c.Namespace, Name: c.Account, UID: c.UID}
+			v.legacy, v.resp = c, &authenticator.Response{User: authenticated(info.UserInfo())}
+			return v, nil
 		}
 		k := &v.Kubernetes
 		if k.Namespace == "" || !slices.Contains(t.cfg.Issuers, v.Issuer) || v.Subject != serviceaccount.MakeUsername(k.Namespace, k.ServiceAccount.Name) || v.Expiry == nil {

@@ -26,6 +26,7 @@ func TestPatchBombs(t *testing.T) {
 		"place":         {"json-patch+json", `[{"op":"add","path":"/spec/containers/1000000000","value":{}}]`, 422, `"reason":"Invalid"`},
 		"depth":         {"merge-patch+json", strings.Repeat(`{"a":`, 20000) + "1" + strings.Repeat("}", 20000), 400, "exceeded max depth"},
 		"strategic":     {"strategic-merge-patch+json", strings.Repeat(`{"a":`, 20000) + "1" + strings.Repeat("}", 20000), 400, "exceeded max depth"},
+		"items":         {"strategic-merge-patch+json", `{"spec":{"containers":[` + strings.Repeat(`{"name":"c"},`, 10000) + `{"name":"c"}]}}`, 413, "The allowed maximum items in a list of a strategic merge patch is 10000, got 10001"},
 		"applied depth": {"apply-patch+yaml", "a: " + strings.Repeat("[", 20000), 400, "exceeded max depth"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -100,19 +100,16 @@ func (c *call) dedupOwners(obj registry.Object) {
 	if len(refs) < 2 {
 		return
 	}
+	seen := make(map[owner]bool, len(refs))
 	kept := make([]metav1.OwnerReference, 0, len(refs))
 	var twice []string
 	for i := range refs {
-		dup := false
-		for k := range kept {
-			if sameOwner(&kept[k], &refs[i]) {
-				dup = true
-			}
-		}
-		if dup {
+		o := ownerOf(&refs[i])
+		if seen[o] {
 			twice = append(twice, string(refs[i].UID))
 			continue
 		}
+		seen[o] = true
 		kept = append(kept, refs[i])
 	}
 	if len(twice) == 0 {
@@ -124,10 +121,20 @@ func (c *call) dedupOwners(obj registry.Object) {
 	}
 }
 
-func sameOwner(a, b *metav1.OwnerReference) bool {
-	same := func(x, y *bool) bool { return x == y || x != nil && y != nil && *x == *y }
-	return a.UID == b.UID && a.Name == b.Name && a.Kind == b.Kind && a.APIVersion == b.APIVersion &&
-		same(a.Controller, b.Controller) && same(a.BlockOwnerDeletion, b.BlockOwnerDeletion)
+// An owner is an OwnerReference that can be compared.
+type owner struct {
+	uid                    types.UID
+	name, kind, version    string
+	controls, controlsSaid bool
+	blocks, blocksSaid     bool
+}
+
+func ownerOf(r *metav1.OwnerReference) owner {
+	said := func(b *bool) (bool, bool) { return b != nil && *b, b != nil }
+	o := owner{uid: r.UID, name: r.Name, kind: r.Kind, version: r.APIVersion}
+	o.controls, o.controlsSaid = said(r.Controller)
+	o.blocks, o.blocksSaid = said(r.BlockOwnerDeletion)
+	return o
 }
 
 // A write is what creates, updates and patches share.
@@ -190,7 +197,7 @@ func (w *write) createNamed(ctx context.Context, obj registry.Object) (*watchcac
 	stored := false
 	defer func() { finish(stored) }()
 	if errs := w.created(ctx, obj); len(errs) > 0 {
-		return nil, nil, apierrors.NewInvalid(w.faulty(), obj.GetName(), errs)
+		return nil, nil, invalid(w.faulty(), obj.GetName(), errs)
 	}
 	for _, text := range w.res.Warnings(ctx, obj, nil) {
 		request.Warn(ctx, text)

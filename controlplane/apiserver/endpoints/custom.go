@@ -126,7 +126,7 @@ func otherKind(u *unstructured.Unstructured, gvk schema.GroupVersionKind) error 
 	if v := u.GetAPIVersion(); v != gvk.GroupVersion().String() {
 		errs = append(errs, field.Invalid(field.NewPath("apiVersion"), v, "must be "+gvk.GroupVersion().String()))
 	}
-	return apierrors.NewInvalid(u.GroupVersionKind().GroupKind(), u.GetName(), errs)
+	return invalid(u.GroupVersionKind().GroupKind(), u.GetName(), errs)
 }
 
 // customManager tracks who owns which field of a kind without a Go type.

@@ -16,6 +16,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"knarr/controlplane/apiserver/registry"
 	"knarr/controlplane/apiserver/request"
@@ -31,6 +32,9 @@ func (c *call) delete() error {
 	c.warnOrphans(opts)
 	if c.out, err = c.negotiate(false); err != nil {
 		return err
+	}
+	if ignore := opts.IgnoreStoreReadErrorWithClusterBreakingPotential; ignore != nil && *ignore {
+		return c.discard()
 	}
 	d := &deletion{call: c, opts: opts, dryRun: len(opts.DryRun) > 0}
 	rec, obj, gone, err := d.run(c.ctx, c.info.Namespace, c.info.Name)
@@ -318,11 +322,14 @@ func (c *call) deleteCollection() error {
 	if c.out, err = c.negotiate(false); err != nil {
 		return err
 	}
+	if ignore := opts.IgnoreStoreReadErrorWithClusterBreakingPotential; ignore != nil && *ignore {
+		return invalidOptions("DeleteOptions", field.ErrorList{field.Invalid(ignoreReadError, true, "is not allowed with DELETECOLLECTION, try again after removing the option")})
+	}
 	q := c.listQuery(list)
 	q.ResourceVersion, q.Match = "", ""
 	found, err := c.store.List(c.ctx, q)
 	if err != nil {
-		return c.fromCache(err, "")
+		return c.partial(err)
 	}
 	if len(found.Records) > 0 {
 		c.warnOrphans(opts)

@@ -32,6 +32,7 @@ func (e *entry) fromCache(err error, name string) error {
 	var tooNew *watchcache.TooNewError
 	var invalid *watchcache.InvalidError
 	var expired *watchcache.ContinueExpiredError
+	var partial *watchcache.PartialError
 	gr := e.gvr.GroupResource()
 	switch {
 	case err == nil:
@@ -48,6 +49,8 @@ func (e *entry) fromCache(err error, name string) error {
 		return e
 	case errors.Is(err, watchcache.ErrNotReady):
 		return statusError(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests, err.Error())
+	case errors.As(err, &partial):
+		return apierrors.NewInternalError(partial)
 	case errors.Is(err, storage.ErrTooLarge):
 		return apierrors.NewRequestEntityTooLargeError(err.Error())
 	case errors.As(err, &tooOld):
@@ -73,6 +76,7 @@ func (e *entry) fromCache(err error, name string) error {
 // statusOf is err as the client sees it.
 func statusOf(ctx context.Context, err error) *metav1.Status {
 	var api apierrors.APIStatus
+	var unreadable *watchcache.UnreadableError
 	switch {
 	case errors.As(err, &api):
 		status := api.Status()
@@ -84,6 +88,8 @@ func statusOf(ctx context.Context, err error) *metav1.Status {
 		}
 		status.Kind, status.APIVersion = "Status", "v1"
 		return &status
+	case errors.As(err, &unreadable):
+		return statusOf(ctx, apierrors.NewInternalError(err))
 	case errors.Is(err, context.DeadlineExceeded):
 		return statusOf(ctx, apierrors.NewTimeoutError("request did not complete within the allotted timeout", 0))
 	}

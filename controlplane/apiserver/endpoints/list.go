@@ -30,7 +30,7 @@ func (c *call) list() error {
 	}
 	found, err := c.store.List(c.ctx, c.listQuery(opts))
 	if err != nil {
-		return c.fromCache(err, "")
+		return c.partial(err)
 	}
 	switch {
 	case c.out.as != "":

@@ -33,6 +33,7 @@ type openAPI struct {
 
 	mu   sync.Mutex
 	docs map[string][]byte // compressed, by path and form
+	made string            // the hash of v2 in docs
 }
 
 func newOpenAPI(s *Server, t *table) *openAPI {
@@ -97,7 +98,8 @@ func (o *openAPI) serve(w http.ResponseWriter, r *http.Request, path string, rem
 		if proto {
 			media = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 		}
-		o.write(w, r, "v2", o.hash, media, proto, func() ([]byte, error) { return openapi.V2(o.all) })
+		hash, build := o.v2(remote)
+		o.write(w, r, "v2", hash, media, proto, build)
 	case path == "/openapi/v3":
 		o.serveIndex(w, r, remote)
 	case strings.HasPrefix(path, "/openapi/v3/"):

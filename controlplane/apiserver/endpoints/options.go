@@ -209,9 +209,13 @@ func (c *call) deleteOptions() (*metav1.DeleteOptions, error) {
 			opts.PropagationPolicy = new(metav1.DeletionPropagation(v))
 		}
 		opts.DryRun = p.Values["dryRun"]
+		opts.IgnoreStoreReadErrorWithClusterBreakingPotential = p.bool("ignoreStoreReadErrorWithClusterBreakingPotential")
 		if p.err != nil {
 			return nil, p.err
 		}
+	}
+	if c.s.cfg.Discards == nil {
+		opts.IgnoreStoreReadErrorWithClusterBreakingPotential = nil
 	}
 	if err := invalidOptions("DeleteOptions", metavalidation.ValidateDeleteOptions(opts)); err != nil {
 		return nil, err

@@ -31,6 +31,10 @@ import (
 // maxPatchOperations bounds a JSON patch.
 const maxPatchOperations = 10000
 
+// maxPatchItems bounds each list of a strategic merge patch: merging takes time
+// with its square.
+const maxPatchItems = 10000
+
 // patch changes an object by the rules of the body's content type.
 func (c *call) patch() error {
 	kind, err := c.patchType()
@@ -135,6 +139,9 @@ func (p *patch) read() error {
 		if err != nil {
 			return apierrors.NewBadRequest(fmt.Sprintf("error decoding patch: %v", err))
 		}
+		if n := longestList(p.merge); n > maxPatchItems && p.kind == types.StrategicMergePatchType {
+			return apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("The allowed maximum items in a list of a strategic merge patch is %d, got %d", maxPatchItems, n))
+		}
 		if p.options.FieldValidation != metav1.FieldValidationIgnore {
 			p.strict = strict
 		}
@@ -160,6 +167,22 @@ func (p *patch) read() error {
 		}
 	}
 	return nil
+}
+
+// longestList is how many items the longest list in v has.
+func longestList(v any) (longest int) {
+	switch v := v.(type) {
+	case map[string]any:
+		for _, inner := range v {
+			longest = max(longest, longestList(inner))
+		}
+	case []any:
+		longest = len(v)
+		for _, inner := range v {
+			longest = max(longest, longestList(inner))
+		}
+	}
+	return longest
 }
 
 // make is what the patch makes of old.

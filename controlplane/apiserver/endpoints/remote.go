@@ -18,6 +18,8 @@ type Remote struct {
 	// Documents are the paths of OpenAPI v3 documents, with their hashes, by
 	// "apis/group/version".
 	Documents map[string]string
+	// Schemas are merged into OpenAPI v2, in this order.
+	Schemas []RemoteSchemas
 }
 
 // SetRemote replaces what is served elsewhere; nil is nothing.

@@ -59,6 +59,9 @@ type Config struct {
 	MinWatch time.Duration
 	// Components says how the parts of the control plane are.
 	Components func(context.Context) []corev1.ComponentStatus
+	// Discards says whether a user may do a verb, which deletes what cannot be
+	// read. Default: nobody may.
+	Discards func(ctx context.Context, verb string) (allowed bool, reason string, err error)
 	// Changed, if set, is called when SetResources has changed the kinds served.
 	Changed func()
 	// Watches counts the events sent to watchers. Default: nothing does.

@@ -309,7 +309,7 @@ func (w *write) prepareUpdate(ctx context.Context, obj, old registry.Object) err
 		errs = append(errs, w.sub.Validate(ctx, obj, old)...)
 	}
 	if len(errs) > 0 {
-		return apierrors.NewInvalid(w.faulty(), obj.GetName(), errs)
+		return invalid(w.faulty(), obj.GetName(), errs)
 	}
 	if w.sub == nil {
 		for _, text := range w.res.Warnings(ctx, obj, old) {

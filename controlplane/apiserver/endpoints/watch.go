@@ -55,7 +55,7 @@ func (c *call) watch() error {
 			return statusError(http.StatusInternalServerError, "", "resourceVersion: "+err.Error()) // upstream's slip, seen by clients
 		}
 		if !errors.As(err, &tooOld) {
-			return c.fromCache(err, "")
+			return c.reinitializing(err)
 		}
 		// A version too old is told inside the stream, as an event.
 	}

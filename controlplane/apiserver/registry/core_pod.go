@@ -9,7 +9,6 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 )
 
 var pods = &Kind[*corev1.Pod]{
@@ -26,7 +25,7 @@ var pods = &Kind[*corev1.Pod]{
 		if old != nil {
 			return nil
 		}
-		if msgs := utilvalidation.IsDNS1123Label(p.Name); len(msgs) != 0 {
+		if msgs := NameIsDNSLabel(p.Name, false); len(msgs) != 0 {
 			warnings = append(warnings, fmt.Sprintf("metadata.name: this is used in the Pod's hostname, which can result in surprising behavior; a DNS label is recommended: %v", msgs))
 		}
 		warnings = append(warnings, warnAppArmor(p)...)

@@ -72,12 +72,12 @@ func (k *Kind[T]) finalizers(obj Object) (errs field.ErrorList) {
 // CreatedMetadata is what is wrong with a new object's metadata by a rule for
 // its name.
 func CreatedMetadata(obj Object, namespaced bool, rule func(name string, prefix bool) []string) field.ErrorList {
-	return validation.ValidateObjectMetaAccessor(obj, namespaced, rule, metadata)
+	return createdMetadata(obj, namespaced, rule)
 }
 
 // UpdatedMetadata is what no update of any kind may do to metadata.
 func UpdatedMetadata(obj, old Object, namespaced bool) field.ErrorList {
-	errs := validation.ValidateObjectMetaAccessorUpdate(obj, old, metadata)
+	errs := updatedMetadata(obj, old)
 	if len(errs) == 0 && PathNames(obj) == nil && len(validation.ValidateFinalizers(obj.GetFinalizers(), metadata)) == 0 {
 		return nil // all else has been looked at by now
 	}

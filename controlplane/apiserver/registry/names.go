@@ -14,6 +14,9 @@ import (
 
 // NameIsDNSSubdomain is the name rule of most kinds (RFC 1123 subdomain).
 func NameIsDNSSubdomain(name string, prefix bool) []string {
+	if plainSubdomain(name) {
+		return nil
+	}
 	return validation.NameIsDNSSubdomain(name, prefix)
 }
 
@@ -22,6 +25,9 @@ func nameIsLong(name string, _ bool) []string { return content.IsDNS1123Subdomai
 
 // NameIsDNSLabel is the name rule of Namespaces and Services' like (RFC 1123 label).
 func NameIsDNSLabel(name string, prefix bool) []string {
+	if plainLabel(name) {
+		return nil
+	}
 	return validation.NameIsDNSLabel(name, prefix)
 }
 

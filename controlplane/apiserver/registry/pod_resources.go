@@ -46,7 +46,10 @@ func IsExtended(name corev1.ResourceName) bool {
 
 // resourceName checks the name of any resource.
 func resourceName(name corev1.ResourceName, at *field.Path) field.ErrorList {
-	errs := invalid(utilvalidation.IsQualifiedName(string(name)), name, at)
+	var errs field.ErrorList
+	if !plainKey(string(name)) {
+		errs = invalid(utilvalidation.IsQualifiedName(string(name)), name, at)
+	}
 	if len(errs) == 0 && !strings.Contains(string(name), "/") && !isStandardResource(name) {
 		errs = append(errs, field.Invalid(at, name, "must be a standard resource type or fully qualified"))
 	}

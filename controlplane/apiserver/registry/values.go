@@ -22,14 +22,23 @@ func invalid(msgs []string, value any, at *field.Path) (errs field.ErrorList) {
 }
 
 func qualifiedName(value string, at *field.Path) field.ErrorList {
+	if plainKey(value) {
+		return nil
+	}
 	return invalid(utilvalidation.IsQualifiedName(value), value, at)
 }
 
 func dnsLabel(value string, at *field.Path) field.ErrorList {
+	if plainLabel(value) {
+		return nil
+	}
 	return invalid(utilvalidation.IsDNS1123Label(value), value, at)
 }
 
 func dnsSubdomain(value string, at *field.Path) field.ErrorList {
+	if plainSubdomain(value) {
+		return nil
+	}
 	return invalid(utilvalidation.IsDNS1123Subdomain(value), value, at)
 }
 

@@ -5,12 +5,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 )
 
 // Etcd keeps everything in etcd, embedded or elsewhere.
@@ -210,9 +213,10 @@ func elsewhere(resp *clientv3.TxnResponse) *KV {
 	return &kv
 }
 
-// Revision asks for a key that is never there: the answer's header counts.
+// Revision asks for a key that is never there: the answer's header counts. A SQL
+// database takes no key with a zero in it.
 func (e *Etcd) Revision(ctx context.Context) (int64, error) {
-	resp, err := e.get(ctx, "\x00", clientv3.WithCountOnly())
+	resp, err := e.get(ctx, "/", clientv3.WithCountOnly())
 	if err != nil {
 		return 0, fmt.Errorf("etcd revision: %w", err)
 	}
@@ -235,7 +239,11 @@ func (e *Etcd) Watch(ctx context.Context, prefix string, from int64) (<-chan Bat
 				}
 			}
 			for _, ev := range resp.Events {
-				b.Events = append(b.Events, Event{KV: fromEtcd(ev.Kv), Deleted: ev.Type == clientv3.EventTypeDelete})
+				e := Event{KV: fromEtcd(ev.Kv), Deleted: ev.Type == clientv3.EventTypeDelete}
+				if e.Deleted {
+					e.Value = nil // kine repeats what was there
+				}
+				b.Events = append(b.Events, e)
 			}
 			if n := len(b.Events); n > 0 { // the header may be ahead of what was sent
 				b.Revision = b.Events[n-1].Revision
@@ -275,7 +283,7 @@ func known(err error) error {
 		return ErrCompacted
 	case errors.Is(err, rpctypes.ErrFutureRev):
 		return ErrFuture
-	case errors.Is(err, rpctypes.ErrRequestTooLarge):
+	case errors.Is(err, rpctypes.ErrRequestTooLarge), status.Code(err) == codes.ResourceExhausted && strings.Contains(err.Error(), "larger than max"):
 		return ErrTooLarge
 	}
 	return err

@@ -16,6 +16,7 @@ type KV struct {
 	Value    []byte
 	Revision int64 // of its last put
 	Created  int64 // revision of the put that created it
+	Err      error // why nobody can read the value, which is nil then
 }
 
 // An Event is one change of one key. For a delete, Value is nil, and Revision

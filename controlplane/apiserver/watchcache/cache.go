@@ -29,6 +29,8 @@ type Cache struct {
 	tables    atomic.Pointer[tables]
 	tablesMu  sync.Mutex // orders changes of tables
 	additions chan *addition
+	reread    chan struct{} // values that could not be read may be readable now
+	faulty    atomic.Bool   // there may be such values
 	budget    *budget
 	fresh     fresh
 	ages      ages
@@ -47,6 +49,7 @@ func New(store storage.Store, resources []registry.Resource) *Cache {
 	c := &Cache{
 		store:     store,
 		additions: make(chan *addition),
+		reread:    make(chan struct{}, 1),
 		budget:    &budget{limit: defaultBudget},
 		fresh:     fresh{ask: store.Revision},
 		ready:     make(chan struct{}),
@@ -120,7 +123,7 @@ const page = 10000
 
 // load reads the whole store as of one revision.
 func (c *Cache) load(ctx context.Context) error {
-	loaded := map[*Resource]*tree{}
+	loaded, faults := map[*Resource]*tree{}, map[*Resource][]*UnreadableError{}
 	for _, r := range c.tables.Load().prefixes {
 		loaded[r] = &tree{}
 	}
@@ -137,9 +140,9 @@ func (c *Cache) load(ctx context.Context) error {
 			if r == nil || loaded[r] == nil { // of no kind, or of one added just now
 				continue
 			}
-			rec, err := r.codec.record(key, kv.Value, kv.Revision)
+			rec, err := r.codec.read(key, kv)
 			if err != nil {
-				slog.ErrorContext(ctx, "unreadable object in the store", "key", kv.Key, "err", err)
+				faults[r] = append(faults[r], err)
 				continue
 			}
 			loaded[r].Set(key, rec)
@@ -150,7 +153,7 @@ func (c *Cache) load(ctx context.Context) error {
 		after = kvs[len(kvs)-1].Key
 	}
 	for r, t := range loaded {
-		r.reset(t, at)
+		r.renew(ctx, t, at, faults[r])
 	}
 	c.publish(at)
 	return nil
@@ -179,6 +182,7 @@ func (c *Cache) stream(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	look := relook{c: c}
 	for {
 		select {
 		case batch, ok := <-batches:
@@ -189,6 +193,10 @@ func (c *Cache) stream(ctx context.Context) error {
 				return batch.Err
 			}
 			c.apply(ctx, batch)
+		case <-look.due():
+			look.again(ctx)
+		case <-c.reread:
+			look.again(ctx)
 		case a := <-c.additions:
 			a.done <- c.join(ctx, a.resource)
 		}
@@ -214,6 +222,9 @@ func (c *Cache) apply(ctx context.Context, batch storage.Batch) {
 	}
 	c.publish(batch.Revision)
 	for _, r := range c.touched {
+		if r.broken != nil {
+			r.lose(ctx, batch.Revision)
+		}
 		r.wake()
 	}
 	c.touched = c.touched[:0]

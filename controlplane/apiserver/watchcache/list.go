@@ -32,6 +32,9 @@ func (r *Resource) Get(ctx context.Context, key, resourceVersion string) (*Recor
 	if rec := r.Peek(key); rec != nil {
 		return rec, nil
 	}
+	if f := r.faults.Load(); f != nil && f.all[key] != nil {
+		return nil, f.all[key]
+	}
 	return nil, ErrNotFound
 }
 
@@ -45,6 +48,9 @@ func (r *Resource) Peek(key string) *Record {
 // List finds what q selects, as of one revision.
 func (r *Resource) List(ctx context.Context, q Query) (*List, error) {
 	st, rev, after, err := r.choose(ctx, q)
+	if err == nil {
+		err = r.whole(q.Namespace, q.Name)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -47,7 +47,10 @@ type Resource struct {
 	pendingMu sync.Mutex
 	pending   map[string][]*write
 
-	epoch atomic.Int64 // watchers of an earlier one are to end
+	broken []*UnreadableError // the applier's: what came unreadable in this batch
+
+	epoch  atomic.Int64 // watchers of an earlier one are to end
+	faults atomic.Pointer[faults]
 }
 
 // state is a snapshot: all objects as of a revision.
@@ -108,7 +111,7 @@ func (r *Resource) reset(t *tree, rev int64) {
 }
 
 // apply publishes consecutive changes of this resource and says whether there
-// were any. Changes up to seen are known already.
+// are any to tell. Changes up to seen are known already.
 func (r *Resource) apply(ctx context.Context, changes []storage.Event, seen int64) bool {
 	now := time.Now()
 	events := make([]*event, 0, len(changes))
@@ -119,6 +122,7 @@ func (r *Resource) apply(ctx context.Context, changes []storage.Event, seen int6
 			continue
 		}
 		_, key := r.cache.find(ch.Key)
+		r.readable(key)
 		prev, _ := r.head.Get(key)
 		e := &event{revision: ch.Revision, at: now, prev: prev}
 		if ch.Deleted {
@@ -135,7 +139,8 @@ func (r *Resource) apply(ctx context.Context, changes []storage.Event, seen int6
 		} else {
 			rec, err := r.adopt(key, ch.KV)
 			if err != nil {
-				slog.ErrorContext(ctx, "unreadable object in the store", "key", ch.Key, "err", err)
+				r.broken = append(r.broken, err)
+				r.head.Delete(key)
 				continue
 			}
 			e.now = rec
@@ -144,7 +149,7 @@ func (r *Resource) apply(ctx context.Context, changes []storage.Event, seen int6
 		events = append(events, e)
 	}
 	if len(events) == 0 {
-		return false
+		return r.broken != nil
 	}
 	for _, e := range events {
 		r.log(e)

@@ -3,7 +3,6 @@ package watchcache
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"maps"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -53,6 +52,7 @@ func (c *Cache) Add(ctx context.Context, kind registry.Resource) error {
 func (c *Cache) join(ctx context.Context, r *Resource) error {
 	at, after := c.revision.Load(), ""
 	t := &tree{}
+	var faults []*UnreadableError
 	for {
 		kvs, _, more, err := c.store.List(ctx, Root+r.codec.prefix+"/", after, page, at)
 		if err != nil {
@@ -61,9 +61,9 @@ func (c *Cache) join(ctx context.Context, r *Resource) error {
 		for _, kv := range kvs {
 			after = kv.Key
 			key := kv.Key[len(Root)+len(r.codec.prefix)+1:]
-			rec, err := r.codec.record(key, kv.Value, kv.Revision)
+			rec, err := r.codec.read(key, kv)
 			if err != nil {
-				slog.ErrorContext(ctx, "unreadable object in the store", "key", kv.Key, "err", err)
+				faults = append(faults, err)
 				continue
 			}
 			t.Set(key, rec)
@@ -72,7 +72,7 @@ func (c *Cache) join(ctx context.Context, r *Resource) error {
 			break
 		}
 	}
-	r.reset(t, at)
+	r.renew(ctx, t, at, faults)
 	c.changeTables(func(t *tables) { t.prefixes[r.codec.prefix] = r })
 	return nil
 }

@@ -32,6 +32,9 @@ func (r *Resource) Watch(ctx context.Context, q WatchQuery) (*Watcher, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := r.whole(q.Namespace, q.Name); err != nil {
+		return nil, err
+	}
 	query := &Query{Namespace: q.Namespace, Name: q.Name, Labels: q.Labels, Fields: q.Fields, FieldSet: q.FieldSet, Object: q.Object}
 	w := &Watcher{resource: r, matcher: r.matcher(query), c: make(chan struct{}, 1), initEnd: marked, epoch: r.epoch.Load()}
 

@@ -44,7 +44,7 @@ func (w *write) at(r *Resource, key string, rev int64) (*Record, error) {
 
 // adopt makes the record of a change from the stream, that of the write that
 // caused it when it was ours.
-func (r *Resource) adopt(key string, kv storage.KV) (*Record, error) {
+func (r *Resource) adopt(key string, kv storage.KV) (*Record, *UnreadableError) {
 	var mine *write
 	r.pendingMu.Lock()
 	for _, w := range r.pending[key] {
@@ -55,10 +55,14 @@ func (r *Resource) adopt(key string, kv storage.KV) (*Record, error) {
 	}
 	r.pendingMu.Unlock()
 	if mine == nil {
-		return r.codec.record(key, kv.Value, kv.Revision)
+		return r.codec.read(key, kv)
 	}
 	r.done(key, mine)
-	return mine.at(r, key, kv.Revision)
+	rec, err := mine.at(r, key, kv.Revision)
+	if err != nil {
+		return nil, &UnreadableError{Key: kv.Key, Revision: kv.Revision, err: err}
+	}
+	return rec, nil
 }
 
 // done forgets a write that came back, or never will.
@@ -198,5 +202,9 @@ func (r *Resource) Fetch(ctx context.Context, key string) (*Record, error) {
 	if rec := r.Peek(key); rec != nil && rec.Revision == kv.Revision {
 		return rec, nil
 	}
-	return r.codec.record(key, kv.Value, kv.Revision)
+	rec, unreadable := r.codec.read(key, *kv)
+	if unreadable != nil {
+		return nil, unreadable
+	}
+	return rec, nil
 }

@@ -23,6 +23,7 @@ type Cluster struct {
 	Server    string // URL of the API server
 	Admin     string // kubeconfig
 	Began     time.Time
+	Took      time.Duration // to answer /readyz
 	Processes []*Process
 	// Services and Pods are its ranges; ClusterDNS is where pods ask for names.
 	Services, Pods, ClusterDNS string

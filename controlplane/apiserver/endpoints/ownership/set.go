@@ -10,6 +10,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"unicode/utf8"
 )
 
 // A Set is a set of field paths, as a tree of path elements. Elements are
@@ -17,7 +18,11 @@ import (
 type Set struct {
 	member bool // the path up to here is in the set
 	kids   []kid
+	at     map[string]*Set // kids by element while there are many to insert into
 }
+
+// few kids or items are looked through one by one.
+const few = 32
 
 type kid struct {
 	elem string
@@ -28,6 +33,9 @@ type kid struct {
 func (s *Set) Empty() bool { return s == nil || !s.member && len(s.kids) == 0 }
 
 func (s *Set) find(elem string) *Set {
+	if s.at != nil {
+		return s.at[elem]
+	}
 	for i := range s.kids {
 		if s.kids[i].elem == elem {
 			return s.kids[i].set
@@ -36,24 +44,76 @@ func (s *Set) find(elem string) *Set {
 	return nil
 }
 
+// An arena is where the sets of one walk lie: a hundred small allocations less
+// for a pod.
+type arena struct {
+	sets []Set
+	kids []kid
+}
+
+// What a walk takes at once.
+const (
+	arenaSets = 64
+	arenaKids = 128
+	firstKids = 4
+)
+
+func (a *arena) set() *Set {
+	if len(a.sets) == 0 {
+		a.sets = make([]Set, arenaSets)
+	}
+	s := &a.sets[0]
+	a.sets = a.sets[1:]
+	return s
+}
+
+// add appends to kids, which lie in the arena while they are few.
+func (a *arena) add(kids []kid, k kid) []kid {
+	if len(kids) < cap(kids) {
+		return append(kids, k)
+	}
+	room := max(firstKids, 2*cap(kids))
+	if len(a.kids) < room {
+		a.kids = make([]kid, max(arenaKids, room))
+	}
+	out := append(a.kids[:0:room], kids...)
+	a.kids = a.kids[room:]
+	return append(out, k)
+}
+
 // insert adds a path. Paths come in the order of a walk, so that the kid
 // wanted is mostly the last one.
-func (s *Set) insert(path []string) {
+func (s *Set) insert(a *arena, path []string) {
 	for _, elem := range path {
 		next := (*Set)(nil)
 		if n := len(s.kids); n > 0 && s.kids[n-1].elem == elem {
 			next = s.kids[n-1].set
 		} else if next = s.find(elem); next == nil {
-			next = &Set{}
-			s.kids = append(s.kids, kid{elem, next})
+			next = s.grow(a, elem)
 		}
 		s = next
 	}
 	s.member = true
 }
 
-// sort puts all kids in order.
+// grow adds a kid.
+func (s *Set) grow(a *arena, elem string) *Set {
+	next := a.set()
+	s.kids = a.add(s.kids, kid{elem, next})
+	if s.at != nil {
+		s.at[elem] = next
+	} else if len(s.kids) > few {
+		s.at = make(map[string]*Set, 2*len(s.kids))
+		for _, k := range s.kids {
+			s.at[k.elem] = k.set
+		}
+	}
+	return next
+}
+
+// sort puts all kids in order; nothing more is inserted then.
 func (s *Set) sort() {
+	s.at = nil
 	less := func(a, b kid) int { return compareElems(a.elem, b.elem) }
 	if !slices.IsSortedFunc(s.kids, less) {
 		slices.SortFunc(s.kids, less)
@@ -283,17 +343,19 @@ func (p *parser) key() (string, error) {
 	if !p.take('"') {
 		return "", errFields
 	}
-	escaped := false
+	plain := true
 	for p.pos < len(p.data) {
-		switch p.data[p.pos] {
-		case '\\':
-			escaped = true
+		switch c := p.data[p.pos]; {
+		case c == '\\':
+			plain = false
 			p.pos += 2
 			continue
-		case '"':
+		case c >= utf8.RuneSelf: // perhaps not UTF-8: then it is what is written again
+			plain = false
+		case c == '"':
 			p.pos++
 			raw := p.data[start:p.pos]
-			if !escaped {
+			if plain {
 				return string(raw[1 : len(raw)-1]), nil
 			}
 			var s string

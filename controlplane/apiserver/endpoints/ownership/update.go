@@ -5,6 +5,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -33,6 +34,9 @@ type Request struct {
 	Reset []string
 	Now   time.Time
 }
+
+// buffers are where entries are written before their size is known.
+var buffers = sync.Pool{New: func() any { b := make([]byte, 0, 2048); return &b }}
 
 // An entry is one manager's, parsed.
 type entry struct {
@@ -218,13 +222,14 @@ func encode(entries []entry) []metav1.ManagedFieldsEntry {
 		return strings.Compare(a.Subresource, b.Subresource)
 	})
 	out := make([]metav1.ManagedFieldsEntry, len(entries))
-	var buf []byte
+	buf := buffers.Get().(*[]byte)
+	defer buffers.Put(buf)
 	for i := range entries {
 		e := &entries[i]
 		if e.changed {
-			buf = e.set.appendJSON(buf[:0])
+			*buf = e.set.appendJSON((*buf)[:0])
 			e.FieldsV1 = &metav1.FieldsV1{}
-			e.FieldsV1.SetRawBytes(bytes.Clone(buf))
+			e.FieldsV1.SetRawBytes(bytes.Clone(*buf))
 		}
 		out[i] = e.ManagedFieldsEntry
 	}

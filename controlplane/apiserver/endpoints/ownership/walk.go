@@ -15,6 +15,7 @@ import (
 type comparison struct {
 	changed, removed Set // changed is added or modified
 	path             []string
+	arena            arena
 	nameless         bool // a list of named items has one without any of its keys
 }
 
@@ -58,11 +59,11 @@ func (c *comparison) value(p *plan, elem string, l, r reflect.Value) {
 	if p.shape == leaf || c.empty(p, l) && c.empty(p, r) {
 		switch {
 		case !l.IsValid():
-			c.changed.insert(c.path)
+			c.changed.insert(&c.arena, c.path)
 		case !r.IsValid():
-			c.removed.insert(c.path)
+			c.removed.insert(&c.arena, c.path)
 		case !same(l, r):
-			c.changed.insert(c.path)
+			c.changed.insert(&c.arena, c.path)
 		}
 		return
 	}
@@ -77,9 +78,9 @@ func (c *comparison) value(p *plan, elem string, l, r reflect.Value) {
 		c.keyed(p, l, r)
 	}
 	if !l.IsValid() {
-		c.changed.insert(c.path)
+		c.changed.insert(&c.arena, c.path)
 	} else if !r.IsValid() {
-		c.removed.insert(c.path)
+		c.removed.insert(&c.arena, c.path)
 	}
 }
 
@@ -238,40 +239,73 @@ func (p *plan) elemOf(v reflect.Value) string {
 
 // items compares lists by the names of their items.
 func (c *comparison) items(p *plan, l, r reflect.Value, name func(reflect.Value) string) {
-	ln, rn := length(l), length(r)
-	lnames, rnames := make([]string, ln), make([]string, rn)
-	for i := range ln {
-		lnames[i] = name(l.Index(i))
-	}
-	for i := range rn {
-		rnames[i] = name(r.Index(i))
-	}
-	for i, n := range lnames {
-		if slices.Index(lnames, n) < i {
+	left, right := nameItems(l, name), nameItems(r, name)
+	for i, n := range left.names {
+		if left.first(n) < i {
 			continue // dealt with at its first
 		}
-		c.item(p, n, l, r, lnames, rnames)
+		c.item(p, n, left, right)
 	}
-	for i, n := range rnames {
-		if slices.Index(rnames, n) < i || slices.Contains(lnames, n) {
+	for i, n := range right.names {
+		if right.first(n) < i || left.first(n) >= 0 {
 			continue
 		}
-		c.item(p, n, l, r, lnames, rnames)
+		c.item(p, n, left, right)
 	}
 }
 
-// item compares the items of one name. Doubles are owned as a whole.
-func (c *comparison) item(p *plan, name string, l, r reflect.Value, lnames, rnames []string) {
-	of := func(v reflect.Value, names []string) (out []reflect.Value) {
-		for i, n := range names {
-			if n == name {
-				out = append(out, v.Index(i))
-			}
-		}
-		return out
+// A namedList is a list whose items have names.
+type namedList struct {
+	list  reflect.Value
+	names []string
+	at    map[string][]int // places of each name; nil while there are few
+}
+
+func nameItems(list reflect.Value, name func(reflect.Value) string) *namedList {
+	n := &namedList{list: list, names: make([]string, length(list))}
+	for i := range n.names {
+		n.names[i] = name(list.Index(i))
 	}
+	if len(n.names) > few {
+		n.at = make(map[string][]int, len(n.names))
+		for i, name := range n.names {
+			n.at[name] = append(n.at[name], i)
+		}
+	}
+	return n
+}
+
+// first is the place of the first item of a name, or -1.
+func (n *namedList) first(name string) int {
+	if n.at == nil {
+		return slices.Index(n.names, name)
+	}
+	if at := n.at[name]; len(at) > 0 {
+		return at[0]
+	}
+	return -1
+}
+
+// of are the items of a name.
+func (n *namedList) of(name string) (all []reflect.Value) {
+	if n.at != nil {
+		for _, i := range n.at[name] {
+			all = append(all, n.list.Index(i))
+		}
+		return all
+	}
+	for i, other := range n.names {
+		if other == name {
+			all = append(all, n.list.Index(i))
+		}
+	}
+	return all
+}
+
+// item compares the items of one name. Doubles are owned as a whole.
+func (c *comparison) item(p *plan, name string, left, right *namedList) {
 	// Almost always there is one item of a name.
-	ls, rs := of(l, lnames), of(r, rnames)
+	ls, rs := left.of(name), right.of(name)
 	first := func(v []reflect.Value) reflect.Value {
 		if len(v) == 0 {
 			return reflect.Value{}
@@ -284,14 +318,14 @@ func (c *comparison) item(p *plan, name string, l, r reflect.Value, lnames, rnam
 		c.value(p, name, first(ls), first(rs))
 	case len(ls) >= 2 && len(rs) >= 2:
 		if !slices.EqualFunc(ls, rs, same) {
-			c.changed.insert(path)
+			c.changed.insert(&c.arena, path)
 		}
 	case len(ls) >= 2:
 		c.value(p, name, reflect.Value{}, first(rs))
-		c.removed.insert(path)
+		c.removed.insert(&c.arena, path)
 	default:
 		c.value(p, name, first(ls), reflect.Value{})
-		c.changed.insert(path)
+		c.changed.insert(&c.arena, path)
 	}
 }
 

@@ -40,41 +40,31 @@ func (s *Store) chain(key string) *chain {
 	return s.keys.chain(gr)
 }
 
-func (s *Store) open(kv *storage.KV) error {
+// open puts the plain value in the place of the sealed one, or the reason why
+// there is none: one value that nobody can read hides no other.
+func (s *Store) open(kv *storage.KV) {
 	if kv == nil || kv.Value == nil {
-		return nil
+		return
 	}
 	c := s.chain(kv.Key)
 	if c == nil {
-		return nil
+		return
 	}
-	plain, _, err := c.open(kv.Value, []byte(kv.Key))
-	if err != nil {
-		return fmt.Errorf("decrypt %s: %w", kv.Key, err)
-	}
-	kv.Value = plain
-	return nil
+	kv.Value, _, kv.Err = c.open(kv.Value, []byte(kv.Key))
 }
 
 func (s *Store) Get(ctx context.Context, key string) (*storage.KV, int64, error) {
 	kv, rev, err := s.Store.Get(ctx, key)
-	if err == nil {
-		err = s.open(kv)
-	}
+	s.open(kv)
 	return kv, rev, err
 }
 
 func (s *Store) List(ctx context.Context, prefix, after string, limit int, at int64) ([]storage.KV, int64, bool, error) {
 	kvs, rev, more, err := s.Store.List(ctx, prefix, after, limit, at)
-	if err != nil {
-		return nil, 0, false, err
-	}
 	for i := range kvs {
-		if err := s.open(&kvs[i]); err != nil {
-			return nil, 0, false, err
-		}
+		s.open(&kvs[i])
 	}
-	return kvs, rev, more, nil
+	return kvs, rev, more, err
 }
 
 func (s *Store) Put(ctx context.Context, key string, value []byte, expect int64, ttl time.Duration) (int64, *storage.KV, bool, error) {
@@ -86,22 +76,16 @@ func (s *Store) Put(ctx context.Context, key string, value []byte, expect int64,
 		value = sealed
 	}
 	rev, current, ok, err := s.Store.Put(ctx, key, value, expect, ttl)
-	if err == nil {
-		err = s.open(current)
-	}
+	s.open(current)
 	return rev, current, ok, err
 }
 
 func (s *Store) Delete(ctx context.Context, key string, expect int64) (int64, *storage.KV, bool, error) {
 	rev, current, ok, err := s.Store.Delete(ctx, key, expect)
-	if err == nil {
-		err = s.open(current)
-	}
+	s.open(current)
 	return rev, current, ok, err
 }
 
-// Watch ends with the error of a value that no key opens: going on without it
-// would show everybody a past that is over.
 func (s *Store) Watch(ctx context.Context, prefix string, from int64) (<-chan storage.Batch, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	in, err := s.Store.Watch(ctx, prefix, from)
@@ -115,10 +99,7 @@ func (s *Store) Watch(ctx context.Context, prefix string, from int64) (<-chan st
 		defer cancel()
 		for b := range in {
 			for i := range b.Events {
-				if err := s.open(&b.Events[i].KV); err != nil {
-					b = storage.Batch{Revision: b.Revision, Err: err}
-					break
-				}
+				s.open(&b.Events[i].KV)
 			}
 			select {
 			case out <- b:

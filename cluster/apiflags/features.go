@@ -1,0 +1,110 @@
+package apiflags
+
+import (
+	_ "embed"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes/scheme"
+
+	"knarr/controlplane/apiserver/registry"
+)
+
+// known are upstream's features of this version: name, default, and whether it
+// is the only choice.
+//
+//go:embed gates.txt
+var known string
+
+// discard is the one feature that can be turned on here.
+const discard = "AllowUnsafeMalformedObjectDeletion"
+
+// features are those asked for, as upstream reads them. What is not as by
+// default here cannot be.
+func features(asked []string) (on map[string]bool, err error) {
+	on = map[string]bool{}
+	if len(asked) == 0 {
+		return on, nil
+	}
+	type gate struct{ on, locked bool }
+	gates := map[string]gate{"AllAlpha": {}, "AllBeta": {}}
+	for line := range strings.Lines(known) {
+		name, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
+		gates[name] = gate{strings.HasPrefix(rest, "true"), strings.HasSuffix(rest, " locked")}
+	}
+	for _, a := range asked {
+		name, value, ok := strings.Cut(strings.TrimPrefix(strings.TrimSpace(a), "kube:"), "=")
+		if name == "" {
+			continue
+		}
+		if !ok {
+			return nil, fmt.Errorf("missing bool value for %s", name)
+		}
+		want, err := strconv.ParseBool(strings.TrimSpace(value))
+		if err != nil {
+			return nil, fmt.Errorf("invalid value of %s=%s, err: %w", name, value, err)
+		}
+		on[name] = want
+	}
+	for _, name := range slices.Sorted(maps.Keys(on)) {
+		g, ok := gates[name]
+		switch {
+		case !ok:
+			return nil, fmt.Errorf("unrecognized feature gate: %s", name)
+		case g.on == on[name] || name == discard:
+		case g.locked:
+			return nil, fmt.Errorf("cannot set feature gate %s to %v, feature is locked to %v", name, on[name], g.on)
+		default:
+			return nil, fmt.Errorf("--feature-gates: %s is always %v here: leave it out", name, g.on)
+		}
+	}
+	return on, nil
+}
+
+// versions judges which APIs are asked for. What is served here always is.
+func versions(asked map[string]string) error {
+	served, groups := map[schema.GroupVersion]bool{}, map[string]bool{}
+	for _, r := range registry.Resources {
+		served[r.GVR().GroupVersion()] = true
+		groups[r.GVR().Group] = true
+	}
+	for _, key := range slices.Sorted(maps.Keys(asked)) {
+		value := asked[key]
+		want := true
+		if value != "" {
+			var err error
+			if want, err = strconv.ParseBool(value); err != nil {
+				return fmt.Errorf("invalid value %s=%s", key, value)
+			}
+		}
+		have := false
+		parts := strings.Split(key, "/")
+		switch {
+		case key == "api/ga":
+			have = true
+		case key == "api/alpha" || key == "api/beta":
+		case key == "api/all":
+			return fmt.Errorf("--runtime-config: %s: APIs that are not stable are not built, and stable ones are always served: leave it out", key)
+		case key == "v1" || key == "api/v1":
+			have = true
+		case len(parts) < 2 || len(parts) > 3:
+			return fmt.Errorf("runtime-config invalid key %s", key)
+		default:
+			gv := schema.GroupVersion{Group: parts[0], Version: parts[1]}
+			if !groups[gv.Group] {
+				return fmt.Errorf("unknown api groups %s", strings.Join(parts[:2], "/"))
+			}
+			if have = served[gv]; !have && !scheme.Scheme.IsVersionRegistered(gv) {
+				return fmt.Errorf("group version %s that has not been registered", gv)
+			}
+		}
+		if have != want {
+			return fmt.Errorf("--runtime-config: %s is always %v here: leave it out", key, have)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,201 @@
+package watchcache
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"time"
+
+	"knarr/controlplane/apiserver/storage"
+)
+
+// An UnreadableError is a value in the store that cannot be decrypted or
+// decoded.
+type UnreadableError struct {
+	Key      string // in the store
+	Revision int64
+	Sealed   bool // it cannot be decrypted
+	err      error
+}
+
+func (e *UnreadableError) Error() string { return e.err.Error() }
+func (e *UnreadableError) Unwrap() error { return e.err }
+
+// A PartialError says that a list or a watch would not show all there is.
+type PartialError struct {
+	Kind   string
+	Faults []*UnreadableError // in the order of their keys
+}
+
+func (e *PartialError) Error() string {
+	first := e.Faults[0]
+	if !first.Sealed {
+		return first.Error()
+	}
+	return fmt.Sprintf("unable to transform key %q: %v", first.Key, first.err)
+}
+
+// faults are the unreadable values of a resource. They are never changed.
+type faults struct {
+	all  map[string]*UnreadableError
+	keys []string
+}
+
+// read makes the record of a value from the store.
+func (c *codec) read(key string, kv storage.KV) (*Record, *UnreadableError) {
+	if kv.Err != nil {
+		return nil, &UnreadableError{Key: kv.Key, Revision: kv.Revision, Sealed: true, err: kv.Err}
+	}
+	rec, err := c.record(key, kv.Value, kv.Revision)
+	if err != nil {
+		return nil, &UnreadableError{Key: kv.Key, Revision: kv.Revision, err: err}
+	}
+	return rec, nil
+}
+
+// renew shows a resource that was read anew, but for what of it is unreadable.
+// Nobody may see what is left and take it for everything.
+func (r *Resource) renew(ctx context.Context, t *tree, rev int64, found []*UnreadableError) {
+	all := r.faultsOf(ctx, found)
+	if len(all) > 0 {
+		r.setFaults(all)
+		r.reset(t, rev)
+		return
+	}
+	r.reset(t, rev)
+	r.setFaults(nil)
+}
+
+// lose goes on without values that came unreadable from the store. All who
+// watch come back and are told, or see what is left.
+func (r *Resource) lose(ctx context.Context, rev int64) {
+	all := r.faultsOf(ctx, r.broken)
+	r.broken = nil
+	if f := r.faults.Load(); f != nil {
+		for key, e := range f.all {
+			if all[key] == nil {
+				all[key] = e
+			}
+		}
+	}
+	r.setFaults(all)
+	r.reset(r.head, rev)
+}
+
+func (r *Resource) faultsOf(ctx context.Context, found []*UnreadableError) map[string]*UnreadableError {
+	all := map[string]*UnreadableError{}
+	for _, f := range found {
+		all[f.Key[len(Root)+len(r.codec.prefix)+1:]] = f
+		slog.ErrorContext(ctx, "unreadable object in the store", "key", f.Key, "err", f.err)
+	}
+	return all
+}
+
+func (r *Resource) setFaults(all map[string]*UnreadableError) {
+	if len(all) == 0 {
+		r.faults.Store(nil)
+		return
+	}
+	r.faults.Store(&faults{all, slices.Sorted(maps.Keys(all))})
+	r.cache.faulty.Store(true)
+}
+
+// readable forgets a fault that a later change has done away with.
+func (r *Resource) readable(key string) {
+	f := r.faults.Load()
+	if f == nil || f.all[key] == nil {
+		return
+	}
+	all := maps.Clone(f.all)
+	delete(all, key)
+	r.setFaults(all)
+}
+
+// whole says that everything in a scope can be read.
+func (r *Resource) whole(namespace, name string) error {
+	f := r.faults.Load()
+	if f == nil {
+		return nil
+	}
+	err := &PartialError{Kind: r.kind.GVK().Kind}
+	for _, key := range f.keys {
+		if inScope(key, namespace, name) {
+			err.Faults = append(err.Faults, f.all[key])
+		}
+	}
+	if err.Faults == nil {
+		return nil
+	}
+	return err
+}
+
+// Reread looks anew at what could not be read: a key may be there again.
+func (c *Cache) Reread() {
+	select {
+	case c.reread <- struct{}{}:
+	default:
+	}
+}
+
+// relook is when to look at unreadable values again: what was in their way may
+// have been outside of this process.
+type relook struct {
+	c     *Cache
+	wait  time.Duration
+	timer <-chan time.Time
+}
+
+const (
+	firstLook = time.Second
+	lastLook  = 30 * time.Second
+)
+
+// due ticks while there are such values.
+func (l *relook) due() <-chan time.Time {
+	if l.timer == nil && l.c.faulty.Load() {
+		l.wait = min(max(2*l.wait, firstLook), lastLook)
+		l.timer = time.After(l.wait)
+	}
+	return l.timer
+}
+
+func (l *relook) again(ctx context.Context) {
+	l.timer = nil
+	l.c.faulty.Store(false)
+	for _, r := range l.c.tables.Load().prefixes {
+		f := r.faults.Load()
+		if f == nil {
+			continue
+		}
+		_, err := r.Fetch(ctx, f.keys[0])
+		if unreadable := (*UnreadableError)(nil); errors.As(err, &unreadable) {
+			l.c.faulty.Store(true)
+			continue
+		}
+		if err := l.c.join(ctx, r); err != nil {
+			slog.WarnContext(ctx, "read anew what could not be read", "err", err)
+			l.c.faulty.Store(true)
+		}
+	}
+	if !l.c.faulty.Load() {
+		l.wait = 0
+	}
+}
+
+// Discard removes a value that cannot be read. ErrNotFound when there is none.
+func (r *Resource) Discard(ctx context.Context, key string, which *UnreadableError) error {
+	rev, current, ok, err := r.cache.store.Delete(ctx, r.path(key), which.Revision)
+	switch {
+	case err != nil:
+		return err
+	case !ok && current == nil:
+		return ErrNotFound
+	case !ok:
+		return ErrConflict
+	}
+	r.seen(ctx, rev)
+	return nil
+}
