@@ -31,7 +31,7 @@ SUDO  := $(if $(filter 0,$(shell id -u)),,sudo)
 RACE := ./controlplane/apiserver/watchcache ./controlplane/apiserver/pieces ./controlplane/apiserver/storage/... ./controlplane/apiserver/endpoints \
         ./internal/memnet ./internal/controller ./internal/failover ./controlplane/etcd $(wildcard ./controlplane/scheduler) ./node/kubeproxy ./addons/dns
 
-.PHONY: build programs deps up down test lint unit race microbench smoke nodes storm envtest bench swap conformance conformance-sample clean
+.PHONY: build programs deps up down test lint unit race microbench smoke nodes storm helm envtest bench swap conformance conformance-sample clean
 
 # Generated code that is called seldom is compiled without inlining: that makes
 # bin/knarr 2 MB smaller.
@@ -107,13 +107,13 @@ down:
 	@if $(SUDO) test -e $(DATA)/cluster.json; then $(SUDO) bin/knarr down --purge --data-dir $(DATA); else echo "no cluster in $(DATA)"; fi
 	@rm -f bin/knarr.log
 
-# test is everything that a push must pass: half an hour on two cores, and ten
-# minutes more where upstream's suite has not been compiled yet. As root it
+# test is everything that a push must pass: half an hour on two cores, and a
+# quarter of an hour more where upstream's suite and Helm have not been compiled yet. As root it
 # includes the tests that need the kernel. A part that fails does not keep the
 # others from running.
 test: build
 	$(call install,$(TEST_PACKAGES))
-	$(MAKE) --no-print-directory -k -j1 lint unit race microbench smoke nodes storm conformance-sample
+	$(MAKE) --no-print-directory -k -j1 lint unit race microbench smoke nodes storm helm envtest conformance-sample
 
 lint:
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); [ -z "$$unformatted" ] || { echo "gofmt these: $$unformatted"; exit 1; }
@@ -160,6 +160,12 @@ nodes: build
 # storm abuses a server as bad clients do; KNARR_STORM=whole in full.
 storm: build
 	go test -count=1 -v -timeout 30m ./test/storm
+
+# helm builds Helm, which Go keeps in its cache, and lets it install, upgrade and
+# remove a chart: with nodes that are only objects, then as root on a real one.
+helm: build
+	@helm=$$(CGO_ENABLED=0 go tool -C test/helm -n helm) && export KNARR_HELM=$$helm && \
+	go test -count=1 -timeout 5m -run '^TestHelm$$' ./cmd/knarr && go test -count=1 -v -timeout 5m -run '^TestHelm$$' ./test/dev
 
 # conformance runs upstream's conformance suite, or the specs of it that FOCUS
 # matches and SKIP does not, on two nodes that it starts, or on the cluster of

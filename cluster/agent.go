@@ -75,7 +75,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		opts: &a.opts.NodeOptions, layout: a.layout, facts: member.Facts, ca: member.pool, sockets: socks, kubelet: listener,
 		began: a.began, podNetwork: make(chan struct{}),
 		as: identities{
-			kubelet: a.as(member, "kubelet-client"), proxy: a.as(member, "kube-proxy"), dns: a.as(member, "dns"),
+			kubelet: a.as(member, "kubelet", "kubelet-client"), proxy: a.as(member, "kube-proxy", "kube-proxy"), dns: a.as(member, "knarr-dns", "dns"),
 		},
 	}
 	var group sync.WaitGroup
@@ -102,10 +102,11 @@ func (a *Agent) Run(ctx context.Context) error {
 // serverName is a name that every server's certificate bears.
 const serverName = "kubernetes.default.svc"
 
-// as reaches a server as the user of one of the node's certificates.
-func (a *Agent) as(m *membership, name string) *rest.Config {
+// as reaches a server as the user of one of the node's certificates, for one of
+// upstream's programs.
+func (a *Agent) as(m *membership, program, name string) *rest.Config {
 	return &rest.Config{
-		Host: a.opts.Server, QPS: -1, UserAgent: "knarr/" + version.Version + " (" + name + ")",
+		Host: a.opts.Server, QPS: -1, UserAgent: version.UserAgent(program, name),
 		Dial:  a.servers.DialContext,
 		Proxy: func(*http.Request) (*url.URL, error) { return nil, nil }, // which would be asked for the server's address
 		TLSClientConfig: rest.TLSClientConfig{

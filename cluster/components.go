@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"crypto"
+	"crypto/x509"
 	"net/netip"
 	"runtime"
 
@@ -10,6 +11,7 @@ import (
 
 	"knarr/addons/dns"
 	"knarr/controlplane/controllermanager"
+	"knarr/controlplane/controllermanager/csr"
 	"knarr/controlplane/scheduler"
 )
 
@@ -62,7 +64,7 @@ func (s *Server) inside() (names []string) {
 
 func (s *Server) scheduler(ctx context.Context) error {
 	return inTurns(ctx, s.several(), func(ctx context.Context, elect bool) error {
-		sched, err := scheduler.New(scheduler.Config{Kube: s.as("system:kube-scheduler"), LeaderElect: elect, Identity: s.opts.NodeName})
+		sched, err := scheduler.New(scheduler.Config{Kube: s.as("kube-scheduler", "system:kube-scheduler"), LeaderElect: elect, Identity: s.opts.NodeName})
 		if err != nil {
 			return err
 		}
@@ -73,8 +75,8 @@ func (s *Server) scheduler(ctx context.Context) error {
 func (s *Server) controllers(ctx context.Context) error {
 	return inTurns(ctx, s.several(), func(ctx context.Context, elect bool) error {
 		m, err := controllermanager.New(controllermanager.Config{
-			Kube: s.as("system:kube-controller-manager"), ClientFor: s.asController,
-			RootCA: s.ca.pem, TokenKey: s.tokenKey, ClusterCIDRs: []netip.Prefix{s.opts.clusterCIDR},
+			Kube: s.as("kube-controller-manager", "system:kube-controller-manager"), ClientFor: s.asController,
+			RootCA: s.ca.pem, TokenKey: s.tokenKey, Signers: csr.All(func() (*x509.Certificate, crypto.Signer, error) { return s.ca.cert, s.ca.key, nil }), ClusterCIDRs: []netip.Prefix{s.opts.clusterCIDR},
 			LeaderElect: elect, Identity: s.opts.NodeName,
 		})
 		if err != nil {
@@ -118,7 +120,7 @@ func inTurns(ctx context.Context, several <-chan struct{}, run func(ctx context.
 // announceDNS keeps the Service that pods' resolvers point at, and every node's
 // server behind it.
 func (s *Server) announceDNS(ctx context.Context) error {
-	a, err := dns.NewAnnouncer(s.as("system:knarr", user.SystemPrivilegedGroup), s.opts.clusterDNS, dnsPort)
+	a, err := dns.NewAnnouncer(s.as("knarr", "system:knarr", user.SystemPrivilegedGroup), s.opts.clusterDNS, dnsPort)
 	if err != nil {
 		return err
 	}

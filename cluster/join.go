@@ -90,7 +90,7 @@ func (s *Server) newJoins(member *etcd.Member) (*joins, error) {
 	if err != nil {
 		return nil, err
 	}
-	client, err := kubernetes.NewForConfig(s.as("system:knarr", user.SystemPrivilegedGroup))
+	client, err := kubernetes.NewForConfig(s.as("knarr", "system:knarr", user.SystemPrivilegedGroup))
 	if err != nil {
 		return nil, err
 	}

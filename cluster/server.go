@@ -246,9 +246,9 @@ func (s *Server) newNode() *node {
 		opts: &s.opts.NodeOptions, layout: s.layout, facts: s.facts(), ca: s.ca.pool, sockets: s.sockets, kubelet: s.kubelet,
 		began: s.began, podNetwork: make(chan struct{}),
 		as: identities{
-			kubelet: s.as("system:node:"+s.opts.NodeName, "system:nodes"),
-			proxy:   s.as("system:kube-proxy"),
-			dns:     s.as(serviceaccount.MakeUsername("kube-system", "kube-dns"), serviceaccount.MakeGroupNames("kube-system")...),
+			kubelet: s.as("kubelet", "system:node:"+s.opts.NodeName, "system:nodes"),
+			proxy:   s.as("kube-proxy", "system:kube-proxy"),
+			dns:     s.as("knarr-dns", serviceaccount.MakeUsername("kube-system", "kube-dns"), serviceaccount.MakeGroupNames("kube-system")...),
 		},
 	}
 }
@@ -322,11 +322,12 @@ func (s *Server) tlsConfig(c *certificates) *tls.Config {
 	}
 }
 
-// as reaches this process's API server over the in-memory network as a user.
-func (s *Server) as(name string, groups ...string) *rest.Config {
+// as reaches this process's API server over the in-memory network as a user, for
+// one of upstream's programs.
+func (s *Server) as(program, name string, groups ...string) *rest.Config {
 	who := &user.DefaultInfo{Name: name, Groups: groups}
 	return &rest.Config{
-		Host: "http://apiserver", QPS: -1, UserAgent: "knarr/" + version.Version + " (" + name + ")",
+		Host: "http://apiserver", QPS: -1, UserAgent: version.UserAgent(program, name),
 		Dial: func(ctx context.Context, _, _ string) (net.Conn, error) { return s.local.DialAs(ctx, who) },
 		ContentConfig: rest.ContentConfig{
 			AcceptContentTypes: "application/vnd.kubernetes.protobuf,application/json",
@@ -338,7 +339,7 @@ func (s *Server) as(name string, groups ...string) *rest.Config {
 // asController is as for a controller's service account.
 func (s *Server) asController(name string) *rest.Config {
 	const ns = "kube-system"
-	return s.as(serviceaccount.MakeUsername(ns, name), serviceaccount.MakeGroupNames(ns)...)
+	return s.as("kube-controller-manager", serviceaccount.MakeUsername(ns, name), serviceaccount.MakeGroupNames(ns)...)
 }
 
 // supervise runs a component for as long as ctx lasts: one that fails or

@@ -35,7 +35,7 @@ const (
 // keepServers marks this server's Node, removes from etcd the members whose
 // Nodes are deleted, and writes down where the other servers are.
 func (s *Server) keepServers(ctx context.Context) error {
-	client, err := kubernetes.NewForConfig(s.as("system:knarr", user.SystemPrivilegedGroup))
+	client, err := kubernetes.NewForConfig(s.as("knarr", "system:knarr", user.SystemPrivilegedGroup))
 	if err != nil {
 		return err
 	}

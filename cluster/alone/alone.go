@@ -72,7 +72,7 @@ func (c *client) config(name string) (*rest.Config, error) {
 		return nil, fmt.Errorf("--kubeconfig: %w", err)
 	}
 	cfg.QPS = -1
-	cfg.UserAgent = "knarr/" + version.Version + " (" + name + ")"
+	cfg.UserAgent = version.UserAgent(name, "alone")
 	cfg.AcceptContentTypes = "application/vnd.kubernetes.protobuf,application/json"
 	cfg.ContentType = "application/vnd.kubernetes.protobuf"
 	return cfg, nil

@@ -28,6 +28,7 @@ type controllerManager struct {
 	rootCA, tokenKey        string
 	clusterCIDR, serviceIPs string
 	controllers             []string
+	signers                 signers
 }
 
 func (m *controllerManager) flags(f *pflag.FlagSet) {
@@ -38,6 +39,7 @@ func (m *controllerManager) flags(f *pflag.FlagSet) {
 	f.StringVar(&m.tokenKey, "service-account-private-key-file", "", "`file` of the key that signs the tokens in Secrets (default: they get none)")
 	f.StringVar(&m.clusterCIDR, "cluster-cidr", "", "`ranges` of pod addresses, which nodes get parts of (default: they get none)")
 	f.StringVar(&m.serviceIPs, "service-cluster-ip-range", "", "`ranges` of service addresses, kept out of the nodes' parts")
+	m.signers.flags(f)
 	f.StringSliceVar(&m.controllers, "controllers", []string{"*"}, "`names` of controllers to run; * is all, -name leaves one out")
 }
 
@@ -51,6 +53,10 @@ func (m *controllerManager) run(ctx context.Context) error {
 		if cfg.RootCA, err = os.ReadFile(m.rootCA); err != nil {
 			return fmt.Errorf("--root-ca-file: %w", err)
 		}
+	}
+	cfg.SigningDuration = m.signers.duration
+	if cfg.Signers, err = m.signers.authorities(); err != nil {
+		return err
 	}
 	if m.tokenKey != "" {
 		key, err := keyutil.PrivateKeyFromFile(m.tokenKey)

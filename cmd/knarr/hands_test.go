@@ -21,7 +21,22 @@ var update = flag.Bool("update", false, "write down what upstream's programs in 
 // TestHands types what is in test/hands, and compares each answer with what
 // upstream's servers answered when the file was recorded. With $KNARR_UPSTREAM
 // it asks those servers instead, to see that the recorded answers are stable.
-func TestHands(t *testing.T) {
+func TestHands(t *testing.T) { play(t, "../../test/hands/*.txt", nil) }
+
+// TestHelm does the same with Helm, which make helm builds and names in
+// $KNARR_HELM, and with the chart in test/helm.
+func TestHelm(t *testing.T) {
+	helm := os.Getenv("KNARR_HELM")
+	if helm == "" {
+		t.Skip("no Helm: make helm builds it and runs this test")
+	}
+	chart, err := filepath.Abs("../../test/helm/chart")
+	must(t, err)
+	play(t, "../../test/helm/*.txt", map[string]string{"bin/helm": helm, "chart": chart})
+}
+
+// play types scripts at one world, whose directory has links to what they use.
+func play(t *testing.T, scripts string, links map[string]string) {
 	if _, err := os.Stat("../../internal/programs/bin/kubectl.zst"); err != nil {
 		t.Skip("make build embeds kubectl")
 	}
@@ -29,11 +44,14 @@ func TestHands(t *testing.T) {
 	if *update && upstream == "" {
 		t.Fatal("-update records upstream's answers: name the directory of its programs in KNARR_UPSTREAM")
 	}
-	files, err := filepath.Glob("../../test/hands/*.txt")
+	files, err := filepath.Glob(scripts)
 	if err != nil || len(files) == 0 {
 		t.Fatal("no scripts", err)
 	}
 	w := newWorld(t, upstream)
+	for name, to := range links {
+		must(t, os.Symlink(to, filepath.Join(w.dir, name)))
+	}
 	t.Run("all", func(t *testing.T) {
 		for _, file := range files {
 			t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
@@ -94,7 +112,7 @@ func (w *world) hand(t *testing.T, name string) *hand {
 		t.Fatal(err)
 	}
 	h.env = []string{"HOME=" + h.dir, "KUBECONFIG=" + filepath.Join(h.dir, "kubeconfig"), "KUBECACHEDIR=" + filepath.Join(w.dir, "cache"),
-		"PATH=" + filepath.Join(w.dir, "bin") + ":" + os.Getenv("PATH"), "TMPDIR=" + h.dir, "LC_ALL=C"}
+		"WORLD=" + w.dir, "PATH=" + filepath.Join(w.dir, "bin") + ":" + os.Getenv("PATH"), "TMPDIR=" + h.dir, "LC_ALL=C"}
 	out := h.answer(t.Context(), "kubectl create namespace "+name+" && kubectl wait --for=create serviceaccount/default --timeout=20s")
 	if !strings.Contains(out, "condition met") {
 		t.Fatal(out)
@@ -110,7 +128,7 @@ func (h *hand) answer(ctx context.Context, command string) string {
 	cmd := exec.CommandContext(ctx, "sh", "-c", command)
 	cmd.Dir, cmd.Env, cmd.WaitDelay = h.dir, h.env, time.Second
 	out, err := cmd.CombinedOutput()
-	said := steady(strings.ReplaceAll(string(out), h.dir, "$WORK"))
+	said := steady(strings.NewReplacer(h.dir, "$WORK", h.w.dir, "$WORLD").Replace(string(out)))
 	if said != "" && !strings.HasSuffix(said, "\n") {
 		said += "\n"
 	}

@@ -7,6 +7,7 @@ import (
 	"crypto/rsa"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/pem"
 	"fmt"
 	"net"
 	"net/http"
@@ -59,11 +60,19 @@ func newWorld(t *testing.T, upstream string) *world {
 	must(t, err)
 	w.file(t, "serving.crt", ca)
 	w.file(t, "serving.key", key)
+	signing, err := rsa.GenerateKey(rand.Reader, 2048)
+	must(t, err)
+	authority, err := cert.NewSelfSignedCACert(cert.Config{CommonName: "authority"}, signing)
+	must(t, err)
+	w.file(t, "ca.crt", pem.EncodeToMemory(&pem.Block{Type: cert.CertificateBlockType, Bytes: authority.Raw}))
+	signingKey, err := keyutil.MarshalPrivateKeyToPEM(signing)
+	must(t, err)
+	w.file(t, "ca.key", signingKey)
 	sa, err := rsa.GenerateKey(rand.Reader, 2048)
 	must(t, err)
-	pem, err := keyutil.MarshalPrivateKeyToPEM(sa)
+	saKey, err := keyutil.MarshalPrivateKeyToPEM(sa)
 	must(t, err)
-	w.file(t, "sa.key", pem)
+	w.file(t, "sa.key", saKey)
 	w.file(t, "tokens.csv", []byte("admin-token,admin,1,system:masters\njane-token,jane,2,\"developers,testers\"\n"))
 	w.kubeconfig = fmt.Sprintf(kubeconfig, ports[0], filepath.Join(w.dir, "serving.crt"))
 	w.file(t, "kubeconfig", []byte(w.kubeconfig))
@@ -77,7 +86,7 @@ func newWorld(t *testing.T, upstream string) *world {
 		"--tls-cert-file=DIR/serving.crt", "--tls-private-key-file=DIR/serving.key", "--service-cluster-ip-range=10.96.0.0/16",
 		"--service-account-key-file=DIR/sa.key", "--service-account-signing-key-file=DIR/sa.key",
 		"--service-account-issuer=https://kubernetes.default.svc.cluster.local", "--token-auth-file=DIR/tokens.csv",
-		"--authorization-mode=RBAC", "--allow-privileged")
+		"--authorization-mode=RBAC", "--client-ca-file=DIR/ca.crt", "--allow-privileged")
 	w.ready(t, server+"/readyz", ca)
 	// Nodes here are only objects: nobody may find out.
 	more := []string{}
@@ -85,6 +94,7 @@ func newWorld(t *testing.T, upstream string) *world {
 		more = []string{fmt.Sprint("--secure-port=", ports[3]), "--bind-address=127.0.0.1", "--cert-dir=DIR/certs"}
 	}
 	w.start(t, upstream, "kube-controller-manager", append(more, "--kubeconfig=DIR/kubeconfig", "--root-ca-file=DIR/serving.crt", "--leader-elect=false",
+		"--cluster-signing-cert-file=DIR/ca.crt", "--cluster-signing-key-file=DIR/ca.key",
 		"--controllers=*,-node-lifecycle-controller,-taint-eviction-controller,-pod-garbage-collector-controller")...)
 	return w
 }

@@ -25,6 +25,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/record"
 
+	"knarr/controlplane/controllermanager/csr"
 	"knarr/internal/leader"
 	"knarr/internal/run"
 )
@@ -39,6 +40,10 @@ type Config struct {
 	// RootCA is the certificate authority that kube-root-ca.crt publishes, in
 	// PEM. Empty: it is not published.
 	RootCA []byte
+	// Signers sign what was approved for the API's own signers. Empty: nobody does.
+	Signers csr.Signers
+	// SigningDuration is how long what they sign is valid. Default a year.
+	SigningDuration time.Duration
 	// TokenKey signs the tokens in Secrets. Nil: none are made.
 	TokenKey crypto.Signer
 	// LeaderElect makes managers of one cluster take turns.
@@ -81,6 +86,9 @@ func New(cfg Config) (*Manager, error) {
 	}
 	if cfg.NodeMonitorGracePeriod == 0 {
 		cfg.NodeMonitorGracePeriod = 50 * time.Second
+	}
+	if cfg.SigningDuration == 0 {
+		cfg.SigningDuration = 365 * 24 * time.Hour
 	}
 	if cfg.TerminatedPodThreshold == 0 {
 		cfg.TerminatedPodThreshold = 12500

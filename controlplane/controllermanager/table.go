@@ -11,6 +11,7 @@ import (
 
 	"knarr/controlplane/controllermanager/clusterrole"
 	"knarr/controlplane/controllermanager/cronjob"
+	"knarr/controlplane/controllermanager/csr"
 	"knarr/controlplane/controllermanager/daemonset"
 	"knarr/controlplane/controllermanager/deployment"
 	"knarr/controlplane/controllermanager/disruption"
@@ -145,6 +146,18 @@ var table = []entry{
 	{validatingadmissionpolicystatus.Name, "validatingadmissionpolicy-status-controller", func(t *term) (runner, error) {
 		return validatingadmissionpolicystatus.New(t.informers, t.client()), nil
 	}},
+	{csr.Signing, "certificate-controller", func(t *term) (runner, error) {
+		if len(t.Signers) == 0 {
+			return nil, nil
+		}
+		return csr.NewSigning(t.informers, t.client(), t.Signers, t.SigningDuration), nil
+	}},
+	{csr.Approving, "certificate-controller", func(t *term) (runner, error) {
+		return csr.NewApproving(t.informers, t.client()), nil
+	}},
+	{csr.Cleaning, "certificate-controller", func(t *term) (runner, error) {
+		return csr.NewCleaning(t.informers, t.client()), nil
+	}},
 	{protection.Claims, "pvc-protection-controller", func(t *term) (runner, error) {
 		return protection.NewClaims(t.informers, t.client()), nil
 	}},
@@ -160,9 +173,6 @@ var table = []entry{
 // selection is no mistake.
 var absent = map[string]bool{
 	"bootstrap-signer-controller":                                    true,
-	"certificatesigningrequest-approving-controller":                 true,
-	"certificatesigningrequest-cleaner-controller":                   true,
-	"certificatesigningrequest-signing-controller":                   true,
 	"device-taint-eviction-controller":                               true,
 	"ephemeral-volume-controller":                                    true,
 	"horizontal-pod-autoscaler-controller":                           true,

@@ -2,6 +2,8 @@
 // writes Version and Commit with -ldflags -X.
 package version
 
+import "runtime"
+
 // Version is knarr's own version.
 var Version = "dev"
 
@@ -10,3 +12,9 @@ var Commit = "unknown"
 
 // Kubernetes is the release whose behaviour and API this program has.
 const Kubernetes = "v1.36.3"
+
+// UserAgent is what a program of upstream's name says it is when it asks as
+// who. Its first word is the manager of the fields that it writes.
+func UserAgent(program, who string) string {
+	return program + "/" + Kubernetes + " (" + runtime.GOOS + "/" + runtime.GOARCH + ") knarr/" + Version + " (" + who + ")"
+}

@@ -1,9 +1,11 @@
 package endpoints
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"net/http"
+	"slices"
 
 	appsv1 "k8s.io/api/apps/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -78,6 +80,12 @@ func (c *call) writeListView(l *watchcache.List) error {
 				return err
 			}
 			table.Rows = append(table.Rows, row)
+		}
+		if by := c.res.Traits().SortedBy; by != "" {
+			column := slices.IndexFunc(c.res.ColumnDefinitions(), func(d metav1.TableColumnDefinition) bool { return d.Name == by })
+			slices.SortStableFunc(table.Rows, func(a, b metav1.TableRow) int {
+				return cmp.Compare(a.Cells[column].(int64), b.Cells[column].(int64))
+			})
 		}
 		writeObject(c.w, c.r, c.out, http.StatusOK, table, c.viewKind("Table"))
 		return nil

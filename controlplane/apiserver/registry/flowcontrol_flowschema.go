@@ -23,6 +23,7 @@ var flowSchemas = &Kind[*flowcontrolv1.FlowSchema]{
 		func(s, old *flowcontrolv1.FlowSchema) { s.Status = old.Status },
 		func(s, old *flowcontrolv1.FlowSchema) bool { return !same(s.Spec, old.Spec) }),
 	Validate: validateFlowSchema,
+	SortedBy: "MatchingPrecedence",
 	Columns: []Column[*flowcontrolv1.FlowSchema]{
 		nameColumn[*flowcontrolv1.FlowSchema](),
 		column("PriorityLevel", "string", flowcontrolv1.PriorityLevelConfigurationReference{}.SwaggerDoc()["name"], 0,

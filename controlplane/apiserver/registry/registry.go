@@ -101,7 +101,10 @@ type Kind[T Object] struct {
 	// Columns are those of `kubectl get`, upstream's names and texts. Nil is
 	// Name and Created At.
 	Columns []Column[T]
-	Sub     []Subresource[T]
+	// SortedBy is the column of numbers by which a table lists objects. Empty:
+	// they are in the order of a list, by name.
+	SortedBy string
+	Sub      []Subresource[T]
 }
 
 // A Column is one column of `kubectl get`. One without a name has cells alone,
@@ -199,6 +202,7 @@ type Traits struct {
 	Conditional    bool
 	Deprecated     string
 	Metadata       MetadataRule
+	SortedBy       string
 }
 
 // Sub is a Subresource without its type parameter.
@@ -325,7 +329,7 @@ func (k *Kind[T]) GraceSeconds(obj Object, opts *metav1.DeleteOptions) int64 {
 }
 
 func (k *Kind[T]) Traits() Traits {
-	return Traits{k.Propagation, k.CreateOnUpdate, k.Conditional, k.Deprecated, k.Metadata}
+	return Traits{k.Propagation, k.CreateOnUpdate, k.Conditional, k.Deprecated, k.Metadata, k.SortedBy}
 }
 
 func (k *Kind[T]) FieldSet(obj Object) fields.Set {
