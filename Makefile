@@ -31,7 +31,7 @@ SUDO  := $(if $(filter 0,$(shell id -u)),,sudo)
 RACE := ./controlplane/apiserver/watchcache ./controlplane/apiserver/pieces ./controlplane/apiserver/storage/... ./controlplane/apiserver/endpoints \
         ./internal/memnet ./internal/controller ./internal/failover ./controlplane/etcd $(wildcard ./controlplane/scheduler) ./node/kubeproxy ./addons/dns
 
-.PHONY: build programs deps up down test lint unit race microbench smoke nodes storm helm envtest bench swap conformance conformance-sample clean
+.PHONY: build programs deps up down test lint unit race microbench fuzz smoke nodes storm helm envtest bench swap conformance conformance-sample clean
 
 # Generated code that is called seldom is compiled without inlining: that makes
 # bin/knarr 2 MB smaller.
@@ -144,6 +144,14 @@ swap: build | deps
 # microbench compiles every benchmark and runs it once: that they work, not figures.
 microbench:
 	go test -timeout 10m -run '^$$' -bench . -benchtime 1x $$(git grep -l '^func Benchmark' -- '*_test.go' | xargs -n1 dirname | sort -u | sed 's,^,./,')
+
+# fuzz tries every fuzz target for FUZZTIME, one after the other.
+FUZZTIME ?= 60s
+fuzz:
+	@git grep -H '^func Fuzz' -- '*_test.go' | sed -E 's,^(.*)/[^/]*:func (Fuzz[A-Za-z0-9]*).*,\1 \2,' | while read -r dir target; do \
+	  echo "$$dir $$target"; \
+	  go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 200x "./$$dir" </dev/null || exit 1; \
+	done
 
 smoke: build
 	go test -count=1 -v -timeout 15m ./test/smoke

@@ -38,6 +38,7 @@ type apiServer struct {
 	verifyKeys                           []string
 	serviceRanges, nodePorts             string
 	kubeletCert, kubeletKey, kubeletCA   string
+	proxyCert, proxyKey                  string
 	privileged                           bool
 	maxReads, maxWrites                  int
 	forget                               time.Duration
@@ -63,6 +64,8 @@ func (a *apiServer) flags(f *pflag.FlagSet) {
 	f.StringVar(&a.kubeletCert, "kubelet-client-certificate", "", "`file` of the certificate shown to kubelets")
 	f.StringVar(&a.kubeletKey, "kubelet-client-key", "", "`file` of its key")
 	f.StringVar(&a.kubeletCA, "kubelet-certificate-authority", "", "`file` of who signs kubelets' certificates")
+	f.StringVar(&a.proxyCert, "proxy-client-cert-file", "", "`file` of the certificate shown to aggregated API servers, which lets them believe who is said to ask")
+	f.StringVar(&a.proxyKey, "proxy-client-key-file", "", "`file` of its key")
 	f.BoolVar(&a.privileged, "allow-privileged", true, "let containers be privileged; false is not built")
 	f.IntVar(&a.maxReads, "max-requests-inflight", 400, "`number` of reads served at once")
 	f.IntVar(&a.maxWrites, "max-mutating-requests-inflight", 200, "`number` of writes served at once")
@@ -155,6 +158,16 @@ func (a *apiServer) config() (*apiserver.Config, *tls.Certificate, error) {
 			return nil, nil, fmt.Errorf("--kubelet-client-certificate: %w", err)
 		}
 		c.KubeletClient = &pair
+	}
+	if (a.proxyCert == "") != (a.proxyKey == "") {
+		return nil, nil, errors.New("--proxy-client-cert-file and --proxy-client-key-file: give both or neither")
+	}
+	if a.proxyCert != "" {
+		pair, err := tls.LoadX509KeyPair(a.proxyCert, a.proxyKey)
+		if err != nil {
+			return nil, nil, fmt.Errorf("--proxy-client-cert-file: %w", err)
+		}
+		c.Identity = &pair
 	}
 	if err := a.keys(c); err != nil {
 		return nil, nil, err

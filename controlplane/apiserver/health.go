@@ -37,7 +37,13 @@ func (s *Server) checks() []check {
 		ctx, cancel := context.WithTimeout(ctx, storeTime)
 		defer cancel()
 		_, err := s.cfg.Store.Revision(ctx)
-		return err
+		if ctx.Err() != nil {
+			err = ctx.Err()
+		}
+		if err != nil {
+			return fmt.Errorf("error getting data from etcd: %w", err)
+		}
+		return nil
 	}
 	made := func(context.Context) error {
 		if !s.health.made.Load() {

@@ -95,6 +95,7 @@ func (s *Server) keepMasters(ctx context.Context) {
 	renew := time.NewTimer(0)
 	defer renew.Stop()
 	var changes <-chan storage.Batch
+	said := "" // a store in trouble is told of once
 	for {
 		if changes == nil {
 			rev, err := s.cfg.Store.Revision(ctx)
@@ -111,8 +112,13 @@ func (s *Server) keepMasters(ctx context.Context) {
 		case <-renew.C:
 			next := masterRenew
 			if err := errors.Join(s.renewMaster(ctx), s.pointAtMasters(ctx)); err != nil && ctx.Err() == nil {
-				slog.WarnContext(ctx, "tell that this API server is there", "err", err)
+				if err.Error() != said {
+					said = err.Error()
+					slog.WarnContext(ctx, "tell that this API server is there", "err", err)
+				}
 				next = masterRetry
+			} else {
+				said = ""
 			}
 			renew.Reset(next)
 		case b, ok := <-changes:

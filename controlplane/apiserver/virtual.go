@@ -2,6 +2,7 @@ package apiserver
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -87,8 +88,11 @@ func (s *Server) tokenRequest(ctx context.Context, obj registry.Object, opts *me
 	info := request.InfoFrom(ctx)
 	gr := corev1.Resource("serviceaccounts")
 	sa, err := read[*corev1.ServiceAccount](ctx, s.cache.Resource(corev1.SchemeGroupVersion.WithResource("serviceaccounts")), info.Namespace+"/"+info.Name)
-	if err != nil {
+	switch {
+	case errors.Is(err, watchcache.ErrNotFound):
 		return nil, apierrors.NewNotFound(gr, info.Name)
+	case err != nil:
+		return nil, err
 	}
 	kind := authenticationv1.SchemeGroupVersion.WithKind("TokenRequest")
 	if req.Name != "" && req.Name != sa.Name {
@@ -152,8 +156,11 @@ func (s *Server) boundObject(ctx context.Context, sa *corev1.ServiceAccount, ref
 		key = ref.Name
 	}
 	bound, err = read[registry.Object](ctx, core(resource), key)
-	if err != nil {
+	switch {
+	case errors.Is(err, watchcache.ErrNotFound):
 		return nil, nil, apierrors.NewNotFound(corev1.Resource(resource), ref.Name)
+	case err != nil:
+		return nil, nil, err
 	}
 	if pod, ok := bound.(*corev1.Pod); ok {
 		if pod.Spec.ServiceAccountName != sa.Name {

@@ -87,7 +87,7 @@ func Start(ctx context.Context, c Config) (*Member, error) {
 	if c.Name == "" {
 		c.Name = "knarr"
 	}
-	m := &Member{cfg: c, grown: make(chan struct{})}
+	m := &Member{cfg: c, grown: make(chan struct{}), full: make(chan struct{}, 1)}
 	e, err := open(ctx, c)
 	if err != nil {
 		return nil, err
@@ -139,22 +139,26 @@ func open(ctx context.Context, c Config) (*serving, error) {
 	return nil, fmt.Errorf("start etcd in %s: %w", c.Dir, err)
 }
 
+// quota is how large the database may be.
+func (c Config) quota() int64 {
+	if c.QuotaBytes != 0 {
+		return c.QuotaBytes
+	}
+	return 8 << 30
+}
+
 // settings are etcd's own form of the configuration.
 func (c Config) settings() (config.ServerConfig, error) {
 	every := c.CompactEvery
 	if every == 0 {
 		every = 5 * time.Minute
 	}
-	quota := c.QuotaBytes
-	if quota == 0 {
-		quota = 8 << 30
-	}
 	cfg := config.ServerConfig{
 		Name:                    c.Name,
 		DataDir:                 c.Dir,
 		DedicatedWALDir:         c.log(),
 		MaxRequestBytes:         maxRequestBytes,
-		QuotaBackendBytes:       quota,
+		QuotaBackendBytes:       c.quota(),
 		AutoCompactionMode:      v3compactor.ModePeriodic,
 		AutoCompactionRetention: every,
 		SnapshotCount:           etcdserver.DefaultSnapshotCount,

@@ -20,6 +20,7 @@ type Member struct {
 	etcd   *serving
 	client *clientv3.Client
 	grown  chan struct{}
+	full   chan struct{} // a write was refused for want of room
 
 	leader types.ID // last said
 	said   bool
@@ -104,10 +105,15 @@ func (m *Member) Grow(ctx context.Context, name string, n *Network) error {
 	return errors.Join(fmt.Errorf("open etcd to others at %s: %w", n.URL.Host, err), again)
 }
 
-// Run says who leads, and blocks until ctx ends, then stops the member; an error
-// when the member stopped by itself.
+// Run says who leads, makes room when there is none, and blocks until ctx ends,
+// then stops the member; an error when the member stopped by itself.
 func (m *Member) Run(ctx context.Context) error {
 	defer m.Close()
+	var room sync.WaitGroup
+	defer room.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	room.Go(func() { m.keepRoom(ctx) })
 	for {
 		m.mu.RLock()
 		now, several := m.etcd, m.cfg.Network != nil

@@ -42,8 +42,18 @@ const (
 	datastoreVariable = "KNARR_DURABILITY_DATASTORE"
 	token             = "durability"
 	writers           = 8
-	objects           = "/api/v1/namespaces/default/configmaps"
 )
+
+// kinds are what the writers write, each another one. A number stands where only
+// one way of writing goes, in a status for one.
+var kinds = []struct{ path, body, update, status string }{
+	{"/api/v1/namespaces/default/configmaps", `{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":%q,"labels":{"set":%[1]q}},"data":{"n":"%d"}}`, http.MethodPut, ""},
+	{"/apis/coordination.k8s.io/v1/namespaces/default/leases", `{"kind":"Lease","apiVersion":"coordination.k8s.io/v1","metadata":{"name":%q,"labels":{"set":%[1]q}},"spec":{"leaseTransitions":%d}}`, http.MethodPatch, ""},
+	{"/api/v1/namespaces/default/resourcequotas", `{"kind":"ResourceQuota","apiVersion":"v1","metadata":{"name":%q,"labels":{"set":%[1]q}},"status":{"hard":{"pods":"%d"}}}`, http.MethodPut, "/status"},
+}
+
+// bare is the value of an object whose status was never written.
+const bare = -1
 
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(dirVariable); dir != "" {
@@ -177,7 +187,10 @@ func (c *child) do(client *http.Client, method, path, body string) (int, []byte)
 	}
 	req.Header.Set("Authorization", "Bearer "+token)
 	req.Header.Set("Content-Type", "application/json")
-	if method == http.MethodPatch {
+	switch {
+	case strings.Contains(path, "fieldManager="):
+		req.Header.Set("Content-Type", "application/apply-patch+yaml")
+	case method == http.MethodPatch:
 		req.Header.Set("Content-Type", "application/merge-patch+json")
 	}
 	resp, err := client.Do(req)
@@ -195,10 +208,10 @@ func (c *child) do(client *http.Client, method, path, body string) (int, []byte)
 // known is what one writer was told about one of its objects. maybe says that
 // the last write was never answered.
 type known struct {
-	value   int // 0 is: gone
-	next    int
-	maybe   bool
-	deletes bool // the unanswered write was a deletion
+	value int // 0 is: gone
+	next  int
+	maybe bool
+	would int // what the unanswered write would have made of it
 }
 
 func TestAcknowledgedWritesSurviveKill(t *testing.T) {
@@ -249,8 +262,8 @@ func TestAcknowledgedWritesSurviveKill(t *testing.T) {
 	t.Logf("%d kills, %d acknowledged writes, %d objects compared, none lost, slowest return %s", rounds, acknowledged, checked, slowest.Round(time.Millisecond))
 }
 
-// write creates, updates, patches and deletes until the server is gone, and counts what
-// was acknowledged.
+// write creates, updates, patches, applies and deletes, by name and by label, until
+// the server is gone, and counts what was acknowledged.
 func write(t *testing.T, c *child, client *http.Client, writer, round int, state map[string]*known) (acknowledged int) {
 	for n := 0; ; n++ {
 		name := fmt.Sprintf("w%d-%d", writer, (round*7+n)%50)
@@ -260,13 +273,21 @@ func write(t *testing.T, c *child, client *http.Client, writer, round int, state
 			state[name] = k
 		}
 		k.next++
-		body := fmt.Sprintf(`{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":%q},"data":{"n":"%d"}}`, name, k.next)
-		method, path, value, want := http.MethodPut, objects+"/"+name, k.next, http.StatusOK
+		kind := kinds[writer%len(kinds)]
+		body := fmt.Sprintf(kind.body, name, k.next)
+		method, path, value, want := kind.update, kind.path+"/"+name+kind.status, k.next, http.StatusOK
 		switch {
 		case k.value == 0:
-			method, path, want = http.MethodPost, objects, http.StatusCreated
+			method, path, want = http.MethodPost, kind.path, http.StatusCreated
+			if kind.status != "" {
+				value = bare
+			}
+		case k.next%10 == 0:
+			method, path, body, value = http.MethodDelete, kind.path+"?labelSelector=set%3D"+name, "", 0
 		case k.next%5 == 0:
-			method, body, value = http.MethodDelete, "", 0
+			method, path, body, value = http.MethodDelete, kind.path+"/"+name, "", 0
+		case k.next%4 == 0:
+			method, path = http.MethodPatch, path+"?fieldManager=durability&force=true"
 		case k.next%3 == 0:
 			method = http.MethodPatch
 		}
@@ -275,7 +296,7 @@ func write(t *testing.T, c *child, client *http.Client, writer, round int, state
 			if code != 0 && (os.Getenv(datastoreVariable) == "" || code < http.StatusInternalServerError) {
 				t.Errorf("%s %s: %d", method, path, code)
 			}
-			k.maybe, k.deletes = true, value == 0
+			k.maybe, k.would = true, value
 			return acknowledged
 		}
 		k.value = value
@@ -287,36 +308,43 @@ func write(t *testing.T, c *child, client *http.Client, writer, round int, state
 // never answered may have happened or not; nothing else may.
 func check(t *testing.T, c *child, client *http.Client, state *[writers]map[string]*known) (compared int) {
 	t.Helper()
-	code, body := c.do(client, http.MethodGet, objects, "")
-	if code != http.StatusOK {
-		t.Fatalf("list: %d %s", code, body)
-	}
-	var list struct {
-		Items []struct {
-			Metadata struct{ Name string }
-			Data     map[string]string
-		}
-	}
-	if err := json.Unmarshal(body, &list); err != nil {
-		t.Fatal(err)
-	}
 	stored := map[string]int{}
-	for _, o := range list.Items {
-		stored[o.Metadata.Name], _ = strconv.Atoi(o.Data["n"])
+	for _, kind := range kinds {
+		code, body := c.do(client, http.MethodGet, kind.path, "")
+		if code != http.StatusOK {
+			t.Fatalf("list: %d %s", code, body)
+		}
+		var list struct {
+			Items []struct {
+				Metadata struct{ Name string }
+				Data     struct{ N string }
+				Spec     struct{ LeaseTransitions int }
+				Status   struct{ Hard struct{ Pods string } }
+			}
+		}
+		if err := json.Unmarshal(body, &list); err != nil {
+			t.Fatal(err)
+		}
+		for _, o := range list.Items {
+			n, err := strconv.Atoi(o.Data.N + o.Status.Hard.Pods)
+			if err != nil {
+				n = bare
+			}
+			if o.Spec.LeaseTransitions > 0 {
+				n = o.Spec.LeaseTransitions
+			}
+			stored[o.Metadata.Name] = n
+		}
 	}
 	for _, of := range state {
 		for name, k := range of {
 			got := stored[name]
 			delete(stored, name)
 			compared++
-			unanswered := k.next
-			if k.deletes {
-				unanswered = 0
-			}
-			if got != k.value && !(k.maybe && got == unanswered) {
+			if got != k.value && !(k.maybe && got == k.would) {
 				t.Errorf("%s: stored %d, acknowledged %d", name, got, k.value)
 			}
-			k.value, k.maybe, k.deletes = got, false, false
+			k.value, k.maybe = got, false
 		}
 	}
 	for name, value := range stored {

@@ -104,7 +104,7 @@ func (d *deletion) run(ctx context.Context, namespace, name string) (rec *watchc
 		case !lost && fresh:
 			return nil, nil, false, d.fromCache(err, name)
 		case ctx.Err() != nil:
-			return nil, nil, false, apierrors.NewTimeoutError("request did not complete within the allotted timeout", 0)
+			return nil, nil, false, ctx.Err()
 		}
 		latest, ferr := d.store.Fetch(ctx, key)
 		if ferr != nil {

@@ -1,6 +1,7 @@
 package endpoints
 
 import (
+	"net/url"
 	"regexp"
 	"testing"
 
@@ -50,6 +51,35 @@ func FuzzPatch(f *testing.F) {
 		code, body, _ := own.do("PATCH", "/api/v1/namespaces/bench/pods/p0?dryRun=All&fieldManager=f", types[uint(kind)%4], string(data))
 		if code >= 500 && !upstreams500.MatchString(body) {
 			t.Fatalf("%d %s", code, body)
+		}
+	})
+}
+
+// Queries of lists and deletions, selectors among them, are answered or refused.
+func FuzzQuery(f *testing.F) {
+	w := newWorld(f)
+	w.fill(f, 1)
+	for _, q := range []string{
+		"limit=1&continue=x&resourceVersion=1&resourceVersionMatch=Exact", "labelSelector=a in (b,c),!d,e!=f&fieldSelector=metadata.name=p0,spec.nodeName!=",
+		"sendInitialEvents=true&resourceVersionMatch=NotOlderThan&timeoutSeconds=-1", "labelSelector=a notin (), b>1&limit=-1", "gracePeriodSeconds=x&propagationPolicy=Orphan&orphanDependents=true",
+		"pretty=%zz;&allowWatchBookmarks=2", "fieldSelector=metadata.name=a\\,b",
+	} {
+		f.Add(false, q)
+		f.Add(true, q)
+	}
+	f.Fuzz(func(t *testing.T, deletes bool, query string) {
+		values, _ := url.ParseQuery(query)
+		for _, key := range []string{"watch", "timeout", "dryRun"} {
+			values.Del(key) // streams, waits, or changes what the next one sees
+		}
+		own := *w
+		own.t = t
+		method, path := "GET", "/api/v1/namespaces/bench/pods?"
+		if deletes {
+			method, path = "DELETE", "/api/v1/namespaces/bench/pods/p0?dryRun=All&"
+		}
+		if code, body, _ := own.do(method, path+values.Encode(), "", ""); code >= 500 && code != 504 {
+			t.Fatalf("%s %s: %d %s", method, values.Encode(), code, body)
 		}
 	})
 }

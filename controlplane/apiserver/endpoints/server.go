@@ -3,6 +3,7 @@ package endpoints
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -286,22 +287,33 @@ func (c *call) serve() error {
 	case "watch":
 		return c.watch()
 	}
-	ctx, cancel := context.WithTimeout(c.ctx, writeTime)
-	defer cancel()
-	c.ctx = ctx
 	switch verb {
 	case "create":
-		return c.create()
+		return c.bounded((*call).create)
 	case "update":
-		return c.update()
+		return c.bounded((*call).update)
 	case "patch":
-		return c.patch()
+		return c.bounded((*call).patch)
 	case "delete":
-		return c.delete()
+		return c.bounded((*call).delete)
 	case "deletecollection":
-		return c.deleteCollection()
+		return c.bounded((*call).deleteCollection)
 	}
 	return c.notAllowed()
+}
+
+// bounded does a write, in writeTime. A request whose own time is over first is
+// told so in other words.
+func (c *call) bounded(write func(*call) error) error {
+	whole := c.ctx
+	ctx, cancel := context.WithTimeout(whole, writeTime)
+	defer cancel()
+	c.ctx = ctx
+	err := write(c)
+	if errors.Is(err, context.DeadlineExceeded) && whole.Err() == nil {
+		return apierrors.NewTimeoutError("request did not complete within requested timeout - "+context.DeadlineExceeded.Error(), 0)
+	}
+	return err
 }
 
 func (c *call) notAllowed() error { return methodNotAllowed() }

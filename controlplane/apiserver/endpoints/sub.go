@@ -45,15 +45,17 @@ func (c *call) serveSub() error {
 	if err := c.routed(); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(c.ctx, writeTime)
-	defer cancel()
-	c.ctx = ctx
 	if v := c.s.cfg.Virtual[full]; v != nil {
-		return c.serveVirtual(v)
+		return c.bounded(func(c *call) error { return c.serveVirtual(v) })
 	}
 	if do := action(full); do != nil {
-		return do(c)
+		return c.bounded(do)
 	}
+	return c.bounded((*call).serveView)
+}
+
+// serveView serves a subresource that is a view of its object.
+func (c *call) serveView() error {
 	switch c.info.Verb {
 	case "get":
 		return c.get()

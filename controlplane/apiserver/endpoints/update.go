@@ -115,7 +115,7 @@ func (w *write) change(ctx context.Context, mayCreate bool, make maker) (*watchc
 		case !lost && fresh:
 			return nil, nil, false, w.fromCache(err, name)
 		case ctx.Err() != nil:
-			return nil, nil, false, apierrors.NewTimeoutError("request did not complete within the allotted timeout", 0)
+			return nil, nil, false, ctx.Err()
 		}
 		latest, ferr := w.fetch(ctx, key)
 		if ferr != nil {

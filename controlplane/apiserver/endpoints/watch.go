@@ -2,6 +2,7 @@ package endpoints
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"errors"
 	"math/rand/v2"
@@ -46,9 +47,15 @@ func (c *call) watch() error {
 	if opts.TimeoutSeconds != nil && *opts.TimeoutSeconds > 0 {
 		life = time.Duration(*opts.TimeoutSeconds) * time.Second
 	}
-	w, err := c.store.Watch(c.ctx, q)
+	// A watch has no other bound while the store is silent.
+	opening, cancel := context.WithTimeout(c.ctx, life)
+	w, err := c.store.Watch(opening, q)
+	late := opening.Err() != nil && c.ctx.Err() == nil
+	cancel()
 	request.Started(c.ctx)
-	if err != nil {
+	if late && err != nil {
+		err = statusError(http.StatusInternalServerError, metav1.StatusReasonInternalError, context.DeadlineExceeded.Error())
+	} else if err != nil {
 		var tooOld *watchcache.TooOldError
 		var invalid *watchcache.InvalidError
 		if errors.As(err, &invalid) && opts.ResourceVersion != "" {

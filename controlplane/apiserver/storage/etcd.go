@@ -84,7 +84,7 @@ func leaderless(err error) bool {
 func (e *Etcd) Get(ctx context.Context, key string) (*KV, int64, error) {
 	resp, err := e.get(ctx, key)
 	if err != nil {
-		return nil, 0, fmt.Errorf("etcd get: %w", err)
+		return nil, 0, failed("get", err)
 	}
 	if len(resp.Kvs) == 0 {
 		return nil, resp.Header.Revision, nil
@@ -107,7 +107,7 @@ func (e *Etcd) List(ctx context.Context, prefix, after string, limit int, at int
 	}
 	resp, err := e.get(ctx, from, clientv3.WithRange(end), clientv3.WithLimit(int64(limit)), clientv3.WithRev(at))
 	if err != nil {
-		return nil, 0, false, fmt.Errorf("etcd list: %w", known(err))
+		return nil, 0, false, failed("list", err)
 	}
 	kvs := make([]KV, len(resp.Kvs))
 	for i, kv := range resp.Kvs {
@@ -125,13 +125,15 @@ func (e *Etcd) Put(ctx context.Context, key string, value []byte, expect int64, 
 	if ttl > 0 {
 		id, err := e.leases.get(ctx, ttl)
 		if err != nil {
-			return 0, nil, false, fmt.Errorf("etcd lease: %w", err)
+			e.full(err)
+			return 0, nil, false, failed("lease", err)
 		}
 		opts = append(opts, clientv3.WithLease(id))
 	}
 	resp, again, err := e.swap(ctx, key, expect, clientv3.OpPut(key, string(value), opts...))
 	if err != nil {
-		return 0, nil, false, fmt.Errorf("etcd put: %w", known(err))
+		e.full(err)
+		return 0, nil, false, failed("put", err)
 	}
 	if resp.Succeeded {
 		return resp.Header.Revision, nil, true, nil
@@ -141,6 +143,13 @@ func (e *Etcd) Put(ctx context.Context, key string, value []byte, expect int64, 
 		return current.Revision, nil, true, nil // the first try had been done
 	}
 	return 0, current, false, nil
+}
+
+// full tells the embedded member if err is that it has no room.
+func (e *Etcd) full(err error) {
+	if m, ok := e.clients.(interface{ Full() }); ok && errors.Is(err, rpctypes.ErrNoSpace) {
+		m.Full()
+	}
 }
 
 // Terms are Clients whose store has a leader that may be lost.
@@ -195,7 +204,7 @@ func (e *Etcd) Delete(ctx context.Context, key string, expect int64) (int64, *KV
 		Else(clientv3.OpGet(key)).
 		Commit()
 	if err != nil {
-		return 0, nil, false, fmt.Errorf("etcd delete: %w", known(err))
+		return 0, nil, false, failed("delete", err)
 	}
 	if !resp.Succeeded {
 		return 0, elsewhere(resp), false, nil
@@ -218,7 +227,7 @@ func elsewhere(resp *clientv3.TxnResponse) *KV {
 func (e *Etcd) Revision(ctx context.Context) (int64, error) {
 	resp, err := e.get(ctx, "/", clientv3.WithCountOnly())
 	if err != nil {
-		return 0, fmt.Errorf("etcd revision: %w", err)
+		return 0, failed("revision", err)
 	}
 	return resp.Header.Revision, nil
 }
@@ -264,7 +273,7 @@ func (e *Etcd) Watch(ctx context.Context, prefix string, from int64) (<-chan Bat
 func (e *Etcd) Compact(ctx context.Context, rev int64) error {
 	defer e.clients.Release()
 	if _, err := e.clients.Acquire().Compact(ctx, rev); err != nil {
-		return fmt.Errorf("etcd compact: %w", known(err))
+		return failed("compact", err)
 	}
 	return nil
 }
@@ -274,6 +283,16 @@ func (e *Etcd) Close() error {
 		return o.Client.Close()
 	}
 	return nil
+}
+
+// failed is what the store says when etcd fails an operation. What etcd says of
+// itself stands alone, as clients of upstream's server read it.
+func failed(operation string, err error) error {
+	err = known(err)
+	if said, ok := errors.AsType[rpctypes.EtcdError](err); ok {
+		return said
+	}
+	return fmt.Errorf("etcd %s: %w", operation, err)
 }
 
 // known turns etcd's errors into the store's.

@@ -21,7 +21,9 @@ type question struct {
 	err      error
 }
 
-const askTimeout = 10 * time.Second
+// askTimeout is upstream's longest time of a request: whoever asked is to have
+// given up before.
+const askTimeout = time.Minute
 
 func (f *fresh) revision(ctx context.Context) (int64, error) {
 	f.mu.Lock()
