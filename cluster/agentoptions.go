@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/spf13/pflag"
+
+	"knarr/internal/flaghelp"
 )
 
 // AgentOptions are the flags of `knarr agent`; keys of the config file are the
@@ -26,6 +28,7 @@ func (o *AgentOptions) Flags(f *pflag.FlagSet) {
 	f.StringVarP(&o.Server, "server", "s", "", "`URL` of the server to join, such as https://host:6443 (also KNARR_URL)")
 	f.StringVarP(&o.Token, "token", "t", "", "`token` to join with: node-token in the server's --data-dir (also KNARR_TOKEN)")
 	f.StringVar(&o.TokenFile, "token-file", "", "`file` with that token")
+	flaghelp.Group(f, "Joining")
 	o.NodeOptions.flags(f)
 }
 

@@ -13,6 +13,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/yaml"
+
+	"knarr/internal/flaghelp"
 )
 
 // NodeOptions are the flags that server and agent share: of one node.
@@ -36,14 +38,18 @@ type NodeOptions struct {
 func (o *NodeOptions) flags(f *pflag.FlagSet) {
 	f.StringVarP(&o.Config, "config", "c", "/etc/knarr/config.yaml", "`file` with flags as keys; flags given win")
 	f.StringVarP(&o.DataDir, "data-dir", "d", DefaultDataDir, "`directory` that everything of this cluster lives in")
+	flaghelp.Group(f, "Flags")
 	f.StringVar(&o.NodeName, "node-name", "", "`name` of this node (default: the host name)")
 	f.StringVar(&o.NodeIP, "node-ip", "", "`address` of this node (default: that of the default route)")
 	f.IntVar(&o.KubeletPort, "kubelet-port", 10250, "`port` the kubelet listens on")
 	f.StringSliceVar(&o.NodeLabels, "node-label", nil, "`labels` of this node, key=value")
 	f.StringSliceVar(&o.NodeTaints, "node-taint", nil, "`taints` of this node, key=value:effect")
 	f.StringVar(&o.RuntimeEndpoint, "container-runtime-endpoint", "", "`socket` of another CRI runtime to use instead of the built-in one")
-	f.StringVar(&o.LogFormat, "log-format", "text", "text or json")
+	flaghelp.Group(f, "Node")
+	f.StringVar(&o.LogFormat, "log-format", "text", "`format` of the log: text or json")
+	flaghelp.Values(f, "log-format", "text", "json")
 	f.BoolVar(&o.Debug, "debug", false, "log more")
+	flaghelp.Group(f, "Log")
 }
 
 // Load adds what the config file says about flags not given.

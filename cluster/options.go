@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"knarr/cluster/apiflags"
+	"knarr/internal/flaghelp"
 	"knarr/node/cni"
 )
 
@@ -61,24 +62,32 @@ func (o *Options) Flags(f *pflag.FlagSet) {
 	f.StringVar(&o.AdvertiseAddress, "advertise-address", "", "`address` that pods reach the API server at (default: --node-ip)")
 	f.IntVar(&o.HTTPSListenPort, "https-listen-port", 6443, "`port` the API server listens on")
 	f.StringSliceVar(&o.TLSSAN, "tls-san", nil, "more `names` or addresses for the API server's certificate")
+	flaghelp.Group(f, "API server")
 	f.StringVarP(&o.Server, "server", "s", "", "`URL` of a server of the cluster that this one joins as a further server, such as https://host:6443")
 	f.StringVarP(&o.Token, "token", "t", "", "`secret` that nodes join with (default: one made at the first start; also KNARR_TOKEN); with --server, what to join with: server-token in that server's --data-dir")
 	f.StringVar(&o.TokenFile, "token-file", "", "`file` with that secret")
 	f.StringVar(&o.ServerToken, "server-token", "", "`secret` that further servers join with (default: one made at the first start)")
 	f.BoolVar(&o.ClusterInit, "cluster-init", false, "open etcd to further servers at once, not when the first of them joins")
 	f.IntVar(&o.EtcdPeerPort, "etcd-peer-port", 2380, "`port` that the etcd of further servers reaches this one's at")
+	flaghelp.Group(f, "Joining, and further servers")
 	o.datastore.flags(f)
+	flaghelp.Group(f, "Datastore")
 	f.StringVar(&o.ClusterCIDR, "cluster-cidr", "10.42.0.0/16", "`range` of pod addresses")
 	f.StringVar(&o.ServiceCIDR, "service-cidr", "10.43.0.0/16", "`range` of service addresses")
 	f.StringVar(&o.ServiceNodePorts, "service-node-port-range", "30000-32767", "`range` of node ports")
 	f.StringVar(&o.ClusterDNS, "cluster-dns", "", "`address` of the DNS service (default: the tenth of --service-cidr)")
 	f.StringVar(&o.ClusterDomain, "cluster-domain", "cluster.local", "`domain` of names in the cluster")
-	f.StringVar(&o.FlannelBackend, "flannel-backend", "vxlan", "how pods reach those of other nodes: vxlan, host-gw (the nodes must share a link) or none")
+	f.StringVar(&o.FlannelBackend, "flannel-backend", "vxlan", "`way` in which pods reach those of other nodes: vxlan, host-gw (the nodes must share a link) or none")
+	flaghelp.Values(f, "flannel-backend", backends...)
+	flaghelp.Group(f, "Network")
 	f.StringVarP(&o.WriteKubeconfig, "write-kubeconfig", "o", "", "write the administrator's kubeconfig to this `file` too")
 	f.StringVar(&o.WriteKubeconfigMode, "write-kubeconfig-mode", "0600", "octal `mode` of that file")
+	flaghelp.Group(f, "Flags")
 	f.StringSliceVar(&o.Disable, "disable", nil, "`parts` not to run: coredns, kube-proxy, scheduler, controller-manager, network")
+	flaghelp.Values(f, "disable", Disableable...)
 	f.StringArrayVar(&o.APIServerArgs, "kube-apiserver-arg", nil, "`key=value` that sets one of upstream's flags of the API server: authentication, authorisation, admission plugins, encryption, audit")
 	f.BoolVar(&o.DisableAgent, "disable-agent", false, "run no node on this server")
+	flaghelp.Group(f, "Parts")
 }
 
 // backends are what --flannel-backend takes.

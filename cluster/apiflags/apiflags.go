@@ -113,15 +113,21 @@ func Parse(settings []string) (*Flags, error) {
 			return nil, fmt.Errorf("%q is not of the form key=value", s)
 		}
 		if f.Lookup(name) == nil {
-			var names []string
-			f.VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
-			return nil, fmt.Errorf("there is no %q; there are %s", name, strings.Join(names, ", "))
+			return nil, fmt.Errorf("there is no %q; there are %s", name, strings.Join(Keys(), ", "))
 		}
 		if err := f.Set(name, value); err != nil {
 			return nil, err
 		}
 	}
 	return a, a.Load()
+}
+
+// Keys are what Parse knows.
+func Keys() (names []string) {
+	f := pflag.NewFlagSet("", pflag.ContinueOnError)
+	new(Flags).Bind(f)
+	f.VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
+	return names
 }
 
 // Load reads the files that the flags name.

@@ -14,6 +14,8 @@ import (
 
 	"github.com/rogpeppe/go-internal/diff"
 	"github.com/rogpeppe/go-internal/txtar"
+
+	"knarr/internal/need"
 )
 
 var update = flag.Bool("update", false, "write down what upstream's programs in the directory $KNARR_UPSTREAM answer")
@@ -38,7 +40,7 @@ func TestHelm(t *testing.T) {
 // play types scripts at one world, whose directory has links to what they use.
 func play(t *testing.T, scripts string, links map[string]string) {
 	if _, err := os.Stat("../../internal/programs/bin/kubectl.zst"); err != nil {
-		t.Skip("make build embeds kubectl")
+		need.Skip(t, "needs the embedded kubectl: make build")
 	}
 	upstream := os.Getenv("KNARR_UPSTREAM")
 	if *update && upstream == "" {

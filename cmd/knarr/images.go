@@ -14,47 +14,45 @@ import (
 	"knarr/cluster/dev"
 )
 
-func images(ctx context.Context, args []string) error {
-	f := pflag.NewFlagSet("images load FILE...|ls|rm NAME...", pflag.ContinueOnError)
+func images(f *pflag.FlagSet) runner {
 	dir := f.StringP("data-dir", "d", cluster.DefaultDataDir, "`directory` of the cluster")
 	all := f.Bool("all-nodes", false, "on every node of a knarr dev cluster")
 	names := f.StringSlice("node", nil, "on these `nodes` of a knarr dev cluster")
 	name := f.String("name", dev.DefaultName, "`name` of that cluster")
 	base := f.String("dir", dev.DefaultDir, "`directory` that such clusters live in")
-	if stop, err := parse(f, args); stop {
-		return err
-	}
-	if f.NArg() == 0 {
-		return fmt.Errorf("images needs load, ls or rm; knarr images --help tells more")
-	}
-	what, rest := f.Arg(0), f.Args()[1:]
-	switch {
-	case !slices.Contains([]string{"load", "import", "ls", "list", "rm", "remove"}, what):
-		return fmt.Errorf("images has no %q; it has load, ls and rm", what)
-	case len(rest) == 0 && (what == "load" || what == "import"):
-		return fmt.Errorf("images load needs a file, an OCI or docker-save archive")
-	case len(rest) == 0 && (what == "rm" || what == "remove"):
-		return fmt.Errorf("images rm needs an image name; knarr images ls lists them")
-	}
-	nodes := []dev.NodeDir{{Dir: *dir}}
-	if *all || len(*names) > 0 {
-		if *all && len(*names) > 0 {
-			return errors.New("--all-nodes and --node are both given; give one")
+	return func(ctx context.Context, args []string) error {
+		if len(args) == 0 {
+			return fmt.Errorf("images needs load, ls or rm; knarr images --help tells more")
 		}
-		c, err := dev.Open(*base, *name)
-		if err != nil {
-			return err
+		what, rest := args[0], args[1:]
+		switch {
+		case !slices.Contains([]string{"load", "import", "ls", "list", "rm", "remove"}, what):
+			return fmt.Errorf("images has no %q; it has load, ls and rm", what)
+		case len(rest) == 0 && (what == "load" || what == "import"):
+			return fmt.Errorf("images load needs a file, an OCI or docker-save archive")
+		case len(rest) == 0 && (what == "rm" || what == "remove"):
+			return fmt.Errorf("images rm needs an image name; knarr images ls lists them")
 		}
-		if nodes, err = c.NodeDirs(*names...); err != nil {
-			return err
+		nodes := []dev.NodeDir{{Dir: *dir}}
+		if *all || len(*names) > 0 {
+			if *all && len(*names) > 0 {
+				return errors.New("--all-nodes and --node are both given; give one")
+			}
+			c, err := dev.Open(*base, *name)
+			if err != nil {
+				return err
+			}
+			if nodes, err = c.NodeDirs(*names...); err != nil {
+				return err
+			}
 		}
+		for _, node := range nodes {
+			if err := imagesOf(ctx, node, what, rest); err != nil {
+				return err
+			}
+		}
+		return nil
 	}
-	for _, node := range nodes {
-		if err := imagesOf(ctx, node, what, rest); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // imagesOf does one thing to the images of one node.

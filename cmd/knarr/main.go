@@ -6,35 +6,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/signal"
 	"path/filepath"
 	"strings"
 	"syscall"
 
+	"github.com/spf13/pflag"
+
 	"knarr/cluster/alone"
 )
-
-// A verb is one subcommand.
-type verb struct {
-	name, help string
-	run        func(ctx context.Context, args []string) error
-}
-
-// verbs in the order help shows them.
-var verbs = []verb{
-	{"server", "run a cluster on this machine", server},
-	{"agent", "run a node of another machine's cluster on this one", agent},
-	{"token", "print what agents join this machine's server with", token},
-	{"dev", "clusters of several nodes on this one machine: up, down, ls", devCluster},
-	{"wait", "wait until this machine's cluster is ready", wait},
-	{"down", "stop a cluster and remove every trace of its containers and network", down},
-	{"kubectl", "the official kubectl, pointed at this machine's cluster", kubectl},
-	{"images", "load, list and remove container images of this node", images},
-	{"check", "say what this host lacks, and what follows from it", check},
-	{"version", "print the version", printVersion},
-}
 
 func main() {
 	args := os.Args[1:]
@@ -74,34 +55,37 @@ func dispatch(ctx context.Context, args []string) error {
 	}
 	switch args[0] {
 	case "-h", "--help", "help":
-		usage(os.Stdout)
-		return nil
+		return help(args[1:])
 	case "-v", "--version":
 		args[0] = "version"
+	case "__complete", "__completeNoDesc": // what the scripts of completion call
+		return complete(ctx, args)
 	}
-	for _, v := range verbs {
-		if v.name == args[0] {
-			return v.run(ctx, args[1:])
-		}
+	v, known := find(args[0])
+	if !known {
+		return fmt.Errorf("there is no command %q; knarr help lists them", args[0])
 	}
-	for _, c := range alone.Components {
-		if c.Name == args[0] {
-			return runAlone(ctx, c, args[1:])
-		}
-	}
-	return fmt.Errorf("there is no command %q; knarr help lists them", args[0])
+	return v.run(ctx, args[1:])
 }
 
-func usage(w io.Writer) {
-	fmt.Fprintln(w, "knarr is a whole Kubernetes in one program.\n\nUsage: knarr COMMAND [flags]\n\nCommands:")
-	for _, v := range verbs {
-		fmt.Fprintf(w, "  %-9s %s\n", v.name, v.help)
+// run reads the verb's flags and runs it.
+func (v verb) run(ctx context.Context, args []string) error {
+	if v.raw != nil {
+		return v.raw(ctx, args)
 	}
-	fmt.Fprintln(w, "\nComponents alone, with upstream's flags:")
-	for _, c := range alone.Components {
-		fmt.Fprintf(w, "  %-18s %s\n", c.Name, c.Help)
+	f := pflag.NewFlagSet(v.name, pflag.ContinueOnError)
+	f.Usage = func() {} // parse says ErrHelp too
+	run := v.bind(f)
+	switch err := f.Parse(args); {
+	case errors.Is(err, pflag.ErrHelp):
+		v.usage(os.Stdout)
+		return nil
+	case err != nil:
+		return fmt.Errorf("%w; knarr %s --help lists the flags", err, v.name)
+	case v.args == "" && f.NArg() > 0:
+		return fmt.Errorf("%s takes no argument %q; knarr %s --help lists the flags", v.name, f.Arg(0), v.name)
 	}
-	fmt.Fprintln(w, "\nknarr COMMAND --help tells more of each.")
+	return run(ctx, f.Args())
 }
 
 // oneLine joins the faults of a joined error.

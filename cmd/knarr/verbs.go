@@ -19,67 +19,42 @@ import (
 	"knarr/internal/version"
 )
 
-// parse reads flags; help was asked for when stop is true.
-func parse(f *pflag.FlagSet, args []string) (stop bool, err error) {
-	f.SortFlags = false
-	f.Usage = func() { fmt.Printf("Usage: knarr %s [flags]\n\n%s", f.Name(), f.FlagUsages()) }
-	switch err := f.Parse(args); {
-	case errors.Is(err, pflag.ErrHelp):
-		return true, nil
-	case err != nil:
-		return true, fmt.Errorf("%w; knarr %s --help lists the flags", err, f.Name())
-	}
-	return false, nil
-}
-
-func server(ctx context.Context, args []string) error {
+func server(f *pflag.FlagSet) runner {
 	var o cluster.Options
-	f := pflag.NewFlagSet("server", pflag.ContinueOnError)
 	o.Flags(f)
-	if stop, err := parse(f, args); stop {
-		return err
+	return func(ctx context.Context, _ []string) error {
+		if err := errors.Join(o.Load(f), o.Validate()); err != nil {
+			return err
+		}
+		setLog(o.LogFormat, o.Debug)
+		smallHeap()
+		return cluster.NewServer(o).Run(ctx)
 	}
-	if f.NArg() > 0 {
-		return fmt.Errorf("server takes no argument %q; knarr server --help lists the flags", f.Arg(0))
-	}
-	if err := errors.Join(o.Load(f), o.Validate()); err != nil {
-		return err
-	}
-	setLog(o.LogFormat, o.Debug)
-	smallHeap()
-	return cluster.NewServer(o).Run(ctx)
 }
 
-func agent(ctx context.Context, args []string) error {
+func agent(f *pflag.FlagSet) runner {
 	var o cluster.AgentOptions
-	f := pflag.NewFlagSet("agent", pflag.ContinueOnError)
 	o.Flags(f)
-	if stop, err := parse(f, args); stop {
-		return err
+	return func(ctx context.Context, _ []string) error {
+		if err := errors.Join(o.Load(f), o.Validate()); err != nil {
+			return err
+		}
+		setLog(o.LogFormat, o.Debug)
+		smallHeap()
+		return cluster.NewAgent(o).Run(ctx)
 	}
-	if f.NArg() > 0 {
-		return fmt.Errorf("agent takes no argument %q; knarr agent --help lists the flags", f.Arg(0))
-	}
-	if err := errors.Join(o.Load(f), o.Validate()); err != nil {
-		return err
-	}
-	setLog(o.LogFormat, o.Debug)
-	smallHeap()
-	return cluster.NewAgent(o).Run(ctx)
 }
 
-func token(_ context.Context, args []string) error {
-	f := pflag.NewFlagSet("token", pflag.ContinueOnError)
+func token(f *pflag.FlagSet) runner {
 	dir := f.StringP("data-dir", "d", cluster.DefaultDataDir, "`directory` of the server")
 	servers := f.Bool("servers", false, "the token that further servers join with; it is worth the cluster's keys")
-	if stop, err := parse(f, args); stop {
+	return func(context.Context, []string) error {
+		token, err := cluster.Token(*dir, *servers)
+		if err == nil {
+			fmt.Println(token)
+		}
 		return err
 	}
-	token, err := cluster.Token(*dir, *servers)
-	if err == nil {
-		fmt.Println(token)
-	}
-	return err
 }
 
 // smallHeap paces garbage collection unless the user does.
@@ -126,28 +101,22 @@ func (a atLeast) Enabled(ctx context.Context, l slog.Level) bool {
 	return l >= a.level && a.Handler.Enabled(ctx, l)
 }
 
-func down(ctx context.Context, args []string) error {
-	f := pflag.NewFlagSet("down", pflag.ContinueOnError)
+func down(f *pflag.FlagSet) runner {
 	dir := f.StringP("data-dir", "d", cluster.DefaultDataDir, "`directory` of the cluster")
 	purge := f.Bool("purge", false, "remove the cluster's data too")
 	leave := f.Bool("leave", true, "with --purge on one of several servers: tell the others that it is gone for good")
-	if stop, err := parse(f, args); stop {
-		return err
-	}
-	return cluster.Down(ctx, *dir, *purge, *leave)
+	return func(ctx context.Context, _ []string) error { return cluster.Down(ctx, *dir, *purge, *leave) }
 }
 
-func wait(ctx context.Context, args []string) error {
-	f := pflag.NewFlagSet("wait", pflag.ContinueOnError)
+func wait(f *pflag.FlagSet) runner {
 	dir := f.StringP("data-dir", "d", cluster.DefaultDataDir, "`directory` of the cluster")
 	domain := f.String("cluster-domain", "cluster.local", "`domain` of names in the cluster")
 	limit := f.Duration("timeout", time.Minute, "the longest `time` to wait")
-	if stop, err := parse(f, args); stop {
-		return err
+	return func(ctx context.Context, _ []string) error {
+		ctx, cancel := context.WithTimeout(ctx, *limit)
+		defer cancel()
+		return cluster.Wait(ctx, *dir, *domain)
 	}
-	ctx, cancel := context.WithTimeout(ctx, *limit)
-	defer cancel()
-	return cluster.Wait(ctx, *dir, *domain)
 }
 
 func kubectl(_ context.Context, args []string) error {
@@ -158,18 +127,18 @@ func kubectl(_ context.Context, args []string) error {
 	return fmt.Errorf("run %s: %w", path, syscall.Exec(path, append([]string{"kubectl"}, args...), env))
 }
 
-func check(ctx context.Context, args []string) error {
-	f := pflag.NewFlagSet("check", pflag.ContinueOnError)
-	if stop, err := parse(f, args); stop {
-		return err
+func check(*pflag.FlagSet) runner {
+	return func(context.Context, []string) error {
+		if !cluster.Check(os.Stdout) {
+			return errSilent
+		}
+		return nil
 	}
-	if !cluster.Check(os.Stdout) {
-		return errSilent
-	}
-	return nil
 }
 
-func printVersion(context.Context, []string) error {
-	fmt.Printf("knarr %s (%s)\nKubernetes %s\n%s %s/%s\n", version.Version, version.Commit, version.Kubernetes, runtime.Version(), runtime.GOOS, runtime.GOARCH)
-	return nil
+func printVersion(*pflag.FlagSet) runner {
+	return func(context.Context, []string) error {
+		fmt.Printf("knarr %s (%s)\nKubernetes %s\n%s %s/%s\n", version.Version, version.Commit, version.Kubernetes, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+		return nil
+	}
 }

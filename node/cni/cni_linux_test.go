@@ -12,6 +12,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"knarr/internal/need"
 	"knarr/internal/programs"
 )
 
@@ -59,11 +60,9 @@ func TestConfigErrors(t *testing.T) {
 }
 
 func TestInstallRemove(t *testing.T) {
-	if os.Getuid() != 0 {
-		t.Skip("needs root")
-	}
+	need.Root(t)
 	if _, err := programs.Read(programs.CNI); err != nil {
-		t.Skip("needs the embedded programs: make programs")
+		need.Skip(t, "needs the embedded programs: make build")
 	}
 	done := make(chan struct{})
 	go func() {

@@ -14,6 +14,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"knarr/internal/need"
 	"knarr/node/cni/network"
 )
 
@@ -57,7 +58,7 @@ func newHost(t *testing.T, n int, backend string) *host {
 		}
 	}()
 	if err := <-started; err != nil {
-		t.Skip(err)
+		t.Skip("needs network namespaces that can be written to: ", err)
 	}
 	t.Cleanup(func() { close(h.work) })
 	return h
@@ -124,9 +125,7 @@ func reach(t *testing.T, a, b *host) (seen string, err error) {
 }
 
 func TestWays(t *testing.T) {
-	if os.Getuid() != 0 {
-		t.Skip("needs root")
-	}
+	need.Root(t)
 	for _, c := range []struct{ backend, seen string }{{VXLAN, "10.42.1.0"}, {HostGateway, "192.0.2.1"}} {
 		t.Run(c.backend, func(t *testing.T) {
 			a, b := newHost(t, 1, c.backend), newHost(t, 2, c.backend)
@@ -196,9 +195,7 @@ func TestWays(t *testing.T) {
 
 // A node that is not on a link of this one needs the tunnel.
 func TestHostGatewayBehindRouter(t *testing.T) {
-	if os.Getuid() != 0 {
-		t.Skip("needs root")
-	}
+	need.Root(t)
 	a, b := newHost(t, 1, HostGateway), newHost(t, 2, HostGateway)
 	join(t, a, b)
 	var err error

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"knarr/internal/need"
 	"knarr/internal/programs"
 )
 
@@ -25,11 +26,9 @@ import (
 // and reports whether this is the outer process, which has nothing left to do.
 func isolated(t testing.TB) (outer bool) {
 	t.Helper()
-	if os.Getuid() != 0 {
-		t.Skip("needs root")
-	}
+	need.Root(t)
 	if _, err := programs.Read(programs.Runc); err != nil {
-		t.Skip("needs the embedded programs: make programs")
+		need.Skip(t, "needs the embedded programs: make build")
 	}
 	if os.Getenv("KNARR_ISOLATED") == t.Name() {
 		return false
@@ -434,9 +433,7 @@ func BenchmarkPod(b *testing.B) {
 
 // TestLostProcess: a process that nobody knows of does not keep its cgroup.
 func TestLostProcess(t *testing.T) {
-	if os.Getuid() != 0 {
-		t.Skip("needs root")
-	}
+	need.Root(t)
 	cmd := exec.Command("sleep", "1000")
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)

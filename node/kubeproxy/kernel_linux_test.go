@@ -6,7 +6,6 @@ import (
 	"io"
 	"net"
 	"net/netip"
-	"os"
 	"runtime"
 	"syscall"
 	"testing"
@@ -17,14 +16,14 @@ import (
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/cache"
+
+	"knarr/internal/need"
 )
 
 // inNamespace runs the rest of the test in a network namespace of its own with
 // one link that has two addresses and a default route.
 func inNamespace(t testing.TB) {
-	if os.Geteuid() != 0 {
-		t.Skip("needs root for a network namespace")
-	}
+	need.Root(t)
 	runtime.LockOSThread() // never unlocked: the thread dies with its goroutine
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 		t.Fatal(err)

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"knarr/internal/need"
 )
 
 var update = flag.Bool("update", false, "write deps.txt anew")
@@ -20,7 +22,7 @@ const sizeLimit = 120 << 20
 func TestSize(t *testing.T) {
 	st, err := os.Stat(filepath.Join(root, "bin/knarr"))
 	if errors.Is(err, fs.ErrNotExist) {
-		t.Skip("bin/knarr is not built; make build")
+		need.Skip(t, "bin/knarr is not built; make build")
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -16,14 +16,14 @@ var (
 	verbCalled   = regexp.MustCompile("(?m)(?:`|^\\$ (?:sudo )?)(?:bin/)?knarr ([a-z]+)")
 	targetCalled = regexp.MustCompile("(?m)(?:`|^\\$ (?:sudo )?|^(?:sudo )?)make ([a-z]+)")
 	linked       = regexp.MustCompile(`\]\(([^)#:]+)(?:#[^)]*)?\)`)
-	verbDefined  = regexp.MustCompile(`(?m)^\t\{"([a-z]+)", "`)
+	verbDefined  = regexp.MustCompile(`(?m)^\t+\{(?:name: )?"([a-z]+)", `)
 	targetSet    = regexp.MustCompile(`(?m)^([a-z]+):`)
 )
 
 // TestPages: every command that a page tells to type exists, and so does every
 // file that it links to.
 func TestPages(t *testing.T) {
-	verbs := found(t, "cmd/knarr/main.go", verbDefined)
+	verbs := found(t, "cmd/knarr/table.go", verbDefined)
 	verbs["help"] = true
 	maps.Copy(verbs, found(t, "cluster/alone/alone.go", verbDefined))
 	targets := found(t, "Makefile", targetSet)

@@ -31,7 +31,7 @@ func upstreamEtcd(t *testing.T) string {
 	}
 	path := filepath.Join(cache, "knarr", version.Kubernetes, "etcd")
 	if _, err := os.Stat(path); err != nil {
-		t.Skipf("no upstream etcd: %v", err)
+		t.Skipf("no upstream etcd: make conformance builds it: %v", err)
 	}
 	return path
 }

@@ -17,6 +17,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"knarr/internal/need"
 )
 
 // netspace is a network namespace with a thread in it.
@@ -28,9 +30,7 @@ type netspace struct {
 // newNetspace makes one that lasts as long as the test.
 func newNetspace(t *testing.T) *netspace {
 	t.Helper()
-	if os.Getuid() != 0 {
-		t.Skip("needs root")
-	}
+	need.Root(t)
 	ns := &netspace{work: make(chan func())}
 	started, ended := make(chan error), make(chan struct{})
 	go func() {

@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"knarr/internal/need"
 )
 
 func read(t *testing.T, path ...string) string {
@@ -64,13 +66,11 @@ func TestWeight(t *testing.T) {
 
 // This machine's own hierarchy.
 func TestKernel(t *testing.T) {
-	if os.Getuid() != 0 {
-		t.Skip("needs root")
-	}
+	need.Root(t)
 	tree := Open()
 	name := "/knarr-test-" + filepath.Base(t.TempDir())
 	if err := tree.Ensure(name+"/pod", Limits{CPUShares: 100, Memory: 64 << 20}); err != nil {
-		t.Skip("the hierarchy cannot be written: ", err)
+		t.Skip("the hierarchy of control groups cannot be written; run where /sys/fs/cgroup can: ", err)
 	}
 	defer func() {
 		if err := tree.Remove(name); err != nil {

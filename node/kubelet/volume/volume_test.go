@@ -13,6 +13,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"knarr/internal/need"
 )
 
 func files(kv ...string) map[string]File {
@@ -192,9 +194,7 @@ func TestTokenIsRenewedInTime(t *testing.T) {
 }
 
 func needRoot(t *testing.T) {
-	if os.Getuid() != 0 {
-		t.Skip("needs root")
-	}
+	need.Root(t)
 }
 
 func TestMemoryEmptyDir(t *testing.T) {
