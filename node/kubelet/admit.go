@@ -25,7 +25,9 @@ func (k *Kubelet) admit(pod *corev1.Pod) *ending {
 	}
 	var others []*corev1.Pod
 	for _, w := range k.workers {
-		if s := w.shown.Load(); !s.ended && s.status.Phase != corev1.PodFailed && s.status.Phase != corev1.PodSucceeded {
+		// What the API no longer has takes no room, whatever is left of it here: the
+		// scheduler has given its place away.
+		if s := w.shown.Load(); !w.isGone() && !s.ended && s.status.Phase != corev1.PodFailed && s.status.Phase != corev1.PodSucceeded {
 			others = append(others, s.pod)
 		}
 	}

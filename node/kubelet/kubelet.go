@@ -430,7 +430,7 @@ func (k *Kubelet) podChanged(pod *corev1.Pod) {
 func (k *Kubelet) startWorker(pod *corev1.Pod) *worker {
 	w := newWorker(k, pod)
 	if e := k.admit(pod); e != nil {
-		w.inbox.end = e
+		w.reject(e)
 	}
 	k.workers[pod.UID] = w
 	k.wg.Go(func() {

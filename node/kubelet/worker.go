@@ -143,6 +143,23 @@ func (w *worker) finish() {
 	w.poke()
 }
 
+// isGone says whether the pod is no longer in the API.
+func (w *worker) isGone() bool {
+	w.inbox.Lock()
+	defer w.inbox.Unlock()
+	return w.inbox.gone
+}
+
+// reject ends the pod before it begins. From now on it takes no room, lest in a
+// burst each rejection be the reason for the next.
+func (w *worker) reject(e *ending) {
+	w.inbox.end = e
+	before := w.shown.Load()
+	status := before.status.DeepCopy()
+	status.Phase = corev1.PodFailed
+	w.shown.Store(&shown{pod: before.pod, status: status, view: before.view})
+}
+
 // end asks the worker to end its pod.
 func (w *worker) end(e *ending) {
 	w.inbox.Lock()
