@@ -72,6 +72,24 @@ func (c *cluster) up(ctx context.Context) error {
 	return c.say(ctx, "wait.log", "wait", "--data-dir", c.dataDir, "--timeout", "2m")
 }
 
+// room says whether pods can be put on every node: under pressure none are, and
+// the suite would wait for them without a word.
+func (c *cluster) room(ctx context.Context) error {
+	cmd := exec.CommandContext(ctx, c.knarr, "kubectl", "get", "nodes", "-o",
+		`jsonpath={range .items[*]}{.metadata.name}{range .status.conditions[?(@.status=="True")]} {.type}{end}{"\n"}{end}`)
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+c.kubeconfig())
+	out, err := cmd.Output()
+	if err != nil {
+		return fmt.Errorf("get nodes: %w", err)
+	}
+	for line := range strings.Lines(string(out)) {
+		if node, conditions, _ := strings.Cut(strings.TrimSpace(line), " "); strings.Contains(conditions, "Pressure") {
+			return fmt.Errorf("node %s is under pressure (%s), so no pod would be put on it; free disk or memory of this machine, for instance with `go clean -cache`", node, conditions)
+		}
+	}
+	return nil
+}
+
 // nodeDirs are where the nodes keep their data.
 func (c *cluster) nodeDirs() (dirs []string) {
 	if c.nodes == 1 {

@@ -111,6 +111,9 @@ func run(ctx context.Context, o options) (err error) {
 		if err := c.load(ctx, archive[0]); err != nil {
 			return err
 		}
+		if err := c.room(ctx); err != nil {
+			return err
+		}
 		stop, err := serveRegistry(ctx, c, archive[0])
 		if err != nil {
 			return err
