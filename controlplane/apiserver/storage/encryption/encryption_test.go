@@ -270,13 +270,13 @@ func TestFollow(t *testing.T) {
 		}
 		runtime.Gosched()
 	}
+	cancel()
+	if err := <-done; err != nil { // from here on nobody else loads
+		t.Error(err)
+	}
 	now := k.chain(secrets)
 	k.set(t, "- {resources: [secrets]}")
 	if _, err := k.load(); err == nil || k.chain(secrets) != now {
 		t.Errorf("a broken file: %v", err)
-	}
-	cancel()
-	if err := <-done; err != nil {
-		t.Error(err)
 	}
 }
