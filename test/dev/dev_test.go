@@ -402,10 +402,11 @@ func (w *world) knarr(args ...string) string {
 	return out
 }
 
-// until looks every few milliseconds, and fails the test in time.
+// until looks every few milliseconds, and fails the test in time: the lease of a
+// lost server lasts 16 seconds from the election on.
 func (w *world) until(what string, ok func() bool) {
 	w.t.Helper()
-	deadline := time.After(15 * time.Second)
+	deadline := time.After(40 * time.Second)
 	for !ok() {
 		select {
 		case <-time.After(20 * time.Millisecond):
