@@ -64,14 +64,14 @@ func TestSilentStore(t *testing.T) {
 		says                     string
 		after                    time.Duration // the answer comes; 0 is when the store speaks
 	}{
-		{"a read waits", "GET", "/api/v1/namespaces/default", "", 30 * time.Second, 200, `"name":"default"`, 0},
-		{"a list waits", "GET", maps, "", 30 * time.Second, 200, `"items":[`, 0},
+		{"a read waits", "GET", "/api/v1/namespaces/default", "", 8 * time.Second, 200, `"name":"default"`, 0},
+		{"a list waits", "GET", maps, "", 8 * time.Second, 200, `"items":[`, 0},
 		{"a read that waits for nobody", "GET", "/api/v1/namespaces/default?resourceVersion=0", "", 30 * time.Second, 200, `"name":"default"`, time.Nanosecond},
 		{"a write waits", "POST", maps, created, 30 * time.Second, 201, `"name":"a"`, 0},
 		{"a write gives up", "POST", maps, created, 50 * time.Second, 504, `"message":"Timeout: request did not complete within requested timeout - context deadline exceeded","reason":"Timeout"`, 34 * time.Second},
 		{"a write gives up when told to", "POST", maps + "?timeout=5s", created, 50 * time.Second, 504, `"message":"Timeout: request did not complete within the allotted timeout","reason":"Timeout"`, 5 * time.Second},
 		{"a watch gives up when told to", "GET", maps + "?watch=1&timeoutSeconds=3", "", 50 * time.Second, 200, `{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"context deadline exceeded","reason":"InternalError","code":500}}`, 3 * time.Second},
-		{"a token's account is not said to be gone", "POST", "/api/v1/namespaces/default/serviceaccounts/none/token", `{"kind":"TokenRequest","apiVersion":"authentication.k8s.io/v1"}`, 50 * time.Second, 504, "requested timeout", 34 * time.Second},
+		{"a token's account is not said to be gone", "POST", "/api/v1/namespaces/default/serviceaccounts/none/token", `{"kind":"TokenRequest","apiVersion":"authentication.k8s.io/v1"}`, 50 * time.Second, 504, `"reason":"Timeout"`, 10 * time.Second},
 		{"readiness", "GET", "/readyz/etcd", "", 30 * time.Second, 500, "internal server error: error getting data from etcd: context deadline exceeded", 2 * time.Second},
 	}
 	for _, c := range cases {

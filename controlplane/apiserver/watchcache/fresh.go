@@ -21,9 +21,9 @@ type question struct {
 	err      error
 }
 
-// askTimeout is upstream's longest time of a request: whoever asked is to have
-// given up before.
-const askTimeout = time.Minute
+// askTimeout bounds one question. Upstream's readers wait for a minute; but a
+// server that its cluster has removed could not end before its readers do.
+const askTimeout = 10 * time.Second
 
 func (f *fresh) revision(ctx context.Context) (int64, error) {
 	f.mu.Lock()
