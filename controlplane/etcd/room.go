@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime/debug"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -35,7 +36,7 @@ func (m *Member) keepRoom(ctx context.Context) {
 			return
 		case <-m.full:
 		}
-		before, after, err := m.makeRoom(ctx)
+		before, after, err := m.guardedRoom(ctx)
 		if ctx.Err() != nil {
 			return
 		}
@@ -54,6 +55,16 @@ func (m *Member) keepRoom(ctx context.Context) {
 		default:
 		}
 	}
+}
+
+// guardedRoom turns a panic into an error: the member goes on.
+func (m *Member) guardedRoom(ctx context.Context) (before, after int64, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
+		}
+	}()
+	return m.makeRoom(ctx)
 }
 
 // makeRoom forgets the history, gives back what it took of the file, and lets
