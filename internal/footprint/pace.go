@@ -4,6 +4,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"runtime/metrics"
+	"sync"
 	"time"
 )
 
@@ -29,22 +30,45 @@ func Pace() {
 }
 
 type pacer struct {
+	mu      sync.Mutex
 	percent int
 	last    time.Time
+	calm    *time.Timer // after a busy collection, until no other has followed
 }
 
 // arm has collected called after the next collection.
 func (p *pacer) arm() { runtime.AddCleanup(new([64]byte), (*pacer).collected, p) }
 
 func (p *pacer) collected() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	now := time.Now()
 	want := percentFor(now.Sub(p.last), live())
 	p.last = now
-	if want != p.percent {
-		p.percent = want
-		debug.SetGCPercent(want)
+	p.set(want)
+	switch {
+	case want == idlePercent:
+	case p.calm == nil:
+		p.calm = time.AfterFunc(busy, p.idle)
+	default:
+		p.calm.Reset(busy)
 	}
 	p.arm()
+}
+
+// idle takes the room back once nothing happens: else garbage of the last load
+// would stay until as much has been allocated again.
+func (p *pacer) idle() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.set(idlePercent)
+}
+
+func (p *pacer) set(percent int) {
+	if percent != p.percent {
+		p.percent = percent
+		debug.SetGCPercent(percent)
+	}
 }
 
 // percentFor is how much the heap may grow, in percent of what is alive.

@@ -45,4 +45,10 @@ func TestPaceSeesCollections(t *testing.T) {
 	if p.percent < busyPercent {
 		t.Errorf("percentage %d", p.percent)
 	}
+	if p.calm == nil {
+		t.Error("nothing will notice that no other follows")
+	}
+	if p.idle(); p.percent != idlePercent {
+		t.Errorf("percentage %d of an idle process", p.percent)
+	}
 }
