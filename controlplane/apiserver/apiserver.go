@@ -246,7 +246,7 @@ func New(c Config) (*Server, error) {
 	s.fairness = fairness.New(s.cache, c.MaxReads+c.MaxWrites, c.RequestTimeout/4)
 	counts.Also(s.fairness)
 	counts.Requests.Served = s.api.Serves
-	s.handler = s.chain(s.others.Handler(s.paths(s.api)))
+	s.handler = onGrownStack(s.chain(s.others.Handler(s.paths(s.api))))
 	return s, nil
 }
 
