@@ -89,9 +89,8 @@ type stream struct {
 	send    func([]byte) error
 	end     func()
 	done    <-chan struct{}
-	columns bool // a Table's columns have been sent
-	flushed time.Time
-	timer   *time.Timer
+	columns bool  // a Table's columns have been sent
+	sizes   []int // of the events in buf
 	counts  *metrics.Events
 }
 
@@ -126,9 +125,6 @@ func newStream(c *call, life time.Duration) (*stream, error) {
 }
 
 func (s *stream) close() {
-	if s.timer != nil {
-		s.timer.Stop()
-	}
 	s.end()
 	putBuffer(s.buf)
 }
@@ -155,7 +151,7 @@ func (s *stream) run(w *watchcache.Watcher, life time.Duration, bookmarks, initi
 				s.fail(ferr)
 				return
 			}
-			s.counts.Sent(s.buf.Len() - before)
+			s.sizes = append(s.sizes, s.buf.Len()-before)
 			if s.buf.Len() >= flushSize && s.flush() != nil {
 				return
 			}
@@ -177,9 +173,6 @@ func (s *stream) run(w *watchcache.Watcher, life time.Duration, bookmarks, initi
 		case <-end.C:
 			return
 		case <-w.C():
-			if !s.gather(w.Crowd(), end.C) {
-				return
-			}
 		case <-tick:
 			// No bookmark may come before the one that ends the initial state.
 			if s.bookmark(w.Revision(), false) != nil || s.flush() != nil {
@@ -189,48 +182,14 @@ func (s *stream) run(w *watchcache.Watcher, life time.Duration, bookmarks, initi
 	}
 }
 
-const (
-	// turn is about what one write to one watcher costs.
-	turn = 50 * time.Microsecond
-	// alone is how many watchers are served without waiting for more.
-	alone = 20
-	// longestGather bounds how long an event may wait for others.
-	longestGather = 10 * time.Millisecond
-)
-
-// gather waits, when many watch the same, for as long as it takes to serve all
-// of them once: what comes meanwhile goes out in one write. An event after a
-// pause does not wait. False says that the watch is over.
-func (s *stream) gather(crowd int, end <-chan time.Time) bool {
-	if crowd < alone {
-		return true
-	}
-	wait := min(time.Duration(crowd)*turn, longestGather) - time.Since(s.flushed)
-	if wait <= 0 {
-		return true
-	}
-	if s.timer == nil {
-		s.timer = time.NewTimer(wait)
-	} else {
-		s.timer.Reset(wait)
-	}
-	select {
-	case <-s.done:
-		return false
-	case <-end:
-		return false
-	case <-s.timer.C:
-		return true
-	}
-}
-
 func (s *stream) flush() error {
 	if s.buf.Len() == 0 {
 		return nil
 	}
+	s.counts.Sent(s.sizes)
+	s.sizes = s.sizes[:0]
 	err := s.send(s.buf.Bytes())
 	s.buf.Reset()
-	s.flushed = time.Now()
 	return err
 }
 

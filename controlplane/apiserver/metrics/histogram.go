@@ -25,12 +25,31 @@ func (h *histogram) took(d time.Duration) { h.add(d.Seconds(), int64(d)) }
 func (h *histogram) size(n int64) { h.add(float64(n), n) }
 
 func (h *histogram) add(v float64, sum int64) {
-	i := 0
+	h.counts[h.bucket(v)].Add(1)
+	h.sum.Add(sum)
+}
+
+// all counts sizes that come together: neighbours mostly share a bucket.
+func (h *histogram) all(sizes []int) {
+	sum := int64(0)
+	for i := 0; i < len(sizes); {
+		b, from := h.bucket(float64(sizes[i])), i
+		for i < len(sizes) && h.bucket(float64(sizes[i])) == b {
+			sum += int64(sizes[i])
+			i++
+		}
+		h.counts[b].Add(uint64(i - from))
+	}
+	if sum != 0 {
+		h.sum.Add(sum)
+	}
+}
+
+func (h *histogram) bucket(v float64) (i int) {
 	for i < len(h.bounds) && v > h.bounds[i] { // most are in the first few
 		i++
 	}
-	h.counts[i].Add(1)
-	h.sum.Add(sum)
+	return i
 }
 
 // metric is the histogram as of now; unit is what its sum is kept in.

@@ -1,8 +1,6 @@
 package metrics
 
 import (
-	"sync/atomic"
-
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
@@ -13,10 +11,7 @@ type Watches struct {
 }
 
 // Events are those of one resource.
-type Events struct {
-	n     atomic.Uint64
-	sizes histogram
-}
+type Events struct{ sizes histogram }
 
 var (
 	eventBounds = prometheus.ExponentialBuckets(1024, 2, 8)
@@ -34,11 +29,10 @@ func (w *Watches) Of(gvr schema.GroupVersionResource) *Events {
 	return w.series.get(gvr, func() *Events { return &Events{sizes: newHistogram(eventBounds)} })
 }
 
-// Sent counts one event of that many bytes.
-func (e *Events) Sent(size int) {
+// Sent counts events of so many bytes each.
+func (e *Events) Sent(sizes []int) {
 	if e != nil {
-		e.n.Add(1)
-		e.sizes.size(int64(size))
+		e.sizes.all(sizes)
 	}
 }
 
@@ -48,7 +42,7 @@ func (w *Watches) Describe(chan<- *prometheus.Desc) {}
 // Collect tells the counts.
 func (w *Watches) Collect(out chan<- prometheus.Metric) {
 	w.series.each(func(k schema.GroupVersionResource, e *Events) {
-		out <- counter(watchEvents, e.n.Load(), k.Group, k.Version, k.Resource)
+		out <- counter(watchEvents, e.sizes.count(), k.Group, k.Version, k.Resource)
 		out <- e.sizes.metric(watchSizes, bytes, k.Group, k.Version, k.Resource)
 	})
 }

@@ -3,6 +3,16 @@ package watchcache
 import (
 	"sync"
 	"sync/atomic"
+	"time"
+)
+
+const (
+	// turn is about what one write to one watcher costs.
+	turn = 50 * time.Microsecond
+	// alone is how many watchers are served without waiting for more.
+	alone = 20
+	// longestGather bounds how long an event may wait for others.
+	longestGather = 20 * time.Millisecond
 )
 
 // A group is the log that watchers with the same scope share: everything, a
@@ -15,6 +25,8 @@ type group struct {
 
 	mu       sync.Mutex
 	watchers map[*Watcher]struct{}
+	woken    time.Time    // when all were last
+	waiting  bool         // they will be, soon
 	crowd    atomic.Int32 // how many they are
 }
 
@@ -40,9 +52,34 @@ func (g *group) cut() {
 	g.events = nil
 }
 
+// wake tells the watchers that there is something. When they are many it waits
+// for as long as it takes to serve all of them once: what comes meanwhile goes
+// out in one write to each. An event after a pause does not wait.
 func (g *group) wake() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	if g.waiting {
+		return
+	}
+	if n := len(g.watchers); n >= alone {
+		if wait := min(time.Duration(n)*turn, longestGather) - time.Since(g.woken); wait > 0 {
+			g.waiting = true
+			time.AfterFunc(wait, g.wakeNow)
+			return
+		}
+	}
+	g.signal()
+}
+
+// wakeNow tells them whatever the time.
+func (g *group) wakeNow() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.signal()
+}
+
+func (g *group) signal() {
+	g.woken, g.waiting = time.Now(), false
 	for w := range g.watchers {
 		w.signal()
 	}

@@ -109,11 +109,11 @@ func (r *Resource) reset(t *tree, rev int64) {
 	r.pendingMu.Lock()
 	clear(r.pending)
 	r.pendingMu.Unlock()
-	r.main.wake()
+	r.main.wakeNow()
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	for _, g := range r.groups {
-		g.wake()
+		g.wakeNow()
 	}
 }
 

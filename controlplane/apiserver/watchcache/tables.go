@@ -99,11 +99,11 @@ func (c *Cache) changeTables(change func(*tables)) {
 // Disconnect ends all watches: their clients come back to what is served now.
 func (r *Resource) Disconnect() {
 	r.epoch.Add(1)
-	r.main.wake()
+	r.main.wakeNow()
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	for _, g := range r.groups {
-		g.wake()
+		g.wakeNow()
 	}
 }
 

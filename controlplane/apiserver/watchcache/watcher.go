@@ -169,9 +169,6 @@ func (w *Watcher) signal() {
 	}
 }
 
-// Crowd is how many watchers see the same events.
-func (w *Watcher) Crowd() int { return int(w.group.crowd.Load()) }
-
 // Revision is what a bookmark may say: everything up to it was delivered.
 func (w *Watcher) Revision() int64 { return w.revision }
 
