@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -113,7 +114,8 @@ func readBack(ctx context.Context, client kubernetes.Interface, n int) error {
 	return nil
 }
 
-// lists reads whole lists as bytes: decoding them would measure the client.
+// lists reads whole lists and counts their bytes: decoding, and even keeping,
+// them would measure the client.
 func (r *run) lists(ctx context.Context, c *rig.Cluster, n int) error {
 	cfg, err := c.Config()
 	if err != nil {
@@ -127,38 +129,38 @@ func (r *run) lists(ctx context.Context, c *rig.Cluster, n int) error {
 		{"list 5,000 pods, JSON, gzip asked for", "application/json", "gzip"},
 		{"list 5,000 pods, protobuf", "application/vnd.kubernetes.protobuf", "identity"},
 	} {
-		get := func(ctx context.Context, encoding string) ([]byte, error) {
+		get := func(ctx context.Context, encoding string, to io.Writer) (int64, error) {
 			req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.Server+"/api/v1/namespaces/"+namespace+"/pods", nil)
 			if err != nil {
-				return nil, err
+				return 0, err
 			}
 			req.Header.Set("Accept", l.accept)
 			req.Header.Set("Accept-Encoding", encoding)
 			resp, err := transport.Do(req)
 			if err != nil {
-				return nil, err
+				return 0, err
 			}
 			defer resp.Body.Close()
-			b, err := io.ReadAll(resp.Body)
+			size, err := io.Copy(to, resp.Body)
 			if err == nil && resp.StatusCode != http.StatusOK {
-				err = fmt.Errorf("list: %s: %.200s", resp.Status, b)
+				err = fmt.Errorf("list: %s", resp.Status)
 			}
-			return b, err
+			return size, err
 		}
 		if l.accept == "application/json" {
-			b, err := get(ctx, "identity")
-			if err != nil {
+			var b bytes.Buffer
+			if _, err := get(ctx, "identity", &b); err != nil {
 				return err
 			}
 			var list struct{ Items []json.RawMessage }
-			if err := json.Unmarshal(b, &list); err != nil || len(list.Items) != n {
+			if err := json.Unmarshal(b.Bytes(), &list); err != nil || len(list.Items) != n {
 				return fmt.Errorf("list has %d pods of %d: %w", len(list.Items), n, err)
 			}
 		}
 		if err := r.costly(ctx, c, l.line, 2, r.count(40), func(ctx context.Context, i int) error {
-			b, err := get(ctx, l.encoding)
-			if err == nil && len(b) < 100*n/5 {
-				return fmt.Errorf("a list of %d pods in %d bytes", n, len(b))
+			size, err := get(ctx, l.encoding, io.Discard)
+			if err == nil && size < int64(100*n/5) {
+				return fmt.Errorf("a list of %d pods in %d bytes", n, size)
 			}
 			return err
 		}); err != nil {

@@ -25,8 +25,8 @@ func (r *results) put(b bench, name string, s side, v float64) {
 	r.values[key] = append(r.values[key], v)
 }
 
-// stats are the median and the spread around it: half of (max - min), as a part
-// of the median.
+// stats are the median and the spread around it, as a part of it: half of what
+// lies between the quartiles, or with fewer than four values between all.
 func stats(v []float64) (median, spread float64) {
 	if len(v) == 0 {
 		return math.NaN(), math.NaN()
@@ -39,39 +39,52 @@ func stats(v []float64) (median, spread float64) {
 	if median == 0 {
 		return 0, 0
 	}
-	return median, (s[len(s)-1] - s[0]) / 2 / median
+	out := len(s) / 4
+	return median, (s[len(s)-1-out] - s[out]) / 2 / median
 }
 
 // markdown is the table of what was measured.
 func (r *results) markdown(selected []bench, rounds int, took time.Duration) string {
 	var b strings.Builder
 	host, _ := os.ReadFile("/proc/sys/kernel/osrelease")
-	fmt.Fprintf(&b, "%s, %d CPUs, Linux %s, %s, median of %d rounds (± half the spread), %s in all\n\n",
+	fmt.Fprintf(&b, "%s, %d CPUs, Linux %s, %s, median of %d rounds (± half the distance of the quartiles), %s in all\n\n",
 		time.Now().UTC().Format("2006-01-02"), runtime.NumCPU(), strings.TrimSpace(string(host)), runtime.Version(), rounds, took.Round(time.Second))
-	b.WriteString("| | knarr | upstream v1.36.3 | times better | goal |\n|---|---|---|---|---|\n")
+	b.WriteString("| | knarr | upstream v1.36.3 | times better, round by round | goal |\n|---|---|---|---|---|\n")
 	for _, bench := range selected {
 		for _, l := range bench.lines {
-			ours, s1 := stats(r.values[bench.name+"/"+l.name+"/"+string(knarr)])
-			theirs, s2 := stats(r.values[bench.name+"/"+l.name+"/"+string(upstream)])
-			ratio := theirs / ours
-			if l.high {
-				ratio = ours / theirs
-			}
+			us, them := r.values[bench.name+"/"+l.name+"/"+string(knarr)], r.values[bench.name+"/"+l.name+"/"+string(upstream)]
+			ours, s1 := stats(us)
+			theirs, s2 := stats(them)
+			ratio, s3 := stats(ratios(us, them, l.high))
 			goal := ""
 			if l.target > 0 {
 				goal = fmt.Sprintf("%g×", l.target)
 			}
-			fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", l.name, figure(ours, s1, l.unit), figure(theirs, s2, l.unit), times(ratio), goal)
+			fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", l.name, figure(ours, s1, l.unit), figure(theirs, s2, l.unit), times(ratio, s3), goal)
 		}
 	}
 	return b.String()
 }
 
-func times(v float64) string {
+// ratios says, round by round, how many times better the first is: what slows
+// the machine for a minute slows both sides of a round.
+func ratios(us, them []float64, high bool) []float64 {
+	var all []float64
+	for i := range min(len(us), len(them)) {
+		if high {
+			all = append(all, us[i]/them[i])
+		} else {
+			all = append(all, them[i]/us[i])
+		}
+	}
+	return all
+}
+
+func times(v, spread float64) string {
 	if math.IsNaN(v) || math.IsInf(v, 0) {
 		return ""
 	}
-	return fmt.Sprintf("%.1f×", v)
+	return fmt.Sprintf("%.1f× ± %.0f %%", v, spread*100)
 }
 
 func figure(v, spread float64, unit string) string {
