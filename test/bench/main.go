@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"syscall"
@@ -78,6 +79,10 @@ func main() {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
+	// The client shares the CPUs with the servers: its heap is small, and would
+	// be collected fifty times a second.
+	debug.SetGCPercent(-1)
+	debug.SetMemoryLimit(1 << 30)
 	klog.SetOutput(io.Discard)
 	klog.LogToStderr(false)
 	var (
