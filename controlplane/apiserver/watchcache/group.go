@@ -52,23 +52,31 @@ func (g *group) cut() {
 	g.events = nil
 }
 
-// wake tells the watchers that there is something. When they are many it waits
-// for as long as it takes to serve all of them once: what comes meanwhile goes
-// out in one write to each. An event after a pause does not wait.
+// wake tells the watchers that there is something, or that it will when they
+// are many and were told shortly before: what comes meanwhile goes out in one
+// write to each.
 func (g *group) wake() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.waiting {
 		return
 	}
-	if n := len(g.watchers); n >= alone {
-		if wait := min(time.Duration(n)*turn, longestGather) - time.Since(g.woken); wait > 0 {
-			g.waiting = true
-			time.AfterFunc(wait, g.wakeNow)
-			return
-		}
+	wait := pause(len(g.watchers), time.Since(g.woken))
+	if wait <= 0 {
+		g.signal()
+		return
 	}
-	g.signal()
+	g.waiting = true
+	time.AfterFunc(wait, g.wakeNow)
+}
+
+// pause is how long an event waits for others when the watchers were woken so
+// long ago: until all could have been served once.
+func pause(watchers int, since time.Duration) time.Duration {
+	if watchers < alone {
+		return 0
+	}
+	return min(time.Duration(watchers)*turn, longestGather) - since
 }
 
 // wakeNow tells them whatever the time.
