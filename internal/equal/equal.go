@@ -1,13 +1,15 @@
-// Package equal compares API objects by meaning, as upstream's semantic equality
-// does: nil and empty lists and maps are equal, quantities and times are compared
-// by value. It reads the objects and keeps one comparison per type, made at first
-// use: API types are trees, so that neither cycles nor visited pointers need to
-// be remembered, which is what makes the general comparison slow.
+// Package equal compares API objects: by meaning, as upstream's semantic equality
+// does (nil and empty lists and maps are equal, quantities and times are compared
+// by value), or exactly. It reads the objects and keeps one comparison per type,
+// made at first use: API types are trees, so that neither cycles nor visited
+// pointers need to be remembered, and a comparison knows where each field lies,
+// which is what makes the general one, by reflection, slow.
 package equal
 
 import (
 	"reflect"
 	"sync"
+	"unsafe"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -24,106 +26,167 @@ func Objects(a, b any) bool {
 	if va.Type() != vb.Type() {
 		return false
 	}
-	return of(va.Type())(va, vb)
+	if va.Kind() == reflect.Pointer {
+		if va.IsNil() || vb.IsNil() {
+			return va.IsNil() == vb.IsNil()
+		}
+		return semantic.of(va.Type().Elem())(va.UnsafePointer(), vb.UnsafePointer())
+	}
+	return semantic.of(va.Type())(copied(va), copied(vb))
 }
 
-type comparison func(a, b reflect.Value) bool
+// copied is where a copy of v lies.
+func copied(v reflect.Value) unsafe.Pointer {
+	p := reflect.New(v.Type())
+	p.Elem().Set(v)
+	return p.UnsafePointer()
+}
 
-var comparisons sync.Map // reflect.Type -> comparison
+// A Comparison compares two values of the type it was made for.
+type Comparison func(a, b unsafe.Pointer) bool
 
-func of(t reflect.Type) comparison {
-	if c, ok := comparisons.Load(t); ok {
-		return c.(comparison)
+// Exact is the comparison of two values of type t that are one in JSON too: nil
+// and empty differ, and so do quantities written differently. It may find a
+// difference where there is none.
+func Exact(t reflect.Type) Comparison { return exact.of(t) }
+
+// A mode is a way to compare.
+type mode struct {
+	exact       bool
+	comparisons sync.Map // reflect.Type -> Comparison
+}
+
+var semantic, exact = &mode{}, &mode{exact: true}
+
+func (m *mode) of(t reflect.Type) Comparison {
+	if c, ok := m.comparisons.Load(t); ok {
+		return c.(Comparison)
 	}
 	// Types contain themselves: until the comparison is made, its place is taken
 	// by one that looks it up.
-	c := build(t)
-	comparisons.Store(t, c)
+	c := m.build(t)
+	m.comparisons.Store(t, c)
 	return c
 }
 
-func build(t reflect.Type) comparison {
+// by compares values of the type it is asked for.
+func by[T any](same func(a, b *T) bool) Comparison {
+	return func(a, b unsafe.Pointer) bool { return same((*T)(a), (*T)(b)) }
+}
+
+func plain[T comparable]() Comparison { return by(func(a, b *T) bool { return *a == *b }) }
+
+func (m *mode) build(t reflect.Type) Comparison {
 	switch t {
 	case reflect.TypeFor[resource.Quantity]():
-		return func(a, b reflect.Value) bool {
-			x, y := a.Interface().(resource.Quantity), b.Interface().(resource.Quantity)
-			return x.Cmp(y) == 0
-		}
+		return by(func(a, b *resource.Quantity) bool {
+			x, y := *a, *b // String keeps what it made, and others may read
+			return x.Cmp(y) == 0 && (!m.exact || x.String() == y.String())
+		})
 	case reflect.TypeFor[metav1.Time]():
-		return func(a, b reflect.Value) bool {
-			x, y := a.Interface().(metav1.Time), b.Interface().(metav1.Time)
-			return x.Equal(&y)
-		}
+		return by(func(a, b *metav1.Time) bool { return a.Equal(b) })
 	case reflect.TypeFor[metav1.MicroTime]():
-		return func(a, b reflect.Value) bool {
-			x, y := a.Interface().(metav1.MicroTime), b.Interface().(metav1.MicroTime)
-			return x.Equal(&y)
-		}
+		return by(func(a, b *metav1.MicroTime) bool { return a.Equal(b) })
 	}
 	switch t.Kind() {
 	case reflect.String:
-		return func(a, b reflect.Value) bool { return a.String() == b.String() }
-	case reflect.Bool:
-		return func(a, b reflect.Value) bool { return a.Bool() == b.Bool() }
-	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
-		return func(a, b reflect.Value) bool { return a.Int() == b.Int() }
-	case reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64, reflect.Uint:
-		return func(a, b reflect.Value) bool { return a.Uint() == b.Uint() }
-	case reflect.Float32, reflect.Float64:
-		return func(a, b reflect.Value) bool { return a.Float() == b.Float() }
+		return plain[string]()
+	case reflect.Bool, reflect.Int8, reflect.Uint8:
+		return plain[uint8]()
+	case reflect.Int16, reflect.Uint16:
+		return plain[uint16]()
+	case reflect.Int32, reflect.Uint32:
+		return plain[uint32]()
+	case reflect.Int, reflect.Int64, reflect.Uint, reflect.Uint64:
+		return plain[uint64]()
+	case reflect.Float32:
+		return plain[float32]()
+	case reflect.Float64:
+		return plain[float64]()
 	case reflect.Pointer:
-		elem := later(t.Elem())
-		return func(a, b reflect.Value) bool {
-			switch {
-			case a.UnsafePointer() == b.UnsafePointer():
-				return true
-			case a.IsNil() || b.IsNil():
-				return false
-			}
-			return elem(a.Elem(), b.Elem())
-		}
+		return m.pointers(t)
 	case reflect.Slice:
-		return slices(t)
+		return m.slices(t)
 	case reflect.Map:
-		return maps(t)
+		return m.maps(t)
 	case reflect.Struct:
-		return structs(t)
+		return m.structs(t)
 	}
-	return func(a, b reflect.Value) bool { return equality.Semantic.DeepEqual(a.Interface(), b.Interface()) }
+	return m.general(t)
+}
+
+// general knows nothing of the type.
+func (m *mode) general(t reflect.Type) Comparison {
+	same := equality.Semantic.DeepEqual
+	if m.exact {
+		same = reflect.DeepEqual
+	}
+	return func(a, b unsafe.Pointer) bool {
+		return same(reflect.NewAt(t, a).Elem().Interface(), reflect.NewAt(t, b).Elem().Interface())
+	}
 }
 
 // later finds the comparison when it is first needed.
-func later(t reflect.Type) comparison {
+func (m *mode) later(t reflect.Type) Comparison {
 	switch t.Kind() {
 	case reflect.Struct, reflect.Pointer, reflect.Slice, reflect.Map, reflect.Interface:
-		return func(a, b reflect.Value) bool { return of(t)(a, b) }
+		find := sync.OnceValue(func() Comparison { return m.of(t) })
+		return func(a, b unsafe.Pointer) bool { return find()(a, b) }
 	}
-	return build(t)
+	return m.build(t)
 }
 
-func slices(t reflect.Type) comparison {
-	elem := later(t.Elem())
-	return func(a, b reflect.Value) bool {
-		n := a.Len()
-		if n != b.Len() {
+func (m *mode) pointers(t reflect.Type) Comparison {
+	elem := m.later(t.Elem())
+	return by(func(a, b *unsafe.Pointer) bool {
+		return *a == *b || *a != nil && *b != nil && elem(*a, *b)
+	})
+}
+
+// list is how a slice lies in memory.
+type list struct {
+	data unsafe.Pointer
+	len  int
+	_    int
+}
+
+func (m *mode) slices(t reflect.Type) Comparison {
+	elem, size := m.later(t.Elem()), t.Elem().Size()
+	return by(func(a, b *list) bool {
+		if a.len != b.len || m.exact && (a.data == nil) != (b.data == nil) {
 			return false
 		}
-		if n == 0 || a.UnsafePointer() == b.UnsafePointer() {
+		if a.len == 0 || a.data == b.data {
 			return true
 		}
-		for i := range n {
-			if !elem(a.Index(i), b.Index(i)) {
+		for i := range a.len {
+			at := uintptr(i) * size
+			if !elem(unsafe.Add(a.data, at), unsafe.Add(b.data, at)) {
 				return false
 			}
 		}
 		return true
-	}
+	})
 }
 
-func maps(t reflect.Type) comparison {
-	elem := later(t.Elem())
-	return func(a, b reflect.Value) bool {
-		if a.Len() != b.Len() {
+func (m *mode) maps(t reflect.Type) Comparison {
+	if t.Key().Kind() == reflect.String && t.Elem().Kind() == reflect.String {
+		return by(func(a, b *map[string]string) bool {
+			if len(*a) != len(*b) || m.exact && (*a == nil) != (*b == nil) {
+				return false
+			}
+			for k, v := range *a {
+				if other, ok := (*b)[k]; !ok || other != v {
+					return false
+				}
+			}
+			return true
+		})
+	}
+	elem := m.later(t.Elem())
+	return func(pa, pb unsafe.Pointer) bool {
+		a, b := reflect.NewAt(t, pa).Elem(), reflect.NewAt(t, pb).Elem()
+		if a.Len() != b.Len() || m.exact && a.IsNil() != b.IsNil() {
 			return false
 		}
 		if a.Len() == 0 || a.UnsafePointer() == b.UnsafePointer() {
@@ -131,7 +194,7 @@ func maps(t reflect.Type) comparison {
 		}
 		for it := a.MapRange(); it.Next(); {
 			other := b.MapIndex(it.Key())
-			if !other.IsValid() || !elem(it.Value(), other) {
+			if !other.IsValid() || !elem(copied(it.Value()), copied(other)) {
 				return false
 			}
 		}
@@ -139,18 +202,22 @@ func maps(t reflect.Type) comparison {
 	}
 }
 
-func structs(t reflect.Type) comparison {
-	fields := make([]comparison, t.NumField())
-	for i := range fields {
-		if !t.Field(i).IsExported() {
-			// Only its own methods know what it means.
-			return func(a, b reflect.Value) bool { return equality.Semantic.DeepEqual(a.Interface(), b.Interface()) }
-		}
-		fields[i] = later(t.Field(i).Type)
+func (m *mode) structs(t reflect.Type) Comparison {
+	type field struct {
+		at   uintptr
+		same Comparison
 	}
-	return func(a, b reflect.Value) bool {
-		for i, same := range fields {
-			if !same(a.Field(i), b.Field(i)) {
+	fields := make([]field, t.NumField())
+	for i := range fields {
+		f := t.Field(i)
+		if !f.IsExported() {
+			return m.general(t) // only its own methods know what it means
+		}
+		fields[i] = field{f.Offset, m.later(f.Type)}
+	}
+	return func(a, b unsafe.Pointer) bool {
+		for i := range fields {
+			if f := &fields[i]; !f.same(unsafe.Add(a, f.at), unsafe.Add(b, f.at)) {
 				return false
 			}
 		}

@@ -1,8 +1,12 @@
 package equal_test
 
 import (
+	"bytes"
+	"encoding/json"
+	"reflect"
 	"testing"
 	"time"
+	"unsafe"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -59,13 +63,32 @@ func TestAsSemanticEquality(t *testing.T) {
 		if got := equal.Objects(a, b); got != want {
 			t.Errorf("%s: %v, want %v", name, got, want)
 		}
+		if exact := equal.Exact(reflect.TypeFor[corev1.Pod]()); exact(unsafe.Pointer(a), unsafe.Pointer(b)) && !sameJSON(t, a, b) {
+			t.Errorf("%s: exactly the same with other JSON", name)
+		}
 		if got := equal.Objects(b.Spec, a.Spec); got != equality.Semantic.DeepEqual(b.Spec, a.Spec) {
 			t.Errorf("%s, spec alone: %v", name, got)
 		}
 	}
+	a, b := pod(nil), pod(nil)
+	if exact := equal.Exact(reflect.TypeFor[corev1.Pod]()); !exact(unsafe.Pointer(a), unsafe.Pointer(b)) {
+		t.Error("a copy is not exactly the same")
+	}
 	if equal.Objects(pod(nil), nil) || !equal.Objects(nil, nil) || equal.Objects(corev1.Pod{}, corev1.Node{}) {
 		t.Error("nothing, or another type, is not the same")
 	}
+}
+
+func sameJSON(t *testing.T, a, b any) bool {
+	x, err := json.Marshal(a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	y, err := json.Marshal(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return bytes.Equal(x, y)
 }
 
 func BenchmarkObjects(b *testing.B) {

@@ -9,10 +9,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// BenchmarkCreate is what a pod's creation costs here.
-func BenchmarkCreate(b *testing.B) {
+func benchPod() *corev1.Pod {
 	grace := int64(30)
-	p := &corev1.Pod{
+	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: "web-0", Namespace: "default", Labels: map[string]string{"app": "web", "tier": "front"}},
 		Spec: corev1.PodSpec{
 			Containers: []corev1.Container{{
@@ -25,7 +24,24 @@ func BenchmarkCreate(b *testing.B) {
 			TerminationGracePeriodSeconds: &grace, SecurityContext: &corev1.PodSecurityContext{},
 		},
 	}
+}
+
+// BenchmarkCreate is what a pod's creation costs here.
+func BenchmarkCreate(b *testing.B) {
+	p := benchPod()
 	q := Request{Old: &corev1.Pod{}, Obj: p, Creating: true, Manager: "bench", APIVersion: "v1", Now: time.Now()}
+	b.ReportAllocs()
+	for b.Loop() {
+		Update(q)
+	}
+}
+
+// BenchmarkUpdate is what a label that changes costs here.
+func BenchmarkUpdate(b *testing.B) {
+	old, p := benchPod(), benchPod()
+	old.ManagedFields = Update(Request{Old: &corev1.Pod{}, Obj: old, Creating: true, Manager: "bench", APIVersion: "v1", Now: time.Now()})
+	p.Labels["app"] = "db"
+	q := Request{Old: old, Obj: p, Live: old.ManagedFields, Manager: "other", APIVersion: "v1", Now: time.Now()}
 	b.ReportAllocs()
 	for b.Loop() {
 		Update(q)

@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"knarr/controlplane/apiserver/endpoints/mergerules"
+	"knarr/internal/equal"
 )
 
 type shape int
@@ -26,7 +27,8 @@ type plan struct {
 	fields []field
 	elem   *plan // of maps and keyed lists
 	keys   []key
-	bare   bool // an object's metadata: nobody owns it as such
+	bare   bool             // an object's metadata: nobody owns it as such
+	exact  equal.Comparison // of two values that both are there; nil when a walk is as quick
 }
 
 type field struct {
@@ -92,7 +94,7 @@ func (b *planner) structure(t reflect.Type) *plan {
 	if p := b.done[id]; p != nil {
 		return p
 	}
-	p := &plan{shape: structs}
+	p := &plan{shape: structs, exact: equal.Exact(t)}
 	b.done[id] = p
 	b.fields(p, t, nil, mergerules.Of(t))
 	return p
@@ -137,7 +139,7 @@ func (b *planner) value(t reflect.Type, rule mergerules.Rule) *plan {
 		}
 		return b.structure(t)
 	case reflect.Map:
-		return &plan{shape: maps, elem: b.value(t.Elem(), mergerules.Rule{})}
+		return &plan{shape: maps, elem: b.value(t.Elem(), mergerules.Rule{}), exact: equal.Exact(t)}
 	case reflect.Slice:
 		if rule.Set {
 			return &plan{shape: sets}
@@ -149,7 +151,7 @@ func (b *planner) value(t reflect.Type, rule mergerules.Rule) *plan {
 		if item.Kind() == reflect.Pointer {
 			item = item.Elem()
 		}
-		p := &plan{shape: keyed, elem: b.value(item, mergerules.Rule{Granular: true})}
+		p := &plan{shape: keyed, elem: b.value(item, mergerules.Rule{Granular: true}), exact: equal.Exact(t)}
 		inner := b.structure(item)
 		names := slices.Clone(rule.Keys)
 		slices.SortFunc(names, func(x, y mergerules.Key) int { return strings.Compare(x.Name, y.Name) })

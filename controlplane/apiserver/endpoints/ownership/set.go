@@ -8,8 +8,10 @@ package ownership
 import (
 	"encoding/json"
 	"errors"
+	"hash/maphash"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"unicode/utf8"
 )
 
@@ -49,18 +51,20 @@ func (s *Set) find(elem string) *Set {
 type arena struct {
 	sets []Set
 	kids []kid
+	next int // how many sets are taken next
 }
 
-// What a walk takes at once.
+// What a walk takes at once: little first, for most updates change little.
 const (
-	arenaSets = 64
-	arenaKids = 128
-	firstKids = 4
+	fewestSets = 8
+	mostSets   = 64
+	firstKids  = 4
 )
 
 func (a *arena) set() *Set {
 	if len(a.sets) == 0 {
-		a.sets = make([]Set, arenaSets)
+		a.next = min(max(4*a.next, fewestSets), mostSets)
+		a.sets = make([]Set, a.next)
 	}
 	s := &a.sets[0]
 	a.sets = a.sets[1:]
@@ -74,7 +78,7 @@ func (a *arena) add(kids []kid, k kid) []kid {
 	}
 	room := max(firstKids, 2*cap(kids))
 	if len(a.kids) < room {
-		a.kids = make([]kid, max(arenaKids, room))
+		a.kids = make([]kid, max(2*a.next, room))
 	}
 	out := append(a.kids[:0:room], kids...)
 	a.kids = a.kids[room:]
@@ -263,6 +267,36 @@ var errFields = errors.New("fieldsV1 is not a tree of objects")
 
 // maxDepth bounds trees that come from outside.
 const maxDepth = 500
+
+// parsed keeps what entries say: those of pods of one workload say the same. A
+// set that was parsed is never changed.
+var parsed [128]atomic.Pointer[parsedSet]
+
+type parsedSet struct {
+	text string
+	set  *Set
+}
+
+// longestKept bounds what is kept to some hundred kilobytes.
+const longestKept = 2048
+
+var seed = maphash.MakeSeed()
+
+// read is parse with a memory.
+func read(data []byte) (*Set, error) {
+	if len(data) > longestKept {
+		return parse(data)
+	}
+	place := &parsed[maphash.Bytes(seed, data)%uint64(len(parsed))]
+	if k := place.Load(); k != nil && k.text == string(data) {
+		return k.set, nil
+	}
+	s, err := parse(data)
+	if err == nil {
+		place.Store(&parsedSet{string(data), s})
+	}
+	return s, err
+}
 
 // parse reads FieldsV1.
 func parse(data []byte) (*Set, error) {

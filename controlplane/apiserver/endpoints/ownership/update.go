@@ -137,7 +137,7 @@ func decode(list []metav1.ManagedFieldsEntry) ([]entry, bool) {
 			raw = e.FieldsV1.GetRawBytes()
 		}
 		var err error
-		if e.set, err = parse(raw); err != nil {
+		if e.set, err = read(raw); err != nil {
 			return nil, false
 		}
 		out = append(out, e)

@@ -50,6 +50,9 @@ func (c *comparison) value(p *plan, elem string, l, r reflect.Value) {
 		return
 	}
 	l, r = follow(l), follow(r)
+	if p.exact != nil && l.CanAddr() && r.CanAddr() && p.exact(l.Addr().UnsafePointer(), r.Addr().UnsafePointer()) {
+		return
+	}
 	c.path = append(c.path, elem)
 	defer func() { c.path = c.path[:len(c.path)-1] }()
 	if p.bare {
