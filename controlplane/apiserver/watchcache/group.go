@@ -11,6 +11,8 @@ const (
 	turn = 50 * time.Microsecond
 	// alone is how many watchers are served without waiting for more.
 	alone = 20
+	// dense is how many events at once tell that more will come.
+	dense = 3
 	// longestGather bounds how long an event may wait for others.
 	longestGather = 20 * time.Millisecond
 )
@@ -27,6 +29,8 @@ type group struct {
 	watchers map[*Watcher]struct{}
 	woken    time.Time    // when all were last
 	waiting  bool         // they will be, soon
+	gathered int          // events since then
+	carried  int          // events that were told of then
 	crowd    atomic.Int32 // how many they are
 }
 
@@ -58,10 +62,11 @@ func (g *group) cut() {
 func (g *group) wake() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	g.gathered++
 	if g.waiting {
 		return
 	}
-	wait := pause(len(g.watchers), time.Since(g.woken))
+	wait := pause(len(g.watchers), g.carried) - time.Since(g.woken)
 	if wait <= 0 {
 		g.signal()
 		return
@@ -70,13 +75,17 @@ func (g *group) wake() {
 	time.AfterFunc(wait, g.wakeNow)
 }
 
-// pause is how long an event waits for others when the watchers were woken so
-// long ago: until all could have been served once.
-func pause(watchers int, since time.Duration) time.Duration {
+// pause is how long after the watchers were told of some events they are told of
+// others: once all could have been served, or twice while events come densely.
+func pause(watchers, carried int) time.Duration {
 	if watchers < alone {
 		return 0
 	}
-	return min(time.Duration(watchers)*turn, longestGather) - since
+	p := time.Duration(watchers) * turn
+	if carried >= dense {
+		p *= 2
+	}
+	return min(p, longestGather)
 }
 
 // wakeNow tells them whatever the time.
@@ -88,6 +97,7 @@ func (g *group) wakeNow() {
 
 func (g *group) signal() {
 	g.woken, g.waiting = time.Now(), false
+	g.carried, g.gathered = g.gathered, 0
 	for w := range g.watchers {
 		w.signal()
 	}

@@ -8,18 +8,16 @@ import (
 
 func TestPause(t *testing.T) {
 	for _, c := range []struct {
-		watchers int
-		since    time.Duration
-		want     time.Duration
+		watchers, carried int
+		want              time.Duration
 	}{
-		{alone - 1, 0, 0},
-		{100, 0, 100 * turn},
-		{100, 60 * turn, 40 * turn},
-		{100, time.Second, 100*turn - time.Second},
-		{1 << 20, 0, longestGather},
+		{alone - 1, 100, 0},
+		{100, 1, 100 * turn},
+		{100, dense, 200 * turn},
+		{1 << 20, 1, longestGather},
 	} {
-		if got := pause(c.watchers, c.since); got != c.want {
-			t.Errorf("%d watchers, after %v: %v, want %v", c.watchers, c.since, got, c.want)
+		if got := pause(c.watchers, c.carried); got != c.want {
+			t.Errorf("%d watchers, %d events: %v, want %v", c.watchers, c.carried, got, c.want)
 		}
 	}
 }
@@ -45,22 +43,25 @@ func TestGather(t *testing.T) {
 		if g.wake(); !woken() {
 			t.Fatal("the first event waits")
 		}
-		for range 5 {
+		wakes := func(after time.Duration) {
+			t.Helper()
+			time.Sleep(after - 1)
+			if synctest.Wait(); woken() {
+				t.Fatal("an event soon after another does not wait")
+			}
+			time.Sleep(1)
+			if synctest.Wait(); !woken() {
+				t.Fatal("events are forgotten")
+			}
+		}
+		for range dense {
 			g.wake()
 		}
-		time.Sleep(100*turn - 1)
-		if synctest.Wait(); woken() {
-			t.Fatal("an event soon after another does not wait")
-		}
-		time.Sleep(1)
-		if synctest.Wait(); !woken() {
-			t.Fatal("events are forgotten")
-		}
+		wakes(100 * turn)
 		g.wake()
-		time.Sleep(100 * turn)
-		if synctest.Wait(); !woken() {
-			t.Fatal("the last event is forgotten")
-		}
+		wakes(200 * turn)
+		g.wake()
+		wakes(100 * turn)
 		time.Sleep(time.Second)
 		if g.wake(); !woken() {
 			t.Fatal("an event after a pause waits")
