@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"mime"
 	"net/http"
-	"reflect"
 	"strings"
 	"sync"
 
@@ -313,87 +312,6 @@ func (p *patch) strictPatch(strict []error) error {
 		}
 	}
 	return nil
-}
-
-// mergedParts applies a merge or strategic merge patch to those top-level
-// fields of old that it names; the others are not taken apart. ok is false when
-// the patch is not of that simple form.
-func (p *patch) mergedParts(old, empty registry.Object) (obj registry.Object, ok bool, err error) {
-	parts := partsOf(reflect.TypeOf(empty).Elem())
-	from, part := reflect.ValueOf(old).Elem(), reflect.ValueOf(p.res.New()).Elem()
-	if from.Type() != part.Type() {
-		return nil, false, nil
-	}
-	changes := make(map[string]any, len(p.merge))
-	for key, value := range p.merge {
-		index, known := parts[key]
-		if !known {
-			return nil, false, nil
-		}
-		changes[key] = runtime.DeepCopyJSONValue(value) // the merge takes it apart
-		part.FieldByIndex(index).Set(from.FieldByIndex(index))
-	}
-	holder := part.Addr().Interface().(registry.Object)
-	managed := holder.GetManagedFields()
-	if meta, _ := changes["metadata"].(map[string]any); meta["managedFields"] == nil {
-		if _, named := meta["managedFields"]; named {
-			return nil, false, nil
-		}
-		holder.SetManagedFields(nil)
-	}
-	before, err := runtime.DefaultUnstructuredConverter.ToUnstructured(holder)
-	if err != nil {
-		return nil, false, err
-	}
-	for key := range before {
-		if _, named := changes[key]; !named {
-			delete(before, key)
-		}
-	}
-	if holder.GetManagedFields() == nil {
-		holder.SetManagedFields(managed)
-	}
-	after, err := p.mergeMaps(before, changes, empty)
-	if err != nil {
-		return nil, true, err
-	}
-	if err := p.fromMap(after, empty); err != nil {
-		// A merge patch's fault is told with the whole object.
-		if p.kind == types.MergePatchType {
-			return nil, false, nil
-		}
-		return nil, true, err
-	}
-	obj = copyOf(old)
-	to, patched := reflect.ValueOf(obj).Elem(), reflect.ValueOf(empty).Elem()
-	keep := obj.GetManagedFields()
-	for key := range changes {
-		to.FieldByIndex(parts[key]).Set(patched.FieldByIndex(parts[key]))
-	}
-	if obj.GetManagedFields() == nil {
-		obj.SetManagedFields(keep)
-	}
-	dropKind(obj, p.gvk)
-	return obj, true, nil
-}
-
-var partTables sync.Map // reflect.Type -> map[string][]int
-
-// partsOf are the top-level fields of a kind by JSON name, without kind and
-// apiVersion.
-func partsOf(t reflect.Type) map[string][]int {
-	if m, ok := partTables.Load(t); ok {
-		return m.(map[string][]int)
-	}
-	m := map[string][]int{}
-	for i := range t.NumField() {
-		f := t.Field(i)
-		if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name != "" && name != "-" {
-			m[name] = f.Index
-		}
-	}
-	partTables.Store(t, m)
-	return m
 }
 
 func (p *patch) mergeMaps(before, changes map[string]any, like registry.Object) (map[string]any, error) {
