@@ -35,7 +35,9 @@ func FuzzKinds(f *testing.F) {
 				*v = []intstr.IntOrString{intstr.FromInt32(int32(c.Uint32())), intstr.FromString("30%"), intstr.FromString("x"), {}}[c.Intn(4)]
 			},
 			func(v *metav1.Time, c randfill.Continue) { *v = metav1.Unix(int64(c.Int31()), 0) },
-			func(v *metav1.MicroTime, c randfill.Continue) { *v = metav1.NewMicroTime(time.Unix(int64(c.Int31()), 0)) },
+			func(v *metav1.MicroTime, c randfill.Continue) {
+				*v = metav1.NewMicroTime(time.Unix(int64(c.Int31()), 0))
+			},
 			func(v *runtime.RawExtension, c randfill.Continue) {
 				v.Raw = []byte([]string{"", "{}", "null", "[1", `{"kind":"a"}`}[c.Intn(5)])
 			},
