@@ -88,13 +88,14 @@ func slowBodies(s *storm, y *tally) {
 	s.ask(y)
 }
 
-// ask is what the attacker's own requests are answered meanwhile.
+// ask is what the attacker's own requests, made at once, are answered meanwhile.
 func (s *storm) ask(y *tally) {
-	for range s.size(3, 20) {
+	n := s.size(3, 20)
+	together(n, n, func(int) {
 		if code, body := s.two.send("GET", politeObject, ""); code != http.StatusOK {
 			y.code(code, body, "")
 		}
-	}
+	})
 }
 
 func idle(s *storm, y *tally) {

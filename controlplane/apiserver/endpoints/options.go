@@ -87,8 +87,10 @@ func (c *call) listOptions() (*internalversion.ListOptions, error) {
 			}
 		}
 		if s := p.Get("fieldSelector"); s != "" {
-			if opts.FieldSelector, err = fields.ParseSelector(s); err != nil {
-				return nil, apierrors.NewBadRequest(err.Error())
+			if opts.FieldSelector = c.info.Fields; opts.FieldSelector == nil {
+				if opts.FieldSelector, err = fields.ParseSelector(s); err != nil {
+					return nil, apierrors.NewBadRequest(err.Error())
+				}
 			}
 			if err := c.checkFields(opts.FieldSelector); err != nil {
 				return nil, err

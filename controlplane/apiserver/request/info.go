@@ -38,6 +38,8 @@ type Info struct {
 	// FieldSelector and LabelSelector are the raw selectors of list, watch
 	// and deletecollection.
 	FieldSelector, LabelSelector string
+	// Fields is FieldSelector, when it had to be understood here; else nil.
+	Fields fields.Selector
 
 	waited int64 // atomically
 }
@@ -163,6 +165,7 @@ func (i *Info) collection(rawQuery string) {
 	if err != nil {
 		return
 	}
+	i.Fields = selector
 	if name, ok := selector.RequiresExactMatch(metav1.ObjectNameField); ok && len(path.IsValidPathSegmentName(name)) == 0 {
 		i.Name = name
 	}

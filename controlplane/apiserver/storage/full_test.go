@@ -4,8 +4,13 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"net/url"
+	"os/exec"
+	"strconv"
 	"testing"
 	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"knarr/controlplane/apiserver/storage"
 	"knarr/controlplane/etcd"
@@ -25,6 +30,12 @@ func full(t *testing.T, ctx context.Context, key func(i int) string) (s *storage
 	go func() { done <- m.Run(running) }()
 	t.Cleanup(func() { stop(); <-done })
 	s = storage.NewEmbedded(m)
+	return s, fill(t, ctx, s, key)
+}
+
+// fill writes until the store is full, and returns what it wrote last.
+func fill(t *testing.T, ctx context.Context, s *storage.Etcd, key func(i int) string) (value []byte) {
+	t.Helper()
 	value = bytes.Repeat([]byte("x"), quota/16)
 	revisions := map[string]int64{}
 	for i := 0; ctx.Err() == nil; i++ { // the size etcd looks at is of its last commit, up to 100 ms ago
@@ -33,7 +44,7 @@ func full(t *testing.T, ctx context.Context, key func(i int) string) (s *storage
 			if got := err.Error(); got != "etcdserver: mvcc: database space exceeded" {
 				t.Fatalf("write %d: %s", i, got)
 			}
-			return s, value
+			return value
 		}
 		if !ok {
 			t.Fatalf("write %d: conflict", i)
@@ -41,7 +52,7 @@ func full(t *testing.T, ctx context.Context, key func(i int) string) (s *storage
 		revisions[key(i)] = rev
 	}
 	t.Fatal("the quota is never reached")
-	return nil, nil
+	return nil
 }
 
 // A store full of history makes room by itself.
@@ -82,5 +93,66 @@ func TestFullStoreDeletes(t *testing.T) {
 	after, _, _, err := s.List(ctx, "/", "", 0, 0)
 	if err != nil || len(after) != len(before)-1 || !bytes.Equal(after[0].Value, value) {
 		t.Errorf("%d values of %d, %v", len(after), len(before), err)
+	}
+}
+
+// An etcd elsewhere is not ours to make room in. Once its keeper has, it is
+// written to again, by the same client.
+func TestRoomIsMadeElsewhere(t *testing.T) {
+	small := func(t *testing.T) string {
+		at := url.URL{Scheme: "http", Host: port(t)}
+		m, err := etcd.Start(t.Context(), etcd.Config{Dir: t.TempDir(), UnsafeNoFsync: true, QuotaBytes: quota, Clients: []url.URL{at}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(m.Close)
+		return at.String()
+	}
+	upstream := func(t *testing.T) string {
+		at, peer := "http://"+port(t), "http://"+port(t)
+		cmd := exec.Command(upstreamEtcd(t), "--data-dir", t.TempDir(), "--listen-client-urls", at, "--advertise-client-urls", at,
+			"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", "default="+peer,
+			"--quota-backend-bytes", strconv.Itoa(quota), "--unsafe-no-fsync", "--log-level", "panic")
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+		return at
+	}
+	for name, start := range map[string]func(*testing.T) string{"ours": small, "upstream": upstream} {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+			defer cancel()
+			client, err := storage.Dial(ctx, storage.Remote{Endpoints: []string{start(t)}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer client.Close()
+			s := storage.NewEtcd(client)
+			value := fill(t, ctx, s, func(int) string { return "/one" })
+			kv, _, err := s.Get(ctx, "/one")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, _, _, err := s.Put(ctx, "/one", value, kv.Revision, 0); err == nil {
+				t.Fatal("a write to a full store goes through")
+			}
+			status, err := client.Status(ctx, client.Endpoints()[0])
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := client.Compact(ctx, status.Header.Revision, clientv3.WithCompactPhysical()); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := client.Defragment(ctx, client.Endpoints()[0]); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := client.AlarmDisarm(ctx, &clientv3.AlarmMember{}); err != nil {
+				t.Fatal(err)
+			}
+			if _, _, ok, err := s.Put(ctx, "/one", value, kv.Revision, 0); err != nil || !ok {
+				t.Errorf("after room was made: %t, %v", ok, err)
+			}
+		})
 	}
 }

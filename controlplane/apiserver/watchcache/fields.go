@@ -30,6 +30,10 @@ func paths(kind registry.Resource, plan *transcode.Plan) map[string]transcode.Pa
 	return found
 }
 
+// manyTerms of a selector are looked up in a map of an object's labels, rather
+// than one by one in its message.
+const manyTerms = 8
+
 // labelsOf are the object's labels.
 func (r *Record) labelsOf() (labels.Labels, error) {
 	if o := r.object.Load(); o != nil {
@@ -78,6 +82,8 @@ func firstField(message []byte) ([]byte, error) {
 // wireLabels are the labels in an ObjectMeta message, its field 11.
 type wireLabels []byte
 
+const labelsTag = 11<<3 | 2
+
 func (w wireLabels) Has(key string) bool {
 	_, ok := w.Lookup(key)
 	return ok
@@ -95,8 +101,26 @@ func (w wireLabels) Lookup(key string) (string, bool) {
 	return string(value), ok
 }
 
+// set is the labels as a map.
+func (w wireLabels) set() labels.Set {
+	set := labels.Set{}
+	for b := []byte(w); len(b) > 0; {
+		tag, entry, _, rest, err := nextField(b)
+		if err != nil {
+			return nil
+		}
+		if b = rest; tag == labelsTag {
+			k, v, ok := wireEntry(entry)
+			if !ok {
+				return nil
+			}
+			set[string(k)] = string(v)
+		}
+	}
+	return set
+}
+
 func (w wireLabels) find(key string) (value []byte, found bool) {
-	const labelsTag = 11<<3 | 2
 	for b := []byte(w); len(b) > 0; {
 		tag, entry, _, rest, err := nextField(b)
 		if err != nil {
@@ -106,19 +130,9 @@ func (w wireLabels) find(key string) (value []byte, found bool) {
 		if tag != labelsTag {
 			continue
 		}
-		var k, v []byte
-		for len(entry) > 0 {
-			tag, body, _, rest, err := nextField(entry)
-			if err != nil {
-				return nil, false
-			}
-			switch tag {
-			case 1<<3 | 2:
-				k = body
-			case 2<<3 | 2:
-				v = body
-			}
-			entry = rest
+		k, v, ok := wireEntry(entry)
+		if !ok {
+			return nil, false
 		}
 		if string(k) == key {
 			value, found = v, true // the last of a name counts
@@ -127,28 +141,53 @@ func (w wireLabels) find(key string) (value []byte, found bool) {
 	return value, found
 }
 
+// wireEntry is one entry of a map of texts.
+func wireEntry(entry []byte) (key, value []byte, ok bool) {
+	for len(entry) > 0 {
+		tag, body, _, rest, err := nextField(entry)
+		if err != nil {
+			return nil, nil, false
+		}
+		switch tag {
+		case 1<<3 | 2:
+			key = body
+		case 2<<3 | 2:
+			value = body
+		}
+		entry = rest
+	}
+	return key, value, true
+}
+
 // text is the value of a field label that has a path.
 func (r *Record) text(label string) ([]byte, error) {
 	return r.codec.paths[label].Find(r.message)
 }
 
-// wireFields are a record's field labels that have paths.
+// wireFields are a record's field labels that have paths. It remembers the last
+// one: a selector may name one field in tens of thousands of terms, and terms
+// come sorted.
 type wireFields struct {
-	record *Record
-	err    *error
+	record       *Record
+	label, value string
+	err          error
 }
 
-func (w wireFields) Has(label string) bool {
+func (w *wireFields) Has(label string) bool {
 	_, ok := w.record.codec.paths[label]
 	return ok
 }
 
-func (w wireFields) Get(label string) string {
+func (w *wireFields) Get(label string) string {
+	if label == w.label {
+		return w.value
+	}
 	value, err := w.record.text(label)
 	if err != nil {
-		*w.err = err
+		w.err = err
 	}
-	return string(value)
+	w.label, w.value = label, string(value)
+	return w.value
 }
 
 // readable says that all a selector asks for has paths.

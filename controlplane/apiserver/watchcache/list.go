@@ -59,7 +59,11 @@ func (r *Resource) List(ctx context.Context, q Query) (*List, error) {
 	// With a limit, one record more tells whether there is a next page.
 	var last *Record
 	more := false
+	looked := 0
 	err = r.walk(st, &q, after, func(rec *Record) (bool, error) {
+		if looked++; looked%64 == 0 && ctx.Err() != nil {
+			return false, ctx.Err()
+		}
 		ok, err := m.match(rec)
 		if err != nil || !ok {
 			return err == nil, err

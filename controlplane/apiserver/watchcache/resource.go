@@ -305,8 +305,9 @@ type matcher struct {
 	object   func(*Record) (registry.Object, error)
 	all      bool
 
-	labels labels.Selector // nil when it selects everything
-	fields fields.Selector // when records can tell without being decoded
+	labels     labels.Selector // nil when it selects everything
+	manyLabels bool            // more than manyTerms
+	fields     fields.Selector // when records can tell without being decoded
 }
 
 func (r *Resource) matcher(q *Query) *matcher {
@@ -314,6 +315,8 @@ func (r *Resource) matcher(q *Query) *matcher {
 	m.all = (q.Labels == nil || q.Labels.Empty()) && (q.Fields == nil || q.Fields.Empty())
 	if q.Labels != nil && !q.Labels.Empty() {
 		m.labels = q.Labels
+		terms, _ := q.Labels.Requirements()
+		m.manyLabels = len(terms) > manyTerms
 	}
 	if m.fieldSet == nil {
 		m.fieldSet = r.kind.FieldSet
@@ -342,17 +345,17 @@ func (m *matcher) match(rec *Record) (bool, error) {
 		if err != nil {
 			return false, err
 		}
+		if w, ok := l.(wireLabels); ok && m.manyLabels {
+			l = w.set()
+		}
 		if !m.labels.Matches(l) {
 			return false, nil
 		}
 	}
 	if m.fields != nil {
-		var err error
-		if !m.fields.Matches(wireFields{rec, &err}) && err == nil {
-			return false, nil
-		}
-		if err == nil {
-			return true, nil
+		w := wireFields{record: rec}
+		if ok := m.fields.Matches(&w); w.err == nil {
+			return ok, nil
 		}
 	} else if m.query.Object == nil && (m.query.Fields == nil || m.query.Fields.Empty()) {
 		return true, nil

@@ -1,6 +1,7 @@
 package definition
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -75,6 +76,17 @@ func (c *checker) jsonPath(path string, at *field.Path) bool {
 
 const maxSelectable = 8
 
+// fieldPath is where a path leads in a schema. The library panics below an object
+// of any fields.
+func fieldPath(path string, s *schema.Structural, options ...cel.ValidFieldPathOption) (at *field.Path, found *schema.Structural, err error) {
+	defer func() {
+		if recover() != nil {
+			at, found, err = nil, nil, errors.New("does not refer to a valid field")
+		}
+	}()
+	return cel.ValidFieldPath(path, s, options...)
+}
+
 func (c *checker) selectableFields(fields []apiextensions.SelectableField, s *schema.Structural, at *field.Path, version string) {
 	seen := sets.New[string]()
 	for i, f := range fields {
@@ -83,7 +95,7 @@ func (c *checker) selectableFields(fields []apiextensions.SelectableField, s *sc
 			c.required(where, "")
 			continue
 		}
-		path, found, err := cel.ValidFieldPath(f.JSONPath, s, cel.WithFieldPathAllowArrayNotation(false))
+		path, found, err := fieldPath(f.JSONPath, s, cel.WithFieldPathAllowArrayNotation(false))
 		if err != nil {
 			c.invalid(where, f.JSONPath, fmt.Sprintf("is an invalid path: %v", err))
 			continue

@@ -59,7 +59,7 @@ func (w *walk) ruleTexts(s *props, at *field.Path) {
 			w.bad(field.Invalid(at.Child("fieldPath"), r.FieldPath, "must not contain line breaks"))
 		}
 		if ss, err := schema.NewStructural(s); err == nil {
-			if _, _, err := cel.ValidFieldPath(r.FieldPath, ss); err != nil {
+			if _, _, err := fieldPath(r.FieldPath, ss); err != nil {
 				w.bad(field.Invalid(at.Child("fieldPath"), r.FieldPath, "must be a valid path"))
 			}
 		}

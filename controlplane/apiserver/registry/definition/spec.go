@@ -198,6 +198,7 @@ func (c *checker) selectable(fields []apiextensions.SelectableField, s *apiexten
 	ss, err := schema.NewStructural(s)
 	if err != nil {
 		c.invalid(at.Child("schema.openAPIV3Schema"), "", err.Error())
+		return // there is nothing that fields could point into; upstream panics
 	}
 	c.selectableFields(fields, ss, at.Child("selectableFields"), version)
 }
