@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -23,6 +24,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/client-go/rest"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+	"k8s.io/kube-openapi/pkg/spec3"
 
 	"knarr/controlplane/apiserver"
 	"knarr/internal/memnet"
@@ -36,13 +38,15 @@ type beside struct {
 	seen  http.Header // of the last request
 	peer  string      // its certificate's name
 	broke bool
-	tag   string // of its OpenAPI v2
+	tag   string         // of its OpenAPI
+	no    string         // a path that it does not have
+	asked map[string]int // by path and answer
 }
 
 func withOther(t *testing.T, f func(b *beside)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		b := &beside{tag: `"first"`}
+		b := &beside{tag: `"first"`, asked: map[string]int{}}
 		cert, ca := serving(t, "api.default.svc")
 		identity, _ := serving(t, "front-proxy-client")
 		b.ca = ca
@@ -68,20 +72,34 @@ func (b *beside) serve() http.Handler {
 			{Name: "flunders", SingularName: "flunder", Namespaced: true, Kind: "Flunder", Verbs: metav1.Verbs{"get", "list"}},
 			{Name: "flunders/status", Namespaced: true, Kind: "Flunder", Verbs: metav1.Verbs{"get"}}}})
 	})
-	mux.HandleFunc("/openapi/v3", func(w http.ResponseWriter, _ *http.Request) {
+	known := func(w http.ResponseWriter, r *http.Request) (tag string, answered bool) {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		code := http.StatusOK
+		switch {
+		case r.URL.Path == b.no:
+			code = http.StatusNotFound
+		case r.Header.Get("X-Remote-User") != "system:aggregator":
+			code = http.StatusForbidden
+		case b.tag != "" && r.Header.Get("If-None-Match") == b.tag:
+			code = http.StatusNotModified
+		}
+		b.asked[fmt.Sprint(r.URL.Path, " ", code)]++
+		w.Header().Set("ETag", b.tag)
+		if code != http.StatusOK {
+			w.WriteHeader(code)
+		}
+		return b.tag, code != http.StatusOK
+	}
+	mux.HandleFunc("/openapi/v3", func(w http.ResponseWriter, r *http.Request) {
+		if _, answered := known(w, r); answered {
+			return
+		}
 		fmt.Fprint(w, `{"paths":{"apis/wardle.example.com/v1":{"serverRelativeURL":"/openapi/v3/apis/wardle.example.com/v1?hash=X"}}}`)
 	})
 	mux.HandleFunc("/openapi/v2", func(w http.ResponseWriter, r *http.Request) {
-		b.mu.Lock()
-		tag, again := b.tag, b.tag != "" && r.Header.Get("If-None-Match") == b.tag
-		b.mu.Unlock()
-		w.Header().Set("ETag", tag)
-		if again {
-			w.WriteHeader(http.StatusNotModified)
-			return
-		}
-		if r.Header.Get("X-Remote-User") != "system:aggregator" {
-			http.Error(w, "who are you", http.StatusForbidden)
+		tag, answered := known(w, r)
+		if answered {
 			return
 		}
 		fmt.Fprintf(w, `{"swagger":"2.0","info":{"title":"theirs","version":"v1"},"paths":{
@@ -319,6 +337,89 @@ func TestAggregatedRequests(t *testing.T) {
 		}
 		if _, body := b.get(root, "/apis"); strings.Contains(body, "wardle") {
 			t.Error("discovery still shows the group")
+		}
+	})
+}
+
+// asks counts what the server is asked for in an hour.
+func (b *beside) asks() map[string]int {
+	b.mu.Lock()
+	b.asked = map[string]int{}
+	b.mu.Unlock()
+	<-time.After(time.Hour)
+	synctest.Wait()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.asked
+}
+
+// A document that has not changed is asked for as often as upstream does, and
+// not sent again.
+func TestAggregatedOpenAPIRefetch(t *testing.T) {
+	withOther(t, func(b *beside) {
+		b.service()
+		b.endpoint()
+		b.register()
+		if got := b.condition(wardle); !strings.HasPrefix(got, "True") {
+			t.Fatal(got)
+		}
+		if got, want := b.asks(), map[string]int{"/openapi/v3 304": 60, "/openapi/v2 304": 60}; !maps.Equal(got, want) {
+			t.Errorf("%v, want %v", got, want)
+		}
+		b.mu.Lock()
+		b.tag = ""
+		b.mu.Unlock()
+		if got, want := b.asks(), map[string]int{"/openapi/v3 200": 60, "/openapi/v2 200": 60}; !maps.Equal(got, want) {
+			t.Errorf("without tags %v, want %v", got, want)
+		}
+	})
+}
+
+// A server without OpenAPI v3 has one made of its v2, as upstream does.
+func TestAggregatedOpenAPIConverted(t *testing.T) {
+	withOther(t, func(b *beside) {
+		b.no = "/openapi/v3"
+		b.service()
+		b.endpoint()
+		b.register()
+		if got := b.condition(wardle); !strings.HasPrefix(got, "True") {
+			t.Fatal(got)
+		}
+		where := func() string {
+			var index struct {
+				Paths map[string]struct{ ServerRelativeURL string }
+			}
+			_, body := b.get(root, "/openapi/v3")
+			b.must(json.Unmarshal([]byte(body), &index))
+			return index.Paths["apis/wardle.example.com/v1"].ServerRelativeURL
+		}
+		first := where()
+		code, body := b.get(root, first)
+		var doc spec3.OpenAPI
+		b.must(json.Unmarshal([]byte(body), &doc))
+		if code != 200 || doc.Version != "3.0.0" || doc.Components.Schemas["v1.Flunder"].Description != `A flunder of "first"` ||
+			doc.Paths.Paths["/apis/wardle.example.com/v1/flunders"] == nil {
+			t.Errorf("%s: %d %s", first, code, body)
+		}
+		b.mu.Lock()
+		b.tag = `"second"`
+		b.mu.Unlock()
+		<-time.After(2 * time.Minute)
+		synctest.Wait()
+		second := where()
+		if code, _ := b.get(root, first); first == second || code != http.StatusMovedPermanently {
+			t.Errorf("%s, then %s; the first is %d", first, second, code)
+		}
+		if _, body := b.get(root, second); !strings.Contains(body, `A flunder of \"second\"`) {
+			t.Error(body)
+		}
+		if got, want := b.asks(), map[string]int{"/openapi/v2 304": 60}; !maps.Equal(got, want) {
+			t.Errorf("%v, want %v", got, want)
+		}
+		b.must(b.admin.RESTClient().Delete().AbsPath("/apis/apiregistration.k8s.io/v1/apiservices/" + wardle).Do(b.ctx).Error())
+		synctest.Wait()
+		if code, _ := b.get(root, second); code != 404 || where() != "" {
+			t.Errorf("after its APIService the document is %d", code)
 		}
 	})
 }

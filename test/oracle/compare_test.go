@@ -34,24 +34,13 @@ func faults(s metav1.Status) (out []string) {
 	if s.Details != nil {
 		out = append(out, fmt.Sprintf("about %q %q %q", s.Details.Group, s.Details.Kind, s.Details.Name))
 		for _, c := range s.Details.Causes {
-			out = append(out, fmt.Sprintf("cause %s: %s: %s", c.Field, c.Type, outward(c.Message)))
+			out = append(out, fmt.Sprintf("cause %s: %s: %s", c.Field, c.Type, c.Message))
 		}
 		if s.Reason == metav1.StatusReasonInvalid {
 			message, _, _ = strings.Cut(message, " is invalid: ")
 		}
 	}
-	return append(out, "message "+outward(message))
-}
-
-// outward is a message without what it shows of internal types.
-func outward(message string) string {
-	message, _, _ = strings.Cut(message, "\n")
-	for _, kind := range []string{"Invalid value: {", "Duplicate value: {"} {
-		if strings.HasPrefix(message, kind) {
-			return message[strings.LastIndex(message, "}"):]
-		}
-	}
-	return message
+	return append(out, "message "+message)
 }
 
 func flatten(out []string, at string, v any) []string {

@@ -14,11 +14,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"knarr/controlplane/apiserver/authz"
 	"knarr/controlplane/apiserver/endpoints"
+	"knarr/controlplane/apiserver/registry"
 	"knarr/controlplane/apiserver/watchcache"
 )
 
@@ -353,13 +355,13 @@ func claimStatus(node string, a *endpoints.Attributes) error {
 	}
 	bare := func(c *corev1.PersistentVolumeClaim) *corev1.PersistentVolumeClaim {
 		c = c.DeepCopy()
-		c.TypeMeta, c.ResourceVersion, c.ManagedFields = old.TypeMeta, "", nil
+		c.TypeMeta, c.ResourceVersion, c.ManagedFields = metav1.TypeMeta{}, "", nil
 		c.Status.Capacity, c.Status.Conditions = nil, nil
 		c.Status.AllocatedResourceStatuses, c.Status.AllocatedResources = nil, nil
 		return c
 	}
-	if !equality.Semantic.DeepEqual(bare(old), bare(obj)) {
-		return fmt.Errorf("node %q is not allowed to update fields other than status.quantity and status.conditions", node)
+	if was, now := bare(old), bare(obj); !equality.Semantic.DeepEqual(was, now) {
+		return fmt.Errorf("node %q is not allowed to update fields other than status.quantity and status.conditions: %v", node, registry.Difference(was, now))
 	}
 	return nil
 }

@@ -70,7 +70,7 @@ func (a *Aggregator) Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if by := a.routes(); len(by) > 0 {
 			if gv, ok := versionOf(r.URL.Path); ok {
-				if to := by[gv]; to != nil {
+				if to := by[gv]; to != nil && !(strings.HasPrefix(r.URL.Path, "/openapi/") && a.cfg.API.Converted(gv)) {
 					to.serve(w, r)
 					return
 				}

@@ -3,6 +3,8 @@ package aggregation
 import (
 	"context"
 	"crypto/sha512"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -12,63 +14,141 @@ import (
 	"k8s.io/client-go/transport"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 	"k8s.io/kube-openapi/pkg/aggregator"
+	"k8s.io/kube-openapi/pkg/openapiconv"
 	"k8s.io/kube-openapi/pkg/validation/spec"
 
 	"knarr/controlplane/apiserver/endpoints"
 )
 
-// refetch is how long a server's OpenAPI v2 is taken to be what it was,
-// upstream's figure.
-const refetch = time.Minute
+// How long a server's OpenAPI is taken to be what it was, and at most after it
+// could not be read time and again: upstream's figures.
+const (
+	refetch   = time.Minute
+	giveUpFor = time.Hour
+)
 
-// schemas are what a server's OpenAPI v2 says of one group version.
-type schemas struct {
-	endpoints.RemoteSchemas
-	own   bool // the tag was made here, for the server gives none
-	asked time.Time
+// A source is a document that a server is asked for now and then.
+type source struct {
+	tag  string // of what it gave last
+	due  time.Time
+	wait time.Duration // after a failure
 }
 
-// learn asks a server for its OpenAPI v2 when the last answer is too old, and
-// says whether there is news.
+// told says that the server has answered, and with what.
+func (s *source) told(tag string, err error) error {
+	if err == nil {
+		s.tag, s.wait = tag, 0
+		s.due = time.Now().Add(refetch)
+		return nil
+	}
+	s.wait = min(max(s.wait*2, refetch), giveUpFor)
+	s.due = time.Now().Add(s.wait)
+	return err
+}
+
+// schemas are what a server's OpenAPI says of one group version.
+type schemas struct {
+	index, v2 source
+	document  string // where its OpenAPI v3 is, with its hash; "" for none
+	onlyV2    bool
+	merged    endpoints.RemoteSchemas
+	converted *endpoints.RemoteDocument
+}
+
+// learn asks a server for its OpenAPI when the last answer is too old, and says
+// whether there is news.
 func (a *Aggregator) learn(ctx context.Context, tr http.RoundTripper, base string, s *apiregistrationv1.APIService) (news bool, err error) {
 	a.mu.Lock()
 	old := a.schemas[s.Name]
 	a.mu.Unlock()
-	if time.Since(old.asked) < refetch {
-		return false, nil
+	next := old
+	now := time.Now()
+	if !next.onlyV2 && !now.Before(next.index.due) {
+		err = next.learnIndex(ctx, tr, base, s)
 	}
-	tag := old.Tag
-	if old.own {
-		tag = ""
-	}
-	status, newTag, body, err := fetch(ctx, tr, base+"/openapi/v2", tag)
-	next := schemas{asked: time.Now()}
-	switch {
-	case err != nil:
-		return false, err
-	case status == http.StatusNotModified:
-		next.RemoteSchemas, next.own = old.RemoteSchemas, old.own
-	case status == http.StatusNotFound:
-	case status == http.StatusOK:
-		if newTag == "" {
-			next.own, newTag = true, fmt.Sprintf("%X", sha512.Sum512(body))
-		}
-		if next.Tag = newTag; newTag == old.Tag {
-			next.Schemas = old.Schemas
-			break
-		}
-		all := &spec.Swagger{}
-		if err := all.UnmarshalJSON(body); err != nil {
-			return false, fmt.Errorf("read OpenAPI of %s: %w", s.Name, err)
-		}
-		next.Schemas = aggregator.FilterSpecByPathsWithoutSideEffects(all, []string{"/apis/" + s.Spec.Group + "/" + s.Spec.Version + "/"})
-	default:
-		return false, fmt.Errorf("failed to retrieve openAPI spec, http error: %d", status)
+	if !now.Before(next.v2.due) {
+		err = errors.Join(err, next.learnV2(ctx, tr, base, s))
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.schemas[s.Name] = next
-	return next.Tag != old.Tag, nil
+	return next.document != old.document || next.merged != old.merged || next.converted != old.converted, err
+}
+
+// unlearn has a server that was away asked at once when it is back.
+func (a *Aggregator) unlearn(name string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if s, ok := a.schemas[name]; ok {
+		s.index.due, s.index.wait, s.v2.due, s.v2.wait = time.Time{}, 0, time.Time{}, 0
+		a.schemas[name] = s
+	}
+}
+
+func (n *schemas) learnIndex(ctx context.Context, tr http.RoundTripper, base string, s *apiregistrationv1.APIService) error {
+	status, tag, body, err := fetch(ctx, tr, base+"/openapi/v3", n.index.tag)
+	switch {
+	case err != nil:
+	case status == http.StatusNotModified:
+	case status == http.StatusNotFound:
+		n.onlyV2, n.v2 = true, source{}
+	case status == http.StatusOK:
+		var index struct {
+			Paths map[string]struct {
+				URL string `json:"serverRelativeURL"`
+			} `json:"paths"`
+		}
+		if err = json.Unmarshal(body, &index); err == nil {
+			n.document = index.Paths[documentOf(s)].URL
+		}
+	default:
+		err = fmt.Errorf("could not get list of group versions for APIService: status %d", status)
+	}
+	return n.index.told(tag, err)
+}
+
+func (n *schemas) learnV2(ctx context.Context, tr http.RoundTripper, base string, s *apiregistrationv1.APIService) error {
+	status, tag, body, err := fetch(ctx, tr, base+"/openapi/v2", n.v2.tag)
+	switch {
+	case err != nil:
+	case status == http.StatusNotModified:
+	case status == http.StatusNotFound:
+		n.merged, n.converted = endpoints.RemoteSchemas{}, nil
+	case status == http.StatusOK:
+		id := tag
+		if id == "" {
+			id = fmt.Sprintf("%X", sha512.Sum512(body))
+		}
+		if n.merged.Tag == id && (n.converted != nil || !n.onlyV2) {
+			break
+		}
+		all := &spec.Swagger{}
+		if err = all.UnmarshalJSON(body); err != nil {
+			err = fmt.Errorf("read OpenAPI of %s: %w", s.Name, err)
+			break
+		}
+		n.merged = endpoints.RemoteSchemas{Tag: id, Schemas: aggregator.FilterSpecByPathsWithoutSideEffects(all, []string{"/apis/" + s.Spec.Group + "/" + s.Spec.Version + "/"})}
+		if n.onlyV2 {
+			n.converted, err = convert(all)
+		}
+	default:
+		err = fmt.Errorf("failed to retrieve openAPI spec, http error: %d", status)
+	}
+	return n.v2.told(tag, err)
+}
+
+// convert makes OpenAPI v3 of a server's v2. Not all that v3 can say is in v2.
+func convert(v2 *spec.Swagger) (*endpoints.RemoteDocument, error) {
+	data, err := json.Marshal(openapiconv.ConvertV2ToV3(v2))
+	if err != nil {
+		return nil, fmt.Errorf("convert OpenAPI: %w", err)
+	}
+	return &endpoints.RemoteDocument{JSON: data, Hash: fmt.Sprintf("%X", sha512.Sum512(data))}, nil
+}
+
+// documentOf is how a group version's document is called in an index.
+func documentOf(s *apiregistrationv1.APIService) string {
+	return "apis/" + s.Spec.Group + "/" + s.Spec.Version
 }
 
 // fetch gets a document that is not the one that tag names.
@@ -88,5 +168,9 @@ func fetch(ctx context.Context, tr http.RoundTripper, url, tag string) (status i
 	}
 	defer resp.Body.Close()
 	body, err = io.ReadAll(io.LimitReader(resp.Body, maxDocument))
-	return resp.StatusCode, strings.TrimSpace(resp.Header.Get("Etag")), body, err
+	newTag = strings.TrimSpace(resp.Header.Get("Etag"))
+	if resp.StatusCode == http.StatusNotModified {
+		newTag = tag
+	}
+	return resp.StatusCode, newTag, body, err
 }

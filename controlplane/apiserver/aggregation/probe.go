@@ -38,8 +38,7 @@ const (
 
 // discovered is what a server said that it serves.
 type discovered struct {
-	version  apidiscoveryv2.APIVersionDiscovery
-	document string // where its OpenAPI v3 is, with its hash; "" for none
+	version apidiscoveryv2.APIVersionDiscovery
 }
 
 // look keeps the Available condition of one APIService true to its server:
@@ -73,6 +72,7 @@ func (a *Aggregator) lookOnce(ctx context.Context, name string, retry time.Durat
 		watchers.wait(ctx, s, recheck)
 		return firstRetry
 	}
+	a.unlearn(name)
 	watchers.wait(ctx, s, retry)
 	return min(retry*2, recheck)
 }
@@ -211,16 +211,6 @@ func (a *Aggregator) ask(ctx context.Context, s *apiregistrationv1.APIService) e
 		return nil // it answers; what it serves is not known
 	}
 	found := &discovered{version: versionDiscovery(s.Spec.Version, &list)}
-	if index, err := get(ctx, tr, base+"/openapi/v3"); err == nil {
-		var paths struct {
-			Paths map[string]struct {
-				URL string `json:"serverRelativeURL"`
-			} `json:"paths"`
-		}
-		if json.Unmarshal(index, &paths) == nil {
-			found.document = paths.Paths["apis/"+s.Spec.Group+"/"+s.Spec.Version].URL
-		}
-	}
 	a.mu.Lock()
 	old := a.found[s.Name]
 	a.found[s.Name] = found

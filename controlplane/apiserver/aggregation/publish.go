@@ -2,6 +2,7 @@ package aggregation
 
 import (
 	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 	"k8s.io/kube-aggregator/pkg/apis/apiregistration/v1/helper"
 
@@ -22,7 +23,7 @@ func (a *Aggregator) publish() {
 		a.cfg.API.SetRemote(nil)
 		return
 	}
-	out := &endpoints.Remote{Documents: map[string]string{}}
+	out := &endpoints.Remote{Documents: map[string]string{}, Converted: map[schema.GroupVersion]*endpoints.RemoteDocument{}}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, group := range helper.SortedByGroupAndVersion(all) {
@@ -36,12 +37,17 @@ func (a *Aggregator) publish() {
 			version := apidiscoveryv2.APIVersionDiscovery{Version: s.Spec.Version}
 			if found := a.found[s.Name]; found != nil {
 				version = found.version
-				if found.document != "" {
-					out.Documents["apis/"+s.Spec.Group+"/"+s.Spec.Version] = found.document
-				}
 			}
-			if known := a.schemas[s.Name]; known.Schemas != nil {
-				out.Schemas = append(out.Schemas, known.RemoteSchemas)
+			known := a.schemas[s.Name]
+			switch {
+			case known.converted != nil:
+				out.Converted[schema.GroupVersion{Group: s.Spec.Group, Version: s.Spec.Version}] = known.converted
+				out.Documents[documentOf(s)] = "/openapi/v3/" + documentOf(s) + "?hash=" + known.converted.Hash
+			case known.document != "":
+				out.Documents[documentOf(s)] = known.document
+			}
+			if known.merged.Schemas != nil {
+				out.Schemas = append(out.Schemas, known.merged)
 			}
 			version.Freshness = apidiscoveryv2.DiscoveryFreshnessStale
 			if helper.IsAPIServiceConditionTrue(s, apiregistrationv1.Available) {

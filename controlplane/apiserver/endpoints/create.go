@@ -304,7 +304,7 @@ func (c *call) serveVirtual(answer Virtual) error {
 	}
 	if c.sub == nil {
 		if errs := c.res.Validated(c.ctx, obj, nil); len(errs) > 0 {
-			return apierrors.NewInvalid(schema.GroupKind{Group: gvk.Group}, "", errs)
+			return invalid(schema.GroupKind{Group: gvk.Group}, "", errs)
 		}
 	}
 	if obj, err = answer(c.ctx, obj, opts); err != nil {

@@ -7,11 +7,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"knarr/controlplane/apiserver/registry"
 )
 
 // invalid is the 422 of an object with faults. The library's maker takes time
 // with the square of their text, minutes for an object full of them.
 func invalid(kind schema.GroupKind, name string, errs field.ErrorList) error {
+	errs = registry.Unversioned(errs)
 	if len(errs) <= 100 {
 		return apierrors.NewInvalid(kind, name, errs)
 	}

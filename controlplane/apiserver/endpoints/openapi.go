@@ -103,30 +103,44 @@ func (o *openAPI) serve(w http.ResponseWriter, r *http.Request, path string, rem
 	case path == "/openapi/v3":
 		o.serveIndex(w, r, remote)
 	case strings.HasPrefix(path, "/openapi/v3/"):
-		gv, ok := versionOfPath(strings.TrimPrefix(path, "/openapi/v3/"))
-		resources := o.versions[gv]
-		if !ok || resources == nil {
-			w.WriteHeader(http.StatusNotFound)
-			return
-		}
-		hash := o.hashes[gv]
-		if asked := r.URL.Query().Get("hash"); asked != "" {
-			if asked != hash {
-				http.Redirect(w, r, r.URL.Path+"?hash="+hash, http.StatusMovedPermanently)
-				return
-			}
-			w.Header().Set("Cache-Control", "public, immutable")
-			w.Header().Set("Expires", time.Now().AddDate(1, 0, 0).UTC().Format(http.TimeFormat))
-		}
-		proto := o.accepts(r, "v3")
-		media := typeJSON
-		if proto {
-			media = "application/com.github.proto-openapi.spec.v3.v1.0+protobuf"
-		}
-		o.write(w, r, gv.String(), hash, media, proto, func() ([]byte, error) { return openapi.V3(gv, resources) })
+		o.serveVersion(w, r, strings.TrimPrefix(path, "/openapi/v3/"), remote)
 	default:
 		http.NotFound(w, r)
 	}
+}
+
+func (o *openAPI) serveVersion(w http.ResponseWriter, r *http.Request, path string, remote *Remote) {
+	gv, ok := versionOfPath(path)
+	name, hash := gv.String(), o.hashes[gv]
+	build := func() ([]byte, error) { return openapi.V3(gv, o.versions[gv]) }
+	switch {
+	case !ok:
+	case o.versions[gv] != nil:
+	case remote != nil && remote.Converted[gv] != nil:
+		elsewhere := remote.Converted[gv]
+		name, hash = "", elsewhere.Hash
+		build = func() ([]byte, error) { return elsewhere.JSON, nil }
+	default:
+		ok = false
+	}
+	if !ok {
+		w.WriteHeader(http.StatusNotFound)
+		return
+	}
+	if asked := r.URL.Query().Get("hash"); asked != "" {
+		if asked != hash {
+			http.Redirect(w, r, r.URL.Path+"?hash="+hash, http.StatusMovedPermanently)
+			return
+		}
+		w.Header().Set("Cache-Control", "public, immutable")
+		w.Header().Set("Expires", time.Now().AddDate(1, 0, 0).UTC().Format(http.TimeFormat))
+	}
+	proto := o.accepts(r, "v3")
+	media := typeJSON
+	if proto {
+		media = "application/com.github.proto-openapi.spec.v3.v1.0+protobuf"
+	}
+	o.write(w, r, name, hash, media, proto, build)
 }
 
 func versionOfPath(path string) (schema.GroupVersion, bool) {
@@ -214,7 +228,7 @@ func (o *openAPI) write(w http.ResponseWriter, r *http.Request, name, hash, medi
 	io.Copy(w, z) // an error is the client gone
 }
 
-// document is the compressed document, made at most once.
+// document is the compressed document, made at most once if it has a name.
 func (o *openAPI) document(name string, asProto bool, build func() ([]byte, error)) ([]byte, error) {
 	key := fmt.Sprint(name, " ", asProto)
 	o.mu.Lock()
@@ -241,7 +255,9 @@ func (o *openAPI) document(name string, asProto bool, build func() ([]byte, erro
 		return nil, err
 	}
 	packed := bytes.Clone(b.Bytes())
-	o.docs[key] = packed
+	if name != "" {
+		o.docs[key] = packed
+	}
 	return packed, nil
 }
 

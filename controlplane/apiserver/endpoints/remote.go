@@ -18,8 +18,22 @@ type Remote struct {
 	// Documents are the paths of OpenAPI v3 documents, with their hashes, by
 	// "apis/group/version".
 	Documents map[string]string
+	// Converted are documents made here, of servers that have only OpenAPI v2.
+	Converted map[schema.GroupVersion]*RemoteDocument
 	// Schemas are merged into OpenAPI v2, in this order.
 	Schemas []RemoteSchemas
+}
+
+// A RemoteDocument is OpenAPI v3 of a group version served elsewhere.
+type RemoteDocument struct {
+	JSON []byte
+	Hash string
+}
+
+// Converted says that the document of a group version served elsewhere is here.
+func (s *Server) Converted(gv schema.GroupVersion) bool {
+	r := s.remote.Load()
+	return r != nil && r.Converted[gv] != nil
 }
 
 // SetRemote replaces what is served elsewhere; nil is nothing.

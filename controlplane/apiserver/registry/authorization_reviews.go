@@ -16,7 +16,7 @@ var subjectAccessReviews = &Kind[*authorizationv1.SubjectAccessReview]{
 	Cluster:          true,
 	Virtual:          true,
 	Validate: func(_ context.Context, r, _ *authorizationv1.SubjectAccessReview) field.ErrorList {
-		return append(validateReviewSpec(&r.Spec), emptyMeta(&r.ObjectMeta, "must be empty")...)
+		return append(validateReviewSpec(&r.Spec), emptyMeta(&r.ObjectMeta, "", "must be empty")...)
 	},
 }
 
@@ -26,9 +26,7 @@ var localSubjectAccessReviews = &Kind[*authorizationv1.LocalSubjectAccessReview]
 	Virtual:          true,
 	Validate: func(_ context.Context, r, _ *authorizationv1.LocalSubjectAccessReview) field.ErrorList {
 		errs := validateReviewSpec(&r.Spec)
-		meta := r.ObjectMeta
-		meta.Namespace = ""
-		errs = append(errs, emptyMeta(&meta, "must be empty except for namespace")...)
+		errs = append(errs, emptyMeta(&r.ObjectMeta, r.Namespace, "must be empty except for namespace")...)
 		if a := r.Spec.ResourceAttributes; a != nil && a.Namespace != r.Namespace {
 			errs = append(errs, field.Invalid(field.NewPath("spec.resourceAttributes.namespace"), a.Namespace, "must match metadata.namespace"))
 		}
@@ -46,7 +44,7 @@ var selfSubjectAccessReviews = &Kind[*authorizationv1.SelfSubjectAccessReview]{
 	Virtual:          true,
 	Validate: func(_ context.Context, r, _ *authorizationv1.SelfSubjectAccessReview) field.ErrorList {
 		errs := validateReviewAttributes(r.Spec.ResourceAttributes, r.Spec.NonResourceAttributes)
-		return append(errs, emptyMeta(&r.ObjectMeta, "must be empty")...)
+		return append(errs, emptyMeta(&r.ObjectMeta, "", "must be empty")...)
 	},
 }
 
@@ -107,11 +105,11 @@ func rawOrRequired(raw string, requirements int, at *field.Path) field.ErrorList
 	return nil
 }
 
-// emptyMeta refuses metadata in a question: nothing is stored.
-func emptyMeta(m *metav1.ObjectMeta, why string) field.ErrorList {
+// emptyMeta refuses metadata but for the namespace in a question: nothing is stored.
+func emptyMeta(m *metav1.ObjectMeta, namespace, why string) field.ErrorList {
 	meta := *m
 	meta.ManagedFields = nil
-	if same(meta, metav1.ObjectMeta{}) {
+	if same(meta, metav1.ObjectMeta{Namespace: namespace}) {
 		return nil
 	}
 	return field.ErrorList{field.Invalid(field.NewPath("metadata"), m, why)}

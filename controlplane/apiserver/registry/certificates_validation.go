@@ -181,7 +181,7 @@ func validateRequestUpdate(r, old *certificatesv1.CertificateSigningRequest, may
 		case len(now) > len(was):
 			f.forbidden(at, fmt.Sprintf("updates may not add a condition of type %q", typ))
 		case !same(now, was):
-			f.forbidden(at, fmt.Sprintf("updates may not modify a condition of type %q\n%v", typ, specDiff(was, now)))
+			f.forbidden(at, fmt.Sprintf("updates may not modify a condition of type %q\n%v", typ, Difference(was, now)))
 		}
 	}
 	if !bytes.Equal(r.Status.Certificate, old.Status.Certificate) {

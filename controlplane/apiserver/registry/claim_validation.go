@@ -122,7 +122,7 @@ func validateClaim(_ context.Context, c, old *corev1.PersistentVolumeClaim) fiel
 		now.VolumeAttributesClassName = was.VolumeAttributesClassName
 	}
 	if !same(now, was) {
-		f.forbidden(at, fmt.Sprintf("spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims\n%v", specDiff(*was, *now)))
+		f.forbidden(at, fmt.Sprintf("spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims\n%v", Difference(*was, *now)))
 	}
 	size, before := c.Spec.Resources.Requests[corev1.ResourceStorage], old.Spec.Resources.Requests[corev1.ResourceStorage]
 	if have := old.Status.Capacity[corev1.ResourceStorage]; size.Cmp(before) < 0 && size.Cmp(have) <= 0 {

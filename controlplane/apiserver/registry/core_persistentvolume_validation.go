@@ -22,7 +22,7 @@ func validatePersistentVolume(_ context.Context, v, old *corev1.PersistentVolume
 	}
 	if !same(now, was) {
 		f.forbidden(at.Child("persistentvolumesource"),
-			fmt.Sprintf("spec.persistentvolumesource is immutable after creation\n%v", specDiff(*was, *now)))
+			fmt.Sprintf("spec.persistentvolumesource is immutable after creation\n%v", Difference(*was, *now)))
 	}
 	f.add(unchanged(v.Spec.VolumeMode, old.Spec.VolumeMode, field.NewPath("volumeMode")))
 	if old.Spec.NodeAffinity != nil {

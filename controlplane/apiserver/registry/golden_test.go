@@ -333,7 +333,7 @@ const goldenUID = "00000000-0000-0000-0000-000000000001"
 
 func outcome(t *testing.T, obj Object, errs field.ErrorList) (a goldenAnswer) {
 	t.Helper()
-	for _, e := range errs {
+	for _, e := range Unversioned(errs) {
 		a.Causes = append(a.Causes, metav1.StatusCause{Type: metav1.CauseType(e.Type), Message: e.ErrorBody(), Field: e.Field})
 	}
 	if len(errs) > 0 {
@@ -427,12 +427,7 @@ func compare(t *testing.T, got, want goldenAnswer) {
 	lines := func(a goldenAnswer) []string {
 		var out []string
 		for _, c := range a.Causes {
-			// values and diffs are shown in the terms of internal types upstream
-			message, _, _ := strings.Cut(c.Message, "\n")
-			if strings.HasPrefix(message, "Invalid value: {") || strings.HasPrefix(message, "Duplicate value: {") {
-				message = message[strings.LastIndex(message, "}"):]
-			}
-			out = append(out, fmt.Sprintf("%s: %s: %s", c.Field, c.Type, message))
+			out = append(out, fmt.Sprintf("%s: %s: %s", c.Field, c.Type, c.Message))
 		}
 		slices.Sort(out)
 		return slices.Compact(out)

@@ -5,10 +5,8 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/util/diff"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
@@ -75,14 +73,10 @@ func validatePodUpdate(p, old *corev1.Pod) field.ErrorList {
 		f.add(validateGatedUpdate(rest, &old.Spec, spec))
 	}
 	if !same(*rest, old.Spec) {
-		f.forbidden(spec, fmt.Sprintf("pod updates may not change fields other than %s\n%v", updatablePodFields, specDiff(old.Spec, *rest)))
+		f.forbidden(spec, fmt.Sprintf("pod updates may not change fields other than %s\n%v", updatablePodFields, Difference(old.Spec, *rest)))
 	}
 	return f.list
 }
-
-// specDiff shows two values' differences with the type names users know from
-// upstream.
-func specDiff(a, b any) string { return strings.ReplaceAll(diff.Diff(a, b), "v1.", "core.") }
 
 func onlyAddedTolerations(now, was []corev1.Toleration, at *field.Path) field.ErrorList {
 	for _, o := range was {
@@ -186,7 +180,7 @@ func validateEphemeralUpdate(_ context.Context, p, old *corev1.Pod) field.ErrorL
 		case i < 0:
 			f.forbidden(at, fmt.Sprintf("existing ephemeral containers %q may not be removed\n", was.Name))
 		case !same(was, p.Spec.EphemeralContainers[i]):
-			f.forbidden(at, fmt.Sprintf("existing ephemeral containers %q may not be changed\n%v", was.Name, specDiff(was, p.Spec.EphemeralContainers[i])))
+			f.forbidden(at, fmt.Sprintf("existing ephemeral containers %q may not be changed\n%v", was.Name, Difference(was, p.Spec.EphemeralContainers[i])))
 		}
 	}
 	return f.list

@@ -96,12 +96,12 @@ func defaultDeviceTolerations(list []resourcev1.DeviceToleration) {
 }
 
 // A sharedDevice is a device, or the share of one, that a claim can have.
-type sharedDevice struct{ driver, pool, device, share string }
+type sharedDevice struct{ Driver, Pool, Device, ShareID string }
 
 func (d sharedDevice) String() string {
-	s := d.driver + "/" + d.pool + "/" + d.device
-	if d.share != "" {
-		s += "/" + d.share
+	s := d.Driver + "/" + d.Pool + "/" + d.Device
+	if d.ShareID != "" {
+		s += "/" + d.ShareID
 	}
 	return s
 }
