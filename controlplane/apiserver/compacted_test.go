@@ -89,8 +89,9 @@ func TestHistoryForgottenUnderAWatch(t *testing.T) {
 		}
 		answers := map[string]chan *httptest.ResponseRecorder{}
 		for name, path := range watches {
-			answers[name] = make(chan *httptest.ResponseRecorder, 1)
-			go func() { answers[name] <- request(http.MethodGet, path, "") }()
+			answer := make(chan *httptest.ResponseRecorder, 1)
+			answers[name] = answer
+			go func() { answer <- request(http.MethodGet, path, "") }()
 		}
 		synctest.Wait()
 
