@@ -27,7 +27,8 @@ import (
 // chain is what every request passes, outermost first: parse, authenticate,
 // impersonate, limit, authorise. Nobody unknown takes the place of a user.
 func (s *Server) chain(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	var whole http.HandlerFunc
+	whole = func(w http.ResponseWriter, r *http.Request) {
 		received := time.Now()
 		defer recovered(w, r)
 		info, err := request.ParseInfo(r)
@@ -38,6 +39,14 @@ func (s *Server) chain(next http.Handler) http.Handler {
 		w.Header()["Cache-Control"] = noCache
 		s.goaway(w, r)
 		long := info.IsLongRunning()
+		if !long && dear(r) {
+			if _, timed := w.(*timedWriter); !timed {
+				if timeout, err := s.timeout(r); err == nil {
+					inTime(whole, w, r, timeout)
+					return
+				}
+			}
+		}
 		leave, ok := s.enter(w, info.Path, long)
 		if !ok {
 			return
@@ -170,7 +179,8 @@ func (s *Server) chain(next http.Handler) http.Handler {
 			w = call
 		}
 		next.ServeHTTP(w, r)
-	})
+	}
+	return whole
 }
 
 var noCache = []string{"no-cache, private"}

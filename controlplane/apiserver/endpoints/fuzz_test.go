@@ -83,3 +83,22 @@ func FuzzQuery(f *testing.F) {
 		}
 	})
 }
+
+// The options of a deletion in a body of any format are read or refused.
+func FuzzDeleteOptions(f *testing.F) {
+	w := newWorld(f)
+	w.fill(f, 1)
+	f.Add(0, []byte(`{"kind":"DeleteOptions","apiVersion":"v1","gracePeriodSeconds":-1,"preconditions":{"uid":null},"propagationPolicy":"Orphan","dryRun":["All"]}`))
+	f.Add(1, []byte("kind: Pod\napiVersion: v1\ndryRun: [All]\n"))
+	f.Add(2, []byte("k8s\x00\x0a\x13\x0a\x02v1\x12\x0dDeleteOptions\x12\x05\x2a\x03All"))
+	f.Add(3, []byte("\xd9\xd9\xf7\xa0")) // CBOR, which is off by default
+	types := []string{"application/json", "application/yaml", "application/vnd.kubernetes.protobuf", "application/cbor"}
+	f.Fuzz(func(t *testing.T, kind int, body []byte) {
+		own := *w
+		own.t = t
+		code, answer, _ := own.do("DELETE", "/api/v1/namespaces/bench/configmaps/absent", types[uint(kind)%4], string(body))
+		if code >= 500 || code == 200 || uint(kind)%4 == 3 && len(body) > 0 && code != 415 {
+			t.Fatalf("%d %s", code, answer)
+		}
+	})
+}

@@ -14,6 +14,8 @@ const (
 	delta = 100 * time.Millisecond
 	// manyMissed is from when on missed times are worth a warning.
 	manyMissed = 100
+	// lookBack is how many years of missed times are known.
+	lookBack = 100
 )
 
 // parse reads the schedule in its time zone.
@@ -41,6 +43,11 @@ func latest(cron *batchv1.CronJob, schedule cronlib.Schedule, now time.Time) (du
 		if t := now.Add(-time.Duration(*late) * time.Second); t.After(since) {
 			since = t
 		}
+	}
+	// A status may say any time; from the first centuries on, every minute would
+	// be looked at.
+	if earliest := now.AddDate(-lookBack, 0, 0); since.Before(earliest) {
+		since = earliest
 	}
 	first := schedule.Next(since)
 	if first.IsZero() || now.Before(first) {

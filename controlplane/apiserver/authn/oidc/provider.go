@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"mime"
 	"net/http"
 	"strconv"
@@ -192,7 +193,7 @@ func freshness(control string) (d time.Duration) {
 			return 0
 		case "max-age":
 			if n, err := strconv.Atoi(strings.Trim(value, `"`)); err == nil && n > 0 {
-				d = time.Duration(n) * time.Second
+				d = time.Duration(min(n, math.MaxInt32)) * time.Second
 			}
 		}
 	}
