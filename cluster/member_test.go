@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"knarr/internal/apitest"
+	"knarr/internal/need"
 )
 
 // A doorway is a server that nodes join, over TLS on loopback.
@@ -217,7 +218,7 @@ func TestJoinWaits(t *testing.T) {
 		joined <- err
 	}()
 	if l, err = net.Listen("tcp", l.Addr().String()); err != nil {
-		t.Skip(err) // somebody took the port
+		need.Skip(t, "somebody took the port meanwhile: run it again: ", err)
 	}
 	srv := &http.Server{Handler: d.Config.Handler, TLSConfig: d.TLS, ErrorLog: d.Config.ErrorLog}
 	go func() { _ = srv.ServeTLS(l, "", "") }()

@@ -20,6 +20,7 @@ import (
 
 	"knarr/controlplane/etcd"
 	"knarr/internal/apitest"
+	"knarr/internal/need"
 )
 
 // A first is a server that others join: its door and its etcd are real.
@@ -81,7 +82,7 @@ func reachable(t *testing.T) string {
 	t.Helper()
 	a := defaultAddress()
 	if a.IsLoopback() {
-		t.Skip("this host has no address but loopback")
+		need.Skip(t, "needs an address that is not loopback: ip address add 192.0.2.1/24 dev lo")
 	}
 	return a.String()
 }

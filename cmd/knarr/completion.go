@@ -7,11 +7,13 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"knarr/cluster/apiflags"
+	"knarr/cluster/dev"
 	"knarr/internal/flaghelp"
 )
 
@@ -66,7 +68,10 @@ func tree() *cobra.Command {
 			unit, usage := pflag.UnquoteUsage(f)
 			f.Usage = usage
 			// The one error is that a flag has such a function already.
-			_ = c.RegisterFlagCompletionFunc(f.Name, func(_ *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
+			_ = c.RegisterFlagCompletionFunc(f.Name, func(c *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
+				if v.name == "images" && f.Name == "node" {
+					flaghelp.Values(c.Flags(), f.Name, nodeNames(c)...)
+				}
 				return flagValues(f, unit, typed)
 			})
 		})
@@ -76,7 +81,7 @@ func tree() *cobra.Command {
 }
 
 // arguments are what may follow the verb besides flags.
-func (v verb) arguments(_ *cobra.Command, before []string, _ string) ([]string, cobra.ShellCompDirective) {
+func (v verb) arguments(c *cobra.Command, before []string, _ string) ([]string, cobra.ShellCompDirective) {
 	switch {
 	case len(before) == 0 && len(v.words) > 0:
 		var all []string
@@ -88,8 +93,44 @@ func (v verb) arguments(_ *cobra.Command, before []string, _ string) ([]string, 
 		return nil, cobra.ShellCompDirectiveFilterDirs
 	case v.name == "images" && len(before) > 0 && before[0] == "load":
 		return nil, cobra.ShellCompDirectiveDefault
+	case v.name == "images" && len(before) > 0 && before[0] == "rm":
+		return imageNames(c.Context(), c.Flag("data-dir").Value.String(), before[1:]), cobra.ShellCompDirectiveNoFileComp
 	}
 	return nil, cobra.ShellCompDirectiveNoFileComp
+}
+
+// imageNames are the images of this node that are not named yet.
+func imageNames(ctx context.Context, dir string, named []string) (names []string) {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	list, err := imagesIn(ctx, dir)
+	if err != nil {
+		return nil // there is nothing to offer
+	}
+	for _, i := range list {
+		for _, name := range i.Names {
+			if !slices.Contains(named, name) {
+				names = append(names, name)
+			}
+		}
+	}
+	return names
+}
+
+// nodeNames are the nodes of the dev cluster that a command line names.
+func nodeNames(c *cobra.Command) (names []string) {
+	cluster, err := dev.Open(c.Flag("dir").Value.String(), c.Flag("name").Value.String())
+	if err != nil {
+		return nil
+	}
+	nodes, err := cluster.NodeDirs()
+	if err != nil {
+		return nil
+	}
+	for _, n := range nodes {
+		names = append(names, n.Node)
+	}
+	return names
 }
 
 // flagValues are what a flag may be set to: what is known of its values, or

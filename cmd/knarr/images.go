@@ -6,12 +6,12 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"text/tabwriter"
 
 	"github.com/spf13/pflag"
 
 	"knarr/cluster"
 	"knarr/cluster/dev"
+	"knarr/internal/flaghelp"
 )
 
 func images(f *pflag.FlagSet) runner {
@@ -20,7 +20,12 @@ func images(f *pflag.FlagSet) runner {
 	names := f.StringSlice("node", nil, "on these `nodes` of a knarr dev cluster")
 	name := f.String("name", dev.DefaultName, "`name` of that cluster")
 	base := f.String("dir", dev.DefaultDir, "`directory` that such clusters live in")
+	form := f.StringP("output", "o", "", "how ls shows them: `wide`, json or name")
+	flaghelp.Values(f, "output", imageForms...)
 	return func(ctx context.Context, args []string) error {
+		if *form != "" && !slices.Contains(imageForms, *form) {
+			return fmt.Errorf("--output is %q; it may be wide, json or name", *form)
+		}
 		if len(args) == 0 {
 			return fmt.Errorf("images needs load, ls or rm; knarr images --help tells more")
 		}
@@ -46,6 +51,13 @@ func images(f *pflag.FlagSet) runner {
 				return err
 			}
 		}
+		if what == "ls" || what == "list" {
+			list, err := listImages(ctx, nodes)
+			if err != nil {
+				return err
+			}
+			return printImages(os.Stdout, list, *form)
+		}
 		for _, node := range nodes {
 			if err := imagesOf(ctx, node, what, rest); err != nil {
 				return err
@@ -55,7 +67,7 @@ func images(f *pflag.FlagSet) runner {
 	}
 }
 
-// imagesOf does one thing to the images of one node.
+// imagesOf changes the images of one node.
 func imagesOf(ctx context.Context, node dev.NodeDir, what string, rest []string) error {
 	store, err := cluster.Images(node.Dir)
 	if err != nil {
@@ -78,22 +90,6 @@ func imagesOf(ctx context.Context, node dev.NodeDir, what string, rest []string)
 			}
 		}
 		return nil
-	case "ls", "list":
-		list, err := store.ListImages(ctx)
-		if err != nil {
-			return err
-		}
-		if on != "" {
-			fmt.Println(node.Node + ":")
-		}
-		w := tabwriter.NewWriter(os.Stdout, 0, 0, 3, ' ', 0)
-		fmt.Fprintln(w, "NAME\tDIGEST\tSIZE\tPINNED")
-		for _, i := range list {
-			for _, name := range i.Names {
-				fmt.Fprintf(w, "%s\t%.19s\t%.1f MB\t%v\n", name, i.Digest, float64(i.Size)/1e6, i.Pinned)
-			}
-		}
-		return w.Flush()
 	default: // rm
 		for _, name := range rest {
 			if err := store.RemoveImage(ctx, name); err != nil {

@@ -56,7 +56,7 @@ func verbs() []verb {
 		{name: "images", help: "load, list and remove container images of this node", args: "load FILE...|ls|rm NAME...", bind: images,
 			words: []word{{"load", "load OCI or docker-save archives"}, {"ls", "list the images"}, {"rm", "remove images"}},
 			examples: []string{"knarr images load hello.tar", "knarr images load hello.tar --all-nodes",
-				"knarr images ls", "knarr images rm knarr.test/hello:1"}},
+				"knarr images ls -o wide", "knarr images rm knarr.test/hello:1"}},
 		{name: "check", help: "say what this host lacks, and what follows from it", bind: check,
 			more:     "It ends with code 1 if a server cannot run here.",
 			examples: []string{"knarr check"}},

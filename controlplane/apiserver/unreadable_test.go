@@ -2,6 +2,8 @@ package apiserver_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -82,27 +84,28 @@ func TestUnreadable(t *testing.T) {
 					t.Errorf("%s: %v", what, err)
 				}
 			}
-			list := "Internal error occurred: unable to transform key \"" + key + "\": " + noKey
-			_, err := all.List(ctx, metav1.ListOptions{})
+			page, list := metav1.ListOptions{Limit: 500}, "Internal error occurred: unable to transform key \""+key+"\": "+noKey
+			_, err := all.List(ctx, page)
 			refused("list", err, list)
-			_, err = all.List(ctx, metav1.ListOptions{ResourceVersion: "0"})
-			refused("list from the cache", err, list)
 			refused("delete of all", client.CoreV1().Secrets("bad").DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}), list)
+			for _, from := range []string{"/api/v1/secrets", "/api/v1/namespaces/default/secrets", "/api/v1/secrets?resourceVersion=0", "/api/v1/namespaces/default/secrets?watch=1",
+				"/api/v1/namespaces/default/secrets?limit=500&fieldSelector=metadata.name%3Dtwo"} {
+				err := client.CoreV1().RESTClient().Get().RequestURI(from).MaxRetries(0).Do(ctx).Error()
+				const busy = "storage is (re)initializing: failed to list *core.Secret: unable to transform key \"" + key + "\": " + noKey
+				if !apierrors.IsTooManyRequests(err) || err.Error() != busy {
+					t.Errorf("%s: %v", from, err)
+				}
+			}
 			bad := client.CoreV1().Secrets("bad")
 			_, err = bad.Get(ctx, "one", metav1.GetOptions{})
 			refused("get", err, "Internal error occurred: "+noKey)
 			_, err = bad.Update(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "one", Namespace: "bad"}}, metav1.UpdateOptions{})
 			refused("update", err, "Internal error occurred: "+noKey)
 			refused("delete", bad.Delete(ctx, "one", metav1.DeleteOptions{IgnoreStoreReadErrorWithClusterBreakingPotential: new(true)}), "Internal error occurred: "+noKey)
-			once, cancelOnce := context.WithTimeout(ctx, time.Second) // clients wait and ask again
-			if _, err = all.Watch(once, metav1.ListOptions{}); err == nil {
-				t.Error("watched what cannot be read")
-			}
-			cancelOnce()
 			if two, err := good.Get(ctx, "two", metav1.GetOptions{}); err != nil || two.Name != "two" {
 				t.Errorf("another one: %v", err)
 			}
-			if l, err := good.List(ctx, metav1.ListOptions{}); err != nil || len(l.Items) != 1 {
+			if l, err := good.List(ctx, page); err != nil || len(l.Items) != 1 {
 				t.Errorf("others: %v, %v", l, err)
 			}
 			kv, _, err := store.Get(ctx, key)
@@ -117,6 +120,36 @@ func TestUnreadable(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestUndecodable: what upstream says of a value that is no object, recorded.
+func TestUndecodable(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		s, stop := apitest.New(t, func(c *apiserver.Config) {
+			if _, _, ok, err := c.Store.Put(ctx, "/registry/secrets/bad/one", []byte("k8s\x00rubbish"), 0, 0); !ok || err != nil {
+				t.Fatal(ok, err)
+			}
+		})
+		defer stop()
+		client := s.Client(t).CoreV1().RESTClient()
+		for from, want := range map[string]string{
+			"/api/v1/secrets":                              "429 TooManyRequests storage is (re)initializing: failed to list *core.Secret: unexpected EOF",
+			"/api/v1/secrets?limit=1":                      "500  unexpected EOF",
+			"/api/v1/namespaces/bad/secrets/one":           "500  unexpected EOF",
+			"/api/v1/namespaces/default/secrets?limit=500": "",
+		} {
+			got := ""
+			var status *apierrors.StatusError
+			if errors.As(client.Get().RequestURI(from).MaxRetries(0).Do(ctx).Error(), &status) {
+				got = fmt.Sprint(status.ErrStatus.Code, " ", status.ErrStatus.Reason, " ", status.ErrStatus.Message)
+			}
+			if got != want {
+				t.Errorf("%s: %q, want %q", from, got, want)
+			}
+		}
+	})
 }
 
 // TestDiscard: who may, and where it is allowed, deletes what cannot be read.
@@ -137,7 +170,7 @@ func TestDiscard(t *testing.T) {
 		if _, err := secrets.Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "two"}}, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		_, err := secrets.List(ctx, metav1.ListOptions{})
+		_, err := secrets.List(ctx, metav1.ListOptions{Limit: 500})
 		if err == nil || !strings.Contains(err.Error(), "failed to read one or more secrets from the storage") || apierrors.ReasonForError(err) != metav1.StatusReasonStoreReadError {
 			t.Errorf("list: %v", err)
 		}

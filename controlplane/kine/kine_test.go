@@ -19,6 +19,7 @@ import (
 	"knarr/controlplane/apiserver/storage"
 	"knarr/controlplane/apiserver/storage/storagetest"
 	"knarr/controlplane/kine"
+	"knarr/internal/need"
 	"knarr/internal/programs"
 )
 
@@ -250,7 +251,7 @@ func unprivileged(t *testing.T, name string) (dir string, as *syscall.SysProcAtt
 	}
 	u, err := user.Lookup(name)
 	if err != nil {
-		t.Skip(err)
+		need.Skip(t, "needs the user "+name+": useradd --system "+name)
 	}
 	uid, _ := strconv.Atoi(u.Uid)
 	gid, _ := strconv.Atoi(u.Gid)

@@ -58,7 +58,7 @@ func newHost(t *testing.T, n int, backend string) *host {
 		}
 	}()
 	if err := <-started; err != nil {
-		t.Skip("needs network namespaces that can be written to: ", err)
+		need.Skip(t, "needs network namespaces that can be written to: run where /proc/sys is writable: ", err)
 	}
 	t.Cleanup(func() { close(h.work) })
 	return h

@@ -17,6 +17,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"knarr/internal/need"
 )
 
 // binary is the knarr under test.
@@ -66,9 +68,7 @@ type world struct {
 // prepare gives a directory for clusters, and an image.
 func prepare(t *testing.T) (temp, archive string) {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("needs root to make namespaces")
-	}
+	need.Root(t)
 	if _, err := os.Stat(binary); err != nil {
 		t.Fatal("bin/knarr is not built; run make build")
 	}
@@ -79,7 +79,7 @@ func prepare(t *testing.T) (temp, archive string) {
 	t.Cleanup(func() { os.RemoveAll(temp) })
 	archive = filepath.Join(temp, "hello.tar")
 	if out, err := exec.Command("../tour/image", archive).CombinedOutput(); err != nil {
-		t.Skipf("no image: %v\n%s", err, out)
+		need.Skip(t, "needs a static busybox: apt-get install busybox-static: ", err, string(out))
 	}
 	return temp, archive
 }

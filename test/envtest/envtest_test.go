@@ -37,7 +37,7 @@ func assets(t *testing.T) string {
 	knarr, err := filepath.Abs("../../bin/knarr")
 	must(t, err)
 	if _, err := os.Stat(knarr); err != nil {
-		t.Skip("make build makes bin/knarr")
+		t.Fatal("bin/knarr is not built; run make build")
 	}
 	dir := t.TempDir()
 	for _, name := range []string{"etcd", "kube-apiserver", "kubectl"} {

@@ -23,6 +23,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
+
+	"knarr/internal/need"
 )
 
 const manifest = `
@@ -75,9 +77,7 @@ type figure struct {
 
 // TestSmoke is a cluster's day, from the first start to the last trace gone.
 func TestSmoke(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("needs root to run containers")
-	}
+	need.Root(t)
 	if _, err := os.Stat(binary); err != nil {
 		t.Fatal("bin/knarr is not built; run make build")
 	}

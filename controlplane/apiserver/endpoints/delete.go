@@ -327,9 +327,9 @@ func (c *call) deleteCollection() error {
 	}
 	q := c.listQuery(list)
 	q.ResourceVersion, q.Match = "", ""
-	found, err := c.store.List(c.ctx, q)
+	found, err := c.found(q, true)
 	if err != nil {
-		return c.partial(err)
+		return err
 	}
 	if len(found.Records) > 0 {
 		c.warnOrphans(opts)

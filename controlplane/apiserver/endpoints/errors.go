@@ -49,6 +49,8 @@ func (e *entry) fromCache(err error, name string) error {
 		return e
 	case errors.Is(err, watchcache.ErrNotReady):
 		return statusError(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests, err.Error())
+	case errors.As(err, &partial) && !partial.Sealed():
+		return statusError(http.StatusInternalServerError, "", partial.Error())
 	case errors.As(err, &partial):
 		return apierrors.NewInternalError(partial)
 	case errors.Is(err, storage.ErrTooLarge):
@@ -88,7 +90,7 @@ func statusOf(ctx context.Context, err error) *metav1.Status {
 		}
 		status.Kind, status.APIVersion = "Status", "v1"
 		return &status
-	case errors.As(err, &unreadable):
+	case errors.As(err, &unreadable) && unreadable.Sealed:
 		return statusOf(ctx, apierrors.NewInternalError(err))
 	case errors.Is(err, context.DeadlineExceeded):
 		return statusOf(ctx, apierrors.NewTimeoutError("request did not complete within the allotted timeout", 0))

@@ -28,9 +28,9 @@ func (c *call) list() error {
 	if c.out, err = c.negotiate(false); err != nil {
 		return err
 	}
-	found, err := c.store.List(c.ctx, c.listQuery(opts))
+	found, err := c.found(c.listQuery(opts), opts.Limit > 0)
 	if err != nil {
-		return c.partial(err)
+		return err
 	}
 	switch {
 	case c.out.as != "":

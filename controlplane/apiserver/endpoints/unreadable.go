@@ -3,8 +3,10 @@ package endpoints
 import (
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
 	"strings"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -17,6 +19,21 @@ import (
 
 // maxFaults is how many unreadable objects a refused list names.
 const maxFaults = 100
+
+// found lists. What upstream answers from its cache it refuses while anything
+// of the kind is unreadable, for then it has none; pages without a selector come
+// from the store, and fail only where they meet such a value.
+func (c *call) found(q watchcache.Query, paged bool) (*watchcache.List, error) {
+	list, err := c.store.List(c.ctx, q)
+	whole := c.store.Whole()
+	switch {
+	case whole != nil && !(paged && (q.Labels == nil || q.Labels.Empty()) && (q.Fields == nil || q.Fields.Empty())):
+		return nil, c.reinitializing(whole)
+	case err != nil:
+		return nil, c.partial(err)
+	}
+	return list, nil
+}
 
 // partial refuses a list that would not be whole.
 func (c *call) partial(err error) error {
@@ -64,10 +81,14 @@ func (c *call) reinitializing(err error) error {
 	if c.s.cfg.Discards != nil {
 		why = c.partial(p).Error()
 	}
-	return apierrors.NewTooManyRequests(fmt.Sprintf("storage is (re)initializing: failed to list %s: %s", kind, why), reinitializingSeconds)
+	return apierrors.NewTooManyRequests(fmt.Sprintf("storage is (re)initializing: failed to list %s: %s", kind, why), patience(time.Since(p.Since)))
 }
 
-const reinitializingSeconds = 15
+// patience is how many seconds a client is to wait when something has been
+// unreadable for so long.
+func patience(since time.Duration) int {
+	return int(min(30, max(1, math.Exp(0.06*since.Seconds()))))
+}
 
 var ignoreReadError = field.NewPath("ignoreStoreReadErrorWithClusterBreakingPotential")
 

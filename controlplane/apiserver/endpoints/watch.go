@@ -52,6 +52,10 @@ func (c *call) watch() error {
 	w, err := c.store.Watch(opening, q)
 	late := opening.Err() != nil && c.ctx.Err() == nil
 	cancel()
+	if whole := c.store.Whole(); err == nil && whole != nil {
+		w.Stop()
+		return c.reinitializing(whole)
+	}
 	request.Started(c.ctx)
 	if late && err != nil {
 		err = statusError(http.StatusInternalServerError, metav1.StatusReasonInternalError, context.DeadlineExceeded.Error())

@@ -14,16 +14,24 @@ import (
 	"testing"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+
+	"knarr/internal/need"
 )
+
+// apiExamples is where k8s.io/api keeps an object of every kind.
+func apiExamples(t *testing.T) string {
+	t.Helper()
+	out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "k8s.io/api").Output()
+	if err != nil {
+		need.Skip(t, "needs the module k8s.io/api: go mod download k8s.io/api: ", err)
+	}
+	return filepath.Join(strings.TrimSpace(string(out)), "testdata", "HEAD")
+}
 
 // TestNoPanic takes objects with every field set, and with none, through all
 // that a Resource does: whatever a client sends, the answer is not a panic.
 func TestNoPanic(t *testing.T) {
-	out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "k8s.io/api").Output()
-	if err != nil {
-		t.Skip("no module cache:", err)
-	}
-	dir := filepath.Join(strings.TrimSpace(string(out)), "testdata", "HEAD")
+	dir := apiExamples(t)
 	for _, r := range Resources {
 		group := r.GVK().Group
 		if group == "" {

@@ -3,9 +3,7 @@ package registry
 import (
 	"encoding/json"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -22,12 +20,9 @@ func TestUnversioned(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "k8s.io/api").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := apiExamples(t)
 	read := func(kind string, into any) {
-		text, err := os.ReadFile(filepath.Join(strings.TrimSpace(string(dir)), "testdata/HEAD/core.v1."+kind+".json"))
+		text, err := os.ReadFile(filepath.Join(dir, "core.v1."+kind+".json"))
 		if err == nil {
 			err = json.Unmarshal(text, into)
 		}

@@ -3,8 +3,8 @@ package watchcache
 import (
 	"bytes"
 	"encoding/binary"
-	"errors"
 	"fmt"
+	"io"
 	"strconv"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -111,11 +111,11 @@ func (c *codec) encode(o registry.Object) (value, message []byte, err error) {
 func (c *codec) record(key string, value []byte, revision int64) (*Record, error) {
 	message, err := c.messageOf(value)
 	if err != nil {
-		return nil, fmt.Errorf("read /registry/%s/%s: %w", c.prefix, key, err)
+		return nil, err
 	}
 	message, err = c.versioned(message, revision)
 	if err != nil {
-		return nil, fmt.Errorf("read /registry/%s/%s: %w", c.prefix, key, err)
+		return nil, err
 	}
 	return &Record{Key: key, Revision: revision, codec: c, message: message}, nil
 }
@@ -170,21 +170,19 @@ func envelopeRaw(value []byte) ([]byte, error) {
 	return nil, nil
 }
 
-var errTruncated = errors.New("protobuf value is truncated")
-
 // nextField cuts the first field off b: its tag, its body if it is
 // length-delimited, all its bytes, and what follows.
 func nextField(b []byte) (tag uint64, body, whole, rest []byte, err error) {
 	tag, n := binary.Uvarint(b)
 	if n <= 0 {
-		return 0, nil, nil, nil, errTruncated
+		return 0, nil, nil, nil, io.ErrUnexpectedEOF
 	}
 	end := n
 	switch tag & 7 {
 	case 0:
 		_, k := binary.Uvarint(b[n:])
 		if k <= 0 {
-			return 0, nil, nil, nil, errTruncated
+			return 0, nil, nil, nil, io.ErrUnexpectedEOF
 		}
 		end += k
 	case 1:
@@ -192,7 +190,7 @@ func nextField(b []byte) (tag uint64, body, whole, rest []byte, err error) {
 	case 2:
 		size, k := binary.Uvarint(b[n:])
 		if k <= 0 || size > uint64(len(b)-n-k) {
-			return 0, nil, nil, nil, errTruncated
+			return 0, nil, nil, nil, io.ErrUnexpectedEOF
 		}
 		body = b[n+k : n+k+int(size)]
 		end += k + int(size)
@@ -202,7 +200,7 @@ func nextField(b []byte) (tag uint64, body, whole, rest []byte, err error) {
 		return 0, nil, nil, nil, fmt.Errorf("protobuf wire type %d", tag&7)
 	}
 	if end > len(b) {
-		return 0, nil, nil, nil, errTruncated
+		return 0, nil, nil, nil, io.ErrUnexpectedEOF
 	}
 	return tag, body, b[:end], b[end:], nil
 }

@@ -28,7 +28,11 @@ func (e *UnreadableError) Unwrap() error { return e.err }
 type PartialError struct {
 	Kind   string
 	Faults []*UnreadableError // in the order of their keys
+	Since  time.Time          // when the first of the kind was found
 }
+
+// Sealed says that what stands for all cannot be decrypted.
+func (e *PartialError) Sealed() bool { return e.Faults[0].Sealed }
 
 func (e *PartialError) Error() string {
 	first := e.Faults[0]
@@ -40,8 +44,9 @@ func (e *PartialError) Error() string {
 
 // faults are the unreadable values of a resource. They are never changed.
 type faults struct {
-	all  map[string]*UnreadableError
-	keys []string
+	all   map[string]*UnreadableError
+	keys  []string
+	since time.Time
 }
 
 // read makes the record of a value from the store.
@@ -99,7 +104,11 @@ func (r *Resource) setFaults(all map[string]*UnreadableError) {
 		r.faults.Store(nil)
 		return
 	}
-	r.faults.Store(&faults{all, slices.Sorted(maps.Keys(all))})
+	since := time.Now()
+	if f := r.faults.Load(); f != nil {
+		since = f.since
+	}
+	r.faults.Store(&faults{all, slices.Sorted(maps.Keys(all)), since})
 	r.cache.faulty.Store(true)
 }
 
@@ -114,13 +123,16 @@ func (r *Resource) readable(key string) {
 	r.setFaults(all)
 }
 
+// Whole says that everything of the kind can be read.
+func (r *Resource) Whole() error { return r.whole("", "") }
+
 // whole says that everything in a scope can be read.
 func (r *Resource) whole(namespace, name string) error {
 	f := r.faults.Load()
 	if f == nil {
 		return nil
 	}
-	err := &PartialError{Kind: r.kind.GVK().Kind}
+	err := &PartialError{Kind: r.kind.GVK().Kind, Since: f.since}
 	for _, key := range f.keys {
 		if inScope(key, namespace, name) {
 			err.Faults = append(err.Faults, f.all[key])

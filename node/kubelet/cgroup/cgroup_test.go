@@ -70,7 +70,7 @@ func TestKernel(t *testing.T) {
 	tree := Open()
 	name := "/knarr-test-" + filepath.Base(t.TempDir())
 	if err := tree.Ensure(name+"/pod", Limits{CPUShares: 100, Memory: 64 << 20}); err != nil {
-		t.Skip("the hierarchy of control groups cannot be written; run where /sys/fs/cgroup can: ", err)
+		need.Skip(t, "needs control groups that can be written to: mount /sys/fs/cgroup writable: ", err)
 	}
 	defer func() {
 		if err := tree.Remove(name); err != nil {

@@ -1,0 +1,96 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"text/tabwriter"
+	"time"
+
+	"knarr/cluster"
+	"knarr/cluster/dev"
+	"knarr/node/containerruntime"
+)
+
+// imageForms are what images ls -o may be.
+var imageForms = []string{"wide", "json", "name"}
+
+// A listedImage is an image as images ls -o json shows it.
+type listedImage struct {
+	Node    string    `json:"node,omitempty"`
+	Names   []string  `json:"names"`
+	Digest  string    `json:"digest"`
+	Size    int64     `json:"size"`
+	Created time.Time `json:"created"`
+	Pinned  bool      `json:"pinned"`
+}
+
+// listImages finds the images of nodes, in the order of the nodes.
+func listImages(ctx context.Context, nodes []dev.NodeDir) (all []listedImage, err error) {
+	for _, node := range nodes {
+		list, err := imagesIn(ctx, node.Dir)
+		if err != nil {
+			return nil, err
+		}
+		for _, i := range list {
+			all = append(all, listedImage{node.Node, append([]string{}, i.Names...), i.Digest, i.Size, i.Created.UTC(), i.Pinned})
+		}
+	}
+	return all, nil
+}
+
+func imagesIn(ctx context.Context, dir string) ([]containerruntime.Image, error) {
+	store, err := cluster.Images(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer store.Close()
+	return store.ListImages(ctx)
+}
+
+// printImages writes them in a form; short digests are enough for people.
+func printImages(w io.Writer, all []listedImage, form string) error {
+	switch form {
+	case "json":
+		e := json.NewEncoder(w)
+		e.SetIndent("", "  ")
+		return e.Encode(append([]listedImage{}, all...))
+	case "name":
+		for _, i := range all {
+			for _, name := range i.Names {
+				fmt.Fprintln(w, name)
+			}
+		}
+		return nil
+	}
+	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
+	node, wide := "", form == "wide"
+	head := func() {
+		if wide {
+			fmt.Fprintln(t, "NAME\tDIGEST\tSIZE\tPINNED\tCREATED")
+		} else {
+			fmt.Fprintln(t, "NAME\tDIGEST\tSIZE\tPINNED")
+		}
+	}
+	for n, i := range all {
+		if n == 0 || i.Node != node {
+			_ = t.Flush() // columns are as wide as a node's names
+			if node = i.Node; node != "" {
+				fmt.Fprintln(w, node+":")
+			}
+			head()
+		}
+		for _, name := range i.Names {
+			if wide {
+				fmt.Fprintf(t, "%s\t%s\t%.1f MB\t%v\t%s\n", name, i.Digest, float64(i.Size)/1e6, i.Pinned, i.Created.Format(time.RFC3339))
+			} else {
+				fmt.Fprintf(t, "%s\t%.19s\t%.1f MB\t%v\n", name, i.Digest, float64(i.Size)/1e6, i.Pinned)
+			}
+		}
+	}
+	if len(all) == 0 {
+		head()
+	}
+	return t.Flush()
+}
