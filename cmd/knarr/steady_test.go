@@ -26,12 +26,12 @@ var unsteady = []struct {
 	{regexp.MustCompile(`127\.0\.0\.1:\d{4,5}`), "SERVER"},
 	{regexp.MustCompile(`\b10\.96\.\d+\.\d+\b`), "ADDRESS"},
 	{regexp.MustCompile(`\b3[0-2]\d{3}\b`), "NODEPORT"},
+	{regexp.MustCompile(`(kubectl-edit|edit)-\d+\.yaml`), "$1-N.yaml"},
 	{regexp.MustCompile(`([-=] ?|hash: )[bcdfghjklmnpqrstvwxz2456789]{8,10}\b`), "${1}HASH"},
 	{regexp.MustCompile(`-[bcdfghjklmnpqrstvwxz2456789]{5}\b`), "-RANDOM"},
 	{regexp.MustCompile(`\b(\d+h)?(\d+m)?\d+(\.\d+)?m?s\b`), "AGE"},
 	{regexp.MustCompile(`<invalid>`), "AGE"},
 	{regexp.MustCompile(`(v1\.36\.3)\+knarr`), "$1"},
-	{regexp.MustCompile(`(kubectl-edit|edit)-\d+\.yaml`), "$1-N.yaml"},
 	{regexp.MustCompile(`(\S)[ \t]{2,}`), "$1  "}, // widths of columns
 	{regexp.MustCompile(`(?m)[ \t]+$`), ""},
 }

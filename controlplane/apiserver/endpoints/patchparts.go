@@ -16,10 +16,10 @@ import (
 // fields of old that it names; the others are not taken apart, nor is metadata
 // of which only texts are set. ok is false when the patch is not of that form.
 func (p *patch) mergedParts(old, empty registry.Object) (obj registry.Object, ok bool, err error) {
-	parts := partsOf(reflect.TypeOf(empty).Elem())
-	if reflect.TypeOf(old) != reflect.TypeOf(empty) {
+	if reflect.TypeOf(old) != reflect.TypeOf(empty) || p.sub != nil && p.sub.GetScale != nil {
 		return nil, false, nil
 	}
+	parts := partsOf(reflect.TypeOf(empty).Elem())
 	texts, simple := metadataTexts(p.merge["metadata"])
 	changes := make(map[string]any, len(p.merge))
 	for key, value := range p.merge {

@@ -73,7 +73,7 @@ func FuzzStream(f *testing.F) {
 		f.Add(i, append(frame(2, "\xff\x00"), frame(8, "\x03\xe8")...))
 		f.Add(i, append(frame(9, "ping"), 0x02, 0xff, 0x7f, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff))
 		f.Add(i, frame(2, "\x04"+`{"Width":-1,"Height":70000}`))
-		f.Add(i, []byte("\x80\x03\x00\x01\x01\x00\x00\x0a\x00\x00\x00\x01\x00\x00\x00\x00\x00\x00"))        // SYN_STREAM
+		f.Add(i, []byte("\x80\x03\x00\x01\x01\x00\x00\x0a\x00\x00\x00\x01\x00\x00\x00\x00\x00\x00"))         // SYN_STREAM
 		f.Add(i, []byte("\x80\x03\x00\x04\x00\x00\x00\x0c\xff\xff\xff\xff\x00\x00\x00\x07\x00\x00\x00\x00")) // SETTINGS
 		f.Add(i, []byte("\x00\x00\x00\x01\x01\xff\xff\xff"))                                                 // data of no stream
 	}
