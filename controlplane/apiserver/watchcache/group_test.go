@@ -45,11 +45,11 @@ func TestGather(t *testing.T) {
 		}
 		wakes := func(after time.Duration) {
 			t.Helper()
-			time.Sleep(after - 1)
+			time.Sleep(after - time.Nanosecond)
 			if synctest.Wait(); woken() {
 				t.Fatal("an event soon after another does not wait")
 			}
-			time.Sleep(1)
+			time.Sleep(time.Nanosecond)
 			if synctest.Wait(); !woken() {
 				t.Fatal("events are forgotten")
 			}
