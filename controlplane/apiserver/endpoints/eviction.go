@@ -139,7 +139,7 @@ func (c *call) spendBudget(pod *corev1.Pod, dryRun bool) (name string, free bool
 	}
 	found, err := e.store.List(c.ctx, watchcache.Query{Namespace: pod.Namespace})
 	if err != nil {
-		return "", false, err
+		return "", false, e.fromCache(err, "")
 	}
 	var mine []*watchcache.Record
 	for _, rec := range found.Records {

@@ -19,8 +19,9 @@ import (
 // Root is the folder of all objects in the store.
 const Root = "/registry/"
 
-// catchUp is how long a read waits for the cache to reach a revision before it
-// is a 504, upstream's figure.
+// catchUp is how long a read waits for the cache to reach the revision that it
+// names before it is a 504, upstream's figure. One that the store itself named
+// is worth a longer wait: upstream reads the store instead.
 const catchUp = 3 * time.Second
 
 // A Cache holds every object of every resource, fed by one watch of the store.
@@ -277,7 +278,7 @@ func (c *Cache) publish(rev int64) {
 }
 
 // wait returns once everything up to rev can be read.
-func (c *Cache) wait(ctx context.Context, rev int64) error {
+func (c *Cache) wait(ctx context.Context, rev int64, patience time.Duration) error {
 	if c.revision.Load() >= rev {
 		return nil
 	}
@@ -291,7 +292,7 @@ func (c *Cache) wait(ctx context.Context, rev int64) error {
 	}
 	c.waiters[ch] = rev
 	c.mu.Unlock()
-	timer := time.NewTimer(catchUp)
+	timer := time.NewTimer(patience)
 	defer timer.Stop()
 	var err error
 	select {
@@ -320,7 +321,7 @@ func (c *Cache) waitConsistent(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("ask the store for its revision: %w", err)
 	}
-	return c.wait(ctx, rev)
+	return c.wait(ctx, rev, askTimeout)
 }
 
 // Sync returns once everything acknowledged before the call can be read.
@@ -343,5 +344,5 @@ func (c *Cache) waitFor(ctx context.Context, resourceVersion string) error {
 	if err != nil {
 		return err
 	}
-	return c.wait(ctx, rev)
+	return c.wait(ctx, rev, catchUp)
 }

@@ -242,6 +242,29 @@ func TestFutureRevisionTimesOut(t *testing.T) {
 	})
 }
 
+// A cache that is behind its store is waited for, for longer than a revision
+// that only a client has named.
+func TestReadersWaitForWhatTheStoreHas(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, r, _ := start(t)
+		ask := c.fresh.ask
+		c.fresh.ask = func(ctx context.Context) (int64, error) {
+			rev, err := ask(ctx)
+			return rev + 1, err
+		}
+		before := time.Now()
+		time.AfterFunc(2*catchUp, func() { _, _ = r.Create(context.Background(), "ns/a", configMap("ns", "a", "1")) })
+		if _, err := r.List(t.Context(), Query{}); err != nil || time.Since(before) != 2*catchUp {
+			t.Errorf("%v after %v", err, time.Since(before))
+		}
+		before = time.Now()
+		var tooNew *TooNewError
+		if _, err := r.List(t.Context(), Query{}); !errors.As(err, &tooNew) || time.Since(before) != askTimeout {
+			t.Errorf("%v after %v", err, time.Since(before))
+		}
+	})
+}
+
 func BenchmarkCreate(b *testing.B) {
 	_, r, _ := start(b)
 	i := 0

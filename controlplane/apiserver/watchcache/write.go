@@ -107,7 +107,7 @@ func (r *Resource) put(ctx context.Context, key string, obj registry.Object, exp
 // seen waits until the write at rev can be read from the cache, so that whoever
 // acts on its answer finds admission and authorisation knowing of it. A cache
 // that is far behind holds nobody up for long: the write is done.
-func (r *Resource) seen(ctx context.Context, rev int64) { _ = r.cache.wait(ctx, rev) }
+func (r *Resource) seen(ctx context.Context, rev int64) { _ = r.cache.wait(ctx, rev, catchUp) }
 
 func (r *Resource) path(key string) string { return Root + r.codec.prefix + "/" + key }
 
