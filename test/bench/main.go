@@ -162,7 +162,7 @@ func start(ctx context.Context, repository, cache, work string, rounds int, whic
 					continue
 				}
 				at := time.Now()
-				r := &run{e: e, side: s, put: func(line string, v float64) { results.put(b, line, s, v) }}
+				r := &run{e: e, side: s, put: func(line string, v float64) { results.put(b, line, s, round, v) }}
 				if err := b.run(ctx, r); err != nil {
 					if ctx.Err() != nil {
 						return ctx.Err()

@@ -12,26 +12,29 @@ import (
 
 // results holds every figure of every round.
 type results struct {
-	values map[string][]float64 // by bench, line and side
+	values map[string][]float64 // by bench, line and side; then by round, not a number where it failed
 }
 
 func newResults() *results { return &results{map[string][]float64{}} }
 
-func (r *results) put(b bench, name string, s side, v float64) {
+func (r *results) put(b bench, name string, s side, round int, v float64) {
 	if !slices.ContainsFunc(b.lines, func(l line) bool { return l.name == name }) {
 		panic("bench " + b.name + " has no line " + name)
 	}
 	key := b.name + "/" + name + "/" + string(s)
+	for len(r.values[key]) < round {
+		r.values[key] = append(r.values[key], math.NaN())
+	}
 	r.values[key] = append(r.values[key], v)
 }
 
 // stats are the median and the spread around it, as a part of it: half of what
 // lies between the quartiles, or with fewer than four values between all.
 func stats(v []float64) (median, spread float64) {
-	if len(v) == 0 {
+	s := slices.DeleteFunc(slices.Sorted(slices.Values(v)), math.IsNaN)
+	if len(s) == 0 {
 		return math.NaN(), math.NaN()
 	}
-	s := slices.Sorted(slices.Values(v))
 	median = s[len(s)/2]
 	if len(s)%2 == 0 {
 		median = (s[len(s)/2-1] + median) / 2

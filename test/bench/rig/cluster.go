@@ -83,6 +83,12 @@ func (c *Cluster) Config() (*rest.Config, error) {
 	if err != nil {
 		return nil, err
 	}
+	// The library keeps connections by the names of files, and another cluster
+	// may have lived in this directory, with other certificates.
+	if err := rest.LoadTLSFiles(cfg); err != nil {
+		return nil, err
+	}
+	cfg.CAFile, cfg.CertFile, cfg.KeyFile = "", "", ""
 	cfg.QPS = -1
 	cfg.AcceptContentTypes = "application/vnd.kubernetes.protobuf,application/json"
 	cfg.ContentType = "application/vnd.kubernetes.protobuf"
