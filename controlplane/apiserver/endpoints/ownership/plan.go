@@ -7,6 +7,8 @@ import (
 	"strings"
 	"sync"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"knarr/controlplane/apiserver/endpoints/mergerules"
 	"knarr/internal/equal"
 )
@@ -23,20 +25,13 @@ const (
 
 // A plan is how values of one type are walked.
 type plan struct {
-	shape  shape
-	fields []field
-	elem   *plan // of maps and keyed lists
-	keys   []key
-	bare   bool             // an object's metadata: nobody owns it as such
-	exact  equal.Comparison // of two values that both are there; nil when a walk is as quick
-}
-
-type field struct {
-	elem      string // "f:name"
-	index     []int
-	omitEmpty bool
-	omitZero  bool
-	plan      *plan
+	shape          shape
+	fields         []field
+	elem           *plan // of maps and keyed lists
+	texts, amounts bool  // it is a map of those
+	keys           []key
+	bare           bool             // an object's metadata: nobody owns it as such
+	exact          equal.Comparison // of two values that both are there; nil when a walk is as quick
 }
 
 type key struct {
@@ -96,13 +91,13 @@ func (b *planner) structure(t reflect.Type) *plan {
 	}
 	p := &plan{shape: structs, exact: equal.Exact(t)}
 	b.done[id] = p
-	b.fields(p, t, nil, mergerules.Of(t))
+	b.fields(p, t, nil, 0, mergerules.Of(t))
 	return p
 }
 
 // fields adds t's fields. Those of inlined structs follow the rules of the
 // type they are inlined in.
-func (b *planner) fields(p *plan, t reflect.Type, at []int, rules mergerules.Type) {
+func (b *planner) fields(p *plan, t reflect.Type, at []int, offset uintptr, rules mergerules.Type) {
 	for i := range t.NumField() {
 		f := t.Field(i)
 		name, opts, _ := strings.Cut(f.Tag.Get("json"), ",")
@@ -111,15 +106,15 @@ func (b *planner) fields(p *plan, t reflect.Type, at []int, rules mergerules.Typ
 		}
 		index := append(slices.Clone(at), i)
 		if name == "" && (f.Anonymous || strings.Contains(opts, "inline")) && f.Type.Kind() == reflect.Struct {
-			b.fields(p, f.Type, index, rules)
+			b.fields(p, f.Type, index, offset+f.Offset, rules)
 			continue
 		}
 		if name == "" {
 			name = f.Name
 		}
 		p.fields = append(p.fields, field{
-			elem: "f:" + name, index: index,
-			omitEmpty: strings.Contains(opts, "omitempty"), omitZero: strings.Contains(opts, "omitzero"),
+			elem: "f:" + name, index: index, typ: f.Type, offset: offset + f.Offset,
+			left: leftOutOf(f.Type, strings.Contains(opts, "omitempty"), strings.Contains(opts, "omitzero")),
 			plan: b.value(f.Type, rules.Fields[name]),
 		})
 	}
@@ -139,7 +134,8 @@ func (b *planner) value(t reflect.Type, rule mergerules.Rule) *plan {
 		}
 		return b.structure(t)
 	case reflect.Map:
-		return &plan{shape: maps, elem: b.value(t.Elem(), mergerules.Rule{}), exact: equal.Exact(t)}
+		return &plan{shape: maps, elem: b.value(t.Elem(), mergerules.Rule{}), exact: equal.Exact(t),
+			texts: t.Key().Kind() == reflect.String && t.Elem().Kind() == reflect.String, amounts: t == reflect.TypeFor[corev1.ResourceList]()}
 	case reflect.Slice:
 		if rule.Set {
 			return &plan{shape: sets}
@@ -158,7 +154,7 @@ func (b *planner) value(t reflect.Type, rule mergerules.Rule) *plan {
 		for _, k := range names {
 			for _, f := range inner.fields {
 				if f.elem == "f:"+k.Name {
-					p.keys = append(p.keys, key{k.Name, f.index, f.omitEmpty || f.omitZero, defaultJSON(item.FieldByIndex(f.index).Type, k.Default), k.Must})
+					p.keys = append(p.keys, key{k.Name, f.index, f.left != never, defaultJSON(item.FieldByIndex(f.index).Type, k.Default), k.Must})
 				}
 			}
 		}

@@ -5,7 +5,9 @@ import (
 	"reflect"
 	"slices"
 	"strconv"
+	"unsafe"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -16,7 +18,8 @@ type comparison struct {
 	changed, removed Set // changed is added or modified
 	path             []string
 	arena            arena
-	nameless         bool // a list of named items has one without any of its keys
+	names            []string // room for names of items
+	nameless         bool     // a list of named items has one without any of its keys
 }
 
 // compare walks two states of an object; the old one may be an empty object.
@@ -94,8 +97,9 @@ func (c *comparison) empty(p *plan, v reflect.Value) bool {
 	}
 	switch p.shape {
 	case structs:
+		s := structOf(v)
 		for i := range p.fields {
-			if p.fields[i].of(v).IsValid() {
+			if !s.lacks(&p.fields[i]) {
 				return false
 			}
 		}
@@ -106,59 +110,26 @@ func (c *comparison) empty(p *plan, v reflect.Value) bool {
 	return false
 }
 
-// of is the field's value in struct v, absent when JSON leaves it out.
-func (f *field) of(v reflect.Value) reflect.Value {
-	if len(f.index) == 1 {
-		v = v.Field(f.index[0])
-	} else {
-		v = v.FieldByIndex(f.index)
-	}
-	if f.omitEmpty && isEmpty(v) || f.omitZero && isZero(v) {
-		return reflect.Value{}
-	}
-	return v
-}
-
-func isEmpty(v reflect.Value) bool {
-	switch v.Kind() {
-	case reflect.Map, reflect.Slice, reflect.String, reflect.Array:
-		return v.Len() == 0
-	case reflect.Struct:
-		return false
-	}
-	return v.IsZero()
-}
-
-func isZero(v reflect.Value) bool {
-	if v.Kind() != reflect.Pointer && v.CanInterface() {
-		if z, ok := v.Interface().(interface{ IsZero() bool }); ok {
-			return z.IsZero()
-		}
-		if v.CanAddr() {
-			if z, ok := v.Addr().Interface().(interface{ IsZero() bool }); ok {
-				return z.IsZero()
-			}
-		}
-	}
-	return v.IsZero()
-}
-
 func (c *comparison) structs(p *plan, l, r reflect.Value) {
-	lok, rok := l.IsValid() && !isNull(l), r.IsValid() && !isNull(r)
+	left, right := structOf(l), structOf(r)
 	for i := range p.fields {
 		f := &p.fields[i]
-		var lv, rv reflect.Value
-		if lok {
-			lv = f.of(l)
+		if left.lacks(f) && right.lacks(f) {
+			continue
 		}
-		if rok {
-			rv = f.of(r)
-		}
-		c.value(f.plan, f.elem, lv, rv)
+		c.value(f.plan, f.elem, left.field(f), right.field(f))
 	}
 }
 
 func (c *comparison) maps(p *plan, l, r reflect.Value) {
+	switch {
+	case p.texts: // no copies of keys and values are needed
+		mapsOf(c, textsOf(l), textsOf(r), func(a, b *string) bool { return *a == *b })
+		return
+	case p.amounts:
+		mapsOf(c, amountsOf(l), amountsOf(r), func(a, b *resource.Quantity) bool { return a.String() == b.String() })
+		return
+	}
 	if l.IsValid() && !isNull(l) {
 		for it := l.MapRange(); it.Next(); {
 			var rv reflect.Value
@@ -176,6 +147,74 @@ func (c *comparison) maps(p *plan, l, r reflect.Value) {
 			c.value(p.elem, "f:"+it.Key().String(), reflect.Value{}, it.Value())
 		}
 	}
+}
+
+func textsOf(v reflect.Value) map[string]string {
+	if !v.IsValid() {
+		return nil
+	}
+	m := v.UnsafePointer() // named types of texts lie in memory as texts do
+	return *(*map[string]string)(unsafe.Pointer(&m))
+}
+
+func amountsOf(v reflect.Value) corev1.ResourceList {
+	if !v.IsValid() {
+		return nil
+	}
+	return v.Interface().(corev1.ResourceList)
+}
+
+// mapsOf is maps for entries that are owned as a whole.
+func mapsOf[K ~string, V any](c *comparison, l, r map[K]V, same func(a, b *V) bool) {
+	insert := func(s *Set, key K) {
+		path := append(c.path, "f:"+string(key))
+		s.insert(&c.arena, path)
+		c.path = path[:len(path)-1]
+	}
+	for key, lv := range l {
+		if rv, ok := r[key]; !ok {
+			insert(&c.removed, key)
+		} else if !same(&lv, &rv) {
+			insert(&c.changed, key)
+		}
+	}
+	for key := range r {
+		if _, ok := l[key]; !ok {
+			insert(&c.changed, key)
+		}
+	}
+}
+
+// A structAt is a struct, or none, and where it lies, if it can be told.
+type structAt struct {
+	v  reflect.Value
+	at unsafe.Pointer
+}
+
+func structOf(v reflect.Value) structAt {
+	switch {
+	case !v.IsValid() || isNull(v):
+		return structAt{}
+	case v.CanAddr():
+		return structAt{v, v.Addr().UnsafePointer()}
+	}
+	return structAt{v, nil}
+}
+
+// lacks says that JSON has no such field.
+func (s *structAt) lacks(f *field) bool {
+	if s.at != nil {
+		return f.absent(s.at)
+	}
+	return !s.v.IsValid() || !f.of(s.v).IsValid()
+}
+
+// field is a field's value, absent when JSON leaves it out.
+func (s *structAt) field(f *field) reflect.Value {
+	if s.lacks(f) {
+		return reflect.Value{}
+	}
+	return s.v.FieldByIndex(f.index)
 }
 
 func length(v reflect.Value) int {
@@ -242,18 +281,18 @@ func (p *plan) elemOf(v reflect.Value) string {
 
 // items compares lists by the names of their items.
 func (c *comparison) items(p *plan, l, r reflect.Value, name func(reflect.Value) string) {
-	left, right := nameItems(l, name), nameItems(r, name)
+	left, right := c.nameItems(l, name), c.nameItems(r, name)
 	for i, n := range left.names {
 		if left.first(n) < i {
 			continue // dealt with at its first
 		}
-		c.item(p, n, left, right)
+		c.item(p, n, &left, &right)
 	}
 	for i, n := range right.names {
 		if right.first(n) < i || left.first(n) >= 0 {
 			continue
 		}
-		c.item(p, n, left, right)
+		c.item(p, n, &left, &right)
 	}
 }
 
@@ -264,11 +303,13 @@ type namedList struct {
 	at    map[string][]int // places of each name; nil while there are few
 }
 
-func nameItems(list reflect.Value, name func(reflect.Value) string) *namedList {
-	n := &namedList{list: list, names: make([]string, length(list))}
-	for i := range n.names {
-		n.names[i] = name(list.Index(i))
+func (c *comparison) nameItems(list reflect.Value, name func(reflect.Value) string) namedList {
+	n := namedList{list: list}
+	for i := range length(list) {
+		c.names = append(c.names, name(list.Index(i)))
 	}
+	n.names = c.names[:len(c.names):len(c.names)]
+	c.names = c.names[len(c.names):]
 	if len(n.names) > few {
 		n.at = make(map[string][]int, len(n.names))
 		for i, name := range n.names {
@@ -289,16 +330,22 @@ func (n *namedList) first(name string) int {
 	return -1
 }
 
+// only is the item of a name, absent when there is none, unless there are more.
+func (n *namedList) only(name string) (item reflect.Value, ok bool) {
+	i := n.first(name)
+	if i < 0 {
+		return reflect.Value{}, true
+	}
+	if n.at != nil && len(n.at[name]) > 1 || n.at == nil && slices.Contains(n.names[i+1:], name) {
+		return reflect.Value{}, false
+	}
+	return n.list.Index(i), true
+}
+
 // of are the items of a name.
 func (n *namedList) of(name string) (all []reflect.Value) {
-	if n.at != nil {
-		for _, i := range n.at[name] {
-			all = append(all, n.list.Index(i))
-		}
-		return all
-	}
-	for i, other := range n.names {
-		if other == name {
+	for i := max(n.first(name), 0); i < len(n.names); i++ {
+		if n.names[i] == name {
 			all = append(all, n.list.Index(i))
 		}
 	}
@@ -307,27 +354,23 @@ func (n *namedList) of(name string) (all []reflect.Value) {
 
 // item compares the items of one name. Doubles are owned as a whole.
 func (c *comparison) item(p *plan, name string, left, right *namedList) {
-	// Almost always there is one item of a name.
-	ls, rs := left.of(name), right.of(name)
-	first := func(v []reflect.Value) reflect.Value {
-		if len(v) == 0 {
-			return reflect.Value{}
-		}
-		return v[0]
+	l, one := left.only(name)
+	r, other := right.only(name)
+	if one && other { // almost always
+		c.value(p, name, l, r)
+		return
 	}
 	path := append(c.path[:len(c.path):len(c.path)], name)
-	switch {
-	case len(ls) <= 1 && len(rs) <= 1:
-		c.value(p, name, first(ls), first(rs))
-	case len(ls) >= 2 && len(rs) >= 2:
+	switch ls, rs := left.of(name), right.of(name); {
+	case !one && !other:
 		if !slices.EqualFunc(ls, rs, same) {
 			c.changed.insert(&c.arena, path)
 		}
-	case len(ls) >= 2:
-		c.value(p, name, reflect.Value{}, first(rs))
+	case !one:
+		c.value(p, name, reflect.Value{}, r)
 		c.removed.insert(&c.arena, path)
 	default:
-		c.value(p, name, first(ls), reflect.Value{})
+		c.value(p, name, l, reflect.Value{})
 		c.changed.insert(&c.arena, path)
 	}
 }
