@@ -34,9 +34,14 @@ func (s *Server) Serve(ctx context.Context, l net.Listener, config *tls.Config) 
 		ReadHeaderTimeout: 32 * time.Second,
 		IdleTimeout:       90 * time.Second,
 		MaxHeaderBytes:    1 << 20,
-		TLSConfig:         config,
+		TLSConfig:         config.Clone(),
 		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: s.cfg.Streams},
 		ErrorLog:          log.New(quiet{s.metrics.Requests}, "", 0),
+	}
+	if config != nil {
+		if err := gatherStreams(srv); err != nil {
+			return fmt.Errorf("serve HTTP/2: %w", err)
+		}
 	}
 	down := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {

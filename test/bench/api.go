@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -114,6 +115,10 @@ func readBack(ctx context.Context, client kubernetes.Interface, n int) error {
 	return nil
 }
 
+// reads are as large as client libraries' are once a body has grown: with 8 KiB
+// client and server would be busy opening the window of the stream.
+var reads = sync.Pool{New: func() any { b := make([]byte, 256<<10); return &b }}
+
 // lists reads whole lists and counts their bytes: decoding, and even keeping,
 // them would measure the client.
 func (r *run) lists(ctx context.Context, c *rig.Cluster, n int) error {
@@ -141,7 +146,9 @@ func (r *run) lists(ctx context.Context, c *rig.Cluster, n int) error {
 				return 0, err
 			}
 			defer resp.Body.Close()
-			size, err := io.Copy(to, resp.Body)
+			buf := reads.Get().(*[]byte)
+			defer reads.Put(buf)
+			size, err := io.CopyBuffer(struct{ io.Writer }{to}, struct{ io.Reader }{resp.Body}, *buf)
 			if err == nil && resp.StatusCode != http.StatusOK {
 				err = fmt.Errorf("list: %s", resp.Status)
 			}
