@@ -51,7 +51,7 @@ func TestAuditIsUpstreams(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
-		policy.To("log", audit.NewLog(&log), false, audit.Truncating{})
+		policy.To("log", audit.NewLog(&log, audit.JSON), false, audit.Truncating{})
 		s, stop := apitest.New(t, func(c *apiserver.Config) {
 			c.Audit = policy
 			c.Tokens = map[string]user.Info{"good": &user.DefaultInfo{Name: "admin", UID: "1", Groups: []string{user.SystemPrivilegedGroup}}}
@@ -151,7 +151,7 @@ func TestAuditStrict(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		policy.To("log", audit.NewLog(broken{}), strict, audit.Truncating{})
+		policy.To("log", audit.NewLog(broken{}, audit.JSON), strict, audit.Truncating{})
 		synctest.Test(t, func(t *testing.T) {
 			s, stop := apitest.New(t, func(c *apiserver.Config) { c.Audit = policy })
 			defer stop()
