@@ -9,7 +9,6 @@ import (
 	"io"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/pflag"
 
@@ -35,18 +34,11 @@ type Flags struct {
 	notReady, unreachable int64
 	admission             admission.Settings
 
-	auditPolicy, auditLog, auditMode, auditFormat string
-	auditAge, auditBackups, auditSize             int
-	auditCompress                                 bool
-	auditHook, auditHookMode                      string
-	auditBackoff                                  time.Duration
-	auditLogBatch, auditHookBatch                 audit.Batching
-	auditLogShort, auditHookShort                 audit.Truncating
-
-	serving serving
-	authn   authentication
-	authz   authorization
-	set     *pflag.FlagSet
+	auditing auditing
+	serving  serving
+	authn    authentication
+	authz    authorization
+	set      *pflag.FlagSet
 
 	keys  *encryption.Keys
 	audit *audit.Policy
@@ -68,37 +60,7 @@ func (a *Flags) Bind(f *pflag.FlagSet) {
 	f.StringVar(&a.admissionFile, "admission-control-config-file", "", "`file` that says more to admission plugins")
 	f.Int64Var(&a.notReady, "default-not-ready-toleration-seconds", 300, "`seconds` that pods stay on a node that is not ready, if they do not say")
 	f.Int64Var(&a.unreachable, "default-unreachable-toleration-seconds", 300, "`seconds` that pods stay on a node that is unreachable, if they do not say")
-	f.StringVar(&a.auditPolicy, "audit-policy-file", "", "`file` that says which requests are written down, and how much of them")
-	f.StringVar(&a.auditLog, "audit-log-path", "", "`file` they are written to; - is standard output")
-	f.StringVar(&a.auditMode, "audit-log-mode", "blocking", "`mode` of writing: batch, blocking, or blocking-strict, which refuses what cannot be written down")
-	f.StringVar(&a.auditFormat, "audit-log-format", "json", "`format` of that file: json")
-	f.IntVar(&a.auditAge, "audit-log-maxage", 0, "`days` to keep old files of it; 0 is for ever")
-	f.IntVar(&a.auditBackups, "audit-log-maxbackup", 0, "`number` of old files to keep; 0 is all")
-	f.IntVar(&a.auditSize, "audit-log-maxsize", 0, "`megabytes` at which a new file is begun; 0 is 100")
-	f.StringVar(&a.auditHook, "audit-webhook-config-file", "", "kubeconfig `file` of a webhook they are sent to")
-	f.StringVar(&a.auditHookMode, "audit-webhook-mode", "batch", "`mode` of sending: batch, blocking, or blocking-strict")
-	f.DurationVar(&a.auditBackoff, "audit-webhook-initial-backoff", 10*time.Second, "`time` before sending again what could not be sent")
-	for _, b := range []struct {
-		to            *audit.Batching
-		short         *audit.Truncating
-		name          string
-		size, seconds int
-		throttle      bool
-		perSecond     float32
-		burst         int
-	}{{&a.auditLogBatch, &a.auditLogShort, "audit-log", 1, 0, false, 0, 0},
-		{&a.auditHookBatch, &a.auditHookShort, "audit-webhook", 400, 30, true, 10, 15}} {
-		f.IntVar(&b.to.Buffer, b.name+"-batch-buffer-size", 10000, "`number` of events that may wait in mode batch; more are dropped")
-		f.IntVar(&b.to.MaxSize, b.name+"-batch-max-size", b.size, "`number` of events that go at once")
-		f.DurationVar(&b.to.MaxWait, b.name+"-batch-max-wait", time.Duration(b.seconds)*time.Second, "`time` to wait for so many")
-		f.BoolVar(&b.to.Throttle, b.name+"-batch-throttle-enable", b.throttle, "bound how often they go")
-		f.Float32Var(&b.to.PerSecond, b.name+"-batch-throttle-qps", b.perSecond, "`number` of times a second, on average")
-		f.IntVar(&b.to.Burst, b.name+"-batch-throttle-burst", b.burst, "`number` of times at once, after a while of fewer")
-		f.BoolVar(&b.short.Enabled, b.name+"-truncate-enabled", false, "leave bodies out of events that are too long, and drop those that still are")
-		f.Int64Var(&b.short.MaxBatch, b.name+"-truncate-max-batch-size", 10<<20, "`bytes` of events that go at once")
-		f.Int64Var(&b.short.MaxEvent, b.name+"-truncate-max-event-size", 100<<10, "`bytes` of an event that is not too long")
-	}
-	f.BoolVar(&a.auditCompress, "audit-log-compress", false, "compress old files")
+	a.auditing.bind(f)
 }
 
 // Parse takes settings of the form key=value, and reads the files they name.
@@ -159,7 +121,8 @@ func (a *Flags) Load() (err error) {
 	case a.reloadEncryption:
 		return errors.New("--encryption-provider-config-automatic-reload: name the file with --encryption-provider-config")
 	}
-	return a.loadAudit()
+	a.audit, err = a.auditing.load()
+	return err
 }
 
 // EncryptionFile is the file that says what is encrypted at rest, if any.

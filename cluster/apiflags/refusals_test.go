@@ -78,6 +78,10 @@ var refusals = []struct {
 	{"webhook without anything", []string{"authorization-config=DIR/f"}, authzHead + "authorizers: [{type: Webhook, name: a, webhook: {}}]\n"},
 	{"webhook with a bad condition", []string{"authorization-config=DIR/f"}, authzHead + "authorizers: [{type: Webhook, name: a, webhook: " + hookOf + ", matchConditions: [{expression: 'request.users'}]}}]\n"},
 	{"webhooks of one name", []string{"authorization-config=DIR/f"}, authzHead + "authorizers: [{type: Webhook, name: a, webhook: " + hookOf + "}}, {type: Webhook, name: a, webhook: " + hookOf + "}}]\n"},
+	{"audit log of no form", []string{"audit-log-path=DIR/log", "audit-log-mode=fast", "audit-log-format=xml", "audit-log-maxage=-1", "audit-log-maxbackup=-1", "audit-log-maxsize=-1", "audit-log-version=audit.k8s.io/v1beta1"}, ""},
+	{"audit batches of nothing", []string{"audit-log-path=DIR/log", "audit-log-mode=batch", "audit-log-batch-max-size=0"}, ""},
+	{"audit events of nothing", []string{"audit-webhook-config-file=DIR/hook.kubeconfig", "audit-webhook-truncate-max-event-size=0", "audit-webhook-batch-throttle-burst=0", "audit-webhook-version=a/b/c"}, ""},
+	{"audit batches smaller than events", []string{"audit-log-path=DIR/log", "audit-log-truncate-max-batch-size=1"}, ""},
 }
 
 // TestRefusals: what upstream refuses to start with, in its words.

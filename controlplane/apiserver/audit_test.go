@@ -21,27 +21,62 @@ import (
 	"knarr/internal/apitest"
 )
 
+type asking struct{ id, verb, path, body, media, token, accept string }
+
 // asked are the requests whose events upstream wrote to testdata/audit.jsonl.
-var asked = []struct{ id, verb, path, body, media, token string }{
-	{"id-0", "POST", "/configmaps", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"z"},"data":{"k":"v"}}`, "", ""},
-	{"id-1", "GET", "/configmaps/z", "", "", ""},
-	{"id-2", "GET", "/configmaps?fieldSelector=metadata.name%3Dz", "", "", ""},
-	{"id-3", "PUT", "/configmaps/z", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"z"},"data":{"k":"w"}}`, "", ""},
-	{"id-4", "PATCH", "/configmaps/z", `{"data":{"k":"x"}}`, "application/merge-patch+json", ""},
-	{"id-7", "DELETE", "/configmaps/z", `{"kind":"DeleteOptions","apiVersion":"v1","gracePeriodSeconds":0}`, "", ""},
-	{"id-8", "GET", "/configmaps/z", "", "", ""},
-	{"id-9", "POST", "/configmaps", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"A_"}}`, "", ""},
-	{"id-10", "POST", "/secrets", `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"z"},"data":{"k":"dg=="}}`, "", ""},
-	{"id-11", "DELETE", "/secrets/z", "", "", ""},
-	{"id-14", "GET", "/apis", "", "", ""},
-	{"id-15", "GET", "/secrets/none", "", "", ""},
-	{"id-16", "GET", "/secrets", "", "", "nope"},
+var asked = []asking{
+	{"id-0", "POST", "/configmaps", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"z"},"data":{"k":"v"}}`, "", "", ""},
+	{"id-1", "GET", "/configmaps/z", "", "", "", ""},
+	{"id-2", "GET", "/configmaps?fieldSelector=metadata.name%3Dz", "", "", "", ""},
+	{"id-3", "PUT", "/configmaps/z", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"z"},"data":{"k":"w"}}`, "", "", ""},
+	{"id-4", "PATCH", "/configmaps/z", `{"data":{"k":"x"}}`, "application/merge-patch+json", "", ""},
+	{"id-7", "DELETE", "/configmaps/z", `{"kind":"DeleteOptions","apiVersion":"v1","gracePeriodSeconds":0}`, "", "", ""},
+	{"id-8", "GET", "/configmaps/z", "", "", "", ""},
+	{"id-9", "POST", "/configmaps", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"A_"}}`, "", "", ""},
+	{"id-10", "POST", "/secrets", `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"z"},"data":{"k":"dg=="}}`, "", "", ""},
+	{"id-11", "DELETE", "/secrets/z", "", "", "", ""},
+	{"id-14", "GET", "/apis", "", "", "", ""},
+	{"id-15", "GET", "/secrets/none", "", "", "", ""},
+	{"id-16", "GET", "/secrets", "", "", "nope", ""},
 }
+
+// long are those whose events upstream wrote to testdata/audit-truncated.jsonl,
+// none longer than longest.
+var long = []asking{
+	{"id-0", "POST", "/configmaps", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"z"},"data":{"k":"` + strings.Repeat("v", 5000) + `"}}`, "", "", ""},
+	{"id-1", "GET", "/configmaps/z", "", "", "", ""},
+	{"id-2", "GET", "/configmaps/z?pretty=1", "", "", "", ""},
+	{"id-3", "GET", "/configmaps/z", "", "", "", "application/vnd.kubernetes.protobuf"},
+	{"id-4", "GET", "/configmaps/z", "", "", "", "application/yaml"},
+	{"id-5", "GET", "/configmaps?fieldSelector=metadata.name%3Dz", "", "", "", ""},
+	{"id-6", "GET", "/configmaps?fieldSelector=metadata.name%3Dy", "", "", "", ""},
+	{"id-7", "GET", "/configmaps/z", "", "", "", "application/json;as=Table;v=v1;g=meta.k8s.io"},
+	{"id-8", "PATCH", "/configmaps/z", `{"data":{"l":"x"}}`, "application/merge-patch+json", "", ""},
+	{"id-9", "GET", "/secrets/none?x=" + strings.Repeat("y", 4000), "", "", "", ""},
+	{"id-10", "GET", "/configmaps/none?x=" + strings.Repeat("y", 4000), "", "", "", ""},
+	{"id-11", "GET", "/configmaps/none", "", "", "", ""},
+	{"id-12", "POST", "/apis/apps/v1/namespaces/default/controllerrevisions", `{"apiVersion":"apps/v1","kind":"ControllerRevision","metadata":{"name":"z"},"revision":1,"data":{"k":"` + strings.Repeat("v", 5000) + `"}}`, "", "", ""},
+	{"id-13", "DELETE", "/apis/apps/v1/namespaces/default/controllerrevisions/z", "", "", "", ""},
+	{"id-14", "DELETE", "/configmaps/z", "", "", "", ""},
+}
+
+const longest = 3000
 
 // TestAuditIsUpstreams: the same requests under the same policy leave the same
 // events.
 func TestAuditIsUpstreams(t *testing.T) {
-	recorded, err := os.ReadFile("testdata/audit.jsonl")
+	compareAudit(t, "testdata/audit.jsonl", asked, len(asked), audit.Truncating{})
+}
+
+// TestAuditTruncates: nor are the events of long requests others, and those
+// that no truncation makes short are missing in both.
+func TestAuditTruncates(t *testing.T) {
+	compareAudit(t, "testdata/audit-truncated.jsonl", long, len(long)-2, audit.Truncating{Enabled: true, MaxEvent: longest, MaxBatch: longest})
+}
+
+func compareAudit(t *testing.T, file string, asked []asking, leave int, truncate audit.Truncating) {
+	t.Helper()
+	recorded, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,7 +86,7 @@ func TestAuditIsUpstreams(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
-		policy.To("log", audit.NewLog(&log), false, audit.Truncating{})
+		policy.To("log", audit.NewLog(&log, audit.JSON), false, truncate)
 		s, stop := apitest.New(t, func(c *apiserver.Config) {
 			c.Audit = policy
 			c.Tokens = map[string]user.Info{"good": &user.DefaultInfo{Name: "admin", UID: "1", Groups: []string{user.SystemPrivilegedGroup}}}
@@ -60,13 +95,13 @@ func TestAuditIsUpstreams(t *testing.T) {
 		log.Reset()
 		for _, a := range asked {
 			path := a.path
-			if path != "/apis" {
+			if !strings.HasPrefix(path, "/apis") {
 				path = "/api/v1/namespaces/default" + path
 			}
 			r := httptest.NewRequestWithContext(t.Context(), a.verb, path, strings.NewReader(a.body))
 			r.RemoteAddr = "127.0.0.1:1"
 			r.Header.Set("User-Agent", "diff")
-			r.Header.Set("Accept", "application/json")
+			r.Header.Set("Accept", cmp.Or(a.accept, "application/json"))
 			r.Header.Set("Audit-ID", a.id)
 			r.Header.Set("Authorization", "Bearer "+cmp.Or(a.token, "good"))
 			if a.body != "" {
@@ -90,7 +125,7 @@ func TestAuditIsUpstreams(t *testing.T) {
 				t.Errorf("%s\n got %s\nwant %s", id, a, b)
 			}
 		}
-		if len(got) != len(asked) {
+		if len(got) != leave {
 			t.Errorf("%d events of %d requests", len(got), len(asked))
 		}
 		if strings.Contains(log.String(), "dg==") {
@@ -151,7 +186,7 @@ func TestAuditStrict(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		policy.To("log", audit.NewLog(broken{}), strict, audit.Truncating{})
+		policy.To("log", audit.NewLog(broken{}, audit.JSON), strict, audit.Truncating{})
 		synctest.Test(t, func(t *testing.T) {
 			s, stop := apitest.New(t, func(c *apiserver.Config) { c.Audit = policy })
 			defer stop()

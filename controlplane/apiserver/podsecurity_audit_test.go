@@ -55,7 +55,7 @@ plugins:
 	)
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
-		policy.To("log", audit.NewLog(&log), false, audit.Truncating{})
+		policy.To("log", audit.NewLog(&log, audit.JSON), false, audit.Truncating{})
 		s, stop := apitest.New(t, func(c *apiserver.Config) {
 			c.Audit, c.Admission, c.DisableAdmission = policy, settings, off
 			masters := []string{user.SystemPrivilegedGroup}

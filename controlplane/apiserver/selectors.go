@@ -26,7 +26,10 @@ func fieldSelector(f *authorizationv1.FieldSelectorAttributes) (raw string, err 
 	var parts []fields.Selector
 	var errs []error
 	for _, r := range f.Requirements {
-		switch {
+		// What no selector can say cannot be asked of others, either.
+		switch _, err := fields.ParseSelector(r.Key + "="); {
+		case err != nil:
+			errs = append(errs, err)
 		case len(r.Values) != 1 || r.Operator != metav1.FieldSelectorOpIn && r.Operator != metav1.FieldSelectorOpNotIn:
 			errs = append(errs, fmt.Errorf("field selectors know one value that is, or is not; not %s of %d", r.Operator, len(r.Values)))
 		case r.Operator == metav1.FieldSelectorOpIn:

@@ -1,6 +1,7 @@
 package aggregation
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha512"
 	"encoding/json"
@@ -122,19 +123,51 @@ func (n *schemas) learnV2(ctx context.Context, tr http.RoundTripper, base string
 		if n.merged.Tag == id && (n.converted != nil || !n.onlyV2) {
 			break
 		}
-		all := &spec.Swagger{}
-		if err = all.UnmarshalJSON(body); err != nil {
-			err = fmt.Errorf("read OpenAPI of %s: %w", s.Name, err)
-			break
-		}
-		n.merged = endpoints.RemoteSchemas{Tag: id, Schemas: aggregator.FilterSpecByPathsWithoutSideEffects(all, []string{"/apis/" + s.Spec.Group + "/" + s.Spec.Version + "/"})}
-		if n.onlyV2 {
-			n.converted, err = convert(all)
-		}
+		err = n.take(s, id, body)
 	default:
 		err = fmt.Errorf("failed to retrieve openAPI spec, http error: %d", status)
 	}
 	return n.v2.told(tag, err)
+}
+
+// take reads a document. The libraries that turn it into others panic where a
+// part is missing that they take for granted.
+func (n *schemas) take(s *apiregistrationv1.APIService, id string, body []byte) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("%v", p)
+		}
+		if err != nil {
+			err = fmt.Errorf("read OpenAPI of %s: %w", s.Name, err)
+		}
+	}()
+	all := &spec.Swagger{}
+	if err := all.UnmarshalJSON(body); err != nil {
+		return err
+	}
+	if err := endless(all); err != nil {
+		return err
+	}
+	n.merged = endpoints.RemoteSchemas{Tag: id, Schemas: aggregator.FilterSpecByPathsWithoutSideEffects(all, []string{"/apis/" + s.Spec.Group + "/" + s.Spec.Version + "/"})}
+	if n.onlyV2 {
+		n.converted, err = convert(all)
+	}
+	return err
+}
+
+// endless refuses parameters that refer to parameters: the library that walks
+// along references does not notice that it goes round in circles.
+func endless(all *spec.Swagger) error {
+	for name, p := range all.Parameters {
+		data, err := json.Marshal(p)
+		if err != nil {
+			return err
+		}
+		if bytes.Contains(data, []byte(`"$ref":"#/parameters/`)) {
+			return fmt.Errorf("parameter %q refers to a parameter", name)
+		}
+	}
+	return nil
 }
 
 // convert makes OpenAPI v3 of a server's v2. Not all that v3 can say is in v2.

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
@@ -23,6 +24,8 @@ type answer struct {
 	code  int
 	long  bool // has an event when it starts
 	keep  bool
+	room  int  // bytes of a body that an event may have
+	cut   bool // the body was longer
 	body  bytes.Buffer
 }
 
@@ -45,10 +48,39 @@ func (a *answer) WriteHeader(code int) {
 
 func (a *answer) Write(b []byte) (int, error) {
 	a.start(http.StatusOK)
-	if a.keep {
-		a.body.Write(b)
+	if a.keep && !a.cut {
+		a.gather(b)
 	}
 	return a.ResponseWriter.Write(b)
+}
+
+// gather keeps the body for as long as a sink may take it.
+func (a *answer) gather(b []byte) {
+	if a.body.Len() == 0 {
+		if a.keep = a.media() != ""; !a.keep {
+			return
+		}
+		a.room = min(longestBody, a.room*a.slack(b))
+	}
+	if a.body.Len()+len(b) > a.room {
+		a.cut, a.body = true, bytes.Buffer{}
+		return
+	}
+	a.body.Write(b)
+}
+
+// slack is how much longer a body may be than what becomes of it in an event,
+// by how it begins.
+func (a *answer) slack(begin []byte) int {
+	switch media := a.media(); {
+	case a.trail.omitManaged || media == "application/yaml":
+		return 16
+	case media == "application/vnd.kubernetes.protobuf":
+		return 2 // names are not in it, but empty fields are
+	case bytes.HasPrefix(begin, []byte(`{"`)):
+		return 1
+	}
+	return 16 // indented
 }
 
 func (a *answer) Flush() { _ = http.NewResponseController(a.ResponseWriter).Flush() }
@@ -58,11 +90,20 @@ func (a *answer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return http.NewResponseController(a.ResponseWriter).Hijack()
 }
 
+// media is the form of the answer's object, empty if it is none.
+func (a *answer) media() string {
+	media, _, _ := strings.Cut(a.Header().Get("Content-Type"), ";")
+	switch media {
+	case "application/json", "application/yaml", "application/vnd.kubernetes.protobuf":
+		return media
+	}
+	return ""
+}
+
 // document is the answer's body as JSON, nil for what is no object.
 func (a *answer) document(omitManaged bool) *runtime.Unknown {
-	media, _, _ := strings.Cut(a.Header().Get("Content-Type"), ";")
 	body := a.body.Bytes()
-	switch media {
+	switch a.media() {
 	case "application/json":
 		return document(json.RawMessage(body), omitManaged)
 	case "application/yaml":
@@ -98,13 +139,8 @@ func document(what any, omitManaged bool) *runtime.Unknown {
 	} else if omitManaged && bytes.Contains(data, []byte(`"managedFields"`)) {
 		var u unstructured.Unstructured
 		if u.UnmarshalJSON(data) == nil {
-			if u.IsList() {
-				if list, err := u.ToList(); err == nil {
-					data, _ = unmanaged(list).(*unstructured.UnstructuredList).MarshalJSON()
-				}
-			} else {
-				data, _ = unmanaged(&u).(*unstructured.Unstructured).MarshalJSON()
-			}
+			dropManaged(&u)
+			data, _ = u.MarshalJSON()
 		}
 	}
 	if data = bytes.TrimSpace(data); !json.Valid(data) {
@@ -127,4 +163,26 @@ func unmanaged(obj runtime.Object) runtime.Object {
 	}
 	_ = drop(obj)
 	return obj
+}
+
+// dropManaged takes the managed fields out of an object, a list or a table.
+func dropManaged(u *unstructured.Unstructured) {
+	drop := func(obj any) {
+		if obj, ok := obj.(map[string]any); ok {
+			unstructured.RemoveNestedField(obj, "metadata", "managedFields")
+		}
+	}
+	drop(u.Object)
+	if items, ok := u.Object["items"].([]any); ok {
+		for _, item := range items {
+			drop(item)
+		}
+	}
+	if rows, ok := u.Object["rows"].([]any); ok && u.GroupVersionKind().Group == metav1.GroupName && u.GetKind() == "Table" {
+		for _, row := range rows {
+			if row, ok := row.(map[string]any); ok {
+				drop(row["object"])
+			}
+		}
+	}
 }

@@ -37,6 +37,7 @@ var failed = promauto.NewCounterVec(prometheus.CounterOpts{
 type Policy struct {
 	rules   upstream.PolicyRuleEvaluator
 	sinks   []sink
+	room    int // bytes of the longest body that a sink takes
 	dropped atomic.Int64
 }
 
@@ -49,13 +50,20 @@ func Load(file string) (*Policy, error) {
 	return &Policy{rules: policy.NewPolicyRuleEvaluator(p)}, nil
 }
 
+// longestBody bounds what is kept of an answer until it is written down, where
+// nothing is truncated. Upstream keeps all; no object and no page comes near.
+const longestBody = 64 << 20
+
 // To adds where events go, under the name that its failures are counted by.
 // Requests that a strict sink cannot note are refused.
 func (p *Policy) To(name string, s Sink, strict bool, t Truncating) {
 	batch, _ := s.(*Batch)
+	room := int64(longestBody)
 	if t.Enabled {
+		room = min(room, t.MaxEvent)
 		s = truncate{s, t.MaxEvent}
 	}
+	p.room = max(p.room, int(room))
 	p.sinks = append(p.sinks, sink{s, batch, name, strict})
 }
 

@@ -47,8 +47,11 @@ func FuzzAnswer(f *testing.F) {
 	f.Add(2, []byte("k8s\x00\x0a\x09\x0a\x02v1\x12\x03Pod\x12\x00"), true)
 	types := []string{"application/json", "application/yaml", "application/vnd.kubernetes.protobuf"}
 	f.Fuzz(func(t *testing.T, kind int, body []byte, omit bool) {
-		a := &answer{ResponseWriter: discard{"Content-Type": {types[uint(kind)%3]}}}
-		a.body.Write(body)
+		a := &answer{ResponseWriter: discard{"Content-Type": {types[uint(kind)%3]}}, trail: &Trail{omitManaged: omit}, keep: true, room: 1 << 10}
+		_, _ = a.Write(body)
+		if a.cut != (len(body) > a.room) || a.body.Len() > a.room {
+			t.Fatalf("%d bytes, %d kept of at most %d, cut %v", len(body), a.body.Len(), a.room, a.cut)
+		}
 		if d := a.document(omit); d != nil && !json.Valid(d.Raw) {
 			t.Fatalf("%q", d.Raw)
 		}

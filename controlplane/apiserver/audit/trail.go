@@ -84,7 +84,7 @@ func (p *Policy) Begin(w http.ResponseWriter, r *http.Request, info *request.Inf
 		counts.ApiserverAuditDroppedCounter.Inc()
 		return w, nil, false
 	}
-	t.answer = &answer{ResponseWriter: w, trail: t, long: info.IsLongRunning(), keep: t.notes.KeepResponse && info.IsResource && !info.IsLongRunning()}
+	t.answer = &answer{ResponseWriter: w, trail: t, long: info.IsLongRunning(), keep: t.notes.KeepResponse && info.IsResource && !info.IsLongRunning(), room: p.room}
 	if t.answer.keep {
 		r.Header.Del("Accept-Encoding") // what is kept must be readable
 	}
@@ -214,7 +214,11 @@ func (t *Trail) fill(ev *auditv1.Event) {
 		status.Code = int32(code)
 		ev.ResponseStatus = &status
 	}
-	if ev.Stage == auditv1.StageResponseComplete && t.answer.keep {
+	switch {
+	case ev.Stage != auditv1.StageResponseComplete || !t.answer.keep:
+	case t.answer.cut:
+		*ev = short(*ev)
+	default:
 		ev.ResponseObject = t.answer.document(t.omitManaged)
 	}
 }

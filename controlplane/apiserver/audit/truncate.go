@@ -40,14 +40,8 @@ const truncatedNote = "audit.k8s.io/truncated"
 func (t truncate) Process(ev *auditv1.Event) bool {
 	size, err := sizeOf(ev)
 	if err == nil && size > t.max && (ev.Level == auditv1.LevelRequest || ev.Level == auditv1.LevelRequestResponse) {
-		short := *ev
-		short.RequestObject, short.ResponseObject = nil, nil
-		short.Annotations = maps.Clone(ev.Annotations)
-		if short.Annotations == nil {
-			short.Annotations = map[string]string{}
-		}
-		short.Annotations[truncatedNote] = "true"
-		ev = &short
+		shorter := short(*ev)
+		ev = &shorter
 		size, err = sizeOf(ev)
 	}
 	if err == nil && size > t.max {
@@ -59,6 +53,17 @@ func (t truncate) Process(ev *auditv1.Event) bool {
 		return true
 	}
 	return t.Sink.Process(ev)
+}
+
+// short is an event without what was asked and answered.
+func short(ev auditv1.Event) auditv1.Event {
+	ev.RequestObject, ev.ResponseObject = nil, nil
+	ev.Annotations = maps.Clone(ev.Annotations)
+	if ev.Annotations == nil {
+		ev.Annotations = map[string]string{}
+	}
+	ev.Annotations[truncatedNote] = "true"
+	return ev
 }
 
 // sizeOf is an event's length as a line.

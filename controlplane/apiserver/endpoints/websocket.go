@@ -2,12 +2,15 @@ package endpoints
 
 import (
 	"bytes"
+	"context"
 	"encoding/base64"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/net/websocket"
 )
@@ -25,6 +28,9 @@ func hasToken(header, token string) bool {
 	return false
 }
 
+// farewell is how long a client may take to hear that its watch has ended.
+const farewell = time.Second
+
 // webSocket turns the connection into one and sends each frame as a message:
 // text for JSON, binary for protobuf.
 func (s *stream) webSocket() error {
@@ -32,8 +38,13 @@ func (s *stream) webSocket() error {
 	finish := make(chan struct{})
 	returned := make(chan struct{})
 	gone := make(chan struct{})
-	server := websocket.Server{Handler: func(ws *websocket.Conn) {
+	server := websocket.Handler(func(ws *websocket.Conn) { // which refuses who names no origin
 		ready <- ws
+		// A client that reads nothing must not hold up the end.
+		defer context.AfterFunc(s.c.ctx, func() {
+			_ = ws.SetReadDeadline(time.Now())
+			_ = ws.SetWriteDeadline(time.Now().Add(farewell))
+		})()
 		// The client says nothing; a read only notices that it has left.
 		go func() {
 			defer close(gone)
@@ -45,11 +56,17 @@ func (s *stream) webSocket() error {
 			}
 		}()
 		<-finish
+		_ = ws.SetWriteDeadline(time.Now().Add(farewell))
 		ws.Close()
 		<-gone
-	}}
+	})
 	go func() {
 		defer close(returned)
+		defer func() { // it panics over a connection that cannot be had
+			if p := recover(); p != nil {
+				slog.WarnContext(s.c.ctx, "begin a WebSocket", "panic", p)
+			}
+		}()
 		server.ServeHTTP(s.c.w, s.c.r)
 	}()
 	select {

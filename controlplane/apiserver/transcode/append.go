@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/base64"
 	"encoding/binary"
-	"encoding/json"
 	"errors"
 	"slices"
 	"strconv"
@@ -415,26 +414,4 @@ func appendIntOrString(b, msg []byte) ([]byte, error) {
 		return quote(b, s), nil
 	}
 	return b, ErrUnusual
-}
-
-// plain are the bytes that stand for themselves in a JSON string.
-var plain = func() (t [256]bool) {
-	for c := ' '; c < 0x7f; c++ {
-		t[c] = c != '"' && c != '\\' && c != '<' && c != '>' && c != '&'
-	}
-	return t
-}()
-
-// quote appends a string as encoding/json writes it.
-func quote(b, s []byte) []byte {
-	for _, c := range s {
-		if !plain[c] {
-			if q, err := json.Marshal(string(s)); err == nil {
-				return append(b, q...)
-			}
-		}
-	}
-	b = append(b, '"')
-	b = append(b, s...)
-	return append(b, '"')
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -97,7 +96,9 @@ func (c *Cache) Revision() int64 { return c.revision.Load() }
 // Run follows the store until ctx ends. When the history it needs is gone, or
 // the store lost it, it reads everything anew, and watchers get 410.
 func (c *Cache) Run(ctx context.Context) error {
+	var p patience
 	for ctx.Err() == nil {
+		began := time.Now()
 		err := c.load(ctx)
 		if err == nil {
 			select {
@@ -110,11 +111,7 @@ func (c *Cache) Run(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return nil
 		}
-		slog.WarnContext(ctx, "watch the store", "err", err)
-		select {
-		case <-time.After(100 * time.Millisecond):
-		case <-ctx.Done():
-		}
+		p.pause(ctx, "watch the store", began, err)
 	}
 	return nil
 }
@@ -162,17 +159,14 @@ func (c *Cache) load(ctx context.Context) error {
 
 // follow applies the store's changes from the loaded revision on.
 func (c *Cache) follow(ctx context.Context) error {
+	var p patience
 	for {
+		began := time.Now()
 		err := c.stream(ctx)
 		if errors.Is(err, storage.ErrCompacted) || errors.Is(err, storage.ErrFuture) || ctx.Err() != nil {
 			return err
 		}
-		slog.WarnContext(ctx, "watch of the store broke, resuming", "err", err)
-		select {
-		case <-time.After(50 * time.Millisecond):
-		case <-ctx.Done():
-			return ctx.Err()
-		}
+		p.pause(ctx, "watch of the store broke, resuming", began, err)
 	}
 }
 

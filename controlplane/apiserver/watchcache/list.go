@@ -45,14 +45,16 @@ func (r *Resource) Peek(key string) *Record {
 	return rec
 }
 
-// List finds what q selects, as of one revision.
+// List finds what q selects, as of one revision. A page fails only if it comes
+// to what cannot be read before it is full.
 func (r *Resource) List(ctx context.Context, q Query) (*List, error) {
 	st, rev, after, err := r.choose(ctx, q)
-	if err == nil {
-		err = r.whole(q.Namespace, q.Name)
-	}
 	if err != nil {
 		return nil, err
+	}
+	bad, lack := r.lacks(q.Namespace, q.Name, after)
+	if lack != nil && q.Limit <= 0 {
+		return nil, lack
 	}
 	list := &List{Revision: rev}
 	m := r.matcher(&q)
@@ -63,6 +65,9 @@ func (r *Resource) List(ctx context.Context, q Query) (*List, error) {
 	err = r.walk(st, &q, after, func(rec *Record) (bool, error) {
 		if looked++; looked%64 == 0 && ctx.Err() != nil {
 			return false, ctx.Err()
+		}
+		if lack != nil && rec.Key > bad {
+			return false, nil
 		}
 		ok, err := m.match(rec)
 		if err != nil || !ok {
@@ -76,6 +81,11 @@ func (r *Resource) List(ctx context.Context, q Query) (*List, error) {
 		last = rec
 		return true, nil
 	})
+	if err == nil && lack != nil && !more {
+		if more = int64(len(list.Records)) == q.Limit; !more {
+			return nil, lack
+		}
+	}
 	if err != nil || !more {
 		return list, err
 	}
@@ -83,6 +93,9 @@ func (r *Resource) List(ctx context.Context, q Query) (*List, error) {
 	list.Continue = encodeContinue(rev, scoped(last.Key, q.Namespace))
 	if m.all && q.Name == "" {
 		n := int64(0)
+		if lack != nil {
+			n = int64(len(lack.Faults))
+		}
 		_ = walk(st.tree, &q, last.Key, func(*Record) (bool, error) { n++; return true, nil })
 		list.Remaining = &n
 	}

@@ -128,20 +128,29 @@ func (r *Resource) Whole() error { return r.whole("", "") }
 
 // whole says that everything in a scope can be read.
 func (r *Resource) whole(namespace, name string) error {
+	if _, p := r.lacks(namespace, name, ""); p != nil {
+		return p
+	}
+	return nil
+}
+
+// lacks is what cannot be read in a scope after a key, and where the first of it
+// is.
+func (r *Resource) lacks(namespace, name, after string) (first string, p *PartialError) {
 	f := r.faults.Load()
 	if f == nil {
-		return nil
+		return "", nil
 	}
-	err := &PartialError{Kind: r.kind.GVK().Kind, Since: f.since}
 	for _, key := range f.keys {
-		if inScope(key, namespace, name) {
-			err.Faults = append(err.Faults, f.all[key])
+		if key <= after || !inScope(key, namespace, name) {
+			continue
 		}
+		if p == nil {
+			first, p = key, &PartialError{Kind: r.kind.GVK().Kind, Since: f.since}
+		}
+		p.Faults = append(p.Faults, f.all[key])
 	}
-	if err.Faults == nil {
-		return nil
-	}
-	return err
+	return first, p
 }
 
 // Reread looks anew at what could not be read: a key may be there again.

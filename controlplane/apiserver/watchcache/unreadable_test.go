@@ -98,3 +98,61 @@ func TestUnlocked(t *testing.T) {
 		})
 	})
 }
+
+// TestPageBefore: a page fails only if it comes to what cannot be read before it
+// is full, and what is not read counts among the rest: upstream's answers.
+func TestPageBefore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		store := storage.NewMemory()
+		defer store.Close()
+		cache := New(store, registry.Resources)
+		done := make(chan error, 1)
+		go func() { done <- cache.Run(ctx) }()
+		defer func() { cancel(); <-done }()
+		<-cache.Ready()
+		maps := cache.Resource(corev1.SchemeGroupVersion.WithResource("configmaps"))
+		for _, name := range []string{"a", "b", "d", "e"} {
+			if _, err := maps.Create(ctx, "pg/"+name, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "pg"}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, _, ok, err := store.Put(ctx, Root+"configmaps/pg/c", []byte("broken"), 0, 0); !ok || err != nil {
+			t.Fatal(ok, err)
+		}
+		synctest.Wait()
+		first, err := maps.List(ctx, Query{Namespace: "pg", Limit: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range []struct {
+			name   string
+			q      Query
+			count  int   // -1: refused
+			remain int64 // -1: this is all
+		}{
+			{"one", Query{Namespace: "pg", Limit: 1}, 1, 4},
+			{"up to it", Query{Namespace: "pg", Limit: 2}, 2, 3},
+			{"over it", Query{Namespace: "pg", Limit: 3}, -1, 0},
+			{"far over it", Query{Namespace: "pg", Limit: 400}, -1, 0},
+			{"all", Query{Namespace: "pg"}, -1, 0},
+			{"the next", Query{Namespace: "pg", Limit: 1, Continue: first.Continue}, 1, 3},
+			{"the next two", Query{Namespace: "pg", Limit: 2, Continue: first.Continue}, -1, 0},
+			{"the rest", Query{Namespace: "pg", Continue: first.Continue}, -1, 0},
+			{"elsewhere", Query{Namespace: "other", Limit: 1}, 0, -1},
+			{"everywhere", Query{Limit: 2}, 2, 3},
+		} {
+			l, err := maps.List(ctx, c.q)
+			var p *PartialError
+			switch {
+			case c.count < 0:
+				if !errors.As(err, &p) || len(p.Faults) != 1 {
+					t.Errorf("%s: %v, %v", c.name, l, err)
+				}
+			case err != nil || len(l.Records) != c.count || (l.Remaining == nil) != (c.remain < 0) || l.Remaining != nil && *l.Remaining != c.remain || (l.Continue == "") != (c.remain < 0):
+				t.Errorf("%s: %+v, %v", c.name, l, err)
+			}
+		}
+	})
+}

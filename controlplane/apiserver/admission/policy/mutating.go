@@ -87,32 +87,6 @@ func compileMutations(p *mutatingPolicy) *mutations {
 	return m
 }
 
-// memory is what one write's first round leaves to the second.
-type memory struct {
-	last    runtime.Object  // the object after the last policy
-	invoked map[string]bool // policies that want to see later changes
-	again   map[string]bool // of these, those that are to
-}
-
-func memoryOf(a *endpoints.Attributes) *memory {
-	if have, ok := a.Memory[mutatingName].(*memory); ok {
-		return have
-	}
-	if a.Memory == nil {
-		a.Memory = map[string]any{}
-	}
-	own := &memory{invoked: map[string]bool{}, again: map[string]bool{}}
-	a.Memory[mutatingName] = own
-	return own
-}
-
-func (m *memory) changed() {
-	for key := range m.invoked {
-		m.again[key] = true
-	}
-	clear(m.invoked)
-}
-
 // An invocation is a policy to be applied with one binding and parameter.
 type invocation struct {
 	hook    *mutatingHook
@@ -223,10 +197,7 @@ func invocations(ctx context.Context, r *match.Request, h *mutatingHook) (todo [
 // invoke applies policies one after the other; each sees what those before it
 // have made.
 func (m *Mutating) invoke(ctx context.Context, r *match.Request, todo []invocation) (failures []failure, err error) {
-	state := memoryOf(r.Attributes)
-	if r.Round > 0 && !apiequality.Semantic.DeepEqual(state.last, r.Object) {
-		state.changed()
-	}
+	state := match.MemoryOf(r.Attributes, mutatingName)
 	ns, err := r.NamespaceOf(ctx)
 	if err != nil {
 		return nil, err
@@ -244,7 +215,7 @@ func (m *Mutating) invoke(ctx context.Context, r *match.Request, todo []invocati
 		if err != nil && counts(p) {
 			failures = append(failures, failure{p.Name, i.binding, err, metav1.StatusReasonInvalid})
 		}
-		if err != nil || !ok || r.Round > 0 && !state.again[i.key()] {
+		if err != nil || !ok || state.Passes(r.Attributes, i.key()) {
 			continue
 		}
 		before := view.VersionedObject
@@ -263,20 +234,16 @@ func (m *Mutating) invoke(ctx context.Context, r *match.Request, todo []invocati
 			}
 		}
 		if view.VersionedObject != nil && !apiequality.Semantic.DeepEqual(before, view.VersionedObject) {
-			state.changed()
-			r.Again = true
+			state.Changed(r.Attributes)
 			if err := r.Accept(i.target, view.VersionedObject); err != nil {
 				return nil, err
 			}
 		}
 		if p.Spec.ReinvocationPolicy == admissionv1.IfNeededReinvocationPolicy {
-			state.invoked[i.key()] = true
+			state.Invoked(i.key())
 		}
 	}
-	state.last = nil
-	if r.Object != nil {
-		state.last = r.Object.DeepCopyObject()
-	}
+	state.End(r.Attributes)
 	return failures, nil
 }
 

@@ -50,45 +50,15 @@ func (m *Mutating) Name() string { return mutatingName }
 // Close ends connections that are idle.
 func (m *Mutating) Close() { m.hooks.clients.close() }
 
-// memory is what one write's rounds leave to the next.
-type memory struct {
-	last    runtime.Object  // the object after the last webhook
-	invoked map[string]bool // hooks that want to see later changes
-	again   map[string]bool // of these, those that are to
-}
-
-func memoryOf(a *endpoints.Attributes) *memory {
-	if have, ok := a.Memory[mutatingName].(*memory); ok {
-		return have
-	}
-	if a.Memory == nil {
-		a.Memory = map[string]any{}
-	}
-	own := &memory{invoked: map[string]bool{}, again: map[string]bool{}}
-	a.Memory[mutatingName] = own
-	return own
-}
-
-// changed says that every hook asked before is to see the object again.
-func (m *memory) changed() {
-	for key := range m.invoked {
-		m.again[key] = true
-	}
-	clear(m.invoked)
-}
-
 // Admit asks each hook that the write concerns.
 func (m *Mutating) Admit(ctx context.Context, a *endpoints.Attributes) error {
 	all := m.hooks.all()
 	if len(all) == 0 || match.Exempt(a) {
 		return nil
 	}
-	var state *memory
+	var state *match.Memory
 	if a.Round > 0 {
-		state = memoryOf(a)
-		if !apiequality.Semantic.DeepEqual(state.last, a.Object) {
-			state.changed()
-		}
+		state = match.MemoryOf(a, mutatingName)
 	}
 	r := match.NewRequest(a, m.cache)
 	for i, h := range all {
@@ -100,30 +70,26 @@ func (m *Mutating) Admit(ctx context.Context, a *endpoints.Attributes) error {
 			continue
 		}
 		if state == nil {
-			state = memoryOf(a)
+			state = match.MemoryOf(a, mutatingName)
 		}
-		if a.Round > 0 && !state.again[h.key] {
+		if state.Passes(a, h.key) {
 			continue
 		}
 		began := time.Now()
 		changed, err := h.mutate(ctx, r, t, view, i)
 		h.count(ctx, view, metrics.Admit, began, err)
 		if changed {
-			state.changed()
-			a.Again = true
+			state.Changed(a)
 		}
 		if h.ReinvocationPolicy != nil && *h.ReinvocationPolicy == admissionv1.IfNeededReinvocationPolicy {
-			state.invoked[h.key] = true
+			state.Invoked(h.key)
 		}
 		if err = h.judge(ctx, r, err, fmt.Sprintf("failed-open.mutation.webhook.admission.k8s.io/round_%d_index_%d", a.Round, i)); err != nil {
 			return err
 		}
 	}
 	if state != nil {
-		state.last = nil
-		if a.Object != nil {
-			state.last = a.Object.DeepCopyObject()
-		}
+		state.End(a)
 	}
 	return nil
 }
