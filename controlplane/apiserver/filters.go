@@ -31,21 +31,38 @@ func (s *Server) chain(next http.Handler) http.Handler {
 	whole = func(w http.ResponseWriter, r *http.Request) {
 		received := time.Now()
 		defer recovered(w, r)
+		_, timed := w.(*timedWriter)
+		understood := func() {} // the query
+		if len(r.URL.RawQuery) > dearQuery && !timed {
+			var ok bool
+			if understood, ok = s.scale.read(r); !ok {
+				tooMany(w)
+				return
+			}
+		}
 		info, err := request.ParseInfo(r)
 		if err != nil {
+			understood()
 			endpoints.WriteStatus(w, r, apierrors.NewBadRequest(err.Error()))
 			return
 		}
 		w.Header()["Cache-Control"] = noCache
 		s.goaway(w, r)
 		long := info.IsLongRunning()
-		if !long && dear(r) {
-			if _, timed := w.(*timedWriter); !timed {
-				if timeout, err := s.timeout(r); err == nil {
-					inTime(whole, w, r, timeout)
-					return
-				}
+		if !long && !timed && dear(r) {
+			if timeout, err := s.timeout(r); err == nil {
+				inTime(whole, understood, w, r, timeout)
+				return
 			}
+		}
+		defer understood()
+		if long && len(r.URL.RawQuery) > dearQuery {
+			done, ok := s.scale.watch(r)
+			if !ok {
+				tooMany(w)
+				return
+			}
+			defer done()
 		}
 		leave, ok := s.enter(w, info.Path, long)
 		if !ok {
@@ -147,10 +164,10 @@ func (s *Server) chain(next http.Handler) http.Handler {
 			leave := func() { s.fairness.Leave(&class) }
 			if watch { // it costs nothing more once it has started
 				leave = sync.OnceFunc(leave)
-				ctx = request.WithStarted(ctx, leave)
+				ctx = request.WithStarted(ctx, func() { leave(); understood() })
 			} else if r.ContentLength != 0 || info.Verb == "list" {
 				waiting := ctx
-				held := &seat{enter: func() bool { return s.fairness.Enter(waiting, &class) }, leave: leave}
+				held := &seat{ctx: ctx, info: info, scale: s.scale, enter: func() bool { return s.fairness.Enter(waiting, &class) }, leave: leave}
 				leave = yielding(held, r, info.Verb == "list")
 			}
 			defer leave()

@@ -16,6 +16,9 @@ const (
 	// room is what a busy process may allocate at least between two collections:
 	// while little is alive, they would otherwise follow each other at once.
 	room = 64 << 20
+	// spare is what a busy heap may grow by at the busy percentage; beyond it, by
+	// that of an idle one: a load of huge requests is not to be doubled.
+	spare = 128 << 20
 	// busy is how soon after another a collection tells of load.
 	busy = 2 * time.Second
 )
@@ -75,6 +78,9 @@ func (p *pacer) set(percent int) {
 func percentFor(sinceLast time.Duration, live uint64) int {
 	if sinceLast >= busy {
 		return idlePercent
+	}
+	if live > spare {
+		return int((spare*busyPercent + (live-spare)*idlePercent) / live)
 	}
 	return max(busyPercent, int(room*100/max(live, room/4)))
 }

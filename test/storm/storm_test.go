@@ -68,6 +68,7 @@ func (y *tally) code(code int, body, want string) {
 	switch {
 	case code == 0:
 		answer = "closed"
+	case code == http.StatusTooManyRequests:
 	case code >= 400 && !strings.Contains(body, want):
 		answer += fmt.Sprintf(" %.300q", body)
 	}
