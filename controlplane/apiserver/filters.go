@@ -240,24 +240,26 @@ func (s *Server) timeout(r *http.Request) (time.Duration, error) {
 	return min(d, s.cfg.RequestTimeout), nil
 }
 
-// slowClient is what keeps a client that sends its body or takes a list drop
-// by drop from holding a place for ever: deadlines on its connection. Nil for
-// requests that have nothing long to send either way.
+// slowClient is what keeps a client that sends its body or takes a long answer
+// drop by drop from holding a place for ever: deadlines on its connection. Nil
+// for requests that have nothing long to send either way.
 func slowClient(info *request.Info, r *http.Request) func(http.ResponseWriter, time.Duration) func() {
-	switch {
-	case r.ContentLength != 0:
-		return func(w http.ResponseWriter, timeout time.Duration) func() {
-			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(timeout))
+	body := r.ContentLength != 0
+	long := info.Verb == "list" || body && dear(r)
+	if !body && !long {
+		return nil
+	}
+	return func(w http.ResponseWriter, timeout time.Duration) func() {
+		c := http.NewResponseController(w)
+		if body {
+			_ = c.SetReadDeadline(time.Now().Add(timeout))
+		}
+		if !long {
 			return func() {}
 		}
-	case info.Verb == "list":
-		return func(w http.ResponseWriter, timeout time.Duration) func() {
-			c := http.NewResponseController(w)
-			_ = c.SetWriteDeadline(time.Now().Add(timeout + grace))
-			return func() { _ = c.SetWriteDeadline(time.Time{}) } // the connection lives on
-		}
+		_ = c.SetWriteDeadline(time.Now().Add(timeout + grace))
+		return func() { _ = c.SetWriteDeadline(time.Time{}) } // the connection lives on
 	}
-	return nil
 }
 
 // What tells a client how its request was classified.
