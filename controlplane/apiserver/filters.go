@@ -32,13 +32,10 @@ func (s *Server) chain(next http.Handler) http.Handler {
 		received := time.Now()
 		defer recovered(w, r)
 		_, timed := w.(*timedWriter)
-		understood := func() {} // the query
-		if len(r.URL.RawQuery) > dearQuery && !timed {
-			var ok bool
-			if understood, ok = s.scale.read(r); !ok {
-				tooMany(w)
-				return
-			}
+		understood, ok := s.scale.read(r, timed)
+		if !ok {
+			tooMany(w)
+			return
 		}
 		info, err := request.ParseInfo(r)
 		if err != nil {

@@ -41,9 +41,13 @@ func newScale(patience time.Duration) *scale {
 	return &scale{worked: semaphore.NewWeighted(workedOn), queries: semaphore.NewWeighted(queriesRead), patience: patience}
 }
 
-// read waits until a dear query may be understood. done is to be called when
-// the request has been answered, or when its watch has begun.
-func (s *scale) read(r *http.Request) (done func(), ok bool) {
+// read waits until a dear query may be understood, unless it was waited for
+// before. done is to be called when the request has been answered, or when its
+// watch has begun.
+func (s *scale) read(r *http.Request, before bool) (done func(), ok bool) {
+	if len(r.URL.RawQuery) <= dearQuery || before {
+		return func() {}, true
+	}
 	n := min(int64(len(r.URL.RawQuery)), queriesRead)
 	if !s.queries.TryAcquire(n) {
 		ctx, cancel := context.WithTimeout(r.Context(), s.patience)

@@ -82,8 +82,9 @@ func (s *storm) send(y *tally, n int, all ...sent) {
 	for _, q := range all {
 		together(n, n, func(int) {
 			code, body := s.two.do(request{q.method, q.path, q.kind, q.header, strings.NewReader(q.body)})
-			if code == 0 && strings.Contains(body, "larger than peer's advertised limit") {
-				// Too long for this client to send; on the other protocol it does not know.
+			if code == 0 {
+				// Too long a head for this client to send, or others' strangeness on
+				// the same connection ended it, as a 401 does: ask again on one's own.
 				code, body = s.one.do(request{q.method, q.path, q.kind, q.header, strings.NewReader(q.body)})
 			}
 			if code == 0 {
