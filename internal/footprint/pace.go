@@ -60,11 +60,16 @@ func (p *pacer) collected() {
 }
 
 // idle takes the room back once nothing happens: else garbage of the last load
-// would stay until as much has been allocated again.
+// would stay until as much has been allocated again. What a great load took goes
+// back to the kernel, for what is alive of it at its last collection mostly is not
+// any longer.
 func (p *pacer) idle() {
 	p.mu.Lock()
-	defer p.mu.Unlock()
 	p.set(idlePercent)
+	p.mu.Unlock()
+	if live() > spare {
+		debug.FreeOSMemory()
+	}
 }
 
 func (p *pacer) set(percent int) {
