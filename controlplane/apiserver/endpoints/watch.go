@@ -90,7 +90,6 @@ func (c *call) watch() error {
 type stream struct {
 	c       *call
 	buf     *bytes.Buffer
-	large   []byte // a frame that comes after buf, and is not copied
 	send    func([]byte) error
 	end     func()
 	done    <-chan struct{}
@@ -156,8 +155,8 @@ func (s *stream) run(w *watchcache.Watcher, life time.Duration, bookmarks, initi
 				s.fail(ferr)
 				return
 			}
-			s.sizes = append(s.sizes, s.buf.Len()-before+len(s.large))
-			if (s.large != nil || s.buf.Len() >= flushSize) && s.flush() != nil {
+			s.sizes = append(s.sizes, s.buf.Len()-before)
+			if s.buf.Len() >= flushSize && s.flush() != nil {
 				return
 			}
 		}
@@ -188,20 +187,13 @@ func (s *stream) run(w *watchcache.Watcher, life time.Duration, bookmarks, initi
 }
 
 func (s *stream) flush() error {
-	if s.buf.Len() == 0 && s.large == nil {
+	if s.buf.Len() == 0 {
 		return nil
 	}
 	s.counts.Sent(s.sizes)
 	s.sizes = s.sizes[:0]
-	var err error
-	if s.buf.Len() > 0 {
-		err = s.send(s.buf.Bytes())
-		s.buf.Reset()
-	}
-	if err == nil && s.large != nil {
-		err = s.send(s.large)
-	}
-	s.large = nil
+	err := s.send(s.buf.Bytes())
+	s.buf.Reset()
 	return err
 }
 
@@ -229,10 +221,6 @@ func (s *stream) append(d *watchcache.Delivery) error {
 		frame, err := d.Frame(f, c.store)
 		if err != nil {
 			return err
-		}
-		if len(frame) >= flushSize { // of its own it would be one for each client that does not read
-			s.large = frame
-			return nil
 		}
 		s.buf.Write(frame)
 		return nil
