@@ -158,6 +158,7 @@ type Server struct {
 	api           *endpoints.Server
 	custom        *extension.Server
 	fairness      *fairness.Dispatcher
+	scale         *scale
 	others        *aggregation.Aggregator
 	handler       http.Handler
 	metrics       *metrics.Metrics
@@ -244,6 +245,7 @@ func New(c Config) (*Server, error) {
 	s.custom = extension.New(extension.Config{Cache: s.cache, API: s.api, Resolve: extension.ResolveService(s.cache)})
 	s.others = aggregation.New(aggregation.Config{Cache: s.cache, API: s.api, Identity: c.Identity, Dial: c.Dial})
 	s.fairness = fairness.New(s.cache, c.MaxReads+c.MaxWrites, c.RequestTimeout/4)
+	s.scale = newScale(c.RequestTimeout / 4)
 	counts.Also(s.fairness)
 	counts.Requests.Served = s.api.Serves
 	s.handler = onGrownStack(s.chain(s.others.Handler(s.paths(s.api))))

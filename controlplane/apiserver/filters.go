@@ -31,21 +31,35 @@ func (s *Server) chain(next http.Handler) http.Handler {
 	whole = func(w http.ResponseWriter, r *http.Request) {
 		received := time.Now()
 		defer recovered(w, r)
+		_, timed := w.(*timedWriter)
+		understood, ok := s.scale.read(r, timed)
+		if !ok {
+			tooMany(w)
+			return
+		}
 		info, err := request.ParseInfo(r)
 		if err != nil {
+			understood()
 			endpoints.WriteStatus(w, r, apierrors.NewBadRequest(err.Error()))
 			return
 		}
 		w.Header()["Cache-Control"] = noCache
 		s.goaway(w, r)
 		long := info.IsLongRunning()
-		if !long && dear(r) {
-			if _, timed := w.(*timedWriter); !timed {
-				if timeout, err := s.timeout(r); err == nil {
-					inTime(whole, w, r, timeout)
-					return
-				}
+		if !long && !timed && dear(r) {
+			if timeout, err := s.timeout(r); err == nil {
+				inTime(whole, understood, w, r, timeout)
+				return
 			}
+		}
+		defer understood()
+		if long && len(r.URL.RawQuery) > dearQuery {
+			done, ok := s.scale.watch(r)
+			if !ok {
+				tooMany(w)
+				return
+			}
+			defer done()
 		}
 		leave, ok := s.enter(w, info.Path, long)
 		if !ok {
@@ -147,10 +161,10 @@ func (s *Server) chain(next http.Handler) http.Handler {
 			leave := func() { s.fairness.Leave(&class) }
 			if watch { // it costs nothing more once it has started
 				leave = sync.OnceFunc(leave)
-				ctx = request.WithStarted(ctx, leave)
+				ctx = request.WithStarted(ctx, func() { leave(); understood() })
 			} else if r.ContentLength != 0 || info.Verb == "list" {
 				waiting := ctx
-				held := &seat{enter: func() bool { return s.fairness.Enter(waiting, &class) }, leave: leave}
+				held := &seat{ctx: ctx, info: info, scale: s.scale, enter: func() bool { return s.fairness.Enter(waiting, &class) }, leave: leave}
 				leave = yielding(held, r, info.Verb == "list")
 			}
 			defer leave()
@@ -223,24 +237,26 @@ func (s *Server) timeout(r *http.Request) (time.Duration, error) {
 	return min(d, s.cfg.RequestTimeout), nil
 }
 
-// slowClient is what keeps a client that sends its body or takes a list drop
-// by drop from holding a place for ever: deadlines on its connection. Nil for
-// requests that have nothing long to send either way.
+// slowClient is what keeps a client that sends its body or takes a long answer
+// drop by drop from holding a place for ever: deadlines on its connection. Nil
+// for requests that have nothing long to send either way.
 func slowClient(info *request.Info, r *http.Request) func(http.ResponseWriter, time.Duration) func() {
-	switch {
-	case r.ContentLength != 0:
-		return func(w http.ResponseWriter, timeout time.Duration) func() {
-			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(timeout))
+	body := r.ContentLength != 0
+	long := info.Verb == "list" || body && dear(r)
+	if !body && !long {
+		return nil
+	}
+	return func(w http.ResponseWriter, timeout time.Duration) func() {
+		c := http.NewResponseController(w)
+		if body {
+			_ = c.SetReadDeadline(time.Now().Add(timeout))
+		}
+		if !long {
 			return func() {}
 		}
-	case info.Verb == "list":
-		return func(w http.ResponseWriter, timeout time.Duration) func() {
-			c := http.NewResponseController(w)
-			_ = c.SetWriteDeadline(time.Now().Add(timeout + grace))
-			return func() { _ = c.SetWriteDeadline(time.Time{}) } // the connection lives on
-		}
+		_ = c.SetWriteDeadline(time.Now().Add(timeout + grace))
+		return func() { _ = c.SetWriteDeadline(time.Time{}) } // the connection lives on
 	}
-	return nil
 }
 
 // What tells a client how its request was classified.

@@ -12,12 +12,13 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"knarr/controlplane/apiserver/endpoints"
+	"knarr/controlplane/apiserver/request"
 )
 
 // From these sizes on a request may compute for longer than its time, whatever
 // its context says.
 const (
-	dearBody  = 64 << 10
+	dearBody  = request.Dear
 	dearQuery = 8 << 10
 )
 
@@ -28,13 +29,14 @@ func dear(r *http.Request) bool {
 }
 
 // inTime has h answer r, and answers 504 itself once timeout is over. h goes on
-// alone then: what it writes goes nowhere.
-func inTime(h http.Handler, w http.ResponseWriter, r *http.Request, timeout time.Duration) {
+// alone then: what it writes goes nowhere. ended is called when h returns.
+func inTime(h http.Handler, ended func(), w http.ResponseWriter, r *http.Request, timeout time.Duration) {
 	t := &timedWriter{w: w, header: w.Header().Clone()}
 	own := r.Clone(r.Context()) // the server looks at r again once we return
 	done := make(chan any, 1)
 	go func() {
 		var fault any = http.ErrAbortHandler // of a goroutine that ends without a word
+		defer ended()
 		defer func() {
 			if p := recover(); p != nil {
 				if fault = p; p != http.ErrAbortHandler {

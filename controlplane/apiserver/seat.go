@@ -1,12 +1,13 @@
 package apiserver
 
 import (
+	"context"
 	"io"
 	"net/http"
 	"sync"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"knarr/controlplane/apiserver/request"
 )
 
 const (
@@ -21,11 +22,17 @@ const (
 // given back early while only the client's own slowness is waited for: else a few
 // hundred clients that send and take drop by drop keep everybody out.
 type seat struct {
+	ctx   context.Context
+	info  *request.Info
+	scale *scale
 	enter func() bool
 	leave func()
 
+	worked int64 // on the scale; of the request's own goroutine
+
 	mu          sync.Mutex
 	taken, over bool
+	held        int // of the body, on the scale
 }
 
 // yield gives the seat back for the time being.
@@ -63,6 +70,7 @@ func (s *seat) retake() bool {
 func (s *seat) end() {
 	s.mu.Lock()
 	s.over = true
+	s.unload()
 	s.mu.Unlock()
 	s.yield()
 }
@@ -73,6 +81,7 @@ type slowBody struct {
 	io.ReadCloser
 	seat  *seat
 	timer *time.Timer
+	dear  bool
 	ended bool
 }
 
@@ -81,10 +90,13 @@ func (b *slowBody) Read(p []byte) (int, error) {
 		b.timer = time.AfterFunc(bodyPatience, b.seat.yield)
 	}
 	n, err := b.ReadCloser.Read(p)
+	if b.dear && n > 0 && !b.seat.hold(n) {
+		return n, tooManyBytes()
+	}
 	if err != nil && !b.ended {
 		b.ended = true
 		if !b.timer.Stop() && !b.seat.retake() {
-			return n, apierrors.NewTooManyRequests("Too many requests, please try again later.", 1)
+			return n, tooManyBytes()
 		}
 	}
 	return n, err
@@ -94,9 +106,10 @@ func (b *slowBody) Read(p []byte) (int, error) {
 // slow. What it returns is to be called when the request has been answered.
 func yielding(s *seat, r *http.Request, list bool) (leave func()) {
 	s.taken = true
+	s.info.Scale = s
 	switch {
 	case r.ContentLength != 0:
-		r.Body = &slowBody{ReadCloser: r.Body, seat: s}
+		r.Body = &slowBody{ReadCloser: r.Body, seat: s, dear: dear(r)}
 	case list:
 		timer := time.AfterFunc(listPatience, s.yield)
 		return func() {

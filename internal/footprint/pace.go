@@ -16,6 +16,9 @@ const (
 	// room is what a busy process may allocate at least between two collections:
 	// while little is alive, they would otherwise follow each other at once.
 	room = 64 << 20
+	// spare is what a busy heap may grow by at the busy percentage; beyond it, by
+	// that of an idle one: a load of huge requests is not to be doubled.
+	spare = 128 << 20
 	// busy is how soon after another a collection tells of load.
 	busy = 2 * time.Second
 )
@@ -57,11 +60,16 @@ func (p *pacer) collected() {
 }
 
 // idle takes the room back once nothing happens: else garbage of the last load
-// would stay until as much has been allocated again.
+// would stay until as much has been allocated again. What a great load took goes
+// back to the kernel, for what is alive of it at its last collection mostly is not
+// any longer.
 func (p *pacer) idle() {
 	p.mu.Lock()
-	defer p.mu.Unlock()
 	p.set(idlePercent)
+	p.mu.Unlock()
+	if live() > spare {
+		debug.FreeOSMemory()
+	}
 }
 
 func (p *pacer) set(percent int) {
@@ -75,6 +83,9 @@ func (p *pacer) set(percent int) {
 func percentFor(sinceLast time.Duration, live uint64) int {
 	if sinceLast >= busy {
 		return idlePercent
+	}
+	if live > spare {
+		return int((spare*busyPercent + (live-spare)*idlePercent) / live)
 	}
 	return max(busyPercent, int(room*100/max(live, room/4)))
 }

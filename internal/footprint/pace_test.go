@@ -14,7 +14,9 @@ func TestPercentFor(t *testing.T) {
 		want  int
 	}{
 		{0, room, busyPercent},
-		{busy - 1, 10 * room, busyPercent},
+		{busy - 1, spare, busyPercent},
+		{0, 2 * spare, (busyPercent + idlePercent) / 2},
+		{0, 100 * spare, idlePercent},
 		{0, room / 2, 200},
 		{0, 0, 400},
 		{busy, room, idlePercent},

@@ -82,6 +82,14 @@ func (s *storm) send(y *tally, n int, all ...sent) {
 	for _, q := range all {
 		together(n, n, func(int) {
 			code, body := s.two.do(request{q.method, q.path, q.kind, q.header, strings.NewReader(q.body)})
+			if code == 0 {
+				// Too long a head for this client to send, or others' strangeness on
+				// the same connection ended it, as a 401 does: ask again on one's own.
+				code, body = s.one.do(request{q.method, q.path, q.kind, q.header, strings.NewReader(q.body)})
+			}
+			if code == 0 {
+				s.t.Logf("no answer to %s %.100s: %.300s", q.method, q.path, body)
+			}
 			y.code(code, body, q.says)
 		})
 	}
@@ -91,15 +99,15 @@ func (s *storm) send(y *tally, n int, all ...sent) {
 var attacks = append(append([]attack{
 	{"aliases and depth", depth, []string{"400", "429"}, 700},
 	{"many fields", manyFields, []string{"201", "400", "413", "422", "429"}, 900},
-	{"bodies over 3 MB", tooLong, []string{"413"}, 700},
-	{"gzip, protobuf, nonsense", nonsense, []string{"400", "415"}, 700},
+	{"bodies over 3 MB", tooLong, []string{"413", "429"}, 700},
+	{"gzip, protobuf, nonsense", nonsense, []string{"400", "415", "429"}, 700},
 	{"JSON patches", jsonPatches, []string{"413", "422", "400", "429"}, 900},
-	{"merge patches", mergePatches, []string{"200", "400", "413", "422"}, 1200},
-	{"applied", applied, []string{"400", "422", "500"}, 1200},
+	{"merge patches", mergePatches, []string{"200", "400", "413", "422", "429"}, 1200},
+	{"applied", applied, []string{"400", "422", "429"}, 1200},
 	{"schemas", schemas, []string{"400", "422", "429"}, 900},
 	{"rules", rules, []string{"201", "429"}, 900},
-	{"selectors", selectors, []string{"200", "400", "429", "closed"}, 900},
-	{"paths, options, tokens", paths, []string{"400", "401", "403", "404", "406", "410", "431", "closed"}, 700},
+	{"selectors", selectors, []string{"200", "400", "429", "431"}, 900},
+	{"paths, options, tokens", paths, []string{"400", "401", "403", "404", "406", "410", "429", "431"}, 700},
 }, slowAttacks...), frameAttacks...)
 
 func depth(s *storm, y *tally) {

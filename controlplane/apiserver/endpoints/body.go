@@ -89,17 +89,24 @@ func decodeInto(f format, body []byte, obj runtime.Object, gvk schema.GroupVersi
 	case formatProtobuf:
 		return nil, decodeProtobuf(body, obj, gvk)
 	case formatYAML:
-		if wantStrict {
-			if _, err := yaml.YAMLToJSONStrict(body); err != nil {
-				strict = append(strict, err)
-			}
-		}
-		if body, err = yaml.YAMLToJSON(body); err != nil {
+		if body, strict, err = fromYAML(body, wantStrict); err != nil {
 			return nil, unrecognised(err, gvk, body)
 		}
 	}
 	more, err := decodeJSON(body, obj, gvk, wantStrict)
 	return append(strict, more...), err
+}
+
+// fromYAML is a YAML document as JSON. One without a fault is read once.
+func fromYAML(body []byte, wantStrict bool) (json []byte, strict []error, err error) {
+	if wantStrict {
+		if json, err = yaml.YAMLToJSONStrict(body); err == nil {
+			return json, nil, nil
+		}
+		strict = []error{err}
+	}
+	json, err = yaml.YAMLToJSON(body)
+	return json, strict, err
 }
 
 func decodeJSON(body []byte, obj runtime.Object, gvk schema.GroupVersionKind, wantStrict bool) (strict []error, err error) {
@@ -230,6 +237,9 @@ func (c *call) readObject(into registry.Object, gvk schema.GroupVersionKind, val
 		return err
 	}
 	if err := c.readBody(); err != nil {
+		return err
+	}
+	if err := c.weighBody(f); err != nil {
 		return err
 	}
 	c.bodyFormat = f

@@ -1,6 +1,7 @@
 package endpoints
 
 import (
+	"fmt"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -11,6 +12,10 @@ import (
 	"knarr/controlplane/apiserver/registry"
 )
 
+// mostFaults are told of one object. Who reads more? A body of nothing but faults
+// has more of them than fit an answer: 3 MB would be 100 MB of them.
+const mostFaults = 2000
+
 // invalid is the 422 of an object with faults. The library's maker takes time
 // with the square of their text, minutes for an object full of them.
 func invalid(kind schema.GroupKind, name string, errs field.ErrorList) error {
@@ -18,6 +23,8 @@ func invalid(kind schema.GroupKind, name string, errs field.ErrorList) error {
 	if len(errs) <= 100 {
 		return apierrors.NewInvalid(kind, name, errs)
 	}
+	more := max(0, len(errs)-mostFaults)
+	errs = errs[:len(errs)-more]
 	seen := make(map[string]bool, len(errs))
 	causes := make([]metav1.StatusCause, 0, len(errs))
 	var all strings.Builder
@@ -33,6 +40,9 @@ func invalid(kind schema.GroupKind, name string, errs field.ErrorList) error {
 		}
 		seen[text] = true
 		all.WriteString(text)
+	}
+	if more > 0 {
+		fmt.Fprintf(&all, ", and %d more", more)
 	}
 	text := all.String()
 	if len(seen) > 1 {

@@ -2,6 +2,7 @@ package endpoints
 
 import (
 	"reflect"
+	"strings"
 	"testing"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -31,6 +32,24 @@ func TestInvalidIsTheLibrarys(t *testing.T) {
 func sameFault(n int) (errs field.ErrorList) {
 	for range n {
 		errs = append(errs, field.Forbidden(field.NewPath("a"), "no"))
+	}
+	return errs
+}
+
+// TestInvalidIsBounded: an object of nothing but faults is told of the first.
+func TestInvalidIsBounded(t *testing.T) {
+	err := invalid(schema.GroupKind{Kind: "K"}, "n", append(sameFault(1), required(50_000)...)).(*apierrors.StatusError)
+	if n := len(err.ErrStatus.Details.Causes); n != mostFaults {
+		t.Errorf("%d causes", n)
+	}
+	if !strings.HasSuffix(err.ErrStatus.Message, ", and 48001 more]") {
+		t.Errorf("message ends with %q", err.ErrStatus.Message[len(err.ErrStatus.Message)-40:])
+	}
+}
+
+func required(n int) (errs field.ErrorList) {
+	for i := range n {
+		errs = append(errs, field.Required(field.NewPath("a").Index(i), ""))
 	}
 	return errs
 }

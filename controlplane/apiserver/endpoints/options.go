@@ -189,6 +189,9 @@ func (c *call) deleteOptions() (*metav1.DeleteOptions, error) {
 		return nil, err
 	}
 	defer release()
+	if err := c.info.Weigh(len(body)); err != nil {
+		return nil, err
+	}
 	if len(body) > 0 {
 		f, err := bodyFormat(c.r)
 		if err != nil {

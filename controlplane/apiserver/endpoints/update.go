@@ -140,6 +140,9 @@ func (w *write) fetch(ctx context.Context, key string) (*watchcache.Record, erro
 // attempt is one go at an update of current.
 func (w *write) attempt(ctx context.Context, key string, current *watchcache.Record, make maker) (*watchcache.Record, registry.Object, error) {
 	var old registry.Object
+	if err := w.weighChange(current); err != nil {
+		return nil, nil, err
+	}
 	if current != nil {
 		var err error
 		if old, err = w.object(current); err != nil {
