@@ -93,14 +93,17 @@ type stream struct {
 	send    func([]byte) error
 	end     func()
 	done    <-chan struct{}
+	whole   bool  // frames may not be sent in parts
 	columns bool  // a Table's columns have been sent
-	sizes   []int // of the events in buf
+	sent    int   // bytes
+	sizes   []int // of events that have not been counted
 	counts  *metrics.Events
 }
 
 func newStream(c *call, life time.Duration) (*stream, error) {
 	s := &stream{c: c, buf: getBuffer(), done: c.ctx.Done(), end: func() {}, counts: c.s.cfg.Watches.Of(c.gvr)}
 	if isWebSocket(c.r) {
+		s.whole = true
 		if err := s.webSocket(); err != nil {
 			putBuffer(s.buf)
 			return nil, err
@@ -133,8 +136,13 @@ func (s *stream) close() {
 	putBuffer(s.buf)
 }
 
-// flushSize bounds what is gathered before it is sent.
-const flushSize = 256 * 1024
+const (
+	// flushSize bounds what is gathered before it is sent.
+	flushSize = 256 * 1024
+	// largeSize is that of records and frames that are sent without a copy, which
+	// each client that does not read would hold.
+	largeSize = 128 * 1024
+)
 
 func (s *stream) run(w *watchcache.Watcher, life time.Duration, bookmarks, initial bool) {
 	end := time.NewTimer(life)
@@ -150,12 +158,12 @@ func (s *stream) run(w *watchcache.Watcher, life time.Duration, bookmarks, initi
 		var err error
 		batch, err = w.Poll(batch[:0])
 		for i := range batch {
-			before := s.buf.Len()
+			before := s.sent + s.buf.Len()
 			if ferr := s.append(&batch[i]); ferr != nil {
 				s.fail(ferr)
 				return
 			}
-			s.sizes = append(s.sizes, s.buf.Len()-before)
+			s.sizes = append(s.sizes, s.sent+s.buf.Len()-before)
 			if s.buf.Len() >= flushSize && s.flush() != nil {
 				return
 			}
@@ -187,13 +195,26 @@ func (s *stream) run(w *watchcache.Watcher, life time.Duration, bookmarks, initi
 }
 
 func (s *stream) flush() error {
+	if len(s.sizes) > 0 {
+		s.counts.Sent(s.sizes)
+		s.sizes = s.sizes[:0]
+	}
 	if s.buf.Len() == 0 {
 		return nil
 	}
-	s.counts.Sent(s.sizes)
-	s.sizes = s.sizes[:0]
 	err := s.send(s.buf.Bytes())
+	s.sent += s.buf.Len()
 	s.buf.Reset()
+	return err
+}
+
+// pass sends bytes that others share, after what was gathered.
+func (s *stream) pass(shared []byte) error {
+	err := s.flush()
+	if err == nil {
+		err = s.send(shared)
+		s.sent += len(shared)
+	}
 	return err
 }
 
@@ -209,7 +230,11 @@ func (s *stream) append(d *watchcache.Delivery) error {
 			return err
 		}
 		s.buf.WriteString(`{"type":"` + string(d.Type) + `","object":`)
-		s.buf.Write(data)
+		if len(data) < largeSize || s.whole {
+			s.buf.Write(data)
+		} else if err := s.pass(data); err != nil {
+			return err
+		}
 		s.buf.WriteString("}\n")
 		return nil
 	}
@@ -217,6 +242,14 @@ func (s *stream) append(d *watchcache.Delivery) error {
 		f := watchcache.JSON
 		if c.out.format == formatProtobuf {
 			f = watchcache.Protobuf
+		}
+		if d.Record.Size() >= largeSize {
+			frame, back, err := c.store.Lend(*d, f)
+			defer back()
+			if err != nil {
+				return err
+			}
+			return s.pass(frame)
 		}
 		frame, err := d.Frame(f, c.store)
 		if err != nil {

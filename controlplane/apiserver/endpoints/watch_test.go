@@ -10,6 +10,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 )
 
 // lines opens a watch and returns a function that reads one event.
@@ -118,4 +120,46 @@ func TestListPagesAndViews(t *testing.T) {
 	if code, _, _ := w.do("GET", "/api/v1/configmaps", "", "", "Accept", "text/html"); code != 406 {
 		t.Errorf("html: %d", code)
 	}
+}
+
+// Large objects are sent from bytes that others share, between small ones.
+func TestWatchOfLargeObjects(t *testing.T) {
+	w := newWholeWorld(t)
+	ctx := t.Context()
+	maps := w.client.CoreV1().ConfigMaps("default")
+	large := strings.Repeat("x", 2*largeSize)
+	w.configMap("a")
+	if _, err := maps.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "b"}, Data: map[string]string{"k": large}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	w.configMap("c")
+	json := w.lines("/api/v1/configmaps?watch=1", "application/json")
+	client, err := kubernetes.NewForConfig(&rest.Config{Host: w.url, ContentConfig: rest.ContentConfig{AcceptContentTypes: typeProtobuf, ContentType: typeProtobuf}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	proto, err := client.CoreV1().ConfigMaps("default").Watch(ctx, metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer proto.Stop()
+	see := func(typ, name, data string) {
+		t.Helper()
+		if e := json(); e["type"] != typ || at(e, "object.metadata.name") != name || at(e, "object.data.k") != any(data) && data != "" {
+			t.Errorf("JSON: %s of %s", e["type"], at(e, "object.metadata.name"))
+		}
+		e := <-proto.ResultChan()
+		if m, ok := e.Object.(*corev1.ConfigMap); !ok || string(e.Type) != typ || m.Name != name || m.Data["k"] != data {
+			t.Errorf("protobuf: %s of %T", e.Type, e.Object)
+		}
+	}
+	see("ADDED", "a", "")
+	see("ADDED", "b", large)
+	see("ADDED", "c", "")
+	if _, err := maps.Update(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "b"}, Data: map[string]string{"k": large + "y"}}, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	w.configMap("d")
+	see("MODIFIED", "b", large+"y")
+	see("ADDED", "d", "")
 }

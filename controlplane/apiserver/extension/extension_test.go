@@ -3,6 +3,7 @@ package extension_test
 import (
 	"context"
 	"encoding/json"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -157,6 +158,19 @@ func TestLife(t *testing.T) {
 		if e := <-w.ResultChan(); e.Type != "ADDED" || text(e.Object) != text(made) {
 			t.Errorf("watch: %s %s\nwant %s", e.Type, text(e.Object), text(made))
 		}
+		large := cron(t, "large", "{}")
+		large.SetAnnotations(map[string]string{"a": strings.Repeat("x", 200_000)})
+		large, err = tabs.Create(c.ctx, large, metav1.CreateOptions{})
+		if err != nil {
+			c.Fatal(err)
+		}
+		if e := <-w.ResultChan(); e.Type != "ADDED" || text(e.Object) != text(large) { // sent in parts
+			t.Errorf("watch: %s of a large object is another", e.Type)
+		}
+		if err := tabs.Delete(c.ctx, "large", metav1.DeleteOptions{}); err != nil {
+			c.Fatal(err)
+		}
+		<-w.ResultChan()
 		got, err := tabs.Get(c.ctx, "a", metav1.GetOptions{})
 		if err != nil || text(got) != text(made) {
 			t.Errorf("get: %v %s\nwant %s", err, text(got), text(made))

@@ -69,11 +69,14 @@ type Delivery struct {
 	event *event
 }
 
+// shared says that the frame is kept with an event.
+func (d Delivery) shared() bool { return d.event != nil && d.event.kind() == d.Type }
+
 // Frame is the whole watch frame of an ADDED, MODIFIED or DELETED: a line of
 // JSON, or a protobuf WatchEvent behind its length in four bytes. It is made
 // once for all watchers of the resource; nobody may change it.
 func (d Delivery) Frame(f Format, r *Resource) ([]byte, error) {
-	shared := d.event != nil && d.event.kind() == d.Type
+	shared := d.shared()
 	if shared {
 		if b := d.event.frames[f].Load(); b != nil {
 			return *b, nil

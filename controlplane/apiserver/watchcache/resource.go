@@ -52,6 +52,8 @@ type Resource struct {
 	size   atomic.Int64 // of all messages together
 	epoch  atomic.Int64 // watchers of an earlier one are to end
 	faults atomic.Pointer[faults]
+
+	loans loans // large frames under way
 }
 
 // state is a snapshot: all objects as of a revision.

@@ -1,0 +1,37 @@
+package watchcache
+
+import (
+	"testing"
+
+	"k8s.io/apimachinery/pkg/watch"
+)
+
+// A frame of no event is one for all that are being sent it, and then none.
+func TestLend(t *testing.T) {
+	_, r, _ := start(t)
+	rec := must[*Record](t)(r.Create(t.Context(), "ns/a", configMap("ns", "a")))
+	d := Delivery{Type: watch.Added, Record: rec}
+	one, back, err := r.Lend(d, JSON)
+	if err != nil {
+		t.Fatal(err)
+	}
+	two, backToo, err := r.Lend(d, JSON)
+	if err != nil || &one[0] != &two[0] {
+		t.Errorf("a second watcher has a frame of its own, %v", err)
+	}
+	other, backOther, err := r.Lend(d, Protobuf)
+	if err != nil || &one[0] == &other[0] {
+		t.Errorf("another format has the same frame, %v", err)
+	}
+	back()
+	three, backThree, _ := r.Lend(d, JSON)
+	if &three[0] != &one[0] {
+		t.Error("a frame that is being sent is made again")
+	}
+	for _, back := range []func(){backToo, backOther, backThree} {
+		back()
+	}
+	if len(r.loans.out) != 0 {
+		t.Errorf("%d frames are kept for nobody", len(r.loans.out))
+	}
+}
