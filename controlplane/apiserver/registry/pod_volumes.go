@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
@@ -47,93 +46,25 @@ func (c *podCheck) checkVolumes(at *field.Path) {
 }
 
 func (c *podCheck) checkVolumeSource(v *corev1.Volume, at *field.Path) {
-	type source struct {
-		name  string
-		check func(at *field.Path)
-	}
-	found := make([]source, 0, 1)
-	one := func(set bool, name string, check func(at *field.Path)) {
-		if set {
-			found = append(found, source{name, check})
-		}
-	}
-	one(v.EmptyDir != nil, "emptyDir", func(at *field.Path) {
-		if l := v.EmptyDir.SizeLimit; l != nil && l.Cmp(resource.Quantity{}) < 0 {
-			c.forbidden(at.Child("sizeLimit"), "SizeLimit field must be a valid resource quantity")
-		}
-	})
-	one(v.HostPath != nil, "hostPath", func(at *field.Path) { c.add(validateHostPath(v.HostPath, at)) })
-	one(v.Secret != nil, "secret", func(at *field.Path) {
-		c.need(v.Secret.SecretName, at.Child("secretName"))
-		c.fileMode(v.Secret.DefaultMode, at.Child("defaultMode"))
-		c.checkKeys(v.Secret.Items, at.Child("items"))
-	})
-	one(v.NFS != nil, "nfs", func(at *field.Path) { c.add(validateNFS(v.NFS, at)) })
-	one(v.PersistentVolumeClaim != nil, "persistentVolumeClaim", func(at *field.Path) {
-		c.need(v.PersistentVolumeClaim.ClaimName, at.Child("claimName"))
-	})
-	one(v.DownwardAPI != nil, "downwardAPI", func(at *field.Path) {
-		c.fileMode(v.DownwardAPI.DefaultMode, at.Child("defaultMode"))
-		for i := range v.DownwardAPI.Items {
-			c.checkDownwardFile(&v.DownwardAPI.Items[i], at)
-		}
-	})
-	one(v.ConfigMap != nil, "configMap", func(at *field.Path) {
-		c.need(v.ConfigMap.Name, at.Child("name"))
-		c.fileMode(v.ConfigMap.DefaultMode, at.Child("defaultMode"))
-		c.checkKeys(v.ConfigMap.Items, at.Child("items"))
-	})
-	one(v.Projected != nil, "projected", func(at *field.Path) {
-		c.fileMode(v.Projected.DefaultMode, at.Child("defaultMode"))
-		c.checkProjections(v.Projected.Sources, at)
-	})
-	one(v.CSI != nil, "csi", func(at *field.Path) {
-		c.add(csiDriverName(v.CSI.Driver, at.Child("driver")))
-		if ref := v.CSI.NodePublishSecretRef; ref != nil {
-			if ref.Name == "" {
-				c.required(at.Child("nodePublishSecretRef", "name"), "")
-			} else {
-				c.add(invalid(NameIsDNSSubdomain(ref.Name, false), ref.Name, at.Child("name")))
+	found := false
+	for i := range volumeSources {
+		switch s := &volumeSources[i]; {
+		case !s.is(v):
+		case found:
+			name := s.name
+			if s.surplus != "" {
+				name = s.surplus
 			}
+			c.forbidden(at.Child(name), "may not specify more than 1 volume type")
+		default:
+			found = true
+			s.check(c, v, at.Child(s.name))
 		}
-	})
-	one(v.Ephemeral != nil, "ephemeral", func(at *field.Path) { c.checkEphemeralVolume(v, at) })
-	one(v.Image != nil, "image", func(at *field.Path) {
-		if c.isPod() && v.Image.Reference == "" {
-			c.required(at.Child("reference"), "")
-		}
-		c.checkPullPolicy(v.Image.PullPolicy, at.Child("pullPolicy"))
-	})
-	for _, s := range oldVolumeSources(v) {
-		one(s.set, s.name, func(at *field.Path) { c.add(s.check(at)) })
 	}
-	if len(found) == 0 {
+	if !found {
 		c.required(at, "must specify a volume type")
-		return
-	}
-	if len(found) > 1 {
-		slices.SortFunc(found, func(a, b source) int {
-			return slices.Index(volumeOrder, a.name) - slices.Index(volumeOrder, b.name)
-		})
-	}
-	found[0].check(at.Child(found[0].name))
-	for _, s := range found[1:] {
-		name := s.name
-		if other, ok := surplusNames[name]; ok {
-			name = other
-		}
-		c.forbidden(at.Child(name), "may not specify more than 1 volume type")
 	}
 }
-
-// volumeOrder is upstream's: of several sources the first is looked at.
-var volumeOrder = []string{"emptyDir", "hostPath", "gitRepo", "persistentDisk", "awsElasticBlockStore", "secret", "nfs", "iscsi",
-	"glusterfs", "flocker", "persistentVolumeClaim", "rbd", "cinder", "cephfs", "quobyte", "downwardAPI", "fc", "flexVolume", "configMap",
-	"azureFile", "vsphereVolume", "photonPersistentDisk", "portworxVolume", "azureDisk", "storageos", "projected", "scaleIO", "csi", "ephemeral", "image"}
-
-// surplusNames are what upstream calls some sources, and only where it says that
-// they are too many.
-var surplusNames = map[string]string{"persistentDisk": "gcePersistentDisk", "cephfs": "cephFS", "downwardAPI": "downwarAPI"}
 
 func (c *podCheck) need(value string, at *field.Path) {
 	if value == "" {
@@ -240,6 +171,17 @@ func (c *podCheck) checkProjections(sources []corev1.VolumeProjection, at *field
 		}
 		if n > 1 {
 			c.forbidden(p, "may not specify more than 1 volume type per source")
+		}
+	}
+}
+
+func (c *podCheck) checkCSIVolume(v *corev1.CSIVolumeSource, at *field.Path) {
+	c.add(csiDriverName(v.Driver, at.Child("driver")))
+	if ref := v.NodePublishSecretRef; ref != nil {
+		if ref.Name == "" {
+			c.required(at.Child("nodePublishSecretRef", "name"), "")
+		} else {
+			c.add(invalid(NameIsDNSSubdomain(ref.Name, false), ref.Name, at.Child("name")))
 		}
 	}
 }

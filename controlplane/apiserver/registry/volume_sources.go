@@ -50,13 +50,6 @@ func csiDriverName(name string, at *field.Path) field.ErrorList {
 	return f.list
 }
 
-// oldSource is a volume source that CSI drivers have replaced.
-type oldSource struct {
-	set   bool
-	name  string
-	check func(at *field.Path) field.ErrorList
-}
-
 func needed(at *field.Path, names []string, values ...string) (errs field.ErrorList) {
 	for i, value := range values {
 		if value == "" {
@@ -64,72 +57,6 @@ func needed(at *field.Path, names []string, values ...string) (errs field.ErrorL
 		}
 	}
 	return errs
-}
-
-func oldVolumeSources(v *corev1.Volume) []oldSource {
-	return []oldSource{
-		{v.GitRepo != nil, "gitRepo", func(at *field.Path) field.ErrorList {
-			errs := needed(at, []string{"repository"}, v.GitRepo.Repository)
-			return append(errs, descendingPath(v.GitRepo.Directory, at.Child("directory"))...)
-		}},
-		{v.GCEPersistentDisk != nil, "persistentDisk", func(at *field.Path) field.ErrorList {
-			return validatePartitioned("pdName", v.GCEPersistentDisk.PDName, v.GCEPersistentDisk.Partition, at)
-		}},
-		{v.AWSElasticBlockStore != nil, "awsElasticBlockStore", func(at *field.Path) field.ErrorList {
-			return validatePartitioned("volumeID", v.AWSElasticBlockStore.VolumeID, v.AWSElasticBlockStore.Partition, at)
-		}},
-		{v.ISCSI != nil, "iscsi", func(at *field.Path) field.ErrorList {
-			s := v.ISCSI
-			return validateISCSI(s.TargetPortal, s.IQN, s.Lun, (s.DiscoveryCHAPAuth || s.SessionCHAPAuth) && s.SecretRef == nil, s.InitiatorName, at)
-		}},
-		{v.Glusterfs != nil, "glusterfs", func(at *field.Path) field.ErrorList {
-			return needed(at, []string{"endpoints", "path"}, v.Glusterfs.EndpointsName, v.Glusterfs.Path)
-		}},
-		{v.RBD != nil, "rbd", func(at *field.Path) field.ErrorList {
-			return append(someMonitors(v.RBD.CephMonitors, at), needed(at, []string{"image"}, v.RBD.RBDImage)...)
-		}},
-		{v.Cinder != nil, "cinder", func(at *field.Path) field.ErrorList {
-			errs := needed(at, []string{"volumeID"}, v.Cinder.VolumeID)
-			if v.Cinder.SecretRef != nil {
-				errs = append(errs, needed(at.Child("secretRef"), []string{"name"}, v.Cinder.SecretRef.Name)...)
-			}
-			return errs
-		}},
-		{v.CephFS != nil, "cephfs", func(at *field.Path) field.ErrorList { return someMonitors(v.CephFS.Monitors, at) }},
-		{v.FC != nil, "fc", func(at *field.Path) field.ErrorList { return validateFC(v.FC, at) }},
-		{v.FlexVolume != nil, "flexVolume", func(at *field.Path) field.ErrorList {
-			return validateFlex(v.FlexVolume.Driver, v.FlexVolume.Options, at)
-		}},
-		{v.AzureFile != nil, "azureFile", func(at *field.Path) field.ErrorList {
-			return needed(at, []string{"secretName", "shareName"}, v.AzureFile.SecretName, v.AzureFile.ShareName)
-		}},
-		{v.VsphereVolume != nil, "vsphereVolume", func(at *field.Path) field.ErrorList {
-			return needed(at, []string{"volumePath"}, v.VsphereVolume.VolumePath)
-		}},
-		{v.PhotonPersistentDisk != nil, "photonPersistentDisk", func(at *field.Path) field.ErrorList {
-			return needed(at, []string{"pdID"}, v.PhotonPersistentDisk.PdID)
-		}},
-		{v.PortworxVolume != nil, "portworxVolume", func(at *field.Path) field.ErrorList {
-			return needed(at, []string{"volumeID"}, v.PortworxVolume.VolumeID)
-		}},
-		{v.AzureDisk != nil, "azureDisk", func(at *field.Path) field.ErrorList {
-			return validateAzureDisk(v.AzureDisk, at)
-		}},
-		{v.ScaleIO != nil, "scaleIO", func(at *field.Path) field.ErrorList {
-			return needed(at, []string{"gateway", "system", "volumeName"}, v.ScaleIO.Gateway, v.ScaleIO.System, v.ScaleIO.VolumeName)
-		}},
-		{v.Flocker != nil, "flocker", func(at *field.Path) field.ErrorList { return validateFlocker(v.Flocker, at) }},
-		{v.Quobyte != nil, "quobyte", func(at *field.Path) field.ErrorList {
-			return validateQuobyte(v.Quobyte, at)
-		}},
-		{v.StorageOS != nil, "storageos", func(at *field.Path) field.ErrorList {
-			errs := validateStorageOS(v.StorageOS.VolumeName, v.StorageOS.VolumeNamespace, at)
-			if ref := v.StorageOS.SecretRef; ref != nil {
-				errs = append(errs, needed(at.Child("secretRef"), []string{"name"}, ref.Name)...)
-			}
-			return errs
-		}},
-	}
 }
 
 func validateFlocker(s *corev1.FlockerVolumeSource, at *field.Path) field.ErrorList {
