@@ -46,45 +46,6 @@ func (s *Set) find(elem string) *Set {
 	return nil
 }
 
-// An arena is where the sets of one walk lie: a hundred small allocations less
-// for a pod.
-type arena struct {
-	sets []Set
-	kids []kid
-	next int // how many sets are taken next
-}
-
-// What a walk takes at once: little first, for most updates change little.
-const (
-	fewestSets = 8
-	mostSets   = 64
-	firstKids  = 4
-)
-
-func (a *arena) set() *Set {
-	if len(a.sets) == 0 {
-		a.next = min(max(4*a.next, fewestSets), mostSets)
-		a.sets = make([]Set, a.next)
-	}
-	s := &a.sets[0]
-	a.sets = a.sets[1:]
-	return s
-}
-
-// add appends to kids, which lie in the arena while they are few.
-func (a *arena) add(kids []kid, k kid) []kid {
-	if len(kids) < cap(kids) {
-		return append(kids, k)
-	}
-	room := max(firstKids, 2*cap(kids))
-	if len(a.kids) < room {
-		a.kids = make([]kid, max(2*a.next, room))
-	}
-	out := append(a.kids[:0:room], kids...)
-	a.kids = a.kids[room:]
-	return append(out, k)
-}
-
 // insert adds a path. Paths come in the order of a walk, so that the kid
 // wanted is mostly the last one.
 func (s *Set) insert(a *arena, path []string) {

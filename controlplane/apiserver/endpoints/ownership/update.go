@@ -67,6 +67,7 @@ func Update(q Request) []metav1.ManagedFieldsEntry {
 		return nil // what is not tracked from its start never is
 	}
 	c := compare(reflect.ValueOf(q.Old).Elem(), reflect.ValueOf(q.Obj).Elem())
+	defer c.free()
 	if c.nameless {
 		return nil // such an object cannot be merged, so nobody owns it
 	}

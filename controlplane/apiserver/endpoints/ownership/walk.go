@@ -5,6 +5,7 @@ import (
 	"reflect"
 	"slices"
 	"strconv"
+	"sync"
 	"unsafe"
 
 	corev1 "k8s.io/api/core/v1"
@@ -22,13 +23,24 @@ type comparison struct {
 	nameless         bool     // a list of named items has one without any of its keys
 }
 
-// compare walks two states of an object; the old one may be an empty object.
+var comparisons = sync.Pool{New: func() any { return new(comparison) }}
+
+// compare walks two states of an object; the old one may be an empty object. What
+// it returns is to be freed, and nothing of it kept.
 func compare(old, obj reflect.Value) *comparison {
-	c := &comparison{path: make([]string, 0, 16)}
+	c := comparisons.Get().(*comparison)
 	c.structs(planOf(obj.Type()), old, obj)
 	c.changed.sort()
 	c.removed.sort()
 	return c
+}
+
+// free makes c another's.
+func (c *comparison) free() {
+	clear(c.path[:cap(c.path)])
+	c.arena.reset()
+	*c = comparison{path: c.path[:0], arena: c.arena}
+	comparisons.Put(c)
 }
 
 // Values: the zero reflect.Value is absent; a nil pointer, slice or map is
