@@ -166,6 +166,9 @@ func (s *Server) chain(next http.Handler) http.Handler {
 				waiting := ctx
 				held := &seat{ctx: ctx, info: info, scale: s.scale, enter: func() bool { return s.fairness.Enter(waiting, &class) }, leave: leave}
 				leave = yielding(held, r, info.Verb == "list")
+				if info.Verb == "list" {
+					w = &slowAnswer{ResponseWriter: w, seat: held}
+				}
 			}
 			defer leave()
 		}

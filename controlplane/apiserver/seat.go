@@ -11,11 +11,14 @@ import (
 )
 
 const (
-	// bodyPatience is how long a request keeps its seat while its body comes.
+	// bodyPatience is how long a request keeps its seat while its body comes, and a
+	// list while its client does not read.
 	bodyPatience = 100 * time.Millisecond
 	// listPatience is how long a list keeps its seat: one that takes longer
-	// mostly waits for its client to read.
+	// mostly waits for its client to read, drop by drop.
 	listPatience = 5 * time.Second
+	// gulp is the size of writes that a client may make wait.
+	gulp = 16 << 10
 )
 
 // A seat is one that a request has been given by priority and fairness. It is
@@ -100,6 +103,28 @@ func (b *slowBody) Read(p []byte) (int, error) {
 		}
 	}
 	return n, err
+}
+
+// A slowAnswer yields its list's seat when a client does not take a part of it.
+type slowAnswer struct {
+	http.ResponseWriter
+	seat  *seat
+	timer *time.Timer
+}
+
+func (a *slowAnswer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
+
+func (a *slowAnswer) Write(p []byte) (int, error) {
+	if len(p) < gulp {
+		return a.ResponseWriter.Write(p)
+	}
+	if a.timer == nil {
+		a.timer = time.AfterFunc(bodyPatience, a.seat.yield)
+	} else {
+		a.timer.Reset(bodyPatience)
+	}
+	defer a.timer.Stop()
+	return a.ResponseWriter.Write(p)
 }
 
 // yielding makes a request that came with a seat give it back when its client is

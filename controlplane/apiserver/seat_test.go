@@ -1,64 +1,54 @@
 package apiserver
 
 import (
-	"io"
 	"net/http"
-	"net/http/httptest"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 )
 
-// TestSlowBodiesTakeNoSeats: clients whose bodies never come keep nobody out,
-// and one whose body comes late is served.
-func TestSlowBodiesTakeNoSeats(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s, stop := newServer(t)
-		defer stop()
-		const path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-		const review = `{"spec":{"nonResourceAttributes":{"path":"/version","verb":"get"}}}`
-		ask := func(body io.Reader) int {
-			r := httptest.NewRequestWithContext(t.Context(), "POST", path, body)
-			r.Header.Set("Authorization", "Bearer bob")
-			r.Header.Set("Content-Type", "application/json")
-			w := httptest.NewRecorder()
-			s.handler.ServeHTTP(w, r)
-			return w.Code
-		}
-		const slow = 50
-		codes := make(chan int, slow)
-		var pipes []*io.PipeWriter
-		for range slow {
-			r, w := io.Pipe()
-			pipes = append(pipes, w)
-			go func() { codes <- ask(r) }()
-		}
-		synctest.Wait()
-		began := time.Now()
-		if code := ask(strings.NewReader(review)); code != http.StatusCreated {
-			t.Errorf("beside slow bodies: %d", code)
-		}
-		if took := time.Since(began); took > 30*bodyPatience {
-			t.Errorf("beside slow bodies: a seat after %s", took)
-		}
-		for i, w := range pipes {
-			if i%2 == 0 {
-				_, _ = io.WriteString(w, review)
-				_ = w.Close()
-				if code := <-codes; code != http.StatusCreated {
-					t.Errorf("late: %d", code)
+// taking is a client that takes each part after a while.
+type taking struct {
+	nothing
+	after time.Duration
+}
+
+func (t taking) Write(p []byte) (int, error) {
+	time.Sleep(t.after)
+	return len(p), nil
+}
+
+// A list keeps its seat as long as its client takes what it is sent.
+func TestListYieldsToSlowClients(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		after time.Duration
+		part  int
+		early bool
+	}{
+		{"quick", bodyPatience / 2, 2 * gulp, false},
+		{"slow", bodyPatience * 2, 2 * gulp, true},
+		{"slow with small parts", bodyPatience * 2, gulp - 1, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				left := 0
+				s := &seat{taken: true, leave: func() { left++ }}
+				w := &slowAnswer{ResponseWriter: taking{nothing{http.Header{}}, c.after}, seat: s}
+				for range 3 {
+					if n, err := w.Write(make([]byte, c.part)); n != c.part || err != nil {
+						t.Fatal(n, err)
+					}
 				}
-				continue
-			}
-			_ = w.CloseWithError(io.ErrUnexpectedEOF)
-			if code := <-codes; code != http.StatusBadRequest {
-				t.Errorf("broken off: %d", code)
-			}
-		}
-		// All seats are given back.
-		if code := ask(strings.NewReader(review)); code != http.StatusCreated {
-			t.Errorf("afterwards: %d", code)
-		}
-	})
+				synctest.Wait()
+				if early := left > 0; early != c.early {
+					t.Errorf("the seat was given back early: %v", early)
+				}
+				s.end()
+				if left != 1 {
+					t.Errorf("the seat was given back %d times", left)
+				}
+			})
+		})
+	}
 }
