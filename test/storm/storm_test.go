@@ -145,7 +145,7 @@ func TestStorm(t *testing.T) {
 func (s *storm) calm() {
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
-	late := time.After(15 * time.Second)
+	late := time.After(5 * time.Second)
 	for s.status("VmRSS") > calmMegabytes {
 		select {
 		case <-tick.C:
