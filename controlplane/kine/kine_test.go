@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -215,7 +216,7 @@ func postgres(t *testing.T) *sql {
 	}
 	data, port := filepath.Join(dir, "data"), free(t)
 	command(t, as, filepath.Join(bin, "initdb"), "-D", data, "-U", "knarr", "-A", "scram-sha-256", "--pwfile", secret, "--no-sync", "-E", "UTF8", "--locale", "C")
-	serve(t, as, filepath.Join(bin, "postgres"), "-D", data, "-p", port, "-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories=")
+	serve(t, as, port, nil, filepath.Join(bin, "postgres"), "-D", data, "-p", port, "-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories=")
 	return &sql{address: "postgres://knarr:" + password + "@127.0.0.1:" + port + "/", params: "?sslmode=disable"}
 }
 
@@ -234,7 +235,7 @@ func mysql(t *testing.T) *sql {
 	if err != nil {
 		server = "/usr/sbin/mariadbd"
 	}
-	serve(t, as, server, "--no-defaults", "--datadir="+data, "--socket="+filepath.Join(dir, "s"), "--bind-address=127.0.0.1", "--port="+port, "--skip-name-resolve", "--init-file="+begin)
+	serve(t, as, port, make([]byte, 1), server, "--no-defaults", "--datadir="+data, "--socket="+filepath.Join(dir, "s"), "--bind-address=127.0.0.1", "--port="+port, "--skip-name-resolve", "--init-file="+begin)
 	return &sql{address: "mysql://knarr:" + password + "@tcp(127.0.0.1:" + port + ")/"}
 }
 
@@ -270,8 +271,10 @@ func command(t *testing.T, as *syscall.SysProcAttr, name string, args ...string)
 	}
 }
 
-// serve runs a server until the test is over. Whoever connects waits for it.
-func serve(t *testing.T, as *syscall.SysProcAttr, name string, args ...string) *exec.Cmd {
+// serve runs a server until the test is over, and waits for it to listen on port
+// and to greet who connects with so many bytes: a busy machine takes longer to
+// start one than our own program waits.
+func serve(t *testing.T, as *syscall.SysProcAttr, port string, greeting []byte, name string, args ...string) {
 	t.Helper()
 	cmd := exec.Command(name, args...)
 	cmd.SysProcAttr, cmd.Dir = as, "/"
@@ -287,7 +290,23 @@ func serve(t *testing.T, as *syscall.SysProcAttr, name string, args ...string) *
 			t.Log(said.String())
 		}
 	})
-	return cmd
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for late := time.After(time.Minute); ; {
+		if c, err := net.Dial("tcp", net.JoinHostPort("127.0.0.1", port)); err == nil {
+			_ = c.SetDeadline(time.Now().Add(time.Minute))
+			_, err = io.ReadFull(c, greeting)
+			c.Close()
+			if err == nil {
+				return
+			}
+		}
+		select {
+		case <-tick.C:
+		case <-late:
+			t.Fatalf("%s does not listen on port %s", name, port)
+		}
+	}
 }
 
 func free(t *testing.T) string {

@@ -167,7 +167,9 @@ func start(ctx context.Context, repository, cache, work string, rounds int, whic
 					if ctx.Err() != nil {
 						return ctx.Err()
 					}
-					faults = append(faults, fmt.Errorf("%s on %s: %w", b.name, s, err))
+					fault := fmt.Errorf("round %d of %d: %s on %s: %w", round+1, rounds, b.name, s, err)
+					fmt.Fprintln(os.Stderr, fault)
+					faults = append(faults, fault)
 					continue
 				}
 				fmt.Fprintf(os.Stderr, "round %d of %d: %s on %s: %s\n", round+1, rounds, b.name, s, time.Since(at).Round(time.Second))
