@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"sync"
@@ -61,14 +62,17 @@ func runWatch(ctx context.Context, r *run) error {
 			}
 		}
 		f.n++
-		body, err := client.CoreV1().RESTClient().Get().Namespace(namespace).Resource("pods").
-			VersionedParams(&metav1.ListOptions{Watch: true, ResourceVersion: list.ResourceVersion}, scheme.ParameterCodec).Stream(ctx)
+		of := client.CoreV1().RESTClient()
+		open := func() (io.ReadCloser, error) {
+			return of.Get().Namespace(namespace).Resource("pods").
+				VersionedParams(&metav1.ListOptions{Watch: true, ResourceVersion: list.ResourceVersion}, scheme.ParameterCodec).Stream(ctx)
+		}
+		body, err := open()
 		if err != nil {
 			return fmt.Errorf("watch: %w", err)
 		}
 		wg.Go(func() {
-			defer body.Close()
-			if err := f.read(body); err != nil && ctx.Err() == nil {
+			if err := f.follow(body, open); err != nil && ctx.Err() == nil {
 				cancel(fmt.Errorf("watcher: %w", err))
 			}
 		})
@@ -85,7 +89,7 @@ func runWatch(ctx context.Context, r *run) error {
 	profiled := r.profile(ctx, c, "watch")
 	defer profiled()
 	began := time.Now()
-	// Upstream ends watches that fall behind: few writers, so that none does.
+	// Upstream ends watches that fall behind: few writers, so that hardly one does.
 	if _, _, err := each(ctx, 4, n, patch); err != nil {
 		return err
 	}
@@ -140,15 +144,35 @@ func (f *frames) mark(t time.Time, took *[]time.Duration) {
 	f.mu.Unlock()
 }
 
-// read takes length-prefixed frames, the form of watches in protobuf.
-func (f *frames) read(body io.Reader) error {
-	var size [4]byte
-	for {
-		if _, err := io.ReadFull(body, size[:]); err != nil {
+// follow reads a watch, and opens it again when the server ends it: what had been
+// seen comes again then, and is not counted twice.
+func (f *frames) follow(body io.ReadCloser, open func() (io.ReadCloser, error)) error {
+	for seen := 0; ; {
+		n, err := f.read(body, seen)
+		body.Close()
+		if !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
 			return err
 		}
-		if _, err := io.CopyN(io.Discard, body, int64(binary.BigEndian.Uint32(size[:]))); err != nil {
+		seen = max(seen, n)
+		if body, err = open(); err != nil {
 			return err
+		}
+	}
+}
+
+// read takes length-prefixed frames, the form of watches in protobuf, and counts
+// those after the first seen ones. It returns how many came.
+func (f *frames) read(body io.Reader, seen int) (n int, err error) {
+	var size [4]byte
+	for ; ; n++ {
+		if _, err := io.ReadFull(body, size[:]); err != nil {
+			return n, err
+		}
+		if _, err := io.CopyN(io.Discard, body, int64(binary.BigEndian.Uint32(size[:]))); err != nil {
+			return n, err
+		}
+		if n < seen {
+			continue
 		}
 		f.mu.Lock()
 		if f.took != nil {
