@@ -3,6 +3,7 @@ package apiserver
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"net"
 	"net/http"
 	"sync"
@@ -14,7 +15,7 @@ import (
 const (
 	// gatherMost is how much may wait to be sent on one connection; a frame of
 	// 16 KiB may exceed it.
-	gatherMost = 64 << 10
+	gatherMost = 128 << 10
 	// lastWrite bounds how long the end of a connection waits for its client.
 	lastWrite = time.Second
 )
@@ -79,7 +80,7 @@ func (g *gathering) send() {
 		g.next = nil
 		g.room.Broadcast()
 		g.mu.Unlock()
-		_, err := g.Conn.Write(*piece)
+		err := g.pass(*piece)
 		*piece = (*piece)[:0]
 		pieces.Put(piece)
 		g.mu.Lock()
@@ -87,6 +88,18 @@ func (g *gathering) send() {
 	}
 	g.ended = true
 	g.room.Broadcast()
+}
+
+// pass encrypts and sends a piece.
+func (g *gathering) pass(piece []byte) error {
+	c, ok := g.Conn.NetConn().(*corked)
+	if !ok || len(piece) <= oneRecord {
+		_, err := g.Conn.Write(piece)
+		return err
+	}
+	send := c.cork()
+	_, err := g.Conn.Write(piece)
+	return errors.Join(err, send())
 }
 
 // Close sends what was written, unless the client does not take it, and closes.

@@ -18,9 +18,11 @@ func BenchmarkHTTP2(b *testing.B) {
 	for _, how := range []struct {
 		name    string
 		prepare func(*http.Server) error
+		listen  func(net.Listener) net.Listener
 	}{
-		{"plain", func(*http.Server) error { return nil }},
-		{"gathering", gatherStreams},
+		{"plain", func(*http.Server) error { return nil }, func(l net.Listener) net.Listener { return l }},
+		{"gathering", gatherStreams, func(l net.Listener) net.Listener { return l }},
+		{"corking", gatherStreams, func(l net.Listener) net.Listener { return corking{l} }},
 	} {
 		var mu sync.Mutex
 		wave := make(chan struct{}) // closed when watchers are sent something
@@ -57,7 +59,7 @@ func BenchmarkHTTP2(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		go func() { _ = srv.ServeTLS(l, "", "") }()
+		go func() { _ = srv.ServeTLS(how.listen(l), "", "") }()
 		transport := &http.Transport{ForceAttemptHTTP2: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
 		open := func(path string) io.ReadCloser {
 			resp, err := (&http.Client{Transport: transport}).Get("https://" + l.Addr().String() + path)

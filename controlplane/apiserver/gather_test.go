@@ -29,7 +29,7 @@ func certificate() tls.Certificate {
 func joined(t *testing.T, cert tls.Certificate) (server *gathering, client *tls.Conn) {
 	t.Helper()
 	near, far := net.Pipe()
-	s := tls.Server(near, &tls.Config{Certificates: []tls.Certificate{cert}})
+	s := tls.Server(&corked{Conn: near}, &tls.Config{Certificates: []tls.Certificate{cert}})
 	client = tls.Client(far, &tls.Config{InsecureSkipVerify: true})
 	met := make(chan error, 1)
 	go func() { met <- s.Handshake() }()

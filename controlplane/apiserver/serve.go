@@ -66,7 +66,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener, config *tls.Config) 
 	})
 	var err error
 	if config != nil {
-		err = srv.ServeTLS(l, "", "")
+		err = srv.ServeTLS(corking{l}, "", "")
 	} else {
 		err = srv.Serve(l)
 	}

@@ -1,0 +1,61 @@
+package apiserver
+
+import (
+	"bytes"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"testing"
+	"testing/synctest"
+)
+
+// A counted connection counts what it is asked to write, and fails when told to.
+type counted struct {
+	net.Conn
+	writes int
+	fail   error
+}
+
+func (c *counted) Write(p []byte) (int, error) {
+	c.writes++
+	if c.fail != nil {
+		return 0, c.fail
+	}
+	return c.Conn.Write(p)
+}
+
+// The records of a long piece go to the kernel at once; an error of theirs is
+// told, and nothing follows.
+func TestCorkedPiece(t *testing.T) {
+	cert := certificate()
+	synctest.Test(t, func(t *testing.T) {
+		near, far := net.Pipe()
+		kernel := &counted{Conn: near}
+		s := tls.Server(&corked{Conn: kernel}, &tls.Config{Certificates: []tls.Certificate{cert}, DynamicRecordSizingDisabled: true})
+		client := tls.Client(far, &tls.Config{InsecureSkipVerify: true})
+		met := make(chan error, 1)
+		go func() { met <- s.Handshake() }()
+		if err := errors.Join(client.Handshake(), <-met); err != nil {
+			t.Fatal(err)
+		}
+		g := &gathering{Conn: s}
+		for _, c := range []struct{ size, writes int }{{100, 1}, {oneRecord, 1}, {oneRecord + 1, 1}, {5*oneRecord + 7, 1}} {
+			piece := bytes.Repeat([]byte("knarr"), c.size/5+1)[:c.size]
+			before := kernel.writes
+			go func() { met <- g.pass(piece) }()
+			got := make([]byte, c.size)
+			if _, err := io.ReadFull(client, got); err != nil || !bytes.Equal(got, piece) {
+				t.Errorf("%d bytes: %v", c.size, err)
+			}
+			if err := <-met; err != nil || kernel.writes-before != c.writes {
+				t.Errorf("%d bytes: %d writes, %v", c.size, kernel.writes-before, err)
+			}
+		}
+		kernel.fail = io.ErrClosedPipe
+		if err := g.pass(make([]byte, 3*oneRecord)); !errors.Is(err, io.ErrClosedPipe) {
+			t.Errorf("a piece that could not be sent: %v", err)
+		}
+		far.Close()
+	})
+}
