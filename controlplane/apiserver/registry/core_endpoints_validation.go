@@ -31,7 +31,7 @@ func validateEndpoints(_ context.Context, e, old *corev1.Endpoints) field.ErrorL
 				f.required(p.Child("name"), "")
 			}
 			f.add(portNumber(port.Port, p.Child("port")))
-			f.add(protocol(port.Protocol, p.Child("protocol")))
+			protocol(&f, port.Protocol, p)
 			if port.AppProtocol != nil {
 				f.add(qualifiedName(*port.AppProtocol, p.Child("appProtocol")))
 			}

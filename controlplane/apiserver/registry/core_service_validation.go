@@ -111,7 +111,7 @@ func validateServicePorts(s *corev1.Service, at *field.Path) field.ErrorList {
 			names[port.Name] = true
 		}
 		f.add(portNumber(port.Port, p.Child("port")))
-		f.add(protocol(port.Protocol, p.Child("protocol")))
+		protocol(&f, port.Protocol, p)
 		f.add(portNumberOrName(port.TargetPort, p.Child("targetPort")))
 		if port.AppProtocol != nil {
 			f.add(qualifiedName(*port.AppProtocol, p.Child("appProtocol")))

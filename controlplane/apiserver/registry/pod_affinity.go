@@ -2,6 +2,7 @@ package registry
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -209,7 +210,9 @@ func ValidateTolerations(list []corev1.Toleration, at *field.Path) field.ErrorLi
 	for i, t := range list {
 		p := at.Index(i)
 		if t.Key != "" {
-			f.add(metavalidation.ValidateLabelName(t.Key, p.Child("key")))
+			if !plainKey(t.Key) {
+				f.add(metavalidation.ValidateLabelName(t.Key, p.Child("key")))
+			}
 		} else if t.Operator != corev1.TolerationOpExists {
 			f.invalid(p.Child("operator"), t.Operator,
 				"operator must be Exists when `key` is empty, which means \"match all values and all keys\"")
@@ -232,13 +235,13 @@ func ValidateTolerations(list []corev1.Toleration, at *field.Path) field.ErrorLi
 		default:
 			among(&f, t.Operator, p.Child("operator"), corev1.TolerationOpEqual, corev1.TolerationOpExists)
 		}
-		if t.Effect != "" {
+		if t.Effect != "" && !slices.Contains(taintEffects, t.Effect) {
 			taintEffect(&f, t.Effect, p.Child("effect"))
 		}
 	}
 	return f.list
 }
 
-func taintEffect(f *faults, e corev1.TaintEffect, at *field.Path) {
-	among(f, e, at, corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule, corev1.TaintEffectNoExecute)
-}
+var taintEffects = []corev1.TaintEffect{corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule, corev1.TaintEffectNoExecute}
+
+func taintEffect(f *faults, e corev1.TaintEffect, at *field.Path) { among(f, e, at, taintEffects...) }

@@ -57,7 +57,7 @@ func seccompAnnotation(value string, at *field.Path) field.ErrorList {
 }
 
 func hasContainer(s *corev1.PodSpec, name string) (found bool) {
-	eachContainer(s, nil, func(c *corev1.Container, _ *field.Path) { found = found || c.Name == name })
+	eachContainer(s, nil, func(c *corev1.Container, _ place) { found = found || c.Name == name })
 	return found
 }
 

@@ -58,7 +58,7 @@ func warnAppArmor(p *corev1.Pod) (warnings []string) {
 	if p.Spec.SecurityContext != nil {
 		whole = p.Spec.SecurityContext.AppArmorProfile
 	}
-	eachContainer(&p.Spec, nil, func(c *corev1.Container, _ *field.Path) {
+	eachContainer(&p.Spec, nil, func(c *corev1.Container, _ place) {
 		key := corev1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix + c.Name
 		value, ok := p.Annotations[key]
 		if !ok {

@@ -22,7 +22,7 @@ func (c *podCheck) checkContainers(at *field.Path) {
 			c.duplicate(p.Child("name"), ctr.Name)
 		}
 		names[ctr.Name] = true
-		c.checkLifecycle(ctr.Lifecycle, p.Child("lifecycle"))
+		c.checkLifecycle(ctr.Lifecycle, p)
 		c.checkProbes(ctr, p)
 		c.checkRestartRules(ctr.RestartPolicy, ctr.RestartPolicyRules, p)
 	}
@@ -50,7 +50,7 @@ func (c *podCheck) checkInitContainers(at *field.Path) {
 		}
 		c.checkHostPortConflicts(c.spec.InitContainers[i:i+1], at)
 		if isSidecar(ctr) {
-			c.checkLifecycle(ctr.Lifecycle, p.Child("lifecycle"))
+			c.checkLifecycle(ctr.Lifecycle, p)
 			c.checkProbes(ctr, p)
 			continue
 		}
@@ -130,36 +130,36 @@ func (c *podCheck) checkEphemeralContainers(at *field.Path) {
 
 // checkContainer checks what all containers have in common.
 func (c *podCheck) checkContainer(ctr *corev1.Container, at *field.Path) {
-	if ctr.Name == "" {
-		c.required(at.Child("name"), "")
-	} else {
-		c.add(dnsLabel(ctr.Name, at.Child("name")))
+	c.label(ctr.Name, at, "name")
+	c.need(ctr.Image, at, "image")
+	choice(&c.faults, ctr.TerminationMessagePolicy, at, "terminationMessagePolicy",
+		corev1.TerminationMessageReadFile, corev1.TerminationMessageFallbackToLogsOnError)
+	c.checkPorts(ctr.Ports, at)
+	if len(ctr.Env) > 0 {
+		c.checkEnv(ctr.Env, at.Child("env"))
 	}
-	if ctr.Image == "" {
-		c.required(at.Child("image"), "")
+	if len(ctr.EnvFrom) > 0 {
+		c.checkEnvFrom(ctr.EnvFrom, at.Child("envFrom"))
 	}
-	if ctr.TerminationMessagePolicy == "" {
-		c.required(at.Child("terminationMessagePolicy"), "")
-	} else {
-		among(&c.faults, ctr.TerminationMessagePolicy, at.Child("terminationMessagePolicy"),
-			corev1.TerminationMessageReadFile, corev1.TerminationMessageFallbackToLogsOnError)
-	}
-	c.checkPorts(ctr.Ports, at.Child("ports"))
-	c.checkEnv(ctr.Env, at.Child("env"))
-	c.checkEnvFrom(ctr.EnvFrom, at.Child("envFrom"))
-	c.checkMounts(ctr, at.Child("volumeMounts"))
-	c.checkDevices(ctr, at.Child("volumeDevices"))
-	c.checkPullPolicy(ctr.ImagePullPolicy, at.Child("imagePullPolicy"))
+	c.checkMounts(ctr, at)
+	c.checkDevices(ctr, at)
+	c.checkPullPolicy(ctr.ImagePullPolicy, at, "imagePullPolicy")
 	c.add(validateResources(&ctr.Resources, containerResourceName, c.claims, at.Child("resources")))
-	c.checkResizePolicy(ctr.ResizePolicy, at.Child("resizePolicy"))
-	c.checkSecurity(ctr.SecurityContext, at.Child("securityContext"))
+	c.checkResizePolicy(ctr.ResizePolicy, at)
+	if ctr.SecurityContext != nil {
+		c.checkSecurity(ctr.SecurityContext, at.Child("securityContext"))
+	}
 }
 
-func (c *podCheck) checkPullPolicy(p corev1.PullPolicy, at *field.Path) {
-	c.add(oneOfNeeded(p, at, corev1.PullAlways, corev1.PullIfNotPresent, corev1.PullNever))
+func (c *podCheck) checkPullPolicy(p corev1.PullPolicy, at *field.Path, name string) {
+	choice(&c.faults, p, at, name, corev1.PullAlways, corev1.PullIfNotPresent, corev1.PullNever)
 }
 
 func (c *podCheck) checkPorts(ports []corev1.ContainerPort, at *field.Path) {
+	if len(ports) == 0 {
+		return
+	}
+	at = at.Child("ports")
 	names := map[string]bool{}
 	for i, port := range ports {
 		p := at.Index(i)
@@ -171,28 +171,35 @@ func (c *podCheck) checkPorts(ports []corev1.ContainerPort, at *field.Path) {
 			}
 			names[port.Name] = true
 		}
-		if port.ContainerPort == 0 {
+		switch {
+		case port.ContainerPort == 0:
 			c.required(p.Child("containerPort"), "")
-		} else {
+		case !isPort(port.ContainerPort):
 			c.add(portNumber(port.ContainerPort, p.Child("containerPort")))
 		}
-		if port.HostPort != 0 {
+		if port.HostPort != 0 && !isPort(port.HostPort) {
 			c.add(portNumber(port.HostPort, p.Child("hostPort")))
 		}
-		c.add(protocol(port.Protocol, p.Child("protocol")))
+		protocol(&c.faults, port.Protocol, p)
 	}
 }
 
-func protocol(p corev1.Protocol, at *field.Path) field.ErrorList {
-	return oneOfNeeded(p, at, corev1.ProtocolSCTP, corev1.ProtocolTCP, corev1.ProtocolUDP)
+func isPort(n int32) bool { return n > 0 && n < 1<<16 }
+
+// protocol checks the protocol of the port at.
+func protocol(f *faults, p corev1.Protocol, at *field.Path) {
+	choice(f, p, at, "protocol", corev1.ProtocolSCTP, corev1.ProtocolTCP, corev1.ProtocolUDP)
 }
 
 func (c *podCheck) checkHostPortConflicts(cs []corev1.Container, at *field.Path) {
-	used := map[string]bool{}
+	var used map[string]bool
 	for i := range cs {
 		for j, port := range cs[i].Ports {
 			if port.HostPort == 0 {
 				continue
+			}
+			if used == nil {
+				used = map[string]bool{}
 			}
 			key := fmt.Sprintf("%s/%s/%d", port.Protocol, port.HostIP, port.HostPort)
 			if used[key] {
@@ -204,6 +211,10 @@ func (c *podCheck) checkHostPortConflicts(cs []corev1.Container, at *field.Path)
 }
 
 func (c *podCheck) checkResizePolicy(list []corev1.ContainerResizePolicy, at *field.Path) {
+	if len(list) == 0 {
+		return
+	}
+	at = at.Child("resizePolicy")
 	seen := map[corev1.ResourceName]bool{}
 	for i, p := range list {
 		if seen[p.ResourceName] {
@@ -219,10 +230,11 @@ func (c *podCheck) checkResizePolicy(list []corev1.ContainerResizePolicy, at *fi
 }
 
 func (c *podCheck) checkRestartRules(policy *corev1.ContainerRestartPolicy, rules []corev1.ContainerRestartRule, at *field.Path) {
+	if policy == nil && len(rules) == 0 {
+		return
+	}
 	p := at.Child("restartPolicy")
 	switch {
-	case policy == nil && len(rules) == 0:
-		return
 	case policy == nil:
 		c.required(p, "must specify restartPolicy when restart rules are used")
 	default:

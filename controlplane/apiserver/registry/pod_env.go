@@ -16,8 +16,8 @@ func (c *podCheck) checkEnv(vars []corev1.EnvVar, at *field.Path) {
 		p := at.Index(i)
 		if vars[i].Name == "" {
 			c.required(p.Child("name"), "")
-		} else {
-			c.add(invalid(utilvalidation.IsRelaxedEnvVarName(vars[i].Name), vars[i].Name, p.Child("name")))
+		} else if msgs := utilvalidation.IsRelaxedEnvVarName(vars[i].Name); len(msgs) > 0 {
+			c.add(invalid(msgs, vars[i].Name, p.Child("name")))
 		}
 		if vars[i].ValueFrom != nil {
 			c.checkValueFrom(&vars[i], p.Child("valueFrom"))
@@ -40,7 +40,9 @@ func (c *podCheck) checkValueFrom(v *corev1.EnvVar, at *field.Path) {
 	keyRef := func(name, key, part string) {
 		n++
 		p := at.Child(part)
-		c.add(invalid(NameIsDNSSubdomain(name, false), name, p.Child("name")))
+		if msgs := NameIsDNSSubdomain(name, false); len(msgs) > 0 {
+			c.add(invalid(msgs, name, p.Child("name")))
+		}
 		if key == "" {
 			c.required(p.Child("key"), "")
 		} else {
@@ -87,13 +89,13 @@ func (c *podCheck) checkFileKey(r *corev1.FileKeySelector, at *field.Path) {
 
 // checkFileKeyVolumes: a variable from a file reads it from an emptyDir.
 func (c *podCheck) checkFileKeyVolumes() {
-	c.eachContainer(func(ctr *corev1.Container, at *field.Path) {
+	c.eachContainer(func(ctr *corev1.Container, at place) {
 		for i, v := range ctr.Env {
 			if v.ValueFrom == nil || v.ValueFrom.FileKeyRef == nil {
 				continue
 			}
 			name := v.ValueFrom.FileKeyRef.VolumeName
-			p := at.Child("env").Index(i).Child("valueFrom", "fileKeyRef", "volumeName")
+			p := at.path().Child("env").Index(i).Child("valueFrom", "fileKeyRef", "volumeName")
 			k := slices.IndexFunc(c.spec.Volumes, func(v corev1.Volume) bool { return v.Name == name })
 			switch {
 			case k < 0:

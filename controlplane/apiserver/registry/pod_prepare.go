@@ -5,7 +5,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
 func preparePod(_ context.Context, p, old *corev1.Pod) {
@@ -40,7 +39,7 @@ func nextPodGeneration(p, old *corev1.Pod) {
 // set it.
 func dropPodFeatures(s *corev1.PodSpec) {
 	s.SchedulingGroup = nil
-	eachContainer(s, nil, func(c *corev1.Container, _ *field.Path) {
+	eachContainer(s, nil, func(c *corev1.Container, _ place) {
 		if c.Lifecycle == nil || c.Lifecycle.StopSignal == nil {
 			return
 		}

@@ -48,6 +48,7 @@ func (c *podCheck) checkLifecycle(l *corev1.Lifecycle, at *field.Path) {
 	if l == nil {
 		return
 	}
+	at = at.Child("lifecycle")
 	if h := l.PostStart; h != nil {
 		c.checkHandler(h.Exec, h.HTTPGet, h.TCPSocket, nil, h.Sleep, at.Child("postStart"))
 	}

@@ -32,8 +32,8 @@ func (c *podCheck) checkTrustBundle(b *corev1.ClusterTrustBundleProjection, at *
 	default:
 		c.required(at, "either name or signerName must be specified")
 	}
-	c.need(b.Path, at.Child("path"))
-	c.add(localPath(b.Path, at.Child("path")))
+	c.need(b.Path, at, "path")
+	c.add(localPath(b.Path, at, "path"))
 }
 
 // trustBundleName may begin with its signer: "example.com:signer:name".
@@ -64,7 +64,7 @@ func (c *podCheck) checkPodCertificate(p *corev1.PodCertificateProjection, at *f
 		{"credentialBundlePath", p.CredentialBundlePath}, {"keyPath", p.KeyPath}, {"certificateChainPath", p.CertificateChainPath}} {
 		if f.path != "" {
 			n++
-			c.add(localPath(f.path, at.Child(f.name)))
+			c.add(localPath(f.path, at, f.name))
 			once(f.path, f.path)
 		}
 	}

@@ -26,13 +26,15 @@ func (c *podCheck) checkPodSecurity(at *field.Path) {
 	if deref(c.spec.ShareProcessNamespace, false) && c.spec.HostPID {
 		c.invalid(at.Child("shareProcessNamespace"), true, "ShareProcessNamespace and HostPID cannot both be enabled")
 	}
-	c.checkSysctls(sc.Sysctls, at.Child("sysctls"))
+	if len(sc.Sysctls) > 0 {
+		c.checkSysctls(sc.Sysctls, at.Child("sysctls"))
+	}
 	if p := sc.FSGroupChangePolicy; p != nil {
 		c.add(oneOf(*p, at.Child("fsGroupChangePolicy"), corev1.FSGroupChangeOnRootMismatch, corev1.FSGroupChangeAlways))
 	}
-	c.checkSeccomp(sc.SeccompProfile, at.Child("seccompProfile"))
-	c.checkWindowsOptions(sc.WindowsOptions, at.Child("windowsOptions"))
-	c.checkAppArmor(sc.AppArmorProfile, at.Child("appArmorProfile"))
+	c.checkSeccomp(sc.SeccompProfile, at)
+	c.checkWindowsOptions(sc.WindowsOptions, at)
+	c.checkAppArmor(sc.AppArmorProfile, at)
 	if p := sc.SupplementalGroupsPolicy; p != nil {
 		c.add(oneOf(*p, at.Child("supplementalGroupsPolicy"), corev1.SupplementalGroupsPolicyMerge, corev1.SupplementalGroupsPolicyStrict))
 	}
@@ -53,7 +55,7 @@ func (c *podCheck) checkSecurity(sc *corev1.SecurityContext, at *field.Path) {
 			c.invalid(at.Child("procMount"), p, "`hostUsers` must be false to use `Unmasked`")
 		}
 	}
-	c.checkSeccomp(sc.SeccompProfile, at.Child("seccompProfile"))
+	c.checkSeccomp(sc.SeccompProfile, at)
 	if !deref(sc.AllowPrivilegeEscalation, true) {
 		if deref(sc.Privileged, false) {
 			c.invalid(at, sc, "cannot set `allowPrivilegeEscalation` to false and `privileged` to true")
@@ -66,8 +68,8 @@ func (c *podCheck) checkSecurity(sc *corev1.SecurityContext, at *field.Path) {
 			}
 		}
 	}
-	c.checkWindowsOptions(sc.WindowsOptions, at.Child("windowsOptions"))
-	c.checkAppArmor(sc.AppArmorProfile, at.Child("appArmorProfile"))
+	c.checkWindowsOptions(sc.WindowsOptions, at)
+	c.checkAppArmor(sc.AppArmorProfile, at)
 }
 
 func (c *podCheck) checkIDs(user, group *int64, at *field.Path) {
@@ -83,6 +85,7 @@ func (c *podCheck) checkSeccomp(p *corev1.SeccompProfile, at *field.Path) {
 	if p == nil {
 		return
 	}
+	at = at.Child("seccompProfile")
 	if p.Type == "" {
 		c.required(at.Child("type"), "type is required when seccompProfile is set")
 	} else {
@@ -103,6 +106,7 @@ func (c *podCheck) checkAppArmor(p *corev1.AppArmorProfile, at *field.Path) {
 	if p == nil {
 		return
 	}
+	at = at.Child("appArmorProfile")
 	name := at.Child("localhostProfile")
 	switch p.Type {
 	case corev1.AppArmorProfileTypeLocalhost:
@@ -167,11 +171,12 @@ func isIPCSysctl(name string) bool {
 // with the fields.
 func validateProfilesMatch(annotations map[string]string, s *corev1.PodSpec, at *field.Path) field.ErrorList {
 	var f faults
-	seccomp := func(key string, p *corev1.SeccompProfile, at *field.Path) {
+	seccomp := func(key string, p *corev1.SeccompProfile, of func() *field.Path) {
 		value, ok := annotations[key]
 		if !ok || p == nil {
 			return
 		}
+		at := of().Child("securityContext", "seccompProfile")
 		local, isLocal := strings.CutPrefix(value, corev1.SeccompLocalhostProfileNamePrefix)
 		switch p.Type {
 		case corev1.SeccompProfileTypeUnconfined:
@@ -191,12 +196,12 @@ func validateProfilesMatch(annotations map[string]string, s *corev1.PodSpec, at 
 	var podArmor *corev1.AppArmorProfile
 	if s.SecurityContext != nil {
 		podArmor = s.SecurityContext.AppArmorProfile
-		seccomp(corev1.SeccompPodAnnotationKey, s.SecurityContext.SeccompProfile, at.Child("securityContext", "seccompProfile"))
+		seccomp(corev1.SeccompPodAnnotationKey, s.SecurityContext.SeccompProfile, func() *field.Path { return at })
 	}
-	eachContainer(s, at, func(ctr *corev1.Container, at *field.Path) {
+	eachContainer(s, at, func(ctr *corev1.Container, at place) {
 		armor := podArmor
 		if sc := ctr.SecurityContext; sc != nil {
-			seccomp(corev1.SeccompContainerAnnotationKeyPrefix+ctr.Name, sc.SeccompProfile, at.Child("securityContext", "seccompProfile"))
+			seccomp(corev1.SeccompContainerAnnotationKeyPrefix+ctr.Name, sc.SeccompProfile, at.path)
 			if sc.AppArmorProfile != nil {
 				armor = sc.AppArmorProfile
 			}
@@ -206,7 +211,7 @@ func validateProfilesMatch(annotations map[string]string, s *corev1.PodSpec, at 
 			return
 		}
 		said := appArmorProfile(value)
-		p := at.Child("securityContext", "appArmorProfile")
+		p := at.path().Child("securityContext", "appArmorProfile")
 		switch {
 		case said == nil || said.Type != armor.Type:
 			f.forbidden(p.Child("type"), "apparmor type in annotation and field must match")

@@ -86,7 +86,7 @@ func noResurrection(now, was []corev1.ContainerStatus, containers []corev1.Conta
 
 // restartsAll says whether some container's end restarts all.
 func restartsAll(s *corev1.PodSpec) (all bool) {
-	eachContainer(s, nil, func(c *corev1.Container, _ *field.Path) {
+	eachContainer(s, nil, func(c *corev1.Container, _ place) {
 		for _, r := range c.RestartPolicyRules {
 			all = all || r.Action == corev1.ContainerRestartRuleActionRestartAllContainers
 		}

@@ -35,12 +35,12 @@ func (c *podCheck) checkWindows() {
 		not(sc.SupplementalGroupsPolicy != nil, p.Child("supplementalGroupsPolicy"))
 		not(sc.SELinuxChangePolicy != nil, p.Child("seLinuxChangePolicy"))
 	}
-	c.eachContainer(func(ctr *corev1.Container, at *field.Path) {
+	c.eachContainer(func(ctr *corev1.Container, at place) {
 		sc := ctr.SecurityContext
 		if sc == nil {
 			return
 		}
-		p := at.Child("securityContext")
+		p := at.path().Child("securityContext")
 		not(sc.AppArmorProfile != nil, p.Child("appArmorProfile"))
 		not(sc.SELinuxOptions != nil, p.Child("seLinuxOptions"))
 		not(sc.SeccompProfile != nil, p.Child("seccompProfile"))
@@ -58,6 +58,7 @@ func (c *podCheck) checkWindowsOptions(o *corev1.WindowsSecurityContextOptions, 
 	if o == nil {
 		return
 	}
+	at = at.Child("windowsOptions")
 	if n := o.GMSACredentialSpecName; n != nil {
 		c.add(invalid(NameIsDNSSubdomain(*n, false), *n, at.Child("gmsaCredentialSpecName")))
 	}

@@ -64,13 +64,15 @@ func validatePodContent(p *corev1.Pod) field.ErrorList {
 			}
 		}
 	}
-	trimmed := func(cs []corev1.Container, at *field.Path) {
+	trimmed := func(cs []corev1.Container, kind string) {
 		for i := range cs {
-			f.add(trimmedImage(&cs[i], at.Index(i)))
+			if strings.TrimSpace(cs[i].Image) != cs[i].Image {
+				f.add(trimmedImage(&cs[i], spec.Child(kind).Index(i)))
+			}
 		}
 	}
-	trimmed(p.Spec.Containers, spec.Child("containers"))
-	trimmed(p.Spec.InitContainers, spec.Child("initContainers"))
+	trimmed(p.Spec.Containers, "containers")
+	trimmed(p.Spec.InitContainers, "initContainers")
 	return f.list
 }
 
@@ -104,24 +106,43 @@ func validatePodSpec(s *corev1.PodSpec, meta *metav1.ObjectMeta, at *field.Path)
 		c.required(at.Child("terminationGracePeriodSeconds"), "")
 	}
 	c.checkVolumes(at.Child("volumes"))
-	c.checkResourceClaims(at.Child("resourceClaims"))
+	if len(s.ResourceClaims) > 0 {
+		c.checkResourceClaims(at.Child("resourceClaims"))
+	}
 	c.checkContainers(at.Child("containers"))
-	c.checkInitContainers(at.Child("initContainers"))
-	c.checkEphemeralContainers(at.Child("ephemeralContainers"))
-	c.checkPodResources(at.Child("resources"))
-	c.checkHostPortsMatch(at.Child("containers"))
+	if len(s.InitContainers) > 0 {
+		c.checkInitContainers(at.Child("initContainers"))
+	}
+	if len(s.EphemeralContainers) > 0 {
+		c.checkEphemeralContainers(at.Child("ephemeralContainers"))
+	}
+	if s.Resources != nil {
+		c.checkPodResources(at.Child("resources"))
+	}
+	if s.HostNetwork {
+		c.checkHostPortsMatch(at.Child("containers"))
+	}
 	c.checkPolicies()
-	c.add(metavalidation.ValidateLabels(s.NodeSelector, at.Child("nodeSelector")))
-	c.checkPodSecurity(at.Child("securityContext"))
+	if len(s.NodeSelector) > 0 {
+		c.add(metavalidation.ValidateLabels(s.NodeSelector, at.Child("nodeSelector")))
+	}
+	if s.SecurityContext != nil {
+		c.checkPodSecurity(at.Child("securityContext"))
+	}
 	if s.Affinity != nil {
 		c.add(validateAffinity(s.Affinity, at.Child("affinity")))
 	}
-	c.checkDNS(at.Child("dnsConfig"))
+	if s.DNSConfig != nil || s.DNSPolicy == corev1.DNSNone {
+		c.checkDNS(at.Child("dnsConfig"))
+	}
 	for i, gate := range s.ReadinessGates {
 		c.add(qualifiedName(string(gate.ConditionType), at.Child("readinessGates").Index(i).Child("conditionType")))
 	}
-	gates := map[string]bool{}
+	var gates map[string]bool
 	for i, gate := range s.SchedulingGates {
+		if gates == nil {
+			gates = map[string]bool{}
+		}
 		p := at.Child("schedulingGates").Index(i)
 		c.add(qualifiedName(gate.Name, p))
 		if gates[gate.Name] {
@@ -129,13 +150,17 @@ func validatePodSpec(s *corev1.PodSpec, meta *metav1.ObjectMeta, at *field.Path)
 		}
 		gates[gate.Name] = true
 	}
-	c.checkSpread(at.Child("topologySpreadConstraints"))
+	if len(s.TopologySpreadConstraints) > 0 {
+		c.checkSpread(at.Child("topologySpreadConstraints"))
+	}
 	c.checkHostNamespaces()
 	c.checkNames()
 	if s.ActiveDeadlineSeconds != nil && (*s.ActiveDeadlineSeconds < 1 || *s.ActiveDeadlineSeconds > math.MaxInt32) {
 		c.invalid(at.Child("activeDeadlineSeconds"), *s.ActiveDeadlineSeconds, utilvalidation.InclusiveRangeError(1, math.MaxInt32))
 	}
-	c.add(ValidateTolerations(s.Tolerations, at.Child("tolerations")))
+	if len(s.Tolerations) > 0 {
+		c.add(ValidateTolerations(s.Tolerations, at.Child("tolerations")))
+	}
 	for i, alias := range s.HostAliases {
 		p := at.Child("hostAliases").Index(i)
 		c.add(ipValue(alias.IP, nil, p.Child("ip")))
@@ -146,26 +171,21 @@ func validatePodSpec(s *corev1.PodSpec, meta *metav1.ObjectMeta, at *field.Path)
 	if s.PreemptionPolicy != nil {
 		c.add(validatePreemptionPolicy(s.PreemptionPolicy, at.Child("preemptionPolicy")))
 	}
-	c.add(validateResources(&corev1.ResourceRequirements{Limits: s.Overhead}, containerResourceName, nil, at.Child("overhead")))
-	c.checkOS(at.Child("os"))
+	if len(s.Overhead) > 0 {
+		c.add(validateResources(&corev1.ResourceRequirements{Limits: s.Overhead}, containerResourceName, nil, at.Child("overhead")))
+	}
+	if s.OS != nil {
+		c.checkOS(at.Child("os"))
+	}
 	c.checkFileKeyVolumes()
 	return c.list
 }
 
 func (c *podCheck) checkPolicies() {
-	s, at := c.spec, c.at
-	if s.RestartPolicy == "" {
-		c.required(at.Child("restartPolicy"), "")
-	} else {
-		among(&c.faults, s.RestartPolicy, at.Child("restartPolicy"),
-			corev1.RestartPolicyAlways, corev1.RestartPolicyOnFailure, corev1.RestartPolicyNever)
-	}
-	if s.DNSPolicy == "" {
-		c.required(at.Child("dnsPolicy"), "")
-	} else {
-		among(&c.faults, s.DNSPolicy, at.Child("dnsPolicy"),
-			corev1.DNSClusterFirstWithHostNet, corev1.DNSClusterFirst, corev1.DNSDefault, corev1.DNSNone)
-	}
+	choice(&c.faults, c.spec.RestartPolicy, c.at, "restartPolicy",
+		corev1.RestartPolicyAlways, corev1.RestartPolicyOnFailure, corev1.RestartPolicyNever)
+	choice(&c.faults, c.spec.DNSPolicy, c.at, "dnsPolicy",
+		corev1.DNSClusterFirstWithHostNet, corev1.DNSClusterFirst, corev1.DNSDefault, corev1.DNSNone)
 }
 
 // checkNames checks the names of other objects and of the host.
@@ -219,34 +239,40 @@ func (c *podCheck) checkHostNamespaces() {
 	if c.spec.HostIPC {
 		c.forbidden(c.at.Child("HostIPC"), "when `hostUsers` is false")
 	}
-	c.eachContainer(func(ctr *corev1.Container, at *field.Path) {
+	c.eachContainer(func(ctr *corev1.Container, at place) {
 		if len(ctr.VolumeDevices) > 0 {
-			c.forbidden(at.Child("volumeDevices"), "when `hostUsers` is false")
+			c.forbidden(at.path().Child("volumeDevices"), "when `hostUsers` is false")
 		}
 	})
 }
 
 // eachContainer visits init, ordinary and ephemeral containers.
-func (c *podCheck) eachContainer(visit func(*corev1.Container, *field.Path)) {
+func (c *podCheck) eachContainer(visit func(*corev1.Container, place)) {
 	eachContainer(c.spec, c.at, visit)
 }
 
-func eachContainer(s *corev1.PodSpec, at *field.Path, visit func(*corev1.Container, *field.Path)) {
+// A place is where a container is in the spec at. Its path is made when asked for.
+type place struct {
+	at   *field.Path
+	list string
+	i    int
+}
+
+func (p place) path() *field.Path { return p.at.Child(p.list).Index(p.i) }
+
+func eachContainer(s *corev1.PodSpec, at *field.Path, visit func(*corev1.Container, place)) {
 	for i := range s.InitContainers {
-		visit(&s.InitContainers[i], at.Child("initContainers").Index(i))
+		visit(&s.InitContainers[i], place{at, "initContainers", i})
 	}
 	for i := range s.Containers {
-		visit(&s.Containers[i], at.Child("containers").Index(i))
+		visit(&s.Containers[i], place{at, "containers", i})
 	}
 	for i := range s.EphemeralContainers {
-		visit((*corev1.Container)(&s.EphemeralContainers[i].EphemeralContainerCommon), at.Child("ephemeralContainers").Index(i))
+		visit((*corev1.Container)(&s.EphemeralContainers[i].EphemeralContainerCommon), place{at, "ephemeralContainers", i})
 	}
 }
 
 func (c *podCheck) checkHostPortsMatch(at *field.Path) {
-	if !c.spec.HostNetwork {
-		return
-	}
 	for i := range c.spec.Containers {
 		for j, p := range c.spec.Containers[i].Ports {
 			if (c.isPod() || p.HostPort != 0) && p.HostPort != p.ContainerPort {
@@ -292,9 +318,6 @@ func (c *podCheck) checkResourceClaims(at *field.Path) {
 }
 
 func (c *podCheck) checkOS(at *field.Path) {
-	if c.spec.OS == nil {
-		return
-	}
 	switch c.spec.OS.Name {
 	case "":
 		c.required(at.Child("name"), "")
@@ -302,9 +325,9 @@ func (c *podCheck) checkOS(at *field.Path) {
 		if sc := c.spec.SecurityContext; sc != nil && sc.WindowsOptions != nil {
 			c.forbidden(c.at.Child("securityContext", "windowsOptions"), "windows options cannot be set for a linux pod")
 		}
-		c.eachContainer(func(ctr *corev1.Container, at *field.Path) {
+		c.eachContainer(func(ctr *corev1.Container, at place) {
 			if ctr.SecurityContext != nil && ctr.SecurityContext.WindowsOptions != nil {
-				c.forbidden(at.Child("securityContext", "windowsOptions"), "windows options cannot be set for a linux pod")
+				c.forbidden(at.path().Child("securityContext", "windowsOptions"), "windows options cannot be set for a linux pod")
 			}
 		})
 	case corev1.Windows:

@@ -3,7 +3,6 @@ package registry
 import (
 	"fmt"
 	"path"
-	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -14,11 +13,14 @@ const badFileMode = "must be a number between 0 and 0777 (octal), both inclusive
 
 // checkVolumes checks all volumes and remembers the good ones for the mounts.
 func (c *podCheck) checkVolumes(at *field.Path) {
-	c.volumes = map[string]*corev1.VolumeSource{}
-	made := map[string]bool{} // claims that ephemeral volumes will make
+	c.volumes = make(map[string]*corev1.VolumeSource, len(c.spec.Volumes))
+	var made map[string]bool // claims that ephemeral volumes will make
 	if c.meta != nil && c.meta.Name != "" {
 		for i := range c.spec.Volumes {
 			if c.spec.Volumes[i].Ephemeral != nil {
+				if made == nil {
+					made = map[string]bool{}
+				}
 				made[c.meta.Name+"-"+c.spec.Volumes[i].Name] = true
 			}
 		}
@@ -27,11 +29,7 @@ func (c *podCheck) checkVolumes(at *field.Path) {
 		v, p := &c.spec.Volumes[i], at.Index(i)
 		before := len(c.list)
 		c.checkVolumeSource(v, p)
-		if v.Name == "" {
-			c.required(p.Child("name"), "")
-		} else {
-			c.add(dnsLabel(v.Name, p.Child("name")))
-		}
+		c.label(v.Name, p, "name")
 		if c.volumes[v.Name] != nil {
 			c.duplicate(p.Child("name"), v.Name)
 		}
@@ -66,31 +64,26 @@ func (c *podCheck) checkVolumeSource(v *corev1.Volume, at *field.Path) {
 	}
 }
 
-func (c *podCheck) need(value string, at *field.Path) {
-	if value == "" {
-		c.required(at, "")
-	}
-}
-
-func (c *podCheck) fileMode(mode *int32, at *field.Path) {
+func (c *podCheck) fileMode(mode *int32, at *field.Path, name string) {
 	if mode != nil && (*mode > 0o777 || *mode < 0) {
-		c.invalid(at, *mode, badFileMode)
+		c.invalid(at.Child(name), *mode, badFileMode)
 	}
 }
 
+// checkKeys checks the items of a volume at.
 func (c *podCheck) checkKeys(items []corev1.KeyToPath, at *field.Path) {
 	for i, k := range items {
-		p := at.Index(i)
-		c.need(k.Key, p.Child("key"))
-		c.need(k.Path, p.Child("path"))
-		c.add(localPath(k.Path, p.Child("path")))
-		c.fileMode(k.Mode, p.Child("mode"))
+		p := at.Child("items").Index(i)
+		c.need(k.Key, p, "key")
+		c.need(k.Path, p, "path")
+		c.add(localPath(k.Path, p, "path"))
+		c.fileMode(k.Mode, p, "mode")
 	}
 }
 
 func (c *podCheck) checkDownwardFile(f *corev1.DownwardAPIVolumeFile, at *field.Path) {
-	c.need(f.Path, at.Child("path"))
-	c.add(localPath(f.Path, at.Child("path")))
+	c.need(f.Path, at, "path")
+	c.add(localPath(f.Path, at, "path"))
 	switch {
 	case f.FieldRef != nil:
 		c.checkFieldRef(f.FieldRef, at.Child("fieldRef"), "metadata.annotations", "metadata.labels",
@@ -103,7 +96,7 @@ func (c *podCheck) checkDownwardFile(f *corev1.DownwardAPIVolumeFile, at *field.
 	default:
 		c.required(at, "one of fieldRef and resourceFieldRef is required")
 	}
-	c.fileMode(f.Mode, at.Child("mode"))
+	c.fileMode(f.Mode, at, "mode")
 }
 
 // checkProjections checks the parts of a projected volume, which must not
@@ -119,21 +112,22 @@ func (c *podCheck) checkProjections(sources []corev1.VolumeProjection, at *field
 		}
 		files[file] = true
 	}
+	all := at.Child("sources")
 	for i := range sources {
-		s, p := &sources[i], at.Child("sources").Index(i)
+		s, p := &sources[i], all.Index(i)
 		n := 0
 		if s.Secret != nil {
 			n++
-			c.need(s.Secret.Name, p.Child("secret", "name"))
-			c.checkKeys(s.Secret.Items, p.Child("secret", "items"))
+			c.need(s.Secret.Name, p.Child("secret"), "name")
+			c.checkKeys(s.Secret.Items, p.Child("secret"))
 			for _, k := range s.Secret.Items {
 				once(k.Path, s.Secret.Name)
 			}
 		}
 		if s.ConfigMap != nil {
 			n++
-			c.need(s.ConfigMap.Name, p.Child("configMap", "name"))
-			c.checkKeys(s.ConfigMap.Items, p.Child("configMap", "items"))
+			c.need(s.ConfigMap.Name, p.Child("configMap"), "name")
+			c.checkKeys(s.ConfigMap.Items, p.Child("configMap"))
 			for _, k := range s.ConfigMap.Items {
 				once(k.Path, s.ConfigMap.Name)
 			}
@@ -157,7 +151,7 @@ func (c *podCheck) checkProjections(sources []corev1.VolumeProjection, at *field
 			if t.Path == "" {
 				c.required(at.Child("path"), "")
 			} else {
-				c.add(localPath(t.Path, at.Child("path")))
+				c.add(localPath(t.Path, at, "path"))
 			}
 		}
 		if b := s.ClusterTrustBundle; b != nil {
@@ -204,17 +198,21 @@ func (c *podCheck) checkEphemeralVolume(v *corev1.Volume, at *field.Path) {
 }
 
 func (c *podCheck) checkMounts(ctr *corev1.Container, at *field.Path) {
+	if len(ctr.VolumeMounts) == 0 {
+		return
+	}
+	at = at.Child("volumeMounts")
 	paths, devices := map[string]bool{}, map[string]string{}
 	for _, d := range ctr.VolumeDevices {
 		devices[d.Name] = d.DevicePath
 	}
 	for i, m := range ctr.VolumeMounts {
 		p := at.Index(i)
-		c.need(m.Name, p.Child("name"))
+		c.need(m.Name, p, "name")
 		if c.volumes[m.Name] == nil {
 			c.notFound(p.Child("name"), m.Name)
 		}
-		c.need(m.MountPath, p.Child("mountPath"))
+		c.need(m.MountPath, p, "mountPath")
 		if paths[m.MountPath] {
 			c.invalid(p.Child("mountPath"), m.MountPath, "must be unique")
 		}
@@ -241,7 +239,7 @@ func (c *podCheck) checkMounts(ctr *corev1.Container, at *field.Path) {
 				c.forbidden(q, "Bidirectional mount propagation is available only to privileged containers")
 			}
 		}
-		c.checkRecursiveReadOnly(&m, at.Child("recursiveReadOnly"))
+		c.checkRecursiveReadOnly(&m, at)
 	}
 }
 
@@ -249,6 +247,7 @@ func (c *podCheck) checkRecursiveReadOnly(m *corev1.VolumeMount, at *field.Path)
 	if m.RecursiveReadOnly == nil || *m.RecursiveReadOnly == corev1.RecursiveReadOnlyDisabled {
 		return
 	}
+	at = at.Child("recursiveReadOnly")
 	switch *m.RecursiveReadOnly {
 	case corev1.RecursiveReadOnlyEnabled, corev1.RecursiveReadOnlyIfPossible:
 		if !m.ReadOnly {
@@ -263,13 +262,17 @@ func (c *podCheck) checkRecursiveReadOnly(m *corev1.VolumeMount, at *field.Path)
 }
 
 func (c *podCheck) checkDevices(ctr *corev1.Container, at *field.Path) {
+	if len(ctr.VolumeDevices) == 0 {
+		return
+	}
+	at = at.Child("volumeDevices")
 	names, paths, mounts := map[string]bool{}, map[string]bool{}, map[string]string{}
 	for _, m := range ctr.VolumeMounts {
 		mounts[m.Name] = m.MountPath
 	}
 	for i, d := range ctr.VolumeDevices {
 		p := at.Index(i)
-		c.need(d.Name, p.Child("name"))
+		c.need(d.Name, p, "name")
 		if names[d.Name] {
 			c.invalid(p.Child("name"), d.Name, "must be unique")
 		}
@@ -279,11 +282,11 @@ func (c *podCheck) checkDevices(ctr *corev1.Container, at *field.Path) {
 		case v.PersistentVolumeClaim == nil && v.Ephemeral == nil:
 			c.invalid(p.Child("name"), d.Name, "can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode")
 		}
-		c.need(d.DevicePath, p.Child("devicePath"))
+		c.need(d.DevicePath, p, "devicePath")
 		if paths[d.DevicePath] {
 			c.invalid(p.Child("devicePath"), d.DevicePath, "must be unique")
 		}
-		if slices.Contains(strings.Split(d.DevicePath, "/"), "..") {
+		if hasBackstep(d.DevicePath) {
 			c.invalid(p.Child("devicePath"), d.DevicePath, "can not contain backsteps ('..')")
 		} else {
 			paths[d.DevicePath] = true
@@ -310,10 +313,19 @@ func hasValue(m map[string]string, value string) bool {
 }
 
 func noBacksteps(file string, at *field.Path) (errs field.ErrorList) {
-	if slices.Contains(strings.Split(file, "/"), "..") {
+	if hasBackstep(file) {
 		errs = append(errs, field.Invalid(at, file, "must not contain '..'"))
 	}
 	return errs
+}
+
+func hasBackstep(file string) bool {
+	for part := range strings.SplitSeq(file, "/") {
+		if part == ".." {
+			return true
+		}
+	}
+	return false
 }
 
 // descendingPath is a path that stays below where it starts.
@@ -324,8 +336,13 @@ func descendingPath(file string, at *field.Path) (errs field.ErrorList) {
 	return append(errs, noBacksteps(file, at)...)
 }
 
-// localPath is a descending path that leaves names in ".." to the kubelet.
-func localPath(file string, at *field.Path) field.ErrorList {
+// localPath is a descending path that leaves names in ".." to the kubelet. It is
+// the field of at that is called name.
+func localPath(file string, at *field.Path, name string) field.ErrorList {
+	if !path.IsAbs(file) && !strings.Contains(file, "..") {
+		return nil
+	}
+	at = at.Child(name)
 	errs := descendingPath(file, at)
 	if strings.HasPrefix(file, "..") && !strings.HasPrefix(file, "../") {
 		errs = append(errs, field.Invalid(at, file, "must not start with '..'"))

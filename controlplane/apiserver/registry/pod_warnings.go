@@ -58,7 +58,7 @@ func warnPodSpec(s *corev1.PodSpec, meta *metav1.ObjectMeta, at *field.Path) (wa
 			warn(at.Child("metadata", "annotations").Key(a.key), "%s", a.msg)
 		}
 	}
-	warnings = append(warnings, warnVolumes(s.Volumes, spec.Child("volumes"))...)
+	warnings = append(warnings, warnVolumes(s.Volumes, spec)...)
 	seen := map[string]bool{}
 	for i, h := range s.HostAliases {
 		if seen[h.IP] {
@@ -76,18 +76,21 @@ func warnPodSpec(s *corev1.PodSpec, meta *metav1.ObjectMeta, at *field.Path) (wa
 		}
 		seen[ref.Name] = true
 	}
-	eachContainer(s, spec, func(c *corev1.Container, p *field.Path) {
+	eachContainer(s, spec, func(c *corev1.Container, at place) {
 		for _, list := range []struct {
 			name   string
 			values corev1.ResourceList
 		}{{"limits", c.Resources.Limits}, {"requests", c.Resources.Requests}} {
 			for _, name := range []corev1.ResourceName{corev1.ResourceMemory, corev1.ResourceEphemeralStorage} {
-				if q, ok := list.values[name]; ok && q.MilliValue()%1000 != 0 {
-					warn(p.Child("resources", list.name).Key(string(name)), "fractional byte value %q is invalid, must be an integer", q.String())
+				q, ok := list.values[name]
+				if _, whole := q.AsInt64(); ok && !whole && q.MilliValue()%1000 != 0 {
+					warn(at.path().Child("resources", list.name).Key(string(name)), "fractional byte value %q is invalid, must be an integer", q.String())
 				}
 			}
 		}
-		warnings = append(warnings, warnEnv(c.Env, p.Child("env"))...)
+		if len(c.Env) > 1 {
+			warnings = append(warnings, warnEnv(c.Env, at.path().Child("env"))...)
+		}
 	})
 	warnings = append(warnings, warnPorts(s, spec)...)
 	if deref(s.TerminationGracePeriodSeconds, 0) < 0 {
@@ -135,7 +138,7 @@ func warnVolumes(volumes []corev1.Volume, at *field.Path) (warnings []string) {
 			{v.RBD != nil, "rbd", "deprecated in v1.28, non-functional in v1.31+"},
 		} {
 			if old.set {
-				warnings = append(warnings, fmt.Sprintf("%s: %s", at.Index(i).Child(old.name), old.msg))
+				warnings = append(warnings, fmt.Sprintf("%s: %s", at.Child("volumes").Index(i).Child(old.name), old.msg))
 			}
 		}
 	}
@@ -158,18 +161,22 @@ func warnEnv(env []corev1.EnvVar, at *field.Path) (warnings []string) {
 }
 
 func warnPorts(s *corev1.PodSpec, at *field.Path) (warnings []string) {
-	type place struct {
+	type key struct {
+		number   int32
+		protocol corev1.Protocol
+	}
+	type definition struct {
 		at   *field.Path
 		port corev1.ContainerPort
 	}
-	numbers, names := map[string][]place{}, map[string]*field.Path{}
-	eachContainer(s, at, func(c *corev1.Container, p *field.Path) {
+	numbers, names := map[key][]definition{}, map[string]*field.Path{}
+	eachContainer(s, at, func(c *corev1.Container, at place) {
 		for i, port := range c.Ports {
-			q := p.Child("ports").Index(i)
+			q := at.path().Child("ports").Index(i)
 			if port.HostIP != "" && port.HostPort == 0 {
 				warnings = append(warnings, fmt.Sprintf("%s: hostIP set without hostPort: %+v", q, port))
 			}
-			key := fmt.Sprintf("%d/%s", port.ContainerPort, port.Protocol)
+			key := key{port.ContainerPort, port.Protocol}
 			for _, o := range numbers[key] {
 				switch {
 				case port.HostIP == o.port.HostIP && port.HostPort == o.port.HostPort:
@@ -180,15 +187,15 @@ func warnPorts(s *corev1.PodSpec, at *field.Path) (warnings []string) {
 					warnings = append(warnings, fmt.Sprintf("%s: dangerously ambiguous port definition with %s", q, o.at))
 				}
 			}
-			numbers[key] = append(numbers[key], place{q, port})
+			numbers[key] = append(numbers[key], definition{q, port})
 		}
 	})
-	eachContainer(s, at, func(c *corev1.Container, p *field.Path) {
+	eachContainer(s, at, func(c *corev1.Container, at place) {
 		for i, port := range c.Ports {
 			if port.Name == "" {
 				continue
 			}
-			q := p.Child("ports").Index(i)
+			q := at.path().Child("ports").Index(i)
 			if other, ok := names[port.Name]; ok {
 				warnings = append(warnings, fmt.Sprintf("%s: duplicate port name %q with %s, services and probes that select ports by name will use %s", q, port.Name, other, other))
 			} else {

@@ -14,7 +14,7 @@ import (
 )
 
 // invalid turns the messages of a rule into faults of a value.
-func invalid(msgs []string, value any, at *field.Path) (errs field.ErrorList) {
+func invalid[V any](msgs []string, value V, at *field.Path) (errs field.ErrorList) {
 	for _, msg := range msgs {
 		errs = append(errs, field.Invalid(at, value, msg))
 	}

@@ -33,9 +33,9 @@ var volumeSources = []volumeSource{
 		c.add(validatePartitioned("volumeID", v.AWSElasticBlockStore.VolumeID, v.AWSElasticBlockStore.Partition, at))
 	}},
 	{"secret", "", func(v *corev1.Volume) bool { return v.Secret != nil }, func(c *podCheck, v *corev1.Volume, at *field.Path) {
-		c.need(v.Secret.SecretName, at.Child("secretName"))
-		c.fileMode(v.Secret.DefaultMode, at.Child("defaultMode"))
-		c.checkKeys(v.Secret.Items, at.Child("items"))
+		c.need(v.Secret.SecretName, at, "secretName")
+		c.fileMode(v.Secret.DefaultMode, at, "defaultMode")
+		c.checkKeys(v.Secret.Items, at)
 	}},
 	{"nfs", "", func(v *corev1.Volume) bool { return v.NFS != nil }, func(c *podCheck, v *corev1.Volume, at *field.Path) { c.add(validateNFS(v.NFS, at)) }},
 	{"iscsi", "", func(v *corev1.Volume) bool { return v.ISCSI != nil }, func(c *podCheck, v *corev1.Volume, at *field.Path) {
@@ -47,7 +47,7 @@ var volumeSources = []volumeSource{
 	}},
 	{"flocker", "", func(v *corev1.Volume) bool { return v.Flocker != nil }, func(c *podCheck, v *corev1.Volume, at *field.Path) { c.add(validateFlocker(v.Flocker, at)) }},
 	{"persistentVolumeClaim", "", func(v *corev1.Volume) bool { return v.PersistentVolumeClaim != nil }, func(c *podCheck, v *corev1.Volume, at *field.Path) {
-		c.need(v.PersistentVolumeClaim.ClaimName, at.Child("claimName"))
+		c.need(v.PersistentVolumeClaim.ClaimName, at, "claimName")
 	}},
 	{"rbd", "", func(v *corev1.Volume) bool { return v.RBD != nil }, func(c *podCheck, v *corev1.Volume, at *field.Path) {
 		c.add(append(someMonitors(v.RBD.CephMonitors, at), needed(at, []string{"image"}, v.RBD.RBDImage)...))
@@ -64,7 +64,7 @@ var volumeSources = []volumeSource{
 		c.add(validateQuobyte(v.Quobyte, at))
 	}},
 	{"downwardAPI", "downwarAPI", func(v *corev1.Volume) bool { return v.DownwardAPI != nil }, func(c *podCheck, v *corev1.Volume, at *field.Path) {
-		c.fileMode(v.DownwardAPI.DefaultMode, at.Child("defaultMode"))
+		c.fileMode(v.DownwardAPI.DefaultMode, at, "defaultMode")
 		for i := range v.DownwardAPI.Items {
 			c.checkDownwardFile(&v.DownwardAPI.Items[i], at)
 		}
@@ -74,9 +74,9 @@ var volumeSources = []volumeSource{
 		c.add(validateFlex(v.FlexVolume.Driver, v.FlexVolume.Options, at))
 	}},
 	{"configMap", "", func(v *corev1.Volume) bool { return v.ConfigMap != nil }, func(c *podCheck, v *corev1.Volume, at *field.Path) {
-		c.need(v.ConfigMap.Name, at.Child("name"))
-		c.fileMode(v.ConfigMap.DefaultMode, at.Child("defaultMode"))
-		c.checkKeys(v.ConfigMap.Items, at.Child("items"))
+		c.need(v.ConfigMap.Name, at, "name")
+		c.fileMode(v.ConfigMap.DefaultMode, at, "defaultMode")
+		c.checkKeys(v.ConfigMap.Items, at)
 	}},
 	{"azureFile", "", func(v *corev1.Volume) bool { return v.AzureFile != nil }, func(c *podCheck, v *corev1.Volume, at *field.Path) {
 		c.add(needed(at, []string{"secretName", "shareName"}, v.AzureFile.SecretName, v.AzureFile.ShareName))
@@ -101,7 +101,7 @@ var volumeSources = []volumeSource{
 		c.add(errs)
 	}},
 	{"projected", "", func(v *corev1.Volume) bool { return v.Projected != nil }, func(c *podCheck, v *corev1.Volume, at *field.Path) {
-		c.fileMode(v.Projected.DefaultMode, at.Child("defaultMode"))
+		c.fileMode(v.Projected.DefaultMode, at, "defaultMode")
 		c.checkProjections(v.Projected.Sources, at)
 	}},
 	{"scaleIO", "", func(v *corev1.Volume) bool { return v.ScaleIO != nil }, func(c *podCheck, v *corev1.Volume, at *field.Path) {
@@ -113,6 +113,6 @@ var volumeSources = []volumeSource{
 		if c.isPod() && v.Image.Reference == "" {
 			c.required(at.Child("reference"), "")
 		}
-		c.checkPullPolicy(v.Image.PullPolicy, at.Child("pullPolicy"))
+		c.checkPullPolicy(v.Image.PullPolicy, at, "pullPolicy")
 	}},
 }
