@@ -2,6 +2,7 @@ package apiserver_test
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -10,6 +11,7 @@ import (
 	"log"
 	"maps"
 	"net/http"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -21,12 +23,14 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/client-go/rest"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 	"k8s.io/kube-openapi/pkg/spec3"
 
 	"knarr/controlplane/apiserver"
+	"knarr/controlplane/apiserver/audit"
 	"knarr/internal/memnet"
 )
 
@@ -43,7 +47,7 @@ type beside struct {
 	asked map[string]int // by path and answer
 }
 
-func withOther(t *testing.T, f func(b *beside)) {
+func withOther(t *testing.T, f func(b *beside), change ...func(*apiserver.Config)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		b := &beside{tag: `"first"`, asked: map[string]int{}}
@@ -55,7 +59,7 @@ func withOther(t *testing.T, f func(b *beside)) {
 			TLSConfig: &tls.Config{Certificates: []tls.Certificate{cert}, ClientAuth: tls.RequestClientCert}}
 		var wg sync.WaitGroup
 		wg.Go(func() { _ = srv.ServeTLS(l, "", "") })
-		w, done := newBubble(t, func(c *apiserver.Config) { c.Dial, c.Identity = l.Dial, &identity })
+		w, done := newBubble(t, append(change, func(c *apiserver.Config) { c.Dial, c.Identity = l.Dial, &identity })...)
 		b.world = w
 		f(b)
 		done()
@@ -355,6 +359,42 @@ func (b *beside) asks() map[string]int {
 
 // A document that has not changed is asked for as often as upstream does, and
 // not sent again.
+// What another server answers is its own to write down, as upstream does.
+func TestAggregatedAudit(t *testing.T) {
+	file := t.TempDir() + "/policy.yaml"
+	if err := os.WriteFile(file, []byte(`{"apiVersion":"audit.k8s.io/v1","kind":"Policy","omitStages":["RequestReceived"],"rules":[{"level":"RequestResponse"}]}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	policy, err := audit.Load(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var log bytes.Buffer
+	policy.To("log", audit.NewLog(&log, audit.JSON), false, audit.Truncating{})
+	withOther(t, func(b *beside) {
+		b.service()
+		b.endpoint()
+		b.register()
+		b.condition(wardle)
+		log.Reset()
+		for path, kept := range map[string]bool{"/apis/wardle.example.com/v1/namespaces/default/flunders/a": false, "/api/v1/namespaces/default": true} {
+			if code, body := b.get(root, path); code != 200 {
+				t.Fatalf("%s: %d %s", path, code, body)
+			}
+			var ev auditv1.Event
+			for line := range bytes.Lines(log.Bytes()) {
+				b.must(json.Unmarshal(line, &ev))
+				if ev.RequestURI == path {
+					break
+				}
+			}
+			if ev.RequestURI != path || ev.Level != auditv1.LevelRequestResponse || ev.ResponseStatus == nil || ev.ResponseStatus.Code != 200 || (ev.ResponseObject != nil) != kept {
+				t.Errorf("%s: %+v", path, ev)
+			}
+		}
+	}, func(c *apiserver.Config) { c.Audit = policy })
+}
+
 func TestAggregatedOpenAPIRefetch(t *testing.T) {
 	withOther(t, func(b *beside) {
 		b.service()

@@ -105,6 +105,7 @@ func (r *route) serve(w http.ResponseWriter, req *http.Request) {
 		},
 		ErrorLog: slog.NewLogLogger(slog.Default().Handler(), slog.LevelDebug),
 	}
+	request.AuditFrom(req.Context()).PassOn()
 	request.Started(req.Context()) // what goes on elsewhere takes no seat here
 	proxy.ServeHTTP(w, req)
 }

@@ -57,7 +57,7 @@ func (a *answer) Write(b []byte) (int, error) {
 // gather keeps the body for as long as a sink may take it.
 func (a *answer) gather(b []byte) {
 	if a.body.Len() == 0 {
-		if a.keep = a.media() != ""; !a.keep {
+		if a.keep = a.media() != "" && !a.trail.notes.PassedOn(); !a.keep {
 			return
 		}
 		a.room = min(longestBody, a.room*a.slack(b))

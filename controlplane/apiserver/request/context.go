@@ -63,6 +63,7 @@ type Audit struct {
 	request     any
 	response    any
 	object      ObjectRef
+	passedOn    bool
 
 	// KeepRequest and KeepResponse say that the policy wants the bodies; without
 	// them nobody need keep any.
@@ -149,6 +150,27 @@ func (a *Audit) Object() ObjectRef {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.object
+}
+
+// PassOn says that another server answers the request: what it says is not this
+// one's to write down.
+func (a *Audit) PassOn() {
+	if a == nil {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.passedOn = true
+}
+
+// PassedOn says that another server answers.
+func (a *Audit) PassedOn() bool {
+	if a == nil {
+		return false
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.passedOn
 }
 
 // WithAudit keeps the request's audit notes.
