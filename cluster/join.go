@@ -252,7 +252,7 @@ func mayBeCalled(name string, ips []netip.Addr, own []string) error {
 	if e := validation.IsDNS1123Subdomain(name); len(e) > 0 {
 		return refuse(http.StatusBadRequest, "--node-name %q: %s", name, e[0])
 	}
-	if slices.Contains(own, name) {
+	if slices.ContainsFunc(own, func(o string) bool { return strings.EqualFold(o, name) }) {
 		return refuse(http.StatusConflict, "--node-name %s is a name of the server itself; give another", name)
 	}
 	if len(ips) == 0 || len(ips) > 4 {
@@ -262,7 +262,12 @@ func mayBeCalled(name string, ips []netip.Addr, own []string) error {
 		if !ip.IsValid() || ip.IsLoopback() || ip.IsUnspecified() || ip.IsMulticast() {
 			return refuse(http.StatusBadRequest, "--node-ip %s: other nodes do not reach it; give an address that they do", ip)
 		}
-		if slices.Contains(own, ip.String()) {
+		// Of several ways to write an address only one is taken: a certificate for
+		// another would pass for this one.
+		if ip.Is4In6() || ip.Zone() != "" {
+			return refuse(http.StatusBadRequest, "--node-ip %s: give it as %s", ip, ip.Unmap().WithZone(""))
+		}
+		if slices.ContainsFunc(own, func(o string) bool { a, err := netip.ParseAddr(o); return err == nil && a.Unmap() == ip }) {
 			return refuse(http.StatusConflict, "--node-ip %s is the server's own; give this machine's", ip)
 		}
 	}

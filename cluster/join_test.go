@@ -52,7 +52,7 @@ func TestAdmit(t *testing.T) {
 
 // A node's certificate must not pass for the API server's.
 func TestMayBeCalled(t *testing.T) {
-	own := []string{"localhost", "kubernetes.default", "10.0.0.1", "10.43.0.1", "boss"}
+	own := []string{"localhost", "kubernetes.default", "10.0.0.1", "10.43.0.1", "boss", "Castle", "2001:DB8:0::1"}
 	for _, c := range []struct{ name, ip, refusal string }{
 		{"n", "10.0.0.7", ""},
 		{"boss", "10.0.0.7", "a name of the server itself"},
@@ -61,6 +61,10 @@ func TestMayBeCalled(t *testing.T) {
 		{"n", "10.43.0.1", "the server's own"},
 		{"n", "127.0.0.1", "other nodes do not reach it"},
 		{"n", "0.0.0.0", "other nodes do not reach it"},
+		{"n", "::ffff:10.0.0.1", "give it as 10.0.0.1"},
+		{"n", "fe80::1%eth0", "give it as fe80::1"},
+		{"n", "2001:db8::1", "the server's own"},
+		{"castle", "10.0.0.7", "a name of the server itself"},
 		{"N!", "10.0.0.7", `--node-name "N!"`},
 		{"n", "", "one to four addresses"},
 	} {

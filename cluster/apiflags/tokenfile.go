@@ -19,7 +19,12 @@ func readTokens(file string) (map[string]user.Info, error) {
 		return nil, err
 	}
 	defer f.Close()
-	r := csv.NewReader(f)
+	return parseTokens(file, f)
+}
+
+// parseTokens reads the lines of what is called file.
+func parseTokens(file string, lines io.Reader) (map[string]user.Info, error) {
+	r := csv.NewReader(lines)
 	r.FieldsPerRecord = -1
 	tokens := map[string]user.Info{}
 	for n := 1; ; n++ {

@@ -1,0 +1,101 @@
+package cluster
+
+import (
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/json"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"knarr/internal/apitest"
+)
+
+// What a node sends to join is refused, or gets certificates that say no more
+// than who it is; nothing passes for the server, and nobody joins without the
+// secret.
+func FuzzJoin(f *testing.F) {
+	log := slog.Default()
+	slog.SetDefault(slog.New(slog.DiscardHandler))
+	f.Cleanup(func() { slog.SetDefault(log) })
+	api, stop := apitest.New(f)
+	f.Cleanup(stop)
+	ca, err := openAuthority(layout{f.TempDir()}, "ca")
+	if err != nil {
+		f.Fatal(err)
+	}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		f.Fatal(err)
+	}
+	csr, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{}, key)
+	if err != nil {
+		f.Fatal(err)
+	}
+	own := []string{"boss", "192.0.2.1"}
+	j := &joins{ca: ca, token: joinToken{secret: "s3cret"}, own: own, client: api.Client(f), places: make(chan struct{}, 1)}
+	door := j.paths()[joinPath]
+
+	for _, name := range []string{"n", "boss", "N!", "", strings.Repeat("a", 300)} {
+		f.Add("s3cret", name, []byte(netip.MustParseAddr("192.0.2.7").AsSlice()), []byte(nil))
+		f.Add("guess", name, []byte{192, 0, 2, 1}, csr[:40])
+	}
+	f.Add("s3cret", "six", netip.MustParseAddr("::ffff:192.0.2.1").AsSlice(), []byte(nil))
+	f.Add("", "", []byte(nil), []byte(`{"secret":"s3cret","nodeName":{},"nodeIPs":"x","csr":"%"}`))
+	f.Fuzz(func(t *testing.T, given, name string, address, raw []byte) {
+		req := joinRequest{Secret: given, NodeName: name, CSR: csr}
+		if len(raw) > 0 {
+			req.CSR = raw
+		}
+		if ip, ok := netip.AddrFromSlice(address); ok {
+			req.NodeIPs = []netip.Addr{ip}
+		}
+		body, err := json.Marshal(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, sent := range [][]byte{body, raw} {
+			w := httptest.NewRecorder()
+			j.strikes = strikes{}
+			door.ServeHTTP(w, httptest.NewRequest(http.MethodPost, joinPath, bytes.NewReader(sent)))
+			if w.Code == http.StatusOK {
+				checkReply(t, w.Body.Bytes(), own)
+			} else if !slices.Contains([]int{http.StatusBadRequest, http.StatusUnauthorized, http.StatusConflict}, w.Code) {
+				t.Fatalf("%q: %d %s", sent, w.Code, w.Body)
+			}
+			if w.Code == http.StatusOK && !bytes.Contains(sent, []byte("s3cret")) {
+				t.Fatalf("%q was let in", sent)
+			}
+		}
+	})
+}
+
+// checkReply: the certificates are of a node.
+func checkReply(t *testing.T, body []byte, own []string) {
+	t.Helper()
+	var reply joinReply
+	if err := json.Unmarshal(body, &reply); err != nil || len(reply.Certificates) == 0 {
+		t.Fatalf("%v, %s", err, body)
+	}
+	for part, der := range reply.Certificates {
+		c, err := x509.ParseCertificate(der)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c.IsCA || slices.Contains(c.Subject.Organization, "system:masters") {
+			t.Fatalf("%s is of %s", part, c.Subject)
+		}
+		for _, host := range own {
+			if c.VerifyHostname(host) == nil {
+				t.Fatalf("%s passes for %s", part, host)
+			}
+		}
+	}
+}
