@@ -233,31 +233,11 @@ const nodeIDAnnotation = "csi.volume.kubernetes.io/nodeid"
 
 // show writes the driver into the CSINode and the Node.
 func (m *Manager) show(ctx context.Context, name string, info *csipb.NodeGetInfoResponse) error {
-	entry := storagev1.CSINodeDriver{Name: name, NodeID: info.NodeId}
-	segments := info.GetAccessibleTopology().GetSegments()
-	for k := range segments {
-		entry.TopologyKeys = append(entry.TopologyKeys, k)
-	}
-	slices.Sort(entry.TopologyKeys)
-	if info.MaxVolumesPerNode > 0 {
-		entry.Allocatable = &storagev1.VolumeNodeResources{Count: new(int32(min(info.MaxVolumesPerNode, 1<<31-1)))}
-	}
 	node, err := m.Client.CoreV1().Nodes().Get(ctx, m.NodeName, metav1.GetOptions{})
 	if err != nil {
 		return err
 	}
-	ids := map[string]string{}
-	_ = json.Unmarshal([]byte(node.Annotations[nodeIDAnnotation]), &ids)
-	ids[name] = info.NodeId
-	b, err := json.Marshal(ids)
-	if err != nil {
-		return err
-	}
-	meta := map[string]any{"annotations": map[string]string{nodeIDAnnotation: string(b)}}
-	if len(segments) > 0 {
-		meta["labels"] = segments
-	}
-	patch, err := json.Marshal(map[string]any{"metadata": meta})
+	patch, err := nodePatch(node.Annotations[nodeIDAnnotation], name, info)
 	if err != nil {
 		return err
 	}
@@ -265,8 +245,41 @@ func (m *Manager) show(ctx context.Context, name string, info *csipb.NodeGetInfo
 		return err
 	}
 	return m.change(ctx, node, func(all []storagev1.CSINodeDriver) []storagev1.CSINodeDriver {
-		return append(without(all, name), entry)
+		return append(without(all, name), entryOf(name, info))
 	})
+}
+
+// entryOf is how a driver is shown in the CSINode, after what it says. Pure.
+func entryOf(name string, info *csipb.NodeGetInfoResponse) storagev1.CSINodeDriver {
+	entry := storagev1.CSINodeDriver{Name: name, NodeID: info.NodeId}
+	for k := range info.GetAccessibleTopology().GetSegments() {
+		entry.TopologyKeys = append(entry.TopologyKeys, k)
+	}
+	slices.Sort(entry.TopologyKeys)
+	if info.MaxVolumesPerNode > 0 {
+		entry.Allocatable = &storagev1.VolumeNodeResources{Count: new(int32(min(info.MaxVolumesPerNode, 1<<31-1)))}
+	}
+	return entry
+}
+
+// nodePatch adds a driver to the Node: its ID to those noted before, and where
+// its volumes can be reached as labels. Pure.
+func nodePatch(noted, name string, info *csipb.NodeGetInfoResponse) ([]byte, error) {
+	ids := map[string]string{}
+	_ = json.Unmarshal([]byte(noted), &ids)
+	if ids == nil { // it was null
+		ids = map[string]string{}
+	}
+	ids[name] = info.NodeId
+	b, err := json.Marshal(ids)
+	if err != nil {
+		return nil, err
+	}
+	meta := map[string]any{"annotations": map[string]string{nodeIDAnnotation: string(b)}}
+	if segments := info.GetAccessibleTopology().GetSegments(); len(segments) > 0 {
+		meta["labels"] = segments
+	}
+	return json.Marshal(map[string]any{"metadata": meta})
 }
 
 func (m *Manager) hide(ctx context.Context, name string) error {
