@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/distribution/reference"
 	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -71,8 +72,8 @@ func withTag(image string) string {
 
 // ensureImage makes an image present by its policy. The error is a waitError.
 func (k *Kubelet) ensureImage(ctx context.Context, pod *corev1.Pod, ref *corev1.ObjectReference, image string, policy corev1.PullPolicy, sandbox *cri.PodSandboxConfig) (*cri.Image, error) {
-	if image == "" || strings.ContainsAny(image, " \t\n") || strings.ToLower(path.Base(strings.SplitN(image, "@", 2)[0])) != path.Base(strings.SplitN(image, "@", 2)[0]) && !strings.Contains(path.Base(image), ":") {
-		msg := fmt.Sprintf("Failed to apply default image tag %q: couldn't parse image name %q: invalid reference format", image, image)
+	if _, err := reference.ParseNormalizedNamed(image); err != nil {
+		msg := fmt.Sprintf("Failed to apply default image tag %q: couldn't parse image name %q: %v", image, image, err)
 		k.events.Event(ref, corev1.EventTypeWarning, "InspectFailed", msg)
 		return nil, waitError{"InvalidImageName", msg}
 	}
