@@ -3,8 +3,10 @@ package endpoints
 import (
 	"net/url"
 	"regexp"
+	"strings"
 	"testing"
 
+	"golang.org/x/net/http/httpguts"
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	corev1 "k8s.io/api/core/v1"
 )
@@ -99,6 +101,41 @@ func FuzzDeleteOptions(f *testing.F) {
 		code, answer, _ := own.do("DELETE", "/api/v1/namespaces/bench/configmaps/absent", types[uint(kind)%4], string(body))
 		if code >= 500 || code == 200 || uint(kind)%4 == 3 && len(body) > 0 && code != 415 {
 			t.Fatalf("%d %s", code, answer)
+		}
+	})
+}
+
+// Whatever a client says it reads, its answer is in a form that it named, or a
+// refusal that says so; what it says of compression is held too.
+func FuzzAccept(f *testing.F) {
+	w := newWorld(f)
+	w.fill(f, 1)
+	for _, accept := range []string{
+		"application/json;as=Table;v=v1;g=meta.k8s.io,application/json", "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1;q=0.5,application/yaml",
+		"application/json;as=Table;v=v2;g=meta.k8s.io", "text/html, */*;q=0.1", "application/*;pretty=1", ";;=;q=NaN,,", `application/json;as="Table";v="v1";g="meta.k8s.io"`,
+	} {
+		f.Add(false, accept, "gzip;q=0, *")
+		f.Add(true, accept, "br, gzip")
+	}
+	f.Fuzz(func(t *testing.T, one bool, accept, encoding string) {
+		if !httpguts.ValidHeaderFieldValue(accept) || !httpguts.ValidHeaderFieldValue(encoding) {
+			t.Skip("no client can send it")
+		}
+		own := *w
+		own.t = t
+		path := "/api/v1/namespaces/bench/pods"
+		if one {
+			path += "/p0"
+		}
+		code, body, h := own.do("GET", path, "", "", "Accept", accept, "Accept-Encoding", encoding)
+		media, _, _ := strings.Cut(h.Get("Content-Type"), ";")
+		switch {
+		case code != 200 && code != 406:
+			t.Fatalf("%d %s", code, body)
+		case h.Get("Content-Encoding") == "gzip" && !strings.Contains(encoding, "gzip") && !strings.Contains(encoding, "*"):
+			t.Fatalf("compressed for %q", encoding)
+		case code == 200 && strings.TrimSpace(accept) != "" && !strings.Contains(strings.ToLower(accept), media) && !strings.Contains(accept, "*"):
+			t.Fatalf("%s for %q", media, accept)
 		}
 	})
 }
