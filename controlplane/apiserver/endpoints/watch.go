@@ -136,13 +136,8 @@ func (s *stream) close() {
 	putBuffer(s.buf)
 }
 
-const (
-	// flushSize bounds what is gathered before it is sent.
-	flushSize = 256 * 1024
-	// largeSize is that of records and frames that are sent without a copy, which
-	// each client that does not read would hold.
-	largeSize = 128 * 1024
-)
+// flushSize bounds what is gathered before it is sent.
+const flushSize = 256 * 1024
 
 func (s *stream) run(w *watchcache.Watcher, life time.Duration, bookmarks, initial bool) {
 	end := time.NewTimer(life)
@@ -230,7 +225,7 @@ func (s *stream) append(d *watchcache.Delivery) error {
 			return err
 		}
 		s.buf.WriteString(`{"type":"` + string(d.Type) + `","object":`)
-		if len(data) < largeSize || s.whole {
+		if len(data) < watchcache.LargeSize || s.whole {
 			s.buf.Write(data)
 		} else if err := s.pass(data); err != nil {
 			return err
@@ -243,7 +238,7 @@ func (s *stream) append(d *watchcache.Delivery) error {
 		if c.out.format == formatProtobuf {
 			f = watchcache.Protobuf
 		}
-		if d.Record.Size() >= largeSize {
+		if d.Record.Size() >= watchcache.LargeSize {
 			frame, back, err := c.store.Lend(*d, f)
 			defer back()
 			if err != nil {

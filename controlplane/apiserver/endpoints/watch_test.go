@@ -12,6 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+
+	"knarr/controlplane/apiserver/watchcache"
 )
 
 // lines opens a watch and returns a function that reads one event.
@@ -127,7 +129,7 @@ func TestWatchOfLargeObjects(t *testing.T) {
 	w := newWholeWorld(t)
 	ctx := t.Context()
 	maps := w.client.CoreV1().ConfigMaps("default")
-	large := strings.Repeat("x", 2*largeSize)
+	large := strings.Repeat("x", 2*watchcache.LargeSize)
 	w.configMap("a")
 	if _, err := maps.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "b"}, Data: map[string]string{"k": large}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)

@@ -69,8 +69,15 @@ type Delivery struct {
 	event *event
 }
 
+// LargeSize is that of records whose frames are not kept, for the newest events'
+// would take more than all else, and are sent without a copy, which each client
+// that does not read would hold.
+const LargeSize = 32 << 10
+
 // shared says that the frame is kept with an event.
-func (d Delivery) shared() bool { return d.event != nil && d.event.kind() == d.Type }
+func (d Delivery) shared() bool {
+	return d.event != nil && d.event.kind() == d.Type && len(d.Record.message) < LargeSize
+}
 
 // Frame is the whole watch frame of an ADDED, MODIFIED or DELETED: a line of
 // JSON, or a protobuf WatchEvent behind its length in four bytes. It is made
