@@ -147,6 +147,16 @@ func (c Config) quota() int64 {
 	return 8 << 30
 }
 
+// behind is how many of the last writes stay in memory for members that are slow
+// or away: they would else be sent the whole database. Nobody is when there are
+// no others; who comes is sent it anyway.
+func (c Config) behind() uint64 {
+	if c.Network == nil {
+		return 100
+	}
+	return etcdserver.DefaultSnapshotCatchUpEntries
+}
+
 // settings are etcd's own form of the configuration.
 func (c Config) settings() (config.ServerConfig, error) {
 	every := c.CompactEvery
@@ -162,7 +172,7 @@ func (c Config) settings() (config.ServerConfig, error) {
 		AutoCompactionMode:      v3compactor.ModePeriodic,
 		AutoCompactionRetention: every,
 		SnapshotCount:           etcdserver.DefaultSnapshotCount,
-		SnapshotCatchUpEntries:  etcdserver.DefaultSnapshotCatchUpEntries,
+		SnapshotCatchUpEntries:  c.behind(),
 		MaxSnapFiles:            5,
 		MaxWALFiles:             5,
 		MaxTxnOps:               128,
