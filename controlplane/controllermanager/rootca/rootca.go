@@ -12,8 +12,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/informers"
+	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
 	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
 
 	"knarr/internal/controller"
 )
@@ -30,22 +32,24 @@ const (
 
 // New returns the controller, which publishes ca; its keys are namespaces.
 func New(f informers.SharedInformerFactory, client kubernetes.Interface, ca []byte) *controller.Controller[string] {
-	namespaces, maps := f.Core().V1().Namespaces(), f.Core().V1().ConfigMaps()
-	r := &reconciler{namespaces.Lister(), maps.Lister(), client, map[string]string{"ca.crt": string(ca)}}
+	namespaces, maps := f.Core().V1().Namespaces(), f.InformerFor(&corev1.ConfigMap{}, own)
+	r := &reconciler{namespaces.Lister(), corelisters.NewConfigMapLister(maps.GetIndexer()), client, map[string]string{"ca.crt": string(ca)}}
 	return &controller.Controller[string]{
 		Name:    Name,
 		Workers: 4,
 		Sources: []controller.Source[string]{
 			{Informer: namespaces.Informer(), Keys: func(o metav1.Object) []string { return []string{o.GetName()} }},
-			{Informer: maps.Informer(), Keys: func(o metav1.Object) []string {
-				if o.GetName() != configMap {
-					return nil
-				}
-				return []string{o.GetNamespace()}
-			}},
+			{Informer: maps, Keys: func(o metav1.Object) []string { return []string{o.GetNamespace()} }},
 		},
 		Reconcile: r.reconcile,
 	}
+}
+
+// own follows the controller's ConfigMaps alone: those of others may be many, and
+// of a megabyte each.
+func own(client kubernetes.Interface, resync time.Duration) cache.SharedIndexInformer {
+	return coreinformers.NewFilteredConfigMapInformer(client, metav1.NamespaceAll, resync, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc},
+		func(o *metav1.ListOptions) { o.FieldSelector = "metadata.name=" + configMap })
 }
 
 type reconciler struct {
