@@ -3,10 +3,19 @@ package apiserver
 import (
 	"net"
 	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
-// oneRecord is the most that a TLS record holds.
-const oneRecord = 16 << 10
+const (
+	// oneRecord is the most that a TLS record holds.
+	oneRecord = 16 << 10
+	// unsentMost is what the kernel holds of what a client has no room for. It
+	// would take 4 MB: with a thousand clients that read nothing, TCP's memory is
+	// at its end and every connection of the host is slow.
+	unsentMost = 256 << 10
+)
 
 // A corking listener accepts corked connections.
 type corking struct{ net.Listener }
@@ -15,6 +24,13 @@ func (l corking) Accept() (net.Conn, error) {
 	c, err := l.Listener.Accept()
 	if err != nil {
 		return nil, err
+	}
+	if s, ok := c.(syscall.Conn); ok {
+		if raw, err := s.SyscallConn(); err == nil {
+			_ = raw.Control(func(fd uintptr) {
+				_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, unsentMost) // not TCP: it bounds itself
+			})
+		}
 	}
 	return &corked{Conn: c}, nil
 }

@@ -6,8 +6,10 @@ import (
 	"errors"
 	"io"
 	"net"
+	"os"
 	"testing"
 	"testing/synctest"
+	"time"
 )
 
 // A counted connection counts what it is asked to write, and fails when told to.
@@ -58,4 +60,39 @@ func TestCorkedPiece(t *testing.T) {
 		}
 		far.Close()
 	})
+}
+
+// A client that reads nothing costs the host's TCP little.
+func TestUnsentIsBounded(t *testing.T) {
+	tcp, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tcp.Close()
+	client, err := net.Dial("tcp", tcp.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	// Its room is known, and not the kernel's to enlarge.
+	if err := client.(*net.TCPConn).SetReadBuffer(64 << 10); err != nil {
+		t.Fatal(err)
+	}
+	c, err := corking{tcp}.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if err := c.SetWriteDeadline(time.Now().Add(time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	taken := 0
+	for part := make([]byte, oneRecord); err == nil; {
+		var n int
+		n, err = c.Write(part)
+		taken += n
+	}
+	if !errors.Is(err, os.ErrDeadlineExceeded) || taken < unsentMost || taken > 4*unsentMost {
+		t.Errorf("the kernel took %d bytes, %v; wants some %d", taken, err, unsentMost)
+	}
 }
