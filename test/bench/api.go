@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -30,14 +31,29 @@ var apiLines = []line{
 	{"peak memory of API server and store", "MB", false, 5},
 }
 
+// starts are how often a side is started; the last is used for all else.
+const starts = 5
+
 // runAPI measures the verbs on an API server and its store alone.
 func runAPI(ctx context.Context, r *run) error {
+	var took []time.Duration
+	for range starts - 1 {
+		c, err := r.controlPlane(ctx, false)
+		if err != nil {
+			return err
+		}
+		took = append(took, c.Took)
+		c.Stop()
+		if err := r.pass(ctx); err != nil {
+			return err
+		}
+	}
 	c, client, err := r.prepared(ctx, false)
 	if err != nil {
 		return err
 	}
 	defer c.Stop()
-	r.put("start to /readyz, empty store", float64(c.Took.Milliseconds()))
+	r.put("start to /readyz, empty store", quantile(append(took, c.Took), 0.5))
 	pods := client.CoreV1().Pods(namespace)
 	name := func(i int) string { return fmt.Sprintf("pod-%05d", i) }
 	n := r.count(5000)

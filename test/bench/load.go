@@ -58,25 +58,48 @@ func quantile(d []time.Duration, q float64) float64 {
 	return float64(s[min(len(s)-1, int(float64(len(s))*q))]) / float64(time.Millisecond)
 }
 
+// parts is in how many turns a side makes its operations.
+const parts = 5
+
 // costly measures n operations: their rate, and the servers' CPU for each.
 func (r *run) costly(ctx context.Context, c *rig.Cluster, line string, workers, n int, do func(ctx context.Context, i int) error) error {
-	before, err := c.CPU()
-	if err != nil {
-		return err
-	}
 	profiled := r.profile(ctx, c, line)
-	all, _, err := each(ctx, workers, n, do)
+	took, cpu, err := r.inTurns(ctx, c, n, func(from, to int) error {
+		_, _, err := each(ctx, workers, to-from, func(ctx context.Context, i int) error { return do(ctx, from+i) })
+		return err
+	})
 	profiled()
 	if err != nil {
 		return fmt.Errorf("%s: %w", line, err)
 	}
-	after, err := c.CPU()
-	if err != nil {
-		return err
-	}
-	r.put(line, float64(n)/all.Seconds())
-	r.put(line+", server CPU", float64((after-before).Microseconds())/float64(n))
+	r.put(line, float64(n)/took.Seconds())
+	r.put(line+", server CPU", float64(cpu.Microseconds())/float64(n))
 	return c.Alive()
+}
+
+// inTurns has n operations done in parts, and the other side's between them. It
+// returns how long they took, and how much of the servers' CPU.
+func (r *run) inTurns(ctx context.Context, c *rig.Cluster, n int, do func(from, to int) error) (took, cpu time.Duration, err error) {
+	for part := range parts {
+		if err := r.pass(ctx); err != nil {
+			return 0, 0, err
+		}
+		before, err := c.CPU()
+		if err != nil {
+			return 0, 0, err
+		}
+		began := time.Now()
+		if err := do(part*n/parts, (part+1)*n/parts); err != nil {
+			return 0, 0, err
+		}
+		took += time.Since(began)
+		after, err := c.CPU()
+		if err != nil {
+			return 0, 0, err
+		}
+		cpu += after - before
+	}
+	return took, cpu, nil
 }
 
 // profile fetches the API server's CPU profile meanwhile, and its heap's at the

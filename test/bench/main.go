@@ -10,12 +10,14 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"iter"
 	"os"
 	"os/signal"
 	"path/filepath"
 	"runtime/debug"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -39,6 +41,8 @@ type run struct {
 	e    *env
 	side side
 	put  func(line string, value float64)
+	// pass lets the other side do as much before more is measured.
+	pass func(context.Context) error
 }
 
 type env struct {
@@ -55,6 +59,7 @@ type bench struct {
 	lines []line
 	run   func(context.Context, *run) error
 	asked bool // runs only when it is asked for: it takes many minutes
+	turns bool // both sides are up at once, and take turns
 }
 
 // A line is one row of the table.
@@ -66,12 +71,12 @@ type line struct {
 
 // benches in the order of TARGETS.
 var benches = []bench{
-	{"api", apiLines, runAPI, false},
-	{"watch", watchLines, runWatch, false},
-	{"sched", schedLines, runSched, false},
-	{"deploy", deployLines, runDeploy, false},
-	{"node", nodeLines, runNode, false},
-	{"select", selectLines, runSelect, true},
+	{name: "api", lines: apiLines, run: runAPI, turns: true},
+	{name: "watch", lines: watchLines, run: runWatch, turns: true},
+	{name: "sched", lines: schedLines, run: runSched},
+	{name: "deploy", lines: deployLines, run: runDeploy, turns: true},
+	{name: "node", lines: nodeLines, run: runNode},
+	{name: "select", lines: selectLines, run: runSelect, asked: true},
 }
 
 func main() {
@@ -157,22 +162,19 @@ func start(ctx context.Context, repository, cache, work string, rounds int, whic
 	var faults []error
 	for round := range rounds {
 		for _, b := range selected {
-			for _, s := range []side{knarr, upstream} {
-				if only != "" && only != s {
+			at := time.Now()
+			for s, err := range b.both(ctx, e, only, func(s side, line string, v float64) { results.put(b, line, s, round, v) }) {
+				if ctx.Err() != nil {
+					return ctx.Err()
+				}
+				what := fmt.Sprintf("round %d of %d: %s on %s", round+1, rounds, b.name, s)
+				if err != nil {
+					err = fmt.Errorf("%s: %w", what, err)
+					faults = append(faults, err)
+					fmt.Fprintln(os.Stderr, err)
 					continue
 				}
-				at := time.Now()
-				r := &run{e: e, side: s, put: func(line string, v float64) { results.put(b, line, s, round, v) }}
-				if err := b.run(ctx, r); err != nil {
-					if ctx.Err() != nil {
-						return ctx.Err()
-					}
-					fault := fmt.Errorf("round %d of %d: %s on %s: %w", round+1, rounds, b.name, s, err)
-					fmt.Fprintln(os.Stderr, fault)
-					faults = append(faults, fault)
-					continue
-				}
-				fmt.Fprintf(os.Stderr, "round %d of %d: %s on %s: %s\n", round+1, rounds, b.name, s, time.Since(at).Round(time.Second))
+				fmt.Fprintf(os.Stderr, "%s: %s\n", what, time.Since(at).Round(time.Second))
 			}
 		}
 	}
@@ -184,12 +186,52 @@ func start(ctx context.Context, repository, cache, work string, rounds int, whic
 	return errors.Join(faults...)
 }
 
+// both measures both sides, or only one, and says how each ended.
+func (b bench) both(ctx context.Context, e *env, only side, put func(s side, line string, v float64)) iter.Seq2[side, error] {
+	return func(yield func(side, error) bool) {
+		t := newTurns(knarr)
+		var wg sync.WaitGroup
+		var ended [2]error
+		sides := []side{knarr, upstream}
+		for i, s := range sides {
+			if only != "" && only != s {
+				t.leave(s)
+				continue
+			}
+			r := &run{e: e, side: s, put: func(line string, v float64) { put(s, line, v) }, pass: func(context.Context) error { return nil }}
+			if b.turns {
+				r.pass = func(ctx context.Context) error { return t.pass(ctx, s) }
+			}
+			wg.Go(func() {
+				defer t.leave(s)
+				if ended[i] = t.wait(ctx, s); ended[i] == nil {
+					ended[i] = b.run(ctx, r)
+				}
+			})
+		}
+		wg.Wait()
+		for i, s := range sides {
+			if (only == "" || only == s) && !yield(s, ended[i]) {
+				return
+			}
+		}
+	}
+}
+
 // count is a number of operations, scaled.
 func (r *run) count(n int) int { return max(1, int(float64(n)*r.e.scale)) }
 
 // controlPlane starts a side with an API server and its store, and with the
 // controllers and the scheduler when they are wanted.
 func (r *run) controlPlane(ctx context.Context, whole bool) (*rig.Cluster, error) {
+	c, err := r.started(ctx, whole)
+	if err == nil {
+		c.Took = time.Since(c.Began)
+	}
+	return c, err
+}
+
+func (r *run) started(ctx context.Context, whole bool) (*rig.Cluster, error) {
 	dir := filepath.Join(r.e.dir, string(r.side))
 	if r.side == knarr {
 		if whole {
@@ -209,7 +251,6 @@ func (r *run) prepared(ctx context.Context, whole bool) (*rig.Cluster, *kubernet
 	if err != nil {
 		return nil, nil, err
 	}
-	c.Took = time.Since(c.Began)
 	client, err := c.Client()
 	if err == nil {
 		err = prepare(ctx, client)
