@@ -15,6 +15,15 @@ type event struct {
 	now, prev *Record // now is nil on delete, prev on creation
 	gone      *Record // on delete: prev, at the revision of the delete
 	frames    [2]atomic.Pointer[[]byte]
+	old       atomic.Bool // its frames are not kept any longer
+}
+
+// forgetFrames drops the event's frames for good.
+func (e *event) forgetFrames() {
+	e.old.Store(true)
+	for f := range e.frames {
+		e.frames[f].Store(nil)
+	}
 }
 
 // kind is what a watcher without selectors sees.
@@ -69,14 +78,14 @@ type Delivery struct {
 	event *event
 }
 
-// LargeSize is that of records whose frames are not kept, for the newest events'
-// would take more than all else, and are sent without a copy, which each client
-// that does not read would hold.
+// LargeSize is that of records of which only the newest events keep their frames,
+// for they would take more than all else, and whose frames are sent without a
+// copy, which each client that does not read would hold.
 const LargeSize = 32 << 10
 
 // shared says that the frame is kept with an event.
 func (d Delivery) shared() bool {
-	return d.event != nil && d.event.kind() == d.Type && len(d.Record.message) < LargeSize
+	return d.event != nil && d.event.kind() == d.Type && !d.event.old.Load()
 }
 
 // Frame is the whole watch frame of an ADDED, MODIFIED or DELETED: a line of
@@ -101,6 +110,9 @@ func (d Delivery) Frame(f Format, r *Resource) ([]byte, error) {
 	}
 	if shared {
 		d.event.frames[f].Store(&b)
+		if d.event.old.Load() { // meanwhile
+			d.event.frames[f].Store(nil)
+		}
 	}
 	return b, nil
 }

@@ -27,9 +27,14 @@ type loan struct {
 	users int
 }
 
-// Lend is Frame for large records, whose frames are not kept. back is to be called once the frame has been sent, and also after an
+// Lend is Frame for large records, whose frames are not kept when they belong to
+// no event or an old one. back is to be called once the frame has been sent, and also after an
 // error.
 func (r *Resource) Lend(d Delivery, f Format) (frame []byte, back func(), err error) {
+	if d.shared() {
+		frame, err = d.Frame(f, r)
+		return frame, func() {}, err
+	}
 	key := loanKey{d.Record, d.Type, f}
 	s := &r.loans
 	s.mu.Lock()

@@ -1,6 +1,9 @@
 package watchcache
 
 import (
+	"fmt"
+	"slices"
+	"strings"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/watch"
@@ -33,5 +36,31 @@ func TestLend(t *testing.T) {
 	}
 	if len(r.loans.out) != 0 {
 		t.Errorf("%d frames are kept for nobody", len(r.loans.out))
+	}
+}
+
+// Of large objects only the newest events keep their frames.
+func TestLargeFrames(t *testing.T) {
+	_, r, _ := start(t)
+	for i := range framedLarge + 2 {
+		o := configMap("ns", fmt.Sprint(i))
+		o.Data = map[string]string{"a": strings.Repeat("x", LargeSize)}
+		must[*Record](t)(r.Create(t.Context(), "ns/"+o.Name, o))
+	}
+	r.mu.RLock()
+	events := slices.Clone(r.main.events)
+	r.mu.RUnlock()
+	for i, e := range events {
+		d := Delivery{Type: e.kind(), Record: e.now, event: e}
+		one, back, err := r.Lend(d, Protobuf)
+		if err != nil {
+			t.Fatal(err)
+		}
+		back()
+		two, back, _ := r.Lend(d, Protobuf)
+		back()
+		if kept := &one[0] == &two[0]; kept != (i >= 2) {
+			t.Errorf("event %d keeps its frame: %v", i, kept)
+		}
 	}
 }

@@ -54,6 +54,9 @@ type Resource struct {
 	faults atomic.Pointer[faults]
 
 	loans loans // large frames under way
+
+	large     [framedLarge]*event // the newest
+	nextLarge int
 }
 
 // state is a snapshot: all objects as of a revision.
@@ -163,6 +166,9 @@ func (r *Resource) apply(ctx context.Context, changes []storage.Event, seen int6
 	for _, e := range events {
 		r.log(e)
 		r.size.Add(int64(e.growth()))
+		if e.size() >= LargeSize {
+			r.newestLarge(e)
+		}
 	}
 	r.forgetFrames(len(events))
 	r.trim(now)
@@ -223,18 +229,28 @@ const (
 	keep      = 128
 )
 
-// framed is how many of the newest events keep their frames: slower watchers
-// have theirs made anew.
-const framed = 512
+// framed is how many of the newest events keep their frames, and framedLarge how
+// many of large objects: slower watchers have theirs made anew.
+const (
+	framed      = 512
+	framedLarge = 4
+)
 
 // forgetFrames drops those of the events that so many new ones made old.
 func (r *Resource) forgetFrames(added int) {
 	old := len(r.main.events) - framed
 	for i := max(0, old-added); i < old; i++ {
-		for f := range r.main.events[i].frames {
-			r.main.events[i].frames[f].Store(nil)
-		}
+		r.main.events[i].forgetFrames()
 	}
+}
+
+// newestLarge has a large event keep its frames, in the place of an older one.
+func (r *Resource) newestLarge(e *event) {
+	if old := r.large[r.nextLarge]; old != nil {
+		old.forgetFrames()
+	}
+	r.large[r.nextLarge] = e
+	r.nextLarge = (r.nextLarge + 1) % len(r.large)
 }
 
 // trim forgets the oldest events once the log is too long, a quarter at once.
