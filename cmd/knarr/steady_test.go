@@ -27,7 +27,7 @@ var unsteady = []struct {
 	{regexp.MustCompile(`\b10\.96\.\d+\.\d+\b`), "ADDRESS"},
 	{regexp.MustCompile(`\b3[0-2]\d{3}\b`), "NODEPORT"},
 	{regexp.MustCompile(`(kubectl-edit|edit)-\d+\.yaml`), "$1-N.yaml"},
-	{regexp.MustCompile(`([-=] ?|hash: )[bcdfghjklmnpqrstvwxz2456789]{8,10}\b`), "${1}HASH"},
+	{regexp.MustCompile(`([-=] ?|hash: )([bcdfghjklmnpqrstvwxz2456789]{8,10}|[4-9bcdf]{6,7})\b`), "${1}HASH"},
 	{regexp.MustCompile(`-[bcdfghjklmnpqrstvwxz2456789]{5}\b`), "-RANDOM"},
 	{regexp.MustCompile(`\b(\d+h)?(\d+m)?\d+(\.\d+)?m?s\b`), "AGE"},
 	{regexp.MustCompile(`<invalid>`), "AGE"},
