@@ -132,6 +132,7 @@ func (c *claim) abandon() {
 // release gives the directory back.
 func (c *claim) release() {
 	if c != nil {
+		_ = os.Remove(c.layout.runDir()) // it stays while containers run
 		_ = c.lock.Truncate(0)
 		c.lock.Close()
 	}

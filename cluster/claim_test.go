@@ -1,8 +1,12 @@
 package cluster
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+
+	"knarr/internal/need"
 )
 
 func TestMarkerChange(t *testing.T) {
@@ -36,6 +40,28 @@ func TestHolds(t *testing.T) {
 	}{{"22962", 5341572, true}, {"22962", 341572, false}, {"7", 5341572, false}, {"9", 77, false}, {"2296", 5341572, false}} {
 		if holds(locks, c.pid, c.inode) != c.want {
 			t.Errorf("%s holds %d: %v", c.pid, c.inode, !c.want)
+		}
+	}
+}
+
+// A server that ends leaves no directory of sockets, unless there are some.
+func TestReleaseLeavesNothing(t *testing.T) {
+	need.Root(t)
+	l := layout{t.TempDir() + "/data"}
+	for _, kept := range []string{"", "a"} {
+		c, err := l.claim(marker{Version: 1}, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if kept != "" {
+			if err := os.WriteFile(filepath.Join(l.runDir(), kept), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { os.RemoveAll(l.runDir()) })
+		}
+		c.release()
+		if _, err := os.Stat(l.runDir()); (err == nil) != (kept != "") {
+			t.Errorf("with %q: %v", kept, err)
 		}
 	}
 }
