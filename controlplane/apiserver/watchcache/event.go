@@ -15,12 +15,11 @@ type event struct {
 	now, prev *Record // now is nil on delete, prev on creation
 	gone      *Record // on delete: prev, at the revision of the delete
 	frames    [2]atomic.Pointer[[]byte]
-	old       atomic.Bool // its frames are not kept any longer
+	unkept    atomic.Bool // nobody may keep a frame of it
 }
 
-// forgetFrames drops the event's frames for good.
+// forgetFrames drops the event's frames.
 func (e *event) forgetFrames() {
-	e.old.Store(true)
 	for f := range e.frames {
 		e.frames[f].Store(nil)
 	}
@@ -85,7 +84,7 @@ const LargeSize = 32 << 10
 
 // shared says that the frame is kept with an event.
 func (d Delivery) shared() bool {
-	return d.event != nil && d.event.kind() == d.Type && !d.event.old.Load()
+	return d.event != nil && d.event.kind() == d.Type && !d.event.unkept.Load()
 }
 
 // Frame is the whole watch frame of an ADDED, MODIFIED or DELETED: a line of
@@ -110,7 +109,7 @@ func (d Delivery) Frame(f Format, r *Resource) ([]byte, error) {
 	}
 	if shared {
 		d.event.frames[f].Store(&b)
-		if d.event.old.Load() { // meanwhile
+		if d.event.unkept.Load() { // meanwhile
 			d.event.frames[f].Store(nil)
 		}
 	}

@@ -229,8 +229,9 @@ const (
 	keep      = 128
 )
 
-// framed is how many of the newest events keep their frames, and framedLarge how
-// many of large objects: slower watchers have theirs made anew.
+// framed is how many of the newest events keep their frames: of older ones they
+// are made again for who comes late, and shared again. framedLarge is how many
+// of large objects do; those of older ones are not kept.
 const (
 	framed      = 512
 	framedLarge = 4
@@ -247,6 +248,7 @@ func (r *Resource) forgetFrames(added int) {
 // newestLarge has a large event keep its frames, in the place of an older one.
 func (r *Resource) newestLarge(e *event) {
 	if old := r.large[r.nextLarge]; old != nil {
+		old.unkept.Store(true)
 		old.forgetFrames()
 	}
 	r.large[r.nextLarge] = e
