@@ -21,7 +21,11 @@ const (
 	Bare
 )
 
-var metadata = field.NewPath("metadata")
+var (
+	metadata      = field.NewPath("metadata")
+	owners        = metadata.Child("ownerReferences")
+	managedFields = metadata.Child("managedFields")
+)
 
 func (k *Kind[T]) CheckMetadata(obj, old Object) field.ErrorList {
 	if old == nil {

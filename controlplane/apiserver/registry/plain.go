@@ -5,6 +5,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	v1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
@@ -121,5 +122,18 @@ func createdMetadata(obj metav1.Object, namespaced bool, rule validation.Validat
 }
 
 func updatedMetadata(obj, old metav1.Object) field.ErrorList {
+	if sameIdentity(obj, old) && plainLabels(obj.GetLabels()) && plainAnnotations(obj.GetAnnotations()) {
+		return append(validation.ValidateOwnerReferences(obj.GetOwnerReferences(), owners),
+			v1validation.ValidateManagedFields(obj.GetManagedFields(), managedFields)...)
+	}
 	return validation.ValidateObjectMetaAccessorUpdate(striking{obj}, striking{old}, metadata)
+}
+
+// sameIdentity says that obj has surely all of old that an update must keep.
+func sameIdentity(obj, old metav1.Object) bool {
+	made, was := obj.GetCreationTimestamp(), old.GetCreationTimestamp()
+	return obj.GetName() == old.GetName() && obj.GetNamespace() == old.GetNamespace() && obj.GetUID() == old.GetUID() &&
+		made.Equal(&was) && obj.GetResourceVersion() != "" && obj.GetGeneration() >= old.GetGeneration() &&
+		obj.GetDeletionTimestamp() == nil && old.GetDeletionTimestamp() == nil &&
+		obj.GetDeletionGracePeriodSeconds() == nil && old.GetDeletionGracePeriodSeconds() == nil
 }

@@ -140,6 +140,25 @@ func (c *codec) versioned(message []byte, revision int64) ([]byte, error) {
 	return withResourceVersion(message, revision)
 }
 
+// same says that message, which has no resourceVersion, is rec's but for that.
+func (c *codec) same(message []byte, rec *Record) bool {
+	if c.form != customForm && !bytes.Equal(afterMeta(message), afterMeta(rec.message)) {
+		return false
+	}
+	with, err := c.versioned(message, rec.Revision)
+	return err == nil && bytes.Equal(with, rec.message)
+}
+
+// afterMeta is what follows the metadata of a message.
+func afterMeta(message []byte) []byte {
+	if len(message) > 0 && message[0] == 0x0a {
+		if _, _, _, rest, err := nextField(message); err == nil {
+			return rest
+		}
+	}
+	return message
+}
+
 func (c *codec) decode(message []byte) (registry.Object, error) {
 	o := c.new()
 	if c.form == customForm {

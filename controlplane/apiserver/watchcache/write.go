@@ -126,8 +126,7 @@ func (r *Resource) Create(ctx context.Context, key string, obj registry.Object) 
 // gone. An object that did not change is not written: expect comes back.
 func (r *Resource) Update(ctx context.Context, key string, expect *Record, obj registry.Object) (*Record, error) {
 	rec, unchanged, ok, err := r.put(ctx, key, obj, expect.Revision, func(message []byte) bool {
-		with, err := r.codec.versioned(message, expect.Revision)
-		return err == nil && bytes.Equal(with, expect.message) && !r.stale(ctx, key)
+		return r.codec.same(message, expect) && !r.stale(ctx, key)
 	})
 	switch {
 	case err != nil:
