@@ -36,3 +36,29 @@ func BenchmarkStart(b *testing.B) {
 		m.Close()
 	}
 }
+
+// Newest is that of the last acknowledged write, also right after a start.
+func TestNewest(t *testing.T) {
+	dir := t.TempDir()
+	var last int64
+	for range 3 {
+		m, err := etcd.Start(t.Context(), etcd.Config{Dir: dir})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, alone := m.Newest(); !alone || got < last {
+			t.Errorf("after a start revision %d is the newest, alone %v; %d was acknowledged", got, alone, last)
+		}
+		for range 100 {
+			resp, err := m.Client().Put(t.Context(), "/a", "1")
+			if err != nil {
+				t.Fatal(err)
+			}
+			last = resp.Header.Revision
+			if got, alone := m.Newest(); !alone || got != last {
+				t.Fatalf("revision %d is the newest, alone %v; %d was acknowledged", got, alone, last)
+			}
+		}
+		m.Close()
+	}
+}

@@ -53,6 +53,17 @@ func (m *Member) Acquire() *clientv3.Client {
 	return m.client
 }
 
+// Newest is the revision of the last write, for sure so while the member is alone:
+// what it has acknowledged it has applied, and nobody else acknowledges.
+func (m *Member) Newest() (revision int64, alone bool) {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	if m.cfg.Network != nil {
+		return 0, false
+	}
+	return m.etcd.KV().Rev(), true
+}
+
 // Release ends what Acquire began.
 func (m *Member) Release() { m.mu.RUnlock() }
 

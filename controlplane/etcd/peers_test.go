@@ -116,6 +116,9 @@ func TestGrowAndShrink(t *testing.T) {
 	for range watch { // ends, rather than staying silent
 	}
 	<-first.Grown()
+	if _, alone := first.Newest(); alone {
+		t.Error("a member that others may join takes itself for the only one")
+	}
 	dirs := map[string]string{"two": t.TempDir(), "three": t.TempDir()}
 	nets := map[string]*etcd.Network{"two": at(t, creds), "three": at(t, creds)}
 	two := joined(t, ctx, first, "two", dirs["two"], nets["two"])

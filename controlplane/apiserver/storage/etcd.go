@@ -236,6 +236,14 @@ func (e *Etcd) Revision(ctx context.Context) (int64, error) {
 	return resp.Header.Revision, nil
 }
 
+// Newest is Revision where that is known without a question.
+func (e *Etcd) Newest() (revision int64, ok bool) {
+	if m, ok := e.clients.(interface{ Newest() (int64, bool) }); ok {
+		return m.Newest()
+	}
+	return 0, false
+}
+
 func (e *Etcd) Watch(ctx context.Context, prefix string, from int64) (<-chan Batch, error) {
 	in := e.clients.Acquire().Watch(clientv3.WithRequireLeader(ctx), prefix,
 		clientv3.WithPrefix(), clientv3.WithRev(from+1), clientv3.WithProgressNotify())

@@ -2,33 +2,10 @@ package storage
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
-
-// A Sizer is a store that knows how large it is on disk.
-type Sizer interface {
-	Size(ctx context.Context) (int64, error)
-}
-
-// ErrNoSize says that a store does not know how large it is.
-var ErrNoSize = errors.New("the store does not tell its size")
-
-// Size is how large the store is on disk.
-func Size(ctx context.Context, s Store) (int64, error) {
-	for {
-		switch inner := s.(type) {
-		case Sizer:
-			return inner.Size(ctx)
-		case interface{ Unwrap() Store }:
-			s = inner.Unwrap()
-		default:
-			return 0, ErrNoSize
-		}
-	}
-}
 
 // Timed tells asked of every request to the store: get, list, create, update or
 // delete, of what, how long it took, and whether it failed.

@@ -51,7 +51,7 @@ func New(store storage.Store, resources []registry.Resource) *Cache {
 		additions: make(chan *addition),
 		reread:    make(chan struct{}, 1),
 		budget:    &budget{limit: defaultBudget},
-		fresh:     fresh{ask: store.Revision},
+		fresh:     fresh{ask: store.Revision, known: storage.Newest(store)},
 		ready:     make(chan struct{}),
 		waiters:   map[chan struct{}]int64{},
 	}
