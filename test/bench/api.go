@@ -63,7 +63,7 @@ func runAPI(ctx context.Context, r *run) error {
 	}); err != nil {
 		return err
 	}
-	if err := r.costly(ctx, c, "get pod", clients, 4*n, func(ctx context.Context, i int) error {
+	if err := r.costly(ctx, c, "get pod", clients, 8*n, func(ctx context.Context, i int) error {
 		p, err := pods.Get(ctx, name(i%n), metav1.GetOptions{})
 		if err == nil && p.Name != name(i%n) {
 			return fmt.Errorf("got %s for %s", p.Name, name(i%n))

@@ -59,7 +59,7 @@ func quantile(d []time.Duration, q float64) float64 {
 }
 
 // parts is in how many turns a side makes its operations.
-const parts = 5
+const parts = 10
 
 // costly measures n operations: their rate, and the servers' CPU for each.
 func (r *run) costly(ctx context.Context, c *rig.Cluster, line string, workers, n int, do func(ctx context.Context, i int) error) error {

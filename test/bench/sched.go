@@ -17,6 +17,10 @@ var schedLines = []line{
 	{"memory of the control plane after that", "MB", false, 6},
 }
 
+// settle is how long after a load memory is read: at its end, it would tell how
+// long ago the last garbage collection was.
+const settle = 5 * time.Second
+
 // runSched creates pods while the scheduler binds them to nodes that are only
 // objects.
 func runSched(ctx context.Context, r *run) error {
@@ -54,6 +58,11 @@ func runSched(ctx context.Context, r *run) error {
 	}
 	r.put("schedule 5,000 pods on 1,000 nodes, created at the same time", float64(n)/took.Seconds())
 	r.put("schedule, control plane CPU per pod", float64((after-before).Microseconds())/float64(n))
+	select {
+	case <-time.After(settle):
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 	now, _ := c.Memory()
 	r.put("memory of the control plane after that", float64(now)/1e6)
 	return legal(ctx, client, nodes, n)

@@ -99,14 +99,19 @@ func runWatch(ctx context.Context, r *run) error {
 
 	// One change at a time: how long until each watcher has it.
 	var all []time.Duration
-	for i := range r.count(200) {
-		f.mark(time.Now(), &all)
-		if err := patch(ctx, i); err != nil {
-			return err
+	if _, _, err := r.inTurns(ctx, c, r.count(600), func(from, to int) error {
+		for i := from; i < to; i++ {
+			f.mark(time.Now(), &all)
+			if err := patch(ctx, i); err != nil {
+				return err
+			}
+			if err := f.await(ctx, int64((n+i+1)*watchers)); err != nil {
+				return err
+			}
 		}
-		if err := f.await(ctx, int64((n+i+1)*watchers)); err != nil {
-			return err
-		}
+		return nil
+	}); err != nil {
+		return err
 	}
 	r.put("watch, one change to a watcher, p50", quantile(all, 0.5))
 	r.put("watch, one change to a watcher, p99", quantile(all, 0.99))
