@@ -212,6 +212,10 @@ func (s *Server) ensure(ctx context.Context, o registry.Object) error {
 	o.SetCreationTimestamp(metav1.NewTime(time.Now().Truncate(time.Second)))
 	res.Defaults(o)
 	res.Prepared(ctx, o, nil)
+	if c, ok := o.(*networkingv1.ServiceCIDR); ok { // upstream's server says so a little later
+		c.Status.Conditions = []metav1.Condition{{Type: networkingv1.ServiceCIDRConditionReady, Status: metav1.ConditionTrue,
+			Message: "Kubernetes default Service CIDR is ready", LastTransitionTime: c.CreationTimestamp}}
+	}
 	if old := cached.Peek(key); old != nil {
 		return s.refresh(ctx, cached, key, old, o)
 	}

@@ -23,6 +23,7 @@ var jobs = &Kind[*batchv1.Job]{
 	Categories:       []string{"all"},
 	Propagation:      metav1.DeletePropagationOrphan,
 
+	Incomplete: true, // labels, those of the template
 	Default: func(j *batchv1.Job) {
 		if l := j.Spec.Template.Labels; l != nil && len(j.Labels) == 0 {
 			j.Labels = maps.Clone(l)

@@ -12,7 +12,8 @@ var persistentVolumeClaims = &Kind[*corev1.PersistentVolumeClaim]{
 	Rechecked:        true,
 	Short:            []string{"pvc"},
 
-	Default: defaultClaim,
+	Default:    defaultClaim,
+	Incomplete: true, // the phase
 	Prepare: func(_ context.Context, c, old *corev1.PersistentVolumeClaim) {
 		if old != nil {
 			c.Status = old.Status

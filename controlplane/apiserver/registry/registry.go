@@ -63,6 +63,9 @@ type Kind[T Object] struct {
 	// Default fills absent fields, as upstream's SetDefaults do. It runs on
 	// every request body before anything else, and must be idempotent.
 	Default func(obj T)
+	// Incomplete kinds are stored by upstream, which fills absent fields whenever
+	// it reads, without some of them: its rules for writes drop them.
+	Incomplete bool
 	// Prepare makes a spec write of an incoming object: on create (old is the
 	// zero T) it drops status and sets generation 1; on update it keeps status from
 	// old and bumps generation when spec changed.
@@ -186,6 +189,8 @@ type Storage struct {
 	Hub     Resource // the kind stored; the resource itself when it is the hub
 	ToHub   func(Object) Object
 	FromHub func(Object) Object
+	// Complete fills what a stored value may lack; nil when it lacks nothing.
+	Complete func(Object)
 }
 
 // Text is the form of objects that are stored as JSON in another version.
@@ -240,6 +245,9 @@ func (k *Kind[T]) Storage() Storage {
 	s := Storage{Prefix: k.Prefix, TTL: k.TTL, JSON: k.JSON, Text: k.Text, Hub: k, GVK: k.GroupVersionKind}
 	if k.StoredIn != "" {
 		s.GVK.Version = k.StoredIn
+	}
+	if k.Incomplete {
+		s.Complete = k.Defaults
 	}
 	if k.Hub != nil {
 		hub := k.Hub()

@@ -42,9 +42,11 @@ type codec struct {
 	head   []byte // magic and the envelope's TypeMeta, as watchers see it
 	stored []byte // the same in the store, where jsonForm has a document's start
 	new    func() registry.Object
-	plan   *transcode.Plan // nil when JSON is made of the decoded object
-	paths  map[string]transcode.Path
-	budget *budget
+	// complete fills what a stored value lacks; nil when it lacks nothing.
+	complete func(registry.Object)
+	plan     *transcode.Plan // nil when JSON is made of the decoded object
+	paths    map[string]transcode.Path
+	budget   *budget
 }
 
 func newCodec(r registry.Resource, b *budget) *codec {
@@ -57,6 +59,7 @@ func newCodec(r registry.Resource, b *budget) *codec {
 		c.form, c.stored, c.text = jsonForm, jsonHead(r.GVK()), r.Storage().Text
 		c.weight = 24 // schemas are many small and mostly empty structs
 	}
+	c.complete = r.Storage().Complete
 	c.plan = transcode.Of(r.New())
 	c.paths = paths(r, c.plan)
 	return c
@@ -113,11 +116,27 @@ func (c *codec) record(key string, value []byte, revision int64) (*Record, error
 	if err != nil {
 		return nil, err
 	}
+	if c.complete != nil {
+		if message, err = c.completed(message); err != nil {
+			return nil, err
+		}
+	}
 	message, err = c.versioned(message, revision)
 	if err != nil {
 		return nil, err
 	}
 	return &Record{Key: key, Revision: revision, codec: c, message: message}, nil
+}
+
+// completed is message with what it lacks.
+func (c *codec) completed(message []byte) ([]byte, error) {
+	o, err := c.decode(message)
+	if err != nil {
+		return nil, err
+	}
+	c.complete(o)
+	_, message, err = c.encode(o)
+	return message, err
 }
 
 // messageOf reads built-in kinds in whichever form they are: upstream's
