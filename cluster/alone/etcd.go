@@ -16,6 +16,7 @@ type etcdMember struct {
 	peers             []string
 	noFsync           bool
 	quota             int64
+	downgradeTo       string
 }
 
 func (e *etcdMember) flags(f *pflag.FlagSet) {
@@ -26,6 +27,7 @@ func (e *etcdMember) flags(f *pflag.FlagSet) {
 	f.StringSliceVar(&e.peers, "listen-peer-urls", nil, "`URLs` to listen for peers on; a member alone has none and listens on none")
 	f.BoolVar(&e.noFsync, "unsafe-no-fsync", false, "do not wait for the disk: what was acknowledged may be lost")
 	f.Int64Var(&e.quota, "quota-backend-bytes", 0, "the most `bytes` the database may have (default 8 GiB)")
+	f.StringVar(&e.downgradeTo, "downgrade-to", "", "leave the data to etcd of this older `version`, such as 3.6, and end")
 }
 
 func (e *etcdMember) run(ctx context.Context) error {
@@ -40,6 +42,10 @@ func (e *etcdMember) run(ctx context.Context) error {
 	m, err := etcd.Start(ctx, cfg)
 	if err != nil {
 		return err
+	}
+	if e.downgradeTo != "" {
+		defer m.Close()
+		return m.Downgrade(ctx, e.downgradeTo)
 	}
 	return m.Run(ctx)
 }
