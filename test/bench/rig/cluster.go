@@ -28,9 +28,11 @@ type Cluster struct {
 	// Services and Pods are its ranges; ClusterDNS is where pods ask for names.
 	Services, Pods, ClusterDNS string
 
-	pki     *authority
-	ownNode bool // knarr's server runs the node
-	cleanup []func()
+	pki *authority
+	// store and api are the flags of ControlPlane's programs.
+	store, api []string
+	ownNode    bool // knarr's server runs the node
+	cleanup    []func()
 }
 
 // Programs says where the programs are.

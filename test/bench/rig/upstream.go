@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"slices"
 )
 
 // admins is the group that may do everything.
@@ -12,22 +13,27 @@ const admins = "system:masters"
 // Upstream starts upstream's etcd and API server with their defaults and waits
 // for /readyz; then its components of that name, which need no waiting for.
 func Upstream(ctx context.Context, p Programs, dir string, components ...string) (*Cluster, error) {
-	c, err := newCluster(dir)
+	c, err := ControlPlane(ctx, p, dir, false)
 	if err != nil {
 		return nil, err
 	}
-	c.Pods, c.Services, c.ClusterDNS = "10.164.0.0/16", "10.165.0.0/16", "10.165.0.10"
-	if c.pki, err = newAuthority(filepath.Join(c.Dir, "pki")); err != nil {
-		return nil, err
-	}
-	if err := c.startUpstream(ctx, p, components); err != nil {
-		c.Stop()
-		return nil, err
+	for _, name := range components {
+		if err := c.AddUpstream(p, name); err != nil {
+			c.Stop()
+			return nil, err
+		}
 	}
 	return c, nil
 }
 
-func (c *Cluster) startUpstream(ctx context.Context, p Programs, components []string) error {
+// prepareControl makes certificates, and the flags of an etcd and an API server
+// that either side's programs take.
+func (c *Cluster) prepareControl() error {
+	c.Pods, c.Services, c.ClusterDNS = "10.164.0.0/16", "10.165.0.0/16", "10.165.0.10"
+	var err error
+	if c.pki, err = newAuthority(filepath.Join(c.Dir, "pki")); err != nil {
+		return err
+	}
 	ports, err := freePorts(3)
 	if err != nil {
 		return err
@@ -44,33 +50,77 @@ func (c *Cluster) startUpstream(ctx context.Context, p Programs, components []st
 	if c.Admin, err = c.pki.kubeconfig(c.Server, "admin", "system:admin", admins); err != nil {
 		return err
 	}
-	if err := c.run("etcd", filepath.Join(p.Upstream, "etcd"), "--data-dir", filepath.Join(c.Dir, "etcd"), "--log-level", "warn",
-		"--listen-client-urls", etcd, "--advertise-client-urls", etcd, "--listen-peer-urls", peer,
-		"--initial-advertise-peer-urls", peer, "--initial-cluster", "default="+peer); err != nil {
-		return err
-	}
 	f := c.pki.file
-	if err := c.run("kube-apiserver", filepath.Join(p.Upstream, "kube-apiserver"),
+	c.store = []string{"--data-dir", filepath.Join(c.Dir, "etcd"),
+		"--listen-client-urls", etcd, "--advertise-client-urls", etcd, "--listen-peer-urls", peer}
+	c.api = []string{
 		"--etcd-servers", etcd, "--secure-port", fmt.Sprint(ports[2]), "--bind-address", "0.0.0.0", "--advertise-address", address,
 		"--tls-cert-file", f("apiserver.crt"), "--tls-private-key-file", f("apiserver.key"), "--client-ca-file", f("ca.crt"),
 		"--kubelet-client-certificate", f("kubelet-client.crt"), "--kubelet-client-key", f("kubelet-client.key"),
-		"--kubelet-preferred-address-types", "InternalIP",
 		"--service-account-key-file", f("sa.key"), "--service-account-signing-key-file", f("sa.key"),
 		"--service-account-issuer", "https://kubernetes.default.svc.cluster.local",
 		"--service-cluster-ip-range", c.Services, "--authorization-mode", "Node,RBAC", "--allow-privileged",
 		// The clients here are benchmarks: no limit on their rate.
-		"--max-requests-inflight", "4000", "--max-mutating-requests-inflight", "2000"); err != nil {
+		"--max-requests-inflight", "4000", "--max-mutating-requests-inflight", "2000"}
+	return nil
+}
+
+// startControl starts etcd and API server, knarr's own or upstream's, and waits
+// for /readyz.
+func (c *Cluster) startControl(ctx context.Context, p Programs, own bool) error {
+	etcd, api := filepath.Join(p.Upstream, "etcd"), filepath.Join(p.Upstream, "kube-apiserver")
+	store, flags := slices.Concat(c.store, []string{"--log-level", "warn"}), slices.Concat(c.api, []string{"--kubelet-preferred-address-types", "InternalIP"})
+	if own {
+		etcd, api = p.Knarr, p.Knarr
+		store, flags = slices.Concat([]string{"etcd"}, c.store), slices.Concat([]string{"apiserver"}, c.api)
+	}
+	if err := c.run("etcd", etcd, store...); err != nil {
 		return err
 	}
-	if err := c.ready(ctx); err != nil {
+	if err := c.run("kube-apiserver", api, flags...); err != nil {
 		return err
 	}
-	for _, name := range components {
-		if err := c.AddUpstream(p, name); err != nil {
+	return c.ready(ctx)
+}
+
+// ControlPlane starts knarr's own etcd and API server, or upstream's, each a
+// process by itself with the same flags, and waits for /readyz.
+func ControlPlane(ctx context.Context, p Programs, dir string, own bool) (*Cluster, error) {
+	c, err := newCluster(dir)
+	if err != nil {
+		return nil, err
+	}
+	if err = c.prepareControl(); err == nil {
+		err = c.startControl(ctx, p, own)
+	}
+	if err != nil {
+		c.Stop()
+		return nil, err
+	}
+	return c, nil
+}
+
+// oldEtcd is the version of upstream's, older than that of knarr.
+const oldEtcd = "3.6"
+
+// Move ends the etcd and the API server of ControlPlane and starts those of the
+// other side on the same data.
+func (c *Cluster) Move(ctx context.Context, p Programs, own bool) error {
+	for _, p := range slices.Backward(c.Processes) {
+		p.stop()
+	}
+	c.Processes = nil
+	if !own {
+		down, err := start(c.Dir, "downgrade", p.Knarr, nil, "etcd", "--data-dir", filepath.Join(c.Dir, "etcd"), "--downgrade-to", oldEtcd,
+			"--listen-client-urls", c.store[3])
+		if err != nil {
 			return err
 		}
+		if <-down.done; down.err != nil {
+			return down.Ended()
+		}
 	}
-	return nil
+	return c.startControl(ctx, p, own)
 }
 
 // AddUpstream starts upstream's scheduler, controller manager, node or proxy

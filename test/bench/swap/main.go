@@ -1,6 +1,7 @@
 // Command swap puts one of upstream's components at a time into a knarr cluster,
-// and one of knarr's into an upstream cluster, plays the same scenario on each
-// and prints the matrix. It writes below a directory of its own while it runs.
+// and one of knarr's into an upstream cluster, plays the same scenario on each,
+// has each side's API server and etcd go on with the data of the other's, and
+// prints the matrix. It writes below a directory of its own while it runs.
 package main
 
 import (
@@ -25,6 +26,8 @@ import (
 type combination struct {
 	name  string
 	start func(ctx context.Context, p rig.Programs, dir string) (*rig.Cluster, error)
+	// play, if there is one, stands for start and the scenario, and says what it saw.
+	play func(ctx context.Context, p rig.Programs, dir string) (said string, err error)
 }
 
 // knarrWith is knarr without some parts, and what takes their place.
@@ -67,17 +70,19 @@ func add(c *rig.Cluster, p rig.Programs, upstream, own []string) (*rig.Cluster, 
 }
 
 var combinations = []combination{
-	{"knarr as it is", knarrWith(true, nil, nil)},
-	{"upstream's kube-scheduler in knarr", knarrWith(true, []string{"scheduler"}, []string{"kube-scheduler"})},
-	{"upstream's kube-controller-manager in knarr", knarrWith(true, []string{"controller-manager"}, []string{"kube-controller-manager"})},
-	{"upstream's kube-proxy in knarr", knarrWith(true, []string{"kube-proxy"}, []string{"kube-proxy"})},
-	{"upstream's kubelet and containerd in knarr", knarrWith(false, nil, []string{"node"}, "kube-proxy", "dns")},
-	{"upstream's kube-apiserver with all of knarr", upstreamWith(nil, "controller-manager", "scheduler", "node", "kube-proxy", "dns")},
-	{"knarr's scheduler in upstream", upstreamWith([]string{"kube-controller-manager", "node", "kube-proxy"}, "scheduler", "dns")},
-	{"knarr's controllers in upstream", upstreamWith([]string{"kube-scheduler", "node", "kube-proxy"}, "controller-manager", "dns")},
-	{"knarr's kubelet in upstream", upstreamWith([]string{"kube-controller-manager", "kube-scheduler", "kube-proxy"}, "node", "dns")},
-	{"knarr's kube-proxy in upstream", upstreamWith([]string{"kube-controller-manager", "kube-scheduler", "node"}, "kube-proxy", "dns")},
-	{"knarr's DNS in upstream", upstreamWith([]string{"kube-controller-manager", "kube-scheduler", "node", "kube-proxy"}, "dns")},
+	{name: "knarr as it is", start: knarrWith(true, nil, nil)},
+	{name: "upstream's kube-scheduler in knarr", start: knarrWith(true, []string{"scheduler"}, []string{"kube-scheduler"})},
+	{name: "upstream's kube-controller-manager in knarr", start: knarrWith(true, []string{"controller-manager"}, []string{"kube-controller-manager"})},
+	{name: "upstream's kube-proxy in knarr", start: knarrWith(true, []string{"kube-proxy"}, []string{"kube-proxy"})},
+	{name: "upstream's kubelet and containerd in knarr", start: knarrWith(false, nil, []string{"node"}, "kube-proxy", "dns")},
+	{name: "upstream's kube-apiserver with all of knarr", start: upstreamWith(nil, "controller-manager", "scheduler", "node", "kube-proxy", "dns")},
+	{name: "knarr's scheduler in upstream", start: upstreamWith([]string{"kube-controller-manager", "node", "kube-proxy"}, "scheduler", "dns")},
+	{name: "knarr's controllers in upstream", start: upstreamWith([]string{"kube-scheduler", "node", "kube-proxy"}, "controller-manager", "dns")},
+	{name: "knarr's kubelet in upstream", start: upstreamWith([]string{"kube-controller-manager", "kube-scheduler", "kube-proxy"}, "node", "dns")},
+	{name: "knarr's kube-proxy in upstream", start: upstreamWith([]string{"kube-controller-manager", "kube-scheduler", "node"}, "kube-proxy", "dns")},
+	{name: "knarr's DNS in upstream", start: upstreamWith([]string{"kube-controller-manager", "kube-scheduler", "node", "kube-proxy"}, "dns")},
+	{name: "knarr's data under upstream's etcd and API server", play: moved(true)},
+	{name: "upstream's data under knarr's etcd and API server", play: moved(false)},
 }
 
 func main() {
@@ -137,22 +142,23 @@ func swap(ctx context.Context, repository, cache, work, only string) (passed, fa
 	if err != nil {
 		return 0, 0, err
 	}
+	kinds = filepath.Join(repository, "test", "oracle", "testdata", "kinds.yaml")
 	for i, comb := range combinations {
 		if !pattern.MatchString(comb.name) {
 			continue
 		}
 		began := time.Now()
-		err := play(ctx, comb, programs, filepath.Join(work, fmt.Sprint(i)), image)
+		said, err := play(ctx, comb, programs, filepath.Join(work, fmt.Sprint(i)), image)
 		if ctx.Err() != nil {
 			return passed, failed, ctx.Err()
 		}
 		if err != nil {
 			failed++
-			fmt.Printf("%-46s fails   %5.1fs  %v\n", comb.name, time.Since(began).Seconds(), err)
+			fmt.Printf("%-50s fails   %5.1fs  %v\n", comb.name, time.Since(began).Seconds(), err)
 			continue
 		}
 		passed++
-		fmt.Printf("%-46s works   %5.1fs\n", comb.name, time.Since(began).Seconds())
+		fmt.Printf("%-50s works   %5.1fs  %s\n", comb.name, time.Since(began).Seconds(), said)
 	}
 	return passed, failed, nil
 }
@@ -160,19 +166,22 @@ func swap(ctx context.Context, repository, cache, work, only string) (passed, fa
 // playTime bounds one combination.
 const playTime = 3 * time.Minute
 
-func play(ctx context.Context, comb combination, p rig.Programs, dir, image string) (err error) {
+func play(ctx context.Context, comb combination, p rig.Programs, dir, image string) (said string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, playTime)
 	defer cancel()
+	if comb.play != nil {
+		return comb.play(ctx, p, dir)
+	}
 	c, err := comb.start(ctx, p, dir)
 	if err != nil {
-		return fmt.Errorf("start: %w", err)
+		return "", fmt.Errorf("start: %w", err)
 	}
 	defer c.Stop()
 	if err := c.NodeReady(ctx); err != nil {
-		return err
+		return "", err
 	}
 	if err := c.Load(p, image); err != nil {
-		return err
+		return "", err
 	}
-	return errors.Join(scenario(ctx, c, p), c.Alive())
+	return "", errors.Join(scenario(ctx, c, p), c.Alive())
 }
