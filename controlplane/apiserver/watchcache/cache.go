@@ -38,7 +38,8 @@ type Cache struct {
 
 	touched []*Resource // the applier's: who has news in this batch
 
-	revision atomic.Int64 // everything up to it is published
+	newest   func() (revision int64, ok bool) // the store's, without asking; nil when it cannot tell
+	revision atomic.Int64                     // everything up to it is published
 	waiting  atomic.Int32
 	mu       sync.Mutex
 	waiters  map[chan struct{}]int64
@@ -51,7 +52,8 @@ func New(store storage.Store, resources []registry.Resource) *Cache {
 		additions: make(chan *addition),
 		reread:    make(chan struct{}, 1),
 		budget:    &budget{limit: defaultBudget},
-		fresh:     fresh{ask: store.Revision, known: storage.Newest(store)},
+		fresh:     fresh{ask: store.Revision},
+		newest:    storage.Newest(store),
 		ready:     make(chan struct{}),
 		waiters:   map[chan struct{}]int64{},
 	}
@@ -320,6 +322,22 @@ func (c *Cache) waitConsistent(ctx context.Context) error {
 
 // Sync returns once everything acknowledged before the call can be read.
 func (c *Cache) Sync(ctx context.Context) error { return c.waitConsistent(ctx) }
+
+// waitForOne is waitFor for a read of one object. Lists ask even a store that need
+// not be asked: a thousand at once would else start at one instant, each with
+// buffers of its own.
+func (c *Cache) waitForOne(ctx context.Context, resourceVersion string) error {
+	if resourceVersion == "" && c.newest != nil {
+		select {
+		case <-c.ready:
+			if revision, ok := c.newest(); ok {
+				return c.wait(ctx, revision, askTimeout)
+			}
+		default:
+		}
+	}
+	return c.waitFor(ctx, resourceVersion)
+}
 
 // waitFor does what a request's resourceVersion asks for.
 func (c *Cache) waitFor(ctx context.Context, resourceVersion string) error {

@@ -10,7 +10,6 @@ import (
 // time share one question, but never one asked before they came.
 type fresh struct {
 	ask     func(context.Context) (int64, error)
-	known   func() (revision int64, ok bool) // nil when only asking tells
 	mu      sync.Mutex
 	next    *question
 	running bool
@@ -27,11 +26,6 @@ type question struct {
 const askTimeout = 10 * time.Second
 
 func (f *fresh) revision(ctx context.Context) (int64, error) {
-	if f.known != nil {
-		if revision, ok := f.known(); ok {
-			return revision, nil
-		}
-	}
 	f.mu.Lock()
 	q := f.next
 	if q == nil {

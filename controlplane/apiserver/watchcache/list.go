@@ -26,7 +26,7 @@ func parseRevision(s string) (int64, error) {
 // resourceVersion is "", not older than it otherwise. ErrNotFound when there
 // is none.
 func (r *Resource) Get(ctx context.Context, key, resourceVersion string) (*Record, error) {
-	if err := r.cache.waitFor(ctx, resourceVersion); err != nil {
+	if err := r.cache.waitForOne(ctx, resourceVersion); err != nil {
 		return nil, err
 	}
 	if rec := r.Peek(key); rec != nil {
