@@ -76,11 +76,19 @@ func (c *Cache) Cut(form Form, records []*watchcache.Record, between []byte, wri
 const (
 	fewest  = 16
 	longest = 512
+	// heaviest is how many stored bytes end a piece: each list that makes one holds
+	// its text.
+	heaviest = 1 << 20
 )
 
 // end is where the piece that starts at from ends.
 func end(records []*watchcache.Record, from int) int {
+	weight := records[from].Size()
 	for i := from + 1; i < len(records) && i < from+longest; i++ {
+		if weight >= heaviest {
+			return i
+		}
+		weight += records[i].Size()
 		if i-from >= fewest && hash(records[i].Key)%64 == 0 {
 			return i
 		}
@@ -120,9 +128,10 @@ func (c *Cache) piece(form Form, records []*watchcache.Record, between []byte, w
 		}
 	}
 	piece := deflate(data)
-	b.Reset()
-	b.Write(data) // keeps the bigger buffer
-	b.Reset()
+	if b.Reset(); len(data) <= 4*heaviest {
+		b.Write(data) // keeps the bigger buffer
+		b.Reset()
+	}
 	c.keep(at, &kept{records: slices.Clone(records), piece: piece})
 	return piece, nil
 }
