@@ -32,6 +32,9 @@ func (e *etcdMember) flags(f *pflag.FlagSet) {
 
 func (e *etcdMember) run(ctx context.Context) error {
 	cfg := etcd.Config{Dir: e.dir, Name: e.name, QuotaBytes: e.quota, UnsafeNoFsync: e.noFsync}
+	if e.downgradeTo != "" {
+		return e.downgrade(ctx, cfg)
+	}
 	var err error
 	if cfg.Clients, err = urls("listen-client-urls", e.clients); err != nil {
 		return err
@@ -43,11 +46,17 @@ func (e *etcdMember) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if e.downgradeTo != "" {
-		defer m.Close()
-		return m.Downgrade(ctx, e.downgradeTo)
-	}
 	return m.Run(ctx)
+}
+
+// downgrade lets nobody write meanwhile: it listens on no port.
+func (e *etcdMember) downgrade(ctx context.Context, cfg etcd.Config) error {
+	m, err := etcd.Start(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	return m.Downgrade(ctx, e.downgradeTo)
 }
 
 func urls(flag string, list []string) ([]url.URL, error) {

@@ -3,9 +3,9 @@ package etcd
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/version"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -13,27 +13,31 @@ import (
 // all members agree, and writes its data anew.
 const downgradeTime = time.Minute
 
-// Downgrade has the data written as etcd of version, one minor version below this
+// Downgrade has the data written as etcd of version to, one minor version below this
 // one's such as 3.6, reads it, and returns once that is done. The member goes on;
 // it must end before that etcd starts.
-func (m *Member) Downgrade(ctx context.Context, version string) error {
+func (m *Member) Downgrade(ctx context.Context, to string) error {
 	ctx, cancel := context.WithTimeout(ctx, downgradeTime)
 	defer cancel()
 	client := m.Acquire()
 	defer m.Release()
-	// A member that has just begun does not know its own version yet, and would
-	// panic.
-	if err := until(ctx, func() bool { return m.etcd.ClusterVersion() != nil }); err != nil {
-		return fmt.Errorf("downgrade to etcd %s: %w", version, err)
+	to = version.Cluster(to)
+	status, err := client.Status(ctx, "")
+	if err != nil {
+		return fmt.Errorf("downgrade to etcd %s: %w", to, err)
 	}
-	if m.storedAs(version) {
-		return nil
+	if info := status.DowngradeInfo; !info.GetEnabled() || version.Cluster(info.GetTargetVersion()) != to {
+		// A member that has just begun does not know its own version yet, and would
+		// panic; one that has just read an older etcd's data is still to raise it.
+		if err := until(ctx, func() bool { return m.clusterVersion() == version.Cluster(version.Version) }); err != nil {
+			return fmt.Errorf("downgrade to etcd %s: %w", to, err)
+		}
+		if _, err := client.Downgrade(ctx, clientv3.DowngradeEnable, to); err != nil {
+			return fmt.Errorf("downgrade to etcd %s: %w", to, err)
+		}
 	}
-	if _, err := client.Downgrade(ctx, clientv3.DowngradeEnable, version); err != nil {
-		return fmt.Errorf("downgrade to etcd %s: %w", version, err)
-	}
-	if err := until(ctx, func() bool { return m.storedAs(version) }); err != nil {
-		return fmt.Errorf("downgrade to etcd %s: the data is still that of %s: %w", version, m.etcd.StorageVersion(), err)
+	if err := until(ctx, func() bool { return m.clusterVersion() == to && m.storageVersion() == to }); err != nil {
+		return fmt.Errorf("downgrade to etcd %s: the data is still that of %s: %w", to, m.storageVersion(), err)
 	}
 	return nil
 }
@@ -52,8 +56,18 @@ func until(ctx context.Context, ok func() bool) error {
 	return nil
 }
 
-// storedAs says that the data is as etcd of that minor version writes it.
-func (m *Member) storedAs(version string) bool {
-	now := m.etcd.StorageVersion()
-	return now != nil && strings.HasPrefix(version+".", fmt.Sprintf("%d.%d.", now.Major, now.Minor))
+// clusterVersion is such as 3.7, and "" while it is not known.
+func (m *Member) clusterVersion() string {
+	if v := m.etcd.ClusterVersion(); v != nil {
+		return version.Cluster(v.String())
+	}
+	return ""
+}
+
+// storageVersion is such as 3.7, and "" for data of an etcd that did not write it.
+func (m *Member) storageVersion() string {
+	if v := m.etcd.StorageVersion(); v != nil {
+		return version.Cluster(v.String())
+	}
+	return ""
 }

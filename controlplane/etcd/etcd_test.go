@@ -6,20 +6,24 @@ import (
 	"knarr/controlplane/etcd"
 )
 
-func TestRestartKeepsWhatWasAcknowledged(t *testing.T) {
-	dir := t.TempDir()
+// alone starts a member without others.
+func alone(t *testing.T, dir string) *etcd.Member {
+	t.Helper()
 	m, err := etcd.Start(t.Context(), etcd.Config{Dir: dir})
 	if err != nil {
 		t.Fatal(err)
 	}
+	return m
+}
+
+func TestRestartKeepsWhatWasAcknowledged(t *testing.T) {
+	dir := t.TempDir()
+	m := alone(t, dir)
 	if _, err := m.Client().Put(t.Context(), "/a", "1"); err != nil {
 		t.Fatal(err)
 	}
 	m.Close()
-	m, err = etcd.Start(t.Context(), etcd.Config{Dir: dir})
-	if err != nil {
-		t.Fatal(err)
-	}
+	m = alone(t, dir)
 	defer m.Close()
 	resp, err := m.Client().Get(t.Context(), "/a")
 	if err != nil || len(resp.Kvs) != 1 || string(resp.Kvs[0].Value) != "1" {
@@ -42,10 +46,7 @@ func TestNewest(t *testing.T) {
 	dir := t.TempDir()
 	var last int64
 	for range 3 {
-		m, err := etcd.Start(t.Context(), etcd.Config{Dir: dir})
-		if err != nil {
-			t.Fatal(err)
-		}
+		m := alone(t, dir)
 		if got, alone := m.Newest(); !alone || got < last {
 			t.Errorf("after a start revision %d is the newest, alone %v; %d was acknowledged", got, alone, last)
 		}
