@@ -10,7 +10,6 @@ import (
 	"mime"
 	"net/http"
 	"strings"
-	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -208,27 +207,17 @@ func hubName(gvk schema.GroupVersionKind) string {
 
 type unmarshaler interface{ Unmarshal([]byte) error }
 
-// raws are for what the envelope of a body holds: objects are decoded into copies.
-var raws = sync.Pool{New: func() any { return new([]byte) }}
-
-// keptRaw is how large one of raws may be to be kept.
-const keptRaw = 64 << 10
-
 func decodeProtobuf(body []byte, obj runtime.Object, gvk schema.GroupVersionKind) error {
 	if !bytes.HasPrefix(body, protobufMagic) {
 		return unrecognised(errors.New("provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]"), gvk, body)
 	}
-	raw := raws.Get().(*[]byte)
-	defer func() {
-		if cap(*raw) <= keptRaw {
-			raws.Put(raw)
-		}
-	}()
-	unknown := runtime.Unknown{Raw: (*raw)[:0]}
+	buf := getBuffer() // what the envelope holds is copied out of it, and from there into the object
+	defer putBuffer(buf)
+	buf.Grow(len(body))
+	unknown := runtime.Unknown{Raw: buf.AvailableBuffer()}
 	if err := unknown.Unmarshal(body[len(protobufMagic):]); err != nil {
 		return unrecognised(err, gvk, body)
 	}
-	*raw = unknown.Raw
 	found := schema.FromAPIVersionAndKind(unknown.APIVersion, unknown.Kind)
 	if err := checkKind(found, gvk); err != nil {
 		return err

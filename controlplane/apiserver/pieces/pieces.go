@@ -62,7 +62,7 @@ type Cache struct {
 func (c *Cache) Cut(form Form, records []*watchcache.Record, between []byte, write func(b []byte, rec *watchcache.Record) ([]byte, error)) ([]Piece, error) {
 	out := make([]Piece, 0, len(records)/32+1)
 	for from := 0; from < len(records); {
-		to := end(records, from)
+		to := end(records, from, (*watchcache.Record).Size)
 		piece, err := c.piece(form, records[from:to], between, write)
 		if err != nil {
 			return nil, err
@@ -82,13 +82,13 @@ const (
 )
 
 // end is where the piece that starts at from ends.
-func end(records []*watchcache.Record, from int) int {
-	weight := records[from].Size()
+func end(records []*watchcache.Record, from int, size func(*watchcache.Record) int) int {
+	weight := size(records[from])
 	for i := from + 1; i < len(records) && i < from+longest; i++ {
 		if weight >= heaviest {
 			return i
 		}
-		weight += records[i].Size()
+		weight += size(records[i])
 		if i-from >= fewest && hash(records[i].Key)%64 == 0 {
 			return i
 		}

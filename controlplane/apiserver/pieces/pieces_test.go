@@ -106,6 +106,19 @@ func TestCutMakesOnlyWhatChanged(t *testing.T) {
 	}
 }
 
+// Large records are not gathered: each list that makes a piece holds its text.
+func TestPiecesOfLargeRecordsAreShort(t *testing.T) {
+	recs := records(40)
+	for size, longest := range map[int]int{3 << 20: 1, 400 << 10: 3, 1: 40} {
+		for from := range recs {
+			to := end(recs, from, func(*watchcache.Record) int { return size })
+			if to <= from || to-from > longest {
+				t.Errorf("a piece of records of %d bytes goes from %d to %d", size, from, to)
+			}
+		}
+	}
+}
+
 func TestCacheIsBoundedAndForgets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var c Cache
