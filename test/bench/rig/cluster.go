@@ -40,6 +40,7 @@ type Programs struct {
 	Knarr    string // bin/knarr
 	Upstream string // directory of upstream's
 	Build    string // directory of runc and the shim, built by make
+	Kinds    string // file with a valid object of each kind
 }
 
 // Stop ends every process and removes what they left.

@@ -22,7 +22,8 @@ var ofNode = map[string]string{
 // the module beside this one, those of its node by this one. It runs in
 // test/bench of the repository.
 func Prepare(ctx context.Context, repository, cache string) (Programs, error) {
-	p := Programs{Knarr: filepath.Join(repository, "bin", "knarr"), Upstream: filepath.Join(cache, "v1.36.3"), Build: filepath.Join(repository, "build")}
+	p := Programs{Knarr: filepath.Join(repository, "bin", "knarr"), Upstream: filepath.Join(cache, "v1.36.3"), Build: filepath.Join(repository, "build"),
+		Kinds: filepath.Join(repository, "test", "oracle", "testdata", "kinds.yaml")}
 	if !exists(p.Knarr) {
 		return p, fmt.Errorf("%s is not there: make build", p.Knarr)
 	}

@@ -142,7 +142,6 @@ func swap(ctx context.Context, repository, cache, work, only string) (passed, fa
 	if err != nil {
 		return 0, 0, err
 	}
-	kinds = filepath.Join(repository, "test", "oracle", "testdata", "kinds.yaml")
 	for i, comb := range combinations {
 		if !pattern.MatchString(comb.name) {
 			continue

@@ -21,10 +21,7 @@ import (
 	"knarr/test/bench/rig"
 )
 
-// kinds is the file with an object of each kind.
-var kinds string
-
-const movedNamespace = "oracle-corpus" // as objects of that file say
+const movedNamespace = "oracle-corpus" // as objects of rig.Programs.Kinds say
 
 // serversOwn are objects that each API server writes itself when it starts.
 var serversOwn = []string{
@@ -55,7 +52,7 @@ func moved(own bool) func(context.Context, rig.Programs, string) (string, error)
 		if err != nil {
 			return "", err
 		}
-		if err := fill(ctx, c, all); err != nil {
+		if err := fill(ctx, c, p.Kinds, all); err != nil {
 			return "", err
 		}
 		want, err := contents(ctx, c, all)
@@ -103,8 +100,8 @@ func resources(c *rig.Cluster) (all []stored, err error) {
 	return all, nil
 }
 
-// fill creates an object of each kind.
-func fill(ctx context.Context, c *rig.Cluster, all []stored) error {
+// fill creates the objects of the file kinds.
+func fill(ctx context.Context, c *rig.Cluster, kinds string, all []stored) error {
 	client, err := dynamicFor(c)
 	if err != nil {
 		return err
@@ -161,7 +158,8 @@ func create(ctx context.Context, client *kubernetes.Clientset, path, body string
 	return client.CoreV1().RESTClient().Post().AbsPath(path).SetHeader("Content-Type", "application/json").Body([]byte(body)).Do(ctx).Error()
 }
 
-// contents is every object, resource, namespace and name before its JSON.
+// contents is every object but the servers' own: its JSON by resource, namespace,
+// name and version.
 func contents(ctx context.Context, c *rig.Cluster, all []stored) (map[string][]byte, error) {
 	client, err := dynamicFor(c)
 	if err != nil {
@@ -174,11 +172,15 @@ func contents(ctx context.Context, c *rig.Cluster, all []stored) (map[string][]b
 			return nil, fmt.Errorf("list %s: %w", r.gvr, err)
 		}
 		for _, o := range list.Items {
+			key := fmt.Sprintf("%s %s/%s", r.name, o.GetNamespace(), o.GetName())
+			if slices.ContainsFunc(serversOwn, func(own string) bool { return strings.HasPrefix(key, own) }) {
+				continue
+			}
 			text, err := json.Marshal(o.Object)
 			if err != nil {
 				return nil, err
 			}
-			out[fmt.Sprintf("%s %s/%s of %s", r.name, o.GetNamespace(), o.GetName(), r.gvr.Version)] = text
+			out[key+" of "+r.gvr.Version] = text
 		}
 	}
 	return out, nil
@@ -197,9 +199,6 @@ func dynamicFor(c *rig.Cluster) (*dynamic.DynamicClient, error) {
 func same(want, got map[string][]byte) error {
 	var faults []error
 	for key, text := range want {
-		if slices.ContainsFunc(serversOwn, func(own string) bool { return strings.HasPrefix(key, own) }) {
-			continue
-		}
 		switch now, ok := got[key]; {
 		case !ok:
 			faults = append(faults, fmt.Errorf("%s is not there", key))
