@@ -368,11 +368,5 @@ func (c *call) deleteCollection() error {
 	if first != nil {
 		return first
 	}
-	switch {
-	case c.out.as != "":
-		return c.writeListView(found)
-	case c.out.format == formatProtobuf:
-		return c.writeProtobufList(found)
-	}
-	return c.writeJSONList(found)
+	return c.writeList(found)
 }

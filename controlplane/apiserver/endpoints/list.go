@@ -3,7 +3,6 @@ package endpoints
 import (
 	"bytes"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"slices"
 	"strconv"
@@ -32,13 +31,38 @@ func (c *call) list() error {
 	if err != nil {
 		return err
 	}
+	return c.writeList(found)
+}
+
+func (c *call) writeList(l *watchcache.List) error {
+	if err := c.convert(l.Records); err != nil {
+		return err
+	}
 	switch {
 	case c.out.as != "":
-		return c.writeListView(found)
+		return c.writeListView(l)
 	case c.out.format == formatProtobuf:
-		return c.writeProtobufList(found)
+		return c.writeProtobufList(l)
 	}
-	return c.writeJSONList(found)
+	return c.writeJSONList(l)
+}
+
+// convert has webhooks convert what is stored in another version before the answer
+// begins: they may fail.
+func (c *call) convert(records []*watchcache.Record) error {
+	if c.custom == nil {
+		return nil
+	}
+	served := []byte(`{"apiVersion":"` + c.gvk.GroupVersion().String() + `"`) // keys are stored sorted
+	for _, rec := range records {
+		if bytes.HasPrefix(rec.Stored(), served) {
+			continue
+		}
+		if _, _, err := rec.See(c.served); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (c *call) listQuery(opts *internalversion.ListOptions) watchcache.Query {
@@ -94,7 +118,11 @@ func (c *call) listHeader(b []byte, l *watchcache.List) []byte {
 
 func (c *call) writeJSONList(l *watchcache.List) error {
 	head := c.listHeader(make([]byte, 0, 256), l)
+	size := sizeOf(l.Records)
 	if c.out.pretty || c.out.format == formatYAML {
+		if err := c.weighWhole(size); err != nil {
+			return err
+		}
 		whole, err := c.appendItems(head, l)
 		if err != nil {
 			return err
@@ -110,7 +138,6 @@ func (c *call) writeJSONList(l *watchcache.List) error {
 		writeBody(c.w, c.r, http.StatusOK, c.out.contentType(), whole)
 		return nil
 	}
-	size := sizeOf(l.Records)
 	if size < gzipFrom {
 		whole, err := c.appendItems(slices.Grow(head, 2*size), l)
 		if err != nil {
@@ -120,15 +147,13 @@ func (c *call) writeJSONList(l *watchcache.List) error {
 		return nil
 	}
 	if acceptsGzip(c.r) {
-		cut, err := c.s.pieces.Cut(pieces.Form{Kind: c.entry, Format: watchcache.JSON}, l.Records, comma, c.appendItem)
-		if err != nil {
-			return err
-		}
+		cut := c.s.pieces.Cut(pieces.Form{Kind: c.entry, Format: watchcache.JSON}, l.Records, comma, sure(c.appendItem))
 		writeHead(c.w, typeJSON, true)
 		_ = pieces.Write(c.w, head, cut, comma, listEnd) // an error is the client gone
 		return nil
 	}
-	return c.streamItems(head, l)
+	c.stream(typeJSON, head, l.Records, comma, c.appendItem, listEnd)
+	return nil
 }
 
 // sizeOf is what records are long in protobuf; in JSON they are longer.
@@ -157,30 +182,6 @@ func (c *call) appendItems(b []byte, l *watchcache.List) ([]byte, error) {
 		}
 	}
 	return append(b, listEnd...), nil
-}
-
-// streamItems writes a long list bit by bit: nobody holds it as a whole. An item
-// that cannot be written ends the connection, for the answer has begun.
-func (c *call) streamItems(b []byte, l *watchcache.List) error {
-	writeHead(c.w, typeJSON, false)
-	for i, rec := range l.Records {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		var err error
-		if b, err = c.appendItem(b, rec); err != nil {
-			slog.Error("list ended early", "err", err)
-			panic(http.ErrAbortHandler)
-		}
-		if len(b) >= gatherSize {
-			if _, err := c.w.Write(b); err != nil {
-				return nil // the client is gone
-			}
-			b = b[:0]
-		}
-	}
-	_, _ = c.w.Write(append(b, listEnd...))
-	return nil
 }
 
 // appendItem appends a record as an item of a list, in the version served.
@@ -227,18 +228,6 @@ func (c *call) appendProtobufItem(b []byte, rec *watchcache.Record) ([]byte, err
 	return append(appendVarint(append(b, 2<<3|2), uint64(len(data))), data...), nil
 }
 
-// writeHead starts an answer of unknown length.
-func writeHead(w http.ResponseWriter, contentType string, gzip bool) {
-	h := w.Header()
-	h.Set("Content-Type", contentType)
-	h.Set("Cache-Control", "no-cache, private")
-	if gzip {
-		h.Set("Content-Encoding", "gzip")
-		h.Add("Vary", "Accept-Encoding")
-	}
-	w.WriteHeader(http.StatusOK)
-}
-
 // writeProtobufList puts the list message together around the items' bytes.
 // In every list type, metadata is field 1 and items is field 2.
 func (c *call) writeProtobufList(l *watchcache.List) error {
@@ -253,15 +242,16 @@ func (c *call) writeProtobufList(l *watchcache.List) error {
 	size := 1 + varintSize(uint64(len(meta))) + len(meta)
 	gvk := c.gvk
 	gvk.Kind = c.res.Names().ListKind
-	if total := sizeOf(l.Records); total >= gzipFrom && acceptsGzip(c.r) {
-		cut, err := c.s.pieces.Cut(pieces.Form{Kind: c.entry, Format: watchcache.Protobuf}, l.Records, nil, c.appendProtobufItem)
-		if err != nil {
-			return err
-		}
-		for _, p := range cut {
-			size += p.Size
+	if sizeOf(l.Records) >= gzipFrom && acceptsGzip(c.r) {
+		for _, rec := range l.Records {
+			item, err := c.itemProtobuf(rec)
+			if err != nil {
+				return err
+			}
+			size += 1 + varintSize(uint64(len(item))) + len(item)
 		}
 		head := appendUnknownHead(append(make([]byte, 0, 64+len(meta)), protobufMagic...), gvk, size)
+		cut := c.s.pieces.Cut(pieces.Form{Kind: c.entry, Format: watchcache.Protobuf}, l.Records, nil, sure(c.appendProtobufItem))
 		writeHead(c.w, typeProtobuf, true)
 		_ = pieces.Write(c.w, appendField(head, 1, meta), cut, nil, appendUnknownTail(nil)) // an error is the client gone
 		return nil

@@ -1,7 +1,9 @@
 package endpoints
 
 import (
+	"bytes"
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"net/http"
@@ -60,24 +62,47 @@ func (c *call) writeViewOf(code int, obj runtime.Object) error {
 	return nil
 }
 
-// writeListView answers a list as a Table or as metadata alone.
+// writeListView answers a list as a Table or as metadata alone. What is long and
+// need not be held as a whole is streamed: of each object only its row is kept, and
+// not for longer than it takes to write it.
 func (c *call) writeListView(l *watchcache.List) error {
+	size := sizeOf(l.Records)
+	sorted := c.out.as == "Table" && c.res.Traits().SortedBy != ""
+	if size >= gzipFrom && !sorted && !c.out.pretty {
+		switch c.out.format {
+		case formatJSON:
+			return c.streamView(l)
+		case formatProtobuf:
+			if c.out.as == "PartialObjectMetadataList" {
+				return c.streamMetadata(l)
+			}
+		}
+	}
+	if err := c.weighWhole(size); err != nil {
+		return err
+	}
+	whole, err := c.listView(l)
+	if err != nil {
+		return err
+	}
+	writeObject(c.w, c.r, c.out, http.StatusOK, whole, c.viewKind(c.out.as))
+	return nil
+}
+
+// listView is the whole of a list as the client wants to see it.
+func (c *call) listView(l *watchcache.List) (runtime.Object, error) {
 	switch c.out.as {
 	case "Table":
 		table, err := c.newTableView(true)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		table.ListMeta = listMeta(l)
 		table.Rows = make([]metav1.TableRow, 0, len(l.Records))
 		for _, rec := range l.Records {
-			obj, err := c.object(rec)
+			row, err := c.rowOf(rec)
 			if err != nil {
-				return err
-			}
-			row, err := c.row(obj)
-			if err != nil {
-				return err
+				return nil, err
 			}
 			table.Rows = append(table.Rows, row)
 		}
@@ -87,24 +112,107 @@ func (c *call) writeListView(l *watchcache.List) error {
 				return cmp.Compare(a.Cells[column].(int64), b.Cells[column].(int64))
 			})
 		}
-		writeObject(c.w, c.r, c.out, http.StatusOK, table, c.viewKind("Table"))
-		return nil
+		return table, nil
 	case "PartialObjectMetadataList":
 		list := &metav1.PartialObjectMetadataList{ListMeta: listMeta(l), Items: make([]metav1.PartialObjectMetadata, 0, len(l.Records))}
 		for _, rec := range l.Records {
-			obj, err := c.object(rec)
+			item, err := c.partialOf(rec)
 			if err != nil {
-				return err
+				return nil, err
 			}
-			item := partial(obj)
-			setKind(item, c.viewKind("PartialObjectMetadata"))
 			list.Items = append(list.Items, *item)
 		}
-		writeObject(c.w, c.r, c.out, http.StatusOK, list, c.viewKind("PartialObjectMetadataList"))
-		return nil
+		return list, nil
 	}
-	return statusError(http.StatusNotAcceptable, metav1.StatusReasonNotAcceptable,
+	return nil, statusError(http.StatusNotAcceptable, metav1.StatusReasonNotAcceptable,
 		fmt.Sprintf("you requested PartialObjectMetadata, but the requested object is a list (*%s)", c.hubType("List")))
+}
+
+// streamView writes the list of a view: an empty one, its rows or items put in.
+func (c *call) streamView(l *watchcache.List) error {
+	empty, err := c.listView(&watchcache.List{Revision: l.Revision, Continue: l.Continue, Remaining: l.Remaining})
+	if err != nil {
+		return err
+	}
+	setKind(empty, c.viewKind(c.out.as))
+	head, err := encodeJSON(empty, false)
+	if err != nil {
+		return err
+	}
+	c.stream(c.out.contentType(), bytes.TrimSuffix(head, listEnd), l.Records, comma, c.appendView, listEnd)
+	return nil
+}
+
+// appendView appends a record's row, or its metadata.
+func (c *call) appendView(b []byte, rec *watchcache.Record) ([]byte, error) {
+	var item any
+	var err error
+	if c.out.as == "Table" {
+		item, err = c.rowOf(rec)
+	} else {
+		item, err = c.partialOf(rec)
+	}
+	if err != nil {
+		return nil, err
+	}
+	buf := bytes.NewBuffer(b)
+	if err := json.NewEncoder(buf).Encode(item); err != nil {
+		return nil, err
+	}
+	return bytes.TrimSuffix(buf.Bytes(), newline), nil
+}
+
+// streamMetadata writes a list of metadata in protobuf, whose length comes first:
+// each object is looked at twice.
+func (c *call) streamMetadata(l *watchcache.List) error {
+	lm := listMeta(l)
+	meta, err := lm.Marshal()
+	if err != nil {
+		return err
+	}
+	size := 1 + varintSize(uint64(len(meta))) + len(meta)
+	for _, rec := range l.Records {
+		item, err := c.partialOf(rec)
+		if err != nil {
+			return err
+		}
+		n := item.Size()
+		size += 1 + varintSize(uint64(n)) + n
+	}
+	head := appendUnknownHead(append(make([]byte, 0, 128+len(meta)), protobufMagic...), c.viewKind(c.out.as), size)
+	c.stream(typeProtobuf, appendField(head, 1, meta), l.Records, nil, c.appendMetadata, appendUnknownTail(nil))
+	return nil
+}
+
+// appendMetadata appends a record's metadata as field 2 of a list.
+func (c *call) appendMetadata(b []byte, rec *watchcache.Record) ([]byte, error) {
+	item, err := c.partialOf(rec)
+	if err != nil {
+		return nil, err
+	}
+	data, err := item.Marshal()
+	if err != nil {
+		return nil, err
+	}
+	return append(appendVarint(append(b, 2<<3|2), uint64(len(data))), data...), nil
+}
+
+func (c *call) rowOf(rec *watchcache.Record) (metav1.TableRow, error) {
+	obj, err := c.object(rec)
+	if err != nil {
+		return metav1.TableRow{}, err
+	}
+	return c.row(obj)
+}
+
+func (c *call) partialOf(rec *watchcache.Record) (*metav1.PartialObjectMetadata, error) {
+	obj, err := c.object(rec)
+	if err != nil {
+		return nil, err
+	}
+	item := partial(obj)
+	setKind(item, c.viewKind("PartialObjectMetadata"))
+	return item, nil
 }
 
 // hubType is what upstream's server calls the type of the kind, or of its list.

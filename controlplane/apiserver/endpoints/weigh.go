@@ -28,6 +28,14 @@ func (c *call) weighBody(f format) error {
 	return c.weigh(size)
 }
 
+// weighWhole weighs a list of so many bytes that is held as a whole.
+func (c *call) weighWhole(size int) error {
+	if c.out.format == formatYAML {
+		size *= yamlTimes
+	}
+	return c.weigh(size)
+}
+
 // weigh weighs so many bytes of one of the resource's objects.
 func (c *call) weigh(size int) error {
 	if size > request.Dear/ruleTimes {

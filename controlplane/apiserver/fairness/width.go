@@ -14,11 +14,18 @@ import (
 // How much of the server's work a seat stands for: upstream's figures.
 const (
 	bytesPerSeat   = 100_000
-	streamedBytes  = 1_000_000 // what a list from the cache holds at once, however long it is
+	streamedBytes  = 1_000_000 // what a list from the cache holds at once
 	mostListSeats  = 100
 	mostWriteSeats = 10
 	watchesPerSeat = 10
 	perSeat        = 5 * time.Millisecond // that telling the watchers of a write takes
+)
+
+// Beyond longBytes a list takes a seat more for each longBytesPerSeat: upstream's
+// figures alone let fifty lists of 120 MB begin, and few end in time.
+const (
+	longBytes        = 16_000_000
+	longBytesPerSeat = 16 * bytesPerSeat
 )
 
 // A width is how many seats a request takes, and for how long after its answer:
@@ -107,8 +114,9 @@ func listSeats(objects int, size int64, info *request.Info, query string, most i
 	if limit, err := strconv.Atoi(q.Get("limit")); err == nil && limit > 0 && limit < objects {
 		size = size / int64(objects) * int64(limit)
 	}
+	long := max(0, size-longBytes) / longBytesPerSeat
 	size = min(size, streamedBytes)
-	return max(1, min(most, int((size+bytesPerSeat-1)/bytesPerSeat)))
+	return max(1, min(most, int((size+bytesPerSeat-1)/bytesPerSeat+long)))
 }
 
 func writeWidth(watches, most int) width {

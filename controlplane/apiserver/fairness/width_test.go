@@ -22,6 +22,8 @@ func TestListSeats(t *testing.T) {
 		"one":                       {1000, 5_000_000, "list", "", "a", 10, 1},
 		"a quarter of a megabyte":   {100, 250_000, "list", "", "", 10, 3},
 		"long":                      {1000, 5_000_000, "list", "", "", 100, 10},
+		"very long":                 {1000, 96_000_000, "list", "", "", 100, 60},
+		"at the bound":              {1000, 16_000_000, "list", "", "", 100, 10},
 		"long, of a small level":    {1000, 5_000_000, "list", "", "", 4, 4},
 		"a page":                    {1000, 5_000_000, "list", "limit=50", "", 100, 3},
 		"a watch from a revision":   {1000, 5_000_000, "watch", "resourceVersion=5", "", 10, 1},

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"hash/crc32"
 	"io"
+	"iter"
 )
 
 // gzipHead is RFC 1952's header: deflate, no flags, no time, fastest, unknown
@@ -15,7 +16,7 @@ var lastBlock = []byte{1, 0, 0, 0xff, 0xff}
 
 // Write writes a gzip document of head, the pieces with between between them, and
 // tail. All but the pieces go uncompressed, and are shorter than 64 KiB.
-func Write(w io.Writer, head []byte, pieces []Piece, between, tail []byte) error {
+func Write(w io.Writer, head []byte, pieces iter.Seq[Piece], between, tail []byte) error {
 	b := make([]byte, 0, gather)
 	b = append(b, gzipHead...)
 	b = appendStored(b, head)
@@ -25,16 +26,18 @@ func Write(w io.Writer, head []byte, pieces []Piece, between, tail []byte) error
 		crc = multiply(crc, shiftOf(len(data))) ^ crc32.ChecksumIEEE(data)
 		size += len(data)
 	}
-	for i, p := range pieces {
+	first := true
+	for p := range pieces {
 		if len(b)+len(p.deflated)+len(between)+16 > gather {
 			if _, err := w.Write(b); err != nil {
 				return err
 			}
 			b = b[:0]
 		}
-		if i > 0 {
+		if !first {
 			add(between)
 		}
+		first = false
 		b = append(b, p.deflated...)
 		crc = multiply(crc, p.shift) ^ p.crc
 		size += p.Size

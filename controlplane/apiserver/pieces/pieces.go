@@ -3,6 +3,7 @@ package pieces
 import (
 	"bytes"
 	"hash/crc32"
+	"iter"
 	"slices"
 	"sync"
 	"time"
@@ -55,22 +56,20 @@ type Cache struct {
 	timer *time.Timer
 }
 
-// Cut divides records into pieces and makes those that are not kept. Where a
-// piece ends depends on keys alone, so that a new record changes one piece.
-// Write appends one record as it is in the list; between two records of a piece
-// goes between.
-func (c *Cache) Cut(form Form, records []*watchcache.Record, between []byte, write func(b []byte, rec *watchcache.Record) ([]byte, error)) ([]Piece, error) {
-	out := make([]Piece, 0, len(records)/32+1)
-	for from := 0; from < len(records); {
-		to := end(records, from, (*watchcache.Record).Size)
-		piece, err := c.piece(form, records[from:to], between, write)
-		if err != nil {
-			return nil, err
+// Cut divides records into pieces and makes those that are not kept, one after the
+// other: who writes a list holds one of them. Where a piece ends depends on keys
+// alone, so that a new record changes one piece. Write appends one record as it is
+// in the list; between two records of a piece goes between.
+func (c *Cache) Cut(form Form, records []*watchcache.Record, between []byte, write func(b []byte, rec *watchcache.Record) []byte) iter.Seq[Piece] {
+	return func(yield func(Piece) bool) {
+		for from := 0; from < len(records); {
+			to := end(records, from, (*watchcache.Record).Size)
+			if !yield(c.piece(form, records[from:to], between, write)) {
+				return
+			}
+			from = to
 		}
-		out = append(out, piece)
-		from = to
 	}
-	return out, nil
 }
 
 const (
@@ -105,14 +104,14 @@ func hash(s string) uint32 {
 	return h
 }
 
-func (c *Cache) piece(form Form, records []*watchcache.Record, between []byte, write func([]byte, *watchcache.Record) ([]byte, error)) (Piece, error) {
+func (c *Cache) piece(form Form, records []*watchcache.Record, between []byte, write func([]byte, *watchcache.Record) []byte) Piece {
 	at := place{form, records[0].Key}
 	c.mu.Lock()
 	c.turn++
 	if k := c.kept[at]; k != nil && slices.Equal(k.records, records) {
 		k.used = c.turn
 		c.mu.Unlock()
-		return k.piece, nil
+		return k.piece
 	}
 	c.mu.Unlock()
 	b := plain.Get().(*bytes.Buffer)
@@ -122,10 +121,7 @@ func (c *Cache) piece(form Form, records []*watchcache.Record, between []byte, w
 		if i > 0 {
 			data = append(data, between...)
 		}
-		var err error
-		if data, err = write(data, rec); err != nil {
-			return Piece{}, err
-		}
+		data = write(data, rec)
 	}
 	piece := deflate(data)
 	if b.Reset(); len(data) <= 4*heaviest {
@@ -133,7 +129,7 @@ func (c *Cache) piece(form Form, records []*watchcache.Record, between []byte, w
 		b.Reset()
 	}
 	c.keep(at, &kept{records: slices.Clone(records), piece: piece})
-	return piece, nil
+	return piece
 }
 
 var plain = sync.Pool{New: func() any { return new(bytes.Buffer) }}

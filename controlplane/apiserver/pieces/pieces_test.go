@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+	"iter"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -36,9 +37,9 @@ func records(n int) []*watchcache.Record {
 
 type counted struct{ written int }
 
-func (c *counted) write(b []byte, rec *watchcache.Record) ([]byte, error) {
+func (c *counted) write(b []byte, rec *watchcache.Record) []byte {
 	c.written++
-	return fmt.Appendf(b, `{"key":%q,"revision":%d}`, rec.Key, rec.Revision), nil
+	return fmt.Appendf(b, `{"key":%q,"revision":%d}`, rec.Key, rec.Revision)
 }
 
 // document is what a list should unpack to.
@@ -50,7 +51,7 @@ func document(recs []*watchcache.Record) string {
 	return "[" + strings.Join(parts, ",") + "]"
 }
 
-func unpacked(t *testing.T, cut []Piece) string {
+func unpacked(t *testing.T, cut iter.Seq[Piece]) string {
 	t.Helper()
 	var out bytes.Buffer
 	if err := Write(&out, []byte("["), cut, []byte(","), []byte("]")); err != nil {
@@ -75,11 +76,7 @@ func TestCutMakesOnlyWhatChanged(t *testing.T) {
 	form := Form{Kind: "pods"}
 	cut := func() string {
 		t.Helper()
-		p, err := c.Cut(form, recs, []byte(","), w.write)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return unpacked(t, p)
+		return unpacked(t, c.Cut(form, recs, []byte(","), w.write))
 	}
 	random := rand.New(rand.NewPCG(3, 4))
 	for round, change := range []func(){
@@ -123,16 +120,15 @@ func TestCacheIsBoundedAndForgets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var c Cache
 		random := rand.New(rand.NewPCG(5, 6))
-		write := func(b []byte, _ *watchcache.Record) ([]byte, error) {
+		write := func(b []byte, _ *watchcache.Record) []byte {
 			noise := make([]byte, 4000)
 			for i := range noise {
 				noise[i] = byte(random.Uint32())
 			}
-			return append(b, noise...), nil
+			return append(b, noise...)
 		}
 		for i := range 4 {
-			if _, err := c.Cut(Form{Kind: i}, records(1000), nil, write); err != nil {
-				t.Fatal(err)
+			for range c.Cut(Form{Kind: i}, records(1000), nil, write) {
 			}
 			if size := sizeOf(&c); size > most {
 				t.Fatalf("%d bytes kept", size)

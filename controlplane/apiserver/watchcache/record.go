@@ -86,6 +86,9 @@ func (r *Record) AppendDocument(b, head []byte) ([]byte, error) {
 	return b, err
 }
 
+// Stored is the object's message, or a custom object's JSON, which nobody may change.
+func (r *Record) Stored() []byte { return r.message }
+
 // Size is that of the object's message in bytes; its JSON is longer.
 func (r *Record) Size() int { return len(r.message) }
 
