@@ -11,11 +11,13 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
+	corev1 "k8s.io/api/core/v1"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	apimachineryversion "k8s.io/apimachinery/pkg/version"
 	"k8s.io/client-go/util/cert"
@@ -38,6 +40,7 @@ type apiServer struct {
 	verifyKeys                           []string
 	serviceRanges, nodePorts             string
 	kubeletCert, kubeletKey, kubeletCA   string
+	kubeletAddresses                     []string
 	proxyCert, proxyKey                  string
 	privileged                           bool
 	maxReads, maxWrites                  int
@@ -64,6 +67,8 @@ func (a *apiServer) flags(f *pflag.FlagSet) {
 	f.StringVar(&a.kubeletCert, "kubelet-client-certificate", "", "`file` of the certificate shown to kubelets")
 	f.StringVar(&a.kubeletKey, "kubelet-client-key", "", "`file` of its key")
 	f.StringVar(&a.kubeletCA, "kubelet-certificate-authority", "", "`file` of who signs kubelets' certificates")
+	f.StringSliceVar(&a.kubeletAddresses, "kubelet-preferred-address-types", []string{"Hostname", "InternalDNS", "InternalIP", "ExternalDNS", "ExternalIP"},
+		"`types` of a Node's addresses at which its kubelet is looked for, best first")
 	f.StringVar(&a.proxyCert, "proxy-client-cert-file", "", "`file` of the certificate shown to aggregated API servers, which lets them believe who is said to ask")
 	f.StringVar(&a.proxyKey, "proxy-client-key-file", "", "`file` of its key")
 	f.BoolVar(&a.privileged, "allow-privileged", true, "let containers be privileged; false is not built")
@@ -114,6 +119,9 @@ func (a *apiServer) run(ctx context.Context) error {
 	return errors.Join(err, <-ended)
 }
 
+// addressTypes are those that a Node's addresses may have.
+var addressTypes = []corev1.NodeAddressType{corev1.NodeHostName, corev1.NodeInternalDNS, corev1.NodeInternalIP, corev1.NodeExternalDNS, corev1.NodeExternalIP}
+
 // config reads the files that the flags name.
 func (a *apiServer) config() (*apiserver.Config, *tls.Certificate, error) {
 	if !a.privileged {
@@ -148,6 +156,12 @@ func (a *apiServer) config() (*apiserver.Config, *tls.Certificate, error) {
 		if c.ClientCAs, err = os.ReadFile(a.clientCA); err != nil {
 			return nil, nil, fmt.Errorf("--client-ca-file: %w", err)
 		}
+	}
+	for _, t := range a.kubeletAddresses {
+		if !slices.Contains(addressTypes, corev1.NodeAddressType(t)) {
+			return nil, nil, fmt.Errorf("--kubelet-preferred-address-types: %q is none of %v", t, addressTypes)
+		}
+		c.KubeletAddresses = append(c.KubeletAddresses, corev1.NodeAddressType(t))
 	}
 	if c.KubeletCA, err = pool("kubelet-certificate-authority", a.kubeletCA); err != nil {
 		return nil, nil, err

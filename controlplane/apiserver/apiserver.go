@@ -17,6 +17,7 @@ import (
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/version"
 	apiserverapi "k8s.io/apiserver/pkg/apis/apiserver"
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -96,6 +97,9 @@ type Config struct {
 	// theirs.
 	KubeletClient *tls.Certificate
 	KubeletCA     *x509.CertPool
+	// KubeletAddresses are the types of a Node's addresses at which its kubelet is
+	// looked for, best first; empty: InternalIP, ExternalIP, Hostname.
+	KubeletAddresses []corev1.NodeAddressType
 	// Open are paths outside the API that everybody may ask for; their handlers
 	// judge for themselves, and bound how many they serve at once.
 	Open map[string]http.Handler
@@ -178,6 +182,9 @@ func New(c Config) (*Server, error) {
 	if c.NodePorts == (endpoints.PortRange{}) {
 		c.NodePorts = endpoints.PortRange{First: 30000, Last: 32767}
 	}
+	if c.KubeletAddresses == nil {
+		c.KubeletAddresses = defaultAddresses
+	}
 	if c.MaxReads == 0 {
 		c.MaxReads = 400
 	}
@@ -220,7 +227,7 @@ func New(c Config) (*Server, error) {
 		return nil, err
 	}
 	s.admission = admission.NewChain(plugins, counts.Admission)
-	kubelets := &kubelets{cache: s.cache, client: c.KubeletClient, ca: c.KubeletCA}
+	kubelets := &kubelets{cache: s.cache, client: c.KubeletClient, ca: c.KubeletCA, types: c.KubeletAddresses}
 	var discards func(context.Context, string) (bool, string, error)
 	if c.DiscardUnreadable {
 		discards = s.mayDiscard

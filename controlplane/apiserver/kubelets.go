@@ -24,6 +24,7 @@ type kubelets struct {
 	cache  *watchcache.Cache
 	client *tls.Certificate
 	ca     *x509.CertPool
+	types  []corev1.NodeAddressType // best first
 
 	once      sync.Once
 	transport *http.Transport
@@ -41,16 +42,9 @@ func (k *kubelets) connect(_ context.Context, name string) (*url.URL, http.Round
 	if port == 0 {
 		port = kubeletPort
 	}
-	host := ""
-	for _, want := range []corev1.NodeAddressType{corev1.NodeInternalIP, corev1.NodeExternalIP, corev1.NodeHostName} {
-		for _, a := range node.Status.Addresses {
-			if a.Type == want && host == "" {
-				host = a.Address
-			}
-		}
-	}
+	host := addressOf(node, k.types)
 	if host == "" {
-		return nil, nil, fmt.Errorf("node %s has no address", name)
+		return nil, nil, fmt.Errorf("node %s has no address of type %v", name, k.types)
 	}
 	k.once.Do(func() {
 		cfg := &tls.Config{RootCAs: k.ca, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}}
@@ -66,4 +60,19 @@ func (k *kubelets) connect(_ context.Context, name string) (*url.URL, http.Round
 		}
 	})
 	return &url.URL{Scheme: "https", Host: net.JoinHostPort(host, strconv.Itoa(port))}, k.transport, nil
+}
+
+// defaultAddresses need no name to be resolved but as the last.
+var defaultAddresses = []corev1.NodeAddressType{corev1.NodeInternalIP, corev1.NodeExternalIP, corev1.NodeHostName}
+
+// addressOf is the node's first address of the best type it has, "" for none.
+func addressOf(node *corev1.Node, types []corev1.NodeAddressType) string {
+	for _, want := range types {
+		for _, a := range node.Status.Addresses {
+			if a.Type == want && a.Address != "" {
+				return a.Address
+			}
+		}
+	}
+	return ""
 }

@@ -55,6 +55,7 @@ func (c *Cluster) prepareControl() error {
 		"--etcd-servers", etcd, "--secure-port", fmt.Sprint(ports[2]), "--bind-address", "0.0.0.0", "--advertise-address", address,
 		"--tls-cert-file", f("apiserver.crt"), "--tls-private-key-file", f("apiserver.key"), "--client-ca-file", f("ca.crt"),
 		"--kubelet-client-certificate", f("kubelet-client.crt"), "--kubelet-client-key", f("kubelet-client.key"),
+		"--kubelet-preferred-address-types", "InternalIP",
 		"--service-account-key-file", f("sa.key"), "--service-account-signing-key-file", f("sa.key"),
 		"--service-account-issuer", "https://kubernetes.default.svc.cluster.local",
 		"--service-cluster-ip-range", c.Services, "--authorization-mode", "Node,RBAC", "--allow-privileged",
@@ -67,7 +68,7 @@ func (c *Cluster) prepareControl() error {
 // for /readyz.
 func (c *Cluster) startControl(ctx context.Context, p Programs, own bool) error {
 	etcd, api := filepath.Join(p.Upstream, "etcd"), filepath.Join(p.Upstream, "kube-apiserver")
-	store, flags := slices.Concat(c.store, []string{"--log-level", "warn"}), slices.Concat(c.api, []string{"--kubelet-preferred-address-types", "InternalIP"})
+	store, flags := slices.Concat(c.store, []string{"--log-level", "warn"}), c.api
 	if own {
 		etcd, api = p.Knarr, p.Knarr
 		store, flags = slices.Concat([]string{"etcd"}, c.store), slices.Concat([]string{"apiserver"}, c.api)
