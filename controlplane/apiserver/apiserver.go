@@ -234,7 +234,7 @@ func New(c Config) (*Server, error) {
 	}
 	s.api, err = endpoints.New(endpoints.Config{
 		Discards: discards,
-		Cache:    s.cache, Resources: registry.Resources,
+		Cache:    s.cache, Resources: registry.Resources, Coming: storage.Coming(c.Store),
 		Admission: s.admission,
 		Changed: func() {
 			if s.others != nil {

@@ -293,6 +293,7 @@ func (c *call) readBody() error {
 		return err
 	}
 	c.body, c.release = body, release
+	c.comes()
 	return nil
 }
 

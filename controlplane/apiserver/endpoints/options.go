@@ -189,6 +189,7 @@ func (c *call) deleteOptions() (*metav1.DeleteOptions, error) {
 		return nil, err
 	}
 	defer release()
+	c.comes()
 	if err := c.info.Weigh(len(body)); err != nil {
 		return nil, err
 	}

@@ -67,6 +67,8 @@ type Config struct {
 	Changed func()
 	// Watches counts the events sent to watchers. Default: nothing does.
 	Watches *metrics.Watches
+	// Coming counts the writes on their way to the store. Default: for nobody.
+	Coming *atomic.Int64
 	// Paths are other paths that GET / lists.
 	Paths []string
 }
@@ -98,6 +100,9 @@ func New(cfg Config) (*Server, error) {
 	}
 	if cfg.MinWatch == 0 {
 		cfg.MinWatch = 30 * time.Minute
+	}
+	if cfg.Coming == nil {
+		cfg.Coming = new(atomic.Int64)
 	}
 	if cfg.Version == nil {
 		cfg.Version = &version.Info{Major: "1", Minor: "36", GitVersion: "v1.36.3"}
@@ -212,6 +217,8 @@ type call struct {
 	body       []byte // the request's, once read
 	bodyFormat format
 	release    func()
+
+	writes, coming bool // coming: it is counted as on its way to the store
 }
 
 // writeTime bounds one write; upstream's bound.
@@ -309,11 +316,29 @@ func (c *call) bounded(write func(*call) error) error {
 	ctx, cancel := context.WithTimeout(whole, writeTime)
 	defer cancel()
 	c.ctx = ctx
+	c.writes = true
+	defer c.wrote()
 	err := write(c)
 	if errors.Is(err, context.DeadlineExceeded) && whole.Err() == nil {
 		return apierrors.NewTimeoutError("request did not complete within requested timeout - "+context.DeadlineExceeded.Error(), 0)
 	}
 	return err
+}
+
+// comes counts a write on its way to the store, once its body is there: before that
+// it may take its client's time.
+func (c *call) comes() {
+	if c.writes && !c.coming {
+		c.coming = true
+		c.s.cfg.Coming.Add(1)
+	}
+}
+
+func (c *call) wrote() {
+	if c.coming {
+		c.coming = false
+		c.s.cfg.Coming.Add(-1)
+	}
 }
 
 func (c *call) notAllowed() error { return methodNotAllowed() }

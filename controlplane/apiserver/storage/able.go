@@ -3,6 +3,7 @@ package storage
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 )
 
 // A Sizer is a store that knows how large it is on disk.
@@ -29,6 +30,15 @@ func Newest(s Store) func() (revision int64, ok bool) {
 		return able.Newest
 	}
 	return nil
+}
+
+// Coming counts the writes on their way to s, for who prepares them to keep: s may
+// wait for them, to do many at once.
+func Coming(s Store) *atomic.Int64 {
+	if able, ok := below[interface{ Coming() *atomic.Int64 }](s); ok {
+		return able.Coming()
+	}
+	return new(atomic.Int64)
 }
 
 // below is s, or what it wraps, that can do T.

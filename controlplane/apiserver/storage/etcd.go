@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 	"unsafe"
 
@@ -21,6 +22,7 @@ import (
 type Etcd struct {
 	clients Clients
 	terms   Terms // nil for a store elsewhere
+	turns   turns // of writes to a member that is alone
 	leases  leases
 }
 
@@ -172,7 +174,7 @@ func (e *Etcd) swap(ctx context.Context, key string, expect int64, put clientv3.
 			term = e.terms.Term()
 		}
 		if term == nil {
-			resp, err = e.try(ctx, key, expect, put)
+			resp, err = e.inTurn(ctx, key, expect, put)
 			return resp, again, err
 		}
 		one, cancel := context.WithCancel(ctx)
@@ -191,22 +193,33 @@ func (e *Etcd) swap(ctx context.Context, key string, expect int64, put clientv3.
 	}
 }
 
-func (e *Etcd) try(ctx context.Context, key string, expect int64, put clientv3.Op) (*clientv3.TxnResponse, error) {
+// inTurn is try, together with others where the store is in this process and alone:
+// where there are more members or a network, many turns are under way at once.
+func (e *Etcd) inTurn(ctx context.Context, key string, expect int64, do clientv3.Op) (*clientv3.TxnResponse, error) {
+	if e.terms != nil && e.terms.Term() == nil {
+		turn, err := e.turns.enter(ctx)
+		if err != nil {
+			return nil, err
+		}
+		defer e.turns.leave(turn)
+	}
+	return e.try(ctx, key, expect, do)
+}
+
+func (e *Etcd) try(ctx context.Context, key string, expect int64, do clientv3.Op) (*clientv3.TxnResponse, error) {
 	defer e.clients.Release()
 	return e.clients.Acquire().KV.Txn(ctx).
 		If(clientv3.Compare(clientv3.ModRevision(key), "=", expect)).
-		Then(put).
+		Then(do).
 		Else(clientv3.OpGet(key)).
 		Commit()
 }
 
+// Coming counts the writes that are on their way to this store.
+func (e *Etcd) Coming() *atomic.Int64 { return &e.turns.coming }
+
 func (e *Etcd) Delete(ctx context.Context, key string, expect int64) (int64, *KV, bool, error) {
-	defer e.clients.Release()
-	resp, err := e.clients.Acquire().KV.Txn(ctx).
-		If(clientv3.Compare(clientv3.ModRevision(key), "=", expect)).
-		Then(clientv3.OpDelete(key)).
-		Else(clientv3.OpGet(key)).
-		Commit()
+	resp, err := e.inTurn(ctx, key, expect, clientv3.OpDelete(key))
 	if err != nil {
 		return 0, nil, false, failed("delete", err)
 	}
