@@ -66,20 +66,17 @@ func (c *call) writeViewOf(code int, obj runtime.Object) error {
 // need not be held as a whole is streamed: of each object only its row is kept, and
 // not for longer than it takes to write it.
 func (c *call) writeListView(l *watchcache.List) error {
-	size := sizeOf(l.Records)
-	sorted := c.out.as == "Table" && c.res.Traits().SortedBy != ""
-	if size >= gzipFrom && !sorted && !c.out.pretty {
-		switch c.out.format {
-		case formatJSON:
+	if size := sizeOf(l.Records); size >= gzipFrom {
+		sorted := c.out.as == "Table" && c.res.Traits().SortedBy != ""
+		switch {
+		case c.out.format == formatJSON && !c.out.pretty && !sorted:
 			return c.streamView(l)
-		case formatProtobuf:
-			if c.out.as == "PartialObjectMetadataList" {
-				return c.streamMetadata(l)
-			}
+		case c.out.format == formatProtobuf && c.out.as == "PartialObjectMetadataList":
+			return c.streamMetadata(l)
 		}
-	}
-	if err := c.weighWhole(size); err != nil {
-		return err
+		if err := c.weighWhole(size); err != nil {
+			return err
+		}
 	}
 	whole, err := c.listView(l)
 	if err != nil {
