@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"knarr/controlplane/apiserver/registry"
 	"knarr/controlplane/apiserver/watchcache"
 )
 
@@ -42,7 +43,7 @@ func (k *kubelets) connect(_ context.Context, name string) (*url.URL, http.Round
 	if port == 0 {
 		port = kubeletPort
 	}
-	host := addressOf(node, k.types)
+	host := registry.NodeAddress(node, k.types...)
 	if host == "" {
 		return nil, nil, fmt.Errorf("node %s has no address of type %v", name, k.types)
 	}
@@ -64,15 +65,3 @@ func (k *kubelets) connect(_ context.Context, name string) (*url.URL, http.Round
 
 // defaultAddresses need no name to be resolved but as the last.
 var defaultAddresses = []corev1.NodeAddressType{corev1.NodeInternalIP, corev1.NodeExternalIP, corev1.NodeHostName}
-
-// addressOf is the node's first address of the best type it has, "" for none.
-func addressOf(node *corev1.Node, types []corev1.NodeAddressType) string {
-	for _, want := range types {
-		for _, a := range node.Status.Addresses {
-			if a.Type == want && a.Address != "" {
-				return a.Address
-			}
-		}
-	}
-	return ""
-}

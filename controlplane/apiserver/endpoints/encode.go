@@ -195,6 +195,9 @@ func appendField(b []byte, number byte, data []byte) []byte {
 	return append(b, data...)
 }
 
+// fieldSize is the length of a field of n bytes whose number is below 16.
+func fieldSize(n int) int { return 1 + varintSize(uint64(n)) + n }
+
 func appendVarint(b []byte, v uint64) []byte {
 	for v >= 0x80 {
 		b = append(b, byte(v)|0x80)
@@ -225,10 +228,7 @@ func (c *call) writeRecord(code int, rec *watchcache.Record) error {
 		return c.write(code, copyOf(obj))
 	}
 	if c.out.format == formatProtobuf {
-		message, err := rec.Protobuf()
-		if err != nil {
-			return err
-		}
+		message := rec.Stored()
 		head := make([]byte, 0, 64)
 		head = appendUnknownHead(append(head, protobufMagic...), c.gvk, len(message))
 		writeBody(c.w, c.r, code, typeProtobuf, head, message, appendUnknownTail(nil))

@@ -206,7 +206,7 @@ func (c *call) appendItem(b []byte, rec *watchcache.Record) ([]byte, error) {
 
 func (c *call) itemProtobuf(rec *watchcache.Record) ([]byte, error) {
 	if c.fromHub == nil {
-		return rec.Protobuf()
+		return rec.Stored(), nil
 	}
 	obj, err := c.object(rec)
 	if err != nil {
@@ -225,7 +225,7 @@ func (c *call) appendProtobufItem(b []byte, rec *watchcache.Record) ([]byte, err
 	if err != nil {
 		return nil, err
 	}
-	return append(appendVarint(append(b, 2<<3|2), uint64(len(data))), data...), nil
+	return appendField(b, 2, data), nil
 }
 
 // writeProtobufList puts the list message together around the items' bytes.
@@ -239,7 +239,7 @@ func (c *call) writeProtobufList(l *watchcache.List) error {
 	if err != nil {
 		return err
 	}
-	size := 1 + varintSize(uint64(len(meta))) + len(meta)
+	size := fieldSize(len(meta))
 	gvk := c.gvk
 	gvk.Kind = c.res.Names().ListKind
 	if sizeOf(l.Records) >= gzipFrom && acceptsGzip(c.r) {
@@ -248,7 +248,7 @@ func (c *call) writeProtobufList(l *watchcache.List) error {
 			if err != nil {
 				return err
 			}
-			size += 1 + varintSize(uint64(len(item))) + len(item)
+			size += fieldSize(len(item))
 		}
 		head := appendUnknownHead(append(make([]byte, 0, 64+len(meta)), protobufMagic...), gvk, size)
 		cut := c.s.pieces.Cut(pieces.Form{Kind: c.entry, Format: watchcache.Protobuf}, l.Records, nil, sure(c.appendProtobufItem))
@@ -261,7 +261,7 @@ func (c *call) writeProtobufList(l *watchcache.List) error {
 		if items[i], err = c.itemProtobuf(rec); err != nil {
 			return err
 		}
-		size += 1 + varintSize(uint64(len(items[i]))) + len(items[i])
+		size += fieldSize(len(items[i]))
 	}
 	head := make([]byte, 0, 64+len(meta))
 	head = appendUnknownHead(append(head, protobufMagic...), gvk, size)

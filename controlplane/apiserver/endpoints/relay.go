@@ -22,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	proxyutil "k8s.io/apimachinery/pkg/util/proxy"
 
+	"knarr/controlplane/apiserver/registry"
 	"knarr/controlplane/apiserver/watchcache"
 )
 
@@ -292,13 +293,7 @@ func (c *call) nodeProxy() error {
 		}
 		return c.proxyTo(&to.target, to.transport)
 	}
-	ip := ""
-	for _, a := range node.Status.Addresses {
-		if a.Type == corev1.NodeInternalIP {
-			ip = a.Address
-			break
-		}
-	}
+	ip := registry.NodeAddress(node, corev1.NodeInternalIP)
 	if !proxyable(ip) {
 		return apierrors.NewBadRequest("address not allowed")
 	}

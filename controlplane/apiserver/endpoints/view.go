@@ -167,14 +167,13 @@ func (c *call) streamMetadata(l *watchcache.List) error {
 	if err != nil {
 		return err
 	}
-	size := 1 + varintSize(uint64(len(meta))) + len(meta)
+	size := fieldSize(len(meta))
 	for _, rec := range l.Records {
 		item, err := c.partialOf(rec)
 		if err != nil {
 			return err
 		}
-		n := item.Size()
-		size += 1 + varintSize(uint64(n)) + n
+		size += fieldSize(item.Size())
 	}
 	head := appendUnknownHead(append(make([]byte, 0, 128+len(meta)), protobufMagic...), c.viewKind(c.out.as), size)
 	c.stream(typeProtobuf, appendField(head, 1, meta), l.Records, nil, c.appendMetadata, appendUnknownTail(nil))
@@ -191,7 +190,7 @@ func (c *call) appendMetadata(b []byte, rec *watchcache.Record) ([]byte, error) 
 	if err != nil {
 		return nil, err
 	}
-	return append(appendVarint(append(b, 2<<3|2), uint64(len(data))), data...), nil
+	return appendField(b, 2, data), nil
 }
 
 func (c *call) rowOf(rec *watchcache.Record) (metav1.TableRow, error) {

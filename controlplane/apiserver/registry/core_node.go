@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -83,9 +84,9 @@ var nodeColumns = []Column[*corev1.Node]{
 	column("Version", "string", corev1.NodeSystemInfo{}.SwaggerDoc()["kubeletVersion"], 0,
 		func(n *corev1.Node) any { return n.Status.NodeInfo.KubeletVersion }),
 	column("Internal-IP", "string", corev1.NodeStatus{}.SwaggerDoc()["addresses"], 1,
-		func(n *corev1.Node) any { return nodeAddress(n, corev1.NodeInternalIP) }),
+		func(n *corev1.Node) any { return cmp.Or(NodeAddress(n, corev1.NodeInternalIP), "<none>") }),
 	column("External-IP", "string", corev1.NodeStatus{}.SwaggerDoc()["addresses"], 1,
-		func(n *corev1.Node) any { return nodeAddress(n, corev1.NodeExternalIP) }),
+		func(n *corev1.Node) any { return cmp.Or(NodeAddress(n, corev1.NodeExternalIP), "<none>") }),
 	column("OS-Image", "string", corev1.NodeSystemInfo{}.SwaggerDoc()["osImage"], 1,
 		func(n *corev1.Node) any { return orElse(n.Status.NodeInfo.OSImage, "<unknown>") }),
 	column("Kernel-Version", "string", corev1.NodeSystemInfo{}.SwaggerDoc()["kernelVersion"], 1,
@@ -129,11 +130,14 @@ func nodeRoles(n *corev1.Node) (roles []string) {
 	return slices.Compact(roles)
 }
 
-func nodeAddress(n *corev1.Node, typ corev1.NodeAddressType) string {
-	for _, a := range n.Status.Addresses {
-		if a.Type == typ {
-			return a.Address
+// NodeAddress is the node's first address of the first type it has, "" for none.
+func NodeAddress(n *corev1.Node, types ...corev1.NodeAddressType) string {
+	for _, want := range types {
+		for _, a := range n.Status.Addresses {
+			if a.Type == want && a.Address != "" {
+				return a.Address
+			}
 		}
 	}
-	return "<none>"
+	return ""
 }

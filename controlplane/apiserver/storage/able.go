@@ -33,12 +33,12 @@ func Newest(s Store) func() (revision int64, ok bool) {
 }
 
 // Coming counts the writes on their way to s, for who prepares them to keep: s may
-// wait for them, to do many at once.
+// wait for them, to do many at once; nil when it does not.
 func Coming(s Store) *atomic.Int64 {
 	if able, ok := below[interface{ Coming() *atomic.Int64 }](s); ok {
 		return able.Coming()
 	}
-	return new(atomic.Int64)
+	return nil
 }
 
 // below is s, or what it wraps, that can do T.

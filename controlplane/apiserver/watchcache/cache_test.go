@@ -106,7 +106,7 @@ func TestBytesAreUpstreams(t *testing.T) {
 	with := configMap("ns", "a", "1")
 	with.ResourceVersion = strconv.FormatInt(rec.Revision, 10)
 	want, _ := envelopeRaw(encode(with))
-	if got, _ := rec.Protobuf(); !bytes.Equal(got, want) {
+	if got := rec.Stored(); !bytes.Equal(got, want) {
 		t.Errorf("served\n%q\nwant\n%q", got, want)
 	}
 	again, err := r.codec.record("ns/a", kv.Value, rec.Revision)

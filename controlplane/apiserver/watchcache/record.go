@@ -45,10 +45,6 @@ func (r *Record) Object() (registry.Object, error) {
 	return o, nil
 }
 
-// Protobuf is the object's protobuf message (no envelope) with
-// metadata.resourceVersion set: the bytes upstream's encoder would write.
-func (r *Record) Protobuf() ([]byte, error) { return r.message, nil }
-
 // AppendJSON appends the object's compact JSON with metadata.resourceVersion
 // and without kind and apiVersion, as items of a list are written. It starts
 // with '{' and is never "{}" (metadata is there). A custom object's is as it is
@@ -86,7 +82,8 @@ func (r *Record) AppendDocument(b, head []byte) ([]byte, error) {
 	return b, err
 }
 
-// Stored is the object's message, or a custom object's JSON, which nobody may change.
+// Stored is the object's protobuf message without an envelope, resource version
+// included, or a custom object's JSON. Nobody may change it.
 func (r *Record) Stored() []byte { return r.message }
 
 // Size is that of the object's message in bytes; its JSON is longer.
