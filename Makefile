@@ -60,6 +60,17 @@ build/link.mod: go.mod go.sum
 bin/knarr: $(EMBEDDED) $(GOFILES) build/template.json build/link.mod
 	CGO_ENABLED=0 go build -modfile=build/link.mod -overlay=build/template.json -trimpath -tags "$(TAGS)" -ldflags "$(LDFLAGS)" -o $@ ./cmd/knarr
 
+# install installs what is missing, and asks nothing of a machine that has it all.
+define install
+	@missing=(); for p in $(1); do \
+	  dpkg-query -W -f '$${Status}' $$p 2>/dev/null | grep -q 'ok installed' || missing+=($$p); done; \
+	if command -v apt-get >/dev/null && [ $${#missing[@]} -gt 0 ]; then \
+	  $(SUDO) apt-get update -q && $(SUDO) env DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends "$${missing[@]}"; fi
+endef
+
+deps:
+	$(call install,$(PACKAGES))
+
 build/pack: internal/programs/pack/main.go
 	CGO_ENABLED=0 go build -o $@ ./internal/programs/pack
 

@@ -49,6 +49,21 @@ func TestPages(t *testing.T) {
 	}
 }
 
+// TestMacros: what the Makefile calls is defined. Make expands any other name to
+// nothing, and says so to nobody.
+func TestMacros(t *testing.T) {
+	defined := found(t, "Makefile", regexp.MustCompile(`(?m)^define (\w+)$`))
+	called := found(t, "Makefile", regexp.MustCompile(`\$\(call (\w+),`))
+	if len(called) == 0 {
+		t.Fatal("found no calls in the Makefile")
+	}
+	for name := range called {
+		if !defined[name] {
+			t.Errorf("Makefile: there is no macro %s", name)
+		}
+	}
+}
+
 func found(t *testing.T, file string, re *regexp.Regexp) map[string]bool {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join(root, file))
