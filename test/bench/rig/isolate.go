@@ -17,6 +17,10 @@ const (
 	stageInside   = "inside"
 )
 
+// kubeletDir is where upstream's kubelet listens for plugins of devices, whatever
+// its --root-dir.
+const kubeletDir = "/var/lib/kubelet"
+
 // Isolate runs the rest of this program in network, mount and process
 // namespaces of its own, so that whatever happens to it nothing of what it
 // started stays, and no rule of it reaches the host's network. It returns in
@@ -39,6 +43,7 @@ func Isolate() error {
 	cmd.SysProcAttr.Cloneflags = syscall.CLONE_NEWNET | syscall.CLONE_NEWNS | syscall.CLONE_NEWPID
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
+	made := os.Mkdir(kubeletDir, 0o750) == nil
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("make namespaces: %w", err)
 	}
@@ -48,6 +53,9 @@ func Isolate() error {
 		}
 	}()
 	err := cmd.Wait()
+	if made {
+		_ = os.Remove(kubeletDir)
+	}
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 		os.Exit(exit.ExitCode())
 	}
@@ -80,6 +88,9 @@ func initStage() (int, error) {
 	}
 	if err := noResolver(); err != nil {
 		return 1, err
+	}
+	if err := syscall.Mount("tmpfs", kubeletDir, "tmpfs", 0, "mode=750"); err != nil {
+		return 1, fmt.Errorf("hide %s: %w", kubeletDir, err)
 	}
 	cmd := again(stageInside)
 	signals := make(chan os.Signal, 8)
