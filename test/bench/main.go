@@ -80,10 +80,6 @@ var benches = []bench{
 }
 
 func main() {
-	if err := rig.Isolate(); err != nil {
-		fmt.Fprintln(os.Stderr, "bench:", err)
-		os.Exit(1)
-	}
 	// The client shares the CPUs with the servers: its heap is small, and would
 	// be collected fifty times a second.
 	debug.SetGCPercent(-1)
@@ -104,7 +100,21 @@ func main() {
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	if err := start(ctx, *repository, *cache, *work, *rounds, *which, side(*only), *out, *scale, *profiles); err != nil {
+	err := func() error {
+		selected, err := choose(*which)
+		if err != nil {
+			return err
+		}
+		programs, err := rig.Find(*repository, *cache)
+		if err != nil {
+			return err
+		}
+		if err := rig.Isolate(ctx, programs.Build); err != nil {
+			return err
+		}
+		return start(ctx, programs, selected, *work, *rounds, side(*only), *out, *scale, *profiles)
+	}()
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
@@ -118,29 +128,22 @@ func names() string {
 	return strings.Join(out, ",")
 }
 
-func start(ctx context.Context, repository, cache, work string, rounds int, which string, only side, out string, scale float64, profiles string) error {
-	selected := slices.DeleteFunc(slices.Clone(benches), func(b bench) bool { return b.asked })
-	if which != "" {
-		selected = nil
-		for name := range strings.SplitSeq(which, ",") {
-			i := slices.IndexFunc(benches, func(b bench) bool { return b.name == name })
-			if i < 0 {
-				return fmt.Errorf("there is no bench %q; there are %s", name, names())
-			}
-			selected = append(selected, benches[i])
+// choose are the benches of those names; all that need not be asked for when there are none.
+func choose(which string) (selected []bench, err error) {
+	if which == "" {
+		return slices.DeleteFunc(slices.Clone(benches), func(b bench) bool { return b.asked }), nil
+	}
+	for name := range strings.SplitSeq(which, ",") {
+		i := slices.IndexFunc(benches, func(b bench) bool { return b.name == name })
+		if i < 0 {
+			return nil, fmt.Errorf("there is no bench %q; there are %s", name, names())
 		}
+		selected = append(selected, benches[i])
 	}
-	repository, err := filepath.Abs(repository)
-	if err != nil {
-		return err
-	}
-	if cache == "" {
-		dir, err := os.UserCacheDir()
-		if err != nil {
-			return err
-		}
-		cache = filepath.Join(dir, "knarr")
-	}
+	return selected, nil
+}
+
+func start(ctx context.Context, programs rig.Programs, selected []bench, work string, rounds int, only side, out string, scale float64, profiles string) (err error) {
 	if work == "" {
 		if work, err = os.MkdirTemp("", "knarr-bench-"); err != nil {
 			return err
@@ -150,11 +153,8 @@ func start(ctx context.Context, repository, cache, work string, rounds int, whic
 	if err := os.MkdirAll(work, 0o755); err != nil {
 		return err
 	}
-	e := &env{dir: work, scale: scale, profiles: profiles}
-	if e.programs, err = rig.Prepare(ctx, repository, cache); err != nil {
-		return err
-	}
-	if e.image, err = rig.TestImage(ctx, repository, work); err != nil {
+	e := &env{programs: programs, dir: work, scale: scale, profiles: profiles}
+	if e.image, err = rig.TestImage(ctx, programs, work); err != nil {
 		return err
 	}
 	results := newResults()

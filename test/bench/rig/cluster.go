@@ -37,10 +37,12 @@ type Cluster struct {
 
 // Programs says where the programs are.
 type Programs struct {
-	Knarr    string // bin/knarr
-	Upstream string // directory of upstream's
-	Build    string // directory of runc and the shim, built by make
-	Kinds    string // file with a valid object of each kind
+	Repository string // of knarr
+	Knarr      string // bin/knarr
+	Upstream   string // directory of upstream's
+	Made       string // directory of runc and the shim, built by make
+	Kinds      string // file with a valid object of each kind
+	cache      string
 }
 
 // Stop ends every process and removes what they left.

@@ -14,9 +14,9 @@ import (
 const Image = "knarr.test/hello:1"
 
 // TestImage makes its archive in dir.
-func TestImage(ctx context.Context, repository, dir string) (string, error) {
+func TestImage(ctx context.Context, p Programs, dir string) (string, error) {
 	archive := filepath.Join(dir, "image.tar")
-	out, err := exec.CommandContext(ctx, filepath.Join(repository, "test", "tour", "image"), archive).CombinedOutput()
+	out, err := exec.CommandContext(ctx, filepath.Join(p.Repository, "test", "tour", "image"), archive).CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("make the test image: %w: %s", err, out)
 	}

@@ -1,6 +1,7 @@
 package rig
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -24,8 +25,9 @@ const kubeletDir = "/var/lib/kubelet"
 // Isolate runs the rest of this program in network, mount and process
 // namespaces of its own, so that whatever happens to it nothing of what it
 // started stays, and no rule of it reaches the host's network. It returns in
-// the innermost process only; the others end with its code. Call it first.
-func Isolate() error {
+// the innermost process only; the others end with its code. Call it first. What
+// needs the host's network is done by prepare, before.
+func Isolate(ctx context.Context, prepare func(context.Context) error) error {
 	switch os.Getenv(stageVariable) {
 	case stageInside:
 		return nil
@@ -38,6 +40,9 @@ func Isolate() error {
 	}
 	if os.Geteuid() != 0 {
 		return errors.New("this makes namespaces and containers: run it as root")
+	}
+	if err := prepare(ctx); err != nil {
+		return err
 	}
 	cmd := again(stageInit)
 	cmd.SysProcAttr.Cloneflags = syscall.CLONE_NEWNET | syscall.CLONE_NEWNS | syscall.CLONE_NEWPID

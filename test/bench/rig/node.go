@@ -69,7 +69,7 @@ clusterDNS: ["%[5]s"]
 // containerd starts one with the reference plugins' bridge as pod network.
 func (c *Cluster) containerd(p Programs) error {
 	config := filepath.Join(c.Dir, "containerd.toml")
-	if err := writeFile(config, fmt.Sprintf(containerdConfig, c.Dir, p.Upstream, p.Build)); err != nil {
+	if err := writeFile(config, fmt.Sprintf(containerdConfig, c.Dir, p.Upstream, p.Made)); err != nil {
 		return err
 	}
 	if err := writeFile(filepath.Join(c.Dir, "cni", "10-bench.conflist"), fmt.Sprintf(cniConfig, bridge, filepath.Join(c.Dir, "ipam"), podsOfNode)); err != nil {
@@ -89,7 +89,7 @@ func (c *Cluster) containerd(p Programs) error {
 		}
 		_ = exec.Command("ip", "link", "delete", bridge).Run()
 	})
-	if err := c.runIn("containerd", filepath.Join(p.Upstream, "containerd"), []string{"PATH=" + p.Build + ":" + os.Getenv("PATH")}, "--config", config); err != nil {
+	if err := c.runIn("containerd", filepath.Join(p.Upstream, "containerd"), []string{"PATH=" + p.Made + ":" + os.Getenv("PATH")}, "--config", config); err != nil {
 		return err
 	}
 	return c.await(context.Background(), "containerd's socket", func(context.Context) error {

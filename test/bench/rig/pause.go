@@ -14,7 +14,7 @@ import (
 // pauseImage writes an archive of the pause image that containerd here is told
 // to use, from the program that make builds.
 func pauseImage(p Programs, dir string) (string, error) {
-	pause, err := os.ReadFile(filepath.Join(p.Build, "pause"))
+	pause, err := os.ReadFile(filepath.Join(p.Made, "pause"))
 	if err != nil {
 		return "", err
 	}

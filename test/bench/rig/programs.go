@@ -18,42 +18,61 @@ var ofNode = map[string]string{
 	"portmap":    "github.com/containernetworking/plugins/plugins/meta/portmap",
 }
 
-// Prepare builds what of upstream is not in the cache yet: its own programs by
-// the module beside this one, those of its node by this one. It runs in
-// test/bench of the repository.
-func Prepare(ctx context.Context, repository, cache string) (Programs, error) {
-	p := Programs{Knarr: filepath.Join(repository, "bin", "knarr"), Upstream: filepath.Join(cache, "v1.36.3"), Build: filepath.Join(repository, "build"),
-		Kinds: filepath.Join(repository, "test", "oracle", "testdata", "kinds.yaml")}
+// Find says where the programs are, or will be once Build has returned: upstream's
+// in cache, by default the user's.
+func Find(repository, cache string) (Programs, error) {
+	repository, err := filepath.Abs(repository)
+	if err != nil {
+		return Programs{}, err
+	}
+	if cache == "" {
+		if cache, err = os.UserCacheDir(); err != nil {
+			return Programs{}, err
+		}
+		cache = filepath.Join(cache, "knarr")
+	}
+	if cache, err = filepath.Abs(cache); err != nil {
+		return Programs{}, err
+	}
+	p := Programs{Repository: repository, Knarr: filepath.Join(repository, "bin", "knarr"), Made: filepath.Join(repository, "build"),
+		Kinds: filepath.Join(repository, "test", "oracle", "testdata", "kinds.yaml"), cache: cache, Upstream: filepath.Join(cache, "v1.36.3")}
 	if !exists(p.Knarr) {
 		return p, fmt.Errorf("%s is not there: make build", p.Knarr)
 	}
+	return p, nil
+}
+
+// Build builds what of upstream is not in the cache yet, its own programs by the
+// module beside this one and those of its node by this one, and may have to fetch
+// their modules.
+func (p Programs) Build(ctx context.Context) error {
 	build := func(dir string, args ...string) error {
 		cmd := exec.CommandContext(ctx, "go", args...)
-		cmd.Dir, cmd.Stdout, cmd.Stderr = dir, os.Stderr, os.Stderr
+		cmd.Dir, cmd.Stdout, cmd.Stderr = filepath.Join(p.Repository, "test", dir), os.Stderr, os.Stderr
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 		if err := cmd.Run(); err != nil {
 			return fmt.Errorf("go %v: %w", args, err)
 		}
 		return nil
 	}
-	if err := build(filepath.Join(repository, "test", "conformance"), "run", "./upstream", "-cache", cache,
+	if err := build("conformance", "run", "./upstream", "-cache", p.cache,
 		"etcd", "kube-apiserver", "kube-scheduler", "kube-controller-manager", "kube-proxy", "kubelet"); err != nil {
-		return p, err
+		return err
 	}
 	for name, pkg := range ofNode {
 		path := filepath.Join(p.Upstream, name)
 		if exists(path) {
 			continue
 		}
-		if err := build(filepath.Join(repository, "test", "bench"), "build", "-trimpath", "-ldflags", "-s -w",
+		if err := build("bench", "build", "-trimpath", "-ldflags", "-s -w",
 			"-tags", "no_btrfs no_zfs no_devmapper", "-o", path+".new", pkg); err != nil {
-			return p, err
+			return err
 		}
 		if err := os.Rename(path+".new", path); err != nil {
-			return p, err
+			return err
 		}
 	}
-	return p, nil
+	return nil
 }
 
 func exists(path string) bool {

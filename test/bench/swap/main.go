@@ -86,10 +86,6 @@ var combinations = []combination{
 }
 
 func main() {
-	if err := rig.Isolate(); err != nil {
-		fmt.Fprintln(os.Stderr, "swap:", err)
-		os.Exit(1)
-	}
 	klog.SetOutput(io.Discard)
 	klog.LogToStderr(false)
 	repository := flag.String("repository", "../..", "`directory` of the repository")
@@ -99,7 +95,14 @@ func main() {
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	passed, failed, err := swap(ctx, *repository, *cache, *work, *only)
+	programs, err := rig.Find(*repository, *cache)
+	if err == nil {
+		err = rig.Isolate(ctx, programs.Build)
+	}
+	var passed, failed int
+	if err == nil {
+		passed, failed, err = swap(ctx, programs, *work, *only)
+	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "swap:", err)
 		os.Exit(1)
@@ -110,20 +113,10 @@ func main() {
 	}
 }
 
-func swap(ctx context.Context, repository, cache, work, only string) (passed, failed int, err error) {
+func swap(ctx context.Context, programs rig.Programs, work, only string) (passed, failed int, err error) {
 	pattern, err := regexp.Compile(only)
 	if err != nil {
 		return 0, 0, fmt.Errorf("-run: %w", err)
-	}
-	if repository, err = filepath.Abs(repository); err != nil {
-		return 0, 0, err
-	}
-	if cache == "" {
-		dir, err := os.UserCacheDir()
-		if err != nil {
-			return 0, 0, err
-		}
-		cache = filepath.Join(dir, "knarr")
 	}
 	if work == "" {
 		if work, err = os.MkdirTemp("", "knarr-swap-"); err != nil {
@@ -134,11 +127,7 @@ func swap(ctx context.Context, repository, cache, work, only string) (passed, fa
 	if err := os.MkdirAll(work, 0o755); err != nil {
 		return 0, 0, err
 	}
-	programs, err := rig.Prepare(ctx, repository, cache)
-	if err != nil {
-		return 0, 0, err
-	}
-	image, err := rig.TestImage(ctx, repository, work)
+	image, err := rig.TestImage(ctx, programs, work)
 	if err != nil {
 		return 0, 0, err
 	}
