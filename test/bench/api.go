@@ -12,9 +12,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
 
 	"knarr/test/bench/rig"
 )
@@ -54,41 +53,52 @@ func runAPI(ctx context.Context, r *run) error {
 	}
 	defer c.Stop()
 	r.put("start to /readyz, empty store", quantile(append(took, c.Took), 0.5))
-	pods := client.CoreV1().Pods(namespace)
+	pods, err := newRaw(c)
+	if err != nil {
+		return err
+	}
 	name := func(i int) string { return fmt.Sprintf("pod-%05d", i) }
 	n := r.count(5000)
+	news, err := encodedAll(n, func(i int) runtime.Object { return typed(pod(name(i))) })
+	if err != nil {
+		return err
+	}
 	if err := r.costly(ctx, c, "create pod, 32 clients", clients, n, func(ctx context.Context, i int) error {
-		_, err := pods.Create(ctx, pod(name(i)), metav1.CreateOptions{})
+		_, err := pods.do(ctx, http.MethodPost, "", protobufType, news[i], http.StatusCreated)
 		return err
 	}); err != nil {
 		return err
 	}
 	if err := r.costly(ctx, c, "get pod", clients, 8*n, func(ctx context.Context, i int) error {
-		p, err := pods.Get(ctx, name(i%n), metav1.GetOptions{})
-		if err == nil && p.Name != name(i%n) {
-			return fmt.Errorf("got %s for %s", p.Name, name(i%n))
+		p, err := pods.do(ctx, http.MethodGet, "/"+name(i%n), "", nil, http.StatusOK)
+		if err == nil && !bytes.Contains(p, []byte(name(i%n))) {
+			return fmt.Errorf("got another for %s", name(i%n))
 		}
 		return err
 	}); err != nil {
 		return err
 	}
 	if err := r.costly(ctx, c, "strategic patch pod", clients, n, func(ctx context.Context, i int) error {
-		p, err := pods.Patch(ctx, name(i), types.StrategicMergePatchType, fmt.Appendf(nil, `{"metadata":{"labels":{"patched":"%d"}}}`, i), metav1.PatchOptions{})
-		if err == nil && p.Labels["patched"] != fmt.Sprint(i) {
-			return fmt.Errorf("patch of %s answered without it", name(i))
-		}
+		_, err := pods.do(ctx, http.MethodPatch, "/"+name(i), patchType, fmt.Appendf(nil, `{"metadata":{"labels":{"patched":"%d"}}}`, i), http.StatusOK)
 		return err
 	}); err != nil {
 		return err
 	}
 	if err := r.costly(ctx, c, "status update (get + put)", clients, n, func(ctx context.Context, i int) error {
-		p, err := pods.Get(ctx, name(i), metav1.GetOptions{})
+		b, err := pods.do(ctx, http.MethodGet, "/"+name(i), "", nil, http.StatusOK)
 		if err != nil {
+			return err
+		}
+		var p corev1.Pod
+		if _, _, err := coder.Decode(b, nil, &p); err != nil {
 			return err
 		}
 		p.Status.Message = fmt.Sprintf("round %d", i)
 		p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{Type: "Bench", Status: corev1.ConditionTrue, LastTransitionTime: metav1.Now()})
-		_, err = pods.UpdateStatus(ctx, p, metav1.UpdateOptions{})
+		if b, err = encoded(typed(&p)); err != nil {
+			return err
+		}
+		_, err = pods.do(ctx, http.MethodPut, "/"+name(i)+"/status", protobufType, b, http.StatusOK)
 		return err
 	}); err != nil {
 		return err
@@ -96,18 +106,19 @@ func runAPI(ctx context.Context, r *run) error {
 	if err := readBack(ctx, client, n); err != nil {
 		return err
 	}
-	if err := r.lists(ctx, c, n); err != nil {
+	if err := r.lists(ctx, c, pods, n); err != nil {
 		return err
 	}
 	_, peak := c.Memory()
 	r.put("peak memory of API server and store", float64(peak)/1e6)
-	now := int64(0)
+	atOnce := []byte(`{"kind":"DeleteOptions","apiVersion":"v1","gracePeriodSeconds":0}`)
 	if err := r.costly(ctx, c, "delete pod", clients, n, func(ctx context.Context, i int) error {
-		return pods.Delete(ctx, name(i), metav1.DeleteOptions{GracePeriodSeconds: &now})
+		_, err := pods.do(ctx, http.MethodDelete, "/"+name(i), jsonType, atOnce, http.StatusOK)
+		return err
 	}); err != nil {
 		return err
 	}
-	left, err := pods.List(ctx, metav1.ListOptions{})
+	left, err := client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
 	if err == nil && len(left.Items) > 0 {
 		return fmt.Errorf("%d pods are left after all were deleted", len(left.Items))
 	}
@@ -137,27 +148,19 @@ var reads = sync.Pool{New: func() any { b := make([]byte, 256<<10); return &b }}
 
 // lists reads whole lists and counts their bytes: decoding, and even keeping,
 // them would measure the client.
-func (r *run) lists(ctx context.Context, c *rig.Cluster, n int) error {
-	cfg, err := c.Config()
-	if err != nil {
-		return err
-	}
-	transport, err := rest.HTTPClientFor(cfg)
-	if err != nil {
-		return err
-	}
+func (r *run) lists(ctx context.Context, c *rig.Cluster, pods *raw, n int) error {
 	for _, l := range []struct{ line, accept, encoding string }{
-		{"list 5,000 pods, JSON, gzip asked for", "application/json", "gzip"},
-		{"list 5,000 pods, protobuf", "application/vnd.kubernetes.protobuf", "identity"},
+		{"list 5,000 pods, JSON, gzip asked for", jsonType, "gzip"},
+		{"list 5,000 pods, protobuf", protobufType, "identity"},
 	} {
 		get := func(ctx context.Context, encoding string, to io.Writer) (int64, error) {
-			req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.Server+"/api/v1/namespaces/"+namespace+"/pods", nil)
+			req, err := http.NewRequestWithContext(ctx, http.MethodGet, pods.base, nil)
 			if err != nil {
 				return 0, err
 			}
 			req.Header.Set("Accept", l.accept)
 			req.Header.Set("Accept-Encoding", encoding)
-			resp, err := transport.Do(req)
+			resp, err := pods.http.Do(req)
 			if err != nil {
 				return 0, err
 			}
@@ -170,7 +173,7 @@ func (r *run) lists(ctx context.Context, c *rig.Cluster, n int) error {
 			}
 			return size, err
 		}
-		if l.accept == "application/json" {
+		if l.accept == jsonType {
 			var b bytes.Buffer
 			if _, err := get(ctx, "identity", &b); err != nil {
 				return err

@@ -177,6 +177,12 @@ func pod(name string) *corev1.Pod {
 	}
 }
 
+// typed is a pod that says what it is, as bodies must.
+func typed(p *corev1.Pod) *corev1.Pod {
+	p.APIVersion, p.Kind = "v1", "Pod"
+	return p
+}
+
 type clientset = kubernetes.Clientset
 
 func clientFor(cfg *rest.Config) (*clientset, error) { return kubernetes.NewForConfig(cfg) }

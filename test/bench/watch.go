@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -146,7 +147,7 @@ func (f *frames) mark(t time.Time, took *[]time.Duration) {
 // seen comes again then, and is not counted twice.
 func (f *frames) follow(body io.ReadCloser, open func() (io.ReadCloser, error)) error {
 	for seen := 0; ; {
-		n, err := f.read(body, seen)
+		n, err := f.read(bufio.NewReaderSize(body, 16<<10), seen)
 		body.Close()
 		if !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
 			return err
@@ -160,13 +161,13 @@ func (f *frames) follow(body io.ReadCloser, open func() (io.ReadCloser, error)) 
 
 // read takes length-prefixed frames, the form of watches in protobuf, and counts
 // those after the first seen ones. It returns how many came.
-func (f *frames) read(body io.Reader, seen int) (n int, err error) {
+func (f *frames) read(body *bufio.Reader, seen int) (n int, err error) {
 	var size [4]byte
 	for ; ; n++ {
 		if _, err := io.ReadFull(body, size[:]); err != nil {
 			return n, err
 		}
-		if _, err := io.CopyN(io.Discard, body, int64(binary.BigEndian.Uint32(size[:]))); err != nil {
+		if _, err := body.Discard(int(binary.BigEndian.Uint32(size[:]))); err != nil {
 			return n, err
 		}
 		if n < seen {

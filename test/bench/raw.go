@@ -1,0 +1,96 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+
+	"knarr/test/bench/rig"
+)
+
+const (
+	jsonType     = "application/json"
+	protobufType = "application/vnd.kubernetes.protobuf"
+	patchType    = "application/strategic-merge-patch+json"
+)
+
+// A raw client sends what was encoded before and decodes no answer: it shares the
+// CPUs with the servers, and a typed one needs more of them than they do. Its
+// connection is that of client libraries.
+type raw struct {
+	http *http.Client
+	base string
+}
+
+func newRaw(c *rig.Cluster) (*raw, error) {
+	cfg, err := c.Config()
+	if err != nil {
+		return nil, err
+	}
+	client, err := rest.HTTPClientFor(cfg)
+	if err != nil {
+		return nil, err
+	}
+	return &raw{http: client, base: c.Server + "/api/v1/namespaces/" + namespace + "/pods"}, nil
+}
+
+// do sends a body of that media type, if there is one, to the pods' path and what
+// is added to it, and returns the protobuf answered. Other answers than want are
+// errors.
+func (r *raw) do(ctx context.Context, method, path, media string, body []byte, want int) ([]byte, error) {
+	var from io.Reader
+	if body != nil {
+		from = bytes.NewReader(body)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, r.base+path, from)
+	if err != nil {
+		return nil, err
+	}
+	req.Header["Accept"] = []string{protobufType}
+	if body != nil {
+		req.Header["Content-Type"] = []string{media}
+	}
+	resp, err := r.http.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	answer := make([]byte, max(resp.ContentLength, 0))
+	if resp.ContentLength >= 0 {
+		_, err = io.ReadFull(resp.Body, answer)
+	} else {
+		answer, err = io.ReadAll(resp.Body)
+	}
+	if err == nil && resp.StatusCode != want {
+		err = fmt.Errorf("%s %s: %s: %.300q", method, path, resp.Status, answer)
+	}
+	return answer, err
+}
+
+var coder = protobuf.NewSerializer(scheme.Scheme, scheme.Scheme)
+
+// encoded is an object as a body of protobufType.
+func encoded(o runtime.Object) ([]byte, error) {
+	var b bytes.Buffer
+	err := coder.Encode(o, &b)
+	return b.Bytes(), err
+}
+
+// encodedAll are n objects.
+func encodedAll(n int, object func(i int) runtime.Object) ([][]byte, error) {
+	all := make([][]byte, n)
+	for i := range all {
+		var err error
+		if all[i], err = encoded(object(i)); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
