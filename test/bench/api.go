@@ -89,13 +89,7 @@ func runAPI(ctx context.Context, r *run) error {
 		if err != nil {
 			return err
 		}
-		var p corev1.Pod
-		if _, _, err := coder.Decode(b, nil, &p); err != nil {
-			return err
-		}
-		p.Status.Message = fmt.Sprintf("round %d", i)
-		p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{Type: "Bench", Status: corev1.ConditionTrue, LastTransitionTime: metav1.Now()})
-		if b, err = encoded(typed(&p)); err != nil {
+		if b, err = withStatus(b, fmt.Sprintf("round %d", i), corev1.PodCondition{Type: "Bench", Status: corev1.ConditionTrue, LastTransitionTime: metav1.Now()}); err != nil {
 			return err
 		}
 		_, err = pods.do(ctx, http.MethodPut, "/"+name(i)+"/status", protobufType, b, http.StatusOK)

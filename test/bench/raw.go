@@ -7,6 +7,8 @@ import (
 	"io"
 	"net/http"
 
+	"google.golang.org/protobuf/encoding/protowire"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -94,3 +96,31 @@ func encodedAll(n int, object func(i int) runtime.Object) ([][]byte, error) {
 	}
 	return all, nil
 }
+
+// withStatus is an encoded pod with that message and one more condition in its
+// status. Of two protobuf messages in a row the later one's fields count, and lists
+// grow, so that the pod need not be decoded.
+func withStatus(body []byte, message string, condition corev1.PodCondition) ([]byte, error) {
+	const ofPod, conditions, ofStatus = 3, 2, 3 // fields: status, and in it conditions and message
+	if len(body) < len(magic) {
+		return nil, fmt.Errorf("no object of protobuf: %q", body)
+	}
+	var whole runtime.Unknown
+	if err := whole.Unmarshal(body[len(magic):]); err != nil {
+		return nil, err
+	}
+	one, err := condition.Marshal()
+	if err != nil {
+		return nil, err
+	}
+	status := protowire.AppendBytes(protowire.AppendTag(nil, conditions, protowire.BytesType), one)
+	status = protowire.AppendString(protowire.AppendTag(status, ofStatus, protowire.BytesType), message)
+	whole.Raw = protowire.AppendBytes(protowire.AppendTag(whole.Raw, ofPod, protowire.BytesType), status)
+	out := make([]byte, len(magic)+whole.Size())
+	copy(out, magic)
+	_, err = whole.MarshalTo(out[len(magic):])
+	return out, err
+}
+
+// magic begins every object in Kubernetes' protobuf.
+const magic = "k8s\x00"
