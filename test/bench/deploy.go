@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -31,7 +32,7 @@ func runDeploy(ctx context.Context, r *run) error {
 	n := r.count(2000)
 	var made, gone time.Duration
 	for i := range deployments {
-		if err := r.pass(ctx); err != nil {
+		if err := errors.Join(c.Rest(ctx), r.pass(ctx)); err != nil {
 			return err
 		}
 		name := fmt.Sprintf("large-%d", i)

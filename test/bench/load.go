@@ -77,11 +77,12 @@ func (r *run) costly(ctx context.Context, c *rig.Cluster, line string, workers, 
 	return c.Alive()
 }
 
-// inTurns has n operations done in parts, and the other side's between them. It
-// returns how long they took, and how much of the servers' CPU.
+// inTurns has n operations done in parts, and the other side's between them,
+// while this one's servers rest. It returns how long the operations took, and how
+// much of the servers' CPU, with what was still to do after them.
 func (r *run) inTurns(ctx context.Context, c *rig.Cluster, n int, do func(from, to int) error) (took, cpu time.Duration, err error) {
 	for part := range parts {
-		if err := r.pass(ctx); err != nil {
+		if err := errors.Join(c.Rest(ctx), r.pass(ctx)); err != nil {
 			return 0, 0, err
 		}
 		before, err := c.CPU()
@@ -93,6 +94,9 @@ func (r *run) inTurns(ctx context.Context, c *rig.Cluster, n int, do func(from, 
 			return 0, 0, err
 		}
 		took += time.Since(began)
+		if err := c.Rest(ctx); err != nil {
+			return 0, 0, err
+		}
 		after, err := c.CPU()
 		if err != nil {
 			return 0, 0, err

@@ -122,6 +122,38 @@ func (c *Cluster) CPU() (time.Duration, error) {
 	return sum, errors.Join(errs...)
 }
 
+const (
+	restWindow = 50 * time.Millisecond
+	restUse    = 10 * time.Millisecond // of CPU within the window: what an idle upstream uses
+	restTime   = 3 * time.Second
+)
+
+// Rest waits until the processes have ended what their last operations left
+// them to do, three seconds at most: a collection of garbage goes on for half a
+// second, and would take its CPU from whoever is measured next.
+func (c *Cluster) Rest(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, restTime)
+	defer cancel()
+	before, err := c.CPU()
+	for err == nil {
+		select {
+		case <-ctx.Done():
+			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+				return nil
+			}
+			return ctx.Err()
+		case <-time.After(restWindow):
+		}
+		var now time.Duration
+		now, err = c.CPU()
+		if err == nil && now-before <= restUse {
+			return nil
+		}
+		before = now
+	}
+	return err
+}
+
 // Memory is what all processes of the cluster, also those its processes
 // started, hold and held at most, bytes resident.
 func (c *Cluster) Memory() (now, peak int64) {
