@@ -9,6 +9,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/client-go/kubernetes"
 )
 
@@ -27,7 +28,7 @@ func runDeploy(ctx context.Context, r *run) error {
 		return err
 	}
 	defer c.Stop()
-	seen, stop := watchPods(ctx, client, func(*corev1.Pod) bool { return true })
+	seen, stop := watchPods(ctx, client, fields.Everything(), func(*corev1.Pod) bool { return true })
 	defer stop()
 	n := r.count(2000)
 	var made, gone time.Duration

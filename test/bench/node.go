@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 
 	"knarr/test/bench/rig"
 )
@@ -59,7 +60,7 @@ func runNode(ctx context.Context, r *run) error {
 		return err
 	}
 
-	seen, stop := watchPods(ctx, client, func(p *corev1.Pod) bool {
+	seen, stop := watchPods(ctx, client, fields.Everything(), func(p *corev1.Pod) bool {
 		for _, c := range p.Status.Conditions {
 			if c.Type == corev1.PodReady {
 				return c.Status == corev1.ConditionTrue

@@ -21,7 +21,7 @@ type podsSeen struct {
 }
 
 // watchPods notes when each pod is first as wanted, and when it is gone.
-func watchPods(ctx context.Context, client kubernetes.Interface, wanted func(*corev1.Pod) bool) (*podsSeen, func()) {
+func watchPods(ctx context.Context, client kubernetes.Interface, which fields.Selector, wanted func(*corev1.Pod) bool) (*podsSeen, func()) {
 	s := &podsSeen{at: map[string]time.Time{}, gone: map[string]time.Time{}, changed: make(chan struct{}, 1)}
 	ctx, cancel := context.WithCancel(ctx)
 	note := func(m map[string]time.Time, name string) {
@@ -40,7 +40,7 @@ func watchPods(ctx context.Context, client kubernetes.Interface, wanted func(*co
 			note(s.at, p.Name)
 		}
 	}
-	lw := cache.NewListWatchFromClient(client.CoreV1().RESTClient(), "pods", namespace, fields.Everything())
+	lw := cache.NewListWatchFromClient(client.CoreV1().RESTClient(), "pods", namespace, which)
 	_, controller := cache.NewInformerWithOptions(cache.InformerOptions{ListerWatcher: lw, ObjectType: &corev1.Pod{}, Handler: cache.ResourceEventHandlerFuncs{
 		AddFunc:    look,
 		UpdateFunc: func(_, obj any) { look(obj) },

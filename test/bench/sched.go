@@ -3,11 +3,14 @@ package main
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
 )
 
@@ -34,16 +37,23 @@ func runSched(ctx context.Context, r *run) error {
 		return err
 	}
 	n := r.count(5000)
-	bound, stop := watchPods(ctx, client, func(p *corev1.Pod) bool { return p.Spec.NodeName != "" })
+	pods, err := newRaw(c)
+	if err != nil {
+		return err
+	}
+	news, err := encodedAll(n, func(i int) runtime.Object { return typed(pod(fmt.Sprintf("pod-%05d", i))) })
+	if err != nil {
+		return err
+	}
+	bound, stop := watchPods(ctx, client, fields.OneTermNotEqualSelector("spec.nodeName", ""), func(*corev1.Pod) bool { return true })
 	defer stop()
 	before, err := c.CPU()
 	if err != nil {
 		return err
 	}
 	began := time.Now()
-	pods := client.CoreV1().Pods(namespace)
 	if _, _, err := each(ctx, clients, n, func(ctx context.Context, i int) error {
-		_, err := pods.Create(ctx, pod(fmt.Sprintf("pod-%05d", i)), metav1.CreateOptions{})
+		_, err := pods.do(ctx, http.MethodPost, "", protobufType, news[i], http.StatusCreated)
 		return err
 	}); err != nil {
 		return err

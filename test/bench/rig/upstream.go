@@ -51,7 +51,10 @@ func (c *Cluster) AddUpstream(p Programs, name string) error {
 		args := []string{"--kubeconfig", k, "--use-service-account-credentials", "--leader-elect=false", "--secure-port", "0",
 			"--kube-api-qps", "10000", "--kube-api-burst", "10000", "--root-ca-file", f("ca.crt"),
 			"--allocate-node-cidrs", "--cluster-cidr", c.Pods, "--service-cluster-ip-range", c.Services,
-			"--cluster-signing-cert-file", f("ca.crt"), "--cluster-signing-key-file", f("ca.key")}
+			"--cluster-signing-cert-file", f("ca.crt"), "--cluster-signing-key-file", f("ca.key"),
+			// Nodes that are only objects renew no lease; after 50 s they would be
+			// found lost, and all pods on them written, while pods are scheduled.
+			"--node-monitor-grace-period", "10m"}
 		if exists(signing) {
 			args = append(args, "--service-account-private-key-file", signing)
 		}
