@@ -1,8 +1,6 @@
 package registry
 
 import (
-	"fmt"
-	"net/url"
 	"slices"
 	"strings"
 
@@ -11,6 +9,8 @@ import (
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"knarr/controlplane/apiserver/registry/definition"
 )
 
 // reviewVersions are the versions of AdmissionReview that a webhook may name.
@@ -153,78 +153,10 @@ func validateClientConfig(c *admissionv1.WebhookClientConfig, at *field.Path) fi
 	case (c.URL == nil) == (c.Service == nil):
 		return field.ErrorList{field.Required(at, "exactly one of url or service is required")}
 	case c.URL != nil:
-		return validateWebhookURL(*c.URL, at.Child("url"))
+		return definition.URLFaults(*c.URL, at.Child("url"))
 	}
-	return validateWebhookService(c.Service, at.Child("service"))
-}
-
-func validateWebhookURL(text string, at *field.Path) field.ErrorList {
-	const form = "; desired format: https://host[/path]"
-	f := &faults{}
-	u, err := url.Parse(text)
-	if err != nil {
-		f.required(at, "url must be a valid URL: "+err.Error()+form)
-		return f.list
-	}
-	if u.Scheme != "https" {
-		f.invalid(at, u.Scheme, "'https' is the only allowed URL scheme"+form)
-	}
-	if u.Host == "" {
-		f.invalid(at, u.Host, "host must be specified"+form)
-	}
-	if u.User != nil {
-		f.invalid(at, u.User.String(), "user information is not permitted in the URL")
-	}
-	if u.Fragment != "" {
-		f.invalid(at, u.Fragment, "fragments are not permitted in the URL")
-	}
-	if u.RawQuery != "" {
-		f.invalid(at, u.RawQuery, "query parameters are not permitted in the URL")
-	}
-	return f.list
-}
-
-func validateWebhookService(s *admissionv1.ServiceReference, at *field.Path) field.ErrorList {
-	f := &faults{}
-	// Upstream names the two the wrong way round.
-	if s.Namespace == "" {
-		f.required(at.Child("name"), "")
-	}
-	if s.Name == "" {
-		f.required(at.Child("namespace"), "")
-	}
-	port := deref(s.Port, 443)
-	if msgs := utilvalidation.IsValidPortNum(int(port)); msgs != nil {
-		f.invalid(at.Child("port"), port, "port is not valid: "+strings.Join(msgs, ", "))
-	}
-	if s.Path != nil {
-		f.add(validateWebhookPath(*s.Path, at.Child("path")))
-	}
-	return f.list
-}
-
-func validateWebhookPath(path string, at *field.Path) field.ErrorList {
-	f := &faults{}
-	switch path {
-	case "", "/":
-		return nil
-	case "//":
-		f.invalid(at, path, "segment[0] may not be empty")
-		return f.list
-	}
-	if !strings.HasPrefix(path, "/") {
-		f.invalid(at, path, "must start with a '/'")
-	}
-	for i, step := range strings.Split(strings.TrimSuffix(path[1:], "/"), "/") {
-		if step == "" {
-			f.invalid(at, path, fmt.Sprintf("segment[%d] may not be empty", i))
-			continue
-		}
-		for _, msg := range utilvalidation.IsDNS1123Subdomain(step) {
-			f.invalid(at, path, fmt.Sprintf("segment[%d]: %v", i, msg))
-		}
-	}
-	return f.list
+	s := c.Service
+	return definition.ServiceFaults(s.Namespace, s.Name, deref(s.Port, 443), s.Path, at.Child("service"))
 }
 
 // defaultWebhook fills what a webhook of either kind leaves out. The pointers

@@ -1,8 +1,6 @@
 package definition
 
 import (
-	"fmt"
-	"net/url"
 	"strings"
 
 	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
@@ -37,9 +35,10 @@ func (c *checker) conversion(conv *apiextensions.CustomResourceConversion, at *f
 		case (cc.URL == nil) == (cc.Service == nil):
 			c.required(client, "exactly one of url or service is required")
 		case cc.URL != nil:
-			c.url(*cc.URL, client.Child("url"))
+			c.faults = append(c.faults, URLFaults(*cc.URL, client.Child("url"))...)
 		default:
-			c.service(cc.Service, client.Child("service"))
+			s := cc.Service
+			c.faults = append(c.faults, ServiceFaults(s.Namespace, s.Name, s.Port, s.Path, client.Child("service"))...)
 		}
 		if c.bundle {
 			if err := BundleFault(cc.CABundle); err != nil {
@@ -74,63 +73,5 @@ func (c *checker) reviews(versions []string, at *field.Path) {
 	}
 	if c.reviewVersions && !seen.HasAny(knownReviews.UnsortedList()...) {
 		c.invalid(at, versions, "must include at least one of "+strings.Join(sets.List(knownReviews), ", "))
-	}
-}
-
-func (c *checker) url(text string, at *field.Path) {
-	const form = "; desired format: https://host[/path]"
-	u, err := url.Parse(text)
-	if err != nil {
-		c.required(at, "url must be a valid URL: "+err.Error()+form)
-		return
-	}
-	if u.Scheme != "https" {
-		c.invalid(at, u.Scheme, "'https' is the only allowed URL scheme"+form)
-	}
-	if u.Host == "" {
-		c.invalid(at, u.Host, "host must be specified"+form)
-	}
-	if u.User != nil {
-		c.invalid(at, u.User.String(), "user information is not permitted in the URL")
-	}
-	if u.Fragment != "" {
-		c.invalid(at, u.Fragment, "fragments are not permitted in the URL")
-	}
-	if u.RawQuery != "" {
-		c.invalid(at, u.RawQuery, "query parameters are not permitted in the URL")
-	}
-}
-
-// service checks a reference. Upstream hands name and namespace over in the
-// wrong order, and so the paths of what is missing are swapped here, too.
-func (c *checker) service(s *apiextensions.ServiceReference, at *field.Path) {
-	if s.Namespace == "" {
-		c.required(at.Child("name"), "")
-	}
-	if s.Name == "" {
-		c.required(at.Child("namespace"), "")
-	}
-	if errs := utilvalidation.IsValidPortNum(int(s.Port)); errs != nil {
-		c.invalid(at.Child("port"), s.Port, "port is not valid: "+strings.Join(errs, ", "))
-	}
-	if s.Path == nil || *s.Path == "" || *s.Path == "/" {
-		return
-	}
-	at, path := at.Child("path"), *s.Path
-	if path == "//" {
-		c.invalid(at, path, "segment[0] may not be empty")
-		return
-	}
-	if path[0] != '/' {
-		c.invalid(at, path, "must start with a '/'")
-	}
-	for i, step := range strings.Split(strings.TrimSuffix(path[1:], "/"), "/") {
-		if step == "" {
-			c.invalid(at, path, fmt.Sprintf("segment[%d] may not be empty", i))
-			continue
-		}
-		for _, msg := range utilvalidation.IsDNS1123Subdomain(step) {
-			c.invalid(at, path, fmt.Sprintf("segment[%d]: %v", i, msg))
-		}
 	}
 }
