@@ -85,9 +85,11 @@ func (a *services) beforeWrite(ctx context.Context, w *write, obj, old registry.
 	var before *corev1.Service
 	if old != nil {
 		before = old.(*corev1.Service)
-		keepAllocated(svc, before)
 	}
-	syncClusterIPs(svc, before)
+	registry.NormalizeClusterIPs(svc, before)
+	if before != nil {
+		registry.KeepAllocated(svc, before)
+	}
 	if err := a.families(svc, before); err != nil {
 		return nil, err
 	}
@@ -167,62 +169,6 @@ func takesNodePorts(svc *corev1.Service) bool {
 
 func checksHealth(svc *corev1.Service) bool {
 	return svc.Spec.Type == corev1.ServiceTypeLoadBalancer && svc.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal
-}
-
-// keepAllocated fills in what a client that sends its own manifest again
-// leaves out.
-func keepAllocated(svc, old *corev1.Service) {
-	if !external(old) && !external(svc) {
-		if svc.Spec.ClusterIP == "" {
-			svc.Spec.ClusterIP = old.Spec.ClusterIP
-		}
-		if len(svc.Spec.ClusterIPs) == 0 {
-			svc.Spec.ClusterIPs = slices.Clone(old.Spec.ClusterIPs)
-		}
-	}
-	if takesNodePorts(old) && takesNodePorts(svc) {
-		has := map[int32]bool{}
-		for _, p := range svc.Spec.Ports {
-			has[p.NodePort] = true
-		}
-		byName := map[string]int32{}
-		for _, p := range old.Spec.Ports {
-			byName[p.Name] = p.NodePort
-		}
-		for i := range svc.Spec.Ports {
-			p := &svc.Spec.Ports[i]
-			if was := byName[p.Name]; p.NodePort == 0 && !has[was] {
-				p.NodePort = was
-			}
-		}
-	}
-	if checksHealth(old) && checksHealth(svc) && svc.Spec.HealthCheckNodePort == 0 {
-		svc.Spec.HealthCheckNodePort = old.Spec.HealthCheckNodePort
-	}
-}
-
-// syncClusterIPs makes clusterIPs follow clusterIP for clients that know only
-// the latter.
-func syncClusterIPs(svc, old *corev1.Service) {
-	spec := &svc.Spec
-	if old == nil {
-		if spec.ClusterIP != "" && len(spec.ClusterIPs) == 0 {
-			spec.ClusterIPs = []string{spec.ClusterIP}
-		}
-		return
-	}
-	was := &old.Spec
-	if len(was.ClusterIPs) > 0 && len(spec.ClusterIPs) == 0 && was.ClusterIP == spec.ClusterIP {
-		spec.ClusterIPs = slices.Clone(was.ClusterIPs)
-	}
-	if was.ClusterIP == spec.ClusterIP || !slices.Equal(was.ClusterIPs, spec.ClusterIPs) {
-		return
-	}
-	if spec.ClusterIP == "" {
-		spec.ClusterIPs = nil
-		return
-	}
-	spec.ClusterIPs = []string{spec.ClusterIP}
 }
 
 // families settles ipFamilyPolicy and ipFamilies.

@@ -127,7 +127,7 @@ func NormalizeClusterIPs(s, old *corev1.Service) {
 	was := &old.Spec
 	if was.ClusterIP == now.ClusterIP {
 		if len(now.ClusterIPs) == 0 {
-			now.ClusterIPs = was.ClusterIPs
+			now.ClusterIPs = slices.Clone(was.ClusterIPs)
 		}
 		return
 	}
@@ -146,7 +146,7 @@ func KeepAllocated(s, old *corev1.Service) {
 	if needsClusterIP(old) && needsClusterIP(s) {
 		fill(&s.Spec.ClusterIP, old.Spec.ClusterIP)
 		if len(s.Spec.ClusterIPs) == 0 {
-			s.Spec.ClusterIPs = old.Spec.ClusterIPs
+			s.Spec.ClusterIPs = slices.Clone(old.Spec.ClusterIPs)
 		}
 	}
 	if needsNodePort(old) && needsNodePort(s) {
