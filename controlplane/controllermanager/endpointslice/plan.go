@@ -2,7 +2,6 @@ package endpointslice
 
 import (
 	"cmp"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -78,7 +77,7 @@ func groups(svc *corev1.Service, all []*corev1.Pod, family discoveryv1.AddressTy
 			continue
 		}
 		ports := portsOf(svc, p)
-		key := portsKey(ports)
+		key := backends.PortsKey(ports)
 		g := out[key]
 		if g == nil {
 			g = &group{ports, map[types.UID]discoveryv1.Endpoint{}}
@@ -140,29 +139,12 @@ func portsOf(svc *corev1.Service, p *corev1.Pod) []discoveryv1.EndpointPort {
 	return out
 }
 
-// portsKey is equal for equal ports in any order.
-func portsKey(ports []discoveryv1.EndpointPort) string {
-	one := make([]string, 0, len(ports))
-	for _, p := range ports {
-		one = append(one, fmt.Sprintf("%s/%d/%s/%s", deref(p.Name), deref(p.Port), deref(p.Protocol), deref(p.AppProtocol)))
-	}
-	slices.Sort(one)
-	return strings.Join(one, ",")
-}
-
-func deref[T any](p *T) (v T) {
-	if p != nil {
-		v = *p
-	}
-	return v
-}
-
 // family plans the slices of one address type.
 func (c *changes) family(svc *corev1.Service, family discoveryv1.AddressType, want map[string]*group, have []*discoveryv1.EndpointSlice) {
 	created, removed := len(c.create), []*discoveryv1.EndpointSlice(nil)
 	of := map[string][]*discoveryv1.EndpointSlice{}
 	for _, s := range have {
-		key := portsKey(s.Ports)
+		key := backends.PortsKey(s.Ports)
 		if want[key] == nil {
 			removed = append(removed, s)
 			continue

@@ -2,11 +2,9 @@ package endpointslicemirroring
 
 import (
 	"cmp"
-	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -15,6 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	netutils "k8s.io/utils/net"
+
+	"knarr/controlplane/controllermanager/backends"
 )
 
 // perSubset is the most addresses of one list of ports that are mirrored.
@@ -57,10 +57,10 @@ func canonical(in []corev1.EndpointSubset) (out []subset, addresses map[host]cor
 				p = p.DeepCopy()
 				mine = []discoveryv1.EndpointPort{{Name: &p.Name, Port: &p.Port, Protocol: &p.Protocol, AppProtocol: p.AppProtocol}}
 			}
-			at := byPort[portsKey(mine)]
+			at := byPort[backends.PortsKey(mine)]
 			if at == nil {
 				at = &subset{mine, map[host]bool{}}
-				byPort[portsKey(mine)] = at
+				byPort[backends.PortsKey(mine)] = at
 			}
 			add := func(list []corev1.EndpointAddress, ready bool) {
 				for _, a := range list {
@@ -200,22 +200,5 @@ func prefix(name string) string {
 }
 
 func groupKey(family discoveryv1.AddressType, ports []discoveryv1.EndpointPort) string {
-	return string(family) + " " + portsKey(ports)
-}
-
-// portsKey is equal for equal ports in any order.
-func portsKey(ports []discoveryv1.EndpointPort) string {
-	one := make([]string, 0, len(ports))
-	for _, p := range ports {
-		one = append(one, fmt.Sprintf("%s/%d/%s/%s", deref(p.Name), deref(p.Port), deref(p.Protocol), deref(p.AppProtocol)))
-	}
-	slices.Sort(one)
-	return strings.Join(one, ",")
-}
-
-func deref[T any](p *T) (v T) {
-	if p != nil {
-		v = *p
-	}
-	return v
+	return string(family) + " " + backends.PortsKey(ports)
 }
