@@ -103,21 +103,10 @@ func (s *Server) tokenRequest(ctx context.Context, obj registry.Object, opts *me
 		return nil, apierrors.NewConflict(schema.GroupResource{Group: kind.Group, Resource: kind.Kind}, sa.Name,
 			fmt.Errorf("the UID in the token request (%s) does not match the UID of the service account (%s)", req.UID, sa.UID))
 	}
-	if req.Spec.ExpirationSeconds == nil {
-		req.Spec.ExpirationSeconds = new(int64(authn.DefaultTokenSeconds))
-	}
-	seconds := *req.Spec.ExpirationSeconds
-	path := field.NewPath("spec", "expirationSeconds")
-	var errs field.ErrorList
-	switch {
-	case seconds < authn.MinTokenSeconds:
-		errs = append(errs, field.Invalid(path, seconds, "may not specify a duration less than 10 minutes"))
-	case seconds > authn.MaxTokenSeconds:
-		errs = append(errs, field.Invalid(path, seconds, "may not specify a duration larger than 2^32 seconds"))
-	}
-	if len(errs) > 0 {
+	if errs := registry.ValidateTokenRequest(req); len(errs) > 0 {
 		return nil, apierrors.NewInvalid(kind.GroupKind(), "", errs)
 	}
+	seconds := *req.Spec.ExpirationSeconds
 	if len(req.Spec.Audiences) == 0 {
 		req.Spec.Audiences = s.tokens.Audiences()
 	}

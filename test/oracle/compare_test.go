@@ -1,6 +1,7 @@
 package oracle
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -21,11 +22,26 @@ func (a answer) statements() (out []string) {
 	} else {
 		var v any
 		if json.Unmarshal(a.Body, &v) == nil {
+			sortRules(v)
 			out = flatten(out, "", v)
 		}
 	}
 	slices.Sort(out)
 	return slices.Compact(out)
+}
+
+// sortRules gives a review of rules an order: upstream lists bindings in the order
+// of a map.
+func sortRules(v any) {
+	review, _ := v.(map[string]any)
+	if review["kind"] != "SelfSubjectRulesReview" {
+		return
+	}
+	status, _ := review["status"].(map[string]any)
+	for _, key := range []string{"resourceRules", "nonResourceRules"} {
+		rules, _ := status[key].([]any)
+		slices.SortFunc(rules, func(a, b any) int { return bytes.Compare(encode(a), encode(b)) })
+	}
 }
 
 func faults(s metav1.Status) (out []string) {

@@ -450,12 +450,3 @@ func (t *ServiceAccountTokens) Discovery(jwksURI string) ([]byte, error) {
 func (t *ServiceAccountTokens) JWKS() ([]byte, error) {
 	return json.Marshal(jose.JSONWebKeySet{Keys: t.keys})
 }
-
-// MinTokenSeconds and MaxTokenSeconds bound what a TokenRequest may ask for.
-const (
-	MinTokenSeconds = 10 * 60
-	MaxTokenSeconds = 1 << 32
-)
-
-// DefaultTokenSeconds is what a TokenRequest gets that asks for nothing.
-const DefaultTokenSeconds = 3600

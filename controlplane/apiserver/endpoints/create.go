@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"time"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -16,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"knarr/controlplane/apiserver/endpoints/ownership"
 	"knarr/controlplane/apiserver/registry"
 	"knarr/controlplane/apiserver/request"
 	"knarr/controlplane/apiserver/watchcache"
@@ -273,27 +275,32 @@ func (c *call) serveVirtual(answer Virtual) error {
 	if c.out, err = negotiateOf(c.r, false, false, false); err != nil {
 		return err
 	}
-	gvk, obj := c.gvk, registry.Object(nil)
-	if c.sub != nil {
-		if gvk = c.sub.Kind; gvk.Empty() {
-			gvk = c.gvk
-		}
-		if obj, err = newBody(gvk); err != nil {
-			return err
-		}
-	} else {
-		obj = c.res.New()
+	gvk := c.gvk
+	if c.sub != nil && !c.sub.Kind.Empty() {
+		gvk = c.sub.Kind
 	}
+	empty, err := newBody(gvk)
+	if err != nil {
+		return err
+	}
+	obj := empty.DeepCopyObject().(registry.Object)
 	if err := c.readObject(obj, gvk, opts.FieldValidation); err != nil {
 		return err
 	}
 	if c.sub == nil {
 		c.res.Defaults(obj)
 		wipe(obj)
+	} else if token, ok := obj.(*authenticationv1.TokenRequest); ok {
+		registry.DefaultTokenRequest(token)
 	}
 	if err := c.namespaceOf(obj); err != nil {
 		return err
 	}
+	// Nothing is stored, but upstream's answer says who owns the question.
+	obj.SetManagedFields(ownership.Update(ownership.Request{
+		Old: empty, Obj: obj, Creating: true, Sent: obj.GetManagedFields(), Manager: c.manager(opts.FieldManager),
+		APIVersion: gvk.GroupVersion().String(), Subresource: c.info.Subresource, Now: time.Now(),
+	}))
 	attrs := c.attributes(Create, opts, len(opts.DryRun) > 0)
 	attrs.Object = obj
 	if err := c.s.cfg.Admission.Admit(c.ctx, attrs); err != nil {

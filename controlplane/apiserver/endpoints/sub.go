@@ -9,9 +9,12 @@ import (
 
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
 	"knarr/controlplane/apiserver/registry"
 	"knarr/controlplane/apiserver/watchcache"
@@ -189,6 +192,9 @@ func (p *patch) makeScale(old registry.Object) (registry.Object, error) {
 			return nil, p.invalid(err)
 		}
 	} else {
+		if scale.ManagedFields, err = p.scaleOwners(old); err != nil {
+			return nil, err
+		}
 		obj, err := p.merged(scale, kind, func() registry.Object { return &autoscalingv1.Scale{} })
 		if err != nil {
 			return nil, err
@@ -196,4 +202,17 @@ func (p *patch) makeScale(old registry.Object) (registry.Object, error) {
 		want = obj.(*autoscalingv1.Scale)
 	}
 	return p.scaled(old, want)
+}
+
+// scaleOwners are the owners of obj's replicas, as a patch of its scale sees them.
+func (e *entry) scaleOwners(obj registry.Object) ([]metav1.ManagedFieldsEntry, error) {
+	at := fieldpath.MakePathOrDie("spec", "replicas")
+	if path := e.subs["scale"].ReplicasPath; path != nil {
+		at = fieldpath.Path{}
+		for _, name := range path {
+			at = append(at, fieldpath.PathElement{FieldName: &name})
+		}
+	}
+	version := e.gvr.GroupVersion()
+	return managedfields.NewScaleHandler(obj.GetManagedFields(), version, managedfields.ResourcePathMappings{version.String(): at}).ToSubresource()
 }

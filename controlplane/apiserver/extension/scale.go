@@ -22,8 +22,9 @@ func (k *kind) scaleSub(s *apiextensionsv1.CustomResourceSubresourceScale) regis
 			// A path through what is no object was refused when the scale was read.
 			_ = unstructured.SetNestedField(obj.(*unstructured.Unstructured).Object, int64(n), pathOf(s.SpecReplicasPath)...)
 		},
-		Prepare:  k.Prepared,
-		Validate: k.validate,
+		ReplicasPath: pathOf(s.SpecReplicasPath),
+		Prepare:      k.Prepared,
+		Validate:     k.validate,
 	}
 }
 

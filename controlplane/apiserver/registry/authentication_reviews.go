@@ -1,8 +1,6 @@
 package registry
 
 import (
-	"context"
-
 	authenticationv1 "k8s.io/api/authentication/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
@@ -32,10 +30,10 @@ func DefaultTokenRequest(r *authenticationv1.TokenRequest) {
 	fillPtr(&r.Spec.ExpirationSeconds, 3600)
 }
 
-// ValidateTokenRequest checks a request for a service account's token.
-func ValidateTokenRequest(_ context.Context, r *authenticationv1.TokenRequest) (errs field.ErrorList) {
+// ValidateTokenRequest checks a request for a service account's token, with its defaults.
+func ValidateTokenRequest(r *authenticationv1.TokenRequest) (errs field.ErrorList) {
 	at := field.NewPath("spec", "expirationSeconds")
-	switch seconds := deref(r.Spec.ExpirationSeconds, 3600); {
+	switch seconds := *r.Spec.ExpirationSeconds; {
 	case seconds < minTokenSeconds:
 		errs = append(errs, field.Invalid(at, seconds, "may not specify a duration less than 10 minutes"))
 	case seconds > maxTokenSeconds:

@@ -221,6 +221,8 @@ type Sub struct {
 	Validate func(ctx context.Context, obj, old Object) field.ErrorList
 	GetScale func(Object) (*autoscalingv1.Scale, error)
 	SetScale func(Object, int32)
+	// ReplicasPath is where SetScale writes; nil: spec, replicas.
+	ReplicasPath []string
 }
 
 // AllVerbs are what a stored kind serves unless it says otherwise.
