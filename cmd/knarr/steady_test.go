@@ -2,6 +2,7 @@ package main
 
 import (
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -41,5 +42,18 @@ func steady(text string) string {
 	for _, u := range unsteady {
 		text = u.what.ReplaceAllString(text, u.with)
 	}
-	return strings.ReplaceAll(text, "\r", "")
+	return sortKinds(strings.ReplaceAll(text, "\r", ""))
+}
+
+// sortKinds gives the kinds of a release an order: Helm lists them in that of a map.
+func sortKinds(text string) string {
+	const begin, end = "RESOURCES:\n==> ", "\nTEST SUITE"
+	head, rest, listed := strings.Cut(text, begin)
+	body, tail, ended := strings.Cut(rest, end)
+	if !listed || !ended {
+		return text
+	}
+	kinds := strings.Split(strings.TrimRight(body, "\n"), "\n\n==> ")
+	slices.Sort(kinds)
+	return head + begin + strings.Join(kinds, "\n\n==> ") + "\n\n" + end + tail
 }
