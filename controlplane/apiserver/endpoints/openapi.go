@@ -25,29 +25,38 @@ import (
 // openAPI serves the schemas of one table's kinds. A document is made when it
 // is first asked for and kept compressed; what is never asked for costs nothing.
 type openAPI struct {
-	build    string
-	versions map[schema.GroupVersion][]registry.Resource
-	all      []registry.Resource
-	hashes   map[schema.GroupVersion]string
-	hash     string
+	build string
+	all   []registry.Resource
+	parts map[string]*openAPIPart // of v3, by their paths
+	hash  string                  // of v2
 
 	mu   sync.Mutex
 	docs map[string][]byte // compressed, by path and form
 	made string            // the hash of v2 in docs
 }
 
+// An openAPIPart is a document of v3, for a group version or for paths that tell
+// of the API.
+type openAPIPart struct {
+	hash  string
+	build func() ([]byte, error)
+}
+
 func newOpenAPI(s *Server, t *table) *openAPI {
 	o := &openAPI{
 		build: buildID(s.cfg.Version.GitVersion), all: t.resources,
-		versions: map[schema.GroupVersion][]registry.Resource{}, hashes: map[schema.GroupVersion]string{},
-		docs: map[string][]byte{},
+		parts: map[string]*openAPIPart{}, docs: map[string][]byte{},
 	}
+	versions := map[schema.GroupVersion][]registry.Resource{}
 	for _, res := range t.resources {
 		gv := res.GVR().GroupVersion()
-		o.versions[gv] = append(o.versions[gv], res)
+		versions[gv] = append(versions[gv], res)
 	}
-	for gv, list := range o.versions {
-		o.hashes[gv] = o.hashOf(gv.String(), list)
+	for gv, list := range versions {
+		o.parts[strings.TrimPrefix(versionPath(gv), "/")] = &openAPIPart{o.hashOf(gv.String(), list), func() ([]byte, error) { return openapi.V3(gv, list) }}
+	}
+	for _, path := range openapi.Paths(t.resources) {
+		o.parts[path] = &openAPIPart{o.hashOf(path, nil), func() ([]byte, error) { return openapi.V3Path(path, t.resources) }}
 	}
 	o.hash = o.hashOf("", o.all)
 	return o
@@ -110,26 +119,20 @@ func (o *openAPI) serve(w http.ResponseWriter, r *http.Request, path string, rem
 }
 
 func (o *openAPI) serveVersion(w http.ResponseWriter, r *http.Request, path string, remote *Remote) {
-	gv, ok := versionOfPath(path)
-	name, hash := gv.String(), o.hashes[gv]
-	build := func() ([]byte, error) { return openapi.V3(gv, o.versions[gv]) }
-	switch {
-	case !ok:
-	case o.versions[gv] != nil:
-	case remote != nil && remote.Converted[gv] != nil:
-		elsewhere := remote.Converted[gv]
-		name, hash = "", elsewhere.Hash
-		build = func() ([]byte, error) { return elsewhere.JSON, nil }
-	default:
-		ok = false
+	name, part := path, o.parts[path]
+	if part == nil && remote != nil {
+		if gv, ok := versionOfPath(path); ok && remote.Converted[gv] != nil {
+			elsewhere := remote.Converted[gv]
+			name, part = "", &openAPIPart{elsewhere.Hash, func() ([]byte, error) { return elsewhere.JSON, nil }}
+		}
 	}
-	if !ok {
+	if part == nil {
 		w.WriteHeader(http.StatusNotFound)
 		return
 	}
 	if asked := r.URL.Query().Get("hash"); asked != "" {
-		if asked != hash {
-			http.Redirect(w, r, r.URL.Path+"?hash="+hash, http.StatusMovedPermanently)
+		if asked != part.hash {
+			http.Redirect(w, r, r.URL.Path+"?hash="+part.hash, http.StatusMovedPermanently)
 			return
 		}
 		w.Header().Set("Cache-Control", "public, immutable")
@@ -140,7 +143,7 @@ func (o *openAPI) serveVersion(w http.ResponseWriter, r *http.Request, path stri
 	if proto {
 		media = "application/com.github.proto-openapi.spec.v3.v1.0+protobuf"
 	}
-	o.write(w, r, name, hash, media, proto, build)
+	o.write(w, r, name, part.hash, media, proto, part.build)
 }
 
 func versionOfPath(path string) (schema.GroupVersion, bool) {
@@ -172,9 +175,8 @@ func (o *openAPI) serveIndex(w http.ResponseWriter, r *http.Request, remote *Rem
 		URL string `json:"serverRelativeURL"`
 	}
 	paths := map[string]path{}
-	for gv, hash := range o.hashes {
-		key := strings.TrimPrefix(versionPath(gv), "/")
-		paths[key] = path{"/openapi/v3/" + key + "?hash=" + hash}
+	for key, part := range o.parts {
+		paths[key] = path{"/openapi/v3/" + key + "?hash=" + part.hash}
 	}
 	if remote != nil {
 		for key, url := range remote.Documents {

@@ -8,10 +8,12 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes/scheme"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
 	"knarr/controlplane/apiserver/endpoints/mergerules"
 	"knarr/controlplane/apiserver/registry"
@@ -27,36 +29,38 @@ type Custom interface {
 
 type object = map[string]any
 
-const title, version = "Kubernetes", "1.36"
+const title, release = "Kubernetes", "1.36"
+
+var bearer = object{"type": "apiKey", "description": "Bearer Token authentication", "name": "authorization", "in": "header"}
 
 // V3 is the document of one group version.
 func V3(gv schema.GroupVersion, resources []registry.Resource) ([]byte, error) {
 	b := newBuilder(true)
+	_, b.custom = resources[0].(Custom)
 	paths := b.paths(resources)
-	return json.Marshal(object{
-		"openapi": "3.0.0",
-		"info":    object{"title": title, "version": version},
-		"paths":   paths,
-		"components": object{
-			"schemas": b.definitions,
-			"securitySchemes": object{"BearerToken": object{
-				"type": "apiKey", "description": "Bearer Token authentication", "name": "authorization", "in": "header"}},
-		},
-	})
+	if b.custom {
+		return json.Marshal(object{
+			"openapi": "3.0.0", "info": object{"title": "Kubernetes CRD Swagger", "version": "v0.1.0"},
+			"paths": paths, "components": object{"schemas": b.definitions},
+		})
+	}
+	return b.v3Document(paths)
 }
 
 // V2 is the document of everything.
 func V2(resources []registry.Resource) ([]byte, error) {
 	b := newBuilder(false)
 	paths := b.paths(resources)
+	for _, t := range tellings(resources) {
+		b.tell(paths, &t)
+	}
 	return json.Marshal(object{
-		"swagger":     "2.0",
-		"info":        object{"title": title, "version": version},
-		"paths":       paths,
-		"definitions": b.definitions,
-		"securityDefinitions": object{"BearerToken": object{
-			"type": "apiKey", "description": "Bearer Token authentication", "name": "authorization", "in": "header"}},
-		"security": []any{object{"BearerToken": []any{}}},
+		"swagger":             "2.0",
+		"info":                object{"title": title, "version": release},
+		"paths":               paths,
+		"definitions":         b.definitions,
+		"securityDefinitions": object{"BearerToken": bearer},
+		"security":            []any{object{"BearerToken": []any{}}},
 	})
 }
 
@@ -95,6 +99,14 @@ func (b *builder) mark(res registry.Resource) (item, list string) {
 	return item, list
 }
 
+// elsewhere are the group versions known to upstream's server, but not to its
+// clients' scheme.
+var elsewhere = []schema.GroupVersion{
+	{Group: "admission.k8s.io", Version: "v1"}, {Group: "admission.k8s.io", Version: "v1beta1"},
+	{Group: "apiextensions.k8s.io", Version: "v1beta1"}, {Group: "apiregistration.k8s.io", Version: "v1beta1"},
+	{Group: "imagepolicy.k8s.io", Version: "v1alpha1"},
+}
+
 // markEverywhere names the kinds that every group version has.
 func (b *builder) markEverywhere() {
 	for _, o := range []runtime.Object{&metav1.DeleteOptions{}, &metav1.WatchEvent{}} {
@@ -105,13 +117,30 @@ func (b *builder) markEverywhere() {
 			continue
 		}
 		s.Kinds = nil
+		if !b.v3 {
+			for _, gv := range elsewhere {
+				gvks = append(gvks, gv.WithKind(gvks[0].Kind))
+			}
+		}
 		for _, k := range gvks {
-			if gv := k.GroupVersion(); !b.v3 || b.versions[gv] || gv == corev1.SchemeGroupVersion {
+			if b.names(k.GroupVersion()) {
 				s.Kinds = append(s.Kinds, Kind{k.Group, k.Kind, k.Version})
 			}
 		}
 		slices.SortFunc(s.Kinds, func(x, y Kind) int { return cmp.Or(cmp.Compare(x.Group, y.Group), cmp.Compare(x.Version, y.Version)) })
 	}
+}
+
+// names says that the document names, in gv too, the kinds that every group
+// version has.
+func (b *builder) names(gv schema.GroupVersion) bool {
+	switch {
+	case !b.v3:
+		return true
+	case b.custom: // upstream's server of these knows its clients' scheme alone
+		return gv.Group != apiextensionsv1.GroupName && gv.Group != apiregistrationv1.GroupName
+	}
+	return b.versions[gv] || gv == corev1.SchemeGroupVersion
 }
 
 // refTo is a described reference: v3 wants it apart from its description.
@@ -143,7 +172,9 @@ func (b *builder) paths(resources []registry.Resource) object {
 		b.resource(out, res)
 		if gv := res.GVR().GroupVersion(); !b.versions[gv] {
 			b.versions[gv] = true
-			b.versionPath(out, gv)
+			if _, custom := res.(Custom); !custom {
+				b.versionPath(out, gv)
+			}
 		}
 	}
 	b.markEverywhere()
@@ -158,6 +189,7 @@ type endpoint struct {
 	body, list       string                  // definitions
 	scope, tag, name string
 	sub              string
+	custom           bool // of a kind that is no Go type: upstream's own server for these tells less
 }
 
 func (b *builder) resource(out object, res registry.Resource) {
@@ -168,7 +200,8 @@ func (b *builder) resource(out object, res registry.Resource) {
 		root = "/api/" + gvr.Version
 	}
 	tag := tagOf(gvr.Group)
-	e := &endpoint{b: b, res: res, gvk: gvk, body: item, list: list, tag: tag + "_" + gvr.Version, name: gvk.Kind}
+	_, custom := res.(Custom)
+	e := &endpoint{b: b, custom: custom, res: res, gvk: gvk, body: item, list: list, tag: tag + "_" + gvr.Version, name: gvk.Kind}
 	base := root + "/" + gvr.Resource
 	if res.Namespaced() {
 		base = root + "/namespaces/{namespace}/" + gvr.Resource
@@ -176,7 +209,7 @@ func (b *builder) resource(out object, res registry.Resource) {
 		if res.Supports("list") {
 			all := *e
 			all.scope = ""
-			out[root+"/"+gvr.Resource] = object{"get": all.operation("list", "list", gvk.Kind+"ForAllNamespaces"), "parameters": b.parameters("pretty")}
+			out[root+"/"+gvr.Resource] = object{"get": all.operation("list", "list", gvk.Kind+"ForAllNamespaces"), "parameters": b.parameters("", "pretty")}
 		}
 	}
 	collection := object{"parameters": e.pathParameters(false)}
@@ -192,7 +225,7 @@ func (b *builder) resource(out object, res registry.Resource) {
 	if len(collection) > 1 {
 		out[base] = collection
 	}
-	if res.Supports("watch") {
+	if res.Supports("watch") && !custom {
 		e.watches(out, root, strings.TrimPrefix(base, root))
 	}
 	one := object{"parameters": e.pathParameters(true)}
@@ -211,7 +244,19 @@ func (b *builder) resource(out object, res registry.Resource) {
 
 func (e *endpoint) subresource(out object, base string, sub registry.Sub) {
 	own := *e
-	own.sub, own.gvk = title1(sub.Name), sub.Kind
+	own.sub = title1(sub.Name)
+	if !e.custom {
+		own.gvk = sub.Kind
+	}
+	path := base + "/{name}/" + sub.Name
+	if flows[sub.Name] != nil {
+		own.connect(out, path, sub)
+		return
+	}
+	if sub.Name == "log" {
+		own.log(out, path)
+		return
+	}
 	if t := typeOf(sub.Kind); t != nil {
 		own.body = mergerules.Name(t)
 		e.b.addKind(own.body, Kind{sub.Kind.Group, sub.Kind.Kind, sub.Kind.Version})
@@ -221,16 +266,11 @@ func (e *endpoint) subresource(out object, base string, sub registry.Sub) {
 	one := object{"parameters": own.pathParameters(true)}
 	for _, verb := range sub.Verbs {
 		if m := methods[verb]; m != "" {
-			action := m
-			switch sub.Name {
-			case "exec", "attach", "portforward", "proxy":
-				action = "connect"
-			}
-			one[m] = own.operation(verb, action, "")
+			one[m] = own.operation(verb, m, "")
 		}
 	}
 	if len(one) > 1 {
-		out[base+"/{name}/"+sub.Name] = one
+		out[path] = one
 	}
 }
 
@@ -243,7 +283,7 @@ func (e *endpoint) watches(out object, root, base string) {
 	if e.scope != "" {
 		all := *e
 		all.scope = ""
-		out[root+"/watch/"+e.res.GVR().Resource] = object{"get": all.operation("watchlist", "watchlist", kind+"ListForAllNamespaces"), "parameters": e.b.parameters("pretty")}
+		out[root+"/watch/"+e.res.GVR().Resource] = object{"get": all.operation("watchlist", "watchlist", kind+"ListForAllNamespaces"), "parameters": e.b.parameters("", "pretty")}
 	}
 	at(base, "watchlist", kind+"List", e.pathParameters(false))
 	at(base+"/{name}", "watch", "", e.pathParameters(true))
@@ -259,26 +299,6 @@ func tagOf(group string) string {
 		first += title1(part)
 	}
 	return first
-}
-
-// versionPath is where a group version's resources are told.
-func (b *builder) versionPath(out object, gv schema.GroupVersion) {
-	tag := tagOf(gv.Group)
-	root := "/apis/" + gv.Group + "/" + gv.Version + "/"
-	if gv.Group == "" {
-		root = "/api/" + gv.Version + "/"
-	}
-	resources := reflect.TypeFor[metav1.APIResourceList]()
-	b.addKind(mergerules.Name(resources), Kind{"", "APIResourceList", "v1"})
-	list := b.define(resources)
-	op := object{"tags": []string{tag + "_" + gv.Version}, "description": "get available resources", "operationId": "get" + title1(tag) + title1(gv.Version) + "APIResources"}
-	if b.v3 {
-		op["responses"] = b.responsesV3("get", list, media)
-	} else {
-		op["responses"], op["schemes"] = b.responsesV2("get", list), []string{"https"}
-		op["consumes"], op["produces"] = media, media
-	}
-	out[root] = object{"get": op}
 }
 
 func title1(s string) string {

@@ -15,6 +15,8 @@ import (
 func typeOf(gvk schema.GroupVersionKind) reflect.Type { return scheme.Scheme.AllKnownTypes()[gvk] }
 
 var (
+	anything    = []string{"*/*"}
+	customMedia = []string{"application/json", "application/yaml"}
 	media       = []string{"application/json", "application/yaml", "application/vnd.kubernetes.protobuf"}
 	streamMedia = []string{"application/json;stream=watch", "application/vnd.kubernetes.protobuf;stream=watch"}
 	patchMedia  = []string{"application/json-patch+json", "application/merge-patch+json", "application/strategic-merge-patch+json", "application/apply-patch+yaml"}
@@ -29,6 +31,12 @@ var verbs = map[string]struct{ id, text string }{
 	"watch":            {"watch", "watch changes to an object of kind "}, "watchlist": {"watch", "watch individual changes to a list of "},
 }
 
+// since say of old paths what to use instead.
+var since = map[string]string{
+	"watch":     ". deprecated: use the 'watch' parameter with a list operation instead, filtered to a single item with the 'fieldSelector' parameter.",
+	"watchlist": ". deprecated: use the 'watch' parameter with a list operation instead.",
+}
+
 // operation is one method of a path.
 func (e *endpoint) operation(verb, action, nameInID string) object {
 	v := verbs[verb]
@@ -36,24 +44,22 @@ func (e *endpoint) operation(verb, action, nameInID string) object {
 	if name == "" {
 		name = e.name
 	}
-	group := strings.TrimSuffix(e.tag, "_"+e.res.GVR().Version)
-	gvTitle := title1(group) + title1(e.res.GVR().Version)
 	id, collection := v.id, ""
 	if verb == "deletecollection" {
 		id, collection = "delete", "Collection"
 	}
-	text := v.text + e.name
-	if e.sub != "" {
+	text := withArticle(v.text, e.name) + since[verb]
+	switch {
+	case verb == "list" && (e.custom || !e.res.Supports("watch")):
+		text = "list objects of kind " + e.name
+	case e.sub != "" && verb == "create":
+		text = withArticle("create "+strings.ToLower(e.sub)+" of a ", e.name)
+	case e.sub != "":
 		text = v.text + strings.ToLower(e.sub) + " of the specified " + e.name
 		text = strings.Replace(text, "the specified "+strings.ToLower(e.sub), strings.ToLower(e.sub), 1)
 	}
-	op := object{
-		"tags": []string{e.tag}, "description": text,
-		"operationId":                     id + gvTitle + collection + e.scope + name + e.sub,
-		"x-kubernetes-action":             action,
-		"x-kubernetes-group-version-kind": Kind{e.gvk.Group, e.gvk.Kind, e.gvk.Version},
-	}
-	params := e.b.parameters(queryOf(verb)...)
+	op := e.describe(id+e.version()+collection+e.scope+name+e.sub, text, action)
+	params := e.b.parameters(verb, e.queryOf(verb)...)
 	body, answer := e.body, e.body
 	if verb == "list" {
 		answer = e.list
@@ -67,34 +73,36 @@ func (e *endpoint) operation(verb, action, nameInID string) object {
 		}
 		body = e.b.define(reflect.TypeFor[metav1.DeleteOptions]())
 	}
-	produces := media
-	if verb == "list" || verb == "watch" || verb == "watchlist" {
+	produces, consumes := media, anything
+	switch {
+	case e.custom:
+		produces, consumes = customMedia, customMedia
+	case verb == "list" || verb == "watch" || verb == "watchlist":
 		produces = append(slices.Clone(media), streamMedia...)
 	}
-	var consumes []string
+	takes := false // a body
 	switch verb {
 	case "patch":
-		consumes, body = patchMedia, e.b.define(reflect.TypeFor[metav1.Patch]())
-		if _, custom := e.res.(Custom); custom {
+		takes, consumes, body = true, patchMedia, e.b.define(reflect.TypeFor[metav1.Patch]())
+		if e.custom {
 			consumes = []string{patchMedia[0], patchMedia[1], patchMedia[3]}
 		}
-	case "create", "update", "delete", "deletecollection":
-		consumes = []string{"*/*"}
+	case "deletecollection":
+		takes = !e.custom
+	case "create", "update", "delete":
+		takes = true
 	}
-	if e.b.v3 {
-		op["responses"] = e.b.responsesV3(verb, answer, produces)
-		if consumes != nil {
-			content := object{"content": e.b.content(consumes, body)}
+	e.b.answer(op, verb, object{"$ref": e.b.ref(answer)}, consumes, produces)
+	if responses := op["responses"].(object); e.custom && verb == "patch" {
+		delete(responses, "201")
+	}
+	if takes {
+		if e.b.v3 {
+			content := object{"content": content(consumes, object{"$ref": e.b.ref(body)})}
 			if verb != "delete" && verb != "deletecollection" {
 				content["required"] = true
 			}
 			op["requestBody"] = content
-		}
-	} else {
-		op["responses"] = e.b.responsesV2(verb, answer)
-		op["produces"], op["schemes"] = produces, []string{"https"}
-		if consumes == nil {
-			consumes = []string{"*/*"}
 		} else {
 			p := object{"name": "body", "in": "body", "schema": object{"$ref": e.b.ref(body)}}
 			if verb != "delete" && verb != "deletecollection" {
@@ -102,7 +110,6 @@ func (e *endpoint) operation(verb, action, nameInID string) object {
 			}
 			params = append([]object{p}, params...)
 		}
-		op["consumes"] = consumes
 	}
 	if len(params) > 0 {
 		op["parameters"] = params
@@ -110,10 +117,37 @@ func (e *endpoint) operation(verb, action, nameInID string) object {
 	return op
 }
 
-func (b *builder) content(types []string, body string) object {
+// describe is an operation without what goes in and out.
+func (e *endpoint) describe(id, text, action string) object {
+	return object{
+		"tags": []string{e.tag}, "description": text, "operationId": id,
+		"x-kubernetes-action":             action,
+		"x-kubernetes-group-version-kind": Kind{e.gvk.Group, e.gvk.Kind, e.gvk.Version},
+	}
+}
+
+// version is how ids name the group version.
+func (e *endpoint) version() string {
+	return title1(strings.TrimSuffix(e.tag, "_"+e.res.GVR().Version)) + title1(e.res.GVR().Version)
+}
+
+// withArticle is text with its last a made fit for noun, and noun.
+func withArticle(text, noun string) string {
+	if before, ok := strings.CutSuffix(text, " a "); ok {
+		switch {
+		case strings.HasSuffix(noun, "s") && !strings.HasSuffix(noun, "ss"): // of many
+			text = before + " "
+		case strings.ContainsAny(noun[:1], "aeiouAEIOU"):
+			text = before + " an "
+		}
+	}
+	return text + noun
+}
+
+func content(types []string, body object) object {
 	out := object{}
 	for _, t := range types {
-		out[t] = object{"schema": object{"$ref": b.ref(body)}}
+		out[t] = object{"schema": body}
 	}
 	return out
 }
@@ -130,24 +164,34 @@ func codesOf(verb string) map[string]string {
 	return map[string]string{"200": "OK"}
 }
 
-func (b *builder) responsesV3(verb, answer string, produces []string) object {
+// answer says what op takes and what it answers.
+func (b *builder) answer(op object, verb string, answer object, consumes, produces []string) {
 	out := object{"401": object{"description": "Unauthorized"}}
 	for code, text := range codesOf(verb) {
-		out[code] = object{"description": text, "content": b.content(produces, answer)}
+		if b.v3 {
+			out[code] = object{"description": text, "content": content(produces, answer)}
+		} else {
+			out[code] = object{"description": text, "schema": answer}
+		}
 	}
-	return out
-}
-
-func (b *builder) responsesV2(verb, answer string) object {
-	out := object{"401": object{"description": "Unauthorized"}}
-	for code, text := range codesOf(verb) {
-		out[code] = object{"description": text, "schema": object{"$ref": b.ref(answer)}}
+	op["responses"] = out
+	if b.v3 {
+		return
 	}
-	return out
+	op["schemes"], op["produces"] = []string{"https"}, produces
+	if consumes != nil {
+		op["consumes"] = consumes
+	}
 }
 
 // queryOf are the names of a verb's query parameters.
-func queryOf(verb string) []string {
+func (e *endpoint) queryOf(verb string) []string {
+	switch {
+	case e.custom && verb == "get":
+		return []string{"resourceVersion"}
+	case e.custom && verb == "deletecollection":
+		verb = "list"
+	}
 	switch verb {
 	case "list", "watch", "watchlist":
 		return []string{"allowWatchBookmarks", "continue", "fieldSelector", "labelSelector", "limit", "resourceVersion", "resourceVersionMatch", "sendInitialEvents", "shardSelector", "timeoutSeconds", "watch"}
@@ -166,11 +210,15 @@ func queryOf(verb string) []string {
 const prettyText = "If 'true', then the output is pretty printed. Defaults to 'false' unless the user-agent indicates a browser or command-line HTTP tool (curl and wget)."
 
 // texts of parameters come from the option types.
-func parameterText(name string) string {
+func parameterText(verb, name string) string {
 	if name == "pretty" {
 		return prettyText
 	}
-	for _, o := range []documented{metav1.PatchOptions{}, metav1.ListOptions{}, metav1.DeleteOptions{}} {
+	first := documented(metav1.PatchOptions{})
+	if verb != "patch" {
+		first = metav1.CreateOptions{}
+	}
+	for _, o := range []documented{first, metav1.ListOptions{}, metav1.DeleteOptions{}} {
 		if text := o.SwaggerDoc()[name]; text != "" {
 			return text
 		}
@@ -178,7 +226,7 @@ func parameterText(name string) string {
 	return ""
 }
 
-func (b *builder) parameters(names ...string) []object {
+func (b *builder) parameters(verb string, names ...string) []object {
 	out := make([]object, 0, len(names))
 	for _, name := range names {
 		typ := "string"
@@ -188,7 +236,7 @@ func (b *builder) parameters(names ...string) []object {
 		case "limit", "timeoutSeconds", "gracePeriodSeconds":
 			typ = "integer"
 		}
-		out = append(out, b.parameter(name, "query", typ, parameterText(name)))
+		out = append(out, b.parameter(name, "query", typ, parameterText(verb, name)))
 	}
 	return out
 }
@@ -207,12 +255,17 @@ func (b *builder) parameter(name, in, typ, text string) object {
 }
 
 func (e *endpoint) pathParameters(named bool) []object {
+	return append(e.pathNames(named), e.b.parameters("", "pretty")...)
+}
+
+// pathNames are the parameters that the path itself has.
+func (e *endpoint) pathNames(named bool) []object {
 	var out []object
 	if named {
-		out = append(out, e.b.parameter("name", "path", "string", "name of the "+e.name))
+		out = append(out, e.b.parameter("name", "path", "string", "name of the "+e.gvk.Kind))
 	}
 	if e.res.Namespaced() {
 		out = append(out, e.b.parameter("namespace", "path", "string", "object name and auth scope, such as for teams and projects"))
 	}
-	return append(out, e.b.parameters("pretty")...)
+	return out
 }

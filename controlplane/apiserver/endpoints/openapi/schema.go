@@ -67,6 +67,7 @@ type Kind struct {
 // A builder collects the definitions that documents refer to.
 type builder struct {
 	v3          bool
+	custom      bool // of a document of custom kinds alone
 	definitions map[string]*Schema
 	kinds       map[string][]Kind // by definition
 	versions    map[schema.GroupVersion]bool
@@ -109,15 +110,6 @@ func (b *builder) fixed(t reflect.Type) *Schema {
 	return nil
 }
 
-type documented interface{ SwaggerDoc() map[string]string }
-
-func docs(t reflect.Type) map[string]string {
-	if d, ok := reflect.Zero(t).Interface().(documented); ok {
-		return d.SwaggerDoc()
-	}
-	return nil
-}
-
 // define makes t's definition, once, and returns its name.
 func (b *builder) define(t reflect.Type) string {
 	name := mergerules.Name(t)
@@ -127,6 +119,7 @@ func (b *builder) define(t reflect.Type) string {
 	if s := b.fixed(t); s != nil {
 		s.Description = docs(t)[""]
 		b.definitions[name] = s
+		told().amend(name, s, b.v3)
 		return name
 	}
 	s := &Schema{Type: "object", Description: docs(t)[""]}

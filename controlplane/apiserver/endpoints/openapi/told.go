@@ -16,8 +16,10 @@ var meaningsText string
 
 // exceptions are what upstream's comments say of types, which the Go types do
 // not, by definition, apart by tabs: =A|B are the fields that must be there, field=A|B the
-// values of one, field[]=A|B and field{}=A|B of what a list or map holds, and
-// field~JSON is a default, for v3, and ^JSON the unions.
+// values of one, field[]=A|B and field{}=A|B of what a list or map holds,
+// field~JSON is a default, for v3, and ^JSON the unions; field@ is how a list or a
+// map is merged, field+ says that the description ends its line, and field"TEXT" is
+// the description where types have another, or none.
 type exceptions map[string][]string
 
 var told = sync.OnceValue(func() exceptions {
@@ -60,31 +62,54 @@ func describe(description, name, field string, values []string) string {
 
 func (e exceptions) amend(name string, s *Schema, v3 bool) {
 	for _, word := range e[name] {
-		if unions, ok := strings.CutPrefix(word, "^"); ok {
-			s.Unions = json.RawMessage(unions)
-			continue
+		field, mark, text := partsOf(word)
+		p := s
+		if field != "" {
+			if p = place(s, field); p == nil {
+				continue
+			}
 		}
-		field, text, enum := strings.Cut(word, "=")
-		if !enum {
-			field, text, _ = strings.Cut(word, "~")
-			if p := s.Properties[field]; p != nil && v3 {
+		switch mark {
+		case '^':
+			p.Unions = json.RawMessage(text)
+		case '~':
+			if v3 {
 				p.Default = json.RawMessage(text)
 			}
-			continue
-		}
-		var values []string
-		if text != "" {
-			values = strings.Split(text, "|")
-		}
-		if field == "" {
-			s.Required = values
-		} else if p := place(s, field); p != nil {
+		case '@':
+			if text == "granular" {
+				p.MapType = text
+			} else {
+				p.ListType = text
+			}
+		case '+':
+			p.Description += "\n"
+		case '"':
+			if p.Ref != "" && v3 { // a reference may have no neighbours
+				*p = Schema{AllOf: []*Schema{{Ref: p.Ref}}, Default: p.Default}
+			}
+			p.Description, _ = strconv.Unquote(`"` + text)
+		case '=':
+			var values []string
+			if text != "" {
+				values = strings.Split(text, "|")
+			}
+			if field == "" {
+				p.Required = values
+				continue
+			}
 			p.Enum = values
-			if _, plain := s.Properties[field]; plain {
+			if _, whole := s.Properties[field]; whole {
 				p.Description = describe(p.Description, name, field, values)
 			}
 		}
 	}
+}
+
+// partsOf are a word's field, its mark and what comes after.
+func partsOf(word string) (field string, mark byte, text string) {
+	i := strings.IndexAny(word, `=~@+^"`)
+	return word[:i], word[i], word[i+1:]
 }
 
 // place is a property, or what it holds many of.

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -33,10 +34,7 @@ func TestToldIsUsed(t *testing.T) {
 			continue
 		}
 		for _, word := range words {
-			if word[0] == '^' {
-				continue
-			}
-			if field := word[:strings.IndexAny(word, "=~")]; field != "" && place(s, field) == nil {
+			if field, _, _ := partsOf(word); field != "" && place(s, field) == nil {
 				t.Errorf("told.txt: %s has no %s", name, field)
 			}
 		}
@@ -89,7 +87,13 @@ func record(t *testing.T) {
 		if len(their.Unions) > 0 {
 			words = append(words, "^"+compact(their.Unions))
 		}
+		words = append(words, described("", their.Description, our.Description)...)
 		for _, field := range slices.Sorted(maps.Keys(our.Properties)) {
+			theirs, ours := their.Properties[field], our.Properties[field]
+			words = append(words, described(field, theirs.Description, ours.Description)...)
+			if how := theirs.MapType + theirs.ListType; how != ours.MapType+ours.ListType {
+				words = append(words, field+"@"+how)
+			}
 			for _, f := range []string{field, field + "[]", field + "{}"} {
 				if p := place(their, f); p != nil && len(p.Enum) > 0 {
 					words = append(words, f+"="+strings.Join(p.Enum, "|"))
@@ -112,6 +116,18 @@ func record(t *testing.T) {
 	if err := os.WriteFile("told.txt", []byte(lines.String()), 0o644); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// described is the word that makes ours what upstream says of a field, without its values.
+func described(field, theirs, ours string) []string {
+	theirs, _, _ = strings.Cut(theirs, "\n\nPossible enum values:")
+	switch theirs {
+	case ours:
+		return nil
+	case ours + "\n":
+		return []string{field + "+"}
+	}
+	return []string{field + strconv.Quote(theirs)}
 }
 
 // meaningsOf are the lines of meanings.txt that a description gives.
