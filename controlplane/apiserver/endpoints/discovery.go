@@ -130,6 +130,9 @@ func storageHash(res registry.Resource) string {
 	if s.Text != nil {
 		gvk = s.Text.GroupVersionKind
 	}
+	if gvk.Empty() {
+		return ""
+	}
 	sum := sha256.Sum256([]byte(gvk.Group + "/" + gvk.Version + "/" + gvk.Kind))
 	return base64.StdEncoding.EncodeToString(sum[:8])
 }

@@ -155,7 +155,7 @@ func send(ctx context.Context, t *testing.T, client *http.Client, host, token st
 
 // volatile are fields whose values differ from run to run. Who owns what is
 // compared but for the time, which upstream forgets for writes through scale.
-var volatile = map[string]bool{"uid": true, "resourceVersion": true, "creationTimestamp": true, "time": true, "deletionTimestamp": true, "storageVersionHash": true}
+var volatile = map[string]bool{"uid": true, "resourceVersion": true, "creationTimestamp": true, "time": true, "deletionTimestamp": true}
 
 var times = []struct {
 	what *regexp.Regexp

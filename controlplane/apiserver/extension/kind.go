@@ -89,7 +89,13 @@ func (k *kind) Ending() bool                     { return k.ending }
 func (k *kind) Storage() registry.Storage {
 	hub := *k
 	hub.gvk.Version, hub.gvr.Version = k.definition.storage, k.definition.storage
-	return registry.Storage{Prefix: k.prefix(), Hub: &hub, JSON: true}
+	s := registry.Storage{Prefix: k.prefix(), Hub: &hub, JSON: true}
+	for _, served := range k.definition.kinds {
+		if served.gvk == hub.gvk {
+			s.GVK = hub.gvk
+		}
+	}
+	return s
 }
 
 func (k *kind) New() registry.Object {

@@ -182,7 +182,7 @@ type Names struct {
 // Storage says where and how a kind's objects are kept.
 type Storage struct {
 	Prefix  string                  // folder under /registry/, no slashes at the ends
-	GVK     schema.GroupVersionKind // what the stored bytes say they are
+	GVK     schema.GroupVersionKind // what the stored bytes say they are; empty for a custom kind's version that is not served
 	TTL     time.Duration
 	JSON    bool     // stored as JSON rather than as protobuf
 	Text    *Text    // how, when it is not the kind's own JSON
