@@ -28,7 +28,8 @@ type request struct {
 	name, method, path, contentType, accept string
 	body                                    any
 	change                                  *change
-	digest                                  bool // the answer is a large document
+	digest                                  bool   // the answer is a large document
+	until                                   string // the answer that is waited for has this
 }
 
 type change struct {
@@ -83,7 +84,7 @@ func corpus(t *testing.T) (all []kind) {
 		}
 		all = append(all, grow(name, r, obj))
 	}
-	return append(all, documents())
+	return append(all, documents(), customDocuments())
 }
 
 func grow(name string, r registry.Resource, obj map[string]any) kind {

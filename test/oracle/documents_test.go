@@ -35,15 +35,15 @@ func documents() kind {
 		for _, p := range []string{group, path} {
 			if !slices.Contains(groups, p) {
 				groups = append(groups, p)
+				k.before = append(k.before, request{name: "openapi " + p, method: "GET", path: "/openapi/v3" + p, digest: true})
 				if p != "/api" {
 					g(p, aggregated, "application/yaml", "text/odd")
 				}
 			}
 		}
-		if p := "/openapi/v3" + path; !slices.Contains(groups, p) {
-			groups = append(groups, p)
-			k.before = append(k.before, request{name: "openapi " + path, method: "GET", path: p, digest: true})
-		}
+	}
+	for _, p := range []string{"/apis", "/version", "/.well-known/openid-configuration", "/openid/v1/jwks"} {
+		k.before = append(k.before, request{name: "openapi " + p, method: "GET", path: "/openapi/v3" + p, digest: true})
 	}
 	k.before = append(k.before, request{name: "openapi v2", method: "GET", path: "/openapi/v2", digest: true})
 	g("/openapi/v3", "text/odd")
@@ -65,14 +65,14 @@ func documents() kind {
 }
 
 // digest is a document by its parts: of each operation and of each schema a
-// sum. Descriptions are left out, and where a parameter stands: with its path,
-// with the operation or at the end of the document.
+// sum. Where a parameter stands is left out: with its path, with the operation or
+// at the end of the document.
 func digest(doc any) any {
 	sum := func(v any) any {
 		h := sha256.Sum256(encode(v))
 		return hex.EncodeToString(h[:4])
 	}
-	d, ok := undescribed(doc, false).(map[string]any)
+	d, ok := doc.(map[string]any)
 	if !ok {
 		return doc
 	}
@@ -123,27 +123,4 @@ func parameters(shared map[string]any, all []any) []string {
 	}
 	slices.Sort(out)
 	return out
-}
-
-// undescribed is v without descriptions. Among properties, description is a
-// property like others.
-func undescribed(v any, properties bool) any {
-	switch v := v.(type) {
-	case map[string]any:
-		out := map[string]any{}
-		for k, x := range v {
-			if _, text := x.(string); k == "description" && text && !properties {
-				continue
-			}
-			out[k] = undescribed(x, k == "properties" && !properties)
-		}
-		return out
-	case []any:
-		out := make([]any, len(v))
-		for i, x := range v {
-			out[i] = undescribed(x, false)
-		}
-		return out
-	}
-	return v
 }

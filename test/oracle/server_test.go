@@ -109,7 +109,8 @@ func (s *server) play(t *testing.T, k kind) []answer {
 // done with them.
 var settled = map[string]string{
 	"customresourcedefinitions.apiextensions.k8s.io": `"Established","status":"True"`,
-	"flowschemas.flowcontrol.apiserver.k8s.io":       `"Dangling","status":"False"`,
+	customs: `"Established","status":"True"`,
+	"flowschemas.flowcontrol.apiserver.k8s.io": `"Dangling","status":"False"`,
 }
 
 // settle waits until the base object's status has mark.
@@ -187,6 +188,13 @@ func (s *server) one(t *testing.T, r request, base map[string]any) answer {
 		body = encode(with(base, r.change.path, r.change.value))
 	}
 	code, warnings, data := s.raw(t, r.method, r.path, r.contentType, r.accept, body)
+	for range 100 {
+		if r.until == "" || strings.Contains(string(data), r.until) {
+			break
+		}
+		time.Sleep(100 * time.Millisecond)
+		code, warnings, data = s.raw(t, r.method, r.path, r.contentType, r.accept, body)
+	}
 	a := answer{Name: r.name, Code: code, Warnings: warnings}
 	var v any
 	if strings.Contains(r.accept, "yaml") {
