@@ -100,7 +100,7 @@ func runWatch(ctx context.Context, r *run) error {
 
 	// One change at a time: how long until each watcher has it.
 	var all []time.Duration
-	if _, _, err := r.inTurns(ctx, c, r.count(600), func(from, to int) error {
+	if _, _, err := r.inTurns(ctx, c, r.count(1500), func(from, to int) error {
 		for i := from; i < to; i++ {
 			f.mark(time.Now(), &all)
 			if err := patch(ctx, i); err != nil {
