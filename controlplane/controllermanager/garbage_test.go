@@ -2,6 +2,9 @@ package controllermanager
 
 import (
 	"fmt"
+	"net/http"
+	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -9,6 +12,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+
+	"knarr/internal/apitest"
 )
 
 func TestGarbage(t *testing.T) {
@@ -40,6 +46,57 @@ func TestGarbage(t *testing.T) {
 		})
 	}
 }
+
+// TestGarbageOfAllKinds has every controller share its informers with the
+// collector, which must be shown every object of every resource: one that only
+// watches a selection leaves the others of its kind undeleted for ever.
+func TestGarbageOfAllKinds(t *testing.T) {
+	var watched sync.Map
+	record := func(cfg *rest.Config) *rest.Config {
+		cfg.Wrap(func(next http.RoundTripper) http.RoundTripper {
+			return roundTripper(func(req *http.Request) (*http.Response, error) {
+				if q := req.URL.Query(); q.Get("watch") != "" && q.Get("fieldSelector")+q.Get("labelSelector") == "" {
+					watched.Store(req.URL.Path, true)
+				}
+				return next.RoundTrip(req)
+			})
+		})
+		return cfg
+	}
+	inClusterOf(t, func(s *apitest.Server) Config {
+		cfg := config(s)
+		clientFor := cfg.ClientFor
+		cfg.Kube = record(cfg.Kube)
+		cfg.ClientFor = func(account string) *rest.Config { return record(clientFor(account)) }
+		return cfg
+	}, func(c *cluster) {
+		lists, err := c.client.Discovery().ServerPreferredResources()
+		c.no(err)
+		asked := 0
+		for _, list := range lists {
+			for _, res := range list.APIResources {
+				if !slices.Contains(res.Verbs, "delete") || !slices.Contains(res.Verbs, "watch") || res.Name == "events" {
+					continue
+				}
+				asked++
+				path := "/apis/" + list.GroupVersion + "/" + res.Name
+				if list.GroupVersion == "v1" {
+					path = "/api/v1/" + res.Name
+				}
+				if _, ok := watched.Load(path); !ok {
+					t.Errorf("nobody watches all %s", path)
+				}
+			}
+		}
+		if asked < 40 {
+			t.Errorf("discovery tells of %d resources only", asked)
+		}
+	})
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
 
 func TestGarbageOfAbsentOwners(t *testing.T) {
 	inCluster(t, []string{"garbage-collector-controller"}, func(c *cluster) {

@@ -31,13 +31,19 @@ type cluster struct {
 // inCluster runs f beside the controllers named; all of them with none named.
 func inCluster(t *testing.T, controllers []string, f func(c *cluster)) {
 	t.Helper()
+	inClusterOf(t, func(s *apitest.Server) Config { return config(s, controllers...) }, f)
+}
+
+// inClusterOf runs f beside a manager as configured.
+func inClusterOf(t *testing.T, configure func(*apitest.Server) Config, f func(c *cluster)) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		s, stop := apitest.New(t)
 		defer stop()
 		ctx, cancel := context.WithTimeout(t.Context(), 24*time.Hour)
 		defer cancel()
 		c := &cluster{t, ctx, s.Client(t), s}
-		m, err := New(config(s, controllers...))
+		m, err := New(configure(s))
 		if err != nil {
 			t.Fatal(err)
 		}

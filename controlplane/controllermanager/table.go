@@ -192,7 +192,8 @@ var absent = map[string]bool{
 }
 
 // shared are the resources that several controllers read anyway: the garbage
-// collector then needs no watch of its own.
+// collector then needs no watch of its own. Their informers show every object:
+// ConfigMaps and Secrets, of which a controller reads some, are not among them.
 var shared = []schema.GroupVersionResource{
 	corev1.SchemeGroupVersion.WithResource("pods"),
 	corev1.SchemeGroupVersion.WithResource("services"),
@@ -200,7 +201,6 @@ var shared = []schema.GroupVersionResource{
 	corev1.SchemeGroupVersion.WithResource("nodes"),
 	corev1.SchemeGroupVersion.WithResource("namespaces"),
 	corev1.SchemeGroupVersion.WithResource("serviceaccounts"),
-	corev1.SchemeGroupVersion.WithResource("configmaps"),
 	corev1.SchemeGroupVersion.WithResource("replicationcontrollers"),
 	appsv1.SchemeGroupVersion.WithResource("deployments"),
 	appsv1.SchemeGroupVersion.WithResource("replicasets"),
