@@ -124,7 +124,7 @@ down:
 # others from running.
 test: build
 	$(call install,$(TEST_PACKAGES))
-	$(MAKE) --no-print-directory -k -j1 MUST="$(if $(SUDO),,KNARR_MUST_RUN=1)" lint unit race microbench smoke nodes storm envtest conformance-sample
+	$(MAKE) --no-print-directory -k -j1 MUST="$(if $(SUDO),,KNARR_MUST_RUN=1)" lint unit race microbench smoke nodes storm helm envtest conformance-sample
 
 lint:
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); [ -z "$$unformatted" ] || { echo "gofmt these: $$unformatted"; exit 1; }
