@@ -138,12 +138,13 @@ race:
 	CGO_ENABLED=1 go test -race -timeout 10m $(RACE)
 
 # bench measures knarr and upstream alternately; BENCH=api,watch,sched,deploy,node,select
-# selects, ROUNDS says how often. The first time it builds upstream.
+# selects, ROUNDS says how often. AGAINST is another knarr, such as the one before a
+# change, to measure in upstream's place. The first time it builds upstream.
 ROUNDS ?= 3
 bench: build | deps
 	$(call install,$(TEST_PACKAGES))
 	go build -C test/bench -o $(CURDIR)/build/run-bench . && cd test/bench && \
-	exec $(SUDO) env "PATH=$$PATH" "HOME=$$HOME" ../../build/run-bench -rounds $(ROUNDS) -bench '$(BENCH)' -out $(CURDIR)/build/bench.md
+	exec $(SUDO) env "PATH=$$PATH" "HOME=$$HOME" ../../build/run-bench -rounds $(ROUNDS) -bench '$(BENCH)' $(if $(AGAINST),-against '$(abspath $(AGAINST))') -out $(CURDIR)/build/bench.md
 
 # swap plays one scenario with each component in the other's place.
 SWAP_PACKAGES := $(TEST_PACKAGES) nftables iproute2

@@ -92,6 +92,7 @@ func main() {
 		rounds     = flag.Int("rounds", 3, "`number` of runs of each side")
 		which      = flag.String("bench", "", "`names`, comma separated, of what to measure (default: all): "+names())
 		only       = flag.String("side", "", "measure only `knarr` or upstream")
+		against    = flag.String("against", "", "another `knarr`, in upstream's place: the one before a change")
 		out        = flag.String("out", "", "write the table to this `file` too")
 		scale      = flag.Float64("scale", 1, "`factor` on the counts, for a quick look")
 		profiles   = flag.String("profiles", "", "`directory` for CPU profiles of the API server, one for each measurement")
@@ -107,6 +108,11 @@ func main() {
 		programs, err := rig.Find(*repository, *cache)
 		if err != nil {
 			return err
+		}
+		if *against != "" {
+			if programs.Against, err = filepath.Abs(*against); err != nil {
+				return err
+			}
 		}
 		if err := rig.Isolate(ctx, programs.Build); err != nil {
 			return err
@@ -177,7 +183,11 @@ func start(ctx context.Context, programs rig.Programs, selected []bench, work st
 			}
 		}
 	}
-	table := results.markdown(selected, rounds, time.Since(began))
+	other := "upstream v1.36.3"
+	if programs.Against != "" {
+		other = "the other knarr"
+	}
+	table := results.markdown(selected, other, rounds, time.Since(began))
 	fmt.Print(table)
 	if out != "" {
 		faults = append(faults, os.WriteFile(out, []byte(table), 0o644))
@@ -232,16 +242,26 @@ func (r *run) controlPlane(ctx context.Context, whole bool) (*rig.Cluster, error
 
 func (r *run) started(ctx context.Context, whole bool) (*rig.Cluster, error) {
 	dir := filepath.Join(r.e.dir, string(r.side))
-	if r.side == knarr {
+	if programs, own := r.programs(); own {
 		if whole {
-			return rig.Knarr(ctx, r.e.programs, dir, false)
+			return rig.Knarr(ctx, programs, dir, false)
 		}
-		return rig.Knarr(ctx, r.e.programs, dir, false, "scheduler", "controller-manager", "coredns", "kube-proxy", "network")
+		return rig.Knarr(ctx, programs, dir, false, "scheduler", "controller-manager", "coredns", "kube-proxy", "network")
 	}
 	if whole {
 		return rig.Upstream(ctx, r.e.programs, dir, "kube-controller-manager", "kube-scheduler")
 	}
 	return rig.Upstream(ctx, r.e.programs, dir)
+}
+
+// programs are those of this side, and whether its Kubernetes is knarr's.
+func (r *run) programs() (p rig.Programs, own bool) {
+	p = r.e.programs
+	if r.side == knarr {
+		return p, true
+	}
+	p.Knarr = p.Against
+	return p, p.Against != ""
 }
 
 // prepared is a control plane with a client and the namespace of the load.

@@ -139,8 +139,8 @@ func runNode(ctx context.Context, r *run) error {
 // node starts a whole cluster of one node, and says when the node was Ready.
 func (r *run) node(ctx context.Context) (c *rig.Cluster, took time.Duration, err error) {
 	dir := filepath.Join(r.e.dir, string(r.side))
-	if r.side == knarr {
-		c, err = rig.Knarr(ctx, r.e.programs, dir, true)
+	if programs, own := r.programs(); own {
+		c, err = rig.Knarr(ctx, programs, dir, true)
 	} else {
 		c, err = rig.Upstream(ctx, r.e.programs, dir, "kube-controller-manager", "kube-scheduler", "node")
 	}

@@ -46,13 +46,14 @@ func stats(v []float64) (median, spread float64) {
 	return median, (s[len(s)-1-out] - s[out]) / 2 / median
 }
 
-// markdown is the table of what was measured.
-func (r *results) markdown(selected []bench, rounds int, took time.Duration) string {
+// markdown is the table of what was measured, of knarr and what it was measured
+// against.
+func (r *results) markdown(selected []bench, other string, rounds int, took time.Duration) string {
 	var b strings.Builder
 	host, _ := os.ReadFile("/proc/sys/kernel/osrelease")
 	fmt.Fprintf(&b, "%s, %d CPUs, Linux %s, %s, median of %d rounds (± half the distance of the quartiles), %s in all\n\n",
 		time.Now().UTC().Format("2006-01-02"), runtime.NumCPU(), strings.TrimSpace(string(host)), runtime.Version(), rounds, took.Round(time.Second))
-	b.WriteString("| | knarr | upstream v1.36.3 | times better, round by round | goal |\n|---|---|---|---|---|\n")
+	fmt.Fprintf(&b, "| | knarr | %s | times better, round by round | goal |\n|---|---|---|---|---|\n", other)
 	for _, bench := range selected {
 		for _, l := range bench.lines {
 			us, them := r.values[bench.name+"/"+l.name+"/"+string(knarr)], r.values[bench.name+"/"+l.name+"/"+string(upstream)]
@@ -87,7 +88,11 @@ func times(v, spread float64) string {
 	if math.IsNaN(v) || math.IsInf(v, 0) {
 		return ""
 	}
-	return fmt.Sprintf("%.1f× ± %.0f %%", v, spread*100)
+	digits := 1
+	if v < 2 {
+		digits = 2
+	}
+	return fmt.Sprintf("%.*f× ± %.0f %%", digits, v, spread*100)
 }
 
 func figure(v, spread float64, unit string) string {

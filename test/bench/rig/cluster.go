@@ -39,6 +39,7 @@ type Cluster struct {
 type Programs struct {
 	Repository string // of knarr
 	Knarr      string // bin/knarr
+	Against    string // another one, in upstream's place; empty: upstream itself
 	Upstream   string // directory of upstream's
 	Made       string // directory of runc and the shim, built by make
 	Kinds      string // file with a valid object of each kind
