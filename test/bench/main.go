@@ -12,6 +12,7 @@ import (
 	"io"
 	"iter"
 	"os"
+	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"runtime/debug"
@@ -110,7 +111,10 @@ func main() {
 			return err
 		}
 		if *against != "" {
-			if programs.Against, err = filepath.Abs(*against); err != nil {
+			if programs.Against, err = exec.LookPath(*against); err != nil {
+				return fmt.Errorf("-against: %w", err)
+			}
+			if programs.Against, err = filepath.Abs(programs.Against); err != nil {
 				return err
 			}
 		}
