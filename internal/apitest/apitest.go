@@ -19,6 +19,7 @@ import (
 	"knarr/controlplane/apiserver"
 	"knarr/controlplane/apiserver/storage"
 	"knarr/internal/memnet"
+	"knarr/internal/run"
 )
 
 // A Server is a running API server.
@@ -52,14 +53,14 @@ func New(t testing.TB, change ...func(*apiserver.Config)) (s *Server, stop func(
 	}
 	s = &Server{api, memnet.Listen()}
 	ctx, cancel := context.WithCancel(context.Background())
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		if err := api.Run(ctx); err != nil {
+	var wg run.Group
+	wg.Go("API server", func() {
+		if err := run.Catch("API server", func() error { return api.Run(ctx) }); err != nil {
 			t.Error(err)
 		}
 	})
-	wg.Go(func() {
-		if err := api.Serve(ctx, s.listener, nil); err != nil {
+	wg.Go("API server: serve", func() {
+		if err := run.Catch("API server: serve", func() error { return api.Serve(ctx, s.listener, nil) }); err != nil {
 			t.Error(err)
 		}
 	})
@@ -77,7 +78,7 @@ func New(t testing.TB, change ...func(*apiserver.Config)) (s *Server, stop func(
 	return s, stop
 }
 
-// Config reaches the server as a user, by default one who may do everything.
+// Config reaches the server as a user, by default a cluster administrator.
 func (s *Server) Config(as ...user.Info) *rest.Config {
 	var who user.Info = &user.DefaultInfo{Name: "system:admin", Groups: []string{user.SystemPrivilegedGroup}}
 	if len(as) > 0 {

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"runtime/debug"
 	"sync"
 	"time"
 
@@ -16,6 +15,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
+
+	"knarr/internal/informer"
+	"knarr/internal/run"
 )
 
 // A Controller calls Reconcile for every key its Sources yield, never twice
@@ -35,6 +37,18 @@ type Controller[K comparable] struct {
 	Reconcile func(ctx context.Context, key K) (again time.Duration, err error)
 }
 
+// Existing makes a Reconcile of fn, which gets the object of the key from store;
+// a key whose object is gone needs nothing.
+func Existing[T any](store cache.Store, fn func(ctx context.Context, obj T) (again time.Duration, err error)) func(context.Context, cache.ObjectName) (time.Duration, error) {
+	return func(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
+		obj, ok, err := store.GetByKey(key.String())
+		if err != nil || !ok {
+			return 0, err
+		}
+		return fn(ctx, obj.(T))
+	}
+}
+
 // SetWorkers changes how many keys are reconciled at once, before Run.
 func (c *Controller[K]) SetWorkers(n int) { c.Workers = n }
 
@@ -51,7 +65,7 @@ func (c *Controller[K]) Run(ctx context.Context) error {
 		workqueue.DefaultTypedControllerRateLimiter[K](),
 		workqueue.TypedRateLimitingQueueConfig[K]{Name: c.Name})
 	ctx, cancel := context.WithCancelCause(ctx)
-	var wg sync.WaitGroup
+	var wg run.Group
 	defer wg.Wait()
 	defer queue.ShutDown()
 	defer cancel(nil)
@@ -60,9 +74,9 @@ func (c *Controller[K]) Run(ctx context.Context) error {
 	for _, feed := range c.Feeds {
 		fed.Add(1)
 		ready := sync.OnceFunc(fed.Done)
-		wg.Go(func() {
+		wg.Go(c.Name+": feed", func() {
 			defer ready()
-			if err := feed(ctx, ready, queue.Add); err != nil {
+			if err := run.Catch(c.Name+": feed", func() error { return feed(ctx, ready, queue.Add) }); err != nil {
 				cancel(fmt.Errorf("%s: %w", c.Name, err))
 			}
 		})
@@ -81,7 +95,7 @@ func (c *Controller[K]) Run(ctx context.Context) error {
 	}
 	fed.Wait()
 	for range max(c.Workers, 1) {
-		wg.Go(func() {
+		wg.Go(c.Name, func() {
 			for key, quit := queue.Get(); !quit; key, quit = queue.Get() {
 				c.one(ctx, queue, key)
 			}
@@ -119,21 +133,17 @@ func (c *Controller[K]) one(ctx context.Context, queue workqueue.TypedRateLimiti
 // guarded turns a panic into an error: one bad object must not end a process
 // that holds the whole cluster.
 func (c *Controller[K]) guarded(ctx context.Context, key K) (again time.Duration, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
-		}
-	}()
-	return c.Reconcile(ctx, key)
+	err = run.Catch(c.Name, func() (err error) {
+		again, err = c.Reconcile(ctx, key)
+		return err
+	})
+	return again, err
 }
 
 // enqueue adds the keys of each object an event brings.
 func enqueue[K comparable](queue workqueue.TypedInterface[K], keys func(metav1.Object) []K) cache.ResourceEventHandler {
 	add := func(obj any) {
-		if gone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-			obj = gone.Obj
-		}
-		m, ok := obj.(metav1.Object)
+		m, ok := informer.Object(obj).(metav1.Object)
 		if keys == nil || !ok {
 			return
 		}
@@ -151,15 +161,5 @@ func enqueue[K comparable](queue workqueue.TypedInterface[K], keys func(metav1.O
 func Self(inf cache.SharedIndexInformer) Source[cache.ObjectName] {
 	return Source[cache.ObjectName]{inf, func(o metav1.Object) []cache.ObjectName {
 		return []cache.ObjectName{cache.MetaObjectToName(o)}
-	}}
-}
-
-// Owner yields the name of the object's controlling owner, if of that kind.
-func Owner(inf cache.SharedIndexInformer, kind string) Source[cache.ObjectName] {
-	return Source[cache.ObjectName]{inf, func(o metav1.Object) []cache.ObjectName {
-		if ref := metav1.GetControllerOf(o); ref != nil && ref.Kind == kind {
-			return []cache.ObjectName{cache.NewObjectName(o.GetNamespace(), ref.Name)}
-		}
-		return nil
 	}}
 }

@@ -16,7 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Objects says whether a and b mean the same. They are of the same type, or
+// Objects reports whether a and b mean the same. They are of the same type, or
 // different.
 func Objects(a, b any) bool {
 	va, vb := reflect.ValueOf(a), reflect.ValueOf(b)

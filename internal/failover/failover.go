@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"knarr/internal/run"
 )
 
 // A Dialer connects to the server it connected to last, for as long as that one
@@ -74,13 +76,13 @@ func (d *Dialer) move(server string, first bool) {
 const (
 	// stagger is the head start of a server over the next.
 	stagger = 250 * time.Millisecond
-	// answerTime is how long a server that took a connection may keep silent,
+	// answerTimeout is how long a server that took a connection may keep silent,
 	// where there are others: the socket of one that was killed still takes
 	// connections for its successor.
-	answerTime = 2 * time.Second
-	// silence is how long what was sent may stay unacknowledged on a connection
+	answerTimeout = 2 * time.Second
+	// unacknowledgedTimeout is how long what was sent may stay unacknowledged on a connection
 	// in use, before it counts as broken.
-	silence = 5 * time.Second
+	unacknowledgedTimeout = 5 * time.Second
 )
 
 // keepAlive finds out that a server is gone though it did not say so.
@@ -100,28 +102,32 @@ func (d *Dialer) DialContext(ctx context.Context, network, _ string) (net.Conn, 
 		err    error
 	}
 	results := make(chan result, len(servers))
-	begun, ended := 0, 0
+	started, finished := 0, 0
 	next := func() {
-		if begun < len(servers) {
-			server := servers[begun]
-			begun++
-			go func() {
-				conn, err := dialer.DialContext(ctx, network, server)
-				results <- result{conn, server, err}
-			}()
+		if started < len(servers) {
+			server := servers[started]
+			started++
+			run.Go("dial a server", func() {
+				r := result{server: server}
+				r.err = run.Catch("dial a server", func() (err error) { // there is a result of each
+					r.conn, err = dialer.DialContext(ctx, network, server)
+					return err
+				})
+				results <- r
+			})
 		}
 	}
 	next()
 	timer := time.NewTimer(stagger)
 	defer timer.Stop()
 	var errs []error
-	for ended < len(servers) {
+	for finished < len(servers) {
 		select {
 		case <-timer.C:
 			next()
 			timer.Reset(stagger)
 		case r := <-results:
-			ended++
+			finished++
 			if r.err != nil {
 				errs = append(errs, r.err)
 				d.move(r.server, false)
@@ -129,13 +135,14 @@ func (d *Dialer) DialContext(ctx context.Context, network, _ string) (net.Conn, 
 				timer.Reset(stagger)
 				continue
 			}
-			go func(more int) { // those that were slower
+			more := started - finished
+			run.Go("slower servers", func() {
 				for range more {
 					if r := <-results; r.conn != nil {
 						r.conn.Close()
 					}
 				}
-			}(begun - ended)
+			})
 			d.move(r.server, true)
 			if len(servers) == 1 {
 				return r.conn, nil
@@ -150,7 +157,7 @@ var dialer = net.Dialer{
 	Timeout: 10 * time.Second, KeepAliveConfig: keepAlive,
 	Control: func(_, _ string, c syscall.RawConn) error {
 		return c.Control(func(fd uintptr) {
-			_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(silence.Milliseconds()))
+			_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(unacknowledgedTimeout.Milliseconds()))
 		})
 	},
 }
@@ -169,7 +176,7 @@ type probed struct {
 func (p *probed) Write(b []byte) (int, error) {
 	p.mu.Lock()
 	if p.timer == nil && !p.answered {
-		p.timer = time.AfterFunc(answerTime, func() {
+		p.timer = run.AfterFunc("probe a server", answerTimeout, func() {
 			p.silent()
 			p.Conn.Close()
 		})

@@ -90,11 +90,11 @@ func TestDial(t *testing.T) {
 }
 
 // One whose socket takes connections, and which never answers, is left.
-func TestMute(t *testing.T) {
+func TestUnansweringServer(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	mute, b := listen(t, ""), listen(t, "b")
-	d := New(mute.Addr().String(), b.Addr().String())
+	unanswering, b := listen(t, ""), listen(t, "b")
+	d := New(unanswering.Addr().String(), b.Addr().String())
 	if got, err := ask(ctx, d); err == nil {
 		t.Fatalf("the mute one says %q", got)
 	}

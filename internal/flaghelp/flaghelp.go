@@ -29,7 +29,7 @@ func note(f *pflag.Flag, key string, what ...string) {
 	f.Annotations[key] = what
 }
 
-// ValuesOf is what Values said.
+// ValuesOf is the result of Values.
 func ValuesOf(f *pflag.Flag) []string { return f.Annotations[values] }
 
 // A Section is the flags of one group.

@@ -1,4 +1,4 @@
-// Package follow tells when a file may have changed. It reads the file's folder
+// Package follow announces that a file may have changed. It reads the file's folder
 // and writes nothing.
 package follow
 

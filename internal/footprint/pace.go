@@ -6,6 +6,8 @@ import (
 	"runtime/metrics"
 	"sync"
 	"time"
+
+	"knarr/internal/run"
 )
 
 const (
@@ -19,7 +21,7 @@ const (
 	// spare is what a busy heap may grow by at the busy percentage; beyond it, by
 	// that of an idle one: a load of huge requests is not to be doubled.
 	spare = 128 << 20
-	// busy is how soon after another a collection tells of load.
+	// busy is how soon after another a collection is a sign of load.
 	busy = 2 * time.Second
 )
 
@@ -52,7 +54,7 @@ func (p *pacer) collected() {
 	switch {
 	case want == idlePercent:
 	case p.calm == nil:
-		p.calm = time.AfterFunc(busy, p.idle)
+		p.calm = run.AfterFunc("memory: idle", busy, p.idle)
 	default:
 		p.calm.Reset(busy)
 	}

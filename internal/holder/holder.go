@@ -20,6 +20,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"knarr/internal/run"
 )
 
 // A Client is a connection to the holder. All methods may be called at once,
@@ -53,8 +55,8 @@ func Start(program, socket string) (*Client, error) {
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start the socket holder: %w", err)
 	}
-	go func() { _ = cmd.Wait() }() // no zombie, should it end first
-	timer := time.AfterFunc(startTime, func() { _ = ready.Close() })
+	run.Go("socket holder: wait", func() { _ = cmd.Wait() }) // no zombie, should it end first
+	timer := run.AfterFunc("socket holder: start", startTime, func() { _ = ready.Close() })
 	defer timer.Stop()
 	var b [1]byte
 	if _, err := ready.Read(b[:]); err != nil { // it says when it listens
@@ -63,7 +65,7 @@ func Start(program, socket string) (*Client, error) {
 	return Connect(socket)
 }
 
-// End lets go of everything held.
+// End lets go of everything held, and returns when the program has ended.
 func (c *Client) End() error {
 	if c == nil {
 		return nil
@@ -71,8 +73,44 @@ func (c *Client) End() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	defer c.conn.Close()
-	_, _, err := c.ask("end", -1)
-	return err
+	program := c.program()
+	if program >= 0 {
+		defer unix.Close(program)
+	}
+	if _, _, err := c.ask("end", -1); err != nil || program < 0 {
+		return err
+	}
+	for {
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(program), Events: unix.POLLIN}}, int(startTime.Milliseconds()))
+		switch {
+		case errors.Is(err, unix.EINTR):
+		case err != nil:
+			return fmt.Errorf("wait for the socket holder: %w", err)
+		case n == 0:
+			return fmt.Errorf("the socket holder did not end within %s", startTime)
+		default:
+			return nil
+		}
+	}
+}
+
+// program is a handle of the process at the other end, -1 if there is none.
+func (c *Client) program() int {
+	raw, err := c.conn.SyscallConn()
+	if err != nil {
+		return -1
+	}
+	fd := -1
+	_ = raw.Control(func(socket uintptr) {
+		peer, err := unix.GetsockoptUcred(int(socket), unix.SOL_SOCKET, unix.SO_PEERCRED)
+		if err != nil || int(peer.Pid) == unix.Getpid() {
+			return
+		}
+		if got, err := unix.PidfdOpen(int(peer.Pid), 0); err == nil {
+			fd = got
+		}
+	})
+	return fd
 }
 
 // ask sends a message, with a descriptor unless fd is negative, and waits for

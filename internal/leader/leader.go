@@ -3,6 +3,7 @@
 package leader
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -15,6 +16,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
+
+	"knarr/internal/run"
 )
 
 // Config names the Lease and who contends for it.
@@ -25,14 +28,26 @@ type Config struct {
 	Lease string
 	// Identity names this contender. Default: host name and a random id.
 	Identity string
+	// Times say where the Lease is and how long it is held. Default: upstream's.
+	Times Times
 }
 
-// The times, as upstream's.
-const (
-	leaseDuration = 15 * time.Second
-	renewDeadline = 10 * time.Second
-	retryPeriod   = 2 * time.Second
-)
+// Times are the settings of an election. A zero value means its default.
+type Times struct {
+	// Namespace and Name are the Lease's. Default kube-system and the component's.
+	Namespace, Name string
+	// Duration is how long a silent leader keeps the Lease, Renew when one that cannot
+	// renew it gives up, Retry the time between two tries. Default 15, 10 and 2 s.
+	Duration, Renew, Retry time.Duration
+	// Watchdog, if set, learns of a leader that cannot renew its Lease.
+	Watchdog *leaderelection.HealthzAdaptor
+}
+
+func (c *Config) setDefaults() {
+	t := &c.Times
+	t.Namespace, t.Name = cmp.Or(t.Namespace, metav1.NamespaceSystem), cmp.Or(t.Name, c.Lease)
+	t.Duration, t.Renew, t.Retry = cmp.Or(t.Duration, 15*time.Second), cmp.Or(t.Renew, 10*time.Second), cmp.Or(t.Retry, 2*time.Second)
+}
 
 // Run contends for the Lease until ctx ends and runs term whenever it is won,
 // with a context that ends with the Lease. A lost Lease ends the term, not the
@@ -42,6 +57,7 @@ func Run(ctx context.Context, c Config, term func(context.Context) error) error 
 	if err != nil {
 		return fmt.Errorf("leader election's client: %w", err)
 	}
+	c.setDefaults()
 	if c.Identity == "" {
 		host, err := os.Hostname()
 		if err != nil {
@@ -62,13 +78,13 @@ func Run(ctx context.Context, c Config, term func(context.Context) error) error 
 func contend(ctx context.Context, client kubernetes.Interface, c Config, term func(context.Context) error) error {
 	won := make(chan context.Context)
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
-		Name: c.Lease,
+		Name: c.Times.Name,
 		Lock: &resourcelock.LeaseLock{
-			LeaseMeta:  metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: c.Lease},
+			LeaseMeta:  metav1.ObjectMeta{Namespace: c.Times.Namespace, Name: c.Times.Name},
 			Client:     client.CoordinationV1(),
 			LockConfig: resourcelock.ResourceLockConfig{Identity: c.Identity},
 		},
-		LeaseDuration: leaseDuration, RenewDeadline: renewDeadline, RetryPeriod: retryPeriod,
+		LeaseDuration: c.Times.Duration, RenewDeadline: c.Times.Renew, RetryPeriod: c.Times.Retry,
 		ReleaseOnCancel: true,
 		Callbacks: leaderelection.LeaderCallbacks{
 			OnStartedLeading: func(leading context.Context) {
@@ -83,12 +99,15 @@ func contend(ctx context.Context, client kubernetes.Interface, c Config, term fu
 	if err != nil {
 		return fmt.Errorf("leader election: %w", err)
 	}
+	if c.Times.Watchdog != nil {
+		c.Times.Watchdog.SetLeaderElection(elector)
+	}
 	contending, giveUp := context.WithCancel(context.WithoutCancel(ctx))
 	ended := make(chan struct{})
-	go func() {
+	run.Go("leader election", func() {
 		defer close(ended)
 		elector.Run(contending)
-	}()
+	})
 	defer func() { giveUp(); <-ended }()
 	select {
 	case <-ctx.Done():

@@ -6,6 +6,8 @@ import (
 	"os"
 	"sync"
 	"time"
+
+	"knarr/internal/run"
 )
 
 // chunk bounds what a pipe buffers in one direction, bytes.
@@ -138,7 +140,7 @@ func (d *deadline) set(t time.Time) {
 		return
 	}
 	var mine *time.Timer
-	mine = time.AfterFunc(left, func() {
+	mine = run.AfterFunc("in-memory connection: deadline", left, func() {
 		d.q.mu.Lock()
 		defer d.q.mu.Unlock()
 		if d.timer == mine {

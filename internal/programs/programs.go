@@ -111,7 +111,7 @@ func load(from fs.FS, name string) (*program, error) {
 	return p, nil
 }
 
-// present tells whether path is the program. Its receipt says which file was
+// present reports whether path is the program. Its receipt says which file was
 // found good and when that was last written; only a file that has changed
 // since is hashed again.
 func (p *program) present(path string) bool {

@@ -81,7 +81,7 @@ func attributeClasses(claim *corev1.PersistentVolumeClaim) (names []string) {
 	return names
 }
 
-// ClaimChanged says that a claim's status tells of another use.
+// ClaimChanged reports whether a claim's status changes what is charged.
 func ClaimChanged(claim, old *corev1.PersistentVolumeClaim) bool {
 	now, was := claim.Status.AllocatedResources[corev1.ResourceStorage], old.Status.AllocatedResources[corev1.ResourceStorage]
 	return now.Cmp(was) != 0 || !slices.Equal(attributeClasses(claim), attributeClasses(old))

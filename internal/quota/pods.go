@@ -53,7 +53,7 @@ func countsPods(n corev1.ResourceName) bool {
 	return ok && (strings.HasPrefix(of, corev1.ResourceHugePagesPrefix) || !native(n) || strings.HasPrefix(of, deviceClass))
 }
 
-// native says whether Kubernetes itself names the resource.
+// native reports whether Kubernetes itself names the resource.
 func native(n corev1.ResourceName) bool {
 	return !strings.Contains(string(n), "/") || strings.Contains(string(n), corev1.ResourceDefaultNamespacePrefix)
 }
@@ -116,16 +116,16 @@ func PodTerminating(pod *corev1.Pod) bool {
 
 func podScope(s corev1.ScopedResourceSelectorRequirement, obj runtime.Object) (bool, error) {
 	pod := obj.(*corev1.Pod)
-	effortless := pod.Status.QOSClass == corev1.PodQOSBestEffort
+	withoutRequest := pod.Status.QOSClass == corev1.PodQOSBestEffort
 	switch s.ScopeName {
 	case corev1.ResourceQuotaScopeTerminating:
 		return PodTerminating(pod), nil
 	case corev1.ResourceQuotaScopeNotTerminating:
 		return !PodTerminating(pod), nil
 	case corev1.ResourceQuotaScopeBestEffort:
-		return effortless, nil
+		return withoutRequest, nil
 	case corev1.ResourceQuotaScopeNotBestEffort:
-		return !effortless, nil
+		return !withoutRequest, nil
 	case corev1.ResourceQuotaScopePriorityClass:
 		if class := pod.Spec.PriorityClassName; class != "" {
 			return selects(s, class)
@@ -168,10 +168,10 @@ func podDemand(required []corev1.ResourceName, obj runtime.Object) error {
 	}
 	silent := map[corev1.ResourceName][]string{}
 	for _, c := range slices.Concat(pod.Spec.Containers, pod.Spec.InitContainers) {
-		said := corev1.ResourceList{}
-		account(said, c.Resources.Requests, c.Resources.Limits)
+		specified := corev1.ResourceList{}
+		account(specified, c.Resources.Requests, c.Resources.Limits)
 		for _, n := range required {
-			if _, ok := said[n]; !ok && slices.Contains(demanded, n) {
+			if _, ok := specified[n]; !ok && slices.Contains(demanded, n) {
 				silent[n] = append(silent[n], c.Name)
 			}
 		}

@@ -17,11 +17,11 @@ import (
 
 // A Measure is how the objects of one resource are accounted for.
 type Measure struct {
-	// Counts says whether a quota's resource is about these objects.
+	// Counts reports whether a quota's resource is about these objects.
 	Counts func(corev1.ResourceName) bool
 	// Use is what obj uses now.
 	Use func(obj runtime.Object, now time.Time) corev1.ResourceList
-	// Selects says whether a scope has obj in it. Nil: no scope has.
+	// Selects reports whether a scope has obj in it. Nil: no scope has.
 	Selects func(corev1.ScopedResourceSelectorRequirement, runtime.Object) (bool, error)
 	// Demand refuses an object that does not say what it needs of required.
 	// Nil: everything will do.
@@ -117,7 +117,7 @@ func (m Measure) Of(hard corev1.ResourceList) []corev1.ResourceName {
 	return names
 }
 
-// Matches says whether all scopes of spec have obj in them.
+// Matches reports whether all scopes of spec have obj in them.
 func (m Measure) Matches(spec *corev1.ResourceQuotaSpec, obj runtime.Object) (bool, error) {
 	for _, s := range Scopes(spec) {
 		if m.Selects == nil {

@@ -15,7 +15,7 @@ var operators = map[corev1.ScopeSelectorOperator]selection.Operator{
 	corev1.ScopeSelectorOpDoesNotExist: selection.DoesNotExist,
 }
 
-// selects says whether a scope that names values has one of an object's.
+// selects reports whether a scope that names values has one of an object's.
 func selects(s corev1.ScopedResourceSelectorRequirement, values ...string) (bool, error) {
 	op, ok := operators[s.Operator]
 	if !ok {

@@ -1,6 +1,6 @@
 // Command program is the socket holder: it keeps descriptors that a server gave
 // it, for the next server to take. It reads and writes its Unix socket only,
-// and ends when told to, or when no server has been there for a minute.
+// and ends on request, or when no server has been there for a minute.
 package main
 
 import (
@@ -63,7 +63,7 @@ func main() {
 	}
 }
 
-// serve speaks with one server; true when it said that this is the end.
+// serve speaks with one server; true when it asked the holder to end.
 func (h *held) serve(conn *net.UnixConn) bool {
 	defer conn.Close()
 	h.mu.Lock()

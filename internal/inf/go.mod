@@ -1,0 +1,3 @@
+module gopkg.in/inf.v0
+
+go 1.26

@@ -1,0 +1,28 @@
+// Package informer holds what every handler and every cache of client-go's
+// informers needs. It reads the objects and events it is given, and writes
+// only into objects that are not yet in a cache.
+package informer
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/cache"
+)
+
+// Object is the object of an event. For a deletion that the watch missed, it
+// is the last state that the cache had.
+func Object(event any) any {
+	if gone, ok := event.(cache.DeletedFinalStateUnknown); ok {
+		return gone.Obj
+	}
+	return event
+}
+
+// TrimMetadata is a transform that drops managed fields and annotations, for
+// informers whose readers use neither, so that their caches stay small.
+func TrimMetadata(o any) (any, error) {
+	if m, ok := o.(metav1.Object); ok {
+		m.SetManagedFields(nil)
+		m.SetAnnotations(nil)
+	}
+	return o, nil
+}
