@@ -13,6 +13,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"knarr/internal/run"
 )
 
 // writes are the requests on their way to the API server: in order for each
@@ -24,7 +26,7 @@ type writes struct {
 	ready   []types.UID
 	workers int
 	most    int
-	wg      sync.WaitGroup
+	wg      run.Group
 }
 
 func newWrites(most int) *writes {
@@ -43,7 +45,7 @@ func (w *writes) do(ctx context.Context, pod types.UID, f func(context.Context))
 	w.ready = append(w.ready, pod)
 	if w.workers < w.most {
 		w.workers++
-		w.wg.Go(func() { w.work(ctx) })
+		w.wg.Go("scheduler: bind", func() { w.work(ctx) })
 	}
 }
 
@@ -85,7 +87,7 @@ func (w *writes) next(pod types.UID) func(context.Context) {
 	return line[0]
 }
 
-// safely keeps a panic from ending the process, and tells whether there was
+// safely keeps a panic from ending the process, and reports whether there was
 // one.
 func safely(ctx context.Context, f func()) (panicked bool) {
 	defer func() {
@@ -116,7 +118,7 @@ func (s *term) bind(ctx context.Context, q *queued, pod *corev1.Pod, node string
 	s.bindFailed(ctx, q, node, fmt.Errorf("binding rejected: %w", err), apierrors.IsNotFound(err))
 }
 
-// refuse tells the world why a pod has no node. A nil nominate leaves the
+// refuse records in status and event why a pod has no node. A nil nominate leaves the
 // nomination as it is.
 func (s *term) refuse(ctx context.Context, pod *corev1.Pod, reason, message string, nominate *string) {
 	s.events[pod.Spec.SchedulerName].Eventf(pod, nil, corev1.EventTypeWarning, "FailedScheduling", "Scheduling", "%s", short(message))

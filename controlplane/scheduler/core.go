@@ -20,8 +20,8 @@ type core struct {
 	hints   map[string]func(*framework.Event, *framework.Pod) bool
 	less    func(a, b *framework.Pod, aSince, bSince int64) bool
 
-	answers  map[string]*answers // by what local plugins look at
-	answered []string            // their keys, the oldest first
+	results  map[string]*nodeResults // by what local plugins look at
+	answered []string                // their keys, the oldest first
 	// Memory used anew for every pod.
 	feasible []*framework.Node
 	refusals []*framework.Status
@@ -48,7 +48,7 @@ type scorer struct {
 }
 
 func newCore(c *framework.Cluster, table []plugins.Entry) *core {
-	s := &core{cluster: c, answers: map[string]*answers{}, hints: map[string]func(*framework.Event, *framework.Pod) bool{}}
+	s := &core{cluster: c, results: map[string]*nodeResults{}, hints: map[string]func(*framework.Event, *framework.Pod) bool{}}
 	for _, e := range table {
 		_, local := e.Plugin.(framework.Local)
 		pre, _ := e.Plugin.(framework.PreFilter)
@@ -118,7 +118,7 @@ func (r *refusal) String() string {
 // decide finds the node for a pod, or says why there is none.
 func (s *core) decide(p *framework.Pod) (*framework.Node, *refusal) {
 	if s.cluster.Live == 0 {
-		return nil, &refusal{err: true}
+		return nil, &refusal{}
 	}
 	if st := s.prepare(p); st != nil {
 		return nil, &refusal{nodes: s.cluster.Live, before: st, plugins: []string{st.Plugin}, err: st.Code == framework.Error}
@@ -135,7 +135,7 @@ func (s *core) decide(p *framework.Pod) (*framework.Node, *refusal) {
 		if n == nil || n.Object == nil {
 			continue
 		}
-		st := a.verdict[slot]
+		st := a.status[slot]
 		if st == nil {
 			st = s.beyondLocal(p, n)
 		}
@@ -243,7 +243,7 @@ func (s *core) hasRoom(p *framework.Pod, n *framework.Node) bool {
 	return true
 }
 
-// simulate tells the plugins of a pod counted in or out on a node.
+// simulate has the plugins count a pod in or out on a node.
 func (s *core) simulate(p, other *framework.Pod, n *framework.Node, delta int32) {
 	for i := range s.filters {
 		if f := &s.filters[i]; f.simulator != nil && !f.skip {
@@ -255,22 +255,22 @@ func (s *core) simulate(p, other *framework.Pod, n *framework.Node, delta int32)
 // withNominated asks about the node as it will be once the pods that made room
 // there, and are no less important, have come.
 func (s *core) withNominated(p *framework.Pod, n *framework.Node) *framework.Status {
-	var coming []*framework.Pod
+	var nominated []*framework.Pod
 	for _, o := range n.Nominated {
 		if o.UID != p.UID && o.Shape.Priority >= p.Shape.Priority {
-			coming = append(coming, o)
+			nominated = append(nominated, o)
 		}
 	}
-	if len(coming) == 0 {
+	if len(nominated) == 0 {
 		return nil
 	}
 	full := n.Copy()
-	for _, o := range coming {
+	for _, o := range nominated {
 		full.With(o)
 		s.simulate(p, o, n, 1)
 	}
 	st := s.fits(p, full)
-	for _, o := range coming {
+	for _, o := range nominated {
 		s.simulate(p, o, n, -1)
 	}
 	return st
@@ -294,7 +294,7 @@ func (s *core) whyNot() *refusal {
 }
 
 // best is a node with the greatest sum of weighted scores, any of those equal.
-func (s *core) best(p *framework.Pod, a *answers) *framework.Node {
+func (s *core) best(p *framework.Pod, a *nodeResults) *framework.Node {
 	n := len(s.feasible)
 	s.totals, s.scores = slices.Grow(s.totals[:0], n)[:n], slices.Grow(s.scores[:0], n)[:n]
 	for i, node := range s.feasible {

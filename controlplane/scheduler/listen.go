@@ -13,9 +13,10 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"knarr/controlplane/scheduler/framework"
+	"knarr/internal/informer"
 )
 
-// listen has the term told of all that changes.
+// listen feeds all changes to the term.
 func (s *term) listen(f informers.SharedInformerFactory) (known []cache.DoneChecker, err error) {
 	pods := f.InformerFor(&corev1.Pod{}, func(c kubernetes.Interface, resync time.Duration) cache.SharedIndexInformer {
 		return coreinformers.NewFilteredPodInformer(c, metav1.NamespaceAll, resync, cache.Indexers{}, func(o *metav1.ListOptions) {
@@ -32,10 +33,7 @@ func (s *term) listen(f informers.SharedInformerFactory) (known []cache.DoneChec
 			AddFunc:    func(obj any) { guard(func(now time.Time) { set(nil, obj, now) }) },
 			UpdateFunc: func(old, obj any) { guard(func(now time.Time) { set(old, obj, now) }) },
 			DeleteFunc: func(obj any) {
-				if d, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-					obj = d.Obj
-				}
-				guard(func(now time.Time) { gone(obj, now) })
+				guard(func(now time.Time) { gone(informer.Object(obj), now) })
 			},
 		})
 		if e != nil {
@@ -91,11 +89,11 @@ func (s *term) setPod(o *corev1.Pod, now time.Time) {
 		p := s.cluster.NewPod(o)
 		q := s.queue.add(p, now, s.held(o))
 		s.nominate(q, o.Status.NominatedNodeName)
-		s.stir()
+		s.wake()
 	}
 }
 
-// held tells whether a plugin keeps the pod from being tried.
+// held reports whether a plugin keeps the pod from being tried.
 func (s *term) held(o *corev1.Pod) bool {
 	for _, g := range s.core.gates {
 		if g.PreEnqueue(o) != nil {
@@ -178,7 +176,7 @@ func (s *term) setWaiting(q *queued, o *corev1.Pod, now time.Time) {
 			}
 		}
 	}
-	s.stir()
+	s.wake()
 }
 
 func (s *term) removePod(o *corev1.Pod, now time.Time) {

@@ -38,23 +38,23 @@ type candidate struct {
 // follows decide about the same pod. Without a candidate it says why.
 func (s *core) preempt(p *framework.Pod, why *refusal, budgets []budget) (*candidate, string) {
 	failed := refusal{nodes: why.nodes, reasons: map[string]int{}}
-	var hopeful []*framework.Node
+	var resolvable []*framework.Node
 	if why.before == nil {
 		for slot, n := range s.cluster.Nodes {
 			if n != nil && n.Object != nil && s.refusals[slot].Code == framework.Unschedulable {
-				hopeful = append(hopeful, n)
+				resolvable = append(resolvable, n)
 			}
 		}
 	}
-	if rest := why.nodes - len(hopeful); rest > 0 {
+	if rest := why.nodes - len(resolvable); rest > 0 {
 		failed.reasons[reasonPreemptionWaste] = rest
 	}
-	most := max(len(hopeful)*candidatesPerHundred/100, fewestCandidates)
+	most := max(len(resolvable)*candidatesPerHundred/100, fewestCandidates)
 	var found []candidate
-	if len(hopeful) > 0 {
-		from := rand.IntN(len(hopeful))
-		for i := range hopeful {
-			c, st := s.victimsOn(p, hopeful[(from+i)%len(hopeful)], budgets)
+	if len(resolvable) > 0 {
+		from := rand.IntN(len(resolvable))
+		for i := range resolvable {
+			c, st := s.victimsOn(p, resolvable[(from+i)%len(resolvable)], budgets)
 			if st != nil {
 				for _, r := range st.Reasons {
 					failed.reasons[r]++
@@ -270,7 +270,7 @@ func (s *core) ineligible(p *framework.Pod, nominated string, ordered func(*fram
 	return ""
 }
 
-// preempted tells whether the pod is going because it was preempted.
+// preempted reports whether the pod is going because it was preempted.
 func preempted(p *corev1.Pod) bool {
 	if p.DeletionTimestamp == nil {
 		return false
@@ -342,7 +342,7 @@ func (s *term) spared(q *queued, victim types.UID) {
 	q.victims = slices.DeleteFunc(q.victims, func(u types.UID) bool { return u == victim })
 	if s.queue.pods[q.UID] == q {
 		s.queue.wake(q, time.Now())
-		s.stir()
+		s.wake()
 	}
 }
 

@@ -33,7 +33,7 @@ type queued struct {
 	*framework.Pod
 	where     place
 	index     int
-	since     int64 // when it first came
+	since     int64 // when it came, or was last tried
 	attempts  int
 	failed    bool      // the last attempt ended in an error
 	notBefore time.Time // end of the backoff
@@ -141,7 +141,11 @@ func (q *queue) pop(now time.Time) (e *queued, wake time.Time) {
 	return nil, wake
 }
 
-func (e *queued) backoffFrom(now time.Time) {
+// tried puts the pod behind those of its priority that have not been tried since,
+// and begins its backoff: old pods that fit nowhere must not be tried before every
+// newer one whenever something happens.
+func (e *queued) tried(now time.Time) {
+	e.since = now.UnixNano()
 	d := firstBackoff
 	for i := 1; i < e.attempts && d < mostBackoff; i++ {
 		d *= 2
@@ -153,7 +157,7 @@ func (e *queued) backoffFrom(now time.Time) {
 // thinks may help; without plugins any event.
 func (q *queue) refused(e *queued, plugins []string, now time.Time) {
 	e.failed = false
-	e.backoffFrom(now)
+	e.tried(now)
 	e.where, e.refusedBy, e.until = waiting, plugins, now.Add(longestWait)
 	heap.Push(&q.waits, e)
 	for _, name := range e.refusers() {
@@ -176,7 +180,7 @@ func (e *queued) refusers() []string {
 // errored puts a tried pod into backoff.
 func (q *queue) errored(e *queued, now time.Time) {
 	e.failed = true
-	e.backoffFrom(now)
+	e.tried(now)
 	e.where = backingOff
 	heap.Push(&q.backoff, e)
 }
@@ -196,7 +200,7 @@ func (q *queue) wake(e *queued, now time.Time) {
 }
 
 // happened wakes the pods that an event may help, as the plugins that refused
-// them see it. It tells whether there were any.
+// them see it. It reports whether there were any.
 func (q *queue) happened(ev *framework.Event, hint func(plugin string) func(*framework.Event, *framework.Pod) bool, now time.Time) bool {
 	if len(q.waits.list) == 0 {
 		return false

@@ -36,6 +36,30 @@ func TestQueueOrder(t *testing.T) {
 	}
 }
 
+// TestQueueFairness: while something happens all the time, old pods that fit
+// nowhere must not be tried again and again before a newer one of their priority.
+func TestQueueFairness(t *testing.T) {
+	c := framework.NewCluster()
+	q := newQueue(plugins.PrioritySort{}.Less)
+	now := time.Unix(0, 0)
+	for i := range 3 {
+		q.add(queuePod(c, fmt.Sprint("old-", i), 0), now.Add(time.Duration(i)), false)
+	}
+	q.add(queuePod(c, "new", 0), now.Add(time.Second), false)
+	var got []string
+	for range 4 {
+		e, _ := q.pop(now)
+		got = append(got, e.Pod.Pod.Name)
+		now = now.Add(2 * mostBackoff)
+		q.refused(e, nil, now)
+		now = now.Add(2 * mostBackoff)
+		q.happened(&framework.Event{Action: framework.NodeAdded}, func(string) func(*framework.Event, *framework.Pod) bool { return nil }, now)
+	}
+	if want := []string{"old-0", "old-1", "old-2", "new"}; !slices.Equal(got, want) {
+		t.Errorf("tried %v, want %v", got, want)
+	}
+}
+
 func TestQueueBackoff(t *testing.T) {
 	c := framework.NewCluster()
 	q := newQueue(plugins.PrioritySort{}.Less)

@@ -1,8 +1,9 @@
-// Package scheduler gives pods nodes. It reads Pods, Nodes, Namespaces,
+// Package scheduler assigns pods to nodes. It reads Pods, Nodes, Namespaces,
 // Services, the controllers of pods, PodDisruptionBudgets and storage; it
-// writes bindings of pods and volumes, the node claims' volumes are made at, the PodScheduled condition and nominated node of pods it finds no
-// node for, deletes pods to make room for more important ones, and writes
-// Events and, where several schedulers run, the Lease
+// writes bindings of pods and volumes, the node that a claim's volume is to be
+// provisioned for, and the PodScheduled condition and nominated node of pods
+// that fit no node. It deletes pods to make room for more important ones, and
+// writes Events and, where several schedulers run, the Lease
 // kube-system/kube-scheduler.
 package scheduler
 
@@ -33,6 +34,8 @@ type Config struct {
 	Kube *rest.Config
 	// LeaderElect makes schedulers of one cluster take turns.
 	LeaderElect bool
+	// Election are its settings. Default: upstream's.
+	Election leader.Times
 	// Identity names this scheduler in the Lease. Default: host name and a random id.
 	Identity string
 	// Names are the spec.schedulerName of the pods to schedule. Default
@@ -64,7 +67,7 @@ func New(cfg Config) (*Scheduler, error) {
 // Run schedules until ctx ends; with leader election only while it leads.
 func (s *Scheduler) Run(ctx context.Context) error {
 	if s.cfg.LeaderElect {
-		return leader.Run(ctx, leader.Config{Kube: s.cfg.Kube, Lease: "kube-scheduler", Identity: s.cfg.Identity}, s.term)
+		return leader.Run(ctx, leader.Config{Kube: s.cfg.Kube, Lease: "kube-scheduler", Identity: s.cfg.Identity, Times: s.cfg.Election}, s.term)
 	}
 	return s.term(ctx)
 }
@@ -196,8 +199,8 @@ func (s *term) step(ctx context.Context) (tried bool, wake time.Time) {
 	return true, time.Time{}
 }
 
-// stir has the loop look again.
-func (s *term) stir() {
+// wake has the loop look again.
+func (s *term) wake() {
 	select {
 	case s.poke <- struct{}{}:
 	default:
@@ -242,12 +245,15 @@ func (s *term) try(ctx context.Context, q *queued) {
 func (s *term) refused(ctx context.Context, q *queued, why *refusal, now time.Time) {
 	reason := corev1.PodReasonUnschedulable
 	var nominate *string
-	if why.err {
+	switch {
+	case why.err:
 		reason = corev1.PodReasonSchedulerError
-	} else {
+	case why.nodes == 0: // Unschedulable all the same, for autoscalers act on that
+		nominate = new("")
+	default:
 		nominate = s.makeRoom(q, why)
 	}
-	if why.nodes > 0 && why.err {
+	if why.err {
 		s.queue.errored(q, now)
 	} else {
 		s.queue.refused(q, why.plugins, now)
@@ -267,7 +273,7 @@ func (s *term) bindFailed(ctx context.Context, q *queued, node string, err error
 	s.happened(&framework.Event{Action: framework.PodGone, Pod: q.Pod}, now)
 	if gone {
 		s.cluster.Release(q.Pod)
-		s.stir()
+		s.wake()
 		return
 	}
 	slog.WarnContext(ctx, "bind", "pod", q.FullName(), "node", node, "err", err)
@@ -277,17 +283,17 @@ func (s *term) bindFailed(ctx context.Context, q *queued, node string, err error
 	s.writes.do(ctx, q.UID, func(ctx context.Context) {
 		s.refuse(ctx, pod, corev1.PodReasonSchedulerError, message, nil)
 	})
-	s.stir()
+	s.wake()
 }
 
 // happened wakes pods that an event may help.
 func (s *term) happened(e *framework.Event, now time.Time) {
 	if s.queue.happened(e, s.core.hint, now) {
-		s.stir()
+		s.wake()
 	}
 }
 
-// ours tells whether this scheduler is asked for.
+// ours reports whether this scheduler is asked for.
 func (s *term) ours(pod *corev1.Pod) bool { return slices.Contains(s.Names, pod.Spec.SchedulerName) }
 
 func (s *term) nominate(q *queued, node string) {

@@ -156,6 +156,10 @@ func TestWaitsForRoom(t *testing.T) {
 		if got := w.where("early", time.Second); got != "" {
 			t.Fatal("placed on", got)
 		}
+		// Autoscalers look for this reason.
+		if c := w.get("early").Status.Conditions; len(c) != 1 || c[0].Reason != corev1.PodReasonUnschedulable || c[0].Message != "no nodes available to schedule pods" {
+			t.Errorf("conditions without a node: %+v", c)
+		}
 		w.node("one", "2")
 		if got := w.where("early", 2*time.Second); got != "one" {
 			t.Fatalf("on %q; %+v", got, w.get("early").Status.Conditions)

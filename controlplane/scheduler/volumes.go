@@ -17,10 +17,11 @@ import (
 
 	"knarr/controlplane/scheduler/framework"
 	"knarr/controlplane/scheduler/plugins"
+	"knarr/internal/run"
 )
 
-// volumesPatience is how long a placed pod waits for its volumes.
-const volumesPatience = 10 * time.Minute
+// volumeBindTimeout is how long a placed pod waits for its volumes.
+const volumeBindTimeout = 10 * time.Minute
 
 const byClass = "class"
 
@@ -154,7 +155,7 @@ func (s *term) bindVolumes(ctx context.Context, a *attaching) {
 		s.attached(ctx, a, fmt.Errorf("binding volumes: %w", err))
 		return
 	}
-	a.timer = time.AfterFunc(volumesPatience, func() {
+	a.timer = run.AfterFunc("scheduler: volume wait", volumeBindTimeout, func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if _, still := s.attachings[a]; still {
@@ -207,11 +208,11 @@ func (s *term) checkVolumes(ctx context.Context, a *attaching) {
 			return fmt.Errorf("binding volumes: persistentvolumeclaim %q not found", c.Name)
 		}
 		if provision {
-			told := now.Annotations[volume.AnnSelectedNode] == a.node
-			if !told && a.seen[key] {
+			selected := now.Annotations[volume.AnnSelectedNode] == a.node
+			if !selected && a.seen[key] {
 				return fmt.Errorf("binding volumes: provisioning failed for PVC %q", c.Name)
 			}
-			a.seen[key] = a.seen[key] || told
+			a.seen[key] = a.seen[key] || selected
 		}
 		if _, complete := now.Annotations[volume.AnnBindCompleted]; !complete || now.Spec.VolumeName == "" {
 			done = false
@@ -246,7 +247,7 @@ func (s *term) attached(ctx context.Context, a *attaching, err error) {
 	}
 }
 
-// storageChanged tells those whom a change of storage may help.
+// storageChanged requeues the pods that a change of storage may help.
 func (s *term) storageChanged(obj any, now time.Time) {
 	e := &framework.Event{Action: framework.VolumeChanged}
 	if c, ok := obj.(*corev1.PersistentVolumeClaim); ok {

@@ -216,7 +216,7 @@ func (c *Cluster) Unnominate(p *Pod, node string) {
 	}
 }
 
-// SetNamespace notes a namespace's labels and tells whether they changed.
+// SetNamespace notes a namespace's labels and reports whether they changed.
 func (c *Cluster) SetNamespace(name string, l labels.Set) bool {
 	if old, ok := c.namespaces[name]; ok && labels.Equals(old, l) {
 		return false

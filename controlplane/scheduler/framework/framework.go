@@ -48,7 +48,7 @@ type PreFilter interface {
 	PreFilter(p *Pod) (skip bool, s *Status)
 }
 
-// Filter says whether a node can take the pod.
+// Filter reports whether a node can take the pod.
 type Filter interface {
 	Filter(p *Pod, n *Node) *Status
 }
@@ -82,7 +82,7 @@ type Local interface{ Local() }
 // change their mind when one goes.
 type Room interface{ Room() }
 
-// Hinter says whether something that happened may make schedulable a pod that
+// Hinter reports whether something that happened may make schedulable a pod that
 // the plugin refused. A plugin without it is retried at any event.
 type Hinter interface {
 	Hint(e *Event, p *Pod) bool

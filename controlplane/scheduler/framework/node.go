@@ -73,7 +73,7 @@ func (n *Node) Copy() *Node {
 func (n *Node) With(p *Pod)    { n.count(p, 1) }
 func (n *Node) Without(p *Pod) { n.count(p, -1) }
 
-// Taken tells whether a port clashes with one in use.
+// Taken reports whether a port clashes with one in use.
 func (n *Node) Taken(want Port) bool {
 	if len(n.ports) == 0 {
 		return false

@@ -2,22 +2,22 @@ package framework
 
 import "slices"
 
-// A Stance is what a pod's term says of the pods it selects.
-type Stance uint8
+// A TermKind is what a pod's term says of the pods it selects.
+type TermKind uint8
 
 // The stances of placed pods that matter to others.
 const (
-	Repels  Stance = iota // required anti-affinity
-	Needs                 // required affinity
-	Prefers               // preferred, with a weight that may be negative
+	RequiredAntiAffinity TermKind = iota // required anti-affinity
+	RequiredAffinity                     // required affinity
+	PreferredAffinity                    // preferred, with a weight that may be negative
 )
 
 // Owners counts, per node, the placed pods that have a term.
 type Owners struct {
 	Tally
-	Term   *Term
-	Stance Stance
-	Weight int64
+	Term     *Term
+	TermKind TermKind
+	Weight   int64
 
 	total int
 	label string
@@ -25,7 +25,7 @@ type Owners struct {
 
 type ownerKey struct {
 	term   string
-	stance Stance
+	kind   TermKind
 	weight int64
 }
 
@@ -45,11 +45,11 @@ func (os *owners) count(p *Pod, delta int32) {
 	if len(s.AntiAffinity)+len(s.Affinity)+len(s.Preferred) == 0 {
 		return
 	}
-	one := func(t *Term, stance Stance, weight int64) {
-		k := ownerKey{t.Key, stance, weight}
+	one := func(t *Term, kind TermKind, weight int64) {
+		k := ownerKey{t.Key, kind, weight}
 		o := os.byKey[k]
 		if o == nil {
-			o = &Owners{Term: t, Stance: stance, Weight: weight, label: t.bucket()}
+			o = &Owners{Term: t, TermKind: kind, Weight: weight, label: t.bucket()}
 			o.at = map[int32]int32{}
 			os.byKey[k] = o
 			os.byLabel[o.label] = append(os.byLabel[o.label], o)
@@ -67,18 +67,18 @@ func (os *owners) count(p *Pod, delta int32) {
 		}
 	}
 	for _, t := range s.AntiAffinity {
-		one(t, Repels, 0)
+		one(t, RequiredAntiAffinity, 0)
 	}
 	for _, t := range s.Affinity {
-		one(t, Needs, 0)
+		one(t, RequiredAffinity, 0)
 	}
 	for _, t := range s.Preferred {
-		one(t.Term, Prefers, t.Weight)
+		one(t.Term, PreferredAffinity, t.Weight)
 	}
 }
 
-// Minding are the owners whose term selects pods of that shape.
-func (c *Cluster) Minding(s *Shape) []*Owners {
+// OwnersMatching are the owners whose term selects pods of that shape.
+func (c *Cluster) OwnersMatching(s *Shape) []*Owners {
 	os := &c.owners
 	if s.matching.revision == os.revision {
 		return s.matching.list

@@ -43,7 +43,7 @@ func (c *Cluster) Release(p *Pod) {
 	}
 }
 
-// Terminating tells whether the pod is being deleted.
+// Terminating reports whether the pod is being deleted.
 func (p *Pod) Terminating() bool { return p.DeletionTimestamp != nil }
 
 // notYet is later than any pod started.

@@ -67,7 +67,7 @@ func (t *resourceTable) of(name corev1.ResourceName) int {
 	return i
 }
 
-// counted tells which resources the scheduler counts besides the common ones.
+// counted reports whether the scheduler counts a resource besides the common ones.
 func counted(name corev1.ResourceName) bool {
 	s := string(name)
 	return strings.Contains(s, "/") || strings.HasPrefix(s, corev1.ResourceHugePagesPrefix) ||
@@ -117,7 +117,7 @@ func (t *resourceTable) requests(pod *corev1.Pod) (asks Resources, cpu, memory i
 	return asks, cpu, memory
 }
 
-// missing tells whether a container names no request for CPU or memory.
+// missing reports whether a container names no request for CPU or memory.
 func missing(pod *corev1.Pod) bool {
 	lacks := func(cs []corev1.Container) bool {
 		for i := range cs {

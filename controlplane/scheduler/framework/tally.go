@@ -44,7 +44,7 @@ func (t *Tally) Of(slot int) int32 {
 	return 0
 }
 
-// Matches tells whether the tally would count pods of that shape.
+// Matches reports whether the tally would count pods of that shape.
 func (t *Tally) Matches(s *Shape, c *Cluster) bool {
 	for _, term := range t.terms {
 		if !term.Matches(s, c) {
@@ -54,7 +54,7 @@ func (t *Tally) Matches(s *Shape, c *Cluster) bool {
 	return true
 }
 
-// Counts tells whether the pod counts, supposing its shape does.
+// Counts reports whether the pod counts, supposing its shape does.
 func (t *Tally) counts(p *Pod) bool { return !t.living || !p.Terminating() }
 
 type tallyKey struct {

@@ -60,7 +60,7 @@ func selectorKey(s labels.Selector) string {
 	return s.String()
 }
 
-// Matches tells whether the term selects pods of that shape.
+// Matches reports whether the term selects pods of that shape.
 func (t *Term) Matches(s *Shape, c *Cluster) bool {
 	if !slices.Contains(t.namespaces, s.Namespace) && (t.spaces == nil || !t.spaces.Matches(c.namespaces[s.Namespace])) {
 		return false

@@ -14,7 +14,7 @@ var (
 )
 
 // Images smaller than the first do not matter, and larger ones than the second
-// per container matter no more.
+// per container make no further difference.
 const (
 	smallImages   = 23 << 20
 	largePerImage = 1000 << 20

@@ -95,8 +95,8 @@ func (a *InterPodAffinity) PreFilter(p *framework.Pod) (bool, *framework.Status)
 		a.anti = a.next(a.anti, t)
 		a.anti[len(a.anti)-1].spread(a.cluster.Tally(false, t), 1)
 	}
-	for _, o := range a.cluster.Minding(s) {
-		if o.Stance == framework.Repels {
+	for _, o := range a.cluster.OwnersMatching(s) {
+		if o.TermKind == framework.RequiredAntiAffinity {
 			a.existing = a.next(a.existing, o.Term)
 			a.existing[len(a.existing)-1].spread(&o.Tally, 1)
 		}
@@ -179,12 +179,12 @@ func (a *InterPodAffinity) PreScore(p *framework.Pod, _ []*framework.Node) bool 
 		a.wishes = a.next(a.wishes, w.Term)
 		any = a.wishes[len(a.wishes)-1].spread(a.cluster.Tally(false, w.Term), w.Weight) > 0 || any
 	}
-	for _, o := range a.cluster.Minding(p.Shape) {
+	for _, o := range a.cluster.OwnersMatching(p.Shape) {
 		weight := o.Weight
-		switch o.Stance {
-		case framework.Repels:
+		switch o.TermKind {
+		case framework.RequiredAntiAffinity:
 			continue
-		case framework.Needs:
+		case framework.RequiredAffinity:
 			weight = 1
 		}
 		a.wishes = a.next(a.wishes, o.Term)

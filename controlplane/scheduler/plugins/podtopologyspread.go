@@ -185,7 +185,7 @@ func (c *constraint) reset() {
 	clear(c.known)
 }
 
-// counts tells whether a node's pods are counted.
+// counts reports whether a node's pods are counted.
 func (c *constraint) counts(p *framework.Pod, n *framework.Node) bool {
 	if c.affinity {
 		if ok, _ := p.NodeAffinity.Match(n.Object); !ok {

@@ -8,7 +8,7 @@ type PrioritySort struct{}
 // Name is the plugin's.
 func (PrioritySort) Name() string { return "PrioritySort" }
 
-// Less tells whether a goes before b, given when each began to wait.
+// Less reports whether a goes before b, given when each began to wait.
 func (PrioritySort) Less(a, b *framework.Pod, aSince, bSince int64) bool {
 	if a.Shape.Priority != b.Shape.Priority {
 		return a.Shape.Priority > b.Shape.Priority

@@ -24,19 +24,19 @@ type Volumes interface {
 	Capacities() []*storagev1.CSIStorageCapacity
 }
 
-// bound tells whether the claim's binding is complete.
+// bound reports whether the claim's binding is complete.
 func bound(c *corev1.PersistentVolumeClaim) bool {
 	_, done := c.Annotations[volume.AnnBindCompleted]
 	return c.Spec.VolumeName != "" && done
 }
 
-// delayed tells whether the claim waits for its first consumer.
+// delayed reports whether the claim waits for its first consumer.
 func delayed(v Volumes, c *corev1.PersistentVolumeClaim) bool {
 	class := v.Class(volume.GetPersistentVolumeClaimClass(c))
 	return class != nil && class.VolumeBindingMode != nil && *class.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer
 }
 
-// hasTopology tells whether a node is where a class provisions.
+// hasTopology reports whether a node is where a class provisions.
 func hasTopology(terms []corev1.TopologySelectorTerm, l labels.Set) bool {
 	for _, t := range terms {
 		all := true

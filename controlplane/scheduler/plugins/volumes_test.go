@@ -12,8 +12,8 @@ import (
 	"knarr/controlplane/scheduler/framework"
 )
 
-// shelf is storage that stands still.
-type shelf struct {
+// fixedVolumes is storage that stands still.
+type fixedVolumes struct {
 	claims     map[string]*corev1.PersistentVolumeClaim
 	volumes    map[string]*corev1.PersistentVolume
 	class      *storagev1.StorageClass
@@ -22,18 +22,18 @@ type shelf struct {
 	capacities []*storagev1.CSIStorageCapacity
 }
 
-func (s shelf) Claim(_, name string) *corev1.PersistentVolumeClaim { return s.claims[name] }
-func (s shelf) Volume(name string) *corev1.PersistentVolume        { return s.volumes[name] }
-func (s shelf) VolumesOf(string) (list []*corev1.PersistentVolume) {
+func (s fixedVolumes) Claim(_, name string) *corev1.PersistentVolumeClaim { return s.claims[name] }
+func (s fixedVolumes) Volume(name string) *corev1.PersistentVolume        { return s.volumes[name] }
+func (s fixedVolumes) VolumesOf(string) (list []*corev1.PersistentVolume) {
 	for _, v := range s.volumes {
 		list = append(list, v)
 	}
 	return list
 }
-func (s shelf) Class(string) *storagev1.StorageClass        { return s.class }
-func (s shelf) CSINode(string) *storagev1.CSINode           { return s.csi }
-func (s shelf) CSIDriver(string) *storagev1.CSIDriver       { return s.driver }
-func (s shelf) Capacities() []*storagev1.CSIStorageCapacity { return s.capacities }
+func (s fixedVolumes) Class(string) *storagev1.StorageClass        { return s.class }
+func (s fixedVolumes) CSINode(string) *storagev1.CSINode           { return s.csi }
+func (s fixedVolumes) CSIDriver(string) *storagev1.CSIDriver       { return s.driver }
+func (s fixedVolumes) Capacities() []*storagev1.CSIStorageCapacity { return s.capacities }
 
 func TestVolumePlugins(t *testing.T) {
 	gigabytes := func(n string) corev1.ResourceList {
@@ -87,22 +87,22 @@ func TestVolumePlugins(t *testing.T) {
 	const rwop = corev1.ReadWriteOncePod
 	for _, c := range []struct {
 		name string
-		s    shelf
+		s    fixedVolumes
 		want string
 	}{
-		{"bound", shelf{claims: claims(claim("c", "v")), volumes: one(volume(nil))}, ""},
-		{"no claim", shelf{}, `persistentvolumeclaim "c" not found`},
-		{"reachable", shelf{claims: claims(claim("c", "v")), volumes: one(volume(at("here")))}, ""},
-		{"elsewhere", shelf{claims: claims(claim("c", "v")), volumes: one(volume(at("there")))}, volumeElsewhere},
-		{"volume gone", shelf{claims: claims(claim("c", "v"))}, volumeMissing},
-		{"immediate", shelf{claims: claims(claim("c", "")), class: soon}, "pod has unbound immediate PersistentVolumeClaims"},
-		{"to be made", shelf{claims: claims(claim("c", "")), class: late}, ""},
-		{"enough storage", shelf{claims: claims(claim("c", "")), class: late, driver: measured, capacities: has("2")}, ""},
-		{"storage full", shelf{claims: claims(claim("c", "")), class: late, driver: measured, capacities: has("1")}, storageFull},
-		{"other zone", shelf{claims: claims(claim("c", "v")), volumes: one(volume(zoned))}, "node(s) had no available volume zone"},
-		{"one more volume", shelf{claims: claims(claim("c", "v"), claim("o", "")), volumes: one(volume(nil)), class: late, csi: limit(2)}, ""},
-		{"one volume too many", shelf{claims: claims(claim("c", "v"), claim("o", "")), volumes: one(volume(nil)), class: late, csi: limit(1)}, "node(s) exceed max volume count"},
-		{"used by one pod", shelf{claims: claims(claim("c", "v", rwop)), volumes: one(volume(nil))}, ""},
+		{"bound", fixedVolumes{claims: claims(claim("c", "v")), volumes: one(volume(nil))}, ""},
+		{"no claim", fixedVolumes{}, `persistentvolumeclaim "c" not found`},
+		{"reachable", fixedVolumes{claims: claims(claim("c", "v")), volumes: one(volume(at("here")))}, ""},
+		{"elsewhere", fixedVolumes{claims: claims(claim("c", "v")), volumes: one(volume(at("there")))}, volumeElsewhere},
+		{"volume gone", fixedVolumes{claims: claims(claim("c", "v"))}, volumeMissing},
+		{"immediate", fixedVolumes{claims: claims(claim("c", "")), class: soon}, "pod has unbound immediate PersistentVolumeClaims"},
+		{"to be made", fixedVolumes{claims: claims(claim("c", "")), class: late}, ""},
+		{"enough storage", fixedVolumes{claims: claims(claim("c", "")), class: late, driver: measured, capacities: has("2")}, ""},
+		{"storage full", fixedVolumes{claims: claims(claim("c", "")), class: late, driver: measured, capacities: has("1")}, storageFull},
+		{"other zone", fixedVolumes{claims: claims(claim("c", "v")), volumes: one(volume(zoned))}, "node(s) had no available volume zone"},
+		{"one more volume", fixedVolumes{claims: claims(claim("c", "v"), claim("o", "")), volumes: one(volume(nil)), class: late, csi: limit(2)}, ""},
+		{"one volume too many", fixedVolumes{claims: claims(claim("c", "v"), claim("o", "")), volumes: one(volume(nil)), class: late, csi: limit(1)}, "node(s) exceed max volume count"},
+		{"used by one pod", fixedVolumes{claims: claims(claim("c", "v", rwop)), volumes: one(volume(nil))}, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			k := framework.NewCluster()
@@ -124,7 +124,7 @@ func TestVolumePlugins(t *testing.T) {
 		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "default"}}
 		p.Spec.Volumes = []corev1.Volume{{VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}}}}
 		k.Place(k.NewPod(p), "n")
-		got := refusals(k, shelf{claims: claims(claim("c", "v", rwop)), volumes: one(volume(nil))}, k.NewPod(p))
+		got := refusals(k, fixedVolumes{claims: claims(claim("c", "v", rwop)), volumes: one(volume(nil))}, k.NewPod(p))
 		if want := claimInUse.Reasons[0]; len(got) != 1 || got[0] != want {
 			t.Errorf("got %q", got)
 		}
@@ -133,7 +133,7 @@ func TestVolumePlugins(t *testing.T) {
 
 // refusals are what the storage plugins have against the one node; the first
 // that refuses beforehand ends it.
-func refusals(k *framework.Cluster, s shelf, p *framework.Pod) (list []string) {
+func refusals(k *framework.Cluster, s fixedVolumes, p *framework.Pod) (list []string) {
 	for _, e := range Table(k, nil, s) {
 		switch e.Name() {
 		case "VolumeBinding", "VolumeZone", "VolumeRestrictions", "NodeVolumeLimits":

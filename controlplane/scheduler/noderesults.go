@@ -4,11 +4,11 @@ import (
 	"knarr/controlplane/scheduler/framework"
 )
 
-// answers are what the local plugins said of every node about pods alike to
+// nodeResults are the local plugins' results for every node and for pods alike to
 // them. They are brought up to date by asking again only about nodes that changed.
-type answers struct {
+type nodeResults struct {
 	position uint64
-	verdict  []*framework.Status
+	status   []*framework.Status
 	// plain is the weighted sum of the scores that need no normalizing; scores
 	// are the others, by plugin.
 	plain  []int64
@@ -17,16 +17,16 @@ type answers struct {
 	round  uint64
 }
 
-// maxAnswers bounds, together, the nodes of all remembered answers.
-const maxAnswers = 1 << 20
+// maxNodeResults bounds, together, the nodes of all remembered answers.
+const maxNodeResults = 1 << 20
 
 // local gives the answers about the pod's shape as of now.
-func (s *core) local(p *framework.Pod) *answers {
-	a, ok := s.answers[p.Local]
+func (s *core) local(p *framework.Pod) *nodeResults {
+	a, ok := s.results[p.Local]
 	if !ok {
-		a = &answers{scores: make([][]int64, len(s.scorers))}
+		a = &nodeResults{scores: make([][]int64, len(s.scorers))}
 		s.remember(p.Local, a)
-	} else if len(a.verdict) == len(s.cluster.Nodes) {
+	} else if len(a.status) == len(s.cluster.Nodes) {
 		a.round++
 		now, known := s.cluster.Changes(a.position, func(slot int) {
 			if a.asked[slot] != a.round {
@@ -39,8 +39,8 @@ func (s *core) local(p *framework.Pod) *answers {
 		}
 	}
 	n := len(s.cluster.Nodes)
-	if len(a.verdict) != n {
-		a.verdict, a.plain, a.asked = make([]*framework.Status, n), make([]int64, n), make([]uint64, n)
+	if len(a.status) != n {
+		a.status, a.plain, a.asked = make([]*framework.Status, n), make([]int64, n), make([]uint64, n)
 		for i, sc := range s.scorers {
 			if sc.local && sc.normalizer != nil {
 				a.scores[i] = make([]int64, n)
@@ -55,8 +55,8 @@ func (s *core) local(p *framework.Pod) *answers {
 }
 
 // ask asks the local plugins about one node.
-func (s *core) ask(a *answers, p *framework.Pod, slot int) {
-	a.verdict[slot] = nil
+func (s *core) ask(a *nodeResults, p *framework.Pod, slot int) {
+	a.status[slot] = nil
 	n := s.cluster.Nodes[slot]
 	if n == nil || n.Object == nil {
 		return
@@ -64,7 +64,7 @@ func (s *core) ask(a *answers, p *framework.Pod, slot int) {
 	for i := range s.filters {
 		if f := &s.filters[i]; f.local && !f.skip {
 			if st := f.Filter.Filter(p, n); st != nil {
-				a.verdict[slot] = st
+				a.status[slot] = st
 				return
 			}
 		}
@@ -85,12 +85,12 @@ func (s *core) ask(a *answers, p *framework.Pod, slot int) {
 }
 
 // remember keeps new answers, and drops the oldest when there are too many.
-func (s *core) remember(key string, a *answers) {
-	most := max(16, maxAnswers/max(1, len(s.cluster.Nodes)))
+func (s *core) remember(key string, a *nodeResults) {
+	most := max(16, maxNodeResults/max(1, len(s.cluster.Nodes)))
 	for len(s.answered) >= most {
-		delete(s.answers, s.answered[0])
+		delete(s.results, s.answered[0])
 		s.answered = s.answered[1:]
 	}
-	s.answers[key] = a
+	s.results[key] = a
 	s.answered = append(s.answered, key)
 }
