@@ -26,7 +26,7 @@ import (
 const imageNamespace = "k8s.io"
 
 // cliImageLabels tell the CRI that an image is its own and that the kubelet's
-// garbage collection must spare it: nobody could pull it again.
+// garbage collection must spare it: it could not be pulled again.
 var cliImageLabels = map[string]string{
 	"io.cri-containerd.image":  "managed",
 	"io.cri-containerd.pinned": "pinned",

@@ -39,7 +39,7 @@ func quietLogs(log *slog.Logger) (fatal chan error, done func()) {
 	}
 }
 
-// bridge is logrus's way to slog. logrus has one logger for the whole process,
+// bridge forwards logrus to slog. logrus has one logger for the whole process,
 // and so the latest runtime's log gets everything.
 var bridge logBridge
 
@@ -57,19 +57,29 @@ func (b *logBridge) Levels() []logrus.Level {
 // expected begins what containerd warns of though nothing is amiss.
 var expected = []string{
 	"failed check for fsverity support", // not every file system has it
+	"failed to load cni during init",    // the first start writes its configuration a moment later
+}
+
+// isExpected also knows of the file that becomes the network's configuration when
+// it is renamed: containerd watches the directory that it is written in.
+func isExpected(message string) bool {
+	for _, prefix := range expected {
+		if strings.HasPrefix(message, prefix) {
+			return true
+		}
+	}
+	return strings.HasPrefix(message, "failed to reload cni configuration") && strings.Contains(message, "/net.d/.knarr-")
 }
 
 func (b *logBridge) Fire(e *logrus.Entry) error {
-	for _, words := range expected {
-		if strings.HasPrefix(e.Message, words) {
-			return nil
-		}
+	if isExpected(e.Message) {
+		return nil
 	}
 	b.Lock()
 	log, fatal := b.log, b.fatal
 	b.Unlock()
 	attrs := make([]slog.Attr, 0, len(e.Data)+1)
-	attrs = append(attrs, slog.String("said", e.Message))
+	attrs = append(attrs, slog.String("message", e.Message))
 	for k, v := range e.Data {
 		if k == logrus.ErrorKey {
 			k = "err"

@@ -52,7 +52,7 @@ func Purge(ctx context.Context, c Config) error {
 	return errors.Join(errs...)
 }
 
-// process is what /proc tells about one.
+// process is what /proc shows of one.
 type process struct {
 	pid, parent int
 	args        []string

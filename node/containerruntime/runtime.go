@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net"
 	"os"
@@ -21,6 +22,7 @@ import (
 
 	"knarr/internal/memnet"
 	"knarr/internal/programs"
+	"knarr/internal/run"
 )
 
 // DefaultSandboxImage is the name the embedded pause image goes by.
@@ -173,6 +175,15 @@ func (r *Runtime) Run(ctx context.Context) error {
 	}
 	defer unlock()
 
+	if _, err := os.Stat(hostsFile); errors.Is(err, fs.ErrNotExist) {
+		made, err := makeHosts(hostsFile)
+		if made {
+			c.Log.Info("this machine had no hosts file, so one was made", "path", hostsFile)
+		}
+		if err != nil {
+			c.Log.Warn("this machine has no hosts file", "err", err)
+		}
+	}
 	host, err := prepare(c)
 	if err != nil {
 		return err
@@ -188,9 +199,9 @@ func (r *Runtime) Run(ctx context.Context) error {
 func prepare(c Config) (h host, err error) {
 	var runc, shim string
 	var runcErr, shimErr error
-	var wg sync.WaitGroup
-	wg.Go(func() { runc, runcErr = programs.Unpack(c.Programs, programs.Runc) })
-	wg.Go(func() { shim, shimErr = programs.Unpack(c.Programs, programs.Shim) })
+	var wg run.Group
+	wg.Go("unpack runc", func() { runc, runcErr = programs.Unpack(c.Programs, programs.Runc) })
+	wg.Go("unpack shim", func() { shim, shimErr = programs.Unpack(c.Programs, programs.Shim) })
 	h, err = inspect(c)
 	wg.Wait()
 	h.runc, h.shim = runc, shim

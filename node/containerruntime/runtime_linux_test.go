@@ -91,9 +91,9 @@ func newNode(t testing.TB) *node {
 			t.Error(err)
 		}
 	})
-	begun := time.Now()
+	began := time.Now()
 	n.start(t)
-	t.Logf("the first start, with unpacking, took %v", time.Since(begun))
+	t.Logf("the first start, with unpacking, took %v", time.Since(began))
 	return n
 }
 
@@ -275,9 +275,19 @@ func TestImages(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	changes, err := ImageChanges(ctx, n.conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-changes // what came before
 	names, err := images.LoadArchive(ctx, bytes.NewReader(archive), nil)
 	if err != nil {
 		t.Fatal(err)
+	}
+	select {
+	case <-changes:
+	case <-time.After(10 * time.Second):
+		t.Error("no event of the image that was loaded")
 	}
 	if want := []string{"example.com/app:1"}; !slices.Equal(names, want) {
 		t.Errorf("loaded %v, want %v", names, want)
@@ -453,4 +463,37 @@ func TestLostProcess(t *testing.T) {
 		t.Error(err)
 	}
 	<-ended
+}
+
+// TestHostWithoutHosts: a machine that has no /etc/hosts, as small images have
+// none, runs pods.
+func TestHostWithoutHosts(t *testing.T) {
+	if isolated(t) {
+		return
+	}
+	etc := t.TempDir()
+	for _, f := range []string{"resolv.conf", "passwd", "group", "hostname"} {
+		b, err := os.ReadFile("/etc/" + f)
+		if err != nil {
+			continue
+		}
+		if err := os.WriteFile(filepath.Join(etc, f), b, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := syscall.Mount(etc, "/etc", "", syscall.MS_BIND, ""); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = syscall.Unmount("/etc", syscall.MNT_DETACH) })
+	n := newNode(t)
+	sandbox, _, err := n.pod(t.Context(), "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := n.remove(t.Context(), sandbox); err != nil {
+		t.Error(err)
+	}
+	if b, err := os.ReadFile("/etc/hosts"); err != nil || !strings.Contains(string(b), "127.0.0.1\tlocalhost\n") {
+		t.Errorf("/etc/hosts: %q, %v", b, err)
+	}
 }

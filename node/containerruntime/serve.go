@@ -21,6 +21,8 @@ import (
 	"github.com/containerd/ttrpc"
 	"github.com/pelletier/go-toml/v2"
 	"google.golang.org/grpc"
+
+	"knarr/internal/run"
 )
 
 // serve loads the plugins, offers their services on both listeners, and
@@ -46,7 +48,16 @@ func (r *Runtime) serve(ctx context.Context, h host) error {
 		return err
 	}
 
-	server := newServer(set)
+	conn, err := r.dial()
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	executor, err := newExecutor(c, conn)
+	if err != nil {
+		return err
+	}
+	server := newServer(set, executor)
 	events, err := newEventServer(set)
 	if err != nil {
 		return err
@@ -62,10 +73,10 @@ func (r *Runtime) serve(ctx context.Context, h host) error {
 	}
 
 	ctx, stop := context.WithCancelCause(ctx)
-	var wg sync.WaitGroup
+	var wg run.Group
 	serving := func(what string, serve func() error) {
-		wg.Go(func() {
-			if err := serve(); err != nil && ctx.Err() == nil {
+		wg.Go("container runtime: serve "+what, func() {
+			if err := run.Catch("container runtime: serve "+what, serve); err != nil && ctx.Err() == nil {
 				stop(fmt.Errorf("serve %s: %w", what, err))
 			}
 		})
@@ -98,10 +109,10 @@ func (r *Runtime) serve(ctx context.Context, h host) error {
 // image in its place.
 func (r *Runtime) start(ctx context.Context, initialised *sync.WaitGroup, fatal <-chan error) error {
 	done := make(chan struct{})
-	go func() {
+	run.Go("container runtime: start", func() {
 		initialised.Wait()
 		close(done)
-	}()
+	})
 	select {
 	case <-done:
 	case err := <-fatal:
@@ -126,6 +137,7 @@ func load(ctx context.Context, c Config, settings map[string]map[string]any) (*p
 	defer loading.Unlock()
 	set, ready := plugin.NewPluginSet(), &sync.WaitGroup{}
 	for _, p := range registry.Graph(func(*plugin.Registration) bool { return false }) {
+		p = bounded(p)
 		id := p.URI()
 		pc := plugin.NewContext(ctx, set, map[string]string{
 			plugins.PropertyRootDir:      filepath.Join(c.Root, id),
@@ -205,13 +217,13 @@ func unload(set *plugin.Set) {
 	}
 }
 
-func newServer(set *plugin.Set) *grpc.Server {
+func newServer(set *plugin.Set, e *executor) *grpc.Server {
 	s := grpc.NewServer(
 		grpc.MaxRecvMsgSize(defaults.DefaultMaxRecvMsgSize),
 		grpc.MaxSendMsgSize(defaults.DefaultMaxSendMsgSize),
-		grpc.UnaryInterceptor(func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+		grpc.ChainUnaryInterceptor(func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 			return next(withNamespace(ctx), req)
-		}),
+		}, e.intercept),
 		grpc.StreamInterceptor(func(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, next grpc.StreamHandler) error {
 			return next(srv, namespaced{stream, withNamespace(stream.Context())})
 		}))

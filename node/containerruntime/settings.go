@@ -26,7 +26,7 @@ func settings(c Config, h host) map[string]map[string]any {
 			"netns_mounts_under_state_dir": true,
 			"ignore_deprecation_warnings":  []string{"io.containerd.deprecation/cgroup-v1"},
 			"enable_criu":                  false,
-			// Samples are taken this often to tell a rate; the kubelet reads
+			// Samples are taken this often to compute a rate; the kubelet reads
 			// it every ten seconds.
 			"stats_collect_period": "10s",
 			"cni": map[string]any{

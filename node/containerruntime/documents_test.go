@@ -1,0 +1,101 @@
+package containerruntime
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/containerd/containerd/v2/core/content"
+	"github.com/containerd/containerd/v2/core/images"
+	"github.com/containerd/containerd/v2/plugins"
+	"github.com/containerd/errdefs"
+	"github.com/containerd/platforms"
+	"github.com/containerd/plugin"
+	"github.com/containerd/plugin/registry"
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+)
+
+// contentOf makes containerd's content as the runtime loads it.
+func contentOf(t *testing.T) content.Store {
+	t.Helper()
+	found := registry.Graph(func(p *plugin.Registration) bool { return p.Type != plugins.ContentPlugin })
+	if len(found) == 0 {
+		t.Fatal("no content is linked in")
+	}
+	p := bounded(found[0])
+	ic := plugin.NewContext(t.Context(), plugin.NewPluginSet(), map[string]string{plugins.PropertyRootDir: t.TempDir()})
+	instance, err := p.Init(ic).Instance()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return instance.(content.Store)
+}
+
+// TestImageDocumentsAreBounded: an image says how large its manifest and its
+// configuration are, and what type they are of. Layers may be of any size.
+func TestImageDocumentsAreBounded(t *testing.T) {
+	store := contentOf(t)
+	write := func(kind string, data []byte) ocispec.Descriptor {
+		t.Helper()
+		d := ocispec.Descriptor{MediaType: kind, Digest: digest.FromBytes(data), Size: int64(len(data))}
+		if err := content.WriteBlob(t.Context(), store, d.Digest.String(), bytes.NewReader(data), d); err != nil {
+			t.Fatal(err)
+		}
+		return d
+	}
+	encode := func(v any) []byte {
+		t.Helper()
+		b, err := json.Marshal(v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	config := func(padding int) []byte {
+		return encode(ocispec.Image{Platform: ocispec.Platform{OS: "linux", Architecture: runtime.GOARCH}, Author: strings.Repeat("x", padding)})
+	}
+	manifest := func(c ocispec.Descriptor, padding int) ocispec.Descriptor {
+		m := ocispec.Manifest{MediaType: ocispec.MediaTypeImageManifest, Config: c, Annotations: map[string]string{"a": strings.Repeat("x", padding)}}
+		return write(m.MediaType, encode(m))
+	}
+	small, large := config(0), config(maxConfig)
+	index := func(padding int) ocispec.Descriptor {
+		i := ocispec.Index{MediaType: ocispec.MediaTypeImageIndex, Annotations: map[string]string{"a": strings.Repeat("x", padding)},
+			Manifests: []ocispec.Descriptor{manifest(write(ocispec.MediaTypeImageConfig, small), 7)}}
+		return write(i.MediaType, encode(i))
+	}
+	for name, c := range map[string]struct {
+		target ocispec.Descriptor
+		ok     bool
+	}{
+		"an image":                                {manifest(write(ocispec.MediaTypeImageConfig, small), 0), true},
+		"an index":                                {index(1), true},
+		"a large manifest":                        {manifest(write(ocispec.MediaTypeImageConfig, small), maxManifest), false},
+		"a large index":                           {index(maxManifest), false},
+		"a large configuration":                   {manifest(write(ocispec.MediaTypeImageConfig, large), 0), false},
+		"a configuration of some type":            {manifest(write("application/json", large), 0), false},
+		"a configuration without type":            {manifest(write("", large), 0), false},
+		"a configuration that says it is a layer": {manifest(write(ocispec.MediaTypeImageLayer, large), 0), false},
+	} {
+		image := images.Image{Target: c.target}
+		_, err := image.RootFS(t.Context(), store, platforms.Default())
+		if c.ok && err != nil || !c.ok && !errors.Is(err, errdefs.ErrInvalidArgument) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	layer := write(ocispec.MediaTypeImageLayerGzip, bytes.Repeat([]byte("layer"), maxManifest))
+	for _, d := range []ocispec.Descriptor{layer, {Digest: layer.Digest}} {
+		r, err := store.ReaderAt(t.Context(), d)
+		if err != nil {
+			t.Errorf("a layer, type %q: %v", d.MediaType, err)
+			continue
+		}
+		if err := r.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}

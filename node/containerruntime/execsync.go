@@ -1,0 +1,166 @@
+package containerruntime
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	containerd "github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/pkg/cio"
+	"github.com/containerd/containerd/v2/pkg/namespaces"
+	"github.com/containerd/errdefs"
+	"github.com/google/uuid"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"knarr/internal/run"
+)
+
+// maxExecOutput is how much is kept of either output of a command that a probe
+// or a hook runs. containerd keeps 16 MiB of each for as long as the command
+// runs, and a pod decides how many of its containers have such commands and what
+// they write: a single pod could take all memory of this process. The kubelet
+// reports 10 KiB at most.
+const maxExecOutput = 64 << 10
+
+// execTime bounds what is done after a command has ended.
+const execTime = 10 * time.Second
+
+// A firstBytes keeps the first bytes that are written to it, and takes the rest.
+type firstBytes struct{ kept []byte }
+
+func (b *firstBytes) Write(p []byte) (int, error) {
+	b.kept = append(b.kept, p[:min(len(p), maxExecOutput-len(b.kept))]...)
+	return len(p), nil
+}
+
+// An executor runs commands in containers to their end in containerd's place.
+type executor struct {
+	client *containerd.Client
+	dir    string // of the pipes
+}
+
+func newExecutor(c Config, conn *grpc.ClientConn) (*executor, error) {
+	client, err := containerd.NewWithConn(conn)
+	if err != nil {
+		return nil, fmt.Errorf("connect to the tasks: %w", err)
+	}
+	return &executor{client, filepath.Join(c.State, "exec")}, nil
+}
+
+// intercept answers ExecSync. Where there is no running task of the container
+// containerd is asked, whose own error it then is.
+func (e *executor) intercept(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+	r, ok := req.(*cri.ExecSyncRequest)
+	if !ok {
+		return next(ctx, req)
+	}
+	ctx = namespaces.WithNamespace(ctx, imageNamespace)
+	container, err := e.client.LoadContainer(ctx, r.ContainerId)
+	if err != nil {
+		return next(ctx, req)
+	}
+	task, err := container.Task(ctx, nil)
+	if err != nil {
+		return next(ctx, req)
+	}
+	res, err := e.run(ctx, container, task, r)
+	switch {
+	case err == nil:
+		return res, nil
+	case errors.Is(err, context.DeadlineExceeded):
+		return nil, status.Errorf(codes.DeadlineExceeded, "failed to exec in container: %v", err)
+	}
+	return nil, status.Errorf(codes.Unknown, "failed to exec in container: %v", err)
+}
+
+func (e *executor) run(ctx context.Context, container containerd.Container, task containerd.Task, r *cri.ExecSyncRequest) (*cri.ExecSyncResponse, error) {
+	spec, err := container.Spec(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("failed to get container spec: %w", err)
+	}
+	process := spec.Process
+	process.Terminal, process.Args, process.CommandLine = false, r.Cmd, ""
+	var stdout, stderr firstBytes
+	id := uuid.NewString()
+	p, err := task.Exec(ctx, id, process, cio.NewCreator(cio.WithFIFODir(e.dir), cio.WithStreams(nil, &stdout, &stderr)))
+	if err != nil {
+		return nil, fmt.Errorf("failed to create exec %q: %w", id, err)
+	}
+	code, err := await(ctx, p, time.Duration(r.Timeout)*time.Second)
+	if derr := end(context.WithoutCancel(ctx), p); derr != nil && err == nil {
+		err = fmt.Errorf("failed to delete exec %q: %w", id, derr)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &cri.ExecSyncResponse{Stdout: stdout.kept, Stderr: stderr.kept, ExitCode: int32(code)}, nil
+}
+
+// end deletes a process and closes its pipes. While a child of it holds its
+// outputs the shim waits as long as it may, and has closed them afterwards.
+func end(ctx context.Context, p containerd.Process) (err error) {
+	for _, most := range []time.Duration{time.Second, execTime} {
+		limited, cancel := context.WithTimeout(ctx, most)
+		_, err = p.Delete(limited, containerd.WithProcessKill)
+		cancel()
+		if errdefs.IsNotFound(err) {
+			err = nil
+		}
+		if err == nil {
+			break
+		}
+	}
+	p.IO().Cancel()
+	_ = p.IO().Close() // closed already where the process was deleted at once
+	return err
+}
+
+// await starts a process and waits for its end and its outputs.
+func await(ctx context.Context, p containerd.Process, most time.Duration) (code uint32, err error) {
+	whole, cancel := context.WithCancel(ctx)
+	defer cancel()
+	ended, err := p.Wait(whole)
+	if err != nil {
+		return 0, fmt.Errorf("failed to wait for process %q: %w", p.ID(), err)
+	}
+	if err := p.Start(ctx); err != nil {
+		return 0, fmt.Errorf("failed to start exec %q: %w", p.ID(), err)
+	}
+	limited := ctx
+	if most > 0 {
+		var stop context.CancelFunc
+		limited, stop = context.WithTimeout(ctx, most)
+		defer stop()
+	}
+	select {
+	case <-limited.Done():
+		killing, stop := context.WithTimeout(context.WithoutCancel(ctx), execTime)
+		defer stop()
+		if err := p.Kill(killing, syscall.SIGKILL); err != nil && !errdefs.IsNotFound(err) {
+			return 0, fmt.Errorf("failed to kill exec %q: %w", p.ID(), err)
+		}
+		return 0, fmt.Errorf("timeout %v exceeded: %w", most, limited.Err())
+	case exit := <-ended:
+		code, _, err := exit.Result()
+		if err != nil {
+			return 0, fmt.Errorf("failed while waiting for exec %q: %w", p.ID(), err)
+		}
+		written := make(chan struct{})
+		run.Go("container runtime: exec output", func() {
+			defer close(written)
+			p.IO().Wait()
+		})
+		select {
+		case <-written:
+			return code, nil
+		case <-limited.Done(): // a child of it holds the outputs
+			return 0, fmt.Errorf("timeout %v exceeded: %w", most, limited.Err())
+		}
+	}
+}

@@ -1,0 +1,78 @@
+package containerruntime
+
+import (
+	"context"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// TestExecOutputIsBounded: what a command writes is kept within bounds, and the
+// command does not notice.
+func TestExecOutputIsBounded(t *testing.T) {
+	if isolated(t) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	n := newNode(t)
+	config := &cri.PodSandboxConfig{
+		Metadata:     &cri.PodSandboxMetadata{Name: "exec", Uid: "exec", Namespace: "test"},
+		LogDirectory: filepath.Join(n.config.State, "logs", "exec"), DnsConfig: &cri.DNSConfig{},
+		Linux: &cri.LinuxPodSandboxConfig{CgroupParent: n.config.CgroupParent + "/exec", SecurityContext: &cri.LinuxSandboxSecurityContext{}},
+	}
+	sb, err := n.RunPodSandbox(ctx, &cri.RunPodSandboxRequest{Config: config})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var mounts []*cri.Mount
+	for _, dir := range []string{"/bin", "/lib", "/lib64", "/usr"} {
+		if real, err := filepath.EvalSymlinks(dir); err == nil {
+			mounts = append(mounts, &cri.Mount{HostPath: real, ContainerPath: dir, Readonly: true})
+		}
+	}
+	c, err := n.CreateContainer(ctx, &cri.CreateContainerRequest{PodSandboxId: sb.PodSandboxId, SandboxConfig: config, Config: &cri.ContainerConfig{
+		Metadata: &cri.ContainerMetadata{Name: "main"}, Image: &cri.ImageSpec{Image: DefaultSandboxImage}, LogPath: "main.log", Mounts: mounts,
+		Envs:  []*cri.KeyValue{{Key: "PATH", Value: []byte("/usr/bin:/bin")}},
+		Linux: &cri.LinuxContainerConfig{Resources: &cri.LinuxContainerResources{CpuShares: 100}, SecurityContext: &cri.LinuxContainerSecurityContext{}},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := n.StartContainer(ctx, &cri.StartContainerRequest{ContainerId: c.ContainerId}); err != nil {
+		t.Fatal(err)
+	}
+	sh := func(script string, timeout int64) (*cri.ExecSyncResponse, error) {
+		return n.ExecSync(ctx, &cri.ExecSyncRequest{ContainerId: c.ContainerId, Cmd: []string{"sh", "-c", script}, Timeout: timeout})
+	}
+	if r, err := sh("head -c 3000000 /dev/zero; head -c 3000000 /dev/zero >&2; exit 7", 60); err != nil {
+		t.Error(err)
+	} else if len(r.Stdout) != maxExecOutput || len(r.Stderr) != maxExecOutput || r.ExitCode != 7 {
+		t.Errorf("%d and %d bytes, exit code %d", len(r.Stdout), len(r.Stderr), r.ExitCode)
+	}
+	if r, err := sh("echo out; echo err >&2", 0); err != nil || string(r.Stdout) != "out\n" || string(r.Stderr) != "err\n" || r.ExitCode != 0 {
+		t.Errorf("%v, %v", r, err)
+	}
+	if _, err := sh("sleep 1000 & echo started", 1); status.Code(err) != codes.DeadlineExceeded {
+		t.Errorf("a child that holds the outputs: %v", err)
+	}
+	if _, err := sh("sleep 1000", 1); status.Code(err) != codes.DeadlineExceeded {
+		t.Errorf("a command that does not end: %v", err)
+	}
+	if _, err := n.ExecSync(ctx, &cri.ExecSyncRequest{ContainerId: c.ContainerId, Cmd: []string{"/no/such"}}); err == nil {
+		t.Error("a command that is not there ran")
+	}
+	if _, err := n.ExecSync(ctx, &cri.ExecSyncRequest{ContainerId: "none", Cmd: []string{"sh"}}); status.Code(err) != codes.NotFound {
+		t.Errorf("a container that is not there: %v", err)
+	}
+	if left, _ := filepath.Glob(filepath.Join(n.config.State, "exec", "*")); len(left) > 0 {
+		t.Errorf("pipes are left: %v", left)
+	}
+	if err := n.remove(ctx, sb.PodSandboxId); err != nil {
+		t.Error(err)
+	}
+}
