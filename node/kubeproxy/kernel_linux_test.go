@@ -6,7 +6,9 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"os"
 	"runtime"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -60,6 +62,26 @@ func inNamespace(t testing.TB) {
 	}
 }
 
+// anyAddress has node ports at all addresses of the node.
+var anyAddress = []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}
+
+// sameNamespace runs functions of other goroutines in the namespace of this one.
+func sameNamespace(t testing.TB) func(func()) {
+	space, err := os.Open(fmt.Sprintf("/proc/self/task/%d/ns/net", unix.Gettid()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { space.Close() })
+	return func(f func()) {
+		runtime.LockOSThread() // never unlocked: the thread dies with its goroutine
+		if err := unix.Setns(int(space.Fd()), unix.CLONE_NEWNET); err != nil {
+			t.Error(err)
+			return
+		}
+		f()
+	}
+}
+
 // serve answers with its own address.
 func serve(t testing.TB, addr string) {
 	l, err := net.Listen("tcp", addr)
@@ -89,6 +111,14 @@ func ask(addr string) (string, error) {
 	return string(b), err
 }
 
+// write applies changes of which the kernel must refuse none.
+func write(t testing.TB, k *kernel, changes map[cache.ObjectName]Rules, all bool) {
+	t.Helper()
+	if refused, err := k.Apply(changes, all); err != nil || len(refused) > 0 {
+		t.Fatalf("%v, refused %v", err, refused)
+	}
+}
+
 func one(name string, r Rules) map[cache.ObjectName]Rules {
 	return map[cache.ObjectName]Rules{cache.NewObjectName("ns", name): r}
 }
@@ -98,15 +128,13 @@ func TestKernel(t *testing.T) {
 	serve(t, "10.1.0.1:8080")
 	serve(t, "10.1.0.2:8080")
 	serve(t, "[fd01::1]:8080")
-	k, err := newNFTables("knarr-test", []netip.Prefix{netip.MustParsePrefix("10.1.0.0/24")})
+	k, err := newNFTables("knarr-test", []netip.Prefix{netip.MustParsePrefix("10.1.0.0/24")}, anyAddress...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	apply := func(r Rules, all bool) {
 		t.Helper()
-		if err := k.Apply(one("web", r), all); err != nil {
-			t.Fatal(err)
-		}
+		write(t, k, one("web", r), all)
 	}
 	want := func(addr string, answers ...string) {
 		t.Helper()
@@ -137,21 +165,21 @@ func TestKernel(t *testing.T) {
 	svc := service("web", "10.43.0.7", corev1.ServicePort{Port: 80, NodePort: 30080, Protocol: corev1.ProtocolTCP})
 	svc.Spec.Type = corev1.ServiceTypeNodePort
 	both := slice("web", 8080, "10.1.0.1", "10.1.0.2")
-	apply(plan(svc, eps(both), "n1"), true)
+	apply(plan(svc, eps(both), host{name: "n1"}), true)
 	want("10.43.0.7:80", "10.1.0.1:8080", "10.1.0.2:8080")
 	want("10.1.0.1:30080", "10.1.0.1:8080", "10.1.0.2:8080")
 	refused("10.43.0.7:81") // not a port of the Service
 
-	apply(plan(svc, eps(slice("web", 8080, "10.1.0.2")), "n1"), false)
+	apply(plan(svc, eps(slice("web", 8080, "10.1.0.2")), host{name: "n1"}), false)
 	want("10.43.0.7:80", "10.1.0.2:8080")
 
-	apply(plan(svc, nil, "n1"), false)
+	apply(plan(svc, nil, host{name: "n1"}), false)
 	refused("10.43.0.7:80")
 	refused("10.1.0.1:30080")
 
 	sticky := svc.DeepCopy()
 	sticky.Spec.SessionAffinity = corev1.ServiceAffinityClientIP
-	apply(plan(sticky, eps(both), "n1"), false)
+	apply(plan(sticky, eps(both), host{name: "n1"}), false)
 	first, err := ask("10.43.0.7:80")
 	if err != nil {
 		t.Fatal(err)
@@ -161,27 +189,18 @@ func TestKernel(t *testing.T) {
 	svc6 := service("six", "fd43::7", corev1.ServicePort{Port: 80, Protocol: corev1.ProtocolTCP})
 	six := slice("six", 8080, "fd01::1")
 	six.AddressType = "IPv6"
-	if err := k.Apply(one("six", plan(svc6, eps(six), "n1")), false); err != nil {
-		t.Fatal(err)
-	}
+	write(t, k, one("six", plan(svc6, eps(six), host{name: "n1"})), false)
 	want("[fd43::7]:80", "[fd01::1]:8080")
 
 	// Another Service gets the address in the transaction that takes it away.
 	next := service("next", "10.43.0.7", corev1.ServicePort{Port: 82, Protocol: corev1.ProtocolTCP})
-	err = k.Apply(map[cache.ObjectName]Rules{
-		cache.NewObjectName("ns", "next"): plan(next, nil, "n1"),
-		cache.NewObjectName("ns", "web"):  plan(nil, nil, ""),
+	write(t, k, map[cache.ObjectName]Rules{
+		cache.NewObjectName("ns", "next"): plan(next, nil, host{name: "n1"}),
+		cache.NewObjectName("ns", "web"):  plan(nil, nil, host{}),
 	}, false)
-	if err != nil {
-		t.Fatal(err)
-	}
 	refused("10.43.0.7:81")
-	if err := k.Apply(one("next", plan(nil, nil, "")), false); err != nil {
-		t.Fatal(err)
-	}
-	if err := k.Apply(one("six", plan(nil, nil, "")), false); err != nil {
-		t.Fatal(err)
-	}
+	write(t, k, one("next", plan(nil, nil, host{})), false)
+	write(t, k, one("six", plan(nil, nil, host{})), false)
 	c, err := nftables.New()
 	if err != nil {
 		t.Fatal(err)
@@ -191,57 +210,15 @@ func TestKernel(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, ch := range chains {
-		if ch.Hooknum == nil && ch.Name != rejectChain {
+		if ch.Hooknum == nil && !strings.HasPrefix(ch.Name, rejectChain) && !strings.HasPrefix(ch.Name, "spread-") {
 			t.Errorf("chain %s is left over", ch.Name)
 		}
 	}
 	for _, f := range k.tables {
-		for _, s := range []*nftables.Set{f.services, f.nodePorts, f.refused, f.refusedPorts, f.hairpin, f.clusterIPs} {
+		for _, s := range []*nftables.Set{f.services, f.nodePorts, f.inside, f.insidePorts, f.endpoints, f.living, f.hairpin, f.clusterSet} {
 			if els, err := c.GetSetElements(s); err != nil || len(els) > 0 {
 				t.Errorf("set %s is left with %d elements, %v", s.Name, len(els), err)
 			}
 		}
-	}
-}
-
-func BenchmarkEndpointChange(b *testing.B) {
-	for _, n := range []int{1000, 10000} {
-		b.Run(fmt.Sprintf("services=%d", n), func(b *testing.B) {
-			done := make(chan struct{})
-			go func() { // the namespace's thread ends with this goroutine
-				defer close(done)
-				inNamespace(b)
-				k, err := newNFTables("knarr-bench", nil)
-				if err != nil {
-					b.Error(err)
-					return
-				}
-				changes := map[cache.ObjectName]Rules{}
-				for i := range n {
-					name := fmt.Sprint("s", i)
-					svc := service(name, fmt.Sprintf("10.43.%d.%d", i/250, i%250+1), corev1.ServicePort{Port: 80, Protocol: corev1.ProtocolTCP})
-					changes[cache.NewObjectName("ns", name)] = plan(svc, eps(slice(name, 8080, "10.1.0.1", "10.1.0.2")), "n1")
-				}
-				began := time.Now()
-				if err := k.Apply(changes, true); err != nil {
-					b.Error(err)
-					return
-				}
-				b.ReportMetric(float64(time.Since(began).Milliseconds()), "coldsync-ms")
-				svc := service("s7", "10.43.0.8", corev1.ServicePort{Port: 80, Protocol: corev1.ProtocolTCP})
-				states := []Rules{
-					plan(svc, eps(slice("s7", 8080, "10.1.0.1")), "n1"),
-					plan(svc, eps(slice("s7", 8080, "10.1.0.1", "10.1.0.2")), "n1"),
-				}
-				b.ResetTimer()
-				for i := range b.N {
-					if err := k.Apply(one("s7", states[i%2]), false); err != nil {
-						b.Error(err)
-						return
-					}
-				}
-			}()
-			<-done
-		})
 	}
 }

@@ -1,8 +1,7 @@
 package kubeproxy
 
 import (
-	"crypto/sha256"
-	"encoding/base32"
+	"cmp"
 	"net/netip"
 	"slices"
 	"strings"
@@ -13,23 +12,30 @@ import (
 
 // Rules are all that one Service puts into the kernel.
 type Rules struct {
-	// Chains say where a connection goes, by chain name.
-	Chains map[string]Chain
-	// Addresses lead from an address, protocol and port to a chain.
-	Addresses map[Front]Target
-	// NodePorts lead from a protocol and port of this node to a chain.
-	NodePorts map[Port]Target
+	// Pools are the lists of endpoints that connections are spread over, by name.
+	Pools map[string]Pool
+	// Fronts lead from an address, protocol and port to a pool.
+	Fronts map[Front]Target
 	// ClusterIPs are the Service's own addresses, where nothing else answers.
 	ClusterIPs map[netip.Addr]bool
 	// Hairpins are endpoints, which may reach themselves through a Service.
 	Hairpins map[netip.Addr]bool
+	// HealthPort answers load balancers whether there are Local endpoints of the
+	// Service on this node; 0 is none.
+	HealthPort uint16
+	Local      int
+	// NodeAddresses are where node ports are, of the rules of the node itself.
+	NodeAddresses map[netip.Addr]bool
 }
 
-// A Front is where clients connect to.
+// A Front is where clients connect to. That of a node port has the unspecified
+// address of its family: it is at every address of this node.
 type Front struct {
 	Addr netip.Addr
 	Port
 }
+
+func (f Front) isNodePort() bool { return f.Addr.IsUnspecified() }
 
 // A Port is a protocol and number.
 type Port struct {
@@ -37,25 +43,35 @@ type Port struct {
 	Number   uint16
 }
 
-// A Target is a chain, or what happens without one.
+// A Target is a pool, or what happens without one.
 type Target struct {
-	Chain  string
-	Reject bool // nobody is behind it: tell the client
-	Drop   bool // nobody is behind it on this node: another node answers
+	Pool string
+	Masquerade
+	Reject bool // it has no endpoint: the client gets an error
+	Drop   bool // it has no endpoint on this node: another node answers
+	// Inside is the pool for connections from pods and this node itself, where
+	// those from elsewhere may only reach endpoints of this node.
+	Inside string
+	// Firewall is the pool of addresses that may connect; none is all.
+	Firewall string
 }
 
-// A Chain spreads connections over endpoints.
-type Chain struct {
-	V6, UDP   bool
+// A Pool is the endpoints that connections are spread over.
+type Pool struct {
+	V6        bool
 	Endpoints []netip.AddrPort // ordered
-	Masquerade
+	// Ending are endpoints that serve the UDP flows that they have, and get no
+	// other.
+	Ending []netip.AddrPort
 	// Affinity keeps a client at its endpoint for so many seconds; 0 is off.
 	Affinity int32
+	// Ranges are of a pool of addresses: disjoint, and in order.
+	Ranges []netip.Prefix
 }
 
 // Masquerade says which connections take on the node's address, so that answers
 // come back this way.
-type Masquerade int
+type Masquerade uint8
 
 const (
 	MasqueradeOutside Masquerade = iota // those from outside the pod network
@@ -64,134 +80,176 @@ const (
 )
 
 // plan decides the rules of svc from its slices, on a node.
-func plan(svc *corev1.Service, endpoints []*discoveryv1.EndpointSlice, node string) Rules {
-	r := Rules{Chains: map[string]Chain{}, Addresses: map[Front]Target{}, NodePorts: map[Port]Target{}, ClusterIPs: map[netip.Addr]bool{}, Hairpins: map[netip.Addr]bool{}}
+func plan(svc *corev1.Service, endpoints []*discoveryv1.EndpointSlice, on host) Rules {
+	r := Rules{Pools: map[string]Pool{}, Fronts: map[Front]Target{}, ClusterIPs: map[netip.Addr]bool{}, Hairpins: map[netip.Addr]bool{}}
 	if svc == nil || svc.DeletionTimestamp != nil && len(svc.Finalizers) == 0 || svc.Spec.Type == corev1.ServiceTypeExternalName ||
-		svc.Spec.ClusterIP == "" || svc.Spec.ClusterIP == corev1.ClusterIPNone || svc.Labels["service.kubernetes.io/service-proxy-name"] != "" {
+		svc.Spec.ClusterIP == "" || svc.Spec.ClusterIP == corev1.ClusterIPNone || notForThisProxy(svc) {
 		return r
 	}
 	for _, ip := range svc.Spec.ClusterIPs {
-		addr, err := netip.ParseAddr(ip)
-		if err != nil {
-			continue
+		if addr, err := netip.ParseAddr(ip); err == nil {
+			r.ClusterIPs[addr] = true
 		}
-		r.ClusterIPs[addr] = true
+	}
+	for addr := range r.ClusterIPs {
 		for i := range svc.Spec.Ports {
-			r.port(svc, &svc.Spec.Ports[i], addr, endpoints, node)
+			r.port(svc, &svc.Spec.Ports[i], addr, endpoints, on)
 		}
+	}
+	if svc.Spec.Type == corev1.ServiceTypeLoadBalancer && svc.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal {
+		r.HealthPort, r.Local = uint16(svc.Spec.HealthCheckNodePort), readyHere(endpoints, on.name)
 	}
 	return r
 }
 
-// port adds the rules of one port in the family of its cluster address.
-func (r *Rules) port(svc *corev1.Service, p *corev1.ServicePort, cluster netip.Addr, endpoints []*discoveryv1.EndpointSlice, node string) {
-	v6 := cluster.Is6()
-	all, local := backends(svc, p, endpoints, v6, node)
-	for _, ep := range all {
-		r.Hairpins[ep.Addr()] = true
-	}
-	affinity := int32(0)
-	if svc.Spec.SessionAffinity == corev1.ServiceAffinityClientIP {
-		affinity = corev1.DefaultClientIPServiceAffinitySeconds
-		if c := svc.Spec.SessionAffinityConfig; c != nil && c.ClientIP != nil && c.ClientIP.TimeoutSeconds != nil {
-			affinity = *c.ClientIP.TimeoutSeconds
+// readyHere is how many addresses on this node have a ready endpoint.
+func readyHere(endpoints []*discoveryv1.EndpointSlice, node string) int {
+	here := map[string]bool{}
+	for _, s := range endpoints {
+		for i := range s.Endpoints {
+			e := &s.Endpoints[i]
+			if len(e.Addresses) > 0 && e.NodeName != nil && *e.NodeName == node && (e.Conditions.Ready == nil || *e.Conditions.Ready) {
+				here[e.Addresses[0]] = true
+			}
 		}
 	}
-	name := func(use string) string {
-		return chainName(svc.Namespace, svc.Name, p.Name, string(p.Protocol), use, v6)
+	return len(here)
+}
+
+// notForThisProxy says that a label gives the Service to another proxy, or to
+// clients that ask for its endpoints themselves.
+func notForThisProxy(svc *corev1.Service) bool {
+	_, other := svc.Labels["service.kubernetes.io/service-proxy-name"]
+	_, headless := svc.Labels[corev1.IsHeadlessService]
+	return other || headless
+}
+
+// port adds the rules of one port in the family of its cluster address.
+func (r *Rules) port(svc *corev1.Service, p *corev1.ServicePort, cluster netip.Addr, endpoints []*discoveryv1.EndpointSlice, on host) {
+	v6 := cluster.Is6()
+	backends := portBackends(p, endpoints, v6, on.name)
+	all, local := near(backends, on), here(backends)
+	var ending []netip.AddrPort
+	for _, b := range backends {
+		r.Hairpins[b.at.Addr()] = true
+		if !b.ready && p.Protocol == corev1.ProtocolUDP {
+			ending = append(ending, b.at)
+		}
+	}
+	pool := func(use string, eps []netip.AddrPort) string {
+		if len(eps) == 0 {
+			return ""
+		}
+		name := poolName(svc, p, use, v6)
+		r.Pools[name] = Pool{V6: v6, Endpoints: eps, Ending: ending, Affinity: affinity(svc)}
+		return name
 	}
 	target := func(use string, eps []netip.AddrPort, masq Masquerade) Target {
 		switch {
-		case len(all) == 0:
+		case len(backends) == 0:
 			return Target{Reject: true}
 		case len(eps) == 0:
 			return Target{Drop: true}
 		}
-		n := name(use)
-		r.Chains[n] = Chain{V6: v6, UDP: p.Protocol == corev1.ProtocolUDP, Endpoints: eps, Masquerade: masq, Affinity: affinity}
-		return Target{Chain: n}
-	}
-	inside := all
-	if svc.Spec.InternalTrafficPolicy != nil && *svc.Spec.InternalTrafficPolicy == corev1.ServiceInternalTrafficPolicyLocal {
-		inside = local
+		return Target{Pool: pool(use, eps), Masquerade: masq}
 	}
 	front := func(addr netip.Addr) Front { return Front{addr, Port{p.Protocol, uint16(p.Port)}} }
-	r.Addresses[front(cluster)] = target("cluster", inside, MasqueradeOutside)
+	if svc.Spec.InternalTrafficPolicy != nil && *svc.Spec.InternalTrafficPolicy == corev1.ServiceInternalTrafficPolicyLocal {
+		r.Fronts[front(cluster)] = target("local", local, MasqueradeOutside)
+	} else {
+		r.Fronts[front(cluster)] = target("cluster", all, MasqueradeOutside)
+	}
+	outside := func() Target {
+		if svc.Spec.ExternalTrafficPolicy != corev1.ServiceExternalTrafficPolicyLocal {
+			return target("cluster", all, MasqueradeAll)
+		}
+		t := target("local", local, MasqueradeNever)
+		t.Inside = pool("cluster", all)
+		return t
+	}
+	for _, addr := range parse(svc.Spec.ExternalIPs, v6) {
+		if !r.ClusterIPs[addr] { // its own address stays what it is
+			r.Fronts[front(addr)] = outside()
+		}
+	}
+	for _, addr := range parse(ingress(svc), v6) {
+		if !r.ClusterIPs[addr] {
+			t := outside()
+			t.Firewall = r.firewall(svc, v6)
+			r.Fronts[front(addr)] = t
+		}
+	}
+	if p.NodePort != 0 {
+		addr := netip.IPv4Unspecified()
+		if v6 {
+			addr = netip.IPv6Unspecified()
+		}
+		r.Fronts[Front{addr, Port{p.Protocol, uint16(p.NodePort)}}] = outside()
+	}
+}
 
-	outside, masq := all, MasqueradeAll
-	if svc.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal {
-		outside, masq = local, MasqueradeNever
-	}
-	var fronts []netip.Addr
-	for _, ip := range svc.Spec.ExternalIPs {
-		fronts = append(fronts, parse(ip, v6)...)
-	}
+// ingress are the addresses of load balancers that leave them in packets.
+func ingress(svc *corev1.Service) (ips []string) {
 	for _, in := range svc.Status.LoadBalancer.Ingress {
 		if in.IPMode == nil || *in.IPMode == corev1.LoadBalancerIPModeVIP {
-			fronts = append(fronts, parse(in.IP, v6)...)
+			ips = append(ips, in.IP)
 		}
 	}
-	for _, addr := range fronts {
-		r.Addresses[front(addr)] = target("external", outside, masq)
-	}
-	if p.NodePort != 0 && !v6 || p.NodePort != 0 && len(svc.Spec.ClusterIPs) == 1 {
-		r.NodePorts[Port{p.Protocol, uint16(p.NodePort)}] = target("external", outside, masq)
-	}
+	return ips
 }
 
-func parse(s string, v6 bool) []netip.Addr {
-	a, err := netip.ParseAddr(s)
-	if err != nil || a.Is6() != v6 {
-		return nil
+// parse returns the addresses of a family that a Service may have.
+func parse(ips []string, v6 bool) (addrs []netip.Addr) {
+	for _, ip := range ips {
+		if a, err := netip.ParseAddr(ip); err == nil && a.Is6() == v6 && !forbidden(a) {
+			addrs = append(addrs, a)
+		}
 	}
-	return []netip.Addr{a}
+	return addrs
 }
 
-// backends are the endpoints that take connections for a port: the ready ones
-// or, when there are none, those that still serve while they end.
-func backends(svc *corev1.Service, p *corev1.ServicePort, endpoints []*discoveryv1.EndpointSlice, v6 bool, node string) (all, local []netip.AddrPort) {
-	var ready, ending, readyHere, endingHere []netip.AddrPort
-	for _, s := range endpoints {
-		if (s.AddressType == discoveryv1.AddressTypeIPv6) != v6 || s.AddressType == discoveryv1.AddressTypeFQDN {
-			continue
-		}
-		for _, sp := range s.Ports {
-			if sp.Port == nil || name(sp.Name) != p.Name || sp.Protocol != nil && *sp.Protocol != p.Protocol {
-				continue
-			}
-			for i := range s.Endpoints {
-				e := &s.Endpoints[i]
-				if len(e.Addresses) == 0 {
-					continue
-				}
-				addr, err := netip.ParseAddr(e.Addresses[0])
-				if err != nil || forbidden(addr) {
-					continue
-				}
-				at := netip.AddrPortFrom(addr, uint16(*sp.Port))
-				here := e.NodeName != nil && *e.NodeName == node
-				switch c := e.Conditions; {
-				case c.Ready == nil || *c.Ready:
-					ready = append(ready, at)
-					if here {
-						readyHere = append(readyHere, at)
-					}
-				case c.Serving != nil && *c.Serving && c.Terminating != nil && *c.Terminating:
-					ending = append(ending, at)
-					if here {
-						endingHere = append(endingHere, at)
-					}
-				}
-			}
+// firewall adds the pool of addresses that may use the Service's load balancer,
+// and returns its name; none if all may.
+func (r *Rules) firewall(svc *corev1.Service, v6 bool) string {
+	var ranges []netip.Prefix
+	for _, s := range svc.Spec.LoadBalancerSourceRanges {
+		if p, err := netip.ParsePrefix(strings.TrimSpace(s)); err == nil && p.Addr().Is6() == v6 {
+			ranges = append(ranges, p)
 		}
 	}
-	if len(ready) == 0 {
-		ready = ending
+	if len(ranges) == 0 {
+		return ""
 	}
-	if len(readyHere) == 0 {
-		readyHere = endingHere
+	name := poolName(svc, &corev1.ServicePort{}, "ranges", v6)
+	r.Pools[name] = Pool{V6: v6, Ranges: disjoint(ranges)}
+	return name
+}
+
+// disjoint leaves out ranges that are within others.
+func disjoint(ranges []netip.Prefix) (kept []netip.Prefix) {
+	for i, p := range ranges {
+		ranges[i] = p.Masked()
 	}
-	return ordered(ready), ordered(readyHere)
+	slices.SortFunc(ranges, func(a, b netip.Prefix) int {
+		return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
+	})
+	for _, p := range ranges { // whatever holds it comes before it
+		if n := len(kept); n == 0 || !kept[n-1].Overlaps(p) {
+			kept = append(kept, p)
+		}
+	}
+	return kept
+}
+
+// affinity is for how many seconds a client stays at its endpoint.
+func affinity(svc *corev1.Service) int32 {
+	if svc.Spec.SessionAffinity != corev1.ServiceAffinityClientIP {
+		return 0
+	}
+	if c := svc.Spec.SessionAffinityConfig; c != nil && c.ClientIP != nil && c.ClientIP.TimeoutSeconds != nil {
+		return *c.ClientIP.TimeoutSeconds
+	}
+	return corev1.DefaultClientIPServiceAffinitySeconds
 }
 
 // forbidden are addresses that no endpoint may have: they would lead into the
@@ -200,27 +258,11 @@ func forbidden(a netip.Addr) bool {
 	return a.IsLoopback() || a.IsLinkLocalUnicast() || a.IsLinkLocalMulticast() || a.IsUnspecified()
 }
 
-func ordered(eps []netip.AddrPort) []netip.AddrPort {
-	slices.SortFunc(eps, netip.AddrPort.Compare)
-	return slices.Compact(eps)
-}
-
-func name(s *string) string {
-	if s == nil {
-		return ""
-	}
-	return *s
-}
-
-// chainName is short, since the kernel bounds it, and readable at its start.
-func chainName(namespace, service, port, protocol, use string, v6 bool) string {
+// poolName is the same after a restart, so that clients stay at their endpoints.
+func poolName(svc *corev1.Service, p *corev1.ServicePort, use string, v6 bool) string {
 	family := "4"
 	if v6 {
 		family = "6"
 	}
-	sum := sha256.Sum256([]byte(strings.Join([]string{namespace, service, port, protocol, use, family}, "/")))
-	hash := strings.ToLower(base32.HexEncoding.EncodeToString(sum[:10]))
-	return use + "-" + hash + "-" + clip(namespace+"/"+service, 80)
+	return strings.Join([]string{svc.Namespace, svc.Name, p.Name, string(p.Protocol), use, family}, "/")
 }
-
-func clip(s string, n int) string { return s[:min(len(s), n)] }

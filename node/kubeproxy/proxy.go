@@ -1,23 +1,29 @@
 // Package kubeproxy is kube-proxy: it reads Services and EndpointSlices, and
-// writes nftables rules of this node by netlink, in a table of its own, so that
-// connections to a Service reach one of its endpoints.
+// writes nftables rules of this node by netlink, in a table of its own per address
+// family, so that connections to a Service reach one of its endpoints.
 package kubeproxy
 
 import (
 	"context"
 	"fmt"
 	"log/slog"
-	"net/http"
 	"net/netip"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
+
+	"knarr/internal/informer"
 )
 
 // Config is what a proxy needs.
@@ -31,18 +37,30 @@ type Config struct {
 	ClusterCIDRs []netip.Prefix
 	// Table is the nftables table. Default "knarr".
 	Table string
-	// Healthz is the address of /healthz; empty: none.
+	// Healthz is the address of /healthz and /livez; empty: none.
 	Healthz string
+	// Metrics is the address of /metrics and /proxyMode; empty: none.
+	Metrics string
+	// NodePorts are the ranges of this node's addresses that node ports are at.
+	// Default: the first address of each family of its Node object.
+	NodePorts []netip.Prefix
 	// Dataplane writes the rules. Default: this kernel's nftables.
 	Dataplane Dataplane
 }
 
-// A Dataplane makes the kernel as it is told.
+// A Dataplane makes the kernel agree with the rules it is given.
 type Dataplane interface {
 	// Apply makes the rules of each Service in changes the given ones,
 	// atomically. The first call comes with all Services and replaces whatever
-	// was there before. After an error the next call comes with all again.
-	Apply(changes map[cache.ObjectName]Rules, all bool) error
+	// was there before. A Service that is refused has no rules, and keeps no
+	// other from its own; it comes again later. After an error the next call
+	// comes with all again.
+	Apply(changes map[cache.ObjectName]Rules, all bool) (refused map[cache.ObjectName]error, err error)
+	// Intact says whether the rules are still there. A firewall that starts
+	// anew flushes those of others too.
+	Intact() error
+	// Changed is told when somebody else has changed rules, of whatever table.
+	Changed() <-chan struct{}
 	// Close gives back what the dataplane holds in this process; rules stay.
 	Close() error
 }
@@ -50,9 +68,31 @@ type Dataplane interface {
 // A Proxy keeps the kernel's rules.
 type Proxy struct {
 	cfg      Config
+	client   kubernetes.Interface
 	services cache.SharedIndexInformer
 	slices   cache.SharedIndexInformer
+	nodes    cache.SharedIndexInformer // this one alone
+	cidrs    cache.SharedIndexInformer
 	factory  informers.SharedInformerFactory
+	own      informers.SharedInformerFactory // of this node's object
+	queue    *pending
+	metrics  *metrics
+
+	mu  sync.Mutex
+	err error // why there are no rules on this node
+}
+
+// Err says why this node has no rules for Services; nil while it has.
+func (p *Proxy) Err() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.err
+}
+
+func (p *Proxy) setErr(err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.err = err
 }
 
 const byService = "service"
@@ -66,23 +106,21 @@ func New(c Config) (*Proxy, error) {
 	if err != nil {
 		return nil, fmt.Errorf("kube-proxy: %w", err)
 	}
-	f := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(slim))
-	p := &Proxy{cfg: c, factory: f, services: f.Core().V1().Services().Informer(), slices: f.Discovery().V1().EndpointSlices().Informer()}
+	f := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(trim))
+	own := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(informer.TrimMetadata), informers.WithTweakListOptions(func(o *metav1.ListOptions) {
+		o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, c.NodeName).String()
+	}))
+	p := &Proxy{
+		cfg: c, client: client, factory: f, own: own, queue: newPending(), metrics: newMetrics(),
+		services: f.Core().V1().Services().Informer(), slices: f.Discovery().V1().EndpointSlices().Informer(),
+		nodes: own.Core().V1().Nodes().Informer(), cidrs: f.Networking().V1().ServiceCIDRs().Informer(),
+	}
 	return p, p.slices.AddIndexers(cache.Indexers{byService: func(o any) ([]string, error) {
 		if key, ok := serviceOf(o.(*discoveryv1.EndpointSlice)); ok {
 			return []string{key.String()}, nil
 		}
 		return nil, nil
 	}})
-}
-
-// slim drops what the proxy never reads, so that the cache stays small.
-func slim(o any) (any, error) {
-	if m, ok := o.(metav1.Object); ok {
-		m.SetManagedFields(nil)
-		m.SetAnnotations(nil)
-	}
-	return o, nil
 }
 
 func serviceOf(s *discoveryv1.EndpointSlice) (cache.ObjectName, bool) {
@@ -95,104 +133,135 @@ func serviceOf(s *discoveryv1.EndpointSlice) (cache.ObjectName, bool) {
 func (p *Proxy) Run(ctx context.Context) error {
 	dp := p.cfg.Dataplane
 	if dp == nil {
-		var err error
-		if dp, err = newNFTables(p.cfg.Table, p.cfg.ClusterCIDRs); err != nil {
+		k, err := newNFTables(p.cfg.Table, p.cfg.ClusterCIDRs, p.cfg.NodePorts...)
+		if err != nil {
 			return err
 		}
+		k.measure(p.metrics)
+		dp = k
 	}
 	defer dp.Close()
-	pending := newPending()
 	add := func(o any) {
-		if gone, ok := o.(cache.DeletedFinalStateUnknown); ok {
-			o = gone.Obj
-		}
+		o = informer.Object(o)
+		p.metrics.noteChange(o)
 		switch o := o.(type) {
 		case *corev1.Service:
-			pending.add(cache.MetaObjectToName(o))
+			p.queue.add(cache.MetaObjectToName(o))
 		case *discoveryv1.EndpointSlice:
 			if key, ok := serviceOf(o); ok {
-				pending.add(key)
+				p.queue.add(key)
 			}
 		}
 	}
-	handler := cache.ResourceEventHandlerFuncs{AddFunc: add, DeleteFunc: add, UpdateFunc: func(old, new any) { add(old); add(new) }}
+	update := func(old, new any) {
+		if a, ok := old.(*discoveryv1.EndpointSlice); ok { // a label may have moved it
+			b := new.(*discoveryv1.EndpointSlice)
+			if was, ok := serviceOf(a); ok {
+				p.queue.add(was)
+			}
+			if t, ok := triggerOf(b); ok && a.ResourceVersion != b.ResourceVersion {
+				p.queue.addTrigger(t)
+			}
+		}
+		add(new)
+	}
+	handler := cache.ResourceEventHandlerFuncs{AddFunc: add, DeleteFunc: add, UpdateFunc: update}
 	for _, inf := range []cache.SharedIndexInformer{p.services, p.slices} {
 		if _, err := inf.AddEventHandler(handler); err != nil {
 			return fmt.Errorf("kube-proxy: %w", err)
 		}
 	}
+	if err := p.followNode(); err != nil {
+		return fmt.Errorf("kube-proxy: %w", err)
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	p.factory.StartWithContext(ctx)
+	p.own.StartWithContext(ctx)
+	defer p.own.Shutdown()
 	defer p.factory.Shutdown()
 	defer cancel() // before Shutdown, which waits for the informers
 	if !cache.WaitForCacheSync(ctx.Done(), p.services.HasSynced, p.slices.HasSynced) {
 		return nil
 	}
-	p.serveHealth(ctx)
-	all := true
-	for wait := 100 * time.Millisecond; ; {
-		changes := pending.take()
-		if all {
-			for _, o := range p.services.GetStore().List() {
-				changes[cache.MetaObjectToName(o.(*corev1.Service))] = Rules{}
+	// Without these the rules are less, and follow later.
+	soon, stop := context.WithTimeout(ctx, nodeWait)
+	cache.WaitForCacheSync(soon.Done(), p.nodes.HasSynced, p.cidrs.HasSynced)
+	stop()
+	broadcaster := record.NewBroadcaster(record.WithContext(ctx))
+	defer broadcaster.Shutdown()
+	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: p.client.CoreV1().Events("")})
+	events := broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: "kube-proxy", Host: p.cfg.NodeName})
+	p.serve(ctx, events)
+	y := newSyncer(p, dp, events)
+	defer y.stop()
+	p.keep(ctx, y)
+	return nil
+}
+
+// keep writes what is pending until ctx ends, and all when the rules are gone.
+func (p *Proxy) keep(ctx context.Context, y *syncer) {
+	look := time.NewTimer(lookAtRules)
+	defer look.Stop()
+	looked, all := time.Time{}, true
+	for wait := minWait; ; {
+		err := y.sync(ctx, all)
+		if err != nil {
+			all = true
+			if was := p.Err(); was == nil || was.Error() != err.Error() { // once, not at each try
+				slog.ErrorContext(ctx, "write service rules, trying again whole until it succeeds", "err", err)
 			}
-		}
-		for key := range changes {
-			rules, err := p.plan(key)
-			if err != nil {
-				return err
+			p.setErr(err)
+			select {
+			case <-time.After(wait):
+			case <-ctx.Done():
+				return
 			}
-			changes[key] = rules
+			wait = min(2*wait, maxWait)
+			continue
 		}
-		if len(changes) > 0 || all {
-			if err := dp.Apply(changes, all); err != nil {
-				slog.ErrorContext(ctx, "write service rules, trying again whole", "in", wait, "err", err)
-				all = true
-				select {
-				case <-time.After(wait):
-				case <-ctx.Done():
-					return nil
-				}
-				wait = min(2*wait, 30*time.Second)
-				continue
-			}
-			all, wait = false, 100*time.Millisecond
+		if all && p.Err() != nil {
+			slog.InfoContext(ctx, "service rules written")
 		}
+		p.setErr(nil)
+		all, wait = false, minWait
 		select {
-		case <-pending.c:
+		case <-y.pending.c:
+		case <-y.dataplane.Changed(): // now, unless others change rules all the time
+			look.Reset(max(0, lookAgain-time.Since(looked)))
+		case <-look.C:
+			looked = time.Now()
+			look.Reset(lookAtRules)
+			if err := y.dataplane.Intact(); err != nil {
+				slog.WarnContext(ctx, "service rules are gone, writing them anew", "err", err)
+				all = true
+			}
 		case <-ctx.Done():
-			return nil
+			return
 		}
 	}
 }
 
-func (p *Proxy) plan(key cache.ObjectName) (Rules, error) {
-	o, ok, err := p.services.GetStore().GetByKey(key.String())
-	if err != nil || !ok {
-		return plan(nil, nil, ""), err
-	}
-	found, err := p.slices.GetIndexer().ByIndex(byService, key.String())
-	if err != nil {
-		return Rules{}, err
-	}
-	eps := make([]*discoveryv1.EndpointSlice, len(found))
-	for i, s := range found {
-		eps[i] = s.(*discoveryv1.EndpointSlice)
-	}
-	return plan(o.(*corev1.Service), eps, p.cfg.NodeName), nil
-}
+// nodeWait bounds how long the first rules wait for those of the node.
+const nodeWait = 5 * time.Second
 
-func (p *Proxy) serveHealth(ctx context.Context) {
-	if p.cfg.Healthz == "" {
-		return
+// The longest and the shortest time between two looks whether the rules are
+// still there.
+const lookAtRules, lookAgain = 20 * time.Second, time.Second
+
+// The times between two tries to write the whole table.
+const minWait, maxWait = 100 * time.Millisecond, 30 * time.Second
+
+// trim is informer.TrimMetadata, but for the time from which changes of endpoints
+// are measured.
+func trim(o any) (any, error) {
+	s, ok := o.(*discoveryv1.EndpointSlice)
+	if !ok {
+		return informer.TrimMetadata(o)
 	}
-	mux := http.NewServeMux()
-	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "ok") })
-	srv := &http.Server{Addr: p.cfg.Healthz, Handler: mux, ReadHeaderTimeout: 5 * time.Second}
-	context.AfterFunc(ctx, func() { _ = srv.Close() })
-	go func() {
-		if err := srv.ListenAndServe(); err != nil && ctx.Err() == nil {
-			slog.WarnContext(ctx, "kube-proxy health server", "err", err)
-		}
-	}()
+	at, timed := s.Annotations[corev1.EndpointsLastChangeTriggerTime]
+	_, err := informer.TrimMetadata(o)
+	if timed {
+		s.Annotations = map[string]string{corev1.EndpointsLastChangeTriggerTime: at}
+	}
+	return s, err
 }

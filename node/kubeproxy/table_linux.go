@@ -2,56 +2,62 @@ package kubeproxy
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
 	"slices"
-	"time"
 
 	"github.com/google/nftables"
-	"github.com/google/nftables/binaryutil"
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
 )
 
-// family is the table of one address family.
+// family is the table of one address family. Its sets and chains are those of a
+// generation, which a rebuild fills beside the one that packets use.
 type family struct {
 	name    string
 	nf      nftables.TableFamily
 	v6      bool
 	cluster []netip.Prefix
+	// Node ports are at this node's addresses in these, or at its Node's.
+	nodePortsIn     []netip.Prefix
+	nodePortsByNode bool
 
-	table                                      *nftables.Table
-	services, nodePorts, refused, refusedPorts *nftables.Set
-	hairpin, clusterIPs                        *nftables.Set
-	endpoint                                   nftables.SetDatatype // address . port
-	address                                    nftables.SetDatatype
+	own     *changes // learns which changes are this proxy's
+	conn    *nftables.Conn
+	metrics *metrics
+
+	table      *nftables.Table
+	generation string
+	filling    bool // packets do not use it yet
+	// The fronts, by via: each leads to a pool and a class.
+	services, nodePorts, inside, insidePorts *nftables.Set
+	classSet, endpoints, living              *nftables.Set
+	hairpin, clusterSet, nodeSet             *nftables.Set
+	firewall, ranges                         *nftables.Set
+	clients                                  [shards]*nftables.Set // of no generation
+
+	state
 }
 
-const rejectChain = "reject"
-
-// Registers: a key or an endpoint starts in register 1; what follows an address
-// in it lies in the next 32-bit register, another for IPv6.
+// Affinity remembers so many clients in each of so many maps: a client of one
+// Service that fills its map leaves room in the others.
 const (
-	reg   = 1
-	reg32 = unix.NFT_REG32_00
-	other = 3 // a client's address beside an endpoint
+	maxClients = 1 << 16
+	shards     = 16
 )
 
-func (f *family) after(words int) uint32 {
-	if f.v6 {
-		words += 3
-	}
-	return uint32(reg32 + words)
-}
+// The names of what a generation has, less its number.
+const (
+	rejectChain = "reject"
+	// clientsName changes with the layout of the maps of clients, which outlive
+	// the process.
+	clientsName = "clients-1-"
+)
 
-// base makes the table anew with everything that belongs to no Service.
-func (f *family) base(c *nftables.Conn) error {
-	f.table = c.AddTable(&nftables.Table{Name: f.name, Family: f.nf})
-	c.DelTable(f.table)
-	f.table = c.AddTable(&nftables.Table{Name: f.name, Family: f.nf})
-	f.address = nftables.TypeIPAddr
-	if f.v6 {
-		f.address = nftables.TypeIP6Addr
-	}
+// types are the layouts of keys and data.
+type types struct{ address, endpoint, front, port, data, slot, client, living, class nftables.SetDatatype }
+
+func (f *family) types() (t types) {
 	concat := func(types ...nftables.SetDatatype) nftables.SetDatatype {
 		t, err := nftables.ConcatSetType(types...)
 		if err != nil {
@@ -59,119 +65,220 @@ func (f *family) base(c *nftables.Conn) error {
 		}
 		return t
 	}
-	f.endpoint = concat(f.address, nftables.TypeInetService)
-	front := concat(f.address, nftables.TypeInetProto, nftables.TypeInetService)
-	number := concat(nftables.TypeInetProto, nftables.TypeInetService)
+	t.address = nftables.TypeIPAddr
+	if f.v6 {
+		t.address = nftables.TypeIP6Addr
+	}
+	number := nftables.TypeMark // a word of this machine's byte order
+	t.endpoint = concat(t.address, nftables.TypeInetService)
+	t.front = concat(t.address, nftables.TypeInetProto, nftables.TypeInetService)
+	t.port = concat(nftables.TypeInetProto, nftables.TypeInetService)
+	t.data = concat(number, number, number)
+	t.slot = concat(number, number)
+	t.class = concat(number, number)
+	t.client = concat(number, t.address)
+	t.living = concat(number, t.address, nftables.TypeInetService)
+	return t
+}
+
+// setID is that of every set: the library's own counter is not for several
+// goroutines, and the kernel finds sets by their names.
+const setID = 1 << 30
+
+// addSets makes the empty sets and the chains of a new generation. Nothing leads
+// to them yet.
+func (f *family) addSets(c *nftables.Conn) error {
+	t := f.types()
 	var errs []error
-	set := func(name string, key nftables.SetDatatype, verdicts bool) *nftables.Set {
-		s := &nftables.Set{Table: f.table, Name: name, KeyType: key, Concatenation: true}
-		if verdicts {
-			s.IsMap, s.DataType = true, nftables.TypeVerdict
+	set := func(name string, key nftables.SetDatatype, data ...nftables.SetDatatype) *nftables.Set {
+		s := &nftables.Set{ID: setID, Table: f.table, Name: name + f.generation, KeyType: key, Concatenation: true}
+		if len(data) > 0 {
+			s.IsMap, s.DataType = true, data[0]
 		}
 		errs = append(errs, c.AddSet(s, nil))
 		return s
 	}
-	f.services = set("services", front, true)
-	f.nodePorts = set("node-ports", number, true)
-	f.refused = set("refused", front, true)
-	f.refusedPorts = set("refused-ports", number, true)
-	f.hairpin = set("hairpin", concat(f.address, f.address), false)
-	f.clusterIPs = &nftables.Set{Table: f.table, Name: "cluster-ips", KeyType: f.address}
-	errs = append(errs, c.AddSet(f.clusterIPs, nil))
+	f.services = set("services", t.front, t.data)
+	f.nodePorts = set("node-ports", t.port, t.data)
+	f.inside = set("inside", t.front, t.data)
+	f.insidePorts = set("inside-ports", t.port, t.data)
+	f.classSet = set("classes", t.class, nftables.TypeVerdict)
+	f.endpoints = set("endpoints", t.slot, t.endpoint)
+	f.living = set("living", t.living)
+	f.hairpin = set("hairpin", func() nftables.SetDatatype {
+		pair, err := nftables.ConcatSetType(t.address, t.address)
+		errs = append(errs, err)
+		return pair
+	}())
+	f.firewall = set("firewall", t.front, t.data)
+	f.ranges = &nftables.Set{ID: setID, Table: f.table, Name: "ranges" + f.generation, KeyType: t.client, Concatenation: true, Interval: true}
+	f.clusterSet = &nftables.Set{ID: setID, Table: f.table, Name: "cluster-ips" + f.generation, KeyType: t.address}
+	f.nodeSet = &nftables.Set{ID: setID, Table: f.table, Name: "node-addresses" + f.generation, KeyType: t.address}
+	errs = append(errs, c.AddSet(f.ranges, nil), c.AddSet(f.clusterSet, nil), c.AddSet(f.nodeSet, nil))
+	for i := range f.clients {
+		f.clients[i] = &nftables.Set{
+			ID: setID, Table: f.table, Name: fmt.Sprint(clientsName, i), Concatenation: true, IsMap: true, Dynamic: true, HasTimeout: true,
+			KeyType: t.client, DataType: t.endpoint, Size: maxClients,
+		}
+		errs = append(errs, c.AddSet(f.clients[i], nil))
+	}
+	return errors.Join(append(errs, f.addRefusals(c))...)
+}
 
-	reject := c.AddChain(&nftables.Chain{Name: rejectChain, Table: f.table})
+// addRefusals makes the chain that rejects, and what leads there.
+func (f *family) addRefusals(c *nftables.Conn) error {
+	reject := c.AddChain(&nftables.Chain{Name: rejectChain + f.generation, Table: f.table})
 	code := uint8(3) // port unreachable: the client's connect fails at once
 	if f.v6 {
 		code = 4
 	}
 	c.AddRule(&nftables.Rule{Table: f.table, Chain: reject, Exprs: []expr.Any{
 		&expr.Reject{Type: unix.NFT_REJECT_ICMP_UNREACH, Code: code}}})
+	return nil
+}
 
+// A hook is a chain where packets enter the table, with its rules.
+type hook struct {
+	name     string
+	hook     *nftables.ChainHook
+	priority *nftables.ChainPriority
+	kind     nftables.ChainType
+	rules    [][]expr.Any
+}
+
+func (f *family) hooks() []hook {
 	look := f.lookups()
-	for _, h := range []struct {
-		name     string
-		hook     *nftables.ChainHook
-		priority *nftables.ChainPriority
-		kind     nftables.ChainType
-		rules    [][]expr.Any
-	}{
-		{"prerouting", nftables.ChainHookPrerouting, nftables.ChainPriorityNATDest, nftables.ChainTypeNAT, look.nat},
-		{"output-nat", nftables.ChainHookOutput, nftables.ChainPriorityNATDest, nftables.ChainTypeNAT, look.nat},
+	early := before(nftables.ChainPriorityNATDest)
+	return []hook{
+		{"prerouting-early", nftables.ChainHookPrerouting, early, nftables.ChainTypeFilter, look.firewall},
+		{"output-early", nftables.ChainHookOutput, early, nftables.ChainTypeFilter, look.firewall},
+		{"prerouting", nftables.ChainHookPrerouting, nftables.ChainPriorityNATDest, nftables.ChainTypeNAT, look.arriving},
+		{"output-nat", nftables.ChainHookOutput, nftables.ChainPriorityNATDest, nftables.ChainTypeNAT, look.leaving},
 		{"postrouting", nftables.ChainHookPostrouting, nftables.ChainPriorityNATSource, nftables.ChainTypeNAT, look.masquerade},
-		{"input", nftables.ChainHookInput, before(nftables.ChainPriorityNATDest), nftables.ChainTypeFilter, look.refusedPorts},
-		{"forward", nftables.ChainHookForward, before(nftables.ChainPriorityNATDest), nftables.ChainTypeFilter, append(look.refused, look.strayed...)},
-		{"output", nftables.ChainHookOutput, before(nftables.ChainPriorityNATDest), nftables.ChainTypeFilter, append(look.refused, look.refusedPorts...)},
-		{"output-late", nftables.ChainHookOutput, nftables.ChainPriorityFilter, nftables.ChainTypeFilter, look.strayed},
-	} {
+		{"input", nftables.ChainHookInput, early, nftables.ChainTypeFilter, look.refused},
+		{"forward", nftables.ChainHookForward, early, nftables.ChainTypeFilter, append(look.refused, look.strayed...)},
+		// After output-nat: what it has led to an endpoint is not refused.
+		{"output-late", nftables.ChainHookOutput, nftables.ChainPriorityFilter, nftables.ChainTypeFilter, append(look.refused, look.strayed...)},
+	}
+}
+
+// enter has packets use this generation, in place of any other.
+func (f *family) enter(c *nftables.Conn) {
+	for _, h := range f.hooks() {
 		ch := c.AddChain(&nftables.Chain{Name: h.name, Table: f.table, Type: h.kind, Hooknum: h.hook, Priority: h.priority})
+		c.FlushChain(ch)
 		for _, r := range h.rules {
 			c.AddRule(&nftables.Rule{Table: f.table, Chain: ch, Exprs: r})
 		}
 	}
-	return errors.Join(errs...)
 }
 
 func before(p *nftables.ChainPriority) *nftables.ChainPriority {
 	return nftables.ChainPriorityRef(*p - 10)
 }
 
-type lookups struct{ nat, masquerade, refused, refusedPorts, strayed [][]expr.Any }
+type lookups struct {
+	firewall, arriving, leaving, masquerade, refused, strayed [][]expr.Any
+}
 
-func (f *family) lookups() lookups {
-	toVerdict := func(s *nftables.Set) expr.Any {
-		return &expr.Lookup{SourceRegister: reg, DestRegister: 0, IsDestRegSet: true, SetName: s.Name, SetID: s.ID}
-	}
-	front := []expr.Any{
-		f.load(false, reg),
-		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: f.after(1)},
-		&expr.Payload{DestRegister: f.after(2), Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2},
-	}
-	// Node ports are those of this node's addresses, loopback excepted: making
-	// that routable would open it to the network (CVE-2020-8558).
-	local := []expr.Any{
-		&expr.Fib{Register: reg, FlagDADDR: true, ResultADDRTYPE: true},
-		&expr.Cmp{Op: expr.CmpOpEq, Register: reg, Data: binaryutil.NativeEndian.PutUint32(unix.RTN_LOCAL)},
-		f.load(false, reg),
-	}
-	local = append(local, f.differs(f.loopback())...)
-	number := append(local,
-		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: reg},
-		&expr.Payload{DestRegister: reg32 + 1, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2})
+func (f *family) lookups() (l lookups) {
 	isNew := []expr.Any{
-		&expr.Ct{Key: expr.CtKeySTATE, Register: reg},
-		&expr.Bitwise{SourceRegister: reg, DestRegister: reg, Len: 4, Mask: binaryutil.NativeEndian.PutUint32(expr.CtStateBitNEW), Xor: make([]byte, 4)},
-		&expr.Cmp{Op: expr.CmpOpNeq, Register: reg, Data: make([]byte, 4)},
+		&expr.Ct{Key: expr.CtKeySTATE, Register: word(0)},
+		&expr.Bitwise{SourceRegister: word(0), DestRegister: word(0), Len: 4, Mask: words(expr.CtStateBitNEW), Xor: words(0)},
+		&expr.Cmp{Op: expr.CmpOpNeq, Register: word(0), Data: words(0)},
 	}
-	mark := binaryutil.NativeEndian.PutUint32
-	return lookups{
-		nat: [][]expr.Any{
-			append(slices.Clone(front), toVerdict(f.services)),
-			append(slices.Clone(number), toVerdict(f.nodePorts)),
+	// What comes from pods or this node reaches all endpoints, whatever the
+	// policy for connections from elsewhere.
+	ports := func(v via, from []expr.Any) (rules [][]expr.Any) {
+		for _, here := range f.nodePort() {
+			rules = append(rules, slices.Concat(from, here, f.dispatch(v, f.classSet)))
+		}
+		return rules
+	}
+	for _, p := range f.cluster {
+		pod := append([]expr.Any{f.load(true, word(0))}, f.within(p, expr.CmpOpEq)...)
+		l.arriving = append(l.arriving, slices.Concat(pod, f.dispatch(viaInside, f.classSet)))
+		l.arriving = append(l.arriving, ports(viaInsidePort, pod)...)
+	}
+	all := append([][]expr.Any{f.dispatch(viaAddress, f.classSet)}, ports(viaNodePort, nil)...)
+	l.arriving = append(l.arriving, all...)
+	l.leaving = slices.Concat([][]expr.Any{f.dispatch(viaInside, f.classSet)}, ports(viaInsidePort, nil), all)
+	// Who is not in the ranges of a load balancer's address gets no answer.
+	l.firewall = [][]expr.Any{slices.Concat(isNew, f.find(viaFirewall, dataAt), []expr.Any{
+		f.load(true, word(dataAt+1)), member(f.ranges, dataAt, true), &expr.Verdict{Kind: expr.VerdictDrop}})}
+	l.masquerade = f.masqueradeRules()
+	l.refused = slices.Concat(f.refusals(isNew, viaAddress), f.refusals(isNew, viaNodePort))
+	// What is still on its way to a Service's own address has asked for a
+	// port that the Service does not have, and would leave the node.
+	l.strayed = [][]expr.Any{slices.Concat(isNew, []expr.Any{f.load(false, word(0)), member(f.clusterSet, 0, false),
+		&expr.Verdict{Kind: expr.VerdictGoto, Chain: rejectChain + f.generation}}),
+		// An address of the Services' ranges that no Service has.
+		slices.Concat(isNew, []expr.Any{&expr.Immediate{Register: word(0), Data: words(0)}, f.load(false, word(1)),
+			member(f.ranges, 0, false), &expr.Verdict{Kind: expr.VerdictDrop}})}
+	return l
+}
+
+// nodePort goes on for packets to this node's addresses where node ports are, by
+// one rule or several. Loopback is never one of them: making that routable would
+// open it to the network (CVE-2020-8558).
+func (f *family) nodePort() (rules [][]expr.Any) {
+	if f.nodePortsByNode {
+		return [][]expr.Any{{f.load(false, word(0)), member(f.nodeSet, 0, false)}}
+	}
+	loopback := netip.MustParsePrefix("127.0.0.0/8")
+	if f.v6 {
+		loopback = netip.MustParsePrefix("::1/128")
+	}
+	for _, p := range f.nodePortsIn {
+		here := []expr.Any{
+			&expr.Fib{Register: word(0), FlagDADDR: true, ResultADDRTYPE: true},
+			&expr.Cmp{Op: expr.CmpOpEq, Register: word(0), Data: words(unix.RTN_LOCAL)},
+			f.load(false, word(0)),
+		}
+		here = append(append(here, f.within(loopback, expr.CmpOpNeq)...), f.load(false, word(0)))
+		rules = append(rules, append(here, f.within(p, expr.CmpOpEq)...))
+	}
+	return rules
+}
+
+// refusals end connections to fronts without endpoints.
+func (f *family) refusals(isNew []expr.Any, v via) (rules [][]expr.Any) {
+	for _, r := range []struct {
+		kind    uint32
+		verdict expr.Any
+	}{
+		{kindReject, &expr.Verdict{Kind: expr.VerdictGoto, Chain: rejectChain + f.generation}},
+		{kindDrop, &expr.Verdict{Kind: expr.VerdictDrop}},
+	} {
+		places := [][]expr.Any{nil}
+		if v.nodePort() {
+			places = f.nodePort()
+		}
+		for _, place := range places {
+			rules = append(rules, slices.Concat(isNew, place, f.find(v, dataAt),
+				[]expr.Any{&expr.Cmp{Op: expr.CmpOpEq, Register: word(dataAt + 2), Data: words(r.kind)}, r.verdict}))
+		}
+	}
+	return rules
+}
+
+func (f *family) masqueradeRules() [][]expr.Any {
+	return [][]expr.Any{
+		{
+			&expr.Meta{Key: expr.MetaKeyMARK, Register: word(0)},
+			&expr.Bitwise{SourceRegister: word(0), DestRegister: word(0), Len: 4, Mask: words(masqueradeMark), Xor: words(0)},
+			&expr.Cmp{Op: expr.CmpOpEq, Register: word(0), Data: words(masqueradeMark)},
+			&expr.Meta{Key: expr.MetaKeyMARK, Register: word(0)},
+			&expr.Bitwise{SourceRegister: word(0), DestRegister: word(0), Len: 4, Mask: words(^uint32(masqueradeMark)), Xor: words(0)},
+			&expr.Meta{Key: expr.MetaKeyMARK, Register: word(0), SourceRegister: true},
+			&expr.Masq{FullyRandom: true},
 		},
-		masquerade: [][]expr.Any{
-			{
-				&expr.Meta{Key: expr.MetaKeyMARK, Register: reg},
-				&expr.Bitwise{SourceRegister: reg, DestRegister: reg, Len: 4, Mask: mark(masqueradeMark), Xor: make([]byte, 4)},
-				&expr.Cmp{Op: expr.CmpOpEq, Register: reg, Data: mark(masqueradeMark)},
-				&expr.Meta{Key: expr.MetaKeyMARK, Register: reg},
-				&expr.Bitwise{SourceRegister: reg, DestRegister: reg, Len: 4, Mask: mark(^uint32(masqueradeMark)), Xor: make([]byte, 4)},
-				&expr.Meta{Key: expr.MetaKeyMARK, Register: reg, SourceRegister: true},
-				&expr.Masq{FullyRandom: true},
-			},
-			{
-				f.load(true, reg),
-				f.load(false, f.after(1)),
-				&expr.Lookup{SourceRegister: reg, SetName: f.hairpin.Name, SetID: f.hairpin.ID},
-				&expr.Masq{FullyRandom: true},
-			},
+		{
+			f.load(true, word(0)),
+			f.load(false, word(f.addressWords())),
+			member(f.hairpin, 0, false),
+			&expr.Masq{FullyRandom: true},
 		},
-		refused:      [][]expr.Any{slices.Concat(isNew, front, []expr.Any{toVerdict(f.refused)})},
-		refusedPorts: [][]expr.Any{slices.Concat(isNew, number, []expr.Any{toVerdict(f.refusedPorts)})},
-		// What is still on its way to a Service's own address has asked for a
-		// port that the Service does not have, and would leave the node.
-		strayed: [][]expr.Any{slices.Concat(isNew, []expr.Any{f.load(false, reg),
-			&expr.Lookup{SourceRegister: reg, SetName: f.clusterIPs.Name, SetID: f.clusterIPs.ID},
-			&expr.Verdict{Kind: expr.VerdictGoto, Chain: rejectChain}})},
 	}
 }
 
@@ -187,86 +294,16 @@ func (f *family) load(source bool, register uint32) expr.Any {
 	return &expr.Payload{DestRegister: register, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: size}
 }
 
-func (f *family) loopback() netip.Prefix {
-	if f.v6 {
-		return netip.MustParsePrefix("::1/128")
-	}
-	return netip.MustParsePrefix("127.0.0.0/8")
-}
-
-// differs goes on only when the address in reg is outside p. It changes reg.
-func (f *family) differs(p netip.Prefix) []expr.Any {
+// within goes on when the address in the first registers is in p, or with not
+// equal when it is not. It changes them.
+func (f *family) within(p netip.Prefix, op expr.CmpOp) []expr.Any {
 	size := p.Addr().BitLen() / 8
 	mask := make([]byte, size)
 	for i := range p.Bits() {
 		mask[i/8] |= 0x80 >> (i % 8)
 	}
 	return []expr.Any{
-		&expr.Bitwise{SourceRegister: reg, DestRegister: reg, Len: uint32(size), Mask: mask, Xor: make([]byte, size)},
-		&expr.Cmp{Op: expr.CmpOpNeq, Register: reg, Data: p.Masked().Addr().AsSlice()},
+		&expr.Bitwise{SourceRegister: word(0), DestRegister: word(0), Len: uint32(size), Mask: mask, Xor: make([]byte, size)},
+		&expr.Cmp{Op: op, Register: word(0), Data: p.Masked().Addr().AsSlice()},
 	}
-}
-
-func affinityName(chain string) string { return "a-" + chain }
-
-// chain makes or replaces the rules of one chain.
-func (t *transaction) chain(name string, ch Chain, had bool, old Chain) {
-	f, c := t.f, t.c
-	chain := c.AddChain(&nftables.Chain{Name: name, Table: f.table})
-	if had {
-		c.FlushChain(chain)
-		if old.Affinity > 0 {
-			c.DelSet(&nftables.Set{Table: f.table, Name: affinityName(name)})
-		}
-		if ch.UDP {
-			t.removed(old.Endpoints, ch.Endpoints)
-		}
-	}
-	rule := func(exprs ...expr.Any) { c.AddRule(&nftables.Rule{Table: f.table, Chain: chain, Exprs: exprs}) }
-	mark := []expr.Any{
-		&expr.Meta{Key: expr.MetaKeyMARK, Register: reg},
-		&expr.Bitwise{SourceRegister: reg, DestRegister: reg, Len: 4,
-			Mask: binaryutil.NativeEndian.PutUint32(^uint32(masqueradeMark)), Xor: binaryutil.NativeEndian.PutUint32(masqueradeMark)},
-		&expr.Meta{Key: expr.MetaKeyMARK, Register: reg, SourceRegister: true},
-	}
-	switch ch.Masquerade {
-	case MasqueradeAll:
-		rule(mark...)
-	case MasqueradeOutside:
-		var outside []expr.Any
-		for _, p := range f.cluster {
-			outside = append(append(outside, f.load(true, reg)), f.differs(p)...)
-		}
-		if len(outside) > 0 {
-			rule(append(outside, mark...)...)
-		}
-	}
-	nat := &expr.NAT{Type: expr.NATTypeDestNAT, Family: uint32(f.nf), RegAddrMin: reg, RegProtoMin: f.after(1), Specified: true}
-	pick := []expr.Any{&expr.Numgen{Register: reg, Modulus: uint32(len(ch.Endpoints)), Type: unix.NFT_NG_RANDOM}}
-	backends := &nftables.Set{Table: f.table, Anonymous: true, Constant: true, IsMap: true, KeyType: nftables.TypeInteger, DataType: f.endpoint}
-	elements := make([]nftables.SetElement, len(ch.Endpoints))
-	for i, ep := range ch.Endpoints {
-		elements[i] = nftables.SetElement{
-			Key: binaryutil.NativeEndian.PutUint32(uint32(i)),
-			Val: slices.Concat(ep.Addr().AsSlice(), port(ep.Port())),
-		}
-	}
-	t.err = errors.Join(t.err, c.AddSet(backends, elements))
-	pick = append(pick, &expr.Lookup{SourceRegister: reg, DestRegister: reg, IsDestRegSet: true, SetName: backends.Name, SetID: backends.ID})
-	if ch.Affinity > 0 {
-		keep := time.Duration(ch.Affinity) * time.Second
-		clients := &nftables.Set{
-			Table: f.table, Name: affinityName(name), IsMap: true, Dynamic: true, HasTimeout: true, Timeout: keep,
-			KeyType: f.address, DataType: f.endpoint, Size: 65536,
-		}
-		t.err = errors.Join(t.err, c.AddSet(clients, nil))
-		again := func(op uint32) expr.Any {
-			return &expr.Dynset{SrcRegKey: other, SrcRegData: reg, SetName: clients.Name, SetID: clients.ID, Operation: op, Timeout: keep}
-		}
-		rule(f.load(true, other),
-			&expr.Lookup{SourceRegister: other, DestRegister: reg, IsDestRegSet: true, SetName: clients.Name, SetID: clients.ID},
-			again(unix.NFT_DYNSET_OP_UPDATE), nat)
-		pick = append(pick, f.load(true, other), again(unix.NFT_DYNSET_OP_ADD))
-	}
-	rule(append(pick, nat)...)
 }
