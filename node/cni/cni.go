@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"knarr/internal/programs"
 	"knarr/node/cni/network"
@@ -43,7 +44,10 @@ type Config struct {
 	NodeIP netip.Addr
 	// Tunnel is the name of the VXLAN link. Default: Bridge with "x".
 	Tunnel string
-	// NetworkID tells this cluster's tunnelled packets from another's: 24 bits.
+	// NewPods are the sets that close new pods until their policies are in force;
+	// without a table: none.
+	NewPods network.NewPods
+	// NetworkID distinguishes this cluster's tunnelled packets from another's: 24 bits.
 	NetworkID uint32
 }
 
@@ -78,6 +82,12 @@ func (c Config) conf() (*network.Conf, error) {
 	n := &network.Conf{
 		Name: networkName(c), Type: programs.CNI, Bridge: c.Bridge, MTU: c.MTU, Table: c.Table, StateDir: c.StateDir,
 		Capabilities: map[string]bool{"portMappings": true},
+	}
+	if c.Backend == VXLAN {
+		n.TunnelPort = vxlanPort
+	}
+	if c.NewPods.Table != "" {
+		n.NewPods = &c.NewPods
 	}
 	var errs []error
 	parse := func(what string, list []string) (ranges []netip.Prefix) {
@@ -146,21 +156,15 @@ func Install(c Config) error {
 	return writeFile(filepath.Join(c.Dir, confName), b)
 }
 
-// Repair puts the bridge, the table and forwarding back, in case somebody, such
-// as another cluster's Remove or a firewall's restart, took them away.
-func Repair(c Config) error {
+// Intact says what is missing of what Install put in place and others may have
+// taken away, such as a firewall that started anew.
+func Intact(c Config) error {
 	c = c.withDefaults()
 	n, err := c.conf()
 	if err != nil {
 		return fmt.Errorf("pod network: %w", err)
 	}
-	if err := forward(c.StateDir, n); err != nil {
-		return err
-	}
-	if _, err := network.EnsureBridge(n); err != nil {
-		return err
-	}
-	return network.EnsureTable(n)
+	return network.Ready(n)
 }
 
 // Remove takes back what Install and the plugin did: links, table, forwarding,
@@ -174,15 +178,46 @@ func Remove(c Config) error {
 		network.RemoveTable(c.Table),
 		Unforward(c.StateDir),
 	}
-	// libcni remembers the result of each ADD until its DEL, which pods that
-	// were killed with the node never had.
-	leftover, _ := filepath.Glob(filepath.Join("/var/lib/cni/results", networkName(c)+"-*"))
-	for _, path := range leftover {
-		errs = append(errs, os.Remove(path))
-	}
+	errs = append(errs, removeResults(resultsDir, networkName(c)))
 	if errors.Join(errs...) == nil {
 		errs = append(errs, os.RemoveAll(c.StateDir))
 	}
+	return errors.Join(errs...)
+}
+
+// resultsDir is where libcni remembers the result of each ADD until its DEL,
+// which pods that were killed with the node never had.
+const resultsDir = "/var/lib/cni/results"
+
+// removeResults removes what is remembered of one network, whose name may be the
+// beginning of another's, and the directory once nobody's are left.
+func removeResults(dir, network string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("remove results of the pod network: %w", err)
+	}
+	var errs []error
+	for _, e := range entries {
+		path := filepath.Join(dir, e.Name())
+		rest, ours := strings.CutPrefix(e.Name(), network+"-")
+		if !ours || !e.Type().IsRegular() {
+			continue
+		}
+		// NAME-CONTAINER-LINK; the file itself says which part is which.
+		var result struct{ NetworkName string }
+		b, err := os.ReadFile(path)
+		if err == nil && json.Unmarshal(b, &result) == nil && result.NetworkName != "" {
+			ours = result.NetworkName == network
+		} else {
+			ours = strings.Count(rest, "-") == 1
+		}
+		if ours {
+			errs = append(errs, os.Remove(path))
+		}
+	}
+	// Only if they are empty.
+	_ = os.Remove(dir)
+	_ = os.Remove(filepath.Dir(dir))
 	return errors.Join(errs...)
 }
 

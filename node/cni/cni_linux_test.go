@@ -3,6 +3,7 @@ package cni
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -56,6 +57,45 @@ func TestConfigErrors(t *testing.T) {
 	_, err := Config{PodCIDRs: []string{"10.0.0.0"}, ClusterCIDRs: []string{"x"}}.withDefaults().conf()
 	if err == nil || !strings.Contains(err.Error(), "pod range") || !strings.Contains(err.Error(), "cluster range") {
 		t.Errorf("error %v names not both ranges", err)
+	}
+}
+
+// Of the results that libcni keeps, those of one cluster go and those of others
+// stay, though the name of the one begins that of the other.
+func TestRemoveResults(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "cni", "results")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"knarr-knarr0-0123abcd-eth0", "knarr-knarr0-a1b2c3-4567cdef-eth0", "bench-89ab-eth0"} {
+		network := name[:strings.LastIndex(name[:strings.LastIndex(name, "-")], "-")]
+		b, err := json.Marshal(map[string]string{"kind": "cniCacheV1", "networkName": network})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range []struct{ network, left string }{
+		{"knarr-knarr0", "[bench-89ab-eth0 knarr-knarr0-a1b2c3-4567cdef-eth0]"},
+		{"knarr-knarr0-a1b2c3", "[bench-89ab-eth0]"},
+		{"bench", "[]"},
+	} {
+		if err := removeResults(dir, c.network); err != nil {
+			t.Fatal(err)
+		}
+		left := []string{}
+		entries, _ := os.ReadDir(dir)
+		for _, e := range entries {
+			left = append(left, e.Name())
+		}
+		if got := fmt.Sprint(left); got != c.left {
+			t.Errorf("without %s there is %s, want %s", c.network, got, c.left)
+		}
+	}
+	if _, err := os.Stat(filepath.Dir(dir)); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the empty directory is left: %v", err)
 	}
 }
 

@@ -1,6 +1,7 @@
 package cni
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -42,7 +43,7 @@ func slim(o any) (any, error) {
 		return o, nil
 	}
 	return &corev1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: n.Name, ResourceVersion: n.ResourceVersion},
+		ObjectMeta: metav1.ObjectMeta{Name: n.Name, ResourceVersion: n.ResourceVersion, CreationTimestamp: n.CreationTimestamp},
 		Spec:       corev1.NodeSpec{PodCIDR: n.Spec.PodCIDR, PodCIDRs: n.Spec.PodCIDRs},
 		Status:     corev1.NodeStatus{Addresses: n.Status.Addresses},
 	}, nil
@@ -59,20 +60,20 @@ func (p *Peers) Run(ctx context.Context) error {
 		return nil
 	}
 	changed := make(chan struct{}, 1)
-	tell := func() {
+	notify := func() {
 		select {
 		case changed <- struct{}{}:
 		default:
 		}
 	}
 	_, err := p.nodes.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: func(any) { tell() },
-		UpdateFunc: func(old, now any) { // a node tells of itself often, and seldom anything new
+		AddFunc: func(any) { notify() },
+		UpdateFunc: func(old, now any) { // a Node is updated often, and seldom with anything new
 			if !same(old.(*corev1.Node), now.(*corev1.Node)) {
-				tell()
+				notify()
 			}
 		},
-		DeleteFunc: func(any) { tell() },
+		DeleteFunc: func(any) { notify() },
 	})
 	if err != nil {
 		return fmt.Errorf("pod network: %w", err)
@@ -84,7 +85,7 @@ func (p *Peers) Run(ctx context.Context) error {
 	if !cache.WaitForCacheSync(ctx.Done(), p.nodes.HasSynced) {
 		return nil
 	}
-	tell() // what is left of former nodes goes even if there is no other
+	notify() // what is left of former nodes goes even if there is no other
 	for wait := time.Second; ; {
 		var again <-chan time.Time
 		select {
@@ -96,7 +97,7 @@ func (p *Peers) Run(ctx context.Context) error {
 		for _, o := range p.nodes.GetStore().List() {
 			nodes = append(nodes, o.(*corev1.Node))
 		}
-		if err := applyWays(p.cfg, peersOf(nodes, p.node, p.cfg.NodeIP)); err != nil {
+		if err := applyWays(p.cfg, p.cfg.peersOf(nodes, p.node)); err != nil {
 			slog.ErrorContext(ctx, "ways to other nodes' pods, trying again", "in", wait, "err", err)
 			again = time.After(wait)
 			wait = min(2*wait, time.Minute)
@@ -106,9 +107,9 @@ func (p *Peers) Run(ctx context.Context) error {
 		}
 		select {
 		case <-again:
-			tell()
+			notify()
 		case <-changed:
-			tell()
+			notify()
 		case <-ctx.Done():
 			return nil
 		}
@@ -127,25 +128,47 @@ type peer struct {
 }
 
 // peersOf gives the nodes other than self that have pods and an address of the
-// family of own, in the order of their names. Pure.
-func peersOf(nodes []*corev1.Node, self string, own netip.Addr) (peers []peer) {
+// family of this one, in the order of their names. A node writes its own Node,
+// so a range counts only within the cluster's, and where two overlap only that
+// of the older node, this node's own before all: no node draws traffic to itself
+// that is another's or the world's. Pure.
+func (c Config) peersOf(nodes []*corev1.Node, self string) (peers []peer) {
+	own, _ := c.ownRanges()
+	taken := newRanges(own)
+	nodes = slices.Clone(nodes)
+	slices.SortFunc(nodes, func(a, b *corev1.Node) int {
+		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Name, b.Name))
+	})
 	for _, n := range nodes {
+		if n.Name == self {
+			continue
+		}
 		p := peer{name: n.Name}
 		for _, a := range n.Status.Addresses {
 			ip, err := netip.ParseAddr(a.Address)
-			if a.Type == corev1.NodeInternalIP && err == nil && ip.Is4() == own.Is4() && !p.host.IsValid() {
+			if a.Type == corev1.NodeInternalIP && err == nil && ip.Is4() == c.NodeIP.Is4() && !p.host.IsValid() {
 				p.host = ip
 			}
 		}
 		for _, r := range n.Spec.PodCIDRs {
-			if q, err := netip.ParsePrefix(r); err == nil {
-				p.ranges = append(p.ranges, q.Masked())
+			q, err := netip.ParsePrefix(r)
+			if err != nil || len(c.ClusterCIDRs) > 0 && !contained(q, c.ClusterCIDRs) || !taken.add(q) {
+				continue
 			}
+			p.ranges = append(p.ranges, q.Masked())
 		}
-		if n.Name != self && p.host.IsValid() && p.host != own && len(p.ranges) > 0 {
+		if p.host.IsValid() && p.host != c.NodeIP && len(p.ranges) > 0 {
 			peers = append(peers, p)
 		}
 	}
 	slices.SortFunc(peers, func(a, b peer) int { return strings.Compare(a.name, b.name) })
 	return peers
+}
+
+// contained reports whether a range is part of one of the cluster's.
+func contained(p netip.Prefix, ranges []string) bool {
+	return slices.ContainsFunc(ranges, func(s string) bool {
+		r, err := netip.ParsePrefix(s)
+		return err == nil && r.Bits() <= p.Bits() && r.Contains(p.Addr())
+	})
 }

@@ -19,7 +19,8 @@ func node(name string, ranges []string, addresses ...string) *corev1.Node {
 
 func TestPeersOf(t *testing.T) {
 	addr, pre := netip.MustParseAddr, netip.MustParsePrefix
-	got := peersOf([]*corev1.Node{
+	c := Config{NodeIP: addr("10.0.0.1"), PodCIDRs: []string{"10.42.0.0/24"}, ClusterCIDRs: []string{"10.42.0.0/16", "fd00:42::/32"}}
+	got := c.peersOf([]*corev1.Node{
 		node("self", []string{"10.42.0.0/24"}, "10.0.0.1"),
 		node("z", []string{"10.42.2.0/24", "fd00:42:2::/64"}, "fd00::3", "10.0.0.3"),
 		node("b", []string{"10.42.1.0/24"}, "10.0.0.2"),
@@ -28,7 +29,7 @@ func TestPeersOf(t *testing.T) {
 		node("other family", []string{"10.42.5.0/24"}, "fd00::6"),
 		node("my address", []string{"10.42.6.0/24"}, "10.0.0.1"),
 		node("bad", []string{"10.42"}, "10.0.0.7"),
-	}, "self", addr("10.0.0.1"))
+	}, "self")
 	want := []peer{
 		{"b", addr("10.0.0.2"), []netip.Prefix{pre("10.42.1.0/24")}},
 		{"z", addr("10.0.0.3"), []netip.Prefix{pre("10.42.2.0/24"), pre("fd00:42:2::/64")}},
@@ -51,6 +52,20 @@ func TestPeersOf(t *testing.T) {
 		if ways := waysTo(got, backend); !reflect.DeepEqual(ways, want) {
 			t.Errorf("%s: %v, want %v", backend, ways, want)
 		}
+	}
+}
+
+// A node's own word gives it no traffic that is another's or the world's.
+func TestPeersTakeNoRangeOfOthers(t *testing.T) {
+	c := Config{NodeIP: netip.MustParseAddr("10.0.0.1"), PodCIDRs: []string{"10.42.0.0/24"}, ClusterCIDRs: []string{"10.42.0.0/16"}}
+	old, thief := node("old", []string{"10.42.1.0/24"}, "10.0.0.2"), node("a-thief", []string{"0.0.0.0/0", "10.0.0.0/24", "10.42.0.0/16", "10.42.0.0/25", "10.42.1.128/25", "10.42.9.0/24"}, "10.0.0.3")
+	old.CreationTimestamp, thief.CreationTimestamp = metav1.Unix(1, 0), metav1.Unix(2, 0)
+	want := []peer{
+		{"a-thief", netip.MustParseAddr("10.0.0.3"), []netip.Prefix{netip.MustParsePrefix("10.42.9.0/24")}},
+		{"old", netip.MustParseAddr("10.0.0.2"), []netip.Prefix{netip.MustParsePrefix("10.42.1.0/24")}},
+	}
+	if got := c.peersOf([]*corev1.Node{thief, old}, "self"); !reflect.DeepEqual(got, want) {
+		t.Errorf("got %v, want %v", got, want)
 	}
 }
 

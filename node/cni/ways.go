@@ -245,7 +245,7 @@ func ensureTunnel(c Config) (netlink.Link, error) {
 	return link, nil
 }
 
-// alike says whether a link is the tunnel that is wanted.
+// alike reports whether a link is the tunnel that is wanted.
 func alike(have netlink.Link, want *netlink.Vxlan) bool {
 	v, ok := have.(*netlink.Vxlan)
 	return ok && v.VxlanId == want.VxlanId && v.VtepDevIndex == want.VtepDevIndex && v.SrcAddr.Equal(want.SrcAddr) &&

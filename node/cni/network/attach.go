@@ -34,7 +34,13 @@ func attach(c *Conf, containerID, ifName, netns string) (a *Attachment, mac net.
 		if a.Addrs, err = allocate(c.StateDir, c.PodCIDRs, a.key()); err != nil {
 			return err
 		}
-		return saveAttachment(c.StateDir, a)
+		if err := saveAttachment(c.StateDir, a); err != nil {
+			return err
+		}
+		if err := guard(c, a); err != nil {
+			return err
+		}
+		return closeNew(c, a)
 	})
 	defer func() {
 		if err != nil {
@@ -72,6 +78,9 @@ func detach(c *Conf, containerID, ifName string) error {
 			return err
 		}
 		if a != nil {
+			if err := unguard(c, a); err != nil {
+				return fmt.Errorf("remove the guard of the pod's link: %w", err)
+			}
 			a.Ports = notClaimed(c.StateDir, a)
 			if tableExists(c.Table) {
 				if err := unpublish(c, a); err != nil {
@@ -133,7 +142,7 @@ func forgetFlows(a *Attachment) {
 	}
 }
 
-// check tells what is missing of the attachment.
+// check says what is missing of the attachment.
 func check(c *Conf, containerID, ifName, netns string) error {
 	a, err := loadAttachment(c.StateDir, key(containerID, ifName))
 	if err != nil {
@@ -174,8 +183,8 @@ func collect(c *Conf) error {
 	return errors.Join(errs...)
 }
 
-// ready tells whether pods can be attached.
-func ready(c *Conf) error {
+// Ready reports whether pods can be attached.
+func Ready(c *Conf) error {
 	if _, err := netlink.LinkByName(c.Bridge); err != nil {
 		return fmt.Errorf("bridge %s: %w", c.Bridge, err)
 	}

@@ -95,6 +95,7 @@ func command(env func(string) string, in io.Reader, version *string) (any, error
 	}
 	switch verb {
 	case "ADD":
+		c.podUID = podUID(env("CNI_ARGS"))
 		a, mac, err := attach(c, id, ifName, netns)
 		if err != nil {
 			return nil, err
@@ -107,7 +108,7 @@ func command(env func(string) string, in io.Reader, version *string) (any, error
 	case "GC":
 		return nil, collect(c)
 	case "STATUS":
-		return nil, fail(codeUnavailable, ready(c))
+		return nil, fail(codeUnavailable, Ready(c))
 	}
 	return nil, fail(codeEnvironment, fmt.Errorf("CNI_COMMAND %q is unknown", verb))
 }

@@ -30,6 +30,13 @@ type Conf struct {
 	Table string `json:"table"`
 	// StateDir keeps addresses and attachments.
 	StateDir string `json:"stateDir"`
+	// TunnelPort is the UDP port by which nodes send each other their pods'
+	// packets, to which no pod may send; 0 if they do not.
+	TunnelPort uint16 `json:"tunnelPort,omitempty"`
+	// NewPods are the sets of new pods; nil: nobody holds pods to policies.
+	NewPods *NewPods `json:"newPods,omitempty"`
+
+	podUID string // of the pod that is attached
 
 	Capabilities  map[string]bool `json:"capabilities,omitempty"`
 	RuntimeConfig struct {

@@ -122,7 +122,7 @@ func releaseIf(dir string, ranges []netip.Prefix, doomed func(owner string) bool
 	return errors.Join(errs...)
 }
 
-// owners gives who has which address.
+// owners are the addresses in use, each with its owner.
 func owners(dir string) (map[netip.Addr]string, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {

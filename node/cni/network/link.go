@@ -25,7 +25,7 @@ func EnsureBridge(c *Conf) (netlink.Link, error) {
 		attrs := netlink.NewLinkAttrs()
 		attrs.Name = c.Bridge
 		attrs.MTU = c.MTU
-		// Its own address, lest it takes that of whichever pod is lowest, and
+		// An address of its own: a bridge otherwise takes the lowest of its ports, and
 		// changes when that pod goes.
 		attrs.HardwareAddr = hardware(gateway(c.PodCIDRs[0]))
 		err = netlink.LinkAdd(&netlink.Bridge{LinkAttrs: attrs})
@@ -45,6 +45,7 @@ func EnsureBridge(c *Conf) (netlink.Link, error) {
 			return nil, fmt.Errorf("set mtu of %s: %w", c.Bridge, err)
 		}
 	}
+	ignoreRouters(c.Bridge)
 	for _, r := range c.PodCIDRs {
 		if r.Addr().Is6() {
 			// IPv6 is off by default on hosts that do not speak it themselves.
@@ -69,6 +70,12 @@ func EnsureBridge(c *Conf) (netlink.Link, error) {
 		}
 	}
 	return link, nil
+}
+
+// ignoreRouters keeps a link from taking addresses and routes from pods that
+// say they are routers. A kernel without IPv6 has no such switch.
+func ignoreRouters(link string) {
+	_ = os.WriteFile("/proc/sys/net/ipv6/conf/"+link+"/accept_ra", []byte("0"), 0o644)
 }
 
 // connect makes the pod's link and its routes.
@@ -114,6 +121,7 @@ func connect(c *Conf, bridge netlink.Link, a *Attachment) (mac net.HardwareAddr,
 	if err := netlink.LinkSetMaster(host, bridge); err != nil {
 		return nil, fmt.Errorf("add %s to %s: %w", attrs.Name, c.Bridge, err)
 	}
+	ignoreRouters(attrs.Name)
 	if err := netlink.LinkSetHairpin(host, true); err != nil {
 		return nil, fmt.Errorf("set hairpin on %s: %w", attrs.Name, err)
 	}
@@ -176,7 +184,7 @@ func disconnect(key string) error {
 	return nil
 }
 
-// verify tells what is missing of the pod's link.
+// verify says what is missing of the pod's link.
 func verify(a *Attachment) error {
 	ns, err := netns.GetFromPath(a.Netns)
 	if err != nil {

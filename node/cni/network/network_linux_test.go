@@ -154,7 +154,7 @@ func newWorld(t *testing.T) *world {
 	t.Helper()
 	w := &world{node: newNetspace(t), outside: newNetspace(t)}
 	w.conf = Conf{
-		CNIVersion: "1.0.0", Name: "test", Bridge: "knarr0", Table: "knarr-cni", StateDir: t.TempDir(), MTU: 1450,
+		CNIVersion: "1.0.0", Name: "test", Bridge: "knarr0", Table: "knarr-cni", StateDir: t.TempDir(), MTU: 1450, TunnelPort: 8472,
 		PodCIDRs:     prefixes("10.9.1.0/24", "fd00:9:1::/64"),
 		ClusterCIDRs: prefixes("10.9.0.0/16", "fd00:9::/32"),
 	}
@@ -256,7 +256,22 @@ func TestPodNetwork(t *testing.T) {
 	if a4 != "10.9.1.2" || b4 != "10.9.1.3" || a6 != "fd00:9:1::2" || b6 != "fd00:9:1::3" {
 		t.Fatalf("addresses %s %s and %s %s", a4, a6, b4, b6)
 	}
+	w.testConnections(t, a, b, b4, b6)
+	if out, code := w.command(t, "CHECK", "aaaa", a); code != 0 {
+		t.Errorf("CHECK: %s", out)
+	}
+	if out, code := w.command(t, "STATUS", "", nil); code != 0 {
+		t.Errorf("STATUS: %s", out)
+	}
+	w.testHostPortInUse(t, web[0])
+	w.testRepair(t)
+	w.testRemoval(t, a, web)
+}
 
+// testConnections: what the server sees as the client's address, for pods a, whose
+// ports are published, and b.
+func (w *world) testConnections(t *testing.T, a, b *netspace, b4, b6 string) {
+	const a4, a6 = "10.9.1.2", "fd00:9:1::2"
 	for _, tt := range []struct {
 		name          string
 		from          *netspace
@@ -302,24 +317,22 @@ func TestPodNetwork(t *testing.T) {
 	if got, err := w.node.askFrom(node, "tcp", "127.0.0.1:9091"); err != nil || got != "192.0.2.1" {
 		t.Errorf("loopback from another address of the node: %q, %v", got, err)
 	}
+}
 
-	if out, code := w.command(t, "CHECK", "aaaa", a); code != 0 {
-		t.Errorf("CHECK: %s", out)
-	}
-	if out, code := w.command(t, "STATUS", "", nil); code != 0 {
-		t.Errorf("STATUS: %s", out)
-	}
-
-	// A second pod is refused the port, and must not take it from the first.
-	out, code := w.command(t, "ADD", "cccc", newNetspace(t), web[0])
+// testHostPortInUse: a second pod is refused the port, and must not take it from
+// the first.
+func (w *world) testHostPortInUse(t *testing.T, port PortMapping) {
+	out, code := w.command(t, "ADD", "cccc", newNetspace(t), port)
 	if code == 0 || !strings.Contains(string(out), "in use") {
 		t.Errorf("second ADD of a host port: %d %s", code, out)
 	}
 	if got, err := w.outside.ask("tcp", "192.0.2.1:8080"); err != nil {
 		t.Errorf("host port after a refused ADD: %q, %v", got, err)
 	}
+}
 
-	// Somebody empties the whole ruleset; the next repair brings it back.
+// testRepair: the table comes back after the whole ruleset was flushed.
+func (w *world) testRepair(t *testing.T) {
 	must(t, w.node.do(func() error { return RemoveTable(w.conf.Table) }))
 	if _, code := w.command(t, "STATUS", "", nil); code == 0 {
 		t.Error("STATUS finds nothing amiss without the table")
@@ -328,7 +341,10 @@ func TestPodNetwork(t *testing.T) {
 	if got, err := w.outside.ask("tcp", "192.0.2.1:8080"); err != nil || got != "192.0.2.2" {
 		t.Errorf("host port after a repair: %q, %v", got, err)
 	}
+}
 
+// testRemoval: DEL and GC leave neither rules nor links nor state.
+func (w *world) testRemoval(t *testing.T, a *netspace, web []PortMapping) {
 	for range 2 { // the runtime may repeat it
 		if out, code := w.command(t, "DEL", "aaaa", nil, web...); code != 0 {
 			t.Fatalf("DEL: %s", out)

@@ -4,10 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/binaryutil"
 	"github.com/google/nftables/expr"
+	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 )
 
@@ -53,7 +55,7 @@ func writeTable(c *Conf) error {
 	if err != nil {
 		return err
 	}
-	conn, err := nftables.New()
+	conn, err := nftables.New(nftables.WithSockOptions(roomy))
 	if err != nil {
 		return fmt.Errorf("nftables: %w", err)
 	}
@@ -62,18 +64,52 @@ func writeTable(c *Conf) error {
 	conn.DelTable(t)
 	conn.AddTable(t)
 	byName := sets(t)
-	filled := map[string][]nftables.SetElement{}
+	filled := map[string][]element{}
 	for _, e := range allElements(attachments) {
-		filled[e.set] = append(filled[e.set], setElement(e))
+		filled[e.set] = append(filled[e.set], e)
 	}
 	for _, name := range setOrder {
-		if err := conn.AddSet(byName[name], filled[name]); err != nil {
-			return fmt.Errorf("nftables set %s: %w", name, err)
+		if err := addSet(conn, byName[name], filled[name]); err != nil {
+			return err
 		}
 	}
 	addChains(conn, t, byName, c)
+	if err := addGuard(conn, c, attachments); err != nil {
+		return err
+	}
 	if err := conn.Flush(); err != nil {
 		return fmt.Errorf("write nftables table %s: %w", c.Table, err)
+	}
+	return nil
+}
+
+// roomy makes place for a transaction that carries all pods of a node, which is
+// sent at once, and for the kernel's answers.
+func roomy(c *netlink.Conn) error {
+	const buffer = 4 << 20
+	return errors.Join(c.SetReadBuffer(buffer), c.SetWriteBuffer(buffer))
+}
+
+// setID is that of every set: the library's own counter is not for several
+// goroutines, and the kernel finds sets by their names.
+const setID = 1 << 30
+
+// addSet adds a set and its elements, so many in each message that their list
+// fits: its length has 16 bits, and what is beyond is cut off without an error.
+func addSet(conn *nftables.Conn, s *nftables.Set, list []element) error {
+	s.ID = setID
+	if err := conn.AddSet(s, nil); err != nil {
+		return fmt.Errorf("nftables set %s: %w", s.Name, err)
+	}
+	const most = 256 // of at most 128 bytes each
+	for part := range slices.Chunk(list, most) {
+		elements := make([]nftables.SetElement, len(part))
+		for i, e := range part {
+			elements[i] = setElement(e)
+		}
+		if err := conn.SetAddElements(s, elements); err != nil {
+			return fmt.Errorf("nftables set %s: %w", s.Name, err)
+		}
 	}
 	return nil
 }
@@ -137,6 +173,15 @@ func addChains(conn *nftables.Conn, t *nftables.Table, byName map[string]*nftabl
 	own := chain("redirects", nftables.ChainTypeFilter, nftables.ChainHookOutput, nftables.ChainPriorityFilter)
 	rule(own, throughBridge(c.Bridge), icmpType(unix.IPPROTO_ICMP, 5), verdict(expr.VerdictDrop, ""))
 	rule(own, throughBridge(c.Bridge), icmpType(unix.IPPROTO_ICMPV6, 137), verdict(expr.VerdictDrop, ""))
+
+	// The nodes take whatever packet comes through the tunnel for one of a pod
+	// of another node. A pod that could send to it could send as any other.
+	if c.TunnelPort != 0 {
+		for name, hook := range map[string]*nftables.ChainHook{"tunnel-forward": nftables.ChainHookForward, "tunnel-input": nftables.ChainHookInput} {
+			ch := chain(name, nftables.ChainTypeFilter, hook, nftables.ChainPriorityFilter)
+			rule(ch, fromBridge(c.Bridge), udpTo(c.TunnelPort), verdict(expr.VerdictDrop, ""))
+		}
+	}
 }
 
 func family(v6 bool) []expr.Any {
@@ -221,11 +266,25 @@ func ownAddress(s *nftables.Set, v6 bool) []expr.Any {
 func masquerade() []expr.Any { return []expr.Any{&expr.Masq{FullyRandom: true}} }
 
 func throughBridge(name string) []expr.Any {
-	padded := make([]byte, unix.IFNAMSIZ)
-	copy(padded, name)
 	return []expr.Any{
 		&expr.Meta{Key: expr.MetaKeyOIFNAME, Register: reg0},
-		&expr.Cmp{Op: expr.CmpOpEq, Register: reg0, Data: padded},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: reg0, Data: linkName(name)},
+	}
+}
+
+func fromBridge(name string) []expr.Any {
+	return []expr.Any{
+		&expr.Meta{Key: expr.MetaKeyIIFNAME, Register: reg0},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: reg0, Data: linkName(name)},
+	}
+}
+
+func udpTo(port uint16) []expr.Any {
+	return []expr.Any{
+		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: reg0},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: reg0, Data: []byte{unix.IPPROTO_UDP}},
+		&expr.Payload{DestRegister: reg0, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: reg0, Data: binaryutil.BigEndian.PutUint16(port)},
 	}
 }
 
@@ -275,42 +334,57 @@ func unpublish(c *Conf, a *Attachment) error {
 }
 
 func change(c *Conf, list []element, what func(*nftables.Conn, *nftables.Set, []nftables.SetElement) error) error {
-	conn, err := nftables.New()
-	if err != nil {
-		return fmt.Errorf("nftables: %w", err)
-	}
-	byName := sets(tableOf(c.Table))
-	for _, e := range list {
-		if err := what(conn, byName[e.set], []nftables.SetElement{setElement(e)}); err != nil {
-			return fmt.Errorf("nftables set %s: %w", e.set, err)
-		}
-	}
-	if err := conn.Flush(); err != nil {
+	if err := changeSets(sets(tableOf(c.Table)), list, what); err != nil {
 		return fmt.Errorf("host ports in nftables table %s: %w", c.Table, err)
 	}
 	return nil
 }
 
-// tableExists tells whether the table is there.
+func changeSets(byName map[string]*nftables.Set, list []element, what func(*nftables.Conn, *nftables.Set, []nftables.SetElement) error) error {
+	conn, err := nftables.New()
+	if err != nil {
+		return fmt.Errorf("nftables: %w", err)
+	}
+	for _, e := range list {
+		if err := what(conn, byName[e.set], []nftables.SetElement{setElement(e)}); err != nil {
+			return fmt.Errorf("nftables set %s: %w", e.set, err)
+		}
+	}
+	return conn.Flush()
+}
+
+// tableExists reports whether the table is there, in both of its families.
 func tableExists(name string) bool {
 	conn, err := nftables.New()
 	if err != nil {
 		return false
 	}
-	_, err = conn.ListTableOfFamily(name, nftables.TableFamilyINet)
-	return err == nil
+	for _, f := range []nftables.TableFamily{nftables.TableFamilyINet, nftables.TableFamilyBridge} {
+		if _, err := conn.ListTableOfFamily(name, f); err != nil {
+			return false
+		}
+	}
+	return true
 }
 
 // RemoveTable removes the table, if it is there.
 func RemoveTable(name string) error {
-	conn, err := nftables.New()
-	if err != nil {
-		return fmt.Errorf("nftables: %w", err)
-	}
-	conn.AddTable(tableOf(name))
-	conn.DelTable(tableOf(name))
-	if err := conn.Flush(); err != nil {
-		return fmt.Errorf("remove nftables table %s: %w", name, err)
+	for _, t := range []*nftables.Table{tableOf(name), guardTable(name)} {
+		conn, err := nftables.New()
+		if err != nil {
+			return fmt.Errorf("nftables: %w", err)
+		}
+		conn.AddTable(t)
+		conn.DelTable(t)
+		if err := conn.Flush(); err != nil && !(t.Family == nftables.TableFamilyBridge && noFamily(err)) {
+			return fmt.Errorf("remove nftables table %s: %w", name, err)
+		}
 	}
 	return nil
+}
+
+// noFamily says that this kernel has no tables of that family, and so never had
+// the one to remove.
+func noFamily(err error) bool {
+	return errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EAFNOSUPPORT) || errors.Is(err, unix.EPROTONOSUPPORT)
 }
