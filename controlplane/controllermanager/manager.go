@@ -5,6 +5,7 @@
 package controllermanager
 
 import (
+	"cmp"
 	"context"
 	"crypto"
 	"errors"
@@ -26,6 +27,7 @@ import (
 	"k8s.io/client-go/tools/record"
 
 	"knarr/controlplane/controllermanager/csr"
+	"knarr/controlplane/controllermanager/horizontalpodautoscaler"
 	"knarr/internal/leader"
 	"knarr/internal/run"
 )
@@ -48,6 +50,8 @@ type Config struct {
 	TokenKey crypto.Signer
 	// LeaderElect makes managers of one cluster take turns.
 	LeaderElect bool
+	// Election are its settings. Default: upstream's.
+	Election leader.Times
 	// Identity names this manager in the Lease. Default: host name and a random id.
 	Identity string
 	// Controllers selects by upstream's names: "*" is all that are on by
@@ -56,6 +60,8 @@ type Config struct {
 	// Workers, when set, is the number of keys each controller works on at
 	// once, in place of its own.
 	Workers int
+	// ConcurrentSyncs are such numbers by controller; 0 is its own.
+	ConcurrentSyncs map[string]int
 	// ClusterCIDRs are the ranges that nodes' pod ranges come from, one per
 	// address family. Empty: nodes get none.
 	ClusterCIDRs []netip.Prefix
@@ -66,8 +72,11 @@ type Config struct {
 	NodeCIDRMaskSizeIPv4, NodeCIDRMaskSizeIPv6 int
 	// NodeMonitorGracePeriod is how long a node may be silent. Default 50s.
 	NodeMonitorGracePeriod time.Duration
-	// TerminatedPodThreshold is how many ended pods are kept. Default 12500.
+	// TerminatedPodThreshold is how many ended pods are kept; below 0: all. Default
+	// 12500.
 	TerminatedPodThreshold int
+	// HorizontalPodAutoscaler is that controller's configuration.
+	HorizontalPodAutoscaler horizontalpodautoscaler.Config
 }
 
 // A Manager runs controllers.
@@ -100,23 +109,27 @@ func New(cfg Config) (*Manager, error) {
 	return &Manager{cfg, on}, nil
 }
 
-// choose gives the controllers of the table that selection turns on.
+// choose gives the controllers of the table that selection turns on. What is named
+// goes before "*", and off before on.
 func choose(selection []string) ([]entry, error) {
 	if len(selection) == 0 {
 		selection = []string{"*"}
 	}
+	named := map[string]bool{}
 	for _, s := range selection {
-		name := strings.TrimPrefix(s, "-")
+		full := canonical(s)
+		name := strings.TrimPrefix(full, "-")
 		if name != "*" && !slices.ContainsFunc(table, func(e entry) bool { return e.name == name }) && !absent[name] {
-			return nil, fmt.Errorf("--controllers: %q is not in the list of known controllers", name)
+			return nil, fmt.Errorf("--controllers: %q is not in the list of known controllers", strings.TrimPrefix(s, "-"))
 		}
+		named[full] = true
 	}
 	var on []entry
 	for _, e := range table {
-		if slices.Contains(selection, "-"+e.name) {
+		if named["-"+e.name] {
 			continue
 		}
-		if slices.Contains(selection, e.name) || slices.Contains(selection, "*") {
+		if named[e.name] || named["*"] && !offByDefault[e.name] {
 			on = append(on, e)
 		}
 	}
@@ -129,7 +142,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	if !m.cfg.LeaderElect {
 		return m.term(ctx)
 	}
-	return leader.Run(ctx, leader.Config{Kube: unlimited(m.cfg.Kube), Lease: "kube-controller-manager", Identity: m.cfg.Identity}, m.term)
+	return leader.Run(ctx, leader.Config{Kube: unlimited(m.cfg.Kube), Lease: "kube-controller-manager", Identity: m.cfg.Identity, Times: m.cfg.Election}, m.term)
 }
 
 // A term is what the controllers of one time in office share. All of it ends
@@ -204,8 +217,10 @@ func (m *Manager) term(ctx context.Context) error {
 		if r == nil { // nothing to do as configured
 			continue
 		}
-		if w, ok := r.(interface{ SetWorkers(n int) }); ok && m.cfg.Workers > 0 {
-			w.SetWorkers(m.cfg.Workers)
+		if w, ok := r.(interface{ SetWorkers(n int) }); ok {
+			if n := cmp.Or(m.cfg.ConcurrentSyncs[e.name], m.cfg.Workers); n > 0 {
+				w.SetWorkers(n)
+			}
 		}
 		parts = append(parts, run.Func(e.name, r.Run))
 	}

@@ -297,8 +297,11 @@ func TestChoose(t *testing.T) {
 		want      int
 		bad       bool
 	}{
-		{nil, len(table), false},
-		{[]string{"*", "-job-controller"}, len(table) - 1, false},
+		{nil, len(table) - 2, false}, // two are off by default
+		{[]string{"*", "-job-controller"}, len(table) - 3, false},
+		{[]string{"*", "bootstrapsigner", "tokencleaner"}, len(table), false}, // as kubeadm writes it
+		{[]string{"-*", "ttl", "-csrsigning"}, 1, false},
+		{[]string{"*", "selinux-warning-controller", "service", "-cloud-node-lifecycle"}, len(table) - 2, false}, // known, not here
 		{[]string{"job-controller", "cronjob-controller"}, 2, false},
 		{[]string{"-job-controller"}, 0, false},
 		{[]string{"*", "jobs"}, 0, true},

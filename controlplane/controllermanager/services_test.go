@@ -3,9 +3,11 @@ package controllermanager
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -34,7 +36,7 @@ func TestServiceEndpoints(t *testing.T) {
 		_, err := c.client.CoreV1().Services("default").Create(c.ctx, &corev1.Service{ObjectMeta: meta("web"), Spec: corev1.ServiceSpec{
 			Selector: template.Labels, Ports: []corev1.ServicePort{{Name: "http", Port: 80, TargetPort: intstr.FromString("http")}}}}, metav1.CreateOptions{})
 		c.no(err)
-		state := func() (ready, slices int, said string) {
+		state := func() (ready, slices int, summary string) {
 			list, err := c.client.DiscoveryV1().EndpointSlices("default").List(c.ctx, metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=web"})
 			c.no(err)
 			for _, s := range list.Items {
@@ -46,14 +48,14 @@ func TestServiceEndpoints(t *testing.T) {
 			}
 			ep, err := c.client.CoreV1().Endpoints("default").Get(c.ctx, "web", metav1.GetOptions{})
 			if err == nil && len(ep.Subsets) > 0 {
-				said = fmt.Sprint(len(ep.Subsets[0].Addresses), "+", len(ep.Subsets[0].NotReadyAddresses))
+				summary = fmt.Sprint(len(ep.Subsets[0].Addresses), "+", len(ep.Subsets[0].NotReadyAddresses))
 			}
-			return ready, len(list.Items), said
+			return ready, len(list.Items), summary
 		}
-		is := func(ready, slices int, said string) func() (bool, error) {
+		is := func(ready, slices int, summary string) func() (bool, error) {
 			return func() (bool, error) {
 				r, s, e := state()
-				return r == ready && s == slices && e == said, fmt.Errorf("%d endpoints in %d slices, endpoints %s", r, s, e)
+				return r == ready && s == slices && e == summary, fmt.Errorf("%d endpoints in %d slices, endpoints %s", r, s, e)
 			}
 		}
 		c.until("an empty service has one empty slice", is(0, 1, ""))
@@ -108,5 +110,52 @@ func TestMirroredEndpoints(t *testing.T) {
 		c.until("and gives back", are("5432 [10.1.2.4]"))
 		c.no(c.client.CoreV1().Endpoints("default").Delete(c.ctx, ep.Name, metav1.DeleteOptions{}))
 		c.until("nothing is left", are(""))
+	})
+}
+
+// TestServiceCIDRs: a range is ready soon after it was made, gives Services their
+// addresses, and stays for as long as one of them has an address of no other range.
+func TestServiceCIDRs(t *testing.T) {
+	inCluster(t, []string{"service-cidr-controller", "serviceaccount-controller"}, func(c *cluster) {
+		ranges := c.client.NetworkingV1().ServiceCIDRs()
+		ready := func(name string) string {
+			got, err := ranges.Get(c.ctx, name, metav1.GetOptions{})
+			if apierrors.IsNotFound(err) {
+				return "gone"
+			}
+			c.no(err)
+			for _, cond := range got.Status.Conditions {
+				return fmt.Sprint(cond.Status, " ", cond.Reason)
+			}
+			return ""
+		}
+		define := func(name, cidr string) {
+			_, err := ranges.Create(c.ctx, &networkingv1.ServiceCIDR{ObjectMeta: meta(name), Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{cidr}}}, metav1.CreateOptions{})
+			c.no(err)
+			c.until(name+" is ready", func() (bool, error) { s := ready(name); return s == "True ", fmt.Errorf("%s is %q", name, s) })
+		}
+		create := func(name, ip string) {
+			_, err := c.client.CoreV1().Services("default").Create(c.ctx, &corev1.Service{ObjectMeta: meta(name),
+				Spec: corev1.ServiceSpec{ClusterIP: ip, Ports: []corev1.ServicePort{{Port: 80}}}}, metav1.CreateOptions{})
+			c.no(err)
+		}
+		define("more", "10.50.0.0/24")
+		create("web", "10.50.0.9")
+		c.no(ranges.Delete(c.ctx, "more", metav1.DeleteOptions{}))
+		c.until("it is used", func() (bool, error) { s := ready("more"); return s == "False Terminating", fmt.Errorf("it is %q", s) })
+		time.Sleep(time.Hour)
+		if s := ready("more"); s != "False Terminating" {
+			t.Errorf("a range whose address is in use is %q", s)
+		}
+		if _, err := c.client.CoreV1().Services("default").Create(c.ctx, &corev1.Service{ObjectMeta: meta("late"),
+			Spec: corev1.ServiceSpec{ClusterIP: "10.50.0.10", Ports: []corev1.ServicePort{{Port: 80}}}}, metav1.CreateOptions{}); err == nil {
+			t.Error("a range that is being deleted gave an address")
+		}
+		// A wider range takes its addresses over.
+		define("wider", "10.50.0.0/16")
+		c.until("it is gone", func() (bool, error) { s := ready("more"); return s == "gone", fmt.Errorf("it is %q", s) })
+		c.no(ranges.Delete(c.ctx, "wider", metav1.DeleteOptions{}))
+		c.no(c.client.CoreV1().Services("default").Delete(c.ctx, "web", metav1.DeleteOptions{}))
+		c.until("the wider is gone with its last address", func() (bool, error) { s := ready("wider"); return s == "gone", fmt.Errorf("it is %q", s) })
 	})
 }

@@ -7,8 +7,11 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"knarr/controlplane/controllermanager/attachdetach"
+	"knarr/controlplane/controllermanager/bootstraptoken"
 	"knarr/controlplane/controllermanager/clusterrole"
 	"knarr/controlplane/controllermanager/cronjob"
 	"knarr/controlplane/controllermanager/csr"
@@ -18,12 +21,15 @@ import (
 	"knarr/controlplane/controllermanager/endpoint"
 	"knarr/controlplane/controllermanager/endpointslice"
 	"knarr/controlplane/controllermanager/endpointslicemirroring"
+	"knarr/controlplane/controllermanager/ephemeralvolume"
 	"knarr/controlplane/controllermanager/garbagecollector"
+	"knarr/controlplane/controllermanager/horizontalpodautoscaler"
 	"knarr/controlplane/controllermanager/job"
 	"knarr/controlplane/controllermanager/legacytokencleaner"
 	"knarr/controlplane/controllermanager/namespace"
 	"knarr/controlplane/controllermanager/nodeipam"
 	"knarr/controlplane/controllermanager/nodelifecycle"
+	"knarr/controlplane/controllermanager/persistentvolume"
 	"knarr/controlplane/controllermanager/podgc"
 	"knarr/controlplane/controllermanager/protection"
 	"knarr/controlplane/controllermanager/replicaset"
@@ -31,11 +37,13 @@ import (
 	"knarr/controlplane/controllermanager/rootca"
 	"knarr/controlplane/controllermanager/serviceaccount"
 	"knarr/controlplane/controllermanager/serviceaccounttoken"
+	"knarr/controlplane/controllermanager/servicecidrs"
 	"knarr/controlplane/controllermanager/statefulset"
 	"knarr/controlplane/controllermanager/tainteviction"
 	"knarr/controlplane/controllermanager/ttl"
 	"knarr/controlplane/controllermanager/ttlafterfinished"
 	"knarr/controlplane/controllermanager/validatingadmissionpolicystatus"
+	"knarr/controlplane/controllermanager/volumeexpand"
 )
 
 // A runner runs until its context ends.
@@ -102,7 +110,7 @@ var table = []entry{
 		return ttlafterfinished.New(t.informers, t.client()), nil
 	}},
 	{endpoint.Name, "endpoint-controller", func(t *term) (runner, error) {
-		return endpoint.New(t.informers, t.client(), t.events("endpoint-controller")), nil
+		return endpoint.New(t.informers, t.client(), t.events("endpoint-controller"))
 	}},
 	{endpointslice.Name, "endpointslice-controller", func(t *term) (runner, error) {
 		return endpointslice.New(t.informers, t.client(), t.events("endpoint-slice-controller"))
@@ -131,11 +139,17 @@ var table = []entry{
 	{tainteviction.Name, "node-controller", func(t *term) (runner, error) {
 		return tainteviction.New(t.informers, t.client(), t.events("taint-eviction-controller"))
 	}},
+	{servicecidrs.Name, "service-cidrs-controller", func(t *term) (runner, error) {
+		return servicecidrs.New(t.informers, t.client(), t.events(servicecidrs.Name)), nil
+	}},
 	{ttl.Name, "ttl-controller", func(t *term) (runner, error) {
 		return ttl.New(t.informers, t.client()), nil
 	}},
 	{disruption.Name, "disruption-controller", func(t *term) (runner, error) {
 		return disruption.New(t.informers, t.client(), t.events("controllermanager")), nil
+	}},
+	{horizontalpodautoscaler.Name, "horizontal-pod-autoscaler", func(t *term) (runner, error) {
+		return horizontalpodautoscaler.New(t.informers, t.unlimited(), t.events("horizontal-pod-autoscaler"), t.HorizontalPodAutoscaler)
 	}},
 	{resourcequota.Name, "resourcequota-controller", func(t *term) (runner, error) {
 		return resourcequota.New(t.informers, t.client(), t.metadata()), nil
@@ -152,11 +166,29 @@ var table = []entry{
 		}
 		return csr.NewSigning(t.informers, t.client(), t.Signers, t.SigningDuration), nil
 	}},
+	{bootstraptoken.Signer, "bootstrap-signer", func(t *term) (runner, error) {
+		return bootstraptoken.NewSigner(t.client()), nil
+	}},
+	{bootstraptoken.Cleaner, "token-cleaner", func(t *term) (runner, error) {
+		return bootstraptoken.NewCleaner(t.client()), nil
+	}},
 	{csr.Approving, "certificate-controller", func(t *term) (runner, error) {
 		return csr.NewApproving(t.informers, t.client()), nil
 	}},
 	{csr.Cleaning, "certificate-controller", func(t *term) (runner, error) {
 		return csr.NewCleaning(t.informers, t.client()), nil
+	}},
+	{persistentvolume.Name, "persistent-volume-binder", func(t *term) (runner, error) {
+		return persistentvolume.New(t.informers, t.client(), t.events("persistentvolume-controller"))
+	}},
+	{attachdetach.Name, "attachdetach-controller", func(t *term) (runner, error) {
+		return attachdetach.New(t.informers, t.client(), t.events("attachdetach-controller"))
+	}},
+	{ephemeralvolume.Name, "ephemeral-volume-controller", func(t *term) (runner, error) {
+		return ephemeralvolume.New(t.informers, t.client(), t.events("ephemeral_volume"))
+	}},
+	{volumeexpand.Name, "expand-controller", func(t *term) (runner, error) {
+		return volumeexpand.New(t.informers, t.client(), t.events("volume_expand")), nil
 	}},
 	{protection.Claims, "pvc-protection-controller", func(t *term) (runner, error) {
 		return protection.NewClaims(t.informers, t.client()), nil
@@ -172,23 +204,19 @@ var table = []entry{
 // absent are upstream's controllers that are not here: naming them in a
 // selection is no mistake.
 var absent = map[string]bool{
-	"bootstrap-signer-controller":                                    true,
+	"cloud-node-controller":                                          true,
+	"cloud-node-lifecycle-controller":                                true,
 	"device-taint-eviction-controller":                               true,
-	"ephemeral-volume-controller":                                    true,
-	"horizontal-pod-autoscaler-controller":                           true,
 	"kube-apiserver-serving-clustertrustbundle-publisher-controller": true,
-	"persistentvolume-attach-detach-controller":                      true,
-	"persistentvolume-binder-controller":                             true,
-	"persistentvolume-expander-controller":                           true,
+	"node-route-controller":                                          true,
 	"podcertificaterequest-cleaner-controller":                       true,
 	"podgroup-protection-controller":                                 true,
 	"resourceclaim-controller":                                       true,
 	"resourcepoolstatusrequest-controller":                           true,
 	"selinux-warning-controller":                                     true,
-	"service-cidr-controller":                                        true,
+	"service-lb-controller":                                          true,
 	"storage-version-migrator-controller":                            true,
 	"storageversion-garbage-collector-controller":                    true,
-	"token-cleaner-controller":                                       true,
 }
 
 // shared are the resources that several controllers read anyway: the garbage
@@ -212,4 +240,5 @@ var shared = []schema.GroupVersionResource{
 	batchv1.SchemeGroupVersion.WithResource("cronjobs"),
 	batchv1.SchemeGroupVersion.WithResource("jobs"),
 	discoveryv1.SchemeGroupVersion.WithResource("endpointslices"),
+	networkingv1.SchemeGroupVersion.WithResource("ipaddresses"),
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -125,3 +126,37 @@ func TestTokensInSecrets(t *testing.T) {
 type warnings []string
 
 func (w *warnings) HandleWarningHeader(_ int, _, text string) { *w = append(*w, text) }
+
+// TestBootstrapTokens: cluster-info is signed by every token that may sign, and a token
+// that has expired is deleted, its signature too.
+func TestBootstrapTokens(t *testing.T) {
+	inCluster(t, []string{"bootstrapsigner", "tokencleaner", "serviceaccount-controller"}, func(c *cluster) {
+		secrets, maps := c.client.CoreV1().Secrets("kube-system"), c.client.CoreV1().ConfigMaps("kube-public")
+		_, err := maps.Create(c.ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "cluster-info"}, Data: map[string]string{"kubeconfig": "clusters: []\n"}}, metav1.CreateOptions{})
+		c.no(err)
+		for id, ends := range map[string]time.Duration{"aaaaaa": time.Hour, "bbbbbb": 0} {
+			s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "bootstrap-token-" + id}, Type: "bootstrap.kubernetes.io/token", StringData: map[string]string{
+				"token-id": id, "token-secret": "0123456789abcdef", "usage-bootstrap-signing": "true"}}
+			if ends > 0 {
+				s.StringData["expiration"] = time.Now().Add(ends).Format(time.RFC3339)
+			}
+			_, err := secrets.Create(c.ctx, s, metav1.CreateOptions{})
+			c.no(err)
+		}
+		signed := func(a, b bool) func() (bool, error) {
+			return func() (bool, error) {
+				got, err := maps.Get(c.ctx, "cluster-info", metav1.GetOptions{})
+				c.no(err)
+				return (got.Data["jws-kubeconfig-aaaaaa"] != "") == a && (got.Data["jws-kubeconfig-bbbbbb"] != "") == b, fmt.Errorf("it holds %v", got.Data)
+			}
+		}
+		c.until("both have signed", signed(true, true))
+		time.Sleep(time.Hour)
+		c.until("one has expired", signed(false, true))
+		if _, err := secrets.Get(c.ctx, "bootstrap-token-aaaaaa", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+			t.Errorf("the expired token: %v", err)
+		}
+		_, err = secrets.Get(c.ctx, "bootstrap-token-bbbbbb", metav1.GetOptions{})
+		c.no(err)
+	})
+}

@@ -121,20 +121,24 @@ func TestDeploymentStalls(t *testing.T) {
 	})
 }
 
-// bind puts unbound pods on the node their affinity names, as a scheduler does.
+// bind puts unbound pods on the node their affinity names, or any, as a scheduler
+// does.
 func (c *cluster) bind() {
 	c.Helper()
 	for _, p := range c.pods() {
-		if p.Spec.NodeName != "" || p.Spec.Affinity == nil {
+		if p.Spec.NodeName != "" {
 			continue
 		}
-		node := p.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms[0].MatchFields[0].Values[0]
+		node := "node"
+		if p.Spec.Affinity != nil {
+			node = p.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms[0].MatchFields[0].Values[0]
+		}
 		c.no(c.client.CoreV1().Pods("default").Bind(c.ctx, &corev1.Binding{ObjectMeta: meta(p.Name), Target: corev1.ObjectReference{Kind: "Node", Name: node}}, metav1.CreateOptions{}))
 	}
 }
 
-// bury removes pods that are being deleted, as kubelets do.
-func (c *cluster) bury() {
+// finishDeletion removes pods that are being deleted, as kubelets do.
+func (c *cluster) finishDeletion() {
 	c.Helper()
 	for _, p := range c.pods() {
 		if p.DeletionTimestamp != nil {
@@ -166,7 +170,7 @@ func TestDaemonSet(t *testing.T) {
 					c.until("the set is settled", func() (bool, error) {
 						c.bind()
 						c.makeReady()
-						c.bury()
+						c.finishDeletion()
 						d, err := api.Get(c.ctx, "d", metav1.GetOptions{})
 						c.no(err)
 						s := d.Status
@@ -216,7 +220,7 @@ func TestStatefulSet(t *testing.T) {
 					c.Helper()
 					c.until("the set is settled", func() (bool, error) {
 						c.makeReady()
-						c.bury()
+						c.finishDeletion()
 						s, err := api.Get(c.ctx, "db", metav1.GetOptions{})
 						c.no(err)
 						names := ""
@@ -243,4 +247,152 @@ func TestStatefulSet(t *testing.T) {
 			})
 		})
 	}
+}
+
+// database makes a StatefulSet with a claim for each of its pods.
+func (c *cluster) database(replicas int32, policy appsv1.PodManagementPolicyType, retention *appsv1.StatefulSetPersistentVolumeClaimRetentionPolicy) {
+	c.Helper()
+	_, err := c.client.AppsV1().StatefulSets("default").Create(c.ctx, &appsv1.StatefulSet{ObjectMeta: meta("db"), Spec: appsv1.StatefulSetSpec{
+		Replicas: &replicas, Selector: selector, Template: template, ServiceName: "db", PodManagementPolicy: policy, PersistentVolumeClaimRetentionPolicy: retention,
+		VolumeClaimTemplates: []corev1.PersistentVolumeClaim{{ObjectMeta: metav1.ObjectMeta{Name: "data"}, Spec: corev1.PersistentVolumeClaimSpec{
+			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+			Resources:   corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}}}}},
+	}}, metav1.CreateOptions{})
+	c.no(err)
+}
+
+// TestClaimRetention scales a set with claims down and up again. A claim in use
+// must not be left with the reference to a pod that is no more, and references
+// of others stay.
+func TestClaimRetention(t *testing.T) {
+	const retain, remove = appsv1.RetainPersistentVolumeClaimRetentionPolicyType, appsv1.DeletePersistentVolumeClaimRetentionPolicyType
+	owners := func(c *cluster) string {
+		list, err := c.client.CoreV1().PersistentVolumeClaims("default").List(c.ctx, metav1.ListOptions{})
+		c.no(err)
+		out := ""
+		for _, claim := range list.Items {
+			out += claim.Name + ":"
+			for _, ref := range claim.OwnerReferences {
+				out += " " + ref.Kind + "/" + ref.Name
+			}
+			out += "; "
+		}
+		return out
+	}
+	scale := func(c *cluster, replicas int) {
+		_, err := c.client.AppsV1().StatefulSets("default").Patch(c.ctx, "db", types.MergePatchType, fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, replicas), metav1.PatchOptions{})
+		c.no(err)
+	}
+	for name, one := range map[string]struct {
+		deleted, scaled           appsv1.PersistentVolumeClaimRetentionPolicyType
+		whole, down, back, anewUp string
+	}{
+		"retain": {retain, retain,
+			"data-db-0: ConfigMap/backup; data-db-1: ConfigMap/backup; ", "data-db-0: ConfigMap/backup; data-db-1: ConfigMap/backup; ",
+			"data-db-0: ConfigMap/backup; data-db-1: ConfigMap/backup; ", "data-db-0: ConfigMap/backup; data-db-1: ConfigMap/backup; "},
+		"delete when scaled": {retain, remove,
+			"data-db-0: ConfigMap/backup; data-db-1: ConfigMap/backup; ", "data-db-0: ConfigMap/backup; data-db-1: ConfigMap/backup Pod/db-1; ",
+			"data-db-0: ConfigMap/backup; data-db-1: ConfigMap/backup; ", "data-db-0: ConfigMap/backup; data-db-1: ConfigMap/backup; "},
+		"delete": {remove, remove,
+			"data-db-0: ConfigMap/backup StatefulSet/db; data-db-1: ConfigMap/backup StatefulSet/db; ", "data-db-0: ConfigMap/backup StatefulSet/db; data-db-1: ConfigMap/backup Pod/db-1; ",
+			"data-db-0: ConfigMap/backup StatefulSet/db; data-db-1: ConfigMap/backup StatefulSet/db; ", "data-db-0: ConfigMap/backup StatefulSet/db; data-db-1: ConfigMap/backup StatefulSet/db; "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inCluster(t, []string{"statefulset-controller", "serviceaccount-controller"}, func(c *cluster) {
+				c.database(2, appsv1.ParallelPodManagement, &appsv1.StatefulSetPersistentVolumeClaimRetentionPolicy{WhenDeleted: one.deleted, WhenScaled: one.scaled})
+				c.until("both pods run", func() (bool, error) { c.bind(); c.makeReady(); return len(c.pods()) == 2, nil })
+				backup, err := c.client.CoreV1().ConfigMaps("default").Create(c.ctx, &corev1.ConfigMap{ObjectMeta: meta("backup")}, metav1.CreateOptions{})
+				c.no(err)
+				for _, claim := range []string{"data-db-0", "data-db-1"} {
+					have, err := c.client.CoreV1().PersistentVolumeClaims("default").Get(c.ctx, claim, metav1.GetOptions{})
+					c.no(err)
+					have.OwnerReferences = append([]metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: "backup", UID: backup.UID}}, have.OwnerReferences...)
+					_, err = c.client.CoreV1().PersistentVolumeClaims("default").Update(c.ctx, have, metav1.UpdateOptions{})
+					c.no(err)
+				}
+				expect := func(when, want string) {
+					t.Helper()
+					c.until(when, func() (bool, error) {
+						c.makeReady()
+						got := owners(c)
+						return got == want, fmt.Errorf("%s, want %s", got, want)
+					})
+				}
+				expect("two replicas", one.whole)
+				scale(c, 1) // the pod stays, deleted, until its kubelet has ended it
+				expect("one replica", one.down)
+				scale(c, 2)
+				expect("two replicas again, before the pod has ended", one.back)
+				c.finishDeletion()
+				c.until("the new pod is there", func() (bool, error) { c.makeReady(); return len(c.pods()) == 2, nil })
+				expect("two replicas with a new pod", one.anewUp)
+			})
+		})
+	}
+}
+
+// TestClaimOfFormerPod: a claim that goes with the pod before is not given to the
+// pod after it, however long the garbage collector takes.
+func TestClaimOfFormerPod(t *testing.T) {
+	inCluster(t, []string{"statefulset-controller", "serviceaccount-controller"}, func(c *cluster) {
+		c.database(2, appsv1.ParallelPodManagement, &appsv1.StatefulSetPersistentVolumeClaimRetentionPolicy{
+			WhenScaled: appsv1.DeletePersistentVolumeClaimRetentionPolicyType, WhenDeleted: appsv1.RetainPersistentVolumeClaimRetentionPolicyType})
+		c.until("both pods run", func() (bool, error) { c.makeReady(); return len(c.pods()) == 2, nil })
+		scale := func(replicas string) {
+			_, err := c.client.AppsV1().StatefulSets("default").Patch(c.ctx, "db", types.MergePatchType, []byte(`{"spec":{"replicas":`+replicas+`}}`), metav1.PatchOptions{})
+			c.no(err)
+			synctest.Wait()
+			c.finishDeletion()
+			synctest.Wait()
+		}
+		scale("1")
+		scale("2")
+		time.Sleep(time.Minute)
+		if n := len(c.pods()); n != 1 {
+			t.Errorf("%d pods while the claim of the former one is there", n)
+		}
+		c.no(c.client.CoreV1().PersistentVolumeClaims("default").Delete(c.ctx, "data-db-1", metav1.DeleteOptions{}))
+		claim, err := c.client.CoreV1().PersistentVolumeClaims("default").Get(c.ctx, "data-db-1", metav1.GetOptions{})
+		if err == nil && len(claim.Finalizers) > 0 { // as the protection controller does
+			claim.Finalizers = nil
+			_, err = c.client.CoreV1().PersistentVolumeClaims("default").Update(c.ctx, claim, metav1.UpdateOptions{})
+			c.no(err)
+		}
+		c.until("the second pod has a claim of its own", func() (bool, error) {
+			after, err := c.client.CoreV1().PersistentVolumeClaims("default").Get(c.ctx, "data-db-1", metav1.GetOptions{})
+			return err == nil && len(after.OwnerReferences) == 0 && len(c.pods()) == 2, fmt.Errorf("%v, %d pods", err, len(c.pods()))
+		})
+	})
+}
+
+// TestRolloutMends: in a set of pods without order, one low pod that is unwell
+// does not keep a rollout, which may mend it, from going on.
+func TestRolloutMends(t *testing.T) {
+	inCluster(t, []string{"statefulset-controller", "serviceaccount-controller"}, func(c *cluster) {
+		c.database(3, appsv1.ParallelPodManagement, nil)
+		wellBut := func(bad string) {
+			for _, p := range c.pods() {
+				if p.DeletionTimestamp == nil && p.Status.Phase != corev1.PodRunning && (p.Name != bad || p.Spec.Containers[0].Image == "new") {
+					p.Status.Phase = corev1.PodRunning
+					p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.Now()}}
+					_, err := c.client.CoreV1().Pods("default").UpdateStatus(c.ctx, &p, metav1.UpdateOptions{})
+					c.no(err)
+				}
+			}
+		}
+		synctest.Wait()
+		wellBut("db-0")
+		_, err := c.client.AppsV1().StatefulSets("default").Patch(c.ctx, "db", types.MergePatchType, []byte(`{"spec":{"template":{"spec":{"containers":[{"name":"c","image":"new"}]}}}}`), metav1.PatchOptions{})
+		c.no(err)
+		c.until("all pods are new", func() (bool, error) {
+			c.finishDeletion()
+			synctest.Wait()
+			wellBut("db-0")
+			got := ""
+			for _, p := range c.pods() {
+				got += p.Name + "=" + p.Spec.Containers[0].Image + " "
+			}
+			return got == "db-0=new db-1=new db-2=new ", fmt.Errorf("%s", got)
+		})
+	})
 }

@@ -4,6 +4,7 @@
 package backends
 
 import (
+	"fmt"
 	"net/netip"
 	"time"
 
@@ -17,21 +18,58 @@ import (
 	"knarr/internal/controller"
 )
 
-// Source yields the Services that select a pod.
-func Source(services, pods cache.SharedIndexInformer) controller.Source[cache.ObjectName] {
-	return controller.Source[cache.ObjectName]{Informer: pods, Keys: func(o metav1.Object) (keys []cache.ObjectName) {
-		found, err := services.GetIndexer().ByIndex(cache.NamespaceIndex, o.GetNamespace())
-		if err != nil {
-			return nil
+// bySelector is the index of Services by one label of their selectors.
+const bySelector = "knarr.selector"
+
+// Source yields the Services that select a pod. It indexes services, so it must be
+// called before they start; several controllers may.
+func Source(services, pods cache.SharedIndexInformer) (controller.Source[cache.ObjectName], error) {
+	if _, ok := services.GetIndexer().GetIndexers()[bySelector]; !ok {
+		if err := services.AddIndexers(cache.Indexers{bySelector: selectorKeys}); err != nil {
+			return controller.Source[cache.ObjectName]{}, fmt.Errorf("index Services by selector: %w", err)
 		}
-		for _, obj := range found {
-			svc := obj.(*corev1.Service)
-			if Selects(svc) && labels.SelectorFromValidatedSet(svc.Spec.Selector).Matches(labels.Set(o.GetLabels())) {
+	}
+	return controller.Source[cache.ObjectName]{Informer: pods, Keys: func(o metav1.Object) []cache.ObjectName {
+		return selecting(services.GetIndexer(), o)
+	}}, nil
+}
+
+// selectorKeys are where a Service is found by a pod: under the least label of its
+// selector, which such a pod has. One that selects all pods has no label.
+func selectorKeys(o any) ([]string, error) {
+	svc, ok := o.(*corev1.Service)
+	if !ok || !Selects(svc) {
+		return nil, nil
+	}
+	least := ""
+	for k, v := range svc.Spec.Selector {
+		if pair := k + "=" + v; least == "" || pair < least {
+			least = pair
+		}
+	}
+	return []string{svc.Namespace + "/" + least}, nil
+}
+
+// selecting are the names of the Services that select a pod. What it costs grows with
+// the pod's labels, not with the namespace's Services.
+func selecting(services cache.Indexer, pod metav1.Object) (keys []cache.ObjectName) {
+	have := pod.GetLabels()
+	find := func(pair string) {
+		found, err := services.ByIndex(bySelector, pod.GetNamespace()+"/"+pair)
+		if err != nil {
+			return
+		}
+		for _, o := range found {
+			if svc := o.(*corev1.Service); labels.SelectorFromValidatedSet(svc.Spec.Selector).Matches(labels.Set(have)) {
 				keys = append(keys, cache.MetaObjectToName(svc))
 			}
 		}
-		return keys
-	}}
+	}
+	find("")
+	for k, v := range have {
+		find(k + "=" + v)
+	}
+	return keys
 }
 
 // Selects says that the Service's addresses are those of pods.

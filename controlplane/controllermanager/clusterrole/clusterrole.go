@@ -36,23 +36,23 @@ func New(f informers.SharedInformerFactory, client kubernetes.Interface) *contro
 	return &controller.Controller[string]{
 		Name:      Name,
 		Workers:   2,
-		Sources:   []controller.Source[string]{{Informer: roles, Keys: r.gathering}},
+		Sources:   []controller.Source[string]{{Informer: roles, Keys: r.aggregating}},
 		Reconcile: r.reconcile,
 	}
 }
 
-// gathering names the roles that gather o's rules, and o if it gathers itself.
-func (r *reconciler) gathering(o metav1.Object) (names []string) {
+// aggregating names the roles that gather o's rules, and o if it gathers itself.
+func (r *reconciler) aggregating(o metav1.Object) (names []string) {
 	for _, obj := range r.roles.List() {
 		role := obj.(*rbacv1.ClusterRole)
-		if role.AggregationRule != nil && (role.Name == o.GetName() || gathers(role, o)) {
+		if role.AggregationRule != nil && (role.Name == o.GetName() || aggregates(role, o)) {
 			names = append(names, role.Name)
 		}
 	}
 	return names
 }
 
-func gathers(role *rbacv1.ClusterRole, o metav1.Object) bool {
+func aggregates(role *rbacv1.ClusterRole, o metav1.Object) bool {
 	return slices.ContainsFunc(role.AggregationRule.ClusterRoleSelectors, func(s metav1.LabelSelector) bool {
 		selector, err := metav1.LabelSelectorAsSelector(&s)
 		return err == nil && selector.Matches(labels.Set(o.GetLabels()))
@@ -68,7 +68,7 @@ func (r *reconciler) reconcile(ctx context.Context, name string) (time.Duration,
 	if role.AggregationRule == nil {
 		return 0, nil
 	}
-	rules := gather(role, r.roles.List())
+	rules := aggregate(role, r.roles.List())
 	if apiequality.Semantic.DeepEqual(rules, role.Rules) {
 		return 0, nil
 	}
@@ -87,9 +87,9 @@ func (r *reconciler) reconcile(ctx context.Context, name string) (time.Duration,
 	return 0, err
 }
 
-// gather collects the rules of all roles that role selects, each once, in the
+// aggregate collects the rules of all roles that role selects, each once, in the
 // order of the selectors and the roles' names.
-func gather(role *rbacv1.ClusterRole, all []any) (rules []rbacv1.PolicyRule) {
+func aggregate(role *rbacv1.ClusterRole, all []any) (rules []rbacv1.PolicyRule) {
 	var roles []*rbacv1.ClusterRole
 	for _, o := range all {
 		roles = append(roles, o.(*rbacv1.ClusterRole))

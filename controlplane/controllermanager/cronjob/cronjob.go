@@ -54,20 +54,11 @@ func New(f informers.SharedInformerFactory, client kubernetes.Interface, events 
 			controller.Self(crons),
 			ownership.Source(jobs, kind.GroupKind(), nil),
 		},
-		Reconcile: r.reconcile,
+		Reconcile: ownwrites.Reconcile(r.wrote, r.crons, r.reconcile),
 	}, nil
 }
 
-func (r *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
-	obj, ok, err := r.crons.GetByKey(key.String())
-	if err != nil || !ok {
-		r.wrote.Forget(key)
-		return 0, err
-	}
-	if !r.wrote.Seen(key) {
-		return time.Minute, nil // events come before
-	}
-	stored := obj.(*batchv1.CronJob)
+func (r *reconciler) reconcile(ctx context.Context, key cache.ObjectName, stored *batchv1.CronJob) (time.Duration, error) {
 	cron := stored.DeepCopy()
 	jobs, err := ownership.Of[*batchv1.Job](r.jobs, cron, false)
 	if err != nil {
@@ -216,7 +207,7 @@ func (r *reconciler) create(ctx context.Context, key cache.ObjectName, cron *bat
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		return nil
 	case apierrors.IsAlreadyExists(err):
-		// It was made before the status told of it.
+		// It was created before the status named it.
 		if made, err = r.client.Jobs(cron.Namespace).Get(ctx, name, metav1.GetOptions{}); err != nil {
 			return err
 		}

@@ -36,16 +36,11 @@ func NewApproving(f informers.SharedInformerFactory, client kubernetes.Interface
 	return &controller.Controller[cache.ObjectName]{
 		Name: Approving, Workers: 5,
 		Sources:   []controller.Source[cache.ObjectName]{controller.Self(requests)},
-		Reconcile: a.reconcile,
+		Reconcile: controller.Existing(a.requests, a.reconcile),
 	}
 }
 
-func (a *approving) reconcile(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
-	obj, ok, err := a.requests.GetByKey(key.String())
-	if err != nil || !ok {
-		return 0, err
-	}
-	r := obj.(*certificatesv1.CertificateSigningRequest)
+func (a *approving) reconcile(ctx context.Context, r *certificatesv1.CertificateSigningRequest) (time.Duration, error) {
 	asks, err := permissions(r)
 	if err != nil || len(asks) == 0 {
 		return 0, err

@@ -38,21 +38,16 @@ func NewCleaning(f informers.SharedInformerFactory, client kubernetes.Interface)
 	return &controller.Controller[cache.ObjectName]{
 		Name:      Cleaning,
 		Sources:   []controller.Source[cache.ObjectName]{controller.Self(requests)},
-		Reconcile: c.reconcile,
+		Reconcile: controller.Existing(c.requests, c.reconcile),
 	}
 }
 
-func (c *cleaning) reconcile(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
-	obj, ok, err := c.requests.GetByKey(key.String())
-	if err != nil || !ok {
-		return 0, err
-	}
-	r := obj.(*certificatesv1.CertificateSigningRequest)
+func (c *cleaning) reconcile(ctx context.Context, r *certificatesv1.CertificateSigningRequest) (time.Duration, error) {
 	end, ok := deadline(r)
 	if left := time.Until(end); !ok || left > 0 {
 		return max(left, 0), nil
 	}
-	err = c.client.CertificatesV1().CertificateSigningRequests().Delete(ctx, r.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &r.UID}})
+	err := c.client.CertificatesV1().CertificateSigningRequests().Delete(ctx, r.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &r.UID}})
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 		return 0, fmt.Errorf("unable to delete CSR %q: %w", r.Name, err)
 	}

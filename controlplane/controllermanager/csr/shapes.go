@@ -42,7 +42,7 @@ func client(_ *x509.CertificateRequest, usages []certificatesv1.KeyUsage) error 
 	return nil
 }
 
-// A fault is one thing that may be wrong, said in upstream's words.
+// A fault is one error, in upstream's words.
 type fault struct {
 	is   bool
 	what string

@@ -66,16 +66,11 @@ func NewSigning(f informers.SharedInformerFactory, client kubernetes.Interface, 
 	return &controller.Controller[cache.ObjectName]{
 		Name: Signing, Workers: 5,
 		Sources:   []controller.Source[cache.ObjectName]{controller.Self(requests)},
-		Reconcile: s.reconcile,
+		Reconcile: controller.Existing(s.requests, s.reconcile),
 	}
 }
 
-func (s *signing) reconcile(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
-	obj, ok, err := s.requests.GetByKey(key.String())
-	if err != nil || !ok {
-		return 0, err
-	}
-	r := obj.(*certificatesv1.CertificateSigningRequest)
+func (s *signing) reconcile(ctx context.Context, r *certificatesv1.CertificateSigningRequest) (time.Duration, error) {
 	authority := s.signers[r.Spec.SignerName]
 	if authority == nil || !awaited(r) {
 		return 0, nil
@@ -105,7 +100,7 @@ func (s *signing) reconcile(ctx context.Context, key cache.ObjectName) (time.Dur
 	return 0, nil
 }
 
-// awaited says whether r was approved, and nothing has come of it yet.
+// awaited reports whether r was approved, and nothing has come of it yet.
 func awaited(r *certificatesv1.CertificateSigningRequest) bool {
 	approved := false
 	for _, c := range r.Status.Conditions {

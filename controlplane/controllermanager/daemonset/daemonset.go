@@ -37,10 +37,12 @@ const Name = "daemonset-controller"
 
 var kind = appsv1.SchemeGroupVersion.WithKind("DaemonSet")
 
+func selectorOf(o any) *metav1.LabelSelector { return o.(*appsv1.DaemonSet).Spec.Selector }
+
 type reconciler struct {
 	sets, pods, nodes, revisions cache.Indexer
 	client                       appsclient.AppsV1Interface
-	hands                        pods.Hands
+	podControl                   pods.PodControl
 	events                       record.EventRecorder
 	wrote                        *ownwrites.Log
 	// failed makes a pod that fails again and again wait ever longer.
@@ -61,7 +63,7 @@ func New(f informers.SharedInformerFactory, client kubernetes.Interface, events 
 	}
 	r := &reconciler{
 		sets: sets.GetIndexer(), pods: podInformer.GetIndexer(), nodes: nodes.GetIndexer(), revisions: history.GetIndexer(),
-		client: client.AppsV1(), hands: pods.Hands{Client: client.CoreV1(), Events: events}, events: events,
+		client: client.AppsV1(), podControl: pods.PodControl{Client: client.CoreV1(), Events: events}, events: events,
 		wrote: ownwrites.New(), failed: flowcontrol.NewBackOff(time.Second, 15*time.Minute), seen: map[string]*corev1.Node{},
 	}
 	return &controller.Controller[cache.ObjectName]{
@@ -69,11 +71,11 @@ func New(f informers.SharedInformerFactory, client kubernetes.Interface, events 
 		Workers: 2,
 		Sources: []controller.Source[cache.ObjectName]{
 			controller.Self(sets),
-			ownership.Source(podInformer, kind.GroupKind(), r.matching),
+			ownership.Source(podInformer, kind.GroupKind(), ownership.Matching(r.sets, selectorOf)),
 			ownership.Source(history, kind.GroupKind(), nil),
 			{Informer: nodes, Keys: r.onNode},
 		},
-		Reconcile: r.reconcile,
+		Reconcile: ownwrites.Reconcile(r.wrote, r.sets, r.reconcile),
 	}, nil
 }
 
@@ -99,31 +101,7 @@ func (r *reconciler) onNode(o metav1.Object) (keys []cache.ObjectName) {
 	return keys
 }
 
-func (r *reconciler) matching(o metav1.Object) (keys []cache.ObjectName) {
-	found, err := r.sets.ByIndex(cache.NamespaceIndex, o.GetNamespace())
-	if err != nil || len(o.GetLabels()) == 0 {
-		return nil
-	}
-	for _, obj := range found {
-		ds := obj.(*appsv1.DaemonSet)
-		selector, err := metav1.LabelSelectorAsSelector(ds.Spec.Selector)
-		if err == nil && !selector.Empty() && selector.Matches(labels.Set(o.GetLabels())) {
-			keys = append(keys, cache.MetaObjectToName(ds))
-		}
-	}
-	return keys
-}
-
-func (r *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
-	obj, ok, err := r.sets.GetByKey(key.String())
-	if err != nil || !ok {
-		r.wrote.Forget(key)
-		return 0, err
-	}
-	if !r.wrote.Seen(key) {
-		return time.Minute, nil // events come before
-	}
-	ds := obj.(*appsv1.DaemonSet)
+func (r *reconciler) reconcile(ctx context.Context, key cache.ObjectName, ds *appsv1.DaemonSet) (time.Duration, error) {
 	selector, err := metav1.LabelSelectorAsSelector(ds.Spec.Selector)
 	if err != nil {
 		return 0, nil // validation lets none through
@@ -201,17 +179,17 @@ func (r *reconciler) claim(ctx context.Context, ds *appsv1.DaemonSet, selector l
 	if err != nil {
 		return nil, err
 	}
-	claim := ownership.Claim[*corev1.Pod]{Owner: ds, Kind: kind, Selector: selector, Fresh: fresh, Patch: r.hands.Patch}
+	claim := ownership.Claim[*corev1.Pod]{Owner: ds, Kind: kind, Selector: selector, Fresh: fresh, Patch: r.podControl.Patch}
 	return claim.Objects(ctx, all)
 }
 
 // manage creates and deletes pods as planned.
 func (r *reconciler) manage(ctx context.Context, key cache.ObjectName, v *view) (again time.Duration, err error) {
 	create, remove := v.plan()
-	for _, dead := range v.dead() {
-		id := fmt.Sprintf("%s/%d/%s", v.ds.UID, v.ds.Status.ObservedGeneration, dead.Spec.NodeName)
+	for _, p := range v.ended() {
+		id := fmt.Sprintf("%s/%d/%s", v.ds.UID, v.ds.Status.ObservedGeneration, p.Spec.NodeName)
 		reason, message := "SucceededDaemonPod", "Found succeeded daemon pod %s/%s on node %s, will try to delete it"
-		if dead.Status.Phase == corev1.PodFailed {
+		if p.Status.Phase == corev1.PodFailed {
 			if r.failed.IsInBackOffSinceUpdate(id, v.now) {
 				left := r.failed.Get(id)
 				if again == 0 || left < again {
@@ -227,12 +205,12 @@ func (r *reconciler) manage(ctx context.Context, key cache.ObjectName, v *view) 
 		if reason == "FailedDaemonPod" {
 			kind = corev1.EventTypeWarning
 		}
-		r.events.Eventf(v.ds, kind, reason, message, dead.Namespace, dead.Name, dead.Spec.NodeName)
-		remove = append(remove, dead)
+		r.events.Eventf(v.ds, kind, reason, message, p.Namespace, p.Name, p.Spec.NodeName)
+		remove = append(remove, p)
 	}
 	ref := metav1.NewControllerRef(v.ds, kind)
 	_, err = pods.SlowStart(len(create), func(i int) error {
-		made, err := r.hands.Create(ctx, v.pod(create[i], ref), v.ds)
+		made, err := r.podControl.Create(ctx, v.pod(create[i], ref), v.ds)
 		if err == nil {
 			r.wrote.Wrote(key, r.pods, made)
 		}
@@ -242,7 +220,7 @@ func (r *reconciler) manage(ctx context.Context, key cache.ObjectName, v *view) 
 		return err
 	})
 	_, derr := pods.Parallel(len(remove), func(i int) error {
-		err := r.hands.Delete(ctx, remove[i], v.ds)
+		err := r.podControl.Delete(ctx, remove[i], v.ds)
 		if apierrors.IsNotFound(err) {
 			err = nil
 		}

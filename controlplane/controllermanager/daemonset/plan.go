@@ -58,7 +58,7 @@ func (v *view) surplus(alive []*corev1.Pod, surge int) (out []*corev1.Pod) {
 // roll takes one step of a rolling update.
 func (v *view) roll() (create []string, remove []*corev1.Pod) {
 	surge, unavailable := v.limits()
-	var lame, fine []*place
+	var failing, fine []*place
 	down, extra := 0, 0
 	for _, p := range v.places {
 		if !p.fits {
@@ -77,7 +77,7 @@ func (v *view) roll() (create []string, remove []*corev1.Pod) {
 			}
 		case fresh == nil && !v.available(old):
 			down++
-			lame = append(lame, p)
+			failing = append(failing, p)
 		case fresh == nil:
 			fine = append(fine, p)
 		case surge > 0 && v.available(fresh):
@@ -91,7 +91,7 @@ func (v *view) roll() (create []string, remove []*corev1.Pod) {
 		}
 	}
 	if surge > 0 {
-		for _, p := range lame { // nothing is lost by more
+		for _, p := range failing { // nothing is lost by more
 			create = append(create, p.node.Name)
 		}
 		for _, p := range fine[:max(0, min(surge-extra, len(fine)))] {
@@ -99,7 +99,7 @@ func (v *view) roll() (create []string, remove []*corev1.Pod) {
 		}
 		return create, remove
 	}
-	for _, p := range lame {
+	for _, p := range failing {
 		remove = append(remove, p.old)
 	}
 	for _, p := range fine[:max(0, min(unavailable-down, len(fine)))] {

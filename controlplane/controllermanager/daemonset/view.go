@@ -183,8 +183,8 @@ func (v *view) pod(node string, ref *metav1.OwnerReference) *corev1.Pod {
 	return p
 }
 
-// dead are pods that ended where one should run.
-func (v *view) dead() (out []*corev1.Pod) {
+// ended are pods that ended where one should run.
+func (v *view) ended() (out []*corev1.Pod) {
 	for _, p := range v.places {
 		if p.stays {
 			out = append(out, p.ended...)

@@ -44,7 +44,7 @@ func nextRevision(old []*appsv1.ReplicaSet) string {
 	return strconv.FormatInt(last+1, 10)
 }
 
-// annotate gives rs what the deployment says and the revision; it says whether
+// annotate gives rs what the deployment says and the revision; it reports whether
 // that changed rs.
 func annotate(d *appsv1.Deployment, rs *appsv1.ReplicaSet, revision string) bool {
 	before := maps.Clone(rs.Annotations)
@@ -84,7 +84,7 @@ func history(past, last string) string {
 	return out
 }
 
-// annotateSize writes the size of the deployment on rs and says whether that
+// annotateSize writes the size of the deployment on rs and reports whether that
 // changed rs.
 func annotateSize(d *appsv1.Deployment, rs *appsv1.ReplicaSet) bool {
 	desired := strconv.Itoa(int(*d.Spec.Replicas))

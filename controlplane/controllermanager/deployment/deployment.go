@@ -29,6 +29,8 @@ const Name = "deployment-controller"
 
 var kind = appsv1.SchemeGroupVersion.WithKind("Deployment")
 
+func selectorOf(o any) *metav1.LabelSelector { return o.(*appsv1.Deployment).Spec.Selector }
+
 type reconciler struct {
 	deployments, sets, pods cache.Indexer
 	client                  appsclient.AppsV1Interface
@@ -50,30 +52,11 @@ func New(f informers.SharedInformerFactory, client kubernetes.Interface, events 
 		Workers: 5,
 		Sources: []controller.Source[cache.ObjectName]{
 			controller.Self(deployments),
-			ownership.Source(sets, kind.GroupKind(), r.matching),
+			ownership.Source(sets, kind.GroupKind(), ownership.Matching(r.deployments, selectorOf)),
 			{Informer: pods, Keys: r.recreating},
 		},
-		Reconcile: r.reconcile,
+		Reconcile: ownwrites.Reconcile(r.wrote, r.deployments, r.reconcile),
 	}, nil
-}
-
-// matching names the deployments whose selector fits a set without an owner.
-func (r *reconciler) matching(o metav1.Object) (keys []cache.ObjectName) {
-	if len(o.GetLabels()) == 0 {
-		return nil
-	}
-	found, err := r.deployments.ByIndex(cache.NamespaceIndex, o.GetNamespace())
-	if err != nil {
-		return nil
-	}
-	for _, obj := range found {
-		d := obj.(*appsv1.Deployment)
-		selector, err := metav1.LabelSelectorAsSelector(d.Spec.Selector)
-		if err == nil && !selector.Empty() && selector.Matches(labels.Set(o.GetLabels())) {
-			keys = append(keys, cache.MetaObjectToName(d))
-		}
-	}
-	return keys
 }
 
 // recreating names a pod's deployment if that waits for old pods to end.
@@ -96,16 +79,7 @@ func (r *reconciler) recreating(o metav1.Object) []cache.ObjectName {
 	return []cache.ObjectName{cache.NewObjectName(o.GetNamespace(), ref.Name)}
 }
 
-func (r *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
-	obj, ok, err := r.deployments.GetByKey(key.String())
-	if err != nil || !ok {
-		r.wrote.Forget(key)
-		return 0, err
-	}
-	if !r.wrote.Seen(key) {
-		return time.Minute, nil // events come before
-	}
-	stored := obj.(*appsv1.Deployment)
+func (r *reconciler) reconcile(ctx context.Context, key cache.ObjectName, stored *appsv1.Deployment) (time.Duration, error) {
 	x := &rollout{reconciler: r, key: key, stored: stored, d: stored.DeepCopy(), now: time.Now()}
 	selector, err := metav1.LabelSelectorAsSelector(stored.Spec.Selector)
 	if err != nil {

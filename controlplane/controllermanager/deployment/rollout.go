@@ -68,7 +68,7 @@ func (x *rollout) run(ctx context.Context) (time.Duration, error) {
 	return untilDeadline(d, &next, x.now), x.write(ctx, next)
 }
 
-// notePause tells of a pause in the progress, as paused time is no stall.
+// notePause records a pause in the Progressing condition, as paused time is no stall.
 func (x *rollout) notePause() {
 	c := condition(&x.d.Status, appsv1.DeploymentProgressing)
 	if !hasDeadline(x.d) || c != nil && c.Reason == reasonTimedOut {

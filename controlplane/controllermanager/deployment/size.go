@@ -81,9 +81,9 @@ func rolling(d *appsv1.Deployment) bool {
 	return d.Spec.Strategy.Type == appsv1.RollingUpdateDeploymentStrategyType
 }
 
-// fence is how many pods more and how many fewer than wanted a rolling update
+// resolveFenceposts is how many pods more and how many fewer than wanted a rolling update
 // may have. Both zero would be a rollout that never moves.
-func fence(d *appsv1.Deployment) (surge, unavailable int32) {
+func resolveFenceposts(d *appsv1.Deployment) (surge, unavailable int32) {
 	if !rolling(d) || d.Spec.Strategy.RollingUpdate == nil {
 		return 0, 0
 	}
@@ -103,7 +103,7 @@ func fence(d *appsv1.Deployment) (surge, unavailable int32) {
 }
 
 func maxSurge(d *appsv1.Deployment) int32 {
-	surge, _ := fence(d)
+	surge, _ := resolveFenceposts(d)
 	return surge
 }
 
@@ -111,7 +111,7 @@ func maxUnavailable(d *appsv1.Deployment) int32 {
 	if *d.Spec.Replicas == 0 {
 		return 0
 	}
-	_, unavailable := fence(d)
+	_, unavailable := resolveFenceposts(d)
 	return min(unavailable, *d.Spec.Replicas)
 }
 
@@ -148,9 +148,9 @@ func planOld(d *appsv1.Deployment, s sets) (unhealthy, rest []resize) {
 	size := map[string]int32{}
 	for _, rs := range old {
 		size[rs.Name] = wanted(rs)
-		if lame := min(room, wanted(rs)-available(rs)); lame > 0 {
-			room -= lame
-			size[rs.Name] -= lame
+		if unhealthyCount := min(room, wanted(rs)-available(rs)); unhealthyCount > 0 {
+			room -= unhealthyCount
+			size[rs.Name] -= unhealthyCount
 			unhealthy = append(unhealthy, resize{rs, size[rs.Name]})
 		}
 	}

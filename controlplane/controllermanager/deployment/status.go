@@ -106,7 +106,7 @@ func complete(d *appsv1.Deployment, s *appsv1.DeploymentStatus) bool {
 	return s.UpdatedReplicas == want && s.Replicas == want && s.AvailableReplicas == want && s.ObservedGeneration >= d.Generation
 }
 
-// moved says that the rollout got further than the stored status tells.
+// moved reports whether the rollout got further than the stored status.
 func moved(d *appsv1.Deployment, s *appsv1.DeploymentStatus) bool {
 	was := &d.Status
 	return s.UpdatedReplicas > was.UpdatedReplicas ||

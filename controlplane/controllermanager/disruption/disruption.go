@@ -28,8 +28,8 @@ import (
 // Name is the controller's.
 const Name = "disruption-controller"
 
-// patience is how long an announced disruption may take to begin.
-const patience = 2 * time.Minute
+// disruptionTimeout is how long an announced disruption may take to begin.
+const disruptionTimeout = 2 * time.Minute
 
 // A key names a budget, or a pod whose disruption was announced.
 type key struct {

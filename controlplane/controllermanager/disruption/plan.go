@@ -26,7 +26,7 @@ func plan(budget *policyv1.PodDisruptionBudget, pods []*corev1.Pod, expected int
 		}
 		at, announced := budget.Status.DisruptedPods[pod.Name]
 		if announced {
-			if wait := at.Add(patience).Sub(now); wait >= 0 {
+			if wait := at.Add(disruptionTimeout).Sub(now); wait >= 0 {
 				disrupted[pod.Name] = at
 				if again == 0 || wait < again {
 					again = max(wait, time.Millisecond)
@@ -83,7 +83,7 @@ func ready(pod *corev1.Pod) bool {
 	return false
 }
 
-// stale says whether a disruption was announced of a pod that still runs on,
+// stale reports whether a disruption was announced of a pod that still runs on,
 // and after what time nobody means it any more. What the kubelet announces is
 // meant however long it takes.
 func stale(pod *corev1.Pod, now time.Time) (left time.Duration, announced bool) {
@@ -92,7 +92,7 @@ func stale(pod *corev1.Pod, now time.Time) (left time.Duration, announced bool) 
 	}
 	for _, c := range pod.Status.Conditions {
 		if c.Type == corev1.DisruptionTarget && c.Status == corev1.ConditionTrue && c.Reason != corev1.PodReasonTerminationByKubelet {
-			return max(0, patience-now.Sub(c.LastTransitionTime.Time)), true
+			return max(0, disruptionTimeout-now.Sub(c.LastTransitionTime.Time)), true
 		}
 	}
 	return 0, false

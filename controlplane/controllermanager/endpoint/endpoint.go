@@ -37,19 +37,23 @@ type reconciler struct {
 }
 
 // New returns the controller; its keys are Services.
-func New(f informers.SharedInformerFactory, client kubernetes.Interface, events record.EventRecorder) *controller.Controller[cache.ObjectName] {
+func New(f informers.SharedInformerFactory, client kubernetes.Interface, events record.EventRecorder) (*controller.Controller[cache.ObjectName], error) {
 	services, pods, endpoints := f.Core().V1().Services().Informer(), f.Core().V1().Pods().Informer(), f.Core().V1().Endpoints().Informer()
+	behind, err := backends.Source(services, pods)
+	if err != nil {
+		return nil, err
+	}
 	r := &reconciler{services.GetIndexer(), pods.GetIndexer(), endpoints.GetIndexer(), client, events, ownwrites.New()}
 	return &controller.Controller[cache.ObjectName]{
 		Name:    Name,
 		Workers: 5,
 		Sources: []controller.Source[cache.ObjectName]{
 			controller.Self(services),
-			backends.Source(services, pods),
+			behind,
 			controller.Self(endpoints),
 		},
 		Reconcile: r.reconcile,
-	}
+	}, nil
 }
 
 func (r *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.Duration, error) {

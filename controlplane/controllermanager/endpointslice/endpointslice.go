@@ -50,13 +50,17 @@ func New(f informers.SharedInformerFactory, client kubernetes.Interface, events 
 	if err != nil {
 		return nil, err
 	}
+	behind, err := backends.Source(services, pods)
+	if err != nil {
+		return nil, err
+	}
 	r := &reconciler{services.GetIndexer(), pods.GetIndexer(), nodes.GetIndexer(), slices.GetIndexer(), client, events, ownwrites.New()}
 	return &controller.Controller[cache.ObjectName]{
 		Name:    Name,
 		Workers: 5,
 		Sources: []controller.Source[cache.ObjectName]{
 			controller.Self(services),
-			backends.Source(services, pods),
+			behind,
 			{Informer: nodes},
 			{Informer: slices, Keys: func(o metav1.Object) []cache.ObjectName {
 				if key, ok := serviceOf(o); ok {

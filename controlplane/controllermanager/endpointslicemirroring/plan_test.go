@@ -71,12 +71,12 @@ func TestPlan(t *testing.T) {
 	} {
 		ep := &corev1.Endpoints{ObjectMeta: metav1.ObjectMeta{Name: "e", Namespace: "n", UID: "u"}, Subsets: c.subsets}
 		got := plan(ep, nil)
-		said := text(got.create)
+		summary := text(got.create)
 		if c.want == "1000" && len(got.create) == 1 {
-			said = fmt.Sprint(len(got.create[0].Endpoints))
+			summary = fmt.Sprint(len(got.create[0].Endpoints))
 		}
-		if said != c.want || got.invalid != c.invalid || got.over != c.over || len(got.update)+len(got.remove) > 0 {
-			t.Errorf("%s: %s, %d invalid, %d over", c.name, said, got.invalid, got.over)
+		if summary != c.want || got.invalid != c.invalid || got.over != c.over || len(got.update)+len(got.remove) > 0 {
+			t.Errorf("%s: %s, %d invalid, %d over", c.name, summary, got.invalid, got.over)
 		}
 		if again := plan(ep, got.create); len(again.create)+len(again.update)+len(again.remove) > 0 {
 			t.Errorf("%s: a second plan changes %+v", c.name, again)

@@ -2,6 +2,7 @@ package garbagecollector
 
 import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 )
 
@@ -41,10 +42,10 @@ type standing int
 
 const (
 	solid    standing = iota // the owner is there
-	dangling                 // it is not
+	dangling                 // it is not: the server has said so
 	waiting                  // it is, and waits for its dependents to go
-	unknown                  // no watch has shown it
-	foreign                  // it is in another namespace
+	unknown                  // no watch shows what the reference says
+	foreign                  // it is in another namespace: the server has said so
 )
 
 func (g *graph) stands(n *node, ref metav1.OwnerReference) standing {
@@ -54,16 +55,25 @@ func (g *graph) stands(n *node, ref metav1.OwnerReference) standing {
 		return unknown
 	case o.observed && o.namespace != "" && n.namespace == "":
 		return solid // it cannot be: such an object is left alone
-	case o.observed && o.namespace != "" && o.namespace != n.namespace:
-		return foreign
-	case o.observed && o.foreground():
+	case o.observed && g.names(ref, n, o) && o.foreground():
 		return waiting
-	case o.observed:
+	case o.observed && g.names(ref, n, o):
 		return solid
-	case o.gone || o.absentIn[n.namespace]:
-		return dangling
 	}
-	return unknown
+	if _, absent := g.absent.Get(n.reference(ref)); !absent {
+		return unknown
+	}
+	if o.observed && o.namespace != "" && o.namespace != n.namespace {
+		return foreign
+	}
+	return dangling
+}
+
+// names says that n's reference is to o, by all that it says.
+func (g *graph) names(ref metav1.OwnerReference, n, o *node) bool {
+	gv, err := schema.ParseGroupVersion(ref.APIVersion)
+	return err == nil && gv.Group == o.res.Group && ref.Kind == g.kinds.kind(o.res) && ref.Name == o.name &&
+		(o.namespace == "" || o.namespace == n.namespace)
 }
 
 // needsDecision says, at little cost, whether decide may find something to do.

@@ -8,6 +8,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -22,6 +24,7 @@ import (
 	"k8s.io/client-go/tools/record"
 
 	"knarr/internal/controller"
+	"knarr/internal/run"
 )
 
 // Name is the controller's.
@@ -31,12 +34,18 @@ const Name = "garbage-collector-controller"
 const workers = 20
 
 type collector struct {
-	graph     *graph
-	kinds     *kinds
-	metadata  metadata.Interface
-	discovery discovery.DiscoveryInterface
-	events    record.EventRecorder
-	informers informers.SharedInformerFactory
+	graph    *graph
+	kinds    *kinds
+	mu       sync.Mutex // guards monitors
+	monitors monitors
+	// postponed are dependents of owners that no watch shows, though the server
+	// does not say that they are gone.
+	postponed  map[types.UID]struct{}
+	postponing sync.Mutex // guards postponed
+	metadata   metadata.Interface
+	discovery  discovery.DiscoveryInterface
+	events     record.EventRecorder
+	informers  informers.SharedInformerFactory
 	// shared are resources whose informers run anyway.
 	shared map[schema.GroupVersionResource]bool
 }
@@ -45,9 +54,10 @@ type collector struct {
 // reads the informers of f, all others it watches itself.
 func New(f informers.SharedInformerFactory, meta metadata.Interface, disco discovery.DiscoveryInterface, events record.EventRecorder, shared []schema.GroupVersionResource) (*controller.Controller[types.UID], error) {
 	c := &collector{
-		graph: newGraph(), kinds: &kinds{}, metadata: meta, discovery: disco, events: events,
+		kinds: &kinds{}, monitors: monitors{}, postponed: map[types.UID]struct{}{}, metadata: meta, discovery: disco, events: events,
 		informers: f, shared: map[schema.GroupVersionResource]bool{},
 	}
+	c.graph = newGraph(c.kinds)
 	for _, res := range shared {
 		if _, err := f.ForResource(res); err != nil { // asks for it before the informers start
 			return nil, fmt.Errorf("informer of %v: %w", res, err)
@@ -61,28 +71,58 @@ func New(f informers.SharedInformerFactory, meta metadata.Interface, disco disco
 	}, nil
 }
 
-func (c *collector) reconcile(ctx context.Context, uid types.UID) (time.Duration, error) {
+func (c *collector) reconcile(ctx context.Context, uid types.UID) (again time.Duration, err error) {
 	d := c.graph.decide(uid)
 	if len(d.unknown) > 0 {
 		learned, err := c.verify(ctx, d)
+		if errors.Is(err, errNotServed) {
+			slog.DebugContext(ctx, "owner is not known", "controller", Name, "resource", d.res, "namespace", d.namespace, "name", d.name, "err", err)
+			c.postpone(uid)
+			return rediscover, nil // nothing is decided while its API is not there
+		}
 		if err != nil {
 			return 0, err
 		}
 		if learned {
 			d = c.graph.decide(uid)
 		}
+		if len(d.unknown) > 0 { // they live, and perhaps no watch will ever show their end
+			c.postpone(uid)
+			again = rediscover
+		}
 	}
 	for _, ref := range d.foreign {
-		c.tellForeign(d.view, ref)
+		c.recordForeignOwner(d.view, ref)
 	}
-	err := c.act(ctx, d)
+	if (d.do == orphan || d.do == dropFinalizer) && !c.settled() {
+		return settleWait, nil // a dependent may be out of sight for a moment
+	}
+	err = c.act(ctx, d)
 	if apierrors.IsNotFound(err) {
-		return 0, nil // its event is on the way
+		return again, nil // its event is on the way
 	}
 	if err != nil && !apierrors.IsConflict(err) {
 		err = fmt.Errorf("%s %s/%s: %w", d.res.Resource, d.namespace, d.name, err)
 	}
-	return 0, err
+	return again, err
+}
+
+// postpone has a dependent decided about anew after the next list of a resource,
+// which may hold its owner.
+func (c *collector) postpone(uid types.UID) {
+	c.postponing.Lock()
+	defer c.postponing.Unlock()
+	c.postponed[uid] = struct{}{}
+}
+
+// resume adds the dependents that were postponed.
+func (c *collector) resume(add func(types.UID)) {
+	c.postponing.Lock()
+	defer c.postponing.Unlock()
+	for uid := range c.postponed {
+		add(uid)
+	}
+	clear(c.postponed)
 }
 
 func (c *collector) act(ctx context.Context, d decision) error {
@@ -109,11 +149,18 @@ func (c *collector) act(ctx context.Context, d decision) error {
 	return nil
 }
 
-// verify asks the server about owners that no watch has shown. It says whether
-// the graph now knows more.
+// verify asks the server about owners that no watch shows: that a watch has
+// ended, or that an API is not there for a while, says nothing of its objects. It
+// reports whether the graph now knows more.
 func (c *collector) verify(ctx context.Context, d decision) (learned bool, err error) {
 	for _, ref := range d.unknown {
 		res, namespaced, err := c.kinds.resource(ref)
+		if errors.Is(err, errNotServed) && c.graph.wasDeleted(ref.UID) {
+			// Its deletion was seen, and its whole kind went after it.
+			c.graph.absent.Add(d.reference(ref), nil)
+			learned = true
+			continue
+		}
 		if err != nil {
 			return false, err
 		}
@@ -126,14 +173,28 @@ func (c *collector) verify(ctx context.Context, d decision) (learned bool, err e
 		}
 		owner, err := c.metadata.Resource(res).Namespace(namespace).Get(ctx, ref.Name, metav1.GetOptions{})
 		switch {
-		case apierrors.IsNotFound(err) || err == nil && owner.UID != ref.UID:
-			c.graph.absent(ref.UID, d.namespace)
+		case isAbsent(err) || err == nil && owner.UID != ref.UID:
+			c.graph.absent.Add(d.reference(ref), nil)
 			learned = true
 		case err != nil:
 			return false, fmt.Errorf("get owner %s %s/%s: %w", ref.Kind, namespace, ref.Name, err)
 		}
 	}
 	return learned, nil
+}
+
+// isAbsent says that err is the answer of a server that serves the resource and
+// has no such object. One that does not serve it answers NotFound too, but in no
+// Status of its own, which client-go notes as a cause.
+func isAbsent(err error) bool {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) || !apierrors.IsNotFound(err) {
+		return false
+	}
+	details := status.Status().Details
+	return details != nil && details.Name != "" && !slices.ContainsFunc(details.Causes, func(c metav1.StatusCause) bool {
+		return c.Type == metav1.CauseTypeUnexpectedServerResponse
+	})
 }
 
 // patch changes the metadata of the object as the graph knows it: a newer one
@@ -160,29 +221,15 @@ func (c *collector) unfinalize(ctx context.Context, d decision) error {
 
 // orphan takes the references to the object out of its dependents.
 func (c *collector) orphan(ctx context.Context, d decision) error {
-	var (
-		wg   sync.WaitGroup
-		mu   sync.Mutex
-		errs []error
-		work = make(chan view)
-	)
-	for range min(workers, len(d.dependents)) {
-		wg.Go(func() {
-			for v := range work {
-				err := c.patch(ctx, v, map[string]any{"ownerReferences": without(v.owners, []types.UID{d.uid})})
-				if err != nil && !apierrors.IsNotFound(err) {
-					mu.Lock()
-					errs = append(errs, err)
-					mu.Unlock()
-				}
-			}
-		})
-	}
-	for _, v := range d.dependents {
-		work <- v
-	}
-	close(work)
-	wg.Wait()
+	errs := run.Each("garbage collector: orphan", workers, len(d.dependents), func(i int) error {
+		v := d.dependents[i]
+		err := c.patch(ctx, v, map[string]any{"ownerReferences": without(v.owners, []types.UID{d.uid})})
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		return err
+	})
+	errs = slices.DeleteFunc(errs, func(err error) bool { return err == nil })
 	for _, err := range errs {
 		if !apierrors.IsConflict(err) {
 			return errors.Join(errs...)
@@ -194,7 +241,7 @@ func (c *collector) orphan(ctx context.Context, d decision) error {
 	return nil
 }
 
-func (c *collector) tellForeign(v view, ref metav1.OwnerReference) {
+func (c *collector) recordForeignOwner(v view, ref metav1.OwnerReference) {
 	about := &corev1.ObjectReference{APIVersion: v.res.GroupVersion().String(), Kind: c.kinds.kind(v.res),
 		Namespace: v.namespace, Name: v.name, UID: v.uid}
 	c.events.Eventf(about, corev1.EventTypeWarning, "OwnerRefInvalidNamespace",

@@ -7,6 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/lru"
 )
 
 // A view is what the collector knows of one object. What it holds is never
@@ -35,21 +36,40 @@ func (v *view) orphans() bool {
 type node struct {
 	view
 	dependents map[*node]struct{}
-	// observed says that a watch has shown the object and not its end.
+	// observed says that a watch shows the object. One that is not observed may
+	// live nevertheless: whether it does, only the server can say.
 	observed bool
-	// gone says that a watch has shown its end. A UID never comes back.
-	gone bool
-	// absentIn are the namespaces in which the server did not know it.
-	absentIn map[string]bool
+	// deleted says that a watch has shown the deletion itself.
+	deleted bool
 }
 
-// A graph is all objects by UID, with who owns whom.
+// A graph is all objects by UID, with their owners and dependents.
 type graph struct {
 	mu    sync.Mutex
 	nodes map[types.UID]*node
+	kinds *kinds
+	// absent are the references whose owner the server did not know when asked.
+	absent *lru.Cache
 }
 
-func newGraph() *graph { return &graph{nodes: map[types.UID]*node{}} }
+// absentMost bounds what is remembered of absent owners; one forgotten costs
+// another question to the server.
+const absentMost = 4096
+
+func newGraph(k *kinds) *graph {
+	return &graph{nodes: map[types.UID]*node{}, kinds: k, absent: lru.New(absentMost)}
+}
+
+// A reference is what a dependent says of its owner. All of it counts: two
+// dependents may give one UID different names, and only one of them be right.
+type reference struct {
+	namespace, apiVersion, kind, name string
+	uid                               types.UID
+}
+
+func (v *view) reference(ref metav1.OwnerReference) reference {
+	return reference{v.namespace, ref.APIVersion, ref.Kind, ref.Name, ref.UID}
+}
 
 // at gives the node of uid, making an unobserved one where there is none.
 func (g *graph) at(uid types.UID) *node {
@@ -61,17 +81,45 @@ func (g *graph) at(uid types.UID) *node {
 	return n
 }
 
-// upsert stores what a watch shows and gives the nodes to decide about.
-func (g *graph) upsert(res schema.GroupVersionResource, o metav1.Object) (again []types.UID) {
+// upsert stores what a watch shows and gives the nodes to decide about. What a
+// superseded watch shows does not replace what its successor has shown.
+func (g *graph) upsert(res schema.GroupVersionResource, o metav1.Object, superseded bool) (again []types.UID) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	return g.put(res, o, superseded)
+}
+
+// replace stores what a complete list shows, all at once: an owner must not be
+// decided about before its dependents of the same list are there. It gives the
+// nodes to decide about.
+func (g *graph) replace(res schema.GroupVersionResource, list []metav1.Object, superseded bool) (again []types.UID) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	shown := make(map[types.UID]bool, len(list))
+	for _, o := range list {
+		shown[o.GetUID()] = true
+		again = append(again, g.put(res, o, superseded)...)
+	}
+	for uid, n := range g.nodes {
+		if n.observed && n.res == res && !shown[uid] {
+			again = append(again, g.take(uid, false)...)
+		}
+	}
+	return again
+}
+
+// put is upsert; the lock is held.
+func (g *graph) put(res schema.GroupVersionResource, o metav1.Object, superseded bool) (again []types.UID) {
+	if n := g.nodes[o.GetUID()]; superseded && n != nil && n.observed && n.res != res {
+		return nil
+	}
 	n := g.at(o.GetUID())
 	was, seen := n.view, n.observed
 	n.view = view{
 		res: res, namespace: o.GetNamespace(), name: o.GetName(), uid: o.GetUID(), revision: o.GetResourceVersion(),
 		owners: o.GetOwnerReferences(), finalizers: o.GetFinalizers(), deleting: o.GetDeletionTimestamp() != nil,
 	}
-	n.observed, n.gone, n.absentIn = true, false, nil
+	n.observed, n.deleted = true, false
 	again = g.relink(n, was.owners)
 	if g.needsDecision(n) {
 		again = append(again, n.uid)
@@ -124,13 +172,22 @@ func blocks(ref metav1.OwnerReference) bool {
 	return ref.BlockOwnerDeletion != nil && *ref.BlockOwnerDeletion
 }
 
-// remove forgets an object that a watch has shown the end of and gives the
-// nodes to decide about.
-func (g *graph) remove(uid types.UID) (again []types.UID) {
+// remove takes out an object that is not watched any more and gives the nodes to
+// decide about. deleted says that the watch has shown its deletion.
+func (g *graph) remove(uid types.UID, deleted bool) (again []types.UID) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	return g.take(uid, deleted)
+}
+
+// take is remove; the lock is held.
+func (g *graph) take(uid types.UID, deleted bool) (again []types.UID) {
 	n := g.nodes[uid]
-	if n == nil || !n.observed {
+	if n == nil {
+		return nil
+	}
+	n.deleted = n.deleted || deleted
+	if !n.observed {
 		return nil
 	}
 	for _, ref := range n.owners {
@@ -139,7 +196,7 @@ func (g *graph) remove(uid types.UID) (again []types.UID) {
 		}
 		g.unlink(n, ref.UID)
 	}
-	n.owners, n.observed, n.gone = nil, false, true
+	n.owners, n.observed = nil, false
 	if len(n.dependents) == 0 {
 		delete(g.nodes, uid)
 	}
@@ -161,16 +218,10 @@ func (g *graph) of(res schema.GroupVersionResource) (uids []types.UID) {
 	return uids
 }
 
-// absent notes that the server knows no such owner in a namespace.
-func (g *graph) absent(uid types.UID, namespace string) {
+// wasDeleted says that a watch has shown the deletion of an object.
+func (g *graph) wasDeleted(uid types.UID) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	n := g.nodes[uid]
-	if n == nil || n.observed {
-		return
-	}
-	if n.absentIn == nil {
-		n.absentIn = map[string]bool{}
-	}
-	n.absentIn[namespace] = true
+	return n != nil && !n.observed && n.deleted
 }

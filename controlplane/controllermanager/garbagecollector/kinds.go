@@ -1,6 +1,7 @@
 package garbagecollector
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 
@@ -19,6 +20,26 @@ type kinds struct {
 type served struct {
 	schema.GroupVersionResource
 	namespaced bool
+}
+
+// errNotServed says that discovery listed all resources, and the owner's is
+// not among them.
+var errNotServed = errors.New("no resource is known")
+
+// keep forgets the resources that are neither served nor watched any more.
+func (k *kinds) keep(served map[schema.GroupVersionResource]bool, watched monitors) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for kind, s := range k.by {
+		if !served[s.GroupVersionResource] {
+			delete(k.by, kind)
+		}
+	}
+	for res := range k.of {
+		if !served[res] && watched[res] == nil {
+			delete(k.of, res)
+		}
+	}
 }
 
 func (k *kinds) add(res schema.GroupVersionResource, kind string, namespaced bool) {
@@ -40,7 +61,7 @@ func (k *kinds) resource(ref metav1.OwnerReference) (schema.GroupVersionResource
 	}
 	s, ok := k.by[schema.GroupKind{Group: gv.Group, Kind: ref.Kind}]
 	if !ok {
-		return schema.GroupVersionResource{}, false, fmt.Errorf("no resource is known for owner kind %s of %s", ref.Kind, ref.APIVersion)
+		return schema.GroupVersionResource{}, false, fmt.Errorf("%w for owner kind %s of %s", errNotServed, ref.Kind, ref.APIVersion)
 	}
 	return s.GroupVersionResource, s.namespaced, nil
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -14,45 +15,89 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/tools/cache"
+
+	"knarr/internal/informer"
+	"knarr/internal/run"
 )
 
 const (
 	// syncWait is how long an unanswering resource may hold up the rest.
 	syncWait = 30 * time.Second
-	// rediscover is how often the resources are listed though nothing tells
+	// rediscover is how often the resources are listed though no event says
 	// that they changed.
 	rediscover = 5 * time.Minute
+	// settleWait is when a decision that needs all dependents in sight is made anew.
+	settleWait = 200 * time.Millisecond
 )
 
 // ignored are resources that own nothing, are owned by nothing, and are many.
 var ignored = []schema.GroupResource{{Resource: "events"}, {Group: "events.k8s.io", Resource: "events"}}
 
-// telling are the resources whose objects bring resources.
-var telling = []schema.GroupResource{
+// apiDefinitions are the resources whose objects bring resources.
+var apiDefinitions = []schema.GroupResource{
 	{Group: "apiextensions.k8s.io", Resource: "customresourcedefinitions"},
 	{Group: "apiregistration.k8s.io", Resource: "apiservices"},
 }
 
 // A monitor watches one resource.
 type monitor struct {
+	feed   *feed
+	began  time.Time
 	stop   func()
 	synced <-chan struct{}
 	done   <-chan struct{}
 }
 
+// pending says that the monitor has yet to show all objects, and may: one that
+// has not in syncWait holds nobody up any longer.
+func (m *monitor) pending() bool {
+	select {
+	case <-m.synced:
+		return false
+	default:
+		return time.Since(m.began) < syncWait
+	}
+}
+
+// monitors are what is watched.
+type monitors map[schema.GroupVersionResource]*monitor
+
+// successor is the monitor that watches m's resource in the version that is
+// preferred now, nil if there is none.
+func (all monitors) successor(of schema.GroupVersionResource, want map[schema.GroupVersionResource]bool) *monitor {
+	for gvr, m := range all {
+		if want[gvr] && gvr.GroupResource() == of.GroupResource() {
+			return m
+		}
+	}
+	return nil
+}
+
+// settled says that all resources are in sight, so that an object without
+// dependents in the graph has none.
+func (c *collector) settled() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, m := range c.monitors {
+		if m.pending() {
+			return false
+		}
+	}
+	return true
+}
+
 // watch keeps the graph up to date with all resources there are.
 func (c *collector) watch(ctx context.Context, ready func(), add func(types.UID)) error {
-	monitors := map[schema.GroupVersionResource]*monitor{}
 	defer func() {
-		for _, m := range monitors {
+		for _, m := range c.monitors {
 			m.stop()
 		}
-		for _, m := range monitors {
+		for _, m := range c.monitors {
 			<-m.done
 		}
 	}()
 	changed := make(chan struct{}, 1)
-	tell := func() {
+	notify := func() {
 		select {
 		case changed <- struct{}{}:
 		default:
@@ -60,9 +105,9 @@ func (c *collector) watch(ctx context.Context, ready func(), add func(types.UID)
 	}
 	retry := time.Second
 	for {
-		complete := c.follow(ctx, monitors, add, tell)
+		complete := c.follow(ctx, add, notify)
 		if ready != nil {
-			waitFor(ctx, monitors)
+			waitFor(ctx, c.monitors)
 			ready()
 			ready = nil
 		}
@@ -91,7 +136,7 @@ func (c *collector) watch(ctx context.Context, ready func(), add func(types.UID)
 	}
 }
 
-func waitFor(ctx context.Context, monitors map[schema.GroupVersionResource]*monitor) {
+func waitFor(ctx context.Context, monitors monitors) {
 	ctx, cancel := context.WithTimeout(ctx, syncWait)
 	defer cancel()
 	for _, m := range monitors {
@@ -103,9 +148,11 @@ func waitFor(ctx context.Context, monitors map[schema.GroupVersionResource]*moni
 	}
 }
 
-// follow starts and stops monitors as discovery says; it says whether
-// discovery told everything.
-func (c *collector) follow(ctx context.Context, monitors map[schema.GroupVersionResource]*monitor, add func(types.UID), tell func()) bool {
+// follow starts and stops monitors as discovery says; it reports whether that is
+// done. Where another version of a resource is preferred now, its monitor takes
+// over once it has shown all objects, so that none is out of sight between. What
+// is out of sight for good is not taken for deleted: the server is asked.
+func (c *collector) follow(ctx context.Context, add func(types.UID), notify func()) bool {
 	lists, err := discovery.ServerPreferredResources(c.discovery)
 	want := map[schema.GroupVersionResource]bool{}
 	for _, list := range lists {
@@ -121,42 +168,56 @@ func (c *collector) follow(ctx context.Context, monitors map[schema.GroupVersion
 			}
 		}
 	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	for gvr := range want {
-		if monitors[gvr] == nil {
-			f := &feed{c.graph, gvr, add, nil}
-			if slices.Contains(telling, gvr.GroupResource()) {
-				f.tell = tell
-			}
-			monitors[gvr] = c.monitor(ctx, gvr, f)
+		if m := c.monitors[gvr]; m != nil {
+			m.feed.superseded.Store(false)
+			continue
 		}
+		f := &feed{graph: c.graph, res: gvr, add: add, listed: func() { c.resume(add) }}
+		if slices.Contains(apiDefinitions, gvr.GroupResource()) {
+			f.notify = notify
+		}
+		c.monitors[gvr] = c.monitor(ctx, gvr, f)
 	}
 	if err != nil {
 		return false // what is missing may only be silent
 	}
-	for gvr, m := range monitors {
-		if !want[gvr] {
-			m.stop()
-			<-m.done
-			delete(monitors, gvr)
-			for _, uid := range c.graph.of(gvr) {
-				for _, again := range c.graph.remove(uid) {
-					add(again)
-				}
+	complete := true
+	for gvr, m := range c.monitors {
+		if want[gvr] {
+			continue
+		}
+		if next := c.monitors.successor(gvr, want); next != nil {
+			m.feed.superseded.Store(true)
+			if next.pending() {
+				complete = false
+				continue
+			}
+		}
+		m.stop()
+		<-m.done
+		delete(c.monitors, gvr)
+		for _, uid := range c.graph.of(gvr) {
+			for _, again := range c.graph.remove(uid, false) {
+				add(again)
 			}
 		}
 	}
-	return true
+	c.kinds.keep(want, c.monitors)
+	return complete
 }
 
 func (c *collector) monitor(ctx context.Context, gvr schema.GroupVersionResource, f *feed) *monitor {
 	ctx, cancel := context.WithCancel(ctx)
 	synced, done := make(chan struct{}), make(chan struct{})
-	m := &monitor{stop: cancel, synced: synced, done: done}
+	m := &monitor{feed: f, began: time.Now(), stop: cancel, synced: synced, done: done}
 	if c.shared[gvr] {
-		go func() {
+		run.Go("garbage collector: watch", func() {
 			defer close(done)
 			c.listen(ctx, gvr, f, synced)
-		}()
+		})
 		return m
 	}
 	client := c.metadata.Resource(gvr)
@@ -167,11 +228,11 @@ func (c *collector) monitor(ctx context.Context, gvr schema.GroupVersionResource
 			return client.Watch(ctx, o)
 		},
 	}, c.metadata)
-	go func() {
+	run.Go("garbage collector: watch", func() {
 		defer close(done)
 		r := cache.NewReflectorWithOptions(lw, &metav1.PartialObjectMetadata{}, replaced{f, once}, cache.ReflectorOptions{Name: Name})
 		r.RunWithContext(ctx)
-	}()
+	})
 	return m
 }
 
@@ -193,16 +254,21 @@ func (c *collector) listen(ctx context.Context, gvr schema.GroupVersionResource,
 	defer func() { _ = inf.RemoveEventHandler(reg) }()
 	if cache.WaitFor(ctx, "", reg.HasSyncedChecker()) {
 		close(synced)
+		f.listed()
 	}
 	<-ctx.Done()
 }
 
 // A feed puts what is seen of one resource into the graph.
 type feed struct {
-	graph *graph
-	res   schema.GroupVersionResource
-	add   func(types.UID)
-	tell  func() // nil, or to call when resources may have changed
+	graph  *graph
+	res    schema.GroupVersionResource
+	add    func(types.UID)
+	notify func() // nil, or to call when resources may have changed
+	// superseded says that the resource is watched in another version now.
+	superseded atomic.Bool
+	// listed is called after each complete list.
+	listed func()
 }
 
 func (f *feed) Add(o any) error {
@@ -210,11 +276,11 @@ func (f *feed) Add(o any) error {
 	if !ok {
 		return fmt.Errorf("garbage collector: %T is no object", o)
 	}
-	for _, uid := range f.graph.upsert(f.res, m) {
+	for _, uid := range f.graph.upsert(f.res, m, f.superseded.Load()) {
 		f.add(uid)
 	}
-	if f.tell != nil {
-		f.tell()
+	if f.notify != nil {
+		f.notify()
 	}
 	return nil
 }
@@ -222,45 +288,43 @@ func (f *feed) Add(o any) error {
 func (f *feed) Update(o any) error { return f.Add(o) }
 
 func (f *feed) Delete(o any) error {
-	if gone, ok := o.(cache.DeletedFinalStateUnknown); ok {
-		o = gone.Obj
-	}
-	m, ok := o.(metav1.Object)
+	_, missed := o.(cache.DeletedFinalStateUnknown) // a list did not show it; its deletion was not seen
+	m, ok := informer.Object(o).(metav1.Object)
 	if !ok {
 		return fmt.Errorf("garbage collector: %T is no object", o)
 	}
-	for _, uid := range f.graph.remove(m.GetUID()) {
+	for _, uid := range f.graph.remove(m.GetUID(), !missed) {
 		f.add(uid)
 	}
-	if f.tell != nil {
-		f.tell()
+	if f.notify != nil {
+		f.notify()
 	}
 	return nil
 }
 
-// replaced is a feed that tells of the first complete list.
+// replaced is a feed that signals the first complete list.
 type replaced struct {
 	*feed
 	synced func()
 }
 
 func (r replaced) Replace(list []any, _ string) error {
-	left := map[types.UID]bool{}
-	for _, uid := range r.graph.of(r.res) {
-		left[uid] = true
-	}
-	for _, o := range list {
-		if err := r.Add(o); err != nil {
-			return err
+	objects := make([]metav1.Object, len(list))
+	for i, o := range list {
+		m, ok := o.(metav1.Object)
+		if !ok {
+			return fmt.Errorf("garbage collector: %T is no object", o)
 		}
-		delete(left, o.(metav1.Object).GetUID())
+		objects[i] = m
 	}
-	for uid := range left {
-		for _, again := range r.graph.remove(uid) {
-			r.add(again)
-		}
+	for _, uid := range r.graph.replace(r.res, objects, r.superseded.Load()) {
+		r.add(uid)
+	}
+	if r.notify != nil {
+		r.notify()
 	}
 	r.synced()
+	r.listed()
 	return nil
 }
 

@@ -35,7 +35,7 @@ func waitAfter(n int) time.Duration {
 }
 
 // failuresOf adds what l shows anew to what is remembered.
-func (r *reconciler) failuresOf(l *look) failures {
+func (r *reconciler) failuresOf(l *snapshot) failures {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	f := r.failures[l.job.UID]

@@ -12,7 +12,6 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
@@ -31,10 +30,12 @@ const Name = "job-controller"
 
 var kind = batchv1.SchemeGroupVersion.WithKind("Job")
 
+func selectorOf(o any) *metav1.LabelSelector { return o.(*batchv1.Job).Spec.Selector }
+
 type reconciler struct {
 	jobs, pods cache.Indexer
 	client     batchclient.JobsGetter
-	hands      pods.Hands
+	podControl pods.PodControl
 	events     record.EventRecorder
 	wrote      *ownwrites.Log
 
@@ -48,9 +49,12 @@ func New(f informers.SharedInformerFactory, client kubernetes.Interface, events 
 	if err := ownership.Index(podInformer); err != nil {
 		return nil, err
 	}
+	if err := indexTracked(podInformer); err != nil {
+		return nil, err
+	}
 	r := &reconciler{
 		jobs: jobs.GetIndexer(), pods: podInformer.GetIndexer(), client: client.BatchV1(), events: events,
-		hands: pods.Hands{Client: client.CoreV1(), Events: events}, wrote: ownwrites.New(), failures: map[types.UID]failures{},
+		podControl: pods.PodControl{Client: client.CoreV1(), Events: events}, wrote: ownwrites.New(), failures: map[types.UID]failures{},
 	}
 	return &controller.Controller[cache.ObjectName]{
 		Name:    Name,
@@ -71,18 +75,7 @@ func (r *reconciler) matching(o metav1.Object) (keys []cache.ObjectName) {
 			keys = append(keys, cache.NewObjectName(o.GetNamespace(), name))
 		}
 	}
-	found, err := r.jobs.ByIndex(cache.NamespaceIndex, o.GetNamespace())
-	if err != nil {
-		return keys
-	}
-	for _, obj := range found {
-		job := obj.(*batchv1.Job)
-		selector, err := metav1.LabelSelectorAsSelector(job.Spec.Selector)
-		if err == nil && !selector.Empty() && selector.Matches(labels.Set(o.GetLabels())) {
-			keys = append(keys, cache.MetaObjectToName(job))
-		}
-	}
-	return keys
+	return append(keys, ownership.MatchingAll(r.jobs, o, selectorOf)...)
 }
 
 func (r *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
@@ -118,10 +111,10 @@ func (r *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.
 		return 0, err
 	}
 	now := time.Now()
-	l := newLook(stored.DeepCopy(), all, now)
+	l := newSnapshot(stored.DeepCopy(), all, now)
 	record := r.failuresOf(l)
-	l.finish = l.verdict()
-	s := &step{reconciler: r, look: l, key: key, backoff: record.left(now)}
+	l.finish = l.finishCondition()
+	s := &step{reconciler: r, snapshot: l, key: key, backoff: record.left(now)}
 	again, manageErr := s.manage(ctx)
 	if err := s.track(ctx); err != nil {
 		return 0, err
@@ -145,7 +138,7 @@ func (r *reconciler) claim(ctx context.Context, job *batchv1.Job) ([]*corev1.Pod
 		Fresh: func(ctx context.Context) (metav1.Object, error) {
 			return r.client.Jobs(job.Namespace).Get(ctx, job.Name, metav1.GetOptions{})
 		},
-		Patch: r.hands.Patch,
+		Patch: r.podControl.Patch,
 	}
 	return claim.Objects(ctx, all)
 }
@@ -153,26 +146,40 @@ func (r *reconciler) claim(ctx context.Context, job *batchv1.Job) ([]*corev1.Pod
 // letGo takes the tracking finalizer from the pods that bear the job's name but
 // are not those of the job keep.
 func (r *reconciler) letGo(ctx context.Context, key cache.ObjectName, keep types.UID) error {
-	var free []*corev1.Pod
-	err := cache.ListAllByNamespace(r.pods, key.Namespace, labels.Everything(), func(o any) {
-		p := o.(*corev1.Pod)
-		if !tracked(p) {
-			return
-		}
-		ref := metav1.GetControllerOfNoCopy(p)
-		switch {
-		case ref == nil && p.Labels[batchv1.JobNameLabel] == key.Name && keep == "":
-		case ref != nil && ref.Kind == kind.Kind && ref.Name == key.Name && ref.UID != keep:
-		default:
-			return
-		}
-		free = append(free, p)
-	})
+	all, err := r.pods.ByIndex(byTracker, key.String())
 	if err != nil {
 		return err
 	}
+	var free []*corev1.Pod
+	for _, o := range all {
+		p := o.(*corev1.Pod)
+		ref := metav1.GetControllerOfNoCopy(p)
+		if ref == nil && keep == "" || ref != nil && ref.UID != keep {
+			free = append(free, p)
+		}
+	}
 	_, err = pods.Parallel(len(free), func(i int) error { _, err := r.untrack(ctx, free[i]); return err })
 	return err
+}
+
+// byTracker is the index of pods with the tracking finalizer, by the job that they
+// bear the name of: as its owner or, without one, as a label.
+const byTracker = "knarr.tracker"
+
+func indexTracked(inf cache.SharedIndexInformer) error {
+	return inf.AddIndexers(cache.Indexers{byTracker: func(o any) ([]string, error) {
+		p, ok := o.(*corev1.Pod)
+		if !ok || !tracked(p) {
+			return nil, nil
+		}
+		name := p.Labels[batchv1.JobNameLabel]
+		if ref := metav1.GetControllerOfNoCopy(p); ref != nil {
+			if name = ref.Name; ref.Kind != kind.Kind {
+				return nil, nil
+			}
+		}
+		return []string{p.Namespace + "/" + name}, nil
+	}})
 }
 
 func finished(job *batchv1.Job) bool {

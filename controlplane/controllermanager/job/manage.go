@@ -17,13 +17,13 @@ import (
 	"knarr/controlplane/controllermanager/pods"
 )
 
-// perStep is the most pods created or deleted before the status tells of it.
+// perStep is the most pods created or deleted between two writes of the status.
 const perStep = 500
 
-// A step acts on one look.
+// A step acts on one snapshot.
 type step struct {
 	*reconciler
-	*look
+	*snapshot
 	key     cache.ObjectName
 	backoff time.Duration
 	// conditioned says that a condition changed.
@@ -57,7 +57,7 @@ func (s *step) manage(ctx context.Context) (again time.Duration, err error) {
 	}
 	switch {
 	case complete:
-		s.finish = s.look.condition(batchv1.JobSuccessCriteriaMet, batchv1.JobReasonCompletionsReached, "Reached expected number of succeeded pods")
+		s.finish = s.snapshot.condition(batchv1.JobSuccessCriteriaMet, batchv1.JobReasonCompletionsReached, "Reached expected number of succeeded pods")
 	case s.job.DeletionTimestamp == nil:
 		s.noteSuspension()
 	}
@@ -80,7 +80,7 @@ func (s *step) noteSuspension() {
 
 // set stores the condition Suspended; a job never suspended gets none.
 func (s *step) set(status corev1.ConditionStatus, reason, message string) bool {
-	c := s.look.condition(batchv1.JobSuspended, reason, message)
+	c := s.snapshot.condition(batchv1.JobSuspended, reason, message)
 	c.Status = status
 	i := slices.IndexFunc(s.job.Status.Conditions, func(c batchv1.JobCondition) bool { return c.Type == batchv1.JobSuspended })
 	switch {
@@ -172,7 +172,7 @@ func (s *step) pending(n int) (add []int, wait time.Duration) {
 		busy[indexOf(p)] = true
 	}
 	if s.replacesFailedOnly() {
-		for _, p := range s.look.pods {
+		for _, p := range s.snapshot.pods {
 			if pods.Terminating(p) {
 				busy[indexOf(p)] = true
 			}
@@ -206,7 +206,7 @@ func (s *step) create(ctx context.Context, n int, add []int) error {
 		if add != nil {
 			s.index(p, add[i])
 		}
-		made, err := s.hands.Create(ctx, p, s.job)
+		made, err := s.podControl.Create(ctx, p, s.job)
 		if err == nil {
 			s.wrote.Wrote(s.key, s.reconciler.pods, made)
 		}
@@ -274,7 +274,7 @@ func (s *step) remove(ctx context.Context, list []*corev1.Pod, untrack bool) (in
 				return err
 			}
 		}
-		err := s.hands.Delete(ctx, p, s.job)
+		err := s.podControl.Delete(ctx, p, s.job)
 		if err == nil || apierrors.IsNotFound(err) {
 			s.wrote.Deleted(s.key, s.reconciler.pods, p)
 			return nil
@@ -299,7 +299,7 @@ func (r *reconciler) untrack(ctx context.Context, p *corev1.Pod) (*corev1.Pod, e
 		return p, nil
 	}
 	patch := []byte(`{"metadata":{"uid":"` + string(p.UID) + `","$deleteFromPrimitiveList/finalizers":["` + batchv1.JobTrackingFinalizer + `"]}}`)
-	made, err := r.hands.Patch(ctx, p, "application/strategic-merge-patch+json", patch)
+	made, err := r.podControl.Patch(ctx, p, "application/strategic-merge-patch+json", patch)
 	if apierrors.IsNotFound(err) {
 		return nil, nil
 	}

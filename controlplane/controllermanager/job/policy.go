@@ -8,16 +8,16 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// A ruling is what the failure policy says about one failed pod.
-type ruling struct {
+// A policyMatch is what the failure policy says about one failed pod.
+type policyMatch struct {
 	counts     bool   // towards the backoff limit
 	failsJob   string // why the whole job fails, or nothing
 	failsIndex bool
 }
 
-func match(policy *batchv1.PodFailurePolicy, p *corev1.Pod) ruling {
+func match(policy *batchv1.PodFailurePolicy, p *corev1.Pod) policyMatch {
 	if policy == nil {
-		return ruling{counts: true}
+		return policyMatch{counts: true}
 	}
 	for i := range policy.Rules {
 		rule := &policy.Rules[i]
@@ -41,16 +41,16 @@ func match(policy *batchv1.PodFailurePolicy, p *corev1.Pod) ruling {
 		}
 		switch rule.Action {
 		case batchv1.PodFailurePolicyActionIgnore:
-			return ruling{}
+			return policyMatch{}
 		case batchv1.PodFailurePolicyActionFailIndex:
-			return ruling{counts: true, failsIndex: true}
+			return policyMatch{counts: true, failsIndex: true}
 		case batchv1.PodFailurePolicyActionCount:
-			return ruling{counts: true}
+			return policyMatch{counts: true}
 		case batchv1.PodFailurePolicyActionFailJob:
-			return ruling{counts: true, failsJob: message}
+			return policyMatch{counts: true, failsJob: message}
 		}
 	}
-	return ruling{counts: true}
+	return policyMatch{counts: true}
 }
 
 func exited(list []corev1.ContainerStatus, want *batchv1.PodFailurePolicyOnExitCodesRequirement) *corev1.ContainerStatus {

@@ -26,7 +26,7 @@ func (s *step) track(ctx context.Context) error {
 	}
 	status.Active, status.Ready, status.Terminating = s.nowActive, &s.ready, &s.terminating
 	bearing := map[types.UID]bool{}
-	for _, p := range s.look.pods {
+	for _, p := range s.snapshot.pods {
 		if tracked(p) {
 			bearing[p.UID] = true
 		}
@@ -34,7 +34,7 @@ func (s *step) track(ctx context.Context) error {
 	s.settle(bearing)
 	free := s.count()
 	if s.finish != nil {
-		s.announce()
+		s.setInterimCondition()
 	}
 	if !apiequality.Semantic.DeepEqual(before, status) || s.conditioned {
 		if gone, err := s.store(ctx); gone || err != nil {
@@ -67,7 +67,7 @@ func (s *step) track(ctx context.Context) error {
 		}
 	}
 	if ended {
-		s.tell()
+		s.recordFinished()
 	}
 	return freeErr
 }
@@ -95,7 +95,7 @@ func (s *step) count() (free []*corev1.Pod) {
 	u := s.job.Status.UncountedTerminatedPods
 	done := s.doneBefore.clone()
 	failing := s.finish != nil && s.finish.Type != batchv1.JobSuccessCriteriaMet
-	for _, p := range s.look.pods {
+	for _, p := range s.snapshot.pods {
 		if !tracked(p) {
 			continue
 		}
@@ -135,18 +135,18 @@ func goes(p *corev1.Pod) bool {
 	return p.DeletionTimestamp != nil && len(p.Finalizers) == 0 && (grace == nil || *grace == 0)
 }
 
-// announce tells that the job is about to end, before its last pod has.
-func (s *step) announce() {
+// setInterimCondition tells that the job is about to end, before its last pod has.
+func (s *step) setInterimCondition() {
 	job := s.job
 	switch s.finish.Type {
 	case batchv1.JobFailureTarget:
 		job.Status.Conditions = append(job.Status.Conditions, *s.finish)
-		s.finish = s.look.condition(batchv1.JobFailed, s.finish.Reason, s.finish.Message)
+		s.finish = s.snapshot.condition(batchv1.JobFailed, s.finish.Reason, s.finish.Message)
 	case batchv1.JobSuccessCriteriaMet:
 		if condition(job, batchv1.JobSuccessCriteriaMet) == nil {
 			job.Status.Conditions = append(job.Status.Conditions, *s.finish)
 		}
-		s.finish = s.look.condition(batchv1.JobComplete, s.finish.Reason, s.finish.Message)
+		s.finish = s.snapshot.condition(batchv1.JobComplete, s.finish.Reason, s.finish.Message)
 	}
 }
 
@@ -163,7 +163,7 @@ func (s *step) end() bool {
 	return true
 }
 
-func (s *step) tell() {
+func (s *step) recordFinished() {
 	if s.finish.Type != batchv1.JobComplete {
 		s.events.Event(s.job, corev1.EventTypeWarning, s.finish.Reason, s.finish.Message)
 		return

@@ -42,7 +42,7 @@ func (c content) err() error {
 }
 
 // wait is how long to wait before looking again: half the grace of pods, and
-// for finalizers, which nothing tells of, the longer the longer it takes.
+// for finalizers, whose removal brings no event, the longer the longer it takes.
 func (c content) wait(deleted, now time.Time) time.Duration {
 	var grace time.Duration
 	for _, o := range c {

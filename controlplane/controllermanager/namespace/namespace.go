@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -23,6 +22,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"knarr/internal/controller"
+	"knarr/internal/run"
 )
 
 // Name is the controller's.
@@ -146,28 +146,18 @@ func (r *reconciler) empty(ctx context.Context, namespace string) (content, erro
 			return found, discoverErr
 		}
 	}
-	var (
-		mu   sync.Mutex
-		wg   sync.WaitGroup
-		work = make(chan resource)
-	)
-	for range parallel {
-		wg.Go(func() {
-			for res := range work {
-				one := r.emptyResource(ctx, namespace, res)
-				mu.Lock()
-				found[res.GroupVersionResource] = one
-				mu.Unlock()
-			}
-		})
-	}
-	for _, res := range resources {
-		if res.GroupVersionResource != podsResource {
-			work <- res
+	resources = slices.DeleteFunc(resources, func(res resource) bool { return res.GroupVersionResource == podsResource })
+	all := make([]one, len(resources))
+	errs := run.Each("namespace: empty a resource", parallel, len(resources), func(i int) error {
+		all[i] = r.emptyResource(ctx, namespace, resources[i])
+		return nil
+	})
+	for i, res := range resources {
+		if errs[i] != nil { // it panicked: nobody knows what is left
+			all[i] = one{err: errs[i]}
 		}
+		found[res.GroupVersionResource] = all[i]
 	}
-	close(work)
-	wg.Wait()
 	return found, discoverErr
 }
 

@@ -43,13 +43,23 @@ type reconciler struct {
 
 	mu    sync.Mutex
 	pools []*pool
-	given map[string][]netip.Prefix // by node
+	given map[string]grant // by node
+}
+
+// A grant is what a node gets that the cache does not show yet. A node deleted and
+// made anew between two looks bears the same name and another UID.
+type grant struct {
+	uid    types.UID
+	ranges []netip.Prefix
+	// written says that the server has confirmed it. Until then nobody else gets
+	// the ranges either: the answer may be lost and the write not.
+	written bool
 }
 
 // New returns the controller.
 func New(f informers.SharedInformerFactory, client kubernetes.Interface, events record.EventRecorder, cfg Config) (*controller.Controller[cache.ObjectName], error) {
 	nodes := f.Core().V1().Nodes().Informer()
-	r := &reconciler{nodes: nodes.GetIndexer(), client: client, events: events, taken: cfg.Taken, given: map[string][]netip.Prefix{}}
+	r := &reconciler{nodes: nodes.GetIndexer(), client: client, events: events, taken: cfg.Taken, given: map[string]grant{}}
 	for _, c := range cfg.ClusterCIDRs {
 		size, standard := cfg.MaskIPv4, 24
 		if c.Addr().Is6() {
@@ -88,32 +98,45 @@ func (r *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.
 		delete(r.given, node.Name) // the cache knows
 		return 0, nil
 	}
-	if node.DeletionTimestamp != nil || r.given[node.Name] != nil {
+	g := r.given[node.Name]
+	if g.uid != node.UID {
+		delete(r.given, node.Name) // of a former node of that name
+		g = grant{uid: node.UID}
+	}
+	if node.DeletionTimestamp != nil || g.written {
 		return 0, nil
 	}
-	ranges, err := r.free()
-	if err != nil {
-		ref := &corev1.ObjectReference{Kind: "Node", Name: node.Name, UID: types.UID(node.Name)}
-		r.events.Eventf(ref, corev1.EventTypeNormal, "CIDRNotAvailable", "Node %s status is now: %s", node.Name, "CIDRNotAvailable")
+	if g.ranges == nil {
+		if g.ranges, err = r.free(); err != nil {
+			ref := &corev1.ObjectReference{Kind: "Node", Name: node.Name, UID: types.UID(node.Name)}
+			r.events.Eventf(ref, corev1.EventTypeNormal, "CIDRNotAvailable", "Node %s status is now: %s", node.Name, "CIDRNotAvailable")
+			return 0, err
+		}
+	}
+	r.given[node.Name] = g
+	if err := r.write(ctx, node, g.ranges); err != nil {
+		if apierrors.IsNotFound(err) {
+			return 0, nil
+		}
 		return 0, err
 	}
+	g.written = true
+	r.given[node.Name] = g
+	return 0, nil
+}
+
+// write gives a node its ranges. Its revision and UID keep a stale cache from
+// giving it second ones, or another node of its name the first.
+func (r *reconciler) write(ctx context.Context, node *corev1.Node, ranges []netip.Prefix) error {
 	patch, err := json.Marshal(map[string]any{
-		"metadata": map[string]any{"resourceVersion": node.ResourceVersion},
+		"metadata": map[string]any{"resourceVersion": node.ResourceVersion, "uid": node.UID},
 		"spec":     map[string]any{"podCIDR": ranges[0], "podCIDRs": ranges},
 	})
 	if err != nil {
-		return 0, err
+		return err
 	}
-	// The revision keeps a stale cache from giving a node a second range.
 	_, err = r.client.CoreV1().Nodes().Patch(ctx, node.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
-	switch {
-	case apierrors.IsNotFound(err):
-		return 0, nil
-	case err != nil:
-		return 0, err
-	}
-	r.given[node.Name] = ranges
-	return 0, nil
+	return err
 }
 
 // free finds a range of each pool that no node has.
@@ -126,8 +149,8 @@ func (r *reconciler) free() ([]netip.Prefix, error) {
 			}
 		}
 	}
-	for _, ranges := range r.given {
-		used = append(used, ranges...)
+	for _, g := range r.given {
+		used = append(used, g.ranges...)
 	}
 	out := make([]netip.Prefix, 0, len(r.pools))
 	for _, p := range r.pools {

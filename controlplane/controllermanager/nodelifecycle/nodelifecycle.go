@@ -29,7 +29,7 @@ import (
 const Name = "node-lifecycle-controller"
 
 const (
-	// startupGrace is how long a node may take to tell its state at all.
+	// startupGrace is how long a new node may take to report its status for the first time.
 	startupGrace = time.Minute
 	// recheck is how often a node that is not ready is looked at: what befits
 	// it depends on the others.
@@ -103,14 +103,14 @@ func (r *reconciler) reconcile(ctx context.Context, name string) (time.Duration,
 	b := r.listen(node, now)
 	if now.Sub(b.seen) >= r.allowed(node) {
 		silent := node.DeepCopy()
-		if silence(silent, now) {
+		if markUnknown(silent, now) {
 			if node, err = r.client.CoreV1().Nodes().UpdateStatus(ctx, silent, metav1.UpdateOptions{}); err != nil {
 				return 0, ignoreNotFound(err)
 			}
 		}
 	}
 	ready := readiness(node)
-	if err := r.turned(ctx, node, b, ready); err != nil {
+	if err := r.markTransition(ctx, node, b, ready); err != nil {
 		return 0, err
 	}
 	taints := plan(node, ready, r.mayEvict(node, ready, now), now)
@@ -164,8 +164,8 @@ func (r *reconciler) allowed(node *corev1.Node) time.Duration {
 	return r.grace
 }
 
-// turned tells when a node stops being ready, and marks its pods.
-func (r *reconciler) turned(ctx context.Context, node *corev1.Node, b beat, ready corev1.ConditionStatus) error {
+// markTransition records when a node stops being ready, and marks its pods.
+func (r *reconciler) markTransition(ctx context.Context, node *corev1.Node, b beat, ready corev1.ConditionStatus) error {
 	if ready == corev1.ConditionTrue {
 		b.notReadyMarked = false
 	} else if !b.notReadyMarked {

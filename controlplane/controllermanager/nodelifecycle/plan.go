@@ -17,7 +17,7 @@ func condition(node *corev1.Node, kind corev1.NodeConditionType) *corev1.NodeCon
 	return nil
 }
 
-// readiness is Unknown also where nothing was ever told.
+// readiness is Unknown also where no status was ever reported.
 func readiness(node *corev1.Node) corev1.ConditionStatus {
 	if c := condition(node, corev1.NodeReady); c != nil {
 		return c.Status
@@ -25,8 +25,8 @@ func readiness(node *corev1.Node) corev1.ConditionStatus {
 	return corev1.ConditionUnknown
 }
 
-// silence makes the node's conditions unknown; it says whether one changed.
-func silence(node *corev1.Node, now time.Time) (changed bool) {
+// markUnknown makes the node's conditions unknown; it reports whether one changed.
+func markUnknown(node *corev1.Node, now time.Time) (changed bool) {
 	at := metav1.NewTime(now)
 	for _, kind := range []corev1.NodeConditionType{corev1.NodeReady, corev1.NodeMemoryPressure, corev1.NodeDiskPressure, corev1.NodePIDPressure} {
 		c := condition(node, kind)
@@ -113,7 +113,7 @@ const (
 	slow          = 100 * time.Second // in a large zone that is mostly down
 )
 
-// mayEvict says whether the pods of a node that is not ready are to leave now.
+// mayEvict reports whether the pods of a node that is not ready are to leave now.
 // They stay when no node is ready, as then the fault is likely elsewhere.
 func (r *reconciler) mayEvict(node *corev1.Node, ready corev1.ConditionStatus, now time.Time) bool {
 	if ready == corev1.ConditionTrue {

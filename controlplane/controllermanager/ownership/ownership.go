@@ -188,6 +188,47 @@ func Of[T metav1.Object](indexer cache.Indexer, owner metav1.Object, orphans boo
 	return out, nil
 }
 
+// Matching gives, for Source, the names of the cached owners in the namespace
+// of an object with labels whose selector fits these.
+func Matching(owners cache.Indexer, selectorOf func(owner any) *metav1.LabelSelector) func(metav1.Object) []cache.ObjectName {
+	return func(o metav1.Object) []cache.ObjectName {
+		if len(o.GetLabels()) == 0 {
+			return nil
+		}
+		return MatchingAll(owners, o, selectorOf)
+	}
+}
+
+// MatchingAll is Matching for one object, which may have no labels: selectors
+// that ask only for the absence of labels fit it.
+func MatchingAll(owners cache.Indexer, o metav1.Object, selectorOf func(owner any) *metav1.LabelSelector) (keys []cache.ObjectName) {
+	found, err := owners.ByIndex(cache.NamespaceIndex, o.GetNamespace())
+	if err != nil {
+		return nil
+	}
+	have := o.GetLabels()
+	for _, owner := range found {
+		want := selectorOf(owner)
+		if want == nil || !hasAll(have, want.MatchLabels) { // most differ in a label: no selector is built
+			continue
+		}
+		selector, err := metav1.LabelSelectorAsSelector(want)
+		if err == nil && !selector.Empty() && selector.Matches(labels.Set(have)) {
+			keys = append(keys, cache.MetaObjectToName(owner.(metav1.Object)))
+		}
+	}
+	return keys
+}
+
+func hasAll(have, want map[string]string) bool {
+	for k, v := range want {
+		if got, ok := have[k]; !ok || got != v {
+			return false
+		}
+	}
+	return true
+}
+
 // Source yields the controlling owner of each object, if of that kind, and for
 // objects without one the owners that matching names: they may adopt it.
 func Source(inf cache.SharedIndexInformer, kind schema.GroupKind, matching func(metav1.Object) []cache.ObjectName) controller.Source[cache.ObjectName] {

@@ -3,7 +3,9 @@
 package ownwrites
 
 import (
+	"context"
 	"sync"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -40,6 +42,23 @@ func (l *Log) of(key cache.ObjectName) *writes {
 		l.pending[key] = w
 	}
 	return w
+}
+
+// Reconcile makes a reconcile function of fn, which gets the object of the key
+// from store once the caches show what was written for it. The events that show
+// it call again; the minute is for an event that was lost.
+func Reconcile[T any](l *Log, store cache.Store, fn func(ctx context.Context, key cache.ObjectName, obj T) (again time.Duration, err error)) func(context.Context, cache.ObjectName) (time.Duration, error) {
+	return func(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
+		obj, ok, err := store.GetByKey(key.String())
+		if err != nil || !ok {
+			l.Forget(key)
+			return 0, err
+		}
+		if !l.Seen(key) {
+			return time.Minute, nil
+		}
+		return fn(ctx, key, obj.(T))
+	}
 }
 
 // Wrote records that key's reconciliation stored obj, which store will show.
@@ -80,7 +99,7 @@ func (l *Log) Forget(key cache.ObjectName) {
 	delete(l.pending, key)
 }
 
-// Seen says whether the caches show all that was written for key.
+// Seen reports whether the caches show all that was written for key.
 func (l *Log) Seen(key cache.ObjectName) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -105,7 +124,7 @@ func (l *Log) Seen(key cache.ObjectName) bool {
 	return true
 }
 
-// reached says whether a cache at revision have shows revision want.
+// reached reports whether a cache at revision have shows revision want.
 func reached(have, want string) bool {
 	n, err := resourceversion.CompareResourceVersion(have, want)
 	return err == nil && n >= 0

@@ -25,8 +25,8 @@ import (
 // Name is the controller's.
 const Name = "pod-garbage-collector-controller"
 
-// quarantine is how long a node must be gone before its pods are.
-const quarantine = 40 * time.Second
+// quarantineTime is how long a node must be gone before its pods are.
+const quarantineTime = 40 * time.Second
 
 // ended is the index of pods that have ended, and its only value.
 const ended = "knarr.ended"
@@ -71,16 +71,11 @@ func New(f informers.SharedInformerFactory, client kubernetes.Interface, thresho
 				return keys
 			}},
 		},
-		Reconcile: r.reconcile,
+		Reconcile: controller.Existing(r.pods, r.reconcile),
 	}, nil
 }
 
-func (r *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
-	obj, ok, err := r.pods.GetByKey(key.String())
-	if err != nil || !ok {
-		return 0, err
-	}
-	p := obj.(*corev1.Pod)
+func (r *reconciler) reconcile(ctx context.Context, p *corev1.Pod) (time.Duration, error) {
 	if pods.Terminal(p) {
 		if err := r.trim(ctx); err != nil {
 			return 0, err
@@ -128,14 +123,14 @@ func (r *reconciler) quarantined(node string, now time.Time) time.Duration {
 	defer r.mu.Unlock()
 	maps.DeleteFunc(r.missing, func(name string, since time.Time) bool { // back, or nobody asks any more
 		_, back, err := r.nodes.GetByKey(name)
-		return err == nil && back || now.Sub(since) > 10*quarantine
+		return err == nil && back || now.Sub(since) > 10*quarantineTime
 	})
 	since, ok := r.missing[node]
 	if !ok {
 		since = now
 		r.missing[node] = now
 	}
-	return quarantine - now.Sub(since)
+	return quarantineTime - now.Sub(since)
 }
 
 // remove deletes a pod at once: no kubelet is there to end it in peace.

@@ -1,6 +1,6 @@
 // Package pods is what the controllers that make pods know of pods: how to make
 // them from a template, when they count, and which to remove first. It reads
-// what it is given, and writes Pods and Events through the hands given.
+// what it is given, and writes Pods and Events through a PodControl.
 package pods
 
 import (
@@ -60,7 +60,7 @@ func Available(p *corev1.Pod, minReady int32, now time.Time) bool {
 	return ok && left == 0
 }
 
-// SetCondition stores c in the status and says whether that changed anything.
+// SetCondition stores c in the status and reports whether that changed anything.
 func SetCondition(status *corev1.PodStatus, c corev1.PodCondition) bool {
 	for i := range status.Conditions {
 		old := &status.Conditions[i]

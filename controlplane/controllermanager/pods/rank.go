@@ -22,7 +22,7 @@ func ToDelete(all, related []*corev1.Pod, n int, now time.Time) []*corev1.Pod {
 			onNode[p.Spec.NodeName]++
 		}
 	}
-	ranked := make([]victim, len(all))
+	ranked := make([]ranked, len(all))
 	for i, p := range all {
 		ranked[i] = rank(p, onNode[p.Spec.NodeName], now)
 	}
@@ -34,22 +34,22 @@ func ToDelete(all, related []*corev1.Pod, n int, now time.Time) []*corev1.Pod {
 	return out
 }
 
-// A victim is a pod with what its rank depends on, computed once.
-type victim struct {
+// A ranked is a pod with what its rank depends on, computed once.
+type ranked struct {
 	pod        *corev1.Pod
 	assigned   int
 	phase      int
 	ready      int
 	cost       int
-	neighbours int
+	podsOnNode int
 	readyAge   int // log2 of the seconds it has been ready; unknown is 0
 	restarts   int32
 	sidecars   int32
 	age        int // log2 of the seconds it has been there; unknown is 0
 }
 
-func rank(p *corev1.Pod, neighbours int, now time.Time) victim {
-	v := victim{pod: p, neighbours: neighbours, phase: 1}
+func rank(p *corev1.Pod, podsOnNode int, now time.Time) ranked {
+	v := ranked{pod: p, podsOnNode: podsOnNode, phase: 1}
 	if p.Spec.NodeName != "" {
 		v.assigned = 1
 	}
@@ -88,13 +88,13 @@ func magnitude(since, now time.Time) int {
 	return 2 + int(math.Log2(float64(s)))
 }
 
-func compare(a, b victim) int {
+func compare(a, b ranked) int {
 	return cmp.Or(
 		cmp.Compare(a.assigned, b.assigned),
 		cmp.Compare(a.phase, b.phase),
 		cmp.Compare(a.ready, b.ready),
 		cmp.Compare(a.cost, b.cost),
-		cmp.Compare(b.neighbours, a.neighbours),
+		cmp.Compare(b.podsOnNode, a.podsOnNode),
 		cmp.Compare(a.readyAge, b.readyAge),
 		cmp.Compare(b.restarts, a.restarts),
 		cmp.Compare(b.sidecars, a.sidecars),

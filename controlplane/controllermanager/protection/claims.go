@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/component-helpers/storage/ephemeral"
 
+	"knarr/controlplane/controllermanager/pods"
 	"knarr/internal/controller"
 )
 
@@ -53,27 +54,12 @@ func (r *claims) waiting(o metav1.Object) []string {
 	if !ok {
 		return nil
 	}
-	for i := range pod.Spec.Volumes {
-		name := claimOf(pod, &pod.Spec.Volumes[i])
-		if name == "" {
-			continue
-		}
+	for _, name := range pods.Claims(pod) {
 		if claim, ok, err := r.claims.GetByKey(pod.Namespace + "/" + name); err == nil && ok && unfinished(claim.(*corev1.PersistentVolumeClaim), claimFinalizer) {
 			return []string{pod.Namespace}
 		}
 	}
 	return nil
-}
-
-// claimOf is the name of the claim behind a volume, empty if there is none.
-func claimOf(pod *corev1.Pod, v *corev1.Volume) string {
-	switch {
-	case v.PersistentVolumeClaim != nil:
-		return v.PersistentVolumeClaim.ClaimName
-	case v.Ephemeral != nil:
-		return ephemeral.VolumeClaimName(pod, v)
-	}
-	return ""
 }
 
 func (r *claims) reconcile(ctx context.Context, namespace string) (time.Duration, error) {
@@ -115,11 +101,11 @@ func (r *claims) unused(ctx context.Context, namespace string, all []*corev1.Per
 	if err != nil {
 		return nil, err
 	}
-	pods := make([]*corev1.Pod, len(objects))
+	using := make([]*corev1.Pod, len(objects))
 	for i, o := range objects {
-		pods[i] = o.(*corev1.Pod)
+		using[i] = o.(*corev1.Pod)
 	}
-	left := free(all, pods)
+	left := free(all, using)
 	going := 0
 	for _, claim := range left {
 		if claim.DeletionTimestamp != nil {
@@ -133,27 +119,27 @@ func (r *claims) unused(ctx context.Context, namespace string, all []*corev1.Per
 	if err != nil {
 		return nil, fmt.Errorf("list pods: %w", err)
 	}
-	pods = pods[:0]
+	using = using[:0]
 	for i := range list.Items {
-		pods = append(pods, &list.Items[i])
+		using = append(using, &list.Items[i])
 	}
-	return free(left, pods), nil
+	return free(left, using), nil
 }
 
 // free are the claims that stay, and those going that no pod uses.
-func free(all []*corev1.PersistentVolumeClaim, pods []*corev1.Pod) (left []*corev1.PersistentVolumeClaim) {
+func free(all []*corev1.PersistentVolumeClaim, using []*corev1.Pod) (left []*corev1.PersistentVolumeClaim) {
 	by := map[string]*corev1.PersistentVolumeClaim{}
 	for _, claim := range all {
 		by[claim.Name] = claim
 	}
-	for _, pod := range pods {
+	for _, pod := range using {
 		// Before it has a node, a pod cannot start with a claim that goes.
 		if pod.Spec.NodeName == "" {
 			continue
 		}
 		for i := range pod.Spec.Volumes {
 			v := &pod.Spec.Volumes[i]
-			name := claimOf(pod, v)
+			name := pods.Claim(pod, v)
 			if claim := by[name]; claim != nil && claim.DeletionTimestamp != nil && uses(pod, v, claim) {
 				delete(by, name)
 			}
@@ -167,7 +153,7 @@ func free(all []*corev1.PersistentVolumeClaim, pods []*corev1.Pod) (left []*core
 	return left
 }
 
-// uses says whether the volume's claim is needed. One made for the pod is not
+// uses reports whether the volume's claim is needed. One made for the pod is not
 // once the node is done with the pod, whose own finalizers may wait for it.
 func uses(pod *corev1.Pod, v *corev1.Volume, claim *corev1.PersistentVolumeClaim) bool {
 	if v.PersistentVolumeClaim != nil {

@@ -2,6 +2,7 @@ package protection
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
@@ -77,8 +78,13 @@ func (r *classes) reconcile(ctx context.Context, name string) (time.Duration, er
 		return 0, err
 	}
 	class := obj.(*storagev1.VolumeAttributesClass)
-	if !unfinished(class, classFinalizer) || class.DeletionTimestamp != nil && r.used(name) {
+	if !unfinished(class, classFinalizer) {
 		return 0, nil
+	}
+	if class.DeletionTimestamp != nil {
+		if used, err := r.used(ctx, name); err != nil || used {
+			return 0, err
+		}
 	}
 	class = class.DeepCopy()
 	finish(class, classFinalizer)
@@ -86,11 +92,32 @@ func (r *classes) reconcile(ctx context.Context, name string) (time.Duration, er
 	return 0, gone(err)
 }
 
-func (r *classes) used(name string) bool {
+// used reports whether a claim or a volume names the class. The cache may be behind,
+// so a class is let go of only after the server was asked. What the server knows
+// and the cache does not brings its event.
+func (r *classes) used(ctx context.Context, name string) (bool, error) {
 	for _, all := range []cache.Indexer{r.claims, r.volumes} {
 		if slices.ContainsFunc(all.List(), func(o any) bool { return slices.Contains(named(o), name) }) {
-			return true
+			return true, nil
 		}
 	}
-	return false
+	claims, err := r.client.CoreV1().PersistentVolumeClaims(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return false, fmt.Errorf("list claims: %w", err)
+	}
+	for i := range claims.Items {
+		if slices.Contains(named(&claims.Items[i]), name) {
+			return true, nil
+		}
+	}
+	volumes, err := r.client.CoreV1().PersistentVolumes().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return false, fmt.Errorf("list volumes: %w", err)
+	}
+	for i := range volumes.Items {
+		if slices.Contains(named(&volumes.Items[i]), name) {
+			return true, nil
+		}
+	}
+	return false, nil
 }

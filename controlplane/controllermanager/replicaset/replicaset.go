@@ -40,6 +40,8 @@ type kind struct {
 	terminating bool
 	// see turns a cached object into a ReplicaSet that is the caller's to change.
 	see func(obj any) *appsv1.ReplicaSet
+	// selector is that of a cached object, which nobody may change.
+	selector func(obj any) *metav1.LabelSelector
 	// fresh reads the object from the server.
 	fresh func(ctx context.Context, namespace, name string) (metav1.Object, error)
 	// store writes the status.
@@ -48,9 +50,9 @@ type kind struct {
 
 type reconciler struct {
 	kind
-	pods  cache.Indexer
-	hands pods.Hands
-	wrote *ownwrites.Log
+	pods       cache.Indexer
+	podControl pods.PodControl
+	wrote      *ownwrites.Log
 }
 
 // New returns the ReplicaSet controller.
@@ -65,6 +67,7 @@ func New(f informers.SharedInformerFactory, client kubernetes.Interface, events 
 			}
 			return nil
 		},
+		selector: func(obj any) *metav1.LabelSelector { return obj.(*appsv1.ReplicaSet).Spec.Selector },
 		fresh: func(ctx context.Context, namespace, name string) (metav1.Object, error) {
 			return api.ReplicaSets(namespace).Get(ctx, name, metav1.GetOptions{})
 		},
@@ -81,47 +84,20 @@ func build(name string, f informers.SharedInformerFactory, client kubernetes.Int
 	}
 	r := &reconciler{
 		kind: k, pods: podInformer.GetIndexer(), wrote: ownwrites.New(),
-		hands: pods.Hands{Client: client.CoreV1(), Events: events},
+		podControl: pods.PodControl{Client: client.CoreV1(), Events: events},
 	}
 	return &controller.Controller[cache.ObjectName]{
 		Name:    name,
 		Workers: 5,
 		Sources: []controller.Source[cache.ObjectName]{
 			controller.Self(k.informer),
-			ownership.Source(podInformer, k.gvk.GroupKind(), r.matching),
+			ownership.Source(podInformer, k.gvk.GroupKind(), ownership.Matching(k.informer.GetIndexer(), k.selector)),
 		},
-		Reconcile: r.reconcile,
+		Reconcile: ownwrites.Reconcile(r.wrote, r.informer.GetIndexer(), r.reconcile),
 	}, nil
 }
 
-// matching names the objects whose selector fits an orphan.
-func (r *reconciler) matching(o metav1.Object) (keys []cache.ObjectName) {
-	if len(o.GetLabels()) == 0 {
-		return nil
-	}
-	found, err := r.informer.GetIndexer().ByIndex(cache.NamespaceIndex, o.GetNamespace())
-	if err != nil {
-		return nil
-	}
-	for _, obj := range found {
-		rs := r.see(obj)
-		selector, err := metav1.LabelSelectorAsSelector(rs.Spec.Selector)
-		if err == nil && !selector.Empty() && selector.Matches(labels.Set(o.GetLabels())) {
-			keys = append(keys, cache.MetaObjectToName(rs))
-		}
-	}
-	return keys
-}
-
-func (r *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
-	obj, ok, err := r.informer.GetIndexer().GetByKey(key.String())
-	if err != nil || !ok {
-		r.wrote.Forget(key)
-		return 0, err
-	}
-	if !r.wrote.Seen(key) {
-		return time.Minute, nil // events come before
-	}
+func (r *reconciler) reconcile(ctx context.Context, key cache.ObjectName, obj any) (time.Duration, error) {
 	rs := r.see(obj)
 	selector, err := metav1.LabelSelectorAsSelector(rs.Spec.Selector)
 	if err != nil || selector.Empty() {
@@ -168,7 +144,7 @@ func (r *reconciler) claim(ctx context.Context, rs *appsv1.ReplicaSet, selector 
 	claim := ownership.Claim[*corev1.Pod]{
 		Owner: rs, Kind: r.gvk, Selector: selector,
 		Fresh: func(ctx context.Context) (metav1.Object, error) { return r.fresh(ctx, rs.Namespace, rs.Name) },
-		Patch: r.hands.Patch,
+		Patch: r.podControl.Patch,
 	}
 	active, err = claim.Objects(ctx, active)
 	return active, terminating, err
@@ -182,7 +158,7 @@ func (r *reconciler) manage(ctx context.Context, key cache.ObjectName, rs *appsv
 	if create > 0 {
 		ref := metav1.NewControllerRef(rs, r.gvk)
 		_, err := pods.SlowStart(create, func(int) error {
-			made, err := r.hands.Create(ctx, pods.FromTemplate(&rs.Spec.Template, rs, ref), about)
+			made, err := r.podControl.Create(ctx, pods.FromTemplate(&rs.Spec.Template, rs, ref), about)
 			if err == nil {
 				r.wrote.Wrote(key, r.pods, made)
 			}
@@ -194,7 +170,7 @@ func (r *reconciler) manage(ctx context.Context, key cache.ObjectName, rs *appsv
 		return err
 	}
 	_, err := pods.Parallel(len(remove), func(i int) error {
-		err := r.hands.Delete(ctx, remove[i], about)
+		err := r.podControl.Delete(ctx, remove[i], about)
 		if apierrors.IsNotFound(err) {
 			err = nil
 		}

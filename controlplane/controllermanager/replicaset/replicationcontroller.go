@@ -27,6 +27,9 @@ func NewRC(f informers.SharedInformerFactory, client kubernetes.Interface, event
 			}
 			return nil
 		},
+		selector: func(obj any) *metav1.LabelSelector {
+			return &metav1.LabelSelector{MatchLabels: obj.(*corev1.ReplicationController).Spec.Selector}
+		},
 		fresh: func(ctx context.Context, namespace, name string) (metav1.Object, error) {
 			return api.ReplicationControllers(namespace).Get(ctx, name, metav1.GetOptions{})
 		},

@@ -17,6 +17,8 @@ import (
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/tools/cache"
+
+	"knarr/internal/run"
 )
 
 // errNotServed says that the API server knows no such resource, yet.
@@ -34,7 +36,7 @@ type counters struct {
 	ctx     context.Context // of the term
 	gone    func(gr schema.GroupResource, namespace string)
 	running map[schema.GroupResource]*counter
-	wg      sync.WaitGroup
+	wg      run.Group
 }
 
 type counter struct {
@@ -122,7 +124,7 @@ func (c *counters) counter(gr schema.GroupResource) (*counter, error) {
 		return nil, fmt.Errorf("watch %s: %w", gr, err)
 	}
 	ctx, stop := context.WithCancel(c.ctx)
-	c.wg.Go(func() { inf.RunWithContext(ctx) })
+	c.wg.Loop(ctx, "resourcequota: informer", inf.RunWithContext)
 	one = &counter{inf, stop}
 	c.running[gr] = one
 	return one, nil

@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"knarr/internal/controller"
+	"knarr/internal/informer"
 	"knarr/internal/quota"
 )
 
@@ -80,7 +81,7 @@ func New(f informers.SharedInformerFactory, client kubernetes.Interface, meta me
 func (r *reconciler) follow(quotas cache.SharedIndexInformer) func(context.Context, func(), func(cache.ObjectName)) error {
 	return func(ctx context.Context, ready func(), add func(cache.ObjectName)) error {
 		defer r.counts.stop()
-		r.counts.start(ctx, func(gr schema.GroupResource, namespace string) { r.tell(gr, namespace, add) })
+		r.counts.start(ctx, func(gr schema.GroupResource, namespace string) { r.enqueueQuotas(gr, namespace, add) })
 		self := func(o any) {
 			if m, ok := o.(metav1.Object); ok {
 				add(cache.MetaObjectToName(m))
@@ -88,8 +89,8 @@ func (r *reconciler) follow(quotas cache.SharedIndexInformer) func(context.Conte
 		}
 		synced, err := listen(ctx, quotas, cache.ResourceEventHandlerFuncs{
 			AddFunc: self, DeleteFunc: func(o any) {
-				self(last(o))
-				r.tell(schema.GroupResource{Resource: "resourcequotas"}, namespaceOf(o), add)
+				self(informer.Object(o))
+				r.enqueueQuotas(schema.GroupResource{Resource: "resourcequotas"}, namespaceOf(o), add)
 			},
 			UpdateFunc: func(old, now any) {
 				was, is := old.(*corev1.ResourceQuota), now.(*corev1.ResourceQuota)
@@ -104,10 +105,10 @@ func (r *reconciler) follow(quotas cache.SharedIndexInformer) func(context.Conte
 		all := []cache.DoneChecker{synced}
 		for _, t := range r.typed {
 			synced, err := listen(ctx, t.informer, cache.ResourceEventHandlerFuncs{
-				DeleteFunc: func(o any) { r.tell(t.resource, namespaceOf(o), add) },
+				DeleteFunc: func(o any) { r.enqueueQuotas(t.resource, namespaceOf(o), add) },
 				UpdateFunc: func(old, now any) {
 					if t.changed(old, now) {
-						r.tell(t.resource, namespaceOf(now), add)
+						r.enqueueQuotas(t.resource, namespaceOf(now), add)
 					}
 				},
 			})
@@ -134,22 +135,15 @@ func listen(ctx context.Context, inf cache.SharedIndexInformer, h cache.Resource
 	return reg.HasSyncedChecker(), nil
 }
 
-func last(o any) any {
-	if gone, ok := o.(cache.DeletedFinalStateUnknown); ok {
-		return gone.Obj
-	}
-	return o
-}
-
 func namespaceOf(o any) string {
-	if m, ok := last(o).(metav1.Object); ok {
+	if m, ok := informer.Object(o).(metav1.Object); ok {
 		return m.GetNamespace()
 	}
 	return ""
 }
 
-// tell yields the quotas of a namespace that account for a resource.
-func (r *reconciler) tell(gr schema.GroupResource, namespace string, add func(cache.ObjectName)) {
+// enqueueQuotas yields the quotas of a namespace that account for a resource.
+func (r *reconciler) enqueueQuotas(gr schema.GroupResource, namespace string, add func(cache.ObjectName)) {
 	measure, ok := quota.For(gr)
 	found, err := r.quotas.ByIndex(cache.NamespaceIndex, namespace)
 	if !ok || err != nil {

@@ -42,7 +42,7 @@ type History struct {
 	Selector labels.Selector
 	// Fresh reads the owner from the server.
 	Fresh func(ctx context.Context) (metav1.Object, error)
-	// Wrote is told of what is stored.
+	// Wrote is called with each object that was stored.
 	Wrote func(*appsv1.ControllerRevision)
 }
 

@@ -26,6 +26,11 @@ func (r *reconciler) act(ctx context.Context, key cache.ObjectName, v *view) err
 	} else if _, err := pods.SlowStart(len(v.replicas), func(i int) error { _, err := r.bringUp(ctx, key, v, i); return err }); err != nil {
 		return err
 	}
+	for _, p := range v.condemned {
+		if err := r.retainClaims(ctx, v, p); err != nil {
+			return err
+		}
+	}
 	for i := len(v.condemned) - 1; i >= 0; i-- {
 		p := v.condemned[i]
 		if p.DeletionTimestamp != nil {
@@ -34,23 +39,21 @@ func (r *reconciler) act(ctx context.Context, key cache.ObjectName, v *view) err
 			}
 			continue
 		}
-		if v.ordered() && !v.healthy(p) && p != v.firstUnwell() {
+		if v.ordered() && !v.healthy(p) && p != v.firstUnhealthyPod() {
 			return nil // a lower one that is unwell goes only when its turn comes
 		}
-		if err := r.delete(ctx, key, v, p, true); err != nil || v.ordered() {
+		if err := r.delete(ctx, key, v, p); err != nil || v.ordered() {
 			return err
 		}
 	}
-	for _, p := range v.outdated() {
-		if err := r.delete(ctx, key, v, p, false); err != nil {
-			return err
-		}
+	if p := v.outdated(); p != nil {
+		return r.delete(ctx, key, v, p)
 	}
 	return nil
 }
 
-// firstUnwell is the condemned pod of the lowest ordinal that is not well.
-func (v *view) firstUnwell() *corev1.Pod {
+// firstUnhealthyPod is the condemned pod of the lowest ordinal that is not well.
+func (v *view) firstUnhealthyPod() *corev1.Pod {
 	for _, p := range v.condemned {
 		if !v.healthy(p) {
 			return p
@@ -59,7 +62,7 @@ func (v *view) firstUnwell() *corev1.Pod {
 	return nil
 }
 
-// bringUp makes the i-th pod be there. It says whether those after it have to
+// bringUp makes the i-th pod be there. It reports whether those after it have to
 // wait for it.
 func (r *reconciler) bringUp(ctx context.Context, key cache.ObjectName, v *view, i int) (wait bool, err error) {
 	p := v.replicas[i]
@@ -70,13 +73,16 @@ func (r *reconciler) bringUp(ctx context.Context, key cache.ObjectName, v *view,
 		}
 		if p.DeletionTimestamp == nil {
 			r.events.Eventf(v.set, corev1.EventTypeWarning, reason, "StatefulSet %s/%s is recreating %s Pod %s", v.set.Namespace, v.set.Name, what, p.Name)
-			return true, r.delete(ctx, key, v, p, false)
+			return true, r.delete(ctx, key, v, p)
 		}
 		return true, nil
 	}
 	if p == nil {
 		template, revision := v.templateFor(i)
 		p = v.pod(template, revision, v.start()+i)
+		if end, err := r.claimsEnd(v, p); end || err != nil {
+			return true, err // the claims' own events come before the next look
+		}
 		if err := r.ensureClaims(ctx, v, p); err != nil {
 			return true, err
 		}
@@ -84,7 +90,7 @@ func (r *reconciler) bringUp(ctx context.Context, key cache.ObjectName, v *view,
 		if apierrors.IsAlreadyExists(err) || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
 			return true, nil // its event is on the way, or another's pod bears the name
 		}
-		r.tell(v, "create", p, err)
+		r.recordEvent(v, "create", p, err)
 		if err != nil {
 			return true, err
 		}
@@ -100,7 +106,10 @@ func (r *reconciler) bringUp(ctx context.Context, key cache.ObjectName, v *view,
 	if err := r.identify(ctx, key, v, p); err != nil {
 		return true, err
 	}
-	return !v.healthy(p), nil
+	if v.ordered() && !v.healthy(p) {
+		return true, nil
+	}
+	return false, r.retainClaims(ctx, v, p)
 }
 
 // identify gives an adopted pod its labels.
@@ -118,22 +127,17 @@ func (r *reconciler) identify(ctx context.Context, key cache.ObjectName, v *view
 		r.wrote.Wrote(key, r.pods, made)
 	}
 	if !apierrors.IsConflict(err) {
-		r.tell(v, "update", p, err)
+		r.recordEvent(v, "update", p, err)
 	}
 	return err
 }
 
-func (r *reconciler) delete(ctx context.Context, key cache.ObjectName, v *view, p *corev1.Pod, condemned bool) error {
-	if condemned {
-		if err := r.leaveClaims(ctx, v, p); err != nil {
-			return err
-		}
-	}
+func (r *reconciler) delete(ctx context.Context, key cache.ObjectName, v *view, p *corev1.Pod) error {
 	err := r.client.CoreV1().Pods(p.Namespace).Delete(ctx, p.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &p.UID}})
 	if apierrors.IsNotFound(err) {
 		err = nil
 	} else {
-		r.tell(v, "delete", p, err)
+		r.recordEvent(v, "delete", p, err)
 	}
 	if err == nil {
 		r.wrote.Deleted(key, r.pods, p)
@@ -141,8 +145,8 @@ func (r *reconciler) delete(ctx context.Context, key cache.ObjectName, v *view, 
 	return err
 }
 
-// tell records what was done to a pod.
-func (r *reconciler) tell(v *view, verb string, p *corev1.Pod, err error) {
+// recordEvent records what was done to a pod.
+func (r *reconciler) recordEvent(v *view, verb string, p *corev1.Pod, err error) {
 	title := strings.ToUpper(verb[:1]) + verb[1:]
 	if err != nil {
 		r.events.Eventf(v.set, corev1.EventTypeWarning, "Failed"+title, "%s Pod %s in StatefulSet %s failed error: %s", verb, p.Name, v.set.Name, err)
@@ -171,29 +175,6 @@ func (r *reconciler) ensureClaims(ctx context.Context, v *view, p *corev1.Pod) e
 			return err
 		default:
 			r.events.Eventf(v.set, corev1.EventTypeNormal, "SuccessfulCreate", "create Claim %s Pod %s in StatefulSet %s success", claim.Name, p.Name, v.set.Name)
-		}
-	}
-	return nil
-}
-
-// leaveClaims makes the claims of a condemned pod go with it, if so wanted.
-func (r *reconciler) leaveClaims(ctx context.Context, v *view, p *corev1.Pod) error {
-	if !v.deletesScaled() {
-		return nil
-	}
-	for _, claim := range v.claims(ordinal(v.set, p)) {
-		obj, ok, err := r.claims.GetByKey(claim.Namespace + "/" + claim.Name)
-		if err != nil {
-			return err
-		}
-		if !ok {
-			continue
-		}
-		next := obj.(*corev1.PersistentVolumeClaim).DeepCopy()
-		ref := metav1.OwnerReference{APIVersion: "v1", Kind: "Pod", Name: p.Name, UID: p.UID}
-		next.OwnerReferences = []metav1.OwnerReference{ref}
-		if _, err := r.client.CoreV1().PersistentVolumeClaims(claim.Namespace).Update(ctx, next, metav1.UpdateOptions{}); err != nil && !apierrors.IsNotFound(err) {
-			return err
 		}
 	}
 	return nil

@@ -52,20 +52,10 @@ func (v *view) claims(n int) (out []claim) {
 			c.Labels = map[string]string{}
 		}
 		maps.Copy(c.Labels, v.set.Spec.Selector.MatchLabels)
-		if v.deletesDeleted() {
+		if deleted, _ := v.retention(); deleted {
 			c.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(v.set, kind)}
 		}
 		out = append(out, claim{c, template.Name})
 	}
 	return out
-}
-
-func (v *view) deletesDeleted() bool {
-	p := v.set.Spec.PersistentVolumeClaimRetentionPolicy
-	return p != nil && p.WhenDeleted == appsv1.DeletePersistentVolumeClaimRetentionPolicyType
-}
-
-func (v *view) deletesScaled() bool {
-	p := v.set.Spec.PersistentVolumeClaimRetentionPolicy
-	return p != nil && p.WhenScaled == appsv1.DeletePersistentVolumeClaimRetentionPolicyType
 }

@@ -41,6 +41,8 @@ const hashLabel = "controller.kubernetes.io/hash"
 
 var kind = appsv1.SchemeGroupVersion.WithKind("StatefulSet")
 
+func selectorOf(o any) *metav1.LabelSelector { return o.(*appsv1.StatefulSet).Spec.Selector }
+
 type reconciler struct {
 	sets, pods, claims, revisions cache.Indexer
 	client                        kubernetes.Interface
@@ -58,44 +60,21 @@ func New(f informers.SharedInformerFactory, client kubernetes.Interface, events 
 		}
 	}
 	r := &reconciler{sets.GetIndexer(), podInformer.GetIndexer(), claims.GetIndexer(), history.GetIndexer(), client, events, ownwrites.New()}
+	matching := ownership.Matching(r.sets, selectorOf)
 	return &controller.Controller[cache.ObjectName]{
 		Name:    Name,
 		Workers: 5,
 		Sources: []controller.Source[cache.ObjectName]{
 			controller.Self(sets),
-			ownership.Source(podInformer, kind.GroupKind(), r.matching),
+			ownership.Source(podInformer, kind.GroupKind(), matching),
 			ownership.Source(history, kind.GroupKind(), nil),
-			{Informer: claims},
+			{Informer: claims, Keys: matching}, // they bear the labels that the set selects by
 		},
-		Reconcile: r.reconcile,
+		Reconcile: ownwrites.Reconcile(r.wrote, r.sets, r.reconcile),
 	}, nil
 }
 
-func (r *reconciler) matching(o metav1.Object) (keys []cache.ObjectName) {
-	found, err := r.sets.ByIndex(cache.NamespaceIndex, o.GetNamespace())
-	if err != nil || len(o.GetLabels()) == 0 {
-		return nil
-	}
-	for _, obj := range found {
-		set := obj.(*appsv1.StatefulSet)
-		selector, err := metav1.LabelSelectorAsSelector(set.Spec.Selector)
-		if err == nil && !selector.Empty() && selector.Matches(labels.Set(o.GetLabels())) {
-			keys = append(keys, cache.MetaObjectToName(set))
-		}
-	}
-	return keys
-}
-
-func (r *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
-	obj, ok, err := r.sets.GetByKey(key.String())
-	if err != nil || !ok {
-		r.wrote.Forget(key)
-		return 0, err
-	}
-	if !r.wrote.Seen(key) {
-		return time.Minute, nil // events come before
-	}
-	set := obj.(*appsv1.StatefulSet)
+func (r *reconciler) reconcile(ctx context.Context, key cache.ObjectName, set *appsv1.StatefulSet) (time.Duration, error) {
 	selector, err := metav1.LabelSelectorAsSelector(set.Spec.Selector)
 	if err != nil {
 		return 0, nil // validation lets none through
@@ -158,7 +137,7 @@ func (r *reconciler) claim(ctx context.Context, set *appsv1.StatefulSet, selecto
 	}
 	claim := ownership.Claim[*corev1.Pod]{
 		Owner: set, Kind: kind, Selector: selector, Fresh: fresh,
-		Patch:     pods.Hands{Client: r.client.CoreV1(), Events: r.events}.Patch,
+		Patch:     pods.PodControl{Client: r.client.CoreV1(), Events: r.events}.Patch,
 		Adoptable: func(p *corev1.Pod) bool { return ordinal(set, p) >= 0 },
 	}
 	return claim.Objects(ctx, all)

@@ -7,7 +7,6 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"knarr/controlplane/controllermanager/pods"
 	"knarr/controlplane/controllermanager/revisions"
@@ -129,53 +128,23 @@ func (v *view) templateFor(i int) (*corev1.PodTemplateSpec, string) {
 	return v.updateTemplate, v.update.Name
 }
 
-// outdated are the pods that a rolling update deletes now, the highest ordinal
-// first and no more than may be unavailable.
-func (v *view) outdated() (out []*corev1.Pod) {
+// outdated is the pod that a rolling update deletes now, nil if there is none:
+// the highest one of another revision, once those above it are well. Those below
+// do not count: the update may be what mends them.
+func (v *view) outdated() *corev1.Pod {
 	if !v.rolling() {
 		return nil
 	}
-	room := v.maxUnavailable()
-	for _, p := range v.replicas {
-		if !v.healthy(p) {
-			room--
-		}
-	}
 	for i := len(v.replicas) - 1; i >= v.partition(); i-- {
 		p := v.replicas[i]
-		if p == nil {
-			return out
+		if p != nil && v.revisionOf(p) != v.update.Name && p.DeletionTimestamp == nil {
+			return p
 		}
-		if v.revisionOf(p) != v.update.Name && p.DeletionTimestamp == nil {
-			if v.healthy(p) {
-				if room <= 0 {
-					return out
-				}
-				room--
-			}
-			out = append(out, p)
-			if v.maxUnavailable() == 1 {
-				return out
-			}
-			continue
-		}
-		if !v.healthy(p) && v.maxUnavailable() == 1 {
-			return out // it has to come up first
+		if !v.healthy(p) {
+			return nil
 		}
 	}
-	return out
-}
-
-func (v *view) maxUnavailable() int {
-	u := v.set.Spec.UpdateStrategy.RollingUpdate
-	if u == nil || u.MaxUnavailable == nil {
-		return 1
-	}
-	n, err := intstr.GetScaledValueFromIntOrPercent(u.MaxUnavailable, int(*v.set.Spec.Replicas), false)
-	if err != nil {
-		return 1 // validation lets none through
-	}
-	return max(1, n)
+	return nil
 }
 
 func (v *view) untilAvailable(all []*corev1.Pod) (soonest time.Duration) {

@@ -154,7 +154,7 @@ func (r *reconciler) start(key cache.ObjectName, uid types.UID) time.Time {
 	return s.at
 }
 
-// stop ends the pod's time; it says whether it ran.
+// stop ends the pod's time; it reports whether it ran.
 func (r *reconciler) stop(key cache.ObjectName) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -60,7 +60,7 @@ func New(f informers.SharedInformerFactory, client kubernetes.Interface) *contro
 	}
 }
 
-// seconds is what nodes are to be told now.
+// seconds is the value that nodes get now.
 func (r *reconciler) seconds() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -34,27 +34,22 @@ func New(f informers.SharedInformerFactory, client kubernetes.Interface) *contro
 		Name:      Name,
 		Workers:   5,
 		Sources:   []controller.Source[cache.ObjectName]{controller.Self(jobs)},
-		Reconcile: r.reconcile,
+		Reconcile: controller.Existing(r.jobs, r.reconcile),
 	}
 }
 
-func (r *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
-	obj, ok, err := r.jobs.GetByKey(key.String())
-	if err != nil || !ok {
-		return 0, err
-	}
-	job := obj.(*batchv1.Job)
+func (r *reconciler) reconcile(ctx context.Context, job *batchv1.Job) (time.Duration, error) {
 	left, ok := timeLeft(job, time.Now())
 	if !ok || left > 0 {
 		return left, nil
 	}
 	// The revision keeps a TTL that has just been made longer.
-	err = r.client.BatchV1().Jobs(job.Namespace).Delete(ctx, job.Name, metav1.DeleteOptions{
+	err := r.client.BatchV1().Jobs(job.Namespace).Delete(ctx, job.Name, metav1.DeleteOptions{
 		PropagationPolicy: new(metav1.DeletePropagationForeground),
 		Preconditions:     &metav1.Preconditions{UID: &job.UID, ResourceVersion: &job.ResourceVersion},
 	})
 	if err != nil && !apierrors.IsNotFound(err) {
-		return 0, fmt.Errorf("delete expired job %s: %w", key, err)
+		return 0, fmt.Errorf("delete expired job %s: %w", cache.MetaObjectToName(job), err)
 	}
 	return 0, nil
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -16,10 +15,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	coreclient "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/record"
+
+	"knarr/internal/run"
 )
 
-// Hands make and remove pods and tell of it in events.
-type Hands struct {
+// A PodControl creates, patches and deletes pods, and records it in events.
+type PodControl struct {
 	Client coreclient.PodsGetter
 	Events record.EventRecorder
 }
@@ -41,38 +42,38 @@ func FromTemplate(t *corev1.PodTemplateSpec, owner metav1.Object, ref *metav1.Ow
 }
 
 // Create stores the pod.
-func (h Hands) Create(ctx context.Context, pod *corev1.Pod, owner runtime.Object) (*corev1.Pod, error) {
+func (c PodControl) Create(ctx context.Context, pod *corev1.Pod, owner runtime.Object) (*corev1.Pod, error) {
 	if len(pod.Labels) == 0 {
 		return nil, errors.New("unable to create pods, no labels")
 	}
-	made, err := h.Client.Pods(pod.Namespace).Create(ctx, pod, metav1.CreateOptions{})
+	made, err := c.Client.Pods(pod.Namespace).Create(ctx, pod, metav1.CreateOptions{})
 	if err != nil {
 		if !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
-			h.Events.Eventf(owner, corev1.EventTypeWarning, "FailedCreate", "Error creating: %v", err)
+			c.Events.Eventf(owner, corev1.EventTypeWarning, "FailedCreate", "Error creating: %v", err)
 		}
 		return nil, err
 	}
-	h.Events.Eventf(owner, corev1.EventTypeNormal, "SuccessfulCreate", "Created pod: %v", made.Name)
+	c.Events.Eventf(owner, corev1.EventTypeNormal, "SuccessfulCreate", "Created pod: %v", made.Name)
 	return made, nil
 }
 
 // Delete removes the pod. That it was gone already is an error of NotFound.
-func (h Hands) Delete(ctx context.Context, pod *corev1.Pod, owner runtime.Object) error {
-	err := h.Client.Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &pod.UID}})
+func (c PodControl) Delete(ctx context.Context, pod *corev1.Pod, owner runtime.Object) error {
+	err := c.Client.Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &pod.UID}})
 	if apierrors.IsNotFound(err) {
 		return err
 	}
 	if err != nil {
-		h.Events.Eventf(owner, corev1.EventTypeWarning, "FailedDelete", "Error deleting: %v", err)
+		c.Events.Eventf(owner, corev1.EventTypeWarning, "FailedDelete", "Error deleting: %v", err)
 		return fmt.Errorf("unable to delete pods: %w", err)
 	}
-	h.Events.Eventf(owner, corev1.EventTypeNormal, "SuccessfulDelete", "Deleted pod: %v", pod.Name)
+	c.Events.Eventf(owner, corev1.EventTypeNormal, "SuccessfulDelete", "Deleted pod: %v", pod.Name)
 	return nil
 }
 
 // Patch changes a pod.
-func (h Hands) Patch(ctx context.Context, pod *corev1.Pod, kind types.PatchType, patch []byte) (*corev1.Pod, error) {
-	return h.Client.Pods(pod.Namespace).Patch(ctx, pod.Name, kind, patch, metav1.PatchOptions{})
+func (c PodControl) Patch(ctx context.Context, pod *corev1.Pod, kind types.PatchType, patch []byte) (*corev1.Pod, error) {
+	return c.Client.Pods(pod.Namespace).Patch(ctx, pod.Name, kind, patch, metav1.PatchOptions{})
 }
 
 // InFlight is the largest number of requests one batch has under way.
@@ -97,30 +98,13 @@ func SlowStart(n int, do func(i int) error) (done int, err error) {
 // Parallel calls do for 0 to n-1, up to InFlight at once. It returns how many
 // succeeded and the first failure.
 func Parallel(n int, do func(i int) error) (done int, err error) {
-	var (
-		wg   sync.WaitGroup
-		mu   sync.Mutex
-		next int
-	)
-	for range min(n, InFlight) {
-		wg.Go(func() {
-			mu.Lock()
-			defer mu.Unlock()
-			for next < n {
-				i := next
-				next++
-				mu.Unlock()
-				e := do(i)
-				mu.Lock()
-				switch {
-				case e == nil:
-					done++
-				case err == nil:
-					err = e
-				}
-			}
-		})
+	for _, e := range run.Each("pods", InFlight, n, do) {
+		switch {
+		case e == nil:
+			done++
+		case err == nil:
+			err = e
+		}
 	}
-	wg.Wait()
 	return done, err
 }

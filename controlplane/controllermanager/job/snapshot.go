@@ -12,9 +12,9 @@ import (
 	"knarr/controlplane/controllermanager/pods"
 )
 
-// A look is one job and its pods at one time. The job's status gathers what to
+// A snapshot is one job and its pods at one time. The job's status gathers what to
 // store.
-type look struct {
+type snapshot struct {
 	job    *batchv1.Job
 	pods   []*corev1.Pod
 	active []*corev1.Pod
@@ -31,8 +31,8 @@ type look struct {
 	finish             *batchv1.JobCondition
 }
 
-func newLook(job *batchv1.Job, all []*corev1.Pod, now time.Time) *look {
-	l := &look{job: job, pods: all, now: now, counted: map[types.UID]bool{}}
+func newSnapshot(job *batchv1.Job, all []*corev1.Pod, now time.Time) *snapshot {
+	l := &snapshot{job: job, pods: all, now: now, counted: map[types.UID]bool{}}
 	if job.Status.UncountedTerminatedPods == nil {
 		job.Status.UncountedTerminatedPods = &batchv1.UncountedTerminatedPods{}
 	}
@@ -70,7 +70,7 @@ func newLook(job *batchv1.Job, all []*corev1.Pod, now time.Time) *look {
 		}
 	}
 	if l.indexed() {
-		l.lookAtIndexes()
+		l.readIndexes()
 	}
 	if job.Status.StartTime == nil && !suspended(job) {
 		job.Status.StartTime = new(metav1.NewTime(now))
@@ -80,18 +80,18 @@ func newLook(job *batchv1.Job, all []*corev1.Pod, now time.Time) *look {
 
 func suspended(job *batchv1.Job) bool { return job.Spec.Suspend != nil && *job.Spec.Suspend }
 
-func (l *look) indexed() bool {
+func (l *snapshot) indexed() bool {
 	return l.job.Spec.CompletionMode != nil && *l.job.Spec.CompletionMode == batchv1.IndexedCompletion
 }
 
 // replacesFailedOnly says that a pod on its way out is not replaced yet.
-func (l *look) replacesFailedOnly() bool {
+func (l *snapshot) replacesFailedOnly() bool {
 	p := l.job.Spec.PodReplacementPolicy
 	return p != nil && *p == batchv1.Failed
 }
 
 // failedPod says that a pod did not do its work and will not.
-func (l *look) failedPod(p *corev1.Pod) bool {
+func (l *snapshot) failedPod(p *corev1.Pod) bool {
 	if p.Status.Phase == corev1.PodFailed {
 		return true
 	}
@@ -107,7 +107,7 @@ func indexOf(p *corev1.Pod) int {
 	return n
 }
 
-func (l *look) validIndex(p *corev1.Pod) bool {
+func (l *snapshot) validIndex(p *corev1.Pod) bool {
 	if !l.indexed() {
 		return true
 	}
@@ -115,7 +115,7 @@ func (l *look) validIndex(p *corev1.Pod) bool {
 	return i >= 0 && i < int(*l.job.Spec.Completions)
 }
 
-func (l *look) lookAtIndexes() {
+func (l *snapshot) readIndexes() {
 	job, size := l.job, int(*l.job.Spec.Completions)
 	l.doneBefore = parseIndexes(job.Status.CompletedIndexes, size)
 	l.doneIndexes = l.doneBefore.clone()
@@ -173,8 +173,8 @@ func triesOf(p *corev1.Pod) int32 {
 // ignoredAnnotation counts the failures of an index that do not count.
 const ignoredAnnotation = "batch.kubernetes.io/job-index-ignored-failure-count"
 
-// verdict is the condition that ends the job, or nil as long as it goes on.
-func (l *look) verdict() *batchv1.JobCondition {
+// finishCondition is the condition that ends the job, or nil as long as it goes on.
+func (l *snapshot) finishCondition() *batchv1.JobCondition {
 	job := l.job
 	if c := condition(job, batchv1.JobSuccessCriteriaMet); c != nil {
 		return c
@@ -213,13 +213,13 @@ func (l *look) verdict() *batchv1.JobCondition {
 	return nil
 }
 
-func (l *look) condition(kind batchv1.JobConditionType, reason, message string) *batchv1.JobCondition {
+func (l *snapshot) condition(kind batchv1.JobConditionType, reason, message string) *batchv1.JobCondition {
 	at := metav1.NewTime(l.now)
 	return &batchv1.JobCondition{Type: kind, Status: corev1.ConditionTrue, LastProbeTime: at, LastTransitionTime: at, Reason: reason, Message: message}
 }
 
 // untilDeadline is how long the job may still run; negative is for ever.
-func (l *look) untilDeadline() time.Duration {
+func (l *snapshot) untilDeadline() time.Duration {
 	limit := l.job.Spec.ActiveDeadlineSeconds
 	if limit == nil || l.job.Status.StartTime == nil || suspended(l.job) {
 		return -1
@@ -228,7 +228,7 @@ func (l *look) untilDeadline() time.Duration {
 }
 
 // pastRestarts says that containers restarted in place beyond the limit.
-func (l *look) pastRestarts() bool {
+func (l *snapshot) pastRestarts() bool {
 	if l.job.Spec.Template.Spec.RestartPolicy != corev1.RestartPolicyOnFailure {
 		return false
 	}

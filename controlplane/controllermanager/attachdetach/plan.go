@@ -1,0 +1,274 @@
+package attachdetach
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+const (
+	// maxWait is how long a volume may stay mounted on a node that is not healthy
+	// before it is detached without the node's word.
+	maxWait = 6 * time.Minute
+	// attachTime is how long an external attacher may take before an event says so.
+	attachTime = 2 * time.Minute
+)
+
+// A volume is one volume in the whole cluster, with everything that its
+// attachments depend on.
+type volume struct {
+	name           corev1.UniqueVolumeName
+	driver, handle string
+	// pv is the name of the PersistentVolume; "" if it is gone.
+	pv string
+	// multi says that several nodes may have it at once.
+	multi bool
+	// wanted are the pods that need it, by node.
+	wanted map[string][]*corev1.Pod
+	// attachments are those there are, by node, also those being deleted.
+	attachments map[string]*storagev1.VolumeAttachment
+	// nodes are those in wanted and attachments.
+	nodes map[string]node
+}
+
+// A node is what one Node says of itself and of the volume.
+type node struct {
+	exists, ready, outOfService bool
+	// foreign is a node that attaches by itself.
+	foreign bool
+	// inUse says that the volume is mounted, or may be.
+	inUse bool
+	// reported says that the Node's status names the volume as attached, so that
+	// its kubelet may mount it.
+	reported bool
+}
+
+// A memory is what is remembered of a volume between two looks at it. Without it
+// events are repeated and waits begin again.
+type memory struct {
+	// unwanted is since when no pod of a node needs the volume that it has.
+	unwanted map[string]time.Time
+	// refused are the nodes whose pods were told that another node has the volume.
+	refused map[string]bool
+	// failed are the last failures that pods were told of, by node.
+	failed map[string]failure
+}
+
+// A failure is that of one attachment that pods were told of: when the attacher
+// failed, or when it was told that it takes long.
+type failure struct {
+	uid     types.UID
+	message string
+	at      time.Time
+}
+
+func newMemory() *memory {
+	return &memory{unwanted: map[string]time.Time{}, refused: map[string]bool{}, failed: map[string]failure{}}
+}
+
+// empty says that nothing is remembered.
+func (m *memory) empty() bool { return len(m.unwanted)+len(m.refused)+len(m.failed) == 0 }
+
+// A decision is what is to be done about a volume.
+type decision struct {
+	attach []string     // nodes that need an attachment
+	detach []detachment // attachments to be deleted
+	report []string     // nodes whose status does not say what it should
+	warn   []warning
+	again  time.Duration // when to look again without any event; 0: never
+}
+
+type detachment struct {
+	node string
+	uid  types.UID
+	// force says that the node is not asked.
+	force bool
+}
+
+// A warning is an event of one pod: FailedAttachVolume.
+type warning struct {
+	pod     *corev1.Pod
+	message string
+}
+
+// released says whether a node that has the volume is to lose it, and without
+// being asked. again is when the answer changes by time alone.
+func released(v *volume, name string, unwanted, now time.Time) (yes, force bool, again time.Duration) {
+	n := v.nodes[name]
+	if len(v.wanted[name]) > 0 {
+		return false, false, 0
+	}
+	elapsed := now.Sub(unwanted)
+	expired := elapsed > maxWait && !n.ready
+	force = n.outOfService || expired
+	if !n.inUse || force {
+		return true, force, 0
+	}
+	if n.ready {
+		return false, false, 0 // the Node will say when it has unmounted it
+	}
+	return false, false, maxWait - elapsed + time.Millisecond
+}
+
+// reports says whether the Node's status is to name the volume as attached.
+func reports(v *volume, name string, unwanted, now time.Time) bool {
+	a := v.attachments[name]
+	if a == nil || !a.Status.Attached || a.DeletionTimestamp != nil {
+		return false
+	}
+	yes, _, _ := released(v, name, unwanted, now)
+	return !yes
+}
+
+// plan says what is to be done about a volume.
+func plan(v *volume, m *memory, now time.Time) (d decision) {
+	d.forget(v, m)
+	for _, name := range slices.Sorted(maps.Keys(v.attachments)) {
+		d.release(v, m, name, now)
+	}
+	for _, name := range order(v.wanted) {
+		d.want(v, m, name, now)
+	}
+	return d
+}
+
+// forget drops what is remembered of nodes that have nothing to do with the volume.
+func (d *decision) forget(v *volume, m *memory) {
+	maps.DeleteFunc(m.unwanted, func(name string, _ time.Time) bool {
+		return v.attachments[name] == nil || len(v.wanted[name]) > 0
+	})
+	maps.DeleteFunc(m.refused, func(name string, _ bool) bool { return len(v.wanted[name]) == 0 })
+	maps.DeleteFunc(m.failed, func(name string, f failure) bool {
+		a := v.attachments[name]
+		return a == nil || a.UID != f.uid || a.Status.Attached
+	})
+}
+
+// release looks at a node that has the volume: the Node's status is made true
+// first, so that no kubelet mounts what is about to go.
+func (d *decision) release(v *volume, m *memory, name string, now time.Time) {
+	a, n := v.attachments[name], v.nodes[name]
+	if n.foreign {
+		return
+	}
+	if len(v.wanted[name]) == 0 && m.unwanted[name].IsZero() {
+		m.unwanted[name] = now
+	}
+	yes, force, again := released(v, name, m.unwanted[name], now)
+	if n.exists && n.reported != reports(v, name, m.unwanted[name], now) {
+		d.report = append(d.report, name)
+		return
+	}
+	switch {
+	case a.DeletionTimestamp != nil:
+	case yes:
+		d.detach = append(d.detach, detachment{name, a.UID, force})
+	case again > 0:
+		d.later(again)
+	}
+}
+
+func (d *decision) later(after time.Duration) {
+	if d.again == 0 || after < d.again {
+		d.again = after
+	}
+}
+
+// want looks at a node whose pods need the volume.
+func (d *decision) want(v *volume, m *memory, name string, now time.Time) {
+	if a := v.attachments[name]; a != nil {
+		if a.DeletionTimestamp == nil && !a.Status.Attached {
+			d.wait(v, m, name, a, now)
+		}
+		return // one that is being deleted is made anew when it is gone
+	}
+	if v.multi || len(v.attachments) == 0 && len(d.attach) == 0 {
+		d.attach = append(d.attach, name)
+		return
+	}
+	going := func(a *storagev1.VolumeAttachment) bool { return a.DeletionTimestamp != nil }
+	if m.refused[name] || len(d.attach) > 0 || !slices.ContainsFunc(slices.Collect(maps.Values(v.attachments)), func(a *storagev1.VolumeAttachment) bool { return !going(a) }) {
+		return
+	}
+	m.refused[name] = true
+	for _, pod := range v.wanted[name] {
+		d.warn = append(d.warn, warning{pod, v.message("Multi-Attach error", refusal(v, pod))})
+	}
+}
+
+// wait tells pods of an attachment that does not come about.
+func (d *decision) wait(v *volume, m *memory, name string, a *storagev1.VolumeAttachment, now time.Time) {
+	reported := m.failed[name]
+	f := failure{uid: a.UID, at: now}
+	switch e := a.Status.AttachError; {
+	case e != nil:
+		f.message, f.at = e.Message, e.Time.Time
+		if reported == f {
+			return
+		}
+	default:
+		since := a.CreationTimestamp.Time
+		if reported.at.After(since) {
+			since = reported.at
+		}
+		if left := attachTime - now.Sub(since); left > 0 {
+			d.later(left)
+			return
+		}
+		f.message = fmt.Sprintf("timed out waiting for external-attacher of %s CSI driver to attach volume %s", v.driver, v.handle)
+		d.later(attachTime)
+	}
+	m.failed[name] = f
+	for _, pod := range v.wanted[name] {
+		d.warn = append(d.warn, warning{pod, v.message("AttachVolume.Attach failed", ": "+f.message)})
+	}
+}
+
+// order gives the node whose pod came first the volume that only one can have.
+func order(wanted map[string][]*corev1.Pod) []string {
+	first := func(name string) time.Time {
+		return slices.MinFunc(wanted[name], func(a, b *corev1.Pod) int {
+			return a.CreationTimestamp.Compare(b.CreationTimestamp.Time)
+		}).CreationTimestamp.Time
+	}
+	return slices.SortedFunc(maps.Keys(wanted), func(a, b string) int {
+		return cmp.Or(first(a).Compare(first(b)), cmp.Compare(a, b))
+	})
+}
+
+// message is one of upstream's about a volume.
+func (v *volume) message(what, more string) string {
+	return fmt.Sprintf("%s for volume %q %s", what, v.pv, more)
+}
+
+// refusal says to a pod who has the volume. Pods of other namespaces are counted,
+// not named.
+func refusal(v *volume, pod *corev1.Pod) string {
+	var names []string
+	others := 0
+	for _, name := range slices.Sorted(maps.Keys(v.attachments)) {
+		for _, o := range v.wanted[name] {
+			if o.Namespace == pod.Namespace {
+				names = append(names, o.Name)
+			} else {
+				others++
+			}
+		}
+	}
+	switch {
+	case len(names) == 0 && others == 0:
+		return "Volume is already exclusively attached to one node and can't be attached to another"
+	case len(names) == 0:
+		return fmt.Sprintf("Volume is already used by %d pod(s) in different namespaces", others)
+	case others == 0:
+		return "Volume is already used by pod(s) " + strings.Join(names, ", ")
+	}
+	return fmt.Sprintf("Volume is already used by pod(s) %s and %d pod(s) in different namespaces", strings.Join(names, ", "), others)
+}

@@ -1,0 +1,340 @@
+package controllermanager
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/retry"
+
+	"knarr/internal/apitest"
+)
+
+var attacher = []string{"persistentvolume-attach-detach-controller", "persistentvolume-binder-controller", "serviceaccount-controller"}
+
+// disk is a claim bound to a volume of a CSI driver, both of that name.
+func (c *cluster) disk(name string) {
+	c.Helper()
+	c.volume(volumeOf(name, "1Gi", func(v *corev1.PersistentVolume) {
+		v.Spec.PersistentVolumeSource = corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: "d.example.com", VolumeHandle: "disk " + name}}
+		v.Spec.ClaimRef = &corev1.ObjectReference{Namespace: "default", Name: name}
+	}))
+	c.claim(claimOf(name, "1Gi", func(o *corev1.PersistentVolumeClaim) { o.Spec.VolumeName = name }))
+	c.until(name+" is bound", func() (bool, error) {
+		o, err := c.client.CoreV1().PersistentVolumeClaims("default").Get(c.ctx, name, metav1.GetOptions{})
+		return err == nil && o.Status.Phase == corev1.ClaimBound, err
+	})
+}
+
+// join is a node whose kubelet leaves attaching to the controller.
+func (c *cluster) join(name string) {
+	c.Helper()
+	_, err := c.client.CoreV1().Nodes().Create(c.ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name,
+		Annotations: map[string]string{"volumes.kubernetes.io/controller-managed-attach-detach": "true"}}}, metav1.CreateOptions{})
+	c.no(err)
+	c.status(name, func(n *corev1.Node) {
+		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
+	})
+}
+
+// status changes the status of a node as its kubelet does.
+func (c *cluster) status(name string, change func(*corev1.Node)) {
+	c.Helper()
+	c.no(retry.RetryOnConflict(retry.DefaultRetry, func() error {
+		n, err := c.client.CoreV1().Nodes().Get(c.ctx, name, metav1.GetOptions{})
+		if err == nil {
+			change(n)
+			_, err = c.client.CoreV1().Nodes().UpdateStatus(c.ctx, n, metav1.UpdateOptions{})
+		}
+		return err
+	}))
+}
+
+// uses says which disks a node has in use.
+func (c *cluster) uses(name string, disks ...string) {
+	c.Helper()
+	c.status(name, func(n *corev1.Node) {
+		n.Status.VolumesInUse = nil
+		for _, disk := range disks {
+			n.Status.VolumesInUse = append(n.Status.VolumesInUse, corev1.UniqueVolumeName("kubernetes.io/csi/d.example.com^disk "+disk))
+		}
+	})
+}
+
+// place makes a pod with a disk on a node.
+func (c *cluster) place(pod, node, disk string) {
+	c.Helper()
+	_, err := c.client.CoreV1().Pods("default").Create(c.ctx, &corev1.Pod{ObjectMeta: meta(pod), Spec: corev1.PodSpec{NodeName: node, Containers: template.Spec.Containers,
+		Volumes: []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: disk}}}}}}, metav1.CreateOptions{})
+	c.no(err)
+}
+
+func (c *cluster) kill(pod string) {
+	c.Helper()
+	c.no(c.client.CoreV1().Pods("default").Delete(c.ctx, pod, metav1.DeleteOptions{GracePeriodSeconds: new(int64)}))
+}
+
+// attachAll does what an external attacher does.
+func (c *cluster) attachAll() {
+	c.Helper()
+	list, err := c.client.StorageV1().VolumeAttachments().List(c.ctx, metav1.ListOptions{})
+	c.no(err)
+	for _, a := range list.Items {
+		if a.Status.Attached || a.DeletionTimestamp != nil {
+			continue
+		}
+		a.Status.Attached = true
+		if _, err := c.client.StorageV1().VolumeAttachments().UpdateStatus(c.ctx, &a, metav1.UpdateOptions{}); err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+			c.Fatal(err)
+		}
+	}
+}
+
+// disks is every attachment, and what each Node says is attached.
+func (c *cluster) disks() string {
+	c.Helper()
+	list, err := c.client.StorageV1().VolumeAttachments().List(c.ctx, metav1.ListOptions{})
+	c.no(err)
+	nodes, err := c.client.CoreV1().Nodes().List(c.ctx, metav1.ListOptions{})
+	c.no(err)
+	var all []string
+	for _, a := range list.Items {
+		pv := *a.Spec.Source.PersistentVolumeName
+		if want := fmt.Sprintf("csi-%x", sha256.Sum256([]byte("disk "+pv+"d.example.com"+a.Spec.NodeName))); a.Name != want {
+			c.Errorf("attachment %s, want %s", a.Name, want)
+		}
+		state := "attaching"
+		if a.Status.Attached {
+			state = "attached"
+		}
+		all = append(all, fmt.Sprintf("%s %s to %s", pv, state, a.Spec.NodeName))
+	}
+	for _, n := range nodes.Items {
+		for _, o := range n.Status.VolumesAttached {
+			all = append(all, n.Name+" has "+strings.TrimPrefix(string(o.Name), "kubernetes.io/csi/d.example.com^disk "))
+		}
+	}
+	slices.Sort(all)
+	return strings.Join(all, ", ")
+}
+
+func (c *cluster) attachments(want string) {
+	c.Helper()
+	c.until(want, func() (bool, error) {
+		got := c.disks()
+		return got == want, fmt.Errorf("got %s", got)
+	})
+}
+
+// event waits for an event of a pod.
+func (c *cluster) event(pod, reason, message string) {
+	c.Helper()
+	c.until(message, func() (bool, error) {
+		list, err := c.client.CoreV1().Events("default").List(c.ctx, metav1.ListOptions{})
+		var got []string
+		for _, e := range list.Items {
+			got = append(got, e.InvolvedObject.Name+" "+e.Reason+" "+e.Message+" "+e.Source.Component)
+		}
+		return err == nil && slices.Contains(got, pod+" "+reason+" "+message+" attachdetach-controller"), fmt.Errorf("%v %q", err, got)
+	})
+}
+
+// A volume is attached for a pod, and detached when its node has unmounted it.
+func TestVolumesAreAttached(t *testing.T) {
+	inCluster(t, attacher, func(c *cluster) {
+		c.join("a")
+		c.disk("x")
+		c.attachments("")
+		c.place("p", "a", "x")
+		c.attachments("x attaching to a")
+		c.attachAll()
+		c.attachments("a has x, x attached to a")
+		c.event("p", "SuccessfulAttachVolume", `AttachVolume.Attach succeeded for volume "x" `)
+		c.uses("a", "x")
+		c.kill("p")
+		time.Sleep(time.Hour) // a node that is well is waited for
+		c.attachments("a has x, x attached to a")
+		c.uses("a")
+		c.attachments("")
+	})
+}
+
+// A volume that one node may have goes to another once the first has let it go.
+func TestVolumeMovesToAnotherNode(t *testing.T) {
+	inCluster(t, attacher, func(c *cluster) {
+		c.join("a")
+		c.join("b")
+		c.disk("x")
+		c.place("p", "a", "x")
+		c.attachments("x attaching to a")
+		c.attachAll()
+		c.uses("a", "x")
+		c.place("q", "b", "x")
+		c.event("q", "FailedAttachVolume", `Multi-Attach error for volume "x" Volume is already used by pod(s) p`)
+		c.attachments("a has x, x attached to a")
+		c.kill("p")
+		c.uses("a")
+		c.attachments("x attaching to b")
+		c.attachAll()
+		c.attachments("b has x, x attached to b")
+	})
+}
+
+// What is mounted on a node that is not well is detached after six minutes, or at
+// once if its administrator says that it is out of service.
+func TestNodesThatAreNotWell(t *testing.T) {
+	for name, tt := range map[string]struct {
+		change func(c *cluster)
+		within time.Duration
+	}{
+		"not ready": {func(c *cluster) {
+			c.status("a", func(n *corev1.Node) { n.Status.Conditions[0].Status = corev1.ConditionUnknown })
+		}, 7 * time.Minute},
+		"gone": {func(c *cluster) {
+			c.no(c.client.CoreV1().Nodes().Delete(c.ctx, "a", metav1.DeleteOptions{}))
+		}, 7 * time.Minute},
+		"out of service": {func(c *cluster) {
+			_, err := c.client.CoreV1().Nodes().Patch(c.ctx, "a", "application/merge-patch+json", []byte(`{"spec":{"taints":[{"key":"node.kubernetes.io/out-of-service","value":"nodeshutdown","effect":"NoExecute"}]}}`), metav1.PatchOptions{})
+			c.no(err)
+		}, time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inCluster(t, attacher, func(c *cluster) {
+				c.join("a")
+				c.join("b")
+				c.disk("x")
+				c.place("p", "a", "x")
+				c.attachments("x attaching to a")
+				c.attachAll()
+				c.uses("a", "x")
+				c.attachments("a has x, x attached to a")
+				tt.change(c)
+				c.kill("p")
+				c.place("q", "b", "x")
+				if tt.within > time.Minute {
+					time.Sleep(5 * time.Minute)
+					if got := c.disks(); !strings.HasSuffix(got, "x attached to a") {
+						t.Errorf("after five minutes: %s", got)
+					}
+				}
+				time.Sleep(tt.within)
+				c.attachments("x attaching to b")
+			})
+		})
+	}
+}
+
+// A driver that wants no attaching gets none, also if it says so late.
+func TestDriverWithoutAttaching(t *testing.T) {
+	inCluster(t, attacher, func(c *cluster) {
+		c.join("a")
+		c.disk("x")
+		c.place("p", "a", "x")
+		c.attachments("x attaching to a")
+		no := false
+		_, err := c.client.StorageV1().CSIDrivers().Create(c.ctx, &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: "d.example.com"}, Spec: storagev1.CSIDriverSpec{AttachRequired: &no}}, metav1.CreateOptions{})
+		c.no(err)
+		c.attachments("")
+		c.no(c.client.StorageV1().CSIDrivers().Delete(c.ctx, "d.example.com", metav1.DeleteOptions{}))
+		c.attachments("x attaching to a")
+	})
+}
+
+// An attachment that this controller did not make is none of its business, and
+// a node that comes after its pod gets what the pod needs.
+func TestOthersAttachments(t *testing.T) {
+	inCluster(t, attacher, func(c *cluster) {
+		c.disk("x")
+		pv := "x"
+		for name, pv := range map[string]*string{"mine": &pv, "lost": new("lost")} {
+			_, err := c.client.StorageV1().VolumeAttachments().Create(c.ctx, &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: name},
+				Spec: storagev1.VolumeAttachmentSpec{Attacher: "d.example.com", NodeName: "a", Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: pv}}}, metav1.CreateOptions{})
+			c.no(err)
+		}
+		c.place("p", "a", "x")
+		time.Sleep(time.Hour)
+		c.join("a")
+		c.until("three attachments", func() (bool, error) {
+			list, err := c.client.StorageV1().VolumeAttachments().List(c.ctx, metav1.ListOptions{})
+			return err == nil && len(list.Items) == 3, err
+		})
+		c.kill("p")
+		c.until("the others' are left", func() (bool, error) {
+			list, err := c.client.StorageV1().VolumeAttachments().List(c.ctx, metav1.ListOptions{})
+			return err == nil && len(list.Items) == 2 && list.Items[0].Name == "lost" && list.Items[1].Name == "mine", err
+		})
+	})
+}
+
+// Stopped after any of its writes and started again, the controller comes to the
+// same end, and never has the volume on two nodes.
+func TestAttachingStoppedAnywhere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, stop := apitest.New(t)
+		defer stop()
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Hour)
+		defer cancel()
+		c := &cluster{t, ctx, s.Client(t), s}
+		start := func(writes int32) (end func()) {
+			cfg := config(s, attacher...)
+			as := cfg.ClientFor
+			left := &atomic.Int32{}
+			left.Store(writes)
+			cfg.ClientFor = func(account string) *rest.Config {
+				kube := as(account)
+				if account == "attachdetach-controller" {
+					kube.Wrap(func(rt http.RoundTripper) http.RoundTripper { return limited{rt, left} })
+				}
+				return kube
+			}
+			m, err := New(cfg)
+			c.no(err)
+			ctx, cancel := context.WithCancel(ctx)
+			ended := make(chan error, 1)
+			go func() { ended <- m.Run(ctx) }()
+			time.Sleep(5 * time.Second)
+			synctest.Wait()
+			return func() { cancel(); c.no(<-ended) }
+		}
+		end := start(1000)
+		c.join("a")
+		c.join("b")
+		c.disk("x")
+		end()
+		// What happens to the volume, and how many writes each step takes.
+		for _, step := range []struct {
+			name string
+			do   func()
+			want string
+		}{
+			{"attach", func() { c.place("p", "a", "x") }, "x attaching to a"},
+			{"report", func() { c.attachAll(); c.uses("a", "x") }, "a has x, x attached to a"},
+			{"move", func() { c.place("q", "b", "x"); c.kill("p"); c.uses("a") }, "x attaching to b"},
+			{"report again", func() { c.attachAll() }, "b has x, x attached to b"},
+			{"detach", func() { c.kill("q") }, ""},
+		} {
+			step.do()
+			for writes := range int32(4) {
+				start(writes)()
+				if got := c.disks(); strings.Contains(got, "to a") && strings.Contains(got, "to b") {
+					t.Errorf("%s, stopped after %d writes: %s", step.name, writes, got)
+				}
+			}
+			end := start(1000)
+			c.attachments(step.want)
+			end()
+		}
+	})
+}
