@@ -12,6 +12,8 @@ import (
 	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	"k8s.io/klog/v2"
+
+	"knarr/node/kubelet/podspec"
 )
 
 // A rejection is why a pod is not taken.
@@ -145,7 +147,7 @@ func portTaken(pod *corev1.Pod, others []*corev1.Pod) bool {
 	each := func(p *corev1.Pod, f func(port, string)) {
 		lists := [][]corev1.Container{p.Spec.Containers}
 		for i := range p.Spec.InitContainers {
-			if isSidecar(&p.Spec.InitContainers[i]) {
+			if podspec.IsSidecar(&p.Spec.InitContainers[i]) {
 				lists = append(lists, p.Spec.InitContainers[i:i+1])
 			}
 		}

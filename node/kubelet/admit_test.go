@@ -8,12 +8,19 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
+
+	"knarr/node/kubelet/allocation"
+	"knarr/node/kubelet/podtest"
 )
 
 // TestWhoTakesRoom: on a node for two pods, neither one that was rejected nor one
 // that the API no longer has keeps another out.
 func TestWhoTakesRoom(t *testing.T) {
-	k := &Kubelet{workers: map[types.UID]*worker{}, events: record.NewFakeRecorder(10)}
+	allocations, err := allocation.Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := &Kubelet{workers: map[types.UID]*worker{}, events: record.NewFakeRecorder(10), allocations: allocations}
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}
 	node.Status.Allocatable = corev1.ResourceList{corev1.ResourcePods: resource.MustParse("2")}
 	k.node.Store(node)
@@ -42,5 +49,44 @@ func TestWhoTakesRoom(t *testing.T) {
 	}
 	if come("f") {
 		t.Error("one too many is taken")
+	}
+}
+
+func TestAdmission(t *testing.T) {
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", Labels: map[string]string{"disk": "ssd"}}, Status: corev1.NodeStatus{
+		Allocatable: corev1.ResourceList{"cpu": resource.MustParse("2"), "memory": resource.MustParse("1Gi"), "pods": resource.MustParse("3")}}}
+	with := func(f func(*corev1.Pod)) *corev1.Pod { p := podtest.Pod("p", "c"); f(p); return p }
+	port := func(p *corev1.Pod) { p.Spec.Containers[0].Ports = []corev1.ContainerPort{{HostPort: 80}} }
+	for _, c := range []struct {
+		name   string
+		pod    *corev1.Pod
+		others []*corev1.Pod
+		p      pressure
+		reason string
+		text   string
+	}{
+		{name: "fits", pod: podtest.Pod("p", "c")},
+		{name: "cpu", pod: with(func(p *corev1.Pod) { p.Spec.Containers[0].Resources = podtest.Resources("3", "", "", "") }), reason: "OutOfcpu",
+			text: "Node didn't have enough resource: cpu, requested: 3000, used: 0, capacity: 2000"},
+		{name: "pods", pod: podtest.Pod("p", "c"), others: []*corev1.Pod{podtest.Pod("a", "c"), podtest.Pod("b", "c"), podtest.Pod("d", "c")}, reason: "OutOfpods"},
+		{name: "selector", pod: with(func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"disk": "hdd"} }), reason: "NodeAffinity",
+			text: "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector"},
+		{name: "port", pod: with(port), others: []*corev1.Pod{with(port)}, reason: "NodePorts"},
+		{name: "sysctl", pod: with(func(p *corev1.Pod) {
+			p.Spec.SecurityContext = &corev1.PodSecurityContext{Sysctls: []corev1.Sysctl{{Name: "kernel.msgmax", Value: "1"}}}
+		}), reason: "SysctlForbidden", text: `forbidden sysctl: "kernel.msgmax" not allowlisted`},
+		{name: "disk pressure", pod: podtest.Pod("p", "c"), p: pressure{disk: true}, reason: "Evicted", text: "The node had condition: [DiskPressure]. "},
+		{name: "memory pressure, burstable", pod: with(func(p *corev1.Pod) { p.Spec.Containers[0].Resources = podtest.Resources("1", "", "", "") }), p: pressure{memory: true}},
+		{name: "taint", pod: podtest.Pod("p", "c")},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := admission(c.pod, c.others, n, &c.p, nil)
+			if r == nil {
+				r = &rejection{}
+			}
+			if r.reason != c.reason || c.text != "" && r.message != c.text {
+				t.Errorf("%+v", r)
+			}
+		})
 	}
 }

@@ -15,13 +15,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 
-	"knarr/internal/equal"
+	"knarr/node/kubelet/podspec"
 	"knarr/node/kubelet/prober"
 )
 
 func lower(s string) string { return strings.ToLower(strings.TrimSpace(s)) }
-
-func sameStatus(a, b *corev1.PodStatus) bool { return equal.Objects(a, b) }
 
 // patchStatus writes the difference between the status the API server has and
 // the one it should have, for that very pod.
@@ -61,7 +59,7 @@ func containerReference(pod *corev1.Pod, c *corev1.Container) *corev1.ObjectRefe
 	if c == nil {
 		return ref
 	}
-	_, kind := findContainer(pod, c.Name)
+	_, kind := podspec.FindContainer(pod, c.Name)
 	ref.FieldPath = [...]string{"spec.containers", "spec.initContainers", "spec.ephemeralContainers"}[kind] + "{" + c.Name + "}"
 	return ref
 }
@@ -75,9 +73,8 @@ func (k *Kubelet) probeEvent(t prober.Target, _ prober.Kind, warning bool, messa
 	k.events.Event(containerReference(t.Pod, t.Container), corev1.EventTypeWarning, reason, message)
 }
 
-// token asks for a service account token bound to the pod. It is renewed when
-// four fifths of its life, or a day, have passed.
-func (k *Kubelet) token(ctx context.Context, pod *corev1.Pod, p *corev1.ServiceAccountTokenProjection) (string, time.Time, error) {
+// requestToken asks for a service account token bound to the pod.
+func (k *Kubelet) requestToken(ctx context.Context, pod *corev1.Pod, p *corev1.ServiceAccountTokenProjection) (token string, expires time.Time, err error) {
 	req := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
 		ExpirationSeconds: p.ExpirationSeconds,
 		BoundObjectRef:    &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID},
@@ -85,13 +82,28 @@ func (k *Kubelet) token(ctx context.Context, pod *corev1.Pod, p *corev1.ServiceA
 	if p.Audience != "" {
 		req.Spec.Audiences = []string{p.Audience}
 	}
-	asked := time.Now()
 	res, err := k.client.CoreV1().ServiceAccounts(pod.Namespace).CreateToken(ctx, pod.Spec.ServiceAccountName, req, metav1.CreateOptions{})
 	if err != nil {
 		return "", time.Time{}, err
 	}
-	life := min(res.Status.ExpirationTimestamp.Sub(asked)*4/5, 24*time.Hour)
-	return res.Status.Token, asked.Add(life), nil
+	return res.Status.Token, res.Status.ExpirationTimestamp.Time, nil
+}
+
+// token asks for a service account token bound to the pod. It is renewed when
+// four fifths of its life, or a day, have passed.
+func (k *Kubelet) token(ctx context.Context, pod *corev1.Pod, p *corev1.ServiceAccountTokenProjection) (string, time.Time, error) {
+	asked := time.Now()
+	token, expires, err := k.requestToken(ctx, pod, p)
+	if err != nil {
+		return "", time.Time{}, err
+	}
+	return token, asked.Add(min(expires.Sub(asked)*4/5, 24*time.Hour)), nil
+}
+
+// hasContainers says whether a pod has ever had a container.
+func (k *Kubelet) hasContainers(uid types.UID) bool {
+	w := k.worker(uid)
+	return w != nil && len(w.shown.Load().observed.Containers) > 0
 }
 
 // claim resolves a claim the pod may use to its bound volume.
@@ -100,7 +112,7 @@ func (k *Kubelet) claim(ctx context.Context, pod *corev1.Pod, name string) (*cor
 	if err != nil {
 		return nil, nil, fmt.Errorf("error processing PVC %s/%s: failed to fetch PVC from API server: %w", pod.Namespace, name, err)
 	}
-	if pvc.DeletionTimestamp != nil {
+	if pvc.DeletionTimestamp != nil && !k.hasContainers(pod.UID) {
 		return nil, nil, fmt.Errorf("error processing PVC %s/%s: PVC is being deleted", pod.Namespace, name)
 	}
 	if pvc.Status.Phase != corev1.ClaimBound || pvc.Spec.VolumeName == "" {

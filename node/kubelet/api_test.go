@@ -49,14 +49,15 @@ func (a *miniAPI) put(path string, o map[string]any, kind string) {
 	meta := o["metadata"].(map[string]any)
 	meta["resourceVersion"] = strconv.Itoa(a.version)
 	a.objects[path] = o
-	a.tell(path, kind, o)
+	a.notify(path, kind, o)
 }
 
-func (a *miniAPI) tell(path, kind string, o map[string]any) {
+func (a *miniAPI) notify(path, kind string, o map[string]any) {
 	b, _ := json.Marshal(map[string]any{"type": kind, "object": o})
+	b = append(b, '\n') // once: several watchers read it
 	for ch, prefix := range a.watches {
 		if strings.HasPrefix(path, prefix) || strings.HasSuffix(prefix, "/pods/") && strings.Contains(path, "/pods/") {
-			ch <- watchEvent{path, append(b, '\n')}
+			ch <- watchEvent{path, b}
 		}
 	}
 }
@@ -104,7 +105,7 @@ func (a *miniAPI) drop(path string) {
 	if o := a.objects[path]; o != nil {
 		delete(a.objects, path)
 		a.version++
-		a.tell(path, "DELETED", o)
+		a.notify(path, "DELETED", o)
 	}
 }
 
@@ -131,7 +132,7 @@ func (a *miniAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	path := strings.TrimSuffix(r.URL.Path, "/status")
 	w.Header().Set("Content-Type", "application/json")
 	if r.URL.Query().Get("watch") != "" {
-		a.watch(w, r, path+"/")
+		a.watch(w, r, path+"/"+selected(r))
 		return
 	}
 	a.mu.Lock()
@@ -152,7 +153,7 @@ func (a *miniAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		case "configmaps", "secrets":
 			items := []any{}
 			for p, o := range a.objects {
-				if strings.HasPrefix(p, path+"/") {
+				if strings.HasPrefix(p, path+"/"+selected(r)) {
 					items = append(items, o)
 				}
 			}
@@ -208,6 +209,15 @@ func (a *miniAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		a.drop(path)
 		_ = json.NewEncoder(w).Encode(metav1.Status{Status: "Success"})
 	}
+}
+
+// selected is the name of the one configMap or secret that is asked for, "" for
+// all objects.
+func selected(r *http.Request) string {
+	if !strings.HasSuffix(r.URL.Path, "/configmaps") && !strings.HasSuffix(r.URL.Path, "/secrets") {
+		return ""
+	}
+	return strings.TrimPrefix(r.URL.Query().Get("fieldSelector"), "metadata.name=")
 }
 
 func (a *miniAPI) watch(w http.ResponseWriter, r *http.Request, prefix string) {

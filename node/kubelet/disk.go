@@ -1,23 +1,33 @@
 package kubelet
 
 import (
+	"context"
+	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// disk is how full a file system is, bytes and inodes.
-type disk struct{ size, free, inodes, inodesFree uint64 }
+// disk is how full a file system is, bytes and inodes, and which one it is.
+type disk struct {
+	size, free, inodes, inodesFree uint64
+	id                             unix.Fsid
+}
 
-func statDisk(path string) (disk, error) {
+// answerTime is how long the node's own disks may take to answer how full they are.
+const answerTime = 5 * time.Second
+
+func (k *Kubelet) statDisk(path string) (disk, error) {
 	var st unix.Statfs_t
-	if err := unix.Statfs(path, &st); err != nil {
-		return disk{}, err
+	err := k.calls.Do(context.Background(), path, answerTime, func() error { return unix.Statfs(path, &st) })
+	if err != nil {
+		return disk{}, fmt.Errorf("stat the disk of %s: %w", path, err)
 	}
 	b := uint64(st.Bsize)
-	return disk{st.Blocks * b, st.Bavail * b, st.Files, st.Ffree}, nil
+	return disk{st.Blocks * b, st.Bavail * b, st.Files, st.Ffree, st.Fsid}, nil
 }
 
 // threshold reads a quantity or a percentage of all; 0 if there is none.

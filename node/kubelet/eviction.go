@@ -1,10 +1,10 @@
 package kubelet
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -14,6 +14,8 @@ import (
 	resourcehelper "k8s.io/component-helpers/resource"
 	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/klog/v2"
+
+	"knarr/node/kubelet/podspec"
 )
 
 const (
@@ -25,16 +27,21 @@ const (
 // pressure is what the node is short of.
 type pressure struct{ memory, disk, pids bool }
 
+// resourceInodes is what upstream calls them where they run out.
+const resourceInodes corev1.ResourceName = "inodes"
+
 // A signal is something that can run out.
 type signal struct {
 	name     string
 	resource corev1.ResourceName
+	// node and images say on which of the two file systems pods take it.
+	node, images bool
 	// read gives what is available and what there is in all.
 	read func(*Kubelet) (available, all int64, err error)
 }
 
 var signals = []signal{
-	{"memory.available", corev1.ResourceMemory, func(*Kubelet) (int64, int64, error) {
+	{"memory.available", corev1.ResourceMemory, false, false, func(*Kubelet) (int64, int64, error) {
 		m, err := meminfo()
 		if err != nil {
 			return 0, 0, err
@@ -42,20 +49,20 @@ var signals = []signal{
 		used := m["MemTotal"] - m["MemFree"] - m["Inactive(file)"]
 		return m["MemTotal"] - used, m["MemTotal"], nil
 	}},
-	{"nodefs.available", corev1.ResourceEphemeralStorage, func(k *Kubelet) (int64, int64, error) {
-		d, err := statDisk(k.cfg.RootDir)
+	{"nodefs.available", corev1.ResourceEphemeralStorage, true, false, func(k *Kubelet) (int64, int64, error) {
+		d, err := k.statDisk(k.cfg.RootDir)
 		return int64(d.free), int64(d.size), err
 	}},
-	{"nodefs.inodesFree", "inodes", func(k *Kubelet) (int64, int64, error) {
-		d, err := statDisk(k.cfg.RootDir)
+	{"nodefs.inodesFree", resourceInodes, true, false, func(k *Kubelet) (int64, int64, error) {
+		d, err := k.statDisk(k.cfg.RootDir)
 		return int64(d.inodesFree), int64(d.inodes), err
 	}},
-	{"imagefs.available", corev1.ResourceEphemeralStorage, func(k *Kubelet) (int64, int64, error) {
-		d, err := statDisk(k.imageDir())
+	{"imagefs.available", corev1.ResourceEphemeralStorage, false, true, func(k *Kubelet) (int64, int64, error) {
+		d, err := k.statDisk(k.imageDir())
 		return int64(d.free), int64(d.size), err
 	}},
-	{"imagefs.inodesFree", "inodes", func(k *Kubelet) (int64, int64, error) {
-		d, err := statDisk(k.imageDir())
+	{"imagefs.inodesFree", resourceInodes, false, true, func(k *Kubelet) (int64, int64, error) {
+		d, err := k.statDisk(k.imageDir())
 		return int64(d.inodesFree), int64(d.inodes), err
 	}},
 }
@@ -93,7 +100,7 @@ func (k *Kubelet) relieve(ctx context.Context, last map[corev1.ResourceName]time
 			continue
 		}
 		kind := s.resource
-		if kind == "inodes" {
+		if kind == resourceInodes {
 			kind = corev1.ResourceEphemeralStorage
 		}
 		last[kind] = now
@@ -108,7 +115,7 @@ func (k *Kubelet) relieve(ctx context.Context, last map[corev1.ResourceName]time
 				}
 			}
 		}
-		evicted = k.evictOne(s.resource, available, limit)
+		evicted = k.evictOne(ctx, s, available, limit)
 	}
 	next := pressure{
 		memory: now.Sub(last[corev1.ResourceMemory]) < calm,
@@ -145,27 +152,49 @@ func rank(all []candidate) {
 		if x, y := priority(a.pod), priority(b.pod); x != y {
 			return int(x) - int(y)
 		}
-		return int(compare64(b.usage-b.req, a.usage-a.req))
+		return cmp.Compare(b.usage-b.req, a.usage-a.req)
 	})
 }
 
-func (k *Kubelet) evictOne(name corev1.ResourceName, available, limit int64) bool {
+// dedicatedImages says whether images have a file system of their own.
+func (k *Kubelet) dedicatedImages() bool {
+	a, err := k.statDisk(k.cfg.RootDir)
+	if err != nil {
+		return false
+	}
+	b, err := k.statDisk(k.imageDir())
+	return err == nil && a.id != b.id
+}
+
+func (k *Kubelet) evictOne(ctx context.Context, what signal, available, limit int64) bool {
+	name, node, images := what.resource, what.node, what.images
+	if !k.dedicatedImages() {
+		node, images = true, true
+	}
+	if name == corev1.ResourceMemory {
+		k.measureLayers(ctx) // pods decide how long their files take to count, and memory does not wait
+	} else {
+		k.measure(ctx)
+	}
 	var all []candidate
 	for _, w := range k.all() {
 		s := w.shown.Load()
-		if s.ended || s.view == nil || len(s.view.running()) == 0 || isCritical(s.pod) || s.pod.DeletionTimestamp != nil {
+		if s.ended || s.observed == nil || len(s.observed.Running()) == 0 || isCritical(s.pod) || s.pod.DeletionTimestamp != nil {
 			continue
 		}
 		c := candidate{w: w, pod: s.pod}
 		requests := resourcehelper.PodRequests(s.pod, resourcehelper.PodResourcesOptions{})
-		if name == corev1.ResourceMemory {
+		switch name {
+		case corev1.ResourceMemory:
 			_, set, err := k.cgroups.Memory(k.podCgroup(s.pod))
 			if err != nil {
 				continue
 			}
 			c.usage, c.req = int64(set), requests.Memory().Value()
-		} else {
-			c.usage = int64(dirSize(k.volumes.PodDir(string(s.pod.UID))) + dirSize(k.podLogDir(s.pod)))
+		case resourceInodes:
+			c.usage = int64(k.storageOf(s.pod.UID).total(node, images).Inodes)
+		default:
+			c.usage = int64(k.storageOf(s.pod.UID).total(node, images).Bytes)
 			c.req = requests.StorageEphemeral().Value()
 		}
 		all = append(all, c)
@@ -175,17 +204,30 @@ func (k *Kubelet) evictOne(name corev1.ResourceName, available, limit int64) boo
 	}
 	rank(all)
 	c := all[0]
-	var msg strings.Builder
-	fmt.Fprintf(&msg, "The node was low on resource: %s. Threshold quantity: %s, available: %s. ", name, binary(limit), ki(available))
-	for i := range c.pod.Spec.Containers {
-		ct := &c.pod.Spec.Containers[i]
-		req := ct.Resources.Requests[name]
-		fmt.Fprintf(&msg, "Container %s was using %s, request is %s, has larger consumption of %s. ", ct.Name, ki(c.usage), req.String(), name)
-		break
-	}
-	slog.Info("evicting pod", "pod", podRef(c.pod), "resource", string(name))
-	k.evict(c.w, c.pod, msg.String(), 1)
+	slog.Info("evicting pod", "pod", podspec.Format(c.pod), "resource", string(name))
+	k.evict(c.w, c.pod, evictionMessage(c.pod, name, k.storageOf(c.pod.UID), available, limit), 1)
 	return true
+}
+
+// evictionMessage says what the node was short of, and which containers of the
+// pod have more of it than they asked for.
+func evictionMessage(pod *corev1.Pod, name corev1.ResourceName, used podStorage, available, limit int64) string {
+	var msg strings.Builder
+	fmt.Fprintf(&msg, "The node was low on resource: %s. Threshold quantity: %s, available: %s. ", name, binary(limit), binary(available))
+	podspec.EachContainer(pod, func(c *corev1.Container, kind podspec.ContainerKind) {
+		var usage int64
+		switch name {
+		case corev1.ResourceEphemeralStorage:
+			usage = int64(used.layers[c.Name].Bytes + used.logs[c.Name].Bytes)
+		case corev1.ResourceMemory:
+			usage = int64(used.memory[c.Name])
+		}
+		req := c.Resources.Requests[name]
+		if kind != podspec.EphemeralContainer && usage > req.Value() {
+			fmt.Fprintf(&msg, "Container %s was using %s, request is %s, has larger consumption of %s. ", c.Name, binary(usage), req.String(), name)
+		}
+	})
+	return msg.String()
 }
 
 func binary(n int64) string {
@@ -193,48 +235,84 @@ func binary(n int64) string {
 	return q.String()
 }
 
-func ki(n int64) string { return fmt.Sprintf("%dKi", n/1024) }
-
 func (k *Kubelet) evict(w *worker, pod *corev1.Pod, message string, grace int64) {
 	k.events.Event(podReference(pod), corev1.EventTypeWarning, "Evicted", message)
 	w.end(&ending{reason: "Evicted", message: message, grace: &grace, disruption: corev1.PodReasonTerminationByKubelet})
 }
 
-// enforceLimits evicts pods that take more disk than they may.
+// enforceLimits evicts pods that take more disk than they may. Only those that
+// have a limit are measured.
 func (k *Kubelet) enforceLimits(ctx context.Context) {
+	var limited []*worker
+	layers := false
 	for _, w := range k.all() {
 		s := w.shown.Load()
-		if ctx.Err() != nil || s.ended || s.view == nil || len(s.view.running()) == 0 || s.pod.DeletionTimestamp != nil {
+		if s.ended || s.observed == nil || len(s.observed.Running()) == 0 || s.pod.DeletionTimestamp != nil || isCritical(s.pod) {
 			continue
 		}
-		if msg := k.overLimit(s); msg != "" {
-			k.evict(w, s.pod, msg, 1)
+		volume, container := storageLimits(s.pod)
+		if volume || container {
+			limited = append(limited, w)
+		}
+		layers = layers || container
+	}
+	if len(limited) == 0 {
+		return
+	}
+	if layers {
+		k.measureLayers(ctx)
+	}
+	k.measurePods(ctx, limited)
+	dedicated := k.dedicatedImages()
+	for _, w := range limited {
+		pod := w.shown.Load().pod
+		if ctx.Err() != nil {
+			return
+		}
+		if msg := overLimit(pod, k.storageOf(pod.UID), dedicated); msg != "" {
+			k.evict(w, pod, msg, 1)
 		}
 	}
 }
 
-func (k *Kubelet) overLimit(s *shown) string {
-	dir := k.volumes.PodDir(string(s.pod.UID))
-	for i := range s.pod.Spec.Volumes {
-		v := &s.pod.Spec.Volumes[i]
-		if v.EmptyDir == nil || v.EmptyDir.SizeLimit == nil || v.EmptyDir.SizeLimit.Sign() == 0 || v.EmptyDir.Medium != corev1.StorageMediumDefault {
+// storageLimits says whether a volume or a container of the pod has a limit.
+func storageLimits(pod *corev1.Pod) (volume, container bool) {
+	for i := range pod.Spec.Volumes {
+		if e := pod.Spec.Volumes[i].EmptyDir; e != nil && e.SizeLimit != nil {
+			volume = true
+		}
+	}
+	_, container = resourcehelper.PodLimits(pod, resourcehelper.PodResourcesOptions{})[corev1.ResourceEphemeralStorage]
+	return volume, container
+}
+
+// overLimit says which of a pod's limits it is over, or nothing: that of a
+// volume, of the pod, of a container. Where images have a file system of their
+// own, what a container writes to its own files is not held against its limit.
+func overLimit(pod *corev1.Pod, used podStorage, dedicated bool) string {
+	for i := range pod.Spec.Volumes {
+		v := &pod.Spec.Volumes[i]
+		if v.EmptyDir == nil || v.EmptyDir.SizeLimit == nil || v.EmptyDir.SizeLimit.Sign() <= 0 {
 			continue
 		}
-		if int64(dirSize(filepath.Join(dir, "volumes", "kubernetes.io~empty-dir", v.Name))) > v.EmptyDir.SizeLimit.Value() {
+		if int64(used.volumes[v.Name].Bytes) > v.EmptyDir.SizeLimit.Value() {
 			return fmt.Sprintf("Usage of EmptyDir volume %q exceeds the limit %q. ", v.Name, v.EmptyDir.SizeLimit.String())
 		}
 	}
-	limits := resourcehelper.PodLimits(s.pod, resourcehelper.PodResourcesOptions{})
-	limit, ok := limits[corev1.ResourceEphemeralStorage]
-	if !ok || limit.IsZero() {
-		return ""
-	}
-	used := dirSize(dir) + dirSize(k.podLogDir(s.pod))
-	if len(s.pod.Spec.Containers) == 1 && int64(used) > limit.Value() {
-		return fmt.Sprintf("Container %s exceeded its local ephemeral storage limit %q. ", s.pod.Spec.Containers[0].Name, limit.String())
-	}
-	if int64(used) > limit.Value() {
+	limits := resourcehelper.PodLimits(pod, resourcehelper.PodResourcesOptions{})
+	if limit, ok := limits[corev1.ResourceEphemeralStorage]; ok && int64(used.total(true, true).Bytes) > limit.Value() {
 		return fmt.Sprintf("Pod ephemeral local storage usage exceeds the total limit of containers %s. ", limit.String())
+	}
+	for i := range pod.Spec.Containers {
+		c := &pod.Spec.Containers[i]
+		limit := c.Resources.Limits.StorageEphemeral()
+		has := used.logs[c.Name].Bytes
+		if !dedicated {
+			has += used.layers[c.Name].Bytes
+		}
+		if !limit.IsZero() && int64(has) > limit.Value() {
+			return fmt.Sprintf("Container %s exceeded its local ephemeral storage limit %q. ", c.Name, limit.String())
+		}
 	}
 	return ""
 }
@@ -255,7 +333,7 @@ func admitPressure(pod *corev1.Pod, p *pressure) *rejection {
 		have = append(have, string(corev1.NodePIDPressure))
 	}
 	if p.memory && !p.disk && !p.pids {
-		if computeQOS(pod) != corev1.PodQOSBestEffort {
+		if podspec.ComputeQOS(pod) != corev1.PodQOSBestEffort {
 			return nil
 		}
 		if corev1helpers.TolerationsTolerateTaint(klog.Background(), pod.Spec.Tolerations, &corev1.Taint{Key: corev1.TaintNodeMemoryPressure, Effect: corev1.TaintEffectNoSchedule}, true) {

@@ -14,8 +14,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"knarr/node/kubelet/crilabels"
+	"knarr/node/kubelet/podfile"
 	"knarr/node/kubelet/podlogs"
+	"knarr/node/kubelet/podspec"
 	"knarr/node/kubelet/prober"
+	"knarr/node/kubelet/runtimestate"
 )
 
 var hookClient = &http.Client{Transport: prober.Transport(), Timeout: 30 * time.Second}
@@ -35,6 +39,9 @@ func (k *Kubelet) execSync(ctx context.Context, id string, command []string, tim
 	return append(res.Stdout, res.Stderr...), res.ExitCode, nil
 }
 
+// maxHookOutput bounds what an event shows of a hook's output.
+const maxHookOutput = 1 << 10
+
 // hook runs a postStart or preStop handler.
 func (k *Kubelet) hook(ctx context.Context, pod *corev1.Pod, c *corev1.Container, id, ip string, h *corev1.LifecycleHandler) error {
 	switch {
@@ -44,8 +51,9 @@ func (k *Kubelet) hook(ctx context.Context, pod *corev1.Pod, c *corev1.Container
 			return err
 		}
 		if code != 0 {
+			out = out[:min(len(out), maxHookOutput)] // it becomes part of the pod's status
 			return fmt.Errorf("Exec lifecycle hook (%s) for Container %q in Pod %q failed - error: command '%s' exited with %d: %s, message: %q",
-				h.Exec.Command, c.Name, podRef(pod), strings.Join(h.Exec.Command, " "), code, out, out)
+				h.Exec.Command, c.Name, podspec.Format(pod), strings.Join(h.Exec.Command, " "), code, out, out)
 		}
 		return nil
 	case h.HTTPGet != nil:
@@ -65,7 +73,7 @@ func (k *Kubelet) hook(ctx context.Context, pod *corev1.Pod, c *corev1.Container
 		_, _ = io.Copy(io.Discard, io.LimitReader(res.Body, 10<<10))
 		_ = res.Body.Close()
 		if res.StatusCode < 200 || res.StatusCode >= 400 {
-			return fmt.Errorf("HTTP lifecycle hook for Container %q in Pod %q failed: %s", c.Name, podRef(pod), res.Status)
+			return fmt.Errorf("HTTP lifecycle hook for Container %q in Pod %q failed: %s", c.Name, podspec.Format(pod), res.Status)
 		}
 		return nil
 	case h.TCPSocket != nil:
@@ -84,19 +92,28 @@ func (k *Kubelet) hook(ctx context.Context, pod *corev1.Pod, c *corev1.Container
 }
 
 const (
+	maxPodMessage   = 12 << 10
 	maxMessage      = 4 << 10
 	maxMessageLog   = 2 << 10
 	maxMessageLines = 80
 )
 
-// lastWords reads what a container left as its termination message.
-func lastWords(c *container) (string, bool) {
-	path := c.Annotations[annMessagePath]
+// podMessage is how long the termination message of one container may be,
+// that those of all fit into the pod's status.
+func podMessage(pod *corev1.Pod) int {
+	return maxPodMessage / max(len(pod.Spec.Containers)+len(pod.Spec.InitContainers)+len(pod.Spec.EphemeralContainers), 1)
+}
+
+// terminationMessage reads what a container left as its termination message: in the
+// file that MessageFile made, which the container may have replaced by anything.
+func (k *Kubelet) terminationMessage(c *runtimestate.Container) (string, bool) {
+	path := c.Annotations[crilabels.TerminationMessagePath]
+	dir := k.podFiles().messageDir(c.Labels[crilabels.PodUID], c.Name())
 	for _, m := range c.Mounts {
-		if m.ContainerPath != path || path == "" {
+		if m.ContainerPath != path || path == "" || filepath.Dir(m.HostPath) != dir {
 			continue
 		}
-		b, err := tail(m.HostPath, maxMessage)
+		b, err := podfile.Tail(dir, filepath.Base(m.HostPath), maxMessage)
 		if err != nil && !os.IsNotExist(err) {
 			return fmt.Sprintf("Error on reading termination log %s: %v", m.HostPath, err), true
 		}
@@ -107,7 +124,7 @@ func lastWords(c *container) (string, bool) {
 			return string(b), true
 		}
 	}
-	if c.Annotations[annMessagePolicy] == string(corev1.TerminationMessageFallbackToLogsOnError) && c.ExitCode != 0 && c.LogPath != "" {
+	if c.Annotations[crilabels.TerminationMessagePolicy] == string(corev1.TerminationMessageFallbackToLogsOnError) && c.ExitCode != 0 && c.LogPath != "" {
 		text, err := podlogs.Tail(c.LogPath, maxMessageLines, maxMessageLog)
 		if err != nil {
 			return fmt.Sprintf("Error on reading termination message from logs: %v", err), true
@@ -116,32 +133,3 @@ func lastWords(c *container) (string, bool) {
 	}
 	return "", true
 }
-
-func tail(path string, most int64) ([]byte, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	st, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	if st.Size() > most {
-		if _, err := f.Seek(-most, io.SeekEnd); err != nil {
-			return nil, err
-		}
-	}
-	return io.ReadAll(io.LimitReader(f, most))
-}
-
-func makePodDirs(dir string) error {
-	for _, d := range []string{dir, filepath.Join(dir, "volumes"), filepath.Join(dir, "plugins")} {
-		if err := os.MkdirAll(d, 0o750); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (k *Kubelet) makeLogDir(dir string) error { return os.MkdirAll(dir, 0o755) }

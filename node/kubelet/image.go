@@ -2,11 +2,10 @@ package kubelet
 
 import (
 	"context"
-	"encoding/base64"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"path"
+	"log/slog"
+	"maps"
 	"strings"
 	"sync"
 	"time"
@@ -14,7 +13,10 @@ import (
 	"github.com/distribution/reference"
 	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"knarr/node/kubelet/pullrecords"
 )
 
 // A waitError is why a container waits: a reason users know and a message.
@@ -45,14 +47,19 @@ func (d *delay) next(t time.Time) time.Duration {
 // pullGate limits and remembers image pulls, by pod and image.
 type pullGate struct {
 	mu    sync.Mutex
-	fails map[string]*pullFail
+	fails map[pullKey]*pullFail
 	slots chan struct{} // nil: as many at once as asked for
 }
 
+type pullKey struct {
+	pod   types.UID
+	image string
+}
+
 type pullFail struct {
-	delay   delay
-	message string
-	told    bool
+	delay    delay
+	message  string
+	reported bool
 }
 
 const (
@@ -79,12 +86,8 @@ func (k *Kubelet) ensureImage(ctx context.Context, pod *corev1.Pod, ref *corev1.
 	}
 	tagged := withTag(image)
 	spec := &cri.ImageSpec{Image: tagged, Annotations: pod.Annotations, RuntimeHandler: k.handlerOf(pod)}
-	if policy == "" {
-		policy = corev1.PullIfNotPresent
-		if strings.HasSuffix(tagged, ":latest") {
-			policy = corev1.PullAlways
-		}
-	}
+	policy = pullPolicy(image, policy)
+	lookup := sync.OnceValue(func() []credential { return k.pullCredentials(pod, tagged) })
 	if policy != corev1.PullAlways {
 		res, err := k.images.ImageStatus(ctx, &cri.ImageStatusRequest{Image: spec})
 		switch {
@@ -93,27 +96,33 @@ func (k *Kubelet) ensureImage(ctx context.Context, pod *corev1.Pod, ref *corev1.
 			k.events.Event(ref, corev1.EventTypeWarning, "InspectFailed", msg)
 			return nil, waitError{"ImageInspectError", msg}
 		case res.Image != nil && res.Image.Id != "":
-			k.events.Event(ref, corev1.EventTypeNormal, "Pulled", fmt.Sprintf("Container image %q already present on machine and can be accessed by the pod", image))
-			return res.Image, nil
-		case policy == corev1.PullNever:
+			if !k.records.MustPull(image, res.Image.Id, func() []pullrecords.Secret { return sources(lookup()) }) {
+				k.events.Event(ref, corev1.EventTypeNormal, "Pulled", fmt.Sprintf("Container image %q already present on machine and can be accessed by the pod", image))
+				return res.Image, nil
+			}
+			k.imageWaits.deny(pod.UID, image, res.Image.Id)
+		}
+		if policy == corev1.PullNever {
+			// The same words whether it is not there or not for this pod, which must
+			// not learn what others pulled.
 			msg := fmt.Sprintf("Container image %q is not present with pull policy of Never", image)
 			k.events.Event(ref, corev1.EventTypeWarning, "ErrImageNeverPull", msg)
 			return nil, waitError{"ErrImageNeverPull", msg}
 		}
 	}
-	return k.pull(ctx, pod, ref, image, spec, sandbox)
+	return k.pull(ctx, pod, ref, image, spec, sandbox, lookup)
 }
 
-func (k *Kubelet) pull(ctx context.Context, pod *corev1.Pod, ref *corev1.ObjectReference, image string, spec *cri.ImageSpec, sandbox *cri.PodSandboxConfig) (*cri.Image, error) {
-	key := string(pod.UID) + "_" + image
+func (k *Kubelet) pull(ctx context.Context, pod *corev1.Pod, ref *corev1.ObjectReference, image string, spec *cri.ImageSpec, sandbox *cri.PodSandboxConfig, lookup func() []credential) (*cri.Image, error) {
+	key := pullKey{pod.UID, image}
 	k.pulls.mu.Lock()
 	f := k.pulls.fails[key]
 	if f != nil && time.Since(f.delay.last) < f.delay.cur {
 		msg := fmt.Sprintf("Back-off pulling image %q", image)
-		full, told := msg+": "+f.message, f.told
-		f.told = true
+		full, reported := msg+": "+f.message, f.reported
+		f.reported = true
 		k.pulls.mu.Unlock()
-		if !told {
+		if !reported {
 			k.events.Event(ref, corev1.EventTypeNormal, "BackOff", msg)
 		}
 		return nil, waitError{"ImagePullBackOff", full}
@@ -130,21 +139,10 @@ func (k *Kubelet) pull(ctx context.Context, pod *corev1.Pod, ref *corev1.ObjectR
 			return nil, ctx.Err()
 		}
 	}
-	begun := time.Now()
-	got, err := k.pullWithSecrets(ctx, pod, spec, sandbox)
+	began := time.Now()
+	img, err := k.recordedPull(ctx, image, spec, sandbox, lookup())
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
-	}
-	var img *cri.Image
-	if err == nil {
-		var res *cri.ImageStatusResponse
-		res, err = k.images.ImageStatus(ctx, &cri.ImageStatusRequest{Image: &cri.ImageSpec{Image: got}})
-		if err == nil && res.Image == nil {
-			err = fmt.Errorf("image %q is gone after its pull", image)
-		}
-		if err == nil {
-			img = res.Image
-		}
 	}
 	k.pulls.mu.Lock()
 	defer k.pulls.mu.Unlock()
@@ -156,25 +154,79 @@ func (k *Kubelet) pull(ctx context.Context, pod *corev1.Pod, ref *corev1.ObjectR
 			k.pulls.fails[key] = f
 		}
 		f.delay.next(time.Now())
-		f.message, f.told = reason+": "+msg, false
+		f.message, f.reported = reason+": "+msg, false
 		return nil, waitError{reason, msg}
 	}
 	delete(k.pulls.fails, key)
 	k.wakeNode() // it shows the images it has
 	ms := func(d time.Duration) time.Duration { return d.Truncate(time.Millisecond) }
 	k.events.Event(ref, corev1.EventTypeNormal, "Pulled", fmt.Sprintf("Successfully pulled image %q in %v (%v including waiting). Image size: %v bytes.",
-		image, ms(time.Since(begun)), ms(time.Since(waiting)), img.Size))
+		image, ms(time.Since(began)), ms(time.Since(waiting)), img.Size))
 	return img, nil
+}
+
+// recordedPull pulls an image and notes with which credentials.
+func (k *Kubelet) recordedPull(ctx context.Context, image string, spec *cri.ImageSpec, sandbox *cri.PodSandboxConfig, creds []credential) (*cri.Image, error) {
+	if err := k.records.Begin(image); err != nil {
+		return nil, fmt.Errorf("Failed to record image pull intent for container image %q: %w", image, err) //nolint:staticcheck // upstream's words
+	}
+	img, used, err := k.pullWith(ctx, spec, sandbox, creds)
+	if err != nil {
+		if rerr := k.records.Fail(image); rerr != nil {
+			slog.Warn("end the record of a pull", "image", image, "err", rerr)
+		}
+		return nil, err
+	}
+	if err := k.records.Succeed(image, img.Id, used); err != nil {
+		slog.Warn("record a pull", "image", image, "err", err)
+	}
+	return img, nil
+}
+
+// pullWith tries one credential after the other, or without any if there is none.
+func (k *Kubelet) pullWith(ctx context.Context, spec *cri.ImageSpec, sandbox *cri.PodSandboxConfig, creds []credential) (*cri.Image, pullrecords.Credentials, error) {
+	used := pullrecords.Credentials{NodePodsAccessible: true}
+	pull := func(auth *cri.AuthConfig) (*cri.Image, error) {
+		res, err := k.images.PullImage(ctx, &cri.PullImageRequest{Image: spec, Auth: auth, SandboxConfig: sandbox})
+		if err != nil {
+			return nil, err
+		}
+		st, err := k.images.ImageStatus(ctx, &cri.ImageStatusRequest{Image: &cri.ImageSpec{Image: res.ImageRef}})
+		if err == nil && st.Image == nil {
+			err = fmt.Errorf("image %q is gone after its pull", spec.Image)
+		}
+		return st.GetImage(), err
+	}
+	if len(creds) == 0 {
+		img, err := pull(nil)
+		return img, used, err
+	}
+	var errs []error
+	for _, c := range creds {
+		img, err := pull(c.AuthConfig)
+		if err == nil {
+			return img, pullrecords.Credentials{KubernetesSecrets: []pullrecords.Secret{c.source}}, nil
+		}
+		errs = append(errs, err)
+	}
+	if len(errs) == 1 {
+		return nil, used, errs[0]
+	}
+	return nil, used, errors.Join(errs...)
+}
+
+// pullReasons are what runtimes say at the beginning of their errors, and what
+// users get to read.
+var pullReasons = map[string]string{
+	"RegistryUnavailable":       "the registry is unavailable",
+	"SignatureValidationFailed": "the signature validation failed",
 }
 
 func pullReason(image string, err error) (reason, message string) {
 	text := status.Convert(err).Message()
-	for _, r := range []string{"RegistryUnavailable", "SignatureValidationFailed"} {
-		if strings.HasPrefix(text, r) {
-			if r == "RegistryUnavailable" {
-				return r, fmt.Sprintf("image pull failed for %s because the registry is unavailable", image)
-			}
-			return r, fmt.Sprintf("image pull failed for %s because the signature validation failed", image)
+	for r, why := range pullReasons {
+		if detail, ok := strings.CutPrefix(text, r); ok {
+			return r, fmt.Sprintf("image pull failed for %s because %s%s", image, why, detail)
 		}
 	}
 	return "ErrImagePull", err.Error()
@@ -184,111 +236,21 @@ func pullReason(image string, err error) (reason, message string) {
 func (k *Kubelet) pullBackoff(pod *corev1.Pod, image string) time.Duration {
 	k.pulls.mu.Lock()
 	defer k.pulls.mu.Unlock()
-	if f := k.pulls.fails[string(pod.UID)+"_"+image]; f != nil {
+	if f := k.pulls.fails[pullKey{pod.UID, image}]; f != nil {
 		return f.delay.cur - time.Since(f.delay.last)
 	}
 	return 0
 }
 
-func (k *Kubelet) forgetPulls(uid string) {
+// forgetPull lets an image be tried again at once.
+func (k *Kubelet) forgetPull(uid types.UID, image string) {
 	k.pulls.mu.Lock()
 	defer k.pulls.mu.Unlock()
-	for key := range k.pulls.fails {
-		if strings.HasPrefix(key, uid+"_") {
-			delete(k.pulls.fails, key)
-		}
-	}
+	delete(k.pulls.fails, pullKey{uid, image})
 }
 
-// pullWithSecrets tries each matching credential, then none.
-func (k *Kubelet) pullWithSecrets(ctx context.Context, pod *corev1.Pod, spec *cri.ImageSpec, sandbox *cri.PodSandboxConfig) (string, error) {
-	var secrets []*corev1.Secret
-	for _, r := range pod.Spec.ImagePullSecrets {
-		if r.Name == "" {
-			continue
-		}
-		if s, err := k.objects.Secret(pod.Namespace, r.Name); err == nil {
-			secrets = append(secrets, s)
-		}
-	}
-	var errs []error
-	for _, auth := range append(credentials(spec.Image, secrets), nil) {
-		if auth == nil && len(errs) > 0 {
-			break
-		}
-		res, err := k.images.PullImage(ctx, &cri.PullImageRequest{Image: spec, Auth: auth, SandboxConfig: sandbox})
-		if err == nil {
-			return res.ImageRef, nil
-		}
-		errs = append(errs, err)
-	}
-	if len(errs) == 1 {
-		return "", errs[0]
-	}
-	return "", errors.Join(errs...)
-}
-
-type dockerAuth struct {
-	Username      string `json:"username"`
-	Password      string `json:"password"`
-	Auth          string `json:"auth"`
-	IdentityToken string `json:"identitytoken"`
-}
-
-// credentials picks from secrets what is meant for the image's registry.
-func credentials(image string, secrets []*corev1.Secret) (out []*cri.AuthConfig) {
-	repo := strings.SplitN(image, "@", 2)[0]
-	if i := strings.LastIndexByte(repo, ':'); i > strings.LastIndexByte(repo, '/') {
-		repo = repo[:i]
-	}
-	host, rest, ok := strings.Cut(repo, "/")
-	if !ok || !strings.ContainsAny(host, ".:") && host != "localhost" {
-		host, rest = "docker.io", repo
-	}
-	for _, s := range secrets {
-		var all map[string]dockerAuth
-		if b, ok := s.Data[corev1.DockerConfigJsonKey]; ok {
-			var f struct {
-				Auths map[string]dockerAuth `json:"auths"`
-			}
-			if json.Unmarshal(b, &f) != nil {
-				continue
-			}
-			all = f.Auths
-		} else if b, ok := s.Data[corev1.DockerConfigKey]; ok {
-			if json.Unmarshal(b, &all) != nil {
-				continue
-			}
-		}
-		for registry, a := range all {
-			if !matches(registry, host, rest) {
-				continue
-			}
-			c := &cri.AuthConfig{Username: a.Username, Password: a.Password, IdentityToken: a.IdentityToken, ServerAddress: registry}
-			if c.Username == "" && a.Auth != "" {
-				if raw, err := base64.StdEncoding.DecodeString(a.Auth); err == nil {
-					c.Username, c.Password, _ = strings.Cut(string(raw), ":")
-				}
-			}
-			out = append(out, c)
-		}
-	}
-	return out
-}
-
-// matches says whether credentials filed under entry are for host and path.
-func matches(entry, host, rest string) bool {
-	entry = strings.TrimPrefix(strings.TrimPrefix(entry, "https://"), "http://")
-	entry = strings.TrimSuffix(entry, "/")
-	for _, v := range []string{"/v1", "/v2"} {
-		entry = strings.TrimSuffix(entry, v)
-	}
-	eh, ep, _ := strings.Cut(entry, "/")
-	if eh == "index.docker.io" {
-		eh = "docker.io"
-	}
-	if ok, _ := path.Match(eh, host); !ok || strings.Count(eh, ".") != strings.Count(host, ".") {
-		return false
-	}
-	return ep == "" || rest == ep || strings.HasPrefix(rest, ep+"/")
+func (k *Kubelet) forgetPulls(uid types.UID) {
+	k.pulls.mu.Lock()
+	defer k.pulls.mu.Unlock()
+	maps.DeleteFunc(k.pulls.fails, func(key pullKey, _ *pullFail) bool { return key.pod == uid })
 }

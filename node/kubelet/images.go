@@ -1,6 +1,7 @@
 package kubelet
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"knarr/node/kubelet/pullrecords"
 )
 
 const (
@@ -22,7 +25,7 @@ const (
 type imageUse struct {
 	mu  sync.Mutex
 	all map[string]*imageRecord
-	dir string // where images lie, once the runtime has said
+	dir string // where the runtime keeps images; "" until it has answered
 }
 
 type imageRecord struct {
@@ -44,7 +47,7 @@ func (k *Kubelet) updateImages(ctx context.Context) {
 // nodeImages are the largest images, as the Node shows them.
 func nodeImages(all []*cri.Image) []corev1.ContainerImage {
 	all = slices.Clone(all)
-	slices.SortStableFunc(all, func(a, b *cri.Image) int { return int(compare64(int64(b.Size), int64(a.Size))) })
+	slices.SortStableFunc(all, func(a, b *cri.Image) int { return cmp.Compare(int64(b.Size), int64(a.Size)) })
 	out := make([]corev1.ContainerImage, 0, min(len(all), maxImages))
 	for _, i := range all[:min(len(all), maxImages)] {
 		names := append(slices.Clone(i.RepoDigests), i.RepoTags...)
@@ -89,6 +92,7 @@ func (k *Kubelet) collectImages(ctx context.Context) {
 
 // detectImages brings what is remembered of images up to date.
 func (k *Kubelet) detectImages(ctx context.Context) error {
+	began := time.Now()
 	images, err := k.images.ListImages(ctx, &cri.ListImagesRequest{})
 	if err != nil {
 		return err
@@ -96,6 +100,9 @@ func (k *Kubelet) detectImages(ctx context.Context) error {
 	containers, err := k.runtime.ListContainers(ctx, &cri.ListContainersRequest{})
 	if err != nil {
 		return err
+	}
+	if err := k.checkRecords(images.Images, began); err != nil {
+		slog.Warn("check the records of pulls", "err", err)
 	}
 	inUse := map[string]bool{}
 	for _, c := range containers.Containers {
@@ -124,10 +131,21 @@ func (k *Kubelet) detectImages(ctx context.Context) error {
 	return nil
 }
 
+// checkRecords forgets who pulled images that are gone, and takes note of those
+// whose pull an earlier run of the kubelet did not see end. The images were
+// listed after began.
+func (k *Kubelet) checkRecords(all []*cri.Image, began time.Time) error {
+	images, ids := make([]pullrecords.Image, len(all)), make([]string, len(all))
+	for i, o := range all {
+		images[i], ids[i] = pullrecords.Image{ID: o.Id, Names: slices.Concat(o.RepoTags, o.RepoDigests)}, o.Id
+	}
+	return errors.Join(k.records.Recover(images), k.records.Prune(ids, began))
+}
+
 // imageGC frees the image disk down to the low threshold once it is above the
 // high one.
 func (k *Kubelet) imageGC(ctx context.Context) error {
-	d, err := statDisk(k.imageDir())
+	d, err := k.statDisk(k.imageDir())
 	if err != nil {
 		return err
 	}

@@ -21,6 +21,7 @@ import (
 	"google.golang.org/grpc"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	kruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -31,10 +32,17 @@ import (
 	"k8s.io/client-go/tools/record"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"knarr/internal/informer"
+	"knarr/internal/run"
+	"knarr/node/kubelet/allocation"
 	"knarr/node/kubelet/cgroup"
 	"knarr/node/kubelet/csi"
+	"knarr/node/kubelet/fscall"
 	"knarr/node/kubelet/objects"
+	"knarr/node/kubelet/podspec"
 	"knarr/node/kubelet/prober"
+	"knarr/node/kubelet/pullrecords"
+	"knarr/node/kubelet/runtimestate"
 	"knarr/node/kubelet/volume"
 )
 
@@ -48,6 +56,13 @@ type Config struct {
 	// RuntimeEndpoint is the runtime's socket, such as
 	// unix:///run/containerd/containerd.sock, if Runtime is nil.
 	RuntimeEndpoint string
+	// NetworkErr says what is wrong with the node's network beside what the
+	// runtime says of it; nil: nothing is known to be. While something is, the
+	// node is not ready. Default: no opinion.
+	NetworkErr func() error
+	// ImagesChanged receives when images of the runtime came or went. Default: while
+	// a pod waits for an image, the runtime is asked for it every two seconds.
+	ImagesChanged <-chan struct{}
 	// NodeName is the name of the Node. Default: the host name, lower case.
 	NodeName string
 	// Hostname is the node's host name. Default: NodeName.
@@ -77,6 +92,10 @@ type Config struct {
 	Listen string
 	// Listener is used instead of listening on Listen, if set.
 	Listener net.Listener
+	// Healthz is the address that answers /healthz to everybody without TLS; on
+	// Listen it is for those that may get nodes/healthz. Default 127.0.0.1:10248,
+	// none if Listen is none; "-": none.
+	Healthz string
 	// CertFile and KeyFile are the serving certificate, read again when they
 	// change. Default: a self-signed one, kept in memory.
 	CertFile, KeyFile string
@@ -155,6 +174,10 @@ func (c *Config) setDefaults() error {
 		c.Listen = c.Listener.Addr().String()
 	}
 	def(&c.Listen, ":10250")
+	if c.Listen == "-" {
+		def(&c.Healthz, "-")
+	}
+	def(&c.Healthz, "127.0.0.1:10248")
 	def(&c.CgroupParent, "/kubepods")
 	def(&c.Version, "v1.36.3")
 	if c.MaxPods == 0 {
@@ -218,27 +241,36 @@ type Kubelet struct {
 	drivers         *csi.Manager
 	prober          *prober.Manager
 	pulls           *pullGate
+	records         *pullrecords.Store
+	imageWaits      *imageWaits
+	allocations     *allocation.Store
 	handlers        atomic.Pointer[[]*cri.RuntimeHandler]
 
 	network    atomic.Bool
 	netMessage atomic.Pointer[string]
+	networkErr atomic.Pointer[string] // the last answer of NetworkErr
 	runtimeErr atomic.Pointer[string]
 	runtimeUp  atomic.Bool
 	node       atomic.Pointer[corev1.Node]
+	nodeMu     sync.Mutex // held while node is replaced
 	pressure   atomic.Pointer[pressure]
 	nodeWake   chan struct{}
+	staticWake chan struct{}
 	imagesWake chan struct{}
 	imageList  atomic.Pointer[[]corev1.ContainerImage]
 
 	classes  classCache
 	imageUse imageUse
 	cpuRate  cpuRate
+	measured measurement
+	calls    fscall.Calls
+	storage  storageMeter
 
 	mu         sync.Mutex
 	ctx        context.Context
 	workers    map[types.UID]*worker
 	mirrors    map[types.UID]*corev1.Pod
-	wg         sync.WaitGroup
+	wg         run.Group
 	up         *gate // the runtime has answered that it is ready
 	asked      *gate // the runtime was asked at all
 	synced     *gate // the pods of the API are known
@@ -267,8 +299,9 @@ func New(cfg Config) (*Kubelet, error) {
 	k := &Kubelet{
 		cfg: cfg, client: client, cgroups: cgroup.Open(),
 		workers: map[types.UID]*worker{}, mirrors: map[types.UID]*corev1.Pod{},
-		pulls:    &pullGate{fails: map[string]*pullFail{}},
-		nodeWake: make(chan struct{}, 1), imagesWake: make(chan struct{}, 1),
+		pulls:      &pullGate{fails: map[pullKey]*pullFail{}},
+		imageWaits: newImageWaits(),
+		nodeWake:   make(chan struct{}, 1), staticWake: make(chan struct{}, 1), imagesWake: make(chan struct{}, 1),
 		up: newGate(), asked: newGate(), synced: newGate(), static: newGate(), registered: newGate(),
 	}
 	if cfg.MaxParallelPulls > 0 {
@@ -292,7 +325,8 @@ func (k *Kubelet) Run(ctx context.Context) error {
 	if k.ownConn {
 		defer conn.Close()
 	}
-	k.runtime, k.images = cri.NewRuntimeServiceClient(conn), cri.NewImageServiceClient(conn)
+	bounded := deadlines{conn}
+	k.runtime, k.images = cri.NewRuntimeServiceClient(bounded), cri.NewImageServiceClient(bounded)
 	if k.machine, err = readMachine(); err != nil {
 		return fmt.Errorf("kubelet: %w", err)
 	}
@@ -305,6 +339,12 @@ func (k *Kubelet) Run(ctx context.Context) error {
 			return fmt.Errorf("kubelet: %w", err)
 		}
 	}
+	if k.records, err = pullrecords.Open(k.cfg.RootDir); err != nil {
+		return fmt.Errorf("kubelet: %w", err)
+	}
+	if k.allocations, err = allocation.Open(k.cfg.RootDir); err != nil {
+		return fmt.Errorf("kubelet: %w", err)
+	}
 	if err := shareMounts(filepath.Join(k.cfg.RootDir, "pods")); err != nil {
 		slog.Warn("mount propagation from containers is not available", "err", err)
 	}
@@ -314,7 +354,7 @@ func (k *Kubelet) Run(ctx context.Context) error {
 	k.ctx = ctx
 	broadcaster := record.NewBroadcaster(record.WithContext(ctx))
 	defer broadcaster.Shutdown()
-	k.events = broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: "kubelet", Host: k.cfg.NodeName})
+	k.events = truncatedEvents{broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: "kubelet", Host: k.cfg.NodeName})}
 	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: k.client.CoreV1().Events("")})
 
 	k.objects = objects.New(ctx, k.client, func(uid types.UID) {
@@ -323,19 +363,7 @@ func (k *Kubelet) Run(ctx context.Context) error {
 			w.poke()
 		}
 	})
-	k.drivers = csi.New(csi.Config{
-		RootDir: k.cfg.RootDir, NodeName: k.cfg.NodeName, Client: k.client,
-		Token: func(ctx context.Context, pod *corev1.Pod, audience string, seconds *int64) (string, time.Time, error) {
-			return k.token(ctx, pod, &corev1.ServiceAccountTokenProjection{Audience: audience, ExpirationSeconds: seconds})
-		},
-		Registered: k.retryVolumes,
-	})
-	k.volumes = volume.New(volume.Config{
-		PodsDir:   filepath.Join(k.cfg.RootDir, "pods"),
-		ConfigMap: k.objects.ConfigMap, Secret: k.objects.Secret,
-		Token: k.token, Claim: k.claim, TrustBundle: k.trustBundle,
-		CSI: k.drivers,
-	})
+	k.newVolumes()
 	k.prober = prober.New(ctx, prober.Config{Exec: k.execSync, Changed: k.pokePod, Event: k.probeEvent})
 
 	services := cache.NewSharedIndexInformerWithOptions(
@@ -344,19 +372,25 @@ func (k *Kubelet) Run(ctx context.Context) error {
 	_ = services.SetTransform(slimService)
 	k.services = corelisters.NewServiceLister(services.GetIndexer())
 	k.serviceInformer = services
-	k.wg.Go(func() { services.Run(ctx.Done()) })
+	k.wg.Loop(ctx, "kubelet: services", services.RunWithContext)
 
-	loops := []func(context.Context){
-		k.followRuntime, k.followEvents, k.followPods, k.registerNode, k.keepLease,
-		k.rotateLogs, k.watchPressure, k.collectImages, k.collectOrphans, k.followStatic,
+	loops := []struct {
+		name string
+		run  func(context.Context)
+	}{
+		{"runtime", k.followRuntime}, {"events", k.followEvents}, {"pods", k.followPods},
+		{"node", k.registerNode}, {"lease", k.keepLease}, {"log rotation", k.rotateLogs},
+		{"eviction", k.watchPressure}, {"image collection", k.collectImages},
+		{"orphans", k.collectOrphans}, {"static pods", k.followStatic},
+		{"allocations", k.pruneAllocations}, {"images", k.followImages}, {"healthz", k.serveHealthz},
 	}
-	k.wg.Go(func() {
+	k.wg.Loop(ctx, "kubelet: storage drivers", func(ctx context.Context) {
 		if err := k.drivers.Run(ctx); err != nil {
 			slog.Warn("storage drivers are not available", "err", err)
 		}
 	})
 	for _, loop := range loops {
-		k.wg.Go(func() { loop(ctx) })
+		k.wg.Loop(ctx, "kubelet: "+loop.name, loop.run)
 	}
 	var serveErr error
 	if k.cfg.Listen != "-" || k.cfg.Listener != nil {
@@ -371,6 +405,29 @@ func (k *Kubelet) Run(ctx context.Context) error {
 	return serveErr
 }
 
+// newVolumes makes what mounts volumes, and the drivers it asks.
+func (k *Kubelet) newVolumes() {
+	k.drivers = csi.New(csi.Config{
+		RootDir: k.cfg.RootDir, NodeName: k.cfg.NodeName, Client: k.client,
+		Token: func(ctx context.Context, pod *corev1.Pod, audience string, seconds *int64) (string, time.Time, error) {
+			return k.requestToken(ctx, pod, &corev1.ServiceAccountTokenProjection{Audience: audience, ExpirationSeconds: seconds})
+		},
+		Registered: k.retryVolumes, InUseChanged: k.wakeNode,
+		Event: func(about kruntime.Object, kind, reason, message string) {
+			if pod, ok := about.(*corev1.Pod); ok {
+				about = podReference(pod)
+			}
+			k.events.Event(about, kind, reason, message)
+		},
+	})
+	k.volumes = volume.New(volume.Config{
+		PodsDir:   filepath.Join(k.cfg.RootDir, "pods"),
+		ConfigMap: k.objects.ConfigMap, Secret: k.objects.Secret,
+		Token: k.token, Claim: k.claim, TrustBundle: k.trustBundle,
+		CSI: k.drivers,
+	})
+}
+
 // followPods turns the watch of this node's pods and the services into work.
 func (k *Kubelet) followPods(ctx context.Context) {
 	if !cache.WaitForCacheSync(ctx.Done(), k.serviceInformer.HasSynced) {
@@ -379,7 +436,7 @@ func (k *Kubelet) followPods(ctx context.Context) {
 	if !k.waitRuntime(ctx) {
 		return
 	}
-	store, pods := cache.NewInformerWithOptions(cache.InformerOptions{
+	_, pods := cache.NewInformerWithOptions(cache.InformerOptions{
 		ListerWatcher: cache.NewListWatchFromClient(k.client.CoreV1().RESTClient(), "pods", "",
 			fields.OneTermEqualSelector("spec.nodeName", k.cfg.NodeName)),
 		ObjectType: &corev1.Pod{},
@@ -387,17 +444,13 @@ func (k *Kubelet) followPods(ctx context.Context) {
 			AddFunc:    func(o any) { k.podChanged(o.(*corev1.Pod)) },
 			UpdateFunc: func(_, o any) { k.podChanged(o.(*corev1.Pod)) },
 			DeleteFunc: func(o any) {
-				if d, ok := o.(cache.DeletedFinalStateUnknown); ok {
-					o = d.Obj
-				}
-				if pod, ok := o.(*corev1.Pod); ok {
+				if pod, ok := informer.Object(o).(*corev1.Pod); ok {
 					k.podGone(pod)
 				}
 			},
 		},
 	})
-	_ = store
-	k.wg.Go(func() {
+	k.wg.Go("kubelet: pods synced", func() {
 		if cache.WaitForCacheSync(ctx.Done(), pods.HasSynced) {
 			k.synced.open()
 		}
@@ -429,11 +482,14 @@ func (k *Kubelet) podChanged(pod *corev1.Pod) {
 // startWorker begins to run a pod; the lock is held.
 func (k *Kubelet) startWorker(pod *corev1.Pod) *worker {
 	w := newWorker(k, pod)
-	if e := k.admit(pod); e != nil {
+	allocated := w.shown.Load().pod
+	if e := k.admit(allocated); e != nil {
 		w.reject(e)
+	} else if err := k.allocations.Set(allocated); err != nil {
+		slog.Warn("keep the resources of a pod", "pod", podspec.Format(pod), "err", err)
 	}
 	k.workers[pod.UID] = w
-	k.wg.Go(func() {
+	k.wg.Go("kubelet: pod worker", func() {
 		w.run(k.ctx)
 		k.mu.Lock()
 		if k.workers[w.uid] == w {
@@ -441,7 +497,20 @@ func (k *Kubelet) startWorker(pod *corev1.Pod) *worker {
 		}
 		k.mu.Unlock()
 		k.objects.Use(w.uid, nil)
-		k.forgetPulls(string(w.uid))
+		k.forgetPulls(w.uid)
+		k.imageWaits.set(w.uid, nil)
+		if isStatic(pod) {
+			select {
+			case k.staticWake <- struct{}{}:
+			default:
+			}
+		}
+		if w.removed {
+			if err := k.allocations.Remove(w.uid); err != nil {
+				slog.Warn("forget the resources of a pod", "uid", w.uid, "err", err)
+			}
+			k.retryDeferred() // there may be room now
+		}
 	})
 	return w
 }
@@ -501,10 +570,10 @@ func (k *Kubelet) verdict(id string, kind prober.Kind) verdict {
 	return verdict(v)
 }
 
-func (k *Kubelet) started(c *container, spec *corev1.Container) bool {
+func (k *Kubelet) started(c *runtimestate.Container, spec *corev1.Container) bool {
 	return spec.StartupProbe == nil || k.Startup(c.Id) == success
 }
 
-func (k *Kubelet) ready(c *container, spec *corev1.Container) bool {
+func (k *Kubelet) ready(c *runtimestate.Container, spec *corev1.Container) bool {
 	return spec.ReadinessProbe == nil || k.verdict(c.Id, prober.Readiness) == success
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"net"
+	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -12,13 +13,11 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"knarr/node/kubelet/fakecri"
+	"knarr/node/kubelet/podstatus"
+	"knarr/node/kubelet/podtest"
 )
-
-const image = "img:1"
 
 // A node is a kubelet on a fake runtime and a small API.
 type node struct {
@@ -26,10 +25,13 @@ type node struct {
 	api *miniAPI
 	rt  *fakecri.Runtime
 	dir string
+	k   *Kubelet // the one started last
+	// config changes what the kubelet is made of; nil: nothing.
+	config func(*Config)
 }
 
 func newNode(t testing.TB) *node {
-	n := &node{t: t, api: newMiniAPI(t), rt: fakecri.New(image, "img:2"), dir: t.TempDir()}
+	n := &node{t: t, api: newMiniAPI(t), rt: fakecri.New(podtest.Image, "img:2"), dir: t.TempDir()}
 	t.Cleanup(n.rt.Close)
 	return n
 }
@@ -40,14 +42,19 @@ func (n *node) start() (stop func()) {
 	if err != nil {
 		n.t.Fatal(err)
 	}
-	k, err := New(Config{
+	cfg := Config{
 		Kube: n.api.config(), Runtime: conn, NodeName: "n1", NodeIPs: []net.IP{net.IPv4(10, 0, 0, 1)},
 		RootDir: filepath.Join(n.dir, "kubelet"), PodLogsDir: filepath.Join(n.dir, "logs"),
 		CgroupParent: "-", Listen: "-", EvictionHard: map[string]string{}, ImageGCHigh: 100,
-	})
+	}
+	if n.config != nil {
+		n.config(&cfg)
+	}
+	k, err := New(cfg)
 	if err != nil {
 		n.t.Fatal(err)
 	}
+	n.k = k
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- k.Run(ctx) }()
@@ -72,17 +79,6 @@ func (n *node) start() (stop func()) {
 	return stop
 }
 
-func pod(name string, containers ...string) *corev1.Pod {
-	p := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "ns", UID: types.UID("uid-" + name)},
-		Spec:       corev1.PodSpec{NodeName: "n1", RestartPolicy: corev1.RestartPolicyAlways, DNSPolicy: corev1.DNSDefault},
-	}
-	for _, c := range containers {
-		p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: c, Image: image, ImagePullPolicy: corev1.PullIfNotPresent})
-	}
-	return p
-}
-
 // until waits for something the kubelet does.
 func (n *node) until(what string, f func() bool) {
 	n.t.Helper()
@@ -100,7 +96,7 @@ func (n *node) until(what string, f func() bool) {
 func (n *node) ready(name string) func() bool {
 	return func() bool {
 		p := n.api.pod(name)
-		c := findCondition(p.Status.Conditions, corev1.PodReady)
+		c := podstatus.FindCondition(p.Status.Conditions, corev1.PodReady)
 		return c != nil && c.Status == corev1.ConditionTrue
 	}
 }
@@ -108,7 +104,7 @@ func (n *node) ready(name string) func() bool {
 func TestPodLife(t *testing.T) {
 	n := newNode(t)
 	stop := n.start()
-	n.api.addPod(pod("web", "a", "b"))
+	n.api.addPod(podtest.Pod("web", "a", "b"))
 	n.until("ready", n.ready("web"))
 	s := n.api.pod("web").Status
 	if s.Phase != corev1.PodRunning || s.PodIP == "" || s.HostIP != "10.0.0.1" || s.QOSClass != corev1.PodQOSBestEffort {
@@ -140,12 +136,12 @@ func TestPodLife(t *testing.T) {
 func TestRestartTouchesNothing(t *testing.T) {
 	n := newNode(t)
 	stop := n.start()
-	n.api.addPod(pod("web", "a"))
+	n.api.addPod(podtest.Pod("web", "a"))
 	n.until("ready", n.ready("web"))
 	stop()
 	before, version := n.rt.Calls(), n.api.pod("web").ResourceVersion
 	stop = n.start()
-	n.api.addPod(pod("other", "b"))
+	n.api.addPod(podtest.Pod("other", "b"))
 	n.until("another pod is ready", n.ready("other"))
 	stop()
 	for _, c := range n.rt.Calls()[len(before):] {
@@ -161,7 +157,7 @@ func TestRestartTouchesNothing(t *testing.T) {
 func TestCrashLoop(t *testing.T) {
 	n := newNode(t)
 	defer n.start()()
-	n.api.addPod(pod("bad", "c"))
+	n.api.addPod(podtest.Pod("bad", "c"))
 	n.until("ready", n.ready("bad"))
 	n.rt.Exit("c", 3)
 	n.until("restarted at once the first time", func() bool {
@@ -193,10 +189,10 @@ func TestInitThenMain(t *testing.T) {
 		}
 	}
 	defer n.start()()
-	p := pod("seq", "main")
+	p := podtest.Pod("seq", "main")
 	p.Spec.RestartPolicy = corev1.RestartPolicyNever
 	always := corev1.ContainerRestartPolicyAlways
-	p.Spec.InitContainers = []corev1.Container{{Name: "init1", Image: image}, {Name: "side", Image: image, RestartPolicy: &always}, {Name: "init2", Image: image}}
+	p.Spec.InitContainers = []corev1.Container{{Name: "init1", Image: podtest.Image}, {Name: "side", Image: podtest.Image, RestartPolicy: &always}, {Name: "init2", Image: podtest.Image}}
 	for i := range p.Spec.InitContainers {
 		p.Spec.InitContainers[i].ImagePullPolicy = corev1.PullIfNotPresent
 	}
@@ -218,17 +214,17 @@ func TestInitThenMain(t *testing.T) {
 	}
 }
 
-func TestFailuresAreTold(t *testing.T) {
+func TestFailureEvents(t *testing.T) {
 	n := newNode(t)
 	defer n.start()()
-	p := pod("nope", "c")
+	p := podtest.Pod("nope", "c")
 	p.Spec.Containers[0].Image = "missing:1"
 	n.api.addPod(p)
 	n.until("backing off", func() bool {
 		s := n.api.pod("nope").Status.ContainerStatuses
 		return len(s) == 1 && s[0].State.Waiting != nil && s[0].State.Waiting.Reason == "ImagePullBackOff"
 	})
-	q := pod("never", "c")
+	q := podtest.Pod("never", "c")
 	q.Spec.Containers[0].Image, q.Spec.Containers[0].ImagePullPolicy = "missing:1", corev1.PullNever
 	n.api.addPod(q)
 	n.until("refused", func() bool {
@@ -242,7 +238,7 @@ func TestFailuresAreTold(t *testing.T) {
 func TestStartsWhenTheConfigMapComes(t *testing.T) {
 	n := newNode(t)
 	defer n.start()()
-	p := pod("p", "c")
+	p := podtest.Pod("p", "c")
 	p.Spec.Containers[0].Env = []corev1.EnvVar{{Name: "A", ValueFrom: &corev1.EnvVarSource{ConfigMapKeyRef: &corev1.ConfigMapKeySelector{
 		LocalObjectReference: corev1.LocalObjectReference{Name: "cm"}, Key: "k"}}}}
 	n.api.addPod(p)
@@ -263,7 +259,7 @@ func TestStartsWhenTheConfigMapComes(t *testing.T) {
 func TestNewImageIsOneStep(t *testing.T) {
 	n := newNode(t)
 	defer n.start()()
-	n.api.addPod(pod("web", "a"))
+	n.api.addPod(podtest.Pod("web", "a"))
 	n.until("ready", n.ready("web"))
 	seen := make(chan watchEvent, 64)
 	n.api.mu.Lock()
@@ -291,7 +287,7 @@ func TestNewImageIsOneStep(t *testing.T) {
 // and a start does not last for ever.
 func TestWhole(t *testing.T) {
 	around, callOff := context.WithCancel(context.Background())
-	ctx, cancel := whole(around)
+	ctx, cancel := startContext(around)
 	defer cancel()
 	callOff()
 	if _, bounded := ctx.Deadline(); ctx.Err() != nil || !bounded {
@@ -302,8 +298,8 @@ func TestWhole(t *testing.T) {
 func TestForcedDeletionAndOrphans(t *testing.T) {
 	n := newNode(t)
 	stop := n.start()
-	n.api.addPod(pod("one", "a"))
-	n.api.addPod(pod("two", "b"))
+	n.api.addPod(podtest.Pod("one", "a"))
+	n.api.addPod(podtest.Pod("two", "b"))
 	n.until("ready", n.ready("one"))
 	n.until("ready", n.ready("two"))
 	n.api.dropPod("one")
@@ -312,6 +308,31 @@ func TestForcedDeletionAndOrphans(t *testing.T) {
 	n.api.dropPod("two") // while the kubelet is away
 	defer n.start()()
 	n.until("collected", n.rt.Empty)
+}
+
+// TestDriverIsGone: a pod whose volume cannot be unmounted says so, and which
+// volume it is.
+func TestDriverIsGone(t *testing.T) {
+	n := newNode(t)
+	defer n.start()()
+	n.api.addPod(podtest.Pod("p", "a"))
+	n.until("ready", n.ready("p"))
+	dir := filepath.Join(n.dir, "kubelet", "pods", "uid-p", "volumes", "kubernetes.io~csi", "pv-1")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	record := filepath.Join(dir, "vol_data.json")
+	if err := os.WriteFile(record, []byte(`{"volumeHandle":"h","driverName":"d.example"}`), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	n.api.deletePod("p")
+	n.until("told", func() bool {
+		return strings.Contains(strings.Join(n.api.events(), "\n"), `UnmountVolume.TearDown failed for volume "pv-1": driver name d.example not found in the list of registered CSI drivers: the driver's pod on this node must run until the volume is unmounted`)
+	})
+	if err := os.Remove(record); err != nil {
+		t.Fatal(err)
+	}
+	n.until("gone", func() bool { return n.api.pod("p") == nil })
 }
 
 func TestNodeIsRegistered(t *testing.T) {
@@ -330,19 +351,19 @@ func BenchmarkPodLife(b *testing.B) {
 	slog.SetLogLoggerLevel(slog.LevelError)
 	n := newNode(b)
 	defer n.start()()
-	n.api.addPod(pod("warm", "a"))
+	n.api.addPod(podtest.Pod("warm", "a"))
 	n.until("ready", n.ready("warm"))
 	var up, down time.Duration
 	for i := 0; b.Loop(); i++ {
 		name := "web" + strconv.Itoa(i)
-		begun := time.Now()
-		n.api.addPod(pod(name, "a"))
+		began := time.Now()
+		n.api.addPod(podtest.Pod(name, "a"))
 		n.until("ready", n.ready(name))
-		up += time.Since(begun)
-		begun = time.Now()
+		up += time.Since(began)
+		began = time.Now()
 		n.api.deletePod(name)
 		n.until("gone", func() bool { return n.api.pod(name) == nil })
-		down += time.Since(begun)
+		down += time.Since(began)
 		n.until("removed", func() bool { return len(n.rt.Running()) == 1 })
 	}
 	b.ReportMetric(float64(up.Microseconds())/1000/float64(b.N), "ms-to-ready")

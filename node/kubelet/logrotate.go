@@ -17,10 +17,10 @@ func (k *Kubelet) rotateLogs(ctx context.Context) {
 	for sleep(ctx, rotatePeriod) {
 		for _, w := range k.all() {
 			s := w.shown.Load()
-			if s.view == nil || s.ended {
+			if s.observed == nil || s.ended {
 				continue
 			}
-			for _, c := range s.view.running() {
+			for _, c := range s.observed.Running() {
 				if c.LogPath == "" {
 					continue
 				}

@@ -202,5 +202,5 @@ func shareMounts(dir string) error {
 	if shared {
 		return nil
 	}
-	return fmt.Errorf("%s is not on a shared mount", best)
+	return fmt.Errorf("%s is not on a shared mount; make it one with mount --make-rshared %[1]s and start again", best)
 }

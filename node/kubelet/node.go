@@ -9,6 +9,7 @@ import (
 	"net"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -64,7 +65,7 @@ func (k *Kubelet) registerNode(ctx context.Context) {
 		}
 	}
 	k.registered.open()
-	k.wg.Go(func() { k.followNode(ctx) })
+	k.wg.Loop(ctx, "kubelet: follow the node", k.followNode)
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -89,11 +90,39 @@ func (k *Kubelet) followNode(ctx context.Context) {
 		ListerWatcher: cache.NewListWatchFromClient(k.client.CoreV1().RESTClient(), "nodes", "", fields.OneTermEqualSelector("metadata.name", k.cfg.NodeName)),
 		ObjectType:    &corev1.Node{},
 		Handler: cache.ResourceEventHandlerFuncs{
-			AddFunc:    func(o any) { k.node.Store(o.(*corev1.Node)) },
-			UpdateFunc: func(_, o any) { k.node.Store(o.(*corev1.Node)) },
+			AddFunc:    func(o any) { k.sawNode(o.(*corev1.Node)) },
+			UpdateFunc: func(_, o any) { k.sawNode(o.(*corev1.Node)) },
 		},
 	})
 	inf.Run(ctx.Done())
+}
+
+// sawNode keeps a Node that the API server answered with, unless a newer one is
+// known.
+func (k *Kubelet) sawNode(n *corev1.Node) {
+	k.nodeMu.Lock()
+	defer k.nodeMu.Unlock()
+	if k.node.Load() == k.newest(n) {
+		return
+	}
+	k.node.Store(n)
+	if k.drivers != nil {
+		k.drivers.NodeChanged(n)
+	}
+}
+
+// newest is the Node n, or what is known of the same Node if that is newer: an
+// API server's cache may be behind what it has answered to a write.
+func (k *Kubelet) newest(n *corev1.Node) *corev1.Node {
+	known := k.node.Load()
+	if known == nil || known.UID != n.UID {
+		return n
+	}
+	have, err := strconv.ParseUint(known.ResourceVersion, 10, 64)
+	if got, err2 := strconv.ParseUint(n.ResourceVersion, 10, 64); err != nil || err2 != nil || got > have {
+		return n
+	}
+	return known
 }
 
 func (k *Kubelet) labels() map[string]string {
@@ -126,7 +155,7 @@ func (k *Kubelet) register(ctx context.Context) error {
 	k.setNodeStatus(node)
 	got, err := k.client.CoreV1().Nodes().Create(ctx, node, metav1.CreateOptions{})
 	if err == nil {
-		k.node.Store(got)
+		k.sawNode(got)
 		return nil
 	}
 	if !apierrors.IsAlreadyExists(err) && !apierrors.IsForbidden(err) {
@@ -136,7 +165,7 @@ func (k *Kubelet) register(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	k.node.Store(have)
+	k.sawNode(have)
 	labels := map[string]any{}
 	for key, v := range k.labels() {
 		if have.Labels[key] != v {
@@ -154,7 +183,7 @@ func (k *Kubelet) register(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	k.node.Store(got)
+	k.sawNode(got)
 	return nil
 }
 
@@ -167,10 +196,12 @@ func (k *Kubelet) writeNodeStatus(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	have = k.newest(have)
 	k.updateImages(ctx)
 	want := have.DeepCopy()
 	k.setNodeStatus(want)
 	if equality.Semantic.DeepEqual(have.Status, want.Status) {
+		k.drivers.ReportedInUse(want.Status.VolumesInUse)
 		return nil
 	}
 	was, err := json.Marshal(have)
@@ -193,8 +224,9 @@ func (k *Kubelet) writeNodeStatus(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	k.node.Store(got)
-	k.tellTransitions(have, want)
+	k.sawNode(got)
+	k.drivers.ReportedInUse(want.Status.VolumesInUse)
+	k.recordTransitions(have, want)
 	return nil
 }
 
@@ -221,7 +253,7 @@ func replaceAddresses(patch []byte, want []corev1.NodeAddress) ([]byte, error) {
 	return json.Marshal(p)
 }
 
-func (k *Kubelet) tellTransitions(have, want *corev1.Node) {
+func (k *Kubelet) recordTransitions(have, want *corev1.Node) {
 	status := func(n *corev1.Node, t corev1.NodeConditionType) corev1.ConditionStatus {
 		for _, c := range n.Status.Conditions {
 			if c.Type == t {
@@ -270,7 +302,7 @@ func (k *Kubelet) setNodeStatus(n *corev1.Node) {
 	m := k.machine
 	n.Status.NodeInfo = corev1.NodeSystemInfo{
 		MachineID: m.machineID, SystemUUID: m.uuid, BootID: m.bootID, KernelVersion: m.kernel, OSImage: m.osImage,
-		ContainerRuntimeVersion: k.runtimeName() + "://" + k.runtimeInfo.Load().GetRuntimeVersion(), KubeletVersion: k.cfg.Version, KubeProxyVersion: "",
+		ContainerRuntimeVersion: k.runtimeName() + "://" + runtimeVersion(k.runtimeInfo.Load().GetRuntimeVersion()), KubeletVersion: k.cfg.Version, KubeProxyVersion: "",
 		OperatingSystem: runtime.GOOS, Architecture: runtime.GOARCH, Swap: &corev1.NodeSwapStatus{Capacity: &m.swap},
 	}
 	if m.swap == 0 {
@@ -285,9 +317,13 @@ func (k *Kubelet) setNodeStatus(n *corev1.Node) {
 			n.Status.DaemonEndpoints.KubeletEndpoint.Port = port
 		}
 	}
+	n.Status.VolumesInUse = k.drivers.VolumesInUse()
 	k.setHandlers(n)
 	k.setConditions(n, time.Now())
 }
+
+// runtimeVersion is a version without what its builder did not know of it.
+func runtimeVersion(v string) string { return strings.TrimSuffix(v, "+unknown") }
 
 func (k *Kubelet) setHandlers(n *corev1.Node) {
 	hs := k.handlers.Load()
@@ -322,7 +358,7 @@ func (k *Kubelet) capacity() corev1.ResourceList {
 		corev1.ResourceMemory: *resource.NewQuantity(k.machine.memory, resource.BinarySI),
 		corev1.ResourcePods:   *resource.NewQuantity(int64(k.cfg.MaxPods), resource.DecimalSI),
 	}
-	if d, err := statDisk(k.cfg.RootDir); err == nil {
+	if d, err := k.statDisk(k.cfg.RootDir); err == nil {
 		l[corev1.ResourceEphemeralStorage] = *resource.NewQuantity(int64(d.size), resource.BinarySI)
 	}
 	for size, n := range k.machine.hugepages {
@@ -374,7 +410,7 @@ func (k *Kubelet) setConditions(n *corev1.Node, now time.Time) {
 				if o.Status == c.Status {
 					c.LastTransitionTime = o.LastTransitionTime
 					if o.Reason == c.Reason && o.Message == c.Message && now.Sub(o.LastHeartbeatTime.Time) < k.cfg.StatusPeriod-time.Second {
-						c.LastHeartbeatTime = o.LastHeartbeatTime // nothing to tell
+						c.LastHeartbeatTime = o.LastHeartbeatTime // unchanged
 					}
 				}
 				*o = c
@@ -406,8 +442,13 @@ func (k *Kubelet) setConditions(n *corev1.Node, now time.Time) {
 		}
 		wrong = append(wrong, msg)
 	}
-	if !k.network.Load() && k.runtimeUp.Load() {
-		wrong = append(wrong, k.networkMessage())
+	if k.runtimeUp.Load() {
+		if !k.network.Load() {
+			wrong = append(wrong, k.networkMessage())
+		}
+		if why := k.networkWrong(); why != "" { // the cause, where the runtime only sees that something is missing
+			wrong = append(wrong, "container runtime network not ready: "+why)
+		}
 	}
 	if len(wrong) > 0 {
 		ready.Status, ready.Reason, ready.Message = corev1.ConditionFalse, "KubeletNotReady", strings.Join(wrong, ", ")

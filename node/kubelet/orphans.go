@@ -1,18 +1,27 @@
 package kubelet
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"knarr/internal/run"
+	"knarr/node/kubelet/crilabels"
+	"knarr/node/kubelet/podfile"
+	"knarr/node/kubelet/podspec"
 )
 
 const orphanPeriod = time.Minute
@@ -23,8 +32,10 @@ func (k *Kubelet) collectOrphans(ctx context.Context) {
 	if !k.synced.wait(ctx) || !k.static.wait(ctx) {
 		return
 	}
+	o := orphans{k: k, busy: map[string]bool{}}
+	defer o.group.Wait()
 	for {
-		if err := k.orphans(ctx); err != nil && ctx.Err() == nil {
+		if err := o.collect(ctx); err != nil && ctx.Err() == nil {
 			slog.Warn("collect orphans", "err", err)
 		}
 		if !sleep(ctx, orphanPeriod) {
@@ -33,7 +44,37 @@ func (k *Kubelet) collectOrphans(ctx context.Context) {
 	}
 }
 
-func (k *Kubelet) orphans(ctx context.Context) error {
+// orphans is what is being taken away, each thing beside the others: one whose
+// driver or file system does not answer holds up nothing else.
+type orphans struct {
+	k     *Kubelet
+	group run.Group
+	mu    sync.Mutex
+	busy  map[string]bool
+}
+
+// begin takes one thing away, unless that is still going on.
+func (o *orphans) begin(what string, f func() error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.busy[what] {
+		return
+	}
+	o.busy[what] = true
+	o.group.Go("remove orphan", func() {
+		defer func() {
+			o.mu.Lock()
+			defer o.mu.Unlock()
+			delete(o.busy, what)
+		}()
+		if err := f(); err != nil && o.k.ctx.Err() == nil {
+			slog.Warn("remove what is left of a pod that is gone", "what", what, "err", err)
+		}
+	})
+}
+
+func (o *orphans) collect(ctx context.Context) error {
+	k := o.k
 	// Listed before asking who is known: what starts meanwhile is known then.
 	boxes, err := k.runtime.ListPodSandbox(ctx, &cri.ListPodSandboxRequest{})
 	if err != nil {
@@ -51,34 +92,16 @@ func (k *Kubelet) orphans(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	lost := map[types.UID]*corev1.Pod{}
-	add := func(labels, annotations map[string]string) {
-		uid := types.UID(labels[labelPodUID])
-		if uid == "" || k.worker(uid) != nil {
-			return
+	lost := lostPods(boxes.Items, containers.Containers)
+	for uid := range lost {
+		if k.worker(uid) != nil {
+			delete(lost, uid)
 		}
-		p := lost[uid]
-		if p == nil {
-			p = &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: labels[labelPodName], Namespace: labels[labelPodNamespace], UID: uid}}
-			lost[uid] = p
-		}
-		if g, err := strconv.ParseInt(annotations[annTerminationGrace], 10, 64); err == nil {
-			p.Spec.TerminationGracePeriodSeconds = &g
-		}
-		if name := labels[labelContainerName]; name != "" {
-			p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: name})
-		}
-	}
-	for _, s := range boxes.Items {
-		add(s.Labels, nil)
-	}
-	for _, c := range containers.Containers {
-		add(c.Labels, c.Annotations)
 	}
 	k.mu.Lock()
 	for uid, pod := range lost {
 		if k.workers[uid] == nil {
-			slog.Info("ending a pod that is not in the API", "pod", podRef(pod))
+			slog.Info("ending a pod that is not in the API", "pod", podspec.Format(pod))
 			pod.Status.StartTime = &metav1.Time{Time: time.Now()} // not to be admitted anew
 			k.startWorker(pod).finish()
 		}
@@ -86,22 +109,66 @@ func (k *Kubelet) orphans(ctx context.Context) error {
 	k.mu.Unlock()
 	for _, uid := range dirs {
 		if k.worker(types.UID(uid)) == nil && lost[types.UID(uid)] == nil {
-			if err := k.volumes.Unmount(ctx, uid); err != nil {
-				slog.Warn("remove the directory of a pod that is gone", "uid", uid, "err", err)
-			}
+			o.begin("directory of "+uid, func() error {
+				if k.worker(types.UID(uid)) != nil {
+					return nil
+				}
+				return k.volumes.Unmount(ctx, uid)
+			})
 		}
 	}
+	o.begin("staged volumes", func() error { return k.drivers.Collect(ctx) })
 	for _, d := range logs {
 		parts := strings.Split(d.Name(), "_")
 		if len(parts) != 3 || !d.IsDir() || k.worker(types.UID(parts[2])) != nil || lost[types.UID(parts[2])] != nil {
 			continue
 		}
-		if err := os.RemoveAll(filepath.Join(k.cfg.PodLogsDir, d.Name())); err != nil {
-			return err
-		}
+		path := filepath.Join(k.cfg.PodLogsDir, d.Name())
+		o.begin("logs "+d.Name(), func() error { return podfile.RemoveAll(ctx, path) })
 	}
 	k.deadLinks()
 	return nil
+}
+
+// lostPods makes of what the runtime holds pods that can be ended as their
+// specs said: with their grace and their preStop hooks.
+func lostPods(boxes []*cri.PodSandbox, containers []*cri.Container) map[types.UID]*corev1.Pod {
+	lost := map[types.UID]*corev1.Pod{}
+	add := func(labels map[string]string) *corev1.Pod {
+		uid := types.UID(labels[crilabels.PodUID])
+		if lost[uid] == nil && uid != "" {
+			lost[uid] = &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: labels[crilabels.PodName], Namespace: labels[crilabels.PodNamespace], UID: uid}}
+		}
+		return lost[uid]
+	}
+	for _, s := range boxes {
+		add(s.Labels)
+	}
+	slices.SortFunc(containers, func(a, b *cri.Container) int { return cmp.Compare(b.CreatedAt, a.CreatedAt) })
+	for _, c := range containers {
+		p := add(c.Labels)
+		if p == nil {
+			continue
+		}
+		if g, err := strconv.ParseInt(c.Annotations[crilabels.TerminationGracePeriod], 10, 64); err == nil && p.Spec.TerminationGracePeriodSeconds == nil {
+			p.Spec.TerminationGracePeriodSeconds = &g
+		}
+		if g, err := strconv.ParseInt(c.Annotations[crilabels.DeletionGracePeriod], 10, 64); err == nil && p.DeletionGracePeriodSeconds == nil {
+			p.DeletionGracePeriodSeconds = &g
+		}
+		name := c.Labels[crilabels.ContainerName]
+		if known, _ := podspec.FindContainer(p, name); name == "" || known != nil {
+			continue
+		}
+		spec := corev1.Container{Name: name, TerminationMessagePath: c.Annotations[crilabels.TerminationMessagePath]}
+		_ = json.Unmarshal([]byte(c.Annotations[crilabels.ContainerPorts]), &spec.Ports) // a hook may name one
+		var hook *corev1.LifecycleHandler
+		if err := json.Unmarshal([]byte(c.Annotations[crilabels.PreStopHandler]), &hook); err == nil && hook != nil {
+			spec.Lifecycle = &corev1.Lifecycle{PreStop: hook}
+		}
+		p.Spec.Containers = append(p.Spec.Containers, spec)
+	}
+	return lost
 }
 
 // deadLinks removes links to logs that are gone.
@@ -115,7 +182,7 @@ func (k *Kubelet) deadLinks() {
 		if err != nil || !strings.HasPrefix(to, k.cfg.PodLogsDir+"/") {
 			continue
 		}
-		if _, err := os.Stat(to); os.IsNotExist(err) {
+		if _, err := os.Lstat(to); os.IsNotExist(err) {
 			_ = os.Remove(l)
 		}
 	}

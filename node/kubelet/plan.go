@@ -6,6 +6,11 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"knarr/node/kubelet/criconfig"
+	"knarr/node/kubelet/crilabels"
+	"knarr/node/kubelet/podspec"
+	"knarr/node/kubelet/runtimestate"
 )
 
 // A verdict is what the probes say of one container.
@@ -41,16 +46,16 @@ type killing struct {
 
 // plan compares a pod with what the runtime holds of it. It is only asked for
 // pods that should run.
-func plan(pod *corev1.Pod, v *view, probes probeResults) actions {
+func plan(pod *corev1.Pod, v *runtimestate.Pod, probes probeResults) actions {
 	var a actions
-	a.replace, a.attempt = sandboxChanged(pod, v)
+	a.replace, a.attempt = runtimestate.SandboxChanged(pod, v)
 	if a.replace {
 		planFresh(pod, v, &a)
 		return a
 	}
 	for i := range pod.Spec.EphemeralContainers {
 		c := (*corev1.Container)(&pod.Spec.EphemeralContainers[i].EphemeralContainerCommon)
-		if v.latest(c.Name) == nil {
+		if v.Latest(c.Name) == nil {
 			a.start = append(a.start, c)
 		}
 	}
@@ -62,9 +67,9 @@ func plan(pod *corev1.Pod, v *view, probes probeResults) actions {
 	var mains []*corev1.Container
 	for i := range pod.Spec.Containers {
 		c := &pod.Spec.Containers[i]
-		s := v.latest(c.Name)
-		if s == nil || !s.running() {
-			if shouldRestart(pod, c, s) {
+		s := v.Latest(c.Name)
+		if s == nil || !s.Running() {
+			if runtimestate.ShouldRestart(pod, c, s) {
 				mains = append(mains, c)
 				if s != nil && s.State == cri.ContainerState_CONTAINER_UNKNOWN {
 					a.kill = append(a.kill, killing{s.Id, c.Name, `Container is in "unknown" state, try killing it before restart`, "Unknown"})
@@ -105,8 +110,8 @@ func plan(pod *corev1.Pod, v *view, probes probeResults) actions {
 }
 
 // planFresh plans the start from a new sandbox.
-func planFresh(pod *corev1.Pod, v *view, a *actions) {
-	if pod.Spec.RestartPolicy == corev1.RestartPolicyNever && a.attempt != 0 && len(v.containers) != 0 && !anyRestartable(pod) {
+func planFresh(pod *corev1.Pod, v *runtimestate.Pod, a *actions) {
+	if pod.Spec.RestartPolicy == corev1.RestartPolicyNever && a.attempt != 0 && len(v.Containers) != 0 && !anyRestartable(pod) {
 		a.replace, a.finish = false, true
 		return
 	}
@@ -114,13 +119,13 @@ func planFresh(pod *corev1.Pod, v *view, a *actions) {
 	created := false
 	for i := range pod.Spec.Containers {
 		c := &pod.Spec.Containers[i]
-		s := v.latest(c.Name)
+		s := v.Latest(c.Name)
 		created = created || s != nil
 		once := pod.Spec.RestartPolicy == corev1.RestartPolicyOnFailure
 		if c.RestartPolicy != nil {
 			once = *c.RestartPolicy == corev1.ContainerRestartPolicyOnFailure
 		}
-		if once && s != nil && s.exited() && s.ExitCode == 0 {
+		if once && s != nil && s.Exited() && s.ExitCode == 0 {
 			continue
 		}
 		mains = append(mains, c)
@@ -143,27 +148,24 @@ func anyRestartable(pod *corev1.Pod) bool {
 }
 
 // planInit plans the init containers; true once the regular ones may start.
-func planInit(pod *corev1.Pod, v *view, probes probeResults, a *actions) bool {
+func planInit(pod *corev1.Pod, v *runtimestate.Pod, probes probeResults, a *actions) bool {
 	if len(pod.Spec.InitContainers) == 0 {
 		return true
 	}
 	passed := false // init has been passed at least once in this sandbox
 	for i := range pod.Spec.Containers {
-		if s := v.latest(pod.Spec.Containers[i].Name); s != nil && inSandbox(s, v) && !s.exited() {
-			passed = true
-		}
-		if s := v.latest(pod.Spec.Containers[i].Name); s != nil && inSandbox(s, v) {
+		if s := v.Latest(pod.Spec.Containers[i].Name); s != nil && runtimestate.InSandbox(s, v) {
 			passed = true
 		}
 	}
 	done := true // every container before i has done what the next one waits for
 	for i := range pod.Spec.InitContainers {
 		c := &pod.Spec.InitContainers[i]
-		s := v.latest(c.Name)
-		if s != nil && !inSandbox(s, v) {
+		s := v.Latest(c.Name)
+		if s != nil && !runtimestate.InSandbox(s, v) {
 			s = nil
 		}
-		sidecar := isSidecar(c)
+		sidecar := podspec.IsSidecar(c)
 		if !sidecar {
 			if passed || laterStarted(pod, v, i) {
 				continue
@@ -175,12 +177,12 @@ func planInit(pod *corev1.Pod, v *view, probes probeResults, a *actions) bool {
 			case s == nil || s.State == cri.ContainerState_CONTAINER_CREATED:
 				a.start = append(a.start, c)
 				return false
-			case s.running():
+			case s.Running():
 				return false
-			case s.exited() && s.ExitCode == 0:
+			case s.Exited() && s.ExitCode == 0:
 				continue
 			}
-			if !shouldRestart(pod, c, s) {
+			if !runtimestate.ShouldRestart(pod, c, s) {
 				a.finish, a.start = true, nil
 				return false
 			}
@@ -194,7 +196,7 @@ func planInit(pod *corev1.Pod, v *view, probes probeResults, a *actions) bool {
 			continue
 		}
 		switch {
-		case s == nil || s.exited() || s.State == cri.ContainerState_CONTAINER_CREATED:
+		case s == nil || s.Exited() || s.State == cri.ContainerState_CONTAINER_CREATED:
 			a.start = append(a.start, c)
 			done = passed && done
 		case s.State == cri.ContainerState_CONTAINER_UNKNOWN:
@@ -220,97 +222,18 @@ func planInit(pod *corev1.Pod, v *view, probes probeResults, a *actions) bool {
 
 // laterStarted says whether an init container after i was started in this
 // sandbox, which it could not have been before i was through.
-func laterStarted(pod *corev1.Pod, v *view, i int) bool {
+func laterStarted(pod *corev1.Pod, v *runtimestate.Pod, i int) bool {
 	for j := i + 1; j < len(pod.Spec.InitContainers); j++ {
-		if s := v.latest(pod.Spec.InitContainers[j].Name); s != nil && inSandbox(s, v) {
+		if s := v.Latest(pod.Spec.InitContainers[j].Name); s != nil && runtimestate.InSandbox(s, v) {
 			return true
 		}
 	}
 	return false
 }
 
-func inSandbox(c *container, v *view) bool {
-	return len(v.sandboxes) > 0 && c.sandboxID == v.sandboxes[0].Id
-}
-
-// sandboxChanged says whether a new sandbox is needed, and its attempt number.
-func sandboxChanged(pod *corev1.Pod, v *view) (bool, uint32) {
-	if len(v.sandboxes) == 0 {
-		return true, 0
-	}
-	s := v.sandboxes[0]
-	attempt := s.Metadata.GetAttempt() + 1
-	ready := 0
-	for _, o := range v.sandboxes {
-		if o.ready() {
-			ready++
-		}
-	}
-	switch {
-	case ready > 1, !s.ready():
-		return true, attempt
-	case s.Linux.GetNamespaces().GetOptions().GetNetwork() != netMode(pod):
-		return true, attempt
-	case !pod.Spec.HostNetwork && s.Network.GetIp() == "":
-		return true, attempt
-	}
-	return false, s.Metadata.GetAttempt()
-}
-
-func netMode(pod *corev1.Pod) cri.NamespaceMode {
-	if pod.Spec.HostNetwork {
-		return cri.NamespaceMode_NODE
-	}
-	return cri.NamespaceMode_POD
-}
-
-// shouldRestart says whether a container that does not run should.
-func shouldRestart(pod *corev1.Pod, c *corev1.Container, s *container) bool {
-	if pod.DeletionTimestamp != nil {
-		return false
-	}
-	if s == nil || s.State == cri.ContainerState_CONTAINER_UNKNOWN || s.State == cri.ContainerState_CONTAINER_CREATED {
-		return true
-	}
-	if s.running() {
-		return false
-	}
-	return restartsOn(pod, c, s.ExitCode)
-}
-
-// restartsOn says whether a container is started again after that exit code.
-func restartsOn(pod *corev1.Pod, c *corev1.Container, code int32) bool {
-	if c.RestartPolicy != nil {
-		for _, r := range c.RestartPolicyRules {
-			if r.ExitCodes == nil {
-				continue
-			}
-			in := slices.Contains(r.ExitCodes.Values, code)
-			if in == (r.ExitCodes.Operator == corev1.ContainerRestartRuleOnExitCodesOpIn) {
-				return true
-			}
-		}
-		switch *c.RestartPolicy {
-		case corev1.ContainerRestartPolicyAlways:
-			return true
-		case corev1.ContainerRestartPolicyOnFailure:
-			return code != 0
-		default:
-			return false
-		}
-	}
-	switch pod.Spec.RestartPolicy {
-	case corev1.RestartPolicyNever:
-		return false
-	case corev1.RestartPolicyOnFailure:
-		return code != 0
-	}
-	return true
-}
-
 // changed says whether a container was made of another definition. Only what
 // may change in a running pod counts: its image.
-func changed(c *corev1.Container, s *container) bool {
-	h := s.Annotations[annHash]
-	return h != "" && h != containerHash(c)
+func changed(c *corev1.Container, s *runtimestate.Container) bool {
+	h := s.Annotations[crilabels.ContainerHash]
+	return h != "" && h != criconfig.ContainerHash(c)
 }

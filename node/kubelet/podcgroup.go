@@ -7,34 +7,21 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"knarr/node/kubelet/cgroup"
+	"knarr/node/kubelet/criconfig"
+	"knarr/node/kubelet/podspec"
 )
-
-// podCgroup is the group of a pod, "" if the runtime has its own way.
-func (k *Kubelet) podCgroup(pod *corev1.Pod) string {
-	if k.cfg.CgroupParent == "-" {
-		return ""
-	}
-	leaf := "pod" + string(pod.UID)
-	switch qosOf(pod) {
-	case corev1.PodQOSBurstable:
-		return path.Join(k.cfg.CgroupParent, "burstable", leaf)
-	case corev1.PodQOSBestEffort:
-		return path.Join(k.cfg.CgroupParent, "besteffort", leaf)
-	}
-	return path.Join(k.cfg.CgroupParent, leaf)
-}
 
 func (k *Kubelet) ensurePodCgroup(pod *corev1.Pod) error {
 	group := k.podCgroup(pod)
 	if group == "" {
 		return nil
 	}
-	if qosOf(pod) == corev1.PodQOSBestEffort {
-		if err := k.cgroups.Ensure(path.Dir(group), cgroup.Limits{CPUShares: minShares}); err != nil {
+	if podspec.QOS(pod) == corev1.PodQOSBestEffort {
+		if err := k.cgroups.Ensure(path.Dir(group), cgroup.Limits{CPUShares: criconfig.MinCPUShares}); err != nil {
 			return err
 		}
 	}
-	r := k.podResources(pod)
+	r := criconfig.PodResources(pod)
 	return k.cgroups.Ensure(group, cgroup.Limits{
 		CPUShares: r.CpuShares, CPUQuota: r.CpuQuota, CPUPeriod: r.CpuPeriod, Memory: r.MemoryLimitInBytes, Pids: k.cfg.PodPidsLimit,
 	})

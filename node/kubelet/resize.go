@@ -2,42 +2,45 @@ package kubelet
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"log/slog"
-	"maps"
 
 	"google.golang.org/protobuf/proto"
 	corev1 "k8s.io/api/core/v1"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"knarr/node/kubelet/cgroup"
+	"knarr/node/kubelet/criconfig"
+	"knarr/node/kubelet/podspec"
+	"knarr/node/kubelet/runtimestate"
 )
 
 // A resizing is a running container whose limits are not those of its spec.
 type resizing struct {
 	spec    *corev1.Container
-	current *container
+	current *runtimestate.Container
 	want    *cri.LinuxContainerResources
 	restart bool
 }
 
 // resizes compares running containers with their spec. What the runtime was
 // asked for already, by container id, is not asked for again.
-func resizes(pod *corev1.Pod, v *view, asked map[string]*cri.LinuxContainerResources, want func(*corev1.Container) *cri.LinuxContainerResources) (out []resizing) {
-	eachContainer(pod, func(c *corev1.Container, kind containerKind) {
-		cur := v.latest(c.Name)
-		if kind == ephemeralKind || cur == nil || !cur.running() {
+func resizes(pod *corev1.Pod, v *runtimestate.Pod, asked map[string]*cri.LinuxContainerResources, want func(*corev1.Container) *cri.LinuxContainerResources) (out []resizing) {
+	podspec.EachContainer(pod, func(c *corev1.Container, kind podspec.ContainerKind) {
+		cur := v.Latest(c.Name)
+		if kind == podspec.EphemeralContainer || cur == nil || !cur.Running() {
 			return
 		}
 		is := cur.Resources.GetLinux()
 		if is == nil {
-			return // the runtime does not tell
+			return // the runtime does not report it
 		}
 		w := want(c)
-		if proto.Equal(w, asked[cur.Id]) {
+		if a := asked[cur.Id]; a != nil && proto.Equal(w, a) {
 			return // runtimes do not all report what they were asked for
 		}
-		cpu := differs(is.CpuShares, w.CpuShares, minShares) || differs(is.CpuQuota, w.CpuQuota, 0)
+		cpu := criconfig.CPUDiffers(is.CpuShares, w.CpuShares, criconfig.MinCPUShares) || criconfig.CPUDiffers(is.CpuQuota, w.CpuQuota, 0)
 		mem := is.MemoryLimitInBytes != w.MemoryLimitInBytes && w.MemoryLimitInBytes > 0
 		if !cpu && !mem {
 			return
@@ -53,51 +56,138 @@ func resizes(pod *corev1.Pod, v *view, asked map[string]*cri.LinuxContainerResou
 	return out
 }
 
-// differs compares values of the cpu controller, of which none and the least
-// are alike.
-func differs(is, want, least int64) bool { return is != want && (is > least || want > least) }
-
-// resize brings the limits of running containers to what the spec says now.
+// resize brings the limits of running containers to what the pod was given.
 func (w *worker) resize(ctx context.Context) {
-	pod := w.pod
-	if pod.Generation <= 1 || w.busy("resize:") || w.busy("start") {
+	if w.desired.Generation <= 1 || w.anyBusy(opResize, opStart) {
 		return // as created
 	}
-	maps.DeleteFunc(w.resized, func(id string, _ *cri.LinuxContainerResources) bool { return w.view.byID(id) == nil })
-	all := resizes(pod, w.view, w.resized, func(c *corev1.Container) *cri.LinuxContainerResources { return w.k.containerResources(pod, c) })
+	pod := w.pod
+	asked := map[string]*cri.LinuxContainerResources{}
+	for id, i := range w.instances {
+		asked[id] = i.resources
+	}
+	node := w.k.nodeConfig()
+	all := resizes(pod, w.observed, asked, func(c *corev1.Container) *cri.LinuxContainerResources { return node.ContainerResources(pod, c) })
+	before := w.resizeCondition
+	w.resizeCondition = w.resizePending
 	if len(all) == 0 {
-		w.resizeCondition = nil
+		if before != nil && before.Type == corev1.PodResizeInProgress {
+			w.resizeEvent(corev1.EventTypeNormal, "ResizeCompleted", "Pod resize completed", "", pod)
+		}
 		return
 	}
-	if reason, msg := w.k.resizeFits(pod); reason != "" {
-		w.resizeCondition = &corev1.PodCondition{Type: corev1.PodResizePending, Status: corev1.ConditionTrue, Reason: reason, Message: msg}
-		return
+	if w.resizePending == nil {
+		w.resizeCondition = &corev1.PodCondition{Type: corev1.PodResizeInProgress, Status: corev1.ConditionTrue}
 	}
-	w.resizeCondition = &corev1.PodCondition{Type: corev1.PodResizeInProgress, Status: corev1.ConditionTrue}
 	for _, r := range all {
 		if r.restart {
 			w.kill(ctx, r.current, fmt.Sprintf("Container %s resize requires restart", r.spec.Name), nil)
 		}
 	}
-	w.begin(ctx, "resize:", func(ctx context.Context) func() {
+	w.begin(ctx, opKey{kind: opResize}, func(ctx context.Context) func() {
 		err := w.k.applyResizes(ctx, pod, all)
 		return func() {
 			for _, r := range all {
-				w.viewer.forget(r.current.Id)
+				w.reader.Forget(r.current.Id)
 				if err == nil && !r.restart {
-					w.resized[r.current.Id] = r.want
+					w.instance(r.current.Id).resources = r.want
 				}
 			}
 			w.stale.Store(true)
 			if err != nil && ctx.Err() == nil {
-				slog.Warn("resize pod", "pod", podRef(pod), "err", err)
+				w.resizeEvent(corev1.EventTypeWarning, "ResizeError", "Pod resize error", err.Error(), pod)
 				w.resizeCondition = &corev1.PodCondition{Type: corev1.PodResizeInProgress, Status: corev1.ConditionTrue, Reason: "Error", Message: err.Error()}
 			}
 		}
 	})
 }
 
-// resizeFits says why a resized pod does not fit on the node, if so.
+// allocate gives the pod the resources it asks for, or says why it has to do
+// with those it has. Nobody else is given any meanwhile.
+func (w *worker) allocate() {
+	w.resizePending = nil
+	w.resizeDeferred.Store(false)
+	if w.pod == w.desired {
+		return
+	}
+	w.k.mu.Lock()
+	defer w.k.mu.Unlock()
+	if reason, message := w.k.resizeFits(w.desired); reason != "" {
+		w.resizeDeferred.Store(reason == corev1.PodReasonDeferred)
+		w.resizeEvent(corev1.EventTypeWarning, "Resize"+reason, "Pod resize "+reason, message, w.desired)
+		w.resizePending = &corev1.PodCondition{Type: corev1.PodResizePending, Status: corev1.ConditionTrue, Reason: reason, Message: message}
+		return
+	}
+	if err := w.k.allocations.Set(w.desired); err != nil {
+		slog.Warn("keep the resources of a pod", "pod", podspec.Format(w.pod), "err", err)
+	}
+	w.resizeEvent(corev1.EventTypeNormal, "ResizeStarted", "Pod resize started", "", w.desired)
+	w.pod = w.desired
+	shown := *w.shown.Load()
+	shown.pod = w.pod
+	w.shown.Store(&shown)
+	if len(w.observed.Running()) == 0 {
+		w.cgroup = false // the pod's group, too, before the next container begins
+	}
+}
+
+// resizeEvent emits an event about a resize once, with the resources it is about.
+func (w *worker) resizeEvent(kind, reason, what, wrong string, pod *corev1.Pod) {
+	w.eventOnce("resize", kind, reason, what+": "+resizeSummary(pod, wrong))
+}
+
+// resizeSummary is how events write down the resources of a pod.
+func resizeSummary(pod *corev1.Pod, wrong string) string {
+	type container struct {
+		Name      string                      `json:"name"`
+		Resources corev1.ResourceRequirements `json:"resources"`
+	}
+	var s struct {
+		InitContainers []container `json:"initContainers,omitempty"`
+		Containers     []container `json:"containers,omitempty"`
+		Generation     int64       `json:"generation"`
+		Error          string      `json:"error,omitempty"`
+	}
+	for i := range pod.Spec.InitContainers {
+		s.InitContainers = append(s.InitContainers, container{pod.Spec.InitContainers[i].Name, pod.Spec.InitContainers[i].Resources})
+	}
+	for i := range pod.Spec.Containers {
+		s.Containers = append(s.Containers, container{pod.Spec.Containers[i].Name, pod.Spec.Containers[i].Resources})
+	}
+	s.Generation, s.Error = pod.Generation, wrong
+	b, err := json.Marshal(s)
+	if err != nil {
+		return err.Error()
+	}
+	return string(b)
+}
+
+// retryDeferred lets pods that wait for room look again.
+func (k *Kubelet) retryDeferred() {
+	for _, w := range k.all() {
+		if w.resizeDeferred.Load() {
+			w.poke()
+		}
+	}
+}
+
+// pruneAllocations forgets pods that went while the kubelet was away.
+func (k *Kubelet) pruneAllocations(ctx context.Context) {
+	if !k.synced.wait(ctx) || !k.static.wait(ctx) {
+		return
+	}
+	for _, uid := range k.allocations.Pods() {
+		if k.worker(uid) != nil {
+			continue
+		}
+		if err := k.allocations.Remove(uid); err != nil {
+			slog.Warn("forget the resources of a pod", "uid", uid, "err", err)
+		}
+	}
+}
+
+// resizeFits says why a resized pod does not fit on the node, if so; the lock
+// is held.
 func (k *Kubelet) resizeFits(pod *corev1.Pod) (reason, message string) {
 	node := k.node.Load()
 	if node == nil {
@@ -107,8 +197,8 @@ func (k *Kubelet) resizeFits(pod *corev1.Pod) (reason, message string) {
 		return corev1.PodReasonInfeasible, r.message
 	}
 	var others []*corev1.Pod
-	for _, w := range k.all() {
-		if s := w.shown.Load(); w.uid != pod.UID && !s.ended && s.status.Phase != corev1.PodFailed && s.status.Phase != corev1.PodSucceeded {
+	for _, w := range k.workers {
+		if s := w.shown.Load(); w.uid != pod.UID && !w.isGone() && !s.ended && s.status.Phase != corev1.PodFailed && s.status.Phase != corev1.PodSucceeded {
 			others = append(others, s.pod)
 		}
 	}
@@ -121,7 +211,7 @@ func (k *Kubelet) resizeFits(pod *corev1.Pod) (reason, message string) {
 // applyResizes widens the pod's group first and narrows it last, so that a
 // container never has more than its pod.
 func (k *Kubelet) applyResizes(ctx context.Context, pod *corev1.Pod, all []resizing) error {
-	r := k.podResources(pod)
+	r := criconfig.PodResources(pod)
 	limits := cgroup.Limits{CPUShares: r.CpuShares, CPUQuota: r.CpuQuota, CPUPeriod: r.CpuPeriod, Memory: r.MemoryLimitInBytes}
 	group := k.podCgroup(pod)
 	var before error

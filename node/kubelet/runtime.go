@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"math"
 	"strings"
 	"time"
 
@@ -11,6 +12,8 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"k8s.io/apimachinery/pkg/types"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"knarr/node/kubelet/crilabels"
 )
 
 const (
@@ -40,6 +43,41 @@ func (k *Kubelet) connect() (*grpc.ClientConn, error) {
 	return conn, nil
 }
 
+// callTime bounds a call to the runtime.
+const callTime = 2 * time.Minute
+
+// deadlines bounds every call to the runtime that is not a stream, so that a
+// runtime that hangs is an error and not a wait without end.
+type deadlines struct{ grpc.ClientConnInterface }
+
+// Invoke makes one call.
+func (d deadlines) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
+	if most := callLimit(args); most > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, most)
+		defer cancel()
+	}
+	return d.ClientConnInterface.Invoke(ctx, method, args, reply, opts...)
+}
+
+// callLimit is how long a call may take; 0: as long as its context lasts.
+func callLimit(request any) time.Duration {
+	switch r := request.(type) {
+	case *cri.PullImageRequest:
+		return 0 // by what the image's progress shows
+	case *cri.ExecSyncRequest:
+		if r.Timeout <= 0 {
+			return 0
+		}
+		return callTime + time.Duration(min(r.Timeout, math.MaxInt32))*time.Second
+	case *cri.StopContainerRequest:
+		return callTime + time.Duration(min(max(r.Timeout, 0), math.MaxInt32))*time.Second
+	case *cri.RunPodSandboxRequest, *cri.StartContainerRequest:
+		return 2 * callTime
+	}
+	return callTime
+}
+
 // runtimeName is how container ids begin.
 func (k *Kubelet) runtimeName() string {
 	if v := k.runtimeInfo.Load(); v != nil {
@@ -67,14 +105,14 @@ func (k *Kubelet) waitRuntime(ctx context.Context) bool {
 // followRuntime keeps what the node says of the runtime.
 func (k *Kubelet) followRuntime(ctx context.Context) {
 	for wait := 10 * time.Millisecond; ; {
-		changed := k.readRuntime(ctx)
-		if changed {
+		network := k.askNetwork()
+		if k.readRuntime(ctx) || network {
 			k.wakeNode()
 			for _, w := range k.all() {
 				w.poke()
 			}
 		}
-		if k.runtimeUp.Load() && k.network.Load() {
+		if k.runtimeUp.Load() && k.network.Load() && k.networkWrong() == "" {
 			wait = runtimePeriod
 		} else {
 			wait = min(2*wait, time.Second)
@@ -83,6 +121,27 @@ func (k *Kubelet) followRuntime(ctx context.Context) {
 			return
 		}
 	}
+}
+
+// askNetwork asks what is wrong with the network apart from what the runtime reports,
+// and whether that is something else than before.
+func (k *Kubelet) askNetwork() (changed bool) {
+	if k.cfg.NetworkErr == nil {
+		return false
+	}
+	was, is := k.networkWrong(), ""
+	if err := k.cfg.NetworkErr(); err != nil {
+		is = err.Error()
+	}
+	k.networkErr.Store(&is)
+	return is != was
+}
+
+func (k *Kubelet) networkWrong() string {
+	if m := k.networkErr.Load(); m != nil {
+		return *m
+	}
+	return ""
 }
 
 func (k *Kubelet) readRuntime(ctx context.Context) (changed bool) {
@@ -133,17 +192,17 @@ func (k *Kubelet) networkMessage() string {
 	return ""
 }
 
-// followEvents wakes pods when the runtime tells of their containers. While it
-// does not tell, everything is looked at every ten seconds.
+// followEvents wakes pods when the runtime reports events of their containers.
+// While it reports none, all containers are listed every ten seconds.
 func (k *Kubelet) followEvents(ctx context.Context) {
 	if !k.waitRuntime(ctx) {
 		return
 	}
-	told := make(chan types.UID, 256)
+	changed := make(chan types.UID, 256)
 	alive := make(chan bool, 1)
-	k.wg.Go(func() {
+	k.wg.Go("kubelet: runtime events", func() {
 		for wait := 100 * time.Millisecond; ctx.Err() == nil; {
-			err := k.readEvents(ctx, told, alive)
+			err := k.readEvents(ctx, changed, alive)
 			if ctx.Err() != nil {
 				return
 			}
@@ -158,7 +217,7 @@ func (k *Kubelet) followEvents(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case uid := <-told:
+		case uid := <-changed:
 			if w := k.worker(uid); w != nil {
 				w.touch()
 			}
@@ -177,7 +236,7 @@ func (k *Kubelet) touchAll() {
 	}
 }
 
-func (k *Kubelet) readEvents(ctx context.Context, told chan<- types.UID, alive chan<- bool) error {
+func (k *Kubelet) readEvents(ctx context.Context, changed chan<- types.UID, alive chan<- bool) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	stream, err := k.runtime.GetContainerEvents(ctx, &cri.GetEventsRequest{})
@@ -207,7 +266,7 @@ func (k *Kubelet) readEvents(ctx context.Context, told chan<- types.UID, alive c
 		uid := ev.PodSandboxStatus.GetMetadata().GetUid()
 		if uid == "" {
 			for _, c := range ev.ContainersStatuses {
-				uid = c.Labels[labelPodUID]
+				uid = c.Labels[crilabels.PodUID]
 			}
 		}
 		if uid == "" {
@@ -216,7 +275,7 @@ func (k *Kubelet) readEvents(ctx context.Context, told chan<- types.UID, alive c
 			continue
 		}
 		select {
-		case told <- types.UID(uid):
+		case changed <- types.UID(uid):
 		case <-ctx.Done():
 			return nil
 		}

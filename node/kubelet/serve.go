@@ -25,6 +25,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"knarr/internal/delegation"
+	"knarr/node/kubelet/podspec"
+	"knarr/node/kubelet/podstatus"
+	"knarr/node/kubelet/runtimestate"
 	"knarr/node/kubelet/server"
 )
 
@@ -47,14 +51,14 @@ func (k *Kubelet) serve(ctx context.Context) error {
 		tc.ClientAuth, tc.ClientCAs = tls.RequestClientCert, k.cfg.ClientCA
 	}
 	srv := &http.Server{
-		Handler:           server.New(host{k}, &server.Auth{Client: k.client, Node: k.cfg.NodeName, CA: k.cfg.ClientCA}),
+		Handler:           server.New(host{k}, &server.Auth{Delegator: k.delegator(), Node: k.cfg.NodeName}),
 		TLSConfig:         tc,
 		ReadHeaderTimeout: 30 * time.Second,
 		IdleTimeout:       90 * time.Second,
 		BaseContext:       func(net.Listener) context.Context { return ctx },
 		ErrorLog:          slogLogger(),
 	}
-	k.wg.Go(func() {
+	k.wg.Go("kubelet: close the server", func() {
 		<-ctx.Done()
 		_ = srv.Close()
 	})
@@ -62,6 +66,11 @@ func (k *Kubelet) serve(ctx context.Context) error {
 		return fmt.Errorf("kubelet: serve: %w", err)
 	}
 	return nil
+}
+
+// delegator asks the API server about who comes.
+func (k *Kubelet) delegator() *delegation.Delegator {
+	return &delegation.Delegator{Authentication: k.client, Authorization: k.client, ClientCA: func() *x509.CertPool { return k.cfg.ClientCA }}
 }
 
 func slogLogger() *log.Logger { return slog.NewLogLogger(slog.Default().Handler(), slog.LevelDebug) }
@@ -156,11 +165,11 @@ func (h host) RunningPods() (out []corev1.Pod) {
 	for _, w := range h.k.all() {
 		s := w.shown.Load()
 		p := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: s.pod.Name, Namespace: s.pod.Namespace, UID: s.pod.UID}}
-		if s.view == nil {
+		if s.observed == nil {
 			continue
 		}
-		for _, c := range s.view.running() {
-			p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: c.name(), Image: c.Image.GetImage()})
+		for _, c := range s.observed.Running() {
+			p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: c.Name(), Image: c.Image.GetImage()})
 		}
 		if len(p.Spec.Containers) > 0 {
 			out = append(out, p)
@@ -174,7 +183,7 @@ func (h host) Log(namespace, pod, name string, previous bool) (string, func(cont
 	if !ok {
 		return "", nil, server.NotFound("pod %q does not exist", pod)
 	}
-	if c, _ := findContainer(s.pod, name); c == nil {
+	if c, _ := podspec.FindContainer(s.pod, name); c == nil {
 		return "", nil, server.NotFound("container %q not found in pod %q", name, pod)
 	}
 	id, err := logID(s, name, previous)
@@ -182,8 +191,8 @@ func (h host) Log(namespace, pod, name string, previous bool) (string, func(cont
 		return "", nil, server.Error{Code: http.StatusBadRequest, Err: err}
 	}
 	var path string
-	if s.view != nil {
-		if c := s.view.byID(id); c != nil {
+	if s.observed != nil {
+		if c := s.observed.ByID(id); c != nil {
 			path = c.LogPath
 		}
 	}
@@ -206,7 +215,7 @@ func logID(s *shown, name string, previous bool) (string, error) {
 	pod := s.pod.Name
 	var cs *corev1.ContainerStatus
 	for _, l := range [][]corev1.ContainerStatus{s.status.ContainerStatuses, s.status.InitContainerStatuses, s.status.EphemeralContainerStatuses} {
-		if c := named(l, name); c != nil {
+		if c := podstatus.FindContainer(l, name); c != nil {
 			cs = c
 			break
 		}
@@ -248,12 +257,12 @@ func logID(s *shown, name string, previous bool) (string, error) {
 	return "", fmt.Errorf("container %q in pod %q is waiting to start - no logs yet", name, pod)
 }
 
-func (h host) container(t server.Target) (*container, error) {
+func (h host) container(t server.Target) (*runtimestate.Container, error) {
 	s, ok := h.find(t.Namespace, t.Pod, t.UID)
-	if !ok || s.view == nil {
+	if !ok || s.observed == nil {
 		return nil, server.NotFound("pod does not exist")
 	}
-	c := s.view.latest(t.Container)
+	c := s.observed.Latest(t.Container)
 	if c == nil {
 		return nil, server.NotFound("container not found (%q)", t.Container)
 	}
@@ -275,7 +284,7 @@ func (h host) AttachURL(ctx context.Context, t server.Target) (string, error) {
 		return "", err
 	}
 	s, _ := h.find(t.Namespace, t.Pod, t.UID)
-	if spec, _ := findContainer(s.pod, t.Container); spec != nil {
+	if spec, _ := podspec.FindContainer(s.pod, t.Container); spec != nil {
 		t.TTY = spec.TTY // what it was started with counts
 		t.Stderr = t.Stderr && !t.TTY
 	}
@@ -285,10 +294,10 @@ func (h host) AttachURL(ctx context.Context, t server.Target) (string, error) {
 
 func (h host) PortForwardURL(ctx context.Context, t server.Target) (string, error) {
 	s, ok := h.find(t.Namespace, t.Pod, t.UID)
-	if !ok || s.view == nil {
+	if !ok || s.observed == nil {
 		return "", server.NotFound("pod does not exist")
 	}
-	sb, ok := s.view.readySandbox()
+	sb, ok := s.observed.ReadySandbox()
 	if !ok {
 		return "", server.NotFound("pod not found (%q)", t.Pod)
 	}

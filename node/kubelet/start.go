@@ -13,6 +13,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"knarr/node/kubelet/criconfig"
+	"knarr/node/kubelet/podspec"
+	"knarr/node/kubelet/podstatus"
+	"knarr/node/kubelet/runtimestate"
 	"knarr/node/kubelet/volume"
 )
 
@@ -26,29 +30,30 @@ const (
 // their images are fetched at once.
 func (w *worker) startContainers(ctx context.Context, a actions) time.Duration {
 	again := never
-	sb, ready := w.view.readySandbox()
-	ready = ready && !a.replace && !w.busy("sandbox")
+	sb, ready := w.observed.ReadySandbox()
+	ready = ready && !a.replace && !w.busy(opKey{kind: opSandbox})
 	if len(a.start) == 0 {
 		return again
 	}
-	held := w.busy("start")
+	held := w.anyBusy(opStart)
 	for _, c := range a.start {
-		if held && w.ops["start:"+c.Name] != nil {
+		start := opKey{kind: opStart, of: c.Name}
+		if w.busy(start) {
 			continue
 		}
-		s := w.view.latest(c.Name)
-		if s != nil && s.running() {
+		s := w.observed.Latest(c.Name)
+		if s != nil && s.Running() {
 			continue // it is being killed first
 		}
 		if left := w.crashLeft(c.Name, s); left > 0 {
 			again = min(again, left)
 			continue
 		}
-		if t, ok := w.retry[c.Name]; ok && time.Now().Before(t) {
-			again = min(again, time.Until(t))
+		if left := w.retryIn(start); left > 0 {
+			again = min(again, left)
 			continue
 		}
-		if left := w.k.pullBackoff(w.pod, c.Image); left > 0 && w.images[c.Name] == nil {
+		if left := w.k.pullBackoff(w.pod, c.Image); left > 0 && w.container(c.Name).image == nil {
 			w.waitPull(c)
 			again = min(again, left)
 			continue
@@ -57,8 +62,8 @@ func (w *worker) startContainers(ctx context.Context, a actions) time.Duration {
 		if held || !ready || w.volumes == nil {
 			continue
 		}
-		if w.images[c.Name] == nil {
-			if w.busy("pull:" + c.Name) {
+		if w.container(c.Name).image == nil {
+			if w.busy(opKey{kind: opPull, of: c.Name}) {
 				held = true // those after it wait for their turn
 			}
 			continue
@@ -70,35 +75,36 @@ func (w *worker) startContainers(ctx context.Context, a actions) time.Duration {
 }
 
 // crashLeft is how long a container that ended has to wait for its restart.
-func (w *worker) crashLeft(name string, s *container) time.Duration {
-	if s == nil || !s.exited() || !inSandbox(s, w.view) {
+func (w *worker) crashLeft(name string, s *runtimestate.Container) time.Duration {
+	if s == nil || !s.Exited() || !runtimestate.InSandbox(s, w.observed) {
 		return 0
 	}
-	d := w.crash[name]
+	state := w.container(name)
+	d := state.crashes
 	if d == nil || d.cur == 0 {
 		return 0
 	}
-	left := time.Until(s.finished().Add(d.cur))
-	if left <= 0 || s.finished().Sub(d.last) > 2*d.most {
+	left := time.Until(s.Finished().Add(d.cur))
+	if left <= 0 || s.Finished().Sub(d.last) > 2*d.most {
 		return 0
 	}
-	c, _ := findContainer(w.pod, name)
-	w.waits[name] = waitError{"CrashLoopBackOff", fmt.Sprintf("back-off %s restarting failed container=%s pod=%s", d.cur, name, podRef(w.pod))}
-	if key := "crash " + name; w.told[key] != s.Id {
-		w.told[key] = s.Id
+	c, _ := podspec.FindContainer(w.pod, name)
+	state.waiting = waitError{"CrashLoopBackOff", fmt.Sprintf("back-off %s restarting failed container=%s pod=%s", d.cur, name, podspec.Format(w.pod))}
+	if state.crashEvent != s.Id {
+		state.crashEvent = s.Id
 		w.k.events.Event(containerReference(w.pod, c), corev1.EventTypeWarning, "BackOff",
-			fmt.Sprintf("Back-off restarting failed container %s in pod %s", name, podRef(w.pod)))
+			fmt.Sprintf("Back-off restarting failed container %s in pod %s", name, podspec.Format(w.pod)))
 	}
 	return left
 }
 
 // waitPull shows the back-off of a pull without pulling.
 func (w *worker) waitPull(c *corev1.Container) {
-	if w.waits[c.Name].reason == "ImagePullBackOff" {
+	if w.container(c.Name).waiting.reason == "ImagePullBackOff" {
 		return
 	}
 	w.k.pulls.mu.Lock()
-	f := w.k.pulls.fails[string(w.pod.UID)+"_"+c.Image]
+	f := w.k.pulls.fails[pullKey{w.pod.UID, c.Image}]
 	w.k.pulls.mu.Unlock()
 	if f == nil {
 		return
@@ -106,23 +112,24 @@ func (w *worker) waitPull(c *corev1.Container) {
 	msg := fmt.Sprintf("Back-off pulling image %q", c.Image)
 	w.k.events.Event(containerReference(w.pod, c), corev1.EventTypeNormal, "BackOff", msg)
 	w.k.events.Event(containerReference(w.pod, c), corev1.EventTypeWarning, "Failed", "Error: ImagePullBackOff")
-	w.waits[c.Name] = waitError{"ImagePullBackOff", msg + ": " + f.message}
+	w.container(c.Name).waiting = waitError{"ImagePullBackOff", msg + ": " + f.message}
 }
 
-// fetch makes the container's image present, beside.
+// fetch makes the container's image present, in an operation.
 func (w *worker) fetch(ctx context.Context, c *corev1.Container) {
-	if w.images[c.Name] != nil || w.busy("start:"+c.Name) {
+	state := w.container(c.Name)
+	if state.image != nil || w.busy(opKey{kind: opStart, of: c.Name}) {
 		return
 	}
 	pod, sandbox := w.pod, w.sandbox
-	w.begin(ctx, "pull:"+c.Name, func(ctx context.Context) func() {
+	w.begin(ctx, opKey{kind: opPull, of: c.Name}, func(ctx context.Context) func() {
 		ref := containerReference(pod, c)
 		img, err := w.k.ensureImage(ctx, pod, ref, c.Image, c.ImagePullPolicy, sandbox)
 		return func() {
 			if err == nil {
-				w.images[c.Name] = img
-				if isImageWait(w.waits[c.Name].reason) {
-					delete(w.waits, c.Name)
+				state.image = img
+				if isImageWait(state.waiting.reason) {
+					state.waiting = waitError{}
 				}
 				return
 			}
@@ -133,7 +140,8 @@ func (w *worker) fetch(ctx context.Context, c *corev1.Container) {
 
 func isImageWait(reason string) bool {
 	switch reason {
-	case "ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName", "ImageInspectError":
+	case "ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName", "ImageInspectError",
+		"RegistryUnavailable", "SignatureValidationFailed":
 		return true
 	}
 	return false
@@ -146,58 +154,57 @@ func (w *worker) failed(ctx context.Context, c *corev1.Container, err error) {
 	}
 	we := waitError{"RunContainerError", err.Error()}
 	errors.As(err, &we)
-	w.waits[c.Name] = we
-	w.again(c.Name, time.Second, 10*time.Second)
+	state := w.container(c.Name)
+	state.waiting = we
+	w.retryLater(opKey{kind: opStart, of: c.Name}, time.Second, 10*time.Second)
 	switch {
 	case isImageWait(we.reason):
 		w.k.events.Event(containerReference(w.pod, c), corev1.EventTypeWarning, "Failed", "Error: "+we.reason)
 	case we.reason == "PostStartHookError":
 	default:
-		key := "failed " + c.Name
-		if w.told[key] != we.message {
-			w.told[key] = we.message
+		if state.failureEvent != we.message {
+			state.failureEvent = we.message
 			w.k.events.Event(containerReference(w.pod, c), corev1.EventTypeWarning, "Failed", "Error: "+we.message)
 		}
 	}
 }
 
-func (w *worker) startOne(ctx context.Context, c *corev1.Container, sb sandbox, s *container) {
-	pod := w.pod
-	in := containerInputs{
-		pod: pod, spec: c, image: w.images[c.Name], ips: w.podIPs(), volumes: w.volumes,
+func (w *worker) startOne(ctx context.Context, c *corev1.Container, sb runtimestate.Sandbox, s *runtimestate.Container) {
+	pod, state := w.pod, w.container(c.Name)
+	in := criconfig.Inputs{
+		Pod: pod, Spec: c, Image: state.image, IPs: w.podIPs(), Volumes: w.volumes,
 	}
-	delete(w.images, c.Name) // looked up anew at the next start
+	state.image = nil // looked up anew at the next start
 	if s != nil {
-		in.restarts = s.restarts() + 1
+		in.Restarts = s.Restarts() + 1
 	} else {
 		for _, old := range [][]corev1.ContainerStatus{w.last.ContainerStatuses, w.last.InitContainerStatuses} {
-			if o := named(old, c.Name); o != nil && o.ContainerID != "" {
-				in.restarts = int(o.RestartCount) + 1
+			if o := podstatus.FindContainer(old, c.Name); o != nil && o.ContainerID != "" {
+				in.Restarts = int(o.RestartCount) + 1
 			}
 		}
 	}
-	in.attempt = uint32(in.restarts)
-	in.logPath = filepath.Join(c.Name, strconv.Itoa(in.restarts)+".log")
-	if s != nil && s.exited() {
-		d := w.crash[c.Name]
-		if d == nil {
-			d = &delay{first: crashFirst, most: crashMost}
-			w.crash[c.Name] = d
+	in.Attempt = uint32(in.Restarts)
+	in.LogPath = filepath.Join(c.Name, strconv.Itoa(in.Restarts)+".log")
+	if s != nil && s.Exited() {
+		if state.crashes == nil {
+			state.crashes = &delay{first: crashFirst, most: crashMost}
 		}
-		d.next(s.finished())
+		state.crashes.next(s.Finished())
 	}
 	for i := range pod.Spec.EphemeralContainers {
 		if e := &pod.Spec.EphemeralContainers[i]; e.Name == c.Name && e.TargetContainerName != "" {
-			if t := w.view.latest(e.TargetContainerName); t != nil {
-				in.target = t.Id
+			if t := w.observed.Latest(e.TargetContainerName); t != nil {
+				in.Target = t.Id
 			}
 		}
 	}
 	sandboxConfig, attempt := w.sandbox, sb.Metadata.GetAttempt()
-	w.begin(ctx, "start:"+c.Name, func(ctx context.Context) func() {
+	key := opKey{kind: opStart, of: c.Name}
+	w.begin(ctx, key, func(ctx context.Context) func() {
 		var err error
 		if sandboxConfig == nil {
-			sandboxConfig, err = w.k.sandboxConfig(pod, attempt)
+			sandboxConfig, err = criconfig.Sandbox(w.k.nodeConfig(), pod, attempt)
 		}
 		if err == nil {
 			err = w.k.runContainer(ctx, in, sb.Id, sandboxConfig, w.touch)
@@ -209,24 +216,23 @@ func (w *worker) startOne(ctx context.Context, c *corev1.Container, sb sandbox, 
 				w.failed(ctx, c, err)
 				return
 			}
-			delete(w.waits, c.Name)
-			delete(w.retry, c.Name)
-			delete(w.retries, c.Name)
-			delete(w.told, "failed "+c.Name)
+			state.waiting, state.failureEvent = waitError{}, ""
+			w.succeeded(key)
 		}
 	})
 }
 
 // runContainer creates and starts one container and runs its postStart hook.
-func (k *Kubelet) runContainer(ctx context.Context, in containerInputs, sandboxID string, sandbox *cri.PodSandboxConfig, running func()) error {
-	pod, c := in.pod, in.spec
+func (k *Kubelet) runContainer(ctx context.Context, in criconfig.Inputs, sandboxID string, sandbox *cri.PodSandboxConfig, running func()) error {
+	pod, c := in.Pod, in.Spec
 	ref := containerReference(pod, c)
-	images, err := k.imageVolumes(ctx, pod, c, in.volumes, sandbox)
+	images, err := k.imageVolumes(ctx, pod, c, in.Volumes, sandbox)
 	if err != nil {
 		return err
 	}
-	in.images = images
-	cfg, err := k.containerConfig(ctx, in)
+	in.ImageVolumes, in.Services, in.Allocatable = images, k.serviceList(), k.allocatable()
+	in.RecursiveReadOnly, in.Objects, in.Files = k.recursiveReadOnly(pod), k.objects, k.podFiles()
+	cfg, err := criconfig.Container(ctx, k.nodeConfig(), in)
 	if err != nil {
 		return waitError{"CreateContainerConfigError", err.Error()}
 	}
@@ -242,7 +248,7 @@ func (k *Kubelet) runContainer(ctx context.Context, in containerInputs, sandboxI
 	}
 	k.events.Event(ref, corev1.EventTypeNormal, "Created", "Container created")
 	id := created.ContainerId
-	starting, cancel := whole(ctx)
+	starting, cancel := startContext(ctx)
 	_, err = k.runtime.StartContainer(starting, &cri.StartContainerRequest{ContainerId: id})
 	cancel()
 	if err != nil {
@@ -252,12 +258,12 @@ func (k *Kubelet) runContainer(ctx context.Context, in containerInputs, sandboxI
 		return waitError{"RunContainerError", status.Convert(err).Message()}
 	}
 	k.events.Event(ref, corev1.EventTypeNormal, "Started", "Container started")
-	k.linkLog(pod, c, id, filepath.Join(k.podLogDir(pod), in.logPath))
+	k.linkLog(pod, c, id, filepath.Join(k.podLogDir(pod), in.LogPath))
 	if c.Lifecycle == nil || c.Lifecycle.PostStart == nil {
 		return nil
 	}
 	running()
-	if err := k.hook(ctx, pod, c, id, first(in.ips), c.Lifecycle.PostStart); err != nil {
+	if err := k.hook(ctx, pod, c, id, firstOf(in.IPs), c.Lifecycle.PostStart); err != nil {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -272,9 +278,10 @@ func (k *Kubelet) runContainer(ctx context.Context, in containerInputs, sandboxI
 // startTimeout bounds a call that starts a process.
 const startTimeout = 4 * time.Minute
 
-// whole is a context for a call that starts a process: called off half-way, it
-// would leave the process to nobody. Whoever wants it to end ends it after.
-func whole(ctx context.Context) (context.Context, context.CancelFunc) {
+// startContext is a context for a call that starts a process: cancelled half-way, it
+// could leave a process that the kubelet does not know. Such a process is ended
+// afterwards.
+func startContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), startTimeout)
 }
 

@@ -1,20 +1,36 @@
 package kubelet
 
 import (
+	"cmp"
 	"context"
+	"encoding/hex"
+	"errors"
 	"fmt"
+	"hash/fnv"
+	"io"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
-	"github.com/fsnotify/fsnotify"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/yaml"
+
+	"knarr/node/kubelet/podspec"
+)
+
+// Annotations of static pods and their mirrors.
+const (
+	annConfigSource = "kubernetes.io/config.source"
+	annConfigHash   = "kubernetes.io/config.hash"
+	annConfigSeen   = "kubernetes.io/config.seen"
+	annConfigMirror = "kubernetes.io/config.mirror"
 )
 
 // followStatic runs the pods whose manifests lie in a directory.
@@ -31,46 +47,105 @@ func (k *Kubelet) followStatic(ctx context.Context) {
 	if !k.synced.waitFor(ctx, 10*time.Second) {
 		return
 	}
-	watcher, err := fsnotify.NewWatcher()
-	if err == nil {
-		defer watcher.Close()
-		_ = os.MkdirAll(dir, 0o755)
-		err = watcher.Add(dir)
-	}
-	if err != nil {
-		slog.Warn("watch static pods", "dir", dir, "err", err)
-		return
-	}
-	ours := map[types.UID]bool{}
+	st := &staticPods{dir: dir, byFile: map[string]*corev1.Pod{}, bad: map[string]string{}, ours: map[types.UID]bool{}}
+	watch := &dirWatch{dir: dir}
+	defer watch.close()
 	for {
-		if k.syncStatic(ctx, dir, ours) {
+		retry := watch.ensure()
+		if k.syncStatic(ctx, st) {
 			k.static.open()
 		}
 		select {
 		case <-ctx.Done():
 			return
-		case <-watcher.Events:
-			if !sleep(ctx, 50*time.Millisecond) { // an editor writes in steps
+		case <-k.staticWake: // one of them has ended: its successor may begin
+		case ok := <-watch.changed():
+			if !ok {
+				watch.close() // the directory is another now, or events were lost
+			}
+			if !sleep(ctx, settleTime) {
 				return
 			}
-			for len(watcher.Events) > 0 {
-				<-watcher.Events
-			}
-		case <-time.After(20 * time.Second): // what was missed, and mirrors
+			watch.drain()
+		case <-time.After(min(retry, staticPeriod)): // what was missed, and mirrors
 		}
 	}
 }
 
-func (k *Kubelet) syncStatic(ctx context.Context, dir string, ours map[types.UID]bool) bool {
-	pods, err := readManifests(dir, k.cfg.NodeName)
-	if err != nil {
-		slog.Warn("read static pods", "dir", dir, "err", err)
-		return false // a half-written file ends nothing
+const (
+	// staticPeriod is how often manifests are read although no event came.
+	staticPeriod = 20 * time.Second
+	// settleTime is what an editor gets, which writes in steps.
+	settleTime  = 50 * time.Millisecond
+	maxManifest = 10 << 20
+)
+
+// staticPods is what followStatic knows of a directory.
+type staticPods struct {
+	dir string
+	// byFile are the pods of the manifests that were good when last read.
+	byFile map[string]*corev1.Pod
+	// bad is what is wrong with the others, which is logged once.
+	bad map[string]string
+	// readErr is why the directory could not be read, which is logged once too.
+	readErr string
+	ours    map[types.UID]bool
+}
+
+func (st *staticPods) unreadable(err error) {
+	if st.readErr != err.Error() {
+		st.readErr = err.Error()
+		slog.Warn("read static pods, trying again", "dir", st.dir, "err", err)
 	}
+}
+
+// read brings the pods up to date. A manifest that has become bad keeps the pod
+// that it was: it may be half written.
+func (st *staticPods) read(node string) ([]*corev1.Pod, error) {
+	files, err := readManifests(st.dir, node)
+	if err != nil {
+		return nil, err
+	}
+	byFile, bad, seen := map[string]*corev1.Pod{}, map[string]string{}, map[string]string{}
+	var pods []*corev1.Pod
+	for _, f := range files {
+		pod, err := f.pod, f.err
+		if err != nil {
+			pod = st.byFile[f.path]
+		} else if other := cmp.Or(seen[pod.Namespace+"/"+pod.Name], seen[string(pod.UID)]); other != "" {
+			pod, err = nil, fmt.Errorf("%s has a pod of that name or UID already", other)
+		}
+		if err != nil {
+			bad[f.path] = err.Error()
+			if st.bad[f.path] != err.Error() {
+				what := "leave out static pod"
+				if pod != nil {
+					what = "keep static pod as it was, since its manifest is not valid any more"
+				}
+				slog.Warn(what, "manifest", f.path, "err", err)
+			}
+		}
+		if pod != nil {
+			seen[pod.Namespace+"/"+pod.Name], seen[string(pod.UID)] = f.path, f.path
+			byFile[f.path] = pod
+			pods = append(pods, pod)
+		}
+	}
+	st.byFile, st.bad = byFile, bad
+	return pods, nil
+}
+
+func (k *Kubelet) syncStatic(ctx context.Context, st *staticPods) bool {
+	pods, err := st.read(k.cfg.NodeName)
+	if err != nil {
+		st.unreadable(err)
+		return false // what cannot be read has not gone
+	}
+	st.readErr = ""
 	seen := map[types.UID]bool{}
 	for _, p := range pods {
 		seen[p.UID] = true
-		ours[p.UID] = true
+		st.ours[p.UID] = true
 		k.mu.Lock()
 		w := k.workers[p.UID]
 		if w == nil {
@@ -83,7 +158,7 @@ func (k *Kubelet) syncStatic(ctx context.Context, dir string, ours map[types.UID
 			k.ensureMirror(ctx, w, p)
 		}
 	}
-	for uid := range ours {
+	for uid := range st.ours {
 		if seen[uid] {
 			continue
 		}
@@ -91,7 +166,7 @@ func (k *Kubelet) syncStatic(ctx context.Context, dir string, ours map[types.UID
 			k.deleteMirror(ctx, w)
 			w.finish()
 		} else {
-			delete(ours, uid)
+			delete(st.ours, uid)
 		}
 	}
 	return true
@@ -107,8 +182,16 @@ func (k *Kubelet) sameName(p *corev1.Pod) *worker {
 	return nil
 }
 
-// readManifests reads every manifest of a directory.
-func readManifests(dir, node string) (pods []*corev1.Pod, err error) {
+// A manifestFile is one file of the directory and the pod in it, or what is
+// wrong with it.
+type manifestFile struct {
+	path string
+	pod  *corev1.Pod
+	err  error
+}
+
+// readManifests reads every manifest of a directory. Each stands alone.
+func readManifests(dir, node string) (files []manifestFile, err error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return nil, err
@@ -117,18 +200,38 @@ func readManifests(dir, node string) (pods []*corev1.Pod, err error) {
 		if strings.HasPrefix(e.Name(), ".") || e.IsDir() {
 			continue
 		}
-		path := filepath.Join(dir, e.Name())
-		b, err := os.ReadFile(path)
-		if err != nil {
-			return nil, err
+		f := manifestFile{path: filepath.Join(dir, e.Name())}
+		var b []byte
+		if b, f.err = readManifest(f.path); errors.Is(f.err, fs.ErrNotExist) {
+			continue
 		}
-		p, err := decodeStatic(b, path, node)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", path, err)
+		if f.err == nil {
+			f.pod, f.err = decodeStatic(b, f.path, node)
 		}
-		pods = append(pods, p)
+		files = append(files, f)
 	}
-	return pods, nil
+	return files, nil
+}
+
+// readManifest reads a regular file, or one that a link leads to.
+func readManifest(path string) ([]byte, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !st.Mode().IsRegular() {
+		return nil, errors.New("not a regular file")
+	}
+	b, err := io.ReadAll(io.LimitReader(f, maxManifest+1))
+	if err == nil && len(b) > maxManifest {
+		err = fmt.Errorf("larger than %d bytes", maxManifest)
+	}
+	return b, err
 }
 
 // decodeStatic makes a pod of a manifest.
@@ -184,12 +287,7 @@ func setDefaults(p *corev1.Pod) {
 			c := &list[i]
 			def(&c.TerminationMessagePath, corev1.TerminationMessagePathDefault)
 			def((*string)(&c.TerminationMessagePolicy), string(corev1.TerminationMessageReadFile))
-			if c.ImagePullPolicy == "" {
-				c.ImagePullPolicy = corev1.PullIfNotPresent
-				if strings.HasSuffix(withTag(c.Image), ":latest") {
-					c.ImagePullPolicy = corev1.PullAlways
-				}
-			}
+			c.ImagePullPolicy = pullPolicy(c.Image, c.ImagePullPolicy)
 			for j := range c.Ports {
 				def((*string)(&c.Ports[j].Protocol), string(corev1.ProtocolTCP))
 				if p.Spec.HostNetwork && c.Ports[j].HostPort == 0 {
@@ -284,7 +382,7 @@ func (k *Kubelet) ensureMirror(ctx context.Context, w *worker, p *corev1.Pod) {
 	got, err := k.client.CoreV1().Pods(m.Namespace).Create(ctx, m, metav1.CreateOptions{})
 	if err != nil {
 		if !apierrors.IsAlreadyExists(err) && ctx.Err() == nil {
-			slog.Debug("create mirror pod", "pod", podRef(p), "err", err)
+			slog.Debug("create mirror pod", "pod", podspec.Format(p), "err", err)
 		}
 		return
 	}
@@ -302,6 +400,12 @@ func (k *Kubelet) deleteMirror(ctx context.Context, w *worker) {
 
 func (k *Kubelet) removeMirror(ctx context.Context, m *corev1.Pod) {
 	if err := k.deletePod(ctx, m); err != nil && !apierrors.IsNotFound(err) && ctx.Err() == nil {
-		slog.Warn("delete mirror pod", "pod", podRef(m), "err", err)
+		slog.Warn("delete mirror pod", "pod", podspec.Format(m), "err", err)
 	}
+}
+
+func shortHash(b []byte) string {
+	h := fnv.New128a()
+	h.Write(b)
+	return hex.EncodeToString(h.Sum(nil))
 }

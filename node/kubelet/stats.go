@@ -3,12 +3,12 @@ package kubelet
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/http"
-	"os"
-	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
-	"syscall"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -16,28 +16,59 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	"knarr/node/kubelet/cgroup"
+	"knarr/node/kubelet/crilabels"
+	"knarr/node/kubelet/podfile"
+	"knarr/node/kubelet/runtimestate"
 )
 
 // Summary asks the runtime and the kernel what everything uses at this moment.
-func (h host) Summary(ctx context.Context, only bool) (any, error) { return h.k.summary(ctx, only) }
+func (h host) Summary(ctx context.Context, only bool) (any, error) {
+	if only {
+		return h.k.usage(ctx)
+	}
+	return h.k.summary(ctx, false)
+}
+
+// A measurement is what everything used at one time. It serves all who ask within
+// a second: several metrics servers cost what one does.
+type measurement struct {
+	mu  sync.Mutex
+	at  time.Time
+	all *stats.Summary
+}
+
+const measurementLife = time.Second
+
+// usage is the processor time and the memory of everything. Nobody may change it.
+func (k *Kubelet) usage(ctx context.Context) (*stats.Summary, error) {
+	m := &k.measured
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.all != nil && time.Since(m.at) < measurementLife {
+		return m.all, nil
+	}
+	all, err := k.summary(ctx, true)
+	m.all, m.at = all, time.Now()
+	return all, err
+}
 
 func (k *Kubelet) summary(ctx context.Context, only bool) (*stats.Summary, error) {
-	res, err := k.runtime.ListContainerStats(ctx, &cri.ListContainerStatsRequest{})
+	byPod, err := k.containerStats(ctx, only)
 	if err != nil {
-		return nil, fmt.Errorf("container statistics: %w", err)
+		return nil, err
 	}
-	byPod := map[string][]*cri.ContainerStats{}
-	for _, s := range res.Stats {
-		uid := s.Attributes.GetLabels()[labelPodUID]
-		byPod[uid] = append(byPod[uid], s)
-	}
-	now := metav1.Now()
-	out := &stats.Summary{Node: k.nodeStats(now, only), Pods: []stats.PodStats{}}
+	k.storage.mu.Lock()
+	measured := metav1.NewTime(k.storage.at)
+	k.storage.mu.Unlock()
+	out := &stats.Summary{Node: k.nodeStats(metav1.Now(), only), Pods: []stats.PodStats{}}
 	for _, w := range k.all() {
 		s := w.shown.Load()
-		if s.ended || s.view == nil || len(s.view.running()) == 0 {
+		if s.ended || s.observed == nil || len(s.observed.Running()) == 0 {
 			continue
 		}
 		p := stats.PodStats{
@@ -47,13 +78,18 @@ func (k *Kubelet) summary(ctx context.Context, only bool) (*stats.Summary, error
 		if s.status.StartTime != nil {
 			p.StartTime = *s.status.StartTime
 		}
-		for _, c := range byPod[string(s.pod.UID)] {
-			p.Containers = append(p.Containers, containerStats(c, s.view, only))
+		used := k.storageOf(s.pod.UID)
+		for _, c := range newest(byPod[s.pod.UID]) {
+			if of := s.observed.ByID(c.Attributes.GetId()); of == nil || !of.Running() {
+				continue // one that has ended uses nothing
+			}
+			p.Containers = append(p.Containers, containerStats(c, s.observed, used, measured, only))
 		}
-		k.podUsage(&p, s.pod, now)
+		k.podUsage(&p, s.pod, only)
 		if !only {
 			p.Network = k.podNetwork(ctx, s)
-			p.EphemeralStorage = podStorage(&p, filepath.Join(k.cfg.RootDir, "pods", string(s.pod.UID)), now)
+			p.EphemeralStorage = usedStats(used.total(true, true), measured)
+			p.VolumeStats = append(volumeStats(used, measured), k.mountedStats(s.pod.UID)...)
 		}
 		out.Pods = append(out.Pods, p)
 	}
@@ -67,10 +103,48 @@ func u64(v *cri.UInt64Value) *uint64 {
 	return &v.Value
 }
 
-func containerStats(c *cri.ContainerStats, v *view, only bool) stats.ContainerStats {
+// containerStats are the runtime's figures by pod. Unless only is set the
+// storage of pods is measured too, if that is due.
+func (k *Kubelet) containerStats(ctx context.Context, only bool) (map[types.UID][]*cri.ContainerStats, error) {
+	k.storage.mu.Lock()
+	due := time.Since(k.storage.at) > measurePeriod
+	k.storage.mu.Unlock()
+	if due && !only {
+		k.measure(ctx)
+	}
+	res, err := k.runtime.ListContainerStats(ctx, &cri.ListContainerStatsRequest{})
+	if err != nil {
+		return nil, fmt.Errorf("container statistics: %w", err)
+	}
+	byPod := map[types.UID][]*cri.ContainerStats{}
+	for _, s := range res.Stats {
+		uid := types.UID(s.Attributes.GetLabels()[crilabels.PodUID])
+		byPod[uid] = append(byPod[uid], s)
+	}
+	return byPod, nil
+}
+
+// newest leaves out what there was of a container before its restart.
+func newest(all []*cri.ContainerStats) (out []*cri.ContainerStats) {
+	at := map[string]int{}
+	for _, s := range all {
+		m := s.Attributes.GetMetadata()
+		i, known := at[m.GetName()]
+		switch {
+		case !known:
+			at[m.GetName()] = len(out)
+			out = append(out, s)
+		case m.GetAttempt() > out[i].Attributes.GetMetadata().GetAttempt():
+			out[i] = s
+		}
+	}
+	return out
+}
+
+func containerStats(c *cri.ContainerStats, v *runtimestate.Pod, used podStorage, measured metav1.Time, only bool) stats.ContainerStats {
 	s := stats.ContainerStats{Name: c.Attributes.GetMetadata().GetName()}
-	if o := v.byID(c.Attributes.GetId()); o != nil {
-		s.StartTime = metav1.NewTime(o.started())
+	if o := v.ByID(c.Attributes.GetId()); o != nil {
+		s.StartTime = metav1.NewTime(o.Started())
 	}
 	if c.Cpu != nil {
 		s.CPU = &stats.CPUStats{Time: metav1.Unix(0, c.Cpu.Timestamp), UsageCoreNanoSeconds: u64(c.Cpu.UsageCoreNanoSeconds), UsageNanoCores: u64(c.Cpu.UsageNanoCores)}
@@ -81,29 +155,35 @@ func containerStats(c *cri.ContainerStats, v *view, only bool) stats.ContainerSt
 			UsageBytes: u64(m.UsageBytes), RSSBytes: u64(m.RssBytes), PageFaults: u64(m.PageFaults), MajorPageFaults: u64(m.MajorPageFaults),
 		}
 	}
+	if w := c.Swap; w != nil {
+		s.Swap = &stats.SwapStats{Time: metav1.Unix(0, w.Timestamp), SwapAvailableBytes: u64(w.SwapAvailableBytes), SwapUsageBytes: u64(w.SwapUsageBytes)}
+	}
 	if f := c.WritableLayer; f != nil && !only {
 		s.Rootfs = &stats.FsStats{Time: metav1.Unix(0, f.Timestamp), UsedBytes: u64(f.UsedBytes), InodesUsed: u64(f.InodesUsed)}
 	}
 	if !only {
-		if o := v.byID(c.Attributes.GetId()); o != nil && o.LogPath != "" {
-			used := dirSize(filepath.Dir(o.LogPath))
-			s.Logs = &stats.FsStats{Time: metav1.Now(), UsedBytes: &used}
-		}
+		criPressure(&s, c)
+		s.Logs = usedStats(used.logs[s.Name], measured)
 	}
 	return s
 }
 
 // podUsage is what the pod's own group used, else the sum of its containers.
-func (k *Kubelet) podUsage(p *stats.PodStats, pod *corev1.Pod, now metav1.Time) {
+// only leaves out what is not processor time and memory.
+func (k *Kubelet) podUsage(p *stats.PodStats, pod *corev1.Pod, only bool) {
 	group := k.podCgroup(pod)
 	if group != "" {
 		if used, set, err := k.cgroups.Memory(group); err == nil {
-			p.Memory = &stats.MemoryStats{Time: now, UsageBytes: &used, WorkingSetBytes: &set}
+			p.Memory = &stats.MemoryStats{Time: metav1.Now(), UsageBytes: &used, WorkingSetBytes: &set}
 		}
 		if cpu, err := k.cgroups.CPU(group); err == nil {
-			p.CPU = &stats.CPUStats{Time: now, UsageCoreNanoSeconds: &cpu}
+			p.CPU = &stats.CPUStats{Time: metav1.Now(), UsageCoreNanoSeconds: &cpu}
+		}
+		if !only {
+			p.IO = pressures(p.CPU, p.Memory, func(of string) (cgroup.Pressure, bool) { return k.cgroups.Pressure(group, of) })
 		}
 	}
+	p.Swap = podSwap(p.Containers)
 	var cores uint64
 	known := false
 	for _, c := range p.Containers {
@@ -117,7 +197,7 @@ func (k *Kubelet) podUsage(p *stats.PodStats, pod *corev1.Pod, now metav1.Time) 
 }
 
 func (k *Kubelet) podNetwork(ctx context.Context, s *shown) *stats.NetworkStats {
-	sb, ok := s.view.readySandbox()
+	sb, ok := s.observed.ReadySandbox()
 	if !ok || s.pod.Spec.HostNetwork {
 		return nil
 	}
@@ -140,42 +220,15 @@ func (k *Kubelet) podNetwork(ctx context.Context, s *shown) *stats.NetworkStats 
 	return out
 }
 
-func podStorage(p *stats.PodStats, dir string, now metav1.Time) *stats.FsStats {
-	used := dirSize(dir)
-	for _, c := range p.Containers {
-		for _, f := range []*stats.FsStats{c.Rootfs, c.Logs} {
-			if f != nil && f.UsedBytes != nil {
-				used += *f.UsedBytes
-			}
-		}
-	}
-	return &stats.FsStats{Time: now, UsedBytes: &used}
+func usedStats(u podfile.Usage, now metav1.Time) *stats.FsStats {
+	return &stats.FsStats{Time: now, UsedBytes: &u.Bytes, InodesUsed: &u.Inodes}
 }
 
-// dirSize is what a directory takes up on its own file system.
-func dirSize(dir string) (size uint64) {
-	var root syscall.Stat_t
-	if syscall.Lstat(dir, &root) != nil {
-		return 0
+func volumeStats(used podStorage, now metav1.Time) (out []stats.VolumeStats) {
+	for _, name := range slices.Sorted(maps.Keys(used.volumes)) {
+		out = append(out, stats.VolumeStats{Name: name, FsStats: *usedStats(used.volumes[name], now)})
 	}
-	_ = filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
-		if err != nil {
-			return nil
-		}
-		var st syscall.Stat_t
-		if syscall.Lstat(path, &st) != nil {
-			return nil
-		}
-		if st.Dev != root.Dev {
-			if d.IsDir() {
-				return filepath.SkipDir
-			}
-			return nil
-		}
-		size += uint64(st.Blocks) * 512
-		return nil
-	})
-	return size
+	return out
 }
 
 func (k *Kubelet) nodeStats(now metav1.Time, only bool) stats.NodeStats {
@@ -190,13 +243,15 @@ func (k *Kubelet) nodeStats(now metav1.Time, only bool) stats.NodeStats {
 		rss := uint64(info["AnonPages"])
 		n.Memory = &stats.MemoryStats{Time: now, AvailableBytes: &free, UsageBytes: &used, WorkingSetBytes: &set, RSSBytes: &rss}
 	}
+	n.Swap = nodeSwap(now)
 	if only {
 		return n
 	}
-	if d, err := statDisk(k.cfg.RootDir); err == nil {
+	n.IO = pressures(n.CPU, n.Memory, cgroup.NodePressure)
+	if d, err := k.statDisk(k.cfg.RootDir); err == nil {
 		n.Fs = fsStats(d, now)
 	}
-	if d, err := statDisk(k.imageDir()); err == nil {
+	if d, err := k.statDisk(k.imageDir()); err == nil {
 		n.Runtime = &stats.RuntimeStats{ImageFs: fsStats(d, now), ContainerFs: fsStats(d, now)}
 	}
 	return n
@@ -237,70 +292,15 @@ func nodeCPU() (uint64, error) {
 	return ticks * 10_000_000, nil
 }
 
-// resourceCollector is /metrics/resource, which metrics servers scrape.
-type resourceCollector struct{ k *Kubelet }
-
-var (
-	nodeCPUDesc      = prometheus.NewDesc("node_cpu_usage_seconds_total", "Cumulative cpu time consumed by the node in core-seconds", nil, nil)
-	nodeMemDesc      = prometheus.NewDesc("node_memory_working_set_bytes", "Current working set of the node in bytes", nil, nil)
-	containerCPUDesc = prometheus.NewDesc("container_cpu_usage_seconds_total", "Cumulative cpu time consumed by the container in core-seconds", []string{"container", "pod", "namespace"}, nil)
-	containerMemDesc = prometheus.NewDesc("container_memory_working_set_bytes", "Current working set of the container in bytes", []string{"container", "pod", "namespace"}, nil)
-	startDesc        = prometheus.NewDesc("container_start_time_seconds", "Start time of the container since unix epoch in seconds", []string{"container", "pod", "namespace"}, nil)
-	podCPUDesc       = prometheus.NewDesc("pod_cpu_usage_seconds_total", "Cumulative cpu time consumed by the pod in core-seconds", []string{"pod", "namespace"}, nil)
-	podMemDesc       = prometheus.NewDesc("pod_memory_working_set_bytes", "Current working set of the pod in bytes", []string{"pod", "namespace"}, nil)
-	scrapeErrDesc    = prometheus.NewDesc("scrape_error", "1 if there was an error while getting container metrics, 0 otherwise", nil, nil)
-	resourceErrDesc  = prometheus.NewDesc("resource_scrape_error", "1 if there was an error while getting container metrics, 0 otherwise", nil, nil)
-)
-
-func (c resourceCollector) Describe(ch chan<- *prometheus.Desc) { ch <- scrapeErrDesc }
-
-func (c resourceCollector) Collect(ch chan<- prometheus.Metric) {
-	ctx, cancel := context.WithTimeout(c.k.ctx, 10*time.Second)
-	defer cancel()
-	s, err := c.k.summary(ctx, true)
-	failed := 0.0
-	if err != nil {
-		failed = 1
-	}
-	ch <- prometheus.MustNewConstMetric(scrapeErrDesc, prometheus.GaugeValue, failed)
-	ch <- prometheus.MustNewConstMetric(resourceErrDesc, prometheus.GaugeValue, failed)
-	if err != nil {
-		return
-	}
-	cpu := func(d *prometheus.Desc, v *stats.CPUStats, labels ...string) {
-		if v != nil && v.UsageCoreNanoSeconds != nil {
-			ch <- prometheus.NewMetricWithTimestamp(v.Time.Time, prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(*v.UsageCoreNanoSeconds)/1e9, labels...))
-		}
-	}
-	mem := func(d *prometheus.Desc, v *stats.MemoryStats, labels ...string) {
-		if v != nil && v.WorkingSetBytes != nil {
-			ch <- prometheus.NewMetricWithTimestamp(v.Time.Time, prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(*v.WorkingSetBytes), labels...))
-		}
-	}
-	cpu(nodeCPUDesc, s.Node.CPU)
-	mem(nodeMemDesc, s.Node.Memory)
-	for _, p := range s.Pods {
-		for _, ct := range p.Containers {
-			cpu(containerCPUDesc, ct.CPU, ct.Name, p.PodRef.Name, p.PodRef.Namespace)
-			mem(containerMemDesc, ct.Memory, ct.Name, p.PodRef.Name, p.PodRef.Namespace)
-			if !ct.StartTime.IsZero() {
-				ch <- prometheus.MustNewConstMetric(startDesc, prometheus.GaugeValue, float64(ct.StartTime.UnixNano())/1e9, ct.Name, p.PodRef.Name, p.PodRef.Namespace)
-			}
-		}
-		cpu(podCPUDesc, p.CPU, p.PodRef.Name, p.PodRef.Namespace)
-		mem(podMemDesc, p.Memory, p.PodRef.Name, p.PodRef.Namespace)
-	}
-}
-
 func (h host) Metrics() map[string]http.Handler {
 	k := h.k
 	own := prometheus.NewRegistry()
-	own.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+	own.MustRegister(volumeCollector{k}, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "kubelet_running_pods", Help: "Number of pods that have a running pod sandbox"}, func() float64 {
 			n := 0
 			for _, w := range k.all() {
-				if s := w.shown.Load(); s.view != nil {
-					if _, ok := s.view.readySandbox(); ok {
+				if s := w.shown.Load(); s.observed != nil {
+					if _, ok := s.observed.ReadySandbox(); ok {
 						n++
 					}
 				}
@@ -310,8 +310,8 @@ func (h host) Metrics() map[string]http.Handler {
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "kubelet_running_containers", Help: "Number of containers currently running"}, func() float64 {
 			n := 0
 			for _, w := range k.all() {
-				if s := w.shown.Load(); s.view != nil {
-					n += len(s.view.running())
+				if s := w.shown.Load(); s.observed != nil {
+					n += len(s.observed.Running())
 				}
 			}
 			return float64(n)
@@ -319,7 +319,10 @@ func (h host) Metrics() map[string]http.Handler {
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "kubelet_node_name", Help: "The node's name. The count is always 1.", ConstLabels: prometheus.Labels{"node": k.cfg.NodeName}}, func() float64 { return 1 }),
 	)
 	res := prometheus.NewRegistry()
-	res.MustRegister(resourceCollector{k})
+	res.MustRegister(resourceCollector{k.usage})
 	h1, h2 := promhttp.HandlerFor(own, promhttp.HandlerOpts{}), promhttp.HandlerFor(res, promhttp.HandlerOpts{})
-	return map[string]http.Handler{"/metrics": h1, "/metrics/resource": h2, "/metrics/cadvisor": h2, "/metrics/probes": h1}
+	probes := prometheus.NewRegistry()
+	probes.MustRegister(k.prober.Metrics()...)
+	h3 := promhttp.HandlerFor(probes, promhttp.HandlerOpts{})
+	return map[string]http.Handler{"/metrics": h1, "/metrics/resource": h2, "/metrics/cadvisor": h2, "/metrics/probes": h3}
 }

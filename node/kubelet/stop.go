@@ -2,10 +2,10 @@ package kubelet
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
-	"strconv"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -13,7 +13,15 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"knarr/internal/run"
+	"knarr/node/kubelet/podfile"
+	"knarr/node/kubelet/podspec"
+	"knarr/node/kubelet/runtimestate"
 )
+
+// maxContainersPerName is how many containers of one name are kept in the runtime.
+const maxContainersPerName = 2
 
 // minGrace is the least time a container has between SIGTERM and SIGKILL.
 const minGrace = 2
@@ -34,7 +42,7 @@ func graceOf(pod *corev1.Pod, e *ending) int64 {
 // probeGrace is the grace of a container that failed a probe, if the probe has
 // its own.
 func probeGrace(pod *corev1.Pod, kl killing) *int64 {
-	c, _ := findContainer(pod, kl.name)
+	c, _ := podspec.FindContainer(pod, kl.name)
 	if c == nil {
 		return nil
 	}
@@ -49,67 +57,78 @@ func probeGrace(pod *corev1.Pod, kl killing) *int64 {
 
 // kill ends one container: preStop hook, its turn, SIGTERM, SIGKILL. A later
 // call with a shorter grace shortens what is left.
-func (w *worker) kill(ctx context.Context, c *container, message string, override *int64) {
+func (w *worker) kill(ctx context.Context, c *runtimestate.Container, message string, override *int64) {
 	pod := w.pod
 	grace := graceOf(pod, w.ended)
 	if override != nil && pod.DeletionGracePeriodSeconds == nil {
 		grace = *override
 	}
-	key := "kill:" + c.Id
-	if before, ok := w.killed[c.Id]; ok && w.busy(key) {
-		if grace < before {
-			w.killed[c.Id] = grace
-			w.openTurn(c.name())
-			w.begin(ctx, key+":shorter:"+strconv.FormatInt(grace, 10), func(ctx context.Context) func() {
+	key, state := opKey{kind: opKill, of: c.Id}, w.instance(c.Id)
+	if state.grace != nil && w.ending(c.Id) {
+		if grace < *state.grace {
+			state.grace = &grace
+			w.letStop(c.Name())
+			w.begin(ctx, opKey{opShorten, c.Id, grace}, func(ctx context.Context) func() {
 				_, err := w.k.runtime.StopContainer(ctx, &cri.StopContainerRequest{ContainerId: c.Id, Timeout: max(grace, minGrace)})
 				return func() { w.killDone(c, err) }
 			})
 		}
 		return
 	}
-	if t, ok := w.retry[key]; ok && time.Now().Before(t) {
+	if w.retryIn(key) > 0 {
 		return
 	}
-	w.killed[c.Id] = grace
-	spec, _ := findContainer(pod, c.name())
+	state.grace = &grace
+	spec, _ := podspec.FindContainer(pod, c.Name())
 	if message == "" {
-		message = "Stopping container " + c.name()
+		message = "Stopping container " + c.Name()
 	}
 	var turn chan struct{}
-	if w.ended != nil && spec != nil && isSidecar(spec) {
+	if w.ended != nil && spec != nil && podspec.IsSidecar(spec) {
 		turn = make(chan struct{})
-		w.turns[c.name()] = turn
+		w.container(c.Name()).mayStop = turn
 	}
-	ip := first(w.podIPs())
+	ip := firstOf(w.podIPs())
 	w.begin(ctx, key, func(ctx context.Context) func() {
 		err := w.k.killContainer(ctx, pod, spec, c, message, grace, ip, turn)
 		return func() { w.killDone(c, err) }
 	})
 }
 
-func (w *worker) killDone(c *container, err error) {
+func (w *worker) killDone(c *runtimestate.Container, err error) {
 	w.stale.Store(true)
 	if err != nil && status.Code(err) != codes.NotFound && status.Code(err) != codes.Canceled {
-		slog.Warn("kill container", "pod", podRef(w.pod), "container", c.name(), "err", err)
-		w.again("kill:"+c.Id, time.Second, 10*time.Second)
+		slog.Warn("kill container", "pod", podspec.Format(w.pod), "container", c.Name(), "err", err)
+		w.retryLater(opKey{kind: opKill, of: c.Id}, time.Second, 10*time.Second)
 	}
 }
 
-func (w *worker) openTurn(name string) {
-	if t := w.turns[name]; t != nil {
-		close(t)
-		delete(w.turns, name)
+// ending says whether a container is being ended, at whatever pace.
+func (w *worker) ending(id string) bool {
+	for key := range w.ops {
+		if (key.kind == opKill || key.kind == opShorten) && key.of == id {
+			return true
+		}
+	}
+	return false
+}
+
+// letStop lets a sidecar end that waits for its turn.
+func (w *worker) letStop(name string) {
+	if c := w.container(name); c.mayStop != nil {
+		close(c.mayStop)
+		c.mayStop = nil
 	}
 }
 
-func (k *Kubelet) killContainer(ctx context.Context, pod *corev1.Pod, spec *corev1.Container, c *container, message string, grace int64, ip string, turn chan struct{}) error {
-	begun := time.Now()
+func (k *Kubelet) killContainer(ctx context.Context, pod *corev1.Pod, spec *corev1.Container, c *runtimestate.Container, message string, grace int64, ip string, turn chan struct{}) error {
+	began := time.Now()
 	ref := podReference(pod)
 	if spec != nil {
 		ref = containerReference(pod, spec)
 	}
 	k.events.Event(ref, corev1.EventTypeNormal, "Killing", message)
-	left := func() int64 { return grace - int64(time.Since(begun)/time.Second) }
+	left := func() int64 { return grace - int64(time.Since(began)/time.Second) }
 	if spec != nil && spec.Lifecycle != nil && spec.Lifecycle.PreStop != nil && grace > 0 {
 		hookCtx, cancel := context.WithTimeout(ctx, time.Duration(grace)*time.Second)
 		if err := k.hook(hookCtx, pod, spec, c.Id, ip, spec.Lifecycle.PreStop); err != nil && hookCtx.Err() == nil {
@@ -134,24 +153,23 @@ func (k *Kubelet) killContainer(ctx context.Context, pod *corev1.Pod, spec *core
 // and at last what the runtime still holds.
 func (w *worker) stop(ctx context.Context, gone bool) time.Duration {
 	for key, o := range w.ops {
-		for _, p := range []string{"start:", "pull:", "volumes", "sandbox", "resize:"} {
-			if len(key) >= len(p) && key[:len(p)] == p {
-				o.cancel()
-			}
+		switch key.kind {
+		case opStart, opPull, opVolumes, opSandbox, opResize:
+			o.cancel()
 		}
 	}
-	running := w.view.running()
+	running := w.observed.Running()
 	for _, c := range running {
 		w.kill(ctx, c, "", nil)
 	}
-	w.openTurns()
+	w.letSidecarsStop()
 	again := never
 	for _, c := range running {
-		if t, ok := w.retry["kill:"+c.Id]; ok {
-			again = min(again, max(time.Until(t), 0))
+		if left := w.retryIn(opKey{kind: opKill, of: c.Id}); left > 0 {
+			again = min(again, left)
 		}
 	}
-	if len(running) > 0 || w.busy("start") || w.busy("sandbox") || w.busy("volumes") || w.busy("pull") {
+	if len(running) > 0 || w.anyBusy(opStart, opSandbox, opVolumes, opPull) {
 		return again
 	}
 	if w.stale.Load() {
@@ -159,8 +177,8 @@ func (w *worker) stop(ctx context.Context, gone bool) time.Duration {
 		return again
 	}
 	if !w.cleaned {
-		if t, ok := w.retry["clean"]; ok && time.Now().Before(t) {
-			return min(again, time.Until(t))
+		if left := w.retryIn(opKey{kind: opClean}); left > 0 {
+			return min(again, left)
 		}
 		w.clean(ctx)
 		return again
@@ -170,15 +188,15 @@ func (w *worker) stop(ctx context.Context, gone bool) time.Duration {
 		if !w.reported && !w.final {
 			return again // report wakes the worker when it is through
 		}
-		if t, ok := w.retry["delete"]; ok && time.Now().Before(t) {
-			return min(again, time.Until(t))
+		if left := w.retryIn(opKey{kind: opDelete}); left > 0 {
+			return min(again, left)
 		}
-		w.begin(ctx, "delete", func(ctx context.Context) func() {
+		w.begin(ctx, opKey{kind: opDelete}, func(ctx context.Context) func() {
 			err := w.k.deletePod(ctx, pod)
 			return func() {
 				if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
-					slog.Warn("delete pod", "pod", podRef(pod), "err", err)
-					w.again("delete", 200*time.Millisecond, 10*time.Second)
+					slog.Warn("delete pod", "pod", podspec.Format(pod), "err", err)
+					w.retryLater(opKey{kind: opDelete}, 200*time.Millisecond, 10*time.Second)
 					return
 				}
 				w.deleted = true
@@ -193,54 +211,66 @@ func (w *worker) stop(ctx context.Context, gone bool) time.Duration {
 	return again
 }
 
-// openTurns lets sidecars go: the last one first, once everything that came
-// after it has ended.
-func (w *worker) openTurns() {
-	if len(w.turns) == 0 {
+// letSidecarsStop lets sidecars go: the last one first, once everything that
+// came after it has ended.
+func (w *worker) letSidecarsStop() {
+	if !w.sidecarsWait() {
 		return
 	}
 	for i := range w.pod.Spec.Containers {
-		if c := w.view.latest(w.pod.Spec.Containers[i].Name); c != nil && c.running() {
+		if c := w.observed.Latest(w.pod.Spec.Containers[i].Name); c != nil && c.Running() {
 			return
 		}
 	}
 	for i := len(w.pod.Spec.InitContainers) - 1; i >= 0; i-- {
 		name := w.pod.Spec.InitContainers[i].Name
-		c := w.view.latest(name)
-		if c == nil || !c.running() {
-			delete(w.turns, name)
+		c := w.observed.Latest(name)
+		if c == nil || !c.Running() {
+			w.container(name).mayStop = nil
 			continue
 		}
-		w.openTurn(name)
+		w.letStop(name)
 		return
 	}
+}
+
+// sidecarsWait says whether a sidecar waits for its turn to end.
+func (w *worker) sidecarsWait() bool {
+	for _, c := range w.containers {
+		if c.mayStop != nil {
+			return true
+		}
+	}
+	return false
 }
 
 // clean stops the sandboxes and takes the volumes and the cgroup away.
 func (w *worker) clean(ctx context.Context) {
 	pod := w.pod
 	var ids []string
-	for _, s := range w.view.sandboxes {
-		if s.ready() {
+	for _, s := range w.observed.Sandboxes {
+		if s.Ready() {
 			ids = append(ids, s.Id)
 		}
 	}
-	w.begin(ctx, "clean", func(ctx context.Context) func() {
-		errs := make(chan error, len(ids)+1)
+	w.begin(ctx, opKey{kind: opClean}, func(ctx context.Context) func() {
+		errs := make(chan error, len(ids))
 		for _, id := range ids {
-			go func() {
-				_, err := w.k.runtime.StopPodSandbox(ctx, &cri.StopPodSandboxRequest{PodSandboxId: id})
-				if status.Code(err) == codes.NotFound {
-					err = nil
-				}
-				errs <- err
-			}()
+			run.Go("kubelet: stop a sandbox", func() {
+				errs <- run.Catch("kubelet: stop a sandbox", func() error {
+					_, err := w.k.runtime.StopPodSandbox(ctx, &cri.StopPodSandboxRequest{PodSandboxId: id})
+					if status.Code(err) == codes.NotFound {
+						err = nil
+					}
+					return err
+				})
+			})
 		}
-		errs <- w.k.volumes.Unmount(ctx, string(pod.UID))
-		var failed error
-		for range len(ids) + 1 {
+		unmount := w.k.volumes.Unmount(ctx, string(pod.UID))
+		failed := unmount
+		for range ids {
 			if err := <-errs; err != nil {
-				failed = err
+				failed = errors.Join(failed, err)
 			}
 		}
 		if failed == nil {
@@ -250,8 +280,8 @@ func (w *worker) clean(ctx context.Context) {
 			w.stale.Store(true)
 			if failed != nil {
 				if ctx.Err() == nil {
-					slog.Warn("clean up pod", "pod", podRef(pod), "err", failed)
-					w.again("clean", 200*time.Millisecond, 10*time.Second)
+					w.tellCleanFailed(unmount, failed)
+					w.retryLater(opKey{kind: opClean}, 200*time.Millisecond, 10*time.Second)
 				}
 				return
 			}
@@ -260,40 +290,52 @@ func (w *worker) clean(ctx context.Context) {
 	})
 }
 
+// tellCleanFailed says why a pod stays, once for each reason: a driver that is gone
+// may never come back.
+func (w *worker) tellCleanFailed(unmount, failed error) {
+	if unmount != nil {
+		w.eventOnce("unmount", corev1.EventTypeWarning, "FailedUnmount", unmount.Error())
+	}
+	if text := failed.Error(); w.cleanFailure != text {
+		w.cleanFailure = text
+		slog.Warn("clean up pod, trying again", "pod", podspec.Format(w.pod), "err", failed)
+	}
+}
+
 // remove takes away what the runtime holds of a pod that is gone.
 func (w *worker) remove(ctx context.Context) time.Duration {
 	if w.removed {
 		return never // the worker ends with its last operation
 	}
-	if t, ok := w.retry["remove"]; ok && time.Now().Before(t) {
-		return time.Until(t)
+	if left := w.retryIn(opKey{kind: opRemove}); left > 0 {
+		return left
 	}
-	v, pod := w.view, w.pod
-	w.begin(ctx, "remove", func(ctx context.Context) func() {
+	v, pod := w.observed, w.pod
+	w.begin(ctx, opKey{kind: opRemove}, func(ctx context.Context) func() {
 		var failed error
-		for _, c := range v.containers {
+		for _, c := range v.Containers {
 			w.k.prober.Forget(c.Id)
 			if w.k.cfg.ContainerLogsDir != "" {
-				_ = os.Remove(w.k.logLink(pod.Name, pod.Namespace, c.name(), c.Id))
+				_ = os.Remove(w.k.logLink(pod.Name, pod.Namespace, c.Name(), c.Id))
 			}
 			if _, err := w.k.runtime.RemoveContainer(ctx, &cri.RemoveContainerRequest{ContainerId: c.Id}); err != nil && status.Code(err) != codes.NotFound {
 				failed = err
 			}
 		}
-		for _, s := range v.sandboxes {
+		for _, s := range v.Sandboxes {
 			if _, err := w.k.runtime.RemovePodSandbox(ctx, &cri.RemovePodSandboxRequest{PodSandboxId: s.Id}); err != nil && status.Code(err) != codes.NotFound {
 				failed = err
 			}
 		}
-		if err := os.RemoveAll(w.k.podLogDir(pod)); err != nil {
+		if err := podfile.RemoveAll(ctx, w.k.podLogDir(pod)); err != nil {
 			failed = err
 		}
 		return func() {
 			if failed != nil {
 				if ctx.Err() == nil {
-					slog.Warn("remove pod from runtime", "pod", podRef(pod), "err", failed)
+					slog.Warn("remove pod from runtime", "pod", podspec.Format(pod), "err", failed)
 				}
-				w.again("remove", time.Second, time.Minute)
+				w.retryLater(opKey{kind: opRemove}, time.Second, time.Minute)
 				return
 			}
 			w.removed = true
@@ -306,19 +348,19 @@ func (w *worker) remove(ctx context.Context) time.Duration {
 // the one before, and sandboxes nothing is left in.
 func (w *worker) trim(ctx context.Context) {
 	count := map[string]int{}
-	var old []*container
+	var old []*runtimestate.Container
 	used := map[string]bool{}
-	for _, c := range w.view.containers {
-		count[c.name()]++
-		if count[c.name()] > maxContainersPerName && c.exited() {
+	for _, c := range w.observed.Containers {
+		count[c.Name()]++
+		if count[c.Name()] > maxContainersPerName && c.Exited() {
 			old = append(old, c)
 			continue
 		}
-		used[c.sandboxID] = true
+		used[c.SandboxID] = true
 	}
 	var boxes []string
-	for i, s := range w.view.sandboxes {
-		if i > 0 && !s.ready() && !used[s.Id] {
+	for i, s := range w.observed.Sandboxes {
+		if i > 0 && !s.Ready() && !used[s.Id] {
 			boxes = append(boxes, s.Id)
 		}
 	}
@@ -326,7 +368,7 @@ func (w *worker) trim(ctx context.Context) {
 		return
 	}
 	pod := w.pod
-	w.begin(ctx, "trim", func(ctx context.Context) func() {
+	w.begin(ctx, opKey{kind: opTrim}, func(ctx context.Context) func() {
 		for _, c := range old {
 			if _, err := w.k.runtime.RemoveContainer(ctx, &cri.RemoveContainerRequest{ContainerId: c.Id}); err == nil {
 				if c.LogPath != "" && filepath.Dir(filepath.Dir(c.LogPath)) == w.k.podLogDir(pod) {
@@ -336,7 +378,7 @@ func (w *worker) trim(ctx context.Context) {
 					}
 				}
 				if w.k.cfg.ContainerLogsDir != "" {
-					_ = os.Remove(w.k.logLink(pod.Name, pod.Namespace, c.name(), c.Id))
+					_ = os.Remove(w.k.logLink(pod.Name, pod.Namespace, c.Name(), c.Id))
 				}
 			}
 		}

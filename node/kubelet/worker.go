@@ -2,7 +2,6 @@ package kubelet
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"maps"
 	"runtime/debug"
@@ -13,12 +12,13 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"knarr/node/kubelet/objects"
+	"knarr/node/kubelet/podspec"
 	"knarr/node/kubelet/prober"
+	"knarr/node/kubelet/runtimestate"
 	"knarr/node/kubelet/volume"
 )
 
@@ -35,7 +35,7 @@ type ending struct {
 }
 
 // A worker is the state machine of one pod. One goroutine owns everything but
-// inbox; what takes long runs in operations beside it and wakes it when done.
+// inbox; what takes long runs in operations of their own, which wake it when done.
 type worker struct {
 	k   *Kubelet
 	uid types.UID
@@ -47,76 +47,69 @@ type worker struct {
 		mirror *corev1.Pod // the API's copy of a static pod
 		gone   bool
 		end    *ending
+		images []string // that came while the pod waits for them
 	}
 	wake  chan struct{}
 	stale atomic.Bool // the runtime may hold something new
 	dirty atomic.Bool // contents of volumes may have changed
 	shown atomic.Pointer[shown]
 
-	pod     *corev1.Pod
-	base    *corev1.Pod // newest object the API server gave, for patches
-	ops     map[string]*op
-	done    chan *op
-	viewer  *viewer
-	view    *view
-	ended   *ending
-	last    *corev1.PodStatus
-	sandbox *cri.PodSandboxConfig
+	desired  *corev1.Pod // as its maker wants it
+	pod      *corev1.Pod // the same with the resources it was given
+	base     *corev1.Pod // newest object the API server gave, for patches
+	ops      map[opKey]*op
+	done     chan *op
+	reader   *runtimestate.Reader
+	observed *runtimestate.Pod
+	ended    *ending
+	last     *corev1.PodStatus
+	sandbox  *cri.PodSandboxConfig
 
 	cgroup    bool
 	volumes   map[string]volume.Mounted
 	volumeErr error
 	refresh   time.Time
 
-	images    map[string]*cri.Image
-	waits     map[string]waitError
-	retry     map[string]time.Time
-	retries   map[string]*delay
-	crash     map[string]*delay
-	told      map[string]string
-	messages  map[string]string
-	killed    map[string]int64 // grace by container id
-	turns     map[string]chan struct{}
-	replaced  map[string]string // id of the one whose definition changed, by container name
-	resized   map[string]*cri.LinuxContainerResources
-	cleaned   bool
-	reported  bool
-	final     bool // the API server has the status of all containers ended
-	deleted   bool
-	removed   bool
-	startedAt time.Time
+	containers map[string]*containerState // by name
+	instances  map[string]*instanceState  // by id
+	retries    map[opKey]*retry
+	awaited    []string          // images the pod waits for
+	lastEvents map[string]string // the last message of events that repeat, by what they are about
 
-	resizeCondition *corev1.PodCondition
+	cleaned bool
+	// cleanFailure is why it could not be cleaned up, as it was logged.
+	cleanFailure string
+	reported     bool
+	final        bool // the API server has the status of all containers ended
+	deleted      bool
+	removed      bool
+	startedAt    time.Time
+
+	resizePending   *corev1.PodCondition // why the pod was not given what it asks for
+	resizeCondition *corev1.PodCondition // what the status shows
+	resizeDeferred  atomic.Bool          // waits for room
 }
 
 // shown is what others may see of a worker.
 type shown struct {
-	pod    *corev1.Pod
-	status *corev1.PodStatus
-	view   *view
-	ended  bool
-}
-
-// An op is something that takes long, done beside the worker.
-type op struct {
-	key    string
-	cancel context.CancelFunc
-	apply  func() // runs in the worker
+	pod      *corev1.Pod
+	status   *corev1.PodStatus
+	observed *runtimestate.Pod
+	volumes  map[string]volume.Mounted
+	ended    bool
 }
 
 func newWorker(k *Kubelet, pod *corev1.Pod) *worker {
 	w := &worker{
 		k: k, uid: pod.UID, wake: make(chan struct{}, 1), done: make(chan *op, 64),
-		ops: map[string]*op{}, viewer: newViewer(k.runtime),
-		images: map[string]*cri.Image{}, waits: map[string]waitError{}, retry: map[string]time.Time{},
-		retries: map[string]*delay{}, crash: map[string]*delay{}, told: map[string]string{},
-		messages: map[string]string{}, killed: map[string]int64{}, turns: map[string]chan struct{}{},
-		replaced: map[string]string{}, resized: map[string]*cri.LinuxContainerResources{},
+		ops: map[opKey]*op{}, reader: runtimestate.NewReader(k.runtime),
+		containers: map[string]*containerState{}, instances: map[string]*instanceState{},
+		retries: map[opKey]*retry{}, lastEvents: map[string]string{},
 		startedAt: time.Now(),
 	}
 	w.stale.Store(true)
 	w.inbox.pod = pod
-	w.shown.Store(&shown{pod: pod, status: &pod.Status, view: &view{}})
+	w.shown.Store(&shown{pod: k.allocations.Allocated(pod), status: &pod.Status, observed: &runtimestate.Pod{}})
 	return w
 }
 
@@ -150,14 +143,14 @@ func (w *worker) isGone() bool {
 	return w.inbox.gone
 }
 
-// reject ends the pod before it begins. From now on it takes no room, lest in a
-// burst each rejection be the reason for the next.
+// reject ends the pod before it begins. From now on its requests do not count
+// against the node: otherwise each rejection of a burst would cause the next.
 func (w *worker) reject(e *ending) {
 	w.inbox.end = e
 	before := w.shown.Load()
 	status := before.status.DeepCopy()
 	status.Phase = corev1.PodFailed
-	w.shown.Store(&shown{pod: before.pod, status: status, view: before.view})
+	w.shown.Store(&shown{pod: before.pod, status: status, observed: before.observed})
 }
 
 // end asks the worker to end its pod.
@@ -210,14 +203,6 @@ func (w *worker) run(ctx context.Context) {
 	}
 }
 
-func (w *worker) collect(o *op) {
-	delete(w.ops, o.key)
-	if o.apply != nil {
-		o.apply() // sees whether the operation was called off
-	}
-	o.cancel()
-}
-
 func (w *worker) guarded(ctx context.Context) (again time.Duration) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -228,50 +213,20 @@ func (w *worker) guarded(ctx context.Context) (again time.Duration) {
 	return w.sync(ctx)
 }
 
-// begin runs f beside the worker, once per key at a time. What f returns runs
-// in the worker afterwards.
-func (w *worker) begin(ctx context.Context, key string, f func(context.Context) func()) bool {
-	if _, busy := w.ops[key]; busy {
-		return false
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	o := &op{key: key, cancel: cancel}
-	w.ops[key] = o
-	begun := time.Now()
-	w.k.wg.Go(func() {
-		defer func() {
-			slog.Debug("pod operation", "pod", w.uid, "op", key, "took", time.Since(begun))
-			if p := recover(); p != nil {
-				slog.Error("pod operation panicked", "pod", w.uid, "op", key, "panic", p, "stack", string(debug.Stack()))
-			}
-			w.done <- o
-		}()
-		o.apply = f(ctx)
-	})
-	return true
-}
-
-func (w *worker) busy(prefix string) bool {
-	for key := range w.ops {
-		if len(key) >= len(prefix) && key[:len(prefix)] == prefix {
-			return true
-		}
-	}
-	return false
-}
-
 const never = time.Hour
 
 // sync looks at everything and does what is to be done. It does not wait.
 func (w *worker) sync(ctx context.Context) time.Duration {
 	w.inbox.Lock()
 	pod, mirror, gone, end := w.inbox.pod, w.inbox.mirror, w.inbox.gone, w.inbox.end
+	images := w.inbox.images
+	w.inbox.images = nil
 	w.inbox.Unlock()
-	if pod != w.pod {
-		if w.pod == nil || w.pod.Generation != pod.Generation || !maps.Equal(w.pod.Annotations, pod.Annotations) || !maps.Equal(w.pod.Labels, pod.Labels) {
+	if old := w.desired; pod != old {
+		if old == nil || old.Generation != pod.Generation || !maps.Equal(old.Annotations, pod.Annotations) || !maps.Equal(old.Labels, pod.Labels) {
 			w.dirty.Store(true)
 		}
-		w.pod = pod
+		w.desired, w.pod = pod, w.k.allocations.Allocated(pod)
 		w.k.objects.Use(w.uid, objects.Of(pod))
 	}
 	if api := w.apiPod(pod, mirror); api != nil && (w.base == nil || w.base.UID != api.UID || newer(api, w.base)) {
@@ -287,27 +242,29 @@ func (w *worker) sync(ctx context.Context) time.Duration {
 		w.last = s
 	}
 	if w.stale.Swap(false) {
-		v, err := w.viewer.read(ctx, w.uid)
+		v, err := w.reader.Read(ctx, w.uid)
 		if err != nil {
 			if ctx.Err() == nil {
-				slog.Warn("read pod from runtime", "pod", podRef(pod), "err", err)
+				slog.Warn("read pod from runtime", "pod", podspec.Format(pod), "err", err)
 			}
 			w.stale.Store(true)
 			return time.Second
 		}
-		w.view = v
-		w.hear()
+		w.observed = v
+		w.readMessages()
 	}
 	if w.ended == nil {
 		w.ended = w.mustEnd(pod, gone, end)
 	}
+	w.retryImages(images)
 	again := never
 	if w.ended != nil {
 		again = w.stop(ctx, gone)
 	} else {
 		again = w.live(ctx)
 	}
-	w.watchProbes(pod)
+	w.awaitImages()
+	w.watchProbes(w.pod)
 	again = min(again, w.report(ctx, gone))
 	return max(again, time.Millisecond)
 }
@@ -363,254 +320,6 @@ func (w *worker) deadline(pod *corev1.Pod) *time.Duration {
 	return &d
 }
 
-// live brings a pod that should run closer to running.
-func (w *worker) live(ctx context.Context) time.Duration {
-	pod := w.pod
-	again := never
-	if d := w.deadline(pod); d != nil {
-		again = min(again, *d)
-	}
-	a := plan(pod, w.view, w.k)
-	if a.finish {
-		if len(w.view.running()) == 0 || !anySpecRunning(pod, w.view) {
-			w.ended = &ending{began: time.Now()}
-			w.poke()
-			return again
-		}
-	}
-	if a.replace && len(w.view.sandboxes) > 0 && !w.busy("sandbox") {
-		// Everything of the old sandbox stops before a new one is made.
-		for _, c := range w.view.running() {
-			w.kill(ctx, c, "", nil)
-		}
-		if len(w.view.running()) > 0 {
-			return again
-		}
-		for _, s := range w.view.sandboxes {
-			if s.ready() {
-				w.stopSandbox(ctx, s.Id)
-			}
-		}
-		if w.busy("stopsandbox") {
-			return again
-		}
-	}
-	for _, kl := range a.kill {
-		if c := w.view.byID(kl.id); c != nil {
-			if spec, _ := findContainer(pod, kl.name); spec != nil && changed(spec, c) {
-				w.replaced[kl.name] = kl.id
-			}
-			w.kill(ctx, c, kl.message, probeGrace(pod, kl))
-		}
-	}
-	if !w.k.network.Load() && !pod.Spec.HostNetwork && a.replace {
-		w.tell("network", corev1.EventTypeWarning, "NetworkNotReady", "network is not ready: "+w.k.networkMessage())
-		return min(again, 5*time.Second)
-	}
-	if err := w.ensureCgroup(); err != nil {
-		w.tell("cgroup", corev1.EventTypeWarning, "FailedCreatePodContainer", "unable to ensure pod container exists: "+err.Error())
-		return min(again, 5*time.Second)
-	}
-	if w.dirty.Load() {
-		// What containers lack may have come.
-		for name, wait := range w.waits {
-			if wait.reason == "CreateContainerConfigError" {
-				delete(w.retry, name)
-			}
-		}
-	}
-	again = min(again, w.ensureVolumes(ctx))
-	if a.replace {
-		again = min(again, w.ensureSandbox(ctx, a.attempt))
-	}
-	again = min(again, w.startContainers(ctx, a))
-	w.trim(ctx)
-	w.resize(ctx)
-	return again
-}
-
-// anySpecRunning says whether a container other than a sidecar runs.
-func anySpecRunning(pod *corev1.Pod, v *view) bool {
-	for i := range pod.Spec.Containers {
-		if c := v.latest(pod.Spec.Containers[i].Name); c != nil && c.running() {
-			return true
-		}
-	}
-	for i := range pod.Spec.InitContainers {
-		if c := v.latest(pod.Spec.InitContainers[i].Name); c != nil && c.running() && !isSidecar(&pod.Spec.InitContainers[i]) {
-			return true
-		}
-	}
-	return false
-}
-
-func (w *worker) ensureCgroup() error {
-	if w.cgroup {
-		return nil
-	}
-	if err := w.k.ensurePodCgroup(w.pod); err != nil {
-		return err
-	}
-	w.cgroup = true
-	return nil
-}
-
-// ensureVolumes mounts the volumes and keeps their contents up to date.
-func (w *worker) ensureVolumes(ctx context.Context) time.Duration {
-	due := w.volumes == nil || w.dirty.Load() || !w.refresh.IsZero() && !time.Now().Before(w.refresh)
-	if t, ok := w.retry["volumes"]; ok && time.Now().Before(t) && !w.dirty.Load() {
-		return time.Until(t)
-	}
-	if due && !w.busy("volumes") {
-		w.dirty.Store(false)
-		pod, ips := w.pod, w.podIPs()
-		w.begin(ctx, "volumes", func(ctx context.Context) func() {
-			dir := w.k.volumes.PodDir(string(pod.UID))
-			err := makePodDirs(dir)
-			var out map[string]volume.Mounted
-			var next time.Time
-			if err == nil {
-				out, next, err = w.k.volumes.Mount(ctx, pod, w.k.downward(pod, ips))
-			}
-			return func() { w.mounted(pod, out, next, err) }
-		})
-	}
-	if w.refresh.IsZero() {
-		return never
-	}
-	return time.Until(w.refresh)
-}
-
-func (w *worker) mounted(pod *corev1.Pod, out map[string]volume.Mounted, next time.Time, err error) {
-	if err != nil {
-		if errors.Is(err, context.Canceled) {
-			return
-		}
-		w.volumeErr = err
-		w.again("volumes", 500*time.Millisecond, 2*time.Minute)
-		for _, e := range flatten(err) {
-			w.tell("volume "+e.Error(), corev1.EventTypeWarning, "FailedMount", e.Error())
-		}
-		return
-	}
-	w.volumes, w.refresh, w.volumeErr = out, next, nil
-	delete(w.retry, "volumes")
-	delete(w.retries, "volumes")
-}
-
-// flatten takes joined errors apart.
-func flatten(err error) []error {
-	if j, ok := err.(interface{ Unwrap() []error }); ok {
-		return j.Unwrap()
-	}
-	return []error{err}
-}
-
-// again sets when something that failed is tried again.
-func (w *worker) again(what string, first, most time.Duration) {
-	d := w.retries[what]
-	if d == nil {
-		d = &delay{first: first, most: most}
-		w.retries[what] = d
-	}
-	w.retry[what] = time.Now().Add(d.next(time.Now()))
-}
-
-// tell emits an event about the pod unless the last one about key said the same
-// within the last minutes.
-func (w *worker) tell(key, kind, reason, message string) {
-	if w.told[key] == message {
-		return
-	}
-	if len(w.told) > 64 {
-		clear(w.told)
-	}
-	w.told[key] = message
-	w.k.events.Event(w.eventRef(), kind, reason, message)
-}
-
-func (w *worker) ensureSandbox(ctx context.Context, attempt uint32) time.Duration {
-	if t, ok := w.retry["sandbox"]; ok && time.Now().Before(t) {
-		return time.Until(t)
-	}
-	pod := w.pod
-	replaced := len(w.view.sandboxes) > 0
-	begun := w.begin(ctx, "sandbox", func(ctx context.Context) func() {
-		cfg, err := w.k.sandboxConfig(pod, attempt)
-		if err == nil {
-			err = w.k.makeLogDir(cfg.LogDirectory)
-		}
-		handler := ""
-		if err == nil {
-			handler, err = w.k.handler(ctx, pod)
-		}
-		if err == nil {
-			starting, cancel := whole(ctx)
-			_, err = w.k.runtime.RunPodSandbox(starting, &cri.RunPodSandboxRequest{Config: cfg, RuntimeHandler: handler})
-			cancel()
-		}
-		return func() {
-			w.stale.Store(true)
-			if err != nil {
-				if ctx.Err() != nil {
-					return
-				}
-				w.again("sandbox", time.Second, 10*time.Second)
-				w.k.events.Event(w.eventRef(), corev1.EventTypeWarning, "FailedCreatePodSandBox", "Failed to create pod sandbox: "+err.Error())
-				return
-			}
-			w.sandbox = cfg
-			delete(w.retry, "sandbox")
-			delete(w.retries, "sandbox")
-		}
-	})
-	if begun && replaced {
-		w.k.events.Event(w.eventRef(), corev1.EventTypeNormal, "SandboxChanged", "Pod sandbox changed, it will be killed and re-created.")
-	}
-	return never
-}
-
-func (w *worker) stopSandbox(ctx context.Context, id string) {
-	w.begin(ctx, "stopsandbox:"+id, func(ctx context.Context) func() {
-		_, err := w.k.runtime.StopPodSandbox(ctx, &cri.StopPodSandboxRequest{PodSandboxId: id})
-		return func() {
-			w.stale.Store(true)
-			if err != nil && ctx.Err() == nil {
-				w.tell("kill", corev1.EventTypeWarning, "FailedKillPod", "error killing pod: "+err.Error())
-			}
-		}
-	})
-}
-
-// podIPs are the pod's addresses, the node's family first.
-func (w *worker) podIPs() []string {
-	if w.view == nil {
-		return nil
-	}
-	for _, s := range w.view.sandboxes {
-		if s.ready() {
-			return w.k.sortIPs(s.ips())
-		}
-	}
-	return nil
-}
-
-// hear reads the last words of containers seen exited for the first time.
-func (w *worker) hear() {
-	for _, c := range w.view.containers {
-		if _, known := w.messages[c.Id]; c.exited() && !known {
-			if m, ok := lastWords(c); ok {
-				w.messages[c.Id] = m
-			}
-		}
-	}
-	for id := range w.messages {
-		if w.view.byID(id) == nil {
-			delete(w.messages, id)
-		}
-	}
-}
-
 func (w *worker) eventRef() *corev1.ObjectReference { return podReference(w.pod) }
 
 // watchProbes probes what runs and forgets what does not.
@@ -621,16 +330,16 @@ func (w *worker) watchProbes(pod *corev1.Pod) {
 	} else if pod.Spec.HostNetwork && len(w.k.cfg.NodeIPs) > 0 {
 		ip = w.k.cfg.NodeIPs[0].String()
 	}
-	for _, c := range w.view.containers {
-		spec, kind := findContainer(pod, c.name())
-		if spec == nil || kind == ephemeralKind || kind == initKind && !isSidecar(spec) {
+	for _, c := range w.observed.Containers {
+		spec, kind := podspec.FindContainer(pod, c.Name())
+		if spec == nil || kind == podspec.EphemeralContainer || kind == podspec.InitContainer && !podspec.IsSidecar(spec) {
 			continue
 		}
-		if !c.running() {
+		if !c.Running() {
 			w.k.prober.Forget(c.Id)
 			continue
 		}
-		t := prober.Target{Pod: pod, Container: spec, ContainerID: c.Id, Started: c.started(), PodIP: ip}
+		t := prober.Target{Pod: pod, Container: spec, ContainerID: c.Id, Started: c.Started(), PodIP: ip}
 		id := w.k.runtimeName() + "://" + c.Id
 		for _, s := range slices.Concat(pod.Status.ContainerStatuses, pod.Status.InitContainerStatuses) {
 			if s.Name == spec.Name && s.ContainerID == id {
@@ -643,89 +352,4 @@ func (w *worker) watchProbes(pod *corev1.Pod) {
 			w.k.prober.StopLiveness(c.Id)
 		}
 	}
-}
-
-// replacing says whether a container whose definition changed is on its way
-// out, or the next one on its way in.
-func (w *worker) replacing() bool {
-	maps.DeleteFunc(w.replaced, func(name, id string) bool {
-		c := w.view.latest(name)
-		return w.waits[name].reason != "" || c == nil || c.Id != id && (c.running() || c.exited())
-	})
-	return len(w.replaced) > 0
-}
-
-// report writes the status to the API server if it is not as it should be.
-func (w *worker) report(ctx context.Context, gone bool) time.Duration {
-	pod := w.pod
-	if w.ended == nil && w.replacing() {
-		return never // one step for those who watch: the old, then the new
-	}
-	s := podStatus(w.statusInput())
-	w.last = &s
-	w.shown.Store(&shown{pod: pod, status: &s, view: w.view, ended: w.ended != nil && w.cleaned})
-	if w.base == nil || gone || w.deleted {
-		return never
-	}
-	if t, ok := w.retry["status"]; ok && time.Now().Before(t) {
-		return time.Until(t)
-	}
-	terminal := w.statusTerminal()
-	if w.final && pod.DeletionTimestamp != nil {
-		return never // what is left to say nobody can read any more
-	}
-	if sameStatus(&w.base.Status, &s) {
-		w.reported, w.final = true, terminal
-		return never
-	}
-	w.reported = false
-	base := w.base
-	w.begin(ctx, "status", func(ctx context.Context) func() {
-		got, err := w.k.patchStatus(ctx, base, &s)
-		return func() {
-			switch {
-			case err == nil:
-				w.final = terminal
-				delete(w.retry, "status")
-				delete(w.retries, "status")
-				if newer(got, w.base) {
-					w.base = got
-				}
-			case apierrors.IsNotFound(err) || apierrors.IsConflict(err):
-				w.again("status", time.Second, 10*time.Second)
-			case ctx.Err() == nil:
-				slog.Warn("patch pod status", "pod", podRef(pod), "err", err)
-				w.again("status", 200*time.Millisecond, 10*time.Second)
-			}
-		}
-	})
-	return never
-}
-
-// statusTerminal says whether nothing of the pod runs or will run any more.
-func (w *worker) statusTerminal() bool {
-	return w.ended != nil && len(w.view.running()) == 0 && !w.busy("start") && !w.busy("sandbox")
-}
-
-func (w *worker) statusInput() statusInput {
-	in := statusInput{
-		pod: w.pod, old: w.last, view: w.view, waits: w.waits, messages: w.messages,
-		terminal: w.statusTerminal(),
-		ended:    w.ended, runtime: w.k.runtimeName(), podIPs: w.podIPs(), now: time.Now(),
-		started: w.k.started, ready: w.k.ready, resize: w.resizeCondition,
-	}
-	if w.base != nil && w.base.Status.Conditions != nil {
-		p := *w.pod
-		p.Status.Conditions = w.base.Status.Conditions
-		in.pod = &p
-	}
-	for _, ip := range w.k.cfg.NodeIPs {
-		in.hostIPs = append(in.hostIPs, ip.String())
-	}
-	if w.ended != nil && len(in.podIPs) == 0 {
-		for _, ip := range w.last.PodIPs { // where it was stays known
-			in.podIPs = append(in.podIPs, ip.IP)
-		}
-	}
-	return in
 }

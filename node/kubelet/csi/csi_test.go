@@ -24,6 +24,9 @@ type fakeDriver struct {
 	csipb.UnimplementedNodeServer
 	mu    sync.Mutex
 	calls []string
+
+	expandErr error
+	usage     []*csipb.VolumeUsage
 }
 
 func (f *fakeDriver) note(s string) { f.mu.Lock(); f.calls = append(f.calls, s); f.mu.Unlock() }
@@ -42,6 +45,11 @@ func (f *fakeDriver) NodePublishVolume(_ context.Context, r *csipb.NodePublishVo
 func (f *fakeDriver) NodeUnpublishVolume(_ context.Context, r *csipb.NodeUnpublishVolumeRequest) (*csipb.NodeUnpublishVolumeResponse, error) {
 	f.note("unpublish " + r.VolumeId)
 	return &csipb.NodeUnpublishVolumeResponse{}, nil
+}
+
+func (f *fakeDriver) NodeGetInfo(context.Context, *csipb.NodeGetInfoRequest) (*csipb.NodeGetInfoResponse, error) {
+	f.note("info")
+	return &csipb.NodeGetInfoResponse{NodeId: "id", MaxVolumesPerNode: 3}, nil
 }
 
 // A staged volume leaves the node with the last pod that has it.
@@ -88,22 +96,58 @@ func TestUnmountUnstagesLast(t *testing.T) {
 	if err := note(filepath.Dir(target("a")), record{Handle: "h", Driver: "gone"}); err != nil {
 		t.Fatal(err)
 	}
-	if err := m.Unmount(context.Background(), target("a")); err == nil || !strings.Contains(err.Error(), "not found in the list of registered CSI drivers") {
+	if err := m.Unmount(context.Background(), target("a")); err == nil || err.Error() != "driver name gone not found in the list of registered CSI drivers: the driver's pod on this node must run until the volume is unmounted" {
 		t.Error(err)
 	}
 }
 
-func TestCapability(t *testing.T) {
+func TestAccessMode(t *testing.T) {
 	for _, c := range []struct {
-		modes []corev1.PersistentVolumeAccessMode
-		want  csipb.VolumeCapability_AccessMode_Mode
+		modes   string
+		writers bool
+		want    csipb.VolumeCapability_AccessMode_Mode
 	}{
-		{[]corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, csipb.VolumeCapability_AccessMode_SINGLE_NODE_WRITER},
-		{[]corev1.PersistentVolumeAccessMode{corev1.ReadOnlyMany}, csipb.VolumeCapability_AccessMode_MULTI_NODE_READER_ONLY},
-		{[]corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany, corev1.ReadOnlyMany}, csipb.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER},
+		{"", false, csipb.VolumeCapability_AccessMode_SINGLE_NODE_WRITER},
+		{"ReadWriteOnce", false, csipb.VolumeCapability_AccessMode_SINGLE_NODE_WRITER},
+		{"ReadWriteOnce", true, csipb.VolumeCapability_AccessMode_SINGLE_NODE_MULTI_WRITER},
+		{"ReadWriteOncePod", false, csipb.VolumeCapability_AccessMode_SINGLE_NODE_WRITER},
+		{"ReadWriteOncePod", true, csipb.VolumeCapability_AccessMode_SINGLE_NODE_SINGLE_WRITER},
+		{"ReadOnlyMany", true, csipb.VolumeCapability_AccessMode_MULTI_NODE_READER_ONLY},
+		{"ReadWriteMany ReadOnlyMany", true, csipb.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER},
 	} {
-		if got := capabilityOf(request{modes: c.modes}, "").AccessMode.Mode; got != c.want {
-			t.Errorf("%v: %v", c.modes, got)
+		var modes []corev1.PersistentVolumeAccessMode
+		for m := range strings.FieldsSeq(c.modes) {
+			modes = append(modes, corev1.PersistentVolumeAccessMode(m))
+		}
+		if got := accessMode(modes, c.writers); got != c.want {
+			t.Errorf("%s, %t: %v", c.modes, c.writers, got)
+		}
+	}
+}
+
+// A driver serves the kinds of volumes that its CSIDriver says, and persistent
+// ones if it has none.
+func TestPermits(t *testing.T) {
+	both := []storagev1.VolumeLifecycleMode{storagev1.VolumeLifecyclePersistent, storagev1.VolumeLifecycleEphemeral}
+	for _, c := range []struct {
+		name      string
+		modes     []storagev1.VolumeLifecycleMode
+		ephemeral bool
+		want      string
+	}{
+		{"", nil, false, ""},
+		{"", nil, true, `volume mode "Ephemeral" not supported by driver d (no CSIDriver object)`},
+		{"d", both, true, ""}, {"d", both, false, ""}, {"d", both[:1], false, ""},
+		{"d", both[:1], true, `volume mode "Ephemeral" not supported by driver d (only supports ["Persistent"])`},
+		{"d", both[1:], false, `volume mode "Persistent" not supported by driver d (only supports ["Ephemeral"])`},
+	} {
+		about := &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: c.name}, Spec: storagev1.CSIDriverSpec{VolumeLifecycleModes: c.modes}}
+		got := ""
+		if err := permits(request{driver: "d", ephemeral: c.ephemeral}, about); err != nil {
+			got = err.Error()
+		}
+		if got != c.want {
+			t.Errorf("%+v: %s", c, got)
 		}
 	}
 }

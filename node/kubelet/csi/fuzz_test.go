@@ -19,9 +19,9 @@ func FuzzDriver(f *testing.F) {
 	f.Add(`{"other":"x"}`, "hostpath.csi.k8s.io", info)
 	f.Add(`null`, "a", []byte{})
 	f.Add(`{"a":1}`, "\xff", info[:3])
-	f.Fuzz(func(t *testing.T, noted, name string, said []byte) {
+	f.Fuzz(func(t *testing.T, noted, name string, answer []byte) {
 		info := &csipb.NodeGetInfoResponse{}
-		if proto.Unmarshal(said, info) != nil {
+		if proto.Unmarshal(answer, info) != nil {
 			return
 		}
 		entry := entryOf(name, info)

@@ -4,9 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"hash/fnv"
 	"maps"
 	"os"
 	"path/filepath"
@@ -27,18 +25,6 @@ var _ volume.Driver = (*Manager)(nil)
 // callTime bounds one call to a driver.
 const callTime = 2 * time.Minute
 
-// A record is what is noted beside a volume, under upstream's keys.
-type record struct {
-	SpecVolID  string `json:"specVolID,omitempty"`
-	Handle     string `json:"volumeHandle"`
-	Driver     string `json:"driverName"`
-	Node       string `json:"nodeName,omitempty"`
-	Attachment string `json:"attachmentID,omitempty"`
-	Lifecycle  string `json:"volumeLifecycleMode,omitempty"`
-}
-
-const recordFile = "vol_data.json"
-
 func (m *Manager) driver(name string) (*driver, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -48,46 +34,30 @@ func (m *Manager) driver(name string) (*driver, error) {
 	return nil, fmt.Errorf("driver name %s not found in the list of registered CSI drivers", name)
 }
 
-// lock keeps calls about one volume apart.
-func (m *Manager) lock(handle string) func() {
-	h := fnv.New32a()
-	_, _ = h.Write([]byte(handle))
-	l := &m.locks[h.Sum32()%uint32(len(m.locks))]
-	l.Lock()
-	return l.Unlock
-}
-
-// A request is a volume taken apart.
-type request struct {
-	driver, handle, fsType string
-	context                map[string]string
-	attributes             map[string]string
-	options                []string
-	stageSecret, pubSecret *corev1.SecretReference
-	modes                  []corev1.PersistentVolumeAccessMode
-	readOnly, ephemeral    bool
-}
-
-func parse(pod *corev1.Pod, s volume.Spec) (r request, err error) {
-	switch {
-	case s.Inline != nil:
-		sum := sha256.Sum256([]byte(pod.Namespace + string(pod.UID) + s.Name))
-		r = request{driver: s.Inline.Driver, handle: fmt.Sprintf("csi-%x", sum), attributes: s.Inline.VolumeAttributes, readOnly: s.ReadOnly, ephemeral: true,
-			modes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}}
-		if s.Inline.FSType != nil {
-			r.fsType = *s.Inline.FSType
+// lock keeps calls about one volume apart. A driver that hangs holds up that
+// volume alone.
+func (m *Manager) lock(ctx context.Context, handle string) (unlock func(), err error) {
+	for {
+		m.mu.Lock()
+		held := m.locks[handle]
+		if held == nil {
+			held = make(chan struct{})
+			m.locks[handle] = held
+			m.mu.Unlock()
+			return func() {
+				m.mu.Lock()
+				delete(m.locks, handle)
+				m.mu.Unlock()
+				close(held)
+			}, nil
 		}
-		if ref := s.Inline.NodePublishSecretRef; ref != nil {
-			r.pubSecret = &corev1.SecretReference{Namespace: pod.Namespace, Name: ref.Name}
+		m.mu.Unlock()
+		select {
+		case <-held:
+		case <-ctx.Done():
+			return nil, fmt.Errorf("wait for another call about volume %s: %w", handle, ctx.Err())
 		}
-	case s.PV != nil && s.PV.Spec.CSI != nil:
-		c := s.PV.Spec.CSI
-		r = request{driver: c.Driver, handle: c.VolumeHandle, fsType: c.FSType, attributes: c.VolumeAttributes, options: s.PV.Spec.MountOptions,
-			stageSecret: c.NodeStageSecretRef, pubSecret: c.NodePublishSecretRef, modes: s.PV.Spec.AccessModes, readOnly: s.ReadOnly}
-	default:
-		return r, errors.New("not a CSI volume")
 	}
-	return r, nil
 }
 
 func (m *Manager) secret(ctx context.Context, ref *corev1.SecretReference) (map[string]string, error) {
@@ -106,8 +76,9 @@ func (m *Manager) secret(ctx context.Context, ref *corev1.SecretReference) (map[
 }
 
 // Mount stages the volume on the node if its driver wants so, and publishes it
-// at target.
-func (m *Manager) Mount(ctx context.Context, pod *corev1.Pod, spec volume.Spec, target string) error {
+// at target. What is noted is noted first, so that nothing a driver has done
+// is forgotten, whatever fails between.
+func (m *Manager) Mount(ctx context.Context, pod *corev1.Pod, spec volume.Spec, target string, unowned func() error) error {
 	r, err := parse(pod, spec)
 	if err != nil {
 		return err
@@ -116,144 +87,152 @@ func (m *Manager) Mount(ctx context.Context, pod *corev1.Pod, spec volume.Spec, 
 	if err != nil {
 		return err
 	}
-	defer m.lock(r.handle)()
+	about, err := m.about(ctx, r.driver)
+	if err != nil {
+		return err
+	}
+	if err := permits(r, about); err != nil {
+		return err
+	}
+	rec, err := m.prepare(ctx, &r, spec.Name, about, filepath.Dir(target))
+	if err != nil {
+		return err
+	}
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
-	about, err := m.Client.StorageV1().CSIDrivers().Get(ctx, r.driver, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		about = &storagev1.CSIDriver{}
-	} else if err != nil {
-		return err
-	}
-	rec := record{SpecVolID: spec.Name, Handle: r.handle, Driver: r.driver, Node: m.NodeName, Lifecycle: string(storagev1.VolumeLifecyclePersistent)}
-	if r.ephemeral {
-		rec.Lifecycle = string(storagev1.VolumeLifecycleEphemeral)
-	} else {
-		rec.Attachment = attachmentName(r.handle, r.driver, m.NodeName)
-		if about.Spec.AttachRequired == nil || *about.Spec.AttachRequired {
-			if r.context, err = m.attached(ctx, rec.Attachment); err != nil {
-				return err
-			}
-		}
-	}
-	group := ""
-	if sc := pod.Spec.SecurityContext; d.group && sc != nil && sc.FSGroup != nil {
-		group = strconv.FormatInt(*sc.FSGroup, 10)
-	}
-	capability := capabilityOf(r, group)
-	staging := ""
-	if d.stage && !r.ephemeral {
-		if staging, err = m.stage(ctx, d, r, capability); err != nil {
-			return err
-		}
-	}
-	volContext, err := m.volumeContext(ctx, pod, r, about)
+	unlock, err := m.lock(ctx, r.handle)
 	if err != nil {
 		return err
 	}
-	secrets, err := m.secret(ctx, r.pubSecret)
-	if err != nil {
-		return err
-	}
+	defer unlock()
 	if err := os.MkdirAll(filepath.Dir(target), 0o750); err != nil {
 		return err
 	}
 	if err := note(filepath.Dir(target), rec); err != nil {
 		return err
 	}
-	_, err = d.node.NodePublishVolume(ctx, &csipb.NodePublishVolumeRequest{
-		VolumeId: r.handle, PublishContext: r.context, StagingTargetPath: staging, TargetPath: target,
-		VolumeCapability: capability, Readonly: r.readOnly, Secrets: secrets, VolumeContext: volContext,
-	})
+	group := d.groupOf(pod)
+	if d.stage && !r.ephemeral {
+		if err := m.stage(ctx, d, r, rec.Attach, capabilityOf(r, d, group)); err != nil {
+			return &volume.StepError{Step: "MountVolume.MountDevice failed", Err: err}
+		}
+	}
+	req, err := m.publication(ctx, d, pod, r, about, target)
 	if err != nil {
 		return err
 	}
 	if !r.readOnly && group == "" && ownable(r, about) {
-		return volume.Own(pod, target)
-	}
-	return nil
-}
-
-// ownable says whether the pod's group may be given the volume's files.
-func ownable(r request, about *storagev1.CSIDriver) bool {
-	p := storagev1.ReadWriteOnceWithFSTypeFSGroupPolicy
-	if about.Spec.FSGroupPolicy != nil {
-		p = *about.Spec.FSGroupPolicy
-	}
-	switch p {
-	case storagev1.NoneFSGroupPolicy:
-		return false
-	case storagev1.FileFSGroupPolicy:
-		return true
-	}
-	return r.fsType != "" && len(r.modes) == 1 && r.modes[0] == corev1.ReadWriteOnce
-}
-
-func attachmentName(handle, driver, node string) string {
-	return fmt.Sprintf("csi-%x", sha256.Sum256([]byte(handle+driver+node)))
-}
-
-// attached gives what attaching has brought; an error while it has not.
-func (m *Manager) attached(ctx context.Context, name string) (map[string]string, error) {
-	a, err := m.Client.StorageV1().VolumeAttachments().Get(ctx, name, metav1.GetOptions{})
-	if err != nil {
-		return nil, fmt.Errorf("volume is not attached yet: %w", err)
-	}
-	if !a.Status.Attached {
-		if a.Status.AttachError != nil {
-			return nil, fmt.Errorf("volume cannot be attached: %s", a.Status.AttachError.Message)
+		if err := unowned(); err != nil {
+			return err
 		}
-		return nil, fmt.Errorf("volume is not attached yet: VolumeAttachment %s", name)
 	}
-	return a.Status.AttachmentMetadata, nil
+	_, err = d.node.NodePublishVolume(ctx, req)
+	return err
+}
+
+// groupOf is the pod's group, if the driver gives volumes to groups itself.
+func (d *driver) groupOf(pod *corev1.Pod) string {
+	if sc := pod.Spec.SecurityContext; d.group && sc != nil && sc.FSGroup != nil {
+		return strconv.FormatInt(*sc.FSGroup, 10)
+	}
+	return ""
+}
+
+// publication is what is asked of a driver to make a volume appear at target.
+func (m *Manager) publication(ctx context.Context, d *driver, pod *corev1.Pod, r request, about *storagev1.CSIDriver, target string) (*csipb.NodePublishVolumeRequest, error) {
+	secrets, err := m.secret(ctx, r.pubSecret)
+	if err != nil {
+		return nil, err
+	}
+	req := &csipb.NodePublishVolumeRequest{
+		VolumeId: r.handle, PublishContext: r.context, TargetPath: target, VolumeCapability: capabilityOf(r, d, d.groupOf(pod)),
+		Readonly: r.readOnly, Secrets: secrets, VolumeContext: volumeContext(pod, r, about),
+	}
+	if d.stage && !r.ephemeral {
+		req.StagingTargetPath = m.stagingPath(r)
+	}
+	tokens, err := m.tokens(ctx, pod, about)
+	if err != nil || tokens == "" {
+		return req, err
+	}
+	if in := about.Spec.ServiceAccountTokenInSecrets; in == nil || !*in {
+		req.VolumeContext[tokensKey] = tokens
+		return req, nil
+	}
+	if req.Secrets == nil {
+		req.Secrets = map[string]string{}
+	}
+	req.Secrets[tokensKey] = tokens
+	return req, nil
+}
+
+// about is what the cluster knows of a driver: nothing, if nobody has said.
+func (m *Manager) about(ctx context.Context, driver string) (*storagev1.CSIDriver, error) {
+	about, err := m.Client.StorageV1().CSIDrivers().Get(ctx, driver, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return &storagev1.CSIDriver{}, nil
+	}
+	return about, err
+}
+
+// prepare waits until a volume is attached that has to be, and gives the record
+// to keep of it in the directory dir.
+func (m *Manager) prepare(ctx context.Context, r *request, name string, about *storagev1.CSIDriver, dir string) (rec record, err error) {
+	rec = record{SpecVolID: name, Handle: r.handle, Driver: r.driver, Node: m.NodeName, Lifecycle: string(r.lifecycle())}
+	if r.ephemeral {
+		return rec, nil
+	}
+	rec.Attachment = attachmentName(r.handle, r.driver, m.NodeName)
+	if !attachRequired(about) {
+		rec.Attach = notAttached
+		return rec, nil
+	}
+	if r.context, err = m.waitAttached(ctx, rec, dir); err != nil {
+		err = &volume.StepError{Step: "MountVolume.WaitForAttach failed", Err: err}
+	}
+	return rec, err
 }
 
 func (m *Manager) stagingDir(driver, handle string) string {
 	return filepath.Join(m.RootDir, "plugins", "kubernetes.io", "csi", driver, fmt.Sprintf("%x", sha256.Sum256([]byte(handle))))
 }
 
-func (m *Manager) stage(ctx context.Context, d *driver, r request, capability *csipb.VolumeCapability) (string, error) {
-	dir := m.stagingDir(r.driver, r.handle)
-	path := filepath.Join(dir, "globalmount")
+// stagingPath is where a volume is staged.
+func (m *Manager) stagingPath(r request) string {
+	if r.block {
+		return m.blockStaging(r.pv)
+	}
+	return filepath.Join(m.stagingDir(r.driver, r.handle), "globalmount")
+}
+
+// stage makes a volume ready on the node. Its record is kept first.
+func (m *Manager) stage(ctx context.Context, d *driver, r request, attach string, capability *csipb.VolumeCapability) error {
+	path := m.stagingPath(r)
 	secrets, err := m.secret(ctx, r.stageSecret)
 	if err != nil {
-		return "", err
+		return err
 	}
-	if err := os.MkdirAll(path, 0o750); err != nil {
-		return "", err
+	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
+		return err
 	}
-	if err := note(dir, record{Handle: r.handle, Driver: r.driver}); err != nil {
-		return "", err
+	if !r.block { // that of a block device is kept elsewhere, as upstream does it
+		if err := note(filepath.Dir(path), record{Handle: r.handle, Driver: r.driver, Attach: attach}); err != nil {
+			return err
+		}
+	}
+	// What is staged there already is not asked: it may hang.
+	if err := os.Mkdir(path, 0o750); err != nil && !os.IsExist(err) {
+		return err
 	}
 	_, err = d.node.NodeStageVolume(ctx, &csipb.NodeStageVolumeRequest{
 		VolumeId: r.handle, PublishContext: r.context, StagingTargetPath: path, VolumeCapability: capability, Secrets: secrets, VolumeContext: r.attributes,
 	})
-	return path, err
+	return err
 }
 
-func capabilityOf(r request, group string) *csipb.VolumeCapability {
-	mode := csipb.VolumeCapability_AccessMode_SINGLE_NODE_WRITER
-	for _, a := range r.modes {
-		switch a {
-		case corev1.ReadWriteMany:
-			mode = csipb.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER
-		case corev1.ReadOnlyMany:
-			if mode == csipb.VolumeCapability_AccessMode_SINGLE_NODE_WRITER {
-				mode = csipb.VolumeCapability_AccessMode_MULTI_NODE_READER_ONLY
-			}
-		}
-		if a == corev1.ReadWriteMany {
-			break
-		}
-	}
-	return &csipb.VolumeCapability{
-		AccessMode: &csipb.VolumeCapability_AccessMode{Mode: mode},
-		AccessType: &csipb.VolumeCapability_Mount{Mount: &csipb.VolumeCapability_MountVolume{FsType: r.fsType, MountFlags: r.options, VolumeMountGroup: group}},
-	}
-}
-
-// volumeContext adds what the driver wants to know of the pod.
-func (m *Manager) volumeContext(ctx context.Context, pod *corev1.Pod, r request, about *storagev1.CSIDriver) (map[string]string, error) {
+// volumeContext is what the driver is told of the volume and, if it wants to
+// know, of the pod.
+func volumeContext(pod *corev1.Pod, r request, about *storagev1.CSIDriver) map[string]string {
 	out := maps.Clone(r.attributes)
 	if out == nil {
 		out = map[string]string{}
@@ -265,92 +244,25 @@ func (m *Manager) volumeContext(ctx context.Context, pod *corev1.Pod, r request,
 		out["csi.storage.k8s.io/serviceAccount.name"] = pod.Spec.ServiceAccountName
 		out["csi.storage.k8s.io/ephemeral"] = strconv.FormatBool(r.ephemeral)
 	}
+	return out
+}
+
+const tokensKey = "csi.storage.k8s.io/serviceAccount.tokens"
+
+// tokens are those of the pod's service account that the driver wants, as JSON;
+// "" if it wants none.
+func (m *Manager) tokens(ctx context.Context, pod *corev1.Pod, about *storagev1.CSIDriver) (string, error) {
 	if len(about.Spec.TokenRequests) == 0 || m.Token == nil {
-		return out, nil
+		return "", nil
 	}
 	tokens := map[string]map[string]string{}
 	for _, t := range about.Spec.TokenRequests {
-		token, refresh, err := m.Token(ctx, pod, t.Audience, t.ExpirationSeconds)
+		token, expires, err := m.Token(ctx, pod, t.Audience, t.ExpirationSeconds)
 		if err != nil {
-			return nil, err
+			return "", err
 		}
-		tokens[t.Audience] = map[string]string{"token": token, "expirationTimestamp": refresh.UTC().Format(time.RFC3339)}
+		tokens[t.Audience] = map[string]string{"token": token, "expirationTimestamp": expires.UTC().Format(time.RFC3339)}
 	}
 	b, err := json.Marshal(tokens)
-	if err != nil {
-		return nil, err
-	}
-	out["csi.storage.k8s.io/serviceAccount.tokens"] = string(b)
-	return out, nil
-}
-
-func note(dir string, r record) error {
-	b, err := json.Marshal(r)
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(filepath.Join(dir, recordFile), b, 0o600)
-}
-
-func noted(dir string) (r record, err error) {
-	b, err := os.ReadFile(filepath.Join(dir, recordFile))
-	if err != nil {
-		return r, err
-	}
-	return r, json.Unmarshal(b, &r)
-}
-
-// Unmount takes a published volume back, and off the node if no other pod
-// uses it.
-func (m *Manager) Unmount(ctx context.Context, target string) error {
-	dir := filepath.Dir(target)
-	r, err := noted(dir)
-	if os.IsNotExist(err) {
-		return nil // never published
-	}
-	if err != nil {
-		return err
-	}
-	d, err := m.driver(r.Driver)
-	if err != nil {
-		return err
-	}
-	defer m.lock(r.Handle)()
-	ctx, cancel := context.WithTimeout(ctx, callTime)
-	defer cancel()
-	if _, err := d.node.NodeUnpublishVolume(ctx, &csipb.NodeUnpublishVolumeRequest{VolumeId: r.Handle, TargetPath: target}); err != nil {
-		return fmt.Errorf("unpublish volume %s: %w", r.Handle, err)
-	}
-	if err := os.RemoveAll(filepath.Join(dir, recordFile)); err != nil {
-		return err
-	}
-	_ = os.Remove(target)
-	if !d.stage || r.Lifecycle == string(storagev1.VolumeLifecycleEphemeral) || m.used(r) {
-		return nil
-	}
-	staging := m.stagingDir(r.Driver, r.Handle)
-	path := filepath.Join(staging, "globalmount")
-	if _, err := d.node.NodeUnstageVolume(ctx, &csipb.NodeUnstageVolumeRequest{VolumeId: r.Handle, StagingTargetPath: path}); err != nil {
-		return fmt.Errorf("unstage volume %s: %w", r.Handle, err)
-	}
-	_ = os.Remove(path) // not what may still be in it
-	_ = os.Remove(filepath.Join(staging, recordFile))
-	_ = os.Remove(staging)
-	return nil
-}
-
-// used says whether a pod of this node still has the volume.
-func (m *Manager) used(r record) bool {
-	all, _ := filepath.Glob(filepath.Join(m.RootDir, "pods", "*", "volumes", "kubernetes.io~csi", "*", recordFile))
-	for _, f := range all {
-		if o, err := noted(filepath.Dir(f)); err == nil && o.Handle == r.Handle && o.Driver == r.Driver {
-			return true
-		}
-	}
-	return false
-}
-
-// MapDevice is not served.
-func (m *Manager) MapDevice(context.Context, *corev1.Pod, volume.Spec) (string, error) {
-	return "", errors.New("block volumes of CSI drivers are not supported")
+	return string(b), err
 }

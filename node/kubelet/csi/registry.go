@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -23,10 +24,13 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/util/retry"
 	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
+
+	"knarr/internal/run"
 )
 
 // Config is what a Manager works with.
@@ -37,19 +41,30 @@ type Config struct {
 	NodeName string
 	// Client reads volumes and writes the CSINode.
 	Client kubernetes.Interface
-	// Token asks for a token of the pod's service account for an audience.
-	Token func(ctx context.Context, pod *corev1.Pod, audience string, seconds *int64) (string, time.Time, error)
+	// Token asks for a token of the pod's service account for an audience, and
+	// says when it expires.
+	Token func(ctx context.Context, pod *corev1.Pod, audience string, seconds *int64) (token string, expires time.Time, err error)
 	// Registered is called when a driver has come.
 	Registered func()
+	// InUseChanged is called when VolumesInUse has changed, for the Node's status
+	// to be written.
+	InUseChanged func()
+	// Event tells of a pod or a claim. Nil: nobody is told.
+	Event func(about runtime.Object, kind, reason, message string)
 }
 
 // A Manager knows the drivers of the node.
 type Manager struct {
 	Config
 	mu      sync.Mutex
-	drivers map[string]*driver // by name
-	sockets map[string]string  // registration socket to driver name
-	locks   [64]sync.Mutex     // by hash of the volume's handle
+	drivers map[string]*driver       // by name
+	sockets map[string]string        // registration socket to driver name
+	failed  map[string]*attempt      // by registration socket: drivers not registered
+	gone    map[string]*attempt      // by name: drivers the CSINode may still have
+	locks   map[string]chan struct{} // by handle: who holds the volume, closed when done
+
+	attachments *attachments
+	grown       map[string]growth // by driver and handle
 }
 
 type driver struct {
@@ -58,11 +73,18 @@ type driver struct {
 	node  csipb.NodeClient
 	stage bool
 	group bool // takes the pod's group itself
+	// writers says that it distinguishes one writer of a node from several.
+	writers bool
+	expand  bool // grows volumes on the node
+	stats   bool // says how full volumes are
 }
 
-// New returns a Manager that knows no driver yet.
+// New returns a Manager that knows no driver yet, but which volumes were in use
+// when the one before it ended.
 func New(c Config) *Manager {
-	return &Manager{Config: c, drivers: map[string]*driver{}, sockets: map[string]string{}}
+	m := &Manager{Config: c, drivers: map[string]*driver{}, sockets: map[string]string{}, failed: map[string]*attempt{}, gone: map[string]*attempt{}, locks: map[string]chan struct{}{}, attachments: newAttachments(), grown: map[string]growth{}}
+	m.recover()
+	return m
 }
 
 func (m *Manager) registry() string { return filepath.Join(m.RootDir, "plugins_registry") }
@@ -81,17 +103,33 @@ func (m *Manager) Run(ctx context.Context) error {
 		return fmt.Errorf("watch for drivers: %w", err)
 	}
 	defer m.closeAll()
-	retry := time.NewTimer(0)
-	defer retry.Stop()
+	var limits run.Group
+	defer limits.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	limits.Loop(ctx, "kubelet: limits of storage drivers", m.followLimits)
+	m.follow(ctx, w.Events, w.Errors)
+	return nil
+}
+
+// follow looks at the directory at each event, and again where something failed.
+func (m *Manager) follow(ctx context.Context, events <-chan fsnotify.Event, errs <-chan error) {
+	again := time.NewTimer(0)
+	defer again.Stop()
 	for {
 		select {
 		case <-ctx.Done():
-			return nil
-		case <-w.Events:
-		case <-retry.C:
+			return
+		case e := <-events:
+			if e.Has(fsnotify.Create) {
+				delete(m.failed, e.Name) // this is another socket
+			}
+		case err := <-errs: // events were lost; a watcher whose errors nobody reads stops
+			slog.WarnContext(ctx, "watch for storage drivers, looking at all sockets", "err", err)
+		case <-again.C:
 		}
-		if !m.sync(ctx) {
-			retry.Reset(2 * time.Second)
+		if wait := m.sync(ctx); wait > 0 {
+			again.Reset(wait)
 		}
 	}
 }
@@ -105,12 +143,42 @@ func (m *Manager) closeAll() {
 	clear(m.drivers)
 }
 
-// sync registers new sockets and forgets those gone; false: try again soon.
-func (m *Manager) sync(ctx context.Context) (ok bool) {
-	ok = true
+// The times between two tries to register a driver, or to unregister it.
+const minRetry, maxRetry = 2 * time.Second, time.Minute
+
+// An attempt is one that failed, until the next one.
+type attempt struct {
+	err  string
+	wait time.Duration
+	at   time.Time
+}
+
+// fail notes an error, and says whether it is another one than before.
+func (a *attempt) fail(err error) (other bool) {
+	other = a.err != err.Error()
+	a.err, a.wait = err.Error(), min(max(2*a.wait, minRetry), maxRetry)
+	a.at = time.Now().Add(a.wait)
+	return other
+}
+
+// wait is how long until the first of the attempts is made; 0: there is none.
+func wait(all ...map[string]*attempt) (least time.Duration) {
+	for _, attempts := range all {
+		for _, a := range attempts {
+			if left := max(time.Until(a.at), time.Millisecond); least == 0 || left < least {
+				least = left
+			}
+		}
+	}
+	return least
+}
+
+// sync registers new sockets and forgets those gone. What failed is to be tried
+// again after a while; 0: nothing did.
+func (m *Manager) sync(ctx context.Context) (again time.Duration) {
 	entries, err := os.ReadDir(m.registry())
 	if err != nil {
-		return false
+		return minRetry
 	}
 	seen := map[string]bool{}
 	for _, e := range entries {
@@ -119,19 +187,11 @@ func (m *Manager) sync(ctx context.Context) (ok bool) {
 		}
 		path := filepath.Join(m.registry(), e.Name())
 		seen[path] = true
-		if _, known := m.sockets[path]; known {
-			continue
+		if _, known := m.sockets[path]; !known {
+			m.take(ctx, path)
 		}
-		name, err := m.register(ctx, path)
-		if err != nil {
-			if ctx.Err() == nil {
-				slog.Warn("register storage driver", "socket", path, "err", err)
-			}
-			ok = false
-			continue
-		}
-		m.sockets[path] = name
 	}
+	maps.DeleteFunc(m.failed, func(path string, _ *attempt) bool { return !seen[path] })
 	for path, name := range m.sockets {
 		if seen[path] {
 			continue
@@ -146,11 +206,49 @@ func (m *Manager) sync(ctx context.Context) (ok bool) {
 			delete(m.drivers, name)
 		}
 		m.mu.Unlock()
-		if err := m.hide(ctx, name); err != nil && ctx.Err() == nil {
-			slog.Warn("unregister storage driver", "driver", name, "err", err)
+		m.gone[name] = &attempt{}
+	}
+	m.hideGone(ctx)
+	return wait(m.failed, m.gone)
+}
+
+// take registers the driver of a socket, unless that failed a short while ago.
+func (m *Manager) take(ctx context.Context, path string) {
+	a := m.failed[path]
+	if a != nil && time.Now().Before(a.at) {
+		return
+	}
+	name, err := m.register(ctx, path)
+	if err == nil {
+		m.sockets[path] = name
+		delete(m.failed, path)
+		delete(m.gone, name) // it has come back
+		return
+	}
+	if a == nil {
+		a = &attempt{}
+		m.failed[path] = a
+	}
+	if a.fail(err) && ctx.Err() == nil {
+		slog.WarnContext(ctx, "register storage driver, trying again; if the driver is gone, remove the socket", "socket", path, "err", err)
+	}
+}
+
+// hideGone takes drivers that are gone out of the CSINode.
+func (m *Manager) hideGone(ctx context.Context) {
+	for name, a := range m.gone {
+		if time.Now().Before(a.at) {
+			continue
+		}
+		err := m.hide(ctx, name)
+		if err == nil {
+			delete(m.gone, name)
+			continue
+		}
+		if a.fail(err) && ctx.Err() == nil {
+			slog.WarnContext(ctx, "unregister storage driver, trying again", "driver", name, "err", err)
 		}
 	}
-	return ok
 }
 
 func dial(path string) (*grpc.ClientConn, error) {
@@ -213,6 +311,12 @@ func (m *Manager) adopt(ctx context.Context, name, endpoint string) error {
 			d.stage = true
 		case csipb.NodeServiceCapability_RPC_VOLUME_MOUNT_GROUP:
 			d.group = true
+		case csipb.NodeServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER:
+			d.writers = true
+		case csipb.NodeServiceCapability_RPC_EXPAND_VOLUME:
+			d.expand = true
+		case csipb.NodeServiceCapability_RPC_GET_VOLUME_STATS:
+			d.stats = true
 		}
 	}
 	if err := m.show(ctx, name, info); err != nil {

@@ -28,7 +28,7 @@ func (r *Runtime) RunPodSandbox(_ context.Context, q *cri.RunPodSandboxRequest) 
 		s.Network = &cri.PodSandboxNetworkStatus{Ip: "10.9.0." + id[len(id)-1:]}
 	}
 	r.sandboxes[id] = s
-	r.tell(cri.ContainerEventType_CONTAINER_STARTED_EVENT, id, id)
+	r.emit(cri.ContainerEventType_CONTAINER_STARTED_EVENT, id, id)
 	return &cri.RunPodSandboxResponse{PodSandboxId: id}, nil
 }
 
@@ -51,7 +51,7 @@ func (r *Runtime) StopPodSandbox(_ context.Context, q *cri.StopPodSandboxRequest
 	stopped := proto.Clone(s).(*cri.PodSandboxStatus)
 	stopped.State = cri.PodSandboxState_SANDBOX_NOTREADY
 	r.sandboxes[s.Id] = stopped
-	r.tell(cri.ContainerEventType_CONTAINER_STOPPED_EVENT, s.Id, s.Id)
+	r.emit(cri.ContainerEventType_CONTAINER_STOPPED_EVENT, s.Id, s.Id)
 	return &cri.StopPodSandboxResponse{}, nil
 }
 
@@ -75,7 +75,7 @@ func (r *Runtime) RemovePodSandbox(_ context.Context, q *cri.RemovePodSandboxReq
 	return &cri.RemovePodSandboxResponse{}, nil
 }
 
-// PodSandboxStatus tells of a sandbox.
+// PodSandboxStatus answers the status of a sandbox.
 func (r *Runtime) PodSandboxStatus(_ context.Context, q *cri.PodSandboxStatusRequest) (*cri.PodSandboxStatusResponse, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -134,7 +134,7 @@ func (r *Runtime) StartContainer(_ context.Context, q *cri.StartContainerRequest
 		return nil, err
 	}
 	c.State, c.StartedAt = cri.ContainerState_CONTAINER_RUNNING, r.now()
-	r.tell(cri.ContainerEventType_CONTAINER_STARTED_EVENT, c.Id, c.sandbox)
+	r.emit(cri.ContainerEventType_CONTAINER_STARTED_EVENT, c.Id, c.sandbox)
 	started := r.Started
 	r.mu.Unlock()
 	if started != nil {
@@ -168,7 +168,7 @@ func (r *Runtime) RemoveContainer(_ context.Context, q *cri.RemoveContainerReque
 	return &cri.RemoveContainerResponse{}, nil
 }
 
-// ContainerStatus tells of a container.
+// ContainerStatus answers the status of a container.
 func (r *Runtime) ContainerStatus(_ context.Context, q *cri.ContainerStatusRequest) (*cri.ContainerStatusResponse, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -219,9 +219,18 @@ func (r *Runtime) UpdateContainerResources(_ context.Context, q *cri.UpdateConta
 	return &cri.UpdateContainerResourcesResponse{}, nil
 }
 
-// ListContainerStats tells nothing.
+// ListContainerStats answers what containers wrote to their own file systems.
 func (r *Runtime) ListContainerStats(context.Context, *cri.ListContainerStatsRequest) (*cri.ListContainerStatsResponse, error) {
-	return &cri.ListContainerStatsResponse{}, nil
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	out := &cri.ListContainerStatsResponse{}
+	for _, c := range r.containers {
+		out.Stats = append(out.Stats, &cri.ContainerStats{
+			Attributes:    &cri.ContainerAttributes{Id: c.Id, Metadata: c.Metadata, Labels: c.Labels, Annotations: c.Annotations},
+			WritableLayer: &cri.FilesystemUsage{UsedBytes: &cri.UInt64Value{Value: r.layers[c.Metadata.Name]}, InodesUsed: &cri.UInt64Value{Value: 1}},
+		})
+	}
+	return out, nil
 }
 
 // ImageStatus finds an image.
@@ -247,12 +256,18 @@ func (r *Runtime) ListImages(context.Context, *cri.ListImagesRequest) (*cri.List
 	return out, nil
 }
 
-// PullImage fails for images the runtime was not made with.
+// PullImage asks Registry; without one it fails for images that are not present.
 func (r *Runtime) PullImage(_ context.Context, q *cri.PullImageRequest) (*cri.PullImageResponse, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err := r.call("PullImage", q.Image.Image); err != nil {
 		return nil, err
+	}
+	if r.Registry != nil {
+		if err := r.Registry(q.Image.Image, q.Auth); err != nil {
+			return nil, err
+		}
+		r.load(q.Image.Image)
 	}
 	if i := r.images[q.Image.Image]; i != nil {
 		return &cri.PullImageResponse{ImageRef: i.Id}, nil

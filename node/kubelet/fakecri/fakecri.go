@@ -16,6 +16,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"knarr/internal/memnet"
+	"knarr/internal/run"
 )
 
 // A Runtime is the fake. Its methods are what a test does to it.
@@ -27,6 +28,9 @@ type Runtime struct {
 	OnExec func(container string, cmd []string) (stdout string, code int32)
 	// Fail makes a call fail, by its method name; nil error: it succeeds.
 	Fail func(method string) error
+	// Registry says whether a pull with these credentials is allowed, and makes
+	// the image present; nil: only images that are present can be pulled.
+	Registry func(image string, auth *cri.AuthConfig) error
 	// Started is called when a container has started, by its name.
 	Started func(container, id string)
 
@@ -38,6 +42,7 @@ type Runtime struct {
 	images     map[string]*cri.Image
 	streams    map[chan *cri.ContainerEventResponse]bool
 	calls      []string
+	layers     map[string]uint64
 	ln         *memnet.Listener
 	srv        *grpc.Server
 }
@@ -52,17 +57,28 @@ type container struct {
 func New(images ...string) *Runtime {
 	r := &Runtime{
 		sandboxes: map[string]*cri.PodSandboxStatus{}, containers: map[string]*container{},
-		images: map[string]*cri.Image{}, streams: map[chan *cri.ContainerEventResponse]bool{},
+		images: map[string]*cri.Image{}, layers: map[string]uint64{}, streams: map[chan *cri.ContainerEventResponse]bool{},
 		ln: memnet.Listen(),
 	}
 	for _, i := range images {
-		r.images[i] = &cri.Image{Id: "sha256:" + i, RepoTags: []string{i}, Size: 1 << 20, Uid: &cri.Int64Value{}}
+		r.Load(i)
 	}
 	r.srv = grpc.NewServer()
 	cri.RegisterRuntimeServiceServer(r.srv, r)
 	cri.RegisterImageServiceServer(r.srv, r)
-	go func() { _ = r.srv.Serve(r.ln) }()
+	run.Go("CRI of tests", func() { _ = r.srv.Serve(r.ln) })
 	return r
+}
+
+// Load makes an image present, as a command on the node does.
+func (r *Runtime) Load(image string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.load(image)
+}
+
+func (r *Runtime) load(image string) {
+	r.images[image] = &cri.Image{Id: "sha256:" + image, RepoTags: []string{image}, Size: 1 << 20, Uid: &cri.Int64Value{}}
 }
 
 // Close ends the runtime.
@@ -79,6 +95,13 @@ func (r *Runtime) Calls() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.calls)
+}
+
+// SetLayer says how much containers of that name wrote to their own file systems.
+func (r *Runtime) SetLayer(name string, bytes uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.layers[name] = bytes
 }
 
 // Exit ends the running containers of that name.
@@ -103,6 +126,18 @@ func (r *Runtime) Running() (names []string) {
 	}
 	slices.Sort(names)
 	return names
+}
+
+// Resources are the limits of the running container of that name.
+func (r *Runtime) Resources(name string) *cri.LinuxContainerResources {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, c := range r.containers {
+		if c.Metadata.Name == name && c.State == cri.ContainerState_CONTAINER_RUNNING {
+			return c.Resources.GetLinux()
+		}
+	}
+	return nil
 }
 
 // Empty says whether the runtime holds nothing of pods.
@@ -135,10 +170,10 @@ func (r *Runtime) exit(c *container, code int32) {
 		c.Reason = "Error"
 	}
 	close(c.ended)
-	r.tell(cri.ContainerEventType_CONTAINER_STOPPED_EVENT, c.Id, c.sandbox)
+	r.emit(cri.ContainerEventType_CONTAINER_STOPPED_EVENT, c.Id, c.sandbox)
 }
 
-func (r *Runtime) tell(kind cri.ContainerEventType, id, sandbox string) {
+func (r *Runtime) emit(kind cri.ContainerEventType, id, sandbox string) {
 	ev := &cri.ContainerEventResponse{ContainerId: id, ContainerEventType: kind, CreatedAt: r.now()}
 	if s := r.sandboxes[sandbox]; s != nil {
 		ev.PodSandboxStatus = &cri.PodSandboxStatus{Id: s.Id, Metadata: s.Metadata, State: s.State}

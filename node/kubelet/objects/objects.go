@@ -18,6 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
+
+	"knarr/internal/run"
 )
 
 // ID names an object a pod uses.
@@ -39,7 +41,7 @@ type Store struct {
 	changed func(types.UID)
 
 	ctx context.Context
-	wg  sync.WaitGroup
+	wg  run.Group
 	mu  sync.Mutex
 	all map[ID]*entry
 	use map[types.UID]map[ID]bool
@@ -84,7 +86,7 @@ func (s *Store) Use(uid types.UID, ids map[ID]bool) {
 			ctx, cancel := context.WithCancel(s.ctx)
 			e = &entry{cancel: cancel, synced: make(chan struct{}), users: map[types.UID]bool{}}
 			s.all[id] = e
-			s.wg.Go(func() { s.follow(ctx, id, e) })
+			s.wg.Go("kubelet: follow an object", func() { s.follow(ctx, id, e) })
 		}
 		e.users[uid] = true
 	}

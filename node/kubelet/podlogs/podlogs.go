@@ -11,10 +11,11 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/fsnotify/fsnotify"
+
+	"knarr/node/kubelet/podfile"
 )
 
 // A Line is one record of a log.
@@ -66,6 +67,8 @@ type Options struct {
 	Follow bool
 	// Tail is how many records from the end to begin with; negative: all.
 	Tail int64
+	// Back is how many bytes from the end Tail looks back at most; 0: all.
+	Back int64
 	// Since leaves out what is older.
 	Since time.Time
 	// Timestamps puts the time before each line.
@@ -81,16 +84,13 @@ const maxRecord = 1 << 20
 
 // Read writes the text of a log to out and errw, either of which may be nil.
 func Read(ctx context.Context, path string, o Options, out, errw io.Writer) error {
-	if p, err := filepath.EvalSymlinks(path); err == nil {
-		path = p
-	}
-	f, err := os.Open(path)
+	f, err := open(path)
 	if err != nil {
 		return err
 	}
 	defer func() { f.Close() }()
 	if o.Tail >= 0 {
-		at, err := tailOffset(f, o.Tail)
+		at, err := tailOffset(ctx, f, o.Tail, o.Back)
 		if err != nil {
 			return err
 		}
@@ -113,6 +113,9 @@ func Read(ctx context.Context, path string, o Options, out, errw io.Writer) erro
 	var partial []byte
 	last := false
 	for {
+		if ctx.Err() != nil {
+			return nil // nobody reads any more
+		}
 		raw, err := r.ReadSlice('\n')
 		if len(raw) > 0 && (len(partial) > 0 || err != nil) {
 			if len(partial)+len(raw) > maxRecord {
@@ -193,21 +196,30 @@ func waitMore(ctx context.Context, w *fsnotify.Watcher, path string, f *os.File,
 	}
 }
 
+// open opens a log. Runtimes keep it in a directory of the container, in one
+// of the pod, in one for all pods; with the last two it is named by what may
+// be a pod's own (a pod with the host's logs mounted), so no link is followed.
+func open(path string) (*os.File, error) {
+	container := filepath.Dir(path)
+	pod := filepath.Dir(container)
+	return podfile.Open(filepath.Dir(pod), filepath.Join(filepath.Base(pod), filepath.Base(container), filepath.Base(path)))
+}
+
 // reopen opens the log anew if another file has taken its place.
 func reopen(path string, f *os.File) *os.File {
-	a, err := os.Stat(path)
+	n, err := open(path)
 	if err != nil {
 		return nil
 	}
-	b, err := f.Stat()
-	if err != nil || os.SameFile(a, b) {
-		return nil
+	a, err := n.Stat()
+	if err == nil {
+		var b os.FileInfo
+		if b, err = f.Stat(); err == nil && !os.SameFile(a, b) {
+			return n
+		}
 	}
-	n, err := os.Open(path)
-	if err != nil {
-		return nil
-	}
-	return n
+	n.Close()
+	return nil
 }
 
 type sink struct {
@@ -254,16 +266,24 @@ func (s *sink) line(raw []byte) (done bool, err error) {
 	return false, err
 }
 
-// tailOffset is where the last n records begin.
-func tailOffset(f *os.File, n int64) (int64, error) {
+// tailOffset is where the last n records begin, looking back most bytes, or
+// without a bound if most is 0.
+func tailOffset(ctx context.Context, f *os.File, n, most int64) (int64, error) {
 	end, err := f.Seek(0, io.SeekEnd)
 	if err != nil || n == 0 {
 		return end, err
 	}
+	first := int64(0)
+	if most > 0 {
+		first = max(end-most, 0)
+	}
 	buf := make([]byte, 16<<10)
 	seen := int64(0)
-	for pos := end; pos > 0; {
-		size := min(int64(len(buf)), pos)
+	for pos := end; pos > first; {
+		if err := ctx.Err(); err != nil {
+			return 0, err
+		}
+		size := min(int64(len(buf)), pos-first)
 		pos -= size
 		if _, err := f.ReadAt(buf[:size], pos); err != nil && err != io.EOF {
 			return 0, err
@@ -277,18 +297,39 @@ func tailOffset(f *os.File, n int64) (int64, error) {
 			}
 		}
 	}
-	return 0, nil
+	return first, nil
 }
+
+// tailTime bounds the reading of a log's end.
+const tailTime = 5 * time.Second
 
 // Tail is the text at the end of a log: at most so many lines and bytes.
 func Tail(path string, lines, most int64) (string, error) {
-	var b strings.Builder
-	if err := Read(context.Background(), path, Options{Tail: lines, Limit: -1}, &b, &b); err != nil {
+	ctx, cancel := context.WithTimeout(context.Background(), tailTime)
+	defer cancel()
+	b := lastBytes{most: int(most)}
+	err := Read(ctx, path, Options{Tail: lines, Back: 2 * maxRecord, Limit: -1}, &b, &b)
+	if err == nil {
+		err = ctx.Err()
+	}
+	if err != nil {
 		return "", err
 	}
-	s := b.String()
-	if int64(len(s)) > most {
-		s = s[int64(len(s))-most:]
+	return string(b.text), nil
+}
+
+// lastBytes keeps the last bytes that are written to it.
+type lastBytes struct {
+	most int
+	text []byte
+}
+
+func (b *lastBytes) Write(p []byte) (int, error) {
+	n := len(p)
+	p = p[max(n-b.most, 0):]
+	if over := len(b.text) + len(p) - b.most; over > 0 {
+		b.text = append(b.text[:0], b.text[over:]...)
 	}
-	return s, nil
+	b.text = append(b.text, p...)
+	return n, nil
 }

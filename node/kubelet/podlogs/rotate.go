@@ -21,7 +21,7 @@ const (
 // Rotate moves a log larger than size aside, has it opened anew by its writer,
 // compresses older ones and keeps at most files of them, the current included.
 func Rotate(ctx context.Context, path string, size int64, files int, reopen func(context.Context) error) error {
-	st, err := os.Stat(path)
+	st, err := os.Lstat(path)
 	if os.IsNotExist(err) {
 		return reopen(ctx) // an earlier rotation did not get through
 	}
@@ -43,7 +43,7 @@ func Rotate(ctx context.Context, path string, size int64, files int, reopen func
 		if strings.HasSuffix(f, gz) {
 			continue
 		}
-		if err := compress(f); err != nil {
+		if err := compress(ctx, f); err != nil {
 			return fmt.Errorf("compress %s: %w", f, err)
 		}
 	}
@@ -76,14 +76,14 @@ func rotated(path string) ([]string, error) {
 	return out, nil
 }
 
-func compress(path string) (err error) {
-	in, err := os.Open(path)
+func compress(ctx context.Context, path string) (err error) {
+	in, err := open(path)
 	if err != nil {
 		return err
 	}
 	defer in.Close()
 	tmp := path + gz + making
-	out, err := os.OpenFile(tmp, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o644)
+	out, err := os.OpenFile(tmp, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644) // no link is followed
 	if err != nil {
 		return err
 	}
@@ -93,7 +93,7 @@ func compress(path string) (err error) {
 		}
 	}()
 	w := gzip.NewWriter(out)
-	if _, err := io.Copy(w, in); err != nil {
+	if _, err := io.Copy(w, reader{ctx, in}); err != nil {
 		out.Close()
 		return err
 	}
@@ -108,4 +108,17 @@ func compress(path string) (err error) {
 		return err
 	}
 	return os.Remove(path)
+}
+
+// A reader reads until ctx ends.
+type reader struct {
+	ctx context.Context
+	io.Reader
+}
+
+func (r reader) Read(p []byte) (int, error) {
+	if err := r.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return r.Reader.Read(p)
 }

@@ -22,6 +22,8 @@ import (
 	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"knarr/node/kubelet/expansion"
 )
 
 // maxBody bounds what is kept of an answer.
@@ -30,17 +32,18 @@ const maxBody = 10 << 10
 const userAgent = "kube-probe/1.36"
 
 func (m *Manager) exec(ctx context.Context, t Target, a *corev1.ExecAction, timeout time.Duration) outcome {
-	down := func(name string) (string, bool) {
-		for _, e := range t.Container.Env {
-			if e.Name == name && e.ValueFrom == nil {
-				return e.Value, true
-			}
-		}
-		return "", false
+	env := make(map[string]string, len(t.Container.Env))
+	for _, e := range t.Container.Env {
+		env[e.Name] = e.Value // as upstream: static values alone
 	}
+	lookup := func(name string) (string, bool) { v, ok := env[name]; return v, ok }
+	left := expansion.Container
 	command := make([]string, len(a.Command))
 	for i, c := range a.Command {
-		command[i] = expand(c, down)
+		var err error
+		if command[i], err = expansion.Expand(c, lookup, &left); err != nil {
+			return outcome{err: err}
+		}
 	}
 	out, code, err := m.Exec(ctx, t.ContainerID, command, timeout)
 	text := string(out[:min(len(out), maxBody)])
@@ -53,27 +56,6 @@ func (m *Manager) exec(ctx context.Context, t Target, a *corev1.ExecAction, time
 		return outcome{output: fmt.Sprintf("command timed out: %q timed out after %s", strings.Join(command, " "), timeout)}
 	}
 	return outcome{err: err}
-}
-
-func expand(s string, lookup func(string) (string, bool)) string {
-	for i := 0; i < len(s); {
-		at := strings.Index(s[i:], "$(")
-		if at < 0 {
-			break
-		}
-		at += i
-		end := strings.IndexByte(s[at:], ')')
-		if end < 0 {
-			break
-		}
-		if v, ok := lookup(s[at+2 : at+end]); ok {
-			s = s[:at] + v + s[at+end+1:]
-			i = at + len(v)
-		} else {
-			i = at + end + 1
-		}
-	}
-	return s
 }
 
 // Port resolves a port given by number or by name.

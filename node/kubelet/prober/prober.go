@@ -1,6 +1,6 @@
 // Package prober asks containers whether they are alive, ready and started.
 // It reads nothing but the answers of probes and writes nothing; it remembers
-// the last verdict of each probe and tells when one changes.
+// the last verdict of each probe and reports when one changes.
 package prober
 
 import (
@@ -14,6 +14,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"knarr/internal/run"
 )
 
 // A Kind of probe.
@@ -57,7 +59,7 @@ type Config struct {
 	Exec func(ctx context.Context, containerID string, command []string, timeout time.Duration) (output []byte, exitCode int32, err error)
 	// Changed is called when a verdict of a container of that pod changed.
 	Changed func(types.UID)
-	// Event tells of a failed probe.
+	// Event reports a failed probe.
 	Event func(t Target, kind Kind, warning bool, message string)
 }
 
@@ -65,22 +67,22 @@ type Config struct {
 // that has probes.
 type Manager struct {
 	Config
-	ctx  context.Context
-	wg   sync.WaitGroup
-	mu   sync.Mutex
-	byID map[string]*watched
+	ctx     context.Context
+	metrics metrics
+	wg      run.Group
+	mu      sync.Mutex
+	byID    map[string]*watched
 }
 
 type watched struct {
 	target  Target
 	cancel  context.CancelFunc
 	verdict [kinds]Verdict
-	poke    chan struct{}
 }
 
 // New returns a Manager whose probes end with ctx.
 func New(ctx context.Context, c Config) *Manager {
-	return &Manager{Config: c, ctx: ctx, byID: map[string]*watched{}}
+	return &Manager{Config: c, ctx: ctx, metrics: newMetrics(), byID: map[string]*watched{}}
 }
 
 // Wait returns when all probes have ended.
@@ -103,7 +105,7 @@ func (m *Manager) Watch(t Target) {
 		return
 	}
 	ctx, cancel := context.WithCancel(m.ctx)
-	w := &watched{target: t, cancel: cancel, poke: make(chan struct{}, 1)}
+	w := &watched{target: t, cancel: cancel}
 	w.verdict[Liveness] = Success // innocent until proven otherwise
 	w.verdict[Readiness] = Failure
 	if t.WasReady {
@@ -113,7 +115,7 @@ func (m *Manager) Watch(t Target) {
 		w.verdict[Startup] = Success
 	}
 	m.byID[t.ContainerID] = w
-	m.wg.Go(func() { m.run(ctx, w, probes) })
+	m.wg.Loop(ctx, "kubelet: probe", func(ctx context.Context) { m.run(ctx, w, probes) })
 }
 
 // Forget stops probing a container and drops its verdicts.
@@ -123,6 +125,7 @@ func (m *Manager) Forget(containerID string) {
 	if w := m.byID[containerID]; w != nil {
 		w.cancel()
 		delete(m.byID, containerID)
+		m.metrics.forget(w.target)
 	}
 }
 
@@ -152,18 +155,6 @@ func (m *Manager) Verdict(containerID string, k Kind) (v Verdict, ok bool) {
 		return Unknown, false
 	}
 	return w.verdict[k], true
-}
-
-// PokeReadiness asks for a readiness probe now instead of at its period.
-func (m *Manager) PokeReadiness(containerID string) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if w := m.byID[containerID]; w != nil {
-		select {
-		case w.poke <- struct{}{}:
-		default:
-		}
-	}
 }
 
 // schedule is what one probe does next.
@@ -210,11 +201,6 @@ func (m *Manager) run(ctx context.Context, w *watched, probes [kinds]*corev1.Pro
 		select {
 		case <-ctx.Done():
 			return
-		case <-w.poke:
-			if started && s[Readiness].probe != nil {
-				s[Readiness].next = time.Now()
-			}
-			continue
 		case <-timer.C:
 		}
 		if m.stopped(w, next) {
@@ -253,10 +239,12 @@ func (m *Manager) once(ctx context.Context, w *watched, k Kind, s *schedule) {
 	t := w.target
 	m.mu.Unlock()
 	timeout := secs(max(s.probe.TimeoutSeconds, 1))
+	began := time.Now()
 	r := m.probe(ctx, t, s.probe, timeout)
 	if ctx.Err() != nil {
 		return
 	}
+	m.count(w, k, r, time.Since(began))
 	switch {
 	case r.err != nil:
 		m.Event(t, k, true, fmt.Sprintf("%s probe errored and resulted in %s state: %s", k, "unknown", r.err))

@@ -49,7 +49,7 @@ func target(f func(*corev1.Container)) Target {
 	return Target{Pod: &corev1.Pod{}, Container: c, ContainerID: "id", Started: time.Now()}
 }
 
-func run(t *testing.T, f func(b *bench)) {
+func bubble(t *testing.T, f func(b *bench)) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(context.Background())
 		b := newBench(ctx)
@@ -65,7 +65,7 @@ func after(d time.Duration) {
 }
 
 func TestLivenessFailsAfterItsThreshold(t *testing.T) {
-	run(t, func(b *bench) {
+	bubble(t, func(b *bench) {
 		b.Watch(target(func(c *corev1.Container) { c.LivenessProbe = execProbe(nil) }))
 		after(time.Second)
 		if v, ok := b.Verdict("id", Liveness); v != Success || !ok {
@@ -87,7 +87,7 @@ func TestLivenessFailsAfterItsThreshold(t *testing.T) {
 }
 
 func TestReadinessBeginsUnreadyAndCallsAtOnce(t *testing.T) {
-	run(t, func(b *bench) {
+	bubble(t, func(b *bench) {
 		b.Watch(target(func(c *corev1.Container) {
 			c.ReadinessProbe = execProbe(func(p *corev1.Probe) { p.InitialDelaySeconds = 5 })
 		}))
@@ -107,7 +107,7 @@ func TestReadinessBeginsUnreadyAndCallsAtOnce(t *testing.T) {
 }
 
 func TestStartupHoldsTheOthers(t *testing.T) {
-	run(t, func(b *bench) {
+	bubble(t, func(b *bench) {
 		b.code.Store(1)
 		b.Watch(target(func(c *corev1.Container) {
 			c.StartupProbe = execProbe(func(p *corev1.Probe) { p.FailureThreshold = 30; p.PeriodSeconds = 1 })
@@ -135,7 +135,7 @@ func TestStartupHoldsTheOthers(t *testing.T) {
 }
 
 func TestRestartedKubeletKeepsWhatWasTrue(t *testing.T) {
-	run(t, func(b *bench) {
+	bubble(t, func(b *bench) {
 		tg := target(func(c *corev1.Container) {
 			c.ReadinessProbe = execProbe(func(p *corev1.Probe) { p.InitialDelaySeconds = 50 })
 		})

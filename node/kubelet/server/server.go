@@ -1,6 +1,7 @@
 // Package server is what a kubelet answers over HTTPS: logs, exec, attach and
 // port-forward of its containers, its pods, statistics and metrics. It reads
-// pods through the host it is given and asks the API server who may do what.
+// pods through the host it is given, and asks the API server to authenticate and
+// authorise requests.
 package server
 
 import (
@@ -94,18 +95,24 @@ func New(h Host, auth *Auth) http.Handler {
 	for p, m := range h.Metrics() {
 		mux.Handle("GET "+p, m)
 	}
-	healthz := func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") }
-	open := http.NewServeMux()
 	for _, p := range []string{"/healthz", "/healthz/ping", "/healthz/syncloop", "/healthz/log"} {
-		open.HandleFunc("GET "+p, healthz)
+		mux.HandleFunc("GET "+p, healthz)
 	}
 	if auth == nil {
-		open.Handle("/", mux)
-	} else {
-		open.Handle("/", auth.protect(mux))
+		return mux
 	}
-	return open
+	return auth.protect(mux)
 }
+
+// Healthz returns the handler of what everybody on the node itself may ask.
+func Healthz() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", healthz)
+	mux.HandleFunc("GET /healthz/ping", healthz)
+	return mux
+}
+
+func healthz(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") }
 
 type server struct{ host Host }
 

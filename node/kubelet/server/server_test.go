@@ -13,6 +13,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"knarr/internal/delegation"
 )
 
 type fakeHost struct{ log string }
@@ -68,8 +70,8 @@ func TestRoutes(t *testing.T) {
 }
 
 func TestNobodyUnknownComesIn(t *testing.T) {
-	h := New(fakeHost{}, &Auth{})
-	for path, code := range map[string]int{"/healthz": 200, "/pods": 401, "/metrics": 401, "/run/ns/p/c": 401, "/": 401} {
+	h := New(fakeHost{}, &Auth{Delegator: &delegation.Delegator{}})
+	for path, code := range map[string]int{"/healthz": 401, "/healthz/ping": 401, "/healthz/syncloop": 401, "/pods": 401, "/metrics": 401, "/run/ns/p/c": 401, "/": 401} {
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, httptest.NewRequest("GET", path, nil))
 		if w.Code != code {
@@ -104,19 +106,13 @@ func TestLogOptions(t *testing.T) {
 	}
 }
 
-func TestCacheIsBounded(t *testing.T) {
-	var c cache[int]
-	for i := range maxCached * 2 {
-		_, _ = c.get(string(rune(i)), func() (int, time.Duration, error) { return i, time.Hour, nil })
-	}
-	if len(c.all) > maxCached {
-		t.Errorf("%d entries", len(c.all))
-	}
-	asked := 0
-	for range 2 {
-		_, _ = c.get("same", func() (int, time.Duration, error) { asked++; return 1, time.Hour, nil })
-	}
-	if asked != 1 {
-		t.Errorf("asked %d times", asked)
+func TestHealthz(t *testing.T) {
+	h := Healthz()
+	for path, code := range map[string]int{"/healthz": 200, "/healthz/ping": 200, "/pods": 404, "/metrics": 404, "/": 404} {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest("GET", path, nil))
+		if w.Code != code || code == 200 && w.Body.String() != "ok" {
+			t.Errorf("%s: %d %q", path, w.Code, w.Body)
+		}
 	}
 }

@@ -1,7 +1,6 @@
 package volume
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -9,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"knarr/node/kubelet/podfile"
 )
 
 const (
@@ -28,6 +29,9 @@ func WriteAtomic(dir string, files map[string]File, group *int64) (changed bool,
 	old, err := os.Readlink(filepath.Join(dir, dataLink))
 	if err != nil && !os.IsNotExist(err) {
 		return false, err
+	}
+	if old != filepath.Base(old) || old == ".." {
+		old = "" // not what this function made
 	}
 	if old != "" && same(filepath.Join(dir, old), files) {
 		return false, nil
@@ -166,11 +170,7 @@ func same(dir string, files map[string]File) bool {
 		if !ok {
 			return fs.ErrNotExist
 		}
-		got, err := os.ReadFile(path)
-		if err != nil {
-			return err
-		}
-		if !bytes.Equal(got, want.Data) {
+		if !podfile.Same(dir, rel, want.Data) {
 			return fs.ErrNotExist
 		}
 		n++

@@ -19,6 +19,20 @@ type File struct {
 	User *int64
 }
 
+// maxContent is how much the volumes of one pod may hold that are made of API
+// objects. They lie in memory, and each item of a list may be another copy of
+// the same secret.
+const maxContent = 64 << 20
+
+var errContent = fmt.Errorf("the pod's volumes of configMaps, secrets and its own fields hold more than %d bytes", maxContent)
+
+func size(files map[string]File) (n int) {
+	for _, f := range files {
+		n += len(f.Data)
+	}
+	return n
+}
+
 func set(o *bool) bool { return o != nil && *o }
 
 func modeOr(m *int32, d int32) int32 {
@@ -81,6 +95,7 @@ func choose(data map[string][]byte, items []corev1.KeyToPath, mode int32, option
 
 func downward(items []corev1.DownwardAPIVolumeFile, mode *int32, down Downward) (map[string]File, error) {
 	files := make(map[string]File, len(items))
+	total := 0
 	for _, i := range items {
 		f := File{Mode: modeOr(i.Mode, modeOr(mode, 0o644))}
 		var s string
@@ -94,6 +109,9 @@ func downward(items []corev1.DownwardAPIVolumeFile, mode *int32, down Downward) 
 		if err != nil {
 			return nil, err
 		}
+		if total += len(s); total > maxContent {
+			return nil, errContent
+		}
 		f.Data = []byte(s)
 		files[filepath.Clean(i.Path)] = f
 	}
@@ -102,6 +120,7 @@ func downward(items []corev1.DownwardAPIVolumeFile, mode *int32, down Downward) 
 
 func (m *Manager) projected(ctx context.Context, pod *corev1.Pod, p *corev1.ProjectedVolumeSource, down Downward) (files map[string]File, again time.Time, err error) {
 	files = map[string]File{}
+	total := 0
 	sooner := func(t time.Time) {
 		if !t.IsZero() && (again.IsZero() || t.Before(again)) {
 			again = t
@@ -137,6 +156,9 @@ func (m *Manager) projected(ctx context.Context, pod *corev1.Pod, p *corev1.Proj
 		}
 		if err != nil {
 			return nil, again, err
+		}
+		if total += size(part); total > maxContent {
+			return nil, again, errContent
 		}
 		for k, f := range part {
 			files[k] = f

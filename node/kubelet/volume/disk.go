@@ -1,6 +1,8 @@
 package volume
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -8,11 +10,14 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	resourcehelper "k8s.io/component-helpers/resource"
+
+	"knarr/node/kubelet/fscall"
+	"knarr/node/kubelet/podfile"
 )
 
 func makeDir(path string, mode fs.FileMode) error {
@@ -25,11 +30,33 @@ func makeDir(path string, mode fs.FileMode) error {
 	return os.Chmod(path, mode) // past the umask
 }
 
-func emptyDir(pod *corev1.Pod, s *corev1.EmptyDirVolumeSource, path string) error {
+func (m *Manager) emptyDir(ctx context.Context, pod *corev1.Pod, name string, s *corev1.EmptyDirVolumeSource, path string) error {
+	if s.Medium != corev1.StorageMediumDefault {
+		return m.setUp(ctx, pod, "kubernetes.io~empty-dir", name, path, func(unowned func() error) error {
+			if err := unowned(); err != nil {
+				return err
+			}
+			return mountEmptyDir(pod, s, path)
+		})
+	}
 	// Made once: a pod may have changed the mode of its own directory since.
-	if _, err := os.Lstat(path); err == nil && (s.Medium == corev1.StorageMediumDefault || mounted(path)) {
+	if _, err := os.Lstat(path); err == nil {
 		return nil
 	}
+	making := path + ".making" // no name of a volume has a dot
+	if err := podfile.RemoveAll(ctx, making); err != nil {
+		return err
+	}
+	if err := makeDir(making, 0o777); err != nil {
+		return err
+	}
+	if err := Own(ctx, pod, making, false); err != nil {
+		return err
+	}
+	return os.Rename(making, path)
+}
+
+func mountEmptyDir(pod *corev1.Pod, s *corev1.EmptyDirVolumeSource, path string) error {
 	switch {
 	case s.Medium == corev1.StorageMediumMemory:
 		size := int64(0)
@@ -56,12 +83,8 @@ func emptyDir(pod *corev1.Pod, s *corev1.EmptyDirVolumeSource, path string) erro
 		if err := os.Chmod(path, 0o777); err != nil {
 			return err
 		}
-	default:
-		if err := makeDir(path, 0o777); err != nil {
-			return err
-		}
 	}
-	return Own(pod, path)
+	return nil
 }
 
 func allLimited(pod *corev1.Pod) bool {
@@ -71,42 +94,6 @@ func allLimited(pod *corev1.Pod) bool {
 		}
 	}
 	return true
-}
-
-// Own gives a writable volume to the pod's group.
-func Own(pod *corev1.Pod, path string) error {
-	g := fsGroup(pod)
-	if g == nil {
-		return nil
-	}
-	if p := pod.Spec.SecurityContext.FSGroupChangePolicy; p != nil && *p == corev1.FSGroupChangeOnRootMismatch {
-		if st, err := os.Stat(path); err == nil {
-			sys, ok := st.Sys().(*syscall.Stat_t)
-			if ok && int64(sys.Gid) == *g && st.Mode()&fs.ModeSetgid != 0 && st.Mode().Perm()&0o660 == 0o660 {
-				return nil
-			}
-		}
-	}
-	return filepath.WalkDir(path, func(p string, d fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		if d.Type()&fs.ModeSymlink != 0 {
-			return os.Lchown(p, -1, int(*g))
-		}
-		if err := os.Lchown(p, -1, int(*g)); err != nil {
-			return err
-		}
-		st, err := d.Info()
-		if err != nil {
-			return err
-		}
-		mode := st.Mode() | 0o660
-		if d.IsDir() {
-			mode |= 0o110 | fs.ModeSetgid
-		}
-		return os.Chmod(p, mode)
-	})
 }
 
 func mountTmpfs(path string, size int64, mode fs.FileMode) error {
@@ -126,64 +113,147 @@ func mountTmpfs(path string, size int64, mode fs.FileMode) error {
 	return os.Chmod(path, mode)
 }
 
-// mounted says whether path is a mount point by comparing it with its parent.
+// mounted says whether path is a mount point. It asks the directory that path
+// is in, never what is mounted.
 func mounted(path string) bool {
-	var a, b unix.Statx_t
-	if unix.Statx(unix.AT_FDCWD, path, unix.AT_SYMLINK_NOFOLLOW, unix.STATX_MNT_ID, &a) != nil ||
-		unix.Statx(unix.AT_FDCWD, filepath.Dir(path), unix.AT_SYMLINK_NOFOLLOW, unix.STATX_MNT_ID, &b) != nil {
-		return false
-	}
-	return a.Mnt_id != b.Mnt_id
+	is, err := podfile.IsMount(path)
+	return err == nil && is
 }
 
-func bindOnce(from, to string, readOnly bool) error {
-	if mounted(to) {
-		return nil
-	}
+func bind(from, to string, readOnly bool) error {
 	if err := unix.Mount(from, to, "", unix.MS_BIND, ""); err != nil {
 		return fmt.Errorf("bind %s: %w", from, err)
 	}
 	if readOnly {
 		if err := unix.Mount("", to, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, ""); err != nil {
+			_ = unix.Unmount(to, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW) // never writable instead
 			return fmt.Errorf("bind %s read-only: %w", from, err)
 		}
 	}
 	return nil
 }
 
+// mountTime bounds what mount(8) takes.
+const mountTime = 2 * time.Minute
+
 // mountProgram runs mount(8) for file systems that need their own helper.
-func mountProgram(fstype, source, target string, options []string) error {
+func (m *Manager) mountProgram(ctx context.Context, fstype, source, target string, options []string) error {
 	if mounted(target) {
 		return nil
+	}
+	if err := makeDir(target, 0o750); err != nil {
+		return err
 	}
 	args := []string{"-t", fstype}
 	if len(options) > 0 {
 		args = append(args, "-o", strings.Join(options, ","))
 	}
-	if out, err := exec.Command("mount", append(args, source, target)...).CombinedOutput(); err != nil {
-		return fmt.Errorf("mount %s: %w: %s", source, err, strings.TrimSpace(string(out)))
+	return m.calls.Do(ctx, source, mountTime, func() error {
+		ctx, cancel := context.WithTimeout(ctx, mountTime)
+		defer cancel()
+		cmd := exec.CommandContext(ctx, "mount", append(args, "--", source, target)...)
+		cmd.WaitDelay = time.Second
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("mount %s: %w: %s", source, err, strings.TrimSpace(string(out)))
+		}
+		return nil
+	})
+}
+
+// local binds a volume of the node's own disks. Its files are given to the
+// pod's group when no other pod has it.
+func (m *Manager) local(ctx context.Context, pod *corev1.Pod, name, path string, readOnly bool) (Mounted, error) {
+	const kind = "kubernetes.io~local-volume"
+	target := m.dir(pod, kind, name)
+	got := Mounted{Path: target, ReadOnly: readOnly, Kind: kind}
+	return got, m.setUp(ctx, pod, kind, name, target, func(unowned func() error) error {
+		if err := makeDir(target, 0o750); err != nil {
+			return err
+		}
+		if !readOnly && !m.inUse(kind, name) {
+			if err := unowned(); err != nil {
+				return err
+			}
+		}
+		return m.calls.Do(ctx, path, m.AnswerTime, func() error {
+			if _, err := os.Stat(path); err != nil {
+				return fmt.Errorf("path %q does not exist", path)
+			}
+			return bind(path, target, readOnly)
+		})
+	})
+}
+
+// inUse says whether a pod of this node has the volume mounted.
+func (m *Manager) inUse(kind, name string) bool {
+	uids, _ := m.Pods()
+	for _, uid := range uids {
+		if mounted(filepath.Join(m.PodDir(uid), "volumes", kind, name)) {
+			return true
+		}
 	}
-	return nil
+	return false
 }
 
 // unmountBelow unmounts everything mounted below dir, deepest first. Without
 // an error nothing is mounted there any more.
-func unmountBelow(dir string) error {
+func (m *Manager) unmountBelow(ctx context.Context, dir string) error {
 	points, err := mountsBelow(dir)
 	if err != nil || len(points) == 0 {
 		return err
 	}
 	slices.Reverse(points) // later mounts lie over earlier ones
 	for _, p := range points {
-		err := unix.Unmount(p, unix.UMOUNT_NOFOLLOW)
-		if err == unix.EBUSY {
-			err = unix.Unmount(p, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
+		hung := &fscall.Error{}
+		err := m.calls.Do(ctx, p, m.AnswerTime, func() error { return unmount(p) })
+		if errors.As(err, &hung) {
+			return m.detachBelow(ctx, dir)
 		}
-		if err != nil && err != unix.EINVAL && err != unix.ENOENT {
-			return fmt.Errorf("unmount %s: %w", p, err)
+		if err != nil {
+			return err
 		}
 	}
-	points, err = mountsBelow(dir)
+	return nothingBelow(dir)
+}
+
+func unmount(path string) error {
+	err := unix.Unmount(path, unix.UMOUNT_NOFOLLOW)
+	if err == unix.EBUSY {
+		err = unix.Unmount(path, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
+	}
+	if err != nil && err != unix.EINVAL && err != unix.ENOENT {
+		return fmt.Errorf("unmount %s: %w", path, err)
+	}
+	return nil
+}
+
+// detachBelow takes what does not answer out of the tree, with all that is
+// mounted inside: the outermost first, for a path through it cannot be
+// followed. What still does not answer has its requests called off.
+func (m *Manager) detachBelow(ctx context.Context, dir string) error {
+	for _, flags := range []int{unix.MNT_DETACH, unix.MNT_DETACH | unix.MNT_FORCE} {
+		points, err := mountsBelow(dir)
+		if err != nil {
+			return err
+		}
+		for i, p := range points {
+			if slices.ContainsFunc(points[:i], func(o string) bool { return o == p || strings.HasPrefix(p, o+"/") }) {
+				continue // went with the outer one
+			}
+			err := m.calls.Do(ctx, fmt.Sprint(p, " detached ", flags), m.AnswerTime, func() error { return unix.Unmount(p, flags|unix.UMOUNT_NOFOLLOW) })
+			if err != nil && flags&unix.MNT_FORCE != 0 {
+				return fmt.Errorf("unmount %s: %w", p, err)
+			}
+		}
+		if nothingBelow(dir) == nil {
+			return nil
+		}
+	}
+	return nothingBelow(dir)
+}
+
+func nothingBelow(dir string) error {
+	points, err := mountsBelow(dir)
 	if err == nil && len(points) > 0 {
 		err = fmt.Errorf("%s is still mounted", points[0])
 	}
@@ -219,13 +289,19 @@ func unescape(s string) string {
 	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(s)
 }
 
-func hostPath(s *corev1.HostPathVolumeSource) error {
+func (m *Manager) hostPath(ctx context.Context, s *corev1.HostPathVolumeSource) error {
 	if s.Type == nil || *s.Type == corev1.HostPathUnset {
 		return nil
 	}
+	return m.calls.Do(ctx, s.Path, m.AnswerTime, func() error { return checkHostPath(s) })
+}
+
+func checkHostPath(s *corev1.HostPathVolumeSource) error {
 	st, err := os.Stat(s.Path)
 	missing := os.IsNotExist(err)
 	switch *s.Type {
+	case corev1.HostPathUnset:
+		return nil
 	case corev1.HostPathDirectoryOrCreate:
 		if missing {
 			return makeDir(s.Path, 0o755)

@@ -1,6 +1,7 @@
 package volume
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -15,7 +16,19 @@ import (
 // own and returns that place. Neither links nor races inside the volume can
 // lead outside of it: the kernel resolves the path beneath root and the bind
 // is made of what it opened.
-func (m *Manager) SubPath(uid, volume, container string, index int, root, sub string) (string, error) {
+func (m *Manager) SubPath(ctx context.Context, uid, volume, container string, index int, root, sub string) (target string, err error) {
+	var bound string
+	err = m.calls.Do(ctx, root, m.AnswerTime, func() (err error) {
+		bound, err = m.subPath(uid, volume, container, index, root, sub)
+		return err
+	})
+	if err != nil {
+		return "", err
+	}
+	return bound, nil
+}
+
+func (m *Manager) subPath(uid, volume, container string, index int, root, sub string) (string, error) {
 	if filepath.IsAbs(sub) {
 		return "", fmt.Errorf("error SubPath `%s` must not be an absolute path", sub)
 	}
@@ -70,20 +83,25 @@ func (m *Manager) SubPath(uid, volume, container string, index int, root, sub st
 	return target, nil
 }
 
-func openBeneath(root int, path string) (int, error) {
+// maxRaces bounds how often a walk that met a rename is started again: a container
+// may rename for as long as it runs.
+const maxRaces = 128
+
+func openBeneath(root int, path string) (fd int, err error) {
 	if path == "" {
 		path = "."
 	}
-	for {
-		fd, err := unix.Openat2(root, path, &unix.OpenHow{
+	for range maxRaces {
+		fd, err = unix.Openat2(root, path, &unix.OpenHow{
 			Flags:   unix.O_PATH | unix.O_CLOEXEC,
 			Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_MAGICLINKS,
 		})
 		if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINTR) {
 			continue // a rename raced with the walk
 		}
-		return fd, err
+		break
 	}
+	return fd, err
 }
 
 // mkdirBeneath makes the missing directories of path and opens the last.

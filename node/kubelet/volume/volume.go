@@ -16,6 +16,9 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"knarr/node/kubelet/fscall"
+	"knarr/node/kubelet/podfile"
 )
 
 // Downward answers what a pod may ask about itself.
@@ -40,13 +43,27 @@ type Config struct {
 	CSI Driver
 	// TrustBundle answers with the PEM of one or several ClusterTrustBundles.
 	TrustBundle func(ctx context.Context, p *corev1.ClusterTrustBundleProjection) (string, error)
+	// AnswerTime is how long a file system may take to answer before its pod
+	// goes on without it. Default 10s.
+	AnswerTime time.Duration
 }
 
 // Driver publishes volumes that are not built in.
 type Driver interface {
-	Mount(ctx context.Context, pod *corev1.Pod, spec Spec, target string) error
+	// Mount publishes a volume at target. It calls unowned before, if the
+	// volume has to be given to the pod's group after.
+	Mount(ctx context.Context, pod *corev1.Pod, spec Spec, target string, unowned func() error) error
 	Unmount(ctx context.Context, target string) error
-	MapDevice(ctx context.Context, pod *corev1.Pod, spec Spec) (device string, err error)
+	// Forget says that the pod with this directory has no volume any more, nor
+	// waits for one.
+	Forget(podDir string)
+	// MapDevice publishes a volume as a block device, of which link is kept until
+	// UnmapDevice has taken it back.
+	MapDevice(ctx context.Context, pod *corev1.Pod, spec Spec, link string) (device string, err error)
+	UnmapDevice(ctx context.Context, link string) error
+	// Refresh does what a published volume needs from time to time. fresh says that
+	// no container has it yet.
+	Refresh(ctx context.Context, pod *corev1.Pod, spec Spec, path string, fresh bool) error
 }
 
 // A Spec is one volume of a pod with what its claim leads to.
@@ -54,7 +71,18 @@ type Spec struct {
 	Name     string
 	Inline   *corev1.CSIVolumeSource
 	PV       *corev1.PersistentVolume
+	Claim    *corev1.PersistentVolumeClaim
 	ReadOnly bool
+	// Block says that the volume is a device, not a file system.
+	Block bool
+}
+
+// A Usage is how full a volume is, in bytes and inodes.
+type Usage struct {
+	Capacity, Used, Available      uint64
+	Inodes, InodesUsed, InodesFree uint64
+	// Block volumes have a capacity and nothing else.
+	Block bool
 }
 
 // A Mounted volume is ready to be bound into containers.
@@ -78,20 +106,59 @@ type Error struct {
 }
 
 func (e *Error) Error() string {
-	return fmt.Sprintf("MountVolume.SetUp failed for volume %q : %v", e.Volume, e.Err)
+	step, err := "MountVolume.SetUp failed", e.Err
+	if at := (*StepError)(nil); errors.As(e.Err, &at) {
+		step, err = at.Step, at.Err
+	}
+	return fmt.Sprintf("%s for volume %q : %v", step, e.Volume, err)
 }
 func (e *Error) Unwrap() error { return e.Err }
+
+// A StepError says in which step, as upstream names them, another than
+// MountVolume.SetUp failed, a volume could not be had.
+type StepError struct {
+	Step string
+	Err  error
+}
+
+func (e *StepError) Error() string { return e.Err.Error() }
+func (e *StepError) Unwrap() error { return e.Err }
+
+// ErrTimedOut is a wait for others that took long and is begun again. Upstream
+// tells nobody of it.
+var ErrTimedOut = errors.New("timed out waiting for the condition")
+
+// ErrLimit is a volume that its driver cannot attach to this node beside the
+// others there.
+var ErrLimit = errors.New("Node has reached its volume attachment limit")
+
+// A LimitError says that a pod cannot have its volumes on this node.
+type LimitError struct {
+	// Unmounted are the pod's volumes that are not mounted, Unattached those of them
+	// that are not attached.
+	Unmounted, Unattached []string
+}
+
+func (e *LimitError) Error() string {
+	return fmt.Sprintf("%v, rejecting pod. unmounted volumes=%v, unattached volumes=%v, failed to process volumes=[]: %v", ErrLimit, e.Unmounted, e.Unattached, context.DeadlineExceeded)
+}
 
 // A Manager mounts and unmounts. It is safe for use by many pods at once, by
 // one caller per pod.
 type Manager struct {
 	Config
+	calls  fscall.Calls
 	mu     sync.Mutex
 	tokens map[string]cachedToken
 }
 
 // New returns a Manager.
-func New(c Config) *Manager { return &Manager{Config: c, tokens: map[string]cachedToken{}} }
+func New(c Config) *Manager {
+	if c.AnswerTime == 0 {
+		c.AnswerTime = 10 * time.Second
+	}
+	return &Manager{Config: c, tokens: map[string]cachedToken{}}
+}
 
 // PodDir is the directory of one pod.
 func (m *Manager) PodDir(uid string) string { return filepath.Join(m.PodsDir, uid) }
@@ -102,11 +169,20 @@ func (m *Manager) PodDir(uid string) string { return filepath.Join(m.PodsDir, ui
 func (m *Manager) Mount(ctx context.Context, pod *corev1.Pod, down Downward) (out map[string]Mounted, again time.Time, err error) {
 	out = make(map[string]Mounted, len(pod.Spec.Volumes))
 	var errs []error
+	var failed LimitError
+	left := maxContent
 	for i := range pod.Spec.Volumes {
 		v := &pod.Spec.Volumes[i]
-		got, next, err := m.mount(ctx, pod, v, down)
+		got, next, err := m.mount(ctx, pod, v, down, &left)
 		if err != nil {
-			errs = append(errs, &Error{v.Name, err})
+			if of := (*Error)(nil); !errors.As(err, &of) {
+				err = &Error{v.Name, err}
+			}
+			errs = append(errs, err)
+			failed.Unmounted = append(failed.Unmounted, v.Name)
+			if errors.Is(err, ErrLimit) || errors.Is(err, ErrTimedOut) {
+				failed.Unattached = append(failed.Unattached, v.Name)
+			}
 			continue
 		}
 		out[v.Name] = got
@@ -114,65 +190,91 @@ func (m *Manager) Mount(ctx context.Context, pod *corev1.Pod, down Downward) (ou
 			again = next
 		}
 	}
-	return out, again, errors.Join(errs...)
+	err = errors.Join(errs...)
+	if errors.Is(err, ErrLimit) {
+		err = &failed
+	}
+	return out, again, err
 }
 
 func (m *Manager) dir(pod *corev1.Pod, kind, name string) string {
 	return filepath.Join(m.PodDir(string(pod.UID)), "volumes", kind, name)
 }
 
-func (m *Manager) mount(ctx context.Context, pod *corev1.Pod, v *corev1.Volume, down Downward) (Mounted, time.Time, error) {
+func (m *Manager) mount(ctx context.Context, pod *corev1.Pod, v *corev1.Volume, down Downward, left *int) (Mounted, time.Time, error) {
 	var never time.Time
 	switch s := v.VolumeSource; {
 	case s.EmptyDir != nil:
 		path := m.dir(pod, "kubernetes.io~empty-dir", v.Name)
-		return Mounted{Path: path, Kind: "kubernetes.io~empty-dir"}, never, emptyDir(pod, s.EmptyDir, path)
+		return Mounted{Path: path, Kind: "kubernetes.io~empty-dir"}, never, m.emptyDir(ctx, pod, v.Name, s.EmptyDir, path)
 	case s.HostPath != nil:
-		return Mounted{Path: s.HostPath.Path, Kind: "kubernetes.io~host-path"}, never, hostPath(s.HostPath)
+		return Mounted{Path: s.HostPath.Path, Kind: "kubernetes.io~host-path"}, never, m.hostPath(ctx, s.HostPath)
 	case s.ConfigMap != nil:
 		files, err := m.configMap(pod, s.ConfigMap.Name, s.ConfigMap.Items, s.ConfigMap.DefaultMode, s.ConfigMap.Optional)
 		if err != nil {
 			return Mounted{}, never, err
 		}
-		return m.write(pod, "kubernetes.io~configmap", v.Name, false, files)
+		return m.write(pod, "kubernetes.io~configmap", v.Name, false, files, left)
 	case s.Secret != nil:
 		files, err := m.secret(pod, s.Secret.SecretName, s.Secret.Items, s.Secret.DefaultMode, s.Secret.Optional)
 		if err != nil {
 			return Mounted{}, never, err
 		}
-		return m.write(pod, "kubernetes.io~secret", v.Name, true, files)
+		return m.write(pod, "kubernetes.io~secret", v.Name, true, files, left)
 	case s.DownwardAPI != nil:
 		files, err := downward(s.DownwardAPI.Items, s.DownwardAPI.DefaultMode, down)
 		if err != nil {
 			return Mounted{}, never, err
 		}
-		return m.write(pod, "kubernetes.io~downward-api", v.Name, true, files)
+		return m.write(pod, "kubernetes.io~downward-api", v.Name, true, files, left)
 	case s.Projected != nil:
 		files, next, err := m.projected(ctx, pod, s.Projected, down)
 		if err != nil {
 			return Mounted{}, never, err
 		}
-		got, _, err := m.write(pod, "kubernetes.io~projected", v.Name, true, files)
+		got, _, err := m.write(pod, "kubernetes.io~projected", v.Name, true, files, left)
 		return got, next, err
 	case s.Image != nil:
 		return Mounted{Image: s.Image, ReadOnly: true, Kind: "kubernetes.io~image"}, never, nil
 	case s.PersistentVolumeClaim != nil:
 		got, err := m.claim(ctx, pod, v.Name, s.PersistentVolumeClaim.ClaimName, s.PersistentVolumeClaim.ReadOnly)
-		return got, never, err
+		return got, refreshAt(got), err
 	case s.Ephemeral != nil:
 		got, err := m.claim(ctx, pod, v.Name, pod.Name+"-"+v.Name, false)
+		return got, refreshAt(got), err
+	case s.NFS != nil:
+		got, err := m.nfs(ctx, pod, v.Name, s.NFS, false, nil)
 		return got, never, err
+	case s.ISCSI != nil:
+		return Mounted{}, never, errISCSI
 	case s.CSI != nil:
 		got, err := m.driver(ctx, pod, Spec{Name: v.Name, Inline: s.CSI, ReadOnly: s.CSI.ReadOnly != nil && *s.CSI.ReadOnly})
-		return got, never, err
+		return got, refreshAt(got), err
 	}
 	return Mounted{}, never, errors.New("no volume plugin matched")
 }
 
+// refreshPeriod is how often a driver's volume is looked at: nodes may not watch
+// claims, which is where it is said that a volume has grown.
+const refreshPeriod = time.Minute
+
+// refreshAt is when a volume is to be looked at again.
+func refreshAt(got Mounted) (at time.Time) {
+	if got.Kind == "kubernetes.io~csi" {
+		at = time.Now().Add(refreshPeriod)
+	}
+	return at
+}
+
+var errISCSI = errors.New("iSCSI volumes are not mounted by this kubelet: use a CSI driver for them")
+
 // write puts the files of a volume made of API objects in place.
-func (m *Manager) write(pod *corev1.Pod, kind, name string, memory bool, files map[string]File) (Mounted, time.Time, error) {
+func (m *Manager) write(pod *corev1.Pod, kind, name string, memory bool, files map[string]File, left *int) (Mounted, time.Time, error) {
 	path := m.dir(pod, kind, name)
 	got := Mounted{Path: path, ReadOnly: true, Kind: kind}
+	if *left -= size(files); *left < 0 {
+		return got, time.Time{}, errContent
+	}
 	if memory {
 		if err := mountTmpfs(path, 0, 0o777); err != nil {
 			return got, time.Time{}, err
@@ -180,14 +282,13 @@ func (m *Manager) write(pod *corev1.Pod, kind, name string, memory bool, files m
 	} else if err := makeDir(path, 0o777); err != nil {
 		return got, time.Time{}, err
 	}
-	changed, err := WriteAtomic(path, files, fsGroup(pod))
-	if err == nil && changed && fsGroup(pod) != nil {
+	if g := fsGroup(pod); g != nil {
 		// The directory itself belongs to the group, as its files do.
-		err = os.Chown(path, -1, int(*fsGroup(pod)))
-		if err == nil {
-			err = os.Chmod(path, 0o777|os.ModeSetgid)
+		if err := ownDir(path, *g); err != nil {
+			return got, time.Time{}, err
 		}
 	}
+	_, err := WriteAtomic(path, files, fsGroup(pod))
 	return got, time.Time{}, err
 }
 
@@ -206,48 +307,49 @@ func (m *Manager) claim(ctx context.Context, pod *corev1.Pod, name, claim string
 	if err != nil {
 		return Mounted{}, err
 	}
+	got, err := m.persistent(ctx, pod, pv, pvc, name, readOnly)
+	if err != nil {
+		err = &Error{pv.Name, err} // as users know it
+	}
+	return got, err
+}
+
+func (m *Manager) persistent(ctx context.Context, pod *corev1.Pod, pv *corev1.PersistentVolume, pvc *corev1.PersistentVolumeClaim, name string, readOnly bool) (Mounted, error) {
 	block := pvc.Spec.VolumeMode != nil && *pvc.Spec.VolumeMode == corev1.PersistentVolumeBlock
+	if err := checkUse(pod, name, block); err != nil {
+		return Mounted{}, err
+	}
 	switch s := pv.Spec.PersistentVolumeSource; {
 	case s.HostPath != nil:
 		got := Mounted{Path: s.HostPath.Path, ReadOnly: readOnly, Kind: "kubernetes.io~host-path"}
-		return got, hostPath(s.HostPath)
+		return got, m.hostPath(ctx, s.HostPath)
 	case s.Local != nil:
 		if block {
-			return Mounted{Device: s.Local.Path, Path: s.Local.Path, ReadOnly: readOnly, Kind: "kubernetes.io~local-volume"}, nil
+			dev, err := m.localDevice(ctx, s.Local.Path)
+			return Mounted{Device: dev, Path: dev, ReadOnly: readOnly, Kind: "kubernetes.io~local-volume"}, err
 		}
-		if _, err := os.Stat(s.Local.Path); err != nil {
-			return Mounted{}, fmt.Errorf("path %q does not exist", s.Local.Path)
-		}
-		target := m.dir(pod, "kubernetes.io~local-volume", pv.Name)
-		if err := makeDir(target, 0o750); err != nil {
-			return Mounted{}, err
-		}
-		if err := bindOnce(s.Local.Path, target, readOnly); err != nil {
-			return Mounted{}, err
-		}
-		if !readOnly {
-			if err := Own(pod, target); err != nil {
-				return Mounted{}, err
-			}
-		}
-		return Mounted{Path: target, ReadOnly: readOnly, Kind: "kubernetes.io~local-volume"}, nil
+		return m.local(ctx, pod, pv.Name, s.Local.Path, readOnly)
 	case s.CSI != nil:
-		spec := Spec{Name: pv.Name, PV: pv, ReadOnly: readOnly || s.CSI.ReadOnly}
+		spec := Spec{Name: pv.Name, PV: pv, Claim: pvc, ReadOnly: readOnly || s.CSI.ReadOnly, Block: block}
 		if block {
 			if m.CSI == nil {
 				return Mounted{}, errors.New("no CSI driver can be used")
 			}
-			dev, err := m.CSI.MapDevice(ctx, pod, spec)
+			fresh := !m.linked(pod, pv.Name)
+			dev, err := m.CSI.MapDevice(ctx, pod, spec, filepath.Join(m.PodDir(string(pod.UID)), devices, pv.Name))
+			if err == nil {
+				err = m.CSI.Refresh(ctx, pod, spec, dev, fresh)
+			}
+			if step := (*StepError)(nil); err != nil && !errors.As(err, &step) {
+				err = &StepError{"MapVolume.SetUpDevice failed", err}
+			}
 			return Mounted{Device: dev, Path: dev, ReadOnly: spec.ReadOnly, Kind: "kubernetes.io~csi"}, err
 		}
 		return m.driver(ctx, pod, spec)
 	case s.NFS != nil:
-		target := m.dir(pod, "kubernetes.io~nfs", pv.Name)
-		if err := makeDir(target, 0o750); err != nil {
-			return Mounted{}, err
-		}
-		err := mountProgram("nfs", s.NFS.Server+":"+s.NFS.Path, target, append([]string(nil), pv.Spec.MountOptions...))
-		return Mounted{Path: target, ReadOnly: readOnly || s.NFS.ReadOnly, Kind: "kubernetes.io~nfs"}, err
+		return m.nfs(ctx, pod, pv.Name, s.NFS, readOnly, pv.Spec.MountOptions)
+	case s.ISCSI != nil:
+		return Mounted{}, errISCSI
 	}
 	return Mounted{}, fmt.Errorf("no volume plugin matched for PersistentVolume %s", pv.Name)
 }
@@ -258,10 +360,14 @@ func (m *Manager) driver(ctx context.Context, pod *corev1.Pod, spec Spec) (Mount
 	}
 	target := filepath.Join(m.dir(pod, "kubernetes.io~csi", spec.Name), "mount")
 	got := Mounted{Path: target, ReadOnly: spec.ReadOnly, Kind: "kubernetes.io~csi"}
-	if mounted(target) {
-		return got, nil
+	fresh := !mounted(target)
+	err := m.setUp(ctx, pod, got.Kind, spec.Name, target, func(unowned func() error) error {
+		return m.CSI.Mount(ctx, pod, spec, target, unowned)
+	})
+	if err == nil {
+		err = m.CSI.Refresh(ctx, pod, spec, target, fresh)
 	}
-	return got, m.CSI.Mount(ctx, pod, spec, target)
+	return got, err
 }
 
 // Unmount takes all volumes of a pod away, and its directory with them.
@@ -269,30 +375,41 @@ func (m *Manager) Unmount(ctx context.Context, uid string) error {
 	m.forgetTokens(uid)
 	dir := m.PodDir(uid)
 	if _, err := os.Lstat(dir); os.IsNotExist(err) {
+		m.forget(dir)
 		return nil
 	}
 	var errs []error
 	if m.CSI != nil {
-		targets, _ := filepath.Glob(filepath.Join(dir, "volumes", "kubernetes.io~csi", "*", "mount"))
-		for _, t := range targets {
-			if err := m.CSI.Unmount(ctx, t); err != nil {
-				errs = append(errs, err)
+		of := filepath.Join(dir, "volumes", "kubernetes.io~csi")
+		volumes, err := os.ReadDir(of)
+		if err != nil && !os.IsNotExist(err) {
+			return err
+		}
+		for _, v := range volumes {
+			// Also what was never published: it may have been staged.
+			if err := m.CSI.Unmount(ctx, filepath.Join(of, v.Name(), "mount")); err != nil {
+				errs = append(errs, fmt.Errorf("UnmountVolume.TearDown failed for volume %q: %w", v.Name(), err))
 			}
 		}
 	}
+	errs = append(errs, m.unmapDevices(ctx, dir))
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	if err := unmountBelow(dir); err != nil {
+	if err := m.unmountBelow(ctx, dir); err != nil {
 		return err
 	}
+	m.forget(dir)
 	// Nothing is mounted below any more, so that nothing but the pod's own
 	// files is removed.
-	return os.RemoveAll(dir)
+	return podfile.RemoveAll(ctx, dir)
 }
 
-// Clean takes away the volumes but keeps the pod's other files.
-func (m *Manager) Clean(ctx context.Context, uid string) error { return m.Unmount(ctx, uid) }
+func (m *Manager) forget(dir string) {
+	if m.CSI != nil {
+		m.CSI.Forget(dir)
+	}
+}
 
 // Pods are the uids that have a directory.
 func (m *Manager) Pods() ([]string, error) {

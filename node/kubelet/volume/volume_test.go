@@ -2,6 +2,8 @@ package volume
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -160,7 +162,7 @@ func TestHostPathTypes(t *testing.T) {
 		{filepath.Join(dir, "new"), corev1.HostPathDirectoryOrCreate, true}, {filepath.Join(dir, "newf"), corev1.HostPathFileOrCreate, true},
 		{file, corev1.HostPathSocket, false}, {"/dev/null", corev1.HostPathCharDev, true}, {"/dev/null", corev1.HostPathBlockDev, false},
 	} {
-		if err := hostPath(&corev1.HostPathVolumeSource{Path: c.path, Type: &c.kind}); (err == nil) != c.ok {
+		if err := checkHostPath(&corev1.HostPathVolumeSource{Path: c.path, Type: &c.kind}); (err == nil) != c.ok {
 			t.Errorf("%s as %s: %v", c.path, c.kind, err)
 		}
 	}
@@ -234,13 +236,13 @@ func TestSubPath(t *testing.T) {
 		}
 	}
 	for sub, ok := range map[string]bool{"f": true, "in": true, "new/dir": true, "out": false, "up": false, "abs": false, "../x": false, "/etc": false, "out/x": false, "up/x": false} {
-		got, err := m.SubPath("u", "v", "c", 0, root, sub)
+		got, err := m.SubPath(t.Context(), "u", "v", "c", 0, root, sub)
 		if (err == nil) != ok {
 			t.Errorf("%s: %q %v", sub, got, err)
 		}
 	}
 	for range 2 { // again after a restart of the container
-		got, err := m.SubPath("u", "v", "c", 1, root, "in")
+		got, err := m.SubPath(t.Context(), "u", "v", "c", 1, root, "in")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -261,13 +263,44 @@ func TestUnmountKeepsTheSource(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(root, "precious"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := m.SubPath("u", "v", "c", 0, root, ""); err != nil {
+	if _, err := m.SubPath(t.Context(), "u", "v", "c", 0, root, ""); err != nil {
 		t.Fatal(err)
 	}
 	if err := m.Unmount(context.Background(), "u"); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(filepath.Join(root, "precious")); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestContentIsBounded: a list of items that copies one secret many times does
+// not fill the node's memory.
+func TestContentIsBounded(t *testing.T) {
+	needRoot(t)
+	m := manager(t)
+	m.Secret = func(string, string) (*corev1.Secret, error) {
+		return &corev1.Secret{Data: map[string][]byte{"k": make([]byte, 1<<20)}}, nil
+	}
+	s := &corev1.SecretVolumeSource{SecretName: "s"}
+	for i := range 65 {
+		s.Items = append(s.Items, corev1.KeyToPath{Key: "k", Path: fmt.Sprint("p", i)})
+	}
+	defer func() {
+		if err := m.Unmount(context.Background(), "u"); err != nil {
+			t.Error(err)
+		}
+	}()
+	for name, source := range map[string]corev1.VolumeSource{
+		"secret":    {Secret: s},
+		"projected": {Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{{Secret: &corev1.SecretProjection{LocalObjectReference: corev1.LocalObjectReference{Name: "s"}, Items: s.Items}}}}},
+	} {
+		if _, _, err := m.Mount(context.Background(), podWith(source), nil); !errors.Is(err, errContent) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	s.Items = s.Items[:8]
+	if _, _, err := m.Mount(context.Background(), podWith(corev1.VolumeSource{Secret: s}), nil); err != nil {
 		t.Error(err)
 	}
 }

@@ -1,0 +1,126 @@
+package kubelet
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"knarr/node/kubelet/criconfig"
+	"knarr/node/kubelet/podstatus"
+	"knarr/node/kubelet/podtest"
+)
+
+func cpus(p *corev1.Pod, request string) *corev1.Pod {
+	p.Spec.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(request)}
+	return p
+}
+
+// resize asks for another CPU request, as the resize subresource does.
+func (n *node) resize(name, request string) {
+	n.api.mu.Lock()
+	defer n.api.mu.Unlock()
+	path := "/api/v1/namespaces/ns/pods/" + name
+	o := n.api.objects[path]
+	o["metadata"].(map[string]any)["generation"] = 2
+	o["spec"].(map[string]any)["containers"].([]any)[0].(map[string]any)["resources"] = map[string]any{"requests": map[string]any{"cpu": request}}
+	n.api.put(path, o, "MODIFIED")
+}
+
+func (n *node) infeasible(name string) func() bool {
+	return func() bool {
+		c := podstatus.FindCondition(n.api.pod(name).Status.Conditions, corev1.PodResizePending)
+		return c != nil && c.Status == corev1.ConditionTrue && c.Reason == corev1.PodReasonInfeasible
+	}
+}
+
+// restarted ends a container and looks at what the next one got.
+func (n *node) restarted(name, container string, shares int64) {
+	n.t.Helper()
+	before := n.api.pod(name).Status.ContainerStatuses[0].RestartCount
+	n.rt.Exit(container, 1)
+	n.until("restarted", func() bool {
+		s := n.api.pod(name).Status.ContainerStatuses[0]
+		return s.RestartCount == before+1 && s.State.Running != nil
+	})
+	if got := n.rt.Resources(container).GetCpuShares(); got != shares {
+		n.t.Errorf("%s runs again with %d shares, want the allocated %d", container, got, shares)
+	}
+	if got := n.api.pod(name).Status.ContainerStatuses[0].AllocatedResources.Cpu().MilliValue(); criconfig.CPUShares(got) != shares {
+		n.t.Errorf("%s: allocatedResources %dm, want what gives %d shares", container, got, shares)
+	}
+}
+
+// TestResizeThatDoesNotFit: what a node cannot give is not given at the next
+// start of the container either, nor after a restart of the kubelet.
+func TestResizeThatDoesNotFit(t *testing.T) {
+	n := newNode(t)
+	stop := n.start()
+	for _, name := range []string{"one", "two", "three", "four"} {
+		n.api.addPod(cpus(podtest.Pod(name, "c-"+name), "10m"))
+		n.until("ready", n.ready(name))
+	}
+	for _, name := range []string{"one", "two", "three"} {
+		n.resize(name, "100000")
+		n.until("infeasible", n.infeasible(name))
+	}
+	n.restarted("one", "c-one", criconfig.CPUShares(10))
+	n.resize("four", "20m")
+	n.until("resized", func() bool { return n.rt.Resources("c-four").GetCpuShares() == criconfig.CPUShares(20) })
+	n.until("shown", func() bool {
+		return n.api.pod("four").Status.ContainerStatuses[0].AllocatedResources.Cpu().MilliValue() == 20
+	})
+
+	for _, want := range []string{
+		`ResizeInfeasible: Pod resize Infeasible: {"containers":[{"name":"c-one","resources":{"requests":{"cpu":"100k"}}}],"generation":2,"error":"Node didn't have enough resource: cpu, `,
+		`ResizeStarted: Pod resize started: {"containers":[{"name":"c-four","resources":{"requests":{"cpu":"20m"}}}],"generation":2}`,
+		`ResizeCompleted: Pod resize completed: {"containers":[{"name":"c-four","resources":{"requests":{"cpu":"20m"}}}],"generation":2}`,
+	} {
+		n.until("event "+want, func() bool {
+			return slices.ContainsFunc(n.api.events(), func(e string) bool { return strings.HasPrefix(e, want) })
+		})
+	}
+	// One that waits for its restart is given what fits for it.
+	n.rt.Exit("c-four", 1)
+	n.until("runs again", func() bool { return n.api.pod("four").Status.ContainerStatuses[0].RestartCount == 1 })
+	n.rt.Exit("c-four", 1)
+	n.until("waits", n.waits("four", "CrashLoopBackOff"))
+	n.resize("four", "25m")
+	n.until("given", func() bool {
+		return n.api.pod("four").Status.ContainerStatuses[0].AllocatedResources.Cpu().MilliValue() == 25
+	})
+
+	stop()
+	n.resize("three", "30m") // while nobody looks
+	stop = n.start()
+	n.restarted("two", "c-two", criconfig.CPUShares(10))
+	n.until("resized", func() bool { return n.rt.Resources("c-three").GetCpuShares() == criconfig.CPUShares(30) })
+
+	// Of damaged state the rest is read from the API.
+	stop()
+	files, err := filepath.Glob(filepath.Join(n.dir, "kubelet", "allocated", "*"))
+	if err != nil || len(files) != 4 {
+		t.Fatalf("allocations on disk: %v, %v", files, err)
+	}
+	for _, f := range files {
+		if err := os.WriteFile(f, []byte("{"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	defer n.start()()
+	n.api.addPod(cpus(podtest.Pod("five", "c-five"), "10m"))
+	n.until("ready", n.ready("five"))
+	n.until("still infeasible", n.infeasible("two"))
+	for _, name := range []string{"one", "two", "three", "four", "five"} {
+		n.api.deletePod(name)
+		n.until("gone", func() bool { return n.api.pod(name) == nil })
+	}
+	n.until("forgotten", func() bool {
+		files, _ := filepath.Glob(filepath.Join(n.dir, "kubelet", "allocated", "*"))
+		return len(files) == 0
+	})
+}

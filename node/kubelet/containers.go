@@ -1,0 +1,134 @@
+package kubelet
+
+import (
+	"maps"
+
+	corev1 "k8s.io/api/core/v1"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"knarr/node/kubelet/podspec"
+	"knarr/node/kubelet/runtimestate"
+)
+
+// A containerState is what a worker remembers of one container of the spec, by
+// its name.
+type containerState struct {
+	// image is what the next start uses, once it is present.
+	image *cri.Image
+	// waiting is why it does not run, if it should; no reason: unknown.
+	waiting waitError
+	// crashes delays its restart.
+	crashes *delay
+	// crashEvent is the id of the container whose back-off has had its event.
+	crashEvent string
+	// failureEvent is the message of the last event about a failed start.
+	failureEvent string
+	// mayStop is closed when a sidecar's time to end has come.
+	mayStop chan struct{}
+	// replacedID is the container whose definition changed, until the next runs.
+	replacedID string
+}
+
+// An instanceState is what a worker remembers of one container of the runtime,
+// by its id.
+type instanceState struct {
+	// message is what it left when it exited; read says whether that was read.
+	message string
+	read    bool
+	// grace is how long it was given to end, once it was asked to.
+	grace *int64
+	// resources are the limits it was given last, as they were asked for.
+	resources *cri.LinuxContainerResources
+}
+
+// container is the state of a container of the spec.
+func (w *worker) container(name string) *containerState {
+	c := w.containers[name]
+	if c == nil {
+		c = &containerState{}
+		w.containers[name] = c
+	}
+	return c
+}
+
+// instance is the state of a container of the runtime.
+func (w *worker) instance(id string) *instanceState {
+	i := w.instances[id]
+	if i == nil {
+		i = &instanceState{}
+		w.instances[id] = i
+	}
+	return i
+}
+
+// readMessages reads the termination messages of containers seen exited for the first
+// time, and forgets the containers that are gone.
+func (w *worker) readMessages() {
+	for _, c := range w.observed.Containers {
+		i := w.instance(c.Id)
+		if c.Exited() && !i.read {
+			m, ok := w.k.terminationMessage(c)
+			i.message, i.read = m[:min(len(m), podMessage(w.pod))], ok
+		}
+	}
+	maps.DeleteFunc(w.instances, func(id string, _ *instanceState) bool { return w.observed.ByID(id) == nil })
+	maps.DeleteFunc(w.retries, func(key opKey, _ *retry) bool { return key.kind == opKill && w.observed.ByID(key.of) == nil })
+}
+
+// waits are the reasons of all containers that wait.
+func (w *worker) waits() map[string]corev1.ContainerStateWaiting {
+	out := map[string]corev1.ContainerStateWaiting{}
+	for name, c := range w.containers {
+		if c.waiting.reason != "" {
+			out[name] = corev1.ContainerStateWaiting{Reason: c.waiting.reason, Message: c.waiting.message}
+		}
+	}
+	return out
+}
+
+// messages are the termination messages of exited containers by id.
+func (w *worker) messages() map[string]string {
+	out := map[string]string{}
+	for id, i := range w.instances {
+		if i.read {
+			out[id] = i.message
+		}
+	}
+	return out
+}
+
+// replacing says whether a container whose definition changed is on its way
+// out, or the next one on its way in.
+func (w *worker) replacing() bool {
+	any := false
+	for name, s := range w.containers {
+		if s.replacedID == "" {
+			continue
+		}
+		c := w.observed.Latest(name)
+		if s.waiting.reason != "" || c == nil || c.Id != s.replacedID && (c.Running() || c.Exited()) {
+			s.replacedID = ""
+			continue
+		}
+		any = true
+	}
+	return any
+}
+
+// missesConfig says whether a container waits for an object it refers to.
+func (s *containerState) missesConfig() bool { return s.waiting.reason == "CreateContainerConfigError" }
+
+// anySpecRunning says whether a container other than a sidecar runs.
+func anySpecRunning(pod *corev1.Pod, v *runtimestate.Pod) bool {
+	for i := range pod.Spec.Containers {
+		if c := v.Latest(pod.Spec.Containers[i].Name); c != nil && c.Running() {
+			return true
+		}
+	}
+	for i := range pod.Spec.InitContainers {
+		if c := v.Latest(pod.Spec.InitContainers[i].Name); c != nil && c.Running() && !podspec.IsSidecar(&pod.Spec.InitContainers[i]) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,24 @@
+package criconfig
+
+import (
+	"path"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"knarr/node/kubelet/podspec"
+)
+
+// PodCgroup is the group of a pod, "" if they are left to the runtime.
+func PodCgroup(parent string, pod *corev1.Pod) string {
+	if parent == "-" {
+		return ""
+	}
+	leaf := "pod" + string(pod.UID)
+	switch podspec.QOS(pod) {
+	case corev1.PodQOSBurstable:
+		return path.Join(parent, "burstable", leaf)
+	case corev1.PodQOSBestEffort:
+		return path.Join(parent, "besteffort", leaf)
+	}
+	return path.Join(parent, leaf)
+}

@@ -1,0 +1,33 @@
+// Package criconfig makes the configurations of sandboxes and containers that the
+// kubelet gives to a container runtime. It reads Pods, Services, the facts of the
+// node, and by two interfaces configMaps, secrets and the files of the node that
+// containers get mounted; of the disk it reads only files of variables in volumes
+// and /sys. It writes nothing.
+package criconfig
+
+import "net"
+
+// A Node is what configurations depend on of the node.
+type Node struct {
+	// HostIPs are the node's addresses, the primary first.
+	HostIPs []string
+	// SeccompDir holds the seccomp profiles of the node.
+	SeccompDir string
+	// PodLogsDir is where the runtime writes logs.
+	PodLogsDir string
+	// CgroupParent is the control group of all pods; "-" leaves control groups to the runtime.
+	CgroupParent string
+	// CgroupV2 says whether the node has control groups v2 only.
+	CgroupV2 bool
+	// ClusterDNS are the name servers of the cluster.
+	ClusterDNS []net.IP
+	// ClusterDomain is the domain of the cluster's names.
+	ClusterDomain string
+	// ResolvConf reads the node's own resolver configuration; it is empty if the
+	// node has none.
+	ResolvConf func() (string, error)
+	// Memory is the node's memory in bytes.
+	Memory int64
+	// OOMScoreFloor is the lowest oom_score_adj that containers can be given.
+	OOMScoreFloor int64
+}

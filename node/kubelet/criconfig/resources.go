@@ -1,0 +1,126 @@
+package criconfig
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	resourcehelper "k8s.io/component-helpers/resource"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// Bounds of the kernel's cpu controller.
+const (
+	MinCPUShares = 2
+	maxCPUShares = 262144
+	cpuPeriod    = 100000
+	MinCPUQuota  = 1000
+)
+
+// CPUShares are the shares of the cpu controller for a request in millicores.
+func CPUShares(milli int64) int64 {
+	if milli == 0 {
+		return MinCPUShares
+	}
+	return min(max(milli*1024/1000, MinCPUShares), maxCPUShares)
+}
+
+// CPUQuota is the quota of the cpu controller for a limit in millicores; 0: none.
+func CPUQuota(milli int64) int64 {
+	if milli == 0 {
+		return 0
+	}
+	return max(milli*cpuPeriod/1000, MinCPUQuota)
+}
+
+// podLimits are a pod's requests and limits; a limit counts only if every
+// container has one.
+func podLimits(pod *corev1.Pod) (requests, limits corev1.ResourceList) {
+	limited := map[corev1.ResourceName]bool{corev1.ResourceCPU: true, corev1.ResourceMemory: true}
+	opts := resourcehelper.PodResourcesOptions{ContainerFn: func(res corev1.ResourceList, kind resourcehelper.ContainerType) {}}
+	requests = resourcehelper.PodRequests(pod, opts)
+	limits = resourcehelper.PodLimits(pod, opts)
+	for name := range limited {
+		for i := range pod.Spec.Containers {
+			if q := pod.Spec.Containers[i].Resources.Limits[name]; q.IsZero() && podLevel(pod, name).IsZero() {
+				delete(limits, name)
+			}
+		}
+		for i := range pod.Spec.InitContainers {
+			if q := pod.Spec.InitContainers[i].Resources.Limits[name]; q.IsZero() && podLevel(pod, name).IsZero() {
+				delete(limits, name)
+			}
+		}
+	}
+	return requests, limits
+}
+
+// podLevel is the limit that all containers of the pod share, zero if there is none.
+func podLevel(pod *corev1.Pod, name corev1.ResourceName) *resource.Quantity {
+	if pod.Spec.Resources == nil {
+		return &resource.Quantity{}
+	}
+	q := pod.Spec.Resources.Limits[name]
+	return &q
+}
+
+// PodResources are the limits of a pod's own cgroup.
+func PodResources(pod *corev1.Pod) *cri.LinuxContainerResources {
+	requests, limits := podLimits(pod)
+	cpu, ok := requests[corev1.ResourceCPU]
+	milli := cpu.MilliValue()
+	cpuLimit := limits[corev1.ResourceCPU]
+	if !ok {
+		milli = cpuLimit.MilliValue()
+	}
+	mem := limits[corev1.ResourceMemory]
+	return &cri.LinuxContainerResources{
+		CpuShares:          CPUShares(milli),
+		CpuQuota:           CPUQuota(cpuLimit.MilliValue()),
+		CpuPeriod:          cpuPeriod,
+		MemoryLimitInBytes: mem.Value(),
+	}
+}
+
+func overheadResources(pod *corev1.Pod) *cri.LinuxContainerResources {
+	if len(pod.Spec.Overhead) == 0 {
+		return nil
+	}
+	cpu, mem := pod.Spec.Overhead[corev1.ResourceCPU], pod.Spec.Overhead[corev1.ResourceMemory]
+	return &cri.LinuxContainerResources{
+		CpuShares: CPUShares(cpu.MilliValue()), CpuQuota: CPUQuota(cpu.MilliValue()), CpuPeriod: cpuPeriod,
+		MemoryLimitInBytes: mem.Value(),
+	}
+}
+
+// ContainerResources are the limits of one container.
+func (n Node) ContainerResources(pod *corev1.Pod, c *corev1.Container) *cri.LinuxContainerResources {
+	cpu, ok := c.Resources.Requests[corev1.ResourceCPU]
+	limit := c.Resources.Limits[corev1.ResourceCPU]
+	mem := c.Resources.Limits[corev1.ResourceMemory]
+	if limit.IsZero() {
+		limit = *podLevel(pod, corev1.ResourceCPU)
+	}
+	if mem.IsZero() {
+		mem = *podLevel(pod, corev1.ResourceMemory)
+	}
+	milli := cpu.MilliValue()
+	if !ok && !limit.IsZero() {
+		milli = limit.MilliValue()
+	}
+	r := &cri.LinuxContainerResources{
+		CpuShares:          CPUShares(milli),
+		CpuQuota:           CPUQuota(limit.MilliValue()),
+		CpuPeriod:          cpuPeriod,
+		MemoryLimitInBytes: mem.Value(),
+		OomScoreAdj:        max(oomScore(pod, c, n.Memory), n.OOMScoreFloor),
+		HugepageLimits:     hugepages(c),
+	}
+	if n.CgroupV2 {
+		// One process running out of memory ends the container, as on v1.
+		r.Unified = map[string]string{"memory.oom.group": "1"}
+	}
+	return r
+}
+
+// CPUDiffers says whether two values of the cpu controller differ; no value and
+// the least one are alike.
+func CPUDiffers(is, want, least int64) bool { return is != want && (is > least || want > least) }

@@ -1,0 +1,169 @@
+package kubelet
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	corev1 "k8s.io/api/core/v1"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"knarr/node/kubelet/podtest"
+)
+
+const private = "reg.io/team/private:1"
+
+// registry lets in who says the password, and everybody for other images.
+func registry(image string, auth *cri.AuthConfig) error {
+	if image == private && auth.GetPassword() != "right" {
+		return status.Error(codes.PermissionDenied, "pull access denied")
+	}
+	return nil
+}
+
+// pullSecret puts a secret for reg.io into the API.
+func (n *node) pullSecret(name, password string) {
+	config, _ := json.Marshal(map[string]any{"auths": map[string]any{"reg.io": map[string]any{"username": "u", "password": password}}})
+	n.api.mu.Lock()
+	defer n.api.mu.Unlock()
+	n.api.put("/api/v1/namespaces/ns/secrets/"+name, map[string]any{"kind": "Secret", "apiVersion": "v1", "type": string(corev1.SecretTypeDockerConfigJson),
+		"metadata": map[string]any{"name": name, "namespace": "ns", "uid": "uid-" + name}, "data": map[string]any{corev1.DockerConfigJsonKey: config}}, "ADDED")
+}
+
+// user is a pod of an image that pulls with a secret, if it has one.
+func user(name, image, secret string, policy corev1.PullPolicy) *corev1.Pod {
+	p := podtest.Pod(name, "c-"+name)
+	p.Spec.Containers[0].Image, p.Spec.Containers[0].ImagePullPolicy = image, policy
+	if secret != "" {
+		p.Spec.ImagePullSecrets = []corev1.LocalObjectReference{{Name: secret}}
+	}
+	return p
+}
+
+func (n *node) waits(name, reason string) func() bool {
+	return func() bool {
+		s := n.api.pod(name).Status.ContainerStatuses
+		return len(s) == 1 && s[0].State.Waiting != nil && s[0].State.Waiting.Reason == reason
+	}
+}
+
+func (n *node) pulls() (count int) {
+	for _, c := range n.rt.Calls() {
+		if strings.HasPrefix(c, "PullImage ") {
+			count++
+		}
+	}
+	return count
+}
+
+// TestPulledImagesStayPrivate: what one pod pulled with its secret is there for
+// others only with credentials for it.
+func TestPulledImagesStayPrivate(t *testing.T) {
+	n := newNode(t)
+	n.rt.Registry = registry
+	stop := n.start()
+	n.pullSecret("right", "right")
+	n.pullSecret("wrong", "wrong")
+	n.pullSecret("same", "right")
+	n.api.addPod(user("owner", private, "right", corev1.PullIfNotPresent))
+	n.until("the owner is ready", n.ready("owner"))
+
+	outsiders := func(round string) {
+		n.api.addPod(user("none"+round, private, "", corev1.PullIfNotPresent))
+		n.api.addPod(user("other"+round, private, "wrong", corev1.PullIfNotPresent))
+		n.api.addPod(user("never"+round, private, "", corev1.PullNever))
+		refused := func(name string) func() bool {
+			return func() bool {
+				if slices.Contains(n.rt.Running(), "c-"+name+round) {
+					t.Fatalf("pod %s runs the private image without credentials for it", name)
+				}
+				return n.waits(name+round, "ErrImagePull")() || n.waits(name+round, "ImagePullBackOff")() || n.waits(name+round, "ErrImageNeverPull")()
+			}
+		}
+		n.until("no secret: refused", refused("none"))
+		n.until("wrong secret: refused", refused("other"))
+		n.until("never pulled: refused", refused("never"))
+		if s := n.api.pod("never" + round).Status.ContainerStatuses[0].State.Waiting; s.Reason != "ErrImageNeverPull" || s.Message != `Container image "reg.io/team/private:1" is not present with pull policy of Never` {
+			t.Errorf("never pulled: %+v", s)
+		}
+	}
+	outsiders("1")
+
+	before := n.pulls()
+	n.api.addPod(user("again", private, "right", corev1.PullNever))
+	n.until("the same secret needs no pull", n.ready("again"))
+	n.api.addPod(user("copy", private, "same", corev1.PullIfNotPresent))
+	n.until("the same credentials in another secret need no pull", n.ready("copy"))
+	if got := n.pulls(); got != before {
+		t.Errorf("%d pulls for credentials known to be right", got-before)
+	}
+
+	stop()
+	defer n.start()()
+	outsiders("2")
+	files, _ := filepath.Glob(filepath.Join(n.dir, "kubelet", "image_manager", "pulled", "sha256-*"))
+	if len(files) != 1 {
+		t.Fatalf("records of pulls: %v", files)
+	}
+	b, err := os.ReadFile(files[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(b), `"kind":"ImagePulledRecord","apiVersion":"kubelet.config.k8s.io/v1beta1"`) || strings.Contains(string(b), "password") {
+		t.Errorf("record %s", b)
+	}
+}
+
+// TestLoadedImagesAreForAll: an image that no kubelet pulled, and one that was
+// pulled without credentials, needs none.
+func TestLoadedImagesAreForAll(t *testing.T) {
+	n := newNode(t)
+	n.rt.Registry = registry
+	n.rt.Load(private)
+	defer n.start()()
+	n.api.addPod(user("loaded", private, "", corev1.PullNever))
+	n.until("ready", n.ready("loaded"))
+	n.api.addPod(user("open", "reg.io/open:1", "", corev1.PullIfNotPresent))
+	n.until("ready", n.ready("open"))
+	before := n.pulls()
+	n.api.addPod(user("open2", "reg.io/open:1", "", corev1.PullNever))
+	n.until("ready", n.ready("open2"))
+	if got := n.pulls(); got != before {
+		t.Errorf("%d pulls of an image everybody may have", got-before)
+	}
+}
+
+func TestPullReason(t *testing.T) {
+	for text, want := range map[string][2]string{
+		"RegistryUnavailable: 503":  {"RegistryUnavailable", "image pull failed for x because the registry is unavailable: 503"},
+		"SignatureValidationFailed": {"SignatureValidationFailed", "image pull failed for x because the signature validation failed"},
+		"not found":                 {"ErrImagePull", "rpc error: code = Unknown desc = not found"},
+	} {
+		if reason, message := pullReason("x", status.Error(codes.Unknown, text)); reason != want[0] || message != want[1] {
+			t.Errorf("%s: %s, %s", text, reason, message)
+		}
+	}
+}
+
+func TestDelay(t *testing.T) {
+	d := delay{first: 10 * time.Second, most: 5 * time.Minute}
+	at := time.Unix(0, 0)
+	var got []time.Duration
+	for range 7 {
+		w := d.next(at)
+		got = append(got, w)
+		at = at.Add(w)
+	}
+	if want := []time.Duration{10e9, 20e9, 40e9, 80e9, 160e9, 300e9, 300e9}; !slices.Equal(got, want) {
+		t.Errorf("%v", got)
+	}
+	if w := d.next(at.Add(11 * time.Minute)); w != 10*time.Second {
+		t.Errorf("after ten quiet minutes: %v", w)
+	}
+}

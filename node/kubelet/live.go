@@ -1,0 +1,227 @@
+package kubelet
+
+import (
+	"context"
+	"errors"
+	"os"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"knarr/node/kubelet/criconfig"
+	"knarr/node/kubelet/podspec"
+	"knarr/node/kubelet/volume"
+)
+
+// live brings a pod that should run closer to running.
+func (w *worker) live(ctx context.Context) time.Duration {
+	w.allocate() // first, for containers that are about to start
+	pod := w.pod
+	again := never
+	if d := w.deadline(pod); d != nil {
+		again = min(again, *d)
+	}
+	a := plan(pod, w.observed, w.k)
+	if a.finish {
+		if len(w.observed.Running()) == 0 || !anySpecRunning(pod, w.observed) {
+			w.ended = &ending{began: time.Now()}
+			w.poke()
+			return again
+		}
+	}
+	if a.replace && len(w.observed.Sandboxes) > 0 && !w.busy(opKey{kind: opSandbox}) {
+		// Everything of the old sandbox stops before a new one is made.
+		for _, c := range w.observed.Running() {
+			w.kill(ctx, c, "", nil)
+		}
+		if len(w.observed.Running()) > 0 {
+			return again
+		}
+		for _, s := range w.observed.Sandboxes {
+			if s.Ready() {
+				w.stopSandbox(ctx, s.Id)
+			}
+		}
+		if w.anyBusy(opStopSandbox) {
+			return again
+		}
+	}
+	for _, kl := range a.kill {
+		if c := w.observed.ByID(kl.id); c != nil {
+			if spec, _ := podspec.FindContainer(pod, kl.name); spec != nil && changed(spec, c) {
+				w.container(kl.name).replacedID = kl.id
+			}
+			w.kill(ctx, c, kl.message, probeGrace(pod, kl))
+		}
+	}
+	if !w.k.network.Load() && !pod.Spec.HostNetwork && a.replace {
+		w.eventOnce("network", corev1.EventTypeWarning, "NetworkNotReady", "network is not ready: "+w.k.networkMessage())
+		return min(again, 5*time.Second)
+	}
+	if err := w.ensureCgroup(); err != nil {
+		w.eventOnce("cgroup", corev1.EventTypeWarning, "FailedCreatePodContainer", "unable to ensure pod container exists: "+err.Error())
+		return min(again, 5*time.Second)
+	}
+	if w.dirty.Load() {
+		// What containers lack may have come.
+		for name, c := range w.containers {
+			if c.missesConfig() {
+				w.retryNow(opKey{kind: opStart, of: name})
+			}
+		}
+	}
+	again = min(again, w.ensureVolumes(ctx))
+	if a.replace {
+		again = min(again, w.ensureSandbox(ctx, a.attempt))
+	}
+	again = min(again, w.startContainers(ctx, a))
+	w.trim(ctx)
+	w.resize(ctx)
+	return again
+}
+
+func (w *worker) ensureCgroup() error {
+	if w.cgroup {
+		return nil
+	}
+	if err := w.k.ensurePodCgroup(w.pod); err != nil {
+		return err
+	}
+	w.cgroup = true
+	return nil
+}
+
+// ensureVolumes mounts the volumes and keeps their contents up to date.
+func (w *worker) ensureVolumes(ctx context.Context) time.Duration {
+	due := w.volumes == nil || w.dirty.Load() || !w.refresh.IsZero() && !time.Now().Before(w.refresh)
+	key := opKey{kind: opVolumes}
+	if left := w.retryIn(key); left > 0 && !w.dirty.Load() {
+		return left
+	}
+	if due && !w.busy(key) {
+		w.dirty.Store(false)
+		pod, ips := w.pod, w.podIPs()
+		w.begin(ctx, key, func(ctx context.Context) func() {
+			dir := w.k.volumes.PodDir(string(pod.UID))
+			err := makePodDirs(dir)
+			var out map[string]volume.Mounted
+			var next time.Time
+			if err == nil {
+				out, next, err = w.k.volumes.Mount(ctx, pod, criconfig.NewDownward(w.k.nodeConfig(), pod, ips, w.k.allocatable()))
+			}
+			return func() { w.mounted(pod, out, next, err) }
+		})
+	}
+	if w.refresh.IsZero() {
+		return never
+	}
+	return time.Until(w.refresh)
+}
+
+func (w *worker) mounted(pod *corev1.Pod, out map[string]volume.Mounted, next time.Time, err error) {
+	if err != nil {
+		if errors.Is(err, context.Canceled) {
+			return
+		}
+		w.volumeErr = err
+		if full := (*volume.LimitError)(nil); errors.As(err, &full) && len(w.observed.Containers) == 0 {
+			const reason = "VolumeAttachmentLimitExceeded"
+			w.k.events.Event(w.eventRef(), corev1.EventTypeWarning, reason, full.Error())
+			w.end(&ending{reason: reason, message: full.Error(), rejected: true})
+			return
+		}
+		if errors.Is(err, volume.ErrTimedOut) {
+			w.succeeded(opKey{kind: opVolumes}) // it has waited long enough
+		}
+		w.retryLater(opKey{kind: opVolumes}, 500*time.Millisecond, 2*time.Minute)
+		for _, e := range flatten(err) {
+			if errors.Is(e, volume.ErrTimedOut) {
+				continue
+			}
+			reason := "FailedMount"
+			if strings.HasPrefix(e.Error(), "MapVolume.") {
+				reason = "FailedMapVolume"
+			}
+			w.eventOnce("volume "+e.Error(), corev1.EventTypeWarning, reason, e.Error())
+		}
+		return
+	}
+	w.volumes, w.refresh, w.volumeErr = out, next, nil
+	w.succeeded(opKey{kind: opVolumes})
+}
+
+// flatten takes joined errors apart.
+func flatten(err error) []error {
+	if j, ok := err.(interface{ Unwrap() []error }); ok {
+		return j.Unwrap()
+	}
+	return []error{err}
+}
+
+// eventOnce emits an event about the pod unless the last one about key said the
+// same.
+func (w *worker) eventOnce(key, kind, reason, message string) {
+	if w.lastEvents[key] == message {
+		return
+	}
+	if len(w.lastEvents) > 64 {
+		clear(w.lastEvents)
+	}
+	w.lastEvents[key] = message
+	w.k.events.Event(w.eventRef(), kind, reason, message)
+}
+
+func (w *worker) ensureSandbox(ctx context.Context, attempt uint32) time.Duration {
+	key := opKey{kind: opSandbox}
+	if left := w.retryIn(key); left > 0 {
+		return left
+	}
+	pod := w.pod
+	replaced := len(w.observed.Sandboxes) > 0
+	began := w.begin(ctx, key, func(ctx context.Context) func() {
+		cfg, err := criconfig.Sandbox(w.k.nodeConfig(), pod, attempt)
+		if err == nil {
+			err = os.MkdirAll(cfg.LogDirectory, 0o755)
+		}
+		handler := ""
+		if err == nil {
+			handler, err = w.k.handler(ctx, pod)
+		}
+		if err == nil {
+			starting, cancel := startContext(ctx)
+			_, err = w.k.runtime.RunPodSandbox(starting, &cri.RunPodSandboxRequest{Config: cfg, RuntimeHandler: handler})
+			cancel()
+		}
+		return func() {
+			w.stale.Store(true)
+			if err != nil {
+				if ctx.Err() != nil {
+					return
+				}
+				w.retryLater(key, time.Second, 10*time.Second)
+				w.k.events.Event(w.eventRef(), corev1.EventTypeWarning, "FailedCreatePodSandBox", "Failed to create pod sandbox: "+err.Error())
+				return
+			}
+			w.sandbox = cfg
+			w.succeeded(key)
+		}
+	})
+	if began && replaced {
+		w.k.events.Event(w.eventRef(), corev1.EventTypeNormal, "SandboxChanged", "Pod sandbox changed, it will be killed and re-created.")
+	}
+	return never
+}
+
+func (w *worker) stopSandbox(ctx context.Context, id string) {
+	w.begin(ctx, opKey{kind: opStopSandbox, of: id}, func(ctx context.Context) func() {
+		_, err := w.k.runtime.StopPodSandbox(ctx, &cri.StopPodSandboxRequest{PodSandboxId: id})
+		return func() {
+			w.stale.Store(true)
+			if err != nil && ctx.Err() == nil {
+				w.eventOnce("kill", corev1.EventTypeWarning, "FailedKillPod", "error killing pod: "+err.Error())
+			}
+		}
+	})
+}

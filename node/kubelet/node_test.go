@@ -1,0 +1,57 @@
+package kubelet
+
+import (
+	"encoding/json"
+	"errors"
+	"sync/atomic"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// nodeReady is the Node's Ready condition in the API.
+func (n *node) nodeReady() corev1.NodeCondition {
+	n.api.mu.Lock()
+	defer n.api.mu.Unlock()
+	b, _ := json.Marshal(n.api.objects["/api/v1/nodes/n1"])
+	var o corev1.Node
+	_ = json.Unmarshal(b, &o)
+	for _, c := range o.Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			return c
+		}
+	}
+	return corev1.NodeCondition{}
+}
+
+// TestNetworkFailureCondition: a node whose network component cannot start is
+// not ready and says why, and is ready again once it can.
+func TestNetworkFailureCondition(t *testing.T) {
+	n := newNode(t)
+	var wrong atomic.Pointer[error]
+	err := errors.New("kube-proxy: protocol not supported")
+	wrong.Store(&err)
+	n.config = func(c *Config) {
+		c.NetworkErr = func() error {
+			if p := wrong.Load(); p != nil {
+				return *p
+			}
+			return nil
+		}
+	}
+	defer n.start()()
+	n.until("not ready", func() bool { return n.nodeReady().Status == corev1.ConditionFalse })
+	if c := n.nodeReady(); c.Reason != "KubeletNotReady" || c.Message != "container runtime network not ready: kube-proxy: protocol not supported" {
+		t.Errorf("%+v", c)
+	}
+	wrong.Store(nil)
+	n.until("ready", func() bool { return n.nodeReady().Status == corev1.ConditionTrue })
+}
+
+func TestRuntimeVersion(t *testing.T) {
+	for v, want := range map[string]string{"2.3.7+unknown": "2.3.7", "v2.3.7": "v2.3.7", "1.33+dirty": "1.33+dirty"} {
+		if got := runtimeVersion(v); got != want {
+			t.Errorf("%s is shown as %s", v, got)
+		}
+	}
+}

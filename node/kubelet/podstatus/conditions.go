@@ -1,0 +1,81 @@
+package podstatus
+
+import (
+	corev1 "k8s.io/api/core/v1"
+
+	"knarr/node/kubelet/runtimestate"
+)
+
+// owned are the conditions the kubelet writes; all others it leaves alone.
+var owned = map[corev1.PodConditionType]bool{
+	corev1.PodScheduled: true, corev1.PodReady: true, corev1.PodInitialized: true,
+	corev1.ContainersReady: true, corev1.PodReadyToStartContainers: true,
+	corev1.PodResizePending: true, corev1.PodResizeInProgress: true,
+}
+
+// othersConditions are the conditions that the kubelet does not write.
+func othersConditions(in []corev1.PodCondition) (out []corev1.PodCondition) {
+	for _, c := range in {
+		if !owned[c.Type] {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+// FindCondition is the condition of that type, or nil.
+func FindCondition(in []corev1.PodCondition, t corev1.PodConditionType) *corev1.PodCondition {
+	for i := range in {
+		if in[i].Type == t {
+			return &in[i]
+		}
+	}
+	return nil
+}
+
+// conditions are the pod's conditions, foreign ones first as they were.
+func conditions(in Input, s *corev1.PodStatus) []corev1.PodCondition {
+	pod := in.Pod
+	out := othersConditions(in.API.Conditions)
+	if d := FindCondition(in.Old.Conditions, corev1.DisruptionTarget); d != nil && FindCondition(out, d.Type) == nil {
+		out = append(out, *d)
+	}
+	if in.Ended != nil && in.Ended.Disruption != "" && FindCondition(out, corev1.DisruptionTarget) == nil {
+		out = append(out, withTransition(in, corev1.PodCondition{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: in.Ended.Disruption, Message: in.Ended.Message}))
+	}
+	if in.Resize != nil && !in.Terminal {
+		out = append(out, withTransition(in, *in.Resize))
+	}
+	all := append(append([]corev1.ContainerStatus(nil), s.InitContainerStatuses...), s.ContainerStatuses...)
+	need, _ := runtimestate.SandboxChanged(pod, in.Observed)
+	start := corev1.PodCondition{Type: corev1.PodReadyToStartContainers, Status: corev1.ConditionTrue}
+	if need {
+		start.Status = corev1.ConditionFalse
+	}
+	containers := containersReady(pod, all, s.Phase)
+	ready := containers
+	ready.Type = corev1.PodReady
+	if containers.Status == corev1.ConditionTrue {
+		ready = readinessGates(pod, out)
+	}
+	for _, c := range []corev1.PodCondition{start, initialized(pod, all, s.Phase), ready, containers, {Type: corev1.PodScheduled, Status: corev1.ConditionTrue}} {
+		out = append(out, withTransition(in, c))
+	}
+	return out
+}
+
+// withTransition completes a condition: the time of its last transition stays if
+// its status did.
+func withTransition(in Input, c corev1.PodCondition) corev1.PodCondition {
+	c.ObservedGeneration = in.Pod.Generation
+	c.LastTransitionTime = seconds(in.Now)
+	for _, from := range [][]corev1.PodCondition{in.Old.Conditions, in.API.Conditions} {
+		if o := FindCondition(from, c.Type); o != nil {
+			if o.Status == c.Status {
+				c.LastTransitionTime = o.LastTransitionTime
+			}
+			break
+		}
+	}
+	return c
+}

@@ -1,0 +1,163 @@
+package podstatus
+
+import (
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"knarr/internal/equal"
+	"knarr/node/kubelet/podtest"
+	"knarr/node/kubelet/runtimestate"
+)
+
+func statusOf(p *corev1.Pod, v *runtimestate.Pod, change func(*Input)) corev1.PodStatus {
+	yes := func(*runtimestate.Container, *corev1.Container) bool { return true }
+	in := Input{Pod: p, Old: &p.Status, Observed: v, Started: yes, Ready: yes, RuntimeName: "fake",
+		PodIPs: []string{"10.0.0.9"}, HostIPs: []string{"10.0.0.1"}, Now: time.Unix(1000, 0)}
+	if change != nil {
+		change(&in)
+	}
+	return Compute(in)
+}
+
+func TestStatusOfARunningPod(t *testing.T) {
+	s := statusOf(podtest.Pod("p", "a"), podtest.Observed(podtest.Container("a", podtest.Running, 0)), nil)
+	for _, c := range []corev1.PodConditionType{corev1.PodReady, corev1.ContainersReady, corev1.PodInitialized, corev1.PodScheduled, corev1.PodReadyToStartContainers} {
+		if o := FindCondition(s.Conditions, c); o == nil || o.Status != corev1.ConditionTrue {
+			t.Errorf("%s: %+v", c, o)
+		}
+	}
+	cs := s.ContainerStatuses[0]
+	if cs.ContainerID != "fake://id-a" || !cs.Ready || cs.Started == nil || !*cs.Started || cs.State.Running == nil {
+		t.Errorf("%+v", cs)
+	}
+	if s.PodIP != "10.0.0.9" || s.HostIP != "10.0.0.1" || s.StartTime == nil {
+		t.Errorf("%+v", s)
+	}
+}
+
+func TestUnreadyIsNamed(t *testing.T) {
+	s := statusOf(podtest.Pod("p", "a", "b"), podtest.Observed(podtest.Container("a", podtest.Running, 0), podtest.Container("b", podtest.Running, 0)), func(in *Input) {
+		in.Ready = func(c *runtimestate.Container, _ *corev1.Container) bool { return c.Name() == "a" }
+	})
+	c := FindCondition(s.Conditions, corev1.PodReady)
+	if c.Status != corev1.ConditionFalse || c.Reason != "ContainersNotReady" || c.Message != "containers with unready status: [b]" {
+		t.Errorf("%+v", c)
+	}
+}
+
+func TestGatesAndForeignConditions(t *testing.T) {
+	p := podtest.Pod("p", "a")
+	p.Spec.ReadinessGates = []corev1.PodReadinessGate{{ConditionType: "x/y"}}
+	v := podtest.Observed(podtest.Container("a", podtest.Running, 0))
+	c := FindCondition(statusOf(p, v, nil).Conditions, corev1.PodReady)
+	if c.Status != corev1.ConditionFalse || c.Message != `corresponding condition of pod readiness gate "x/y" does not exist.` {
+		t.Errorf("%+v", c)
+	}
+	p.Status.Conditions = []corev1.PodCondition{{Type: "x/y", Status: corev1.ConditionTrue, Reason: "theirs"}}
+	s := statusOf(p, v, nil)
+	if c := FindCondition(s.Conditions, corev1.PodReady); c.Status != corev1.ConditionTrue {
+		t.Errorf("%+v", c)
+	}
+	if c := FindCondition(s.Conditions, "x/y"); c == nil || c.Reason != "theirs" {
+		t.Errorf("the condition of another was not kept: %+v", c)
+	}
+}
+
+func TestTransitionTimes(t *testing.T) {
+	p := podtest.Pod("p", "a")
+	first := statusOf(p, podtest.Observed(podtest.Container("a", podtest.Running, 0)), nil)
+	p.Status = first
+	later := func(in *Input) { in.Now = in.Now.Add(time.Minute) }
+	if second := statusOf(p, podtest.Observed(podtest.Container("a", podtest.Running, 0)), later); !equal.Objects(&first, &second) {
+		t.Errorf("nothing changed, but the status did:\n%+v\n%+v", first, second)
+	}
+	third := statusOf(p, podtest.Observed(podtest.Container("a", podtest.Exited, 1)), later)
+	if c := FindCondition(third.Conditions, corev1.PodReady); !c.LastTransitionTime.Equal(&metav1.Time{Time: time.Unix(1060, 0)}) {
+		t.Errorf("%v", c.LastTransitionTime)
+	}
+}
+
+func TestWaitingHidesTerminated(t *testing.T) {
+	s := statusOf(podtest.Pod("p", "a"), podtest.Observed(podtest.Container("a", podtest.Exited, 7)), func(in *Input) {
+		in.Waiting = map[string]corev1.ContainerStateWaiting{"a": {Reason: "CrashLoopBackOff", Message: "m"}}
+		in.Messages = map[string]string{"id-a": "last words"}
+	})
+	c := s.ContainerStatuses[0]
+	if c.State.Waiting == nil || c.State.Waiting.Reason != "CrashLoopBackOff" || c.LastTerminationState.Terminated.Message != "last words" || c.LastTerminationState.Terminated.ExitCode != 7 {
+		t.Errorf("%+v", c)
+	}
+}
+
+func TestRejected(t *testing.T) {
+	s := statusOf(podtest.Pod("p", "a"), &runtimestate.Pod{}, func(in *Input) {
+		in.Terminal, in.Ended = true, &Ending{Reason: "OutOfcpu", Message: "no", Rejected: true}
+	})
+	if s.Phase != corev1.PodFailed || s.Reason != "OutOfcpu" || s.Message != "Pod was rejected: no" {
+		t.Errorf("%+v", s)
+	}
+}
+
+func TestSortedByName(t *testing.T) {
+	s := statusOf(podtest.Pod("p", "b", "a"), podtest.Observed(), nil)
+	if !slices.IsSortedFunc(s.ContainerStatuses, func(a, b corev1.ContainerStatus) int { return int(a.Name[0]) - int(b.Name[0]) }) {
+		t.Error("not sorted")
+	}
+}
+
+// ownership says of each field of a pod's status whether the kubelet writes it
+// or keeps what others wrote.
+var ownership = map[string]string{
+	"ObservedGeneration": "ours", "Phase": "ours", "Conditions": "mixed", "Message": "ours", "Reason": "ours",
+	"HostIP": "ours", "HostIPs": "ours", "PodIP": "ours", "PodIPs": "ours", "StartTime": "ours", "QOSClass": "ours",
+	"InitContainerStatuses": "ours", "ContainerStatuses": "ours", "EphemeralContainerStatuses": "ours",
+	"NominatedNodeName": "kept", "Resize": "kept", "ResourceClaimStatuses": "kept", "ExtendedResourceClaimStatus": "kept",
+	"AllocatedResources": "kept", "Resources": "kept", "NodeAllocatableResourceClaimStatuses": "kept",
+}
+
+// TestStatusOfOthers: what other components wrote into a pod's status since the
+// kubelet last read it stays, also in a pod that is rejected.
+func TestStatusOfOthers(t *testing.T) {
+	api := corev1.PodStatus{
+		NominatedNodeName: "n", Resize: corev1.PodResizeStatusDeferred,
+		ResourceClaimStatuses:                []corev1.PodResourceClaimStatus{{Name: "gpu"}},
+		ExtendedResourceClaimStatus:          &corev1.PodExtendedResourceClaimStatus{ResourceClaimName: "extended"},
+		AllocatedResources:                   corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")},
+		Resources:                            &corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("2")}},
+		NodeAllocatableResourceClaimStatuses: []corev1.NodeAllocatableResourceClaimStatus{{ResourceClaimName: "claim"}},
+		Conditions:                           []corev1.PodCondition{{Type: "example.com/gate", Status: corev1.ConditionTrue}, {Type: corev1.PodReady, Status: corev1.ConditionFalse, Reason: "stale"}},
+	}
+	for what, change := range map[string]func(*Input){
+		"running":  func(*Input) {},
+		"ended":    func(in *Input) { in.Ended, in.Terminal = &Ending{Reason: "Evicted"}, true },
+		"rejected": func(in *Input) { in.Ended = &Ending{Reason: "OutOfcpu", Rejected: true} },
+	} {
+		s := statusOf(podtest.Pod("p", "a"), podtest.Observed(podtest.Container("a", podtest.Running, 0)), func(in *Input) { in.API = &api; change(in) })
+		got, was := reflect.ValueOf(s), reflect.ValueOf(api)
+		for i := range got.NumField() {
+			name := got.Type().Field(i).Name
+			switch ownership[name] {
+			case "kept":
+				if was.Field(i).IsZero() {
+					t.Errorf("the test has no value of %s", name)
+				}
+				if !reflect.DeepEqual(got.Field(i).Interface(), was.Field(i).Interface()) {
+					t.Errorf("%s: %s is %v, others wrote %v", what, name, got.Field(i), was.Field(i))
+				}
+			case "":
+				t.Errorf("nobody said who writes %s", name)
+			}
+		}
+		if c := FindCondition(s.Conditions, "example.com/gate"); c == nil || c.Status != corev1.ConditionTrue {
+			t.Errorf("%s: the condition of others is %v", what, c)
+		}
+		if c := FindCondition(s.Conditions, corev1.PodReady); c != nil && c.Reason == "stale" {
+			t.Errorf("%s: an own condition is stale", what)
+		}
+	}
+}

@@ -1,0 +1,92 @@
+package kubelet
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"knarr/internal/equal"
+	"knarr/node/kubelet/podspec"
+	"knarr/node/kubelet/podstatus"
+)
+
+// report writes the status to the API server if it is not as it should be.
+func (w *worker) report(ctx context.Context, gone bool) time.Duration {
+	pod := w.pod
+	if w.ended == nil && w.replacing() {
+		return never // one step for those who watch: the old, then the new
+	}
+	s := podstatus.Compute(w.statusInput())
+	w.last = &s
+	w.shown.Store(&shown{pod: pod, status: &s, observed: w.observed, volumes: w.volumes, ended: w.ended != nil && w.cleaned})
+	if w.base == nil || gone || w.deleted {
+		return never
+	}
+	key := opKey{kind: opStatus}
+	if left := w.retryIn(key); left > 0 {
+		return left
+	}
+	terminal := w.statusTerminal()
+	if w.final && pod.DeletionTimestamp != nil {
+		return never // the object is about to go; its status is not read any more
+	}
+	if equal.Objects(&w.base.Status, &s) {
+		w.reported, w.final = true, terminal
+		return never
+	}
+	w.reported = false
+	base := w.base
+	w.begin(ctx, key, func(ctx context.Context) func() {
+		got, err := w.k.patchStatus(ctx, base, &s)
+		return func() {
+			switch {
+			case err == nil:
+				w.final = terminal
+				w.succeeded(key)
+				if newer(got, w.base) {
+					w.base = got
+				}
+			case apierrors.IsNotFound(err) || apierrors.IsConflict(err):
+				w.retryLater(key, time.Second, 10*time.Second)
+			case ctx.Err() == nil:
+				slog.Warn("patch pod status", "pod", podspec.Format(pod), "err", err)
+				w.retryLater(key, 200*time.Millisecond, 10*time.Second)
+			}
+		}
+	})
+	return never
+}
+
+// statusTerminal says whether nothing of the pod runs or will run any more.
+func (w *worker) statusTerminal() bool {
+	return w.ended != nil && len(w.observed.Running()) == 0 && !w.anyBusy(opStart, opSandbox)
+}
+
+func (w *worker) statusInput() podstatus.Input {
+	in := podstatus.Input{
+		Pod: w.pod, Old: w.last, Observed: w.observed, Waiting: w.waits(), Messages: w.messages(),
+		Terminal:    w.statusTerminal(),
+		RuntimeName: w.k.runtimeName(), PodIPs: w.podIPs(), Now: time.Now(),
+		Started: w.k.started, Ready: w.k.ready, Resize: w.resizeCondition,
+	}
+	if e := w.ended; e != nil {
+		in.Ended = &podstatus.Ending{Reason: e.reason, Message: e.message, Rejected: e.rejected, Disruption: e.disruption}
+	}
+	switch {
+	case w.base != nil:
+		in.API = &w.base.Status
+	case !isStatic(w.pod):
+		in.API = &w.pod.Status
+	}
+	for _, ip := range w.k.cfg.NodeIPs {
+		in.HostIPs = append(in.HostIPs, ip.String())
+	}
+	if w.ended != nil && len(in.PodIPs) == 0 {
+		for _, ip := range w.last.PodIPs { // where it was stays known
+			in.PodIPs = append(in.PodIPs, ip.IP)
+		}
+	}
+	return in
+}

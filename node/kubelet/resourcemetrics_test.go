@@ -1,0 +1,80 @@
+package kubelet
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/common/expfmt"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+)
+
+// metricsText is what a scrape answers.
+func metricsText(t *testing.T, usage func(context.Context) (*stats.Summary, error)) string {
+	t.Helper()
+	r := prometheus.NewRegistry()
+	r.MustRegister(resourceCollector{usage})
+	all, err := r.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b bytes.Buffer
+	for _, f := range all {
+		f.Help = nil
+		if _, err := expfmt.MetricFamilyToText(&b, f); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return b.String()
+}
+
+func TestResourceMetrics(t *testing.T) {
+	at := func(seconds int64) metav1.Time { return metav1.Unix(seconds, 0) }
+	cpu := func(at metav1.Time, v uint64) *stats.CPUStats {
+		return &stats.CPUStats{Time: at, UsageCoreNanoSeconds: &v}
+	}
+	memory := func(at metav1.Time, v uint64) *stats.MemoryStats {
+		return &stats.MemoryStats{Time: at, WorkingSetBytes: &v}
+	}
+	swap := &stats.SwapStats{Time: at(4), SwapUsageBytes: new(uint64(10)), SwapAvailableBytes: new(uint64(30))}
+	s := &stats.Summary{
+		Node: stats.NodeStats{CPU: cpu(at(1), 2e9), Memory: memory(at(1), 100)},
+		Pods: []stats.PodStats{{
+			PodRef: stats.PodReference{Name: "p", Namespace: "n"}, CPU: cpu(at(2), 3e9), Memory: memory(at(2), 200), Swap: podSwap([]stats.ContainerStats{{Swap: swap}, {Swap: swap}}),
+			Containers: []stats.ContainerStats{{Name: "c", StartTime: at(100), CPU: cpu(at(3), 5e8), Memory: memory(at(3), 50), Swap: swap}, {Name: "unknown"}},
+		}},
+	}
+	const want = `# TYPE container_cpu_usage_seconds_total counter
+container_cpu_usage_seconds_total{container="c",namespace="n",pod="p"} 0.5 3000
+# TYPE container_memory_working_set_bytes gauge
+container_memory_working_set_bytes{container="c",namespace="n",pod="p"} 50 3000
+# TYPE container_start_time_seconds gauge
+container_start_time_seconds{container="c",namespace="n",pod="p"} 100
+# TYPE container_swap_limit_bytes gauge
+container_swap_limit_bytes{container="c",namespace="n",pod="p"} 40 4000
+# TYPE container_swap_usage_bytes gauge
+container_swap_usage_bytes{container="c",namespace="n",pod="p"} 10 4000
+# TYPE node_cpu_usage_seconds_total counter
+node_cpu_usage_seconds_total 2 1000
+# TYPE node_memory_working_set_bytes gauge
+node_memory_working_set_bytes 100 1000
+# TYPE pod_cpu_usage_seconds_total counter
+pod_cpu_usage_seconds_total{namespace="n",pod="p"} 3 2000
+# TYPE pod_memory_working_set_bytes gauge
+pod_memory_working_set_bytes{namespace="n",pod="p"} 200 2000
+# TYPE pod_swap_usage_bytes gauge
+pod_swap_usage_bytes{namespace="n",pod="p"} 20 4000
+# TYPE resource_scrape_error gauge
+resource_scrape_error 0
+`
+	if got := metricsText(t, func(context.Context) (*stats.Summary, error) { return s, nil }); got != want {
+		t.Errorf("got\n%s", got)
+	}
+	failed := metricsText(t, func(context.Context) (*stats.Summary, error) { return nil, errors.New("no runtime") })
+	if failed != "# TYPE resource_scrape_error gauge\nresource_scrape_error 1\n" {
+		t.Errorf("without a runtime:\n%s", failed)
+	}
+}

@@ -1,0 +1,161 @@
+package kubelet
+
+import (
+	"bytes"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"knarr/node/kubelet/podtest"
+)
+
+func manifest(t *testing.T, dir, name string) {
+	t.Helper()
+	write(t, filepath.Join(dir, name+".yaml"), "apiVersion: v1\nkind: Pod\nmetadata: {name: "+name+", namespace: ns}\nspec: {containers: [{name: "+name+", image: 'img:1'}]}\n")
+}
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestOneBadManifest: what is wrong with one manifest is logged, and keeps neither
+// the others from running nor orphans from being collected. A manifest that is
+// bad while it is written does not end its pod.
+func TestOneBadManifest(t *testing.T) {
+	n := newNode(t)
+	stop := n.start()
+	n.api.addPod(podtest.Pod("orphan", "orphan"))
+	n.until("ready", n.ready("orphan"))
+	stop()
+	n.api.dropPod("orphan")
+
+	dir := t.TempDir()
+	n.config = func(c *Config) { c.StaticPodDir = dir }
+	manifest(t, dir, "good")
+	write(t, filepath.Join(dir, "bad.yaml"), "kind: Pod\nmetadata: {na")
+	if err := os.Symlink("/dev/zero", filepath.Join(dir, "endless.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	defer n.start()()
+	n.until("the good one runs and the orphan is gone", func() bool { return slices.Equal(n.rt.Running(), []string{"good"}) })
+	write(t, filepath.Join(dir, "good.yaml"), "kind: Pod\nmetadata: {na")
+	manifest(t, dir, "third")
+	n.until("the third runs beside the first", func() bool { return slices.Equal(n.rt.Running(), []string{"good", "third"}) })
+	if err := os.Remove(filepath.Join(dir, "good.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	n.until("the first is gone", func() bool { return slices.Equal(n.rt.Running(), []string{"third"}) })
+}
+
+// TestBadManifestIsLoggedOnce: in words that say whether its pod goes on.
+func TestBadManifestIsLoggedOnce(t *testing.T) {
+	var log bytes.Buffer
+	before := slog.Default()
+	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
+	defer slog.SetDefault(before)
+	dir := t.TempDir()
+	manifest(t, dir, "good")
+	write(t, filepath.Join(dir, "bad.yaml"), "kind: Pod\nmetadata: {na")
+	st := &staticPods{dir: dir}
+	for range 3 {
+		if pods, err := st.read("n"); err != nil || len(pods) != 1 {
+			t.Fatalf("%d pods, %v", len(pods), err)
+		}
+	}
+	write(t, filepath.Join(dir, "good.yaml"), "kind: Pod\nmetadata: {na")
+	for range 3 {
+		if pods, err := st.read("n"); err != nil || len(pods) != 1 {
+			t.Fatalf("%d pods, %v", len(pods), err)
+		}
+	}
+	for range 3 {
+		st.unreadable(os.ErrPermission)
+	}
+	got := log.String()
+	for _, want := range []string{
+		"read static pods, trying again\" dir=" + dir,
+		"leave out static pod\" manifest=" + dir + "/bad.yaml",
+		"keep static pod as it was, since its manifest is not valid any more\" manifest=" + dir + "/good.yaml",
+	} {
+		if strings.Count(got, want) != 1 || strings.Count(got, "\n") != 3 {
+			t.Errorf("want %q once in\n%s", want, got)
+		}
+	}
+}
+
+// TestTwoManifestsOfOnePod: the first by name counts.
+func TestTwoManifestsOfOnePod(t *testing.T) {
+	dir := t.TempDir()
+	for _, f := range []string{"a", "b"} {
+		write(t, filepath.Join(dir, f+".yaml"), "kind: Pod\nmetadata: {name: p, namespace: ns, uid: u}\nspec: {containers: [{name: "+f+", image: x}]}\n")
+	}
+	st := &staticPods{dir: dir}
+	pods, err := st.read("n")
+	if err != nil || len(pods) != 1 || len(st.bad) != 1 || pods[0].Spec.Containers[0].Name != "a" {
+		t.Errorf("%d pods, %v", len(pods), err)
+	}
+}
+
+// TestStaticPodsAreWatchedAgain: after what was watched went away, and after it
+// could not be watched at first, a new manifest is found at once.
+func TestStaticPodsAreWatchedAgain(t *testing.T) {
+	n := newNode(t)
+	dir := filepath.Join(t.TempDir(), "manifests")
+	write(t, dir, "a file is in the way")
+	n.config = func(c *Config) { c.StaticPodDir = dir }
+	defer n.start()()
+	n.api.addPod(podtest.Pod("web", "web"))
+	n.until("other pods run", n.ready("web"))
+	for _, name := range []string{"one", "two"} {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		manifest(t, dir, name)
+		n.until(name+" alone runs", func() bool { return slices.Equal(n.rt.Running(), []string{name, "web"}) })
+		for _, next := range []string{"a", "b", "c", "d", "e", "f"} { // more than what is read for another reason
+			manifest(t, dir, next)
+			n.until("one beside it, too", func() bool { return slices.Contains(n.rt.Running(), next) })
+		}
+	}
+}
+
+func TestStaticPod(t *testing.T) {
+	p, err := decodeStatic([]byte("apiVersion: v1\nkind: Pod\nmetadata: {name: etcd}\nspec: {containers: [{name: c, image: x}]}\n"), "/m/etcd.yaml", "N1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p.Name != "etcd-n1" || p.Namespace != "default" || p.UID == "" || !isStatic(p) || p.Spec.RestartPolicy != corev1.RestartPolicyAlways || p.Spec.Containers[0].ImagePullPolicy != corev1.PullAlways {
+		t.Errorf("%+v", p)
+	}
+	if _, err := decodeStatic([]byte("kind: Node"), "x", "n"); err == nil {
+		t.Error("a manifest that is no pod was taken")
+	}
+}
+
+// A manifest of a static pod is refused, or makes a pod that has what the API
+// server would have given it.
+func FuzzManifest(f *testing.F) {
+	f.Add([]byte("kind: Pod\napiVersion: v1\nmetadata: {name: a}\nspec: {containers: [{name: c, image: i, livenessProbe: {httpGet: {port: 1}}, lifecycle: {}}], volumes: [{name: v, hostPath: {path: /}}, {name: w}]}\n"))
+	f.Add([]byte("kind: Pod\nmetadata: {name: a, uid: u, namespace: n}\nspec: {initContainers: [{}], containers: [{resources: {limits: {cpu: 1}}, ports: [{}]}], securityContext: null}\n"))
+	f.Add([]byte("a: &a [*a]"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		p, err := decodeStatic(data, "/p", "n")
+		if err != nil {
+			return
+		}
+		if p.Name == "" || p.Namespace == "" || p.UID == "" || p.Spec.NodeName != "n" || p.Spec.RestartPolicy == "" || p.Spec.TerminationGracePeriodSeconds == nil {
+			t.Fatalf("%q makes %+v", data, p)
+		}
+	})
+}

@@ -1,0 +1,193 @@
+package kubelet
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"maps"
+	"path/filepath"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"knarr/node/kubelet/crilabels"
+	"knarr/node/kubelet/podfile"
+	"knarr/node/kubelet/podspec"
+)
+
+// podStorage is what a pod takes of the node's disks: what its containers
+// wrote to their own file systems, as the runtime's snapshotter counts it,
+// their logs, and the volumes that are directories of the node. What is
+// mounted, tmpfs or the disk of a claim, is not among it.
+type podStorage struct {
+	layers  map[string]podfile.Usage // by container
+	logs    map[string]podfile.Usage // by container
+	volumes map[string]podfile.Usage // by volume
+	files   podfile.Usage            // hosts file and termination messages
+	memory  map[string]uint64        // working set by container
+}
+
+func sum(m map[string]podfile.Usage) (u podfile.Usage) {
+	for _, o := range m {
+		u.Add(o)
+	}
+	return u
+}
+
+// total is what is on the node's file system and on that of images, or on one
+// of them: all of it where both are one.
+func (s podStorage) total(node, images bool) (u podfile.Usage) {
+	if node {
+		u.Add(sum(s.logs))
+		u.Add(sum(s.volumes))
+		u.Add(s.files)
+	}
+	if images {
+		u.Add(sum(s.layers))
+	}
+	return u
+}
+
+// storageMeter keeps what was measured last. A measurement that takes long
+// goes on in the background, once per pod, while what was known before it counts.
+type storageMeter struct {
+	mu    sync.Mutex
+	at    time.Time
+	files map[types.UID]podStorage
+	stats map[types.UID][]*cri.ContainerStats
+	// mounted are volumes that are file systems of their own.
+	mounted map[types.UID]measuredVolumes
+}
+
+const (
+	// measureTime is how long one pod's files may take to be measured before
+	// the others go on.
+	measureTime = 5 * time.Second
+	// measurePeriod is how old a measurement may be that is shown.
+	measurePeriod = 15 * time.Second
+	// statsTime bounds the runtime's part of a measurement.
+	statsTime = 10 * time.Second
+)
+
+// measure brings the meter up to date for all pods.
+func (k *Kubelet) measure(ctx context.Context) {
+	k.measureLayers(ctx)
+	k.measurePods(ctx, k.all())
+	k.measureVolumes(ctx)
+	k.storage.mu.Lock()
+	defer k.storage.mu.Unlock()
+	k.storage.at = time.Now()
+}
+
+// measureLayers asks the runtime. Without an answer the last one counts.
+func (k *Kubelet) measureLayers(ctx context.Context) {
+	asked, cancel := context.WithTimeout(ctx, statsTime)
+	defer cancel()
+	res, err := k.runtime.ListContainerStats(asked, &cri.ListContainerStatsRequest{})
+	if err != nil {
+		if ctx.Err() == nil {
+			slog.Warn("ask the runtime what containers use", "err", err)
+		}
+		return
+	}
+	stats := map[types.UID][]*cri.ContainerStats{}
+	for _, s := range res.Stats {
+		uid := types.UID(s.Attributes.GetLabels()[crilabels.PodUID])
+		stats[uid] = append(stats[uid], s)
+	}
+	k.storage.mu.Lock()
+	defer k.storage.mu.Unlock()
+	k.storage.stats = stats
+}
+
+// measurePods measures the files of pods, one after the other, and forgets
+// those of pods that are gone.
+func (k *Kubelet) measurePods(ctx context.Context, workers []*worker) {
+	m := &k.storage
+	live := map[types.UID]bool{}
+	for _, w := range k.all() {
+		live[w.uid] = true
+	}
+	m.mu.Lock()
+	maps.DeleteFunc(m.files, func(uid types.UID, _ podStorage) bool { return !live[uid] })
+	m.mu.Unlock()
+	for _, w := range workers {
+		pod := w.shown.Load().pod
+		dir, logs := k.volumes.PodDir(string(pod.UID)), k.podLogDir(pod)
+		err := k.calls.Do(ctx, dir, measureTime, func() error {
+			s, err := measureFiles(k.ctx, pod, dir, logs)
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			if m.files == nil {
+				m.files = map[types.UID]podStorage{}
+			}
+			m.files[pod.UID] = s
+			return err
+		})
+		if err != nil && ctx.Err() == nil {
+			slog.Debug("measure what a pod has on disk", "pod", podspec.Format(pod), "err", err)
+		}
+	}
+}
+
+// storageOf is what was last known of a pod.
+func (k *Kubelet) storageOf(uid types.UID) podStorage {
+	m := &k.storage
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s := m.files[uid]
+	s.layers, s.memory = map[string]podfile.Usage{}, map[string]uint64{}
+	for _, c := range m.stats[uid] {
+		name := c.Attributes.GetMetadata().GetName()
+		l := s.layers[name] // containers that ended still have their layers
+		l.Add(podfile.Usage{Bytes: c.WritableLayer.GetUsedBytes().GetValue(), Inodes: c.WritableLayer.GetInodesUsed().GetValue()})
+		s.layers[name] = l
+		s.memory[name] += c.Memory.GetWorkingSetBytes().GetValue()
+	}
+	return s
+}
+
+// measureFiles measures the files of a pod that are the node's. An error of
+// one of them, such as a directory moved meanwhile, leaves what was counted.
+func measureFiles(ctx context.Context, pod *corev1.Pod, dir, logs string) (s podStorage, err error) {
+	var errs []error
+	of := func(path string) podfile.Usage {
+		if on, err := podfile.IsMount(path); on || err != nil {
+			return podfile.Usage{}
+		}
+		u, err := podfile.Measure(ctx, path)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, err)
+		}
+		return u
+	}
+	s.volumes, s.logs = map[string]podfile.Usage{}, map[string]podfile.Usage{}
+	for i := range pod.Spec.Volumes {
+		v := &pod.Spec.Volumes[i]
+		if kind := localKind(v); kind != "" {
+			s.volumes[v.Name] = of(filepath.Join(dir, "volumes", kind, v.Name))
+		}
+	}
+	s.files = of(filepath.Join(dir, "etc-hosts"))
+	s.files.Add(of(filepath.Join(dir, "containers")))
+	podspec.EachContainer(pod, func(c *corev1.Container, _ podspec.ContainerKind) {
+		s.logs[c.Name] = of(filepath.Join(logs, c.Name))
+	})
+	return s, errors.Join(errs...)
+}
+
+// localKind is the directory of a volume whose files are on the node's disk,
+// or nothing.
+func localKind(v *corev1.Volume) string {
+	switch {
+	case v.EmptyDir != nil && v.EmptyDir.Medium == corev1.StorageMediumDefault:
+		return "kubernetes.io~empty-dir"
+	case v.ConfigMap != nil:
+		return "kubernetes.io~configmap"
+	}
+	return ""
+}

@@ -1,0 +1,122 @@
+package kubelet
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
+
+	"knarr/internal/need"
+	"knarr/node/kubelet/podfile"
+	"knarr/node/kubelet/podtest"
+)
+
+// TestStorageLimits: what containers write to their own file systems counts,
+// each against its own limit; what is mounted below a pod's directory does not.
+func TestStorageLimits(t *testing.T) {
+	need.Root(t)
+	n := newNode(t)
+	n.start()
+	disk := t.TempDir()
+	if err := os.WriteFile(filepath.Join(disk, "data"), make([]byte, 8<<20), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	limited := func(name string) *corev1.Pod {
+		p := podtest.Pod(name, name+"-a", name+"-b")
+		for i, limit := range []string{"10Mi", "1Mi"} {
+			p.Spec.Containers[i].Resources.Limits = corev1.ResourceList{corev1.ResourceEphemeralStorage: resource.MustParse(limit)}
+		}
+		small := resource.MustParse("1Mi")
+		p.Spec.Volumes = []corev1.Volume{{Name: "empty", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{SizeLimit: &small}}}}
+		n.api.addPod(p)
+		n.until("ready", n.ready(name))
+		return p
+	}
+	write := func(p *corev1.Pod, name string, size int) string {
+		path := filepath.Join(n.k.volumes.PodDir(string(p.UID)), "volumes", "kubernetes.io~empty-dir", "empty", name)
+		if err := os.WriteFile(path, make([]byte, size), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	limited("layer")
+	n.rt.SetLayer("layer-b", 2<<20)
+	write(limited("whole"), "file", 512<<10)
+	n.rt.SetLayer("whole-a", 10<<20-128<<10)
+	n.rt.SetLayer("whole-b", 1<<20-128<<10)
+	links := limited("links")
+	file := write(links, "file", 600<<10)
+	if err := os.Link(file, file+"2"); err != nil {
+		t.Fatal(err)
+	}
+	write(limited("volume"), "file", 2<<20)
+	bound := limited("bound")
+	for _, below := range []string{"volumes/kubernetes.io~local-volume/pv", "volume-subpaths/pv/bound-a/0", "volumes/kubernetes.io~empty-dir/empty/sub"} {
+		path := filepath.Join(n.k.volumes.PodDir(string(bound.UID)), below)
+		if err := os.MkdirAll(path, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := unix.Mount(disk, path, "", unix.MS_BIND, ""); err != nil {
+			need.Skip(t, "needs to mount: run as root with CAP_SYS_ADMIN: ", err)
+		}
+		t.Cleanup(func() { _ = unix.Unmount(path, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW) })
+	}
+
+	n.k.enforceLimits(t.Context())
+	for name, want := range map[string]string{
+		"layer":  `Container layer-b exceeded its local ephemeral storage limit "1Mi". `,
+		"whole":  "Pod ephemeral local storage usage exceeds the total limit of containers 11Mi. ",
+		"volume": `Usage of EmptyDir volume "empty" exceeds the limit "1Mi". `,
+		"links":  "",
+		"bound":  "",
+	} {
+		w := n.k.worker(types.UID("uid-" + name))
+		w.inbox.Lock()
+		got := ""
+		if w.inbox.end != nil {
+			got = w.inbox.end.message
+		}
+		w.inbox.Unlock()
+		if got != want {
+			t.Errorf("%s: %q, want %q", name, got, want)
+		}
+	}
+	n.until("the status says so", func() bool {
+		s := n.api.pod("layer").Status
+		return s.Phase == corev1.PodFailed && s.Reason == "Evicted"
+	})
+}
+
+// TestEvictionMessage: upstream's words, each container with its own usage.
+func TestEvictionMessage(t *testing.T) {
+	p := podtest.Pod("p", "a", "b")
+	p.Spec.Containers[1].Resources.Requests = corev1.ResourceList{corev1.ResourceEphemeralStorage: resource.MustParse("1Gi")}
+	used := podStorage{
+		layers: map[string]podfile.Usage{"a": {Bytes: 3 << 20}, "b": {Bytes: 5 << 20}},
+		logs:   map[string]podfile.Usage{"a": {Bytes: 1 << 20}},
+	}
+	want := "The node was low on resource: ephemeral-storage. Threshold quantity: 1Gi, available: 512Mi. " +
+		"Container a was using 4Mi, request is 0, has larger consumption of ephemeral-storage. "
+	if got := evictionMessage(p, corev1.ResourceEphemeralStorage, used, 512<<20, 1<<30); got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+// TestMemoryDoesNotWaitForFiles: who is evicted for memory is decided without
+// counting files, which may take each pod seconds.
+func TestMemoryDoesNotWaitForFiles(t *testing.T) {
+	n := newNode(t)
+	defer n.start()()
+	n.api.addPod(podtest.Pod("p", "c"))
+	n.until("ready", n.ready("p"))
+	n.k.evictOne(t.Context(), signals[0], 1, 2)
+	n.k.storage.mu.Lock()
+	defer n.k.storage.mu.Unlock()
+	if _, counted := n.k.storage.files["uid-p"]; counted || n.k.storage.stats == nil {
+		t.Errorf("files counted: %v, memory asked for: %v", counted, n.k.storage.stats != nil)
+	}
+}

@@ -1,0 +1,131 @@
+package volume
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+
+	"knarr/node/kubelet/podfile"
+)
+
+// unownedFile notes that a volume is still to be given to its pod's group. It
+// is there from before the volume is mounted until that is done, so that
+// neither a failure nor a restart leaves a volume to nobody, and no later look
+// at the volume changes what the pod has made of its files.
+const unownedFile = "unowned"
+
+// setUp mounts a volume at target with mount, unless something is mounted
+// there, and gives it to the pod's group if mount says that this is due.
+func (m *Manager) setUp(ctx context.Context, pod *corev1.Pod, kind, name, target string, mount func(unowned func() error) error) error {
+	note := filepath.Join(m.PodDir(string(pod.UID)), "plugins", kind, name, unownedFile)
+	if !mounted(target) {
+		if err := os.Remove(note); err != nil && !os.IsNotExist(err) {
+			return err
+		}
+		if err := mount(func() error { return writeNote(pod, note) }); err != nil {
+			return err
+		}
+	}
+	if _, err := os.Lstat(note); err != nil {
+		if os.IsNotExist(err) {
+			return nil
+		}
+		return err
+	}
+	// However long it takes: only the pod's end calls it off.
+	if err := m.calls.Do(ctx, target, 0, func() error { return Own(ctx, pod, target, false) }); err != nil {
+		return fmt.Errorf("applyFSGroup failed for vol %s: %w", name, err)
+	}
+	return os.Remove(note)
+}
+
+func writeNote(pod *corev1.Pod, path string) error {
+	if fsGroup(pod) == nil {
+		return nil
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
+		return err
+	}
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	return f.Close()
+}
+
+// Own gives a volume to the pod's group: its root last, by which a later Own
+// says that all of it is owned.
+func Own(ctx context.Context, pod *corev1.Pod, path string, readOnly bool) error {
+	g := fsGroup(pod)
+	if g == nil {
+		return nil
+	}
+	add := uint32(0o660)
+	if readOnly {
+		add = 0o440
+	}
+	if p := pod.Spec.SecurityContext.FSGroupChangePolicy; p != nil && *p == corev1.FSGroupChangeOnRootMismatch {
+		var st unix.Stat_t
+		want := add | 0o110 | unix.S_ISGID
+		if unix.Stat(path, &st) == nil && int64(st.Gid) == *g && st.Mode&unix.S_IFMT == unix.S_IFDIR && st.Mode&want == want {
+			return nil
+		}
+	}
+	root, err := os.OpenFile(path, unix.O_PATH, 0)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	first := true
+	err = podfile.Walk(ctx, path, func(fd int, st *unix.Stat_t) error {
+		if first {
+			first = false
+			return nil
+		}
+		return ownFile(fd, st, *g, add)
+	})
+	if err != nil {
+		return err
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(int(root.Fd()), &st); err != nil {
+		return err
+	}
+	return ownFile(int(root.Fd()), &st, *g, add)
+}
+
+// ownFile gives one file to the group by a descriptor of it: whatever a
+// container puts in its place meanwhile is not touched.
+func ownFile(fd int, st *unix.Stat_t, group int64, add uint32) error {
+	if err := unix.Fchownat(fd, "", -1, int(group), unix.AT_EMPTY_PATH); err != nil {
+		return err
+	}
+	if st.Mode&unix.S_IFMT == unix.S_IFLNK {
+		return nil
+	}
+	if st.Mode&unix.S_IFMT == unix.S_IFDIR {
+		add |= 0o110 | unix.S_ISGID
+	}
+	return unix.Chmod("/proc/self/fd/"+strconv.Itoa(fd), st.Mode&0o7777|add)
+}
+
+// ownDir gives the directory of a volume made of API objects to the group.
+func ownDir(path string, group int64) error {
+	var st unix.Stat_t
+	if err := unix.Lstat(path, &st); err != nil {
+		return err
+	}
+	if int64(st.Gid) == group && st.Mode&unix.S_ISGID != 0 {
+		return nil
+	}
+	if err := os.Lchown(path, -1, int(group)); err != nil {
+		return err
+	}
+	return os.Chmod(path, 0o777|fs.ModeSetgid)
+}
