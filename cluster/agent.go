@@ -13,7 +13,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -25,6 +24,7 @@ import (
 
 	"knarr/internal/controller"
 	"knarr/internal/failover"
+	"knarr/internal/run"
 	"knarr/internal/version"
 )
 
@@ -47,7 +47,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	if os.Geteuid() != 0 {
 		return errors.New("knarr agent runs containers and must be root; start it with sudo")
 	}
-	claim, err := a.layout.claim(marker{Version: 1, Agent: true}, true)
+	claim, err := a.layout.dataDirLock(marker{Version: 1, Agent: true}, true)
 	if err != nil {
 		return err
 	}
@@ -76,21 +76,22 @@ func (a *Agent) Run(ctx context.Context) error {
 		began: a.began, podNetwork: make(chan struct{}),
 		as: identities{
 			kubelet: a.as(member, "kubelet", "kubelet-client"), proxy: a.as(member, "kube-proxy", "kube-proxy"), dns: a.as(member, "knarr-dns", "dns"),
+			storage: a.as(member, "local-path-provisioner", "local-storage"),
 		},
 	}
-	var group sync.WaitGroup
+	var group run.Group
 	for _, c := range n.components() {
-		group.Go(func() { supervise(ctx, c) })
+		group.Go(c.name, func() { supervise(ctx, c) })
 	}
-	group.Go(func() {
+	group.Go("servers", func() {
 		supervise(ctx, component{"servers", func(ctx context.Context) error { return a.followServers(ctx, member, n.as.proxy) }})
 	})
-	group.Go(func() { settle(ctx) })
-	group.Go(func() { socks.hold(ctx, listener) })
+	group.Go("settle", func() { settle(ctx) })
+	group.Go("hold sockets", func() { socks.hold(ctx, listener) })
 	<-ctx.Done()
 	socks.letGo() // an orderly end closes the ports at once
 	finished := make(chan struct{})
-	go func() { defer close(finished); group.Wait() }()
+	run.Go("stop", func() { defer close(finished); group.Wait() })
 	select {
 	case <-finished:
 	case <-time.After(stopTime):
@@ -128,14 +129,17 @@ func (a *Agent) join(ctx context.Context) (*membership, error) {
 	if err != nil {
 		return nil, err
 	}
-	if a.opts.token.caHash == "" {
-		slog.Warn("--token names no CA, so whoever answers at --server is believed; node-token in the server's --data-dir names it")
-	}
 	before := a.remembered(key)
+	if a.opts.token.caHash == "" && before != nil {
+		a.opts.token.caHash = hashCA(before.CA) // that of the cluster it is a member of
+	}
+	if err := a.opts.knowsCA(); err != nil {
+		return nil, err
+	}
 	if before != nil {
 		a.servers.Set(append(slices.Clone(before.Servers), a.servers.Servers()...))
 	}
-	for wait, said := 250*time.Millisecond, time.Duration(0); ; wait = min(2*wait, 10*time.Second) {
+	for wait, waited := 250*time.Millisecond, time.Duration(0); ; wait = min(2*wait, 10*time.Second) {
 		m, err := a.ask(ctx, key)
 		switch {
 		case ctx.Err() != nil:
@@ -152,7 +156,7 @@ func (a *Agent) join(ctx context.Context) (*membership, error) {
 			slog.Warn("going on as a member from before", "err", err)
 			return before, nil
 		}
-		if said += wait; said == wait || wait >= 4*time.Second {
+		if waited += wait; waited == wait || wait >= 4*time.Second {
 			slog.Warn("waiting for the server; if it should be there, look at --server", "err", err, "again", wait)
 		}
 		select {
@@ -170,9 +174,9 @@ func unreachable(server string, err error) error {
 	return fmt.Errorf("--server %s: %w: %w", server, errUnreachable, err)
 }
 
-// door is where the agent asks. One that has been in knows all servers.
-func (a *Agent) door() *door {
-	d := &door{server: a.opts.Server, token: a.opts.token}
+// joinClient is where the agent asks. One that has been in knows all servers.
+func (a *Agent) joinClient() *joinClient {
+	d := &joinClient{server: a.opts.Server, token: a.opts.token, anyCA: a.opts.AnyCA}
 	if len(a.servers.Servers()) > 1 {
 		d.dial, d.name = a.servers.DialContext, serverName
 	}

@@ -3,6 +3,7 @@ package cluster
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/url"
 	"os"
 	"strings"
@@ -19,6 +20,8 @@ type AgentOptions struct {
 	Server    string
 	Token     string
 	TokenFile string
+	// AnyCA believes whoever answers when the token names no CA.
+	AnyCA bool
 
 	token joinToken
 }
@@ -28,6 +31,7 @@ func (o *AgentOptions) Flags(f *pflag.FlagSet) {
 	f.StringVarP(&o.Server, "server", "s", "", "`URL` of the server to join, such as https://host:6443 (also KNARR_URL)")
 	f.StringVarP(&o.Token, "token", "t", "", "`token` to join with: node-token in the server's --data-dir (also KNARR_TOKEN)")
 	f.StringVar(&o.TokenFile, "token-file", "", "`file` with that token")
+	f.BoolVar(&o.AnyCA, "discovery-token-unsafe-skip-ca-verification", false, "with a token that names no CA, give its secret to whoever answers at --server")
 	flaghelp.Group(f, "Joining")
 	o.NodeOptions.flags(f)
 }
@@ -56,6 +60,19 @@ func (o *AgentOptions) Validate() error {
 		}
 	}
 	return errors.Join(f.errs...)
+}
+
+// knowsCA refuses to give the token's secret to whoever answers, unless the user
+// wants that.
+func (o *AgentOptions) knowsCA() error {
+	switch {
+	case o.token.caHash != "":
+	case !o.AnyCA:
+		return errors.New("--token names no CA, so its secret would go to whoever answers at --server; copy node-token from the server's --data-dir whole, or give --discovery-token-unsafe-skip-ca-verification to believe whoever answers")
+	default:
+		slog.Warn("--token names no CA, so whoever answers at --server is believed; node-token in the server's --data-dir names it")
+	}
+	return nil
 }
 
 // serverURL gives the URL in its full form. Pure.

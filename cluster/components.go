@@ -3,23 +3,25 @@ package cluster
 import (
 	"context"
 	"crypto"
+	"crypto/tls"
 	"crypto/x509"
+	"net/http"
 	"net/netip"
-	"runtime"
+	"net/url"
+	"sync"
 
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/client-go/rest"
 
 	"knarr/addons/dns"
+	"knarr/addons/localstorage"
+	"knarr/addons/metrics"
 	"knarr/controlplane/controllermanager"
 	"knarr/controlplane/controllermanager/csr"
 	"knarr/controlplane/scheduler"
+	"knarr/internal/run"
 )
-
-type signer = crypto.Signer
-
-const goarch = runtime.GOARCH
-
-var goversion = runtime.Version()
 
 // A component is a part of the cluster that only knows the API.
 type component struct {
@@ -39,7 +41,9 @@ func (s *Server) components() []component {
 	}{
 		{"scheduler", component{"kube-scheduler", s.scheduler}},
 		{"controller-manager", component{"kube-controller-manager", s.controllers}},
-		{"coredns", component{"dns-announcer", s.announceDNS}},
+		{"coredns", component{"dns-announcer", s.publishDNS}},
+		{"", component{"metrics-server", s.measure}},
+		{"", component{"storage-class", s.publishStorage}},
 		{"", component{"servers", s.keepServers}},
 	} {
 		if !o.disabled(c.part) && !(c.part == "coredns" && o.disabled("network")) {
@@ -63,7 +67,7 @@ func (s *Server) inside() (names []string) {
 }
 
 func (s *Server) scheduler(ctx context.Context) error {
-	return inTurns(ctx, s.several(), func(ctx context.Context, elect bool) error {
+	return switchToElection(ctx, s.several(), func(ctx context.Context, elect bool) error {
 		sched, err := scheduler.New(scheduler.Config{Kube: s.as("kube-scheduler", "system:kube-scheduler"), LeaderElect: elect, Identity: s.opts.NodeName})
 		if err != nil {
 			return err
@@ -73,7 +77,7 @@ func (s *Server) scheduler(ctx context.Context) error {
 }
 
 func (s *Server) controllers(ctx context.Context) error {
-	return inTurns(ctx, s.several(), func(ctx context.Context, elect bool) error {
+	return switchToElection(ctx, s.several(), func(ctx context.Context, elect bool) error {
 		m, err := controllermanager.New(controllermanager.Config{
 			Kube: s.as("kube-controller-manager", "system:kube-controller-manager"), ClientFor: s.asController,
 			RootCA: s.ca.pem, TokenKey: s.tokenKey, Signers: csr.All(func() (*x509.Certificate, crypto.Signer, error) { return s.ca.cert, s.ca.key, nil }), ClusterCIDRs: []netip.Prefix{s.opts.clusterCIDR},
@@ -86,26 +90,26 @@ func (s *Server) controllers(ctx context.Context) error {
 	})
 }
 
-// inTurns runs what one server at a time may do: without asking for as long as
+// switchToElection runs what one server at a time may do: without asking for as long as
 // there is one server, then by election. A server's name is who it is in one: it
 // runs once, and after a crash it need not wait for itself.
-func inTurns(ctx context.Context, several <-chan struct{}, run func(ctx context.Context, elect bool) error) error {
+func switchToElection(ctx context.Context, several <-chan struct{}, work func(ctx context.Context, elect bool) error) error {
 	single, end := context.WithCancel(ctx)
 	defer end()
 	watched := make(chan struct{})
-	go func() {
+	run.Go("wait for further servers", func() {
 		defer close(watched)
 		select {
 		case <-several:
 			end()
 		case <-single.Done():
 		}
-	}()
+	})
 	defer func() { end(); <-watched }()
 	select {
 	case <-several:
 	default:
-		if err := run(single, false); err != nil || ctx.Err() != nil {
+		if err := work(single, false); err != nil || ctx.Err() != nil {
 			return err
 		}
 		select {
@@ -114,15 +118,68 @@ func inTurns(ctx context.Context, several <-chan struct{}, run func(ctx context.
 			return nil
 		}
 	}
-	return run(ctx, true)
+	return work(ctx, true)
 }
 
-// announceDNS keeps the Service that pods' resolvers point at, and every node's
+// publishDNS keeps the Service that pods' resolvers point at, and every node's
 // server behind it.
-func (s *Server) announceDNS(ctx context.Context) error {
-	a, err := dns.NewAnnouncer(s.as("knarr", "system:knarr", user.SystemPrivilegedGroup), s.opts.clusterDNS, dnsPort)
+func (s *Server) publishDNS(ctx context.Context) error {
+	a, err := dns.NewPublisher(s.as("knarr", "system:knarr", user.SystemPrivilegedGroup), s.opts.clusterDNS, dnsPort)
 	if err != nil {
 		return err
 	}
 	return a.Run(ctx)
 }
+
+// measure serves metrics.k8s.io. In a cluster that does not run it, it removes
+// what an earlier start has registered.
+func (s *Server) measure(ctx context.Context) error {
+	if !s.opts.disabled("metrics-server") {
+		return s.metrics.Run(ctx)
+	}
+	if err := metrics.Withdraw(ctx, s.registrar()); err != nil {
+		return err
+	}
+	<-ctx.Done()
+	return nil
+}
+
+// publishStorage keeps the class by which claims get volumes of nodes' disks. In a
+// cluster that does not run it, it removes what an earlier start has made.
+func (s *Server) publishStorage(ctx context.Context) error {
+	p, err := localstorage.NewPublisher(s.registrar())
+	if err != nil {
+		return err
+	}
+	if !s.opts.disabled("local-storage") {
+		return p.Run(ctx)
+	}
+	if err := p.Withdraw(ctx); err != nil {
+		return err
+	}
+	<-ctx.Done()
+	return nil
+}
+
+// registrar writes what metrics-server is registered by, and the storage class.
+func (s *Server) registrar() *rest.Config {
+	return s.as("knarr", "system:knarr", user.SystemPrivilegedGroup)
+}
+
+// newMetrics makes the metrics server. It reaches the API server and kubelets as
+// its service account.
+func (s *Server) newMetrics(client *tls.Certificate) (err error) {
+	kubelets := sync.OnceValue(func() func(context.Context, string) (*url.URL, http.RoundTripper, error) {
+		return s.api.KubeletsAs(client)
+	})
+	s.metrics, err = metrics.New(metrics.Config{
+		Kube:      s.as("metrics-server", metricsUser, serviceaccount.MakeGroupNames(metrics.Namespace)...),
+		Registrar: s.registrar(),
+		Kubelet: func(ctx context.Context, node string) (*url.URL, http.RoundTripper, error) {
+			return kubelets()(ctx, node)
+		},
+	})
+	return err
+}
+
+var metricsUser = serviceaccount.MakeUsername(metrics.Namespace, metrics.ServiceAccount)

@@ -15,6 +15,7 @@ import (
 	"knarr/controlplane/etcd"
 	"knarr/controlplane/kine"
 	"knarr/internal/programs"
+	"knarr/internal/run"
 )
 
 // datastoreOptions say what the cluster is kept in, if not in the embedded etcd.
@@ -118,16 +119,16 @@ func (s *Server) openDatastore(ctx context.Context) (*datastore, error) {
 }
 
 // serve runs the datastore until ctx ends. The embedded etcd forgets history by
-// itself; any other is told to.
+// itself; any other is asked to.
 func (d *datastore) serve(ctx context.Context) error {
 	if d.member != nil {
 		return d.run(ctx)
 	}
 	forgotten := make(chan struct{})
-	go func() {
+	run.Go("compaction", func() {
 		defer close(forgotten)
 		storage.Forget(ctx, d.store, storage.History)
-	}()
+	})
 	err := d.run(ctx)
 	<-forgotten
 	return err

@@ -6,13 +6,14 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
-	"time"
 
 	"golang.org/x/sys/unix"
 
+	"knarr/addons/localstorage"
 	"knarr/node/cni"
 	"knarr/node/containerruntime"
 )
@@ -22,82 +23,119 @@ var ErrNoCluster = errors.New("holds no cluster")
 
 // Down stops the cluster of dir, if it runs, and removes its containers,
 // mounts, links, tables and cgroups. With purge its data goes too, of which the
-// cluster's other servers are told unless leave is false.
-func Down(ctx context.Context, dir string, purge, leave bool) error {
+// cluster's other servers are informed unless leave is false. It returns when the
+// last process has ended, and says in one line what it removed.
+func Down(ctx context.Context, dir string, purge, leave bool) (done string, err error) {
 	if os.Geteuid() != 0 {
-		return errors.New("knarr down removes containers and must be root; start it with sudo")
+		return "", errors.New("knarr down removes containers and must be root; start it with sudo")
 	}
-	dir, err := filepath.Abs(dir)
+	dir, err = filepath.Abs(dir)
 	if err != nil {
-		return err
+		return "", err
 	}
 	l := layout{dir}
 	if _, err := os.Stat(l.state()); errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("--data-dir %s %w; there is nothing to take down", dir, ErrNoCluster)
+		return "", fmt.Errorf("--data-dir %s %w; there is nothing to take down", dir, ErrNoCluster)
 	}
 	if purge && leave {
 		l.leave(ctx)
 	}
-	if err := l.stopRunning(ctx); err != nil {
-		return err
-	}
-	errs := []error{
-		endHolder(l),
-		containerruntime.Purge(ctx, l.runtimeConfig()),
-		cni.Remove(l.cniConfig()),
-		removeServiceTable(l.table()),
-		unmountBelow(filepath.Join(l.kubelet(), "pods")),
+	pid, err := l.stopRunning(ctx)
+	if err != nil {
+		return "", err
 	}
 	remove := []string{l.runDir(), filepath.Join(l.kubelet(), "pods"), l.podLogs()}
 	if purge {
 		remove = append(remove, l.dir, l.kubelet())
+	}
+	removed := removal{process: pid, links: present("/sys/class/net", l.bridge(), l.tunnel()), paths: existing(remove), tables: presentTables(l.table(), l.table()+"-cni", l.policyTable()), data: dir, kept: !purge}
+	errs := []error{
+		endHolder(l),
+		containerruntime.Purge(ctx, l.runtimeConfig()),
+		cni.Remove(l.cniConfig()),
+		removeTable(l.table()),
+		removeTable(l.policyTable()),
+		unmountBelow(filepath.Join(l.kubelet(), "pods")),
+		unmountBelow(filepath.Join(l.kubelet(), "plugins")),
+		localstorage.ReleaseDevices(l.storage()),
 	}
 	if errors.Join(errs...) == nil { // removing below a mount that stayed would remove what is mounted
 		for _, path := range remove {
 			errs = append(errs, os.RemoveAll(path))
 		}
 	}
-	return errors.Join(errs...)
+	return removed.String(), errors.Join(errs...)
 }
 
-// stopRunning ends the server that holds the lock and waits for it.
-func (l layout) stopRunning(ctx context.Context) error {
+// A removal is what was there to remove.
+type removal struct {
+	process      int // 0: none ran
+	links, paths []string
+	tables       []string
+	data         string
+	kept         bool // the data
+}
+
+// String says it in one line.
+func (r removal) String() string {
+	var parts []string
+	if r.process != 0 {
+		parts = append(parts, fmt.Sprintf("stopped process %d", r.process))
+	}
+	what := append([]string{"all containers"}, r.links...)
+	for _, t := range r.tables {
+		what = append(what, "nftables table "+t)
+	}
+	what = append(what, r.paths...)
+	parts = append(parts, "removed "+strings.Join(what, ", "))
+	if r.kept {
+		parts = append(parts, "kept the data in "+r.data+" (--purge removes it)")
+	}
+	return strings.Join(parts, "; ")
+}
+
+// existing are the paths that are there, without those below another of them.
+func existing(paths []string) (all []string) {
+	for _, p := range paths {
+		below := slices.ContainsFunc(paths, func(q string) bool { return strings.HasPrefix(p, q+"/") })
+		if !below && exists(p) && !slices.Contains(all, p) {
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
+// present are the names that a directory has.
+func present(dir string, names ...string) []string {
+	return slices.DeleteFunc(names, func(name string) bool { return !exists(filepath.Join(dir, name)) })
+}
+
+// stopRunning ends the server that holds the lock, and gives its id once it has
+// ended; 0 if none runs.
+func (l layout) stopRunning(ctx context.Context) (int, error) {
 	lock, err := os.OpenFile(l.lock(), os.O_RDWR, 0)
 	if errors.Is(err, os.ErrNotExist) {
-		return nil
+		return 0, nil
 	}
 	if err != nil {
-		return err
+		return 0, err
 	}
 	defer lock.Close()
 	free := func() bool { return syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == nil }
 	if free() {
-		return nil
+		return 0, nil
 	}
 	b, err := os.ReadFile(l.lock())
 	if err != nil {
-		return err
+		return 0, err
 	}
 	pid, err := strconv.Atoi(strings.TrimSpace(string(b)))
 	if err != nil {
-		return fmt.Errorf("%s is held by an unknown process; stop it by hand", l.lock())
+		return 0, fmt.Errorf("%s is held by an unknown process; stop it by hand", l.lock())
 	}
-	// The lock is held, so the process that wrote its id there is alive and is
-	// the one; ids are reused, but not while their owner lives.
-	if err := syscall.Kill(pid, syscall.SIGTERM); err != nil {
-		return fmt.Errorf("stop process %d: %w", pid, err)
-	}
-	for wait := 10 * time.Second; wait > 0; wait -= 20 * time.Millisecond {
-		if free() {
-			return nil
-		}
-		select {
-		case <-time.After(20 * time.Millisecond):
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-	return fmt.Errorf("process %d did not end within 10 s of SIGTERM; stop it by hand", pid)
+	// While the lock is held, the process that wrote its id there is alive and
+	// is the one; ids are reused, but not while their owner lives.
+	return pid, end(ctx, pid, func() bool { return !free() })
 }
 
 // unmountBelow takes down every mount in dir, the deepest first.

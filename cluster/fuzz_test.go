@@ -40,8 +40,8 @@ func FuzzJoin(f *testing.F) {
 		f.Fatal(err)
 	}
 	own := []string{"boss", "192.0.2.1"}
-	j := &joins{ca: ca, token: joinToken{secret: "s3cret"}, own: own, client: api.Client(f), places: make(chan struct{}, 1)}
-	door := j.paths()[joinPath]
+	j := &joins{ca: ca, token: joinToken{secret: "s3cret"}, own: own, client: api.Client(f), slots: make(chan struct{}, 1)}
+	handler := j.paths()[joinPath]
 
 	for _, name := range []string{"n", "boss", "N!", "", strings.Repeat("a", 300)} {
 		f.Add("s3cret", name, []byte(netip.MustParseAddr("192.0.2.7").AsSlice()), []byte(nil))
@@ -63,8 +63,8 @@ func FuzzJoin(f *testing.F) {
 		}
 		for _, sent := range [][]byte{body, raw} {
 			w := httptest.NewRecorder()
-			j.strikes = strikes{}
-			door.ServeHTTP(w, httptest.NewRequest(http.MethodPost, joinPath, bytes.NewReader(sent)))
+			j.failed = failedAttempts{}
+			handler.ServeHTTP(w, httptest.NewRequest(http.MethodPost, joinPath, bytes.NewReader(sent)))
 			if w.Code == http.StatusOK {
 				checkReply(t, w.Body.Bytes(), own)
 			} else if !slices.Contains([]int{http.StatusBadRequest, http.StatusUnauthorized, http.StatusConflict}, w.Code) {

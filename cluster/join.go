@@ -9,10 +9,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net/http"
 	"net/netip"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -27,6 +27,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/util/retry"
 
+	"knarr/addons/localstorage"
 	"knarr/controlplane/etcd"
 )
 
@@ -63,6 +64,7 @@ func nodeLeaves(name string, ips []netip.Addr) []leaf {
 		{name: "kubelet", user: me, groups: group, hosts: hosts},
 		{name: "kube-proxy", user: "system:kube-proxy"},
 		{name: "dns", user: serviceaccount.MakeUsername(metav1.NamespaceSystem, "kube-dns"), groups: serviceaccount.MakeGroupNames(metav1.NamespaceSystem)},
+		{name: "local-storage", user: localstorage.User(name), groups: []string{localstorage.Group}},
 	}
 }
 
@@ -73,12 +75,13 @@ type joins struct {
 	own     []string // names and addresses of the API server
 	facts   facts
 	client  kubernetes.Interface
-	places  chan struct{} // taken by requests under way
-	strikes strikes
-	recruit *recruiter
+	slots   chan struct{} // taken by requests that have the secret
+	pending pendingBodies // requests that may have it
+	failed  failedAttempts
+	servers *serverAdmission
 }
 
-// maxJoins bounds the requests under way, which strangers may make, and joinTime
+// maxJoins bounds the requests with the secret that are under way, and joinTime
 // how long one may take.
 const (
 	maxJoins = 16
@@ -96,8 +99,8 @@ func (s *Server) newJoins(member *etcd.Member) (*joins, error) {
 	}
 	own := slices.DeleteFunc(s.opts.hosts(), func(h string) bool { return s.opts.DisableAgent && h == s.opts.NodeName })
 	return &joins{
-		ca: s.ca, token: nodes, own: own, facts: s.facts(), client: client, places: make(chan struct{}, maxJoins),
-		recruit: &recruiter{server: s, member: member, token: servers, client: client, own: own},
+		ca: s.ca, token: nodes, own: own, facts: s.facts(), client: client, slots: make(chan struct{}, maxJoins),
+		servers: &serverAdmission{server: s, member: member, token: servers, client: client, own: own},
 	}, nil
 }
 
@@ -107,18 +110,17 @@ func (j *joins) paths() map[string]http.Handler {
 			w.Header().Set("Content-Type", "application/x-pem-file")
 			_, _ = w.Write(j.ca.pem)
 		}),
-		joinPath: j.door("node", "node joins", func(ctx context.Context, body []byte) (string, any, error) {
+		joinPath: j.handler("node", "node joins", func(body []byte) (string, func(context.Context) (any, error), error) {
 			var req joinRequest
 			if err := read(body, &req); err != nil {
 				return "", nil, err
 			}
-			reply, err := j.join(ctx, &req)
-			return req.NodeName, reply, err
+			return req.NodeName, func(ctx context.Context) (any, error) { return j.join(ctx, &req) }, j.proven(&req)
 		}),
 	}
-	if j.recruit != nil {
-		for path, a := range j.recruit.answers() {
-			paths[path] = j.door("server", a.said, a.answer)
+	if j.servers != nil {
+		for path, a := range j.servers.answers() {
+			paths[path] = j.handler("server", a.message, a.prove)
 		}
 	}
 	return paths
@@ -138,14 +140,19 @@ func refuse(code int, format string, args ...any) error {
 	return &refusal{code: code, text: fmt.Sprintf(format, args...)}
 }
 
-// maxJoin bounds a request, which is a few hundred bytes.
-const maxJoin = 64 << 10
+// maxJoin bounds a request, which is a few hundred bytes, and maxName what the log
+// repeats of a requesting machine's name.
+const (
+	maxJoin = 16 << 10
+	maxName = 253
+)
 
-// An answer decides on a request, and says who asked.
-type answer func(ctx context.Context, body []byte) (who string, reply any, err error)
+// An authenticate checks the secret of a request; it returns the name of the
+// requesting machine and what answers it.
+type authenticate func(body []byte) (who string, answer func(context.Context) (reply any, err error), err error)
 
-// errWrong says that a secret was not the one.
-var errWrong = errors.New("wrong secret")
+// errWrongSecret says that a request does not have the secret.
+var errWrongSecret = errors.New("wrong secret")
 
 // secret compares what was given with what it should be, and takes as long
 // whatever it is.
@@ -156,14 +163,16 @@ func secret(given, want string) bool {
 
 func read(body []byte, to any) error {
 	if err := json.Unmarshal(body, to); err != nil {
-		return refuse(http.StatusBadRequest, "this is no request to join: %v", err)
+		return &refusal{http.StatusBadRequest, fmt.Sprintf("this is no request to join: %v", err), errWrongSecret}
 	}
 	return nil
 }
 
-// door answers requests of strangers: few at once, small, not for long, and not
-// those of who only guesses. The answer names who asks; said goes to the log.
-func (j *joins) door(what, said string, answer answer) http.HandlerFunc {
+// handler handles requests from machines that have not authenticated yet: bodies
+// are small, time is short, and addresses that sent wrong secrets are refused
+// for a while. Only a request with the right secret takes one of the few places
+// for requests under way. The answer names the machine that asks; message goes to the log.
+func (j *joins) handler(what, message string, authenticate authenticate) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodPost {
 			w.Header().Set("Allow", http.MethodPost)
@@ -171,28 +180,39 @@ func (j *joins) door(what, said string, answer answer) http.HandlerFunc {
 			return
 		}
 		from := source(r.RemoteAddr)
-		if j.strikes.out(from, time.Now()) {
+		if j.failed.exceeded(from, time.Now()) {
+			w.Header().Set("Connection", "close") // the body is not waited for
 			http.Error(w, "too many wrong tokens from this address; wait a minute", http.StatusTooManyRequests)
 			return
 		}
-		select {
-		case j.places <- struct{}{}:
-			defer func() { <-j.places }()
-		default:
-			http.Error(w, "too many nodes join at once", http.StatusServiceUnavailable)
-			return
-		}
-		ctx, cancel := context.WithTimeout(r.Context(), joinTime)
-		defer cancel()
-		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(joinTime))
-		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxJoin))
+		body, err := j.pending.body(w, r, from)
 		if err != nil {
-			http.Error(w, "this is no request to join: "+err.Error(), http.StatusBadRequest)
+			j.failed.add(from, time.Now())
+			w.Header().Set("Connection", "close")
+			code := http.StatusBadRequest
+			if errors.Is(err, os.ErrDeadlineExceeded) {
+				code = http.StatusRequestTimeout
+			}
+			http.Error(w, "this is no request to join: "+err.Error(), code)
 			return
 		}
-		who, reply, err := answer(ctx, body)
-		if errors.Is(err, errWrong) {
-			j.strikes.add(from, time.Now())
+		who, answer, err := authenticate(body)
+		who = who[:min(len(who), maxName)]
+		var reply any
+		if errors.Is(err, errWrongSecret) {
+			j.failed.add(from, time.Now())
+		}
+		if err == nil {
+			select {
+			case j.slots <- struct{}{}:
+				defer func() { <-j.slots }()
+			default:
+				http.Error(w, "too many nodes join at once", http.StatusServiceUnavailable)
+				return
+			}
+			ctx, cancel := context.WithTimeout(r.Context(), joinTime)
+			defer cancel()
+			reply, err = answer(ctx)
 		}
 		if no, ok := errors.AsType[*refusal](err); ok {
 			slog.WarnContext(r.Context(), "refuse a "+what, what, who, "from", r.RemoteAddr, "why", no.text)
@@ -204,17 +224,22 @@ func (j *joins) door(what, said string, answer answer) http.HandlerFunc {
 			http.Error(w, "the server could not do it now; it says why in its log", http.StatusServiceUnavailable)
 			return
 		}
-		slog.InfoContext(r.Context(), said, what, who, "from", r.RemoteAddr)
+		slog.InfoContext(r.Context(), message, what, who, "from", r.RemoteAddr)
 		w.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(w).Encode(reply)
 	}
 }
 
+// proven refuses who does not have the secret.
+func (j *joins) proven(req *joinRequest) error {
+	if !secret(req.Secret, j.token.secret) {
+		return &refusal{http.StatusUnauthorized, "--token: this server has another secret; copy node-token from the server's --data-dir", errWrongSecret}
+	}
+	return nil
+}
+
 // join decides on a request and signs what it asks for.
 func (j *joins) join(ctx context.Context, req *joinRequest) (*joinReply, error) {
-	if !secret(req.Secret, j.token.secret) {
-		return nil, &refusal{http.StatusUnauthorized, "--token: this server has another secret; copy node-token from the server's --data-dir", errWrong}
-	}
 	csr, err := x509.ParseCertificateRequest(req.CSR)
 	if err == nil {
 		err = csr.CheckSignature()
@@ -328,8 +353,8 @@ func (j *joins) remember(ctx context.Context, req *joinRequest, key string) erro
 	})
 }
 
-// youngJoin is how long a name is kept for a node that has not yet registered.
-const youngJoin = 5 * time.Minute
+// minJoinAge is how long a name is kept for a node that has not yet registered.
+const minJoinAge = 5 * time.Minute
 
 // admit says which keys are on record after the request, nil for no change. A
 // name belongs to its key for as long as its Node is there; what is on record
@@ -352,7 +377,7 @@ func admit(records map[string]string, nodes []corev1.Node, req *joinRequest, key
 	for name, record := range records {
 		_, since, _ := strings.Cut(record, " ")
 		at, err := time.Parse(time.RFC3339, since)
-		if exists[name] || err == nil && now.Sub(at) < youngJoin {
+		if exists[name] || err == nil && now.Sub(at) < minJoinAge {
 			kept[name] = record
 		}
 	}

@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 )
 
-// DefaultDataDir is where a cluster lives unless told otherwise.
+// DefaultDataDir is the data directory unless another is given.
 const DefaultDataDir = "/var/lib/knarr"
 
 // layout names everything that belongs to one cluster on this machine. All of
@@ -22,16 +22,17 @@ func (l layout) tokenFile() string      { return filepath.Join(l.dir, "node-toke
 func (l layout) serverTokenFile() string {
 	return filepath.Join(l.dir, "server-token")
 }
-func (l layout) partnership() string { return filepath.Join(l.dir, "servers.json") }
-func (l layout) joined() string      { return filepath.Join(l.dir, "agent.json") }
-func (l layout) state() string       { return filepath.Join(l.dir, "cluster.json") }
-func (l layout) containerd() string  { return filepath.Join(l.dir, "containerd") }
+func (l layout) peerStateFile() string { return filepath.Join(l.dir, "servers.json") }
+func (l layout) joined() string        { return filepath.Join(l.dir, "agent.json") }
+func (l layout) state() string         { return filepath.Join(l.dir, "cluster.json") }
+func (l layout) containerd() string    { return filepath.Join(l.dir, "containerd") }
 func (l layout) containerdState() string {
 	return filepath.Join("/run", "knarr"+l.suffix(), "containerd")
 }
-func (l layout) runDir() string { return filepath.Join("/run", "knarr"+l.suffix()) }
-func (l layout) holder() string { return filepath.Join(l.runDir(), "holder.sock") }
-func (l layout) cni() string    { return filepath.Join(l.dir, "cni") }
+func (l layout) runDir() string  { return filepath.Join("/run", "knarr"+l.suffix()) }
+func (l layout) holder() string  { return filepath.Join(l.runDir(), "holder.sock") }
+func (l layout) storage() string { return filepath.Join(l.dir, "storage") }
+func (l layout) cni() string     { return filepath.Join(l.dir, "cni") }
 func (l layout) cniConf() string {
 	return filepath.Join(l.dir, "cni", "net.d")
 }
@@ -65,3 +66,5 @@ func (l layout) bridge() string { return "knarr0" + l.suffix() } // at most 15 c
 func (l layout) tunnel() string { return "knarrx" + l.suffix() } // the same
 func (l layout) cgroup() string { return "/knarr" + l.suffix() }
 func (l layout) table() string  { return "knarr" + l.suffix() }
+
+func (l layout) policyTable() string { return l.table() + "-policy" }

@@ -17,9 +17,9 @@ import (
 const leaveTime = 8 * time.Second
 
 // leave tells the cluster's other servers, if there are any, that this one is
-// gone for good. A cluster that cannot be told does not keep it.
+// gone for good. A cluster that cannot be reached does not hold it up.
 func (l layout) leave(ctx context.Context) {
-	p, err := l.readPartnership()
+	p, err := l.readPeerState()
 	if err == nil && (p == nil || !p.Several || len(p.Servers) == 0) {
 		return
 	}
@@ -31,7 +31,7 @@ func (l layout) leave(ctx context.Context) {
 	}
 }
 
-func (l layout) askToLeave(ctx context.Context, p *partnership) error {
+func (l layout) askToLeave(ctx context.Context, p *peerState) error {
 	ctx, cancel := context.WithTimeout(ctx, leaveTime)
 	defer cancel()
 	text, err := Token(l.dir, true)
@@ -54,8 +54,8 @@ func (l layout) askToLeave(ctx context.Context, p *partnership) error {
 	}
 	var errs []error
 	for _, server := range p.Servers {
-		d := &door{server: server, token: token, name: serverName, dial: failover.New(strings.TrimPrefix(server, "https://")).DialContext}
-		if _, err := d.knock(ctx, pool, leavePath, body); err == nil {
+		d := &joinClient{server: server, token: token, name: serverName, dial: failover.New(strings.TrimPrefix(server, "https://")).DialContext}
+		if _, err := d.post(ctx, pool, leavePath, body); err == nil {
 			return nil
 		} else {
 			errs = append(errs, err)

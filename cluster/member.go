@@ -67,7 +67,7 @@ func (a *Agent) remembered(key *ecdsa.PrivateKey) *membership {
 	return m
 }
 
-// serves says whether the node can go on with a membership.
+// serves reports whether the node can go on with a membership.
 func (a *Agent) serves(m *membership, now time.Time) bool {
 	if m.Server != a.opts.Server || a.opts.token.caHash != "" && hashCA(m.CA) != a.opts.token.caHash {
 		return false
@@ -93,7 +93,7 @@ const askTime = 10 * time.Second
 func (a *Agent) ask(ctx context.Context, key *ecdsa.PrivateKey) (*membership, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
-	ca, err := a.door().fetchCA(ctx)
+	ca, err := a.joinClient().fetchCA(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -109,7 +109,7 @@ func (a *Agent) ask(ctx context.Context, key *ecdsa.PrivateKey) (*membership, er
 	if err := m.complete(key); err != nil {
 		return nil, fmt.Errorf("--server %s: %w", a.opts.Server, err)
 	}
-	answer, err := a.door().knock(ctx, m.pool, joinPath, body)
+	answer, err := a.joinClient().post(ctx, m.pool, joinPath, body)
 	if err != nil {
 		return nil, err
 	}

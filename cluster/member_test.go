@@ -18,13 +18,13 @@ import (
 	"knarr/internal/need"
 )
 
-// A doorway is a server that nodes join, over TLS on loopback.
-type doorway struct {
+// A joinProxy is a server that nodes join, over TLS on loopback.
+type joinProxy struct {
 	joins *joins
 	*httptest.Server
 }
 
-func newDoorway(t *testing.T) *doorway {
+func newJoinProxy(t *testing.T) *joinProxy {
 	t.Helper()
 	api, _ := apitest.New(t)
 	l := layout{t.TempDir()}
@@ -40,7 +40,7 @@ func newDoorway(t *testing.T) *doorway {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := &doorway{joins: &joins{ca: ca, token: token, own: []string{"server.test"}, client: api.Client(t), places: make(chan struct{}, maxJoins),
+	d := &joinProxy{joins: &joins{ca: ca, token: token, own: []string{"server.test"}, client: api.Client(t), slots: make(chan struct{}, maxJoins),
 		facts: facts{ClusterCIDR: netip.MustParsePrefix("10.42.0.0/16"), ClusterDomain: "cluster.local", Network: 7}}}
 	mux := http.NewServeMux()
 	for path, h := range d.joins.paths() {
@@ -59,7 +59,7 @@ type nobody struct{}
 func (nobody) Write(p []byte) (int, error) { return len(p), nil }
 
 // agent is one that would join, with the flags changed.
-func (d *doorway) agent(t *testing.T, change func(*AgentOptions)) *Agent {
+func (d *joinProxy) agent(t *testing.T, change func(*AgentOptions)) *Agent {
 	t.Helper()
 	o := AgentOptions{Server: d.URL, token: d.joins.token}
 	o.NodeName, o.DataDir, o.nodeIP = "n", t.TempDir(), netip.MustParseAddr("10.0.0.7")
@@ -79,7 +79,7 @@ func (a *Agent) askOnce(t *testing.T) (*membership, error) {
 }
 
 func TestJoin(t *testing.T) {
-	d := newDoorway(t)
+	d := newJoinProxy(t)
 	a := d.agent(t, nil)
 	m, err := a.askOnce(t)
 	if err != nil {
@@ -140,7 +140,7 @@ func TestJoin(t *testing.T) {
 
 // TestJoinMistakes: each is one line that names the flag and the cure.
 func TestJoinMistakes(t *testing.T) {
-	d := newDoorway(t)
+	d := newJoinProxy(t)
 	plain, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -181,26 +181,26 @@ func TestJoinMistakes(t *testing.T) {
 // Strangers who ask and do not finish take no more than their places, and a node
 // that finds none is told to come again.
 func TestJoinBounded(t *testing.T) {
-	d := newDoorway(t)
+	d := newJoinProxy(t)
 	for range maxJoins {
-		d.joins.places <- struct{}{}
+		d.joins.slots <- struct{}{}
 	}
 	_, err := d.agent(t, nil).askOnce(t)
 	if !errors.Is(err, errUnreachable) || !strings.Contains(err.Error(), "too many nodes join at once") {
 		t.Errorf("%v", err)
 	}
-	<-d.joins.places
+	<-d.joins.slots
 	if _, err := d.agent(t, nil).askOnce(t); err != nil {
 		t.Error(err)
 	}
-	if len(d.joins.places) != maxJoins-1 {
-		t.Errorf("%d places are taken", len(d.joins.places))
+	if len(d.joins.slots) != maxJoins-1 {
+		t.Errorf("%d places are taken", len(d.joins.slots))
 	}
 }
 
 // An agent that was there before the server joins once there is one.
 func TestJoinWaits(t *testing.T) {
-	d := newDoorway(t)
+	d := newJoinProxy(t)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"os"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -22,12 +23,16 @@ import (
 	watchtools "k8s.io/client-go/tools/watch"
 
 	"knarr/addons/dns"
+	"knarr/addons/localstorage"
 	"knarr/internal/programs"
+	"knarr/internal/run"
 	"knarr/internal/version"
 	"knarr/node/cni"
+	"knarr/node/cni/network"
 	"knarr/node/containerruntime"
 	"knarr/node/kubelet"
 	"knarr/node/kubeproxy"
+	"knarr/node/networkpolicy"
 )
 
 // facts are what every node of a cluster must know of it.
@@ -44,7 +49,7 @@ type facts struct {
 }
 
 // identities lead to the API server, each as one user.
-type identities struct{ kubelet, proxy, dns *rest.Config }
+type identities struct{ kubelet, proxy, dns, storage *rest.Config }
 
 // A node runs pods on this machine, those of a server or of an agent.
 type node struct {
@@ -61,6 +66,7 @@ type node struct {
 	once       sync.Once
 	podNetwork chan struct{} // closed once pods can be attached
 	podRanges  []string      // this node's, set before podNetwork is closed
+	health     networkHealth
 }
 
 // components are what a node runs.
@@ -69,10 +75,12 @@ func (n *node) components() []component {
 		part string
 		component
 	}{
-		{"network", component{"network", n.network}},
-		{"network", component{"peers", n.peers}},
-		{"kube-proxy", component{"kube-proxy", n.proxy}},
+		{"network", n.health.watched(component{"network", n.network})},
+		{"network", n.health.watched(component{"peers", n.peers})},
+		{"kube-proxy", n.health.watched(component{"kube-proxy", n.proxy})},
+		{"", n.health.watched(component{"network-policy", n.policies})},
 		{"coredns", component{"dns", n.dns}},
+		{"local-storage", component{"local-storage", n.storage}},
 		{"", component{"kubelet", n.pods}},
 	}
 	var run []component
@@ -94,15 +102,20 @@ func (n *node) pods(ctx context.Context) error {
 			return err
 		}
 	}
+	healthz := "-"
+	if o.KubeletHealthz != 0 {
+		healthz = net.JoinHostPort("127.0.0.1", strconv.Itoa(o.KubeletHealthz))
+	}
 	cfg := kubelet.Config{
 		Kube:     n.as.kubelet,
 		NodeName: o.NodeName, NodeIPs: []net.IP{o.nodeIP.AsSlice()},
 		RootDir: n.layout.kubelet(), PodLogsDir: n.layout.podLogs(),
 		ClusterDNS: []net.IP{n.facts.ClusterDNS.AsSlice()}, ClusterDomain: n.facts.ClusterDomain,
-		Listener: listener,
+		Listener: listener, Healthz: healthz,
 		CertFile: n.layout.tls("kubelet.crt"), KeyFile: n.layout.tls("kubelet.key"), ClientCA: n.ca,
 		NodeLabels: o.labels, RegisterWithTaints: o.taints,
 		CgroupParent: n.layout.cgroup() + "/kubepods",
+		NetworkErr:   n.health.err,
 		Version:      version.Kubernetes + "+knarr",
 	}
 	if o.RuntimeEndpoint != "" {
@@ -119,7 +132,10 @@ func (n *node) pods(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	ended := make(chan error, 1)
-	go func() { defer cancel(); ended <- rt.Run(ctx) }()
+	run.Go("container runtime", func() {
+		defer cancel()
+		ended <- run.Catch("container runtime", func() error { return rt.Run(ctx) })
+	})
 	select {
 	case <-rt.Ready():
 	case <-ctx.Done():
@@ -129,7 +145,9 @@ func (n *node) pods(ctx context.Context) error {
 	conn, err := rt.Conn(ctx)
 	if err == nil {
 		cfg.Runtime = conn
-		err = runKubelet(ctx, cfg)
+		if cfg.ImagesChanged, err = containerruntime.ImageChanges(ctx, conn); err == nil {
+			err = runKubelet(ctx, cfg)
+		}
 		conn.Close()
 	}
 	cancel()
@@ -164,6 +182,9 @@ func (n *node) cniConfig() cni.Config {
 	c := n.layout.cniConfig()
 	c.ClusterCIDRs = []string{n.facts.ClusterCIDR.String()}
 	c.Backend, c.NodeIP, c.NetworkID = n.facts.Backend, n.opts.nodeIP, n.facts.Network
+	if !slices.Contains(n.facts.Disabled, networkPolicy) {
+		c.NewPods = network.NewPods{Table: n.layout.policyTable(), IPv4: networkpolicy.NewPods4, IPv6: networkpolicy.NewPods6}
+	}
 	return c
 }
 
@@ -182,15 +203,15 @@ func (n *node) network(ctx context.Context) error {
 	if err := os.MkdirAll(cfg.Dir, 0o755); err != nil {
 		return err
 	}
-	if err := cni.Install(cfg); err != nil {
-		return fmt.Errorf("set up the pod network: %w", err)
+	if !n.install(ctx, func() error { return cni.Install(cfg) }) {
+		return nil
 	}
 	n.once.Do(func() {
 		n.podRanges = cfg.PodCIDRs
 		close(n.podNetwork)
 	})
 	slog.Info("pod network ready", "range", me.Spec.PodCIDR, "after", time.Since(n.began).Round(time.Millisecond))
-	<-ctx.Done()
+	n.keepInstalled(ctx, cfg)
 	return nil
 }
 
@@ -230,11 +251,42 @@ func (n *node) proxy(ctx context.Context) error {
 	p, err := kubeproxy.New(kubeproxy.Config{
 		Kube: n.as.proxy, NodeName: n.opts.NodeName,
 		ClusterCIDRs: []netip.Prefix{n.facts.ClusterCIDR}, Table: n.layout.table(),
+		Healthz: "0.0.0.0:10256", Metrics: "127.0.0.1:10249",
 	})
 	if err != nil {
 		return err
 	}
+	n.health.follow("kube-proxy", p)
 	return p.Run(ctx)
+}
+
+// storage gives claims volumes on this node's disk.
+func (n *node) storage(ctx context.Context) error {
+	s, err := localstorage.New(localstorage.Config{
+		Kube: n.as.storage, NodeName: n.opts.NodeName, Dir: n.layout.storage(), KubeletDir: n.layout.kubelet(), Version: version.Version,
+	})
+	if err != nil {
+		return err
+	}
+	return s.Run(ctx)
+}
+
+// policies holds the node's pods to NetworkPolicies. In a cluster that does not,
+// it removes what an earlier start has left.
+func (n *node) policies(ctx context.Context) error {
+	if slices.Contains(n.facts.Disabled, networkPolicy) {
+		if err := networkpolicy.Remove(n.layout.policyTable()); err != nil {
+			return err
+		}
+		<-ctx.Done()
+		return nil
+	}
+	c, err := networkpolicy.New(networkpolicy.Config{Kube: n.as.proxy, NodeName: n.opts.NodeName, Table: n.layout.policyTable()})
+	if err != nil {
+		return err
+	}
+	n.health.follow("network-policy", c)
+	return c.Run(ctx)
 }
 
 // dnsPort is where pods' queries arrive on the bridge; 53 may be taken by a
@@ -260,12 +312,12 @@ func (n *node) dns(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	go func() {
+	run.Go("DNS ready", func() {
 		select {
 		case <-srv.Serving():
 			slog.Info("DNS ready", "after", time.Since(n.began).Round(time.Millisecond))
 		case <-ctx.Done():
 		}
-	}()
+	})
 	return srv.Run(ctx)
 }

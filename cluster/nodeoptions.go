@@ -24,6 +24,7 @@ type NodeOptions struct {
 	NodeName        string
 	NodeIP          string
 	KubeletPort     int
+	KubeletHealthz  int
 	NodeLabels      []string
 	NodeTaints      []string
 	RuntimeEndpoint string
@@ -42,6 +43,7 @@ func (o *NodeOptions) flags(f *pflag.FlagSet) {
 	f.StringVar(&o.NodeName, "node-name", "", "`name` of this node (default: the host name)")
 	f.StringVar(&o.NodeIP, "node-ip", "", "`address` of this node (default: that of the default route)")
 	f.IntVar(&o.KubeletPort, "kubelet-port", 10250, "`port` the kubelet listens on")
+	f.IntVar(&o.KubeletHealthz, "kubelet-healthz-port", 10248, "`port` on 127.0.0.1 of the kubelet's /healthz; 0: none")
 	f.StringSliceVar(&o.NodeLabels, "node-label", nil, "`labels` of this node, key=value")
 	f.StringSliceVar(&o.NodeTaints, "node-taint", nil, "`taints` of this node, key=value:effect")
 	f.StringVar(&o.RuntimeEndpoint, "container-runtime-endpoint", "", "`socket` of another CRI runtime to use instead of the built-in one")
@@ -131,6 +133,9 @@ func (o *NodeOptions) validate(f *faults) {
 		o.nodeIP = f.address("node-ip", o.NodeIP)
 	}
 	f.port("kubelet-port", o.KubeletPort)
+	if o.KubeletHealthz != 0 {
+		f.port("kubelet-healthz-port", o.KubeletHealthz)
+	}
 	o.labels = map[string]string{}
 	for _, l := range o.NodeLabels {
 		k, v, ok := strings.Cut(l, "=")

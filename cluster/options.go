@@ -35,6 +35,7 @@ type Options struct {
 	ClusterDNS          string
 	ClusterDomain       string
 	FlannelBackend      string
+	NoNetworkPolicy     bool
 	WriteKubeconfig     string
 	WriteKubeconfigMode string
 	Disable             []string
@@ -79,11 +80,12 @@ func (o *Options) Flags(f *pflag.FlagSet) {
 	f.StringVar(&o.ClusterDomain, "cluster-domain", "cluster.local", "`domain` of names in the cluster")
 	f.StringVar(&o.FlannelBackend, "flannel-backend", "vxlan", "`way` in which pods reach those of other nodes: vxlan, host-gw (the nodes must share a link) or none")
 	flaghelp.Values(f, "flannel-backend", backends...)
+	f.BoolVar(&o.NoNetworkPolicy, "disable-network-policy", false, "hold no pod to NetworkPolicies, as for a pod network that does so itself")
 	flaghelp.Group(f, "Network")
 	f.StringVarP(&o.WriteKubeconfig, "write-kubeconfig", "o", "", "write the administrator's kubeconfig to this `file` too")
 	f.StringVar(&o.WriteKubeconfigMode, "write-kubeconfig-mode", "0600", "octal `mode` of that file")
 	flaghelp.Group(f, "Flags")
-	f.StringSliceVar(&o.Disable, "disable", nil, "`parts` not to run: coredns, kube-proxy, scheduler, controller-manager, network")
+	f.StringSliceVar(&o.Disable, "disable", nil, "`parts` not to run: coredns, kube-proxy, metrics-server, local-storage, scheduler, controller-manager, network, network-policy")
 	flaghelp.Values(f, "disable", Disableable...)
 	f.StringArrayVar(&o.APIServerArgs, "kube-apiserver-arg", nil, "`key=value` that sets one of upstream's flags of the API server: authentication, authorisation, admission plugins, encryption, audit")
 	f.BoolVar(&o.DisableAgent, "disable-agent", false, "run no node on this server")
@@ -94,7 +96,10 @@ func (o *Options) Flags(f *pflag.FlagSet) {
 var backends = []string{cni.VXLAN, cni.HostGateway, cni.NoBackend}
 
 // Disableable are the parts that --disable takes.
-var Disableable = []string{"coredns", "kube-proxy", "scheduler", "controller-manager", "network"}
+var Disableable = []string{"coredns", "kube-proxy", "metrics-server", "local-storage", "scheduler", "controller-manager", "network", networkPolicy}
+
+// networkPolicy is the part that --disable-network-policy is about.
+const networkPolicy = "network-policy"
 
 // Validate completes the options and reports everything wrong with them.
 func (o *Options) Validate() error {
@@ -198,4 +203,6 @@ func (o *Options) shared(f *faults) {
 	}
 }
 
-func (o *Options) disabled(part string) bool { return slices.Contains(o.Disable, part) }
+func (o *Options) disabled(part string) bool {
+	return slices.Contains(o.Disable, part) || part == networkPolicy && o.NoNetworkPolicy
+}

@@ -131,7 +131,7 @@ func (a *authority) sign(key crypto.PublicKey, want leaf) ([]byte, error) {
 	return der, nil
 }
 
-// describes says whether cert is what is wanted, signed by ca, and has two
+// describes reports whether cert is what is wanted, signed by ca, and has two
 // thirds of its life left.
 func (want leaf) describes(cert, ca *x509.Certificate) bool {
 	now := time.Now()

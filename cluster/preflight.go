@@ -2,8 +2,13 @@ package cluster
 
 import (
 	"errors"
+	"fmt"
+	"maps"
 	"net"
+	"net/netip"
 	"os"
+	"slices"
+	"strings"
 )
 
 // preflight finds what would stop the cluster later, while nothing has been
@@ -13,10 +18,17 @@ func (s *Server) preflight() (err error) {
 	if os.Geteuid() != 0 && !o.DisableAgent {
 		return errors.New("knarr server runs containers and must be root; start it with sudo, or with --disable-agent for a control plane alone")
 	}
-	s.claim, err = s.layout.claim(marker{Version: 1, ClusterCIDR: o.clusterCIDR.String(), ServiceCIDR: o.serviceCIDR.String(), Datastore: o.datastore.kind()}, !o.DisableAgent)
+	s.claim, err = s.layout.dataDirLock(marker{Version: 1, ClusterCIDR: o.clusterCIDR.String(), ServiceCIDR: o.serviceCIDR.String(), Datastore: o.datastore.kind()}, !o.DisableAgent)
 	if err != nil {
 		s.release()
 		return err
+	}
+	if s.claim.fresh && !o.DisableAgent && o.Server == "" && !o.disabled("network") {
+		if err := s.layout.besideOthers(o.clusterCIDR); err != nil {
+			s.release()
+			s.claim.abandon()
+			return err
+		}
 	}
 	s.sockets.connect()
 	if s.listener, err = s.sockets.listen(o.BindAddress, o.HTTPSListenPort, "https-listen-port"); err == nil && !o.DisableAgent {
@@ -38,4 +50,35 @@ func (s *Server) release() {
 		}
 	}
 	s.claim.release()
+}
+
+// besideOthers finds the pod network of another cluster of this host that a new
+// one would share addresses with.
+func (l layout) besideOthers(pods netip.Prefix) error {
+	all, err := net.Interfaces()
+	if err != nil {
+		return fmt.Errorf("list network links: %w", err)
+	}
+	links := map[string][]net.Addr{}
+	for _, i := range all {
+		if !strings.HasPrefix(i.Name, "knarr0") || i.Name == l.bridge() {
+			continue
+		}
+		if links[i.Name], err = i.Addrs(); err != nil {
+			return fmt.Errorf("list addresses of %s: %w", i.Name, err)
+		}
+	}
+	return overlap(pods, links)
+}
+
+// overlap finds an address of other clusters' bridges in a range of pods. Pure.
+func overlap(pods netip.Prefix, links map[string][]net.Addr) error {
+	for _, name := range slices.Sorted(maps.Keys(links)) {
+		for _, a := range links[name] {
+			if p, err := netip.ParsePrefix(a.String()); err == nil && p.Overlaps(pods) {
+				return fmt.Errorf("--cluster-cidr %s: another cluster on this machine has pods at %s (link %s); take it down, or give this one a --cluster-cidr and a --service-cidr of its own", pods, p.Masked(), name)
+			}
+		}
+	}
+	return nil
 }

@@ -12,6 +12,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"runtime"
 	"strconv"
 	"sync"
 	"time"
@@ -21,13 +22,16 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/client-go/rest"
 
+	"knarr/addons/localstorage"
+	"knarr/addons/metrics"
 	"knarr/controlplane/apiserver"
 	"knarr/controlplane/apiserver/authn"
-	"knarr/controlplane/apiserver/endpoints"
+	"knarr/controlplane/apiserver/serviceallocation"
 	"knarr/controlplane/apiserver/storage"
 	"knarr/controlplane/etcd"
 	"knarr/internal/footprint"
 	"knarr/internal/memnet"
+	"knarr/internal/run"
 	"knarr/internal/version"
 )
 
@@ -37,14 +41,15 @@ type Server struct {
 	layout layout
 	began  time.Time
 
-	claim      *claim
+	claim      *dataDirLock
 	ca         *authority
 	frontProxy *authority   // signs who may name users in headers
 	member     *etcd.Member // nil when the cluster is kept elsewhere
-	partners   *partnership // nil for a server that was always alone
+	peerState  *peerState   // nil for a server that was always alone
 	partnersMu sync.Mutex
 	voters     int // servers at the last count
 	api        *apiserver.Server
+	metrics    *metrics.Server
 	tokenKey   crypto.Signer
 	joins      *joins
 	local      *memnet.Listener
@@ -61,14 +66,11 @@ func NewServer(o Options) *Server {
 	return &Server{opts: o, layout: l, began: time.Now(), local: memnet.Listen(), sockets: newSockets(l)}
 }
 
-// stopTime bounds an orderly stop; what is not done by then is cut off.
-const stopTime = 2 * time.Second
-
 // Run starts everything and blocks until ctx ends, then stops in reverse
 // order: clients, API server, etcd. Containers keep running. An error is a
 // user's mistake or a broken part that the cluster cannot do without.
 func (s *Server) Run(ctx context.Context) error {
-	welcome, err := s.enlist(ctx)
+	joined, err := s.joinServers(ctx)
 	if err != nil || ctx.Err() != nil {
 		return err
 	}
@@ -76,105 +78,94 @@ func (s *Server) Run(ctx context.Context) error {
 		return err
 	}
 	defer s.release()
-	if err := s.adopt(welcome); err != nil {
+	if err := s.adopt(joined); err != nil {
 		return err
 	}
-
-	// Each group outlives the ones that need it.
-	etcdCtx, stopEtcd := context.WithCancelCause(context.WithoutCancel(ctx))
-	apiCtx, stopAPI := context.WithCancelCause(etcdCtx)
-	clientCtx, stopClients := context.WithCancelCause(apiCtx)
-	defer stopEtcd(nil)
-	defer stopAPI(nil)
-	defer stopClients(nil)
-	stop := context.AfterFunc(ctx, func() { stopClients(nil) })
-	defer stop()
-
-	type opened struct {
-		*datastore
-		err error
-	}
-	opening := make(chan opened, 1)
-	go func() {
-		d, err := s.openDatastore(ctx)
-		opening <- opened{d, err}
-	}()
-	certs, err := s.certificates()
-	kept := <-opening
-	if err = errors.Join(err, kept.err); err != nil {
-		if kept.datastore != nil {
-			kept.close()
-		}
+	l := newLifetimes(ctx)
+	defer l.cancel()
+	store, certs, err := s.openStoreAndCertificates(ctx)
+	if err != nil {
 		if ctx.Err() != nil {
 			return nil // told to end while it waited for the others
 		}
 		return err
 	}
-	s.member = kept.member
+	s.member = store.member
 	if s.joins, err = s.newJoins(s.member); err != nil {
-		kept.close()
+		store.close()
 		return err
 	}
 	s.tokenKey = certs.tokens
-	if s.api, err = s.newAPIServer(kept.store, certs); err != nil {
-		kept.close()
+	if err = s.newMetrics(certs.metrics); err != nil {
+		store.close()
 		return err
 	}
-
-	var etcdGroup, apiGroup, clientGroup sync.WaitGroup
-	fail := func(err error) {
-		if err != nil {
-			stopClients(err)
-		}
+	if s.api, err = s.newAPIServer(store.store, certs); err != nil {
+		store.close()
+		return err
 	}
-	etcdGroup.Go(func() { fail(kept.serve(etcdCtx)) })
-	// What serves requests goes on until the last one has been answered.
-	serving, served := context.WithCancel(context.WithoutCancel(apiCtx))
-	defer served()
-	apiGroup.Go(func() { fail(s.api.Run(serving)) })
-	apiGroup.Go(func() {
-		defer served()
-		select { // nobody is let in before everything a cluster starts with is there
+	l.etcdGroup.Go("etcd", l.must("etcd", func() error { return store.serve(l.etcd) }))
+	s.runAPI(l, certs)
+	s.runClients(l)
+	<-l.clients.Done()
+	s.sockets.letGo() // an orderly end closes the ports at once
+	return l.stop()
+}
+
+// openStoreAndCertificates does both at once, since each takes much of a start.
+func (s *Server) openStoreAndCertificates(ctx context.Context) (*datastore, *certificates, error) {
+	type result struct {
+		*datastore
+		err error
+	}
+	opening := make(chan result, 1)
+	run.Go("open the datastore", func() {
+		var o result
+		defer func() { opening <- o }()
+		o.err = run.Catch("open the datastore", func() (err error) {
+			o.datastore, err = s.openDatastore(ctx)
+			return err
+		})
+	})
+	certs, err := s.certificates()
+	opened := <-opening
+	if err = errors.Join(err, opened.err); err != nil {
+		if opened.datastore != nil {
+			opened.close()
+		}
+		return nil, nil, err
+	}
+	return opened.datastore, certs, nil
+}
+
+// runAPI runs the API server and lets clients in once it has started.
+func (s *Server) runAPI(l *lifetimes, certs *certificates) {
+	l.apiGroup.Go("API server", l.must("API server", func() error { return s.api.Run(l.serving) }))
+	l.apiGroup.Go("API server: serve", func() {
+		defer l.served()
+		select { // no client is let in before all objects of a new cluster exist
 		case <-s.api.Started():
-		case <-apiCtx.Done():
+		case <-l.api.Done():
 			return
 		}
 		slog.Info("API server ready", "after", time.Since(s.began).Round(time.Millisecond), "address", s.listener.Addr())
-		var doors sync.WaitGroup
-		doors.Go(func() { fail(s.api.Serve(apiCtx, s.local, nil)) })
-		fail(s.api.Serve(apiCtx, s.listener, s.tlsConfig(certs)))
-		doors.Wait()
+		var listeners run.Group
+		listeners.Go("API server: serve in memory", l.must("API server: serve in memory", func() error { return s.api.Serve(l.api, s.local, nil) }))
+		l.must("API server: serve", func() error { return s.api.Serve(l.api, s.listener, s.tlsConfig(certs)) })()
+		listeners.Wait()
 	})
+}
+
+// runClients runs the components that are clients of the API server.
+func (s *Server) runClients(l *lifetimes) {
 	if !s.opts.DisableAgent {
 		s.node = s.newNode()
 	}
 	for _, c := range s.components() {
-		clientGroup.Go(func() { supervise(clientCtx, c) })
+		l.clientGroup.Go(c.name, func() { supervise(l.clients, c) })
 	}
-	clientGroup.Go(func() { settle(clientCtx) })
-	clientGroup.Go(func() { s.sockets.hold(clientCtx, s.listener, s.kubelet) })
-
-	<-clientCtx.Done()
-	s.sockets.letGo() // an orderly end closes the ports at once
-	finished := make(chan struct{})
-	go func() {
-		defer close(finished)
-		clientGroup.Wait()
-		stopAPI(nil)
-		apiGroup.Wait()
-		stopEtcd(nil)
-		etcdGroup.Wait()
-	}()
-	select {
-	case <-finished:
-	case <-time.After(stopTime):
-		slog.Warn("stopped before everything had ended by itself", "after", stopTime)
-		stopEtcd(nil)
-	}
-	if err := context.Cause(clientCtx); !errors.Is(err, context.Canceled) {
-		return err
-	}
-	return nil
+	l.clientGroup.Go("settle", func() { settle(l.clients) })
+	l.clientGroup.Go("hold sockets", func() { s.sockets.hold(l.clients, s.listener, s.kubelet) })
 }
 
 // settleTime is when a start is over.
@@ -199,22 +190,31 @@ func (s *Server) newAPIServer(store storage.Store, certs *certificates) (*apiser
 		ServiceAccountKey: certs.tokens,
 		Issuers:           []string{"https://kubernetes.default.svc." + o.ClusterDomain},
 		ServiceCIDRs:      []netip.Prefix{o.serviceCIDR},
-		NodePorts:         endpoints.PortRange{First: o.nodePorts[0], Last: o.nodePorts[1]},
+		NodePorts:         serviceallocation.PortRange{First: o.nodePorts[0], Last: o.nodePorts[1]},
 		Advertise:         netip.AddrPortFrom(o.advertise, uint16(o.HTTPSListenPort)),
-		KubeletClient:     certs.kubeletClient, KubeletCA: s.ca.pool,
+		KubeletClient:     certs.kubeletClient, KubeletCA: s.ca.pool, KubeletNames: true,
 		ClientCAs: s.ca.pem, FrontProxyCAs: s.frontProxy.pem, Identity: certs.frontProxy,
 		FrontProxy: &authn.FrontProxy{CA: s.frontProxy.pool, Names: []string{frontProxyName}},
 		Open:       s.joins.paths(),
 		Inside:     s.inside(),
+		Aggregated: s.aggregated(),
 		Version: &apimachineryversion.Info{
 			Major: "1", Minor: "36", GitVersion: version.Kubernetes + "+knarr", GitCommit: version.Commit,
-			GitTreeState: "clean", Platform: "linux/" + goarch, GoVersion: goversion, Compiler: "gc",
+			GitTreeState: "clean", Platform: "linux/" + runtime.GOARCH, GoVersion: runtime.Version(), Compiler: "gc",
 		},
 	}
 	if err := o.api.Apply(&cfg); err != nil {
 		return nil, fmt.Errorf("--kube-apiserver-arg: %w", err)
 	}
 	return apiserver.New(cfg)
+}
+
+// aggregated are the API servers in this process beside the API server itself.
+func (s *Server) aggregated() map[string]func(context.Context, string, string) (net.Conn, error) {
+	if s.opts.disabled("metrics-server") {
+		return nil
+	}
+	return map[string]func(context.Context, string, string) (net.Conn, error){metrics.Service: s.metrics.Dial}
 }
 
 // hosts are what the API server goes by.
@@ -232,7 +232,7 @@ func (s *Server) facts() facts {
 		ClusterCIDR: o.clusterCIDR, ServiceCIDR: o.serviceCIDR, ClusterDNS: o.clusterDNS, ClusterDomain: o.ClusterDomain,
 		Backend: o.FlannelBackend, Network: networkID(s.ca.pem),
 	}
-	for _, part := range []string{"coredns", "kube-proxy", "network"} {
+	for _, part := range []string{"coredns", "kube-proxy", "local-storage", "network", networkPolicy} {
 		if o.disabled(part) {
 			f.Disabled = append(f.Disabled, part)
 		}
@@ -249,14 +249,15 @@ func (s *Server) newNode() *node {
 			kubelet: s.as("kubelet", "system:node:"+s.opts.NodeName, "system:nodes"),
 			proxy:   s.as("kube-proxy", "system:kube-proxy"),
 			dns:     s.as("knarr-dns", serviceaccount.MakeUsername("kube-system", "kube-dns"), serviceaccount.MakeGroupNames("kube-system")...),
+			storage: s.as("local-path-provisioner", localstorage.User(s.opts.NodeName), localstorage.Group),
 		},
 	}
 }
 
 // certificates are the ones this process uses itself.
 type certificates struct {
-	serving, admin, kubeletClient, kubeletServing, frontProxy *tls.Certificate
-	tokens                                                    signer
+	serving, admin, kubeletClient, kubeletServing, metrics, frontProxy *tls.Certificate
+	tokens                                                             crypto.Signer
 }
 
 func (s *Server) certificates() (*certificates, error) {
@@ -275,7 +276,8 @@ func (s *Server) certificates() (*certificates, error) {
 	}{
 		{&c.serving, leaf{name: "apiserver", user: "kube-apiserver", hosts: o.hosts()}},
 		{&c.admin, leaf{name: "admin", user: "system:admin", groups: []string{user.SystemPrivilegedGroup}}},
-		{&c.kubeletClient, leaf{name: "apiserver-kubelet-client", user: "kube-apiserver-kubelet-client", groups: []string{user.SystemPrivilegedGroup}}},
+		{&c.kubeletClient, leaf{name: "apiserver-kubelet-client", user: "kube-apiserver-kubelet-client"}}, // bound to system:kubelet-api-admin
+		{&c.metrics, leaf{name: "metrics-server", user: metricsUser, groups: serviceaccount.MakeGroupNames(metrics.Namespace)}},
 		{&c.kubeletServing, leaf{name: "kubelet", user: "system:node:" + o.NodeName, groups: []string{"system:nodes"}, hosts: []string{o.NodeName, o.nodeIP.String(), "127.0.0.1"}}},
 	} {
 		if *issue.to, err = s.ca.issue(s.layout, issue.want); err != nil {
@@ -347,7 +349,7 @@ func (s *Server) asController(name string) *rest.Config {
 func supervise(ctx context.Context, c component) {
 	for wait := time.Second; ; wait = min(2*wait, time.Minute) {
 		began := time.Now()
-		err := guarded(ctx, c)
+		err := run.Catch(c.name, func() error { return c.run(ctx) })
 		if ctx.Err() != nil {
 			return
 		}
@@ -361,13 +363,4 @@ func supervise(ctx context.Context, c component) {
 			return
 		}
 	}
-}
-
-func guarded(ctx context.Context, c component) (err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("panic: %v", p)
-		}
-	}()
-	return c.run(ctx)
 }

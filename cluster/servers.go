@@ -8,7 +8,6 @@ import (
 	"net"
 	"slices"
 	"strconv"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -23,6 +22,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"knarr/internal/controller"
+	"knarr/internal/run"
 )
 
 // What marks the Node of a server. The finalizer keeps a Node that is deleted
@@ -39,9 +39,9 @@ func (s *Server) keepServers(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var group sync.WaitGroup
+	var group run.Group
 	defer group.Wait()
-	group.Go(func() { s.markNode(ctx, client) })
+	group.Go("mark the node", func() { s.markNode(ctx, client) })
 	select {
 	case <-s.several():
 	case <-ctx.Done():
@@ -185,13 +185,13 @@ func (s *Server) noteServers(ctx context.Context, endpoints cache.Store) error {
 	}
 	slices.Sort(urls)
 	if s.voters != voters && voters == 2 {
-		slog.WarnContext(ctx, "of two servers neither may be lost: with one alone nothing can be written; a third makes the loss of any one harmless")
+		slog.WarnContext(ctx, "with two servers, the loss of either stops all writes; a third makes the loss of any one harmless")
 	}
 	if s.voters != voters {
 		slog.InfoContext(ctx, "servers", "count", voters)
 	}
 	s.voters = voters
-	err = s.remember(func(p *partnership) {
+	err = s.remember(func(p *peerState) {
 		p.Several = len(all) > 1 || s.opts.ClusterInit
 		if len(urls) > 0 || len(all) == 1 { // those that are not there now may come back
 			p.Servers = urls

@@ -23,7 +23,7 @@ func (o *Options) sharedFlags() map[string]*string {
 }
 
 // everywhere are the parts that run on all servers and nodes, or on none.
-var everywhere = []string{"coredns", "kube-proxy", "network"}
+var everywhere = []string{"coredns", "kube-proxy", "local-storage", "metrics-server", "network", networkPolicy}
 
 // settings are what further servers must have as this one has it.
 func (o *Options) settings() settings {
@@ -77,8 +77,8 @@ func (o *Options) inherit(have settings) error {
 	return errors.Join(f.errs...)
 }
 
-// A partnership is what a server keeps that is, or was, one of several.
-type partnership struct {
+// A peerState is what a server keeps that is, or was, one of several.
+type peerState struct {
 	// Name is that of the server and of its member of etcd.
 	Name     string   `json:"name"`
 	Settings settings `json:"settings"`
@@ -88,26 +88,26 @@ type partnership struct {
 	Servers []string `json:"servers,omitempty"`
 }
 
-// readPartnership reads it; nil for a server that was always alone.
-func (l layout) readPartnership() (*partnership, error) {
-	b, err := os.ReadFile(l.partnership())
+// readPeerState reads it; nil for a server that was always alone.
+func (l layout) readPeerState() (*peerState, error) {
+	b, err := os.ReadFile(l.peerStateFile())
 	if errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
 		return nil, nil
 	}
-	p := &partnership{}
+	p := &peerState{}
 	if err == nil {
 		err = json.Unmarshal(b, p)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", l.partnership(), err)
+		return nil, fmt.Errorf("read %s: %w", l.peerStateFile(), err)
 	}
 	return p, nil
 }
 
-func (l layout) writePartnership(p *partnership) error {
+func (l layout) writePeerState(p *peerState) error {
 	b, err := json.Marshal(p)
 	if err != nil {
 		return err
 	}
-	return writeFile(l.partnership(), append(b, '\n'), 0o600)
+	return writeFile(l.peerStateFile(), append(b, '\n'), 0o600)
 }

@@ -86,17 +86,17 @@ func TestServersOf(t *testing.T) {
 }
 
 // Who guesses is out for a minute, alone; what is kept of guessers is bounded.
-func TestStrikes(t *testing.T) {
-	var s strikes
+func TestFailedAttempts(t *testing.T) {
+	var s failedAttempts
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	a, b := source("10.0.0.1:1000"), source("10.0.0.2:1000")
-	for range maxStrikes {
-		if s.out(a, now) {
+	for range maxFailedAttempts {
+		if s.exceeded(a, now) {
 			t.Fatal("out too soon")
 		}
 		s.add(a, now)
 	}
-	if !s.out(a, now.Add(strikeTime-1)) || s.out(b, now) || s.out(a, now.Add(strikeTime)) {
+	if !s.exceeded(a, now.Add(attemptWindow-1)) || s.exceeded(b, now) || s.exceeded(a, now.Add(attemptWindow)) {
 		t.Error("the wrong one is out, or at the wrong time")
 	}
 	for i := range 2 * maxAddresses {

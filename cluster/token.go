@@ -14,7 +14,7 @@ import (
 // server knows, and what it knows the server by. Who has that of servers gets
 // the keys of the cluster's authorities, so it is another secret.
 type joinToken struct {
-	caHash string // hex SHA-256 of the CA's PEM; empty: any server is believed
+	caHash string // hex SHA-256 of the CA's PEM; empty: not known
 	secret string
 	server bool // of servers
 }

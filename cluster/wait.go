@@ -31,27 +31,38 @@ func Wait(ctx context.Context, dir, domain string) error {
 	}
 	l := layout{dir}
 	began, seen := time.Now(), false
+	var lacks error
 	for {
-		lacks := l.lacks(ctx, domain)
-		if lacks == nil {
+		now := l.lacks(ctx, domain)
+		if now == nil {
 			return nil
+		}
+		if lacks == nil || ctx.Err() == nil { // that the time is up is not what it lacks
+			lacks = now
 		}
 		running := l.running()
 		switch seen = seen || running; {
 		case seen && !running:
 			return fmt.Errorf("the server of --data-dir %s ended; its log says why", dir)
 		case !seen && time.Since(began) > startTime:
-			return fmt.Errorf("no server of --data-dir %s runs on this machine; start one with knarr server", dir)
+			return noServer(dir)
 		}
 		select {
 		case <-time.After(20 * time.Millisecond):
 		case <-ctx.Done():
+			if !running { // its sockets may be held for the next one, and answer nothing
+				return noServer(dir)
+			}
 			return fmt.Errorf("not ready in time: %w", lacks)
 		}
 	}
 }
 
-// running says whether the process that wrote its id into the lock holds it. The
+func noServer(dir string) error {
+	return fmt.Errorf("no server of --data-dir %s runs on this machine; start one with knarr server", dir)
+}
+
+// running reports whether the process that wrote its id into the lock holds it. The
 // lock itself is not tried: a server that starts just then would fail.
 func (l layout) running() bool {
 	var st unix.Stat_t
@@ -64,7 +75,7 @@ func (l layout) running() bool {
 	return err == nil && holds(string(locks), pid, st.Ino)
 }
 
-// holds says whether a process has a lock on a file, by what the kernel tells
+// holds reports whether a process has a lock on a file, by what the kernel lists
 // of all locks. Ids are reused, and a process that was killed may stay in the
 // list of processes; neither has the lock. Pure.
 func holds(locks, pid string, inode uint64) bool {

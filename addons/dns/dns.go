@@ -13,14 +13,17 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"runtime/debug"
 	"strings"
-	"sync"
 
 	"github.com/miekg/dns"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
+
+	"knarr/internal/informer"
+	"knarr/internal/run"
 )
 
 // Config is what a DNS server needs.
@@ -86,7 +89,7 @@ func New(c Config) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("dns: %w", err)
 	}
-	f := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(slim))
+	f := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(informer.TrimMetadata))
 	s := &Server{cfg: c, client: client, factory: f, forward: newForwarder(c.ResolvConf, c.Listen), began: make(chan struct{})}
 	s.records, err = newRecords(c.Domain, c.TTL, f)
 	return s, err
@@ -94,6 +97,9 @@ func New(c Config) (*Server, error) {
 
 // Serving is closed once names are answered.
 func (s *Server) Serving() <-chan struct{} { return s.began }
+
+// maxStreams is how many TCP connections there may be at a time.
+const maxStreams = 1000
 
 // Run answers until ctx ends.
 func (s *Server) Run(ctx context.Context) error {
@@ -105,8 +111,9 @@ func (s *Server) Run(ctx context.Context) error {
 		return nil
 	}
 	var servers []*dns.Server
-	var wg sync.WaitGroup
+	var wg run.Group
 	defer wg.Wait()
+	streams := newFairLimiter(maxStreams)
 	failed := make(chan error, 2*len(s.cfg.Listen))
 	for _, at := range s.cfg.Listen {
 		packets, err := s.cfg.Sockets.ListenPacket("udp", at.String())
@@ -120,11 +127,11 @@ func (s *Server) Run(ctx context.Context) error {
 		}
 		servers = append(servers,
 			&dns.Server{PacketConn: packets, Handler: s, UDPSize: dns.DefaultMsgSize},
-			&dns.Server{Listener: stream, Handler: s, MaxTCPQueries: -1})
+			&dns.Server{Listener: sharedListener{stream, streams}, Handler: s, MaxTCPQueries: -1})
 	}
 	for _, srv := range servers {
-		wg.Go(func() {
-			if err := srv.ActivateAndServe(); err != nil {
+		wg.Go("DNS: serve", func() {
+			if err := run.Catch("DNS: serve", srv.ActivateAndServe); err != nil {
 				failed <- err
 			}
 		})
@@ -147,7 +154,8 @@ func (s *Server) Run(ctx context.Context) error {
 func (s *Server) ServeDNS(w dns.ResponseWriter, q *dns.Msg) {
 	defer func() {
 		if p := recover(); p != nil {
-			slog.Error("panic in DNS answer", "panic", p)
+			slog.Error("panic in DNS answer", "panic", p, "stack", string(debug.Stack()))
+			run.CountPanic("dns answer")
 			m := new(dns.Msg)
 			_ = w.WriteMsg(m.SetRcode(q, dns.RcodeServerFailure))
 		}
@@ -188,14 +196,14 @@ func (s *Server) answer(w dns.ResponseWriter, q *dns.Msg) *dns.Msg {
 		}
 		m.Extra = append(m.Extra, result.extra...)
 		if result.outside != "" { // an ExternalName leads out of the cluster
-			m.Answer = append(m.Answer, s.follow(q, result.outside, question.Qtype)...)
+			m.Answer = append(m.Answer, s.follow(w, result.outside, question.Qtype)...)
 		}
 		if len(m.Answer) == 0 {
 			m.Ns = []dns.RR{s.records.soa()}
 		}
 		return m
 	}
-	m, err := s.forward.ask(q)
+	m, err := s.forward.ask(q, clientOf(w.RemoteAddr()))
 	if err != nil {
 		m = new(dns.Msg).SetRcode(q, dns.RcodeServerFailure)
 	}
@@ -204,7 +212,7 @@ func (s *Server) answer(w dns.ResponseWriter, q *dns.Msg) *dns.Msg {
 }
 
 // follow asks for what a CNAME leads to.
-func (s *Server) follow(q *dns.Msg, name string, qtype uint16) []dns.RR {
+func (s *Server) follow(w dns.ResponseWriter, name string, qtype uint16) []dns.RR {
 	if qtype == dns.TypeCNAME {
 		return nil
 	}
@@ -214,7 +222,7 @@ func (s *Server) follow(q *dns.Msg, name string, qtype uint16) []dns.RR {
 	next := new(dns.Msg)
 	next.SetQuestion(name, qtype)
 	next.RecursionDesired = true
-	m, err := s.forward.ask(next)
+	m, err := s.forward.ask(next, clientOf(w.RemoteAddr()))
 	if err != nil {
 		return nil
 	}

@@ -2,60 +2,47 @@ package dns
 
 import (
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/miekg/dns"
 )
 
-// forwarder asks the node's own servers and remembers their answers.
+// forwarder asks the node's own servers and remembers their answers. A question
+// that several clients have at a time is asked once.
 type forwarder struct {
 	servers []string
-	udp     *dns.Client
-	tcp     *dns.Client
-	limit   chan struct{} // questions under way
-	shards  [16]shard
-}
-
-// A shard is a part of the memory, with a lock of its own.
-type shard struct {
-	mu      sync.Mutex
-	answers map[question]remembered
-}
-
-type question struct {
-	name         string
-	qtype, class uint16
-	do           bool
-}
-
-type remembered struct {
-	msg   *dns.Msg
-	until time.Time
+	limiter *fairLimiter // of questions under way
+	memory  *memory
 }
 
 const (
-	perShard    = 512
 	maxRemember = 30 * time.Second // CoreDNS' default for a cluster
 	minRemember = 5 * time.Second
 	underWay    = 1000
+
+	udpTime = 2 * time.Second
+	tcpTime = 3 * time.Second
+	allTime = 8 * time.Second // with all servers, one after the other
+
+	// udpSize is what a server is told to send at most by UDP: no more than
+	// goes unfragmented, for a fragment can be forged without knowing the
+	// question's id.
+	udpSize = 1232
 )
 
-var errNoServers = errors.New("this node's resolver configuration names no server that is not this one")
+var (
+	errNoServers = errors.New("this node's resolver configuration names no server that is not this one")
+	errTooMany   = errors.New("too many questions under way")
+)
 
 // newForwarder reads the servers of a resolver configuration, without those
 // that would lead back here.
 func newForwarder(file string, self []netip.AddrPort) *forwarder {
-	f := &forwarder{
-		udp: &dns.Client{Net: "udp", Timeout: 2 * time.Second, UDPSize: 4096}, tcp: &dns.Client{Net: "tcp", Timeout: 3 * time.Second},
-		limit: make(chan struct{}, underWay),
-	}
-	for i := range f.shards {
-		f.shards[i].answers = map[question]remembered{}
-	}
+	f := &forwarder{limiter: newFairLimiter(underWay), memory: newMemory()}
 	cfg, err := dns.ClientConfigFromFile(file)
 	if err != nil {
 		return f
@@ -71,64 +58,82 @@ func newForwarder(file string, self []netip.AddrPort) *forwarder {
 	return f
 }
 
-// ask answers from memory or asks the servers in turn. The message is the
-// caller's.
-func (f *forwarder) ask(q *dns.Msg) (*dns.Msg, error) {
-	key := question{dns.CanonicalName(q.Question[0].Name), q.Question[0].Qtype, q.Question[0].Qclass, q.IsEdns0() != nil && q.IsEdns0().Do()}
-	s := &f.shards[hash(key.name)%uint32(len(f.shards))]
-	now := time.Now()
-	s.mu.Lock()
-	hit, ok := s.answers[key]
-	s.mu.Unlock()
-	if ok && now.Before(hit.until) {
-		m := hit.msg.Copy()
+// ask answers a client's question from memory or asks the servers in turn. The
+// message is the caller's.
+func (f *forwarder) ask(q *dns.Msg, client netip.Addr) (*dns.Msg, error) {
+	key := questionOf(q)
+	part, now := f.memory.part(key), time.Now()
+	if m := part.recall(key, now); m != nil {
 		m.Question = slices.Clone(q.Question)
-		left := uint32(hit.until.Sub(now) / time.Second)
-		for _, rr := range m.Answer {
-			rr.Header().Ttl = min(rr.Header().Ttl, left+1)
-		}
 		return m, nil
 	}
 	if len(f.servers) == 0 {
 		return nil, errNoServers
 	}
-	select {
-	case f.limit <- struct{}{}:
-		defer func() { <-f.limit }()
-	default:
-		return nil, errors.New("too many questions under way")
+	if !f.limiter.take(client) {
+		return nil, errTooMany
 	}
-	var last error
+	defer f.limiter.release(client)
+	flight, first := part.join(key)
+	if first {
+		func() {
+			defer part.land(key, flight)
+			flight.err = errors.New("the question was given up")
+			flight.wire, flight.err = f.askServers(key, now)
+		}()
+		if flight.err == nil {
+			part.remember(key, flight.wire, now)
+		}
+	} else {
+		<-flight.done
+	}
+	if flight.err != nil {
+		return nil, flight.err
+	}
+	m := new(dns.Msg)
+	if err := m.Unpack(flight.wire); err != nil {
+		return nil, fmt.Errorf("read the answer: %w", err)
+	}
+	m.Question = slices.Clone(q.Question)
+	return m, nil
+}
+
+// askServers gives the first answer, packed and without what only concerns this
+// hop.
+func (f *forwarder) askServers(key question, now time.Time) ([]byte, error) {
+	last := errNoServers
 	for _, server := range f.servers {
-		m, _, err := f.udp.Exchange(q, server)
-		if err == nil && m.Truncated {
-			m, _, err = f.tcp.Exchange(q, server)
+		m, err := exchange(key, "udp", server, now.Add(allTime), udpTime)
+		if err == nil && m.Truncated || errors.Is(err, errForged) {
+			m, err = exchange(key, "tcp", server, now.Add(allTime), tcpTime)
 		}
 		if err != nil {
 			last = err
 			continue
 		}
-		if keep := lifetime(m); keep > 0 {
-			s.mu.Lock()
-			if len(s.answers) >= perShard {
-				clear(s.answers)
-			}
-			s.answers[key] = remembered{m.Copy(), now.Add(keep)}
-			s.mu.Unlock()
+		m.Extra = slices.DeleteFunc(m.Extra, func(rr dns.RR) bool { return rr.Header().Rrtype == dns.TypeOPT })
+		m.Compress = true
+		wire, err := m.Pack()
+		if err != nil {
+			last = fmt.Errorf("pack the answer of %s: %w", server, err)
+			continue
 		}
-		return m, nil
+		return wire, nil
 	}
 	return nil, last
 }
 
 // lifetime is how long an answer may be remembered.
 func lifetime(m *dns.Msg) time.Duration {
-	if m.Rcode != dns.RcodeSuccess && m.Rcode != dns.RcodeNameError {
+	if m.Truncated || m.Rcode != dns.RcodeSuccess && m.Rcode != dns.RcodeNameError {
 		return 0
 	}
 	keep := maxRemember
 	for _, rr := range slices.Concat(m.Answer, m.Ns) {
 		keep = min(keep, time.Duration(rr.Header().Ttl)*time.Second)
+		if soa, ok := rr.(*dns.SOA); ok && len(m.Answer) == 0 {
+			keep = min(keep, time.Duration(soa.Minttl)*time.Second)
+		}
 	}
 	if len(m.Answer)+len(m.Ns) == 0 {
 		keep = minRemember

@@ -20,6 +20,7 @@ type answered struct {
 }
 
 func (a *answered) LocalAddr() net.Addr         { return a.local }
+func (a *answered) RemoteAddr() net.Addr        { return a.local }
 func (a *answered) WriteMsg(msg *dns.Msg) error { a.msg = msg; return nil }
 
 // Every message is answered with one that fits, and that others can read.

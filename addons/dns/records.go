@@ -2,7 +2,6 @@ package dns
 
 import (
 	"fmt"
-	"hash/fnv"
 	"net"
 	"net/netip"
 	"strings"
@@ -10,7 +9,6 @@ import (
 	"github.com/miekg/dns"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/tools/cache"
 )
@@ -57,15 +55,6 @@ func newRecords(domain string, ttl uint32, f informers.SharedInformerFactory) (*
 		return nil, fmt.Errorf("dns: %w", err)
 	}
 	return r, nil
-}
-
-// slim drops what no answer needs, so that the caches stay small.
-func slim(o any) (any, error) {
-	if m, ok := o.(metav1.Object); ok {
-		m.SetManagedFields(nil)
-		m.SetAnnotations(nil)
-	}
-	return o, nil
 }
 
 // result is what is known of a name.
@@ -192,14 +181,30 @@ type endpoint struct {
 	port discoveryv1.EndpointPort
 }
 
-// endpoints calls visit for the endpoints of svc that may be named.
-func (r *records) endpoints(svc *corev1.Service, visit func(endpoint)) {
+// maxRecords bounds an answer: more do not fit into a message in any case.
+const maxRecords = 4096
+
+var labelOf = strings.NewReplacer(".", "-", ":", "-")
+
+// endpoints calls visit for the endpoints of svc that may be named, with each of
+// their ports that matches, or once without a port when match is nil, until
+// visit says that it has enough.
+func (r *records) endpoints(svc *corev1.Service, match func(*discoveryv1.EndpointPort) bool, visit func(endpoint) bool) {
 	found, err := r.slices.ByIndex(byService, svc.Namespace+"/"+svc.Name)
 	if err != nil {
 		return
 	}
 	for _, o := range found {
 		s := o.(*discoveryv1.EndpointSlice)
+		ports := []discoveryv1.EndpointPort{{}}
+		if match != nil {
+			ports = nil
+			for i := range s.Ports {
+				if match(&s.Ports[i]) {
+					ports = append(ports, s.Ports[i])
+				}
+			}
+		}
 		for i := range s.Endpoints {
 			e := &s.Endpoints[i]
 			if e.Conditions.Ready != nil && !*e.Conditions.Ready && !svc.Spec.PublishNotReadyAddresses {
@@ -210,15 +215,14 @@ func (r *records) endpoints(svc *corev1.Service, visit func(endpoint)) {
 				if err != nil {
 					continue
 				}
-				host := strings.NewReplacer(".", "-", ":", "-").Replace(a)
+				host := labelOf.Replace(a)
 				if e.Hostname != nil && *e.Hostname != "" {
 					host = *e.Hostname
 				}
-				if len(s.Ports) == 0 {
-					visit(endpoint{host: host, addr: addr})
-				}
-				for _, p := range s.Ports {
-					visit(endpoint{host, addr, p})
+				for _, p := range ports {
+					if !visit(endpoint{host, addr, p}) {
+						return
+					}
 				}
 			}
 		}
@@ -229,15 +233,16 @@ func (r *records) endpoints(svc *corev1.Service, visit func(endpoint)) {
 func (r *records) headless(name string, svc *corev1.Service, host string, qtype uint16) result {
 	seen := map[netip.Addr]bool{}
 	res := result{absent: host != ""}
-	r.endpoints(svc, func(e endpoint) {
+	r.endpoints(svc, nil, func(e endpoint) bool {
 		if host != "" && !strings.EqualFold(e.host, host) {
-			return
+			return true
 		}
 		res.absent = false
 		if !seen[e.addr] {
 			seen[e.addr] = true
 			res.answer = append(res.answer, r.address(name, e.addr, qtype)...)
 		}
+		return len(res.answer) < maxRecords
 	})
 	if host == "" && len(seen) == 0 {
 		res.absent = true // CoreDNS' answer: nothing stands behind the name
@@ -269,11 +274,11 @@ func (r *records) srv(name string, svc *corev1.Service, headless bool, port, pro
 			}
 		}
 	} else {
-		r.endpoints(svc, func(e endpoint) {
-			if e.port.Port == nil || e.port.Name == nil || e.port.Protocol == nil || !match(*e.port.Name, *e.port.Protocol) {
-				return
-			}
+		r.endpoints(svc, func(p *discoveryv1.EndpointPort) bool {
+			return p.Port != nil && p.Name != nil && p.Protocol != nil && match(*p.Name, *p.Protocol)
+		}, func(e endpoint) bool {
 			add(e.host+"."+base, *e.port.Port, e.addr, 100)
+			return len(res.answer) < maxRecords
 		})
 	}
 	res.absent = len(res.answer) == 0
@@ -374,11 +379,4 @@ func (r *records) soa() dns.RR {
 		Hdr: r.header(r.domain, dns.TypeSOA), Ns: "ns.dns." + r.domain, Mbox: "hostmaster." + r.domain,
 		Serial: 1, Refresh: 7200, Retry: 1800, Expire: 86400, Minttl: r.ttl,
 	}
-}
-
-// hash spreads keys over shards.
-func hash(s string) uint32 {
-	h := fnv.New32a()
-	_, _ = h.Write([]byte(s))
-	return h.Sum32()
 }

@@ -54,20 +54,20 @@ func (p Process) Run(ctx context.Context) error { return p.run(ctx) }
 
 // client is the flags of who speaks to an API server.
 type client struct {
-	kubeconfig, master string
+	kubeconfig, masterURL string
 }
 
 func (c *client) flags(f *pflag.FlagSet) {
 	f.StringVar(&c.kubeconfig, "kubeconfig", "", "`file` that says where the API server is and who to be")
-	f.StringVar(&c.master, "master", "", "`URL` of the API server, in place of the kubeconfig's")
+	f.StringVar(&c.masterURL, "master", "", "`URL` of the API server, in place of the kubeconfig's")
 }
 
 // config reaches the API server as name, which tells components apart in logs.
 func (c *client) config(name string) (*rest.Config, error) {
-	if c.kubeconfig == "" && c.master == "" {
+	if c.kubeconfig == "" && c.masterURL == "" {
 		return nil, errors.New("--kubeconfig: name the file that says where the API server is")
 	}
-	cfg, err := clientcmd.BuildConfigFromFlags(c.master, c.kubeconfig)
+	cfg, err := clientcmd.BuildConfigFromFlags(c.masterURL, c.kubeconfig)
 	if err != nil {
 		return nil, fmt.Errorf("--kubeconfig: %w", err)
 	}

@@ -25,8 +25,9 @@ import (
 
 	"knarr/cluster/apiflags"
 	"knarr/controlplane/apiserver"
-	"knarr/controlplane/apiserver/endpoints"
+	"knarr/controlplane/apiserver/serviceallocation"
 	"knarr/controlplane/apiserver/storage"
+	"knarr/internal/run"
 	"knarr/internal/version"
 )
 
@@ -102,14 +103,14 @@ func (a *apiServer) run(ctx context.Context) error {
 	defer end()
 	ctx, stop := context.WithCancelCause(ctx)
 	if a.forget > 0 {
-		go storage.Forget(running, store, a.forget)
+		run.Go("compaction", func() { storage.Forget(running, store, a.forget) })
 	}
 	ended := make(chan error, 1)
-	go func() {
-		err := api.Run(running)
+	run.Go("API server", func() {
+		err := run.Catch("API server", func() error { return api.Run(running) })
 		stop(err)
 		ended <- err
-	}()
+	})
 	err = api.Serve(ctx, l, &tls.Config{
 		Certificates: []tls.Certificate{*serving}, MinVersion: tls.VersionTLS12,
 		ClientAuth: tls.RequestClientCert, NextProtos: []string{"h2", "http/1.1"},
@@ -148,7 +149,7 @@ func (a *apiServer) config() (*apiserver.Config, *tls.Certificate, error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("--service-node-port-range: %w", err)
 	}
-	c.NodePorts = endpoints.PortRange{First: int32(ports.Base), Last: int32(ports.Base + ports.Size - 1)}
+	c.NodePorts = serviceallocation.PortRange{First: int32(ports.Base), Last: int32(ports.Base + ports.Size - 1)}
 	if c.ClientCA, err = pool("client-ca-file", a.clientCA); err != nil {
 		return nil, nil, err
 	}

@@ -1,12 +1,19 @@
 package alone
 
 import (
+	"cmp"
 	"context"
 	"crypto"
+	"errors"
 	"fmt"
+	"maps"
+	"math"
 	"net/netip"
 	"os"
+	"slices"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/pflag"
 	"golang.org/x/oauth2"
@@ -19,36 +26,113 @@ import (
 	"k8s.io/client-go/transport"
 	"k8s.io/client-go/util/keyutil"
 
+	"knarr/cluster/alone/secureserving"
 	"knarr/controlplane/controllermanager"
+	"knarr/controlplane/controllermanager/horizontalpodautoscaler"
 )
 
 type controllerManager struct {
 	client
-	elect, ownAccounts      bool
+	secure                  secureserving.Options
+	lease                   election
+	ownAccounts, nodeCIDRs  bool
 	rootCA, tokenKey        string
 	clusterCIDR, serviceIPs string
 	controllers             []string
 	signers                 signers
+	autoscaler              horizontalpodautoscaler.Config
+	syncs                   map[string]*int // by controller
+	masks                   struct{ both, ipv4, ipv6 int }
+	nodeGrace               time.Duration
+	endedPods               int
+	clusterName             string
+	gates                   map[string]string
 }
 
 func (m *controllerManager) flags(f *pflag.FlagSet) {
 	m.client.flags(f)
-	f.BoolVar(&m.elect, "leader-elect", true, "take turns with other controller managers of the cluster")
+	m.secure.Flags(f, 10257)
+	m.lease.flags(f, "kube-controller-manager")
 	f.BoolVar(&m.ownAccounts, "use-service-account-credentials", false, "run each controller as a service account of its own")
 	f.StringVar(&m.rootCA, "root-ca-file", "", "`file` of the certificate authority published as kube-root-ca.crt")
 	f.StringVar(&m.tokenKey, "service-account-private-key-file", "", "`file` of the key that signs the tokens in Secrets (default: they get none)")
 	f.StringVar(&m.clusterCIDR, "cluster-cidr", "", "`ranges` of pod addresses, which nodes get parts of (default: they get none)")
 	f.StringVar(&m.serviceIPs, "service-cluster-ip-range", "", "`ranges` of service addresses, kept out of the nodes' parts")
+	f.BoolVar(&m.nodeCIDRs, "allocate-node-cidrs", true, "give nodes parts of --cluster-cidr")
+	f.IntVar(&m.masks.both, "node-cidr-mask-size", 0, "`bits` of a node's part of a single range (default: 24, of IPv6 64)")
+	f.IntVar(&m.masks.ipv4, "node-cidr-mask-size-ipv4", 0, "`bits` of a node's part of an IPv4 range (default: 24)")
+	f.IntVar(&m.masks.ipv6, "node-cidr-mask-size-ipv6", 0, "`bits` of a node's part of an IPv6 range (default: 64)")
+	f.DurationVar(&m.nodeGrace, "node-monitor-grace-period", 50*time.Second, "`time` after which a silent node is not ready")
+	f.IntVar(&m.endedPods, "terminated-pod-gc-threshold", 12500, "`number` of ended pods that are kept")
+	f.StringVar(&m.clusterName, "cluster-name", "kubernetes", "`name` of the cluster, for cloud providers")
+	f.StringToStringVar(&m.gates, "feature-gates", nil, "`gates` to turn on or off: "+scaleToZero+"=true lets autoscalers go down to no pod")
 	m.signers.flags(f)
+	m.syncFlags(f)
 	f.StringSliceVar(&m.controllers, "controllers", []string{"*"}, "`names` of controllers to run; * is all, -name leaves one out")
+	m.autoscalerFlags(f)
+}
+
+// syncFlags are how many keys a controller works on at once.
+var syncFlags = map[string]string{
+	"concurrent-cron-job-syncs":                           "cronjob-controller",
+	"concurrent-daemonset-syncs":                          "daemonset-controller",
+	"concurrent-deployment-syncs":                         "deployment-controller",
+	"concurrent-endpoint-syncs":                           "endpoints-controller",
+	"concurrent-ephemeralvolume-syncs":                    "ephemeral-volume-controller",
+	"concurrent-gc-syncs":                                 "garbage-collector-controller",
+	"concurrent-job-syncs":                                "job-controller",
+	"concurrent-namespace-syncs":                          "namespace-controller",
+	"concurrent-rc-syncs":                                 "replicationcontroller-controller",
+	"concurrent-replicaset-syncs":                         "replicaset-controller",
+	"concurrent-resource-quota-syncs":                     "resourcequota-controller",
+	"concurrent-service-endpoint-syncs":                   "endpointslice-controller",
+	"concurrent-serviceaccount-token-syncs":               "serviceaccount-token-controller",
+	"concurrent-statefulset-syncs":                        "statefulset-controller",
+	"concurrent-ttl-after-finished-syncs":                 "ttl-after-finished-controller",
+	"concurrent-validating-admission-policy-status-syncs": "validatingadmissionpolicy-status-controller",
+	"mirroring-concurrent-service-endpoint-syncs":         "endpointslice-mirroring-controller",
+}
+
+func (m *controllerManager) syncFlags(f *pflag.FlagSet) {
+	m.syncs = map[string]*int{}
+	for _, flag := range slices.Sorted(maps.Keys(syncFlags)) {
+		name := syncFlags[flag]
+		m.syncs[name] = f.Int(flag, 0, "`number` of objects that "+name+" works on at once (default: its own)")
+	}
+}
+
+func (m *controllerManager) autoscalerFlags(f *pflag.FlagSet) {
+	const prefix = "horizontal-pod-autoscaler-"
+	a := &m.autoscaler
+	f.IntVar(&a.Workers, "concurrent-"+prefix+"syncs", 5, "`number` of horizontal pod autoscalers looked at at once")
+	f.DurationVar(&a.SyncPeriod, prefix+"sync-period", 15*time.Second, "`time` from one look at a horizontal pod autoscaler to the next")
+	f.DurationVar(&a.DownscaleStabilization, prefix+"downscale-stabilization", 5*time.Minute, "`time` for which no fewer replicas are wanted than any metric asked for in it")
+	f.DurationVar(&a.CPUInitializationPeriod, prefix+"cpu-initialization-period", 5*time.Minute, "`time` after a pod's start in which its CPU usage may be passed over")
+	f.DurationVar(&a.InitialReadinessDelay, prefix+"initial-readiness-delay", 30*time.Second, "`time` after a pod's start in which a change of readiness counts as the first")
+	f.Float64Var(&a.Tolerance, prefix+"tolerance", 0.1, "`part` of the target by which usage may differ before replicas change")
 }
 
 func (m *controllerManager) run(ctx context.Context) error {
+	if err := m.autoscaler.Validate(); err != nil {
+		return err
+	}
+	// In the configuration zero is the default: the least there is stands for none.
+	a := &m.autoscaler
+	a.DownscaleStabilization, a.CPUInitializationPeriod = max(a.DownscaleStabilization, 1), max(a.CPUInitializationPeriod, 1)
+	a.InitialReadinessDelay, a.Tolerance = max(a.InitialReadinessDelay, 1), max(a.Tolerance, math.SmallestNonzeroFloat64)
+	if err := errors.Join(m.secure.Validate(), m.lease.validate(), m.validate()); err != nil {
+		return err
+	}
 	kube, err := m.config("kube-controller-manager")
 	if err != nil {
 		return err
 	}
-	cfg := controllermanager.Config{Kube: kube, LeaderElect: m.elect, Controllers: m.controllers}
+	healthy := m.lease.watch()
+	cfg := controllermanager.Config{Kube: kube, LeaderElect: m.lease.on, Election: m.lease.times, Controllers: m.controllers, HorizontalPodAutoscaler: m.autoscaler,
+		NodeMonitorGracePeriod: m.nodeGrace, TerminatedPodThreshold: cmp.Or(m.endedPods, -1), ConcurrentSyncs: map[string]int{}}
+	for name, n := range m.syncs {
+		cfg.ConcurrentSyncs[name] = *n
+	}
 	if m.rootCA != "" {
 		if cfg.RootCA, err = os.ReadFile(m.rootCA); err != nil {
 			return fmt.Errorf("--root-ca-file: %w", err)
@@ -72,6 +156,10 @@ func (m *controllerManager) run(ctx context.Context) error {
 	if cfg.ClusterCIDRs, err = ranges("cluster-cidr", m.clusterCIDR); err != nil {
 		return err
 	}
+	if !m.nodeCIDRs {
+		cfg.ClusterCIDRs = nil
+	}
+	cfg.NodeCIDRMaskSizeIPv4, cfg.NodeCIDRMaskSizeIPv6 = cmp.Or(m.masks.ipv4, m.masks.both), cmp.Or(m.masks.ipv6, m.masks.both)
 	if cfg.ServiceCIDRs, err = ranges("service-cluster-ip-range", m.serviceIPs); err != nil {
 		return err
 	}
@@ -86,7 +174,47 @@ func (m *controllerManager) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return manager.Run(ctx)
+	return m.secure.With(ctx, secureserving.Component{Name: "kube-controller-manager", Healthy: healthy, Config: map[string]any{
+		"kubecontrollermanager.config.k8s.io": m.configuration()}}, manager.Run)
+}
+
+// validate names numbers that cannot be, and gates that are not here.
+func (m *controllerManager) validate() error {
+	var errs []error
+	bad := func(when bool, flag, why string) {
+		if when {
+			errs = append(errs, fmt.Errorf("--%s: %s", flag, why))
+		}
+	}
+	bad(m.nodeGrace <= 0, "node-monitor-grace-period", "must be greater than zero")
+	for flag, name := range syncFlags {
+		bad(*m.syncs[name] < 0, flag, "must not be negative")
+	}
+	bad(m.masks.both < 0 || m.masks.both > 128, "node-cidr-mask-size", "is not a number of bits")
+	bad(m.masks.ipv4 < 0 || m.masks.ipv4 > 32, "node-cidr-mask-size-ipv4", "is not a number of bits")
+	bad(m.masks.ipv6 < 0 || m.masks.ipv6 > 128, "node-cidr-mask-size-ipv6", "is not a number of bits")
+	for gate, on := range m.gates {
+		if gate != scaleToZero {
+			errs = append(errs, fmt.Errorf("--feature-gates: %s cannot be changed here; remove it", gate))
+			continue
+		}
+		is, err := strconv.ParseBool(on)
+		bad(err != nil, "feature-gates", fmt.Sprintf("%s=%s: neither true nor false", gate, on))
+		m.autoscaler.ScaleToZero = is
+	}
+	return errors.Join(errs...)
+}
+
+// scaleToZero lets minReplicas of a HorizontalPodAutoscaler be 0.
+const scaleToZero = "HPAScaleToZero"
+
+// configuration is what /configz shows.
+func (m *controllerManager) configuration() map[string]any {
+	return map[string]any{
+		"Generic":            map[string]any{"Address": m.secure.Address, "Port": m.secure.Port, "Controllers": m.controllers, "LeaderElection": m.lease.configuration()},
+		"KubeCloudShared":    map[string]any{"ClusterName": m.clusterName, "ClusterCIDR": m.clusterCIDR, "AllocateNodeCIDRs": m.nodeCIDRs, "UseServiceAccountCredentials": m.ownAccounts},
+		"NodeIPAMController": map[string]any{"ServiceCIDR": m.serviceIPs, "NodeCIDRMaskSize": m.masks.both},
+	}
 }
 
 func ranges(flag, s string) ([]netip.Prefix, error) {

@@ -11,19 +11,19 @@ import (
 )
 
 type etcdMember struct {
-	dir, name         string
-	clients, announce []string
-	peers             []string
-	noFsync           bool
-	quota             int64
-	downgradeTo       string
+	dir, name                    string
+	clients, advertiseClientURLs []string
+	peers                        []string
+	noFsync                      bool
+	quota                        int64
+	downgradeTo                  string
 }
 
 func (e *etcdMember) flags(f *pflag.FlagSet) {
 	f.StringVar(&e.dir, "data-dir", "default.etcd", "`directory` of the member")
 	f.StringVar(&e.name, "name", "default", "`name` of the member")
 	f.StringSliceVar(&e.clients, "listen-client-urls", []string{"http://127.0.0.1:2379"}, "`URLs` to answer clients on")
-	f.StringSliceVar(&e.announce, "advertise-client-urls", nil, "`URLs` told to clients (default: --listen-client-urls)")
+	f.StringSliceVar(&e.advertiseClientURLs, "advertise-client-urls", nil, "`URLs` told to clients (default: --listen-client-urls)")
 	f.StringSliceVar(&e.peers, "listen-peer-urls", nil, "`URLs` to listen for peers on; a member alone has none and listens on none")
 	f.BoolVar(&e.noFsync, "unsafe-no-fsync", false, "do not wait for the disk: what was acknowledged may be lost")
 	f.Int64Var(&e.quota, "quota-backend-bytes", 0, "the most `bytes` the database may have (default 8 GiB)")
@@ -39,7 +39,7 @@ func (e *etcdMember) run(ctx context.Context) error {
 	if cfg.Clients, err = urls("listen-client-urls", e.clients); err != nil {
 		return err
 	}
-	if cfg.AdvertiseClients, err = urls("advertise-client-urls", e.announce); err != nil {
+	if cfg.AdvertiseClients, err = urls("advertise-client-urls", e.advertiseClientURLs); err != nil {
 		return err
 	}
 	m, err := etcd.Start(ctx, cfg)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -16,6 +17,8 @@ import (
 type kubeletProgram struct {
 	client
 	node, nodeIP, root, logs, listen, runtime string
+	healthzAddress                            string
+	healthzPort                               int
 	dns                                       []string
 	domain, resolv                            string
 	certFile, keyFile, clientCA               string
@@ -31,6 +34,8 @@ func (k *kubeletProgram) flags(f *pflag.FlagSet) {
 	f.StringVar(&k.root, "root-dir", "/var/lib/kubelet", "`directory` of pods and plugins")
 	f.StringVar(&k.logs, "pod-logs-dir", "/var/log/pods", "`directory` of containers' logs")
 	f.StringVar(&k.listen, "listen", ":10250", "`address` to serve on")
+	f.StringVar(&k.healthzAddress, "healthz-bind-address", "127.0.0.1", "`address` of /healthz for everybody")
+	f.IntVar(&k.healthzPort, "healthz-port", 10248, "`port` of /healthz for everybody; 0: none")
 	f.StringVar(&k.runtime, "container-runtime-endpoint", "unix:///run/containerd/containerd.sock", "`socket` of the CRI runtime")
 	f.StringSliceVar(&k.dns, "cluster-dns", nil, "`addresses` pods resolve names with")
 	f.StringVar(&k.domain, "cluster-domain", "cluster.local", "`domain` of names in the cluster")
@@ -54,6 +59,16 @@ func (k *kubeletProgram) run(ctx context.Context) error {
 		ClusterDomain: k.domain, ResolvConf: k.resolv, CertFile: k.certFile, KeyFile: k.keyFile,
 		StaticPodDir: k.manifests, CgroupParent: k.cgroup, NodeLabels: k.labels, MaxPods: k.maxPods,
 		Version: version.Kubernetes + "+knarr",
+	}
+	switch {
+	case k.healthzPort == 0:
+		cfg.Healthz = "-"
+	case k.healthzPort < 0 || k.healthzPort > 65535:
+		return fmt.Errorf("--healthz-port: %d is not a port", k.healthzPort)
+	case net.ParseIP(k.healthzAddress) == nil:
+		return fmt.Errorf("--healthz-bind-address: %q is not an IP address", k.healthzAddress)
+	default:
+		cfg.Healthz = net.JoinHostPort(k.healthzAddress, strconv.Itoa(k.healthzPort))
 	}
 	if cfg.NodeName, err = nodeName(k.node); err != nil {
 		return fmt.Errorf("--hostname-override: %w", err)

@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"knarr/controlplane/apiserver"
-	"knarr/controlplane/apiserver/admission"
+	"knarr/controlplane/apiserver/admission/plugin"
 	"knarr/controlplane/apiserver/audit"
 	"knarr/controlplane/apiserver/storage/encryption"
 	"knarr/controlplane/apiserver/structured"
@@ -32,7 +32,7 @@ type Flags struct {
 	profiling             bool
 	admissionFile         string
 	notReady, unreachable int64
-	admission             admission.Settings
+	admission             plugin.Settings
 
 	auditing auditing
 	serving  serving
@@ -103,7 +103,7 @@ func (a *Flags) Load() (err error) {
 	if err := versions(a.runtimeConfig); err != nil {
 		return err
 	}
-	if a.admission, err = admission.Load(a.admissionFile, a.enable, a.disable); err != nil {
+	if a.admission, err = plugin.Load(a.admissionFile, a.enable, a.disable); err != nil {
 		return err
 	}
 	if err := a.authz.load(a.set.Changed); err != nil {

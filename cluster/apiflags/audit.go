@@ -19,18 +19,18 @@ import (
 	"knarr/controlplane/apiserver/audit"
 )
 
-// auditing is what was asked for about writing requests down.
+// auditing is the flags of the audit log.
 type auditing struct {
 	policy, path, format string
 	age, backups, size   int
 	compress             bool
 	kubeconfig           string
 	backoff              time.Duration
-	log, webhook         outlet
+	log, webhook         auditBackend
 }
 
-// outlet is how events go to the log, or to the webhook.
-type outlet struct {
+// auditBackend is how events go to the log, or to the webhook.
+type auditBackend struct {
 	name, mode, version string
 	batch               audit.Batching
 	short               audit.Truncating
@@ -49,13 +49,13 @@ func (a *auditing) bind(f *pflag.FlagSet) {
 	f.DurationVar(&a.backoff, "audit-webhook-initial-backoff", 10*time.Second, backoff)
 	f.DurationVar(&a.backoff, "audit-webhook-batch-initial-backoff", 10*time.Second, backoff)
 	_ = f.MarkDeprecated("audit-webhook-batch-initial-backoff", "Deprecated, use --audit-webhook-initial-backoff instead.")
-	a.log = outlet{name: "log", mode: "blocking", batch: audit.Batching{MaxSize: 1}}
-	a.webhook = outlet{name: "webhook", mode: "batch", batch: audit.Batching{MaxSize: 400, MaxWait: 30 * time.Second, Throttle: true, PerSecond: 10, Burst: 15}}
+	a.log = auditBackend{name: "log", mode: "blocking", batch: audit.Batching{MaxSize: 1}}
+	a.webhook = auditBackend{name: "webhook", mode: "batch", batch: audit.Batching{MaxSize: 400, MaxWait: 30 * time.Second, Throttle: true, PerSecond: 10, Burst: 15}}
 	a.log.bind(f)
 	a.webhook.bind(f)
 }
 
-func (o *outlet) bind(f *pflag.FlagSet) {
+func (o *auditBackend) bind(f *pflag.FlagSet) {
 	b, t, name := &o.batch, &o.short, "audit-"+o.name
 	f.StringVar(&o.mode, name+"-mode", o.mode, "`mode` of writing: batch, blocking, or blocking-strict, which refuses what cannot be written down")
 	f.StringVar(&o.version, name+"-version", auditv1.SchemeGroupVersion.String(), "`version` of the events")
@@ -72,8 +72,8 @@ func (o *outlet) bind(f *pflag.FlagSet) {
 
 var modes = []string{"batch", "blocking", "blocking-strict"}
 
-// check names what is wrong with the flags of an outlet that is in use.
-func (o *outlet) check() (errs []error) {
+// check names what is wrong with the flags of a backend that is in use.
+func (o *auditBackend) check() (errs []error) {
 	note := func(err error) {
 		if err != nil {
 			errs = append(errs, err)
@@ -156,7 +156,7 @@ func (a *auditing) load() (*audit.Policy, error) {
 }
 
 // open makes events go there.
-func (o *outlet) open(p *audit.Policy, to interface {
+func (o *auditBackend) open(p *audit.Policy, to interface {
 	audit.Sink
 	Send(context.Context, []*auditv1.Event) error
 }) {

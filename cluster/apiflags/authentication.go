@@ -22,7 +22,7 @@ import (
 	"knarr/controlplane/apiserver/structured"
 )
 
-// authentication is what was asked for about who asks.
+// authentication holds the values of the flags that configure authentication.
 type authentication struct {
 	file, tokenFile      string
 	anonymous, bootstrap bool
@@ -119,11 +119,11 @@ func (a *authentication) load(given func(string) bool, alwaysAllow bool) (err er
 			return err
 		}
 	}
-	return a.strangers(given("anonymous-auth"), alwaysAllow)
+	return a.setAnonymous(given("anonymous-auth"), alwaysAllow)
 }
 
-// strangers decides who may come without credentials.
-func (a *authentication) strangers(given, alwaysAllow bool) error {
+// setAnonymous decides which requests are served without credentials.
+func (a *authentication) setAnonymous(given, alwaysAllow bool) error {
 	switch {
 	case a.config != nil && a.config.Anonymous != nil && given:
 		return field.Forbidden(field.NewPath("anonymous"), "--anonymous-auth flag cannot be set when anonymous field is configured in authentication configuration file")
@@ -251,7 +251,7 @@ func (a *authentication) apply(c *apiserver.Config) error {
 	return nil
 }
 
-// joined is several errors in one line, as upstream tells them.
+// joined is several errors in one line, as upstream prints them.
 func joined(errs []error) error {
 	switch len(errs) {
 	case 0:

@@ -14,7 +14,7 @@ import (
 	"knarr/controlplane/apiserver/structured"
 )
 
-// authorization is what was asked for about who may.
+// authorization holds the values of the flags that configure authorisation.
 type authorization struct {
 	file, policies, webhook, version string
 	modes                            []string

@@ -173,7 +173,7 @@ func (e *elsewhere) refusal(flags []string) string {
 	if several, ok := strings.CutPrefix(m[1], "<"); ok {
 		return strings.ReplaceAll(strings.TrimSuffix(several, "\n >"), "\n\t", "\n")[1:]
 	}
-	said, err := strconv.Unquote(strings.TrimSpace(m[1]))
+	message, err := strconv.Unquote(strings.TrimSpace(m[1]))
 	e.must(err)
-	return said
+	return message
 }

@@ -39,10 +39,10 @@ func rulesOf(user string) ask {
 		body: `{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectRulesReview","spec":{"namespace":"default"}}`}
 }
 
-// patiently asks again until it is answered well: upstream asks a new issuer in
+// untilReloaded asks again until it is answered well: upstream asks a new issuer in
 // the background.
-func (a ask) patiently() ask {
-	a.patient = true
+func (a ask) untilReloaded() ask {
+	a.waitForReload = true
 	return a
 }
 
@@ -184,7 +184,7 @@ jwt:
 			says("one group", claims{"hd": "example.com", "groups": "g"}),
 			says("groups", claims{"hd": "example.com", "groups": []string{"g", "h"}}),
 			says("groups elsewhere", claims{"hd": "example.com", "_claim_names": map[string]string{"groups": "s"},
-				"_claim_sources": map[string]any{"s": map[string]string{"endpoint": "GROUPS", "access_token": "open"}}}).patiently(),
+				"_claim_sources": map[string]any{"s": map[string]string{"endpoint": "GROUPS", "access_token": "open"}}}).untilReloaded(),
 			says("lacks a claim", claims{}),
 			review(says("lacks a claim", claims{})),
 			says("another claim", claims{"hd": "evil"}),

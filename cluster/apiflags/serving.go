@@ -9,20 +9,20 @@ import (
 	"knarr/controlplane/apiserver"
 )
 
-// serving is what was asked for about requests and connections.
+// serving is the flags that bound requests and connections.
 type serving struct {
-	timeout, delay time.Duration
-	minWatch       int
-	retryLate      bool
-	streams        int
-	goaway         float64
+	timeout, delay         time.Duration
+	minWatch               int
+	shutdownSendRetryAfter bool
+	streams                int
+	goaway                 float64
 }
 
 func (s *serving) bind(f *pflag.FlagSet) {
 	f.DurationVar(&s.timeout, "request-timeout", time.Minute, "longest `time` of a request that is not long-running")
 	f.IntVar(&s.minWatch, "min-request-timeout", 1800, "`seconds` that a watch lives at least, and at most twice as long, if it does not say")
 	f.DurationVar(&s.delay, "shutdown-delay-duration", 0, "`time` to go on serving at the end, while /readyz fails already")
-	f.BoolVar(&s.retryLate, "shutdown-send-retry-after", false, "answer 429 with Retry-After to what comes after that, until requests under way have been answered")
+	f.BoolVar(&s.shutdownSendRetryAfter, "shutdown-send-retry-after", false, "answer 429 with Retry-After to what comes after that, until requests under way have been answered")
 	f.IntVar(&s.streams, "http2-max-streams-per-connection", 0, "`number` of requests at once on an HTTP/2 connection; 0 is 100")
 	f.Float64Var(&s.goaway, "goaway-chance", 0, "how likely a request is to end its HTTP/2 connection, from 0 to 0.02")
 }
@@ -48,6 +48,6 @@ func (s *serving) check() error {
 
 func (s *serving) apply(c *apiserver.Config) {
 	c.RequestTimeout, c.MinWatch = s.timeout, time.Duration(s.minWatch)*time.Second
-	c.ShutdownDelay, c.RetryLate = s.delay, s.retryLate
+	c.ShutdownDelay, c.ShutdownSendRetryAfter = s.delay, s.shutdownSendRetryAfter
 	c.Streams, c.GoawayChance = s.streams, s.goaway
 }

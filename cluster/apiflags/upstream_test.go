@@ -169,7 +169,7 @@ type ask struct {
 	token            func(*elsewhere) string
 	review           func(*elsewhere) string // the token that a TokenReview is about
 	headers          map[string]string
-	patient          bool
+	waitForReload    bool
 	shown            bool   // what the webhook was asked is part of the answer
 	cert             string // common name of a certificate of the proxies' CA; "!" before: of no CA
 }
@@ -251,7 +251,7 @@ func (s *scenario) play(t *testing.T, e *elsewhere, url string) map[string]strin
 		e.last.Store(nil)
 		e.warned = ""
 		code, body := e.ask(url, a)
-		for until := time.Now().Add(10 * time.Second); a.patient && code >= 400 && time.Now().Before(until); {
+		for until := time.Now().Add(10 * time.Second); a.waitForReload && code >= 400 && time.Now().Before(until); {
 			code, body = e.ask(url, a)
 		}
 		if got[a.name] != "" {
@@ -261,8 +261,8 @@ func (s *scenario) play(t *testing.T, e *elsewhere, url string) map[string]strin
 		if e.warned != "" {
 			got[a.name] += " with " + e.warned
 		}
-		if said := e.last.Load(); said != nil && a.shown {
-			got[a.name] += " after " + *said
+		if lastReview := e.last.Load(); lastReview != nil && a.shown {
+			got[a.name] += " after " + *lastReview
 		}
 	}
 	return got

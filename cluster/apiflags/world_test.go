@@ -174,8 +174,8 @@ func (e *elsewhere) serveHook(w http.ResponseWriter, r *http.Request) {
 	}
 	var what struct{ Spec json.RawMessage }
 	e.must(json.Unmarshal(body, &what))
-	said := kind.APIVersion + " " + string(what.Spec)
-	e.last.Store(&said)
+	review := kind.APIVersion + " " + string(what.Spec)
+	e.last.Store(&review)
 	switch {
 	case r.URL.Path == "/down":
 		w.WriteHeader(http.StatusForbidden)

@@ -24,7 +24,7 @@ import (
 // DefaultDir is where the clusters live.
 const DefaultDir = "/var/lib/knarr-dev"
 
-// DefaultName is what a cluster is called unless told otherwise.
+// DefaultName is a cluster's name unless another is given.
 const DefaultName = "dev"
 
 // A Cluster is one of several nodes on this machine.

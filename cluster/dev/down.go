@@ -9,12 +9,12 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"knarr/cluster"
+	"knarr/internal/run"
 )
 
 // Down ends the cluster and removes every trace of it, whatever state a crash
@@ -38,15 +38,15 @@ func (c *Cluster) Down(ctx context.Context) error {
 		return err
 	}
 	errs := make([]error, s.Nodes)
-	var group sync.WaitGroup
+	var group run.Group
 	for n := 1; n <= s.Nodes; n++ {
-		group.Go(func() { errs[n-1] = c.downNode(ctx, n) })
+		group.Go("dev down", func() { errs[n-1] = run.Catch("dev down", func() error { return c.downNode(ctx, n) }) })
 	}
 	group.Wait()
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	if err := errors.Join(c.unplug(s.Nodes), c.removeBorder(s), c.removeRun()); err != nil {
+	if err := errors.Join(c.unplug(s.Nodes), c.removeFirewall(s), c.removeRun()); err != nil {
 		return err
 	}
 	if err := os.RemoveAll(c.dir); err != nil {
@@ -64,7 +64,7 @@ func (c *Cluster) downNode(ctx context.Context, n int) error {
 		if _, err := os.Stat(c.data(n)); err != nil {
 			return nil // it never began
 		}
-		err := cluster.Down(ctx, c.data(n), true, false)
+		_, err := cluster.Down(ctx, c.data(n), true, false)
 		if errors.Is(err, cluster.ErrNoCluster) {
 			return nil
 		}
@@ -94,7 +94,7 @@ func (c *Cluster) downNode(ctx context.Context, n int) error {
 	return c.killInside(ctx, n, func(int) bool { return true })
 }
 
-// beginner says whether a process is a node's knarr, which may have been started
+// beginner reports whether a process is a node's knarr, which may have been started
 // just now and not have its directory yet.
 func beginner(pid int) bool {
 	line, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cmdline")

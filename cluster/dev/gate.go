@@ -12,12 +12,12 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
 
 	"knarr/internal/failover"
+	"knarr/internal/run"
 )
 
 // A cluster of several servers has a gate: a process of this host that listens
@@ -58,7 +58,7 @@ func (c *Cluster) startGate(s state) error {
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start the gate: %w", err)
 	}
-	go func() { _ = cmd.Wait() }()
+	run.Go("gate: wait", func() { _ = cmd.Wait() })
 	return nil
 }
 
@@ -128,7 +128,7 @@ func pass(ctx context.Context, l net.Listener, servers []string) error {
 		ways = append(ways, failover.New(append(append([]string{}, servers[i:]...), servers[:i]...)...))
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	var group sync.WaitGroup
+	var group run.Group
 	defer group.Wait()
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { l.Close() })()
@@ -142,7 +142,7 @@ func pass(ctx context.Context, l net.Listener, servers []string) error {
 			return err
 		}
 		way := ways[int(turn.Add(1))%len(ways)]
-		group.Go(func() {
+		group.Go("gate: connection", func() {
 			defer client.Close()
 			defer context.AfterFunc(ctx, func() { client.Close() })()
 			lead(ctx, client, way, len(servers))
@@ -150,15 +150,20 @@ func pass(ctx context.Context, l net.Listener, servers []string) error {
 	}
 }
 
+// helloTime is how long a client may take to say something.
+const helloTime = 30 * time.Second
+
 // lead connects a client with a server. What the client says first is said to
 // the next server when the one before does not answer it: it is the beginning of
 // a handshake, which did nothing yet.
 func lead(ctx context.Context, client net.Conn, way *failover.Dialer, tries int) {
 	hello, answer := make([]byte, 16<<10), make([]byte, 16<<10)
+	_ = client.SetReadDeadline(time.Now().Add(helloTime))
 	n, err := client.Read(hello)
 	if err != nil {
 		return
 	}
+	_ = client.SetReadDeadline(time.Time{})
 	for range tries {
 		server, err := way.DialContext(ctx, "tcp", "")
 		if err != nil {
@@ -184,11 +189,11 @@ func lead(ctx context.Context, client net.Conn, way *failover.Dialer, tries int)
 func splice(ctx context.Context, a, b net.Conn) {
 	defer context.AfterFunc(ctx, func() { b.Close() })()
 	back := make(chan struct{})
-	go func() {
+	run.Go("gate: copy", func() {
 		defer close(back)
 		_, _ = io.Copy(a, b)
 		a.Close()
-	}()
+	})
 	_, _ = io.Copy(b, a)
 	b.Close()
 	<-back

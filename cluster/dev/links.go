@@ -120,7 +120,7 @@ func (c *Cluster) unplug(nodes int) error {
 	return errors.Join(errs...)
 }
 
-// hasDefaultRoute says whether this host leads anywhere.
+// hasDefaultRoute reports whether this host leads anywhere.
 func hasDefaultRoute() (bool, error) {
 	routes, err := netlink.RouteList(nil, netlink.FAMILY_V4)
 	if err != nil {

@@ -5,12 +5,13 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"knarr/internal/run"
 )
 
 // A space is a kind of namespace that each node has of its own. A file in the
@@ -42,7 +43,7 @@ func (c *Cluster) ensureRun() error {
 	return nil
 }
 
-// mounted says whether a path is on another file system than its directory.
+// mounted reports whether a path is on another file system than its directory.
 func mounted(path string) bool {
 	var here, above unix.Stat_t
 	return unix.Stat(path, &here) == nil && unix.Stat(filepath.Dir(path), &above) == nil && here.Dev != above.Dev
@@ -61,7 +62,7 @@ func (c *Cluster) removeRun() error {
 	return nil
 }
 
-// hasSpaces says whether a node's namespaces are there.
+// hasSpaces reports whether a node's namespaces are there.
 func (c *Cluster) hasSpaces(n int) bool {
 	for _, k := range spaces {
 		if !mounted(c.space(n, k)) {
@@ -82,9 +83,8 @@ func (c *Cluster) makeSpaces(n int) error {
 	}
 	made, held := make(chan int, 1), make(chan struct{})
 	ended := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread() // for good: this thread is no use to others
-		ended <- func() error {
+	run.Go("make namespaces", func() {
+		ended <- run.OnThread("make namespaces", func() error {
 			defer close(made)
 			flags := unix.CLONE_FS
 			for _, k := range spaces {
@@ -109,8 +109,8 @@ func (c *Cluster) makeSpaces(n int) error {
 			made <- unix.Gettid()
 			<-held
 			return nil
-		}()
-	}()
+		})
+	})
 	tid, ok := <-made
 	if !ok {
 		return <-ended
@@ -162,29 +162,24 @@ func mountsOfOthers(mountinfo string) (points []string) {
 // within does something in a node's namespaces, the given kinds of them: start
 // a process, open a socket.
 func (c *Cluster) within(n int, kinds []space, do func() error) error {
-	ended := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread() // for good: this thread is no use to others
-		ended <- func() error {
-			var files []*os.File
-			for _, k := range kinds {
-				f, err := os.Open(c.space(n, k))
-				if err != nil {
-					return err
-				}
-				defer f.Close()
-				files = append(files, f)
+	return run.OnThread("enter namespaces", func() error {
+		var files []*os.File
+		for _, k := range kinds {
+			f, err := os.Open(c.space(n, k))
+			if err != nil {
+				return err
 			}
-			if err := unix.Unshare(unix.CLONE_FS); err != nil {
-				return fmt.Errorf("leave the other threads: %w", err)
+			defer f.Close()
+			files = append(files, f)
+		}
+		if err := unix.Unshare(unix.CLONE_FS); err != nil {
+			return fmt.Errorf("leave the other threads: %w", err)
+		}
+		for i, k := range kinds {
+			if err := unix.Setns(int(files[i].Fd()), k.flag); err != nil {
+				return fmt.Errorf("enter %s: %w", files[i].Name(), err)
 			}
-			for i, k := range kinds {
-				if err := unix.Setns(int(files[i].Fd()), k.flag); err != nil {
-					return fmt.Errorf("enter %s: %w", files[i].Name(), err)
-				}
-			}
-			return do()
-		}()
-	}()
-	return <-ended
+		}
+		return do()
+	})
 }

@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"knarr/cluster"
+	"knarr/internal/run"
 )
 
 // Options are the flags of `knarr dev up`.
@@ -72,7 +73,7 @@ func (c *Cluster) Up(ctx context.Context, o Options) error {
 		return err
 	}
 	say("cluster %s: nodes %s, pods %s, services %s", c.name, s.Hosts, s.Pods, s.Services)
-	if err := errors.Join(c.ensureBridge(s), c.ensureBorder(s), c.ensureRun()); err != nil {
+	if err := errors.Join(c.ensureBridge(s), c.ensureFirewall(s), c.ensureRun()); err != nil {
 		return err
 	}
 	for n := 1; n <= s.Nodes; n++ {
@@ -85,40 +86,40 @@ func (c *Cluster) Up(ctx context.Context, o Options) error {
 			return err
 		}
 	}
-	crew := &crew{cluster: c, ended: make(chan error, s.Nodes), started: map[int]time.Time{}}
+	nodeProcesses := &nodeProcesses{cluster: c, ended: make(chan error, s.Nodes), started: map[int]time.Time{}}
 	if err := c.startGate(s); err != nil {
 		return err
 	}
-	if err := crew.start(1, "server", append(c.serverArgs(1, s, "--cluster-cidr", s.Pods.String(), "--service-cidr", s.Services.String()), o.ServerArgs...), say); err != nil {
+	if err := nodeProcesses.start(1, "server", append(c.serverArgs(1, s, "--cluster-cidr", s.Pods.String(), "--service-cidr", s.Services.String()), o.ServerArgs...), say); err != nil {
 		return err
 	}
 	if s.Nodes > 1 {
 		for _, file := range []string{cluster.TokenFile(c.data(1)), cluster.ServerTokenFile(c.data(1))} {
-			if err := crew.appear(ctx, file); err != nil {
+			if err := nodeProcesses.appear(ctx, file); err != nil {
 				return err
 			}
 		}
 	}
 	for n := 2; n <= s.Servers; n++ {
-		if err := crew.start(n, "server", append(c.serverArgs(n, s, "--server", firstURL(s), "--token-file", cluster.ServerTokenFile(c.data(1))), o.ServerArgs...), say); err != nil {
+		if err := nodeProcesses.start(n, "server", append(c.serverArgs(n, s, "--server", firstURL(s), "--token-file", cluster.ServerTokenFile(c.data(1))), o.ServerArgs...), say); err != nil {
 			return err
 		}
 	}
 	for n := s.Servers + 1; n <= s.Nodes; n++ {
-		if err := crew.start(n, "agent", []string{
+		if err := nodeProcesses.start(n, "agent", []string{
 			"--server", firstURL(s), "--token-file", cluster.TokenFile(c.data(1)), "--node-ip", s.address(n).String(),
 		}, say); err != nil {
 			return err
 		}
 	}
-	if err := crew.appear(ctx, cluster.Kubeconfig(c.data(1))); err != nil {
+	if err := nodeProcesses.appear(ctx, cluster.Kubeconfig(c.data(1))); err != nil {
 		return err
 	}
 	if err := c.writeKubeconfig(s); err != nil {
 		return err
 	}
 	say("waiting for %s", strings.ReplaceAll(c.names(1, s.Nodes), ",", ", "))
-	if err := crew.wait(ctx, s, !disables(o.ServerArgs, "coredns")); err != nil {
+	if err := nodeProcesses.wait(ctx, s, !disables(o.ServerArgs, "coredns")); err != nil {
 		return err
 	}
 	say("Ready after %s. Try:\n  export KUBECONFIG=%s\n  knarr kubectl get nodes -o wide\n  knarr images load --all-nodes%s ARCHIVE.tar\nknarr dev down%s removes it all again.",
@@ -126,7 +127,7 @@ func (c *Cluster) Up(ctx context.Context, o Options) error {
 	return nil
 }
 
-// disables says whether flags take a part away.
+// disables reports whether flags take a part away.
 func disables(args []string, part string) bool {
 	return strings.Contains(strings.Join(args, " "), part)
 }
@@ -208,8 +209,8 @@ func (c *Cluster) plan(o Options) (state, error) {
 	return s, c.store(s)
 }
 
-// A crew are the nodes' processes that this command started.
-type crew struct {
+// A nodeProcesses are the nodes' processes that this command started.
+type nodeProcesses struct {
 	cluster *Cluster
 	ended   chan error
 	started map[int]time.Time // by number of the node
@@ -217,7 +218,7 @@ type crew struct {
 
 // start runs a node's knarr in its namespaces, unless it runs already. It
 // outlives this command.
-func (w *crew) start(n int, verb string, args []string, say func(string, ...any)) error {
+func (w *nodeProcesses) start(n int, verb string, args []string, say func(string, ...any)) error {
 	c := w.cluster
 	if cluster.Running(c.data(n)) {
 		say("%s %s runs already", verb, c.node(n))
@@ -238,16 +239,16 @@ func (w *crew) start(n int, verb string, args []string, say func(string, ...any)
 	}
 	cmd.Stdout, cmd.Stderr = out, out
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	begun := time.Now()
+	began := time.Now()
 	if err := c.within(n, spaces, cmd.Start); err != nil {
 		return fmt.Errorf("start %s: %w", c.node(n), err)
 	}
-	w.started[n] = begun
+	w.started[n] = began
 	say("starting %s %s (%s)", verb, c.node(n), c.log(n))
-	go func() {
+	run.Go("dev up: wait", func() {
 		_ = cmd.Wait()
 		w.ended <- fmt.Errorf("%s ended: %s; its log is %s, and knarr dev down%s removes everything", c.node(n), lastLine(c.log(n), begin), c.log(n), c.flags())
-	}()
+	})
 	return nil
 }
 
@@ -267,7 +268,7 @@ func (c *Cluster) command(n int, verb string, args ...string) (*exec.Cmd, error)
 	return cmd, nil
 }
 
-// lastLine is the last that a process said, of a log that it began at an offset.
+// lastLine is the last line of a process's log, which it began at an offset.
 func lastLine(file string, begin int64) string {
 	b, err := os.ReadFile(file)
 	if err != nil || int64(len(b)) <= begin {
@@ -278,7 +279,7 @@ func lastLine(file string, begin int64) string {
 }
 
 // appear waits for a file that a node writes.
-func (w *crew) appear(ctx context.Context, file string) error {
+func (w *nodeProcesses) appear(ctx context.Context, file string) error {
 	return w.until(ctx, func(context.Context) error {
 		_, err := os.Stat(file)
 		return err
@@ -286,7 +287,7 @@ func (w *crew) appear(ctx context.Context, file string) error {
 }
 
 // until asks again until there is no error, or a node has ended.
-func (w *crew) until(ctx context.Context, ok func(context.Context) error) error {
+func (w *nodeProcesses) until(ctx context.Context, ok func(context.Context) error) error {
 	for {
 		err := ok(ctx)
 		if err == nil {

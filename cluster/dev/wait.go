@@ -15,7 +15,7 @@ import (
 )
 
 // wait returns once every node is Ready and answers DNS.
-func (w *crew) wait(ctx context.Context, s state, names bool) error {
+func (w *nodeProcesses) wait(ctx context.Context, s state, names bool) error {
 	cfg, err := clientcmd.BuildConfigFromFlags("", w.cluster.Kubeconfig())
 	if err != nil {
 		return err
@@ -34,7 +34,7 @@ func (w *crew) wait(ctx context.Context, s state, names bool) error {
 
 // ready says which node is not Ready yet. The word of a node that was started
 // just now counts only once it has renewed its lease: it may be an old one.
-func (w *crew) ready(ctx context.Context, client kubernetes.Interface, s state) error {
+func (w *nodeProcesses) ready(ctx context.Context, client kubernetes.Interface, s state) error {
 	nodes, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return err
@@ -52,7 +52,7 @@ func (w *crew) ready(ctx context.Context, client kubernetes.Interface, s state) 
 		if !ready[name] {
 			return fmt.Errorf("node %s is not Ready", name)
 		}
-		begun, ours := w.started[n]
+		began, ours := w.started[n]
 		if !ours {
 			continue
 		}
@@ -60,7 +60,7 @@ func (w *crew) ready(ctx context.Context, client kubernetes.Interface, s state) 
 		if err != nil {
 			return err
 		}
-		if lease.Spec.RenewTime == nil || lease.Spec.RenewTime.Before(&metav1.MicroTime{Time: begun}) {
+		if lease.Spec.RenewTime == nil || lease.Spec.RenewTime.Before(&metav1.MicroTime{Time: began}) {
 			return fmt.Errorf("node %s has not been heard of since it was started", name)
 		}
 	}

@@ -24,7 +24,7 @@ func runAlone(c alone.Component) bind {
 			if *format != "text" && *format != "json" {
 				return fmt.Errorf("--log-format: %q is neither text nor json", *format)
 			}
-			setLog(*format, *debug || *verbosity >= 4)
+			setLog(ctx, *format, *debug || *verbosity >= 4)
 			return p.Run(ctx)
 		}
 	}

@@ -12,7 +12,7 @@ import (
 	"knarr/internal/flaghelp"
 )
 
-// help tells of one verb, or lists them all.
+// help describes one verb, or lists them all.
 func help(args []string) error {
 	switch len(args) {
 	case 0:

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"knarr/cluster/alone"
+	"knarr/internal/run"
 )
 
 func main() {
@@ -22,14 +23,36 @@ func main() {
 	if as := command(filepath.Base(os.Args[0])); as != "" {
 		args = append([]string{as}, args...)
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	ctx, stop := untilSignal()
 	defer stop()
 	if err := dispatch(ctx, args); err != nil {
-		if !errors.Is(err, errSilent) {
+		if !errors.Is(err, errNoMessage) {
 			fmt.Fprintln(os.Stderr, "knarr:", oneLine(err))
 		}
 		os.Exit(1)
 	}
+}
+
+// A signalled is why a context ended: somebody asked for it, which is no failure.
+type signalled struct{ os.Signal }
+
+func (s signalled) Error() string        { return "signal: " + s.String() }
+func (s signalled) Is(target error) bool { return target == context.Canceled }
+
+// untilSignal is a context that ends with the first signal to end, which is its
+// cause then.
+func untilSignal() (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
+	run.Go("signals", func() {
+		select {
+		case s := <-signals:
+			cancel(signalled{s})
+		case <-ctx.Done():
+		}
+	})
+	return ctx, func() { signal.Stop(signals); cancel(nil) }
 }
 
 // command is what the program is when it is called by one of upstream's names.
@@ -45,13 +68,13 @@ func command(name string) string {
 	return ""
 }
 
-// errSilent ends with code 1 when everything has been said.
-var errSilent = errors.New("")
+// errNoMessage ends with code 1 and prints nothing more.
+var errNoMessage = errors.New("")
 
 func dispatch(ctx context.Context, args []string) error {
 	if len(args) == 0 {
 		usage(os.Stderr)
-		return errSilent
+		return errNoMessage
 	}
 	switch args[0] {
 	case "-h", "--help", "help":

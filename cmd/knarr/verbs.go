@@ -12,10 +12,12 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/klog/v2"
 
 	"knarr/cluster"
 	"knarr/internal/footprint"
+	"knarr/internal/run"
 	"knarr/internal/version"
 )
 
@@ -26,7 +28,7 @@ func server(f *pflag.FlagSet) runner {
 		if err := errors.Join(o.Load(f), o.Validate()); err != nil {
 			return err
 		}
-		setLog(o.LogFormat, o.Debug)
+		setLog(ctx, o.LogFormat, o.Debug)
 		smallHeap()
 		return cluster.NewServer(o).Run(ctx)
 	}
@@ -39,7 +41,7 @@ func agent(f *pflag.FlagSet) runner {
 		if err := errors.Join(o.Load(f), o.Validate()); err != nil {
 			return err
 		}
-		setLog(o.LogFormat, o.Debug)
+		setLog(ctx, o.LogFormat, o.Debug)
 		smallHeap()
 		return cluster.NewAgent(o).Run(ctx)
 	}
@@ -64,8 +66,9 @@ func smallHeap() {
 	}
 }
 
-// setLog sends all logs, the libraries' too, to stderr.
-func setLog(format string, verbose bool) {
+// setLog sends all logs, the libraries' too, to stderr; the last of a process that
+// is told to end says by what.
+func setLog(ctx context.Context, format string, verbose bool) {
 	opts := &slog.HandlerOptions{Level: slog.LevelInfo}
 	if verbose {
 		opts.Level = slog.LevelDebug
@@ -76,6 +79,19 @@ func setLog(format string, verbose bool) {
 	}
 	slog.SetDefault(slog.New(h))
 	klog.SetSlogLogger(slog.New(atLeast{h, slog.LevelWarn}))
+	surviveLibraries()
+	context.AfterFunc(ctx, func() {
+		if by, ok := errors.AsType[signalled](context.Cause(ctx)); ok {
+			slog.Info("ending", "signal", by.String())
+		}
+	})
+}
+
+// surviveLibraries keeps a panic in a library's goroutine from ending every
+// component of the process: client-go logs it and would then let it go on.
+func surviveLibraries() {
+	utilruntime.ReallyCrash = false
+	utilruntime.PanicHandlers = append(utilruntime.PanicHandlers, func(context.Context, any) { run.CountPanic("library") })
 }
 
 // atLeast drops what libraries say below a level.
@@ -105,7 +121,13 @@ func down(f *pflag.FlagSet) runner {
 	dir := f.StringP("data-dir", "d", cluster.DefaultDataDir, "`directory` of the cluster")
 	purge := f.Bool("purge", false, "remove the cluster's data too")
 	leave := f.Bool("leave", true, "with --purge on one of several servers: tell the others that it is gone for good")
-	return func(ctx context.Context, _ []string) error { return cluster.Down(ctx, *dir, *purge, *leave) }
+	return func(ctx context.Context, _ []string) error {
+		done, err := cluster.Down(ctx, *dir, *purge, *leave)
+		if err == nil {
+			fmt.Println(done)
+		}
+		return err
+	}
 }
 
 func wait(f *pflag.FlagSet) runner {
@@ -130,7 +152,7 @@ func kubectl(_ context.Context, args []string) error {
 func check(*pflag.FlagSet) runner {
 	return func(context.Context, []string) error {
 		if !cluster.Check(os.Stdout) {
-			return errSilent
+			return errNoMessage
 		}
 		return nil
 	}

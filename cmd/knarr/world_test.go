@@ -89,13 +89,10 @@ func newWorld(t *testing.T, upstream string) *world {
 		"--authorization-mode=RBAC", "--client-ca-file=DIR/ca.crt", "--allow-privileged")
 	w.ready(t, server+"/readyz", ca)
 	// Nodes here are only objects: nobody may find out.
-	more := []string{}
-	if upstream != "" {
-		more = []string{fmt.Sprint("--secure-port=", ports[3]), "--bind-address=127.0.0.1", "--cert-dir=DIR/certs"}
-	}
-	w.start(t, upstream, "kube-controller-manager", append(more, "--kubeconfig=DIR/kubeconfig", "--root-ca-file=DIR/serving.crt", "--leader-elect=false",
+	w.start(t, upstream, "kube-controller-manager", fmt.Sprint("--secure-port=", ports[3]), "--bind-address=127.0.0.1", "--cert-dir=DIR/certs",
+		"--kubeconfig=DIR/kubeconfig", "--root-ca-file=DIR/serving.crt", "--leader-elect=false",
 		"--cluster-signing-cert-file=DIR/ca.crt", "--cluster-signing-key-file=DIR/ca.key",
-		"--controllers=*,-node-lifecycle-controller,-taint-eviction-controller,-pod-garbage-collector-controller")...)
+		"--controllers=*,-node-lifecycle-controller,-taint-eviction-controller,-pod-garbage-collector-controller")
 	return w
 }
 
@@ -132,8 +129,8 @@ func (w *world) start(t *testing.T, upstream, name string, args ...string) {
 		_ = cmd.Wait()
 		kill.Stop()
 		if t.Failed() {
-			said := log.Bytes()
-			t.Logf("%s said: %s", name, said[max(0, len(said)-2000):])
+			logged := log.Bytes()
+			t.Logf("%s said: %s", name, logged[max(0, len(logged)-2000):])
 		}
 	})
 }

@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"knarr/controlplane/apiserver"
-	"knarr/controlplane/apiserver/admission"
+	"knarr/controlplane/apiserver/admission/plugin"
 )
 
 const goldenDir = "testdata/admission/"
@@ -52,7 +52,7 @@ func TestAdmissionAsUpstream(t *testing.T) {
 		return
 	}
 	want := readLines[outcome](t, goldenDir+"answers.jsonl")
-	settings, err := admission.Load(goldenDir+"config.yaml", chosen, nil)
+	settings, err := plugin.Load(goldenDir+"config.yaml", chosen, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

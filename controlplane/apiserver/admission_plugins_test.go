@@ -20,7 +20,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"knarr/controlplane/apiserver"
-	"knarr/controlplane/apiserver/admission"
+	"knarr/controlplane/apiserver/admission/plugin"
 	"knarr/internal/apitest"
 )
 
@@ -35,7 +35,7 @@ func withPlugins(t *testing.T, config string, plugins ...string) *world {
 			t.Fatal(err)
 		}
 	}
-	settings, err := admission.Load(file, plugins, nil)
+	settings, err := plugin.Load(file, plugins, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

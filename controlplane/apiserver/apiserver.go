@@ -1,6 +1,6 @@
 // Package apiserver is the only door of the cluster: it authenticates,
 // authorises, admits, validates, stores, and lets everybody watch. It reads and
-// writes the store; it tells nobody what to do.
+// writes the store; it gives no orders to other components.
 package apiserver
 
 import (
@@ -9,12 +9,12 @@ import (
 	"crypto"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/netip"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -24,21 +24,28 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
 	"knarr/controlplane/apiserver/admission"
+	"knarr/controlplane/apiserver/admission/plugin"
 	"knarr/controlplane/apiserver/aggregation"
 	"knarr/controlplane/apiserver/audit"
 	"knarr/controlplane/apiserver/authn"
 	"knarr/controlplane/apiserver/authn/oidc"
 	"knarr/controlplane/apiserver/authz"
+	"knarr/controlplane/apiserver/connect"
+	"knarr/controlplane/apiserver/egress"
 	"knarr/controlplane/apiserver/endpoints"
 	"knarr/controlplane/apiserver/extension"
 	"knarr/controlplane/apiserver/fairness"
 	"knarr/controlplane/apiserver/metrics"
+	"knarr/controlplane/apiserver/overload"
 	"knarr/controlplane/apiserver/registry"
 	"knarr/controlplane/apiserver/request"
+	"knarr/controlplane/apiserver/serviceallocation"
 	"knarr/controlplane/apiserver/storage"
 	"knarr/controlplane/apiserver/storage/encryption"
 	"knarr/controlplane/apiserver/structured"
+	"knarr/controlplane/apiserver/transport"
 	"knarr/controlplane/apiserver/watchcache"
+	"knarr/internal/run"
 )
 
 // Config is what an API server needs; the zero value of a field means its
@@ -46,14 +53,14 @@ import (
 type Config struct {
 	// Store holds everything. It is not closed by Run.
 	Store storage.Store
-	// Encryption keeps what is in the store unreadable to others. Default: off.
+	// Encryption is encryption at rest. Default: off.
 	// ReloadEncryption follows changes of its file.
 	Encryption       *encryption.Keys
 	ReloadEncryption bool
 	// DiscardUnreadable lets those with the right delete what cannot be read, on
 	// their word: upstream's feature AllowUnsafeMalformedObjectDeletion.
 	DiscardUnreadable bool
-	// Audit is what is written down of requests. Default: nothing.
+	// Audit is the audit policy. Default: nothing is logged.
 	Audit *audit.Policy
 	// ClientCA signs client certificates.
 	ClientCA *x509.CertPool
@@ -75,21 +82,21 @@ type Config struct {
 	ExactTokens bool
 	// Authentication says which other issuers' tokens are believed.
 	Authentication *structured.Authentication
-	// Anonymous says who may come without credentials. Default: anybody, to
-	// the health paths alone.
+	// Anonymous configures anonymous authentication. Default: for the health paths
+	// alone.
 	Anonymous *apiserverapi.AnonymousAuthConfig
-	// TokenWebhook is asked whose a token is that nobody here knows.
+	// TokenWebhook reviews the tokens that no authenticator here knows.
 	TokenWebhook *TokenWebhook
 	// NoBootstrapTokens believes none of the tokens that nodes join with.
 	NoBootstrapTokens bool
-	// Authorization says who decides what is allowed. Default: Node, RBAC.
+	// Authorization configures the authorisers. Default: Node, RBAC.
 	Authorization *structured.Authorization
 	// Tokens are static bearer tokens.
 	Tokens map[string]user.Info
 	// ServiceCIDRs are the ranges of cluster addresses. Default 10.43.0.0/16.
 	ServiceCIDRs []netip.Prefix
 	// NodePorts is the range of node ports. Default 30000-32767.
-	NodePorts endpoints.PortRange
+	NodePorts serviceallocation.PortRange
 	// Advertise is where the Service kubernetes leads to; when invalid, that
 	// Service has no endpoints.
 	Advertise netip.AddrPort
@@ -97,6 +104,9 @@ type Config struct {
 	// theirs.
 	KubeletClient *tls.Certificate
 	KubeletCA     *x509.CertPool
+	// KubeletNames says that the certificate of a kubelet is of its node's user,
+	// system:node:NAME: that of another is refused.
+	KubeletNames bool
 	// KubeletAddresses are the types of a Node's addresses at which its kubelet is
 	// looked for, best first; empty: InternalIP, ExternalIP, Hostname.
 	KubeletAddresses []corev1.NodeAddressType
@@ -115,11 +125,14 @@ type Config struct {
 	Identity *tls.Certificate
 	// Dial reaches webhooks and aggregated API servers. Default: a net.Dialer.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+	// Aggregated are aggregated API servers in this process, by the
+	// "namespace/name" of the Service that their APIServices name.
+	Aggregated map[string]func(ctx context.Context, network, address string) (net.Conn, error)
 	// EnableAdmission and DisableAdmission name admission plugins that run, or
 	// do not, though they would not by default, or would.
 	EnableAdmission, DisableAdmission []string
 	// Admission is what the configuration of admission says to its plugins.
-	Admission admission.Settings
+	Admission plugin.Settings
 	// Version is what /version says.
 	Version *version.Info
 	// Inside are the components that share this process and end with it.
@@ -137,13 +150,13 @@ type Config struct {
 	// ShutdownDelay is how long requests are served after /readyz has begun to
 	// say that they had better go elsewhere. Default: not at all.
 	ShutdownDelay time.Duration
-	// RetryLate answers 429 to requests that come after that, until those under
-	// way have been answered. Default: nobody listens any longer.
-	RetryLate bool
+	// ShutdownSendRetryAfter answers 429 to requests that come after that, until those under
+	// way have been answered. Default: the listener is closed.
+	ShutdownSendRetryAfter bool
 	// Streams bounds the requests at once on an HTTP/2 connection. Default 100.
 	Streams int
 	// GoawayChance is how likely a request is to end its HTTP/2 connection, so
-	// that clients spread over several servers. Default: none does.
+	// that clients spread over several servers. Default: 0.
 	GoawayChance float64
 }
 
@@ -162,12 +175,14 @@ type Server struct {
 	api           *endpoints.Server
 	custom        *extension.Server
 	fairness      *fairness.Dispatcher
-	scale         *scale
+	memory        *overload.MemoryLimiter
 	others        *aggregation.Aggregator
+	kubelets      *kubelets
 	handler       http.Handler
 	metrics       *metrics.Metrics
 	health        health
-	turns         turns // counted for RetryLate only
+	inFlight      transport.InFlight // counted for ShutdownSendRetryAfter only
+	listening     listening
 	started       chan struct{}
 }
 
@@ -179,8 +194,8 @@ func New(c Config) (*Server, error) {
 	if len(c.ServiceCIDRs) == 0 {
 		c.ServiceCIDRs = []netip.Prefix{netip.MustParsePrefix("10.43.0.0/16")}
 	}
-	if c.NodePorts == (endpoints.PortRange{}) {
-		c.NodePorts = endpoints.PortRange{First: 30000, Last: 32767}
+	if c.NodePorts == (serviceallocation.PortRange{}) {
+		c.NodePorts = serviceallocation.PortRange{First: 30000, Last: 32767}
 	}
 	if c.KubeletAddresses == nil {
 		c.KubeletAddresses = defaultAddresses
@@ -198,7 +213,7 @@ func New(c Config) (*Server, error) {
 		c.Streams = 100
 	}
 	counts := metrics.New(c.Version)
-	c.Store = storage.Timed(c.Store, registry.StoredAs(watchcache.Root), counts.Store.Asked)
+	c.Store = storage.Timed(c.Store, registry.StoredAs(watchcache.Root), counts.Store.ObserveRequest)
 	if c.Encryption != nil {
 		c.Store = encryption.New(c.Store, c.Encryption, registry.StoredAs(watchcache.Root))
 	}
@@ -219,7 +234,7 @@ func New(c Config) (*Server, error) {
 		return nil, fmt.Errorf("invalid authorization config: %w", err)
 	}
 	s.impersonators = newImpersonators(s.authz)
-	plugins, err := admission.Plugins(admission.Config{
+	plugins, err := plugin.New(plugin.Config{
 		Cache: s.cache, RBAC: s.rbac, Authorizer: s.authz, Dial: c.Dial,
 		Enable: c.EnableAdmission, Disable: c.DisableAdmission, Settings: c.Admission, Counts: counts.Admission,
 	})
@@ -227,14 +242,15 @@ func New(c Config) (*Server, error) {
 		return nil, err
 	}
 	s.admission = admission.NewChain(plugins, counts.Admission)
-	kubelets := &kubelets{cache: s.cache, client: c.KubeletClient, ca: c.KubeletCA, types: c.KubeletAddresses}
+	guard := &egress.Guard{Own: s.leadsBack}
+	s.kubelets = &kubelets{cache: s.cache, client: c.KubeletClient, ca: c.KubeletCA, types: c.KubeletAddresses, named: c.KubeletNames, guard: guard}
 	var discards func(context.Context, string) (bool, string, error)
 	if c.DiscardUnreadable {
-		discards = s.mayDiscard
+		discards = s.allows
 	}
 	s.api, err = endpoints.New(endpoints.Config{
 		Discards: discards,
-		Cache:    s.cache, Resources: registry.Resources, Coming: storage.Coming(c.Store),
+		Cache:    s.cache, Resources: registry.Resources, WritesInFlight: storage.InFlight(c.Store),
 		Admission: s.admission,
 		Changed: func() {
 			if s.others != nil {
@@ -242,7 +258,7 @@ func New(c Config) (*Server, error) {
 			}
 		},
 		Virtual: s.virtual(), Components: s.components, Watches: counts.Watches, MinWatch: c.MinWatch,
-		Kubelet:      kubelets.connect,
+		Connect:      connect.Config{Kubelet: s.kubelets.connect, NodeProxy: s.kubelets.proxy, Dial: guard.DialProxied, Allows: s.allows},
 		ServiceCIDRs: c.ServiceCIDRs, NodePorts: c.NodePorts, Version: c.Version,
 		Paths: []string{"/healthz", "/livez", "/metrics", "/metrics/slis", "/openid/v1/jwks", "/readyz", "/.well-known/openid-configuration"},
 	})
@@ -250,21 +266,21 @@ func New(c Config) (*Server, error) {
 		return nil, fmt.Errorf("API handlers: %w", err)
 	}
 	s.custom = extension.New(extension.Config{Cache: s.cache, API: s.api, Resolve: extension.ResolveService(s.cache)})
-	s.others = aggregation.New(aggregation.Config{Cache: s.cache, API: s.api, Identity: c.Identity, Dial: c.Dial})
+	s.others = aggregation.New(aggregation.Config{Cache: s.cache, API: s.api, Identity: c.Identity, Dial: c.Dial, Inside: c.Aggregated})
 	s.fairness = fairness.New(s.cache, c.MaxReads+c.MaxWrites, c.RequestTimeout/4)
-	s.scale = newScale(c.RequestTimeout / 4)
+	s.memory = overload.NewMemoryLimiter(c.RequestTimeout / 4)
 	counts.Also(s.fairness)
 	counts.Requests.Served = s.api.Serves
-	s.handler = onGrownStack(s.chain(s.others.Handler(s.paths(s.api))))
+	s.handler = transport.GrowStack(s.chain(s.others.Handler(s.paths(s.api))))
 	return s, nil
 }
 
-// mayDiscard says whether the user may do verb to the object of the request.
-func (s *Server) mayDiscard(ctx context.Context, verb string) (bool, string, error) {
+// allows reports whether the user may do verb to the object of the request.
+func (s *Server) allows(ctx context.Context, verb string) (bool, string, error) {
 	info := request.InfoFrom(ctx)
 	decision, reason, err := s.authz.Authorize(ctx, &authz.Attributes{
 		User: request.UserFrom(ctx), Verb: verb, Namespace: info.Namespace, Name: info.Name,
-		Group: info.Group, Version: info.Version, Resource: info.Resource, IsResource: true,
+		Group: info.Group, Version: info.Version, Resource: info.Resource, Subresource: info.Subresource, IsResource: true,
 	})
 	return decision == authorizer.DecisionAllow, reason, err
 }
@@ -282,19 +298,28 @@ func (s *Server) Started() <-chan struct{} { return s.started }
 // Run keeps the cache, and makes what every cluster starts with. It returns
 // when ctx ends.
 func (s *Server) Run(ctx context.Context) error {
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, broken := context.WithCancelCause(ctx)
+	cancel := func() { broken(nil) }
 	defer cancel()
-	var wg sync.WaitGroup
-	if s.cfg.Audit != nil {
-		wg.Go(func() { s.cfg.Audit.Run(ctx) })
+	// why is nil when Run was asked to end.
+	why := func() error {
+		if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
+			return err
+		}
+		return nil
 	}
-	wg.Go(func() {
-		if err := s.cache.Run(ctx); err != nil {
+	var wg run.Group
+	if s.cfg.Audit != nil {
+		wg.Loop(ctx, "audit", s.cfg.Audit.Run)
+	}
+	wg.Go("watch cache", func() {
+		if err := run.Catch("watch cache", func() error { return s.cache.Run(ctx) }); err != nil {
 			slog.ErrorContext(ctx, "watch cache", "err", err)
+			broken(fmt.Errorf("watch cache: %w", err)) // without it nothing is served rightly
 		}
 	})
 	if e := s.cfg.Encryption; e != nil && (s.cfg.ReloadEncryption || e.Plugins()) {
-		wg.Go(func() {
+		wg.Loop(ctx, "encryption configuration", func(ctx context.Context) {
 			if err := e.Run(ctx, s.cfg.ReloadEncryption, s.cache.Reread); err != nil {
 				slog.ErrorContext(ctx, "reload of the encryption configuration", "err", err)
 			}
@@ -306,16 +331,16 @@ func (s *Server) Run(ctx context.Context) error {
 	select {
 	case <-s.cache.Ready():
 	case <-ctx.Done():
-		return nil
+		return why()
 	}
-	wg.Go(func() {
+	wg.Loop(ctx, "custom resources", func(ctx context.Context) {
 		if err := s.custom.Run(ctx); err != nil {
 			slog.ErrorContext(ctx, "custom resources", "err", err)
 		}
 	})
-	if err := s.bootstrap(ctx); err != nil {
+	if err := s.bootstrapWithRetries(ctx); err != nil {
 		if ctx.Err() != nil {
-			return nil
+			return why()
 		}
 		return fmt.Errorf("make what every cluster starts with: %w", err)
 	}
@@ -323,27 +348,27 @@ func (s *Server) Run(ctx context.Context) error {
 	select {
 	case <-s.custom.Synced(): // after a restart, nothing that was served is missing
 	case <-ctx.Done():
-		return nil
+		return why()
 	}
-	wg.Go(func() {
+	wg.Loop(ctx, "authorization configuration", func(ctx context.Context) {
 		if err := s.authz.Run(ctx); err != nil {
 			slog.ErrorContext(ctx, "reload of the authorization configuration", "err", err)
 		}
 	})
 	if s.issuers != nil {
-		wg.Go(func() {
+		wg.Loop(ctx, "authentication configuration", func(ctx context.Context) {
 			if err := s.issuers.Run(ctx); err != nil {
 				slog.ErrorContext(ctx, "reload of the authentication configuration", "err", err)
 			}
 		})
 	}
-	wg.Go(func() { s.keepMasters(ctx) })
-	wg.Go(func() { s.others.Run(ctx) })
-	wg.Go(func() { s.fairness.Run(ctx, s.restoreFlows) })
+	wg.Loop(ctx, "API server leases", s.keepLease)
+	wg.Loop(ctx, "aggregation", s.others.Run)
+	wg.Loop(ctx, "priority and fairness", func(ctx context.Context) { s.fairness.Run(ctx, s.restoreFlows) })
 	close(s.started)
 	<-ctx.Done()
 	s.health.stopping.Store(true)
-	return nil
+	return why()
 }
 
 // quiet passes on what net/http logs at debug level: broken clients are not

@@ -10,7 +10,7 @@ import (
 	"knarr/controlplane/apiserver/authn/oidc"
 )
 
-// TokenWebhook is a server that knows whose tokens are.
+// TokenWebhook is a server that reviews tokens which no authenticator here knows.
 type TokenWebhook struct {
 	// Kubeconfig names it.
 	Kubeconfig string
@@ -24,7 +24,7 @@ type TokenWebhook struct {
 // being looked at again.
 const goodTokens = 10 * time.Second
 
-// authenticators puts together who finds out who asks.
+// authenticators makes the chain of authenticators.
 func (s *Server) authenticators() (err error) {
 	c := &s.cfg
 	if s.tokens, err = authn.NewServiceAccountTokens(authn.TokenConfig{
@@ -56,14 +56,14 @@ func (s *Server) authenticators() (err error) {
 		if s.issuers, err = oidc.New(c.Authentication, c.Issuers); err != nil {
 			return err
 		}
-		a.Remote = append(a.Remote, authn.Cached(s.issuers, goodTokens, 0))
+		a.Remote = append(a.Remote, authn.WithCache(s.issuers, goodTokens, 0))
 	}
 	if w := c.TokenWebhook; w != nil {
 		var hook authenticator.Token
 		if hook, err = authn.NewWebhook(w.Kubeconfig, w.Version, s.tokens.Audiences()); err != nil {
 			return err
 		}
-		a.Remote = append(a.Remote, authn.Cached(hook, w.TTL, w.TTL))
+		a.Remote = append(a.Remote, authn.WithCache(hook, w.TTL, w.TTL))
 	}
 	s.authn = authn.New(a)
 	return nil

@@ -5,10 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/netip"
 	"reflect"
 	"slices"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -16,6 +16,7 @@ import (
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -26,7 +27,28 @@ import (
 	"knarr/controlplane/apiserver/authz"
 	"knarr/controlplane/apiserver/registry"
 	"knarr/controlplane/apiserver/watchcache"
+	"knarr/internal/run"
 )
+
+// bootstrapTimeout is how long bootstrap is tried, as upstream's server tries it.
+const bootstrapTimeout = 30 * time.Second
+
+// bootstrapWithRetries lets a store that is slow to answer its first writes, as on
+// a busy machine, delay the server and not end it.
+func (s *Server) bootstrapWithRetries(ctx context.Context) error {
+	for end := time.Now().Add(bootstrapTimeout); ; {
+		err := s.bootstrap(ctx)
+		if err == nil || ctx.Err() != nil || time.Now().After(end) {
+			return err
+		}
+		slog.WarnContext(ctx, "bootstrap is tried again", "err", err)
+		select {
+		case <-time.After(time.Second):
+		case <-ctx.Done():
+			return err
+		}
+	}
+}
 
 // bootstrap makes the objects that every cluster starts with, where they are
 // missing, and points the Service kubernetes at this server. All at once: the
@@ -51,7 +73,7 @@ func (s *Server) bootstrap(ctx context.Context) error {
 	}
 
 	if s.cfg.Advertise.IsValid() { // before it counts itself in, this server is there
-		servers, err := s.masters(ctx)
+		servers, err := s.liveServers(ctx)
 		if err != nil {
 			return err
 		}
@@ -63,15 +85,15 @@ func (s *Server) bootstrap(ctx context.Context) error {
 	}
 
 	errs := make(chan error, len(objects))
-	var wg sync.WaitGroup
+	var group run.Group
 	for _, o := range objects {
-		wg.Go(func() {
-			if err := s.ensure(ctx, o); err != nil {
+		group.Go("bootstrap", func() {
+			if err := run.Catch("bootstrap", func() error { return s.ensure(ctx, o) }); err != nil {
 				errs <- err
 			}
 		})
 	}
-	wg.Wait()
+	group.Wait()
 	close(errs)
 	for err := range errs {
 		return err
@@ -120,7 +142,7 @@ func (s *Server) restoreFlows(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// extensionAuthentication tells aggregated API servers whom to believe.
+// extensionAuthentication publishes the certificate authorities that aggregated API servers are to trust.
 func (s *Server) extensionAuthentication() registry.Object {
 	data := map[string]string{}
 	if len(s.cfg.ClientCAs) > 0 {
@@ -149,7 +171,7 @@ func (s *Server) extensionAuthentication() registry.Object {
 }
 
 // tokenTracking says since when uses of tokens in Secrets are noted; nil when
-// that is said already.
+// that is written already.
 func (s *Server) tokenTracking(now time.Time) registry.Object {
 	const name, since, form = "kube-apiserver-legacy-service-account-token-tracking", "since", "2006-01-02"
 	have, ok := watchcache.Read[*corev1.ConfigMap](s.cache.Resource(corev1.SchemeGroupVersion.WithResource("configmaps")), "kube-system/"+name)
@@ -211,8 +233,8 @@ func (s *Server) ensure(ctx context.Context, o registry.Object) error {
 	o.SetUID(types.UID(uuid.NewUUID()))
 	o.SetCreationTimestamp(metav1.NewTime(time.Now().Truncate(time.Second)))
 	res.Defaults(o)
-	res.Prepared(ctx, o, nil)
-	if c, ok := o.(*networkingv1.ServiceCIDR); ok { // upstream's server says so a little later
+	res.PrepareObject(ctx, o, nil)
+	if c, ok := o.(*networkingv1.ServiceCIDR); ok { // upstream's server does so a little later
 		c.Status.Conditions = []metav1.Condition{{Type: networkingv1.ServiceCIDRConditionReady, Status: metav1.ConditionTrue,
 			Message: "Kubernetes default Service CIDR is ready", LastTransitionTime: c.CreationTimestamp}}
 	}
@@ -229,8 +251,8 @@ func (s *Server) ensure(ctx context.Context, o registry.Object) error {
 	return nil
 }
 
-// refresh brings up to date what tells others how to reach this server and whom
-// it believes.
+// refresh brings up to date the objects by which others reach this server and know
+// its authorities, and a range of Services that has no condition yet.
 func (s *Server) refresh(ctx context.Context, cached *watchcache.Resource, key string, old *watchcache.Record, want registry.Object) error {
 	have, err := old.Object()
 	if err != nil {
@@ -257,6 +279,13 @@ func (s *Server) refresh(ctx context.Context, cached *watchcache.Resource, key s
 			return nil
 		}
 		h.Endpoints, h.Ports = w.Endpoints, w.Ports
+		_, err = cached.Update(ctx, key, old, h)
+	case *networkingv1.ServiceCIDR:
+		h := have.DeepCopyObject().(*networkingv1.ServiceCIDR)
+		if h.DeletionTimestamp != nil || meta.FindStatusCondition(h.Status.Conditions, networkingv1.ServiceCIDRConditionReady) != nil {
+			return nil
+		}
+		h.Status.Conditions = w.Status.Conditions // of a cluster made before there was a condition
 		_, err = cached.Update(ctx, key, old, h)
 	}
 	if errors.Is(err, watchcache.ErrConflict) {

@@ -7,11 +7,12 @@ import (
 	"io"
 	"net/http"
 	"slices"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"knarr/internal/run"
 )
 
 // components says how the parts of the control plane are, in upstream's order.
@@ -27,17 +28,17 @@ func (s *Server) components(ctx context.Context) []corev1.ComponentStatus {
 		{"etcd-0", func(ctx context.Context) error { _, err := s.cfg.Store.Revision(ctx); return err }},
 	}
 	all := make([]corev1.ComponentStatus, len(parts))
-	var wg sync.WaitGroup
+	var group run.Group
 	for i, p := range parts {
-		wg.Go(func() {
+		group.Go("component status", func() {
 			c := corev1.ComponentCondition{Type: corev1.ComponentHealthy, Status: corev1.ConditionTrue, Message: "ok"}
-			if err := p.check(ctx); err != nil {
+			if err := run.Catch("component status", func() error { return p.check(ctx) }); err != nil {
 				c.Status, c.Message = corev1.ConditionFalse, err.Error()
 			}
 			all[i] = corev1.ComponentStatus{ObjectMeta: metav1.ObjectMeta{Name: p.name}, Conditions: []corev1.ComponentCondition{c}}
 		})
 	}
-	wg.Wait()
+	group.Wait()
 	return all
 }
 

@@ -18,11 +18,11 @@ import (
 func (s *Server) countUser(who user.Info, err error, took time.Duration) {
 	switch {
 	case err == nil:
-		s.metrics.Access.Authenticated(metrics.Known, who.GetName(), took)
+		s.metrics.Access.ObserveAuthentication(metrics.Known, who.GetName(), took)
 	case errors.Is(err, authn.ErrUnauthorized):
-		s.metrics.Access.Authenticated(metrics.Unknown, "", took)
+		s.metrics.Access.ObserveAuthentication(metrics.Unknown, "", took)
 	default:
-		s.metrics.Access.Authenticated(metrics.Failed, "", took)
+		s.metrics.Access.ObserveAuthentication(metrics.Failed, "", took)
 	}
 }
 
@@ -36,10 +36,10 @@ func (s *Server) countDecision(d authorizer.Decision, err error, took time.Durat
 	case d == authorizer.DecisionDeny:
 		result = metrics.Denied
 	}
-	s.metrics.Access.Authorized(result, took)
+	s.metrics.Access.ObserveAuthorization(result, took)
 }
 
-// contents tells how much there is in the store.
+// contents counts the objects in the store.
 type contents struct {
 	cache *watchcache.Cache
 	store storage.Store

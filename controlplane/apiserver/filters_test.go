@@ -185,7 +185,7 @@ func TestPanicIs500(t *testing.T) {
 	}
 }
 
-func TestStrangersKeepNoHTTP2(t *testing.T) {
+func TestUnauthenticatedClientsKeepNoHTTP2(t *testing.T) {
 	s, stop := newServer(t)
 	defer stop()
 	h := s.chain(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
@@ -296,7 +296,7 @@ func TestSizes(t *testing.T) {
 }
 
 // No token or secret value is ever logged, whatever is done with it.
-func TestLogsTellNoSecrets(t *testing.T) {
+func TestLogsHoldNoSecrets(t *testing.T) {
 	var logged bytes.Buffer
 	defer slog.SetDefault(slog.Default())
 	slog.SetDefault(slog.New(slog.NewTextHandler(&lockedWriter{w: &logged}, &slog.HandlerOptions{Level: slog.LevelDebug})))

@@ -90,7 +90,7 @@ func closed(c <-chan struct{}) func(context.Context) error {
 
 // serveHealth answers /livez, /readyz and /healthz and their single checks as
 // upstream does: "ok", or with ?verbose a line for each check. Who asks is not
-// told why one fails, except about a single one.
+// given the reason for a failure, except when a single check is asked for.
 func (s *Server) serveHealth(w http.ResponseWriter, r *http.Request) {
 	kind, only, single := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
 	// A server that is about to end is not unhealthy, only not to be asked.
@@ -137,7 +137,7 @@ func (s *Server) examine(ctx context.Context, kind string, all []check, query ur
 			continue
 		}
 		err := c.fails(ctx)
-		s.metrics.Health.Checked(c.name, kind, err == nil)
+		s.metrics.Health.ObserveCheck(c.name, kind, err == nil)
 		if err != nil {
 			failed = append(failed, c.name)
 			fmt.Fprintf(&b, "[-]%s failed: reason withheld\n", c.name)

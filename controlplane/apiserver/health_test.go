@@ -63,7 +63,7 @@ func TestGracefulEnd(t *testing.T) { synctest.Test(t, gracefulEnd) }
 
 func gracefulEnd(t *testing.T) {
 	s, stop := newServer(t, func(c *Config) {
-		c.ShutdownDelay, c.RetryLate = 5*time.Second, true
+		c.ShutdownDelay, c.ShutdownSendRetryAfter = 5*time.Second, true
 		c.Open = map[string]http.Handler{"/slow": http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			select {
 			case <-time.After(8 * time.Second):

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 
@@ -218,7 +219,7 @@ func wanted(h http.Header) (*user.DefaultInfo, error) {
 
 // unescape undoes the percent-encoding of extra keys.
 func unescape(s string) string {
-	if u, err := pathUnescape(s); err == nil {
+	if u, err := url.PathUnescape(s); err == nil {
 		return u
 	}
 	return s

@@ -79,7 +79,7 @@ var absent = []struct{ prefix, why string }{
 	{"apiextensions_", "documents are made when asked for, not regenerated"},
 	{"apiserver_admission_step_admission_duration_seconds_summary", "a summary takes a lock on every write; the histogram says the same"},
 	{"apiserver_cache_list_", "the cache has no such indexes"},
-	{"apiserver_client_certificate_expiration_seconds", "of each request's certificate: dear, and of no client in this process"},
+	{"apiserver_client_certificate_expiration_seconds", "of each request's certificate: expensive, and of no client in this process"},
 	{"apiserver_current_inqueue_requests", "apiserver_flowcontrol_current_inqueue_requests says it by level"},
 	{"apiserver_envelope_encryption_", "of upstream's way to keep keys"},
 	{"apiserver_flowcontrol_current_r", "of upstream's fair queuing by virtual time"},

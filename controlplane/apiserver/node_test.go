@@ -48,6 +48,17 @@ func TestNodeReadsOnlyWhatItsPodsName(t *testing.T) {
 		PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: "d.example.com", VolumeHandle: "h",
 			NodePublishSecretRef: &corev1.SecretReference{Namespace: "default", Name: "pv"}}}}}, metav1.CreateOptions{})
 	w.must(err)
+	_, err = w.admin.CoreV1().PersistentVolumeClaims("default").Create(w.ctx, &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "claim"}, Spec: corev1.PersistentVolumeClaimSpec{
+		VolumeName: "pv", AccessModes: []corev1.PersistentVolumeAccessMode{"ReadWriteOnce"},
+		Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{"storage": *one()}}}}, metav1.CreateOptions{})
+	w.must(err)
+	// It names the claim, which is another volume's, and a Secret that no pod has.
+	_, err = w.admin.CoreV1().PersistentVolumes().Create(w.ctx, &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "thief"}, Spec: corev1.PersistentVolumeSpec{
+		Capacity: corev1.ResourceList{"storage": *one()}, AccessModes: []corev1.PersistentVolumeAccessMode{"ReadWriteOnce"},
+		ClaimRef: &corev1.ObjectReference{Namespace: "default", Name: "claim"},
+		PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: "d.example.com", VolumeHandle: "t",
+			NodeStageSecretRef: &corev1.SecretReference{Namespace: "default", Name: "none"}}}}}, metav1.CreateOptions{})
+	w.must(err)
 	w.must(w.Cache().Sync(w.ctx))
 	n1, n2 := w.node("n1"), w.node("n2")
 	for _, name := range []string{"vol", "env", "from", "pull", "init", "pv"} {

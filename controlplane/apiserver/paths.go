@@ -3,13 +3,10 @@ package apiserver
 import (
 	"net/http"
 	"net/http/pprof"
-	"net/url"
 	"strings"
 
 	"knarr/controlplane/apiserver/endpoints"
 )
-
-func pathUnescape(s string) (string, error) { return url.PathUnescape(s) }
 
 // pathTypes are the forms of documents that have but one.
 var pathTypes = map[string]string{"/openid/v1/jwks": "application/jwk-set+json", "/.well-known/openid-configuration": "application/json"}
@@ -48,6 +45,15 @@ func (s *Server) paths(api http.Handler) http.Handler {
 			api.ServeHTTP(w, r)
 		}
 	})
+}
+
+func isHealth(path string) bool {
+	for _, p := range []string{"/livez", "/readyz", "/healthz"} {
+		if path == p || strings.HasPrefix(path, p+"/") {
+			return true
+		}
+	}
+	return false
 }
 
 // profile answers with one of Go's profiles of this process.

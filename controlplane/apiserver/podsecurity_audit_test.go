@@ -14,7 +14,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"knarr/controlplane/apiserver"
-	"knarr/controlplane/apiserver/admission"
+	"knarr/controlplane/apiserver/admission/plugin"
 	"knarr/controlplane/apiserver/audit"
 	"knarr/internal/apitest"
 )
@@ -40,7 +40,7 @@ plugins:
 		t.Fatal(err)
 	}
 	off := []string{"ServiceAccount", "RuntimeClass"}
-	settings, err := admission.Load(file, nil, off)
+	settings, err := plugin.Load(file, nil, off)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,8 +58,8 @@ plugins:
 		policy.To("log", audit.NewLog(&log, audit.JSON), false, audit.Truncating{})
 		s, stop := apitest.New(t, func(c *apiserver.Config) {
 			c.Audit, c.Admission, c.DisableAdmission = policy, settings, off
-			masters := []string{user.SystemPrivilegedGroup}
-			c.Tokens = map[string]user.Info{"a": &user.DefaultInfo{Name: "a", Groups: masters}, "t": &user.DefaultInfo{Name: "trusted", Groups: masters}}
+			nodes := []string{user.SystemPrivilegedGroup}
+			c.Tokens = map[string]user.Info{"a": &user.DefaultInfo{Name: "a", Groups: nodes}, "t": &user.DefaultInfo{Name: "trusted", Groups: nodes}}
 		})
 		defer stop()
 		for _, tt := range []struct {

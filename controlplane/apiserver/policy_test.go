@@ -66,30 +66,30 @@ func TestValidatingPolicies(t *testing.T) {
 		return validatingSpec{Validations: []admissionv1.Validation{v}}
 	}
 	forbidden := metav1.StatusReasonForbidden
-	said := "configmaps \"x\" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'p-a' denied request: "
+	denied := "configmaps \"x\" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'p-a' denied request: "
 	for name, c := range map[string]struct {
 		spec validatingSpec
 		want string
 		code int32
 	}{
 		"holds":        {one(admissionv1.Validation{Expression: "object.data.a == 'b'"}), "", 0},
-		"expression":   {one(admissionv1.Validation{Expression: "object.data.a == 'c'"}), said + "failed expression: object.data.a == 'c'", 422},
-		"message":      {one(admissionv1.Validation{Expression: "false", Message: "never", Reason: &forbidden}), said + "never", 403},
-		"made message": {one(admissionv1.Validation{Expression: "false", Message: "never", MessageExpression: "'a is ' + object.data.a"}), said + "a is b", 422},
-		"bad message":  {one(admissionv1.Validation{Expression: "false", Message: "never", MessageExpression: "string(object.data.z)"}), said + "never", 422},
-		"error":        {one(admissionv1.Validation{Expression: "object.data.z == ''"}), said + "expression 'object.data.z == ''' resulted in error: no such key: z", 422},
+		"expression":   {one(admissionv1.Validation{Expression: "object.data.a == 'c'"}), denied + "failed expression: object.data.a == 'c'", 422},
+		"message":      {one(admissionv1.Validation{Expression: "false", Message: "never", Reason: &forbidden}), denied + "never", 403},
+		"made message": {one(admissionv1.Validation{Expression: "false", Message: "never", MessageExpression: "'a is ' + object.data.a"}), denied + "a is b", 422},
+		"bad message":  {one(admissionv1.Validation{Expression: "false", Message: "never", MessageExpression: "string(object.data.z)"}), denied + "never", 422},
+		"error":        {one(admissionv1.Validation{Expression: "object.data.z == ''"}), denied + "expression 'object.data.z == ''' resulted in error: no such key: z", 422},
 		"old object":   {one(admissionv1.Validation{Expression: "oldObject == null && request.operation == 'CREATE'"}), "", 0},
 		"namespace":    {one(admissionv1.Validation{Expression: "namespaceObject.metadata.name == 'default'"}), "", 0},
 		"authorizer":   {one(admissionv1.Validation{Expression: "authorizer.requestResource.check('create').allowed()"}), "", 0},
 		"variables": {validatingSpec{
 			Variables:   []admissionv1.Variable{{Name: "a", Expression: "object.data.a"}, {Name: "twice", Expression: "variables.a + variables.a"}},
-			Validations: []admissionv1.Validation{{Expression: "variables.twice == 'bb'"}, {Expression: "variables.twice == 'b'", MessageExpression: "string(variables.twice)"}}}, said + "bb", 422},
+			Validations: []admissionv1.Validation{{Expression: "variables.twice == 'bb'"}, {Expression: "variables.twice == 'b'", MessageExpression: "string(variables.twice)"}}}, denied + "bb", 422},
 		"ignored": {validatingSpec{FailurePolicy: new(admissionv1.Ignore), Validations: []admissionv1.Validation{{Expression: "object.data.z == ''"}}}, "", 0},
 		"condition is false": {validatingSpec{MatchConditions: []admissionv1.MatchCondition{{Name: "c", Expression: "request.name == 'y'"}},
 			Validations: []admissionv1.Validation{{Expression: "false"}}}, "", 0},
 		"condition fails": {validatingSpec{MatchConditions: []admissionv1.MatchCondition{{Name: "c", Expression: "object.data.z == ''"}},
-			Validations: []admissionv1.Validation{{Expression: "true"}}}, said + "expression 'object.data.z == ''' resulted in error: no such key: z", 422},
-		"too dear": {one(admissionv1.Validation{Expression: "[1,2,3,4,5,6,7,8,9,10].all(a, [1,2,3,4,5,6,7,8,9,10].all(b, [1,2,3,4,5,6,7,8,9,10].all(c, [1,2,3,4,5,6,7,8,9,10].all(d, [1,2,3,4,5,6,7,8,9,10].all(e, [1,2,3,4,5,6,7,8,9,10].all(f, [1,2,3,4,5,6,7,8,9,10].all(g, a+b+c+d+e+f+g > 0)))))))"}),
+			Validations: []admissionv1.Validation{{Expression: "true"}}}, denied + "expression 'object.data.z == ''' resulted in error: no such key: z", 422},
+		"too expensive": {one(admissionv1.Validation{Expression: "[1,2,3,4,5,6,7,8,9,10].all(a, [1,2,3,4,5,6,7,8,9,10].all(b, [1,2,3,4,5,6,7,8,9,10].all(c, [1,2,3,4,5,6,7,8,9,10].all(d, [1,2,3,4,5,6,7,8,9,10].all(e, [1,2,3,4,5,6,7,8,9,10].all(f, [1,2,3,4,5,6,7,8,9,10].all(g, a+b+c+d+e+f+g > 0)))))))"}),
 			"resulted in error: operation cancelled: actual cost limit exceeded", 422},
 		"excluded": {validatingSpec{MatchConstraints: func() *admissionv1.MatchResources {
 			m := onConfigMaps()

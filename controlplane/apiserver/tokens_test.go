@@ -18,7 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// knows says whether the server knows the bearer of token.
+// knows reports whether the server knows the bearer of token.
 func (w *world) knows(token string) bool {
 	w.t.Helper()
 	code, _, body := w.raw("GET", "/apis/authentication.k8s.io", "", "Authorization", "Bearer "+token)

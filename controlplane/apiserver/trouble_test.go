@@ -2,6 +2,10 @@ package apiserver
 
 import (
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -17,17 +21,17 @@ import (
 // machine is frozen; what waits is answered once it speaks again.
 type silent struct {
 	*storage.Memory
-	mute atomic.Pointer[chan struct{}]
+	stopped atomic.Pointer[chan struct{}]
 }
 
-func (s *silent) hush() (speak func()) {
+func (s *silent) stopAnswering() (speak func()) {
 	c := make(chan struct{})
-	s.mute.Store(&c)
-	return func() { s.mute.Store(nil); close(c) }
+	s.stopped.Store(&c)
+	return func() { s.stopped.Store(nil); close(c) }
 }
 
 func (s *silent) wait(ctx context.Context) error {
-	c := s.mute.Load()
+	c := s.stopped.Load()
 	if c == nil {
 		return nil
 	}
@@ -80,7 +84,7 @@ func TestSilentStore(t *testing.T) {
 				store := &silent{Memory: storage.NewMemory()}
 				s, stop := newServer(t, func(c *Config) { c.Store = store })
 				defer stop()
-				speak := store.hush()
+				speak := store.stopAnswering()
 				began := time.Now()
 				ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 				defer cancel()
@@ -105,6 +109,59 @@ func TestSilentStore(t *testing.T) {
 					t.Errorf("afterwards: %d %s", again.Code, again.Body)
 				}
 			})
+		})
+	}
+}
+
+// overloaded is a store that fails its first writes, as an etcd does whose disk or
+// processor is too busy.
+type overloaded struct {
+	*storage.Memory
+	left atomic.Int32
+}
+
+func (s *overloaded) Put(ctx context.Context, key string, value []byte, expect int64, ttl time.Duration) (int64, *storage.KV, bool, error) {
+	if s.left.Add(-1) >= 0 {
+		return 0, nil, false, errors.New("etcdserver: request timed out")
+	}
+	return s.Memory.Put(ctx, key, value, expect, ttl)
+}
+
+// A store that fails the first writes of all delays a server; one that goes on
+// failing ends it.
+func TestOverloadedStoreAtStart(t *testing.T) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		failures int32
+		starts   bool
+	}{{3, true}, {1 << 30, false}} {
+		synctest.Test(t, func(t *testing.T) {
+			store := &overloaded{Memory: storage.NewMemory()}
+			store.left.Store(c.failures)
+			s, err := New(Config{Store: store, ServiceAccountKey: key})
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			ended := make(chan error, 1)
+			go func() { ended <- s.Run(ctx) }()
+			select {
+			case <-s.Started():
+				if !c.starts {
+					t.Error("the server started without its first objects")
+				}
+				cancel()
+				<-ended
+			case err := <-ended:
+				if c.starts || err == nil {
+					t.Errorf("%d failures: the server ended: %v", c.failures, err)
+				}
+			}
+			cancel()
+			store.Close()
 		})
 	}
 }

@@ -42,7 +42,7 @@ func (m *Member) Downgrade(ctx context.Context, to string) error {
 	return nil
 }
 
-// until asks every 100 ms: nothing tells.
+// until asks every 100 ms: etcd announces nothing.
 func until(ctx context.Context, ok func() bool) error {
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()

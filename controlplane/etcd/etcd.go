@@ -218,7 +218,7 @@ func (c Config) settings() (config.ServerConfig, error) {
 	} else if len(c.Clients) > 0 {
 		cfg.ClientURLs = c.Clients
 	}
-	if Begun(c.Dir) {
+	if Initialized(c.Dir) {
 		return cfg, nil // its members are in its log
 	}
 	members := []string{c.Name + "=" + peer.String()}
@@ -235,8 +235,8 @@ func (c Config) settings() (config.ServerConfig, error) {
 
 func (c Config) log() string { return filepath.Join(c.Dir, "member", "wal") }
 
-// Begun says whether the member of a directory is one already.
-func Begun(dir string) bool {
+// Initialized reports whether a directory holds the log of a member.
+func Initialized(dir string) bool {
 	entries, err := os.ReadDir(Config{Dir: dir}.log())
 	return err == nil && len(entries) > 0
 }
@@ -249,14 +249,14 @@ func logger(several bool) *zap.Logger {
 	if several {
 		level = zapcore.DPanicLevel
 	}
-	return zap.New(quiet{zapcore.NewCore(zapcore.NewConsoleEncoder(cfg), zapcore.Lock(os.Stderr), level)})
+	return zap.New(filteredLog{zapcore.NewCore(zapcore.NewConsoleEncoder(cfg), zapcore.Lock(os.Stderr), level)})
 }
 
-// quiet drops an error that every first start logs and that means nothing: an
+// filteredLog drops an error that every first start logs and that means nothing: an
 // empty store has no schema version yet.
-type quiet struct{ zapcore.Core }
+type filteredLog struct{ zapcore.Core }
 
-func (q quiet) Check(e zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.CheckedEntry {
+func (q filteredLog) Check(e zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.CheckedEntry {
 	if e.Message == "failed to update storage version" {
 		return ce
 	}

@@ -11,6 +11,8 @@ import (
 	"go.etcd.io/etcd/client/pkg/v3/types"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/v3client"
+
+	"knarr/internal/run"
 )
 
 // A Member is a running member.
@@ -22,9 +24,9 @@ type Member struct {
 	grown  chan struct{}
 	full   chan struct{} // a write was refused for want of room
 
-	leader types.ID // last said
-	said   bool
-	term   atomic.Pointer[term]
+	leader       types.ID // the leader that was logged last
+	leaderLogged bool
+	term         atomic.Pointer[term]
 }
 
 // A term is the time of one leader among several.
@@ -120,18 +122,18 @@ func (m *Member) Grow(ctx context.Context, name string, n *Network) error {
 // then stops the member; an error when the member stopped by itself.
 func (m *Member) Run(ctx context.Context) error {
 	defer m.Close()
-	var room sync.WaitGroup
+	var room run.Group
 	defer room.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	room.Go(func() { m.keepRoom(ctx) })
+	room.Loop(ctx, "etcd: keep room", m.runSpaceRecovery)
 	for {
 		m.mu.RLock()
 		now, several := m.etcd, m.cfg.Network != nil
 		m.mu.RUnlock()
 		changed := now.LeaderChangedNotify()
 		if several {
-			m.sayLeader(ctx, now)
+			m.logLeader(ctx, now)
 		}
 		err := errStopped
 		select {
@@ -156,14 +158,14 @@ func (m *Member) Run(ctx context.Context) error {
 	}
 }
 
-// sayLeader logs a change of the leader.
-func (m *Member) sayLeader(ctx context.Context, e *serving) {
+// logLeader logs a change of the leader.
+func (m *Member) logLeader(ctx context.Context, e *serving) {
 	leader := e.Leader()
-	if leader == m.leader && m.said {
+	if leader == m.leader && m.leaderLogged {
 		return
 	}
 	m.newTerm()
-	m.leader, m.said = leader, true
+	m.leader, m.leaderLogged = leader, true
 	if leader == e.MemberID() {
 		slog.InfoContext(ctx, "this server leads etcd")
 		return

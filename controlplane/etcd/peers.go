@@ -6,12 +6,13 @@ import (
 	"fmt"
 	"net"
 	"net/url"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+
+	"knarr/internal/run"
 )
 
 // A Peer is a member as the others know it. One that has not started yet has no
@@ -88,7 +89,7 @@ func (m *Member) Add(ctx context.Context, name, url string) ([]Peer, error) {
 }
 
 // promoteEvery is how often a member that catches up asks for its vote; etcd
-// tells nobody when it may.
+// does not announce when it may.
 const promoteEvery = 100 * time.Millisecond
 
 // Promote waits until this member has caught up, and has a vote. It does nothing
@@ -110,8 +111,8 @@ func (m *Member) Promote(ctx context.Context) error {
 	return nil
 }
 
-// Moved tells the others where this member is now, should that have changed.
-func (m *Member) Moved(ctx context.Context) error {
+// UpdatePeerURL stores the address of this member in etcd if it has changed.
+func (m *Member) UpdatePeerURL(ctx context.Context) error {
 	m.mu.RLock()
 	n, me := m.cfg.Network, m.etcd.MemberID()
 	m.mu.RUnlock()
@@ -132,7 +133,7 @@ func (m *Member) Moved(ctx context.Context) error {
 	return nil
 }
 
-// Leads says whether this member leads the others, or is alone.
+// Leads reports whether this member leads the others, or is alone.
 func (m *Member) Leads() bool {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -195,9 +196,9 @@ func (m *Member) alive(ctx context.Context, all []Peer) int {
 	me := uint64(m.etcd.MemberID())
 	m.mu.RUnlock()
 	var count atomic.Int32
-	var group sync.WaitGroup
+	var group run.Group
 	for _, p := range all {
-		group.Go(func() {
+		group.Go("etcd: ask a peer", func() {
 			u, err := url.Parse(p.URL)
 			if err != nil {
 				return

@@ -174,7 +174,7 @@ func TestGrowAndShrink(t *testing.T) {
 }
 
 // The peers' port is for those with a certificate only.
-func TestStrangersAreNoPeers(t *testing.T) {
+func TestUnknownPeersAreRefused(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	creds := credentials(t)
@@ -190,9 +190,9 @@ func TestStrangersAreNoPeers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	stranger := at(t, credentials(t))
-	stranger.CAFile = creds.CAFile // believes the member, is not believed
-	if m, err := etcd.Start(ctx, etcd.Config{Dir: t.TempDir(), Name: "two", Network: stranger, Join: all}); err == nil {
+	unknown := at(t, credentials(t))
+	unknown.CAFile = creds.CAFile // believes the member, is not believed
+	if m, err := etcd.Start(ctx, etcd.Config{Dir: t.TempDir(), Name: "two", Network: unknown, Join: all}); err == nil {
 		m.Close()
 		t.Error("a stranger got in")
 	}

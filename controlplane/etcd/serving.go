@@ -25,6 +25,8 @@ import (
 	"go.etcd.io/etcd/server/v3/etcdserver/api/v3lock/v3lockpb"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/v3rpc"
 	"google.golang.org/grpc"
+
+	"knarr/internal/run"
 )
 
 // How long the end waits for those who are being answered.
@@ -45,7 +47,7 @@ type serving struct {
 	peers, clients []net.Listener
 	ends           []func(context.Context) // of clients' servers, then peers'
 	failed         chan error              // the first listener that ended by itself
-	group          sync.WaitGroup
+	group          run.Group
 	closing        sync.Once
 }
 
@@ -135,10 +137,10 @@ func (s *serving) serveClients(l net.Listener) {
 // endCalls waits for what is being answered; watches would go on for ever.
 func endCalls(ctx context.Context, g *grpc.Server) {
 	done := make(chan struct{})
-	go func() {
+	run.Go("etcd: end calls", func() {
 		defer close(done)
 		g.GracefulStop()
-	}()
+	})
 	select {
 	case <-done:
 	case <-ctx.Done():
@@ -149,8 +151,8 @@ func endCalls(ctx context.Context, g *grpc.Server) {
 
 // run keeps the first error that is not the end.
 func (s *serving) run(f func() error) {
-	s.group.Go(func() {
-		err := f()
+	s.group.Go("etcd: serve", func() {
+		err := run.Catch("etcd: serve", f)
 		if err == nil || errors.Is(err, http.ErrServerClosed) || errors.Is(err, net.ErrClosed) || errors.Is(err, cmux.ErrListenerClosed) || errors.Is(err, cmux.ErrServerClosed) {
 			return
 		}

@@ -17,13 +17,15 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"knarr/internal/run"
 )
 
 // settings are what the program reads.
 type settings struct {
 	Endpoint                  string
 	CAFile, CertFile, KeyFile string
-	Poll, Patience            time.Duration
+	StartTimeout              time.Duration
 	Retain                    int64
 	MaxRequest                int
 }
@@ -43,7 +45,7 @@ const endTime = 5 * time.Second
 func (c *Client) launch(ctx context.Context) (net.Conn, error) {
 	input, err := json.Marshal(settings{
 		Endpoint: c.cfg.Endpoint.text, CAFile: c.cfg.CAFile, CertFile: c.cfg.CertFile, KeyFile: c.cfg.KeyFile,
-		Poll: c.cfg.Endpoint.poll(), Patience: c.cfg.Patience, Retain: c.cfg.Retain, MaxRequest: maxRequestBytes + 64<<10,
+		StartTimeout: c.cfg.StartTimeout, Retain: c.cfg.Retain, MaxRequest: maxRequestBytes + 64<<10,
 	})
 	if err != nil {
 		return nil, err
@@ -67,41 +69,41 @@ func (c *Client) launch(ctx context.Context) (net.Conn, error) {
 		ours.Close()
 		return nil, fmt.Errorf("start %s: %w", c.cfg.Program, err)
 	}
-	run := &child{done: make(chan struct{})}
-	c.running = run
-	said := make(chan string, 1)
-	go func() {
-		defer close(run.done)
-		c.listen(out, said)
-		run.why = cmd.Wait()
-	}()
+	now := &child{done: make(chan struct{})}
+	c.running = now
+	firstLine := make(chan string, 1)
+	run.Go("kine: wait", func() {
+		defer close(now.done)
+		c.listen(out, firstLine)
+		now.why = cmd.Wait()
+	})
 	kill := func() { _ = cmd.Process.Kill() } // a process that was waited for is not signalled
 	select {
-	case line, ok := <-said:
+	case line, ok := <-firstLine:
 		if ok && line == "ready" {
 			term, end := context.WithCancel(context.Background())
 			c.term.Store(&term)
-			return &conn{Conn: ours, end: end, last: func() { time.AfterFunc(endTime, kill) }}, nil
+			return &conn{Conn: ours, end: end, last: func() { run.AfterFunc("kine: kill", endTime, kill) }}, nil
 		}
 		ours.Close()
 		kill()
-		<-run.done
+		<-now.done
 		if ok {
 			return nil, errors.New(line)
 		}
-		return nil, fmt.Errorf("the program ended: %w", run.why)
+		return nil, fmt.Errorf("the program ended: %w", now.why)
 	case <-ctx.Done():
 	case <-c.ended.Done():
 	}
 	ours.Close()
 	kill()
-	<-run.done
+	<-now.done
 	return nil, errors.Join(ctx.Err(), c.ended.Err())
 }
 
 // listen passes on the first line that the program says, and logs the others.
-func (c *Client) listen(out io.Reader, said chan<- string) {
-	defer close(said)
+func (c *Client) listen(out io.Reader, firstLine chan<- string) {
+	defer close(firstLine)
 	lines := bufio.NewReaderSize(out, 4096)
 	for first := true; ; first = false {
 		line, err := lines.ReadSlice('\n')
@@ -109,7 +111,7 @@ func (c *Client) listen(out io.Reader, said chan<- string) {
 		switch {
 		case text == "":
 		case first:
-			said <- text
+			firstLine <- text
 		default:
 			slog.Warn("datastore", "says", text)
 		}

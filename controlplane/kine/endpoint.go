@@ -6,7 +6,6 @@ import (
 	"net/url"
 	"path/filepath"
 	"strings"
-	"time"
 )
 
 // An Endpoint is where a database is. It prints without its password.
@@ -112,13 +111,4 @@ func (e Endpoint) hide(text string) string {
 		text = strings.ReplaceAll(text, s, "xxxxx")
 	}
 	return text
-}
-
-// poll is how often changes that others made are looked for; a file has no
-// others.
-func (e Endpoint) poll() time.Duration {
-	if e.Scheme == "sqlite" {
-		return time.Minute
-	}
-	return time.Second
 }

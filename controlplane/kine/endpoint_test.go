@@ -28,7 +28,7 @@ func TestParseEndpoint(t *testing.T) {
 }
 
 func TestHide(t *testing.T) {
-	for _, c := range []struct{ endpoint, said, want string }{
+	for _, c := range []struct{ endpoint, message, want string }{
 		{"postgres://u:p%40ss@h/d", "cannot parse postgres://u:p%40ss@h/d, p@ss", "cannot parse postgres://h/d, xxxxx"},
 		{"postgres://h/d?user=u&password=hush", "password=hush", "password=xxxxx"},
 		{"mysql://u:a/b@tcp(h)/d", "u:a/b@tcp(h)", "u:xxxxx@tcp(h)"},
@@ -38,7 +38,7 @@ func TestHide(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := e.hide(c.said); got != c.want {
+		if got := e.hide(c.message); got != c.want {
 			t.Errorf("%s: %q, want %q", c.endpoint, got, c.want)
 		}
 	}

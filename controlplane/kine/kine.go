@@ -32,9 +32,9 @@ type Config struct {
 	// CAFile, CertFile and KeyFile are PEM files: who signed the database's
 	// certificate, and what is shown to it. Default: what the endpoint says.
 	CAFile, CertFile, KeyFile string
-	// Patience is how long the database may be silent at the start. Default 20
+	// StartTimeout is how long the database may be silent at the start. Default 20
 	// seconds.
-	Patience time.Duration
+	StartTimeout time.Duration
 	// Retain is how many revisions no compaction takes. Default 1000, kine's.
 	Retain int64
 }
@@ -62,8 +62,8 @@ type Client struct {
 
 // Start runs the program and returns once the database is open.
 func Start(ctx context.Context, cfg Config) (*Client, error) {
-	if cfg.Patience == 0 {
-		cfg.Patience = 20 * time.Second
+	if cfg.StartTimeout == 0 {
+		cfg.StartTimeout = 20 * time.Second
 	}
 	if cfg.Retain == 0 {
 		cfg.Retain = 1000

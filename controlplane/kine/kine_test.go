@@ -76,7 +76,7 @@ func start(t *testing.T, endpoint string, retain int64) (*kine.Client, error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return kine.Start(t.Context(), kine.Config{Program: path, Endpoint: e, Retain: retain, Patience: 3 * time.Second})
+	return kine.Start(t.Context(), kine.Config{Program: path, Endpoint: e, Retain: retain, StartTimeout: 3 * time.Second})
 }
 
 func TestSQLite(t *testing.T) {
@@ -278,8 +278,8 @@ func serve(t *testing.T, as *syscall.SysProcAttr, port string, greeting []byte, 
 	t.Helper()
 	cmd := exec.Command(name, args...)
 	cmd.SysProcAttr, cmd.Dir = as, "/"
-	var said strings.Builder
-	cmd.Stderr = &said
+	var output strings.Builder
+	cmd.Stderr = &output
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -287,7 +287,7 @@ func serve(t *testing.T, as *syscall.SysProcAttr, port string, greeting []byte, 
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 		if t.Failed() {
-			t.Log(said.String())
+			t.Log(output.String())
 		}
 	})
 	tick := time.NewTicker(20 * time.Millisecond)

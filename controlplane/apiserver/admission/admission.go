@@ -1,23 +1,18 @@
-// Package admission looks at every write before it is stored: one file per
-// plugin and the ordered table of them. It reads the cache, changes incoming
-// objects, and refuses.
+// Package admission is the contract of admission: the attributes of one write,
+// what a plugin is, and the chain that runs plugins in order. The handlers of
+// writes fill in the attributes, and plugin, webhook and policy decide by them;
+// neither of the two sides imports the other. It writes warnings and audit
+// annotations into the request, and reads nothing but what it is given.
 package admission
 
-import (
-	"context"
-	"fmt"
-	"time"
+import "context"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/managedfields"
-
-	"knarr/controlplane/apiserver/admission/webhook"
-	"knarr/controlplane/apiserver/authz"
-	"knarr/controlplane/apiserver/endpoints"
-	"knarr/controlplane/apiserver/metrics"
-	"knarr/controlplane/apiserver/watchcache"
-)
+// Interface decides about writes. Admit may change a.Object; Validate, which
+// sees what will be stored, may not.
+type Interface interface {
+	Admit(ctx context.Context, a *Attributes) error
+	Validate(ctx context.Context, a *Attributes) error
+}
 
 // A Plugin is one rule; it is a Mutator, a Validator, or both.
 type Plugin interface{ Name() string }
@@ -25,136 +20,11 @@ type Plugin interface{ Name() string }
 // A Mutator may change the incoming object, or refuse it.
 type Mutator interface {
 	Plugin
-	Admit(ctx context.Context, a *endpoints.Attributes) error
+	Admit(ctx context.Context, a *Attributes) error
 }
 
 // A Validator sees the final object and may refuse it.
 type Validator interface {
 	Plugin
-	Validate(ctx context.Context, a *endpoints.Attributes) error
-}
-
-// Config is what plugins read.
-type Config struct {
-	Cache      *watchcache.Cache
-	RBAC       *authz.RBAC
-	Authorizer authz.Authorizer
-	// Dial reaches webhooks. Default: a net.Dialer.
-	Dial webhook.Dialer
-	// Enable and Disable name plugins that run, or do not, though the table
-	// says otherwise.
-	Enable, Disable []string
-	// Counts counts what webhooks say. Default: nothing does.
-	Counts *metrics.Admission
-	// Settings are what their configuration says.
-	Settings
-}
-
-// A Chain runs plugins in order.
-type Chain struct {
-	mutators   []counted[Mutator]
-	validators []counted[Validator]
-	closers    []closer
-
-	admitted, validated *metrics.Step
-}
-
-// counted is a plugin and where its answers are counted.
-type counted[T Plugin] struct {
-	plugin T
-	step   *metrics.Step
-}
-
-// A closer holds connections.
-type closer interface{ Close() }
-
-// NewChain sorts plugins by what they do. Their answers are counted, unless
-// counts is nil.
-func NewChain(plugins []Plugin, counts *metrics.Admission) *Chain {
-	c := &Chain{admitted: counts.Step("", metrics.Admit), validated: counts.Step("", metrics.Validate)}
-	for _, p := range plugins {
-		if m, ok := p.(Mutator); ok {
-			c.mutators = append(c.mutators, counted[Mutator]{m, counts.Step(p.Name(), metrics.Admit)})
-		}
-		if v, ok := p.(Validator); ok {
-			c.validators = append(c.validators, counted[Validator]{v, counts.Step(p.Name(), metrics.Validate)})
-		}
-		if p, ok := p.(closer); ok {
-			c.closers = append(c.closers, p)
-		}
-	}
-	return c
-}
-
-// Close ends the plugins' idle connections.
-func (c *Chain) Close() {
-	for _, p := range c.closers {
-		p.Close()
-	}
-}
-
-// Admit lets every mutator see the object, and once more if one of them asks.
-func (c *Chain) Admit(ctx context.Context, a *endpoints.Attributes) error {
-	obj, _ := a.Object.(metav1.Object)
-	var managed []metav1.ManagedFieldsEntry
-	if obj != nil {
-		managed = obj.GetManagedFields()
-	}
-	if err := c.admit(ctx, a); err != nil || !a.Again {
-		return err
-	}
-	a.Round = 1
-	if err := c.admit(ctx, a); err != nil || obj == nil {
-		return err
-	}
-	// Whoever changed the object may have spoilt what is not his.
-	if err := managedfields.ValidateManagedFields(obj.GetManagedFields()); err != nil {
-		obj.SetManagedFields(managed)
-		a.Warn(ctx, fmt.Sprintf(".metadata.managedFields was in an invalid state after admission; this could be caused by an outdated mutating admission controller; please fix your requests: %v", err))
-	}
-	return nil
-}
-
-func (c *Chain) admit(ctx context.Context, a *endpoints.Attributes) error {
-	began := time.Now()
-	last := began
-	for _, m := range c.mutators {
-		err := m.plugin.Admit(ctx, a)
-		now := time.Now()
-		m.step.Took(string(a.Operation), err != nil, now.Sub(last))
-		if last = now; err != nil {
-			c.admitted.Took(string(a.Operation), true, now.Sub(began))
-			return err
-		}
-	}
-	c.admitted.Took(string(a.Operation), false, last.Sub(began))
-	return nil
-}
-
-// Validate lets every validator see the object.
-func (c *Chain) Validate(ctx context.Context, a *endpoints.Attributes) error {
-	began := time.Now()
-	last := began
-	for _, v := range c.validators {
-		err := v.plugin.Validate(ctx, a)
-		now := time.Now()
-		v.step.Took(string(a.Operation), err != nil, now.Sub(last))
-		if last = now; err != nil {
-			c.validated.Took(string(a.Operation), true, now.Sub(began))
-			return err
-		}
-	}
-	c.validated.Took(string(a.Operation), false, last.Sub(began))
-	return nil
-}
-
-// forbidden is the 403 of a plugin. It names the object even before a generated
-// name has been made.
-func forbidden(a *endpoints.Attributes, err error) error {
-	return apierrors.NewForbidden(a.Resource.GroupResource(), a.DisplayName(), err)
-}
-
-// is says that a concerns that core resource itself, or the subresource given.
-func is(a *endpoints.Attributes, resource, sub string) bool {
-	return a.Resource.Group == "" && a.Resource.Resource == resource && a.Subresource == sub
+	Validate(ctx context.Context, a *Attributes) error
 }

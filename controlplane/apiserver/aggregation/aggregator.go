@@ -33,6 +33,10 @@ type Config struct {
 	Identity *tls.Certificate
 	// Dial reaches the servers. Default: a net.Dialer.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+	// Inside are servers in this process, by the "namespace/name" of the Service
+	// that their APIServices name. There need be no such Service, and a connection
+	// is not encrypted: it does not leave the process.
+	Inside map[string]func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
 // An Aggregator passes requests on.
@@ -44,7 +48,7 @@ type Aggregator struct {
 	current atomic.Pointer[routes]
 	found   map[string]*discovered // by APIService, what its server said last
 	schemas map[string]schemas     // the same
-	kick    chan struct{}
+	trigger chan struct{}
 }
 
 // routes are the group versions served elsewhere, as of a revision.
@@ -60,7 +64,7 @@ func New(c Config) *Aggregator {
 	}
 	return &Aggregator{
 		cfg: c, services: c.Cache.Resource(apiregistrationv1.SchemeGroupVersion.WithResource("apiservices")),
-		found: map[string]*discovered{}, schemas: map[string]schemas{}, kick: make(chan struct{}, 1),
+		found: map[string]*discovered{}, schemas: map[string]schemas{}, trigger: make(chan struct{}, 1),
 	}
 }
 
@@ -142,10 +146,10 @@ func newRoute(s *apiregistrationv1.APIService) *route {
 	}
 }
 
-// Changed tells that the groups served here may have changed.
+// Changed announces that the groups served here may have changed.
 func (a *Aggregator) Changed() {
 	select {
-	case a.kick <- struct{}{}:
+	case a.trigger <- struct{}{}:
 	default:
 	}
 }

@@ -35,8 +35,8 @@ type source struct {
 	wait time.Duration // after a failure
 }
 
-// told says that the server has answered, and with what.
-func (s *source) told(tag string, err error) error {
+// recordResult records the result of a request to the server.
+func (s *source) recordResult(tag string, err error) error {
 	if err == nil {
 		s.tag, s.wait = tag, 0
 		s.due = time.Now().Add(refetch)
@@ -76,8 +76,8 @@ func (a *Aggregator) learn(ctx context.Context, tr http.RoundTripper, base strin
 	return next.document != old.document || next.merged != old.merged || next.converted != old.converted, err
 }
 
-// unlearn has a server that was away asked at once when it is back.
-func (a *Aggregator) unlearn(name string) {
+// retryNow has a server that was away asked at once when it is back.
+func (a *Aggregator) retryNow(name string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if s, ok := a.schemas[name]; ok {
@@ -105,7 +105,7 @@ func (n *schemas) learnIndex(ctx context.Context, tr http.RoundTripper, base str
 	default:
 		err = fmt.Errorf("could not get list of group versions for APIService: status %d", status)
 	}
-	return n.index.told(tag, err)
+	return n.index.recordResult(tag, err)
 }
 
 func (n *schemas) learnV2(ctx context.Context, tr http.RoundTripper, base string, s *apiregistrationv1.APIService) error {
@@ -127,7 +127,7 @@ func (n *schemas) learnV2(ctx context.Context, tr http.RoundTripper, base string
 	default:
 		err = fmt.Errorf("failed to retrieve openAPI spec, http error: %d", status)
 	}
-	return n.v2.told(tag, err)
+	return n.v2.recordResult(tag, err)
 }
 
 // take reads a document. The libraries that turn it into others panic where a

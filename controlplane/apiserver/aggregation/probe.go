@@ -36,7 +36,7 @@ const (
 	maxDocument = 8 << 20
 )
 
-// discovered is what a server said that it serves.
+// discovered is what a server's discovery lists.
 type discovered struct {
 	version apidiscoveryv2.APIVersionDiscovery
 }
@@ -72,7 +72,7 @@ func (a *Aggregator) lookOnce(ctx context.Context, name string, retry time.Durat
 		watchers.wait(ctx, s, recheck)
 		return firstRetry
 	}
-	a.unlearn(name)
+	a.retryNow(name)
 	watchers.wait(ctx, s, retry)
 	return min(retry*2, recheck)
 }
@@ -161,6 +161,9 @@ func (a *Aggregator) check(ctx context.Context, s *apiregistrationv1.APIService)
 // unreachable says why no server can be reached through the Service.
 func (a *Aggregator) unreachable(s *apiregistrationv1.APIService) (reason, message string) {
 	to := newRoute(s).target
+	if a.cfg.Inside[to.service()] != nil {
+		return "", ""
+	}
 	svc, ok := watchcache.Read[*corev1.Service](a.cfg.Cache.Resource(corev1.SchemeGroupVersion.WithResource("services")), to.namespace+"/"+to.name)
 	if !ok {
 		return "ServiceNotFound", fmt.Sprintf("service/%s in %q is not present", to.name, to.namespace)

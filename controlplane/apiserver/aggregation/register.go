@@ -109,7 +109,7 @@ func (a *Aggregator) register(ctx context.Context) error {
 	}
 	for name, s := range wanted {
 		s.UID, s.CreationTimestamp = types.UID(uuid.NewUUID()), metav1.NewTime(time.Now().Truncate(time.Second))
-		a.services.Kind().Prepared(ctx, s, nil)
+		a.services.Kind().PrepareObject(ctx, s, nil)
 		if _, err := a.services.Create(ctx, name, s); err != nil && !errors.Is(err, watchcache.ErrExists) {
 			errs = append(errs, fmt.Errorf("create APIService %s: %w", name, err))
 		}

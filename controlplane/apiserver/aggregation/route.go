@@ -27,6 +27,7 @@ type target struct {
 	ca              string
 }
 
+func (t target) service() string    { return t.namespace + "/" + t.name }
 func (t target) serverName() string { return t.name + "." + t.namespace + ".svc" }
 func (t target) host() string {
 	return net.JoinHostPort(t.serverName(), strconv.Itoa(int(t.port)))
@@ -50,7 +51,8 @@ func (a *Aggregator) transport(to target) *http.Transport {
 		cfg.Certificates = []tls.Certificate{*a.cfg.Identity}
 	}
 	return &http.Transport{
-		TLSClientConfig: cfg, TLSHandshakeTimeout: 10 * time.Second, MaxIdleConnsPerHost: 25, IdleConnTimeout: 90 * time.Second,
+		DialTLSContext:  a.cfg.Inside[to.service()],
+		TLSClientConfig: cfg, TLSHandshakeTimeout: 10 * time.Second, MaxIdleConnsPerHost: 25, IdleConnTimeout: 90 * time.Second, MaxResponseHeaderBytes: 1 << 20,
 		DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
 			address, err := backend.Find(a.cfg.Cache, to.namespace, to.name, to.port)
 			if err != nil {
@@ -105,7 +107,7 @@ func (r *route) serve(w http.ResponseWriter, req *http.Request) {
 		},
 		ErrorLog: slog.NewLogLogger(slog.Default().Handler(), slog.LevelDebug),
 	}
-	request.AuditFrom(req.Context()).PassOn()
+	request.AuditFrom(req.Context()).SetProxied()
 	request.Started(req.Context()) // what goes on elsewhere takes no seat here
 	proxy.ServeHTTP(w, req)
 }

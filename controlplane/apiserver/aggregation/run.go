@@ -5,12 +5,12 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime/debug"
-	"sync"
 	"time"
 
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
 	"knarr/controlplane/apiserver/watchcache"
+	"knarr/internal/run"
 )
 
 // Run keeps the APIServices: it registers the cluster's own groups, and looks
@@ -18,7 +18,7 @@ import (
 func (a *Aggregator) Run(ctx context.Context) {
 	defer a.Close()
 	probes := map[string]context.CancelFunc{}
-	var wg sync.WaitGroup
+	var wg run.Group
 	defer wg.Wait()
 	defer func() {
 		for _, end := range probes {
@@ -50,7 +50,7 @@ func (a *Aggregator) Run(ctx context.Context) {
 				}
 				own, end := context.WithCancel(ctx)
 				probes[name] = end
-				wg.Go(func() { a.look(own, name) })
+				wg.Loop(own, "aggregation: probe", func(own context.Context) { a.look(own, name) })
 			}
 			a.publish()
 		})
@@ -72,7 +72,7 @@ func (a *Aggregator) watch(ctx context.Context, do func()) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-a.kick:
+		case <-a.trigger:
 			continue
 		case <-w.C():
 		}

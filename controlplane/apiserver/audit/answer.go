@@ -57,10 +57,10 @@ func (a *answer) Write(b []byte) (int, error) {
 // gather keeps the body for as long as a sink may take it.
 func (a *answer) gather(b []byte) {
 	if a.body.Len() == 0 {
-		if a.keep = a.media() != "" && !a.trail.notes.PassedOn(); !a.keep {
+		if a.keep = a.media() != "" && !a.trail.notes.Proxied(); !a.keep {
 			return
 		}
-		a.room = min(longestBody, a.room*a.slack(b))
+		a.room = min(longestBody, a.room*a.extraBytes(b))
 	}
 	if a.body.Len()+len(b) > a.room {
 		a.cut, a.body = true, bytes.Buffer{}
@@ -69,9 +69,9 @@ func (a *answer) gather(b []byte) {
 	a.body.Write(b)
 }
 
-// slack is how much longer a body may be than what becomes of it in an event,
+// extraBytes is how much longer a body may be than what becomes of it in an event,
 // by how it begins.
-func (a *answer) slack(begin []byte) int {
+func (a *answer) extraBytes(begin []byte) int {
 	switch media := a.media(); {
 	case a.trail.omitManaged || media == "application/yaml":
 		return 16
@@ -130,7 +130,7 @@ func document(what any, omitManaged bool) *runtime.Unknown {
 	data, ok := what.(json.RawMessage)
 	if !ok {
 		if obj, ok := what.(runtime.Object); ok && omitManaged {
-			what = unmanaged(obj)
+			what = withoutManagedFields(obj)
 		}
 		var err error
 		if data, err = json.Marshal(what); err != nil {
@@ -149,8 +149,8 @@ func document(what any, omitManaged bool) *runtime.Unknown {
 	return &runtime.Unknown{Raw: data, ContentType: runtime.ContentTypeJSON}
 }
 
-// unmanaged is a copy without managed fields.
-func unmanaged(obj runtime.Object) runtime.Object {
+// withoutManagedFields is a copy without managed fields.
+func withoutManagedFields(obj runtime.Object) runtime.Object {
 	obj = obj.DeepCopyObject()
 	drop := func(o runtime.Object) error {
 		if m, err := meta.Accessor(o); err == nil {

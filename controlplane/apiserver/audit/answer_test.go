@@ -57,7 +57,7 @@ func TestRoom(t *testing.T) {
 		if got := trail.answer.body.Len(); got != c.kept || trail.answer.cut != c.cut {
 			t.Errorf("%s: %d bytes kept, cut %v", c.name, got, trail.answer.cut)
 		}
-		trail.End()
+		trail.End(nil)
 		if ev := to.events[len(to.events)-1]; ev.Stage != auditv1.StageResponseComplete || (ev.Annotations[truncatedNote] == "true") != c.cut {
 			t.Errorf("%s: %v", c.name, ev)
 		}

@@ -1,4 +1,4 @@
-// Package audit writes down who asked for what, and what became of it. It
+// Package audit is the audit log: the user, request and result of each call. It
 // reads the policy file and the notes that the filters and handlers keep of a
 // request, and writes events to a log or to a webhook.
 package audit
@@ -6,7 +6,6 @@ package audit
 import (
 	"context"
 	"slices"
-	"sync"
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -15,6 +14,8 @@ import (
 	upstream "k8s.io/apiserver/pkg/audit"
 	"k8s.io/apiserver/pkg/audit/policy"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
+
+	"knarr/internal/run"
 )
 
 // A Sink takes events, which it may keep but not change. False: it could not.
@@ -69,11 +70,11 @@ func (p *Policy) To(name string, s Sink, strict bool, t Truncating) {
 
 // Run sends what batches gather until ctx ends, and then what is left of it.
 func (p *Policy) Run(ctx context.Context) {
-	var wg sync.WaitGroup
+	var wg run.Group
 	defer wg.Wait()
 	for _, s := range p.sinks {
 		if b := s.batch; b != nil {
-			wg.Go(func() {
+			wg.Loop(ctx, "audit: write", func(ctx context.Context) {
 				b.Run(ctx, func(n int) {
 					p.dropped.Add(int64(n))
 					failed.WithLabelValues(s.name).Add(float64(n))

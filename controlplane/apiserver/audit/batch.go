@@ -62,7 +62,7 @@ func (b *Batch) Process(ev *auditv1.Event) bool {
 // lastTime bounds the sending of what is left at the end.
 const lastTime = 5 * time.Second
 
-// Run sends until ctx ends, and then once more what is left. lost is told how
+// Run sends until ctx ends, and then once more what is left. lost is called with how
 // many events could not be sent.
 func (b *Batch) Run(ctx context.Context, lost func(int)) {
 	var throttle flowcontrol.RateLimiter

@@ -116,7 +116,7 @@ func (t *Trail) Impersonated(u user.Info, by string) {
 	}
 }
 
-// Decided says what authorisation said.
+// Decided records the decision of authorisation.
 func (t *Trail) Decided(allowed bool, reason string) {
 	if t == nil {
 		return
@@ -144,18 +144,19 @@ func (t *Trail) Unknown() {
 	}
 }
 
-// End is deferred until the request has been answered.
-func (t *Trail) End() {
+// End is called when the request has been answered, with the panic of its handler
+// if there was one.
+func (t *Trail) End(fault any) {
 	if t == nil {
 		return
 	}
-	if p := recover(); p != nil {
+	if fault != nil {
 		t.event.ResponseStatus = &metav1.Status{
 			Code: http.StatusInternalServerError, Status: metav1.StatusFailure,
-			Reason: metav1.StatusReasonInternalError, Message: fmt.Sprintf("APIServer panic'd: %v", p),
+			Reason: metav1.StatusReasonInternalError, Message: fmt.Sprintf("APIServer panic'd: %v", fault),
 		}
 		t.stage(auditv1.StagePanic)
-		panic(p)
+		return
 	}
 	if t.answer.code == 0 {
 		t.event.ResponseStatus = &metav1.Status{Code: http.StatusOK, Status: metav1.StatusSuccess, Message: "Connection closed early"}

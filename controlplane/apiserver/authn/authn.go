@@ -1,5 +1,5 @@
-// Package authn says who asks: one file per authenticator, tried in the order
-// of the table in New. It reads certificates and tokens of requests and the
+// Package authn authenticates requests: one file per authenticator, tried in the
+// order of the table in New. It reads certificates and tokens of requests and the
 // ServiceAccounts, Pods, Nodes and Secrets that tokens are bound to, and asks a
 // webhook if there is one.
 package authn
@@ -18,7 +18,7 @@ import (
 	"knarr/controlplane/apiserver/watchcache"
 )
 
-// Config says whom to believe.
+// Config is what the authenticators trust.
 type Config struct {
 	// ClientCA signs client certificates: CN is the user, O the groups.
 	ClientCA *x509.CertPool
@@ -41,7 +41,7 @@ type Config struct {
 	AnonymousPaths []string
 }
 
-// An Authenticator finds out who asks.
+// An Authenticator authenticates requests.
 type Authenticator struct {
 	requests  []authenticator.Request
 	tokens    []authenticator.Token
@@ -102,7 +102,7 @@ func refuse(why error) error {
 // say more.
 type Noted interface{ Note(ctx context.Context) }
 
-// Authenticate returns who asks, always with the group of all authenticated
+// Authenticate returns the user of a request, always with the group of all authenticated
 // users; ErrUnauthorized when nobody is known by that and the path is not open to
 // all. Credentials leave the request, so that nobody after this sees them.
 func (a *Authenticator) Authenticate(r *http.Request) (user.Info, error) {
@@ -135,7 +135,7 @@ func (a *Authenticator) Authenticate(r *http.Request) (user.Info, error) {
 
 var anonymous = &user.DefaultInfo{Name: user.Anonymous, Groups: []string{user.AllUnauthenticated}}
 
-// strip takes from r what says who asks, a front proxy's headers too: nobody
+// strip removes the user's credentials from r, a front proxy's headers too: nobody
 // after this may believe them.
 func (a *Authenticator) strip(r *http.Request) {
 	delete(r.Header, "Authorization")
@@ -173,10 +173,10 @@ func (a *Authenticator) AuthenticateToken(ctx context.Context, token string) (*a
 	return nil, false, utilerrors.NewAggregate(failed)
 }
 
-// Authenticated is u in the group of everybody who is somebody.
+// Authenticated is u as a member of system:authenticated.
 func Authenticated(u user.Info) user.Info { return authenticated(u) }
 
-// authenticated adds the group of everybody who is somebody.
+// authenticated adds the group system:authenticated.
 func authenticated(u user.Info) user.Info {
 	for _, g := range u.GetGroups() {
 		if g == user.AllAuthenticated || g == user.AllUnauthenticated {

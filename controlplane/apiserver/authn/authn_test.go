@@ -145,7 +145,7 @@ func TestAnonymous(t *testing.T) {
 	}
 }
 
-// What says who asks never reaches a handler.
+// Credentials never reach a handler.
 func TestCredentialsLeaveTheRequest(t *testing.T) {
 	ours := newCA(t)
 	a := New(Config{ClientCA: ours.pool(), Static: map[string]user.Info{"secret": &user.DefaultInfo{Name: "bob"}}})

@@ -10,9 +10,11 @@ import (
 	"golang.org/x/sync/singleflight"
 	"k8s.io/apimachinery/pkg/util/cache"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
+
+	"knarr/internal/run"
 )
 
-// cached remembers for a while what next said of a token, a bounded number of
+// cached remembers for a while what next decided about a token, a bounded number of
 // them, and asks once for requests that come at the same time. Errors are not
 // remembered.
 type cached struct {
@@ -24,13 +26,13 @@ type cached struct {
 
 const (
 	answersKept = 8192
-	// patient bounds a question that several requests may wait for.
-	patient = 40 * time.Second
+	// lookupTimeout bounds a question that several requests may wait for.
+	lookupTimeout = 40 * time.Second
 )
 
-// Cached remembers the good answers of next for good, the bad for bad; 0 is
+// WithCache remembers the good answers of next for good, the bad for bad; 0 is
 // not at all.
-func Cached(next authenticator.Token, good, bad time.Duration) authenticator.Token {
+func WithCache(next authenticator.Token, good, bad time.Duration) authenticator.Token {
 	return &cached{next: next, good: good, bad: bad, answers: cache.NewLRUExpireCache(answersKept)}
 }
 
@@ -46,12 +48,16 @@ func (c *cached) AuthenticateToken(ctx context.Context, token string) (*authenti
 		return a.resp, a.ok, nil
 	}
 	got := c.asking.DoChan(key, func() (any, error) {
-		limit, done := context.WithTimeout(context.WithoutCancel(ctx), patient)
+		limit, done := context.WithTimeout(context.WithoutCancel(ctx), lookupTimeout)
 		defer done()
-		resp, ok, err := c.next.AuthenticateToken(limit, token)
-		a := tokenAnswer{resp, ok}
+		var a tokenAnswer
+		// The library ends the process when this panics, and anybody sends tokens.
+		err := run.Catch("ask about a token", func() (err error) {
+			a.resp, a.ok, err = c.next.AuthenticateToken(limit, token)
+			return err
+		})
 		ttl := c.bad
-		if ok {
+		if a.ok {
 			ttl = c.good
 		}
 		if err == nil && ttl > 0 {

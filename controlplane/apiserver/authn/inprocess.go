@@ -13,7 +13,7 @@ import (
 
 type connKey struct{}
 
-// ConnContext keeps who is at the other end of an in-memory connection; it is
+// ConnContext keeps the user at the other end of an in-memory connection; it is
 // the http.Server's ConnContext.
 func ConnContext(ctx context.Context, c net.Conn) context.Context {
 	if u, ok := memnet.Identity(c).(user.Info); ok {

@@ -101,7 +101,7 @@ func (t *ServiceAccountTokens) legacy(ctx context.Context, token string, v *veri
 	}
 	if secret.Labels[invalidSinceLabel] != "" {
 		legacyInvalid.Inc()
-		t.used(ctx, secret, time.Now())
+		t.recordUse(ctx, secret, time.Now())
 		return nil, false, &invalidLegacy{c, secret}
 	}
 	who := &legacyUser{Info: v.resp.User, secret: secret.Name}
@@ -111,7 +111,7 @@ func (t *ServiceAccountTokens) legacy(ctx context.Context, token string, v *veri
 	} else {
 		legacyManual.Inc()
 	}
-	t.used(ctx, secret, time.Now())
+	t.recordUse(ctx, secret, time.Now())
 	return &authenticator.Response{User: who, Audiences: audiences}, true, nil
 }
 
@@ -155,9 +155,9 @@ func lists(account *corev1.ServiceAccount, secret string) bool {
 	return false
 }
 
-// used writes on the Secret the day when its token was last used. A server in
+// recordUse writes on the Secret the day when its token was last used. A server in
 // another time zone may be ahead.
-func (t *ServiceAccountTokens) used(ctx context.Context, secret *corev1.Secret, now time.Time) {
+func (t *ServiceAccountTokens) recordUse(ctx context.Context, secret *corev1.Secret, now time.Time) {
 	now = now.UTC()
 	today := now.Format(dateForm)
 	if last := secret.Labels[lastUsedLabel]; last == today || last == now.AddDate(0, 0, 1).Format(dateForm) {

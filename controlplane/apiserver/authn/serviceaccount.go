@@ -152,7 +152,7 @@ func (t *ServiceAccountTokens) Shortened(seconds int64) int64 {
 // Issue signs a token for sa that ends after seconds or with bound, which may
 // be nil or a Pod, Secret or Node; node is the pod's node, if known. A pod's
 // token of the usual length for the API server itself is good for a year, since
-// there are programs that read it only once; expires tells what was asked for.
+// there are programs that read it only once; expires is what was asked for.
 func (t *ServiceAccountTokens) Issue(sa *corev1.ServiceAccount, audiences []string, seconds int64, bound registry.Object, node *corev1.Node) (token string, expires time.Time, err error) {
 	now := time.Now()
 	expires = now.Add(time.Duration(seconds) * time.Second)

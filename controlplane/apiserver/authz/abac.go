@@ -21,7 +21,7 @@ import (
 // ABAC allows what a line of a policy file allows.
 type ABAC []policy
 
-// policy is what one line allows whom.
+// policy is one line: a subject and what it may do.
 type policy struct {
 	User            string `json:"user,omitempty"`
 	Group           string `json:"group,omitempty"`

@@ -1,4 +1,4 @@
-// Package authz says who may do what: one file per authoriser. It reads the
+// Package authz authorises requests: one file per authoriser. It reads the
 // RBAC objects, Pods and Nodes in the cache, the files that configure it, and
 // asks webhooks; it writes nothing. Deny is the default.
 package authz
@@ -63,7 +63,7 @@ func (a *Attributes) denied() string {
 }
 
 // An Authorizer allows an action, denies it whatever others say, or has no
-// opinion. reason explains either; err is what went wrong on the way.
+// allowOrNoOpinion. reason explains either; err is what went wrong on the way.
 type Authorizer interface {
 	Authorize(ctx context.Context, a *Attributes) (d authorizer.Decision, reason string, err error)
 }
@@ -110,8 +110,8 @@ func (c Chain) Authorize(ctx context.Context, a *Attributes) (authorizer.Decisio
 	return authorizer.DecisionNoOpinion, strings.Join(reasons, "\n"), utilerrors.NewAggregate(errs)
 }
 
-// opinion is the decision of an authoriser that never denies.
-func opinion(allowed bool, reason string) (authorizer.Decision, string, error) {
+// allowOrNoOpinion is the decision of an authoriser that never denies.
+func allowOrNoOpinion(allowed bool, reason string) (authorizer.Decision, string, error) {
 	if allowed {
 		return authorizer.DecisionAllow, reason, nil
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -45,7 +46,7 @@ func NodeName(name string, groups []string) (string, bool) {
 
 // Authorize decides for kubelets and has no opinion about others.
 func (n *Node) Authorize(_ context.Context, a *Attributes) (authorizer.Decision, string, error) {
-	return opinion(n.allows(a))
+	return allowOrNoOpinion(n.allows(a))
 }
 
 func (n *Node) allows(a *Attributes) (bool, string) {
@@ -185,8 +186,10 @@ func (n *Node) slices(node string, a *Attributes) (bool, string) {
 			return true, ""
 		}
 		return false, "can only list/watch/deletecollection resourceslices with nodeName field selector"
+	case oneOf(a.Verb, "get", "update", "patch", "delete"):
+		return n.related(node, a)
 	}
-	return n.related(node, a)
+	return false, "only the following verbs are allowed for a ResourceSlice: get, watch, list, create, update, patch, delete, deletecollection"
 }
 
 func (n *Node) nodes(node string, a *Attributes) (bool, string) {
@@ -270,6 +273,9 @@ func (n *Node) reaches(node, resource, namespace, name string) bool {
 	case "volumeattachments":
 		va, ok := watchcache.Read[*storagev1.VolumeAttachment](n.cache.Resource(storagev1.SchemeGroupVersion.WithResource("volumeattachments")), name)
 		return ok && va.Spec.NodeName == node
+	case "resourceslices":
+		s, ok := watchcache.Read[*resourcev1.ResourceSlice](n.cache.Resource(resourcev1.SchemeGroupVersion.WithResource("resourceslices")), name)
+		return ok && s.Spec.NodeName != nil && *s.Spec.NodeName == node
 	}
 	if namespace == "" {
 		return false
@@ -288,13 +294,19 @@ func (n *Node) reaches(node, resource, namespace, name string) bool {
 	return found
 }
 
-// mounts says that a pod on node uses the claim that pv is bound to.
+// mounts says that a pod on node uses the claim that pv is bound to. The claim must say
+// so too: a volume that only names another's claim, and a Secret, opens neither.
 func (n *Node) mounts(node string, pv *corev1.PersistentVolume) bool {
-	c := pv.Spec.ClaimRef
-	return c != nil && n.reaches(node, "persistentvolumeclaims", c.Namespace, c.Name)
+	ref := pv.Spec.ClaimRef
+	if ref == nil {
+		return false
+	}
+	claims := n.cache.Resource(corev1.SchemeGroupVersion.WithResource("persistentvolumeclaims"))
+	claim, ok := watchcache.Read[*corev1.PersistentVolumeClaim](claims, ref.Namespace+"/"+ref.Name)
+	return ok && claim.Spec.VolumeName == pv.Name && (ref.UID == "" || ref.UID == claim.UID) && n.reaches(node, "persistentvolumeclaims", ref.Namespace, ref.Name)
 }
 
-// refersTo says whether pod names that object in its namespace. A mirror pod is
+// refersTo reports whether pod names that object in its namespace. A mirror pod is
 // the kubelet's own making and must not widen what it may read.
 func refersTo(pod *corev1.Pod, resource, name string) bool {
 	if _, mirror := pod.Annotations[corev1.MirrorPodAnnotationKey]; mirror {
@@ -323,16 +335,29 @@ func refersTo(pod *corev1.Pod, resource, name string) bool {
 			}
 		}
 	case "resourceclaims":
-		for _, c := range pod.Spec.ResourceClaims {
-			if c.ResourceClaimName != nil && *c.ResourceClaimName == name {
+		for i := range pod.Spec.ResourceClaims {
+			if claim := claimOf(pod, &pod.Spec.ResourceClaims[i]); claim != "" && claim == name {
 				return true
 			}
 		}
-		for _, c := range pod.Status.ResourceClaimStatuses {
-			if c.ResourceClaimName != nil && *c.ResourceClaimName == name {
-				return true
-			}
-		}
+		extended := pod.Status.ExtendedResourceClaimStatus
+		return extended != nil && extended.ResourceClaimName != "" && extended.ResourceClaimName == name
 	}
 	return false
+}
+
+// claimOf is the name of the claim that pod has for c, "" while there is none.
+func claimOf(pod *corev1.Pod, c *corev1.PodResourceClaim) string {
+	switch {
+	case c.ResourceClaimName != nil:
+		return *c.ResourceClaimName
+	case c.ResourceClaimTemplateName == nil:
+		return ""
+	}
+	for _, s := range pod.Status.ResourceClaimStatuses {
+		if s.Name == c.Name && s.ResourceClaimName != nil {
+			return *s.ResourceClaimName
+		}
+	}
+	return ""
 }

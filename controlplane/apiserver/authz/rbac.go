@@ -38,7 +38,7 @@ func NewRBAC(cache *watchcache.Cache) *RBAC {
 	}
 }
 
-// rbacIndex is what is bound to whom, as of four revisions.
+// rbacIndex holds the bindings by subject, as of the revisions of the four resources.
 type rbacIndex struct {
 	versions [4]int64
 	bound    map[string][]grant // by subjectKey
@@ -187,7 +187,7 @@ func (ix *rbacIndex) grants(a *Attributes, visit func(*grant) bool) {
 
 // Authorize allows what a bound rule allows.
 func (r *RBAC) Authorize(_ context.Context, a *Attributes) (authorizer.Decision, string, error) {
-	return opinion(r.allows(a))
+	return allowOrNoOpinion(r.allows(a))
 }
 
 func (r *RBAC) allows(a *Attributes) (bool, string) {
@@ -230,7 +230,7 @@ func (r *RBAC) RoleRules(namespace, name string) ([]rbacv1.PolicyRule, bool) {
 	return rules, ok
 }
 
-// RuleAllows says whether one rule covers the action.
+// RuleAllows reports whether one rule covers the action.
 func RuleAllows(a *Attributes, rule *rbacv1.PolicyRule) bool {
 	if !has(rule.Verbs, a.Verb) {
 		return false

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"knarr/controlplane/apiserver/admission"
 	"knarr/controlplane/apiserver/registry"
 	"knarr/controlplane/apiserver/watchcache"
 )
@@ -50,7 +51,7 @@ func (c *call) readAction(obj registry.Object) (*metav1.CreateOptions, error) {
 	if err := c.namespaceOf(obj); err != nil {
 		return nil, err
 	}
-	attrs := c.attributes(Create, opts, len(opts.DryRun) > 0)
+	attrs := c.attributes(admission.Create, opts, len(opts.DryRun) > 0)
 	attrs.Object = obj
 	if attrs.Name == "" {
 		attrs.Name = obj.GetName()

@@ -242,7 +242,7 @@ func (c *call) readObject(into registry.Object, gvk schema.GroupVersionKind, val
 	if err := c.readBody(); err != nil {
 		return err
 	}
-	if err := c.weighBody(f); err != nil {
+	if err := c.reserveForBody(f); err != nil {
 		return err
 	}
 	c.bodyFormat = f
@@ -293,7 +293,7 @@ func (c *call) readBody() error {
 		return err
 	}
 	c.body, c.release = body, release
-	c.comes()
+	c.beginWrite()
 	return nil
 }
 

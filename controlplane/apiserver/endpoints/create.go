@@ -8,6 +8,7 @@ import (
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -17,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"knarr/controlplane/apiserver/admission"
 	"knarr/controlplane/apiserver/endpoints/ownership"
 	"knarr/controlplane/apiserver/registry"
 	"knarr/controlplane/apiserver/request"
@@ -41,13 +43,13 @@ func (c *call) create() error {
 		return err
 	}
 	c.dedupOwners(obj)
-	wipe(obj)
+	clearServerMetadata(obj)
 	if err := c.mayCreate(obj.GetName()); err != nil {
 		return err
 	}
 	w := &write{call: c, opts: opts, manager: c.manager(opts.FieldManager), dryRun: len(opts.DryRun) > 0}
 	obj = c.managers.update(nil, obj, w.manager, "")
-	attrs := c.attributes(Create, opts, w.dryRun)
+	attrs := c.attributes(admission.Create, opts, w.dryRun)
 	attrs.Name, attrs.Object = obj.GetName(), obj
 	if err := c.s.cfg.Admission.Admit(c.ctx, attrs); err != nil {
 		return err
@@ -69,8 +71,8 @@ func (c *call) answer(code int, rec *watchcache.Record, obj registry.Object) err
 	return c.write(code, obj)
 }
 
-// wipe takes away the metadata that only the server sets.
-func wipe(obj registry.Object) {
+// clearServerMetadata takes away the metadata that only the server sets.
+func clearServerMetadata(obj registry.Object) {
 	obj.SetCreationTimestamp(metav1.Time{})
 	obj.SetUID("")
 	obj.SetDeletionTimestamp(nil)
@@ -125,17 +127,17 @@ func (c *call) dedupOwners(obj registry.Object) {
 
 // An owner is an OwnerReference that can be compared.
 type owner struct {
-	uid                    types.UID
-	name, kind, version    string
-	controls, controlsSaid bool
-	blocks, blocksSaid     bool
+	uid                   types.UID
+	name, kind, version   string
+	controls, controlsSet bool
+	blocks, blocksSet     bool
 }
 
 func ownerOf(r *metav1.OwnerReference) owner {
-	said := func(b *bool) (bool, bool) { return b != nil && *b, b != nil }
+	valueOf := func(b *bool) (bool, bool) { return b != nil && *b, b != nil }
 	o := owner{uid: r.UID, name: r.Name, kind: r.Kind, version: r.APIVersion}
-	o.controls, o.controlsSaid = said(r.Controller)
-	o.blocks, o.blocksSaid = said(r.BlockOwnerDeletion)
+	o.controls, o.controlsSet = valueOf(r.Controller)
+	o.blocks, o.blocksSet = valueOf(r.BlockOwnerDeletion)
 	return o
 }
 
@@ -184,33 +186,33 @@ func generatedName(base string) string {
 }
 
 func (w *write) createNamed(ctx context.Context, obj registry.Object) (*watchcache.Record, registry.Object, error) {
-	wipe(obj)
+	clearServerMetadata(obj)
 	obj.SetCreationTimestamp(metav1.Time{Time: time.Now().Truncate(time.Second)})
 	obj.SetUID(types.UID(uuid.NewUUID()))
 	if err := w.namespaceOf(obj); err != nil {
 		return nil, nil, err
 	}
-	w.res.Prepared(ctx, obj, nil)
+	if errs := registry.ValidateExponents(obj); len(errs) > 0 {
+		return nil, nil, invalid(w.faulty(), obj.GetName(), errs)
+	}
+	w.res.PrepareObject(ctx, obj, nil)
 
-	finish, err := w.s.services.beforeWrite(ctx, w, obj, nil)
+	finish, err := w.allocate(ctx, obj, nil)
 	if err != nil {
 		return nil, nil, err
 	}
 	stored := false
 	defer func() { finish(stored) }()
-	if errs := w.created(ctx, obj); len(errs) > 0 {
+	if errs := w.validateNew(ctx, obj); len(errs) > 0 {
 		return nil, nil, invalid(w.faulty(), obj.GetName(), errs)
 	}
 	for _, text := range w.res.Warnings(ctx, obj, nil) {
 		request.Warn(ctx, text)
 	}
-	attrs := w.attributes(Create, w.opts, w.dryRun)
+	attrs := w.attributes(admission.Create, w.opts, w.dryRun)
 	attrs.Name, attrs.Object = obj.GetName(), obj
 	if err := w.s.cfg.Admission.Validate(ctx, attrs); err != nil {
 		return nil, nil, err
-	}
-	if n, err := strconv.ParseUint(obj.GetResourceVersion(), 10, 64); err == nil && n != 0 {
-		return nil, nil, errors.New("resourceVersion should not be set on objects to be created")
 	}
 	key := w.keyOf(obj.GetNamespace(), obj.GetName())
 	if w.dryRun {
@@ -219,6 +221,10 @@ func (w *write) createNamed(ctx context.Context, obj registry.Object) (*watchcac
 		}
 		obj, err := w.asStored(obj)
 		return nil, obj, err
+	}
+	// Upstream's store says this, which a dry run never reaches, and no Status.
+	if n, err := strconv.ParseUint(obj.GetResourceVersion(), 10, 64); err == nil && n != 0 {
+		return nil, nil, errors.New("resourceVersion should not be set on objects to be created")
 	}
 	name := obj.GetName()
 	hub, err := w.hub(obj)
@@ -242,14 +248,25 @@ func (w *write) createNamed(ctx context.Context, obj registry.Object) (*watchcac
 	return rec, obj, nil
 }
 
-// created is what is wrong with a new object: by the rules of its kind, or else
+// allocate gives a Service that is about to be stored what it needs. Finish must
+// be called with whether it was stored.
+func (w *write) allocate(ctx context.Context, obj, old registry.Object) (finish func(stored bool), err error) {
+	svc, ok := obj.(*corev1.Service)
+	if !ok || w.sub != nil {
+		return func(bool) {}, nil
+	}
+	before, _ := old.(*corev1.Service)
+	return w.s.services.Allocate(ctx, svc, before, w.dryRun)
+}
+
+// validateNew is what is wrong with a new object: by the rules of its kind, or else
 // by those of all kinds.
-func (w *write) created(ctx context.Context, obj registry.Object) field.ErrorList {
-	if errs := append(w.res.CheckMetadata(obj, nil), w.res.Validated(ctx, obj, nil)...); len(errs) > 0 {
+func (w *write) validateNew(ctx context.Context, obj registry.Object) field.ErrorList {
+	if errs := append(w.res.CheckMetadata(obj, nil), w.res.ValidateObject(ctx, obj, nil)...); len(errs) > 0 {
 		return errs
 	}
 	if w.res.Traits().Metadata == registry.Bare {
-		return registry.CreatedMetadata(obj, w.namespaced, registry.NameIsPathSegment)
+		return registry.ValidateNewMetadata(obj, w.namespaced, registry.NameIsPathSegment)
 	}
 	return registry.PathNames(obj)
 }
@@ -289,7 +306,7 @@ func (c *call) serveVirtual(answer Virtual) error {
 	}
 	if c.sub == nil {
 		c.res.Defaults(obj)
-		wipe(obj)
+		clearServerMetadata(obj)
 	} else if token, ok := obj.(*authenticationv1.TokenRequest); ok {
 		registry.DefaultTokenRequest(token)
 	}
@@ -301,7 +318,7 @@ func (c *call) serveVirtual(answer Virtual) error {
 		Old: empty, Obj: obj, Creating: true, Sent: obj.GetManagedFields(), Manager: c.manager(opts.FieldManager),
 		APIVersion: gvk.GroupVersion().String(), Subresource: c.info.Subresource, Now: time.Now(),
 	}))
-	attrs := c.attributes(Create, opts, len(opts.DryRun) > 0)
+	attrs := c.attributes(admission.Create, opts, len(opts.DryRun) > 0)
 	attrs.Object = obj
 	if err := c.s.cfg.Admission.Admit(c.ctx, attrs); err != nil {
 		return err
@@ -310,7 +327,7 @@ func (c *call) serveVirtual(answer Virtual) error {
 		return err
 	}
 	if c.sub == nil {
-		if errs := c.res.Validated(c.ctx, obj, nil); len(errs) > 0 {
+		if errs := c.res.ValidateObject(c.ctx, obj, nil); len(errs) > 0 {
 			return invalid(schema.GroupKind{Group: gvk.Group}, "", errs)
 		}
 	}

@@ -44,8 +44,8 @@ func (e *entry) customHub(obj registry.Object) (registry.Object, error) {
 	return stored, nil
 }
 
-// selected is what selectors look at: custom objects as they are served.
-func (e *entry) selected() func(*watchcache.Record) (registry.Object, error) {
+// selectable is what selectors look at: custom objects as they are served.
+func (e *entry) selectable() func(*watchcache.Record) (registry.Object, error) {
 	if e.custom == nil {
 		return nil
 	}
@@ -78,7 +78,7 @@ func (c *call) mayCreate(name string) error {
 }
 
 // coerce makes of what a client has sent an object of the kind. The fields that
-// were dropped are told as faults.
+// were dropped are reported as faults.
 func (c *call) coerce(obj runtime.Object, wanted bool) (strict []error, err error) {
 	u, ok := obj.(*unstructured.Unstructured)
 	if c.custom == nil || !ok {

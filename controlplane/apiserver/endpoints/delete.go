@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -18,9 +17,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"knarr/controlplane/apiserver/admission"
 	"knarr/controlplane/apiserver/registry"
 	"knarr/controlplane/apiserver/request"
 	"knarr/controlplane/apiserver/watchcache"
+	"knarr/internal/run"
 )
 
 // delete removes an object, or marks it so that others can.
@@ -58,7 +59,7 @@ func (c *call) delete() error {
 	})
 }
 
-// warnOrphans tells what few expect of jobs.
+// warnOrphans warns that a job's pods stay, which few expect.
 func (c *call) warnOrphans(opts *metav1.DeleteOptions) {
 	if c.qualified == "jobs.batch" && opts.PropagationPolicy == nil && opts.OrphanDependents == nil {
 		request.Warn(c.ctx, "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress this warning")
@@ -119,7 +120,7 @@ func (d *deletion) run(ctx context.Context, namespace, name string) (rec *watchc
 
 // admit asks admission about the deletion of old.
 func (d *deletion) admit(ctx context.Context, namespace, name string, old registry.Object) error {
-	attrs := d.attributes(Delete, d.opts, d.dryRun)
+	attrs := d.attributes(admission.Delete, d.opts, d.dryRun)
 	attrs.Name, attrs.Old = name, old
 	if d.namespaced {
 		attrs.Namespace = namespace
@@ -147,7 +148,7 @@ func (d *deletion) attempt(ctx context.Context, key string, current *watchcache.
 		if err != nil {
 			return nil, nil, false, err
 		}
-		d.s.services.afterDelete(d.entry, old)
+		d.s.release(old)
 		if obj != nil {
 			obj.SetResourceVersion(strconv.FormatInt(rec.Revision, 10))
 			return nil, obj, true, nil
@@ -335,38 +336,36 @@ func (c *call) deleteCollection() error {
 		c.warnOrphans(opts)
 	}
 	d := &deletion{call: c, opts: opts, dryRun: len(opts.DryRun) > 0}
-	var (
-		wg    sync.WaitGroup
-		mu    sync.Mutex
-		first error
-		work  = make(chan *watchcache.Record)
-	)
-	for range min(deleteWorkers, len(found.Records)) {
-		wg.Go(func() {
-			for rec := range work {
-				obj, err := rec.Object()
-				if err == nil {
-					own := *opts // each object's grace is its own
-					one := &deletion{call: c, opts: &own, dryRun: d.dryRun}
-					_, _, _, err = one.run(c.ctx, obj.GetNamespace(), obj.GetName())
-				}
-				if err != nil && !apierrors.IsNotFound(err) {
-					mu.Lock()
-					if first == nil {
-						first = err
-					}
-					mu.Unlock()
-				}
-			}
-		})
-	}
-	for _, rec := range found.Records {
-		work <- rec
-	}
-	close(work)
-	wg.Wait()
-	if first != nil {
-		return first
+	errs := run.Each("DeleteCollection goroutine", deleteWorkers, len(found.Records), func(i int) error {
+		err := d.member(found.Records[i])
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		return err
+	})
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
 	}
 	return c.writeList(found)
+}
+
+// member deletes one object of a collection.
+func (d *deletion) member(rec *watchcache.Record) error {
+	obj, err := rec.Object()
+	if err != nil {
+		return err
+	}
+	own := *d.opts // each object's grace is its own
+	one := &deletion{call: d.call, opts: &own, dryRun: d.dryRun}
+	_, _, _, err = one.run(d.ctx, obj.GetNamespace(), obj.GetName())
+	return err
+}
+
+// release takes back what a deleted Service had.
+func (s *Server) release(old registry.Object) {
+	if svc, ok := old.(*corev1.Service); ok {
+		s.services.Release(svc)
+	}
 }

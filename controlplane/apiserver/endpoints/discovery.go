@@ -194,7 +194,7 @@ func (s *Server) servePath(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	known := path == "" || path == "/version" || strings.HasPrefix(path+"/", "/api/") || strings.HasPrefix(path+"/", "/apis/")
-	// Groups are told whatever the method is.
+	// Groups are listed whatever the method is.
 	if known && path != "/apis" && (!strings.HasPrefix(path, "/apis/") || strings.Count(path, "/") != 2) &&
 		r.Method != http.MethodGet && r.Method != http.MethodHead {
 		writeStatus(w, r, methodNotAllowed())

@@ -90,7 +90,7 @@ func (c *call) podToEvict() (*corev1.Pod, error) {
 	return obj.(*corev1.Pod), nil
 }
 
-// remove tells the pod why it goes, and deletes it.
+// remove sets the pod's DisruptionTarget condition, and deletes it.
 func (c *call) remove(opts *metav1.CreateOptions, del *metav1.DeleteOptions) error {
 	w := c.podWrite(opts, c.info.Name)
 	err := w.changePod(c.ctx, func(pod *corev1.Pod) error {
@@ -111,7 +111,7 @@ func (c *call) remove(opts *metav1.CreateOptions, del *metav1.DeleteOptions) err
 		del = del.DeepCopy()
 		del.Preconditions = &own
 	}
-	// An eviction has been admitted as such; upstream asks no more.
+	// An eviction has been admitted as such; upstream runs no admission for the deletion.
 	d := &deletion{call: w.call, opts: del, dryRun: w.dryRun, admitted: true}
 	_, _, _, err = d.run(c.ctx, c.info.Namespace, c.info.Name)
 	return err
@@ -235,13 +235,13 @@ func budgetAllows(pdb *policyv1.PodDisruptionBudget) error {
 	}
 	text := fmt.Sprintf("The disruption budget %s does not allow evicting pods currently", pdb.Name)
 	cond := meta.FindStatusCondition(s.Conditions, policyv1.DisruptionAllowedCondition)
-	told := cond != nil && cond.Status == metav1.ConditionFalse && cond.Message != ""
+	hasMessage := cond != nil && cond.Status == metav1.ConditionFalse && cond.Message != ""
 	switch {
-	case told && cond.Reason == policyv1.SyncFailedReason:
+	case hasMessage && cond.Reason == policyv1.SyncFailedReason:
 		text += fmt.Sprintf(" because it failed sync: %s", cond.Message)
 	case s.CurrentHealthy <= s.DesiredHealthy:
 		text = fmt.Sprintf("The disruption budget %s needs %d healthy pods and has %d currently", pdb.Name, s.DesiredHealthy, s.CurrentHealthy)
-	case told:
+	case hasMessage:
 		text += fmt.Sprintf(" (%s): %s", cond.Reason, cond.Message)
 	}
 	return tooMany(0, text)

@@ -12,7 +12,7 @@ import (
 	"knarr/controlplane/apiserver/registry"
 )
 
-// mostFaults are told of one object. Who reads more? A body of nothing but faults
+// mostFaults are reported for one object: a body of nothing but faults
 // has more of them than fit an answer: 3 MB would be 100 MB of them.
 const mostFaults = 2000
 

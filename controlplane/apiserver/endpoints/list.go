@@ -75,7 +75,7 @@ func (c *call) listQuery(opts *internalversion.ListOptions) watchcache.Query {
 	if c.gvr.Resource == "namespaces" && c.gvr.Group == "" {
 		q.Namespace = ""
 	}
-	q.FieldSet, q.Object = c.fieldSet(), c.selected()
+	q.FieldSet, q.Object = c.fieldSet(), c.selectable()
 	return q
 }
 
@@ -120,7 +120,7 @@ func (c *call) writeJSONList(l *watchcache.List) error {
 	head := c.listHeader(make([]byte, 0, 256), l)
 	size := sizeOf(l.Records)
 	if c.out.pretty || c.out.format == formatYAML {
-		if err := c.weighWhole(size); err != nil {
+		if err := c.reserveForList(size); err != nil {
 			return err
 		}
 		whole, err := c.appendItems(head, l)
@@ -287,7 +287,7 @@ func writeChunks(w http.ResponseWriter, r *http.Request, contentType string, chu
 	for _, c := range chunks {
 		size += len(c)
 	}
-	if size < gatherSize {
+	if size < writeBufferSize {
 		b := make([]byte, 0, size)
 		for _, c := range chunks {
 			b = append(b, c...)
@@ -306,14 +306,14 @@ func writeChunks(w http.ResponseWriter, r *http.Request, contentType string, chu
 	w.WriteHeader(http.StatusOK)
 	buf := getBuffer()
 	defer putBuffer(buf)
-	buf.Grow(gatherSize)
+	buf.Grow(writeBufferSize)
 	for _, c := range chunks {
-		if buf.Len()+len(c) > gatherSize {
+		if buf.Len()+len(c) > writeBufferSize {
 			if _, err := w.Write(buf.Bytes()); err != nil {
 				return
 			}
 			buf.Reset()
-			if len(c) > gatherSize {
+			if len(c) > writeBufferSize {
 				if _, err := w.Write(c); err != nil {
 					return
 				}
@@ -325,4 +325,4 @@ func writeChunks(w http.ResponseWriter, r *http.Request, contentType string, chu
 	w.Write(buf.Bytes()) // an error is the client gone
 }
 
-const gatherSize = 64 * 1024
+const writeBufferSize = 64 * 1024

@@ -62,7 +62,7 @@ func newOpenAPI(s *Server, t *table) *openAPI {
 	return o
 }
 
-// buildID tells programs with other types apart.
+// buildID distinguishes programs with other types.
 func buildID(version string) string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {

@@ -3,9 +3,6 @@ package endpoints
 import (
 	"encoding/json"
 	"fmt"
-	"net/url"
-	"strconv"
-	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
@@ -18,43 +15,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/client-go/kubernetes/scheme"
+
+	"knarr/controlplane/apiserver/request"
 )
-
-// params reads typed query parameters and keeps the first fault.
-type params struct {
-	url.Values
-	err error
-}
-
-func (p *params) int64(key string) *int64 {
-	s := p.Get(key)
-	if s == "" {
-		return nil
-	}
-	n, err := strconv.ParseInt(s, 10, 64)
-	if err != nil && p.err == nil {
-		p.err = apierrors.NewBadRequest(err.Error())
-	}
-	return &n
-}
-
-// bool reads as upstream does: there, and neither "false" nor "0".
-func (p *params) bool(key string) *bool {
-	v, ok := p.Values[key]
-	if !ok || len(v) == 0 {
-		return nil
-	}
-	switch strings.ToLower(v[0]) {
-	case "false", "0":
-		return new(false)
-	}
-	return new(true)
-}
-
-func (p *params) is(key string) bool {
-	b := p.bool(key)
-	return b != nil && *b
-}
 
 func invalidOptions(kind string, errs field.ErrorList) error {
 	if len(errs) == 0 {
@@ -67,18 +30,18 @@ func invalidOptions(kind string, errs field.ErrorList) error {
 func (c *call) listOptions() (*internalversion.ListOptions, error) {
 	opts := &internalversion.ListOptions{}
 	if c.r.URL.RawQuery != "" {
-		p := params{Values: c.query()}
+		p := request.Params{Values: c.query()}
 		opts.ResourceVersion = p.Get("resourceVersion")
 		opts.ResourceVersionMatch = metav1.ResourceVersionMatch(p.Get("resourceVersionMatch"))
 		opts.Continue = p.Get("continue")
-		if n := p.int64("limit"); n != nil {
+		if n := p.Int64("limit"); n != nil {
 			opts.Limit = *n
 		}
-		opts.TimeoutSeconds = p.int64("timeoutSeconds")
-		opts.AllowWatchBookmarks = p.is("allowWatchBookmarks")
-		opts.SendInitialEvents = p.bool("sendInitialEvents")
-		if p.err != nil {
-			return nil, p.err
+		opts.TimeoutSeconds = p.Int64("timeoutSeconds")
+		opts.AllowWatchBookmarks = p.Is("allowWatchBookmarks")
+		opts.SendInitialEvents = p.Bool("sendInitialEvents")
+		if p.Err != nil {
+			return nil, p.Err
 		}
 		var err error
 		if s := p.Get("labelSelector"); s != "" {
@@ -169,9 +132,9 @@ func (c *call) updateOptions() (*metav1.UpdateOptions, error) {
 }
 
 func (c *call) patchOptions(kind types.PatchType) (*metav1.PatchOptions, error) {
-	p := params{Values: c.query()}
+	p := request.Params{Values: c.query()}
 	opts := &metav1.PatchOptions{
-		DryRun: p.Values["dryRun"], Force: p.bool("force"),
+		DryRun: p.Values["dryRun"], Force: p.Bool("force"),
 		FieldManager: p.Get("fieldManager"), FieldValidation: p.Get("fieldValidation"),
 	}
 	if err := invalidOptions("PatchOptions", metavalidation.ValidatePatchOptions(opts, kind)); err != nil {
@@ -189,8 +152,8 @@ func (c *call) deleteOptions() (*metav1.DeleteOptions, error) {
 		return nil, err
 	}
 	defer release()
-	c.comes()
-	if err := c.info.Weigh(len(body)); err != nil {
+	c.beginWrite()
+	if err := c.info.ReserveMemory(len(body)); err != nil {
 		return nil, err
 	}
 	if len(body) > 0 {
@@ -208,16 +171,16 @@ func (c *call) deleteOptions() (*metav1.DeleteOptions, error) {
 		}
 		c.auditOptions(opts)
 	} else if c.r.URL.RawQuery != "" {
-		p := params{Values: c.query()}
-		opts.GracePeriodSeconds = p.int64("gracePeriodSeconds")
-		opts.OrphanDependents = p.bool("orphanDependents")
+		p := request.Params{Values: c.query()}
+		opts.GracePeriodSeconds = p.Int64("gracePeriodSeconds")
+		opts.OrphanDependents = p.Bool("orphanDependents")
 		if v := p.Get("propagationPolicy"); v != "" {
 			opts.PropagationPolicy = new(metav1.DeletionPropagation(v))
 		}
 		opts.DryRun = p.Values["dryRun"]
-		opts.IgnoreStoreReadErrorWithClusterBreakingPotential = p.bool("ignoreStoreReadErrorWithClusterBreakingPotential")
-		if p.err != nil {
-			return nil, p.err
+		opts.IgnoreStoreReadErrorWithClusterBreakingPotential = p.Bool("ignoreStoreReadErrorWithClusterBreakingPotential")
+		if p.Err != nil {
+			return nil, p.Err
 		}
 	}
 	if c.s.cfg.Discards == nil {

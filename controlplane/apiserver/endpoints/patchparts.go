@@ -81,7 +81,7 @@ func (p *patch) mergeParts(parts map[string][]int, changes map[string]any, old, 
 		return true, err
 	}
 	if err := p.fromMap(after, empty); err != nil {
-		// A merge patch's fault is told with the whole object.
+		// A merge patch's fault is reported with the whole object.
 		if p.kind == types.MergePatchType {
 			return false, nil
 		}

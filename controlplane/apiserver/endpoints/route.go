@@ -10,7 +10,7 @@ import (
 const streamTypes = typeJSON + ";stream=watch, " + typeProtobuf + ";stream=watch"
 
 // routed refuses what upstream's router does before any handler sees it, in the
-// router's words: types nobody wrote or can read.
+// router's words: media types that are not served or not accepted.
 func (c *call) routed() error {
 	if c.custom != nil {
 		return nil

@@ -2,7 +2,6 @@ package endpoints
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -15,15 +14,20 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/version"
 
+	"knarr/controlplane/apiserver/admission"
+	"knarr/controlplane/apiserver/connect"
 	"knarr/controlplane/apiserver/metrics"
 	"knarr/controlplane/apiserver/pieces"
 	"knarr/controlplane/apiserver/registry"
 	"knarr/controlplane/apiserver/request"
+	"knarr/controlplane/apiserver/serviceallocation"
 	"knarr/controlplane/apiserver/watchcache"
 )
 
@@ -35,7 +39,7 @@ type Config struct {
 	// Resources is the API in discovery order.
 	Resources []registry.Resource
 	// Admission sees every write before it is stored. Default: admits all.
-	Admission Admission
+	Admission admission.Interface
 	// Virtual answers the creation of kinds that are not stored, and of
 	// subresources that are questions, by "resource.group" or
 	// "resource.group/sub" (no ".group" for the core group).
@@ -43,16 +47,14 @@ type Config struct {
 	// Special serves subresources elsewhere, by "resource.group/sub". It wins
 	// over the handlers here.
 	Special map[string]http.Handler
-	// Kubelet is how to reach a node's kubelet, for logs, exec and proxies.
-	Kubelet func(ctx context.Context, node string) (*url.URL, http.RoundTripper, error)
-	// Proxy is the transport for services/proxy and pods/proxy. Default: a
-	// plain one that reuses no proxy settings and checks no certificates.
-	Proxy http.RoundTripper
+	// Connect is how connections to kubelets and to what is proxied are opened;
+	// what it reads and how it answers is filled in.
+	Connect connect.Config
 	// ServiceCIDRs are the ranges of cluster IPs, the first is the primary
 	// family. Default 10.43.0.0/16.
 	ServiceCIDRs []netip.Prefix
 	// NodePorts is the range of node ports. Default 30000-32767.
-	NodePorts PortRange
+	NodePorts serviceallocation.PortRange
 	// Version is what /version answers. Default: v1.36.
 	Version *version.Info
 	// MinWatch is the shortest time a watch without timeoutSeconds lives; it
@@ -60,15 +62,16 @@ type Config struct {
 	MinWatch time.Duration
 	// Components says how the parts of the control plane are.
 	Components func(context.Context) []corev1.ComponentStatus
-	// Discards says whether a user may do a verb, which deletes what cannot be
+	// Discards reports whether a user may do a verb, which deletes what cannot be
 	// read. Default: nobody may.
 	Discards func(ctx context.Context, verb string) (allowed bool, reason string, err error)
 	// Changed, if set, is called when SetResources has changed the kinds served.
 	Changed func()
 	// Watches counts the events sent to watchers. Default: nothing does.
 	Watches *metrics.Watches
-	// Coming counts the writes on their way to the store. Default: for nobody.
-	Coming *atomic.Int64
+	// WritesInFlight counts the writes on their way to the store, for the store to
+	// group them. Default: a counter that nothing reads.
+	WritesInFlight *atomic.Int64
 	// Paths are other paths that GET / lists.
 	Paths []string
 }
@@ -76,20 +79,17 @@ type Config struct {
 // A Virtual answers the creation of obj, which it may change and return.
 type Virtual func(ctx context.Context, obj registry.Object, opts *metav1.CreateOptions) (registry.Object, error)
 
-// A PortRange is First to Last, both within.
-type PortRange struct{ First, Last int32 }
-
 // A Server is the handlers. It is safe for use by many.
 type Server struct {
-	cfg       Config
-	table     atomic.Pointer[table]
-	tableMu   sync.Mutex          // orders changes of table
-	custom    []registry.Resource // those of SetResources
-	remote    atomic.Pointer[Remote]
-	merged    atomic.Pointer[merged]
-	services  *services
-	transport http.RoundTripper // to pods and services
-	pieces    pieces.Cache      // of long lists
+	cfg      Config
+	table    atomic.Pointer[table]
+	tableMu  sync.Mutex          // orders changes of table
+	custom   []registry.Resource // those of SetResources
+	remote   atomic.Pointer[Remote]
+	merged   atomic.Pointer[merged]
+	services *serviceallocation.Allocator
+	connect  *connect.Server
+	pieces   pieces.Cache // of long lists
 }
 
 // New makes the handlers; it starts nothing.
@@ -101,8 +101,8 @@ func New(cfg Config) (*Server, error) {
 	if cfg.MinWatch == 0 {
 		cfg.MinWatch = 30 * time.Minute
 	}
-	if cfg.Coming == nil {
-		cfg.Coming = new(atomic.Int64)
+	if cfg.WritesInFlight == nil {
+		cfg.WritesInFlight = new(atomic.Int64)
 	}
 	if cfg.Version == nil {
 		cfg.Version = &version.Info{Major: "1", Minor: "36", GitVersion: "v1.36.3"}
@@ -113,19 +113,29 @@ func New(cfg Config) (*Server, error) {
 		cfg.Version = &v
 	}
 	s := &Server{cfg: cfg}
-	// Proxies to pods check no certificates, nobody could have issued them;
-	// HTTP/2 has no upgrades.
-	s.transport = &http.Transport{
-		TLSClientConfig: &tls.Config{InsecureSkipVerify: true},
-		MaxIdleConns:    32, IdleConnTimeout: time.Minute, ForceAttemptHTTP2: false,
-		TLSNextProto: map[string]func(string, *tls.Conn) http.RoundTripper{},
-	}
+	s.SetResources(nil)
+	cfg.Connect.EndpointSlices = s.storeOf(discoveryv1.SchemeGroupVersion.WithResource("endpointslices"))
+	cfg.Connect.WriteStatus = writeStatus
+	s.connect = connect.New(cfg.Connect)
 	var err error
-	if s.services, err = newServices(&s.cfg, s.table.Load); err != nil {
+	s.services, err = serviceallocation.New(serviceallocation.Config{
+		Cache: cfg.Cache, Services: s.storeOf(corev1.SchemeGroupVersion.WithResource("services")),
+		Addresses: s.storeOf(networkingv1.SchemeGroupVersion.WithResource("ipaddresses")),
+		Ranges:    s.storeOf(networkingv1.SchemeGroupVersion.WithResource("servicecidrs")),
+		CIDRs:     cfg.ServiceCIDRs, NodePorts: cfg.NodePorts, WriteTime: writeTime,
+	})
+	if err != nil {
 		return nil, err
 	}
-	s.SetResources(nil)
 	return s, nil
+}
+
+// storeOf is where the objects of a resource are, nil if it is not served.
+func (s *Server) storeOf(gvr schema.GroupVersionResource) *watchcache.Resource {
+	if e := s.table.Load().entries[gvr]; e != nil {
+		return e.store
+	}
+	return nil
 }
 
 // SetResources replaces the kinds served besides Config.Resources: those that
@@ -218,7 +228,7 @@ type call struct {
 	bodyFormat format
 	release    func()
 
-	writes, coming bool // coming: it is counted as on its way to the store
+	writes, inFlight bool // inFlight: it is counted as on its way to the store
 }
 
 // writeTime bounds one write; upstream's bound.
@@ -310,14 +320,14 @@ func (c *call) serve() error {
 }
 
 // bounded does a write, in writeTime. A request whose own time is over first is
-// told so in other words.
+// given another message.
 func (c *call) bounded(write func(*call) error) error {
 	whole := c.ctx
 	ctx, cancel := context.WithTimeout(whole, writeTime)
 	defer cancel()
 	c.ctx = ctx
 	c.writes = true
-	defer c.wrote()
+	defer c.endWrite()
 	err := write(c)
 	if errors.Is(err, context.DeadlineExceeded) && whole.Err() == nil {
 		return apierrors.NewTimeoutError("request did not complete within requested timeout - "+context.DeadlineExceeded.Error(), 0)
@@ -325,19 +335,19 @@ func (c *call) bounded(write func(*call) error) error {
 	return err
 }
 
-// comes counts a write on its way to the store, once its body is there: before that
+// beginWrite counts a write on its way to the store, once its body is there: before that
 // it may take its client's time.
-func (c *call) comes() {
-	if c.writes && !c.coming {
-		c.coming = true
-		c.s.cfg.Coming.Add(1)
+func (c *call) beginWrite() {
+	if c.writes && !c.inFlight {
+		c.inFlight = true
+		c.s.cfg.WritesInFlight.Add(1)
 	}
 }
 
-func (c *call) wrote() {
-	if c.coming {
-		c.coming = false
-		c.s.cfg.Coming.Add(-1)
+func (c *call) endWrite() {
+	if c.inFlight {
+		c.inFlight = false
+		c.s.cfg.WritesInFlight.Add(-1)
 	}
 }
 

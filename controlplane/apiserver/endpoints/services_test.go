@@ -2,15 +2,12 @@ package endpoints
 
 import (
 	"context"
-	"net/netip"
 	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
-
-	"knarr/controlplane/apiserver/registry"
 )
 
 func testService(name string, change func(*corev1.ServiceSpec)) *corev1.Service {
@@ -66,27 +63,5 @@ func TestServicesGetAddressesAndPorts(t *testing.T) {
 		s.ClusterIP, s.Type, s.Ports[0].NodePort = ip, "NodePort", port
 	}), metav1.CreateOptions{}); err != nil {
 		t.Errorf("what a deleted service had is not free: %v", err)
-	}
-}
-
-func TestHeadlessWithoutSelectorIsDualStack(t *testing.T) {
-	w := newWholeWorld(t)
-	s, err := w.client.CoreV1().Services("default").Create(context.Background(), testService("h", func(s *corev1.ServiceSpec) {
-		s.ClusterIP, s.Selector = "None", nil
-	}), metav1.CreateOptions{})
-	if err != nil || len(s.Spec.IPFamilies) != 2 || *s.Spec.IPFamilyPolicy != corev1.IPFamilyPolicyRequireDualStack {
-		t.Errorf("%+v, %v", s.Spec, err)
-	}
-}
-
-func TestDualStackService(t *testing.T) {
-	w := newWorldOf(t, registry.Resources, func(c *Config) {
-		c.ServiceCIDRs = []netip.Prefix{netip.MustParsePrefix("10.43.0.0/24"), netip.MustParsePrefix("fd00:43::/112")}
-	})
-	s, err := w.client.CoreV1().Services("default").Create(context.Background(), testService("d", func(s *corev1.ServiceSpec) {
-		s.IPFamilyPolicy = new(corev1.IPFamilyPolicyPreferDualStack)
-	}), metav1.CreateOptions{})
-	if err != nil || len(s.Spec.ClusterIPs) != 2 || !strings.HasPrefix(s.Spec.ClusterIPs[1], "fd00:43::") {
-		t.Errorf("%+v, %v", s.Spec, err)
 	}
 }

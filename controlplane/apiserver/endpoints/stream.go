@@ -42,7 +42,7 @@ func (c *call) stream(contentType string, head []byte, records []*watchcache.Rec
 	}
 	buf := getBuffer()
 	defer putBuffer(buf)
-	buf.Grow(2 * gatherSize)
+	buf.Grow(2 * writeBufferSize)
 	item := sure(add)
 	b := append(buf.AvailableBuffer(), head...)
 	for i, rec := range records {
@@ -50,7 +50,7 @@ func (c *call) stream(contentType string, head []byte, records []*watchcache.Rec
 			b = append(b, between...)
 		}
 		b = item(b, rec)
-		if len(b) >= gatherSize {
+		if len(b) >= writeBufferSize {
 			if _, err := to.Write(b); err != nil {
 				return // the client is gone
 			}

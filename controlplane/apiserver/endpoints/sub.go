@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
+	"knarr/controlplane/apiserver/connect"
 	"knarr/controlplane/apiserver/registry"
 	"knarr/controlplane/apiserver/watchcache"
 )
@@ -39,8 +40,8 @@ func (c *call) serveSub() error {
 		h.ServeHTTP(c.w, c.r)
 		return nil
 	}
-	if connect := connection(full); connect != nil {
-		return connect(c)
+	if connect.Serves(full) {
+		return c.connect()
 	}
 	if !slices.Contains(c.sub.Verbs, c.info.Verb) {
 		return c.notAllowed()

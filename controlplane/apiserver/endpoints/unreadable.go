@@ -25,7 +25,7 @@ const maxFaults = 100
 // from the store, and fail only where they meet such a value.
 func (c *call) found(q watchcache.Query, paged bool) (*watchcache.List, error) {
 	list, err := c.store.List(c.ctx, q)
-	whole := c.store.Whole()
+	whole := c.store.CheckReadable()
 	switch {
 	case whole != nil && !(paged && (q.Labels == nil || q.Labels.Empty()) && (q.Fields == nil || q.Fields.Empty())):
 		return nil, c.reinitializing(whole)
@@ -81,12 +81,12 @@ func (c *call) reinitializing(err error) error {
 	if c.s.cfg.Discards != nil {
 		why = c.partial(p).Error()
 	}
-	return apierrors.NewTooManyRequests(fmt.Sprintf("storage is (re)initializing: failed to list %s: %s", kind, why), patience(time.Since(p.Since)))
+	return apierrors.NewTooManyRequests(fmt.Sprintf("storage is (re)initializing: failed to list %s: %s", kind, why), retryAfter(time.Since(p.Since)))
 }
 
-// patience is how many seconds a client is to wait when something has been
+// retryAfter is how many seconds a client is to wait when something has been
 // unreadable for so long.
-func patience(since time.Duration) int {
+func retryAfter(since time.Duration) int {
 	return int(min(30, max(1, math.Exp(0.06*since.Seconds()))))
 }
 

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"knarr/controlplane/apiserver/admission"
 	"knarr/controlplane/apiserver/registry"
 	"knarr/controlplane/apiserver/request"
 	"knarr/controlplane/apiserver/watchcache"
@@ -140,7 +141,7 @@ func (w *write) fetch(ctx context.Context, key string) (*watchcache.Record, erro
 // attempt is one go at an update of current.
 func (w *write) attempt(ctx context.Context, key string, current *watchcache.Record, make maker) (*watchcache.Record, registry.Object, error) {
 	var old registry.Object
-	if err := w.weighChange(current); err != nil {
+	if err := w.reserveForChange(current); err != nil {
 		return nil, nil, err
 	}
 	if current != nil {
@@ -153,9 +154,9 @@ func (w *write) attempt(ctx context.Context, key string, current *watchcache.Rec
 	if err != nil {
 		return nil, nil, err
 	}
-	op, opts := Update, updateOptionsOf(w.opts)
+	op, opts := admission.Update, updateOptionsOf(w.opts)
 	if old == nil {
-		op, opts = Create, createOptionsOf(w.opts)
+		op, opts = admission.Create, createOptionsOf(w.opts)
 	}
 	if old == nil {
 		if err := w.mayCreate(w.info.Name); err != nil {
@@ -163,11 +164,11 @@ func (w *write) attempt(ctx context.Context, key string, current *watchcache.Rec
 		}
 	}
 	attrs := w.attributes(op, opts, w.dryRun)
-	if attrs.Object, err = w.admitted(obj); err != nil {
+	if attrs.Object, err = w.admissionObject(obj); err != nil {
 		return nil, nil, err
 	}
 	if old != nil {
-		if attrs.Old, err = w.admitted(old); err != nil {
+		if attrs.Old, err = w.admissionObject(old); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -188,7 +189,7 @@ func (w *write) attempt(ctx context.Context, key string, current *watchcache.Rec
 	if err := w.checkVersion(obj, old); err != nil {
 		return nil, nil, err
 	}
-	finish, err := w.s.services.beforeWrite(ctx, w, obj, old)
+	finish, err := w.allocate(ctx, obj, old)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -200,7 +201,7 @@ func (w *write) attempt(ctx context.Context, key string, current *watchcache.Rec
 	if timesOnly(obj.GetManagedFields(), old.GetManagedFields()) && onlyManagedDiffer(obj, old) {
 		obj.SetManagedFields(old.GetManagedFields())
 	}
-	if attrs.Object, err = w.admitted(obj); err != nil {
+	if attrs.Object, err = w.admissionObject(obj); err != nil {
 		return nil, nil, err
 	}
 	if err := w.s.cfg.Admission.Validate(ctx, attrs); err != nil {
@@ -216,7 +217,7 @@ func (w *write) attempt(ctx context.Context, key string, current *watchcache.Rec
 			return nil, nil, err
 		}
 		stored = true
-		w.s.services.afterDelete(w.entry, old)
+		w.s.release(old)
 		return rec, obj, nil
 	}
 	hub, err := w.hub(obj)
@@ -231,8 +232,8 @@ func (w *write) attempt(ctx context.Context, key string, current *watchcache.Rec
 	return rec, obj, nil
 }
 
-// admitted is what admission sees of obj: through scale, its scale.
-func (w *write) admitted(obj registry.Object) (registry.Object, error) {
+// admissionObject is what admission sees of obj: through scale, its scale.
+func (w *write) admissionObject(obj registry.Object) (registry.Object, error) {
 	if w.sub != nil && w.sub.GetScale != nil {
 		return w.scaleOf(obj)
 	}
@@ -277,16 +278,20 @@ func (w *write) otherUID(want, have types.UID) error {
 			root, w.res.Storage().Prefix, w.key(), want, have))
 }
 
-// prepareUpdate does to obj what no update may do otherwise, and validates.
+// prepareUpdate restores the fields of obj that an update cannot change, and
+// validates it.
 func (w *write) prepareUpdate(ctx context.Context, obj, old registry.Object) error {
 	if err := w.namespaceOf(obj); err != nil {
 		return err
+	}
+	if errs := registry.ValidateExponents(obj); len(errs) > 0 {
+		return invalid(w.faulty(), obj.GetName(), errs)
 	}
 	obj.SetGeneration(old.GetGeneration())
 	if w.sub != nil && w.sub.Prepare != nil {
 		w.sub.Prepare(ctx, obj, old)
 	} else {
-		w.res.Prepared(ctx, obj, old)
+		w.res.PrepareObject(ctx, obj, old)
 	}
 	if w.sub != nil && len(obj.GetLabels()) == 0 && len(old.GetLabels()) > 0 {
 		whole := copyOf(obj) // its parts may be old's
@@ -307,8 +312,8 @@ func (w *write) prepareUpdate(ctx context.Context, obj, old registry.Object) err
 	}
 	var errs field.ErrorList
 	if w.sub == nil {
-		errs = append(w.res.CheckMetadata(obj, old), w.res.Validated(ctx, obj, old)...)
-	} else if errs = registry.UpdatedMetadata(obj, old, w.namespaced); w.sub.Validate != nil {
+		errs = append(w.res.CheckMetadata(obj, old), w.res.ValidateObject(ctx, obj, old)...)
+	} else if errs = registry.ValidateMetadataUpdate(obj, old, w.namespaced); w.sub.Validate != nil {
 		errs = append(errs, w.sub.Validate(ctx, obj, old)...)
 	}
 	if len(errs) > 0 {

@@ -74,7 +74,7 @@ func (c *call) writeListView(l *watchcache.List) error {
 		case c.out.format == formatProtobuf && c.out.as == "PartialObjectMetadataList":
 			return c.streamMetadata(l)
 		}
-		if err := c.weighWhole(size); err != nil {
+		if err := c.reserveForList(size); err != nil {
 			return err
 		}
 	}

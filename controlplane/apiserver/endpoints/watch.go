@@ -42,7 +42,7 @@ func (c *call) watch() error {
 	if c.gvr.Resource == "namespaces" && c.gvr.Group == "" {
 		q.Namespace = ""
 	}
-	q.FieldSet, q.Object = c.fieldSet(), c.selected()
+	q.FieldSet, q.Object = c.fieldSet(), c.selectable()
 	life := c.s.cfg.MinWatch + rand.N(c.s.cfg.MinWatch)
 	if opts.TimeoutSeconds != nil && *opts.TimeoutSeconds > 0 {
 		life = time.Duration(*opts.TimeoutSeconds) * time.Second
@@ -52,7 +52,7 @@ func (c *call) watch() error {
 	w, err := c.store.Watch(opening, q)
 	late := opening.Err() != nil && c.ctx.Err() == nil
 	cancel()
-	if whole := c.store.Whole(); err == nil && whole != nil {
+	if whole := c.store.CheckReadable(); err == nil && whole != nil {
 		w.Stop()
 		return c.reinitializing(whole)
 	}
@@ -68,7 +68,7 @@ func (c *call) watch() error {
 		if !errors.As(err, &tooOld) {
 			return c.reinitializing(err)
 		}
-		// A version too old is told inside the stream, as an event.
+		// A version too old is reported inside the stream, as an event.
 	}
 	if w != nil {
 		defer w.Stop()
@@ -102,7 +102,7 @@ type stream struct {
 
 func newStream(c *call, life time.Duration) (*stream, error) {
 	s := &stream{c: c, buf: getBuffer(), done: c.ctx.Done(), end: func() {}, counts: c.s.cfg.Watches.Of(c.gvr)}
-	if isWebSocket(c.r) {
+	if request.IsWebSocket(c.r) {
 		s.whole = true
 		if err := s.webSocket(); err != nil {
 			putBuffer(s.buf)
@@ -191,7 +191,7 @@ func (s *stream) run(w *watchcache.Watcher, life time.Duration, bookmarks, initi
 
 func (s *stream) flush() error {
 	if len(s.sizes) > 0 {
-		s.counts.Sent(s.sizes)
+		s.counts.ObserveSent(s.sizes)
 		s.sizes = s.sizes[:0]
 	}
 	if s.buf.Len() == 0 {
@@ -239,7 +239,7 @@ func (s *stream) append(d *watchcache.Delivery) error {
 			f = watchcache.Protobuf
 		}
 		if d.Record.Size() >= watchcache.LargeSize {
-			frame, back, err := c.store.Lend(*d, f)
+			frame, back, err := c.store.AcquireFrame(*d, f)
 			defer back()
 			if err != nil {
 				return err
@@ -302,7 +302,7 @@ func (s *stream) frame(typ apiwatch.EventType, obj runtime.Object, out output) e
 	return nil
 }
 
-// bookmark tells the client how far it has come.
+// bookmark sends the client the resource version that it has reached.
 func (s *stream) bookmark(revision int64, initialEnd bool) error {
 	obj := s.c.res.New()
 	obj.SetResourceVersion(strconv.FormatInt(revision, 10))

@@ -37,7 +37,7 @@ func NewMatcher(c plugincel.ConditionCompiler, conditions []admissionregistratio
 	}
 }
 
-// Matches says whether every condition holds. One that is false decides; an
+// Matches reports whether every condition holds. One that is false decides; an
 // error does only when no other is false.
 func (m *Matcher) Matches(ctx context.Context, a *admission.VersionedAttributes, resource metav1.GroupVersionResource, param runtime.Object, authz authorizer.Authorizer) (bool, error) {
 	if m == nil {

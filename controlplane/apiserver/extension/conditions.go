@@ -25,16 +25,16 @@ type (
 
 func sameNames(a, b names) bool { return equality.Semantic.DeepEqual(a, b) }
 
-// A verdict is what the status of a definition should say.
-type verdict struct {
+// A statusUpdate is what the status of a definition should say.
+type statusUpdate struct {
 	names      names
 	conditions []condition
 }
 
-// judge decides which names crd gets, given those that others of its group
+// computeStatus decides which names crd gets, given those that others of its group
 // have, and what follows.
-func judge(crd *customResourceDefinition, others []names) verdict {
-	v := verdict{names: crd.Status.AcceptedNames}
+func computeStatus(crd *customResourceDefinition, others []names) statusUpdate {
+	v := statusUpdate{names: crd.Status.AcceptedNames}
 	accepted := apihelpers.FindCRDCondition(crd, apiextensionsv1.NamesAccepted)
 	if accepted == nil || !sameNames(crd.Spec.Names, crd.Status.AcceptedNames) {
 		accepted = v.accept(crd.Spec.Names, others)
@@ -52,9 +52,9 @@ func judge(crd *customResourceDefinition, others []names) verdict {
 	return v
 }
 
-// accept takes the names that nobody else has. The condition tells of the last
+// accept takes the names that no other definition has. The condition names the last
 // conflict.
-func (v *verdict) accept(want names, others []names) *condition {
+func (v *statusUpdate) accept(want names, others []names) *condition {
 	resources, kinds := sets.New[string](), sets.New[string]()
 	for _, o := range others {
 		resources.Insert(o.Plural, o.Singular).Insert(o.ShortNames...)
@@ -118,7 +118,7 @@ func establish(crd *customResourceDefinition, accepted bool) *condition {
 	return c
 }
 
-// structureOf tells of old definitions whose schemas are not structural. New
+// structureOf is the condition of old definitions whose schemas are not structural. New
 // ones are refused, so that only old ones, which keep unknown fields, are looked at.
 func structureOf(crd *customResourceDefinition) *condition {
 	if !crd.Spec.PreserveUnknownFields {
@@ -145,7 +145,7 @@ func structureOf(crd *customResourceDefinition) *condition {
 	return c
 }
 
-// approvalOf tells whether a definition in a group of the community was
+// approvalOf reports whether a definition in a group of the community was
 // approved by it.
 func approvalOf(crd *customResourceDefinition) *condition {
 	if !apihelpers.IsProtectedCommunityGroup(crd.Spec.Group) {
@@ -168,8 +168,8 @@ func approvalOf(crd *customResourceDefinition) *condition {
 	return c
 }
 
-// told says that the status says so already.
-func (v verdict) told(crd *customResourceDefinition) bool {
+// matchesStatus says that the status says so already.
+func (v statusUpdate) matchesStatus(crd *customResourceDefinition) bool {
 	if !sameNames(v.names, crd.Status.AcceptedNames) {
 		return false
 	}
@@ -183,8 +183,8 @@ func (v verdict) told(crd *customResourceDefinition) bool {
 	return crd.Spec.PreserveUnknownFields || apihelpers.FindCRDCondition(crd, apiextensionsv1.NonStructuralSchema) == nil
 }
 
-// tell writes the verdict into the status.
-func (v verdict) tell(crd *customResourceDefinition) {
+// writeStatus writes the verdict into the status.
+func (v statusUpdate) writeStatus(crd *customResourceDefinition) {
 	crd.Status.AcceptedNames = *v.names.DeepCopy()
 	for _, c := range v.conditions {
 		apihelpers.SetCRDCondition(crd, c)

@@ -24,6 +24,7 @@ import (
 
 	"knarr/controlplane/apiserver/registry"
 	"knarr/controlplane/apiserver/watchcache"
+	"knarr/internal/run"
 )
 
 // An API is what the handlers offer.
@@ -49,7 +50,7 @@ type Server struct {
 	waiting map[string]string      // those that lack a name: their groups
 	ending  map[string]struct{}    // whose objects are being deleted
 	mu      sync.Mutex             // guards ending
-	wg      sync.WaitGroup
+	wg      run.Group
 	synced  chan struct{}
 }
 
@@ -133,7 +134,7 @@ func (s *Server) follow(ctx context.Context) (err error) {
 func (s *Server) update(ctx context.Context, names map[string]struct{}) error {
 	var after []func(context.Context) error
 	changed := false
-	for _, name := range s.withRivals(names) {
+	for _, name := range s.withNameConflicts(names) {
 		then, did, err := s.one(ctx, name)
 		if err != nil {
 			return fmt.Errorf("serve %s: %w", name, err)
@@ -155,9 +156,9 @@ func (s *Server) update(ctx context.Context, names map[string]struct{}) error {
 	return errors.Join(errs...)
 }
 
-// withRivals puts those that are gone first, and adds the definitions that wait
+// withNameConflicts puts those that are gone first, and adds the definitions that wait
 // for names that may be free now.
-func (s *Server) withRivals(names map[string]struct{}) []string {
+func (s *Server) withNameConflicts(names map[string]struct{}) []string {
 	all := slices.Sorted(maps.Keys(names))
 	slices.SortStableFunc(all, func(a, b string) int {
 		is := func(name string) int {
@@ -202,7 +203,7 @@ func (s *Server) one(ctx context.Context, name string) (then func(context.Contex
 		return nil, false, err
 	}
 	crd := obj.(*customResourceDefinition)
-	v := judge(crd, s.rivals(crd))
+	v := computeStatus(crd, s.siblingNames(crd))
 	if !sameNames(v.names, crd.Spec.Names) {
 		s.waiting[name] = crd.Spec.Group
 	}
@@ -215,16 +216,16 @@ func (s *Server) one(ctx context.Context, name string) (then func(context.Contex
 	if crd.DeletionTimestamp != nil {
 		s.end(ctx, crd)
 	}
-	if v.told(crd) {
+	if v.matchesStatus(crd) {
 		return nil, changed, nil
 	}
 	return func(ctx context.Context) error {
-		return s.cfg.API.ChangeStatus(ctx, definitionsGVR, name, func(o registry.Object) { v.tell(o.(*customResourceDefinition)) })
+		return s.cfg.API.ChangeStatus(ctx, definitionsGVR, name, func(o registry.Object) { v.writeStatus(o.(*customResourceDefinition)) })
 	}, changed, nil
 }
 
 // accepted says that the definition is to be served.
-func (v verdict) accepted(crd *customResourceDefinition) bool {
+func (v statusUpdate) accepted(crd *customResourceDefinition) bool {
 	for _, c := range v.conditions {
 		switch {
 		case c.Type == apiextensionsv1.Established:
@@ -234,8 +235,8 @@ func (v verdict) accepted(crd *customResourceDefinition) bool {
 	return apihelpers.IsCRDConditionTrue(crd, apiextensionsv1.Established)
 }
 
-// rivals are the names given to definitions of the same group, one's own too.
-func (s *Server) rivals(crd *customResourceDefinition) (out []names) {
+// siblingNames are the names given to definitions of the same group, one's own too.
+func (s *Server) siblingNames(crd *customResourceDefinition) (out []names) {
 	for _, d := range s.serving {
 		if d.crd.Spec.Group == crd.Spec.Group && d.crd.Name != crd.Name {
 			out = append(out, d.crd.Status.AcceptedNames)

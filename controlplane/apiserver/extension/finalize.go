@@ -42,7 +42,7 @@ func (s *Server) end(ctx context.Context, crd *customResourceDefinition) {
 	}
 	prefix := crd.Spec.Group + "/" + crd.Spec.Names.Plural
 	gvr := schema.GroupVersionResource{Group: gr.Group, Version: served, Resource: gr.Resource}
-	s.wg.Go(func() {
+	s.wg.Go("remove custom objects", func() {
 		defer func() {
 			s.mu.Lock()
 			delete(s.ending, id)

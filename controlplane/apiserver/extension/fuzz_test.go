@@ -92,9 +92,9 @@ func FuzzCustomObject(f *testing.F) {
 			t.Fatalf("what was pruned has %q, %v: %v", unknown, err, u.Object)
 		}
 		ctx := context.Background()
-		k.Validated(ctx, u.DeepCopy(), nil)
-		k.Validated(ctx, u.DeepCopy(), old)
-		k.Prepared(ctx, u, old)
+		k.ValidateObject(ctx, u.DeepCopy(), nil)
+		k.ValidateObject(ctx, u.DeepCopy(), old)
+		k.PrepareObject(ctx, u, old)
 		k.Warnings(ctx, u, old)
 		k.FieldSet(u)
 		if _, err := json.Marshal(k.Row(u)); err != nil {
@@ -139,7 +139,7 @@ func FuzzDefinition(f *testing.F) {
 			return
 		}
 		k.Defaults(u)
-		k.Validated(ctx, u, nil)
+		k.ValidateObject(ctx, u, nil)
 	})
 }
 

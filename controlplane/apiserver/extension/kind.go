@@ -114,9 +114,9 @@ func (k *kind) Supports(verb string) bool { return slices.Contains(registry.AllV
 
 func (k *kind) CheckMetadata(obj, old registry.Object) field.ErrorList {
 	if old == nil {
-		return registry.CreatedMetadata(obj, k.Namespaced(), registry.NameIsDNSSubdomain)
+		return registry.ValidateNewMetadata(obj, k.Namespaced(), registry.NameIsDNSSubdomain)
 	}
-	return registry.UpdatedMetadata(obj, old, k.Namespaced())
+	return registry.ValidateMetadataUpdate(obj, old, k.Namespaced())
 }
 
 func (k *kind) GraceSeconds(registry.Object, *metav1.DeleteOptions) int64 { return 0 }
@@ -137,7 +137,7 @@ func (k *kind) Coerce(u *unstructured.Unstructured, wanted bool) ([]string, erro
 
 func (k *kind) Types() (managedfields.TypeConverter, error) { return k.types() }
 
-func (k *kind) Prepared(_ context.Context, obj, old registry.Object) {
+func (k *kind) PrepareObject(_ context.Context, obj, old registry.Object) {
 	u := obj.(*unstructured.Unstructured)
 	status := k.version.Subresources != nil && k.version.Subresources.Status != nil
 	if old == nil {

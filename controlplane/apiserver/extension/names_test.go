@@ -25,15 +25,15 @@ func TestJudge(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			crd := &customResourceDefinition{}
 			crd.Spec.Names, crd.Status.AcceptedNames = want, c.has
-			v := judge(crd, c.others)
+			v := computeStatus(crd, c.others)
 			if !sameNames(v.names, c.accepted) {
 				t.Errorf("accepted %+v, want %+v", v.names, c.accepted)
 			}
 			if len(v.conditions) != 2 || v.conditions[0].Reason != c.reason || v.conditions[1].Reason != c.serves {
 				t.Errorf("conditions %+v", v.conditions)
 			}
-			v.tell(crd)
-			if again := judge(crd, c.others); !again.told(crd) {
+			v.writeStatus(crd)
+			if again := computeStatus(crd, c.others); !again.matchesStatus(crd) {
 				t.Errorf("not content with what it told: %+v", again)
 			}
 		})

@@ -23,7 +23,7 @@ func (k *kind) scaleSub(s *apiextensionsv1.CustomResourceSubresourceScale) regis
 			_ = unstructured.SetNestedField(obj.(*unstructured.Unstructured).Object, int64(n), pathOf(s.SpecReplicasPath)...)
 		},
 		ReplicasPath: pathOf(s.SpecReplicasPath),
-		Prepare:      k.Prepared,
+		Prepare:      k.PrepareObject,
 		Validate:     k.validate,
 	}
 }

@@ -63,7 +63,7 @@ func structuralOf(props *apiextensions.JSONSchemaProps) (*schema.Structural, err
 	return ss, defaulting.PruneDefaults(ss)
 }
 
-// hasRules says whether any part of a schema has rules: compiling none costs,
+// hasRules reports whether any part of a schema has rules: compiling none costs,
 // too.
 func hasRules(s *schema.Structural) bool {
 	found := false

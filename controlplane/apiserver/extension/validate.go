@@ -23,7 +23,7 @@ import (
 	"knarr/controlplane/apiserver/registry"
 )
 
-func (k *kind) Validated(ctx context.Context, obj, old registry.Object) field.ErrorList {
+func (k *kind) ValidateObject(ctx context.Context, obj, old registry.Object) field.ErrorList {
 	return k.validate(ctx, obj, old)
 }
 
@@ -53,7 +53,7 @@ func (k *kind) validate(ctx context.Context, obj, old registry.Object) field.Err
 	if old == nil || len(listtype.ValidateListSetsAndMaps(nil, s.structural, was)) == 0 {
 		errs = append(errs, listtype.ValidateListSetsAndMaps(nil, s.structural, u.Object)...)
 	}
-	return append(errs, s.ruled(ctx, errs, u.Object, was, both)...)
+	return append(errs, s.validateRules(ctx, errs, u.Object, was, both)...)
 }
 
 // validateStatus holds the status against its part of the schema.
@@ -80,14 +80,14 @@ func (k *kind) validateStatus(ctx context.Context, obj, old registry.Object) fie
 		len(listtype.ValidateListSetsAndMaps(nil, s.structural, was.Object)) == 0 {
 		errs = append(errs, bad...)
 	}
-	return append(errs, s.ruled(ctx, errs, u.Object, was.Object, both)...)
+	return append(errs, s.validateRules(ctx, errs, u.Object, was.Object, both)...)
 }
 
 // blocking are the faults that leave an object no rule can be asked about.
 var blocking = []field.ErrorType{field.ErrorTypeNotSupported, field.ErrorTypeRequired, field.ErrorTypeTooLong, field.ErrorTypeTooMany, field.ErrorTypeTypeInvalid}
 
-// ruled asks the rules, unless earlier faults stand in the way.
-func (s *shape) ruled(ctx context.Context, errs field.ErrorList, obj, old map[string]any, both *common.CorrelatedObject) field.ErrorList {
+// validateRules asks the rules, unless earlier faults stand in the way.
+func (s *shape) validateRules(ctx context.Context, errs field.ErrorList, obj, old map[string]any, both *common.CorrelatedObject) field.ErrorList {
 	if s.rules == nil {
 		return nil
 	}

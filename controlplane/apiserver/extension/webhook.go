@@ -65,7 +65,7 @@ func newConverter(crd *apiextensionsv1.CustomResourceDefinition, resolve Resolve
 		}
 	}
 	transport := &http.Transport{
-		TLSClientConfig: config, IdleConnTimeout: 90 * time.Second, MaxIdleConnsPerHost: 8, ForceAttemptHTTP2: true,
+		TLSClientConfig: config, IdleConnTimeout: 90 * time.Second, MaxIdleConnsPerHost: 8, ForceAttemptHTTP2: true, MaxResponseHeaderBytes: 1 << 20,
 	}
 	switch s := w.ClientConfig.Service; {
 	case w.ClientConfig.URL != nil:

@@ -16,14 +16,15 @@ import (
 
 	"knarr/controlplane/apiserver/request"
 	"knarr/controlplane/apiserver/watchcache"
+	"knarr/internal/run"
 )
 
-// A Dispatcher decides who is served now. It is safe for use by many.
+// A Dispatcher decides which requests are served now. It is safe for concurrent use.
 type Dispatcher struct {
 	cache                       *watchcache.Cache
 	flowSchemas, priorityLevels *watchcache.Resource
 	total                       int
-	patience                    time.Duration
+	timeout                     time.Duration
 	seed                        maphash.Seed
 
 	places memo
@@ -38,14 +39,14 @@ type Dispatcher struct {
 }
 
 // New gives out total seats by what is in cache. Nobody waits for one longer
-// than patience.
-func New(cache *watchcache.Cache, total int, patience time.Duration) *Dispatcher {
+// than timeout.
+func New(cache *watchcache.Cache, total int, timeout time.Duration) *Dispatcher {
 	return &Dispatcher{
 		cache:          cache,
 		flowSchemas:    cache.Resource(flowcontrolv1.SchemeGroupVersion.WithResource("flowschemas")),
 		priorityLevels: cache.Resource(flowcontrolv1.SchemeGroupVersion.WithResource("prioritylevelconfigurations")),
 		total:          total,
-		patience:       patience,
+		timeout:        timeout,
 		seed:           maphash.MakeSeed(),
 	}
 }
@@ -83,7 +84,7 @@ func (d *Dispatcher) Classify(who user.Info, info *request.Info) Class {
 func (d *Dispatcher) Enter(ctx context.Context, c *Class) (seated bool) {
 	if c.schema.level.exempt {
 		c.width.seats = 1
-		c.schema.tally.seated()
+		c.schema.tally.recordDispatch()
 		return true
 	}
 	c.width = d.width(c.schema.level, c.info, c.Query)
@@ -100,7 +101,7 @@ func (d *Dispatcher) Enter(ctx context.Context, c *Class) (seated bool) {
 	if d.seats.take(l, c.width.seats) {
 		t.seats += c.width.seats
 		d.mu.Unlock()
-		t.seated()
+		t.recordDispatch()
 		return true
 	}
 	w := l.queue(d.flow(c), c.width.seats, t)
@@ -121,14 +122,14 @@ func (d *Dispatcher) Enter(ctx context.Context, c *Class) (seated bool) {
 		t.queued.Add(-1)
 		t.queuedSeats.Add(-int64(c.width.seats))
 		c.Waited += time.Since(began)
-		d.tallies.waited(t, seated, c.Waited)
+		d.tallies.recordWait(t, seated, c.Waited)
 		if seated {
-			t.seated()
+			t.recordDispatch()
 		} else {
 			t.rejected[timeOut].Add(1)
 		}
 	}()
-	ctx, cancel := context.WithTimeout(ctx, d.patience)
+	ctx, cancel := context.WithTimeout(ctx, d.timeout)
 	defer cancel()
 	select {
 	case <-w.seated:
@@ -154,7 +155,7 @@ func (d *Dispatcher) Leave(c *Class) {
 	switch {
 	case l.exempt:
 	case w.after > 0:
-		time.AfterFunc(w.after, func() { d.leave(t, l, w.seats) })
+		run.AfterFunc("priority and fairness: give seats back", w.after, func() { d.leave(t, l, w.seats) })
 	default:
 		d.leave(t, l, w.seats)
 	}
@@ -168,8 +169,8 @@ func (d *Dispatcher) leave(t *tally, l *level, seats int) {
 
 func (d *Dispatcher) release(t *tally, l *level, seats int) {
 	t.seats -= seats
-	d.seats.give(l, seats)
-	d.seats.serve()
+	d.seats.release(l, seats)
+	d.seats.dispatch()
 }
 
 // flow is a hash of what the request's queue is chosen by.

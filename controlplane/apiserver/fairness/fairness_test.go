@@ -109,7 +109,7 @@ func (w *world) enter(d *Dispatcher, who, namespace string) (*Class, bool) {
 	return &c, ok
 }
 
-const patience = 15 * time.Second
+const timeout = 15 * time.Second
 
 func bubble(t *testing.T, f func(*world)) {
 	synctest.Test(t, func(t *testing.T) {
@@ -134,7 +134,7 @@ func TestClassify(t *testing.T) {
 		nowhere := schemaFor("nowhere", "bob")
 		nowhere.Spec.MatchingPrecedence = 2
 		w.put(nowhere)
-		d := New(w.cache, 600, patience)
+		d := New(w.cache, 600, timeout)
 		lease := &request.Info{IsResource: true, Verb: "update", Group: "coordination.k8s.io", Resource: "leases", Namespace: "kube-system"}
 		status := &request.Info{IsResource: true, Verb: "patch", Resource: "nodes", Subresource: "status", Name: "n"}
 		for i, c := range []struct {
@@ -187,7 +187,7 @@ func TestShare(t *testing.T) {
 func TestIsolation(t *testing.T) {
 	bubble(t, func(w *world) {
 		w.put(levelOf("a", 5, nil), levelOf("b", 5, nil), schemaFor("a", "ann"), schemaFor("b", "bob"))
-		d := New(w.cache, 9, patience) // with catch-all's 5 shares: 3 each
+		d := New(w.cache, 9, timeout) // with catch-all's 5 shares: 3 each
 		var held []*Class
 		for range 3 {
 			c, ok := w.enter(d, "ann", "x")
@@ -223,7 +223,7 @@ func TestBorrow(t *testing.T) {
 		w.put(levelOf("a", 5, func(m *flowcontrolv1.LimitedPriorityLevelConfiguration) { m.BorrowingLimitPercent = nil }),
 			levelOf("b", 5, func(m *flowcontrolv1.LimitedPriorityLevelConfiguration) { m.LendablePercent = new(int32(67)) }),
 			schemaFor("a", "ann"), schemaFor("b", "bob"))
-		d := New(w.cache, 9, patience)
+		d := New(w.cache, 9, timeout)
 		var held []*Class
 		for {
 			c, ok := w.enter(d, "ann", "x")
@@ -256,12 +256,12 @@ func TestBorrow(t *testing.T) {
 	})
 }
 
-// TestQueue: those who wait are served flow by flow, and no longer than they
-// have patience for.
+// TestQueue: requests that wait are served flow by flow, and wait no longer than
+// the timeout.
 func TestQueue(t *testing.T) {
 	bubble(t, func(w *world) {
 		w.put(levelOf("a", 5, queues(64, 6, 2)), schemaFor("a", "ann"))
-		d := New(w.cache, 2, patience) // one seat
+		d := New(w.cache, 2, timeout) // one seat
 		holder, _ := w.enter(d, "ann", "x")
 		type result struct {
 			flow string
@@ -306,7 +306,7 @@ func TestQueue(t *testing.T) {
 		}
 		holder, _ = w.enter(d, "ann", "x")
 		began := time.Now()
-		if _, ok := w.enter(d, "ann", "y"); ok || time.Since(began) != patience {
+		if _, ok := w.enter(d, "ann", "y"); ok || time.Since(began) != timeout {
 			t.Errorf("%v after %s", ok, time.Since(began))
 		}
 		if l := holder.schema.level; l.waiting() || len(l.queues) != 0 {
@@ -320,7 +320,7 @@ func TestQueue(t *testing.T) {
 func TestChange(t *testing.T) {
 	bubble(t, func(w *world) {
 		w.put(levelOf("a", 5, queues(8, 2, 5)), schemaFor("a", "ann"))
-		d := New(w.cache, 2, patience)
+		d := New(w.cache, 2, timeout)
 		holder, _ := w.enter(d, "ann", "x")
 		done := make(chan bool, 2)
 		for i := range 2 {
@@ -364,7 +364,7 @@ func TestChange(t *testing.T) {
 
 func TestDangling(t *testing.T) {
 	bubble(t, func(w *world) {
-		d := New(w.cache, 600, patience)
+		d := New(w.cache, 600, timeout)
 		ctx, cancel := context.WithCancel(w.ctx)
 		done := make(chan struct{})
 		go func() {
@@ -403,7 +403,7 @@ func BenchmarkUncontended(b *testing.B) {
 	for _, l := range bootstrap.SuggestedPriorityLevelConfigurations {
 		w.put(l.DeepCopy())
 	}
-	d := New(w.cache, 600, patience)
+	d := New(w.cache, 600, timeout)
 	who := &user.DefaultInfo{Name: "system:serviceaccount:default:default", Groups: []string{"system:serviceaccounts", "system:serviceaccounts:default", "system:authenticated"}}
 	info := podsIn("default")
 	b.ReportAllocs()

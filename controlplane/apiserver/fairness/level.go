@@ -2,21 +2,24 @@ package fairness
 
 import (
 	"slices"
+	"sync/atomic"
 
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 )
 
 // A level is a priority level at work. The Dispatcher's lock guards it; only
-// uid, name and exempt are read without.
+// uid, name, exempt and widestSeats are read without.
 type level struct {
 	portion
-	uid       []string
-	name      string
-	exempt    bool
-	gone      bool              // of no configuration any more
-	executing int               // seats
-	queues    map[int][]*waiter // those that are not empty
-	turns     []int             // their numbers, whose turn it is first
+	uid        []string
+	name       string
+	exempt     bool
+	gone       bool              // of no configuration any more
+	executing  int               // seats
+	queues     map[int][]*waiter // those that are not empty
+	roundRobin []int             // their numbers, the next to be served first
+	// widestSeats is the most seats of one request.
+	widestSeats atomic.Int64
 }
 
 // A waiter is a request in a queue.
@@ -37,19 +40,20 @@ func newLevel(config *flowcontrolv1.PriorityLevelConfiguration) *level {
 	}
 }
 
-func (l *level) waiting() bool { return len(l.turns) > 0 }
+func (l *level) waiting() bool { return len(l.roundRobin) > 0 }
 
 // configure takes over a new configuration. Those who wait keep waiting: in
 // their old queues when there are to be none.
 func (l *level) configure(p portion) {
-	old, turns := l.queues, l.turns
+	old, order := l.queues, l.roundRobin
 	same := p.queuing == nil || l.queuing != nil && l.queuing.Queues == p.queuing.Queues && l.queuing.HandSize == p.queuing.HandSize
 	l.portion = p
+	l.widestSeats.Store(int64(p.widest()))
 	if same {
 		return
 	}
-	l.queues, l.turns = map[int][]*waiter{}, nil
-	for _, q := range turns {
+	l.queues, l.roundRobin = map[int][]*waiter{}, nil
+	for _, q := range order {
 		for _, w := range old[q] {
 			l.add(w)
 		}
@@ -60,7 +64,7 @@ func (l *level) configure(p portion) {
 func (l *level) add(w *waiter) {
 	w.queue = l.shortest(w.flow)
 	if len(l.queues[w.queue]) == 0 {
-		l.turns = append(l.turns, w.queue)
+		l.roundRobin = append(l.roundRobin, w.queue)
 	}
 	l.queues[w.queue] = append(l.queues[w.queue], w)
 }
@@ -93,18 +97,18 @@ func (l *level) remove(w *waiter) {
 		return
 	}
 	delete(l.queues, w.queue)
-	l.turns = slices.DeleteFunc(l.turns, func(n int) bool { return n == w.queue })
+	l.roundRobin = slices.DeleteFunc(l.roundRobin, func(n int) bool { return n == w.queue })
 }
 
-// next is whose turn it is.
-func (l *level) next() *waiter { return l.queues[l.turns[0]][0] }
+// next is the waiter to be served next.
+func (l *level) next() *waiter { return l.queues[l.roundRobin[0]][0] }
 
 // first takes the next waiter out: one of each queue in turn.
 func (l *level) first() *waiter {
-	n, w := l.turns[0], l.next()
+	n, w := l.roundRobin[0], l.next()
 	l.remove(w)
-	if l.waiting() && l.turns[0] == n {
-		l.turns = append(l.turns[1:], n)
+	if l.waiting() && l.roundRobin[0] == n {
+		l.roundRobin = append(l.roundRobin[1:], n)
 	}
 	return w
 }

@@ -30,7 +30,7 @@ const (
 
 var reasons = [...]string{queueFull: "queue-full", concurrencyLimit: "concurrency-limit", timeOut: "time-out"}
 
-func (t *tally) seated() {
+func (t *tally) recordDispatch() {
 	t.dispatched.Add(1)
 	t.executing.Add(1)
 }
@@ -78,8 +78,8 @@ func (t *tallies) keep(p *plan) {
 	})
 }
 
-func (t *tallies) waited(one *tally, seated bool, d time.Duration) {
-	t.wait.WithLabelValues(one.level, one.schema, strconv.FormatBool(seated)).Observe(d.Seconds())
+func (t *tallies) recordWait(one *tally, recordDispatch bool, d time.Duration) {
+	t.wait.WithLabelValues(one.level, one.schema, strconv.FormatBool(recordDispatch)).Observe(d.Seconds())
 }
 
 func desc(name, help string, labels ...string) *prometheus.Desc {
@@ -102,18 +102,18 @@ var (
 // Describe leaves the registry to find out.
 func (d *Dispatcher) Describe(chan<- *prometheus.Desc) {}
 
-// Collect tells the counts, and the seats of each level.
+// Collect sends the counts, and the seats of each level.
 func (d *Dispatcher) Collect(out chan<- prometheus.Metric) {
 	p := d.current()
-	tell := func(of *prometheus.Desc, kind prometheus.ValueType, v float64, labels ...string) {
+	send := func(of *prometheus.Desc, kind prometheus.ValueType, v float64, labels ...string) {
 		out <- prometheus.MustNewConstMetric(of, kind, v, labels...)
 	}
 	for _, s := range p.schemas {
 		t := s.tally
-		tell(dispatched, prometheus.CounterValue, float64(t.dispatched.Load()), t.level, t.schema)
+		send(dispatched, prometheus.CounterValue, float64(t.dispatched.Load()), t.level, t.schema)
 		for i, why := range reasons {
 			if n := t.rejected[i].Load(); n > 0 {
-				tell(refused, prometheus.CounterValue, float64(n), t.level, t.schema, why)
+				send(refused, prometheus.CounterValue, float64(n), t.level, t.schema, why)
 			}
 		}
 		seats := t.executing.Load()
@@ -122,10 +122,10 @@ func (d *Dispatcher) Collect(out chan<- prometheus.Metric) {
 			seats = int64(t.seats)
 			d.mu.Unlock()
 		}
-		tell(executing, prometheus.GaugeValue, float64(t.executing.Load()), t.level, t.schema)
-		tell(executingSeats, prometheus.GaugeValue, float64(seats), t.level, t.schema)
-		tell(inqueue, prometheus.GaugeValue, float64(t.queued.Load()), t.level, t.schema)
-		tell(inqueueSeats, prometheus.GaugeValue, float64(t.queuedSeats.Load()), t.level, t.schema)
+		send(executing, prometheus.GaugeValue, float64(t.executing.Load()), t.level, t.schema)
+		send(executingSeats, prometheus.GaugeValue, float64(seats), t.level, t.schema)
+		send(inqueue, prometheus.GaugeValue, float64(t.queued.Load()), t.level, t.schema)
+		send(inqueueSeats, prometheus.GaugeValue, float64(t.queuedSeats.Load()), t.level, t.schema)
 	}
 	d.tallies.wait.Collect(out)
 	d.mu.Lock()
@@ -135,9 +135,9 @@ func (d *Dispatcher) Collect(out chan<- prometheus.Metric) {
 		if l.most != math.MaxInt {
 			most = l.most
 		}
-		tell(nominal, prometheus.GaugeValue, float64(l.nominal), name)
-		tell(lower, prometheus.GaugeValue, float64(l.least), name)
-		tell(upper, prometheus.GaugeValue, float64(most), name)
-		tell(current, prometheus.GaugeValue, float64(min(most, max(l.executing, l.least)+max(0, d.seats.free))), name)
+		send(nominal, prometheus.GaugeValue, float64(l.nominal), name)
+		send(lower, prometheus.GaugeValue, float64(l.least), name)
+		send(upper, prometheus.GaugeValue, float64(most), name)
+		send(current, prometheus.GaugeValue, float64(min(most, max(l.executing, l.least)+max(0, d.seats.free))), name)
 	}
 }

@@ -65,12 +65,12 @@ func (d *Dispatcher) current() *plan {
 			}
 			l.gone, l.least, l.most = true, l.nominal, l.nominal
 			if l.executing > 0 || l.waiting() {
-				d.seats.leaving = append(d.seats.leaving, l)
+				d.seats.draining = append(d.seats.draining, l)
 			}
 		}
 	}
 	d.seats.reset(p.levels, d.total)
-	d.seats.serve()
+	d.seats.dispatch()
 	d.plan.Store(p)
 	return p
 }

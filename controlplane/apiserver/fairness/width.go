@@ -35,14 +35,17 @@ type width struct {
 	after time.Duration
 }
 
-// widest is the most seats that a level gives to one request.
-func (l *level) widest(most int) int {
-	if l.queuing == nil {
-		return most
+// widest is the most seats that a level of p gives to one request.
+func (p *portion) widest() int {
+	if p.queuing == nil {
+		return math.MaxInt32
 	}
-	own := max(1, min(int(math.Ceil(0.15*float64(l.nominal))), l.nominal/int(l.queuing.HandSize)))
-	return min(own, most)
+	return max(1, min(int(math.Ceil(0.15*float64(p.nominal))), p.nominal/int(p.queuing.HandSize)))
 }
+
+// widest is the most seats that the level gives to one request, at most most. It
+// takes no lock: requests ask before they enter.
+func (l *level) widest(most int) int { return min(int(l.widestSeats.Load()), most) }
 
 // width estimates what a request costs.
 func (d *Dispatcher) width(l *level, info *request.Info, query string) width {

@@ -49,11 +49,12 @@ func TestWriteWidth(t *testing.T) {
 
 func TestWidest(t *testing.T) {
 	l := &level{}
+	l.configure(portion{})
 	if got := l.widest(100); got != 100 {
 		t.Errorf("without queues: %d", got)
 	}
 	for nominal, want := range map[int]int{3: 1, 20: 3, 62: 10, 245: 37} {
-		l.nominal, l.queuing = nominal, &flowcontrolv1.QueuingConfiguration{HandSize: 6}
+		l.configure(portion{nominal: nominal, queuing: &flowcontrolv1.QueuingConfiguration{Queues: 64, HandSize: 6}})
 		if got := l.widest(100); got != want {
 			t.Errorf("of %d seats: %d, not %d", nominal, got, want)
 		}
@@ -87,7 +88,7 @@ func TestWideSeats(t *testing.T) {
 			}
 		} else if len(held) > 0 {
 			i := random.IntN(len(held))
-			s.give(held[i].l, held[i].w)
+			s.release(held[i].l, held[i].w)
 			held = append(held[:i], held[i+1:]...)
 		}
 		used := map[*level]int{}
@@ -99,7 +100,7 @@ func TestWideSeats(t *testing.T) {
 		}
 	}
 	for _, h := range held {
-		s.give(h.l, h.w)
+		s.release(h.l, h.w)
 	}
 	if s.free != 3 || a.executing != 0 || b.executing != 0 {
 		t.Errorf("at the end a %d, b %d, free %d", a.executing, b.executing, s.free)

@@ -58,8 +58,8 @@ func newAccess() *Access {
 	return a
 }
 
-// Authenticated counts an attempt by name, empty when nobody is known by it.
-func (a *Access) Authenticated(result int, name string, took time.Duration) {
+// ObserveAuthentication counts an attempt by name, empty when nobody is known by it.
+func (a *Access) ObserveAuthentication(result int, name string, took time.Duration) {
 	a.authenticated[result].n.Add(1)
 	a.authenticated[result].in.took(took)
 	if result == Known {
@@ -67,8 +67,8 @@ func (a *Access) Authenticated(result int, name string, took time.Duration) {
 	}
 }
 
-// Authorized counts a decision.
-func (a *Access) Authorized(result int, took time.Duration) {
+// ObserveAuthorization counts a decision.
+func (a *Access) ObserveAuthorization(result int, took time.Duration) {
 	a.authorized[result].n.Add(1)
 	a.authorized[result].in.took(took)
 }
@@ -88,7 +88,7 @@ func kindOfName(name string) string {
 // Describe leaves the registry to find out.
 func (a *Access) Describe(chan<- *prometheus.Desc) {}
 
-// Collect tells the counts.
+// Collect sends the counts.
 func (a *Access) Collect(out chan<- prometheus.Metric) {
 	a.users.each(func(name string, n *atomic.Uint64) { out <- counter(userRequests, n.Load(), name) })
 	tell := func(all []outcome, names []string, total, duration *prometheus.Desc) {

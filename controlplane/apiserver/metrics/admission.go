@@ -9,7 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Admission counts what plugins and webhooks said, and how long they took.
+// Admission counts the decisions of plugins and webhooks, and how long they took.
 type Admission struct {
 	steps    []*Step
 	webhooks series[webhookKey, histogram]
@@ -72,8 +72,8 @@ func (a *Admission) Step(name, step string) *Step {
 	return s
 }
 
-// Took counts one answer.
-func (s *Step) Took(operation string, rejected bool, took time.Duration) {
+// ObserveAnswer counts one answer.
+func (s *Step) ObserveAnswer(operation string, rejected bool, took time.Duration) {
 	if s == nil {
 		return
 	}
@@ -126,15 +126,15 @@ const (
 	NoFault    = "no_error"
 )
 
-// Refused counts a request that failed by a webhook.
-func (a *Admission) Refused(name, step, operation, why string, code int) {
+// ObserveRejection counts a request that failed by a webhook.
+func (a *Admission) ObserveRejection(name, step, operation, why string, code int) {
 	if a != nil {
 		a.refused.get(refusalKey{name, step, operation, why, min(code, 600)}, newCount).Add(1)
 	}
 }
 
-// FailedOpen counts a request that was admitted without the webhook's word.
-func (a *Admission) FailedOpen(name, step string) {
+// ObserveFailOpen counts a request that was admitted without the webhook's word.
+func (a *Admission) ObserveFailOpen(name, step string) {
 	if a != nil {
 		a.failOpen.get([2]string{name, step}, newCount).Add(1)
 	}
@@ -145,7 +145,7 @@ func newCount() *atomic.Uint64 { return new(atomic.Uint64) }
 // Describe leaves the registry to find out.
 func (a *Admission) Describe(chan<- *prometheus.Desc) {}
 
-// Collect tells the counts.
+// Collect sends the counts.
 func (a *Admission) Collect(out chan<- prometheus.Metric) {
 	for _, s := range a.steps {
 		s.collect(out)

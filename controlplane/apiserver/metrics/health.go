@@ -32,8 +32,8 @@ func newHealth() *Health {
 	return h
 }
 
-// Checked counts one check of livez, readyz or healthz.
-func (h *Health) Checked(name, kind string, ok bool) {
+// ObserveCheck counts one check of livez, readyz or healthz.
+func (h *Health) ObserveCheck(name, kind string, ok bool) {
 	n := h.series.get([2]string{name, kind}, func() *healthCounts { return &healthCounts{} })
 	n.last.Store(ok)
 	if ok {
@@ -49,7 +49,7 @@ func (h *Health) ServeHTTP(w http.ResponseWriter, r *http.Request) { h.handler.S
 // Describe leaves the registry to find out.
 func (h *Health) Describe(chan<- *prometheus.Desc) {}
 
-// Collect tells the counts.
+// Collect sends the counts.
 func (h *Health) Collect(out chan<- prometheus.Metric) {
 	h.series.each(func(k [2]string, n *healthCounts) {
 		now := 0.0

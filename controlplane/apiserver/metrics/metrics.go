@@ -32,7 +32,7 @@ func New(v *version.Info) *Metrics {
 		Requests: newRequests(), Watches: newWatches(), Admission: newAdmission(), Store: newStore(),
 		Access: newAccess(), Health: newHealth(), registry: prometheus.NewRegistry(),
 	}
-	m.registry.MustRegister(m.Requests, m.Watches, m.Admission, m.Store, m.Access, build(v))
+	m.registry.MustRegister(m.Requests, m.Watches, m.Admission, m.Store, m.Access, build(v), panics{})
 	// The libraries count into two registries of their own, some of it twice.
 	all := distinct{m.registry, prometheus.DefaultGatherer, legacyregistry.DefaultGatherer}
 	m.handler = promhttp.HandlerFor(all, promhttp.HandlerOpts{MaxRequestsInFlight: 4})

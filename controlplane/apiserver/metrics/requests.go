@@ -253,7 +253,7 @@ func dryRun(u *url.URL) string {
 // Describe leaves the registry to find out.
 func (m *Requests) Describe(chan<- *prometheus.Desc) {}
 
-// Collect tells the counts.
+// Collect sends the counts.
 func (m *Requests) Collect(out chan<- prometheus.Metric) {
 	out <- gauge(inflight, float64(m.reading.Load()), "readOnly")
 	out <- gauge(inflight, float64(m.changing.Load()), "mutating")

@@ -30,8 +30,8 @@ var (
 
 func newStore() *Store { return &Store{} }
 
-// Asked counts one request.
-func (s *Store) Asked(operation string, of schema.GroupResource, took time.Duration, err error) {
+// ObserveRequest counts one request.
+func (s *Store) ObserveRequest(operation string, of schema.GroupResource, took time.Duration, err error) {
 	n := s.series.get(storeKey{operation, of}, func() *storeCounts { return &storeCounts{in: newHistogram(storeBounds)} })
 	n.in.took(took)
 	if err != nil {
@@ -42,7 +42,7 @@ func (s *Store) Asked(operation string, of schema.GroupResource, took time.Durat
 // Describe leaves the registry to find out.
 func (s *Store) Describe(chan<- *prometheus.Desc) {}
 
-// Collect tells the counts.
+// Collect sends the counts.
 func (s *Store) Collect(out chan<- prometheus.Metric) {
 	s.series.each(func(k storeKey, n *storeCounts) {
 		out <- n.in.metric(storeDuration, nanoseconds, k.operation, k.of.Group, k.of.Resource)

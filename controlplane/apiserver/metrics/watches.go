@@ -29,8 +29,8 @@ func (w *Watches) Of(gvr schema.GroupVersionResource) *Events {
 	return w.series.get(gvr, func() *Events { return &Events{sizes: newHistogram(eventBounds)} })
 }
 
-// Sent counts events of so many bytes each.
-func (e *Events) Sent(sizes []int) {
+// ObserveSent counts events of so many bytes each.
+func (e *Events) ObserveSent(sizes []int) {
 	if e != nil {
 		e.sizes.all(sizes)
 	}
@@ -39,7 +39,7 @@ func (e *Events) Sent(sizes []int) {
 // Describe leaves the registry to find out.
 func (w *Watches) Describe(chan<- *prometheus.Desc) {}
 
-// Collect tells the counts.
+// Collect sends the counts.
 func (w *Watches) Collect(out chan<- prometheus.Metric) {
 	w.series.each(func(k schema.GroupVersionResource, e *Events) {
 		out <- counter(watchEvents, e.sizes.count(), k.Group, k.Version, k.Resource)

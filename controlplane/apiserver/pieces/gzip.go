@@ -17,7 +17,7 @@ var lastBlock = []byte{1, 0, 0, 0xff, 0xff}
 // Write writes a gzip document of head, the pieces with between between them, and
 // tail. All but the pieces go uncompressed, and are shorter than 64 KiB.
 func Write(w io.Writer, head []byte, pieces iter.Seq[Piece], between, tail []byte) error {
-	b := make([]byte, 0, gather)
+	b := make([]byte, 0, collect)
 	b = append(b, gzipHead...)
 	b = appendStored(b, head)
 	crc, size := crc32.ChecksumIEEE(head), len(head)
@@ -28,7 +28,7 @@ func Write(w io.Writer, head []byte, pieces iter.Seq[Piece], between, tail []byt
 	}
 	first := true
 	for p := range pieces {
-		if len(b)+len(p.deflated)+len(between)+16 > gather {
+		if len(b)+len(p.deflated)+len(between)+16 > collect {
 			if _, err := w.Write(b); err != nil {
 				return err
 			}
@@ -50,8 +50,8 @@ func Write(w io.Writer, head []byte, pieces iter.Seq[Piece], between, tail []byt
 	return err
 }
 
-// gather is how much is written at once.
-const gather = 64 << 10
+// collect is how much is written at once.
+const collect = 64 << 10
 
 func appendStored(b, data []byte) []byte {
 	if len(data) == 0 {

@@ -11,6 +11,7 @@ import (
 	"github.com/klauspost/compress/flate"
 
 	"knarr/controlplane/apiserver/watchcache"
+	"knarr/internal/run"
 )
 
 const (
@@ -44,7 +45,7 @@ type place struct {
 type kept struct {
 	records []*watchcache.Record
 	piece   Piece
-	used    int64 // the turn of its last use
+	used    int64 // the clock at its last use
 }
 
 // A Cache holds pieces. The zero value is ready.
@@ -52,12 +53,12 @@ type Cache struct {
 	mu    sync.Mutex
 	kept  map[place]*kept
 	size  int
-	turn  int64
+	clock int64
 	timer *time.Timer
 }
 
 // Cut divides records into pieces and makes those that are not kept, one after the
-// other: who writes a list holds one of them. Where a piece ends depends on keys
+// other: a list that is being written holds one of them. Where a piece ends depends on keys
 // alone, so that a new record changes one piece. Write appends one record as it is
 // in the list; between two records of a piece goes between.
 func (c *Cache) Cut(form Form, records []*watchcache.Record, between []byte, write func(b []byte, rec *watchcache.Record) []byte) iter.Seq[Piece] {
@@ -73,26 +74,26 @@ func (c *Cache) Cut(form Form, records []*watchcache.Record, between []byte, wri
 }
 
 const (
-	fewest  = 16
-	longest = 512
-	// heaviest is how many stored bytes end a piece: each list that makes one holds
+	minPieceRecords = 16
+	maxPieceRecords = 512
+	// maxPieceBytes is how many stored bytes end a piece: each list that makes one holds
 	// its text.
-	heaviest = 1 << 20
+	maxPieceBytes = 1 << 20
 )
 
 // end is where the piece that starts at from ends.
 func end(records []*watchcache.Record, from int, size func(*watchcache.Record) int) int {
 	weight := size(records[from])
-	for i := from + 1; i < len(records) && i < from+longest; i++ {
-		if weight >= heaviest {
+	for i := from + 1; i < len(records) && i < from+maxPieceRecords; i++ {
+		if weight >= maxPieceBytes {
 			return i
 		}
 		weight += size(records[i])
-		if i-from >= fewest && hash(records[i].Key)%64 == 0 {
+		if i-from >= minPieceRecords && hash(records[i].Key)%64 == 0 {
 			return i
 		}
 	}
-	return min(len(records), from+longest)
+	return min(len(records), from+maxPieceRecords)
 }
 
 // hash is FNV-1a.
@@ -107,9 +108,9 @@ func hash(s string) uint32 {
 func (c *Cache) piece(form Form, records []*watchcache.Record, between []byte, write func([]byte, *watchcache.Record) []byte) Piece {
 	at := place{form, records[0].Key}
 	c.mu.Lock()
-	c.turn++
+	c.clock++
 	if k := c.kept[at]; k != nil && slices.Equal(k.records, records) {
-		k.used = c.turn
+		k.used = c.clock
 		c.mu.Unlock()
 		return k.piece
 	}
@@ -124,7 +125,7 @@ func (c *Cache) piece(form Form, records []*watchcache.Record, between []byte, w
 		data = write(data, rec)
 	}
 	piece := deflate(data)
-	if b.Reset(); len(data) <= 4*heaviest {
+	if b.Reset(); len(data) <= 4*maxPieceBytes {
 		b.Write(data) // keeps the bigger buffer
 		b.Reset()
 	}
@@ -163,8 +164,8 @@ func (c *Cache) keep(at place, k *kept) {
 	if c.kept == nil {
 		c.kept = map[place]*kept{}
 	}
-	c.turn++
-	k.used = c.turn
+	c.clock++
+	k.used = c.clock
 	c.drop(at)
 	c.kept[at] = k
 	c.size += weight(k)
@@ -172,23 +173,23 @@ func (c *Cache) keep(at place, k *kept) {
 		c.evict()
 	}
 	if c.timer == nil {
-		c.timer = time.AfterFunc(idle, c.age(c.turn))
+		c.timer = run.AfterFunc("pieces: forget", idle, c.age(c.clock))
 	}
 }
 
 // evict drops the older half.
 func (c *Cache) evict() {
-	turns := make([]int64, 0, len(c.kept))
+	drops := make([]int64, 0, len(c.kept))
 	for _, k := range c.kept {
-		turns = append(turns, k.used)
+		drops = append(drops, k.used)
 	}
-	slices.Sort(turns)
-	c.olderThan(turns[len(turns)/2] + 1)
+	slices.Sort(drops)
+	c.olderThan(drops[len(drops)/2] + 1)
 }
 
-func (c *Cache) olderThan(turn int64) {
+func (c *Cache) olderThan(clock int64) {
 	for at, k := range c.kept {
-		if k.used < turn {
+		if k.used < clock {
 			c.drop(at)
 		}
 	}
@@ -203,16 +204,16 @@ func (c *Cache) drop(at place) {
 
 func weight(k *kept) int { return len(k.piece.deflated) + 8*len(k.records) + 200 }
 
-// age forgets what was not used since turn, and comes again while anything is
+// age forgets what was not used since the given clock value, and comes again while anything is
 // kept.
-func (c *Cache) age(turn int64) func() {
+func (c *Cache) age(clock int64) func() {
 	return func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		c.olderThan(turn)
+		c.olderThan(clock)
 		c.timer = nil
 		if len(c.kept) > 0 {
-			c.timer = time.AfterFunc(idle, c.age(c.turn+1))
+			c.timer = run.AfterFunc("pieces: forget", idle, c.age(c.clock+1))
 		}
 	}
 }

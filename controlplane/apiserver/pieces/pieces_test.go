@@ -97,7 +97,7 @@ func TestCutMakesOnlyWhatChanged(t *testing.T) {
 			t.Errorf("first list wrote %d records", w.written)
 		case round == 1 && w.written != 0:
 			t.Errorf("the same list wrote %d records", w.written)
-		case round > 1 && w.written > 2*longest:
+		case round > 1 && w.written > 2*maxPieceRecords:
 			t.Errorf("round %d wrote %d records", round, w.written)
 		}
 	}

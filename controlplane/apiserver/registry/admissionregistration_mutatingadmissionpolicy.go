@@ -11,7 +11,7 @@ var mutatingAdmissionPolicies = &Kind[*admissionv1.MutatingAdmissionPolicy]{
 	GroupVersionKind: admissionv1.SchemeGroupVersion.WithKind("MutatingAdmissionPolicy"),
 	Plural:           "mutatingadmissionpolicies",
 	Metadata:         Plain,
-	Rechecked:        true,
+	RecheckName:      true,
 	Categories:       []string{"api-extensions"},
 	Cluster:          true,
 	Conditional:      true,

@@ -11,7 +11,7 @@ var mutatingAdmissionPolicyBindings = &Kind[*admissionv1.MutatingAdmissionPolicy
 	GroupVersionKind: admissionv1.SchemeGroupVersion.WithKind("MutatingAdmissionPolicyBinding"),
 	Plural:           "mutatingadmissionpolicybindings",
 	Metadata:         Plain,
-	Rechecked:        true,
+	RecheckName:      true,
 	Categories:       []string{"api-extensions"},
 	Cluster:          true,
 	Conditional:      true,

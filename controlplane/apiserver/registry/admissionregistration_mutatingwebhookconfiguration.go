@@ -12,7 +12,7 @@ var mutatingWebhookConfigurations = &Kind[*admissionv1.MutatingWebhookConfigurat
 	GroupVersionKind: admissionv1.SchemeGroupVersion.WithKind("MutatingWebhookConfiguration"),
 	Plural:           "mutatingwebhookconfigurations",
 	Metadata:         Plain,
-	Rechecked:        true,
+	RecheckName:      true,
 	Categories:       []string{"api-extensions"},
 	Cluster:          true,
 	Conditional:      true,

@@ -16,7 +16,7 @@ var validatingAdmissionPolicies = &Kind[*admissionv1.ValidatingAdmissionPolicy]{
 	GroupVersionKind: admissionv1.SchemeGroupVersion.WithKind("ValidatingAdmissionPolicy"),
 	Plural:           "validatingadmissionpolicies",
 	Metadata:         Plain,
-	Rechecked:        true,
+	RecheckName:      true,
 	Categories:       []string{"api-extensions"},
 	Cluster:          true,
 	Conditional:      true,

@@ -11,7 +11,7 @@ var validatingAdmissionPolicyBindings = &Kind[*admissionv1.ValidatingAdmissionPo
 	GroupVersionKind: admissionv1.SchemeGroupVersion.WithKind("ValidatingAdmissionPolicyBinding"),
 	Plural:           "validatingadmissionpolicybindings",
 	Metadata:         Plain,
-	Rechecked:        true,
+	RecheckName:      true,
 	Categories:       []string{"api-extensions"},
 	Cluster:          true,
 	Conditional:      true,

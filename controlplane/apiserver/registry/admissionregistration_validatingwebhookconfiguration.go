@@ -12,7 +12,7 @@ var validatingWebhookConfigurations = &Kind[*admissionv1.ValidatingWebhookConfig
 	GroupVersionKind: admissionv1.SchemeGroupVersion.WithKind("ValidatingWebhookConfiguration"),
 	Plural:           "validatingwebhookconfigurations",
 	Metadata:         Plain,
-	Rechecked:        true,
+	RecheckName:      true,
 	Categories:       []string{"api-extensions"},
 	Cluster:          true,
 	Conditional:      true,

@@ -17,7 +17,7 @@ var apiServices = inScheme(apiregistrationv1.AddToScheme, &Kind[*apiregistration
 	GroupVersionKind: apiregistrationv1.SchemeGroupVersion.WithKind("APIService"),
 	Plural:           "apiservices",
 	Metadata:         Plain,
-	Rechecked:        true,
+	RecheckName:      true,
 	Categories:       []string{"api-extensions"},
 	Prefix:           "apiregistration.k8s.io/apiservices",
 	Cluster:          true,

@@ -15,7 +15,7 @@ import (
 var controllerRevisions = &Kind[*appsv1.ControllerRevision]{
 	GroupVersionKind: appsv1.SchemeGroupVersion.WithKind("ControllerRevision"),
 	Plural:           "controllerrevisions",
-	Rechecked:        true,
+	RecheckName:      true,
 
 	Validate: func(_ context.Context, r, old *appsv1.ControllerRevision) (errs field.ErrorList) {
 		at := field.NewPath("data")

@@ -119,7 +119,7 @@ func parseSchedule(s string) error {
 		s = strings.TrimSpace(rest)
 	}
 	if strings.HasPrefix(s, "@") {
-		return parseNickname(s)
+		return parseDescriptor(s)
 	}
 	parts := strings.Fields(s)
 	if len(parts) != len(cronFields) {
@@ -135,7 +135,7 @@ func parseSchedule(s string) error {
 	return nil
 }
 
-func parseNickname(s string) error {
+func parseDescriptor(s string) error {
 	switch s {
 	case "@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", "@hourly":
 		return nil

@@ -19,7 +19,7 @@ import (
 var jobs = &Kind[*batchv1.Job]{
 	GroupVersionKind: batchv1.SchemeGroupVersion.WithKind("Job"),
 	Plural:           "jobs",
-	Rechecked:        true,
+	RecheckName:      true,
 	Categories:       []string{"all"},
 	Propagation:      metav1.DeletePropagationOrphan,
 

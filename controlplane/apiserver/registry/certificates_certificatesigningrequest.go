@@ -71,7 +71,7 @@ var certificateSigningRequests = &Kind[*certificatesv1.CertificateSigningRequest
 	},
 }
 
-// setRequestor says who asks, whatever the object says: signers and approvers
+// setRequestor writes the authenticated user into the request, whatever the object says: signers and approvers
 // go by it.
 func setRequestor(s *certificatesv1.CertificateSigningRequestSpec, who user.Info) {
 	s.Username, s.UID, s.Groups, s.Extra = "", "", nil, nil

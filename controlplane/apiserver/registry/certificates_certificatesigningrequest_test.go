@@ -36,13 +36,13 @@ func TestKeepConditions(t *testing.T) {
 	}
 }
 
-// TestRequestor: approvers go by who asks, so the object cannot say it.
+// TestRequestor: approvers rely on the authenticated user, so a client cannot set it.
 func TestRequestor(t *testing.T) {
 	r := &certificatesv1.CertificateSigningRequest{Spec: certificatesv1.CertificateSigningRequestSpec{
 		Username: "system:node:a", UID: "forged", Groups: []string{"system:nodes"},
 		Extra: map[string]certificatesv1.ExtraValue{"forged": {"x"}}}}
 	ctx := request.WithUser(t.Context(), &user.DefaultInfo{Name: "bob", Extra: map[string][]string{"k": {"v"}}})
-	certificateSigningRequests.Prepared(ctx, r, nil)
+	certificateSigningRequests.PrepareObject(ctx, r, nil)
 	want := certificatesv1.CertificateSigningRequestSpec{Username: "bob", Extra: map[string]certificatesv1.ExtraValue{"k": {"v"}}}
 	if !reflect.DeepEqual(r.Spec, want) {
 		t.Errorf("got %+v, want %+v", r.Spec, want)

@@ -11,7 +11,7 @@ import (
 var configMaps = &Kind[*corev1.ConfigMap]{
 	GroupVersionKind: corev1.SchemeGroupVersion.WithKind("ConfigMap"),
 	Plural:           "configmaps",
-	Rechecked:        true,
+	RecheckName:      true,
 	Short:            []string{"cm"},
 
 	Validate: func(_ context.Context, c, old *corev1.ConfigMap) (errs field.ErrorList) {

@@ -10,7 +10,7 @@ import (
 var limitRanges = &Kind[*corev1.LimitRange]{
 	GroupVersionKind: corev1.SchemeGroupVersion.WithKind("LimitRange"),
 	Plural:           "limitranges",
-	Rechecked:        true,
+	RecheckName:      true,
 	Short:            []string{"limits"},
 	CreateOnUpdate:   true,
 

@@ -13,7 +13,7 @@ import (
 var namespaces = &Kind[*corev1.Namespace]{
 	GroupVersionKind: corev1.SchemeGroupVersion.WithKind("Namespace"),
 	Plural:           "namespaces",
-	Rechecked:        true,
+	RecheckName:      true,
 	Short:            []string{"ns"},
 	Cluster:          true,
 	Verbs:            []string{"create", "delete", "get", "list", "patch", "update", "watch"},

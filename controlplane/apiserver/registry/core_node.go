@@ -16,7 +16,7 @@ import (
 var nodes = &Kind[*corev1.Node]{
 	GroupVersionKind: corev1.SchemeGroupVersion.WithKind("Node"),
 	Plural:           "nodes",
-	Rechecked:        true,
+	RecheckName:      true,
 	Short:            []string{"no"},
 	Cluster:          true,
 	Prefix:           "minions",

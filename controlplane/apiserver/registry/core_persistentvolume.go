@@ -10,7 +10,7 @@ import (
 var persistentVolumes = &Kind[*corev1.PersistentVolume]{
 	GroupVersionKind: corev1.SchemeGroupVersion.WithKind("PersistentVolume"),
 	Plural:           "persistentvolumes",
-	Rechecked:        true,
+	RecheckName:      true,
 	Short:            []string{"pv"},
 	Cluster:          true,
 

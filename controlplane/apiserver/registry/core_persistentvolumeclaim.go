@@ -9,7 +9,7 @@ import (
 var persistentVolumeClaims = &Kind[*corev1.PersistentVolumeClaim]{
 	GroupVersionKind: corev1.SchemeGroupVersion.WithKind("PersistentVolumeClaim"),
 	Plural:           "persistentvolumeclaims",
-	Rechecked:        true,
+	RecheckName:      true,
 	Short:            []string{"pvc"},
 
 	Default:    defaultClaim,

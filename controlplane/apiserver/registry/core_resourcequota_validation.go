@@ -57,7 +57,7 @@ var quotaScopes = []corev1.ResourceQuotaScope{
 	corev1.ResourceQuotaScopeVolumeAttributesClass,
 }
 
-// scopeFits says whether a scope means something for a resource.
+// scopeFits reports whether a scope means something for a resource.
 func scopeFits(scope corev1.ResourceQuotaScope, name corev1.ResourceName) bool {
 	compute := name == corev1.ResourcePods || name == corev1.ResourceCPU || name == corev1.ResourceMemory ||
 		name == corev1.ResourceRequestsCPU || name == corev1.ResourceRequestsMemory ||

@@ -13,7 +13,7 @@ import (
 var secrets = &Kind[*corev1.Secret]{
 	GroupVersionKind: corev1.SchemeGroupVersion.WithKind("Secret"),
 	Plural:           "secrets",
-	Rechecked:        true,
+	RecheckName:      true,
 
 	Default: func(s *corev1.Secret) {
 		if len(s.StringData) > 0 && s.Data == nil {

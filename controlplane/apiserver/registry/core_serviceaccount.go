@@ -10,7 +10,7 @@ import (
 var serviceAccounts = &Kind[*corev1.ServiceAccount]{
 	GroupVersionKind: corev1.SchemeGroupVersion.WithKind("ServiceAccount"),
 	Plural:           "serviceaccounts",
-	Rechecked:        true,
+	RecheckName:      true,
 	Short:            []string{"sa"},
 
 	Prepare: func(_ context.Context, sa, _ *corev1.ServiceAccount) {

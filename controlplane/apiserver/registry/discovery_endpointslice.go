@@ -11,7 +11,7 @@ import (
 var endpointSlices = &Kind[*discoveryv1.EndpointSlice]{
 	GroupVersionKind: discoveryv1.SchemeGroupVersion.WithKind("EndpointSlice"),
 	Plural:           "endpointslices",
-	Rechecked:        true,
+	RecheckName:      true,
 
 	Default: func(s *discoveryv1.EndpointSlice) {
 		for i := range s.Ports {

@@ -12,7 +12,7 @@ import (
 var priorityLevelConfigurations = &Kind[*flowcontrolv1.PriorityLevelConfiguration]{
 	GroupVersionKind: flowcontrolv1.SchemeGroupVersion.WithKind("PriorityLevelConfiguration"),
 	Plural:           "prioritylevelconfigurations",
-	Rechecked:        true,
+	RecheckName:      true,
 	Cluster:          true,
 
 	Default: defaultPriorityLevel,

@@ -160,8 +160,8 @@ func validateFlowSubject(s *flowcontrolv1.Subject, at *field.Path) field.ErrorLi
 	return f.list
 }
 
-// loneStar faults a list that has "*" and more.
-func (f *faults) loneStar(list []string, at *field.Path, what string) {
+// wildcardAlone faults a list that has "*" and more.
+func (f *faults) wildcardAlone(list []string, at *field.Path, what string) {
 	if len(list) > 1 && slices.Contains(list, "*") {
 		f.invalid(at, list, "if '*' is present, must not specify other "+what)
 	}
@@ -172,7 +172,7 @@ func (f *faults) flowVerbs(verbs []string, at *field.Path) {
 	case len(verbs) == 0:
 		f.required(at, "verbs must contain at least one value")
 	case slices.Contains(verbs, "*"):
-		f.loneStar(verbs, at, "verbs")
+		f.wildcardAlone(verbs, at, "verbs")
 	case slices.ContainsFunc(verbs, func(v string) bool { return !slices.Contains(flowVerbs, v) }):
 		f.list = append(f.list, field.NotSupported(at, verbs, flowVerbs))
 	}
@@ -184,16 +184,16 @@ func validateFlowResourceRule(r *flowcontrolv1.ResourcePolicyRule, at *field.Pat
 	if len(r.APIGroups) == 0 {
 		f.required(at.Child("apiGroups"), "resource rules must supply at least one api group")
 	}
-	f.loneStar(r.APIGroups, at.Child("apiGroups"), "api groups")
+	f.wildcardAlone(r.APIGroups, at.Child("apiGroups"), "api groups")
 	if len(r.Resources) == 0 {
 		f.required(at.Child("resources"), "resource rules must supply at least one resource")
 	}
-	f.loneStar(r.Resources, at.Child("resources"), "resources")
+	f.wildcardAlone(r.Resources, at.Child("resources"), "resources")
 	switch q := at.Child("namespaces"); {
 	case len(r.Namespaces) == 0 && !r.ClusterScope:
 		f.required(q, "resource rules that are not cluster scoped must supply at least one namespace")
 	case slices.Contains(r.Namespaces, "*"):
-		f.loneStar(r.Namespaces, q, "namespaces")
+		f.wildcardAlone(r.Namespaces, q, "namespaces")
 	default:
 		for i, ns := range r.Namespaces {
 			for _, msg := range NameIsDNSLabel(ns, false) {
@@ -212,7 +212,7 @@ func validateFlowPathRule(r *flowcontrolv1.NonResourcePolicyRule, at *field.Path
 	case len(r.NonResourceURLs) == 0:
 		f.required(q, "nonResourceURLs must contain at least one value")
 	case slices.Contains(r.NonResourceURLs, "*"):
-		f.loneStar(r.NonResourceURLs, q, "non-resource URLs")
+		f.wildcardAlone(r.NonResourceURLs, q, "non-resource URLs")
 	default:
 		for i, path := range r.NonResourceURLs {
 			if msg := flowPathFault(path); msg != "" {

@@ -258,8 +258,8 @@ func replay(t *testing.T, r Resource, c goldenCase, want goldenAnswer) goldenAns
 	r.Defaults(obj)
 	admit(obj)
 	allocate(obj, want.Object)
-	r.Prepared(ctx, obj, nil)
-	errs := append(r.CheckMetadata(obj, nil), r.Validated(ctx, obj, nil)...)
+	r.PrepareObject(ctx, obj, nil)
+	errs := append(r.CheckMetadata(obj, nil), r.ValidateObject(ctx, obj, nil)...)
 	if c.Update == nil {
 		a := outcome(t, obj, errs)
 		if len(errs) == 0 {
@@ -293,8 +293,8 @@ func replay(t *testing.T, r Resource, c goldenCase, want goldenAnswer) goldenAns
 		if r == Resource(pods) {
 			admit(obj)
 		}
-		r.Prepared(ctx, obj, old)
-		errs = append(r.CheckMetadata(obj, old), r.Validated(ctx, obj, old)...)
+		r.PrepareObject(ctx, obj, old)
+		errs = append(r.CheckMetadata(obj, old), r.ValidateObject(ctx, obj, old)...)
 	} else {
 		subs := r.Subresources()
 		i := slices.IndexFunc(subs, func(s Sub) bool { return s.Name == c.Sub })
@@ -303,7 +303,7 @@ func replay(t *testing.T, r Resource, c goldenCase, want goldenAnswer) goldenAns
 		}
 		subs[i].Prepare(ctx, obj, old)
 		if subs[i].Validate != nil {
-			errs = append(UpdatedMetadata(obj, old, r.Namespaced()), subs[i].Validate(ctx, obj, old)...)
+			errs = append(ValidateMetadataUpdate(obj, old, r.Namespaced()), subs[i].Validate(ctx, obj, old)...)
 		}
 	}
 

@@ -36,7 +36,7 @@ func TestUpdatedMetadata(t *testing.T) {
 		obj := old.DeepCopy()
 		change(&obj.ObjectMeta)
 		want := validation.ValidateObjectMetaAccessorUpdate(obj, old, metadata)
-		if got := updatedMetadata(obj, old); fmt.Sprint(got) != fmt.Sprint(want) {
+		if got := validateMetadataUpdate(obj, old); fmt.Sprint(got) != fmt.Sprint(want) {
 			t.Errorf("%s: %v, and the library %v", name, got, want)
 		}
 		if faulty := name != "nothing" && name != "finalizer"; faulty != (len(want) > 0) {

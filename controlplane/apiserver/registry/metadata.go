@@ -31,9 +31,9 @@ func (k *Kind[T]) CheckMetadata(obj, old Object) field.ErrorList {
 	if old == nil {
 		return k.ownMetadata(obj)
 	}
-	errs := UpdatedMetadata(obj, old, k.Namespaced())
+	errs := ValidateMetadataUpdate(obj, old, k.Namespaced())
 	switch {
-	case k.Rechecked:
+	case k.RecheckName:
 		errs = append(errs, k.ownMetadata(obj)...)
 	case k.Metadata == Standard || k.Metadata == Named:
 		errs = append(errs, k.finalizers(obj)...)
@@ -53,7 +53,7 @@ func (k *Kind[T]) ownMetadata(obj Object) (errs field.ErrorList) {
 	case Bare:
 		return nil
 	case Plain:
-		return CreatedMetadata(obj, k.Namespaced(), rule)
+		return ValidateNewMetadata(obj, k.Namespaced(), rule)
 	case Named:
 		full := rule
 		rule = func(name string, prefix bool) []string {
@@ -63,7 +63,7 @@ func (k *Kind[T]) ownMetadata(obj Object) (errs field.ErrorList) {
 			return full(name, false)
 		}
 	}
-	return append(CreatedMetadata(obj, k.Namespaced(), rule), k.finalizers(obj)...)
+	return append(ValidateNewMetadata(obj, k.Namespaced(), rule), k.finalizers(obj)...)
 }
 
 func (k *Kind[T]) finalizers(obj Object) (errs field.ErrorList) {
@@ -73,19 +73,19 @@ func (k *Kind[T]) finalizers(obj Object) (errs field.ErrorList) {
 	return errs
 }
 
-// CreatedMetadata is what is wrong with a new object's metadata by a rule for
+// ValidateNewMetadata is what is wrong with a new object's metadata by a rule for
 // its name.
-func CreatedMetadata(obj Object, namespaced bool, rule func(name string, prefix bool) []string) field.ErrorList {
-	return createdMetadata(obj, namespaced, rule)
+func ValidateNewMetadata(obj Object, namespaced bool, rule func(name string, prefix bool) []string) field.ErrorList {
+	return validateNewMetadata(obj, namespaced, rule)
 }
 
-// UpdatedMetadata is what no update of any kind may do to metadata.
-func UpdatedMetadata(obj, old Object, namespaced bool) field.ErrorList {
-	errs := updatedMetadata(obj, old)
+// ValidateMetadataUpdate is what no update of any kind may do to metadata.
+func ValidateMetadataUpdate(obj, old Object, namespaced bool) field.ErrorList {
+	errs := validateMetadataUpdate(obj, old)
 	if len(errs) == 0 && PathNames(obj) == nil && len(validation.ValidateFinalizers(obj.GetFinalizers(), metadata)) == 0 {
 		return nil // all else has been looked at by now
 	}
-	return append(CreatedMetadata(obj, namespaced, NameIsPathSegment), errs...)
+	return append(ValidateNewMetadata(obj, namespaced, NameIsPathSegment), errs...)
 }
 
 // PathNames says that an object's names can be parts of a path.

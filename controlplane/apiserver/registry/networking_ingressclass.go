@@ -9,7 +9,7 @@ import (
 var ingressClasses = &Kind[*networkingv1.IngressClass]{
 	GroupVersionKind: networkingv1.SchemeGroupVersion.WithKind("IngressClass"),
 	Plural:           "ingressclasses",
-	Rechecked:        true,
+	RecheckName:      true,
 	Cluster:          true,
 
 	Default: func(c *networkingv1.IngressClass) {

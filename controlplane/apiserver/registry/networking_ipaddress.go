@@ -13,7 +13,7 @@ import (
 var ipAddresses = &Kind[*networkingv1.IPAddress]{
 	GroupVersionKind: networkingv1.SchemeGroupVersion.WithKind("IPAddress"),
 	Plural:           "ipaddresses",
-	Rechecked:        true,
+	RecheckName:      true,
 	Short:            []string{"ip"},
 	Cluster:          true,
 	NameRule: func(name string, _ bool) (msgs []string) {

@@ -12,7 +12,7 @@ var runtimeClasses = &Kind[*nodev1.RuntimeClass]{
 	GroupVersionKind: nodev1.SchemeGroupVersion.WithKind("RuntimeClass"),
 	Plural:           "runtimeclasses",
 	Metadata:         Plain,
-	Rechecked:        true,
+	RecheckName:      true,
 	Cluster:          true,
 	CreateOnUpdate:   true,
 	Conditional:      true,

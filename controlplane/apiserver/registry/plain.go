@@ -99,34 +99,34 @@ func plainAnnotations(all map[string]string) bool {
 	return true
 }
 
-// striking is metadata without the labels and annotations that are plain: what
+// remainingMetadata is metadata without the labels and annotations that are plain: what
 // is left for the library to judge.
-type striking struct{ metav1.Object }
+type remainingMetadata struct{ metav1.Object }
 
-func (s striking) GetLabels() map[string]string {
+func (s remainingMetadata) GetLabels() map[string]string {
 	if all := s.Object.GetLabels(); !plainLabels(all) {
 		return all
 	}
 	return nil
 }
 
-func (s striking) GetAnnotations() map[string]string {
+func (s remainingMetadata) GetAnnotations() map[string]string {
 	if all := s.Object.GetAnnotations(); !plainAnnotations(all) {
 		return all
 	}
 	return nil
 }
 
-func createdMetadata(obj metav1.Object, namespaced bool, rule validation.ValidateNameFunc) field.ErrorList {
-	return validation.ValidateObjectMetaAccessor(striking{obj}, namespaced, rule, metadata)
+func validateNewMetadata(obj metav1.Object, namespaced bool, rule validation.ValidateNameFunc) field.ErrorList {
+	return validation.ValidateObjectMetaAccessor(remainingMetadata{obj}, namespaced, rule, metadata)
 }
 
-func updatedMetadata(obj, old metav1.Object) field.ErrorList {
+func validateMetadataUpdate(obj, old metav1.Object) field.ErrorList {
 	if sameIdentity(obj, old) && plainLabels(obj.GetLabels()) && plainAnnotations(obj.GetAnnotations()) {
 		return append(validation.ValidateOwnerReferences(obj.GetOwnerReferences(), owners),
 			v1validation.ValidateManagedFields(obj.GetManagedFields(), managedFields)...)
 	}
-	return validation.ValidateObjectMetaAccessorUpdate(striking{obj}, striking{old}, metadata)
+	return validation.ValidateObjectMetaAccessorUpdate(remainingMetadata{obj}, remainingMetadata{old}, metadata)
 }
 
 // sameIdentity says that obj has surely all of old that an update must keep.

@@ -64,8 +64,8 @@ func warnAppArmor(p *corev1.Pod) (warnings []string) {
 		if !ok {
 			return
 		}
-		said := appArmorProfile(value)
-		if said != nil && (same(said, whole) || c.SecurityContext == nil || !same(said, c.SecurityContext.AppArmorProfile)) {
+		profile := appArmorProfile(value)
+		if profile != nil && (same(profile, whole) || c.SecurityContext == nil || !same(profile, c.SecurityContext.AppArmorProfile)) {
 			return
 		}
 		warnings = append(warnings, fmt.Sprintf(`%s: deprecated since v1.30; use the "appArmorProfile" field instead`,

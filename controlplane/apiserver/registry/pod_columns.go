@@ -53,7 +53,7 @@ func readinessGates(p *corev1.Pod) string {
 	return fmt.Sprintf("%d/%d", open, len(p.Spec.ReadinessGates))
 }
 
-// podCondition says whether the pod's (first) condition of a type is true.
+// podCondition reports whether the pod's (first) condition of a type is true.
 func podCondition(p *corev1.Pod, typ corev1.PodConditionType) bool {
 	for i := range p.Status.Conditions {
 		if p.Status.Conditions[i].Type == typ {

@@ -75,12 +75,12 @@ func isHugePages(name corev1.ResourceName) bool {
 	return strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix)
 }
 
-// overcommits says whether a resource's request may be below its limit.
+// overcommits reports whether a resource's request may be below its limit.
 func overcommits(name corev1.ResourceName) bool {
 	return isNative(name) && !isHugePages(name)
 }
 
-// isNative says whether Kubernetes itself names the resource.
+// isNative reports whether Kubernetes itself names the resource.
 func isNative(name corev1.ResourceName) bool {
 	return !strings.Contains(string(name), "/") || strings.Contains(string(name), corev1.ResourceDefaultNamespacePrefix)
 }

@@ -44,7 +44,7 @@ func trustBundleName(name string) []string {
 	return NameIsDNSSubdomain(name, false)
 }
 
-func (c *podCheck) checkPodCertificate(p *corev1.PodCertificateProjection, at *field.Path, once func(file, blame string)) {
+func (c *podCheck) checkPodCertificate(p *corev1.PodCertificateProjection, at *field.Path, once func(file, path string)) {
 	c.add(validateSignerName(p.SignerName, at.Child("signerName")))
 	among(&c.faults, p.KeyType, at.Child("keyType"), "RSA3072", "RSA4096", "ECDSAP256", "ECDSAP384", "ECDSAP521", "ED25519")
 	if s := p.MaxExpirationSeconds; s != nil {

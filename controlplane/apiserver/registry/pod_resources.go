@@ -35,7 +35,7 @@ func isStandardResource(name corev1.ResourceName) bool {
 	return name == corev1.ResourceStorage || slices.Contains(quotaResources, name) || isHugePagesQuota(name)
 }
 
-// IsExtended says whether the name is of a resource that others than
+// IsExtended reports whether the name is of a resource that others than
 // Kubernetes account for.
 func IsExtended(name corev1.ResourceName) bool {
 	if isNative(name) || strings.HasPrefix(string(name), corev1.DefaultResourceRequestsPrefix) {

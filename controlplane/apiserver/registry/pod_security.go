@@ -210,12 +210,12 @@ func validateProfilesMatch(annotations map[string]string, s *corev1.PodSpec, at 
 		if !ok || armor == nil || (s.OS != nil && s.OS.Name == corev1.Windows) {
 			return
 		}
-		said := appArmorProfile(value)
+		profile := appArmorProfile(value)
 		p := at.path().Child("securityContext", "appArmorProfile")
 		switch {
-		case said == nil || said.Type != armor.Type:
+		case profile == nil || profile.Type != armor.Type:
 			f.forbidden(p.Child("type"), "apparmor type in annotation and field must match")
-		case deref(said.LocalhostProfile, "") != deref(armor.LocalhostProfile, ""):
+		case deref(profile.LocalhostProfile, "") != deref(armor.LocalhostProfile, ""):
 			f.forbidden(p.Child("localhostProfile"), "apparmor profile in annotation and field must match")
 		}
 	})

@@ -84,7 +84,7 @@ func noResurrection(now, was []corev1.ContainerStatus, containers []corev1.Conta
 	return errs
 }
 
-// restartsAll says whether some container's end restarts all.
+// restartsAll reports whether some container's end restarts all.
 func restartsAll(s *corev1.PodSpec) (all bool) {
 	eachContainer(s, nil, func(c *corev1.Container, _ place) {
 		for _, r := range c.RestartPolicyRules {
@@ -94,7 +94,7 @@ func restartsAll(s *corev1.PodSpec) (all bool) {
 	return all
 }
 
-// restarts says whether a container that ended with code is started again.
+// restarts reports whether a container that ended with code is started again.
 func restarts(c *corev1.Container, s *corev1.PodSpec, code int32) bool {
 	policy := string(s.RestartPolicy)
 	if c.RestartPolicy != nil {

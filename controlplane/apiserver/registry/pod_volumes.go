@@ -103,12 +103,12 @@ func (c *podCheck) checkDownwardFile(f *corev1.DownwardAPIVolumeFile, at *field.
 // write the same file.
 func (c *podCheck) checkProjections(sources []corev1.VolumeProjection, at *field.Path) {
 	files := map[string]bool{}
-	once := func(file, blame string) {
+	once := func(file, path string) {
 		if file == "" {
 			return
 		}
 		if files[file] {
-			c.invalid(at, blame, "conflicting duplicate paths")
+			c.invalid(at, path, "conflicting duplicate paths")
 		}
 		files[file] = true
 	}

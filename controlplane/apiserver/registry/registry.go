@@ -79,10 +79,10 @@ type Kind[T Object] struct {
 	NameRule func(name string, prefix bool) []string
 	// NameRuleOf is NameRule of kinds whose names follow from the object.
 	NameRuleOf func(obj T) func(name string, prefix bool) []string
-	// Metadata is what else is checked of metadata; Rechecked, that an update
+	// Metadata is what else is checked of metadata; RecheckName says that an update
 	// checks it again as if the object were new.
-	Metadata  MetadataRule
-	Rechecked bool
+	Metadata    MetadataRule
+	RecheckName bool
 	// Warn returns texts for Warning headers.
 	Warn func(ctx context.Context, obj, old T) []string
 	// Grace decides graceful deletion: the seconds to wait given the caller's
@@ -155,8 +155,8 @@ type Resource interface {
 	IsVirtual() bool
 
 	Defaults(obj Object)
-	Prepared(ctx context.Context, obj, old Object)
-	Validated(ctx context.Context, obj, old Object) field.ErrorList
+	PrepareObject(ctx context.Context, obj, old Object)
+	ValidateObject(ctx context.Context, obj, old Object) field.ErrorList
 	// CheckMetadata is what is wrong with the metadata; of a new object, as far
 	// as its kind's own rules go.
 	CheckMetadata(obj, old Object) field.ErrorList
@@ -308,7 +308,7 @@ func typed[T Object](obj Object) (t T) {
 	return t
 }
 
-func (k *Kind[T]) Prepared(ctx context.Context, obj, old Object) {
+func (k *Kind[T]) PrepareObject(ctx context.Context, obj, old Object) {
 	if k.Pods != nil {
 		dropPodFeatures(k.Pods(obj.(T)))
 	}
@@ -317,7 +317,7 @@ func (k *Kind[T]) Prepared(ctx context.Context, obj, old Object) {
 	}
 }
 
-func (k *Kind[T]) Validated(ctx context.Context, obj, old Object) field.ErrorList {
+func (k *Kind[T]) ValidateObject(ctx context.Context, obj, old Object) field.ErrorList {
 	if k.Validate == nil {
 		return nil
 	}

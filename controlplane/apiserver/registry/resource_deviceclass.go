@@ -12,7 +12,7 @@ var deviceClasses = &Kind[*resourcev1.DeviceClass]{
 	Plural:           "deviceclasses",
 	Metadata:         Named,
 	NameRule:         nameIsLong,
-	Rechecked:        true,
+	RecheckName:      true,
 	Cluster:          true,
 
 	Prepare: func(_ context.Context, c, old *resourcev1.DeviceClass) {

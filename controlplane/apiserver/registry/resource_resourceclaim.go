@@ -14,7 +14,7 @@ import (
 var resourceClaims = &Kind[*resourcev1.ResourceClaim]{
 	GroupVersionKind: resourcev1.SchemeGroupVersion.WithKind("ResourceClaim"),
 	Plural:           "resourceclaims",
-	Rechecked:        true,
+	RecheckName:      true,
 
 	Default: func(c *resourcev1.ResourceClaim) {
 		defaultDeviceClaim(&c.Spec)
@@ -120,7 +120,7 @@ func allocatedDevices(c *resourcev1.ResourceClaim) map[sharedDevice]bool {
 	return devices
 }
 
-// dropReleasedDevices drops what is said of devices that were allocated and no
+// dropReleasedDevices drops the status of devices that were allocated and no
 // longer are, for clients that do not know of it.
 func dropReleasedDevices(c, old *resourcev1.ResourceClaim) {
 	was, is := allocatedDevices(old), allocatedDevices(c)

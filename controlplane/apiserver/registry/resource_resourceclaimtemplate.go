@@ -10,7 +10,7 @@ import (
 var resourceClaimTemplates = &Kind[*resourcev1.ResourceClaimTemplate]{
 	GroupVersionKind: resourcev1.SchemeGroupVersion.WithKind("ResourceClaimTemplate"),
 	Plural:           "resourceclaimtemplates",
-	Rechecked:        true,
+	RecheckName:      true,
 
 	Default: func(t *resourcev1.ResourceClaimTemplate) { defaultDeviceClaim(&t.Spec.Spec) },
 	Validate: func(_ context.Context, t, old *resourcev1.ResourceClaimTemplate) (errs field.ErrorList) {

@@ -68,10 +68,10 @@ func clone(o Object) Object { return o.DeepCopyObject().(Object) }
 
 func exercise(r Resource, obj, old Object) {
 	ctx := context.Background()
-	r.Validated(ctx, clone(obj), old) // even what was never defaulted
+	r.ValidateObject(ctx, clone(obj), old) // even what was never defaulted
 	r.Defaults(obj)
-	r.Prepared(ctx, obj, old)
-	r.Validated(ctx, obj, old)
+	r.PrepareObject(ctx, obj, old)
+	r.ValidateObject(ctx, obj, old)
 	r.Warnings(ctx, obj, old)
 	r.GraceSeconds(obj, nil)
 	r.Row(obj)

@@ -28,7 +28,7 @@ func action[T Object](name string, verbs ...string) Subresource[T] {
 	return Subresource[T]{Name: name, Verbs: verbs}
 }
 
-// same says whether two values mean the same: nil and empty do, and so do
+// same reports whether two values mean the same: nil and empty do, and so do
 // quantities written differently.
 func same(a, b any) bool { return equal.Objects(a, b) }
 

@@ -5,7 +5,7 @@ import storagev1 "k8s.io/api/storage/v1"
 var csiNodes = &Kind[*storagev1.CSINode]{
 	GroupVersionKind: storagev1.SchemeGroupVersion.WithKind("CSINode"),
 	Plural:           "csinodes",
-	Rechecked:        true,
+	RecheckName:      true,
 	Cluster:          true,
 	Conditional:      true,
 

@@ -11,7 +11,7 @@ import (
 var csiStorageCapacities = &Kind[*storagev1.CSIStorageCapacity]{
 	GroupVersionKind: storagev1.SchemeGroupVersion.WithKind("CSIStorageCapacity"),
 	Plural:           "csistoragecapacities",
-	Rechecked:        true,
+	RecheckName:      true,
 	Conditional:      true,
 
 	Validate: func(_ context.Context, c, old *storagev1.CSIStorageCapacity) field.ErrorList {

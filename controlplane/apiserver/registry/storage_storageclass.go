@@ -11,7 +11,7 @@ import (
 var storageClasses = &Kind[*storagev1.StorageClass]{
 	GroupVersionKind: storagev1.SchemeGroupVersion.WithKind("StorageClass"),
 	Plural:           "storageclasses",
-	Rechecked:        true,
+	RecheckName:      true,
 	Short:            []string{"sc"},
 	Cluster:          true,
 

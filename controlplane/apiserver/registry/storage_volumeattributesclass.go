@@ -11,7 +11,7 @@ import (
 var volumeAttributesClasses = &Kind[*storagev1.VolumeAttributesClass]{
 	GroupVersionKind: storagev1.SchemeGroupVersion.WithKind("VolumeAttributesClass"),
 	Plural:           "volumeattributesclasses",
-	Rechecked:        true,
+	RecheckName:      true,
 	Short:            []string{"vac"},
 	Cluster:          true,
 

@@ -6,7 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// StoredAs tells which resource a key of the store belongs to; false for keys
+// StoredAs is the resource that a key of the store belongs to; false for keys
 // that belong to none. Kinds that are stored as another one are that one.
 // Custom kinds lie in folders of their group, which has a dot as no built-in
 // folder has.

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// Difference shows what tells b from a in the words that users know from
+// Difference shows how b differs from a in the words that users know from
 // upstream, which compares its unversioned types.
 func Difference(a, b any) string { return diff.Diff(unversioned{a}, unversioned{b}) }
 

@@ -32,12 +32,12 @@ func InfoFrom(ctx context.Context) *Info {
 	return info
 }
 
-// WithUser keeps who asks.
+// WithUser keeps the authenticated user.
 func WithUser(ctx context.Context, u user.Info) context.Context {
 	return context.WithValue(ctx, userKey, u)
 }
 
-// UserFrom is who asks, nil when nobody has been authenticated.
+// UserFrom is the authenticated user, nil before authentication.
 func UserFrom(ctx context.Context) user.Info {
 	u, _ := ctx.Value(userKey).(user.Info)
 	return u
@@ -63,7 +63,7 @@ type Audit struct {
 	request     any
 	response    any
 	object      ObjectRef
-	passedOn    bool
+	proxied     bool
 
 	// KeepRequest and KeepResponse say that the policy wants the bodies; without
 	// them nobody need keep any.
@@ -152,25 +152,25 @@ func (a *Audit) Object() ObjectRef {
 	return a.object
 }
 
-// PassOn says that another server answers the request: what it says is not this
+// SetProxied says that another server answers the request: what it says is not this
 // one's to write down.
-func (a *Audit) PassOn() {
+func (a *Audit) SetProxied() {
 	if a == nil {
 		return
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.passedOn = true
+	a.proxied = true
 }
 
-// PassedOn says that another server answers.
-func (a *Audit) PassedOn() bool {
+// Proxied says that another server answers.
+func (a *Audit) Proxied() bool {
 	if a == nil {
 		return false
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.passedOn
+	return a.proxied
 }
 
 // WithAudit keeps the request's audit notes.

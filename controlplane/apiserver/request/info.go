@@ -41,29 +41,29 @@ type Info struct {
 	// Fields is FieldSelector, when it had to be understood here; else nil.
 	Fields fields.Selector
 
-	// Scale weighs what the request makes the server hold; nil: nobody does.
-	Scale Scale
+	// Memory limits what the request makes the server hold; nil: nothing does.
+	Memory MemoryLimiter
 
 	waited int64 // atomically
 }
 
-// Dear is the size in bytes from which on a request is weighed.
-const Dear = 64 << 10
+// ExpensiveSize is the size in bytes from which on memory is reserved for a request.
+const ExpensiveSize = 64 << 10
 
-// A Scale lets only so much be worked on at once.
-type Scale interface {
-	// Weigh returns once a request of so many bytes may go on, or with why it
-	// may not. A request is weighed once; what more it says then is forgotten.
-	Weigh(bytes int) error
+// A MemoryLimiter lets only so much be processed at once.
+type MemoryLimiter interface {
+	// Reserve returns once a request of so many bytes may go on, or with why it
+	// may not. Only the first reservation of a request counts.
+	Reserve(bytes int) error
 }
 
-// Weigh is to be called before work that takes memory in proportion to so many
+// ReserveMemory is to be called before work that takes memory in proportion to so many
 // bytes, of the request or of the object that it changes.
-func (i *Info) Weigh(bytes int) error {
-	if bytes <= Dear || i.Scale == nil {
+func (i *Info) ReserveMemory(bytes int) error {
+	if bytes <= ExpensiveSize || i.Memory == nil {
 		return nil
 	}
-	return i.Scale.Weigh(bytes)
+	return i.Memory.Reserve(bytes)
 }
 
 // Wait notes time that the request spent waiting for others: a seat, a webhook.

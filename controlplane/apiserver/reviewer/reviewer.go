@@ -80,7 +80,7 @@ func (c *Client) Ask(ctx context.Context, review, answer runtime.Object) error {
 	var last error
 	err := wait.ExponentialBackoffWithContext(ctx, backoff, func(ctx context.Context) (bool, error) {
 		last = c.rest.Post().Body(review).Do(ctx).Into(answer)
-		if passing(last) {
+		if retryable(last) {
 			return false, nil
 		}
 		return last == nil, last
@@ -94,8 +94,8 @@ func (c *Client) Ask(ctx context.Context, review, answer runtime.Object) error {
 	return nil
 }
 
-// passing says that an error may not come again.
-func passing(err error) bool {
+// retryable says that an error may not come again.
+func retryable(err error) bool {
 	if err == nil {
 		return false
 	}

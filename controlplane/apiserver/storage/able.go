@@ -22,7 +22,7 @@ func Size(ctx context.Context, s Store) (int64, error) {
 	return 0, ErrNoSize
 }
 
-// Newest finds how the store tells its newest revision, linearizably, without
+// Newest finds how the store gives its newest revision, linearizably, without
 // asking anybody; nil when it has no such way. ok is false while it has to be
 // asked.
 func Newest(s Store) func() (revision int64, ok bool) {
@@ -32,11 +32,11 @@ func Newest(s Store) func() (revision int64, ok bool) {
 	return nil
 }
 
-// Coming counts the writes on their way to s, for who prepares them to keep: s may
+// InFlight counts the writes on their way to s. Their callers keep it, since s may
 // wait for them, to do many at once; nil when it does not.
-func Coming(s Store) *atomic.Int64 {
-	if able, ok := below[interface{ Coming() *atomic.Int64 }](s); ok {
-		return able.Coming()
+func InFlight(s Store) *atomic.Int64 {
+	if able, ok := below[interface{ InFlight() *atomic.Int64 }](s); ok {
+		return able.InFlight()
 	}
 	return nil
 }

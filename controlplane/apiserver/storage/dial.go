@@ -65,16 +65,16 @@ func Dial(ctx context.Context, r Remote) (*clientv3.Client, error) {
 	defer cancel()
 	if _, err := client.Get(ctx, "/registry/"); err != nil {
 		if errors.Is(err, context.DeadlineExceeded) {
-			err = silence(ctx, client)
+			err = noAnswerError(ctx, client)
 		}
 		return nil, errors.Join(fmt.Errorf("reach etcd at %v: %w", r.Endpoints, err), client.Close())
 	}
 	return client, nil
 }
 
-// silence says why there is no answer: only a call that does not wait for a
-// connection is told what came of it.
-func silence(ctx context.Context, client *clientv3.Client) error {
+// noAnswerError says why there is no answer: only a call that does not wait for a
+// connection gets the outcome.
+func noAnswerError(ctx context.Context, client *clientv3.Client) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 	defer cancel()
 	_, err := etcdserverpb.NewKVClient(client.ActiveConnection()).Range(ctx, &etcdserverpb.RangeRequest{Key: []byte("/registry/")})

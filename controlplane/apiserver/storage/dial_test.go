@@ -153,18 +153,18 @@ func TestDialRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	client.Close()
-	stranger := &signer{dir: t.TempDir()}
-	stranger.issue(t, "ca")
-	stranger.issue(t, "client")
+	untrusted := &signer{dir: t.TempDir()}
+	untrusted.issue(t, "ca")
+	untrusted.issue(t, "client")
 	foreign := s.remote(url, "")
-	foreign.CertFile, foreign.KeyFile = stranger.file("client.crt"), stranger.file("client.key")
+	foreign.CertFile, foreign.KeyFile = untrusted.file("client.crt"), untrusted.file("client.key")
 	for name, c := range map[string]struct {
 		remote storage.Remote
 		want   string
 	}{
 		"no certificate":         {s.remote(url, ""), "no answer in 20s: "},
 		"a stranger's":           {foreign, "no answer in 20s: "},
-		"etcd of someone else's": {stranger.remote(url, "client"), "x509: certificate signed by unknown authority"},
+		"etcd of someone else's": {untrusted.remote(url, "client"), "x509: certificate signed by unknown authority"},
 		"no such file":           {s.remote(url, "nobody"), "no such file"},
 	} {
 		t.Run(name, func(t *testing.T) {

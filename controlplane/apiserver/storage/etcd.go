@@ -16,13 +16,15 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"knarr/internal/run"
 )
 
 // Etcd keeps everything in etcd, embedded or elsewhere.
 type Etcd struct {
 	clients Clients
-	terms   Terms // nil for a store elsewhere
-	turns   turns // of writes to a member that is alone
+	terms   Terms       // nil for a store elsewhere
+	commits groupCommit // of writes to a member that is alone
 	leases  leases
 }
 
@@ -151,7 +153,7 @@ func (e *Etcd) Put(ctx context.Context, key string, value []byte, expect int64, 
 // shared is value as a string, which nobody changes: OpPut makes its own copy.
 func shared(value []byte) string { return unsafe.String(unsafe.SliceData(value), len(value)) }
 
-// full tells the embedded member if err is that it has no room.
+// full notifies the embedded member if err is that its database is full.
 func (e *Etcd) full(err error) {
 	if m, ok := e.clients.(interface{ Full() }); ok && errors.Is(err, rpctypes.ErrNoSpace) {
 		m.Full()
@@ -164,9 +166,26 @@ type Terms interface {
 	Term() context.Context
 }
 
-// swap does a compare-and-put, and does it again when its leader was lost: the
-// first try may have been lost with it, and would only be answered after seconds.
-// Twice is as good as once, since the compare lets one of them through at most.
+// swap does a compare-and-put once, though it tries again when the leader was lost:
+// the first try may have been lost with it, and would only be answered after seconds.
+//
+//  1. The put is conditional: it takes effect only if the key's revision is expect.
+//  2. While the store has a leader, a try is bound to its term: it is cancelled when
+//     the term ends. A try that is answered before is the last.
+//  3. Whether a cancelled try was done cannot be told. It may even be done later, by
+//     the next leader, which found it in its log.
+//  4. The same put is tried again, with the same expect, once the next leader may be
+//     known. A put that takes effect changes the revision, so that the compare of
+//     all later ones fails. (Only if expect is 0, and another client deletes what
+//     the first try had created, does the second create it again.)
+//  5. A try whose compare fails returns what is there now, and swap reports whether
+//     there was a try before it.
+//  6. If there was, and this very value is there with a newer revision than expect,
+//     Put takes it for the earlier try's, and succeeds with that revision.
+//  7. Anything else there is of another client, and a conflict. So is a first try
+//     that was done and has been overwritten: the caller reads what is there and
+//     decides anew, as after any conflict.
+//  8. A store elsewhere, or a member that is alone, has no terms: there is one try.
 func (e *Etcd) swap(ctx context.Context, key string, expect int64, put clientv3.Op) (resp *clientv3.TxnResponse, again bool, err error) {
 	for ; ; again = true {
 		var term context.Context
@@ -174,7 +193,7 @@ func (e *Etcd) swap(ctx context.Context, key string, expect int64, put clientv3.
 			term = e.terms.Term()
 		}
 		if term == nil {
-			resp, err = e.inTurn(ctx, key, expect, put)
+			resp, err = e.commit(ctx, key, expect, put)
 			return resp, again, err
 		}
 		one, cancel := context.WithCancel(ctx)
@@ -193,15 +212,15 @@ func (e *Etcd) swap(ctx context.Context, key string, expect int64, put clientv3.
 	}
 }
 
-// inTurn is try, together with others where the store is in this process and alone:
-// where there are more members or a network, many turns are under way at once.
-func (e *Etcd) inTurn(ctx context.Context, key string, expect int64, do clientv3.Op) (*clientv3.TxnResponse, error) {
+// commit is try, together with others where the store is in this process and alone:
+// where there are more members or a network, many groups are under way at once.
+func (e *Etcd) commit(ctx context.Context, key string, expect int64, do clientv3.Op) (*clientv3.TxnResponse, error) {
 	if e.terms != nil && e.terms.Term() == nil {
-		turn, err := e.turns.enter(ctx)
+		group, err := e.commits.enter(ctx)
 		if err != nil {
 			return nil, err
 		}
-		defer e.turns.leave(turn)
+		defer e.commits.leave(group)
 	}
 	return e.try(ctx, key, expect, do)
 }
@@ -215,11 +234,11 @@ func (e *Etcd) try(ctx context.Context, key string, expect int64, do clientv3.Op
 		Commit()
 }
 
-// Coming counts the writes that are on their way to this store.
-func (e *Etcd) Coming() *atomic.Int64 { return &e.turns.coming }
+// InFlight counts the writes that are on their way to this store.
+func (e *Etcd) InFlight() *atomic.Int64 { return &e.commits.inFlight }
 
 func (e *Etcd) Delete(ctx context.Context, key string, expect int64) (int64, *KV, bool, error) {
-	resp, err := e.inTurn(ctx, key, expect, clientv3.OpDelete(key))
+	resp, err := e.commit(ctx, key, expect, clientv3.OpDelete(key))
 	if err != nil {
 		return 0, nil, false, failed("delete", err)
 	}
@@ -262,7 +281,7 @@ func (e *Etcd) Watch(ctx context.Context, prefix string, from int64) (<-chan Bat
 		clientv3.WithPrefix(), clientv3.WithRev(from+1), clientv3.WithProgressNotify())
 	e.clients.Release()
 	out := make(chan Batch)
-	go func() {
+	run.Go("store: watch", func() {
 		defer close(out)
 		for resp := range in {
 			b := Batch{Revision: resp.Header.Revision}
@@ -291,7 +310,7 @@ func (e *Etcd) Watch(ctx context.Context, prefix string, from int64) (<-chan Bat
 				return
 			}
 		}
-	}()
+	})
 	return out, nil
 }
 
@@ -314,8 +333,8 @@ func (e *Etcd) Close() error {
 // itself stands alone, as clients of upstream's server read it.
 func failed(operation string, err error) error {
 	err = known(err)
-	if said, ok := errors.AsType[rpctypes.EtcdError](err); ok {
-		return said
+	if answered, ok := errors.AsType[rpctypes.EtcdError](err); ok {
+		return answered
 	}
 	return fmt.Errorf("etcd %s: %w", operation, err)
 }

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/tidwall/btree"
+
+	"knarr/internal/run"
 )
 
 // Memory is the store's twin in memory, for tests: the same contract, nothing
@@ -106,7 +108,7 @@ func (m *Memory) Put(_ context.Context, key string, value []byte, expect int64, 
 	}
 	if ttl > 0 && !m.closed {
 		rev := m.revision
-		m.timers[key] = time.AfterFunc((ttl + time.Second - 1).Truncate(time.Second), func() {
+		m.timers[key] = run.AfterFunc("store: lease", (ttl + time.Second - 1).Truncate(time.Second), func() {
 			_, _, _, _ = m.Delete(context.Background(), key, rev)
 		})
 	}
@@ -167,7 +169,7 @@ func (m *Memory) Watch(ctx context.Context, prefix string, from int64) (<-chan B
 		defer m.mu.Unlock()
 		w.cond.Broadcast()
 	})
-	go func() {
+	run.Go("store: watch", func() {
 		defer close(out)
 		defer stop()
 		defer func() {
@@ -190,7 +192,7 @@ func (m *Memory) Watch(ctx context.Context, prefix string, from int64) (<-chan B
 			}
 			from = batch.Revision
 		}
-	}()
+	})
 	return out, nil
 }
 

@@ -7,16 +7,16 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Timed tells asked of every request to the store: get, list, create, update or
+// Timed calls observe after every request to the store: get, list, create, update or
 // delete, of what, how long it took, and whether it failed.
-func Timed(s Store, resource func(key string) (schema.GroupResource, bool), asked func(operation string, of schema.GroupResource, took time.Duration, err error)) Store {
-	return &timed{s, resource, asked}
+func Timed(s Store, resource func(key string) (schema.GroupResource, bool), observe func(operation string, of schema.GroupResource, took time.Duration, err error)) Store {
+	return &timed{s, resource, observe}
 }
 
 type timed struct {
 	Store
 	resource func(key string) (schema.GroupResource, bool)
-	asked    func(operation string, of schema.GroupResource, took time.Duration, err error)
+	observe  func(operation string, of schema.GroupResource, took time.Duration, err error)
 }
 
 // Unwrap is the store that is timed.
@@ -24,7 +24,7 @@ func (t *timed) Unwrap() Store { return t.Store }
 
 func (t *timed) tell(operation, key string, began time.Time, err error) {
 	if gr, ok := t.resource(key); ok {
-		t.asked(operation, gr, time.Since(began), err)
+		t.observe(operation, gr, time.Since(began), err)
 	}
 }
 

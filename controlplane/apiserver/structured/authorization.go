@@ -47,7 +47,7 @@ func ReadAuthorization(file string) (*Authorization, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, err := judged(data, nil)
+	c, err := parseAuthorization(data, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -71,14 +71,14 @@ func (a *Authorization) Again() (*Authorization, error) {
 		return nil, nil
 	}
 	a.data = string(data)
-	c, err := judged(data, a.required)
+	c, err := parseAuthorization(data, a.required)
 	if err != nil {
 		return nil, err
 	}
 	return &Authorization{AuthorizationConfiguration: c, File: a.File, Policies: a.Policies, data: a.data, required: a.required}, nil
 }
 
-func judged(data []byte, required sets.Set[apiserver.AuthorizerType]) (*apiserver.AuthorizationConfiguration, error) {
+func parseAuthorization(data []byte, required sets.Set[apiserver.AuthorizerType]) (*apiserver.AuthorizationConfiguration, error) {
 	c, err := authorization(data)
 	if err != nil {
 		return nil, fmt.Errorf("failed to load AuthorizationConfiguration from file: %w", err)

@@ -11,7 +11,7 @@ func FuzzConfigurations(f *testing.F) {
 		if c, err := authentication(data); err == nil && c == nil {
 			t.Fatalf("nothing is made of %q", data)
 		}
-		if c, err := judged(data, nil); err == nil && c == nil {
+		if c, err := parseAuthorization(data, nil); err == nil && c == nil {
 			t.Fatalf("nothing is made of %q", data)
 		}
 	})

@@ -8,7 +8,7 @@ import (
 // ages know about when revisions were the newest. Pages end when they are as
 // old as history gets in upstream's store, even if nothing has changed since: a
 // client that is slower than that finds it out in every cluster, not by chance
-// in a busy one. Nothing runs for it; who asks also notes.
+// in a busy one. Nothing runs for it: each request for an age also records one.
 type ages struct {
 	mu    sync.Mutex
 	notes []note // by time, a minute and more between them

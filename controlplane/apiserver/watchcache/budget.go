@@ -15,11 +15,11 @@ type budget struct {
 	mu    sync.Mutex
 	limit int
 	used  int
-	queue []debt
+	queue []budgetEntry
 	head  int
 }
 
-type debt struct {
+type budgetEntry struct {
 	record weak.Pointer[Record]
 	size   int
 }
@@ -30,11 +30,11 @@ func (b *budget) spend(r *Record, size int) {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.queue = append(b.queue, debt{weak.Make(r), size})
+	b.queue = append(b.queue, budgetEntry{weak.Make(r), size})
 	b.used += size
 	for b.used > b.limit && b.head < len(b.queue)-1 {
 		old := b.queue[b.head]
-		b.queue[b.head] = debt{}
+		b.queue[b.head] = budgetEntry{}
 		b.head++
 		b.used -= old.size
 		if rec := old.record.Value(); rec != nil {
@@ -42,7 +42,7 @@ func (b *budget) spend(r *Record, size int) {
 		}
 	}
 	if b.head > 1024 && b.head > len(b.queue)/2 {
-		b.queue = append([]debt(nil), b.queue[b.head:]...)
+		b.queue = append([]budgetEntry(nil), b.queue[b.head:]...)
 		b.head = 0
 	}
 }

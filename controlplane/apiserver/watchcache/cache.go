@@ -98,7 +98,7 @@ func (c *Cache) Revision() int64 { return c.revision.Load() }
 // Run follows the store until ctx ends. When the history it needs is gone, or
 // the store lost it, it reads everything anew, and watchers get 410.
 func (c *Cache) Run(ctx context.Context) error {
-	var p patience
+	var b backoff
 	for ctx.Err() == nil {
 		began := time.Now()
 		err := c.load(ctx)
@@ -113,7 +113,7 @@ func (c *Cache) Run(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return nil
 		}
-		p.pause(ctx, "watch the store", began, err)
+		b.pause(ctx, "watch the store", began, err)
 	}
 	return nil
 }
@@ -153,7 +153,7 @@ func (c *Cache) load(ctx context.Context) error {
 		after = kvs[len(kvs)-1].Key
 	}
 	for r, t := range loaded {
-		r.renew(ctx, t, at, faults[r])
+		r.replace(ctx, t, at, faults[r])
 	}
 	c.publish(at)
 	return nil
@@ -161,19 +161,19 @@ func (c *Cache) load(ctx context.Context) error {
 
 // follow applies the store's changes from the loaded revision on.
 func (c *Cache) follow(ctx context.Context) error {
-	var p patience
+	var b backoff
 	for {
 		began := time.Now()
 		err := c.stream(ctx)
 		if errors.Is(err, storage.ErrCompacted) || errors.Is(err, storage.ErrFuture) || ctx.Err() != nil {
 			return err
 		}
-		p.pause(ctx, "watch of the store broke, resuming", began, err)
+		b.pause(ctx, "watch of the store broke, resuming", began, err)
 	}
 }
 
 func (c *Cache) stream(ctx context.Context) error {
-	look := relook{c: c}
+	look := rereader{c: c}
 	defer look.end()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -223,7 +223,7 @@ func (c *Cache) apply(ctx context.Context, batch storage.Batch) {
 	c.publish(batch.Revision)
 	for _, r := range c.touched {
 		if r.broken != nil {
-			r.lose(ctx, batch.Revision)
+			r.resetUnreadable(ctx, batch.Revision)
 		}
 		r.wake()
 	}
@@ -274,7 +274,7 @@ func (c *Cache) publish(rev int64) {
 }
 
 // wait returns once everything up to rev can be read.
-func (c *Cache) wait(ctx context.Context, rev int64, patience time.Duration) error {
+func (c *Cache) wait(ctx context.Context, rev int64, timeout time.Duration) error {
 	if c.revision.Load() >= rev {
 		return nil
 	}
@@ -288,7 +288,7 @@ func (c *Cache) wait(ctx context.Context, rev int64, patience time.Duration) err
 	}
 	c.waiters[ch] = rev
 	c.mu.Unlock()
-	timer := time.NewTimer(patience)
+	timer := time.NewTimer(timeout)
 	defer timer.Stop()
 	var err error
 	select {

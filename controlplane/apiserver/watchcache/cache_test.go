@@ -210,7 +210,7 @@ func TestWatch(t *testing.T) {
 	})
 }
 
-func TestSlowWatcherIsToldSo(t *testing.T) {
+func TestSlowWatcherIsExpired(t *testing.T) {
 	_, r, _ := start(t)
 	ctx := t.Context()
 	w := must[*Watcher](t)(r.Watch(ctx, WatchQuery{ResourceVersion: "0"}))

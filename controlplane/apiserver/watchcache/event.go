@@ -10,12 +10,12 @@ import (
 
 // An event is one change of one object, in the log of its resource.
 type event struct {
-	revision  int64
-	at        time.Time
-	now, prev *Record // now is nil on delete, prev on creation
-	gone      *Record // on delete: prev, at the revision of the delete
-	frames    [2]atomic.Pointer[[]byte]
-	unkept    atomic.Bool // nobody may keep a frame of it
+	revision    int64
+	at          time.Time
+	now, prev   *Record // now is nil on delete, prev on creation
+	gone        *Record // on delete: prev, at the revision of the delete
+	frames      [2]atomic.Pointer[[]byte]
+	uncacheable atomic.Bool // nobody may keep a frame of it
 }
 
 // forgetFrames drops the event's frames.
@@ -84,7 +84,7 @@ const LargeSize = 32 << 10
 
 // shared says that the frame is kept with an event.
 func (d Delivery) shared() bool {
-	return d.event != nil && d.event.kind() == d.Type && !d.event.unkept.Load()
+	return d.event != nil && d.event.kind() == d.Type && !d.event.uncacheable.Load()
 }
 
 // Frame is the whole watch frame of an ADDED, MODIFIED or DELETED: a line of
@@ -109,7 +109,7 @@ func (d Delivery) Frame(f Format, r *Resource) ([]byte, error) {
 	}
 	if shared {
 		d.event.frames[f].Store(&b)
-		if d.event.unkept.Load() { // meanwhile
+		if d.event.uncacheable.Load() { // meanwhile
 			d.event.frames[f].Store(nil)
 		}
 	}

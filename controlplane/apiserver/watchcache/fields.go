@@ -200,11 +200,11 @@ func (c *codec) readable(s fields.Selector) bool {
 	return true
 }
 
-// value is that of a label or field, by a lens's name; ok is false when a label
+// value is that of a label or field, by an index's name; ok is false when a label
 // is not there at all.
-func (r *Record) value(lens string) (value []byte, ok bool) {
-	name := lens[2:]
-	if lens[0] == 'f' {
+func (r *Record) value(index string) (value []byte, ok bool) {
+	name := index[2:]
+	if index[0] == 'f' {
 		value, err := r.text(name)
 		return value, err == nil
 	}
@@ -219,8 +219,8 @@ func (r *Record) value(lens string) (value []byte, ok bool) {
 	return []byte(s), ok
 }
 
-// lensKey is where a record is in a lens's tree.
-func lensKey(value []byte, key string) string {
+// indexKey is where a record is in an index's tree.
+func indexKey(value []byte, key string) string {
 	var b bytes.Buffer
 	b.Grow(len(value) + 1 + len(key))
 	b.Write(value)

@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"knarr/internal/run"
 )
 
 // fresh asks the store for its newest revision. Readers that wait at the same
@@ -33,7 +35,7 @@ func (f *fresh) revision(ctx context.Context) (int64, error) {
 		f.next = q
 		if !f.running {
 			f.running = true
-			go f.answer()
+			run.Go("revision of the store", f.answer)
 		}
 	}
 	f.mu.Unlock()
@@ -57,7 +59,10 @@ func (f *fresh) answer() {
 		}
 		f.mu.Unlock()
 		ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
-		q.revision, q.err = f.ask(ctx)
+		q.err = run.Catch("revision of the store", func() (err error) { // a panic must not leave readers waiting
+			q.revision, err = f.ask(ctx)
+			return err
+		})
 		cancel()
 		close(q.done)
 	}

@@ -4,17 +4,19 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"knarr/internal/run"
 )
 
 const (
-	// turn is about what one write to one watcher costs.
-	turn = 50 * time.Microsecond
-	// alone is how many watchers are served without waiting for more.
-	alone = 20
-	// dense is how many events at once tell that more will come.
-	dense = 3
-	// longestGather bounds how long an event may wait for others.
-	longestGather = 20 * time.Millisecond
+	// writeCost is about what one write to one watcher costs.
+	writeCost = 50 * time.Microsecond
+	// fewWatchers is how many watchers are served without waiting for more.
+	fewWatchers = 20
+	// burstSize is how many events at once tell that more will come.
+	burstSize = 3
+	// longestDelay bounds how long an event may wait for others.
+	longestDelay = 20 * time.Millisecond
 )
 
 // A group is the log that watchers with the same scope share: everything, a
@@ -25,13 +27,13 @@ type group struct {
 	base   int64 // how many events were dropped before events[0]
 	users  int
 
-	mu       sync.Mutex
-	watchers map[*Watcher]struct{}
-	woken    time.Time    // when all were last
-	waiting  bool         // they will be, soon
-	gathered int          // events since then
-	carried  int          // events that were told of then
-	crowd    atomic.Int32 // how many they are
+	mu           sync.Mutex
+	watchers     map[*Watcher]struct{}
+	lastSignal   time.Time    // when all were last
+	waiting      bool         // they will be, soon
+	pending      int          // events since then
+	lastBatch    int          // events that were told of then
+	watcherCount atomic.Int32 // how many they are
 }
 
 func newGroup(name string) *group {
@@ -56,39 +58,39 @@ func (g *group) cut() {
 	g.events = nil
 }
 
-// wake tells the watchers that there is something, or that it will when they
-// are many and were told shortly before: what comes meanwhile goes out in one
+// wake notifies the watchers that there are events, or will when they
+// are many and were notified shortly before: what comes meanwhile goes out in one
 // write to each.
 func (g *group) wake() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.gathered++
+	g.pending++
 	if g.waiting {
 		return
 	}
-	wait := pause(len(g.watchers), g.carried) - time.Since(g.woken)
+	wait := coalesceDelay(len(g.watchers), g.lastBatch) - time.Since(g.lastSignal)
 	if wait <= 0 {
 		g.signal()
 		return
 	}
 	g.waiting = true
-	time.AfterFunc(wait, g.wakeNow)
+	run.AfterFunc("watch cache: wake", wait, g.wakeNow)
 }
 
-// pause is how long after the watchers were told of some events they are told of
+// coalesceDelay is how long after the watchers were notified of some events they are notified of
 // others: once all could have been served, or twice while events come densely.
-func pause(watchers, carried int) time.Duration {
-	if watchers < alone {
+func coalesceDelay(watchers, lastBatch int) time.Duration {
+	if watchers < fewWatchers {
 		return 0
 	}
-	p := time.Duration(watchers) * turn
-	if carried >= dense {
+	p := time.Duration(watchers) * writeCost
+	if lastBatch >= burstSize {
 		p *= 2
 	}
-	return min(p, longestGather)
+	return min(p, longestDelay)
 }
 
-// wakeNow tells them whatever the time.
+// wakeNow notifies them whatever the time.
 func (g *group) wakeNow() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -96,8 +98,8 @@ func (g *group) wakeNow() {
 }
 
 func (g *group) signal() {
-	g.woken, g.waiting = time.Now(), false
-	g.carried, g.gathered = g.gathered, 0
+	g.lastSignal, g.waiting = time.Now(), false
+	g.lastBatch, g.pending = g.pending, 0
 	for w := range g.watchers {
 		w.signal()
 	}
@@ -106,13 +108,13 @@ func (g *group) signal() {
 func (g *group) add(w *Watcher) {
 	g.mu.Lock()
 	g.watchers[w] = struct{}{}
-	g.crowd.Store(int32(len(g.watchers)))
+	g.watcherCount.Store(int32(len(g.watchers)))
 	g.mu.Unlock()
 }
 
 func (g *group) remove(w *Watcher) {
 	g.mu.Lock()
 	delete(g.watchers, w)
-	g.crowd.Store(int32(len(g.watchers)))
+	g.watcherCount.Store(int32(len(g.watchers)))
 	g.mu.Unlock()
 }

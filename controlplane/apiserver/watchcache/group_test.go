@@ -8,23 +8,23 @@ import (
 
 func TestPause(t *testing.T) {
 	for _, c := range []struct {
-		watchers, carried int
-		want              time.Duration
+		watchers, lastBatch int
+		want                time.Duration
 	}{
-		{alone - 1, 100, 0},
-		{100, 1, 100 * turn},
-		{100, dense, 200 * turn},
-		{1 << 20, 1, longestGather},
+		{fewWatchers - 1, 100, 0},
+		{100, 1, 100 * writeCost},
+		{100, burstSize, 200 * writeCost},
+		{1 << 20, 1, longestDelay},
 	} {
-		if got := pause(c.watchers, c.carried); got != c.want {
-			t.Errorf("%d watchers, %d events: %v, want %v", c.watchers, c.carried, got, c.want)
+		if got := coalesceDelay(c.watchers, c.lastBatch); got != c.want {
+			t.Errorf("%d watchers, %d events: %v, want %v", c.watchers, c.lastBatch, got, c.want)
 		}
 	}
 }
 
 // Many watchers are woken once for events that come together, and the last of
 // them is not forgotten.
-func TestGather(t *testing.T) {
+func TestCoalesceDelay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGroup("")
 		var first *Watcher
@@ -54,14 +54,14 @@ func TestGather(t *testing.T) {
 				t.Fatal("events are forgotten")
 			}
 		}
-		for range dense {
+		for range burstSize {
 			g.wake()
 		}
-		wakes(100 * turn)
+		wakes(100 * writeCost)
 		g.wake()
-		wakes(200 * turn)
+		wakes(200 * writeCost)
 		g.wake()
-		wakes(100 * turn)
+		wakes(100 * writeCost)
 		time.Sleep(time.Second)
 		if g.wake(); !woken() {
 			t.Fatal("an event after a pause waits")

@@ -52,13 +52,13 @@ func (r *Resource) List(ctx context.Context, q Query) (*List, error) {
 	if err != nil {
 		return nil, err
 	}
-	bad, lack := r.lacks(q.Namespace, q.Name, after)
+	bad, lack := r.unreadableIn(q.Namespace, q.Name, after)
 	if lack != nil && q.Limit <= 0 {
 		return nil, lack
 	}
 	list := &List{Revision: rev}
 	m := r.matcher(&q)
-	// With a limit, one record more tells whether there is a next page.
+	// With a limit, one record more reports whether there is a next page.
 	var last *Record
 	more := false
 	looked := 0
@@ -281,14 +281,14 @@ func (r *Resource) Size() int64 { return r.size.Load() }
 // everything, its namespace, or it alone. Those with a field of their own in the
 // index are not counted, as upstream does not.
 func (r *Resource) Watching(namespace, name string) int {
-	n := int(r.main.crowd.Load())
+	n := int(r.main.watcherCount.Load())
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	if len(r.groups) == 0 {
 		return n
 	}
 	if g := r.groups["n:"+namespace]; namespace != "" && g != nil {
-		n += int(g.crowd.Load())
+		n += int(g.watcherCount.Load())
 	}
 	if name == "" {
 		return n
@@ -298,7 +298,7 @@ func (r *Resource) Watching(namespace, name string) int {
 		key = "o:" + namespace + "/" + name
 	}
 	if g := r.groups[key]; g != nil {
-		n += int(g.crowd.Load())
+		n += int(g.watcherCount.Load())
 	}
 	return n
 }

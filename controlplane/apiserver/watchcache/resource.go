@@ -35,7 +35,7 @@ type Resource struct {
 
 	mu      sync.RWMutex // guards what follows and the order of state and logs
 	head    *tree        // the applier's own, copied into state
-	lenses  map[string]*lens
+	indexes map[string]*valueIndex
 	oldest  int64 // the log has everything after this revision
 	bytes   int
 	main    *group
@@ -53,7 +53,7 @@ type Resource struct {
 	epoch  atomic.Int64 // watchers of an earlier one are to end
 	faults atomic.Pointer[faults]
 
-	loans loans // large frames under way
+	sharedFrames sharedFrames // large frames under way
 
 	large     [framedLarge]*event // the newest
 	nextLarge int
@@ -63,7 +63,7 @@ type Resource struct {
 type state struct {
 	tree     *tree
 	revision int64 // of the last change
-	lenses   map[string]lensView
+	indexes  map[string]indexView
 }
 
 func newResource(c *Cache, kind registry.Resource) *Resource {
@@ -97,7 +97,7 @@ func (r *Resource) snapshot() (*state, int64) {
 func (r *Resource) reset(t *tree, rev int64) {
 	r.mu.Lock()
 	r.head = t
-	r.lenses = nil
+	r.indexes = nil
 	r.state.Store(&state{tree: t.Copy(), revision: rev})
 	size := 0
 	t.Scan(func(_ string, rec *Record) bool {
@@ -122,8 +122,8 @@ func (r *Resource) reset(t *tree, rev int64) {
 	}
 }
 
-// apply publishes consecutive changes of this resource and says whether there
-// are any to tell. Changes up to seen are known already.
+// apply publishes consecutive changes of this resource and reports whether there
+// are any. Changes up to seen are known already.
 func (r *Resource) apply(ctx context.Context, changes []storage.Event, seen int64) bool {
 	now := time.Now()
 	events := make([]*event, 0, len(changes))
@@ -172,7 +172,7 @@ func (r *Resource) apply(ctx context.Context, changes []storage.Event, seen int6
 	}
 	r.forgetFrames(len(events))
 	r.trim(now)
-	r.refract(events, now)
+	r.updateIndexes(events, now)
 	r.state.Store(&state{r.head.Copy(), events[len(events)-1].revision, r.views()})
 	return true
 }
@@ -248,7 +248,7 @@ func (r *Resource) forgetFrames(added int) {
 // newestLarge has a large event keep its frames, in the place of an older one.
 func (r *Resource) newestLarge(e *event) {
 	if old := r.large[r.nextLarge]; old != nil {
-		old.unkept.Store(true)
+		old.uncacheable.Store(true)
 		old.forgetFrames()
 	}
 	r.large[r.nextLarge] = e
@@ -393,7 +393,7 @@ func (m *matcher) match(rec *Record) (bool, error) {
 	return true, nil
 }
 
-// inScope says whether key lies in namespace and has that name.
+// inScope reports whether key lies in namespace and has that name.
 func inScope(key, namespace, name string) bool {
 	if namespace != "" {
 		rest, ok := strings.CutPrefix(key, namespace)

@@ -72,7 +72,7 @@ func (c *Cache) join(ctx context.Context, r *Resource) error {
 			break
 		}
 	}
-	r.renew(ctx, t, at, faults)
+	r.replace(ctx, t, at, faults)
 	c.changeTables(func(t *tables) { t.prefixes[r.codec.prefix] = r })
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"knarr/controlplane/apiserver/storage"
+	"knarr/internal/run"
 )
 
 // An UnreadableError is a value in the store that cannot be decrypted or
@@ -61,9 +62,9 @@ func (c *codec) read(key string, kv storage.KV) (*Record, *UnreadableError) {
 	return rec, nil
 }
 
-// renew shows a resource that was read anew, but for what of it is unreadable.
+// replace shows a resource that was read anew, but for what of it is unreadable.
 // Nobody may see what is left and take it for everything.
-func (r *Resource) renew(ctx context.Context, t *tree, rev int64, found []*UnreadableError) {
+func (r *Resource) replace(ctx context.Context, t *tree, rev int64, found []*UnreadableError) {
 	all := r.faultsOf(ctx, found)
 	if len(all) > 0 {
 		r.setFaults(all)
@@ -74,9 +75,9 @@ func (r *Resource) renew(ctx context.Context, t *tree, rev int64, found []*Unrea
 	r.setFaults(nil)
 }
 
-// lose goes on without values that came unreadable from the store. All who
-// watch come back and are told, or see what is left.
-func (r *Resource) lose(ctx context.Context, rev int64) {
+// resetUnreadable drops the values that the store delivered and that cannot be
+// decoded. All watches end, so that clients list again and see the error.
+func (r *Resource) resetUnreadable(ctx context.Context, rev int64) {
 	all := r.faultsOf(ctx, r.broken)
 	r.broken = nil
 	if f := r.faults.Load(); f != nil {
@@ -123,20 +124,20 @@ func (r *Resource) readable(key string) {
 	r.setFaults(all)
 }
 
-// Whole says that everything of the kind can be read.
-func (r *Resource) Whole() error { return r.whole("", "") }
+// CheckReadable says that everything of the kind can be read.
+func (r *Resource) CheckReadable() error { return r.checkReadable("", "") }
 
-// whole says that everything in a scope can be read.
-func (r *Resource) whole(namespace, name string) error {
-	if _, p := r.lacks(namespace, name, ""); p != nil {
+// checkReadable says that everything in a scope can be read.
+func (r *Resource) checkReadable(namespace, name string) error {
+	if _, p := r.unreadableIn(namespace, name, ""); p != nil {
 		return p
 	}
 	return nil
 }
 
-// lacks is what cannot be read in a scope after a key, and where the first of it
+// unreadableIn is what cannot be read in a scope after a key, and where the first of it
 // is.
-func (r *Resource) lacks(namespace, name, after string) (first string, p *PartialError) {
+func (r *Resource) unreadableIn(namespace, name, after string) (first string, p *PartialError) {
 	f := r.faults.Load()
 	if f == nil {
 		return "", nil
@@ -161,10 +162,10 @@ func (c *Cache) Reread() {
 	}
 }
 
-// relook looks at unreadable values again: what was in their way may have been
+// rereader looks at unreadable values again: what was in their way may have been
 // outside of this process. It looks beside the applier, which nothing slow may
 // hold up.
-type relook struct {
+type rereader struct {
 	c     *Cache
 	wait  time.Duration
 	timer <-chan time.Time
@@ -172,21 +173,21 @@ type relook struct {
 }
 
 const (
-	firstLook = time.Second
-	lastLook  = 30 * time.Second
+	minRereadDelay = time.Second
+	maxRereadDelay = 30 * time.Second
 )
 
 // due ticks while there are such values.
-func (l *relook) due() <-chan time.Time {
+func (l *rereader) due() <-chan time.Time {
 	if l.timer == nil && l.done == nil && l.c.faulty.Load() {
-		l.wait = min(max(2*l.wait, firstLook), lastLook)
+		l.wait = min(max(2*l.wait, minRereadDelay), maxRereadDelay)
 		l.timer = time.After(l.wait)
 	}
 	return l.timer
 }
 
 // begin starts a look, unless one is under way.
-func (l *relook) begin(ctx context.Context) {
+func (l *rereader) begin(ctx context.Context) {
 	if l.done != nil {
 		return
 	}
@@ -194,18 +195,18 @@ func (l *relook) begin(ctx context.Context) {
 	l.c.faulty.Store(false)
 	done := make(chan struct{})
 	l.done = done
-	go func() {
+	run.Go("watch cache: read again", func() {
 		defer close(done)
 		for _, r := range l.c.tables.Load().prefixes {
 			if !l.c.restore(ctx, r) {
 				l.c.faulty.Store(true)
 			}
 		}
-	}()
+	})
 }
 
 // ended is after a look.
-func (l *relook) ended() {
+func (l *rereader) ended() {
 	l.done = nil
 	if !l.c.faulty.Load() {
 		l.wait = 0
@@ -213,13 +214,13 @@ func (l *relook) ended() {
 }
 
 // end waits for a look whose context has ended.
-func (l *relook) end() {
+func (l *rereader) end() {
 	if l.done != nil {
 		<-l.done
 	}
 }
 
-// restore has a resource read anew when it can be, and says whether nothing of it
+// restore has a resource read anew when it can be, and reports whether nothing of it
 // is unreadable.
 func (c *Cache) restore(ctx context.Context, r *Resource) bool {
 	f := r.faults.Load()

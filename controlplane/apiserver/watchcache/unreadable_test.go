@@ -87,7 +87,7 @@ func TestUnlocked(t *testing.T) {
 				t.Errorf("a minute later: %v", err)
 			}
 			store.shut.Store(false)
-			<-time.After(lastLook + time.Second)
+			<-time.After(maxRereadDelay + time.Second)
 			l, err := secrets.List(ctx, Query{})
 			if err != nil || len(l.Records) != 2 {
 				t.Errorf("when it can be read: %v, %v", l, err)

@@ -26,13 +26,32 @@ type Watcher struct {
 	stop     sync.Once
 }
 
-// Watch starts a watcher. It must be stopped.
+// Watch starts a watcher. It must be stopped. This is how it gets its place in a log
+// without a gap and without an event twice:
+//
+//  1. plan decides where the watch starts: after a revision, now, or with the present
+//     state. For the latter two it waits until the cache is as new as that demands.
+//  2. The resource's lock is taken. The applier holds it from the first event that it
+//     logs to the state that it stores, so the state and the end of the logs are of
+//     one revision meanwhile.
+//  3. A start before the oldest event of the log is refused: the client lists again.
+//  4. join takes the log of the narrowest group that has all the query can want: an
+//     indexed field's value, an object, a namespace, or everything. A new group's log
+//     is filled with those events of the main log that concern it, so that it reaches
+//     back as far.
+//  5. The watcher is added to the group: all later events signal it.
+//  6. Its cursor is set: to the end of the log, with the objects of the state to be
+//     delivered first if the request wants them, or to the first event after start.
+//  7. The lock is released, and a first signal makes the caller Poll: it gets the
+//     state, a bookmark if that is wanted, and then the events from the cursor on.
+//  8. When the log has been trimmed beyond the cursor, or everything was read anew,
+//     Poll returns an error and the watch is over.
 func (r *Resource) Watch(ctx context.Context, q WatchQuery) (*Watcher, error) {
 	start, initial, marked, err := r.plan(ctx, q)
 	if err != nil {
 		return nil, err
 	}
-	if err := r.whole(q.Namespace, q.Name); err != nil {
+	if err := r.checkReadable(q.Namespace, q.Name); err != nil {
 		return nil, err
 	}
 	query := &Query{Namespace: q.Namespace, Name: q.Name, Labels: q.Labels, Fields: q.Fields, FieldSet: q.FieldSet, Object: q.Object}
@@ -124,7 +143,7 @@ func (r *Resource) join(q *Query) *group {
 	return g
 }
 
-// concerns says whether an old event belongs into a new group's log.
+// concerns reports whether an old event belongs into a new group's log.
 func (r *Resource) concerns(e *event, name string) bool {
 	rec := e.now
 	if rec == nil {

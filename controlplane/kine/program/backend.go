@@ -71,7 +71,7 @@ func (b *backend) Delete(ctx context.Context, key string, revision int64) (int64
 	return b.Backend.Delete(ctx, key, revision)
 }
 
-// Create asks whether the key is there as it is said to be: kine takes a failed
+// Create checks whether the key exists as the comparison demands: kine takes a failed
 // insert whose key it then does not find for a success, and of a key that was
 // deleted before it gives the revision of whatever was written last.
 func (b *backend) Create(ctx context.Context, key string, value []byte, lease int64) (int64, error) {

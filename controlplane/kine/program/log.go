@@ -36,7 +36,7 @@ var ofRequests = []string{"error in txn ", "error in put ", "error in compact ",
 
 const noDatabase = "SQLSTATE 3D000"
 
-// What another try does not change: who may enter, what is there, whom to trust.
+// Errors that another try does not change: authentication, missing databases, certificates.
 var final = []string{"SQLSTATE 28", noDatabase, "SQLSTATE 42501", "Error 1044", "Error 1045", "Error 1049", "Error 1698", "x509: ", "unable to open database file", "is not a database", "no such file or directory"}
 
 // Format makes a line of an entry, or none.
@@ -52,7 +52,7 @@ func (a *attempts) Format(e *logrus.Entry) ([]byte, error) {
 			a.give(errors.New(a.last()))
 		}
 		if strings.HasPrefix(e.Message, "failed to create database ") {
-			a.unmade(e.Message)
+			a.recordFailure(e.Message)
 		}
 		return nil, nil // the first line is the answer
 	}
@@ -68,7 +68,7 @@ func (a *attempts) waiting() bool {
 	return !a.over
 }
 
-// failed notes why an attempt did, and says whether another would too.
+// failed notes why an attempt did, and reports whether another would too.
 func (a *attempts) failed(why string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -89,7 +89,7 @@ func (a *attempts) give(up error) {
 	a.cancel(up)
 }
 
-func (a *attempts) unmade(why string) {
+func (a *attempts) recordFailure(why string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.making = why

@@ -33,8 +33,7 @@ import (
 type settings struct {
 	Endpoint                  string
 	CAFile, CertFile, KeyFile string
-	Poll                      time.Duration // how often others' writes are looked for
-	Patience                  time.Duration // with a database that does not answer at first
+	StartTimeout              time.Duration // for a database that does not answer at first
 	Retain                    int64         // revisions that no compaction takes
 	MaxRequest                int           // bytes
 }
@@ -47,6 +46,11 @@ func main() {
 		os.Exit(1)
 	}
 }
+
+// pollInterval is how often changes are looked for that nobody announced: those
+// that others made, and with SQLite too, where kine's poller takes the first
+// announcement to prepare its query and would leave that change lying.
+const pollInterval = time.Second
 
 // stopTime bounds how long the database may take to be closed.
 const stopTime = 3 * time.Second
@@ -91,7 +95,7 @@ const progressTime = 5 * time.Second
 // open opens the database, whose tables are made when they are not there.
 func (s *settings) open(ctx context.Context, cancel context.CancelCauseFunc, open *sync.WaitGroup) (server.Backend, error) {
 	tries := listen()
-	late := time.AfterFunc(s.Patience, func() { cancel(fmt.Errorf("no answer in %s: %s", s.Patience, tries.last())) })
+	late := time.AfterFunc(s.StartTimeout, func() { cancel(fmt.Errorf("no answer in %s: %s", s.StartTimeout, tries.last())) })
 	defer late.Stop()
 	b, err := s.persist(ctx, tries, open)
 	if err == nil {
@@ -144,7 +148,7 @@ func (s *settings) try(ctx context.Context, open *sync.WaitGroup) (server.Backen
 		BackendTLSConfig:     tls.Config{CAFile: s.CAFile, CertFile: s.CertFile, KeyFile: s.KeyFile},
 		ConnectionPoolConfig: generic.ConnectionPoolConfig{MaxIdle: 8, MaxIdleTime: time.Minute},
 		CompactTimeout:       5 * time.Second, CompactMinRetain: s.Retain, CompactBatchSize: 1000,
-		PollBatchSize: 500, PollInterval: s.Poll,
+		PollBatchSize: 500, PollInterval: pollInterval,
 	})
 	return b, err
 }

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"knarr/controlplane/apiserver/endpoints"
+	"knarr/controlplane/apiserver/admission"
 )
 
 // Criteria are what a webhook, policy or binding applies to, ready to be asked.
@@ -53,7 +53,7 @@ func newCriteria(policy *admissionv1.MatchPolicyType, namespaces, objects *metav
 	return c
 }
 
-// Match says whether the write is meant, and in which version. Faults count
+// Match reports whether the write is meant, and in which version. Faults count
 // only for writes that are.
 func (c *Criteria) Match(ctx context.Context, r *Request) (t Target, ok bool, err error) {
 	if c == nil {
@@ -101,9 +101,9 @@ func (c *Criteria) anyRule(rules []admissionv1.NamedRuleWithOperations, r *Reque
 	}
 	forms := r.equivalents()
 	for i := range rules {
-		for k := range forms {
-			if f := &forms[k]; matches(&rules[i], r, f.Resource) {
-				return Target{Resource: f.Resource, Kind: f.Kind, form: f}, true
+		for _, f := range forms {
+			if matches(&rules[i], r, f.Resource) {
+				return Target{f, true}, true
 			}
 		}
 	}
@@ -128,7 +128,7 @@ func has[S ~string](list []S, wildcard, want S) bool {
 var namespaces = schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}
 
 // inScope counts Namespaces among the things that are in none.
-func inScope(scope *admissionv1.ScopeType, a *endpoints.Attributes, resource schema.GroupVersionResource) bool {
+func inScope(scope *admissionv1.ScopeType, a *admission.Attributes, resource schema.GroupVersionResource) bool {
 	if scope == nil {
 		return true
 	}

@@ -4,7 +4,7 @@ import (
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/runtime"
 
-	"knarr/controlplane/apiserver/endpoints"
+	"knarr/controlplane/apiserver/admission"
 )
 
 // A Memory is what the first round of a plugin that changes a write leaves to the
@@ -17,7 +17,7 @@ type Memory struct {
 
 // MemoryOf is the plugin's memory of a write. In a second round, what others
 // have changed since the first counts as a change.
-func MemoryOf(a *endpoints.Attributes, plugin string) *Memory {
+func MemoryOf(a *admission.Attributes, plugin string) *Memory {
 	m, ok := a.Memory[plugin].(*Memory)
 	if !ok {
 		if a.Memory == nil {
@@ -41,22 +41,22 @@ func (m *Memory) recall() {
 }
 
 // Passes says that this round does without somebody.
-func (m *Memory) Passes(a *endpoints.Attributes, key string) bool {
+func (m *Memory) Passes(a *admission.Attributes, key string) bool {
 	return a.Round > 0 && !m.again[key]
 }
 
 // Changed says that the object is another now, and that there is to be one more
 // round.
-func (m *Memory) Changed(a *endpoints.Attributes) {
+func (m *Memory) Changed(a *admission.Attributes) {
 	m.recall()
 	a.Again = true
 }
 
-// Invoked notes somebody who wants to see later changes.
+// Invoked records a webhook that is to see later changes.
 func (m *Memory) Invoked(key string) { m.invoked[key] = true }
 
 // End keeps the object as the round leaves it.
-func (m *Memory) End(a *endpoints.Attributes) {
+func (m *Memory) End(a *admission.Attributes) {
 	m.last = nil
 	if a.Object != nil {
 		m.last = a.Object.DeepCopyObject()

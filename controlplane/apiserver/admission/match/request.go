@@ -15,42 +15,41 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	upstream "k8s.io/apiserver/pkg/admission"
 
-	"knarr/controlplane/apiserver/endpoints"
+	"knarr/controlplane/apiserver/admission"
 	"knarr/controlplane/apiserver/watchcache"
 )
 
 // A Request is one write as webhooks and policies see it.
 type Request struct {
-	*endpoints.Attributes
+	*admission.Attributes
 	cache *watchcache.Cache
-	forms []endpoints.Form
+	forms []admission.Form
 	known bool // forms has been asked for
 }
 
 // NewRequest looks at a write.
-func NewRequest(a *endpoints.Attributes, cache *watchcache.Cache) *Request {
+func NewRequest(a *admission.Attributes, cache *watchcache.Cache) *Request {
 	return &Request{Attributes: a, cache: cache}
 }
 
 // A Target is the version of a write that was asked for.
 type Target struct {
-	Resource schema.GroupVersionResource
-	Kind     schema.GroupVersionKind
-	form     *endpoints.Form // nil for the write's own
+	admission.Form
+	other bool // than the write's own
 }
 
 // own is the version of the write itself.
-func (r *Request) own() Target { return Target{Resource: r.Resource, Kind: r.Kind} }
+func (r *Request) own() Target { return Target{Form: r.Form()} }
 
-func (r *Request) equivalents() []endpoints.Form {
+func (r *Request) equivalents() []admission.Form {
 	if !r.known {
-		r.forms, r.known = r.Forms(), true
+		r.forms, r.known = r.Served.Forms(r.Resource, r.Subresource), true
 	}
 	return r.forms
 }
 
-// configurations are the kinds that no webhook and no policy concerns, lest
-// they lock themselves in.
+// configurations are the kinds that no webhook and no policy applies to: one that
+// refused its own removal could not be removed.
 var configurations = map[string]bool{
 	"ValidatingWebhookConfiguration": true, "MutatingWebhookConfiguration": true,
 	"ValidatingAdmissionPolicy": true, "ValidatingAdmissionPolicyBinding": true,
@@ -58,7 +57,7 @@ var configurations = map[string]bool{
 }
 
 // Exempt says that nothing configured may interfere with the write.
-func Exempt(a *endpoints.Attributes) bool {
+func Exempt(a *admission.Attributes) bool {
 	return a.Kind.Group == "admissionregistration.k8s.io" && configurations[a.Kind.Kind]
 }
 
@@ -70,8 +69,8 @@ func (r *Request) View(t Target) (*upstream.VersionedAttributes, error) {
 		VersionedKind: t.Kind,
 	}
 	var err error
-	if v.VersionedObject, err = t.see(r.Object); err == nil {
-		v.VersionedOldObject, err = t.see(r.Old)
+	if v.VersionedObject, err = r.see(t, r.Object); err == nil {
+		v.VersionedOldObject, err = r.see(t, r.Old)
 	}
 	if err != nil {
 		return nil, apierrors.NewInternalError(err)
@@ -79,14 +78,14 @@ func (r *Request) View(t Target) (*upstream.VersionedAttributes, error) {
 	return v, nil
 }
 
-func (t Target) see(obj runtime.Object) (runtime.Object, error) {
+func (r *Request) see(t Target, obj runtime.Object) (runtime.Object, error) {
 	if obj == nil {
 		return nil, nil
 	}
 	obj = obj.DeepCopyObject()
-	if t.form != nil {
+	if t.other {
 		var err error
-		if obj, err = t.form.Convert(obj); err != nil {
+		if obj, err = r.Served.Convert(obj, r.Form(), t.Form); err != nil {
 			return nil, err
 		}
 	}
@@ -96,9 +95,9 @@ func (t Target) see(obj runtime.Object) (runtime.Object, error) {
 
 // Accept makes obj, in version t, the incoming object.
 func (r *Request) Accept(t Target, obj runtime.Object) error {
-	if t.form != nil {
+	if t.other {
 		var err error
-		if obj, err = t.form.Back(obj); err != nil {
+		if obj, err = r.Served.Convert(obj, t.Form, r.Form()); err != nil {
 			return apierrors.NewInternalError(err)
 		}
 	}
@@ -164,7 +163,7 @@ func (r *Request) namespace(ctx context.Context) (*corev1.Namespace, error) {
 // namespaceLabels are those of the write's namespace; a Namespace that is
 // written has those it brings along.
 func (r *Request) namespaceLabels(ctx context.Context) (labels.Set, error) {
-	if r.Resource.Resource == "namespaces" && r.Subresource == "" && (r.Operation == endpoints.Create || r.Operation == endpoints.Update) {
+	if r.Resource.Resource == "namespaces" && r.Subresource == "" && (r.Operation == admission.Create || r.Operation == admission.Update) {
 		if o, ok := r.Object.(metav1.Object); ok {
 			return o.GetLabels(), nil
 		}

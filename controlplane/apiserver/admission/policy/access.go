@@ -13,13 +13,13 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/authentication/user"
 
+	"knarr/controlplane/apiserver/admission"
 	"knarr/controlplane/apiserver/authz"
-	"knarr/controlplane/apiserver/endpoints"
 	"knarr/controlplane/apiserver/watchcache"
 )
 
 // Access keeps users from reading through parameters what they may not read:
-// who writes a policy or binding must be allowed to read what it refers to.
+// whoever writes a policy or binding must be allowed to read what it refers to.
 type Access struct {
 	cache *watchcache.Cache
 	authz authz.Authorizer
@@ -31,8 +31,8 @@ func NewAccess(c Config) *Access { return &Access{c.Cache, c.Authorizer} }
 func (*Access) Name() string { return "PolicyParameterAccess" }
 
 // Validate checks the writes of policies and bindings.
-func (x *Access) Validate(ctx context.Context, a *endpoints.Attributes) error {
-	if a.Kind.Group != admissionv1.GroupName || a.Subresource != "" || a.Operation != endpoints.Create && a.Operation != endpoints.Update ||
+func (x *Access) Validate(ctx context.Context, a *admission.Attributes) error {
+	if a.Kind.Group != admissionv1.GroupName || a.Subresource != "" || a.Operation != admission.Create && a.Operation != admission.Update ||
 		a.User == nil || slices.Contains(a.User.GetGroups(), user.SystemPrivilegedGroup) {
 		return nil
 	}
@@ -73,28 +73,28 @@ func paramRef(o runtime.Object) (policy string, ref *admissionv1.ParamRef) {
 	return "", nil
 }
 
-// resolve is what must be read for a kind; what cannot be told is everything.
-func resolve(a *endpoints.Attributes, kind *admissionv1.ParamKind) (r schema.GroupVersionResource, parse, served error) {
+// resolve is what must be read for a kind; everything, where that cannot be determined.
+func resolve(a *admission.Attributes, kind *admissionv1.ParamKind) (r schema.GroupVersionResource, parse, served error) {
 	r = schema.GroupVersionResource{Group: "*", Version: "*", Resource: "*"}
 	gv, parse := schema.ParseGroupVersion(kind.APIVersion)
 	if parse != nil {
 		return r, parse, nil
 	}
 	r.Group, r.Version = gv.Group, gv.Version
-	stored := a.Stored(gv.WithKind(kind.Kind))
+	stored := a.Served.Stored(gv.WithKind(kind.Kind))
 	if stored == nil {
 		return r, nil, fmt.Errorf("no matches for kind %q", kind.Kind)
 	}
 	return stored.Resource(), nil, nil
 }
 
-func (x *Access) ask(ctx context.Context, a *endpoints.Attributes, verb string, r schema.GroupVersionResource, namespace, name string) bool {
+func (x *Access) ask(ctx context.Context, a *admission.Attributes, verb string, r schema.GroupVersionResource, namespace, name string) bool {
 	ok, _ := authz.Allows(ctx, x.authz, &authz.Attributes{User: a.User, Verb: verb, Group: r.Group, Version: r.Version, Resource: r.Resource,
 		Namespace: namespace, Name: name, IsResource: true})
 	return ok
 }
 
-func (x *Access) mayReadKind(ctx context.Context, a *endpoints.Attributes, kind *admissionv1.ParamKind) error {
+func (x *Access) mayReadKind(ctx context.Context, a *admission.Attributes, kind *admissionv1.ParamKind) error {
 	r, _, _ := resolve(a, kind)
 	if x.ask(ctx, a, "get", r, "*", "*") {
 		return nil
@@ -102,7 +102,7 @@ func (x *Access) mayReadKind(ctx context.Context, a *endpoints.Attributes, kind 
 	return fmt.Errorf(`user %v must have "get" permission on all objects of the referenced paramKind (kind=%s, apiVersion=%s)`, a.User, kind.Kind, kind.APIVersion)
 }
 
-func (x *Access) mayRead(ctx context.Context, a *endpoints.Attributes, policy string, ref *admissionv1.ParamRef) error {
+func (x *Access) mayRead(ctx context.Context, a *admission.Attributes, policy string, ref *admissionv1.ParamRef) error {
 	verb := "get"
 	if ref.Name == "" {
 		verb = "list"

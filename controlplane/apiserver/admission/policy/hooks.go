@@ -16,9 +16,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	plugincel "k8s.io/apiserver/pkg/admission/plugin/cel"
 
+	"knarr/controlplane/apiserver/admission"
 	"knarr/controlplane/apiserver/admission/match"
 	"knarr/controlplane/apiserver/authz"
-	"knarr/controlplane/apiserver/endpoints"
 	"knarr/controlplane/apiserver/expressions"
 	"knarr/controlplane/apiserver/registry"
 	"knarr/controlplane/apiserver/watchcache"
@@ -107,7 +107,7 @@ func params(ctx context.Context, r *match.Request, kind *admissionv1.ParamKind, 
 	if kind == nil || ref == nil {
 		return []runtime.Object{nil}, nil
 	}
-	stored := r.Stored(kindOf(kind))
+	stored := r.Served.Stored(kindOf(kind))
 	if stored == nil {
 		return nil, fmt.Errorf("paramKind kind `%v` not known", kind.String())
 	}
@@ -133,7 +133,7 @@ func params(ctx context.Context, r *match.Request, kind *admissionv1.ParamKind, 
 	return found, nil
 }
 
-func find(ctx context.Context, from *endpoints.Stored, namespace string, ref *admissionv1.ParamRef) ([]runtime.Object, error) {
+func find(ctx context.Context, from admission.Stored, namespace string, ref *admissionv1.ParamRef) ([]runtime.Object, error) {
 	if ref.Name != "" {
 		obj, err := from.Get(namespace, ref.Name)
 		if err != nil || obj == nil {
@@ -155,7 +155,7 @@ func kindOf(k *admissionv1.ParamKind) schema.GroupVersionKind {
 // unknownKind is the fault of a policy whose parameters have a kind that is not
 // served.
 func unknownKind(r *match.Request, kind *admissionv1.ParamKind) error {
-	if kind == nil || r.Stored(kindOf(kind)) != nil {
+	if kind == nil || r.Served.Stored(kindOf(kind)) != nil {
 		return nil
 	}
 	return fmt.Errorf("failed to find resource referenced by paramKind: '%v'", kindOf(kind))

@@ -20,8 +20,8 @@ import (
 	"k8s.io/apiserver/pkg/cel/environment"
 	"k8s.io/client-go/kubernetes/scheme"
 
+	"knarr/controlplane/apiserver/admission"
 	"knarr/controlplane/apiserver/admission/match"
-	"knarr/controlplane/apiserver/endpoints"
 	"knarr/controlplane/apiserver/expressions"
 	"knarr/controlplane/apiserver/watchcache"
 )
@@ -118,9 +118,9 @@ func (f failure) String() string {
 }
 
 // Admit applies every policy that concerns the write.
-func (m *Mutating) Admit(ctx context.Context, a *endpoints.Attributes) error {
+func (m *Mutating) Admit(ctx context.Context, a *admission.Attributes) error {
 	all := m.hooks.all()
-	if len(all) == 0 || a.Operation == endpoints.Delete || match.Exempt(a) {
+	if len(all) == 0 || a.Operation == admission.Delete || match.Exempt(a) {
 		return nil
 	}
 	r := match.NewRequest(a, m.cache)
@@ -249,7 +249,7 @@ func (m *Mutating) invoke(ctx context.Context, r *match.Request, todo []invocati
 
 // patch applies one mutation to the view.
 func (m *Mutating) patch(ctx context.Context, one patch.Patcher, r *match.Request, i invocation, view *upstream.VersionedAttributes, ns *corev1.Namespace) error {
-	types, err := r.TypeConverter()
+	types, err := r.Served.TypeConverter(r.Resource)
 	if err != nil {
 		return err
 	}
@@ -263,7 +263,7 @@ func (m *Mutating) patch(ctx context.Context, one patch.Patcher, r *match.Reques
 	}
 	if u, ok := made.(*unstructured.Unstructured); ok {
 		if _, custom := view.VersionedObject.(*unstructured.Unstructured); !custom {
-			if made, err = r.New(i.target.Kind); err != nil {
+			if made, err = r.Served.New(r.Resource, i.target.Kind); err != nil {
 				return err
 			}
 			if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, made); err != nil {
@@ -272,7 +272,7 @@ func (m *Mutating) patch(ctx context.Context, one patch.Patcher, r *match.Reques
 		}
 	}
 	made.GetObjectKind().SetGroupVersionKind(i.target.Kind)
-	r.Default(i.target.Kind, made)
+	r.Served.Default(r.Resource, i.target.Kind, made)
 	view.VersionedObject = made
 	return nil
 }

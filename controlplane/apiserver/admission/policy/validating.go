@@ -15,8 +15,8 @@ import (
 	upstream "k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
+	"knarr/controlplane/apiserver/admission"
 	"knarr/controlplane/apiserver/admission/match"
-	"knarr/controlplane/apiserver/endpoints"
 	"knarr/controlplane/apiserver/watchcache"
 )
 
@@ -61,7 +61,7 @@ func (d denial) String() string {
 }
 
 // Validate holds the write to every policy that concerns it.
-func (v *Validating) Validate(ctx context.Context, a *endpoints.Attributes) error {
+func (v *Validating) Validate(ctx context.Context, a *admission.Attributes) error {
 	all := v.hooks.all()
 	if len(all) == 0 || match.Exempt(a) {
 		return nil
@@ -82,7 +82,7 @@ func (v *Validating) Validate(ctx context.Context, a *endpoints.Attributes) erro
 }
 
 // refused is the answer: the first denial's.
-func refused(a *endpoints.Attributes, d denial) error {
+func refused(a *admission.Attributes, d denial) error {
 	text := d.String()
 	err := apierrors.NewForbidden(a.Resource.GroupResource(), a.DisplayName(), errors.New(text))
 	switch err.ErrStatus.Reason = d.reason; d.reason {

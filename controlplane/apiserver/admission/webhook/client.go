@@ -155,7 +155,7 @@ func (c *clients) connect(to target, ca []byte) *client {
 	// One connection would be one server behind a Service, so HTTP/1.1.
 	transport := &http.Transport{
 		TLSClientConfig: tlsConfig, TLSHandshakeTimeout: 10 * time.Second, DialContext: c.dial,
-		MaxIdleConnsPerHost: 25, IdleConnTimeout: 90 * time.Second,
+		MaxIdleConnsPerHost: 25, IdleConnTimeout: 90 * time.Second, MaxResponseHeaderBytes: 1 << 20,
 	}
 	if s := to.service; s != nil {
 		tlsConfig.ServerName = s.Name + "." + s.Namespace + ".svc"

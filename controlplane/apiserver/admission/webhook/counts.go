@@ -13,7 +13,7 @@ import (
 	"knarr/controlplane/apiserver/request"
 )
 
-// count tells the metrics what came of asking the hook.
+// count records the outcome of a webhook's call in the metrics.
 func (h *hook) count(ctx context.Context, view *upstream.VersionedAttributes, step string, began time.Time, err error) {
 	took := time.Since(began)
 	if step == metrics.Admit { // validating ones are asked at the same time
@@ -25,10 +25,10 @@ func (h *hook) count(ctx context.Context, view *upstream.VersionedAttributes, st
 	operation := string(view.GetOperation())
 	code, why, rejected := outcome(err, h.ignoresFailures())
 	if rejected && !errors.Is(err, context.Canceled) {
-		h.counts.Refused(h.Name, step, operation, why, code)
+		h.counts.ObserveRejection(h.Name, step, operation, why, code)
 	}
 	if err != nil && !rejected && !errors.Is(err, context.Canceled) {
-		h.counts.FailedOpen(h.Name, step)
+		h.counts.ObserveFailOpen(h.Name, step)
 	}
 	h.counts.Webhook(h.Name, step, operation, rejected, code, took)
 }

@@ -133,7 +133,7 @@ var conditionCompiler = sync.OnceValue(func() plugincel.ConditionCompiler {
 	return plugincel.NewConditionCompiler(environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion()))
 })
 
-// concerns says whether the hook is to be asked, and shows the write in the
+// concerns reports whether the hook is to be asked, and shows the write in the
 // version it asked for.
 func (s *hooks) concerns(ctx context.Context, h *hook, r *match.Request) (t match.Target, view *upstream.VersionedAttributes, err error) {
 	t, ok, err := h.criteria.Match(ctx, r)

@@ -20,8 +20,8 @@ import (
 	upstream "k8s.io/apiserver/pkg/admission"
 	"k8s.io/client-go/kubernetes/scheme"
 
+	"knarr/controlplane/apiserver/admission"
 	"knarr/controlplane/apiserver/admission/match"
-	"knarr/controlplane/apiserver/endpoints"
 	"knarr/controlplane/apiserver/metrics"
 	"knarr/controlplane/apiserver/request"
 	"knarr/controlplane/apiserver/watchcache"
@@ -51,7 +51,7 @@ func (m *Mutating) Name() string { return mutatingName }
 func (m *Mutating) Close() { m.hooks.clients.close() }
 
 // Admit asks each hook that the write concerns.
-func (m *Mutating) Admit(ctx context.Context, a *endpoints.Attributes) error {
+func (m *Mutating) Admit(ctx context.Context, a *admission.Attributes) error {
 	all := m.hooks.all()
 	if len(all) == 0 || match.Exempt(a) {
 		return nil
@@ -153,7 +153,7 @@ func (h *hook) mutate(ctx context.Context, r *match.Request, t match.Target, vie
 		}{h.configuration, h.Name, patch, string(reviewv1.PatchTypeJSONPatch)}))
 	}
 	changed = !apiequality.Semantic.DeepEqual(view.VersionedObject, obj)
-	r.Default(t.Kind, obj)
+	r.Served.Default(r.Resource, t.Kind, obj)
 	return changed, r.Accept(t, obj)
 }
 
@@ -179,7 +179,7 @@ func apply(patch jsonpatch.Patch, r *match.Request, t match.Target, obj runtime.
 		out := &unstructured.Unstructured{}
 		return out, out.UnmarshalJSON(after)
 	}
-	out, err := r.New(t.Kind)
+	out, err := r.Served.New(r.Resource, t.Kind)
 	if err != nil {
 		return nil, err
 	}

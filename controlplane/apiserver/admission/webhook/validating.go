@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime/debug"
-	"sync"
 	"time"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
@@ -13,11 +12,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	upstream "k8s.io/apiserver/pkg/admission"
 
+	"knarr/controlplane/apiserver/admission"
 	"knarr/controlplane/apiserver/admission/match"
-	"knarr/controlplane/apiserver/endpoints"
 	"knarr/controlplane/apiserver/metrics"
 	"knarr/controlplane/apiserver/request"
 	"knarr/controlplane/apiserver/watchcache"
+	"knarr/internal/run"
 )
 
 // Validating asks the webhooks that may only refuse, all at once.
@@ -51,7 +51,7 @@ func (v *Validating) Close() { v.hooks.clients.close() }
 
 // Validate asks every hook that the write concerns; the first in order to
 // refuse is the answer.
-func (v *Validating) Validate(ctx context.Context, a *endpoints.Attributes) error {
+func (v *Validating) Validate(ctx context.Context, a *admission.Attributes) error {
 	all := v.hooks.all()
 	if len(all) == 0 || match.Exempt(a) {
 		return nil
@@ -80,9 +80,9 @@ func (v *Validating) Validate(ctx context.Context, a *endpoints.Attributes) erro
 	}
 	errs := make([]error, len(calls))
 	asked := time.Now()
-	var wg sync.WaitGroup
+	var wg run.Group
 	for i, c := range calls {
-		wg.Go(func() {
+		wg.Go("validating webhook", func() {
 			defer func() {
 				if p := recover(); p != nil && !c.hook.ignoresFailures() {
 					slog.ErrorContext(ctx, "panic asking a webhook", "webhook", c.hook.Name, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))

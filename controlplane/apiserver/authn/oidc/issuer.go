@@ -61,7 +61,7 @@ func newIssuer(c *apiserver.JWTAuthenticator, algorithms, disallowed []string) (
 	return o, nil
 }
 
-// clientOf reaches servers signed by ca or, without, by whom this host trusts.
+// clientOf reaches servers signed by ca or, without one, by an authority that this host trusts.
 func clientOf(ca []byte) (*http.Client, error) {
 	var roots *x509.CertPool
 	if len(ca) > 0 {

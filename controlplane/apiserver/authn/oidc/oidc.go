@@ -1,5 +1,5 @@
-// Package oidc believes tokens of issuers elsewhere, as an
-// AuthenticationConfiguration says. It reads that file and the issuers'
+// Package oidc authenticates the ID tokens of OpenID Connect issuers that an
+// AuthenticationConfiguration names. It reads that file and the issuers'
 // discovery documents and keys, and writes nothing.
 package oidc
 
@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -17,6 +16,7 @@ import (
 
 	"knarr/controlplane/apiserver/structured"
 	"knarr/internal/follow"
+	"knarr/internal/run"
 )
 
 // Issuers are those whose tokens are believed, and which they are may change.
@@ -24,7 +24,7 @@ type Issuers struct {
 	disallowed []string // issuers of service-account tokens
 	config     *structured.Authentication
 	current    atomic.Pointer[generation]
-	wg         sync.WaitGroup
+	wg         run.Group
 }
 
 // generation is the issuers of one configuration.
@@ -36,8 +36,8 @@ type generation struct {
 const (
 	// retry is how often an issuer is asked who it is until it answers.
 	retry = 10 * time.Second
-	// patience is how long a new configuration's issuers may take to answer.
-	patience = time.Minute
+	// discoveryTimeout is how long a new configuration's issuers may take to answer.
+	discoveryTimeout = time.Minute
 )
 
 // New believes the issuers of config. It asks them nothing before Run.
@@ -90,7 +90,7 @@ func (i *Issuers) reload(ctx context.Context) (again time.Duration) {
 	if err := i.take(ctx, now); err != nil {
 		slog.ErrorContext(ctx, "failed to update authentication config", "file", i.config.File, "err", err)
 		i.config.Forget()
-		return patience
+		return discoveryTimeout
 	}
 	slog.InfoContext(ctx, "reloaded authentication config", "file", i.config.File)
 	return 0
@@ -100,7 +100,7 @@ func (i *Issuers) reload(ctx context.Context) (again time.Duration) {
 func (i *Issuers) discover(ctx context.Context, g *generation) {
 	ctx, g.cancel = context.WithCancel(ctx)
 	for _, one := range g.issuers {
-		i.wg.Go(func() { one.discover(ctx) })
+		i.wg.Loop(ctx, "OIDC discovery", one.discover)
 	}
 }
 
@@ -111,7 +111,7 @@ func (i *Issuers) take(ctx context.Context, config *structured.Authentication) e
 		return err
 	}
 	i.discover(ctx, g)
-	limit, done := context.WithTimeout(ctx, patience)
+	limit, done := context.WithTimeout(ctx, discoveryTimeout)
 	defer done()
 	var errs []error
 	for _, one := range g.issuers {

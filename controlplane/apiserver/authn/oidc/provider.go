@@ -16,6 +16,8 @@ import (
 
 	"github.com/go-jose/go-jose/v4"
 	"golang.org/x/sync/singleflight"
+
+	"knarr/internal/run"
 )
 
 // maxDocument bounds what an issuer may answer.
@@ -98,8 +100,8 @@ type keys struct {
 const (
 	// early is how long before their end keys are fetched anew.
 	early = 30 * time.Second
-	// patienceForKeys bounds a fetch that several requests may wait for.
-	patienceForKeys = 30 * time.Second
+	// keysTimeout bounds a fetch that several requests may wait for.
+	keysTimeout = 30 * time.Second
 )
 
 var errSignature = errors.New("failed to verify id token signature")
@@ -141,8 +143,8 @@ func (k *keys) open(jws *jose.JSONWebSignature) ([]byte, bool) {
 // fetch gets the keys; requests that want them at the same time share one
 // fetch, which the end of one of them does not end.
 func (s *keySet) fetch(ctx context.Context) (*keys, error) {
-	got := s.one.DoChan("", func() (any, error) {
-		limit, done := context.WithTimeout(context.WithoutCancel(ctx), patienceForKeys)
+	get := func() (any, error) {
+		limit, done := context.WithTimeout(context.WithoutCancel(ctx), keysTimeout)
 		defer done()
 		body, h, err := fetch(limit, s.client, s.url)
 		if err != nil {
@@ -152,6 +154,11 @@ func (s *keySet) fetch(ctx context.Context) (*keys, error) {
 		if err == nil {
 			s.fetched.Store(k)
 		}
+		return k, err
+	}
+	got := s.one.DoChan("", func() (k any, err error) {
+		// The library ends the process when this panics.
+		err = run.Catch("keys of an issuer", func() error { k, err = get(); return err })
 		return k, err
 	})
 	select {

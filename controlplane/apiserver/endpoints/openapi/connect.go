@@ -10,7 +10,7 @@ import (
 	"knarr/controlplane/apiserver/registry"
 )
 
-// flows say how the methods of a subresource are told of that carries a stream.
+// flows are the descriptions of the methods of a subresource that carries a stream.
 var flows = map[string][]string{
 	"attach": {"get", "post"}, "exec": {"get", "post"}, "portforward": {"get", "post"},
 	"proxy": {"get", "put", "post", "delete", "options", "head", "patch"},

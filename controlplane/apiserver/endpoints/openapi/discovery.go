@@ -13,8 +13,8 @@ import (
 	"knarr/controlplane/apiserver/registry"
 )
 
-// A telling is a path where the server tells of itself.
-type telling struct {
+// An infoPath is a path where the server describes itself.
+type infoPath struct {
 	path, tag, id, text string
 	answer              reflect.Type // nil: a string
 	kind                string       // of the answer, if it has one
@@ -23,10 +23,10 @@ type telling struct {
 
 var plain = []string{"application/json"}
 
-// tellings are those beside the group versions', for the groups of resources; a
-// custom group's are not told of.
-func tellings(resources []registry.Resource) []telling {
-	out := []telling{
+// infoPaths are those beside the group versions', for the groups of resources; a
+// custom group's are left out.
+func infoPaths(resources []registry.Resource) []infoPath {
+	out := []infoPath{
 		{path: "/.well-known/openid-configuration/", tag: "WellKnown", id: "getServiceAccountIssuerOpenIDConfiguration",
 			text: "get service account issuer OpenID configuration, also known as the 'OIDC discovery doc'", produces: plain},
 		{path: "/openid/v1/jwks/", tag: "openid", id: "getServiceAccountIssuerOpenIDKeyset",
@@ -46,17 +46,17 @@ func tellings(resources []registry.Resource) []telling {
 		}
 		seen[group] = true
 		tag := tagOf(group)
-		out = append(out, telling{path: "/apis/" + group + "/", tag: tag, id: "get" + title1(tag) + "APIGroup",
+		out = append(out, infoPath{path: "/apis/" + group + "/", tag: tag, id: "get" + title1(tag) + "APIGroup",
 			text: "get information of a group", answer: reflect.TypeFor[metav1.APIGroup](), kind: "APIGroup", consumes: media, produces: media})
 	}
 	return out
 }
 
 // key is the name of the path's own document.
-func (t *telling) key() string { return strings.Trim(t.path, "/") }
+func (t *infoPath) key() string { return strings.Trim(t.path, "/") }
 
-// tell puts the path among those of out.
-func (b *builder) tell(out object, t *telling) {
+// addInfoPath puts the path among those of out.
+func (b *builder) addInfoPath(out object, t *infoPath) {
 	answer := object{"type": "string"}
 	if t.answer != nil {
 		if t.kind != "" {
@@ -75,7 +75,7 @@ func (b *builder) tell(out object, t *telling) {
 // Paths are the keys of the documents beside those of group versions.
 func Paths(resources []registry.Resource) []string {
 	var out []string
-	for _, t := range tellings(resources) {
+	for _, t := range infoPaths(resources) {
 		out = append(out, t.key())
 	}
 	return out
@@ -85,22 +85,22 @@ func Paths(resources []registry.Resource) []string {
 func V3Path(key string, resources []registry.Resource) ([]byte, error) {
 	b := newBuilder(true)
 	paths := object{}
-	for _, t := range tellings(resources) {
+	for _, t := range infoPaths(resources) {
 		if t.key() == key {
-			b.tell(paths, &t)
+			b.addInfoPath(paths, &t)
 		}
 	}
 	return b.v3Document(paths)
 }
 
-// versionPath is where a group version's resources are told.
+// versionPath is the discovery path of a group version.
 func (b *builder) versionPath(out object, gv schema.GroupVersion) {
 	tag := tagOf(gv.Group)
 	root := "/apis/" + gv.Group + "/" + gv.Version + "/"
 	if gv.Group == "" {
 		root = "/api/" + gv.Version + "/"
 	}
-	b.tell(out, &telling{path: root, tag: tag + "_" + gv.Version, id: "get" + title1(tag) + title1(gv.Version) + "APIResources",
+	b.addInfoPath(out, &infoPath{path: root, tag: tag + "_" + gv.Version, id: "get" + title1(tag) + title1(gv.Version) + "APIResources",
 		text: "get available resources", answer: reflect.TypeFor[metav1.APIResourceList](), kind: "APIResourceList", consumes: media, produces: media})
 }
 

@@ -51,8 +51,8 @@ func V3(gv schema.GroupVersion, resources []registry.Resource) ([]byte, error) {
 func V2(resources []registry.Resource) ([]byte, error) {
 	b := newBuilder(false)
 	paths := b.paths(resources)
-	for _, t := range tellings(resources) {
-		b.tell(paths, &t)
+	for _, t := range infoPaths(resources) {
+		b.addInfoPath(paths, &t)
 	}
 	return json.Marshal(object{
 		"swagger":             "2.0",

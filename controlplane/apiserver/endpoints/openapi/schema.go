@@ -119,7 +119,7 @@ func (b *builder) define(t reflect.Type) string {
 	if s := b.fixed(t); s != nil {
 		s.Description = docs(t)[""]
 		b.definitions[name] = s
-		told().amend(name, s, b.v3)
+		overrides().amend(name, s, b.v3)
 		return name
 	}
 	s := &Schema{Type: "object", Description: docs(t)[""]}
@@ -136,7 +136,7 @@ func (b *builder) define(t reflect.Type) string {
 		return name
 	}
 	b.fields(s, t, mergerules.Of(t))
-	told().amend(name, s, b.v3)
+	overrides().amend(name, s, b.v3)
 	return name
 }
 

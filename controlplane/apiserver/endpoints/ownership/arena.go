@@ -4,26 +4,26 @@ package ownership
 // for a pod. It is used again for the next walk, so that nothing of it may be
 // kept.
 type arena struct {
-	sets slab[Set]
-	kids slab[kid]
+	sets     slab[Set]
+	children slab[child]
 }
 
-// firstKids is the room of a set's kids at first.
-const firstKids = 4
+// minChildren is the room of a set's children at first.
+const minChildren = 4
 
 func (a *arena) set() *Set { return &a.sets.take(1)[0] }
 
-// add appends to kids, which lie in the arena.
-func (a *arena) add(kids []kid, k kid) []kid {
-	if len(kids) < cap(kids) {
-		return append(kids, k)
+// add appends to children, which lie in the arena.
+func (a *arena) add(children []child, k child) []child {
+	if len(children) < cap(children) {
+		return append(children, k)
 	}
-	return append(append(a.kids.take(max(firstKids, 2*cap(kids)))[:0], kids...), k)
+	return append(append(a.children.take(max(minChildren, 2*cap(children)))[:0], children...), k)
 }
 
 func (a *arena) reset() {
 	a.sets.reset()
-	a.kids.reset()
+	a.children.reset()
 }
 
 // A slab is memory for many values.

@@ -18,41 +18,41 @@ import (
 // A Set is a set of field paths, as a tree of path elements. Elements are
 // written as in FieldsV1: f:name, k:{"name":"x"}, v:"x".
 type Set struct {
-	member bool // the path up to here is in the set
-	kids   []kid
-	at     map[string]*Set // kids by element while there are many to insert into
+	member   bool // the path up to here is in the set
+	children []child
+	at       map[string]*Set // children by element while there are many to insert into
 }
 
-// few kids or items are looked through one by one.
+// few children or items are looked through one by one.
 const few = 32
 
-type kid struct {
+type child struct {
 	elem string
 	set  *Set
 }
 
 // Empty says that no path is in the set.
-func (s *Set) Empty() bool { return s == nil || !s.member && len(s.kids) == 0 }
+func (s *Set) Empty() bool { return s == nil || !s.member && len(s.children) == 0 }
 
 func (s *Set) find(elem string) *Set {
 	if s.at != nil {
 		return s.at[elem]
 	}
-	for i := range s.kids {
-		if s.kids[i].elem == elem {
-			return s.kids[i].set
+	for i := range s.children {
+		if s.children[i].elem == elem {
+			return s.children[i].set
 		}
 	}
 	return nil
 }
 
-// insert adds a path. Paths come in the order of a walk, so that the kid
+// insert adds a path. Paths come in the order of a walk, so that the child
 // wanted is mostly the last one.
 func (s *Set) insert(a *arena, path []string) {
 	for _, elem := range path {
 		next := (*Set)(nil)
-		if n := len(s.kids); n > 0 && s.kids[n-1].elem == elem {
-			next = s.kids[n-1].set
+		if n := len(s.children); n > 0 && s.children[n-1].elem == elem {
+			next = s.children[n-1].set
 		} else if next = s.find(elem); next == nil {
 			next = s.grow(a, elem)
 		}
@@ -61,29 +61,29 @@ func (s *Set) insert(a *arena, path []string) {
 	s.member = true
 }
 
-// grow adds a kid.
+// grow adds a child.
 func (s *Set) grow(a *arena, elem string) *Set {
 	next := a.set()
-	s.kids = a.add(s.kids, kid{elem, next})
+	s.children = a.add(s.children, child{elem, next})
 	if s.at != nil {
 		s.at[elem] = next
-	} else if len(s.kids) > few {
-		s.at = make(map[string]*Set, 2*len(s.kids))
-		for _, k := range s.kids {
+	} else if len(s.children) > few {
+		s.at = make(map[string]*Set, 2*len(s.children))
+		for _, k := range s.children {
 			s.at[k.elem] = k.set
 		}
 	}
 	return next
 }
 
-// sort puts all kids in order; nothing more is inserted then.
+// sort puts all children in order; nothing more is inserted then.
 func (s *Set) sort() {
 	s.at = nil
-	less := func(a, b kid) int { return compareElems(a.elem, b.elem) }
-	if !slices.IsSortedFunc(s.kids, less) {
-		slices.SortFunc(s.kids, less)
+	less := func(a, b child) int { return compareElems(a.elem, b.elem) }
+	if !slices.IsSortedFunc(s.children, less) {
+		slices.SortFunc(s.children, less)
 	}
-	for _, k := range s.kids {
+	for _, k := range s.children {
 		k.set.sort()
 	}
 }
@@ -111,24 +111,24 @@ func union(a, b *Set) *Set {
 	if b.Empty() {
 		return a
 	}
-	out := &Set{member: a.member || b.member, kids: make([]kid, 0, max(len(a.kids), len(b.kids)))}
+	out := &Set{member: a.member || b.member, children: make([]child, 0, max(len(a.children), len(b.children)))}
 	i, j := 0, 0
-	for i < len(a.kids) && j < len(b.kids) {
-		switch c := compareElems(a.kids[i].elem, b.kids[j].elem); {
+	for i < len(a.children) && j < len(b.children) {
+		switch c := compareElems(a.children[i].elem, b.children[j].elem); {
 		case c < 0:
-			out.kids = append(out.kids, a.kids[i])
+			out.children = append(out.children, a.children[i])
 			i++
 		case c > 0:
-			out.kids = append(out.kids, b.kids[j])
+			out.children = append(out.children, b.children[j])
 			j++
 		default:
-			out.kids = append(out.kids, kid{a.kids[i].elem, union(a.kids[i].set, b.kids[j].set)})
+			out.children = append(out.children, child{a.children[i].elem, union(a.children[i].set, b.children[j].set)})
 			i++
 			j++
 		}
 	}
-	out.kids = append(out.kids, a.kids[i:]...)
-	out.kids = append(out.kids, b.kids[j:]...)
+	out.children = append(out.children, a.children[i:]...)
+	out.children = append(out.children, b.children[j:]...)
 	return out
 }
 
@@ -140,38 +140,38 @@ func difference(a, b *Set) *Set {
 	}
 	member := a.member && !b.member
 	copied := member != a.member
-	var kids []kid
+	var children []child
 	if copied {
-		kids = make([]kid, 0, len(a.kids))
+		children = make([]child, 0, len(a.children))
 	}
 	j := 0
-	for i, k := range a.kids {
-		for j < len(b.kids) && compareElems(b.kids[j].elem, k.elem) < 0 {
+	for i, k := range a.children {
+		for j < len(b.children) && compareElems(b.children[j].elem, k.elem) < 0 {
 			j++
 		}
 		set := k.set
-		if j < len(b.kids) && b.kids[j].elem == k.elem {
-			set = difference(k.set, b.kids[j].set)
+		if j < len(b.children) && b.children[j].elem == k.elem {
+			set = difference(k.set, b.children[j].set)
 		}
 		if set != k.set && !copied {
 			copied = true
-			kids = append(make([]kid, 0, len(a.kids)), a.kids[:i]...)
+			children = append(make([]child, 0, len(a.children)), a.children[:i]...)
 		}
 		if copied && !set.Empty() {
-			kids = append(kids, kid{k.elem, set})
+			children = append(children, child{k.elem, set})
 		}
 	}
 	if !copied {
 		return a
 	}
-	return &Set{member: member, kids: kids}
+	return &Set{member: member, children: children}
 }
 
 // without is the set without the top-level field and all below it.
 func (s *Set) without(paths ...string) {
 	for _, path := range paths {
 		elem, rest, deeper := strings.Cut(path, " ")
-		s.kids = slices.DeleteFunc(s.kids, func(k kid) bool {
+		s.children = slices.DeleteFunc(s.children, func(k child) bool {
 			if k.elem != elem {
 				return false
 			}
@@ -186,10 +186,10 @@ func (s *Set) without(paths ...string) {
 // appendJSON writes the set as FieldsV1.
 func (s *Set) appendJSON(b []byte) []byte {
 	b = append(b, '{')
-	if s.member && len(s.kids) > 0 {
+	if s.member && len(s.children) > 0 {
 		b = append(b, `".":{}`...)
 	}
-	for i, k := range s.kids {
+	for i, k := range s.children {
 		if i > 0 || s.member {
 			b = append(b, ',')
 		}
@@ -321,7 +321,7 @@ func (p *parser) object(depth int) (*Set, error) {
 		} else if len(key) < 2 || key[1] != ':' || rank(key) < 0 {
 			return nil, errFields
 		} else {
-			s.kids = append(s.kids, kid{key, set})
+			s.children = append(s.children, child{key, set})
 		}
 		if p.take('}') {
 			return s, nil

@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// maxUpdaters is how many managers that do not apply are told apart.
+// maxUpdaters is how many managers that do not apply are kept apart.
 const maxUpdaters = 10
 
 // ancient is who owns what older managers had.

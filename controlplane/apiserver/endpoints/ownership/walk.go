@@ -52,6 +52,10 @@ func follow(v reflect.Value) reflect.Value {
 	return v
 }
 
+// inPlace says that v lies in memory as the value itself. A pointer that was not
+// followed is nil: what lies at its own address is not what it points to.
+func inPlace(v reflect.Value) bool { return v.CanAddr() && v.Kind() != reflect.Pointer }
+
 func isNull(v reflect.Value) bool {
 	switch v.Kind() {
 	case reflect.Pointer, reflect.Map, reflect.Slice, reflect.Interface:
@@ -65,7 +69,7 @@ func (c *comparison) value(p *plan, elem string, l, r reflect.Value) {
 		return
 	}
 	l, r = follow(l), follow(r)
-	if p.exact != nil && l.CanAddr() && r.CanAddr() && p.exact(l.Addr().UnsafePointer(), r.Addr().UnsafePointer()) {
+	if p.exact != nil && inPlace(l) && inPlace(r) && p.exact(l.Addr().UnsafePointer(), r.Addr().UnsafePointer()) {
 		return
 	}
 	c.path = append(c.path, elem)
@@ -197,7 +201,7 @@ func mapsOf[K ~string, V any](c *comparison, l, r map[K]V, same func(a, b *V) bo
 	}
 }
 
-// A structAt is a struct, or none, and where it lies, if it can be told.
+// A structAt is a struct, or none, and where it lies, if that can be determined.
 type structAt struct {
 	v  reflect.Value
 	at unsafe.Pointer

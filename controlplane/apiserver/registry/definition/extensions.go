@@ -46,7 +46,7 @@ func (w *walk) extensions(s *props, at *field.Path) {
 	}
 }
 
-// typeOf demands the type that an extension is for; it says whether the demand
+// typeOf demands the type that an extension is for; it reports whether the demand
 // was not met.
 func (w *walk) typeOf(extension *string, typ, name string, s *props, at *field.Path) bool {
 	if extension == nil || s.Type == typ {
@@ -61,7 +61,7 @@ func (w *walk) typeOf(extension *string, typ, name string, s *props, at *field.P
 	return true
 }
 
-// keyedList checks a list whose items are told apart by keys.
+// keyedList checks a list of the type map, whose items have keys.
 func (w *walk) keyedList(s *props, at *field.Path) {
 	keys := at.Child("x-kubernetes-list-map-keys")
 	if len(s.XListMapKeys) == 0 {
@@ -96,7 +96,7 @@ func (w *walk) keyedList(s *props, at *field.Path) {
 	}
 }
 
-// mapKeyFaults: items and keys must be there to be told apart.
+// mapKeyFaults: a list of the type map needs items and keys.
 func mapKeyFaults(s *props, at *field.Path) (errs field.ErrorList) {
 	if s.XListType == nil || *s.XListType != "set" && *s.XListType != "map" || s.Items == nil || s.Items.Schema == nil {
 		return nil

@@ -11,7 +11,7 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/spec"
 )
 
-// Warnings name the formats that nobody checks; old ones are told of once.
+// Warnings name the formats that are not checked; those of the old object are not repeated.
 func Warnings(crd, old *apiextensionsv1.CustomResourceDefinition) (out []string) {
 	before := sets.New[string]()
 	if old != nil {

@@ -41,7 +41,7 @@ func (c *checker) validation(v *apiextensions.CustomResourceValidation, status b
 		w.schema(s, root, place{defaults: true, root: true}, rules.root(s))
 		c.faults = append(append(c.faults, w.shape...), w.cel...)
 		if len(c.faults) == before {
-			// What the walk has found already is not told twice.
+			// What the walk has found already is not reported twice.
 			c.faults = append(c.faults, late...)
 		}
 		rules.total(c, root)

@@ -12,11 +12,11 @@ import (
 // how many values there may be at most. A nil scope has no rules. Types are made
 // once per branch that has rules, and taken from the parent's where possible.
 type scope struct {
-	parent *scope
-	schema *props
-	times  *uint64 // nil: no bound
-	from   func(*typeInfo) *typeInfo
-	ruled  bool // here or above
+	parent   *scope
+	schema   *props
+	times    *uint64 // nil: no bound
+	from     func(*typeInfo) *typeInfo
+	hasRules bool // here or above
 
 	done bool
 	info *typeInfo
@@ -32,14 +32,14 @@ func (c *costs) root(s *props) *scope {
 	if c == nil {
 		return nil
 	}
-	return &scope{schema: s, times: new(uint64(1)), ruled: len(s.XValidations) > 0}
+	return &scope{schema: s, times: new(uint64(1)), hasRules: len(s.XValidations) > 0}
 }
 
 func (p *scope) child(s *props, from func(*typeInfo) *typeInfo) *scope {
 	if p == nil || s == nil {
 		return nil
 	}
-	c := &scope{parent: p, schema: s, from: from, ruled: p.ruled || len(s.XValidations) > 0}
+	c := &scope{parent: p, schema: s, from: from, hasRules: p.hasRules || len(s.XValidations) > 0}
 	if n := elements(p.schema); p.times != nil && n != nil {
 		c.times = new(product(*p.times, *n))
 	}
@@ -109,7 +109,7 @@ func (p *scope) types() (*typeInfo, error) {
 }
 
 func (p *scope) makeTypes() (*typeInfo, error) {
-	if p.parent != nil && p.parent.ruled {
+	if p.parent != nil && p.parent.hasRules {
 		above, err := p.parent.types()
 		if err != nil {
 			return nil, err

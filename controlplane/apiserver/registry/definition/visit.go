@@ -36,12 +36,12 @@ func anyRoot(spec *apiextensions.CustomResourceDefinitionSpec, is func(*apiexten
 	return false
 }
 
-// anySchema says whether any part of any schema is such.
+// anySchema reports whether any part of any schema is such.
 func anySchema(spec *apiextensions.CustomResourceDefinitionSpec, is func(*apiextensions.JSONSchemaProps) bool) bool {
 	return anyRoot(spec, func(s *apiextensions.JSONSchemaProps) bool { return within(s, is) })
 }
 
-// within says whether s or any part of it is such.
+// within reports whether s or any part of it is such.
 func within(s *apiextensions.JSONSchemaProps, is func(*apiextensions.JSONSchemaProps) bool) bool {
 	if s == nil {
 		return false

@@ -19,6 +19,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	apiserverv1 "k8s.io/apiserver/pkg/apis/apiserver/v1"
 	"sigs.k8s.io/yaml"
+
+	"knarr/internal/run"
 )
 
 // Keys are what a configuration file says of each resource. The plugins it
@@ -66,7 +68,7 @@ func (k *Keys) load() (changed bool, err error) {
 	k.table.Store(&t)
 	k.plugins.Store(&p.plugins)
 	k.text = data
-	k.counts.using(data)
+	k.counts.setConfig(data)
 	closeBut(old, p.plugins)
 	return true, nil
 }
@@ -75,7 +77,7 @@ func (k *Keys) load() (changed bool, err error) {
 func closeBut(plugins, kept []*kms) {
 	for _, p := range plugins {
 		if !slices.Contains(kept, p) {
-			time.AfterFunc(2*p.timeout, func() { p.conn.Close() })
+			run.AfterFunc("KMS plugin: close", 2*p.timeout, func() { p.conn.Close() })
 		}
 	}
 }
@@ -91,7 +93,7 @@ func ill(plugins []*kms) error {
 	return errors.Join(errs...)
 }
 
-// Plugins says whether there are any.
+// Plugins reports whether there are any.
 func (k *Keys) Plugins() bool { return len(*k.plugins.Load()) > 0 }
 
 // Check says how the plugins are.

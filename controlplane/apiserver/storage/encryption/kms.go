@@ -27,11 +27,11 @@ import (
 // How often a plugin is asked how it is, for how long its answer holds, and how
 // long what seals is used without a good one: upstream's figures.
 const (
-	askWell   = time.Minute
-	askIll    = 10 * time.Second
-	holdsWell = 20 * time.Second
-	holdsIll  = 3 * time.Second
-	writeTime = 3 * time.Minute
+	healthyInterval   = time.Minute
+	unhealthyInterval = 10 * time.Second
+	holdsWell         = 20 * time.Second
+	holdsIll          = 3 * time.Second
+	writeTime         = 3 * time.Minute
 )
 
 // maxKeys bounds the opened keys that are remembered: one for each server's
@@ -91,7 +91,7 @@ func newKMS(c *apiserverv1.KMSConfiguration, counts *counts) (*kms, error) {
 func (k *kms) timed(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 	began := time.Now()
 	err := invoke(ctx, method, req, reply, cc, opts...)
-	k.counts.asked(k.name, method, status.Code(err).String(), time.Since(began))
+	k.counts.recordCall(k.name, method, status.Code(err).String(), time.Since(began))
 	return err
 }
 
@@ -108,7 +108,7 @@ func (k *kms) open(sealed, about []byte) ([]byte, bool, error) {
 	if err != nil {
 		return nil, false, err
 	}
-	k.counts.used("from_storage", k.name, e.keyID)
+	k.counts.recordUse("from_storage", k.name, e.keyID)
 	plain, stale, err := p.open(e.data, about)
 	w := k.writer.Load()
 	return plain, stale || w == nil || w.keyID != e.keyID || w.kind != e.kind, err
@@ -128,12 +128,12 @@ func (k *kms) seal(plain, about []byte) ([]byte, error) {
 	if e.data, err = w.provider.seal(plain, about); err != nil {
 		return nil, err
 	}
-	k.counts.used("to_storage", k.name, e.keyID)
+	k.counts.recordUse("to_storage", k.name, e.keyID)
 	return e.append(nil), nil
 }
 
 // key is the opened key of an envelope. A plugin that cannot be reached is not
-// asked again for each of many values.
+// recordCall again for each of many values.
 func (k *kms) key(e *envelope) (provider, error) {
 	id := e.id()
 	k.keysMu.Lock()
@@ -176,7 +176,7 @@ func (k *kms) remember(id [sha256.Size]byte, p provider) {
 		clear(k.keys)
 	}
 	k.keys[id] = p
-	k.counts.cached(k.name, len(k.keys))
+	k.counts.setCachedKeys(k.name, len(k.keys))
 }
 
 // id tells envelopes of different keys apart.
@@ -227,11 +227,11 @@ func (k *kms) look() error {
 		errs = append(errs, fmt.Errorf("KMSv2 API version should not change after the initial status response version %s, got %s", k.version, v))
 	}
 	if code, err := checkKeyID(answer.KeyId); err != nil {
-		k.counts.invalid(k.name, code)
+		k.counts.recordInvalidKeyID(k.name, code)
 		errs = append(errs, fmt.Errorf("got invalid KMSv2 KeyID hash %q: %w", hashOf(answer.KeyId), err))
 	} else {
-		k.counts.told(k.name, answer.KeyId)
-		errs = append(errs, k.turn(answer.KeyId))
+		k.counts.recordKeyID(k.name, answer.KeyId)
+		errs = append(errs, k.rotateKey(answer.KeyId))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("kmsv2 Provider %s is not healthy, error: %w", k.name, err)
@@ -239,9 +239,9 @@ func (k *kms) look() error {
 	return nil
 }
 
-// turn seals with a new seed from now on when the plugin's key is another one;
+// rotateKey seals with a new seed from now on when the plugin's key is another one;
 // else the present one is good for longer.
-func (k *kms) turn(keyID string) error {
+func (k *kms) rotateKey(keyID string) error {
 	expires := time.Now().Add(writeTime)
 	old := k.writer.Load()
 	if old != nil && old.keyID == keyID {
@@ -251,7 +251,7 @@ func (k *kms) turn(keyID string) error {
 		return nil
 	}
 	uid := uuid.NewString()
-	w, err := k.draw(uid)
+	w, err := k.newWriter(uid)
 	if err == nil && w.keyID == keyID {
 		w.expires = expires
 		k.writer.Store(w)
@@ -272,8 +272,8 @@ func (k *kms) turn(keyID string) error {
 		uid, true, none, err, hashOf(keyID), hashOf(drawn), hashOf(had), until.Format(time.RFC3339))
 }
 
-// draw makes a seed and has the plugin seal it.
-func (k *kms) draw(uid string) (*writer, error) {
+// newWriter makes a seed and has the plugin seal it.
+func (k *kms) newWriter(uid string) (*writer, error) {
 	seed := make([]byte, seedSize)
 	_, _ = rand.Read(seed) // never fails
 	ctx, cancel := k.ask()
@@ -287,14 +287,14 @@ func (k *kms) draw(uid string) (*writer, error) {
 	return w, w.envelope.check()
 }
 
-// keep asks the plugin how it is until ctx ends, and calls recovered when it is
+// runStatusChecks asks the plugin how it is until ctx ends, and calls recovered when it is
 // well again.
-func (k *kms) keep(ctx context.Context, recovered func()) {
+func (k *kms) runStatusChecks(ctx context.Context, recovered func()) {
 	well := k.check() == nil
 	for {
-		wait := askWell + mathrand.N(askWell/10) // servers that start together do not ask together
+		wait := healthyInterval + mathrand.N(healthyInterval/10) // servers that start together do not ask together
 		if !well {
-			wait = askIll
+			wait = unhealthyInterval
 		}
 		select {
 		case <-ctx.Done():

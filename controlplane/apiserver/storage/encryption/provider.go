@@ -18,7 +18,7 @@ type provider interface {
 }
 
 // A chain is providers told apart by a prefix of the value; the first one
-// writes. unknown is said of a value that none of them wrote.
+// writes. unknown is the error for a value that none of them wrote.
 type chain struct {
 	links   []link
 	unknown error

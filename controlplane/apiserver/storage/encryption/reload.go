@@ -4,10 +4,10 @@ import (
 	"context"
 	"log/slog"
 	"slices"
-	"sync"
 	"time"
 
 	"knarr/internal/follow"
+	"knarr/internal/run"
 )
 
 // Run keeps in touch with the plugins until ctx ends, and, with reload, reads
@@ -15,7 +15,7 @@ import (
 // may be opened now. A file that says nothing sensible, or whose plugins are not
 // well, leaves the keys as they are.
 func (k *Keys) Run(ctx context.Context, reload bool, changed func()) error {
-	var wg sync.WaitGroup
+	var wg run.Group
 	defer func() {
 		wg.Wait()
 		for _, p := range *k.plugins.Load() {
@@ -35,7 +35,7 @@ func (k *Keys) Run(ctx context.Context, reload bool, changed func()) error {
 			if kept[p] == nil {
 				one, stop := context.WithCancel(ctx)
 				kept[p] = stop
-				wg.Go(func() { p.keep(one, changed) })
+				wg.Loop(one, "KMS plugin", func(one context.Context) { p.runStatusChecks(one, changed) })
 			}
 		}
 	}
@@ -55,7 +55,7 @@ func (k *Keys) Run(ctx context.Context, reload bool, changed func()) error {
 			slog.ErrorContext(ctx, "encryption configuration not taken over", "file", k.file, "err", err)
 		}
 		if news || err != nil {
-			k.counts.reloaded(err)
+			k.counts.recordReload(err)
 		}
 		if news {
 			keep()

@@ -25,14 +25,14 @@ func validateResources(names []string, at *field.Path) (errs field.ErrorList) {
 		}
 	}
 	for i, name := range names {
-		if why := wrongName(name); why != "" {
+		if why := nameError(name); why != "" {
 			errs = append(errs, field.Invalid(at.Index(i), name, why))
 		}
 	}
 	return errs
 }
 
-func wrongName(name string) string {
+func nameError(name string) string {
 	gr := schema.ParseGroupResource(name)
 	switch {
 	case strings.ToLower(name) != name:

@@ -1,8 +1,8 @@
-// Package encryption keeps values unreadable at rest, in upstream's form, so
+// Package encryption encrypts values at rest, in upstream's form, so
 // that either program reads what the other wrote. It reads the
 // EncryptionConfiguration file, and sits between the watch cache and a store:
-// what goes in is sealed with the resource's first key, what comes out is
-// opened with whichever key fits.
+// it encrypts with the resource's first key, and decrypts with whichever key
+// fits.
 package encryption
 
 import (
@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"knarr/controlplane/apiserver/storage"
+	"knarr/internal/run"
 )
 
 // A Store seals what another store keeps. Its other methods are the other's.
@@ -94,7 +95,7 @@ func (s *Store) Watch(ctx context.Context, prefix string, from int64) (<-chan st
 		return nil, err
 	}
 	out := make(chan storage.Batch)
-	go func() {
+	run.Go("store: decrypt a watch", func() {
 		defer close(out)
 		defer cancel()
 		for b := range in {
@@ -110,7 +111,7 @@ func (s *Store) Watch(ctx context.Context, prefix string, from int64) (<-chan st
 				return
 			}
 		}
-	}()
+	})
 	return out, nil
 }
 

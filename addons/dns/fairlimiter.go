@@ -1,0 +1,79 @@
+package dns
+
+import (
+	"net"
+	"net/netip"
+	"sync"
+)
+
+// fairLimiter are so many, and shared fairly: a client gets another only while more
+// are free than it has. One client alone can have half of all, two a third
+// each, and whoever comes next still finds some.
+type fairLimiter struct {
+	mu    sync.Mutex
+	free  int
+	inUse map[netip.Addr]int
+}
+
+func newFairLimiter(n int) *fairLimiter { return &fairLimiter{free: n, inUse: map[netip.Addr]int{}} }
+
+func (p *fairLimiter) take(client netip.Addr) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.inUse[client] >= p.free {
+		return false
+	}
+	p.inUse[client]++
+	p.free--
+	return true
+}
+
+func (p *fairLimiter) release(client netip.Addr) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.free++
+	if p.inUse[client]--; p.inUse[client] == 0 {
+		delete(p.inUse, client)
+	}
+}
+
+// clientOf is the address of a client, or none.
+func clientOf(a net.Addr) netip.Addr {
+	switch a := a.(type) {
+	case *net.UDPAddr:
+		return a.AddrPort().Addr().Unmap()
+	case *net.TCPAddr:
+		return a.AddrPort().Addr().Unmap()
+	}
+	return netip.Addr{}
+}
+
+// sharedListener closes the connections of a client that has its share.
+type sharedListener struct {
+	net.Listener
+	limiter *fairLimiter
+}
+
+func (l sharedListener) Accept() (net.Conn, error) {
+	for {
+		c, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		client := clientOf(c.RemoteAddr())
+		if l.limiter.take(client) {
+			return &sharedConn{Conn: c, release: sync.OnceFunc(func() { l.limiter.release(client) })}, nil
+		}
+		c.Close()
+	}
+}
+
+type sharedConn struct {
+	net.Conn
+	release func()
+}
+
+func (c *sharedConn) Close() error {
+	c.release()
+	return c.Conn.Close()
+}

@@ -1,0 +1,176 @@
+package dns
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"reflect"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"knarr/internal/controller"
+)
+
+const (
+	serviceNamespace = "kube-system"
+	serviceName      = "kube-dns"
+)
+
+// A Publisher puts the server of every node behind the Service kube-dns, whose
+// traffic stays on its node: so DNS needs no other node, and no node needs the
+// right to say where the others' queries go.
+type Publisher struct {
+	client  kubernetes.Interface
+	address netip.Addr
+	port    int32
+}
+
+// NewPublisher puts a Publisher together, for a Service with this address and
+// servers on this port of their node's first pod address; it starts nothing.
+func NewPublisher(kube *rest.Config, address netip.Addr, port int32) (*Publisher, error) {
+	client, err := kubernetes.NewForConfig(kube)
+	if err != nil {
+		return nil, fmt.Errorf("dns: %w", err)
+	}
+	return &Publisher{client, address, port}, nil
+}
+
+// Run publishes until ctx ends.
+func (a *Publisher) Run(ctx context.Context) error {
+	if err := a.ensureService(ctx); err != nil {
+		return err
+	}
+	f := informers.NewSharedInformerFactoryWithOptions(a.client, 0, informers.WithTransform(slimNode))
+	nodes := f.Core().V1().Nodes().Informer()
+	c := &controller.Controller[string]{
+		Name: "dns-announcer",
+		Sources: []controller.Source[string]{{Informer: nodes, Keys: func(o metav1.Object) []string {
+			return []string{o.GetName()}
+		}}},
+		Reconcile: func(ctx context.Context, name string) (time.Duration, error) {
+			o, found, err := nodes.GetStore().GetByKey(name)
+			if err != nil || !found {
+				return 0, err // the slice goes with its owner
+			}
+			return 0, a.publish(ctx, o.(*corev1.Node))
+		},
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	f.StartWithContext(ctx)
+	defer f.Shutdown()
+	defer cancel() // before Shutdown, which waits for the informers
+	return c.Run(ctx)
+}
+
+// slimNode keeps what an EndpointSlice needs.
+func slimNode(o any) (any, error) {
+	if n, ok := o.(*corev1.Node); ok {
+		return &corev1.Node{
+			ObjectMeta: metav1.ObjectMeta{Name: n.Name, UID: n.UID, ResourceVersion: n.ResourceVersion},
+			Spec:       corev1.NodeSpec{PodCIDR: n.Spec.PodCIDR},
+		}, nil
+	}
+	return o, nil
+}
+
+// ensureService makes the Service that pods' resolvers point at.
+func (a *Publisher) ensureService(ctx context.Context) error {
+	local := corev1.ServiceInternalTrafficPolicyLocal
+	port := func(name string, p corev1.Protocol) corev1.ServicePort {
+		return corev1.ServicePort{Name: name, Port: 53, Protocol: p, TargetPort: intstr.FromInt32(a.port)}
+	}
+	services := a.client.CoreV1().Services(serviceNamespace)
+	have, err := services.Get(ctx, serviceName, metav1.GetOptions{})
+	switch {
+	case err == nil && have.Spec.Selector == nil && (have.Spec.InternalTrafficPolicy == nil || *have.Spec.InternalTrafficPolicy != local):
+		have.Spec.InternalTrafficPolicy = &local // made when there was one node
+		_, err = services.Update(ctx, have, metav1.UpdateOptions{})
+	case apierrors.IsNotFound(err):
+		_, err = services.Create(ctx, &corev1.Service{
+			ObjectMeta: metav1.ObjectMeta{Name: serviceName, Labels: map[string]string{
+				"k8s-app": serviceName, "kubernetes.io/cluster-service": "true", "kubernetes.io/name": "CoreDNS",
+			}},
+			Spec: corev1.ServiceSpec{
+				ClusterIP:             a.address.String(),
+				InternalTrafficPolicy: &local,
+				Ports:                 []corev1.ServicePort{port("dns", corev1.ProtocolUDP), port("dns-tcp", corev1.ProtocolTCP)},
+			},
+		}, metav1.CreateOptions{})
+	}
+	if err != nil && !apierrors.IsAlreadyExists(err) && ctx.Err() == nil {
+		return fmt.Errorf("make the DNS service: %w", err)
+	}
+	return nil
+}
+
+func (a *Publisher) publish(ctx context.Context, node *corev1.Node) error {
+	want, err := endpointSlice(node, a.port)
+	if want == nil {
+		return err
+	}
+	slices := a.client.DiscoveryV1().EndpointSlices(serviceNamespace)
+	have, err := slices.Get(ctx, want.Name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		_, err = slices.Create(ctx, want, metav1.CreateOptions{})
+	case err == nil && have.AddressType != want.AddressType:
+		err = slices.Delete(ctx, want.Name, metav1.DeleteOptions{})
+		if err == nil {
+			_, err = slices.Create(ctx, want, metav1.CreateOptions{})
+		}
+	case err == nil && !(reflect.DeepEqual(have.Endpoints, want.Endpoints) && reflect.DeepEqual(have.Ports, want.Ports) &&
+		reflect.DeepEqual(have.OwnerReferences, want.OwnerReferences)):
+		want.ResourceVersion = have.ResourceVersion
+		_, err = slices.Update(ctx, want, metav1.UpdateOptions{})
+	}
+	if apierrors.IsAlreadyExists(err) || apierrors.IsConflict(err) {
+		return nil // another server publishes the same
+	}
+	if err != nil {
+		return fmt.Errorf("publish the DNS of node %s: %w", node.Name, err)
+	}
+	return nil
+}
+
+// endpointSlice is the EndpointSlice of a node's server; nil for a node without
+// a range of pod addresses. Pure.
+func endpointSlice(node *corev1.Node, number int32) (*discoveryv1.EndpointSlice, error) {
+	if node.Spec.PodCIDR == "" {
+		return nil, nil
+	}
+	pods, err := netip.ParsePrefix(node.Spec.PodCIDR)
+	if err != nil {
+		return nil, fmt.Errorf("pod range of node %s: %w", node.Name, err)
+	}
+	at := pods.Masked().Addr().Next()
+	addressType := discoveryv1.AddressTypeIPv4
+	if at.Is6() {
+		addressType = discoveryv1.AddressTypeIPv6
+	}
+	port := func(name string, p corev1.Protocol) discoveryv1.EndpointPort {
+		return discoveryv1.EndpointPort{Name: &name, Protocol: &p, Port: &number}
+	}
+	return &discoveryv1.EndpointSlice{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: serviceNamespace, Name: serviceName + "-" + node.Name,
+			Labels: map[string]string{
+				discoveryv1.LabelServiceName: serviceName, discoveryv1.LabelManagedBy: "dns.knarr.io", "k8s-app": serviceName,
+			},
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID}},
+		},
+		AddressType: addressType,
+		Endpoints: []discoveryv1.Endpoint{{
+			Addresses: []string{at.String()}, NodeName: &node.Name,
+			Conditions: discoveryv1.EndpointConditions{Ready: new(true), Serving: new(true), Terminating: new(false)},
+		}},
+		Ports: []discoveryv1.EndpointPort{port("dns", corev1.ProtocolUDP), port("dns-tcp", corev1.ProtocolTCP)},
+	}, nil
+}

@@ -1,0 +1,170 @@
+package localstorage
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	csipb "github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/component-helpers/storage/volume"
+
+	"knarr/addons/localstorage/disk"
+)
+
+// answers is a driver that has so much room, and cannot make volumes larger.
+type answers struct {
+	csipb.ControllerClient
+	free   int64
+	expand error
+}
+
+func (a *answers) GetCapacity(context.Context, *csipb.GetCapacityRequest, ...grpc.CallOption) (*csipb.GetCapacityResponse, error) {
+	return &csipb.GetCapacityResponse{AvailableCapacity: a.free}, nil
+}
+
+func (a *answers) ControllerExpandVolume(context.Context, *csipb.ControllerExpandVolumeRequest, ...grpc.CallOption) (*csipb.ControllerExpandVolumeResponse, error) {
+	return nil, a.expand
+}
+
+// provisioner is that of a node, called by the test alone.
+func (w *world) provisioner(node string, calls *answers) *provisioner {
+	w.t.Helper()
+	store, err := disk.Open(w.ctx, w.storage(node))
+	w.must(err)
+	w.t.Cleanup(func() { store.Close() })
+	return &provisioner{
+		client: w.admin, calls: calls, store: store, changed: make(chan struct{}, 1), events: record.NewFakeRecorder(100),
+		node:    &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node, Labels: map[string]string{corev1.LabelHostname: node}}},
+		volumes: cache.NewSharedIndexInformer(nil, &corev1.PersistentVolume{}, 0, cache.Indexers{}),
+	}
+}
+
+// bound is a claim with a volume on a node, which w's test made by hand.
+func (w *world) bound(p *provisioner, name, node string) *corev1.PersistentVolumeClaim {
+	w.t.Helper()
+	c := w.claim(name, node)
+	pv := volumeFor(c, &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: ClassName}, Provisioner: Provisioner}, &csipb.Volume{
+		VolumeId: name, CapacityBytes: 20 << 20, AccessibleTopology: []*csipb.Topology{{Segments: map[string]string{corev1.LabelHostname: node}}},
+	}, "")
+	_, err := w.admin.CoreV1().PersistentVolumes().Create(w.ctx, pv, metav1.CreateOptions{})
+	w.must(err)
+	c, pv = w.bind(c)
+	w.must(p.volumes.GetStore().Add(pv))
+	return c
+}
+
+// TestElect: a node takes a claim that may be anywhere if it can make its volume:
+// its source is here, and the size that it would get.
+func TestElect(t *testing.T) {
+	w := newWorld(t)
+	p := w.provisioner("one", nil)
+	w.bound(p, "here", "one")
+	w.bound(p, "there", "two")
+	class := &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "now"}, Provisioner: Provisioner, Parameters: map[string]string{"limit": "none"}}
+	for _, tt := range []struct {
+		name, size, from string
+		free             int64
+		taken            bool
+	}{
+		{"fits", "8192", "", 8192, true},
+		{"large", "8193", "", 8192, false},
+		{"rounded", "8191", "", 8191, false},
+		{"copy-here", "20Mi", "here", 1 << 30, true},
+		{"copy-there", "20Mi", "there", 1 << 30, false},
+	} {
+		c := w.claim(tt.name, "", func(c *corev1.PersistentVolumeClaim) {
+			c.Spec.StorageClassName, c.Spec.Resources.Requests[storage] = new("now"), resource.MustParse(tt.size)
+			if tt.from != "" {
+				c.Spec.DataSource = &corev1.TypedLocalObjectReference{Kind: "PersistentVolumeClaim", Name: tt.from}
+			}
+		})
+		c.CreationTimestamp = metav1.NewTime(time.Now().Add(-time.Hour)) // the election's delay is over
+		p.calls = &answers{free: tt.free}
+		again, err := p.elect(w.ctx, c, class)
+		w.must(err)
+		c, err = w.admin.CoreV1().PersistentVolumeClaims("default").Get(w.ctx, c.Name, metav1.GetOptions{})
+		w.must(err)
+		if taken := c.Annotations[volume.AnnSelectedNode] == "one"; taken != tt.taken || !taken && again != capacityPeriod {
+			t.Errorf("%s: taken %t, again in %s", tt.name, taken, again)
+		}
+	}
+}
+
+// TestResizeFails: a claim that cannot grow says so once, whatever the words are,
+// and is looked at again later.
+func TestResizeFails(t *testing.T) {
+	w := newWorld(t)
+	api := w.admin.CoreV1().PersistentVolumeClaims("default")
+	for _, tt := range []struct {
+		name  string
+		code  codes.Code
+		state corev1.ClaimResourceStatus
+		again time.Duration // 0 for a growing one
+	}{
+		{"infeasible", codes.OutOfRange, corev1.PersistentVolumeClaimControllerResizeInfeasible, 0},
+		{"full", codes.ResourceExhausted, corev1.PersistentVolumeClaimControllerResizeInProgress, capacityPeriod},
+		{"broken", codes.Internal, corev1.PersistentVolumeClaimControllerResizeInProgress, 0},
+	} {
+		calls := &answers{}
+		p := w.provisioner(tt.name, calls)
+		c := w.bound(p, tt.name, tt.name)
+		grow := func(size string) {
+			c.Spec.Resources.Requests[storage] = resource.MustParse(size)
+			var err error
+			c, err = api.Update(w.ctx, c, metav1.UpdateOptions{})
+			w.must(err)
+		}
+		try := func(words string) {
+			calls.expand = status.Error(tt.code, words)
+			again, err := p.resize(w.ctx, c)
+			if again != tt.again || (tt.again == 0) != errors.Is(err, calls.expand) {
+				t.Errorf("%s: again in %s, %v", tt.name, again, err)
+			}
+			c, err = api.Get(w.ctx, c.Name, metav1.GetOptions{})
+			w.must(err)
+		}
+		grow("30Mi")
+		try("1 can be had")
+		if got := c.Status.AllocatedResourceStatuses[storage]; got != tt.state || len(c.Status.Conditions) != 1 || !isResizeError(c.Status.Conditions[0]) {
+			t.Errorf("%s: %+v", tt.name, c.Status)
+		}
+		written := c.ResourceVersion
+		try("2 can be had")
+		if c.ResourceVersion != written {
+			t.Errorf("%s: written again: %+v", tt.name, c.Status)
+		}
+		grow("40Mi")
+		try("3 can be had")
+		if got := c.Status.AllocatedResources[storage]; got.String() != "40Mi" || len(c.Status.Conditions) != 1 || c.Status.Conditions[0].Message != calls.expand.Error() {
+			t.Errorf("%s: another size: %+v", tt.name, c.Status)
+		}
+	}
+}
+
+// TestNotEnforced: the reason is in the words.
+func TestNotEnforced(t *testing.T) {
+	missing := errors.New("mkfs.ext4 is not installed; install e2fsprogs")
+	for _, c := range []struct {
+		copied bool
+		images error
+		want   string
+	}{
+		{true, missing, "its source's size is not enforced either"},
+		{false, nil, "node one had no project quotas, and no images, when it was made"},
+		{false, missing, "node one has no project quotas, and no images: mkfs.ext4 is not installed; install e2fsprogs (knarr check says more)"},
+	} {
+		if got := notEnforced("one", c.copied, c.images); got != c.want {
+			t.Error(got)
+		}
+	}
+}

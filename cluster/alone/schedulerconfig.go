@@ -1,0 +1,167 @@
+package alone
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+)
+
+// A schedulerConfiguration is a KubeSchedulerConfiguration, in so far as it is about
+// the process: plugins are those of upstream's default profile.
+type schedulerConfiguration struct {
+	metav1.TypeMeta  `json:",inline"`
+	LeaderElection   leaderElectionConfiguration `json:"leaderElection"`
+	ClientConnection clientConnection            `json:"clientConnection"`
+	Profiles         []schedulerProfile          `json:"profiles"`
+	Extenders        []json.RawMessage           `json:"extenders"`
+
+	EnableProfiling           *bool `json:"enableProfiling"`
+	EnableContentionProfiling *bool `json:"enableContentionProfiling"`
+
+	PodInitialBackoffSeconds *int64 `json:"podInitialBackoffSeconds"`
+	PodMaxBackoffSeconds     *int64 `json:"podMaxBackoffSeconds"`
+	Parallelism              *int32 `json:"parallelism"`
+	PercentageOfNodesToScore *int32 `json:"percentageOfNodesToScore"`
+	DelayCacheUntilActive    bool   `json:"delayCacheUntilActive"`
+}
+
+type leaderElectionConfiguration struct {
+	LeaderElect       *bool           `json:"leaderElect"`
+	LeaseDuration     metav1.Duration `json:"leaseDuration"`
+	RenewDeadline     metav1.Duration `json:"renewDeadline"`
+	RetryPeriod       metav1.Duration `json:"retryPeriod"`
+	ResourceLock      string          `json:"resourceLock"`
+	ResourceName      string          `json:"resourceName"`
+	ResourceNamespace string          `json:"resourceNamespace"`
+}
+
+type clientConnection struct {
+	Kubeconfig         string  `json:"kubeconfig"`
+	AcceptContentTypes string  `json:"acceptContentTypes"`
+	ContentType        string  `json:"contentType"`
+	QPS                float32 `json:"qps"`
+	Burst              int32   `json:"burst"`
+}
+
+type schedulerProfile struct {
+	SchedulerName            string            `json:"schedulerName"`
+	PercentageOfNodesToScore *int32            `json:"percentageOfNodesToScore"`
+	Plugins                  map[string]any    `json:"plugins"`
+	PluginConfig             []json.RawMessage `json:"pluginConfig"`
+}
+
+// read takes a file's settings. It refuses plugins, their settings and extenders, and
+// says which others change nothing.
+func (c *schedulerConfiguration) read(file string) error {
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return fmt.Errorf("--config: %w", err)
+	}
+	if err := yaml.UnmarshalStrict(b, c); err != nil {
+		return fmt.Errorf("--config: %s: %w", file, err)
+	}
+	if c.Kind != "KubeSchedulerConfiguration" || c.APIVersion != "kubescheduler.config.k8s.io/v1" {
+		return fmt.Errorf("--config: %s: no kind \"KubeSchedulerConfiguration\" of version \"kubescheduler.config.k8s.io/v1\", but %q of %q", file, c.Kind, c.APIVersion)
+	}
+	var errs []error
+	bad := func(when bool, field, why string) {
+		if when {
+			errs = append(errs, fmt.Errorf("--config: %s: %s: %s", file, field, why))
+		}
+	}
+	bad(len(c.Extenders) > 0, "extenders", "there are none here; remove them")
+	bad(c.PodInitialBackoffSeconds != nil && *c.PodInitialBackoffSeconds != 1, "podInitialBackoffSeconds", "is 1 here; remove it")
+	bad(c.PodMaxBackoffSeconds != nil && *c.PodMaxBackoffSeconds != 10, "podMaxBackoffSeconds", "is 10 here; remove it")
+	seen := map[string]bool{}
+	for i, p := range c.Profiles {
+		at := fmt.Sprintf("profiles[%d].", i)
+		bad(len(p.Plugins) > 0, at+"plugins", "every profile has the default plugins here; remove it")
+		bad(len(p.PluginConfig) > 0, at+"pluginConfig", "every plugin has its default settings here; remove it")
+		bad(p.SchedulerName == "" && len(c.Profiles) > 1, at+"schedulerName", "is needed to tell profiles apart")
+		bad(seen[p.SchedulerName], at+"schedulerName", fmt.Sprintf("%q is another profile's", p.SchedulerName))
+		seen[p.SchedulerName] = true
+	}
+	if idle := c.withoutEffect(); len(idle) > 0 {
+		slog.Warn("--config: these settings change nothing here", "file", file, "fields", strings.Join(idle, ", "))
+	}
+	return errors.Join(errs...)
+}
+
+// withoutEffect are the fields that are set and change nothing: every feasible node is
+// scored, requests are not throttled here, and speak protobuf.
+func (c *schedulerConfiguration) withoutEffect() (fields []string) {
+	percent := c.PercentageOfNodesToScore != nil
+	for _, p := range c.Profiles {
+		percent = percent || p.PercentageOfNodesToScore != nil
+	}
+	for field, is := range map[string]bool{
+		"parallelism": c.Parallelism != nil, "percentageOfNodesToScore": percent, "delayCacheUntilActive": c.DelayCacheUntilActive,
+		"enableContentionProfiling": c.EnableContentionProfiling != nil, "clientConnection.qps": c.ClientConnection.QPS != 0,
+		"clientConnection.burst": c.ClientConnection.Burst != 0, "clientConnection.contentType": c.ClientConnection.ContentType != "",
+		"clientConnection.acceptContentTypes": c.ClientConnection.AcceptContentTypes != "",
+	} {
+		if is {
+			fields = append(fields, field)
+		}
+	}
+	slices.Sort(fields)
+	return fields
+}
+
+// names are those of the profiles; none for the default's alone.
+func (c *schedulerConfiguration) names() (names []string) {
+	for _, p := range c.Profiles {
+		if p.SchedulerName != "" {
+			names = append(names, p.SchedulerName)
+		}
+	}
+	return names
+}
+
+// apply sets what the file says and no flag does; set reports whether a flag was given.
+func (c *schedulerConfiguration) apply(s *schedulerProgram, set func(flag string) bool) {
+	if c.ClientConnection.Kubeconfig != "" && !set("kubeconfig") {
+		s.kubeconfig = c.ClientConnection.Kubeconfig
+	}
+	l := &s.lease
+	from := c.LeaderElection
+	if from.LeaderElect != nil && !set("leader-elect") {
+		l.on = *from.LeaderElect
+	}
+	for _, d := range []struct {
+		flag string
+		from metav1.Duration
+		to   *time.Duration
+	}{
+		{"leader-elect-lease-duration", from.LeaseDuration, &l.times.Duration},
+		{"leader-elect-renew-deadline", from.RenewDeadline, &l.times.Renew},
+		{"leader-elect-retry-period", from.RetryPeriod, &l.times.Retry},
+	} {
+		if d.from.Duration != 0 && !set(d.flag) {
+			*d.to = d.from.Duration
+		}
+	}
+	for _, t := range []struct {
+		flag, from string
+		to         *string
+	}{
+		{"leader-elect-resource-lock", from.ResourceLock, &l.kind},
+		{"leader-elect-resource-name", from.ResourceName, &l.times.Name},
+		{"leader-elect-resource-namespace", from.ResourceNamespace, &l.times.Namespace},
+	} {
+		if t.from != "" && !set(t.flag) {
+			*t.to = t.from
+		}
+	}
+	if c.EnableProfiling != nil && !set("profiling") {
+		s.secure.Profiling = *c.EnableProfiling
+	}
+}

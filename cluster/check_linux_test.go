@@ -1,0 +1,72 @@
+package cluster
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"knarr/internal/need"
+	"knarr/node/cni/network"
+	"knarr/node/kubeproxy"
+)
+
+// Each line is ok only when the kernel did the thing: here it refuses to write
+// tables and links, though it has them all.
+func TestCheckTriesTheThingItself(t *testing.T) {
+	need.Root(t)
+	without := func(try func() error) func() error {
+		return func() error {
+			if err := dropNetAdmin(); err != nil {
+				return err
+			}
+			return try()
+		}
+	}
+	for _, n := range []requirement{
+		{"services", spaces(unix.CLONE_NEWNET, without(kubeproxy.Check)), "nothing goes", true},
+		{"bridges", spaces(unix.CLONE_NEWNET, without(network.CheckBridge)), "nothing goes", true},
+		{"pods", spaces(unix.CLONE_NEWNET, without(network.CheckTable)), "nothing goes", true},
+	} {
+		var b strings.Builder
+		if check(&b, []requirement{n}) || !strings.HasPrefix(b.String(), "FAIL  "+n.what+": ") || !strings.Contains(b.String(), "operation not permitted: nothing goes\n") {
+			t.Errorf("the kernel refuses, and check says %q", b.String())
+		}
+	}
+	var b strings.Builder
+	if !check(&b, []requirement{{"it", func() error { return errors.New("refused") }, "so", false}}) || b.String() != "note  it: refused: so\n" {
+		t.Errorf("check says %q", b.String())
+	}
+	// Without a namespace to try it in, nothing is said of the thing, and another
+	// user is told one cause, not what follows from it.
+	for want, all := range map[string][]requirement{
+		"FAIL  it: not tried: make namespaces: invalid argument\n":               {{"it", spaces(1, kubeproxy.Check), "so", true}},
+		"FAIL  spaces: make namespaces: invalid argument: so\n":                  {{"spaces", spaces(1, nil), "so", true}},
+		"FAIL  root: this is another user: so; the rest is only tried as root\n": {{"root", func() error { return errNotRoot }, "so", true}, {"it", spaces(1, nil), "so", true}},
+	} {
+		b.Reset()
+		if check(&b, all) || b.String() != want {
+			t.Errorf("check says %q, want %q", b.String(), want)
+		}
+	}
+	// And this machine, which runs the tests of the rest, can all that is fatal.
+	b.Reset()
+	if !Check(&b) {
+		t.Errorf("this machine lacks:\n%s", b.String())
+	}
+	t.Log("\n" + b.String())
+}
+
+// dropNetAdmin takes a capability from the calling thread.
+func dropNetAdmin() error {
+	h := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var d [2]unix.CapUserData
+	if err := unix.Capget(&h, &d[0]); err != nil {
+		return err
+	}
+	for _, set := range []*uint32{&d[0].Effective, &d[0].Permitted} {
+		*set &^= 1 << unix.CAP_NET_ADMIN
+	}
+	return unix.Capset(&h, &d[0])
+}

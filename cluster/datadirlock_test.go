@@ -1,0 +1,67 @@
+package cluster
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"knarr/internal/need"
+)
+
+func TestMarkerChange(t *testing.T) {
+	server := marker{Version: 1, ClusterCIDR: "10.42.0.0/16", ServiceCIDR: "10.43.0.0/16"}
+	other := server
+	other.ClusterCIDR = "10.44.0.0/16"
+	agent := marker{Version: 1, Agent: true}
+	for _, c := range []struct {
+		have, want marker
+		reason     string
+	}{
+		{server, server, ""}, {agent, agent, ""},
+		{agent, server, "--data-dir /d is an agent's; start it with knarr agent"},
+		{server, agent, "--data-dir /d is a server's; start it with knarr server"},
+		{server, other, "--cluster-cidr 10.44.0.0/16: this cluster was made with 10.42.0.0/16"},
+		{marker{}, server, "belongs to another version of knarr"},
+	} {
+		err := c.have.change(c.want, "/d")
+		if (c.reason == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), c.reason) {
+			t.Errorf("%+v then %+v: %v, want %q", c.have, c.want, err, c.reason)
+		}
+	}
+}
+
+func TestHolds(t *testing.T) {
+	const locks = "1: FLOCK  ADVISORY  WRITE 22962 fe:00:5341572 0 EOF\n1: -> FLOCK  ADVISORY  WRITE 7 fe:00:5341572 0 EOF\n2: POSIX  ADVISORY  WRITE 9 fe:00:77 0 EOF\n"
+	for _, c := range []struct {
+		pid   string
+		inode uint64
+		want  bool
+	}{{"22962", 5341572, true}, {"22962", 341572, false}, {"7", 5341572, false}, {"9", 77, false}, {"2296", 5341572, false}} {
+		if holds(locks, c.pid, c.inode) != c.want {
+			t.Errorf("%s holds %d: %v", c.pid, c.inode, !c.want)
+		}
+	}
+}
+
+// A server that ends leaves no directory of sockets, unless there are some.
+func TestReleaseLeavesNothing(t *testing.T) {
+	need.Root(t)
+	l := layout{t.TempDir() + "/data"}
+	for _, kept := range []string{"", "a"} {
+		c, err := l.dataDirLock(marker{Version: 1}, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if kept != "" {
+			if err := os.WriteFile(filepath.Join(l.runDir(), kept), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { os.RemoveAll(l.runDir()) })
+		}
+		c.release()
+		if _, err := os.Stat(l.runDir()); (err == nil) != (kept != "") {
+			t.Errorf("with %q: %v", kept, err)
+		}
+	}
+}

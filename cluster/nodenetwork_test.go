@@ -1,0 +1,51 @@
+package cluster
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// A kernel that takes no table is told of once, in the log and for as long as
+// it lasts in the node's condition, and tried ever more rarely.
+func TestNetworkThatCannotStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		before := slog.Default()
+		slog.SetDefault(slog.New(slog.NewTextHandler(&out, nil)))
+		defer slog.SetDefault(before)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		n := &node{}
+		tries, refusal := 0, errors.New("socket: protocol not supported")
+		done := make(chan bool)
+		go func() {
+			done <- n.install(ctx, func() error {
+				if tries++; tries > 30 {
+					return nil
+				}
+				return refusal
+			})
+		}()
+		time.Sleep(10 * time.Minute)
+		synctest.Wait()
+		if tries < 10 || tries > 20 {
+			t.Errorf("%d tries in ten minutes", tries)
+		}
+		if err := n.health.err(); err == nil || err.Error() != "pod network: socket: protocol not supported" {
+			t.Errorf("the node's network says %v", err)
+		}
+		if lines := strings.Count(out.String(), "\n"); lines != 1 {
+			t.Errorf("%d lines in the log:\n%s", lines, out.String())
+		}
+		time.Sleep(time.Hour)
+		if !<-done || n.health.err() != nil {
+			t.Errorf("after it went well the node's network says %v", n.health.err())
+		}
+	})
+}

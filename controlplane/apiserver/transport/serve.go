@@ -1,0 +1,101 @@
+// Package transport serves HTTP/1 and HTTP/2 on connections whose cost is bounded:
+// it batches and coalesces writes, ends connections whose client reads nothing, and
+// drains requests at shutdown. It reads and writes connections, and nothing else.
+package transport
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log"
+	"net"
+	"net/http"
+	"time"
+)
+
+// Grace is how long requests under way may take once a listener closes, unless
+// late ones are asked to retry, and how much longer than its request an answer
+// may take to be sent.
+const Grace = time.Second
+
+// A Server answers requests on listeners.
+type Server struct {
+	Handler http.Handler
+	// ConnContext adds to the context of a connection's requests.
+	ConnContext func(context.Context, net.Conn) context.Context
+	ErrorLog    *log.Logger
+	// RequestTimeout bounds the sending of each answer, together with Grace.
+	// Long-running requests lift it.
+	RequestTimeout time.Duration
+	// MaxStreams bounds the requests at once on an HTTP/2 connection.
+	MaxStreams int
+	// Stopping is called when the shutdown begins, ShutdownDelay before requests
+	// are no longer served.
+	Stopping      func()
+	ShutdownDelay time.Duration
+	// InFlight are the requests that the listener is kept open for after that, so
+	// that others are refused rather than find nobody; nil: it closes at once.
+	InFlight *InFlight
+}
+
+// Serve answers on l until ctx ends, over TLS when config is not nil. Then
+// requests are served for as long as the delay says, watches end, and requests
+// under way get a moment.
+func (s *Server) Serve(ctx context.Context, l net.Listener, config *tls.Config) error {
+	ending, end := context.WithCancel(context.WithoutCancel(ctx))
+	defer end()
+	base, cancel := context.WithCancel(context.WithValue(context.WithoutCancel(ctx), shutdownKey{}, ending))
+	defer cancel()
+	srv := &http.Server{
+		Handler:           s.Handler,
+		BaseContext:       func(net.Listener) context.Context { return base },
+		ConnContext:       s.ConnContext,
+		ReadHeaderTimeout: 32 * time.Second,
+		WriteTimeout:      s.RequestTimeout + Grace, // of each answer; long-running requests lift it
+		IdleTimeout:       90 * time.Second,
+		MaxHeaderBytes:    1 << 20,
+		TLSConfig:         config.Clone(),
+		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: s.MaxStreams},
+		ErrorLog:          s.ErrorLog,
+	}
+	if config != nil {
+		if err := batchStreams(srv); err != nil {
+			return fmt.Errorf("serve HTTP/2: %w", err)
+		}
+	}
+	down := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(down)
+		s.Stopping()
+		if s.ShutdownDelay > 0 {
+			<-time.After(s.ShutdownDelay)
+		}
+		end()
+		if s.InFlight != nil {
+			select {
+			case <-s.InFlight.drain():
+			case <-time.After(s.RequestTimeout):
+			}
+		}
+		ctx, done := context.WithTimeout(context.WithoutCancel(ctx), Grace)
+		defer done()
+		if srv.Shutdown(ctx) != nil {
+			cancel()
+			_ = srv.Close()
+		}
+	})
+	var err error
+	if config != nil {
+		err = srv.ServeTLS(coalescingListener{l}, "", "")
+	} else {
+		err = srv.Serve(l)
+	}
+	if !stop() {
+		<-down
+	}
+	if ctx.Err() != nil && (errors.Is(err, http.ErrServerClosed) || errors.Is(err, net.ErrClosed)) {
+		return nil
+	}
+	return fmt.Errorf("serve the API on %s: %w", l.Addr(), err)
+}
