@@ -49,6 +49,33 @@ func TestPages(t *testing.T) {
 	}
 }
 
+// TestChart: the chart of the figures has those of the page, in its order. It is
+// drawn by a module of its own, whose tests compare it byte by byte.
+func TestChart(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join(root, "docs/benchmarks.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	svg, err := os.ReadFile(filepath.Join(root, "docs/benchmarks.svg"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	table, _, _ := strings.Cut(string(page), "\nThe ratios of the whole run before")
+	rows := regexp.MustCompile(`(?m)^\| (.+?) \| .+ \| .+ \| ([\d.]+×) ± .*\|$`).FindAllStringSubmatch(table, -1)
+	if len(rows) < 20 {
+		t.Fatalf("found only %d figures in docs/benchmarks.md", len(rows))
+	}
+	rest := string(svg)
+	for _, row := range rows {
+		for _, want := range row[1:] {
+			var found bool
+			if _, rest, found = strings.Cut(rest, ">"+want+"<"); !found {
+				t.Fatalf("docs/benchmarks.svg lacks %s of the line %s of docs/benchmarks.md: make pictures", want, row[1])
+			}
+		}
+	}
+}
+
 // TestMacros: what the Makefile calls is defined. Make expands any other name to
 // nothing, and says so to nobody.
 func TestMacros(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -45,6 +46,7 @@ func (p pkg) files() (all []string) {
 func list(args ...string) (pkgs []pkg, err error) {
 	cmd := exec.Command("go", append([]string{"list", "-json=ImportPath,Dir,Module,Imports,TestImports,XTestImports,GoFiles,TestGoFiles,XTestGoFiles,IgnoredGoFiles,Deps"}, args...)...)
 	cmd.Dir = root
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0") // as bin/knarr is built
 	out, err := cmd.Output()
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 		return nil, errors.New(string(exit.Stderr))

@@ -11,8 +11,8 @@ import (
 var components = []string{
 	"controlplane/etcd", "controlplane/kine", "controlplane/apiserver", "controlplane/scheduler",
 	"controlplane/controllermanager", "controlplane/cloudcontrollermanager",
-	"node/kubelet", "node/containerruntime", "node/cni", "node/kubeproxy",
-	"addons/dns", "addons/ingress", "addons/dashboard", "addons/metrics", "addons/networkpolicy", "addons/localstorage",
+	"node/kubelet", "node/containerruntime", "node/cni", "node/kubeproxy", "node/networkpolicy",
+	"addons/dns", "addons/ingress", "addons/dashboard", "addons/metrics", "addons/localstorage",
 	"kubectl",
 }
 
@@ -54,7 +54,7 @@ var walls = []wall{
 	{below("k8s.io/client-go/util/workqueue"), []string{"internal/controller", "controlplane/controllermanager", "controlplane/scheduler", "node/kubelet"},
 		"queues belong to the reconcile engine"},
 	{below(module + "internal/apitest"), nil, "the API server of tests is for tests"},
-	{below("testing"), []string{"internal/apitest", "controlplane/apiserver/storage/storagetest", "node/kubelet/fakecri", "test"}, "tests stay out of the program"},
+	{below("testing"), []string{"internal/apitest", "controlplane/apiserver/storage/storagetest", "node/kubelet/fakecri", "node/kubelet/podtest", "test"}, "tests stay out of the program"},
 }
 
 // TestWalls: components share libraries and internal/, and nothing else.

@@ -47,7 +47,7 @@ func runAPI(ctx context.Context, r *run) error {
 			return err
 		}
 	}
-	c, client, err := r.prepared(ctx, false)
+	c, client, err := r.startPrepared(ctx, false)
 	if err != nil {
 		return err
 	}

@@ -23,7 +23,7 @@ const deployments = 3
 
 // runDeploy has the controllers make a large Deployment's pods, and delete them.
 func runDeploy(ctx context.Context, r *run) error {
-	c, client, err := r.prepared(ctx, true)
+	c, client, err := r.startPrepared(ctx, true)
 	if err != nil {
 		return err
 	}

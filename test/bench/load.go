@@ -64,7 +64,7 @@ const parts = 10
 // costly measures n operations: their rate, and the servers' CPU for each.
 func (r *run) costly(ctx context.Context, c *rig.Cluster, line string, workers, n int, do func(ctx context.Context, i int) error) error {
 	profiled := r.profile(ctx, c, line)
-	took, cpu, err := r.inTurns(ctx, c, n, func(from, to int) error {
+	took, cpu, err := r.alternate(ctx, c, n, func(from, to int) error {
 		_, _, err := each(ctx, workers, to-from, func(ctx context.Context, i int) error { return do(ctx, from+i) })
 		return err
 	})
@@ -77,10 +77,10 @@ func (r *run) costly(ctx context.Context, c *rig.Cluster, line string, workers, 
 	return c.Alive()
 }
 
-// inTurns has n operations done in parts, and the other side's between them,
+// alternate has n operations done in parts, and the other side's between them,
 // while this one's servers rest. It returns how long the operations took, and how
 // much of the servers' CPU, with what was still to do after them.
-func (r *run) inTurns(ctx context.Context, c *rig.Cluster, n int, do func(from, to int) error) (took, cpu time.Duration, err error) {
+func (r *run) alternate(ctx context.Context, c *rig.Cluster, n int, do func(from, to int) error) (took, cpu time.Duration, err error) {
 	for part := range parts {
 		if err := errors.Join(c.Rest(ctx), r.pass(ctx)); err != nil {
 			return 0, 0, err

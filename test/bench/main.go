@@ -1,7 +1,8 @@
 // Command bench measures knarr and upstream's Kubernetes v1.36.3 alternately on
 // this machine, with the same client, TLS and fsync on and limits of rate
 // lifted, and prints median, spread and ratio of every line. It reads /proc and
-// writes a Markdown table, and below a directory of its own while it runs.
+// writes a Markdown table and a chart of it, and below a directory of its own
+// while it runs.
 package main
 
 import (
@@ -56,11 +57,11 @@ type env struct {
 
 // A bench is what BENCH= selects.
 type bench struct {
-	name  string
-	lines []line
-	run   func(context.Context, *run) error
-	asked bool // runs only when it is asked for: it takes many minutes
-	turns bool // both sides are up at once, and take turns
+	name       string
+	lines      []line
+	run        func(context.Context, *run) error
+	asked      bool // runs only when it is asked for: it takes many minutes
+	alternates bool // both sides are up at once, and take turns
 }
 
 // A line is one row of the table.
@@ -72,10 +73,10 @@ type line struct {
 
 // benches in the order of TARGETS.
 var benches = []bench{
-	{name: "api", lines: apiLines, run: runAPI, turns: true},
-	{name: "watch", lines: watchLines, run: runWatch, turns: true},
+	{name: "api", lines: apiLines, run: runAPI, alternates: true},
+	{name: "watch", lines: watchLines, run: runWatch, alternates: true},
 	{name: "sched", lines: schedLines, run: runSched},
-	{name: "deploy", lines: deployLines, run: runDeploy, turns: true},
+	{name: "deploy", lines: deployLines, run: runDeploy, alternates: true},
 	{name: "node", lines: nodeLines, run: runNode},
 	{name: "select", lines: selectLines, run: runSelect, asked: true},
 }
@@ -94,7 +95,8 @@ func main() {
 		which      = flag.String("bench", "", "`names`, comma separated, of what to measure (default: all): "+names())
 		only       = flag.String("side", "", "measure only `knarr` or upstream")
 		against    = flag.String("against", "", "another `knarr`, in upstream's place: the one before a change")
-		out        = flag.String("out", "", "write the table to this `file` too")
+		out        = flag.String("out", "", "write the table to this `file` too, and its chart beside it")
+		chartOf    = flag.String("chart", "", "draw the table in this `file` into an SVG beside it, and measure nothing")
 		scale      = flag.Float64("scale", 1, "`factor` on the counts, for a quick look")
 		profiles   = flag.String("profiles", "", "`directory` for CPU profiles of the API server, one for each measurement")
 	)
@@ -102,6 +104,9 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	err := func() error {
+		if *chartOf != "" {
+			return writeChart(*chartOf)
+		}
 		selected, err := choose(*which)
 		if err != nil {
 			return err
@@ -194,7 +199,11 @@ func start(ctx context.Context, programs rig.Programs, selected []bench, work st
 	table := results.markdown(selected, other, rounds, time.Since(began))
 	fmt.Print(table)
 	if out != "" {
-		faults = append(faults, os.WriteFile(out, []byte(table), 0o644))
+		if err := os.WriteFile(out, []byte(table), 0o644); err != nil {
+			faults = append(faults, err)
+		} else if _, _, err := bars(table); err == nil { // with one side alone there is nothing to draw
+			faults = append(faults, writeChart(out))
+		}
 	}
 	return errors.Join(faults...)
 }
@@ -202,7 +211,7 @@ func start(ctx context.Context, programs rig.Programs, selected []bench, work st
 // both measures both sides, or only one, and says how each ended.
 func (b bench) both(ctx context.Context, e *env, only side, put func(s side, line string, v float64)) iter.Seq2[side, error] {
 	return func(yield func(side, error) bool) {
-		t := newTurns(knarr)
+		t := newAlternation(knarr)
 		var wg sync.WaitGroup
 		var ended [2]error
 		sides := []side{knarr, upstream}
@@ -212,7 +221,7 @@ func (b bench) both(ctx context.Context, e *env, only side, put func(s side, lin
 				continue
 			}
 			r := &run{e: e, side: s, put: func(line string, v float64) { put(s, line, v) }, pass: func(context.Context) error { return nil }}
-			if b.turns {
+			if b.alternates {
 				r.pass = func(ctx context.Context) error { return t.pass(ctx, s) }
 			}
 			wg.Go(func() {
@@ -237,14 +246,14 @@ func (r *run) count(n int) int { return max(1, int(float64(n)*r.e.scale)) }
 // controlPlane starts a side with an API server and its store, and with the
 // controllers and the scheduler when they are wanted.
 func (r *run) controlPlane(ctx context.Context, whole bool) (*rig.Cluster, error) {
-	c, err := r.started(ctx, whole)
+	c, err := r.startCluster(ctx, whole)
 	if err == nil {
 		c.Took = time.Since(c.Began)
 	}
 	return c, err
 }
 
-func (r *run) started(ctx context.Context, whole bool) (*rig.Cluster, error) {
+func (r *run) startCluster(ctx context.Context, whole bool) (*rig.Cluster, error) {
 	dir := filepath.Join(r.e.dir, string(r.side))
 	if programs, own := r.programs(); own {
 		if whole {
@@ -268,8 +277,8 @@ func (r *run) programs() (p rig.Programs, own bool) {
 	return p, p.Against != ""
 }
 
-// prepared is a control plane with a client and the namespace of the load.
-func (r *run) prepared(ctx context.Context, whole bool) (*rig.Cluster, *kubernetes.Clientset, error) {
+// startPrepared is a control plane with a client and the namespace of the load.
+func (r *run) startPrepared(ctx context.Context, whole bool) (*rig.Cluster, *kubernetes.Clientset, error) {
 	c, err := r.controlPlane(ctx, whole)
 	if err != nil {
 		return nil, nil, err

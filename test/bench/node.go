@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 
 	"knarr/test/bench/rig"
 )
@@ -29,8 +30,8 @@ const idleTime = 60 * time.Second
 // for all else.
 const nodeStarts = 3
 
-// crowds are how often the pods are made all at once.
-const crowds = 3
+// bursts are how often the pods are made all at once.
+const bursts = 3
 
 // runNode runs real pods on a whole cluster of one node.
 func runNode(ctx context.Context, r *run) error {
@@ -63,29 +64,49 @@ func runNode(ctx context.Context, r *run) error {
 		return err
 	}
 
-	seen, stop := watchPods(ctx, client, fields.Everything(), func(p *corev1.Pod) bool {
-		for _, c := range p.Status.Conditions {
-			if c.Type == corev1.PodReady {
-				return c.Status == corev1.ConditionTrue
-			}
-		}
-		return false
-	})
+	seen, stop := watchPods(ctx, client, fields.Everything(), podReady)
 	defer stop()
-	pods := client.CoreV1().Pods(namespace)
-	create := func(ctx context.Context, name string) error {
-		_, err := pods.Create(ctx, realPod(name), metav1.CreateOptions{})
+	p := &podLoad{r, client.CoreV1().Pods(namespace), seen}
+	if err := p.oneByOne(ctx); err != nil {
 		return err
 	}
+	return p.allAtOnce(ctx)
+}
+
+func podReady(p *corev1.Pod) bool {
+	for _, c := range p.Status.Conditions {
+		if c.Type == corev1.PodReady {
+			return c.Status == corev1.ConditionTrue
+		}
+	}
+	return false
+}
+
+// podLoad creates and deletes pods, and measures until it has seen the result.
+type podLoad struct {
+	*run
+	pods corev1client.PodInterface
+	seen *podsSeen
+}
+
+func (p *podLoad) create(ctx context.Context, name string) error {
+	_, err := p.pods.Create(ctx, realPod(name), metav1.CreateOptions{})
+	return err
+}
+
+// rowSize is how many pods are made one after the other; the first warms.
+const rowSize = 21
+
+func (p *podLoad) oneByOne(ctx context.Context) error {
 	var started, ended []time.Duration
 	row := time.Duration(0)
-	for i := range 21 { // the first warms
+	for i := range rowSize {
 		name := fmt.Sprintf("warm-%02d", i)
 		began := time.Now()
-		if err := create(ctx, name); err != nil {
+		if err := p.create(ctx, name); err != nil {
 			return err
 		}
-		at, err := seen.when(ctx, seen.at, name)
+		at, err := p.seen.when(ctx, p.seen.at, name)
 		if err != nil {
 			return err
 		}
@@ -93,13 +114,13 @@ func runNode(ctx context.Context, r *run) error {
 			started = append(started, at.Sub(began))
 		}
 	}
-	for i := range 21 {
+	for i := range rowSize {
 		name := fmt.Sprintf("warm-%02d", i)
 		began := time.Now()
-		if err := pods.Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
+		if err := p.pods.Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
 			return err
 		}
-		at, err := seen.when(ctx, seen.gone, name)
+		at, err := p.seen.when(ctx, p.seen.gone, name)
 		if err != nil {
 			return err
 		}
@@ -108,31 +129,39 @@ func runNode(ctx context.Context, r *run) error {
 			row += at.Sub(began)
 		}
 	}
-	r.put("warm pod, create call to Ready seen on a watch, p50", quantile(started, 0.5))
-	r.put("pod that exits at once on SIGTERM, delete call to object gone", quantile(ended, 0.5))
-	r.put("20 such pods in a row", float64(row.Milliseconds()))
+	p.put("warm pod, create call to Ready seen on a watch, p50", quantile(started, 0.5))
+	p.put("pod that exits at once on SIGTERM, delete call to object gone", quantile(ended, 0.5))
+	p.put("20 such pods in a row", float64(row.Milliseconds()))
+	return nil
+}
 
-	n := r.count(60)
+// allAtOnce comes after oneByOne, whose pods have been seen too.
+func (p *podLoad) allAtOnce(ctx context.Context) error {
+	n := p.count(60)
 	var many []time.Duration
-	for crowd := range crowds {
+	for round := range bursts {
 		began := time.Now()
-		if _, _, err := each(ctx, clients, n, func(ctx context.Context, i int) error { return create(ctx, fmt.Sprintf("many-%d-%02d", crowd, i)) }); err != nil {
+		if _, _, err := each(ctx, clients, n, func(ctx context.Context, i int) error {
+			return p.create(ctx, fmt.Sprintf("many-%d-%02d", round, i))
+		}); err != nil {
 			return err
 		}
-		so := 21 + (crowd+1)*n
-		if err := seen.await(ctx, so); err != nil {
+		total := rowSize + (round+1)*n
+		if err := p.seen.await(ctx, total); err != nil {
 			return err
 		}
 		many = append(many, time.Since(began))
 		now := int64(0)
-		if err := pods.DeleteCollection(ctx, metav1.DeleteOptions{GracePeriodSeconds: &now}, metav1.ListOptions{}); err != nil {
+		if err := p.pods.DeleteCollection(ctx, metav1.DeleteOptions{GracePeriodSeconds: &now}, metav1.ListOptions{}); err != nil {
 			return err
 		}
-		if err := seen.until(ctx, func() (string, bool) { return fmt.Sprintf("%d pods gone", len(seen.gone)), len(seen.gone) >= so }); err != nil {
+		if err := p.seen.until(ctx, func() (string, bool) {
+			return fmt.Sprintf("%d pods gone", len(p.seen.gone)), len(p.seen.gone) >= total
+		}); err != nil {
 			return err
 		}
 	}
-	r.put("60 pods at once, until all are Ready", quantile(many, 0.5)/1000)
+	p.put("60 pods at once, until all are Ready", quantile(many, 0.5)/1000)
 	return nil
 }
 

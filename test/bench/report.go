@@ -88,11 +88,15 @@ func times(v, spread float64) string {
 	if math.IsNaN(v) || math.IsInf(v, 0) {
 		return ""
 	}
-	digits := 1
-	if v < 2 {
-		digits = 2
+	return fmt.Sprintf("%.*f× ± %.0f %%", digitsOf(v), v, spread*100)
+}
+
+// digitsOf are the digits after the point that a ratio is worth.
+func digitsOf(times float64) int {
+	if times < 2 {
+		return 2
 	}
-	return fmt.Sprintf("%.*f× ± %.0f %%", digits, v, spread*100)
+	return 1
 }
 
 func figure(v, spread float64, unit string) string {

@@ -27,7 +27,7 @@ const settle = 5 * time.Second
 // runSched creates pods while the scheduler binds them to nodes that are only
 // objects.
 func runSched(ctx context.Context, r *run) error {
-	c, client, err := r.prepared(ctx, true)
+	c, client, err := r.startPrepared(ctx, true)
 	if err != nil {
 		return err
 	}

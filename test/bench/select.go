@@ -18,7 +18,7 @@ var selectLines = []line{
 // runSelect lists with a label selector that matches nothing among very many
 // objects: KEP-2340's workload.
 func runSelect(ctx context.Context, r *run) error {
-	c, client, err := r.prepared(ctx, false)
+	c, client, err := r.startPrepared(ctx, false)
 	if err != nil {
 		return err
 	}

@@ -29,7 +29,7 @@ var watchLines = []line{
 // runWatch lets 200 watchers see every change of 100 pods. Watchers count
 // frames: decoding them would measure the client.
 func runWatch(ctx context.Context, r *run) error {
-	c, client, err := r.prepared(ctx, false)
+	c, client, err := r.startPrepared(ctx, false)
 	if err != nil {
 		return err
 	}
@@ -85,7 +85,7 @@ func runWatch(ctx context.Context, r *run) error {
 	n := r.count(2000)
 	profiled := r.profile(ctx, c, "watch")
 	defer profiled()
-	took, cpu, err := r.inTurns(ctx, c, n, func(from, to int) error {
+	took, cpu, err := r.alternate(ctx, c, n, func(from, to int) error {
 		// Upstream ends watches that fall behind: few writers, so that hardly one does.
 		if _, _, err := each(ctx, 4, to-from, func(ctx context.Context, i int) error { return patch(ctx, from+i) }); err != nil {
 			return err
@@ -100,7 +100,7 @@ func runWatch(ctx context.Context, r *run) error {
 
 	// One change at a time: how long until each watcher has it.
 	var all []time.Duration
-	if _, _, err := r.inTurns(ctx, c, r.count(1500), func(from, to int) error {
+	if _, _, err := r.alternate(ctx, c, r.count(1500), func(from, to int) error {
 		for i := from; i < to; i++ {
 			f.mark(time.Now(), &all)
 			if err := patch(ctx, i); err != nil {

@@ -44,7 +44,7 @@ func TestServers(t *testing.T) {
 	w.client = w.through("")
 	w.steps([]step{
 		{"roles", roles}, {"images", func(w *world) { w.knarr("images", "load", "--all-nodes", "--name", "e2e", "--dir", w.base, archive) }},
-		{"every server", everyServer}, {"strangers", strangers}, {"leader lost", leaderLost}, {"leader back", leaderBack}, {"shrink", shrink},
+		{"every server", everyServer}, {"untrusted", checkUntrusted}, {"leader lost", leaderLost}, {"leader back", leaderBack}, {"shrink", shrink},
 	}...)
 	w.nodes = []string{"e2e-1", "e2e-4"} // the others have ended
 	w.noTraces()
@@ -140,8 +140,8 @@ func everyServer(w *world) {
 	}
 }
 
-// strangers do not become servers: with the nodes' token they are refused.
-func strangers(w *world) {
+// checkUntrusted do not become servers: with the nodes' token they are refused.
+func checkUntrusted(w *world) {
 	out, err := w.try("server", "--data-dir", filepath.Join(w.base, "thief"), "--config", "/dev/null", "--disable-agent", "--https-listen-port", "19443",
 		"--server", "https://"+w.addresses()["e2e-1"]+":6443", "--token-file", filepath.Join(w.dir(), "e2e-1", "node-token"))
 	if err == nil || !strings.Contains(out, "--token is that of nodes, which may not have the cluster's keys; copy server-token") {

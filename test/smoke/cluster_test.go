@@ -102,7 +102,7 @@ func (c *cluster) start() {
 	go func(cmd *exec.Cmd, ended chan struct{}) { _ = cmd.Wait(); close(ended) }(c.cmd, c.ended)
 }
 
-// running says whether the server has not ended.
+// running reports whether the server has not ended.
 func (c *cluster) running() bool {
 	if c.cmd == nil {
 		return false
@@ -146,7 +146,7 @@ func (c *cluster) connect() {
 	})
 }
 
-// readyz says whether the API server says that it is ready.
+// readyz reports whether the API server says that it is ready.
 func (c *cluster) readyz(ctx context.Context) bool {
 	_, err := c.client.Discovery().RESTClient().Get().AbsPath("/readyz").DoRaw(ctx)
 	return err == nil

@@ -74,7 +74,7 @@ func longField() string {
 
 // A sent is a request that is made many times at once, and what its answer says.
 type sent struct {
-	method, path, kind, body, says string
+	method, path, kind, body, want string
 	header                         http.Header
 }
 
@@ -93,7 +93,7 @@ func (s *storm) send(y *tally, n int, all ...sent) {
 				lost.Add(1)
 				s.t.Logf("no answer to %s %.100s: %s", q.method, q.path, body[max(0, len(body)-100):])
 			}
-			y.code(code, body, q.says)
+			y.code(code, body, q.want)
 		})
 		if lost := lost.Load(); lost > int64(n)/2 {
 			s.t.Errorf("%d of %d requests to %s %.100s were not answered", lost, n, q.method, q.path)

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"io"
+	"net/http"
 	"time"
 
 	"golang.org/x/net/http2"
@@ -17,6 +18,7 @@ var frameAttacks = []attack{
 	{"heads that go on", continuations, []string{"closed", "frames"}, 900},
 	{"pings and settings", pings, []string{"closed", "frames"}, 900},
 	{"windows of nothing", windows, []string{"open", "429"}, 900},
+	{"objects under no window", unread, []string{"open", "429", "seats"}, 900},
 }
 
 // A speaker sends frames, and throws away what comes.
@@ -38,7 +40,7 @@ func (s *storm) speak(reads bool) (*speaker, error) {
 	if reads {
 		go func() { _, _ = io.Copy(io.Discard, c) }()
 	}
-	_ = c.SetWriteDeadline(time.Now().Add(patience))
+	_ = c.SetWriteDeadline(time.Now().Add(clientTimeout))
 	if _, err := io.WriteString(c, http2.ClientPreface); err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
@@ -127,6 +129,35 @@ func pings(s *storm, y *tally) {
 // windows asks for long lists and never lets a byte of them come.
 func windows(s *storm, y *tally) {
 	s.big()
+	defer s.shut(y, configMaps)()
+	s.ask(y)
+}
+
+// unread asks for single objects and for the OpenAPI document in the same way.
+// None of them keeps its seat: the attacker's own next request is served.
+func unread(s *storm, y *tally) {
+	s.big()
+	defer s.shut(y, configMaps+"/big0", "/openapi/v2")()
+	s.ask(y)
+	late := time.After(clientTimeout)
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		if code, _ := s.two.send("GET", politeObject, ""); code == http.StatusOK {
+			y.add("seats", 1)
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-late:
+			s.t.Error("the seats did not come back")
+			return
+		}
+	}
+}
+
+// shut asks for paths on many streams whose windows stay shut.
+func (s *storm) shut(y *tally, paths ...string) (release func()) {
 	var all []*speaker
 	for range s.size(5, 20) {
 		p, err := s.speak(true)
@@ -136,14 +167,15 @@ func windows(s *storm, y *tally) {
 		all = append(all, p)
 		_ = p.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
 		for i := range 100 {
-			if err := p.WriteHeaders(http2.HeadersFrameParam{StreamID: uint32(2*i + 1), BlockFragment: p.get(configMaps), EndStream: true, EndHeaders: true}); err != nil {
+			if err := p.WriteHeaders(http2.HeadersFrameParam{StreamID: uint32(2*i + 1), BlockFragment: p.get(paths[i%len(paths)]), EndStream: true, EndHeaders: true}); err != nil {
 				s.t.Errorf("ask: %v", err)
 			}
 		}
 		y.add("open", 1)
 	}
-	s.ask(y)
-	for _, p := range all {
-		_ = p.conn.Close()
+	return func() {
+		for _, p := range all {
+			_ = p.conn.Close()
+		}
 	}
 }

@@ -77,7 +77,7 @@ func start(t *testing.T) *server {
 func (s *server) waitReady(kubeconfig string) {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
-	late := time.After(patience)
+	late := time.After(clientTimeout)
 	for {
 		select {
 		case <-tick.C:
@@ -189,12 +189,12 @@ func (s *server) client(token string, one bool) *client {
 	protocols.SetHTTP2(!one)
 	transport := &http.Transport{TLSClientConfig: config, Protocols: protocols, DisableCompression: true, MaxIdleConnsPerHost: 1000}
 	s.t.Cleanup(transport.CloseIdleConnections)
-	return &client{&http.Client{Transport: transport, Timeout: patience}, "https://" + s.addr, token}
+	return &client{&http.Client{Transport: transport, Timeout: clientTimeout}, "https://" + s.addr, token}
 }
 
-// patience is how long anybody waits for an answer: it tells one that hangs from
+// clientTimeout is how long anybody waits for an answer: it tells one that hangs from
 // one that is late.
-const patience = 2 * time.Minute
+const clientTimeout = 2 * time.Minute
 
 // A request is what somebody asks.
 type request struct {
@@ -266,7 +266,7 @@ func (s *server) user(admin *client, name string) string {
 
 // dial opens a connection of TLS that speaks the protocol.
 func (s *server) dial(protocol string) (*tls.Conn, error) {
-	d := &net.Dialer{Timeout: patience}
+	d := &net.Dialer{Timeout: clientTimeout}
 	return tls.DialWithDialer(d, "tcp", s.addr, &tls.Config{RootCAs: s.roots, NextProtos: []string{protocol}})
 }
 

@@ -17,8 +17,8 @@ var slowAttacks = []attack{
 	{"bodies drop by drop", slowBodies, []string{"open", "429"}, 900},
 	{"idle connections", idle, []string{"open"}, 1000},
 	{"watches in a loop", watches, []string{"200", "429"}, 900},
-	{"watches that read nothing", deafWatches, []string{"open", "429"}, 1200},
-	{"lists that read nothing", deafLists, []string{"open", "429"}, 1200},
+	{"watches that read nothing", unreadWatches, []string{"open", "429"}, 1200},
+	{"lists that read nothing", unreadLists, []string{"open", "429"}, 1200},
 	{"lists of big objects", bigLists, []string{"200", "429", "late"}, 1500},
 }
 
@@ -134,7 +134,7 @@ func (s *storm) big() {
 	}
 }
 
-func deafWatches(s *storm, y *tally) {
+func unreadWatches(s *storm, y *tally) {
 	s.big()
 	head := fmt.Sprintf("GET %s?watch=1&resourceVersion=0 HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer %s\r\n\r\n", configMaps, s.token)
 	defer s.hold(y, "http/1.1", s.size(100, 1000), func(_ int, c net.Conn) error {
@@ -150,7 +150,7 @@ func deafWatches(s *storm, y *tally) {
 	}
 }
 
-func deafLists(s *storm, y *tally) {
+func unreadLists(s *storm, y *tally) {
 	s.big()
 	head := fmt.Sprintf("GET %s HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer %s\r\n\r\n", configMaps, s.token)
 	defer s.hold(y, "http/1.1", s.size(300, 1000), func(_ int, c net.Conn) error {

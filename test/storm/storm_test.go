@@ -173,7 +173,7 @@ const idleGoroutines = 1500
 func (s *storm) settle() {
 	s.one.CloseIdleConnections()
 	s.two.CloseIdleConnections()
-	deadline := time.After(patience)
+	deadline := time.After(clientTimeout)
 	tick := time.NewTicker(200 * time.Millisecond)
 	defer tick.Stop()
 	for n := s.goroutines(s.admin); n > idleGoroutines; n = s.goroutines(s.admin) {
@@ -241,7 +241,7 @@ func (p *polite) work(events <-chan string) {
 			p.t.Errorf("a polite client was answered %d %s", code, body)
 			return
 		}
-		for late := time.After(patience); ; {
+		for late := time.After(clientTimeout); ; {
 			var got string
 			select {
 			case got = <-events:

@@ -18,9 +18,12 @@ const (
 	stageInside   = "inside"
 )
 
-// kubeletDir is where upstream's kubelet listens for plugins of devices, whatever
-// its --root-dir.
-const kubeletDir = "/var/lib/kubelet"
+// hidden are directories of the host that upstream's programs write to whatever
+// their flags say: the kubelet listens for plugins of devices in the first,
+// containerd keeps pods' network namespaces in the second, the results of
+// network plugins in the third and shims' sockets in the fourth. The programs
+// get empty ones of their own.
+var hidden = []string{"/var/lib/kubelet", "/run/netns", "/var/lib/cni", "/run/containerd"}
 
 // Isolate runs the rest of this program in network, mount and process
 // namespaces of its own, so that whatever happens to it nothing of what it
@@ -48,7 +51,7 @@ func Isolate(ctx context.Context, prepare func(context.Context) error) error {
 	cmd.SysProcAttr.Cloneflags = syscall.CLONE_NEWNET | syscall.CLONE_NEWNS | syscall.CLONE_NEWPID
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
-	made := os.Mkdir(kubeletDir, 0o750) == nil
+	made := makeAll(hidden)
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("make namespaces: %w", err)
 	}
@@ -58,8 +61,8 @@ func Isolate(ctx context.Context, prepare func(context.Context) error) error {
 		}
 	}()
 	err := cmd.Wait()
-	if made {
-		_ = os.Remove(kubeletDir)
+	for _, dir := range made {
+		_ = os.Remove(dir) // only if it is still empty
 	}
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 		os.Exit(exit.ExitCode())
@@ -68,6 +71,27 @@ func Isolate(ctx context.Context, prepare func(context.Context) error) error {
 		return err
 	}
 	os.Exit(0)
+	return nil
+}
+
+// makeAll makes the directories that are not there, and gives those it made, the
+// innermost first.
+func makeAll(dirs []string) (made []string) {
+	for _, dir := range dirs {
+		if os.Mkdir(dir, 0o750) == nil {
+			made = append([]string{dir}, made...)
+		}
+	}
+	return made
+}
+
+// hide puts an empty directory over each of these, in this mount namespace.
+func hide(dirs []string) error {
+	for _, dir := range dirs {
+		if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "mode=755"); err != nil {
+			return fmt.Errorf("hide %s: %w", dir, err)
+		}
+	}
 	return nil
 }
 
@@ -94,8 +118,8 @@ func initStage() (int, error) {
 	if err := noResolver(); err != nil {
 		return 1, err
 	}
-	if err := syscall.Mount("tmpfs", kubeletDir, "tmpfs", 0, "mode=750"); err != nil {
-		return 1, fmt.Errorf("hide %s: %w", kubeletDir, err)
+	if err := hide(hidden); err != nil {
+		return 1, err
 	}
 	cmd := again(stageInside)
 	signals := make(chan os.Signal, 8)

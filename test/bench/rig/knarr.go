@@ -60,13 +60,13 @@ func (c *Cluster) AddKnarr(p Programs, name string) error {
 		if err != nil {
 			return err
 		}
-		return c.run(name, p.Knarr, name, "--kubeconfig", k, "--leader-elect=false")
+		return c.run(name, p.Knarr, name, "--kubeconfig", k, "--leader-elect=false", "--secure-port", "0")
 	case "controller-manager":
 		k, err := kubeconfig("system:kube-controller-manager")
 		if err != nil {
 			return err
 		}
-		return c.run(name, p.Knarr, name, "--kubeconfig", k, "--leader-elect=false", "--use-service-account-credentials",
+		return c.run(name, p.Knarr, name, "--kubeconfig", k, "--leader-elect=false", "--secure-port", "0", "--use-service-account-credentials",
 			"--root-ca-file", c.pki.file("ca.crt"), "--cluster-cidr", c.Pods, "--service-cluster-ip-range", c.Services)
 	case "kube-proxy":
 		k, err := kubeconfig("system:kube-proxy")

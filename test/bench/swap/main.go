@@ -27,7 +27,7 @@ type combination struct {
 	name  string
 	start func(ctx context.Context, p rig.Programs, dir string) (*rig.Cluster, error)
 	// play, if there is one, stands for start and the scenario, and says what it saw.
-	play func(ctx context.Context, p rig.Programs, dir string) (said string, err error)
+	play func(ctx context.Context, p rig.Programs, dir string) (output string, err error)
 }
 
 // knarrWith is knarr without some parts, and what takes their place.
@@ -131,22 +131,22 @@ func swap(ctx context.Context, programs rig.Programs, work, only string) (passed
 	if err != nil {
 		return 0, 0, err
 	}
-	for i, comb := range combinations {
-		if !pattern.MatchString(comb.name) {
+	for i, combination := range combinations {
+		if !pattern.MatchString(combination.name) {
 			continue
 		}
 		began := time.Now()
-		said, err := play(ctx, comb, programs, filepath.Join(work, fmt.Sprint(i)), image)
+		output, err := play(ctx, combination, programs, filepath.Join(work, fmt.Sprint(i)), image)
 		if ctx.Err() != nil {
 			return passed, failed, ctx.Err()
 		}
 		if err != nil {
 			failed++
-			fmt.Printf("%-50s fails   %5.1fs  %v\n", comb.name, time.Since(began).Seconds(), err)
+			fmt.Printf("%-50s fails   %5.1fs  %v\n", combination.name, time.Since(began).Seconds(), err)
 			continue
 		}
 		passed++
-		fmt.Printf("%-50s works   %5.1fs  %s\n", comb.name, time.Since(began).Seconds(), said)
+		fmt.Printf("%-50s works   %5.1fs  %s\n", combination.name, time.Since(began).Seconds(), output)
 	}
 	return passed, failed, nil
 }
@@ -154,13 +154,13 @@ func swap(ctx context.Context, programs rig.Programs, work, only string) (passed
 // playTime bounds one combination.
 const playTime = 3 * time.Minute
 
-func play(ctx context.Context, comb combination, p rig.Programs, dir, image string) (said string, err error) {
+func play(ctx context.Context, combination combination, p rig.Programs, dir, image string) (output string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, playTime)
 	defer cancel()
-	if comb.play != nil {
-		return comb.play(ctx, p, dir)
+	if combination.play != nil {
+		return combination.play(ctx, p, dir)
 	}
-	c, err := comb.start(ctx, p, dir)
+	c, err := combination.start(ctx, p, dir)
 	if err != nil {
 		return "", fmt.Errorf("start: %w", err)
 	}

@@ -72,7 +72,7 @@ func (c *cluster) up(ctx context.Context) error {
 	return c.say(ctx, "wait.log", "wait", "--data-dir", c.dataDir, "--timeout", "2m")
 }
 
-// room says whether pods can be put on every node: under pressure none are, and
+// room reports whether pods can be put on every node: under pressure none are, and
 // the suite would wait for them without a word.
 func (c *cluster) room(ctx context.Context) error {
 	cmd := exec.CommandContext(ctx, c.knarr, "kubectl", "get", "nodes", "-o",

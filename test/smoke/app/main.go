@@ -1,5 +1,5 @@
 // Command app is what the smoke test's containers run: a web server that names
-// itself and its version, says whether it is healthy, and ends gracefully; or a
+// itself and its version, reports whether it is healthy, and ends gracefully; or a
 // client that asks a server for a while and counts what failed.
 package main
 

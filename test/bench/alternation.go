@@ -5,18 +5,18 @@ import (
 	"sync"
 )
 
-// turns let both sides of a round be up at once while only one of them is
+// alternation let both sides of a round be up at once while only one of them is
 // measured: they change every few seconds, so that what slows the machine for a
 // minute slows both.
-type turns struct {
+type alternation struct {
 	mu   sync.Mutex
 	wake sync.Cond
 	now  side
 	left map[side]bool
 }
 
-func newTurns(first side) *turns {
-	t := &turns{now: first, left: map[side]bool{}}
+func newAlternation(first side) *alternation {
+	t := &alternation{now: first, left: map[side]bool{}}
 	t.wake.L = &t.mu
 	return t
 }
@@ -29,7 +29,7 @@ func (s side) other() side {
 }
 
 // wait waits for the side's turn, or for the end of ctx.
-func (t *turns) wait(ctx context.Context, s side) error {
+func (t *alternation) wait(ctx context.Context, s side) error {
 	defer context.AfterFunc(ctx, func() {
 		t.mu.Lock()
 		defer t.mu.Unlock()
@@ -44,7 +44,7 @@ func (t *turns) wait(ctx context.Context, s side) error {
 }
 
 // pass lets the other side do its part first, unless it has left.
-func (t *turns) pass(ctx context.Context, s side) error {
+func (t *alternation) pass(ctx context.Context, s side) error {
 	t.mu.Lock()
 	t.now = s.other()
 	t.wake.Broadcast()
@@ -53,7 +53,7 @@ func (t *turns) pass(ctx context.Context, s side) error {
 }
 
 // leave is the end of a side.
-func (t *turns) leave(s side) {
+func (t *alternation) leave(s side) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.now, t.left[s] = s.other(), true

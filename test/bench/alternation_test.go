@@ -9,8 +9,8 @@ import (
 )
 
 // Two sides change places at each pass, and who is left alone goes on.
-func TestTurns(t *testing.T) {
-	tr := newTurns(knarr)
+func TestAlternation(t *testing.T) {
+	tr := newAlternation(knarr)
 	var did []string
 	var wg sync.WaitGroup
 	for s, n := range map[side]int{knarr: 2, upstream: 4} {
@@ -33,7 +33,7 @@ func TestTurns(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if newTurns(knarr).wait(ctx, upstream) == nil {
+	if newAlternation(knarr).wait(ctx, upstream) == nil {
 		t.Error("waited beyond the end")
 	}
 }

@@ -1,0 +1,83 @@
+package arch
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// pathCalls are the functions that follow links, wait for FIFOs, act on
+// devices, ask mounted file systems, or read as much as a file says it has.
+var pathCalls = map[string][]string{
+	"os": {"Chmod", "Chown", "CopyFS", "Create", "DirFS", "Open", "OpenFile", "OpenInRoot", "OpenRoot", "ReadFile", "RemoveAll",
+		"Stat", "Truncate", "WriteFile"},
+	"filepath": {"EvalSymlinks", "Walk", "WalkDir"},
+	"unix":     {"Access", "Chmod", "Chown", "Lstat", "Open", "Openat", "Openat2", "Stat", "Statfs", "Statx"},
+	"syscall":  {"Access", "Chmod", "Chown", "Lstat", "Open", "Openat", "Stat", "Statfs"},
+}
+
+// opensPaths are the kubelet's files that may call them, and on what.
+var opensPaths = map[string]string{
+	"node/kubelet/podfile/podfile.go":     "the helper for what containers can write",
+	"node/kubelet/podfile/walk.go":        "the helper for what containers can write",
+	"node/kubelet/cgroup/cgroup.go":       "control groups, which are the kernel's",
+	"node/kubelet/cgroup/pressure.go":     "control groups and /proc/pressure, which are the kernel's",
+	"node/kubelet/disk.go":                "how full the node's own disks are, within fscall",
+	"node/kubelet/machine.go":             "/proc, /sys and /etc of the node",
+	"node/kubelet/criconfig/masked.go":    "/sys of the node",
+	"node/kubelet/serve.go":               "the kubelet's certificate",
+	"node/kubelet/statefile/statefile.go": "the kubelet's own records, which no container sees",
+	"node/kubelet/static.go":              "the node's directory of manifests",
+	"node/kubelet/podtest/hung_linux.go":  "/dev/fuse, for a mount of tests",
+	"node/kubelet/podlogs/rotate.go":      "creates a file that must not be there",
+	"node/kubelet/volume/atomic.go":       "volumes made of API objects, which containers get read-only",
+	"node/kubelet/volume/device.go":       "local disks, within fscall",
+	"node/kubelet/volume/disk.go":         "the kubelet's mount points; host paths and local disks, within fscall",
+	"node/kubelet/volume/own.go":          "volumes, within fscall; their files by descriptors that podfile gives",
+	"node/kubelet/volume/subpath.go":      "beneath a volume's root, by the kernel's own checks, within fscall",
+}
+
+// TestPodFiles: nothing of the kubelet but the helper opens what a container
+// can write: a container decides what lies there, how large it is, and whether
+// opening it ever returns.
+func TestPodFiles(t *testing.T) {
+	used := map[string]bool{}
+	for _, p := range tree(t) {
+		if !within(p.name(), "node/kubelet") {
+			continue
+		}
+		for _, name := range p.GoFiles {
+			where := p.name() + "/" + name
+			fset := token.NewFileSet()
+			file, err := parser.ParseFile(fset, filepath.Join(p.Dir, name), nil, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ast.Inspect(file, func(n ast.Node) bool {
+				sel, ok := n.(*ast.SelectorExpr)
+				if !ok {
+					return true
+				}
+				pkg, ok := sel.X.(*ast.Ident)
+				if !ok || pkg.Obj != nil || !slices.Contains(pathCalls[pkg.Name], sel.Sel.Name) {
+					return true
+				}
+				used[where] = true
+				if opensPaths[where] == "" {
+					t.Errorf("%s:%d calls %s.%s: open what a container can write with podfile, and say here what else it is",
+						where, fset.Position(sel.Pos()).Line, pkg.Name, sel.Sel.Name)
+				}
+				return true
+			})
+		}
+	}
+	for where, what := range opensPaths {
+		if !used[where] {
+			t.Errorf("%s opens nothing any more (%s)", where, strings.TrimSpace(what))
+		}
+	}
+}

@@ -1,0 +1,139 @@
+package vm
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"strings"
+)
+
+// An initramfs is written as a cpio archive in the format "newc", the one that
+// Linux unpacks. The first error stays, and close gives it.
+type initramfs struct {
+	w       *bufio.Writer
+	offset  int64
+	entries int
+	folders map[string]bool
+	err     error
+}
+
+func newInitramfs(w io.Writer) *initramfs {
+	return &initramfs{w: bufio.NewWriterSize(w, 1<<20), folders: map[string]bool{".": true}}
+}
+
+// Kinds of entries, as in a file's mode.
+const (
+	directory = 0o040000
+	regular   = 0o100000
+	symlink   = 0o120000
+)
+
+// entry writes a header, the name and size bytes of content, each padded to four.
+func (a *initramfs) entry(name string, mode fs.FileMode, kind uint32, size int64, content io.Reader) {
+	if a.err != nil {
+		return
+	}
+	a.entries++
+	header := []any{"070701", a.entries, kind | uint32(mode.Perm()), 0, 0, 1, 0, size, 0, 0, 0, 0, len(name) + 1, 0}
+	a.write(fmt.Appendf(nil, "%s%08X%08X%08X%08X%08X%08X%08X%08X%08X%08X%08X%08X%08X%s\x00", append(header, name)...))
+	a.pad()
+	if a.err == nil {
+		var n int64
+		n, a.err = io.CopyN(a.w, content, size)
+		a.offset += n
+	}
+	a.pad()
+}
+
+func (a *initramfs) write(b []byte) {
+	if a.err == nil {
+		_, a.err = a.w.Write(b)
+		a.offset += int64(len(b))
+	}
+}
+
+func (a *initramfs) pad() { a.write(make([]byte, (4-a.offset%4)%4)) }
+
+// parents makes the folders above name: the kernel does not.
+func (a *initramfs) parents(name string) {
+	if dir := path.Dir(name); !a.folders[dir] {
+		a.parents(dir)
+		a.folders[dir] = true
+		a.entry(dir, 0o755, directory, 0, strings.NewReader(""))
+	}
+}
+
+func (a *initramfs) data(name string, content string) {
+	a.parents(name)
+	a.entry(name, 0o644, regular, int64(len(content)), strings.NewReader(content))
+}
+
+func (a *initramfs) link(name, target string) {
+	a.parents(name)
+	a.entry(name, 0o777, symlink, int64(len(target)), strings.NewReader(target))
+}
+
+// copy takes a file of this machine, with its mode.
+func (a *initramfs) copy(name, from string) {
+	f, err := os.Open(from)
+	if err != nil {
+		a.fail(err)
+		return
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		a.fail(err)
+		return
+	}
+	a.parents(name)
+	a.entry(name, info.Mode(), regular, info.Size(), f)
+}
+
+// program takes a program of this machine, with the libraries that it loads.
+func (a *initramfs) program(name, from string) error {
+	out, err := exec.Command("ldd", from).Output()
+	if err != nil {
+		return fmt.Errorf("libraries of %s: %w", from, err)
+	}
+	a.copy(name, from)
+	for _, library := range strings.Fields(string(out)) {
+		if strings.HasPrefix(library, "/") && !a.folders[library] {
+			a.folders[library] = true // once, though several load it
+			a.copy(strings.TrimPrefix(library, "/"), library)
+		}
+	}
+	return nil
+}
+
+// copyAll takes every regular file below a folder of this machine.
+func (a *initramfs) copyAll(name, from string) {
+	a.fail(filepath.WalkDir(from, func(file string, d fs.DirEntry, err error) error {
+		if err == nil && d.Type().IsRegular() {
+			var rel string
+			rel, err = filepath.Rel(from, file)
+			a.copy(path.Join(name, rel), file)
+		}
+		return err
+	}))
+}
+
+func (a *initramfs) fail(err error) {
+	if a.err == nil {
+		a.err = err
+	}
+}
+
+// close ends the archive.
+func (a *initramfs) close() error {
+	a.entry("TRAILER!!!", 0, 0, 0, strings.NewReader(""))
+	if a.err == nil {
+		a.err = a.w.Flush()
+	}
+	return a.err
+}
