@@ -17,7 +17,7 @@ KUBECTL_LD := -s -w -X $(CB).gitVersion=$(KUBERNETES)+knarr -X $(CB).gitMajor=1 
 
 PROGRAMS := runc containerd-shim-runc-v2 kubectl knarr-cni knarr-holder knarr-kine pause
 EMBEDDED := $(PROGRAMS:%=internal/programs/bin/%.zst)
-GOFILES  := $(shell find . -name '*.go' -not -name '*_test.go' -not -path './build/*' -not -path './test/*')
+GOFILES  := $(shell find . -name '*.go' -not -name '*_test.go' -not -path './build/*' -not -path './docs/*' -not -path './test/*')
 PACKAGES := libseccomp-dev pkg-config gcc libc6-dev make zstd
 
 TEST_PACKAGES := busybox-static bsdutils
@@ -28,16 +28,24 @@ FLAGS ?=
 SUDO  := $(if $(filter 0,$(shell id -u)),,sudo)
 
 # The packages where goroutines meet are tested with the race detector too.
-RACE := ./controlplane/apiserver/watchcache ./controlplane/apiserver/pieces ./controlplane/apiserver/storage/... ./controlplane/apiserver/endpoints \
+RACE := ./controlplane/apiserver/watchcache ./controlplane/apiserver/pieces ./controlplane/apiserver/storage/... ./controlplane/apiserver/endpoints ./controlplane/apiserver/endpoints/ownership ./controlplane/apiserver/serviceallocation ./controlplane/apiserver/connect ./controlplane/apiserver/transport ./controlplane/apiserver/overload ./internal/equal ./internal/run \
         ./internal/memnet ./internal/controller ./internal/failover ./controlplane/etcd $(wildcard ./controlplane/scheduler) ./node/kubeproxy ./addons/dns
 
-.PHONY: build deps up down test lint unit race microbench fuzz smoke nodes storm helm envtest bench swap conformance conformance-sample clean
+.PHONY: build deps test-deps up down test test-long lint unit race microbench fuzz smoke nodes vm storm helm envtest mutants bench pictures swap conformance conformance-sample clean
 
 # Generated code that is called seldom is compiled without inlining: that makes
 # bin/knarr 2 MB smaller.
 COLD := k8s.io/client-go/kubernetes k8s.io/client-go/informers k8s.io/client-go/listers k8s.io/client-go/applyconfigurations \
         github.com/google/gnostic-models github.com/containerd/nri github.com/containerd/containerd/api go.opentelemetry.io
-export GOFLAGS := $(strip $(GOFLAGS) $(COLD:%=-gcflags=%/...=-l))
+empty :=
+comma := ,
+# Everything is compiled with the same flags, so that what one target compiled
+# no other compiles again: vet, the linter and the tests find bin/knarr's packages
+# in Go's cache. KNARR_GO is go for what is linked into bin/knarr.
+export CGO_ENABLED := 0
+export GOFLAGS := $(strip $(GOFLAGS) -trimpath -tags=$(subst $(empty) $(empty),$(comma),$(TAGS)) $(COLD:%=-gcflags=%/...=-l))
+export KNARR_GOFLAGS := $(GOFLAGS) -overlay=$(CURDIR)/build/template.json
+KNARR_GO := GOFLAGS="$$KNARR_GOFLAGS" go
 
 build: bin/knarr
 
@@ -53,12 +61,8 @@ build/template.json: Makefile
 	if cmp -s "$$from" build/template; then echo "text/template of $$(go version) reads otherwise: mend this rule" >&2; exit 1; fi && \
 	printf '{"Replace":{"%s":"%s"}}' "$$from" "$(CURDIR)/build/template" >$@
 
-build/link.mod: go.mod go.sum
-	@mkdir -p $(@D)
-	@cp go.sum build/link.sum && (cat go.mod; echo 'replace github.com/google/go-cmp => ./internal/gocmp') >$@
-
-bin/knarr: $(EMBEDDED) $(GOFILES) build/template.json build/link.mod
-	CGO_ENABLED=0 go build -modfile=build/link.mod -overlay=build/template.json -trimpath -tags "$(TAGS)" -ldflags "$(LDFLAGS)" -o $@ ./cmd/knarr
+bin/knarr: $(EMBEDDED) $(GOFILES) build/template.json
+	$(KNARR_GO) build -ldflags "$(LDFLAGS)" -o $@ ./cmd/knarr
 
 # install installs what is missing, and asks nothing of a machine that has it all.
 define install
@@ -71,27 +75,30 @@ endef
 deps:
 	$(call install,$(PACKAGES))
 
+test-deps:
+	$(call install,$(TEST_PACKAGES))
+
 build/pack: internal/programs/pack/main.go
-	CGO_ENABLED=0 go build -o $@ ./internal/programs/pack
+	go build -o $@ ./internal/programs/pack
 
 internal/programs/bin/%.zst: build/% build/pack | deps
 	build/pack -o $(@D) $<
 
 # Static, with seccomp: without it every pod with a profile fails to start.
 build/runc: go.mod | deps
-	CGO_ENABLED=1 go build -trimpath -tags "seccomp netgo osusergo" -ldflags "-s -w -extldflags -static" -o $@ github.com/opencontainers/runc
+	CGO_ENABLED=1 go build -tags "seccomp netgo osusergo" -ldflags "-s -w -extldflags -static" -o $@ github.com/opencontainers/runc
 
 build/containerd-shim-runc-v2: go.mod
-	CGO_ENABLED=0 go build -trimpath -tags "$(TAGS)" -ldflags "-s -w" -o $@ github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2
+	go build -ldflags "-s -w" -o $@ github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2
 
 build/kubectl: go.mod $(wildcard kubectl/*.go)
-	CGO_ENABLED=0 go build -trimpath -ldflags "$(KUBECTL_LD)" -o $@ ./kubectl
+	go build -ldflags "$(KUBECTL_LD)" -o $@ ./kubectl
 
-build/knarr-cni: go.mod $(filter-out %_test.go,$(wildcard node/cni/*.go node/cni/plugin/*.go))
-	CGO_ENABLED=0 go build -trimpath -tags "$(TAGS)" -ldflags "-s -w" -o $@ ./node/cni/plugin
+build/knarr-cni: go.mod $(filter-out %_test.go,$(wildcard node/cni/network/*.go node/cni/plugin/*.go))
+	go build -ldflags "-s -w" -o $@ ./node/cni/plugin
 
 build/knarr-holder: go.mod $(wildcard internal/holder/holder.go internal/holder/program/*.go)
-	CGO_ENABLED=0 go build -trimpath -ldflags "-s -w" -o $@ ./internal/holder/program
+	go build -ldflags "-s -w" -o $@ ./internal/holder/program
 
 # A module of its own, so that the SQL drivers do not enter this one's list.
 # Small before fast: the database's disk is slower.
@@ -118,24 +125,29 @@ down:
 	@if $(SUDO) test -e $(DATA)/cluster.json; then $(SUDO) bin/knarr down --purge --data-dir $(DATA); else echo "no cluster in $(DATA)"; fi
 	@rm -f bin/knarr.log
 
-# test is everything that a push must pass: half an hour on two cores, and a
-# quarter of an hour more where upstream's suite and Helm have not been compiled yet. As root it
-# includes the tests that need the kernel. A part that fails does not keep the
-# others from running.
+# test answers whether a change is good: the linters, the tests of every package,
+# scripts of commands, and a cluster from its start to its end. As root it includes
+# the tests that need the kernel. A part that fails does not keep the others from
+# running. test-long is what a push must pass besides: half an hour on two cores,
+# and a quarter of an hour more where upstream's suite and Helm have not been
+# compiled yet.
+PARTS = $(MAKE) --no-print-directory -k -j1 MUST="$(if $(SUDO),,KNARR_MUST_RUN=1)"
 test: build
-	$(call install,$(TEST_PACKAGES))
-	$(MAKE) --no-print-directory -k -j1 MUST="$(if $(SUDO),,KNARR_MUST_RUN=1)" lint unit race microbench smoke nodes storm helm envtest conformance-sample
+	@$(PARTS) lint unit smoke
 
-lint:
+test-long: build
+	@$(PARTS) race microbench nodes storm helm envtest conformance-sample
+
+lint: build/template.json
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); [ -z "$$unformatted" ] || { echo "gofmt these: $$unformatted"; exit 1; }
-	go vet -tags "$(TAGS)" ./...
-	go tool staticcheck -tags "$(shell echo $(TAGS) | tr ' ' ,)" ./...
+	$(KNARR_GO) vet ./...
+	$(KNARR_GO) tool staticcheck ./...
 
-unit:
-	$(MUST) go test -timeout 10m $$(go list ./... | grep -v -e /test/smoke -e /test/dev -e /test/storm)
+unit: build/template.json | test-deps
+	$(MUST) $(KNARR_GO) test -timeout 10m $$(go list ./... | grep -v -e /test/smoke -e /test/dev -e /test/storm -e /test/vm)
 
-race:
-	CGO_ENABLED=1 go test -race -timeout 10m $(RACE)
+race: build/template.json
+	CGO_ENABLED=1 $(KNARR_GO) test -race -timeout 10m $(RACE)
 
 # bench measures knarr and upstream alternately; BENCH=api,watch,sched,deploy,node,select
 # selects, ROUNDS says how often. AGAINST is another knarr, such as the one before a
@@ -146,6 +158,12 @@ bench: build | deps
 	go build -C test/bench -o $(CURDIR)/build/run-bench . && cd test/bench && \
 	exec $(SUDO) env "PATH=$$PATH" "HOME=$$HOME" ../../build/run-bench -rounds $(ROUNDS) -bench '$(BENCH)' $(if $(AGAINST),-against '$(abspath $(AGAINST))') -out $(CURDIR)/build/bench.md
 
+# pictures draws those of README.md anew: the components, of the table that starts
+# them, and the chart of the figures in docs/benchmarks.md.
+pictures:
+	go run ./docs/architecture
+	go run -C test/bench . -chart $(CURDIR)/docs/benchmarks.md
+
 # swap plays one scenario with each component in the other's place.
 SWAP_PACKAGES := $(TEST_PACKAGES) nftables iproute2
 swap: build | deps
@@ -154,38 +172,56 @@ swap: build | deps
 	exec $(SUDO) env "PATH=$$PATH" "HOME=$$HOME" ../../build/run-swap -run '$(RUN)'
 
 # microbench compiles every benchmark and runs it once: that they work, not figures.
-microbench:
-	go test -timeout 10m -run '^$$' -bench . -benchtime 1x $$(git grep -l '^func Benchmark' -- '*_test.go' | xargs -n1 dirname | sort -u | sed 's,^,./,')
+microbench: build/template.json
+	$(KNARR_GO) test -timeout 10m -run '^$$' -bench . -benchtime 1x $$(git grep -l '^func Benchmark' -- '*_test.go' | xargs -n1 dirname | sort -u | sed 's,^,./,')
 
 # fuzz tries every fuzz target for FUZZTIME, one after the other.
 FUZZTIME ?= 60s
 fuzz:
 	@git grep -H '^func Fuzz' -- '*_test.go' | sed -E 's,^(.*)/[^/]*:func (Fuzz[A-Za-z0-9]*).*,\1 \2,' | while read -r dir target; do \
 	  echo "$$dir $$target"; \
-	  go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 200x "./$$dir" </dev/null || exit 1; \
+	  $(KNARR_GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 200x "./$$dir" </dev/null || exit 1; \
 	done
 
-smoke: build
-	go test -count=1 -v -timeout 15m ./test/smoke
+# mutants opens each hole of test/mutants/testdata again, one after the other: the
+# test that guards it must fail.
+mutants: build/template.json
+	KNARR_MUTANTS=1 $(KNARR_GO) test -count=1 -v -timeout 60m ./test/mutants
+
+smoke: build test-deps
+	$(KNARR_GO) test -count=1 -v -timeout 15m ./test/smoke
 
 # envtest runs an operator's tests on knarr; KNARR_UPSTREAM=DIR runs them on
 # upstream's programs there.
-envtest: build
+envtest: build test-deps
 	go test -C test/envtest -count=1 -v -timeout 10m .
 
 # nodes tries several of them on this machine, and leaves none.
-nodes: build
-	go test -count=1 -v -timeout 10m ./test/dev
+nodes: build test-deps
+	$(KNARR_GO) test -count=1 -v -timeout 10m ./test/dev
+
+# vm boots Debian's kernel in QEMU and tests knarr there. The kernel's package is
+# only unpacked: this machine keeps its own. Only installing asks for root.
+VM_PACKAGES := $(TEST_PACKAGES) qemu-system-x86 e2fsprogs
+build/vm:
+	rm -rf build/vm.part && mkdir -p build/vm.part && $(SUDO) apt-get update -q && cd build/vm.part && \
+	apt-get download -q "$$(apt-cache depends linux-image-amd64 | sed -n 's/.*Depends: //p')" && \
+	dpkg-deb -x linux-image-*.deb . && rm linux-image-*.deb
+	mv build/vm.part $@
+
+vm: build | build/vm
+	$(call install,$(VM_PACKAGES))
+	$(KNARR_GO) test -count=1 -v -timeout 40m ./test/vm
 
 # storm abuses a server as bad clients do; KNARR_STORM=whole in full.
-storm: build
-	go test -count=1 -v -timeout 30m ./test/storm
+storm: build test-deps
+	$(KNARR_GO) test -count=1 -v -timeout 30m ./test/storm
 
 # helm builds Helm, which Go keeps in its cache, and lets it install, upgrade and
 # remove a chart: with nodes that are only objects, then as root on a real one.
-helm: build
-	@helm=$$(CGO_ENABLED=0 go tool -C test/helm -n helm) && export KNARR_HELM=$$helm && \
-	go test -count=1 -timeout 5m -run '^TestHelm$$' ./cmd/knarr && go test -count=1 -v -timeout 5m -run '^TestHelm$$' ./test/dev
+helm: build test-deps
+	@helm=$$(go tool -C test/helm -n helm) && export KNARR_HELM=$$helm && \
+	$(KNARR_GO) test -count=1 -timeout 5m -run '^TestHelm$$' ./cmd/knarr && $(KNARR_GO) test -count=1 -v -timeout 5m -run '^TestHelm$$' ./test/dev
 
 # conformance runs upstream's conformance suite, or the specs of it that FOCUS
 # matches and SKIP does not, on two nodes that it starts, or on the cluster of
@@ -199,7 +235,7 @@ conformance: build | deps
 
 # conformance-sample runs a part of the specs that are known to pass, another
 # one for every commit, for ten minutes.
-conformance-sample: build | deps
+conformance-sample: build test-deps | deps
 	@$(RUN_SUITE) -sample '$(COMMIT)' -procs 4
 
 clean:
