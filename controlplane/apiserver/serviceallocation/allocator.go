@@ -11,7 +11,6 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -204,102 +203,6 @@ func takesNodePorts(svc *corev1.Service) bool {
 
 func checksHealth(svc *corev1.Service) bool {
 	return svc.Spec.Type == corev1.ServiceTypeLoadBalancer && svc.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal
-}
-
-// families settles ipFamilyPolicy and ipFamilies.
-func (a *Allocator) families(svc, old *corev1.Service) error {
-	spec := &svc.Spec
-	if external(svc) {
-		return nil
-	}
-	path := field.NewPath("spec")
-	if spec.IPFamilyPolicy == nil {
-		policy := corev1.IPFamilyPolicySingleStack
-		switch {
-		case old != nil && old.Spec.IPFamilyPolicy != nil:
-			policy = *old.Spec.IPFamilyPolicy
-		case spec.ClusterIP == corev1.ClusterIPNone && len(spec.Selector) == 0:
-			policy = corev1.IPFamilyPolicyRequireDualStack
-		}
-		spec.IPFamilyPolicy = &policy
-	} else if old != nil && old.Spec.Type == svc.Spec.Type && *spec.IPFamilyPolicy == corev1.IPFamilyPolicyPreferDualStack &&
-		old.Spec.IPFamilyPolicy != nil && *old.Spec.IPFamilyPolicy == corev1.IPFamilyPolicyPreferDualStack &&
-		slices.Equal(old.Spec.ClusterIPs, spec.ClusterIPs) && slices.Equal(old.Spec.IPFamilies, spec.IPFamilies) {
-		return nil // a cluster gone dual-stack does not change its services
-	}
-	if faults := registry.ValidateClusterIPs(svc, old); len(faults) > 0 {
-		return invalidService(svc, faults...)
-	}
-	single := *spec.IPFamilyPolicy == corev1.IPFamilyPolicySingleStack
-	var errs []*field.Error
-	policyFault := func(text string) {
-		errs = append(errs, field.Invalid(path.Child("ipFamilyPolicy"), spec.IPFamilyPolicy, text))
-	}
-	if old != nil {
-		switch {
-		case single:
-			if slices.Equal(old.Spec.ClusterIPs, spec.ClusterIPs) && len(spec.ClusterIPs) > 1 {
-				spec.ClusterIPs = spec.ClusterIPs[:1]
-			}
-			if slices.Equal(old.Spec.IPFamilies, spec.IPFamilies) && len(spec.IPFamilies) > 1 {
-				spec.IPFamilies = spec.IPFamilies[:1]
-			}
-		default:
-			if n := len(spec.ClusterIPs); n > 0 && n < len(old.Spec.ClusterIPs) {
-				policyFault("must be 'SingleStack' to release the secondary cluster IP")
-			}
-			if n := len(spec.IPFamilies); n > 0 && n < len(old.Spec.IPFamilies) {
-				policyFault("must be 'SingleStack' to release the secondary IP family")
-			}
-		}
-	}
-	if single && len(spec.ClusterIPs) == 2 {
-		policyFault("must be 'RequireDualStack' or 'PreferDualStack' when multiple cluster IPs are specified")
-	}
-	if single && len(spec.IPFamilies) == 2 {
-		policyFault("must be 'RequireDualStack' or 'PreferDualStack' when multiple IP families are specified")
-	}
-	for i, ip := range spec.ClusterIPs {
-		f := familyOfText(ip)
-		if ip == corev1.ClusterIPNone || f == "" || i < len(spec.IPFamilies) {
-			continue
-		}
-		if _, ok := a.ranges[f]; !ok {
-			errs = append(errs, field.Invalid(path.Child("clusterIPs").Index(i), spec.ClusterIPs, fmt.Sprintf("%s is not configured on this cluster", f)))
-			continue
-		}
-		spec.IPFamilies = append(spec.IPFamilies, f)
-	}
-	if len(errs) > 0 {
-		return invalidService(svc, errs...)
-	}
-	if spec.ClusterIP == corev1.ClusterIPNone && len(spec.Selector) == 0 {
-		if len(spec.IPFamilies) == 0 {
-			spec.IPFamilies = []corev1.IPFamily{a.primary}
-		}
-		if len(spec.IPFamilies) < 2 && !single {
-			spec.IPFamilies = append(spec.IPFamilies, otherFamily(spec.IPFamilies[0]))
-		}
-		return nil
-	}
-	if *spec.IPFamilyPolicy == corev1.IPFamilyPolicyRequireDualStack && len(a.ranges) < 2 {
-		policyFault("this cluster is not configured for dual-stack services")
-	}
-	for i, f := range spec.IPFamilies {
-		if _, ok := a.ranges[f]; !ok {
-			errs = append(errs, field.Invalid(path.Child("ipFamilies").Index(i), f, "not configured on this cluster"))
-		}
-	}
-	if len(errs) > 0 {
-		return invalidService(svc, errs...)
-	}
-	if len(spec.IPFamilies) == 0 {
-		spec.IPFamilies = []corev1.IPFamily{a.primary}
-	}
-	if !single && len(spec.IPFamilies) == 1 && len(a.ranges) == 2 {
-		spec.IPFamilies = append(spec.IPFamilies, otherFamily(spec.IPFamilies[0]))
-	}
-	return nil
 }
 
 // list is all services, consistently.
