@@ -13,9 +13,11 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// spaceRecoveryInterval keeps a member that is full of what is needed from doing nothing but
-// looking for room.
-const spaceRecoveryInterval = time.Minute
+// The times between two recoveries. A member that is full of what is needed looks
+// for room once a minute, lest it do nothing else. After one that made room the
+// next may be soon: an alarm that this member had raised before arrives after it,
+// if the leader was slow.
+const minSpaceRecovery, maxSpaceRecovery = 250 * time.Millisecond, time.Minute
 
 // errFull says that there is no room to be made.
 var errFull = errors.New("what is stored needs it all; delete objects, which still works, and within a minute it looks again")
@@ -30,25 +32,34 @@ func (m *Member) Full() {
 
 // runSpaceRecovery makes room whenever there is none, until ctx ends.
 func (m *Member) runSpaceRecovery(ctx context.Context) {
+	pause, last := minSpaceRecovery, time.Time{}
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-m.full:
 		}
+		pause = min(2*pause, maxSpaceRecovery)
+		if time.Since(last) > maxSpaceRecovery {
+			pause = minSpaceRecovery
+		}
 		before, after, err := m.recoverSpaceSafely(ctx)
 		if ctx.Err() != nil {
 			return
 		}
 		if err != nil {
+			if errors.Is(err, errFull) {
+				pause = maxSpaceRecovery
+			}
 			slog.ErrorContext(ctx, "the datastore is full and refuses writes", "bytes", after, "quota", m.cfg.quota(), "err", err)
 		} else {
 			slog.WarnContext(ctx, "the datastore was full and takes writes again: its history was forgotten", "bytes before", before, "bytes", after, "quota", m.cfg.quota())
 		}
+		last = time.Now()
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(spaceRecoveryInterval):
+		case <-time.After(pause):
 		}
 		select { // a refusal of before; while there is no room others follow
 		case <-m.full:

@@ -101,3 +101,41 @@ func TestRoomOfSeveral(t *testing.T) {
 		}
 	}
 }
+
+// A member's alarm may arrive after it has made room, since the leader was slow:
+// it makes room again at once, not in a minute.
+func TestRoomAgain(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	m, err := etcd.Start(ctx, etcd.Config{Dir: t.TempDir(), UnsafeNoFsync: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	running, stop := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = m.Run(running) })
+	defer wg.Wait()
+	defer stop()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for range 3 {
+		if err := m.RaiseNoSpace(ctx); err != nil {
+			t.Fatal(err)
+		}
+		for {
+			_, err := m.Client().Put(ctx, "/one", "small")
+			if err == nil {
+				break
+			}
+			if !errors.Is(err, rpctypes.ErrNoSpace) {
+				t.Fatal(err)
+			}
+			m.Full()
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+				t.Fatal("no room is made again")
+			}
+		}
+	}
+}
