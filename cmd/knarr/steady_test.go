@@ -12,7 +12,7 @@ var unsteady = []struct {
 	with string
 }{
 	{regexp.MustCompile(`([WEI])\d{4} \d\d:\d\d:\d\d\.\d{6} +\d+ `), "${1}TIME "},
-	{regexp.MustCompile(`(?m)^WTIME reflector\.go.*\n`), ""}, // a client that ends amid a watch
+	{regexp.MustCompile(`(?m)^[WEI]TIME reflector\.go.*\n`), ""}, // a client that ends amid a watch
 	{regexp.MustCompile(`[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d 20\d\d`), "TIME"},
 	{regexp.MustCompile(`modifiedAt=\d+`), "modifiedAt=TIME"},
 	{regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`), "UID"},
