@@ -123,7 +123,7 @@ func main() {
 				return err
 			}
 		}
-		if err := rig.Isolate(ctx, programs.Build); err != nil {
+		if err := rig.Isolate(ctx, func(ctx context.Context) error { return programs.Build(ctx) }); err != nil {
 			return err
 		}
 		return start(ctx, programs, selected, *work, *rounds, side(*only), *out, *scale, *profiles)

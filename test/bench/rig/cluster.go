@@ -31,7 +31,9 @@ type Cluster struct {
 	pki *authority
 	// store and api are the flags of ControlPlane's programs.
 	store, api []string
-	ownNode    bool // knarr's server runs the node
+	ownNode    bool     // knarr's server runs the node
+	images     []string // archives of its static pods' images
+	static     []string // their names
 	cleanup    []func()
 }
 

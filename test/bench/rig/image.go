@@ -37,7 +37,7 @@ func (c *Cluster) Load(p Programs, archive string) error {
 	if err != nil {
 		return err
 	}
-	for _, a := range []string{pause, archive} {
+	for _, a := range append([]string{pause, archive}, c.images...) {
 		if err := c.importImage(p, a); err != nil {
 			return err
 		}

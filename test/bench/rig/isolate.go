@@ -21,9 +21,9 @@ const (
 // hidden are directories of the host that upstream's programs write to whatever
 // their flags say: the kubelet listens for plugins of devices in the first,
 // containerd keeps pods' network namespaces in the second, the results of
-// network plugins in the third and shims' sockets in the fourth. The programs
-// get empty ones of their own.
-var hidden = []string{"/var/lib/kubelet", "/run/netns", "/var/lib/cni", "/run/containerd"}
+// network plugins in the third and shims' sockets in the fourth. What kubeadm
+// writes names files in the last two. The programs get empty ones of their own.
+var hidden = []string{"/var/lib/kubelet", "/run/netns", "/var/lib/cni", "/run/containerd", "/etc/kubernetes", "/usr/libexec/kubernetes"}
 
 // Isolate runs the rest of this program in network, mount and process
 // namespaces of its own, so that whatever happens to it nothing of what it

@@ -99,7 +99,7 @@ func (c *Cluster) knarrNode(p Programs) error {
 	if err != nil {
 		return err
 	}
-	return c.run("kubelet", p.Knarr, "kubelet", "--kubeconfig", k, "--hostname-override", NodeName, "--node-ip", hostAddress(),
+	return c.run("kubelet", p.Knarr, "kubelet", "--kubeconfig", k, "--pod-manifest-path", c.manifests(), "--hostname-override", NodeName, "--node-ip", hostAddress(),
 		"--root-dir", filepath.Join(c.Dir, "kubelet"), "--pod-logs-dir", filepath.Join(c.Dir, "pods"), "--listen", fmt.Sprintf(":%d", ports[0]),
 		"--container-runtime-endpoint", "unix://"+filepath.Join(c.Dir, "containerd.sock"), "--cluster-dns", c.ClusterDNS,
 		"--tls-cert-file", c.pki.file("kubelet-serving.crt"), "--tls-private-key-file", c.pki.file("kubelet-serving.key"),

@@ -18,20 +18,24 @@ func pauseImage(p Programs, dir string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	layer := archive(file{"pause", 0o755, pause})
+	return writeImage(filepath.Join(dir, "pause.tar"), file{"pause", 0o755, pause}, "65535:65535", "registry.k8s.io/pause:3.10.2")
+}
+
+// writeImage writes an archive of an image that is one program, and gives its path.
+func writeImage(path string, program file, user string, tags ...string) (string, error) {
+	layer := archive(program)
 	config, err := json.Marshal(map[string]any{
 		"architecture": runtime.GOARCH, "os": "linux",
-		"config": map[string]any{"Entrypoint": []string{"/pause"}, "User": "65535:65535"},
+		"config": map[string]any{"Entrypoint": []string{"/" + program.name}, "User": user, "Env": []string{"PATH=/"}},
 		"rootfs": map[string]any{"type": "layers", "diff_ids": []string{fmt.Sprintf("sha256:%x", sha256.Sum256(layer))}},
 	})
 	if err != nil {
 		return "", err
 	}
-	manifest, err := json.Marshal([]any{map[string]any{"Config": "config.json", "RepoTags": []string{"registry.k8s.io/pause:3.10.2"}, "Layers": []string{"layer.tar"}}})
+	manifest, err := json.Marshal([]any{map[string]any{"Config": "config.json", "RepoTags": tags, "Layers": []string{"layer.tar"}}})
 	if err != nil {
 		return "", err
 	}
-	path := filepath.Join(dir, "pause.tar")
 	return path, os.WriteFile(path, archive(file{"manifest.json", 0o644, manifest}, file{"config.json", 0o644, config}, file{"layer.tar", 0o644, layer}), 0o644)
 }
 

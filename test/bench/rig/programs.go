@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 )
 
 // ofNode are the programs of upstream's node, from this module.
@@ -44,8 +45,8 @@ func Find(repository, cache string) (Programs, error) {
 
 // Build builds what of upstream is not in the cache yet, its own programs by the
 // module beside this one and those of its node by this one, and may have to fetch
-// their modules.
-func (p Programs) Build(ctx context.Context) error {
+// their modules; more are others of its own.
+func (p Programs) Build(ctx context.Context, more ...string) error {
 	if p.Against != "" {
 		return nil
 	}
@@ -58,8 +59,8 @@ func (p Programs) Build(ctx context.Context) error {
 		}
 		return nil
 	}
-	if err := build("conformance", "run", "./upstream", "-cache", p.cache,
-		"etcd", "kube-apiserver", "kube-scheduler", "kube-controller-manager", "kube-proxy", "kubelet"); err != nil {
+	own := []string{"etcd", "kube-apiserver", "kube-scheduler", "kube-controller-manager", "kube-proxy", "kubelet"}
+	if err := build("conformance", slices.Concat([]string{"run", "./upstream", "-cache", p.cache}, own, more)...); err != nil {
 		return err
 	}
 	for name, pkg := range ofNode {

@@ -69,6 +69,20 @@ func add(c *rig.Cluster, p rig.Programs, upstream, own []string) (*rig.Cluster, 
 	return c, nil
 }
 
+// kubeadm is upstream's API server and a node of knarr's that runs the manifests
+// kubeadm writes, with knarr for the program in their image.
+func kubeadm(ctx context.Context, p rig.Programs, dir string) (*rig.Cluster, error) {
+	c, err := rig.Upstream(ctx, p, dir)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.Kubeadm(ctx, p, "controller-manager", "scheduler"); err != nil {
+		c.Stop()
+		return nil, err
+	}
+	return add(c, p, nil, []string{"node", "kube-proxy", "dns"})
+}
+
 var combinations = []combination{
 	{name: "knarr as it is", start: knarrWith(true, nil, nil)},
 	{name: "upstream's kube-scheduler in knarr", start: knarrWith(true, []string{"scheduler"}, []string{"kube-scheduler"})},
@@ -78,6 +92,7 @@ var combinations = []combination{
 	{name: "upstream's kube-apiserver with all of knarr", start: upstreamWith(nil, "controller-manager", "scheduler", "node", "kube-proxy", "dns")},
 	{name: "knarr's scheduler in upstream", start: upstreamWith([]string{"kube-controller-manager", "node", "kube-proxy"}, "scheduler", "dns")},
 	{name: "knarr's controllers in upstream", start: upstreamWith([]string{"kube-scheduler", "node", "kube-proxy"}, "controller-manager", "dns")},
+	{name: "knarr in kubeadm's static pods", start: kubeadm},
 	{name: "knarr's kubelet in upstream", start: upstreamWith([]string{"kube-controller-manager", "kube-scheduler", "kube-proxy"}, "node", "dns")},
 	{name: "knarr's kube-proxy in upstream", start: upstreamWith([]string{"kube-controller-manager", "kube-scheduler", "node"}, "kube-proxy", "dns")},
 	{name: "knarr's DNS in upstream", start: upstreamWith([]string{"kube-controller-manager", "kube-scheduler", "node", "kube-proxy"}, "dns")},
@@ -97,7 +112,7 @@ func main() {
 	defer stop()
 	programs, err := rig.Find(*repository, *cache)
 	if err == nil {
-		err = rig.Isolate(ctx, programs.Build)
+		err = rig.Isolate(ctx, func(ctx context.Context) error { return programs.Build(ctx, "kubeadm") })
 	}
 	var passed, failed int
 	if err == nil {
@@ -171,5 +186,5 @@ func play(ctx context.Context, combination combination, p rig.Programs, dir, ima
 	if err := c.Load(p, image); err != nil {
 		return "", err
 	}
-	return "", errors.Join(scenario(ctx, c, p), c.Alive())
+	return "", errors.Join(c.StaticPods(ctx), scenario(ctx, c, p), c.Alive())
 }

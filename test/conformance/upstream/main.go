@@ -33,6 +33,7 @@ var programs = map[string]program{
 	"kube-scheduler":          {pkg: "k8s.io/kubernetes/cmd/kube-scheduler"},
 	"kubelet":                 {pkg: "k8s.io/kubernetes/cmd/kubelet"},
 	"kube-proxy":              {pkg: "k8s.io/kubernetes/cmd/kube-proxy"},
+	"kubeadm":                 {pkg: "k8s.io/kubernetes/cmd/kubeadm"},
 	"etcd":                    {pkg: "go.etcd.io/etcd/server/v3"},
 	"agnhost":                 {pkg: "k8s.io/kubernetes/test/images/agnhost"},
 	"nonewprivs":              {pkg: "k8s.io/kubernetes/test/images/nonewprivs"},
