@@ -109,15 +109,16 @@ func (c *cluster) replicas() int32 {
 var autoscaling = []string{"horizontal-pod-autoscaler-controller", "deployment-controller", "replicaset-controller", "serviceaccount-controller"}
 
 // An autoscaler of autoscaling/v1 follows CPU usage up at once, and down when
-// its window is over.
+// its window is over. Its name is not its Deployment's: events of one instant,
+// which there are many of in a bubble, would have the same name.
 func TestHorizontalPodAutoscaler(t *testing.T) {
 	inCluster(t, autoscaling, func(c *cluster) {
 		c.deployOf(2)
-		_, err := c.client.AutoscalingV1().HorizontalPodAutoscalers("default").Create(c.ctx, &autoscalingv1.HorizontalPodAutoscaler{ObjectMeta: meta("web"),
+		_, err := c.client.AutoscalingV1().HorizontalPodAutoscalers("default").Create(c.ctx, &autoscalingv1.HorizontalPodAutoscaler{ObjectMeta: meta("of-web"),
 			Spec: autoscalingv1.HorizontalPodAutoscalerSpec{MinReplicas: new(int32(1)), MaxReplicas: 10, TargetCPUUtilizationPercentage: new(int32(50)),
 				ScaleTargetRef: autoscalingv1.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Name: "web"}}}, metav1.CreateOptions{})
 		c.no(err)
-		h := c.autoscaled("web", "no metrics are served", func(h *autoscalingv2.HorizontalPodAutoscaler) bool {
+		h := c.autoscaled("of-web", "no metrics are served", func(h *autoscalingv2.HorizontalPodAutoscaler) bool {
 			return condition(h, autoscalingv2.ScalingActive) == "False FailedGetResourceMetric"
 		})
 		if want := "the HPA was unable to compute the replica count: failed to get cpu utilization: unable to get metrics for resource cpu: " +
@@ -129,7 +130,7 @@ func TestHorizontalPodAutoscaler(t *testing.T) {
 		}
 		c.serveMetrics("metrics.k8s.io", "pods", "PodMetrics")
 		c.useCPU("200m")
-		h = c.autoscaled("web", "scaled up", func(h *autoscalingv2.HorizontalPodAutoscaler) bool { return h.Status.DesiredReplicas == 4 })
+		h = c.autoscaled("of-web", "scaled up", func(h *autoscalingv2.HorizontalPodAutoscaler) bool { return h.Status.DesiredReplicas == 4 })
 		if condition(h, autoscalingv2.ScalingLimited) != "True ScaleUpLimit" || condition(h, autoscalingv2.AbleToScale) != "True SucceededRescale" ||
 			condition(h, autoscalingv2.ScalingActive) != "True ValidMetricFound" || h.Status.LastScaleTime == nil || c.replicas() != 4 ||
 			*h.Status.CurrentMetrics[0].Resource.Current.AverageUtilization != 200 {
@@ -139,11 +140,11 @@ func TestHorizontalPodAutoscaler(t *testing.T) {
 		c.startAll()
 		c.useCPU("10m")
 		up := h.Status.LastScaleTime.Time
-		c.autoscaled("web", "held back", func(h *autoscalingv2.HorizontalPodAutoscaler) bool {
+		c.autoscaled("of-web", "held back", func(h *autoscalingv2.HorizontalPodAutoscaler) bool {
 			return condition(h, autoscalingv2.AbleToScale) == "True ScaleDownStabilized"
 		})
 		time.Sleep(4 * time.Minute)
-		h = c.autoscaled("web", "scaled down", func(h *autoscalingv2.HorizontalPodAutoscaler) bool { return h.Status.DesiredReplicas == 1 })
+		h = c.autoscaled("of-web", "scaled down", func(h *autoscalingv2.HorizontalPodAutoscaler) bool { return h.Status.DesiredReplicas == 1 })
 		if held := h.Status.LastScaleTime.Sub(up); held < 5*time.Minute || c.replicas() != 1 {
 			t.Errorf("after %v: %+v", held, h.Status)
 		}
@@ -151,21 +152,25 @@ func TestHorizontalPodAutoscaler(t *testing.T) {
 	})
 }
 
+// rescaleEvents waits for these among the events, which are written after the status.
 func (c *cluster) rescaleEvents(want ...string) {
 	c.Helper()
-	events, err := c.client.CoreV1().Events("default").List(c.ctx, metav1.ListOptions{})
-	c.no(err)
-	var messages []string
-	for _, e := range events.Items {
-		if e.Reason == "SuccessfulRescale" {
-			messages = append(messages, e.Message)
+	c.until("the events of rescaling", func() (bool, error) {
+		events, err := c.client.CoreV1().Events("default").List(c.ctx, metav1.ListOptions{})
+		c.no(err)
+		var messages []string
+		for _, e := range events.Items {
+			if e.Reason == "SuccessfulRescale" {
+				messages = append(messages, e.Message)
+			}
 		}
-	}
-	for _, w := range want {
-		if !strings.Contains(strings.Join(messages, "\n"), w) {
-			c.Errorf("no %q in %q", w, messages)
+		for _, w := range want {
+			if !strings.Contains(strings.Join(messages, "\n"), w) {
+				return false, fmt.Errorf("no %q in %q", w, messages)
+			}
 		}
-	}
+		return true, nil
+	})
 }
 
 func (c *cluster) autoscale(name, kind, target string, change ...func(*autoscalingv2.HorizontalPodAutoscalerSpec)) {
@@ -179,17 +184,20 @@ func (c *cluster) autoscale(name, kind, target string, change ...func(*autoscali
 	c.no(err)
 }
 
-func (c *cluster) eventReasons(object string) map[string]string {
+// eventOf waits for an object's event of that reason, and gives its message.
+func (c *cluster) eventOf(object, reason string) (message string) {
 	c.Helper()
-	events, err := c.client.CoreV1().Events("default").List(c.ctx, metav1.ListOptions{})
-	c.no(err)
-	reasons := map[string]string{}
-	for _, e := range events.Items {
-		if e.InvolvedObject.Name == object {
-			reasons[e.Reason] = e.Message
+	c.until(reason+" of "+object, func() (bool, error) {
+		events, err := c.client.CoreV1().Events("default").List(c.ctx, metav1.ListOptions{})
+		c.no(err)
+		for _, e := range events.Items {
+			if e.InvolvedObject.Name == object && e.Reason == reason {
+				message = e.Message
+			}
 		}
-	}
-	return reasons
+		return message != "", fmt.Errorf("%d events", len(events.Items))
+	})
+	return message
 }
 
 // What keeps an autoscaler from working is in its conditions and events.
@@ -210,7 +218,7 @@ func TestUnableAutoscalers(t *testing.T) {
 			if got := h.Status.Conditions[0].Message; got != "the HPA controller was unable to get the target's current scale: "+want {
 				t.Errorf("%s: %q", name, got)
 			}
-			if got := c.eventReasons(name)["FailedGetScale"]; got != want {
+			if got := c.eventOf(name, "FailedGetScale"); got != want {
 				t.Errorf("%s: event %q", name, got)
 			}
 		}
@@ -223,7 +231,7 @@ func TestUnableAutoscalers(t *testing.T) {
 			h := c.autoscaled(name, "two of them", func(h *autoscalingv2.HorizontalPodAutoscaler) bool {
 				return condition(h, active) == "False AmbiguousSelector"
 			})
-			if got := c.eventReasons(name)["AmbiguousSelector"]; h.Status.Conditions[1].Message != ambiguous || got != ambiguous {
+			if got := c.eventOf(name, "AmbiguousSelector"); h.Status.Conditions[1].Message != ambiguous || got != ambiguous {
 				t.Errorf("%s: %+v, event %q", name, h.Status.Conditions, got)
 			}
 		}
