@@ -82,10 +82,10 @@ func parse(b []byte) (*list, error) {
 			in.ProviderID = scheme + in.Name
 		}
 		errs = append(errs, in.validate(at)...)
-		if names[in.Name] {
+		switch {
+		case names[in.Name]:
 			errs = append(errs, field.Duplicate(at.Child("name"), in.Name))
-		}
-		if ids[in.ProviderID] {
+		case ids[in.ProviderID]:
 			errs = append(errs, field.Duplicate(at.Child("providerID"), in.ProviderID))
 		}
 		names[in.Name], ids[in.ProviderID] = true, true
