@@ -110,6 +110,14 @@ func TestNotInitialised(t *testing.T) {
 				t.Errorf("%s has lost its taint", name)
 			}
 		}
+		asked := v.count("metadata fails")
+		for i := range 50 {
+			c.patch("fails", fmt.Sprintf(`{"metadata":{"annotations":{"beat":"%d"}}}`, i))
+			synctest.Wait()
+		}
+		if n := v.count("metadata fails") - asked; n > 1 {
+			t.Errorf("events of a node that is not initialised led to %d questions", n)
+		}
 		v.set(func() { v.hang["hangs"], v.fail["fails"] = false, nil; v.machines["fails"] = known("fails") })
 		c.until("they are initialised", func() (bool, error) { return c.initialised("hangs") && c.initialised("fails"), nil })
 	})

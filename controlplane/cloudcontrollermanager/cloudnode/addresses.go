@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 
+	"knarr/controlplane/cloudcontrollermanager/nodeevents"
 	"knarr/internal/controller"
 )
 
@@ -37,7 +38,7 @@ func NewUpdater(f informers.SharedInformerFactory, client kubernetes.Interface, 
 	u := &updater{reconciler: reconciler{Config: c, nodes: nodes.GetIndexer(), client: client}, asked: map[string]asked{}}
 	out := &controller.Controller[string]{
 		Name:       Name + ": addresses",
-		Sources:    []controller.Source[string]{{Informer: nodes, Keys: names}},
+		Sources:    []controller.Source[string]{nodeevents.Source(nodes, matters)},
 		RetryDelay: [2]time.Duration{time.Second, max(time.Second, c.UpdateFrequency)},
 		Reconcile:  u.reconcile,
 	}

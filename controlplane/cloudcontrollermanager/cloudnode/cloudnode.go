@@ -21,9 +21,11 @@ import (
 	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/retry"
 	cloudprovider "k8s.io/cloud-provider"
+	"k8s.io/cloud-provider/api"
 
 	"knarr/controlplane/cloudcontrollermanager/instances"
 	"knarr/controlplane/cloudcontrollermanager/metrics"
+	"knarr/controlplane/cloudcontrollermanager/nodeevents"
 	"knarr/internal/controller"
 )
 
@@ -55,7 +57,7 @@ func New(f informers.SharedInformerFactory, client kubernetes.Interface, events 
 	r := &reconciler{c, nodes.GetIndexer(), client, events}
 	out := &controller.Controller[string]{
 		Name:       Name,
-		Sources:    []controller.Source[string]{{Informer: nodes, Keys: names}},
+		Sources:    []controller.Source[string]{nodeevents.Source(nodes, matters)},
 		RetryDelay: [2]time.Duration{100 * time.Millisecond, time.Minute},
 		Reconcile:  r.reconcile,
 	}
@@ -65,7 +67,21 @@ func New(f informers.SharedInformerFactory, client kubernetes.Interface, events 
 	return out
 }
 
-func names(o metav1.Object) []string { return []string{o.GetName()} }
+// state is what of a node leads to a question or to a write.
+type state struct {
+	uid                  types.UID
+	tainted              bool
+	providerID, provided string
+	labels               [6]string
+}
+
+func matters(n *corev1.Node) state {
+	s := state{uid: n.UID, tainted: tainted(n), providerID: n.Spec.ProviderID, provided: n.Annotations[api.AnnotationAlphaProvidedIPAddr]}
+	for i, l := range pairs {
+		s.labels[2*i], s.labels[2*i+1] = n.Labels[l.beta], n.Labels[l.stable]
+	}
+	return s
+}
 
 // feed yields every node whenever instances may have changed, after noting it.
 func (r *reconciler) feed(note func()) func(ctx context.Context, ready func(), add func(string)) error {
@@ -95,8 +111,8 @@ func (r *reconciler) reconcile(ctx context.Context, name string) (time.Duration,
 	if err != nil {
 		return 0, fmt.Errorf("failed to get instance metadata for node %s: %w", name, err)
 	}
-	if m == nil { // the provider's way to leave a node alone
-		return 0, nil
+	if m == nil { // the provider's way to leave a node alone, for now
+		return r.UpdateFrequency, nil
 	}
 	if _, err := addresses(node, m.NodeAddresses); err != nil {
 		return 0, fmt.Errorf("provided node ip for node %q is not valid: %w", name, err)

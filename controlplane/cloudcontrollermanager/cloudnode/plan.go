@@ -22,6 +22,13 @@ func tainted(node *corev1.Node) bool {
 
 func isCloudTaint(t corev1.Taint) bool { return t.Key == api.TaintExternalCloudProvider }
 
+// pairs are the labels of zone, region and instance type.
+var pairs = [...]struct{ beta, stable string }{
+	{corev1.LabelFailureDomainBetaZone, corev1.LabelTopologyZone},
+	{corev1.LabelFailureDomainBetaRegion, corev1.LabelTopologyRegion},
+	{corev1.LabelInstanceType, corev1.LabelInstanceTypeStable},
+}
+
 // reserved are labels that a provider may not choose.
 var reserved = regexp.MustCompile(`(^|\.)(kubernetes|k8s)\.io/`)
 
@@ -34,13 +41,9 @@ func initialised(node *corev1.Node, m *cloudprovider.InstanceMetadata) (next *co
 	if next.Labels == nil {
 		next.Labels = map[string]string{}
 	}
-	for _, l := range []struct{ beta, stable, value string }{
-		{corev1.LabelInstanceType, corev1.LabelInstanceTypeStable, m.InstanceType},
-		{corev1.LabelFailureDomainBetaZone, corev1.LabelTopologyZone, m.Zone},
-		{corev1.LabelFailureDomainBetaRegion, corev1.LabelTopologyRegion, m.Region},
-	} {
-		if l.value != "" {
-			next.Labels[l.beta], next.Labels[l.stable] = l.value, l.value
+	for i, value := range [...]string{m.Zone, m.Region, m.InstanceType} {
+		if value != "" {
+			next.Labels[pairs[i].beta], next.Labels[pairs[i].stable] = value, value
 		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(m.AdditionalLabels)) {
@@ -60,11 +63,7 @@ func initialised(node *corev1.Node, m *cloudprovider.InstanceMetadata) (next *co
 // node had first.
 func stableLabels(have map[string]string) map[string]string {
 	want := map[string]string{}
-	for _, l := range []struct{ beta, stable string }{
-		{corev1.LabelFailureDomainBetaZone, corev1.LabelTopologyZone},
-		{corev1.LabelFailureDomainBetaRegion, corev1.LabelTopologyRegion},
-		{corev1.LabelInstanceType, corev1.LabelInstanceTypeStable},
-	} {
+	for _, l := range pairs {
 		if v, ok := have[l.beta]; ok {
 			if is, ok := have[l.stable]; !ok || is != v {
 				want[l.stable] = v

@@ -22,6 +22,7 @@ import (
 	"k8s.io/client-go/tools/record"
 
 	"knarr/controlplane/cloudcontrollermanager/instances"
+	"knarr/controlplane/cloudcontrollermanager/nodeevents"
 	"knarr/internal/controller"
 )
 
@@ -57,7 +58,7 @@ func New(f informers.SharedInformerFactory, client kubernetes.Interface, events 
 	return &controller.Controller[string]{
 		Name:       Name,
 		Workers:    workers,
-		Sources:    []controller.Source[string]{{Informer: nodes, Keys: func(o metav1.Object) []string { return []string{o.GetName()} }}},
+		Sources:    []controller.Source[string]{nodeevents.Source(nodes, matters)},
 		RetryDelay: [2]time.Duration{period, max(period, time.Minute)},
 		Reconcile:  r.reconcile,
 	}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/cloud-provider/api"
 )
 
@@ -51,6 +52,17 @@ func plan(node *corev1.Node, a answer, absent, period time.Duration) action {
 		return taint
 	}
 	return nothing
+}
+
+// state is what of a node leads to a question or to a write.
+type state struct {
+	uid        types.UID
+	ready, off bool
+	providerID string
+}
+
+func matters(n *corev1.Node) state {
+	return state{n.UID, ready(n), slices.ContainsFunc(n.Spec.Taints, isShutdown), n.Spec.ProviderID}
 }
 
 // sameInstance reports whether the node on the server is still the one that the
