@@ -125,7 +125,7 @@ type term struct {
 	metrics   *metrics.Metrics
 	informers informers.SharedInformerFactory
 	broadcast record.EventBroadcaster
-	// changed tells who asks for it that instances may have changed; nil: nobody knows.
+	// changed passes on that instances may have changed; nil: the provider does not know.
 	changed *notices
 	// account is that of the controller being built, err what went wrong.
 	account string

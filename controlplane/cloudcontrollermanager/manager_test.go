@@ -151,7 +151,7 @@ func (c *cluster) events(name string) string {
 	return strings.Join(out, "\n")
 }
 
-func (c *cluster) said(name, want string) {
+func (c *cluster) recorded(name, want string) {
 	c.Helper()
 	c.until("the event "+want, func() (bool, error) {
 		got := c.events(name)

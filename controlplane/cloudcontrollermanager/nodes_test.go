@@ -38,7 +38,7 @@ func TestInitialise(t *testing.T) {
 			n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: "mine", Effect: corev1.TaintEffectNoSchedule})
 			n.Annotations = map[string]string{"alpha.kubernetes.io/provided-node-ip": "10.0.0.2"}
 		})
-		c.said("n", "cloud-node-controller Normal Synced: Node synced successfully")
+		c.recorded("n", "cloud-node-controller Normal Synced: Node synced successfully")
 		n := c.get("n")
 		if n.Spec.ProviderID != "vendor://n" || !c.initialised("n") || !slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == "mine" }) {
 			t.Errorf("spec %+v", n.Spec)
@@ -145,7 +145,7 @@ func TestVanishedInstance(t *testing.T) {
 			c.ready(n, corev1.ConditionUnknown)
 		}
 		c.until("the node is deleted", func() (bool, error) { return !c.exists(gone), nil })
-		c.said("gone", "cloud-node-lifecycle-controller Normal DeletingNode: Deleting node gone because it does not exist in the cloud provider")
+		c.recorded("gone", "cloud-node-lifecycle-controller Normal DeletingNode: Deleting node gone because it does not exist in the cloud provider")
 		if n := v.count("exists gone"); n < 2 {
 			t.Errorf("deleted after %d answer", n)
 		}

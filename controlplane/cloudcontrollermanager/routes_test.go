@@ -58,7 +58,7 @@ func TestRoutes(t *testing.T) {
 		c.until("the routes are there", func() (bool, error) {
 			return c.table() == "a=10.42.1.0/24 b=10.42.2.0/24 others=172.16.0.0/24", errors.New(c.table())
 		})
-		c.said("c", "route_controller Warning FailedToCreateRoute: Could not create route "+string(c.get("c").UID)+" 10.42.3.0/24 for node c after ")
+		c.recorded("c", "route_controller Warning FailedToCreateRoute: Could not create route "+string(c.get("c").UID)+" 10.42.3.0/24 for node c after ")
 		c.until("the nodes say so", func() (bool, error) {
 			return c.network("a") == "False RouteCreated: RouteController created a route" && c.network("c") == "True NoRouteCreated: RouteController failed to create a route", nil
 		})

@@ -90,12 +90,12 @@ func TestBalancer(t *testing.T) {
 		if got := c.behind(s); got != "[a b]" {
 			t.Errorf("behind it are %s", got)
 		}
-		c.said("s", "service-controller Normal EnsuringLoadBalancer: Ensuring load balancer")
-		c.said("s", "service-controller Normal EnsuredLoadBalancer: Ensured load balancer")
+		c.recorded("s", "service-controller Normal EnsuringLoadBalancer: Ensuring load balancer")
+		c.recorded("s", "service-controller Normal EnsuredLoadBalancer: Ensured load balancer")
 
 		c.node("d", plain)
 		c.until("the new node is behind it", func() (bool, error) { return c.behind(s) == "[a b d]", nil })
-		c.said("s", "Normal UpdatedLoadBalancer: Updated load balancer with new hosts")
+		c.recorded("s", "Normal UpdatedLoadBalancer: Updated load balancer with new hosts")
 		updates, ensures := v.count("update s"), v.count("ensure s")
 		for i := range 10 { // what is nothing to a balancer
 			c.patch("a", fmt.Sprintf(`{"metadata":{"annotations":{"beat":"%d"}}}`, i))
@@ -111,8 +111,8 @@ func TestBalancer(t *testing.T) {
 		c.drop("s")
 		c.until("the balancer is deleted", func() (bool, error) { return c.behind(s) == "", nil })
 		c.until("the finalizer is off", func() (bool, error) { return !slices.Contains(c.read("s").Finalizers, finalizer), nil })
-		c.said("s", "Normal DeletingLoadBalancer: Deleting load balancer")
-		c.said("s", "Normal DeletedLoadBalancer: Deleted load balancer")
+		c.recorded("s", "Normal DeletingLoadBalancer: Deleting load balancer")
+		c.recorded("s", "Normal DeletedLoadBalancer: Deleted load balancer")
 		if got := c.read("s").Finalizers; fmt.Sprint(got) != "[example.com/mine]" {
 			t.Errorf("finalizers %v", got)
 		}
@@ -134,7 +134,7 @@ func TestNoMoreBalancer(t *testing.T) {
 		s := c.service("s")
 		c.balanced("s")
 		c.no(c.client.CoreV1().Nodes().Delete(c.ctx, "n", metav1.DeleteOptions{}))
-		c.said("s", "Warning UnAvailableLoadBalancer: There are no available nodes for LoadBalancer")
+		c.recorded("s", "Warning UnAvailableLoadBalancer: There are no available nodes for LoadBalancer")
 		c.change("s", `{"spec":{"type":"ClusterIP"}}`)
 		c.until("it is as any other", func() (bool, error) {
 			now := c.read("s")
@@ -153,7 +153,7 @@ func TestBalancerFails(t *testing.T) {
 	with(t, v, services, func(c *cluster) {
 		s := c.service("s")
 		c.service("waits")
-		c.said("s", "Warning SyncLoadBalancerFailed: Error syncing load balancer: failed to ensure load balancer: no quota")
+		c.recorded("s", "Warning SyncLoadBalancerFailed: Error syncing load balancer: failed to ensure load balancer: no quota")
 		time.Sleep(60 * time.Second)
 		if n, slow := v.count("ensure s"), v.count("ensure waits"); n < 3 || n > 5 || slow < 29 || slow > 33 {
 			t.Errorf("%d tries, and %d of what says when", n, slow)
@@ -163,9 +163,9 @@ func TestBalancerFails(t *testing.T) {
 		c.balanced("waits")
 		v.set(func() { v.fail["s"] = errors.New("in use") })
 		c.node("n", plain)
-		c.said("s", "Warning UpdateLoadBalancerFailed: Error updating load balancer with new hosts [n] [node names limited, total number of nodes: 1], error: in use")
+		c.recorded("s", "Warning UpdateLoadBalancerFailed: Error updating load balancer with new hosts [n] [node names limited, total number of nodes: 1], error: in use")
 		c.drop("s")
-		c.said("s", "Warning SyncLoadBalancerFailed: Error syncing load balancer: failed to check if load balancer exists before cleanup: in use")
+		c.recorded("s", "Warning SyncLoadBalancerFailed: Error syncing load balancer: failed to check if load balancer exists before cleanup: in use")
 		if c.read("s") == nil || c.behind(s) == "" {
 			t.Fatal("the Service is gone, its balancer is not")
 		}
