@@ -199,6 +199,10 @@ func (m *Manager) term(ctx context.Context) error {
 	defer t.informers.Shutdown()
 	defer cancel()
 	slog.InfoContext(ctx, "cloud controllers started", "provider", cloud.ProviderName())
+	if len(parts) == 0 { // a term that ended would be followed by the next one at once
+		<-ctx.Done()
+		return nil
+	}
 	return run.All(ctx, parts...)
 }
 

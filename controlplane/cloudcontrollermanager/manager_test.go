@@ -231,6 +231,20 @@ func TestLittle(t *testing.T) {
 	})
 }
 
+// TestNothing: a provider that has nothing for the controllers that are on is no reason
+// to end and to begin anew.
+func TestNothing(t *testing.T) {
+	v := newVendor()
+	v.noInstances = true
+	with(t, v, []string{"cloud-node"}, func(c *cluster) {
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if v.initialized != 1 {
+			t.Errorf("the provider was initialised %d times", v.initialized)
+		}
+	}, func(cfg *Config) { cfg.LeaderElect = true })
+}
+
 // TestMain takes out client-go's pause after an error: it keeps the time of
 // the last one for the whole process, and bubbles do not share a time.
 func TestMain(m *testing.M) {
