@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -190,31 +191,33 @@ func TestChoose(t *testing.T) {
 // closed at the end of it.
 func TestTerms(t *testing.T) {
 	v := newVendor()
-	made := 0
+	var made atomic.Int32
 	with(t, v, nil, func(c *cluster) {
-		c.until("it leads", func() (bool, error) { return v.initialized == 1, nil })
-		if v.informers == nil {
-			t.Error("the provider was given no informers")
-		}
-		first := v.ended
+		c.until("it leads", func() (bool, error) { n, _ := v.terms(); return n == 1, nil })
+		v.set(func() {
+			if v.informers == nil {
+				t.Error("the provider was given no informers")
+			}
+		})
+		_, first := v.terms()
 		lease, err := c.client.CoordinationV1().Leases("kube-system").Get(c.ctx, "cloud-controller-manager", metav1.GetOptions{})
 		c.no(err)
 		other := "another"
 		lease.Spec.HolderIdentity = &other
 		_, err = c.client.CoordinationV1().Leases("kube-system").Update(c.ctx, lease, metav1.UpdateOptions{})
 		c.no(err)
-		c.until("it leads again", func() (bool, error) { return v.initialized == 2, nil })
+		c.until("it leads again", func() (bool, error) { n, _ := v.terms(); return n == 2, nil })
 		select {
 		case <-first:
 		default:
 			t.Error("the first term's channel is open")
 		}
-		if made != 2 {
-			t.Errorf("%d providers were made", made)
+		if n := made.Load(); n != 2 {
+			t.Errorf("%d providers were made", n)
 		}
 	}, func(cfg *Config) {
 		cfg.LeaderElect, cfg.Identity = true, "me"
-		cfg.Cloud = func() (cloudprovider.Interface, error) { made++; return v, nil }
+		cfg.Cloud = func() (cloudprovider.Interface, error) { made.Add(1); return v, nil }
 	})
 }
 
@@ -239,8 +242,8 @@ func TestNothing(t *testing.T) {
 	with(t, v, []string{"cloud-node"}, func(c *cluster) {
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		if v.initialized != 1 {
-			t.Errorf("the provider was initialised %d times", v.initialized)
+		if n, _ := v.terms(); n != 1 {
+			t.Errorf("the provider was initialised %d times", n)
 		}
 	}, func(cfg *Config) { cfg.LeaderElect = true })
 }

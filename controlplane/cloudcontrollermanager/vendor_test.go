@@ -46,12 +46,11 @@ func newVendor() *vendor {
 }
 
 func (v *vendor) Initialize(b cloudprovider.ControllerClientBuilder, stop <-chan struct{}) {
-	v.initialized++
-	v.ended = stop
 	b.ClientOrDie("vendor")
+	v.set(func() { v.initialized++; v.ended = stop })
 }
 
-func (v *vendor) SetInformers(f informers.SharedInformerFactory)   { v.informers = f }
+func (v *vendor) SetInformers(f informers.SharedInformerFactory)   { v.set(func() { v.informers = f }) }
 func (v *vendor) ProviderName() string                             { return "vendor" }
 func (v *vendor) HasClusterID() bool                               { return true }
 func (v *vendor) InstancesV2() (cloudprovider.InstancesV2, bool)   { return v, !v.noInstances }
@@ -74,6 +73,13 @@ func (v *vendor) called(ctx context.Context, call, name string) error {
 		return ctx.Err()
 	}
 	return err
+}
+
+// terms is how often it was initialized, and what ends the last time.
+func (v *vendor) terms() (int, <-chan struct{}) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.initialized, v.ended
 }
 
 // count is how many of the calls begin so.
