@@ -13,10 +13,13 @@ import (
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/client-go/rest"
+	cloudprovider "k8s.io/cloud-provider"
 
 	"knarr/addons/dns"
 	"knarr/addons/localstorage"
 	"knarr/addons/metrics"
+	"knarr/controlplane/cloudcontrollermanager"
+	"knarr/controlplane/cloudcontrollermanager/baremetal"
 	"knarr/controlplane/controllermanager"
 	"knarr/controlplane/controllermanager/csr"
 	"knarr/controlplane/scheduler"
@@ -41,6 +44,7 @@ func (s *Server) components() []component {
 	}{
 		{"scheduler", component{"kube-scheduler", s.scheduler}},
 		{"controller-manager", component{"kube-controller-manager", s.controllers}},
+		{cloudControllers, component{"cloud-controller-manager", s.cloudControllers}},
 		{"coredns", component{"dns-announcer", s.publishDNS}},
 		{"", component{"metrics-server", s.measure}},
 		{"", component{"storage-class", s.publishStorage}},
@@ -81,6 +85,22 @@ func (s *Server) controllers(ctx context.Context) error {
 		m, err := controllermanager.New(controllermanager.Config{
 			Kube: s.as("kube-controller-manager", "system:kube-controller-manager"), ClientFor: s.asController,
 			RootCA: s.ca.pem, TokenKey: s.tokenKey, Signers: csr.All(func() (*x509.Certificate, crypto.Signer, error) { return s.ca.cert, s.ca.key, nil }), ClusterCIDRs: []netip.Prefix{s.opts.clusterCIDR},
+			LeaderElect: elect, Identity: s.opts.NodeName,
+		})
+		if err != nil {
+			return err
+		}
+		return m.Run(ctx)
+	})
+}
+
+// cloudControllers initialise nodes by the file of machines that this server has.
+func (s *Server) cloudControllers(ctx context.Context) error {
+	return switchToElection(ctx, s.several(), func(ctx context.Context, elect bool) error {
+		m, err := cloudcontrollermanager.New(cloudcontrollermanager.Config{
+			Kube:        s.as("cloud-controller-manager", "system:cloud-controller-manager"),
+			ClientFor:   func(account string) *rest.Config { return s.asAccount("cloud-controller-manager", account) },
+			Cloud:       func() (cloudprovider.Interface, error) { return baremetal.Open(s.opts.CloudConfig) },
 			LeaderElect: elect, Identity: s.opts.NodeName,
 		})
 		if err != nil {

@@ -44,6 +44,8 @@ type facts struct {
 	Backend       string       `json:"flannelBackend"`
 	// Network tells this cluster's packets from another's.
 	Network uint32 `json:"network"`
+	// CloudProvider is external, or there is none.
+	CloudProvider string `json:"cloudProvider,omitempty"`
 	// Disabled are the parts that run on no node.
 	Disabled []string `json:"disabled,omitempty"`
 }
@@ -114,9 +116,10 @@ func (n *node) pods(ctx context.Context) error {
 		Listener: listener, Healthz: healthz,
 		CertFile: n.layout.tls("kubelet.crt"), KeyFile: n.layout.tls("kubelet.key"), ClientCA: n.ca,
 		NodeLabels: o.labels, RegisterWithTaints: o.taints,
-		CgroupParent: n.layout.cgroup() + "/kubepods",
-		NetworkErr:   n.health.err,
-		Version:      version.Kubernetes + "+knarr",
+		CgroupParent:  n.layout.cgroup() + "/kubepods",
+		ExternalCloud: n.facts.CloudProvider == externalCloud, NodeIPsGiven: o.NodeIP != "",
+		NetworkErr: n.health.err,
+		Version:    version.Kubernetes + "+knarr",
 	}
 	if o.RuntimeEndpoint != "" {
 		cfg.RuntimeEndpoint = o.RuntimeEndpoint

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"knarr/cluster/apiflags"
+	"knarr/controlplane/cloudcontrollermanager/baremetal"
 	"knarr/internal/flaghelp"
 	"knarr/node/cni"
 )
@@ -40,6 +41,8 @@ type Options struct {
 	WriteKubeconfigMode string
 	Disable             []string
 	DisableAgent        bool
+	CloudProvider       string
+	CloudConfig         string
 	APIServerArgs       []string
 
 	datastore                datastoreOptions
@@ -90,13 +93,23 @@ func (o *Options) Flags(f *pflag.FlagSet) {
 	f.StringArrayVar(&o.APIServerArgs, "kube-apiserver-arg", nil, "`key=value` that sets one of upstream's flags of the API server: authentication, authorisation, admission plugins, encryption, audit")
 	f.BoolVar(&o.DisableAgent, "disable-agent", false, "run no node on this server")
 	flaghelp.Group(f, "Parts")
+	f.StringVar(&o.CloudProvider, "cloud-provider", "", "`external`: every new node is tainted until a cloud controller manager has initialised it")
+	flaghelp.Values(f, "cloud-provider", externalCloud)
+	f.StringVar(&o.CloudConfig, "cloud-config", "", "`file` that lists the machines, by which this server's own cloud controllers initialise the nodes (default: somebody else's do)")
+	flaghelp.Group(f, "Cloud")
 }
+
+// externalCloud is the only cloud provider that nodes know.
+const externalCloud = "external"
 
 // backends are what --flannel-backend takes.
 var backends = []string{cni.VXLAN, cni.HostGateway, cni.NoBackend}
 
 // Disableable are the parts that --disable takes.
 var Disableable = []string{"coredns", "kube-proxy", "metrics-server", "local-storage", "scheduler", "controller-manager", "network", networkPolicy}
+
+// cloudControllers are the part that --cloud-config is about.
+const cloudControllers = "cloud-controller-manager"
 
 // networkPolicy is the part that --disable-network-policy is about.
 const networkPolicy = "network-policy"
@@ -121,6 +134,11 @@ func (o *Options) Validate() error {
 	o.mode = os.FileMode(mode)
 	if o.api, err = apiflags.Parse(o.APIServerArgs); err != nil {
 		bad("kube-apiserver-arg", "%v", err)
+	}
+	if o.CloudConfig != "" {
+		if _, err := baremetal.Open(o.CloudConfig); err != nil {
+			f.errs = append(f.errs, err)
+		}
 	}
 	o.datastore.validate(&f, o.DataDir)
 	if o.datastore.Endpoint != "" && (o.Server != "" || o.ClusterInit) {
@@ -198,11 +216,17 @@ func (o *Options) shared(f *faults) {
 			bad("disable", "there is no part %q; parts are %s", d, strings.Join(Disableable, ", "))
 		}
 	}
+	if o.CloudProvider != "" && o.CloudProvider != externalCloud {
+		bad("cloud-provider", "unsupported value %q; it may be external", o.CloudProvider)
+	}
+	if o.CloudConfig != "" && o.CloudProvider == "" {
+		bad("cloud-config", "new nodes do not wait for a cloud controller manager; give --cloud-provider=external too")
+	}
 	if !slices.Contains(backends, o.FlannelBackend) {
 		bad("flannel-backend", "there is no %q; there are %s", o.FlannelBackend, strings.Join(backends, ", "))
 	}
 }
 
 func (o *Options) disabled(part string) bool {
-	return slices.Contains(o.Disable, part) || part == networkPolicy && o.NoNetworkPolicy
+	return slices.Contains(o.Disable, part) || part == networkPolicy && o.NoNetworkPolicy || part == cloudControllers && o.CloudConfig == ""
 }

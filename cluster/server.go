@@ -230,7 +230,7 @@ func (s *Server) facts() facts {
 	o := &s.opts
 	f := facts{
 		ClusterCIDR: o.clusterCIDR, ServiceCIDR: o.serviceCIDR, ClusterDNS: o.clusterDNS, ClusterDomain: o.ClusterDomain,
-		Backend: o.FlannelBackend, Network: networkID(s.ca.pem),
+		Backend: o.FlannelBackend, Network: networkID(s.ca.pem), CloudProvider: o.CloudProvider,
 	}
 	for _, part := range []string{"coredns", "kube-proxy", "local-storage", "network", networkPolicy} {
 		if o.disabled(part) {
@@ -340,8 +340,13 @@ func (s *Server) as(program, name string, groups ...string) *rest.Config {
 
 // asController is as for a controller's service account.
 func (s *Server) asController(name string) *rest.Config {
+	return s.asAccount("kube-controller-manager", name)
+}
+
+// asAccount is as for a service account of kube-system.
+func (s *Server) asAccount(program, name string) *rest.Config {
 	const ns = "kube-system"
-	return s.as("kube-controller-manager", serviceaccount.MakeUsername(ns, name), serviceaccount.MakeGroupNames(ns)...)
+	return s.as(program, serviceaccount.MakeUsername(ns, name), serviceaccount.MakeGroupNames(ns)...)
 }
 
 // supervise runs a component for as long as ctx lasts: one that fails or

@@ -19,6 +19,7 @@ func (o *Options) sharedFlags() map[string]*string {
 	return map[string]*string{
 		"cluster-cidr": &o.ClusterCIDR, "service-cidr": &o.ServiceCIDR, "service-node-port-range": &o.ServiceNodePorts,
 		"cluster-dns": &o.ClusterDNS, "cluster-domain": &o.ClusterDomain, "flannel-backend": &o.FlannelBackend,
+		"cloud-provider": &o.CloudProvider,
 	}
 }
 

@@ -34,6 +34,7 @@ var Components = []Component{
 	{"etcd", "one etcd member alone", func() program { return &etcdMember{} }},
 	{"scheduler", "the scheduler alone", func() program { return &schedulerProgram{} }},
 	{"controller-manager", "the controllers alone", func() program { return &controllerManager{} }},
+	{"cloud-controller-manager", "the cloud controllers alone", func() program { return &cloudControllerManager{} }},
 	{"kubelet", "the kubelet alone, on another container runtime", func() program { return &kubeletProgram{} }},
 	{"kube-proxy", "the service proxy alone", func() program { return &proxy{} }},
 	{"dns", "the DNS server alone", func() program { return &dnsServer{} }},

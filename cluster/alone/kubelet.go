@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/pflag"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 
+	"knarr/internal/flaghelp"
 	"knarr/internal/version"
 	"knarr/node/kubelet"
 )
@@ -24,8 +25,12 @@ type kubeletProgram struct {
 	certFile, keyFile, clientCA               string
 	manifests, cgroup                         string
 	labels                                    map[string]string
+	cloud, providerID                         string
 	maxPods                                   int
 }
+
+// externalCloud is the only cloud provider of a kubelet.
+const externalCloud = "external"
 
 func (k *kubeletProgram) flags(f *pflag.FlagSet) {
 	f.StringVar(&k.kubeconfig, "kubeconfig", "", "`file` that says where the API server is and who to be")
@@ -46,6 +51,9 @@ func (k *kubeletProgram) flags(f *pflag.FlagSet) {
 	f.StringVar(&k.manifests, "pod-manifest-path", "", "`directory` of static pods' manifests")
 	f.StringVar(&k.cgroup, "cgroup-root", "", "`group` that pods' groups are below, /kubepods by default")
 	f.StringToStringVar(&k.labels, "node-labels", nil, "`labels` of this node, key=value")
+	f.StringVar(&k.cloud, "cloud-provider", "", "`external`: a new node is tainted until a cloud controller manager has initialised it")
+	flaghelp.Values(f, "cloud-provider", "external")
+	f.StringVar(&k.providerID, "provider-id", "", "`ID` of this node's instance with the cloud provider")
 	f.IntVar(&k.maxPods, "max-pods", 110, "`number` of pods the node takes")
 }
 
@@ -58,7 +66,10 @@ func (k *kubeletProgram) run(ctx context.Context) error {
 		Kube: kube, RuntimeEndpoint: k.runtime, RootDir: k.root, PodLogsDir: k.logs, Listen: k.listen,
 		ClusterDomain: k.domain, ResolvConf: k.resolv, CertFile: k.certFile, KeyFile: k.keyFile,
 		StaticPodDir: k.manifests, CgroupParent: k.cgroup, NodeLabels: k.labels, MaxPods: k.maxPods,
-		Version: version.Kubernetes + "+knarr",
+		Version: version.Kubernetes + "+knarr", ExternalCloud: k.cloud == externalCloud, NodeIPsGiven: k.nodeIP != "", ProviderID: k.providerID,
+	}
+	if k.cloud != "" && k.cloud != externalCloud {
+		return fmt.Errorf("--cloud-provider: unsupported value %q; it may be external", k.cloud)
 	}
 	switch {
 	case k.healthzPort == 0:

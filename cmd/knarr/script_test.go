@@ -14,7 +14,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"knarr": main, "etcd": main, "kube-apiserver": main, "kube-controller-manager": main})
+	testscript.Main(m, map[string]func(){"knarr": main, "etcd": main, "kube-apiserver": main, "kube-controller-manager": main, "cloud-controller-manager": main})
 }
 
 // TestScripts plays what people type, the wrong things above all: each ends

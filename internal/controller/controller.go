@@ -31,9 +31,12 @@ type Controller[K comparable] struct {
 	// Feeds yield keys that no informer's events tell. Each blocks until ctx
 	// ends; reconciling begins once all have called ready.
 	Feeds []func(ctx context.Context, ready func(), add func(K)) error
+	// RetryDelay bounds the growing delay after errors: the first, and the longest.
+	// Default 5ms and 1000s.
+	RetryDelay [2]time.Duration
 	// Reconcile makes the world as key's object says. It never asks what
 	// happened. again > 0 asks for another call after that time; an error
-	// asks for one after a growing delay.
+	// asks for one after a growing delay, or after its own RetryAfter.
 	Reconcile func(ctx context.Context, key K) (again time.Duration, err error)
 }
 
@@ -62,7 +65,7 @@ type Source[K comparable] struct {
 // Run reconciles until ctx is done. It returns once its workers have.
 func (c *Controller[K]) Run(ctx context.Context) error {
 	queue := workqueue.NewTypedRateLimitingQueueWithConfig(
-		workqueue.DefaultTypedControllerRateLimiter[K](),
+		c.limiter(),
 		workqueue.TypedRateLimitingQueueConfig[K]{Name: c.Name})
 	ctx, cancel := context.WithCancelCause(ctx)
 	var wg run.Group
@@ -105,6 +108,14 @@ func (c *Controller[K]) Run(ctx context.Context) error {
 	return failure(ctx)
 }
 
+// limiter is what delays the next try of a key that failed.
+func (c *Controller[K]) limiter() workqueue.TypedRateLimiter[K] {
+	if c.RetryDelay == [2]time.Duration{} {
+		return workqueue.DefaultTypedControllerRateLimiter[K]()
+	}
+	return workqueue.NewTypedItemExponentialFailureRateLimiter[K](c.RetryDelay[0], c.RetryDelay[1])
+}
+
 // failure is why ctx ended, nil if it was asked to.
 func failure(ctx context.Context) error {
 	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) {
@@ -120,6 +131,13 @@ func (c *Controller[K]) one(ctx context.Context, queue workqueue.TypedRateLimiti
 	case err != nil && ctx.Err() == nil:
 		if !apierrors.IsConflict(err) { // the next try sees the newer object
 			slog.WarnContext(ctx, "reconcile", "controller", c.Name, "key", key, "err", err)
+		}
+		if fixed, ok := errors.AsType[interface {
+			error
+			RetryAfter() time.Duration
+		}](err); ok {
+			queue.AddAfter(key, fixed.RetryAfter())
+			return
 		}
 		queue.AddRateLimited(key)
 	case again > 0:

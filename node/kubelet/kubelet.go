@@ -107,8 +107,12 @@ type Config struct {
 	RegisterWithTaints []corev1.Taint
 	// ProviderID is the Node's spec.providerID.
 	ProviderID string
-	// ExternalCloud taints a new node until a cloud controller has seen it.
+	// ExternalCloud taints a new node until a cloud controller has initialised it, and
+	// leaves its addresses to that one.
 	ExternalCloud bool
+	// NodeIPsGiven says that somebody has chosen NodeIPs: a cloud controller must find
+	// them among the addresses of the instance, and prefers them.
+	NodeIPsGiven bool
 	// MaxPods is how many pods the node takes. Default 110.
 	MaxPods int
 	// PodPidsLimit bounds the processes of one pod. Default: no bound.

@@ -152,6 +152,9 @@ func (k *Kubelet) register(ctx context.Context) error {
 		node.Spec.Taints = append(slices.Clone(node.Spec.Taints), corev1.Taint{
 			Key: "node.cloudprovider.kubernetes.io/uninitialized", Value: "true", Effect: corev1.TaintEffectNoSchedule})
 	}
+	if ips := k.providedIPs(); ips != "" {
+		node.Annotations[providedNodeIP] = ips
+	}
 	k.setNodeStatus(node)
 	got, err := k.client.CoreV1().Nodes().Create(ctx, node, metav1.CreateOptions{})
 	if err == nil {
@@ -172,10 +175,17 @@ func (k *Kubelet) register(ctx context.Context) error {
 			labels[key] = v
 		}
 	}
-	if len(labels) == 0 {
+	annotations := map[string]any{}
+	if want, is := k.providedIPs(), have.Annotations[providedNodeIP]; want != is {
+		annotations[providedNodeIP] = nil
+		if want != "" {
+			annotations[providedNodeIP] = want
+		}
+	}
+	if len(labels)+len(annotations) == 0 {
 		return nil
 	}
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": labels}})
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": labels, "annotations": annotations}})
 	if err != nil {
 		return err
 	}
@@ -337,6 +347,22 @@ func (k *Kubelet) setHandlers(n *corev1.Node) {
 			Name: h.Name, Features: &corev1.NodeRuntimeHandlerFeatures{RecursiveReadOnlyMounts: &rro, UserNamespaces: &userns}})
 	}
 	slices.SortFunc(n.Status.RuntimeHandlers, func(a, b corev1.NodeRuntimeHandler) int { return strings.Compare(a.Name, b.Name) })
+}
+
+// providedNodeIP is the annotation that tells a cloud controller the addresses which
+// were chosen for the node.
+const providedNodeIP = "alpha.kubernetes.io/provided-node-ip"
+
+// providedIPs is its value; "" for none.
+func (k *Kubelet) providedIPs() string {
+	if !k.cfg.ExternalCloud || !k.cfg.NodeIPsGiven {
+		return ""
+	}
+	var ips []string
+	for _, ip := range k.cfg.NodeIPs {
+		ips = append(ips, ip.String())
+	}
+	return strings.Join(ips, ",")
 }
 
 func (k *Kubelet) addresses(n *corev1.Node) (out []corev1.NodeAddress) {
