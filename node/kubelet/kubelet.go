@@ -259,12 +259,13 @@ type Kubelet struct {
 	imagesWake chan struct{}
 	imageList  atomic.Pointer[[]corev1.ContainerImage]
 
-	classes  classCache
-	imageUse imageUse
-	cpuRate  cpuRate
-	measured measurement
-	calls    fscall.Calls
-	storage  storageMeter
+	classes   classCache
+	imageUse  imageUse
+	cpuRate   cpuRate
+	measured  measurement
+	sandboxes sandboxImages
+	calls     fscall.Calls
+	storage   storageMeter
 
 	mu         sync.Mutex
 	ctx        context.Context

@@ -324,5 +324,5 @@ func (h host) Metrics() map[string]http.Handler {
 	probes := prometheus.NewRegistry()
 	probes.MustRegister(k.prober.Metrics()...)
 	h3 := promhttp.HandlerFor(probes, promhttp.HandlerOpts{})
-	return map[string]http.Handler{"/metrics": h1, "/metrics/resource": h2, "/metrics/cadvisor": h2, "/metrics/probes": h3}
+	return map[string]http.Handler{"/metrics": h1, "/metrics/resource": h2, "/metrics/cadvisor": k.newCadvisor(), "/metrics/probes": h3}
 }
