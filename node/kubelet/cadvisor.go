@@ -141,9 +141,9 @@ func (k *Kubelet) nodeFilesystems(context.Context) (out []cadvisor.Filesystem) {
 	if err != nil {
 		return nil
 	}
-	begun := time.Now()
+	began := time.Now()
 	for _, m := range cadvisor.ParseMounts(b) {
-		if time.Since(begun) > answerTime {
+		if time.Since(began) > answerTime {
 			break // disks that hang hold up one answer no longer than one of them
 		}
 		d, err := k.statDisk(m.Dir)

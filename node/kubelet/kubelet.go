@@ -261,8 +261,10 @@ type Kubelet struct {
 
 	classes   classCache
 	imageUse  imageUse
+	relisted  atomic.Pointer[time.Time]
 	cpuRate   cpuRate
 	measured  measurement
+	metrics   *metrics
 	sandboxes sandboxImages
 	calls     fscall.Calls
 	storage   storageMeter
@@ -300,6 +302,7 @@ func New(cfg Config) (*Kubelet, error) {
 	k := &Kubelet{
 		cfg: cfg, client: client, cgroups: cgroup.Open(),
 		workers: map[types.UID]*worker{}, mirrors: map[types.UID]*corev1.Pod{},
+		metrics:    newMetrics(),
 		pulls:      &pullGate{fails: map[pullKey]*pullFail{}},
 		imageWaits: newImageWaits(),
 		nodeWake:   make(chan struct{}, 1), staticWake: make(chan struct{}, 1), imagesWake: make(chan struct{}, 1),
@@ -326,7 +329,7 @@ func (k *Kubelet) Run(ctx context.Context) error {
 	if k.ownConn {
 		defer conn.Close()
 	}
-	bounded := deadlines{conn}
+	bounded := deadlines{counted{conn, k.metrics}}
 	k.runtime, k.images = cri.NewRuntimeServiceClient(bounded), cri.NewImageServiceClient(bounded)
 	if k.machine, err = readMachine(); err != nil {
 		return fmt.Errorf("kubelet: %w", err)
@@ -425,7 +428,7 @@ func (k *Kubelet) newVolumes() {
 		PodsDir:   filepath.Join(k.cfg.RootDir, "pods"),
 		ConfigMap: k.objects.ConfigMap, Secret: k.objects.Secret,
 		Token: k.token, Claim: k.claim, TrustBundle: k.trustBundle,
-		CSI: k.drivers,
+		CSI: k.drivers, Mounted: k.metrics.mountedOne,
 	})
 }
 
@@ -485,6 +488,7 @@ func (k *Kubelet) startWorker(pod *corev1.Pod) *worker {
 	w := newWorker(k, pod)
 	allocated := w.shown.Load().pod
 	if e := k.admit(allocated); e != nil {
+		k.metrics.rejections.WithLabelValues(e.reason).Inc()
 		w.reject(e)
 	} else if err := k.allocations.Set(allocated); err != nil {
 		slog.Warn("keep the resources of a pod", "pod", podspec.Format(pod), "err", err)

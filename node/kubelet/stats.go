@@ -4,16 +4,12 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"net/http"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -290,39 +286,4 @@ func nodeCPU() (uint64, error) {
 		}
 	}
 	return ticks * 10_000_000, nil
-}
-
-func (h host) Metrics() map[string]http.Handler {
-	k := h.k
-	own := prometheus.NewRegistry()
-	own.MustRegister(volumeCollector{k}, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "kubelet_running_pods", Help: "Number of pods that have a running pod sandbox"}, func() float64 {
-			n := 0
-			for _, w := range k.all() {
-				if s := w.shown.Load(); s.observed != nil {
-					if _, ok := s.observed.ReadySandbox(); ok {
-						n++
-					}
-				}
-			}
-			return float64(n)
-		}),
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "kubelet_running_containers", Help: "Number of containers currently running"}, func() float64 {
-			n := 0
-			for _, w := range k.all() {
-				if s := w.shown.Load(); s.observed != nil {
-					n += len(s.observed.Running())
-				}
-			}
-			return float64(n)
-		}),
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "kubelet_node_name", Help: "The node's name. The count is always 1.", ConstLabels: prometheus.Labels{"node": k.cfg.NodeName}}, func() float64 { return 1 }),
-	)
-	res := prometheus.NewRegistry()
-	res.MustRegister(resourceCollector{k.usage})
-	h1, h2 := promhttp.HandlerFor(own, promhttp.HandlerOpts{}), promhttp.HandlerFor(res, promhttp.HandlerOpts{})
-	probes := prometheus.NewRegistry()
-	probes.MustRegister(k.prober.Metrics()...)
-	h3 := promhttp.HandlerFor(probes, promhttp.HandlerOpts{})
-	return map[string]http.Handler{"/metrics": h1, "/metrics/resource": h2, "/metrics/cadvisor": k.newCadvisor(), "/metrics/probes": h3}
 }

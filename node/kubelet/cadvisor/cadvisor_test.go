@@ -201,7 +201,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestOnceASecond: who asks often costs no more than who asks once a second, and
+// TestOnceASecond: frequent requests cost no more than one a second, and
 // too many at once are turned away.
 func TestOnceASecond(t *testing.T) {
 	_, dir := unpack(t, "testdata/v2.txtar")

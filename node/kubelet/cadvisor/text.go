@@ -74,7 +74,7 @@ func (c *Collector) write(w *bufio.Writer, samples []sample) {
 
 // writeFamily writes a family, unless no group has it.
 func writeFamily(w *bufio.Writer, f *family, samples []sample) {
-	begun := false
+	open := false
 	for i := range samples {
 		s := &samples[i]
 		at := s.at.UnixMilli()
@@ -82,8 +82,8 @@ func writeFamily(w *bufio.Writer, f *family, samples []sample) {
 			at = 0
 		}
 		f.each(s, func(v float64, labels string) {
-			if !begun {
-				begun = true
+			if !open {
+				open = true
 				head(w, f.name, f.kind, f.help)
 			}
 			line(w, f.name, s.labels, labels, v, at)
