@@ -265,6 +265,8 @@ type Kubelet struct {
 	cpuRate   cpuRate
 	measured  measurement
 	metrics   *metrics
+	system    systemGroups
+	began     time.Time
 	sandboxes sandboxImages
 	calls     fscall.Calls
 	storage   storageMeter
@@ -303,6 +305,7 @@ func New(cfg Config) (*Kubelet, error) {
 		cfg: cfg, client: client, cgroups: cgroup.Open(),
 		workers: map[types.UID]*worker{}, mirrors: map[types.UID]*corev1.Pod{},
 		metrics:    newMetrics(),
+		began:      time.Now(),
 		pulls:      &pullGate{fails: map[pullKey]*pullFail{}},
 		imageWaits: newImageWaits(),
 		nodeWake:   make(chan struct{}, 1), staticWake: make(chan struct{}, 1), imagesWake: make(chan struct{}, 1),

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -62,6 +63,13 @@ func (k *Kubelet) summary(ctx context.Context, only bool) (*stats.Summary, error
 	measured := metav1.NewTime(k.storage.at)
 	k.storage.mu.Unlock()
 	out := &stats.Summary{Node: k.nodeStats(metav1.Now(), only), Pods: []stats.PodStats{}}
+	var reader *cgroup.Reader
+	var nodeDisk, imageDisk *disk
+	if !only {
+		reader = k.cgroups.NewReader()
+		nodeDisk, imageDisk = k.podDisks()
+		out.Node.SystemContainers = k.systemContainers(reader)
+	}
 	for _, w := range k.all() {
 		s := w.shown.Load()
 		if s.ended || s.observed == nil || len(s.observed.Running()) == 0 {
@@ -79,13 +87,19 @@ func (k *Kubelet) summary(ctx context.Context, only bool) (*stats.Summary, error
 			if of := s.observed.ByID(c.Attributes.GetId()); of == nil || !of.Running() {
 				continue // one that has ended uses nothing
 			}
-			p.Containers = append(p.Containers, containerStats(c, s.observed, used, measured, only))
+			one := containerStats(c, s.observed, used, measured, only)
+			if group := k.podCgroup(s.pod); !only && group != "" && one.CPU != nil && one.CPU.PSI == nil {
+				group = path.Join(group, c.Attributes.GetId())
+				one.IO = pressures(one.CPU, one.Memory, func(of string) (cgroup.Pressure, bool) { return k.cgroups.Pressure(group, of) })
+			}
+			p.Containers = append(p.Containers, one)
 		}
 		k.podUsage(&p, s.pod, only)
 		if !only {
 			p.Network = k.podNetwork(ctx, s)
 			p.EphemeralStorage = usedStats(used.total(true, true), measured)
 			p.VolumeStats = append(volumeStats(used, measured), k.mountedStats(s.pod.UID)...)
+			k.complete(&p, k.podCgroup(s.pod), reader, nodeDisk, imageDisk)
 		}
 		out.Pods = append(out.Pods, p)
 	}
@@ -243,7 +257,12 @@ func (k *Kubelet) nodeStats(now metav1.Time, only bool) stats.NodeStats {
 	if only {
 		return n
 	}
+	if n.Memory != nil {
+		n.Memory.PageFaults, n.Memory.MajorPageFaults = nodeFaults(readTrim("/proc/vmstat"))
+	}
 	n.IO = pressures(n.CPU, n.Memory, cgroup.NodePressure)
+	n.Rlimit = rlimit(readTrim("/proc/sys/kernel/pid_max"), readTrim("/proc/sys/kernel/threads-max"), readTrim("/proc/loadavg"), now)
+	n.Network = nodeNetwork([]byte(readTrim("/proc/self/net/dev")), readTrim("/proc/self/net/route"), now)
 	if d, err := k.statDisk(k.cfg.RootDir); err == nil {
 		n.Fs = fsStats(d, now)
 	}

@@ -246,7 +246,7 @@ func TestHostile(t *testing.T) {
 	if n, _ := r.descriptors([]string{"1"}); n != -1 {
 		t.Errorf("after the time to count: %d", n)
 	}
-	if n := len(parseInterfaces([]byte(strings.Repeat("x: 1 1 0 0 0 0 0 0 1 1 0 0 0 0 0 0\n", 1000)))); n != maxInterfaces {
+	if n := len(Interfaces([]byte(strings.Repeat("x: 1 1 0 0 0 0 0 0 1 1 0 0 0 0 0 0\n", 1000)))); n != maxInterfaces {
 		t.Errorf("%d interfaces", n)
 	}
 	if got := label("x", "a\"\n\\\xff"); got != "x=\"a\\\"\\n\\\\\uFFFD\"" {

@@ -82,7 +82,7 @@ var filesystemFamilies = []family{
 }
 
 // traffic is a figure of each interface: 0 bytes, 1 packets, 2 errors, 3 dropped.
-func traffic(name, help string, of func(i *interfaceCounts) uint64) family {
+func traffic(name, help string, of func(i *Interface) uint64) family {
 	return family{name: name, kind: counter, help: help, labels: []string{"interface"}, each: func(s *sample, put put) {
 		for i := range s.interfaces {
 			put(float64(of(&s.interfaces[i])), s.interfaces[i].label)
@@ -91,14 +91,14 @@ func traffic(name, help string, of func(i *interfaceCounts) uint64) family {
 }
 
 var networkFamilies = []family{
-	traffic("container_network_receive_bytes_total", "Bytes received", func(i *interfaceCounts) uint64 { return i.receive[0] }),
-	traffic("container_network_receive_packets_total", "Packets received", func(i *interfaceCounts) uint64 { return i.receive[1] }),
-	traffic("container_network_receive_errors_total", "Errors while receiving", func(i *interfaceCounts) uint64 { return i.receive[2] }),
-	traffic("container_network_receive_packets_dropped_total", "Packets dropped while receiving", func(i *interfaceCounts) uint64 { return i.receive[3] }),
-	traffic("container_network_transmit_bytes_total", "Bytes sent", func(i *interfaceCounts) uint64 { return i.transmit[0] }),
-	traffic("container_network_transmit_packets_total", "Packets sent", func(i *interfaceCounts) uint64 { return i.transmit[1] }),
-	traffic("container_network_transmit_errors_total", "Errors while sending", func(i *interfaceCounts) uint64 { return i.transmit[2] }),
-	traffic("container_network_transmit_packets_dropped_total", "Packets dropped while sending", func(i *interfaceCounts) uint64 { return i.transmit[3] }),
+	traffic("container_network_receive_bytes_total", "Bytes received", func(i *Interface) uint64 { return i.Receive[0] }),
+	traffic("container_network_receive_packets_total", "Packets received", func(i *Interface) uint64 { return i.Receive[1] }),
+	traffic("container_network_receive_errors_total", "Errors while receiving", func(i *Interface) uint64 { return i.Receive[2] }),
+	traffic("container_network_receive_packets_dropped_total", "Packets dropped while receiving", func(i *Interface) uint64 { return i.Receive[3] }),
+	traffic("container_network_transmit_bytes_total", "Bytes sent", func(i *Interface) uint64 { return i.Transmit[0] }),
+	traffic("container_network_transmit_packets_total", "Packets sent", func(i *Interface) uint64 { return i.Transmit[1] }),
+	traffic("container_network_transmit_errors_total", "Errors while sending", func(i *Interface) uint64 { return i.Transmit[2] }),
+	traffic("container_network_transmit_packets_dropped_total", "Packets dropped while sending", func(i *Interface) uint64 { return i.Transmit[3] }),
 }
 
 // spec is what a group is allowed, without a time.

@@ -75,16 +75,17 @@ func countDescriptors(dir string, most int) (n, sockets int) {
 	}
 }
 
-// interfaceCounts are what /proc/net/dev says of an interface: of each direction
-// bytes, packets, errors and dropped packets.
-type interfaceCounts struct {
+// An Interface is what /proc/net/dev says of one: of each direction bytes, packets,
+// errors and dropped packets.
+type Interface struct {
+	Name              string
+	Receive, Transmit [4]uint64
 	label             string
-	receive, transmit [4]uint64
 }
 
-// parseInterfaces reads /proc/net/dev. Pairs of virtual Ethernet and the loopback
+// Interfaces reads /proc/net/dev. Pairs of virtual Ethernet and the loopback
 // are left out, as cAdvisor does.
-func parseInterfaces(b []byte) (out []interfaceCounts) {
+func Interfaces(b []byte) (out []Interface) {
 	for line := range bytes.Lines(b) {
 		name, counts, ok := strings.Cut(string(line), ":")
 		name = strings.TrimSpace(name)
@@ -92,10 +93,10 @@ func parseInterfaces(b []byte) (out []interfaceCounts) {
 		if !ok || len(words) != 16 || ignoredInterface(name) || len(out) >= maxInterfaces {
 			continue
 		}
-		i := interfaceCounts{label: label("interface", name)}
-		for n := range i.receive {
-			i.receive[n], _ = strconv.ParseUint(words[n], 10, 64)
-			i.transmit[n], _ = strconv.ParseUint(words[8+n], 10, 64)
+		i := Interface{Name: name, label: label("interface", name)}
+		for n := range i.Receive {
+			i.Receive[n], _ = strconv.ParseUint(words[n], 10, 64)
+			i.Transmit[n], _ = strconv.ParseUint(words[8+n], 10, 64)
 		}
 		out = append(out, i)
 	}

@@ -19,7 +19,7 @@ type sample struct {
 	processes, descriptors, sockets int64 // -1: not known
 	openFiles                       int64 // the limit of the first process; -1: none
 	hasLimits                       bool
-	interfaces                      []interfaceCounts
+	interfaces                      []Interface
 	filesystems                     []Filesystem
 	pressure                        [len(resources)]cgroup.Pressure
 	hasPressure                     bool
@@ -91,7 +91,7 @@ func (r *reading) processes(s *sample) {
 	}
 	dir := filepath.Join(r.proc, first)
 	if s.Network {
-		s.interfaces = parseInterfaces(r.reader.File(dir+"/net/dev", maxTable))
+		s.interfaces = Interfaces(r.reader.File(dir+"/net/dev", maxTable))
 	}
 	s.openFiles, s.hasLimits = parseOpenFiles(r.reader.File(dir+"/limits", maxTable))
 }
