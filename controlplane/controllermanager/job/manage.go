@@ -28,6 +28,8 @@ type step struct {
 	backoff time.Duration
 	// conditioned says that a condition changed.
 	conditioned bool
+	// told is what metrics know of the status.
+	told told
 	// nowActive is how many pods are active after this step.
 	nowActive int32
 }
