@@ -115,7 +115,7 @@ func (r *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.
 	l := newSnapshot(stored.DeepCopy(), all, now)
 	record := r.failuresOf(l)
 	l.finish = l.finishCondition()
-	s := &step{reconciler: r, snapshot: l, key: key, told: toldBy(stored), backoff: record.left(now)}
+	s := &step{reconciler: r, snapshot: l, key: key, counts: countsOf(stored), backoff: record.left(now)}
 	again, manageErr := s.manage(ctx)
 	err = s.track(ctx)
 	observe(stored, len(l.active), int(s.nowActive), now, errors.Join(manageErr, err))

@@ -50,19 +50,19 @@ func observe(job *batchv1.Job, was, is int, began time.Time, err error) {
 	syncTook.WithLabelValues(modeOf(job), result, action).Observe(time.Since(began).Seconds())
 }
 
-// told is what is counted of a Job's status.
-type told struct {
+// counts is what is counted of a Job's status.
+type counts struct {
 	succeeded, failed int32
 	finished          bool
 }
 
-func toldBy(job *batchv1.Job) told {
-	return told{job.Status.Succeeded, job.Status.Failed, finished(job)}
+func countsOf(job *batchv1.Job) counts {
+	return counts{job.Status.Succeeded, job.Status.Failed, finished(job)}
 }
 
 // observeStatus counts what a written status says for the first time.
-func observeStatus(was told, job *batchv1.Job) told {
-	is, mode := toldBy(job), modeOf(job)
+func observeStatus(was counts, job *batchv1.Job) counts {
+	is, mode := countsOf(job), modeOf(job)
 	finishedPods.WithLabelValues(mode, "succeeded").Add(float64(max(is.succeeded-was.succeeded, 0)))
 	finishedPods.WithLabelValues(mode, "failed").Add(float64(max(is.failed-was.failed, 0)))
 	if was.finished || !is.finished {
