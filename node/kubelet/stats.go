@@ -113,6 +113,15 @@ func u64(v *cri.UInt64Value) *uint64 {
 	return &v.Value
 }
 
+// left is how much memory a container may still take; nil where there is no limit,
+// of which runtimes say 0.
+func left(v *cri.UInt64Value) *uint64 {
+	if v.GetValue() == 0 {
+		return nil
+	}
+	return &v.Value
+}
+
 // containerStats are the runtime's figures by pod. Unless only is set the
 // storage of pods is measured too, if that is due.
 func (k *Kubelet) containerStats(ctx context.Context, only bool) (map[types.UID][]*cri.ContainerStats, error) {
@@ -161,7 +170,7 @@ func containerStats(c *cri.ContainerStats, v *runtimestate.Pod, used podStorage,
 	}
 	if m := c.Memory; m != nil {
 		s.Memory = &stats.MemoryStats{
-			Time: metav1.Unix(0, m.Timestamp), WorkingSetBytes: u64(m.WorkingSetBytes), AvailableBytes: u64(m.AvailableBytes),
+			Time: metav1.Unix(0, m.Timestamp), WorkingSetBytes: u64(m.WorkingSetBytes), AvailableBytes: left(m.AvailableBytes),
 			UsageBytes: u64(m.UsageBytes), RSSBytes: u64(m.RssBytes), PageFaults: u64(m.PageFaults), MajorPageFaults: u64(m.MajorPageFaults),
 		}
 	}
@@ -225,6 +234,9 @@ func (k *Kubelet) podNetwork(ctx context.Context, s *shown) *stats.NetworkStats 
 	out := &stats.NetworkStats{Time: metav1.Unix(0, n.Timestamp), InterfaceStats: one(n.DefaultInterface)}
 	out.Interfaces = append(out.Interfaces, out.InterfaceStats)
 	for _, i := range n.Interfaces {
+		if i.Name == n.DefaultInterface.Name {
+			continue // runtimes list the default one among all, or do not
+		}
 		out.Interfaces = append(out.Interfaces, one(i))
 	}
 	return out

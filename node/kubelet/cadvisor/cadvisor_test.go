@@ -1,9 +1,11 @@
 package cadvisor
 
 import (
+	"compress/gzip"
 	"context"
 	"flag"
 	"fmt"
+	"io"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
@@ -266,7 +268,7 @@ func BenchmarkScrape(b *testing.B) {
 				_, dir := unpack(b, "testdata/"+file+".txtar")
 				n := 0
 				c := collector(dir, &n)
-				one := c.cfg.Groups(b.Context())[1:4]
+				one := realistic(b, filepath.Join(dir, "cgroup"), file, c.cfg.Groups(b.Context())[1:4])
 				c.cfg.Groups = func(context.Context) []Group { return slices.Repeat(one, pods) }
 				b.ReportAllocs()
 				bytes, before := 0, cpuTime()
@@ -276,9 +278,77 @@ func BenchmarkScrape(b *testing.B) {
 				}
 				b.ReportMetric(float64((cpuTime()-before).Microseconds())/float64(b.N*pods), "cpu-µs/pod")
 				b.ReportMetric(float64(bytes), "bytes")
+				b.ReportMetric(float64(zipped(c)), "gzip-bytes")
 			})
 		}
 	}
+}
+
+// TestGzip: who takes it compressed gets the same text.
+func TestGzip(t *testing.T) {
+	_, dir := unpack(t, "testdata/v2.txtar")
+	synctest.Test(t, func(t *testing.T) {
+		n := 0
+		c := collector(dir, &n)
+		for accept, want := range map[string]string{"gzip": "gzip", "deflate, gzip;q=1.0": "gzip", "gzip;q=0": "", "identity": ""} {
+			w, r := httptest.NewRecorder(), httptest.NewRequest("GET", "/metrics/cadvisor", nil)
+			r.Header.Set("Accept-Encoding", accept)
+			c.ServeHTTP(w, r)
+			if got := w.Header().Get("Content-Encoding"); got != want {
+				t.Errorf("%s is answered %q", accept, got)
+			}
+			text := w.Body.String()
+			if want == "gzip" {
+				z, err := gzip.NewReader(w.Body)
+				if err != nil {
+					t.Fatal(err)
+				}
+				b, err := io.ReadAll(z)
+				if err != nil {
+					t.Fatal(err)
+				}
+				text = string(b)
+			}
+			if text != scrape(c) {
+				t.Errorf("%s: another text", accept)
+			}
+		}
+	})
+}
+
+// realistic gives groups paths as long as those of a node.
+func realistic(b *testing.B, root, version string, groups []Group) []Group {
+	b.Helper()
+	roots := []string{root}
+	if version == "v1" {
+		roots, _ = filepath.Glob(root + "/*")
+	}
+	pod := "pod" + strings.Repeat("0123456789ab", 3)
+	for _, r := range roots {
+		for from, to := range map[string]string{"kubepods/" + pod: "pod1", "kubepods/pod1/" + strings.Repeat("c", 64): "c", "kubepods/pod1/" + strings.Repeat("s", 64): "sandbox"} {
+			if err := os.Symlink(to, filepath.Join(r, from)); err != nil && filepath.Base(r) != "cpuacct" && !os.IsNotExist(err) {
+				b.Fatal(err)
+			}
+		}
+	}
+	for i := range groups {
+		g := &groups[i]
+		g.Path = "/kubepods/" + pod
+		if g.Name != "" {
+			g.Name = strings.Repeat(g.Name[:1], 64)
+			g.Path += "/" + g.Name
+		}
+		g.Namespace, g.Pod = "production", "frontend-7d4b8c9f6d-x2x4z"
+	}
+	return groups
+}
+
+// zipped is how large an answer is for a client that takes it compressed.
+func zipped(c *Collector) int {
+	w, r := httptest.NewRecorder(), httptest.NewRequest("GET", "/metrics/cadvisor", nil)
+	r.Header.Set("Accept-Encoding", "gzip")
+	c.ServeHTTP(w, r)
+	return w.Body.Len()
 }
 
 // cpuTime is what this process has used: on a busy machine it says more than a clock.
