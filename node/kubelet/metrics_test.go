@@ -62,6 +62,7 @@ func TestMetricsOfAPod(t *testing.T) {
 		{"kubelet_desired_pods", "", 1},
 		{"kubelet_active_pods", "", 1},
 		{"kubelet_node_name", "n1", 1},
+		{"kubernetes_build_info", "v1.36.3", 1},
 		{"kubelet_started_pods_total", "", 1},
 		{"kubelet_started_pods_errors_total", "", 0},
 		{"kubelet_started_containers_total", "container", 2},

@@ -4,6 +4,7 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"os"
+	"runtime"
 	"strings"
 	"time"
 
@@ -29,8 +30,10 @@ var (
 	nodeNameDesc          = ofNow("kubelet_node_name", "The node's name. The count is always 1.", "node")
 	cgroupVersionDesc     = ofNow("kubelet_cgroup_version", "Version of control groups")
 	totalVolumesDesc      = ofNow("volume_manager_total_volumes", "Volumes of pods", "plugin_name", "state")
-	clientTTLDesc         = ofNow("kubelet_certificate_manager_client_ttl_seconds", "How long the client certificate is still valid")
-	serverTTLDesc         = ofNow("kubelet_certificate_manager_server_ttl_seconds", "How long the serving certificate is still valid")
+	buildDesc             = prometheus.NewDesc("kubernetes_build_info", "[BETA] Always 1; its labels say which version this is",
+		[]string{"major", "minor", "git_version", "git_commit", "git_tree_state", "build_date", "go_version", "compiler", "platform"}, nil)
+	clientTTLDesc = ofNow("kubelet_certificate_manager_client_ttl_seconds", "How long the client certificate is still valid")
+	serverTTLDesc = ofNow("kubelet_certificate_manager_server_ttl_seconds", "How long the serving certificate is still valid")
 )
 
 // Describe tells of one: the others depend on what there is.
@@ -72,6 +75,9 @@ func (c nodeCollector) Collect(ch chan<- prometheus.Metric) {
 	c.k.mu.Unlock()
 	send(mirrorPodsDesc, float64(mirrors))
 	send(nodeNameDesc, 1, c.k.cfg.NodeName)
+	major, minor, _ := strings.Cut(strings.TrimPrefix(c.k.cfg.Version, "v"), ".")
+	minor, _, _ = strings.Cut(minor, ".")
+	send(buildDesc, 1, major, minor, c.k.cfg.Version, "", "", "", runtime.Version(), runtime.Compiler, runtime.GOOS+"/"+runtime.GOARCH)
 	send(cgroupVersionDesc, map[bool]float64{true: 2, false: 1}[c.k.cgroups.V2()])
 	if end, ok := clientCertificateEnd(c.k.cfg.Kube); ok {
 		send(clientTTLDesc, time.Until(end).Seconds())
