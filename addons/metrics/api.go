@@ -83,10 +83,18 @@ func (s *Server) answer(r *http.Request) (runtime.Object, error) {
 	if watch := q.Get("watch"); watch == "1" || watch == "true" {
 		return nil, apierrors.NewMethodNotSupported(of, "watch")
 	}
+	past, err := wantsHistory(q.Get("history"), name)
+	if err != nil {
+		return nil, err
+	}
 	pick, err := selection(q.Get("labelSelector"), q.Get("fieldSelector"))
 	switch {
 	case err != nil:
 		return nil, err
+	case past && parts[0] == "nodes":
+		return s.nodeHistory(name)
+	case past:
+		return s.podHistory(r, namespace, name)
 	case parts[0] == "nodes" && name != "":
 		return s.node(name)
 	case parts[0] == "nodes":
@@ -160,11 +168,17 @@ func (s *Server) nodeMetrics(n *corev1.Node, now time.Time) *metricsv1beta1.Node
 // running is which pods have metrics: as with metrics-server, those that run.
 const running = "status.phase=Running"
 
-func (s *Server) pod(r *http.Request, namespace, name string) (runtime.Object, error) {
+// runningPod is the pod, if it runs.
+func (s *Server) runningPod(r *http.Request, namespace, name string) (*corev1.Pod, error) {
 	pod, err := s.client.CoreV1().Pods(namespace).Get(r.Context(), name, metav1.GetOptions{ResourceVersion: "0"})
 	if err == nil && pod.Status.Phase != corev1.PodRunning {
 		err = apierrors.NewNotFound(corev1.Resource("pods"), name)
 	}
+	return pod, err
+}
+
+func (s *Server) pod(r *http.Request, namespace, name string) (runtime.Object, error) {
+	pod, err := s.runningPod(r, namespace, name)
 	if err != nil {
 		return nil, err
 	}

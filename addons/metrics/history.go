@@ -1,7 +1,9 @@
 package metrics
 
 import (
+	"maps"
 	"math"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -50,14 +52,23 @@ func (s *series) points(now int64) (out []Point) {
 	return out
 }
 
-// A history is the series of nodes and pods. The store's lock guards it.
+// A history is the series of nodes, and of pods by the node that tells of them: what
+// a node says of another's pods is never looked up. The store's lock guards it.
 type history struct {
 	nodes map[string]*series
-	pods  map[types.NamespacedName]*series
+	pods  map[string]map[types.NamespacedName]*series
 }
 
 func newHistory() history {
-	return history{map[string]*series{}, map[types.NamespacedName]*series{}}
+	return history{map[string]*series{}, map[string]map[types.NamespacedName]*series{}}
+}
+
+// count is how many pods are remembered.
+func (h history) count() (n int) {
+	for _, pods := range h.pods {
+		n += len(pods)
+	}
+	return n
 }
 
 func number(t time.Time) int64 { return t.UnixNano() / int64(period) }
@@ -79,19 +90,22 @@ func (h history) add(node string, from *nodeSamples, now time.Time) {
 		}
 		s.put(n, float32(u.cpu)/1e9, float32(u.memory))
 	}
-	taken := 0
+	of := h.pods[node]
+	if of == nil {
+		of = map[types.NamespacedName]*series{}
+		h.pods[node] = of
+	}
+	left := min(maxPodsOfNode-len(of), maxPodsHistory-h.count())
 	for pod, containers := range from.pods {
 		list, ok := usages(containers)
-		if taken++; !ok || taken > maxPodsOfNode {
-			continue
-		}
-		s := h.pods[pod]
-		if s == nil && len(h.pods) >= maxPodsHistory {
+		s := of[pod]
+		if !ok || s == nil && left <= 0 {
 			continue
 		}
 		if s == nil {
 			s = started(n)
-			h.pods[pod] = s
+			of[pod] = s
+			left--
 		}
 		var cpu, memory float32
 		for _, c := range list {
@@ -109,29 +123,32 @@ func (h history) prune(now time.Time) {
 			delete(h.nodes, node)
 		}
 	}
-	for pod, s := range h.pods {
-		if s.newest <= oldest {
-			delete(h.pods, pod)
+	for node, of := range h.pods {
+		maps.DeleteFunc(of, func(_ types.NamespacedName, s *series) bool { return s.newest <= oldest })
+		if len(of) == 0 {
+			delete(h.pods, node)
 		}
 	}
 }
 
-// NodeHistory is what a node used in the last hour, oldest first.
-func (s *Server) NodeHistory(node string) []Point {
-	s.store.mu.RLock()
-	defer s.store.mu.RUnlock()
-	if of := s.store.history.nodes[node]; of != nil {
-		return of.points(number(time.Now()))
+// nodeHistory is what a node used in the last hour, oldest first.
+func (s *store) nodeHistory(node string, now time.Time) []Point {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if of := s.history.nodes[node]; of != nil {
+		return of.points(number(now))
 	}
 	return nil
 }
 
-// PodHistory is what a pod used in the last hour, oldest first.
-func (s *Server) PodHistory(namespace, name string) []Point {
-	s.store.mu.RLock()
-	defer s.store.mu.RUnlock()
-	if of := s.store.history.pods[types.NamespacedName{Namespace: namespace, Name: name}]; of != nil {
-		return of.points(number(time.Now()))
+// podHistory is what a node's pod used in the last hour, oldest first, but nothing
+// from before it was made: that was another of its name.
+func (s *store) podHistory(node string, pod types.NamespacedName, made, now time.Time) []Point {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	of := s.history.pods[node][pod]
+	if of == nil {
+		return nil
 	}
-	return nil
+	return slices.DeleteFunc(of.points(number(now)), func(p Point) bool { return p.Time.Before(made.Truncate(period)) })
 }

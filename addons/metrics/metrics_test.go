@@ -183,7 +183,11 @@ func TestNodesThatMisbehave(t *testing.T) {
 	newWorld(t, func(w *world) {
 		t := w.t
 		w.node("good", busy("mine", "ended"))
-		w.node("liar", busy("mine", "theirs"))
+		w.node("liar", func(ctx context.Context) (io.Reader, error) {
+			r, err := busy("mine", "theirs")(ctx)
+			b, _ := io.ReadAll(r)
+			return strings.NewReader(strings.ReplaceAll(string(b), " 20971520 ", " 1 ")), err
+		})
 		w.node("hangs", hang)
 		w.node("endless", func(context.Context) (io.Reader, error) { return endless{}, nil })
 		w.node("refuses", nil)
@@ -216,8 +220,19 @@ func TestNodesThatMisbehave(t *testing.T) {
 		if cpu := c.Usage.Cpu().MilliValue(); c.Name != "c" || cpu < 249 || cpu > 251 || c.Usage.Memory().Value() != 20<<20 {
 			t.Errorf("container %+v", c)
 		}
-		if p := w.server.PodHistory("default", "mine"); len(p) < 3 || len(w.server.NodeHistory("good")) != len(p) {
-			t.Errorf("a minute of history is %v", p)
+		text, err = w.get("/namespaces/default/pods/mine?history=true")
+		if err != nil || json.Unmarshal([]byte(text), &pods) != nil || len(pods.Items) < 3 {
+			t.Fatalf("a minute of history: %s, %v", text, err)
+		}
+		for _, p := range pods.Items {
+			if cpu := p.Containers[0].Usage.Cpu().MilliValue(); cpu < 249 || cpu > 251 || p.Containers[0].Usage.Memory().Value() != 20<<20 {
+				t.Errorf("what another node says is in the history: %+v", p)
+			}
+		}
+		text, err = w.get("/nodes/good?history=true")
+		if err != nil || json.Unmarshal([]byte(text), &nodes) != nil || len(nodes.Items) != len(pods.Items) ||
+			!nodes.Items[0].Timestamp.Before(&nodes.Items[1].Timestamp) || nodes.Items[0].Usage.Cpu().MilliValue() < 1999 {
+			t.Errorf("a minute of a node's history: %s, %v", text, err)
 		}
 		if err := w.admin.CoreV1().Nodes().Delete(t.Context(), "good", metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
@@ -260,6 +275,13 @@ func TestAnswers(t *testing.T) {
 			{"/namespaces/default/pods/late", "", "", `pods "late" not found`},
 			{"/namespaces/default/pods/none", "", "", `pods "none" not found`},
 			{"/pods?labelSelector=a=b=c", "", "", `unable to parse requirement: found '=', expected: ',' or 'end of string'`},
+			{"/nodes/a?history=true", "", `"kind":"NodeMetricsList"`, ""},
+			{"/nodes/b?history=true", "", `"items":[]`, ""},
+			{"/nodes/none?history=true", "", "", `nodes "none" not found`},
+			{"/namespaces/default/pods/late?history=true", "", "", `pods "late" not found`},
+			{"/namespaces/default/pods/web?history=true", as, `"cells":["web",`, ""},
+			{"/nodes?history=true", "", "", "history is that of one node or pod: name it"},
+			{"/nodes/a?history=1h", "", "", `history is "1h", but can only be true or false`},
 			{"/services", "", "", "the server could not find the requested resource"},
 			{"/nodes/a", as, `{"name":"cpu","type":"string","format":"quantity"`, ""},
 			{"/pods", as, `"cells":["db",`, ""},
@@ -285,6 +307,10 @@ func TestAnswers(t *testing.T) {
 		}
 		jane := w.api.Client(t, &user.DefaultInfo{Name: "jane", Groups: []string{user.AllAuthenticated}})
 		pods := jane.RESTClient().Get().AbsPath("/apis/metrics.k8s.io/v1beta1/namespaces/default/pods")
+		past := jane.RESTClient().Get().AbsPath("/apis/metrics.k8s.io/v1beta1/namespaces/default/pods/web").Param("history", "true")
+		if err := past.Do(t.Context()).Error(); err == nil || !strings.HasPrefix(err.Error(), `pods.metrics.k8s.io "web" is forbidden: User "jane" cannot get resource`) {
+			t.Errorf("the history for who may not: %v", err)
+		}
 		if err := pods.Do(t.Context()).Error(); err == nil || !strings.HasPrefix(err.Error(), `pods.metrics.k8s.io is forbidden: User "jane" cannot list resource`) {
 			t.Errorf("who may not: %v", err)
 		}
@@ -309,7 +335,7 @@ func TestTakenOver(t *testing.T) {
 		time.Sleep(period)
 		before := w.nodes.total()
 		time.Sleep(time.Hour)
-		if after := w.nodes.total(); after != before || w.server.NodeHistory("a") != nil {
+		if after := w.nodes.total(); after != before || w.server.store.nodeHistory("a", time.Now()) != nil {
 			t.Errorf("asked %d times while another serves", after-before)
 		}
 		if err := Withdraw(t.Context(), w.api.Config()); err != nil {

@@ -128,13 +128,33 @@ func TestHistoryMemory(t *testing.T) {
 	}
 	used := int64(heap()) - int64(before)
 	t.Logf("%d bytes for an hour of %d pods, with their last measurements", used, pods)
-	if len(s.history.pods) != pods || len(s.history.pods[podNamed("pod-0-0")].points(number(base)+slots-1)) != int(slots)-1 {
-		t.Errorf("%d pods are remembered", len(s.history.pods))
+	if s.history.count() != pods || len(s.history.pods["node-0"][podNamed("pod-0-0")].points(number(base)+slots-1)) != int(slots)-1 {
+		t.Errorf("%d pods are remembered", s.history.count())
 	}
 	if used > limit {
 		t.Errorf("an hour of %d pods takes %d bytes, more than %d", pods, used, limit)
 	}
 	runtime.KeepAlive(s)
+}
+
+// TestHistoryOfNames: a pod of the same name before it is not its history, nor what
+// another node says.
+func TestHistoryOfNames(t *testing.T) {
+	s := newStore()
+	base := time.Unix(1700000010, 0)
+	for i := range int64(5) {
+		s.put("a", batchOf(1, 20+15*i), base.Add(time.Duration(i)*period))
+	}
+	pod, now := podNamed("pod-0"), base.Add(4*period)
+	if n := len(s.podHistory("a", pod, base.Add(-time.Hour), now)); n != 4 {
+		t.Errorf("%d periods", n)
+	}
+	if n := len(s.podHistory("a", pod, base.Add(3*period), now)); n != 2 {
+		t.Errorf("%d periods since it was made", n)
+	}
+	if p := s.podHistory("b", pod, base, now); p != nil {
+		t.Errorf("of another node: %v", p)
+	}
 }
 
 // TestHistoryBounds: a node that tells of more and more pods takes no more.
@@ -143,7 +163,7 @@ func TestHistoryBounds(t *testing.T) {
 	base := time.Unix(1700000000, 0)
 	s.put("a", batchOf(maxPodsOfNode+500, 20), base)
 	s.put("a", batchOf(maxPodsOfNode+500, 35), base.Add(period))
-	if got := len(s.history.pods); got > maxPodsOfNode {
+	if got := s.history.count(); got > maxPodsOfNode {
 		t.Errorf("%d pods of one node are remembered", got)
 	}
 	s.keep(func(string) bool { return true }, base.Add(2*time.Hour))

@@ -106,6 +106,7 @@ func New(cfg Config) (*Manager, error) {
 	if err != nil {
 		return nil, err
 	}
+	register()
 	return &Manager{cfg, on}, nil
 }
 

@@ -205,6 +205,7 @@ func (k *Kubelet) evictOne(ctx context.Context, what signal, available, limit in
 	rank(all)
 	c := all[0]
 	slog.Info("evicting pod", "pod", podspec.Format(c.pod), "resource", string(name))
+	k.metrics.evictions.WithLabelValues(what.name).Inc()
 	k.evict(c.w, c.pod, evictionMessage(c.pod, name, k.storageOf(c.pod.UID), available, limit), 1)
 	return true
 }
@@ -270,6 +271,7 @@ func (k *Kubelet) enforceLimits(ctx context.Context) {
 			return
 		}
 		if msg := overLimit(pod, k.storageOf(pod.UID), dedicated); msg != "" {
+			k.metrics.evictions.WithLabelValues(limitSignal(msg)).Inc()
 			k.evict(w, pod, msg, 1)
 		}
 	}
@@ -315,6 +317,17 @@ func overLimit(pod *corev1.Pod, used podStorage, dedicated bool) string {
 		}
 	}
 	return ""
+}
+
+// limitSignal is the signal that metrics have for what a pod is over.
+func limitSignal(message string) string {
+	switch {
+	case strings.HasPrefix(message, "Usage of EmptyDir"):
+		return "emptydirfs.limit"
+	case strings.HasPrefix(message, "Pod "):
+		return "ephemeralpodfs.limit"
+	}
+	return "ephemeralcontainerfs.limit"
 }
 
 // admitPressure keeps pods off a node that is short of something.

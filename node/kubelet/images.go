@@ -205,6 +205,7 @@ func (k *Kubelet) freeImages(ctx context.Context, want uint64, now time.Time) (f
 			errs = append(errs, err)
 			continue
 		}
+		k.metrics.imagesRemoved.WithLabelValues("space").Inc()
 		slog.Info("removed unused image", "image", id, "bytes", sizes[id])
 		freed += sizes[id]
 	}

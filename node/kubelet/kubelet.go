@@ -263,12 +263,17 @@ type Kubelet struct {
 	imagesWake chan struct{}
 	imageList  atomic.Pointer[[]corev1.ContainerImage]
 
-	classes  classCache
-	imageUse imageUse
-	cpuRate  cpuRate
-	measured measurement
-	calls    fscall.Calls
-	storage  storageMeter
+	classes   classCache
+	imageUse  imageUse
+	relisted  atomic.Pointer[time.Time]
+	cpuRate   cpuRate
+	measured  measurement
+	metrics   *metrics
+	system    systemGroups
+	began     time.Time
+	sandboxes sandboxImages
+	calls     fscall.Calls
+	storage   storageMeter
 
 	mu         sync.Mutex
 	ctx        context.Context
@@ -303,6 +308,8 @@ func New(cfg Config) (*Kubelet, error) {
 	k := &Kubelet{
 		cfg: cfg, client: client, cgroups: cgroup.Open(),
 		workers: map[types.UID]*worker{}, mirrors: map[types.UID]*corev1.Pod{},
+		metrics:    newMetrics(),
+		began:      time.Now(),
 		pulls:      &pullGate{fails: map[pullKey]*pullFail{}},
 		imageWaits: newImageWaits(),
 		nodeWake:   make(chan struct{}, 1), staticWake: make(chan struct{}, 1), imagesWake: make(chan struct{}, 1),
@@ -329,7 +336,7 @@ func (k *Kubelet) Run(ctx context.Context) error {
 	if k.ownConn {
 		defer conn.Close()
 	}
-	bounded := deadlines{conn}
+	bounded := deadlines{counted{conn, k.metrics}}
 	k.runtime, k.images = cri.NewRuntimeServiceClient(bounded), cri.NewImageServiceClient(bounded)
 	if k.machine, err = readMachine(); err != nil {
 		return fmt.Errorf("kubelet: %w", err)
@@ -428,7 +435,7 @@ func (k *Kubelet) newVolumes() {
 		PodsDir:   filepath.Join(k.cfg.RootDir, "pods"),
 		ConfigMap: k.objects.ConfigMap, Secret: k.objects.Secret,
 		Token: k.token, Claim: k.claim, TrustBundle: k.trustBundle,
-		CSI: k.drivers,
+		CSI: k.drivers, Mounted: k.metrics.mountedOne,
 	})
 }
 
@@ -488,6 +495,7 @@ func (k *Kubelet) startWorker(pod *corev1.Pod) *worker {
 	w := newWorker(k, pod)
 	allocated := w.shown.Load().pod
 	if e := k.admit(allocated); e != nil {
+		k.metrics.rejections.WithLabelValues(e.reason).Inc()
 		w.reject(e)
 	} else if err := k.allocations.Set(allocated); err != nil {
 		slog.Warn("keep the resources of a pod", "pod", podspec.Format(pod), "err", err)

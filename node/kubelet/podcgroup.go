@@ -3,6 +3,7 @@ package kubelet
 import (
 	"errors"
 	"path"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -21,6 +22,8 @@ func (k *Kubelet) ensurePodCgroup(pod *corev1.Pod) error {
 			return err
 		}
 	}
+	began := time.Now()
+	defer func() { k.metrics.cgroupTook.WithLabelValues("create").Observe(time.Since(began).Seconds()) }()
 	r := criconfig.PodResources(pod)
 	return k.cgroups.Ensure(group, cgroup.Limits{
 		CPUShares: r.CpuShares, CPUQuota: r.CpuQuota, CPUPeriod: r.CpuPeriod, Memory: r.MemoryLimitInBytes, Pids: k.cfg.PodPidsLimit,
@@ -33,6 +36,8 @@ func (k *Kubelet) removePodCgroup(pod *corev1.Pod) error {
 	if k.podCgroup(pod) == "" {
 		return nil
 	}
+	began := time.Now()
+	defer func() { k.metrics.cgroupTook.WithLabelValues("destroy").Observe(time.Since(began).Seconds()) }()
 	var errs []error
 	for _, class := range []string{"", "burstable", "besteffort"} {
 		group := path.Join(k.cfg.CgroupParent, class, "pod"+string(pod.UID))

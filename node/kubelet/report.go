@@ -20,6 +20,7 @@ func (w *worker) report(ctx context.Context, gone bool) time.Duration {
 	}
 	s := podstatus.Compute(w.statusInput())
 	w.last = &s
+	w.running(&s)
 	w.shown.Store(&shown{pod: pod, status: &s, observed: w.observed, volumes: w.volumes, ended: w.ended != nil && w.cleaned})
 	if w.base == nil || gone || w.deleted {
 		return never
@@ -39,7 +40,9 @@ func (w *worker) report(ctx context.Context, gone bool) time.Duration {
 	w.reported = false
 	base := w.base
 	w.begin(ctx, key, func(ctx context.Context) func() {
+		began := time.Now()
 		got, err := w.k.patchStatus(ctx, base, &s)
+		w.k.metrics.statusTook.Observe(time.Since(began).Seconds())
 		return func() {
 			switch {
 			case err == nil:

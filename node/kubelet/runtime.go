@@ -231,6 +231,8 @@ func (k *Kubelet) followEvents(ctx context.Context) {
 }
 
 func (k *Kubelet) touchAll() {
+	now := time.Now()
+	k.metrics.relisted(k.relisted.Swap(&now), now)
 	for _, w := range k.all() {
 		w.touch()
 	}

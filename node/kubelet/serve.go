@@ -51,7 +51,7 @@ func (k *Kubelet) serve(ctx context.Context) error {
 		tc.ClientAuth, tc.ClientCAs = tls.RequestClientCert, k.cfg.ClientCA
 	}
 	srv := &http.Server{
-		Handler:           server.New(host{k}, &server.Auth{Delegator: k.delegator(), Node: k.cfg.NodeName}),
+		Handler:           k.metrics.count(server.New(host{k}, &server.Auth{Delegator: k.delegator(), Node: k.cfg.NodeName})),
 		TLSConfig:         tc,
 		ReadHeaderTimeout: 30 * time.Second,
 		IdleTimeout:       90 * time.Second,

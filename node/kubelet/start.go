@@ -208,6 +208,7 @@ func (w *worker) startOne(ctx context.Context, c *corev1.Container, sb runtimest
 		}
 		if err == nil {
 			err = w.k.runContainer(ctx, in, sb.Id, sandboxConfig, w.touch)
+			w.k.metrics.started(pod, c.Name, err)
 		}
 		return func() {
 			w.stale.Store(true)

@@ -4,16 +4,13 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"net/http"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -66,6 +63,13 @@ func (k *Kubelet) summary(ctx context.Context, only bool) (*stats.Summary, error
 	measured := metav1.NewTime(k.storage.at)
 	k.storage.mu.Unlock()
 	out := &stats.Summary{Node: k.nodeStats(metav1.Now(), only), Pods: []stats.PodStats{}}
+	var reader *cgroup.Reader
+	var nodeDisk, imageDisk *disk
+	if !only {
+		reader = k.cgroups.NewReader()
+		nodeDisk, imageDisk = k.podDisks()
+		out.Node.SystemContainers = k.systemContainers(reader)
+	}
 	for _, w := range k.all() {
 		s := w.shown.Load()
 		if s.ended || s.observed == nil || len(s.observed.Running()) == 0 {
@@ -83,13 +87,19 @@ func (k *Kubelet) summary(ctx context.Context, only bool) (*stats.Summary, error
 			if of := s.observed.ByID(c.Attributes.GetId()); of == nil || !of.Running() {
 				continue // one that has ended uses nothing
 			}
-			p.Containers = append(p.Containers, containerStats(c, s.observed, used, measured, only))
+			one := containerStats(c, s.observed, used, measured, only)
+			if group := k.podCgroup(s.pod); !only && group != "" && one.CPU != nil && one.CPU.PSI == nil {
+				group = path.Join(group, c.Attributes.GetId())
+				one.IO = pressures(one.CPU, one.Memory, func(of string) (cgroup.Pressure, bool) { return k.cgroups.Pressure(group, of) })
+			}
+			p.Containers = append(p.Containers, one)
 		}
 		k.podUsage(&p, s.pod, only)
 		if !only {
 			p.Network = k.podNetwork(ctx, s)
 			p.EphemeralStorage = usedStats(used.total(true, true), measured)
 			p.VolumeStats = append(volumeStats(used, measured), k.mountedStats(s.pod.UID)...)
+			k.complete(&p, k.podCgroup(s.pod), reader, nodeDisk, imageDisk)
 		}
 		out.Pods = append(out.Pods, p)
 	}
@@ -98,6 +108,15 @@ func (k *Kubelet) summary(ctx context.Context, only bool) (*stats.Summary, error
 
 func u64(v *cri.UInt64Value) *uint64 {
 	if v == nil {
+		return nil
+	}
+	return &v.Value
+}
+
+// left is how much memory a container may still take; nil where there is no limit,
+// of which runtimes say 0.
+func left(v *cri.UInt64Value) *uint64 {
+	if v.GetValue() == 0 {
 		return nil
 	}
 	return &v.Value
@@ -151,7 +170,7 @@ func containerStats(c *cri.ContainerStats, v *runtimestate.Pod, used podStorage,
 	}
 	if m := c.Memory; m != nil {
 		s.Memory = &stats.MemoryStats{
-			Time: metav1.Unix(0, m.Timestamp), WorkingSetBytes: u64(m.WorkingSetBytes), AvailableBytes: u64(m.AvailableBytes),
+			Time: metav1.Unix(0, m.Timestamp), WorkingSetBytes: u64(m.WorkingSetBytes), AvailableBytes: left(m.AvailableBytes),
 			UsageBytes: u64(m.UsageBytes), RSSBytes: u64(m.RssBytes), PageFaults: u64(m.PageFaults), MajorPageFaults: u64(m.MajorPageFaults),
 		}
 	}
@@ -215,6 +234,9 @@ func (k *Kubelet) podNetwork(ctx context.Context, s *shown) *stats.NetworkStats 
 	out := &stats.NetworkStats{Time: metav1.Unix(0, n.Timestamp), InterfaceStats: one(n.DefaultInterface)}
 	out.Interfaces = append(out.Interfaces, out.InterfaceStats)
 	for _, i := range n.Interfaces {
+		if i.Name == n.DefaultInterface.Name {
+			continue // runtimes list the default one among all, or do not
+		}
 		out.Interfaces = append(out.Interfaces, one(i))
 	}
 	return out
@@ -247,7 +269,12 @@ func (k *Kubelet) nodeStats(now metav1.Time, only bool) stats.NodeStats {
 	if only {
 		return n
 	}
+	if n.Memory != nil {
+		n.Memory.PageFaults, n.Memory.MajorPageFaults = nodeFaults(readTrim("/proc/vmstat"))
+	}
 	n.IO = pressures(n.CPU, n.Memory, cgroup.NodePressure)
+	n.Rlimit = rlimit(readTrim("/proc/sys/kernel/pid_max"), readTrim("/proc/sys/kernel/threads-max"), readTrim("/proc/loadavg"), now)
+	n.Network = nodeNetwork([]byte(readTrim("/proc/self/net/dev")), readTrim("/proc/self/net/route"), now)
 	if d, err := k.statDisk(k.cfg.RootDir); err == nil {
 		n.Fs = fsStats(d, now)
 	}
@@ -290,39 +317,4 @@ func nodeCPU() (uint64, error) {
 		}
 	}
 	return ticks * 10_000_000, nil
-}
-
-func (h host) Metrics() map[string]http.Handler {
-	k := h.k
-	own := prometheus.NewRegistry()
-	own.MustRegister(volumeCollector{k}, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "kubelet_running_pods", Help: "Number of pods that have a running pod sandbox"}, func() float64 {
-			n := 0
-			for _, w := range k.all() {
-				if s := w.shown.Load(); s.observed != nil {
-					if _, ok := s.observed.ReadySandbox(); ok {
-						n++
-					}
-				}
-			}
-			return float64(n)
-		}),
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "kubelet_running_containers", Help: "Number of containers currently running"}, func() float64 {
-			n := 0
-			for _, w := range k.all() {
-				if s := w.shown.Load(); s.observed != nil {
-					n += len(s.observed.Running())
-				}
-			}
-			return float64(n)
-		}),
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "kubelet_node_name", Help: "The node's name. The count is always 1.", ConstLabels: prometheus.Labels{"node": k.cfg.NodeName}}, func() float64 { return 1 }),
-	)
-	res := prometheus.NewRegistry()
-	res.MustRegister(resourceCollector{k.usage})
-	h1, h2 := promhttp.HandlerFor(own, promhttp.HandlerOpts{}), promhttp.HandlerFor(res, promhttp.HandlerOpts{})
-	probes := prometheus.NewRegistry()
-	probes.MustRegister(k.prober.Metrics()...)
-	h3 := promhttp.HandlerFor(probes, promhttp.HandlerOpts{})
-	return map[string]http.Handler{"/metrics": h1, "/metrics/resource": h2, "/metrics/cadvisor": h2, "/metrics/probes": h3}
 }

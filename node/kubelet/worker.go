@@ -84,6 +84,7 @@ type worker struct {
 	deleted      bool
 	removed      bool
 	startedAt    time.Time
+	timed        bool // how long it took to run was observed, or cannot be
 
 	resizePending   *corev1.PodCondition // why the pod was not given what it asks for
 	resizeCondition *corev1.PodCondition // what the status shows
@@ -105,7 +106,7 @@ func newWorker(k *Kubelet, pod *corev1.Pod) *worker {
 		ops: map[opKey]*op{}, reader: runtimestate.NewReader(k.runtime),
 		containers: map[string]*containerState{}, instances: map[string]*instanceState{},
 		retries: map[opKey]*retry{}, lastEvents: map[string]string{},
-		startedAt: time.Now(),
+		startedAt: time.Now(), timed: pod.Status.StartTime != nil,
 	}
 	w.stale.Store(true)
 	w.inbox.pod = pod
@@ -210,7 +211,14 @@ func (w *worker) guarded(ctx context.Context) (again time.Duration) {
 			again = 10 * time.Second
 		}
 	}()
-	return w.sync(ctx)
+	began, kind := time.Now(), "sync"
+	if w.last == nil {
+		w.k.metrics.workerStart.Observe(began.Sub(w.startedAt).Seconds())
+		kind = "create"
+	}
+	again = w.sync(ctx)
+	w.k.metrics.workerTook.WithLabelValues(kind).Observe(time.Since(began).Seconds())
+	return again
 }
 
 const never = time.Hour
@@ -242,7 +250,10 @@ func (w *worker) sync(ctx context.Context) time.Duration {
 		w.last = s
 	}
 	if w.stale.Swap(false) {
+		began := time.Now()
 		v, err := w.reader.Read(ctx, w.uid)
+		w.k.metrics.relistTook.Observe(time.Since(began).Seconds())
+		w.k.metrics.relistPod.Observe(time.Since(began).Seconds())
 		if err != nil {
 			if ctx.Err() == nil {
 				slog.Warn("read pod from runtime", "pod", podspec.Format(pod), "err", err)

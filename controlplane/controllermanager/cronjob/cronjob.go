@@ -218,6 +218,7 @@ func (r *reconciler) create(ctx context.Context, key cache.ObjectName, cron *bat
 		r.events.Eventf(cron, corev1.EventTypeWarning, "FailedCreate", "Error creating job: %v", err)
 		return err
 	default:
+		skew.Observe(made.CreationTimestamp.Sub(due).Seconds())
 		r.wrote.Wrote(key, r.jobs, made)
 		r.events.Eventf(cron, corev1.EventTypeNormal, "SuccessfulCreate", "Created job %v", made.Name)
 	}

@@ -104,7 +104,11 @@ func (r *reconciler) ensure(ctx context.Context, pod *corev1.Pod, v *corev1.Volu
 		return ephemeral.VolumeIsForPod(pod, obj.(*corev1.PersistentVolumeClaim))
 	}
 	api := r.client.CoreV1().PersistentVolumeClaims(pod.Namespace)
+	creations.Inc()
 	_, err = api.Create(ctx, want, metav1.CreateOptions{})
+	if err != nil {
+		failures.Inc()
+	}
 	if apierrors.IsAlreadyExists(err) { // the cache is behind
 		have, getErr := api.Get(ctx, want.Name, metav1.GetOptions{})
 		if getErr == nil {

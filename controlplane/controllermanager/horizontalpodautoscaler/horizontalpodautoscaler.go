@@ -157,6 +157,7 @@ func (r *reconciler) history(name cache.ObjectName, uid types.UID) *history {
 	if h == nil || h.uid != uid {
 		h = &history{uid: uid, due: time.Now().Add(r.SyncPeriod)}
 		r.histories[name] = h
+		number.Set(float64(len(r.histories)))
 	}
 	return h
 }
@@ -166,12 +167,16 @@ func (r *reconciler) forget(name cache.ObjectName) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.histories, name)
+	number.Set(float64(len(r.histories)))
+	unobserve(name)
 }
 
 // sync scales the target and says in the status what came of it.
 func (r *reconciler) sync(ctx context.Context, hpa *autoscalingv2.HorizontalPodAutoscaler, h *history) error {
 	next := hpa.DeepCopy()
+	began := time.Now()
 	err := r.scale(ctx, next, h)
+	observe(hpa, next, began, err)
 	if apiequality.Semantic.DeepEqual(hpa.Status, next.Status) {
 		return err
 	}

@@ -127,7 +127,9 @@ func (r *reconciler) measure(ctx context.Context, hpa *autoscalingv2.HorizontalP
 		initialization: r.CPUInitializationPeriod, delay: r.InitialReadinessDelay, now: time.Now()}}
 	proposals := make([]proposal, len(hpa.Spec.Metrics))
 	for i := range hpa.Spec.Metrics {
+		began := time.Now()
 		p := m.propose(ctx, &hpa.Spec.Metrics[i])
+		observeMetric(hpa.Spec.Metrics[i].Type, scale.Spec.Replicas, p, began)
 		if p.err != nil {
 			r.events.Event(hpa, corev1.EventTypeWarning, p.reason, p.cause.Error())
 		}

@@ -5,6 +5,7 @@ package job
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -114,9 +115,11 @@ func (r *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.
 	l := newSnapshot(stored.DeepCopy(), all, now)
 	record := r.failuresOf(l)
 	l.finish = l.finishCondition()
-	s := &step{reconciler: r, snapshot: l, key: key, backoff: record.left(now)}
+	s := &step{reconciler: r, snapshot: l, key: key, counts: countsOf(stored), backoff: record.left(now)}
 	again, manageErr := s.manage(ctx)
-	if err := s.track(ctx); err != nil {
+	err = s.track(ctx)
+	observe(stored, len(l.active), int(s.nowActive), now, errors.Join(manageErr, err))
+	if err != nil {
 		return 0, err
 	}
 	r.remember(l.job.UID, record)

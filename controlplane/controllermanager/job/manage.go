@@ -28,6 +28,8 @@ type step struct {
 	backoff time.Duration
 	// conditioned says that a condition changed.
 	conditioned bool
+	// counts is what metrics know of the status.
+	counts counts
 	// nowActive is how many pods are active after this step.
 	nowActive int32
 }

@@ -190,6 +190,7 @@ func (s *step) store(ctx context.Context) (gone bool, err error) {
 		made.Status.UncountedTerminatedPods = &batchv1.UncountedTerminatedPods{}
 	}
 	s.wrote.Wrote(s.key, s.jobs, made)
+	s.counts = observeStatus(s.counts, made)
 	s.job = made
 	return false, nil
 }

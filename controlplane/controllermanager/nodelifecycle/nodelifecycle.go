@@ -221,6 +221,9 @@ func (r *reconciler) taint(ctx context.Context, node *corev1.Node, taints []core
 		return err
 	}
 	_, err = r.client.CoreV1().Nodes().Patch(ctx, node.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+	if err == nil {
+		observe(node, taints)
+	}
 	return err
 }
 

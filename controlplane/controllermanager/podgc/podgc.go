@@ -83,7 +83,7 @@ func (r *reconciler) reconcile(ctx context.Context, p *corev1.Pod) (time.Duratio
 	}
 	if p.Spec.NodeName == "" {
 		if p.DeletionTimestamp != nil {
-			return 0, r.remove(ctx, p)
+			return 0, r.remove(ctx, p, "unscheduled")
 		}
 		return 0, nil
 	}
@@ -94,7 +94,7 @@ func (r *reconciler) reconcile(ctx context.Context, p *corev1.Pod) (time.Duratio
 	if ok {
 		n := node.(*corev1.Node)
 		if p.DeletionTimestamp != nil && outOfService(n) && !ready(n) {
-			return 0, r.remove(ctx, p)
+			return 0, r.remove(ctx, p, "out-of-service")
 		}
 		return 0, nil
 	}
@@ -114,7 +114,7 @@ func (r *reconciler) orphaned(ctx context.Context, p *corev1.Pod) (time.Duration
 	if err := pods.Disrupt(ctx, r.client.CoreV1(), p, "DeletionByPodGC", "PodGC: node no longer exists", true); err != nil {
 		return 0, err
 	}
-	return 0, r.remove(ctx, p)
+	return 0, r.remove(ctx, p, "orphaned")
 }
 
 // quarantined is how long to wait for the node to come back.
@@ -134,7 +134,7 @@ func (r *reconciler) quarantined(node string, now time.Time) time.Duration {
 }
 
 // remove deletes a pod at once: no kubelet is there to end it in peace.
-func (r *reconciler) remove(ctx context.Context, p *corev1.Pod) error {
+func (r *reconciler) remove(ctx context.Context, p *corev1.Pod, reason string) error {
 	if !pods.Terminal(p) {
 		if err := r.fail(ctx, p); err != nil {
 			return err
@@ -145,6 +145,7 @@ func (r *reconciler) remove(ctx context.Context, p *corev1.Pod) error {
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
+	observe(p.Namespace, reason, err)
 	return err
 }
 
@@ -169,7 +170,7 @@ func (r *reconciler) trim(ctx context.Context) error {
 		return err
 	}
 	for _, p := range excess(found, r.threshold) {
-		if err := r.remove(ctx, p); err != nil {
+		if err := r.remove(ctx, p, "terminated"); err != nil {
 			return err
 		}
 	}

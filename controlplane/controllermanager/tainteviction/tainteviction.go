@@ -127,7 +127,8 @@ func (r *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.
 		}
 		return 0, nil
 	}
-	if left := stay - time.Since(r.start(key, p.UID)); left > 0 {
+	left := stay - time.Since(r.start(key, p.UID))
+	if left > 0 {
 		return left, nil
 	}
 	r.stop(key)
@@ -138,6 +139,10 @@ func (r *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.
 	err = r.client.CoreV1().Pods(p.Namespace).Delete(ctx, p.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &p.UID}})
 	if apierrors.IsNotFound(err) {
 		return 0, nil
+	}
+	if err == nil {
+		deletions.Inc()
+		latency.Observe((-left).Seconds())
 	}
 	return 0, err
 }

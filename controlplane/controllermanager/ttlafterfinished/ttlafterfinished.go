@@ -51,6 +51,9 @@ func (r *reconciler) reconcile(ctx context.Context, job *batchv1.Job) (time.Dura
 	if err != nil && !apierrors.IsNotFound(err) {
 		return 0, fmt.Errorf("delete expired job %s: %w", cache.MetaObjectToName(job), err)
 	}
+	if err == nil {
+		latency.Observe((-left).Seconds())
+	}
 	return 0, nil
 }
 

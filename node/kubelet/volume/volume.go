@@ -41,6 +41,9 @@ type Config struct {
 	Claim func(ctx context.Context, pod *corev1.Pod, claim string) (*corev1.PersistentVolume, *corev1.PersistentVolumeClaim, error)
 	// CSI mounts and unmounts volumes of CSI drivers. Nil: none can be used.
 	CSI Driver
+	// Mounted is told how long a volume took to mount, of which kind it is if that
+	// is known, and what came of it. Default: nobody is.
+	Mounted func(v *corev1.Volume, kind string, took time.Duration, err error)
 	// TrustBundle answers with the PEM of one or several ClusterTrustBundles.
 	TrustBundle func(ctx context.Context, p *corev1.ClusterTrustBundleProjection) (string, error)
 	// AnswerTime is how long a file system may take to answer before its pod
@@ -173,7 +176,11 @@ func (m *Manager) Mount(ctx context.Context, pod *corev1.Pod, down Downward) (ou
 	left := maxContent
 	for i := range pod.Spec.Volumes {
 		v := &pod.Spec.Volumes[i]
+		began := time.Now()
 		got, next, err := m.mount(ctx, pod, v, down, &left)
+		if m.Mounted != nil {
+			m.Mounted(v, got.Kind, time.Since(began), err)
+		}
 		if err != nil {
 			if of := (*Error)(nil); !errors.As(err, &of) {
 				err = &Error{v.Name, err}

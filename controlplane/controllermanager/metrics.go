@@ -1,0 +1,31 @@
+package controllermanager
+
+import (
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/component-base/metrics/legacyregistry"
+
+	"knarr/controlplane/controllermanager/cronjob"
+	"knarr/controlplane/controllermanager/ephemeralvolume"
+	"knarr/controlplane/controllermanager/horizontalpodautoscaler"
+	"knarr/controlplane/controllermanager/job"
+	"knarr/controlplane/controllermanager/nodelifecycle"
+	"knarr/controlplane/controllermanager/podgc"
+	"knarr/controlplane/controllermanager/tainteviction"
+	"knarr/controlplane/controllermanager/ttlafterfinished"
+)
+
+// metrics are what controllers count beside their queues. They are those of the
+// process, as the queues' are: managers that take turns in it count together.
+var metrics = []func() []prometheus.Collector{
+	cronjob.Metrics, ephemeralvolume.Metrics, horizontalpodautoscaler.Metrics, job.Metrics,
+	nodelifecycle.Metrics, podgc.Metrics, tainteviction.Metrics, ttlafterfinished.Metrics,
+}
+
+// register makes them known, once.
+var register = sync.OnceFunc(func() {
+	for _, of := range metrics {
+		legacyregistry.RawMustRegister(of()...)
+	}
+})

@@ -1,0 +1,129 @@
+package kubelet
+
+import (
+	"net/http"
+	"strconv"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	dto "github.com/prometheus/client_model/go"
+	"k8s.io/component-base/metrics/legacyregistry"
+	_ "k8s.io/component-base/metrics/prometheus/restclient" // rest_client_*
+)
+
+// metrics are what is counted of a kubelet's work, under upstream's names. Each
+// kubelet has its own: several run in one process.
+type metrics struct {
+	registry *prometheus.Registry
+
+	runtimeCalls, runtimeErrors               *prometheus.CounterVec
+	runtimeTook, sandboxTook                  *prometheus.HistogramVec
+	sandboxErrors                             *prometheus.CounterVec
+	podsStarted, podsFailed                   prometheus.Counter
+	containersStarted, containersFailed       *prometheus.CounterVec
+	workerTook, cgroupTook, volumeTook        *prometheus.HistogramVec
+	podStart, podStartTotal, workerStart      prometheus.Histogram
+	statusTook, relistTook, relistPod, relist prometheus.Histogram
+	lastRelist                                prometheus.Gauge
+	evictions, rejections, imagesRemoved      *prometheus.CounterVec
+	requests                                  *prometheus.CounterVec
+	requestTook                               *prometheus.HistogramVec
+	inFlight                                  *prometheus.GaugeVec
+}
+
+var (
+	startBuckets  = []float64{0.5, 1, 2, 3, 4, 5, 6, 8, 10, 20, 30, 45, 60, 120, 180, 240, 300, 360, 480, 600, 900, 1200, 1800, 2700, 3600}
+	statusBuckets = []float64{0.010, 0.050, 0.100, 0.500, 1, 5, 10, 20, 30, 45, 60}
+	volumeBuckets = []float64{.1, .25, .5, 1, 2.5, 5, 10, 15, 25, 50, 120, 300, 600}
+	ofRequest     = []string{"method", "path", "server_type", "long_running"}
+	ofOperation   = []string{"operation_type"}
+)
+
+func newMetrics() *metrics {
+	r := prometheus.NewRegistry()
+	count := func(name, help string, labels ...string) *prometheus.CounterVec {
+		v := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: "[ALPHA] " + help}, labels)
+		r.MustRegister(v)
+		return v
+	}
+	took := func(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
+		v := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: "[ALPHA] " + help, Buckets: buckets}, labels)
+		r.MustRegister(v)
+		return v
+	}
+	single := func(name, help string, buckets []float64) prometheus.Histogram {
+		v := prometheus.NewHistogram(prometheus.HistogramOpts{Name: name, Help: "[ALPHA] " + help, Buckets: buckets})
+		r.MustRegister(v)
+		return v
+	}
+	m := &metrics{
+		registry:      r,
+		runtimeCalls:  count("kubelet_runtime_operations_total", "Calls to the container runtime", ofOperation...),
+		runtimeErrors: count("kubelet_runtime_operations_errors_total", "Calls to the container runtime that failed", ofOperation...),
+		runtimeTook: took("kubelet_runtime_operations_duration_seconds", "How long calls to the container runtime took",
+			prometheus.ExponentialBuckets(.005, 2.5, 14), ofOperation...),
+		sandboxTook:       took("kubelet_run_podsandbox_duration_seconds", "How long sandboxes took to run", nil, "runtime_handler"),
+		sandboxErrors:     count("kubelet_run_podsandbox_errors_total", "Sandboxes that could not be run", "runtime_handler"),
+		podsStarted:       count("kubelet_started_pods_total", "Pods that were started").WithLabelValues(),
+		podsFailed:        count("kubelet_started_pods_errors_total", "Pods that could not be started").WithLabelValues(),
+		containersStarted: count("kubelet_started_containers_total", "Containers that were started", "container_type"),
+		containersFailed:  count("kubelet_started_containers_errors_total", "Containers that could not be started", "container_type", "code"),
+		workerTook:        took("kubelet_pod_worker_duration_seconds", "How long a pod's worker took to look at it once", nil, ofOperation...),
+		cgroupTook:        took("kubelet_cgroup_manager_duration_seconds", "How long pods' control groups took to be written", nil, ofOperation...),
+		volumeTook: took("storage_operation_duration_seconds", "How long operations of volumes took", volumeBuckets,
+			"volume_plugin", "operation_name", "status", "migrated"),
+		podStart:      single("kubelet_pod_start_duration_seconds", "How long pods took from the kubelet's first sight of them until they ran", startBuckets),
+		podStartTotal: single("kubelet_pod_start_total_duration_seconds", "How long pods took from their creation until they ran", startBuckets),
+		workerStart:   single("kubelet_pod_worker_start_duration_seconds", "How long pods waited for their worker", nil),
+		statusTook:    single("kubelet_pod_status_sync_duration_seconds", "How long writes of pods' status took", statusBuckets),
+		relistTook:    single("kubelet_pleg_relist_duration_seconds", "How long listing a pod's containers took", nil),
+		relistPod:     single("kubelet_pleg_pod_relist_duration_seconds", "How long listing a pod's containers took", nil),
+		relist:        single("kubelet_pleg_relist_interval_seconds", "How far apart the listings of all pods are", nil),
+		lastRelist:    prometheus.NewGauge(prometheus.GaugeOpts{Name: "kubelet_pleg_last_seen_seconds", Help: "[ALPHA] When all pods were listed last, seconds since 1970"}),
+		evictions:     count("kubelet_evictions", "Pods that were evicted", "eviction_signal"),
+		rejections:    count("kubelet_admission_rejections_total", "Pods that were not admitted", "reason"),
+		imagesRemoved: count("kubelet_image_garbage_collected_total", "Images that were removed", "reason"),
+		requests:      count("kubelet_http_requests_total", "Requests", ofRequest...),
+		requestTook:   took("kubelet_http_requests_duration_seconds", "How long requests took", nil, ofRequest...),
+		inFlight:      prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "kubelet_http_inflight_requests", Help: "[ALPHA] Requests under way"}, ofRequest),
+	}
+	r.MustRegister(m.lastRelist, m.inFlight, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return m
+}
+
+// Metrics are the handlers of metrics by path.
+func (h host) Metrics() map[string]http.Handler {
+	k := h.k
+	now := prometheus.NewRegistry()
+	now.MustRegister(volumeCollector{k}, nodeCollector{k})
+	own := prometheus.Gatherers{k.metrics.registry, now, ofProcess{"rest_client_"}}
+	resources, probes := prometheus.NewRegistry(), prometheus.NewRegistry()
+	resources.MustRegister(resourceCollector{k.usage})
+	probes.MustRegister(k.prober.Metrics()...)
+	options := promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError, MaxRequestsInFlight: 4}
+	return map[string]http.Handler{
+		"/metrics":          promhttp.HandlerFor(own, options),
+		"/metrics/resource": promhttp.HandlerFor(resources, options),
+		"/metrics/cadvisor": k.newCadvisor(),
+		"/metrics/probes":   promhttp.HandlerFor(probes, options),
+	}
+}
+
+// ofProcess are those of the whole process whose names begin alike: client-go
+// counts requests for all clients of a process together.
+type ofProcess struct{ prefix string }
+
+// Gather reads them.
+func (p ofProcess) Gather() ([]*dto.MetricFamily, error) {
+	all, err := legacyregistry.DefaultGatherer.Gather()
+	var out []*dto.MetricFamily
+	for _, f := range all {
+		if name := f.GetName(); len(name) > len(p.prefix) && name[:len(p.prefix)] == p.prefix {
+			out = append(out, f)
+		}
+	}
+	return out, err
+}
+
+func yesNo(b bool) string { return strconv.FormatBool(b) }

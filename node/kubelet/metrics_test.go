@@ -1,0 +1,180 @@
+package kubelet
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+	corev1 "k8s.io/api/core/v1"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"knarr/node/kubelet/podtest"
+	"knarr/node/kubelet/runtimestate"
+	"knarr/node/kubelet/volume"
+)
+
+// asked is what a path of metrics answers.
+func asked(t *testing.T, k *Kubelet, path string) map[string]*dto.MetricFamily {
+	t.Helper()
+	w := httptest.NewRecorder()
+	host{k}.Metrics()[path].ServeHTTP(w, httptest.NewRequest("GET", path, nil))
+	p := expfmt.NewTextParser(model.LegacyValidation)
+	all, err := p.TextToMetricFamilies(strings.NewReader(w.Body.String()))
+	if w.Code != http.StatusOK || err != nil {
+		t.Fatalf("%s: %d, %v", path, w.Code, err)
+	}
+	return all
+}
+
+// total adds up a family's counters, gauges and counts of observations whose labels
+// have the value.
+func total(f *dto.MetricFamily, label string) (n float64) {
+	for _, m := range f.GetMetric() {
+		if label == "" || slices.ContainsFunc(m.Label, func(l *dto.LabelPair) bool { return l.GetValue() == label }) {
+			n += m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
+		}
+	}
+	return n
+}
+
+// TestMetricsOfAPod: a pod that starts is counted in what dashboards show, under
+// upstream's names.
+func TestMetricsOfAPod(t *testing.T) {
+	n := newNode(t)
+	n.start()
+	pod := podtest.Pod("web", "a", "b")
+	pod.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}
+	n.api.addPod(pod)
+	n.until("ready", n.ready("web"))
+	all := asked(t, n.k, "/metrics")
+	for _, c := range []struct {
+		name, label string
+		want        float64
+	}{
+		{"kubelet_running_pods", "", 1},
+		{"kubelet_running_containers", "running", 2},
+		{"kubelet_desired_pods", "", 1},
+		{"kubelet_active_pods", "", 1},
+		{"kubelet_node_name", "n1", 1},
+		{"kubernetes_build_info", "v1.36.3", 1},
+		{"kubelet_started_pods_total", "", 1},
+		{"kubelet_started_pods_errors_total", "", 0},
+		{"kubelet_started_containers_total", "container", 2},
+		{"kubelet_runtime_operations_total", "run_podsandbox", 1},
+		{"kubelet_runtime_operations_duration_seconds", "start_container", 2},
+		{"kubelet_runtime_operations_errors_total", "start_container", 0},
+		{"kubelet_run_podsandbox_duration_seconds", "", 1},
+		{"kubelet_pod_start_duration_seconds", "", 1},
+		{"kubelet_pod_worker_start_duration_seconds", "", 1},
+		{"storage_operation_duration_seconds", "kubernetes.io/empty-dir", 1},
+		{"volume_manager_total_volumes", "actual_state_of_world", 1},
+		{"volume_manager_total_volumes", "desired_state_of_world", 1},
+	} {
+		if got := total(all[c.name], c.label); got != c.want {
+			t.Errorf("%s %s: %v, want %v", c.name, c.label, got, c.want)
+		}
+	}
+	for _, name := range []string{"kubelet_pleg_relist_duration_seconds", "kubelet_pod_worker_duration_seconds",
+		"kubelet_pod_status_sync_duration_seconds", "kubelet_cgroup_version", "process_start_time_seconds", "go_goroutines"} {
+		if total(all[name], "") <= 0 {
+			t.Errorf("%s is missing", name)
+		}
+	}
+	upstreamNames(t, all)
+}
+
+// upstreamNames checks that names, kinds and labels are upstream's.
+func upstreamNames(t *testing.T, all map[string]*dto.MetricFamily) {
+	t.Helper()
+	b, err := os.ReadFile("testdata/metrics.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, f := range all {
+		if strings.HasPrefix(name, "go_") || strings.HasPrefix(name, "process_") {
+			continue
+		}
+		for _, m := range f.Metric {
+			var labels []string
+			for _, l := range m.Label {
+				labels = append(labels, l.GetName())
+			}
+			slices.Sort(labels)
+			line := strings.TrimSpace(name + " " + strings.ToLower(f.GetType().String()) + " " + strings.Join(labels, ","))
+			if !strings.Contains(string(b), "\n"+line+"\n") {
+				t.Errorf("upstream has no %q", line)
+			}
+		}
+	}
+}
+
+// TestCountPods: what a kubelet has at the moment.
+func TestCountPods(t *testing.T) {
+	static := podtest.Pod("s", "c")
+	static.Annotations = map[string]string{annConfigSource: "file"}
+	done := podtest.Pod("d", "c")
+	claim := podtest.Pod("v", "c")
+	claim.Spec.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}}}}
+	container := func(state cri.ContainerState) *runtimestate.Container {
+		return &runtimestate.Container{ContainerStatus: &cri.ContainerStatus{State: state}}
+	}
+	n := countPods([]*shown{
+		{pod: static, status: &corev1.PodStatus{}, observed: &runtimestate.Pod{
+			Sandboxes:  []runtimestate.Sandbox{{PodSandboxStatus: &cri.PodSandboxStatus{State: cri.PodSandboxState_SANDBOX_READY}}},
+			Containers: []*runtimestate.Container{container(cri.ContainerState_CONTAINER_RUNNING), container(cri.ContainerState_CONTAINER_UNKNOWN)},
+		}},
+		{pod: done, status: &corev1.PodStatus{Phase: corev1.PodSucceeded}, ended: true},
+		{pod: claim, status: &corev1.PodStatus{}, volumes: map[string]volume.Mounted{"data": {Kind: "kubernetes.io~csi"}}},
+	})
+	if n.running != 1 || n.containers["running"] != 1 || n.containers["unknown"] != 1 || n.desired[true] != 1 || n.desired[false] != 2 ||
+		n.active[true] != 1 || n.active[false] != 1 || n.volumes[[2]string{"kubernetes.io/csi", "actual_state_of_world"}] != 1 ||
+		n.volumes[[2]string{"kubernetes.io/csi", "desired_state_of_world"}] != 1 {
+		t.Errorf("%+v", n)
+	}
+}
+
+// TestRequestLabels: whatever is asked for, there are few of them.
+func TestRequestLabels(t *testing.T) {
+	for path, want := range map[string]string{
+		"GET /metrics/cadvisor": "GET metrics/cadvisor readwrite false", "GET /metrics": "GET metrics readwrite false",
+		"POST /exec/a/b/c": "POST exec readwrite true", "GET /containerLogs/n/p/c?follow=true": "GET containerLogs readwrite true",
+		"GET /execute": "GET other readwrite false", "STRANGE /x": "other other readwrite false",
+	} {
+		method, url, _ := strings.Cut(path, " ")
+		if got := strings.Join(requestLabels(httptest.NewRequest(method, url, nil)), " "); got != want {
+			t.Errorf("%s: %s", path, got)
+		}
+	}
+}
+
+func TestPodGroups(t *testing.T) {
+	pod := podtest.Pod("p", "c")
+	s := &shown{pod: pod, status: &corev1.PodStatus{}, observed: &runtimestate.Pod{
+		Sandboxes: []runtimestate.Sandbox{{PodSandboxStatus: &cri.PodSandboxStatus{Id: "s", State: cri.PodSandboxState_SANDBOX_READY}}},
+		Containers: []*runtimestate.Container{
+			{ContainerStatus: &cri.ContainerStatus{Id: "i", Image: &cri.ImageSpec{Image: "app:1"}, State: cri.ContainerState_CONTAINER_RUNNING,
+				Labels: map[string]string{"io.kubernetes.container.name": "c"}}},
+			{ContainerStatus: &cri.ContainerStatus{Id: "old", State: cri.ContainerState_CONTAINER_EXITED}},
+		},
+	}}
+	var got []string
+	for _, g := range podGroups(s, "/kubepods/pod1", "pause") {
+		got = append(got, strings.Join([]string{g.Path, g.Name, g.Image, g.Pod, g.Container, yesNo(g.Network)}, " "))
+	}
+	want := []string{"/kubepods/pod1   p  false", "/kubepods/pod1/s s pause p  true", "/kubepods/pod1/i i app:1 p c false"}
+	if !slices.Equal(got, want) {
+		t.Errorf("%q", got)
+	}
+	if g := ownCgroup("2:cpuacct:/x\n1:cpu,cpuset:/a/b\n0::/c"); g != "/a/b" {
+		t.Errorf("own group %q", g)
+	}
+	if g := ownCgroup("0::/system.slice/k.service"); g != "/system.slice/k.service" {
+		t.Errorf("own group %q", g)
+	}
+}

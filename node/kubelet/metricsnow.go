@@ -1,0 +1,182 @@
+package kubelet
+
+import (
+	"crypto/x509"
+	"encoding/pem"
+	"os"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/rest"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// A nodeCollector tells what is the case at the moment of a scrape.
+type nodeCollector struct{ k *Kubelet }
+
+func ofNow(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc(name, "[ALPHA] "+help, labels, nil)
+}
+
+var (
+	runningPodsDesc       = ofNow("kubelet_running_pods", "Pods that have a ready sandbox")
+	runningContainersDesc = ofNow("kubelet_running_containers", "Containers by their state", "container_state")
+	desiredPodsDesc       = ofNow("kubelet_desired_pods", "Pods that the kubelet is to run", "static")
+	activePodsDesc        = ofNow("kubelet_active_pods", "Pods that are admitted and have not ended", "static")
+	mirrorPodsDesc        = ofNow("kubelet_mirror_pods", "Copies of static pods in the API")
+	nodeNameDesc          = ofNow("kubelet_node_name", "The node's name. The count is always 1.", "node")
+	cgroupVersionDesc     = ofNow("kubelet_cgroup_version", "Version of control groups")
+	totalVolumesDesc      = ofNow("volume_manager_total_volumes", "Volumes of pods", "plugin_name", "state")
+	buildDesc             = prometheus.NewDesc("kubernetes_build_info", "[BETA] Always 1; its labels say which version this is",
+		[]string{"major", "minor", "git_version", "git_commit", "git_tree_state", "build_date", "go_version", "compiler", "platform"}, nil)
+	clientTTLDesc = ofNow("kubelet_certificate_manager_client_ttl_seconds", "How long the client certificate is still valid")
+	serverTTLDesc = ofNow("kubelet_certificate_manager_server_ttl_seconds", "How long the serving certificate is still valid")
+)
+
+// Describe tells of one: the others depend on what there is.
+func (c nodeCollector) Describe(ch chan<- *prometheus.Desc) { ch <- nodeNameDesc }
+
+// A podCount is what a kubelet has now.
+type podCount struct {
+	running         int
+	containers      map[string]int
+	desired, active map[bool]int
+	volumes         map[[2]string]int // plugin and state
+}
+
+// Collect counts.
+func (c nodeCollector) Collect(ch chan<- prometheus.Metric) {
+	send := func(d *prometheus.Desc, v float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
+	all := c.k.all()
+	pods := make([]*shown, 0, len(all))
+	for _, w := range all {
+		pods = append(pods, w.shown.Load())
+	}
+	n := countPods(pods)
+	send(runningPodsDesc, float64(n.running))
+	for state, v := range n.containers {
+		send(runningContainersDesc, float64(v), state)
+	}
+	for _, static := range []bool{true, false} {
+		label := map[bool]string{true: "true", false: ""}[static] // as upstream has it
+		send(desiredPodsDesc, float64(n.desired[static]), label)
+		send(activePodsDesc, float64(n.active[static]), label)
+	}
+	for of, v := range n.volumes {
+		send(totalVolumesDesc, float64(v), of[0], of[1])
+	}
+	c.k.mu.Lock()
+	mirrors := len(c.k.mirrors)
+	c.k.mu.Unlock()
+	send(mirrorPodsDesc, float64(mirrors))
+	send(nodeNameDesc, 1, c.k.cfg.NodeName)
+	major, minor, _ := strings.Cut(strings.TrimPrefix(c.k.cfg.Version, "v"), ".")
+	minor, _, _ = strings.Cut(minor, ".")
+	send(buildDesc, 1, major, minor, c.k.cfg.Version, "", "", "", runtime.Version(), runtime.Compiler, runtime.GOOS+"/"+runtime.GOARCH)
+	send(cgroupVersionDesc, map[bool]float64{true: 2, false: 1}[c.k.cgroups.V2()])
+	if end, ok := clientCertificateEnd(c.k.cfg.Kube); ok {
+		send(clientTTLDesc, time.Until(end).Seconds())
+	}
+	if end, ok := certificateEnd(c.k.cfg.CertFile); ok {
+		send(serverTTLDesc, time.Until(end).Seconds())
+	}
+}
+
+// countPods counts pods, containers and volumes. Pure.
+func countPods(pods []*shown) podCount {
+	n := podCount{containers: map[string]int{}, desired: map[bool]int{}, active: map[bool]int{}, volumes: map[[2]string]int{}}
+	for _, s := range pods {
+		static := isStatic(s.pod)
+		n.desired[static]++
+		if phase := s.status.Phase; phase != corev1.PodFailed && phase != corev1.PodSucceeded {
+			n.active[static]++
+		}
+		if s.observed != nil {
+			if _, ok := s.observed.ReadySandbox(); ok {
+				n.running++
+			}
+			for _, c := range s.observed.Containers {
+				n.containers[containerStateName(c.State)]++
+			}
+		}
+		for i := range s.pod.Spec.Volumes {
+			v := &s.pod.Spec.Volumes[i]
+			plugin := volumePlugin(v)
+			if m, ok := s.volumes[v.Name]; ok {
+				if m.Kind != "" {
+					plugin = strings.Replace(m.Kind, "~", "/", 1)
+				}
+				n.volumes[[2]string{plugin, "actual_state_of_world"}]++
+			}
+			if !s.ended {
+				n.volumes[[2]string{plugin, "desired_state_of_world"}]++
+			}
+		}
+	}
+	return n
+}
+
+var containerStates = map[cri.ContainerState]string{
+	cri.ContainerState_CONTAINER_CREATED: "created", cri.ContainerState_CONTAINER_RUNNING: "running", cri.ContainerState_CONTAINER_EXITED: "exited",
+}
+
+func containerStateName(s cri.ContainerState) string {
+	if name := containerStates[s]; name != "" {
+		return name
+	}
+	return "unknown"
+}
+
+// volumePlugin is the plugin that a volume's source names; that of a claim is known
+// once it is mounted.
+func volumePlugin(v *corev1.Volume) string {
+	for _, p := range []struct {
+		set  bool
+		name string
+	}{
+		{v.ConfigMap != nil, "configmap"}, {v.Secret != nil, "secret"}, {v.Projected != nil, "projected"}, {v.DownwardAPI != nil, "downward-api"},
+		{v.EmptyDir != nil, "empty-dir"}, {v.HostPath != nil, "host-path"}, {v.CSI != nil, "csi"}, {v.NFS != nil, "nfs"}, {v.Image != nil, "image"},
+	} {
+		if p.set {
+			return "kubernetes.io/" + p.name
+		}
+	}
+	return "N/A"
+}
+
+// clientCertificateEnd is when the certificate ends that the API server is shown;
+// false if it is shown none.
+func clientCertificateEnd(c *rest.Config) (time.Time, bool) {
+	if len(c.CertData) > 0 {
+		return pemEnd(c.CertData)
+	}
+	return certificateEnd(c.CertFile)
+}
+
+func certificateEnd(file string) (time.Time, bool) {
+	if file == "" {
+		return time.Time{}, false
+	}
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return time.Time{}, false
+	}
+	return pemEnd(b)
+}
+
+func pemEnd(b []byte) (time.Time, bool) {
+	block, _ := pem.Decode(b)
+	if block == nil {
+		return time.Time{}, false
+	}
+	c, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		return time.Time{}, false
+	}
+	return c.NotAfter, true
+}

@@ -1,0 +1,153 @@
+package kubelet
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/status"
+	corev1 "k8s.io/api/core/v1"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"knarr/node/kubelet/podspec"
+)
+
+// runtimeOperations are the names that metrics have for calls of the runtime.
+var runtimeOperations = map[string]string{
+	"Version": "version", "Status": "status", "RuntimeConfig": "runtime_config", "UpdateRuntimeConfig": "update_runtime_config",
+	"RunPodSandbox": "run_podsandbox", "StopPodSandbox": "stop_podsandbox", "RemovePodSandbox": "remove_podsandbox",
+	"PodSandboxStatus": "podsandbox_status", "ListPodSandbox": "list_podsandbox", "PodSandboxStats": "podsandbox_stats",
+	"ListPodSandboxStats": "list_podsandbox_stats", "UpdatePodSandboxResources": "update_podsandbox_resources", "PortForward": "port_forward",
+	"CreateContainer": "create_container", "StartContainer": "start_container", "StopContainer": "stop_container",
+	"RemoveContainer": "remove_container", "ListContainers": "list_containers", "ContainerStatus": "container_status",
+	"UpdateContainerResources": "update_container", "ReopenContainerLog": "reopen_container_log", "ContainerStats": "container_stats",
+	"ListContainerStats": "list_container_stats", "ExecSync": "exec_sync", "Exec": "exec", "Attach": "attach",
+	"ListImages": "list_images", "ImageStatus": "image_status", "PullImage": "pull_image", "RemoveImage": "remove_image", "ImageFsInfo": "image_fs_info",
+}
+
+// counted counts every call to the runtime.
+type counted struct {
+	grpc.ClientConnInterface
+	*metrics
+}
+
+// Invoke makes one call.
+func (c counted) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
+	began := time.Now()
+	err := c.ClientConnInterface.Invoke(ctx, method, args, reply, opts...)
+	took := time.Since(began).Seconds()
+	name := runtimeOperations[method[strings.LastIndexByte(method, '/')+1:]]
+	if name == "" {
+		return err
+	}
+	c.runtimeCalls.WithLabelValues(name).Inc()
+	c.runtimeTook.WithLabelValues(name).Observe(took)
+	if err != nil {
+		c.runtimeErrors.WithLabelValues(name).Inc()
+	}
+	if q, ok := args.(*cri.RunPodSandboxRequest); ok {
+		c.podsStarted.Inc()
+		c.sandboxTook.WithLabelValues(q.RuntimeHandler).Observe(took)
+		if err != nil {
+			c.podsFailed.Inc()
+			c.sandboxErrors.WithLabelValues(q.RuntimeHandler).Inc()
+		}
+	}
+	return err
+}
+
+// containerTypes are the names that metrics have for kinds of containers.
+var containerTypes = map[podspec.ContainerKind]string{
+	podspec.InitContainer: "init_container", podspec.EphemeralContainer: "ephemeral_container",
+}
+
+// started counts a container that was to be started.
+func (m *metrics) started(pod *corev1.Pod, name string, err error) {
+	_, kind := podspec.FindContainer(pod, name)
+	of := containerTypes[kind]
+	if of == "" {
+		of = "container"
+	}
+	m.containersStarted.WithLabelValues(of).Inc()
+	if err != nil {
+		code := status.Code(err).String()
+		if e := (waitError{}); errors.As(err, &e) {
+			code = e.reason
+		}
+		m.containersFailed.WithLabelValues(of, code).Inc()
+	}
+}
+
+// running observes how long a pod took to run, once, if this kubelet saw it before.
+func (w *worker) running(s *corev1.PodStatus) {
+	if w.timed || s.Phase != corev1.PodRunning {
+		return
+	}
+	w.timed = true
+	m := w.k.metrics
+	m.podStart.Observe(time.Since(w.startedAt).Seconds())
+	if at := w.pod.CreationTimestamp; !at.IsZero() {
+		m.podStartTotal.Observe(max(time.Since(at.Time).Seconds(), 0))
+	}
+}
+
+// mountedOne observes an operation of a volume.
+func (m *metrics) mountedOne(v *corev1.Volume, kind string, took time.Duration, err error) {
+	plugin, result := volumePlugin(v), "success"
+	if kind != "" {
+		plugin = strings.Replace(kind, "~", "/", 1)
+	}
+	if err != nil {
+		result = "fail-unknown"
+	}
+	m.volumeTook.WithLabelValues(plugin, "volume_mount", result, "false").Observe(took.Seconds())
+}
+
+// relisted observes that all pods are listed anew.
+func (m *metrics) relisted(last *time.Time, now time.Time) {
+	m.lastRelist.Set(float64(now.UnixNano()) / 1e9)
+	if last != nil {
+		m.relist.Observe(now.Sub(*last).Seconds())
+	}
+}
+
+// knownPaths are what requests are counted by; others are counted together: there is no
+// end to what can be asked for.
+var knownPaths = []string{"metrics/cadvisor", "metrics/probes", "metrics/resource", "metrics", "pods", "runningpods", "stats", "containerLogs",
+	"exec", "attach", "portForward", "run", "healthz", "configz", "logs"}
+
+var knownMethods = map[string]bool{"GET": true, "HEAD": true, "POST": true, "PUT": true, "PATCH": true, "DELETE": true, "OPTIONS": true}
+
+// requestLabels are the labels a request is counted with. Pure.
+func requestLabels(r *http.Request) []string {
+	method, path := r.Method, "other"
+	if !knownMethods[method] {
+		method = "other"
+	}
+	at := strings.TrimPrefix(r.URL.Path, "/")
+	for _, known := range knownPaths {
+		if at == known || strings.HasPrefix(at, known+"/") {
+			path = known
+			break
+		}
+	}
+	long := path == "exec" || path == "attach" || path == "portForward" || path == "containerLogs" && r.URL.Query().Get("follow") != ""
+	return []string{method, path, "readwrite", yesNo(long)}
+}
+
+// count counts the requests that next answers.
+func (m *metrics) count(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		labels, began := requestLabels(r), time.Now()
+		m.requests.WithLabelValues(labels...).Inc()
+		m.inFlight.WithLabelValues(labels...).Inc()
+		defer func() {
+			m.inFlight.WithLabelValues(labels...).Dec()
+			m.requestTook.WithLabelValues(labels...).Observe(time.Since(began).Seconds())
+		}()
+		next.ServeHTTP(w, r)
+	})
+}
