@@ -161,15 +161,30 @@ func (f *forwarder) remember(part *part, key question, a *stored) {
 	part.remember(key, a)
 }
 
-// prefetch asks for a popular answer again when little of its time is left.
-func (f *forwarder) prefetch(key question, a *stored, now time.Time) {
-	if f.cache == nil || f.cache.Prefetch == 0 || int(a.hits.Load()) < f.cache.Prefetch {
-		return
+// due reports whether a popular answer has so little of its time left that it is
+// asked for again, for the benefit of those to come.
+func (a *stored) due(now time.Time) bool {
+	c := a.server.Cache
+	if c == nil || c.Prefetch == 0 || int(a.hits.Load()) < c.Prefetch || a.prefetched.Load() {
+		return false
 	}
-	whole := a.until.Sub(a.began)
-	if left := a.until.Sub(now); left > max(whole*time.Duration(f.cache.PrefetchPercentage)/100, time.Second) || !a.prefetched.CompareAndSwap(false, true) {
-		return
+	return a.until.Sub(now) <= max(a.until.Sub(a.began)*time.Duration(c.PrefetchPercentage)/100, time.Second)
+}
+
+// prefetch asks for an answer again, once.
+func (s *Server) prefetch(a *stored, key question) {
+	name := key.text()
+	for _, f := range a.server.forwards {
+		if answersFor(&f.cfg, name) {
+			if a.prefetched.CompareAndSwap(false, true) {
+				f.prefetch(key, a)
+			}
+			return
+		}
 	}
+}
+
+func (f *forwarder) prefetch(key question, a *stored) {
 	key.forward = f.id
 	_, first, err := f.start(f.memory.part(key.name), key, netip.Addr{}, a)
 	switch {

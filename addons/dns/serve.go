@@ -100,13 +100,8 @@ func (s *Server) count(p *plan, q *query, stream bool, client netip.Addr, a *sto
 		s.metrics.cacheRequests.Inc()
 		if hit {
 			c.hits[boolInt(a.isDenial)].Inc()
-			for _, f := range a.server.forwards {
-				if f.cache != nil && f.cache.Prefetch > 0 && int(a.hits.Load()) >= f.cache.Prefetch {
-					if key := q.key(); answersFor(&f.cfg, key.text()) {
-						f.prefetch(key, a, began)
-						break
-					}
-				}
+			if a.due(began) {
+				s.prefetch(a, q.key())
 			}
 		}
 	}
