@@ -64,9 +64,6 @@ func (s *Server) ask(p *plan, srv *server, key question, client netip.Addr, dept
 		}
 		a, err := f.ask(key, client)
 		if err == nil {
-			if a.server == nil {
-				a.server = srv
-			}
 			return a
 		}
 		if srv.Errors {

@@ -130,6 +130,7 @@ const configurationTime = 5 * time.Second
 func (s *Server) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var wg run.Group
+	defer func() { s.plan.Load().close() }() // one that came while Run ended
 	defer wg.Wait()
 	defer s.factory.Shutdown()
 	defer cancel() // before Shutdown, which waits for the informers

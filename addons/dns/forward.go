@@ -25,6 +25,7 @@ type forwarder struct {
 	metrics    *metrics
 	loops      *loops
 	probeLoops bool
+	server     *server // that it is a directive of
 	upstreams  atomic.Pointer[[]*upstream]
 	next       atomic.Uint32
 
@@ -137,7 +138,7 @@ func (f *forwarder) start(part *part, key question, client netip.Addr, have *sto
 			m := reply(key)
 			m.Rcode = dns.RcodeServerFailure
 			if a, err := newStored(m); err == nil {
-				a.began, a.source = time.Now(), fromForward
+				a.began, a.source, a.server = time.Now(), fromForward, f.server
 				a.until = a.began.Add(f.cache.Servfail)
 				part.remember(key, a)
 			}
@@ -238,7 +239,7 @@ func (f *forwarder) keep(key question, m *dns.Msg) (*stored, error) {
 	if err != nil {
 		return nil, err
 	}
-	a.source, a.began = fromForward, time.Now()
+	a.source, a.server, a.began = fromForward, f.server, time.Now()
 	if f.cache != nil {
 		if keep := lifetime(m, f.cache); keep > 0 {
 			a.until, a.keepTTL = a.began.Add(keep), f.cache.KeepTTL

@@ -89,7 +89,11 @@ func (s *Server) newPlan(servers []corefile.Server) *plan {
 			forwards = append(forwards, fw)
 		}
 		for _, zone := range c.Zones {
-			p.zones[zone] = &server{Server: c, zone: zone, forwards: forwards, counters: s.metrics.server(zone)}
+			srv := &server{Server: c, zone: zone, forwards: forwards, counters: s.metrics.server(zone)}
+			p.zones[zone] = srv
+			for _, f := range forwards {
+				f.server = srv // of several zones the last: what is counted is counted there
+			}
 		}
 	}
 	if !known { // the names of the cluster are never lost by a mistake
