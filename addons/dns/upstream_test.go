@@ -133,16 +133,17 @@ func TestPrefetch(t *testing.T) {
 
 // What leads back here is found by a name that comes back, and is not asked.
 func TestLoops(t *testing.T) {
-	var s *Server
+	var itself atomic.Pointer[Server]
 	f := serverOnLoopback(t, func(q *dns.Msg, _ net.Addr) []*dns.Msg {
 		data, err := q.Pack()
 		m := new(dns.Msg)
-		if err != nil || m.Unpack(s.later(data, anotherPod, false)) != nil {
+		if err != nil || m.Unpack(itself.Load().later(data, anotherPod, false)) != nil {
 			return nil
 		}
 		return []*dns.Msg{m}
 	})
-	s = configured(t, ". {\nloop\nforward . "+addressOf(f)+"\n}\n")
+	s := configured(t, ". {\nloop\nforward . "+addressOf(f)+"\n}\n")
+	itself.Store(s)
 	u := (*s.plan.Load().forwards[0].upstreams.Load())[0]
 	s.plan.Load().forwards[0].detectLoop(u)
 	if !u.looped.Load() || len(s.loops.names) != 0 {
