@@ -303,15 +303,17 @@ func (n *node) dns(ctx context.Context) error {
 	case <-ctx.Done():
 		return nil
 	}
-	var listen []netip.AddrPort
+	var listen, metrics []netip.AddrPort
 	for _, r := range n.podRanges {
 		p, err := netip.ParsePrefix(r)
 		if err != nil {
 			return fmt.Errorf("pod range of this node: %w", err)
 		}
-		listen = append(listen, netip.AddrPortFrom(p.Masked().Addr().Next(), dnsPort))
+		bridge := p.Masked().Addr().Next()
+		listen = append(listen, netip.AddrPortFrom(bridge, dnsPort))
+		metrics = append(metrics, netip.AddrPortFrom(bridge, dns.MetricsPort))
 	}
-	srv, err := dns.New(dns.Config{Kube: n.as.dns, Domain: n.facts.ClusterDomain, Listen: listen, Sockets: n.sockets})
+	srv, err := dns.New(dns.Config{Kube: n.as.dns, Domain: n.facts.ClusterDomain, Listen: listen, Metrics: metrics, Sockets: n.sockets})
 	if err != nil {
 		return err
 	}

@@ -1,7 +1,8 @@
-// Package dns answers DNS for the cluster. It reads Services, EndpointSlices
-// and Namespaces, answers from memory, and asks the node's own servers for
-// everything outside the cluster's domain. For all servers together it writes
-// the Service kube-dns and its EndpointSlices.
+// Package dns answers DNS for the cluster. It reads Services, EndpointSlices,
+// Namespaces and the ConfigMaps coredns and coredns-custom, answers from memory,
+// and asks other servers, the node's own by default, for everything outside the
+// cluster's domain. It writes Events of these ConfigMaps and, for all servers
+// together, the Service kube-dns and its EndpointSlices.
 //
 // The names are those of the Kubernetes DNS specification 1.1.0.
 package dns
@@ -10,11 +11,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"net/netip"
-	"runtime/debug"
-	"strings"
+	"sync/atomic"
+	"time"
 
 	"github.com/miekg/dns"
 	"k8s.io/client-go/informers"
@@ -22,7 +22,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
-	"knarr/internal/informer"
+	"knarr/addons/dns/corefile"
 	"knarr/internal/run"
 )
 
@@ -38,6 +38,8 @@ type Config struct {
 	ResolvConf string
 	// TTL of answers, seconds. Default 5.
 	TTL uint32
+	// Metrics are the addresses of /metrics, /health and /ready; none by default.
+	Metrics []netip.AddrPort
 	// Sockets opens what to listen on. Default: package net.
 	Sockets Sockets
 }
@@ -63,8 +65,15 @@ type Server struct {
 	client  kubernetes.Interface
 	factory informers.SharedInformerFactory
 	records *records
-	forward *forwarder
+	metrics *metrics
+	loops   loops
+	errors  failures
+	limiter *fairLimiter // of questions under way elsewhere
+	queries *fairLimiter // that are not answered from memory
 	began   chan struct{}
+
+	plan atomic.Pointer[plan]
+	conf configuration
 }
 
 // New puts a server together; it starts nothing.
@@ -89,10 +98,22 @@ func New(c Config) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("dns: %w", err)
 	}
-	f := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(informer.TrimMetadata))
-	s := &Server{cfg: c, client: client, factory: f, forward: newForwarder(c.ResolvConf, c.Listen), began: make(chan struct{})}
-	s.records, err = newRecords(c.Domain, c.TTL, f)
-	return s, err
+	f := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(slim))
+	s := &Server{
+		cfg: c, client: client, factory: f, metrics: newMetrics(), began: make(chan struct{}),
+		limiter: newFairLimiter(underWay), queries: newFairLimiter(maxQueries),
+	}
+	if s.records, err = newRecords(f); err != nil {
+		return nil, err
+	}
+	s.records.changes.programmed = s.metrics.observeProgramming
+	servers, problems, err := s.read(corefile.Files{})
+	if err != nil || len(problems) > 0 {
+		return nil, fmt.Errorf("dns: the configuration that is built in: %v: %w", problems, err)
+	}
+	s.use(servers)
+	s.metrics.watchMemory(func() *memory { return s.plan.Load().memory })
+	return s, nil
 }
 
 // Serving is closed once names are answered.
@@ -101,130 +122,47 @@ func (s *Server) Serving() <-chan struct{} { return s.began }
 // maxStreams is how many TCP connections there may be at a time.
 const maxStreams = 1000
 
+// configurationTime is how long the first answer waits for the ConfigMaps: without
+// the right to read them, names are answered all the same.
+const configurationTime = 5 * time.Second
+
 // Run answers until ctx ends.
 func (s *Server) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
-	s.factory.StartWithContext(ctx)
+	var wg run.Group
+	defer func() { s.plan.Load().close() }() // one that came while Run ended
+	defer wg.Wait()
 	defer s.factory.Shutdown()
 	defer cancel() // before Shutdown, which waits for the informers
+	s.serveHTTP(ctx, &wg)
+	s.factory.StartWithContext(ctx)
 	if !cache.WaitForCacheSync(ctx.Done(), s.records.synced...) {
 		return nil
 	}
-	var servers []*dns.Server
-	var wg run.Group
-	defer wg.Wait()
+	s.configure(ctx, &wg)
+	defer func() { s.plan.Load().close() }()
 	streams := newFairLimiter(maxStreams)
-	failed := make(chan error, 2*len(s.cfg.Listen))
+	failed := make(chan error, (readers+2)*len(s.cfg.Listen))
 	for _, at := range s.cfg.Listen {
-		packets, err := s.cfg.Sockets.ListenPacket("udp", at.String())
+		serve, stop, err := s.listen(at, streams)
 		if err != nil {
-			return fmt.Errorf("dns: listen: %w", err)
+			return err
 		}
-		stream, err := s.cfg.Sockets.Listen("tcp", at.String())
-		if err != nil {
-			packets.Close()
-			return fmt.Errorf("dns: listen: %w", err)
+		defer stop()
+		for _, f := range serve {
+			wg.Go("DNS: serve", func() {
+				if err := run.Catch("DNS: serve", f); err != nil {
+					failed <- err
+				}
+			})
 		}
-		servers = append(servers,
-			&dns.Server{PacketConn: packets, Handler: s, UDPSize: dns.DefaultMsgSize},
-			&dns.Server{Listener: sharedListener{stream, streams}, Handler: s, MaxTCPQueries: -1})
 	}
-	for _, srv := range servers {
-		wg.Go("DNS: serve", func() {
-			if err := run.Catch("DNS: serve", srv.ActivateAndServe); err != nil {
-				failed <- err
-			}
-		})
-	}
-	defer func() {
-		for _, srv := range servers {
-			_ = srv.Shutdown()
-		}
-	}()
 	close(s.began)
+	s.detectLoops()
 	select {
 	case <-ctx.Done():
 		return nil
 	case err := <-failed:
 		return fmt.Errorf("dns: serve: %w", err)
 	}
-}
-
-// ServeDNS answers one query.
-func (s *Server) ServeDNS(w dns.ResponseWriter, q *dns.Msg) {
-	defer func() {
-		if p := recover(); p != nil {
-			slog.Error("panic in DNS answer", "panic", p, "stack", string(debug.Stack()))
-			run.CountPanic("dns answer")
-			m := new(dns.Msg)
-			_ = w.WriteMsg(m.SetRcode(q, dns.RcodeServerFailure))
-		}
-	}()
-	m := s.answer(w, q)
-	size := dns.MinMsgSize
-	if w.LocalAddr().Network() == "tcp" {
-		size = dns.MaxMsgSize
-	} else if o := q.IsEdns0(); o != nil {
-		size = max(size, min(int(o.UDPSize()), 4096))
-	}
-	if o := q.IsEdns0(); o != nil && m.IsEdns0() == nil {
-		m.SetEdns0(4096, o.Do())
-	}
-	m.Truncate(size)
-	_ = w.WriteMsg(m)
-}
-
-func (s *Server) answer(w dns.ResponseWriter, q *dns.Msg) *dns.Msg {
-	m := new(dns.Msg)
-	if q.Opcode != dns.OpcodeQuery || len(q.Question) != 1 {
-		return m.SetRcode(q, dns.RcodeNotImplemented)
-	}
-	question := q.Question[0]
-	name := dns.CanonicalName(question.Name)
-	if ours, result := s.records.lookup(name, question.Qtype); ours {
-		m.SetReply(q)
-		m.Authoritative, m.RecursionAvailable = true, true
-		if result.absent {
-			m.Rcode = dns.RcodeNameError
-		}
-		for _, rr := range result.answer {
-			if strings.EqualFold(rr.Header().Name, question.Name) {
-				rr = dns.Copy(rr) // spelled as asked: some clients insist
-				rr.Header().Name = question.Name
-			}
-			m.Answer = append(m.Answer, rr)
-		}
-		m.Extra = append(m.Extra, result.extra...)
-		if result.outside != "" { // an ExternalName leads out of the cluster
-			m.Answer = append(m.Answer, s.follow(w, result.outside, question.Qtype)...)
-		}
-		if len(m.Answer) == 0 {
-			m.Ns = []dns.RR{s.records.soa()}
-		}
-		return m
-	}
-	m, err := s.forward.ask(q, clientOf(w.RemoteAddr()))
-	if err != nil {
-		m = new(dns.Msg).SetRcode(q, dns.RcodeServerFailure)
-	}
-	m.Id = q.Id
-	return m
-}
-
-// follow asks for what a CNAME leads to.
-func (s *Server) follow(w dns.ResponseWriter, name string, qtype uint16) []dns.RR {
-	if qtype == dns.TypeCNAME {
-		return nil
-	}
-	if ours, result := s.records.lookup(name, qtype); ours {
-		return result.answer
-	}
-	next := new(dns.Msg)
-	next.SetQuestion(name, qtype)
-	next.RecursionDesired = true
-	m, err := s.forward.ask(next, clientOf(w.RemoteAddr()))
-	if err != nil {
-		return nil
-	}
-	return m.Answer
 }

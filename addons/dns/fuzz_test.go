@@ -4,6 +4,7 @@ import (
 	"net"
 	"net/netip"
 	"testing"
+	"time"
 
 	"github.com/miekg/dns"
 	corev1 "k8s.io/api/core/v1"
@@ -17,11 +18,15 @@ type answered struct {
 	dns.ResponseWriter
 	local net.Addr
 	msg   *dns.Msg
+	size  int
 }
 
-func (a *answered) LocalAddr() net.Addr         { return a.local }
-func (a *answered) RemoteAddr() net.Addr        { return a.local }
-func (a *answered) WriteMsg(msg *dns.Msg) error { a.msg = msg; return nil }
+func (a *answered) LocalAddr() net.Addr  { return a.local }
+func (a *answered) RemoteAddr() net.Addr { return a.local }
+func (a *answered) Write(wire []byte) (int, error) {
+	a.msg, a.size = new(dns.Msg), len(wire)
+	return len(wire), a.msg.Unpack(wire)
+}
 
 // Every message is answered with one that fits, and that others can read.
 func FuzzQuestion(f *testing.F) {
@@ -66,31 +71,91 @@ func FuzzQuestion(f *testing.F) {
 		}
 	}
 	f.Fuzz(func(t *testing.T, data []byte, tcp bool) {
-		q := &dns.Msg{}
-		if q.Unpack(data) != nil {
+		client := netip.MustParseAddr("10.42.0.5")
+		out := s.later(data, client, tcp)
+		q, m := new(dns.Msg), new(dns.Msg)
+		var in query
+		if in.read(data, nil, tcp) == ignored {
+			if out != nil {
+				t.Fatalf("%x is answered with %x", data, out)
+			}
 			return
 		}
-		a := &answered{local: &net.UDPAddr{}}
-		most := dns.MinMsgSize
-		if tcp {
-			a.local, most = &net.TCPAddr{}, dns.MaxMsgSize
-		} else if o := q.IsEdns0(); o != nil {
-			most = max(most, 4096)
+		if err := m.Unpack(out); err != nil || !m.Response || m.Id != uint16(data[0])<<8|uint16(data[1]) {
+			t.Fatalf("%x is answered with %x: %v", data, out, err)
 		}
-		a.msg = s.answer(a, q)
-		if a.msg == nil || a.msg.Id != q.Id || !a.msg.Response {
-			t.Fatalf("%v is answered with %v", q, a.msg)
+		most := dns.MaxMsgSize
+		if !tcp {
+			most = dns.MinMsgSize
+			if q.Unpack(data) == nil && q.IsEdns0() != nil {
+				most = udpSize
+			}
 		}
-		s.ServeDNS(a, q)
-		out, err := a.msg.Pack()
-		if err != nil {
-			t.Fatalf("%v: %v", a.msg, err)
-		}
-		if err := new(dns.Msg).Unpack(out); err != nil {
-			t.Fatalf("%v cannot be read: %v", a.msg, err)
-		}
-		if len(q.Question) == 1 && len(out) > most {
+		if len(out) > most {
 			t.Fatalf("%d bytes", len(out))
+		}
+		if tcp {
+			return
+		}
+		// What is answered at once is what is answered later, but for the order.
+		if again, done := s.atOnce(data, nil, nil, client); !done {
+			s.queries.release(client)
+		} else if len(again) != len(out) {
+			t.Fatalf("%x, and from memory %x", out, again)
+		}
+	})
+}
+
+// Whatever another server answers, what is remembered of it can be sent and read.
+func FuzzAnswer(f *testing.F) {
+	fw := forwarderTo(f, "forward . 192.0.2.53\ncache 30")
+	key := questionOf(asks("www.example."))
+	for _, rrs := range [][]string{
+		{"www.example. 60 IN A 192.0.2.1", "www.example. 60 IN A 192.0.2.2"}, {"www.example. 60 IN CNAME a.example.", "a.example. 60 IN AAAA fd00::1"},
+		{"other.example. 60 IN TXT x"}, {"example. 60 IN DNAME example.net.", "www.example. 0 IN CNAME www.example.net."},
+		{"www.example. 60 IN SVCB 1 . alpn=h2"}, {"www.example. 60 IN CNAME www.example."},
+	} {
+		m := new(dns.Msg).SetReply(asks("www.example."))
+		for _, text := range rrs {
+			rr, err := dns.NewRR(text)
+			if err != nil {
+				f.Fatal(err)
+			}
+			m.Answer = append(m.Answer, rr)
+		}
+		data, err := m.Pack()
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(data)
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		m := new(dns.Msg)
+		if m.Unpack(data) != nil || len(m.Question) != 1 {
+			return
+		}
+		a, err := fw.keep(key, m)
+		if err != nil {
+			return
+		}
+		asked, err := asks("wWw.example.").Pack()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, stream := range []bool{true, false} {
+			var q query
+			if q.read(asked, nil, stream) != ordinary {
+				t.Fatal("the query is not read")
+			}
+			out, ok := a.appendTo(nil, &q, time.Now())
+			if !ok {
+				if out, err = a.truncated(&q, time.Now()); err != nil {
+					continue
+				}
+			}
+			if err := new(dns.Msg).Unpack(out); err != nil || len(out) > q.size {
+				t.Fatalf("%x becomes %x: %v", data, out, err)
+			}
 		}
 	})
 }

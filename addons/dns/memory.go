@@ -4,142 +4,132 @@ import (
 	"hash/maphash"
 	"sync"
 	"time"
-
-	"github.com/miekg/dns"
 )
 
-// memory holds answers from outside the cluster. It is bounded by bytes, since
-// pods choose what is asked and so what is answered; what makes room is a few
-// answers that would end soon, never many at once.
+// memory holds answers as they are sent. It is bounded by bytes, since pods choose
+// what is asked and so what is answered; what makes room is a few answers that
+// nobody has asked for again or that would end soon, never many at once. So what a
+// flood of names leaves is what the flood's next names take away.
 type memory struct {
 	seed  maphash.Seed // so that nobody can choose names that share a part
+	most  int          // bytes of a part
 	parts [16]part
 }
 
 // A part of the memory has a lock of its own.
 type part struct {
 	mu      sync.Mutex
-	answers map[question]remembered
+	most    int
+	answers map[question]*stored
 	bytes   int
+	evicted [2]uint64 // answers that made room: success, denial
 	flights map[question]*flight
-}
-
-// A question is what decides on its answer.
-type question struct {
-	name         string
-	qtype, class uint16
-	edns, do, cd bool
-}
-
-type remembered struct {
-	wire  []byte
-	until time.Time
 }
 
 // A flight is a question that servers are being asked.
 type flight struct {
-	done chan struct{}
-	wire []byte
-	err  error
+	done   chan struct{}
+	answer *stored
+	err    error
 }
 
 const (
-	partBytes = 256 << 10
+	// memoryBytes are those of all answers unless the configuration gives a
+	// capacity; maxMemoryBytes are the most that it gives.
+	memoryBytes    = 4 << 20
+	maxMemoryBytes = 16 << 20
+	// answerBytes is what an answer of a capacity counts for.
+	answerBytes = 512
 	// maxAnswer is the largest answer worth the room.
 	maxAnswer = 4 << 10
 	// overhead is about what an answer takes beside its own bytes and its name.
-	overhead = 160
+	overhead = 320
 	// sample is how many answers are looked at to find one to give up.
 	sample = 8
 )
 
-func newMemory() *memory {
+func newMemory(bytes int) *memory {
 	m := &memory{seed: maphash.MakeSeed()}
 	for i := range m.parts {
-		m.parts[i].answers, m.parts[i].flights = map[question]remembered{}, map[question]*flight{}
+		p := &m.parts[i]
+		p.most, p.answers, p.flights = bytes/len(m.parts), map[question]*stored{}, map[question]*flight{}
 	}
 	return m
 }
 
-func (m *memory) part(key question) *part {
-	return &m.parts[maphash.String(m.seed, key.name)%uint64(len(m.parts))]
+func (m *memory) part(name string) *part {
+	return &m.parts[maphash.String(m.seed, name)%uint64(len(m.parts))]
 }
 
-func questionOf(q *dns.Msg) question {
-	key := question{name: dns.CanonicalName(q.Question[0].Name), qtype: q.Question[0].Qtype, class: q.Question[0].Qclass, cd: q.CheckingDisabled}
-	if o := q.IsEdns0(); o != nil {
-		key.edns, key.do = true, o.Do()
-	}
-	return key
-}
-
-// message is the question as servers are asked it: nothing of the client's own
-// message goes with it.
-func (k question) message() *dns.Msg {
-	m := &dns.Msg{Question: []dns.Question{{Name: k.name, Qtype: k.qtype, Qclass: k.class}}}
-	m.Id, m.RecursionDesired, m.CheckingDisabled = dns.Id(), true, k.cd
-	if k.edns {
-		m.SetEdns0(udpSize, k.do)
-	}
-	return m
-}
-
-// recall gives a remembered answer with what is left of its time.
-func (p *part) recall(key question, now time.Time) *dns.Msg {
+// find is what a client's question is answered at once; it allocates nothing.
+func (m *memory) find(q *query, now time.Time) *stored {
+	p := &m.parts[maphash.Bytes(m.seed, q.lower)%uint64(len(m.parts))]
 	p.mu.Lock()
-	hit, ok := p.answers[key]
+	s := p.answers[question{name: string(q.lower), qtype: q.qtype, class: q.class, edns: q.edns, do: q.do, cd: q.message[3]&0x10 != 0}]
 	p.mu.Unlock()
-	if !ok || !now.Before(hit.until) {
+	if s == nil || !s.valid(now) {
 		return nil
 	}
-	m := new(dns.Msg)
-	if m.Unpack(hit.wire) != nil {
-		return nil
-	}
-	left := uint32(hit.until.Sub(now)/time.Second) + 1
-	for _, section := range [][]dns.RR{m.Answer, m.Ns} {
-		for _, rr := range section {
-			rr.Header().Ttl = min(rr.Header().Ttl, left)
+	s.hit(now)
+	return s
+}
+
+// hit counts a use; a long pause begins anew.
+func (s *stored) hit(now time.Time) {
+	if s.server != nil && s.server.Cache != nil && s.source == fromForward {
+		if at := now.UnixNano(); at-s.lastHit.Swap(at) > int64(s.server.Cache.PrefetchGap) {
+			s.hits.Store(0)
 		}
 	}
-	return m
+	s.hits.Add(1)
 }
 
-// remember keeps an answer for as long as it may be.
-func (p *part) remember(key question, wire []byte, now time.Time) {
-	m := new(dns.Msg)
-	if len(wire) > maxAnswer || m.Unpack(wire) != nil {
-		return
-	}
-	keep := lifetime(m)
-	if keep <= 0 {
+// recall gives what is remembered, be its time over or not.
+func (p *part) recall(key question) *stored {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.answers[key]
+}
+
+// remember keeps an answer while it is of use.
+func (p *part) remember(key question, s *stored) {
+	if len(s.wire) > maxAnswer {
 		return
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.forget(key)
-	p.answers[key] = remembered{wire, now.Add(keep)}
-	p.bytes += cost(key, wire)
-	for p.bytes > partBytes {
-		p.forget(p.soonest())
+	p.answers[key] = s
+	p.bytes += cost(key, s)
+	for p.bytes > p.most {
+		least := p.least()
+		denial := 0
+		if p.answers[least].isDenial {
+			denial = 1
+		}
+		p.evicted[denial]++
+		p.forget(least)
 	}
 }
 
-func cost(key question, wire []byte) int { return len(wire) + len(key.name) + overhead }
+func cost(key question, s *stored) int {
+	return len(s.wire) + 2*len(s.ttls) + len(key.name) + overhead
+}
 
 func (p *part) forget(key question) {
 	if old, ok := p.answers[key]; ok {
-		p.bytes -= cost(key, old.wire)
+		p.bytes -= cost(key, old)
 		delete(p.answers, key)
 	}
 }
 
-// soonest is, of a few answers, the one that would end first.
-func (p *part) soonest() (key question) {
-	seen, until := 0, time.Time{}
-	for k, r := range p.answers {
-		if seen == 0 || r.until.Before(until) {
-			key, until = k, r.until
+// least is, of a few answers, the one that was asked for least often, and of
+// those the one that ends first.
+func (p *part) least() (key question) {
+	seen, hits, until := 0, int32(0), time.Time{}
+	for k, s := range p.answers {
+		if h := s.hits.Load(); seen == 0 || h < hits || h == hits && s.until.Before(until) {
+			key, hits, until = k, h, s.until
 		}
 		if seen++; seen == sample {
 			break

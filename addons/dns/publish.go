@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"net/netip"
 	"reflect"
+	"slices"
+	"strconv"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -22,7 +24,11 @@ import (
 const (
 	serviceNamespace = "kube-system"
 	serviceName      = "kube-dns"
+	metricsName      = "metrics"
 )
+
+// MetricsPort is where CoreDNS' metrics are scraped.
+const MetricsPort = 9153
 
 // A Publisher puts the server of every node behind the Service kube-dns, whose
 // traffic stays on its node: so DNS needs no other node, and no node needs the
@@ -87,21 +93,25 @@ func (a *Publisher) ensureService(ctx context.Context) error {
 	port := func(name string, p corev1.Protocol) corev1.ServicePort {
 		return corev1.ServicePort{Name: name, Port: 53, Protocol: p, TargetPort: intstr.FromInt32(a.port)}
 	}
+	metrics := corev1.ServicePort{Name: metricsName, Port: MetricsPort, Protocol: corev1.ProtocolTCP, TargetPort: intstr.FromInt32(MetricsPort)}
 	services := a.client.CoreV1().Services(serviceNamespace)
 	have, err := services.Get(ctx, serviceName, metav1.GetOptions{})
 	switch {
-	case err == nil && have.Spec.Selector == nil && (have.Spec.InternalTrafficPolicy == nil || *have.Spec.InternalTrafficPolicy != local):
+	case err == nil && have.Spec.Selector == nil && (have.Spec.InternalTrafficPolicy == nil || *have.Spec.InternalTrafficPolicy != local || !scraped(have)):
 		have.Spec.InternalTrafficPolicy = &local // made when there was one node
+		if !scraped(have) {                      // or no port for metrics
+			have.Spec.Ports = append(have.Spec.Ports, metrics)
+		}
 		_, err = services.Update(ctx, have, metav1.UpdateOptions{})
 	case apierrors.IsNotFound(err):
 		_, err = services.Create(ctx, &corev1.Service{
 			ObjectMeta: metav1.ObjectMeta{Name: serviceName, Labels: map[string]string{
 				"k8s-app": serviceName, "kubernetes.io/cluster-service": "true", "kubernetes.io/name": "CoreDNS",
-			}},
+			}, Annotations: map[string]string{"prometheus.io/port": strconv.Itoa(MetricsPort), "prometheus.io/scrape": "true"}},
 			Spec: corev1.ServiceSpec{
 				ClusterIP:             a.address.String(),
 				InternalTrafficPolicy: &local,
-				Ports:                 []corev1.ServicePort{port("dns", corev1.ProtocolUDP), port("dns-tcp", corev1.ProtocolTCP)},
+				Ports:                 []corev1.ServicePort{port("dns", corev1.ProtocolUDP), port("dns-tcp", corev1.ProtocolTCP), metrics},
 			},
 		}, metav1.CreateOptions{})
 	}
@@ -111,25 +121,30 @@ func (a *Publisher) ensureService(ctx context.Context) error {
 	return nil
 }
 
+// scraped reports whether a Service has the port for metrics.
+func scraped(s *corev1.Service) bool {
+	return slices.ContainsFunc(s.Spec.Ports, func(p corev1.ServicePort) bool { return p.Name == metricsName })
+}
+
 func (a *Publisher) publish(ctx context.Context, node *corev1.Node) error {
 	want, err := endpointSlice(node, a.port)
 	if want == nil {
 		return err
 	}
-	slices := a.client.DiscoveryV1().EndpointSlices(serviceNamespace)
-	have, err := slices.Get(ctx, want.Name, metav1.GetOptions{})
+	client := a.client.DiscoveryV1().EndpointSlices(serviceNamespace)
+	have, err := client.Get(ctx, want.Name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
-		_, err = slices.Create(ctx, want, metav1.CreateOptions{})
+		_, err = client.Create(ctx, want, metav1.CreateOptions{})
 	case err == nil && have.AddressType != want.AddressType:
-		err = slices.Delete(ctx, want.Name, metav1.DeleteOptions{})
+		err = client.Delete(ctx, want.Name, metav1.DeleteOptions{})
 		if err == nil {
-			_, err = slices.Create(ctx, want, metav1.CreateOptions{})
+			_, err = client.Create(ctx, want, metav1.CreateOptions{})
 		}
 	case err == nil && !(reflect.DeepEqual(have.Endpoints, want.Endpoints) && reflect.DeepEqual(have.Ports, want.Ports) &&
 		reflect.DeepEqual(have.OwnerReferences, want.OwnerReferences)):
 		want.ResourceVersion = have.ResourceVersion
-		_, err = slices.Update(ctx, want, metav1.UpdateOptions{})
+		_, err = client.Update(ctx, want, metav1.UpdateOptions{})
 	}
 	if apierrors.IsAlreadyExists(err) || apierrors.IsConflict(err) {
 		return nil // another server publishes the same
@@ -155,7 +170,7 @@ func endpointSlice(node *corev1.Node, number int32) (*discoveryv1.EndpointSlice,
 	if at.Is6() {
 		addressType = discoveryv1.AddressTypeIPv6
 	}
-	port := func(name string, p corev1.Protocol) discoveryv1.EndpointPort {
+	port := func(name string, p corev1.Protocol, number int32) discoveryv1.EndpointPort {
 		return discoveryv1.EndpointPort{Name: &name, Protocol: &p, Port: &number}
 	}
 	return &discoveryv1.EndpointSlice{
@@ -171,6 +186,8 @@ func endpointSlice(node *corev1.Node, number int32) (*discoveryv1.EndpointSlice,
 			Addresses: []string{at.String()}, NodeName: &node.Name,
 			Conditions: discoveryv1.EndpointConditions{Ready: new(true), Serving: new(true), Terminating: new(false)},
 		}},
-		Ports: []discoveryv1.EndpointPort{port("dns", corev1.ProtocolUDP), port("dns-tcp", corev1.ProtocolTCP)},
+		Ports: []discoveryv1.EndpointPort{
+			port("dns", corev1.ProtocolUDP, number), port("dns-tcp", corev1.ProtocolTCP, number), port(metricsName, corev1.ProtocolTCP, MetricsPort),
+		},
 	}, nil
 }

@@ -31,7 +31,7 @@ func TestPublisher(t *testing.T) {
 		}
 		services, nodes := client.CoreV1().Services("kube-system"), client.CoreV1().Nodes()
 		_, err := services.Create(ctx, &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "kube-dns"}, Spec: corev1.ServiceSpec{
-			ClusterIP: "10.43.0.10", Ports: []corev1.ServicePort{{Port: 53, Protocol: corev1.ProtocolUDP}}}}, metav1.CreateOptions{})
+			ClusterIP: "10.43.0.10", Ports: []corev1.ServicePort{{Name: "dns", Port: 53, Protocol: corev1.ProtocolUDP}}}}, metav1.CreateOptions{})
 		no(err)
 		_, err = nodes.Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: corev1.NodeSpec{PodCIDR: "10.42.0.0/24", PodCIDRs: []string{"10.42.0.0/24"}}}, metav1.CreateOptions{})
 		no(err)
@@ -46,6 +46,9 @@ func TestPublisher(t *testing.T) {
 		no(err)
 		if p := svc.Spec.InternalTrafficPolicy; p == nil || *p != corev1.ServiceInternalTrafficPolicyLocal {
 			t.Errorf("traffic policy %v", p)
+		}
+		if ports := svc.Spec.Ports; len(ports) != 2 || ports[1].Name != "metrics" || ports[1].Port != 9153 {
+			t.Errorf("ports %v", ports)
 		}
 
 		b, err := nodes.Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "b"}}, metav1.CreateOptions{})
@@ -68,7 +71,7 @@ func TestPublisher(t *testing.T) {
 			s, err := slices.Get(ctx, "kube-dns-"+name, metav1.GetOptions{})
 			no(err)
 			e := s.Endpoints[0]
-			if s.AddressType != want.family || e.Addresses[0] != want.address || *e.NodeName != name || *s.Ports[0].Port != 10053 || len(s.Ports) != 2 {
+			if s.AddressType != want.family || e.Addresses[0] != want.address || *e.NodeName != name || *s.Ports[0].Port != 10053 || len(s.Ports) != 3 || *s.Ports[2].Port != 9153 {
 				t.Errorf("%s: %v", name, s)
 			}
 			if o := s.OwnerReferences; len(o) != 1 || o[0].Kind != "Node" || o[0].Name != name || o[0].UID == "" {

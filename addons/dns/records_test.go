@@ -10,6 +10,8 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
+
+	"knarr/addons/dns/corefile"
 )
 
 // What a user may write in a few objects, many ports times many endpoints, makes
@@ -33,6 +35,7 @@ func TestRecordsAreBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	k := &corefile.Kubernetes{Zones: []string{"cluster.local."}}
 	for _, c := range []struct {
 		name  string
 		qtype uint16
@@ -42,7 +45,7 @@ func TestRecordsAreBounded(t *testing.T) {
 		{"_p7._tcp.db.default.svc.cluster.local.", dns.TypeSRV, 200},
 		{"db.default.svc.cluster.local.", dns.TypeSRV, 4096},
 	} {
-		_, got := s.records.lookup(c.name, c.qtype)
+		_, got := s.records.lookup(k, c.name, c.qtype)
 		if len(got.answer) != c.want {
 			t.Errorf("%s %s has %d records, want %d", dns.TypeToString[c.qtype], c.name, len(got.answer), c.want)
 		}

@@ -14,6 +14,7 @@ type dnsServer struct {
 	client
 	domain, resolv string
 	listen         []string
+	metrics        []string
 }
 
 func (d *dnsServer) flags(f *pflag.FlagSet) {
@@ -21,6 +22,7 @@ func (d *dnsServer) flags(f *pflag.FlagSet) {
 	f.StringVar(&d.domain, "cluster-domain", "cluster.local", "`domain` of names in the cluster")
 	f.StringVar(&d.resolv, "resolv-conf", "/etc/resolv.conf", "`file` that names the servers for other names")
 	f.StringSliceVar(&d.listen, "listen", []string{"0.0.0.0:53"}, "`addresses` to answer on, UDP and TCP")
+	f.StringSliceVar(&d.metrics, "metrics-bind-address", nil, "`addresses` of /metrics, /health and /ready, such as 127.0.0.1:9153; none by default")
 }
 
 func (d *dnsServer) run(ctx context.Context) error {
@@ -29,16 +31,27 @@ func (d *dnsServer) run(ctx context.Context) error {
 		return err
 	}
 	cfg := dns.Config{Kube: kube, Domain: d.domain, ResolvConf: d.resolv}
-	for _, s := range d.listen {
-		a, err := netip.ParseAddrPort(s)
-		if err != nil {
-			return fmt.Errorf("--listen: %q is not an address and port such as 10.0.0.1:53", s)
-		}
-		cfg.Listen = append(cfg.Listen, a)
+	if cfg.Listen, err = addressPorts("listen", d.listen); err != nil {
+		return err
+	}
+	if cfg.Metrics, err = addressPorts("metrics-bind-address", d.metrics); err != nil {
+		return err
 	}
 	srv, err := dns.New(cfg)
 	if err != nil {
 		return err
 	}
 	return srv.Run(ctx)
+}
+
+// addressPorts are those of a flag.
+func addressPorts(flag string, values []string) (all []netip.AddrPort, _ error) {
+	for _, v := range values {
+		a, err := netip.ParseAddrPort(v)
+		if err != nil {
+			return nil, fmt.Errorf("--%s: %q is not an address and port such as 10.0.0.1:53", flag, v)
+		}
+		all = append(all, a)
+	}
+	return all, nil
 }

@@ -3,6 +3,7 @@ package apiserver_test
 import (
 	"testing"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -16,4 +17,11 @@ func TestOwnRoles(t *testing.T) {
 	watch, err := dns.CoreV1().Namespaces().Watch(w.ctx, metav1.ListOptions{})
 	w.must(err)
 	watch.Stop()
+	_, err = dns.CoreV1().ConfigMaps("kube-system").List(w.ctx, metav1.ListOptions{FieldSelector: "metadata.name=coredns-custom"})
+	w.must(err)
+	for _, selector := range []string{"", "metadata.name=kube-root-ca.crt"} {
+		if _, err := dns.CoreV1().ConfigMaps("kube-system").List(w.ctx, metav1.ListOptions{FieldSelector: selector}); !apierrors.IsForbidden(err) {
+			t.Errorf("other ConfigMaps, by %q: %v", selector, err)
+		}
+	}
 }
