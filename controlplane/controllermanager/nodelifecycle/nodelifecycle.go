@@ -44,7 +44,7 @@ type reconciler struct {
 
 	mu    sync.Mutex
 	beats map[string]beat // by node
-	zones map[string]time.Time
+	count *tally
 }
 
 // A beat is the last sign of life of a node, and when it was seen by this
@@ -65,13 +65,13 @@ func New(f informers.SharedInformerFactory, client kubernetes.Interface, events 
 	}
 	r := &reconciler{
 		nodes: nodes.GetIndexer(), leases: leases.GetIndexer(), pods: podInformer.GetIndexer(), client: client, events: events, grace: grace,
-		beats: map[string]beat{}, zones: map[string]time.Time{},
+		beats: map[string]beat{}, count: newTally(),
 	}
 	return &controller.Controller[string]{
 		Name:    Name,
 		Workers: 8,
 		Sources: []controller.Source[string]{
-			{Informer: nodes, Keys: func(o metav1.Object) []string { return []string{o.GetName()} }},
+			{Informer: nodes, Keys: func(o metav1.Object) []string { r.recount(o.GetName()); return []string{o.GetName()} }},
 			{Informer: leases, Keys: func(o metav1.Object) []string {
 				if o.GetNamespace() != corev1.NamespaceNodeLease {
 					return nil
