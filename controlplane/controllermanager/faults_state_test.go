@@ -233,5 +233,7 @@ func (c *cluster) makeAnew(path string) {
 		delete(spec.(map[string]any), "selector")
 		delete(spec.(map[string]any)["template"].(map[string]any), "metadata")
 	}
-	c.no(c.post(path[:strings.LastIndex(path, "/")], o))
+	if err := c.post(path[:strings.LastIndex(path, "/")], o); !apierrors.IsAlreadyExists(err) { // a controller makes it too
+		c.no(err)
+	}
 }

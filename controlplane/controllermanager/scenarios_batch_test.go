@@ -70,7 +70,7 @@ var batchScenarios = []scenario{
 	},
 	{
 		name: "cronjob", of: []string{"cronjob-controller"}, with: []string{"job-controller", "garbage-collector-controller"}, world: workers,
-		quiet: 11 * time.Minute, inOrder: true, atRest: 60,
+		quiet: 11 * time.Minute, inOrder: true, atRest: 60, recreates: true,
 		steps: []func(*cluster){
 			func(c *cluster) {
 				c.create(batch+"cronjobs", "{metadata: {name: tick}, spec: {schedule: '*/10 * * * *', successfulJobsHistoryLimit: 1, jobTemplate: {spec: {"+workTemplate+"}}}}")

@@ -88,10 +88,10 @@ var collectorScenarios = []scenario{
 		name: "quotas", of: []string{"resourcequota-controller"}, anew: quotas + "/q", groups: []string{"apps"},
 		steps: []func(*cluster){
 			func(c *cluster) {
-				c.create(quotas, "{metadata: {name: q}, spec: {hard: {pods: 5, configmaps: 9, services: 3, count/deployments.apps: 2, requests.cpu: 2}}}")
 				c.create(core+"pods", "{metadata: {name: p}, spec: {containers: [{name: c, image: a, resources: {requests: {cpu: 100m}}}]}}")
 				c.create(core+"configmaps", "{metadata: {name: m}}")
 				c.create(apps+"deployments", "{metadata: {name: web}, spec: {replicas: 0, "+webOfImage+"}}")
+				c.create(quotas, "{metadata: {name: q}, spec: {hard: {pods: 5, configmaps: 9, services: 3, count/deployments.apps: 2, requests.cpu: 2}}}")
 			},
 			func(c *cluster) { c.kill("p"); c.remove(core + "configmaps/m") },
 			func(c *cluster) { c.merge(quotas+"/q", `{"spec":{"hard":{"services":null,"secrets":"4"}}}`) },

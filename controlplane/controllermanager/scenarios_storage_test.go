@@ -82,6 +82,8 @@ var storageScenarios = []scenario{
 			func(c *cluster) {
 				c.create("/apis/storage.k8s.io/v1/storageclasses", "{metadata: {name: gold}, provisioner: kubernetes.io/aws-ebs, allowVolumeExpansion: true}")
 				c.create(volumes, pvOf("v", "storageClassName: gold, awsElasticBlockStore: {volumeID: v1}"))
+			},
+			func(c *cluster) {
 				c.create(core+"persistentvolumeclaims", "{metadata: {name: a}, spec: {storageClassName: gold, accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}")
 			},
 			func(c *cluster) {
