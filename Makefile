@@ -31,7 +31,7 @@ SUDO  := $(if $(filter 0,$(shell id -u)),,sudo)
 RACE := ./controlplane/apiserver/watchcache ./controlplane/apiserver/pieces ./controlplane/apiserver/storage/... ./controlplane/apiserver/endpoints ./controlplane/apiserver/endpoints/ownership ./controlplane/apiserver/serviceallocation ./controlplane/apiserver/connect ./controlplane/apiserver/transport ./controlplane/apiserver/overload ./internal/equal ./internal/run \
         ./internal/memnet ./internal/controller ./internal/failover ./controlplane/etcd $(wildcard ./controlplane/scheduler) ./node/kubeproxy ./addons/dns
 
-.PHONY: build deps test-deps up down test test-long lint unit race microbench fuzz smoke nodes vm storm helm envtest mutants bench pictures swap conformance conformance-sample clean
+.PHONY: build deps test-deps up down test test-long lint unit race microbench fuzz smoke nodes vm storm helm envtest mutants faults bench pictures swap conformance conformance-sample clean
 
 # Generated code that is called seldom is compiled without inlining: that makes
 # bin/knarr 2 MB smaller.
@@ -185,6 +185,11 @@ fuzz:
 	  echo "$$dir $$target"; \
 	  $(KNARR_GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 200x "./$$dir" </dev/null || exit 1; \
 	done
+
+# faults tries every disturbance of every controller's scenario: stopped before and
+# after each write, blind, and with its object made anew.
+faults: build/template.json
+	KNARR_FAULTS=all $(KNARR_GO) test -count=1 -timeout 60m -run TestFaults ./controlplane/controllermanager
 
 # mutants opens each hole of test/mutants/testdata again, one after the other: the
 # test that guards it must fail.

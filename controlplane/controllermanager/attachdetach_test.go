@@ -1,25 +1,18 @@
 package controllermanager
 
 import (
-	"context"
 	"crypto/sha256"
 	"fmt"
-	"net/http"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/retry"
-
-	"knarr/internal/apitest"
 )
 
 var attacher = []string{"persistentvolume-attach-detach-controller", "persistentvolume-binder-controller", "serviceaccount-controller"}
@@ -275,66 +268,5 @@ func TestOthersAttachments(t *testing.T) {
 			list, err := c.client.StorageV1().VolumeAttachments().List(c.ctx, metav1.ListOptions{})
 			return err == nil && len(list.Items) == 2 && list.Items[0].Name == "lost" && list.Items[1].Name == "mine", err
 		})
-	})
-}
-
-// Stopped after any of its writes and started again, the controller comes to the
-// same end, and never has the volume on two nodes.
-func TestAttachingStoppedAnywhere(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s, stop := apitest.New(t)
-		defer stop()
-		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Hour)
-		defer cancel()
-		c := &cluster{t, ctx, s.Client(t), s}
-		start := func(writes int32) (end func()) {
-			cfg := config(s, attacher...)
-			as := cfg.ClientFor
-			left := &atomic.Int32{}
-			left.Store(writes)
-			cfg.ClientFor = func(account string) *rest.Config {
-				kube := as(account)
-				if account == "attachdetach-controller" {
-					kube.Wrap(func(rt http.RoundTripper) http.RoundTripper { return limited{rt, left} })
-				}
-				return kube
-			}
-			m, err := New(cfg)
-			c.no(err)
-			ctx, cancel := context.WithCancel(ctx)
-			ended := make(chan error, 1)
-			go func() { ended <- m.Run(ctx) }()
-			time.Sleep(5 * time.Second)
-			synctest.Wait()
-			return func() { cancel(); c.no(<-ended) }
-		}
-		end := start(1000)
-		c.join("a")
-		c.join("b")
-		c.disk("x")
-		end()
-		// What happens to the volume, and how many writes each step takes.
-		for _, step := range []struct {
-			name string
-			do   func()
-			want string
-		}{
-			{"attach", func() { c.place("p", "a", "x") }, "x attaching to a"},
-			{"report", func() { c.attachAll(); c.uses("a", "x") }, "a has x, x attached to a"},
-			{"move", func() { c.place("q", "b", "x"); c.kill("p"); c.uses("a") }, "x attaching to b"},
-			{"report again", func() { c.attachAll() }, "b has x, x attached to b"},
-			{"detach", func() { c.kill("q") }, ""},
-		} {
-			step.do()
-			for writes := range int32(4) {
-				start(writes)()
-				if got := c.disks(); strings.Contains(got, "to a") && strings.Contains(got, "to b") {
-					t.Errorf("%s, stopped after %d writes: %s", step.name, writes, got)
-				}
-			}
-			end := start(1000)
-			c.attachments(step.want)
-			end()
-		}
 	})
 }

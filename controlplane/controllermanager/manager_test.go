@@ -26,6 +26,8 @@ type cluster struct {
 	ctx    context.Context
 	client *kubernetes.Clientset
 	server *apitest.Server
+	// beat, when set, is called while the test waits.
+	beat func()
 }
 
 // inCluster runs f beside the controllers named; all of them with none named.
@@ -42,7 +44,7 @@ func inClusterOf(t *testing.T, configure func(*apitest.Server) Config, f func(c 
 		defer stop()
 		ctx, cancel := context.WithTimeout(t.Context(), 24*time.Hour)
 		defer cancel()
-		c := &cluster{t, ctx, s.Client(t), s}
+		c := &cluster{T: t, ctx: ctx, client: s.Client(t), server: s}
 		m, err := New(configure(s))
 		if err != nil {
 			t.Fatal(err)
@@ -79,6 +81,9 @@ func (c *cluster) until(what string, ok func() (bool, error)) {
 	c.Helper()
 	var last error
 	for range 600 {
+		if c.beat != nil {
+			c.beat()
+		}
 		synctest.Wait()
 		done, err := ok()
 		if done {
@@ -245,7 +250,7 @@ func TestLeadership(t *testing.T) {
 		defer stop()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
-		c := &cluster{t, ctx, s.Client(t), s}
+		c := &cluster{T: t, ctx: ctx, client: s.Client(t), server: s}
 		start := func(name string) (end func()) {
 			cfg := config(s, "*")
 			cfg.LeaderElect, cfg.Identity = true, name

@@ -74,6 +74,39 @@ func TestServiceEndpoints(t *testing.T) {
 	})
 }
 
+// TestZonesOfEndpoints: an endpoint is in its node's zone, also when the node comes
+// after the pod, or moves.
+func TestZonesOfEndpoints(t *testing.T) {
+	inCluster(t, []string{"endpointslice-controller", "serviceaccount-controller"}, func(c *cluster) {
+		c.create(core+"services", "{metadata: {name: web}, spec: {selector: {app: web}, trafficDistribution: PreferSameNode, ports: [{port: 80, targetPort: 8080}]}}")
+		c.backend(1)
+		is := func(want string) {
+			c.Helper()
+			c.until(want, func() (bool, error) {
+				list, err := c.client.DiscoveryV1().EndpointSlices("default").List(c.ctx, metav1.ListOptions{})
+				c.no(err)
+				got := ""
+				for _, s := range list.Items {
+					for _, ep := range s.Endpoints {
+						if ep.Zone != nil {
+							got += *ep.Zone
+						}
+						if ep.Hints != nil {
+							got += fmt.Sprint(ep.Hints.ForZones, ep.Hints.ForNodes)
+						}
+					}
+				}
+				return got == want, fmt.Errorf("got %s", got)
+			})
+		}
+		is("[] [{n1}]")
+		c.create(nodes, "{metadata: {name: n1, labels: {topology.kubernetes.io/zone: a}}}")
+		is("a[{a}] [{n1}]")
+		c.merge(nodes+"/n1", `{"metadata":{"labels":{"topology.kubernetes.io/zone":"b"}}}`)
+		is("b[{b}] [{n1}]")
+	})
+}
+
 // TestMirroredEndpoints: what a user writes into the Endpoints of a Service
 // without a selector is there as slices, until it is not.
 func TestMirroredEndpoints(t *testing.T) {

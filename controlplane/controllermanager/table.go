@@ -5,6 +5,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -241,4 +242,5 @@ var shared = []schema.GroupVersionResource{
 	batchv1.SchemeGroupVersion.WithResource("jobs"),
 	discoveryv1.SchemeGroupVersion.WithResource("endpointslices"),
 	networkingv1.SchemeGroupVersion.WithResource("ipaddresses"),
+	coordinationv1.SchemeGroupVersion.WithResource("leases"),
 }

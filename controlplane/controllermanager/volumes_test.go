@@ -1,23 +1,16 @@
 package controllermanager
 
 import (
-	"context"
 	"fmt"
-	"net/http"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/rest"
-
-	"knarr/internal/apitest"
 )
 
 var binder = []string{"persistentvolume-binder-controller", "persistentvolumeclaim-protection-controller",
@@ -177,81 +170,6 @@ func TestDefaultClassLater(t *testing.T) {
 			const name = "volume.kubernetes.io/storage-provisioner"
 			return *a.Spec.StorageClassName == "gold" && a.Annotations[name] == "d.example.com", fmt.Errorf("annotations %v", a.Annotations)
 		})
-	})
-}
-
-// limited lets so many writes of claims and volumes through, then none, as if
-// the process had ended there.
-type limited struct {
-	http.RoundTripper
-	left *atomic.Int32
-}
-
-func (l limited) RoundTrip(r *http.Request) (*http.Response, error) {
-	if r.Method != http.MethodGet && strings.Contains(r.URL.Path, "/persistentvolume") && l.left.Add(-1) < 0 {
-		return nil, context.Canceled
-	}
-	return l.RoundTripper.RoundTrip(r)
-}
-
-// A controller that stops after any of its writes is followed by one that ends
-// up with the same.
-func TestBindingResumes(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s, stop := apitest.New(t)
-		defer stop()
-		ctx, cancel := context.WithTimeout(t.Context(), 24*time.Hour)
-		defer cancel()
-		c := &cluster{t, ctx, s.Client(t), s}
-		start := func(writes int32) (end func()) {
-			cfg := config(s, binder...)
-			as := cfg.ClientFor
-			left := &atomic.Int32{}
-			left.Store(writes)
-			cfg.ClientFor = func(account string) *rest.Config {
-				kube := as(account)
-				if account == "persistent-volume-binder" {
-					kube.Wrap(func(rt http.RoundTripper) http.RoundTripper { return limited{rt, left} })
-				}
-				return kube
-			}
-			m, err := New(cfg)
-			c.no(err)
-			ctx, cancel := context.WithCancel(ctx)
-			ended := make(chan error, 1)
-			go func() { ended <- m.Run(ctx) }()
-			time.Sleep(5 * time.Second)
-			synctest.Wait()
-			return func() { cancel(); c.no(<-ended) }
-		}
-		setUp := func(i int32) {
-			for _, kind := range []string{"a", "b"} {
-				c.claim(claimOf(fmt.Sprint(kind, i), "1Gi"))
-				c.volume(volumeOf(fmt.Sprint("v", kind, i), "1Gi"))
-			}
-		}
-		bound := func() (bool, error) {
-			got := c.storage()
-			return strings.Count(got, "Bound") == 4, fmt.Errorf("got %s", got)
-		}
-		// Two volumes become Available, then each pair takes four writes.
-		for writes := range int32(11) {
-			setUp(writes)
-			start(writes)()
-			end := start(1000)
-			c.until(fmt.Sprintf("all are bound after %d writes", writes), bound)
-			c.pairs()
-			end()
-			for _, kind := range []string{"a", "b"} {
-				c.no(c.client.CoreV1().PersistentVolumeClaims("default").Delete(ctx, fmt.Sprint(kind, writes), metav1.DeleteOptions{}))
-			}
-			for _, kind := range []string{"va", "vb"} {
-				c.no(c.client.CoreV1().PersistentVolumes().Delete(ctx, fmt.Sprint(kind, writes), metav1.DeleteOptions{}))
-			}
-			end = start(1000)
-			c.stored("")
-			end()
-		}
 	})
 }
 

@@ -17,6 +17,15 @@ func Object(event any) any {
 	return event
 }
 
+// Same says that an update is one of one object. Where a list follows a watch that
+// was cut, an object that was deleted and one made anew under its name meanwhile
+// come as one update.
+func Same(old, now any) bool {
+	a, ok := old.(metav1.Object)
+	b, is := now.(metav1.Object)
+	return ok && is && a.GetUID() == b.GetUID()
+}
+
 // TrimMetadata is a transform that drops managed fields and annotations, for
 // informers whose readers use neither, so that their caches stay small.
 func TrimMetadata(o any) (any, error) {

@@ -5,6 +5,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 )
 
@@ -36,5 +37,22 @@ func TestTrimMetadata(t *testing.T) {
 	}
 	if got, err := TrimMetadata("no object"); err != nil || got != "no object" {
 		t.Errorf("what is no object: %v, %v", got, err)
+	}
+}
+
+func TestSame(t *testing.T) {
+	pod := func(uid string) *corev1.Pod { return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: types.UID(uid)}} }
+	for _, c := range []struct {
+		name     string
+		old, now any
+		want     bool
+	}{
+		{"another revision", pod("a"), pod("a"), true},
+		{"another of the name", pod("a"), pod("b"), false},
+		{"no object", nil, pod("a"), false},
+	} {
+		if got := Same(c.old, c.now); got != c.want {
+			t.Errorf("%s: %v", c.name, got)
+		}
 	}
 }

@@ -17,6 +17,7 @@ import (
 
 	"knarr/controlplane/controllermanager/backends"
 	"knarr/controlplane/controllermanager/ownwrites"
+	"knarr/controlplane/controllermanager/pods"
 	"knarr/internal/controller"
 )
 
@@ -34,11 +35,12 @@ type reconciler struct {
 	client                        kubernetes.Interface
 	events                        record.EventRecorder
 	wrote                         *ownwrites.Log
+	zones                         zones
 }
 
 // New returns the controller; its keys are Services.
 func New(f informers.SharedInformerFactory, client kubernetes.Interface, events record.EventRecorder) (*controller.Controller[cache.ObjectName], error) {
-	services, pods := f.Core().V1().Services().Informer(), f.Core().V1().Pods().Informer()
+	services, podInformer := f.Core().V1().Services().Informer(), f.Core().V1().Pods().Informer()
 	nodes, slices := f.Core().V1().Nodes().Informer(), f.Discovery().V1().EndpointSlices().Informer()
 	err := slices.AddIndexers(cache.Indexers{byService: func(obj any) ([]string, error) {
 		key, ok := serviceOf(obj.(metav1.Object))
@@ -50,18 +52,22 @@ func New(f informers.SharedInformerFactory, client kubernetes.Interface, events 
 	if err != nil {
 		return nil, err
 	}
-	behind, err := backends.Source(services, pods)
+	behind, err := backends.Source(services, podInformer)
 	if err != nil {
 		return nil, err
 	}
-	r := &reconciler{services.GetIndexer(), pods.GetIndexer(), nodes.GetIndexer(), slices.GetIndexer(), client, events, ownwrites.New()}
+	if err := pods.IndexByNode(podInformer); err != nil {
+		return nil, err
+	}
+	r := &reconciler{services: services.GetIndexer(), pods: podInformer.GetIndexer(), nodes: nodes.GetIndexer(), slices: slices.GetIndexer(),
+		client: client, events: events, wrote: ownwrites.New(), zones: zones{of: map[string]string{}}}
 	return &controller.Controller[cache.ObjectName]{
 		Name:    Name,
 		Workers: 5,
 		Sources: []controller.Source[cache.ObjectName]{
 			controller.Self(services),
 			behind,
-			{Informer: nodes},
+			{Informer: nodes, Keys: r.relocated(behind.Keys)},
 			{Informer: slices, Keys: func(o metav1.Object) []cache.ObjectName {
 				if key, ok := serviceOf(o); ok {
 					return []cache.ObjectName{key}
@@ -134,15 +140,6 @@ func ownedBy(s *discoveryv1.EndpointSlice, svc *corev1.Service) bool {
 		}
 	}
 	return false
-}
-
-// zone is where a node is.
-func (r *reconciler) zone(node string) string {
-	obj, ok, err := r.nodes.GetByKey(node)
-	if err != nil || !ok {
-		return ""
-	}
-	return obj.(*corev1.Node).Labels[corev1.LabelTopologyZone]
 }
 
 func (r *reconciler) apply(ctx context.Context, key cache.ObjectName, c changes, trigger string) error {

@@ -112,18 +112,26 @@ func endpoint(svc *corev1.Service, p *corev1.Pod, addresses []string, zone func(
 // hints keep traffic where the Service wants it.
 func hints(svc *corev1.Service, ep *discoveryv1.Endpoint) *discoveryv1.EndpointHints {
 	want := svc.Spec.TrafficDistribution
-	if want == nil || !*ep.Conditions.Ready || ep.Zone == nil {
+	if want == nil || !*ep.Conditions.Ready {
 		return nil
 	}
-	h := &discoveryv1.EndpointHints{ForZones: []discoveryv1.ForZone{{Name: *ep.Zone}}}
+	h := &discoveryv1.EndpointHints{}
 	switch *want {
 	case corev1.ServiceTrafficDistributionPreferClose, corev1.ServiceTrafficDistributionPreferSameZone:
-		return h
 	case corev1.ServiceTrafficDistributionPreferSameNode:
-		h.ForNodes = []discoveryv1.ForNode{{Name: *ep.NodeName}}
-		return h
+		if ep.NodeName != nil {
+			h.ForNodes = []discoveryv1.ForNode{{Name: *ep.NodeName}}
+		}
+	default:
+		return nil
 	}
-	return nil
+	if ep.Zone != nil {
+		h.ForZones = []discoveryv1.ForZone{{Name: *ep.Zone}}
+	}
+	if h.ForZones == nil && h.ForNodes == nil {
+		return nil
+	}
+	return h
 }
 
 func portsOf(svc *corev1.Service, p *corev1.Pod) []discoveryv1.EndpointPort {

@@ -78,3 +78,39 @@ func TestPlan(t *testing.T) {
 		}
 	}
 }
+
+func TestHints(t *testing.T) {
+	for _, c := range []struct {
+		want, zone, node string
+		ready            bool
+		hints            string
+	}{
+		{"", "z", "n", true, ""},
+		{corev1.ServiceTrafficDistributionPreferClose, "z", "n", true, "[{z}] []"},
+		{corev1.ServiceTrafficDistributionPreferSameZone, "z", "n", true, "[{z}] []"},
+		{corev1.ServiceTrafficDistributionPreferSameZone, "", "n", true, ""},
+		{corev1.ServiceTrafficDistributionPreferSameNode, "z", "n", true, "[{z}] [{n}]"},
+		{corev1.ServiceTrafficDistributionPreferSameNode, "", "n", true, "[] [{n}]"},
+		{corev1.ServiceTrafficDistributionPreferSameNode, "", "", true, ""},
+		{corev1.ServiceTrafficDistributionPreferSameNode, "z", "n", false, ""},
+		{"Unknown", "z", "n", true, ""},
+	} {
+		svc, ep := &corev1.Service{}, &discoveryv1.Endpoint{Conditions: discoveryv1.EndpointConditions{Ready: &c.ready}}
+		if c.want != "" {
+			svc.Spec.TrafficDistribution = &c.want
+		}
+		if c.zone != "" {
+			ep.Zone = &c.zone
+		}
+		if c.node != "" {
+			ep.NodeName = &c.node
+		}
+		got := ""
+		if h := hints(svc, ep); h != nil {
+			got = fmt.Sprint(h.ForZones, " ", h.ForNodes)
+		}
+		if got != c.hints {
+			t.Errorf("%+v: %s", c, got)
+		}
+	}
+}

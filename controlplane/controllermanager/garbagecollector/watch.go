@@ -244,8 +244,13 @@ func (c *collector) listen(ctx context.Context, gvr schema.GroupVersionResource,
 	}
 	inf := generic.Informer()
 	reg, err := inf.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(o any) { _ = f.Add(o) },
-		UpdateFunc: func(_, o any) { _ = f.Update(o) },
+		AddFunc: func(o any) { _ = f.Add(o) },
+		UpdateFunc: func(old, o any) {
+			if !informer.Same(old, o) {
+				_ = f.Delete(cache.DeletedFinalStateUnknown{Obj: old})
+			}
+			_ = f.Update(o)
+		},
 		DeleteFunc: func(o any) { _ = f.Delete(o) },
 	})
 	if err != nil {

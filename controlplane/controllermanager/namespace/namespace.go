@@ -37,12 +37,13 @@ type reconciler struct {
 	namespaces cache.Indexer
 	client     kubernetes.Interface
 	metadata   metadata.Interface
+	witnesses  witnesses
 }
 
 // New returns the controller; its keys are namespaces.
 func New(f informers.SharedInformerFactory, client kubernetes.Interface, meta metadata.Interface) *controller.Controller[string] {
 	namespaces, pods := f.Core().V1().Namespaces().Informer(), f.Core().V1().Pods().Informer()
-	r := &reconciler{namespaces.GetIndexer(), client, meta}
+	r := &reconciler{namespaces: namespaces.GetIndexer(), client: client, metadata: meta}
 	return &controller.Controller[string]{
 		Name:    Name,
 		Workers: 10,
@@ -67,7 +68,7 @@ func (r *reconciler) emptied(pods cache.Indexer) func(metav1.Object) []string {
 		if err != nil || !ok || ns.(*corev1.Namespace).DeletionTimestamp == nil {
 			return nil
 		}
-		if left, err := pods.IndexKeys(cache.NamespaceIndex, o.GetNamespace()); err != nil || len(left) > 0 {
+		if r.witnesses.remain(pods, o.GetNamespace()) {
 			return nil
 		}
 		return []string{o.GetNamespace()}

@@ -39,11 +39,16 @@ type reconciler struct {
 	nodes  cache.Indexer
 	client kubernetes.Interface
 	events record.EventRecorder
-	taken  []netip.Prefix
 
 	mu    sync.Mutex
-	pools []*pool
 	given map[string]grant // by node
+
+	// held guards what follows; mu may be held before it.
+	held  sync.Mutex
+	pools []*pool
+	// shown are the ranges of nodes in the cache, all of which are taken from the
+	// pools: looking at all nodes for each new one would be quadratic.
+	shown map[string][]netip.Prefix
 }
 
 // A grant is what a node gets that the cache does not show yet. A node deleted and
@@ -59,7 +64,7 @@ type grant struct {
 // New returns the controller.
 func New(f informers.SharedInformerFactory, client kubernetes.Interface, events record.EventRecorder, cfg Config) (*controller.Controller[cache.ObjectName], error) {
 	nodes := f.Core().V1().Nodes().Informer()
-	r := &reconciler{nodes: nodes.GetIndexer(), client: client, events: events, taken: cfg.Taken, given: map[string]grant{}}
+	r := &reconciler{nodes: nodes.GetIndexer(), client: client, events: events, given: map[string]grant{}, shown: map[string][]netip.Prefix{}}
 	for _, c := range cfg.ClusterCIDRs {
 		size, standard := cfg.MaskIPv4, 24
 		if c.Addr().Is6() {
@@ -72,12 +77,15 @@ func New(f informers.SharedInformerFactory, client kubernetes.Interface, events 
 		if err != nil {
 			return nil, err
 		}
+		for _, q := range cfg.Taken {
+			p.take(q, 1)
+		}
 		r.pools = append(r.pools, p)
 	}
 	return &controller.Controller[cache.ObjectName]{
 		Name:      Name,
 		Workers:   5,
-		Sources:   []controller.Source[cache.ObjectName]{controller.Self(nodes)},
+		Sources:   []controller.Source[cache.ObjectName]{{Informer: nodes, Keys: r.show}},
 		Reconcile: r.reconcile,
 	}, nil
 }
@@ -90,17 +98,18 @@ func (r *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.
 		return 0, err
 	}
 	if !ok {
-		delete(r.given, key.Name)
+		r.drop(key.Name)
 		return 0, nil
 	}
 	node := obj.(*corev1.Node)
 	if len(node.Spec.PodCIDRs) > 0 {
-		delete(r.given, node.Name) // the cache knows
+		r.show(node) // before the grant goes: its ranges are never nobody's
+		r.drop(node.Name)
 		return 0, nil
 	}
 	g := r.given[node.Name]
 	if g.uid != node.UID {
-		delete(r.given, node.Name) // of a former node of that name
+		r.drop(node.Name) // of a former node of that name
 		g = grant{uid: node.UID}
 	}
 	if node.DeletionTimestamp != nil || g.written {
@@ -113,7 +122,7 @@ func (r *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.
 			return 0, err
 		}
 	}
-	r.given[node.Name] = g
+	r.grant(node.Name, g)
 	if err := r.write(ctx, node, g.ranges); err != nil {
 		if apierrors.IsNotFound(err) {
 			return 0, nil
@@ -139,22 +148,65 @@ func (r *reconciler) write(ctx context.Context, node *corev1.Node, ranges []neti
 	return err
 }
 
-// free finds a range of each pool that no node has.
-func (r *reconciler) free() ([]netip.Prefix, error) {
-	used := append([]netip.Prefix(nil), r.taken...)
-	for _, obj := range r.nodes.List() {
+// grant notes what a node gets.
+func (r *reconciler) grant(name string, g grant) {
+	r.drop(name)
+	r.given[name] = g
+	r.held.Lock()
+	defer r.held.Unlock()
+	r.take(g.ranges, 1)
+}
+
+// drop forgets what a node gets.
+func (r *reconciler) drop(name string) {
+	r.held.Lock()
+	defer r.held.Unlock()
+	r.take(r.given[name].ranges, -1)
+	delete(r.given, name)
+}
+
+// take notes that one more has the ranges, or with -1 one fewer.
+func (r *reconciler) take(ranges []netip.Prefix, by int) {
+	for _, q := range ranges {
+		for _, p := range r.pools {
+			p.take(q, by)
+		}
+	}
+}
+
+// show takes the ranges that the cache shows of a node, in place of those it showed
+// before, and names the node.
+func (r *reconciler) show(o metav1.Object) []cache.ObjectName {
+	key := cache.MetaObjectToName(o)
+	r.held.Lock()
+	defer r.held.Unlock()
+	obj, there, err := r.nodes.GetByKey(key.String())
+	if err != nil {
+		return []cache.ObjectName{key}
+	}
+	var now []netip.Prefix
+	if there {
 		for _, s := range obj.(*corev1.Node).Spec.PodCIDRs {
-			if p, err := netip.ParsePrefix(s); err == nil {
-				used = append(used, p)
+			if q, err := netip.ParsePrefix(s); err == nil {
+				now = append(now, q)
 			}
 		}
 	}
-	for _, g := range r.given {
-		used = append(used, g.ranges...)
+	r.take(now, 1)
+	r.take(r.shown[key.Name], -1)
+	if r.shown[key.Name] = now; now == nil {
+		delete(r.shown, key.Name)
 	}
+	return []cache.ObjectName{key}
+}
+
+// free finds a range of each pool that no node has.
+func (r *reconciler) free() ([]netip.Prefix, error) {
+	r.held.Lock()
+	defer r.held.Unlock()
 	out := make([]netip.Prefix, 0, len(r.pools))
 	for _, p := range r.pools {
-		one, ok := p.free(used)
+		one, ok := p.free()
 		if !ok {
 			return nil, fmt.Errorf("CIDR allocation failed; there are no remaining CIDRs left to allocate in the accepted range %s", p.whole)
 		}

@@ -1,6 +1,7 @@
 package nodeipam
 
 import (
+	"fmt"
 	"net/netip"
 	"testing"
 	"testing/synctest"
@@ -23,7 +24,7 @@ func TestNodeMadeAnew(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r := &reconciler{nodes: cache.NewIndexer(cache.MetaNamespaceKeyFunc, nil), client: s.Client(t), pools: []*pool{p}, given: map[string]grant{}}
+		r := &reconciler{nodes: cache.NewIndexer(cache.MetaNamespaceKeyFunc, nil), client: s.Client(t), pools: []*pool{p}, given: map[string]grant{}, shown: map[string][]netip.Prefix{}}
 		for range 2 {
 			made, err := api.Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}, metav1.CreateOptions{})
 			if err != nil {
@@ -49,4 +50,32 @@ func TestNodeMadeAnew(t *testing.T) {
 			}
 		}
 	})
+}
+
+// BenchmarkJoin is the cost of a range for each node that joins.
+func BenchmarkJoin(b *testing.B) {
+	for _, n := range []int{1000, 10000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			for b.Loop() {
+				p, err := newPool(netip.MustParsePrefix("10.0.0.0/8"), 24)
+				if err != nil {
+					b.Fatal(err)
+				}
+				r := &reconciler{nodes: cache.NewIndexer(cache.MetaNamespaceKeyFunc, nil), pools: []*pool{p}, given: map[string]grant{}, shown: map[string][]netip.Prefix{}}
+				for i := range n {
+					ranges, err := r.free()
+					if err != nil {
+						b.Fatal(err)
+					}
+					node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("n", i)}, Spec: corev1.NodeSpec{PodCIDRs: []string{ranges[0].String()}}}
+					_ = r.nodes.Add(node)
+					r.show(node)
+				}
+				if len(p.used) != n {
+					b.Fatalf("%d parts used", len(p.used))
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*n), "ns/node")
+		})
+	}
 }

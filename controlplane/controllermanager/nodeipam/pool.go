@@ -12,6 +12,9 @@ type pool struct {
 	bits  int // of each part
 	// next is the part to try first: a range given back rests for a while.
 	next uint64
+	// used says how many ranges are in each part, wide which are in several.
+	used map[uint64]int
+	wide map[netip.Prefix]int
 }
 
 func newPool(whole netip.Prefix, bits int) (*pool, error) {
@@ -21,7 +24,7 @@ func newPool(whole netip.Prefix, bits int) (*pool, error) {
 	if bits-whole.Bits() > 32 {
 		return nil, fmt.Errorf("cluster range %s has too many parts of /%d: choose a smaller range or a shorter mask", whole, bits)
 	}
-	return &pool{whole: whole.Masked(), bits: bits}, nil
+	return &pool{whole: whole.Masked(), bits: bits, used: map[uint64]int{}, wide: map[netip.Prefix]int{}}, nil
 }
 
 func (p *pool) size() uint64 { return 1 << (p.bits - p.whole.Bits()) }
@@ -50,26 +53,32 @@ func (p *pool) index(q netip.Prefix) (first, count uint64) {
 	return a.Uint64(), count
 }
 
-// free is the next part that overlaps none of used.
-func (p *pool) free(used []netip.Prefix) (netip.Prefix, bool) {
-	taken := make(map[uint64]uint64, len(used)) // first to count
-	for _, q := range used {
-		if q.Overlaps(p.whole) {
-			first, count := p.index(q)
-			taken[first] = max(taken[first], count)
-		}
+// take notes that one more has q, or with -1 that one fewer has.
+func (p *pool) take(q netip.Prefix, by int) {
+	if !q.IsValid() || !q.Overlaps(p.whole) {
+		return
 	}
-	wide := map[uint64]uint64{}
-	for first, count := range taken {
-		if count > 1 {
-			wide[first] = count
+	if first, count := p.index(q); count == 1 {
+		if p.used[first] += by; p.used[first] == 0 {
+			delete(p.used, first)
 		}
+		return
 	}
+	if p.wide[q] += by; p.wide[q] == 0 {
+		delete(p.wide, q)
+	}
+}
+
+// free is the next part that nobody has.
+func (p *pool) free() (netip.Prefix, bool) {
 	for tried := uint64(0); tried < p.size(); {
 		i := (p.next + tried) % p.size()
-		skip := taken[i]
-		for first, count := range wide {
-			if i >= first && i < first+count {
+		skip := uint64(0)
+		if p.used[i] > 0 {
+			skip = 1
+		}
+		for q := range p.wide {
+			if first, count := p.index(q); i >= first && i < first+count {
 				skip = max(skip, first+count-i)
 			}
 		}

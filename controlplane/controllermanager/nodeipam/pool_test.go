@@ -23,17 +23,29 @@ func TestPool(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var used []netip.Prefix
 		for _, u := range c.used {
-			used = append(used, prefix(u))
+			p.take(prefix(u), 1)
 		}
 		for _, want := range c.want {
-			got, ok := p.free(used)
+			got, ok := p.free()
 			if ok != (want != "") || ok && got != prefix(want) {
-				t.Errorf("%s/%d without %v: got %v %v, want %q", c.whole, c.bits, used, got, ok, want)
+				t.Errorf("%s/%d without %v: got %v %v, want %q", c.whole, c.bits, c.used, got, ok, want)
 			}
-			used = append(used, got)
+			p.take(got, 1)
 		}
+	}
+	p, err := newPool(prefix("10.0.0.0/24"), 24)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, by := range []int{1, 1, -1} {
+		p.take(prefix("10.0.0.0/24"), by)
+	}
+	if got, ok := p.free(); ok {
+		t.Errorf("%v is given out while one of two still has it", got)
+	}
+	if p.take(prefix("10.0.0.0/24"), -1); len(p.used) > 0 {
+		t.Errorf("used %v", p.used)
 	}
 	if _, err := newPool(prefix("10.0.0.0/24"), 16); err == nil {
 		t.Error("a part larger than the whole is accepted")

@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -44,7 +45,7 @@ type reconciler struct {
 
 	mu    sync.Mutex
 	beats map[string]beat // by node
-	zones map[string]time.Time
+	count *tally
 }
 
 // A beat is the last sign of life of a node, and when it was seen by this
@@ -65,13 +66,13 @@ func New(f informers.SharedInformerFactory, client kubernetes.Interface, events 
 	}
 	r := &reconciler{
 		nodes: nodes.GetIndexer(), leases: leases.GetIndexer(), pods: podInformer.GetIndexer(), client: client, events: events, grace: grace,
-		beats: map[string]beat{}, zones: map[string]time.Time{},
+		beats: map[string]beat{}, count: newTally(),
 	}
 	return &controller.Controller[string]{
 		Name:    Name,
 		Workers: 8,
 		Sources: []controller.Source[string]{
-			{Informer: nodes, Keys: func(o metav1.Object) []string { return []string{o.GetName()} }},
+			{Informer: nodes, Keys: func(o metav1.Object) []string { r.recount(o.GetName()); return []string{o.GetName()} }},
 			{Informer: leases, Keys: func(o metav1.Object) []string {
 				if o.GetNamespace() != corev1.NamespaceNodeLease {
 					return nil
@@ -166,16 +167,19 @@ func (r *reconciler) allowed(node *corev1.Node) time.Duration {
 
 // markTransition records when a node stops being ready, and marks its pods.
 func (r *reconciler) markTransition(ctx context.Context, node *corev1.Node, b beat, ready corev1.ConditionStatus) error {
-	if ready == corev1.ConditionTrue {
+	switch {
+	case ready == corev1.ConditionTrue:
 		b.notReadyMarked = false
-	} else if !b.notReadyMarked {
+	case b.notReadyMarked, condition(node, corev1.NodeReady) == nil: // nothing was ever said of it
+	default:
 		if b.ready == corev1.ConditionTrue {
 			r.events.Eventf(reference(node.Name, node.UID), corev1.EventTypeNormal, "NodeNotReady", "Node %s status is now: %s", node.Name, "NodeNotReady")
 		}
-		if err := r.markPods(ctx, node.Name); err != nil {
+		marked, err := r.markPods(ctx, node)
+		if err != nil {
 			return err
 		}
-		b.notReadyMarked = true
+		b.notReadyMarked = marked
 	}
 	b.ready = ready
 	r.mu.Lock()
@@ -184,20 +188,29 @@ func (r *reconciler) markTransition(ctx context.Context, node *corev1.Node, b be
 	return nil
 }
 
-// markPods makes the pods of a node not ready: nobody there can say more.
-func (r *reconciler) markPods(ctx context.Context, node string) error {
-	list, err := pods.OnNode(r.pods, node)
+// markPods makes the pods of a node not ready: nobody there can say more. The cache
+// of nodes may be behind that of pods, so the server is asked for the node first;
+// marked is false where that is well again.
+func (r *reconciler) markPods(ctx context.Context, node *corev1.Node) (marked bool, err error) {
+	list, err := pods.OnNode(r.pods, node.Name)
 	if err != nil {
-		return err
+		return false, err
+	}
+	list = slices.DeleteFunc(list, func(p *corev1.Pod) bool { return !pods.Ready(p) })
+	if len(list) == 0 {
+		return true, nil
+	}
+	fresh, err := r.client.CoreV1().Nodes().Get(ctx, node.Name, metav1.GetOptions{})
+	if err != nil {
+		return false, ignoreNotFound(err)
+	}
+	if fresh.UID != node.UID || readiness(fresh) == corev1.ConditionTrue {
+		return false, nil
 	}
 	var errs []error
 	for _, p := range list {
-		c := pods.Condition(p, corev1.PodReady)
-		if c == nil || c.Status != corev1.ConditionTrue {
-			continue
-		}
 		next := p.DeepCopy()
-		c = pods.Condition(next, corev1.PodReady)
+		c := pods.Condition(next, corev1.PodReady)
 		c.Status, c.LastTransitionTime = corev1.ConditionFalse, metav1.Now()
 		if _, err := r.client.CoreV1().Pods(p.Namespace).UpdateStatus(ctx, next, metav1.UpdateOptions{}); err != nil && !apierrors.IsNotFound(err) {
 			errs = append(errs, err)
@@ -205,7 +218,8 @@ func (r *reconciler) markPods(ctx context.Context, node string) error {
 		}
 		r.events.Event(p, corev1.EventTypeWarning, "NodeNotReady", "Node is not ready")
 	}
-	return errors.Join(errs...)
+	err = errors.Join(errs...)
+	return err == nil, err
 }
 
 // taint replaces the taints of the node as it was read.

@@ -1,7 +1,6 @@
 package nodelifecycle
 
 import (
-	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -103,59 +102,4 @@ func plan(node *corev1.Node, ready corev1.ConditionStatus, evict bool, now time.
 		}
 	}
 	return out
-}
-
-// How fast pods are made to leave the nodes of a zone.
-const (
-	largeZone     = 50
-	unhealthyZone = 0.55
-	usual         = 10 * time.Second  // one node every
-	slow          = 100 * time.Second // in a large zone that is mostly down
-)
-
-// mayEvict reports whether the pods of a node that is not ready are to leave now.
-// They stay when no node is ready, as then the fault is likely elsewhere.
-func (r *reconciler) mayEvict(node *corev1.Node, ready corev1.ConditionStatus, now time.Time) bool {
-	if ready == corev1.ConditionTrue {
-		return false
-	}
-	zone := zoneOf(node)
-	all, down, others := 0, 0, false
-	for _, o := range r.nodes.List() {
-		n := o.(*corev1.Node)
-		up := readiness(n) == corev1.ConditionTrue && n.Name != node.Name
-		others = others || up
-		if zoneOf(n) == zone {
-			all++
-			if !up {
-				down++
-			}
-		}
-	}
-	if !others {
-		return false
-	}
-	if slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool {
-		return t.Effect == corev1.TaintEffectNoExecute && (t.Key == corev1.TaintNodeNotReady || t.Key == corev1.TaintNodeUnreachable)
-	}) {
-		return true // let go before
-	}
-	every := usual
-	if partial := down > 2 && down < all && float64(down)/float64(all) >= unhealthyZone; partial {
-		if all <= largeZone {
-			return false
-		}
-		every = slow
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if last, ok := r.zones[zone]; ok && now.Sub(last) < every {
-		return false
-	}
-	r.zones[zone] = now
-	return true
-}
-
-func zoneOf(n *corev1.Node) string {
-	return n.Labels[corev1.LabelTopologyRegion] + "/" + n.Labels[corev1.LabelTopologyZone]
 }

@@ -38,6 +38,7 @@ type reconciler struct {
 
 	mu      sync.Mutex
 	missing map[string]time.Time // node to when it was missed first
+	ended   map[cache.ObjectName]struct{}
 }
 
 // New returns the controller, which keeps threshold ended pods; its keys are pods.
@@ -54,12 +55,12 @@ func New(f informers.SharedInformerFactory, client kubernetes.Interface, thresho
 	}}); err != nil {
 		return nil, err
 	}
-	r := &reconciler{nodes: nodes.GetIndexer(), pods: podInformer.GetIndexer(), client: client, threshold: threshold, missing: map[string]time.Time{}}
+	r := &reconciler{nodes: nodes.GetIndexer(), pods: podInformer.GetIndexer(), client: client, threshold: threshold, missing: map[string]time.Time{}, ended: map[cache.ObjectName]struct{}{}}
 	return &controller.Controller[cache.ObjectName]{
 		Name:    Name,
 		Workers: 4,
 		Sources: []controller.Source[cache.ObjectName]{
-			controller.Self(podInformer),
+			{Informer: podInformer, Keys: r.count},
 			{Informer: nodes, Keys: func(o metav1.Object) (keys []cache.ObjectName) {
 				list, err := pods.OnNode(r.pods, o.GetName())
 				if _, ok, nerr := r.nodes.GetByKey(o.GetName()); err != nil || nerr == nil && ok && !outOfService(o.(*corev1.Node)) {
@@ -73,6 +74,24 @@ func New(f informers.SharedInformerFactory, client kubernetes.Interface, thresho
 		},
 		Reconcile: controller.Existing(r.pods, r.reconcile),
 	}, nil
+}
+
+// count notes whether a pod is there and has ended, and names it. To ask the cache
+// for all that have ended would cost their number for each.
+func (r *reconciler) count(o metav1.Object) []cache.ObjectName {
+	key := cache.MetaObjectToName(o)
+	obj, there, err := r.pods.GetByKey(key.String())
+	if err != nil {
+		return []cache.ObjectName{key}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if there && pods.Terminal(obj.(*corev1.Pod)) {
+		r.ended[key] = struct{}{}
+	} else {
+		delete(r.ended, key)
+	}
+	return []cache.ObjectName{key}
 }
 
 func (r *reconciler) reconcile(ctx context.Context, p *corev1.Pod) (time.Duration, error) {
@@ -161,9 +180,11 @@ func (r *reconciler) fail(ctx context.Context, p *corev1.Pod) error {
 
 // trim deletes the oldest ended pods beyond the threshold.
 func (r *reconciler) trim(ctx context.Context) error {
-	keys, err := r.pods.IndexKeys(ended, ended)
-	if err != nil || r.threshold <= 0 || len(keys) <= r.threshold {
-		return err
+	r.mu.Lock()
+	n := len(r.ended)
+	r.mu.Unlock()
+	if r.threshold <= 0 || n <= r.threshold {
+		return nil
 	}
 	found, err := r.pods.ByIndex(ended, ended)
 	if err != nil {

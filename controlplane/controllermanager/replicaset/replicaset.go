@@ -79,8 +79,10 @@ func New(f informers.SharedInformerFactory, client kubernetes.Interface, events 
 
 func build(name string, f informers.SharedInformerFactory, client kubernetes.Interface, events record.EventRecorder, k kind) (*controller.Controller[cache.ObjectName], error) {
 	podInformer := f.Core().V1().Pods().Informer()
-	if err := ownership.Index(podInformer); err != nil {
-		return nil, err
+	for _, inf := range []cache.SharedIndexInformer{podInformer, k.informer} {
+		if err := ownership.Index(inf); err != nil {
+			return nil, err
+		}
 	}
 	r := &reconciler{
 		kind: k, pods: podInformer.GetIndexer(), wrote: ownwrites.New(),
@@ -198,21 +200,15 @@ func plan(rs *appsv1.ReplicaSet, active []*corev1.Pod, related func(*appsv1.Repl
 
 // related are the pods of rs and of all that share its controller.
 func (r *reconciler) related(rs *appsv1.ReplicaSet) []*corev1.Pod {
-	owners := []any{rs}
+	owners := []metav1.Object{rs}
 	if ref := metav1.GetControllerOfNoCopy(rs); ref != nil {
-		owners = owners[:0]
-		found, _ := r.informer.GetIndexer().ByIndex(cache.NamespaceIndex, rs.Namespace)
-		for _, o := range found {
-			if m, ok := o.(metav1.Object); ok {
-				if other := metav1.GetControllerOfNoCopy(m); other != nil && other.UID == ref.UID {
-					owners = append(owners, o)
-				}
-			}
+		if all, err := ownership.Of[metav1.Object](r.informer.GetIndexer(), &metav1.ObjectMeta{UID: ref.UID}, false); err == nil {
+			owners = all
 		}
 	}
 	var out []*corev1.Pod
 	for _, o := range owners {
-		if found, err := ownership.Of[*corev1.Pod](r.pods, o.(metav1.Object), false); err == nil {
+		if found, err := ownership.Of[*corev1.Pod](r.pods, o, false); err == nil {
 			out = append(out, found...)
 		}
 	}

@@ -94,7 +94,7 @@ func (r *reconciler) follow(quotas cache.SharedIndexInformer) func(context.Conte
 			},
 			UpdateFunc: func(old, now any) {
 				was, is := old.(*corev1.ResourceQuota), now.(*corev1.ResourceQuota)
-				if !apiequality.Semantic.DeepEqual(was.Spec, is.Spec) || !quota.Equal(is.Spec.Hard, is.Status.Hard) {
+				if !informer.Same(old, now) || !apiequality.Semantic.DeepEqual(was.Spec, is.Spec) || !quota.Equal(is.Spec.Hard, is.Status.Hard) {
 					self(now)
 				}
 			},
@@ -107,7 +107,7 @@ func (r *reconciler) follow(quotas cache.SharedIndexInformer) func(context.Conte
 			synced, err := listen(ctx, t.informer, cache.ResourceEventHandlerFuncs{
 				DeleteFunc: func(o any) { r.enqueueQuotas(t.resource, namespaceOf(o), add) },
 				UpdateFunc: func(old, now any) {
-					if t.changed(old, now) {
+					if !informer.Same(old, now) || t.changed(old, now) {
 						r.enqueueQuotas(t.resource, namespaceOf(now), add)
 					}
 				},

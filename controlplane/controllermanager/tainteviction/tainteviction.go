@@ -73,11 +73,17 @@ func (r *reconciler) tainted(o metav1.Object) []cache.ObjectName {
 
 // on names the pods of a node whose taints may concern them, now or before.
 func (r *reconciler) on(o metav1.Object) (keys []cache.ObjectName) {
+	concerned := len(executing(o.(*corev1.Node))) > 0
+	r.mu.Lock()
+	none := len(r.since) == 0
+	r.mu.Unlock()
+	if none && !concerned { // as nearly always
+		return nil
+	}
 	list, err := pods.OnNode(r.pods, o.GetName())
 	if err != nil {
 		return nil
 	}
-	concerned := len(executing(o.(*corev1.Node))) > 0
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, p := range list {

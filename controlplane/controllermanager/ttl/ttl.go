@@ -44,27 +44,42 @@ type reconciler struct {
 	nodes  cache.Indexer
 	client kubernetes.Interface
 
-	mu  sync.Mutex
-	now int
+	mu    sync.Mutex
+	now   int
+	names map[string]struct{} // of the nodes there are
 }
 
 // New returns the controller; its keys are nodes.
 func New(f informers.SharedInformerFactory, client kubernetes.Interface) *controller.Controller[string] {
 	nodes := f.Core().V1().Nodes().Informer()
-	r := &reconciler{nodes: nodes.GetIndexer(), client: client}
+	r := &reconciler{nodes: nodes.GetIndexer(), client: client, names: map[string]struct{}{}}
 	return &controller.Controller[string]{
 		Name:      Name,
 		Workers:   5,
-		Sources:   []controller.Source[string]{{Informer: nodes, Keys: func(o metav1.Object) []string { return []string{o.GetName()} }}},
+		Sources:   []controller.Source[string]{{Informer: nodes, Keys: r.count}},
 		Reconcile: r.reconcile,
 	}
+}
+
+// count notes whether a node is there, and names it. To ask the cache for all its
+// nodes would cost their number for each change of one.
+func (r *reconciler) count(o metav1.Object) []string {
+	_, there, err := r.nodes.GetByKey(o.GetName())
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if there || err != nil {
+		r.names[o.GetName()] = struct{}{}
+	} else {
+		delete(r.names, o.GetName())
+	}
+	return []string{o.GetName()}
 }
 
 // seconds is the value that nodes get now.
 func (r *reconciler) seconds() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.now = step(r.now, len(r.nodes.ListKeys()))
+	r.now = step(r.now, len(r.names))
 	return strconv.Itoa(steps[r.now].seconds)
 }
 

@@ -56,7 +56,7 @@ func (r *reconciler) reconcile(ctx context.Context, name string) (time.Duration,
 		checked.WithExpressionWarnings(admissionapply.ExpressionWarning().WithFieldRef(w.FieldRef).WithWarning(w.Warning))
 	}
 	_, err = r.client.AdmissionregistrationV1().ValidatingAdmissionPolicies().ApplyStatus(ctx,
-		admissionapply.ValidatingAdmissionPolicy(name).WithStatus(admissionapply.ValidatingAdmissionPolicyStatus().
+		admissionapply.ValidatingAdmissionPolicy(name).WithUID(policy.UID).WithStatus(admissionapply.ValidatingAdmissionPolicyStatus().
 			WithObservedGeneration(policy.Generation).WithTypeChecking(checked)),
 		metav1.ApplyOptions{FieldManager: Name, Force: true})
 	if apierrors.IsNotFound(err) {
