@@ -14,7 +14,7 @@ import (
 )
 
 // The times between two recoveries. A member that is full of what is needed looks
-// for room once a minute, lest it do nothing else. After one that made room the
+// for room once a minute, or it would do nothing else. After one that made room the
 // next may be soon: an alarm that this member had raised before arrives after it,
 // if the leader was slow.
 const minSpaceRecovery, maxSpaceRecovery = 250 * time.Millisecond, time.Minute
