@@ -146,6 +146,22 @@ func TestLogIsRelayed(t *testing.T) {
 	}
 }
 
+// TestNoLog: a client sees why the kubelet gives no log.
+func TestNoLog(t *testing.T) {
+	for code, want := range map[int]string{
+		http.StatusBadRequest:          `container "c" in pod "p" is waiting to start: ContainerCreating`,
+		http.StatusInternalServerError: `Internal error occurred: container "c" in pod "p" is waiting to start: ContainerCreating`,
+		http.StatusNotFound:            "the server could not find the requested resource ( pods/log p)",
+	} {
+		w := newNode(t, func(rw http.ResponseWriter, _ *http.Request) {
+			http.Error(rw, `container "c" in pod "p" is waiting to start: ContainerCreating`, code)
+		})
+		if got, body, _ := w.do("GET", "/api/v1/namespaces/default/pods/p/log?container=c"); got != code || strings.TrimSpace(body) != want {
+			t.Errorf("%d: %d %s", code, got, body)
+		}
+	}
+}
+
 // TestLogOverWebSocket: a log comes as messages, the first one empty, in the
 // protocol that the client asks for.
 func TestLogOverWebSocket(t *testing.T) {

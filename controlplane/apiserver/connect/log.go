@@ -63,7 +63,7 @@ func (c *connection) podLog() error {
 	}
 	to.target.Path = "/" + strings.Join([]string{"containerLogs", pod.Namespace, pod.Name, container}, "/")
 	to.target.RawQuery = q.Encode()
-	to.plainText = true
+	to.logOf = pod.Name
 	to.failure = func(err error) error { return apierrors.NewInternalError(err) }
 	if request.IsWebSocket(c.r) {
 		return to.frames(c)

@@ -25,8 +25,9 @@ type relay struct {
 	// prefix is the path under which the client sees the backend; redirects
 	// and links are rewritten to it. Empty: redirects are refused.
 	prefix string
-	// plainText is a log's: its type is text and failures become Status.
-	plainText bool
+	// logOf is the pod whose log this is, if it is one: the answer's type is text
+	// and failures become Status.
+	logOf string
 	// failure makes a Status of not reaching the backend.
 	failure func(error) error
 }
@@ -87,6 +88,18 @@ var errRedirect = &apierrors.StatusError{ErrStatus: metav1.Status{
 // maxReason bounds what is read of a backend's refusal.
 const maxReason = 2048
 
+// noLog is what a client is told of a kubelet that gives no log: the kubelet's own
+// words, such as which container is waiting to start, and for what.
+func noLog(code int, pod, reason string) error {
+	switch code {
+	case http.StatusBadRequest:
+		return apierrors.NewBadRequest(reason)
+	case http.StatusInternalServerError:
+		return apierrors.NewInternalError(errors.New(reason))
+	}
+	return apierrors.NewGenericServerResponse(code, "", corev1.Resource("pods/log"), pod, reason, 0, false)
+}
+
 func (l *relay) check(resp *http.Response) error {
 	if resp.StatusCode >= 300 && resp.StatusCode < 400 && resp.StatusCode != http.StatusNotModified {
 		if l.prefix == "" {
@@ -98,7 +111,7 @@ func (l *relay) check(resp *http.Response) error {
 			resp.Header.Del("Access-Control-Allow-" + h)
 		}
 	}
-	if !l.plainText {
+	if l.logOf == "" {
 		return nil
 	}
 	if resp.StatusCode < 200 || resp.StatusCode > 299 {
@@ -106,7 +119,7 @@ func (l *relay) check(resp *http.Response) error {
 		if err != nil {
 			return err
 		}
-		return apierrors.NewGenericServerResponse(resp.StatusCode, "GET", corev1.Resource(""), "", strings.TrimSpace(string(text)), 0, true)
+		return noLog(resp.StatusCode, l.logOf, strings.TrimSpace(string(text)))
 	}
 	resp.Header.Set("Content-Type", "text/plain")
 	resp.Header.Del("Content-Length")
