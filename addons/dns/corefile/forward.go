@@ -52,7 +52,6 @@ func (r *reader) forwardOption(f *Forward, d, o directive) {
 	case "force_tcp":
 		f.ForceTCP = true
 	case "prefer_udp": // servers are always asked by UDP first
-	case "expire", "max_connect_attempts": // connections are not kept; each server is tried once
 	case "max_fails":
 		if n, ok := r.number(o, 1, 0, 1000); ok {
 			f.MaxFails = n
