@@ -176,7 +176,10 @@ func TestAttachedVolume(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.until("the pod runs", func() bool { return len(n.rt.Running()) == 1 })
-	if got := d.called(); got != "stage disk sdb, publish disk sdb" {
+	// The driver mounts nothing, so that it is asked again when what the pod's
+	// volumes are made of changes.
+	const calls = "stage disk sdb, publish disk sdb, "
+	if got := d.called() + ", "; got == ", " || strings.ReplaceAll(got, calls, "") != "" {
 		t.Errorf("the driver was asked: %s", got)
 	}
 	stop()
