@@ -3,6 +3,7 @@ package dns
 import (
 	"log/slog"
 	"net/netip"
+	"sync"
 	"time"
 
 	"github.com/miekg/dns"
@@ -23,7 +24,7 @@ func (s *Server) resolve(p *plan, key question, client netip.Addr, depth int) *s
 	}
 	name := key.text()
 	srv := p.server(name)
-	if srv == nil {
+	if srv == nil || key.class != dns.ClassINET {
 		return s.failure(nil, key, dns.RcodeRefused)
 	}
 	if key.qtype == dns.TypeHINFO && s.loops.seen(name) {
@@ -53,9 +54,9 @@ func (s *Server) ask(p *plan, srv *server, key question, client netip.Addr, dept
 			return a
 		}
 	}
-	if k := srv.Kubernetes; k != nil {
-		if ours, res := s.records.lookup(k, name, key.qtype); ours && !(res.absent && k.Fall.Through(name)) {
-			return s.fromRecords(p, srv, key, res, client, depth)
+	if srv.Kubernetes != nil {
+		if a, ours := s.fromRecords(p, srv, key, name, client, depth); ours {
+			return a
 		}
 	}
 	for _, f := range srv.forwards {
@@ -75,9 +76,19 @@ func (s *Server) ask(p *plan, srv *server, key question, client netip.Addr, dept
 }
 
 // fromRecords is what the cluster's records say, and what an ExternalName leads to.
-func (s *Server) fromRecords(p *plan, srv *server, key question, res result, client netip.Addr, depth int) *stored {
+// Few are looked up at a time: a Service of many endpoints makes large answers, for
+// which many clients, or one, may ask at once.
+func (s *Server) fromRecords(p *plan, srv *server, key question, name string, client netip.Addr, depth int) (a *stored, ours bool) {
+	s.lookups <- struct{}{}
+	release := sync.OnceFunc(func() { <-s.lookups })
+	defer release()
+	k := srv.Kubernetes
+	ours, res := s.records.lookup(k, name, key.qtype)
+	if !ours || res.absent && k.Fall.Through(name) {
+		return nil, false
+	}
 	if res.unknown {
-		return s.failure(srv, key, dns.RcodeServerFailure)
+		return s.failure(srv, key, dns.RcodeServerFailure), true
 	}
 	m := reply(key)
 	m.Authoritative = true
@@ -87,17 +98,18 @@ func (s *Server) fromRecords(p *plan, srv *server, key question, res result, cli
 	}
 	src := fromKubernetes
 	if res.outside != "" {
+		release() // what it leads to may be elsewhere, and take its time
 		src = fromMany
 		m.Answer = append(m.Answer, s.follow(p, res.outside, key, client, depth+1)...)
 	}
 	if len(m.Answer) == 0 {
-		m.Ns = []dns.RR{zone{Kubernetes: srv.Kubernetes, domain: srv.Kubernetes.Domain()}.soa()}
+		m.Ns = []dns.RR{zone{Kubernetes: k, domain: k.Domain()}.soa()}
 	}
-	a := s.pack(srv, key, m, src)
+	a = s.pack(srv, key, m, src)
 	if src == fromKubernetes && a.source == src {
 		a.changes, a.change = res.changes, res.change
 	}
-	return a
+	return a, true
 }
 
 // follow asks for what a CNAME leads to.

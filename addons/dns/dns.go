@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"runtime"
 	"sync/atomic"
 	"time"
 
@@ -68,8 +69,9 @@ type Server struct {
 	metrics *metrics
 	loops   loops
 	errors  failures
-	limiter *fairLimiter // of questions under way elsewhere
-	queries *fairLimiter // that are not answered from memory
+	limiter *fairLimiter  // of questions under way elsewhere
+	queries *fairLimiter  // that are not answered from memory
+	lookups chan struct{} // holds those under way in the records
 	began   chan struct{}
 
 	plan atomic.Pointer[plan]
@@ -101,7 +103,7 @@ func New(c Config) (*Server, error) {
 	f := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(slim))
 	s := &Server{
 		cfg: c, client: client, factory: f, metrics: newMetrics(), began: make(chan struct{}),
-		limiter: newFairLimiter(underWay), queries: newFairLimiter(maxQueries),
+		limiter: newFairLimiter(underWay), queries: newFairLimiter(maxQueries), lookups: make(chan struct{}, 2*runtime.GOMAXPROCS(0)),
 	}
 	if s.records, err = newRecords(f); err != nil {
 		return nil, err

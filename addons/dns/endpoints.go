@@ -99,7 +99,7 @@ func (z zone) headless(name string, svc *corev1.Service, host string, qtype uint
 			seen[e.addr] = true
 			res.answer = append(res.answer, z.address(name, e.addr, qtype)...)
 		}
-		return len(res.answer) < maxRecords
+		return len(seen) < maxRecords // also where none is of that type
 	})
 	return res
 }

@@ -4,6 +4,7 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+	"time"
 )
 
 // fairLimiter are so many, and shared fairly: a client gets another only while more
@@ -71,6 +72,17 @@ func (l sharedListener) Accept() (net.Conn, error) {
 type sharedConn struct {
 	net.Conn
 	release func()
+}
+
+// writeTime is how long a client may take to read an answer by TCP. One that never
+// does would hold its places, and the server's end, for good.
+const writeTime = 2 * time.Second
+
+func (c *sharedConn) Write(b []byte) (int, error) {
+	if err := c.SetWriteDeadline(time.Now().Add(writeTime)); err != nil {
+		return 0, err
+	}
+	return c.Conn.Write(b)
 }
 
 func (c *sharedConn) Close() error {

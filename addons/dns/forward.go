@@ -174,6 +174,9 @@ func (a *stored) due(now time.Time) bool {
 
 // prefetch asks for an answer again, once.
 func (s *Server) prefetch(a *stored, key question) {
+	if len(a.server.Rewrites) > 0 {
+		return // a server was asked for another name than the client has
+	}
 	name := key.text()
 	for _, f := range a.server.forwards {
 		if answersFor(&f.cfg, name) {
@@ -262,7 +265,7 @@ func about(name string, answer []dns.RR) []dns.RR {
 		}
 	}
 	of := map[string]bool{}
-	for name = dns.CanonicalName(name); name != "" && !of[name]; name = next[name] {
+	for name = dns.CanonicalName(name); name != "" && !of[name] && len(of) <= maxChain; name = next[name] {
 		of[name] = true
 	}
 	return slices.DeleteFunc(answer, func(rr dns.RR) bool {

@@ -1,6 +1,7 @@
 package dns
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -147,6 +148,7 @@ func (s *Server) later(message []byte, client netip.Addr, stream bool) (answer [
 // ServeDNS answers one query that a library has read: those by TCP, and those at
 // sockets of which only the library knows where a query was sent to.
 func (s *Server) ServeDNS(w dns.ResponseWriter, m *dns.Msg) {
+	defer run.Recover("dns answer")
 	message, err := m.Pack()
 	if err != nil {
 		return
@@ -182,8 +184,17 @@ func (s *Server) listen(at netip.AddrPort, streams *fairLimiter) (serve []func()
 		for range readers {
 			serve = append(serve, func() error { return s.serveUDP(socket) })
 		}
-		return serve, func() { packets.Close(); _ = tcp.Shutdown() }, nil
+		return serve, func() { packets.Close(); shutdown(tcp) }, nil
 	}
 	udp := &dns.Server{PacketConn: packets, Handler: s, UDPSize: dns.DefaultMsgSize}
-	return append(serve, udp.ActivateAndServe), func() { _ = udp.Shutdown(); _ = tcp.Shutdown() }, nil
+	return append(serve, udp.ActivateAndServe), func() { shutdown(udp); shutdown(tcp) }, nil
+}
+
+// shutdownTime is what answers under way may still take at the end.
+const shutdownTime = time.Second
+
+func shutdown(s *dns.Server) {
+	ctx, cancel := context.WithTimeout(context.Background(), shutdownTime)
+	defer cancel()
+	_ = s.ShutdownContext(ctx)
 }

@@ -124,6 +124,9 @@ func failure(ctx context.Context) error {
 	return nil
 }
 
+// An error may set its own delay, within these.
+const minRetryAfter, maxRetryAfter = time.Second, 10 * time.Minute
+
 func (c *Controller[K]) one(ctx context.Context, queue workqueue.TypedRateLimitingInterface[K], key K) {
 	defer queue.Done(key)
 	again, err := c.guarded(ctx, key)
@@ -136,8 +139,10 @@ func (c *Controller[K]) one(ctx context.Context, queue workqueue.TypedRateLimiti
 			error
 			RetryAfter() time.Duration
 		}](err); ok {
-			queue.AddAfter(key, fixed.RetryAfter())
-			return
+			if after := fixed.RetryAfter(); after > 0 {
+				queue.AddAfter(key, min(max(after, minRetryAfter), maxRetryAfter))
+				return
+			}
 		}
 		queue.AddRateLimited(key)
 	case again > 0:

@@ -101,12 +101,17 @@ type sandboxImages struct {
 	byID map[string]string
 }
 
+// imageTime is how long a scrape waits for a runtime that hangs.
+const imageTime = 2 * time.Second
+
 func (m *sandboxImages) image(ctx context.Context, runtime cri.RuntimeServiceClient, id string) string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if image, ok := m.byID[id]; ok {
 		return image
 	}
+	ctx, cancel := context.WithTimeout(ctx, imageTime)
+	defer cancel()
 	res, err := runtime.PodSandboxStatus(ctx, &cri.PodSandboxStatusRequest{PodSandboxId: id, Verbose: true})
 	if err != nil {
 		return "" // asked again at the next scrape
