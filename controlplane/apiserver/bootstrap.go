@@ -252,7 +252,8 @@ func (s *Server) ensure(ctx context.Context, o registry.Object) error {
 }
 
 // refresh brings up to date the objects by which others reach this server and know
-// its authorities, and a range of Services that has no condition yet.
+// its authorities, a range of Services that has no condition yet, and the roles of a
+// cluster that an older version has made.
 func (s *Server) refresh(ctx context.Context, cached *watchcache.Resource, key string, old *watchcache.Record, want registry.Object) error {
 	have, err := old.Object()
 	if err != nil {
@@ -287,6 +288,10 @@ func (s *Server) refresh(ctx context.Context, cached *watchcache.Resource, key s
 		}
 		h.Status.Conditions = w.Status.Conditions // of a cluster made before there was a condition
 		_, err = cached.Update(ctx, key, old, h)
+	default:
+		if h := withMissing(have, want); h != nil {
+			_, err = cached.Update(ctx, key, old, h)
+		}
 	}
 	if errors.Is(err, watchcache.ErrConflict) {
 		return nil
