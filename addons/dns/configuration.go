@@ -46,6 +46,9 @@ func (s *Server) configure(ctx context.Context, wg *run.Group) {
 	c.mu.Lock()
 	c.ctx, c.wg = ctx, wg
 	c.resolv = resolvServers(s.cfg.ResolvConf, s.cfg.Listen)
+	if len(c.resolv) == 0 {
+		slog.WarnContext(ctx, "DNS: the node's resolver configuration names no server to ask; names outside the cluster are not answered unless a Corefile forwards them", "file", s.cfg.ResolvConf)
+	}
 	c.mu.Unlock()
 	s.loops.mu.Lock()
 	s.loops.report = s.reportLoop

@@ -55,7 +55,7 @@ const (
 )
 
 var (
-	errNoServers = errors.New("there is no server to ask that is not this one")
+	errNoServers = errors.New("there is no server to ask: resolv.conf and forward name none, or only ones that lead back here")
 	errTooMany   = errors.New("too many questions under way")
 	errGivenUp   = errors.New("the question was given up")
 )

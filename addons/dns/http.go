@@ -38,7 +38,7 @@ func (s *Server) serveHTTP(ctx context.Context, wg *run.Group) {
 	for _, at := range s.cfg.Metrics {
 		l, err := s.cfg.Sockets.Listen("tcp", at.String())
 		if err != nil {
-			slog.WarnContext(ctx, "listen for DNS metrics", "address", at, "err", err)
+			slog.WarnContext(ctx, "DNS: no metrics, health or readiness at this address until DNS starts anew; free the port", "address", at, "err", err)
 			continue
 		}
 		srv := &http.Server{

@@ -17,16 +17,16 @@ import (
 type metrics struct {
 	registry *prometheus.Registry
 
-	requests, responses, do               *prometheus.CounterVec
-	duration, requestSize, responseSize   *prometheus.HistogramVec
-	cacheHits                             *prometheus.CounterVec
-	cacheRequests, prefetched, stale      prometheus.Counter
-	broken, rejects, reloads, reloadFails prometheus.Counter
-	proxied                               *prometheus.HistogramVec
-	probes                                *prometheus.CounterVec
-	programming                           *prometheus.HistogramVec
-	mu                                    sync.Mutex
-	servers                               map[string]*counters
+	requests, responses, do             *prometheus.CounterVec
+	duration, requestSize, responseSize *prometheus.HistogramVec
+	cacheHits                           *prometheus.CounterVec
+	cacheRequests, prefetched, stale    prometheus.Counter
+	broken, rejects, reloadFails        prometheus.Counter
+	proxied                             *prometheus.HistogramVec
+	probes                              *prometheus.CounterVec
+	programming                         *prometheus.HistogramVec
+	mu                                  sync.Mutex
+	servers                             map[string]*counters
 }
 
 // serverLabel is what CoreDNS calls a server on port 53.
@@ -73,7 +73,7 @@ func register[C prometheus.Collector](m *metrics, c C) C {
 	return c
 }
 
-// watch counts the answers of a memory.
+// watchMemory counts the answers of a memory.
 func (m *metrics) watchMemory(get func() *memory) {
 	for i, kind := range []string{"success", "denial"} {
 		labels := prometheus.Labels{"server": serverLabel, "type": kind, "zones": ".", "view": ""}

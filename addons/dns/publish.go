@@ -3,6 +3,7 @@ package dns
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"net/netip"
 	"reflect"
 	"slices"
@@ -97,10 +98,14 @@ func (a *Publisher) ensureService(ctx context.Context) error {
 	services := a.client.CoreV1().Services(serviceNamespace)
 	have, err := services.Get(ctx, serviceName, metav1.GetOptions{})
 	switch {
-	case err == nil && have.Spec.Selector == nil && (have.Spec.InternalTrafficPolicy == nil || *have.Spec.InternalTrafficPolicy != local || !scraped(have)):
+	case err == nil && have.Spec.Selector != nil:
+		slog.WarnContext(ctx, "Service kube-system/kube-dns has a selector and is left as it is; give --disable=coredns if another DNS serves")
+	case err == nil && (have.Spec.InternalTrafficPolicy == nil || *have.Spec.InternalTrafficPolicy != local || !scraped(have)):
 		have.Spec.InternalTrafficPolicy = &local // made when there was one node
 		if !scraped(have) {                      // or no port for metrics
 			have.Spec.Ports = append(have.Spec.Ports, metrics)
+			metav1.SetMetaDataAnnotation(&have.ObjectMeta, "prometheus.io/port", strconv.Itoa(MetricsPort))
+			metav1.SetMetaDataAnnotation(&have.ObjectMeta, "prometheus.io/scrape", "true")
 		}
 		_, err = services.Update(ctx, have, metav1.UpdateOptions{})
 	case apierrors.IsNotFound(err):
@@ -123,7 +128,9 @@ func (a *Publisher) ensureService(ctx context.Context) error {
 
 // scraped reports whether a Service has the port for metrics.
 func scraped(s *corev1.Service) bool {
-	return slices.ContainsFunc(s.Spec.Ports, func(p corev1.ServicePort) bool { return p.Name == metricsName })
+	return slices.ContainsFunc(s.Spec.Ports, func(p corev1.ServicePort) bool {
+		return p.Name == metricsName || p.Port == MetricsPort && p.Protocol == corev1.ProtocolTCP
+	})
 }
 
 func (a *Publisher) publish(ctx context.Context, node *corev1.Node) error {

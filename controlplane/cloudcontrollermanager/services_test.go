@@ -131,6 +131,7 @@ func TestNoMoreBalancer(t *testing.T) {
 	v := newVendor()
 	with(t, v, services, func(c *cluster) {
 		c.node("n", plain)
+		time.Sleep(time.Second) // the node is known: events of one instant would have one name
 		s := c.service("s")
 		c.balanced("s")
 		c.no(c.client.CoreV1().Nodes().Delete(c.ctx, "n", metav1.DeleteOptions{}))

@@ -212,7 +212,7 @@ func hostLines(file, text string) (lines []directive) {
 	return lines
 }
 
-// Defaults of CoreDNS' cache.
+// newCache has the defaults of CoreDNS' cache.
 func newCache() *Cache {
 	return &Cache{Success: time.Hour, Denial: 30 * time.Minute, PrefetchGap: time.Minute, PrefetchPercentage: 10, Servfail: 5 * time.Second, Capacity: 2 * 9984, Stale: time.Hour}
 }

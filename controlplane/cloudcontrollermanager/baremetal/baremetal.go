@@ -54,7 +54,7 @@ func (p *Provider) load() (changed bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if err != nil {
-		changed, p.err = p.err == nil, err
+		changed, p.err = p.err == nil || p.err.Error() != err.Error(), err
 		return changed
 	}
 	changed = p.err != nil || p.now == nil || !reflect.DeepEqual(p.now, l)
@@ -98,7 +98,7 @@ func (p *Provider) instance(node *corev1.Node) (*instance, error) {
 		in, ok = p.byID[id]
 	}
 	if !ok {
-		return nil, fmt.Errorf("node %s with provider ID %q is not listed in %s", node.Name, node.Spec.ProviderID, p.file)
+		return nil, fmt.Errorf("node %s with provider ID %q is not listed in %s; list it there, with exists: false if the machine is gone", node.Name, node.Spec.ProviderID, p.file)
 	}
 	return in, nil
 }

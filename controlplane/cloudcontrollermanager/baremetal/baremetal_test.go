@@ -34,7 +34,7 @@ func TestAnswers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	unlisted := " is not listed in " + file
+	unlisted := " is not listed in " + file + "; list it there, with exists: false if the machine is gone"
 	for _, c := range []struct {
 		node                       *corev1.Node
 		exists, shutdown, metadata string

@@ -109,6 +109,7 @@ func (r *reconciler) reconcile(ctx context.Context, name string) (time.Duration,
 	}
 	m, err := r.Cloud.Metadata(ctx, node)
 	if err != nil {
+		r.events.Eventf(node, corev1.EventTypeWarning, "SyncFailed", "Failed to get instance metadata: %v", err)
 		return 0, fmt.Errorf("failed to get instance metadata for node %s: %w", name, err)
 	}
 	if m == nil { // the provider's way to leave a node alone, for now
