@@ -12,14 +12,13 @@ import (
 // flood of names leaves is what the flood's next names take away.
 type memory struct {
 	seed  maphash.Seed // so that nobody can choose names that share a part
-	most  int          // bytes of a part
 	parts [16]part
 }
 
 // A part of the memory has a lock of its own.
 type part struct {
 	mu      sync.Mutex
-	most    int
+	most    int // bytes
 	answers map[question]*stored
 	bytes   int
 	evicted [2]uint64 // answers that made room: success, denial
