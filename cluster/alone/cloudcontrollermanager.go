@@ -16,7 +16,6 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	cloudprovider "k8s.io/cloud-provider"
-	"k8s.io/component-base/metrics/legacyregistry"
 
 	"knarr/cluster/alone/secureserving"
 	"knarr/controlplane/cloudcontrollermanager"
@@ -136,7 +135,6 @@ func (m *cloudControllerManager) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	legacyregistry.RawMustRegister(manager.Collectors()...)
 	return m.secure.With(ctx, secureserving.Component{Name: "cloud-controller-manager", Healthy: healthy, Config: map[string]any{
 		"cloudcontrollermanager.config.k8s.io": m.configuration()}}, manager.Run)
 }

@@ -11,11 +11,10 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"sync"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -23,8 +22,10 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/record"
 	cloudprovider "k8s.io/cloud-provider"
+	"k8s.io/component-base/metrics/legacyregistry"
 
 	"knarr/controlplane/cloudcontrollermanager/metrics"
+	"knarr/internal/informer"
 	"knarr/internal/leader"
 	"knarr/internal/run"
 )
@@ -103,11 +104,16 @@ func New(cfg Config) (*Manager, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Manager{cfg, on, metrics.New()}, nil
+	return &Manager{cfg, on, counted()}, nil
 }
 
-// Collectors are the manager's metrics.
-func (m *Manager) Collectors() []prometheus.Collector { return m.metrics.Collectors() }
+// counted are the metrics of the process, registered once: managers that take turns
+// in it count together.
+var counted = sync.OnceValue(func() *metrics.Metrics {
+	m := metrics.New()
+	legacyregistry.RawMustRegister(m.Collectors()...)
+	return m
+})
 
 // Run runs the controllers until ctx ends; with leader election only while this
 // manager leads.
@@ -170,7 +176,7 @@ func (m *Manager) term(ctx context.Context) error {
 	defer cancel()
 	t := &term{
 		Config: m.cfg, cloud: cloud, metrics: m.metrics,
-		informers: informers.NewSharedInformerFactoryWithOptions(base, 0, informers.WithTransform(withoutManagers)),
+		informers: informers.NewSharedInformerFactoryWithOptions(base, 0, informers.WithTransform(informer.WithoutManagedFields)),
 		broadcast: record.NewBroadcaster(record.WithContext(ctx)),
 	}
 	defer t.broadcast.Shutdown()
@@ -214,12 +220,4 @@ func (m *Manager) counted(alias string, r runner) func(context.Context) error {
 		defer g.Set(0)
 		return r(ctx)
 	}
-}
-
-// withoutManagers drops the managed fields of what the informers keep.
-func withoutManagers(obj any) (any, error) {
-	if m, ok := obj.(metav1.Object); ok && m.GetManagedFields() != nil {
-		m.SetManagedFields(nil)
-	}
-	return obj, nil
 }

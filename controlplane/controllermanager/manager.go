@@ -28,6 +28,7 @@ import (
 
 	"knarr/controlplane/controllermanager/csr"
 	"knarr/controlplane/controllermanager/horizontalpodautoscaler"
+	"knarr/internal/informer"
 	"knarr/internal/leader"
 	"knarr/internal/run"
 )
@@ -202,7 +203,7 @@ func (m *Manager) term(ctx context.Context) error {
 	t := &term{
 		Config: m.cfg,
 		// Who wrote which field is half an object's size and no controller's concern.
-		informers: informers.NewSharedInformerFactoryWithOptions(base, 0, informers.WithTransform(withoutManagers)),
+		informers: informers.NewSharedInformerFactoryWithOptions(base, 0, informers.WithTransform(informer.WithoutManagedFields)),
 		broadcast: record.NewBroadcaster(record.WithContext(ctx)),
 	}
 	defer t.broadcast.Shutdown()
@@ -254,12 +255,4 @@ func awaitAccess(ctx context.Context, client kubernetes.Interface) {
 		case <-timer.C:
 		}
 	}
-}
-
-// withoutManagers drops the managed fields of what the informers keep.
-func withoutManagers(obj any) (any, error) {
-	if m, ok := obj.(metav1.Object); ok && m.GetManagedFields() != nil {
-		m.SetManagedFields(nil)
-	}
-	return obj, nil
 }

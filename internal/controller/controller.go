@@ -186,3 +186,12 @@ func Self(inf cache.SharedIndexInformer) Source[cache.ObjectName] {
 		return []cache.ObjectName{cache.MetaObjectToName(o)}
 	}}
 }
+
+// IgnoreNotFound forgives that an object that was to be changed is not there any
+// more: its own event says so, if that matters.
+func IgnoreNotFound(err error) error {
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}

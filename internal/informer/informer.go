@@ -35,3 +35,12 @@ func TrimMetadata(o any) (any, error) {
 	}
 	return o, nil
 }
+
+// WithoutManagedFields drops from what an informer keeps the record of who set which
+// field: no component reads it, and it can be half of an object.
+func WithoutManagedFields(obj any) (any, error) {
+	if m, ok := obj.(metav1.Object); ok && m.GetManagedFields() != nil {
+		m.SetManagedFields(nil)
+	}
+	return obj, nil
+}

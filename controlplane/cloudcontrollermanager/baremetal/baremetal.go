@@ -85,8 +85,8 @@ func (p *Provider) Follow(ctx context.Context, changed func()) error {
 	})
 }
 
-// instance is the machine of a node: that of its provider ID, by its name only if it
-// has none yet. One that is not listed is unknown, which says nothing of its being.
+// instance is the machine of a node: that of its provider ID, which the list must give
+// to that name, and that of its name only if it has none yet. One that is not listed is unknown, which says nothing of its being.
 func (p *Provider) instance(node *corev1.Node) (*instance, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -96,6 +96,9 @@ func (p *Provider) instance(node *corev1.Node) (*instance, error) {
 	in, ok := p.byName[node.Name]
 	if id := node.Spec.ProviderID; id != "" {
 		in, ok = p.byID[id]
+	}
+	if ok && in.Name != node.Name { // a kubelet may say any ID of its own node
+		return nil, fmt.Errorf("node %s has the provider ID %q, which %s gives to %s; correct the list, or the node's --provider-id", node.Name, node.Spec.ProviderID, p.file, in.Name)
 	}
 	if !ok {
 		return nil, fmt.Errorf("node %s with provider ID %q is not listed in %s; list it there, with exists: false if the machine is gone", node.Name, node.Spec.ProviderID, p.file)

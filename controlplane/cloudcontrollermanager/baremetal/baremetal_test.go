@@ -35,15 +35,19 @@ func TestAnswers(t *testing.T) {
 		t.Fatal(err)
 	}
 	unlisted := " is not listed in " + file + "; list it there, with exists: false if the machine is gone"
+	of := func(name string) string { // a node that says another machine's ID of itself
+		return "node " + name + ` has the provider ID "x://b", which ` + file + " gives to b; correct the list, or the node's --provider-id"
+	}
 	for _, c := range []struct {
 		node                       *corev1.Node
 		exists, shutdown, metadata string
 	}{
 		{node("a", ""), "true <nil>", "false <nil>", "knarr://a z"},
 		{node("a", "knarr://a"), "true <nil>", "false <nil>", "knarr://a z"},
-		{node("renamed", "x://b"), "true <nil>", "true <nil>", "x://b "},
+		{node("b", "x://b"), "true <nil>", "true <nil>", "x://b "},
+		{node("evil", "x://b"), "false " + of("evil"), "false " + of("evil"), of("evil")},
 		{node("c", ""), "false <nil>", "false <nil>", "instance not found: " + file + " lists the machine of node c as gone"},
-		{node("c", "x://b"), "true <nil>", "true <nil>", "x://b "},
+		{node("c", "x://b"), "false " + of("c"), "false " + of("c"), of("c")},
 		{node("d", ""), `false node d with provider ID ""` + unlisted, `false node d with provider ID ""` + unlisted, `node d with provider ID ""` + unlisted},
 		{node("a", "aws://a"), `false node a with provider ID "aws://a"` + unlisted, `false node a with provider ID "aws://a"` + unlisted, `node a with provider ID "aws://a"` + unlisted},
 	} {

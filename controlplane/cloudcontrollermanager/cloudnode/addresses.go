@@ -71,7 +71,7 @@ func (u *updater) reconcile(ctx context.Context, name string) (time.Duration, er
 		return 0, fmt.Errorf("get addresses of node %s from cloud provider: %w", name, err)
 	}
 	if err := writeAddresses(ctx, u.client, node, cloud); err != nil {
-		return 0, gone(err)
+		return 0, controller.IgnoreNotFound(err)
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
@@ -105,7 +104,7 @@ func (r *reconciler) reconcile(ctx context.Context, name string) (time.Duration,
 	}
 	node := obj.(*corev1.Node)
 	if !tainted(node) {
-		return 0, gone(r.followBeta(ctx, node))
+		return 0, controller.IgnoreNotFound(r.followBeta(ctx, node))
 	}
 	m, err := r.Cloud.Metadata(ctx, node)
 	if err != nil {
@@ -118,7 +117,7 @@ func (r *reconciler) reconcile(ctx context.Context, name string) (time.Duration,
 	if _, err := addresses(node, m.NodeAddresses); err != nil {
 		return 0, fmt.Errorf("provided node ip for node %q is not valid: %w", name, err)
 	}
-	return 0, gone(r.initialise(ctx, node, m))
+	return 0, controller.IgnoreNotFound(r.initialise(ctx, node, m))
 }
 
 // initialise writes what the instance says: addresses first, so that they are there
@@ -168,7 +167,7 @@ func (r *reconciler) followBeta(ctx context.Context, node *corev1.Node) error {
 // writeAddresses gives the node its instance's addresses, if it has others.
 func writeAddresses(ctx context.Context, client kubernetes.Interface, node *corev1.Node, cloud []corev1.NodeAddress) error {
 	want, err := addresses(node, cloud)
-	if err != nil || want == nil || same(want, node.Status.Addresses) {
+	if err != nil || want == nil || instances.SameAddresses(want, node.Status.Addresses) {
 		return err
 	}
 	return patch(ctx, client, node, map[string]any{"metadata": map[string]any{"uid": node.UID}, "status": map[string]any{"addresses": want}}, "status")
@@ -179,14 +178,6 @@ func patch(ctx context.Context, client kubernetes.Interface, node *corev1.Node, 
 	body, err := json.Marshal(change)
 	if err == nil {
 		_, err = client.CoreV1().Nodes().Patch(ctx, node.Name, types.MergePatchType, body, metav1.PatchOptions{}, subresources...)
-	}
-	return err
-}
-
-// gone forgives that a node is not there any more.
-func gone(err error) error {
-	if apierrors.IsNotFound(err) {
-		return nil
 	}
 	return err
 }

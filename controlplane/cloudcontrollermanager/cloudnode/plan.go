@@ -125,13 +125,3 @@ func sameIP(text string, ip net.IP) bool {
 	parsed := netutils.ParseIPSloppy(text)
 	return parsed != nil && parsed.Equal(ip)
 }
-
-// same reports whether both are the same addresses, in whatever order.
-func same(a, b []corev1.NodeAddress) bool {
-	order := func(list []corev1.NodeAddress) []corev1.NodeAddress {
-		return slices.SortedFunc(slices.Values(list), func(x, y corev1.NodeAddress) int {
-			return cmp.Or(cmp.Compare(x.Type, y.Type), cmp.Compare(x.Address, y.Address))
-		})
-	}
-	return slices.Equal(order(a), order(b))
-}

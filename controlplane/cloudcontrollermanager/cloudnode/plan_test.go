@@ -7,6 +7,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	cloudprovider "k8s.io/cloud-provider"
+
+	"knarr/controlplane/cloudcontrollermanager/instances"
 )
 
 func address(kind corev1.NodeAddressType, a string) corev1.NodeAddress {
@@ -42,7 +44,7 @@ func TestAddresses(t *testing.T) {
 			t.Errorf("%s: %s, want %s", name, got, c.want)
 		}
 	}
-	if !same(cloud, []corev1.NodeAddress{cloud[4], cloud[2], cloud[1], cloud[0], cloud[3]}) || same(cloud, cloud[1:]) || same(cloud[:1], cloud[1:2]) {
+	if !instances.SameAddresses(cloud, []corev1.NodeAddress{cloud[4], cloud[2], cloud[1], cloud[0], cloud[3]}) || instances.SameAddresses(cloud, cloud[1:]) || instances.SameAddresses(cloud[:1], cloud[1:2]) {
 		t.Error("same is wrong")
 	}
 }

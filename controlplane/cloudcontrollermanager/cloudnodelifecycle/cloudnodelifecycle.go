@@ -74,7 +74,7 @@ func (r *reconciler) reconcile(ctx context.Context, name string) (time.Duration,
 	switch first(node) {
 	case untaint:
 		r.note(name, node.UID, true)
-		return 0, gone(r.write(ctx, node, taints(node, false)))
+		return 0, controller.IgnoreNotFound(r.write(ctx, node, taints(node, false)))
 	case nothing:
 		r.note(name, node.UID, true)
 		return 0, nil
@@ -86,9 +86,9 @@ func (r *reconciler) reconcile(ctx context.Context, name string) (time.Duration,
 	}
 	switch plan(node, a, r.note(name, node.UID, a.exists), r.period) {
 	case remove:
-		return r.period, gone(r.remove(ctx, node))
+		return r.period, controller.IgnoreNotFound(r.remove(ctx, node))
 	case taint:
-		return r.period, gone(r.write(ctx, node, taints(node, true)))
+		return r.period, controller.IgnoreNotFound(r.write(ctx, node, taints(node, true)))
 	}
 	return r.period, nil
 }
@@ -149,14 +149,6 @@ func (r *reconciler) write(ctx context.Context, node *corev1.Node, want []corev1
 	})
 	if err == nil {
 		_, err = r.client.CoreV1().Nodes().Patch(ctx, node.Name, types.MergePatchType, body, metav1.PatchOptions{})
-	}
-	return err
-}
-
-// gone forgives that a node is not there any more.
-func gone(err error) error {
-	if apierrors.IsNotFound(err) {
-		return nil
 	}
 	return err
 }

@@ -112,7 +112,7 @@ func (r *reconciler) keys(o metav1.Object) []string {
 	}
 	node := obj.(*corev1.Node)
 	now := routed{node.Spec.PodCIDRs, node.Status.Addresses}
-	if known && slices.Equal(have.ranges, now.ranges) && same(have.addresses, now.addresses) {
+	if known && slices.Equal(have.ranges, now.ranges) && instances.SameAddresses(have.addresses, now.addresses) {
 		return nil
 	}
 	r.seen[o.GetName()] = now
@@ -170,7 +170,7 @@ func (r *reconciler) remove(ctx context.Context, route *cloudprovider.Route) err
 			return fmt.Errorf("read node %s before its route is deleted: %w", route.TargetNode, err)
 		}
 		for _, n := range live.Items {
-			moved := route.EnableNodeAddresses && !same(n.Status.Addresses, route.TargetNodeAddresses)
+			moved := route.EnableNodeAddresses && !instances.SameAddresses(n.Status.Addresses, route.TargetNodeAddresses)
 			if slices.Contains(n.Spec.PodCIDRs, route.DestinationCIDR) && !moved {
 				return nil
 			}

@@ -1,7 +1,6 @@
 package noderoute
 
 import (
-	"cmp"
 	"net"
 	"net/netip"
 	"slices"
@@ -10,6 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	cloudprovider "k8s.io/cloud-provider"
 	netutils "k8s.io/utils/net"
+
+	"knarr/controlplane/cloudcontrollermanager/instances"
 )
 
 // A change is what makes routes those of the nodes.
@@ -44,7 +45,7 @@ func plan(nodes []*corev1.Node, routes []*cloudprovider.Route, cluster []netip.P
 		name := types.NodeName(n.Name)
 		for _, cidr := range n.Spec.PodCIDRs {
 			r := have[id{name, cidr}]
-			if r != nil && (!r.EnableNodeAddresses || same(n.Status.Addresses, r.TargetNodeAddresses)) {
+			if r != nil && (!r.EnableNodeAddresses || instances.SameAddresses(n.Status.Addresses, r.TargetNodeAddresses)) {
 				keep[id{name, cidr}] = true
 				continue
 			}
@@ -78,16 +79,6 @@ func ours(r *cloudprovider.Route, cluster []netip.Prefix) bool {
 func within(p netip.Prefix, ip net.IP) bool {
 	a, ok := netip.AddrFromSlice(ip)
 	return ok && p.Contains(a.Unmap())
-}
-
-// same reports whether both are the same addresses, in whatever order.
-func same(a, b []corev1.NodeAddress) bool {
-	order := func(list []corev1.NodeAddress) []corev1.NodeAddress {
-		return slices.SortedFunc(slices.Values(list), func(x, y corev1.NodeAddress) int {
-			return cmp.Or(cmp.Compare(x.Type, y.Type), cmp.Compare(x.Address, y.Address))
-		})
-	}
-	return slices.Equal(order(a), order(b))
 }
 
 // condition is what the node says of its routes; changed reports whether it says
