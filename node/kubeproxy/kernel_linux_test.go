@@ -60,6 +60,34 @@ func inNamespace(t testing.TB) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	untilReached(t, "10.1.0.1", "fd01::1")
+}
+
+// untilReached waits until the kernel carries packets to addresses where nobody
+// listens. It brings up a link's queue and an IPv6 address' route in work of its own,
+// one such at a time for all network namespaces of the machine, and drops what comes
+// before: the first packet of a test on a busy machine.
+func untilReached(t testing.TB, addrs ...string) {
+	for _, a := range addrs {
+		var err error
+		for range 100 {
+			var c net.Conn
+			if c, err = net.DialTimeout("tcp", net.JoinHostPort(a, "1"), 100*time.Millisecond); err == nil {
+				c.Close()
+				t.Errorf("%s: somebody listens at port 1", a)
+				return
+			}
+			if errors.Is(err, syscall.ECONNREFUSED) {
+				break
+			}
+			if late := net.Error(nil); !errors.As(err, &late) || !late.Timeout() {
+				time.Sleep(20 * time.Millisecond) // no route yet
+			}
+		}
+		if !errors.Is(err, syscall.ECONNREFUSED) {
+			t.Errorf("%s is out of reach: %v", a, err)
+		}
+	}
 }
 
 // anyAddress has node ports at all addresses of the node.

@@ -58,7 +58,9 @@ func attach(t testing.TB, name, gateway, addr string) func(func()) {
 		}
 		if err != nil {
 			t.Error(err)
+			return
 		}
+		untilReached(t, gw.String())
 	})
 	return in
 }
