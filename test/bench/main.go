@@ -259,7 +259,11 @@ func (r *run) startCluster(ctx context.Context, whole bool) (*rig.Cluster, error
 		if whole {
 			return rig.Knarr(ctx, programs, dir, false)
 		}
-		return rig.Knarr(ctx, programs, dir, false, "scheduler", "controller-manager", "coredns", "kube-proxy", "network")
+		parts, err := rig.Parts(ctx, programs)
+		if err != nil {
+			return nil, err
+		}
+		return rig.Knarr(ctx, programs, dir, false, parts...)
 	}
 	if whole {
 		return rig.Upstream(ctx, r.e.programs, dir, "kube-controller-manager", "kube-scheduler")

@@ -3,7 +3,9 @@ package rig
 import (
 	"context"
 	"fmt"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -47,6 +49,21 @@ func Knarr(ctx context.Context, p Programs, dir string, node bool, disable ...st
 	}
 	c.pki, err = openAuthority(filepath.Join(data, "tls"))
 	return c, err
+}
+
+// Parts are what `knarr server --disable` takes. The program is asked, since the one
+// that is measured against may be older and refuses a part that it does not know.
+func Parts(ctx context.Context, p Programs) ([]string, error) {
+	out, err := exec.CommandContext(ctx, p.Knarr, "__complete", "server", "--disable", "").Output()
+	if err != nil {
+		return nil, fmt.Errorf("%s: which parts can be disabled: %w", p.Knarr, err)
+	}
+	lines := strings.Split(string(out), "\n")
+	end := slices.IndexFunc(lines, func(l string) bool { return strings.HasPrefix(l, ":") })
+	if end <= 0 {
+		return nil, fmt.Errorf("%s names no part that can be disabled: %q", p.Knarr, out)
+	}
+	return lines[:end], nil
 }
 
 // AddKnarr starts one of knarr's components alone against this cluster.
