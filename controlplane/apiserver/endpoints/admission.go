@@ -46,9 +46,8 @@ func (t *table) Forms(write schema.GroupVersionResource, subresource string) []a
 		return nil
 	}
 	var out []admission.Form
-	for _, res := range t.resources {
-		e := t.entries[res.GVR()]
-		if e == own || e.store != own.store {
+	for _, e := range t.forms[own.store] {
+		if e == own {
 			continue
 		}
 		f := admission.Form{Resource: e.gvr, Kind: e.gvk}

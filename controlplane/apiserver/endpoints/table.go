@@ -16,7 +16,8 @@ type table struct {
 	resources []registry.Resource
 	entries   map[schema.GroupVersionResource]*entry
 	versions  map[schema.GroupVersion]bool
-	builtin   map[schema.GroupVersion]bool // those of them with a built-in kind
+	builtin   map[schema.GroupVersion]bool      // those of them with a built-in kind
+	forms     map[*watchcache.Resource][]*entry // the versions in which a store's objects are served
 	discovery *discovery
 	openapi   *openAPI
 }
@@ -59,6 +60,7 @@ func newTable(s *Server, resources []registry.Resource, old *table) *table {
 		entries:   make(map[schema.GroupVersionResource]*entry, len(resources)),
 		versions:  map[schema.GroupVersion]bool{},
 		builtin:   map[schema.GroupVersion]bool{},
+		forms:     map[*watchcache.Resource][]*entry{},
 	}
 	for _, res := range resources {
 		e := old.entryOf(res)
@@ -69,6 +71,9 @@ func newTable(s *Server, resources []registry.Resource, old *table) *table {
 		t.versions[e.gvr.GroupVersion()] = true
 		if e.custom == nil {
 			t.builtin[e.gvr.GroupVersion()] = true
+		}
+		if e.store != nil {
+			t.forms[e.store] = append(t.forms[e.store], e)
 		}
 	}
 	t.discovery = newDiscovery(s, t)
