@@ -29,9 +29,6 @@ func ValidateExponents(obj Object) field.ErrorList {
 // findExponent gives the path in v and the text of the first quantity whose
 // exponent is out of bounds.
 func findExponent(v reflect.Value) (path, value string, found bool) {
-	if !holdsQuantity(v.Type()) {
-		return "", "", false
-	}
 	switch v.Kind() {
 	case reflect.Pointer:
 		if !v.IsNil() {
@@ -53,7 +50,7 @@ func findExponent(v reflect.Value) (path, value string, found bool) {
 		if v.Type() == quantityType {
 			return exponentOf(v.Interface().(resource.Quantity))
 		}
-		for i := range v.NumField() {
+		for _, i := range quantityFields(v.Type()) {
 			if path, value, found = findExponent(v.Field(i)); found {
 				return fieldName(v.Type().Field(i)) + path, value, true
 			}
@@ -84,16 +81,21 @@ func fieldName(f reflect.StructField) string {
 	return ""
 }
 
-// quantityHolders says of types whether a value of theirs can hold a quantity.
-var quantityHolders sync.Map // reflect.Type to bool
+var fieldsWithQuantity sync.Map // reflect.Type of a struct to []int
 
-func holdsQuantity(t reflect.Type) bool {
-	if holds, ok := quantityHolders.Load(t); ok {
-		return holds.(bool)
+// quantityFields are the fields of a struct that lead to a quantity.
+func quantityFields(t reflect.Type) []int {
+	if known, ok := fieldsWithQuantity.Load(t); ok {
+		return known.([]int)
 	}
-	holds := searchQuantity(t, map[reflect.Type]bool{})
-	quantityHolders.Store(t, holds)
-	return holds
+	var fields []int
+	for i := range t.NumField() {
+		if f := t.Field(i); f.IsExported() && searchQuantity(f.Type, map[reflect.Type]bool{}) {
+			fields = append(fields, i)
+		}
+	}
+	fieldsWithQuantity.Store(t, fields)
+	return fields
 }
 
 // searchQuantity follows the types that t is made of. seen ends recursive ones.
