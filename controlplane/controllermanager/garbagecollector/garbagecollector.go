@@ -94,11 +94,14 @@ func (c *collector) reconcile(ctx context.Context, uid types.UID) (again time.Du
 	for _, ref := range d.foreign {
 		c.recordForeignOwner(d.view, ref)
 	}
-	if (d.do == orphan || d.do == dropFinalizer) && !c.settled() {
-		return settleWait, nil // a dependent may be out of sight for a moment
+	if d.do == orphan || d.do == dropFinalizer {
+		var settled bool
+		if d, settled = c.decideSettled(uid); !settled {
+			return settleWait, nil // a dependent may be out of sight for a moment
+		}
 	}
 	err = c.act(ctx, d)
-	if apierrors.IsNotFound(err) {
+	if isAbsent(err) {
 		return again, nil // its event is on the way
 	}
 	if err != nil && !apierrors.IsConflict(err) {
@@ -224,10 +227,10 @@ func (c *collector) orphan(ctx context.Context, d decision) error {
 	errs := run.Each("garbage collector: orphan", workers, len(d.dependents), func(i int) error {
 		v := d.dependents[i]
 		err := c.patch(ctx, v, map[string]any{"ownerReferences": without(v.owners, []types.UID{d.uid})})
-		if apierrors.IsNotFound(err) {
+		if isAbsent(err) {
 			return nil
 		}
-		return err
+		return err // also where its version is not served any more: it lives in another
 	})
 	errs = slices.DeleteFunc(errs, func(err error) bool { return err == nil })
 	for _, err := range errs {

@@ -206,16 +206,18 @@ func (g *graph) take(uid types.UID, deleted bool) (again []types.UID) {
 	return again
 }
 
-// of lists the objects of one resource.
-func (g *graph) of(res schema.GroupVersionResource) (uids []types.UID) {
+// removeAll takes out the objects of a resource that is not watched any more, all at
+// once: an owner must not be decided about after its dependents of the same resource
+// are out of sight.
+func (g *graph) removeAll(res schema.GroupVersionResource) (again []types.UID) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for uid, n := range g.nodes {
 		if n.observed && n.res == res {
-			uids = append(uids, uid)
+			again = append(again, g.take(uid, false)...)
 		}
 	}
-	return uids
+	return again
 }
 
 // wasDeleted says that a watch has shown the deletion of an object.

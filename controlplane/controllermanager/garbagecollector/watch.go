@@ -73,17 +73,18 @@ func (all monitors) successor(of schema.GroupVersionResource, want map[schema.Gr
 	return nil
 }
 
-// settled says that all resources are in sight, so that an object without
-// dependents in the graph has none.
-func (c *collector) settled() bool {
+// decideSettled decides while all resources are in sight, so that an object without
+// dependents in the graph has none; ok says that they are. No monitor comes or goes
+// between the two.
+func (c *collector) decideSettled(uid types.UID) (d decision, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, m := range c.monitors {
 		if m.pending() {
-			return false
+			return decision{}, false
 		}
 	}
-	return true
+	return c.graph.decide(uid), true
 }
 
 // watch keeps the graph up to date with all resources there are.
@@ -199,10 +200,8 @@ func (c *collector) follow(ctx context.Context, add func(types.UID), notify func
 		m.stop()
 		<-m.done
 		delete(c.monitors, gvr)
-		for _, uid := range c.graph.of(gvr) {
-			for _, again := range c.graph.remove(uid, false) {
-				add(again)
-			}
+		for _, again := range c.graph.removeAll(gvr) {
+			add(again)
 		}
 	}
 	c.kinds.keep(want, c.monitors)
