@@ -271,6 +271,28 @@ func TestOrphansNotYetInSight(t *testing.T) {
 	})
 }
 
+// TestOrphanOutOfReach deletes an owner with orphans while the API of its dependent
+// answers as if it were not served: that does not make the dependent gone.
+func TestOrphanOutOfReach(t *testing.T) {
+	withGadgets(t, func(g gadgets) {
+		owner := g.configMap("owner")
+		g.create("leaf", owner)
+		time.Sleep(time.Second)
+		g.hidden.Store(true) // nothing tells so: the collector finds out by its write
+		g.no(g.client.CoreV1().ConfigMaps("default").Delete(g.ctx, "owner", metav1.DeleteOptions{PropagationPolicy: new(metav1.DeletePropagationOrphan)}))
+		time.Sleep(10 * time.Second)
+		g.hide(false)
+		g.until("the owner is gone", func() (bool, error) {
+			got := g.names()
+			return !slices.Contains(got, "owner"), fmt.Errorf("there are %v", got)
+		})
+		time.Sleep(20 * time.Minute)
+		if got := g.names(); !slices.Equal(got, []string{"leaf"}) {
+			t.Errorf("there are %v, want the orphan", got)
+		}
+	})
+}
+
 // TestAbsenceIsOfOneReference: who writes a reference with another's UID and a
 // name that is not there must not make the others' dependents go.
 func TestAbsenceIsOfOneReference(t *testing.T) {
