@@ -93,8 +93,8 @@ type term struct {
 	services, nodes cache.Store
 	slices          cache.Indexer
 	events          record.EventRecorder
-	// told are the refusals of which an event has told already.
-	told map[types.UID]string
+	// reported are the refusals of which an event has told already.
+	reported map[types.UID]string
 }
 
 // byService is the index of EndpointSlices.
@@ -118,7 +118,7 @@ func (c *Controller) term(ctx context.Context) error {
 	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: c.client.CoreV1().Events("")})
 	t := &term{
 		Controller: c, services: services.GetStore(), nodes: nodes.GetStore(), slices: endpoints.GetIndexer(),
-		events: broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: Name}), told: map[types.UID]string{},
+		events: broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: Name}), reported: map[types.UID]string{},
 	}
 	run := &controller.Controller[string]{
 		Name: Name,
@@ -212,11 +212,11 @@ func (t *term) reconcile(ctx context.Context) error {
 	for name, v := range plan(mine, nodes, t.reserved) {
 		s := objects[name]
 		errs = append(errs, t.settle(ctx, s, v))
-		if text, ok := t.told[s.UID]; ok {
+		if text, ok := t.reported[s.UID]; ok {
 			known[s.UID] = text
 		}
 	}
-	t.told = known // of Services that are gone there is nothing to remember
+	t.reported = known // of Services that are gone there is nothing to remember
 	return errors.Join(errs...)
 }
 
@@ -240,7 +240,7 @@ func (t *term) settle(ctx context.Context, s *corev1.Service, v verdict) error {
 	case len(v.addresses) == 0:
 		t.tell(s, "no ready node has an address that it may have")
 	default:
-		delete(t.told, s.UID)
+		delete(t.reported, s.UID)
 	}
 	return t.write(ctx, s, v.addresses)
 }
@@ -248,10 +248,10 @@ func (t *term) settle(ctx context.Context, s *corev1.Service, v verdict) error {
 // tell records one event for as long as its text stays the same.
 func (t *term) tell(s *corev1.Service, why string) {
 	const most = 900 // an event's message holds 1,024 bytes
-	if why = why[:min(len(why), most)]; t.told[s.UID] == why {
+	if why = why[:min(len(why), most)]; t.reported[s.UID] == why {
 		return
 	}
-	t.told[s.UID] = why
+	t.reported[s.UID] = why
 	t.events.Event(s, corev1.EventTypeWarning, "SyncLoadBalancerFailed", "Error syncing load balancer: "+why)
 }
 
