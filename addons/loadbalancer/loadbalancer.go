@@ -196,10 +196,7 @@ func (t *term) reconcile(ctx context.Context) error {
 	for _, o := range t.services.List() {
 		switch s := o.(*corev1.Service); {
 		case t.serves(s):
-			of, bad := serviceOf(s)
-			if len(bad) > 0 {
-				t.tell(s, "it asks for "+strings.Join(bad, ", ")+", which is no address")
-			}
+			of := serviceOf(s)
 			if of.local {
 				of.endpoints = t.ready(of.name)
 			}

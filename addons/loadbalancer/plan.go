@@ -28,8 +28,11 @@ type service struct {
 	created  time.Time
 	families []corev1.IPFamily
 	ports    []port
-	// wanted are the addresses it asks for; none: those of every node.
+	// asks says that it asks for certain addresses: those in wanted, and texts in bad
+	// that are none.
+	asks   bool
 	wanted []netip.Addr
+	bad    []string
 	// local says that only nodes with an endpoint may be asked: those in endpoints.
 	local     bool
 	endpoints map[string]bool
@@ -46,8 +49,7 @@ type port struct {
 // A verdict is what a Service gets.
 type verdict struct {
 	addresses []netip.Addr
-	// refused says why addresses that it might have had are not its own: at most
-	// one reason for each of its ports, in their order.
+	// refused says why addresses that it might have had are not its own.
 	refused []string
 }
 
@@ -88,7 +90,12 @@ func plan(services []service, nodes []node, reserved map[port]string) map[cache.
 		}
 	}
 	for _, s := range order {
-		sortLike(out[s.name].addresses, s.candidates(nodes))
+		v := out[s.name]
+		sortLike(v.addresses, s.candidates(nodes))
+		for _, text := range s.bad {
+			v.refused = append(v.refused, fmt.Sprintf("%q is no IP address", text))
+		}
+		out[s.name] = v
 	}
 	return out
 }
@@ -113,7 +120,7 @@ func (s *service) candidates(nodes []node) (all []candidate) {
 				continue
 			}
 			for _, a := range n.addresses {
-				if a.Is6() == (family == corev1.IPv6Protocol) && (len(s.wanted) == 0 || slices.Contains(s.wanted, a)) {
+				if a.Is6() == (family == corev1.IPv6Protocol) && (!s.asks || slices.Contains(s.wanted, a)) {
 					all = append(all, candidate{a, n})
 				}
 			}
@@ -179,10 +186,9 @@ func usable(a netip.Addr) bool {
 // second is how MetalLB's users write it.
 var wantedAnnotations = []string{"knarr.io/load-balancer-ips", "metallb.io/loadBalancerIPs"}
 
-// serviceOf is what the plan needs of a Service. bad are addresses it asks for that
-// are none.
-func serviceOf(s *corev1.Service) (of service, bad []string) {
-	of = service{
+// serviceOf is what the plan needs of a Service.
+func serviceOf(s *corev1.Service) service {
+	of := service{
 		name: cache.MetaObjectToName(s), created: s.CreationTimestamp.Time, families: s.Spec.IPFamilies,
 		local: s.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal,
 	}
@@ -202,13 +208,14 @@ func serviceOf(s *corev1.Service) (of service, bad []string) {
 		if one = strings.TrimSpace(one); one == "" {
 			continue
 		}
+		of.asks = true
 		if a, err := netip.ParseAddr(one); err == nil {
 			of.wanted = append(of.wanted, a.Unmap())
 		} else {
-			bad = append(bad, one)
+			of.bad = append(of.bad, one)
 		}
 	}
-	return of, bad
+	return of
 }
 
 // reservedPorts are the cluster's own at every node.

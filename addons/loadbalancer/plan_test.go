@@ -55,10 +55,11 @@ func TestPlan(t *testing.T) {
 			"a: fd00::1 fd00::2 203.0.113.1 10.0.0.1 10.0.0.2"},
 		{"where endpoints are", []service{with(svc("a", 80), func(s *service) { s.local, s.endpoints = true, map[string]bool{"n2": true} })}, "a: 10.0.0.2"},
 		{"nowhere", []service{with(svc("a", 80), func(s *service) { s.local = true })}, "a:"},
-		{"the wanted one", []service{with(svc("a", 80), func(s *service) { s.wanted = addresses("10.0.0.2 192.0.2.1") })}, "a: 10.0.0.2"},
+		{"the wanted one", []service{with(svc("a", 80), func(s *service) { s.asks, s.wanted = true, addresses("10.0.0.2 192.0.2.1") })}, "a: 10.0.0.2"},
+		{"what is no address", []service{with(svc("a", 80), func(s *service) { s.asks, s.bad = true, []string{"here"} })}, `a: ("here" is no IP address)`},
 		{"the kubelet's port", []service{svc("a", 443, 10250)}, "a: (port 10250/TCP at 203.0.113.1 is the kubelet's) " +
 			"(port 10250/TCP at 10.0.0.1 is the kubelet's) (port 10250/TCP at 10.0.0.2 is the kubelet's)"},
-		{"the API server's port", []service{with(svc("a", 6443), func(s *service) { s.wanted = addresses("10.0.0.1") })}, "a: (port 6443/TCP at 10.0.0.1 is the API server's)"},
+		{"the API server's port", []service{with(svc("a", 6443), func(s *service) { s.asks, s.wanted = true, addresses("10.0.0.1") })}, "a: (port 6443/TCP at 10.0.0.1 is the API server's)"},
 	} {
 		got := plan(c.services, twoNodes, reservedPorts(map[int32]string{6443: "the API server"}))
 		slices.SortFunc(c.services, older)
@@ -113,16 +114,24 @@ func TestNodeOf(t *testing.T) {
 }
 
 func TestServiceOf(t *testing.T) {
-	s := &corev1.Service{Spec: corev1.ServiceSpec{LoadBalancerIP: "10.0.0.9"}}
-	if of, _ := serviceOf(s); fmt.Sprint(of.wanted) != "[10.0.0.9]" {
-		t.Error(of.wanted)
+	s := &corev1.Service{}
+	if of := serviceOf(s); of.asks {
+		t.Error(of)
+	}
+	s.Spec.LoadBalancerIP = "10.0.0.9"
+	if of := serviceOf(s); fmt.Sprint(of.wanted) != "[10.0.0.9]" || !of.asks {
+		t.Error(of)
 	}
 	s.Annotations = map[string]string{"metallb.io/loadBalancerIPs": "10.0.0.1, fd00::1,garbage"}
-	if of, bad := serviceOf(s); fmt.Sprint(of.wanted, bad) != "[10.0.0.1 fd00::1] [garbage]" {
-		t.Error(of.wanted, bad)
+	if of := serviceOf(s); fmt.Sprint(of.wanted, of.bad) != "[10.0.0.1 fd00::1] [garbage]" {
+		t.Error(of)
 	}
 	s.Annotations["knarr.io/load-balancer-ips"] = "10.0.0.2"
-	if of, _ := serviceOf(s); fmt.Sprint(of.wanted) != "[10.0.0.2]" {
-		t.Error(of.wanted)
+	if of := serviceOf(s); fmt.Sprint(of.wanted) != "[10.0.0.2]" {
+		t.Error(of)
+	}
+	s.Annotations = map[string]string{"knarr.io/load-balancer-ips": "garbage"}
+	if of := serviceOf(s); len(of.wanted) > 0 || !of.asks {
+		t.Error("a Service that asks for garbage must not get just any address:", of)
 	}
 }
