@@ -16,6 +16,7 @@ import (
 	cloudprovider "k8s.io/cloud-provider"
 
 	"knarr/addons/dns"
+	"knarr/addons/loadbalancer"
 	"knarr/addons/localstorage"
 	"knarr/addons/metrics"
 	"knarr/controlplane/cloudcontrollermanager"
@@ -48,6 +49,7 @@ func (s *Server) components() []component {
 		{"coredns", component{"dns-announcer", s.publishDNS}},
 		{"", component{"metrics-server", s.measure}},
 		{"", component{"storage-class", s.publishStorage}},
+		{serviceLB, component{"service-lb", s.balance}},
 		{"", component{"servers", s.keepServers}},
 	} {
 		if !o.disabled(c.part) && !(c.part == "coredns" && o.disabled("network")) {
@@ -181,7 +183,23 @@ func (s *Server) publishStorage(ctx context.Context) error {
 	return nil
 }
 
-// registrar writes what metrics-server is registered by, and the storage class.
+// balance gives Services of type LoadBalancer the nodes' addresses. Where a vendor's
+// controllers run, Services without a class are theirs.
+func (s *Server) balance(ctx context.Context) error {
+	return switchToElection(ctx, s.several(), func(ctx context.Context, elect bool) error {
+		c, err := loadbalancer.New(loadbalancer.Config{
+			Kube: s.asAccount("service-lb", loadbalancer.ServiceAccount), Registrar: s.registrar(),
+			LeaderElect: elect, Identity: s.opts.NodeName, ClassOnly: s.opts.CloudProvider == externalCloud,
+			Ports: map[int32]string{int32(s.opts.HTTPSListenPort): "the API server", 2379: "etcd", 2380: "etcd"},
+		})
+		if err != nil {
+			return err
+		}
+		return c.Run(ctx)
+	})
+}
+
+// registrar writes what metrics-server is registered by, the storage class, and roles.
 func (s *Server) registrar() *rest.Config {
 	return s.as("knarr", "system:knarr", user.SystemPrivilegedGroup)
 }

@@ -88,7 +88,7 @@ func (o *Options) Flags(f *pflag.FlagSet) {
 	f.StringVarP(&o.WriteKubeconfig, "write-kubeconfig", "o", "", "write the administrator's kubeconfig to this `file` too")
 	f.StringVar(&o.WriteKubeconfigMode, "write-kubeconfig-mode", "0600", "octal `mode` of that file")
 	flaghelp.Group(f, "Flags")
-	f.StringSliceVar(&o.Disable, "disable", nil, "`parts` not to run: coredns, kube-proxy, metrics-server, local-storage, scheduler, controller-manager, network, network-policy")
+	f.StringSliceVar(&o.Disable, "disable", nil, "`parts` not to run: coredns, kube-proxy, metrics-server, local-storage, servicelb, scheduler, controller-manager, network, network-policy")
 	flaghelp.Values(f, "disable", Disableable...)
 	f.StringArrayVar(&o.APIServerArgs, "kube-apiserver-arg", nil, "`key=value` that sets one of upstream's flags of the API server: authentication, authorisation, admission plugins, encryption, audit")
 	f.BoolVar(&o.DisableAgent, "disable-agent", false, "run no node on this server")
@@ -106,10 +106,14 @@ const externalCloud = "external"
 var backends = []string{cni.VXLAN, cni.HostGateway, cni.NoBackend}
 
 // Disableable are the parts that --disable takes.
-var Disableable = []string{"coredns", "kube-proxy", "metrics-server", "local-storage", "scheduler", "controller-manager", "network", networkPolicy}
+var Disableable = []string{"coredns", "kube-proxy", "metrics-server", "local-storage", serviceLB, "scheduler", "controller-manager", "network", networkPolicy}
 
 // cloudControllers are the part that --cloud-config is about.
 const cloudControllers = "cloud-controller-manager"
+
+// serviceLB is the part that gives Services of type LoadBalancer addresses, by the name
+// that k3s' users know.
+const serviceLB = "servicelb"
 
 // networkPolicy is the part that --disable-network-policy is about.
 const networkPolicy = "network-policy"

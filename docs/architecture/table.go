@@ -64,6 +64,7 @@ var captions = map[string]caption{
 	"dns-announcer":            {does: "the Service kube-dns"},
 	"metrics-server":           {does: "what pods and nodes use"},
 	"storage-class":            {does: "the class local-path"},
+	"service-lb":               {does: "addresses for LoadBalancers"},
 	"servers":                  {does: "etcd members, API endpoints"},
 	"network":                  {"the pod network of this node", []string{"CNI plugin: links, addresses,", "host ports, what pods may send"}},
 	"peers":                    {"ways to pods of other nodes", []string{"VXLAN, or plain routes"}},
