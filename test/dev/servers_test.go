@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -277,8 +278,15 @@ func leaderBack(w *world) {
 		w.kept(name, address, w.acknowledged)
 	}
 	leases, err := w.client.CoordinationV1().Leases("kube-system").List(context.Background(), metav1.ListOptions{})
-	if err != nil || len(leases.Items) != 2 { // kube-scheduler, kube-controller-manager
-		w.t.Errorf("leases %v, %v", leases, err)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	var held []string
+	for _, l := range leases.Items {
+		held = append(held, l.Name)
+	}
+	if want := []string{"kube-controller-manager", "kube-scheduler", "service-lb"}; !slices.Equal(held, want) {
+		w.t.Errorf("leases %v, want %v", held, want)
 	}
 }
 
