@@ -212,6 +212,7 @@ func TestSession(t *testing.T) {
 	s := newSet()
 	s.Put(endpoints(5))
 	e := s.Pick(Wish{})
+	e.Done()
 	value := s.Session(e)
 	if got := share(s, Wish{Session: value}); got[e.Address] != 10_000 {
 		t.Errorf("the session's requests: %v", got)
