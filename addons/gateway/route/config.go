@@ -49,6 +49,9 @@ type Listener struct {
 	// Certificates are chosen by the name that a client asks for; the first one serves
 	// who asks for another or none. HTTPS, and TLS that ends here.
 	Certificates []*tls.Certificate
+	// Names are the certificates of certain server names, exact ones or with a leading
+	// "*." for one label. They go before Certificates, whatever names these bear.
+	Names map[string]*tls.Certificate
 	// Passthrough leads TLS connections on by their server name, without ending them.
 	Passthrough bool
 	// ClientCAs, if set, asks clients for certificates of these authorities. A client
@@ -102,6 +105,8 @@ type Rule struct {
 	BodyLimit int64
 	// Buffer reads a request whole before a backend is asked.
 	Buffer bool
+	// NoAccessLog leaves its requests out of the access log.
+	NoAccessLog bool
 }
 
 // A Share is a backend and its part of the requests.
@@ -181,7 +186,8 @@ type Redirect struct {
 	Code             int // 0: 302
 	// Location, if set, is the whole answer.
 	Location string
-	// OnlyPlain redirects no request that came by TLS.
+	// OnlyPlain redirects no request that came by TLS, and all others before any other
+	// filter, so that no password is asked for in plain text.
 	OnlyPlain bool
 }
 
@@ -224,6 +230,8 @@ type Limit struct {
 	Burst       int
 	Connections int
 	Code        int
+	// Exempt are addresses that are not bounded.
+	Exempt []netip.Prefix
 }
 
 // Auth asks who a client is: a list of users and their hashed passwords, or another
@@ -233,13 +241,17 @@ type Auth struct {
 	Realm string
 	Users map[string]string
 	// URL is asked with the request's headers; 2xx lets the request pass, and
-	// ResponseHeaders of that answer go along to the backend. 401 leads to SignIn if set.
+	// ResponseHeaders of that answer go along to the backend. 401 leads to SignIn if set. In
+	// URL and SignIn, $scheme, $host, $request_uri and $escaped_request_uri are the request's.
 	URL, SignIn, Method string
 	ResponseHeaders     []string
 	// Backend, if set, is asked instead of URL's host.
 	Backend string
-	// ClientCAs asks for a client's certificate where the listener does not: 403 without.
-	ClientCAs *x509.CertPool
+	// ClientCAs asks for a client's certificate where the listener does not: 403 without
+	// one of theirs, also by a connection to another server name. With ClientOptional a
+	// client may have none, but not another's.
+	ClientCAs      *x509.CertPool
+	ClientOptional bool
 	// PassCertificate tells the backend of it in headers.
 	PassCertificate bool
 }
@@ -248,6 +260,10 @@ type Auth struct {
 type ErrorPages struct {
 	Backend string
 	Codes   []int
+	// Unavailable asks it also when the rule's backend has no endpoint.
+	Unavailable bool
+	// Headers are sent along, beside X-Code, X-Format and X-Original-URI.
+	Headers []Header
 }
 
 // Retry is for requests that may be repeated and of which no answer was begun.
@@ -261,7 +277,7 @@ type Retry struct {
 // a header.
 type Session struct {
 	Cookie, Header string
-	Path           string
+	Path, Domain   string
 	MaxAge         time.Duration // 0: as long as the browser runs
 	Secure         bool
 	SameSite       string
