@@ -157,6 +157,7 @@ func (t *statusTerm) tell(ing *networkingv1.Ingress, faults []ingress.Fault) {
 			text = text[:most]
 		}
 		t.events.Event(ing, kind, reason, text)
+		time.Sleep(time.Microsecond) // events are named by their time
 	}
 }
 
