@@ -93,7 +93,7 @@ func (g *Gateway) Run(ctx context.Context) error {
 	})
 	events, stop := recorder(ctx, g.client, g.cfg.NodeName)
 	defer stop()
-	n := &nodePart{Gateway: g, world: newWorld(g.client, g.cfg.Domain), events: events, sent: map[string][]route.Endpoint{}, told: map[string]string{}}
+	n := &nodePart{Gateway: g, world: newWorld(g.client, g.cfg.Domain), events: events, sent: map[string][]route.Endpoint{}, reported: map[string]string{}}
 	err := n.run(ctx, n.reconcile)
 	if cause := context.Cause(ctx); err == nil && !errors.Is(cause, context.Canceled) && !errors.Is(cause, context.DeadlineExceeded) {
 		return cause
@@ -109,7 +109,7 @@ type nodePart struct {
 	backends map[types.NamespacedName][]string // of each Service
 	targets  map[string]ingress.Target
 	sent     map[string][]route.Endpoint
-	told     map[string]string // the errors of listeners that events have told of
+	reported map[string]string // the errors of listeners that events tell of
 }
 
 // everything is the key of what is compiled as a whole; any other one is a Service whose
@@ -159,29 +159,29 @@ func (n *nodePart) locate(name string) {
 // retryListen is when a port that was taken is tried again.
 const retryListen = 10 * time.Second
 
-// maxTold bounds the Ingresses on which events tell of one port.
-const maxTold = 50
+// maxReported bounds the Ingresses on which events tell of one port.
+const maxReported = 50
 
 // report tells of listeners that are not served, on the node's log and on the Ingresses.
 func (n *nodePart) report(failed map[string]error) (again time.Duration) {
-	told := map[string]string{}
+	reported := map[string]string{}
 	for _, listener := range slices.Sorted(maps.Keys(failed)) {
 		err := failed[listener]
 		if err == nil {
 			continue
 		}
 		again = retryListen
-		if told[listener] = err.Error(); n.told[listener] == told[listener] {
+		if reported[listener] = err.Error(); n.reported[listener] == reported[listener] {
 			continue
 		}
 		slog.Error("gateway: a listener is not served", "listener", listener, "err", err)
 		for i, ing := range n.ours() {
-			if i == maxTold {
+			if i == maxReported {
 				break
 			}
 			n.events.Eventf(ing, corev1.EventTypeWarning, "ListenFailed", "Node %s does not serve %s: %v", n.cfg.NodeName, listener, err)
 		}
 	}
-	n.told = told
+	n.reported = reported
 	return again
 }

@@ -78,9 +78,9 @@ type statusTerm struct {
 	*Status
 	*world
 	events record.EventRecorder
-	door   *door
-	// told are the faults of which events have told already.
-	told map[types.UID][]ingress.Fault
+	public *publicService
+	// reported are the faults of which events tell already.
+	reported map[types.UID][]ingress.Fault
 }
 
 func (s *Status) term(ctx context.Context) error {
@@ -92,8 +92,8 @@ func (s *Status) term(ctx context.Context) error {
 	}))
 	ofNodes, ofServices := nodes.Core().V1().Nodes().Informer(), services.Core().V1().Services().Informer()
 	t := &statusTerm{
-		Status: s, world: newWorld(s.client, s.cfg.Domain), events: events, told: map[types.UID][]ingress.Fault{},
-		door: &door{client: s.client, nodes: ofNodes.GetStore(), services: ofServices.GetStore()},
+		Status: s, world: newWorld(s.client, s.cfg.Domain), events: events, reported: map[types.UID][]ingress.Fault{},
+		public: &publicService{client: s.client, nodes: ofNodes.GetStore(), services: ofServices.GetStore()},
 	}
 	running, cancel := context.WithCancel(ctx)
 	nodes.StartWithContext(running)
@@ -126,25 +126,25 @@ func (t *statusTerm) reconcile(ctx context.Context, key string) (time.Duration, 
 		return 0, err
 	}
 	mine := t.ours()
-	addresses, err := t.door.open(ctx, len(mine) > 0, t.cfg.NodeAddresses)
+	addresses, err := t.public.open(ctx, len(mine) > 0, t.cfg.NodeAddresses)
 	errs := []error{err}
-	told := make(map[types.UID][]ingress.Fault, len(mine))
+	reported := make(map[types.UID][]ingress.Fault, len(mine))
 	for _, ing := range mine {
 		v := out.Verdicts[types.NamespacedName{Namespace: ing.Namespace, Name: ing.Name}]
 		t.tell(ing, v.Faults)
-		told[ing.UID] = v.Faults
+		reported[ing.UID] = v.Faults
 		if err == nil {
 			errs = append(errs, t.write(ctx, ing, addresses))
 		}
 	}
-	t.told = told // of Ingresses that are gone there is nothing to remember
+	t.reported = reported // of Ingresses that are gone there is nothing to remember
 	return 0, errors.Join(errs...)
 }
 
 // tell records an event for each fault that is new.
 func (t *statusTerm) tell(ing *networkingv1.Ingress, faults []ingress.Fault) {
 	for _, f := range faults {
-		if slices.Contains(t.told[ing.UID], f) {
+		if slices.Contains(t.reported[ing.UID], f) {
 			continue
 		}
 		kind, reason := corev1.EventTypeNormal, "Ignored"

@@ -26,8 +26,8 @@ import (
 // Services of type LoadBalancer addresses gives Ingresses theirs.
 const serviceName = "knarr-ingress"
 
-// A door keeps that Service and its EndpointSlices.
-type door struct {
+// A publicService keeps that Service and its EndpointSlices.
+type publicService struct {
 	client          kubernetes.Interface
 	nodes, services cache.Store
 }
@@ -87,7 +87,7 @@ func addresses(nodes []*corev1.Node) (all []address) {
 
 // open keeps the Service while it is needed, and returns the addresses of Ingresses: those
 // of the Service, or else the nodes' own if nothing gives Services addresses.
-func (d *door) open(ctx context.Context, needed, nodesOwn bool) ([]networkingv1.IngressLoadBalancerIngress, error) {
+func (d *publicService) open(ctx context.Context, needed, nodesOwn bool) ([]networkingv1.IngressLoadBalancerIngress, error) {
 	o, _, _ := d.services.GetByKey(Namespace + "/" + serviceName)
 	have, _ := o.(*corev1.Service)
 	if !needed {
@@ -102,7 +102,7 @@ func (d *door) open(ctx context.Context, needed, nodesOwn bool) ([]networkingv1.
 	}
 	if have == nil {
 		var err error
-		if have, err = d.client.CoreV1().Services(Namespace).Create(ctx, doorService(), metav1.CreateOptions{}); apierrors.IsAlreadyExists(err) {
+		if have, err = d.client.CoreV1().Services(Namespace).Create(ctx, newPublicService(), metav1.CreateOptions{}); apierrors.IsAlreadyExists(err) {
 			slog.WarnContext(ctx, "Service kube-system/knarr-ingress is not the gateway's own and is left as it is")
 			return nil, nil
 		} else if err != nil {
@@ -129,7 +129,7 @@ func (d *door) open(ctx context.Context, needed, nodesOwn bool) ([]networkingv1.
 	return all, nil
 }
 
-func doorService() *corev1.Service {
+func newPublicService() *corev1.Service {
 	meta := madeHere(serviceName)
 	meta.Namespace = Namespace
 	dual := corev1.IPFamilyPolicyPreferDualStack
@@ -143,9 +143,9 @@ func doorService() *corev1.Service {
 const maxInSlice = 100
 
 // lead writes the EndpointSlices of the Service.
-func (d *door) lead(ctx context.Context, svc *corev1.Service, at []address) error {
+func (d *publicService) lead(ctx context.Context, svc *corev1.Service, at []address) error {
 	client := d.client.DiscoveryV1().EndpointSlices(Namespace)
-	want := doorSlices(svc, at)
+	want := nodeSlices(svc, at)
 	there, err := client.List(ctx, metav1.ListOptions{LabelSelector: discoveryv1.LabelManagedBy + "=" + sliceManager + "," + discoveryv1.LabelServiceName + "=" + svc.Name})
 	if err != nil {
 		return fmt.Errorf("list the endpoints of the Service %s: %w", svc.Name, err)
@@ -180,8 +180,8 @@ func (d *door) lead(ctx context.Context, svc *corev1.Service, at []address) erro
 
 const sliceManager = "gateway.knarr.io"
 
-// doorSlices are the EndpointSlices of a Service that leads to nodes. Pure.
-func doorSlices(svc *corev1.Service, at []address) (all []*discoveryv1.EndpointSlice) {
+// nodeSlices are the EndpointSlices of a Service that leads to nodes. Pure.
+func nodeSlices(svc *corev1.Service, at []address) (all []*discoveryv1.EndpointSlice) {
 	var ports []discoveryv1.EndpointPort
 	for _, p := range svc.Spec.Ports {
 		ports = append(ports, discoveryv1.EndpointPort{Name: new(p.Name), Port: new(p.Port), Protocol: new(corev1.ProtocolTCP)})
