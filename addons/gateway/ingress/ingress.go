@@ -91,8 +91,8 @@ func Compile(in Input) *Output {
 	c := &compilation{
 		Input: in,
 		out:   &Output{Backends: map[string]route.Backend{}, Targets: map[string]Target{}, Verdicts: map[types.NamespacedName]Verdict{}},
-		names: map[string]*tls.Certificate{}, claims: map[claim]types.NamespacedName{}, canaries: map[claim]*canary{},
-		hosts: map[string]bool{},
+		names: make(map[string]*tls.Certificate, len(in.Ingresses)), claims: make(map[claim]types.NamespacedName, len(in.Ingresses)), canaries: map[claim]*canary{},
+		hosts: make(map[string]bool, len(in.Ingresses)), routes: make([]route.Route, 0, len(in.Ingresses)),
 	}
 	if len(in.Ingresses) == 0 {
 		in.Parsed.sweep()

@@ -221,7 +221,7 @@ func TestParsed(t *testing.T) {
 func BenchmarkCompile(b *testing.B) {
 	cl := newCluster(b)
 	for i := range 5000 {
-		cl.ingress(fmt.Sprint("i", i), "proxy-body-size=8m", fmt.Sprintf("h%d.example/ Prefix web:80", i)).Spec.TLS = []networkingv1.IngressTLS{{Hosts: []string{fmt.Sprintf("h%d.example", i)}, SecretName: "tls"}}
+		cl.ingress(fmt.Sprint("i", i), "proxy-body-size=8m", fmt.Sprintf("h%d.b.example/ Prefix web:80", i)).Spec.TLS = []networkingv1.IngressTLS{{Hosts: []string{fmt.Sprintf("h%d.b.example", i)}, SecretName: "tls"}}
 	}
 	b.ReportAllocs()
 	for b.Loop() {

@@ -29,7 +29,7 @@ type settings struct {
 	bodyLimit                       int64
 	buffer, noAccessLog             bool
 	access                          route.Access
-	cors                            *corsSettings
+	cors                            corsSettings
 	session                         *route.Session
 	sticky                          bool
 	expires                         time.Duration
@@ -73,15 +73,19 @@ type canarySettings struct {
 	weight, total                  int
 }
 
+// usualCORS is what ingress-nginx does where annotations do not say.
+var usualCORS = route.CORS{
+	Origins: []string{"*"}, Methods: []string{"GET", "PUT", "POST", "DELETE", "PATCH", "OPTIONS"},
+	Headers:     []string{"DNT", "Keep-Alive", "User-Agent", "X-Requested-With", "If-Modified-Since", "Cache-Control", "Content-Type", "Range", "Authorization"},
+	Credentials: true, MaxAge: 1728000 * time.Second,
+}
+
 // read takes over the annotations, in the order of their names.
 func (s *subject) read(c *compilation) {
 	s.want = settings{
 		sslRedirect: true, permanentCode: 301, temporalCode: 302, tries: 3,
 		canary: canarySettings{total: 100}, limit: limitSettings{multiplier: 5}, auth: authSettings{parameter: "rd"},
-		clients: clientSettings{verify: "on"}, cors: &corsSettings{CORS: route.CORS{
-			Origins: []string{"*"}, Methods: []string{"GET", "PUT", "POST", "DELETE", "PATCH", "OPTIONS"},
-			Headers: strings.Split("DNT,Keep-Alive,User-Agent,X-Requested-With,If-Modified-Since,Cache-Control,Content-Type,Range,Authorization", ","), Credentials: true, MaxAge: 1728000 * time.Second,
-		}},
+		clients: clientSettings{verify: "on"}, cors: corsSettings{CORS: usualCORS},
 	}
 	var asked []string
 	for name := range s.ing.Annotations {
