@@ -33,7 +33,9 @@ func observer(s *stats, log *accessLog) func(*proxy.Record) {
 	}
 	return func(r *proxy.Record) {
 		s.add(r)
-		log.write(r)
+		if !r.NoLog {
+			log.write(r)
+		}
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 
@@ -20,8 +21,11 @@ type ServerNames struct {
 
 // A serverName is a listener of TLS or HTTPS.
 type serverName struct {
-	listener    *route.Listener
-	config      *tls.Config
+	listener *route.Listener
+	config   *tls.Config
+	// asking also asks clients for a certificate, which routes of some hosts check.
+	asking      *tls.Config
+	asks        route.Hosts[bool]
 	passthrough bool
 	streams     *NamedStreams // nil for HTTPS
 }
@@ -40,6 +44,7 @@ func NewServerNames(listeners []*route.Listener, streams map[string]*NamedStream
 			if of.config = before.configOf(l); of.config == nil {
 				of.config = serverTLS(l)
 			}
+			of.ask(l.Routes)
 		}
 		s.peeks = s.peeks || l.Protocol == route.TLS
 		s.hosts.Set(l.Hostname, false, of)
@@ -67,7 +72,36 @@ func (p *Port) configFor(hello *tls.ClientHelloInfo) (*tls.Config, error) {
 	if !found || of.config == nil {
 		return nil, errNoServer
 	}
+	if of.asking != nil {
+		if host, ok := route.CleanHost(hello.ServerName); ok {
+			if asks, _ := of.asks.Find(host); asks {
+				return of.asking, nil
+			}
+		}
+	}
 	return of.config, nil
+}
+
+// ask finds the hosts whose routes check certificates of clients.
+func (s *serverName) ask(routes []route.Route) {
+	if s.listener.ClientCAs != nil {
+		return // all are asked
+	}
+	for i := range routes {
+		if !asksForCertificate(&routes[i]) {
+			continue
+		}
+		if s.asking == nil {
+			s.asking = s.config.Clone()
+			s.asking.ClientAuth = tls.RequestClientCert
+		}
+		for _, h := range routes[i].Hosts {
+			s.asks.Set(strings.ToLower(h), false, true)
+		}
+		if len(routes[i].Hosts) == 0 {
+			s.asks.Set("", false, true)
+		}
+	}
 }
 
 // configOf is the configuration of a listener that the port has, if it asks for the same.
@@ -81,15 +115,14 @@ func (p *Port) configOf(l *route.Listener) *tls.Config {
 	}
 	o := old.listener
 	if o.Protocol != l.Protocol || o.MinVersion != l.MinVersion || o.ClientOptional != l.ClientOptional || (o.ClientCAs == nil) != (l.ClientCAs == nil) ||
-		l.ClientCAs != nil && !l.ClientCAs.Equal(o.ClientCAs) || !slices.Equal(o.Certificates, l.Certificates) ||
-		slices.ContainsFunc(o.Routes, asksForCertificate) != slices.ContainsFunc(l.Routes, asksForCertificate) {
+		l.ClientCAs != nil && !l.ClientCAs.Equal(o.ClientCAs) || !slices.Equal(o.Certificates, l.Certificates) || !maps.Equal(o.Names, l.Names) {
 		return nil
 	}
 	return old.config
 }
 
 func serverTLS(l *route.Listener) *tls.Config {
-	certificates := byName(l.Certificates)
+	certificates := byName(l.Certificates, l.Names)
 	c := &tls.Config{
 		MinVersion: max(l.MinVersion, tls.VersionTLS12),
 		GetCertificate: func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
@@ -104,15 +137,11 @@ func serverTLS(l *route.Listener) *tls.Config {
 		if l.ClientOptional {
 			c.ClientAuth = tls.VerifyClientCertIfGiven
 		}
-		return c
-	}
-	if slices.ContainsFunc(l.Routes, asksForCertificate) {
-		c.ClientAuth = tls.RequestClientCert // the route checks it
 	}
 	return c
 }
 
-func asksForCertificate(r route.Route) bool {
+func asksForCertificate(r *route.Route) bool {
 	return slices.ContainsFunc(r.Rules, func(rule route.Rule) bool {
 		return rule.Filters.Auth != nil && (rule.Filters.Auth.ClientCAs != nil || rule.Filters.Auth.PassCertificate)
 	})
@@ -121,11 +150,15 @@ func asksForCertificate(r route.Route) bool {
 // certificates are those of one listener by the names that they are for.
 type certificates struct {
 	all    []*tls.Certificate
+	named  map[string]*tls.Certificate // as the listener says
 	byName map[string][]*tls.Certificate
 }
 
-func byName(all []*tls.Certificate) *certificates {
-	c := &certificates{all: all, byName: map[string][]*tls.Certificate{}}
+func byName(all []*tls.Certificate, named map[string]*tls.Certificate) *certificates {
+	c := &certificates{all: all, named: make(map[string]*tls.Certificate, len(named)), byName: map[string][]*tls.Certificate{}}
+	for name, cert := range named {
+		c.named[strings.ToLower(name)] = cert
+	}
 	for _, cert := range all {
 		leaf := cert.Leaf
 		if leaf == nil && len(cert.Certificate) > 0 {
@@ -149,11 +182,13 @@ func byName(all []*tls.Certificate) *certificates {
 // choose takes the first certificate for the name that the client can use, else the first
 // of all.
 func (c *certificates) choose(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
-	if len(c.all) == 0 {
-		return nil, errors.New("the listener has no certificate")
-	}
 	name := strings.ToLower(strings.TrimSuffix(hello.ServerName, "."))
 	_, parent, _ := strings.Cut(name, ".")
+	for _, n := range []string{name, "*." + parent} {
+		if cert := c.named[n]; cert != nil {
+			return cert, nil
+		}
+	}
 	var fallback *tls.Certificate
 	for _, list := range [][]*tls.Certificate{c.byName[name], c.byName["*."+parent]} {
 		for _, cert := range list {
@@ -163,8 +198,11 @@ func (c *certificates) choose(hello *tls.ClientHelloInfo) (*tls.Certificate, err
 			fallback = cert
 		}
 	}
-	if fallback == nil {
-		fallback = c.all[0]
+	switch {
+	case fallback != nil:
+		return fallback, nil
+	case len(c.all) > 0:
+		return c.all[0], nil
 	}
-	return fallback, nil
+	return nil, errors.New("the listener has no certificate")
 }

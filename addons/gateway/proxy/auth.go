@@ -31,7 +31,6 @@ const (
 // An authenticator does a route.Auth.
 type authenticator struct {
 	*route.Auth
-	url      *url.URL
 	upstream *Upstream
 	proxy    *Proxy
 
@@ -42,9 +41,6 @@ type authenticator struct {
 
 func newAuthenticator(a *route.Auth, p *Proxy) *authenticator {
 	made := &authenticator{Auth: a, proxy: p, verified: map[[32]byte]bool{}, hashing: make(chan struct{}, 2)}
-	if a.URL != "" {
-		made.url, _ = url.Parse(a.URL)
-	}
 	if a.Backend != "" {
 		made.upstream = p.upstreams[a.Backend]
 	}
@@ -53,9 +49,11 @@ func newAuthenticator(a *route.Auth, p *Proxy) *authenticator {
 
 // authenticated reports whether the client may go on; otherwise it was answered.
 func (x *exchange) authenticated(a *authenticator) bool {
-	if a.ClientCAs != nil && !x.certified(a) {
-		x.answer(http.StatusForbidden)
-		return false
+	if a.ClientCAs != nil {
+		if status := x.certified(a); status != 0 {
+			x.answer(status)
+			return false
+		}
 	}
 	x.passCertificate(a)
 	if len(a.Users) > 0 || a.Realm != "" {
@@ -104,18 +102,27 @@ func (a *authenticator) knows(ctx context.Context, user, password string) bool {
 	return true
 }
 
-// certified reports whether the client's certificate is of the wanted authorities.
-func (x *exchange) certified(a *authenticator) bool {
+// certified checks that the client's certificate is of the wanted authorities; else it
+// says how to answer.
+func (x *exchange) certified(a *authenticator) (status int) {
 	state := x.r.TLS
-	if state == nil || len(state.PeerCertificates) == 0 {
-		return false
+	switch {
+	case state != nil && len(state.PeerCertificates) > 0:
+	case a.ClientOptional && state != nil:
+		return 0
+	case state != nil && !strings.EqualFold(state.ServerName, x.request.Host):
+		return http.StatusMisdirectedRequest // a connection to the right name is asked for one
+	default:
+		return http.StatusForbidden
 	}
 	options := x509.VerifyOptions{Roots: a.ClientCAs, Intermediates: x509.NewCertPool(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
 	for _, c := range state.PeerCertificates[1:] {
 		options.Intermediates.AddCert(c)
 	}
-	_, err := state.PeerCertificates[0].Verify(options)
-	return err == nil
+	if _, err := state.PeerCertificates[0].Verify(options); err != nil {
+		return http.StatusForbidden
+	}
+	return 0
 }
 
 // passCertificate tells the backend of the client's certificate in ingress-nginx' headers,
@@ -141,7 +148,8 @@ func (x *exchange) passCertificate(a *authenticator) {
 
 // authorized asks another server whether the request may pass.
 func (x *exchange) authorized(a *authenticator) bool {
-	if a.url == nil {
+	target, err := url.Parse(x.expanded(a.URL))
+	if err != nil || target.Scheme != "http" && target.Scheme != "https" || target.Host == "" {
 		x.answer(http.StatusInternalServerError)
 		return false
 	}
@@ -151,8 +159,7 @@ func (x *exchange) authorized(a *authenticator) bool {
 	if method == "" {
 		method = http.MethodGet
 	}
-	target := *a.url
-	ask := (&http.Request{Method: method, URL: &target, Host: a.url.Host, Header: x.r.Header.Clone(), Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1}).WithContext(ctx)
+	ask := (&http.Request{Method: method, URL: target, Host: target.Host, Header: x.r.Header.Clone(), Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1}).WithContext(ctx)
 	dropHopByHop(ask.Header)
 	for _, name := range []string{"Content-Length", "Expect"} {
 		delete(ask.Header, name)
@@ -190,6 +197,19 @@ func (x *exchange) authorized(a *authenticator) bool {
 	return false
 }
 
+// expanded puts what the client asked in place of ingress-nginx' variables.
+func (x *exchange) expanded(template string) string {
+	if !strings.Contains(template, "$") {
+		return template
+	}
+	uri := x.request.Path
+	if x.request.RawQuery != "" {
+		uri += "?" + x.request.RawQuery
+	}
+	return strings.NewReplacer("$scheme", x.scheme, "$host", x.request.Host, "$request_uri", uri,
+		"$escaped_request_uri", url.QueryEscape(uri)).Replace(template)
+}
+
 func (a *authenticator) ask(r *http.Request) (*http.Response, error) {
 	if a.Backend == "" {
 		return a.proxy.auth.RoundTrip(r)
@@ -210,7 +230,7 @@ func (x *exchange) refused(a *authenticator, answer *http.Response, original str
 	h := x.w.Header()
 	switch {
 	case answer.StatusCode == http.StatusUnauthorized && a.SignIn != "":
-		at := a.SignIn
+		at := x.expanded(a.SignIn)
 		if u, err := url.Parse(at); err == nil && !u.Query().Has("rd") {
 			separator := "?"
 			if u.RawQuery != "" {

@@ -91,7 +91,7 @@ func (c *compiler) filters(of *route.Filters, place string) filters {
 	}
 	if of.Limit != nil {
 		// A client's count goes on while its limit stays the same.
-		if f.limiter = c.proxy.limiters[place]; f.limiter == nil || f.limiter.Limit != *of.Limit {
+		if f.limiter = c.proxy.limiters[place]; f.limiter == nil || !reflect.DeepEqual(f.limiter.Limit, *of.Limit) {
 			f.limiter = newLimiter(*of.Limit)
 		}
 		c.limiters[place] = f.limiter
@@ -106,7 +106,7 @@ func (c *compiler) filters(of *route.Filters, place string) filters {
 	}
 	if e := of.ErrorPages; e != nil {
 		if u := c.proxy.upstreams[e.Backend]; u != nil {
-			f.errors = &errorPages{upstream: u, codes: e.Codes}
+			f.errors = &errorPages{ErrorPages: e, upstream: u}
 		}
 	}
 	f.RequestHeaders, f.ResponseHeaders = canonical(of.RequestHeaders), canonical(of.ResponseHeaders)

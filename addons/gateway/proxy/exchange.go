@@ -91,7 +91,7 @@ func (x *exchange) serve() {
 		return
 	}
 	a := x.target.Action
-	x.record.Route, x.record.Rule = a.route, a.rule.Name
+	x.record.Route, x.record.Rule, x.record.NoLog = a.route, a.rule.Name, a.rule.NoAccessLog
 	if t := a.rule.Timeout; t > 0 {
 		ctx, cancel := context.WithTimeoutCause(x.r.Context(), t, errTimeout)
 		defer cancel()

@@ -10,6 +10,10 @@ import (
 // filtered does the filters of a rule or a share, up to where the request is sent on. It
 // reports whether the request was answered.
 func (x *exchange) filtered(f *filters) bool {
+	if r := f.Redirect; r != nil && r.OnlyPlain && x.scheme != "https" {
+		x.redirect(r)
+		return true
+	}
 	if f.Access != nil && !allowed(f.Access, x.client) {
 		x.answer(http.StatusForbidden)
 		return true
@@ -42,7 +46,7 @@ func (x *exchange) filtered(f *filters) bool {
 		}
 		delete(x.r.Header, "Host")
 	}
-	if r := f.Redirect; r != nil && !(r.OnlyPlain && x.scheme == "https") {
+	if r := f.Redirect; r != nil && !r.OnlyPlain {
 		x.redirect(r)
 		return true
 	}

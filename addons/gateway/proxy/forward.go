@@ -42,7 +42,7 @@ func (x *exchange) forward() {
 	for {
 		e := u.Set.Pick(wish)
 		if e == nil {
-			x.answer(http.StatusServiceUnavailable)
+			x.unavailable()
 			return
 		}
 		x.record.Attempts++
@@ -63,6 +63,17 @@ func (x *exchange) forward() {
 			return
 		}
 	}
+}
+
+// unavailable answers for a backend without endpoints.
+func (x *exchange) unavailable() {
+	if f := x.errorPages(); f != nil && f.Unavailable {
+		if page := x.asErrorPage(f, http.StatusServiceUnavailable, ""); page != nil {
+			x.pass(page, "")
+			return
+		}
+	}
+	x.answer(http.StatusServiceUnavailable)
 }
 
 const (
@@ -199,17 +210,18 @@ var buffers = newBufferPool()
 // pass sends an endpoint's answer to the client.
 func (x *exchange) pass(answer *http.Response, upgrade string) {
 	defer answer.Body.Close()
-	x.record.Status = answer.StatusCode
 	if answer.StatusCode == http.StatusSwitchingProtocols {
+		x.record.Status = answer.StatusCode
 		x.upgrade(answer, upgrade)
 		return
 	}
-	if f := x.errorPages(); f != nil && slices.Contains(f.codes, answer.StatusCode) {
+	if f := x.errorPages(); f != nil && slices.Contains(f.Codes, answer.StatusCode) {
 		if page := x.asErrorPage(f, answer.StatusCode, answer.Header.Get("Content-Type")); page != nil {
 			defer page.Body.Close()
 			answer = page
 		}
 	}
+	x.record.Status = answer.StatusCode
 	dropHopByHop(answer.Header)
 	h := x.w.Header()
 	for name, values := range answer.Header {

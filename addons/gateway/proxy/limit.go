@@ -45,6 +45,9 @@ func clientKey(a netip.Addr) netip.Addr {
 
 // enter counts a request in, or refuses it.
 func (l *limiter) enter(client netip.Addr) bool {
+	if within(client, l.Exempt) {
+		return true
+	}
 	client = clientKey(client)
 	now := time.Now()
 	l.mu.Lock()
@@ -76,7 +79,7 @@ func (l *limiter) enter(client netip.Addr) bool {
 
 // leave counts a request out. A nil limiter counts nothing.
 func (l *limiter) leave(client netip.Addr) {
-	if l == nil {
+	if l == nil || within(client, l.Exempt) {
 		return
 	}
 	l.mu.Lock()

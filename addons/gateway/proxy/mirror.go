@@ -62,8 +62,8 @@ func (x *exchange) mirror(m *mirror) {
 
 // errorPages are a backend that answers in place of others' failures.
 type errorPages struct {
+	*route.ErrorPages
 	upstream *Upstream
-	codes    []int
 }
 
 // asErrorPage asks for the page of a code, as ingress-nginx asks for those of
@@ -83,6 +83,9 @@ func (x *exchange) asErrorPage(f *errorPages, status int, kind string) *http.Res
 		"X-Request-Id":   x.r.Header["X-Request-Id"],
 		"X-Service-Name": {x.record.Backend},
 		"Content-Type":   {kind},
+	}
+	for _, h := range f.Headers {
+		out.Header.Set(h.Name, h.Value)
 	}
 	out.URL.Path, out.URL.RawPath, out.URL.RawQuery = "/", "", ""
 	answer, err := e.Transport.(*transport).RoundTrip(out)

@@ -87,6 +87,11 @@ func (p *Proxy) Compile(c *route.Config) *Compiled {
 		}
 		p.upstreams[name] = u
 	}
+	for name := range old {
+		if p.upstreams[name] == nil {
+			delete(p.endpoints, name)
+		}
+	}
 	compiler := &compiler{proxy: p, limiters: map[string]*limiter{}}
 	sites := make(map[string]*Site, len(c.Listeners))
 	for i := range c.Listeners {
@@ -159,6 +164,8 @@ type Record struct {
 	Listener, Route, Rule, Backend string
 	Endpoint                       string
 	Attempts                       int
+	// NoLog is of rules that are left out of the access log.
+	NoLog bool
 }
 
 func logPanic(what any) { slog.Error("panic", "goroutine", "gateway request", "panic", what) }

@@ -64,7 +64,7 @@ func (x *exchange) keepSession(u *Upstream, e *backend.Endpoint) {
 		x.sessionName = s.Header
 		return
 	}
-	c := &http.Cookie{Name: s.Cookie, Value: value, Path: s.Path, Secure: s.Secure, HttpOnly: true}
+	c := &http.Cookie{Name: s.Cookie, Value: value, Path: s.Path, Domain: s.Domain, Secure: s.Secure, HttpOnly: true}
 	if c.Path == "" {
 		c.Path = "/"
 	}
