@@ -40,7 +40,7 @@ spec:
 
 // ingress opens the cluster to the outside: an Ingress is answered at the node's address
 // on port 80, and on port 443 with its certificate, and no request fails while what is
-// behind it is replaced, or the server itself killed. With it the ports are closed again.
+// behind it is replaced, and none but the one under way when the server itself is killed. With it the ports are closed again.
 func ingress(t *testing.T, c *cluster) {
 	if conn, err := net.DialTimeout("tcp", "127.0.0.1:80", time.Second); err == nil {
 		conn.Close()
@@ -78,18 +78,31 @@ func ingress(t *testing.T, c *cluster) {
 	for _, url := range []string{"http://web.smoke.example/app/", "https://web.smoke.example/app/"} {
 		c.wait(url, 15*time.Second, func(context.Context) (bool, error) { err := ask(url); return err == nil, err })
 	}
-	for name, change := range map[string]func(){
-		"a rolling update": func() {
+	for _, under := range []struct {
+		name    string
+		allowed int64 // failures: of what is under way when a process is killed
+		change  func()
+	}{
+		{"a rolling update", 0, func() {
 			c.kubectl("-n", "smoke", "patch", "deployment", "web", "--type=json", "-p", `[{"op":"replace","path":"/spec/template/spec/containers/0/args","value":["-version=9"]}]`)
 			c.kubectl("-n", "smoke", "rollout", "status", "deployment/web", "--timeout=120s")
-		},
+		}},
+		{"the server killed", 1, func() {
+			_ = c.cmd.Process.Kill()
+			<-c.ended
+			c.start()
+			c.wait("/readyz", 10*time.Second, func(ctx context.Context) (bool, error) { return c.readyz(ctx), nil })
+			c.kubectl("-n", "smoke", "rollout", "status", "deployment/web", "--timeout=60s")
+			time.Sleep(2 * time.Second) // requests go on for a while
+		}},
 	} {
+		name, change := under.name, under.change
 		var asked, failed atomic.Int64
-		under, end := context.WithCancel(t.Context())
+		asking, end := context.WithCancel(t.Context())
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)
-			for under.Err() == nil {
+			for asking.Err() == nil {
 				if err := ask([]string{"http://web.smoke.example/app/", "https://web.smoke.example/app/"}[asked.Add(1)%2]); err != nil {
 					failed.Add(1)
 					t.Logf("under %s: %v", name, err)
@@ -99,7 +112,7 @@ func ingress(t *testing.T, c *cluster) {
 		change()
 		end()
 		<-ended
-		if asked.Load() < 20 || failed.Load() > 0 {
+		if asked.Load() < 20 || failed.Load() > under.allowed {
 			t.Errorf("%s: %d asked, %d failed", name, asked.Load(), failed.Load())
 		}
 		t.Logf("%s: %d asked, %d failed", name, asked.Load(), failed.Load())
