@@ -15,7 +15,7 @@ CB         := k8s.io/component-base/version
 KUBECTL_LD := -s -w -X $(CB).gitVersion=$(KUBERNETES)+knarr -X $(CB).gitMajor=1 -X $(CB).gitMinor=36 \
               -X $(CB).gitCommit=$(COMMIT) -X $(CB).gitTreeState=clean
 
-PROGRAMS := runc containerd-shim-runc-v2 kubectl knarr-cni knarr-holder knarr-kine pause
+PROGRAMS := runc containerd-shim-runc-v2 kubectl knarr-cni knarr-holder knarr-kine pause gateway-definitions
 EMBEDDED := $(PROGRAMS:%=internal/programs/bin/%.zst)
 GOFILES  := $(shell find . -name '*.go' -not -name '*_test.go' -not -path './build/*' -not -path './docs/*' -not -path './test/*')
 PACKAGES := libseccomp-dev pkg-config gcc libc6-dev make zstd
@@ -108,6 +108,10 @@ build/knarr-holder: go.mod $(wildcard internal/holder/holder.go internal/holder/
 KINE := controlplane/kine/program
 build/knarr-kine: $(wildcard $(KINE)/*.go $(KINE)/go.* $(KINE)/etcd/*/*.go) | deps
 	GOFLAGS= CGO_ENABLED=1 CGO_CFLAGS=-Os go build -C $(KINE) -trimpath -tags "netgo osusergo sqlite_omit_load_extension" -gcflags=all=-l -ldflags "-s -w -extldflags -static" -o $(CURDIR)/$@ .
+
+# The definitions of the Gateway API, from its module.
+build/gateway-definitions: go.mod $(wildcard addons/gateway/definitions/*.go)
+	go run ./addons/gateway/definitions "$$(go list -m -f '{{.Dir}}' sigs.k8s.io/gateway-api)/config/crd/standard" >$@
 
 build/pause: node/containerruntime/pause/pause.c | deps
 	@mkdir -p $(@D)

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	gw "sigs.k8s.io/gateway-api/apis/v1"
 
 	"knarr/internal/references"
 )
@@ -115,7 +116,23 @@ func nodeRules() []rbacv1.PolicyRule {
 		rule("networking.k8s.io", "ingresses", "list", "watch"),
 		rule("networking.k8s.io", "ingressclasses", "list", "watch"),
 		rule("", "events", "create", "patch"),
+		rule("", "namespaces", "list", "watch"),
+		{APIGroups: []string{gw.GroupName}, Resources: append(plurals(), "gateways"), Verbs: []string{"list", "watch"}},
 	}
+}
+
+func plurals() (all []string) {
+	for _, k := range apiKinds {
+		all = append(all, k.plural)
+	}
+	return all
+}
+
+func statuses() (all []string) {
+	for _, p := range append(plurals(), "gateways") {
+		all = append(all, p+"/status")
+	}
+	return all
 }
 
 // mainRules are what the server's part may do besides.
@@ -127,6 +144,7 @@ func mainRules() []rbacv1.PolicyRule {
 		rule("", "services", "create", "update", "delete"),
 		rule("discovery.k8s.io", "endpointslices", "create", "update", "delete"),
 		rule("networking.k8s.io", "ingresses/status", "update"),
+		{APIGroups: []string{gw.GroupName}, Resources: statuses(), Verbs: []string{"update"}},
 		rule("coordination.k8s.io", "leases", "create"),
 		lease,
 	}
