@@ -107,8 +107,11 @@ type gatewayWatch struct {
 	group      run.Group
 	add        func()
 
-	mu       sync.Mutex
-	gateways cache.SharedIndexInformer // nil until it has synced
+	// withClasses watches the classes always as well: who writes their status needs them.
+	withClasses bool
+
+	mu                sync.Mutex
+	gateways, classes cache.SharedIndexInformer // nil until they have synced
 }
 
 // run returns with ctx.
@@ -118,16 +121,22 @@ func (w *gatewayWatch) run(ctx context.Context) {
 	if !w.client.served(ctx) {
 		return
 	}
-	inf := w.client.informer("gateways", &gw.Gateway{})
-	if _, err := inf.AddEventHandler(onChange(meaningful, func(metav1.Object) { w.add() })); err != nil {
-		return // only one that has ended refuses a handler
+	begin := func(plural string, of runtime.Object, to *cache.SharedIndexInformer) {
+		inf := w.client.informer(plural, of)
+		if _, err := inf.AddEventHandler(onChange(meaningful, func(metav1.Object) { w.add() })); err != nil {
+			return // only one that has ended refuses a handler
+		}
+		group.Go("gateway: watch "+plural, func() { inf.RunWithContext(ctx) })
+		if cache.WaitForCacheSync(ctx.Done(), inf.HasSynced) {
+			w.mu.Lock()
+			*to = inf
+			w.mu.Unlock()
+			w.add()
+		}
 	}
-	group.Go("gateway: watch Gateways", func() { inf.RunWithContext(ctx) })
-	if cache.WaitForCacheSync(ctx.Done(), inf.HasSynced) {
-		w.mu.Lock()
-		w.gateways = inf
-		w.mu.Unlock()
-		w.add()
+	begin("gateways", &gw.Gateway{}, &w.gateways)
+	if w.withClasses {
+		begin("gatewayclasses", &gw.GatewayClass{}, &w.classes)
 	}
 	<-ctx.Done()
 }
@@ -141,6 +150,17 @@ func (w *gatewayWatch) all() []*gw.Gateway {
 		return nil
 	}
 	return listOf[*gw.Gateway](inf)
+}
+
+// allClasses are the GatewayClasses, where they are watched always.
+func (w *gatewayWatch) allClasses() []*gw.GatewayClass {
+	w.mu.Lock()
+	inf := w.classes
+	w.mu.Unlock()
+	if inf == nil {
+		return nil
+	}
+	return listOf[*gw.GatewayClass](inf)
 }
 
 // watch begins to watch what Gateways need, and waits until it is known.

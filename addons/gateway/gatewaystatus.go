@@ -20,18 +20,20 @@ import (
 // gateways keeps the Services of Gateways, and writes what the objects of the Gateway API
 // are told.
 func (t *statusTerm) gateways(ctx context.Context, out *compiled) error {
-	if t.world.api.kinds == nil {
-		return nil
-	}
-	in := t.world.api.input()
-	s := &out.statuses
-	errs := []error{t.keepServices(ctx, out.ports)}
-	for _, o := range in.Classes {
-		if want, ok := s.Classes[o.Name]; ok {
+	var errs []error
+	for _, o := range t.world.api.allClasses() {
+		if o.Spec.ControllerName == gatewayapi.Controller {
+			want, _ := gatewayapi.ClassStatus(o)
 			keepTimes(want.Conditions, o.Status.Conditions)
 			errs = append(errs, put(ctx, t, "gatewayclasses", o, o.Status, want, func(c *gw.GatewayClass) { c.Status = want }))
 		}
 	}
+	if t.world.api.kinds == nil {
+		return errors.Join(errs...)
+	}
+	in := t.world.api.input()
+	s := &out.statuses
+	errs = append(errs, t.keepServices(ctx, out.ports))
 	for _, o := range in.Gateways {
 		want, ok := s.Gateways[key(o)]
 		if !ok {

@@ -61,7 +61,7 @@ func newWorld(client kubernetes.Interface, api *apiClient, domain, node string) 
 	f := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(slim))
 	return &world{
 		client: client, domain: domain, node: node, factory: f, parsed: ingress.NewParsed(), apiParsed: ingress.NewParsed(),
-		api:       &gatewayWatch{client: api, core: client},
+		api:       &gatewayWatch{client: api, core: client, withClasses: node == ""},
 		ingresses: f.Networking().V1().Ingresses().Informer(), classes: f.Networking().V1().IngressClasses().Informer(),
 	}
 }

@@ -76,7 +76,6 @@ type Output struct {
 
 // Statuses are what the objects get.
 type Statuses struct {
-	Classes      map[string]gw.GatewayClassStatus
 	Gateways     map[types.NamespacedName]gw.GatewayStatus
 	ListenerSets map[types.NamespacedName]gw.ListenerSetStatus
 	// Routes are by kind. Entries of other controllers are not among them.
@@ -101,7 +100,7 @@ func Compile(in Input) *Output {
 		out: &Output{
 			Backends: map[string]route.Backend{}, Targets: map[string]ingress.Target{}, Ports: map[types.NamespacedName][]Port{},
 			Statuses: Statuses{
-				Classes: map[string]gw.GatewayClassStatus{}, Gateways: map[types.NamespacedName]gw.GatewayStatus{}, ListenerSets: map[types.NamespacedName]gw.ListenerSetStatus{},
+				Gateways: map[types.NamespacedName]gw.GatewayStatus{}, ListenerSets: map[types.NamespacedName]gw.ListenerSetStatus{},
 				Routes: map[string]map[types.NamespacedName][]gw.RouteParentStatus{}, Policies: map[types.NamespacedName][]gw.PolicyAncestorStatus{},
 			},
 		},
@@ -110,8 +109,7 @@ func Compile(in Input) *Output {
 	classes := map[gw.ObjectName]bool{}
 	for _, class := range in.Classes {
 		if class.Spec.ControllerName == Controller {
-			status, ok := classStatus(class)
-			c.out.Statuses.Classes[class.Name], classes[gw.ObjectName(class.Name)] = status, ok
+			_, classes[gw.ObjectName(class.Name)] = ClassStatus(class)
 		}
 	}
 	c.policies = c.readPolicies()
@@ -154,8 +152,8 @@ func inOrder[T metav1.Object](all []T) []T {
 	})
 }
 
-// classStatus is that of a GatewayClass of ours; ok says that its Gateways are served.
-func classStatus(class *gw.GatewayClass) (status gw.GatewayClassStatus, ok bool) {
+// ClassStatus is that of a GatewayClass of ours; ok says that its Gateways are served.
+func ClassStatus(class *gw.GatewayClass) (status gw.GatewayClassStatus, ok bool) {
 	ok = class.Spec.ParametersRef == nil
 	c := condition(class.Generation, string(gw.GatewayClassConditionStatusAccepted), ok, string(gw.GatewayClassReasonAccepted), "the class is served by knarr")
 	if !ok {

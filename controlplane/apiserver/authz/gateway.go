@@ -105,9 +105,14 @@ func (n *Node) granted(r references.Reference) (ok bool) {
 	return ok
 }
 
+// ofGatewayAPI is a custom kind as it is stored, in whichever version.
+func ofGatewayAPI(cache *watchcache.Cache, plural string) *watchcache.Resource {
+	return cache.Stored()[gw.SchemeGroupVersion.WithResource(plural).GroupResource()]
+}
+
 // eachOfGatewayAPI visits the objects of a custom kind, as far as they can be read.
 func eachOfGatewayAPI[T any](cache *watchcache.Cache, plural, namespace string, visit func(*T) bool) {
-	watchcache.Each(cache.Resource(gw.SchemeGroupVersion.WithResource(plural)), namespace, func(u *unstructured.Unstructured) bool {
+	watchcache.Each(ofGatewayAPI(cache, plural), namespace, func(u *unstructured.Unstructured) bool {
 		var o T
 		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, &o); err != nil {
 			return true
@@ -117,6 +122,6 @@ func eachOfGatewayAPI[T any](cache *watchcache.Cache, plural, namespace string, 
 }
 
 func oneOfGatewayAPI(cache *watchcache.Cache, plural, name string, to any) bool {
-	u, ok := watchcache.Read[*unstructured.Unstructured](cache.Resource(gw.SchemeGroupVersion.WithResource(plural)), name)
+	u, ok := watchcache.Read[*unstructured.Unstructured](ofGatewayAPI(cache, plural), name)
 	return ok && runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, to) == nil
 }
