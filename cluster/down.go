@@ -16,6 +16,8 @@ import (
 	"knarr/addons/localstorage"
 	"knarr/node/cni"
 	"knarr/node/containerruntime"
+	"knarr/node/kubeproxy/mode"
+	"knarr/node/networkpolicy"
 )
 
 // ErrNoCluster says that a directory is not one of a server or an agent.
@@ -53,8 +55,8 @@ func Down(ctx context.Context, dir string, purge, leave bool) (done string, err 
 		endHolder(l),
 		containerruntime.Purge(ctx, l.runtimeConfig()),
 		cni.Remove(l.cniConfig()),
-		removeTable(l.table()),
-		removeTable(l.policyTable()),
+		mode.Forget(l.proxyMode(), l.table()),
+		networkpolicy.Remove(l.policyTable()),
 		unmountBelow(filepath.Join(l.kubelet(), "pods")),
 		unmountBelow(filepath.Join(l.kubelet(), "plugins")),
 		localstorage.ReleaseDevices(l.storage()),

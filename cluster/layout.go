@@ -29,10 +29,11 @@ func (l layout) containerd() string    { return filepath.Join(l.dir, "containerd
 func (l layout) containerdState() string {
 	return filepath.Join("/run", "knarr"+l.suffix(), "containerd")
 }
-func (l layout) runDir() string  { return filepath.Join("/run", "knarr"+l.suffix()) }
-func (l layout) holder() string  { return filepath.Join(l.runDir(), "holder.sock") }
-func (l layout) storage() string { return filepath.Join(l.dir, "storage") }
-func (l layout) cni() string     { return filepath.Join(l.dir, "cni") }
+func (l layout) runDir() string    { return filepath.Join("/run", "knarr"+l.suffix()) }
+func (l layout) proxyMode() string { return filepath.Join(l.runDir(), "proxy-mode") }
+func (l layout) holder() string    { return filepath.Join(l.runDir(), "holder.sock") }
+func (l layout) storage() string   { return filepath.Join(l.dir, "storage") }
+func (l layout) cni() string       { return filepath.Join(l.dir, "cni") }
 func (l layout) cniConf() string {
 	return filepath.Join(l.dir, "cni", "net.d")
 }

@@ -33,15 +33,15 @@ func planNode(node *corev1.Node, cidrs []*networkingv1.ServiceCIDR) Rules {
 			}
 		}
 		if len(ranges) > 0 {
-			r.Pools[rangesName(v6)] = Pool{V6: v6, Ranges: disjoint(ranges)}
+			r.Pools[ServiceRanges(v6)] = Pool{V6: v6, Ranges: disjoint(ranges)}
 		}
 	}
 	return r
 }
 
-// rangesName is the pool of addresses that Services may have. No Service's pool
+// ServiceRanges is the pool of addresses that Services may have. No Service's pool
 // has this name.
-func rangesName(v6 bool) string {
+func ServiceRanges(v6 bool) string {
 	if v6 {
 		return "service-ranges-6"
 	}

@@ -35,7 +35,8 @@ type Front struct {
 	Port
 }
 
-func (f Front) isNodePort() bool { return f.Addr.IsUnspecified() }
+// IsNodePort says that a front is at the addresses where node ports are.
+func (f Front) IsNodePort() bool { return f.Addr.IsUnspecified() }
 
 // A Port is a protocol and number.
 type Port struct {
