@@ -16,7 +16,6 @@ import (
 	"knarr/addons/localstorage"
 	"knarr/node/cni"
 	"knarr/node/containerruntime"
-	"knarr/node/kubeproxy/mode"
 	"knarr/node/networkpolicy"
 )
 
@@ -55,7 +54,7 @@ func Down(ctx context.Context, dir string, purge, leave bool) (done string, err 
 		endHolder(l),
 		containerruntime.Purge(ctx, l.runtimeConfig()),
 		cni.Remove(l.cniConfig()),
-		mode.Forget(l.proxyMode(), l.table()),
+		l.proxyRecords().Restore(l.table()),
 		networkpolicy.Remove(l.policyTable()),
 		unmountBelow(filepath.Join(l.kubelet(), "pods")),
 		unmountBelow(filepath.Join(l.kubelet(), "plugins")),

@@ -155,10 +155,14 @@ func (r *Rules) port(svc *corev1.Service, p *corev1.ServicePort, cluster netip.A
 		return Target{Pool: pool(use, eps), Masquerade: masq}
 	}
 	front := func(addr netip.Addr) Front { return Front{addr, Port{p.Protocol, uint16(p.Port)}} }
+	masquerade := MasqueradeOutside
+	if on.masqueradeAll {
+		masquerade = MasqueradeAll
+	}
 	if svc.Spec.InternalTrafficPolicy != nil && *svc.Spec.InternalTrafficPolicy == corev1.ServiceInternalTrafficPolicyLocal {
-		r.Fronts[front(cluster)] = target("local", local, MasqueradeOutside)
+		r.Fronts[front(cluster)] = target("local", local, masquerade)
 	} else {
-		r.Fronts[front(cluster)] = target("cluster", all, MasqueradeOutside)
+		r.Fronts[front(cluster)] = target("cluster", all, masquerade)
 	}
 	outside := func() Target {
 		if svc.Spec.ExternalTrafficPolicy != corev1.ServiceExternalTrafficPolicyLocal {

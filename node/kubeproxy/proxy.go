@@ -35,6 +35,8 @@ type Config struct {
 	// ClusterCIDRs are the pods' ranges; connections from elsewhere are
 	// masqueraded.
 	ClusterCIDRs []netip.Prefix
+	// MasqueradeAll masquerades the pods' connections to cluster IPs too.
+	MasqueradeAll bool
 	// Table is the nftables table. Default "knarr".
 	Table string
 	// Healthz is the address of /healthz and /livez; empty: none.

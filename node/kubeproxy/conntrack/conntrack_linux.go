@@ -1,5 +1,6 @@
-// Package conntrack ends UDP flows that go on to where no endpoint is any more. It
-// reads and deletes entries of the kernel's connection tracking.
+// Package conntrack sets the limits of the kernel's connection tracking, and ends UDP
+// flows that go on to where no endpoint is any more. It reads and writes the kernel's
+// settings, and reads and deletes its entries.
 package conntrack
 
 import (

@@ -3,27 +3,42 @@ package mode
 import (
 	"context"
 	"net"
+	"os"
 	"os/exec"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/nftables"
+	moby "github.com/moby/ipvs"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"knarr/internal/need"
 )
 
-// unable says why a mode cannot be tried on this machine.
-func unable(name string) string {
-	if name == "iptables" {
+// able skips a mode that this machine has not got.
+func able(t *testing.T, name string) {
+	switch name {
+	case "iptables":
 		if _, err := exec.LookPath("iptables-restore"); err != nil {
-			return "no iptables-restore; make test installs iptables"
+			need.Skip(t, "needs iptables-restore: apt-get install iptables")
+		}
+	case "ipvs":
+		h, err := moby.New("")
+		if err == nil {
+			_, err = h.GetConfig()
+			h.Close()
+		}
+		if why := "needs a kernel with IP virtual servers: make vm: "; err != nil && os.Getenv("KNARR_GUEST") != "" {
+			t.Fatal(why, err)
+		} else if err != nil {
+			t.Skip(why, err)
 		}
 	}
-	return ""
 }
 
 var here, everywhere = []string{"here"}, []string{"here", "there"}
@@ -113,13 +128,22 @@ var cases = []testCase{
 			{from: "client", to: "192.0.2.9:80", endpoints: here, client: client},
 			{from: "client", to: nodeOut + ":30080", endpoints: here, client: client},
 			{from: "client", protocol: "udp", to: nodeOut + ":30053", endpoints: here, client: client},
-			{from: "there", to: "192.0.2.9:80", endpoints: everywhere},
-			{from: "node", to: nodeOut + ":30080", endpoints: everywhere},
 		},
 		client: map[string]string{"userspace": "10.42.0.1"},
 		then: func(r *rig, _ *corev1.Service) {
 			r.move(both[1])
 			r.ask(question{from: "client", to: "192.0.2.9:80"}, "")
+		},
+	},
+	{
+		name: "external traffic policy and connections from inside", service: service(loadBalancer, local), endpoints: both,
+		except: map[string]string{"ipvs": "a virtual server has one list of endpoints"},
+		asked: []question{
+			{from: "there", to: "192.0.2.9:80", endpoints: everywhere},
+			{from: "node", to: nodeOut + ":30080", endpoints: everywhere},
+		},
+		then: func(r *rig, _ *corev1.Service) {
+			r.move(both[1])
 			r.ask(question{from: "here", to: "192.0.2.9:80", endpoints: []string{"there"}}, "")
 		},
 	},

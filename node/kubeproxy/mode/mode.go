@@ -7,9 +7,11 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"knarr/node/kubeproxy"
+	"knarr/node/kubeproxy/ipvs"
 )
 
 // Default is the mode where none is asked for.
@@ -21,8 +23,10 @@ type Config struct {
 	Table string
 	// ClusterCIDRs and NodePorts are as in kubeproxy.Config.
 	ClusterCIDRs, NodePorts []netip.Prefix
-	// Scheduler is the mode ipvs' way to choose an endpoint. Default "rr".
+	// Scheduler is the mode ipvs' way to choose an endpoint. Default "rr". Timeouts are how
+	// long it remembers connections.
 	Scheduler string
+	Timeouts  ipvs.Timeouts
 }
 
 // A mode is one way.
@@ -72,6 +76,9 @@ func Open(name, record string, c Config) (kubeproxy.Dataplane, error) {
 		was, err := read(record)
 		if err == nil && was.name != m.name {
 			err = was.forget(c.Table)
+		}
+		if err == nil {
+			err = os.MkdirAll(filepath.Dir(record), 0o755)
 		}
 		if err == nil {
 			err = os.WriteFile(record, []byte(m.name+"\n"), 0o644)
