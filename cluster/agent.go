@@ -76,7 +76,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		began: a.began, podNetwork: make(chan struct{}),
 		as: identities{
 			kubelet: a.as(member, "kubelet", "kubelet-client"), proxy: a.as(member, "kube-proxy", "kube-proxy"), dns: a.as(member, "knarr-dns", "dns"),
-			storage: a.as(member, "local-path-provisioner", "local-storage"),
+			storage: a.as(member, "local-path-provisioner", "local-storage"), gateway: a.as(member, "knarr-gateway", "gateway"),
 		},
 	}
 	var group run.Group

@@ -16,6 +16,7 @@ import (
 	cloudprovider "k8s.io/cloud-provider"
 
 	"knarr/addons/dns"
+	"knarr/addons/gateway"
 	"knarr/addons/loadbalancer"
 	"knarr/addons/localstorage"
 	"knarr/addons/metrics"
@@ -50,6 +51,7 @@ func (s *Server) components() []component {
 		{"", component{"metrics-server", s.measure}},
 		{"", component{"storage-class", s.publishStorage}},
 		{serviceLB, component{"service-lb", s.balance}},
+		{"", component{"gateway-status", s.publishGateway}},
 		{"", component{"servers", s.keepServers}},
 	} {
 		if !o.disabled(c.part) && !(c.part == "coredns" && o.disabled("network")) {
@@ -196,6 +198,28 @@ func (s *Server) balance(ctx context.Context) error {
 			return err
 		}
 		return c.Run(ctx)
+	})
+}
+
+// publishGateway keeps the class of Ingresses, their addresses and what there is to say of
+// them. In a cluster that serves none, it removes what an earlier start has made.
+func (s *Server) publishGateway(ctx context.Context) error {
+	if s.opts.disabled(ingressPart) {
+		if err := gateway.Withdraw(ctx, s.registrar()); err != nil {
+			return err
+		}
+		<-ctx.Done()
+		return nil
+	}
+	return switchToElection(ctx, s.several(), func(ctx context.Context, elect bool) error {
+		st, err := gateway.NewStatus(gateway.StatusConfig{
+			Kube: s.asAccount("gateway", gateway.ServiceAccount), Registrar: s.registrar(), Domain: s.opts.ClusterDomain,
+			LeaderElect: elect, Identity: s.opts.NodeName, NodeAddresses: s.opts.disabled(serviceLB),
+		})
+		if err != nil {
+			return err
+		}
+		return st.Run(ctx)
 	})
 }
 

@@ -27,6 +27,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/util/retry"
 
+	"knarr/addons/gateway"
 	"knarr/addons/localstorage"
 	"knarr/controlplane/etcd"
 )
@@ -65,6 +66,7 @@ func nodeLeaves(name string, ips []netip.Addr) []leaf {
 		{name: "kube-proxy", user: "system:kube-proxy"},
 		{name: "dns", user: serviceaccount.MakeUsername(metav1.NamespaceSystem, "kube-dns"), groups: serviceaccount.MakeGroupNames(metav1.NamespaceSystem)},
 		{name: "local-storage", user: localstorage.User(name), groups: []string{localstorage.Group}},
+		{name: "gateway", user: gateway.User(name), groups: []string{gateway.Group}},
 	}
 }
 

@@ -23,6 +23,8 @@ import (
 	watchtools "k8s.io/client-go/tools/watch"
 
 	"knarr/addons/dns"
+	"knarr/addons/gateway"
+	"knarr/addons/gateway/dataplane"
 	"knarr/addons/localstorage"
 	"knarr/internal/programs"
 	"knarr/internal/run"
@@ -51,7 +53,7 @@ type facts struct {
 }
 
 // identities lead to the API server, each as one user.
-type identities struct{ kubelet, proxy, dns, storage *rest.Config }
+type identities struct{ kubelet, proxy, dns, storage, gateway *rest.Config }
 
 // A node runs pods on this machine, those of a server or of an agent.
 type node struct {
@@ -83,6 +85,7 @@ func (n *node) components() []component {
 		{"", n.health.watched(component{"network-policy", n.policies})},
 		{"coredns", component{"dns", n.dns}},
 		{"local-storage", component{"local-storage", n.storage}},
+		{ingressPart, component{"gateway", n.gateway}},
 		{"", component{"kubelet", n.pods}},
 	}
 	var run []component
@@ -274,6 +277,16 @@ func (n *node) storage(ctx context.Context) error {
 		return err
 	}
 	return s.Run(ctx)
+}
+
+// gateway serves Ingresses at this node's ports.
+func (n *node) gateway(ctx context.Context) error {
+	plane := dataplane.New(dataplane.Options{Listen: n.sockets.listenWhileOpen, ListenPacket: n.sockets.listenPacketWhileOpen})
+	g, err := gateway.New(gateway.Config{Kube: n.as.gateway, NodeName: n.opts.NodeName, Domain: n.facts.ClusterDomain, Plane: plane})
+	if err != nil {
+		return err
+	}
+	return g.Run(ctx)
 }
 
 // policies holds the node's pods to NetworkPolicies. In a cluster that does not,

@@ -88,7 +88,7 @@ func (o *Options) Flags(f *pflag.FlagSet) {
 	f.StringVarP(&o.WriteKubeconfig, "write-kubeconfig", "o", "", "write the administrator's kubeconfig to this `file` too")
 	f.StringVar(&o.WriteKubeconfigMode, "write-kubeconfig-mode", "0600", "octal `mode` of that file")
 	flaghelp.Group(f, "Flags")
-	f.StringSliceVar(&o.Disable, "disable", nil, "`parts` not to run: coredns, kube-proxy, metrics-server, local-storage, servicelb, scheduler, controller-manager, network, network-policy")
+	f.StringSliceVar(&o.Disable, "disable", nil, "`parts` not to run: coredns, kube-proxy, metrics-server, local-storage, servicelb, ingress, scheduler, controller-manager, network, network-policy")
 	flaghelp.Values(f, "disable", Disableable...)
 	f.StringArrayVar(&o.APIServerArgs, "kube-apiserver-arg", nil, "`key=value` that sets one of upstream's flags of the API server: authentication, authorisation, admission plugins, encryption, audit")
 	f.BoolVar(&o.DisableAgent, "disable-agent", false, "run no node on this server")
@@ -106,7 +106,7 @@ const externalCloud = "external"
 var backends = []string{cni.VXLAN, cni.HostGateway, cni.NoBackend}
 
 // Disableable are the parts that --disable takes.
-var Disableable = []string{"coredns", "kube-proxy", "metrics-server", "local-storage", serviceLB, "scheduler", "controller-manager", "network", networkPolicy}
+var Disableable = []string{"coredns", "kube-proxy", "metrics-server", "local-storage", serviceLB, ingressPart, "scheduler", "controller-manager", "network", networkPolicy}
 
 // cloudControllers are the part that --cloud-config is about.
 const cloudControllers = "cloud-controller-manager"
@@ -114,6 +114,9 @@ const cloudControllers = "cloud-controller-manager"
 // serviceLB is the part that gives Services of type LoadBalancer addresses, by the name
 // that k3s' users know.
 const serviceLB = "servicelb"
+
+// ingressPart is the part that serves Ingresses; k3s' users know it by its program's name.
+const ingressPart, k3sIngress = "ingress", "traefik"
 
 // networkPolicy is the part that --disable-network-policy is about.
 const networkPolicy = "network-policy"
@@ -215,7 +218,11 @@ func (o *Options) shared(f *faults) {
 		bad("service-node-port-range", "%q is not a range such as 30000-32767", o.ServiceNodePorts)
 	}
 	o.nodePorts = [2]int32{int32(lo), int32(hi)}
-	for _, d := range o.Disable {
+	for i, d := range o.Disable {
+		if d == k3sIngress {
+			o.Disable[i] = ingressPart
+			continue
+		}
 		if !slices.Contains(Disableable, d) {
 			bad("disable", "there is no part %q; parts are %s", d, strings.Join(Disableable, ", "))
 		}

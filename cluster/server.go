@@ -22,6 +22,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/client-go/rest"
 
+	"knarr/addons/gateway"
 	"knarr/addons/localstorage"
 	"knarr/addons/metrics"
 	"knarr/controlplane/apiserver"
@@ -232,7 +233,7 @@ func (s *Server) facts() facts {
 		ClusterCIDR: o.clusterCIDR, ServiceCIDR: o.serviceCIDR, ClusterDNS: o.clusterDNS, ClusterDomain: o.ClusterDomain,
 		Backend: o.FlannelBackend, Network: networkID(s.ca.pem), CloudProvider: o.CloudProvider,
 	}
-	for _, part := range []string{"coredns", "kube-proxy", "local-storage", "network", networkPolicy} {
+	for _, part := range []string{"coredns", "kube-proxy", "local-storage", "network", networkPolicy, ingressPart} {
 		if o.disabled(part) {
 			f.Disabled = append(f.Disabled, part)
 		}
@@ -250,6 +251,7 @@ func (s *Server) newNode() *node {
 			proxy:   s.as("kube-proxy", "system:kube-proxy"),
 			dns:     s.as("knarr-dns", serviceaccount.MakeUsername("kube-system", "kube-dns"), serviceaccount.MakeGroupNames("kube-system")...),
 			storage: s.as("local-path-provisioner", localstorage.User(s.opts.NodeName), localstorage.Group),
+			gateway: s.as("knarr-gateway", gateway.User(s.opts.NodeName), gateway.Group),
 		},
 	}
 }

@@ -24,7 +24,7 @@ func (o *Options) sharedFlags() map[string]*string {
 }
 
 // everywhere are the parts that run on all servers and nodes, or on none.
-var everywhere = []string{"coredns", "kube-proxy", "local-storage", "metrics-server", "network", networkPolicy, serviceLB}
+var everywhere = []string{"coredns", "kube-proxy", "local-storage", "metrics-server", "network", networkPolicy, serviceLB, ingressPart}
 
 // settings are what further servers must have as this one has it.
 func (o *Options) settings() settings {

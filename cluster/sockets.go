@@ -97,6 +97,56 @@ func (s *sockets) Listen(network, address string) (net.Listener, error) {
 	return l, err
 }
 
+// A droppable socket is not held any more once it is closed: its port is free then.
+type droppable struct {
+	*sockets
+	socket any // net.Listener or net.PacketConn
+}
+
+func (d droppable) drop() {
+	if err := d.holder.Drop(d.socket); err != nil {
+		slog.Debug("let go of a socket", "err", err)
+	}
+}
+
+type droppableListener struct {
+	*net.TCPListener
+	droppable
+}
+
+func (l droppableListener) Close() error {
+	l.drop()
+	return l.TCPListener.Close()
+}
+
+type droppablePackets struct {
+	*net.UDPConn
+	droppable
+}
+
+func (p droppablePackets) Close() error {
+	p.drop()
+	return p.UDPConn.Close()
+}
+
+// listenWhileOpen is Listen for ports that come and go while this process runs.
+func (s *sockets) listenWhileOpen(network, address string) (net.Listener, error) {
+	l, err := s.Listen(network, address)
+	if tcp, ok := l.(*net.TCPListener); err == nil && ok {
+		return droppableListener{tcp, droppable{s, tcp}}, nil
+	}
+	return l, err
+}
+
+// listenPacketWhileOpen is the same for datagrams.
+func (s *sockets) listenPacketWhileOpen(network, address string) (net.PacketConn, error) {
+	p, err := s.ListenPacket(network, address)
+	if udp, ok := p.(*net.UDPConn); err == nil && ok {
+		return droppablePackets{udp, droppable{s, udp}}, nil
+	}
+	return p, err
+}
+
 // endHolder ends the holder of a process that is gone.
 func endHolder(l layout) error {
 	c, err := holder.Connect(l.holder())

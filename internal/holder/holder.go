@@ -5,7 +5,7 @@
 // over a Unix socket.
 //
 // One message is one packet: "take NAME" is answered by "ok" with a descriptor
-// or "none"; "keep NAME" carries a descriptor; "end" lets go of everything and
+// or "none"; "keep NAME" carries a descriptor; "drop NAME" lets go of one; "end" lets go of everything and
 // ends the program.
 package holder
 
@@ -165,18 +165,34 @@ func (c *Client) take(name string) *os.File {
 	return os.NewFile(uintptr(fd), name)
 }
 
+// Drop lets go of the socket of l, which is about to be closed for good.
+func (c *Client) Drop(l any) error {
+	if c == nil {
+		return nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_, _, err := c.ask("drop "+nameOf(l), -1)
+	return err
+}
+
+// nameOf is what a socket is held under.
+func nameOf(l any) string {
+	switch l := l.(type) {
+	case net.Listener:
+		return l.Addr().Network() + " " + l.Addr().String()
+	case net.PacketConn:
+		return l.LocalAddr().Network() + " " + l.LocalAddr().String()
+	}
+	return ""
+}
+
 // Keep hands the socket of l, made by Listen or ListenPacket, to the holder.
 func (c *Client) Keep(l any) error {
 	if c == nil {
 		return nil
 	}
-	var name string
-	switch l := l.(type) {
-	case net.Listener:
-		name = l.Addr().Network() + " " + l.Addr().String()
-	case net.PacketConn:
-		name = l.LocalAddr().Network() + " " + l.LocalAddr().String()
-	}
+	name := nameOf(l)
 	s, ok := l.(syscall.Conn)
 	if !ok || name == "" {
 		return fmt.Errorf("keep %T: not a socket", l)

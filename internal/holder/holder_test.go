@@ -94,6 +94,41 @@ func TestSocketsOutliveTheirServer(t *testing.T) {
 	}
 }
 
+// What is dropped is free for others once it is closed.
+func TestDrop(t *testing.T) {
+	dir := t.TempDir()
+	program := filepath.Join(dir, "holder")
+	if out, err := exec.Command("go", "build", "-o", program, "./program").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	c, err := holder.Start(program, filepath.Join(dir, "sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := c.End(); err != nil {
+			t.Error(err)
+		}
+	}()
+	l, err := c.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := l.Addr().String()
+	if err := c.Keep(l); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Drop(l); err != nil {
+		t.Fatal(err)
+	}
+	l.Close()
+	again, err := net.Listen("tcp", at)
+	if err != nil {
+		t.Fatalf("after it was dropped: %v", err)
+	}
+	again.Close()
+}
+
 func TestNothingHeld(t *testing.T) {
 	var none *holder.Client
 	l, err := none.Listen("tcp", "127.0.0.1:0")
@@ -101,7 +136,7 @@ func TestNothingHeld(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	if none.Keep(l) != nil || none.End() != nil {
+	if none.Keep(l) != nil || none.Drop(l) != nil || none.End() != nil {
 		t.Error("a nil client refuses")
 	}
 }

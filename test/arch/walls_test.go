@@ -12,7 +12,7 @@ var components = []string{
 	"controlplane/etcd", "controlplane/kine", "controlplane/apiserver", "controlplane/scheduler",
 	"controlplane/controllermanager", "controlplane/cloudcontrollermanager",
 	"node/kubelet", "node/containerruntime", "node/cni", "node/kubeproxy", "node/networkpolicy",
-	"addons/dns", "addons/ingress", "addons/dashboard", "addons/metrics", "addons/localstorage", "addons/loadbalancer",
+	"addons/dns", "addons/gateway", "addons/dashboard", "addons/metrics", "addons/localstorage", "addons/loadbalancer",
 	"kubectl",
 }
 

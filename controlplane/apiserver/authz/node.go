@@ -44,8 +44,11 @@ func NodeName(name string, groups []string) (string, bool) {
 	return "", false
 }
 
-// Authorize decides for kubelets and has no opinion about others.
+// Authorize decides for kubelets and for what gateways read, and has no opinion about others.
 func (n *Node) Authorize(_ context.Context, a *Attributes) (authorizer.Decision, string, error) {
+	if isGateway(a.User) {
+		return allowOrNoOpinion(n.gatewayReads(a))
+	}
 	return allowOrNoOpinion(n.allows(a))
 }
 

@@ -27,8 +27,8 @@ type held struct {
 	timer   *time.Timer
 }
 
-// most bounds what is held; a server has a handful.
-const most = 64
+// most bounds what is held: a server has a handful, and each Gateway some more.
+const most = 512
 
 func main() {
 	if len(os.Args) != 2 {
@@ -93,6 +93,11 @@ func (h *held) serve(conn *net.UnixConn) bool {
 			}
 			if fd >= 0 && len(h.fds) < most {
 				h.fds[name], fd = fd, -1
+			}
+		case "drop":
+			if old, ok := h.fds[name]; ok {
+				unix.Close(old)
+				delete(h.fds, name)
 			}
 		case "take":
 			answer = "none"

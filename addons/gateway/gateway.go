@@ -1,0 +1,187 @@
+// Package gateway is the cluster's door for HTTP and TLS: it serves Ingresses on every
+// node. A node's part reads Ingresses, IngressClasses, Services and EndpointSlices, and of
+// Secrets and ConfigMaps those that Ingresses name; it hands them compiled to the data
+// plane and writes events where a port is taken. The server's part, one in a cluster,
+// writes the status of Ingresses, events of what is not served, the Service that leads
+// to the nodes, and the class and roles.
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/record"
+
+	"knarr/addons/gateway/ingress"
+	"knarr/addons/gateway/route"
+	"knarr/internal/references"
+	"knarr/internal/run"
+)
+
+const (
+	// Name is the component's.
+	Name = "gateway"
+	// Namespace and ServiceAccount are whom the server's part is towards the API server.
+	Namespace, ServiceAccount = references.GatewayNamespace, references.GatewayAccount
+	// Group are the nodes' parts. The authorizer knows it, and User's form.
+	Group = references.GatewayGroup
+)
+
+// User is whom a node's part is.
+func User(node string) string { return references.GatewayUserPrefix + node }
+
+// A Plane serves what it is told: a data plane.
+type Plane interface {
+	// Run serves until ctx ends.
+	Run(ctx context.Context) error
+	// Apply replaces what is served; the result has an error for each listener that is not.
+	Apply(c *route.Config) map[string]error
+	// SetEndpoints says where a backend is.
+	SetEndpoints(backend string, at []route.Endpoint)
+}
+
+// Config is what a Gateway needs.
+type Config struct {
+	// Kube reaches the API server as User(NodeName).
+	Kube     *rest.Config
+	NodeName string
+	// Domain of the cluster. Default cluster.local.
+	Domain string
+	// Plane serves.
+	Plane Plane
+}
+
+// A Gateway is a node's part.
+type Gateway struct {
+	cfg    Config
+	client kubernetes.Interface
+}
+
+// New puts it together; it starts nothing.
+func New(cfg Config) (*Gateway, error) {
+	client, err := kubernetes.NewForConfig(cfg.Kube)
+	if err != nil {
+		return nil, fmt.Errorf("gateway: %w", err)
+	}
+	if cfg.Domain == "" {
+		cfg.Domain = "cluster.local"
+	}
+	return &Gateway{cfg, client}, nil
+}
+
+// Run serves until ctx ends.
+func (g *Gateway) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var group run.Group
+	defer group.Wait()
+	defer cancel(nil)
+	group.Go("gateway: data plane", func() {
+		if err := run.Catch("gateway: data plane", func() error { return g.cfg.Plane.Run(ctx) }); err != nil {
+			cancel(fmt.Errorf("gateway: data plane: %w", err))
+		}
+	})
+	events, stop := recorder(ctx, g.client, g.cfg.NodeName)
+	defer stop()
+	n := &nodePart{Gateway: g, world: newWorld(g.client, g.cfg.Domain), events: events, sent: map[string][]route.Endpoint{}, reported: map[string]string{}}
+	err := n.run(ctx, n.reconcile)
+	if cause := context.Cause(ctx); err == nil && !errors.Is(cause, context.Canceled) && !errors.Is(cause, context.DeadlineExceeded) {
+		return cause
+	}
+	return err
+}
+
+// A nodePart is a Gateway that runs.
+type nodePart struct {
+	*Gateway
+	*world
+	events   record.EventRecorder
+	backends map[types.NamespacedName][]string // of each Service
+	targets  map[string]ingress.Target
+	sent     map[string][]route.Endpoint
+	reported map[string]string // the errors of listeners that events tell of
+}
+
+// everything is the key of what is compiled as a whole; any other one is a Service whose
+// endpoints have changed.
+const everything = "*"
+
+// gather is how long a change waits for others, so that a burst of them is one compilation.
+const gather = 3 * time.Millisecond
+
+func (n *nodePart) reconcile(ctx context.Context, key string) (time.Duration, error) {
+	if key != everything {
+		namespace, name, _ := strings.Cut(key, "/")
+		for _, backend := range n.backends[types.NamespacedName{Namespace: namespace, Name: name}] {
+			n.locate(backend)
+		}
+		return 0, nil
+	}
+	select {
+	case <-time.After(gather):
+	case <-ctx.Done():
+		return 0, nil
+	}
+	out, err := n.compile(ctx)
+	if err != nil || ctx.Err() != nil {
+		return 0, err
+	}
+	n.targets, n.backends = out.Targets, map[types.NamespacedName][]string{}
+	for name, t := range out.Targets {
+		n.backends[t.Service] = append(n.backends[t.Service], name)
+		n.locate(name) // before the routes that lead there
+	}
+	failed := n.cfg.Plane.Apply(&route.Config{Listeners: out.Listeners, Backends: out.Backends})
+	maps.DeleteFunc(n.sent, func(name string, _ []route.Endpoint) bool { _, ok := out.Targets[name]; return !ok })
+	return n.report(failed), nil
+}
+
+// locate tells the data plane where a backend is, if that has changed.
+func (n *nodePart) locate(name string) {
+	at := n.endpoints(n.targets[name])
+	if before, known := n.sent[name]; known && slices.Equal(before, at) {
+		return
+	}
+	n.sent[name] = at
+	n.cfg.Plane.SetEndpoints(name, at)
+}
+
+// retryListen is when a port that was taken is tried again.
+const retryListen = 10 * time.Second
+
+// maxReported bounds the Ingresses on which events tell of one port.
+const maxReported = 50
+
+// report tells of listeners that are not served, on the node's log and on the Ingresses.
+func (n *nodePart) report(failed map[string]error) (again time.Duration) {
+	reported := map[string]string{}
+	for _, listener := range slices.Sorted(maps.Keys(failed)) {
+		err := failed[listener]
+		if err == nil {
+			continue
+		}
+		again = retryListen
+		if reported[listener] = err.Error(); n.reported[listener] == reported[listener] {
+			continue
+		}
+		slog.Error("gateway: a listener is not served", "listener", listener, "err", err)
+		for i, ing := range n.ours() {
+			if i == maxReported {
+				break
+			}
+			n.events.Eventf(ing, corev1.EventTypeWarning, "ListenFailed", "Node %s does not serve %s: %v", n.cfg.NodeName, listener, err)
+		}
+	}
+	n.reported = reported
+	return again
+}

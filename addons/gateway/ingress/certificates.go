@@ -1,0 +1,89 @@
+package ingress
+
+import (
+	"crypto/tls"
+	"slices"
+	"strings"
+
+	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// certify finds the certificates of an Ingress' hosts. A host that an older Ingress has
+// one for keeps that one.
+func (c *compilation) certify(s *subject) {
+	if len(s.ing.Spec.TLS) == 0 || s.want.passthrough {
+		return
+	}
+	certs := make([]*tls.Certificate, min(len(s.ing.Spec.TLS), maxPaths))
+	for i := range certs {
+		certs[i] = c.certificate(s, &s.ing.Spec.TLS[i])
+	}
+	for _, host := range s.allHosts() {
+		if host == "" {
+			continue
+		}
+		if cert, found := certificateOf(host, s.ing.Spec.TLS[:len(certs)], certs); found {
+			if _, taken := c.names[host]; taken {
+				continue
+			}
+			if cert == nil {
+				cert = c.Default
+			} else if err := cert.Leaf.VerifyHostname(strings.Replace(host, "*", "x", 1)); err != nil {
+				s.fault("the certificate for host %s is not of that name, so that the default certificate is shown: %v", host, err)
+				cert = c.Default
+			}
+			c.names[host] = cert
+		}
+	}
+}
+
+// allHosts are the hosts of its rules and its aliases.
+func (s *subject) allHosts() (all []string) {
+	for i := range min(len(s.ing.Spec.Rules), maxPaths) {
+		all = append(all, strings.ToLower(s.ing.Spec.Rules[i].Host))
+	}
+	return append(all, s.want.aliases...)
+}
+
+// certificate is that of one entry; nil, with a fault, where there is none.
+func (c *compilation) certificate(s *subject, t *networkingv1.IngressTLS) *tls.Certificate {
+	if t.SecretName == "" {
+		return nil // the default one is asked for
+	}
+	secret := c.Secret(types.NamespacedName{Namespace: s.name.Namespace, Name: t.SecretName})
+	if secret == nil {
+		s.fault("Secret %q for TLS was not found, so that the default certificate is shown", t.SecretName)
+		return nil
+	}
+	cert, err := c.Parsed.Certificate(secret)
+	if err != nil {
+		s.fault("Secret %q for TLS cannot be used, so that the default certificate is shown: %v", t.SecretName, err)
+		return nil
+	}
+	if err := expired(cert, c.Now); err != nil {
+		s.fault("Secret %q for TLS: %v", t.SecretName, err)
+	}
+	return cert
+}
+
+// certificateOf is the certificate of a host: that of the entry that names it, or else
+// of the first whose certificate bears the name. found says that the host has TLS.
+func certificateOf(host string, entries []networkingv1.IngressTLS, certs []*tls.Certificate) (cert *tls.Certificate, found bool) {
+	for i := range entries {
+		if slices.ContainsFunc(entries[i].Hosts, func(h string) bool { return strings.EqualFold(h, host) }) {
+			return certs[i], true
+		}
+	}
+	for i := range entries {
+		if certs[i] != nil && certs[i].Leaf.VerifyHostname(strings.Replace(host, "*", "x", 1)) == nil {
+			return certs[i], true
+		}
+	}
+	for i := range entries {
+		if len(entries[i].Hosts) == 0 {
+			return certs[i], true
+		}
+	}
+	return nil, false
+}

@@ -1,0 +1,206 @@
+// Package ingress turns Ingresses, with the annotations of ingress-nginx, into what the
+// data plane serves, and says of each Ingress what of it is not served and why. It is
+// pure: it reads the objects that it is given and writes nothing.
+package ingress
+
+import (
+	"cmp"
+	"crypto/tls"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"knarr/addons/gateway/route"
+)
+
+// Ports that Ingresses are served at, on every address of every node.
+const (
+	HTTPPort, HTTPSPort = 80, 443
+)
+
+// The names of the listeners.
+const (
+	HTTPListener, HTTPSListener = "ingress/http", "ingress/https"
+	passthroughListener         = "ingress/passthrough/"
+)
+
+// What one Ingress may ask for. Tenants write Ingresses: what is over is not served,
+// and an event says so.
+const (
+	maxPaths    = 1000
+	maxAliases  = 100
+	maxFaults   = 20
+	maxPathSize = 2048
+)
+
+// Input is what of a cluster is read.
+type Input struct {
+	// Ingresses are those of our class.
+	Ingresses []*networkingv1.Ingress
+	// Service, Secret and ConfigMap find one, or nil.
+	Service   func(types.NamespacedName) *corev1.Service
+	Secret    func(types.NamespacedName) *corev1.Secret
+	ConfigMap func(types.NamespacedName) *corev1.ConfigMap
+	// Domain of the cluster.
+	Domain string
+	// Default is the certificate of names that no Ingress has one for.
+	Default *tls.Certificate
+	// Parsed keeps certificates and patterns from one compilation to the next.
+	Parsed *Parsed
+	Now    time.Time
+}
+
+// Output is what becomes of them.
+type Output struct {
+	Listeners []route.Listener
+	Backends  map[string]route.Backend
+	// Targets are where the endpoints of each backend are found.
+	Targets  map[string]Target
+	Verdicts map[types.NamespacedName]Verdict
+}
+
+// A Target is a port of a Service.
+type Target struct {
+	Service types.NamespacedName
+	// Port is the name that the EndpointSlices give the port.
+	Port string
+	// Number, if it is set, is asked at the Service's own address, and no EndpointSlice.
+	Number uint16
+}
+
+// A Verdict is what there is to say of an Ingress.
+type Verdict struct {
+	// Faults are what of it is not served as it is asked for.
+	Faults []Fault
+}
+
+// A Fault is a sentence for an event.
+type Fault struct {
+	// Warning tells what is not served from what has no counterpart here.
+	Warning bool
+	Text    string
+}
+
+// Compile decides what is served. Older Ingresses come before younger ones.
+func Compile(in Input) *Output {
+	c := &compilation{
+		Input: in,
+		out:   &Output{Backends: map[string]route.Backend{}, Targets: map[string]Target{}, Verdicts: map[types.NamespacedName]Verdict{}},
+		names: make(map[string]*tls.Certificate, len(in.Ingresses)), claims: make(map[claim]types.NamespacedName, len(in.Ingresses)), canaries: map[claim]*canary{},
+		hosts: make(map[string]bool, len(in.Ingresses)), routes: make([]route.Route, 0, len(in.Ingresses)),
+	}
+	if len(in.Ingresses) == 0 {
+		in.Parsed.sweep()
+		return c.out
+	}
+	all := make([]*subject, len(in.Ingresses))
+	for i, ing := range in.Ingresses {
+		all[i] = &subject{ing: ing, name: types.NamespacedName{Namespace: ing.Namespace, Name: ing.Name}}
+		all[i].read(c)
+	}
+	slices.SortFunc(all, func(a, b *subject) int {
+		return cmp.Or(a.ing.CreationTimestamp.Compare(b.ing.CreationTimestamp.Time), cmp.Compare(a.name.Namespace, b.name.Namespace), cmp.Compare(a.name.Name, b.name.Name))
+	})
+	for _, s := range all {
+		for i := range s.ing.Spec.Rules {
+			c.hosts[s.ing.Spec.Rules[i].Host] = true
+		}
+		c.certify(s)
+		if s.want.canary.on {
+			c.offer(s)
+		}
+	}
+	for _, s := range all {
+		if !s.want.canary.on {
+			c.serve(s)
+		}
+	}
+	for _, offered := range c.canaries {
+		if !offered.used {
+			offered.of.fault("no Ingress that is not a canary serves %s: nothing is sent to the canary", offered.at)
+		}
+	}
+	for _, s := range all {
+		c.out.Verdicts[s.name] = Verdict{Faults: s.bounded()}
+	}
+	c.listen()
+	in.Parsed.sweep()
+	return c.out
+}
+
+// A compilation is one under way.
+type compilation struct {
+	Input
+	out    *Output
+	routes []route.Route
+	// names are the certificates of hosts.
+	names map[string]*tls.Certificate
+	// claims are whose a host's path is.
+	claims      map[claim]types.NamespacedName
+	canaries    map[claim]*canary
+	hosts       map[string]bool // that some Ingress' rules name
+	passthrough []route.Listener
+}
+
+// A claim is a path of a host, which one Ingress can have.
+type claim struct {
+	host, path string
+	kind       route.PathType
+}
+
+func (c claim) String() string {
+	host := c.host
+	if host == "" {
+		host = "*"
+	}
+	return fmt.Sprintf("host %s, path %s (%s)", host, c.path, cmp.Or(c.kind, route.PathPrefix))
+}
+
+// A subject is an Ingress in a compilation.
+type subject struct {
+	ing    *networkingv1.Ingress
+	name   types.NamespacedName
+	want   settings
+	faults []Fault
+}
+
+func (s *subject) fault(format string, args ...any) {
+	s.note(Fault{true, fmt.Sprintf(format, args...)})
+}
+
+func (s *subject) note(f Fault) {
+	if len(s.faults) <= maxFaults && !slices.Contains(s.faults, f) {
+		s.faults = append(s.faults, f)
+	}
+}
+
+// bounded are the faults of which events tell.
+func (s *subject) bounded() []Fault {
+	if len(s.faults) > maxFaults {
+		return append(s.faults[:maxFaults:maxFaults], Fault{true, "there is more that is not served; mend this first"})
+	}
+	return s.faults
+}
+
+// listen puts the routes where clients ask.
+func (c *compilation) listen() {
+	c.out.Listeners = append([]route.Listener{
+		{Name: HTTPListener, Port: HTTPPort, PublicPort: HTTPPort, Protocol: route.HTTP, Routes: c.routes},
+		{Name: HTTPSListener, Port: HTTPSPort, PublicPort: HTTPSPort, Protocol: route.HTTPS, Routes: c.routes,
+			Certificates: []*tls.Certificate{c.Default}, Names: c.names},
+	}, c.passthrough...)
+}
+
+// Services are those that the backends need.
+func (o *Output) Services() map[types.NamespacedName]bool {
+	all := map[types.NamespacedName]bool{}
+	for t := range maps.Values(o.Targets) {
+		all[t.Service] = true
+	}
+	return all
+}

@@ -1,0 +1,169 @@
+package ingress
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"regexp"
+	"regexp/syntax"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// Parsed keeps what takes long to read: certificates and patterns, from one compilation
+// to the next. What a compilation did not ask for is forgotten after it.
+type Parsed struct {
+	certificates map[string]*certificate
+	pools        map[string]*pool
+	patterns     map[string]*pattern
+	users        map[string]*users
+	round        int
+}
+
+type certificate struct {
+	used int
+	cert *tls.Certificate
+	err  error
+}
+
+type pool struct {
+	used int
+	pool *x509.CertPool
+	err  error
+}
+
+type pattern struct {
+	used int
+	re   *regexp.Regexp
+	err  error
+}
+
+type users struct {
+	used  int
+	users map[string]string
+	err   error
+}
+
+// NewParsed is empty.
+func NewParsed() *Parsed {
+	return &Parsed{certificates: map[string]*certificate{}, pools: map[string]*pool{}, patterns: map[string]*pattern{}, users: map[string]*users{}}
+}
+
+// sweep forgets what this compilation did not use.
+func (p *Parsed) sweep() {
+	for k, v := range p.certificates {
+		if v.used != p.round {
+			delete(p.certificates, k)
+		}
+	}
+	for k, v := range p.pools {
+		if v.used != p.round {
+			delete(p.pools, k)
+		}
+	}
+	for k, v := range p.patterns {
+		if v.used != p.round {
+			delete(p.patterns, k)
+		}
+	}
+	for k, v := range p.users {
+		if v.used != p.round {
+			delete(p.users, k)
+		}
+	}
+	p.round++
+}
+
+// revision tells one state of a Secret from another.
+func revision(s *corev1.Secret) string { return string(s.UID) + "/" + s.ResourceVersion }
+
+// Certificate is that of a Secret of type kubernetes.io/tls.
+func (p *Parsed) Certificate(s *corev1.Secret) (*tls.Certificate, error) {
+	key := revision(s)
+	c, ok := p.certificates[key]
+	if !ok {
+		c = &certificate{}
+		c.cert, c.err = parseCertificate(s.Data[corev1.TLSCertKey], s.Data[corev1.TLSPrivateKeyKey])
+		p.certificates[key] = c
+	}
+	c.used = p.round
+	return c.cert, c.err
+}
+
+func parseCertificate(cert, key []byte) (*tls.Certificate, error) {
+	if len(cert) == 0 || len(key) == 0 {
+		return nil, errors.New("it has no tls.crt or no tls.key")
+	}
+	pair, err := tls.X509KeyPair(cert, key)
+	if err != nil {
+		return nil, err
+	}
+	if pair.Leaf == nil {
+		if pair.Leaf, err = x509.ParseCertificate(pair.Certificate[0]); err != nil {
+			return nil, err
+		}
+	}
+	return &pair, nil
+}
+
+// expired says whether a certificate is of another time.
+func expired(c *tls.Certificate, now time.Time) error {
+	switch {
+	case now.After(c.Leaf.NotAfter):
+		return fmt.Errorf("its certificate has expired on %s", c.Leaf.NotAfter.Format(time.RFC3339))
+	case now.Before(c.Leaf.NotBefore):
+		return fmt.Errorf("its certificate is valid from %s", c.Leaf.NotBefore.Format(time.RFC3339))
+	}
+	return nil
+}
+
+// Authorities are those in ca.crt of a Secret.
+func (p *Parsed) Authorities(s *corev1.Secret) (*x509.CertPool, error) {
+	key := revision(s)
+	a, ok := p.pools[key]
+	if !ok {
+		a = &pool{pool: x509.NewCertPool()}
+		if !a.pool.AppendCertsFromPEM(s.Data["ca.crt"]) {
+			a.pool, a.err = nil, errors.New("its ca.crt holds no certificate")
+		}
+		p.pools[key] = a
+	}
+	a.used = p.round
+	return a.pool, a.err
+}
+
+// maxProgram bounds a pattern by what matching costs: each byte of a path may be compared
+// with each step of it. maxPattern bounds its text.
+const maxProgram, maxPattern = 1000, 1024
+
+// Pattern compiles an expression of a tenant.
+func (p *Parsed) Pattern(text string) (*regexp.Regexp, error) {
+	e, ok := p.patterns[text]
+	if !ok {
+		e = &pattern{}
+		e.re, e.err = compile(text)
+		p.patterns[text] = e
+	}
+	e.used = p.round
+	return e.re, e.err
+}
+
+func compile(text string) (*regexp.Regexp, error) {
+	if len(text) > maxPattern {
+		return nil, fmt.Errorf("the expression is longer than %d bytes", maxPattern)
+	}
+	tree, err := syntax.Parse(text, syntax.Perl)
+	if err != nil {
+		return nil, err
+	}
+	program, err := syntax.Compile(tree.Simplify())
+	if err != nil {
+		return nil, err
+	}
+	if len(program.Inst) > maxProgram {
+		return nil, errors.New("the expression has too many steps")
+	}
+	return regexp.Compile(text)
+}

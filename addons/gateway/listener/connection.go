@@ -1,0 +1,89 @@
+package listener
+
+import (
+	"bufio"
+	"crypto/tls"
+	"net"
+	"time"
+)
+
+// handle serves one connection: its PROXY header, then TLS, then HTTP or a stream.
+func (p *Port) handle(conn net.Conn) {
+	c := p.content.Load()
+	if c.Proxies != nil {
+		var err error
+		if conn, err = c.Proxies.read(conn); err != nil {
+			_ = conn.Close()
+			return
+		}
+	}
+	switch {
+	case c.Raw != nil:
+		p.stream(conn, c.Raw)
+	case c.TLS != nil && c.TLS.peeks:
+		p.byServerName(conn, c)
+	case c.TLS != nil:
+		p.queue.put(tls.Server(conn, p.outer))
+	default:
+		p.queue.put(conn)
+	}
+}
+
+// byServerName looks at who a TLS connection is for before anything of it is answered.
+func (p *Port) byServerName(conn net.Conn, c *Content) {
+	_ = conn.SetReadDeadline(time.Now().Add(headerTime))
+	peeked := &peekedConn{Conn: conn, buf: bufio.NewReaderSize(conn, maxClientHello)}
+	name, err := peekServerName(peeked.buf)
+	if err != nil {
+		_ = conn.Close()
+		return
+	}
+	_ = conn.SetReadDeadline(time.Time{})
+	of, found := c.TLS.find(name)
+	switch {
+	case !found:
+		_ = tls.Server(peeked, p.outer).Handshake() // fails, with an alert
+		_ = conn.Close()
+	case of.passthrough:
+		p.stream(peeked, of.streams.find(name))
+	case of.streams != nil:
+		encrypted := tls.Server(peeked, p.outer)
+		_ = conn.SetDeadline(time.Now().Add(headerTime))
+		if encrypted.Handshake() != nil {
+			_ = conn.Close()
+			return
+		}
+		_ = conn.SetDeadline(time.Time{})
+		p.stream(encrypted, of.streams.find(name))
+	default:
+		p.queue.put(tls.Server(peeked, p.outer))
+	}
+}
+
+// A peekedConn is a connection whose first bytes were looked at.
+type peekedConn struct {
+	net.Conn
+	buf *bufio.Reader // nil once it is empty
+}
+
+func (c *peekedConn) Read(b []byte) (int, error) {
+	if c.buf == nil {
+		return c.Conn.Read(b)
+	}
+	n := c.buf.Buffered()
+	if n == 0 {
+		c.buf = nil
+		return c.Conn.Read(b)
+	}
+	return c.buf.Read(b[:min(len(b), n)])
+}
+
+// CloseWrite ends the sending side.
+func (c *peekedConn) CloseWrite() error { return closeWrite(c.Conn) }
+
+func closeWrite(c net.Conn) error {
+	if half, ok := c.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return c.Close()
+}

@@ -1,0 +1,132 @@
+// Package listener holds the sockets of the gateway: it accepts connections and
+// datagrams, finds out by their first bytes whom they are for, ends TLS, and hands them to the HTTP
+// servers or leads them on to backends. It reads and writes the network.
+package listener
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"knarr/internal/run"
+)
+
+// An Address is where a Port listens. An invalid Addr means all of this machine.
+type Address struct {
+	Addr netip.Addr
+	Port uint16
+}
+
+func (a Address) String() string {
+	if !a.Addr.IsValid() {
+		return fmt.Sprintf(":%d", a.Port)
+	}
+	return netip.AddrPortFrom(a.Addr, a.Port).String()
+}
+
+// Limits of every connection, whoever opened it.
+const (
+	headerTime     = 10 * time.Second // for a request's head, a TLS handshake, a PROXY header
+	idleTime       = 75 * time.Second
+	maxHeaderBytes = 64 << 10
+	maxStreams     = 250 // of one HTTP/2 connection at once
+	acceptBackoff  = 50 * time.Millisecond
+)
+
+// A Content is what a Port serves. It is not changed once it was handed over.
+type Content struct {
+	// Handler serves HTTP, in plain if TLS is nil.
+	Handler http.Handler
+	// TLS finds the listener of a connection by its server name.
+	TLS *ServerNames
+	// Raw leads connections on as they are; then there is neither of the above.
+	Raw *Streams
+	// Proxies may begin their connections with a PROXY header, and must if Required.
+	Proxies *ProxyHeaders
+}
+
+// A Port is one socket and its connections.
+type Port struct {
+	listener net.Listener
+	content  atomic.Pointer[Content]
+	server   *http.Server
+	queue    *queue
+	outer    *tls.Config // holds the keys of session tickets
+	group    run.Group
+	streams  sync.WaitGroup
+
+	mu     sync.Mutex
+	closed bool
+	open   map[net.Conn]struct{} // connections that are not the HTTP server's
+}
+
+// Open serves content at a socket until Close.
+func Open(l net.Listener, content *Content) *Port {
+	p := &Port{listener: l, open: map[net.Conn]struct{}{}}
+	p.content.Store(content)
+	p.outer = &tls.Config{MinVersion: tls.VersionTLS12, GetConfigForClient: p.configFor}
+	p.queue = newQueue(l.Addr())
+	p.server = &http.Server{
+		Handler:           http.HandlerFunc(p.serveHTTP),
+		ReadHeaderTimeout: headerTime,
+		IdleTimeout:       idleTime,
+		MaxHeaderBytes:    maxHeaderBytes,
+		ErrorLog:          silentLog,
+		Protocols:         new(http.Protocols),
+		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: maxStreams},
+	}
+	p.server.Protocols.SetHTTP1(true)
+	p.server.Protocols.SetHTTP2(true)
+	p.server.Protocols.SetUnencryptedHTTP2(true)
+	p.group.Go("gateway HTTP server", func() { _ = p.server.Serve(p.queue) })
+	p.group.Go("gateway listener", p.accept)
+	return p
+}
+
+// Set replaces what is served. Connections stay.
+func (p *Port) Set(content *Content) { p.content.Store(content) }
+
+func (p *Port) serveHTTP(w http.ResponseWriter, r *http.Request) {
+	if h := p.content.Load().Handler; h != nil {
+		h.ServeHTTP(w, r)
+		return
+	}
+	w.WriteHeader(http.StatusMisdirectedRequest) // the port was given to another protocol
+}
+
+func (p *Port) accept() {
+	for {
+		conn, err := p.listener.Accept()
+		if err == nil {
+			run.Go("gateway connection", func() { p.handle(conn) })
+			continue
+		}
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		// Most likely there are too many open files: others end meanwhile.
+		time.Sleep(acceptBackoff)
+	}
+}
+
+// Close ends the port: no new connections, those that are idle end, and those that serve
+// a request when they have, or when ctx ends.
+func (p *Port) Close(ctx context.Context) {
+	_ = p.listener.Close()
+	if err := p.server.Shutdown(ctx); err != nil {
+		_ = p.server.Close()
+	}
+	p.queue.Close()
+	p.mu.Lock()
+	p.closed = true
+	p.mu.Unlock()
+	p.waitStreams(ctx)
+	p.group.Wait()
+}

@@ -1,0 +1,146 @@
+package gateway
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+
+	"knarr/internal/run"
+)
+
+// A namedKey is a Secret or ConfigMap.
+type namedKey struct{ resource, namespace, name string }
+
+// maxNamed bounds the Secrets and ConfigMaps that are watched: each is a request that
+// stays open.
+const maxNamed = 5000
+
+// namedTime is how long a compilation waits for those that it has not seen yet. One that
+// may not be read must not keep the others waiting for longer.
+const namedTime = 3 * time.Second
+
+// named are the Secrets and ConfigMaps that something names, each watched by its name: a
+// node may read no other.
+type named struct {
+	ctx     context.Context
+	client  kubernetes.Interface
+	changed func()
+	group   run.Group
+
+	mu   sync.Mutex
+	have map[namedKey]*namedObject
+}
+
+// A namedObject is one that is watched.
+type namedObject struct {
+	of     *named
+	cancel context.CancelFunc
+	object runtime.Object
+	once   sync.Once
+	synced chan struct{}
+	waited bool
+}
+
+func newNamed(ctx context.Context, client kubernetes.Interface, changed func()) *named {
+	return &named{ctx: ctx, client: client, changed: changed, have: map[namedKey]*namedObject{}}
+}
+
+// stop waits for the watches, whose context has ended.
+func (n *named) stop() { n.group.Wait() }
+
+// get is an object, or nil.
+func (n *named) get(key namedKey) runtime.Object {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if o := n.have[key]; o != nil {
+		return o.object
+	}
+	return nil
+}
+
+// want watches these and no others, and waits until what it has not seen yet is known.
+func (n *named) want(ctx context.Context, keys map[namedKey]bool) {
+	n.mu.Lock()
+	for key, o := range n.have {
+		if !keys[key] {
+			o.cancel()
+			delete(n.have, key)
+		}
+	}
+	var wait []*namedObject
+	for key := range keys {
+		o := n.have[key]
+		if o == nil && len(n.have) < maxNamed {
+			o = n.watch(key)
+			n.have[key] = o
+		}
+		if o != nil && !o.waited {
+			o.waited = true
+			wait = append(wait, o)
+		}
+	}
+	n.mu.Unlock()
+	if len(wait) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, namedTime)
+	defer cancel()
+	for _, o := range wait {
+		select {
+		case <-o.synced:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (n *named) watch(key namedKey) *namedObject {
+	ctx, cancel := context.WithCancel(n.ctx)
+	o := &namedObject{of: n, cancel: cancel, synced: make(chan struct{})}
+	var expected runtime.Object = &corev1.Secret{}
+	if key.resource == "configmaps" {
+		expected = &corev1.ConfigMap{}
+	}
+	lw := cache.NewFilteredListWatchFromClient(n.client.CoreV1().RESTClient(), key.resource, key.namespace, func(opts *metav1.ListOptions) {
+		opts.FieldSelector = fields.OneTermEqualSelector("metadata.name", key.name).String()
+	})
+	r := cache.NewReflectorWithOptions(cache.ToListWatcherWithWatchListSemantics(lw, n.client), expected, o, cache.ReflectorOptions{Name: "gateway"})
+	n.group.Go("gateway: watch "+key.resource, func() { r.RunWithContext(ctx) })
+	return o
+}
+
+// set notes the object as it is now.
+func (o *namedObject) set(now any) error {
+	object, _ := now.(runtime.Object)
+	o.of.mu.Lock()
+	first := o.object == nil && object == nil
+	o.object = object
+	o.of.mu.Unlock()
+	fresh := false
+	o.once.Do(func() { close(o.synced); fresh = true })
+	if !first || !fresh {
+		o.of.changed()
+	}
+	return nil
+}
+
+// Add, Update, Delete, Replace and Resync are what a reflector asks of a store.
+func (o *namedObject) Add(now any) error    { return o.set(now) }
+func (o *namedObject) Update(now any) error { return o.set(now) }
+func (o *namedObject) Delete(any) error     { return o.set(nil) }
+func (o *namedObject) Resync() error        { return nil }
+
+// Replace takes a list over, which has one object or none.
+func (o *namedObject) Replace(all []any, _ string) error {
+	if len(all) == 0 {
+		return o.set(nil)
+	}
+	return o.set(all[0])
+}

@@ -1,0 +1,147 @@
+package proxy
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"reflect"
+	"slices"
+
+	"knarr/addons/gateway/route"
+)
+
+// An action is a rule as the proxy does it.
+type action struct {
+	route   string
+	rule    *route.Rule
+	filters filters
+	shares  []share
+	total   int // of the shares' weights
+}
+
+// A share is a backend and where its part of the weights ends.
+type share struct {
+	upstream *Upstream // nil: the answer is 500
+	filters  filters
+	until    int
+}
+
+// filters are those of a rule or of a share, prepared.
+type filters struct {
+	route.Filters
+	limiter *limiter
+	auth    *authenticator
+	mirrors []mirror
+	errors  *errorPages
+	any     bool
+}
+
+type compiler struct {
+	proxy    *Proxy
+	limiters map[string]*limiter
+}
+
+func (c *compiler) site(l *route.Listener) *Site {
+	places := map[*route.Rule]string{}
+	for i := range l.Routes {
+		for j := range l.Routes[i].Rules {
+			places[&l.Routes[i].Rules[j]] = fmt.Sprint(l.Name, " ", l.Routes[i].Name, " ", j)
+		}
+	}
+	return &Site{Listener: l, table: route.Compile(l.Routes, func(r *route.Route, rule *route.Rule) *action {
+		return c.action(r, rule, places[rule])
+	})}
+}
+
+func (c *compiler) action(r *route.Route, rule *route.Rule, place string) *action {
+	a := &action{route: r.Name, rule: rule, filters: c.filters(&rule.Filters, place)}
+	for i := range rule.Backends {
+		b := &rule.Backends[i]
+		if b.Weight <= 0 {
+			continue
+		}
+		a.total += b.Weight
+		s := share{until: a.total, filters: c.filters(&b.Filters, fmt.Sprint(place, " ", i))}
+		if !b.Invalid {
+			s.upstream = c.proxy.upstreams[b.Backend]
+		}
+		a.shares = append(a.shares, s)
+	}
+	return a
+}
+
+// choose takes a share at random by the weights; nil when there is none.
+func (a *action) choose() *share {
+	switch len(a.shares) {
+	case 0:
+		return nil
+	case 1:
+		return &a.shares[0]
+	}
+	n := rand.IntN(a.total)
+	i := slices.IndexFunc(a.shares, func(s share) bool { return n < s.until })
+	return &a.shares[i]
+}
+
+func (c *compiler) filters(of *route.Filters, place string) filters {
+	f := filters{Filters: *of}
+	f.any = !reflect.ValueOf(*of).IsZero()
+	if !f.any {
+		return f
+	}
+	if of.Limit != nil {
+		// A client's count goes on while its limit stays the same.
+		if f.limiter = c.proxy.limiters[place]; f.limiter == nil || !reflect.DeepEqual(f.limiter.Limit, *of.Limit) {
+			f.limiter = newLimiter(*of.Limit)
+		}
+		c.limiters[place] = f.limiter
+	}
+	if of.Auth != nil {
+		f.auth = newAuthenticator(of.Auth, c.proxy)
+	}
+	for _, m := range of.Mirrors {
+		if u := c.proxy.upstreams[m.Backend]; u != nil {
+			f.mirrors = append(f.mirrors, mirror{m, u})
+		}
+	}
+	if e := of.ErrorPages; e != nil {
+		if u := c.proxy.upstreams[e.Backend]; u != nil {
+			f.errors = &errorPages{ErrorPages: e, upstream: u}
+		}
+	}
+	f.RequestHeaders, f.ResponseHeaders = canonical(of.RequestHeaders), canonical(of.ResponseHeaders)
+	return f
+}
+
+// canonical is changes of headers with names as in http.Header.
+func canonical(h *route.Headers) *route.Headers {
+	if h == nil {
+		return nil
+	}
+	names := func(of []route.Header) []route.Header {
+		of = slices.Clone(of)
+		for i := range of {
+			of[i].Name = http.CanonicalHeaderKey(of[i].Name)
+		}
+		return of
+	}
+	c := &route.Headers{Set: names(h.Set), Add: names(h.Add), Remove: slices.Clone(h.Remove)}
+	for i := range c.Remove {
+		c.Remove[i] = http.CanonicalHeaderKey(c.Remove[i])
+	}
+	return c
+}
+
+// sameBackend reports whether two specifications lead to the same connections.
+func sameBackend(a, b *route.Backend) bool {
+	if (a.CAs == nil) != (b.CAs == nil) || a.CAs != nil && a.CAs != b.CAs && !a.CAs.Equal(b.CAs) {
+		return false
+	}
+	if a.Certificate != b.Certificate && (a.Certificate == nil || b.Certificate == nil ||
+		!slices.EqualFunc(a.Certificate.Certificate, b.Certificate.Certificate, slices.Equal[[]byte])) {
+		return false
+	}
+	x, y := *a, *b
+	x.CAs, y.CAs, x.Certificate, y.Certificate = nil, nil, nil, nil
+	return reflect.DeepEqual(x, y)
+}

@@ -1,0 +1,285 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"knarr/addons/gateway/backend"
+)
+
+// moreConnections is how many further endpoints are tried when no connection is made.
+const moreConnections = 2
+
+// forward asks an endpoint of the share's backend, and others if it may, and passes the
+// answer on.
+func (x *exchange) forward() {
+	u := x.share.upstream
+	x.record.Backend = u.Name
+	rule := x.target.Action.rule
+	upgrade := x.prepareHeaders()
+	if rule.Buffer || rule.Retry.Attempts > 0 {
+		most := int64(maxRepeatedBody)
+		if rule.Buffer {
+			most = maxBufferedBody
+		}
+		if err := x.body.hold(most); err != nil {
+			x.failed(err)
+			return
+		}
+		if rule.Buffer && !x.body.whole {
+			x.answer(http.StatusRequestEntityTooLarge)
+			return
+		}
+	}
+	wish := x.wish(u)
+	retries, connections := rule.Retry.Attempts, max(moreConnections, rule.Retry.Attempts)
+	for {
+		e := u.Set.Pick(wish)
+		if e == nil {
+			x.unavailable()
+			return
+		}
+		x.record.Attempts++
+		x.record.Endpoint = e.Address.String()
+		again, notMade := x.attempt(u, e, upgrade, retries > 0, connections > 0)
+		e.Done()
+		if !again {
+			return
+		}
+		wish.Not = e
+		if notMade {
+			connections--
+			continue
+		}
+		retries--
+		if !x.backOff(rule.Retry.Backoff) {
+			x.failed(context.Cause(x.r.Context()))
+			return
+		}
+	}
+}
+
+// unavailable answers for a backend without endpoints.
+func (x *exchange) unavailable() {
+	if f := x.errorPages(); f != nil && f.Unavailable {
+		if page := x.asErrorPage(f, http.StatusServiceUnavailable, ""); page != nil {
+			x.pass(page, "")
+			return
+		}
+	}
+	x.answer(http.StatusServiceUnavailable)
+}
+
+const (
+	maxRepeatedBody = 64 << 10
+	maxBufferedBody = 16 << 20
+)
+
+// prepareHeaders makes the request's headers those of the request to the backend.
+func (x *exchange) prepareHeaders() (upgrade string) {
+	h := x.r.Header
+	trailers := false
+	for _, te := range h["Te"] {
+		trailers = trailers || strings.Contains(strings.ToLower(te), "trailers")
+	}
+	upgrade = dropHopByHop(h)
+	if trailers {
+		h["Te"] = []string{"trailers"}
+	}
+	delete(h, "Expect") // the server has promised the body, when it is read
+	if upgrade != "" && x.r.ProtoMajor == 1 {
+		h["Connection"], h["Upgrade"] = []string{"Upgrade"}, []string{upgrade}
+	} else {
+		upgrade = ""
+	}
+	if _, ok := h["User-Agent"]; !ok {
+		h["User-Agent"] = []string{""} // that none is sent
+	}
+	return upgrade
+}
+
+// attempt asks one endpoint. again says that another one is to be asked, notMade that
+// there was no connection to this one.
+func (x *exchange) attempt(u *Upstream, e *backend.Endpoint, upgrade string, mayRepeat, mayConnect bool) (again, notMade bool) {
+	ctx := x.r.Context()
+	if t := x.target.Action.rule.BackendTimeout; t > 0 {
+		limited, cancel := context.WithTimeoutCause(ctx, t, errTimeout)
+		defer cancel()
+		ctx = limited
+	}
+	out := x.outgoing(ctx, "http")
+	out.Body, out.ContentLength = x.body.open()
+	answer, err := e.Transport.(*transport).RoundTrip(out)
+	repeatable := mayRepeat && x.body.again() && (idempotent(x.r.Method) || x.r.Header["Idempotency-Key"] != nil)
+	if err != nil {
+		if errors.Is(err, errBodyTooLong) || x.r.Context().Err() != nil {
+			x.failed(errors.Join(err, context.Cause(x.r.Context())))
+			return false, false
+		}
+		if context.Cause(ctx) == nil {
+			u.Set.Unreachable(e)
+		} else {
+			err = errors.Join(err, context.Cause(ctx))
+		}
+		notMade = isNotMade(err) && x.body.again()
+		if notMade && mayConnect || repeatable {
+			return true, notMade
+		}
+		x.failed(err)
+		return false, false
+	}
+	if answer.StatusCode >= 500 && answer.StatusCode != http.StatusNotImplemented {
+		u.Set.Bad(e)
+	} else {
+		e.Good()
+	}
+	if repeatable && slices.Contains(x.target.Action.rule.Retry.Codes, answer.StatusCode) {
+		_ = answer.Body.Close()
+		return true, false
+	}
+	x.keepSession(u, e)
+	x.pass(answer, upgrade)
+	return false, false
+}
+
+func idempotent(method string) bool {
+	switch method {
+	case http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace, http.MethodPut, http.MethodDelete:
+		return true
+	}
+	return false
+}
+
+// backOff waits before another attempt, and reports whether the client waits too.
+func (x *exchange) backOff(d time.Duration) bool {
+	if d <= 0 {
+		return x.r.Context().Err() == nil
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-x.r.Context().Done():
+		return false
+	}
+}
+
+// failed answers for an endpoint that did not.
+func (x *exchange) failed(err error) {
+	switch {
+	case errors.Is(err, errBodyTooLong):
+		x.answer(http.StatusRequestEntityTooLarge)
+	case errors.Is(err, errTimeout), errors.Is(err, context.DeadlineExceeded), isTimeout(err):
+		x.answer(http.StatusGatewayTimeout)
+	case x.r.Context().Err() != nil:
+		x.record.Status = statusClientClosed
+		panic(http.ErrAbortHandler)
+	default:
+		x.answer(http.StatusBadGateway)
+	}
+}
+
+func isTimeout(err error) bool {
+	t, ok := errors.AsType[interface {
+		error
+		Timeout() bool
+	}](err)
+	return ok && t.Timeout()
+}
+
+// outgoing is the request to a backend, without its body.
+func (x *exchange) outgoing(ctx context.Context, scheme string) *http.Request {
+	u := &url.URL{Scheme: scheme, Host: "backend", Path: x.path, RawPath: x.path, RawQuery: x.query}
+	if plain, err := url.PathUnescape(x.path); err == nil {
+		u.Path = plain
+	}
+	out := &http.Request{Method: x.r.Method, URL: u, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Header: x.r.Header, Host: x.host, Trailer: x.r.Trailer}
+	return out.WithContext(ctx)
+}
+
+// buffers are for copying bodies.
+var buffers = newBufferPool()
+
+// pass sends an endpoint's answer to the client.
+func (x *exchange) pass(answer *http.Response, upgrade string) {
+	defer answer.Body.Close()
+	if answer.StatusCode == http.StatusSwitchingProtocols {
+		x.record.Status = answer.StatusCode
+		x.upgrade(answer, upgrade)
+		return
+	}
+	if f := x.errorPages(); f != nil && slices.Contains(f.Codes, answer.StatusCode) {
+		if page := x.asErrorPage(f, answer.StatusCode, answer.Header.Get("Content-Type")); page != nil {
+			defer page.Body.Close()
+			answer = page
+		}
+	}
+	x.record.Status = answer.StatusCode
+	dropHopByHop(answer.Header)
+	h := x.w.Header()
+	for name, values := range answer.Header {
+		h[name] = values
+	}
+	if x.cookie != nil {
+		h.Add("Set-Cookie", x.cookie.String())
+	}
+	if x.sessionName != "" {
+		h.Set(x.sessionName, x.session)
+	}
+	x.responseFilters(h)
+	for name := range answer.Trailer {
+		h.Add("Trailer", name)
+	}
+	x.w.WriteHeader(answer.StatusCode)
+	if x.r.Method != http.MethodHead {
+		x.copyBody(answer)
+	}
+	for name, values := range answer.Trailer {
+		h[http.TrailerPrefix+name] = values
+	}
+}
+
+func (x *exchange) errorPages() *errorPages {
+	if f := x.share.filters.errors; f != nil {
+		return f
+	}
+	return x.target.Action.filters.errors
+}
+
+// copyBody passes a body on as it arrives. When it breaks off, so does the answer: the
+// client sees that it is not whole.
+func (x *exchange) copyBody(answer *http.Response) {
+	buf := buffers.get()
+	defer buffers.put(buf)
+	flusher, _ := x.w.(http.Flusher)
+	streamed := answer.ContentLength < 0
+	if streamed && flusher != nil {
+		flusher.Flush()
+	}
+	for {
+		n, err := answer.Body.Read(*buf)
+		if n > 0 {
+			sent, writeErr := x.w.Write((*buf)[:n])
+			x.record.Sent += int64(sent)
+			if writeErr != nil {
+				panic(http.ErrAbortHandler)
+			}
+			if streamed && flusher != nil {
+				flusher.Flush()
+			}
+		}
+		if err == io.EOF {
+			return
+		}
+		if err != nil {
+			panic(http.ErrAbortHandler)
+		}
+	}
+}

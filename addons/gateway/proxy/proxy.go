@@ -1,0 +1,171 @@
+// Package proxy serves one HTTP request: it finds the rule, applies its filters, asks a
+// backend's endpoint and passes the answer on. It reads requests and what backends answer,
+// and writes answers and records of them.
+package proxy
+
+import (
+	"io"
+	"log/slog"
+	"maps"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"knarr/addons/gateway/backend"
+	"knarr/addons/gateway/route"
+)
+
+// A Proxy holds what requests of all listeners share: the backends, and what is counted.
+type Proxy struct {
+	observe func(*Record)
+	auth    http.RoundTripper // asks servers that say who a client is
+	mirrors atomic.Int32      // copies in flight
+
+	mu        sync.Mutex
+	endpoints map[string][]route.Endpoint // also of backends that no Config names yet
+	upstreams map[string]*Upstream
+	limiters  map[string]*limiter
+}
+
+// New is a Proxy without backends. observe is called with each request that was served,
+// and must not keep the Record.
+func New(observe func(*Record)) *Proxy {
+	return &Proxy{
+		observe:   observe,
+		auth:      newAuthTransport(),
+		endpoints: map[string][]route.Endpoint{},
+		upstreams: map[string]*Upstream{},
+		limiters:  map[string]*limiter{},
+	}
+}
+
+// An Upstream is a backend and its endpoints.
+type Upstream struct {
+	Name string
+	Spec route.Backend
+	Set  *backend.Set
+}
+
+// SetEndpoints says where a backend is. It may be known before a Config names it.
+func (p *Proxy) SetEndpoints(name string, at []route.Endpoint) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(at) == 0 {
+		delete(p.endpoints, name)
+	} else {
+		p.endpoints[name] = at
+	}
+	if u := p.upstreams[name]; u != nil {
+		u.Set.Put(at)
+	}
+}
+
+// A Compiled is a Config that can be served: the sites by the names of their listeners,
+// and the backends by theirs.
+type Compiled struct {
+	Sites     map[string]*Site
+	Upstreams map[string]*Upstream
+	// Release closes what only the Config before used. It is called once the new one serves.
+	Release func()
+}
+
+// Compile prepares a Config. Backends that are the same as before keep their connections
+// and health.
+func (p *Proxy) Compile(c *route.Config) *Compiled {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	old := p.upstreams
+	p.upstreams = make(map[string]*Upstream, len(c.Backends))
+	for name, spec := range c.Backends {
+		u := old[name]
+		if u == nil || !sameBackend(&u.Spec, &spec) {
+			u = &Upstream{Name: name, Spec: spec}
+			transports := newTransports(&u.Spec)
+			u.Set = backend.New(name, func(e *backend.Endpoint) io.Closer { return transports.open(e.Address) })
+			u.Set.Put(p.endpoints[name])
+		}
+		p.upstreams[name] = u
+	}
+	for name := range old {
+		if p.upstreams[name] == nil {
+			delete(p.endpoints, name)
+		}
+	}
+	compiler := &compiler{proxy: p, limiters: map[string]*limiter{}}
+	sites := make(map[string]*Site, len(c.Listeners))
+	for i := range c.Listeners {
+		l := &c.Listeners[i]
+		if l.Protocol == route.HTTP || l.Protocol == route.HTTPS {
+			sites[l.Name] = compiler.site(l)
+		}
+	}
+	p.limiters = compiler.limiters
+	current := maps.Clone(p.upstreams)
+	return &Compiled{Sites: sites, Upstreams: current, Release: func() {
+		for name, u := range old {
+			if current[name] != u {
+				u.Set.Close()
+			}
+		}
+	}}
+}
+
+// Close ends the connections to all backends that no request uses.
+func (p *Proxy) Close() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, u := range p.upstreams {
+		u.Set.Close()
+	}
+	clear(p.upstreams)
+}
+
+// A Site is a listener's routes, compiled.
+type Site struct {
+	Listener *route.Listener
+	table    *route.Table[*action]
+}
+
+// A Port serves the requests that reach one socket, with the sites of its listeners.
+type Port struct {
+	proxy *Proxy
+	tls   bool
+	sites atomic.Pointer[route.Hosts[*Site]]
+}
+
+// NewPort is a Port without sites; tls says that connections to it are encrypted.
+func (p *Proxy) NewPort(tls bool) *Port {
+	port := &Port{proxy: p, tls: tls}
+	port.sites.Store(&route.Hosts[*Site]{})
+	return port
+}
+
+// Set replaces the sites. Of several with the same host name the first one serves.
+func (p *Port) Set(sites []*Site) {
+	hosts := &route.Hosts[*Site]{}
+	for _, s := range sites {
+		if _, taken := hosts.Get(s.Listener.Hostname, false); !taken {
+			hosts.Set(s.Listener.Hostname, false, s)
+		}
+	}
+	p.sites.Store(hosts)
+}
+
+// A Record is what there is to say of a request that was served.
+type Record struct {
+	Start                          time.Time
+	Duration                       time.Duration
+	Client, Method, Host, Path     string
+	Query, Protocol                string
+	UserAgent, Referer             string
+	Status                         int
+	Received, Sent                 int64
+	Listener, Route, Rule, Backend string
+	Endpoint                       string
+	Attempts                       int
+	// NoLog is of rules that are left out of the access log.
+	NoLog bool
+}
+
+func logPanic(what any) { slog.Error("panic", "goroutine", "gateway request", "panic", what) }

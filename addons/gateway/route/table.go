@@ -1,0 +1,319 @@
+package route
+
+import (
+	"cmp"
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// A Table finds the rule for a request among the routes of one Listener. It is never
+// changed. A is what the caller made of each rule.
+//
+// Of several matches that cover a request the one wins that comes first by
+// these: an exact host, then the longest wildcard; an exact path, then the longest
+// regular expression, then the longest prefix; one with a method; the most headers, then
+// cookies, then parameters; one with sources; the older route, then by its name; the place
+// in its route.
+type Table[A any] struct {
+	hosts Hosts[*paths[A]]
+}
+
+// A Target is where a request goes: one Match of a rule.
+type Target[A any] struct {
+	Route *Route
+	Rule  *Rule
+	Match *Match
+	// Prefix is the clean form of a Match's path of type Prefix, without final slash.
+	Prefix string
+	Action A
+
+	unconditional bool
+	rule, match   int // places, to decide between equals
+}
+
+// paths are the matches for one host name.
+type paths[A any] struct {
+	exact, prefix byPath[A]
+	regexps       []Target[A]
+}
+
+// byPath holds the matches of each path, in the order that they are tried. Few paths
+// are searched one after the other, the longest first; many through a map.
+type byPath[A any] struct {
+	few []pathTargets[A]
+	// many is nil if few holds them; longest is the length of its longest key.
+	many    map[string][]Target[A]
+	longest int
+}
+
+type pathTargets[A any] struct {
+	path    string
+	targets []Target[A]
+}
+
+// fewPaths is how many are compared one by one: about as long as one lookup takes.
+const fewPaths = 4
+
+// everything is what a Rule without matches covers.
+var everything = Match{PathType: PathPrefix, Path: "/"}
+
+// building collects what becomes one paths.
+type building[A any] struct {
+	exact, prefix map[string][]Target[A]
+	regexps       []Target[A]
+	single        bool
+	name          string
+}
+
+// Compile makes a table of routes. Each rule is given to action once; what that returns
+// is the Action of the rule's targets.
+func Compile[A any](routes []Route, action func(*Route, *Rule) A) *Table[A] {
+	var hosts Hosts[*building[A]]
+	var order []*building[A]
+	at := func(name string, single bool) *building[A] {
+		name = strings.ToLower(name)
+		single = single && strings.HasPrefix(name, "*.")
+		b, ok := hosts.Get(name, single)
+		if !ok {
+			b = &building[A]{name: name, single: single}
+			hosts.Set(name, single, b)
+			order = append(order, b)
+		}
+		return b
+	}
+	for i := range routes {
+		r := &routes[i]
+		var into []*building[A]
+		for _, name := range r.Hosts {
+			if b := at(name, r.SingleLabel); !slices.Contains(into, b) {
+				into = append(into, b)
+			}
+		}
+		if len(r.Hosts) == 0 {
+			into = append(into, at("", false))
+		}
+		for j := range r.Rules {
+			rule := &r.Rules[j]
+			a := action(r, rule)
+			for _, b := range into {
+				b.addRule(Target[A]{Route: r, Rule: rule, Action: a, rule: j})
+			}
+		}
+	}
+	// A name with one more label is covered by both kinds of wildcards of a suffix, so
+	// what is found for those has the matches of both.
+	for _, b := range order {
+		if many, ok := hosts.Get(b.name, false); ok && b.single {
+			b.merge(many)
+		}
+	}
+	t := &Table[A]{}
+	for _, b := range order {
+		t.hosts.Set(b.name, b.single, b.done())
+	}
+	return t
+}
+
+func (b *building[A]) addRule(t Target[A]) {
+	if len(t.Rule.Matches) == 0 {
+		t.Match = &everything
+		b.add(t)
+	}
+	for i := range t.Rule.Matches {
+		t.Match, t.match = canonical(&t.Rule.Matches[i]), i
+		b.add(t)
+	}
+}
+
+// canonical is a match with the names of its headers as in http.Header, and with
+// patterns that cover values as a whole.
+func canonical(m *Match) *Match {
+	with := *m
+	with.Headers, with.Cookies, with.Query = whole(m.Headers), whole(m.Cookies), whole(m.Query)
+	if len(m.Headers) == 0 && len(m.Cookies) == 0 && len(m.Query) == 0 {
+		return m
+	}
+	for i := range with.Headers {
+		with.Headers[i].Name = http.CanonicalHeaderKey(with.Headers[i].Name)
+	}
+	return &with
+}
+
+func whole(values []Value) []Value {
+	values = slices.Clone(values)
+	for i := range values {
+		if p := values[i].Pattern; p != nil {
+			values[i].Pattern = regexp.MustCompile(`^(?:` + p.String() + `)$`) // it was compiled once
+		}
+	}
+	return values
+}
+
+func (b *building[A]) add(t Target[A]) {
+	t.unconditional = t.Match.unconditional()
+	switch t.Match.PathType {
+	case PathRegexp:
+		if t.Match.Pattern != nil { // without one it covers nothing
+			b.regexps = append(b.regexps, t)
+		}
+	case PathExact:
+		path := EncodePath(t.Match.Path)
+		add(&b.exact, path, t)
+	default:
+		t.Prefix = strings.TrimSuffix(EncodePath(t.Match.Path), "/")
+		add(&b.prefix, t.Prefix, t)
+	}
+}
+
+func add[A any](m *map[string][]Target[A], path string, t Target[A]) {
+	if *m == nil {
+		*m = map[string][]Target[A]{}
+	}
+	(*m)[path] = append((*m)[path], t)
+}
+
+func (b *building[A]) merge(other *building[A]) {
+	for path, ts := range other.exact {
+		for _, t := range ts {
+			add(&b.exact, path, t)
+		}
+	}
+	for path, ts := range other.prefix {
+		for _, t := range ts {
+			add(&b.prefix, path, t)
+		}
+	}
+	b.regexps = append(b.regexps, other.regexps...)
+}
+
+func (b *building[A]) done() *paths[A] {
+	slices.SortStableFunc(b.regexps, func(x, y Target[A]) int {
+		return cmp.Or(cmp.Compare(len(y.Match.Pattern.String()), len(x.Match.Pattern.String())), precedence(x, y))
+	})
+	return &paths[A]{exact: sorted(b.exact), prefix: sorted(b.prefix), regexps: b.regexps}
+}
+
+func sorted[A any](m map[string][]Target[A]) (p byPath[A]) {
+	for path, targets := range m {
+		if len(targets) > 1 {
+			slices.SortStableFunc(targets, precedence)
+		}
+		p.longest = max(p.longest, len(path))
+		if len(m) <= fewPaths {
+			p.few = append(p.few, pathTargets[A]{path, targets})
+		}
+	}
+	if len(m) > fewPaths {
+		p.many = m
+	}
+	slices.SortFunc(p.few, func(x, y pathTargets[A]) int { return cmp.Compare(len(y.path), len(x.path)) })
+	return p
+}
+
+// precedence orders matches of one path.
+func precedence[A any](x, y Target[A]) int {
+	has := func(b bool) int {
+		if b {
+			return 1
+		}
+		return 0
+	}
+	return cmp.Or(
+		cmp.Compare(has(y.Match.Method != ""), has(x.Match.Method != "")),
+		cmp.Compare(len(y.Match.Headers), len(x.Match.Headers)),
+		cmp.Compare(len(y.Match.Cookies), len(x.Match.Cookies)),
+		cmp.Compare(len(y.Match.Query), len(x.Match.Query)),
+		cmp.Compare(has(len(y.Match.Sources) > 0), has(len(x.Match.Sources) > 0)),
+		x.Route.Created.Compare(y.Route.Created),
+		cmp.Compare(x.Route.Name, y.Route.Name),
+		cmp.Compare(x.rule, y.rule),
+		cmp.Compare(x.match, y.match),
+	)
+}
+
+// Match finds the target of a request; nil if no route covers it. It allocates nothing
+// unless a condition must decode or join values.
+func (t *Table[A]) Match(r *Request) *Target[A] {
+	for step := first(r.Host); !step.done; {
+		var p *paths[A]
+		var ok bool
+		if p, step, ok = t.hosts.next(step); !ok {
+			continue
+		}
+		if found := p.match(r); found != nil {
+			return found
+		}
+	}
+	return nil
+}
+
+func (p *paths[A]) match(r *Request) *Target[A] {
+	if found := choose(p.exact.get(r.Path), r); found != nil {
+		return found
+	}
+	for i := range p.regexps {
+		t := &p.regexps[i]
+		// The leftmost match is at the begin if any is.
+		if at := t.Match.Pattern.FindStringIndex(r.Path); at != nil && at[0] == 0 && (t.unconditional || t.Match.conditions(r)) {
+			return t
+		}
+	}
+	for i := range p.prefix.few {
+		if f := &p.prefix.few[i]; HasPrefix(r.Path, f.path) {
+			if found := choose(f.targets, r); found != nil {
+				return found
+			}
+		}
+	}
+	if p.prefix.many == nil {
+		return nil
+	}
+	return p.prefix.longestFirst(r)
+}
+
+// longestFirst tries the path and each of its beginnings that end before a slash. A
+// path's part that is longer than every prefix is not looked at.
+func (p *byPath[A]) longestFirst(r *Request) *Target[A] {
+	end := len(r.Path)
+	if end > p.longest {
+		end = strings.LastIndexByte(r.Path[:p.longest+1], '/')
+	}
+	for end >= 0 {
+		if found := choose(p.many[r.Path[:end]], r); found != nil {
+			return found
+		}
+		end = strings.LastIndexByte(r.Path[:end], '/')
+	}
+	return nil
+}
+
+// HasPrefix reports whether a clean path is prefix or goes on below it.
+func HasPrefix(path, prefix string) bool {
+	return strings.HasPrefix(path, prefix) && (len(path) == len(prefix) || path[len(prefix)] == '/')
+}
+
+func (p *byPath[A]) get(path string) []Target[A] {
+	if len(path) > p.longest {
+		return nil
+	}
+	if p.many != nil {
+		return p.many[path]
+	}
+	for i := range p.few {
+		if p.few[i].path == path {
+			return p.few[i].targets
+		}
+	}
+	return nil
+}
+
+func choose[A any](targets []Target[A], r *Request) *Target[A] {
+	for i := range targets {
+		if t := &targets[i]; t.unconditional || t.Match.conditions(r) {
+			return t
+		}
+	}
+	return nil
+}

@@ -1,0 +1,178 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
+
+	"knarr/addons/gateway/ingress"
+	"knarr/internal/controller"
+	"knarr/internal/informer"
+	"knarr/internal/leader"
+)
+
+// StatusConfig is what a Status needs.
+type StatusConfig struct {
+	// Kube reaches the API server as ServiceAccount, Registrar as who may write roles.
+	Kube, Registrar *rest.Config
+	// LeaderElect makes those of several servers take turns, Identity is who this is.
+	LeaderElect bool
+	Identity    string
+	// Domain of the cluster. Default cluster.local.
+	Domain string
+	// NodeAddresses makes the nodes' addresses those of Ingresses, where nothing gives
+	// Services of type LoadBalancer any.
+	NodeAddresses bool
+}
+
+// A Status is the server's part.
+type Status struct {
+	cfg    StatusConfig
+	client kubernetes.Interface
+}
+
+// NewStatus puts it together; it starts nothing.
+func NewStatus(cfg StatusConfig) (*Status, error) {
+	client, err := kubernetes.NewForConfig(cfg.Kube)
+	if err != nil {
+		return nil, fmt.Errorf("gateway: %w", err)
+	}
+	if cfg.Domain == "" {
+		cfg.Domain = "cluster.local"
+	}
+	return &Status{cfg, client}, nil
+}
+
+// Run writes until ctx ends.
+func (s *Status) Run(ctx context.Context) error {
+	if err := publish(ctx, s.cfg.Registrar); err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
+		return err
+	}
+	if !s.cfg.LeaderElect {
+		return s.term(ctx)
+	}
+	return leader.Run(ctx, leader.Config{Kube: s.cfg.Kube, Lease: Name, Identity: s.cfg.Identity}, s.term)
+}
+
+// Withdraw removes what an earlier start has made, in a cluster that serves no Ingresses.
+func Withdraw(ctx context.Context, registrar *rest.Config) error { return withdraw(ctx, registrar) }
+
+// A statusTerm is what lasts as long as this one leads.
+type statusTerm struct {
+	*Status
+	*world
+	events record.EventRecorder
+	public *publicService
+	// reported are the faults of which events tell already.
+	reported map[types.UID][]ingress.Fault
+}
+
+func (s *Status) term(ctx context.Context) error {
+	events, stop := recorder(ctx, s.client, "")
+	defer stop()
+	nodes := informers.NewSharedInformerFactoryWithOptions(s.client, 0, informers.WithTransform(slimNode))
+	services := informers.NewSharedInformerFactoryWithOptions(s.client, 0, informers.WithTransform(informer.WithoutManagedFields), informers.WithNamespace(Namespace), informers.WithTweakListOptions(func(o *metav1.ListOptions) {
+		o.LabelSelector = managedBy + "=" + us
+	}))
+	ofNodes, ofServices := nodes.Core().V1().Nodes().Informer(), services.Core().V1().Services().Informer()
+	t := &statusTerm{
+		Status: s, world: newWorld(s.client, s.cfg.Domain), events: events, reported: map[types.UID][]ingress.Fault{},
+		public: &publicService{client: s.client, nodes: ofNodes.GetStore(), services: ofServices.GetStore()},
+	}
+	running, cancel := context.WithCancel(ctx)
+	nodes.StartWithContext(running)
+	services.StartWithContext(running)
+	defer func() { nodes.Shutdown(); services.Shutdown() }()
+	defer cancel() // before Shutdown, which waits for the informers
+	if !cache.WaitForCacheSync(ctx.Done(), ofNodes.HasSynced, ofServices.HasSynced) {
+		return nil
+	}
+	return t.run(ctx, t.reconcile, watched{ofNodes, moved}, watched{ofServices, func(_, _ metav1.Object) bool { return true }})
+}
+
+// moved says whether a Node is somewhere else, or not as ready as it was.
+func moved(old, now metav1.Object) bool {
+	a, b := old.(*corev1.Node), now.(*corev1.Node)
+	return !equality.Semantic.DeepEqual(a.Status, b.Status) || !equality.Semantic.DeepEqual(a.Labels, b.Labels) || (a.DeletionTimestamp == nil) != (b.DeletionTimestamp == nil)
+}
+
+func (t *statusTerm) reconcile(ctx context.Context, key string) (time.Duration, error) {
+	if key != everything {
+		return 0, nil // endpoints are the nodes' matter
+	}
+	select {
+	case <-time.After(gather):
+	case <-ctx.Done():
+		return 0, nil
+	}
+	out, err := t.compile(ctx)
+	if err != nil || ctx.Err() != nil {
+		return 0, err
+	}
+	mine := t.ours()
+	addresses, err := t.public.open(ctx, len(mine) > 0, t.cfg.NodeAddresses)
+	errs := []error{err}
+	reported := make(map[types.UID][]ingress.Fault, len(mine))
+	for _, ing := range mine {
+		v := out.Verdicts[types.NamespacedName{Namespace: ing.Namespace, Name: ing.Name}]
+		t.tell(ing, v.Faults)
+		reported[ing.UID] = v.Faults
+		if err == nil {
+			errs = append(errs, t.write(ctx, ing, addresses))
+		}
+	}
+	t.reported = reported // of Ingresses that are gone there is nothing to remember
+	return 0, errors.Join(errs...)
+}
+
+// tell records an event for each fault that is new.
+func (t *statusTerm) tell(ing *networkingv1.Ingress, faults []ingress.Fault) {
+	for _, f := range faults {
+		if slices.Contains(t.reported[ing.UID], f) {
+			continue
+		}
+		kind, reason := corev1.EventTypeNormal, "Ignored"
+		if f.Warning {
+			kind, reason = corev1.EventTypeWarning, "Rejected"
+		}
+		const most = 1000 // an event's message holds 1,024 bytes
+		text := f.Text
+		if len(text) > most {
+			text = text[:most]
+		}
+		t.events.Event(ing, kind, reason, text)
+		time.Sleep(time.Microsecond) // events are named by their time
+	}
+}
+
+// write puts the addresses into an Ingress' status, unless they are there.
+func (t *statusTerm) write(ctx context.Context, ing *networkingv1.Ingress, addresses []networkingv1.IngressLoadBalancerIngress) error {
+	if slices.EqualFunc(ing.Status.LoadBalancer.Ingress, addresses, func(a, b networkingv1.IngressLoadBalancerIngress) bool {
+		return a.IP == b.IP && a.Hostname == b.Hostname && len(a.Ports) == 0
+	}) {
+		return nil
+	}
+	changed := ing.DeepCopy()
+	changed.Status.LoadBalancer.Ingress = addresses
+	_, err := t.Status.client.NetworkingV1().Ingresses(ing.Namespace).UpdateStatus(ctx, changed, metav1.UpdateOptions{})
+	if controller.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("write the addresses of Ingress %s/%s: %w", ing.Namespace, ing.Name, err)
+	}
+	return nil
+}

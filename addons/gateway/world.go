@@ -1,0 +1,276 @@
+package gateway
+
+import (
+	"context"
+	"crypto/tls"
+	"maps"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+
+	"knarr/addons/gateway/ingress"
+	"knarr/internal/controller"
+	"knarr/internal/informer"
+	"knarr/internal/references"
+)
+
+// A world is what of the cluster is watched: Ingresses and their classes always, the rest
+// only while there is an Ingress that needs it.
+type world struct {
+	client kubernetes.Interface
+	domain string
+
+	factory            informers.SharedInformerFactory
+	ingresses, classes cache.SharedIndexInformer
+	add                func(key string)
+	details            *details
+	named              *named
+	parsed             *ingress.Parsed
+	fallback           *tls.Certificate
+	// asked are the Services that the last compilation asked for; nil while one is under
+	// way: then the change of any may concern it.
+	asked atomic.Pointer[map[types.NamespacedName]bool]
+}
+
+// details are watched while something is served.
+type details struct {
+	factory          informers.SharedInformerFactory
+	services, slices cache.SharedIndexInformer
+	cancel           context.CancelFunc
+}
+
+const byService = "service"
+
+func newWorld(client kubernetes.Interface, domain string) *world {
+	f := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(slim))
+	return &world{
+		client: client, domain: domain, factory: f, parsed: ingress.NewParsed(),
+		ingresses: f.Networking().V1().Ingresses().Informer(), classes: f.Networking().V1().IngressClasses().Informer(),
+	}
+}
+
+// slim keeps of an object what is read here.
+func slim(o any) (any, error) {
+	switch o := o.(type) {
+	case *corev1.Service:
+		o.Status.Conditions = nil
+		return informer.TrimMetadata(o)
+	case *discoveryv1.EndpointSlice:
+		for i := range o.Endpoints {
+			e := &o.Endpoints[i]
+			e.TargetRef, e.Hostname, e.DeprecatedTopology = nil, nil, nil
+		}
+		o.OwnerReferences = nil
+		return informer.TrimMetadata(o)
+	}
+	return informer.WithoutManagedFields(o)
+}
+
+// A watched is an informer of its owner's that run listens to as well.
+type watched struct {
+	cache.SharedIndexInformer
+	// counts says whether a change of an object does.
+	counts func(old, now metav1.Object) bool
+}
+
+// run watches, and calls reconcile for everything and for the Services whose endpoints
+// change, until ctx ends.
+func (w *world) run(ctx context.Context, reconcile func(ctx context.Context, key string) (time.Duration, error), more ...watched) error {
+	ctx, cancel := context.WithCancel(ctx)
+	all := append([]watched{{w.ingresses, meaningful}, {w.classes, meaningful}}, more...)
+	var sources []controller.Source[string] // to be waited for
+	for _, one := range all {
+		sources = append(sources, controller.Source[string]{Informer: one.SharedIndexInformer})
+	}
+	c := &controller.Controller[string]{
+		Name:       Name,
+		RetryDelay: [2]time.Duration{50 * time.Millisecond, time.Minute},
+		Sources:    sources,
+		Feeds: []func(context.Context, func(), func(string)) error{func(ctx context.Context, ready func(), add func(string)) error {
+			w.add, w.named = add, newNamed(ctx, w.client, func() { add(everything) })
+			for _, one := range all {
+				reg, err := one.AddEventHandler(onChange(one.counts, func(metav1.Object) { add(everything) }))
+				if err != nil {
+					return err
+				}
+				defer func() { _ = one.RemoveEventHandler(reg) }()
+			}
+			add(everything)
+			ready()
+			<-ctx.Done()
+			return nil
+		}},
+		Reconcile: reconcile,
+	}
+	w.factory.StartWithContext(ctx)
+	defer func() {
+		w.forget()
+		if w.named != nil {
+			w.named.stop()
+		}
+		w.factory.Shutdown()
+	}()
+	defer cancel() // before Shutdown, which waits for the informers
+	return c.Run(ctx)
+}
+
+// onChange calls do for objects that come, go, or change in a way that counts.
+func onChange(counts func(old, now metav1.Object) bool, do func(metav1.Object)) cache.ResourceEventHandler {
+	call := func(o any) {
+		if m, ok := informer.Object(o).(metav1.Object); ok {
+			do(m)
+		}
+	}
+	return cache.ResourceEventHandlerFuncs{AddFunc: call, DeleteFunc: call, UpdateFunc: func(old, now any) {
+		if a, ok := old.(metav1.Object); ok {
+			if b, ok := now.(metav1.Object); ok && counts(a, b) {
+				do(b)
+			}
+		}
+	}}
+}
+
+// meaningful says whether more than the status of an object has changed.
+func meaningful(old, now metav1.Object) bool {
+	return old.GetUID() != now.GetUID() || old.GetGeneration() != now.GetGeneration() || !maps.Equal(old.GetAnnotations(), now.GetAnnotations())
+}
+
+// watchDetails begins to watch what Ingresses refer to, and waits until it is known.
+func (w *world) watchDetails(ctx context.Context) error {
+	if w.details != nil {
+		return nil
+	}
+	f := informers.NewSharedInformerFactoryWithOptions(w.client, 0, informers.WithTransform(slim))
+	d := &details{factory: f, services: f.Core().V1().Services().Informer(), slices: f.Discovery().V1().EndpointSlices().Informer()}
+	if err := d.slices.AddIndexers(cache.Indexers{byService: func(o any) ([]string, error) {
+		e := o.(*discoveryv1.EndpointSlice)
+		return []string{e.Namespace + "/" + e.Labels[discoveryv1.LabelServiceName]}, nil
+	}}); err != nil {
+		return err
+	}
+	always := func(metav1.Object, metav1.Object) bool { return true }
+	if _, err := d.services.AddEventHandler(onChange(always, func(o metav1.Object) {
+		if asked := w.asked.Load(); asked == nil || (*asked)[types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetName()}] {
+			w.add(everything)
+		}
+	})); err != nil {
+		return err
+	}
+	if _, err := d.slices.AddEventHandler(onChange(always, func(o metav1.Object) {
+		if name := o.GetLabels()[discoveryv1.LabelServiceName]; name != "" {
+			w.add(o.GetNamespace() + "/" + name)
+		}
+	})); err != nil {
+		return err
+	}
+	watching, cancel := context.WithCancel(ctx)
+	d.cancel = cancel
+	w.details = d
+	f.StartWithContext(watching)
+	if !cache.WaitForCacheSync(ctx.Done(), d.services.HasSynced, d.slices.HasSynced) {
+		w.forget()
+	}
+	return nil
+}
+
+// forget ends what is watched only while something is served.
+func (w *world) forget() {
+	if d := w.details; d != nil {
+		w.details = nil
+		d.cancel()
+		d.factory.Shutdown()
+	}
+}
+
+// ours are the Ingresses that are served here, the oldest first.
+func (w *world) ours() (all []*networkingv1.Ingress) {
+	classes := func(yield func(*networkingv1.IngressClass) bool) {
+		for _, o := range w.classes.GetStore().List() {
+			if !yield(o.(*networkingv1.IngressClass)) {
+				return
+			}
+		}
+	}
+	standard := references.Standard(classes)
+	for _, o := range w.ingresses.GetStore().List() {
+		ing := o.(*networkingv1.Ingress)
+		if ing.DeletionTimestamp == nil && references.Ours(ing, w.class, func() bool { return standard }) {
+			all = append(all, ing)
+		}
+	}
+	slices.SortFunc(all, func(a, b *networkingv1.Ingress) int {
+		return a.CreationTimestamp.Compare(b.CreationTimestamp.Time)
+	})
+	return all
+}
+
+func (w *world) class(name string) *networkingv1.IngressClass {
+	o, _, _ := w.classes.GetStore().GetByKey(name) // a store's only error is its index's
+	c, _ := o.(*networkingv1.IngressClass)
+	return c
+}
+
+// compile makes of what is known what is served.
+func (w *world) compile(ctx context.Context) (*ingress.Output, error) {
+	mine := w.ours()
+	if len(mine) == 0 {
+		w.forget()
+		w.named.want(ctx, nil)
+		w.fallback = nil
+		return ingress.Compile(ingress.Input{Parsed: w.parsed}), nil
+	}
+	if err := w.watchDetails(ctx); err != nil || ctx.Err() != nil {
+		return nil, err
+	}
+	want := map[namedKey]bool{}
+	for _, ing := range mine {
+		for name := range references.Secrets(ing) {
+			want[namedKey{"secrets", ing.Namespace, name}] = true
+		}
+		for name := range references.ConfigMaps(ing) {
+			want[namedKey{"configmaps", ing.Namespace, name}] = true
+		}
+	}
+	w.named.want(ctx, want)
+	if w.fallback == nil {
+		var err error
+		if w.fallback, err = selfSigned(time.Now()); err != nil {
+			return nil, err
+		}
+	}
+	asked := map[types.NamespacedName]bool{}
+	w.asked.Store(nil)
+	out := ingress.Compile(ingress.Input{
+		Ingresses: mine, Domain: w.domain, Default: w.fallback, Parsed: w.parsed, Now: time.Now(),
+		Service: func(name types.NamespacedName) *corev1.Service {
+			asked[name] = true
+			return get[*corev1.Service](w.details.services, name)
+		},
+		Secret: func(name types.NamespacedName) *corev1.Secret {
+			s, _ := w.named.get(namedKey{"secrets", name.Namespace, name.Name}).(*corev1.Secret)
+			return s
+		},
+		ConfigMap: func(name types.NamespacedName) *corev1.ConfigMap {
+			m, _ := w.named.get(namedKey{"configmaps", name.Namespace, name.Name}).(*corev1.ConfigMap)
+			return m
+		},
+	})
+	w.asked.Store(&asked)
+	return out, nil
+}
+
+func get[T any](inf cache.SharedIndexInformer, name types.NamespacedName) (zero T) {
+	if o, ok, _ := inf.GetStore().GetByKey(name.String()); ok {
+		return o.(T)
+	}
+	return zero
+}
