@@ -107,7 +107,11 @@ func run(ctx context.Context, o options) (err error) {
 	}
 	kubeconfig := o.kubeconfig
 	if kubeconfig == "" {
-		archive, err := build(ctx, "./images")
+		sets := []string{"./images", "conformance"}
+		if o.beyond {
+			sets = append(sets, "beyond")
+		}
+		archives, err := build(ctx, sets...)
 		if err != nil {
 			return err
 		}
@@ -123,13 +127,15 @@ func run(ctx context.Context, o options) (err error) {
 			return err
 		}
 		fmt.Println("loading the suite's images")
-		if err := c.load(ctx, archive[0]); err != nil {
-			return err
+		for _, a := range archives {
+			if err := c.load(ctx, a); err != nil {
+				return err
+			}
 		}
 		if err := c.room(ctx); err != nil {
 			return err
 		}
-		stop, err := serveRegistry(ctx, c, archive[0])
+		stop, err := serveRegistry(ctx, c, archives)
 		if err != nil {
 			return err
 		}
