@@ -74,13 +74,13 @@ func (p programs) restore(input string) error {
 	defer cancel()
 	c := exec.CommandContext(ctx, p.restoreCommand, "--noflush", "-w", "10")
 	c.Stdin = strings.NewReader(input)
-	var said bytes.Buffer
-	c.Stderr = &said
+	var stderr bytes.Buffer
+	c.Stderr = &stderr
 	err := c.Run()
 	if err == nil {
 		return nil
 	}
-	text := strings.Join(strings.Fields(said.String()), " ")
+	text := strings.Join(strings.Fields(stderr.String()), " ")
 	err = fmt.Errorf("%s: %w: %s", p.restoreCommand, err, text[:min(len(text), 500)])
 	if m := lineNumber.FindStringSubmatch(text); m != nil {
 		if n, perr := strconv.Atoi(m[1]); perr == nil && n > 0 {

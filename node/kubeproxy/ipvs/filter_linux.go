@@ -273,7 +273,7 @@ func (f *filter) marks() (rules [][]expr.Any) {
 	return append(rules, slices.Concat(outside, f.front(), []expr.Any{f.in(outsideSet, false)}, mark))
 }
 
-// refusals answer who asks a Service without endpoints.
+// refusals answer clients of Services without endpoints.
 func (f *filter) refusals() [][]expr.Any {
 	code := uint8(3) // port unreachable: the client's connect fails at once
 	if f.v6 {

@@ -114,7 +114,7 @@ func behaviour(t *testing.T, name string) {
 	})
 }
 
-// A testCase is a Service, its endpoints and who asks it.
+// A testCase is a Service, its endpoints and its clients.
 type testCase struct {
 	name      string
 	service   func() *corev1.Service
