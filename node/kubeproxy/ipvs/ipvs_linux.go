@@ -13,6 +13,7 @@ import (
 	"log/slog"
 	"maps"
 	"net/netip"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -83,10 +84,7 @@ func New(name string, cluster, nodePorts []netip.Prefix, scheduler string, keep 
 	if scheduler == "" {
 		scheduler = "rr"
 	}
-	h, err := moby.New("")
-	if err == nil {
-		_, err = h.GetConfig()
-	}
+	h, err := connect()
 	if err != nil {
 		return nil, fmt.Errorf("--proxy-mode ipvs: this kernel has no IP virtual servers (module ip_vs); use --proxy-mode nftables: %w", err)
 	}
@@ -106,6 +104,28 @@ func New(name string, cluster, nodePorts []netip.Prefix, scheduler string, keep 
 		d.filters[i] = newFilter(name, v6, cluster)
 	}
 	return d, nil
+}
+
+// Check says why this kernel cannot do it.
+func Check() error {
+	h, err := connect()
+	if err == nil {
+		h.Close()
+	}
+	return err
+}
+
+// connect has the kernel load its module. The library does not say when there is none.
+func connect() (*moby.Handle, error) {
+	h, err := moby.New("")
+	if err != nil {
+		return nil, err
+	}
+	if _, err := os.Stat("/proc/thread-self/net/ip_vs"); err != nil {
+		h.Close()
+		return nil, err
+	}
+	return h, nil
 }
 
 // Apply makes virtual servers, addresses and rules those of the Services. One whose
@@ -387,7 +407,7 @@ func Remove(name string) error {
 	if err != nil || !there {
 		return err
 	}
-	h, err := moby.New("")
+	h, err := connect()
 	if err != nil {
 		return errors.Join(l.remove(), kubeproxy.RemoveTable(name))
 	}

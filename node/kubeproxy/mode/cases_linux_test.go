@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/google/nftables"
-	moby "github.com/moby/ipvs"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
@@ -18,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"knarr/internal/need"
+	"knarr/node/kubeproxy/ipvs"
 )
 
 // able skips a mode that this machine has not got.
@@ -28,11 +28,7 @@ func able(t *testing.T, name string) {
 			need.Skip(t, "needs iptables-restore: apt-get install iptables")
 		}
 	case "ipvs":
-		h, err := moby.New("")
-		if err == nil {
-			_, err = h.GetConfig()
-			h.Close()
-		}
+		err := ipvs.Check()
 		if why := "needs a kernel with IP virtual servers: make vm: "; err != nil && os.Getenv("KNARR_GUEST") != "" {
 			t.Fatal(why, err)
 		} else if err != nil {
