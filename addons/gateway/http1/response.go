@@ -109,16 +109,15 @@ func (r *response) WriteHeader(status int) {
 	if status == http.StatusNoContent {
 		delete(h, "Content-Length")
 	}
-	if r.keep && r.c.server.closing.Load() {
-		r.keep = false
+	if r.c.server.closing.Load() || r.w.body.expects {
+		r.keep = false // the client does not know whether the body it holds back is wanted
 	}
 	r.appendHead(status, h)
 	out := r.w.out
 	if _, ok := h["Date"]; !ok {
 		out = append(append(append(out, "Date: "...), dateNow()...), "\r\n"...)
 	}
-	switch {
-	case r.chunked:
+	if r.chunked {
 		out = append(out, "Transfer-Encoding: chunked\r\n"...)
 	}
 	switch {

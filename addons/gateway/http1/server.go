@@ -42,7 +42,7 @@ type Server struct {
 	mu      sync.Mutex
 	conns   map[*conn]struct{}
 	closing atomic.Bool
-	watch   bool // somebody looks after clients that left
+	none    chan struct{} // closed once there are no connections; nil while there are none
 	idle    sync.Cond
 }
 
@@ -101,9 +101,10 @@ func (s *Server) add(c *conn) bool {
 		return false
 	}
 	s.conns[c] = struct{}{}
-	if !s.watch {
-		s.watch = true
-		run.Go("gateway: clients that left", s.cancelLeft)
+	if s.none == nil {
+		none := make(chan struct{})
+		s.none = none
+		run.Go("gateway: clients that left", func() { s.cancelLeft(none) })
 	}
 	return true
 }
@@ -113,6 +114,8 @@ func (s *Server) remove(c *conn) {
 	defer s.mu.Unlock()
 	delete(s.conns, c)
 	if len(s.conns) == 0 {
+		close(s.none)
+		s.none = nil
 		s.idle.Broadcast()
 	}
 }
@@ -120,17 +123,18 @@ func (s *Server) remove(c *conn) {
 // cancelLeft looks every second whether clients are still there whose requests take
 // longer than that, and cancels the requests of those that are not. It ends when there are
 // no connections.
-func (s *Server) cancelLeft() {
+func (s *Server) cancelLeft(none <-chan struct{}) {
 	ticker := time.NewTicker(time.Second)
 	defer ticker.Stop()
-	for now := range ticker.C {
-		var slow []*conn
-		s.mu.Lock()
-		if len(s.conns) == 0 {
-			s.watch = false
-			s.mu.Unlock()
+	for {
+		var now time.Time
+		select {
+		case now = <-ticker.C:
+		case <-none:
 			return
 		}
+		var slow []*conn
+		s.mu.Lock()
 		for c := range s.conns {
 			if at := c.since.Load(); at != 0 && now.UnixNano()-at > int64(time.Second) && c.raw != nil {
 				slow = append(slow, c)
