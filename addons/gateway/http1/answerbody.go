@@ -30,8 +30,15 @@ func (b *answerBody) Read(into []byte) (int, error) {
 	return n, err
 }
 
-// Buffered is how much of the body can be read at once, without waiting.
-func (b *answerBody) Buffered() int { return b.r.to - b.r.from }
+// Buffered is how much of the body, or of what frames it, can be read at once without
+// waiting.
+func (b *answerBody) Buffered() int {
+	n := b.r.to - b.r.from
+	if b.kind == bodyChunked && b.left == 0 && b.inChunk {
+		n -= len("\r\n") // which ends the chunk that was read
+	}
+	return max(n, 0)
+}
 
 func (b *answerBody) Close() error {
 	if !b.closed {

@@ -69,7 +69,8 @@ func (x *exchange) forward() {
 func (x *exchange) unavailable() {
 	if f := x.errorPages(); f != nil && f.Unavailable {
 		if page := x.asErrorPage(f, http.StatusServiceUnavailable, ""); page != nil {
-			x.pass(page, "")
+			defer page.Body.Close()
+			x.send(page)
 			return
 		}
 	}
@@ -236,6 +237,11 @@ func (x *exchange) pass(answer *http.Response, upgrade string) {
 			answer = page
 		}
 	}
+	x.send(answer)
+}
+
+// send is the answer as the client gets it.
+func (x *exchange) send(answer *http.Response) {
 	x.record.Status = answer.StatusCode
 	dropHopByHop(answer.Header)
 	h := x.w.Header()
