@@ -111,11 +111,11 @@ func parseText(line string) (source netip.AddrPort, err error) {
 // Append appends the header that tells a backend whom a connection is for.
 func Append(b []byte, version int, from, to netip.AddrPort) []byte {
 	source, destination := from.Addr().Unmap(), to.Addr().Unmap()
-	if source.Is4() != destination.Is4() {
+	if source.IsValid() && destination.IsValid() && source.Is4() != destination.Is4() {
 		source, destination = netip.AddrFrom16(source.As16()), netip.AddrFrom16(destination.As16())
 	}
 	if version == 1 {
-		if !source.IsValid() {
+		if !source.IsValid() || !destination.IsValid() {
 			return append(b, "PROXY UNKNOWN\r\n"...)
 		}
 		family := "TCP6"
@@ -126,7 +126,7 @@ func Append(b []byte, version int, from, to netip.AddrPort) []byte {
 			strconv.Itoa(int(from.Port()))+" "+strconv.Itoa(int(to.Port()))+"\r\n"...)
 	}
 	b = append(b, signature...)
-	if !source.IsValid() {
+	if !source.IsValid() || !destination.IsValid() {
 		return append(b, 0x20, 0, 0, 0) // no client: the gateway itself
 	}
 	family := byte(0x21)
