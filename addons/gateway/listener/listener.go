@@ -10,7 +10,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"net/netip"
@@ -78,7 +77,9 @@ func Open(l net.Listener, content *Content) *Port {
 	p.content.Store(content)
 	p.outer = &tls.Config{MinVersion: tls.VersionTLS12, GetConfigForClient: p.configFor}
 	p.http = http1.NewServer(http.HandlerFunc(p.serveHTTP), func(conn net.Conn, read []byte) {
-		p.queue.put(&peekedConn{Conn: conn, buf: bufio.NewReaderSize(io.MultiReader(bytes.NewReader(read), conn), len(read))})
+		buf := bufio.NewReaderSize(bytes.NewReader(read), len(read))
+		_, _ = buf.Peek(len(read))
+		p.queue.put(&peekedConn{Conn: conn, buf: buf})
 	})
 	p.queue = newQueue(l.Addr())
 	p.http2 = &http.Server{

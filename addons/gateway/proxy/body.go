@@ -20,6 +20,7 @@ type requestBody struct {
 	whole bool
 	used  atomic.Bool // some of it was sent and cannot be sent again
 	over  atomic.Bool // the request was served
+	bad   atomic.Bool // the client's body broke off or is malformed
 	busy  sync.Mutex  // while the client's body is read
 }
 
@@ -46,6 +47,9 @@ func (b *requestBody) Read(into []byte) (int, error) {
 	n, err := b.body.Read(into)
 	if total := b.read.Add(int64(n)); b.limit > 0 && total > b.limit {
 		return n, errBodyTooLong
+	}
+	if err != nil && err != io.EOF {
+		b.bad.Store(true)
 	}
 	return n, err
 }

@@ -124,7 +124,7 @@ func (x *exchange) attempt(u *Upstream, e *backend.Endpoint, upgrade string, may
 	answer, err := e.Transport.(*transport).RoundTrip(out)
 	repeatable := mayRepeat && x.body.again() && (idempotent(x.r.Method) || x.r.Header["Idempotency-Key"] != nil)
 	if err != nil {
-		if errors.Is(err, errBodyTooLong) || x.r.Context().Err() != nil {
+		if errors.Is(err, errBodyTooLong) || x.body.bad.Load() || x.r.Context().Err() != nil {
 			x.failed(errors.Join(err, context.Cause(x.r.Context())))
 			return false, false
 		}
@@ -187,6 +187,8 @@ func (x *exchange) failed(err error) {
 	switch {
 	case errors.Is(err, errBodyTooLong):
 		x.answer(http.StatusRequestEntityTooLarge)
+	case x.body.bad.Load() && x.r.Context().Err() == nil:
+		x.answer(http.StatusBadRequest)
 	case errors.Is(err, errTimeout), errors.Is(err, context.DeadlineExceeded), isTimeout(err):
 		x.answer(http.StatusGatewayTimeout)
 	case x.r.Context().Err() != nil:
