@@ -134,6 +134,10 @@ func (r *reader) head() (string, error) {
 			if at = next; r.to-r.from >= maxHead {
 				return "", errHeadSize
 			}
+			// Who sends byte by byte keeps no read waiting, but has no more time.
+			if err := r.waiter.wait(time.Now()); err != nil {
+				return "", err
+			}
 		}
 		if err := r.fill(); err != nil {
 			if err == io.EOF && r.from < r.to {
