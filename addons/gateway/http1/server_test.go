@@ -256,6 +256,8 @@ func TestTimes(t *testing.T) {
 			if took := time.Since(start); took > c.before || !strings.HasPrefix(string(got), c.want) {
 				t.Errorf("%s: %q after %v", name, got, took)
 			}
+			_ = client.Close()
+			time.Sleep(2 * time.Second) // the sender ends
 		})
 	}
 }
