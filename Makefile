@@ -158,11 +158,24 @@ race: build/template.json
 # bench measures knarr and upstream alternately; BENCH=api,watch,sched,deploy,node,select
 # selects, ROUNDS says how often. AGAINST is another knarr, such as the one before a
 # change, to measure in upstream's place. The first time it builds upstream.
+# BENCH=gateway compares the data plane of Ingresses with Traefik, Caddy and nginx.
 ROUNDS ?= 3
+ifeq ($(BENCH),gateway)
+bench: | build/nginx
+	go build -C test/bench/gateway -o $(CURDIR)/build/bench-gateway . && \
+	build/bench-gateway -rounds $(ROUNDS) -nginx build/nginx/usr/sbin/nginx -out build/bench-gateway.md
+else
 bench: build | deps
 	$(call install,$(TEST_PACKAGES))
 	go build -C test/bench -o $(CURDIR)/build/run-bench . && cd test/bench && \
 	exec $(SUDO) env "PATH=$$PATH" "HOME=$$HOME" ../../build/run-bench -rounds $(ROUNDS) -bench '$(BENCH)' $(if $(AGAINST),-against '$(abspath $(AGAINST))') -out $(CURDIR)/build/bench.md
+endif
+
+# nginx is only unpacked: nothing of it is started or configured here.
+build/nginx:
+	rm -rf $@.part && mkdir -p $@.part && cd $@.part && apt-get download -q nginx && \
+	dpkg-deb -x nginx_*.deb . && rm nginx_*.deb
+	mv $@.part $@
 
 # pictures draws those of README.md anew: the components, of the table that starts
 # them, and the chart of the figures in docs/benchmarks.md.

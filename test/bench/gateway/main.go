@@ -23,6 +23,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -36,8 +37,8 @@ func main() {
 		each     = flag.Duration("each", 3*time.Second, "`time` of one measurement")
 		which    = flag.String("only", "", "`names`, comma separated, of contenders")
 		scenario = flag.String("scenario", "", "measure only this `scenario`")
-		traefik  = flag.String("traefik", "", "Traefik's `program`")
-		caddy    = flag.String("caddy", "", "Caddy's `program`")
+		traefik  = flag.String("traefik", "", "Traefik's `program` (default: built from its module)")
+		caddy    = flag.String("caddy", "", "Caddy's `program` (default: built from its module)")
 		nginx    = flag.String("nginx", "/usr/sbin/nginx", "nginx' `program`")
 		out      = flag.String("out", "", "write the table to this `file` too")
 		plane    = flag.String("plane", "", "be knarr's data plane with these `arguments`")
@@ -57,6 +58,14 @@ func main() {
 		selected := names
 		if *which != "" {
 			selected = strings.Split(*which, ",")
+		}
+		for _, name := range selected {
+			if programs[name] != "" {
+				continue
+			}
+			if programs[name], err = build(ctx, name); err != nil {
+				return err
+			}
 		}
 		return measure(ctx, programs, selected, *scenario, *rounds, *each, *out)
 	}()
@@ -140,10 +149,44 @@ func measure(ctx context.Context, programs map[string]string, selected []string,
 			}
 		}
 	}
+	for _, c := range contenders {
+		c.stop()
+	}
+	contenders = nil
+	if only == "" {
+		if err := memoryAndChange(ctx, r, selected, put); err != nil {
+			return err
+		}
+	}
 	table := markdown(figures, selected)
 	fmt.Print(table)
 	if out != "" {
 		return os.WriteFile(out, []byte(table), 0o644)
+	}
+	return nil
+}
+
+// memoryAndChange measures what many routes cost.
+func memoryAndChange(ctx context.Context, r *rig, selected []string, put func(row, name string, v float64)) error {
+	for _, name := range selected {
+		var held [2]int64
+		for i, routes := range []int{0, manyChanges} {
+			c, err := r.start(ctx, name, routes)
+			if err != nil {
+				return err
+			}
+			held[i] = c.memory()
+			c.stop()
+		}
+		put("memory of 5,000 routes, MB", name, float64(held[1]-held[0])/1e6)
+	}
+	if slices.Contains(selected, "knarr") {
+		p50, p99, err := changeLive(ctx)
+		if err != nil {
+			return err
+		}
+		put("a change among 5,000 routes is live after, p50, ms", "knarr", p50)
+		put("a change among 5,000 routes is live after, p99, ms", "knarr", p99)
 	}
 	return nil
 }
@@ -206,16 +249,26 @@ func markdown(figures map[string]map[string][]float64, selected []string) string
 		var first float64
 		for i, name := range selected {
 			v := median(figures[row][name])
-			if i == 0 {
+			switch {
+			case len(figures[row][name]) == 0:
+				b.WriteString(" |")
+			case i == 0:
 				first = v
-				fmt.Fprintf(&b, " %.0f |", v)
-			} else {
-				fmt.Fprintf(&b, " %.0f (%.2f×) |", v, first/cmp.Or(v, 1))
+				fmt.Fprintf(&b, " %s |", number(v))
+			default:
+				fmt.Fprintf(&b, " %s (%.2f×) |", number(v), first/cmp.Or(v, 1))
 			}
 		}
 		b.WriteByte('\n')
 	}
 	return b.String()
+}
+
+func number(v float64) string {
+	if v < 100 {
+		return strconv.FormatFloat(v, 'f', 1, 64)
+	}
+	return strconv.FormatFloat(v, 'f', 0, 64)
 }
 
 func median(v []float64) float64 {
