@@ -20,7 +20,7 @@ EMBEDDED := $(PROGRAMS:%=internal/programs/bin/%.zst)
 GOFILES  := $(shell find . -name '*.go' -not -name '*_test.go' -not -path './build/*' -not -path './docs/*' -not -path './test/*')
 PACKAGES := libseccomp-dev pkg-config gcc libc6-dev make zstd
 
-TEST_PACKAGES := busybox-static bsdutils
+TEST_PACKAGES := busybox-static bsdutils iptables
 
 # Where `make up` keeps its cluster, and flags for its server.
 DATA  ?= /var/lib/knarr
@@ -29,9 +29,9 @@ SUDO  := $(if $(filter 0,$(shell id -u)),,sudo)
 
 # The packages where goroutines meet are tested with the race detector too.
 RACE := ./controlplane/apiserver/watchcache ./controlplane/apiserver/pieces ./controlplane/apiserver/storage/... ./controlplane/apiserver/endpoints ./controlplane/apiserver/endpoints/ownership ./controlplane/apiserver/serviceallocation ./controlplane/apiserver/connect ./controlplane/apiserver/transport ./controlplane/apiserver/overload ./internal/equal ./internal/run \
-        ./internal/memnet ./internal/controller ./internal/failover ./controlplane/etcd $(wildcard ./controlplane/scheduler) ./node/kubeproxy ./addons/dns
+        ./internal/memnet ./internal/controller ./internal/failover ./controlplane/etcd $(wildcard ./controlplane/scheduler) ./node/kubeproxy ./addons/dns ./addons/gateway/...
 
-.PHONY: build deps test-deps up down test test-long lint unit race microbench fuzz smoke nodes vm storm helm envtest mutants faults bench pictures swap conformance conformance-sample clean
+.PHONY: build deps test-deps up down test test-long lint unit race microbench fuzz smoke nodes vm storm helm envtest mutants faults bench pictures swap conformance conformance-sample e2e clean
 
 # Generated code that is called seldom is compiled without inlining: that makes
 # bin/knarr 2 MB smaller.
@@ -162,11 +162,24 @@ race: build/template.json
 # bench measures knarr and upstream alternately; BENCH=api,watch,sched,deploy,node,select
 # selects, ROUNDS says how often. AGAINST is another knarr, such as the one before a
 # change, to measure in upstream's place. The first time it builds upstream.
+# BENCH=gateway compares the data plane of Ingresses with Traefik, Caddy and nginx.
 ROUNDS ?= 3
+ifeq ($(BENCH),gateway)
+bench: | build/nginx
+	go build -C test/bench/gateway -o $(CURDIR)/build/bench-gateway . && \
+	build/bench-gateway -rounds $(ROUNDS) -nginx build/nginx/usr/sbin/nginx -out build/bench-gateway.md
+else
 bench: build | deps
 	$(call install,$(TEST_PACKAGES))
 	go build -C test/bench -o $(CURDIR)/build/run-bench . && cd test/bench && \
 	exec $(SUDO) env "PATH=$$PATH" "HOME=$$HOME" ../../build/run-bench -rounds $(ROUNDS) -bench '$(BENCH)' $(if $(AGAINST),-against '$(abspath $(AGAINST))') -out $(CURDIR)/build/bench.md
+endif
+
+# nginx is only unpacked: nothing of it is started or configured here.
+build/nginx:
+	rm -rf $@.part && mkdir -p $@.part && cd $@.part && apt-get download -q nginx && \
+	dpkg-deb -x nginx_*.deb . && rm nginx_*.deb
+	mv $@.part $@
 
 # pictures draws those of README.md anew: the components, of the table that starts
 # them, and the chart of the figures in docs/benchmarks.md.
@@ -217,6 +230,7 @@ nodes: build test-deps
 
 # vm boots Debian's kernel in QEMU and tests knarr there. The kernel's package is
 # only unpacked: this machine keeps its own. Only installing asks for root.
+# RUN=regexp takes only the tests of folders that it matches.
 VM_PACKAGES := $(TEST_PACKAGES) qemu-system-x86 e2fsprogs
 build/vm:
 	rm -rf build/vm.part && mkdir -p build/vm.part && $(SUDO) apt-get update -q && cd build/vm.part && \
@@ -226,7 +240,7 @@ build/vm:
 
 vm: build | build/vm
 	$(call install,$(VM_PACKAGES))
-	$(KNARR_GO) test -count=1 -v -timeout 40m ./test/vm
+	KNARR_VM='$(RUN)' $(KNARR_GO) test -count=1 -v -timeout 40m ./test/vm
 
 # storm abuses a server as bad clients do; KNARR_STORM=whole in full.
 storm: build test-deps
@@ -247,6 +261,11 @@ RUN_SUITE := go build -C test/conformance -o $(CURDIR)/build/run-conformance ./r
 
 conformance: build | deps
 	@$(RUN_SUITE) -focus '$(FOCUS)' -skip '$(SKIP)' $(if $(KUBECONFIG),-kubeconfig '$(KUBECONFIG)')
+
+# e2e runs the other specs of upstream's suite in the same way: those that are not
+# marked Conformance.
+e2e: build | deps
+	@$(RUN_SUITE) -beyond -focus '$(FOCUS)' -skip '$(SKIP)' $(if $(KUBECONFIG),-kubeconfig '$(KUBECONFIG)')
 
 # conformance-sample runs a part of the specs that are known to pass, another
 # one for every commit, for ten minutes.

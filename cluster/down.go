@@ -16,6 +16,7 @@ import (
 	"knarr/addons/localstorage"
 	"knarr/node/cni"
 	"knarr/node/containerruntime"
+	"knarr/node/networkpolicy"
 )
 
 // ErrNoCluster says that a directory is not one of a server or an agent.
@@ -53,8 +54,8 @@ func Down(ctx context.Context, dir string, purge, leave bool) (done string, err 
 		endHolder(l),
 		containerruntime.Purge(ctx, l.runtimeConfig()),
 		cni.Remove(l.cniConfig()),
-		removeTable(l.table()),
-		removeTable(l.policyTable()),
+		l.proxyRecords().Restore(l.table()),
+		networkpolicy.Remove(l.policyTable()),
 		unmountBelow(filepath.Join(l.kubelet(), "pods")),
 		unmountBelow(filepath.Join(l.kubelet(), "plugins")),
 		localstorage.ReleaseDevices(l.storage()),

@@ -4,6 +4,8 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"path/filepath"
+
+	"knarr/cluster/proxyflags"
 )
 
 // DefaultDataDir is the data directory unless another is given.
@@ -65,6 +67,11 @@ func (l layout) suffix() string {
 func (l layout) bridge() string { return "knarr0" + l.suffix() } // at most 15 characters
 func (l layout) tunnel() string { return "knarrx" + l.suffix() } // the same
 func (l layout) cgroup() string { return "/knarr" + l.suffix() }
-func (l layout) table() string  { return "knarr" + l.suffix() }
+
+// proxyRecords remember what kube-proxy has changed on this machine.
+func (l layout) proxyRecords() proxyflags.Records {
+	return proxyflags.Records{Mode: filepath.Join(l.runDir(), "proxy-mode"), Conntrack: filepath.Join(l.runDir(), "conntrack.json")}
+}
+func (l layout) table() string { return "knarr" + l.suffix() }
 
 func (l layout) policyTable() string { return l.table() + "-policy" }

@@ -254,11 +254,13 @@ func waitForNode(ctx context.Context, client kubernetes.Interface, name string, 
 }
 
 func (n *node) proxy(ctx context.Context) error {
-	p, err := kubeproxy.New(kubeproxy.Config{
-		Kube: n.as.proxy, NodeName: n.opts.NodeName,
-		ClusterCIDRs: []netip.Prefix{n.facts.ClusterCIDR}, Table: n.layout.table(),
-		Healthz: "0.0.0.0:10256", Metrics: "127.0.0.1:10249",
-	})
+	cfg, err := n.opts.proxy.Open(kubeproxy.Config{
+		Kube: n.as.proxy, NodeName: n.opts.NodeName, ClusterCIDRs: []netip.Prefix{n.facts.ClusterCIDR}, Table: n.layout.table(),
+	}, n.layout.proxyRecords())
+	if err != nil {
+		return err
+	}
+	p, err := kubeproxy.New(cfg)
 	if err != nil {
 		return err
 	}

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/yaml"
 
+	"knarr/cluster/proxyflags"
 	"knarr/internal/flaghelp"
 )
 
@@ -28,10 +29,12 @@ type NodeOptions struct {
 	NodeLabels      []string
 	NodeTaints      []string
 	RuntimeEndpoint string
+	ProxyArgs       []string
 	LogFormat       string
 	Debug           bool
 
 	nodeIP netip.Addr
+	proxy  *proxyflags.Flags
 	labels map[string]string
 	taints []corev1.Taint
 }
@@ -47,6 +50,7 @@ func (o *NodeOptions) flags(f *pflag.FlagSet) {
 	f.StringSliceVar(&o.NodeLabels, "node-label", nil, "`labels` of this node, key=value")
 	f.StringSliceVar(&o.NodeTaints, "node-taint", nil, "`taints` of this node, key=value:effect")
 	f.StringVar(&o.RuntimeEndpoint, "container-runtime-endpoint", "", "`socket` of another CRI runtime to use instead of the built-in one")
+	f.StringArrayVar(&o.ProxyArgs, "kube-proxy-arg", nil, "`key=value` that sets one of upstream's flags of kube-proxy: its mode, node ports, masquerading, connection tracking")
 	flaghelp.Group(f, "Node")
 	f.StringVar(&o.LogFormat, "log-format", "text", "`format` of the log: text or json")
 	flaghelp.Values(f, "log-format", "text", "json")
@@ -116,6 +120,9 @@ func (o *NodeOptions) validate(f *faults) {
 		f.add("data-dir", "%q is not a directory name", o.DataDir)
 	}
 	o.DataDir = abs
+	if o.proxy, err = proxyflags.Parse(o.ProxyArgs); err != nil {
+		f.add("kube-proxy-arg", "%v", err)
+	}
 	if o.NodeName == "" {
 		host, err := os.Hostname()
 		if err != nil {

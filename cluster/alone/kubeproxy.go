@@ -7,40 +7,51 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"knarr/cluster/proxyflags"
+	"knarr/internal/flaghelp"
 	"knarr/node/kubeproxy"
+	"knarr/node/kubeproxy/mode"
 )
 
 type proxy struct {
 	client
-	node, clusterCIDR, healthz, metrics, nodePorts string
+	proxyflags.Flags
+	cleanup bool
 }
 
 func (p *proxy) flags(f *pflag.FlagSet) {
 	p.client.flags(f)
-	f.StringVar(&p.node, "hostname-override", "", "`name` of this node (default: the host name)")
-	f.StringVar(&p.clusterCIDR, "cluster-cidr", "", "`ranges` of pod addresses; what comes from elsewhere is masqueraded")
-	f.StringVar(&p.healthz, "healthz-bind-address", "0.0.0.0:10256", "`address` of /healthz and /livez; empty: none")
-	f.StringVar(&p.metrics, "metrics-bind-address", "127.0.0.1:10249", "`address` of /metrics and /proxyMode; empty: none")
-	f.StringVar(&p.nodePorts, "nodeport-addresses", "primary", "`ranges` of this node's addresses that node ports are at; primary: the first address of each family of its Node")
+	f.BoolVar(&p.cleanup, "cleanup", false, "remove what the proxy has left in the kernel, in whatever mode, and end")
+	flaghelp.Group(f, "Flags")
+	p.Bind(f)
 }
 
+// table is the proxy's name in the kernel.
+const table = "knarr"
+
 func (p *proxy) run(ctx context.Context) error {
+	if p.cleanup {
+		return mode.Remove(table)
+	}
+	if err := p.Load(); err != nil {
+		return err
+	}
+	if p.kubeconfig == "" {
+		p.kubeconfig = p.Kubeconfig
+	}
 	kube, err := p.config("kube-proxy")
 	if err != nil {
 		return err
 	}
-	cidrs, err := ranges("cluster-cidr", p.clusterCIDR)
+	name, err := nodeName(p.NodeName)
 	if err != nil {
 		return err
 	}
-	nodePorts, err := ranges("nodeport-addresses", strings.TrimPrefix(p.nodePorts, "primary"))
+	cfg, err := p.Open(kubeproxy.Config{Kube: kube, NodeName: name, Table: table}, proxyflags.Records{})
 	if err != nil {
 		return err
 	}
-	if p.node, err = nodeName(p.node); err != nil {
-		return err
-	}
-	kp, err := kubeproxy.New(kubeproxy.Config{Kube: kube, NodeName: p.node, ClusterCIDRs: cidrs, Healthz: p.healthz, Metrics: p.metrics, NodePorts: nodePorts})
+	kp, err := kubeproxy.New(cfg)
 	if err != nil {
 		return err
 	}

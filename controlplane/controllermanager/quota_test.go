@@ -12,6 +12,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"knarr/internal/apitest"
+	"knarr/internal/apitest/fault"
 )
 
 func amounts(pairs ...string) corev1.ResourceList {
@@ -108,6 +111,39 @@ func TestResourceQuota(t *testing.T) {
 		c.no(err)
 		c.used("q", "configmaps=1", "secrets=0")
 		c.no(core.ResourceQuotas("default").Delete(c.ctx, "q", metav1.DeleteOptions{}))
+	})
+}
+
+// A count made while what was charged cannot be seen yet takes nothing back: the
+// quota would let in more than it holds.
+func TestQuotaWhileCharged(t *testing.T) {
+	watches := fault.NewWatches()
+	blind := func(s *apitest.Server) Config {
+		cfg := config(s, "resourcequota-controller", "serviceaccount-controller")
+		cfg.Kube.Wrap((&fault.Process{Watches: watches}).Wrap("informers"))
+		return cfg
+	}
+	inClusterOf(t, blind, func(c *cluster) {
+		core := c.client.CoreV1()
+		_, err := core.ResourceQuotas("default").Create(c.ctx, &corev1.ResourceQuota{ObjectMeta: meta("q"), Spec: corev1.ResourceQuotaSpec{Hard: amounts("pods=1")}}, metav1.CreateOptions{})
+		c.no(err)
+		c.used("q", "pods=0")
+		watches.Hold("pods")
+		pod := func(name string) error {
+			_, err := core.Pods("default").Create(c.ctx, &corev1.Pod{ObjectMeta: meta(name), Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}}}, metav1.CreateOptions{})
+			return err
+		}
+		time.Sleep(900 * time.Millisecond) // a first count is checked after a second
+		c.no(pod("a"))
+		time.Sleep(500 * time.Millisecond)
+		if err := pod("b"); err == nil || !strings.Contains(err.Error(), "exceeded quota: q, requested: pods=1, used: pods=1, limited: pods=1") {
+			t.Errorf("a second pod: %v", err)
+		}
+		watches.Release("pods")
+		time.Sleep(time.Minute)
+		c.used("q", "pods=1")
+		c.no(core.Pods("default").Delete(c.ctx, "a", metav1.DeleteOptions{}))
+		c.used("q", "pods=0")
 	})
 }
 

@@ -107,6 +107,48 @@ func TestZonesOfEndpoints(t *testing.T) {
 	})
 }
 
+// TestTopologyOfEndpoints: the annotation has each zone of ready nodes get its share
+// of the endpoints, for as long as there are several.
+func TestTopologyOfEndpoints(t *testing.T) {
+	inCluster(t, []string{"endpointslice-controller", "serviceaccount-controller"}, func(c *cluster) {
+		for n, zone := range map[string]string{"n1": "a", "n2": "b"} {
+			c.create(nodes, "{metadata: {name: "+n+", labels: {topology.kubernetes.io/zone: "+zone+"}}, status: {allocatable: {cpu: 2}}}")
+			c.condition(n, corev1.NodeReady, corev1.ConditionTrue)
+		}
+		c.create(core+"services", "{metadata: {name: web, annotations: {service.kubernetes.io/topology-mode: Auto}}, spec: {selector: {app: web}, ports: [{port: 80, targetPort: 8080}]}}")
+		for i := range 4 {
+			c.backend(i + 1)        // all of them on n1
+			time.Sleep(time.Second) // events of one moment bear one name
+		}
+		is := func(a, b int) {
+			c.Helper()
+			c.until(fmt.Sprint(a, " for a and ", b, " for b"), func() (bool, error) {
+				list, err := c.client.DiscoveryV1().EndpointSlices("default").List(c.ctx, metav1.ListOptions{})
+				c.no(err)
+				count := map[string]int{}
+				for _, s := range list.Items {
+					for _, ep := range s.Endpoints {
+						if ep.Hints != nil {
+							count[ep.Hints.ForZones[0].Name]++
+						}
+					}
+				}
+				return count["a"] == a && count["b"] == b, fmt.Errorf("got %v", count)
+			})
+		}
+		is(2, 2)
+		if m := c.eventOf("web", "TopologyAwareHintsEnabled"); m != "Topology Aware Hints has been enabled, addressType: IPv4" {
+			t.Error(m)
+		}
+		c.condition("n2", corev1.NodeReady, corev1.ConditionFalse)
+		is(0, 0)
+		c.condition("n2", corev1.NodeReady, corev1.ConditionTrue)
+		is(2, 2)
+		c.merge(core+"services/web", `{"metadata":{"annotations":null}}`)
+		is(0, 0)
+	})
+}
+
 // TestMirroredEndpoints: what a user writes into the Endpoints of a Service
 // without a selector is there as slices, until it is not.
 func TestMirroredEndpoints(t *testing.T) {

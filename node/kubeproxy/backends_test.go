@@ -57,7 +57,7 @@ func TestNear(t *testing.T) {
 		numbers := func(eps any) string {
 			return strings.NewReplacer("10.1.0.", "", ":8080", "", "[", "", "]", "").Replace(fmt.Sprint(eps))
 		}
-		if got := numbers(near(all, host{"n1", "a"})); got != c.near {
+		if got := numbers(near(all, host{name: "n1", zone: "a"})); got != c.near {
 			t.Errorf("%s: near are %q, want %q", name, got, c.near)
 		}
 		if got := numbers(here(all)); got != c.local {

@@ -110,7 +110,7 @@ func (r Rules) empty() bool { return len(r.Fronts)+len(r.Pools)+len(r.NodeAddres
 func conflict(name cache.ObjectName, lost []loss) string {
 	l := lost[0]
 	at := fmt.Sprintf("Port %d/%s of %s", l.front.Number, l.front.Protocol, l.front.Addr)
-	if l.front.isNodePort() {
+	if l.front.IsNodePort() {
 		at = fmt.Sprintf("Node port %d/%s", l.front.Number, l.front.Protocol)
 	}
 	owner := "a Service of another namespace"

@@ -94,7 +94,7 @@ func (p *Proxy) serve(ctx context.Context, events record.EventRecorder) {
 	metrics.HandleFunc("/proxyMode", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		w.Header().Set("X-Content-Type-Options", "nosniff")
-		fmt.Fprint(w, "nftables")
+		fmt.Fprint(w, p.cfg.Mode)
 	})
 	node := &corev1.ObjectReference{Kind: "Node", Name: p.cfg.NodeName, UID: apitypes.UID(p.cfg.NodeName)} // upstream's
 	for _, e := range []httpServer{

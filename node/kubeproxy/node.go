@@ -13,8 +13,11 @@ import (
 // of the API has this name.
 var nodeKey = cache.ObjectName{}
 
-// A host is what decides which endpoints are near.
-type host struct{ name, zone string }
+// A host is what decides which endpoints are near, and who is masqueraded.
+type host struct {
+	name, zone    string
+	masqueradeAll bool
+}
 
 // planNode decides the rules of the node itself: where node ports are, and which
 // addresses are for Services alone.
@@ -33,15 +36,15 @@ func planNode(node *corev1.Node, cidrs []*networkingv1.ServiceCIDR) Rules {
 			}
 		}
 		if len(ranges) > 0 {
-			r.Pools[rangesName(v6)] = Pool{V6: v6, Ranges: disjoint(ranges)}
+			r.Pools[ServiceRanges(v6)] = Pool{V6: v6, Ranges: disjoint(ranges)}
 		}
 	}
 	return r
 }
 
-// rangesName is the pool of addresses that Services may have. No Service's pool
+// ServiceRanges is the pool of addresses that Services may have. No Service's pool
 // has this name.
-func rangesName(v6 bool) string {
+func ServiceRanges(v6 bool) string {
 	if v6 {
 		return "service-ranges-6"
 	}
@@ -77,7 +80,7 @@ func (p *Proxy) node() *corev1.Node {
 	return o.(*corev1.Node)
 }
 
-func (p *Proxy) host() host { return host{p.cfg.NodeName, zone(p.node())} }
+func (p *Proxy) host() host { return host{p.cfg.NodeName, zone(p.node()), p.cfg.MasqueradeAll} }
 
 func zone(node *corev1.Node) string {
 	if node == nil {

@@ -35,7 +35,8 @@ type Front struct {
 	Port
 }
 
-func (f Front) isNodePort() bool { return f.Addr.IsUnspecified() }
+// IsNodePort says that a front is at the addresses where node ports are.
+func (f Front) IsNodePort() bool { return f.Addr.IsUnspecified() }
 
 // A Port is a protocol and number.
 type Port struct {
@@ -154,10 +155,14 @@ func (r *Rules) port(svc *corev1.Service, p *corev1.ServicePort, cluster netip.A
 		return Target{Pool: pool(use, eps), Masquerade: masq}
 	}
 	front := func(addr netip.Addr) Front { return Front{addr, Port{p.Protocol, uint16(p.Port)}} }
+	masquerade := MasqueradeOutside
+	if on.masqueradeAll {
+		masquerade = MasqueradeAll
+	}
 	if svc.Spec.InternalTrafficPolicy != nil && *svc.Spec.InternalTrafficPolicy == corev1.ServiceInternalTrafficPolicyLocal {
-		r.Fronts[front(cluster)] = target("local", local, MasqueradeOutside)
+		r.Fronts[front(cluster)] = target("local", local, masquerade)
 	} else {
-		r.Fronts[front(cluster)] = target("cluster", all, MasqueradeOutside)
+		r.Fronts[front(cluster)] = target("cluster", all, masquerade)
 	}
 	outside := func() Target {
 		if svc.Spec.ExternalTrafficPolicy != corev1.ServiceExternalTrafficPolicyLocal {

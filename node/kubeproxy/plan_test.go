@@ -65,7 +65,7 @@ func text(r Rules) string {
 		at := netip.AddrPortFrom(f.Addr, f.Number).String()
 		if f.Addr == netip.IPv4Unspecified() {
 			at = fmt.Sprintf("node:%d", f.Number)
-		} else if f.isNodePort() {
+		} else if f.IsNodePort() {
 			at = fmt.Sprintf("node6:%d", f.Number)
 		}
 		lines = append(lines, fmt.Sprintf("%s/%s %s", at, f.Protocol, show(t)))

@@ -35,6 +35,8 @@ type Config struct {
 	// ClusterCIDRs are the pods' ranges; connections from elsewhere are
 	// masqueraded.
 	ClusterCIDRs []netip.Prefix
+	// MasqueradeAll masquerades the pods' connections to cluster IPs too.
+	MasqueradeAll bool
 	// Table is the nftables table. Default "knarr".
 	Table string
 	// Healthz is the address of /healthz and /livez; empty: none.
@@ -44,8 +46,9 @@ type Config struct {
 	// NodePorts are the ranges of this node's addresses that node ports are at.
 	// Default: the first address of each family of its Node object.
 	NodePorts []netip.Prefix
-	// Dataplane writes the rules. Default: this kernel's nftables.
+	// Dataplane writes the rules, and Mode is its name. Default: this kernel's nftables.
 	Dataplane Dataplane
+	Mode      string
 }
 
 // A Dataplane makes the kernel agree with the rules it is given.
@@ -101,6 +104,9 @@ const byService = "service"
 func New(c Config) (*Proxy, error) {
 	if c.Table == "" {
 		c.Table = "knarr"
+	}
+	if c.Mode == "" {
+		c.Mode = "nftables"
 	}
 	client, err := kubernetes.NewForConfig(c.Kube)
 	if err != nil {

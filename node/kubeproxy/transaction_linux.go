@@ -188,7 +188,7 @@ func (t *transaction) dropPool(name string) {
 // newID is made of the name, and so the same after a restart: clients are
 // remembered by it. Where two names make the same, the second gets the next.
 func (t *transaction) newID(name string) uint32 {
-	if name == rangesName(t.f.v6) {
+	if name == ServiceRanges(t.f.v6) {
 		return 0
 	}
 	h := fnv.New32a()
@@ -285,7 +285,7 @@ type lead struct {
 // when they differ, and for the firewall. No target has none.
 func (f *family) leads(front Front, t Target, pools func(string) pool) (l [3]lead) {
 	outside, inside := viaAddress, viaInside
-	if front.isNodePort() {
+	if front.IsNodePort() {
 		outside, inside = viaNodePort, viaInsidePort
 	}
 	to := func(name string, v via, m Masquerade) lead {

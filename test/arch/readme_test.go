@@ -14,10 +14,10 @@ var pages = []string{"README.md", "README.ko.md", "ARCHITECTURE.md", "CONTRIBUTI
 
 var (
 	verbCalled   = regexp.MustCompile("(?m)(?:`|^\\$ (?:sudo )?)(?:bin/)?knarr ([a-z]+)")
-	targetCalled = regexp.MustCompile("(?m)(?:`|^\\$ (?:sudo )?|^(?:sudo )?)make ([a-z]+)")
+	targetCalled = regexp.MustCompile("(?m)(?:`|^\\$ (?:sudo )?|^(?:sudo )?)make ([a-z0-9]+)")
 	linked       = regexp.MustCompile(`\]\(([^)#:]+)(?:#[^)]*)?\)`)
 	verbDefined  = regexp.MustCompile(`(?m)^\t+\{(?:name: )?"([a-z]+)", `)
-	targetSet    = regexp.MustCompile(`(?m)^([a-z]+):`)
+	targetSet    = regexp.MustCompile(`(?m)^([a-z0-9]+):`)
 )
 
 // TestPages: every command that a page tells to type exists, and so does every

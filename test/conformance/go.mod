@@ -8,6 +8,8 @@ require (
 	k8s.io/kubernetes v1.36.3
 )
 
+require bitbucket.org/bertimus9/systemstat v0.5.0 // indirect
+
 require (
 	cel.dev/expr v0.25.1 // indirect
 	cyphar.com/go-pathrs v0.2.2 // indirect

@@ -6,6 +6,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -22,8 +24,16 @@ func TestVM(t *testing.T) {
 	if _, err := exec.LookPath("qemu-system-x86_64"); err != nil {
 		need.Skip(t, "needs QEMU: make vm: ", err)
 	}
+	tests, whole := kernelTests, true
+	if only := os.Getenv("KNARR_VM"); only != "" {
+		of, err := regexp.Compile(only)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tests, whole = slices.DeleteFunc(slices.Clone(tests), func(p kernelTest) bool { return !of.MatchString(p.folder) }), false
+	}
 	dir := t.TempDir()
-	initramfs := build(t, dir, k)
+	initramfs := build(t, dir, k, tests)
 	disk, err := makeDisk(t.Context(), dir)
 	if err != nil {
 		need.Skip(t, "needs mke2fs: apt-get install e2fsprogs: ", err)
@@ -52,15 +62,17 @@ func TestVM(t *testing.T) {
 	os.Remove(initramfs)
 
 	t.Run("machine", func(t *testing.T) { testMachine(t, g) })
-	t.Run("smoke", func(t *testing.T) { testSmoke(t, g) })
-	for _, p := range kernelTests {
+	if whole {
+		t.Run("smoke", func(t *testing.T) { testSmoke(t, g) })
+	}
+	for _, p := range tests {
 		t.Run(p.folder, func(t *testing.T) { p.test(t, g) })
 	}
 }
 
 // build makes the initramfs: busybox, the kernel's modules, and in /given what is
 // tested.
-func build(t *testing.T, dir string, k kernel) string {
+func build(t *testing.T, dir string, k kernel, kernelTests []kernelTest) string {
 	t.Helper()
 	tests := filepath.Join(dir, "tests")
 	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute)
@@ -218,6 +230,7 @@ type kernelTest struct {
 var kernelTests = []kernelTest{
 	{folder: "cluster", run: "TestCheck|TestReleaseLeavesNothing"},
 	{folder: "node/kubelet", run: "TestHung|TestStorageLimits"},
+	{folder: "internal/dirfd"},
 	{folder: "node/kubelet/cgroup"},
 	{folder: "node/kubelet/csi"},
 	{folder: "node/kubelet/podfile"},
@@ -227,13 +240,14 @@ var kernelTests = []kernelTest{
 	{folder: "node/cni"},
 	{folder: "node/cni/network"},
 	{folder: "node/kubeproxy"},
+	{folder: "node/kubeproxy/mode", run: "TestBehaviour/(nftables|ipvs|userspace)"},
 	{folder: "node/networkpolicy"},
 	{folder: "node/containerruntime", slow: "TestExecOutputIsBounded"},
 }
 
 // test runs the package in the guest. Each of its tests is one here.
 func (p kernelTest) test(t *testing.T, g *guest) {
-	command := fmt.Sprintf("cd /given/%s && KNARR_MUST_RUN=1 TMPDIR=%s ./test -test.v -test.timeout=14m -test.run='%s' -test.skip='%s'",
+	command := fmt.Sprintf("cd /given/%s && KNARR_MUST_RUN=1 KNARR_GUEST=1 TMPDIR=%s ./test -test.v -test.timeout=14m -test.run='%s' -test.skip='%s'",
 		filepath.Base(p.folder), map[bool]string{false: "/tmp", true: "/var/lib"}[p.disk], p.run, p.slow)
 	out, code, err := g.run(15*time.Minute, command)
 	all := results(out)

@@ -7,7 +7,7 @@ import (
 	"sort"
 )
 
-// pointsEach is how often each endpoint is on the ring: with a hundred, the fullest one
+// pointsEach is how often each endpoint is on the ring: with a hundred, the busiest
 // has some 20 % more than its part.
 const pointsEach = 100
 

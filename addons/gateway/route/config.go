@@ -46,8 +46,8 @@ type Listener struct {
 	Protocol         Protocol
 	// Hostname is exact, begins with "*." for any number of labels, or is empty for any.
 	Hostname string
-	// Certificates are chosen by the name that a client asks for; the first one serves
-	// who asks for another or none. HTTPS, and TLS that ends here.
+	// Certificates are chosen by the server name of the client; the first one serves
+	// clients that send another name or none. HTTPS, and TLS that ends here.
 	Certificates []*tls.Certificate
 	// Names are the certificates of certain server names, exact ones or with a leading
 	// "*." for one label. They go before Certificates, whatever names these bear.

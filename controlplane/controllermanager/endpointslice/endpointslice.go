@@ -52,6 +52,9 @@ func New(f informers.SharedInformerFactory, client kubernetes.Interface, events 
 	if err != nil {
 		return nil, err
 	}
+	if err := services.AddIndexers(cache.Indexers{byTopology: wantsTopology}); err != nil {
+		return nil, err
+	}
 	behind, err := backends.Source(services, podInformer)
 	if err != nil {
 		return nil, err
@@ -60,7 +63,7 @@ func New(f informers.SharedInformerFactory, client kubernetes.Interface, events 
 		return nil, err
 	}
 	r := &reconciler{services: services.GetIndexer(), pods: podInformer.GetIndexer(), nodes: nodes.GetIndexer(), slices: slices.GetIndexer(),
-		client: client, events: events, wrote: ownwrites.New(), zones: zones{of: map[string]string{}}}
+		client: client, events: events, wrote: ownwrites.New(), zones: zones{of: map[string]share{}}}
 	return &controller.Controller[cache.ObjectName]{
 		Name:    Name,
 		Workers: 5,
@@ -109,7 +112,14 @@ func (r *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.
 	if err != nil {
 		return 0, err
 	}
-	changes := plan(svc, all, r.zone, have)
+	var ratios map[string]float64
+	if auto(svc) {
+		ratios = r.zones.shares()
+	}
+	changes := plan(svc, all, r.zone, ratios, have)
+	for _, n := range changes.notices {
+		r.events.Event(svc, n.kind, n.reason, n.message)
+	}
 	if err := r.apply(ctx, key, changes, backends.Trigger(svc, all)); err != nil {
 		if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
 			return 0, nil

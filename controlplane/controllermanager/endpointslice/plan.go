@@ -23,6 +23,7 @@ const perSlice = 100
 // changes are what makes the slices of a Service right.
 type changes struct {
 	create, update, remove []*discoveryv1.EndpointSlice
+	notices                []notice
 }
 
 // A group is the endpoints of one address type and one list of ports: only
@@ -32,8 +33,9 @@ type group struct {
 	endpoints map[types.UID]discoveryv1.Endpoint
 }
 
-// plan compares the pods of svc with its slices.
-func plan(svc *corev1.Service, all []*corev1.Pod, zone func(string) string, have []*discoveryv1.EndpointSlice) (c changes) {
+// plan compares the pods of svc with its slices. zone is where a node is, ratios
+// are the zones' shares of the CPUs.
+func plan(svc *corev1.Service, all []*corev1.Pod, zone func(string) string, ratios map[string]float64, have []*discoveryv1.EndpointSlice) (c changes) {
 	families := addressTypes(svc)
 	for _, s := range have {
 		if !slices.Contains(families, s.AddressType) {
@@ -43,7 +45,9 @@ func plan(svc *corev1.Service, all []*corev1.Pod, zone func(string) string, have
 	for _, family := range families {
 		of := slices.DeleteFunc(slices.Clone(have), func(s *discoveryv1.EndpointSlice) bool { return s.AddressType != family })
 		slices.SortFunc(of, func(a, b *discoveryv1.EndpointSlice) int { return cmp.Compare(a.Name, b.Name) })
-		c.family(svc, family, groups(svc, all, family, zone), of)
+		want := groups(svc, all, family, zone)
+		c.topology(svc, family, want, of, ratios)
+		c.family(svc, family, want, of)
 	}
 	return c
 }
@@ -109,10 +113,11 @@ func endpoint(svc *corev1.Service, p *corev1.Pod, addresses []string, zone func(
 	return ep
 }
 
-// hints keep traffic where the Service wants it.
+// hints keep traffic where the Service wants it by its traffic distribution; its
+// annotation comes before.
 func hints(svc *corev1.Service, ep *discoveryv1.Endpoint) *discoveryv1.EndpointHints {
 	want := svc.Spec.TrafficDistribution
-	if want == nil || !*ep.Conditions.Ready {
+	if want == nil || auto(svc) || !*ep.Conditions.Ready {
 		return nil
 	}
 	h := &discoveryv1.EndpointHints{}

@@ -51,7 +51,7 @@ func TestPlan(t *testing.T) {
 		for _, s := range have {
 			list = append(list, s)
 		}
-		c := plan(svc, step.pods, zone, list)
+		c := plan(svc, step.pods, zone, nil, list)
 		if got, want := fmt.Sprint(len(c.create), len(c.update), len(c.remove)), fmt.Sprint(step.create, step.update, step.remove); got != want {
 			t.Errorf("%s: creates, updates, removes %s; want %s", step.name, got, want)
 		}

@@ -31,9 +31,6 @@ const Name = "resourcequota-controller"
 const (
 	// recount gives back what was charged for writes that failed afterwards.
 	recount = 5 * time.Minute
-	// settled is when whatever was being stored during a count is here to be
-	// counted: a count that changed something is checked once more.
-	settled = time.Second
 	// lookAgain is when a resource that is not served may have come.
 	lookAgain = 30 * time.Second
 )
@@ -43,6 +40,7 @@ type reconciler struct {
 	// typed are the objects whose use is more than their number.
 	typed  []tracked
 	counts *counters
+	charges
 	client kubernetes.Interface
 }
 
@@ -60,7 +58,8 @@ func New(f informers.SharedInformerFactory, client kubernetes.Interface, meta me
 	quotas := core.ResourceQuotas().Informer()
 	r := &reconciler{
 		quotas: quotas.GetIndexer(), client: client,
-		counts: newCounters(client.Discovery(), meta),
+		counts:  newCounters(client.Discovery(), meta),
+		charges: charges{of: map[cache.ObjectName]charge{}},
 		typed: []tracked{
 			{schema.GroupResource{Resource: "pods"}, core.Pods().Informer(), podChanged},
 			{schema.GroupResource{Resource: "services"}, core.Services().Informer(), serviceChanged},
@@ -94,6 +93,9 @@ func (r *reconciler) follow(quotas cache.SharedIndexInformer) func(context.Conte
 			},
 			UpdateFunc: func(old, now any) {
 				was, is := old.(*corev1.ResourceQuota), now.(*corev1.ResourceQuota)
+				if charged(was, is) {
+					r.note(cache.MetaObjectToName(is), time.Now())
+				}
 				if !informer.Same(old, now) || !apiequality.Semantic.DeepEqual(was.Spec, is.Spec) || !quota.Equal(is.Spec.Hard, is.Status.Hard) {
 					self(now)
 				}
@@ -195,6 +197,7 @@ func (r *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.
 	obj, ok, err := r.quotas.GetByKey(key.String())
 	r.counts.keep(r.wanted())
 	if err != nil || !ok {
+		r.forget(key)
 		return 0, err
 	}
 	q := obj.(*corev1.ResourceQuota)
@@ -227,10 +230,15 @@ func (r *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.
 			used[name] = quota.Number(n)
 		}
 	}
+	if most, lowered := atLeast(used, q.Status.Used); lowered {
+		if wait := r.wait(key, time.Now()); wait > 0 {
+			used, again = most, wait
+		}
+	}
 	if !apiequality.Semantic.DeepEqual(q.Spec.Hard, q.Status.Hard) || q.Status.Used == nil || !quota.Equal(used, q.Status.Used) {
 		next := q.DeepCopy()
 		next.Status = corev1.ResourceQuotaStatus{Hard: q.Spec.Hard.DeepCopy(), Used: used}
-		again = settled
+		again = min(again, settled)
 		_, err := r.client.CoreV1().ResourceQuotas(q.Namespace).UpdateStatus(ctx, next, metav1.UpdateOptions{})
 		if apierrors.IsNotFound(err) {
 			return 0, nil

@@ -45,8 +45,12 @@ func (f *files) link(name, target string) error {
 	return f.header(tar.Header{Name: name, Typeflag: tar.TypeSymlink, Linkname: target, Mode: 0o777})
 }
 
-func (f *files) text(name, content string) error {
-	if err := f.header(tar.Header{Name: name, Mode: 0o644, Size: int64(len(content))}); err != nil {
+func (f *files) text(name, content string) error { return f.write(name, content, 0o644) }
+
+func (f *files) script(name, content string) error { return f.write(name, content, 0o755) }
+
+func (f *files) write(name, content string, mode int64) error {
+	if err := f.header(tar.Header{Name: name, Mode: mode, Size: int64(len(content))}); err != nil {
 		return err
 	}
 	_, err := io.WriteString(f.w, content)

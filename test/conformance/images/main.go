@@ -1,9 +1,10 @@
-// Command images assembles the container images that the conformance suite
-// runs: one OCI archive of all of them, from Go modules and Debian packages. It
+// Command images assembles the container images that upstream's suite runs: one
+// OCI archive of those that conformance specs name, one of those that only others
+// do, from Go modules, Debian packages and the repositories of storage drivers. It
 // writes into a cache outside the repository, and what is there is not made
 // again unless a recipe changed.
 //
-//	go run ./images [-cache DIR]     prints the archive's path
+//	go run ./images [-cache DIR] SET...     prints the archives' paths, one a line
 package main
 
 import (
@@ -14,8 +15,11 @@ import (
 	"flag"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 )
 
 // recipes is what the archive's name is made of.
@@ -26,15 +30,21 @@ var recipes embed.FS
 func main() {
 	cache := flag.String("cache", "", "`directory` for what is made (default: knarr in the user's cache directory)")
 	flag.Parse()
-	path, err := run(*cache)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "images:", err)
-		os.Exit(1)
+	for _, set := range flag.Args() {
+		path, err := run(*cache, set)
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "images:", err)
+			os.Exit(1)
+		}
+		fmt.Println(path)
 	}
-	fmt.Println(path)
 }
 
-func run(cache string) (string, error) {
+func run(cache, set string) (string, error) {
+	want, ok := sets[set]
+	if !ok {
+		return "", fmt.Errorf("no set %q; there are: %s", set, strings.Join(slices.Sorted(maps.Keys(sets)), " "))
+	}
 	if cache == "" {
 		dir, err := os.UserCacheDir()
 		if err != nil {
@@ -46,7 +56,7 @@ func run(cache string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	path := filepath.Join(cache, "images-"+key+".tar")
+	path := filepath.Join(cache, "images-"+set+"-"+key+".tar")
 	if _, err := os.Stat(path); err == nil {
 		return path, nil
 	}
@@ -58,11 +68,11 @@ func run(cache string) (string, error) {
 	if err := os.MkdirAll(cache, 0o755); err != nil {
 		return "", err
 	}
-	if err := assemble(&sources{cache: cache}, work, path+".new"); err != nil {
+	if err := assemble(&sources{cache: cache}, want, work, path+".new"); err != nil {
 		return "", err
 	}
 	// Older recipes' archives are of no more use.
-	old, err := filepath.Glob(filepath.Join(cache, "images-*.tar"))
+	old, err := filepath.Glob(filepath.Join(cache, "images-"+set+"-*.tar"))
 	if err != nil {
 		return "", err
 	}
@@ -89,7 +99,7 @@ func fingerprint() (string, error) {
 }
 
 // assemble writes the archive at path.
-func assemble(s *sources, work, path string) error {
+func assemble(s *sources, images []image, work, path string) error {
 	out, err := os.Create(path)
 	if err != nil {
 		return err

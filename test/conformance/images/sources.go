@@ -64,10 +64,29 @@ func (s *sources) compile(name, source string, more ...string) (string, error) {
 	return path, nil
 }
 
+// A release is where packages come from: one of Debian's by its name, or the
+// host's own.
+type release string
+
+const (
+	hosts  release = ""
+	newest release = "trixie" // its busybox has a wget whose -T works
+)
+
+// options make apt-get read the release's packages, which dir has a list of.
+func (r release) options(dir string) ([]string, error) {
+	if r == hosts {
+		return nil, nil
+	}
+	list := filepath.Join(dir, "sources.list")
+	line := "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] " + os.Getenv("DEBIAN_MIRROR") + " " + string(r) + " main\n"
+	return []string{"-o", "Dir::Etc::sourcelist=" + list, "-o", "Dir::Etc::sourceparts=" + os.DevNull}, os.WriteFile(list, []byte(line), 0o644)
+}
+
 // packages downloads Debian packages with all that they need, without the
 // host's package lists and without installing anything, and returns their files.
-func (s *sources) packages(names ...string) ([]string, error) {
-	dir := filepath.Join(s.cache, "apt")
+func (s *sources) packages(r release, names ...string) ([]string, error) {
+	dir := filepath.Join(s.cache, "apt", string(r))
 	archives := filepath.Join(dir, "archives")
 	if err := os.RemoveAll(archives); err != nil { // what an earlier call wanted
 		return nil, err
@@ -81,11 +100,15 @@ func (s *sources) packages(names ...string) ([]string, error) {
 	if err := os.WriteFile(status, nil, 0o644); err != nil {
 		return nil, err
 	}
+	from, err := r.options(dir)
+	if err != nil {
+		return nil, err
+	}
 	apt := func(args ...string) error {
-		_, err := output(exec.Command("apt-get", append([]string{"-q", "-y",
+		_, err := output(exec.Command("apt-get", slices.Concat([]string{"-q", "-y",
 			"-o", "Dir::State::status=" + status, "-o", "Dir::State::Lists=" + filepath.Join(dir, "lists"),
 			"-o", "Dir::Cache=" + dir, "-o", "Dir::Cache::archives=" + archives,
-			"-o", "APT::Sandbox::User=", "-o", "APT::Install-Recommends=false", "-o", "Debug::NoLocking=true"}, args...)...))
+			"-o", "APT::Sandbox::User=", "-o", "APT::Install-Recommends=false", "-o", "Debug::NoLocking=true"}, from, args)...))
 		return err
 	}
 	if err := apt("update"); err != nil {
@@ -103,7 +126,7 @@ func (s *sources) packages(names ...string) ([]string, error) {
 
 // debian puts Debian packages into a layer, without their documentation.
 func debian(s *sources, l *files, names ...string) error {
-	debs, err := s.packages(names...)
+	debs, err := s.packages(hosts, names...)
 	if err != nil {
 		return err
 	}
@@ -154,12 +177,12 @@ func unpack(l *files, deb string) error {
 }
 
 // unpacked is the path of one file of a Debian package.
-func (s *sources) unpacked(name, file string) (string, error) {
-	debs, err := s.packages(name)
+func (s *sources) unpacked(r release, name, file string) (string, error) {
+	debs, err := s.packages(r, name)
 	if err != nil {
 		return "", err
 	}
-	dir := filepath.Join(s.cache, "debian-"+runtime.GOARCH)
+	dir := filepath.Join(s.cache, "debian"+string(r)+"-"+runtime.GOARCH)
 	for _, deb := range debs {
 		if strings.HasPrefix(filepath.Base(deb), name+"_") {
 			_, err := output(exec.Command("dpkg-deb", "-x", deb, dir))

@@ -19,12 +19,17 @@ type image struct {
 const (
 	registry = "registry.k8s.io/"
 	e2e      = registry + "e2e-test-images/"
+	storage  = registry + "sig-storage/"
 )
 
-// images are those that conformance specs run, as test/utils/image of upstream
-// names them; what each holds is upstream's test/images.
-var images = []image{
-	{names: []string{e2e + "busybox:1.37.0-1"}, layers: []layer{busybox}, cmd: []string{"sh"}},
+// sets are the archives: what conformance specs run, and what others do besides.
+var sets = map[string][]image{"conformance": conformance, "beyond": beyond}
+
+// conformance and beyond are named as test/utils/image of upstream and the
+// manifests of its storage drivers name them; what each holds is upstream's
+// test/images, or the driver's Dockerfile.
+var conformance = []image{
+	{names: []string{e2e + "busybox:1.37.0-1", e2e + "busybox:1.36.1-1"}, layers: []layer{busybox}, cmd: []string{"sh"}},
 	{names: []string{e2e + "agnhost:2.63.0", e2e + "agnhost:2.55"},
 		layers: []layer{busybox, tools, agnhost}, entrypoint: []string{"/agnhost"}, cmd: []string{"pause"}, ports: []int{80, 8080, 8081, 9376, 5000}},
 	{names: []string{e2e + "nautilus:1.8"}, layers: []layer{busybox, tools, agnhost, page("nautilus")},
@@ -43,6 +48,40 @@ var images = []image{
 	{names: []string{registry + "pause:3.10.2"}, layers: []layer{one("pause", 0o755, (*sources).pause)}, entrypoint: []string{"/pause"}, user: "65535:65535"},
 }
 
+var beyond = []image{
+	{names: []string{e2e + "resource-consumer:1.14"}, layers: []layer{busybox, one("consumer", 0o755, program("consumer")),
+		one("consume-cpu/consume-cpu", 0o755, program("consume-cpu")), packages("stress")}, entrypoint: []string{"/consumer"}, ports: []int{8080}},
+	{names: []string{e2e + "regression-issue-74839:1.4"}, layers: []layer{busybox, one("regression-issue-74839", 0o755, program("regression-issue-74839"))},
+		entrypoint: []string{"/regression-issue-74839"}},
+	{names: []string{e2e + "ipc-utils:1.4"}, layers: []layer{busybox, tools}, cmd: []string{"sh"}},
+	{names: []string{registry + "build-image/distroless-iptables:v0.9.6"}, layers: []layer{busybox, packages("conntrack", "iptables")}, cmd: []string{"sh"}},
+	sidecar("csi-attacher", "v4.11.0"),
+	sidecar("csi-external-health-monitor-controller", "v0.17.0"),
+	sidecar("csi-node-driver-registrar", "v2.16.0"),
+	sidecar("csi-provisioner", "v6.1.1"),
+	sidecar("csi-resizer", "v2.1.0"),
+	sidecar("csi-snapshotter", "v8.5.0"),
+	sidecar("hello-populator", "v1.0.1"),
+	sidecar("livenessprobe", "v2.18.0"),
+	sidecar("snapshot-controller", "v8.5.0"),
+	sidecar("volume-data-source-validator", "v1.0.0"),
+	{names: []string{storage + "hostpathplugin:v1.17.1"}, layers: []layer{busybox, driverTools, one("hostpathplugin", 0o755, program("hostpathplugin"))},
+		entrypoint: []string{"/hostpathplugin"}},
+}
+
+// sidecar is a program that stands beside a storage driver.
+func sidecar(name, version string) image {
+	return image{names: []string{storage + name + ":" + version}, layers: []layer{one(name, 0o755, program(name))}, entrypoint: []string{"/" + name}}
+}
+
+// packages is a layer of Debian packages.
+func packages(names ...string) layer {
+	return layer{strings.Join(names, "+"), func(s *sources, l *files) error { return debian(s, l, names...) }}
+}
+
+// driverTools are what csi-driver-host-path runs.
+var driverTools = packages("coreutils", "e2fsprogs", "mount", "socat", "tar", "util-linux", "xfsprogs")
+
 func program(name string) func(*sources) (string, error) {
 	return func(s *sources) (string, error) { return s.program(name) }
 }
@@ -53,13 +92,19 @@ const (
 	group  = "root:x:0:\nnogroup:x:65534:\nuser-defined-in-image:x:1000:\ngroup-defined-in-image:x:50000:user-defined-in-image\n"
 )
 
+// printenv is the applet that Debian's busybox does not have.
+const printenv = `#!/bin/sh
+[ $# = 0 ] && exec env
+env | sed -n "s/^$1=//p" | grep .
+`
+
 // busybox is the ground of every image.
 var busybox = layer{"busybox", func(s *sources, l *files) error {
-	path, err := s.unpacked("busybox-static", "bin/busybox")
+	path, err := s.unpacked(newest, "busybox-static", "usr/bin/busybox")
 	if err != nil {
 		return err
 	}
-	bash, err := s.unpacked("bash-static", "bin/bash-static")
+	bash, err := s.unpacked(hosts, "bash-static", "bin/bash-static")
 	if err != nil {
 		return err
 	}
@@ -78,6 +123,9 @@ var busybox = layer{"busybox", func(s *sources, l *files) error {
 		return err
 	}
 	if err := l.copy("bin/busybox", path, 0o755); err != nil {
+		return err
+	}
+	if err := l.script("bin/printenv", printenv); err != nil {
 		return err
 	}
 	for applet := range strings.FieldsSeq(applets) {

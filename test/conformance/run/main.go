@@ -1,10 +1,12 @@
-// Command run runs the conformance specs of upstream's e2e suite against a
-// cluster: one that it starts with this repository's knarr and removes again,
-// or the one of -kubeconfig. It reads and, with -update, writes passing.txt,
-// and keeps what was said under build/conformance.
+// Command run runs the conformance specs of upstream's e2e suite, or with
+// -beyond the other ones, against a cluster: one that it starts with this
+// repository's knarr and removes again, or the one of -kubeconfig. It reads and,
+// with -update, writes passing.txt or e2e-passing.txt, reads e2e-left.txt, and
+// keeps what was said under build/conformance or build/e2e.
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -25,11 +27,14 @@ type options struct {
 	nodes       int
 	dataDir     string
 	flags       string
+	beyond      bool
 	focus, skip string
 	procs       int
 	timeout     time.Duration
 	out         string
 	list        string
+	left        string
+	try         bool
 	update      bool
 	sample      string
 	budget      time.Duration
@@ -42,17 +47,24 @@ func main() {
 	flag.IntVar(&o.nodes, "nodes", 2, "`number` of nodes of the cluster that is started")
 	flag.StringVar(&o.dataDir, "data-dir", "/var/lib/knarr-conformance", "`directory` of the cluster that is started")
 	flag.StringVar(&o.flags, "flags", "", "more `flags` for the server that is started")
+	flag.BoolVar(&o.beyond, "beyond", false, "run specs that are not marked Conformance, in place of those that are")
 	flag.StringVar(&o.focus, "focus", "", "run only specs whose name matches this `regexp`")
 	flag.StringVar(&o.skip, "skip", "", "run no spec whose name matches this `regexp`")
 	flag.IntVar(&o.procs, "procs", 8, "how `many` specs run at once, those marked Serial aside")
 	flag.DurationVar(&o.timeout, "timeout", 3*time.Hour, "the longest `time` for all specs")
-	flag.StringVar(&o.out, "out", "../../build/conformance", "`directory` for logs and reports")
-	flag.StringVar(&o.list, "list", "passing.txt", "`file` with the names of the specs that pass")
+	flag.StringVar(&o.out, "out", "", "`directory` for logs and reports (default ../../build/conformance, or with -beyond ../../build/e2e)")
+	flag.StringVar(&o.list, "list", "", "`file` with the names of the specs that pass (default passing.txt, or with -beyond e2e-passing.txt)")
+	flag.StringVar(&o.left, "left", "e2e-left.txt", "`file` with the specs that cannot run here, each under its reason")
+	flag.BoolVar(&o.try, "try", false, "run the specs of -left too: one that passes is there for no reason")
 	flag.BoolVar(&o.update, "update", false, "add the specs that passed to the list")
 	flag.StringVar(&o.sample, "sample", "", "run a part of the list that this `word` chooses, as much as -budget allows")
 	flag.DurationVar(&o.budget, "budget", 10*time.Minute, "the `time` for -sample, all preparation aside")
 	flag.BoolVar(&o.keep, "keep", false, "leave the cluster running")
 	flag.Parse()
+	if o.beyond {
+		o.out, o.list = cmp.Or(o.out, "../../build/e2e"), cmp.Or(o.list, "e2e-passing.txt")
+	}
+	o.out, o.list = cmp.Or(o.out, "../../build/conformance"), cmp.Or(o.list, "passing.txt")
 
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	err := run(ctx, o)
@@ -72,8 +84,11 @@ func run(ctx context.Context, o options) (err error) {
 			return fmt.Errorf("read -focus and -skip: %w", err)
 		}
 	}
-	listed, err := readList(o.list)
-	if err != nil {
+	var l lists
+	if l.passing, err = readList(o.list); err != nil {
+		return err
+	}
+	if l.left, err = readLeft(o.left); err != nil {
 		return err
 	}
 	if err := os.RemoveAll(o.out); err != nil {
@@ -92,7 +107,11 @@ func run(ctx context.Context, o options) (err error) {
 	}
 	kubeconfig := o.kubeconfig
 	if kubeconfig == "" {
-		archive, err := build(ctx, "./images")
+		sets := []string{"./images", "conformance"}
+		if o.beyond {
+			sets = append(sets, "beyond")
+		}
+		archives, err := build(ctx, sets...)
 		if err != nil {
 			return err
 		}
@@ -108,13 +127,15 @@ func run(ctx context.Context, o options) (err error) {
 			return err
 		}
 		fmt.Println("loading the suite's images")
-		if err := c.load(ctx, archive[0]); err != nil {
-			return err
+		for _, a := range archives {
+			if err := c.load(ctx, a); err != nil {
+				return err
+			}
 		}
 		if err := c.room(ctx); err != nil {
 			return err
 		}
-		stop, err := serveRegistry(ctx, c, archive[0])
+		stop, err := serveRegistry(ctx, c, archives)
 		if err != nil {
 			return err
 		}
@@ -126,11 +147,11 @@ func run(ctx context.Context, o options) (err error) {
 		return err
 	}
 	s := &suite{e2e: programs[0], ginkgo: programs[1], kubeconfig: kubeconfig, kubectl: kubectl, out: o.out, procs: o.procs}
-	results, err := s.choose(ctx, o, listed)
+	results, err := s.choose(ctx, o, l)
 	if err != nil && len(results) == 0 {
 		return err
 	}
-	return errors.Join(err, conclude(os.Stdout, o, listed, results))
+	return errors.Join(err, conclude(os.Stdout, o, l, results))
 }
 
 // build runs one of this module's programs and returns the paths it prints.

@@ -18,30 +18,39 @@ import (
 // upstreamRegistry is where the suite's images come from.
 const upstreamRegistry = "registry.k8s.io"
 
-// A registry stands in for upstream's: it serves the images of an archive, to
+// A registry stands in for upstream's: it serves the images of archives, to
 // specs that insist on pulling.
 type registry struct {
-	archive   *os.File
+	archives  []*os.File
 	blobs     map[string]*io.SectionReader // by digest
 	manifests map[string]string            // digests, by image name
 }
 
-func openRegistry(path string) (*registry, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	r := &registry{archive: f, blobs: map[string]*io.SectionReader{}, manifests: map[string]string{}}
-	if err := r.index(); err != nil {
-		f.Close()
-		return nil, fmt.Errorf("read %s: %w", path, err)
+func openRegistry(paths ...string) (*registry, error) {
+	r := &registry{blobs: map[string]*io.SectionReader{}, manifests: map[string]string{}}
+	for _, path := range paths {
+		f, err := os.Open(path)
+		if err == nil {
+			r.archives = append(r.archives, f)
+			err = r.index(f)
+		}
+		if err != nil {
+			r.close()
+			return nil, fmt.Errorf("read %s: %w", path, err)
+		}
 	}
 	return r, nil
 }
 
-// index finds where the archive has what.
-func (r *registry) index() error {
-	for t := tar.NewReader(r.archive); ; {
+func (r *registry) close() {
+	for _, f := range r.archives {
+		f.Close()
+	}
+}
+
+// index finds where an archive has what.
+func (r *registry) index(archive *os.File) error {
+	for t := tar.NewReader(archive); ; {
 		h, err := t.Next()
 		if err == io.EOF {
 			return nil
@@ -49,12 +58,12 @@ func (r *registry) index() error {
 		if err != nil {
 			return err
 		}
-		at, err := r.archive.Seek(0, io.SeekCurrent)
+		at, err := archive.Seek(0, io.SeekCurrent)
 		if err != nil {
 			return err
 		}
 		if id, ok := strings.CutPrefix(h.Name, "blobs/sha256/"); ok {
-			r.blobs["sha256:"+id] = io.NewSectionReader(r.archive, at, h.Size)
+			r.blobs["sha256:"+id] = io.NewSectionReader(archive, at, h.Size)
 		}
 		if h.Name != "index.json" {
 			continue
@@ -103,10 +112,10 @@ func (r *registry) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	http.ServeContent(w, q, "", time.Time{}, io.NewSectionReader(blob, 0, blob.Size()))
 }
 
-// serveRegistry serves the archive's images to the nodes of a cluster as
+// serveRegistry serves the archives' images to the nodes of a cluster as
 // upstream's registry, until stop is called.
-func serveRegistry(ctx context.Context, c *cluster, archive string) (stop func(), err error) {
-	r, err := openRegistry(archive)
+func serveRegistry(ctx context.Context, c *cluster, archives []string) (stop func(), err error) {
+	r, err := openRegistry(archives...)
 	if err != nil {
 		return nil, err
 	}
@@ -130,5 +139,5 @@ func serveRegistry(ctx context.Context, c *cluster, archive string) (stop func()
 			return nil, err
 		}
 	}
-	return func() { srv.Close(); r.archive.Close() }, nil
+	return func() { srv.Close(); r.close() }, nil
 }

@@ -35,7 +35,7 @@ func TestRegistry(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer r.archive.Close()
+	defer r.close()
 	srv := httptest.NewServer(r)
 	defer srv.Close()
 	for _, c := range []struct {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"io"
@@ -70,11 +69,11 @@ func judge(names []string, specs []types.SpecReport) ([]result, error) {
 }
 
 // conclude writes what failed, keeps or grows the list, and fails if a spec of
-// the list did.
-func conclude(w io.Writer, o options, listed []string, results []result) error {
+// the list did, or if one passed that is said not to run here.
+func conclude(w io.Writer, o options, l lists, results []result) error {
 	slices.SortFunc(results, func(a, b result) int { return strings.Compare(a.name, b.name) })
 	count := map[verdict]int{}
-	var broken, now []string
+	var broken, now, runs []string
 	for _, r := range results {
 		count[r.verdict]++
 		switch r.verdict {
@@ -83,28 +82,37 @@ func conclude(w io.Writer, o options, listed []string, results []result) error {
 			if err := keepFailure(o.out, r); err != nil {
 				return err
 			}
-			if slices.Contains(listed, r.name) {
+			if slices.Contains(l.passing, r.name) {
 				broken = append(broken, r.name)
 			}
 		case passed:
-			now = append(now, r.name)
+			if _, ok := l.left[r.name]; ok {
+				runs = append(runs, r.name)
+			} else {
+				now = append(now, r.name)
+			}
 		}
 	}
 	if err := writeTimes(filepath.Join(o.out, "times.txt"), results); err != nil {
 		return err
 	}
 	if o.update {
-		if err := writeList(o.list, append(now, listed...)); err != nil {
+		if err := writeList(o.list, append(now, l.passing...)); err != nil {
 			return err
 		}
 	}
 	for _, n := range broken {
 		fmt.Fprintf(w, "in %s, but failed: %s\n", o.list, n)
 	}
+	for _, n := range runs {
+		fmt.Fprintf(w, "in %s, but passed: %s\n", o.left, n)
+	}
 	fmt.Fprintf(w, "%d passed, %d failed, %d skipped\n", count[passed], count[failed], count[skipped])
 	switch {
 	case len(broken) > 0:
 		return fmt.Errorf("%d specs of %s failed", len(broken), o.list)
+	case len(runs) > 0:
+		return fmt.Errorf("%d specs of %s passed; take them out", len(runs), o.left)
 	case count[passed]+count[failed] == 0:
 		return errors.New("no spec ran")
 	}
@@ -123,36 +131,16 @@ func keepFailure(out string, r result) error {
 	return os.WriteFile(filepath.Join(dir, name[:min(len(name), 200)]+".log"), []byte(r.name+"\n\n"+r.why+"\n\n"+r.output), 0o644)
 }
 
-// writeTimes says how long each spec took, the longest first.
+// writeTimes says how long each spec took, the longest first, and why one was
+// skipped.
 func writeTimes(path string, results []result) error {
 	byTime := slices.SortedFunc(slices.Values(results), func(a, b result) int { return int(b.took - a.took) })
 	var b strings.Builder
 	for _, r := range byTime {
 		fmt.Fprintf(&b, "%7.1f s  %-7s  %s\n", r.took.Seconds(), r.verdict, r.name)
-	}
-	return os.WriteFile(path, []byte(b.String()), 0o644)
-}
-
-// readList reads names, one a line; no file is an empty list.
-func readList(path string) (names []string, err error) {
-	f, err := os.Open(path)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	lines := bufio.NewScanner(f)
-	for lines.Scan() {
-		if n := strings.TrimSpace(lines.Text()); n != "" {
-			names = append(names, n)
+		if r.verdict == skipped {
+			fmt.Fprintf(&b, "%s%s\n", strings.Repeat(" ", 20), strings.ReplaceAll(r.why, "\n", " "))
 		}
 	}
-	return names, lines.Err()
-}
-
-func writeList(path string, names []string) error {
-	names = slices.Compact(slices.Sorted(slices.Values(names)))
-	return os.WriteFile(path, []byte(strings.Join(names, "\n")+"\n"), 0o644)
+	return os.WriteFile(path, []byte(b.String()), 0o644)
 }

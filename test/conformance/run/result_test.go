@@ -48,7 +48,7 @@ func TestConclude(t *testing.T) {
 	o := options{out: dir, list: filepath.Join(dir, "list"), update: true}
 	listed := []string{"b", "z"}
 	var out bytes.Buffer
-	err := conclude(&out, o, listed, []result{{name: "b", verdict: failed}, {name: "a", verdict: passed}, {name: "c", verdict: failed}, {name: "d", verdict: skipped}})
+	err := conclude(&out, o, lists{passing: listed}, []result{{name: "b", verdict: failed}, {name: "a", verdict: passed}, {name: "c", verdict: failed}, {name: "d", verdict: skipped}})
 	if err == nil {
 		t.Error("a listed spec failed without an error")
 	}
@@ -62,8 +62,16 @@ func TestConclude(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(dir, "failed", "b.log")); err != nil {
 		t.Error(err)
 	}
-	if err := conclude(&out, options{out: dir}, nil, []result{{name: "d", verdict: skipped}}); err == nil {
+	if err := conclude(&out, options{out: dir}, lists{}, []result{{name: "d", verdict: skipped}}); err == nil {
 		t.Error("nothing ran, without an error")
+	}
+	out.Reset()
+	left := lists{left: map[string]string{"l": "no such kernel"}}
+	if err := conclude(&out, o, left, []result{{name: "l", verdict: passed}}); err == nil || !strings.Contains(out.String(), "but passed: l\n") {
+		t.Errorf("a spec that was left out passed: %v, %s", err, out.String())
+	}
+	if list, err := readList(o.list); err != nil || slices.Contains(list, "l") {
+		t.Errorf("list is %q, %v", list, err)
 	}
 }
 

@@ -34,40 +34,50 @@ const (
 )
 
 // choose runs what the flags ask for.
-func (s *suite) choose(ctx context.Context, o options, listed []string) ([]result, error) {
+func (s *suite) choose(ctx context.Context, o options, l lists) ([]result, error) {
 	if o.sample != "" {
-		return s.sample(ctx, o, listed)
+		return s.sample(ctx, o, l.passing)
 	}
 	ctx, cancel := context.WithTimeout(ctx, o.timeout)
 	defer cancel()
-	want := []*regexp.Regexp{regexp.MustCompile(conformance)}
-	if o.focus != "" {
-		want = append(want, regexp.MustCompile(o.focus))
-	}
 	names, err := s.names(ctx)
 	if err != nil {
 		return nil, err
 	}
-	var together, alone []string
-	for _, n := range names {
-		switch {
-		case slices.ContainsFunc(want, func(re *regexp.Regexp) bool { return !re.MatchString(n) }):
-		case o.skip != "" && regexp.MustCompile(o.skip).MatchString(n):
-		case regexp.MustCompile(serial).MatchString(n):
-			alone = append(alone, n)
-		default:
-			together = append(together, n)
-		}
+	if err := l.stale(names); err != nil {
+		return nil, err
 	}
+	together, alone := pick(o, l, names)
 	if len(together)+len(alone) == 0 {
-		return nil, errors.New("no conformance spec matches -focus and -skip")
+		return nil, errors.New("no spec matches -focus and -skip")
 	}
 	results, err := s.run(ctx, together, s.procs)
 	if err != nil {
 		return results, err
 	}
 	more, err := s.run(ctx, alone, 1)
-	return append(results, more...), err
+	if results = append(results, more...); err != nil || !o.beyond {
+		return results, err
+	}
+	return results, s.again(ctx, o, l.passing, results)
+}
+
+// pick finds the specs that the flags ask for: those that may run beside others,
+// and those that must not.
+func pick(o options, l lists, names []string) (together, alone []string) {
+	marked, focus, skip, single := regexp.MustCompile(conformance), regexp.MustCompile(o.focus), regexp.MustCompile(o.skip), regexp.MustCompile(serial)
+	for _, n := range names {
+		_, left := l.left[n]
+		switch {
+		case marked.MatchString(n) == o.beyond, left && !o.try:
+		case !focus.MatchString(n), o.skip != "" && skip.MatchString(n):
+		case single.MatchString(n):
+			alone = append(alone, n)
+		default:
+			together = append(together, n)
+		}
+	}
+	return together, alone
 }
 
 // sample runs specs of the list, in an order that the word decides, in small
@@ -88,14 +98,14 @@ func (s *suite) sample(ctx context.Context, o options, listed []string) (results
 		}
 		longest = max(longest, time.Since(began))
 	}
-	return results, s.again(ctx, o, results)
+	return results, s.again(ctx, o, listed, results)
 }
 
-// again gives each spec that failed among others one more go by itself: what
-// passes then is told, its log kept, and does not fail a push.
-func (s *suite) again(ctx context.Context, o options, results []result) error {
+// again gives each spec of the list that failed among others one more go by
+// itself: what passes then is told, its log kept, and does not fail a push.
+func (s *suite) again(ctx context.Context, o options, listed []string, results []result) error {
 	for i, r := range results {
-		if r.verdict != failed {
+		if r.verdict != failed || !slices.Contains(listed, r.name) {
 			continue
 		}
 		if err := keepFailure(o.out, r); err != nil {

@@ -1,8 +1,7 @@
 // Command upstream builds upstream's own programs, to run beside knarr: the
 // official e2e suite, the components it is compared with, and the programs of
-// the suite's images. It reads this module's pins and writes into a cache
-// outside the repository, one folder per version; what is there is not built
-// again.
+// the suite's images. It reads this module's pins and writes
+// into a cache outside the repository, one folder per version; what is there is not built again.
 //
 //	go run ./upstream [-cache DIR] PROGRAM...     builds, prints one path a line
 package main
@@ -21,7 +20,7 @@ import (
 // version is upstream's, as go.mod has it.
 const version = "v1.36.3"
 
-// A program is how one is built.
+// A program is how one is built, from this module.
 type program struct {
 	pkg  string
 	test bool // a test binary
@@ -36,10 +35,14 @@ var programs = map[string]program{
 	"kubeadm":                 {pkg: "k8s.io/kubernetes/cmd/kubeadm"},
 	"etcd":                    {pkg: "go.etcd.io/etcd/server/v3"},
 	"agnhost":                 {pkg: "k8s.io/kubernetes/test/images/agnhost"},
+	"consume-cpu":             {pkg: "k8s.io/kubernetes/test/images/resource-consumer/consume-cpu"},
+	"consumer":                {pkg: "k8s.io/kubernetes/test/images/resource-consumer"},
 	"nonewprivs":              {pkg: "k8s.io/kubernetes/test/images/nonewprivs"},
+	"regression-issue-74839":  {pkg: "k8s.io/kubernetes/test/images/regression-issue-74839"},
 	"sample-apiserver":        {pkg: "k8s.io/sample-apiserver"},
 	"ginkgo":                  {pkg: "github.com/onsi/ginkgo/v2/ginkgo"},
 	"e2e.test":                {pkg: "k8s.io/kubernetes/test/e2e", test: true},
+
 }
 
 func main() {
@@ -73,7 +76,7 @@ func run(cache string, names []string) error {
 		}
 		path := filepath.Join(dir, name)
 		if _, err := os.Stat(path); err != nil {
-			if err := build(p, path); err != nil {
+			if err := compile(p, path); err != nil {
 				return fmt.Errorf("build %s: %w", name, err)
 			}
 		}
@@ -82,17 +85,22 @@ func run(cache string, names []string) error {
 	return nil
 }
 
-// build writes the program at path, whole or not at all.
-func build(p program, path string) error {
+// compile writes the program at path, whole or not at all.
+func compile(p program, path string) error {
 	const component = "k8s.io/component-base/version"
 	args := []string{"build"}
 	if p.test {
 		args = []string{"test", "-c"}
 	}
-	args = append(args, "-trimpath", "-ldflags",
+	return build(path, "", append(args, "-trimpath", "-ldflags",
 		"-s -w -X "+component+".gitVersion="+version+" -X "+component+".gitMajor=1 -X "+component+".gitMinor=36",
-		"-o", path+".new", p.pkg)
+		"-o", path+".new", p.pkg)...)
+}
+
+// build runs go in a folder, which writes path.new.
+func build(path, dir string, args ...string) error {
 	cmd := exec.Command("go", args...)
+	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
 	if err := cmd.Run(); err != nil {

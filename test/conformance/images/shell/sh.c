@@ -1,6 +1,6 @@
-/* sh stands in for the shell of a newer busybox than Debian has: that one
- * speaks as busybox does and passes on every variable. Debian's hides those
- * whose names are no identifiers, such as data-1; then bash is the shell. */
+/* sh stands in for the shell of upstream's busybox: that one speaks as busybox
+ * does and passes on every variable. Debian's hides those whose names are no
+ * identifiers, such as data-1; then bash is the shell. */
 #include <ctype.h>
 #include <unistd.h>
 

@@ -1,0 +1,303 @@
+package mode
+
+import (
+	"context"
+	"net"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/nftables"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"knarr/internal/need"
+	"knarr/node/kubeproxy/ipvs"
+)
+
+// able skips a mode that this machine has not got.
+func able(t *testing.T, name string) {
+	switch name {
+	case "iptables":
+		if _, err := exec.LookPath("iptables-restore"); err != nil {
+			need.Skip(t, "needs iptables-restore: apt-get install iptables")
+		}
+	case "ipvs":
+		err := ipvs.Check()
+		if why := "needs a kernel with IP virtual servers: make vm: "; err != nil && os.Getenv("KNARR_GUEST") != "" {
+			t.Fatal(why, err)
+		} else if err != nil {
+			t.Skip(why, err)
+		}
+	}
+}
+
+var here, everywhere = []string{"here"}, []string{"here", "there"}
+
+var cases = []testCase{
+	{
+		name: "cluster address", service: service(), endpoints: both,
+		asked: []question{
+			{from: "here", to: "10.43.0.7:80", endpoints: everywhere},
+			{from: "node", to: "10.43.0.7:80", endpoints: everywhere},
+			{from: "here", protocol: "udp", to: "10.43.0.7:53", endpoints: everywhere},
+			{from: "node", protocol: "udp", to: "10.43.0.7:53", endpoints: everywhere},
+			{from: "here", to: "10.43.0.7:81", refused: true}, // no port of the Service
+			{from: "node", to: "10.43.0.200:80"},              // no Service's address
+		},
+		then: func(r *rig, _ *corev1.Service) {
+			r.move(endpoint(podThere, "n2", true))
+			r.ask(question{from: "here", to: "10.43.0.7:80", endpoints: []string{"there"}}, "")
+			r.ask(question{from: "here", protocol: "udp", to: "10.43.0.7:53", endpoints: []string{"there"}}, "")
+			r.move()
+			r.ask(question{from: "here", to: "10.43.0.7:80", refused: true}, "")
+			r.ask(question{from: "node", to: "10.43.0.7:80", refused: true}, "")
+			r.move(both...)
+			r.ask(question{from: "here", to: "10.43.0.7:80", endpoints: everywhere}, "")
+		},
+	},
+	{
+		name: "a pod reaches itself", service: service(), endpoints: both[:1],
+		asked: []question{{from: "here", to: "10.43.0.7:80", endpoints: here}, {from: "here", protocol: "udp", to: "10.43.0.7:53", endpoints: here}},
+	},
+	{
+		name: "pods keep their address", service: service(), endpoints: both[1:],
+		asked:  []question{{from: "here", to: "10.43.0.7:80", endpoints: []string{"there"}, client: podHere}},
+		client: map[string]string{"userspace": "10.42.7.1"},
+	},
+	{
+		name: "internal traffic policy", service: service(internalLocal), endpoints: both,
+		asked: []question{{from: "here", to: "10.43.0.7:80", endpoints: here}, {from: "node", to: "10.43.0.7:80", endpoints: here}},
+		then: func(r *rig, _ *corev1.Service) {
+			r.move(both[1])
+			r.ask(question{from: "here", to: "10.43.0.7:80"}, "")
+		},
+	},
+	{
+		name: "node port", service: service(nodePort), endpoints: both,
+		asked: []question{
+			{from: "client", to: nodeOut + ":30080", endpoints: everywhere},
+			{from: "client", protocol: "udp", to: nodeOut + ":30053", endpoints: everywhere},
+			{from: "here", to: nodeOut + ":30080", endpoints: everywhere},
+			{from: "node", to: nodeOut + ":30080", endpoints: everywhere},
+			{from: "node", to: "127.0.0.1:30080", refused: true},
+			{from: "client", to: "10.42.0.1:30080", refused: true}, // another address of the node
+		},
+		then: func(r *rig, _ *corev1.Service) {
+			r.move()
+			r.ask(question{from: "client", to: nodeOut + ":30080", refused: true}, "")
+		},
+	},
+	{
+		name: "external address", service: service(func(s *corev1.ServiceSpec) { s.ExternalIPs = []string{"192.0.2.7"} }), endpoints: both,
+		asked: []question{
+			{from: "client", to: "192.0.2.7:80", endpoints: everywhere},
+			{from: "here", to: "192.0.2.7:80", endpoints: everywhere},
+			{from: "node", to: "192.0.2.7:80", endpoints: everywhere},
+		},
+	},
+	{
+		name: "load balancer", service: service(loadBalancer), endpoints: both,
+		asked: []question{
+			{from: "client", to: "192.0.2.9:80", endpoints: everywhere},
+			{from: "client", protocol: "udp", to: "192.0.2.9:53", endpoints: everywhere},
+			{from: "here", to: "192.0.2.9:80", endpoints: everywhere},
+		},
+	},
+	{
+		name: "load balancer for some addresses", endpoints: both,
+		service: service(loadBalancer, func(s *corev1.ServiceSpec) { s.LoadBalancerSourceRanges = []string{"203.0.113.0/24", client + "/32"} }),
+		asked: []question{
+			{from: "client", to: "192.0.2.9:80", endpoints: everywhere},
+			{from: "here", to: "192.0.2.9:80"},
+			{from: "here", to: "10.43.0.7:80", endpoints: everywhere},
+		},
+	},
+	{
+		name: "external traffic policy", service: service(loadBalancer, local), endpoints: both,
+		asked: []question{
+			{from: "client", to: "192.0.2.9:80", endpoints: here, client: client},
+			{from: "client", to: nodeOut + ":30080", endpoints: here, client: client},
+			{from: "client", protocol: "udp", to: nodeOut + ":30053", endpoints: here, client: client},
+		},
+		client: map[string]string{"userspace": "10.42.0.1"},
+		then: func(r *rig, _ *corev1.Service) {
+			r.move(both[1])
+			r.ask(question{from: "client", to: "192.0.2.9:80"}, "")
+		},
+	},
+	{
+		name: "external traffic policy and connections from inside", service: service(loadBalancer, local), endpoints: both,
+		except: map[string]string{"ipvs": "a virtual server has one list of endpoints"},
+		asked: []question{
+			{from: "there", to: "192.0.2.9:80", endpoints: everywhere},
+			{from: "node", to: nodeOut + ":30080", endpoints: everywhere},
+		},
+		then: func(r *rig, _ *corev1.Service) {
+			r.move(both[1])
+			r.ask(question{from: "here", to: "192.0.2.9:80", endpoints: []string{"there"}}, "")
+		},
+	},
+	{
+		name: "affinity", endpoints: both,
+		service: service(nodePort, func(s *corev1.ServiceSpec) { s.SessionAffinity = corev1.ServiceAffinityClientIP }),
+		then: func(r *rig, _ *corev1.Service) {
+			for _, q := range []question{{from: "there", protocol: "tcp", to: "10.43.0.7:80"}, {from: "client", protocol: "tcp", to: nodeOut + ":30080"}} {
+				first := r.stays(q)
+				if first == "" {
+					continue
+				}
+				gone, stays := both[0], both[1]
+				if first == "there" {
+					gone, stays = both[1], both[0]
+				}
+				r.move(stays)
+				q.endpoints = []string{map[string]string{podHere: "here", podThere: "there"}[stays.Addresses[0]]}
+				r.ask(q, "")
+				r.move(gone, stays)
+				r.stays(q)
+			}
+		},
+	},
+	{
+		name: "endpoints that end", service: service(), endpoints: []discoveryv1.Endpoint{endpoint(podHere, "n1", true), endpoint(podThere, "n2", false)},
+		asked: []question{{from: "here", to: "10.43.0.7:80", endpoints: here}},
+		then: func(r *rig, _ *corev1.Service) {
+			r.move(endpoint(podHere, "n1", false), endpoint(podThere, "n2", false)) // then they are all there is
+			r.ask(question{from: "here", to: "10.43.0.7:80", endpoints: everywhere}, "")
+		},
+	},
+	{
+		name: "a flow moves on", service: service(), endpoints: both[:1],
+		then: func(r *rig, _ *corev1.Service) {
+			r.ask(question{from: "there", protocol: "udp", to: "10.43.0.7:53", endpoints: here}, "")
+			r.spaces["there"](func() {
+				c, err := net.Dial("udp", "10.43.0.7:53")
+				if err != nil {
+					r.t.Error(err)
+					return
+				}
+				defer c.Close()
+				say := func() string {
+					b := make([]byte, 100)
+					_ = c.SetDeadline(time.Now().Add(300 * time.Millisecond))
+					if _, err := c.Write([]byte("?")); err != nil {
+						return err.Error()
+					}
+					n, err := c.Read(b)
+					if err != nil {
+						return err.Error()
+					}
+					return strings.Fields(string(b[:n]))[0]
+				}
+				if got := say(); got != "here" {
+					r.t.Errorf("the flow goes to %s", got)
+				}
+				r.move(both[1])
+				got := ""
+				for range 40 { // the same socket
+					if got = say(); got == "there" {
+						return
+					}
+					time.Sleep(50 * time.Millisecond)
+				}
+				r.t.Errorf("the flow goes to %s after its endpoint went", got)
+			})
+		},
+	},
+	{
+		name: "a restart", service: service(nodePort), endpoints: both,
+		then: func(r *rig, svc *corev1.Service) {
+			r.ask(question{from: "client", to: nodeOut + ":30080", endpoints: everywhere}, "")
+			r.stop()
+			r.move(both[0])
+			r.start()
+			r.ask(question{from: "client", to: nodeOut + ":30080", endpoints: here}, "")
+			r.ask(question{from: "here", to: "10.43.0.7:80", endpoints: here}, "")
+		},
+	},
+	{
+		name: "another Service beside it", service: service(), endpoints: both,
+		then: func(r *rig, _ *corev1.Service) {
+			ctx := context.Background()
+			second := service()()
+			second.Name, second.Spec.ClusterIP = "second", "10.43.0.8"
+			if _, err := r.api.CoreV1().Services("default").Create(ctx, second, metav1.CreateOptions{}); err != nil {
+				r.t.Fatal(err)
+			}
+			r.ask(question{from: "here", to: "10.43.0.8:80", refused: true}, "")
+			r.ask(question{from: "here", to: "10.43.0.7:80", endpoints: everywhere}, "")
+			if err := r.api.CoreV1().Services("default").Delete(ctx, "second", metav1.DeleteOptions{}); err != nil {
+				r.t.Fatal(err)
+			}
+			r.ask(question{from: "here", to: "10.43.0.8:80"}, "")
+			r.ask(question{from: "here", to: "10.43.0.7:80", endpoints: everywhere}, "")
+		},
+	},
+}
+
+// stays finds the one endpoint that a client is led to.
+func (r *rig) stays(q question) (first string) {
+	r.t.Helper()
+	for _, one := range everywhere {
+		q.endpoints = []string{one}
+		for range 40 {
+			ok := false
+			r.spaces[q.from](func() {
+				got, err := connect(q)
+				ok = q.fits(got, err)
+			})
+			if ok {
+				return one
+			}
+			time.Sleep(25 * time.Millisecond)
+		}
+	}
+	r.t.Errorf("%s asks %s: its connections do not stay at one endpoint", q.from, q.to)
+	return ""
+}
+
+// leftovers fails for what a proxy may have left in the kernel.
+func leftovers(t *testing.T) {
+	t.Helper()
+	c, err := nftables.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	tables, err := c.ListTables()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, table := range tables {
+		if table.Name == "knarr-test" {
+			t.Errorf("table %s is left", table.Name)
+		}
+	}
+	for _, save := range []string{"iptables-save", "ip6tables-save"} {
+		out, _ := exec.Command(save).Output() // none where there is no such program
+		if strings.Contains(string(out), "KNARR") {
+			t.Errorf("%s: %s", save, out)
+		}
+	}
+	routes, err := netlink.RouteListFiltered(unix.AF_INET, &netlink.Route{Table: unix.RT_TABLE_LOCAL}, netlink.RT_FILTER_TABLE)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range routes {
+		if r.Dst != nil && strings.HasPrefix(r.Dst.String(), "10.43.") {
+			t.Errorf("route %v is left", r)
+		}
+	}
+	links, err := netlink.LinkList()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(links) != 4 {
+		t.Errorf("there are %d links", len(links))
+	}
+}

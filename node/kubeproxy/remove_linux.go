@@ -1,0 +1,28 @@
+package kubeproxy
+
+import (
+	"fmt"
+
+	"github.com/google/nftables"
+)
+
+// RemoveTable removes the tables of a name, of all families.
+func RemoveTable(name string) error {
+	c, err := nftables.New()
+	if err != nil {
+		return fmt.Errorf("nftables: %w", err)
+	}
+	tables, err := c.ListTables()
+	if err != nil {
+		return fmt.Errorf("list nftables tables: %w", err)
+	}
+	for _, t := range tables {
+		if t.Name == name {
+			c.DelTable(t)
+		}
+	}
+	if err := c.Flush(); err != nil {
+		return fmt.Errorf("remove nftables table %s: %w", name, err)
+	}
+	return nil
+}

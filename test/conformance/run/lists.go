@@ -1,0 +1,86 @@
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+)
+
+// lists are what is known of specs by their names.
+type lists struct {
+	passing []string          // those that pass
+	left    map[string]string // why each of these cannot run here
+}
+
+// stale fails if a list names a spec that the suite does not have, or if both
+// lists name it.
+func (l lists) stale(names []string) error {
+	var errs []error
+	known := map[string]bool{}
+	for _, n := range names {
+		known[n] = true
+	}
+	for _, n := range l.passing {
+		if !known[n] {
+			errs = append(errs, fmt.Errorf("listed as passing, but the suite has no such spec: %s", n))
+		}
+		if why, ok := l.left[n]; ok {
+			errs = append(errs, fmt.Errorf("listed as passing, and as left out because %q: %s", why, n))
+		}
+	}
+	for n := range l.left {
+		if !known[n] {
+			errs = append(errs, fmt.Errorf("listed as left out, but the suite has no such spec: %s", n))
+		}
+	}
+	slices.SortFunc(errs, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
+	return errors.Join(errs...)
+}
+
+// readList reads names, one a line; no file is an empty list.
+func readList(path string) (names []string, err error) {
+	f, err := os.Open(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	lines := bufio.NewScanner(f)
+	for lines.Scan() {
+		if n := strings.TrimSpace(lines.Text()); n != "" {
+			names = append(names, n)
+		}
+	}
+	return names, lines.Err()
+}
+
+func writeList(path string, names []string) error {
+	names = slices.Compact(slices.Sorted(slices.Values(names)))
+	return os.WriteFile(path, []byte(strings.Join(names, "\n")+"\n"), 0o644)
+}
+
+// readLeft reads the specs that cannot run here, one a line, each below a line
+// "# reason" that holds for all up to the next one.
+func readLeft(path string) (map[string]string, error) {
+	lines, err := readList(path)
+	if err != nil {
+		return nil, err
+	}
+	left, why := map[string]string{}, ""
+	for _, l := range lines {
+		if reason, ok := strings.CutPrefix(l, "#"); ok {
+			why = strings.TrimSpace(reason)
+			continue
+		}
+		if _, twice := left[l]; twice || why == "" {
+			return nil, fmt.Errorf("read %s: %q is there twice, or without a reason", path, l)
+		}
+		left[l] = why
+	}
+	return left, nil
+}
