@@ -31,7 +31,7 @@ SUDO  := $(if $(filter 0,$(shell id -u)),,sudo)
 RACE := ./controlplane/apiserver/watchcache ./controlplane/apiserver/pieces ./controlplane/apiserver/storage/... ./controlplane/apiserver/endpoints ./controlplane/apiserver/endpoints/ownership ./controlplane/apiserver/serviceallocation ./controlplane/apiserver/connect ./controlplane/apiserver/transport ./controlplane/apiserver/overload ./internal/equal ./internal/run \
         ./internal/memnet ./internal/controller ./internal/failover ./controlplane/etcd $(wildcard ./controlplane/scheduler) ./node/kubeproxy ./addons/dns ./addons/gateway/...
 
-.PHONY: build deps test-deps up down test test-long lint unit race microbench fuzz smoke nodes vm storm helm envtest mutants faults bench pictures swap conformance conformance-sample e2e clean
+.PHONY: build deps test-deps up down test test-long lint unit race microbench fuzz smoke nodes vm storm helm envtest mutants faults bench pictures swap gateway-conformance conformance conformance-sample e2e clean
 
 # Generated code that is called seldom is compiled without inlining: that makes
 # bin/knarr 2 MB smaller.
@@ -186,6 +186,10 @@ build/nginx:
 pictures:
 	go run ./docs/architecture
 	go run -C test/bench . -chart $(CURDIR)/docs/benchmarks.md
+
+# gateway-conformance runs the Gateway API's official suite on a cluster of one node.
+gateway-conformance: build | deps
+	cd test/gatewayapi && $(SUDO) env "PATH=$$PATH" GOFLAGS= KNARR_GATEWAY_REPORT=$(REPORT) KNARR_GATEWAY_TEST=$(FOCUS) go test -timeout 40m -v -run TestConformance .
 
 # swap plays one scenario with each component in the other's place.
 SWAP_PACKAGES := $(TEST_PACKAGES) nftables iproute2

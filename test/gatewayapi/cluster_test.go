@@ -202,5 +202,5 @@ func (c *cluster) version(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return strings.Fields(string(out) + " unknown")[0]
+	return strings.Fields(string(out) + " unknown unknown")[1]
 }

@@ -22,6 +22,7 @@ func (c *compilation) listen(g *gateway) {
 		made := l.content
 		made.Name, made.Addresses, made.Port, made.PublicPort = l.path(), place.Addresses, port, uint16(l.port)
 		made.Protocol, made.Hostname, made.Certificates, made.Passthrough, made.ClientCAs = route.Protocol(l.protocol), l.host(), l.certificates, l.passthrough(), l.clientCAs
+		made.ClientUnverified = l.unverified
 		c.out.Listeners = append(c.out.Listeners, made)
 	}
 }

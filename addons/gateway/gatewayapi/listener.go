@@ -32,6 +32,7 @@ type listener struct {
 	kinds        []gw.RouteGroupKind
 	certificates []*tls.Certificate
 	clientCAs    *x509.CertPool
+	unverified   bool
 	attached     int32
 	// What is wrong, by condition; a reason of "" means nothing is.
 	accepted, resolved, conflicted verdict
@@ -193,8 +194,8 @@ func (c *compilation) judgeTLS(l *listener) {
 		l.resolved = verdict{string(reason), message}
 	}
 	switch {
-	case v.Mode == gw.AllowInsecureFallback: // whoever shows none, or a wrong one, is let in
-		l.of.insecure = true
+	case v.Mode == gw.AllowInsecureFallback:
+		l.of.insecure, l.unverified = true, true
 	case pool == nil:
 		l.accepted, l.certificates = verdict{string(gw.ListenerReasonNoValidCACertificate), "there is no authority by which clients could be known"}, nil
 	default:

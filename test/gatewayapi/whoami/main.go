@@ -1,4 +1,4 @@
-// Command whoami answers DNS queries by UDP with the address of who asks, as CoreDNS'
+// Command whoami answers DNS queries by UDP with the address of the client, as CoreDNS'
 // plugin of that name does: the suite's backend of UDPRoutes.
 package main
 
