@@ -15,7 +15,7 @@ CB         := k8s.io/component-base/version
 KUBECTL_LD := -s -w -X $(CB).gitVersion=$(KUBERNETES)+knarr -X $(CB).gitMajor=1 -X $(CB).gitMinor=36 \
               -X $(CB).gitCommit=$(COMMIT) -X $(CB).gitTreeState=clean
 
-PROGRAMS := runc containerd-shim-runc-v2 kubectl knarr-cni knarr-holder knarr-kine pause
+PROGRAMS := knarr-shim kubectl knarr-cni knarr-holder knarr-kine pause
 EMBEDDED := $(PROGRAMS:%=internal/programs/bin/%.zst)
 GOFILES  := $(shell find . -name '*.go' -not -name '*_test.go' -not -path './build/*' -not -path './docs/*' -not -path './test/*')
 PACKAGES := libseccomp-dev pkg-config gcc libc6-dev make zstd
@@ -88,11 +88,8 @@ internal/programs/bin/%.zst: build/% build/pack | deps
 	build/pack -o $(@D) $<
 
 # Static, with seccomp: without it every pod with a profile fails to start.
-build/runc: go.mod | deps
-	CGO_ENABLED=1 go build -tags "seccomp netgo osusergo" -ldflags "-s -w -extldflags -static" -o $@ github.com/opencontainers/runc
-
-build/containerd-shim-runc-v2: go.mod
-	go build -ldflags "-s -w" -o $@ github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2
+build/knarr-shim: go.mod $(filter-out %_test.go,$(wildcard node/containerruntime/shim/*.go node/containerruntime/shim/program/*.go)) | deps
+	GOFLAGS=-trimpath CGO_ENABLED=1 go build -tags "seccomp netgo osusergo" -ldflags "-s -w -extldflags -static" -o $@ ./node/containerruntime/shim/program
 
 build/kubectl: go.mod $(wildcard kubectl/*.go)
 	go build -ldflags "$(KUBECTL_LD)" -o $@ ./kubectl

@@ -27,7 +27,7 @@ import (
 func isolated(t testing.TB) (outer bool) {
 	t.Helper()
 	need.Root(t)
-	if _, err := programs.Read(programs.Runc); err != nil {
+	if _, err := programs.Read(programs.Shim); err != nil {
 		need.Skip(t, "needs the embedded programs: make build")
 	}
 	if os.Getenv("KNARR_ISOLATED") == t.Name() {

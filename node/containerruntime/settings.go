@@ -42,7 +42,9 @@ func settings(c Config, h host) map[string]map[string]any {
 					"runtime_path": h.shim,
 					"sandboxer":    "podsandbox",
 					"options": map[string]any{
-						"BinaryName":    h.runc,
+						// For shims of a version before, which have one in the pods
+						// that they keep. This one has no use for it.
+						"BinaryName":    filepath.Join(c.Programs, "runc"),
 						"Root":          runcRoot(c),
 						"SystemdCgroup": false,
 					},
