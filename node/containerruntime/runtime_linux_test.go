@@ -62,6 +62,8 @@ type node struct {
 	config Config
 	conn   *grpc.ClientConn
 	stop   func()
+	// podConfig changes the containers of pods to come.
+	podConfig func(*cri.ContainerConfig)
 	cri.RuntimeServiceClient
 	cri.ImageServiceClient
 }
@@ -182,15 +184,16 @@ func (n *node) podOf(ctx context.Context, name, image string) (sandbox, containe
 		return "", "", fmt.Errorf("sandbox: %w", err)
 	}
 	phase.end("sandbox")
-	c, err := n.CreateContainer(ctx, &cri.CreateContainerRequest{
-		PodSandboxId: sb.PodSandboxId, SandboxConfig: config,
-		Config: &cri.ContainerConfig{
-			Metadata: &cri.ContainerMetadata{Name: "main"},
-			Image:    &cri.ImageSpec{Image: image},
-			LogPath:  "main.log",
-			Linux:    &cri.LinuxContainerConfig{Resources: &cri.LinuxContainerResources{CpuShares: 100}, SecurityContext: &cri.LinuxContainerSecurityContext{}},
-		},
-	})
+	main := &cri.ContainerConfig{
+		Metadata: &cri.ContainerMetadata{Name: "main"},
+		Image:    &cri.ImageSpec{Image: image},
+		LogPath:  "main.log",
+		Linux:    &cri.LinuxContainerConfig{Resources: &cri.LinuxContainerResources{CpuShares: 100}, SecurityContext: &cri.LinuxContainerSecurityContext{}},
+	}
+	if n.podConfig != nil {
+		n.podConfig(main)
+	}
+	c, err := n.CreateContainer(ctx, &cri.CreateContainerRequest{PodSandboxId: sb.PodSandboxId, SandboxConfig: config, Config: main})
 	if err != nil {
 		return "", "", fmt.Errorf("create: %w", err)
 	}
