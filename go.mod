@@ -232,6 +232,8 @@ require (
 )
 
 tool (
+	github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2
+	github.com/opencontainers/runc
 	honnef.co/go/tools/cmd/staticcheck
 )
 

@@ -24,6 +24,7 @@ import (
 // Names of the programs a full build embeds.
 const (
 	Shim    = "knarr-shim"
+	Verb    = "knarr-shim-verb"
 	Kubectl = "kubectl"
 	CNI     = "knarr-cni"
 	Holder  = "knarr-holder"

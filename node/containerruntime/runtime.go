@@ -197,17 +197,17 @@ func (r *Runtime) Run(ctx context.Context) error {
 
 // prepare unpacks the shim while it looks at the machine.
 func prepare(c Config) (h host, err error) {
-	var shim string
-	var shimErr error
+	var shim, verb string
+	var shimErr, verbErr error
 	var wg run.Group
 	wg.Go("unpack shim", func() { shim, shimErr = programs.Unpack(c.Programs, programs.Shim) })
 	h, err = inspect(c)
-	wg.Wait()
-	h.shim = shim
-	if shimErr == nil {
-		shimErr = nameShim(c.Programs)
+	if verb, verbErr = programs.Unpack(c.Programs, programs.Verb); verbErr == nil {
+		verbErr = nameShim(c.Programs)
 	}
-	return h, errors.Join(err, shimErr)
+	wg.Wait()
+	h.shim, h.verb = shim, verb
+	return h, errors.Join(err, shimErr, verbErr)
 }
 
 // nameShim gives the shim the name that containerd looks for when it finds a
@@ -215,14 +215,14 @@ func prepare(c Config) (h host, err error) {
 // delete what that one left.
 func nameShim(dir string) error {
 	path := filepath.Join(dir, formerShim)
-	if to, err := os.Readlink(path); err == nil && to == programs.Shim {
+	if to, err := os.Readlink(path); err == nil && to == programs.Verb {
 		return nil
 	}
 	part := filepath.Join(dir, "."+formerShim)
 	if err := os.Remove(part); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	if err := os.Symlink(programs.Shim, part); err != nil {
+	if err := os.Symlink(programs.Verb, part); err != nil {
 		return err
 	}
 	return os.Rename(part, path)

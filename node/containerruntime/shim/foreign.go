@@ -23,7 +23,7 @@ const (
 	pidfdGetInfo  = 3<<30 | unsafe.Sizeof(pidfdInfo{})<<16 | 0xff<<8 | 11
 	// parentWaits is how long the parent of a foreign process may take to wait
 	// for it; only then the kernel tells how it ended.
-	parentWaits = 2 * time.Second
+	parentWaits = 5 * time.Second
 )
 
 // foreignStatus gives the status of a process that a program before this one

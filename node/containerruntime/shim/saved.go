@@ -17,6 +17,10 @@ import (
 // savedName is the file in a bundle with what is not in libcontainer's own state.
 const savedName = "knarr-shim.json"
 
+// deletedName is the file in the bundle of a container of which nothing is left.
+// verb/verb.c knows it.
+const deletedName = "knarr-shim.deleted"
+
 // saved is what this program must know of a container to go on with it after its
 // own end.
 type saved struct {
@@ -30,7 +34,11 @@ type saved struct {
 
 // save writes it. It is not synced: after a power cut there is no container.
 func (t *task) save(end *exit) error {
-	b, err := json.Marshal(saved{t.root, t.ioUID, t.ioGID, t.init.io, t.init.number(), t.init.started, end})
+	s := saved{Root: t.root, IOUID: t.ioUID, IOGID: t.ioGID, Exit: end}
+	if p := t.init; p != nil {
+		s.IO, s.Pid, s.Started = p.io, p.number(), p.started
+	}
+	b, err := json.Marshal(s)
 	if err != nil {
 		return err
 	}
@@ -40,6 +48,11 @@ func (t *task) save(end *exit) error {
 		return err
 	}
 	return os.Rename(part, path)
+}
+
+// deleted notes that nothing is left.
+func (t *task) deleted() error {
+	return os.Rename(filepath.Join(t.bundle, savedName), filepath.Join(t.bundle, deletedName))
 }
 
 func readSaved(bundle string) (*saved, error) {
@@ -81,6 +94,9 @@ func (t *task) restore() error {
 	old, err := readSaved(t.bundle)
 	if err != nil {
 		return err
+	}
+	if old.Pid == 0 {
+		return errors.New("it was not made to its end")
 	}
 	t.root, t.ioUID, t.ioGID = old.Root, old.IOUID, old.IOGID
 	if t.container, err = libcontainer.Load(t.root, t.id); err != nil {

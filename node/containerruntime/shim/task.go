@@ -65,6 +65,16 @@ func (t *task) create(r *api.CreateTaskRequest) (err error) {
 	if err != nil {
 		return err
 	}
+	// Before there is anything: who finds a container that was not made to its end
+	// knows where to look.
+	if err := t.save(nil); err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, t.deleted())
+		}
+	}()
 	if len(r.Rootfs) > 0 {
 		if err := t.mountRoot(r); err != nil {
 			return err
@@ -313,5 +323,5 @@ func (t *task) delete(ctx context.Context) error {
 	if err := mount.UnmountRecursive(t.rootfs(), 0); err != nil {
 		return fmt.Errorf("failed rootfs umount: %w", err)
 	}
-	return nil
+	return t.deleted()
 }

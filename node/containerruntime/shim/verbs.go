@@ -110,7 +110,7 @@ func remove(state, bundle string, k key) (*api.DeleteResponse, error) {
 		}
 		err = destroy(ctx, old.Root, k.id)
 	}
-	if errors.Is(err, os.ErrNotExist) || errors.Is(err, libcontainer.ErrNotExist) {
+	if errors.Is(err, os.ErrNotExist) {
 		err = nil
 	}
 	return res, errors.Join(err, mount.UnmountRecursive(filepath.Join(bundle, "rootfs"), 0))
@@ -138,6 +138,9 @@ func readFormer(bundle, namespace string) (*saved, error) {
 // destroy kills a container and removes its control groups and state.
 func destroy(ctx context.Context, root, id string) error {
 	c, err := libcontainer.Load(root, id)
+	if errors.Is(err, libcontainer.ErrNotExist) {
+		return os.RemoveAll(filepath.Join(root, id)) // not made to its end
+	}
 	if err != nil {
 		return err
 	}
