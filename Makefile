@@ -88,7 +88,7 @@ internal/programs/bin/%.zst: build/% build/pack | deps
 	build/pack -o $(@D) $<
 
 # Static, with seccomp: without it every pod with a profile fails to start.
-SHIM_TAGS := seccomp netgo osusergo
+SHIM_TAGS := seccomp netgo osusergo runc_nocriu grpcnotrace
 build/knarr-shim: go.mod $(filter-out %_test.go,$(wildcard node/containerruntime/shim/*.go node/containerruntime/shim/program/*.go)) | deps
 	GOFLAGS=-trimpath CGO_ENABLED=1 go build -tags "$(SHIM_TAGS)" -ldflags "-s -w -extldflags -static" -o $@ ./node/containerruntime/shim/program
 
