@@ -29,7 +29,7 @@ SUDO  := $(if $(filter 0,$(shell id -u)),,sudo)
 
 # The packages where goroutines meet are tested with the race detector too.
 RACE := ./controlplane/apiserver/watchcache ./controlplane/apiserver/pieces ./controlplane/apiserver/storage/... ./controlplane/apiserver/endpoints ./controlplane/apiserver/endpoints/ownership ./controlplane/apiserver/serviceallocation ./controlplane/apiserver/connect ./controlplane/apiserver/transport ./controlplane/apiserver/overload ./internal/equal ./internal/run \
-        ./internal/memnet ./internal/controller ./internal/failover ./controlplane/etcd $(wildcard ./controlplane/scheduler) ./node/kubeproxy ./addons/dns
+        ./internal/memnet ./internal/controller ./internal/failover ./controlplane/etcd $(wildcard ./controlplane/scheduler) ./node/kubeproxy ./addons/dns ./addons/gateway/...
 
 .PHONY: build deps test-deps up down test test-long lint unit race microbench fuzz smoke nodes vm storm helm envtest mutants faults bench pictures swap conformance conformance-sample e2e clean
 
@@ -171,11 +171,24 @@ race: build/template.json
 # bench measures knarr and upstream alternately; BENCH=api,watch,sched,deploy,node,select
 # selects, ROUNDS says how often. AGAINST is another knarr, such as the one before a
 # change, to measure in upstream's place. The first time it builds upstream.
+# BENCH=gateway compares the data plane of Ingresses with Traefik, Caddy and nginx.
 ROUNDS ?= 3
+ifeq ($(BENCH),gateway)
+bench: | build/nginx
+	go build -C test/bench/gateway -o $(CURDIR)/build/bench-gateway . && \
+	build/bench-gateway -rounds $(ROUNDS) -nginx build/nginx/usr/sbin/nginx -out build/bench-gateway.md
+else
 bench: build build/runc build/containerd-shim-runc-v2 | deps
 	$(call install,$(TEST_PACKAGES))
 	go build -C test/bench -o $(CURDIR)/build/run-bench . && cd test/bench && \
 	exec $(SUDO) env "PATH=$$PATH" "HOME=$$HOME" ../../build/run-bench -rounds $(ROUNDS) -bench '$(BENCH)' $(if $(AGAINST),-against '$(abspath $(AGAINST))') -out $(CURDIR)/build/bench.md
+endif
+
+# nginx is only unpacked: nothing of it is started or configured here.
+build/nginx:
+	rm -rf $@.part && mkdir -p $@.part && cd $@.part && apt-get download -q nginx && \
+	dpkg-deb -x nginx_*.deb . && rm nginx_*.deb
+	mv $@.part $@
 
 # pictures draws those of README.md anew: the components, of the table that starts
 # them, and the chart of the figures in docs/benchmarks.md.

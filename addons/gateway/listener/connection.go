@@ -2,6 +2,7 @@ package listener
 
 import (
 	"bufio"
+	"context"
 	"crypto/tls"
 	"net"
 	"time"
@@ -23,9 +24,9 @@ func (p *Port) handle(conn net.Conn) {
 	case c.TLS != nil && c.TLS.peeks:
 		p.byServerName(conn, c)
 	case c.TLS != nil:
-		p.queue.put(tls.Server(conn, p.outer))
+		p.encrypted(conn)
 	default:
-		p.queue.put(conn)
+		p.http.Serve(conn, socketOf(conn), nil)
 	}
 }
 
@@ -56,7 +57,39 @@ func (p *Port) byServerName(conn net.Conn, c *Content) {
 		_ = conn.SetDeadline(time.Time{})
 		p.stream(encrypted, of.streams.find(name))
 	default:
-		p.queue.put(tls.Server(peeked, p.outer))
+		p.encrypted(peeked)
+	}
+}
+
+// encrypted ends TLS, and serves HTTP in the version that was agreed on.
+func (p *Port) encrypted(conn net.Conn) {
+	c := tls.Server(conn, p.outer)
+	ctx, cancel := context.WithTimeout(context.Background(), headerTime)
+	err := c.HandshakeContext(ctx)
+	cancel()
+	if err != nil {
+		_ = conn.Close()
+		return
+	}
+	state := c.ConnectionState()
+	if state.NegotiatedProtocol == "h2" {
+		p.queue.put(c)
+		return
+	}
+	p.http.Serve(c, socketOf(conn), &state)
+}
+
+// socketOf is the socket beneath what was wrapped around it.
+func socketOf(c net.Conn) net.Conn {
+	for {
+		switch of := c.(type) {
+		case *peekedConn:
+			c = of.Conn
+		case *proxiedConn:
+			c = of.Conn
+		default:
+			return c
+		}
 	}
 }
 

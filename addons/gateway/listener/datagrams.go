@@ -5,9 +5,13 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"os"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"knarr/addons/gateway/backend"
 	"knarr/internal/run"
@@ -121,18 +125,35 @@ func (d *Datagrams) answers(s *session, client netip.AddrPort, from net.Addr) {
 		defer d.mu.Unlock()
 		delete(d.sessions, client)
 	}()
-	buf := make([]byte, maxDatagram)
+	raw, err := s.back.(syscall.Conn).SyscallConn()
+	if err != nil {
+		return
+	}
 	for {
 		_ = s.back.SetReadDeadline(time.Now().Add(sessionIdleTime))
-		n, err := s.back.Read(buf)
-		if err == nil {
-			_, _ = d.conn.WriteTo(buf[:n], from)
-			continue
+		var failed error
+		err := raw.Read(func(fd uintptr) bool {
+			// A buffer is only needed while there is something to read.
+			buf := datagramBuffers.Get().(*[]byte)
+			defer datagramBuffers.Put(buf)
+			n, err := unix.Read(int(fd), *buf)
+			if err == unix.EAGAIN {
+				return false
+			}
+			if failed = err; err == nil {
+				_, _ = d.conn.WriteTo((*buf)[:n], from)
+			}
+			return true
+		})
+		switch {
+		case failed != nil:
+			return // nobody listens there
+		case err == nil:
+		case errors.Is(err, os.ErrDeadlineExceeded) && time.Now().Unix()-s.last.Load() < int64(sessionIdleTime/time.Second):
+		default:
+			return
 		}
-		timeout, ok := errors.AsType[net.Error](err)
-		if ok && timeout.Timeout() && time.Now().Unix()-s.last.Load() < int64(sessionIdleTime/time.Second) {
-			continue
-		}
-		return // silent for too long, or nobody listens there
 	}
 }
+
+var datagramBuffers = sync.Pool{New: func() any { return new(make([]byte, maxDatagram)) }}

@@ -4,6 +4,8 @@
 package listener
 
 import (
+	"bufio"
+	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -15,6 +17,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"knarr/addons/gateway/http1"
 	"knarr/internal/run"
 )
 
@@ -56,8 +59,9 @@ type Content struct {
 type Port struct {
 	listener net.Listener
 	content  atomic.Pointer[Content]
-	server   *http.Server
-	queue    *queue
+	http     *http1.Server
+	http2    *http.Server
+	queue    *queue      // of connections that speak HTTP/2
 	outer    *tls.Config // holds the keys of session tickets
 	group    run.Group
 	streams  sync.WaitGroup
@@ -72,8 +76,13 @@ func Open(l net.Listener, content *Content) *Port {
 	p := &Port{listener: l, open: map[net.Conn]struct{}{}}
 	p.content.Store(content)
 	p.outer = &tls.Config{MinVersion: tls.VersionTLS12, GetConfigForClient: p.configFor}
+	p.http = http1.NewServer(http.HandlerFunc(p.serveHTTP), func(conn net.Conn, read []byte) {
+		buf := bufio.NewReaderSize(bytes.NewReader(read), len(read))
+		_, _ = buf.Peek(len(read))
+		p.queue.put(&peekedConn{Conn: conn, buf: buf})
+	})
 	p.queue = newQueue(l.Addr())
-	p.server = &http.Server{
+	p.http2 = &http.Server{
 		Handler:           http.HandlerFunc(p.serveHTTP),
 		ReadHeaderTimeout: headerTime,
 		IdleTimeout:       idleTime,
@@ -82,10 +91,9 @@ func Open(l net.Listener, content *Content) *Port {
 		Protocols:         new(http.Protocols),
 		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: maxStreams},
 	}
-	p.server.Protocols.SetHTTP1(true)
-	p.server.Protocols.SetHTTP2(true)
-	p.server.Protocols.SetUnencryptedHTTP2(true)
-	p.group.Go("gateway HTTP server", func() { _ = p.server.Serve(p.queue) })
+	p.http2.Protocols.SetHTTP2(true)
+	p.http2.Protocols.SetUnencryptedHTTP2(true)
+	p.group.Go("gateway HTTP/2 server", func() { _ = p.http2.Serve(p.queue) })
 	p.group.Go("gateway listener", p.accept)
 	return p
 }
@@ -120,9 +128,12 @@ func (p *Port) accept() {
 // a request when they have, or when ctx ends.
 func (p *Port) Close(ctx context.Context) {
 	_ = p.listener.Close()
-	if err := p.server.Shutdown(ctx); err != nil {
-		_ = p.server.Close()
+	var servers run.Group
+	servers.Go("gateway: end HTTP/1.1", func() { p.http.Shutdown(ctx) })
+	if err := p.http2.Shutdown(ctx); err != nil {
+		_ = p.http2.Close()
 	}
+	servers.Wait()
 	p.queue.Close()
 	p.mu.Lock()
 	p.closed = true

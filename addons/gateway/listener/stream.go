@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"knarr/addons/gateway/backend"
+	"knarr/addons/gateway/proxyprotocol"
 	"knarr/addons/gateway/route"
 	"knarr/internal/run"
 )
@@ -126,7 +127,7 @@ func (s *streamShare) dial(client net.Conn) (net.Conn, *backend.Endpoint) {
 		if err == nil && s.version > 0 {
 			from, _ := netip.ParseAddrPort(client.RemoteAddr().String())
 			to, _ := netip.ParseAddrPort(client.LocalAddr().String())
-			_, err = back.Write(AppendProxyHeader(nil, s.version, from, to))
+			_, err = back.Write(proxyprotocol.Append(nil, s.version, from, to))
 		}
 		if err == nil {
 			e.Good()

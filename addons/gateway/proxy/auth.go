@@ -222,6 +222,7 @@ func (a *authenticator) ask(r *http.Request) (*http.Response, error) {
 		return nil, errors.New("the backend that is to be asked has no endpoint")
 	}
 	defer e.Done()
+	r.RequestURI = r.URL.RequestURI()
 	return e.Transport.(*transport).RoundTrip(r)
 }
 

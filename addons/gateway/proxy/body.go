@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"sync"
 	"sync/atomic"
 )
 
@@ -18,6 +19,9 @@ type requestBody struct {
 	held  []byte       // the whole body, if isHeld
 	whole bool
 	used  atomic.Bool // some of it was sent and cannot be sent again
+	over  atomic.Bool // the request was served
+	bad   atomic.Bool // the client's body broke off or is malformed
+	busy  sync.Mutex  // while the client's body is read
 }
 
 var errBodyTooLong = errors.New("the body is longer than the route allows")
@@ -34,16 +38,45 @@ func newRequestBody(r *http.Request, limit int64) *requestBody {
 
 // Read reads of the client.
 func (b *requestBody) Read(into []byte) (int, error) {
+	b.busy.Lock()
+	defer b.busy.Unlock()
+	if b.over.Load() {
+		return 0, errServed
+	}
 	b.used.Store(true)
 	n, err := b.body.Read(into)
 	if total := b.read.Add(int64(n)); b.limit > 0 && total > b.limit {
 		return n, errBodyTooLong
 	}
+	if err != nil && err != io.EOF {
+		b.bad.Store(true)
+	}
 	return n, err
 }
 
-// Close does nothing: the server closes what it reads.
-func (b *requestBody) Close() error { return nil }
+var errServed = errors.New("the request was served")
+
+// finish makes sure that nobody reads the client's body any more.
+func (b *requestBody) finish() {
+	if b == noBody {
+		return
+	}
+	b.over.Store(true)
+	if !b.busy.TryLock() {
+		_ = b.r.Body.Close()
+		b.busy.Lock()
+	}
+	b.busy.Unlock()
+}
+
+// Close ends a Read that waits for the client.
+func (b *requestBody) Close() error {
+	if b.busy.TryLock() {
+		b.busy.Unlock()
+		return nil // the server closes what it reads
+	}
+	return b.r.Body.Close()
+}
 
 // hold reads the whole body, if it has at most so many bytes. What was read of a longer one
 // is put before the rest of it.

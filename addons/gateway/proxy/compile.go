@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"fmt"
 	"math/rand/v2"
 	"net/http"
 	"reflect"
@@ -38,30 +37,35 @@ type filters struct {
 
 type compiler struct {
 	proxy    *Proxy
-	limiters map[string]*limiter
+	limiters map[place]*limiter
 }
 
 func (c *compiler) site(l *route.Listener) *Site {
-	places := map[*route.Rule]string{}
-	for i := range l.Routes {
-		for j := range l.Routes[i].Rules {
-			places[&l.Routes[i].Rules[j]] = fmt.Sprint(l.Name, " ", l.Routes[i].Name, " ", j)
-		}
-	}
-	return &Site{Listener: l, table: route.Compile(l.Routes, func(r *route.Route, rule *route.Rule) *action {
-		return c.action(r, rule, places[rule])
-	})}
+	return &Site{Listener: l, table: route.Compile(l.Routes, func(r *route.Route, rule *route.Rule) *action { return c.action(l, r, rule) })}
 }
 
-func (c *compiler) action(r *route.Route, rule *route.Rule, place string) *action {
-	a := &action{route: r.Name, rule: rule, filters: c.filters(&rule.Filters, place)}
+// A place is where filters stand, which stays while a Config changes around them.
+type place struct {
+	listener, route string
+	rule, share     int
+}
+
+func (c *compiler) action(l *route.Listener, r *route.Route, rule *route.Rule) *action {
+	at := place{l.Name, r.Name, 0, -1}
+	for i := range r.Rules {
+		if &r.Rules[i] == rule {
+			at.rule = i
+		}
+	}
+	a := &action{route: r.Name, rule: rule, filters: c.filters(&rule.Filters, at), shares: make([]share, 0, len(rule.Backends))}
 	for i := range rule.Backends {
 		b := &rule.Backends[i]
 		if b.Weight <= 0 {
 			continue
 		}
 		a.total += b.Weight
-		s := share{until: a.total, filters: c.filters(&b.Filters, fmt.Sprint(place, " ", i))}
+		at.share = i
+		s := share{until: a.total, filters: c.filters(&b.Filters, at)}
 		if !b.Invalid {
 			s.upstream = c.proxy.upstreams[b.Backend]
 		}
@@ -83,18 +87,19 @@ func (a *action) choose() *share {
 	return &a.shares[i]
 }
 
-func (c *compiler) filters(of *route.Filters, place string) filters {
+func (c *compiler) filters(of *route.Filters, at place) filters {
 	f := filters{Filters: *of}
-	f.any = !reflect.ValueOf(*of).IsZero()
+	f.any = of.Access != nil || of.Auth != nil || of.CORS != nil || of.Limit != nil || of.RequestHeaders != nil || of.ResponseHeaders != nil ||
+		of.Redirect != nil || of.Rewrite != nil || len(of.Mirrors) > 0 || of.ErrorPages != nil
 	if !f.any {
 		return f
 	}
 	if of.Limit != nil {
 		// A client's count goes on while its limit stays the same.
-		if f.limiter = c.proxy.limiters[place]; f.limiter == nil || !reflect.DeepEqual(f.limiter.Limit, *of.Limit) {
+		if f.limiter = c.proxy.limiters[at]; f.limiter == nil || !reflect.DeepEqual(f.limiter.Limit, *of.Limit) {
 			f.limiter = newLimiter(*of.Limit)
 		}
-		c.limiters[place] = f.limiter
+		c.limiters[at] = f.limiter
 	}
 	if of.Auth != nil {
 		f.auth = newAuthenticator(of.Auth, c.proxy)

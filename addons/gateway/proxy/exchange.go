@@ -30,6 +30,7 @@ type exchange struct {
 	scheme, forwardedHost, forwardedPort string
 	// body is the request's, unless a filter read it.
 	body   *requestBody
+	out    http.Request // to the backend
 	grpc   bool
 	record Record
 	// cookie is of a session, to be set.
@@ -56,6 +57,9 @@ func (x *exchange) end() {
 	cause := recover()
 	if cause != nil && cause != http.ErrAbortHandler {
 		logPanic(cause)
+	}
+	if x.body != nil {
+		x.body.finish()
 	}
 	for _, l := range x.counted {
 		l.leave(x.client)
@@ -158,6 +162,9 @@ func (x *exchange) identify() (status int) {
 		return http.StatusMethodNotAllowed
 	}
 	path, query := target(r)
+	if !validMethod(r.Method) || !validQuery(query) {
+		return http.StatusBadRequest
+	}
 	if path == "*" {
 		x.request.Path = path
 		return http.StatusNotFound
@@ -169,6 +176,25 @@ func (x *exchange) identify() (status int) {
 	x.path, x.query, x.host = x.request.Path, query, r.Host
 	x.grpc = route.IsGRPC(r.Header)
 	return 0
+}
+
+// validMethod and validQuery keep what HTTP/2 can carry out of a request line.
+func validMethod(m string) bool {
+	for i := 0; i < len(m); i++ {
+		if b := m[i]; (b < 'A' || b > 'Z') && (b < 'a' || b > 'z') && b != '-' && b != '_' {
+			return false
+		}
+	}
+	return m != "" && len(m) <= 32
+}
+
+func validQuery(q string) bool {
+	for i := 0; i < len(q); i++ {
+		if b := q[i]; b <= ' ' || b == 0x7f || b == '#' {
+			return false
+		}
+	}
+	return true
 }
 
 // target is the path and the query as the client wrote them.

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"net/url"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -69,7 +69,8 @@ func (x *exchange) forward() {
 func (x *exchange) unavailable() {
 	if f := x.errorPages(); f != nil && f.Unavailable {
 		if page := x.asErrorPage(f, http.StatusServiceUnavailable, ""); page != nil {
-			x.pass(page, "")
+			defer page.Body.Close()
+			x.send(page)
 			return
 		}
 	}
@@ -93,7 +94,9 @@ func (x *exchange) prepareHeaders() (upgrade string) {
 		h["Te"] = []string{"trailers"}
 	}
 	delete(h, "Expect") // the server has promised the body, when it is read
-	if upgrade != "" && x.r.ProtoMajor == 1 {
+	delete(h, "Http2-Settings")
+	// An upgrade to HTTP/2 would carry requests past the routes.
+	if upgrade != "" && x.r.ProtoMajor == 1 && !strings.HasPrefix(strings.ToLower(upgrade), "h2") && !strings.ContainsAny(upgrade, ",/ ") {
 		h["Connection"], h["Upgrade"] = []string{"Upgrade"}, []string{upgrade}
 	} else {
 		upgrade = ""
@@ -113,12 +116,15 @@ func (x *exchange) attempt(u *Upstream, e *backend.Endpoint, upgrade string, may
 		defer cancel()
 		ctx = limited
 	}
-	out := x.outgoing(ctx, "http")
+	if u.Spec.ProxyProtocol > 0 {
+		ctx = context.WithValue(ctx, clientKeyType{}, netip.AddrPortFrom(x.client, x.peerPort()))
+	}
+	out := x.outgoing(ctx)
 	out.Body, out.ContentLength = x.body.open()
 	answer, err := e.Transport.(*transport).RoundTrip(out)
 	repeatable := mayRepeat && x.body.again() && (idempotent(x.r.Method) || x.r.Header["Idempotency-Key"] != nil)
 	if err != nil {
-		if errors.Is(err, errBodyTooLong) || x.r.Context().Err() != nil {
+		if errors.Is(err, errBodyTooLong) || x.body.bad.Load() || x.r.Context().Err() != nil {
 			x.failed(errors.Join(err, context.Cause(x.r.Context())))
 			return false, false
 		}
@@ -146,6 +152,11 @@ func (x *exchange) attempt(u *Upstream, e *backend.Endpoint, upgrade string, may
 	x.keepSession(u, e)
 	x.pass(answer, upgrade)
 	return false, false
+}
+
+func (x *exchange) peerPort() uint16 {
+	a, _ := netip.ParseAddrPort(x.r.RemoteAddr)
+	return a.Port()
 }
 
 func idempotent(method string) bool {
@@ -176,6 +187,8 @@ func (x *exchange) failed(err error) {
 	switch {
 	case errors.Is(err, errBodyTooLong):
 		x.answer(http.StatusRequestEntityTooLarge)
+	case x.body.bad.Load() && x.r.Context().Err() == nil:
+		x.answer(http.StatusBadRequest)
 	case errors.Is(err, errTimeout), errors.Is(err, context.DeadlineExceeded), isTimeout(err):
 		x.answer(http.StatusGatewayTimeout)
 	case x.r.Context().Err() != nil:
@@ -195,13 +208,18 @@ func isTimeout(err error) bool {
 }
 
 // outgoing is the request to a backend, without its body.
-func (x *exchange) outgoing(ctx context.Context, scheme string) *http.Request {
-	u := &url.URL{Scheme: scheme, Host: "backend", Path: x.path, RawPath: x.path, RawQuery: x.query}
-	if plain, err := url.PathUnescape(x.path); err == nil {
-		u.Path = plain
+func (x *exchange) outgoing(ctx context.Context) *http.Request {
+	if ctx == x.r.Context() {
+		x.out = *x.r
+	} else {
+		x.out = *x.r.WithContext(ctx)
 	}
-	out := &http.Request{Method: x.r.Method, URL: u, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Header: x.r.Header, Host: x.host, Trailer: x.r.Trailer}
-	return out.WithContext(ctx)
+	out := &x.out
+	out.RequestURI, out.Host, out.Body, out.ContentLength, out.URL = x.path, x.host, http.NoBody, 0, nil
+	if x.query != "" {
+		out.RequestURI += "?" + x.query
+	}
+	return out
 }
 
 // buffers are for copying bodies.
@@ -221,6 +239,11 @@ func (x *exchange) pass(answer *http.Response, upgrade string) {
 			answer = page
 		}
 	}
+	x.send(answer)
+}
+
+// send is the answer as the client gets it.
+func (x *exchange) send(answer *http.Response) {
 	x.record.Status = answer.StatusCode
 	dropHopByHop(answer.Header)
 	h := x.w.Header()
@@ -259,10 +282,14 @@ func (x *exchange) copyBody(answer *http.Response) {
 	buf := buffers.get()
 	defer buffers.put(buf)
 	flusher, _ := x.w.(http.Flusher)
-	streamed := answer.ContentLength < 0
-	if streamed && flusher != nil {
-		flusher.Flush()
+	buffered, _ := answer.Body.(interface{ Buffered() int })
+	// A body without a length may be a stream, of which each part is wanted at once.
+	flush := func() {
+		if answer.ContentLength < 0 && flusher != nil && (buffered == nil || buffered.Buffered() == 0) {
+			flusher.Flush()
+		}
 	}
+	flush()
 	for {
 		n, err := answer.Body.Read(*buf)
 		if n > 0 {
@@ -271,9 +298,7 @@ func (x *exchange) copyBody(answer *http.Response) {
 			if writeErr != nil {
 				panic(http.ErrAbortHandler)
 			}
-			if streamed && flusher != nil {
-				flusher.Flush()
-			}
+			flush()
 		}
 		if err == io.EOF {
 			return

@@ -5,7 +5,6 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
-	"strings"
 	"time"
 
 	"knarr/addons/gateway/backend"
@@ -39,8 +38,7 @@ func (x *exchange) mirror(m *mirror) {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(x.r.Context()), mirrorTimeout)
-	out := x.outgoing(ctx, strings.ToLower(string(m.upstream.Spec.Protocol)))
-	out.Header = out.Header.Clone()
+	out := x.outgoing(ctx).Clone(ctx)
 	dropHopByHop(out.Header)
 	out.Body, out.ContentLength = x.body.open()
 	run.Go("gateway mirror", func() {
@@ -74,8 +72,8 @@ func (x *exchange) asErrorPage(f *errorPages, status int, kind string) *http.Res
 		return nil
 	}
 	defer e.Done()
-	out := x.outgoing(x.r.Context(), "http")
-	out.Method, out.Body, out.ContentLength = http.MethodGet, http.NoBody, 0
+	out := x.outgoing(x.r.Context()).Clone(x.r.Context())
+	out.Method, out.RequestURI = http.MethodGet, "/"
 	out.Header = http.Header{
 		"X-Code":         {publicPort(uint16(status))},
 		"X-Format":       {x.r.Header.Get("Accept")},
@@ -87,7 +85,6 @@ func (x *exchange) asErrorPage(f *errorPages, status int, kind string) *http.Res
 	for _, h := range f.Headers {
 		out.Header.Set(h.Name, h.Value)
 	}
-	out.URL.Path, out.URL.RawPath, out.URL.RawQuery = "/", "", ""
 	answer, err := e.Transport.(*transport).RoundTrip(out)
 	if err != nil {
 		return nil

@@ -25,7 +25,7 @@ type Proxy struct {
 	mu        sync.Mutex
 	endpoints map[string][]route.Endpoint // also of backends that no Config names yet
 	upstreams map[string]*Upstream
-	limiters  map[string]*limiter
+	limiters  map[place]*limiter
 }
 
 // New is a Proxy without backends. observe is called with each request that was served,
@@ -36,7 +36,7 @@ func New(observe func(*Record)) *Proxy {
 		auth:      newAuthTransport(),
 		endpoints: map[string][]route.Endpoint{},
 		upstreams: map[string]*Upstream{},
-		limiters:  map[string]*limiter{},
+		limiters:  map[place]*limiter{},
 	}
 }
 
@@ -92,7 +92,7 @@ func (p *Proxy) Compile(c *route.Config) *Compiled {
 			delete(p.endpoints, name)
 		}
 	}
-	compiler := &compiler{proxy: p, limiters: map[string]*limiter{}}
+	compiler := &compiler{proxy: p, limiters: map[place]*limiter{}}
 	sites := make(map[string]*Site, len(c.Listeners))
 	for i := range c.Listeners {
 		l := &c.Listeners[i]

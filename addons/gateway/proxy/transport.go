@@ -8,8 +8,11 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"net/url"
 	"time"
 
+	"knarr/addons/gateway/http1"
+	"knarr/addons/gateway/proxyprotocol"
 	"knarr/addons/gateway/route"
 )
 
@@ -17,6 +20,7 @@ import (
 const (
 	connectTimeout = 5 * time.Second
 	readTimeout    = 60 * time.Second
+	writeTimeout   = 60 * time.Second
 	idleTimeout    = 60 * time.Second
 	maxIdle        = 512 // connections of an endpoint
 )
@@ -35,51 +39,89 @@ func newTransports(spec *route.Backend) *transports {
 	return t
 }
 
-// A transport reaches one endpoint.
+// A transport reaches one endpoint: by a pool of its own with HTTP/1.1 in plain, else by
+// net/http's.
 type transport struct {
-	http *http.Transport
-	tls  bool
+	plain  *http1.Pool
+	other  *http.Transport
+	scheme string
 }
+
+// clientKeyType is the context's key of whom a connection with a PROXY header is for.
+type clientKeyType struct{}
 
 func (t *transports) open(at netip.AddrPort) *transport {
 	address := at.String()
 	dialer := &net.Dialer{Timeout: orElse(t.spec.ConnectTimeout, connectTimeout), KeepAlive: 30 * time.Second}
+	dial := func(ctx context.Context) (net.Conn, error) {
+		conn, err := dialer.DialContext(ctx, "tcp", address)
+		if err == nil && t.spec.ProxyProtocol > 0 {
+			client, _ := ctx.Value(clientKeyType{}).(netip.AddrPort)
+			if _, err = conn.Write(proxyprotocol.Append(nil, t.spec.ProxyProtocol, client, at)); err != nil {
+				_ = conn.Close()
+			}
+		}
+		return conn, err
+	}
+	// A connection that began with a PROXY header is of one client.
+	idle := maxIdle
+	if t.spec.ProxyProtocol > 0 {
+		idle = 0
+	}
+	if t.spec.Protocol != route.BackendH2C && t.spec.Protocol != route.BackendHTTPS {
+		return &transport{plain: &http1.Pool{
+			Dial: func(ctx context.Context) (net.Conn, net.Conn, error) {
+				conn, err := dial(ctx)
+				return conn, conn, err
+			},
+			ReadTimeout: orElse(t.spec.ReadTimeout, readTimeout), WriteTimeout: orElse(t.spec.WriteTimeout, writeTimeout),
+			MaxIdle: idle, IdleTimeout: idleTimeout,
+		}}
+	}
 	h := &http.Transport{
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return dialer.DialContext(ctx, "tcp", address)
-		},
+		DialContext:           func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx) },
 		TLSClientConfig:       t.tls,
 		TLSHandshakeTimeout:   orElse(t.spec.ConnectTimeout, connectTimeout),
 		ResponseHeaderTimeout: orElse(t.spec.ReadTimeout, readTimeout),
-		MaxIdleConnsPerHost:   maxIdle,
+		MaxIdleConnsPerHost:   idle,
+		DisableKeepAlives:     idle == 0,
 		IdleConnTimeout:       idleTimeout,
 		DisableCompression:    true,
 		Protocols:             new(http.Protocols),
 	}
-	switch t.spec.Protocol {
-	case route.BackendH2C:
+	if t.tls == nil {
 		h.Protocols.SetUnencryptedHTTP2(true)
-	case route.BackendHTTPS:
-		h.Protocols.SetHTTP1(true)
-		h.Protocols.SetHTTP2(true)
-	default:
-		h.Protocols.SetHTTP1(true)
+		return &transport{other: h, scheme: "http"}
 	}
-	return &transport{http: h, tls: t.tls != nil}
+	h.Protocols.SetHTTP1(true)
+	h.Protocols.SetHTTP2(true)
+	return &transport{other: h, scheme: "https"}
 }
 
-// RoundTrip asks the endpoint.
+// RoundTrip asks the endpoint for r.RequestURI. Nothing of the request is used once the
+// answer's body was closed.
 func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
-	if t.tls {
-		r.URL.Scheme = "https"
+	if t.plain != nil {
+		return t.plain.RoundTrip(r)
 	}
-	return t.http.RoundTrip(r)
+	u, err := url.ParseRequestURI(r.RequestURI)
+	if err != nil {
+		return nil, err
+	}
+	body := r.Body
+	r = r.Clone(r.Context()) // net/http may look at it after the answer
+	u.Scheme, u.Host = t.scheme, "backend"
+	r.URL, r.RequestURI, r.Body = u, "", body
+	delete(r.Header, "Content-Length")
+	return t.other.RoundTrip(r)
 }
 
 // Close ends idle connections; those in use end with their request.
 func (t *transport) Close() error {
-	t.http.CloseIdleConnections()
-	t.http.DisableKeepAlives = true
+	if t.plain != nil {
+		return t.plain.Close()
+	}
+	t.other.CloseIdleConnections()
 	return nil
 }
 

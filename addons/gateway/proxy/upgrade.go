@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strings"
 
+	"knarr/addons/gateway/http1"
 	"knarr/internal/run"
 )
 
@@ -64,6 +65,9 @@ func closeWrite(c io.Closer, err error) {
 
 // isNotMade reports whether a request failed before there was a connection for it.
 func isNotMade(err error) bool {
+	if _, ok := errors.AsType[*http1.NotMadeError](err); ok {
+		return true
+	}
 	op, ok := errors.AsType[*net.OpError](err)
 	return ok && op.Op == "dial"
 }
