@@ -15,7 +15,7 @@ CB         := k8s.io/component-base/version
 KUBECTL_LD := -s -w -X $(CB).gitVersion=$(KUBERNETES)+knarr -X $(CB).gitMajor=1 -X $(CB).gitMinor=36 \
               -X $(CB).gitCommit=$(COMMIT) -X $(CB).gitTreeState=clean
 
-PROGRAMS := runc containerd-shim-runc-v2 kubectl knarr-cni knarr-holder knarr-kine pause gateway-definitions
+PROGRAMS := knarr-shim knarr-shim-verb kubectl knarr-cni knarr-holder knarr-kine pause gateway-definitions
 EMBEDDED := $(PROGRAMS:%=internal/programs/bin/%.zst)
 GOFILES  := $(shell find . -name '*.go' -not -name '*_test.go' -not -path './build/*' -not -path './docs/*' -not -path './test/*')
 PACKAGES := libseccomp-dev pkg-config gcc libc6-dev make zstd
@@ -88,6 +88,11 @@ internal/programs/bin/%.zst: build/% build/pack | deps
 	build/pack -o $(@D) $<
 
 # Static, with seccomp: without it every pod with a profile fails to start.
+SHIM_TAGS := seccomp netgo osusergo runc_nocriu grpcnotrace
+build/knarr-shim: go.mod $(filter-out %_test.go,$(wildcard node/containerruntime/shim/*.go node/containerruntime/shim/program/*.go)) | deps
+	GOFLAGS=-trimpath CGO_ENABLED=1 go build -tags "$(SHIM_TAGS)" -ldflags "-s -w -extldflags -static" -o $@ ./node/containerruntime/shim/program
+
+# What upstream's node has in its place, for bench and swap.
 build/runc: go.mod | deps
 	CGO_ENABLED=1 go build -tags "seccomp netgo osusergo" -ldflags "-s -w -extldflags -static" -o $@ github.com/opencontainers/runc
 
@@ -113,10 +118,17 @@ build/knarr-kine: $(wildcard $(KINE)/*.go $(KINE)/go.* $(KINE)/etcd/*/*.go) | de
 build/gateway-definitions: go.mod $(wildcard addons/gateway/definitions/*.go)
 	go run ./addons/gateway/definitions "$$(go list -m -f '{{.Dir}}' sigs.k8s.io/gateway-api)/config/crd/standard" >$@
 
+# Programs without a C library.
+SMALL := -Os -static -nostdlib -ffreestanding -fno-stack-protector -fno-asynchronous-unwind-tables \
+         -Wl,--build-id=none -Wl,-z,noseparate-code -Wl,-z,noexecstack -s -Wall -Wextra
+
 build/pause: node/containerruntime/pause/pause.c | deps
 	@mkdir -p $(@D)
-	$(CC) -Os -static -nostdlib -ffreestanding -fno-stack-protector -fno-asynchronous-unwind-tables \
-	  -Wl,--build-id=none -Wl,-z,noseparate-code -Wl,-z,noexecstack -s -Wall -Wextra -o $@ $<
+	$(CC) $(SMALL) -o $@ $<
+
+build/knarr-shim-verb: node/containerruntime/shim/verb/verb.c | deps
+	@mkdir -p $(@D)
+	$(CC) $(SMALL) -o $@ $<
 
 # up starts a cluster on this machine that outlives the shell, and waits for it.
 up: build
@@ -145,9 +157,10 @@ test: build
 test-long: build
 	@$(PARTS) staticcheck race microbench nodes storm helm envtest conformance-sample
 
-lint: build/template.json
+lint: build/template.json | deps
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); [ -z "$$unformatted" ] || { echo "gofmt these: $$unformatted"; exit 1; }
 	$(KNARR_GO) vet ./...
+	GOFLAGS=-trimpath CGO_ENABLED=1 go vet -tags "$(SHIM_TAGS)" ./node/containerruntime/shim/...
 
 # staticcheck is one of the long ones: it reads the sources of all dependencies.
 staticcheck: build/template.json
@@ -169,7 +182,7 @@ bench: | build/nginx
 	go build -C test/bench/gateway -o $(CURDIR)/build/bench-gateway . && \
 	build/bench-gateway -rounds $(ROUNDS) -nginx build/nginx/usr/sbin/nginx -out build/bench-gateway.md
 else
-bench: build | deps
+bench: build build/runc build/containerd-shim-runc-v2 | deps
 	$(call install,$(TEST_PACKAGES))
 	go build -C test/bench -o $(CURDIR)/build/run-bench . && cd test/bench && \
 	exec $(SUDO) env "PATH=$$PATH" "HOME=$$HOME" ../../build/run-bench -rounds $(ROUNDS) -bench '$(BENCH)' $(if $(AGAINST),-against '$(abspath $(AGAINST))') -out $(CURDIR)/build/bench.md
@@ -193,7 +206,7 @@ gateway-conformance: build | deps
 
 # swap plays one scenario with each component in the other's place.
 SWAP_PACKAGES := $(TEST_PACKAGES) nftables iproute2
-swap: build | deps
+swap: build build/runc build/containerd-shim-runc-v2 | deps
 	$(call install,$(SWAP_PACKAGES))
 	go build -C test/bench -o $(CURDIR)/build/run-swap ./swap && cd test/bench && \
 	exec $(SUDO) env "PATH=$$PATH" "HOME=$$HOME" ../../build/run-swap -run '$(RUN)'

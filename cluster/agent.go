@@ -77,6 +77,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		as: identities{
 			kubelet: a.as(member, "kubelet", "kubelet-client"), proxy: a.as(member, "kube-proxy", "kube-proxy"), dns: a.as(member, "knarr-dns", "dns"),
 			storage: a.as(member, "local-path-provisioner", "local-storage"), gateway: a.as(member, "knarr-gateway", "gateway"),
+			announcer: a.as(member, "knarr-address-announcer", "address-announcer"),
 		},
 	}
 	var group run.Group

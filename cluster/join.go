@@ -28,6 +28,7 @@ import (
 	"k8s.io/client-go/util/retry"
 
 	"knarr/addons/gateway"
+	"knarr/addons/loadbalancer/announcer"
 	"knarr/addons/localstorage"
 	"knarr/controlplane/etcd"
 )
@@ -67,6 +68,7 @@ func nodeLeaves(name string, ips []netip.Addr) []leaf {
 		{name: "dns", user: serviceaccount.MakeUsername(metav1.NamespaceSystem, "kube-dns"), groups: serviceaccount.MakeGroupNames(metav1.NamespaceSystem)},
 		{name: "local-storage", user: localstorage.User(name), groups: []string{localstorage.Group}},
 		{name: "gateway", user: gateway.User(name), groups: []string{gateway.Group}},
+		{name: "address-announcer", user: announcer.User(name), groups: []string{announcer.Group}},
 	}
 }
 

@@ -25,6 +25,7 @@ import (
 	"knarr/addons/dns"
 	"knarr/addons/gateway"
 	"knarr/addons/gateway/dataplane"
+	"knarr/addons/loadbalancer/announcer"
 	"knarr/addons/localstorage"
 	"knarr/internal/programs"
 	"knarr/internal/run"
@@ -53,7 +54,9 @@ type facts struct {
 }
 
 // identities lead to the API server, each as one user.
-type identities struct{ kubelet, proxy, dns, storage, gateway *rest.Config }
+type identities struct {
+	kubelet, proxy, dns, storage, gateway, announcer *rest.Config
+}
 
 // A node runs pods on this machine, those of a server or of an agent.
 type node struct {
@@ -86,6 +89,7 @@ func (n *node) components() []component {
 		{"coredns", component{"dns", n.dns}},
 		{"local-storage", component{"local-storage", n.storage}},
 		{ingressPart, component{"gateway", n.gateway}},
+		{serviceLB, component{"address-announcer", n.announce}},
 		{"", component{"kubelet", n.pods}},
 	}
 	var run []component
@@ -287,6 +291,15 @@ func (n *node) gateway(ctx context.Context) error {
 		return err
 	}
 	return g.Run(ctx)
+}
+
+// announce answers on this node's networks for addresses of pools that Services have.
+func (n *node) announce(ctx context.Context) error {
+	a, err := announcer.New(announcer.Config{Kube: n.as.announcer, NodeName: n.opts.NodeName})
+	if err != nil {
+		return err
+	}
+	return a.Run(ctx)
 }
 
 // policies holds the node's pods to NetworkPolicies. In a cluster that does not,

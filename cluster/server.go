@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"knarr/addons/gateway"
+	"knarr/addons/loadbalancer/announcer"
 	"knarr/addons/localstorage"
 	"knarr/addons/metrics"
 	"knarr/controlplane/apiserver"
@@ -233,7 +234,7 @@ func (s *Server) facts() facts {
 		ClusterCIDR: o.clusterCIDR, ServiceCIDR: o.serviceCIDR, ClusterDNS: o.clusterDNS, ClusterDomain: o.ClusterDomain,
 		Backend: o.FlannelBackend, Network: networkID(s.ca.pem), CloudProvider: o.CloudProvider,
 	}
-	for _, part := range []string{"coredns", "kube-proxy", "local-storage", "network", networkPolicy, ingressPart} {
+	for _, part := range []string{"coredns", "kube-proxy", "local-storage", "network", networkPolicy, ingressPart, serviceLB} {
 		if o.disabled(part) {
 			f.Disabled = append(f.Disabled, part)
 		}
@@ -247,11 +248,12 @@ func (s *Server) newNode() *node {
 		opts: &s.opts.NodeOptions, layout: s.layout, facts: s.facts(), ca: s.ca.pool, sockets: s.sockets, kubelet: s.kubelet,
 		began: s.began, podNetwork: make(chan struct{}),
 		as: identities{
-			kubelet: s.as("kubelet", "system:node:"+s.opts.NodeName, "system:nodes"),
-			proxy:   s.as("kube-proxy", "system:kube-proxy"),
-			dns:     s.as("knarr-dns", serviceaccount.MakeUsername("kube-system", "kube-dns"), serviceaccount.MakeGroupNames("kube-system")...),
-			storage: s.as("local-path-provisioner", localstorage.User(s.opts.NodeName), localstorage.Group),
-			gateway: s.as("knarr-gateway", gateway.User(s.opts.NodeName), gateway.Group),
+			kubelet:   s.as("kubelet", "system:node:"+s.opts.NodeName, "system:nodes"),
+			proxy:     s.as("kube-proxy", "system:kube-proxy"),
+			dns:       s.as("knarr-dns", serviceaccount.MakeUsername("kube-system", "kube-dns"), serviceaccount.MakeGroupNames("kube-system")...),
+			storage:   s.as("local-path-provisioner", localstorage.User(s.opts.NodeName), localstorage.Group),
+			gateway:   s.as("knarr-gateway", gateway.User(s.opts.NodeName), gateway.Group),
+			announcer: s.as("knarr-address-announcer", announcer.User(s.opts.NodeName), announcer.Group),
 		},
 	}
 }

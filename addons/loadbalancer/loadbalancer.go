@@ -1,8 +1,8 @@
-// Package loadbalancer gives Services of type LoadBalancer the addresses of the
-// nodes, without a pod and without a host port: kube-proxy leads what arrives there to
-// the endpoints, and keeps the client's address. It reads Services, Nodes and
-// EndpointSlices, and writes the status of Services, events, and the roles of its own
-// identity.
+// Package loadbalancer gives Services of type LoadBalancer addresses, those of pools or
+// of the nodes, without a pod and without a host port: kube-proxy leads what arrives
+// there to the endpoints, and keeps the client's address. It reads Services, Nodes,
+// EndpointSlices and AddressPools, and writes the status of Services and pools, events,
+// and the roles of its own identities.
 //
 // A load balancer holds nothing outside of the API, so no finalizer is needed: with
 // the Service it is gone.
@@ -12,6 +12,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -29,9 +30,11 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
 
+	"knarr/addons/loadbalancer/addresspool"
 	"knarr/internal/controller"
 	"knarr/internal/informer"
 	"knarr/internal/leader"
+	"knarr/internal/run"
 )
 
 const (
@@ -81,6 +84,9 @@ func (c *Controller) Run(ctx context.Context) error {
 	if err := publish(ctx, c.cfg.Registrar); err != nil {
 		return err
 	}
+	if err := addresspool.Define(ctx, c.cfg.Registrar); err != nil {
+		return err
+	}
 	if !c.cfg.LeaderElect {
 		return c.term(ctx)
 	}
@@ -90,11 +96,14 @@ func (c *Controller) Run(ctx context.Context) error {
 // A term is what lasts as long as this one leads.
 type term struct {
 	*Controller
-	services, nodes cache.Store
-	slices          cache.Indexer
-	events          record.EventRecorder
+	services, nodes, pools cache.Store
+	slices                 cache.Indexer
+	poolClient             *addresspool.Client
+	events                 record.EventRecorder
 	// reported are the refusals of which an event has told already.
 	reported map[types.UID]string
+	// announced are the addresses that may have a Lease; nil until it was looked.
+	announced map[netip.Addr]bool
 }
 
 // byService is the index of EndpointSlices.
@@ -113,14 +122,20 @@ func (c *Controller) term(ctx context.Context) error {
 	}}); err != nil {
 		return err
 	}
+	poolClient, err := addresspool.NewClient(c.cfg.Kube)
+	if err != nil {
+		return err
+	}
+	poolClient.WaitServed(ctx)
+	pools := poolClient.Informer()
 	broadcaster := record.NewBroadcaster(record.WithContext(ctx))
 	defer broadcaster.Shutdown()
 	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: c.client.CoreV1().Events("")})
 	t := &term{
-		Controller: c, services: services.GetStore(), nodes: nodes.GetStore(), slices: endpoints.GetIndexer(),
+		Controller: c, services: services.GetStore(), nodes: nodes.GetStore(), slices: endpoints.GetIndexer(), pools: pools.GetStore(), poolClient: poolClient,
 		events: broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: Name}), reported: map[types.UID]string{},
 	}
-	run := &controller.Controller[string]{
+	loop := &controller.Controller[string]{
 		Name: Name,
 		Sources: []controller.Source[string]{
 			{Informer: services, Keys: func(o metav1.Object) []string {
@@ -128,6 +143,7 @@ func (c *Controller) term(ctx context.Context) error {
 				return when(s.Spec.Type == corev1.ServiceTypeLoadBalancer || len(s.Status.LoadBalancer.Ingress) > 0)
 			}},
 			{Informer: nodes, Keys: func(metav1.Object) []string { return when(true) }},
+			{Informer: pools, Keys: func(metav1.Object) []string { return when(true) }},
 			{Informer: endpoints, Keys: func(o metav1.Object) []string {
 				s := t.service(o.GetNamespace() + "/" + o.GetLabels()[discoveryv1.LabelServiceName])
 				return when(s != nil && c.serves(s) && s.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal)
@@ -137,9 +153,12 @@ func (c *Controller) term(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	f.StartWithContext(ctx)
+	var following run.Group
+	following.Go("address pools", func() { pools.RunWithContext(ctx) })
+	defer following.Wait()
 	defer f.Shutdown()
 	defer cancel() // before Shutdown, which waits for the informers
-	return run.Run(ctx)
+	return loop.Run(ctx)
 }
 
 func when(concerned bool) []string {
@@ -205,8 +224,11 @@ func (t *term) reconcile(ctx context.Context) error {
 			errs = append(errs, t.write(ctx, s, nil)) // it was one before
 		}
 	}
+	pools, problems := t.allPools()
+	verdicts, others := allot(mine, nodes, pools)
+	maps.Copy(verdicts, plan(others, nodes, t.reserved))
 	known := map[types.UID]string{}
-	for name, v := range plan(mine, nodes, t.reserved) {
+	for name, v := range verdicts {
 		s := objects[name]
 		errs = append(errs, t.settle(ctx, s, v))
 		if text, ok := t.reported[s.UID]; ok {
@@ -214,6 +236,7 @@ func (t *term) reconcile(ctx context.Context) error {
 		}
 	}
 	t.reported = known // of Services that are gone there is nothing to remember
+	errs = append(errs, t.tellPools(ctx, pools, problems, verdicts), t.tidy(ctx, pools, verdicts))
 	return errors.Join(errs...)
 }
 
@@ -235,7 +258,7 @@ func (t *term) settle(ctx context.Context, s *corev1.Service, v verdict) error {
 	case len(v.refused) > 0:
 		t.tell(s, strings.Join(v.refused, "; "))
 	case len(v.addresses) == 0:
-		t.tell(s, "no ready node has an address that it may have")
+		t.tell(s, "no address pool and no ready node has an address that it may have")
 	default:
 		delete(t.reported, s.UID)
 	}

@@ -36,6 +36,8 @@ type service struct {
 	// local says that only nodes with an endpoint may be asked: those in endpoints.
 	local     bool
 	endpoints map[string]bool
+	// pool is the address pool that it asks for.
+	pool string
 	// held are the addresses in its status.
 	held []netip.Addr
 }
@@ -199,6 +201,9 @@ func serviceOf(s *corev1.Service) service {
 		if a, err := netip.ParseAddr(in.IP); err == nil {
 			of.held = append(of.held, a.Unmap())
 		}
+	}
+	for _, name := range slices.Backward(poolAnnotations) {
+		of.pool = cmp.Or(s.Annotations[name], of.pool)
 	}
 	text := s.Spec.LoadBalancerIP
 	for _, name := range slices.Backward(wantedAnnotations) {

@@ -23,8 +23,8 @@ import (
 
 // Names of the programs a full build embeds.
 const (
-	Runc    = "runc"
-	Shim    = "containerd-shim-runc-v2"
+	Shim    = "knarr-shim"
+	Verb    = "knarr-shim-verb"
 	Kubectl = "kubectl"
 	CNI     = "knarr-cni"
 	Holder  = "knarr-holder"

@@ -19,7 +19,7 @@ type host struct {
 	// restrictOOM: the kernel will not let us make a process safer from its
 	// out-of-memory killer than we are.
 	restrictOOM bool
-	runc, shim  string
+	shim, verb  string
 	// shimSockets is a directory short enough for the shims' socket names.
 	shimSockets string
 }

@@ -112,8 +112,15 @@ func next(all []process, socket string) []process {
 	return shims
 }
 
+// formerShim is the shim of versions before, one for each pod.
+const formerShim = "containerd-shim-runc-v2"
+
 func shimArgs(p process) []string {
-	if len(p.args) > 0 && filepath.Base(p.args[0]) == programs.Shim {
+	if len(p.args) == 0 {
+		return nil
+	}
+	switch filepath.Base(p.args[0]) {
+	case programs.Shim, formerShim:
 		return p.args
 	}
 	return nil

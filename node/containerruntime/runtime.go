@@ -35,7 +35,7 @@ type Config struct {
 	// State is the directory of what a reboot may take: sockets, bundles,
 	// network namespaces. Default: Root with "-state" appended.
 	State string
-	// Programs is the directory the embedded runc and shim are unpacked into.
+	// Programs is the directory the embedded shim is unpacked into.
 	// Default: Root/bin.
 	Programs string
 	// CNIConfDir is where the network configuration is read from. Default /etc/cni/net.d.
@@ -195,15 +195,35 @@ func (r *Runtime) Run(ctx context.Context) error {
 	return r.serve(ctx, host)
 }
 
-// prepare unpacks the programs while it looks at the machine.
+// prepare unpacks the shim while it looks at the machine.
 func prepare(c Config) (h host, err error) {
-	var runc, shim string
-	var runcErr, shimErr error
+	var shim, verb string
+	var shimErr, verbErr error
 	var wg run.Group
-	wg.Go("unpack runc", func() { runc, runcErr = programs.Unpack(c.Programs, programs.Runc) })
 	wg.Go("unpack shim", func() { shim, shimErr = programs.Unpack(c.Programs, programs.Shim) })
 	h, err = inspect(c)
+	if verb, verbErr = programs.Unpack(c.Programs, programs.Verb); verbErr == nil {
+		verbErr = nameShim(c.Programs)
+	}
 	wg.Wait()
-	h.runc, h.shim = runc, shim
-	return h, errors.Join(err, runcErr, shimErr)
+	h.shim, h.verb = shim, verb
+	return h, errors.Join(err, shimErr, verbErr)
+}
+
+// nameShim gives the shim the name that containerd looks for when it finds a
+// container running. It takes the place of the shim of versions before, and can
+// delete what that one left.
+func nameShim(dir string) error {
+	path := filepath.Join(dir, formerShim)
+	if to, err := os.Readlink(path); err == nil && to == programs.Verb {
+		return nil
+	}
+	part := filepath.Join(dir, "."+formerShim)
+	if err := os.Remove(part); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := os.Symlink(programs.Verb, part); err != nil {
+		return err
+	}
+	return os.Rename(part, path)
 }

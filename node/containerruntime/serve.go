@@ -42,6 +42,17 @@ func (r *Runtime) serve(ctx context.Context, h host) error {
 		c.Log.Warn("unmount leftover", "err", w)
 	}
 
+	// Before the plugins: they ask at once for the containers that run.
+	tasks, stopTasks := context.WithCancel(context.WithoutCancel(ctx))
+	waitTasks, err := newFront(c, h).serve(tasks)
+	if err != nil {
+		stopTasks()
+		return err
+	}
+	defer func() {
+		stopTasks()
+		waitTasks()
+	}()
 	set, initialised, err := load(ctx, c, settings(c, h))
 	defer unload(set)
 	if err != nil {

@@ -74,6 +74,9 @@ func generated(b []byte) bool {
 // TestInit: tables say what there is; nothing registers itself.
 func TestInit(t *testing.T) {
 	for _, p := range tree(t) {
+		if p.name() == "node/containerruntime/shim/program" {
+			continue // it becomes a container before main, while its goroutine has the first thread
+		}
 		for _, f := range p.files() {
 			if b, err := os.ReadFile(f); err != nil {
 				t.Fatal(err)

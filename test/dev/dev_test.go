@@ -153,7 +153,7 @@ func TestDev(t *testing.T) {
 	t.Logf("the agent has %.0f MB of anonymous memory", anonymous(w.pid(w.nodeAgent)))
 	w.steps([]step{
 		{"list", list}, {"images", func(w *world) { images(w, archive) }}, {"pods", pods}, {"pod to pod", podToPod},
-		{"service", service}, {"node port", nodePort}, {"names", names}, {"network policies", networkPolicies}, {"logs and exec", logs},
+		{"service", service}, {"node port", nodePort}, {"address pool", addressPool}, {"names", names}, {"network policies", networkPolicies}, {"logs and exec", logs},
 		{"port-forward", portForward}, {"nothing leaves", nothingLeaves}, {"agent killed", agentKilled}, {"server killed", serverKilled},
 		{"node name taken", nameTaken},
 		{"everything killed", everythingKilled},

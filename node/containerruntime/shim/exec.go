@@ -1,0 +1,95 @@
+package shim
+
+import (
+	"encoding/json"
+	"fmt"
+
+	api "github.com/containerd/containerd/api/runtime/task/v3"
+	"github.com/containerd/errdefs"
+	"github.com/opencontainers/runc/libcontainer"
+	"github.com/opencontainers/runtime-spec/specs-go"
+)
+
+// addExec prepares a further process.
+func (t *task) addExec(r *api.ExecProcessRequest) error {
+	spec := &specs.Process{}
+	if err := json.Unmarshal(r.Spec.GetValue(), spec); err != nil {
+		return fmt.Errorf("read the process: %w: %w", err, errdefs.ErrInvalidArgument)
+	}
+	spec.Terminal = r.Terminal
+	if err := validate(spec); err != nil {
+		return fmt.Errorf("%w: %w", err, errdefs.ErrInvalidArgument)
+	}
+	p := newProcess(r.ExecID, stdio{r.Stdin, r.Stdout, r.Stderr, r.Terminal})
+	p.spec = spec
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch {
+	case r.ExecID == "":
+		return fmt.Errorf("the process has no id: %w", errdefs.ErrInvalidArgument)
+	case t.execs[r.ExecID] != nil:
+		return fmt.Errorf("id %s: %w", r.ExecID, errdefs.ErrAlreadyExists)
+	case len(t.execs) >= maxExecs:
+		return fmt.Errorf("container %s has %d processes that are not deleted: %w", t.id, maxExecs, errdefs.ErrResourceExhausted)
+	}
+	t.execs[r.ExecID] = p
+	return nil
+}
+
+// startExec starts a process that was prepared.
+func (t *task) startExec(p *process) error {
+	select {
+	case <-t.init.exited:
+		return fmt.Errorf("container %s init process is not running: %w", t.id, errdefs.ErrFailedPrecondition)
+	default:
+	}
+	// A view of the container for this process alone: others are not kept waiting
+	// by one that hangs.
+	c, err := libcontainer.Load(t.root, t.id)
+	if err != nil {
+		return err
+	}
+	status, err := c.Status()
+	if err != nil {
+		return err
+	}
+	switch status {
+	case libcontainer.Stopped:
+		return fmt.Errorf("cannot exec in a stopped container: %w", errdefs.ErrFailedPrecondition)
+	case libcontainer.Paused:
+		return fmt.Errorf("cannot exec in a paused container: %w", errdefs.ErrFailedPrecondition)
+	}
+	if err := t.begin(c, p, p.spec, false); err != nil {
+		return fmt.Errorf("OCI runtime exec failed: exec failed: %w", err)
+	}
+	p.started, p.spec = true, nil
+	return nil
+}
+
+// deleteExec forgets a process that has ended or never began.
+func (t *task) deleteExec(p *process) error {
+	select {
+	case <-p.exited:
+	default:
+		if p.number() != 0 {
+			return fmt.Errorf("cannot delete a running process: %w", errdefs.ErrFailedPrecondition)
+		}
+	}
+	p.release()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.execs, p.id)
+	return nil
+}
+
+// execOf names the process that was added with this number.
+func (t *task) execOf(pid int) string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for id, p := range t.execs {
+		if p.number() == pid {
+			return id
+		}
+	}
+	return ""
+}

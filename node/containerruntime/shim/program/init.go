@@ -1,0 +1,19 @@
+//go:build cgo
+
+package main
+
+import (
+	"os"
+
+	_ "github.com/opencontainers/cgroups/devices" // control groups for devices
+	"github.com/opencontainers/runc/libcontainer"
+	_ "github.com/opencontainers/runc/libcontainer/nsenter" // enters namespaces before Go begins
+)
+
+// The first process of a container is this program, until it becomes the user's.
+// That begins before main, as little of Go as there can be.
+func init() {
+	if len(os.Args) > 1 && os.Args[1] == "init" {
+		libcontainer.Init()
+	}
+}

@@ -1,0 +1,136 @@
+package shim
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/opencontainers/runc/libcontainer"
+	"golang.org/x/sys/unix"
+
+	"knarr/internal/run"
+)
+
+// savedName is the file in a bundle with what is not in libcontainer's own state.
+const savedName = "knarr-shim.json"
+
+// deletedName is the file in the bundle of a container of which nothing is left.
+// verb/verb.c knows it.
+const deletedName = "knarr-shim.deleted"
+
+// saved is what this program must know of a container to go on with it after its
+// own end.
+type saved struct {
+	Root         string
+	IOUID, IOGID int
+	IO           stdio
+	Pid          int
+	Started      bool
+	Exit         *exit // nil while it runs
+}
+
+// save writes it. It is not synced: after a power cut there is no container.
+func (t *task) save(end *exit) error {
+	s := saved{Root: t.root, IOUID: t.ioUID, IOGID: t.ioGID, Exit: end}
+	if p := t.init; p != nil {
+		s.IO, s.Pid, s.Started = p.io, p.number(), p.started
+	}
+	b, err := json.Marshal(s)
+	if err != nil {
+		return err
+	}
+	path := filepath.Join(t.bundle, savedName)
+	part := filepath.Join(t.bundle, "."+savedName)
+	if err := os.WriteFile(part, b, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(part, path)
+}
+
+// deleted notes that nothing is left.
+func (t *task) deleted() error {
+	return os.Rename(filepath.Join(t.bundle, savedName), filepath.Join(t.bundle, deletedName))
+}
+
+func readSaved(bundle string) (*saved, error) {
+	f, err := os.Open(filepath.Join(bundle, savedName))
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, 1<<20))
+	if err != nil {
+		return nil, err
+	}
+	s := &saved{}
+	if err := json.Unmarshal(b, s); err != nil {
+		return nil, fmt.Errorf("read %s: %w", f.Name(), err)
+	}
+	return s, nil
+}
+
+// restore takes up the containers that a program before this one began. One that
+// cannot be taken up is left for containerd, which has it deleted.
+func (s *Service) restore() {
+	paths, _ := filepath.Glob(filepath.Join(s.bundles, "*", "*", savedName))
+	for _, path := range paths {
+		bundle := filepath.Dir(path)
+		t := &task{
+			key:    key{filepath.Base(filepath.Dir(bundle)), filepath.Base(bundle)},
+			bundle: bundle, service: s, execs: map[string]*process{},
+		}
+		if err := t.restore(); err != nil {
+			warn("take up container %s: %v", t.id, err)
+			continue
+		}
+		s.tasks[t.key] = t
+	}
+}
+
+func (t *task) restore() error {
+	old, err := readSaved(t.bundle)
+	if err != nil {
+		return err
+	}
+	if old.Pid == 0 {
+		return errors.New("it was not made to its end")
+	}
+	t.root, t.ioUID, t.ioGID = old.Root, old.IOUID, old.IOGID
+	if t.container, err = libcontainer.Load(t.root, t.id); err != nil {
+		return err
+	}
+	p := newProcess("", old.IO)
+	p.started, p.pid = old.Started, old.Pid
+	t.init = p
+	if old.Exit != nil {
+		p.exit = *old.Exit
+		close(p.exited)
+		return nil
+	}
+	if err := p.opened(old.Pid); err != nil {
+		if !errors.Is(err, unix.ESRCH) {
+			return err
+		}
+		return t.lost()
+	}
+	// The number may have passed to another process since.
+	status, err := t.container.Status()
+	if err != nil {
+		return err
+	}
+	p.started = status == libcontainer.Running || status == libcontainer.Paused
+	t.paused = status == libcontainer.Paused
+	if status == libcontainer.Stopped && !zombie(old.Pid) {
+		return t.lost()
+	}
+	if !old.IO.Terminal {
+		if err := p.hold(); err != nil {
+			warn("hold the output of %s: %v", t.id, err)
+		}
+	}
+	run.Go("shim: container", func() { t.watch(p) })
+	return nil
+}

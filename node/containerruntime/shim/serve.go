@@ -1,0 +1,168 @@
+package shim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"sync"
+	"syscall"
+
+	api "github.com/containerd/containerd/api/runtime/task/v3"
+	"github.com/containerd/ttrpc"
+	"github.com/opencontainers/runc/libcontainer/exeseal"
+	"golang.org/x/sys/unix"
+
+	"knarr/internal/run"
+)
+
+// SocketName is the socket of the program that runs the containers, in the
+// directory of containerd's; FrontName is the one that containerd is led to.
+const (
+	SocketName = "shim.sock"
+	FrontName  = "tasks.sock"
+	// BundlesName is the directory of containerd's bundles there.
+	BundlesName = "io.containerd.runtime.v2.task"
+	// programName is the file that says which program serves.
+	programName = "shim.program"
+)
+
+// maxLog bounds what is written of troubles.
+const maxLog = 1 << 20
+
+var logged struct {
+	sync.Mutex
+	bytes int
+}
+
+// warn writes to the log, which is this program's standard error.
+func warn(format string, args ...any) {
+	logged.Lock()
+	defer logged.Unlock()
+	if logged.bytes < maxLog {
+		n, _ := fmt.Fprintf(os.Stderr, format+"\n", args...)
+		logged.bytes += n
+	}
+}
+
+// Serve runs containers for the containerd whose socket is at address until it
+// is told to end. Told to begin anew, by SIGHUP, it becomes the program that then
+// is at path, and keeps its containers as children.
+func Serve(address, path string) error {
+	if err := seal(); err != nil {
+		return err
+	}
+	state := filepath.Dir(address)
+	program := os.Getenv(programEnv)
+	if err := os.Chdir("/"); err != nil {
+		return err
+	}
+	unlock, err := onlyOne(filepath.Join(state, "shim.lock"))
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if err := os.WriteFile(filepath.Join(state, programName), []byte(program), 0o600); err != nil {
+		return err
+	}
+	s := &Service{
+		bundles: filepath.Join(state, BundlesName), events: newPublisher(address + ".ttrpc"), tasks: map[key]*task{},
+	}
+	s.restore()
+
+	server, err := ttrpc.NewServer(
+		ttrpc.WithServerHandshaker(ttrpc.UnixSocketRequireSameUser()),
+		ttrpc.WithUnaryServerInterceptor(recovering))
+	if err != nil {
+		return err
+	}
+	api.RegisterTTRPCTaskService(server, s)
+	socket := filepath.Join(state, SocketName)
+	if err := os.Remove(socket); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	listener, err := net.Listen("unix", socket)
+	if err != nil {
+		return err
+	}
+	if err := os.Chmod(socket, 0o600); err != nil {
+		return err
+	}
+
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, unix.SIGHUP, unix.SIGTERM)
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg run.Group
+	wg.Go("shim: events", func() { s.events.run(ctx) })
+	failed := make(chan error, 1)
+	wg.Go("shim: serve", func() { failed <- server.Serve(ctx, listener) })
+	select {
+	case err = <-failed:
+	case sig := <-signals:
+		s.changing.Lock() // and never unlocked: what comes now waits for the next program
+		if sig == unix.SIGHUP {
+			err = again(path)
+		}
+	}
+	cancel()
+	_ = server.Close()
+	wg.Wait()
+	return err
+}
+
+// programEnv hands which file the program was started from to its sealed copy.
+const programEnv = "KNARR_SHIM_PROGRAM"
+
+// seal makes this program one that no container can write to, even if it gets
+// hold of the file its first process was started from (CVE-2019-5736). Each start
+// would make a copy otherwise.
+func seal() error {
+	if exeseal.IsSelfExeCloned() {
+		return nil
+	}
+	self, err := os.Open("/proc/self/exe")
+	if err != nil {
+		return err
+	}
+	info, err := self.Stat()
+	if err != nil {
+		return err
+	}
+	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
+		if err := os.Setenv(programEnv, fmt.Sprintf("%d %d %d", stat.Ino, stat.Size, info.ModTime().UnixNano())); err != nil {
+			return err
+		}
+	}
+	clone, err := exeseal.CloneBinary(self, info.Size(), "knarr-shim", os.TempDir())
+	self.Close()
+	if err != nil {
+		return fmt.Errorf("seal this program: %w", err)
+	}
+	if !exeseal.IsCloned(clone) { // no memfd here: each start makes a copy
+		return clone.Close()
+	}
+	return syscall.Exec(fmt.Sprintf("/proc/self/fd/%d", clone.Fd()), os.Args, os.Environ())
+}
+
+// again becomes the program at path. What it holds open for the containers stays
+// open across it, so that none writes to a pipe without a reader; the next one
+// has its own by then and a restart of containerd closes nothing of these.
+func again(path string) error {
+	return syscall.Exec(path, os.Args, os.Environ())
+}
+
+// onlyOne takes the lock of the program that runs the containers.
+func onlyOne(path string) (unlock func(), err error) {
+	fd, err := unix.Open(path, unix.O_CREAT|unix.O_RDWR|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", path, err)
+	}
+	if err := unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		unix.Close(fd)
+		return nil, fmt.Errorf("lock %s: %w", path, err)
+	}
+	return func() { unix.Close(fd) }, nil
+}

@@ -1,0 +1,327 @@
+package shim
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	eventstypes "github.com/containerd/containerd/api/events"
+	api "github.com/containerd/containerd/api/runtime/task/v3"
+	"github.com/containerd/containerd/api/types/runc/options"
+	"github.com/containerd/containerd/v2/core/mount"
+	"github.com/containerd/errdefs"
+	"github.com/containerd/typeurl/v2"
+	"github.com/opencontainers/runc/libcontainer"
+	"github.com/opencontainers/runc/libcontainer/configs"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+	"google.golang.org/protobuf/types/known/timestamppb"
+)
+
+// A task is a container.
+type task struct {
+	key
+	service *Service
+	bundle  string
+	// root is where libcontainer keeps what it knows of containers.
+	root string
+	// ioUID and ioGID own the pipes of the container's processes.
+	ioUID, ioGID int
+
+	container *libcontainer.Container
+	init      *process
+
+	mu     sync.Mutex
+	execs  map[string]*process
+	paused bool
+	ooms   uint64 // how often a process of it was killed for want of memory, as was told
+}
+
+// maxExecs bounds the processes of one container that are not deleted yet.
+const maxExecs = 10000
+
+func (t *task) rootfs() string { return filepath.Join(t.bundle, "rootfs") }
+
+// create makes the container and its first process, which waits for start.
+func (t *task) create(r *api.CreateTaskRequest) (err error) {
+	opts := &options.Options{}
+	if r.Options.GetValue() != nil {
+		if err := typeurl.UnmarshalTo(r.Options, opts); err != nil {
+			return fmt.Errorf("read options: %w", err)
+		}
+	}
+	if opts.Root == "" {
+		return fmt.Errorf("the options name no root: %w", errdefs.ErrInvalidArgument)
+	}
+	t.root = filepath.Join(opts.Root, t.namespace)
+	t.ioUID, t.ioGID = int(opts.IoUid), int(opts.IoGid)
+	spec, err := readSpec(t.bundle)
+	if err != nil {
+		return err
+	}
+	// Before there is anything: who finds a container that was not made to its end
+	// knows where to look.
+	if err := t.save(nil); err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, t.deleted())
+		}
+	}()
+	if len(r.Rootfs) > 0 {
+		if err := t.mountRoot(r); err != nil {
+			return err
+		}
+		defer func() {
+			if err != nil {
+				err = errors.Join(err, mount.UnmountRecursive(t.rootfs(), 0))
+			}
+		}()
+	}
+	config, err := toConfig(t.id, opts, spec)
+	if err != nil {
+		return err
+	}
+	labelBundle(config, t.bundle)
+	if t.container, err = libcontainer.Create(t.root, t.id, config); err != nil {
+		return err
+	}
+	p := newProcess("", stdio{r.Stdin, r.Stdout, r.Stderr, r.Terminal})
+	if err := t.begin(t.container, p, spec.Process, true); err != nil {
+		return errors.Join(err, t.container.Destroy())
+	}
+	t.mu.Lock()
+	t.init = p
+	t.mu.Unlock()
+	if err := t.save(nil); err != nil {
+		_ = p.signal(unix.SIGKILL)
+		p.reap()
+		p.release()
+		return errors.Join(err, t.container.Destroy())
+	}
+	return nil
+}
+
+func (t *task) mountRoot(r *api.CreateTaskRequest) error {
+	if err := os.Mkdir(t.rootfs(), 0o711); err != nil && !errors.Is(err, os.ErrExist) {
+		return err
+	}
+	var mounts []mount.Mount
+	for _, m := range r.Rootfs {
+		mounts = append(mounts, mount.Mount{Type: m.Type, Source: m.Source, Target: m.Target, Options: m.Options})
+	}
+	if err := mount.All(mounts, t.rootfs()); err != nil {
+		return errors.Join(fmt.Errorf("failed to mount rootfs component: %w", err), mount.UnmountRecursive(t.rootfs(), 0))
+	}
+	return nil
+}
+
+// maxSpec bounds the description of a container.
+const maxSpec = 16 << 20
+
+// readSpec reads a container's description; its paths are made absolute, since
+// this process has no bundle as its directory.
+func readSpec(bundle string) (*specs.Spec, error) {
+	f, err := os.Open(filepath.Join(bundle, "config.json"))
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	spec := &specs.Spec{}
+	if err := json.NewDecoder(io.LimitReader(f, maxSpec)).Decode(spec); err != nil {
+		return nil, fmt.Errorf("read config.json: %w", err)
+	}
+	if spec.Root == nil {
+		return nil, errors.New("root must be specified")
+	}
+	if err := validate(spec.Process); err != nil {
+		return nil, err
+	}
+	if !filepath.IsAbs(spec.Root.Path) {
+		spec.Root.Path = filepath.Join(bundle, spec.Root.Path)
+	}
+	for i, m := range spec.Mounts {
+		if bind(m) && !filepath.IsAbs(m.Source) {
+			spec.Mounts[i].Source = filepath.Join(bundle, m.Source)
+		}
+	}
+	return spec, nil
+}
+
+func bind(m specs.Mount) bool {
+	if m.Type == "bind" {
+		return true
+	}
+	for _, o := range m.Options {
+		if o == "bind" || o == "rbind" {
+			return true
+		}
+	}
+	return false
+}
+
+// labelBundle corrects what libcontainer takes from the directory of the process.
+func labelBundle(config *configs.Config, bundle string) {
+	const label = "bundle="
+	for i, l := range config.Labels {
+		if len(l) >= len(label) && l[:len(label)] == label {
+			config.Labels[i] = label + bundle
+		}
+	}
+}
+
+// begin starts a process of a container; the first one up to its last step.
+func (t *task) begin(c *libcontainer.Container, p *process, spec *specs.Process, init bool) error {
+	child, err := toProcess(spec)
+	if err != nil {
+		return err
+	}
+	child.Init, child.LogLevel = init, "4"
+	files, err := p.connect(child, t.ioUID, t.ioGID)
+	if err != nil {
+		return err
+	}
+	err = c.Start(child)
+	files.close()
+	if err == nil {
+		p.child = child
+		var pid int
+		if pid, err = child.Pid(); err == nil {
+			err = p.opened(pid)
+		}
+		if err == nil && p.io.Terminal {
+			err = p.receiveConsole()
+		}
+		if err != nil {
+			_ = child.Signal(unix.SIGKILL)
+			_, _ = child.Wait()
+		}
+	}
+	if err != nil {
+		p.release()
+	}
+	return err
+}
+
+// watch waits for the end of a process and tells of it.
+func (t *task) watch(p *process) {
+	if err := p.await(); err != nil {
+		warn("wait for process %d: %v", p.pid, err)
+	}
+	p.lifecycle.Lock()
+	defer p.lifecycle.Unlock()
+	status := p.reap()
+	if p == t.init {
+		t.endOthers()
+		t.tellOOM()
+	}
+	p.ended(status)
+	if p == t.init {
+		if err := t.save(&p.exit); err != nil {
+			warn("save the end of %s: %v", t.id, err)
+		}
+	}
+	id := p.id
+	if p == t.init {
+		id = t.id
+	}
+	t.service.events.send(t.namespace, "/tasks/exit", &eventstypes.TaskExit{
+		ContainerID: t.id, ID: id, Pid: uint32(p.pid), ExitStatus: status, ExitedAt: timestamppb.New(p.exit.At),
+	})
+	close(p.exited)
+}
+
+// othersEnd is how long the other processes of a container may take to end with
+// its first one.
+const othersEnd = 10 * time.Second
+
+// endOthers ends what outlives the first process where that is not its
+// namespace's, and waits for the processes that were added: the end of the first
+// is told last.
+func (t *task) endOthers() {
+	if config := t.container.Config(); !config.Namespaces.IsPrivate(configs.NEWPID) {
+		if err := t.container.Signal(unix.SIGKILL); err != nil && !errors.Is(err, libcontainer.ErrNotRunning) {
+			warn("kill the processes of %s: %v", t.id, err)
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), othersEnd)
+	defer cancel()
+	t.mu.Lock()
+	var running []*process
+	for _, p := range t.execs {
+		if p.number() != 0 {
+			running = append(running, p)
+		}
+	}
+	t.mu.Unlock()
+	for _, p := range running {
+		p.done(ctx)
+	}
+}
+
+// kill sends a signal to a process. SIGKILL for the first one of a container
+// without a PID namespace of its own is for all.
+func (t *task) kill(p *process, signal uint32) error {
+	sig := unix.Signal(signal)
+	if p != t.init || sig != unix.SIGKILL {
+		return p.signal(sig)
+	}
+	if config := t.container.Config(); !config.Namespaces.IsPrivate(configs.NEWPID) {
+		// Another view of the container: the lock of this one may be held by a
+		// start that hangs.
+		other, err := libcontainer.Load(t.root, t.id)
+		if err == nil {
+			err = other.Signal(sig)
+		}
+		if errors.Is(err, libcontainer.ErrNotRunning) || errors.Is(err, libcontainer.ErrNotExist) {
+			return errFinished
+		}
+		return err
+	}
+	if err := p.signal(sig); err != nil {
+		return err
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.paused { // in version 1 of control groups a frozen process does not die
+		if err := t.container.Resume(); err == nil {
+			t.paused = false
+		}
+	}
+	return nil
+}
+
+// delete removes what is left of a container that has ended or never began.
+func (t *task) delete(ctx context.Context) error {
+	select {
+	case <-t.init.exited:
+	default:
+		if t.init.running() {
+			return fmt.Errorf("cannot delete a running process: %w", errdefs.ErrFailedPrecondition)
+		}
+		if err := t.kill(t.init, uint32(unix.SIGKILL)); err != nil && !errdefs.IsNotFound(err) {
+			return err
+		}
+		if !t.init.done(ctx) {
+			return ctx.Err()
+		}
+	}
+	t.init.release()
+	if _, err := t.container.Status(); err != nil { // it looks again
+		warn("look at container %s: %v", t.id, err)
+	}
+	if err := t.container.Destroy(); err != nil {
+		return fmt.Errorf("failed to delete task: %w", err)
+	}
+	if err := mount.UnmountRecursive(t.rootfs(), 0); err != nil {
+		return fmt.Errorf("failed rootfs umount: %w", err)
+	}
+	return t.deleted()
+}

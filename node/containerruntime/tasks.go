@@ -1,0 +1,326 @@
+package containerruntime
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	api "github.com/containerd/containerd/api/runtime/task/v3"
+	"github.com/containerd/ttrpc"
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/emptypb"
+
+	"knarr/internal/run"
+)
+
+// Names that node/containerruntime/shim has too, which is a program of its own.
+const (
+	shimSocketName  = "shim.sock"
+	shimFrontName   = "tasks.sock"
+	shimProgramName = "shim.program"
+	shimLogName     = "shim.log"
+)
+
+// A front is what containerd takes for the shim of each pod. It passes the calls
+// on to the one program that runs the containers, which it starts, and starts
+// again should that end: containerd, whose connection is to this process, learns
+// nothing of it, and the containers go on.
+type front struct {
+	state, socket, program string
+	log                    *slog.Logger
+
+	mu     sync.Mutex
+	client *ttrpc.Client
+	ready  chan struct{} // closed while there is a client
+}
+
+func newFront(c Config, h host) *front {
+	return &front{
+		state: c.State, socket: c.Socket(), program: h.shim, log: c.Log, ready: make(chan struct{}),
+	}
+}
+
+// serve answers containerd until ctx ends. What it returns waits for that.
+func (f *front) serve(ctx context.Context) (wait func(), err error) {
+	server, err := ttrpc.NewServer(ttrpc.WithServerHandshaker(ttrpc.UnixSocketRequireSameUser()))
+	if err != nil {
+		return nil, err
+	}
+	api.RegisterTTRPCTaskService(server, f)
+	listener, err := listen(filepath.Join(f.state, shimFrontName))
+	if err != nil {
+		return nil, err
+	}
+	var wg run.Group
+	wg.Loop(ctx, "container runtime: shim", f.keep)
+	wg.Go("container runtime: serve tasks", func() {
+		if err := server.Serve(context.WithoutCancel(ctx), listener); err != nil && ctx.Err() == nil {
+			f.log.Error("serve tasks", "err", err)
+		}
+	})
+	return func() {
+		_ = server.Close()
+		wg.Wait()
+	}, nil
+}
+
+// shimAgain is how long to wait before the shim is started again.
+const shimAgain = 100 * time.Millisecond
+
+// keep stays connected to the shim.
+func (f *front) keep(ctx context.Context) {
+	for ctx.Err() == nil {
+		conn, err := f.connect(ctx)
+		if err != nil {
+			if ctx.Err() == nil {
+				f.log.Error("start the shim", "err", err)
+			}
+		} else {
+			closed := make(chan struct{})
+			client := ttrpc.NewClient(conn, ttrpc.WithOnClose(sync.OnceFunc(func() { close(closed) })))
+			f.set(client)
+			select {
+			case <-closed:
+				f.set(nil)
+			case <-ctx.Done():
+				f.set(nil)
+				client.Close()
+				return
+			}
+			client.Close()
+			f.log.Warn("the shim has ended, another one takes up its containers")
+		}
+		select {
+		case <-time.After(shimAgain):
+		case <-ctx.Done():
+		}
+	}
+}
+
+func (f *front) set(client *ttrpc.Client) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if client == nil {
+		f.ready = make(chan struct{})
+	} else {
+		close(f.ready)
+	}
+	f.client = client
+}
+
+// connect gives a connection to a shim of this version.
+func (f *front) connect(ctx context.Context) (net.Conn, error) {
+	path := filepath.Join(f.state, shimSocketName)
+	conn, err := net.Dial("unix", path)
+	if err == nil && f.replace(conn) {
+		conn.Close()
+		conn, err = dialWithin(ctx, path, f.current)
+	}
+	if err == nil {
+		return conn, nil
+	}
+	if err := f.spawn(); err != nil {
+		return nil, err
+	}
+	return dialWithin(ctx, path, func() bool { return true })
+}
+
+// shimStart bounds the start of a shim with many containers.
+const shimStart = 30 * time.Second
+
+func dialWithin(ctx context.Context, path string, ready func() bool) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, shimStart)
+	defer cancel()
+	for {
+		var err error
+		if ready() {
+			var conn net.Conn
+			if conn, err = net.Dial("unix", path); err == nil {
+				return conn, nil
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return nil, errors.Join(fmt.Errorf("wait for %s: %w", path, ctx.Err()), err)
+		case <-time.After(time.Millisecond):
+		}
+	}
+}
+
+// spawn starts the shim, in a session of its own.
+func (f *front) spawn() error {
+	log, err := os.OpenFile(filepath.Join(f.state, shimLogName), os.O_CREATE|os.O_TRUNC|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	cmd := exec.Command(f.program, "-address", f.socket, "serve")
+	cmd.Dir, cmd.Stderr = "/", log
+	// Of its threads few have work at a time; it passes this on to the first
+	// programs of containers.
+	cmd.Env = append(os.Environ(), "GOMAXPROCS=2")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	run.Go("container runtime: wait for the shim", func() { _ = cmd.Wait() })
+	return nil
+}
+
+// current says whether the shim that runs is the program that would be started.
+func (f *front) current() bool {
+	is, err := os.ReadFile(filepath.Join(f.state, shimProgramName))
+	if err != nil {
+		return false
+	}
+	info, err := os.Stat(f.program)
+	if err != nil {
+		return false
+	}
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	return ok && string(is) == fmt.Sprintf("%d %d %d", stat.Ino, stat.Size, info.ModTime().UnixNano())
+}
+
+// replace tells a shim of another version to become this one; its containers stay
+// its children.
+func (f *front) replace(conn net.Conn) bool {
+	if f.current() {
+		return false
+	}
+	pid, err := peer(conn)
+	if err == nil {
+		err = unix.Kill(pid, unix.SIGHUP)
+	}
+	if err != nil {
+		f.log.Error("replace the shim", "err", err)
+		return false
+	}
+	f.log.Info("the shim is replaced by this version's")
+	return true
+}
+
+// peer is the process at the other end of a unix socket.
+func peer(conn net.Conn) (int, error) {
+	raw, err := conn.(*net.UnixConn).SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	var cred *unix.Ucred
+	var rerr error
+	err = raw.Control(func(fd uintptr) { cred, rerr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
+	if err := errors.Join(err, rerr); err != nil {
+		return 0, err
+	}
+	if cred.Pid <= 1 {
+		return 0, fmt.Errorf("the shim is process %d", cred.Pid)
+	}
+	return int(cred.Pid), nil
+}
+
+// A call passes on one method. What may be done twice is tried again on the next
+// shim if the first one ends meanwhile.
+func call[Req, Res any](ctx context.Context, f *front, twice bool, req *Req, method func(api.TTRPCTaskService, context.Context, *Req) (*Res, error)) (*Res, error) {
+	for {
+		f.mu.Lock()
+		client, ready := f.client, f.ready
+		f.mu.Unlock()
+		if client == nil {
+			select {
+			case <-ready:
+				continue
+			case <-ctx.Done():
+				return nil, status.FromContextError(ctx.Err()).Err()
+			}
+		}
+		res, err := method(api.NewTTRPCTaskClient(client), ctx, req)
+		if !errors.Is(err, ttrpc.ErrClosed) {
+			return res, err
+		}
+		if !twice {
+			return nil, status.Error(codes.Unavailable, "the shim has ended")
+		}
+		select {
+		case <-time.After(time.Millisecond): // until it is noticed
+		case <-ctx.Done():
+			return nil, status.FromContextError(ctx.Err()).Err()
+		}
+	}
+}
+
+func (f *front) State(ctx context.Context, r *api.StateRequest) (*api.StateResponse, error) {
+	return call(ctx, f, true, r, api.TTRPCTaskService.State)
+}
+
+func (f *front) Create(ctx context.Context, r *api.CreateTaskRequest) (*api.CreateTaskResponse, error) {
+	return call(ctx, f, false, r, api.TTRPCTaskService.Create)
+}
+
+func (f *front) Start(ctx context.Context, r *api.StartRequest) (*api.StartResponse, error) {
+	return call(ctx, f, false, r, api.TTRPCTaskService.Start)
+}
+
+func (f *front) Delete(ctx context.Context, r *api.DeleteRequest) (*api.DeleteResponse, error) {
+	return call(ctx, f, true, r, api.TTRPCTaskService.Delete)
+}
+
+func (f *front) Pids(ctx context.Context, r *api.PidsRequest) (*api.PidsResponse, error) {
+	return call(ctx, f, true, r, api.TTRPCTaskService.Pids)
+}
+
+func (f *front) Pause(ctx context.Context, r *api.PauseRequest) (*emptypb.Empty, error) {
+	return call(ctx, f, true, r, api.TTRPCTaskService.Pause)
+}
+
+func (f *front) Resume(ctx context.Context, r *api.ResumeRequest) (*emptypb.Empty, error) {
+	return call(ctx, f, true, r, api.TTRPCTaskService.Resume)
+}
+
+func (f *front) Checkpoint(ctx context.Context, r *api.CheckpointTaskRequest) (*emptypb.Empty, error) {
+	return call(ctx, f, false, r, api.TTRPCTaskService.Checkpoint)
+}
+
+func (f *front) Kill(ctx context.Context, r *api.KillRequest) (*emptypb.Empty, error) {
+	return call(ctx, f, true, r, api.TTRPCTaskService.Kill)
+}
+
+func (f *front) Exec(ctx context.Context, r *api.ExecProcessRequest) (*emptypb.Empty, error) {
+	return call(ctx, f, false, r, api.TTRPCTaskService.Exec)
+}
+
+func (f *front) ResizePty(ctx context.Context, r *api.ResizePtyRequest) (*emptypb.Empty, error) {
+	return call(ctx, f, true, r, api.TTRPCTaskService.ResizePty)
+}
+
+func (f *front) CloseIO(ctx context.Context, r *api.CloseIORequest) (*emptypb.Empty, error) {
+	return call(ctx, f, true, r, api.TTRPCTaskService.CloseIO)
+}
+
+func (f *front) Update(ctx context.Context, r *api.UpdateTaskRequest) (*emptypb.Empty, error) {
+	return call(ctx, f, true, r, api.TTRPCTaskService.Update)
+}
+
+func (f *front) Wait(ctx context.Context, r *api.WaitRequest) (*api.WaitResponse, error) {
+	return call(ctx, f, true, r, api.TTRPCTaskService.Wait)
+}
+
+func (f *front) Stats(ctx context.Context, r *api.StatsRequest) (*api.StatsResponse, error) {
+	return call(ctx, f, true, r, api.TTRPCTaskService.Stats)
+}
+
+func (f *front) Connect(ctx context.Context, r *api.ConnectRequest) (*api.ConnectResponse, error) {
+	return call(ctx, f, true, r, api.TTRPCTaskService.Connect)
+}
+
+func (f *front) Shutdown(ctx context.Context, r *api.ShutdownRequest) (*emptypb.Empty, error) {
+	return call(ctx, f, true, r, api.TTRPCTaskService.Shutdown)
+}
