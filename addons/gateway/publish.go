@@ -6,6 +6,7 @@ import (
 
 	networkingv1 "k8s.io/api/networking/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
@@ -34,6 +35,23 @@ func create[T any](ctx context.Context, do func(context.Context, T, metav1.Creat
 	return nil
 }
 
+// keepRole makes a role, or gives one that an older release has made what it lacks.
+func keepRole(ctx context.Context, client kubernetes.Interface, want *rbacv1.ClusterRole) error {
+	roles := client.RbacV1().ClusterRoles()
+	have, err := roles.Get(ctx, want.Name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return create(ctx, roles.Create, want, "cluster role")
+	case err == nil && have.Labels[managedBy] == us && !equality.Semantic.DeepEqual(have.Rules, want.Rules):
+		have.Rules = want.Rules
+		_, err = roles.Update(ctx, have, metav1.UpdateOptions{})
+	}
+	if err != nil && !apierrors.IsConflict(err) {
+		return fmt.Errorf("bring the cluster role %s up to date: %w", want.Name, err)
+	}
+	return nil
+}
+
 // publish makes the class and the roles.
 func publish(ctx context.Context, kube *rest.Config) error {
 	client, err := kubernetes.NewForConfig(kube)
@@ -44,13 +62,13 @@ func publish(ctx context.Context, kube *rest.Config) error {
 	if err != nil {
 		return fmt.Errorf("list ingress classes: %w", err)
 	}
-	roles, bindings := client.RbacV1().ClusterRoles(), client.RbacV1().ClusterRoleBindings()
+	bindings := client.RbacV1().ClusterRoleBindings()
 	node := rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: Group}
 	server := rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: Namespace, Name: ServiceAccount}
 	for _, err := range []error{
-		create(ctx, roles.Create, &rbacv1.ClusterRole{ObjectMeta: madeHere(nodeRole), Rules: nodeRules()}, "cluster role"),
+		keepRole(ctx, client, &rbacv1.ClusterRole{ObjectMeta: madeHere(nodeRole), Rules: nodeRules()}),
 		create(ctx, bindings.Create, binding(nodeRole, node, server), "cluster role binding"),
-		create(ctx, roles.Create, &rbacv1.ClusterRole{ObjectMeta: madeHere(mainRole), Rules: mainRules()}, "cluster role"),
+		keepRole(ctx, client, &rbacv1.ClusterRole{ObjectMeta: madeHere(mainRole), Rules: mainRules()}),
 		create(ctx, bindings.Create, binding(mainRole, server), "cluster role binding"),
 		create(ctx, client.NetworkingV1().IngressClasses().Create, ingressClass(classes.Items), "ingress class"),
 	} {
