@@ -19,8 +19,8 @@ import (
 const (
 	managedBy, us = "app.kubernetes.io/managed-by", "knarr"
 	// ClassName is the name of the IngressClass.
-	ClassName          = "knarr"
-	nodeRole, mainRole = "knarr:gateway-node", "knarr:gateway"
+	ClassName = "knarr"
+	mainRole  = "knarr:gateway"
 )
 
 func madeHere(name string) metav1.ObjectMeta {
@@ -63,11 +63,8 @@ func publish(ctx context.Context, kube *rest.Config) error {
 		return fmt.Errorf("list ingress classes: %w", err)
 	}
 	bindings := client.RbacV1().ClusterRoleBindings()
-	node := rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: Group}
 	server := rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: Namespace, Name: ServiceAccount}
 	for _, err := range []error{
-		keepRole(ctx, client, &rbacv1.ClusterRole{ObjectMeta: madeHere(nodeRole), Rules: nodeRules()}),
-		create(ctx, bindings.Create, binding(nodeRole, node, server), "cluster role binding"),
 		keepRole(ctx, client, &rbacv1.ClusterRole{ObjectMeta: madeHere(mainRole), Rules: mainRules()}),
 		create(ctx, bindings.Create, binding(mainRole, server), "cluster role binding"),
 		create(ctx, client.NetworkingV1().IngressClasses().Create, ingressClass(classes.Items), "ingress class"),
@@ -125,20 +122,6 @@ func rule(group, resource string, verbs ...string) rbacv1.PolicyRule {
 	return rbacv1.PolicyRule{APIGroups: []string{group}, Resources: []string{resource}, Verbs: verbs}
 }
 
-// nodeRules are what every node's part may do. What it may read of Secrets and ConfigMaps
-// is the authorizer's to say.
-func nodeRules() []rbacv1.PolicyRule {
-	return []rbacv1.PolicyRule{
-		rule("", "services", "list", "watch"),
-		rule("discovery.k8s.io", "endpointslices", "list", "watch"),
-		rule("networking.k8s.io", "ingresses", "list", "watch"),
-		rule("networking.k8s.io", "ingressclasses", "list", "watch"),
-		rule("", "events", "create", "patch"),
-		rule("", "namespaces", "list", "watch"),
-		{APIGroups: []string{gw.GroupName}, Resources: append(plurals(), "gateways"), Verbs: []string{"list", "watch"}},
-	}
-}
-
 func plurals() (all []string) {
 	for _, k := range apiKinds {
 		all = append(all, k.plural)
@@ -153,7 +136,8 @@ func statuses() (all []string) {
 	return all
 }
 
-// mainRules are what the server's part may do besides.
+// mainRules are what the server's part may do besides what every node's part may: that
+// role is one of those that a cluster starts with.
 func mainRules() []rbacv1.PolicyRule {
 	lease := rule("coordination.k8s.io", "leases", "get", "update")
 	lease.ResourceNames = []string{Name}
