@@ -1,6 +1,7 @@
 package shim
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -32,7 +33,12 @@ type saved struct {
 	Exit         *exit // nil while it runs
 }
 
-// save writes it. It is not synced: after a power cut there is no container.
+// savedSize is that of the file: it is written whole, in one call and in its
+// place, so that no end of this program leaves a part of it, and so that no file
+// is made anew for each change. It is not synced: after a power cut there is no
+// container.
+const savedSize = 4096
+
 func (t *task) save(end *exit) error {
 	s := saved{Root: t.root, IOUID: t.ioUID, IOGID: t.ioGID, Exit: end}
 	if p := t.init; p != nil {
@@ -42,12 +48,16 @@ func (t *task) save(end *exit) error {
 	if err != nil {
 		return err
 	}
-	path := filepath.Join(t.bundle, savedName)
-	part := filepath.Join(t.bundle, "."+savedName)
-	if err := os.WriteFile(part, b, 0o600); err != nil {
+	if len(b) > savedSize {
+		return fmt.Errorf("what is known of container %s is %d bytes", t.id, len(b))
+	}
+	b = append(b, bytes.Repeat([]byte(" "), savedSize-len(b))...)
+	f, err := os.OpenFile(filepath.Join(t.bundle, savedName), os.O_CREATE|os.O_WRONLY|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
 		return err
 	}
-	return os.Rename(part, path)
+	_, err = f.WriteAt(b, 0)
+	return errors.Join(err, f.Close())
 }
 
 // deleted notes that nothing is left.
@@ -61,7 +71,7 @@ func readSaved(bundle string) (*saved, error) {
 		return nil, err
 	}
 	defer f.Close()
-	b, err := io.ReadAll(io.LimitReader(f, 1<<20))
+	b, err := io.ReadAll(io.LimitReader(f, savedSize))
 	if err != nil {
 		return nil, err
 	}
