@@ -5,6 +5,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
@@ -21,18 +22,21 @@ func TestPauseProfile(t *testing.T) {
 		t.Fatal(err)
 	}
 	confined := map[bool]int{}
-	all, err := processes()
-	if err != nil {
-		t.Fatal(err)
-	}
 	shim := n.shimPid(t)
-	for _, p := range all {
-		if p.parent == shim && p.args[0] == "/pause" {
-			status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.pid))
-			if err != nil {
-				t.Fatal(err)
+	// A container has started when its first program is told to become it.
+	for until := time.Now().Add(20 * time.Second); confined[true]+confined[false] < 2 && time.Now().Before(until); <-time.After(time.Millisecond) {
+		clear(confined)
+		all, err := processes()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range all {
+			if p.parent != shim || p.args[0] != "/pause" {
+				continue
 			}
-			confined[strings.Contains(string(status), "\nSeccomp:\t2\n")]++
+			if status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.pid)); err == nil {
+				confined[strings.Contains(string(status), "\nSeccomp:\t2\n")]++
+			}
 		}
 	}
 	// The container is the same program, without a profile.

@@ -42,7 +42,7 @@ const savedSize = 4096
 func (t *task) save(end *exit) error {
 	s := saved{Root: t.root, IOUID: t.ioUID, IOGID: t.ioGID, Exit: end}
 	if p := t.init; p != nil {
-		s.IO, s.Pid, s.Started = p.io, p.number(), p.started
+		s.IO, s.Pid, s.Started = p.io, p.number(), p.started.Load()
 	}
 	b, err := json.Marshal(s)
 	if err != nil {
@@ -113,7 +113,8 @@ func (t *task) restore() error {
 		return err
 	}
 	p := newProcess("", old.IO)
-	p.started, p.pid = old.Started, old.Pid
+	p.pid = old.Pid
+	p.started.Store(old.Started)
 	t.init = p
 	if old.Exit != nil {
 		p.exit = *old.Exit
@@ -131,15 +132,18 @@ func (t *task) restore() error {
 	if err != nil {
 		return err
 	}
-	p.started = status == libcontainer.Running || status == libcontainer.Paused
+	p.started.Store(status == libcontainer.Running || status == libcontainer.Paused)
 	t.paused = status == libcontainer.Paused
 	if status == libcontainer.Stopped && !zombie(old.Pid) {
 		return t.lost()
 	}
-	if !old.IO.Terminal {
-		if err := p.hold(); err != nil {
-			warn("hold the output of %s: %v", t.id, err)
-		}
+	if old.IO.Terminal {
+		err = p.inheritConsole(t.key)
+	} else {
+		err = p.hold()
+	}
+	if err != nil {
+		warn("hold the output of %s: %v", t.id, err)
 	}
 	run.Go("shim: container", func() { t.watch(p) })
 	return nil
