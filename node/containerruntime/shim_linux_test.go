@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -148,6 +149,24 @@ func TestShimKilled(t *testing.T) {
 	n.nothingLeft(t)
 }
 
+// children are the command lines of a process' children; zombies have none.
+func children(t *testing.T, parent int) (lines []string) {
+	t.Helper()
+	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
+	for _, path := range stats {
+		stat, err := os.ReadFile(path)
+		if err != nil {
+			continue
+		}
+		fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
+		if len(fields) > 1 && fields[1] == strconv.Itoa(parent) {
+			line, _ := os.ReadFile(filepath.Join(filepath.Dir(path), "cmdline"))
+			lines = append(lines, strings.TrimSpace(strings.ReplaceAll(string(line), "\x00", " ")))
+		}
+	}
+	return lines
+}
+
 // goesOn waits until more is written to a log.
 func goesOn(t *testing.T, path string) {
 	t.Helper()
@@ -224,7 +243,19 @@ func TestShimReplaced(t *testing.T) {
 	sandbox, container := n.shell(t, "long", script)
 	other, terminal := n.shell(t, "terminal", script, func(c *cri.ContainerConfig) { c.Tty = true })
 	shim := n.shimPid(t)
+	// A process that was added ends after those who asked for it have gone.
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_, _ = n.ExecSync(context.Background(), &cri.ExecSyncRequest{ContainerId: container, Cmd: []string{"/bin/busybox", "sleep", "3"}, Timeout: 60})
+	}()
+	for until := time.Now().Add(20 * time.Second); !slices.Contains(children(t, shim), "/bin/busybox sleep 3"); <-time.After(time.Millisecond) {
+		if time.Now().After(until) {
+			t.Fatal("the command does not start")
+		}
+	}
 	n.stop()
+	<-ended
 	// The same program in another file is another version.
 	c := n.config.withDefaultsForTest(t)
 	path := filepath.Join(c.Programs, "knarr-shim")
@@ -261,6 +292,11 @@ func TestShimReplaced(t *testing.T) {
 		}
 		if s := n.await(t, id, cri.ContainerState_CONTAINER_EXITED); s.ExitCode != 7 {
 			t.Errorf("exit code %d, want 7", s.ExitCode)
+		}
+	}
+	for until := time.Now().Add(20 * time.Second); slices.Contains(children(t, shim), ""); <-time.After(5 * time.Millisecond) {
+		if time.Now().After(until) {
+			t.Fatalf("the shim does not wait for its children: %q", children(t, shim))
 		}
 	}
 	for _, s := range []string{sandbox, other} {

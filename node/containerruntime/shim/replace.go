@@ -9,6 +9,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"knarr/internal/run"
 )
 
 // inheritedEnv hands the descriptors that a program holds for containers to the
@@ -88,4 +90,25 @@ func (p *process) inheritConsole(k key) error {
 	c := &console{}
 	p.held.console = c
 	return p.copyConsole(c, os.NewFile(uintptr(fds[0]), "console"))
+}
+
+// waitForOthers waits for the children that the program before this one left and
+// that are no container's first process: those that Exec added. Nobody asks for
+// them any more, since who did spoke to that program.
+func (s *Service) waitForOthers() {
+	known := map[int]bool{}
+	for _, t := range s.tasks {
+		known[t.init.number()] = true
+	}
+	// After an exec the first thread has all children. Without this file in the
+	// kernel they stay zombies until their container ends.
+	list, err := os.ReadFile(fmt.Sprintf("/proc/self/task/%d/children", os.Getpid()))
+	if err != nil {
+		return
+	}
+	for word := range strings.FieldsSeq(string(list)) {
+		if pid, err := strconv.Atoi(word); err == nil && !known[pid] {
+			run.Go("shim: process of before", func() { _, _ = unix.Wait4(pid, nil, 0, nil) })
+		}
+	}
 }

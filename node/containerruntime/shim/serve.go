@@ -73,6 +73,7 @@ func Serve(address, path string) error {
 		bundles: filepath.Join(state, BundlesName), events: newPublisher(address + ".ttrpc"), tasks: map[key]*task{},
 	}
 	s.restore()
+	s.waitForOthers()
 	closeInherited()
 
 	signals := make(chan os.Signal, 1)
