@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -43,6 +44,9 @@ func (b *firstBytes) Write(p []byte) (int, error) {
 type executor struct {
 	client *containerd.Client
 	dir    string // of the pipes
+	// pauseProfile is the path of the profile of the embedded sandbox program; ""
+	// while another one is in its place.
+	pauseProfile atomic.Value
 }
 
 func newExecutor(c Config, conn *grpc.ClientConn) (*executor, error) {
@@ -50,12 +54,15 @@ func newExecutor(c Config, conn *grpc.ClientConn) (*executor, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connect to the tasks: %w", err)
 	}
-	return &executor{client, filepath.Join(c.State, "exec")}, nil
+	return &executor{client: client, dir: filepath.Join(c.State, "exec")}, nil
 }
 
-// intercept answers ExecSync. Where there is no running task of the container
+// intercept answers ExecSync, and narrows what a sandbox may do. Where there is no running task of the container
 // containerd is asked, whose own error it then is.
 func (e *executor) intercept(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+	if sandbox, ok := req.(*cri.RunPodSandboxRequest); ok {
+		e.narrow(sandbox)
+	}
 	r, ok := req.(*cri.ExecSyncRequest)
 	if !ok {
 		return next(ctx, req)

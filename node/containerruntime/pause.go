@@ -25,33 +25,33 @@ import (
 const digestLabel = "knarr.io/pause"
 
 // ensurePause puts the embedded sandbox image under name, unless it is there.
-// An image somebody else put there stays.
-func ensurePause(ctx context.Context, conn *grpc.ClientConn, name, snapshotter string) error {
+// An image somebody else put there stays, and is not ours.
+func ensurePause(ctx context.Context, conn *grpc.ClientConn, name, snapshotter string) (ours bool, err error) {
 	program, err := programs.Read(programs.Pause)
 	if err != nil {
-		return err
+		return false, err
 	}
 	sum := sha256.Sum256(program)
 	label := hex.EncodeToString(sum[:8])
 	images, err := imagesOn(conn, snapshotter)
 	if err != nil {
-		return err
+		return false, err
 	}
 	labels, found, err := images.labels(ctx, name)
 	if err != nil {
-		return err
+		return false, err
 	}
 	if found && (labels[digestLabel] == "" || labels[digestLabel] == label) {
-		return nil
+		return labels[digestLabel] == label, nil
 	}
 	archive, err := pauseArchive(name, program)
 	if err != nil {
-		return fmt.Errorf("build image %s: %w", name, err)
+		return false, fmt.Errorf("build image %s: %w", name, err)
 	}
 	if _, err := images.load(ctx, bytes.NewReader(archive), map[string]string{digestLabel: label}, nil); err != nil {
-		return fmt.Errorf("load image %s: %w", name, err)
+		return false, fmt.Errorf("load image %s: %w", name, err)
 	}
-	return waitForImage(ctx, cri.NewImageServiceClient(conn), name)
+	return true, waitForImage(ctx, cri.NewImageServiceClient(conn), name)
 }
 
 // waitForImage returns once the CRI knows the image, which it learns from an

@@ -176,7 +176,9 @@ func (n *node) podOf(ctx context.Context, name, image string) (sandbox, containe
 		Metadata:     &cri.PodSandboxMetadata{Name: name, Uid: name, Namespace: "test"},
 		LogDirectory: filepath.Join(n.config.State, "logs", name),
 		DnsConfig:    &cri.DNSConfig{},
-		Linux:        &cri.LinuxPodSandboxConfig{CgroupParent: parent, SecurityContext: &cri.LinuxSandboxSecurityContext{}},
+		Linux: &cri.LinuxPodSandboxConfig{CgroupParent: parent, SecurityContext: &cri.LinuxSandboxSecurityContext{
+			Seccomp: &cri.SecurityProfile{ProfileType: cri.SecurityProfile_RuntimeDefault}, // as of every pod
+		}},
 	}
 	phase := phases{time.Now()}
 	sb, err := n.RunPodSandbox(ctx, &cri.RunPodSandboxRequest{Config: config})

@@ -96,7 +96,7 @@ func (r *Runtime) serve(ctx context.Context, h host) error {
 	serving("on socket", func() error { return server.Serve(socket) })
 	serving("events", func() error { return events.Serve(context.WithoutCancel(ctx), eventSocket) })
 
-	err = r.start(ctx, initialised, fatal)
+	err = r.start(ctx, initialised, fatal, executor)
 	if err == nil {
 		r.once.Do(func() { close(r.ready) })
 		select {
@@ -118,7 +118,7 @@ func (r *Runtime) serve(ctx context.Context, h host) error {
 
 // start waits for the CRI to know its containers again and puts the sandbox
 // image in its place.
-func (r *Runtime) start(ctx context.Context, initialised *sync.WaitGroup, fatal <-chan error) error {
+func (r *Runtime) start(ctx context.Context, initialised *sync.WaitGroup, fatal <-chan error, e *executor) error {
 	done := make(chan struct{})
 	run.Go("container runtime: start", func() {
 		initialised.Wait()
@@ -136,7 +136,15 @@ func (r *Runtime) start(ctx context.Context, initialised *sync.WaitGroup, fatal 
 		return err
 	}
 	defer conn.Close()
-	return ensurePause(ctx, conn, r.config.SandboxImage, r.Snapshotter())
+	ours, err := ensurePause(ctx, conn, r.config.SandboxImage, r.Snapshotter())
+	if err != nil || !ours {
+		return err
+	}
+	profile, err := writePauseProfile(r.config.State)
+	if err == nil {
+		e.pauseProfile.Store(profile)
+	}
+	return err
 }
 
 // loading is held while plugins start: containerd keeps one table of them, with

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -17,7 +18,7 @@ import (
 )
 
 // shell runs a command in a pod of its own, until it is told to end.
-func (n *node) shell(t *testing.T, name, script string) (sandbox, container string) {
+func (n *node) shell(t *testing.T, name, script string, changes ...func(*cri.ContainerConfig)) (sandbox, container string) {
 	t.Helper()
 	if _, err := os.Stat("/bin/busybox"); err != nil {
 		need.Skip(t, "needs a static busybox: apt-get install busybox-static")
@@ -27,6 +28,9 @@ func (n *node) shell(t *testing.T, name, script string) (sandbox, container stri
 		c.Mounts = []*cri.Mount{{HostPath: "/bin/busybox", ContainerPath: "/bin/busybox", Readonly: true}}
 		c.Linux.SecurityContext.RunAsUser = &cri.Int64Value{}
 		c.Linux.Resources.MemoryLimitInBytes = 64 << 20
+		for _, change := range changes {
+			change(c)
+		}
 	}
 	defer func() { n.podConfig = nil }()
 	sandbox, container, err := n.pod(t.Context(), name)
@@ -85,7 +89,7 @@ func (n *node) exec(t *testing.T, container string, command ...string) string {
 	return strings.TrimSpace(string(res.Stdout))
 }
 
-// waitFor waits until a shim serves that is not the one of before.
+// otherShim waits until a shim serves that is not the one of before.
 func (n *node) otherShim(t *testing.T, before int) int {
 	t.Helper()
 	for until := time.Now().Add(20 * time.Second); time.Now().Before(until); <-time.After(5 * time.Millisecond) {
@@ -118,22 +122,7 @@ func TestShimKilled(t *testing.T) {
 	if after.StartedAt != before.StartedAt {
 		t.Error("the container was started anew")
 	}
-	log, err := os.ReadFile(after.LogPath)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for until := time.Now().Add(20 * time.Second); ; <-time.After(5 * time.Millisecond) {
-		now, err := os.ReadFile(after.LogPath)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if len(now) > len(log) {
-			break
-		}
-		if time.Now().After(until) {
-			t.Fatal("the container's output does not go on")
-		}
-	}
+	goesOn(t, after.LogPath)
 	// Both the runtime and its shim are away while a container ends.
 	shim = n.shimPid(t)
 	n.stop()
@@ -158,6 +147,43 @@ func TestShimKilled(t *testing.T) {
 		}
 	}
 	n.nothingLeft(t)
+}
+
+// children are the command lines of a process' children; zombies have none.
+func children(t *testing.T, parent int) (lines []string) {
+	t.Helper()
+	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
+	for _, path := range stats {
+		stat, err := os.ReadFile(path)
+		if err != nil {
+			continue
+		}
+		fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
+		if len(fields) > 1 && fields[1] == strconv.Itoa(parent) {
+			line, _ := os.ReadFile(filepath.Join(filepath.Dir(path), "cmdline"))
+			lines = append(lines, strings.TrimSpace(strings.ReplaceAll(string(line), "\x00", " ")))
+		}
+	}
+	return lines
+}
+
+// goesOn waits until more is written to a log.
+func goesOn(t *testing.T, path string) {
+	t.Helper()
+	log, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for until := time.Now().Add(20 * time.Second); time.Now().Before(until); <-time.After(5 * time.Millisecond) {
+		now, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(now) > len(log) {
+			return
+		}
+	}
+	t.Fatalf("nothing more is written to %s", path)
 }
 
 // killIn kills the processes of a pod's control group, but for its sandbox'.
@@ -207,15 +233,29 @@ func (n *node) nothingLeft(t *testing.T) {
 }
 
 // TestShimReplaced: a runtime of another version has the shim become its own,
-// whose children the containers stay.
+// whose children the containers stay, with their pipes and terminals.
 func TestShimReplaced(t *testing.T) {
 	if isolated(t) {
 		return
 	}
 	n := newNode(t)
-	sandbox, container := n.shell(t, "long", `trap 'exit 7' TERM; while :; do /bin/busybox sleep 0.1; done`)
+	const script = `trap 'exit 7' TERM; while :; do echo tick; /bin/busybox sleep 0.01; done`
+	sandbox, container := n.shell(t, "long", script)
+	other, terminal := n.shell(t, "terminal", script, func(c *cri.ContainerConfig) { c.Tty = true })
 	shim := n.shimPid(t)
+	// A process that was added ends after those who asked for it have gone.
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_, _ = n.ExecSync(context.Background(), &cri.ExecSyncRequest{ContainerId: container, Cmd: []string{"/bin/busybox", "sleep", "3"}, Timeout: 60})
+	}()
+	for until := time.Now().Add(20 * time.Second); !slices.Contains(children(t, shim), "/bin/busybox sleep 3"); <-time.After(time.Millisecond) {
+		if time.Now().After(until) {
+			t.Fatal("the command does not start")
+		}
+	}
 	n.stop()
+	<-ended
 	// The same program in another file is another version.
 	c := n.config.withDefaultsForTest(t)
 	path := filepath.Join(c.Programs, "knarr-shim")
@@ -240,17 +280,29 @@ func TestShimReplaced(t *testing.T) {
 	if now := n.shimPid(t); now != shim {
 		t.Errorf("the shim is process %d, was %d", now, shim)
 	}
+	for _, id := range []string{container, terminal} {
+		goesOn(t, n.await(t, id, cri.ContainerState_CONTAINER_RUNNING).LogPath)
+	}
 	if is, err := os.ReadFile(filepath.Join(c.State, shimProgramName)); err != nil || string(is) == string(was) {
 		t.Errorf("the shim is still the former program: %s, %v", is, err)
 	}
-	if _, err := n.StopContainer(t.Context(), &cri.StopContainerRequest{ContainerId: container, Timeout: 10}); err != nil {
-		t.Fatal(err)
+	for _, id := range []string{container, terminal} {
+		if _, err := n.StopContainer(t.Context(), &cri.StopContainerRequest{ContainerId: id, Timeout: 10}); err != nil {
+			t.Fatal(err)
+		}
+		if s := n.await(t, id, cri.ContainerState_CONTAINER_EXITED); s.ExitCode != 7 {
+			t.Errorf("exit code %d, want 7", s.ExitCode)
+		}
 	}
-	if s := n.await(t, container, cri.ContainerState_CONTAINER_EXITED); s.ExitCode != 7 {
-		t.Errorf("exit code %d, want 7", s.ExitCode)
+	for until := time.Now().Add(20 * time.Second); slices.Contains(children(t, shim), ""); <-time.After(5 * time.Millisecond) {
+		if time.Now().After(until) {
+			t.Fatalf("the shim does not wait for its children: %q", children(t, shim))
+		}
 	}
-	if err := n.remove(t.Context(), sandbox); err != nil {
-		t.Error(err)
+	for _, s := range []string{sandbox, other} {
+		if err := n.remove(t.Context(), s); err != nil {
+			t.Error(err)
+		}
 	}
 	n.nothingLeft(t)
 }

@@ -74,18 +74,25 @@ func (f *front) serve(ctx context.Context) (wait func(), err error) {
 	}, nil
 }
 
-// shimAgain is how long to wait before the shim is started again.
-const shimAgain = 100 * time.Millisecond
+const (
+	// shimAgain is how long to wait before the shim is started again,
+	shimAgain = 100 * time.Millisecond
+	// and shimAgainMost where it cannot be started.
+	shimAgainMost = 5 * time.Second
+)
 
 // keep stays connected to the shim.
 func (f *front) keep(ctx context.Context) {
+	again := shimAgain
 	for ctx.Err() == nil {
 		conn, err := f.connect(ctx)
 		if err != nil {
 			if ctx.Err() == nil {
 				f.log.Error("start the shim", "err", err)
 			}
+			again = min(2*again, shimAgainMost)
 		} else {
+			again = shimAgain
 			closed := make(chan struct{})
 			client := ttrpc.NewClient(conn, ttrpc.WithOnClose(sync.OnceFunc(func() { close(closed) })))
 			f.set(client)
@@ -101,7 +108,7 @@ func (f *front) keep(ctx context.Context) {
 			f.log.Warn("the shim has ended, another one takes up its containers")
 		}
 		select {
-		case <-time.After(shimAgain):
+		case <-time.After(again):
 		case <-ctx.Done():
 		}
 	}

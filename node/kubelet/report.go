@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"knarr/internal/equal"
@@ -34,10 +35,14 @@ func (w *worker) report(ctx context.Context, gone bool) time.Duration {
 		return never // the object is about to go; its status is not read any more
 	}
 	if equal.Objects(&w.base.Status, &s) {
-		w.reported, w.final = true, terminal
+		w.reported, w.final, w.differs = true, terminal, time.Time{}
 		return never
 	}
 	w.reported = false
+	if left := w.holdStatus(&s); left > 0 {
+		return left
+	}
+	w.differs = time.Time{}
 	base := w.base
 	w.begin(ctx, key, func(ctx context.Context) func() {
 		began := time.Now()
@@ -60,6 +65,32 @@ func (w *worker) report(ctx context.Context, gone bool) time.Duration {
 		}
 	})
 	return never
+}
+
+// statusHold is how long the steps of a pod's start may take to be shown. One that
+// is there sooner takes their place: a warm pod has four of them in a tenth of a
+// second, of which each costs the API server and everybody who watches pods.
+const statusHold = 100 * time.Millisecond
+
+// holdStatus says how long a status is held back: while the pod is being started
+// and all that is new is how far it got. What a user waits for, or has to see to,
+// is shown at once.
+func (w *worker) holdStatus(s *corev1.PodStatus) time.Duration {
+	starting := s.Phase == corev1.PodPending && w.ended == nil && w.pod.DeletionTimestamp == nil && w.anyBusy(opVolumes, opSandbox, opStart, opPull)
+	for _, all := range [][]corev1.ContainerStatus{s.InitContainerStatuses, s.ContainerStatuses} {
+		for i := range all {
+			state, last := &all[i].State, &all[i].LastTerminationState
+			starting = starting && last.Terminated == nil && state.Running == nil && state.Terminated == nil &&
+				(state.Waiting == nil || state.Waiting.Reason == "ContainerCreating" || state.Waiting.Reason == "PodInitializing")
+		}
+	}
+	if !starting {
+		return 0
+	}
+	if w.differs.IsZero() {
+		w.differs = time.Now()
+	}
+	return time.Until(w.differs.Add(statusHold))
 }
 
 // statusTerminal says whether nothing of the pod runs or will run any more.

@@ -80,7 +80,8 @@ type worker struct {
 	// cleanFailure is why it could not be cleaned up, as it was logged.
 	cleanFailure string
 	reported     bool
-	final        bool // the API server has the status of all containers ended
+	differs      time.Time // since when what is shown is not what is
+	final        bool      // the API server has the status of all containers ended
 	deleted      bool
 	removed      bool
 	startedAt    time.Time

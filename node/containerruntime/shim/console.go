@@ -62,11 +62,14 @@ func (c *console) receive() (*os.File, error) {
 
 // receiveConsole begins to copy between the terminal and the named pipes.
 func (p *process) receiveConsole() error {
-	c := p.held.console
-	master, err := c.receive()
+	master, err := p.held.console.receive()
 	if err != nil {
 		return err
 	}
+	return p.copyConsole(p.held.console, master)
+}
+
+func (p *process) copyConsole(c *console, master *os.File) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.master = master
@@ -134,7 +137,9 @@ func (c *console) close() {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.ours.Close()
+	if c.ours != nil {
+		c.ours.Close()
+	}
 	if c.master != nil {
 		c.master.Close()
 	}

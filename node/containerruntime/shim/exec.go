@@ -62,7 +62,8 @@ func (t *task) startExec(p *process) error {
 	if err := t.begin(c, p, p.spec, false); err != nil {
 		return fmt.Errorf("OCI runtime exec failed: exec failed: %w", err)
 	}
-	p.started, p.spec = true, nil
+	p.started.Store(true)
+	p.spec = nil
 	return nil
 }
 

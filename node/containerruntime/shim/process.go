@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -30,7 +31,7 @@ type process struct {
 	// lifecycle is held while the process starts and while its end is dealt
 	// with, so that nobody hears of the end first.
 	lifecycle sync.Mutex
-	started   bool
+	started   atomic.Bool
 	exit      exit          // once exited is closed
 	exited    chan struct{} // closed at its end
 
@@ -50,16 +51,6 @@ func (p *process) number() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.pid
-}
-
-// running says whether the program of the user was started. A start that takes
-// long is not waited for.
-func (p *process) running() bool {
-	if !p.lifecycle.TryLock() {
-		return false
-	}
-	defer p.lifecycle.Unlock()
-	return p.started
 }
 
 // opened notes the number of a process that has not been waited for.

@@ -1,6 +1,7 @@
 package shim
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -32,22 +33,31 @@ type saved struct {
 	Exit         *exit // nil while it runs
 }
 
-// save writes it. It is not synced: after a power cut there is no container.
+// savedSize is that of the file: it is written whole, in one call and in its
+// place, so that no end of this program leaves a part of it, and so that no file
+// is made anew for each change. It is not synced: after a power cut there is no
+// container.
+const savedSize = 4096
+
 func (t *task) save(end *exit) error {
 	s := saved{Root: t.root, IOUID: t.ioUID, IOGID: t.ioGID, Exit: end}
 	if p := t.init; p != nil {
-		s.IO, s.Pid, s.Started = p.io, p.number(), p.started
+		s.IO, s.Pid, s.Started = p.io, p.number(), p.started.Load()
 	}
 	b, err := json.Marshal(s)
 	if err != nil {
 		return err
 	}
-	path := filepath.Join(t.bundle, savedName)
-	part := filepath.Join(t.bundle, "."+savedName)
-	if err := os.WriteFile(part, b, 0o600); err != nil {
+	if len(b) > savedSize {
+		return fmt.Errorf("what is known of container %s is %d bytes", t.id, len(b))
+	}
+	b = append(b, bytes.Repeat([]byte(" "), savedSize-len(b))...)
+	f, err := os.OpenFile(filepath.Join(t.bundle, savedName), os.O_CREATE|os.O_WRONLY|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
 		return err
 	}
-	return os.Rename(part, path)
+	_, err = f.WriteAt(b, 0)
+	return errors.Join(err, f.Close())
 }
 
 // deleted notes that nothing is left.
@@ -61,7 +71,7 @@ func readSaved(bundle string) (*saved, error) {
 		return nil, err
 	}
 	defer f.Close()
-	b, err := io.ReadAll(io.LimitReader(f, 1<<20))
+	b, err := io.ReadAll(io.LimitReader(f, savedSize))
 	if err != nil {
 		return nil, err
 	}
@@ -103,7 +113,8 @@ func (t *task) restore() error {
 		return err
 	}
 	p := newProcess("", old.IO)
-	p.started, p.pid = old.Started, old.Pid
+	p.pid = old.Pid
+	p.started.Store(old.Started)
 	t.init = p
 	if old.Exit != nil {
 		p.exit = *old.Exit
@@ -121,15 +132,18 @@ func (t *task) restore() error {
 	if err != nil {
 		return err
 	}
-	p.started = status == libcontainer.Running || status == libcontainer.Paused
+	p.started.Store(status == libcontainer.Running || status == libcontainer.Paused)
 	t.paused = status == libcontainer.Paused
 	if status == libcontainer.Stopped && !zombie(old.Pid) {
 		return t.lost()
 	}
-	if !old.IO.Terminal {
-		if err := p.hold(); err != nil {
-			warn("hold the output of %s: %v", t.id, err)
-		}
+	if old.IO.Terminal {
+		err = p.inheritConsole(t.key)
+	} else {
+		err = p.hold()
+	}
+	if err != nil {
+		warn("hold the output of %s: %v", t.id, err)
 	}
 	run.Go("shim: container", func() { t.watch(p) })
 	return nil

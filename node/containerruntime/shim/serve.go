@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"sync"
 	"syscall"
+	"time"
 
 	api "github.com/containerd/containerd/api/runtime/task/v3"
 	"github.com/containerd/ttrpc"
@@ -72,7 +73,11 @@ func Serve(address, path string) error {
 		bundles: filepath.Join(state, BundlesName), events: newPublisher(address + ".ttrpc"), tasks: map[key]*task{},
 	}
 	s.restore()
+	s.waitForOthers()
+	closeInherited()
 
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, unix.SIGHUP, unix.SIGTERM)
 	server, err := ttrpc.NewServer(
 		ttrpc.WithServerHandshaker(ttrpc.UnixSocketRequireSameUser()),
 		ttrpc.WithUnaryServerInterceptor(recovering))
@@ -92,8 +97,6 @@ func Serve(address, path string) error {
 		return err
 	}
 
-	signals := make(chan os.Signal, 1)
-	signal.Notify(signals, unix.SIGHUP, unix.SIGTERM)
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg run.Group
 	wg.Go("shim: events", func() { s.events.run(ctx) })
@@ -102,9 +105,9 @@ func Serve(address, path string) error {
 	select {
 	case err = <-failed:
 	case sig := <-signals:
-		s.changing.Lock() // and never unlocked: what comes now waits for the next program
+		s.pauseChanges()
 		if sig == unix.SIGHUP {
-			err = again(path)
+			err = s.again(path)
 		}
 	}
 	cancel()
@@ -147,11 +150,15 @@ func seal() error {
 	return syscall.Exec(fmt.Sprintf("/proc/self/fd/%d", clone.Fd()), os.Args, os.Environ())
 }
 
-// again becomes the program at path. What it holds open for the containers stays
-// open across it, so that none writes to a pipe without a reader; the next one
-// has its own by then and a restart of containerd closes nothing of these.
-func again(path string) error {
-	return syscall.Exec(path, os.Args, os.Environ())
+// changesEnd is how long calls under way may take before this program is replaced.
+const changesEnd = 10 * time.Second
+
+// pauseChanges waits for the calls that change something, and keeps others from
+// beginning: they are for the next program. One that hangs is cut off.
+func (s *Service) pauseChanges() {
+	for until := time.Now().Add(changesEnd); !s.changing.TryLock() && time.Now().Before(until); {
+		time.Sleep(time.Millisecond)
+	}
 }
 
 // onlyOne takes the lock of the program that runs the containers.

@@ -53,8 +53,9 @@ func (s *Service) get(ctx context.Context, id string) (*task, error) {
 	}
 	s.mu.Lock()
 	t := s.tasks[key{ns, id}]
+	created := t != nil && t.init != nil
 	s.mu.Unlock()
-	if t == nil || t.init == nil {
+	if !created {
 		return nil, errgrpc.ToGRPCf(errdefs.ErrNotFound, "container not created")
 	}
 	return t, nil
@@ -127,7 +128,7 @@ func (s *Service) Start(ctx context.Context, r *api.StartRequest) (*api.StartRes
 	}
 	p.lifecycle.Lock() // its end is told after its start
 	defer p.lifecycle.Unlock()
-	if p.started {
+	if p.started.Load() {
 		return nil, errgrpc.ToGRPCf(errdefs.ErrFailedPrecondition, "cannot start a running process")
 	}
 	if r.ExecID != "" {
@@ -143,7 +144,7 @@ func (s *Service) Start(ctx context.Context, r *api.StartRequest) (*api.StartRes
 	if err := t.container.Exec(); err != nil {
 		return nil, errgrpc.ToGRPC(fmt.Errorf("OCI runtime start failed: %w", err))
 	}
-	p.started = true
+	p.started.Store(true)
 	s.events.send(t.namespace, "/tasks/start", &eventstypes.TaskStart{ContainerID: t.id, Pid: uint32(p.pid)})
 	return &api.StartResponse{Pid: uint32(p.pid)}, nil
 }
@@ -207,7 +208,7 @@ func (s *Service) State(ctx context.Context, r *api.StateRequest) (*api.StateRes
 		switch {
 		case paused && r.ExecID == "":
 			res.Status = tasktypes.Status_PAUSED
-		case p.running():
+		case p.started.Load():
 			res.Status = tasktypes.Status_RUNNING
 		default:
 			res.Status = tasktypes.Status_CREATED

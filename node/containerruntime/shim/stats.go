@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/containerd/cgroups/v3"
 	"github.com/containerd/cgroups/v3/cgroup1"
@@ -43,11 +44,27 @@ func stats1(paths map[string]string) (any, error) {
 			}
 		}
 		return "", cgroup1.ErrControllerNotActive
-	})
+	}, cgroup1.WithHierarchy(hierarchies))
 	if err != nil {
 		return nil, err
 	}
 	return group.Stat(cgroup1.IgnoreNotExist)
+}
+
+// known1 are the hierarchies of version 1, which do not change: they are looked
+// for in the list of all mounts.
+var known1 struct {
+	sync.Mutex
+	all []cgroup1.Subsystem
+}
+
+func hierarchies() (all []cgroup1.Subsystem, err error) {
+	known1.Lock()
+	defer known1.Unlock()
+	if len(known1.all) == 0 {
+		known1.all, err = cgroup1.Default()
+	}
+	return known1.all, err
 }
 
 func stats2(dir string) (any, error) {

@@ -35,7 +35,7 @@ type task struct {
 	ioUID, ioGID int
 
 	container *libcontainer.Container
-	init      *process
+	init      *process // under the service's lock while it is created
 
 	mu     sync.Mutex
 	execs  map[string]*process
@@ -97,9 +97,9 @@ func (t *task) create(r *api.CreateTaskRequest) (err error) {
 	if err := t.begin(t.container, p, spec.Process, true); err != nil {
 		return errors.Join(err, t.container.Destroy())
 	}
-	t.mu.Lock()
+	t.service.mu.Lock()
 	t.init = p
-	t.mu.Unlock()
+	t.service.mu.Unlock()
 	if err := t.save(nil); err != nil {
 		_ = p.signal(unix.SIGKILL)
 		p.reap()
@@ -303,7 +303,7 @@ func (t *task) delete(ctx context.Context) error {
 	select {
 	case <-t.init.exited:
 	default:
-		if t.init.running() {
+		if t.init.started.Load() {
 			return fmt.Errorf("cannot delete a running process: %w", errdefs.ErrFailedPrecondition)
 		}
 		if err := t.kill(t.init, uint32(unix.SIGKILL)); err != nil && !errdefs.IsNotFound(err) {

@@ -4,6 +4,7 @@ package main
 
 import (
 	"os"
+	"runtime"
 
 	_ "github.com/opencontainers/cgroups/devices" // control groups for devices
 	"github.com/opencontainers/runc/libcontainer"
@@ -16,4 +17,8 @@ func init() {
 	if len(os.Args) > 1 && os.Args[1] == "init" {
 		libcontainer.Init()
 	}
+	// libcontainer has threads enter the namespaces of containers and end there.
+	// The first thread cannot end, and /proc/self shows its namespaces: so it runs
+	// the function main alone, which only waits.
+	runtime.LockOSThread()
 }

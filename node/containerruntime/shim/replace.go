@@ -1,0 +1,114 @@
+package shim
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"knarr/internal/run"
+)
+
+// inheritedEnv hands the descriptors that a program holds for containers to the
+// one that takes its place: their numbers, and for a terminal whose it is.
+const inheritedEnv = "KNARR_SHIM_INHERITED"
+
+// again becomes the program at path. The containers stay children of this
+// process, and what it holds open for them stays open: none of them writes to a
+// pipe without a reader, or loses its terminal, in between.
+func (s *Service) again(path string) error {
+	var all []string
+	pass := func(name string, fd int) {
+		if _, err := unix.FcntlInt(uintptr(fd), unix.F_SETFD, 0); err == nil {
+			all = append(all, name+"="+strconv.Itoa(fd))
+		}
+	}
+	s.mu.Lock()
+	for k, t := range s.tasks {
+		if t.init == nil {
+			continue
+		}
+		t.init.mu.Lock()
+		h := &t.init.held
+		for _, fd := range h.outputs {
+			pass("", fd)
+		}
+		if h.stdin > 0 {
+			pass("", h.stdin)
+		}
+		if h.console != nil && h.console.master != nil {
+			// A copy: the file itself belongs to the runtime's poller.
+			if fd, err := unix.FcntlInt(h.console.master.Fd(), unix.F_DUPFD, 3); err == nil {
+				pass(k.namespace+"/"+k.id, fd)
+			}
+		}
+		t.init.mu.Unlock()
+	}
+	s.mu.Unlock()
+	if err := os.Setenv(inheritedEnv, strings.Join(all, ",")); err != nil {
+		return err
+	}
+	return syscall.Exec(path, os.Args, os.Environ())
+}
+
+// inherited are the descriptors that the program before this one left, by name.
+func inherited() map[string][]int {
+	all := map[string][]int{}
+	for word := range strings.SplitSeq(os.Getenv(inheritedEnv), ",") {
+		name, number, ok := strings.Cut(word, "=")
+		fd, err := strconv.Atoi(number)
+		if ok && err == nil && fd > 2 {
+			unix.CloseOnExec(fd)
+			all[name] = append(all[name], fd)
+		}
+	}
+	return all
+}
+
+// closeInherited closes those that this program has its own of by now.
+func closeInherited() {
+	for _, fd := range inherited()[""] {
+		unix.Close(fd)
+	}
+	_ = os.Unsetenv(inheritedEnv)
+}
+
+// inheritConsole goes on with the terminal of a container, if the program before
+// this one left it.
+func (p *process) inheritConsole(k key) error {
+	fds := inherited()[k.namespace+"/"+k.id]
+	if len(fds) != 1 {
+		return errors.New("its terminal ended with the program before")
+	}
+	if err := unix.SetNonblock(fds[0], true); err != nil {
+		return fmt.Errorf("terminal: %w", err)
+	}
+	c := &console{}
+	p.held.console = c
+	return p.copyConsole(c, os.NewFile(uintptr(fds[0]), "console"))
+}
+
+// waitForOthers waits for the children that the program before this one left and
+// that are no container's first process: those that Exec added. Nobody asks for
+// them any more, since who did spoke to that program.
+func (s *Service) waitForOthers() {
+	known := map[int]bool{}
+	for _, t := range s.tasks {
+		known[t.init.number()] = true
+	}
+	// After an exec the first thread has all children. Without this file in the
+	// kernel they stay zombies until their container ends.
+	list, err := os.ReadFile(fmt.Sprintf("/proc/self/task/%d/children", os.Getpid()))
+	if err != nil {
+		return
+	}
+	for word := range strings.FieldsSeq(string(list)) {
+		if pid, err := strconv.Atoi(word); err == nil && !known[pid] {
+			run.Go("shim: process of before", func() { _, _ = unix.Wait4(pid, nil, 0, nil) })
+		}
+	}
+}
