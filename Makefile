@@ -15,7 +15,7 @@ CB         := k8s.io/component-base/version
 KUBECTL_LD := -s -w -X $(CB).gitVersion=$(KUBERNETES)+knarr -X $(CB).gitMajor=1 -X $(CB).gitMinor=36 \
               -X $(CB).gitCommit=$(COMMIT) -X $(CB).gitTreeState=clean
 
-PROGRAMS := knarr-shim knarr-shim-verb kubectl knarr-cni knarr-holder knarr-kine pause
+PROGRAMS := knarr-shim knarr-shim-verb kubectl knarr-cni knarr-holder knarr-kine pause gateway-definitions
 EMBEDDED := $(PROGRAMS:%=internal/programs/bin/%.zst)
 GOFILES  := $(shell find . -name '*.go' -not -name '*_test.go' -not -path './build/*' -not -path './docs/*' -not -path './test/*')
 PACKAGES := libseccomp-dev pkg-config gcc libc6-dev make zstd
@@ -31,7 +31,7 @@ SUDO  := $(if $(filter 0,$(shell id -u)),,sudo)
 RACE := ./controlplane/apiserver/watchcache ./controlplane/apiserver/pieces ./controlplane/apiserver/storage/... ./controlplane/apiserver/endpoints ./controlplane/apiserver/endpoints/ownership ./controlplane/apiserver/serviceallocation ./controlplane/apiserver/connect ./controlplane/apiserver/transport ./controlplane/apiserver/overload ./internal/equal ./internal/run \
         ./internal/memnet ./internal/controller ./internal/failover ./controlplane/etcd $(wildcard ./controlplane/scheduler) ./node/kubeproxy ./addons/dns ./addons/gateway/...
 
-.PHONY: build deps test-deps up down test test-long lint unit race microbench fuzz smoke nodes vm storm helm envtest mutants faults bench pictures swap conformance conformance-sample e2e clean
+.PHONY: build deps test-deps up down test test-long lint unit race microbench fuzz smoke nodes vm storm helm envtest mutants faults bench pictures swap gateway-conformance conformance conformance-sample e2e clean
 
 # Generated code that is called seldom is compiled without inlining: that makes
 # bin/knarr 2 MB smaller.
@@ -114,6 +114,10 @@ KINE := controlplane/kine/program
 build/knarr-kine: $(wildcard $(KINE)/*.go $(KINE)/go.* $(KINE)/etcd/*/*.go) | deps
 	GOFLAGS= CGO_ENABLED=1 CGO_CFLAGS=-Os go build -C $(KINE) -trimpath -tags "netgo osusergo sqlite_omit_load_extension" -gcflags=all=-l -ldflags "-s -w -extldflags -static" -o $(CURDIR)/$@ .
 
+# The definitions of the Gateway API, from its module.
+build/gateway-definitions: go.mod $(wildcard addons/gateway/definitions/*.go)
+	go run ./addons/gateway/definitions "$$(go list -m -f '{{.Dir}}' sigs.k8s.io/gateway-api)/config/crd/standard" >$@
+
 # Programs without a C library.
 SMALL := -Os -static -nostdlib -ffreestanding -fno-stack-protector -fno-asynchronous-unwind-tables \
          -Wl,--build-id=none -Wl,-z,noseparate-code -Wl,-z,noexecstack -s -Wall -Wextra
@@ -195,6 +199,10 @@ build/nginx:
 pictures:
 	go run ./docs/architecture
 	go run -C test/bench . -chart $(CURDIR)/docs/benchmarks.md
+
+# gateway-conformance runs the Gateway API's official suite on a cluster of one node.
+gateway-conformance: build | deps
+	cd test/gatewayapi && $(SUDO) env "PATH=$$PATH" GOFLAGS= KNARR_GATEWAY_REPORT=$(REPORT) KNARR_GATEWAY_TEST=$(FOCUS) go test -timeout 40m -v -run TestConformance .
 
 # swap plays one scenario with each component in the other's place.
 SWAP_PACKAGES := $(TEST_PACKAGES) nftables iproute2

@@ -39,19 +39,23 @@ func (w *world) endpoints(t ingress.Target) []route.Endpoint {
 	if len(svc.Spec.IPFamilies) > 0 && svc.Spec.IPFamilies[0] == corev1.IPv6Protocol {
 		family = discoveryv1.AddressTypeIPv6
 	}
-	return endpointsOf(all, family, t.Port)
+	protocol := corev1.ProtocolTCP
+	if t.UDP {
+		protocol = corev1.ProtocolUDP
+	}
+	return endpointsOf(all, family, t.Port, protocol)
 }
 
 // endpointsOf are the endpoints of one port in EndpointSlices, in the order of their
 // addresses. Pure.
-func endpointsOf(of []*discoveryv1.EndpointSlice, family discoveryv1.AddressType, port string) (all []route.Endpoint) {
+func endpointsOf(of []*discoveryv1.EndpointSlice, family discoveryv1.AddressType, port string, protocol corev1.Protocol) (all []route.Endpoint) {
 	for _, s := range of {
 		if s.AddressType != family {
 			continue
 		}
 		for _, p := range s.Ports {
 			if p.Port == nil || *p.Port < 1 || *p.Port > 65535 || p.Name != nil && *p.Name != port || p.Name == nil && port != "" ||
-				p.Protocol != nil && *p.Protocol != corev1.ProtocolTCP {
+				p.Protocol != nil && *p.Protocol != protocol {
 				continue
 			}
 			for i := range s.Endpoints {

@@ -65,6 +65,7 @@ type Config struct {
 type Gateway struct {
 	cfg    Config
 	client kubernetes.Interface
+	api    *apiClient
 }
 
 // New puts it together; it starts nothing.
@@ -73,10 +74,14 @@ func New(cfg Config) (*Gateway, error) {
 	if err != nil {
 		return nil, fmt.Errorf("gateway: %w", err)
 	}
+	api, err := newAPIClient(cfg.Kube)
+	if err != nil {
+		return nil, err
+	}
 	if cfg.Domain == "" {
 		cfg.Domain = "cluster.local"
 	}
-	return &Gateway{cfg, client}, nil
+	return &Gateway{cfg, client, api}, nil
 }
 
 // Run serves until ctx ends.
@@ -93,7 +98,7 @@ func (g *Gateway) Run(ctx context.Context) error {
 	})
 	events, stop := recorder(ctx, g.client, g.cfg.NodeName)
 	defer stop()
-	n := &nodePart{Gateway: g, world: newWorld(g.client, g.cfg.Domain), events: events, sent: map[string][]route.Endpoint{}, reported: map[string]string{}}
+	n := &nodePart{Gateway: g, world: newWorld(g.client, g.api, g.cfg.Domain, g.cfg.NodeName), events: events, sent: map[string][]route.Endpoint{}, reported: map[string]string{}}
 	err := n.run(ctx, n.reconcile)
 	if cause := context.Cause(ctx); err == nil && !errors.Is(cause, context.Canceled) && !errors.Is(cause, context.DeadlineExceeded) {
 		return cause
@@ -122,10 +127,13 @@ const gather = 3 * time.Millisecond
 func (n *nodePart) reconcile(ctx context.Context, key string) (time.Duration, error) {
 	if key != everything {
 		namespace, name, _ := strings.Cut(key, "/")
-		for _, backend := range n.backends[types.NamespacedName{Namespace: namespace, Name: name}] {
+		of := types.NamespacedName{Namespace: namespace, Name: name}
+		for _, backend := range n.backends[of] {
 			n.locate(backend)
 		}
-		return 0, nil
+		if !n.served[of] {
+			return 0, nil
+		} // where a Gateway is served has changed
 	}
 	select {
 	case <-time.After(gather):
@@ -136,13 +144,13 @@ func (n *nodePart) reconcile(ctx context.Context, key string) (time.Duration, er
 	if err != nil || ctx.Err() != nil {
 		return 0, err
 	}
-	n.targets, n.backends = out.Targets, map[types.NamespacedName][]string{}
-	for name, t := range out.Targets {
+	n.targets, n.backends = out.targets, map[types.NamespacedName][]string{}
+	for name, t := range out.targets {
 		n.backends[t.Service] = append(n.backends[t.Service], name)
 		n.locate(name) // before the routes that lead there
 	}
-	failed := n.cfg.Plane.Apply(&route.Config{Listeners: out.Listeners, Backends: out.Backends})
-	maps.DeleteFunc(n.sent, func(name string, _ []route.Endpoint) bool { _, ok := out.Targets[name]; return !ok })
+	failed := n.cfg.Plane.Apply(&out.Config)
+	maps.DeleteFunc(n.sent, func(name string, _ []route.Endpoint) bool { _, ok := out.targets[name]; return !ok })
 	return n.report(failed), nil
 }
 

@@ -12,11 +12,9 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
+	"knarr/internal/references"
 	"knarr/internal/run"
 )
-
-// A namedKey is a Secret or ConfigMap.
-type namedKey struct{ resource, namespace, name string }
 
 // maxNamed bounds the Secrets and ConfigMaps that are watched: each is a request that
 // stays open.
@@ -35,7 +33,7 @@ type named struct {
 	group   run.Group
 
 	mu   sync.Mutex
-	have map[namedKey]*namedObject
+	have map[references.Object]*namedObject
 }
 
 // A namedObject is one that is watched.
@@ -49,14 +47,14 @@ type namedObject struct {
 }
 
 func newNamed(ctx context.Context, client kubernetes.Interface, changed func()) *named {
-	return &named{ctx: ctx, client: client, changed: changed, have: map[namedKey]*namedObject{}}
+	return &named{ctx: ctx, client: client, changed: changed, have: map[references.Object]*namedObject{}}
 }
 
 // stop waits for the watches, whose context has ended.
 func (n *named) stop() { n.group.Wait() }
 
 // get is an object, or nil.
-func (n *named) get(key namedKey) runtime.Object {
+func (n *named) get(key references.Object) runtime.Object {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if o := n.have[key]; o != nil {
@@ -66,7 +64,11 @@ func (n *named) get(key namedKey) runtime.Object {
 }
 
 // want watches these and no others, and waits until what it has not seen yet is known.
-func (n *named) want(ctx context.Context, keys map[namedKey]bool) {
+func (n *named) want(ctx context.Context, list []references.Object) {
+	keys := make(map[references.Object]bool, len(list))
+	for _, key := range list {
+		keys[key] = true
+	}
 	n.mu.Lock()
 	for key, o := range n.have {
 		if !keys[key] {
@@ -101,18 +103,18 @@ func (n *named) want(ctx context.Context, keys map[namedKey]bool) {
 	}
 }
 
-func (n *named) watch(key namedKey) *namedObject {
+func (n *named) watch(key references.Object) *namedObject {
 	ctx, cancel := context.WithCancel(n.ctx)
 	o := &namedObject{of: n, cancel: cancel, synced: make(chan struct{})}
 	var expected runtime.Object = &corev1.Secret{}
-	if key.resource == "configmaps" {
+	if key.Resource == "configmaps" {
 		expected = &corev1.ConfigMap{}
 	}
-	lw := cache.NewFilteredListWatchFromClient(n.client.CoreV1().RESTClient(), key.resource, key.namespace, func(opts *metav1.ListOptions) {
-		opts.FieldSelector = fields.OneTermEqualSelector("metadata.name", key.name).String()
+	lw := cache.NewFilteredListWatchFromClient(n.client.CoreV1().RESTClient(), key.Resource, key.Namespace, func(opts *metav1.ListOptions) {
+		opts.FieldSelector = fields.OneTermEqualSelector("metadata.name", key.Name).String()
 	})
 	r := cache.NewReflectorWithOptions(cache.ToListWatcherWithWatchListSemantics(lw, n.client), expected, o, cache.ReflectorOptions{Name: "gateway"})
-	n.group.Go("gateway: watch "+key.resource, func() { r.RunWithContext(ctx) })
+	n.group.Go("gateway: watch "+key.Resource, func() { r.RunWithContext(ctx) })
 	return o
 }
 

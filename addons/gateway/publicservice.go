@@ -114,7 +114,7 @@ func (d *publicService) open(ctx context.Context, needed, nodesOwn bool) ([]netw
 		nodes = append(nodes, o.(*corev1.Node))
 	}
 	at := addresses(nodes)
-	if err := d.lead(ctx, have, at); err != nil {
+	if err := d.lead(ctx, have, at, nil); err != nil {
 		return nil, err
 	}
 	var all []networkingv1.IngressLoadBalancerIngress
@@ -142,10 +142,11 @@ func newPublicService() *corev1.Service {
 // maxInSlice is how many endpoints an EndpointSlice has.
 const maxInSlice = 100
 
-// lead writes the EndpointSlices of the Service.
-func (d *publicService) lead(ctx context.Context, svc *corev1.Service, at []address) error {
-	client := d.client.DiscoveryV1().EndpointSlices(Namespace)
-	want := nodeSlices(svc, at)
+// lead writes the EndpointSlices of a Service that leads to the nodes: to its own ports
+// there, or to those that internal says, by name.
+func (d *publicService) lead(ctx context.Context, svc *corev1.Service, at []address, internal map[string]int32) error {
+	client := d.client.DiscoveryV1().EndpointSlices(svc.Namespace)
+	want := nodeSlices(svc, at, internal)
 	there, err := client.List(ctx, metav1.ListOptions{LabelSelector: discoveryv1.LabelManagedBy + "=" + sliceManager + "," + discoveryv1.LabelServiceName + "=" + svc.Name})
 	if err != nil {
 		return fmt.Errorf("list the endpoints of the Service %s: %w", svc.Name, err)
@@ -181,10 +182,17 @@ func (d *publicService) lead(ctx context.Context, svc *corev1.Service, at []addr
 const sliceManager = "gateway.knarr.io"
 
 // nodeSlices are the EndpointSlices of a Service that leads to nodes. Pure.
-func nodeSlices(svc *corev1.Service, at []address) (all []*discoveryv1.EndpointSlice) {
+func nodeSlices(svc *corev1.Service, at []address, internal map[string]int32) (all []*discoveryv1.EndpointSlice) {
 	var ports []discoveryv1.EndpointPort
 	for _, p := range svc.Spec.Ports {
-		ports = append(ports, discoveryv1.EndpointPort{Name: new(p.Name), Port: new(p.Port), Protocol: new(corev1.ProtocolTCP)})
+		number := p.Port
+		if internal != nil {
+			var ok bool
+			if number, ok = internal[p.Name]; !ok {
+				continue // there is no port left for it
+			}
+		}
+		ports = append(ports, discoveryv1.EndpointPort{Name: new(p.Name), Port: new(number), Protocol: new(cmp.Or(p.Protocol, corev1.ProtocolTCP))})
 	}
 	for _, family := range []discoveryv1.AddressType{discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6} {
 		var of []discoveryv1.Endpoint

@@ -6,10 +6,12 @@ import (
 
 	networkingv1 "k8s.io/api/networking/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	gw "sigs.k8s.io/gateway-api/apis/v1"
 
 	"knarr/internal/references"
 )
@@ -17,8 +19,8 @@ import (
 const (
 	managedBy, us = "app.kubernetes.io/managed-by", "knarr"
 	// ClassName is the name of the IngressClass.
-	ClassName          = "knarr"
-	nodeRole, mainRole = "knarr:gateway-node", "knarr:gateway"
+	ClassName = "knarr"
+	mainRole  = "knarr:gateway"
 )
 
 func madeHere(name string) metav1.ObjectMeta {
@@ -33,6 +35,23 @@ func create[T any](ctx context.Context, do func(context.Context, T, metav1.Creat
 	return nil
 }
 
+// keepRole makes a role, or gives one that an older release has made what it lacks.
+func keepRole(ctx context.Context, client kubernetes.Interface, want *rbacv1.ClusterRole) error {
+	roles := client.RbacV1().ClusterRoles()
+	have, err := roles.Get(ctx, want.Name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return create(ctx, roles.Create, want, "cluster role")
+	case err == nil && have.Labels[managedBy] == us && !equality.Semantic.DeepEqual(have.Rules, want.Rules):
+		have.Rules = want.Rules
+		_, err = roles.Update(ctx, have, metav1.UpdateOptions{})
+	}
+	if err != nil && !apierrors.IsConflict(err) {
+		return fmt.Errorf("bring the cluster role %s up to date: %w", want.Name, err)
+	}
+	return nil
+}
+
 // publish makes the class and the roles.
 func publish(ctx context.Context, kube *rest.Config) error {
 	client, err := kubernetes.NewForConfig(kube)
@@ -43,13 +62,10 @@ func publish(ctx context.Context, kube *rest.Config) error {
 	if err != nil {
 		return fmt.Errorf("list ingress classes: %w", err)
 	}
-	roles, bindings := client.RbacV1().ClusterRoles(), client.RbacV1().ClusterRoleBindings()
-	node := rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: Group}
+	bindings := client.RbacV1().ClusterRoleBindings()
 	server := rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: Namespace, Name: ServiceAccount}
 	for _, err := range []error{
-		create(ctx, roles.Create, &rbacv1.ClusterRole{ObjectMeta: madeHere(nodeRole), Rules: nodeRules()}, "cluster role"),
-		create(ctx, bindings.Create, binding(nodeRole, node, server), "cluster role binding"),
-		create(ctx, roles.Create, &rbacv1.ClusterRole{ObjectMeta: madeHere(mainRole), Rules: mainRules()}, "cluster role"),
+		keepRole(ctx, client, &rbacv1.ClusterRole{ObjectMeta: madeHere(mainRole), Rules: mainRules()}),
 		create(ctx, bindings.Create, binding(mainRole, server), "cluster role binding"),
 		create(ctx, client.NetworkingV1().IngressClasses().Create, ingressClass(classes.Items), "ingress class"),
 	} {
@@ -106,19 +122,22 @@ func rule(group, resource string, verbs ...string) rbacv1.PolicyRule {
 	return rbacv1.PolicyRule{APIGroups: []string{group}, Resources: []string{resource}, Verbs: verbs}
 }
 
-// nodeRules are what every node's part may do. What it may read of Secrets and ConfigMaps
-// is the authorizer's to say.
-func nodeRules() []rbacv1.PolicyRule {
-	return []rbacv1.PolicyRule{
-		rule("", "services", "list", "watch"),
-		rule("discovery.k8s.io", "endpointslices", "list", "watch"),
-		rule("networking.k8s.io", "ingresses", "list", "watch"),
-		rule("networking.k8s.io", "ingressclasses", "list", "watch"),
-		rule("", "events", "create", "patch"),
+func plurals() (all []string) {
+	for _, k := range apiKinds {
+		all = append(all, k.plural)
 	}
+	return all
 }
 
-// mainRules are what the server's part may do besides.
+func statuses() (all []string) {
+	for _, p := range append(plurals(), "gateways") {
+		all = append(all, p+"/status")
+	}
+	return all
+}
+
+// mainRules are what the server's part may do besides what every node's part may: that
+// role is one of those that a cluster starts with.
 func mainRules() []rbacv1.PolicyRule {
 	lease := rule("coordination.k8s.io", "leases", "get", "update")
 	lease.ResourceNames = []string{Name}
@@ -127,6 +146,7 @@ func mainRules() []rbacv1.PolicyRule {
 		rule("", "services", "create", "update", "delete"),
 		rule("discovery.k8s.io", "endpointslices", "create", "update", "delete"),
 		rule("networking.k8s.io", "ingresses/status", "update"),
+		{APIGroups: []string{gw.GroupName}, Resources: statuses(), Verbs: []string{"update"}},
 		rule("coordination.k8s.io", "leases", "create"),
 		lease,
 	}

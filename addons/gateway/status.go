@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"time"
 
@@ -22,6 +23,7 @@ import (
 	"knarr/internal/controller"
 	"knarr/internal/informer"
 	"knarr/internal/leader"
+	"knarr/internal/run"
 )
 
 // StatusConfig is what a Status needs.
@@ -42,6 +44,7 @@ type StatusConfig struct {
 type Status struct {
 	cfg    StatusConfig
 	client kubernetes.Interface
+	api    *apiClient
 }
 
 // NewStatus puts it together; it starts nothing.
@@ -53,7 +56,11 @@ func NewStatus(cfg StatusConfig) (*Status, error) {
 	if cfg.Domain == "" {
 		cfg.Domain = "cluster.local"
 	}
-	return &Status{cfg, client}, nil
+	api, err := newAPIClient(cfg.Kube)
+	if err != nil {
+		return nil, err
+	}
+	return &Status{cfg, client, api}, nil
 }
 
 // Run writes until ctx ends.
@@ -64,6 +71,15 @@ func (s *Status) Run(ctx context.Context) error {
 		}
 		return err
 	}
+	var group run.Group
+	defer group.Wait()
+	installing, cancel := context.WithCancel(ctx)
+	defer cancel()
+	group.Loop(installing, "gateway: install", func(ctx context.Context) {
+		if err := install(ctx, s.cfg.Registrar); err != nil && ctx.Err() == nil {
+			slog.ErrorContext(ctx, "gateway: the Gateway API is not installed", "err", err)
+		}
+	})
 	if !s.cfg.LeaderElect {
 		return s.term(ctx)
 	}
@@ -79,6 +95,7 @@ type statusTerm struct {
 	*world
 	events record.EventRecorder
 	public *publicService
+	nodes  cache.SharedIndexInformer
 	// reported are the faults of which events tell already.
 	reported map[types.UID][]ingress.Fault
 }
@@ -92,7 +109,7 @@ func (s *Status) term(ctx context.Context) error {
 	}))
 	ofNodes, ofServices := nodes.Core().V1().Nodes().Informer(), services.Core().V1().Services().Informer()
 	t := &statusTerm{
-		Status: s, world: newWorld(s.client, s.cfg.Domain), events: events, reported: map[types.UID][]ingress.Fault{},
+		Status: s, world: newWorld(s.client, s.api, s.cfg.Domain, ""), events: events, nodes: ofNodes, reported: map[types.UID][]ingress.Fault{},
 		public: &publicService{client: s.client, nodes: ofNodes.GetStore(), services: ofServices.GetStore()},
 	}
 	running, cancel := context.WithCancel(ctx)
@@ -114,7 +131,7 @@ func moved(old, now metav1.Object) bool {
 
 func (t *statusTerm) reconcile(ctx context.Context, key string) (time.Duration, error) {
 	if key != everything {
-		return 0, nil // endpoints are the nodes' matter
+		return 0, nil // endpoints are the nodes' matter, and those of Gateways are written here
 	}
 	select {
 	case <-time.After(gather):
@@ -130,12 +147,15 @@ func (t *statusTerm) reconcile(ctx context.Context, key string) (time.Duration, 
 	errs := []error{err}
 	reported := make(map[types.UID][]ingress.Fault, len(mine))
 	for _, ing := range mine {
-		v := out.Verdicts[types.NamespacedName{Namespace: ing.Namespace, Name: ing.Name}]
+		v := out.verdicts[types.NamespacedName{Namespace: ing.Namespace, Name: ing.Name}]
 		t.tell(ing, v.Faults)
 		reported[ing.UID] = v.Faults
 		if err == nil {
 			errs = append(errs, t.write(ctx, ing, addresses))
 		}
+	}
+	if err := t.gateways(ctx, out); err != nil {
+		errs = append(errs, err)
 	}
 	t.reported = reported // of Ingresses that are gone there is nothing to remember
 	return 0, errors.Join(errs...)

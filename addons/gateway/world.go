@@ -17,10 +17,13 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
+	"knarr/addons/gateway/gatewayapi"
 	"knarr/addons/gateway/ingress"
+	"knarr/addons/gateway/route"
 	"knarr/internal/controller"
 	"knarr/internal/informer"
 	"knarr/internal/references"
+	"knarr/internal/run"
 )
 
 // A world is what of the cluster is watched: Ingresses and their classes always, the rest
@@ -35,6 +38,10 @@ type world struct {
 	details            *details
 	named              *named
 	parsed             *ingress.Parsed
+	api                *gatewayWatch
+	apiParsed          *ingress.Parsed
+	served             map[types.NamespacedName]bool // the Services of Gateways
+	node               string                        // whose places are looked for; "" on a server
 	fallback           *tls.Certificate
 	// asked are the Services that the last compilation asked for; nil while one is under
 	// way: then the change of any may concern it.
@@ -50,10 +57,11 @@ type details struct {
 
 const byService = "service"
 
-func newWorld(client kubernetes.Interface, domain string) *world {
+func newWorld(client kubernetes.Interface, api *apiClient, domain, node string) *world {
 	f := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(slim))
 	return &world{
-		client: client, domain: domain, factory: f, parsed: ingress.NewParsed(),
+		client: client, domain: domain, node: node, factory: f, parsed: ingress.NewParsed(), apiParsed: ingress.NewParsed(),
+		api:       &gatewayWatch{client: api, core: client, withClasses: node == ""},
 		ingresses: f.Networking().V1().Ingresses().Informer(), classes: f.Networking().V1().IngressClasses().Informer(),
 	}
 }
@@ -63,7 +71,9 @@ func slim(o any) (any, error) {
 	switch o := o.(type) {
 	case *corev1.Service:
 		o.Status.Conditions = nil
-		return informer.TrimMetadata(o)
+		if o.Labels[managedBy] != us { // those made here are compared as a whole
+			return informer.TrimMetadata(o)
+		}
 	case *discoveryv1.EndpointSlice:
 		for i := range o.Endpoints {
 			e := &o.Endpoints[i]
@@ -104,6 +114,10 @@ func (w *world) run(ctx context.Context, reconcile func(ctx context.Context, key
 				}
 				defer func() { _ = one.RemoveEventHandler(reg) }()
 			}
+			w.api.add = func() { add(everything) }
+			var group run.Group
+			defer group.Wait()
+			group.Go("gateway: watch the Gateway API", func() { w.api.run(ctx) })
 			add(everything)
 			ready()
 			<-ctx.Done()
@@ -114,6 +128,7 @@ func (w *world) run(ctx context.Context, reconcile func(ctx context.Context, key
 	w.factory.StartWithContext(ctx)
 	defer func() {
 		w.forget()
+		w.api.forget()
 		if w.named != nil {
 			w.named.stop()
 		}
@@ -219,25 +234,46 @@ func (w *world) class(name string) *networkingv1.IngressClass {
 	return c
 }
 
+// A compiled is what is served, and what there is to say of it.
+type compiled struct {
+	route.Config
+	targets  map[string]ingress.Target
+	verdicts map[types.NamespacedName]ingress.Verdict
+	ports    map[types.NamespacedName][]gatewayapi.Port
+	statuses gatewayapi.Statuses
+}
+
 // compile makes of what is known what is served.
-func (w *world) compile(ctx context.Context) (*ingress.Output, error) {
-	mine := w.ours()
-	if len(mine) == 0 {
+func (w *world) compile(ctx context.Context) (*compiled, error) {
+	mine, gateways := w.ours(), w.api.all()
+	if len(mine) == 0 && len(gateways) == 0 {
 		w.forget()
+		w.api.forget()
 		w.named.want(ctx, nil)
-		w.fallback = nil
-		return ingress.Compile(ingress.Input{Parsed: w.parsed}), nil
+		w.fallback, w.served = nil, nil
+		ingress.Compile(ingress.Input{Parsed: w.parsed})
+		w.apiParsed.Sweep()
+		return &compiled{}, nil
 	}
 	if err := w.watchDetails(ctx); err != nil || ctx.Err() != nil {
 		return nil, err
 	}
-	want := map[namedKey]bool{}
+	var api gatewayapi.Input
+	if len(gateways) == 0 {
+		w.api.forget()
+	} else {
+		if err := w.api.watch(ctx); err != nil || ctx.Err() != nil {
+			return nil, err
+		}
+		api = w.api.input()
+	}
+	want := gatewayapi.References(&api)
 	for _, ing := range mine {
 		for name := range references.Secrets(ing) {
-			want[namedKey{"secrets", ing.Namespace, name}] = true
+			want = append(want, references.Object{Resource: "secrets", Namespace: ing.Namespace, Name: name})
 		}
 		for name := range references.ConfigMaps(ing) {
-			want[namedKey{"configmaps", ing.Namespace, name}] = true
+			want = append(want, references.Object{Resource: "configmaps", Namespace: ing.Namespace, Name: name})
 		}
 	}
 	w.named.want(ctx, want)
@@ -249,23 +285,41 @@ func (w *world) compile(ctx context.Context) (*ingress.Output, error) {
 	}
 	asked := map[types.NamespacedName]bool{}
 	w.asked.Store(nil)
-	out := ingress.Compile(ingress.Input{
+	service := func(name types.NamespacedName) *corev1.Service {
+		asked[name] = true
+		return get[*corev1.Service](w.details.services, name)
+	}
+	of := ingress.Compile(ingress.Input{
 		Ingresses: mine, Domain: w.domain, Default: w.fallback, Parsed: w.parsed, Now: time.Now(),
-		Service: func(name types.NamespacedName) *corev1.Service {
-			asked[name] = true
-			return get[*corev1.Service](w.details.services, name)
-		},
-		Secret: func(name types.NamespacedName) *corev1.Secret {
-			s, _ := w.named.get(namedKey{"secrets", name.Namespace, name.Name}).(*corev1.Secret)
-			return s
-		},
-		ConfigMap: func(name types.NamespacedName) *corev1.ConfigMap {
-			m, _ := w.named.get(namedKey{"configmaps", name.Namespace, name.Name}).(*corev1.ConfigMap)
-			return m
-		},
+		Service: service, Secret: w.secret, ConfigMap: w.configMap,
 	})
+	out := &compiled{Config: route.Config{Listeners: of.Listeners, Backends: of.Backends}, targets: of.Targets, verdicts: of.Verdicts}
+	if len(gateways) > 0 {
+		served := map[types.NamespacedName]bool{}
+		api.Service, api.Secret, api.ConfigMap, api.Parsed, api.Now = service, w.secret, w.configMap, w.apiParsed, time.Now()
+		api.Place = func(g types.NamespacedName) *gatewayapi.Place {
+			name := types.NamespacedName{Namespace: g.Namespace, Name: gatewayapi.ServiceName(g.Name)}
+			served[name] = true
+			return w.place(service(name), name)
+		}
+		more := gatewayapi.Compile(api)
+		out.Listeners = append(out.Listeners, more.Listeners...)
+		maps.Copy(out.Backends, more.Backends)
+		maps.Copy(out.targets, more.Targets)
+		out.ports, out.statuses, w.served = more.Ports, more.Statuses, served
+	}
 	w.asked.Store(&asked)
 	return out, nil
+}
+
+func (w *world) secret(name types.NamespacedName) *corev1.Secret {
+	s, _ := w.named.get(references.Object{Resource: "secrets", Namespace: name.Namespace, Name: name.Name}).(*corev1.Secret)
+	return s
+}
+
+func (w *world) configMap(name types.NamespacedName) *corev1.ConfigMap {
+	m, _ := w.named.get(references.Object{Resource: "configmaps", Namespace: name.Namespace, Name: name.Name}).(*corev1.ConfigMap)
+	return m
 }
 
 func get[T any](inf cache.SharedIndexInformer, name types.NamespacedName) (zero T) {

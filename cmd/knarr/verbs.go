@@ -149,6 +149,14 @@ func kubectl(_ context.Context, args []string) error {
 	return fmt.Errorf("run %s: %w", path, syscall.Exec(path, append([]string{"kubectl"}, args...), env))
 }
 
+func ingressReport(f *pflag.FlagSet) runner {
+	dir := f.StringP("data-dir", "d", cluster.DefaultDataDir, "`directory` of the cluster")
+	kubeconfig := f.String("kubeconfig", "", "kubeconfig `file` of another cluster (default: that of --data-dir)")
+	return func(ctx context.Context, _ []string) error {
+		return cluster.IngressReport(ctx, *dir, *kubeconfig, os.Stdout)
+	}
+}
+
 func check(*pflag.FlagSet) runner {
 	return func(context.Context, []string) error {
 		if !cluster.Check(os.Stdout) {

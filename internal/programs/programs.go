@@ -30,6 +30,8 @@ const (
 	Holder  = "knarr-holder"
 	Kine    = "knarr-kine"
 	Pause   = "pause"
+	// Definitions are no program, but those of the Gateway API's kinds.
+	Definitions = "gateway-definitions"
 )
 
 // ErrMissing says that this binary was built without the program.

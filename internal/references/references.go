@@ -17,6 +17,9 @@ const (
 	GatewayNamespace, GatewayAccount = "kube-system", "gateway"
 )
 
+// An Object is a Secret or ConfigMap.
+type Object struct{ Resource, Namespace, Name string }
+
 // Controller is the controller of the IngressClasses that the gateway serves.
 const Controller = "knarr.io/ingress"
 

@@ -13,11 +13,11 @@ import (
 var pages = []string{"README.md", "README.ko.md", "ARCHITECTURE.md", "CONTRIBUTING.md"}
 
 var (
-	verbCalled   = regexp.MustCompile("(?m)(?:`|^\\$ (?:sudo )?)(?:bin/)?knarr ([a-z]+)")
-	targetCalled = regexp.MustCompile("(?m)(?:`|^\\$ (?:sudo )?|^(?:sudo )?)make ([a-z0-9]+)")
+	verbCalled   = regexp.MustCompile("(?m)(?:`|^\\$ (?:sudo )?)(?:bin/)?knarr ([a-z]+(?:-[a-z]+)*)")
+	targetCalled = regexp.MustCompile("(?m)(?:`|^\\$ (?:sudo )?|^(?:sudo )?)make ([a-z0-9]+(?:-[a-z0-9]+)*)")
 	linked       = regexp.MustCompile(`\]\(([^)#:]+)(?:#[^)]*)?\)`)
-	verbDefined  = regexp.MustCompile(`(?m)^\t+\{(?:name: )?"([a-z]+)", `)
-	targetSet    = regexp.MustCompile(`(?m)^([a-z0-9]+):`)
+	verbDefined  = regexp.MustCompile(`(?m)^\t+\{(?:name: )?"([a-z-]+)", `)
+	targetSet    = regexp.MustCompile(`(?m)^([a-z0-9-]+):`)
 )
 
 // TestPages: every command that a page tells to type exists, and so does every

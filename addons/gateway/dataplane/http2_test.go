@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 
 	"knarr/addons/gateway/route"
@@ -101,7 +102,7 @@ func TestVersions(t *testing.T) {
 	cert, pool := newCertificate(t, "v.example")
 	echo := func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
-		fmt.Fprintf(w, "%s %s %d %s", r.Proto, r.Host, len(body), r.Header.Get("X-Forwarded-Proto"))
+		fmt.Fprintf(w, "%s %s %d %s%s", r.Proto, r.Host, len(body), r.Header.Get("X-Forwarded-Proto"), r.Trailer.Get("X-Sum"))
 	}
 	f.serve("one", echo)
 	f.h2cServer("two", echo)
@@ -118,13 +119,22 @@ func TestVersions(t *testing.T) {
 					if !known {
 						body = io.MultiReader(body)
 					}
-					answer, err := client.Post("https://v.example/"+path, "text/plain", body)
+					r, err := http.NewRequest("POST", "https://v.example/"+path, body)
+					if err != nil {
+						t.Fatal(err)
+					}
+					sum := ""
+					if !known && n > 0 {
+						sum = " sum"
+						r.Trailer = http.Header{"X-Sum": {"sum"}}
+					}
+					answer, err := client.Do(r)
 					if err != nil {
 						t.Fatalf("HTTP/2 %v to %s with %d: %v", front, path, n, err)
 					}
 					got, _ := io.ReadAll(answer.Body)
 					_ = answer.Body.Close()
-					if want := fmt.Sprintf("%s v.example %d https", proto, n); string(got) != want {
+					if want := fmt.Sprintf("%s v.example %d https%s", proto, n, strings.TrimSpace(sum)); string(got) != want {
 						t.Errorf("HTTP/2 %v to %s with %d: %q, want %q", front, path, n, got, want)
 					}
 				}
@@ -163,4 +173,44 @@ func TestBadHTTP2(t *testing.T) {
 			t.Errorf("%s: %q", name, status)
 		}
 	}
+}
+
+// TestManyStreams: clients that leave in the midst harm no other stream of the connection.
+func TestManyStreams(t *testing.T) {
+	f := newPlane(t, Options{})
+	cert, pool := newCertificate(t, "m.example")
+	f.serve("b", func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		_, _ = w.Write(body)
+	})
+	c := one("https", 443, "b")
+	c.Listeners[0].Protocol, c.Listeners[0].Certificates = route.HTTPS, []*tls.Certificate{cert}
+	f.apply(c)
+	client := f.client(443, pool, true)
+	var wg sync.WaitGroup
+	for i := range 16 {
+		wg.Go(func() {
+			for k := range 12 {
+				ctx, cancel := context.WithCancel(context.Background())
+				text := strings.Repeat(fmt.Sprintf("%d-%d ", i, k), 1+(k*k*k*100)%20000)
+				r, _ := http.NewRequestWithContext(ctx, "POST", "https://m.example/b", strings.NewReader(text))
+				answer, err := client.Do(r)
+				if err != nil {
+					t.Error(err)
+					cancel()
+					continue
+				}
+				if (i+k)%3 == 0 {
+					cancel() // in the midst of the answer
+				}
+				got, err := io.ReadAll(answer.Body)
+				if (i+k)%3 != 0 && (err != nil || string(got) != text) {
+					t.Errorf("%d of %d bytes came back, %v", len(got), len(text), err)
+				}
+				_ = answer.Body.Close()
+				cancel()
+			}
+		})
+	}
+	wg.Wait()
 }

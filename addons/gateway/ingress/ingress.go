@@ -69,6 +69,8 @@ type Target struct {
 	Service types.NamespacedName
 	// Port is the name that the EndpointSlices give the port.
 	Port string
+	// UDP says that it is a port for datagrams.
+	UDP bool
 	// Number, if it is set, is asked at the Service's own address, and no EndpointSlice.
 	Number uint16
 }
@@ -95,7 +97,7 @@ func Compile(in Input) *Output {
 		hosts: make(map[string]bool, len(in.Ingresses)), routes: make([]route.Route, 0, len(in.Ingresses)),
 	}
 	if len(in.Ingresses) == 0 {
-		in.Parsed.sweep()
+		in.Parsed.Sweep()
 		return c.out
 	}
 	all := make([]*subject, len(in.Ingresses))
@@ -129,7 +131,7 @@ func Compile(in Input) *Output {
 		c.out.Verdicts[s.name] = Verdict{Faults: s.bounded()}
 	}
 	c.listen()
-	in.Parsed.sweep()
+	in.Parsed.Sweep()
 	return c.out
 }
 

@@ -207,12 +207,12 @@ func TestParsed(t *testing.T) {
 		if _, err := p.Pattern("a"); err != nil {
 			t.Fatal(err)
 		}
-		p.sweep()
+		p.Sweep()
 		if len(p.patterns) != 1 {
 			t.Fatalf("%d patterns", len(p.patterns))
 		}
 	}
-	p.sweep()
+	p.Sweep()
 	if len(p.patterns) != 0 {
 		t.Errorf("%d patterns", len(p.patterns))
 	}

@@ -51,8 +51,8 @@ func NewParsed() *Parsed {
 	return &Parsed{certificates: map[string]*certificate{}, pools: map[string]*pool{}, patterns: map[string]*pattern{}, users: map[string]*users{}}
 }
 
-// sweep forgets what this compilation did not use.
-func (p *Parsed) sweep() {
+// Sweep forgets what this compilation did not use.
+func (p *Parsed) Sweep() {
 	for k, v := range p.certificates {
 		if v.used != p.round {
 			delete(p.certificates, k)

@@ -70,6 +70,7 @@ func (p *Port) configFor(hello *tls.ClientHelloInfo) (*tls.Config, error) {
 	}
 	of, found := c.TLS.find(hello.ServerName)
 	if !found || of.config == nil {
+		_ = hello.Conn.Close() // a connection that leads nowhere is closed, without an alert
 		return nil, errNoServer
 	}
 	if of.asking != nil {
@@ -114,7 +115,7 @@ func (p *Port) configOf(l *route.Listener) *tls.Config {
 		return nil
 	}
 	o := old.listener
-	if o.Protocol != l.Protocol || o.MinVersion != l.MinVersion || o.ClientOptional != l.ClientOptional || (o.ClientCAs == nil) != (l.ClientCAs == nil) ||
+	if o.Protocol != l.Protocol || o.MinVersion != l.MinVersion || o.ClientOptional != l.ClientOptional || o.ClientUnverified != l.ClientUnverified || (o.ClientCAs == nil) != (l.ClientCAs == nil) ||
 		l.ClientCAs != nil && !l.ClientCAs.Equal(o.ClientCAs) || !slices.Equal(o.Certificates, l.Certificates) || !maps.Equal(o.Names, l.Names) {
 		return nil
 	}
@@ -132,7 +133,9 @@ func serverTLS(l *route.Listener) *tls.Config {
 	if l.Protocol == route.HTTPS {
 		c.NextProtos = []string{"h2", "http/1.1"}
 	}
-	if l.ClientCAs != nil {
+	if l.ClientUnverified {
+		c.ClientAuth = tls.RequestClientCert
+	} else if l.ClientCAs != nil {
 		c.ClientCAs, c.ClientAuth = l.ClientCAs, tls.RequireAndVerifyClientCert
 		if l.ClientOptional {
 			c.ClientAuth = tls.VerifyClientCertIfGiven

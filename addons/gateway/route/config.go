@@ -58,6 +58,8 @@ type Listener struct {
 	// without one is refused unless ClientOptional.
 	ClientCAs      *x509.CertPool
 	ClientOptional bool
+	// ClientUnverified asks for certificates and lets in whoever shows any, or none.
+	ClientUnverified bool
 	// MinVersion is tls.VersionTLS12 or above; 0 means TLS 1.2.
 	MinVersion uint16
 	// ProxyProtocol expects each connection from TrustedProxies to begin with a PROXY header

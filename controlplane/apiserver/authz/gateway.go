@@ -1,11 +1,16 @@
 package authz
 
 import (
+	"iter"
 	"slices"
 
 	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"k8s.io/apiserver/pkg/authentication/user"
+	gw "sigs.k8s.io/gateway-api/apis/v1"
 
 	"knarr/controlplane/apiserver/watchcache"
 	"knarr/internal/references"
@@ -17,8 +22,8 @@ func isGateway(u user.Info) bool {
 		u.GetName() == serviceaccount.MakeUsername(references.GatewayNamespace, references.GatewayAccount)
 }
 
-// gatewayReads lets a gateway read the Secrets and ConfigMaps that Ingresses name which it
-// serves, each by its name: a node that was taken over opens no other.
+// gatewayReads lets a gateway read the Secrets and ConfigMaps that Ingresses and Gateways
+// name which it serves, each by its name: a node that was taken over opens no other.
 func (n *Node) gatewayReads(a *Attributes) (bool, string) {
 	if !a.IsResource || a.Group != "" || a.Resource != "secrets" && a.Resource != "configmaps" {
 		return false, ""
@@ -47,8 +52,76 @@ func (n *Node) gatewayReads(a *Attributes) (bool, string) {
 		}
 		return !found
 	})
-	if found {
+	if found || n.gatewayRefers(a) {
 		return true, ""
 	}
-	return false, "no Ingress that the gateway serves names this object"
+	return false, "no Ingress and no Gateway that the gateway serves names this object"
+}
+
+// gatewayRefers says whether a Gateway of a class of ours, a ListenerSet of one or a
+// BackendTLSPolicy names the object, and may.
+func (n *Node) gatewayRefers(a *Attributes) bool {
+	wanted := references.Object{Resource: a.Resource, Namespace: a.Namespace, Name: a.Name}
+	names := func(all iter.Seq[references.Reference]) bool {
+		for r := range all {
+			if r.Object == wanted && (r.From == r.Namespace || n.granted(r)) {
+				return true
+			}
+		}
+		return false
+	}
+	found, ours := false, map[types.NamespacedName]bool{}
+	eachOfGatewayAPI(n.cache, "gateways", "", func(g *gw.Gateway) bool {
+		class := &gw.GatewayClass{}
+		if !oneOfGatewayAPI(n.cache, "gatewayclasses", string(g.Spec.GatewayClassName), class) || class.Spec.ControllerName != references.GatewayController {
+			return true
+		}
+		ours[types.NamespacedName{Namespace: g.Namespace, Name: g.Name}] = true
+		found = names(references.OfGateway(g))
+		return !found
+	})
+	if !found {
+		eachOfGatewayAPI(n.cache, "listenersets", "", func(s *gw.ListenerSet) bool {
+			found = ours[references.ParentOf(s)] && names(references.OfListenerSet(s))
+			return !found
+		})
+	}
+	if !found {
+		eachOfGatewayAPI(n.cache, "backendtlspolicies", a.Namespace, func(p *gw.BackendTLSPolicy) bool {
+			found = names(references.OfPolicy(p))
+			return !found
+		})
+	}
+	return found
+}
+
+// granted says whether a ReferenceGrant allows a reference into another namespace.
+func (n *Node) granted(r references.Reference) (ok bool) {
+	kind := map[string]string{"secrets": "Secret", "configmaps": "ConfigMap"}[r.Resource]
+	eachOfGatewayAPI(n.cache, "referencegrants", r.Namespace, func(g *gw.ReferenceGrant) bool {
+		ok = references.Granted(g, r.Kind, r.From, "", kind, r.Name)
+		return !ok
+	})
+	return ok
+}
+
+// ofGatewayAPI is a custom kind as it is stored, in whichever version.
+func ofGatewayAPI(cache *watchcache.Cache, plural string) *watchcache.Resource {
+	return cache.Stored()[gw.SchemeGroupVersion.WithResource(plural).GroupResource()]
+}
+
+// eachOfGatewayAPI visits the objects of a custom kind, as far as they can be read.
+func eachOfGatewayAPI[T any](cache *watchcache.Cache, plural, namespace string, visit func(*T) bool) {
+	watchcache.Each(ofGatewayAPI(cache, plural), namespace, func(u *unstructured.Unstructured) bool {
+		var o T
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, &o); err != nil {
+			return true
+		}
+		return visit(&o)
+	})
+}
+
+func oneOfGatewayAPI(cache *watchcache.Cache, plural, name string, to any) bool {
+	u, ok := watchcache.Read[*unstructured.Unstructured](ofGatewayAPI(cache, plural), name)
+	return ok && runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, to) == nil
 }

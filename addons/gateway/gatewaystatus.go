@@ -1,0 +1,184 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	gw "sigs.k8s.io/gateway-api/apis/v1"
+
+	"knarr/addons/gateway/gatewayapi"
+	"knarr/internal/controller"
+)
+
+// gateways keeps the Services of Gateways, and writes what the objects of the Gateway API
+// are told.
+func (t *statusTerm) gateways(ctx context.Context, out *compiled) error {
+	var errs []error
+	for _, o := range t.world.api.allClasses() {
+		if o.Spec.ControllerName == gatewayapi.Controller {
+			want, _ := gatewayapi.ClassStatus(o)
+			keepTimes(want.Conditions, o.Status.Conditions)
+			errs = append(errs, put(ctx, t, "gatewayclasses", o, o.Status, want, func(c *gw.GatewayClass) { c.Status = want }))
+		}
+	}
+	if t.world.api.kinds == nil {
+		return errors.Join(errs...)
+	}
+	in := t.world.api.input()
+	s := &out.statuses
+	errs = append(errs, t.keepServices(ctx, out.ports))
+	for _, o := range in.Gateways {
+		want, ok := s.Gateways[key(o)]
+		if !ok {
+			continue
+		}
+		keepTimes(want.Conditions, o.Status.Conditions)
+		for i := range want.Listeners {
+			if at := slices.IndexFunc(o.Status.Listeners, func(l gw.ListenerStatus) bool { return l.Name == want.Listeners[i].Name }); at >= 0 {
+				keepTimes(want.Listeners[i].Conditions, o.Status.Listeners[at].Conditions)
+			} else {
+				keepTimes(want.Listeners[i].Conditions, nil)
+			}
+		}
+		errs = append(errs, put(ctx, t, "gateways", o, o.Status, want, func(c *gw.Gateway) { c.Status = want }))
+	}
+	for _, o := range in.ListenerSets {
+		want, ok := s.ListenerSets[key(o)]
+		if !ok {
+			continue
+		}
+		keepTimes(want.Conditions, o.Status.Conditions)
+		for i := range want.Listeners {
+			if at := slices.IndexFunc(o.Status.Listeners, func(l gw.ListenerEntryStatus) bool { return l.Name == want.Listeners[i].Name }); at >= 0 {
+				keepTimes(want.Listeners[i].Conditions, o.Status.Listeners[at].Conditions)
+			} else {
+				keepTimes(want.Listeners[i].Conditions, nil)
+			}
+		}
+		errs = append(errs, put(ctx, t, "listenersets", o, o.Status, want, func(c *gw.ListenerSet) { c.Status = want }))
+	}
+	errs = append(errs, t.routes(ctx, &in, s), t.policies(ctx, &in, s))
+	return errors.Join(errs...)
+}
+
+func (t *statusTerm) routes(ctx context.Context, in *gatewayapi.Input, s *gatewayapi.Statuses) error {
+	var errs []error
+	for _, o := range in.HTTPRoutes {
+		want := parents(s.Routes["HTTPRoute"][key(o)], o.Status.Parents)
+		errs = append(errs, put(ctx, t, "httproutes", o, o.Status.RouteStatus, want, func(c *gw.HTTPRoute) { c.Status.RouteStatus = want }))
+	}
+	for _, o := range in.GRPCRoutes {
+		want := parents(s.Routes["GRPCRoute"][key(o)], o.Status.Parents)
+		errs = append(errs, put(ctx, t, "grpcroutes", o, o.Status.RouteStatus, want, func(c *gw.GRPCRoute) { c.Status.RouteStatus = want }))
+	}
+	for _, o := range in.TLSRoutes {
+		want := parents(s.Routes["TLSRoute"][key(o)], o.Status.Parents)
+		errs = append(errs, put(ctx, t, "tlsroutes", o, o.Status.RouteStatus, want, func(c *gw.TLSRoute) { c.Status.RouteStatus = want }))
+	}
+	for _, o := range in.TCPRoutes {
+		want := parents(s.Routes["TCPRoute"][key(o)], o.Status.Parents)
+		errs = append(errs, put(ctx, t, "tcproutes", o, o.Status.RouteStatus, want, func(c *gw.TCPRoute) { c.Status.RouteStatus = want }))
+	}
+	for _, o := range in.UDPRoutes {
+		want := parents(s.Routes["UDPRoute"][key(o)], o.Status.Parents)
+		errs = append(errs, put(ctx, t, "udproutes", o, o.Status.RouteStatus, want, func(c *gw.UDPRoute) { c.Status.RouteStatus = want }))
+	}
+	return errors.Join(errs...)
+}
+
+func (t *statusTerm) policies(ctx context.Context, in *gatewayapi.Input, s *gatewayapi.Statuses) error {
+	var errs []error
+	for _, o := range in.Policies {
+		var want gw.PolicyStatus
+		for _, a := range o.Status.Ancestors {
+			if a.ControllerName != gatewayapi.Controller {
+				want.Ancestors = append(want.Ancestors, a)
+			}
+		}
+		for _, a := range s.Policies[key(o)] {
+			a.Conditions = slices.Clone(a.Conditions)
+			var before []metav1.Condition
+			for _, b := range o.Status.Ancestors {
+				if b.ControllerName == a.ControllerName && equality.Semantic.DeepEqual(a.AncestorRef, b.AncestorRef) {
+					before = b.Conditions
+				}
+			}
+			keepTimes(a.Conditions, before)
+			want.Ancestors = append(want.Ancestors, a)
+		}
+		if len(want.Ancestors) == 0 && len(o.Status.Ancestors) == 0 {
+			continue
+		}
+		if want.Ancestors == nil {
+			want.Ancestors = []gw.PolicyAncestorStatus{}
+		}
+		errs = append(errs, put(ctx, t, "backendtlspolicies", o, o.Status, want, func(c *gw.BackendTLSPolicy) { c.Status = want }))
+	}
+	return errors.Join(errs...)
+}
+
+func key(o metav1.Object) types.NamespacedName {
+	return types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetName()}
+}
+
+// parents are those of a route's status: ours, beside other controllers'.
+func parents(ours, have []gw.RouteParentStatus) (status gw.RouteStatus) {
+	for _, p := range have {
+		if p.ControllerName != gatewayapi.Controller {
+			status.Parents = append(status.Parents, p)
+		}
+	}
+	for _, p := range ours {
+		var before []metav1.Condition
+		for _, h := range have {
+			if h.ControllerName == p.ControllerName && equality.Semantic.DeepEqual(h.ParentRef, p.ParentRef) {
+				before = h.Conditions
+			}
+		}
+		keepTimes(p.Conditions, before)
+		status.Parents = append(status.Parents, p)
+	}
+	if status.Parents == nil && have != nil {
+		status.Parents = []gw.RouteParentStatus{} // it had some
+	}
+	return status
+}
+
+// keepTimes gives conditions the time of those before that say the same.
+func keepTimes(now, before []metav1.Condition) {
+	for i := range now {
+		now[i].LastTransitionTime = metav1.NewTime(time.Now().Truncate(time.Second))
+		for _, b := range before {
+			if b.Type == now[i].Type && b.Status == now[i].Status {
+				now[i].LastTransitionTime = b.LastTransitionTime
+			}
+		}
+	}
+}
+
+// put writes an object's status, if it is not what it should be.
+func put[T interface {
+	metav1.Object
+	runtime.Object
+}, S any](ctx context.Context, t *statusTerm, plural string, object T, have, want S, set func(T)) error {
+	if equality.Semantic.DeepEqual(have, want) {
+		return nil
+	}
+	changed := object.DeepCopyObject().(T)
+	set(changed)
+	r := t.world.api.client.rest.Put().Resource(plural).Name(object.GetName()).SubResource("status").Body(changed)
+	if ns := object.GetNamespace(); ns != "" {
+		r = r.Namespace(ns)
+	}
+	if err := r.Do(ctx).Error(); controller.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("write the status of %s %s: %w", plural, key(object), err)
+	}
+	return nil
+}
