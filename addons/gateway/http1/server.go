@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -206,22 +205,33 @@ var (
 	errIdle    = errors.New("no request came")
 	errSlow    = errors.New("the request came too slowly")
 	errClosing = errors.New("the server is closing")
+	errParked  = errors.New("no request has come yet")
 )
 
 // serve serves requests one after the other. It reports whether the connection goes on
 // elsewhere.
 func (c *conn) serve() (elsewhere bool) {
+	for {
+		elsewhere, idle := c.serveBusy()
+		if !idle || c.park() != nil {
+			return elsewhere
+		}
+	}
+}
+
+// serveBusy serves requests until none comes for a while, or the connection ends.
+func (c *conn) serveBusy() (elsewhere, idle bool) {
 	w := works.Get().(*work)
-	defer func() { c.giveBack(w) }()
+	defer c.giveBack(w)
 	w.reader = reader{conn: c.nc}
 	w.head = headWait{c, w}
 	for {
-		elsewhere, again := c.next(w)
+		elsewhere, again, idle := c.next(w)
 		if !again {
-			return elsewhere
+			return elsewhere, idle
 		}
 		if w.reader.from == w.reader.to && c.server.closing.Load() {
-			return false
+			return false, false
 		}
 	}
 }
@@ -243,39 +253,42 @@ func (c *conn) giveBack(w *work) {
 	works.Put(w)
 }
 
-// next serves one request.
-func (c *conn) next(w *work) (elsewhere, again bool) {
+// next serves one request; idle says that none has come yet.
+func (c *conn) next(w *work) (elsewhere, again, idle bool) {
 	w.reader.waiter = &w.head
 	if !c.first && len(w.reader.unread()) >= 2 && string(w.reader.unread()[:2]) == "\r\n" {
 		w.reader.from += 2 // some clients end a body with one too many
 	}
 	head, err := w.reader.head()
+	if err == errParked {
+		return false, false, true
+	}
 	if err != nil {
 		c.refuse(w, err)
-		return false, false
+		return false, false, false
 	}
 	if c.first && head == "PRI * HTTP/2.0\r\n" && c.server.HTTP2 != nil && c.tls == nil {
 		read := append([]byte("PRI * HTTP/2.0\r\n\r\n"), w.reader.unread()...)
 		_ = c.nc.SetReadDeadline(time.Time{})
 		c.server.HTTP2(c.nc, read)
-		return true, false
+		return true, false, false
 	}
 	c.first = false
 	if err := c.readRequest(w, head); err != nil {
 		c.refuse(w, err)
-		return false, false
+		return false, false, false
 	}
 	c.since.Store(w.reader.arrived.UnixNano())
 	ok := c.call(w)
 	c.since.Store(0)
 	if c.taken {
-		return true, false
+		return true, false, false
 	}
 	if !ok || !c.finish(w) {
 		c.linger(w)
-		return false, false
+		return false, false, false
 	}
-	return false, true
+	return false, true, false
 }
 
 // A headWait is the waiter for a request's head.
@@ -297,7 +310,10 @@ func (h *headWait) wait(since time.Time) error {
 	case now.Sub(since) > idleTime:
 		return errIdle
 	}
-	return h.c.park(h.w, since)
+	if h.c.raw == nil {
+		return nil
+	}
+	return errParked
 }
 
 // readable reports whether there is something to read, be it the end.
@@ -312,27 +328,13 @@ func peek(fd uintptr) bool {
 	return err != unix.EAGAIN && err != unix.EINTR
 }
 
-// park waits without a buffer while a connection is idle.
-func (c *conn) park(w *work, since time.Time) error {
-	if c.raw == nil || w.reader.from != w.reader.to {
-		return nil
-	}
-	w.reader.release()
-	_ = c.nc.SetReadDeadline(since.Add(idleTime))
+// park waits for a request without anything but the connection: no buffer, no maps.
+func (c *conn) park() error {
+	_ = c.nc.SetReadDeadline(time.Now().Add(idleTime))
 	if c.server.closing.Load() {
 		return errClosing
 	}
-	err := c.raw.Read(peek)
-	w.reader.acquire()
-	switch {
-	case err == nil:
-		return nil
-	case c.server.closing.Load():
-		return errClosing
-	case errors.Is(err, os.ErrDeadlineExceeded):
-		return errIdle
-	}
-	return err
+	return c.raw.Read(peek)
 }
 
 // call runs the handler and reports whether it ended as it should.
