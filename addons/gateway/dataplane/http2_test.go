@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 
 	"knarr/addons/gateway/route"
@@ -163,4 +164,44 @@ func TestBadHTTP2(t *testing.T) {
 			t.Errorf("%s: %q", name, status)
 		}
 	}
+}
+
+// TestManyStreams: clients that leave in the midst harm no other stream of the connection.
+func TestManyStreams(t *testing.T) {
+	f := newPlane(t, Options{})
+	cert, pool := newCertificate(t, "m.example")
+	f.serve("b", func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		_, _ = w.Write(body)
+	})
+	c := one("https", 443, "b")
+	c.Listeners[0].Protocol, c.Listeners[0].Certificates = route.HTTPS, []*tls.Certificate{cert}
+	f.apply(c)
+	client := f.client(443, pool, true)
+	var wg sync.WaitGroup
+	for i := range 16 {
+		wg.Go(func() {
+			for k := range 12 {
+				ctx, cancel := context.WithCancel(context.Background())
+				text := strings.Repeat(fmt.Sprintf("%d-%d ", i, k), 1+(k*k*k*100)%20000)
+				r, _ := http.NewRequestWithContext(ctx, "POST", "https://m.example/b", strings.NewReader(text))
+				answer, err := client.Do(r)
+				if err != nil {
+					t.Error(err)
+					cancel()
+					continue
+				}
+				if (i+k)%3 == 0 {
+					cancel() // in the midst of the answer
+				}
+				got, err := io.ReadAll(answer.Body)
+				if (i+k)%3 != 0 && (err != nil || string(got) != text) {
+					t.Errorf("%d of %d bytes came back, %v", len(got), len(text), err)
+				}
+				_ = answer.Body.Close()
+				cancel()
+			}
+		})
+	}
+	wg.Wait()
 }

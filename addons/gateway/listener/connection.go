@@ -73,7 +73,7 @@ func (p *Port) encrypted(conn net.Conn) {
 	}
 	state := c.ConnectionState()
 	if state.NegotiatedProtocol == "h2" {
-		p.queue.put(c)
+		p.http2.Serve(c, &state)
 		return
 	}
 	p.http.Serve(c, socketOf(conn), &state)

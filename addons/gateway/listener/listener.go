@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"knarr/addons/gateway/http1"
+	"knarr/addons/gateway/http2"
 	"knarr/internal/run"
 )
 
@@ -36,11 +37,8 @@ func (a Address) String() string {
 
 // Limits of every connection, whoever opened it.
 const (
-	headerTime     = 10 * time.Second // for a request's head, a TLS handshake, a PROXY header
-	idleTime       = 75 * time.Second
-	maxHeaderBytes = 64 << 10
-	maxStreams     = 250 // of one HTTP/2 connection at once
-	acceptBackoff  = 50 * time.Millisecond
+	headerTime    = 10 * time.Second // for a TLS handshake, a ClientHello or a PROXY header
+	acceptBackoff = 50 * time.Millisecond
 )
 
 // A Content is what a Port serves. It is not changed once it was handed over.
@@ -60,8 +58,7 @@ type Port struct {
 	listener net.Listener
 	content  atomic.Pointer[Content]
 	http     *http1.Server
-	http2    *http.Server
-	queue    *queue      // of connections that speak HTTP/2
+	http2    *http2.Server
 	outer    *tls.Config // holds the keys of session tickets
 	group    run.Group
 	streams  sync.WaitGroup
@@ -76,24 +73,13 @@ func Open(l net.Listener, content *Content) *Port {
 	p := &Port{listener: l, open: map[net.Conn]struct{}{}}
 	p.content.Store(content)
 	p.outer = &tls.Config{MinVersion: tls.VersionTLS12, GetConfigForClient: p.configFor}
-	p.http = http1.NewServer(http.HandlerFunc(p.serveHTTP), func(conn net.Conn, read []byte) {
+	handler := http.HandlerFunc(p.serveHTTP)
+	p.http2 = http2.NewServer(handler)
+	p.http = http1.NewServer(handler, func(conn net.Conn, read []byte) {
 		buf := bufio.NewReaderSize(bytes.NewReader(read), len(read))
 		_, _ = buf.Peek(len(read))
-		p.queue.put(&peekedConn{Conn: conn, buf: buf})
+		run.Go("gateway connection", func() { p.http2.Serve(&peekedConn{Conn: conn, buf: buf}, nil) })
 	})
-	p.queue = newQueue(l.Addr())
-	p.http2 = &http.Server{
-		Handler:           http.HandlerFunc(p.serveHTTP),
-		ReadHeaderTimeout: headerTime,
-		IdleTimeout:       idleTime,
-		MaxHeaderBytes:    maxHeaderBytes,
-		ErrorLog:          silentLog,
-		Protocols:         new(http.Protocols),
-		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: maxStreams},
-	}
-	p.http2.Protocols.SetHTTP2(true)
-	p.http2.Protocols.SetUnencryptedHTTP2(true)
-	p.group.Go("gateway HTTP/2 server", func() { _ = p.http2.Serve(p.queue) })
 	p.group.Go("gateway listener", p.accept)
 	return p
 }
@@ -130,11 +116,8 @@ func (p *Port) Close(ctx context.Context) {
 	_ = p.listener.Close()
 	var servers run.Group
 	servers.Go("gateway: end HTTP/1.1", func() { p.http.Shutdown(ctx) })
-	if err := p.http2.Shutdown(ctx); err != nil {
-		_ = p.http2.Close()
-	}
+	p.http2.Shutdown(ctx)
 	servers.Wait()
-	p.queue.Close()
 	p.mu.Lock()
 	p.closed = true
 	p.mu.Unlock()
