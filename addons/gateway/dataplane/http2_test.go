@@ -102,7 +102,7 @@ func TestVersions(t *testing.T) {
 	cert, pool := newCertificate(t, "v.example")
 	echo := func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
-		fmt.Fprintf(w, "%s %s %d %s", r.Proto, r.Host, len(body), r.Header.Get("X-Forwarded-Proto"))
+		fmt.Fprintf(w, "%s %s %d %s%s", r.Proto, r.Host, len(body), r.Header.Get("X-Forwarded-Proto"), r.Trailer.Get("X-Sum"))
 	}
 	f.serve("one", echo)
 	f.h2cServer("two", echo)
@@ -119,13 +119,22 @@ func TestVersions(t *testing.T) {
 					if !known {
 						body = io.MultiReader(body)
 					}
-					answer, err := client.Post("https://v.example/"+path, "text/plain", body)
+					r, err := http.NewRequest("POST", "https://v.example/"+path, body)
+					if err != nil {
+						t.Fatal(err)
+					}
+					sum := ""
+					if !known && n > 0 {
+						sum = " sum"
+						r.Trailer = http.Header{"X-Sum": {"sum"}}
+					}
+					answer, err := client.Do(r)
 					if err != nil {
 						t.Fatalf("HTTP/2 %v to %s with %d: %v", front, path, n, err)
 					}
 					got, _ := io.ReadAll(answer.Body)
 					_ = answer.Body.Close()
-					if want := fmt.Sprintf("%s v.example %d https", proto, n); string(got) != want {
+					if want := fmt.Sprintf("%s v.example %d https%s", proto, n, strings.TrimSpace(sum)); string(got) != want {
 						t.Errorf("HTTP/2 %v to %s with %d: %q, want %q", front, path, n, got, want)
 					}
 				}

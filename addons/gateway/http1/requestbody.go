@@ -4,6 +4,8 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 )
@@ -16,7 +18,9 @@ type requestBody struct {
 	expects bool // the client waits for 100 before it sends
 	mu      sync.Mutex
 	closed  bool
-	reading bool
+	// announced is the request's trailer, with the names that its head says.
+	announced http.Header
+	reading   bool
 }
 
 var errBodyClosed = errors.New("the body was closed")
@@ -24,6 +28,23 @@ var errBodyClosed = errors.New("the body was closed")
 func (b *requestBody) start(c *conn, w *work, kind int, length int64, expects bool) {
 	*b = requestBody{c: c, w: w, expects: expects}
 	b.body.start(&w.reader, kind, length)
+}
+
+// announce reads the names of a trailer that follows a chunked body.
+func announce(h http.Header) (trailer http.Header) {
+	for _, list := range h["Trailer"] {
+		for name := range strings.SplitSeq(list, ",") {
+			name = http.CanonicalHeaderKey(strings.TrimSpace(name))
+			if name == "" || slices.Contains(notInTrailers, name) || len(trailer) == 32 {
+				continue
+			}
+			if trailer == nil {
+				trailer = http.Header{}
+			}
+			trailer[name] = nil
+		}
+	}
+	return trailer
 }
 
 // wait is the reader's while the body is read.
@@ -66,8 +87,11 @@ func (b *requestBody) Read(into []byte) (int, error) {
 	}
 	b.w.reader.waiter = b
 	n, err := b.read(into)
-	if err == io.EOF && b.trailer != nil {
-		b.w.request.Trailer = b.trailers()
+	if err == io.EOF {
+		trailer := b.trailers()
+		for name := range b.announced {
+			b.announced[name] = trailer[name]
+		}
 	}
 	return n, err
 }

@@ -410,6 +410,8 @@ func (c *conn) readRequest(w *work, head string) error {
 	}
 	if chunked {
 		w.request.TransferEncoding = chunkedCoding
+		w.body.announced = announce(h)
+		w.request.Trailer = w.body.announced
 		delete(h, "Transfer-Encoding")
 	}
 	w.w.start(c, w, line)

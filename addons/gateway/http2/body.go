@@ -38,8 +38,10 @@ func (b *body) Read(p []byte) (int, error) {
 		return 0, errBodyClosed
 	case st.from == len(st.in):
 		err := st.inEnd
-		if err == io.EOF && st.trailer != nil {
-			st.request.Trailer = st.trailer
+		if err == io.EOF {
+			for name := range st.request.Trailer { // those that the head announced
+				st.request.Trailer[name] = st.trailer[name]
+			}
 		}
 		c.mu.Unlock()
 		return 0, err

@@ -175,7 +175,7 @@ func (st *stream) send(block, data []byte, end, head bool) error {
 		c.appendHead(http2.FrameData, http2.FlagDataEndStream, st.id, 0)
 	}
 	for len(data) > 0 {
-		for st.failed == nil && c.failed == nil && (c.window <= 0 || st.window <= 0 || len(c.out) > maxQueue) {
+		for st.failed == nil && c.failed == nil && (c.window <= 0 || st.window <= 0 || len(c.out) > maxQueued) {
 			if len(c.out) > 0 && !c.writing {
 				c.mu.Unlock()
 				c.flush()

@@ -28,6 +28,7 @@ const (
 	streamWindow  = 256 << 10 // that a client may send of one body before it is read
 	connWindow    = 1 << 20   // of all bodies
 	maxQueue      = 256 << 10 // of frames that a client does not take
+	maxQueued     = 96 << 10  // of them, before a stream waits
 	maxRefused    = 1000      // streams that were too many
 	maxEmpty      = 1000      // frames of data without data
 	idleTime      = 75 * time.Second

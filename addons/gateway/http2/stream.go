@@ -214,6 +214,16 @@ func (st *stream) open(c *conn, f *http2.MetaHeadersFrame) bool {
 	} else {
 		st.body = &body{c: c, st: st, expects: len(h["Expect"]) == 1 && strings.EqualFold(h["Expect"][0], "100-continue")}
 		r.Body = st.body
+		for _, list := range h["Trailer"] {
+			for name := range strings.SplitSeq(list, ",") {
+				if name = http.CanonicalHeaderKey(strings.TrimSpace(name)); name != "" && !notInTrailers[name] && len(r.Trailer) < 32 {
+					if r.Trailer == nil {
+						r.Trailer = http.Header{}
+					}
+					r.Trailer[name] = nil
+				}
+			}
+		}
 	}
 	st.request = r
 	st.answer.start(st, method == http.MethodHead, f.Truncated)

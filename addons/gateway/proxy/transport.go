@@ -108,10 +108,10 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	body := r.Body
+	body, trailer := r.Body, r.Trailer
 	r = r.Clone(r.Context()) // net/http may look at it after the answer
 	u.Scheme, u.Host = t.scheme, "backend"
-	r.URL, r.RequestURI, r.Body = u, "", body
+	r.URL, r.RequestURI, r.Body, r.Trailer = u, "", body, trailer
 	delete(r.Header, "Content-Length")
 	return t.other.RoundTrip(r)
 }
