@@ -62,6 +62,10 @@ func uri(r *proxy.Record) string {
 // appendCommon is the combined log format, as Apache and nginx write it, with the route
 // and the time that the request took.
 func appendCommon(b []byte, r *proxy.Record) []byte {
+	endpoint := ""
+	if r.Endpoint.IsValid() {
+		endpoint = r.Endpoint.String()
+	}
 	quoted := func(s string) string {
 		if s == "" {
 			return `"-"`
@@ -69,7 +73,7 @@ func appendCommon(b []byte, r *proxy.Record) []byte {
 		return strconv.QuoteToASCII(s)
 	}
 	return fmt.Appendf(b, "%s - - [%s] %s %d %d %s %s %s %s %.3f\n", r.Client, r.Start.Format("02/Jan/2006:15:04:05 -0700"),
-		strconv.QuoteToASCII(r.Method+" "+uri(r)+" "+r.Protocol), r.Status, r.Sent, quoted(r.Referer), quoted(r.UserAgent), quoted(r.Route), quoted(r.Endpoint), r.Duration.Seconds())
+		strconv.QuoteToASCII(r.Method+" "+uri(r)+" "+r.Protocol), r.Status, r.Sent, quoted(r.Referer), quoted(r.UserAgent), quoted(r.Route), quoted(endpoint), r.Duration.Seconds())
 }
 
 func appendJSON(b []byte, r *proxy.Record) []byte {
@@ -86,7 +90,7 @@ func appendJSON(b []byte, r *proxy.Record) []byte {
 	b = append(b, `{"time":"`...)
 	b = r.Start.UTC().AppendFormat(b, time.RFC3339Nano)
 	b = append(b, '"')
-	text("client", r.Client)
+	text("client", r.Client.String())
 	text("method", r.Method)
 	text("host", r.Host)
 	text("uri", uri(r))
@@ -99,7 +103,9 @@ func appendJSON(b []byte, r *proxy.Record) []byte {
 	text("route", r.Route)
 	text("rule", r.Rule)
 	text("backend", r.Backend)
-	text("endpoint", r.Endpoint)
+	if r.Endpoint.IsValid() {
+		text("endpoint", r.Endpoint.String())
+	}
 	number("attempts", int64(r.Attempts))
 	text("userAgent", r.UserAgent)
 	text("referer", r.Referer)

@@ -160,15 +160,15 @@ func (p *Plane) Apply(c *route.Config) map[string]error {
 // close lets a port's requests end, apart from the caller.
 func (p *Plane) close(key portKey, open *port) {
 	delete(p.ports, key)
+	if open.udp != nil {
+		open.udp.Close()
+		return
+	}
+	open.tcp.Stop()
 	p.closing.Go("gateway: close a port", func() {
 		ctx, cancel := context.WithTimeout(context.Background(), p.options.DrainTimeout)
 		defer cancel()
-		if open.udp != nil {
-			open.udp.Close()
-		}
-		if open.tcp != nil {
-			open.tcp.Close(ctx)
-		}
+		open.tcp.Close(ctx)
 	})
 }
 

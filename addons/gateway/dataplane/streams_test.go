@@ -222,6 +222,14 @@ func TestMisdirected(t *testing.T) {
 			t.Errorf("%s for %s: %q, want %q", c.sni, c.host, got, c.want)
 		}
 	}
+	// A connection without a name is none for a listener with one, beside one for all.
+	all := site("", route.Filters{})
+	f.apply(&route.Config{Backends: map[string]route.Backend{"x": {}}, Listeners: []route.Listener{all, b}})
+	bare := tls.Client(f.dial(443), &tls.Config{InsecureSkipVerify: true})
+	_, _ = io.WriteString(bare, "GET / HTTP/1.1\r\nHost: b.example\r\n\r\n")
+	if answer, err := http.ReadResponse(bufio.NewReader(bare), nil); err != nil || answer.StatusCode != 421 {
+		t.Errorf("without a name: %v %v", answer, err)
+	}
 	// A listener that asks for certificates refuses the connection.
 	l := site("c.example", route.Filters{})
 	l.ClientCAs = clients

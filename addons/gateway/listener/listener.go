@@ -110,10 +110,13 @@ func (p *Port) accept() {
 	}
 }
 
+// Stop takes no further connections; the address is free.
+func (p *Port) Stop() { _ = p.listener.Close() }
+
 // Close ends the port: no new connections, those that are idle end, and those that serve
 // a request when they have, or when ctx ends.
 func (p *Port) Close(ctx context.Context) {
-	_ = p.listener.Close()
+	p.Stop()
 	var servers run.Group
 	servers.Go("gateway: end HTTP/1.1", func() { p.http.Shutdown(ctx) })
 	p.http2.Shutdown(ctx)

@@ -70,7 +70,8 @@ func (x *exchange) end() {
 	}
 	rec.Duration = time.Since(rec.Start)
 	if observe := x.port.proxy.observe; observe != nil {
-		rec.Client, rec.Method, rec.Host, rec.Path, rec.Query = x.client.String(), x.r.Method, x.request.Host, x.request.Path, x.request.RawQuery
+		rec.Client, rec.Method, rec.Host, rec.Path, rec.Query = x.client, x.r.Method, x.request.Host, x.request.Path, x.request.RawQuery
+		rec.UserAgent, rec.Referer = x.r.Header.Get("User-Agent"), x.r.Header.Get("Referer")
 		rec.Protocol = x.r.Proto
 		if x.body != nil {
 			rec.Received = x.body.read.Load()
@@ -143,10 +144,11 @@ func (x *exchange) identify() (status int) {
 	x.request = route.Request{Host: host, Method: r.Method, Header: r.Header}
 	sites := x.port.sites.Load()
 	site, found := sites.Find(host)
-	if r.TLS != nil && r.TLS.ServerName != "" {
-		// A connection that was opened for one listener carries no requests for
-		// another: their certificates and what they ask of clients differ.
-		if of, ok := sites.Find(r.TLS.ServerName); ok && found && of != site {
+	if r.TLS != nil && found {
+		// A connection that was opened for one listener, or for no name, carries no requests
+		// for another: their certificates and what they ask of clients differ.
+		name, _ := route.CleanHost(r.TLS.ServerName)
+		if of, _ := sites.Find(name); of != site {
 			x.request.Path = r.URL.Path
 			return http.StatusMisdirectedRequest
 		}

@@ -46,7 +46,7 @@ func (x *exchange) forward() {
 			return
 		}
 		x.record.Attempts++
-		x.record.Endpoint = e.Address.String()
+		x.record.Endpoint = e.Address
 		again, notMade := x.attempt(u, e, upgrade, retries > 0, connections > 0)
 		e.Done()
 		if !again {

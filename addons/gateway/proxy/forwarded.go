@@ -66,7 +66,7 @@ func dropHopByHop(h http.Header) (upgrade string) {
 	return upgrade
 }
 
-// said are the headers by which proxies speak for clients. Those of clients that are no
+// forwardedHeaders are those by which proxies speak for clients. Those of clients that are no
 // trusted proxies are replaced.
 var forwardedHeaders = []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Proto", "X-Forwarded-Host", "X-Forwarded-Port", "X-Forwarded-Scheme",
 	"X-Forwarded-Prefix", "X-Forwarded-Ssl", "X-Forwarded-Server", "X-Real-Ip", "X-Scheme", "X-Original-Forwarded-For"}
@@ -89,18 +89,19 @@ func (x *exchange) forwarded() {
 		if v := h.Get("X-Forwarded-Port"); v != "" {
 			x.forwardedPort = v
 		}
-		x.setForwarded(strings.Join(append(h["X-Forwarded-For"], x.peer.String()), ", "))
+		x.setForwarded(strings.Join(append(h["X-Forwarded-For"], x.peer.String()), ", "), x.client.String())
 		return
 	}
 	for _, name := range forwardedHeaders {
 		delete(h, name)
 	}
-	x.setForwarded(x.peer.String())
+	peer := x.peer.String()
+	x.setForwarded(peer, peer)
 }
 
-func (x *exchange) setForwarded(chain string) {
+func (x *exchange) setForwarded(chain, client string) {
 	h := x.r.Header
-	values := []string{chain, x.client.String(), x.scheme, x.forwardedHost, x.forwardedPort}
+	values := []string{chain, client, x.scheme, x.forwardedHost, x.forwardedPort}
 	for i, name := range []string{"X-Forwarded-For", "X-Real-Ip", "X-Forwarded-Proto", "X-Forwarded-Host", "X-Forwarded-Port"} {
 		h[name] = values[i : i+1 : i+1]
 	}

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"maps"
 	"net/http"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -156,13 +157,14 @@ func (p *Port) Set(sites []*Site) {
 type Record struct {
 	Start                          time.Time
 	Duration                       time.Duration
-	Client, Method, Host, Path     string
+	Client                         netip.Addr
+	Method, Host, Path             string
 	Query, Protocol                string
 	UserAgent, Referer             string
 	Status                         int
 	Received, Sent                 int64
 	Listener, Route, Rule, Backend string
-	Endpoint                       string
+	Endpoint                       netip.AddrPort // invalid if none was asked
 	Attempts                       int
 	// NoLog is of rules that are left out of the access log.
 	NoLog bool
