@@ -18,7 +18,7 @@ import (
 const manyChanges = 5000
 
 // changeLive is how long it takes from a changed Config to the first answer by it, with
-// many routes: the 50th and 99th of a hundred times, in milliseconds.
+// many routes: the median and the 99th of a hundred times, in milliseconds.
 func changeLive(ctx context.Context) (p50, p99 float64, err error) {
 	p := dataplane.New(dataplane.Options{})
 	ctx, cancel := context.WithCancel(ctx)
@@ -30,17 +30,11 @@ func changeLive(ctx context.Context) (p50, p99 float64, err error) {
 	}()
 	port := freePort()
 	at := fmt.Sprintf("127.0.0.1:%d", port)
-	apply := func(n int) error {
+	config := func(n int) *route.Config {
 		routes := manyRoutes(manyChanges)
 		routes[1+n%manyChanges].Rules = []route.Rule{{Filters: route.Filters{Redirect: &route.Redirect{Location: fmt.Sprint("/", n)}}}}
-		c := &route.Config{Backends: map[string]route.Backend{"backend": {}}, Listeners: []route.Listener{{Name: "http", Protocol: route.HTTP,
+		return &route.Config{Backends: map[string]route.Backend{"backend": {}}, Listeners: []route.Listener{{Name: "http", Protocol: route.HTTP,
 			Addresses: []netip.Addr{netip.MustParseAddr("127.0.0.1")}, Port: uint16(port), PublicPort: 80, Routes: routes}}}
-		for _, err := range p.Apply(c) {
-			if err != nil {
-				return err
-			}
-		}
-		return nil
 	}
 	client := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, network, at)
@@ -48,9 +42,12 @@ func changeLive(ctx context.Context) (p50, p99 float64, err error) {
 	defer client.CloseIdleConnections()
 	var took []time.Duration
 	for n := range 100 {
+		c := config(n * 37)
 		start := time.Now()
-		if err := apply(n * 37); err != nil {
-			return 0, 0, err
+		for _, err := range p.Apply(c) {
+			if err != nil {
+				return 0, 0, err
+			}
 		}
 		answer, err := client.Get(fmt.Sprintf("http://host-%d.example/path", n*37%manyChanges))
 		if err != nil {
@@ -63,5 +60,5 @@ func changeLive(ctx context.Context) (p50, p99 float64, err error) {
 		took = append(took, time.Since(start))
 	}
 	slices.Sort(took)
-	return took[len(took)/2].Seconds() * 1e3, took[len(took)-1].Seconds() * 1e3, nil
+	return took[len(took)/2].Seconds() * 1e3, took[len(took)*99/100-1].Seconds() * 1e3, nil
 }
