@@ -159,8 +159,23 @@ var tools = layer{"tools", func(s *sources, l *files) error {
 	}
 	// Debian makes its choices at installation. Busybox's shell would run its
 	// own applets instead of these programs.
-	return errors.Join(l.link("bin/nc", "nc.openbsd"), l.link("bin/sh", "bash"))
+	return errors.Join(l.link("bin/nc", "nc.openbsd"), l.link("bin/sh", "bash"), l.script("usr/local/bin/nsenter", nsenter))
 }}
+
+// nsenter enters the node. Specs say process 1, but one of several nodes on a
+// machine has none of its own, and not every machine lets one look into it: then
+// it is the process whose network the pod shares.
+const nsenter = `#!/bin/sh
+if [ "$1" = --mount=/rootfs/proc/1/ns/mnt ]; then
+	for p in /rootfs/proc/[0-9]*; do
+		if [ "$(cat "$p/comm" 2>/dev/null)" = knarr ] && [ "$(readlink "$p/ns/net")" = "$(readlink /proc/self/ns/net)" ]; then
+			shift
+			exec /usr/bin/nsenter --mount="$p/ns/mnt" "$@"
+		fi
+	done
+fi
+exec /usr/bin/nsenter "$@"
+`
 
 var agnhost = layer{"agnhost", func(s *sources, l *files) error {
 	path, err := s.program("agnhost")
