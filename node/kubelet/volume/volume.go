@@ -335,7 +335,7 @@ func (m *Manager) persistent(ctx context.Context, pod *corev1.Pod, pv *corev1.Pe
 			dev, err := m.localDevice(ctx, s.Local.Path)
 			return Mounted{Device: dev, Path: dev, ReadOnly: readOnly, Kind: "kubernetes.io~local-volume"}, err
 		}
-		return m.local(ctx, pod, pv.Name, s.Local.Path, readOnly)
+		return m.local(ctx, pod, pv, readOnly)
 	case s.CSI != nil:
 		spec := Spec{Name: pv.Name, PV: pv, Claim: pvc, ReadOnly: readOnly || s.CSI.ReadOnly, Block: block}
 		if block {

@@ -135,6 +135,11 @@ func run(ctx context.Context, o options) (err error) {
 		if err := c.room(ctx); err != nil {
 			return err
 		}
+		if o.beyond {
+			if err := c.addons(ctx); err != nil {
+				return err
+			}
+		}
 		stop, err := serveRegistry(ctx, c, archives)
 		if err != nil {
 			return err
