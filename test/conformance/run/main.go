@@ -151,7 +151,11 @@ func run(ctx context.Context, o options) (err error) {
 	if err != nil {
 		return err
 	}
-	s := &suite{e2e: programs[0], ginkgo: programs[1], kubeconfig: kubeconfig, kubectl: kubectl, out: o.out, procs: o.procs}
+	driver, err := filepath.Abs("local-path.yaml")
+	if err != nil {
+		return err
+	}
+	s := &suite{e2e: programs[0], ginkgo: programs[1], kubeconfig: kubeconfig, kubectl: kubectl, driver: driver, out: o.out, procs: o.procs}
 	results, err := s.choose(ctx, o, l)
 	if err != nil && len(results) == 0 {
 		return err

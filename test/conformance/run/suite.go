@@ -21,6 +21,9 @@ import (
 // A suite runs specs of e2e.test.
 type suite struct {
 	e2e, ginkgo, kubeconfig, kubectl, out string
+	// driver is the file that says what knarr's own storage class can do: specs of
+	// storage run on it as on the drivers that the suite brings along.
+	driver string
 
 	procs int
 	runs  int
@@ -147,7 +150,7 @@ func shuffle(names []string, word string) []string {
 // names are all specs of the suite.
 func (s *suite) names(ctx context.Context) ([]string, error) {
 	path := filepath.Join(s.out, "specs.json")
-	if err := s.exec(ctx, "specs.log", s.e2e, "--ginkgo.dry-run", "--ginkgo.json-report="+path, "--kubeconfig="+s.kubeconfig, "--provider=skeleton"); err != nil {
+	if err := s.exec(ctx, "specs.log", s.e2e, "--ginkgo.dry-run", "--ginkgo.json-report="+path, "--kubeconfig="+s.kubeconfig, "--provider=skeleton", "--storage.testdriver="+s.driver); err != nil {
 		return nil, err
 	}
 	defer os.Remove(path)
@@ -177,7 +180,7 @@ func (s *suite) run(ctx context.Context, names []string, procs int) ([]result, e
 	}
 	args := []string{s.ginkgo, "--no-color", "--procs=" + fmt.Sprint(procs), "--timeout=" + limit.Round(time.Second).String(), "--output-dir=" + s.out, "--json-report=" + report, "--junit-report=" + run + ".xml"}
 	args = append(args, focus(names)...)
-	args = append(args, s.e2e, "--", "--kubeconfig="+s.kubeconfig, "--kubectl-path="+s.kubectl, "--provider=skeleton", "--e2e-output-dir="+s.out)
+	args = append(args, s.e2e, "--", "--kubeconfig="+s.kubeconfig, "--kubectl-path="+s.kubectl, "--provider=skeleton", "--storage.testdriver="+s.driver, "--e2e-output-dir="+s.out)
 	ran := s.exec(ctx, run+".log", args...)
 	specs, err := readReport(filepath.Join(s.out, report))
 	if err != nil {
