@@ -45,9 +45,10 @@ func Down(ctx context.Context, dir string, purge, leave bool) (done string, err 
 	if err != nil {
 		return "", err
 	}
-	remove := []string{l.runDir(), filepath.Join(l.kubelet(), "pods"), l.podLogs()}
+	files := KubeletFiles(dir)
+	remove := []string{l.runDir(), filepath.Join(files, "pods"), l.podLogs()}
 	if purge {
-		remove = append(remove, l.dir, l.kubelet())
+		remove = append(remove, l.dir, files)
 	}
 	removed := removal{process: pid, links: present("/sys/class/net", l.bridge(), l.tunnel()), paths: existing(remove), tables: presentTables(l.table(), l.table()+"-cni", l.policyTable()), data: dir, kept: !purge}
 	errs := []error{

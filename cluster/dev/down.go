@@ -53,7 +53,9 @@ func (c *Cluster) Down(ctx context.Context) error {
 		return err
 	}
 	_ = os.Remove(c.lockFile())
-	_ = os.Remove(c.base) // only if empty
+	for _, dir := range []string{c.base, cluster.UpstreamKubeletDir} {
+		_ = os.Remove(dir) // only if empty
+	}
 	return nil
 }
 
