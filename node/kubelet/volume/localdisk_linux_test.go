@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"knarr/internal/need"
+	"knarr/node/kubelet/podtest"
 )
 
 // disk is a device of 32 MiB with nothing on it.
@@ -54,7 +55,7 @@ func TestLocalDisk(t *testing.T) {
 		pod.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{
 			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "c", ReadOnly: readOnly}}}}
 		t.Cleanup(func() { _ = m.Unmount(context.Background(), string(uid)) })
-		got, _, err := m.Mount(t.Context(), pod, nil)
+		got, _, err := m.Mount(t.Context(), podtest.Use(pod), nil)
 		return got["v"].Path, err
 	}
 	if _, err := mount("early", true); err == nil || !strings.Contains(err.Error(), "cannot mount unformatted disk") {

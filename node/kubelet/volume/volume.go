@@ -19,6 +19,7 @@ import (
 
 	"knarr/node/kubelet/fscall"
 	"knarr/node/kubelet/podfile"
+	"knarr/node/kubelet/podspec"
 )
 
 // Downward answers what a pod may ask about itself.
@@ -166,16 +167,19 @@ func New(c Config) *Manager {
 // PodDir is the directory of one pod.
 func (m *Manager) PodDir(uid string) string { return filepath.Join(m.PodsDir, uid) }
 
-// Mount makes all volumes of the pod ready and returns them by name. Calling
+// Mount makes the volumes of the pod's containers ready and returns them by name. Calling
 // it again brings their contents up to date; again is when contents want to be
 // looked at next, zero if nothing expires.
 func (m *Manager) Mount(ctx context.Context, pod *corev1.Pod, down Downward) (out map[string]Mounted, again time.Time, err error) {
 	out = make(map[string]Mounted, len(pod.Spec.Volumes))
 	var errs []error
 	var failed LimitError
-	left := maxContent
+	left, used := maxContent, podspec.UsedVolumes(pod)
 	for i := range pod.Spec.Volumes {
 		v := &pod.Spec.Volumes[i]
+		if !used[v.Name] {
+			continue
+		}
 		began := time.Now()
 		got, next, err := m.mount(ctx, pod, v, down, &left)
 		if m.Mounted != nil {
