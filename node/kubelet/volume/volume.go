@@ -154,6 +154,8 @@ type Manager struct {
 	calls  fscall.Calls
 	mu     sync.Mutex
 	tokens map[string]cachedToken
+	soleMu sync.Mutex
+	sole   map[string]string // the pods' UIDs, by the volumes that they alone may have
 }
 
 // New returns a Manager.
@@ -161,7 +163,7 @@ func New(c Config) *Manager {
 	if c.AnswerTime == 0 {
 		c.AnswerTime = 10 * time.Second
 	}
-	return &Manager{Config: c, tokens: map[string]cachedToken{}}
+	return &Manager{Config: c, tokens: map[string]cachedToken{}, sole: map[string]string{}}
 }
 
 // PodDir is the directory of one pod.
@@ -330,6 +332,20 @@ func (m *Manager) persistent(ctx context.Context, pod *corev1.Pod, pv *corev1.Pe
 	if err := checkUse(pod, name, block); err != nil {
 		return Mounted{}, err
 	}
+	if err := m.reserve(pod, pv); err != nil {
+		if block {
+			err = &StepError{"MapVolume.SetUpDevice failed", err}
+		}
+		return Mounted{}, err
+	}
+	got, err := m.mountPersistent(ctx, pod, pv, pvc, readOnly, block)
+	if err != nil {
+		m.release(string(pod.UID), pv.Name)
+	}
+	return got, err
+}
+
+func (m *Manager) mountPersistent(ctx context.Context, pod *corev1.Pod, pv *corev1.PersistentVolume, pvc *corev1.PersistentVolumeClaim, readOnly, block bool) (Mounted, error) {
 	switch s := pv.Spec.PersistentVolumeSource; {
 	case s.HostPath != nil:
 		got := Mounted{Path: s.HostPath.Path, ReadOnly: readOnly, Kind: "kubernetes.io~host-path"}
@@ -387,6 +403,7 @@ func (m *Manager) Unmount(ctx context.Context, uid string) error {
 	dir := m.PodDir(uid)
 	if _, err := os.Lstat(dir); os.IsNotExist(err) {
 		m.forget(dir)
+		m.release(uid, "")
 		return nil
 	}
 	var errs []error
@@ -411,6 +428,7 @@ func (m *Manager) Unmount(ctx context.Context, uid string) error {
 		return err
 	}
 	m.forget(dir)
+	m.release(uid, "")
 	// Nothing is mounted below any more, so that nothing but the pod's own
 	// files is removed.
 	return podfile.RemoveAll(ctx, dir)
