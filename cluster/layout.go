@@ -44,6 +44,10 @@ func (l layout) cniConf() string {
 // drivers count on finding them.
 const UpstreamKubeletDir = "/var/lib/kubelet"
 
+// DevRunPrefix begins the names of the directories in /run of clusters of several
+// nodes on one machine.
+const DevRunPrefix = "/run/knarr-dev-"
+
 // KubeletFiles is where the kubelet's files are that is started with a data
 // directory.
 func KubeletFiles(dataDir string) string {

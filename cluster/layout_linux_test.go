@@ -44,11 +44,38 @@ func TestKubeletDir(t *testing.T) {
 		if got := other.kubelet(); got != KubeletFiles(other.dir) {
 			t.Errorf("another's is mounted there: %s", got)
 		}
+		if err := unix.Mount("tmpfs", filepath.Dir(DevRunPrefix), "tmpfs", 0, ""); err != nil {
+			return err
+		}
 		lock, err := mine.dataDirLock(marker{Version: 1}, true)
 		if err != nil {
 			return err
 		}
 		lock.release()
+		if err := os.WriteFile(filepath.Join(UpstreamKubeletDir, "file"), nil, 0o600); err != nil {
+			return err
+		}
+		if err := removeContents(UpstreamKubeletDir); err != nil {
+			return err
+		}
+		if !empty(KubeletFiles(mine.dir)) {
+			t.Error("something is left in the directory")
+		}
+		if err := unix.Unmount(UpstreamKubeletDir, 0); err != nil {
+			return err
+		}
+		if err := os.Mkdir(DevRunPrefix+"123456", 0o700); err != nil {
+			return err
+		}
+		if RemoveKubeletDir(); !exists(UpstreamKubeletDir) {
+			t.Error("nodes have something mounted there, and it was removed")
+		}
+		if err := os.Remove(DevRunPrefix + "123456"); err != nil {
+			return err
+		}
+		if RemoveKubeletDir(); exists(UpstreamKubeletDir) {
+			t.Error("an empty directory was left")
+		}
 		return nil
 	})
 	if err != nil {

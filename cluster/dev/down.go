@@ -53,9 +53,8 @@ func (c *Cluster) Down(ctx context.Context) error {
 		return err
 	}
 	_ = os.Remove(c.lockFile())
-	for _, dir := range []string{c.base, cluster.UpstreamKubeletDir} {
-		_ = os.Remove(dir) // only if empty
-	}
+	_ = os.Remove(c.base) // only if empty
+	cluster.RemoveKubeletDir()
 	return nil
 }
 
