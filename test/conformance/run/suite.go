@@ -215,7 +215,7 @@ func (s *suite) exec(ctx context.Context, log string, args ...string) error {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	// All of ginkgo's processes are told, as a terminal would.
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGINT) }
-	cmd.WaitDelay = 30 * time.Second
+	cmd.WaitDelay = 2 * time.Minute // the report comes last
 	defer func() {
 		if cmd.Process != nil { // what it started must not outlive it
 			_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
