@@ -86,10 +86,16 @@ func program(name string) func(*sources) (string, error) {
 	return func(s *sources) (string, error) { return s.program(name) }
 }
 
-// The user and the group are what a spec of supplementary groups looks for.
 const (
-	passwd = "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\nuser-defined-in-image:x:1000:1000::/home:/bin/sh\n"
-	group  = "root:x:0:\nnogroup:x:65534:\nuser-defined-in-image:x:1000:\ngroup-defined-in-image:x:50000:user-defined-in-image\n"
+	passwd = "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n"
+	group  = "root:x:0:\nnogroup:x:65534:\n"
+)
+
+// agnhost's user and group are what a spec of supplementary groups looks for. No
+// other image has them: specs of volumes read the number of the group in ls.
+const (
+	agnhostPasswd = passwd + "user-defined-in-image:x:1000:1000::/home:/bin/sh\n"
+	agnhostGroup  = group + "user-defined-in-image:x:1000:\ngroup-defined-in-image:x:50000:user-defined-in-image\n"
 )
 
 // printenv is the applet that Debian's busybox does not have.
@@ -196,6 +202,9 @@ var agnhost = layer{"agnhost", func(s *sources, l *files) error {
 		if err := l.copy(name, path, 0o644); err != nil {
 			return err
 		}
+	}
+	if err := errors.Join(l.text("etc/passwd", agnhostPasswd), l.text("etc/group", agnhostGroup)); err != nil {
+		return err
 	}
 	// The file that a spec of image volumes looks for. This is no Alpine, but
 	// stands for the image that is.
