@@ -3,7 +3,10 @@ package main
 import (
 	"errors"
 	"os/exec"
+	"path/filepath"
 	"strings"
+
+	"knarr/test/conformance/programs"
 )
 
 // An image is what upstream's recipe of the same name makes, on Debian.
@@ -14,6 +17,7 @@ type image struct {
 	cmd        []string
 	user       string
 	ports      []int
+	driver     string // the program of a storage driver that it is made of
 }
 
 const (
@@ -65,13 +69,13 @@ var beyond = []image{
 	sidecar("livenessprobe", "v2.18.0"),
 	sidecar("snapshot-controller", "v8.5.0"),
 	sidecar("volume-data-source-validator", "v1.0.0"),
-	{names: []string{storage + "hostpathplugin:v1.17.1"}, layers: []layer{busybox, driverTools, one("hostpathplugin", 0o755, program("hostpathplugin"))},
-		entrypoint: []string{"/hostpathplugin"}},
+	{names: []string{storage + "hostpathplugin:v1.17.1"}, layers: []layer{busybox, driverTools, one("hostpathplugin", 0o755, driver("hostpathplugin"))},
+		entrypoint: []string{"/hostpathplugin"}, driver: "hostpathplugin"},
 }
 
 // sidecar is a program that stands beside a storage driver.
 func sidecar(name, version string) image {
-	return image{names: []string{storage + name + ":" + version}, layers: []layer{one(name, 0o755, program(name))}, entrypoint: []string{"/" + name}}
+	return image{names: []string{storage + name + ":" + version}, layers: []layer{one(name, 0o755, driver(name))}, entrypoint: []string{"/" + name}, driver: name}
 }
 
 // packages is a layer of Debian packages.
@@ -81,6 +85,11 @@ func packages(names ...string) layer {
 
 // driverTools are what csi-driver-host-path runs.
 var driverTools = packages("coreutils", "e2fsprogs", "mount", "socat", "tar", "util-linux", "xfsprogs")
+
+// driver is a program that the user has put into the cache.
+func driver(name string) func(*sources) (string, error) {
+	return func(s *sources) (string, error) { return filepath.Join(programs.Dir(s.cache), name), nil }
+}
 
 func program(name string) func(*sources) (string, error) {
 	return func(s *sources) (string, error) { return s.program(name) }

@@ -91,6 +91,9 @@ func run(ctx context.Context, o options) (err error) {
 	if l.left, err = readLeft(o.left); err != nil {
 		return err
 	}
+	if l.missing, err = missingDrivers(o); err != nil {
+		return err
+	}
 	if err := os.RemoveAll(o.out); err != nil {
 		return err
 	}
@@ -135,7 +138,7 @@ func run(ctx context.Context, o options) (err error) {
 		if err := c.room(ctx); err != nil {
 			return err
 		}
-		if o.beyond {
+		if o.beyond && len(l.missing) == 0 { // the suite waits for all pods of kube-system
 			if err := c.addons(ctx); err != nil {
 				return err
 			}

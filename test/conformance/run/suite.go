@@ -39,7 +39,7 @@ const (
 // choose runs what the flags ask for.
 func (s *suite) choose(ctx context.Context, o options, l lists) ([]result, error) {
 	if o.sample != "" {
-		return s.sample(ctx, o, l.passing)
+		return s.sample(ctx, o, l.able(os.Stdout, l.passing)[0])
 	}
 	ctx, cancel := context.WithTimeout(ctx, o.timeout)
 	defer cancel()
@@ -54,6 +54,8 @@ func (s *suite) choose(ctx context.Context, o options, l lists) ([]result, error
 	if len(together)+len(alone) == 0 {
 		return nil, errors.New("no spec matches -focus and -skip")
 	}
+	lots := l.able(os.Stdout, together, alone)
+	together, alone = lots[0], lots[1]
 	results, err := s.run(ctx, together, s.procs)
 	if err != nil {
 		return results, err
