@@ -1,6 +1,6 @@
 // Command images assembles the container images that upstream's suite runs: one
 // OCI archive of those that conformance specs name, one of those that only others
-// do, from Go modules, Debian packages, and the
+// do, from Go modules, Debian packages at the address that /etc/apt has, and the
 // programs of storage drivers that the user has put into the cache. It writes into
 // this cache, outside the repository, and what is there is not made again unless a
 // recipe or such a program changed.
