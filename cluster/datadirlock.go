@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"syscall"
 )
@@ -51,6 +52,10 @@ type dataDirLock struct {
 func (l layout) dataDirLock(want marker, withPods bool) (*dataDirLock, error) {
 	dir := l.dir
 	entries, err := os.ReadDir(dir)
+	entries = slices.DeleteFunc(entries, func(e os.DirEntry) bool { // mounted elsewhere, for this cluster
+		path := filepath.Join(dir, e.Name())
+		return path == KubeletFiles(dir) && empty(path)
+	})
 	fresh := errors.Is(err, os.ErrNotExist) || err == nil && len(entries) == 0
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("--data-dir %s: %w; give a directory that can be read and written", dir, err)

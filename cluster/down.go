@@ -45,9 +45,10 @@ func Down(ctx context.Context, dir string, purge, leave bool) (done string, err 
 	if err != nil {
 		return "", err
 	}
-	remove := []string{l.runDir(), filepath.Join(l.kubelet(), "pods"), l.podLogs()}
+	files := KubeletFiles(dir)
+	remove := []string{l.runDir(), filepath.Join(files, "pods"), l.podLogs()}
 	if purge {
-		remove = append(remove, l.dir, l.kubelet())
+		remove = append(remove, l.dir, files)
 	}
 	removed := removal{process: pid, links: present("/sys/class/net", l.bridge(), l.tunnel()), paths: existing(remove), tables: presentTables(l.table(), l.table()+"-cni", l.policyTable()), data: dir, kept: !purge}
 	errs := []error{
@@ -62,10 +63,37 @@ func Down(ctx context.Context, dir string, purge, leave bool) (done string, err 
 	}
 	if errors.Join(errs...) == nil { // removing below a mount that stayed would remove what is mounted
 		for _, path := range remove {
+			if path == UpstreamKubeletDir {
+				errs = append(errs, removeContents(path))
+				RemoveKubeletDir()
+				continue
+			}
 			errs = append(errs, os.RemoveAll(path))
 		}
 	}
 	return removed.String(), errors.Join(errs...)
+}
+
+// removeContents removes what is in a directory, and not the directory.
+func removeContents(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	errs := []error{err}
+	for _, e := range entries {
+		errs = append(errs, os.RemoveAll(filepath.Join(dir, e.Name())))
+	}
+	return errors.Join(errs...)
+}
+
+// RemoveKubeletDir removes the directory of upstream's kubelet from this machine if
+// it is empty. It stays while there are clusters of several nodes: each node has
+// something mounted there, which the kernel would unmount.
+func RemoveKubeletDir() {
+	if dev, err := filepath.Glob(DevRunPrefix + "*"); err == nil && len(dev) == 0 {
+		_ = os.Remove(UpstreamKubeletDir)
+	}
 }
 
 // A removal is what was there to remove.

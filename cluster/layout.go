@@ -3,6 +3,7 @@ package cluster
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"os"
 	"path/filepath"
 
 	"knarr/cluster/proxyflags"
@@ -39,13 +40,35 @@ func (l layout) cniConf() string {
 	return filepath.Join(l.dir, "cni", "net.d")
 }
 
-// kubelet is upstream's directory for the default cluster, which CSI drivers
-// count on.
-func (l layout) kubelet() string {
-	if l.dir == DefaultDataDir {
-		return "/var/lib/kubelet"
+// UpstreamKubeletDir is where upstream's kubelet has its files, and where storage
+// drivers count on finding them.
+const UpstreamKubeletDir = "/var/lib/kubelet"
+
+// DevRunPrefix begins the names of the directories in /run of clusters of several
+// nodes on one machine.
+const DevRunPrefix = "/run/knarr-dev-"
+
+// KubeletFiles is where the kubelet's files are that is started with a data
+// directory.
+func KubeletFiles(dataDir string) string {
+	if dataDir == DefaultDataDir {
+		return UpstreamKubeletDir
 	}
-	return filepath.Join(l.dir, "kubelet")
+	return filepath.Join(dataDir, "kubelet")
+}
+
+// kubelet is the directory that the kubelet works with: upstream's for the default
+// cluster, and where that is what this cluster's is mounted at.
+func (l layout) kubelet() string {
+	files := KubeletFiles(l.dir)
+	here, err := os.Stat(files)
+	if err != nil {
+		return files
+	}
+	if there, err := os.Stat(UpstreamKubeletDir); err == nil && os.SameFile(here, there) {
+		return UpstreamKubeletDir
+	}
+	return files
 }
 
 func (l layout) podLogs() string {

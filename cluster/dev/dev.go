@@ -2,7 +2,8 @@
 // each node is the knarr of a real one, in namespaces of its own. It reads the
 // host's routes, and writes below its own directory, a directory in /run, a
 // bridge with its links, and one nftables table; all of it goes by names that
-// derive from the cluster's directory, so that what a crash left is found.
+// derive from the cluster's directory, so that what a crash left is found. Only
+// /var/lib/kubelet has the same name for all: each node has its own mounted there.
 package dev
 
 import (
@@ -19,6 +20,8 @@ import (
 	"syscall"
 
 	"k8s.io/apimachinery/pkg/util/validation"
+
+	"knarr/cluster"
 )
 
 // DefaultDir is where the clusters live.
@@ -52,7 +55,7 @@ func Open(base, name string) (*Cluster, error) {
 // What belongs to the cluster on this machine. Links have at most 15 characters.
 func (c *Cluster) stateFile() string           { return filepath.Join(c.dir, "dev.json") }
 func (c *Cluster) lockFile() string            { return filepath.Join(c.base, "."+c.name+".lock") }
-func (c *Cluster) run() string                 { return "/run/knarr-dev-" + c.hash }
+func (c *Cluster) run() string                 { return cluster.DevRunPrefix + c.hash }
 func (c *Cluster) bridge() string              { return "kdev" + c.hash }
 func (c *Cluster) link(n int) string           { return fmt.Sprintf("kdev%s-%d", c.hash, n) }
 func (c *Cluster) table() string               { return "knarr-dev-" + c.hash }

@@ -54,6 +54,7 @@ func (c *Cluster) Down(ctx context.Context) error {
 	}
 	_ = os.Remove(c.lockFile())
 	_ = os.Remove(c.base) // only if empty
+	cluster.RemoveKubeletDir()
 	return nil
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"knarr/cluster"
 	"knarr/internal/run"
 )
 
@@ -99,6 +100,9 @@ func (c *Cluster) makeSpaces(n int) error {
 			if err := leaveOthers(); err != nil {
 				return err
 			}
+			if err := c.mountKubelet(n); err != nil {
+				return err
+			}
 			// Mounts that a container makes for its node arrive by a shared root.
 			if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SHARED, ""); err != nil {
 				return fmt.Errorf("share the node's mounts: %w", err)
@@ -124,6 +128,21 @@ func (c *Cluster) makeSpaces(n int) error {
 		if err := unix.Mount("/proc/self/task/"+strconv.Itoa(tid)+"/ns/"+k.name, file, "", unix.MS_BIND, ""); err != nil {
 			return fmt.Errorf("hold namespace %s: %w", file, err)
 		}
+	}
+	return nil
+}
+
+// mountKubelet mounts the directory of a node's kubelet where storage drivers and
+// others look for it. On the host that stays empty, or another cluster's.
+func (c *Cluster) mountKubelet(n int) error {
+	files, at := cluster.KubeletFiles(c.data(n)), cluster.UpstreamKubeletDir
+	for _, dir := range []string{files, at} {
+		if err := os.MkdirAll(dir, 0o750); err != nil {
+			return err
+		}
+	}
+	if err := unix.Mount(files, at, "", unix.MS_BIND, ""); err != nil {
+		return fmt.Errorf("mount %s at %s: %w", files, at, err)
 	}
 	return nil
 }

@@ -125,7 +125,7 @@ func createDisk(t *testing.T, c kubernetes.Interface) {
 	pod.Status = corev1.PodStatus{}
 	pod.Spec.NodeName, pod.Spec.AutomountServiceAccountToken = "n1", &no
 	pod.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}}}}
-	if _, err := core.Pods("default").Create(ctx, pod, metav1.CreateOptions{}); err != nil {
+	if _, err := core.Pods("default").Create(ctx, podtest.Use(pod), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -50,7 +50,7 @@ func TestMetricsOfAPod(t *testing.T) {
 	n.start()
 	pod := podtest.Pod("web", "a", "b")
 	pod.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}
-	n.api.addPod(pod)
+	n.api.addPod(podtest.Use(pod))
 	n.until("ready", n.ready("web"))
 	all := asked(t, n.k, "/metrics")
 	for _, c := range []struct {

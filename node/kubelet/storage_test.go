@@ -32,7 +32,7 @@ func TestStorageLimits(t *testing.T) {
 		}
 		small := resource.MustParse("1Mi")
 		p.Spec.Volumes = []corev1.Volume{{Name: "empty", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{SizeLimit: &small}}}}
-		n.api.addPod(p)
+		n.api.addPod(podtest.Use(p))
 		n.until("ready", n.ready(name))
 		return p
 	}

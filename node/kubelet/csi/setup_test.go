@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"knarr/internal/need"
+	"knarr/node/kubelet/podtest"
 	"knarr/node/kubelet/volume"
 )
 
@@ -91,7 +92,7 @@ func TestFailureAfterStaging(t *testing.T) {
 	n := newNode(t)
 	n.pv.Spec.CSI.NodePublishSecretRef = &corev1.SecretReference{Namespace: "ns", Name: "missing"}
 	_, volumes := n.new()
-	if _, _, err := volumes.Mount(t.Context(), podWithClaim(2000), nil); err == nil {
+	if _, _, err := volumes.Mount(t.Context(), podtest.Use(podWithClaim(2000)), nil); err == nil {
 		t.Fatal("mounted without its secret")
 	}
 	_, volumes = n.new()
@@ -126,14 +127,14 @@ func TestVolumeIsOwnedAtLast(t *testing.T) {
 	_, volumes := n.new()
 	target := filepath.Join(n.root, "pods", "uid", "volumes", "kubernetes.io~csi", "pv", "mount")
 	defer func() { _ = unix.Unmount(target, unix.MNT_DETACH) }()
-	if _, _, err := volumes.Mount(t.Context(), podWithClaim(2000), nil); err == nil {
+	if _, _, err := volumes.Mount(t.Context(), podtest.Use(podWithClaim(2000)), nil); err == nil {
 		t.Fatal("a volume that is not owned is ready")
 	}
 	if err := unix.Mount("", target, "", unix.MS_REMOUNT, ""); err != nil {
 		t.Fatal(err)
 	}
 	_, volumes = n.new()
-	if _, _, err := volumes.Mount(t.Context(), podWithClaim(2000), nil); err != nil {
+	if _, _, err := volumes.Mount(t.Context(), podtest.Use(podWithClaim(2000)), nil); err != nil {
 		t.Fatal(err)
 	}
 	st, err := os.Stat(target)

@@ -42,3 +42,18 @@ func FindContainer(pod *corev1.Pod, name string) (found *corev1.Container, kind 
 	})
 	return found, kind
 }
+
+// UsedVolumes are the names of the volumes that some container has: nothing is done
+// about others.
+func UsedVolumes(pod *corev1.Pod) map[string]bool {
+	used := map[string]bool{}
+	EachContainer(pod, func(c *corev1.Container, _ ContainerKind) {
+		for i := range c.VolumeMounts {
+			used[c.VolumeMounts[i].Name] = true
+		}
+		for i := range c.VolumeDevices {
+			used[c.VolumeDevices[i].Name] = true
+		}
+	})
+	return used
+}

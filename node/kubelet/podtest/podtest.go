@@ -83,3 +83,18 @@ func Resources(cpuReq, memReq, cpu, mem string) corev1.ResourceRequirements {
 	}
 	return r
 }
+
+// Use gives a pod's volumes to its first container, which it makes if need be:
+// volumes that no container has are not mounted.
+func Use(pod *corev1.Pod) *corev1.Pod {
+	if len(pod.Spec.Containers) == 0 {
+		pod.Spec.Containers = []corev1.Container{{Name: "c", Image: Image}}
+	}
+	c := &pod.Spec.Containers[0]
+	c.VolumeMounts = nil
+	for i := range pod.Spec.Volumes {
+		name := pod.Spec.Volumes[i].Name
+		c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: name, MountPath: "/" + name})
+	}
+	return pod
+}

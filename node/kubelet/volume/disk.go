@@ -160,30 +160,6 @@ func (m *Manager) mountProgram(ctx context.Context, fstype, source, target strin
 	})
 }
 
-// local binds a volume of the node's own disks. Its files are given to the
-// pod's group when no other pod has it.
-func (m *Manager) local(ctx context.Context, pod *corev1.Pod, name, path string, readOnly bool) (Mounted, error) {
-	const kind = "kubernetes.io~local-volume"
-	target := m.dir(pod, kind, name)
-	got := Mounted{Path: target, ReadOnly: readOnly, Kind: kind}
-	return got, m.setUp(ctx, pod, kind, name, target, func(unowned func() error) error {
-		if err := makeDir(target, 0o750); err != nil {
-			return err
-		}
-		if !readOnly && !m.inUse(kind, name) {
-			if err := unowned(); err != nil {
-				return err
-			}
-		}
-		return m.calls.Do(ctx, path, m.AnswerTime, func() error {
-			if _, err := os.Stat(path); err != nil {
-				return fmt.Errorf("path %q does not exist", path)
-			}
-			return bind(path, target, readOnly)
-		})
-	})
-}
-
 // inUse says whether a pod of this node has the volume mounted.
 func (m *Manager) inUse(kind, name string) bool {
 	uids, _ := m.Pods()

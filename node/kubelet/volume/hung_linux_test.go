@@ -29,7 +29,7 @@ func TestHungMount(t *testing.T) {
 	target := filepath.Join(dir, "uid", "volumes", "kubernetes.io~nfs", "pv")
 	podtest.Hang(t, target)
 	podtest.Within(t, "Mount", func() error {
-		_, _, err := m.Mount(t.Context(), pod, nil)
+		_, _, err := m.Mount(t.Context(), podtest.Use(pod), nil)
 		return err
 	})
 	podtest.Within(t, "Unmount", func() error { return m.Unmount(t.Context(), "uid") })
@@ -61,7 +61,7 @@ func TestHungLocalVolume(t *testing.T) {
 	} {
 		pod.Spec.Volumes[0].VolumeSource = source
 		podtest.Within(t, name, func() error {
-			if _, _, err := m.Mount(t.Context(), pod, nil); err == nil {
+			if _, _, err := m.Mount(t.Context(), podtest.Use(pod), nil); err == nil {
 				return fmt.Errorf("mounted")
 			}
 			return nil

@@ -18,7 +18,7 @@ func (m *Manager) nfs(ctx context.Context, pod *corev1.Pod, name string, s *core
 	if mounted(got.Path) {
 		return got, nil
 	}
-	if err := helper("mount.nfs", "nfs-common (Debian, Ubuntu) or nfs-utils (others)"); err != nil {
+	if _, err := helper("mount.nfs", "nfs-common (Debian, Ubuntu) or nfs-utils (others)"); err != nil {
 		return got, err
 	}
 	if got.ReadOnly && !slices.Contains(options, "ro") {
@@ -36,12 +36,12 @@ func nfsSource(s *corev1.NFSVolumeSource) string {
 	return server + ":" + s.Path
 }
 
-// helper checks that the host has a program that no other can stand in for.
-func helper(program, from string) error {
+// helper finds a program of the host that no other can stand in for.
+func helper(program, from string) (path string, err error) {
 	for _, dir := range []string{"", "/sbin", "/usr/sbin", "/usr/local/sbin"} {
-		if _, err := exec.LookPath(filepath.Join(dir, program)); err == nil {
-			return nil
+		if path, err = exec.LookPath(filepath.Join(dir, program)); err == nil {
+			return path, nil
 		}
 	}
-	return fmt.Errorf("this node has no %s: install %s on it", program, from)
+	return "", fmt.Errorf("this node has no %s: install %s on it", program, from)
 }

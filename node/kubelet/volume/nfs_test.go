@@ -8,6 +8,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"knarr/node/kubelet/podtest"
 )
 
 // A pod's own NFS volume is mounted by the host's helper; where there is none the
@@ -24,10 +26,11 @@ func TestNFS(t *testing.T) {
 	mount := func(s corev1.NFSVolumeSource) (Mounted, error) {
 		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "uid"}}
 		p.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{NFS: &s}}}
-		out, _, err := m.Mount(t.Context(), p, nil)
+		out, _, err := m.Mount(t.Context(), podtest.Use(p), nil)
 		return out["v"], err
 	}
-	if _, err := mount(corev1.NFSVolumeSource{Server: "s", Path: "/p"}); helper("mount.nfs", "") != nil && (err == nil || !strings.Contains(err.Error(), `MountVolume.SetUp failed for volume "v" : this node has no mount.nfs: install nfs-common`)) {
+	_, missing := helper("mount.nfs", "")
+	if _, err := mount(corev1.NFSVolumeSource{Server: "s", Path: "/p"}); missing != nil && (err == nil || !strings.Contains(err.Error(), `MountVolume.SetUp failed for volume "v" : this node has no mount.nfs: install nfs-common`)) {
 		t.Error(err)
 	}
 	program("mount.nfs", "")
@@ -60,7 +63,7 @@ func TestNFS(t *testing.T) {
 func TestISCSI(t *testing.T) {
 	p := &corev1.Pod{}
 	p.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{ISCSI: &corev1.ISCSIVolumeSource{TargetPortal: "s", IQN: "iqn.2026-01.example:x"}}}}
-	if _, _, err := New(Config{PodsDir: t.TempDir()}).Mount(t.Context(), p, nil); err == nil || !strings.Contains(err.Error(), "iSCSI volumes are not mounted by this kubelet") {
+	if _, _, err := New(Config{PodsDir: t.TempDir()}).Mount(t.Context(), podtest.Use(p), nil); err == nil || !strings.Contains(err.Error(), "iSCSI volumes are not mounted by this kubelet") {
 		t.Error(err)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"knarr/internal/need"
+	"knarr/node/kubelet/podtest"
 )
 
 func groupOf(t *testing.T, path string) (gid uint32, mode os.FileMode) {
@@ -58,7 +59,7 @@ func TestLocalVolumeIsOwnedOnce(t *testing.T) {
 	}()
 	mount := func(p *corev1.Pod) {
 		t.Helper()
-		if _, _, err := m.Mount(t.Context(), p, nil); err != nil {
+		if _, _, err := m.Mount(t.Context(), podtest.Use(p), nil); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -19,6 +19,7 @@ import (
 
 	"knarr/node/kubelet/fscall"
 	"knarr/node/kubelet/podfile"
+	"knarr/node/kubelet/podspec"
 )
 
 // Downward answers what a pod may ask about itself.
@@ -153,6 +154,8 @@ type Manager struct {
 	calls  fscall.Calls
 	mu     sync.Mutex
 	tokens map[string]cachedToken
+	soleMu sync.Mutex
+	sole   map[string]string // the pods' UIDs, by the volumes that they alone may have
 }
 
 // New returns a Manager.
@@ -160,22 +163,25 @@ func New(c Config) *Manager {
 	if c.AnswerTime == 0 {
 		c.AnswerTime = 10 * time.Second
 	}
-	return &Manager{Config: c, tokens: map[string]cachedToken{}}
+	return &Manager{Config: c, tokens: map[string]cachedToken{}, sole: map[string]string{}}
 }
 
 // PodDir is the directory of one pod.
 func (m *Manager) PodDir(uid string) string { return filepath.Join(m.PodsDir, uid) }
 
-// Mount makes all volumes of the pod ready and returns them by name. Calling
+// Mount makes the volumes of the pod's containers ready and returns them by name. Calling
 // it again brings their contents up to date; again is when contents want to be
 // looked at next, zero if nothing expires.
 func (m *Manager) Mount(ctx context.Context, pod *corev1.Pod, down Downward) (out map[string]Mounted, again time.Time, err error) {
 	out = make(map[string]Mounted, len(pod.Spec.Volumes))
 	var errs []error
 	var failed LimitError
-	left := maxContent
+	left, used := maxContent, podspec.UsedVolumes(pod)
 	for i := range pod.Spec.Volumes {
 		v := &pod.Spec.Volumes[i]
+		if !used[v.Name] {
+			continue
+		}
 		began := time.Now()
 		got, next, err := m.mount(ctx, pod, v, down, &left)
 		if m.Mounted != nil {
@@ -326,6 +332,20 @@ func (m *Manager) persistent(ctx context.Context, pod *corev1.Pod, pv *corev1.Pe
 	if err := checkUse(pod, name, block); err != nil {
 		return Mounted{}, err
 	}
+	if err := m.reserve(pod, pv); err != nil {
+		if block {
+			err = &StepError{"MapVolume.SetUpDevice failed", err}
+		}
+		return Mounted{}, err
+	}
+	got, err := m.mountPersistent(ctx, pod, pv, pvc, readOnly, block)
+	if err != nil {
+		m.release(string(pod.UID), pv.Name)
+	}
+	return got, err
+}
+
+func (m *Manager) mountPersistent(ctx context.Context, pod *corev1.Pod, pv *corev1.PersistentVolume, pvc *corev1.PersistentVolumeClaim, readOnly, block bool) (Mounted, error) {
 	switch s := pv.Spec.PersistentVolumeSource; {
 	case s.HostPath != nil:
 		got := Mounted{Path: s.HostPath.Path, ReadOnly: readOnly, Kind: "kubernetes.io~host-path"}
@@ -335,7 +355,7 @@ func (m *Manager) persistent(ctx context.Context, pod *corev1.Pod, pv *corev1.Pe
 			dev, err := m.localDevice(ctx, s.Local.Path)
 			return Mounted{Device: dev, Path: dev, ReadOnly: readOnly, Kind: "kubernetes.io~local-volume"}, err
 		}
-		return m.local(ctx, pod, pv.Name, s.Local.Path, readOnly)
+		return m.local(ctx, pod, pv, readOnly)
 	case s.CSI != nil:
 		spec := Spec{Name: pv.Name, PV: pv, Claim: pvc, ReadOnly: readOnly || s.CSI.ReadOnly, Block: block}
 		if block {
@@ -383,6 +403,7 @@ func (m *Manager) Unmount(ctx context.Context, uid string) error {
 	dir := m.PodDir(uid)
 	if _, err := os.Lstat(dir); os.IsNotExist(err) {
 		m.forget(dir)
+		m.release(uid, "")
 		return nil
 	}
 	var errs []error
@@ -407,6 +428,7 @@ func (m *Manager) Unmount(ctx context.Context, uid string) error {
 		return err
 	}
 	m.forget(dir)
+	m.release(uid, "")
 	// Nothing is mounted below any more, so that nothing but the pod's own
 	// files is removed.
 	return podfile.RemoveAll(ctx, dir)

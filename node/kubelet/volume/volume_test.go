@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"knarr/internal/need"
+	"knarr/node/kubelet/podtest"
 )
 
 func files(kv ...string) map[string]File {
@@ -123,7 +124,7 @@ func TestMountConfigMap(t *testing.T) {
 		{"missing key", configMap("cm", false, corev1.KeyToPath{Key: "no", Path: "x"}), nil, `MountVolume.SetUp failed for volume "v" : references non-existent config key: no`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			got, _, err := m.Mount(context.Background(), podWith(c.v), nil)
+			got, _, err := m.Mount(context.Background(), podtest.Use(podWith(c.v)), nil)
 			if c.err != "" {
 				if err == nil || err.Error() != c.err {
 					t.Errorf("error %v", err)
@@ -202,7 +203,7 @@ func needRoot(t *testing.T) {
 func TestMemoryEmptyDir(t *testing.T) {
 	needRoot(t)
 	m := manager(t)
-	got, _, err := m.Mount(context.Background(), podWith(corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory}}), nil)
+	got, _, err := m.Mount(context.Background(), podtest.Use(podWith(corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory}})), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -295,12 +296,32 @@ func TestContentIsBounded(t *testing.T) {
 		"secret":    {Secret: s},
 		"projected": {Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{{Secret: &corev1.SecretProjection{LocalObjectReference: corev1.LocalObjectReference{Name: "s"}, Items: s.Items}}}}},
 	} {
-		if _, _, err := m.Mount(context.Background(), podWith(source), nil); !errors.Is(err, errContent) {
+		if _, _, err := m.Mount(context.Background(), podtest.Use(podWith(source)), nil); !errors.Is(err, errContent) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	s.Items = s.Items[:8]
-	if _, _, err := m.Mount(context.Background(), podWith(corev1.VolumeSource{Secret: s}), nil); err != nil {
+	if _, _, err := m.Mount(context.Background(), podtest.Use(podWith(corev1.VolumeSource{Secret: s})), nil); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestUnusedVolume: nothing is done about a volume that no container has, also if it
+// could not be had, until an ephemeral container has it.
+func TestUnusedVolume(t *testing.T) {
+	m := New(Config{PodsDir: t.TempDir(), ConfigMap: func(namespace, name string) (*corev1.ConfigMap, error) {
+		return nil, errors.New("there is none")
+	}})
+	p := podWith(corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}})
+	podtest.Use(p)
+	p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: "none", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{}}})
+	got, _, err := m.Mount(t.Context(), p, nil)
+	if _, ok := got["none"]; err != nil || ok || len(got) != 1 {
+		t.Errorf("%v, %v", got, err)
+	}
+	late := corev1.EphemeralContainerCommon{Name: "late", VolumeMounts: []corev1.VolumeMount{{Name: "none", MountPath: "/none"}}}
+	p.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: late}}
+	if _, _, err := m.Mount(t.Context(), p, nil); err == nil || !strings.Contains(err.Error(), "there is none") {
+		t.Errorf("a volume that a container has now: %v", err)
 	}
 }

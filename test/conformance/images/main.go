@@ -1,8 +1,9 @@
 // Command images assembles the container images that upstream's suite runs: one
 // OCI archive of those that conformance specs name, one of those that only others
-// do, from Go modules, Debian packages and the repositories of storage drivers. It
-// writes into a cache outside the repository, and what is there is not made
-// again unless a recipe changed.
+// do, from Go modules, Debian packages at the address that /etc/apt has, and the
+// programs of storage drivers that the user has put into the cache. It writes into
+// this cache, outside the repository, and what is there is not made again unless a
+// recipe or such a program changed.
 //
 //	go run ./images [-cache DIR] SET...     prints the archives' paths, one a line
 package main
@@ -20,6 +21,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"knarr/test/conformance/programs"
 )
 
 // recipes is what the archive's name is made of.
@@ -45,16 +48,18 @@ func run(cache, set string) (string, error) {
 	if !ok {
 		return "", fmt.Errorf("no set %q; there are: %s", set, strings.Join(slices.Sorted(maps.Keys(sets)), " "))
 	}
-	if cache == "" {
-		dir, err := os.UserCacheDir()
-		if err != nil {
-			return "", err
-		}
-		cache = filepath.Join(dir, "knarr")
-	}
-	key, err := fingerprint()
+	cache, err := programs.Cache(cache)
 	if err != nil {
 		return "", err
+	}
+	dir := programs.Dir(cache)
+	key, err := fingerprint(want, dir)
+	if err != nil {
+		return "", err
+	}
+	want, missing := present(want, dir)
+	if len(missing) > 0 {
+		fmt.Fprintf(os.Stderr, "images: left out of %s, since %s has no program of this name: %s; put them there, linked statically\n", set, dir, strings.Join(missing, ", "))
 	}
 	path := filepath.Join(cache, "images-"+set+"-"+key+".tar")
 	if _, err := os.Stat(path); err == nil {
@@ -84,8 +89,22 @@ func run(cache, set string) (string, error) {
 	return path, os.Rename(path+".new", path)
 }
 
-// fingerprint changes with this program.
-func fingerprint() (string, error) {
+// present are the images that can be made, and the programs of storage drivers,
+// with their versions, that the others lack.
+func present(want []image, dir string) (have []image, missing []string) {
+	for _, im := range want {
+		if im.driver == "" || len(programs.Missing(dir, im.driver)) == 0 {
+			have = append(have, im)
+			continue
+		}
+		_, version, _ := strings.Cut(im.names[0], ":")
+		missing = append(missing, im.driver+" "+version)
+	}
+	return have, missing
+}
+
+// fingerprint changes with this program and those of storage drivers.
+func fingerprint(want []image, dir string) (string, error) {
 	sum := sha256.New()
 	err := fs.WalkDir(recipes, ".", func(path string, e fs.DirEntry, err error) error {
 		if err != nil || e.IsDir() {
@@ -95,6 +114,17 @@ func fingerprint() (string, error) {
 		sum.Write(b)
 		return err
 	})
+	have, _ := present(want, dir)
+	for _, im := range have {
+		if im.driver == "" {
+			continue
+		}
+		st, serr := os.Stat(filepath.Join(dir, im.driver))
+		if serr != nil {
+			return "", serr
+		}
+		fmt.Fprintf(sum, "%s %d %d\n", im.driver, st.Size(), st.ModTime().UnixNano())
+	}
 	return hex.EncodeToString(sum.Sum(nil))[:12], err
 }
 

@@ -78,8 +78,12 @@ func (r release) options(dir string) ([]string, error) {
 	if r == hosts {
 		return nil, nil
 	}
+	archive, err := debianArchive("/etc/apt")
+	if err != nil {
+		return nil, err
+	}
 	list := filepath.Join(dir, "sources.list")
-	line := "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] " + os.Getenv("DEBIAN_MIRROR") + " " + string(r) + " main\n"
+	line := "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] " + archive + " " + string(r) + " main\n"
 	return []string{"-o", "Dir::Etc::sourcelist=" + list, "-o", "Dir::Etc::sourceparts=" + os.DevNull}, os.WriteFile(list, []byte(line), 0o644)
 }
 

@@ -3,7 +3,10 @@ package main
 import (
 	"errors"
 	"os/exec"
+	"path/filepath"
 	"strings"
+
+	"knarr/test/conformance/programs"
 )
 
 // An image is what upstream's recipe of the same name makes, on Debian.
@@ -14,6 +17,7 @@ type image struct {
 	cmd        []string
 	user       string
 	ports      []int
+	driver     string // the program of a storage driver that it is made of
 }
 
 const (
@@ -65,13 +69,13 @@ var beyond = []image{
 	sidecar("livenessprobe", "v2.18.0"),
 	sidecar("snapshot-controller", "v8.5.0"),
 	sidecar("volume-data-source-validator", "v1.0.0"),
-	{names: []string{storage + "hostpathplugin:v1.17.1"}, layers: []layer{busybox, driverTools, one("hostpathplugin", 0o755, program("hostpathplugin"))},
-		entrypoint: []string{"/hostpathplugin"}},
+	{names: []string{storage + "hostpathplugin:v1.17.1"}, layers: []layer{busybox, driverTools, one("hostpathplugin", 0o755, driver("hostpathplugin"))},
+		entrypoint: []string{"/hostpathplugin"}, driver: "hostpathplugin"},
 }
 
 // sidecar is a program that stands beside a storage driver.
 func sidecar(name, version string) image {
-	return image{names: []string{storage + name + ":" + version}, layers: []layer{one(name, 0o755, program(name))}, entrypoint: []string{"/" + name}}
+	return image{names: []string{storage + name + ":" + version}, layers: []layer{one(name, 0o755, driver(name))}, entrypoint: []string{"/" + name}, driver: name}
 }
 
 // packages is a layer of Debian packages.
@@ -82,14 +86,25 @@ func packages(names ...string) layer {
 // driverTools are what csi-driver-host-path runs.
 var driverTools = packages("coreutils", "e2fsprogs", "mount", "socat", "tar", "util-linux", "xfsprogs")
 
+// driver is a program that the user has put into the cache.
+func driver(name string) func(*sources) (string, error) {
+	return func(s *sources) (string, error) { return filepath.Join(programs.Dir(s.cache), name), nil }
+}
+
 func program(name string) func(*sources) (string, error) {
 	return func(s *sources) (string, error) { return s.program(name) }
 }
 
-// The user and the group are what a spec of supplementary groups looks for.
 const (
-	passwd = "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\nuser-defined-in-image:x:1000:1000::/home:/bin/sh\n"
-	group  = "root:x:0:\nnogroup:x:65534:\nuser-defined-in-image:x:1000:\ngroup-defined-in-image:x:50000:user-defined-in-image\n"
+	passwd = "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n"
+	group  = "root:x:0:\nnogroup:x:65534:\n"
+)
+
+// agnhost's user and group are what a spec of supplementary groups looks for. No
+// other image has them: specs of volumes read the number of the group in ls.
+const (
+	agnhostPasswd = passwd + "user-defined-in-image:x:1000:1000::/home:/bin/sh\n"
+	agnhostGroup  = group + "user-defined-in-image:x:1000:\ngroup-defined-in-image:x:50000:user-defined-in-image\n"
 )
 
 // printenv is the applet that Debian's busybox does not have.
@@ -159,8 +174,23 @@ var tools = layer{"tools", func(s *sources, l *files) error {
 	}
 	// Debian makes its choices at installation. Busybox's shell would run its
 	// own applets instead of these programs.
-	return errors.Join(l.link("bin/nc", "nc.openbsd"), l.link("bin/sh", "bash"))
+	return errors.Join(l.link("bin/nc", "nc.openbsd"), l.link("bin/sh", "bash"), l.script("usr/local/bin/nsenter", nsenter))
 }}
+
+// nsenter enters the node. Specs say process 1, but one of several nodes on a
+// machine has none of its own, and not every machine lets one look into it: then
+// it is the process whose network the pod shares.
+const nsenter = `#!/bin/sh
+if [ "$1" = --mount=/rootfs/proc/1/ns/mnt ]; then
+	for p in /rootfs/proc/[0-9]*; do
+		if [ "$(cat "$p/comm" 2>/dev/null)" = knarr ] && [ "$(readlink "$p/ns/net")" = "$(readlink /proc/self/ns/net)" ]; then
+			shift
+			exec /usr/bin/nsenter --mount="$p/ns/mnt" "$@"
+		fi
+	done
+fi
+exec /usr/bin/nsenter "$@"
+`
 
 var agnhost = layer{"agnhost", func(s *sources, l *files) error {
 	path, err := s.program("agnhost")
@@ -181,6 +211,9 @@ var agnhost = layer{"agnhost", func(s *sources, l *files) error {
 		if err := l.copy(name, path, 0o644); err != nil {
 			return err
 		}
+	}
+	if err := errors.Join(l.text("etc/passwd", agnhostPasswd), l.text("etc/group", agnhostGroup)); err != nil {
+		return err
 	}
 	// The file that a spec of image volumes looks for. This is no Alpine, but
 	// stands for the image that is.

@@ -125,6 +125,18 @@ func (c *cluster) load(ctx context.Context, archive string) error {
 	return c.say(ctx, "images.log", "images", "load", "--data-dir", c.dataDir, archive)
 }
 
+// addons installs what specs beyond conformance expect of a cluster and upstream
+// keeps beside its components: the kinds of snapshots, and their controller.
+func (c *cluster) addons(ctx context.Context) error {
+	out, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "k8s.io/kubernetes").Output()
+	if err != nil {
+		return fmt.Errorf("look for upstream's sources: %w", err)
+	}
+	dir := filepath.Join(strings.TrimSpace(string(out)), "cluster", "addons", "volumesnapshots")
+	return c.say(ctx, "addons.log", "kubectl", "--kubeconfig", c.kubeconfig(), "apply",
+		"-f", filepath.Join(dir, "crd"), "-f", filepath.Join(dir, "volume-snapshot-controller"))
+}
+
 // down removes the cluster, or nothing if there is none.
 func (c *cluster) down() error {
 	if c.server != nil {

@@ -13,6 +13,7 @@ import (
 type lists struct {
 	passing []string          // those that pass
 	left    map[string]string // why each of these cannot run here
+	missing []string          // programs of storage drivers, without which some are skipped
 }
 
 // stale fails if a list names a spec that the suite does not have, or if both

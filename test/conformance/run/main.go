@@ -91,6 +91,9 @@ func run(ctx context.Context, o options) (err error) {
 	if l.left, err = readLeft(o.left); err != nil {
 		return err
 	}
+	if l.missing, err = missingDrivers(o); err != nil {
+		return err
+	}
 	if err := os.RemoveAll(o.out); err != nil {
 		return err
 	}
@@ -135,6 +138,11 @@ func run(ctx context.Context, o options) (err error) {
 		if err := c.room(ctx); err != nil {
 			return err
 		}
+		if o.beyond && len(l.missing) == 0 { // the suite waits for all pods of kube-system
+			if err := c.addons(ctx); err != nil {
+				return err
+			}
+		}
 		stop, err := serveRegistry(ctx, c, archives)
 		if err != nil {
 			return err
@@ -146,7 +154,11 @@ func run(ctx context.Context, o options) (err error) {
 	if err != nil {
 		return err
 	}
-	s := &suite{e2e: programs[0], ginkgo: programs[1], kubeconfig: kubeconfig, kubectl: kubectl, out: o.out, procs: o.procs}
+	driver, err := filepath.Abs("local-path.yaml")
+	if err != nil {
+		return err
+	}
+	s := &suite{e2e: programs[0], ginkgo: programs[1], kubeconfig: kubeconfig, kubectl: kubectl, driver: driver, out: o.out, procs: o.procs}
 	results, err := s.choose(ctx, o, l)
 	if err != nil && len(results) == 0 {
 		return err

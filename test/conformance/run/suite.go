@@ -21,6 +21,9 @@ import (
 // A suite runs specs of e2e.test.
 type suite struct {
 	e2e, ginkgo, kubeconfig, kubectl, out string
+	// driver is the file that says what knarr's own storage class can do: specs of
+	// storage run on it as on the drivers that the suite brings along.
+	driver string
 
 	procs int
 	runs  int
@@ -36,7 +39,7 @@ const (
 // choose runs what the flags ask for.
 func (s *suite) choose(ctx context.Context, o options, l lists) ([]result, error) {
 	if o.sample != "" {
-		return s.sample(ctx, o, l.passing)
+		return s.sample(ctx, o, l.able(os.Stdout, l.passing)[0])
 	}
 	ctx, cancel := context.WithTimeout(ctx, o.timeout)
 	defer cancel()
@@ -51,6 +54,8 @@ func (s *suite) choose(ctx context.Context, o options, l lists) ([]result, error
 	if len(together)+len(alone) == 0 {
 		return nil, errors.New("no spec matches -focus and -skip")
 	}
+	lots := l.able(os.Stdout, together, alone)
+	together, alone = lots[0], lots[1]
 	results, err := s.run(ctx, together, s.procs)
 	if err != nil {
 		return results, err
@@ -147,7 +152,7 @@ func shuffle(names []string, word string) []string {
 // names are all specs of the suite.
 func (s *suite) names(ctx context.Context) ([]string, error) {
 	path := filepath.Join(s.out, "specs.json")
-	if err := s.exec(ctx, "specs.log", s.e2e, "--ginkgo.dry-run", "--ginkgo.json-report="+path, "--kubeconfig="+s.kubeconfig, "--provider=skeleton"); err != nil {
+	if err := s.exec(ctx, "specs.log", s.e2e, "--ginkgo.dry-run", "--ginkgo.json-report="+path, "--kubeconfig="+s.kubeconfig, "--provider=skeleton", "--storage.testdriver="+s.driver); err != nil {
 		return nil, err
 	}
 	defer os.Remove(path)
@@ -177,7 +182,7 @@ func (s *suite) run(ctx context.Context, names []string, procs int) ([]result, e
 	}
 	args := []string{s.ginkgo, "--no-color", "--procs=" + fmt.Sprint(procs), "--timeout=" + limit.Round(time.Second).String(), "--output-dir=" + s.out, "--json-report=" + report, "--junit-report=" + run + ".xml"}
 	args = append(args, focus(names)...)
-	args = append(args, s.e2e, "--", "--kubeconfig="+s.kubeconfig, "--kubectl-path="+s.kubectl, "--provider=skeleton", "--e2e-output-dir="+s.out)
+	args = append(args, s.e2e, "--", "--kubeconfig="+s.kubeconfig, "--kubectl-path="+s.kubectl, "--provider=skeleton", "--storage.testdriver="+s.driver, "--e2e-output-dir="+s.out)
 	ran := s.exec(ctx, run+".log", args...)
 	specs, err := readReport(filepath.Join(s.out, report))
 	if err != nil {
@@ -212,7 +217,7 @@ func (s *suite) exec(ctx context.Context, log string, args ...string) error {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	// All of ginkgo's processes are told, as a terminal would.
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGINT) }
-	cmd.WaitDelay = 30 * time.Second
+	cmd.WaitDelay = 2 * time.Minute // the report comes last
 	defer func() {
 		if cmd.Process != nil { // what it started must not outlive it
 			_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)

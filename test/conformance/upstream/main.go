@@ -1,7 +1,7 @@
 // Command upstream builds upstream's own programs, to run beside knarr: the
 // official e2e suite, the components it is compared with, and the programs of
-// the suite's images. It reads this module's pins and writes
-// into a cache outside the repository, one folder per version; what is there is not built again.
+// the suite's images. It reads this module's pins and writes into a cache outside
+// the repository, one folder per version; what is there is not built again.
 //
 //	go run ./upstream [-cache DIR] PROGRAM...     builds, prints one path a line
 package main
@@ -15,18 +15,17 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"knarr/test/conformance/programs"
 )
 
-// version is upstream's, as go.mod has it.
-const version = "v1.36.3"
-
-// A program is how one is built, from this module.
+// A program is how one is built.
 type program struct {
 	pkg  string
 	test bool // a test binary
 }
 
-var programs = map[string]program{
+var known = map[string]program{
 	"kube-apiserver":          {pkg: "k8s.io/kubernetes/cmd/kube-apiserver"},
 	"kube-controller-manager": {pkg: "k8s.io/kubernetes/cmd/kube-controller-manager"},
 	"kube-scheduler":          {pkg: "k8s.io/kubernetes/cmd/kube-scheduler"},
@@ -42,7 +41,6 @@ var programs = map[string]program{
 	"sample-apiserver":        {pkg: "k8s.io/sample-apiserver"},
 	"ginkgo":                  {pkg: "github.com/onsi/ginkgo/v2/ginkgo"},
 	"e2e.test":                {pkg: "k8s.io/kubernetes/test/e2e", test: true},
-
 }
 
 func main() {
@@ -56,23 +54,20 @@ func main() {
 
 func run(cache string, names []string) error {
 	if len(names) == 0 {
-		return fmt.Errorf("name the programs to build: %s", strings.Join(slices.Sorted(maps.Keys(programs)), " "))
+		return fmt.Errorf("name the programs to build: %s", strings.Join(slices.Sorted(maps.Keys(known)), " "))
 	}
-	if cache == "" {
-		dir, err := os.UserCacheDir()
-		if err != nil {
-			return err
-		}
-		cache = filepath.Join(dir, "knarr")
+	cache, err := programs.Cache(cache)
+	if err != nil {
+		return err
 	}
-	dir := filepath.Join(cache, version)
+	dir := programs.Dir(cache)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
 	for _, name := range names {
-		p, ok := programs[name]
+		p, ok := known[name]
 		if !ok {
-			return fmt.Errorf("no program %q; there are: %s", name, strings.Join(slices.Sorted(maps.Keys(programs)), " "))
+			return fmt.Errorf("no program %q; there are: %s", name, strings.Join(slices.Sorted(maps.Keys(known)), " "))
 		}
 		path := filepath.Join(dir, name)
 		if _, err := os.Stat(path); err != nil {
@@ -92,15 +87,9 @@ func compile(p program, path string) error {
 	if p.test {
 		args = []string{"test", "-c"}
 	}
-	return build(path, "", append(args, "-trimpath", "-ldflags",
-		"-s -w -X "+component+".gitVersion="+version+" -X "+component+".gitMajor=1 -X "+component+".gitMinor=36",
+	cmd := exec.Command("go", append(args, "-trimpath", "-ldflags",
+		"-s -w -X "+component+".gitVersion="+programs.Version+" -X "+component+".gitMajor=1 -X "+component+".gitMinor=36",
 		"-o", path+".new", p.pkg)...)
-}
-
-// build runs go in a folder, which writes path.new.
-func build(path, dir string, args ...string) error {
-	cmd := exec.Command("go", args...)
-	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
 	if err := cmd.Run(); err != nil {
