@@ -85,6 +85,11 @@ func (s *segment) attach(name string, addrs ...string) {
 	must(s.t, err)
 	s.t.Cleanup(func() { ns.Close() })
 	s.pods[name] = ns
+	// The pod network lets through no redirect (node/cni/network/table.go, guard.go),
+	// by which one pod would send to another straight, past the node's IP stack.
+	for _, setting := range []string{"ipv4/conf/all", "ipv4/conf/default", "ipv6/conf/all", "ipv6/conf/default"} {
+		must(s.t, os.WriteFile("/proc/sys/net/"+setting+"/accept_redirects", []byte("0"), 0o644))
+	}
 	up(s.t, "lo")
 	must(s.t, netns.Set(s.node))
 	veth := netlink.NewVeth(netlink.LinkAttrs{Name: "v" + name, MTU: 1500})
