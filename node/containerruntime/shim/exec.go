@@ -43,6 +43,20 @@ func (t *task) startExec(p *process) error {
 		return fmt.Errorf("container %s init process is not running: %w", t.id, errdefs.ErrFailedPrecondition)
 	default:
 	}
+	t.mu.Lock()
+	full := t.starting >= maxStarting
+	if !full {
+		t.starting++
+	}
+	t.mu.Unlock()
+	if full {
+		return fmt.Errorf("container %s has %d processes that do not get to their start: %w", t.id, maxStarting, errdefs.ErrResourceExhausted)
+	}
+	defer func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		t.starting--
+	}()
 	// A view of the container for this process alone: others are not kept waiting
 	// by one that hangs.
 	c, err := libcontainer.Load(t.root, t.id)

@@ -40,11 +40,15 @@ type task struct {
 	mu     sync.Mutex
 	execs  map[string]*process
 	paused bool
-	ooms   uint64 // how often a process of it was killed for want of memory, as was told
+	// starting is how many execs are being started.
+	starting int
+	ooms     uint64 // how often a process of it was killed for want of memory, as was told
 }
 
-// maxExecs bounds the processes of one container that are not deleted yet.
-const maxExecs = 10000
+// maxExecs bounds the processes of one container that are not deleted yet, maxStarting
+// those that are being started: each holds a thread of this program, of which it has
+// 10,000, and a container can stop a process halfway.
+const maxExecs, maxStarting = 10000, 16
 
 func (t *task) rootfs() string { return filepath.Join(t.bundle, "rootfs") }
 
