@@ -176,7 +176,7 @@ func (c *compilation) httpMatch(of *gw.HTTPRouteMatch) (m route.Match, err error
 func (c *compilation) value(name, value string, expression bool) (v route.Value, err error) {
 	v.Name = name
 	if expression {
-		v.Pattern, err = c.Parsed.Pattern("^(?:" + value + ")$")
+		v.Pattern, err = c.Parsed.Pattern(value)
 		return v, err
 	}
 	v.Exact, v.Present = value, value == ""

@@ -165,5 +165,13 @@ func compile(text string) (*regexp.Regexp, error) {
 	if len(program.Inst) > maxProgram {
 		return nil, errors.New("the expression has too many steps")
 	}
-	return regexp.Compile(text)
+	re, err := regexp.Compile(text)
+	if err != nil {
+		return nil, err
+	}
+	// It becomes a part of longer ones, which an open quotation would swallow.
+	if _, err := regexp.Compile("^(?:" + text + ")$"); err != nil {
+		return nil, fmt.Errorf("the expression is not complete: %w", err)
+	}
+	return re, nil
 }

@@ -141,11 +141,23 @@ func canonical(m *Match) *Match {
 	return &with
 }
 
+// nothing matches no text.
+var nothing = regexp.MustCompile(`[^\s\S]`)
+
+// WholePattern is a pattern that must match a text as a whole. What compiles alone need
+// not do so in another's place (an open quotation, \Q): that matches nothing.
+func WholePattern(p *regexp.Regexp) *regexp.Regexp {
+	if re, err := regexp.Compile(`^(?:` + p.String() + `)$`); err == nil {
+		return re
+	}
+	return nothing
+}
+
 func whole(values []Value) []Value {
 	values = slices.Clone(values)
 	for i := range values {
 		if p := values[i].Pattern; p != nil {
-			values[i].Pattern = regexp.MustCompile(`^(?:` + p.String() + `)$`) // it was compiled once
+			values[i].Pattern = WholePattern(p)
 		}
 	}
 	return values
