@@ -19,9 +19,12 @@ func KnownHash(hash string) bool {
 	if scheme, _, ok := md5Salt(hash); ok && scheme != "" {
 		return true
 	}
-	_, err := bcrypt.Cost([]byte(hash))
-	return err == nil
+	cost, err := bcrypt.Cost([]byte(hash))
+	return err == nil && cost <= maxCost
 }
+
+// maxCost bounds what one check of a password takes: with bcrypt's 14, a second.
+const maxCost = 14
 
 // checkPassword compares a password with a hash of it.
 func checkPassword(hash, password string) bool {
@@ -32,7 +35,7 @@ func checkPassword(hash, password string) bool {
 	if scheme, salt, ok := md5Salt(hash); ok {
 		return same(hash, md5Crypt(password, salt, scheme))
 	}
-	return bcrypt.CompareHashAndPassword([]byte(hash), []byte(password)) == nil
+	return KnownHash(hash) && bcrypt.CompareHashAndPassword([]byte(hash), []byte(password)) == nil
 }
 
 func same(a, b string) bool { return subtle.ConstantTimeCompare([]byte(a), []byte(b)) == 1 }
