@@ -51,6 +51,10 @@ func (c *compilation) offer(s *subject) {
 				return
 			}
 			p := &r.HTTP.Paths[j]
+			if owner := c.owners[strings.ToLower(r.Host)]; r.Host != "" && owner != s.name.Namespace {
+				s.fault("host %s has no canary of this Ingress: it is namespace %s's, whose Ingress for it is older", clipped(r.Host), owner)
+				continue
+			}
 			at := claim{host: strings.ToLower(r.Host), path: p.Path}
 			if at.path = "/" + strings.Trim(p.Path, "/"); p.PathType != nil && *p.PathType == "Exact" {
 				at.path, at.kind = p.Path, route.PathExact

@@ -20,7 +20,7 @@ func (c *compilation) certify(s *subject) {
 		certs[i] = c.certificate(s, &s.ing.Spec.TLS[i])
 	}
 	for _, host := range s.allHosts() {
-		if host == "" {
+		if host == "" || c.owners[host] != s.name.Namespace {
 			continue
 		}
 		if cert, found := certificateOf(host, s.ing.Spec.TLS[:len(certs)], certs); found {

@@ -94,7 +94,8 @@ func Compile(in Input) *Output {
 		Input: in,
 		out:   &Output{Backends: map[string]route.Backend{}, Targets: map[string]Target{}, Verdicts: map[types.NamespacedName]Verdict{}},
 		names: make(map[string]*tls.Certificate, len(in.Ingresses)), claims: make(map[claim]types.NamespacedName, len(in.Ingresses)), canaries: map[claim]*canary{},
-		hosts: make(map[string]bool, len(in.Ingresses)), routes: make([]route.Route, 0, len(in.Ingresses)),
+		owners: make(map[string]string, len(in.Ingresses)),
+		hosts:  make(map[string]bool, len(in.Ingresses)), routes: make([]route.Route, 0, len(in.Ingresses)),
 	}
 	if len(in.Ingresses) == 0 {
 		in.Parsed.Sweep()
@@ -108,6 +109,13 @@ func Compile(in Input) *Output {
 	slices.SortFunc(all, func(a, b *subject) int {
 		return cmp.Or(a.ing.CreationTimestamp.Compare(b.ing.CreationTimestamp.Time), cmp.Compare(a.name.Namespace, b.name.Namespace), cmp.Compare(a.name.Name, b.name.Name))
 	})
+	for _, s := range all {
+		for _, host := range s.allHosts() {
+			if _, owned := c.owners[host]; !owned {
+				c.owners[host] = s.name.Namespace
+			}
+		}
+	}
 	for _, s := range all {
 		for i := range s.ing.Spec.Rules {
 			c.hosts[s.ing.Spec.Rules[i].Host] = true
@@ -143,7 +151,10 @@ type compilation struct {
 	// names are the certificates of hosts.
 	names map[string]*tls.Certificate
 	// claims are whose a host's path is.
-	claims      map[claim]types.NamespacedName
+	claims map[claim]types.NamespacedName
+	// owners are the namespaces that hosts are of, those of the oldest Ingresses: no other
+	// namespace takes a part of a host's requests, by a path, canary, alias or TLS.
+	owners      map[string]string
 	canaries    map[claim]*canary
 	hosts       map[string]bool // that some Ingress' rules name
 	passthrough []route.Listener

@@ -1,6 +1,7 @@
 package ingress
 
 import (
+	"fmt"
 	"net/http"
 	"net/url"
 	"strings"
@@ -44,8 +45,8 @@ func (c *compilation) serve(s *subject) {
 			places = []networkingv1.HTTPIngressPath{{Backend: *s.ing.Spec.DefaultBackend}}
 		}
 		for j := range places {
-			if paths++; paths > maxPaths {
-				s.fault("it has more than %d paths; those over are not served", maxPaths)
+			if paths += 1 + len(s.want.aliases); paths > maxPaths {
+				s.fault("it has more than %d paths, those of its aliases among them; those over are not served", maxPaths)
 				c.publish(s, mine)
 				return
 			}
@@ -89,6 +90,10 @@ func (s *subject) hostsOf(r *networkingv1.IngressRule) []string {
 // rules are those of one path of one host; none if an older Ingress has it. It tells of
 // faults only once for a path of several hosts.
 func (c *compilation) rules(s *subject, host string, p *networkingv1.HTTPIngressPath, f route.Filters, tell bool) []route.Rule {
+	if owner := c.owners[host]; host != "" && owner != s.name.Namespace {
+		s.fault("host %s is not served: it is namespace %s's, whose Ingress for it is older", clipped(host), owner)
+		return nil
+	}
 	match, err := c.place(s, p)
 	if err != nil {
 		if tell {
@@ -147,6 +152,15 @@ func (c *compilation) withRoot(s *subject, rules ...route.Rule) []route.Rule {
 	root := route.Rule{Name: "app-root", Matches: []route.Match{{PathType: route.PathExact, Path: "/"}}, NoAccessLog: s.want.noAccessLog}
 	root.Filters.Redirect = &route.Redirect{Path: &route.PathChange{Full: &s.want.appRoot}, Code: http.StatusFound}
 	return append([]route.Rule{root}, rules...)
+}
+
+// own says that a Service is not of the Ingress' namespace: what a tenant writes opens
+// nothing of another.
+func (s *subject) own(service types.NamespacedName) error {
+	if service.Namespace != s.name.Namespace {
+		return fmt.Errorf("Service %s is of another namespace", service)
+	}
+	return nil
 }
 
 // secured says whether a host has a certificate.
@@ -222,7 +236,10 @@ func (c *compilation) mirrors(s *subject) []route.Mirror {
 			if u.Scheme == "https" {
 				as.Protocol = route.BackendHTTPS
 			}
-			backend, err := c.service(name, port, as, s)
+			backend, err := "", s.own(name)
+			if err == nil {
+				backend, err = c.service(name, port, as, s)
+			}
 			if err == nil {
 				return []route.Mirror{{Backend: backend, Numerator: 1, Denominator: 1}}
 			}

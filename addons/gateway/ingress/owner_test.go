@@ -1,0 +1,74 @@
+package ingress
+
+import (
+	"strings"
+	"testing"
+)
+
+// A host is the namespace's whose Ingress named it first: no other one takes a part of
+// its requests by a path, a canary, an alias or by passing TLS on.
+func TestHostsHaveOwners(t *testing.T) {
+	for name, of := range map[string]struct{ annotations, path string }{
+		"a path":      {"", "a.example/other Prefix web:80"},
+		"exactly":     {"", "a.example/ Exact web:80"},
+		"a canary":    {"canary=true\ncanary-weight=100", "a.example/ Prefix web:80"},
+		"all of TLS":  {"ssl-passthrough=true", "a.example/other Prefix web:80"},
+		"an alias":    {"server-alias=a.example", "b.example/ Prefix web:80"},
+		"expressions": {"use-regex=true", "a.example/.* ImplementationSpecific web:80"},
+	} {
+		cl := newCluster(t)
+		for _, s := range []string{"web", "canary"} {
+			cl.service("other", s, cl.services[named("default", s)].Spec.Ports...)
+		}
+		cl.ingress("first", "", "a.example/ Prefix web:80")
+		cl.ingress("second", of.annotations, of.path).Namespace = "other"
+		out := cl.compile()
+		for _, l := range out.Listeners {
+			if l.Passthrough {
+				t.Errorf("%s: connections to %s are passed on", name, l.Hostname)
+			}
+			for _, r := range l.Routes {
+				if strings.Contains(r.Name, "second") && (len(r.Hosts) == 0 || r.Hosts[0] == "a.example") {
+					t.Errorf("%s: %v has a route of the other namespace", name, r.Hosts)
+				}
+				for _, rule := range r.Rules {
+					if len(rule.Backends) > 1 {
+						t.Errorf("%s: requests are shared: %v", name, rule.Backends)
+					}
+				}
+			}
+		}
+		var faults []string
+		for _, f := range out.Verdicts[named("other", "second")].Faults {
+			faults = append(faults, f.Text)
+		}
+		contains(t, strings.Join(faults, "; "), "is namespace default's")
+	}
+}
+
+// What an Ingress' aliases make of its paths counts too.
+func TestAliasesCount(t *testing.T) {
+	cl := newCluster(t)
+	var paths, aliases []string
+	for range 100 {
+		paths = append(paths, "a.example/p"+strings.Repeat("x", len(paths)+1)+" Prefix web:80")
+		aliases = append(aliases, "x"+strings.Repeat("y", len(aliases)%50+1)+strings.Repeat("z", len(aliases)/50)+".example")
+	}
+	cl.ingress("i", "server-alias="+strings.Join(aliases, ","), paths...)
+	rules := 0
+	for _, r := range cl.compile().Listeners[0].Routes {
+		rules += len(r.Rules)
+	}
+	if rules > maxPaths {
+		t.Errorf("%d rules", rules)
+	}
+}
+
+// An expression that is complete alone and not as a part of another is refused.
+func TestIncompletePattern(t *testing.T) {
+	for _, text := range []string{`a\Q`, `x)\Q`} {
+		if _, err := NewParsed().Pattern(text); err == nil {
+			t.Errorf("%s is taken", text)
+		}
+	}
+}
