@@ -312,7 +312,7 @@ func (c *conn) store(f *http2.DataFrame, size int64) (update bool, err error) {
 	}
 	unread := size
 	if !st.closed {
-		st.in = append(st.in, b...)
+		st.keep(b)
 		unread -= int64(len(b)) // padding is no part of the body
 	}
 	if f.StreamEnded() {
@@ -320,6 +320,16 @@ func (c *conn) store(f *http2.DataFrame, size int64) (update bool, err error) {
 	}
 	st.arrived.Broadcast()
 	return c.consume(st, unread), nil
+}
+
+// keep holds a part of the body until it is read. What was read before it makes room once
+// that is half of the buffer, so that the buffer stays within twice what the window lets
+// in, and each byte is moved but once or twice. mu is held.
+func (st *stream) keep(b []byte) {
+	if st.from > 0 && len(st.in)+len(b) > cap(st.in) && st.from >= len(st.in)/2 {
+		st.in, st.from = st.in[:copy(st.in, st.in[st.from:])], 0
+	}
+	st.in = append(st.in, b...)
 }
 
 // consume gives the client room for what was read, of a stream that still is there or
