@@ -20,7 +20,7 @@ func (b *body) Read(p []byte) (int, error) {
 	}
 	if b.expects && len(st.in) == st.from && st.inEnd == nil {
 		b.expects = false
-		if !st.answer.sentHead {
+		if !st.answer.sentHead && st.room() {
 			c.appendBlock(st.id, appendStatus(nil, 100), false)
 			c.mu.Unlock()
 			c.flush()

@@ -47,7 +47,7 @@ func (r *response) WriteHeader(status int) {
 	if status >= 100 && status < 200 {
 		block := appendFields(appendStatus(nil, status), r.header)
 		c.mu.Lock()
-		if r.st.failed == nil {
+		if r.st.room() {
 			c.appendBlock(r.st.id, block, false)
 		}
 		c.mu.Unlock()
@@ -157,7 +157,7 @@ func (r *response) finish() {
 	}
 	c := r.st.c
 	c.mu.Lock()
-	if r.st.failed == nil {
+	if r.st.room() {
 		c.appendBlock(r.st.id, trailer, true)
 	}
 	c.mu.Unlock()
@@ -168,23 +168,16 @@ func (r *response) finish() {
 func (st *stream) send(block, data []byte, end, head bool) error {
 	c := st.c
 	c.mu.Lock()
-	if head && st.failed == nil {
+	room := st.room()
+	if head && room {
 		c.appendBlock(st.id, block, end && len(data) == 0)
 	}
-	if !head && len(data) == 0 && end && st.failed == nil {
+	if !head && len(data) == 0 && end && room {
 		c.appendHead(http2.FrameData, http2.FlagDataEndStream, st.id, 0)
 	}
 	for len(data) > 0 {
-		for st.failed == nil && c.failed == nil && (c.window <= 0 || st.window <= 0 || len(c.out) > maxQueued) {
-			if len(c.out) > 0 && !c.writing {
-				c.mu.Unlock()
-				c.flush()
-				c.mu.Lock()
-				continue
-			}
-			st.waits = true
-			c.changed.Wait()
-			st.waits = false
+		for st.room() && (c.window <= 0 || st.window <= 0) {
+			st.waitToSend()
 		}
 		if st.failed != nil || c.failed != nil {
 			break
@@ -209,6 +202,30 @@ func (st *stream) send(block, data []byte, end, head bool) error {
 		c.flush()
 	}
 	return err
+}
+
+// room waits until the queue is short enough that the stream may add to it, and reports
+// whether the stream goes on. mu is held, but not while it waits.
+func (st *stream) room() bool {
+	c := st.c
+	for st.failed == nil && c.failed == nil && len(c.out) > maxQueued {
+		st.waitToSend()
+	}
+	return st.failed == nil && c.failed == nil
+}
+
+// waitToSend waits for a change, unless there is something to write that nobody writes.
+func (st *stream) waitToSend() {
+	c := st.c
+	if len(c.out) > 0 && !c.writing {
+		c.mu.Unlock()
+		c.flush()
+		c.mu.Lock()
+		return
+	}
+	st.waits = true
+	c.changed.Wait()
+	st.waits = false
 }
 
 type date struct {

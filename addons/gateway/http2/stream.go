@@ -83,7 +83,7 @@ func (c *conn) headers(f *http2.MetaHeadersFrame) error {
 		return nil // it is another connection's
 	}
 	c.last = id
-	if c.running >= maxStreams {
+	if c.running >= maxStreams || len(c.out) > maxQueue {
 		return http2.StreamError{StreamID: id, Code: http2.ErrCodeRefusedStream}
 	}
 	st := streams.Get().(*stream)
