@@ -1,9 +1,11 @@
 package http2
 
 import (
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -90,5 +92,83 @@ func TestHeadMemory(t *testing.T) {
 		if heads > 2*maxQueue {
 			t.Errorf("a client that %s: %d bytes of heads", name, heads)
 		}
+	}
+}
+
+// TestStalledStreams: streams for which the client makes no room, or whose bodies do not
+// come, end although the connection lives. One whose answer has begun may be quiet.
+func TestStalledStreams(t *testing.T) {
+	var sends, reads, talks atomic.Int32
+	bubble(t, func(w http.ResponseWriter, r *http.Request) {
+		ended := &reads
+		switch r.Header.Get("X") {
+		case "sends":
+			_, err := w.Write(make([]byte, 100_000))
+			if err != nil {
+				sends.Add(1)
+			}
+			return
+		case "talks":
+			ended = &talks
+			w.(http.Flusher).Flush()
+		}
+		if _, err := io.ReadAll(r.Body); err != nil {
+			ended.Add(1)
+		}
+	}, func(t *testing.T, s *Server) {
+		c := connect(t, s, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
+		c.writes <- func() {
+			_ = c.ask(1, true, "x", "sends")
+			_ = c.ask(3, false, "x", "reads")
+			_ = c.ask(5, false, "x", "talks")
+			for range 10 {
+				time.Sleep(10 * time.Second)
+				_ = c.WritePing(false, [8]byte{})
+			}
+		}
+		go c.read(nil)
+		time.Sleep(90 * time.Second)
+		if got := fmt.Sprint(sends.Load(), reads.Load(), talks.Load()); got != "1 1 0" {
+			t.Errorf("ended: %s", got)
+		}
+		c.close()
+	})
+}
+
+// TestCanceled: streams that the client opens and gives up end the connection once they are
+// many, and not if as many are answered.
+func TestCanceled(t *testing.T) {
+	for name, answers := range map[string]bool{"only gives up": false, "takes answers": true} {
+		var served atomic.Int32
+		bubble(t, func(w http.ResponseWriter, r *http.Request) {
+			served.Add(1)
+			if r.Header.Get("X") == "waits" {
+				<-r.Context().Done()
+			}
+		}, func(t *testing.T, s *Server) {
+			c := connect(t, s)
+			id := uint32(1)
+			c.writes <- func() {
+				for range 3 * maxCanceled {
+					if c.ask(id, true, "x", "waits") != nil || c.WriteRSTStream(id, http2.ErrCodeCancel) != nil {
+						return
+					}
+					synctest.Wait()
+					id += 2
+					if answers {
+						_ = c.ask(id, true)
+						synctest.Wait()
+						id += 2
+					}
+				}
+			}
+			got := make(chan []string, 1)
+			go func() { got <- c.read(nil) }()
+			time.Sleep(30 * time.Second)
+			c.close()
+			if calm := strings.Contains(fmt.Sprint(<-got), "ENHANCE_YOUR_CALM"); calm == answers {
+				t.Errorf("a client that %s: ended: %v", name, calm)
+			}
+		})
 	}
 }

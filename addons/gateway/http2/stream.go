@@ -29,21 +29,23 @@ type stream struct {
 	url     url.URL
 	answer  response
 
-	window  int64 // that the client takes
-	failed  error // the stream's or the connection's end
-	in      []byte
-	inEnd   error // after in: io.EOF or why there is no more
-	half    bool  // the client has sent everything
-	closed  bool  // nobody reads the body any more
-	from    int   // what of in was read
-	waits   bool  // for the client
-	body    *body
-	pending int64 // bytes that were read, and that the client was not told of
-	allowed int64 // that the client may still send
-	length  int64 // of the body as its head says, -1 if it does not
-	got     int64
-	trailer http.Header
-	arrived sync.Cond
+	window int64 // that the client takes
+	failed error // the stream's or the connection's end
+	in     []byte
+	inEnd  error // after in: io.EOF or why there is no more
+	half   bool  // the client has sent everything
+	closed bool  // nobody reads the body any more
+	from   int   // what of in was read
+	// sendSince and readSince are since when it waits for the client, zero if it does not.
+	sendSince, readSince time.Time
+	answered             bool // the answer's head was sent
+	body                 *body
+	pending              int64 // bytes that were read, and that the client was not told of
+	allowed              int64 // that the client may still send
+	length               int64 // of the body as its head says, -1 if it does not
+	got                  int64
+	trailer              http.Header
+	arrived              sync.Cond
 }
 
 var streams = sync.Pool{New: func() any { return &stream{header: http.Header{}, answer: response{header: http.Header{}}} }}
@@ -362,6 +364,7 @@ func (st *stream) end(whole bool) {
 		st.body.st = nil
 	}
 	if st.failed == nil {
+		c.canceled = max(c.canceled-1, 0)
 		switch {
 		case !whole || st.answer.failed != nil:
 			c.appendReset(st.id, http2.ErrCodeInternal)
