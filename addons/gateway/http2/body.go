@@ -1,6 +1,9 @@
 package http2
 
-import "io"
+import (
+	"io"
+	"time"
+)
 
 // A body is that of a client's request.
 type body struct {
@@ -20,18 +23,20 @@ func (b *body) Read(p []byte) (int, error) {
 	}
 	if b.expects && len(st.in) == st.from && st.inEnd == nil {
 		b.expects = false
-		if !st.answer.sentHead {
+		if !st.answer.sentHead && st.room(false) {
 			c.appendBlock(st.id, appendStatus(nil, 100), false)
 			c.mu.Unlock()
 			c.flush()
 			c.mu.Lock()
 		}
 	}
-	st.waits = true
 	for st.from == len(st.in) && st.inEnd == nil && !st.closed {
+		if st.readSince.IsZero() {
+			st.readSince = time.Now()
+		}
 		st.arrived.Wait()
 	}
-	st.waits = false
+	st.readSince = time.Time{}
 	switch {
 	case st.closed:
 		c.mu.Unlock()

@@ -235,6 +235,12 @@ func (c *conn) reset(f *http2.RSTStreamFrame) error {
 	if st := c.streams[f.StreamID]; st != nil {
 		st.abort(errReset)
 		delete(c.streams, f.StreamID)
+		if now := time.Now(); now.Sub(c.canceledAt) > cancelTime {
+			c.canceled, c.canceledAt = 0, now
+		}
+		if c.canceled++; c.canceled > maxCanceled {
+			return http2.ConnectionError(http2.ErrCodeEnhanceYourCalm)
+		}
 	}
 	return nil
 }

@@ -47,7 +47,7 @@ func (r *response) WriteHeader(status int) {
 	if status >= 100 && status < 200 {
 		block := appendFields(appendStatus(nil, status), r.header)
 		c.mu.Lock()
-		if r.st.failed == nil {
+		if r.st.room(false) {
 			c.appendBlock(r.st.id, block, false)
 		}
 		c.mu.Unlock()
@@ -157,7 +157,7 @@ func (r *response) finish() {
 	}
 	c := r.st.c
 	c.mu.Lock()
-	if r.st.failed == nil {
+	if r.st.room(false) {
 		c.appendBlock(r.st.id, trailer, true)
 	}
 	c.mu.Unlock()
@@ -168,25 +168,16 @@ func (r *response) finish() {
 func (st *stream) send(block, data []byte, end, head bool) error {
 	c := st.c
 	c.mu.Lock()
-	if head && st.failed == nil {
+	room := st.room(false)
+	if head && room {
+		st.answered = true
 		c.appendBlock(st.id, block, end && len(data) == 0)
 	}
-	if !head && len(data) == 0 && end && st.failed == nil {
+	if !head && len(data) == 0 && end && room {
 		c.appendHead(http2.FrameData, http2.FlagDataEndStream, st.id, 0)
 	}
 	for len(data) > 0 {
-		for st.failed == nil && c.failed == nil && (c.window <= 0 || st.window <= 0 || len(c.out) > maxQueued) {
-			if len(c.out) > 0 && !c.writing {
-				c.mu.Unlock()
-				c.flush()
-				c.mu.Lock()
-				continue
-			}
-			st.waits = true
-			c.changed.Wait()
-			st.waits = false
-		}
-		if st.failed != nil || c.failed != nil {
+		if !st.room(true) {
 			break
 		}
 		n := int(min(int64(len(data)), c.window, st.window, int64(c.frameSize)))
@@ -209,6 +200,27 @@ func (st *stream) send(block, data []byte, end, head bool) error {
 		c.flush()
 	}
 	return err
+}
+
+// room waits until the queue is short enough that the stream may add to it, and for data
+// until the windows are open. It reports whether the stream goes on. mu is held, but not
+// while it waits.
+func (st *stream) room(data bool) bool {
+	c := st.c
+	for st.failed == nil && c.failed == nil && (len(c.out) > maxQueued || data && (c.window <= 0 || st.window <= 0)) {
+		if len(c.out) > 0 && !c.writing {
+			c.mu.Unlock()
+			c.flush()
+			c.mu.Lock()
+			continue
+		}
+		if st.sendSince.IsZero() {
+			st.sendSince = time.Now()
+		}
+		c.changed.Wait()
+	}
+	st.sendSince = time.Time{}
+	return st.failed == nil && c.failed == nil
 }
 
 type date struct {

@@ -31,6 +31,10 @@ const (
 	maxQueued     = 96 << 10  // of them, before a stream waits
 	maxRefused    = 1000      // streams that were too many
 	maxEmpty      = 1000      // frames of data without data
+	maxCanceled   = 200       // streams that the client gave up in cancelTime, beyond those that were answered
+	cancelTime    = 10 * time.Second
+	stallTime     = 60 * time.Second // in which a stream must send or take something
+	stallTick     = 5 * time.Second
 	idleTime      = 75 * time.Second
 	prefaceTime   = 10 * time.Second
 	writeTime     = 60 * time.Second
@@ -48,6 +52,7 @@ type Server struct {
 	mu      sync.Mutex
 	conns   map[*conn]struct{}
 	closing bool
+	none    chan struct{} // closed once there are no connections; nil while there are none
 	idle    sync.Cond
 }
 
@@ -79,13 +84,16 @@ type conn struct {
 	last    uint32
 	refused int
 	empty   int
-	resets  [64]uint32 // streams that were reset here; what was on its way for them is ignored
-	nextOf  int        // of resets
-	goAway  bool       // no further streams are taken
-	leaving bool       // the client was told so
-	failed  error
-	held    int64 // bytes of bodies that nobody has read yet
-	pending int64 // that were read, and that the client was not told of
+	// canceled is how many streams the client gave up since canceledAt.
+	canceled   int
+	canceledAt time.Time
+	resets     [64]uint32 // streams that were reset here; what was on its way for them is ignored
+	nextOf     int        // of resets
+	goAway     bool       // no further streams are taken
+	leaving    bool       // the client was told so
+	failed     error
+	held       int64 // bytes of bodies that nobody has read yet
+	pending    int64 // that were read, and that the client was not told of
 
 	window        int64 // that the client takes, of all streams
 	initialWindow int64
@@ -136,6 +144,11 @@ func (s *Server) add(c *conn) bool {
 		return false
 	}
 	s.conns[c] = struct{}{}
+	if s.none == nil {
+		none := make(chan struct{})
+		s.none = none
+		run.Go("gateway: HTTP/2 streams that stall", func() { s.abortStalled(none) })
+	}
 	return true
 }
 
@@ -144,7 +157,42 @@ func (s *Server) remove(c *conn) {
 	defer s.mu.Unlock()
 	delete(s.conns, c)
 	if len(s.conns) == 0 {
+		close(s.none)
+		s.none = nil
 		s.idle.Broadcast()
+	}
+}
+
+// abortStalled ends streams that have waited for their clients for too long, whatever else
+// their connections bring. It ends when there are no connections.
+func (s *Server) abortStalled(none <-chan struct{}) {
+	ticker := time.NewTicker(stallTick)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-none:
+			return
+		case now := <-ticker.C:
+			s.mu.Lock()
+			for c := range s.conns {
+				c.abortStalled(now)
+			}
+			s.mu.Unlock()
+		}
+	}
+}
+
+// abortStalled ends streams that could send nothing for stallTime, and those whose bodies
+// did not come. A stream whose answer has begun may wait for more of its body as long as
+// the connection is alive: both sides may be talking, now and then.
+func (c *conn) abortStalled(now time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, st := range c.streams {
+		if !st.sendSince.IsZero() && now.Sub(st.sendSince) >= stallTime ||
+			!st.readSince.IsZero() && now.Sub(st.readSince) >= stallTime && !st.answered {
+			st.abort(errTooSlow)
+		}
 	}
 }
 
@@ -269,7 +317,7 @@ func (c *conn) abortWaiting() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, st := range c.streams {
-		if st.waits {
+		if !st.sendSince.IsZero() || !st.readSince.IsZero() {
 			st.abort(errTooSlow)
 		}
 	}

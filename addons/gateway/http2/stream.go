@@ -29,21 +29,23 @@ type stream struct {
 	url     url.URL
 	answer  response
 
-	window  int64 // that the client takes
-	failed  error // the stream's or the connection's end
-	in      []byte
-	inEnd   error // after in: io.EOF or why there is no more
-	half    bool  // the client has sent everything
-	closed  bool  // nobody reads the body any more
-	from    int   // what of in was read
-	waits   bool  // for the client
-	body    *body
-	pending int64 // bytes that were read, and that the client was not told of
-	allowed int64 // that the client may still send
-	length  int64 // of the body as its head says, -1 if it does not
-	got     int64
-	trailer http.Header
-	arrived sync.Cond
+	window int64 // that the client takes
+	failed error // the stream's or the connection's end
+	in     []byte
+	inEnd  error // after in: io.EOF or why there is no more
+	half   bool  // the client has sent everything
+	closed bool  // nobody reads the body any more
+	from   int   // what of in was read
+	// sendSince and readSince are since when it waits for the client, zero if it does not.
+	sendSince, readSince time.Time
+	answered             bool // the answer's head was sent
+	body                 *body
+	pending              int64 // bytes that were read, and that the client was not told of
+	allowed              int64 // that the client may still send
+	length               int64 // of the body as its head says, -1 if it does not
+	got                  int64
+	trailer              http.Header
+	arrived              sync.Cond
 }
 
 var streams = sync.Pool{New: func() any { return &stream{header: http.Header{}, answer: response{header: http.Header{}}} }}
@@ -83,7 +85,7 @@ func (c *conn) headers(f *http2.MetaHeadersFrame) error {
 		return nil // it is another connection's
 	}
 	c.last = id
-	if c.running >= maxStreams {
+	if c.running >= maxStreams || len(c.out) > maxQueue {
 		return http2.StreamError{StreamID: id, Code: http2.ErrCodeRefusedStream}
 	}
 	st := streams.Get().(*stream)
@@ -312,7 +314,7 @@ func (c *conn) store(f *http2.DataFrame, size int64) (update bool, err error) {
 	}
 	unread := size
 	if !st.closed {
-		st.in = append(st.in, b...)
+		st.keep(b)
 		unread -= int64(len(b)) // padding is no part of the body
 	}
 	if f.StreamEnded() {
@@ -320,6 +322,16 @@ func (c *conn) store(f *http2.DataFrame, size int64) (update bool, err error) {
 	}
 	st.arrived.Broadcast()
 	return c.consume(st, unread), nil
+}
+
+// keep holds a part of the body until it is read. What was read before it makes room once
+// that is half of the buffer, so that the buffer stays within twice what the window lets
+// in, and each byte is moved but once or twice. mu is held.
+func (st *stream) keep(b []byte) {
+	if st.from > 0 && len(st.in)+len(b) > cap(st.in) && st.from >= len(st.in)/2 {
+		st.in, st.from = st.in[:copy(st.in, st.in[st.from:])], 0
+	}
+	st.in = append(st.in, b...)
 }
 
 // consume gives the client room for what was read, of a stream that still is there or
@@ -352,6 +364,7 @@ func (st *stream) end(whole bool) {
 		st.body.st = nil
 	}
 	if st.failed == nil {
+		c.canceled = max(c.canceled-1, 0)
 		switch {
 		case !whole || st.answer.failed != nil:
 			c.appendReset(st.id, http2.ErrCodeInternal)

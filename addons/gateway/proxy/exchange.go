@@ -28,6 +28,10 @@ type exchange struct {
 	host, path, query string
 	// scheme, forwardedHost and forwardedPort are what the client asked.
 	scheme, forwardedHost, forwardedPort string
+	// protocol is what the client wants its connection upgraded to; trailers says that it
+	// takes some.
+	protocol string
+	trailers bool
 	// body is the request's, unless a filter read it.
 	body   *requestBody
 	out    http.Request // to the backend
@@ -107,6 +111,7 @@ func (x *exchange) serve() {
 		x.answer(http.StatusRequestEntityTooLarge)
 		return
 	}
+	x.dropHopByHop()
 	x.forwarded()
 	if a.filters.any && x.filtered(&a.filters) {
 		return

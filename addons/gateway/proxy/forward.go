@@ -82,17 +82,26 @@ const (
 	maxBufferedBody = 16 << 20
 )
 
+// dropHopByHop takes what belongs to the client's connection off the request, before
+// anything is added: what the client's Connection names must not be what the gateway says.
+func (x *exchange) dropHopByHop() {
+	h := x.r.Header
+	for _, te := range h["Te"] {
+		x.trailers = x.trailers || strings.Contains(strings.ToLower(te), "trailers")
+	}
+	x.protocol = dropHopByHop(h)
+}
+
 // prepareHeaders makes the request's headers those of the request to the backend.
 func (x *exchange) prepareHeaders() (upgrade string) {
 	h := x.r.Header
-	trailers := false
-	for _, te := range h["Te"] {
-		trailers = trailers || strings.Contains(strings.ToLower(te), "trailers")
+	for _, name := range hopByHop { // that filters set
+		delete(h, name)
 	}
-	upgrade = dropHopByHop(h)
-	if trailers {
+	if x.trailers {
 		h["Te"] = []string{"trailers"}
 	}
+	upgrade = x.protocol
 	delete(h, "Expect") // the server has promised the body, when it is read
 	delete(h, "Http2-Settings")
 	// An upgrade to HTTP/2 would carry requests past the routes.
