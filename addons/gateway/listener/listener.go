@@ -62,6 +62,7 @@ type Port struct {
 	outer    *tls.Config // holds the keys of session tickets
 	group    run.Group
 	streams  sync.WaitGroup
+	opened   *connections
 
 	mu     sync.Mutex
 	closed bool
@@ -70,7 +71,7 @@ type Port struct {
 
 // Open serves content at a socket until Close.
 func Open(l net.Listener, content *Content) *Port {
-	p := &Port{listener: l, open: map[net.Conn]struct{}{}}
+	p := &Port{listener: l, opened: opened, open: map[net.Conn]struct{}{}}
 	p.content.Store(content)
 	p.outer = &tls.Config{MinVersion: tls.VersionTLS12, GetConfigForClient: p.configFor}
 	handler := http.HandlerFunc(p.serveHTTP)
@@ -78,7 +79,16 @@ func Open(l net.Listener, content *Content) *Port {
 	p.http = http1.NewServer(handler, func(conn net.Conn, read []byte) {
 		buf := bufio.NewReaderSize(bytes.NewReader(read), len(read))
 		_, _ = buf.Peek(len(read))
-		run.Go("gateway connection", func() { p.http2.Serve(&peekedConn{Conn: conn, buf: buf}, nil) })
+		// The connection goes on while the first goroutine that counted it ends.
+		client := clientOf(socketOf(conn))
+		if !p.opened.enter(client) {
+			_ = conn.Close()
+			return
+		}
+		run.Go("gateway connection", func() {
+			defer p.opened.leave(client)
+			p.http2.Serve(&peekedConn{Conn: conn, buf: buf}, nil)
+		})
 	})
 	p.group.Go("gateway listener", p.accept)
 	return p
@@ -99,7 +109,15 @@ func (p *Port) accept() {
 	for {
 		conn, err := p.listener.Accept()
 		if err == nil {
-			run.Go("gateway connection", func() { p.handle(conn) })
+			client := clientOf(conn)
+			if !p.opened.enter(client) {
+				_ = conn.Close()
+				continue
+			}
+			run.Go("gateway connection", func() {
+				defer p.opened.leave(client)
+				p.handle(conn)
+			})
 			continue
 		}
 		if errors.Is(err, net.ErrClosed) {
