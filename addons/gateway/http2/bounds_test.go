@@ -172,3 +172,85 @@ func TestCanceled(t *testing.T) {
 		})
 	}
 }
+
+// TestControls: frames of control beyond those that the traffic needs end the connection.
+func TestControls(t *testing.T) {
+	for name, frame := range map[string]func(c *client) error{
+		"windows": func(c *client) error { return c.WriteWindowUpdate(0, 1) },
+		"settings": func(c *client) error {
+			return c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 10})
+		},
+		"pings": func(c *client) error { return c.WritePing(true, [8]byte{}) },
+	} {
+		bubble(t, func(w http.ResponseWriter, r *http.Request) {}, func(t *testing.T, s *Server) {
+			c := connect(t, s)
+			c.writes <- func() {
+				for range 2 * maxControls {
+					if frame(c) != nil {
+						return
+					}
+				}
+			}
+			got := c.read(nil)
+			if all := fmt.Sprint(got); !strings.Contains(all, "ENHANCE_YOUR_CALM") {
+				t.Errorf("%s: %.200s", name, all)
+			}
+			c.close()
+		})
+	}
+}
+
+// TestEagerWindows: a client that tells of each part that it took may do so for as long as
+// it takes answers.
+func TestEagerWindows(t *testing.T) {
+	const part, parts = 64, 2 * maxControls
+	bubble(t, func(w http.ResponseWriter, r *http.Request) {
+		for range parts {
+			if _, err := w.Write(make([]byte, part)); err != nil {
+				t.Error(err)
+				return
+			}
+			w.(http.Flusher).Flush()
+		}
+	}, func(t *testing.T, s *Server) {
+		c := connect(t, s)
+		c.writes <- func() { _ = c.ask(1, true) }
+		got := 0
+		c.read(func(f http2.Frame) bool {
+			if d, ok := f.(*http2.DataFrame); ok {
+				n := uint32(len(d.Data()))
+				if got += int(n); n > 0 {
+					c.writes <- func() {
+						_ = c.WriteWindowUpdate(0, n)
+						_ = c.WriteWindowUpdate(1, n)
+					}
+				}
+			}
+			return ended(f)
+		})
+		if got != part*parts {
+			t.Errorf("%d bytes came", got)
+		}
+		c.close()
+	})
+}
+
+// TestCookies: parts of a cookie are one again.
+func TestCookies(t *testing.T) {
+	for _, parts := range [][]string{nil, {"a=b"}, {"a=b", "c=d", "e=f"}} {
+		bubble(t, func(w http.ResponseWriter, r *http.Request) {
+			if got, want := fmt.Sprint(r.Header["Cookie"]), fmt.Sprintf("[%s]", strings.Join(parts, "; ")); got != want {
+				t.Errorf("%s, want %s", got, want)
+			}
+		}, func(t *testing.T, s *Server) {
+			c := connect(t, s)
+			fields := []string(nil)
+			for _, p := range parts {
+				fields = append(fields, "cookie", p)
+			}
+			c.writes <- func() { _ = c.ask(1, true, fields...) }
+			c.read(ended)
+			c.close()
+		})
+	}
+}

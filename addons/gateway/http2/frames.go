@@ -128,6 +128,13 @@ func (c *conn) control() error {
 
 // handle does what a frame says.
 func (c *conn) handle(frame http2.Frame) error {
+	switch frame.(type) {
+	case *http2.MetaHeadersFrame, *http2.DataFrame:
+	default:
+		if err := c.allowControl(); err != nil {
+			return err
+		}
+	}
 	switch f := frame.(type) {
 	case *http2.MetaHeadersFrame:
 		return c.headers(f)
@@ -160,11 +167,26 @@ func (c *conn) handle(frame http2.Frame) error {
 	return nil
 }
 
+// allowControl bounds frames that cost the client less than they cost here: a few bytes
+// may wake all streams. What it needs to take answers is granted by what was sent.
+func (c *conn) allowControl() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if now := time.Now(); now.Sub(c.controlsAt) > controlTime {
+		c.controls, c.controlsAt = 0, now
+	}
+	if c.controls++; c.controls > maxControls {
+		return http2.ConnectionError(http2.ErrCodeEnhanceYourCalm)
+	}
+	return nil
+}
+
 func (c *conn) settings(f *http2.SettingsFrame) error {
 	if f.IsAck() {
 		return nil
 	}
 	c.mu.Lock()
+	grew := false
 	err := f.ForeachSetting(func(s http2.Setting) error {
 		if err := s.Valid(); err != nil {
 			return err
@@ -172,6 +194,7 @@ func (c *conn) settings(f *http2.SettingsFrame) error {
 		switch s.ID {
 		case http2.SettingInitialWindowSize:
 			change := int64(s.Val) - c.initialWindow
+			grew = grew || change > 0
 			c.initialWindow = int64(s.Val)
 			for _, st := range c.streams {
 				if st.window += change; st.window > 1<<31-1 {
@@ -188,7 +211,9 @@ func (c *conn) settings(f *http2.SettingsFrame) error {
 	if err == nil {
 		c.appendHead(http2.FrameSettings, http2.FlagSettingsAck, 0, 0)
 	}
-	c.changed.Broadcast()
+	if grew {
+		c.changed.Broadcast()
+	}
 	c.mu.Unlock()
 	if err != nil {
 		return err
@@ -203,7 +228,9 @@ func (c *conn) windowUpdate(f *http2.WindowUpdateFrame) error {
 		if c.window += int64(f.Increment); c.window > 1<<31-1 {
 			return http2.ConnectionError(http2.ErrCodeFlowControl)
 		}
-		c.changed.Broadcast()
+		if c.window > 0 && c.window <= int64(f.Increment) {
+			c.changed.Broadcast() // it was closed
+		}
 		return nil
 	}
 	st := c.streams[f.StreamID]
@@ -216,7 +243,9 @@ func (c *conn) windowUpdate(f *http2.WindowUpdateFrame) error {
 	if st.window += int64(f.Increment); st.window > 1<<31-1 {
 		return http2.StreamError{StreamID: f.StreamID, Code: http2.ErrCodeFlowControl}
 	}
-	c.changed.Broadcast()
+	if st.window > 0 && st.window <= int64(f.Increment) {
+		c.changed.Broadcast()
+	}
 	return nil
 }
 

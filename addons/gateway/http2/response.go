@@ -189,6 +189,7 @@ func (st *stream) send(block, data []byte, end, head bool) error {
 		c.out = append(c.out, data[:n]...)
 		data = data[n:]
 		c.window -= int64(n)
+		c.controls -= n / controlBytes
 		st.window -= int64(n)
 	}
 	err := st.failed

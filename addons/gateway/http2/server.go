@@ -33,14 +33,19 @@ const (
 	maxEmpty      = 1000      // frames of data without data
 	maxCanceled   = 200       // streams that the client gave up in cancelTime, beyond those that were answered
 	cancelTime    = 10 * time.Second
-	stallTime     = 60 * time.Second // in which a stream must send or take something
-	stallTick     = 5 * time.Second
-	idleTime      = 75 * time.Second
-	prefaceTime   = 10 * time.Second
-	writeTime     = 60 * time.Second
-	lingerTime    = time.Second
-	drainTime     = time.Second // in which streams that are on their way are still taken
-	maxWorkers    = 16          // goroutines that wait for the next stream
+	maxControls   = 10_000 // frames besides requests and their bodies in controlTime, beyond
+	controlTime   = 10 * time.Second
+	// streamControls for each request and one for each controlBytes that were sent.
+	streamControls = 8
+	controlBytes   = 32
+	stallTime      = 60 * time.Second // in which a stream must send or take something
+	stallTick      = 5 * time.Second
+	idleTime       = 75 * time.Second
+	prefaceTime    = 10 * time.Second
+	writeTime      = 60 * time.Second
+	lingerTime     = time.Second
+	drainTime      = time.Second // in which streams that are on their way are still taken
+	maxWorkers     = 16          // goroutines that wait for the next stream
 )
 
 // A Server serves connections that others accept.
@@ -87,6 +92,9 @@ type conn struct {
 	// canceled is how many streams the client gave up since canceledAt.
 	canceled   int
 	canceledAt time.Time
+	// controls is how many frames of control came since controlsAt, less what is granted.
+	controls   int
+	controlsAt time.Time
 	resets     [64]uint32 // streams that were reset here; what was on its way for them is ignored
 	nextOf     int        // of resets
 	goAway     bool       // no further streams are taken

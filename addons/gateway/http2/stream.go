@@ -26,6 +26,7 @@ type stream struct {
 	request *http.Request
 	header  http.Header
 	values  []string
+	cookies []string
 	url     url.URL
 	answer  response
 
@@ -95,6 +96,7 @@ func (c *conn) headers(f *http2.MetaHeadersFrame) error {
 	}
 	c.streams[id] = st
 	c.running++
+	c.controls -= streamControls
 	if c.waiting > 0 {
 		select {
 		case c.work <- st:
@@ -154,7 +156,7 @@ func (st *stream) release() {
 	}
 	clear(answer)
 	buf, block := st.answer.buf[:0], st.answer.block[:0]
-	*st = stream{header: st.header, in: in, values: values}
+	*st = stream{header: st.header, in: in, values: values, cookies: st.cookies[:0]}
 	st.answer.header, st.answer.buf, st.answer.block = answer, buf, block
 	streams.Put(st)
 }
@@ -174,14 +176,15 @@ func (st *stream) open(c *conn, f *http2.MetaHeadersFrame) bool {
 			}
 			h[name] = []string{field.Value}
 		case "Cookie":
-			if old := h[name]; len(old) > 0 {
-				old[0] += "; " + field.Value
-				continue
-			}
-			fallthrough
+			st.cookies = append(st.cookies, field.Value)
 		default:
 			st.add(name, field.Value)
 		}
+	}
+	if len(st.cookies) == 1 {
+		st.add("Cookie", st.cookies[0])
+	} else if len(st.cookies) > 1 { // clients split it to compress it
+		st.add("Cookie", strings.Join(st.cookies, "; "))
 	}
 	method, path, scheme, authority := f.PseudoValue("method"), f.PseudoValue("path"), f.PseudoValue("scheme"), f.PseudoValue("authority")
 	hosts := h["Host"]
