@@ -59,6 +59,9 @@ var tokenByte, fieldByte = func() (token, field [256]bool) {
 type fieldSet struct {
 	header http.Header
 	values []string
+	// noUnderscores leaves out names with an underscore, which many a backend takes for
+	// a hyphen: X_Real_Ip would be what the gateway says by X-Real-Ip.
+	noUnderscores bool
 }
 
 func (f *fieldSet) reset() {
@@ -99,7 +102,9 @@ func (f *fieldSet) parse(lines string) error {
 				return errHead
 			}
 		}
-		f.add(canonicalName(line[:colon]), value)
+		if name := line[:colon]; !f.noUnderscores || strings.IndexByte(name, '_') < 0 {
+			f.add(canonicalName(name), value)
+		}
 	}
 	return nil
 }

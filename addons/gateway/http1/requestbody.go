@@ -35,7 +35,7 @@ func announce(h http.Header) (trailer http.Header) {
 	for _, list := range h["Trailer"] {
 		for name := range strings.SplitSeq(list, ",") {
 			name = http.CanonicalHeaderKey(strings.TrimSpace(name))
-			if name == "" || slices.Contains(notInTrailers, name) || len(trailer) == 32 {
+			if name == "" || strings.Contains(name, "_") || slices.Contains(notInTrailers, name) || len(trailer) == 32 {
 				continue
 			}
 			if trailer == nil {

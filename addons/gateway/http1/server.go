@@ -199,7 +199,7 @@ type work struct {
 	out     []byte
 }
 
-var works = sync.Pool{New: func() any { return &work{out: make([]byte, 0, bufferSize)} }}
+var works = sync.Pool{New: func() any { return &work{out: make([]byte, 0, bufferSize), fields: fieldSet{noUnderscores: true}} }}
 
 var (
 	errIdle    = errors.New("no request came")

@@ -254,3 +254,17 @@ func TestCookies(t *testing.T) {
 		})
 	}
 }
+
+// TestUnderscores: names that backends take for others do not reach them.
+func TestUnderscores(t *testing.T) {
+	bubble(t, func(w http.ResponseWriter, r *http.Request) {
+		if len(r.Header) != 1 || r.Header.Get("X-Real-Ip") != "a" {
+			t.Errorf("%v", r.Header)
+		}
+	}, func(t *testing.T, s *Server) {
+		c := connect(t, s)
+		c.writes <- func() { _ = c.ask(1, true, "x_real_ip", "b", "x-real-ip", "a", "x_y", "b") }
+		c.read(ended)
+		c.close()
+	})
+}

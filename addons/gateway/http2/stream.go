@@ -167,6 +167,9 @@ func (st *stream) open(c *conn, f *http2.MetaHeadersFrame) bool {
 	st.arrived.L = &c.mu
 	h := st.header
 	for _, field := range f.RegularFields() {
+		if strings.IndexByte(field.Name, '_') >= 0 {
+			continue // many a backend takes it for another name, of which the gateway says the value
+		}
 		switch name := canonical(field.Name); name {
 		case "Connection", "Keep-Alive", "Proxy-Connection", "Transfer-Encoding", "Upgrade":
 			return false
@@ -255,7 +258,7 @@ func (c *conn) trailers(st *stream, f *http2.MetaHeadersFrame) error {
 	}
 	st.trailer = http.Header{}
 	for _, field := range f.RegularFields() {
-		if name := canonical(field.Name); !notInTrailers[name] {
+		if name := canonical(field.Name); !notInTrailers[name] && strings.IndexByte(name, '_') < 0 {
 			st.trailer[name] = append(st.trailer[name], field.Value)
 		}
 	}

@@ -30,3 +30,14 @@ func TestConnectionNames(t *testing.T) {
 		}
 	}
 }
+
+// TestUnderscores: a name that a backend takes for one of the gateway's does not reach it.
+func TestUnderscores(t *testing.T) {
+	f := newFixture(t)
+	f.serve("b", route.Backend{}, show("X_Real_Ip", "X_forwarded-For", "X-Real-Ip", "X-Own"))
+	f.rules(route.Listener{}, rule("/", route.Filters{}, "b"))
+	_, body := f.get("/", "X_Real_Ip: 1.2.3.4", "x_forwarded-for: 1.2.3.4", "X-Own: a_b", "Content_Length: 3")
+	if want := "X_Real_Ip= X_forwarded-For= X-Real-Ip=127.0.0.1 X-Own=a_b"; !strings.HasSuffix(body, want) {
+		t.Errorf("%q, want %q", body, want)
+	}
+}
