@@ -95,6 +95,7 @@ func (s *sending) copy(r *http.Request, chunked bool) {
 			if s.c.write(part) != nil {
 				return // the endpoint answers without reading all, or is gone
 			}
+			s.c.sentAt.Store(time.Now().UnixNano())
 		}
 		if err == io.EOF {
 			break
@@ -116,6 +117,7 @@ func (s *sending) copy(r *http.Request, chunked bool) {
 		s.fail(io.ErrUnexpectedEOF)
 		return
 	}
+	s.c.sentAt.Store(time.Now().UnixNano())
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.ok = true

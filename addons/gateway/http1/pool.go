@@ -9,6 +9,7 @@ import (
 	"os"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -62,6 +63,7 @@ type backConn struct {
 	body     answerBody
 	sending  *sending // a body that is sent while the answer is read
 	keep     bool
+	sentAt   atomic.Int64 // when a part of a long body was sent last, in Unix nanoseconds
 }
 
 // take is an idle connection that the endpoint has not closed, nil without one.
@@ -170,6 +172,10 @@ func (c *backConn) wait(since time.Time) error {
 	if err := c.ctx.Err(); err != nil {
 		return context.Cause(c.ctx)
 	}
+	// An endpoint that still gets the request is not silent.
+	if at := time.Unix(0, c.sentAt.Load()); at.After(since) {
+		since = at
+	}
 	if c.pool.ReadTimeout > 0 && time.Since(since) >= c.pool.ReadTimeout {
 		return os.ErrDeadlineExceeded
 	}
@@ -227,6 +233,7 @@ func (c *backConn) roundTrip(r *http.Request) (*http.Response, error) {
 		c.stop = context.AfterFunc(c.ctx, func() { _ = c.nc.SetReadDeadline(time.Unix(1, 0)) })
 	}
 	hasBody := r.Body != nil && r.Body != http.NoBody
+	c.sentAt.Store(0)
 	c.appendHead(r, hasBody)
 	if hasBody && r.ContentLength >= 0 && r.ContentLength <= maxGatheredBody {
 		n := len(c.out)

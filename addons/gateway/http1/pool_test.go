@@ -266,3 +266,43 @@ func TestNotMade(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// TestLongUpload: an endpoint that is still sent the request has all its time to answer
+// afterwards.
+func TestLongUpload(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		here, there := net.Pipe()
+		p := &Pool{ReadTimeout: 10 * time.Second, WriteTimeout: 10 * time.Second, IdleTimeout: time.Minute,
+			Dial: func(context.Context) (net.Conn, net.Conn, error) { return here, here, nil }}
+		go func() {
+			request, err := http.ReadRequest(bufio.NewReader(there))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			_, _ = io.Copy(io.Discard, request.Body)
+			time.Sleep(8 * time.Second)
+			_, _ = io.WriteString(there, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok")
+		}()
+		upload, client := io.Pipe()
+		go func() {
+			for range 12 {
+				_, _ = client.Write(make([]byte, 1000))
+				time.Sleep(5 * time.Second)
+			}
+			_ = client.Close()
+		}()
+		r, _ := http.NewRequest("POST", "http://h/x", upload)
+		r.RequestURI, r.ContentLength = "/x", -1
+		answer, err := p.RoundTrip(r)
+		if err != nil {
+			_, _, _ = upload.Close(), there.Close(), here.Close()
+			t.Fatal(err)
+		}
+		if got, err := io.ReadAll(answer.Body); err != nil || string(got) != "ok" {
+			t.Errorf("%q, %v", got, err)
+		}
+		_ = answer.Body.Close()
+		_ = there.Close()
+	})
+}
