@@ -65,7 +65,7 @@ var captions = map[string]caption{
 	"metrics-server":           {does: "what pods and nodes use"},
 	"storage-class":            {does: "the class local-path"},
 	"service-lb":               {does: "addresses for LoadBalancers"},
-	"gateway-status":           {does: "addresses of Ingresses, events"},
+	"gateway-status":           {does: "status of Ingresses and Gateways"},
 	"servers":                  {does: "etcd members, API endpoints"},
 	"network":                  {"the pod network of this node", []string{"CNI plugin: links, addresses,", "host ports, what pods may send"}},
 	"peers":                    {"ways to pods of other nodes", []string{"VXLAN, or plain routes"}},
@@ -73,6 +73,7 @@ var captions = map[string]caption{
 	"network-policy":           {"NetworkPolicies of this node's pods", []string{"nftables, by netlink"}},
 	"dns":                      {"names of the cluster", []string{"answers the pods of this node"}},
 	"local-storage":            {"claims to volumes, by CSI", []string{"directories with quotas,", "images on loop devices"}},
-	"gateway":                  {"serves Ingresses of all nodes", []string{"ports 80 and 443, while there are any"}},
-	"kubelet":                  {"runs the node's pods, by CRI", []string{"containerd, in this process", "shim, runc, containers"}},
+	"address-announcer":        {"load balancers' addresses", []string{"ARP and NDP on this node's links"}},
+	"gateway":                  {"serves Ingresses and Gateways", []string{"ports 80 and 443, while there are any"}},
+	"kubelet":                  {"runs the node's pods, by CRI", []string{"containerd, in this process", "shim, containers"}},
 }
