@@ -320,12 +320,10 @@ func TestApply(t *testing.T) {
 	}
 	c := one("http", 80, "b")
 	again := c.Listeners[0]
-	for _, l := range []route.Listener{
+	c.Listeners = append(c.Listeners, []route.Listener{
 		{Name: "taken", Port: 81, Protocol: route.HTTP}, {Name: "protocol", Port: 80, Protocol: route.TCP}, {Name: "host", Port: 80, Protocol: route.HTTP},
 		{Name: "other", Port: 80, Protocol: route.HTTP, Hostname: "other.example"}, again,
-	} {
-		c.Listeners = append(c.Listeners, l)
-	}
+	}...)
 	results := f.Apply(c)
 	for name, bad := range map[string]bool{"taken": true, "protocol": true, "host": true, "other": false} {
 		if (results[name] != nil) != bad {
