@@ -33,7 +33,8 @@ func isolated(t testing.TB) (outer bool) {
 	if os.Getenv("KNARR_ISOLATED") == t.Name() {
 		return false
 	}
-	args := []string{"-test.run", "^" + t.Name() + "$", "-test.v"}
+	// One that hangs says where, before the outer process is ended.
+	args := []string{"-test.run", "^" + t.Name() + "$", "-test.v", "-test.timeout", "3m"}
 	if b, ok := t.(*testing.B); ok {
 		args = []string{"-test.run", "^$", "-test.bench", "^" + strings.ReplaceAll(b.Name(), "/", "$/^") + "$", "-test.benchtime", "30x"}
 		if strings.Contains(b.Name(), "/") { // many pods in each

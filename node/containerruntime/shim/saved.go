@@ -60,9 +60,14 @@ func (t *task) save(end *exit) error {
 	return errors.Join(err, f.Close())
 }
 
-// deleted notes that nothing is left.
+// deleted notes that nothing is left. A delete of before may have done so, or the whole
+// bundle be gone, when containerd ended between that and hearing of it: it asks again.
 func (t *task) deleted() error {
-	return os.Rename(filepath.Join(t.bundle, savedName), filepath.Join(t.bundle, deletedName))
+	err := os.Rename(filepath.Join(t.bundle, savedName), filepath.Join(t.bundle, deletedName))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	return err
 }
 
 func readSaved(bundle string) (*saved, error) {
