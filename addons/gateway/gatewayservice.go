@@ -9,6 +9,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -22,54 +23,74 @@ import (
 	"knarr/internal/controller"
 )
 
-// Nodes serve Gateways at ports of this range, whose Services lead there.
-const firstPort, lastPort = 24000, 24999
+// Nodes serve Gateways at ports of this range, whose Services lead there. portsEach is what
+// the Gateways of one namespace may have of them.
+const (
+	firstPort, lastPort = 24000, 24999
+	portsEach           = (lastPort - firstPort + 1) / 4
+)
 
 // gatewayLabel names the Gateway that a Service is of.
 const gatewayLabel = "gateway.networking.k8s.io/gateway-name"
 
-// A portKey is a port of a Gateway.
-type portKey struct {
-	gateway types.NamespacedName
-	port    gatewayapi.Port
-}
-
 // allocate gives each port of the Gateways a number of nodes' own: the one that it has, or
-// the first free one from where its name leads. What finds none is left out. Pure.
-func allocate(want map[types.NamespacedName][]gatewayapi.Port, have map[portKey]int32) map[portKey]int32 {
-	taken, out := map[int32]bool{}, map[portKey]int32{}
-	var open []portKey
+// the first free one from where its name leads. Of those that have none yet the oldest
+// Gateway's come first, and a namespace has its share at most. left are those that find
+// none, with the reason. Pure.
+func allocate(want map[types.NamespacedName][]gatewayapi.Port, have map[gatewayapi.GatewayPort]int32, since func(types.NamespacedName) time.Time) (given map[gatewayapi.GatewayPort]int32, left map[gatewayapi.GatewayPort]string) {
+	var all []gatewayapi.GatewayPort
 	for g, ports := range want {
 		for _, p := range ports {
-			key := portKey{g, p}
-			if n, ok := have[key]; ok && n >= firstPort && n <= lastPort && !taken[n] {
-				out[key], taken[n] = n, true
-			} else {
-				open = append(open, key)
-			}
+			all = append(all, gatewayapi.GatewayPort{Gateway: g, Port: p})
 		}
 	}
-	slices.SortFunc(open, func(a, b portKey) int {
-		return cmp.Or(strings.Compare(a.gateway.String(), b.gateway.String()), cmp.Compare(a.port.Number, b.port.Number), boolean(a.port.UDP)-boolean(b.port.UDP))
+	slices.SortFunc(all, func(a, b gatewayapi.GatewayPort) int {
+		return cmp.Or(since(a.Gateway).Compare(since(b.Gateway)), strings.Compare(a.Gateway.String(), b.Gateway.String()), cmp.Compare(a.Number, b.Number), boolean(a.UDP)-boolean(b.UDP))
 	})
-	for _, key := range open {
-		h := fnv.New32a()
-		fmt.Fprint(h, key.gateway, key.port)
-		const size = lastPort - firstPort + 1
-		for i := range uint32(size) {
-			n := firstPort + int32((h.Sum32()+i)%size)
-			if !taken[n] {
-				out[key], taken[n] = n, true
-				break
-			}
+	given, left = map[gatewayapi.GatewayPort]int32{}, map[gatewayapi.GatewayPort]string{}
+	taken, of := map[int32]bool{}, map[string]int{}
+	give := func(key gatewayapi.GatewayPort, n int32) {
+		given[key], taken[n] = n, true
+		of[key.Gateway.Namespace]++
+	}
+	for _, key := range all {
+		if n, ok := have[key]; ok && n >= firstPort && n <= lastPort && !taken[n] && of[key.Gateway.Namespace] < portsEach {
+			give(key, n)
 		}
 	}
-	return out
+	for _, key := range all {
+		if _, has := given[key]; has {
+			continue
+		}
+		if of[key.Gateway.Namespace] >= portsEach {
+			left[key] = fmt.Sprintf("the Gateways of namespace %s have %d ports, which is all that one may have", key.Gateway.Namespace, portsEach)
+			continue
+		}
+		if n, ok := free(key, taken); ok {
+			give(key, n)
+		} else {
+			left[key] = fmt.Sprintf("the Gateways of the cluster have %d ports, which is all that there are", lastPort-firstPort+1)
+		}
+	}
+	return given, left
+}
+
+// free is the first port that is not taken, from where the name of one leads.
+func free(key gatewayapi.GatewayPort, taken map[int32]bool) (int32, bool) {
+	h := fnv.New32a()
+	fmt.Fprint(h, key.Gateway, key.Port)
+	const size = lastPort - firstPort + 1
+	for i := range uint32(size) {
+		if n := firstPort + int32((h.Sum32()+i)%size); !taken[n] {
+			return n, true
+		}
+	}
+	return 0, false
 }
 
 // allocated are the ports that EndpointSlices give Gateways.
-func (t *statusTerm) allocated(want map[types.NamespacedName][]gatewayapi.Port) map[portKey]int32 {
-	have := map[portKey]int32{}
+func (t *statusTerm) allocated(want map[types.NamespacedName][]gatewayapi.Port) map[gatewayapi.GatewayPort]int32 {
+	have := map[gatewayapi.GatewayPort]int32{}
 	for g := range want {
 		found, _ := t.details.slices.GetIndexer().ByIndex(byService, g.Namespace+"/"+gatewayapi.ServiceName(g.Name)) // the index is there
 		for _, o := range found {
@@ -82,7 +103,7 @@ func (t *statusTerm) allocated(want map[types.NamespacedName][]gatewayapi.Port) 
 					continue
 				}
 				if port, ok := portOf(*p.Name); ok {
-					have[portKey{g, port}] = *p.Port
+					have[gatewayapi.GatewayPort{Gateway: g, Port: port}] = *p.Port
 				}
 			}
 		}
@@ -90,14 +111,24 @@ func (t *statusTerm) allocated(want map[types.NamespacedName][]gatewayapi.Port) 
 	return have
 }
 
+// reservePorts gives the ports of the Gateways their numbers; the result are those that find none,
+// and why.
+func (t *statusTerm) reservePorts(want map[types.NamespacedName][]gatewayapi.Port) (left map[gatewayapi.GatewayPort]string) {
+	since := map[types.NamespacedName]time.Time{}
+	for _, g := range t.world.api.all() {
+		since[key(g)] = g.CreationTimestamp.Time
+	}
+	t.ports, left = allocate(want, t.allocated(want), func(of types.NamespacedName) time.Time { return since[of] })
+	return left
+}
+
 // keepServices makes the Services of Gateways, and removes those of Gateways that are not
 // served any more.
 func (t *statusTerm) keepServices(ctx context.Context, want map[types.NamespacedName][]gatewayapi.Port) error {
-	ports := allocate(want, t.allocated(want))
 	at := addresses(listOf[*corev1.Node](t.nodes))
 	byName := map[types.NamespacedName]*gw.Gateway{}
 	for _, g := range t.world.api.all() {
-		byName[types.NamespacedName{Namespace: g.Namespace, Name: g.Name}] = g
+		byName[key(g)] = g
 	}
 	var errs []error
 	keep := map[types.NamespacedName]bool{}
@@ -114,7 +145,7 @@ func (t *statusTerm) keepServices(ctx context.Context, want map[types.Namespaced
 		}
 		internal := map[string]int32{}
 		for _, p := range list {
-			if n, ok := ports[portKey{name, p}]; ok {
+			if n, ok := t.ports[gatewayapi.GatewayPort{Gateway: name, Port: p}]; ok {
 				internal[portName(p)] = n
 			}
 		}

@@ -2,40 +2,63 @@ package gateway
 
 import (
 	"fmt"
+	"maps"
 	"testing"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
 	"knarr/addons/gateway/gatewayapi"
 )
 
-// A port keeps its number, and no two have the same.
+// A port keeps its number, and no two have the same. What a namespace asks for beyond its
+// share, and what the youngest Gateway asks for when there is nothing left, gets none.
 func TestAllocate(t *testing.T) {
-	want := map[types.NamespacedName][]gatewayapi.Port{}
-	for i := range 400 {
-		want[types.NamespacedName{Namespace: "a", Name: fmt.Sprint("g", i)}] = []gatewayapi.Port{{Number: 80}, {Number: 443}, {Number: 53, UDP: true}}
+	want, since := map[types.NamespacedName][]gatewayapi.Port{}, map[types.NamespacedName]time.Time{}
+	add := func(namespace string, gateways int) {
+		for i := range gateways {
+			name := types.NamespacedName{Namespace: namespace, Name: fmt.Sprint("g", i)}
+			want[name] = []gatewayapi.Port{{Number: 80}, {Number: 443}, {Number: 53, UDP: true}}
+			since[name] = time.Unix(int64(i), 0)
+		}
 	}
-	kept := portKey{types.NamespacedName{Namespace: "a", Name: "g7"}, gatewayapi.Port{Number: 80}}
-	foreign := portKey{types.NamespacedName{Namespace: "a", Name: "g8"}, gatewayapi.Port{Number: 80}}
-	got := allocate(want, map[portKey]int32{kept: 24321, foreign: 22})
+	of := func(namespace, name string) gatewayapi.GatewayPort {
+		return gatewayapi.GatewayPort{Gateway: types.NamespacedName{Namespace: namespace, Name: name}, Port: gatewayapi.Port{Number: 80}}
+	}
+	age := func(g types.NamespacedName) time.Time { return since[g] }
+	add("a", 400)
+	kept, foreign := of("a", "g7"), of("a", "g8")
+	got, left := allocate(want, map[gatewayapi.GatewayPort]int32{kept: 24321, foreign: 22}, age)
 	if got[kept] != 24321 || got[foreign] == 22 {
 		t.Errorf("kept %d, foreign %d", got[kept], got[foreign])
 	}
+	if len(got) != portsEach || len(left) != 3*400-portsEach {
+		t.Errorf("%d ports are given to a namespace, %d are left", len(got), len(left))
+	}
+	if _, ok := got[of("a", "g0")]; !ok || left[of("a", "g399")] != "the Gateways of namespace a have 250 ports, which is all that one may have" {
+		t.Errorf("the oldest one has a port: %v; the youngest one: %q", ok, left[of("a", "g399")])
+	}
+	for _, namespace := range []string{"b", "c", "d"} {
+		add(namespace, 83)
+	}
+	add("e", 2)
+	got, left = allocate(want, got, age)
 	if len(got) != lastPort-firstPort+1 {
 		t.Errorf("%d of %d ports are given", len(got), lastPort-firstPort+1)
 	}
-	seen := map[int32]portKey{}
+	if why := left[of("d", "g82")]; why != "the Gateways of the cluster have 1000 ports, which is all that there are" {
+		t.Errorf("the youngest one: %q", why)
+	}
+	seen := map[int32]gatewayapi.GatewayPort{}
 	for key, n := range got {
 		if other, twice := seen[n]; twice || n < firstPort || n > lastPort {
 			t.Errorf("%v and %v have %d", key, other, n)
 		}
 		seen[n] = key
 	}
-	again := allocate(want, got)
-	for key, n := range got {
-		if again[key] != n {
-			t.Fatalf("%v had %d and has %d", key, n, again[key])
-		}
+	again, _ := allocate(want, got, age)
+	if !maps.Equal(again, got) {
+		t.Error("ports have not kept their numbers")
 	}
 }
 

@@ -17,8 +17,8 @@ import (
 )
 
 // maxNamed bounds the Secrets and ConfigMaps that are watched: each is a request that
-// stays open.
-const maxNamed = 5000
+// stays open. maxNamedEach is what one namespace may have of them.
+const maxNamed, maxNamedEach = 5000, maxNamed / 4
 
 // namedTime is how long a compilation waits for those that it has not seen yet. One that
 // may not be read must not keep the others waiting for longer.
@@ -77,13 +77,13 @@ func (n *named) want(ctx context.Context, list []references.Object) {
 		}
 	}
 	var wait []*namedObject
-	for key := range keys {
+	for _, key := range list {
 		o := n.have[key]
-		if o == nil && len(n.have) < maxNamed {
+		if o == nil {
 			o = n.watch(key)
 			n.have[key] = o
 		}
-		if o != nil && !o.waited {
+		if !o.waited {
 			o.waited = true
 			wait = append(wait, o)
 		}

@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
 
+	"knarr/addons/gateway/gatewayapi"
 	"knarr/addons/gateway/ingress"
 	"knarr/internal/controller"
 	"knarr/internal/informer"
@@ -96,6 +97,7 @@ type statusTerm struct {
 	events record.EventRecorder
 	public *publicService
 	nodes  cache.SharedIndexInformer
+	ports  map[gatewayapi.GatewayPort]int32 // that the last compilation gave
 	// reported are the faults of which events tell already.
 	reported map[types.UID][]ingress.Fault
 }
@@ -112,6 +114,7 @@ func (s *Status) term(ctx context.Context) error {
 		Status: s, world: newWorld(s.client, s.api, s.cfg.Domain, ""), events: events, nodes: ofNodes, reported: map[types.UID][]ingress.Fault{},
 		public: &publicService{client: s.client, nodes: ofNodes.GetStore(), services: ofServices.GetStore()},
 	}
+	t.world.reserve = t.reservePorts
 	running, cancel := context.WithCancel(ctx)
 	nodes.StartWithContext(running)
 	services.StartWithContext(running)

@@ -43,6 +43,8 @@ type world struct {
 	served             map[types.NamespacedName]bool // the Services of Gateways
 	node               string                        // whose places are looked for; "" on a server
 	fallback           *tls.Certificate
+	// reserve gives ports of the nodes to Gateways, on the server.
+	reserve func(map[types.NamespacedName][]gatewayapi.Port) map[gatewayapi.GatewayPort]string
 	// asked are the Services that the last compilation asked for; nil while one is under
 	// way: then the change of any may concern it.
 	asked atomic.Pointer[map[types.NamespacedName]bool]
@@ -267,15 +269,7 @@ func (w *world) compile(ctx context.Context) (*compiled, error) {
 		}
 		api = w.api.input()
 	}
-	want := gatewayapi.References(&api)
-	for _, ing := range mine {
-		for name := range references.Secrets(ing) {
-			want = append(want, references.Object{Resource: "secrets", Namespace: ing.Namespace, Name: name})
-		}
-		for name := range references.ConfigMaps(ing) {
-			want = append(want, references.Object{Resource: "configmaps", Namespace: ing.Namespace, Name: name})
-		}
-	}
+	want, left := shareNamed(wishes(&api, mine), maxNamed, maxNamedEach)
 	w.named.want(ctx, want)
 	if w.fallback == nil {
 		var err error
@@ -291,17 +285,18 @@ func (w *world) compile(ctx context.Context) (*compiled, error) {
 	}
 	of := ingress.Compile(ingress.Input{
 		Ingresses: mine, Domain: w.domain, Default: w.fallback, Parsed: w.parsed, Now: time.Now(),
-		Service: service, Secret: w.secret, ConfigMap: w.configMap,
+		Service: service, Secret: w.secret, ConfigMap: w.configMap, Left: left,
 	})
 	out := &compiled{Config: route.Config{Listeners: of.Listeners, Backends: of.Backends}, targets: of.Targets, verdicts: of.Verdicts}
 	if len(gateways) > 0 {
 		served := map[types.NamespacedName]bool{}
-		api.Service, api.Secret, api.ConfigMap, api.Parsed, api.Now = service, w.secret, w.configMap, w.apiParsed, time.Now()
+		api.Service, api.Secret, api.ConfigMap, api.Left, api.Parsed, api.Now = service, w.secret, w.configMap, left, w.apiParsed, time.Now()
 		api.Place = func(g types.NamespacedName) *gatewayapi.Place {
 			name := types.NamespacedName{Namespace: g.Namespace, Name: gatewayapi.ServiceName(g.Name)}
 			served[name] = true
 			return w.place(service(name), name)
 		}
+		api.Reserve = w.reserve
 		more := gatewayapi.Compile(api)
 		out.Listeners = append(out.Listeners, more.Listeners...)
 		maps.Copy(out.Backends, more.Backends)

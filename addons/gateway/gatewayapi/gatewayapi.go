@@ -40,9 +40,14 @@ type Input struct {
 	Service   func(types.NamespacedName) *corev1.Service
 	Secret    func(types.NamespacedName) *corev1.Secret
 	ConfigMap func(types.NamespacedName) *corev1.ConfigMap
+	// Left are Secrets and ConfigMaps that are not read because there are too many, and why.
+	Left map[references.Object]string
 	// Place is where a Gateway's ports are served on this node, and what clients reach
 	// it by; nil while it has no place yet.
 	Place func(gateway types.NamespacedName) *Place
+	// Reserve, where the ports of the nodes are given away, is told of all that Gateways
+	// need, and returns those that get none, with the reason.
+	Reserve func(map[types.NamespacedName][]Port) map[GatewayPort]string
 	// Parsed keeps certificates and patterns from one compilation to the next.
 	Parsed *ingress.Parsed
 	Now    time.Time
@@ -62,6 +67,12 @@ type Place struct {
 type Port struct {
 	Number uint16
 	UDP    bool
+}
+
+// A GatewayPort is a port of a Gateway.
+type GatewayPort struct {
+	Gateway types.NamespacedName
+	Port
 }
 
 // Output is what becomes of them.
@@ -126,6 +137,7 @@ func Compile(in Input) *Output {
 			c.judge(mine)
 		}
 	}
+	c.reserve()
 	c.httpRoutes()
 	c.grpcRoutes()
 	c.streamRoutes()

@@ -1,6 +1,10 @@
 package gatewayapi
 
 import (
+	"iter"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	gw "sigs.k8s.io/gateway-api/apis/v1"
 
@@ -36,34 +40,38 @@ func (g grants) allow(from grantFrom, kind string, to types.NamespacedName) bool
 }
 
 // References are the Secrets and ConfigMaps that are read: what Gateways of ours, the
-// ListenerSets of Gateways and policies name, where they may.
-func References(in *Input) (all []references.Object) {
-	granted := grantsOf(in.Grants)
-	ours := map[gw.ObjectName]bool{}
-	for _, class := range in.Classes {
-		ours[gw.ObjectName(class.Name)] = class.Spec.ControllerName == Controller
-	}
-	add := func(r references.Reference) bool {
-		kind := map[string]string{"secrets": "Secret", "configmaps": "ConfigMap"}[r.Resource]
-		if granted.allow(grantFrom{r.Kind, r.From}, kind, types.NamespacedName{Namespace: r.Namespace, Name: r.Name}) {
-			all = append(all, r.Object)
+// ListenerSets of Gateways and policies name, where they may, and since when they exist.
+func References(in *Input) iter.Seq2[references.Reference, time.Time] {
+	return func(yield func(references.Reference, time.Time) bool) {
+		granted := grantsOf(in.Grants)
+		ours := map[gw.ObjectName]bool{}
+		for _, class := range in.Classes {
+			ours[gw.ObjectName(class.Name)] = class.Spec.ControllerName == Controller
 		}
-		return true
-	}
-	gateways := map[types.NamespacedName]bool{}
-	for _, g := range in.Gateways {
-		if ours[g.Spec.GatewayClassName] {
-			gateways[nameOf(g)] = true
-			references.OfGateway(g)(add)
+		ended := false
+		add := func(of metav1.Object, refs iter.Seq[references.Reference]) {
+			for r := range refs {
+				kind := map[string]string{"secrets": "Secret", "configmaps": "ConfigMap"}[r.Resource]
+				if ended || granted.allow(grantFrom{r.Kind, r.From}, kind, types.NamespacedName{Namespace: r.Namespace, Name: r.Name}) && !yield(r, of.GetCreationTimestamp().Time) {
+					ended = true
+					return
+				}
+			}
+		}
+		gateways := map[types.NamespacedName]bool{}
+		for _, g := range in.Gateways {
+			if ours[g.Spec.GatewayClassName] {
+				gateways[nameOf(g)] = true
+				add(g, references.OfGateway(g))
+			}
+		}
+		for _, s := range in.ListenerSets {
+			if gateways[references.ParentOf(s)] {
+				add(s, references.OfListenerSet(s))
+			}
+		}
+		for _, p := range in.Policies {
+			add(p, references.OfPolicy(p))
 		}
 	}
-	for _, s := range in.ListenerSets {
-		if gateways[references.ParentOf(s)] {
-			references.OfListenerSet(s)(add)
-		}
-	}
-	for _, p := range in.Policies {
-		references.OfPolicy(p)(add)
-	}
-	return all
 }

@@ -3,6 +3,9 @@ package gatewayapi
 import (
 	"fmt"
 	"hash/fnv"
+	"slices"
+
+	gw "sigs.k8s.io/gateway-api/apis/v1"
 
 	"knarr/addons/gateway/route"
 )
@@ -24,6 +27,26 @@ func (c *compilation) listen(g *gateway) {
 		made.Protocol, made.Hostname, made.Certificates, made.Passthrough, made.ClientCAs = route.Protocol(l.protocol), l.host(), l.certificates, l.passthrough(), l.clientCAs
 		made.ClientUnverified = l.unverified
 		c.out.Listeners = append(c.out.Listeners, made)
+	}
+}
+
+// reserve leaves out what gets no port of the nodes.
+func (c *compilation) reserve() {
+	if c.Reserve == nil {
+		return
+	}
+	left := c.Reserve(c.out.Ports)
+	for key, why := range left {
+		g := c.gateways[key.Gateway]
+		for _, l := range g.listeners {
+			if (Port{uint16(l.port), l.udp()}) == key.Port && l.accepted.reason == "" {
+				l.accepted = verdict{string(gw.ListenerReasonPortUnavailable), why}
+			}
+		}
+		rest := slices.DeleteFunc(c.out.Ports[key.Gateway], func(p Port) bool { return p == key.Port })
+		if c.out.Ports[key.Gateway] = rest; len(rest) == 0 {
+			delete(c.out.Ports, key.Gateway)
+		}
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	gw "sigs.k8s.io/gateway-api/apis/v1"
 
 	"knarr/addons/gateway/route"
+	"knarr/internal/references"
 )
 
 // A listener is one of a Gateway, or of a ListenerSet of a Gateway.
@@ -223,13 +224,21 @@ func (c *compilation) certificateOf(from grantFrom, ref gw.SecretObjectReference
 	}
 	secret := c.Secret(name)
 	if secret == nil {
-		return nil, invalid, "Secret " + name.String() + " was not found"
+		return nil, invalid, "Secret " + name.String() + " " + c.missing("secrets", name)
 	}
 	cert, err := c.Parsed.Certificate(secret)
 	if err != nil {
 		return nil, invalid, "Secret " + name.String() + ": " + err.Error()
 	}
 	return cert, "", ""
+}
+
+// missing says why a Secret or ConfigMap is not there.
+func (c *compilation) missing(resource string, name types.NamespacedName) string {
+	if why := c.Left[references.Object{Resource: resource, Namespace: name.Namespace, Name: name.Name}]; why != "" {
+		return "is not read: " + why
+	}
+	return "was not found"
 }
 
 // maxAuthorities bounds the certificates of one object.
@@ -239,7 +248,7 @@ const maxAuthorities = 1000
 func (c *compilation) authoritiesIn(name types.NamespacedName) (all []*x509.Certificate, err error) {
 	m := c.ConfigMap(name)
 	if m == nil {
-		return nil, fmt.Errorf("ConfigMap %s was not found", name)
+		return nil, fmt.Errorf("ConfigMap %s %s", name, c.missing("configmaps", name))
 	}
 	text := []byte(m.Data["ca.crt"])
 	for len(text) > 0 && len(all) < maxAuthorities {

@@ -178,7 +178,7 @@ func (c *compilation) customHeaders(s *subject) *route.Headers {
 	}
 	m := c.ConfigMap(types.NamespacedName{Namespace: s.name.Namespace, Name: name})
 	if m == nil {
-		s.fault("annotation custom-headers is not followed: ConfigMap %q was not found", name)
+		s.fault("annotation custom-headers is not followed: ConfigMap %q %s", name, c.missing(s, "configmaps", name))
 		return nil
 	}
 	var all route.Headers

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"knarr/addons/gateway/route"
+	"knarr/internal/references"
 )
 
 // backend is the name of a backend of an Ingress, which is made if it is not there yet.
@@ -146,7 +147,15 @@ func (c *compilation) secret(s *subject, value string) (*corev1.Secret, error) {
 	}
 	secret := c.Secret(types.NamespacedName{Namespace: s.name.Namespace, Name: name})
 	if secret == nil {
-		return nil, fmt.Errorf("Secret %q was not found", name)
+		return nil, fmt.Errorf("Secret %q %s", name, c.missing(s, "secrets", name))
 	}
 	return secret, nil
+}
+
+// missing says why a Secret or ConfigMap is not there.
+func (c *compilation) missing(s *subject, resource, name string) string {
+	if why := c.Left[references.Object{Resource: resource, Namespace: s.name.Namespace, Name: name}]; why != "" {
+		return "is not read (" + why + ")"
+	}
+	return "was not found"
 }

@@ -53,7 +53,7 @@ func (c *compilation) certificate(s *subject, t *networkingv1.IngressTLS) *tls.C
 	}
 	secret := c.Secret(types.NamespacedName{Namespace: s.name.Namespace, Name: t.SecretName})
 	if secret == nil {
-		s.fault("Secret %q for TLS was not found, so that the default certificate is shown", t.SecretName)
+		s.fault("Secret %q for TLS %s, so that the default certificate is shown", t.SecretName, c.missing(s, "secrets", t.SecretName))
 		return nil
 	}
 	cert, err := c.Parsed.Certificate(secret)

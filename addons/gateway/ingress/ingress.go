@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"knarr/addons/gateway/route"
+	"knarr/internal/references"
 )
 
 // Ports that Ingresses are served at, on every address of every node.
@@ -46,6 +47,8 @@ type Input struct {
 	Service   func(types.NamespacedName) *corev1.Service
 	Secret    func(types.NamespacedName) *corev1.Secret
 	ConfigMap func(types.NamespacedName) *corev1.ConfigMap
+	// Left are Secrets and ConfigMaps that are not read because there are too many, and why.
+	Left map[references.Object]string
 	// Domain of the cluster.
 	Domain string
 	// Default is the certificate of names that no Ingress has one for.

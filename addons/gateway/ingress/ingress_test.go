@@ -9,6 +9,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 
 	"knarr/addons/gateway/route"
+	"knarr/internal/references"
 )
 
 func contains(t *testing.T, got, want string) {
@@ -227,4 +228,18 @@ func BenchmarkCompile(b *testing.B) {
 	for b.Loop() {
 		cl.compile()
 	}
+}
+
+// A Secret that is not read because there are too many is no missing one.
+func TestLeft(t *testing.T) {
+	cl := newCluster(t)
+	in := cl.input()
+	tls := cl.ingress("tls", "", "a.example/ Prefix web:80")
+	tls.Spec.TLS = []networkingv1.IngressTLS{{SecretName: "many"}}
+	auth := cl.ingress("auth", "auth-type=basic\nauth-secret=many", "b.example/ Prefix web:80")
+	in.Ingresses = []*networkingv1.Ingress{tls, auth}
+	in.Left = map[references.Object]string{{Resource: "secrets", Namespace: "default", Name: "many"}: "there are too many"}
+	out := Compile(in)
+	contains(t, out.faults("tls"), `Secret "many" for TLS is not read (there are too many), so that the default certificate is shown`)
+	contains(t, out.faults("auth"), `every request is answered with 503: Secret "many" is not read (there are too many)`)
 }

@@ -130,13 +130,15 @@ func (c *cluster) ingress(name, annotations string, paths ...string) *networking
 	return ing
 }
 
-func (c *cluster) compile() *Output {
-	return Compile(Input{
+func (c *cluster) compile() *Output { return Compile(c.input()) }
+
+func (c *cluster) input() Input {
+	return Input{
 		Ingresses: c.all, Domain: "cluster.local", Default: c.standard, Parsed: NewParsed(), Now: now,
 		Service:   func(n types.NamespacedName) *corev1.Service { return c.services[n] },
 		Secret:    func(n types.NamespacedName) *corev1.Secret { return c.secrets[n] },
 		ConfigMap: func(n types.NamespacedName) *corev1.ConfigMap { return c.maps[n] },
-	})
+	}
 }
 
 // faults are what events would say of an Ingress.
