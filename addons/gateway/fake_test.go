@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -18,6 +19,7 @@ type fakePlane struct {
 	endpoints map[string][]route.Endpoint
 	applied   int
 	refuse    map[string]error
+	dropped   map[string]error
 }
 
 func (p *fakePlane) Run(ctx context.Context) error { <-ctx.Done(); return nil }
@@ -26,7 +28,10 @@ func (p *fakePlane) Apply(c *route.Config) map[string]error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.config, p.applied = c, p.applied+1
-	result := map[string]error{}
+	result := maps.Clone(p.dropped)
+	if result == nil {
+		result = map[string]error{}
+	}
 	for _, l := range c.Listeners {
 		result[l.Name] = p.refuse[l.Name]
 	}

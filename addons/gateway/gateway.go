@@ -44,7 +44,8 @@ func User(node string) string { return references.GatewayUserPrefix + node }
 type Plane interface {
 	// Run serves until ctx ends.
 	Run(ctx context.Context) error
-	// Apply replaces what is served; the result has an error for each listener that is not.
+	// Apply replaces what is served; the result has an error for each listener that is not,
+	// and for each route that is left out, by their names.
 	Apply(c *route.Config) map[string]error
 	// SetEndpoints says where a backend is.
 	SetEndpoints(backend string, at []route.Endpoint)
@@ -151,7 +152,7 @@ func (n *nodePart) reconcile(ctx context.Context, key string) (time.Duration, er
 	}
 	failed := n.cfg.Plane.Apply(&out.Config)
 	maps.DeleteFunc(n.sent, func(name string, _ []route.Endpoint) bool { _, ok := out.targets[name]; return !ok })
-	return n.report(failed), nil
+	return n.report(failed, out.Listeners), nil
 }
 
 // locate tells the data plane where a backend is, if that has changed.
@@ -170,24 +171,33 @@ const retryListen = 10 * time.Second
 // maxReported bounds the Ingresses on which events tell of one port.
 const maxReported = 50
 
-// report tells of listeners that are not served, on the node's log and on the Ingresses.
-func (n *nodePart) report(failed map[string]error) (again time.Duration) {
+// report tells of listeners and routes that are not served, on the node's log and on the
+// Ingresses: of a listener on all, of a route on its own.
+func (n *nodePart) report(failed map[string]error, listeners []route.Listener) (again time.Duration) {
 	reported := map[string]string{}
-	for _, listener := range slices.Sorted(maps.Keys(failed)) {
-		err := failed[listener]
+	for _, name := range slices.Sorted(maps.Keys(failed)) {
+		err := failed[name]
 		if err == nil {
 			continue
 		}
-		again = retryListen
-		if reported[listener] = err.Error(); n.reported[listener] == reported[listener] {
+		isListener := slices.ContainsFunc(listeners, func(l route.Listener) bool { return l.Name == name })
+		if isListener {
+			again = retryListen
+		}
+		if reported[name] = err.Error(); n.reported[name] == reported[name] {
 			continue
 		}
-		slog.Error("gateway: a listener is not served", "listener", listener, "err", err)
-		for i, ing := range n.ours() {
-			if i == maxReported {
-				break
+		kind, reason := "route", "RouteFailed"
+		if isListener {
+			kind, reason = "listener", "ListenFailed"
+		}
+		slog.Error("gateway: a "+kind+" is not served", kind, name, "err", err)
+		written := 0
+		for _, ing := range n.ours() {
+			if written < maxReported && (isListener || ingress.RouteName(ing) == name) {
+				n.events.Eventf(ing, corev1.EventTypeWarning, reason, "Node %s does not serve %s: %v", n.cfg.NodeName, name, err)
+				written++
 			}
-			n.events.Eventf(ing, corev1.EventTypeWarning, "ListenFailed", "Node %s does not serve %s: %v", n.cfg.NodeName, listener, err)
 		}
 	}
 	n.reported = reported

@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -329,6 +330,24 @@ func TestEvents(t *testing.T) {
 			if !strings.Contains(strings.Join(got, "\n"), want) {
 				t.Errorf("%q is not among %q", want, got)
 			}
+		}
+	})
+}
+
+// A route that the data plane cannot compile is told of on its own Ingress.
+func TestDroppedRoute(t *testing.T) {
+	inWorld(t, false, func(w *testWorld) {
+		w.service("web")
+		w.plane.mu.Lock()
+		w.plane.dropped = map[string]error{"Ingress default/bad": errors.New("it fails")}
+		w.plane.mu.Unlock()
+		w.ingress("bad", "a.example", "web")
+		w.ingress("good", "b.example", "web")
+		if got, want := w.events("bad"), "Warning RouteFailed Node n1 does not serve Ingress default/bad: it fails"; got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+		if got := w.events("good"); got != "" {
+			t.Errorf("of the other: %s", got)
 		}
 	})
 }

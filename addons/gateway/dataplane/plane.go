@@ -117,7 +117,8 @@ func (p *Plane) hinted(at []route.Endpoint) []route.Endpoint {
 }
 
 // Apply serves another Config in place of the one before. The result has each listener's
-// name, with an error for those that are not served. What did not change keeps its
+// name, with an error for those that are not served, and the names of the routes that are
+// left out because they cannot be compiled. What did not change keeps its
 // sockets, connections and backends' health.
 func (p *Plane) Apply(c *route.Config) map[string]error {
 	p.mu.Lock()
@@ -152,6 +153,7 @@ func (p *Plane) Apply(c *route.Config) map[string]error {
 			p.close(key, open)
 		}
 	}
+	maps.Copy(results, compiled.Dropped)
 	p.stats.keep(c)
 	compiled.Release()
 	return results

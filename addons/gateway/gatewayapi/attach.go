@@ -43,7 +43,10 @@ func (c *compilation) attach(s *subject, resolved func(at []attachment) (accepte
 		if known {
 			at, refusal = c.fitting(s, ref, candidates)
 		}
-		accepted, references := resolved(at)
+		var accepted, references verdict
+		if err := guard(s, string(s.kind), func() { accepted, references = resolved(at) }); err != nil {
+			accepted = verdict{string(gw.RouteReasonUnsupportedValue), "reading the route failed: " + err.Error()}
+		}
 		if refusal.reason != "" {
 			accepted = refusal
 		} else {

@@ -17,6 +17,7 @@ import (
 	"knarr/addons/gateway/ingress"
 	"knarr/addons/gateway/route"
 	"knarr/internal/references"
+	"knarr/internal/run"
 )
 
 // Controller is the name by which GatewayClasses mean this implementation.
@@ -126,15 +127,15 @@ func Compile(in Input) *Output {
 	c.policies = c.readPolicies()
 	for _, g := range inOrder(in.Gateways) {
 		if classes[g.Spec.GatewayClassName] {
-			c.gateways[nameOf(g)] = c.newGateway(g)
+			guard(g, "Gateway", func() { c.gateways[nameOf(g)] = c.newGateway(g) })
 		}
 	}
 	for _, s := range inOrder(in.ListenerSets) {
-		c.join(s)
+		guard(s, "ListenerSet", func() { c.join(s) })
 	}
 	for _, g := range inOrder(in.Gateways) {
-		if mine := c.gateways[nameOf(g)]; mine != nil {
-			c.judge(mine)
+		if mine := c.gateways[nameOf(g)]; mine != nil && guard(g, "Gateway", func() { c.judge(mine) }) != nil {
+			delete(c.gateways, nameOf(g))
 		}
 	}
 	c.reserve()
@@ -150,6 +151,12 @@ func Compile(in Input) *Output {
 	c.finishPolicies()
 	in.Parsed.Sweep()
 	return c.out
+}
+
+// guard does a step of an object's compilation. What a tenant writes must not end that of
+// the others: one at which a step fails is not served.
+func guard(o metav1.Object, kind string, step func()) error {
+	return run.Catch("gateway: compile "+kind+" "+nameOf(o).String(), func() error { step(); return nil })
 }
 
 func nameOf(o metav1.Object) types.NamespacedName {

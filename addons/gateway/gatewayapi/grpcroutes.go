@@ -98,7 +98,10 @@ func (c *compilation) grpcMatch(of *gw.GRPCRouteMatch) (m route.Match, err error
 				method = "[^/]+"
 			}
 			m.PathType, m.Path = route.PathRegexp, "/"+service+"/"+method
-			if m.Pattern, err = c.Parsed.Pattern("^/(?:" + service + ")/(?:" + method + ")$"); err != nil {
+			if _, err = c.Parsed.Pattern(service); err == nil {
+				m.Pattern, err = c.Parsed.Part("^/(?:"+service+")/(?:", method, ")$")
+			}
+			if err != nil {
 				return m, fmt.Errorf("method: %w", err)
 			}
 		}

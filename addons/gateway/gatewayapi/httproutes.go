@@ -142,7 +142,7 @@ func (c *compilation) httpMatch(of *gw.HTTPRouteMatch) (m route.Match, err error
 		case gw.PathMatchPathPrefix:
 		case gw.PathMatchRegularExpression:
 			m.PathType = route.PathRegexp
-			if m.Pattern, err = c.Parsed.Pattern("^(?:" + m.Path + ")"); err != nil {
+			if m.Pattern, err = c.Parsed.Part("^(?:", m.Path, ")"); err != nil {
 				return m, fmt.Errorf("path: %w", err)
 			}
 		default:

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	gw "sigs.k8s.io/gateway-api/apis/v1"
 )
@@ -38,5 +39,38 @@ func TestNoPortLeft(t *testing.T) {
 		if l.PublicPort == 443 || strings.Contains(l.Name, "none") {
 			t.Errorf("%s is served", l.Name)
 		}
+	}
+}
+
+// A route at which a compilation fails is refused, alone; and an expression that ends a
+// bracket that is not its own is none.
+func TestOneRouteFails(t *testing.T) {
+	w := newWorld()
+	w.gateway("a/g", listenerOf("http", gw.HTTPProtocolType, 80, ""))
+	w.route("a/bad", "a/g", "bad.example", "a/broken")
+	w.route("a/good", "a/g", "good.example", "a/web")
+	find := w.Service
+	w.Service = func(name types.NamespacedName) *corev1.Service {
+		if name.Name == "broken" {
+			panic("nobody has thought of this")
+		}
+		return find(name)
+	}
+	grpc := &gw.GRPCRoute{ObjectMeta: w.meta("a/grpc")}
+	grpc.Spec.ParentRefs = []gw.ParentReference{parentOf("a/g")}
+	grpc.Spec.Rules = []gw.GRPCRouteRule{{Matches: []gw.GRPCRouteMatch{{Method: &gw.GRPCMethodMatch{Type: new(gw.GRPCMethodMatchRegularExpression), Service: new("a)|(?:.*")}}}}}
+	w.GRPCRoutes = append(w.GRPCRoutes, grpc)
+	out := Compile(w.Input)
+	if got, want := out.route("HTTPRoute", "a/bad"), "Accepted=False(UnsupportedValue) ResolvedRefs=True(ResolvedRefs)"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	if got := out.route("HTTPRoute", "a/good"); got != good {
+		t.Errorf("%s, want %s", got, good)
+	}
+	if got, want := out.route("GRPCRoute", "a/grpc"), "Accepted=False(UnsupportedValue) ResolvedRefs=True(ResolvedRefs)"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	if got, want := out.served(), `gateway a/g/http HTTP:24001 for 80 "" [good.example]->a/web:80*1`; got != want {
+		t.Errorf("%s, want %s", got, want)
 	}
 }

@@ -17,6 +17,7 @@ import (
 
 	"knarr/addons/gateway/route"
 	"knarr/internal/references"
+	"knarr/internal/run"
 )
 
 // Ports that Ingresses are served at, on every address of every node.
@@ -107,7 +108,7 @@ func Compile(in Input) *Output {
 	all := make([]*subject, len(in.Ingresses))
 	for i, ing := range in.Ingresses {
 		all[i] = &subject{ing: ing, name: types.NamespacedName{Namespace: ing.Namespace, Name: ing.Name}}
-		all[i].read(c)
+		all[i].guard(func() { all[i].read(c) })
 	}
 	slices.SortFunc(all, func(a, b *subject) int {
 		return cmp.Or(a.ing.CreationTimestamp.Compare(b.ing.CreationTimestamp.Time), cmp.Compare(a.name.Namespace, b.name.Namespace), cmp.Compare(a.name.Name, b.name.Name))
@@ -123,14 +124,14 @@ func Compile(in Input) *Output {
 		for i := range s.ing.Spec.Rules {
 			c.hosts[s.ing.Spec.Rules[i].Host] = true
 		}
-		c.certify(s)
+		s.guard(func() { c.certify(s) })
 		if s.want.canary.on {
-			c.offer(s)
+			s.guard(func() { c.offer(s) })
 		}
 	}
 	for _, s := range all {
 		if !s.want.canary.on {
-			c.serve(s)
+			s.guard(func() { c.serve(s) })
 		}
 	}
 	for _, offered := range c.canaries {
@@ -183,6 +184,19 @@ type subject struct {
 	name   types.NamespacedName
 	want   settings
 	faults []Fault
+	broken bool
+}
+
+// guard does a step of an Ingress' compilation. What a tenant writes must not end that of
+// the others: one at which a step fails is not served.
+func (s *subject) guard(step func()) {
+	if s.broken {
+		return
+	}
+	if err := run.Catch("gateway: compile "+RouteName(s.ing), func() error { step(); return nil }); err != nil {
+		s.broken = true
+		s.fault("it is not served: reading it failed: %v", err)
+	}
 }
 
 func (s *subject) fault(format string, args ...any) {

@@ -150,6 +150,15 @@ func (p *Parsed) Pattern(text string) (*regexp.Regexp, error) {
 	return e.re, e.err
 }
 
+// Part compiles an expression of a tenant between what it becomes a part of. It must be
+// one alone as well, so that it ends no bracket but its own.
+func (p *Parsed) Part(before, text, after string) (*regexp.Regexp, error) {
+	if _, err := p.Pattern(text); err != nil {
+		return nil, err
+	}
+	return p.Pattern(before + text + after)
+}
+
 func compile(text string) (*regexp.Regexp, error) {
 	if len(text) > maxPattern {
 		return nil, fmt.Errorf("the expression is longer than %d bytes", maxPattern)

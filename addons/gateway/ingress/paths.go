@@ -30,6 +30,9 @@ func (c *compilation) place(s *subject, p *networkingv1.HTTPIngressPath) (route.
 		}
 		return route.Match{PathType: route.PathPrefix, Path: path}, nil
 	}
+	if _, err := c.Parsed.Pattern(path); err != nil && !plain(path, s.want.regexps) {
+		return route.Match{}, err
+	}
 	re, err := c.Parsed.Pattern(expression(path, kind, s.want.regexps))
 	if err != nil {
 		return route.Match{}, err
@@ -37,11 +40,16 @@ func (c *compilation) place(s *subject, p *networkingv1.HTTPIngressPath) (route.
 	return route.Match{PathType: route.PathRegexp, Path: path, Pattern: re}, nil
 }
 
+// plain says that a path has no operator; given, that it is an expression anyway.
+func plain(path string, given bool) bool {
+	return regexp.QuoteMeta(path) == path || !given && !strings.ContainsAny(path, `()[]*+?|^$\`)
+}
+
 // expression is the pattern of a path, without regard to case, as in ingress-nginx: what
 // has an operator in it is a pattern as it stands, anchored at its begin; a plain path
 // is matched by its type.
 func expression(path string, kind networkingv1.PathType, given bool) string {
-	plain := regexp.QuoteMeta(path) == path || !given && !strings.ContainsAny(path, `()[]*+?|^$\`)
+	plain := plain(path, given)
 	switch {
 	case kind == networkingv1.PathTypeExact && plain:
 		return "(?i)^" + regexp.QuoteMeta(path) + "$"

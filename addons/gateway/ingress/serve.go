@@ -16,6 +16,9 @@ import (
 // TLS, for which there may be no certificate yet.
 const challenges = "/.well-known/acme-challenge"
 
+// RouteName is the name of an Ingress' routes in logs and metrics.
+func RouteName(ing *networkingv1.Ingress) string { return "Ingress " + ing.Namespace + "/" + ing.Name }
+
 // serve makes the routes of an Ingress that is no canary.
 func (c *compilation) serve(s *subject) {
 	c.secure(s)
@@ -28,7 +31,7 @@ func (c *compilation) serve(s *subject) {
 		if !ok {
 			i = len(mine)
 			byHost[host] = i
-			r := route.Route{Name: "Ingress " + s.name.String(), Created: s.ing.CreationTimestamp.Time, SingleLabel: true}
+			r := route.Route{Name: RouteName(s.ing), Created: s.ing.CreationTimestamp.Time, SingleLabel: true}
 			if host != "" {
 				r.Hosts = []string{host}
 			}

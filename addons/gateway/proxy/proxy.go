@@ -67,6 +67,8 @@ func (p *Proxy) SetEndpoints(name string, at []route.Endpoint) {
 type Compiled struct {
 	Sites     map[string]*Site
 	Upstreams map[string]*Upstream
+	// Dropped are the routes that are not served, by their names, and why.
+	Dropped map[string]error
 	// Release closes what only the Config before used. It is called once the new one serves.
 	Release func()
 }
@@ -93,17 +95,18 @@ func (p *Proxy) Compile(c *route.Config) *Compiled {
 			delete(p.endpoints, name)
 		}
 	}
-	compiler := &compiler{proxy: p, limiters: map[place]*limiter{}}
+	compiler, dropped := &compiler{proxy: p, limiters: map[place]*limiter{}}, map[string]error{}
 	sites := make(map[string]*Site, len(c.Listeners))
 	for i := range c.Listeners {
 		l := &c.Listeners[i]
 		if l.Protocol == route.HTTP || l.Protocol == route.HTTPS {
 			sites[l.Name] = compiler.site(l)
+			maps.Copy(dropped, sites[l.Name].table.Dropped)
 		}
 	}
 	p.limiters = compiler.limiters
 	current := maps.Clone(p.upstreams)
-	return &Compiled{Sites: sites, Upstreams: current, Release: func() {
+	return &Compiled{Sites: sites, Upstreams: current, Dropped: dropped, Release: func() {
 		for name, u := range old {
 			if current[name] != u {
 				u.Set.Close()

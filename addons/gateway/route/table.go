@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"knarr/internal/run"
 )
 
 // A Table finds the rule for a request among the routes of one Listener. It is never
@@ -18,6 +20,9 @@ import (
 // in its route.
 type Table[A any] struct {
 	hosts Hosts[*paths[A]]
+	// Dropped are the routes that could not be compiled, by their names: they are left out,
+	// and the others are served.
+	Dropped map[string]error
 }
 
 // A Target is where a request goes: one Match of a rule.
@@ -29,6 +34,7 @@ type Target[A any] struct {
 	Prefix string
 	Action A
 
+	path          string // the key of a match that is exact
 	unconditional bool
 	rule, match   int // places, to decide between equals
 }
@@ -83,8 +89,17 @@ func Compile[A any](routes []Route, action func(*Route, *Rule) A) *Table[A] {
 		}
 		return b
 	}
+	t := &Table[A]{}
 	for i := range routes {
 		r := &routes[i]
+		targets, err := expand(r, action)
+		if err != nil {
+			if t.Dropped == nil {
+				t.Dropped = map[string]error{}
+			}
+			t.Dropped[r.Name] = err
+			continue
+		}
 		var into []*building[A]
 		for _, name := range r.Hosts {
 			if b := at(name, r.SingleLabel); !slices.Contains(into, b) {
@@ -94,11 +109,9 @@ func Compile[A any](routes []Route, action func(*Route, *Rule) A) *Table[A] {
 		if len(r.Hosts) == 0 {
 			into = append(into, at("", false))
 		}
-		for j := range r.Rules {
-			rule := &r.Rules[j]
-			a := action(r, rule)
-			for _, b := range into {
-				b.addRule(Target[A]{Route: r, Rule: rule, Action: a, rule: j})
+		for _, b := range into {
+			for j := range targets {
+				b.add(targets[j])
 			}
 		}
 	}
@@ -109,22 +122,44 @@ func Compile[A any](routes []Route, action func(*Route, *Rule) A) *Table[A] {
 			b.merge(many)
 		}
 	}
-	t := &Table[A]{}
 	for _, b := range order {
 		t.hosts.Set(b.name, b.single, b.done())
 	}
 	return t
 }
 
-func (b *building[A]) addRule(t Target[A]) {
-	if len(t.Rule.Matches) == 0 {
-		t.Match = &everything
-		b.add(t)
+// expand is a target for each match of a route's rules. What tenants write must not end a
+// compilation: a route at which it fails is refused.
+func expand[A any](r *Route, action func(*Route, *Rule) A) (all []Target[A], err error) {
+	err = run.Catch("gateway: compile "+r.Name, func() error {
+		all = make([]Target[A], 0, len(r.Rules))
+		for j := range r.Rules {
+			rule := &r.Rules[j]
+			t := Target[A]{Route: r, Rule: rule, Action: action(r, rule), rule: j}
+			if len(rule.Matches) == 0 {
+				all = append(all, t.of(&everything))
+			}
+			for i := range rule.Matches {
+				t.match = i
+				all = append(all, t.of(canonical(&rule.Matches[i])))
+			}
+		}
+		return nil
+	})
+	return all, err
+}
+
+// of is the target of one of its rule's matches.
+func (t Target[A]) of(m *Match) Target[A] {
+	t.Match, t.unconditional = m, m.unconditional()
+	switch m.PathType {
+	case PathRegexp:
+	case PathExact:
+		t.path = EncodePath(m.Path)
+	default:
+		t.Prefix = strings.TrimSuffix(EncodePath(m.Path), "/")
 	}
-	for i := range t.Rule.Matches {
-		t.Match, t.match = canonical(&t.Rule.Matches[i]), i
-		b.add(t)
-	}
+	return t
 }
 
 // canonical is a match with the names of its headers as in http.Header, and with
@@ -164,17 +199,14 @@ func whole(values []Value) []Value {
 }
 
 func (b *building[A]) add(t Target[A]) {
-	t.unconditional = t.Match.unconditional()
 	switch t.Match.PathType {
 	case PathRegexp:
 		if t.Match.Pattern != nil { // without one it covers nothing
 			b.regexps = append(b.regexps, t)
 		}
 	case PathExact:
-		path := EncodePath(t.Match.Path)
-		add(&b.exact, path, t)
+		add(&b.exact, t.path, t)
 	default:
-		t.Prefix = strings.TrimSuffix(EncodePath(t.Match.Path), "/")
 		add(&b.prefix, t.Prefix, t)
 	}
 }
