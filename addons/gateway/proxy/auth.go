@@ -26,6 +26,7 @@ const (
 	maxAuthAnswer = 64 << 10
 	authTimeout   = 10 * time.Second
 	maxVerified   = 1024 // passwords that are remembered to be right
+	maxHashing    = 2    // passwords that are hashed at once, by all routes together
 )
 
 // An authenticator does a route.Auth.
@@ -36,11 +37,11 @@ type authenticator struct {
 
 	mu       sync.Mutex
 	verified map[[32]byte]bool
-	hashing  chan struct{} // bounds how many passwords are hashed at once
+	hashing  chan struct{} // held while a password is hashed: one at once for a route
 }
 
 func newAuthenticator(a *route.Auth, p *Proxy) *authenticator {
-	made := &authenticator{Auth: a, proxy: p, verified: map[[32]byte]bool{}, hashing: make(chan struct{}, 2)}
+	made := &authenticator{Auth: a, proxy: p, verified: map[[32]byte]bool{}, hashing: make(chan struct{}, 1)}
 	if a.Backend != "" {
 		made.upstream = p.upstreams[a.Backend]
 	}
@@ -84,11 +85,13 @@ func (a *authenticator) knows(ctx context.Context, user, password string) bool {
 	if known {
 		return true
 	}
-	select {
-	case a.hashing <- struct{}{}:
-		defer func() { <-a.hashing }()
-	case <-ctx.Done():
-		return false
+	for _, turn := range []chan struct{}{a.hashing, a.proxy.hashing} {
+		select {
+		case turn <- struct{}{}:
+			defer func() { <-turn }()
+		case <-ctx.Done():
+			return false
+		}
 	}
 	if !checkPassword(hash, password) {
 		return false

@@ -22,6 +22,7 @@ type Proxy struct {
 	observe func(*Record)
 	auth    http.RoundTripper // asks servers that say who a client is
 	mirrors atomic.Int32      // copies in flight
+	hashing chan struct{}     // held while a password is hashed, of whichever route
 
 	mu        sync.Mutex
 	endpoints map[string][]route.Endpoint // also of backends that no Config names yet
@@ -35,6 +36,7 @@ func New(observe func(*Record)) *Proxy {
 	return &Proxy{
 		observe:   observe,
 		auth:      newAuthTransport(),
+		hashing:   make(chan struct{}, maxHashing),
 		endpoints: map[string][]route.Endpoint{},
 		upstreams: map[string]*Upstream{},
 		limiters:  map[place]*limiter{},
