@@ -122,9 +122,6 @@ type nodePart struct {
 // endpoints have changed.
 const everything = "*"
 
-// gather is how long a change waits for others, so that a burst of them is one compilation.
-const gather = 3 * time.Millisecond
-
 func (n *nodePart) reconcile(ctx context.Context, key string) (time.Duration, error) {
 	if key != everything {
 		namespace, name, _ := strings.Cut(key, "/")
@@ -132,9 +129,13 @@ func (n *nodePart) reconcile(ctx context.Context, key string) (time.Duration, er
 		for _, backend := range n.backends[of] {
 			n.locate(backend)
 		}
-		if !n.served[of] {
-			return 0, nil
-		} // where a Gateway is served has changed
+		if n.served[of] { // where a Gateway is served has changed
+			n.add(everything)
+		}
+		return 0, nil
+	}
+	if wait := n.pace.wait(time.Now()); wait > 0 {
+		return wait, nil
 	}
 	select {
 	case <-time.After(gather):
@@ -145,12 +146,15 @@ func (n *nodePart) reconcile(ctx context.Context, key string) (time.Duration, er
 	if err != nil || ctx.Err() != nil {
 		return 0, err
 	}
+	began := time.Now()
 	n.targets, n.backends = out.targets, map[types.NamespacedName][]string{}
 	for name, t := range out.targets {
 		n.backends[t.Service] = append(n.backends[t.Service], name)
 		n.locate(name) // before the routes that lead there
 	}
 	failed := n.cfg.Plane.Apply(&out.Config)
+	now := time.Now()
+	n.pace.took(out.took+now.Sub(began), now)
 	maps.DeleteFunc(n.sent, func(name string, _ []route.Endpoint) bool { _, ok := out.targets[name]; return !ok })
 	return n.report(failed, out.Listeners), nil
 }

@@ -136,6 +136,9 @@ func (t *statusTerm) reconcile(ctx context.Context, key string) (time.Duration, 
 	if key != everything {
 		return 0, nil // endpoints are the nodes' matter, and those of Gateways are written here
 	}
+	if wait := t.pace.wait(time.Now()); wait > 0 {
+		return wait, nil
+	}
 	select {
 	case <-time.After(gather):
 	case <-ctx.Done():
@@ -145,6 +148,7 @@ func (t *statusTerm) reconcile(ctx context.Context, key string) (time.Duration, 
 	if err != nil || ctx.Err() != nil {
 		return 0, err
 	}
+	t.pace.took(out.took, time.Now())
 	mine := t.ours()
 	addresses, err := t.public.open(ctx, len(mine) > 0, t.cfg.NodeAddresses)
 	errs := []error{err}

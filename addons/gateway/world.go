@@ -43,6 +43,7 @@ type world struct {
 	served             map[types.NamespacedName]bool // the Services of Gateways
 	node               string                        // whose places are looked for; "" on a server
 	fallback           *tls.Certificate
+	pace               pace
 	// reserve gives ports of the nodes to Gateways, on the server.
 	reserve func(map[types.NamespacedName][]gatewayapi.Port) map[gatewayapi.GatewayPort]string
 	// asked are the Services that the last compilation asked for; nil while one is under
@@ -243,6 +244,7 @@ type compiled struct {
 	verdicts map[types.NamespacedName]ingress.Verdict
 	ports    map[types.NamespacedName][]gatewayapi.Port
 	statuses gatewayapi.Statuses
+	took     time.Duration // without the time that it has waited for what it reads
 }
 
 // compile makes of what is known what is served.
@@ -277,6 +279,7 @@ func (w *world) compile(ctx context.Context) (*compiled, error) {
 			return nil, err
 		}
 	}
+	began := time.Now()
 	asked := map[types.NamespacedName]bool{}
 	w.asked.Store(nil)
 	service := func(name types.NamespacedName) *corev1.Service {
@@ -304,6 +307,7 @@ func (w *world) compile(ctx context.Context) (*compiled, error) {
 		out.ports, out.statuses, w.served = more.Ports, more.Statuses, served
 	}
 	w.asked.Store(&asked)
+	out.took = time.Since(began)
 	return out, nil
 }
 

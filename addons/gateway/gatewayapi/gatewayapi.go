@@ -103,6 +103,7 @@ type compilation struct {
 	gateways map[types.NamespacedName]*gateway
 	sets     map[types.NamespacedName]*listenerSet
 	policies policies
+	paths    map[string]int // that the routes of a namespace have
 }
 
 // Compile decides what is served. Older objects come before younger ones.
@@ -116,7 +117,7 @@ func Compile(in Input) *Output {
 				Routes: map[string]map[types.NamespacedName][]gw.RouteParentStatus{}, Policies: map[types.NamespacedName][]gw.PolicyAncestorStatus{},
 			},
 		},
-		grants: grantsOf(in.Grants), gateways: map[types.NamespacedName]*gateway{}, sets: map[types.NamespacedName]*listenerSet{},
+		grants: grantsOf(in.Grants), gateways: map[types.NamespacedName]*gateway{}, sets: map[types.NamespacedName]*listenerSet{}, paths: map[string]int{},
 	}
 	classes := map[gw.ObjectName]bool{}
 	for _, class := range in.Classes {

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	gw "sigs.k8s.io/gateway-api/apis/v1"
 
+	"knarr/addons/gateway/ingress"
 	"knarr/addons/gateway/route"
 )
 
@@ -26,7 +27,7 @@ func (c *compilation) httpRoutes() {
 // publish puts the rules of a route at the listeners that it is attached to. The rules are
 // made once for each Gateway.
 func (c *compilation) publish(s *subject, at []attachment, rules func(*gateway) ([]route.Rule, verdict, verdict)) (accepted, references verdict) {
-	made := map[*gateway][]route.Rule{}
+	made, counted := map[*gateway][]route.Rule{}, 0
 	for _, a := range at {
 		of, ok := made[a.of]
 		if !ok {
@@ -39,6 +40,14 @@ func (c *compilation) publish(s *subject, at []attachment, rules func(*gateway) 
 			}
 			made[a.of] = of
 		}
+		if n := paths(of, a.hosts); n > counted { // at several listeners they count once
+			if c.paths[s.name.Namespace] += n - counted; c.paths[s.name.Namespace] > ingress.MaxPathsEach {
+				accepted = verdict{string(gw.RouteReasonUnsupportedValue), fmt.Sprintf("the routes of namespace %s have more than %d matches, each counted for every host; those of the oldest are served", s.name.Namespace, ingress.MaxPathsEach)}
+				c.paths[s.name.Namespace] -= n - counted
+				break
+			}
+			counted = n
+		}
 		if of != nil {
 			a.content.Routes = append(a.content.Routes, route.Route{Name: string(s.kind) + " " + s.name.String(), Created: s.GetCreationTimestamp().Time, Hosts: a.hosts, Rules: of})
 		}
@@ -47,6 +56,14 @@ func (c *compilation) publish(s *subject, at []attachment, rules func(*gateway) 
 		_, _, references = rules(&gateway{})
 	}
 	return accepted, references
+}
+
+// paths is how many matches rules have for some hosts.
+func paths(of []route.Rule, hosts []string) (n int) {
+	for i := range of {
+		n += max(len(of[i].Matches), 1)
+	}
+	return n * max(len(hosts), 1)
 }
 
 // httpRules are those of an HTTPRoute. A route with a rule that cannot be served is refused

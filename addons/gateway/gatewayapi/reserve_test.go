@@ -1,6 +1,7 @@
 package gatewayapi
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -72,5 +73,31 @@ func TestOneRouteFails(t *testing.T) {
 	}
 	if got, want := out.served(), `gateway a/g/http HTTP:24001 for 80 "" [good.example]->a/web:80*1`; got != want {
 		t.Errorf("%s, want %s", got, want)
+	}
+}
+
+// The routes of a namespace have their share of matches, the oldest first.
+func TestRoutesShare(t *testing.T) {
+	w := newWorld()
+	all := gw.NamespacesFromAll
+	l := listenerOf("http", gw.HTTPProtocolType, 80, "")
+	l.AllowedRoutes = &gw.AllowedRoutes{Namespaces: &gw.RouteNamespaces{From: &all}}
+	w.gateway("a/g", l)
+	for i := range 6 {
+		r := w.route(fmt.Sprint("a/r", i), "a/g", "", "a/web")
+		for j := range 16 {
+			r.Spec.Hostnames = append(r.Spec.Hostnames, gw.Hostname(fmt.Sprintf("h%d-%d.example", i, j)))
+		}
+		r.Spec.Rules[0].Matches = make([]gw.HTTPRouteMatch, 60)
+	}
+	w.route("b/r", "a/g", "b.example", "b/web")
+	out := Compile(w.Input)
+	for name, want := range map[string]string{"a/r0": good, "a/r4": good, "a/r5": "Accepted=False(UnsupportedValue) ResolvedRefs=True(ResolvedRefs)", "b/r": good} {
+		if got := out.route("HTTPRoute", name); got != want {
+			t.Errorf("%s: %s, want %s", name, got, want)
+		}
+	}
+	if got := len(out.Listeners[0].Routes); got != 6 {
+		t.Errorf("%d routes are served", got)
 	}
 }

@@ -46,8 +46,7 @@ func (c *compilation) offer(s *subject) {
 			continue
 		}
 		for j := range r.HTTP.Paths {
-			if paths++; paths > maxPaths {
-				s.fault("it has more than %d paths; those over are not served", maxPaths)
+			if !s.within(c.offered, &paths, 1) {
 				return
 			}
 			p := &r.HTTP.Paths[j]

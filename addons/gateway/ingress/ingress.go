@@ -38,6 +38,9 @@ const (
 	maxAliases  = 100
 	maxFaults   = 20
 	maxPathSize = 2048
+	// MaxPathsEach is what the Ingresses, or the HTTPRoutes and GRPCRoutes, of one namespace
+	// may have together.
+	MaxPathsEach = 5000
 )
 
 // Input is what of a cluster is read.
@@ -98,8 +101,8 @@ func Compile(in Input) *Output {
 		Input: in,
 		out:   &Output{Backends: map[string]route.Backend{}, Targets: map[string]Target{}, Verdicts: map[types.NamespacedName]Verdict{}},
 		names: make(map[string]*tls.Certificate, len(in.Ingresses)), claims: make(map[claim]types.NamespacedName, len(in.Ingresses)), canaries: map[claim]*canary{},
-		owners: make(map[string]string, len(in.Ingresses)),
-		hosts:  make(map[string]bool, len(in.Ingresses)), routes: make([]route.Route, 0, len(in.Ingresses)),
+		owners: make(map[string]string, len(in.Ingresses)), paths: map[string]int{}, offered: map[string]int{},
+		hosts: make(map[string]bool, len(in.Ingresses)), routes: make([]route.Route, 0, len(in.Ingresses)),
 	}
 	if len(in.Ingresses) == 0 {
 		in.Parsed.Sweep()
@@ -158,10 +161,29 @@ type compilation struct {
 	claims map[claim]types.NamespacedName
 	// owners are the namespaces that hosts are of, those of the oldest Ingresses: no other
 	// namespace takes a part of a host's requests, by a path, canary, alias or TLS.
-	owners      map[string]string
-	canaries    map[claim]*canary
-	hosts       map[string]bool // that some Ingress' rules name
-	passthrough []route.Listener
+	owners   map[string]string
+	canaries map[claim]*canary
+	// paths are how many a namespace has, offered how many of canaries.
+	paths, offered map[string]int
+	hosts          map[string]bool // that some Ingress' rules name
+	passthrough    []route.Listener
+}
+
+// within counts paths of an Ingress, of which it has so many so far, and says whether they
+// are served.
+func (s *subject) within(of map[string]int, sofar *int, more int) bool {
+	switch namespace := s.name.Namespace; {
+	case *sofar+more > maxPaths:
+		s.fault("it has more than %d paths, those of its aliases among them; those over are not served", maxPaths)
+		return false
+	case of[namespace]+more > MaxPathsEach:
+		s.fault("the Ingresses of namespace %s have more than %d paths; those over are not served, of the youngest Ingresses first", namespace, MaxPathsEach)
+		return false
+	default:
+		*sofar += more
+		of[namespace] += more
+		return true
+	}
 }
 
 // A claim is a path of a host, which one Ingress can have.

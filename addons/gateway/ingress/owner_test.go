@@ -1,6 +1,7 @@
 package ingress
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 )
@@ -70,5 +71,31 @@ func TestIncompletePattern(t *testing.T) {
 		if _, err := NewParsed().Pattern(text); err == nil {
 			t.Errorf("%s is taken", text)
 		}
+	}
+}
+
+// A namespace has its share of paths: those of its youngest Ingresses are not served, and
+// another namespace's are.
+func TestNamespacesShare(t *testing.T) {
+	cl := newCluster(t)
+	cl.service("other", "web", cl.services[named("default", "web")].Spec.Ports...)
+	for i := range 6 {
+		var paths []string
+		for j := range 900 {
+			paths = append(paths, fmt.Sprintf("h%d.example/%d Prefix web:80", i, j))
+		}
+		cl.ingress(fmt.Sprint("i", i), "", paths...)
+	}
+	cl.ingress("foreign", "", "f.example/ Prefix web:80").Namespace = "other"
+	out, rules := cl.compile(), map[string]int{}
+	for _, r := range out.Listeners[0].Routes {
+		rules[r.Name] += len(r.Rules)
+	}
+	if rules["Ingress default/i0"] != 900 || rules["Ingress default/i5"] != MaxPathsEach-5*900 || rules["Ingress other/foreign"] != 1 {
+		t.Errorf("served are %v", rules)
+	}
+	contains(t, out.faults("i5"), "the Ingresses of namespace default have more than 5000 paths")
+	if got := out.faults("i4"); got != "" {
+		t.Errorf("an older one: %s", got)
 	}
 }

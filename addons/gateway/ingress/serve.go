@@ -48,8 +48,7 @@ func (c *compilation) serve(s *subject) {
 			places = []networkingv1.HTTPIngressPath{{Backend: *s.ing.Spec.DefaultBackend}}
 		}
 		for j := range places {
-			if paths += 1 + len(s.want.aliases); paths > maxPaths {
-				s.fault("it has more than %d paths, those of its aliases among them; those over are not served", maxPaths)
+			if !s.within(c.paths, &paths, 1+len(s.want.aliases)) {
 				c.publish(s, mine)
 				return
 			}
