@@ -19,8 +19,10 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
@@ -150,9 +152,26 @@ func (n *Node) Run(ctx context.Context) error {
 	}
 }
 
+// rights waits until the API server lets us read our Node: in a cluster's first
+// second the roles are still being made, and a watch before that is an error in
+// the log. No event says so. After half a minute the watch says what is missing.
+func (n *Node) rights(ctx context.Context) error {
+	err := wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, 30*time.Second, true, func(ctx context.Context) (bool, error) {
+		_, err := n.client.CoreV1().Nodes().Get(ctx, n.cfg.NodeName, metav1.GetOptions{})
+		return !apierrors.IsForbidden(err), nil
+	})
+	if ctx.Err() != nil || wait.Interrupted(err) {
+		return nil
+	}
+	return err
+}
+
 // node waits for this node's Node, whose label says where its volumes are; nil when
 // ctx ended.
 func (n *Node) node(ctx context.Context) (*corev1.Node, error) {
+	if err := n.rights(ctx); err != nil {
+		return nil, err
+	}
 	lw := cache.NewListWatchFromClient(n.client.CoreV1().RESTClient(), "nodes", metav1.NamespaceAll, fields.OneTermEqualSelector("metadata.name", n.cfg.NodeName))
 	ev, err := watchtools.UntilWithSync(ctx, lw, &corev1.Node{}, nil, func(e watch.Event) (bool, error) {
 		node, is := e.Object.(*corev1.Node)

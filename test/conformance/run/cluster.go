@@ -19,6 +19,7 @@ import (
 type cluster struct {
 	knarr   string
 	nodes   int
+	name    string // the dev cluster's
 	dataDir string
 	flags   []string
 	out     string
@@ -27,16 +28,13 @@ type cluster struct {
 	ended  chan error
 }
 
-// devName is the dev cluster's.
-const devName = "conformance"
-
 func newCluster(knarr string, o options) *cluster {
-	return &cluster{knarr: knarr, nodes: o.nodes, dataDir: o.dataDir, flags: strings.Fields(o.flags), out: o.out}
+	return &cluster{knarr: knarr, nodes: o.nodes, name: o.name, dataDir: o.dataDir, flags: strings.Fields(o.flags), out: o.out}
 }
 
 func (c *cluster) kubeconfig() string {
 	if c.nodes > 1 {
-		return filepath.Join(c.dataDir, devName, "kubeconfig")
+		return filepath.Join(c.dataDir, c.name, "kubeconfig")
 	}
 	return filepath.Join(c.dataDir, "kubeconfig")
 }
@@ -49,7 +47,7 @@ func (c *cluster) up(ctx context.Context) error {
 	}
 	fmt.Printf("starting a cluster of %d nodes\n", c.nodes)
 	if c.nodes > 1 {
-		args := []string{"dev", "up", "--name", devName, "--dir", c.dataDir, "--nodes", fmt.Sprint(c.nodes)}
+		args := []string{"dev", "up", "--name", c.name, "--dir", c.dataDir, "--nodes", fmt.Sprint(c.nodes)}
 		if len(c.flags) > 0 {
 			args = append(append(args, "--"), c.flags...)
 		}
@@ -96,7 +94,7 @@ func (c *cluster) nodeDirs() (dirs []string) {
 		return []string{c.dataDir}
 	}
 	for i := range c.nodes {
-		dirs = append(dirs, filepath.Join(c.dataDir, devName, fmt.Sprintf("%s-%d", devName, i+1)))
+		dirs = append(dirs, filepath.Join(c.dataDir, c.name, fmt.Sprintf("%s-%d", c.name, i+1)))
 	}
 	return dirs
 }
@@ -106,7 +104,7 @@ func (c *cluster) host() (netip.Addr, error) {
 	if c.nodes == 1 {
 		return netip.AddrFrom4([4]byte{127, 0, 0, 1}), nil
 	}
-	b, err := os.ReadFile(filepath.Join(c.dataDir, devName, "dev.json"))
+	b, err := os.ReadFile(filepath.Join(c.dataDir, c.name, "dev.json"))
 	if err != nil {
 		return netip.Addr{}, err
 	}
@@ -120,7 +118,7 @@ func (c *cluster) host() (netip.Addr, error) {
 // load gives every node the images.
 func (c *cluster) load(ctx context.Context, archive string) error {
 	if c.nodes > 1 {
-		return c.say(ctx, "images.log", "images", "load", "--dir", c.dataDir, "--name", devName, "--all-nodes", archive)
+		return c.say(ctx, "images.log", "images", "load", "--dir", c.dataDir, "--name", c.name, "--all-nodes", archive)
 	}
 	return c.say(ctx, "images.log", "images", "load", "--data-dir", c.dataDir, archive)
 }
@@ -153,7 +151,7 @@ func (c *cluster) down() error {
 	defer cancel()
 	there := filepath.Join(c.dataDir, "cluster.json")
 	if c.nodes > 1 {
-		there = filepath.Join(c.dataDir, devName)
+		there = filepath.Join(c.dataDir, c.name)
 	}
 	if _, err := os.Stat(there); errors.Is(err, os.ErrNotExist) {
 		return nil
@@ -163,7 +161,7 @@ func (c *cluster) down() error {
 
 func (c *cluster) downArgs() []string {
 	if c.nodes > 1 {
-		return []string{"dev", "down", "--name", devName, "--dir", c.dataDir}
+		return []string{"dev", "down", "--name", c.name, "--dir", c.dataDir}
 	}
 	return []string{"down", "--data-dir", c.dataDir, "--purge"}
 }

@@ -25,6 +25,7 @@ import (
 type options struct {
 	kubeconfig  string
 	nodes       int
+	name        string
 	dataDir     string
 	flags       string
 	beyond      bool
@@ -45,6 +46,7 @@ func main() {
 	var o options
 	flag.StringVar(&o.kubeconfig, "kubeconfig", "", "`file` that leads to an existing cluster, which must have the images or reach their registry")
 	flag.IntVar(&o.nodes, "nodes", 2, "`number` of nodes of the cluster that is started")
+	flag.StringVar(&o.name, "name", "conformance", "`name` of the cluster that is started; runs at the same time need one each, and a -data-dir")
 	flag.StringVar(&o.dataDir, "data-dir", "/var/lib/knarr-conformance", "`directory` of the cluster that is started")
 	flag.StringVar(&o.flags, "flags", "", "more `flags` for the server that is started")
 	flag.BoolVar(&o.beyond, "beyond", false, "run specs that are not marked Conformance, in place of those that are")
