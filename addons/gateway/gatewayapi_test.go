@@ -9,13 +9,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	gw "sigs.k8s.io/gateway-api/apis/v1"
 
+	"knarr/internal/need"
 	"knarr/internal/programs"
 )
 
 // A Gateway gets a Service and its status, and the Secret of its listener can be read.
 func TestGateway(t *testing.T) {
 	if _, err := programs.Read(programs.Definitions); errors.Is(err, programs.ErrMissing) {
-		t.Skip(err)
+		need.Skip(t, err)
 	}
 	inWorld(t, false, func(w *testWorld) {
 		w.node("n1", "10.0.0.1")

@@ -21,6 +21,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"knarr/internal/need"
 )
 
 const ingressManifest = `
@@ -44,7 +46,7 @@ spec:
 func ingress(t *testing.T, c *cluster) {
 	if conn, err := net.DialTimeout("tcp", "127.0.0.1:80", time.Second); err == nil {
 		conn.Close()
-		t.Skip("port 80 of this machine is taken by another program")
+		need.Skip(t, "port 80 of this machine is taken by another program")
 	}
 	roots := c.ingressSecret(t)
 	c.apply(ingressManifest)
