@@ -45,36 +45,66 @@ func (s *Server) checks() []check {
 		}
 		return nil
 	}
-	made := func(context.Context) error {
-		if !s.health.made.Load() {
-			return errNotFinished
-		}
-		return nil
-	}
 	all := []check{
-		{"ping", false, func(context.Context) error { return nil }},
+		{"ping", false, always},
+		{"log", false, always}, // upstream asks whether its log is still flushed; ours is written at once
 		{"etcd", false, store},
 		{"etcd-readiness", true, store},
 	}
 	if e := s.cfg.Encryption; e != nil && (s.cfg.ReloadEncryption || e.Plugins()) {
 		all = append(all, check{"kms-providers", false, func(context.Context) error { return e.Check() }})
 	}
-	return append(all, []check{
-		{"informer-sync", true, closed(s.cache.Ready())},
-		{"poststarthook/crd-informer-synced", false, closed(s.custom.Synced())},
-		{"poststarthook/start-system-namespaces-controller", false, made},
-		{"poststarthook/rbac/bootstrap-roles", false, made},
-		{"poststarthook/scheduling/bootstrap-system-priority-classes", false, made},
-		{"poststarthook/priority-and-fairness-config-producer", false, made},
-		{"poststarthook/bootstrap-controller", false, closed(s.started)},
-		{"shutdown", true, func(context.Context) error {
-			if s.health.stopping.Load() {
-				return errors.New("process is shutting down")
-			}
-			return nil
-		}},
-	}...)
+	all = append(all, check{"informer-sync", true, closed(s.cache.Ready())})
+	for _, h := range s.startHooks() {
+		for name := range strings.FieldsSeq(h.names) {
+			all = append(all, check{name, false, h.fails})
+		}
+	}
+	return append(all, check{"shutdown", true, func(context.Context) error {
+		if s.health.stopping.Load() {
+			return errors.New("process is shutting down")
+		}
+		return nil
+	}})
 }
+
+// hooks are checks of one condition, by the names that probes and dashboards
+// written for upstream ask for.
+type hooks struct {
+	names string
+	fails func(context.Context) error
+}
+
+// startHooks are what upstream's server starts in a hook each, by what has to have
+// happened here for it to be so: the cache has been filled, the objects that every
+// cluster starts with are made, custom resources are served, all else runs.
+func (s *Server) startHooks() []hooks {
+	made := func(context.Context) error {
+		if !s.health.made.Load() {
+			return errNotFinished
+		}
+		return nil
+	}
+	filled, served, started := closed(s.cache.Ready()), closed(s.custom.Synced()), closed(s.started)
+	return []hooks{
+		{`poststarthook/start-apiserver-admission-initializer poststarthook/generic-apiserver-start-informers
+		poststarthook/storage-readiness poststarthook/start-apiextensions-informers`, filled},
+		{"poststarthook/start-apiextensions-controllers poststarthook/crd-informer-synced", served},
+		{`poststarthook/start-system-namespaces-controller poststarthook/start-cluster-authentication-info-controller
+		poststarthook/rbac/bootstrap-roles poststarthook/scheduling/bootstrap-system-priority-classes
+		poststarthook/priority-and-fairness-config-producer`, made},
+		{`poststarthook/bootstrap-controller poststarthook/start-service-ip-repair-controllers
+		poststarthook/priority-and-fairness-config-consumer`, started},
+		{"poststarthook/start-kube-aggregator-informers", filled},
+		{`poststarthook/apiservice-registration-controller poststarthook/apiservice-status-local-available-controller
+		poststarthook/apiservice-status-remote-available-controller poststarthook/apiservice-discovery-controller`, started},
+		{"poststarthook/kube-apiserver-autoregistration autoregister-completion", made},
+		{"poststarthook/apiservice-openapi-controller poststarthook/apiservice-openapiv3-controller", started},
+	}
+}
+
+// always is a check of what cannot fail while there is an answer.
+func always(context.Context) error { return nil }
 
 // closed is a check that something has happened.
 func closed(c <-chan struct{}) func(context.Context) error {

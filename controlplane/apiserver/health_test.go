@@ -16,18 +16,26 @@ import (
 func TestHealth(t *testing.T) {
 	s, stop := newServer(t)
 	defer stop()
-	const hooks = "[+]poststarthook/crd-informer-synced ok\n[+]poststarthook/start-system-namespaces-controller ok\n" +
-		"[+]poststarthook/rbac/bootstrap-roles ok\n[+]poststarthook/scheduling/bootstrap-system-priority-classes ok\n" +
-		"[+]poststarthook/priority-and-fairness-config-producer ok\n[+]poststarthook/bootstrap-controller ok\n"
+	var hooks string
+	for name := range strings.FieldsSeq(`start-apiserver-admission-initializer generic-apiserver-start-informers storage-readiness
+		start-apiextensions-informers start-apiextensions-controllers crd-informer-synced start-system-namespaces-controller
+		start-cluster-authentication-info-controller rbac/bootstrap-roles scheduling/bootstrap-system-priority-classes
+		priority-and-fairness-config-producer bootstrap-controller start-service-ip-repair-controllers
+		priority-and-fairness-config-consumer start-kube-aggregator-informers apiservice-registration-controller
+		apiservice-status-local-available-controller apiservice-status-remote-available-controller
+		apiservice-discovery-controller kube-apiserver-autoregistration`) {
+		hooks += "[+]poststarthook/" + name + " ok\n"
+	}
+	hooks += "[+]autoregister-completion ok\n[+]poststarthook/apiservice-openapi-controller ok\n[+]poststarthook/apiservice-openapiv3-controller ok\n"
 	for _, c := range []struct {
 		path, want string
 		code       int
 	}{
 		{"/livez", "ok", 200},
-		{"/livez?verbose", "[+]ping ok\n[+]etcd ok\n" + hooks + "livez check passed\n", 200},
-		{"/healthz?verbose&exclude=etcd", "[+]ping ok\n[+]etcd excluded: ok\n" + hooks + "healthz check passed\n", 200},
-		{"/readyz?verbose", "[+]ping ok\n[+]etcd ok\n[+]etcd-readiness ok\n[+]informer-sync ok\n" + hooks + "[+]shutdown ok\nreadyz check passed\n", 200},
-		{"/livez?verbose&exclude=b&exclude=a", "[+]ping ok\n[+]etcd ok\n" + hooks + "warn: some health checks cannot be excluded: no matches for \"a\", \"b\"\nlivez check passed\n", 200},
+		{"/livez?verbose", "[+]ping ok\n[+]log ok\n[+]etcd ok\n" + hooks + "livez check passed\n", 200},
+		{"/healthz?verbose&exclude=etcd", "[+]ping ok\n[+]log ok\n[+]etcd excluded: ok\n" + hooks + "healthz check passed\n", 200},
+		{"/readyz?verbose", "[+]ping ok\n[+]log ok\n[+]etcd ok\n[+]etcd-readiness ok\n[+]informer-sync ok\n" + hooks + "[+]shutdown ok\nreadyz check passed\n", 200},
+		{"/livez?verbose&exclude=b&exclude=a", "[+]ping ok\n[+]log ok\n[+]etcd ok\n" + hooks + "warn: some health checks cannot be excluded: no matches for \"a\", \"b\"\nlivez check passed\n", 200},
 		{"/readyz/etcd", "ok", 200},
 		{"/readyz/poststarthook/rbac/bootstrap-roles?verbose", "ok", 200},
 		{"/livez/shutdown", "404 page not found\n", 404},
