@@ -152,7 +152,8 @@ func run(ctx context.Context, o options) (err error) {
 		defer stop()
 		kubeconfig = c.kubeconfig()
 	}
-	kubectl, err := writeKubectl(o.out, knarr)
+	// The program that bin/knarr holds: one spec copies it into a pod.
+	kubectl, err := filepath.Abs("../../build/kubectl")
 	if err != nil {
 		return err
 	}
@@ -178,10 +179,4 @@ func build(ctx context.Context, args ...string) ([]string, error) {
 		return nil, fmt.Errorf("run %s: %w", strings.Join(args, " "), err)
 	}
 	return strings.Fields(string(out)), nil
-}
-
-// writeKubectl makes a kubectl that is knarr's.
-func writeKubectl(dir, knarr string) (string, error) {
-	path := filepath.Join(dir, "kubectl")
-	return path, os.WriteFile(path, []byte("#!/bin/sh\nexec '"+knarr+"' kubectl \"$@\"\n"), 0o755)
 }
