@@ -215,6 +215,7 @@ func (s *Server) publishGateway(ctx context.Context) error {
 		st, err := gateway.NewStatus(gateway.StatusConfig{
 			Kube: s.asAccount("gateway", gateway.ServiceAccount), Registrar: s.registrar(), Domain: s.opts.ClusterDomain,
 			LeaderElect: elect, Identity: s.opts.NodeName, NodeAddresses: s.opts.disabled(serviceLB),
+			Inside: []netip.Prefix{s.opts.clusterCIDR, s.opts.serviceCIDR},
 		})
 		if err != nil {
 			return err

@@ -285,8 +285,9 @@ func (n *node) storage(ctx context.Context) error {
 
 // gateway serves Ingresses at this node's ports.
 func (n *node) gateway(ctx context.Context) error {
-	plane := dataplane.New(dataplane.Options{Listen: n.sockets.listenWhileOpen, ListenPacket: n.sockets.listenPacketWhileOpen})
-	g, err := gateway.New(gateway.Config{Kube: n.as.gateway, NodeName: n.opts.NodeName, Domain: n.facts.ClusterDomain, Plane: plane})
+	inside := []netip.Prefix{n.facts.ClusterCIDR, n.facts.ServiceCIDR}
+	plane := dataplane.New(dataplane.Options{Listen: n.sockets.listenWhileOpen, ListenPacket: n.sockets.listenPacketWhileOpen, Inside: inside})
+	g, err := gateway.New(gateway.Config{Kube: n.as.gateway, NodeName: n.opts.NodeName, Domain: n.facts.ClusterDomain, Inside: inside, Plane: plane})
 	if err != nil {
 		return err
 	}

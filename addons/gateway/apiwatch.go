@@ -106,6 +106,7 @@ type gatewayWatch struct {
 	cancel     context.CancelFunc
 	group      run.Group
 	add        func()
+	grantWatch
 
 	// withClasses watches the classes always as well: who writes their status needs them.
 	withClasses bool

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -58,6 +59,8 @@ type Config struct {
 	NodeName string
 	// Domain of the cluster. Default cluster.local.
 	Domain string
+	// Inside are the ranges of pods and Services: no URL of a tenant names an address there.
+	Inside []netip.Prefix
 	// Plane serves.
 	Plane Plane
 }
@@ -99,7 +102,7 @@ func (g *Gateway) Run(ctx context.Context) error {
 	})
 	events, stop := recorder(ctx, g.client, g.cfg.NodeName)
 	defer stop()
-	n := &nodePart{Gateway: g, world: newWorld(g.client, g.api, g.cfg.Domain, g.cfg.NodeName), events: events, sent: map[string][]route.Endpoint{}, reported: map[string]string{}}
+	n := &nodePart{Gateway: g, world: newWorld(g.client, g.api, g.cfg.Domain, g.cfg.NodeName, g.cfg.Inside), events: events, sent: map[string][]route.Endpoint{}, reported: map[string]string{}}
 	err := n.run(ctx, n.reconcile)
 	if cause := context.Cause(ctx); err == nil && !errors.Is(cause, context.Canceled) && !errors.Is(cause, context.DeadlineExceeded) {
 		return cause
@@ -129,7 +132,7 @@ func (n *nodePart) reconcile(ctx context.Context, key string) (time.Duration, er
 		for _, backend := range n.backends[of] {
 			n.locate(backend)
 		}
-		if n.served[of] { // where a Gateway is served has changed
+		if n.served[of] || of == nodesService { // where a Gateway is served has changed, or a node
 			n.add(everything)
 		}
 		return 0, nil

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -36,6 +37,8 @@ type StatusConfig struct {
 	Identity    string
 	// Domain of the cluster. Default cluster.local.
 	Domain string
+	// Inside are the ranges of pods and Services: no URL of a tenant names an address there.
+	Inside []netip.Prefix
 	// NodeAddresses makes the nodes' addresses those of Ingresses, where nothing gives
 	// Services of type LoadBalancer any.
 	NodeAddresses bool
@@ -111,7 +114,7 @@ func (s *Status) term(ctx context.Context) error {
 	}))
 	ofNodes, ofServices := nodes.Core().V1().Nodes().Informer(), services.Core().V1().Services().Informer()
 	t := &statusTerm{
-		Status: s, world: newWorld(s.client, s.api, s.cfg.Domain, ""), events: events, nodes: ofNodes, reported: map[types.UID][]ingress.Fault{},
+		Status: s, world: newWorld(s.client, s.api, s.cfg.Domain, "", s.cfg.Inside), events: events, nodes: ofNodes, reported: map[types.UID][]ingress.Fault{},
 		public: &publicService{client: s.client, nodes: ofNodes.GetStore(), services: ofServices.GetStore()},
 	}
 	t.world.reserve = t.reservePorts

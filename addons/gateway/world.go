@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"maps"
+	"net/netip"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -31,6 +32,7 @@ import (
 type world struct {
 	client kubernetes.Interface
 	domain string
+	inside []netip.Prefix
 
 	factory            informers.SharedInformerFactory
 	ingresses, classes cache.SharedIndexInformer
@@ -60,10 +62,10 @@ type details struct {
 
 const byService = "service"
 
-func newWorld(client kubernetes.Interface, api *apiClient, domain, node string) *world {
+func newWorld(client kubernetes.Interface, api *apiClient, domain, node string, inside []netip.Prefix) *world {
 	f := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(slim))
 	return &world{
-		client: client, domain: domain, node: node, factory: f, parsed: ingress.NewParsed(), apiParsed: ingress.NewParsed(),
+		client: client, domain: domain, node: node, inside: inside, factory: f, parsed: ingress.NewParsed(), apiParsed: ingress.NewParsed(),
 		api:       &gatewayWatch{client: api, core: client, withClasses: node == ""},
 		ingresses: f.Networking().V1().Ingresses().Informer(), classes: f.Networking().V1().IngressClasses().Informer(),
 	}
@@ -132,6 +134,7 @@ func (w *world) run(ctx context.Context, reconcile func(ctx context.Context, key
 	defer func() {
 		w.forget()
 		w.api.forget()
+		w.api.forgetGrants()
 		if w.named != nil {
 			w.named.stop()
 		}
@@ -286,11 +289,14 @@ func (w *world) compile(ctx context.Context) (*compiled, error) {
 		asked[name] = true
 		return get[*corev1.Service](w.details.services, name)
 	}
-	of := ingress.Compile(ingress.Input{
-		Ingresses: mine, Domain: w.domain, Default: w.fallback, Parsed: w.parsed, Now: time.Now(),
+	of, err := w.ingress(ctx, ingress.Input{
+		Ingresses: mine, Domain: w.domain, Inside: w.inside, Default: w.fallback, Parsed: w.parsed, Now: time.Now(),
 		Service: service, Secret: w.secret, ConfigMap: w.configMap, Left: left,
 	})
-	out := &compiled{Config: route.Config{Listeners: of.Listeners, Backends: of.Backends}, targets: of.Targets, verdicts: of.Verdicts}
+	if err != nil || ctx.Err() != nil {
+		return nil, err
+	}
+	out := &compiled{Config: route.Config{Listeners: of.Listeners, Backends: of.Backends, Nodes: w.nodeAddresses()}, targets: of.Targets, verdicts: of.Verdicts}
 	if len(gateways) > 0 {
 		served := map[types.NamespacedName]bool{}
 		api.Service, api.Secret, api.ConfigMap, api.Left, api.Parsed, api.Now = service, w.secret, w.configMap, left, w.apiParsed, time.Now()

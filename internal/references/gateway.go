@@ -3,6 +3,7 @@ package references
 import (
 	"iter"
 
+	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/types"
 	gw "sigs.k8s.io/gateway-api/apis/v1"
 )
@@ -103,8 +104,18 @@ func namespaceOf(given *gw.Namespace, own string) string {
 // Granted says whether a ReferenceGrant in the namespace of what is referred to allows
 // objects of a kind of the Gateway API, in a namespace, to refer to it.
 func Granted(g *gw.ReferenceGrant, kind, from, group, toKind, toName string) bool {
+	return granted(g, gw.GroupName, kind, from, group, toKind, toName)
+}
+
+// GrantedIngress says whether a ReferenceGrant in the namespace of a Service allows the
+// Ingresses of another namespace to refer to it.
+func GrantedIngress(g *gw.ReferenceGrant, from, service string) bool {
+	return granted(g, networkingv1.GroupName, "Ingress", from, "", "Service", service)
+}
+
+func granted(g *gw.ReferenceGrant, fromGroup gw.Group, kind, from, group, toKind, toName string) bool {
 	for _, f := range g.Spec.From {
-		if f.Group != gw.GroupName || string(f.Kind) != kind || string(f.Namespace) != from {
+		if f.Group != fromGroup || string(f.Kind) != kind || string(f.Namespace) != from {
 			continue
 		}
 		for _, t := range g.Spec.To {

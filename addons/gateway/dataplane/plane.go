@@ -30,6 +30,8 @@ type Options struct {
 	ListenPacket func(network, address string) (net.PacketConn, error)
 	// Zone is this node's: endpoints there are preferred where nobody gave hints. Default: none are.
 	Zone string
+	// Inside are the ranges of pods and Services: no URL of a tenant leads to an address there.
+	Inside []netip.Prefix
 	// AccessLog gets a line for each request. Default: no log.
 	AccessLog io.Writer
 	// AccessFormat is "json" or "common". Default "json".
@@ -76,7 +78,7 @@ func New(o Options) *Plane {
 	}
 	o.DrainTimeout = cmp.Or(o.DrainTimeout, 20*time.Second)
 	p := &Plane{options: o, ports: map[portKey]*port{}, stats: newStats()}
-	p.proxy = proxy.New(observer(p.stats, newAccessLog(o.AccessLog, o.AccessFormat)))
+	p.proxy = proxy.New(observer(p.stats, newAccessLog(o.AccessLog, o.AccessFormat)), o.Inside...)
 	if o.Metrics != nil {
 		o.Metrics.MustRegister(p.stats)
 	}

@@ -62,10 +62,13 @@ func (c *compilation) external(s *subject, auth *route.Auth) error {
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
 		return fmt.Errorf("%q is no URL", clipped(w.url))
 	}
-	if err := outside(u); err != nil {
+	if err := c.outside(u); err != nil {
 		return err
 	}
 	if name, port, ok := c.inside(u); ok {
+		if err := c.permitted(s, name); err != nil {
+			return err
+		}
 		as := route.Backend{}
 		if u.Scheme == "https" {
 			as.Protocol = route.BackendHTTPS

@@ -79,7 +79,7 @@ var Annotations = map[string]Annotation{
 	"auth-secret":      {Guard: true, read: func(w *settings, v string) error { return text(&w.auth.secret, v) }},
 	"auth-secret-type": {Guard: true, read: func(w *settings, v string) error { return oneOf(&w.auth.secretType, v, "auth-file", "auth-map") }},
 	"auth-realm":       {read: func(w *settings, v string) error { return text(&w.auth.realm, v) }},
-	"auth-url":         {Guard: true, read: func(w *settings, v string) error { return location(&w.auth.url, v) }},
+	"auth-url":         {Guard: true, read: func(w *settings, v string) error { return location(&w.auth.url, v) }, Note: "a Service of another namespace needs a ReferenceGrant there that allows it"},
 	"auth-method": {Guard: true, read: func(w *settings, v string) error {
 		return oneOf(&w.auth.method, v, "GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "CONNECT", "OPTIONS", "TRACE")
 	}},
@@ -153,7 +153,7 @@ var Annotations = map[string]Annotation{
 	"custom-headers":     {read: func(w *settings, v string) error { return text(&w.headers, v) }},
 	"upstream-vhost":     {read: func(w *settings, v string) error { return location(&w.vhost, v) }, Note: "variables are refused"},
 	"x-forwarded-prefix": {read: func(w *settings, v string) error { return text(&w.prefix, v) }},
-	"mirror-target":      {read: func(w *settings, v string) error { return location(&w.mirror, v) }, Note: "only a Service of the cluster"},
+	"mirror-target":      {read: func(w *settings, v string) error { return location(&w.mirror, v) }, Note: "only a Service of the cluster, of another namespace where a ReferenceGrant there allows it"},
 	"enable-access-log": {read: func(w *settings, v string) error {
 		on := true
 		err := boolean(&on, v)

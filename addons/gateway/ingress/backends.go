@@ -128,15 +128,23 @@ func (c *compilation) inside(u *url.URL) (name types.NamespacedName, port string
 	return types.NamespacedName{Namespace: labels[1], Name: labels[0]}, port, true
 }
 
-// outside refuses addresses that a tenant must not make a node ask: its own, and those of
-// the link, where clouds tell machines their secrets. Names are looked up, and refused,
-// when they are asked.
-func outside(u *url.URL) error {
-	host := strings.ToLower(u.Hostname())
-	if a, err := netip.ParseAddr(host); err == nil && (a.IsLoopback() || a.IsUnspecified() || a.IsLinkLocalUnicast() || a.IsMulticast()) || host == "localhost" || strings.HasSuffix(host, ".localhost") {
+// outside refuses addresses that a tenant must not make a node ask. Names are looked up,
+// and refused, when they are asked.
+func (c *compilation) outside(u *url.URL) error {
+	host := strings.TrimSuffix(strings.ToLower(u.Hostname()), ".")
+	if a, err := netip.ParseAddr(host); err == nil && route.Reserved(a, c.Inside) || host == "localhost" || strings.HasSuffix(host, ".localhost") {
 		return fmt.Errorf("%s may not be asked", host)
 	}
 	return nil
+}
+
+// permitted says why an annotation may not lead to a Service: what a tenant writes opens
+// another's only where that one says so.
+func (c *compilation) permitted(s *subject, service types.NamespacedName) error {
+	if service.Namespace == s.name.Namespace || c.Granted != nil && c.Granted(s.name.Namespace, service) {
+		return nil
+	}
+	return fmt.Errorf("Service %s is of another namespace; a ReferenceGrant there would allow it (from: group %s, kind Ingress, namespace %s; to: group \"\", kind Service)", service, networkingv1.GroupName, s.name.Namespace)
 }
 
 // secret finds one that an annotation names.

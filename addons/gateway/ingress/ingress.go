@@ -8,6 +8,7 @@ import (
 	"crypto/tls"
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -53,6 +54,11 @@ type Input struct {
 	ConfigMap func(types.NamespacedName) *corev1.ConfigMap
 	// Left are Secrets and ConfigMaps that are not read because there are too many, and why.
 	Left map[references.Object]string
+	// Granted says whether a ReferenceGrant lets the Ingresses of a namespace refer to a
+	// Service of another one; nil means that none does.
+	Granted func(from string, to types.NamespacedName) bool
+	// Inside are the ranges of pods and Services: no URL names an address there.
+	Inside []netip.Prefix
 	// Domain of the cluster.
 	Domain string
 	// Default is the certificate of names that no Ingress has one for.

@@ -2,8 +2,11 @@ package ingress
 
 import (
 	"fmt"
+	"net/netip"
 	"strings"
 	"testing"
+
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // A host is the namespace's whose Ingress named it first: no other one takes a part of
@@ -97,5 +100,32 @@ func TestNamespacesShare(t *testing.T) {
 	contains(t, out.faults("i5"), "the Ingresses of namespace default have more than 5000 paths")
 	if got := out.faults("i4"); got != "" {
 		t.Errorf("an older one: %s", got)
+	}
+}
+
+// What leads to a Service of another namespace does so where a ReferenceGrant says so, and
+// nothing leads to an address of pods.
+func TestOthersServices(t *testing.T) {
+	cl := newCluster(t)
+	cl.service("foreign", "web", cl.services[named("default", "web")].Spec.Ports...)
+	cl.ingress("auth", "auth-url=http://web.foreign.svc.cluster.local/", "a.example/ Prefix web:80")
+	cl.ingress("mirror", "mirror-target=http://web.foreign.svc/", "b.example/ Prefix web:80")
+	cl.ingress("pod", "auth-url=http://10.42.0.7:8080/", "c.example/ Prefix web:80")
+	in := cl.input()
+	in.Inside = []netip.Prefix{netip.MustParsePrefix("10.42.0.0/16")}
+	out := Compile(in)
+	const why = "Service foreign/web is of another namespace; a ReferenceGrant there would allow it (from: group networking.k8s.io, kind Ingress, namespace default; to: group \"\", kind Service)"
+	contains(t, out.faults("auth"), "every request is answered with 503: "+why)
+	contains(t, out.faults("mirror"), "annotation mirror-target is not followed: "+why)
+	contains(t, out.faults("pod"), "every request is answered with 503: 10.42.0.7 may not be asked")
+	for _, r := range out.Listeners[0].Routes {
+		if rule := r.Rules[0]; (rule.Status != 503) != (r.Hosts[0] == "b.example") || len(rule.Filters.Mirrors) > 0 || rule.Filters.Auth != nil {
+			t.Errorf("%s: %+v", r.Hosts[0], rule)
+		}
+	}
+	in.Granted = func(from string, to types.NamespacedName) bool { return from == "default" && to.Namespace == "foreign" }
+	out = Compile(in)
+	if got := out.faults("auth") + out.faults("mirror"); got != "" {
+		t.Errorf("with a grant: %s", got)
 	}
 }

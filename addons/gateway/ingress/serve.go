@@ -1,7 +1,6 @@
 package ingress
 
 import (
-	"fmt"
 	"net/http"
 	"net/url"
 	"strings"
@@ -156,15 +155,6 @@ func (c *compilation) withRoot(s *subject, rules ...route.Rule) []route.Rule {
 	return append([]route.Rule{root}, rules...)
 }
 
-// own says that a Service is not of the Ingress' namespace: what a tenant writes opens
-// nothing of another.
-func (s *subject) own(service types.NamespacedName) error {
-	if service.Namespace != s.name.Namespace {
-		return fmt.Errorf("Service %s is of another namespace", service)
-	}
-	return nil
-}
-
 // secured says whether a host has a certificate.
 func (c *compilation) secured(host string) bool {
 	if _, ok := c.names[host]; ok {
@@ -238,7 +228,7 @@ func (c *compilation) mirrors(s *subject) []route.Mirror {
 			if u.Scheme == "https" {
 				as.Protocol = route.BackendHTTPS
 			}
-			backend, err := "", s.own(name)
+			backend, err := "", c.permitted(s, name)
 			if err == nil {
 				backend, err = c.service(name, port, as, s)
 			}

@@ -136,6 +136,7 @@ func (c *cluster) input() Input {
 	return Input{
 		Ingresses: c.all, Domain: "cluster.local", Default: c.standard, Parsed: NewParsed(), Now: now,
 		Service:   func(n types.NamespacedName) *corev1.Service { return c.services[n] },
+		Granted:   func(_ string, to types.NamespacedName) bool { return to.Namespace == "auth" },
 		Secret:    func(n types.NamespacedName) *corev1.Secret { return c.secrets[n] },
 		ConfigMap: func(n types.NamespacedName) *corev1.ConfigMap { return c.maps[n] },
 	}

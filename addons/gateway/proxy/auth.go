@@ -263,18 +263,14 @@ func (x *exchange) refused(a *authenticator, answer *http.Response, original str
 	}
 }
 
-// newAuthTransport reaches the servers of URLs that tenants name. They lead to no
-// address that only this machine's own programs are meant to reach.
-func newAuthTransport() http.RoundTripper {
+// newAuthTransport reaches the servers of URLs that tenants name, where may lets it.
+func newAuthTransport(may func(netip.AddrPort) error) http.RoundTripper {
 	dialer := &net.Dialer{Timeout: connectTimeout, Control: func(_, address string, _ syscall.RawConn) error {
 		at, err := netip.ParseAddrPort(address)
 		if err != nil {
 			return err
 		}
-		if a := at.Addr().Unmap(); a.IsLoopback() || a.IsLinkLocalUnicast() || a.IsUnspecified() || a.IsMulticast() || a.IsLinkLocalMulticast() {
-			return fmt.Errorf("%s is no address for authentication", a)
-		}
-		return nil
+		return may(at)
 	}}
 	return &http.Transport{
 		DialContext:            dialer.DialContext,

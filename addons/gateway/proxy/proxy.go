@@ -21,8 +21,10 @@ import (
 type Proxy struct {
 	observe func(*Record)
 	auth    http.RoundTripper // asks servers that say who a client is
-	mirrors atomic.Int32      // copies in flight
-	hashing chan struct{}     // held while a password is hashed, of whichever route
+	inside  []netip.Prefix
+	reach   atomic.Pointer[reach]
+	mirrors atomic.Int32  // copies in flight
+	hashing chan struct{} // held while a password is hashed, of whichever route
 
 	mu        sync.Mutex
 	endpoints map[string][]route.Endpoint // also of backends that no Config names yet
@@ -31,16 +33,20 @@ type Proxy struct {
 }
 
 // New is a Proxy without backends. observe is called with each request that was served,
-// and must not keep the Record.
-func New(observe func(*Record)) *Proxy {
-	return &Proxy{
+// and must not keep the Record. inside are the ranges of pods and Services, which no URL of
+// a tenant leads into.
+func New(observe func(*Record), inside ...netip.Prefix) *Proxy {
+	p := &Proxy{
 		observe:   observe,
-		auth:      newAuthTransport(),
+		inside:    inside,
 		hashing:   make(chan struct{}, maxHashing),
 		endpoints: map[string][]route.Endpoint{},
 		upstreams: map[string]*Upstream{},
 		limiters:  map[place]*limiter{},
 	}
+	p.reach.Store(newReach(inside, &route.Config{}))
+	p.auth = newAuthTransport(func(at netip.AddrPort) error { return p.reach.Load().may(at) })
+	return p
 }
 
 // An Upstream is a backend and its endpoints.
@@ -107,6 +113,7 @@ func (p *Proxy) Compile(c *route.Config) *Compiled {
 		}
 	}
 	p.limiters = compiler.limiters
+	p.reach.Store(newReach(p.inside, c))
 	current := maps.Clone(p.upstreams)
 	return &Compiled{Sites: sites, Upstreams: current, Dropped: dropped, Release: func() {
 		for name, u := range old {

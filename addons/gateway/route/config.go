@@ -18,6 +18,9 @@ type Config struct {
 	// Backends are those that the routes name, by their name. Where they are is told
 	// apart from the Config, because endpoints change more often than routes.
 	Backends map[string]Backend
+	// Nodes are the addresses of the cluster's nodes. URLs that tenants name lead there only
+	// to ports that Listeners have.
+	Nodes []netip.Addr
 }
 
 // A Protocol is what a Listener speaks.

@@ -1,0 +1,112 @@
+package gateway
+
+import (
+	"context"
+	"net/netip"
+
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+	gw "sigs.k8s.io/gateway-api/apis/v1"
+
+	"knarr/addons/gateway/ingress"
+	"knarr/internal/references"
+	"knarr/internal/run"
+)
+
+// A grantWatch watches ReferenceGrants while an Ingress names a Service of another namespace.
+type grantWatch struct {
+	grants     cache.SharedIndexInformer // nil while none does
+	endGrants  context.CancelFunc
+	grantGroup run.Group
+}
+
+// ingress compiles Ingresses, with the ReferenceGrants if one asks for any.
+func (w *world) ingress(ctx context.Context, in ingress.Input) (*ingress.Output, error) {
+	asked := false
+	in.Granted = func(from string, to types.NamespacedName) bool {
+		asked = true
+		return w.api.granted(from, to)
+	}
+	out := ingress.Compile(in)
+	switch {
+	case !asked:
+		w.api.forgetGrants()
+	case w.api.grants == nil:
+		began, err := w.api.watchGrants(ctx)
+		if err != nil || ctx.Err() != nil {
+			return nil, err
+		}
+		if began {
+			return ingress.Compile(in), nil
+		}
+	}
+	return out, nil
+}
+
+// granted says whether a ReferenceGrant that is known allows Ingresses of a namespace a Service.
+func (w *gatewayWatch) granted(from string, to types.NamespacedName) bool {
+	if w.grants == nil {
+		return false
+	}
+	for _, o := range w.grants.GetStore().List() {
+		if g := o.(*gw.ReferenceGrant); g.Namespace == to.Namespace && references.GrantedIngress(g, from, to.Name) {
+			return true
+		}
+	}
+	return false
+}
+
+// watchGrants begins to watch, and waits until they are known. There are none as long as
+// their kind is not served; once it is, everything is compiled anyway.
+func (w *gatewayWatch) watchGrants(ctx context.Context) (began bool, err error) {
+	w.mu.Lock()
+	served := w.gateways != nil
+	w.mu.Unlock()
+	if !served {
+		return false, nil
+	}
+	inf := w.client.informer("referencegrants", &gw.ReferenceGrant{})
+	if _, err := inf.AddEventHandler(onChange(meaningful, func(metav1.Object) { w.add() })); err != nil {
+		return false, err
+	}
+	watching, cancel := context.WithCancel(ctx)
+	w.grants, w.endGrants = inf, cancel
+	w.grantGroup.Go("gateway: watch referencegrants", func() { inf.RunWithContext(watching) })
+	if !cache.WaitForCacheSync(ctx.Done(), inf.HasSynced) {
+		w.forgetGrants()
+	}
+	return true, nil
+}
+
+// forgetGrants ends the watch.
+func (w *gatewayWatch) forgetGrants() {
+	if w.grants != nil {
+		w.endGrants()
+		w.grantGroup.Wait()
+		w.grants = nil
+	}
+}
+
+// nodesService is where the nodes' addresses are found.
+var nodesService = types.NamespacedName{Namespace: Namespace, Name: serviceName}
+
+// nodeAddresses are those of the nodes that are ready, as the Service that leads to them has them.
+func (w *world) nodeAddresses() (all []netip.Addr) {
+	found, _ := w.details.slices.GetIndexer().ByIndex(byService, nodesService.String()) // the index is there
+	for _, o := range found {
+		s := o.(*discoveryv1.EndpointSlice)
+		if s.Labels[discoveryv1.LabelManagedBy] != sliceManager {
+			continue
+		}
+		for i := range s.Endpoints {
+			for _, text := range s.Endpoints[i].Addresses {
+				if a, err := netip.ParseAddr(text); err == nil {
+					all = append(all, a)
+				}
+			}
+		}
+	}
+	return all
+}
