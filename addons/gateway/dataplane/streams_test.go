@@ -114,6 +114,30 @@ func TestTLSStreams(t *testing.T) {
 	}
 }
 
+// A host that a listener says is its own is not passed on by another one's wildcard.
+func TestOwnNames(t *testing.T) {
+	f := newPlane(t, Options{})
+	behind, pool := newCertificate(t, "a.pass.example")
+	ends, _ := newCertificate(t, "own.pass.example", "x.sub.pass.example")
+	pool.AddCert(ends.Leaf)
+	backend := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, "behind") }))
+	backend.TLS = &tls.Config{Certificates: []tls.Certificate{*behind}}
+	backend.StartTLS()
+	t.Cleanup(backend.Close)
+	f.SetEndpoints("tls", []route.Endpoint{to(backend.URL)})
+	f.serve("web", func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, "web") })
+	f.apply(&route.Config{Backends: map[string]route.Backend{"tls": {}, "web": {}}, Listeners: []route.Listener{
+		{Name: "web", Port: 443, Protocol: route.HTTPS, Own: []string{"own.pass.example", "*.sub.pass.example"}, Certificates: []*tls.Certificate{ends}, Routes: []route.Route{
+			{Name: "w", Rules: []route.Rule{{Backends: []route.Share{{Backend: "web", Weight: 1}}}}}}},
+		{Name: "pass", Port: 443, Protocol: route.TLS, Hostname: "*.pass.example", Passthrough: true, Streams: []route.Stream{stream("r", []string{"*.pass.example"}, "tls")}},
+	}})
+	for host, want := range map[string]string{"a.pass.example": "behind", "own.pass.example": "web", "x.sub.pass.example": "web"} {
+		if _, body := get(t, f.client(443, pool, true), "https://"+host+"/"); body != want {
+			t.Errorf("%s: %q, want %q", host, body, want)
+		}
+	}
+}
+
 func TestUDP(t *testing.T) {
 	f := newPlane(t, Options{})
 	backend, err := net.ListenPacket("udp", "127.0.0.1:0")

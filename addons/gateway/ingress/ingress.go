@@ -10,6 +10,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -250,8 +251,36 @@ func (c *compilation) listen() {
 	c.out.Listeners = append([]route.Listener{
 		{Name: HTTPListener, Port: HTTPPort, PublicPort: HTTPPort, Protocol: route.HTTP, Routes: c.routes},
 		{Name: HTTPSListener, Port: HTTPSPort, PublicPort: HTTPSPort, Protocol: route.HTTPS, Routes: c.routes,
-			Certificates: []*tls.Certificate{c.Default}, Names: c.names},
+			Certificates: []*tls.Certificate{c.Default}, Names: c.names, Own: c.besidePassthrough()},
 	}, c.passthrough...)
+}
+
+// besidePassthrough are the hosts below wildcards whose connections are passed on: whoever
+// passes those of a wildcard on gets none of a host that has rules of its own.
+func (c *compilation) besidePassthrough() (own []string) {
+	whole, wildcards := map[string]bool{}, false
+	for i := range c.passthrough {
+		name := c.passthrough[i].Hostname
+		whole[name] = true
+		wildcards = wildcards || strings.HasPrefix(name, "*.")
+	}
+	if !wildcards {
+		return nil
+	}
+	for host := range c.owners {
+		if whole[host] {
+			continue
+		}
+		for rest := strings.TrimPrefix(host, "*."); rest != ""; {
+			_, after, _ := strings.Cut(rest, ".")
+			if rest = after; rest != "" && whole["*."+rest] {
+				own = append(own, host)
+				break
+			}
+		}
+	}
+	slices.Sort(own)
+	return own
 }
 
 // Services are those that the backends need.

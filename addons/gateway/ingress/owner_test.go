@@ -129,3 +129,34 @@ func TestOthersServices(t *testing.T) {
 		t.Errorf("with a grant: %s", got)
 	}
 }
+
+// A wildcard whose connections are passed on leaves the hosts below it that have rules, of
+// whichever namespace, and what leads from www leaves another namespace's alias.
+func TestWildcardsLeaveOthers(t *testing.T) {
+	cl := newCluster(t)
+	cl.service("other", "web", cl.services[named("default", "web")].Spec.Ports...)
+	cl.ingress("wild", "ssl-passthrough=true", "*.example.com/ Prefix web:80").Namespace = "other"
+	cl.ingress("exact", "", "a.example.com/ Prefix web:80", "*.b.example.com/ Prefix web:80", "elsewhere.example/ Prefix web:80")
+	cl.ingress("passed", "ssl-passthrough=true", "p.example.com/ Prefix web:80")
+	cl.ingress("alias", "server-alias=www.x.example", "y.example/z Prefix web:80")
+	www := cl.ingress("www", "from-to-www-redirect=true", "x.example/ Prefix web:80")
+	www.Namespace = "other"
+	out := cl.compile()
+	for _, l := range out.Listeners {
+		if l.Name == HTTPSListener {
+			if got := strings.Join(l.Own, " "); got != "*.b.example.com a.example.com" {
+				t.Errorf("own are %s", got)
+			}
+		}
+		for _, r := range l.Routes {
+			if r.Name == RouteName(www) && r.Hosts[0] != "x.example" {
+				t.Errorf("%v has a route of %s", r.Hosts, r.Name)
+			}
+		}
+	}
+	var faults []string
+	for _, f := range out.Verdicts[named("other", "www")].Faults {
+		faults = append(faults, f.Text)
+	}
+	contains(t, strings.Join(faults, "; "), "host www.x.example does not lead to x.example: it is namespace default's")
+}

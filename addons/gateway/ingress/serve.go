@@ -155,14 +155,14 @@ func (c *compilation) withRoot(s *subject, rules ...route.Rule) []route.Rule {
 	return append([]route.Rule{root}, rules...)
 }
 
-// secured says whether a host has a certificate.
+// secured says whether a host has a certificate, of its own namespace.
 func (c *compilation) secured(host string) bool {
 	if _, ok := c.names[host]; ok {
 		return true
 	}
 	_, rest, ok := strings.Cut(host, ".")
 	_, wild := c.names["*."+rest]
-	return ok && wild
+	return ok && wild && c.owners["*."+rest] == c.owners[host]
 }
 
 // filters are those of all paths of an Ingress.
@@ -287,6 +287,10 @@ func (c *compilation) fromToWWW(s *subject, mine []route.Route) {
 		from, www := strings.CutPrefix(to, "www.")
 		if !www {
 			from = "www." + to
+		}
+		if owner, owned := c.owners[from]; owned && owner != s.name.Namespace {
+			s.fault("host %s does not lead to %s: it is namespace %s's", clipped(from), clipped(to), owner)
+			continue
 		}
 		at := claim{from, "/", route.PathPrefix}
 		if _, taken := c.claims[at]; taken || c.hosts[from] {

@@ -49,6 +49,14 @@ func NewServerNames(listeners []*route.Listener, streams map[string]*NamedStream
 		s.peeks = s.peeks || l.Protocol == route.TLS
 		s.hosts.Set(l.Hostname, false, of)
 	}
+	for _, l := range listeners {
+		of, _ := s.hosts.Get(l.Hostname, false)
+		for _, name := range l.Own {
+			if _, taken := s.hosts.Get(name, false); !taken && of.listener == l {
+				s.hosts.Set(name, false, of)
+			}
+		}
+	}
 	return s
 }
 

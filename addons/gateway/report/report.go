@@ -1,10 +1,12 @@
 // Package report says what would change for the Ingresses of a cluster in a move from
-// ingress-nginx to this gateway. It reads Ingresses, IngressClasses and Services, and of
-// Secrets and ConfigMaps those that the Ingresses name, and writes a text.
+// ingress-nginx to this gateway. It reads Ingresses, IngressClasses, Services and
+// ReferenceGrants, and of Secrets and ConfigMaps those that the Ingresses name, and writes
+// a text.
 package report
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
@@ -14,10 +16,12 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	gw "sigs.k8s.io/gateway-api/apis/v1"
 
 	"knarr/addons/gateway/ingress"
 	"knarr/internal/references"
@@ -66,8 +70,27 @@ func Write(ctx context.Context, kube *rest.Config, w io.Writer) error {
 			}
 		}
 	}
+	if in.grants, err = readGrants(ctx, client); err != nil {
+		return err
+	}
 	_, err = io.WriteString(w, in.text())
 	return err
+}
+
+// readGrants are the ReferenceGrants; none where the Gateway API is not installed.
+func readGrants(ctx context.Context, client kubernetes.Interface) ([]gw.ReferenceGrant, error) {
+	body, err := client.CoreV1().RESTClient().Get().AbsPath("/apis/"+gw.SchemeGroupVersion.String()+"/referencegrants").SetHeader("Accept", "application/json").Do(ctx).Raw()
+	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
+		return nil, nil
+	}
+	var list gw.ReferenceGrantList
+	if err == nil {
+		err = json.Unmarshal(body, &list)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list reference grants: %w", err)
+	}
+	return list.Items, nil
 }
 
 // ofNginx says whether an Ingress is one that ingress-nginx serves.
@@ -91,7 +114,36 @@ type input struct {
 	services  map[types.NamespacedName]*corev1.Service
 	secrets   map[types.NamespacedName]*corev1.Secret
 	maps      map[types.NamespacedName]*corev1.ConfigMap
+	grants    []gw.ReferenceGrant
 	unread    int
+}
+
+// granted says whether a ReferenceGrant allows Ingresses of a namespace a Service.
+func (in *input) granted(from string, to types.NamespacedName) bool {
+	return slices.ContainsFunc(in.grants, func(g gw.ReferenceGrant) bool {
+		return g.Namespace == to.Namespace && references.GrantedIngress(&g, from, to.Name)
+	})
+}
+
+// shared are the hosts that Ingresses of several namespaces name, a line for each.
+func (in *input) shared() (lines []string) {
+	of := map[string][]string{} // the namespaces of a host, that of the oldest Ingress first
+	oldest := slices.SortedStableFunc(slices.Values(in.ingresses), func(a, b *networkingv1.Ingress) int {
+		return a.CreationTimestamp.Compare(b.CreationTimestamp.Time)
+	})
+	for _, ing := range oldest {
+		for i := range ing.Spec.Rules {
+			if host := strings.ToLower(ing.Spec.Rules[i].Host); host != "" && !slices.Contains(of[host], ing.Namespace) {
+				of[host] = append(of[host], ing.Namespace)
+			}
+		}
+	}
+	for _, host := range slices.Sorted(maps.Keys(of)) {
+		if all := of[host]; len(all) > 1 {
+			lines = append(lines, fmt.Sprintf("host %s is served for namespace %s alone; not for %s", host, all[0], strings.Join(all[1:], ", ")))
+		}
+	}
+	return lines
 }
 
 // read gets what an Ingress names. What may not be read is counted and left out.
@@ -130,6 +182,7 @@ func (in *input) text() string {
 	out := ingress.Compile(ingress.Input{
 		Ingresses: in.ingresses, Domain: "cluster.local", Parsed: ingress.NewParsed(), Now: time.Now(),
 		Service:   func(n types.NamespacedName) *corev1.Service { return in.services[n] },
+		Granted:   in.granted,
 		Secret:    func(n types.NamespacedName) *corev1.Secret { return in.secrets[n] },
 		ConfigMap: func(n types.NamespacedName) *corev1.ConfigMap { return in.maps[n] },
 	})
@@ -149,6 +202,12 @@ func (in *input) text() string {
 		}
 	}
 	fmt.Fprintf(&b, "%d of %d Ingresses have something that changes.\n", changed, len(in.ingresses))
+	if shared := in.shared(); len(shared) > 0 {
+		b.WriteString("\nHosts that several namespaces name, which nginx served for all of them:\n")
+		for _, l := range shared {
+			fmt.Fprintf(&b, "  %s\n", l)
+		}
+	}
 	if in.unread > 0 {
 		fmt.Fprintf(&b, "%d Secrets and ConfigMaps are not there or may not be read.\n", in.unread)
 	}

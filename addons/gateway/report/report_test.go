@@ -61,5 +61,20 @@ func TestWrite(t *testing.T) {
 		if got := say(); !strings.HasPrefix(got, want) {
 			t.Error(got)
 		}
+		if strings.Contains(say(), "several namespaces") {
+			t.Error("a host of several namespaces is named where there is none")
+		}
+		if _, err := client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "late"}}, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		class := "nginx"
+		late := &networkingv1.Ingress{ObjectMeta: metav1.ObjectMeta{Name: "late"}, Spec: networkingv1.IngressSpec{IngressClassName: &class, Rules: []networkingv1.IngressRule{{Host: "plain.example"}}}}
+		if _, err := client.NetworkingV1().Ingresses("late").Create(ctx, late, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if got, want := say(), "Hosts that several namespaces name, which nginx served for all of them:\n  host plain.example is served for namespace default alone; not for late\n"; !strings.Contains(got, want) {
+			t.Error(got)
+		}
 	})
 }

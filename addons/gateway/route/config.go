@@ -49,6 +49,9 @@ type Listener struct {
 	Protocol         Protocol
 	// Hostname is exact, begins with "*." for any number of labels, or is empty for any.
 	Hostname string
+	// Own are names, exact or with a leading "*.", that are this one's although the host name
+	// of another listener covers them. TLS and HTTPS.
+	Own []string
 	// Certificates are chosen by the server name of the client; the first one serves
 	// clients that send another name or none. HTTPS, and TLS that ends here.
 	Certificates []*tls.Certificate
