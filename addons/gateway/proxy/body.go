@@ -22,18 +22,34 @@ type requestBody struct {
 	over  atomic.Bool // the request was served
 	bad   atomic.Bool // the client's body broke off or is malformed
 	busy  sync.Mutex  // while the client's body is read
+
+	room     *atomic.Int64 // what is left of maxHeld
+	reserved int64         // of room
+	users    atomic.Int32  // of what is held, beside the request itself
 }
 
-var errBodyTooLong = errors.New("the body is longer than the route allows")
+const (
+	// maxHeld bounds the bodies that are held, those of all requests together.
+	maxHeld = 64 << 20
+	// smallBody is how long one may be to be read before an endpoint is asked, so that no slow
+	// client has a connection to it. Such bodies are not counted: a connection has buffers
+	// of that size anyway.
+	smallBody = 16 << 10
+)
+
+var (
+	errBodyTooLong = errors.New("the body is longer than the route allows")
+	errNoRoom      = errors.New("the bodies of other requests take all the room that there is")
+)
 
 // noBody is that of all requests without one.
 var noBody = &requestBody{whole: true}
 
-func newRequestBody(r *http.Request, limit int64) *requestBody {
+func newRequestBody(r *http.Request, limit int64, room *atomic.Int64) *requestBody {
 	if r.Body == nil || r.Body == http.NoBody || r.ContentLength == 0 {
 		return noBody
 	}
-	return &requestBody{r: r, body: r.Body, limit: limit}
+	return &requestBody{r: r, body: r.Body, limit: limit, room: room}
 }
 
 // Read reads of the client.
@@ -67,6 +83,36 @@ func (b *requestBody) finish() {
 		b.busy.Lock()
 	}
 	b.busy.Unlock()
+	b.release()
+}
+
+// retain keeps what is held counted until release is called once more: a copy of the request
+// may last longer than it.
+func (b *requestBody) retain() {
+	if b != noBody {
+		b.users.Add(1)
+	}
+}
+
+// release gives the room back once nobody needs it.
+func (b *requestBody) release() {
+	if b != noBody && b.users.Add(-1) < 0 {
+		b.room.Add(b.reserved)
+	}
+}
+
+// reserve takes room for so many bytes in all.
+func (b *requestBody) reserve(size int64) bool {
+	if size <= smallBody || size <= b.reserved {
+		return true
+	}
+	more := size - b.reserved
+	if b.room.Add(-more) < 0 {
+		b.room.Add(more)
+		return false
+	}
+	b.reserved = size
+	return true
 }
 
 // Close ends a Read that waits for the client.
@@ -78,28 +124,50 @@ func (b *requestBody) Close() error {
 	return b.r.Body.Close()
 }
 
-// hold reads the whole body, if it has at most so many bytes. What was read of a longer one
-// is put before the rest of it.
+// hold reads the whole body, if it has at most so many bytes. What was read of a longer one,
+// or of one for which there is no room, is put before the rest of it.
 func (b *requestBody) hold(most int64) error {
-	if b.whole {
+	if b.whole || b.r.ContentLength > most {
 		return nil
 	}
-	if b.r.ContentLength > most {
-		return nil
+	size := min(b.r.ContentLength, most)
+	if size < 0 {
+		size = min(smallBody, most)
 	}
-	held, err := io.ReadAll(io.LimitReader(b, most+1))
-	if err != nil {
-		return err
+	var held []byte
+	for {
+		if !b.reserve(size) {
+			b.putBack(held)
+			return errNoRoom
+		}
+		held = append(make([]byte, 0, size), held...)
+		n, err := io.ReadFull(b, held[len(held):size])
+		held = held[:len(held)+n]
+		if err == nil { // as long as was thought; it may be at its end
+			var next [1]byte
+			n, err = io.ReadFull(b, next[:])
+			held = append(held, next[:n]...)
+		}
+		switch {
+		case err == io.EOF || err == io.ErrUnexpectedEOF:
+			b.held, b.whole = held, true
+			b.used.Store(false)
+			return nil
+		case err != nil:
+			return err
+		case int64(len(held)) > most:
+			b.putBack(held)
+			return nil
+		}
+		size = max(min(2*size, most), int64(len(held)))
 	}
-	if int64(len(held)) <= most {
-		b.held, b.whole = held, true
-		b.used.Store(false)
-		return nil
-	}
+}
+
+// putBack makes the rest of a body the whole of it again.
+func (b *requestBody) putBack(held []byte) {
 	b.read.Store(0)
 	b.body = io.MultiReader(bytes.NewReader(held), b.body)
 	b.used.Store(false)
-	return nil
 }
 
 // open is the body for one attempt, and its length, -1 if it is not known.

@@ -106,7 +106,7 @@ func (x *exchange) serve() {
 		defer cancel()
 		x.r = x.r.WithContext(ctx)
 	}
-	x.body = newRequestBody(x.r, a.rule.BodyLimit)
+	x.body = newRequestBody(x.r, a.rule.BodyLimit, &x.port.proxy.room)
 	if limit := a.rule.BodyLimit; limit > 0 && x.r.ContentLength > limit {
 		x.answer(http.StatusRequestEntityTooLarge)
 		return

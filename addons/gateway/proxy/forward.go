@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"knarr/addons/gateway/backend"
+	"knarr/addons/gateway/route"
 )
 
 // moreConnections is how many further endpoints are tried when no connection is made.
@@ -23,19 +24,8 @@ func (x *exchange) forward() {
 	x.record.Backend = u.Name
 	rule := x.target.Action.rule
 	upgrade := x.prepareHeaders()
-	if rule.Buffer || rule.Retry.Attempts > 0 {
-		most := int64(maxRepeatedBody)
-		if rule.Buffer {
-			most = maxBufferedBody
-		}
-		if err := x.body.hold(most); err != nil {
-			x.failed(err)
-			return
-		}
-		if rule.Buffer && !x.body.whole {
-			x.answer(http.StatusRequestEntityTooLarge)
-			return
-		}
+	if !x.hold(rule) {
+		return
 	}
 	wish := x.wish(u)
 	retries, connections := rule.Retry.Attempts, max(moreConnections, rule.Retry.Attempts)
@@ -63,6 +53,31 @@ func (x *exchange) forward() {
 			return
 		}
 	}
+}
+
+// hold reads what is to be known of the body before an endpoint is asked; otherwise the
+// request was answered.
+func (x *exchange) hold(rule *route.Rule) bool {
+	most := int64(smallBody)
+	switch {
+	case rule.Buffer:
+		most = maxBufferedBody
+	case rule.Retry.Attempts > 0 && !x.grpc:
+		most = maxRepeatedBody
+	case x.r.ContentLength < 0: // it may be a stream, which waits for an answer
+		return true
+	}
+	err := x.body.hold(most)
+	switch {
+	case err == errNoRoom && !rule.Buffer: // then it is not repeated
+	case err != nil:
+		x.failed(err)
+		return false
+	case rule.Buffer && !x.body.whole:
+		x.answer(http.StatusRequestEntityTooLarge)
+		return false
+	}
+	return true
 }
 
 // unavailable answers for a backend without endpoints.
@@ -196,6 +211,8 @@ func (x *exchange) failed(err error) {
 	switch {
 	case errors.Is(err, errBodyTooLong):
 		x.answer(http.StatusRequestEntityTooLarge)
+	case errors.Is(err, errNoRoom):
+		x.answer(http.StatusServiceUnavailable)
 	case x.body.bad.Load() && x.r.Context().Err() == nil:
 		x.answer(http.StatusBadRequest)
 	case errors.Is(err, errTimeout), errors.Is(err, context.DeadlineExceeded), isTimeout(err):

@@ -40,9 +40,12 @@ func (x *exchange) mirror(m *mirror) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(x.r.Context()), mirrorTimeout)
 	out := x.outgoing(ctx).Clone(ctx)
 	dropHopByHop(out.Header)
-	out.Body, out.ContentLength = x.body.open()
+	body := x.body
+	body.retain()
+	out.Body, out.ContentLength = body.open()
 	run.Go("gateway mirror", func() {
 		defer p.mirrors.Add(-1)
+		defer body.release()
 		defer cancel()
 		e := m.upstream.Set.Pick(backend.Wish{})
 		if e == nil {

@@ -24,6 +24,7 @@ type Proxy struct {
 	inside  []netip.Prefix
 	reach   atomic.Pointer[reach]
 	mirrors atomic.Int32  // copies in flight
+	room    atomic.Int64  // for bodies that are held
 	hashing chan struct{} // held while a password is hashed, of whichever route
 
 	mu        sync.Mutex
@@ -44,6 +45,7 @@ func New(observe func(*Record), inside ...netip.Prefix) *Proxy {
 		upstreams: map[string]*Upstream{},
 		limiters:  map[place]*limiter{},
 	}
+	p.room.Store(maxHeld)
 	p.reach.Store(newReach(inside, &route.Config{}))
 	p.auth = newAuthTransport(func(at netip.AddrPort) error { return p.reach.Load().may(at) })
 	return p
