@@ -18,8 +18,7 @@ type fakePlane struct {
 	config    *route.Config
 	endpoints map[string][]route.Endpoint
 	applied   int
-	refuse    map[string]error
-	dropped   map[string]error
+	failed    map[string]error // listeners and routes
 }
 
 func (p *fakePlane) Run(ctx context.Context) error { <-ctx.Done(); return nil }
@@ -28,14 +27,31 @@ func (p *fakePlane) Apply(c *route.Config) map[string]error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.config, p.applied = c, p.applied+1
-	result := maps.Clone(p.dropped)
-	if result == nil {
-		result = map[string]error{}
-	}
+	result := map[string]error{}
 	for _, l := range c.Listeners {
-		result[l.Name] = p.refuse[l.Name]
+		result[l.Name] = nil
 	}
+	maps.Copy(result, p.failed)
 	return result
+}
+
+// fail has listeners and routes fail from now on.
+func (p *fakePlane) fail(these map[string]error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.failed = these
+}
+
+func (p *fakePlane) compilations() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.applied
+}
+
+func (p *fakePlane) listeners() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.config.Listeners)
 }
 
 func (p *fakePlane) SetEndpoints(backend string, at []route.Endpoint) {

@@ -166,10 +166,10 @@ func TestIngress(t *testing.T) {
 		w.ingress("i", "a.example", "web")
 		w.ingress("others", "b.example", "web", func(ing *networkingv1.Ingress) { ing.Spec.IngressClassName = new("nginx") })
 		w.serves("a.example/ -> default/web:80 10.42.0.5:8080 10.42.0.6:8080 terminating")
-		applied := w.plane.applied
+		applied := w.plane.compilations()
 		w.slice("web", "10.42.0.7")
 		w.serves("a.example/ -> default/web:80 10.42.0.7:8080")
-		if w.plane.applied != applied {
+		if w.plane.compilations() != applied {
 			t.Error("a change of endpoints compiled everything")
 		}
 		w.ingress("late", "c.example", "later")
@@ -179,7 +179,7 @@ func TestIngress(t *testing.T) {
 		w.no(w.client.NetworkingV1().Ingresses("default").Delete(w.ctx, "late", metav1.DeleteOptions{}))
 		w.no(w.client.NetworkingV1().Ingresses("default").Delete(w.ctx, "i", metav1.DeleteOptions{}))
 		w.serves()
-		if len(w.plane.config.Listeners) != 0 {
+		if n := w.plane.listeners(); n != 0 {
 			t.Error("something is listened at with no Ingress there")
 		}
 	})
@@ -189,7 +189,7 @@ func TestIngress(t *testing.T) {
 func TestBurst(t *testing.T) {
 	inWorld(t, false, func(w *testWorld) {
 		w.service("web")
-		before := w.plane.applied
+		before := w.plane.compilations()
 		for i := range 100 {
 			w.ingress(fmt.Sprint("i", i), fmt.Sprintf("h%d.example", i), "web")
 		}
@@ -197,7 +197,7 @@ func TestBurst(t *testing.T) {
 		if got := strings.Count(w.plane.serves(), "default/web:80"); got != 100 {
 			t.Errorf("%d are served", got)
 		}
-		if n := w.plane.applied - before; n > 50 {
+		if n := w.plane.compilations() - before; n > 50 {
 			t.Errorf("%d compilations", n)
 		}
 	})
@@ -315,7 +315,7 @@ func TestEvents(t *testing.T) {
 			ing.Annotations = map[string]string{"nginx.ingress.kubernetes.io/server-snippet": "x", "nginx.ingress.kubernetes.io/proxy-buffer-size": "8k"}
 		})
 		w.events("i")
-		w.plane.refuse = map[string]error{"ingress/http": errTaken}
+		w.plane.fail(map[string]error{"ingress/http": errTaken})
 		_, err := w.client.NetworkingV1().Ingresses("default").Patch(w.ctx, "i", types.MergePatchType, []byte(`{"metadata":{"annotations":{"other":"x"}}}`), metav1.PatchOptions{})
 		w.no(err)
 		got := strings.Split(w.events("i"), "\n")
@@ -338,9 +338,7 @@ func TestEvents(t *testing.T) {
 func TestDroppedRoute(t *testing.T) {
 	inWorld(t, false, func(w *testWorld) {
 		w.service("web")
-		w.plane.mu.Lock()
-		w.plane.dropped = map[string]error{"Ingress default/bad": errors.New("it fails")}
-		w.plane.mu.Unlock()
+		w.plane.fail(map[string]error{"Ingress default/bad": errors.New("it fails")})
 		w.ingress("bad", "a.example", "web")
 		w.ingress("good", "b.example", "web")
 		if got, want := w.events("bad"), "Warning RouteFailed Node n1 does not serve Ingress default/bad: it fails"; got != want {
