@@ -23,6 +23,7 @@ import (
 	"knarr/controlplane/cloudcontrollermanager"
 	"knarr/controlplane/cloudcontrollermanager/baremetal"
 	"knarr/controlplane/controllermanager"
+	"knarr/controlplane/controllermanager/bootstraptoken"
 	"knarr/controlplane/controllermanager/csr"
 	"knarr/controlplane/scheduler"
 	"knarr/internal/run"
@@ -89,6 +90,9 @@ func (s *Server) controllers(ctx context.Context) error {
 		m, err := controllermanager.New(controllermanager.Config{
 			Kube: s.as("kube-controller-manager", "system:kube-controller-manager"), ClientFor: s.asController,
 			RootCA: s.ca.pem, TokenKey: s.tokenKey, Signers: csr.All(func() (*x509.Certificate, crypto.Signer, error) { return s.ca.cert, s.ca.key, nil }), ClusterCIDRs: []netip.Prefix{s.opts.clusterCIDR},
+			// The API server believes bootstrap tokens, as in a cluster of kubeadm's: they end when
+			// they say so.
+			Controllers: []string{"*", bootstraptoken.Signer, bootstraptoken.Cleaner},
 			LeaderElect: elect, Identity: s.opts.NodeName,
 		})
 		if err != nil {
