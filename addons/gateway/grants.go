@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"net/netip"
+	"time"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -58,6 +59,10 @@ func (w *gatewayWatch) granted(from string, to types.NamespacedName) bool {
 	return false
 }
 
+// grantsWait is how long all other routes wait for the grants of one. Those that come later
+// are a change.
+const grantsWait = 2 * time.Second
+
 // watchGrants begins to watch, and waits until they are known. There are none as long as
 // their kind is not served; once it is, everything is compiled anyway.
 func (w *gatewayWatch) watchGrants(ctx context.Context) (began bool, err error) {
@@ -74,9 +79,9 @@ func (w *gatewayWatch) watchGrants(ctx context.Context) (began bool, err error) 
 	watching, cancel := context.WithCancel(ctx)
 	w.grants, w.endGrants = inf, cancel
 	w.grantGroup.Go("gateway: watch referencegrants", func() { inf.RunWithContext(watching) })
-	if !cache.WaitForCacheSync(ctx.Done(), inf.HasSynced) {
-		w.forgetGrants()
-	}
+	known, cancelWait := context.WithTimeout(ctx, grantsWait)
+	defer cancelWait()
+	cache.WaitForCacheSync(known.Done(), inf.HasSynced)
 	return true, nil
 }
 
