@@ -230,7 +230,14 @@ func (c *Client) Listen(network, address string) (net.Listener, error) {
 
 // ListenPacket is Listen for datagrams.
 func (c *Client) ListenPacket(network, address string) (net.PacketConn, error) {
-	if f := c.take("udp " + address); f != nil {
+	want, err := net.ResolveUDPAddr(network, address)
+	if err != nil {
+		return nil, err
+	}
+	if want.IP == nil || want.IP.IsUnspecified() { // what such a socket calls itself
+		want.IP = net.IPv6unspecified
+	}
+	if f := c.take("udp " + want.String()); f != nil {
 		defer f.Close()
 		if p, err := net.FilePacketConn(f); err == nil {
 			return p, nil

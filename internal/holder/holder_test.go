@@ -1,6 +1,7 @@
 package holder_test
 
 import (
+	"fmt"
 	"io"
 	"net"
 	"os/exec"
@@ -91,6 +92,50 @@ func TestSocketsOutliveTheirServer(t *testing.T) {
 	}
 	if gone == nil {
 		t.Error("the socket is still held after the end")
+	}
+}
+
+// A socket for datagrams at all addresses is found again by the address that was asked for.
+func TestDatagramsAtAllAddresses(t *testing.T) {
+	dir := t.TempDir()
+	program := filepath.Join(dir, "holder")
+	if out, err := exec.Command("go", "build", "-o", program, "./program").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	c, err := holder.Start(program, filepath.Join(dir, "sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := c.End(); err != nil {
+			t.Error(err)
+		}
+	}()
+	p, err := c.ListenPacket("udp", ":0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Keep(p); err != nil {
+		t.Fatal(err)
+	}
+	at := fmt.Sprintf(":%d", p.LocalAddr().(*net.UDPAddr).Port)
+	p.Close()
+	u, err := net.Dial("udp", "127.0.0.1"+at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer u.Close()
+	if _, err := io.WriteString(u, "datagram"); err != nil {
+		t.Fatal(err)
+	}
+	if p, err = c.ListenPacket("udp", at); err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	buf := make([]byte, 64)
+	_ = p.SetReadDeadline(time.Now().Add(5 * time.Second))
+	if n, _, err := p.ReadFrom(buf); err != nil || string(buf[:n]) != "datagram" {
+		t.Errorf("datagram: %q, %v", buf[:n], err)
 	}
 }
 
