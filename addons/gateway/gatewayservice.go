@@ -179,14 +179,7 @@ func (t *statusTerm) keepService(ctx context.Context, want *corev1.Service) erro
 	}
 	changed := have.DeepCopy()
 	changed.Labels, changed.Annotations, changed.OwnerReferences = want.Labels, want.Annotations, want.OwnerReferences
-	for i := range want.Spec.Ports { // node ports stay what they are
-		for _, p := range have.Spec.Ports {
-			if p.Name == want.Spec.Ports[i].Name {
-				want.Spec.Ports[i].NodePort = p.NodePort
-			}
-		}
-	}
-	changed.Spec.Ports = want.Spec.Ports
+	changed.Spec.Ports = keepNodePorts(want.Spec.Ports, have.Spec.Ports)
 	if _, err := client.Update(ctx, changed, metav1.UpdateOptions{}); controller.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("bring the Service %s/%s up to date: %w", want.Namespace, want.Name, err)
 	}
@@ -195,9 +188,25 @@ func (t *statusTerm) keepService(ctx context.Context, want *corev1.Service) erro
 
 func sameService(have, want *corev1.Service) bool {
 	return maps.Equal(have.Labels, want.Labels) && maps.Equal(have.Annotations, want.Annotations) && equality.Semantic.DeepEqual(have.OwnerReferences, want.OwnerReferences) &&
-		slices.EqualFunc(have.Spec.Ports, want.Spec.Ports, func(a, b corev1.ServicePort) bool {
-			return a.Name == b.Name && a.Port == b.Port && a.Protocol == b.Protocol
-		})
+		samePorts(have, want)
+}
+
+func samePorts(have, want *corev1.Service) bool {
+	return slices.EqualFunc(have.Spec.Ports, want.Spec.Ports, func(a, b corev1.ServicePort) bool {
+		return a.Name == b.Name && a.Port == b.Port && a.Protocol == cmp.Or(b.Protocol, corev1.ProtocolTCP)
+	})
+}
+
+// keepNodePorts gives ports the numbers on nodes that those of the same names have.
+func keepNodePorts(ports, have []corev1.ServicePort) []corev1.ServicePort {
+	for i := range ports {
+		for _, p := range have {
+			if p.Name == ports[i].Name {
+				ports[i].NodePort = p.NodePort
+			}
+		}
+	}
+	return ports
 }
 
 // gatewayService is the Service of a Gateway, with what its infrastructure asks for. Pure.

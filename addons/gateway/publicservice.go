@@ -87,7 +87,7 @@ func addresses(nodes []*corev1.Node) (all []address) {
 
 // open keeps the Service while it is needed, and returns the addresses of Ingresses: those
 // of the Service, or else the nodes' own if nothing gives Services addresses.
-func (d *publicService) open(ctx context.Context, needed, nodesOwn bool) ([]networkingv1.IngressLoadBalancerIngress, error) {
+func (d *publicService) open(ctx context.Context, needed, http3, nodesOwn bool) ([]networkingv1.IngressLoadBalancerIngress, error) {
 	o, _, _ := d.services.GetByKey(Namespace + "/" + serviceName)
 	have, _ := o.(*corev1.Service)
 	if !needed {
@@ -100,13 +100,21 @@ func (d *publicService) open(ctx context.Context, needed, nodesOwn bool) ([]netw
 		}
 		return nil, nil
 	}
+	want := newPublicService(http3)
 	if have == nil {
 		var err error
-		if have, err = d.client.CoreV1().Services(Namespace).Create(ctx, newPublicService(), metav1.CreateOptions{}); apierrors.IsAlreadyExists(err) {
+		if have, err = d.client.CoreV1().Services(Namespace).Create(ctx, want, metav1.CreateOptions{}); apierrors.IsAlreadyExists(err) {
 			slog.WarnContext(ctx, "Service kube-system/knarr-ingress is not the gateway's own and is left as it is")
 			return nil, nil
 		} else if err != nil {
 			return nil, fmt.Errorf("make the Service %s: %w", serviceName, err)
+		}
+	} else if !samePorts(have, want) {
+		changed := have.DeepCopy()
+		changed.Spec.Ports = keepNodePorts(want.Spec.Ports, have.Spec.Ports)
+		var err error
+		if have, err = d.client.CoreV1().Services(Namespace).Update(ctx, changed, metav1.UpdateOptions{}); err != nil {
+			return nil, fmt.Errorf("bring the Service %s up to date: %w", serviceName, err)
 		}
 	}
 	var nodes []*corev1.Node
@@ -129,13 +137,16 @@ func (d *publicService) open(ctx context.Context, needed, nodesOwn bool) ([]netw
 	return all, nil
 }
 
-func newPublicService() *corev1.Service {
+func newPublicService(http3 bool) *corev1.Service {
 	meta := madeHere(serviceName)
 	meta.Namespace = Namespace
 	dual := corev1.IPFamilyPolicyPreferDualStack
+	ports := []corev1.ServicePort{{Name: "http", Port: ingress.HTTPPort}, {Name: "https", Port: ingress.HTTPSPort}}
+	if http3 {
+		ports = append(ports, corev1.ServicePort{Name: "http3", Port: ingress.HTTPSPort, Protocol: corev1.ProtocolUDP})
+	}
 	return &corev1.Service{ObjectMeta: meta, Spec: corev1.ServiceSpec{
-		Type: corev1.ServiceTypeLoadBalancer, ExternalTrafficPolicy: corev1.ServiceExternalTrafficPolicyLocal, IPFamilyPolicy: &dual,
-		Ports: []corev1.ServicePort{{Name: "http", Port: ingress.HTTPPort}, {Name: "https", Port: ingress.HTTPSPort}},
+		Type: corev1.ServiceTypeLoadBalancer, ExternalTrafficPolicy: corev1.ServiceExternalTrafficPolicyLocal, IPFamilyPolicy: &dual, Ports: ports,
 	}}
 }
 

@@ -153,7 +153,7 @@ func (t *statusTerm) reconcile(ctx context.Context, key string) (time.Duration, 
 	}
 	t.pace.took(out.took, time.Now())
 	mine := t.ours()
-	addresses, err := t.public.open(ctx, len(mine) > 0, t.cfg.NodeAddresses)
+	addresses, err := t.public.open(ctx, len(mine) > 0, out.http3, t.cfg.NodeAddresses)
 	errs := []error{err}
 	reported := make(map[types.UID][]ingress.Fault, len(mine))
 	for _, ing := range mine {

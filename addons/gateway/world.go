@@ -245,6 +245,7 @@ type compiled struct {
 	route.Config
 	targets  map[string]ingress.Target
 	verdicts map[types.NamespacedName]ingress.Verdict
+	http3    bool // some Ingress is served so
 	ports    map[types.NamespacedName][]gatewayapi.Port
 	statuses gatewayapi.Statuses
 	took     time.Duration // without the time that it has waited for what it reads
@@ -296,7 +297,7 @@ func (w *world) compile(ctx context.Context) (*compiled, error) {
 	if err != nil || ctx.Err() != nil {
 		return nil, err
 	}
-	out := &compiled{Config: route.Config{Listeners: of.Listeners, Backends: of.Backends, Nodes: w.nodeAddresses()}, targets: of.Targets, verdicts: of.Verdicts}
+	out := &compiled{Config: route.Config{Listeners: of.Listeners, Backends: of.Backends, Nodes: w.nodeAddresses()}, targets: of.Targets, verdicts: of.Verdicts, http3: of.HTTP3()}
 	if len(gateways) > 0 {
 		served := map[types.NamespacedName]bool{}
 		api.Service, api.Secret, api.ConfigMap, api.Left, api.Parsed, api.Now = service, w.secret, w.configMap, left, w.apiParsed, time.Now()

@@ -23,6 +23,10 @@ type Object struct{ Resource, Namespace, Name string }
 // Controller is the controller of the IngressClasses that the gateway serves.
 const Controller = "knarr.io/ingress"
 
+// HTTP3Annotation, with the value "true", asks that the hosts of an Ingress, or the HTTPS
+// listeners of a Gateway, are served by HTTP/3 as well.
+const HTTP3Annotation = "knarr.io/http3"
+
 // ClassAnnotation named an Ingress' class before there was a field for it.
 const ClassAnnotation = "kubernetes.io/ingress.class"
 

@@ -38,6 +38,9 @@ type Options struct {
 	AccessFormat string
 	// Metrics gets the plane's collector. Default: nothing is counted.
 	Metrics prometheus.Registerer
+	// ResetKey, if it is the one of the process before, ends connections of HTTP/3 that
+	// clients have with that. Default: they wait until they give up.
+	ResetKey *[32]byte
 	// DrainTimeout is how long requests may take to end once their listener goes, or the
 	// plane. Default 20s.
 	DrainTimeout time.Duration
@@ -66,6 +69,8 @@ type port struct {
 	tcp  *listener.Port
 	udp  *listener.Datagrams
 	http map[bool]*proxy.Port // by whether it is encrypted
+	// http3 is the port of UDP where HTTP/3 is served as well; 0 if it is not.
+	http3 uint16
 }
 
 // New starts nothing: while its Config is empty a Plane has no goroutine and no socket.
@@ -150,6 +155,7 @@ func (p *Plane) Apply(c *route.Config) map[string]error {
 		}
 		p.set(open, w, compiled)
 	}
+	p.serveHTTP3(wanted, results)
 	for key, open := range p.ports {
 		if wanted[key] == nil {
 			p.close(key, open)

@@ -135,7 +135,7 @@ func Compile(in Input) *Output {
 		guard(s, "ListenerSet", func() { c.join(s) })
 	}
 	for _, g := range inOrder(in.Gateways) {
-		if mine := c.gateways[nameOf(g)]; mine != nil && guard(g, "Gateway", func() { c.judge(mine) }) != nil {
+		if mine := c.gateways[nameOf(g)]; mine != nil && guard(g, "Gateway", func() { c.judge(mine); c.judgeHTTP3(mine) }) != nil {
 			delete(c.gateways, nameOf(g))
 		}
 	}

@@ -26,6 +26,9 @@ func (c *compilation) listen(g *gateway) {
 		made.Name, made.Addresses, made.Port, made.PublicPort = l.path(), place.Addresses, port, uint16(l.port)
 		made.Protocol, made.Hostname, made.Certificates, made.Passthrough, made.ClientCAs = route.Protocol(l.protocol), l.host(), l.certificates, l.passthrough(), l.clientCAs
 		made.ClientUnverified = l.unverified
+		if l.http3 {
+			made.HTTP3Port = place.Ports[Port{uint16(l.port), true}] // 0 until it has one
+		}
 		c.out.Listeners = append(c.out.Listeners, made)
 	}
 }

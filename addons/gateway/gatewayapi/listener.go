@@ -34,6 +34,7 @@ type listener struct {
 	certificates []*tls.Certificate
 	clientCAs    *x509.CertPool
 	unverified   bool
+	http3        bool
 	attached     int32
 	// What is wrong, by condition; a reason of "" means nothing is.
 	accepted, resolved, conflicted verdict
@@ -120,6 +121,27 @@ func (c *compilation) judge(g *gateway) {
 			if !slices.Contains(c.out.Ports[g.name], at) && g.refused == nil {
 				c.out.Ports[g.name] = append(c.out.Ports[g.name], at)
 			}
+		}
+	}
+}
+
+// judgeHTTP3 finds the ports of UDP where listeners are served by HTTP/3 as well: those of
+// which no listener for datagrams is.
+func (c *compilation) judgeHTTP3(g *gateway) {
+	if g.Annotations[references.HTTP3Annotation] != "true" || g.refused != nil {
+		return
+	}
+	datagrams := map[uint16]bool{}
+	for _, l := range g.listeners {
+		datagrams[uint16(l.port)] = datagrams[uint16(l.port)] || l.udp()
+	}
+	for _, l := range g.listeners {
+		if l.protocol != gw.HTTPSProtocolType || datagrams[uint16(l.port)] || l.accepted.reason != "" || l.conflicted.reason != "" {
+			continue
+		}
+		l.http3 = true
+		if at := (Port{uint16(l.port), true}); !slices.Contains(c.out.Ports[g.name], at) {
+			c.out.Ports[g.name] = append(c.out.Ports[g.name], at)
 		}
 	}
 }

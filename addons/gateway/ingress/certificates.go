@@ -24,6 +24,9 @@ func (c *compilation) certify(s *subject) {
 			continue
 		}
 		if cert, found := certificateOf(host, s.ing.Spec.TLS[:len(certs)], certs); found {
+			if s.want.http3 && !slices.Contains(c.http3, host) {
+				c.http3 = append(c.http3, host)
+			}
 			if _, taken := c.names[host]; taken {
 				continue
 			}

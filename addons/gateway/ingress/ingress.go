@@ -173,6 +173,7 @@ type compilation struct {
 	// paths are how many a namespace has, offered how many of canaries.
 	paths, offered map[string]int
 	hosts          map[string]bool // that some Ingress' rules name
+	http3          []string        // hosts that are served by HTTP/3 as well
 	passthrough    []route.Listener
 }
 
@@ -248,10 +249,14 @@ func (s *subject) bounded() []Fault {
 
 // listen puts the routes where clients ask.
 func (c *compilation) listen() {
+	var http3 uint16
+	if len(c.http3) > 0 {
+		http3 = HTTPSPort
+	}
 	c.out.Listeners = append([]route.Listener{
 		{Name: HTTPListener, Port: HTTPPort, PublicPort: HTTPPort, Protocol: route.HTTP, Routes: c.routes},
 		{Name: HTTPSListener, Port: HTTPSPort, PublicPort: HTTPSPort, Protocol: route.HTTPS, Routes: c.routes,
-			Certificates: []*tls.Certificate{c.Default}, Names: c.names, Own: c.besidePassthrough()},
+			Certificates: []*tls.Certificate{c.Default}, Names: c.names, Own: c.besidePassthrough(), HTTP3Port: http3, HTTP3Hosts: c.http3},
 	}, c.passthrough...)
 }
 
@@ -281,6 +286,11 @@ func (c *compilation) besidePassthrough() (own []string) {
 	}
 	slices.Sort(own)
 	return own
+}
+
+// HTTP3 says whether something is served by HTTP/3.
+func (o *Output) HTTP3() bool {
+	return slices.ContainsFunc(o.Listeners, func(l route.Listener) bool { return l.HTTP3Port != 0 })
 }
 
 // Services are those that the backends need.

@@ -44,6 +44,7 @@ type settings struct {
 	errorCodes                      []int
 	defaultBackend, headers, mirror string
 	canary                          canarySettings
+	http3                           bool
 }
 
 type authSettings struct {
@@ -91,6 +92,14 @@ func (s *subject) read(c *compilation) {
 	for name := range s.ing.Annotations {
 		if short, ok := strings.CutPrefix(name, references.Prefix); ok {
 			asked = append(asked, short)
+		}
+	}
+	if v, ok := s.ing.Annotations[references.HTTP3Annotation]; ok {
+		if err := boolean(&s.want.http3, strings.TrimSpace(v)); err != nil {
+			s.fault("annotation %s is not followed: %v", references.HTTP3Annotation, err)
+		}
+		if s.want.http3 && len(s.ing.Spec.TLS) == 0 {
+			s.fault("annotation %s is not followed: the Ingress has no TLS, by which alone HTTP/3 is spoken", references.HTTP3Annotation)
 		}
 	}
 	slices.Sort(asked)

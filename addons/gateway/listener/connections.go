@@ -66,7 +66,12 @@ func clientOf(socket net.Conn) netip.Addr {
 	if !ok {
 		return netip.Addr{}
 	}
-	client := at.AddrPort().Addr().Unmap().WithZone("")
+	return networkOf(at.AddrPort().Addr())
+}
+
+// networkOf is whom an address is counted for.
+func networkOf(client netip.Addr) netip.Addr {
+	client = client.Unmap().WithZone("")
 	if client.Is6() {
 		if network, err := client.Prefix(64); err == nil {
 			return network.Addr()

@@ -19,6 +19,7 @@ import (
 
 	"knarr/addons/gateway/http1"
 	"knarr/addons/gateway/http2"
+	"knarr/addons/gateway/http3"
 	"knarr/internal/run"
 )
 
@@ -63,9 +64,11 @@ type Port struct {
 	group    run.Group
 	streams  sync.WaitGroup
 	opened   *connections
+	outer3   *tls.Config // as outer, for HTTP/3
 
 	mu     sync.Mutex
 	closed bool
+	http3  *http3.Server         // nil while it is not served
 	open   map[net.Conn]struct{} // connections that are not the HTTP server's
 }
 
@@ -74,6 +77,7 @@ func Open(l net.Listener, content *Content) *Port {
 	p := &Port{listener: l, opened: opened, open: map[net.Conn]struct{}{}}
 	p.content.Store(content)
 	p.outer = &tls.Config{MinVersion: tls.VersionTLS12, GetConfigForClient: p.configFor}
+	p.outer3 = &tls.Config{MinVersion: tls.VersionTLS13, NextProtos: []string{http3.Protocol}, GetConfigForClient: p.configForHTTP3}
 	handler := http.HandlerFunc(p.serveHTTP)
 	p.http2 = http2.NewServer(handler)
 	p.http = http1.NewServer(handler, func(conn net.Conn, read []byte) {
@@ -137,6 +141,8 @@ func (p *Port) Close(ctx context.Context) {
 	p.Stop()
 	var servers run.Group
 	servers.Go("gateway: end HTTP/1.1", func() { p.http.Shutdown(ctx) })
+	http3 := p.StopHTTP3()
+	servers.Go("gateway: end HTTP/3", func() { http3(ctx) })
 	p.http2.Shutdown(ctx)
 	servers.Wait()
 	p.mu.Lock()

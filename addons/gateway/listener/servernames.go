@@ -26,6 +26,7 @@ type serverName struct {
 	// asking also asks clients for a certificate, which routes of some hosts check.
 	asking      *tls.Config
 	asks        route.Hosts[bool]
+	http3       *http3Names // nil if it is not served so
 	passthrough bool
 	streams     *NamedStreams // nil for HTTPS
 }
@@ -45,6 +46,7 @@ func NewServerNames(listeners []*route.Listener, streams map[string]*NamedStream
 				of.config = serverTLS(l)
 			}
 			of.ask(l.Routes)
+			of.http3 = newHTTP3Names(of, before)
 		}
 		s.peeks = s.peeks || l.Protocol == route.TLS
 		s.hosts.Set(l.Hostname, false, of)

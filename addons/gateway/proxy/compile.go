@@ -41,7 +41,17 @@ type compiler struct {
 }
 
 func (c *compiler) site(l *route.Listener) *Site {
-	return &Site{Listener: l, table: route.Compile(l.Routes, func(r *route.Route, rule *route.Rule) *action { return c.action(l, r, rule) })}
+	s := &Site{Listener: l, table: route.Compile(l.Routes, func(r *route.Route, rule *route.Rule) *action { return c.action(l, r, rule) })}
+	if l.HTTP3Port != 0 {
+		s.alternative = []string{`h3=":` + publicPort(l.PublicPort) + `"; ma=86400`}
+		for _, h := range l.HTTP3Hosts {
+			s.http3.Set(h, true, true)
+		}
+		if len(l.HTTP3Hosts) == 0 {
+			s.http3.Set("", false, true)
+		}
+	}
+	return s
 }
 
 // A place is where filters stand, which stays while a Config changes around them.

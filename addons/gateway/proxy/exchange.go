@@ -33,10 +33,12 @@ type exchange struct {
 	protocol string
 	trailers bool
 	// body is the request's, unless a filter read it.
-	body   *requestBody
-	out    http.Request // to the backend
-	grpc   bool
-	record Record
+	body *requestBody
+	out  http.Request // to the backend
+	grpc bool
+	// alternative is what the client is told of HTTP/3.
+	alternative []string
+	record      Record
 	// cookie is of a session, to be set.
 	cookie      *http.Cookie
 	sessionName string // of a header
@@ -162,6 +164,12 @@ func (x *exchange) identify() (status int) {
 		return http.StatusNotFound
 	}
 	x.site = site
+	if site.alternative != nil && r.ProtoMajor < 3 && x.port.http3.Load() {
+		if served, _ := site.http3.Find(host); served {
+			x.alternative = site.alternative
+			x.w.Header()["Alt-Svc"] = x.alternative
+		}
+	}
 	x.record.Listener = site.Listener.Name
 	x.client = clientAddress(x.peer, r.Header, site.Listener.TrustedProxies)
 	x.request.Source = x.client

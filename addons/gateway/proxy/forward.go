@@ -276,6 +276,9 @@ func (x *exchange) send(answer *http.Response) {
 	for name, values := range answer.Header {
 		h[name] = values
 	}
+	if x.alternative != nil {
+		h["Alt-Svc"] = x.alternative // of the backend's own ports a client knows nothing
+	}
 	if x.cookie != nil {
 		h.Add("Set-Cookie", x.cookie.String())
 	}

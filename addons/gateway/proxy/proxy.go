@@ -139,7 +139,10 @@ func (p *Proxy) Close() {
 // A Site is a listener's routes, compiled.
 type Site struct {
 	Listener *route.Listener
-	table    *route.Table[*action]
+	// http3 are the names that are served by HTTP/3 as well, and alternative says so.
+	http3       route.Hosts[bool]
+	alternative []string
+	table       *route.Table[*action]
 }
 
 // A Port serves the requests that reach one socket, with the sites of its listeners.
@@ -147,7 +150,12 @@ type Port struct {
 	proxy *Proxy
 	tls   bool
 	sites atomic.Pointer[route.Hosts[*Site]]
+	// http3 says that HTTP/3 is served at a port of UDP.
+	http3 atomic.Bool
 }
+
+// ServesHTTP3 says whether clients may be told to ask by HTTP/3.
+func (p *Port) ServesHTTP3(yes bool) { p.http3.Store(yes) }
 
 // NewPort is a Port without sites; tls says that connections to it are encrypted.
 func (p *Proxy) NewPort(tls bool) *Port {

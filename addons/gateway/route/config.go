@@ -73,8 +73,11 @@ type Listener struct {
 	ProxyProtocol bool
 	// TrustedProxies may say in X-Forwarded-For, or by the PROXY protocol, whom they speak for.
 	TrustedProxies []netip.Prefix
-	// HTTP3 serves HTTP/3 at the same port of UDP.
-	HTTP3 bool
+	// HTTP3Port, if set, is the port of UDP where HTTP/3 is served as well, which clients ask
+	// at PublicPort. HTTP3Hosts are the names that are served so; a wildcard is for one
+	// label, and none of them means all names.
+	HTTP3Port  uint16
+	HTTP3Hosts []string
 	// Routes are for HTTP and HTTPS, Streams for TLS, TCP and UDP.
 	Routes  []Route
 	Streams []Stream
