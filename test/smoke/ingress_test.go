@@ -19,6 +19,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quic-go/quic-go"
+	"github.com/quic-go/quic-go/http3"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -31,7 +33,7 @@ kind: Ingress
 metadata:
   name: web
   namespace: smoke
-  annotations: {nginx.ingress.kubernetes.io/rewrite-target: /$1, nginx.ingress.kubernetes.io/ssl-redirect: "false"}
+  annotations: {nginx.ingress.kubernetes.io/rewrite-target: /$1, nginx.ingress.kubernetes.io/ssl-redirect: "false", knarr.io/http3: "true"}
 spec:
   tls: [{hosts: [web.smoke.example], secretName: web-tls}]
   rules:
@@ -80,6 +82,10 @@ func ingress(t *testing.T, c *cluster) {
 	for _, url := range []string{"http://web.smoke.example/app/", "https://web.smoke.example/app/"} {
 		c.wait(url, 15*time.Second, func(context.Context) (bool, error) { err := ask(url); return err == nil, err })
 	}
+	advertised(t, client)
+	quic3, byHTTP3 := overHTTP3(address, roots)
+	defer quic3.Close()
+	c.wait("HTTP/3", 15*time.Second, byHTTP3)
 	for _, under := range []struct {
 		name    string
 		allowed int64 // failures: of what is under way when a process is killed
@@ -119,6 +125,7 @@ func ingress(t *testing.T, c *cluster) {
 		}
 		t.Logf("%s: %d asked, %d failed", name, asked.Load(), failed.Load())
 	}
+	c.wait("HTTP/3 of the process after the one that was killed", 15*time.Second, byHTTP3)
 	c.kubectl("-n", "smoke", "delete", "ingress/web", "secret/web-tls")
 	c.wait("the port to be closed", 15*time.Second, func(ctx context.Context) (bool, error) {
 		conn, err := dial(ctx, "tcp", ":80")
@@ -128,6 +135,35 @@ func ingress(t *testing.T, c *cluster) {
 		}
 		return true, nil
 	})
+}
+
+// advertised checks that clients are told of HTTP/3.
+func advertised(t *testing.T, client *http.Client) {
+	answer, err := client.Get("https://web.smoke.example/app/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = answer.Body.Close()
+	if want := `h3=":443"; ma=86400`; answer.Header.Get("Alt-Svc") != want {
+		t.Errorf("clients are told %q of HTTP/3, want %q", answer.Header.Get("Alt-Svc"), want)
+	}
+}
+
+// overHTTP3 asks by HTTP/3, and reports whether the application answered.
+func overHTTP3(address string, roots *x509.CertPool) (*http3.Transport, func(context.Context) (bool, error)) {
+	transport := &http3.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}, Dial: func(ctx context.Context, _ string, tls *tls.Config, config *quic.Config) (*quic.Conn, error) {
+		return quic.DialAddrEarly(ctx, net.JoinHostPort(address, "443"), tls, config)
+	}}
+	client := &http.Client{Timeout: 5 * time.Second, Transport: transport}
+	return transport, func(context.Context) (bool, error) {
+		answer, err := client.Get("https://web.smoke.example/app/")
+		if err != nil {
+			return false, err
+		}
+		defer answer.Body.Close()
+		body, err := io.ReadAll(answer.Body)
+		return err == nil && strings.Contains(string(body), "version="), err
+	}
 }
 
 // ingressSecret makes the Secret of the Ingress' host, and returns who believes it.
