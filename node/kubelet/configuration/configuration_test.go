@@ -1,0 +1,241 @@
+package configuration
+
+import (
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+const head = "kind: KubeletConfiguration\napiVersion: kubelet.config.k8s.io/v1beta1\n"
+
+func write(t *testing.T, path, text string) string {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// TestLaterWordsWin: the files of a directory change the file, in the order of their
+// names, and flags change both.
+func TestLaterWordsWin(t *testing.T) {
+	dir := t.TempDir()
+	file := write(t, filepath.Join(dir, "kubelet.yaml"), head+"maxPods: 50\nevictionHard: {memory.available: 1Gi, nodefs.available: 5%}\nclusterDNS: [10.0.0.10]\n")
+	drop := filepath.Join(dir, "kubelet.d")
+	write(t, filepath.Join(drop, "20-b.conf"), head+"maxPods: 70\nclusterDNS: [10.0.0.20]\n")
+	write(t, filepath.Join(drop, "10-a.conf"), head+"maxPods: 60\nevictionHard: {memory.available: 2Gi}\nsyncFrequency: 30s\n")
+	write(t, filepath.Join(drop, "30-c", "c.conf"), head+"podsPerCore: 7\n")
+	write(t, filepath.Join(drop, "README"), "not read")
+	var d Document
+	if err := d.File(file); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Dir(drop); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Set(FlagNamed("system-reserved"), "cpu=200m,memory=1Gi"); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Set(FlagNamed("max-pods"), "80"); err != nil {
+		t.Fatal(err)
+	}
+	s, err := d.Settings()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.MaxPods != 80 || s.PodsPerCore != 7 || !slices.Equal(s.ClusterDNS, []string{"10.0.0.20"}) || s.SyncFrequency.Duration != 30*time.Second {
+		t.Errorf("%+v", s)
+	}
+	if !reflect.DeepEqual(s.EvictionHard, map[string]string{"memory.available": "2Gi", "nodefs.available": "5%"}) {
+		t.Errorf("thresholds %v", s.EvictionHard)
+	}
+	if r := Reserved(s.SystemReserved); r.Cpu().MilliValue() != 200 || r.Memory().Value() != 1<<30 {
+		t.Errorf("reserved %v", r)
+	}
+	if !d.Given("maxPods") || d.Given("maxOpenFiles") {
+		t.Error("what was values is not known")
+	}
+	if got := d.Idle(); len(got) != 1 || !strings.HasPrefix(got[0], "syncFrequency (") {
+		t.Errorf("idle %v", got)
+	}
+}
+
+func TestFilesThatAreRefused(t *testing.T) {
+	for name, c := range map[string]struct{ text, want string }{
+		"another kind":    {"kind: Pod\napiVersion: v1\n", "unknown apiVersion/kind"},
+		"no kind":         {"maxPods: 1\n", "unknown apiVersion/kind"},
+		"not YAML":        {"kind: [", "did not find expected node content"},
+		"another type":    {head + "maxPods: many\n", "cannot unmarshal string into Go struct field"},
+		"the same twice":  {head + "maxPods: 1\nmaxPods: 2\n", `key "maxPods" already set`},
+		"a bad duration":  {head + "syncFrequency: soon\n", "invalid duration"},
+		"not an object":   {"[1]", "cannot unmarshal array"},
+		"a very big file": {head + "# " + strings.Repeat("x", maxFile), "larger than"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var d Document
+			err := d.File(write(t, filepath.Join(t.TempDir(), "f"), c.text))
+			if err == nil || !strings.Contains(err.Error(), c.want) || !strings.HasPrefix(err.Error(), "failed to load kubelet config file, path: ") {
+				t.Errorf("%v", err)
+			}
+		})
+	}
+}
+
+// TestFieldOfANewerVersion: it is left out, the rest counts.
+func TestFieldOfANewerVersion(t *testing.T) {
+	var d Document
+	if err := d.File(write(t, filepath.Join(t.TempDir(), "f"), head+"maxPods: 3\nnewSetting: true\n")); err != nil {
+		t.Fatal(err)
+	}
+	if s, err := d.Settings(); err != nil || s.MaxPods != 3 {
+		t.Errorf("%v, %v", s, err)
+	}
+}
+
+// field finds the kind of a field by its name, as JSON has it.
+func field(of reflect.Type, name string) (reflect.Type, bool) {
+	for part := range strings.SplitSeq(name, ".") {
+		if of.Kind() == reflect.Pointer {
+			of = of.Elem()
+		}
+		found := false
+		for i := range of.NumField() {
+			if tag, _, _ := strings.Cut(of.Field(i).Tag.Get("json"), ","); tag == part {
+				of, found = of.Field(i).Type, true
+				break
+			}
+		}
+		if !found {
+			return nil, false
+		}
+	}
+	return of, true
+}
+
+// TestTablesNameFields: every flag and every idle setting is about a field there is.
+func TestTablesNameFields(t *testing.T) {
+	settings := reflect.TypeFor[Settings]()
+	for name := range idle {
+		if _, ok := field(settings, name); !ok {
+			t.Errorf("idle: no field %q", name)
+		}
+	}
+	seen := map[string]bool{}
+	for _, f := range Flags {
+		if _, ok := field(settings, f.Field); !ok {
+			t.Errorf("--%s: no field %q", f.Name, f.Field)
+		}
+		if seen[f.Name] || seen[f.Field] {
+			t.Errorf("--%s or its field %s comes twice", f.Name, f.Field)
+		}
+		seen[f.Name], seen[f.Field] = true, true
+	}
+}
+
+func TestFlagsThatAreRefused(t *testing.T) {
+	for _, c := range []struct{ flag, value, want string }{
+		{"max-pods", "many", `--max-pods: "many" is not a whole number`},
+		{"max-pods", "9999999999", "--max-pods: json: cannot unmarshal number"},
+		{"eviction-hard", "memory.available=1Gi", "--eviction-hard: malformed pair, expect string<string"},
+		{"fail-swap-on", "maybe", "--fail-swap-on: strconv.ParseBool"},
+		{"reserved-memory", "x:memory=1Gi", "--reserved-memory: failed to convert the NUMA node ID"},
+		{"register-with-taints", "a=b", "--register-with-taints: invalid taint spec: a=b"},
+	} {
+		var d Document
+		if err := d.Set(FlagNamed(c.flag), c.value); err == nil || !strings.HasPrefix(err.Error(), c.want) {
+			t.Errorf("%s=%s: %v", c.flag, c.value, err)
+		}
+	}
+}
+
+func TestFlagGivenTwice(t *testing.T) {
+	var d Document
+	for i, value := range []string{"memory.available<1Gi", "nodefs.available<5%"} {
+		if err := d.Add(FlagNamed("eviction-hard"), value, i > 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s, err := d.Settings()
+	if err != nil || len(s.EvictionHard) != 2 {
+		t.Errorf("%v, %v", s.EvictionHard, err)
+	}
+}
+
+func TestValidation(t *testing.T) {
+	for _, c := range []struct{ text, want string }{
+		{"", ""},
+		{"nodeLeaseDurationSeconds: -1", "invalid configuration: nodeLeaseDurationSeconds must be greater than 0"},
+		{"maxPods: -1", "invalid configuration: maxPods (--max-pods) -1 must not be a negative number"},
+		{"imageGCHighThresholdPercent: 60\nimageGCLowThresholdPercent: 70", "invalid configuration: imageGCLowThresholdPercent (--image-gc-low-threshold) 70 must be less than imageGCHighThresholdPercent (--image-gc-high-threshold) 60"},
+		{"imageMaximumGCAge: 1m", "invalid configuration: imageMaximumGCAge 1m0s must be greater than imageMinimumGCAge 2m0s"},
+		{"topologyManagerPolicy: most", `invalid configuration: topologyManagerPolicy (--topology-manager-policy) "most" must be one of: ["none" "best-effort" "restricted" "single-numa-node"]`},
+		{"enforceNodeAllocatable: [system-reserved]", `invalid configuration: systemReservedCgroup (--system-reserved-cgroup) must be specified when "system-reserved" or "system-reserved-compressible" included in enforceNodeAllocatable (--enforce-node-allocatable)`},
+		{"enforceNodeAllocatable: [pods, none]", `invalid configuration: enforceNodeAllocatable (--enforce-node-allocatable) may not contain additional enforcements when "none" is specified`},
+		{"shutdownGracePeriod: 10s\nshutdownGracePeriodCriticalPods: 20s", "invalid configuration: shutdownGracePeriodCriticalPods {20s} must be <= shutdownGracePeriod {10s}"},
+		{"memorySwap: {swapBehavior: All}", `invalid configuration: memorySwap.swapBehavior "All" must be one of: "", "LimitedSwap" or "NoSwap"`},
+		{"evictionSoft: {memory.available: 1Gi}", "grace period must be specified for the soft eviction threshold memory.available"},
+		{"evictionHard: {memory.free: 1Gi}", "unsupported eviction signal memory.free"},
+		{"systemReserved: {gpu: '1'}", `cannot reserve "gpu" resource`},
+		{"kubeReserved: {memory: -1Gi}", `resource quantity for "memory" cannot be negative: -1Gi`},
+		{"reservedSystemCPUs: x", "invalid configuration: unable to parse reservedSystemCPUs (--reserved-cpus) x, error: "},
+		{"serializeImagePulls: true\nmaxParallelImagePulls: 3", "invalid configuration: maxParallelImagePulls cannot be larger than 1 unless SerializeImagePulls (--serialize-image-pulls) is set to false"},
+		{"containerLogMaxFiles: 1", "invalid configuration: containerLogMaxFiles must be greater than 1"},
+		{"podLogsDir: logs", `invalid configuration: pod logs path "logs" must be absolute path`},
+		{"userNamespaces: {idsPerPod: 65537}", "invalid configuration: userNamespaces.idsPerPod must be a multiple of 65536"},
+		{"registerWithTaints: [{key: '', effect: NoSchedule}]", "invalid taint: "},
+		{"memoryThrottlingFactor: 1.5", "invalid configuration: memoryThrottlingFactor 1.5 must be greater than 0 and less than or equal to 1.0"},
+		{"crashLoopBackOff: {maxContainerRestartPeriod: 10m}", "invalid configuration: CrashLoopBackOff.MaxContainerRestartPeriod (got: 600 seconds) must be set between 1s and 300s"},
+		{"reservedMemory: [{numaNode: 0, limits: {cpu: '1'}}]", `invalid configuration: the limit type "cpu" for NUMA node 0 is not supported`},
+		{"tlsMinVersion: VersionTLS9", `unknown tls version "VersionTLS9"`},
+		{"runOnce: true", "invalid configuration: runOnce (--runOnce) true, Runonce mode has been deprecated and should not be set"},
+	} {
+		values, err := decode([]byte(head + c.text))
+		if err != nil {
+			t.Errorf("%s: %v", c.text, err)
+			continue
+		}
+		d := Document{values}
+		_, err = d.Settings()
+		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("%s: %v", c.text, err)
+		}
+	}
+}
+
+// TestDefaultEviction: said thresholds stand alone unless they are to be merged.
+func TestDefaultEviction(t *testing.T) {
+	for text, want := range map[string]int{
+		"": 5, "evictionHard: {}": 0, "evictionHard: {memory.available: 1Gi}": 1,
+		"evictionHard: {memory.available: 1Gi}\nmergeDefaultEvictionSettings: true": 5,
+	} {
+		values, err := decode([]byte(head + text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		d := Document{values}
+		s, err := d.Settings()
+		if err != nil || len(s.EvictionHard) != want {
+			t.Errorf("%q: %v, %v", text, s.EvictionHard, err)
+		}
+	}
+}
+
+// FuzzDecode: no file makes the kubelet fail otherwise than by an error.
+func FuzzDecode(f *testing.F) {
+	f.Add([]byte(head + "maxPods: 1\nevictionHard: {memory.available: 1Gi}\n"))
+	f.Add([]byte(`{"kind":"KubeletConfiguration","apiVersion":"kubelet.config.k8s.io/v1beta1","systemReserved":{"cpu":"1e9999"}}`))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if values, err := decode(b); err == nil {
+			d := Document{values}
+			_, _ = d.Settings()
+			d.Idle()
+		}
+	})
+}

@@ -1,0 +1,73 @@
+package configuration
+
+// An idleField is why a setting changes nothing here, and the value that asks for
+// nothing else than what is done anyway.
+type idleField struct {
+	default_ any
+	why      string
+}
+
+// idle are the settings without effect. All others act.
+var idle = map[string]idleField{
+	"syncFrequency":                             {nil, "changes are watched, nothing waits for a period"},
+	"nodeStatusUpdateFrequency":                 {nil, "the Node is written when something of it changes"},
+	"rotateCertificates":                        {nil, "the certificates of a node are renewed by whoever made them"},
+	"serverTLSBootstrap":                        {false, "serving certificates are not requested"},
+	"enableContentionProfiling":                 {false, "the kubelet serves no profiles"},
+	"enableProfilingHandler":                    {nil, "the kubelet serves no profiles"},
+	"enableDebugFlagsHandler":                   {nil, "the level of the log is the process's"},
+	"streamingConnectionIdleTimeout":            {nil, "the runtime ends idle streams"},
+	"kubeletCgroups":                            {"", "the process stays in the group it was started in"},
+	"systemCgroups":                             {"", "processes of the system stay in their groups"},
+	"cgroupDriver":                              {"cgroupfs", "control groups are made by cgroupfs"},
+	"qosReserved":                               {nil, "memory is not reserved by class"},
+	"hairpinMode":                               {nil, "the network plugin decides"},
+	"podCIDR":                                   {"", "the Node says it"},
+	"contentType":                               {nil, "requests are sent as protobuf"},
+	"enableControllerAttachDetach":              {true, "controllers attach volumes"},
+	"makeIPTablesUtilChains":                    {nil, "no rules of iptables are written"},
+	"iptablesMasqueradeBit":                     {nil, "no rules of iptables are written"},
+	"iptablesDropBit":                           {nil, "no rules of iptables are written"},
+	"featureGates":                              {nil, "what is there is always on"},
+	"containerLogMaxWorkers":                    {nil, "logs are rotated one after the other"},
+	"configMapAndSecretChangeDetectionStrategy": {"Watch", "changes are watched"},
+	"showHiddenMetricsForVersion":               {"", "no metric is hidden"},
+	"volumePluginDir":                           {nil, "there are no FlexVolume plugins"},
+	"kernelMemcgNotification":                   {false, "memory is looked at every ten seconds"},
+	"logging":                                   {nil, "the log is the process's"},
+	"enableSystemLogQuery":                      {false, "logs of services are not served"},
+	"tracing":                                   {nil, "no traces are sent"},
+	"userNamespaces":                            {nil, "pods have no user namespaces"},
+	"imageServiceEndpoint":                      {"", "the container runtime serves images"},
+	"maxOpenFiles":                              {nil, "the limit of the process counts"},
+	"oomScoreAdj":                               {nil, "that of the process stays"},
+	"volumeStatsAggPeriod":                      {nil, "volumes are measured once a minute"},
+	"imagePullCredentialsVerificationPolicy":    {"NeverVerifyPreloadedImages", "images that were not pulled by a pod may be used by all"},
+	"preloadedImagesVerificationAllowlist":      {nil, "images that were not pulled by a pod may be used by all"},
+
+	"cpuManagerPolicy":                 {"none", "CPUs are shared by all"},
+	"cpuManagerPolicyOptions":          {nil, "CPUs are shared by all"},
+	"cpuManagerReconcilePeriod":        {nil, "CPUs are shared by all"},
+	"memoryManagerPolicy":              {"None", "memory is of any NUMA node"},
+	"reservedMemory":                   {nil, "memory is of any NUMA node"},
+	"topologyManagerPolicy":            {"none", "resources are of any NUMA node"},
+	"topologyManagerScope":             {nil, "resources are of any NUMA node"},
+	"topologyManagerPolicyOptions":     {nil, "resources are of any NUMA node"},
+	"memorySwap":                       {nil, "containers get no swap"},
+	"memoryThrottlingFactor":           {nil, "memory is not throttled"},
+	"memoryReservationPolicy":          {"None", "memory is not protected"},
+	"evictionSoft":                     {nil, "pods go at hard thresholds"},
+	"evictionSoftGracePeriod":          {nil, "pods go at hard thresholds"},
+	"evictionMaxPodGracePeriod":        {nil, "pods go at hard thresholds"},
+	"evictionMinimumReclaim":           {nil, "one pod goes at a time"},
+	"evictionPressureTransitionPeriod": {"5m0s", "five minutes"},
+	"enforceNodeAllocatable":           {"[pods]", "groups get no limits"},
+	"reservedSystemCPUs":               {"", "CPUs are shared by all"},
+	"systemReservedCgroup":             {"", "groups get no limits"},
+	"kubeReservedCgroup":               {"", "groups get no limits"},
+	"shutdownGracePeriod":              {nil, "shutdowns are not waited for"},
+	"shutdownGracePeriodCriticalPods":  {nil, "shutdowns are not waited for"},
+	"shutdownGracePeriodByPodPriority": {nil, "shutdowns are not waited for"},
+	"localStorageCapacityIsolation":    {true, "storage is counted"},
+	"registerNode":                     {true, "the Node is made"},
+}
