@@ -36,6 +36,7 @@ import (
 	"knarr/node/cni/network"
 	"knarr/node/containerruntime"
 	"knarr/node/kubelet"
+	"knarr/node/kubelet/configuration"
 	"knarr/node/kubeproxy"
 	"knarr/node/networkpolicy"
 )
@@ -124,11 +125,15 @@ func (n *node) pods(ctx context.Context) error {
 		ClusterDNS: []net.IP{n.facts.ClusterDNS.AsSlice()}, ClusterDomain: n.facts.ClusterDomain,
 		Listener: listener, Healthz: healthz,
 		CertFile: n.layout.tls("kubelet.crt"), KeyFile: n.layout.tls("kubelet.key"), ClientCA: n.ca,
-		NodeLabels: o.labels, RegisterWithTaints: o.taints,
+		NodeLabels:    o.labels,
+		Settings:      &configuration.Settings{RegisterWithTaints: o.taints},
 		CgroupParent:  n.layout.cgroup() + "/kubepods",
 		ExternalCloud: n.facts.CloudProvider == externalCloud, NodeIPsGiven: o.NodeIP != "",
 		NetworkErr: n.health.err,
 		Version:    version.Kubernetes + "+knarr",
+	}
+	if err := o.kubelet.Apply(&cfg); err != nil {
+		return err
 	}
 	if o.RuntimeEndpoint != "" {
 		cfg.RuntimeEndpoint = o.RuntimeEndpoint

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/yaml"
 
+	"knarr/cluster/kubeletflags"
 	"knarr/cluster/proxyflags"
 	"knarr/internal/flaghelp"
 )
@@ -30,13 +31,16 @@ type NodeOptions struct {
 	NodeTaints      []string
 	RuntimeEndpoint string
 	ProxyArgs       []string
+	KubeletArgs     []string
+	KubeletConfig   string
 	LogFormat       string
 	Debug           bool
 
-	nodeIP netip.Addr
-	proxy  *proxyflags.Flags
-	labels map[string]string
-	taints []corev1.Taint
+	nodeIP  netip.Addr
+	proxy   *proxyflags.Flags
+	kubelet *kubeletflags.Flags
+	labels  map[string]string
+	taints  []corev1.Taint
 }
 
 func (o *NodeOptions) flags(f *pflag.FlagSet) {
@@ -51,6 +55,8 @@ func (o *NodeOptions) flags(f *pflag.FlagSet) {
 	f.StringSliceVar(&o.NodeTaints, "node-taint", nil, "`taints` of this node, key=value:effect")
 	f.StringVar(&o.RuntimeEndpoint, "container-runtime-endpoint", "", "`socket` of another CRI runtime to use instead of the built-in one")
 	f.StringArrayVar(&o.ProxyArgs, "kube-proxy-arg", nil, "`key=value` that sets one of upstream's flags of kube-proxy: its mode, node ports, masquerading, connection tracking")
+	f.StringArrayVar(&o.KubeletArgs, "kubelet-arg", nil, "`key=value` that sets one of upstream's flags of the kubelet: what is reserved, evictions, images, CPUs")
+	f.StringVar(&o.KubeletConfig, "kubelet-config", "", "`file` with a KubeletConfiguration; what --kubelet-arg says wins")
 	flaghelp.Group(f, "Node")
 	f.StringVar(&o.LogFormat, "log-format", "text", "`format` of the log: text or json")
 	flaghelp.Values(f, "log-format", "text", "json")
@@ -122,6 +128,9 @@ func (o *NodeOptions) validate(f *faults) {
 	o.DataDir = abs
 	if o.proxy, err = proxyflags.Parse(o.ProxyArgs); err != nil {
 		f.add("kube-proxy-arg", "%v", err)
+	}
+	if o.kubelet, err = kubeletflags.Parse(o.KubeletArgs, o.KubeletConfig); err != nil {
+		f.add("kubelet-arg", "%v", err)
 	}
 	if o.NodeName == "" {
 		host, err := os.Hostname()

@@ -14,6 +14,7 @@ import (
 
 	"knarr/cluster/apiflags"
 	"knarr/cluster/dev"
+	"knarr/cluster/kubeletflags"
 	"knarr/cluster/proxyflags"
 	"knarr/internal/flaghelp"
 )
@@ -137,7 +138,7 @@ func nodeNames(c *cobra.Command) (names []string) {
 // flagValues are what a flag may be set to: what is known of its values, or
 // else what its unit says.
 func flagValues(f *pflag.Flag, unit, typed string) ([]string, cobra.ShellCompDirective) {
-	if of, ok := map[string]func() []string{"kube-apiserver-arg": apiflags.Keys, "kube-proxy-arg": proxyflags.Keys}[f.Name]; ok {
+	if of, ok := map[string]func() []string{"kube-apiserver-arg": apiflags.Keys, "kube-proxy-arg": proxyflags.Keys, "kubelet-arg": kubeletflags.Keys}[f.Name]; ok {
 		keys := of()
 		for i := range keys {
 			keys[i] += "="

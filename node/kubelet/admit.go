@@ -33,7 +33,7 @@ func (k *Kubelet) admit(pod *corev1.Pod) *ending {
 			others = append(others, s.pod)
 		}
 	}
-	r := admission(pod, others, k.node.Load(), k.pressure.Load(), k.cfg.AllowedUnsafeSysctls)
+	r := admission(pod, others, k.node.Load(), k.pressure.Load(), k.cfg.Settings.AllowedUnsafeSysctls)
 	if r == nil {
 		return nil
 	}

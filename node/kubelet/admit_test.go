@@ -10,6 +10,7 @@ import (
 	"k8s.io/client-go/tools/record"
 
 	"knarr/node/kubelet/allocation"
+	"knarr/node/kubelet/configuration"
 	"knarr/node/kubelet/podtest"
 )
 
@@ -20,7 +21,7 @@ func TestWhoTakesRoom(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	k := &Kubelet{workers: map[types.UID]*worker{}, events: record.NewFakeRecorder(10), allocations: allocations}
+	k := &Kubelet{cfg: Config{Settings: &configuration.Settings{}}, workers: map[types.UID]*worker{}, events: record.NewFakeRecorder(10), allocations: allocations}
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}
 	node.Status.Allocatable = corev1.ResourceList{corev1.ResourcePods: resource.MustParse("2")}
 	k.node.Store(node)

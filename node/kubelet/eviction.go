@@ -87,7 +87,7 @@ func (k *Kubelet) relieve(ctx context.Context, last map[corev1.ResourceName]time
 	now := time.Now()
 	evicted := false
 	for _, s := range signals {
-		set := k.cfg.EvictionHard[s.name]
+		set := k.cfg.Settings.EvictionHard[s.name]
 		if set == "" {
 			continue
 		}

@@ -20,17 +20,27 @@ const (
 // serveHealthz answers the node's own programs that the kubelet runs. That it
 // cannot is no reason to end: another cluster's kubelet may have the port.
 func (k *Kubelet) serveHealthz(ctx context.Context) {
-	if k.cfg.Healthz == "-" {
+	servePlain(ctx, "/healthz", k.cfg.Healthz, server.Healthz())
+}
+
+// serveReadOnly answers everybody what they may read.
+func (k *Kubelet) serveReadOnly(ctx context.Context) {
+	servePlain(ctx, "what everybody may read", k.cfg.ReadOnly, k.metrics.count(server.ReadOnly(host{k})))
+}
+
+// servePlain answers at an address without TLS, and tries again if it cannot.
+func servePlain(ctx context.Context, what, address string, h http.Handler) {
+	if address == "-" {
 		return
 	}
 	for logged := ""; ; {
-		err := serveHealthz(ctx, k.cfg.Healthz)
+		err := serveAt(ctx, address, h)
 		if ctx.Err() != nil {
 			return
 		}
 		if err != nil && logged != err.Error() {
 			logged = err.Error()
-			slog.Warn("serve /healthz, trying again; if another program has the port, give this kubelet another healthz port", "address", k.cfg.Healthz, "err", err)
+			slog.Warn("serve "+what+", trying again; if another program has the port, give this kubelet another one", "address", address, "err", err)
 		}
 		if !sleep(ctx, healthzRetry) {
 			return
@@ -38,13 +48,13 @@ func (k *Kubelet) serveHealthz(ctx context.Context) {
 	}
 }
 
-func serveHealthz(ctx context.Context, address string) error {
+func serveAt(ctx context.Context, address string, h http.Handler) error {
 	ln, err := net.Listen("tcp", address)
 	if err != nil {
 		return err
 	}
 	srv := &http.Server{
-		Handler: server.Healthz(), ErrorLog: slogLogger(), MaxHeaderBytes: 8 << 10,
+		Handler: h, ErrorLog: slogLogger(), MaxHeaderBytes: 8 << 10,
 		ReadTimeout: healthzTimeout, WriteTimeout: healthzTimeout, IdleTimeout: healthzTimeout,
 	}
 	defer context.AfterFunc(ctx, func() { _ = srv.Close() })()

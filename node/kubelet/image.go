@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/flowcontrol"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"knarr/node/kubelet/pullrecords"
@@ -48,7 +49,8 @@ func (d *delay) next(t time.Time) time.Duration {
 type pullGate struct {
 	mu    sync.Mutex
 	fails map[pullKey]*pullFail
-	slots chan struct{} // nil: as many at once as asked for
+	slots chan struct{}           // nil: as many at once as asked for
+	rate  flowcontrol.RateLimiter // nil: as often as asked for
 }
 
 type pullKey struct {
@@ -76,6 +78,9 @@ func withTag(image string) string {
 	}
 	return image + ":latest"
 }
+
+// errPullQPS is why an image is not pulled that would be one too many in a second.
+var errPullQPS = errors.New("pull QPS exceeded")
 
 // ensureImage makes an image present by its policy. The error is a waitError.
 func (k *Kubelet) ensureImage(ctx context.Context, pod *corev1.Pod, ref *corev1.ObjectReference, image string, policy corev1.PullPolicy, sandbox *cri.PodSandboxConfig) (*cri.Image, error) {
@@ -140,7 +145,11 @@ func (k *Kubelet) pull(ctx context.Context, pod *corev1.Pod, ref *corev1.ObjectR
 		}
 	}
 	began := time.Now()
-	img, err := k.recordedPull(ctx, image, spec, sandbox, lookup())
+	var img *cri.Image
+	err := errPullQPS
+	if k.pulls.rate == nil || k.pulls.rate.TryAccept() {
+		img, err = k.recordedPull(ctx, image, spec, sandbox, lookup())
+	}
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}

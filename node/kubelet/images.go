@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -16,10 +17,7 @@ import (
 	"knarr/node/kubelet/pullrecords"
 )
 
-const (
-	imageGCPeriod = 5 * time.Minute
-	imageMinAge   = 2 * time.Minute
-)
+const imageGCPeriod = 5 * time.Minute
 
 // imageUse remembers when images were first seen and last used.
 type imageUse struct {
@@ -40,16 +38,19 @@ func (k *Kubelet) updateImages(ctx context.Context) {
 	if err != nil {
 		return // shown again once the runtime answers
 	}
-	list := nodeImages(res.Images)
+	list := nodeImages(res.Images, int(*k.cfg.Settings.NodeStatusMaxImages))
 	k.imageList.Store(&list)
 }
 
 // nodeImages are the largest images, as the Node shows them.
-func nodeImages(all []*cri.Image) []corev1.ContainerImage {
+func nodeImages(all []*cri.Image, most int) []corev1.ContainerImage {
 	all = slices.Clone(all)
 	slices.SortStableFunc(all, func(a, b *cri.Image) int { return cmp.Compare(int64(b.Size), int64(a.Size)) })
-	out := make([]corev1.ContainerImage, 0, min(len(all), maxImages))
-	for _, i := range all[:min(len(all), maxImages)] {
+	if most < 0 {
+		most = len(all)
+	}
+	out := make([]corev1.ContainerImage, 0, min(len(all), most))
+	for _, i := range all[:min(len(all), most)] {
 		names := append(slices.Clone(i.RepoDigests), i.RepoTags...)
 		if len(names) == 0 {
 			names = []string{i.Id}
@@ -81,7 +82,7 @@ func (k *Kubelet) collectImages(ctx context.Context) {
 	for {
 		if err := k.detectImages(ctx); err != nil && ctx.Err() == nil {
 			slog.Warn("look at images", "err", err)
-		} else if err := k.imageGC(ctx); err != nil && ctx.Err() == nil {
+		} else if err := errors.Join(k.collectOldImages(ctx, time.Now()), k.imageGC(ctx)); err != nil && ctx.Err() == nil {
 			slog.Warn("remove unused images", "err", err)
 		}
 		if !sleep(ctx, imageGCPeriod) {
@@ -153,10 +154,10 @@ func (k *Kubelet) imageGC(ctx context.Context) error {
 		return errors.New("invalid capacity 0 on image filesystem")
 	}
 	percent := int(100 - d.free*100/d.size)
-	if percent < k.cfg.ImageGCHigh {
+	if percent < int(*k.cfg.Settings.ImageGCHighThresholdPercent) {
 		return nil
 	}
-	want := d.size*uint64(100-k.cfg.ImageGCLow)/100 - d.free
+	want := d.size*uint64(100-*k.cfg.Settings.ImageGCLowThresholdPercent)/100 - d.free
 	freed, err := k.freeImages(ctx, want, time.Now())
 	if err != nil {
 		return err
@@ -169,9 +170,9 @@ func (k *Kubelet) imageGC(ctx context.Context) error {
 }
 
 // unusedImages are those that may go, the longest unused first.
-func unusedImages(all map[string]*imageRecord, now time.Time) (ids []string) {
+func unusedImages(all map[string]*imageRecord, now time.Time, least time.Duration) (ids []string) {
 	for id, r := range all {
-		if !r.pinned && r.used != now && now.Sub(r.seen) >= imageMinAge && now.Sub(r.used) >= imageMinAge {
+		if !r.pinned && r.used != now && now.Sub(r.seen) >= least && now.Sub(r.used) >= least {
 			ids = append(ids, id)
 		}
 	}
@@ -185,15 +186,38 @@ func unusedImages(all map[string]*imageRecord, now time.Time) (ids []string) {
 	return ids
 }
 
+// collectOldImages removes images that nobody has used for so long that they are not to
+// stay, whatever room there is. One that was never used counts from when it was seen.
+func (k *Kubelet) collectOldImages(ctx context.Context, now time.Time) error {
+	most := k.cfg.Settings.ImageMaximumGCAge.Duration
+	if most == 0 {
+		return nil
+	}
+	k.imageUse.mu.Lock()
+	ids := unusedImages(k.imageUse.all, now, most)
+	k.imageUse.mu.Unlock()
+	_, err := k.removeImages(ctx, ids, math.MaxUint64, "age")
+	return err
+}
+
 func (k *Kubelet) freeImages(ctx context.Context, want uint64, now time.Time) (freed uint64, err error) {
 	if err := k.detectImages(ctx); err != nil {
 		return 0, err
 	}
 	k.imageUse.mu.Lock()
-	ids := unusedImages(k.imageUse.all, now)
+	ids := unusedImages(k.imageUse.all, now, k.cfg.Settings.ImageMinimumGCAge.Duration)
+	k.imageUse.mu.Unlock()
+	return k.removeImages(ctx, ids, want, "space")
+}
+
+// removeImages removes images until so many bytes are free.
+func (k *Kubelet) removeImages(ctx context.Context, ids []string, want uint64, why string) (freed uint64, err error) {
 	sizes := map[string]uint64{}
+	k.imageUse.mu.Lock()
 	for _, id := range ids {
-		sizes[id] = k.imageUse.all[id].size
+		if r := k.imageUse.all[id]; r != nil {
+			sizes[id] = r.size
+		}
 	}
 	k.imageUse.mu.Unlock()
 	var errs []error
@@ -205,7 +229,7 @@ func (k *Kubelet) freeImages(ctx context.Context, want uint64, now time.Time) (f
 			errs = append(errs, err)
 			continue
 		}
-		k.metrics.imagesRemoved.WithLabelValues("space").Inc()
+		k.metrics.imagesRemoved.WithLabelValues(why).Inc()
 		slog.Info("removed unused image", "image", id, "bytes", sizes[id])
 		freed += sizes[id]
 	}

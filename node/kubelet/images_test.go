@@ -12,7 +12,7 @@ func TestUnusedImages(t *testing.T) {
 	got := unusedImages(map[string]*imageRecord{
 		"pinned": {seen: old, pinned: true}, "used": {seen: old, used: now}, "new": {seen: now},
 		"b": {seen: old, used: old.Add(time.Minute)}, "a": {seen: old},
-	}, now)
+	}, now, 2*time.Minute)
 	if !slices.Equal(got, []string{"a", "b"}) {
 		t.Errorf("%v", got)
 	}

@@ -25,7 +25,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
-	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
@@ -36,6 +35,7 @@ import (
 	"knarr/internal/run"
 	"knarr/node/kubelet/allocation"
 	"knarr/node/kubelet/cgroup"
+	"knarr/node/kubelet/configuration"
 	"knarr/node/kubelet/csi"
 	"knarr/node/kubelet/fscall"
 	"knarr/node/kubelet/objects"
@@ -79,8 +79,6 @@ type Config struct {
 	// ContainerLogsDir gets links to logs for collectors. Default
 	// /var/log/containers if PodLogsDir is the default, else none.
 	ContainerLogsDir string
-	// StaticPodDir is watched for manifests of static pods. Default: none.
-	StaticPodDir string
 	// ClusterDNS are the addresses pods resolve names with.
 	ClusterDNS []net.IP
 	// ClusterDomain is the domain of cluster names. Default cluster.local.
@@ -96,6 +94,9 @@ type Config struct {
 	// Listen it is for those that may get nodes/healthz. Default 127.0.0.1:10248,
 	// none if Listen is none; "-": none.
 	Healthz string
+	// ReadOnly is the address that answers everybody what they may read: pods, metrics
+	// and statistics. Default "-": none.
+	ReadOnly string
 	// CertFile and KeyFile are the serving certificate, read again when they
 	// change. Default: a self-signed one, kept in memory.
 	CertFile, KeyFile string
@@ -103,42 +104,18 @@ type Config struct {
 	ClientCA *x509.CertPool
 	// NodeLabels are put on the Node.
 	NodeLabels map[string]string
-	// RegisterWithTaints are put on the Node when it is created.
-	RegisterWithTaints []corev1.Taint
-	// ProviderID is the Node's spec.providerID.
-	ProviderID string
 	// ExternalCloud taints a new node until a cloud controller has initialised it, and
 	// leaves its addresses to that one.
 	ExternalCloud bool
 	// NodeIPsGiven says that somebody has chosen NodeIPs: a cloud controller must find
 	// them among the addresses of the instance, and prefers them.
 	NodeIPsGiven bool
-	// MaxPods is how many pods the node takes. Default 110.
-	MaxPods int
-	// PodPidsLimit bounds the processes of one pod. Default: no bound.
-	PodPidsLimit int64
 	// CgroupParent is where pods' groups are. Default /kubepods. "-": the
 	// kubelet leaves cgroups to the runtime.
 	CgroupParent string
-	// SystemReserved is kept from pods.
-	SystemReserved corev1.ResourceList
-	// EvictionHard says when pods are evicted: a signal (memory.available,
-	// nodefs.available, nodefs.inodesFree, imagefs.available) and a quantity
-	// or percentage. Default: upstream's. Empty but not nil: never.
-	EvictionHard map[string]string
-	// ImageGCHigh and ImageGCLow are percentages of the image disk: above
-	// the one, unused images are removed down to the other. Default 85, 80.
-	ImageGCHigh, ImageGCLow int
-	// MaxParallelPulls bounds image pulls at once. Default: no bound.
-	MaxParallelPulls int
-	// ContainerLogMaxSize is when a log is rotated. Default 10Mi.
-	ContainerLogMaxSize int64
-	// ContainerLogMaxFiles is how many files a log has at most. Default 5.
-	ContainerLogMaxFiles int
-	// StatusPeriod is the longest time between node status writes. Default 5m.
-	StatusPeriod time.Duration
-	// AllowedUnsafeSysctls are sysctls pods may set besides the safe ones.
-	AllowedUnsafeSysctls []string
+	// Settings are upstream's KubeletConfiguration with defaults for what nobody
+	// said; of what is said above too they do not count. Default: configuration.Default.
+	Settings *configuration.Settings
 	// Version is what the Node says. Default v1.36.3.
 	Version string
 }
@@ -182,37 +159,23 @@ func (c *Config) setDefaults() error {
 		def(&c.Healthz, "-")
 	}
 	def(&c.Healthz, "127.0.0.1:10248")
+	def(&c.ReadOnly, "-")
 	def(&c.CgroupParent, "/kubepods")
 	def(&c.Version, "v1.36.3")
-	if c.MaxPods == 0 {
-		c.MaxPods = 110
+	settings := configuration.Settings{}
+	if c.Settings != nil {
+		settings = *c.Settings.DeepCopy()
 	}
-	if c.EvictionHard == nil {
-		c.EvictionHard = map[string]string{
-			"memory.available": "100Mi", "nodefs.available": "10%", "nodefs.inodesFree": "5%",
-			"imagefs.available": "15%", "imagefs.inodesFree": "5%", "pid.available": "",
-		}
+	c.Settings = &settings
+	configuration.Default(c.Settings)
+	if err := configuration.Validate(c.Settings); err != nil {
+		errs = append(errs, err)
 	}
-	if c.ImageGCHigh == 0 {
-		c.ImageGCHigh = 85
+	if !*c.Settings.EnableServer && c.Listener == nil {
+		c.Listen = "-"
 	}
-	if c.ImageGCLow == 0 {
-		c.ImageGCLow = min(80, c.ImageGCHigh)
-	}
-	if c.ImageGCLow > c.ImageGCHigh || c.ImageGCHigh > 100 {
-		errs = append(errs, fmt.Errorf("ImageGCLow %d and ImageGCHigh %d do not fit", c.ImageGCLow, c.ImageGCHigh))
-	}
-	if c.ContainerLogMaxSize == 0 {
-		c.ContainerLogMaxSize = 10 << 20
-	}
-	if c.ContainerLogMaxFiles == 0 {
-		c.ContainerLogMaxFiles = 5
-	}
-	if c.ContainerLogMaxFiles < 2 {
-		errs = append(errs, errors.New("ContainerLogMaxFiles must be at least 2"))
-	}
-	if c.StatusPeriod == 0 {
-		c.StatusPeriod = 5 * time.Minute
+	if !*c.Settings.CgroupsPerQOS {
+		c.CgroupParent = "-"
 	}
 	if len(c.NodeIPs) == 0 {
 		ip, err := defaultIP()
@@ -228,6 +191,7 @@ func (c *Config) setDefaults() error {
 type Kubelet struct {
 	cfg         Config
 	client      kubernetes.Interface
+	kube        *rest.Config // with which client was made
 	ownConn     bool
 	runtime     cri.RuntimeServiceClient
 	images      cri.ImageServiceClient
@@ -262,6 +226,7 @@ type Kubelet struct {
 	staticWake chan struct{}
 	imagesWake chan struct{}
 	imageList  atomic.Pointer[[]corev1.ContainerImage]
+	manifests  atomic.Pointer[[]manifestFile] // of the URL, nil until they were read
 
 	classes   classCache
 	imageUse  imageUse
@@ -293,7 +258,10 @@ func New(cfg Config) (*Kubelet, error) {
 		return nil, fmt.Errorf("kubelet: %w", err)
 	}
 	kc := rest.CopyConfig(cfg.Kube)
-	kc.QPS = -1 // bounded by the number of pods, not by a clock
+	kc.QPS = -1 // bounded by the number of pods, not by a clock, unless somebody wants one
+	if qps := *cfg.Settings.KubeAPIQPS; qps > 0 {
+		kc.QPS, kc.Burst = float32(qps), int(cfg.Settings.KubeAPIBurst)
+	}
 	if kc.UserAgent == "" {
 		kc.UserAgent = "kubelet/" + cfg.Version
 	}
@@ -306,7 +274,7 @@ func New(cfg Config) (*Kubelet, error) {
 		return nil, fmt.Errorf("kubelet: %w", err)
 	}
 	k := &Kubelet{
-		cfg: cfg, client: client, cgroups: cgroup.Open(),
+		cfg: cfg, client: client, kube: kc, cgroups: cgroup.Open(),
 		workers: map[types.UID]*worker{}, mirrors: map[types.UID]*corev1.Pod{},
 		metrics:    newMetrics(),
 		began:      time.Now(),
@@ -315,9 +283,7 @@ func New(cfg Config) (*Kubelet, error) {
 		nodeWake:   make(chan struct{}, 1), staticWake: make(chan struct{}, 1), imagesWake: make(chan struct{}, 1),
 		up: newGate(), asked: newGate(), synced: newGate(), static: newGate(), registered: newGate(),
 	}
-	if cfg.MaxParallelPulls > 0 {
-		k.pulls.slots = make(chan struct{}, cfg.MaxParallelPulls)
-	}
+	k.pulls.limit(cfg.Settings)
 	k.pressure.Store(&pressure{})
 	k.oomFloor = oomFloor()
 	return k, nil
@@ -336,9 +302,12 @@ func (k *Kubelet) Run(ctx context.Context) error {
 	if k.ownConn {
 		defer conn.Close()
 	}
-	bounded := deadlines{counted{conn, k.metrics}}
+	bounded := deadlines{counted{conn, k.metrics}, k.cfg.Settings.RuntimeRequestTimeout.Duration}
 	k.runtime, k.images = cri.NewRuntimeServiceClient(bounded), cri.NewImageServiceClient(bounded)
 	if k.machine, err = readMachine(); err != nil {
+		return fmt.Errorf("kubelet: %w", err)
+	}
+	if err := k.checkHost(); err != nil {
 		return fmt.Errorf("kubelet: %w", err)
 	}
 	for _, dir := range []string{k.cfg.RootDir, filepath.Join(k.cfg.RootDir, "pods"), filepath.Join(k.cfg.RootDir, "plugins"),
@@ -366,7 +335,11 @@ func (k *Kubelet) Run(ctx context.Context) error {
 	broadcaster := record.NewBroadcaster(record.WithContext(ctx))
 	defer broadcaster.Shutdown()
 	k.events = truncatedEvents{broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: "kubelet", Host: k.cfg.NodeName})}
-	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: k.client.CoreV1().Events("")})
+	sink, err := k.eventSink()
+	if err != nil {
+		return fmt.Errorf("kubelet: %w", err)
+	}
+	broadcaster.StartRecordingToSink(sink)
 
 	k.objects = objects.New(ctx, k.client, func(uid types.UID) {
 		if w := k.worker(uid); w != nil {
@@ -394,6 +367,7 @@ func (k *Kubelet) Run(ctx context.Context) error {
 		{"eviction", k.watchPressure}, {"image collection", k.collectImages},
 		{"orphans", k.collectOrphans}, {"static pods", k.followStatic},
 		{"allocations", k.pruneAllocations}, {"images", k.followImages}, {"healthz", k.serveHealthz},
+		{"manifest URL", k.followManifestURL}, {"read-only port", k.serveReadOnly},
 	}
 	k.wg.Loop(ctx, "kubelet: storage drivers", func(ctx context.Context) {
 		if err := k.drivers.Run(ctx); err != nil {

@@ -14,6 +14,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"knarr/node/kubelet/configuration"
 	"knarr/node/kubelet/fakecri"
 	"knarr/node/kubelet/podstatus"
 	"knarr/node/kubelet/podtest"
@@ -45,7 +46,8 @@ func (n *node) start() (stop func()) {
 	cfg := Config{
 		Kube: n.api.config(), Runtime: conn, NodeName: "n1", NodeIPs: []net.IP{net.IPv4(10, 0, 0, 1)},
 		RootDir: filepath.Join(n.dir, "kubelet"), PodLogsDir: filepath.Join(n.dir, "logs"),
-		CgroupParent: "-", Listen: "-", EvictionHard: map[string]string{}, ImageGCHigh: 100,
+		CgroupParent: "-", Listen: "-",
+		Settings: &configuration.Settings{EvictionHard: map[string]string{}, ImageGCHighThresholdPercent: new(int32(100))},
 	}
 	if n.config != nil {
 		n.config(&cfg)

@@ -3,18 +3,17 @@ package kubelet
 import (
 	"context"
 	"log/slog"
-	"time"
 
+	"k8s.io/apimachinery/pkg/api/resource"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"knarr/node/kubelet/podlogs"
 )
 
-const rotatePeriod = 10 * time.Second
-
 // rotateLogs keeps the logs of running containers bounded.
 func (k *Kubelet) rotateLogs(ctx context.Context) {
-	for sleep(ctx, rotatePeriod) {
+	size, _ := resource.ParseQuantity(k.cfg.Settings.ContainerLogMaxSize) // checked by New
+	for sleep(ctx, k.cfg.Settings.ContainerLogMonitorInterval.Duration) {
 		for _, w := range k.all() {
 			s := w.shown.Load()
 			if s.observed == nil || s.ended {
@@ -24,7 +23,7 @@ func (k *Kubelet) rotateLogs(ctx context.Context) {
 				if c.LogPath == "" {
 					continue
 				}
-				err := podlogs.Rotate(ctx, c.LogPath, k.cfg.ContainerLogMaxSize, k.cfg.ContainerLogMaxFiles, func(ctx context.Context) error {
+				err := podlogs.Rotate(ctx, c.LogPath, size.Value(), int(*k.cfg.Settings.ContainerLogMaxFiles), func(ctx context.Context) error {
 					_, err := k.runtime.ReopenContainerLog(ctx, &cri.ReopenContainerLogRequest{ContainerId: c.Id})
 					return err
 				})

@@ -23,14 +23,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"k8s.io/client-go/tools/cache"
+
+	"knarr/node/kubelet/configuration"
 )
 
-const (
-	leaseSeconds = 40
-	leasePeriod  = 10 * time.Second
-	maxImages    = 50
-	maxNames     = 5
-)
+const maxNames = 5
 
 func (k *Kubelet) wakeNode() {
 	select {
@@ -45,7 +42,7 @@ func (k *Kubelet) nodeRef() *corev1.ObjectReference {
 }
 
 // registerNode creates the Node, or takes over the one that is there, and
-// keeps its status true: at once on a change, otherwise every StatusPeriod.
+// keeps its status true: at once on a change, otherwise every nodeStatusReportFrequency.
 func (k *Kubelet) registerNode(ctx context.Context) {
 	k.events.Event(k.nodeRef(), corev1.EventTypeNormal, "Starting", "Starting kubelet.")
 	// One look at the runtime first, so that the Node is right from the start.
@@ -75,7 +72,7 @@ func (k *Kubelet) registerNode(ctx context.Context) {
 		case <-k.nodeWake:
 		case <-timer.C:
 		}
-		next := k.cfg.StatusPeriod
+		next := k.cfg.Settings.NodeStatusReportFrequency.Duration
 		if err := k.writeNodeStatus(ctx); err != nil && ctx.Err() == nil {
 			slog.Warn("write node status", "err", err)
 			next = 2 * time.Second
@@ -146,7 +143,7 @@ func (k *Kubelet) register(ctx context.Context) error {
 			Name: k.cfg.NodeName, Labels: k.labels(),
 			Annotations: map[string]string{"volumes.kubernetes.io/controller-managed-attach-detach": "true"},
 		},
-		Spec: corev1.NodeSpec{Taints: k.cfg.RegisterWithTaints, ProviderID: k.cfg.ProviderID},
+		Spec: corev1.NodeSpec{Taints: k.cfg.Settings.RegisterWithTaints, ProviderID: k.cfg.Settings.ProviderID},
 	}
 	if k.cfg.ExternalCloud {
 		node.Spec.Taints = append(slices.Clone(node.Spec.Taints), corev1.Taint{
@@ -382,7 +379,7 @@ func (k *Kubelet) capacity() corev1.ResourceList {
 	l := corev1.ResourceList{
 		corev1.ResourceCPU:    *resource.NewQuantity(int64(k.machine.cpus), resource.DecimalSI),
 		corev1.ResourceMemory: *resource.NewQuantity(k.machine.memory, resource.BinarySI),
-		corev1.ResourcePods:   *resource.NewQuantity(int64(k.cfg.MaxPods), resource.DecimalSI),
+		corev1.ResourcePods:   *resource.NewQuantity(int64(k.maxPods()), resource.DecimalSI),
 	}
 	if d, err := k.statDisk(k.cfg.RootDir); err == nil {
 		l[corev1.ResourceEphemeralStorage] = *resource.NewQuantity(int64(d.size), resource.BinarySI)
@@ -398,8 +395,10 @@ func (k *Kubelet) reserve(capacity corev1.ResourceList) corev1.ResourceList {
 	out := corev1.ResourceList{}
 	for name, q := range capacity {
 		q = q.DeepCopy()
-		if r, ok := k.cfg.SystemReserved[name]; ok {
-			q.Sub(r)
+		for _, reserved := range []map[string]string{k.cfg.Settings.SystemReserved, k.cfg.Settings.KubeReserved} {
+			if r, ok := configuration.Reserved(reserved)[name]; ok {
+				q.Sub(r)
+			}
 		}
 		switch name {
 		case corev1.ResourceMemory:
@@ -407,9 +406,9 @@ func (k *Kubelet) reserve(capacity corev1.ResourceList) corev1.ResourceList {
 				_ = size
 				q.Sub(*resource.NewQuantity(n, resource.BinarySI))
 			}
-			q.Sub(*resource.NewQuantity(threshold(k.cfg.EvictionHard["memory.available"], k.machine.memory), resource.BinarySI))
+			q.Sub(*resource.NewQuantity(threshold(k.cfg.Settings.EvictionHard["memory.available"], k.machine.memory), resource.BinarySI))
 		case corev1.ResourceEphemeralStorage:
-			q.Sub(*resource.NewQuantity(threshold(k.cfg.EvictionHard["nodefs.available"], q.Value()), resource.BinarySI))
+			q.Sub(*resource.NewQuantity(threshold(k.cfg.Settings.EvictionHard["nodefs.available"], q.Value()), resource.BinarySI))
 			q.Format = resource.DecimalSI
 		}
 		if q.Sign() < 0 {
@@ -435,7 +434,7 @@ func (k *Kubelet) setConditions(n *corev1.Node, now time.Time) {
 			if o := &n.Status.Conditions[i]; o.Type == c.Type {
 				if o.Status == c.Status {
 					c.LastTransitionTime = o.LastTransitionTime
-					if o.Reason == c.Reason && o.Message == c.Message && now.Sub(o.LastHeartbeatTime.Time) < k.cfg.StatusPeriod-time.Second {
+					if o.Reason == c.Reason && o.Message == c.Message && now.Sub(o.LastHeartbeatTime.Time) < k.cfg.Settings.NodeStatusReportFrequency.Duration-time.Second {
 						c.LastHeartbeatTime = o.LastHeartbeatTime // unchanged
 					}
 				}
@@ -496,7 +495,7 @@ func (k *Kubelet) keepLease(ctx context.Context) {
 			return
 		}
 		got, err := k.renew(ctx, have)
-		have, wait = got, leasePeriod
+		have, wait = got, time.Duration(k.cfg.Settings.NodeLeaseDurationSeconds)*time.Second/4
 		if err != nil {
 			have, wait = nil, time.Second
 			if ctx.Err() == nil {
@@ -520,7 +519,7 @@ func (k *Kubelet) renew(ctx context.Context, have *coordinationv1.Lease) (*coord
 		have = &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: k.cfg.NodeName, Namespace: corev1.NamespaceNodeLease}}
 	}
 	l := have.DeepCopy()
-	now, secs := metav1.NowMicro(), int32(leaseSeconds)
+	now, secs := metav1.NowMicro(), k.cfg.Settings.NodeLeaseDurationSeconds
 	l.Spec.HolderIdentity, l.Spec.LeaseDurationSeconds, l.Spec.RenewTime = &k.cfg.NodeName, &secs, &now
 	if n := k.node.Load(); n != nil && len(l.OwnerReferences) == 0 {
 		l.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: n.Name, UID: n.UID}}

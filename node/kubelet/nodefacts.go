@@ -16,11 +16,14 @@ const maxResolvConf = 10 << 20
 
 // nodeConfig is what the configurations of pods depend on of this node.
 func (k *Kubelet) nodeConfig() criconfig.Node {
+	s := k.cfg.Settings
 	n := criconfig.Node{
 		SeccompDir: filepath.Join(k.cfg.RootDir, "seccomp"), PodLogsDir: k.cfg.PodLogsDir,
 		CgroupParent: k.cfg.CgroupParent, CgroupV2: k.cgroups.V2(),
 		ClusterDNS: k.cfg.ClusterDNS, ClusterDomain: k.cfg.ClusterDomain, ResolvConf: k.resolvConf,
 		Memory: k.machine.memory, OOMScoreFloor: k.oomFloor,
+		CPUPeriod: s.CPUCFSQuotaPeriod.Microseconds(), NoCPUQuota: !*s.CPUCFSQuota,
+		SingleOOMKill: s.SingleProcessOOMKill != nil && *s.SingleProcessOOMKill, SeccompDefault: *s.SeccompDefault,
 	}
 	for _, ip := range k.cfg.NodeIPs {
 		n.HostIPs = append(n.HostIPs, ip.String())

@@ -24,9 +24,9 @@ func (k *Kubelet) ensurePodCgroup(pod *corev1.Pod) error {
 	}
 	began := time.Now()
 	defer func() { k.metrics.cgroupTook.WithLabelValues("create").Observe(time.Since(began).Seconds()) }()
-	r := criconfig.PodResources(pod)
+	r := k.nodeConfig().PodResources(pod)
 	return k.cgroups.Ensure(group, cgroup.Limits{
-		CPUShares: r.CpuShares, CPUQuota: r.CpuQuota, CPUPeriod: r.CpuPeriod, Memory: r.MemoryLimitInBytes, Pids: k.cfg.PodPidsLimit,
+		CPUShares: r.CpuShares, CPUQuota: r.CpuQuota, CPUPeriod: r.CpuPeriod, Memory: r.MemoryLimitInBytes, Pids: k.podPids(),
 	})
 }
 

@@ -211,7 +211,7 @@ func (k *Kubelet) resizeFits(pod *corev1.Pod) (reason, message string) {
 // applyResizes widens the pod's group first and narrows it last, so that a
 // container never has more than its pod.
 func (k *Kubelet) applyResizes(ctx context.Context, pod *corev1.Pod, all []resizing) error {
-	r := criconfig.PodResources(pod)
+	r := k.nodeConfig().PodResources(pod)
 	limits := cgroup.Limits{CPUShares: r.CpuShares, CPUQuota: r.CpuQuota, CPUPeriod: r.CpuPeriod, Memory: r.MemoryLimitInBytes}
 	group := k.podCgroup(pod)
 	var before error

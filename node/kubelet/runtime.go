@@ -43,16 +43,16 @@ func (k *Kubelet) connect() (*grpc.ClientConn, error) {
 	return conn, nil
 }
 
-// callTime bounds a call to the runtime.
-const callTime = 2 * time.Minute
-
 // deadlines bounds every call to the runtime that is not a stream, so that a
 // runtime that hangs is an error and not a wait without end.
-type deadlines struct{ grpc.ClientConnInterface }
+type deadlines struct {
+	grpc.ClientConnInterface
+	each time.Duration
+}
 
 // Invoke makes one call.
 func (d deadlines) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
-	if most := callLimit(args); most > 0 {
+	if most := callLimit(args, d.each); most > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, most)
 		defer cancel()
@@ -61,7 +61,7 @@ func (d deadlines) Invoke(ctx context.Context, method string, args, reply any, o
 }
 
 // callLimit is how long a call may take; 0: as long as its context lasts.
-func callLimit(request any) time.Duration {
+func callLimit(request any, each time.Duration) time.Duration {
 	switch r := request.(type) {
 	case *cri.PullImageRequest:
 		return 0 // by what the image's progress shows
@@ -69,13 +69,13 @@ func callLimit(request any) time.Duration {
 		if r.Timeout <= 0 {
 			return 0
 		}
-		return callTime + time.Duration(min(r.Timeout, math.MaxInt32))*time.Second
+		return each + time.Duration(min(r.Timeout, math.MaxInt32))*time.Second
 	case *cri.StopContainerRequest:
-		return callTime + time.Duration(min(max(r.Timeout, 0), math.MaxInt32))*time.Second
+		return each + time.Duration(min(max(r.Timeout, 0), math.MaxInt32))*time.Second
 	case *cri.RunPodSandboxRequest, *cri.StartContainerRequest:
-		return 2 * callTime
+		return 2 * each
 	}
-	return callTime
+	return each
 }
 
 // runtimeName is how container ids begin.

@@ -22,7 +22,7 @@ func (hungRuntime) Invoke(ctx context.Context, _ string, _, _ any, _ ...grpc.Cal
 // the delay that it was itself given.
 func TestCallsToTheRuntimeEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		rt, images := cri.NewRuntimeServiceClient(deadlines{hungRuntime{}}), cri.NewImageServiceClient(deadlines{hungRuntime{}})
+		rt, images := cri.NewRuntimeServiceClient(deadlines{hungRuntime{}, 2 * time.Minute}), cri.NewImageServiceClient(deadlines{hungRuntime{}, 2 * time.Minute})
 		const whole = 24 * time.Hour // of the caller's own context
 		for name, c := range map[string]struct {
 			call func(context.Context) error

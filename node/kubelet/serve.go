@@ -24,8 +24,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 
 	"knarr/internal/delegation"
+	"knarr/node/kubelet/configuration"
 	"knarr/node/kubelet/podspec"
 	"knarr/node/kubelet/podstatus"
 	"knarr/node/kubelet/runtimestate"
@@ -46,12 +48,26 @@ func (k *Kubelet) serve(ctx context.Context) error {
 		ln.Close()
 		return fmt.Errorf("kubelet: serving certificate: %w", err)
 	}
-	tc := &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: cert, NextProtos: []string{"h2", "http/1.1"}}
+	settings := k.cfg.Settings
+	version, err := configuration.TLSVersion(settings.TLSMinVersion)
+	if err != nil {
+		ln.Close()
+		return fmt.Errorf("kubelet: %w", err)
+	}
+	suites, err := configuration.CipherSuites(settings.TLSCipherSuites)
+	if err != nil {
+		ln.Close()
+		return fmt.Errorf("kubelet: %w", err)
+	}
+	tc := &tls.Config{MinVersion: version, CipherSuites: suites, GetCertificate: cert, NextProtos: []string{"h2", "http/1.1"}}
+	for _, curve := range settings.TLSCurvePreferences {
+		tc.CurvePreferences = append(tc.CurvePreferences, tls.CurveID(curve))
+	}
 	if k.cfg.ClientCA != nil {
 		tc.ClientAuth, tc.ClientCAs = tls.RequestClientCert, k.cfg.ClientCA
 	}
 	srv := &http.Server{
-		Handler:           k.metrics.count(server.New(host{k}, &server.Auth{Delegator: k.delegator(), Node: k.cfg.NodeName})),
+		Handler:           k.metrics.count(k.serving()),
 		TLSConfig:         tc,
 		ReadHeaderTimeout: 30 * time.Second,
 		IdleTimeout:       90 * time.Second,
@@ -68,9 +84,22 @@ func (k *Kubelet) serve(ctx context.Context) error {
 	return nil
 }
 
-// delegator asks the API server about who comes.
-func (k *Kubelet) delegator() *delegation.Delegator {
-	return &delegation.Delegator{Authentication: k.client, Authorization: k.client, ClientCA: func() *x509.CertPool { return k.cfg.ClientCA }}
+// serving answers requests, of whom the settings let in, as far as they want it.
+func (k *Kubelet) serving() http.Handler {
+	s := k.cfg.Settings
+	auth := &server.Auth{
+		Delegator: &delegation.Delegator{
+			Authentication: k.client, Authorization: k.client, ClientCA: func() *x509.CertPool { return k.cfg.ClientCA },
+			TokenTTL: s.Authentication.Webhook.CacheTTL.Duration,
+			AllowTTL: s.Authorization.Webhook.CacheAuthorizedTTL.Duration, DenyTTL: s.Authorization.Webhook.CacheUnauthorizedTTL.Duration,
+		},
+		Node: k.cfg.NodeName, Anonymous: *s.Authentication.Anonymous.Enabled,
+		AlwaysAllow: s.Authorization.Mode == kubeletconfig.KubeletAuthorizationModeAlwaysAllow,
+	}
+	if !*s.Authentication.Webhook.Enabled {
+		auth.Authentication = nil
+	}
+	return server.Restrict(server.New(host{k}, auth), server.Limits{NoDebugging: !*s.EnableDebuggingHandlers, NoSystemLogs: !*s.EnableSystemLogHandler})
 }
 
 func slogLogger() *log.Logger { return slog.NewLogLogger(slog.Default().Handler(), slog.LevelDebug) }
@@ -315,23 +344,6 @@ func (h host) Run(ctx context.Context, t server.Target) ([]byte, error) {
 		err = fmt.Errorf("command '%s' exited with %d: %s", strings.Join(t.Command, " "), code, out)
 	}
 	return out, err
-}
-
-func (h host) Configz() any {
-	c := h.k.cfg
-	dns := []string{}
-	for _, ip := range c.ClusterDNS {
-		dns = append(dns, ip.String())
-	}
-	return map[string]any{"kubeletconfig": map[string]any{
-		"kind": "KubeletConfiguration", "apiVersion": "kubelet.config.k8s.io/v1beta1",
-		"clusterDomain": c.ClusterDomain, "clusterDNS": dns, "maxPods": c.MaxPods, "podPidsLimit": c.PodPidsLimit,
-		"staticPodPath": c.StaticPodDir, "evictionHard": c.EvictionHard, "resolvConf": c.ResolvConf,
-		"imageGCHighThresholdPercent": c.ImageGCHigh, "imageGCLowThresholdPercent": c.ImageGCLow,
-		"containerLogMaxSize": fmt.Sprint(c.ContainerLogMaxSize), "containerLogMaxFiles": c.ContainerLogMaxFiles,
-		"nodeStatusReportFrequency": c.StatusPeriod.String(), "nodeLeaseDurationSeconds": leaseSeconds,
-		"cgroupDriver": "cgroupfs", "cgroupRoot": c.CgroupParent, "serializeImagePulls": false,
-	}}
 }
 
 var _ server.Host = host{}

@@ -20,10 +20,7 @@ import (
 	"knarr/node/kubelet/volume"
 )
 
-const (
-	crashFirst = 10 * time.Second
-	crashMost  = 5 * time.Minute
-)
+const crashFirst = 10 * time.Second
 
 // startContainers starts the next container of the plan that may be started.
 // Containers start one after another, in order, as their order can matter;
@@ -188,7 +185,7 @@ func (w *worker) startOne(ctx context.Context, c *corev1.Container, sb runtimest
 	in.LogPath = filepath.Join(c.Name, strconv.Itoa(in.Restarts)+".log")
 	if s != nil && s.Exited() {
 		if state.crashes == nil {
-			state.crashes = &delay{first: crashFirst, most: crashMost}
+			state.crashes = w.k.crashDelay()
 		}
 		state.crashes.next(s.Finished())
 	}

@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -33,10 +34,18 @@ const (
 	annConfigMirror = "kubernetes.io/config.mirror"
 )
 
-// followStatic runs the pods whose manifests lie in a directory.
+// watched is the directory in which a change of dir shows, which may be a file.
+func watched(dir string) string {
+	if st, err := os.Stat(dir); err == nil && !st.IsDir() {
+		return filepath.Dir(dir)
+	}
+	return dir
+}
+
+// followStatic runs the pods whose manifests lie in a directory, or at a URL.
 func (k *Kubelet) followStatic(ctx context.Context) {
-	dir := k.cfg.StaticPodDir
-	if dir == "" {
+	dir, url := k.cfg.Settings.StaticPodPath, k.cfg.Settings.StaticPodURL
+	if dir == "" && url == "" {
 		k.static.open()
 		return
 	}
@@ -47,12 +56,15 @@ func (k *Kubelet) followStatic(ctx context.Context) {
 	if !k.synced.waitFor(ctx, 10*time.Second) {
 		return
 	}
-	st := &staticPods{dir: dir, byFile: map[string]*corev1.Pod{}, bad: map[string]string{}, ours: map[types.UID]bool{}}
-	watch := &dirWatch{dir: dir}
+	st := &staticPods{dir: dir, remote: &k.manifests, byFile: map[string]*corev1.Pod{}, bad: map[string]string{}, ours: map[types.UID]bool{}}
+	watch := &dirWatch{dir: watched(dir)}
 	defer watch.close()
 	for {
-		retry := watch.ensure()
-		if k.syncStatic(ctx, st) {
+		retry := never
+		if dir != "" {
+			retry = watch.ensure()
+		}
+		if k.syncStatic(ctx, st) && (url == "" || k.manifests.Load() != nil) {
 			k.static.open()
 		}
 		select {
@@ -67,14 +79,12 @@ func (k *Kubelet) followStatic(ctx context.Context) {
 				return
 			}
 			watch.drain()
-		case <-time.After(min(retry, staticPeriod)): // what was missed, and mirrors
+		case <-time.After(min(retry, k.cfg.Settings.FileCheckFrequency.Duration)): // what was missed, and mirrors
 		}
 	}
 }
 
 const (
-	// staticPeriod is how often manifests are read although no event came.
-	staticPeriod = 20 * time.Second
 	// settleTime is what an editor gets, which writes in steps.
 	settleTime  = 50 * time.Millisecond
 	maxManifest = 10 << 20
@@ -82,7 +92,9 @@ const (
 
 // staticPods is what followStatic knows of a directory.
 type staticPods struct {
-	dir string
+	dir string // "": none
+	// remote are the manifests of the URL.
+	remote *atomic.Pointer[[]manifestFile]
 	// byFile are the pods of the manifests that were good when last read.
 	byFile map[string]*corev1.Pod
 	// bad is what is wrong with the others, which is logged once.
@@ -102,9 +114,15 @@ func (st *staticPods) unreadable(err error) {
 // read brings the pods up to date. A manifest that has become bad keeps the pod
 // that it was: it may be half written.
 func (st *staticPods) read(node string) ([]*corev1.Pod, error) {
-	files, err := readManifests(st.dir, node)
-	if err != nil {
-		return nil, err
+	var files []manifestFile
+	if st.dir != "" {
+		var err error
+		if files, err = readManifests(st.dir, node); err != nil {
+			return nil, err
+		}
+	}
+	if remote := st.remote.Load(); remote != nil {
+		files = append(files, *remote...)
 	}
 	byFile, bad, seen := map[string]*corev1.Pod{}, map[string]string{}, map[string]string{}
 	var pods []*corev1.Pod
@@ -190,17 +208,23 @@ type manifestFile struct {
 	err  error
 }
 
-// readManifests reads every manifest of a directory. Each stands alone.
+// readManifests reads every manifest of a directory, or one file. Each stands alone.
 func readManifests(dir, node string) (files []manifestFile, err error) {
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return nil, err
-	}
-	for _, e := range entries {
-		if strings.HasPrefix(e.Name(), ".") || e.IsDir() {
-			continue
+	names := []string{dir}
+	if st, err := os.Stat(dir); err != nil || st.IsDir() {
+		entries, err := os.ReadDir(dir)
+		if err != nil {
+			return nil, err
 		}
-		f := manifestFile{path: filepath.Join(dir, e.Name())}
+		names = nil
+		for _, e := range entries {
+			if !strings.HasPrefix(e.Name(), ".") && !e.IsDir() {
+				names = append(names, filepath.Join(dir, e.Name()))
+			}
+		}
+	}
+	for _, name := range names {
+		f := manifestFile{path: name}
 		var b []byte
 		if b, f.err = readManifest(f.path); errors.Is(f.err, fs.ErrNotExist) {
 			continue
@@ -240,6 +264,11 @@ func decodeStatic(b []byte, path, node string) (*corev1.Pod, error) {
 	if err := yaml.Unmarshal(b, p); err != nil {
 		return nil, err
 	}
+	return asStatic(p, b, path, node, "file")
+}
+
+// asStatic makes a static pod of what the bytes b of a source said.
+func asStatic(p *corev1.Pod, b []byte, path, node, source string) (*corev1.Pod, error) {
 	if p.Kind != "Pod" || p.Name == "" || len(p.Spec.Containers) == 0 {
 		return nil, fmt.Errorf("no pod with a name and containers")
 	}
@@ -254,7 +283,7 @@ func decodeStatic(b []byte, path, node string) (*corev1.Pod, error) {
 	if p.Annotations == nil {
 		p.Annotations = map[string]string{}
 	}
-	p.Annotations[annConfigHash], p.Annotations[annConfigSource] = hash, "file"
+	p.Annotations[annConfigHash], p.Annotations[annConfigSource] = hash, source
 	p.Annotations[annConfigSeen] = time.Now().Format(time.RFC3339Nano)
 	p.Spec.NodeName = node
 	p.Spec.Tolerations = append(p.Spec.Tolerations, corev1.Toleration{Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute})

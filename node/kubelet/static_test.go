@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -38,7 +39,7 @@ func TestOneBadManifest(t *testing.T) {
 	n.api.dropPod("orphan")
 
 	dir := t.TempDir()
-	n.config = func(c *Config) { c.StaticPodDir = dir }
+	n.config = func(c *Config) { c.Settings.StaticPodPath = dir }
 	manifest(t, dir, "good")
 	write(t, filepath.Join(dir, "bad.yaml"), "kind: Pod\nmetadata: {na")
 	if err := os.Symlink("/dev/zero", filepath.Join(dir, "endless.yaml")); err != nil {
@@ -64,7 +65,7 @@ func TestBadManifestIsLoggedOnce(t *testing.T) {
 	dir := t.TempDir()
 	manifest(t, dir, "good")
 	write(t, filepath.Join(dir, "bad.yaml"), "kind: Pod\nmetadata: {na")
-	st := &staticPods{dir: dir}
+	st := &staticPods{dir: dir, remote: &atomic.Pointer[[]manifestFile]{}}
 	for range 3 {
 		if pods, err := st.read("n"); err != nil || len(pods) != 1 {
 			t.Fatalf("%d pods, %v", len(pods), err)
@@ -97,7 +98,7 @@ func TestTwoManifestsOfOnePod(t *testing.T) {
 	for _, f := range []string{"a", "b"} {
 		write(t, filepath.Join(dir, f+".yaml"), "kind: Pod\nmetadata: {name: p, namespace: ns, uid: u}\nspec: {containers: [{name: "+f+", image: x}]}\n")
 	}
-	st := &staticPods{dir: dir}
+	st := &staticPods{dir: dir, remote: &atomic.Pointer[[]manifestFile]{}}
 	pods, err := st.read("n")
 	if err != nil || len(pods) != 1 || len(st.bad) != 1 || pods[0].Spec.Containers[0].Name != "a" {
 		t.Errorf("%d pods, %v", len(pods), err)
@@ -110,7 +111,7 @@ func TestStaticPodsAreWatchedAgain(t *testing.T) {
 	n := newNode(t)
 	dir := filepath.Join(t.TempDir(), "manifests")
 	write(t, dir, "a file is in the way")
-	n.config = func(c *Config) { c.StaticPodDir = dir }
+	n.config = func(c *Config) { c.Settings.StaticPodPath = dir }
 	defer n.start()()
 	n.api.addPod(podtest.Pod("web", "web"))
 	n.until("other pods run", n.ready("web"))

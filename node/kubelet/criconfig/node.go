@@ -28,6 +28,15 @@ type Node struct {
 	ResolvConf func() (string, error)
 	// Memory is the node's memory in bytes.
 	Memory int64
+	// CPUPeriod is the period of quotas in microseconds. Default 100000.
+	CPUPeriod int64
+	// NoCPUQuota leaves limits of CPU out.
+	NoCPUQuota bool
+	// SingleOOMKill lets the kernel end one process of a container that runs out of
+	// memory instead of all.
+	SingleOOMKill bool
+	// SeccompDefault gives containers the runtime's profile unless they ask for another.
+	SeccompDefault bool
 	// OOMScoreFloor is the lowest oom_score_adj that containers can be given.
 	OOMScoreFloor int64
 }

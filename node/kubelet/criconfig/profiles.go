@@ -9,6 +9,9 @@ import (
 
 func seccomp(n Node, p *corev1.SeccompProfile) *cri.SecurityProfile {
 	if p == nil {
+		if n.SeccompDefault {
+			return &cri.SecurityProfile{ProfileType: cri.SecurityProfile_RuntimeDefault}
+		}
 		return &cri.SecurityProfile{ProfileType: cri.SecurityProfile_Unconfined}
 	}
 	switch p.Type {

@@ -11,8 +11,9 @@ import (
 const (
 	MinCPUShares = 2
 	maxCPUShares = 262144
-	cpuPeriod    = 100000
-	MinCPUQuota  = 1000
+	// CPUPeriod is the period of quotas in microseconds, unless a node has another.
+	CPUPeriod   = 100000
+	MinCPUQuota = 1000
 )
 
 // CPUShares are the shares of the cpu controller for a request in millicores.
@@ -24,11 +25,23 @@ func CPUShares(milli int64) int64 {
 }
 
 // CPUQuota is the quota of the cpu controller for a limit in millicores; 0: none.
-func CPUQuota(milli int64) int64 {
+func CPUQuota(milli, period int64) int64 {
 	if milli == 0 {
 		return 0
 	}
-	return max(milli*cpuPeriod/1000, MinCPUQuota)
+	return max(milli*period/1000, MinCPUQuota)
+}
+
+// cpu sets the shares and the quota of r.
+func (n Node) cpu(r *cri.LinuxContainerResources, request, limit int64) *cri.LinuxContainerResources {
+	r.CpuShares, r.CpuPeriod = CPUShares(request), n.CPUPeriod
+	if r.CpuPeriod == 0 {
+		r.CpuPeriod = CPUPeriod
+	}
+	if !n.NoCPUQuota {
+		r.CpuQuota = CPUQuota(limit, r.CpuPeriod)
+	}
+	return r
 }
 
 // podLimits are a pod's requests and limits; a limit counts only if every
@@ -63,7 +76,7 @@ func podLevel(pod *corev1.Pod, name corev1.ResourceName) *resource.Quantity {
 }
 
 // PodResources are the limits of a pod's own cgroup.
-func PodResources(pod *corev1.Pod) *cri.LinuxContainerResources {
+func (n Node) PodResources(pod *corev1.Pod) *cri.LinuxContainerResources {
 	requests, limits := podLimits(pod)
 	cpu, ok := requests[corev1.ResourceCPU]
 	milli := cpu.MilliValue()
@@ -72,23 +85,15 @@ func PodResources(pod *corev1.Pod) *cri.LinuxContainerResources {
 		milli = cpuLimit.MilliValue()
 	}
 	mem := limits[corev1.ResourceMemory]
-	return &cri.LinuxContainerResources{
-		CpuShares:          CPUShares(milli),
-		CpuQuota:           CPUQuota(cpuLimit.MilliValue()),
-		CpuPeriod:          cpuPeriod,
-		MemoryLimitInBytes: mem.Value(),
-	}
+	return n.cpu(&cri.LinuxContainerResources{MemoryLimitInBytes: mem.Value()}, milli, cpuLimit.MilliValue())
 }
 
-func overheadResources(pod *corev1.Pod) *cri.LinuxContainerResources {
+func (n Node) overheadResources(pod *corev1.Pod) *cri.LinuxContainerResources {
 	if len(pod.Spec.Overhead) == 0 {
 		return nil
 	}
 	cpu, mem := pod.Spec.Overhead[corev1.ResourceCPU], pod.Spec.Overhead[corev1.ResourceMemory]
-	return &cri.LinuxContainerResources{
-		CpuShares: CPUShares(cpu.MilliValue()), CpuQuota: CPUQuota(cpu.MilliValue()), CpuPeriod: cpuPeriod,
-		MemoryLimitInBytes: mem.Value(),
-	}
+	return n.cpu(&cri.LinuxContainerResources{MemoryLimitInBytes: mem.Value()}, cpu.MilliValue(), cpu.MilliValue())
 }
 
 // ContainerResources are the limits of one container.
@@ -106,15 +111,12 @@ func (n Node) ContainerResources(pod *corev1.Pod, c *corev1.Container) *cri.Linu
 	if !ok && !limit.IsZero() {
 		milli = limit.MilliValue()
 	}
-	r := &cri.LinuxContainerResources{
-		CpuShares:          CPUShares(milli),
-		CpuQuota:           CPUQuota(limit.MilliValue()),
-		CpuPeriod:          cpuPeriod,
+	r := n.cpu(&cri.LinuxContainerResources{
 		MemoryLimitInBytes: mem.Value(),
 		OomScoreAdj:        max(oomScore(pod, c, n.Memory), n.OOMScoreFloor),
 		HugepageLimits:     hugepages(c),
-	}
-	if n.CgroupV2 {
+	}, milli, limit.MilliValue())
+	if n.CgroupV2 && !n.SingleOOMKill {
 		// One process running out of memory ends the container, as on v1.
 		r.Unified = map[string]string{"memory.oom.group": "1"}
 	}

@@ -12,7 +12,7 @@ func TestShares(t *testing.T) {
 			t.Errorf("%dm: %d shares, want %d", milli, got, want)
 		}
 	}
-	if got := CPUQuota(1); got != 1000 {
+	if got := CPUQuota(1, CPUPeriod); got != 1000 {
 		t.Errorf("quota of 1m: %d", got)
 	}
 }

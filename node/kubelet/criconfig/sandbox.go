@@ -71,9 +71,9 @@ func linuxSandboxConfig(n Node, pod *corev1.Pod) *cri.LinuxPodSandboxConfig {
 		CgroupParent:    PodCgroup(n.CgroupParent, pod),
 		SecurityContext: sec,
 		Sysctls:         map[string]string{},
-		Resources:       PodResources(pod),
+		Resources:       n.PodResources(pod),
 	}
-	l.Overhead = overheadResources(pod)
+	l.Overhead = n.overheadResources(pod)
 	if sc := pod.Spec.SecurityContext; sc != nil {
 		for _, s := range sc.Sysctls {
 			l.Sysctls[strings.ReplaceAll(s.Name, "/", ".")] = s.Value

@@ -24,7 +24,7 @@ func actualResources(spec *corev1.ResourceRequirements, c *runtimestate.Containe
 			}
 		}
 	}
-	if q, ok := out.Limits[corev1.ResourceCPU]; ok && is.CpuPeriod > 0 && is.CpuQuota > 0 && criconfig.CPUDiffers(is.CpuQuota, criconfig.CPUQuota(q.MilliValue()), criconfig.MinCPUQuota) {
+	if q, ok := out.Limits[corev1.ResourceCPU]; ok && is.CpuPeriod > 0 && is.CpuQuota > 0 && criconfig.CPUDiffers(is.CpuQuota, criconfig.CPUQuota(q.MilliValue(), is.CpuPeriod), criconfig.MinCPUQuota) {
 		out.Limits[corev1.ResourceCPU] = *resource.NewMilliQuantity(is.CpuQuota*1000/is.CpuPeriod, resource.DecimalSI)
 	}
 	if q, ok := out.Requests[corev1.ResourceCPU]; ok && is.CpuShares > 0 && criconfig.CPUDiffers(is.CpuShares, criconfig.CPUShares(q.MilliValue()), criconfig.MinCPUShares) {

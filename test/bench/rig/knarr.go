@@ -120,5 +120,5 @@ func (c *Cluster) knarrNode(p Programs) error {
 		"--root-dir", filepath.Join(c.Dir, "kubelet"), "--pod-logs-dir", filepath.Join(c.Dir, "pods"), "--listen", fmt.Sprintf(":%d", ports[0]),
 		"--container-runtime-endpoint", "unix://"+filepath.Join(c.Dir, "containerd.sock"), "--cluster-dns", c.ClusterDNS,
 		"--tls-cert-file", c.pki.file("kubelet-serving.crt"), "--tls-private-key-file", c.pki.file("kubelet-serving.key"),
-		"--client-ca-file", c.pki.file("ca.crt"), "--cgroup-root", "/"+cgroup+"/kubepods")
+		"--client-ca-file", c.pki.file("ca.crt"), "--cgroup-root", "/"+cgroup)
 }

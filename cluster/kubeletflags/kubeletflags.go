@@ -1,0 +1,235 @@
+// Package kubeletflags is what may be said of the kubelet, with upstream's names: as
+// flags of `knarr kubelet`, by --kubelet-arg and --kubelet-config of a server or agent,
+// and in the configuration files that these name, which it reads.
+package kubeletflags
+
+import (
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"knarr/node/kubelet"
+	"knarr/node/kubelet/configuration"
+)
+
+// Flags are the kubelet's.
+type Flags struct {
+	// File is that of a KubeletConfiguration, Dir that of files which change it.
+	File, Dir string
+	// Settings are what the files and flags say, once they are loaded.
+	Settings *configuration.Settings
+
+	flags []assignment
+	doc   configuration.Document
+	// cluster says that the kubelet is one of a cluster of this program.
+	cluster bool
+}
+
+// An assignment is a flag and its value.
+type assignment struct {
+	flag  *configuration.Flag
+	value string
+}
+
+// ofCluster are the flags that a cluster has a flag of its own for, or "" where it is
+// the cluster's alone.
+var ofCluster = map[string]string{
+	"hostname-override": "node-name", "node-ip": "node-ip", "node-labels": "node-label", "port": "kubelet-port",
+	"healthz-port": "kubelet-healthz-port", "container-runtime-endpoint": "container-runtime-endpoint",
+	"cloud-provider": "cloud-provider", "root-dir": "data-dir", "kubeconfig": "", "bootstrap-kubeconfig": "", "cert-dir": "",
+	"client-ca-file": "", "tls-cert-file": "", "tls-private-key-file": "", "address": "", "enable-server": "",
+	"register-node": "", "cgroup-root": "", "image-service-endpoint": "", "cgroups-per-qos": "",
+	"anonymous-auth": "", "authentication-token-webhook": "", "authorization-mode": "", "healthz-bind-address": "",
+}
+
+// Bind declares the flags of a kubelet that runs alone.
+func (f *Flags) Bind(set *pflag.FlagSet) {
+	set.StringVar(&f.File, "config", "", "`file` with a KubeletConfiguration; flags given win")
+	set.StringVar(&f.Dir, "config-dir", "", "`directory` of files *.conf that change it, in the order of their names")
+	for i := range configuration.Flags {
+		flag := &configuration.Flags[i]
+		bound := set.VarPF(&value{f, flag, ""}, flag.Name, "", flag.Help)
+		if flag.Bool {
+			bound.NoOptDefVal = "true"
+		}
+	}
+}
+
+// value notes what is said of a flag.
+type value struct {
+	of   *Flags
+	flag *configuration.Flag
+	is   string
+}
+
+func (v *value) String() string { return v.is }
+func (v *value) Type() string {
+	if v.flag != nil && v.flag.Bool {
+		return "bool"
+	}
+	return "string"
+}
+
+// Set checks and notes a value. One that says several things may be said again.
+func (v *value) Set(s string) error {
+	var try configuration.Document
+	if err := try.Set(v.flag, s); err != nil {
+		return errors.New(strings.TrimPrefix(err.Error(), "--"+v.flag.Name+": "))
+	}
+	v.is = s
+	v.of.flags = append(v.of.flags, assignment{v.flag, s})
+	return nil
+}
+
+// Parse reads settings of the form key=value, of a node of a cluster, and a
+// configuration file.
+func Parse(settings []string, file string) (*Flags, error) {
+	f := &Flags{cluster: true, File: file}
+	for _, s := range settings {
+		name, value, ok := strings.Cut(strings.TrimLeft(s, "-"), "=")
+		if !ok {
+			return nil, fmt.Errorf("%q is not of the form key=value", s)
+		}
+		switch flag := configuration.FlagNamed(name); {
+		case name == "config":
+			f.File = value
+		case name == "config-dir":
+			f.Dir = value
+		case ofCluster[name] != "":
+			return nil, fmt.Errorf("%s is the cluster's; use --%s", name, ofCluster[name])
+		case isOfCluster(name):
+			return nil, fmt.Errorf("%s is the cluster's; remove it", name)
+		case flag == nil:
+			return nil, fmt.Errorf("there is no %q; there are %s", name, strings.Join(Keys(), ", "))
+		default:
+			var try configuration.Document
+			if err := try.Set(flag, value); err != nil {
+				return nil, err
+			}
+			f.flags = append(f.flags, assignment{flag, value})
+		}
+	}
+	return f, f.Load()
+}
+
+func isOfCluster(flag string) bool {
+	_, ok := ofCluster[flag]
+	return ok
+}
+
+// Keys are the names of what Parse takes.
+func Keys() []string {
+	names := []string{"config", "config-dir"}
+	for _, f := range configuration.Flags {
+		if !isOfCluster(f.Name) {
+			names = append(names, f.Name)
+		}
+	}
+	return names
+}
+
+// Load reads the files, then what the flags say over them, and reports everything
+// that is wrong. What changes nothing here is logged.
+func (f *Flags) Load() error {
+	if f.File != "" {
+		if err := f.doc.File(f.File); err != nil {
+			return err
+		}
+	}
+	if f.Dir != "" {
+		if err := f.doc.Dir(f.Dir); err != nil {
+			return err
+		}
+	}
+	again := map[string]bool{}
+	for _, s := range f.flags {
+		if err := f.doc.Add(s.flag, s.value, again[s.flag.Name]); err != nil {
+			return err
+		}
+		again[s.flag.Name] = true
+	}
+	var err error
+	if f.Settings, err = f.doc.Settings(); err != nil {
+		return err
+	}
+	if fields := f.idle(); len(fields) > 0 {
+		slog.Warn("kubelet: these settings change nothing here", "fields", strings.Join(fields, ", "))
+	}
+	return nil
+}
+
+// idle are the fields that were said and change nothing.
+func (f *Flags) idle() []string {
+	fields := f.doc.Idle()
+	if f.cluster {
+		for _, flag := range configuration.Flags {
+			if isOfCluster(flag.Name) && f.doc.Given(flag.Field) {
+				fields = append(fields, flag.Field+" (is the cluster's)")
+			}
+		}
+	}
+	slices.Sort(fields)
+	return fields
+}
+
+// Apply completes what a kubelet is made of with what was said. Of one of a cluster the
+// addresses, certificates and control groups stay.
+func (f *Flags) Apply(c *kubelet.Config) error {
+	taints := c.Settings
+	s := f.Settings.DeepCopy()
+	if taints != nil {
+		s.RegisterWithTaints = append(slices.Clone(taints.RegisterWithTaints), s.RegisterWithTaints...)
+	}
+	c.Settings = s
+	if f.doc.Given("clusterDNS") || len(c.ClusterDNS) == 0 {
+		c.ClusterDNS = nil
+		for _, a := range s.ClusterDNS {
+			c.ClusterDNS = append(c.ClusterDNS, net.ParseIP(a))
+		}
+	}
+	if s.ClusterDomain != "" {
+		c.ClusterDomain = s.ClusterDomain
+	}
+	if c.ResolvConf = *s.ResolverConfig; c.ResolvConf == "" {
+		c.ResolvConf = "-" // none
+	}
+	if s.PodLogsDir != "/var/log/pods" {
+		c.PodLogsDir = s.PodLogsDir
+	}
+	if s.ReadOnlyPort != 0 {
+		c.ReadOnly = net.JoinHostPort(s.Address, port(s.ReadOnlyPort))
+	}
+	if f.cluster {
+		return nil
+	}
+	if f.doc.Given("address") || f.doc.Given("port") {
+		c.Listen = net.JoinHostPort(s.Address, port(s.Port))
+	}
+	if c.Healthz = "-"; *s.HealthzPort != 0 {
+		c.Healthz = net.JoinHostPort(s.HealthzBindAddress, port(*s.HealthzPort))
+	}
+	c.RuntimeEndpoint = s.ContainerRuntimeEndpoint
+	c.CgroupParent = path.Join("/", s.CgroupRoot, "kubepods")
+	c.CertFile, c.KeyFile = s.TLSCertFile, s.TLSPrivateKeyFile
+	if file := s.Authentication.X509.ClientCAFile; file != "" {
+		b, err := os.ReadFile(file)
+		if err != nil {
+			return fmt.Errorf("--client-ca-file: %w", err)
+		}
+		if c.ClientCA = x509.NewCertPool(); !c.ClientCA.AppendCertsFromPEM(b) {
+			return fmt.Errorf("--client-ca-file: %s: no certificate in it", file)
+		}
+	}
+	return nil
+}
+
+func port(n int32) string { return strconv.Itoa(int(n)) }

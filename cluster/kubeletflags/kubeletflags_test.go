@@ -1,0 +1,82 @@
+package kubeletflags
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/spf13/pflag"
+	corev1 "k8s.io/api/core/v1"
+
+	"knarr/node/kubelet"
+	"knarr/node/kubelet/configuration"
+)
+
+func TestParse(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "kubelet.yaml")
+	if err := os.WriteFile(file, []byte("kind: KubeletConfiguration\napiVersion: kubelet.config.k8s.io/v1beta1\nmaxPods: 20\nport: 1\nclusterDomain: x.test\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	f, err := Parse([]string{"--max-pods=30", "eviction-hard=memory.available<1Gi,nodefs.available<5%", "cluster-dns=169.254.20.10", "register-with-taints=a=b:NoSchedule"}, file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := kubelet.Config{
+		ClusterDNS: []net.IP{net.IPv4(10, 43, 0, 10)}, ClusterDomain: "cluster.local", Listen: ":10250",
+		Settings: &configuration.Settings{RegisterWithTaints: []corev1.Taint{{Key: "first", Effect: corev1.TaintEffectNoExecute}}},
+	}
+	if err := f.Apply(&c); err != nil {
+		t.Fatal(err)
+	}
+	if c.Settings.MaxPods != 30 || c.Settings.EvictionHard["nodefs.available"] != "5%" || c.Listen != ":10250" || c.ClusterDomain != "x.test" {
+		t.Errorf("%+v", c)
+	}
+	if len(c.ClusterDNS) != 1 || c.ClusterDNS[0].String() != "169.254.20.10" {
+		t.Errorf("DNS %v", c.ClusterDNS)
+	}
+	if taints := c.Settings.RegisterWithTaints; len(taints) != 2 || taints[0].Key != "first" || taints[1].Value != "b" {
+		t.Errorf("taints %v", taints)
+	}
+	if got := f.idle(); len(got) != 1 || got[0] != "port (is the cluster's)" {
+		t.Errorf("idle %v", got)
+	}
+}
+
+func TestRefused(t *testing.T) {
+	for arg, want := range map[string]string{
+		"max-pods":                 "is not of the form key=value",
+		"node-ip=1.2.3.4":          "node-ip is the cluster's; use --node-ip",
+		"kubeconfig=x":             "kubeconfig is the cluster's; remove it",
+		"no-such=1":                `there is no "no-such"; there are config, config-dir, `,
+		"max-pods=-1":              "invalid configuration: maxPods (--max-pods) -1 must not be a negative number",
+		"config=/nowhere/file":     "failed to load kubelet config file, path: /nowhere/file",
+		"cpu-manager-policy=magic": `unknown policy: "magic"`,
+	} {
+		if _, err := Parse([]string{arg}, ""); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", arg, err)
+		}
+	}
+}
+
+func TestAlone(t *testing.T) {
+	var f Flags
+	set := pflag.NewFlagSet("", pflag.ContinueOnError)
+	f.Bind(set)
+	if err := set.Parse([]string{"--port=1234", "--healthz-port=0", "--read-only-port=1255", "--cgroup-root=/mine", "--resolv-conf=", "--fail-cgroupv1=false", "--seccomp-default",
+		"--cluster-dns=10.0.0.1", "--cluster-dns=10.0.0.2"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Load(); err != nil {
+		t.Fatal(err)
+	}
+	c := kubelet.Config{Listen: ":10250"}
+	if err := f.Apply(&c); err != nil {
+		t.Fatal(err)
+	}
+	if c.Listen != "0.0.0.0:1234" || c.Healthz != "-" || c.ReadOnly != "0.0.0.0:1255" || c.CgroupParent != "/mine/kubepods" || c.ResolvConf != "-" ||
+		!*c.Settings.SeccompDefault || len(c.ClusterDNS) != 2 {
+		t.Errorf("%+v", c)
+	}
+}
