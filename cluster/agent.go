@@ -53,7 +53,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 	defer claim.release()
 	socks := newSockets(a.layout)
-	socks.connect()
+	socks.connect(ctx)
 	listener, err := socks.listen("0.0.0.0", a.opts.KubeletPort, "kubelet-port")
 	if err != nil {
 		claim.abandon()

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -13,7 +14,7 @@ import (
 
 // preflight finds what would stop the cluster later, while nothing has been
 // made yet. Every error names the cause and the cure.
-func (s *Server) preflight() (err error) {
+func (s *Server) preflight(ctx context.Context) (err error) {
 	o := &s.opts
 	if os.Geteuid() != 0 && !o.DisableAgent {
 		return errors.New("knarr server runs containers and must be root; start it with sudo, or with --disable-agent for a control plane alone")
@@ -30,7 +31,7 @@ func (s *Server) preflight() (err error) {
 			return err
 		}
 	}
-	s.sockets.connect()
+	s.sockets.connect(ctx)
 	if s.listener, err = s.sockets.listen(o.BindAddress, o.HTTPSListenPort, "https-listen-port"); err == nil && !o.DisableAgent {
 		s.kubelet, err = s.sockets.listen("0.0.0.0", o.KubeletPort, "kubelet-port")
 	}

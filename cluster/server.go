@@ -76,7 +76,7 @@ func (s *Server) Run(ctx context.Context) error {
 	if err != nil || ctx.Err() != nil {
 		return err
 	}
-	if err := s.preflight(); err != nil {
+	if err := s.preflight(ctx); err != nil {
 		return err
 	}
 	defer s.release()

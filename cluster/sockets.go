@@ -19,12 +19,23 @@ type sockets struct {
 	layout  layout
 	holder  *holder.Client // may be nil: then nothing is held
 	holding chan struct{}  // closed once holder is settled
+	until   context.Context
 }
 
-func newSockets(l layout) *sockets { return &sockets{layout: l, holding: make(chan struct{})} }
+// ErrReplaced is why a server or agent ends that another process takes the place of: it
+// ends in order, but for its sockets, at which clients wait for that process.
+var ErrReplaced = errors.New("another process takes this one's place")
 
-// connect finds the sockets that a process that was killed left.
-func (s *sockets) connect() {
+func (s *sockets) replaced() bool { return errors.Is(context.Cause(s.until), ErrReplaced) }
+
+func newSockets(l layout) *sockets {
+	return &sockets{layout: l, holding: make(chan struct{}), until: context.Background()}
+}
+
+// connect finds the sockets that a process that was killed left, and holds others until
+// ctx ends.
+func (s *sockets) connect(ctx context.Context) {
+	s.until = ctx
 	if c, err := holder.Connect(s.layout.holder()); err == nil {
 		s.holder = c
 	}
@@ -65,9 +76,12 @@ func (s *sockets) hold(ctx context.Context, listeners ...net.Listener) {
 	}
 }
 
-// letGo ends the holder; later connections are refused.
+// letGo ends the holder; later connections are refused, unless another process takes this
+// one's place.
 func (s *sockets) letGo() {
-	<-s.holding
+	if <-s.holding; s.replaced() {
+		return
+	}
 	if err := s.holder.End(); err != nil {
 		slog.Debug("end the socket holder", "err", err)
 	}
@@ -104,6 +118,9 @@ type droppable struct {
 }
 
 func (d droppable) drop() {
+	if d.replaced() {
+		return
+	}
 	if err := d.holder.Drop(d.socket); err != nil {
 		slog.Debug("let go of a socket", "err", err)
 	}

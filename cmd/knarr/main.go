@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"knarr/cluster"
 	"knarr/cluster/alone"
 	"knarr/internal/run"
 )
@@ -36,15 +37,18 @@ func main() {
 // A signalled is why a context ended: somebody asked for it, which is no failure.
 type signalled struct{ os.Signal }
 
-func (s signalled) Error() string        { return "signal: " + s.String() }
-func (s signalled) Is(target error) bool { return target == context.Canceled }
+func (s signalled) Error() string { return "signal: " + s.String() }
+
+func (s signalled) Is(target error) bool {
+	return target == context.Canceled || target == cluster.ErrReplaced && s.Signal == syscall.SIGHUP
+}
 
 // untilSignal is a context that ends with the first signal to end, which is its
-// cause then.
+// cause then. SIGHUP makes room for another process of knarr.
 func untilSignal() (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	signals := make(chan os.Signal, 1)
-	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	run.Go("signals", func() {
 		select {
 		case s := <-signals:

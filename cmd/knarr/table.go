@@ -33,6 +33,7 @@ func verbs() []verb {
 	return []verb{
 		{name: "server", help: "run a cluster on this machine", bind: server,
 			more: "It stays in the foreground; interrupted, it leaves the containers running, and the next start takes them over. " +
+				"By SIGHUP it ends in order too, but clients of its ports wait for the next start instead of being refused: so is it replaced by a newer one. " +
 				"Each flag may be a key of /etc/knarr/config.yaml too.",
 			examples: []string{"knarr server", "knarr server --tls-san knarr.example.com --disable coredns", "knarr server --server https://first:6443 --token TOKEN"}},
 		{name: "agent", help: "run a node of another machine's cluster on this one", bind: agent,
