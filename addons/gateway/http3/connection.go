@@ -166,7 +166,7 @@ func (c *conn) leave() {
 		c.mu.Unlock()
 		c.goAway(uint64(next))
 		if over {
-			c.close(noError)
+			c.linger()
 		}
 	})
 }

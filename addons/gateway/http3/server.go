@@ -33,9 +33,9 @@ const (
 	headerTime    = 10 * time.Second // for a handshake, and for a request's head
 	stallTime     = 60 * time.Second // in which a stream must send or take something
 	idleTime      = 75 * time.Second
-	drainTime     = time.Second // in which streams that are on their way are still taken
-	lingerTime    = 2 * time.Second
-	maxHandshakes = 64 // that may be under way before clients must show that their addresses are theirs
+	drainTime     = time.Second            // in which streams that are on their way are still taken
+	lingerTime    = 500 * time.Millisecond // in which a client takes the last answer
+	maxHandshakes = 64                     // that may be under way before clients must show that their addresses are theirs
 )
 
 // Config is what a Server serves, and for whom.
