@@ -211,7 +211,8 @@ func lessBusy(of []*Endpoint, not *Endpoint, at int64) *Endpoint {
 	aWell, bWell := a != not && !a.resting(at), b != not && !b.resting(at)
 	switch {
 	case aWell && bWell:
-		if b.load(at) < a.load(at) {
+		aTurn, bTurn := a.turn(at), b.turn(at)
+		if bTurn && !aTurn || aTurn == bTurn && b.active.Load() < a.active.Load() {
 			return b
 		}
 		return a
@@ -231,14 +232,8 @@ func lessBusy(of []*Endpoint, not *Endpoint, at int64) *Endpoint {
 // slowStart is how long a new endpoint gets less than its part, at first a tenth.
 const slowStart = 10 * time.Second
 
-// load is how busy an endpoint is, as a number to compare.
-func (e *Endpoint) load(at int64) float64 {
-	load := float64(e.active.Load() + 1)
-	if e.since == 0 {
-		return load
-	}
-	if age := at - e.since; age < int64(slowStart) {
-		return load / max(0.1, float64(age)/float64(slowStart))
-	}
-	return load
+// turn says whether an endpoint may have this request: a new one not always.
+func (e *Endpoint) turn(at int64) bool {
+	age := at - e.since
+	return e.since == 0 || age >= int64(slowStart) || rand.Float64() < max(0.1, float64(age)/float64(slowStart))
 }

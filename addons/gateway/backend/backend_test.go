@@ -138,6 +138,9 @@ func TestSlowStart(t *testing.T) {
 		s := newSet()
 		s.Put(endpoints(2))
 		s.Put(endpoints(3))
+		if n := share(s, Wish{})[at(2)]; n < 100 || n > 1000 {
+			t.Errorf("of 10,000 requests one after the other the new endpoint got %d", n)
+		}
 		var held []*Endpoint
 		of := map[netip.AddrPort]int{}
 		for range 110 {
