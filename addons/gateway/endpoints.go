@@ -43,12 +43,22 @@ func (w *world) endpoints(t ingress.Target) []route.Endpoint {
 	if t.UDP {
 		protocol = corev1.ProtocolUDP
 	}
-	return endpointsOf(all, family, t.Port, protocol)
+	return endpointsOf(all, family, t.Port, protocol, w.here)
+}
+
+// A host is where endpoints are asked from.
+type host struct{ name, zone string }
+
+// A located is an endpoint and whom it is meant for.
+type located struct {
+	route.Endpoint
+	hints *discoveryv1.EndpointHints
 }
 
 // endpointsOf are the endpoints of one port in EndpointSlices, in the order of their
 // addresses. Pure.
-func endpointsOf(of []*discoveryv1.EndpointSlice, family discoveryv1.AddressType, port string, protocol corev1.Protocol) (all []route.Endpoint) {
+func endpointsOf(of []*discoveryv1.EndpointSlice, family discoveryv1.AddressType, port string, protocol corev1.Protocol, on host) (all []route.Endpoint) {
+	var found []located
 	for _, s := range of {
 		if s.AddressType != family {
 			continue
@@ -59,17 +69,54 @@ func endpointsOf(of []*discoveryv1.EndpointSlice, family discoveryv1.AddressType
 				continue
 			}
 			for i := range s.Endpoints {
-				if e, ok := endpointOf(&s.Endpoints[i], uint16(*p.Port)); ok && len(all) < maxEndpoints {
-					all = append(all, e)
+				if e, ok := endpointOf(&s.Endpoints[i], uint16(*p.Port)); ok && len(found) < maxEndpoints {
+					found = append(found, located{e, s.Endpoints[i].Hints})
 				}
 			}
 		}
+	}
+	hint(found, on)
+	for i := range found {
+		all = append(all, found[i].Endpoint)
 	}
 	slices.SortFunc(all, func(a, b route.Endpoint) int {
 		return cmp.Or(a.Address.Compare(b.Address), boolean(a.Terminating)-boolean(b.Terminating))
 	})
 	// A pod that two slices have, while it moves from one to the other, is one.
 	return slices.CompactFunc(all, func(a, b route.Endpoint) bool { return a.Address == b.Address })
+}
+
+// hint marks the endpoints that are meant for a host, as kube-proxy finds them: where all
+// that are ready have hints for nodes, and some are for this one, it is those; else likewise
+// with zones.
+func hint(all []located, on host) {
+	nodes := func(h *discoveryv1.EndpointHints) (is, any bool) {
+		return slices.ContainsFunc(h.ForNodes, func(n discoveryv1.ForNode) bool { return n.Name == on.name }), len(h.ForNodes) > 0
+	}
+	zones := func(h *discoveryv1.EndpointHints) (is, any bool) {
+		return slices.ContainsFunc(h.ForZones, func(z discoveryv1.ForZone) bool { return z.Name == on.zone }), len(h.ForZones) > 0
+	}
+	for _, of := range []func(*discoveryv1.EndpointHints) (is, any bool){nodes, zones} {
+		mine, complete := []int(nil), true
+		for i := range all {
+			if all[i].Terminating {
+				continue
+			}
+			is, any := false, false
+			if h := all[i].hints; h != nil {
+				is, any = of(h)
+			}
+			if complete = complete && any; is {
+				mine = append(mine, i)
+			}
+		}
+		if complete && len(mine) > 0 {
+			for _, i := range mine {
+				all[i].Hinted = true
+			}
+			return
+		}
+	}
 }
 
 func boolean(b bool) int {

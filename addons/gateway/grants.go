@@ -2,10 +2,8 @@ package gateway
 
 import (
 	"context"
-	"net/netip"
 	"time"
 
-	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
@@ -92,26 +90,4 @@ func (w *gatewayWatch) forgetGrants() {
 		w.grantGroup.Wait()
 		w.grants = nil
 	}
-}
-
-// nodesService is where the nodes' addresses are found.
-var nodesService = types.NamespacedName{Namespace: Namespace, Name: serviceName}
-
-// nodeAddresses are those of the nodes that are ready, as the Service that leads to them has them.
-func (w *world) nodeAddresses() (all []netip.Addr) {
-	found, _ := w.details.slices.GetIndexer().ByIndex(byService, nodesService.String()) // the index is there
-	for _, o := range found {
-		s := o.(*discoveryv1.EndpointSlice)
-		if s.Labels[discoveryv1.LabelManagedBy] != sliceManager {
-			continue
-		}
-		for i := range s.Endpoints {
-			for _, text := range s.Endpoints[i].Addresses {
-				if a, err := netip.ParseAddr(text); err == nil {
-					all = append(all, a)
-				}
-			}
-		}
-	}
-	return all
 }

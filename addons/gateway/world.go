@@ -44,6 +44,7 @@ type world struct {
 	apiParsed          *ingress.Parsed
 	served             map[types.NamespacedName]bool // the Services of Gateways
 	node               string                        // whose places are looked for; "" on a server
+	here               host                          // this node
 	fallback           *tls.Certificate
 	pace               pace
 	// reserve gives ports of the nodes to Gateways, on the server.
@@ -297,7 +298,7 @@ func (w *world) compile(ctx context.Context) (*compiled, error) {
 	if err != nil || ctx.Err() != nil {
 		return nil, err
 	}
-	out := &compiled{Config: route.Config{Listeners: of.Listeners, Backends: of.Backends, Nodes: w.nodeAddresses()}, targets: of.Targets, verdicts: of.Verdicts, http3: of.HTTP3()}
+	out := &compiled{Config: route.Config{Listeners: of.Listeners, Backends: of.Backends, Nodes: w.findNodes()}, targets: of.Targets, verdicts: of.Verdicts, http3: of.HTTP3()}
 	if len(gateways) > 0 {
 		served := map[types.NamespacedName]bool{}
 		api.Service, api.Secret, api.ConfigMap, api.Left, api.Parsed, api.Now = service, w.secret, w.configMap, left, w.apiParsed, time.Now()

@@ -337,7 +337,8 @@ type Stream struct {
 // An Endpoint is one address of a backend.
 type Endpoint struct {
 	Address netip.AddrPort
-	// Zone is where it is, Hinted says that EndpointSlices meant it for this node or its zone.
+	// Zone is where it is, Hinted says that EndpointSlices mean it for this node or its zone:
+	// such endpoints are asked as long as they answer.
 	Zone   string
 	Hinted bool
 	// Terminating endpoints serve only while there is no other.
