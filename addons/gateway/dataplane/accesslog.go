@@ -1,55 +1,98 @@
 package dataplane
 
 import (
+	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"log/slog"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"knarr/addons/gateway/proxy"
 )
 
+// maxLogBuffer bounds the lines that wait to be written: those over are lost, and counted,
+// since no request waits for a disk.
+const maxLogBuffer = 4 << 20
+
 // An accessLog writes a line for each request.
 type accessLog struct {
-	mu     sync.Mutex
 	to     io.Writer
 	common bool
-	buf    []byte
+	more   chan struct{}
+
+	mu         sync.Mutex
+	buf, spare []byte
+	lost       atomic.Uint64
 }
 
 func newAccessLog(to io.Writer, format string) *accessLog {
 	if to == nil {
 		return nil
 	}
-	return &accessLog{to: to, common: format == "common"}
+	return &accessLog{to: to, common: format == "common", more: make(chan struct{}, 1)}
 }
 
-// observer counts and logs requests.
-func observer(s *stats, log *accessLog) func(*proxy.Record) {
-	if log == nil {
-		return s.add
+func (l *accessLog) add(r *proxy.Record) {
+	if r.NoLog {
+		return
 	}
-	return func(r *proxy.Record) {
-		s.add(r)
-		if !r.NoLog {
-			log.write(r)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.buf) > maxLogBuffer {
+		l.lost.Add(1)
+		return
+	}
+	empty := len(l.buf) == 0
+	if l.common {
+		l.buf = appendCommon(l.buf, r)
+	} else {
+		l.buf = appendJSON(l.buf, r)
+	}
+	if empty {
+		select {
+		case l.more <- struct{}{}:
+		default:
 		}
 	}
 }
 
-func (l *accessLog) write(r *proxy.Record) {
+// run writes until ctx ends, and then what is left.
+func (l *accessLog) run(ctx context.Context) {
+	failing := false
+	for ctx.Err() == nil {
+		select {
+		case <-l.more:
+		case <-ctx.Done():
+		}
+		err := l.flush()
+		if failing != (err != nil) { // once, not for each line
+			if failing = err != nil; failing {
+				slog.Warn("gateway: the access log cannot be written", "err", err)
+			}
+		}
+	}
+}
+
+// flush writes what there is.
+func (l *accessLog) flush() error {
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.common {
-		l.buf = appendCommon(l.buf[:0], r)
-	} else {
-		l.buf = appendJSON(l.buf[:0], r)
+	lines := l.buf
+	l.buf, l.spare = l.spare[:0], nil
+	l.mu.Unlock()
+	_, err := l.to.Write(lines)
+	if err != nil {
+		l.lost.Add(uint64(bytes.Count(lines, []byte{'\n'})))
 	}
-	if _, err := l.to.Write(l.buf); err != nil {
-		slog.Debug("access log", "err", err)
+	l.mu.Lock()
+	if cap(lines) <= maxLogBuffer/4 {
+		l.spare = lines
 	}
+	l.mu.Unlock()
+	return err
 }
 
 func uri(r *proxy.Record) string {
@@ -107,6 +150,7 @@ func appendJSON(b []byte, r *proxy.Record) []byte {
 		text("endpoint", r.Endpoint.String())
 	}
 	number("attempts", int64(r.Attempts))
+	text("trace", r.Span.TraceID())
 	text("userAgent", r.UserAgent)
 	text("referer", r.Referer)
 	return append(b, "}\n"...)
@@ -120,7 +164,7 @@ func appendQuoted(b []byte, s string) []byte {
 		switch {
 		case r == '"' || r == '\\':
 			b = append(b, '\\', byte(r))
-		case r < 0x20 || r == 0x7f:
+		case r < 0x20 || r >= 0x7f && r < 0xa0: // terminals obey those too
 			b = append(b, '\\', 'u', '0', '0', hex[r>>4], hex[r&15])
 		default:
 			b = append(b, string(r)...)

@@ -20,6 +20,7 @@ import (
 	"knarr/addons/gateway/listener"
 	"knarr/addons/gateway/proxy"
 	"knarr/addons/gateway/route"
+	"knarr/addons/gateway/tracing"
 	"knarr/internal/run"
 )
 
@@ -28,14 +29,14 @@ type Options struct {
 	// Listen and ListenPacket open sockets. Default: net's.
 	Listen       func(network, address string) (net.Listener, error)
 	ListenPacket func(network, address string) (net.PacketConn, error)
-	// Zone is this node's: endpoints there are preferred where nobody gave hints. Default: none are.
-	Zone string
 	// Inside are the ranges of pods and Services: no URL of a tenant leads to an address there.
 	Inside []netip.Prefix
 	// AccessLog gets a line for each request. Default: no log.
 	AccessLog io.Writer
 	// AccessFormat is "json" or "common". Default "json".
 	AccessFormat string
+	// Tracer makes spans of requests. Default: none.
+	Tracer *tracing.Tracer
 	// Metrics gets the plane's collector. Default: nothing is counted.
 	Metrics prometheus.Registerer
 	// ResetKey, if it is the one of the process before, ends connections of HTTP/3 that
@@ -83,7 +84,8 @@ func New(o Options) *Plane {
 	}
 	o.DrainTimeout = cmp.Or(o.DrainTimeout, 20*time.Second)
 	p := &Plane{options: o, ports: map[portKey]*port{}, stats: newStats()}
-	p.proxy = proxy.New(observer(p.stats, newAccessLog(o.AccessLog, o.AccessFormat)), o.Inside...)
+	p.stats.log, p.stats.tracer = newAccessLog(o.AccessLog, o.AccessFormat), o.Tracer
+	p.proxy = proxy.New(proxy.Config{Matched: p.stats.matched, Ended: p.stats.ended, Inside: o.Inside, Tracer: o.Tracer})
 	if o.Metrics != nil {
 		o.Metrics.MustRegister(p.stats)
 	}
@@ -93,6 +95,16 @@ func New(o Options) *Plane {
 // Run serves until ctx ends; then no connections are taken any more, and the requests in
 // flight have DrainTimeout to end.
 func (p *Plane) Run(ctx context.Context) error {
+	reporting, stop := context.WithCancel(context.WithoutCancel(ctx)) // until the last request
+	var group run.Group
+	defer group.Wait()
+	defer stop()
+	if p.stats.log != nil {
+		group.Loop(reporting, "gateway: access log", p.stats.log.run)
+	}
+	if p.stats.tracer != nil {
+		group.Loop(reporting, "gateway: traces", p.stats.tracer.Run)
+	}
 	<-ctx.Done()
 	p.mu.Lock()
 	p.ended = true
@@ -107,21 +119,7 @@ func (p *Plane) Run(ctx context.Context) error {
 
 // SetEndpoints says where a backend is. It may be known before a Config names it; none
 // forgets it.
-func (p *Plane) SetEndpoints(name string, at []route.Endpoint) {
-	p.proxy.SetEndpoints(name, p.hinted(at))
-}
-
-// hinted marks the endpoints of this node's zone, if no EndpointSlice gave hints.
-func (p *Plane) hinted(at []route.Endpoint) []route.Endpoint {
-	if p.options.Zone == "" || slices.ContainsFunc(at, func(e route.Endpoint) bool { return e.Hinted }) {
-		return at
-	}
-	at = slices.Clone(at)
-	for i := range at {
-		at[i].Hinted = at[i].Zone == p.options.Zone
-	}
-	return at
-}
+func (p *Plane) SetEndpoints(name string, at []route.Endpoint) { p.proxy.SetEndpoints(name, at) }
 
 // Apply serves another Config in place of the one before. The result has each listener's
 // name, with an error for those that are not served, and the names of the routes that are

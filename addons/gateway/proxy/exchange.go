@@ -75,14 +75,14 @@ func (x *exchange) end() {
 		rec.Status = statusClientClosed
 	}
 	rec.Duration = time.Since(rec.Start)
-	if observe := x.port.proxy.observe; observe != nil {
-		rec.Client, rec.Method, rec.Host, rec.Path, rec.Query = x.client, x.r.Method, x.request.Host, x.request.Path, x.request.RawQuery
+	if ended := x.port.proxy.cfg.Ended; ended != nil {
+		rec.Client, rec.Method, rec.Scheme, rec.Host, rec.Path, rec.Query = x.client, x.r.Method, x.scheme, x.request.Host, x.request.Path, x.request.RawQuery
 		rec.UserAgent, rec.Referer = x.r.Header.Get("User-Agent"), x.r.Header.Get("Referer")
 		rec.Protocol = x.r.Proto
 		if x.body != nil {
 			rec.Received = x.body.read.Load()
 		}
-		observe(rec)
+		ended(rec)
 	}
 	*x = exchange{}
 	exchanges.Put(x)
@@ -103,6 +103,9 @@ func (x *exchange) serve() {
 	}
 	a := x.target.Action
 	x.record.Route, x.record.Rule, x.record.NoLog = a.route, a.rule.Name, a.rule.NoAccessLog
+	if matched := x.port.proxy.cfg.Matched; matched != nil {
+		x.record.Counted = matched(a.route)
+	}
 	if t := a.rule.Timeout; t > 0 {
 		ctx, cancel := context.WithTimeoutCause(x.r.Context(), t, errTimeout)
 		defer cancel()
@@ -115,6 +118,9 @@ func (x *exchange) serve() {
 	}
 	x.dropHopByHop()
 	x.forwarded()
+	if t := x.port.proxy.cfg.Tracer; t != nil {
+		x.record.Span = t.Begin(x.r.Header)
+	}
 	if a.filters.any && x.filtered(&a.filters) {
 		return
 	}

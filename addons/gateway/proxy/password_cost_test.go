@@ -22,7 +22,7 @@ func TestCostIsBounded(t *testing.T) {
 // However many routes ask for passwords, few are hashed at once.
 func TestHashingIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := New(nil)
+		p := New(Config{})
 		for range maxHashing {
 			p.hashing <- struct{}{} // others' are hashed
 		}

@@ -15,13 +15,26 @@ import (
 
 	"knarr/addons/gateway/backend"
 	"knarr/addons/gateway/route"
+	"knarr/addons/gateway/tracing"
 )
+
+// A Config is what a Proxy is made with. The zero value serves.
+type Config struct {
+	// Matched is called with the route of a request once it is known; what it returns becomes
+	// the Record's Counted. Ended is called with each request that was served, and must not
+	// keep the Record.
+	Matched func(route string) any
+	Ended   func(*Record)
+	// Inside are the ranges of pods and Services, which no URL of a tenant leads into.
+	Inside []netip.Prefix
+	// Tracer makes spans of requests. Default: none.
+	Tracer *tracing.Tracer
+}
 
 // A Proxy holds what requests of all listeners share: the backends, and what is counted.
 type Proxy struct {
-	observe func(*Record)
+	cfg     Config
 	auth    http.RoundTripper // asks servers that say who a client is
-	inside  []netip.Prefix
 	reach   atomic.Pointer[reach]
 	mirrors atomic.Int32  // copies in flight
 	room    atomic.Int64  // for bodies that are held
@@ -33,20 +46,17 @@ type Proxy struct {
 	limiters  map[place]*limiter
 }
 
-// New is a Proxy without backends. observe is called with each request that was served,
-// and must not keep the Record. inside are the ranges of pods and Services, which no URL of
-// a tenant leads into.
-func New(observe func(*Record), inside ...netip.Prefix) *Proxy {
+// New is a Proxy without backends.
+func New(cfg Config) *Proxy {
 	p := &Proxy{
-		observe:   observe,
-		inside:    inside,
+		cfg:       cfg,
 		hashing:   make(chan struct{}, maxHashing),
 		endpoints: map[string][]route.Endpoint{},
 		upstreams: map[string]*Upstream{},
 		limiters:  map[place]*limiter{},
 	}
 	p.room.Store(maxHeld)
-	p.reach.Store(newReach(inside, &route.Config{}))
+	p.reach.Store(newReach(cfg.Inside, &route.Config{}))
 	p.auth = newAuthTransport(func(at netip.AddrPort) error { return p.reach.Load().may(at) })
 	return p
 }
@@ -115,7 +125,7 @@ func (p *Proxy) Compile(c *route.Config) *Compiled {
 		}
 	}
 	p.limiters = compiler.limiters
-	p.reach.Store(newReach(p.inside, c))
+	p.reach.Store(newReach(p.cfg.Inside, c))
 	current := maps.Clone(p.upstreams)
 	return &Compiled{Sites: sites, Upstreams: current, Dropped: dropped, Release: func() {
 		for name, u := range old {
@@ -180,7 +190,7 @@ type Record struct {
 	Start                          time.Time
 	Duration                       time.Duration
 	Client                         netip.Addr
-	Method, Host, Path             string
+	Method, Scheme, Host, Path     string
 	Query, Protocol                string
 	UserAgent, Referer             string
 	Status                         int
@@ -188,6 +198,10 @@ type Record struct {
 	Listener, Route, Rule, Backend string
 	Endpoint                       netip.AddrPort // invalid if none was asked
 	Attempts                       int
+	// Counted is what Matched has returned; nil if no route was found.
+	Counted any
+	// Span is the request's part of a trace, if there is a Tracer.
+	Span tracing.Span
 	// NoLog is of rules that are left out of the access log.
 	NoLog bool
 }

@@ -34,11 +34,11 @@ type fixture struct {
 
 func newFixture(t *testing.T) *fixture {
 	f := &fixture{t: t, backend: map[string]route.Backend{}}
-	f.proxy = New(func(r *Record) {
+	f.proxy = New(Config{Ended: func(r *Record) {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		f.records = append(f.records, *r)
-	})
+	}})
 	f.port = f.proxy.NewPort(false)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
