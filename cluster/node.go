@@ -2,8 +2,6 @@ package cluster
 
 import (
 	"context"
-	"crypto/hkdf"
-	"crypto/sha256"
 	"crypto/x509"
 	"fmt"
 	"log/slog"
@@ -25,8 +23,6 @@ import (
 	watchtools "k8s.io/client-go/tools/watch"
 
 	"knarr/addons/dns"
-	"knarr/addons/gateway"
-	"knarr/addons/gateway/dataplane"
 	"knarr/addons/loadbalancer/announcer"
 	"knarr/addons/localstorage"
 	"knarr/internal/programs"
@@ -288,39 +284,6 @@ func (n *node) storage(ctx context.Context) error {
 		return err
 	}
 	return s.Run(ctx)
-}
-
-// gateway serves Ingresses at this node's ports.
-func (n *node) gateway(ctx context.Context) error {
-	reset, err := n.resetKey()
-	if err != nil {
-		return err
-	}
-	inside := []netip.Prefix{n.facts.ClusterCIDR, n.facts.ServiceCIDR}
-	plane := dataplane.New(dataplane.Options{Listen: n.sockets.listenWhileOpen, ListenPacket: n.sockets.listenPacketWhileOpen, Inside: inside, ResetKey: reset})
-	g, err := gateway.New(gateway.Config{Kube: n.as.gateway, NodeName: n.opts.NodeName, Domain: n.facts.ClusterDomain, Inside: inside, Plane: plane})
-	if err != nil {
-		return err
-	}
-	return g.Run(ctx)
-}
-
-// resetKey is the same in each process of this node: with it one tells clients of HTTP/3
-// that the connections of the one before are gone.
-func (n *node) resetKey() (*[32]byte, error) {
-	key, err := nodeKey(n.layout)
-	if err != nil {
-		return nil, err
-	}
-	secret, err := key.Bytes()
-	if err != nil {
-		return nil, fmt.Errorf("key for resets of HTTP/3: %w", err)
-	}
-	made, err := hkdf.Key(sha256.New, secret, nil, "resets of HTTP/3", 32)
-	if err != nil {
-		return nil, fmt.Errorf("key for resets of HTTP/3: %w", err)
-	}
-	return (*[32]byte)(made), nil
 }
 
 // announce answers on this node's networks for addresses of pools that Services have.

@@ -35,6 +35,7 @@ type NodeOptions struct {
 	KubeletConfig   string
 	LogFormat       string
 	Debug           bool
+	gatewayOptions
 
 	nodeIP  netip.Addr
 	proxy   *proxyflags.Flags
@@ -58,6 +59,7 @@ func (o *NodeOptions) flags(f *pflag.FlagSet) {
 	f.StringArrayVar(&o.KubeletArgs, "kubelet-arg", nil, "`key=value` that sets one of upstream's flags of the kubelet: what is reserved, evictions, images, CPUs")
 	f.StringVar(&o.KubeletConfig, "kubelet-config", "", "`file` with a KubeletConfiguration; what --kubelet-arg says wins")
 	flaghelp.Group(f, "Node")
+	o.gatewayOptions.flags(f)
 	f.StringVar(&o.LogFormat, "log-format", "text", "`format` of the log: text or json")
 	flaghelp.Values(f, "log-format", "text", "json")
 	f.BoolVar(&o.Debug, "debug", false, "log more")
@@ -148,6 +150,7 @@ func (o *NodeOptions) validate(f *faults) {
 	} else {
 		o.nodeIP = f.address("node-ip", o.NodeIP)
 	}
+	o.gatewayOptions.validate(f)
 	f.port("kubelet-port", o.KubeletPort)
 	if o.KubeletHealthz != 0 {
 		f.port("kubelet-healthz-port", o.KubeletHealthz)
