@@ -204,7 +204,7 @@ func (s *Server) network() (*etcd.Network, error) {
 	if err != nil {
 		return nil, err
 	}
-	ip := s.opts.nodeIP
+	ip := s.opts.nodeIPs[0]
 	if _, err := ca.issue(s.layout, leaf{name: "etcd-peer", user: etcdUser, hosts: []string{ip.String()}, peer: true}); err != nil {
 		return nil, err
 	}

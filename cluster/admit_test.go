@@ -80,7 +80,7 @@ func freePort(t *testing.T) string {
 // stays here.
 func reachable(t *testing.T) string {
 	t.Helper()
-	a := defaultAddress()
+	a := defaultAddresses()[0]
 	if a.IsLoopback() {
 		need.Skip(t, "needs an address that is not loopback: ip address add 192.0.2.1/24 dev lo")
 	}

@@ -54,13 +54,24 @@ func (a *Agent) Run(ctx context.Context) error {
 	defer claim.release()
 	socks := newSockets(a.layout)
 	socks.connect(ctx)
-	listener, err := socks.listen("0.0.0.0", a.opts.KubeletPort, "kubelet-port")
+	before := a.layout.rememberedFamilies().everywhereAddress()
+	listener, err := socks.listen(before, a.opts.KubeletPort, "kubelet-port")
 	if err != nil {
 		claim.abandon()
 		return err
 	}
-	defer listener.Close()
+	defer func() {
+		if listener != nil {
+			listener.Close()
+		}
+	}()
 	member, err := a.join(ctx)
+	if err == nil && member != nil {
+		err = a.opts.belong(member.Facts.ClusterCIDRs)
+	}
+	if err == nil && member != nil {
+		listener, err = a.listenAs(socks, listener, before, member.Facts.ClusterCIDRs.everywhereAddress())
+	}
 	if err != nil {
 		if claim.fresh {
 			_ = os.Remove(a.layout.tls("kubelet.key"))
@@ -99,6 +110,16 @@ func (a *Agent) Run(ctx context.Context) error {
 		slog.Warn("stopped before everything had ended by itself", "after", stopTime)
 	}
 	return nil
+}
+
+// listenAs listens for the kubelet at another address than before the cluster's families
+// were known, if it has to.
+func (a *Agent) listenAs(socks *sockets, l net.Listener, before, now string) (net.Listener, error) {
+	if now == before {
+		return l, nil
+	}
+	l.Close()
+	return socks.listen(now, a.opts.KubeletPort, "kubelet-port")
 }
 
 // serverName is a name that every server's certificate bears.

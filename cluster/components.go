@@ -6,8 +6,8 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"net/http"
-	"net/netip"
 	"net/url"
+	"slices"
 	"sync"
 
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
@@ -89,7 +89,8 @@ func (s *Server) controllers(ctx context.Context) error {
 	return switchToElection(ctx, s.several(), func(ctx context.Context, elect bool) error {
 		m, err := controllermanager.New(controllermanager.Config{
 			Kube: s.as("kube-controller-manager", "system:kube-controller-manager"), ClientFor: s.asController,
-			RootCA: s.ca.pem, TokenKey: s.tokenKey, Signers: csr.All(func() (*x509.Certificate, crypto.Signer, error) { return s.ca.cert, s.ca.key, nil }), ClusterCIDRs: []netip.Prefix{s.opts.clusterCIDR},
+			RootCA: s.ca.pem, TokenKey: s.tokenKey, Signers: csr.All(func() (*x509.Certificate, crypto.Signer, error) { return s.ca.cert, s.ca.key, nil }), ClusterCIDRs: s.opts.clusterCIDRs, ServiceCIDRs: s.opts.serviceCIDRs,
+			NodeCIDRMaskSizeIPv4: s.opts.NodeMaskIPv4, NodeCIDRMaskSizeIPv6: s.opts.NodeMaskIPv6,
 			// The API server believes bootstrap tokens, as in a cluster of kubeadm's: they end when
 			// they say so.
 			Controllers: []string{"*", bootstraptoken.Signer, bootstraptoken.Cleaner},
@@ -219,7 +220,7 @@ func (s *Server) publishGateway(ctx context.Context) error {
 		st, err := gateway.NewStatus(gateway.StatusConfig{
 			Kube: s.asAccount("gateway", gateway.ServiceAccount), Registrar: s.registrar(), Domain: s.opts.ClusterDomain,
 			LeaderElect: elect, Identity: s.opts.NodeName, NodeAddresses: s.opts.disabled(serviceLB),
-			Inside: []netip.Prefix{s.opts.clusterCIDR, s.opts.serviceCIDR},
+			Inside: append(slices.Clone(s.opts.clusterCIDRs), s.opts.serviceCIDRs...),
 		})
 		if err != nil {
 			return err

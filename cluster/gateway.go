@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -70,7 +71,7 @@ func (n *node) gateway(ctx context.Context) error {
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	options := dataplane.Options{
 		Listen: n.sockets.listenWhileOpen, ListenPacket: n.sockets.listenPacketWhileOpen,
-		Inside: []netip.Prefix{n.facts.ClusterCIDR, n.facts.ServiceCIDR}, Metrics: registry, AccessFormat: o.logFormat, ResetKey: reset,
+		Inside: append(slices.Clone(n.facts.ClusterCIDRs), n.facts.ServiceCIDRs...), Metrics: registry, AccessFormat: o.logFormat, ResetKey: reset,
 	}
 	if o.logPath != "" {
 		log, err := dataplane.OpenLog(o.logPath)

@@ -17,7 +17,7 @@ import (
 func TestIdentityTowardsKubelets(t *testing.T) {
 	o := Options{HTTPSListenPort: 6443, BindAddress: "127.0.0.1"}
 	o.DataDir, o.NodeName, o.ClusterDomain = t.TempDir(), "n", "cluster.local"
-	o.nodeIP, o.advertise, o.serviceCIDR = netip.MustParseAddr("10.0.0.7"), netip.MustParseAddr("10.0.0.7"), netip.MustParsePrefix("10.43.0.0/16")
+	o.nodeIPs, o.advertise, o.serviceCIDRs = addresses{netip.MustParseAddr("10.0.0.7")}, netip.MustParseAddr("10.0.0.7"), ranges{netip.MustParsePrefix("10.43.0.0/16")}
 	s := NewServer(o)
 	ca, err := openAuthority(s.layout, "ca")
 	if err != nil {

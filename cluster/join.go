@@ -56,20 +56,25 @@ type joinReply struct {
 
 // nodeLeaves are the certificates of a node that joins, all of one key.
 func nodeLeaves(name string, ips []netip.Addr) []leaf {
-	me, group := "system:node:"+name, []string{"system:nodes"}
-	hosts := []string{name, "127.0.0.1"}
-	for _, ip := range ips {
-		hosts = append(hosts, ip.String())
-	}
+	serving := kubeletLeaf(name, ips)
 	return []leaf{
-		{name: "kubelet-client", user: me, groups: group},
-		{name: "kubelet", user: me, groups: group, hosts: hosts},
+		{name: "kubelet-client", user: serving.user, groups: serving.groups},
+		serving,
 		{name: "kube-proxy", user: "system:kube-proxy"},
 		{name: "dns", user: serviceaccount.MakeUsername(metav1.NamespaceSystem, "kube-dns"), groups: serviceaccount.MakeGroupNames(metav1.NamespaceSystem)},
 		{name: "local-storage", user: localstorage.User(name), groups: []string{localstorage.Group}},
 		{name: "gateway", user: gateway.User(name), groups: []string{gateway.Group}},
 		{name: "address-announcer", user: announcer.User(name), groups: []string{announcer.Group}},
 	}
+}
+
+// kubeletLeaf is the certificate that a node's kubelet serves with.
+func kubeletLeaf(name string, ips []netip.Addr) leaf {
+	l := leaf{name: "kubelet", user: "system:node:" + name, groups: []string{"system:nodes"}, hosts: []string{name, "127.0.0.1"}}
+	for _, ip := range ips {
+		l.hosts = append(l.hosts, ip.String())
+	}
+	return l
 }
 
 // joins lets nodes in, and further servers.

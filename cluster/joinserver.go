@@ -81,7 +81,7 @@ func (s *Server) persist(ctx context.Context, do func(context.Context) error) er
 // asks sends a request to the server to join.
 func (s *Server) asks(ctx context.Context, ca *x509.CertPool, path, peer string, reply any) error {
 	o := &s.opts
-	body, err := json.Marshal(serverRequest{Secret: o.joinWith.secret, NodeName: o.NodeName, NodeIP: o.nodeIP, PeerURL: peer})
+	body, err := json.Marshal(serverRequest{Secret: o.joinWith.secret, NodeName: o.NodeName, NodeIP: o.nodeIPs[0], PeerURL: peer})
 	if err != nil {
 		return err
 	}

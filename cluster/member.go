@@ -10,7 +10,6 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"net/netip"
 	"os"
 	"time"
 )
@@ -67,12 +66,26 @@ func (a *Agent) remembered(key *ecdsa.PrivateKey) *membership {
 	return m
 }
 
+// rememberedFamilies are the pods' ranges of the cluster this node was a member of, nil
+// without one.
+func (l layout) rememberedFamilies() ranges {
+	var m membership
+	if b, err := os.ReadFile(l.joined()); err != nil || json.Unmarshal(b, &m) != nil {
+		return nil
+	}
+	return m.Facts.ClusterCIDRs
+}
+
 // serves reports whether the node can go on with a membership.
 func (a *Agent) serves(m *membership, now time.Time) bool {
 	if m.Server != a.opts.Server || a.opts.token.caHash != "" && hashCA(m.CA) != a.opts.token.caHash {
 		return false
 	}
-	for _, l := range nodeLeaves(a.opts.NodeName, []netip.Addr{a.opts.nodeIP}) {
+	ips, err := a.opts.hostIPs.ofCluster(m.Facts.ClusterCIDRs, a.opts.NodeIP != "")
+	if err != nil {
+		return false
+	}
+	for _, l := range nodeLeaves(a.opts.NodeName, ips) {
 		cert, err := x509.ParseCertificate(m.Certificates[l.name])
 		if err != nil || cert.Subject.CommonName != l.user || now.After(cert.NotAfter) {
 			return false
@@ -101,7 +114,7 @@ func (a *Agent) ask(ctx context.Context, key *ecdsa.PrivateKey) (*membership, er
 	if err != nil {
 		return nil, err
 	}
-	body, err := json.Marshal(joinRequest{Secret: a.opts.token.secret, NodeName: a.opts.NodeName, NodeIPs: []netip.Addr{a.opts.nodeIP}, CSR: csr})
+	body, err := json.Marshal(joinRequest{Secret: a.opts.token.secret, NodeName: a.opts.NodeName, NodeIPs: a.opts.hostIPs, CSR: csr})
 	if err != nil {
 		return nil, err
 	}
@@ -118,6 +131,9 @@ func (a *Agent) ask(ctx context.Context, key *ecdsa.PrivateKey) (*membership, er
 		return nil, fmt.Errorf("--server %s: its answer to join: %w; is it a knarr server of this version?", a.opts.Server, err)
 	}
 	m.Facts, m.Certificates = reply.Facts, reply.Certificates
+	if _, err := a.opts.hostIPs.ofCluster(m.Facts.ClusterCIDRs, a.opts.NodeIP != ""); err != nil {
+		return nil, fmt.Errorf("--node-ip: %w", err)
+	}
 	if !a.serves(m, time.Now()) {
 		return nil, fmt.Errorf("--server %s: it signed other certificates than were asked for; is it a knarr server of this version?", a.opts.Server)
 	}

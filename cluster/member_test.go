@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -41,7 +42,7 @@ func newJoinProxy(t *testing.T) *joinProxy {
 		t.Fatal(err)
 	}
 	d := &joinProxy{joins: &joins{ca: ca, token: token, own: []string{"server.test"}, client: api.Client(t), slots: make(chan struct{}, maxJoins),
-		facts: facts{ClusterCIDR: netip.MustParsePrefix("10.42.0.0/16"), ClusterDomain: "cluster.local", Network: 7}}}
+		facts: facts{ClusterCIDRs: ranges{netip.MustParsePrefix("10.42.0.0/16")}, ClusterDomain: "cluster.local", Network: 7}}}
 	mux := http.NewServeMux()
 	for path, h := range d.joins.paths() {
 		mux.Handle(path, h)
@@ -62,7 +63,7 @@ func (nobody) Write(p []byte) (int, error) { return len(p), nil }
 func (d *joinProxy) agent(t *testing.T, change func(*AgentOptions)) *Agent {
 	t.Helper()
 	o := AgentOptions{Server: d.URL, token: d.joins.token}
-	o.NodeName, o.DataDir, o.nodeIP = "n", t.TempDir(), netip.MustParseAddr("10.0.0.7")
+	o.NodeName, o.DataDir, o.hostIPs = "n", t.TempDir(), addresses{netip.MustParseAddr("10.0.0.7")}
 	if change != nil {
 		change(&o)
 	}
@@ -85,7 +86,7 @@ func TestJoin(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if m.Facts.Network != 7 || m.Facts.ClusterCIDR != d.joins.facts.ClusterCIDR {
+	if m.Facts.Network != 7 || !slices.Equal(m.Facts.ClusterCIDRs, d.joins.facts.ClusterCIDRs) {
 		t.Errorf("facts %+v", m.Facts)
 	}
 	for name, want := range map[string]struct {
@@ -124,7 +125,7 @@ func TestJoin(t *testing.T) {
 	if a.serves(m, time.Now().Add(2*leafLife)) {
 		t.Error("certificates that have ended serve")
 	}
-	a.opts.nodeIP = netip.MustParseAddr("10.0.0.8")
+	a.opts.hostIPs = addresses{netip.MustParseAddr("10.0.0.8")}
 	if a.remembered(key) != nil {
 		t.Error("certificates of another address serve")
 	}

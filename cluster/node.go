@@ -39,11 +39,11 @@ import (
 
 // facts are what every node of a cluster must know of it.
 type facts struct {
-	ClusterCIDR   netip.Prefix `json:"clusterCIDR"`
-	ServiceCIDR   netip.Prefix `json:"serviceCIDR"`
-	ClusterDNS    netip.Addr   `json:"clusterDNS"`
-	ClusterDomain string       `json:"clusterDomain"`
-	Backend       string       `json:"flannelBackend"`
+	ClusterCIDRs  ranges    `json:"clusterCIDR"`
+	ServiceCIDRs  ranges    `json:"serviceCIDR"`
+	ClusterDNS    addresses `json:"clusterDNS"`
+	ClusterDomain string    `json:"clusterDomain"`
+	Backend       string    `json:"flannelBackend"`
 	// Network tells this cluster's packets from another's.
 	Network uint32 `json:"network"`
 	// CloudProvider is external, or there is none.
@@ -106,7 +106,7 @@ func (n *node) pods(ctx context.Context) error {
 	listener := n.kubelet
 	if n.runs++; n.runs > 1 { // the run before has closed it
 		var err error
-		if listener, err = n.sockets.listen("0.0.0.0", o.KubeletPort, "kubelet-port"); err != nil {
+		if listener, err = n.sockets.listen(n.facts.ClusterCIDRs.everywhereAddress(), o.KubeletPort, "kubelet-port"); err != nil {
 			return err
 		}
 	}
@@ -116,9 +116,9 @@ func (n *node) pods(ctx context.Context) error {
 	}
 	cfg := kubelet.Config{
 		Kube:     n.as.kubelet,
-		NodeName: o.NodeName, NodeIPs: []net.IP{o.nodeIP.AsSlice()},
+		NodeName: o.NodeName, NodeIPs: o.nodeIPs.netIPs(),
 		RootDir: n.layout.kubelet(), PodLogsDir: n.layout.podLogs(),
-		ClusterDNS: []net.IP{n.facts.ClusterDNS.AsSlice()}, ClusterDomain: n.facts.ClusterDomain,
+		ClusterDNS: n.facts.ClusterDNS.netIPs(), ClusterDomain: n.facts.ClusterDomain,
 		Listener: listener, Healthz: healthz,
 		CertFile: n.layout.tls("kubelet.crt"), KeyFile: n.layout.tls("kubelet.key"), ClientCA: n.ca,
 		NodeLabels:    o.labels,
@@ -193,8 +193,10 @@ func (l layout) cniConfig() cni.Config {
 
 func (n *node) cniConfig() cni.Config {
 	c := n.layout.cniConfig()
-	c.ClusterCIDRs = []string{n.facts.ClusterCIDR.String()}
-	c.Backend, c.NodeIP, c.NetworkID = n.facts.Backend, n.opts.nodeIP, n.facts.Network
+	for _, p := range n.facts.ClusterCIDRs {
+		c.ClusterCIDRs = append(c.ClusterCIDRs, p.String())
+	}
+	c.Backend, c.NodeIPs, c.NetworkID = n.facts.Backend, n.opts.nodeIPs, n.facts.Network
 	if !slices.Contains(n.facts.Disabled, networkPolicy) {
 		c.NewPods = network.NewPods{Table: n.layout.policyTable(), IPv4: networkpolicy.NewPods4, IPv6: networkpolicy.NewPods6}
 	}
@@ -223,7 +225,7 @@ func (n *node) network(ctx context.Context) error {
 		n.podRanges = cfg.PodCIDRs
 		close(n.podNetwork)
 	})
-	slog.Info("pod network ready", "range", me.Spec.PodCIDR, "after", time.Since(n.began).Round(time.Millisecond))
+	slog.Info("pod network ready", "ranges", me.Spec.PodCIDRs, "after", time.Since(n.began).Round(time.Millisecond))
 	n.keepInstalled(ctx, cfg)
 	return nil
 }
@@ -261,8 +263,11 @@ func waitForNode(ctx context.Context, client kubernetes.Interface, name string, 
 }
 
 func (n *node) proxy(ctx context.Context) error {
+	if n.facts.ClusterCIDRs.has(true) {
+		n.opts.proxy.Everywhere()
+	}
 	cfg, err := n.opts.proxy.Open(kubeproxy.Config{
-		Kube: n.as.proxy, NodeName: n.opts.NodeName, ClusterCIDRs: []netip.Prefix{n.facts.ClusterCIDR}, Table: n.layout.table(),
+		Kube: n.as.proxy, NodeName: n.opts.NodeName, ClusterCIDRs: n.facts.ClusterCIDRs, Table: n.layout.table(),
 	}, n.layout.proxyRecords())
 	if err != nil {
 		return err

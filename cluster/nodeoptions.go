@@ -3,7 +3,6 @@ package cluster
 import (
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -37,7 +36,8 @@ type NodeOptions struct {
 	Debug           bool
 	gatewayOptions
 
-	nodeIP  netip.Addr
+	hostIPs addresses // as given, or as found
+	nodeIPs addresses // those of the cluster's families, the first family first, once that is known
 	proxy   *proxyflags.Flags
 	kubelet *kubeletflags.Flags
 	labels  map[string]string
@@ -49,7 +49,7 @@ func (o *NodeOptions) flags(f *pflag.FlagSet) {
 	f.StringVarP(&o.DataDir, "data-dir", "d", DefaultDataDir, "`directory` that everything of this cluster lives in")
 	flaghelp.Group(f, "Flags")
 	f.StringVar(&o.NodeName, "node-name", "", "`name` of this node (default: the host name)")
-	f.StringVar(&o.NodeIP, "node-ip", "", "`address` of this node (default: that of the default route)")
+	f.StringVar(&o.NodeIP, "node-ip", "", "`address` of this node, or one of each family (default: those of the default routes, of the cluster's families)")
 	f.IntVar(&o.KubeletPort, "kubelet-port", 10250, "`port` the kubelet listens on")
 	f.IntVar(&o.KubeletHealthz, "kubelet-healthz-port", 10248, "`port` on 127.0.0.1 of the kubelet's /healthz; 0: none")
 	f.StringSliceVar(&o.NodeLabels, "node-label", nil, "`labels` of this node, key=value")
@@ -146,11 +146,12 @@ func (o *NodeOptions) validate(f *faults) {
 		f.add("node-name", "%q: %s", o.NodeName, e[0])
 	}
 	if o.NodeIP == "" {
-		o.nodeIP = defaultAddress()
+		o.hostIPs = defaultAddresses()
 	} else {
-		o.nodeIP = f.address("node-ip", o.NodeIP)
+		o.hostIPs = f.addresses("node-ip", o.NodeIP)
 	}
 	o.gatewayOptions.validate(f)
+	o.nodeIPs = o.hostIPs
 	f.port("kubelet-port", o.KubeletPort)
 	if o.KubeletHealthz != 0 {
 		f.port("kubelet-healthz-port", o.KubeletHealthz)
@@ -186,24 +187,12 @@ func parseTaint(s string) (corev1.Taint, bool) {
 	return corev1.Taint{Key: key, Value: value, Effect: e}, ok && known && len(validation.IsQualifiedName(key)) == 0
 }
 
-// defaultAddress is the address this host would reach others from; with no
-// route, that of its first link; with no link, loopback.
-func defaultAddress() netip.Addr {
-	if c, err := net.Dial("udp", "192.0.2.1:9"); err == nil { // sends nothing
-		defer c.Close()
-		if a, ok := netip.AddrFromSlice(c.LocalAddr().(*net.UDPAddr).IP); ok && !a.IsUnspecified() {
-			return a.Unmap()
-		}
+// belong chooses the node's addresses as the cluster has its families.
+func (o *NodeOptions) belong(pods ranges) error {
+	chosen, err := o.hostIPs.ofCluster(pods, o.NodeIP != "")
+	if err != nil {
+		return fmt.Errorf("--node-ip: %w", err)
 	}
-	addrs, err := net.InterfaceAddrs()
-	if err == nil {
-		for _, a := range addrs {
-			if n, ok := a.(*net.IPNet); ok && !n.IP.IsLoopback() && n.IP.To4() != nil {
-				if ip, ok := netip.AddrFromSlice(n.IP.To4()); ok {
-					return ip
-				}
-			}
-		}
-	}
-	return netip.MustParseAddr("127.0.0.1")
+	o.nodeIPs = chosen
+	return nil
 }

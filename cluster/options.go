@@ -32,6 +32,8 @@ type Options struct {
 	EtcdPeerPort        int
 	ClusterCIDR         string
 	ServiceCIDR         string
+	NodeMaskIPv4        int
+	NodeMaskIPv6        int
 	ServiceNodePorts    string
 	ClusterDNS          string
 	ClusterDomain       string
@@ -45,24 +47,25 @@ type Options struct {
 	CloudConfig         string
 	APIServerArgs       []string
 
-	datastore                datastoreOptions
-	api                      *apiflags.Flags
-	serviceCIDR, clusterCIDR netip.Prefix
-	clusterDNS               netip.Addr
-	advertise                netip.Addr
-	nodePorts                [2]int32
-	mode                     os.FileMode
-	secret                   string // of joining nodes; empty: made by the first start
-	serverSecret             string // of joining servers; the same
-	joinWith                 joinToken
-	given                    func(flag string) bool
+	datastore                  datastoreOptions
+	api                        *apiflags.Flags
+	serviceCIDRs, clusterCIDRs ranges
+	clusterDNS                 addresses
+	foreign                    error // why this machine cannot be of the cluster's families
+	advertise                  netip.Addr
+	nodePorts                  [2]int32
+	mode                       os.FileMode
+	secret                     string // of joining nodes; empty: made by the first start
+	serverSecret               string // of joining servers; the same
+	joinWith                   joinToken
+	given                      func(flag string) bool
 }
 
 // Flags binds the options to their flags.
 func (o *Options) Flags(f *pflag.FlagSet) {
 	o.given = f.Changed
 	o.NodeOptions.flags(f)
-	f.StringVar(&o.BindAddress, "bind-address", "0.0.0.0", "`address` the API server listens on")
+	f.StringVar(&o.BindAddress, "bind-address", "", "`address` the API server listens on (default: all of the cluster's families)")
 	f.StringVar(&o.AdvertiseAddress, "advertise-address", "", "`address` that pods reach the API server at (default: --node-ip)")
 	f.IntVar(&o.HTTPSListenPort, "https-listen-port", 6443, "`port` the API server listens on")
 	f.StringSliceVar(&o.TLSSAN, "tls-san", nil, "more `names` or addresses for the API server's certificate")
@@ -76,10 +79,12 @@ func (o *Options) Flags(f *pflag.FlagSet) {
 	flaghelp.Group(f, "Joining, and further servers")
 	o.datastore.flags(f)
 	flaghelp.Group(f, "Datastore")
-	f.StringVar(&o.ClusterCIDR, "cluster-cidr", "10.42.0.0/16", "`range` of pod addresses")
-	f.StringVar(&o.ServiceCIDR, "service-cidr", "10.43.0.0/16", "`range` of service addresses")
+	f.StringVar(&o.ClusterCIDR, "cluster-cidr", "", "`range` of pod addresses, or one of each family, the first family first (default: "+defaultPods[false]+", "+defaultPods[true]+", by the families of the other ranges or --node-ip)")
+	f.StringVar(&o.ServiceCIDR, "service-cidr", "", "`range` of service addresses, of the same families (default: "+defaultServices[false]+", "+defaultServices[true]+")")
+	f.IntVar(&o.NodeMaskIPv4, "node-cidr-mask-size-ipv4", 0, "`length` of the prefix of each node's part of an IPv4 --cluster-cidr (default: 24, or that of a smaller range)")
+	f.IntVar(&o.NodeMaskIPv6, "node-cidr-mask-size-ipv6", 0, "`length` of the prefix of each node's part of an IPv6 --cluster-cidr (default: 64, or that of a smaller range)")
 	f.StringVar(&o.ServiceNodePorts, "service-node-port-range", "30000-32767", "`range` of node ports")
-	f.StringVar(&o.ClusterDNS, "cluster-dns", "", "`address` of the DNS service (default: the tenth of --service-cidr)")
+	f.StringVar(&o.ClusterDNS, "cluster-dns", "", "`address` of the DNS service, or one of each family (default: the tenth of each --service-cidr)")
 	f.StringVar(&o.ClusterDomain, "cluster-domain", "cluster.local", "`domain` of names in the cluster")
 	f.StringVar(&o.FlannelBackend, "flannel-backend", "vxlan", "`way` in which pods reach those of other nodes: vxlan, host-gw (the nodes must share a link) or none")
 	flaghelp.Values(f, "flannel-backend", backends...)
@@ -127,11 +132,9 @@ func (o *Options) Validate() error {
 	bad := f.add
 	o.NodeOptions.validate(&f)
 	o.shared(&f)
-	o.advertise = o.nodeIP
-	if o.AdvertiseAddress != "" {
-		o.advertise = f.address("advertise-address", o.AdvertiseAddress)
+	if o.BindAddress != "" {
+		f.address("bind-address", o.BindAddress)
 	}
-	f.address("bind-address", o.BindAddress)
 	f.port("https-listen-port", o.HTTPSListenPort)
 	f.port("etcd-peer-port", o.EtcdPeerPort)
 	mode, err := strconv.ParseUint(o.WriteKubeconfigMode, 8, 9)
@@ -187,30 +190,7 @@ func (o *Options) secrets(f *faults) {
 // shared completes what all servers of a cluster have in common.
 func (o *Options) shared(f *faults) {
 	bad := f.add
-	prefix := func(flag, s string) netip.Prefix {
-		p, err := netip.ParsePrefix(s)
-		if err != nil {
-			bad(flag, "%q is not a range such as 10.42.0.0/16", s)
-			return netip.Prefix{}
-		}
-		return p.Masked()
-	}
-	o.clusterCIDR, o.serviceCIDR = prefix("cluster-cidr", o.ClusterCIDR), prefix("service-cidr", o.ServiceCIDR)
-	if o.clusterCIDR.IsValid() && o.serviceCIDR.IsValid() && o.clusterCIDR.Overlaps(o.serviceCIDR) {
-		bad("service-cidr", "%s overlaps --cluster-cidr %s; give separate ranges", o.serviceCIDR, o.clusterCIDR)
-	}
-	switch {
-	case o.ClusterDNS != "":
-		o.clusterDNS = f.address("cluster-dns", o.ClusterDNS)
-		if o.clusterDNS.IsValid() && o.serviceCIDR.IsValid() && !o.serviceCIDR.Contains(o.clusterDNS) {
-			bad("cluster-dns", "%s is not within --service-cidr %s", o.clusterDNS, o.serviceCIDR)
-		}
-	case o.serviceCIDR.IsValid():
-		o.clusterDNS = o.serviceCIDR.Addr()
-		for range 10 {
-			o.clusterDNS = o.clusterDNS.Next()
-		}
-	}
+	o.ranges(f)
 	first, last, _ := strings.Cut(o.ServiceNodePorts, "-")
 	lo, err1 := strconv.Atoi(first)
 	hi, err2 := strconv.Atoi(last)
@@ -235,6 +215,87 @@ func (o *Options) shared(f *faults) {
 	}
 	if !slices.Contains(backends, o.FlannelBackend) {
 		bad("flannel-backend", "there is no %q; there are %s", o.FlannelBackend, strings.Join(backends, ", "))
+	}
+}
+
+// ranges completes the ranges of pods and Services, and the addresses within them.
+func (o *Options) ranges(f *faults) {
+	if o.ClusterCIDR == "" {
+		o.ClusterCIDR = defaultRanges(defaultPods, o.wantedFamilies(o.ServiceCIDR))
+	}
+	if o.ServiceCIDR == "" {
+		o.ServiceCIDR = defaultRanges(defaultServices, o.wantedFamilies(o.ClusterCIDR))
+	}
+	o.clusterCIDRs, o.serviceCIDRs = f.ranges("cluster-cidr", o.ClusterCIDR), f.ranges("service-cidr", o.ServiceCIDR)
+	if o.clusterCIDRs == nil || o.serviceCIDRs == nil {
+		return
+	}
+	if pods, services, found := o.clusterCIDRs.overlap(o.serviceCIDRs); found {
+		f.add("service-cidr", "%s overlaps --cluster-cidr %s; give separate ranges", services, pods)
+	}
+	if !slices.Equal(o.clusterCIDRs.families(), o.serviceCIDRs.families()) {
+		f.add("service-cidr", "%s is not of the families of --cluster-cidr %s, in their order; give one range of each", o.serviceCIDRs, o.clusterCIDRs)
+	}
+	for _, p := range o.clusterCIDRs {
+		flag, mask := "node-cidr-mask-size-ipv4", o.NodeMaskIPv4
+		if p.Addr().Is6() {
+			flag, mask = "node-cidr-mask-size-ipv6", o.NodeMaskIPv6
+		}
+		if mask != 0 && (mask < p.Bits() || mask > p.Addr().BitLen()-2 || mask-p.Bits() > maxNodeBits) {
+			f.add(flag, "%d: parts of %s have %d to %d", mask, p, p.Bits(), min(p.Bits()+maxNodeBits, p.Addr().BitLen()-2))
+		}
+	}
+	o.foreign = o.belong(o.clusterCIDRs)
+	switch {
+	case o.AdvertiseAddress != "":
+		o.advertise = f.address("advertise-address", o.AdvertiseAddress)
+	case len(o.nodeIPs) > 0:
+		o.advertise = o.nodeIPs[0]
+	}
+	o.dnsAddresses(f)
+}
+
+// bindAddress is where the API server listens.
+func (o *Options) bindAddress() string {
+	if o.BindAddress == "" {
+		return o.clusterCIDRs.everywhereAddress()
+	}
+	return o.BindAddress
+}
+
+// maxNodeBits is into how many parts, as a power of two, a range of pods may be cut.
+const maxNodeBits = 16
+
+// wantedFamilies are those of other ranges if there are any, else those of given
+// addresses of the node, else IPv4.
+func (o *Options) wantedFamilies(others string) []bool {
+	if list, err := parseList(others, netip.ParsePrefix); err == nil && len(list) > 0 {
+		return ranges(list).families()
+	}
+	if o.NodeIP != "" && len(o.nodeIPs) > 0 {
+		return o.nodeIPs.families()
+	}
+	return []bool{false}
+}
+
+// dnsAddresses completes where pods ask for names.
+func (o *Options) dnsAddresses(f *faults) {
+	if o.ClusterDNS != "" {
+		o.clusterDNS = f.addresses("cluster-dns", o.ClusterDNS)
+		for _, ip := range o.clusterDNS {
+			if !slices.ContainsFunc(o.serviceCIDRs, func(p netip.Prefix) bool { return p.Contains(ip) }) {
+				f.add("cluster-dns", "%s is not within --service-cidr %s", ip, o.serviceCIDRs)
+			}
+		}
+		return
+	}
+	o.clusterDNS = nil
+	for _, p := range o.serviceCIDRs {
+		ip := p.Addr()
+		for range 10 {
+			ip = ip.Next()
+		}
+		o.clusterDNS = append(o.clusterDNS, ip)
 	}
 }
 

@@ -19,21 +19,24 @@ func (s *Server) preflight(ctx context.Context) (err error) {
 	if os.Geteuid() != 0 && !o.DisableAgent {
 		return errors.New("knarr server runs containers and must be root; start it with sudo, or with --disable-agent for a control plane alone")
 	}
-	s.claim, err = s.layout.dataDirLock(marker{Version: 1, ClusterCIDR: o.clusterCIDR.String(), ServiceCIDR: o.serviceCIDR.String(), Datastore: o.datastore.kind()}, !o.DisableAgent)
+	if o.foreign != nil {
+		return o.foreign
+	}
+	s.claim, err = s.layout.dataDirLock(marker{Version: 1, ClusterCIDR: o.clusterCIDRs.String(), ServiceCIDR: o.serviceCIDRs.String(), Datastore: o.datastore.kind()}, !o.DisableAgent)
 	if err != nil {
 		s.release()
 		return err
 	}
 	if s.claim.fresh && !o.DisableAgent && o.Server == "" && !o.disabled("network") {
-		if err := s.layout.besideOthers(o.clusterCIDR); err != nil {
+		if err := s.layout.besideOthers(o.clusterCIDRs); err != nil {
 			s.release()
 			s.claim.abandon()
 			return err
 		}
 	}
 	s.sockets.connect(ctx)
-	if s.listener, err = s.sockets.listen(o.BindAddress, o.HTTPSListenPort, "https-listen-port"); err == nil && !o.DisableAgent {
-		s.kubelet, err = s.sockets.listen("0.0.0.0", o.KubeletPort, "kubelet-port")
+	if s.listener, err = s.sockets.listen(o.bindAddress(), o.HTTPSListenPort, "https-listen-port"); err == nil && !o.DisableAgent {
+		s.kubelet, err = s.sockets.listen(o.clusterCIDRs.everywhereAddress(), o.KubeletPort, "kubelet-port")
 	}
 	if err != nil {
 		s.release()
@@ -55,7 +58,7 @@ func (s *Server) release() {
 
 // besideOthers finds the pod network of another cluster of this host that a new
 // one would share addresses with.
-func (l layout) besideOthers(pods netip.Prefix) error {
+func (l layout) besideOthers(pods ranges) error {
 	all, err := net.Interfaces()
 	if err != nil {
 		return fmt.Errorf("list network links: %w", err)
@@ -73,11 +76,15 @@ func (l layout) besideOthers(pods netip.Prefix) error {
 }
 
 // overlap finds an address of other clusters' bridges in a range of pods. Pure.
-func overlap(pods netip.Prefix, links map[string][]net.Addr) error {
+func overlap(pods ranges, links map[string][]net.Addr) error {
 	for _, name := range slices.Sorted(maps.Keys(links)) {
 		for _, a := range links[name] {
-			if p, err := netip.ParsePrefix(a.String()); err == nil && p.Overlaps(pods) {
-				return fmt.Errorf("--cluster-cidr %s: another cluster on this machine has pods at %s (link %s); take it down, or give this one a --cluster-cidr and a --service-cidr of its own", pods, p.Masked(), name)
+			p, err := netip.ParsePrefix(a.String())
+			if err != nil {
+				continue
+			}
+			if mine, theirs, found := pods.overlap(ranges{p}); found {
+				return fmt.Errorf("--cluster-cidr %s: another cluster on this machine has pods at %s (link %s); take it down, or give this one a --cluster-cidr and a --service-cidr of its own", mine, theirs.Masked(), name)
 			}
 		}
 	}

@@ -24,10 +24,10 @@ func TestNoTwoClustersWithTheSamePods(t *testing.T) {
 	}
 	others := map[string][]net.Addr{"knarr0-fa6d6d": {address("fe80::1/64"), address("10.42.0.1/24")}}
 	want := "--cluster-cidr 10.42.0.0/16: another cluster on this machine has pods at 10.42.0.0/24 (link knarr0-fa6d6d); "
-	if err := overlap(netip.MustParsePrefix("10.42.0.0/16"), others); err == nil || !strings.HasPrefix(err.Error(), want) {
+	if err := overlap(ranges{netip.MustParsePrefix("fd00:42::/56"), netip.MustParsePrefix("10.42.0.0/16")}, others); err == nil || !strings.HasPrefix(err.Error(), want) {
 		t.Errorf("%v, want %s…", err, want)
 	}
-	if err := overlap(netip.MustParsePrefix("10.52.0.0/16"), others); err != nil {
+	if err := overlap(ranges{netip.MustParsePrefix("10.52.0.0/16")}, others); err != nil {
 		t.Error(err)
 	}
 }

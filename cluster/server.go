@@ -191,7 +191,7 @@ func (s *Server) newAPIServer(store storage.Store, certs *certificates) (*apiser
 		Store: store, ClientCA: s.ca.pool,
 		ServiceAccountKey: certs.tokens,
 		Issuers:           []string{"https://kubernetes.default.svc." + o.ClusterDomain},
-		ServiceCIDRs:      []netip.Prefix{o.serviceCIDR},
+		ServiceCIDRs:      o.serviceCIDRs,
 		NodePorts:         serviceallocation.PortRange{First: o.nodePorts[0], Last: o.nodePorts[1]},
 		Advertise:         netip.AddrPortFrom(o.advertise, uint16(o.HTTPSListenPort)),
 		KubeletClient:     certs.kubeletClient, KubeletCA: s.ca.pool, KubeletNames: true,
@@ -221,17 +221,24 @@ func (s *Server) aggregated() map[string]func(context.Context, string, string) (
 
 // hosts are what the API server goes by.
 func (o *Options) hosts() []string {
-	return append([]string{
-		"localhost", "127.0.0.1", "::1", o.NodeName, o.nodeIP.String(), o.advertise.String(), o.serviceCIDR.Addr().Next().String(),
+	all := []string{
+		"localhost", "127.0.0.1", "::1", o.NodeName, o.advertise.String(),
 		"kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc." + o.ClusterDomain,
-	}, o.TLSSAN...)
+	}
+	for _, ip := range o.nodeIPs {
+		all = append(all, ip.String())
+	}
+	for _, p := range o.serviceCIDRs {
+		all = append(all, p.Addr().Next().String())
+	}
+	return append(all, o.TLSSAN...)
 }
 
 // facts are what the nodes of this cluster go by.
 func (s *Server) facts() facts {
 	o := &s.opts
 	f := facts{
-		ClusterCIDR: o.clusterCIDR, ServiceCIDR: o.serviceCIDR, ClusterDNS: o.clusterDNS, ClusterDomain: o.ClusterDomain,
+		ClusterCIDRs: o.clusterCIDRs, ServiceCIDRs: o.serviceCIDRs, ClusterDNS: o.clusterDNS, ClusterDomain: o.ClusterDomain,
 		Backend: o.FlannelBackend, Network: networkID(s.ca.pem), CloudProvider: o.CloudProvider,
 	}
 	for _, part := range []string{"coredns", "kube-proxy", "local-storage", "network", networkPolicy, ingressPart, serviceLB} {
@@ -282,7 +289,7 @@ func (s *Server) certificates() (*certificates, error) {
 		{&c.admin, leaf{name: "admin", user: "system:admin", groups: []string{user.SystemPrivilegedGroup}}},
 		{&c.kubeletClient, leaf{name: "apiserver-kubelet-client", user: "kube-apiserver-kubelet-client"}}, // bound to system:kubelet-api-admin
 		{&c.metrics, leaf{name: "metrics-server", user: metricsUser, groups: serviceaccount.MakeGroupNames(metrics.Namespace)}},
-		{&c.kubeletServing, leaf{name: "kubelet", user: "system:node:" + o.NodeName, groups: []string{"system:nodes"}, hosts: []string{o.NodeName, o.nodeIP.String(), "127.0.0.1"}}},
+		{&c.kubeletServing, kubeletLeaf(o.NodeName, o.nodeIPs)},
 	} {
 		if *issue.to, err = s.ca.issue(s.layout, issue.want); err != nil {
 			return nil, err
@@ -298,7 +305,7 @@ func (s *Server) certificates() (*certificates, error) {
 	if _, _, err := s.layout.tokens(o, s.ca.pem); err != nil {
 		return nil, err
 	}
-	host := o.BindAddress
+	host := o.bindAddress()
 	if a, err := netip.ParseAddr(host); err == nil && a.IsUnspecified() {
 		host = "127.0.0.1"
 	}

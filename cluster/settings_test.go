@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -52,7 +53,7 @@ func TestInherit(t *testing.T) {
 			t.Errorf("%s: %v, want %s", name, err, c.want)
 			continue
 		}
-		if err == nil && (!maps.Equal(o.settings(), first.settings()) || o.clusterCIDR != first.clusterCIDR || o.clusterDNS != first.clusterDNS || o.nodePorts != first.nodePorts || o.disabled("scheduler")) {
+		if err == nil && (!maps.Equal(o.settings(), first.settings()) || !slices.Equal(o.clusterCIDRs, first.clusterCIDRs) || !slices.Equal(o.clusterDNS, first.clusterDNS) || o.nodePorts != first.nodePorts || o.disabled("scheduler")) {
 			t.Errorf("%s: inherited %v of %v", name, o.settings(), first.settings())
 		}
 	}

@@ -48,7 +48,7 @@ func TestUnauthenticatedRequestsTakeNoPlaces(t *testing.T) {
 	}
 	for i := range maxJoins {
 		a := d.agent(t, func(o *AgentOptions) {
-			o.NodeName, o.nodeIP = fmt.Sprintf("n%d", i), netip.AddrFrom4([4]byte{10, 0, 1, byte(i)})
+			o.NodeName, o.hostIPs = fmt.Sprintf("n%d", i), addresses{netip.AddrFrom4([4]byte{10, 0, 1, byte(i)})}
 		})
 		if _, err := a.askOnce(t); err != nil {
 			t.Fatalf("beside strangers: %v", err)

@@ -2,12 +2,14 @@ package dns
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
 	"reflect"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -35,19 +37,20 @@ const MetricsPort = 9153
 // traffic stays on its node: so DNS needs no other node, and no node needs the
 // right to say where the others' queries go.
 type Publisher struct {
-	client  kubernetes.Interface
-	address netip.Addr
-	port    int32
+	client    kubernetes.Interface
+	addresses []netip.Addr
+	port      int32
 }
 
-// NewPublisher puts a Publisher together, for a Service with this address and
-// servers on this port of their node's first pod address; it starts nothing.
-func NewPublisher(kube *rest.Config, address netip.Addr, port int32) (*Publisher, error) {
+// NewPublisher puts a Publisher together, for a Service with these addresses, one of
+// each family, and servers on this port of the first pod address of each family of
+// their node; it starts nothing.
+func NewPublisher(kube *rest.Config, addresses []netip.Addr, port int32) (*Publisher, error) {
 	client, err := kubernetes.NewForConfig(kube)
 	if err != nil {
 		return nil, fmt.Errorf("dns: %w", err)
 	}
-	return &Publisher{client, address, port}, nil
+	return &Publisher{client, addresses, port}, nil
 }
 
 // Run publishes until ctx ends.
@@ -82,7 +85,7 @@ func slimNode(o any) (any, error) {
 	if n, ok := o.(*corev1.Node); ok {
 		return &corev1.Node{
 			ObjectMeta: metav1.ObjectMeta{Name: n.Name, UID: n.UID, ResourceVersion: n.ResourceVersion},
-			Spec:       corev1.NodeSpec{PodCIDR: n.Spec.PodCIDR},
+			Spec:       corev1.NodeSpec{PodCIDRs: n.Spec.PodCIDRs},
 		}, nil
 	}
 	return o, nil
@@ -95,6 +98,7 @@ func (a *Publisher) ensureService(ctx context.Context) error {
 		return corev1.ServicePort{Name: name, Port: 53, Protocol: p, TargetPort: intstr.FromInt32(a.port)}
 	}
 	metrics := corev1.ServicePort{Name: metricsName, Port: MetricsPort, Protocol: corev1.ProtocolTCP, TargetPort: intstr.FromInt32(MetricsPort)}
+	ips, families, policy := a.families()
 	services := a.client.CoreV1().Services(serviceNamespace)
 	have, err := services.Get(ctx, serviceName, metav1.GetOptions{})
 	switch {
@@ -114,7 +118,7 @@ func (a *Publisher) ensureService(ctx context.Context) error {
 				"k8s-app": serviceName, "kubernetes.io/cluster-service": "true", "kubernetes.io/name": "CoreDNS",
 			}, Annotations: map[string]string{"prometheus.io/port": strconv.Itoa(MetricsPort), "prometheus.io/scrape": "true"}},
 			Spec: corev1.ServiceSpec{
-				ClusterIP:             a.address.String(),
+				ClusterIP: ips[0], ClusterIPs: ips, IPFamilies: families, IPFamilyPolicy: &policy,
 				InternalTrafficPolicy: &local,
 				Ports:                 []corev1.ServicePort{port("dns", corev1.ProtocolUDP), port("dns-tcp", corev1.ProtocolTCP), metrics},
 			},
@@ -126,6 +130,22 @@ func (a *Publisher) ensureService(ctx context.Context) error {
 	return nil
 }
 
+// families are the Service's addresses and what it says of them.
+func (a *Publisher) families() (ips []string, families []corev1.IPFamily, policy corev1.IPFamilyPolicy) {
+	for _, ip := range a.addresses {
+		family := corev1.IPv4Protocol
+		if ip.Is6() {
+			family = corev1.IPv6Protocol
+		}
+		ips, families = append(ips, ip.String()), append(families, family)
+	}
+	policy = corev1.IPFamilyPolicySingleStack
+	if len(ips) > 1 {
+		policy = corev1.IPFamilyPolicyRequireDualStack
+	}
+	return ips, families, policy
+}
+
 // scraped reports whether a Service has the port for metrics.
 func scraped(s *corev1.Service) bool {
 	return slices.ContainsFunc(s.Spec.Ports, func(p corev1.ServicePort) bool {
@@ -134,10 +154,14 @@ func scraped(s *corev1.Service) bool {
 }
 
 func (a *Publisher) publish(ctx context.Context, node *corev1.Node) error {
-	want, err := endpointSlice(node, a.port)
-	if want == nil {
-		return err
+	slices, err := endpointSlices(node, a.port)
+	for _, want := range slices {
+		err = errors.Join(err, a.publishSlice(ctx, node, want))
 	}
+	return err
+}
+
+func (a *Publisher) publishSlice(ctx context.Context, node *corev1.Node, want *discoveryv1.EndpointSlice) error {
 	client := a.client.DiscoveryV1().EndpointSlices(serviceNamespace)
 	have, err := client.Get(ctx, want.Name, metav1.GetOptions{})
 	switch {
@@ -162,39 +186,44 @@ func (a *Publisher) publish(ctx context.Context, node *corev1.Node) error {
 	return nil
 }
 
-// endpointSlice is the EndpointSlice of a node's server; nil for a node without
-// a range of pod addresses. Pure.
-func endpointSlice(node *corev1.Node, number int32) (*discoveryv1.EndpointSlice, error) {
-	if node.Spec.PodCIDR == "" {
-		return nil, nil
-	}
-	pods, err := netip.ParsePrefix(node.Spec.PodCIDR)
-	if err != nil {
-		return nil, fmt.Errorf("pod range of node %s: %w", node.Name, err)
-	}
-	at := pods.Masked().Addr().Next()
-	addressType := discoveryv1.AddressTypeIPv4
-	if at.Is6() {
-		addressType = discoveryv1.AddressTypeIPv6
-	}
+// endpointSlices are the EndpointSlices of a node's server, one of each family that the
+// node has a range of pod addresses of. A range that cannot be read is an error beside
+// the others. Pure.
+func endpointSlices(node *corev1.Node, number int32) (all []*discoveryv1.EndpointSlice, err error) {
 	port := func(name string, p corev1.Protocol, number int32) discoveryv1.EndpointPort {
 		return discoveryv1.EndpointPort{Name: &name, Protocol: &p, Port: &number}
 	}
-	return &discoveryv1.EndpointSlice{
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace: serviceNamespace, Name: serviceName + "-" + node.Name,
-			Labels: map[string]string{
-				discoveryv1.LabelServiceName: serviceName, discoveryv1.LabelManagedBy: "dns.knarr.io", "k8s-app": serviceName,
+	for i, r := range node.Spec.PodCIDRs {
+		pods, perr := netip.ParsePrefix(r)
+		if perr != nil {
+			err = errors.Join(err, fmt.Errorf("pod range of node %s: %w", node.Name, perr))
+			continue
+		}
+		at, addressType := pods.Masked().Addr().Next(), discoveryv1.AddressTypeIPv4
+		if at.Is6() {
+			addressType = discoveryv1.AddressTypeIPv6
+		}
+		name := serviceName + "-" + node.Name
+		if i > 0 { // the first has the name that it has in a cluster of one family; behind a dot this is no other node's
+			name = serviceName + "." + strings.ToLower(string(addressType)) + "." + node.Name
+		}
+		all = append(all, &discoveryv1.EndpointSlice{
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: serviceNamespace, Name: name,
+				Labels: map[string]string{
+					discoveryv1.LabelServiceName: serviceName, discoveryv1.LabelManagedBy: "dns.knarr.io", "k8s-app": serviceName,
+				},
+				OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID}},
 			},
-			OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID}},
-		},
-		AddressType: addressType,
-		Endpoints: []discoveryv1.Endpoint{{
-			Addresses: []string{at.String()}, NodeName: &node.Name,
-			Conditions: discoveryv1.EndpointConditions{Ready: new(true), Serving: new(true), Terminating: new(false)},
-		}},
-		Ports: []discoveryv1.EndpointPort{
-			port("dns", corev1.ProtocolUDP, number), port("dns-tcp", corev1.ProtocolTCP, number), port(metricsName, corev1.ProtocolTCP, MetricsPort),
-		},
-	}, nil
+			AddressType: addressType,
+			Endpoints: []discoveryv1.Endpoint{{
+				Addresses: []string{at.String()}, NodeName: &node.Name,
+				Conditions: discoveryv1.EndpointConditions{Ready: new(true), Serving: new(true), Terminating: new(false)},
+			}},
+			Ports: []discoveryv1.EndpointPort{
+				port("dns", corev1.ProtocolUDP, number), port("dns-tcp", corev1.ProtocolTCP, number), port(metricsName, corev1.ProtocolTCP, MetricsPort),
+			},
+		})
+	}
+	return all, err
 }

@@ -36,7 +36,7 @@ func TestPublisher(t *testing.T) {
 		_, err = nodes.Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: corev1.NodeSpec{PodCIDR: "10.42.0.0/24", PodCIDRs: []string{"10.42.0.0/24"}}}, metav1.CreateOptions{})
 		no(err)
 
-		a, err := NewPublisher(api.Config(), netip.MustParseAddr("10.43.0.10"), 10053)
+		a, err := NewPublisher(api.Config(), []netip.Addr{netip.MustParseAddr("10.43.0.10")}, 10053)
 		no(err)
 		running, end := context.WithCancel(ctx)
 		ended := make(chan error, 1)
@@ -94,4 +94,24 @@ func TestPublisher(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// TestPublishFamilies: the Service has an address of each family, and each node's
+// server is behind both, under names that no other node's slices have.
+func TestPublishFamilies(t *testing.T) {
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: corev1.NodeSpec{PodCIDRs: []string{"10.42.0.0/24", "fd00:42::/64", "here"}}}
+	got, err := endpointSlices(node, 10053)
+	if err == nil || len(got) != 2 {
+		t.Fatalf("%v, %v: a range that cannot be read is an error beside the others", got, err)
+	}
+	for i, want := range []struct{ name, address string }{{"kube-dns-a", "10.42.0.1"}, {"kube-dns.ipv6.a", "fd00:42::1"}} {
+		if got[i].Name != want.name || got[i].Endpoints[0].Addresses[0] != want.address {
+			t.Errorf("%v, want %v", got[i], want)
+		}
+	}
+	p := &Publisher{addresses: []netip.Addr{netip.MustParseAddr("fd00:43::a"), netip.MustParseAddr("10.43.0.10")}}
+	ips, families, policy := p.families()
+	if len(ips) != 2 || ips[0] != "fd00:43::a" || families[0] != corev1.IPv6Protocol || families[1] != corev1.IPv4Protocol || policy != corev1.IPFamilyPolicyRequireDualStack {
+		t.Errorf("%v %v %v", ips, families, policy)
+	}
 }

@@ -48,7 +48,7 @@ func (p *Flags) Bind(f *pflag.FlagSet) {
 	f.StringVar(&p.detectLocal, "detect-local-mode", byRange, "`way` to tell pods from others: ClusterCIDR, by --cluster-cidr")
 	flaghelp.Values(f, "detect-local-mode", byRange)
 	f.BoolVar(&p.masqueradeAll, "masquerade-all", false, "masquerade all connections to cluster IPs, those of pods too")
-	f.StringVar(&p.Healthz, "healthz-bind-address", "0.0.0.0:10256", "`address` of /healthz and /livez; empty: none")
+	f.StringVar(&p.Healthz, "healthz-bind-address", defaultHealthz, "`address` of /healthz and /livez; empty: none")
 	f.StringVar(&p.Metrics, "metrics-bind-address", "127.0.0.1:10249", "`address` of /metrics and /proxyMode; empty: none")
 	f.StringVar(&p.nodePorts, "nodeport-addresses", "primary", "`ranges` of this node's addresses that node ports are at; primary: the first address of each family of its Node")
 	f.StringVar(&p.mode, "proxy-mode", mode.Default, "`way` in which connections reach endpoints: "+strings.Join(mode.Names(), ", "))
@@ -70,6 +70,8 @@ func (p *Flags) Bind(f *pflag.FlagSet) {
 	f.DurationVar(&p.limits.UDPStream, "conntrack-udp-timeout-stream", 0, "`time` that one with answers is tracked; 0: the kernel's")
 	flaghelp.Group(f, "Connection tracking")
 }
+
+const defaultHealthz = "0.0.0.0:10256"
 
 // byRange is the only way to tell pods from others.
 const byRange = "ClusterCIDR"
@@ -155,6 +157,14 @@ func ranges(flag, s string) ([]netip.Prefix, error) {
 		out = append(out, p.Masked())
 	}
 	return out, nil
+}
+
+// Everywhere has /healthz at all addresses of a node of a cluster with IPv6, unless an
+// address was given.
+func (p *Flags) Everywhere() {
+	if !p.given("healthz-bind-address") && p.Healthz == defaultHealthz {
+		p.Healthz = "[::]:10256"
+	}
 }
 
 // Records are the files that remember what was changed on this machine, until Restore;

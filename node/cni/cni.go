@@ -40,8 +40,9 @@ type Config struct {
 	StateDir string
 	// Backend is how packets reach pods of other nodes. Default NoBackend.
 	Backend string
-	// NodeIP is this node's address, as the other nodes reach it.
-	NodeIP netip.Addr
+	// NodeIPs are this node's addresses, as the other nodes reach it, one of each
+	// family; tunnels go between the first ones.
+	NodeIPs []netip.Addr
 	// Tunnel is the name of the VXLAN link. Default: Bridge with "x".
 	Tunnel string
 	// NewPods are the sets that close new pods until their policies are in force;
@@ -75,6 +76,14 @@ func (c Config) withDefaults() Config {
 		c.ClusterCIDRs = c.PodCIDRs
 	}
 	return c
+}
+
+// underlay is the address that tunnels are between.
+func (c Config) underlay() netip.Addr {
+	if len(c.NodeIPs) == 0 {
+		return netip.Addr{}
+	}
+	return c.NodeIPs[0]
 }
 
 // conf gives the plugin's configuration.
@@ -131,7 +140,7 @@ func conflist(n *network.Conf) ([]byte, error) {
 func Install(c Config) error {
 	c = c.withDefaults()
 	if c.Backend == VXLAN && c.MTU == 0 {
-		c.MTU = tunnelMTU(c.NodeIP)
+		c.MTU = tunnelMTU(c.underlay())
 	}
 	n, err := c.conf()
 	if err != nil {

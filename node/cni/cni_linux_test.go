@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -122,6 +123,29 @@ func testInstallRemove(t *testing.T) {
 		t.Error(err)
 		return
 	}
+	// A link by which a router has told the host a route, and one by which none has.
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name = "told"
+	cable := netlink.NewVeth(attrs)
+	cable.PeerName = "untold"
+	err := netlink.LinkAdd(cable)
+	if err == nil {
+		routed, terr := netlink.LinkByName("told")
+		silentLink, uerr := netlink.LinkByName("untold")
+		if err = errors.Join(terr, uerr); err == nil {
+			err = errors.Join(netlink.LinkSetUp(routed), netlink.LinkSetUp(silentLink), netlink.RouteAdd(&netlink.Route{
+				LinkIndex: routed.Attrs().Index, Dst: ipnet(netip.MustParsePrefix("2001:db8::/64")), Protocol: unix.RTPROT_RA}))
+		}
+	}
+	heard, silent := acceptRAOf("told"), acceptRAOf("untold")
+	if err := errors.Join(err, os.WriteFile(forward6, []byte("0"), 0o644), os.WriteFile(heard, []byte("1"), 0o644), os.WriteFile(silent, []byte("1"), 0o644)); err != nil {
+		t.Error(err)
+		return
+	}
+	value := func(path string) string {
+		b, _ := os.ReadFile(path)
+		return strings.TrimSpace(string(b))
+	}
 	dir := t.TempDir()
 	c := Config{Dir: dir + "/net.d", BinDir: dir + "/bin", PodCIDRs: []string{"10.42.3.0/24", "fd00:42::/64"}, StateDir: dir + "/state"}
 	for range 2 { // again is no error
@@ -130,8 +154,11 @@ func testInstallRemove(t *testing.T) {
 			return
 		}
 	}
-	if b, _ := os.ReadFile(forward4); strings.TrimSpace(string(b)) != "1" {
+	if value(forward4) != "1" || value(forward6) != "1" {
 		t.Error("forwarding is off")
+	}
+	if value(heard) != "2" || value(silent) != "1" {
+		t.Errorf("accept_ra of the host's own link is %s, of another %s, want 2 and 1", value(heard), value(silent))
 	}
 	link, err := netlink.LinkByName("knarr0")
 	if err != nil {
@@ -169,7 +196,7 @@ func testInstallRemove(t *testing.T) {
 	if _, err := netlink.LinkByName("knarr0"); !errors.As(err, &netlink.LinkNotFoundError{}) {
 		t.Errorf("bridge after Remove: %v", err)
 	}
-	if b, _ := os.ReadFile(forward4); strings.TrimSpace(string(b)) != "0" {
+	if value(forward4) != "0" || value(forward6) != "0" || value(heard) != "1" {
 		t.Error("forwarding is still on")
 	}
 	for _, path := range []string{c.StateDir, filepath.Join(c.Dir, confName)} {

@@ -5,11 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"knarr/node/cni/network"
 )
@@ -94,6 +99,47 @@ func (f *forwarding) write(file *os.File) error {
 // forward switches forwarding on for the families in use.
 func forward(stateDir string, n *network.Conf) error { return Forward(stateDir, n.PodCIDRs) }
 
+// note remembers what a switch was before the first user changed it.
+func (f *forwarding) note(path, value string) {
+	if _, ok := f.Former[path]; !ok {
+		f.Former[path] = value
+	}
+}
+
+// routersHeard are the switches of this host's own links by which they take addresses
+// and routes from routers, as long as the host is none itself. A node is a router now,
+// and would lose its address and its way to the world. Links that others made for
+// containers are left alone.
+func routersHeard() (paths []string) {
+	links, err := netlink.LinkList()
+	if err != nil {
+		return nil // the host then has what was configured
+	}
+	advertised := map[int]bool{} // a router has told this host a route by the link
+	routes, _ := netlink.RouteListFiltered(netlink.FAMILY_V6, &netlink.Route{Protocol: unix.RTPROT_RA}, netlink.RT_FILTER_PROTOCOL)
+	for _, r := range routes {
+		advertised[r.LinkIndex] = true
+	}
+	for _, l := range links {
+		own := slices.Contains([]string{"device", "bond", "vlan", "team"}, l.Type()) && l.Attrs().Flags&net.FlagLoopback == 0
+		if !own && !advertised[l.Attrs().Index] {
+			continue
+		}
+		path := acceptRAOf(l.Attrs().Name)
+		if b, err := os.ReadFile(path); err == nil && strings.TrimSpace(string(b)) == "1" {
+			paths = append(paths, path)
+		}
+	}
+	return paths
+}
+
+func acceptRAOf(link string) string { return "/proc/sys/net/ipv6/conf/" + link + "/accept_ra" }
+
+// acceptRA reports whether a path is such a switch.
+func acceptRA(path string) bool {
+	return path == acceptRAOf(filepath.Base(filepath.Dir(path)))
+}
+
 // Forward switches forwarding on for the families of ranges, on behalf of the
 // user of a directory. What it was is written down before it is changed, so
 // that a crash in between loses nothing.
@@ -101,7 +147,7 @@ func Forward(stateDir string, ranges []netip.Prefix) error {
 	if err := os.MkdirAll(stateDir, 0o755); err != nil {
 		return err
 	}
-	var off []string
+	var off, heard []string
 	var f forwarding
 	err := f.change(func() error {
 		if !slices.Contains(f.Users, stateDir) {
@@ -111,6 +157,10 @@ func Forward(stateDir string, ranges []netip.Prefix) error {
 			path := forward4
 			if p.Addr().Is6() {
 				path = forward6
+				for _, ra := range routersHeard() {
+					heard = append(heard, ra)
+					f.note(ra, "1")
+				}
 			}
 			b, err := os.ReadFile(path)
 			if err != nil {
@@ -118,13 +168,16 @@ func Forward(stateDir string, ranges []netip.Prefix) error {
 			}
 			if value := strings.TrimSpace(string(b)); value == "0" {
 				off = append(off, path)
-				if _, ok := f.Former[path]; !ok {
-					f.Former[path] = value
-				}
+				f.note(path, value)
 			}
 		}
 		return nil
 	})
+	for _, path := range heard { // before the router begins
+		if werr := os.WriteFile(path, []byte("2"), 0o644); !errors.Is(werr, os.ErrNotExist) {
+			err = errors.Join(err, werr)
+		}
+	}
 	for _, path := range off {
 		err = errors.Join(err, os.WriteFile(path, []byte("1"), 0o644))
 	}
@@ -148,8 +201,13 @@ func Unforward(stateDir string) error {
 		}
 		var errs []error
 		for path, value := range f.Former {
-			if path == forward4 || path == forward6 {
+			switch {
+			case path == forward4 || path == forward6:
 				errs = append(errs, os.WriteFile(path, []byte(value), 0o644))
+			case acceptRA(path):
+				if err := os.WriteFile(path, []byte(value), 0o644); !errors.Is(err, os.ErrNotExist) {
+					errs = append(errs, err) // but for a link that is gone
+				}
 			}
 		}
 		return errors.Join(errs...)

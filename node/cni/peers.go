@@ -123,12 +123,21 @@ func same(a, b *corev1.Node) bool {
 // A peer is another node as this one reaches its pods.
 type peer struct {
 	name   string
-	host   netip.Addr
+	hosts  []netip.Addr // one of each family
 	ranges []netip.Prefix
 }
 
-// peersOf gives the nodes other than self that have pods and an address of the
-// family of this one, in the order of their names. A node writes its own Node,
+// host is the node's address of a family.
+func (p peer) host(v6 bool) (netip.Addr, bool) {
+	i := slices.IndexFunc(p.hosts, func(a netip.Addr) bool { return a.Is6() == v6 })
+	if i < 0 {
+		return netip.Addr{}, false
+	}
+	return p.hosts[i], true
+}
+
+// peersOf gives the nodes other than self that have pods and an address, in the
+// order of their names. A node writes its own Node,
 // so a range counts only within the cluster's, and where two overlap only that
 // of the older node, this node's own before all: no node draws traffic to itself
 // that is another's or the world's. Pure.
@@ -146,8 +155,11 @@ func (c Config) peersOf(nodes []*corev1.Node, self string) (peers []peer) {
 		p := peer{name: n.Name}
 		for _, a := range n.Status.Addresses {
 			ip, err := netip.ParseAddr(a.Address)
-			if a.Type == corev1.NodeInternalIP && err == nil && ip.Is4() == c.NodeIP.Is4() && !p.host.IsValid() {
-				p.host = ip
+			if a.Type != corev1.NodeInternalIP || err != nil {
+				continue
+			}
+			if _, have := p.host(ip.Is6()); !have {
+				p.hosts = append(p.hosts, ip)
 			}
 		}
 		for _, r := range n.Spec.PodCIDRs {
@@ -157,7 +169,8 @@ func (c Config) peersOf(nodes []*corev1.Node, self string) (peers []peer) {
 			}
 			p.ranges = append(p.ranges, q.Masked())
 		}
-		if p.host.IsValid() && p.host != c.NodeIP && len(p.ranges) > 0 {
+		mine := slices.ContainsFunc(p.hosts, func(a netip.Addr) bool { return slices.Contains(c.NodeIPs, a) })
+		if len(p.hosts) > 0 && !mine && len(p.ranges) > 0 {
 			peers = append(peers, p)
 		}
 	}

@@ -19,7 +19,7 @@ func node(name string, ranges []string, addresses ...string) *corev1.Node {
 
 func TestPeersOf(t *testing.T) {
 	addr, pre := netip.MustParseAddr, netip.MustParsePrefix
-	c := Config{NodeIP: addr("10.0.0.1"), PodCIDRs: []string{"10.42.0.0/24"}, ClusterCIDRs: []string{"10.42.0.0/16", "fd00:42::/32"}}
+	c := Config{NodeIPs: []netip.Addr{addr("10.0.0.1")}, PodCIDRs: []string{"10.42.0.0/24"}, ClusterCIDRs: []string{"10.42.0.0/16", "fd00:42::/32"}}
 	got := c.peersOf([]*corev1.Node{
 		node("self", []string{"10.42.0.0/24"}, "10.0.0.1"),
 		node("z", []string{"10.42.2.0/24", "fd00:42:2::/64"}, "fd00::3", "10.0.0.3"),
@@ -31,8 +31,9 @@ func TestPeersOf(t *testing.T) {
 		node("bad", []string{"10.42"}, "10.0.0.7"),
 	}, "self")
 	want := []peer{
-		{"b", addr("10.0.0.2"), []netip.Prefix{pre("10.42.1.0/24")}},
-		{"z", addr("10.0.0.3"), []netip.Prefix{pre("10.42.2.0/24"), pre("fd00:42:2::/64")}},
+		{"b", []netip.Addr{addr("10.0.0.2")}, []netip.Prefix{pre("10.42.1.0/24")}},
+		{"other family", []netip.Addr{addr("fd00::6")}, []netip.Prefix{pre("10.42.5.0/24")}},
+		{"z", []netip.Addr{addr("fd00::3"), addr("10.0.0.3")}, []netip.Prefix{pre("10.42.2.0/24"), pre("fd00:42:2::/64")}},
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got %v, want %v", got, want)
@@ -47,22 +48,42 @@ func TestPeersOf(t *testing.T) {
 		HostGateway: {
 			{dst: pre("10.42.1.0/24"), via: addr("10.0.0.2")},
 			{dst: pre("10.42.2.0/24"), via: addr("10.0.0.3")},
+			{dst: pre("fd00:42:2::/64"), via: addr("fd00::3")},
 		},
 	} {
-		if ways := waysTo(got, backend); !reflect.DeepEqual(ways, want) {
+		if ways := waysTo(got, backend, false); !reflect.DeepEqual(ways, want) {
 			t.Errorf("%s: %v, want %v", backend, ways, want)
 		}
 	}
 }
 
+// Tunnels go between addresses of the family of this node's first one, and their ends
+// have hardware addresses that no two nodes share.
+func TestTunnelsOverIPv6(t *testing.T) {
+	addr, pre := netip.MustParseAddr, netip.MustParsePrefix
+	c := Config{NodeIPs: []netip.Addr{addr("fd00::1"), addr("10.0.0.1")}, PodCIDRs: []string{"fd00:42::/64"}, ClusterCIDRs: []string{"fd00:42::/56"}}
+	got := waysTo(c.peersOf([]*corev1.Node{
+		node("b", []string{"fd00:42:0:1::/64"}, "10.0.0.2", "fd00::2"),
+		node("c", []string{"fd00:42:0:ff::/64"}, "fd00::3"),
+		node("of IPv4 alone", []string{"fd00:42:0:4::/64"}, "10.0.0.4"),
+	}, "self"), VXLAN, c.underlay().Is6())
+	want := []way{
+		{pre("fd00:42:0:1::/64"), addr("fd00:42:0:1::"), "0e:42:00:00:00:01", addr("fd00::2")},
+		{pre("fd00:42:0:ff::/64"), addr("fd00:42:0:ff::"), "0e:42:00:00:00:ff", addr("fd00::3")},
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
 // A node's own word gives it no traffic that is another's or the world's.
 func TestPeersTakeNoRangeOfOthers(t *testing.T) {
-	c := Config{NodeIP: netip.MustParseAddr("10.0.0.1"), PodCIDRs: []string{"10.42.0.0/24"}, ClusterCIDRs: []string{"10.42.0.0/16"}}
+	c := Config{NodeIPs: []netip.Addr{netip.MustParseAddr("10.0.0.1")}, PodCIDRs: []string{"10.42.0.0/24"}, ClusterCIDRs: []string{"10.42.0.0/16"}}
 	old, thief := node("old", []string{"10.42.1.0/24"}, "10.0.0.2"), node("a-thief", []string{"0.0.0.0/0", "10.0.0.0/24", "10.42.0.0/16", "10.42.0.0/25", "10.42.1.128/25", "10.42.9.0/24"}, "10.0.0.3")
 	old.CreationTimestamp, thief.CreationTimestamp = metav1.Unix(1, 0), metav1.Unix(2, 0)
 	want := []peer{
-		{"a-thief", netip.MustParseAddr("10.0.0.3"), []netip.Prefix{netip.MustParsePrefix("10.42.9.0/24")}},
-		{"old", netip.MustParseAddr("10.0.0.2"), []netip.Prefix{netip.MustParsePrefix("10.42.1.0/24")}},
+		{"a-thief", []netip.Addr{netip.MustParseAddr("10.0.0.3")}, []netip.Prefix{netip.MustParsePrefix("10.42.9.0/24")}},
+		{"old", []netip.Addr{netip.MustParseAddr("10.0.0.2")}, []netip.Prefix{netip.MustParsePrefix("10.42.1.0/24")}},
 	}
 	if got := c.peersOf([]*corev1.Node{thief, old}, "self"); !reflect.DeepEqual(got, want) {
 		t.Errorf("got %v, want %v", got, want)

@@ -1,10 +1,10 @@
 package cni
 
 import (
-	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math/big"
 	"net"
 	"net/netip"
 	"os"
@@ -27,26 +27,35 @@ type way struct {
 	host netip.Addr // where that is
 }
 
-// waysTo gives the ways to peers. Pure.
-func waysTo(peers []peer, backend string) (ways []way) {
+// waysTo gives the ways to peers, whose tunnels go to their addresses of this node's
+// family of tunnels. Pure.
+func waysTo(peers []peer, backend string, v6 bool) (ways []way) {
 	for _, p := range peers {
 		for _, r := range p.ranges {
-			switch {
-			case backend == VXLAN:
-				ways = append(ways, way{r, r.Addr(), hardware(p.ranges[0].Addr()).String(), p.host})
-			case r.Addr().Is4() == p.host.Is4():
-				ways = append(ways, way{dst: r, via: p.host})
+			if backend == VXLAN {
+				if host, ok := p.host(v6); ok {
+					ways = append(ways, way{r, r.Addr(), hardware(p.ranges[0]).String(), host})
+				}
+			} else if host, ok := p.host(r.Addr().Is6()); ok {
+				ways = append(ways, way{dst: r, via: host})
 			}
 		}
 	}
 	return ways
 }
 
-// hardware is the address of a tunnel's end on a node.
-func hardware(a netip.Addr) net.HardwareAddr {
-	b := a.AsSlice()
+// hardware is the address of a tunnel's end on a node with this first range. No two
+// nodes have the same: of IPv4 it is the range's address, of IPv6 the 40 bits before
+// the end of its prefix, in which the ranges of a cluster differ.
+func hardware(r netip.Prefix) net.HardwareAddr {
 	mac := net.HardwareAddr{0x0e, 0x6b, 0, 0, 0, 0}
-	binary.BigEndian.PutUint32(mac[2:], binary.BigEndian.Uint32(b[len(b)-4:]))
+	if r.Addr().Is4() {
+		copy(mac[2:], r.Addr().AsSlice())
+		return mac
+	}
+	number := new(big.Int).SetBytes(r.Addr().AsSlice())
+	number.Rsh(number, uint(r.Addr().BitLen()-r.Bits()))
+	number.And(number, big.NewInt(1<<40-1)).FillBytes(mac[1:])
 	return mac
 }
 
@@ -60,7 +69,7 @@ const (
 // applyWays makes the kernel hold the ways to these peers and no others of this
 // cluster. A node alone has no tunnel.
 func applyWays(c Config, peers []peer) error {
-	ways := waysTo(peers, c.Backend)
+	ways := waysTo(peers, c.Backend, c.underlay().Is6())
 	if c.Backend != VXLAN || len(ways) == 0 {
 		if err := removeLink(c.Tunnel); err != nil {
 			return err
@@ -195,18 +204,18 @@ func neighbour(n *netlink.Neigh) string {
 
 // ensureTunnel makes the VXLAN link be there as it should be.
 func ensureTunnel(c Config) (netlink.Link, error) {
-	under, err := linkOf(c.NodeIP)
+	under, err := linkOf(c.underlay())
 	if err != nil {
 		return nil, err
 	}
 	attrs := netlink.NewLinkAttrs()
-	attrs.Name, attrs.MTU = c.Tunnel, under.Attrs().MTU-overhead(c.NodeIP)
+	attrs.Name, attrs.MTU = c.Tunnel, under.Attrs().MTU-overhead(c.underlay())
 	ranges, err := c.ownRanges()
 	if err != nil {
 		return nil, err
 	}
-	attrs.HardwareAddr = hardware(ranges[0].Addr())
-	want := &netlink.Vxlan{LinkAttrs: attrs, VxlanId: int(c.NetworkID), VtepDevIndex: under.Attrs().Index, SrcAddr: c.NodeIP.AsSlice(), Port: vxlanPort}
+	attrs.HardwareAddr = hardware(ranges[0])
+	want := &netlink.Vxlan{LinkAttrs: attrs, VxlanId: int(c.NetworkID), VtepDevIndex: under.Attrs().Index, SrcAddr: c.underlay().AsSlice(), Port: vxlanPort}
 	link, err := netlink.LinkByName(c.Tunnel)
 	if err == nil && !alike(link, want) {
 		if err := removeLink(c.Tunnel); err != nil {

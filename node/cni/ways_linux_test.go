@@ -1,12 +1,14 @@
 package cni
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/netip"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -32,25 +34,37 @@ func (h *host) do(f func()) {
 	<-done
 }
 
+// families are the addresses of a cluster's nodes, by the order of its families.
+var families = map[string][]string{"IPv4": {"4"}, "IPv6": {"6"}, "IPv4 first": {"4", "6"}, "IPv6 first": {"6", "4"}}
+
 // newHost makes one that is node number n, and lasts as long as the test.
-func newHost(t *testing.T, n int, backend string) *host {
+func newHost(t *testing.T, n int, backend, family string) *host {
 	t.Helper()
 	h := &host{work: make(chan func())}
-	pods := netip.MustParsePrefix(fmt.Sprintf("10.42.%d.0/24", n))
-	h.config = Config{
-		Dir: t.TempDir(), StateDir: t.TempDir(), Backend: backend, NodeIP: netip.MustParseAddr(fmt.Sprintf("192.0.2.%d", n)),
-		PodCIDRs: []string{pods.String()}, ClusterCIDRs: []string{"10.42.0.0/16"}, NetworkID: 4711,
-	}.withDefaults()
+	h.config = Config{Dir: t.TempDir(), StateDir: t.TempDir(), Backend: backend, NetworkID: 4711}.withDefaults()
+	h.config.ClusterCIDRs = nil
+	for _, f := range families[family] {
+		host, pods, all := fmt.Sprintf("192.0.2.%d", n), fmt.Sprintf("10.42.%d.0/24", n), "10.42.0.0/16"
+		if f == "6" {
+			host, pods, all = fmt.Sprintf("2001:db8::%d", n), fmt.Sprintf("fd00:42:0:%d::/64", n), "fd00:42::/56"
+		}
+		h.config.NodeIPs = append(h.config.NodeIPs, netip.MustParseAddr(host))
+		h.config.PodCIDRs, h.config.ClusterCIDRs = append(h.config.PodCIDRs, pods), append(h.config.ClusterCIDRs, all)
+	}
+	own, err := h.config.ownRanges()
+	if err != nil {
+		t.Fatal(err)
+	}
 	started := make(chan error)
 	go func() {
 		runtime.LockOSThread() // for good: the namespace ends with the thread
 		err := unix.Unshare(unix.CLONE_NEWNET)
 		h.tid = unix.Gettid()
 		if err == nil {
-			_, err = network.EnsureBridge(&network.Conf{Bridge: h.config.Bridge, PodCIDRs: []netip.Prefix{pods}})
+			_, err = network.EnsureBridge(&network.Conf{Bridge: h.config.Bridge, PodCIDRs: own})
 		}
 		if err == nil {
-			err = os.WriteFile(forward4, []byte("1"), 0o644)
+			err = errors.Join(os.WriteFile(forward4, []byte("1"), 0o644), os.WriteFile(forward6, []byte("1"), 0o644))
 		}
 		started <- err
 		for f := range h.work {
@@ -66,7 +80,7 @@ func newHost(t *testing.T, n int, backend string) *host {
 
 func (h *host) peer(name string) peer {
 	p, _ := h.config.ownRanges()
-	return peer{name, h.config.NodeIP, p}
+	return peer{name, h.config.NodeIPs, p}
 }
 
 // join lays a cable between two hosts.
@@ -87,10 +101,14 @@ func join(t *testing.T, a, b *host) {
 				err = fmt.Errorf("%w, %w", err, lerr)
 				return
 			}
-			addr := &netlink.Addr{IPNet: ipnet(netip.PrefixFrom(h.config.NodeIP, 24))}
-			if err = netlink.AddrAdd(link, addr); err == nil {
-				err = netlink.LinkSetUp(link)
+			for _, ip := range h.config.NodeIPs {
+				bits, flags := 24, 0
+				if ip.Is6() {
+					bits, flags = 64, unix.IFA_F_NODAD
+				}
+				err = errors.Join(err, netlink.AddrAdd(link, &netlink.Addr{IPNet: ipnet(netip.PrefixFrom(ip, bits)), Flags: flags}))
 			}
+			err = errors.Join(err, netlink.LinkSetUp(link))
 		})
 	}
 	if err != nil {
@@ -98,12 +116,21 @@ func join(t *testing.T, a, b *host) {
 	}
 }
 
-// reach asks the address of b's bridge from a, and gives the address that b saw.
-func reach(t *testing.T, a, b *host) (seen string, err error) {
+// reach asks the address of b's bridge from a, of each family, and gives the addresses
+// that b saw.
+func reach(t *testing.T, a, b *host) (seen []string, err error) {
+	t.Helper()
+	for _, r := range b.peer("").ranges {
+		one, rerr := reachAt(t, a, b, r.Addr().Next())
+		seen, err = append(seen, one), errors.Join(err, rerr)
+	}
+	return seen, err
+}
+
+func reachAt(t *testing.T, a, b *host, gateway netip.Addr) (seen string, err error) {
 	t.Helper()
 	var l net.Listener
-	gateway := b.peer("").ranges[0].Addr().Next().String()
-	b.do(func() { l, err = net.Listen("tcp", net.JoinHostPort(gateway, "0")) })
+	b.do(func() { l, err = net.Listen("tcp", netip.AddrPortFrom(gateway, 0).String()) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -124,13 +151,48 @@ func reach(t *testing.T, a, b *host) (seen string, err error) {
 	return string(got), err
 }
 
+// held is what a host's kernel holds of others: routes, the tunnel and its neighbours.
+func (h *host) held() (all string) {
+	h.do(func() {
+		routes, _ := netlink.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Protocol: protocol}, netlink.RT_FILTER_PROTOCOL)
+		for _, r := range routes {
+			all += r.Dst.String() + " "
+		}
+		link, err := netlink.LinkByName(h.config.Tunnel)
+		if err != nil {
+			return
+		}
+		all += "mtu " + fmt.Sprint(link.Attrs().MTU) + " "
+		for _, family := range []int{unix.AF_INET, unix.AF_INET6, unix.AF_BRIDGE} {
+			list, _ := netlink.NeighList(link.Attrs().Index, family)
+			for _, n := range list {
+				if n.State&netlink.NUD_PERMANENT != 0 {
+					all += n.IP.String() + " "
+				}
+			}
+		}
+	})
+	return all
+}
+
 func TestWays(t *testing.T) {
 	need.Root(t)
-	for _, c := range []struct{ backend, seen string }{{VXLAN, "10.42.1.0"}, {HostGateway, "192.0.2.1"}} {
-		t.Run(c.backend, func(t *testing.T) {
-			a, b := newHost(t, 1, c.backend), newHost(t, 2, c.backend)
+	for _, c := range []struct {
+		backend, family, mtu string
+		seen                 []string
+	}{
+		{VXLAN, "IPv4", "mtu 1450", []string{"10.42.1.0"}},
+		{VXLAN, "IPv6", "mtu 1430", []string{"fd00:42:0:1::"}},
+		{VXLAN, "IPv4 first", "mtu 1450", []string{"10.42.1.0", "fd00:42:0:1::"}},
+		{VXLAN, "IPv6 first", "mtu 1430", []string{"fd00:42:0:1::", "10.42.1.0"}},
+		{HostGateway, "IPv4", "", []string{"192.0.2.1"}},
+		{HostGateway, "IPv6", "", []string{"2001:db8::1"}},
+		{HostGateway, "IPv4 first", "", []string{"192.0.2.1", "2001:db8::1"}},
+	} {
+		t.Run(c.backend+" "+c.family, func(t *testing.T) {
+			a, b, gone := newHost(t, 1, c.backend, c.family), newHost(t, 2, c.backend, c.family), newHost(t, 3, c.backend, c.family)
 			join(t, a, b)
-			away := peer{"away", netip.MustParseAddr("192.0.2.3"), []netip.Prefix{netip.MustParsePrefix("10.42.3.0/24")}}
+			away := gone.peer("away")
 			apply := func(h *host, peers ...peer) {
 				t.Helper()
 				var err error
@@ -146,47 +208,33 @@ func TestWays(t *testing.T) {
 				apply(a, b.peer("b"), away)
 				apply(b, a.peer("a"))
 			}
-			if seen, err := reach(t, a, b); err != nil || seen != c.seen {
+			if seen, err := reach(t, a, b); err != nil || !slices.Equal(seen, c.seen) {
 				t.Errorf("b saw %q, %v, want %s", seen, err, c.seen)
 			}
-			held := func() (all string) {
-				a.do(func() {
-					routes, _ := netlink.RouteListFiltered(netlink.FAMILY_V4, &netlink.Route{Protocol: protocol}, netlink.RT_FILTER_PROTOCOL)
-					for _, r := range routes {
-						all += r.Dst.String() + " "
-					}
-					if link, err := netlink.LinkByName(a.config.Tunnel); err == nil {
-						all += "mtu " + fmt.Sprint(link.Attrs().MTU) + " "
-						neighbours, _ := netlink.NeighList(link.Attrs().Index, unix.AF_INET)
-						for _, n := range neighbours {
-							all += n.IP.String() + " "
-						}
-						ends, _ := netlink.NeighList(link.Attrs().Index, unix.AF_BRIDGE)
-						for _, n := range ends {
-							all += n.IP.String() + " "
-						}
-					}
-				})
-				return all
+			all := func(held string) (n int) {
+				for _, r := range away.ranges {
+					n += strings.Count(held, r.String())
+				}
+				return n
 			}
-			if got := held(); strings.Count(got, "10.42.3.0") == 0 || c.backend == VXLAN && !strings.Contains(got, "mtu 1450") {
+			if got := a.held(); all(got) != len(away.ranges) || !strings.Contains(got, c.mtu) {
 				t.Errorf("with two peers: %s", got)
 			}
 			apply(a, b.peer("b")) // one is gone
-			if got := held(); strings.Contains(got, "10.42.3.0") || strings.Contains(got, "192.0.2.3") {
+			if got := a.held(); all(got) > 0 || strings.Contains(got, away.hosts[0].String()+" ") {
 				t.Errorf("with one peer: %s", got)
 			}
 			if _, err := reach(t, a, b); err != nil {
 				t.Error(err)
 			}
 			apply(a) // and so is the last
-			if got := held(); got != "" {
+			if got := a.held(); got != "" {
 				t.Errorf("with no peer: %s", got)
 			}
 			apply(a, b.peer("b"))
 			var err error
 			a.do(func() { err = removeWays(a.config) })
-			if got := held(); got != "" || err != nil {
+			if got := a.held(); got != "" || err != nil {
 				t.Errorf("removed: %s, %v", got, err)
 			}
 		})
@@ -196,17 +244,17 @@ func TestWays(t *testing.T) {
 // A node that is not on a link of this one needs the tunnel.
 func TestHostGatewayBehindRouter(t *testing.T) {
 	need.Root(t)
-	a, b := newHost(t, 1, HostGateway), newHost(t, 2, HostGateway)
+	a, b := newHost(t, 1, HostGateway, "IPv4"), newHost(t, 2, HostGateway, "IPv4")
 	join(t, a, b)
 	var err error
 	a.do(func() {
 		link, _ := netlink.LinkByName("eth0")
-		err = netlink.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Dst: ipnet(netip.MustParsePrefix("198.51.100.0/24")), Gw: b.config.NodeIP.AsSlice()})
+		err = netlink.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Dst: ipnet(netip.MustParsePrefix("198.51.100.0/24")), Gw: b.config.underlay().AsSlice()})
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	far := peer{"far", netip.MustParseAddr("198.51.100.7"), []netip.Prefix{netip.MustParsePrefix("10.42.9.0/24")}}
+	far := peer{"far", []netip.Addr{netip.MustParseAddr("198.51.100.7")}, []netip.Prefix{netip.MustParsePrefix("10.42.9.0/24")}}
 	a.do(func() { err = applyWays(a.config, []peer{far}) })
 	if err == nil || !strings.Contains(err.Error(), "behind the router 192.0.2.2; with nodes that share no link start the server with --flannel-backend=vxlan") {
 		t.Errorf("%v", err)
