@@ -80,17 +80,55 @@ func (c *Cluster) Kubeconfig() string { return filepath.Join(c.dir, "kubeconfig"
 
 // state is what was chosen when the cluster was made.
 type state struct {
-	Nodes    int          `json:"nodes"`
-	Servers  int          `json:"servers"` // the first ones
-	Outside  bool         `json:"outside"`
+	Nodes   int     `json:"nodes"`
+	Servers int     `json:"servers"` // the first ones
+	Outside bool    `json:"outside"`
+	family          // the first one
+	Second  *family `json:"second,omitempty"`
+}
+
+// A family is the ranges of one address family.
+type family struct {
 	Hosts    netip.Prefix `json:"hosts"`
 	Pods     netip.Prefix `json:"pods"`
 	Services netip.Prefix `json:"services"`
 }
 
+// families are the cluster's, the first one first.
+func (s state) families() []family {
+	if s.Second == nil {
+		return []family{s.family}
+	}
+	return []family{s.family, *s.Second}
+}
+
+// all are the ranges of one kind, separated by commas, as flags take them.
+func (s state) all(kind func(family) netip.Prefix) string {
+	var list []string
+	for _, f := range s.families() {
+		list = append(list, kind(f).String())
+	}
+	return strings.Join(list, ",")
+}
+
+func (f family) hosts() netip.Prefix    { return f.Hosts }
+func (f family) pods() netip.Prefix     { return f.Pods }
+func (f family) services() netip.Prefix { return f.Services }
+
+func (f family) v6() bool { return f.Hosts.Addr().Is6() }
+
+// addresses are a node's, separated by commas.
+func (s state) addresses(n int) string {
+	var list []string
+	for _, f := range s.families() {
+		list = append(list, f.address(n).String())
+	}
+	return strings.Join(list, ",")
+}
+
 // address is a node's; the first of the range is this host's.
-func (s state) address(n int) netip.Addr {
-	a := s.Hosts.Addr().Next()
+func (f family) address(n int) netip.Addr {
+	a := f.Hosts.Addr().Next()
 	for range n {
 		a = a.Next()
 	}
@@ -98,8 +136,8 @@ func (s state) address(n int) netip.Addr {
 }
 
 // dns is the address of the Service kube-dns.
-func (s state) dns() netip.Addr {
-	a := s.Services.Addr()
+func (f family) dns() netip.Addr {
+	a := f.Services.Addr()
 	for range 10 {
 		a = a.Next()
 	}

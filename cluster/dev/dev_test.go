@@ -26,15 +26,15 @@ func TestChoose(t *testing.T) {
 		{prefixes("172.28.0.0/16", "10.40.0.0/13"), prefixes("172.29.0.0/24", "10.48.0.0/16", "10.49.0.0/16")},
 		{prefixes("10.0.0.0/8"), nil},
 	} {
-		hosts, pods, services, err := choose(c.used)
+		f, err := choose(ranges4, c.used)
 		if c.want == nil {
 			if err == nil || !strings.Contains(err.Error(), "is in use on this host; knarr dev ls shows clusters to take down") {
-				t.Errorf("%v: %v %v %v, %v", c.used, hosts, pods, services, err)
+				t.Errorf("%v: %v, %v", c.used, f, err)
 			}
 			continue
 		}
-		if err != nil || hosts != c.want[0] || pods != c.want[1] || services != c.want[2] {
-			t.Errorf("%v: %v %v %v, %v", c.used, hosts, pods, services, err)
+		if err != nil || f.Hosts != c.want[0] || f.Pods != c.want[1] || f.Services != c.want[2] {
+			t.Errorf("%v: %v, %v", c.used, f, err)
 		}
 	}
 }
@@ -42,7 +42,7 @@ func TestChoose(t *testing.T) {
 // No two candidates of a list overlap, nor a pod and a service range.
 func TestCandidates(t *testing.T) {
 	var used []netip.Prefix
-	for _, list := range []candidates{hostRanges, podRanges, serviceRanges} {
+	for _, list := range append(slices.Clone(ranges4), ranges6...) {
 		for range min(list.count, 100) {
 			p, err := list.free(used)
 			if err != nil {
@@ -54,7 +54,7 @@ func TestCandidates(t *testing.T) {
 }
 
 func TestState(t *testing.T) {
-	s := state{Hosts: netip.MustParsePrefix("172.28.3.0/24"), Services: netip.MustParsePrefix("10.45.0.0/16")}
+	s := state{family: family{Hosts: netip.MustParsePrefix("172.28.3.0/24"), Services: netip.MustParsePrefix("10.45.0.0/16")}}
 	three := s
 	three.Servers = 3
 	for got, want := range map[string]string{
@@ -67,6 +67,34 @@ func TestState(t *testing.T) {
 	}
 	if last := s.address(maxNodes); !s.Hosts.Contains(last) {
 		t.Errorf("node %d would be at %s", maxNodes, last)
+	}
+}
+
+// A cluster's families are chosen once, each apart from what is in use of it.
+func TestFamilies(t *testing.T) {
+	used := prefixes("10.42.0.0/16", "fd00:42::/56", "fd00:28::/64")
+	for name, want := range map[string][3]string{
+		"":   {"172.28.0.0/24", "10.44.0.0/16", "10.43.0.0/16"},
+		ipv6: {"fd00:28:0:1::/64", "fd00:42:0:100::/56", "fd00:43::/112"},
+		dual: {"172.28.0.0/24,fd00:28:0:1::/64", "10.44.0.0/16,fd00:42:0:100::/56", "10.43.0.0/16,fd00:43::/112"},
+	} {
+		var s state
+		if err := s.chooseAll(name, used); err != nil {
+			t.Fatal(err)
+		}
+		if got := [3]string{s.all(family.hosts), s.all(family.pods), s.all(family.services)}; got != want {
+			t.Errorf("%q: %v, want %v", name, got, want)
+		}
+		if name != "" && s.ipFamily() != name {
+			t.Errorf("%s is taken for %s", name, s.ipFamily())
+		}
+		c := &Cluster{dir: t.TempDir()}
+		if err := c.store(s); err != nil {
+			t.Fatal(err)
+		}
+		if again, _, err := c.load(); err != nil || again.all(family.pods) != s.all(family.pods) || again.addresses(2) != s.addresses(2) {
+			t.Errorf("%s: kept %+v, %v", name, again, err)
+		}
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
@@ -25,8 +26,13 @@ func (c *Cluster) ensureBridge(s state) error {
 	if err != nil {
 		return fmt.Errorf("bridge %s: %w", c.bridge(), err)
 	}
-	if err := netlink.AddrReplace(link, &netlink.Addr{IPNet: ipnet(s.address(0), s.Hosts.Bits())}); err != nil {
-		return fmt.Errorf("add %s to %s: %w", s.address(0), c.bridge(), err)
+	for _, f := range s.families() {
+		if f.v6() {
+			enable6(c.bridge())
+		}
+		if err := netlink.AddrReplace(link, f.on(0)); err != nil {
+			return fmt.Errorf("add %s to %s: %w", f.address(0), c.bridge(), err)
+		}
 	}
 	if err := netlink.LinkSetUp(link); err != nil {
 		return fmt.Errorf("set %s up: %w", c.bridge(), err)
@@ -83,19 +89,43 @@ func (c *Cluster) plug(n int, s state) error {
 	if err != nil {
 		return fmt.Errorf("%s of %s: %w", name, c.node(n), err)
 	}
-	if err := inside.AddrReplace(eth, &netlink.Addr{IPNet: ipnet(s.address(n), s.Hosts.Bits())}); err != nil {
-		return fmt.Errorf("add %s to %s: %w", s.address(n), c.node(n), err)
-	}
 	if err := inside.LinkSetUp(eth); err != nil {
 		return fmt.Errorf("set %s of %s up: %w", name, c.node(n), err)
 	}
-	// Even a node that may not reach the world needs a route to it: the kernel
-	// looks for one before it turns to Services.
-	everything := ipnet(netip.IPv4Unspecified(), 0)
-	if err := inside.RouteReplace(&netlink.Route{LinkIndex: eth.Attrs().Index, Dst: everything, Gw: s.address(0).AsSlice()}); err != nil {
-		return fmt.Errorf("add the default route of %s: %w", c.node(n), err)
+	for _, f := range s.families() {
+		everything := ipnet(netip.IPv4Unspecified(), 0)
+		if f.v6() {
+			everything = ipnet(netip.IPv6Unspecified(), 0)
+			if err := c.within(n, spaces[:1], func() error { enable6(name); return nil }); err != nil {
+				return err
+			}
+		}
+		if err := inside.AddrReplace(eth, f.on(n)); err != nil {
+			return fmt.Errorf("add %s to %s: %w", f.address(n), c.node(n), err)
+		}
+		// Even a node that may not reach the world needs a route to it: the kernel
+		// looks for one before it turns to Services.
+		if err := inside.RouteReplace(&netlink.Route{LinkIndex: eth.Attrs().Index, Dst: everything, Gw: f.address(0).AsSlice()}); err != nil {
+			return fmt.Errorf("add the default route of %s: %w", c.node(n), err)
+		}
 	}
 	return nil
+}
+
+// on is a node's address as a link gets it: nobody else has it, so nothing waits for
+// the kernel to make sure.
+func (f family) on(n int) *netlink.Addr {
+	a := &netlink.Addr{IPNet: ipnet(f.address(n), f.Hosts.Bits())}
+	if f.v6() {
+		a.Flags = unix.IFA_F_NODAD
+	}
+	return a
+}
+
+// enable6 lets a link speak IPv6 on a host that does not by default. If that fails,
+// adding the address tells.
+func enable6(link string) {
+	_ = os.WriteFile("/proc/sys/net/ipv6/conf/"+link+"/disable_ipv6", []byte("0"), 0o644)
 }
 
 // unplug removes the cluster's links from this host.
@@ -122,7 +152,7 @@ func (c *Cluster) unplug(nodes int) error {
 
 // hasDefaultRoute reports whether this host leads anywhere.
 func hasDefaultRoute() (bool, error) {
-	routes, err := netlink.RouteList(nil, netlink.FAMILY_V4)
+	routes, err := netlink.RouteList(nil, netlink.FAMILY_ALL)
 	if err != nil {
 		return false, fmt.Errorf("list routes: %w", err)
 	}

@@ -58,7 +58,7 @@ func List(w io.Writer, base string) error {
 				running++
 			}
 		}
-		fmt.Fprintf(t, "%s\t%d\t%d\t%s\t%s\t%s\t%s\t%s\n", c.name, c.Nodes, running, c.names(1, c.Servers), c.Hosts, c.Pods, c.Services, c.Kubeconfig())
+		fmt.Fprintf(t, "%s\t%d\t%d\t%s\t%s\t%s\t%s\t%s\n", c.name, c.Nodes, running, c.names(1, c.Servers), c.all(family.hosts), c.all(family.pods), c.all(family.services), c.Kubeconfig())
 	}
 	return t.Flush()
 }

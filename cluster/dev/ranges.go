@@ -2,6 +2,7 @@ package dev
 
 import (
 	"fmt"
+	"math/big"
 	"net/netip"
 
 	"github.com/vishvananda/netlink"
@@ -16,19 +17,28 @@ type candidates struct {
 	count int
 }
 
+// The ranges of nodes, pods and Services, of each family.
 var (
-	hostRanges    = candidates{"nodes", 24, netip.MustParseAddr("172.28.0.0"), 1, 512}
-	podRanges     = candidates{"pods", 16, netip.MustParseAddr("10.42.0.0"), 2, 100}
-	serviceRanges = candidates{"services", 16, netip.MustParseAddr("10.43.0.0"), 2, 100}
+	ranges4 = []candidates{
+		{"nodes", 24, netip.MustParseAddr("172.28.0.0"), 1, 512},
+		{"pods", 16, netip.MustParseAddr("10.42.0.0"), 2, 100},
+		{"services", 16, netip.MustParseAddr("10.43.0.0"), 2, 100},
+	}
+	ranges6 = []candidates{
+		{"nodes", 64, netip.MustParseAddr("fd00:28::"), 1, 512},
+		{"pods", 56, netip.MustParseAddr("fd00:42::"), 1, 100},
+		{"services", 112, netip.MustParseAddr("fd00:43::"), 1, 100},
+	}
 )
 
 // free is the first candidate that overlaps nothing in use. Pure.
 func (c candidates) free(used []netip.Prefix) (netip.Prefix, error) {
-	at := c.first.As4()
-	start := uint32(at[0])<<24 | uint32(at[1])<<16 | uint32(at[2])<<8 | uint32(at[3])
-	for i := range c.count {
-		n := start + uint32(i*c.step)<<(32-c.bits)
-		p := netip.PrefixFrom(netip.AddrFrom4([4]byte{byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)}), c.bits)
+	at := new(big.Int).SetBytes(c.first.AsSlice())
+	step := new(big.Int).Lsh(big.NewInt(int64(c.step)), uint(c.first.BitLen()-c.bits))
+	for range c.count {
+		a, _ := netip.AddrFromSlice(at.FillBytes(c.first.AsSlice()))
+		at.Add(at, step)
+		p := netip.PrefixFrom(a, c.bits)
 		if !overlaps(p, used) {
 			return p, nil
 		}
@@ -45,23 +55,51 @@ func overlaps(p netip.Prefix, used []netip.Prefix) bool {
 	return false
 }
 
-// choose gives a new cluster its ranges, none of which is in use. Pure.
-func choose(used []netip.Prefix) (hosts, pods, services netip.Prefix, err error) {
-	for _, r := range []struct {
-		from candidates
-		to   *netip.Prefix
-	}{{hostRanges, &hosts}, {podRanges, &pods}, {serviceRanges, &services}} {
-		if *r.to, err = r.from.free(used); err != nil {
-			return
+// choose gives a new cluster its ranges of a family, none of which is in use. Pure.
+func choose(from []candidates, used []netip.Prefix) (f family, err error) {
+	for i, to := range []*netip.Prefix{&f.Hosts, &f.Pods, &f.Services} {
+		if *to, err = from[i].free(used); err != nil {
+			return f, err
 		}
 	}
-	return
+	return f, nil
+}
+
+// The families of a cluster, as kind names them.
+const ipv4, ipv6, dual = "ipv4", "ipv6", "dual"
+
+// IPFamilies are what Options.IPFamily takes.
+var IPFamilies = []string{ipv4, ipv6, dual}
+
+// chooseAll gives a new cluster its ranges. Pure.
+func (s *state) chooseAll(ipFamily string, used []netip.Prefix) (err error) {
+	first := ranges4
+	if ipFamily == ipv6 {
+		first = ranges6
+	}
+	if s.family, err = choose(first, used); err != nil || ipFamily != dual {
+		return err
+	}
+	s.Second = new(family)
+	*s.Second, err = choose(ranges6, used)
+	return err
+}
+
+// ipFamily is what the ranges were chosen by.
+func (s state) ipFamily() string {
+	switch {
+	case s.Second != nil:
+		return dual
+	case s.v6():
+		return ipv6
+	}
+	return ipv4
 }
 
 // inUse are the ranges this host has routes to or addresses in, in any table,
 // and those of the other clusters.
 func inUse(others []state) ([]netip.Prefix, error) {
-	routes, err := netlink.RouteListFiltered(netlink.FAMILY_V4, &netlink.Route{}, netlink.RT_FILTER_TABLE)
+	routes, err := netlink.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{}, netlink.RT_FILTER_TABLE)
 	if err != nil {
 		return nil, fmt.Errorf("list routes: %w", err)
 	}
@@ -76,7 +114,9 @@ func inUse(others []state) ([]netip.Prefix, error) {
 		}
 	}
 	for _, s := range others {
-		used = append(used, s.Hosts, s.Pods, s.Services)
+		for _, f := range s.families() {
+			used = append(used, f.Hosts, f.Pods, f.Services)
+		}
 	}
 	return used, nil
 }

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -27,6 +28,8 @@ type Options struct {
 	// Servers is how many of them, the first ones, are servers; 0: as many as
 	// before, or 1.
 	Servers int
+	// IPFamily is one of IPFamilies; empty: as before, or ipv4.
+	IPFamily string
 	// Outside lets the nodes reach what this host reaches.
 	Outside bool
 	// ServerArgs are more flags for knarr server.
@@ -45,6 +48,9 @@ func (o Options) Validate() error {
 	var errs []error
 	if o.Nodes < 0 || o.Nodes > maxNodes {
 		errs = append(errs, fmt.Errorf("--nodes %d: one machine takes 1 to %d", o.Nodes, maxNodes))
+	}
+	if o.IPFamily != "" && !slices.Contains(IPFamilies, o.IPFamily) {
+		errs = append(errs, fmt.Errorf("--ip-family %q: there are %s", o.IPFamily, strings.Join(IPFamilies, ", ")))
 	}
 	switch {
 	case o.Servers < 0 || o.Servers > maxServers:
@@ -72,7 +78,7 @@ func (c *Cluster) Up(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	say("cluster %s: nodes %s, pods %s, services %s", c.name, s.Hosts, s.Pods, s.Services)
+	say("cluster %s: nodes %s, pods %s, services %s", c.name, s.all(family.hosts), s.all(family.pods), s.all(family.services))
 	if err := errors.Join(c.ensureBridge(s), c.ensureFirewall(s), c.ensureRun()); err != nil {
 		return err
 	}
@@ -90,7 +96,7 @@ func (c *Cluster) Up(ctx context.Context, o Options) error {
 	if err := c.startGate(s); err != nil {
 		return err
 	}
-	if err := nodeProcesses.start(1, "server", append(c.serverArgs(1, s, "--cluster-cidr", s.Pods.String(), "--service-cidr", s.Services.String()), o.ServerArgs...), say); err != nil {
+	if err := nodeProcesses.start(1, "server", append(c.serverArgs(1, s, "--cluster-cidr", s.all(family.pods), "--service-cidr", s.all(family.services)), o.ServerArgs...), say); err != nil {
 		return err
 	}
 	if s.Nodes > 1 {
@@ -107,7 +113,7 @@ func (c *Cluster) Up(ctx context.Context, o Options) error {
 	}
 	for n := s.Servers + 1; n <= s.Nodes; n++ {
 		if err := nodeProcesses.start(n, "agent", []string{
-			"--server", firstURL(s), "--token-file", cluster.TokenFile(c.data(1)), "--node-ip", s.address(n).String(),
+			"--server", firstURL(s), "--token-file", cluster.TokenFile(c.data(1)), "--node-ip", s.addresses(n),
 		}, say); err != nil {
 			return err
 		}
@@ -134,7 +140,7 @@ func disables(args []string, part string) bool {
 
 // serverArgs are the flags of a server, besides those of the user.
 func (c *Cluster) serverArgs(n int, s state, more ...string) []string {
-	args := append([]string{"--node-ip", s.address(n).String()}, more...)
+	args := append([]string{"--node-ip", s.addresses(n)}, more...)
 	if s.Servers > 1 {
 		args = append(args, "--tls-san", s.address(0).String())
 	}
@@ -180,6 +186,9 @@ func (c *Cluster) plan(o Options) (state, error) {
 		if o.Servers != 0 && o.Servers != s.Servers {
 			return s, fmt.Errorf("--servers %d: cluster %s was made with %d; knarr dev down%s removes it first", o.Servers, c.name, s.Servers, c.flags())
 		}
+		if o.IPFamily != "" && o.IPFamily != s.ipFamily() {
+			return s, fmt.Errorf("--ip-family %s: cluster %s was made with %s; knarr dev down%s removes it first", o.IPFamily, c.name, s.ipFamily(), c.flags())
+		}
 		s.Nodes = max(s.Nodes, o.Nodes)
 		s.Outside = s.Outside || o.Outside
 		return s, c.store(s)
@@ -203,7 +212,7 @@ func (c *Cluster) plan(o Options) (state, error) {
 	if err != nil {
 		return s, err
 	}
-	if s.Hosts, s.Pods, s.Services, err = choose(used); err != nil {
+	if err = s.chooseAll(o.IPFamily, used); err != nil {
 		return s, err
 	}
 	return s, c.store(s)

@@ -27,7 +27,9 @@ func (w *nodeProcesses) wait(ctx context.Context, s state, names bool) error {
 	}
 	err = w.until(ctx, func(ctx context.Context) error { return w.ready(ctx, client, s) })
 	for n := 1; err == nil && names && n <= s.Nodes; n++ {
-		err = w.until(ctx, func(ctx context.Context) error { return w.cluster.resolves(ctx, n, s) })
+		for _, f := range s.families() {
+			err = errors.Join(err, w.until(ctx, func(ctx context.Context) error { return w.cluster.resolves(ctx, n, s, f) }))
+		}
 	}
 	return err
 }
@@ -67,11 +69,20 @@ func (w *nodeProcesses) ready(ctx context.Context, client kubernetes.Interface, 
 	return nil
 }
 
-// resolves asks for a name as a pod of a node would.
-func (c *Cluster) resolves(ctx context.Context, n int, s state) error {
+// recordType is that of the Service kubernetes, which has an address of the first family.
+func (s state) recordType() uint16 {
+	if s.v6() {
+		return dns.TypeAAAA
+	}
+	return dns.TypeA
+}
+
+// resolves asks for a name as a pod of a node would, at the address that DNS has of a
+// family.
+func (c *Cluster) resolves(ctx context.Context, n int, s state, f family) error {
 	var conn net.Conn
 	err := c.within(n, spaces[:1], func() (err error) { // a socket stays where it was made
-		conn, err = (&net.Dialer{}).DialContext(ctx, "udp", net.JoinHostPort(s.dns().String(), "53"))
+		conn, err = (&net.Dialer{}).DialContext(ctx, "udp", net.JoinHostPort(f.dns().String(), "53"))
 		return err
 	})
 	if err != nil {
@@ -79,7 +90,7 @@ func (c *Cluster) resolves(ctx context.Context, n int, s state) error {
 	}
 	defer conn.Close()
 	q := new(dns.Msg)
-	q.SetQuestion("kubernetes.default.svc.cluster.local.", dns.TypeA)
+	q.SetQuestion("kubernetes.default.svc.cluster.local.", s.recordType())
 	answer, _, err := (&dns.Client{Timeout: 300 * time.Millisecond}).ExchangeWithConnContext(ctx, q, &dns.Conn{Conn: conn})
 	if err != nil {
 		return fmt.Errorf("ask DNS on %s: %w", c.node(n), err)

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"knarr/cluster/dev"
+	"knarr/internal/flaghelp"
 )
 
 // devCluster runs clusters of several nodes on this machine.
@@ -19,6 +20,8 @@ func devCluster(f *pflag.FlagSet) runner {
 	o := dev.Options{Progress: os.Stdout}
 	f.IntVar(&o.Nodes, "nodes", 0, "how `many` nodes (default: as many as before, at first 2)")
 	f.IntVar(&o.Servers, "servers", 0, "how `many` of them are servers, the first ones (default: as many as before, at first 1)")
+	f.StringVar(&o.IPFamily, "ip-family", "", "address `family` of the cluster: ipv4, ipv6 or dual (default: as before, at first ipv4)")
+	flaghelp.Values(f, "ip-family", dev.IPFamilies...)
 	f.BoolVar(&o.Outside, "outside", false, "let the nodes reach what this host reaches")
 	limit := f.Duration("timeout", 2*time.Minute, "the longest `time` to wait")
 	return func(ctx context.Context, words []string) error {
