@@ -13,6 +13,7 @@ import (
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	"k8s.io/klog/v2"
 
+	"knarr/node/kubelet/deviceplugin"
 	"knarr/node/kubelet/podspec"
 )
 
@@ -33,7 +34,7 @@ func (k *Kubelet) admit(pod *corev1.Pod) *ending {
 			others = append(others, s.pod)
 		}
 	}
-	r := admission(pod, others, k.node.Load(), k.pressure.Load(), k.cfg.Settings.AllowedUnsafeSysctls)
+	r := admission(pod, others, k.withDevices(pod), k.pressure.Load(), k.cfg.Settings.AllowedUnsafeSysctls)
 	if r == nil {
 		return nil
 	}
@@ -46,6 +47,17 @@ func (k *Kubelet) admit(pod *corev1.Pod) *ending {
 
 func isCritical(pod *corev1.Pod) bool {
 	return isStatic(pod) || pod.Spec.Priority != nil && *pod.Spec.Priority >= 2000000000
+}
+
+// withDevices is the Node with at least the devices that the pod has already.
+func (k *Kubelet) withDevices(pod *corev1.Pod) *corev1.Node {
+	n := k.node.Load()
+	if n == nil || k.devices == nil {
+		return n
+	}
+	n = &corev1.Node{ObjectMeta: n.ObjectMeta, Spec: n.Spec, Status: n.Status}
+	n.Status.Allocatable = k.devices.Used(pod, n.Status.Allocatable)
+	return n
 }
 
 // admission is the pure decision.
@@ -122,6 +134,9 @@ func admitResources(pod *corev1.Pod, others []*corev1.Pod, node *corev1.Node) *r
 		req, have := want[name], alloc[name]
 		if req.IsZero() {
 			continue
+		}
+		if _, known := alloc[name]; !known && deviceplugin.Extended(n) {
+			continue // somebody else's, who has counted it
 		}
 		if _, known := alloc[name]; !known && name == corev1.ResourceEphemeralStorage {
 			continue

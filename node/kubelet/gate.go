@@ -39,3 +39,13 @@ func (g *gate) waitFor(ctx context.Context, d time.Duration) bool {
 		return false
 	}
 }
+
+// isOpen says whether wait would return at once.
+func (g *gate) isOpen() bool {
+	select {
+	case <-g.ch:
+		return true
+	default:
+		return false
+	}
+}

@@ -37,6 +37,7 @@ import (
 	"knarr/node/kubelet/cgroup"
 	"knarr/node/kubelet/configuration"
 	"knarr/node/kubelet/csi"
+	"knarr/node/kubelet/deviceplugin"
 	"knarr/node/kubelet/fscall"
 	"knarr/node/kubelet/objects"
 	"knarr/node/kubelet/podspec"
@@ -207,6 +208,7 @@ type Kubelet struct {
 	objects         *objects.Store
 	volumes         *volume.Manager
 	drivers         *csi.Manager
+	devices         *deviceplugin.Manager
 	prober          *prober.Manager
 	pulls           *pullGate
 	records         *pullrecords.Store
@@ -348,6 +350,7 @@ func (k *Kubelet) Run(ctx context.Context) error {
 		}
 	})
 	k.newVolumes()
+	k.newDevices()
 	k.prober = prober.New(ctx, prober.Config{Exec: k.execSync, Changed: k.pokePod, Event: k.probeEvent})
 
 	services := cache.NewSharedIndexInformerWithOptions(
@@ -367,6 +370,7 @@ func (k *Kubelet) Run(ctx context.Context) error {
 		{"eviction", k.watchPressure}, {"image collection", k.collectImages},
 		{"orphans", k.collectOrphans}, {"static pods", k.followStatic},
 		{"allocations", k.pruneAllocations}, {"images", k.followImages}, {"healthz", k.serveHealthz},
+		{"device plugins", k.servePlugins}, {"pod resources", k.servePodResources},
 		{"manifest URL", k.followManifestURL}, {"read-only port", k.serveReadOnly},
 	}
 	k.wg.Loop(ctx, "kubelet: storage drivers", func(ctx context.Context) {

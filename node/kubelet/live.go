@@ -72,6 +72,9 @@ func (w *worker) live(ctx context.Context) time.Duration {
 			}
 		}
 	}
+	if !w.ensureDevices(ctx) {
+		return again
+	}
 	again = min(again, w.ensureVolumes(ctx))
 	if a.replace {
 		again = min(again, w.ensureSandbox(ctx, a.attempt))

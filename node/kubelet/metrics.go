@@ -27,6 +27,9 @@ type metrics struct {
 	statusTook, relistTook, relistPod, relist prometheus.Histogram
 	lastRelist                                prometheus.Gauge
 	evictions, rejections, imagesRemoved      *prometheus.CounterVec
+	pluginsRegistered                         *prometheus.CounterVec
+	deviceTook                                *prometheus.HistogramVec
+	endpointRequests, endpointErrors          map[string]*prometheus.CounterVec // of pods' resources, by method
 	requests                                  *prometheus.CounterVec
 	requestTook                               *prometheus.HistogramVec
 	inFlight                                  *prometheus.GaugeVec
@@ -87,6 +90,16 @@ func newMetrics() *metrics {
 		requests:      count("kubelet_http_requests_total", "Requests", ofRequest...),
 		requestTook:   took("kubelet_http_requests_duration_seconds", "How long requests took", nil, ofRequest...),
 		inFlight:      prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "kubelet_http_inflight_requests", Help: "[ALPHA] Requests under way"}, ofRequest),
+	}
+	m.pluginsRegistered = count("kubelet_device_plugin_registration_total", "Registrations of device plugins", "resource_name")
+	m.deviceTook = took("kubelet_device_plugin_alloc_duration_seconds", "How long device plugins took to allocate",
+		[]float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10}, "resource_name")
+	m.endpointRequests, m.endpointErrors = map[string]*prometheus.CounterVec{
+		"": count("kubelet_pod_resources_endpoint_requests_total", "Requests for the resources of pods", "server_api_version"),
+	}, map[string]*prometheus.CounterVec{}
+	for _, method := range []string{"list", "get", "get_allocatable"} {
+		m.endpointRequests[method] = count("kubelet_pod_resources_endpoint_requests_"+method, "Requests for the resources of pods", "server_api_version")
+		m.endpointErrors[method] = count("kubelet_pod_resources_endpoint_errors_"+method, "Requests for the resources of pods that failed", "server_api_version")
 	}
 	r.MustRegister(m.lastRelist, m.inFlight, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m

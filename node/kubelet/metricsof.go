@@ -151,3 +151,12 @@ func (m *metrics) count(next http.Handler) http.Handler {
 		next.ServeHTTP(w, r)
 	})
 }
+
+// podResources counts a request for the resources of pods.
+func (m *metrics) podResources(method string, failed bool) {
+	m.endpointRequests[""].WithLabelValues("v1").Inc()
+	m.endpointRequests[method].WithLabelValues("v1").Inc()
+	if failed {
+		m.endpointErrors[method].WithLabelValues("v1").Inc()
+	}
+}

@@ -306,6 +306,7 @@ func (k *Kubelet) setNodeStatus(n *corev1.Node) {
 		n.Status.Capacity[name] = q
 		n.Status.Allocatable[name] = alloc[name]
 	}
+	k.showDevices(&n.Status)
 	m := k.machine
 	n.Status.NodeInfo = corev1.NodeSystemInfo{
 		MachineID: m.machineID, SystemUUID: m.uuid, BootID: m.bootID, KernelVersion: m.kernel, OSImage: m.osImage,

@@ -14,6 +14,7 @@ type opKind int
 
 const (
 	opVolumes     opKind = iota // mount and refresh the volumes
+	opDevices                   // give the containers their devices
 	opSandbox                   // run a sandbox
 	opStopSandbox               // stop a sandbox, by id
 	opPull                      // make the image of a container present, by name
@@ -28,7 +29,7 @@ const (
 	opStatus                    // write the status
 )
 
-var opNames = [...]string{"volumes", "sandbox", "stop sandbox", "pull", "start", "kill", "shorten", "resize", "trim", "clean", "delete", "remove", "status"}
+var opNames = [...]string{"volumes", "devices", "sandbox", "stop sandbox", "pull", "start", "kill", "shorten", "resize", "trim", "clean", "delete", "remove", "status"}
 
 // An opKey identifies an operation of a pod. What users name never meets what
 // the kubelet names: only keys of the same kind compare by name or id.

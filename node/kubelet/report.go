@@ -20,6 +20,7 @@ func (w *worker) report(ctx context.Context, gone bool) time.Duration {
 		return never // one step for those who watch: the old, then the new
 	}
 	s := podstatus.Compute(w.statusInput())
+	w.k.healthOfDevices(w.uid, &s)
 	w.last = &s
 	w.running(&s)
 	w.shown.Store(&shown{pod: pod, status: &s, observed: w.observed, volumes: w.volumes, ended: w.ended != nil && w.cleaned})

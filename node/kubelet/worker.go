@@ -66,6 +66,7 @@ type worker struct {
 	sandbox  *cri.PodSandboxConfig
 
 	cgroup    bool
+	equipped  bool // the containers have their devices
 	volumes   map[string]volume.Mounted
 	volumeErr error
 	refresh   time.Time

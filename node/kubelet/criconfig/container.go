@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"knarr/node/kubelet/crilabels"
 	"knarr/node/kubelet/expansion"
@@ -34,8 +35,10 @@ type Inputs struct {
 	// recursiveReadOnly says whether the runtime can mount a volume read-only
 	// with everything that is mounted below it.
 	RecursiveReadOnly bool
-	Objects           Objects
-	Files             Files
+	// Plugins are what the plugins of the container's devices want.
+	Plugins []*pluginapi.ContainerAllocateResponse
+	Objects Objects
+	Files   Files
 }
 
 // Container is the configuration of a container.
@@ -86,6 +89,7 @@ func Container(ctx context.Context, n Node, in Inputs) (*cri.ContainerConfig, er
 	for _, e := range env {
 		cfg.Envs = append(cfg.Envs, &cri.KeyValue{Key: e.name, Value: []byte(e.value)})
 	}
+	addDevices(cfg, in.Plugins)
 	if c.Lifecycle != nil && c.Lifecycle.StopSignal != nil {
 		if s, ok := cri.Signal_value[string(*c.Lifecycle.StopSignal)]; ok {
 			cfg.StopSignal = cri.Signal(s)
