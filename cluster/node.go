@@ -138,7 +138,9 @@ func (n *node) pods(ctx context.Context) error {
 	if _, err := programs.Unpack(n.layout.programs(), programs.CNI); err != nil {
 		return err
 	}
-	rt, err := containerruntime.New(n.layout.runtimeConfig())
+	config := n.layout.runtimeConfig()
+	config.Registries = o.mirrors
+	rt, err := containerruntime.New(config)
 	if err != nil {
 		return err
 	}

@@ -16,6 +16,7 @@ import (
 	"knarr/cluster/kubeletflags"
 	"knarr/cluster/proxyflags"
 	"knarr/internal/flaghelp"
+	"knarr/node/containerruntime/registries"
 )
 
 // NodeOptions are the flags that server and agent share: of one node.
@@ -29,6 +30,8 @@ type NodeOptions struct {
 	NodeLabels      []string
 	NodeTaints      []string
 	RuntimeEndpoint string
+	PrivateRegistry string
+	NoDefault       bool // registry beside its mirrors
 	ProxyArgs       []string
 	KubeletArgs     []string
 	KubeletConfig   string
@@ -38,13 +41,16 @@ type NodeOptions struct {
 
 	hostIPs addresses // as given, or as found
 	nodeIPs addresses // those of the cluster's families, the first family first, once that is known
+	given   func(flag string) bool
 	proxy   *proxyflags.Flags
+	mirrors registries.Config
 	kubelet *kubeletflags.Flags
 	labels  map[string]string
 	taints  []corev1.Taint
 }
 
 func (o *NodeOptions) flags(f *pflag.FlagSet) {
+	o.given = f.Changed
 	f.StringVarP(&o.Config, "config", "c", "/etc/knarr/config.yaml", "`file` with flags as keys; flags given win")
 	f.StringVarP(&o.DataDir, "data-dir", "d", DefaultDataDir, "`directory` that everything of this cluster lives in")
 	flaghelp.Group(f, "Flags")
@@ -55,6 +61,8 @@ func (o *NodeOptions) flags(f *pflag.FlagSet) {
 	f.StringSliceVar(&o.NodeLabels, "node-label", nil, "`labels` of this node, key=value")
 	f.StringSliceVar(&o.NodeTaints, "node-taint", nil, "`taints` of this node, key=value:effect")
 	f.StringVar(&o.RuntimeEndpoint, "container-runtime-endpoint", "", "`socket` of another CRI runtime to use instead of the built-in one")
+	f.StringVar(&o.PrivateRegistry, "private-registry", "/etc/knarr/registries.yaml", "`file` that says where images are fetched from: mirrors, credentials and TLS of registries, in the form of k3s")
+	f.BoolVar(&o.NoDefault, "disable-default-registry-endpoint", false, "fetch the images of a registry that has mirrors from these alone")
 	f.StringArrayVar(&o.ProxyArgs, "kube-proxy-arg", nil, "`key=value` that sets one of upstream's flags of kube-proxy: its mode, node ports, masquerading, connection tracking")
 	f.StringArrayVar(&o.KubeletArgs, "kubelet-arg", nil, "`key=value` that sets one of upstream's flags of the kubelet: what is reserved, evictions, images, CPUs")
 	f.StringVar(&o.KubeletConfig, "kubelet-config", "", "`file` with a KubeletConfiguration; what --kubelet-arg says wins")
@@ -131,6 +139,10 @@ func (o *NodeOptions) validate(f *faults) {
 	if o.proxy, err = proxyflags.Parse(o.ProxyArgs); err != nil {
 		f.add("kube-proxy-arg", "%v", err)
 	}
+	if o.mirrors, err = registries.Read(o.PrivateRegistry, o.given != nil && o.given("private-registry")); err != nil {
+		f.add("private-registry", "%v", err)
+	}
+	o.mirrors.NoDefault = o.NoDefault
 	if o.kubelet, err = kubeletflags.Parse(o.KubeletArgs, o.KubeletConfig); err != nil {
 		f.add("kubelet-arg", "%v", err)
 	}

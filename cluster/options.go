@@ -58,12 +58,10 @@ type Options struct {
 	secret                     string // of joining nodes; empty: made by the first start
 	serverSecret               string // of joining servers; the same
 	joinWith                   joinToken
-	given                      func(flag string) bool
 }
 
 // Flags binds the options to their flags.
 func (o *Options) Flags(f *pflag.FlagSet) {
-	o.given = f.Changed
 	o.NodeOptions.flags(f)
 	f.StringVar(&o.BindAddress, "bind-address", "", "`address` the API server listens on (default: all of the cluster's families)")
 	f.StringVar(&o.AdvertiseAddress, "advertise-address", "", "`address` that pods reach the API server at (default: --node-ip)")

@@ -58,6 +58,7 @@ func (b *logBridge) Levels() []logrus.Level {
 var expected = []string{
 	"failed check for fsverity support", // not every file system has it
 	"failed to load cni during init",    // the first start writes its configuration a moment later
+	"`configs` is deprecated",           // it has the credentials of hosts, for which there is nothing else
 }
 
 // isExpected also knows of the file that becomes the network's configuration when

@@ -23,6 +23,7 @@ import (
 	"knarr/internal/memnet"
 	"knarr/internal/programs"
 	"knarr/internal/run"
+	"knarr/node/containerruntime/registries"
 )
 
 // DefaultSandboxImage is the name the embedded pause image goes by.
@@ -45,6 +46,9 @@ type Config struct {
 	// RegistryConfigDir holds one directory with a hosts.toml per registry.
 	// Default: Root/certs.d.
 	RegistryConfigDir string
+	// Registries says where images are fetched from, in that directory's words too. Files
+	// that an administrator has there win.
+	Registries registries.Config
 	// SandboxImage is the name of the image that holds a pod's namespaces; the
 	// embedded one is loaded under it. Default DefaultSandboxImage.
 	SandboxImage string

@@ -69,7 +69,10 @@ type node struct {
 	cri.ImageServiceClient
 }
 
-func newNode(t testing.TB) *node {
+func newNode(t testing.TB) *node { return newNodeWith(t, func(*Config) {}) }
+
+// newNodeWith is one whose configuration is changed before it starts.
+func newNodeWith(t testing.TB, change func(*Config)) *node {
 	// Short, for the sake of socket names.
 	dir, err := os.MkdirTemp("", "kn")
 	if err != nil {
@@ -79,6 +82,7 @@ func newNode(t testing.TB) *node {
 		Root: dir + "/root", State: dir + "/run", CNIConfDir: dir + "/net.d", CNIBinDir: dir + "/bin",
 		CgroupParent: "/" + filepath.Base(dir),
 	}}
+	change(&n.config)
 	n.addNetwork(t, dir)
 	t.Cleanup(func() {
 		n.stop()

@@ -53,6 +53,11 @@ func (r *Runtime) serve(ctx context.Context, h host) error {
 		stopTasks()
 		waitTasks()
 	}()
+	stopMirrors, err := c.mirrors(ctx)
+	if err != nil {
+		return err
+	}
+	defer stopMirrors()
 	set, initialised, err := load(ctx, c, settings(c, h))
 	defer unload(set)
 	if err != nil {

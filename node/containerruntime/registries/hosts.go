@@ -1,0 +1,124 @@
+package registries
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+const (
+	// marker is the first line of what is written here; other files are the administrator's.
+	marker = "# Made of registries.yaml by knarr; a change is lost at the next start.\n"
+	// defaultDir is where containerd finds what counts for all registries that are not named.
+	defaultDir = "_default"
+	// dockerHub is where docker.io is.
+	dockerHub = "registry-1.docker.io"
+)
+
+// Hosts are the files hosts.toml that containerd reads, by their directory. through is where
+// a mirror that has other names for images is served, by its registry and the number of its
+// endpoint. Pure.
+func (c Config) Hosts(through func(registry string, endpoint int) string) map[string]string {
+	files := map[string]string{}
+	for name := range c.Configs {
+		if c.host(name).TLS != nil {
+			files[directory(name)] = c.file(name, through)
+		}
+	}
+	for name := range c.Mirrors {
+		files[directory(name)] = c.file(name, through)
+	}
+	return files
+}
+
+// file is that of a registry: its mirrors in turn, and then what is asked last, which is
+// the registry itself or, without it, the last mirror.
+func (c Config) file(registry string, through func(string, int) string) string {
+	m := c.Mirrors[registry]
+	var b strings.Builder
+	b.WriteString(marker)
+	mirrors := len(m.Endpoints)
+	switch {
+	case c.NoDefault && mirrors > 0:
+		mirrors--
+		at, how := c.mirror(registry, mirrors, through)
+		fmt.Fprintf(&b, "server = %s\n", strconv.Quote(at))
+		writeReach(&b, "", how)
+	case registry == anyRegistry: // whichever it is
+		writeReach(&b, "", c.host(anyRegistry))
+	case registry == "docker.io":
+		fmt.Fprintf(&b, "server = %s\n", strconv.Quote("https://"+dockerHub+"/v2"))
+		writeReach(&b, "", c.host(registry))
+	default:
+		fmt.Fprintf(&b, "server = %s\n", strconv.Quote("https://"+registry+"/v2"))
+		writeReach(&b, "", c.host(registry))
+	}
+	for i := range mirrors {
+		at, how := c.mirror(registry, i, through)
+		fmt.Fprintf(&b, "\n[host.%s]\n", strconv.Quote(at))
+		writeReach(&b, "  ", how)
+	}
+	return b.String()
+}
+
+// mirror is where containerd asks one of a registry's mirrors, and how.
+func (c Config) mirror(registry string, i int, through func(string, int) string) (at string, how Host) {
+	if len(c.Mirrors[registry].Rewrites) > 0 {
+		return through(registry, i), Host{}
+	}
+	u, err := endpoint(c.Mirrors[registry].Endpoints[i])
+	if err != nil {
+		return "", Host{} // Parse refuses it
+	}
+	return u.String(), c.host(u.Host)
+}
+
+// writeReach writes how a host is reached, whose URL says where its API is.
+func writeReach(b *strings.Builder, indent string, h Host) {
+	line := func(format string, args ...any) { fmt.Fprintf(b, indent+format+"\n", args...) }
+	line(`capabilities = ["pull", "resolve"]`)
+	line("override_path = true")
+	t := h.TLS
+	if t == nil {
+		return
+	}
+	if t.CAFile != "" {
+		line("ca = [%s]", strconv.Quote(t.CAFile))
+	}
+	if t.CertFile != "" {
+		line("client = [[%s, %s]]", strconv.Quote(t.CertFile), strconv.Quote(t.KeyFile))
+	}
+	if t.InsecureSkipVerify {
+		line("skip_verify = true")
+	}
+}
+
+// directory is where containerd looks a registry up: no name of a file has a colon.
+func directory(registry string) string {
+	if registry == anyRegistry {
+		return defaultDir
+	}
+	if i := strings.LastIndexByte(registry, ':'); i > 0 && !strings.HasSuffix(registry, "]") {
+		return registry[:i] + "_" + registry[i+1:] + "_"
+	}
+	return registry
+}
+
+// Auths are the credentials of hosts, in the form of containerd's configuration.
+func (c Config) Auths() map[string]any {
+	all := map[string]any{}
+	for _, name := range slices.Sorted(maps.Keys(c.Configs)) {
+		a := c.Configs[name].Auth
+		if a == nil {
+			continue
+		}
+		if name == "docker.io" {
+			name = dockerHub
+		}
+		all[name] = map[string]any{"auth": map[string]any{
+			"username": a.Username, "password": a.Password, "auth": a.Auth, "identitytoken": a.IdentityToken}}
+	}
+	return all
+}

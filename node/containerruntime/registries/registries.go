@@ -1,0 +1,192 @@
+// Package registries reads registries.yaml, by which a node's administrator says where
+// images are fetched from, in the form that k3s has it: mirrors of registries, with other
+// names for what is in them, credentials and TLS. It writes the directories in which
+// containerd looks a registry up, and serves, on loopback, the mirrors that have other
+// names for images.
+package registries
+
+import (
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"net/url"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+
+	"sigs.k8s.io/yaml"
+)
+
+// A Config is what the file says.
+type Config struct {
+	// Mirrors are where the images of a registry are fetched from, by its host; "*" is
+	// every registry that is not named.
+	Mirrors map[string]Mirror `json:"mirrors"`
+	// Configs are how a host is reached, by its name and port as an endpoint or an image has it.
+	Configs map[string]Host `json:"configs"`
+
+	// NoDefault leaves out the registry itself where it has mirrors.
+	NoDefault bool `json:"-"`
+}
+
+// A Mirror has the images of a registry.
+type Mirror struct {
+	// Endpoints are URLs, asked in turn before the registry itself.
+	Endpoints []string `json:"endpoint"`
+	// Rewrites are the names of repositories there: what an expression matches, and what
+	// stands for it, with $1 for its first group.
+	Rewrites map[string]string `json:"rewrite"`
+}
+
+// A Host is how a registry is reached.
+type Host struct {
+	Auth *Auth `json:"auth"`
+	TLS  *TLS  `json:"tls"`
+}
+
+// Auth is a user's name and password, both in Auth as Base64, or a token.
+type Auth struct {
+	Username      string `json:"username"`
+	Password      string `json:"password"`
+	Auth          string `json:"auth"`
+	IdentityToken string `json:"identity_token"`
+}
+
+// TLS are files, and whether the registry's certificate is believed unseen.
+type TLS struct {
+	CAFile             string `json:"ca_file"`
+	CertFile           string `json:"cert_file"`
+	KeyFile            string `json:"key_file"`
+	InsecureSkipVerify bool   `json:"insecure_skip_verify"`
+}
+
+const (
+	// maxFile bounds the file, maxRewrites and maxExpression what a mirror is asked for each name.
+	maxFile       = 1 << 20
+	maxRewrites   = 100
+	maxExpression = 1024
+)
+
+// anyRegistry is the mirrors' name for those that have none of their own.
+const anyRegistry = "*"
+
+// Read reads a file; without one, nothing is said. must says that there has to be one.
+func Read(path string, must bool) (Config, error) {
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) && !must {
+		return Config{}, nil
+	}
+	if err != nil {
+		return Config{}, err
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	if err != nil {
+		return Config{}, err
+	}
+	if len(b) > maxFile {
+		return Config{}, fmt.Errorf("%s: larger than %d bytes", path, maxFile)
+	}
+	c, err := Parse(b)
+	if err != nil {
+		return Config{}, fmt.Errorf("%s: %w", path, err)
+	}
+	return c, nil
+}
+
+// Parse reads the text of a file, and says everything that is wrong with it.
+func Parse(b []byte) (c Config, err error) {
+	if err := yaml.UnmarshalStrict(b, &c); err != nil {
+		return Config{}, errors.New(strings.TrimPrefix(err.Error(), "error converting YAML to JSON: "))
+	}
+	var wrong []error
+	bad := func(format string, args ...any) { wrong = append(wrong, fmt.Errorf(format, args...)) }
+	for _, name := range slices.Sorted(maps.Keys(c.Mirrors)) {
+		if name != anyRegistry && !isHost(name) {
+			bad("mirrors: %q is no registry's host; %q is any", name, anyRegistry)
+		}
+		m := c.Mirrors[name]
+		for i, e := range m.Endpoints {
+			if _, err := endpoint(e); err != nil {
+				bad("mirrors[%s].endpoint[%d]: %w", name, i, err)
+			}
+		}
+		if len(m.Rewrites) > 0 && len(m.Endpoints) == 0 {
+			bad("mirrors[%s].rewrite: there is no endpoint that has such names", name)
+		}
+		if len(m.Rewrites) > maxRewrites {
+			bad("mirrors[%s].rewrite: more than %d", name, maxRewrites)
+		}
+		for _, from := range slices.Sorted(maps.Keys(m.Rewrites)) {
+			if _, err := regexp.Compile(from); err != nil || len(from) > maxExpression {
+				bad("mirrors[%s].rewrite: %q is no expression, or too long", name, from)
+			}
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.Configs)) {
+		h := c.Configs[name]
+		if name != anyRegistry && !isHost(name) {
+			bad("configs: %q is no host, as in registry.example.com:5000", name)
+		}
+		if a := h.Auth; a != nil && a.Auth != "" {
+			if _, _, err := decodeAuth(a.Auth); err != nil {
+				bad("configs[%s].auth: %w", name, err)
+			}
+		}
+		if t := h.TLS; t != nil && (t.CertFile == "") != (t.KeyFile == "") {
+			bad("configs[%s].tls: cert_file and key_file go together", name)
+		}
+	}
+	if err := errors.Join(wrong...); err != nil {
+		return Config{}, err
+	}
+	return c, nil
+}
+
+// isHost says whether a name is a host, with a port or without, and so the name of a directory.
+func isHost(name string) bool {
+	u, err := url.Parse("https://" + name)
+	return err == nil && name != "" && u.Host == name && u.Hostname() != "" && !strings.HasPrefix(name, ".") && !strings.ContainsAny(name, "/\\_")
+}
+
+// endpoint is where a mirror is: a URL, or a host that is reached by https. What follows
+// the host is where its API is, /v2 if nothing does.
+func endpoint(s string) (*url.URL, error) {
+	if !strings.Contains(s, "://") {
+		s = "https://" + s
+	}
+	u, err := url.Parse(s)
+	if err != nil || u.Host == "" || !isHost(u.Host) || u.User != nil || u.RawQuery != "" || u.Fragment != "" || u.Scheme != "http" && u.Scheme != "https" {
+		return nil, fmt.Errorf("%q is no URL such as https://registry.example.com:5000", s)
+	}
+	if u.Path = strings.TrimSuffix(u.Path, "/"); u.Path == "" {
+		u.Path = "/v2"
+	}
+	return u, nil
+}
+
+// host is how a host is reached.
+func (c Config) host(name string) Host {
+	h, ok := c.Configs[name]
+	if !ok {
+		h = c.Configs[anyRegistry]
+	}
+	return h
+}
+
+// decodeAuth reads a name and a password, as files of docker's have them.
+func decodeAuth(s string) (user, password string, err error) {
+	b, err := base64.StdEncoding.DecodeString(s)
+	if err != nil {
+		return "", "", errors.New("auth is not Base64")
+	}
+	user, password, ok := strings.Cut(string(b), ":")
+	if !ok {
+		return "", "", errors.New("auth has no name and password in it")
+	}
+	return user, strings.Trim(password, "\x00"), nil
+}

@@ -1,0 +1,145 @@
+package registries
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const file = `
+mirrors:
+  docker.io:
+    endpoint: ["https://mirror.example.com:5000", "http://other.example.com/proxy/"]
+  registry.example.com:
+    endpoint: [mirror.example.com]
+    rewrite: {"^team/(.*)": "copies/$1"}
+  "*":
+    endpoint: ["https://all.example.com"]
+configs:
+  mirror.example.com:5000:
+    auth: {username: ann, password: secret}
+    tls: {ca_file: /ca.pem, cert_file: /c.pem, key_file: /k.pem}
+  plain.example.com:5000:
+    tls: {insecure_skip_verify: true}
+  docker.io:
+    auth: {auth: YW5uOnNlY3JldA==}
+`
+
+func parsed(t *testing.T, text string) Config {
+	t.Helper()
+	c, err := Parse([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func TestHosts(t *testing.T) {
+	c := parsed(t, file)
+	through := func(registry string, n int) string { return fmt.Sprintf("http://here/%s/%d/v2", registry, n) }
+	const pull = "capabilities = [\"pull\", \"resolve\"]\noverride_path = true\n"
+	in := func(s string) string {
+		return "  " + strings.ReplaceAll(strings.TrimSuffix(s, "\n"), "\n", "\n  ") + "\n"
+	}
+	const mirror = "ca = [\"/ca.pem\"]\nclient = [[\"/c.pem\", \"/k.pem\"]]\n"
+	want := map[string]string{
+		"docker.io": "server = \"https://registry-1.docker.io/v2\"\n" + pull +
+			"\n[host.\"https://mirror.example.com:5000/v2\"]\n" + in(pull+mirror) +
+			"\n[host.\"http://other.example.com/proxy\"]\n" + in(pull),
+		"registry.example.com":     "server = \"https://registry.example.com/v2\"\n" + pull + "\n[host.\"http://here/registry.example.com/0/v2\"]\n" + in(pull),
+		"_default":                 pull + "\n[host.\"https://all.example.com/v2\"]\n" + in(pull),
+		"mirror.example.com_5000_": "server = \"https://mirror.example.com:5000/v2\"\n" + pull + mirror,
+		"plain.example.com_5000_":  "server = \"https://plain.example.com:5000/v2\"\n" + pull + "skip_verify = true\n",
+	}
+	compare(t, c.Hosts(through), want)
+	c.NoDefault = true
+	want["docker.io"] = "server = \"http://other.example.com/proxy\"\n" + pull + "\n[host.\"https://mirror.example.com:5000/v2\"]\n" + in(pull+mirror)
+	want["registry.example.com"] = "server = \"http://here/registry.example.com/0/v2\"\n" + pull
+	want["_default"] = "server = \"https://all.example.com/v2\"\n" + pull
+	compare(t, c.Hosts(through), want)
+	if auths := fmt.Sprint(c.Auths()); auths != "map[mirror.example.com:5000:map[auth:map[auth: identitytoken: password:secret username:ann]] registry-1.docker.io:map[auth:map[auth:YW5uOnNlY3JldA== identitytoken: password: username:]]]" {
+		t.Error(auths)
+	}
+}
+
+func compare(t *testing.T, got, want map[string]string) {
+	t.Helper()
+	for name, text := range want {
+		if got[name] != marker+text {
+			t.Errorf("%s:\n%s\nwant\n%s", name, got[name], marker+text)
+		}
+	}
+	if len(got) != len(want) {
+		t.Errorf("%d files, want %d", len(got), len(want))
+	}
+}
+
+func TestWrong(t *testing.T) {
+	for text, want := range map[string]string{
+		"mirrors: {a/b: {}}":                             `mirrors: "a/b" is no registry's host; "*" is any`,
+		"mirrors: {..: {}}":                              `mirrors: ".." is no registry's host; "*" is any`,
+		"mirrors: {a: {endpoint: ['ftp://a']}}":          `mirrors[a].endpoint[0]: "ftp://a" is no URL such as https://registry.example.com:5000`,
+		"mirrors: {a: {endpoint: ['https://u:p@a']}}":    `mirrors[a].endpoint[0]: "https://u:p@a" is no URL such as https://registry.example.com:5000`,
+		"mirrors: {a: {rewrite: {x: y}}}":                `mirrors[a].rewrite: there is no endpoint that has such names`,
+		"mirrors: {a: {endpoint: [b], rewrite: {(: y}}}": `mirrors[a].rewrite: "(" is no expression, or too long`,
+		"mirror: {}":                           `error unmarshaling JSON: while decoding JSON: json: unknown field "mirror"`,
+		"configs: {a: {tls: {cert_file: /a}}}": `configs[a].tls: cert_file and key_file go together`,
+		"configs: {a: {auth: {auth: '!'}}}":    `configs[a].auth: auth is not Base64`,
+		"configs: {a: {auth: {auth: YQ==}}}":   `configs[a].auth: auth has no name and password in it`,
+	} {
+		if _, err := Parse([]byte(text)); err == nil || err.Error() != want {
+			t.Errorf("%s: %v\nwant %s", text, err, want)
+		}
+	}
+}
+
+// Files of an earlier start go, an administrator's stay.
+func TestWrite(t *testing.T) {
+	dir := t.TempDir()
+	write := func(files map[string]string) []string {
+		others, err := Write(dir, files)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return others
+	}
+	own := filepath.Join(dir, "own.example.com", hostsFile)
+	if err := os.MkdirAll(filepath.Dir(own), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(own, []byte("server = \"https://elsewhere\"\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	write(map[string]string{"a": marker + "1", "b": marker + "1"})
+	others := write(map[string]string{"a": marker + "2", "own.example.com": marker})
+	if !slices.Equal(others, []string{filepath.Dir(own)}) {
+		t.Error(others)
+	}
+	if b, _ := os.ReadFile(filepath.Join(dir, "a", hostsFile)); string(b) != marker+"2" {
+		t.Errorf("%s", b)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "b")); err == nil {
+		t.Error("a directory of an earlier start stays")
+	}
+	if b, _ := os.ReadFile(own); !strings.Contains(string(b), "elsewhere") {
+		t.Errorf("an administrator's: %s", b)
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add(file)
+	f.Fuzz(func(t *testing.T, text string) {
+		c, err := Parse([]byte(text))
+		if err != nil {
+			return
+		}
+		for dir := range c.Hosts(func(string, int) string { return "http://here/v2" }) {
+			if strings.ContainsAny(dir, "/:") || strings.HasPrefix(dir, ".") || dir == "" {
+				t.Errorf("directory %q", dir)
+			}
+		}
+	})
+}
