@@ -34,11 +34,17 @@ func (k *Kubelet) activePods() (map[types.UID]bool, bool) {
 	}
 	active := map[types.UID]bool{}
 	for _, w := range k.all() {
-		if s := w.shown.Load(); !s.ended && s.status.Phase != corev1.PodFailed && s.status.Phase != corev1.PodSucceeded {
+		if w.active() {
 			active[w.uid] = true
 		}
 	}
 	return active, true
+}
+
+// active says whether the pod has not ended.
+func (w *worker) active() bool {
+	s := w.shown.Load()
+	return !s.ended && s.status.Phase != corev1.PodFailed && s.status.Phase != corev1.PodSucceeded
 }
 
 // servePlugins takes device plugins until ctx ends.
@@ -51,9 +57,8 @@ func (k *Kubelet) servePodResources(ctx context.Context) {
 	c := podresources.Config{
 		Socket: filepath.Join(k.cfg.RootDir, "pod-resources", "kubelet.sock"), Devices: k.devices, Counted: k.metrics.podResources,
 		Pods: func() (pods []*corev1.Pod) {
-			active, _ := k.activePods()
 			for _, w := range k.all() {
-				if active[w.uid] {
+				if w.active() {
 					pods = append(pods, w.shown.Load().pod)
 				}
 			}
