@@ -86,7 +86,7 @@ func (n *node) gateway(ctx context.Context) error {
 			return fmt.Errorf("--gateway-tracing-endpoint: %w", err)
 		}
 	}
-	g, err := gateway.New(gateway.Config{Kube: n.as.gateway, NodeName: n.opts.NodeName, Domain: n.facts.ClusterDomain, Inside: options.Inside, Plane: dataplane.New(options)})
+	g, err := gateway.New(gateway.Config{Kube: n.as.gateway, NodeName: n.opts.NodeName, Domain: n.facts.ClusterDomain, Inside: options.Inside, Plane: dataplane.New(options), Settled: n.dropPorts})
 	if err != nil {
 		return err
 	}
@@ -98,6 +98,20 @@ func (n *node) gateway(ctx context.Context) error {
 		group.Go("gateway: metrics", func() { dataplane.ServeMetrics(serving, o.GatewayMetrics, registry) })
 	}
 	return g.Run(ctx)
+}
+
+// dropPorts lets go of the gateway's ports that an earlier process has held, was killed, and
+// nothing needs any more.
+func (n *node) dropPorts(of gateway.PortsOf) {
+	n.sockets.dropUnused(func(_ string, at netip.AddrPort) bool { return of.Has(at.Port()) })
+}
+
+// noGateway lets go of what an earlier start has held, in a cluster that serves no Ingresses.
+func (n *node) noGateway(ctx context.Context) error {
+	n.dropPorts(gateway.Ingresses)
+	n.dropPorts(gateway.Gateways)
+	<-ctx.Done()
+	return nil
 }
 
 // resetKey is the same in each process of this node: with it one tells clients of HTTP/3

@@ -91,6 +91,12 @@ func (n *node) components() []component {
 		{serviceLB, component{"address-announcer", n.announce}},
 		{"", component{"kubelet", n.pods}},
 	}
+	if slices.Contains(n.facts.Disabled, ingressPart) {
+		all = append(all, struct {
+			part string
+			component
+		}{"", component{"gateway", n.noGateway}})
+	}
 	var run []component
 	for _, c := range all {
 		if c.part == "" || !slices.Contains(n.facts.Disabled, c.part) && !(c.part == "coredns" && slices.Contains(n.facts.Disabled, "network")) {

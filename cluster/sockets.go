@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/netip"
 	"strconv"
 	"syscall"
 
@@ -73,6 +74,19 @@ func (s *sockets) hold(ctx context.Context, listeners ...net.Listener) {
 		if err := s.holder.Keep(l); err != nil {
 			slog.WarnContext(ctx, "socket is not held over a restart", "address", l.Addr(), "err", err)
 		}
+	}
+}
+
+// dropUnused lets go of sockets at some addresses that an earlier process has left and this
+// one has not taken over.
+func (s *sockets) dropUnused(which func(network string, at netip.AddrPort) bool) {
+	<-s.holding
+	dropped, err := s.holder.DropUnused(which)
+	if err != nil {
+		slog.Warn("sockets that nothing needs are still held", "err", err)
+	}
+	if len(dropped) > 0 {
+		slog.Info("sockets that nothing needs any more are not held", "sockets", dropped)
 	}
 }
 

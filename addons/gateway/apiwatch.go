@@ -142,6 +142,13 @@ func (w *gatewayWatch) run(ctx context.Context) {
 	<-ctx.Done()
 }
 
+// known says whether Gateways are watched: nothing is known of them before.
+func (w *gatewayWatch) known() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.gateways != nil
+}
+
 // all are the Gateways.
 func (w *gatewayWatch) all() []*gw.Gateway {
 	w.mu.Lock()

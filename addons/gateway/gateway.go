@@ -61,8 +61,29 @@ type Config struct {
 	Domain string
 	// Inside are the ranges of pods and Services: no URL of a tenant names an address there.
 	Inside []netip.Prefix
+	// Settled is called with what is listened at once that is known: first of Ingresses, then
+	// of Gateways. What an earlier process has left of these ports is of no use.
+	Settled func(of PortsOf)
 	// Plane serves.
 	Plane Plane
+}
+
+// PortsOf says whose ports are meant.
+type PortsOf int
+
+// Ingresses have the ports 80 and 443, Gateways those of their range.
+const (
+	Ingresses PortsOf = iota
+	Gateways
+	settledOf // how many there are
+)
+
+// Has says whether a port may be one of these.
+func (of PortsOf) Has(port uint16) bool {
+	if of == Ingresses {
+		return port == ingress.HTTPPort || port == ingress.HTTPSPort
+	}
+	return port >= firstPort && port <= lastPort
 }
 
 // A Gateway is a node's part.
@@ -119,6 +140,7 @@ type nodePart struct {
 	targets  map[string]ingress.Target
 	sent     map[string][]route.Endpoint
 	reported map[string]string // the errors of listeners that events tell of
+	settled  PortsOf           // those before it are
 }
 
 // everything is the key of what is compiled as a whole; any other one is a Service whose
@@ -156,10 +178,21 @@ func (n *nodePart) reconcile(ctx context.Context, key string) (time.Duration, er
 		n.locate(name) // before the routes that lead there
 	}
 	failed := n.cfg.Plane.Apply(&out.Config)
+	n.settle(out.knowsGateways)
 	now := time.Now()
 	n.pace.took(out.took+now.Sub(began), now)
 	maps.DeleteFunc(n.sent, func(name string, _ []route.Endpoint) bool { _, ok := out.targets[name]; return !ok })
 	return n.report(failed, out.Listeners), nil
+}
+
+// settle tells that what is listened at is known.
+func (n *nodePart) settle(knowsGateways bool) {
+	for n.settled < settledOf && (n.settled == Ingresses || knowsGateways) {
+		if n.cfg.Settled != nil {
+			n.cfg.Settled(n.settled)
+		}
+		n.settled++
+	}
 }
 
 // locate tells the data plane where a backend is, if that has changed.

@@ -7,7 +7,9 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -32,6 +34,21 @@ type testWorld struct {
 	api    *apitest.Server
 	client *kubernetes.Clientset
 	plane  *fakePlane
+
+	mu      sync.Mutex
+	settled []PortsOf
+}
+
+func (w *testWorld) settle(of PortsOf) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.settled = append(w.settled, of)
+}
+
+func (w *testWorld) hasSettled() []PortsOf {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.settled)
 }
 
 var (
@@ -45,8 +62,8 @@ func inWorld(t *testing.T, nodeAddresses bool, story func(w *testWorld)) {
 		defer stop()
 		ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
 		defer cancel()
-		w := &testWorld{t, ctx, api, api.Client(t), &fakePlane{}}
-		g, err := New(Config{Kube: api.Config(nodeUser), NodeName: "n1", Plane: w.plane})
+		w := &testWorld{t: t, ctx: ctx, api: api, client: api.Client(t), plane: &fakePlane{}}
+		g, err := New(Config{Kube: api.Config(nodeUser), NodeName: "n1", Plane: w.plane, Settled: w.settle})
 		w.no(err)
 		s, err := NewStatus(StatusConfig{Kube: api.Config(serverUser), Registrar: api.Config(), NodeAddresses: nodeAddresses})
 		w.no(err)
@@ -88,10 +105,10 @@ func (w *testWorld) slice(service string, addresses ...string) {
 		s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{Addresses: []string{a}, Conditions: discoveryv1.EndpointConditions{
 			Ready: new(!ending), Serving: new(true), Terminating: new(ending)}})
 	}
-	slices := w.client.DiscoveryV1().EndpointSlices("default")
-	_, err := slices.Create(w.ctx, s, metav1.CreateOptions{})
+	all := w.client.DiscoveryV1().EndpointSlices("default")
+	_, err := all.Create(w.ctx, s, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
-		_, err = slices.Update(w.ctx, s, metav1.UpdateOptions{})
+		_, err = all.Update(w.ctx, s, metav1.UpdateOptions{})
 	}
 	w.no(err)
 }

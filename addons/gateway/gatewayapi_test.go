@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -30,6 +31,9 @@ func TestGateway(t *testing.T) {
 		api, err := newAPIClient(w.api.Config())
 		w.no(err)
 		time.Sleep(time.Minute)
+		if got := w.hasSettled(); !slices.Equal(got, []PortsOf{Ingresses, Gateways}) {
+			t.Errorf("known are %v", got)
+		}
 		g := &gw.Gateway{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "g"}, Spec: gw.GatewaySpec{GatewayClassName: ClassName, Listeners: []gw.Listener{
 			{Name: "https", Port: 443, Protocol: gw.HTTPSProtocolType, TLS: &gw.ListenerTLSConfig{CertificateRefs: []gw.SecretObjectReference{{Name: "cert"}}}},
 		}}}

@@ -64,10 +64,7 @@ const grantsWait = 2 * time.Second
 // watchGrants begins to watch, and waits until they are known. There are none as long as
 // their kind is not served; once it is, everything is compiled anyway.
 func (w *gatewayWatch) watchGrants(ctx context.Context) (began bool, err error) {
-	w.mu.Lock()
-	served := w.gateways != nil
-	w.mu.Unlock()
-	if !served {
+	if !w.known() {
 		return false, nil
 	}
 	inf := w.client.informer("referencegrants", &gw.ReferenceGrant{})

@@ -250,19 +250,23 @@ type compiled struct {
 	ports    map[types.NamespacedName][]gatewayapi.Port
 	statuses gatewayapi.Statuses
 	took     time.Duration // without the time that it has waited for what it reads
+	// knowsGateways says that Gateways were watched, so that there are no others.
+	knowsGateways bool
 }
 
 // compile makes of what is known what is served.
 func (w *world) compile(ctx context.Context) (*compiled, error) {
+	known := w.api.known()
 	mine, gateways := w.ours(), w.api.all()
 	if len(mine) == 0 && len(gateways) == 0 {
 		w.forget()
 		w.api.forget()
+		w.api.forgetGrants()
 		w.named.want(ctx, nil)
 		w.fallback, w.served = nil, nil
 		ingress.Compile(ingress.Input{Parsed: w.parsed})
 		w.apiParsed.Sweep()
-		return &compiled{}, nil
+		return &compiled{knowsGateways: known}, nil
 	}
 	if err := w.watchDetails(ctx); err != nil || ctx.Err() != nil {
 		return nil, err
@@ -315,7 +319,7 @@ func (w *world) compile(ctx context.Context) (*compiled, error) {
 		out.ports, out.statuses, w.served = more.Ports, more.Statuses, served
 	}
 	w.asked.Store(&asked)
-	out.took = time.Since(began)
+	out.took, out.knowsGateways = time.Since(began), known
 	return out, nil
 }
 

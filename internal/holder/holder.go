@@ -5,7 +5,8 @@
 // over a Unix socket.
 //
 // One message is one packet: "take NAME" is answered by "ok" with a descriptor
-// or "none"; "keep NAME" carries a descriptor; "drop NAME" lets go of one; "end" lets go of everything and
+// or "none"; "keep NAME" carries a descriptor; "drop NAME" lets go of one; "next NAME" is
+// answered by "held" and the name that follows, or "none"; "end" lets go of everything and
 // ends the program.
 package holder
 
@@ -13,8 +14,10 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"os/exec"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -29,6 +32,7 @@ import (
 type Client struct {
 	mu   sync.Mutex
 	conn *net.UnixConn
+	used map[string]bool // the names that this process has taken or kept
 }
 
 // Connect reaches a running holder; an error when there is none.
@@ -37,7 +41,7 @@ func Connect(socket string) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reach the socket holder: %w", err)
 	}
-	return &Client{conn: conn}, nil
+	return &Client{conn: conn, used: map[string]bool{}}, nil
 }
 
 // startTime bounds how long the program may take to listen.
@@ -162,6 +166,7 @@ func (c *Client) take(name string) *os.File {
 	if err != nil || fd < 0 {
 		return nil
 	}
+	c.used[name] = true
 	return os.NewFile(uintptr(fd), name)
 }
 
@@ -172,8 +177,39 @@ func (c *Client) Drop(l any) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	delete(c.used, nameOf(l))
 	_, _, err := c.ask("drop "+nameOf(l), -1)
 	return err
+}
+
+// DropUnused lets go of the sockets at some addresses that an earlier process has left and
+// this one does not use: clients are refused then, instead of waiting for nobody.
+func (c *Client) DropUnused(which func(network string, at netip.AddrPort) bool) (dropped []string, err error) {
+	if c == nil {
+		return nil, nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for name := ""; ; {
+		answer, _, err := c.ask("next "+name, -1)
+		if err != nil {
+			return dropped, err
+		}
+		next, ok := strings.CutPrefix(answer, "held ")
+		if !ok || next <= name { // there is no more, or the program is of an older release
+			return dropped, nil
+		}
+		name = next
+		network, address, _ := strings.Cut(name, " ")
+		at, err := netip.ParseAddrPort(address)
+		if err != nil || c.used[name] || !which(network, at) {
+			continue
+		}
+		if _, _, err := c.ask("drop "+name, -1); err != nil {
+			return dropped, err
+		}
+		dropped = append(dropped, name)
+	}
 }
 
 // nameOf is what a socket is held under.
@@ -207,6 +243,7 @@ func (c *Client) Keep(l any) error {
 	if err := raw.Control(func(fd uintptr) { _, _, sent = c.ask("keep "+name, int(fd)) }); err != nil {
 		return err
 	}
+	c.used[name] = true
 	return sent
 }
 

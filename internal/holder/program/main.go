@@ -99,6 +99,8 @@ func (h *held) serve(conn *net.UnixConn) bool {
 				unix.Close(old)
 				delete(h.fds, name)
 			}
+		case "next":
+			answer = h.after(name)
 		case "take":
 			answer = "none"
 			if f, ok := h.fds[name]; ok {
@@ -116,4 +118,18 @@ func (h *held) serve(conn *net.UnixConn) bool {
 			return true
 		}
 	}
+}
+
+// after names what is held and follows a name in their order.
+func (h *held) after(name string) string {
+	next := ""
+	for other := range h.fds {
+		if other > name && (next == "" || other < next) {
+			next = other
+		}
+	}
+	if next == "" {
+		return "none"
+	}
+	return "held " + next
 }
