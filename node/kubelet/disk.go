@@ -3,12 +3,9 @@ package kubelet
 import (
 	"context"
 	"fmt"
-	"strconv"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
-	"k8s.io/apimachinery/pkg/api/resource"
 )
 
 // disk is how full a file system is, bytes and inodes, and which one it is.
@@ -28,20 +25,4 @@ func (k *Kubelet) statDisk(path string) (disk, error) {
 	}
 	b := uint64(st.Bsize)
 	return disk{st.Blocks * b, st.Bavail * b, st.Files, st.Ffree, st.Fsid}, nil
-}
-
-// threshold reads a quantity or a percentage of all; 0 if there is none.
-func threshold(s string, all int64) int64 {
-	if p, ok := strings.CutSuffix(s, "%"); ok {
-		f, err := strconv.ParseFloat(p, 64)
-		if err != nil {
-			return 0
-		}
-		return int64(float64(all) * f / 100)
-	}
-	q, err := resource.ParseQuantity(s)
-	if err != nil {
-		return 0
-	}
-	return q.Value()
 }

@@ -3,6 +3,7 @@ package kubelet
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -11,24 +12,26 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	resourcehelper "k8s.io/component-helpers/resource"
 	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/klog/v2"
 
+	"knarr/node/kubelet/configuration"
+	"knarr/node/kubelet/eviction"
 	"knarr/node/kubelet/podspec"
 )
 
-const (
-	pressurePeriod = 10 * time.Second
-	// calm is how long a condition stays after the pressure has gone.
-	calm = 5 * time.Minute
-)
+const pressurePeriod = 10 * time.Second
 
 // pressure is what the node is short of.
 type pressure struct{ memory, disk, pids bool }
 
-// resourceInodes is what upstream calls them where they run out.
-const resourceInodes corev1.ResourceName = "inodes"
+// resourceInodes and resourcePIDs are what upstream calls them where they run out.
+const (
+	resourceInodes corev1.ResourceName = "inodes"
+	resourcePIDs   corev1.ResourceName = "pids"
+)
 
 // A signal is something that can run out.
 type signal struct {
@@ -40,8 +43,10 @@ type signal struct {
 	read func(*Kubelet) (available, all int64, err error)
 }
 
+// signals are all of them; containers' own files lie where images do, and are not
+// observed apart.
 var signals = []signal{
-	{"memory.available", corev1.ResourceMemory, false, false, func(*Kubelet) (int64, int64, error) {
+	{eviction.MemoryAvailable, corev1.ResourceMemory, false, false, func(*Kubelet) (int64, int64, error) {
 		m, err := meminfo()
 		if err != nil {
 			return 0, 0, err
@@ -49,22 +54,43 @@ var signals = []signal{
 		used := m["MemTotal"] - m["MemFree"] - m["Inactive(file)"]
 		return m["MemTotal"] - used, m["MemTotal"], nil
 	}},
-	{"nodefs.available", corev1.ResourceEphemeralStorage, true, false, func(k *Kubelet) (int64, int64, error) {
+	{eviction.AllocatableMemoryAvailable, corev1.ResourceMemory, false, false, func(k *Kubelet) (int64, int64, error) {
+		_, set, err := k.cgroups.Memory(k.cfg.CgroupParent)
+		all := k.absolute(corev1.ResourceMemory)
+		return all - int64(set), all, err
+	}},
+	{eviction.NodeFsAvailable, corev1.ResourceEphemeralStorage, true, false, func(k *Kubelet) (int64, int64, error) {
 		d, err := k.statDisk(k.cfg.RootDir)
 		return int64(d.free), int64(d.size), err
 	}},
-	{"nodefs.inodesFree", resourceInodes, true, false, func(k *Kubelet) (int64, int64, error) {
+	{eviction.NodeFsInodesFree, resourceInodes, true, false, func(k *Kubelet) (int64, int64, error) {
 		d, err := k.statDisk(k.cfg.RootDir)
 		return int64(d.inodesFree), int64(d.inodes), err
 	}},
-	{"imagefs.available", corev1.ResourceEphemeralStorage, false, true, func(k *Kubelet) (int64, int64, error) {
+	{eviction.ImageFsAvailable, corev1.ResourceEphemeralStorage, false, true, func(k *Kubelet) (int64, int64, error) {
 		d, err := k.statDisk(k.imageDir())
 		return int64(d.free), int64(d.size), err
 	}},
-	{"imagefs.inodesFree", resourceInodes, false, true, func(k *Kubelet) (int64, int64, error) {
+	{eviction.ImageFsInodesFree, resourceInodes, false, true, func(k *Kubelet) (int64, int64, error) {
 		d, err := k.statDisk(k.imageDir())
 		return int64(d.inodesFree), int64(d.inodes), err
 	}},
+	{eviction.PIDAvailable, resourcePIDs, false, false, func(*Kubelet) (int64, int64, error) {
+		r := rlimit(readTrim("/proc/sys/kernel/pid_max"), readTrim("/proc/sys/kernel/threads-max"), readTrim("/proc/loadavg"), metav1.Now())
+		if r == nil || r.MaxPID == nil || r.NumOfRunningProcesses == nil {
+			return 0, 0, errors.New("count processes")
+		}
+		return *r.MaxPID - *r.NumOfRunningProcesses, *r.MaxPID, nil
+	}},
+}
+
+// signalNamed is the signal of a threshold, or none.
+func signalNamed(name string) (signal, bool) {
+	i := slices.IndexFunc(signals, func(s signal) bool { return s.name == name })
+	if i < 0 {
+		return signal{}, false
+	}
+	return signals[i], true
 }
 
 // watchPressure looks at what can run out and makes room.
@@ -72,58 +98,74 @@ func (k *Kubelet) watchPressure(ctx context.Context) {
 	if !k.waitRuntime(ctx) {
 		return
 	}
-	last := map[corev1.ResourceName]time.Time{}
+	s := k.cfg.Settings
+	all, _ := eviction.Parse(s.EvictionHard, s.EvictionSoft, s.EvictionSoftGracePeriod, s.EvictionMinimumReclaim,
+		slices.Contains(s.EnforceNodeAllocatable, configuration.PodsEnforcement) && k.cfg.CgroupParent != "-") // checked by New
+	for _, t := range all {
+		if _, ok := signalNamed(t.Signal); !ok {
+			slog.Warn("threshold of eviction is ignored: containers' own files lie where images do", "signal", t.Signal)
+		}
+	}
+	state := &eviction.State{Transition: s.EvictionPressureTransitionPeriod.Duration}
 	for {
-		k.enforceLimits(ctx)
-		k.relieve(ctx, last)
+		if *s.LocalStorageCapacityIsolation {
+			k.enforceLimits(ctx)
+		}
+		k.relieve(ctx, all, state)
 		if !sleep(ctx, pressurePeriod) {
 			return
 		}
 	}
 }
 
-// relieve sets the node's conditions and evicts one pod if it must.
-func (k *Kubelet) relieve(ctx context.Context, last map[corev1.ResourceName]time.Time) {
-	now := time.Now()
-	evicted := false
-	for _, s := range signals {
-		set := k.cfg.Settings.EvictionHard[s.name]
-		if set == "" {
-			continue
-		}
-		available, all, err := s.read(k)
-		if err != nil || all == 0 {
-			continue
-		}
-		limit := threshold(set, all)
-		if available >= limit {
-			continue
-		}
-		kind := s.resource
-		if kind == resourceInodes {
-			kind = corev1.ResourceEphemeralStorage
-		}
-		last[kind] = now
-		if evicted || ctx.Err() != nil {
-			continue
-		}
-		k.events.Event(k.nodeRef(), corev1.EventTypeWarning, "EvictionThresholdMet", "Attempting to reclaim "+string(s.resource))
-		if kind == corev1.ResourceEphemeralStorage {
-			if freed, err := k.freeImages(ctx, 1<<62, now); err == nil && freed > 0 {
-				if a, _, err := s.read(k); err == nil && a >= limit {
-					continue // images were enough
-				}
+// observe reads the signals of thresholds. What cannot be read is left out.
+func (k *Kubelet) observe(all []eviction.Threshold) map[string]eviction.Observation {
+	out := map[string]eviction.Observation{}
+	for _, t := range all {
+		if s, ok := signalNamed(t.Signal); ok {
+			if available, in, err := s.read(k); err == nil {
+				out[t.Signal] = eviction.Observation{Available: available, All: in}
 			}
 		}
-		evicted = k.evictOne(ctx, s, available, limit)
 	}
-	next := pressure{
-		memory: now.Sub(last[corev1.ResourceMemory]) < calm,
-		disk:   now.Sub(last[corev1.ResourceEphemeralStorage]) < calm,
-	}
+	return out
+}
+
+// relieve sets the node's conditions and evicts one pod if it must.
+func (k *Kubelet) relieve(ctx context.Context, all []eviction.Threshold, state *eviction.State) {
+	now := time.Now()
+	observed := k.observe(all)
+	is, met := state.Step(now, all, observed)
+	next := pressure{memory: is.Memory, disk: is.Disk, pids: is.PIDs}
 	if old := k.pressure.Swap(&next); *old != next {
 		k.wakeNode()
 	}
+	if len(met) == 0 || ctx.Err() != nil {
+		return
+	}
+	t := met[0]
+	what, _ := signalNamed(t.Signal)
+	k.events.Event(k.nodeRef(), corev1.EventTypeWarning, "EvictionThresholdMet", "Attempting to reclaim "+string(what.resource))
+	if what.node || what.images {
+		// Images first: they can be had again.
+		if freed, err := k.freeImages(ctx, 1<<62, now); err == nil && freed > 0 && !k.stillMet(t, met) {
+			return
+		}
+	}
+	k.evictOne(ctx, what, t, observed[t.Signal])
+}
+
+// stillMet says whether one of the thresholds of a disk is met after images have gone.
+func (k *Kubelet) stillMet(t eviction.Threshold, met []eviction.Threshold) bool {
+	now := k.observe(met)
+	for _, m := range met {
+		what, _ := signalNamed(m.Signal)
+		o, known := now[m.Signal]
+		if (what.node || what.images) && (!known || o.Available < m.Value.Of(o.All)+m.Reclaim.Of(o.All)) {
+			return true
+		}
+	}
+	return false
 }
 
 // A candidate for eviction and what it uses.
@@ -166,14 +208,16 @@ func (k *Kubelet) dedicatedImages() bool {
 	return err == nil && a.id != b.id
 }
 
-func (k *Kubelet) evictOne(ctx context.Context, what signal, available, limit int64) bool {
+// evictOne evicts the pod that has most to do with it, and says whether there was one.
+func (k *Kubelet) evictOne(ctx context.Context, what signal, t eviction.Threshold, o eviction.Observation) bool {
 	name, node, images := what.resource, what.node, what.images
 	if !k.dedicatedImages() {
 		node, images = true, true
 	}
-	if name == corev1.ResourceMemory {
+	switch name {
+	case corev1.ResourceMemory, resourcePIDs:
 		k.measureLayers(ctx) // pods decide how long their files take to count, and memory does not wait
-	} else {
+	default:
 		k.measure(ctx)
 	}
 	var all []candidate
@@ -191,6 +235,12 @@ func (k *Kubelet) evictOne(ctx context.Context, what signal, available, limit in
 				continue
 			}
 			c.usage, c.req = int64(set), requests.Memory().Value()
+		case resourcePIDs:
+			n, err := k.cgroups.Pids(k.podCgroup(s.pod))
+			if err != nil {
+				continue
+			}
+			c.usage = int64(n)
 		case resourceInodes:
 			c.usage = int64(k.storageOf(s.pod.UID).total(node, images).Inodes)
 		default:
@@ -206,8 +256,20 @@ func (k *Kubelet) evictOne(ctx context.Context, what signal, available, limit in
 	c := all[0]
 	slog.Info("evicting pod", "pod", podspec.Format(c.pod), "resource", string(name))
 	k.metrics.evictions.WithLabelValues(what.name).Inc()
-	k.evict(c.w, c.pod, evictionMessage(c.pod, name, k.storageOf(c.pod.UID), available, limit), 1)
+	k.evict(c.w, c.pod, evictionMessage(c.pod, name, k.storageOf(c.pod.UID), o.Available, t.Value.Of(o.All)), k.evictionGrace(t, c.pod))
 	return true
+}
+
+// evictionGrace is how many seconds a pod gets to end.
+func (k *Kubelet) evictionGrace(t eviction.Threshold, pod *corev1.Pod) int64 {
+	if t.Hard() {
+		return 1
+	}
+	grace := int64(k.cfg.Settings.EvictionMaxPodGracePeriod)
+	if own := pod.Spec.TerminationGracePeriodSeconds; own != nil && (grace < 0 || *own < grace) {
+		grace = *own
+	}
+	return max(grace, 0)
 }
 
 // evictionMessage says what the node was short of, and which containers of the

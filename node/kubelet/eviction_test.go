@@ -15,11 +15,3 @@ func TestRank(t *testing.T) {
 		t.Errorf("%s %s %s", all[0].pod.Name, all[1].pod.Name, all[2].pod.Name)
 	}
 }
-
-func TestThreshold(t *testing.T) {
-	for s, want := range map[string]int64{"10%": 100, "100Mi": 100 << 20, "": 0} {
-		if got := threshold(s, 1000); got != want {
-			t.Errorf("%q: %d, want %d", s, got, want)
-		}
-	}
-}

@@ -227,6 +227,7 @@ type Kubelet struct {
 	nodeWake   chan struct{}
 	staticWake chan struct{}
 	imagesWake chan struct{}
+	classWake  chan struct{}
 	imageList  atomic.Pointer[[]corev1.ContainerImage]
 	manifests  atomic.Pointer[[]manifestFile] // of the URL, nil until they were read
 
@@ -282,7 +283,7 @@ func New(cfg Config) (*Kubelet, error) {
 		began:      time.Now(),
 		pulls:      &pullGate{fails: map[pullKey]*pullFail{}},
 		imageWaits: newImageWaits(),
-		nodeWake:   make(chan struct{}, 1), staticWake: make(chan struct{}, 1), imagesWake: make(chan struct{}, 1),
+		nodeWake:   make(chan struct{}, 1), staticWake: make(chan struct{}, 1), imagesWake: make(chan struct{}, 1), classWake: make(chan struct{}, 1),
 		up: newGate(), asked: newGate(), synced: newGate(), static: newGate(), registered: newGate(),
 	}
 	k.pulls.limit(cfg.Settings)
@@ -370,7 +371,7 @@ func (k *Kubelet) Run(ctx context.Context) error {
 		{"eviction", k.watchPressure}, {"image collection", k.collectImages},
 		{"orphans", k.collectOrphans}, {"static pods", k.followStatic},
 		{"allocations", k.pruneAllocations}, {"images", k.followImages}, {"healthz", k.serveHealthz},
-		{"device plugins", k.servePlugins}, {"pod resources", k.servePodResources},
+		{"control groups", k.limitGroups}, {"device plugins", k.servePlugins}, {"pod resources", k.servePodResources},
 		{"manifest URL", k.followManifestURL}, {"read-only port", k.serveReadOnly},
 	}
 	k.wg.Loop(ctx, "kubelet: storage drivers", func(ctx context.Context) {
@@ -479,6 +480,7 @@ func (k *Kubelet) startWorker(pod *corev1.Pod) *worker {
 		slog.Warn("keep the resources of a pod", "pod", podspec.Format(pod), "err", err)
 	}
 	k.workers[pod.UID] = w
+	k.wakeClasses()
 	k.wg.Go("kubelet: pod worker", func() {
 		w.run(k.ctx)
 		k.mu.Lock()
@@ -486,6 +488,7 @@ func (k *Kubelet) startWorker(pod *corev1.Pod) *worker {
 			delete(k.workers, w.uid)
 		}
 		k.mu.Unlock()
+		k.wakeClasses()
 		k.objects.Use(w.uid, nil)
 		k.forgetPulls(w.uid)
 		k.imageWaits.set(w.uid, nil)

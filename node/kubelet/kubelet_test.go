@@ -14,6 +14,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"knarr/node/kubelet/cgroup"
 	"knarr/node/kubelet/configuration"
 	"knarr/node/kubelet/fakecri"
 	"knarr/node/kubelet/podstatus"
@@ -29,6 +30,8 @@ type node struct {
 	k   *Kubelet // the one started last
 	// config changes what the kubelet is made of; nil: nothing.
 	config func(*Config)
+	// cgroups takes the place of the machine's; nil: those.
+	cgroups *cgroup.Tree
 }
 
 func newNode(t testing.TB) *node {
@@ -55,6 +58,9 @@ func (n *node) start() (stop func()) {
 	k, err := New(cfg)
 	if err != nil {
 		n.t.Fatal(err)
+	}
+	if n.cgroups != nil {
+		k.cgroups = n.cgroups
 	}
 	n.k = k
 	ctx, cancel := context.WithCancel(context.Background())

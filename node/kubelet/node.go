@@ -24,7 +24,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"k8s.io/client-go/tools/cache"
 
-	"knarr/node/kubelet/configuration"
+	"knarr/node/kubelet/nodeallocatable"
 )
 
 const maxNames = 5
@@ -382,7 +382,7 @@ func (k *Kubelet) capacity() corev1.ResourceList {
 		corev1.ResourceMemory: *resource.NewQuantity(k.machine.memory, resource.BinarySI),
 		corev1.ResourcePods:   *resource.NewQuantity(int64(k.maxPods()), resource.DecimalSI),
 	}
-	if d, err := k.statDisk(k.cfg.RootDir); err == nil {
+	if d, err := k.statDisk(k.cfg.RootDir); err == nil && *k.cfg.Settings.LocalStorageCapacityIsolation {
 		l[corev1.ResourceEphemeralStorage] = *resource.NewQuantity(int64(d.size), resource.BinarySI)
 	}
 	for size, n := range k.machine.hugepages {
@@ -393,23 +393,16 @@ func (k *Kubelet) capacity() corev1.ResourceList {
 
 // reserve is what is left for pods of a capacity.
 func (k *Kubelet) reserve(capacity corev1.ResourceList) corev1.ResourceList {
-	out := corev1.ResourceList{}
-	for name, q := range capacity {
-		q = q.DeepCopy()
-		for _, reserved := range []map[string]string{k.cfg.Settings.SystemReserved, k.cfg.Settings.KubeReserved} {
-			if r, ok := configuration.Reserved(reserved)[name]; ok {
-				q.Sub(r)
-			}
-		}
+	hard := k.hardReserved(capacity)
+	out := nodeallocatable.Config{Capacity: capacity, Settings: k.cfg.Settings}.Absolute()
+	for name, q := range out {
+		q.Sub(hard[name])
 		switch name {
 		case corev1.ResourceMemory:
-			for size, n := range k.machine.hugepages {
-				_ = size
+			for _, n := range k.machine.hugepages {
 				q.Sub(*resource.NewQuantity(n, resource.BinarySI))
 			}
-			q.Sub(*resource.NewQuantity(threshold(k.cfg.Settings.EvictionHard["memory.available"], k.machine.memory), resource.BinarySI))
 		case corev1.ResourceEphemeralStorage:
-			q.Sub(*resource.NewQuantity(threshold(k.cfg.Settings.EvictionHard["nodefs.available"], q.Value()), resource.BinarySI))
 			q.Format = resource.DecimalSI
 		}
 		if q.Sign() < 0 {

@@ -8,19 +8,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"knarr/node/kubelet/cgroup"
-	"knarr/node/kubelet/criconfig"
-	"knarr/node/kubelet/podspec"
 )
 
 func (k *Kubelet) ensurePodCgroup(pod *corev1.Pod) error {
 	group := k.podCgroup(pod)
 	if group == "" {
 		return nil
-	}
-	if podspec.QOS(pod) == corev1.PodQOSBestEffort {
-		if err := k.cgroups.Ensure(path.Dir(group), cgroup.Limits{CPUShares: criconfig.MinCPUShares}); err != nil {
-			return err
-		}
 	}
 	began := time.Now()
 	defer func() { k.metrics.cgroupTook.WithLabelValues("create").Observe(time.Since(began).Seconds()) }()

@@ -123,6 +123,7 @@ func (w *worker) allocate() {
 	}
 	w.resizeEvent(corev1.EventTypeNormal, "ResizeStarted", "Pod resize started", "", w.desired)
 	w.pod = w.desired
+	w.k.wakeClasses()
 	shown := *w.shown.Load()
 	shown.pod = w.pod
 	w.shown.Store(&shown)

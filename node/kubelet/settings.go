@@ -30,6 +30,7 @@ func (k *Kubelet) checkHost() error {
 	if *s.FailSwapOn && k.machine.swap > 0 {
 		errs = append(errs, errors.New("running with swap on is not supported, please disable swap or set --fail-swap-on flag to false"))
 	}
+	errs = append(errs, k.nodeAllocatable().Check(k.hardReserved(k.capacity())))
 	if s.ProtectKernelDefaults {
 		errs = append(errs, kernelDefaults("/proc/sys"))
 	}

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"knarr/internal/need"
+	"knarr/node/kubelet/eviction"
 	"knarr/node/kubelet/podfile"
 	"knarr/node/kubelet/podtest"
 )
@@ -113,7 +114,7 @@ func TestMemoryDoesNotWaitForFiles(t *testing.T) {
 	defer n.start()()
 	n.api.addPod(podtest.Pod("p", "c"))
 	n.until("ready", n.ready("p"))
-	n.k.evictOne(t.Context(), signals[0], 1, 2)
+	n.k.evictOne(t.Context(), signals[0], eviction.Threshold{}, eviction.Observation{Available: 1, All: 2})
 	n.k.storage.mu.Lock()
 	defer n.k.storage.mu.Unlock()
 	if _, counted := n.k.storage.files["uid-p"]; counted || n.k.storage.stats == nil {

@@ -263,6 +263,36 @@ func (t *Tree) Memory(path string) (usage, workingSet uint64, err error) {
 	return usage, workingSet, nil
 }
 
+// Pids counts the processes of a group and those below.
+func (t *Tree) Pids(path string) (uint64, error) {
+	dir := filepath.Join(t.root, path)
+	if !t.v2 {
+		dir = filepath.Join(t.root, "pids", path)
+	}
+	b, err := os.ReadFile(filepath.Join(dir, "pids.current"))
+	if err != nil {
+		return 0, err
+	}
+	return strconv.ParseUint(strings.TrimSpace(string(b)), 10, 64)
+}
+
+// Exists says whether a group is there, in every hierarchy.
+func (t *Tree) Exists(path string) bool {
+	dirs := []string{filepath.Join(t.root, path)}
+	if !t.v2 {
+		dirs = nil
+		for _, c := range t.controllers {
+			dirs = append(dirs, filepath.Join(t.root, c, path))
+		}
+	}
+	for _, dir := range dirs {
+		if st, err := os.Stat(dir); err != nil || !st.IsDir() {
+			return false
+		}
+	}
+	return true
+}
+
 // CPU reads the nanoseconds of processor time a group has used.
 func (t *Tree) CPU(path string) (uint64, error) {
 	if !t.v2 {

@@ -37,13 +37,13 @@ const (
 // An Amount is a quantity, or a part of what there is in all.
 type Amount struct {
 	Quantity int64
-	Part     float64
+	Part     float32
 }
 
 // Of is the amount where there is so much in all.
 func (a Amount) Of(all int64) int64 {
 	if a.Part > 0 {
-		return int64(a.Part * float64(all))
+		return int64(float64(a.Part) * float64(all))
 	}
 	return a.Quantity
 }
@@ -196,7 +196,7 @@ func reclaims(m map[string]string) (map[string]Amount, error) {
 	return out, nil
 }
 
-func percentage(s string) (float64, error) {
+func percentage(s string) (float32, error) {
 	n, err := strconv.ParseFloat(strings.TrimRight(s, "%"), 32)
-	return n / 100, err
+	return float32(n) / 100, err
 }

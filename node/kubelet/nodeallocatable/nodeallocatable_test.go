@@ -1,0 +1,62 @@
+package nodeallocatable
+
+import (
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"knarr/node/kubelet/cgroup"
+	"knarr/node/kubelet/configuration"
+	"knarr/node/kubelet/podtest"
+)
+
+func config(s configuration.Settings) Config {
+	return Config{Parent: "/kubepods", Settings: &s, Capacity: corev1.ResourceList{
+		"cpu": resource.MustParse("4"), "memory": resource.MustParse("8Gi"), "pid": resource.MustParse("1000")}}
+}
+
+func TestGroups(t *testing.T) {
+	system, kube := map[string]string{"cpu": "500m", "memory": "1Gi", "pid": "100"}, map[string]string{"cpu": "500m", "memory": "1Gi"}
+	for name, c := range map[string]struct {
+		settings configuration.Settings
+		want     []cgroup.Limits
+	}{
+		"not limited":  {configuration.Settings{SystemReserved: system, EnforceNodeAllocatable: []string{"none"}}, []cgroup.Limits{{CPUShares: 4096, Memory: 8 << 30, Pids: 1000}}},
+		"pods":         {configuration.Settings{SystemReserved: system, KubeReserved: kube, EnforceNodeAllocatable: []string{"pods"}}, []cgroup.Limits{{CPUShares: 3072, Memory: 6 << 30, Pids: 900}}},
+		"all":          {configuration.Settings{SystemReserved: system, KubeReserved: kube, EnforceNodeAllocatable: []string{"pods", "system-reserved", "kube-reserved"}, SystemReservedCgroup: "/system", KubeReservedCgroup: "/kube"}, []cgroup.Limits{{CPUShares: 3072, Memory: 6 << 30, Pids: 900}, {CPUShares: 512, Memory: 1 << 30, Pids: 100}, {CPUShares: 512, Memory: 1 << 30}}},
+		"compressible": {configuration.Settings{SystemReserved: system, EnforceNodeAllocatable: []string{"pods", "system-reserved-compressible"}, SystemReservedCgroup: "/system"}, []cgroup.Limits{{CPUShares: 3584, Memory: 7 << 30, Pids: 900}, {CPUShares: 512}}},
+	} {
+		groups := config(c.settings).Groups()
+		if len(groups) != len(c.want) {
+			t.Errorf("%s: %+v", name, groups)
+			continue
+		}
+		for i, g := range groups {
+			if g.Limits != c.want[i] || g.Existing != (i > 0) {
+				t.Errorf("%s: %+v, want %+v", name, g, c.want[i])
+			}
+		}
+	}
+}
+
+func TestCheck(t *testing.T) {
+	c := config(configuration.Settings{SystemReserved: map[string]string{"memory": "5Gi"}, KubeReserved: map[string]string{"memory": "3Gi"}})
+	if err := c.Check(nil); err != nil {
+		t.Error(err)
+	}
+	err := c.Check(corev1.ResourceList{"memory": resource.MustParse("100Mi")})
+	if err == nil || err.Error() != `invalid Node Allocatable configuration. Resource "memory" has a reservation of 8292Mi but capacity of 8Gi. Expected capacity >= reservation.` {
+		t.Error(err)
+	}
+}
+
+func TestClasses(t *testing.T) {
+	a, b, c := podtest.Pod("a", "c"), podtest.Pod("b", "c"), podtest.Pod("c", "c")
+	a.Spec.Containers[0].Resources = podtest.Resources("250m", "", "", "")
+	b.Spec.Containers[0].Resources = podtest.Resources("250m", "1Gi", "", "")
+	got := Classes("/kubepods", []*corev1.Pod{a, b, c})
+	if got[0].Path != "/kubepods/burstable" || got[0].Limits.CPUShares != 512 || got[1].Limits.CPUShares != 2 {
+		t.Errorf("%+v", got)
+	}
+}
