@@ -2,12 +2,13 @@ package kubelet
 
 import (
 	"fmt"
+	"log/slog"
+	"maps"
 	"runtime"
 	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	resourcehelper "k8s.io/component-helpers/resource"
 	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
@@ -15,6 +16,7 @@ import (
 
 	"knarr/node/kubelet/deviceplugin"
 	"knarr/node/kubelet/podspec"
+	"knarr/node/kubelet/preemption"
 )
 
 // A rejection is why a pod is not taken.
@@ -38,11 +40,46 @@ func (k *Kubelet) admit(pod *corev1.Pod) *ending {
 	if r == nil {
 		return nil
 	}
-	if len(others) > 0 && isCritical(pod) && strings.HasPrefix(r.reason, "OutOf") {
-		return nil // it will get its room: less important pods are evicted
+	if isCritical(pod) && strings.HasPrefix(r.reason, "OutOf") {
+		err := k.preempt(pod, others)
+		if err == nil {
+			return nil
+		}
+		r = &rejection{"UnexpectedAdmissionError", fmt.Sprintf("Unexpected error while attempting to recover from admission failure: preemption: error finding a set of pods to preempt: %v", err)}
 	}
 	k.events.Event(podReference(pod), corev1.EventTypeWarning, r.reason, r.message)
 	return &ending{reason: r.reason, message: r.message, rejected: true}
+}
+
+// preempt ends the pods that have the room which a critical one needs; the lock is held.
+func (k *Kubelet) preempt(pod *corev1.Pod, others []*corev1.Pod) error {
+	missing := shortages(pod, others, k.withDevices(pod))
+	victims, err := preemption.Victims(others, missing, func(other *corev1.Pod) bool { return comesBefore(pod, other) })
+	if err != nil {
+		return err
+	}
+	const message = "Preempted in order to admit critical pod"
+	for _, v := range victims {
+		w := k.workers[v.UID]
+		if w == nil {
+			continue
+		}
+		slog.Info("preempting pod", "pod", podspec.Format(v), "for", podspec.Format(pod))
+		k.events.Event(podReference(v), corev1.EventTypeWarning, "Preempting", message)
+		k.metrics.preemptions.WithLabelValues(string(missing[0].Resource)).Inc()
+		w.end(&ending{reason: "Preempting", message: message, disruption: corev1.PodReasonTerminationByKubelet,
+			why: "Pod was preempted by Kubelet to accommodate a critical pod."})
+	}
+	return nil
+}
+
+// comesBefore says whether a pod may take the room of another.
+func comesBefore(pod, other *corev1.Pod) bool {
+	if isCritical(pod) && !isCritical(other) {
+		return true
+	}
+	a, b := pod.Spec.Priority, other.Spec.Priority
+	return a != nil && b != nil && *a > *b
 }
 
 func isCritical(pod *corev1.Pod) bool {
@@ -105,53 +142,60 @@ func admission(pod *corev1.Pod, others []*corev1.Pod, node *corev1.Node, p *pres
 }
 
 func admitResources(pod *corev1.Pod, others []*corev1.Pod, node *corev1.Node) *rejection {
+	all := short(pod, others, node)
+	if len(all) == 0 {
+		return nil
+	}
+	s := all[0]
+	return &rejection{"OutOf" + string(s.name), fmt.Sprintf("Node didn't have enough resource: %s, requested: %d, used: %d, capacity: %d", s.name, s.requested, s.used, s.capacity)}
+}
+
+// A shortage is a resource that the node has too little of for a pod.
+type shortage struct {
+	name                      corev1.ResourceName
+	requested, used, capacity int64
+}
+
+// shortages are what other pods would have to give back.
+func shortages(pod *corev1.Pod, others []*corev1.Pod, node *corev1.Node) (out []preemption.Requirement) {
+	for _, s := range short(pod, others, node) {
+		out = append(out, preemption.Requirement{Resource: s.name, Quantity: s.requested - (s.capacity - s.used)})
+	}
+	return out
+}
+
+func short(pod *corev1.Pod, others []*corev1.Pod, node *corev1.Node) (all []shortage) {
 	alloc := node.Status.Allocatable
 	if len(alloc) == 0 {
 		return nil
 	}
-	tooLittle := func(name corev1.ResourceName, req, used, have int64) *rejection {
-		return &rejection{"OutOf" + string(name), fmt.Sprintf("Node didn't have enough resource: %s, requested: %d, used: %d, capacity: %d", name, req, used, have)}
-	}
 	if have := alloc.Pods().Value(); int64(len(others))+1 > have {
-		return tooLittle(corev1.ResourcePods, 1, int64(len(others)), have)
+		all = append(all, shortage{corev1.ResourcePods, 1, int64(len(others)), have})
 	}
-	used := corev1.ResourceList{}
-	for _, o := range others {
-		for name, q := range resourcehelper.PodRequests(o, resourcehelper.PodResourcesOptions{}) {
-			sum := used[name]
-			sum.Add(q)
-			used[name] = sum
-		}
-	}
+	used := map[corev1.ResourceName]int64{}
 	want := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
-	names := make([]string, 0, len(want))
-	for n := range want {
-		names = append(names, string(n))
-	}
-	slices.Sort(names)
-	for _, n := range names {
-		name := corev1.ResourceName(n)
-		req, have := want[name], alloc[name]
-		if req.IsZero() {
-			continue
-		}
-		if _, known := alloc[name]; !known && deviceplugin.Extended(n) {
-			continue // somebody else's, who has counted it
-		}
-		if _, known := alloc[name]; !known && name == corev1.ResourceEphemeralStorage {
-			continue
-		}
-		value := func(q resource.Quantity) int64 {
-			if name == corev1.ResourceCPU {
-				return q.MilliValue()
-			}
-			return q.Value()
-		}
-		if u := used[name]; value(req)+value(u) > value(have) {
-			return tooLittle(name, value(req), value(u), value(have))
+	names := slices.Sorted(maps.Keys(want))
+	for _, o := range others {
+		for _, name := range names {
+			used[name] += preemption.Request(o, name)
 		}
 	}
-	return nil
+	for _, name := range names {
+		have, known := alloc[name]
+		req := preemption.Request(pod, name)
+		if req == 0 || !known && (name == corev1.ResourceEphemeralStorage || deviceplugin.Extended(string(name))) {
+			continue // what is not counted here, or is somebody else's, who has counted it
+		}
+		all = append(all, shortage{name, req, used[name], have.Value()})
+		last := &all[len(all)-1]
+		if name == corev1.ResourceCPU {
+			last.capacity = have.MilliValue()
+		}
+		if last.requested+last.used <= last.capacity {
+			all = all[:len(all)-1]
+		}
+	}
+	return all
 }
 
 func portTaken(pod *corev1.Pod, others []*corev1.Pod) bool {

@@ -11,6 +11,7 @@ import (
 
 	"knarr/node/kubelet/allocation"
 	"knarr/node/kubelet/configuration"
+	"knarr/node/kubelet/podstatus"
 	"knarr/node/kubelet/podtest"
 )
 
@@ -90,4 +91,41 @@ func TestAdmission(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestCriticalPodPreempts: a critical pod takes the room of others, and is rejected where
+// there is none to take.
+func TestCriticalPodPreempts(t *testing.T) {
+	n := newNode(t)
+	n.start()
+	cpus := int64(0)
+	n.until("the node", func() bool {
+		if have := n.k.node.Load(); have != nil {
+			cpus = have.Status.Allocatable.Cpu().MilliValue()
+		}
+		return cpus > 0
+	})
+	asking := func(name string, milli, priority int64) *corev1.Pod {
+		p := podtest.Pod(name, name)
+		p.Spec.Priority = new(int32(priority))
+		list := corev1.ResourceList{corev1.ResourceCPU: *resource.NewMilliQuantity(milli, resource.DecimalSI)}
+		p.Spec.Containers[0].Resources = corev1.ResourceRequirements{Requests: list}
+		return p
+	}
+	n.api.addPod(asking("small", 100, 0))
+	n.api.addPod(asking("large", cpus-200, 0))
+	n.until("the pods", func() bool { return n.ready("small")() && n.ready("large")() })
+	n.api.addPod(asking("critical", cpus/2, 2000001000))
+	n.until("the critical pod", n.ready("critical"))
+	n.until("the other one gone", func() bool { return n.api.pod("large").Status.Reason == "Preempting" })
+	s := n.api.pod("large").Status
+	c := podstatus.FindCondition(s.Conditions, corev1.DisruptionTarget)
+	if s.Phase != corev1.PodFailed || s.Message != "Preempted in order to admit critical pod" || c == nil || c.Message != "Pod was preempted by Kubelet to accommodate a critical pod." {
+		t.Errorf("%+v", s)
+	}
+	if n.api.pod("small").Status.Phase != corev1.PodRunning {
+		t.Error("one too many was preempted")
+	}
+	n.api.addPod(asking("impossible", 2*cpus, 2000001000))
+	n.until("a critical pod without room", func() bool { return n.api.pod("impossible").Status.Reason == "UnexpectedAdmissionError" })
 }

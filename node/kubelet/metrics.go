@@ -27,6 +27,7 @@ type metrics struct {
 	statusTook, relistTook, relistPod, relist prometheus.Histogram
 	lastRelist                                prometheus.Gauge
 	evictions, rejections, imagesRemoved      *prometheus.CounterVec
+	preemptions                               *prometheus.CounterVec
 	pluginsRegistered                         *prometheus.CounterVec
 	deviceTook                                *prometheus.HistogramVec
 	endpointRequests, endpointErrors          map[string]*prometheus.CounterVec // of pods' resources, by method
@@ -91,6 +92,7 @@ func newMetrics() *metrics {
 		requestTook:   took("kubelet_http_requests_duration_seconds", "How long requests took", nil, ofRequest...),
 		inFlight:      prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "kubelet_http_inflight_requests", Help: "[ALPHA] Requests under way"}, ofRequest),
 	}
+	m.preemptions = count("kubelet_preemptions", "Pods that were preempted", "preemption_signal")
 	m.pluginsRegistered = count("kubelet_device_plugin_registration_total", "Registrations of device plugins", "resource_name")
 	m.deviceTook = took("kubelet_device_plugin_alloc_duration_seconds", "How long device plugins took to allocate",
 		[]float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10}, "resource_name")

@@ -107,7 +107,7 @@ func (w *worker) statusInput() podstatus.Input {
 		Started: w.k.started, Ready: w.k.ready, Resize: w.resizeCondition,
 	}
 	if e := w.ended; e != nil {
-		in.Ended = &podstatus.Ending{Reason: e.reason, Message: e.message, Rejected: e.rejected, Disruption: e.disruption}
+		in.Ended = &podstatus.Ending{Reason: e.reason, Message: e.message, Rejected: e.rejected, Disruption: e.disruption, Why: e.why}
 	}
 	switch {
 	case w.base != nil:

@@ -31,7 +31,9 @@ type ending struct {
 	rejected bool
 	// disruption is the reason of a DisruptionTarget condition, if any.
 	disruption string
-	began      time.Time
+	// why is the condition's message; "": that of the pod.
+	why   string
+	began time.Time
 }
 
 // A worker is the state machine of one pod. One goroutine owns everything but

@@ -1,6 +1,7 @@
 package podstatus
 
 import (
+	"cmp"
 	corev1 "k8s.io/api/core/v1"
 
 	"knarr/node/kubelet/runtimestate"
@@ -41,7 +42,7 @@ func conditions(in Input, s *corev1.PodStatus) []corev1.PodCondition {
 		out = append(out, *d)
 	}
 	if in.Ended != nil && in.Ended.Disruption != "" && FindCondition(out, corev1.DisruptionTarget) == nil {
-		out = append(out, withTransition(in, corev1.PodCondition{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: in.Ended.Disruption, Message: in.Ended.Message}))
+		out = append(out, withTransition(in, corev1.PodCondition{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: in.Ended.Disruption, Message: cmp.Or(in.Ended.Why, in.Ended.Message)}))
 	}
 	if in.Resize != nil && !in.Terminal {
 		out = append(out, withTransition(in, *in.Resize))

@@ -51,6 +51,8 @@ type Ending struct {
 	Rejected bool
 	// Disruption is the reason of the condition DisruptionTarget, if any.
 	Disruption string
+	// Why is its message, if it is not the pod's.
+	Why string
 }
 
 func seconds(t time.Time) metav1.Time { return metav1.NewTime(t.Truncate(time.Second)) }
