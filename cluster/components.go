@@ -36,8 +36,7 @@ type component struct {
 }
 
 // components are those this server runs beside etcd and the API server, in no
-// particular order: each waits for what it needs. DNS answers on the pod
-// network's bridge: without the one there is no other.
+// particular order: each waits for what it needs.
 func (s *Server) components() []component {
 	o := &s.opts
 	var run []component
@@ -55,7 +54,7 @@ func (s *Server) components() []component {
 		{"", component{"gateway-status", s.publishGateway}},
 		{"", component{"servers", s.keepServers}},
 	} {
-		if !o.disabled(c.part) && !(c.part == "coredns" && o.disabled("network")) {
+		if !o.disabled(c.part) {
 			run = append(run, c.component)
 		}
 	}
@@ -153,7 +152,7 @@ func switchToElection(ctx context.Context, several <-chan struct{}, work func(ct
 // publishDNS keeps the Service that pods' resolvers point at, and every node's
 // server behind it.
 func (s *Server) publishDNS(ctx context.Context) error {
-	a, err := dns.NewPublisher(s.as("knarr", "system:knarr", user.SystemPrivilegedGroup), s.opts.clusterDNS, dnsPort)
+	a, err := dns.NewPublisher(s.as("knarr", "system:knarr", user.SystemPrivilegedGroup), s.opts.clusterDNS, dnsPort, s.facts().dnsLocation())
 	if err != nil {
 		return err
 	}

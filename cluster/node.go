@@ -81,7 +81,7 @@ func (n *node) components() []component {
 		part string
 		component
 	}{
-		{"network", n.health.watched(component{"network", n.network})},
+		{"", n.health.watched(component{"network", n.network})},
 		{"network", n.health.watched(component{"peers", n.peers})},
 		{"kube-proxy", n.health.watched(component{"kube-proxy", n.proxy})},
 		{"", n.health.watched(component{"network-policy", n.policies})},
@@ -99,7 +99,7 @@ func (n *node) components() []component {
 	}
 	var run []component
 	for _, c := range all {
-		if c.part == "" || !slices.Contains(n.facts.Disabled, c.part) && !(c.part == "coredns" && slices.Contains(n.facts.Disabled, "network")) {
+		if c.part == "" || !slices.Contains(n.facts.Disabled, c.part) {
 			run = append(run, c.component)
 		}
 	}
@@ -144,7 +144,7 @@ func (n *node) pods(ctx context.Context) error {
 	if _, err := programs.Unpack(n.layout.programs(), programs.CNI); err != nil {
 		return err
 	}
-	config := n.layout.runtimeConfig()
+	config := n.runtimeConfig()
 	config.Registries = o.mirrors
 	rt, err := containerruntime.New(config)
 	if err != nil {
@@ -193,6 +193,28 @@ func (l layout) runtimeConfig() containerruntime.Config {
 	}
 }
 
+// runtimeConfig has the directories of network plugins where another's are expected, in
+// a cluster without a network of its own.
+func (n *node) runtimeConfig() containerruntime.Config {
+	c := n.layout.runtimeConfig()
+	if n.facts.foreignNetwork() {
+		c.CNIConfDir, c.CNIBinDir = "", "" // the customary ones
+	}
+	return c
+}
+
+// foreignNetwork reports whether the cluster's pods are on a network that knarr has
+// nothing to do with.
+func (f facts) foreignNetwork() bool { return slices.Contains(f.Disabled, "network") }
+
+// dnsLocation is where nodes' DNS servers are.
+func (f facts) dnsLocation() dns.Location {
+	if f.foreignNetwork() {
+		return dns.AtNodes
+	}
+	return dns.AtPods
+}
+
 func (l layout) cniConfig() cni.Config {
 	return cni.Config{
 		Dir: l.cniConf(), BinDir: l.programs(), Bridge: l.bridge(), Table: l.table() + "-cni", StateDir: l.cni(), Tunnel: l.tunnel(),
@@ -211,8 +233,18 @@ func (n *node) cniConfig() cni.Config {
 	return c
 }
 
-// network waits for this node's pod range and sets up the pod network in it.
+// network waits for this node's pod range and sets up the pod network in it. In a
+// cluster that has another network it removes what an earlier start has left.
 func (n *node) network(ctx context.Context) error {
+	if n.facts.foreignNetwork() {
+		if _, err := os.Stat(n.layout.cniConf()); err == nil {
+			if err := cni.Remove(n.layout.cniConfig()); err != nil {
+				return err
+			}
+		}
+		<-ctx.Done()
+		return nil
+	}
 	client, err := kubernetes.NewForConfig(n.as.kubelet)
 	if err != nil {
 		return err
@@ -330,24 +362,33 @@ func (n *node) policies(ctx context.Context) error {
 // resolver of the host that listens on every address.
 const dnsPort = 10053
 
-// dns answers on this node's bridge once there is one.
+// dns answers on this node's bridge once there is one, or at this node's addresses
+// under another's network.
 func (n *node) dns(ctx context.Context) error {
-	select {
-	case <-n.podNetwork:
-	case <-ctx.Done():
-		return nil
-	}
-	var listen, metrics []netip.AddrPort
-	for _, r := range n.podRanges {
-		p, err := netip.ParsePrefix(r)
-		if err != nil {
-			return fmt.Errorf("pod range of this node: %w", err)
+	cfg := dns.Config{Kube: n.as.dns, Domain: n.facts.ClusterDomain, Sockets: n.sockets}
+	at := n.opts.nodeIPs
+	if n.facts.foreignNetwork() {
+		cfg.Clients = n.inside()
+	} else {
+		select {
+		case <-n.podNetwork:
+		case <-ctx.Done():
+			return nil
 		}
-		bridge := p.Masked().Addr().Next()
-		listen = append(listen, netip.AddrPortFrom(bridge, dnsPort))
-		metrics = append(metrics, netip.AddrPortFrom(bridge, dns.MetricsPort))
+		at = nil
+		for _, r := range n.podRanges {
+			p, err := netip.ParsePrefix(r)
+			if err != nil {
+				return fmt.Errorf("pod range of this node: %w", err)
+			}
+			at = append(at, p.Masked().Addr().Next())
+		}
 	}
-	srv, err := dns.New(dns.Config{Kube: n.as.dns, Domain: n.facts.ClusterDomain, Listen: listen, Metrics: metrics, Sockets: n.sockets})
+	for _, ip := range at {
+		cfg.Listen = append(cfg.Listen, netip.AddrPortFrom(ip, dnsPort))
+		cfg.Metrics = append(cfg.Metrics, netip.AddrPortFrom(ip, dns.MetricsPort))
+	}
+	srv, err := dns.New(cfg)
 	if err != nil {
 		return err
 	}
@@ -359,4 +400,15 @@ func (n *node) dns(ctx context.Context) error {
 		}
 	})
 	return srv.Run(ctx)
+}
+
+// inside are the pods and this node: what is at the node's own addresses for them is not
+// for its neighbours.
+func (n *node) inside() []netip.Prefix {
+	own := addresses{netip.MustParseAddr("127.0.0.1"), netip.IPv6Loopback()}
+	all := slices.Clone(n.facts.ClusterCIDRs)
+	for _, ip := range append(own, n.opts.nodeIPs...) {
+		all = append(all, netip.PrefixFrom(ip, ip.BitLen()))
+	}
+	return all
 }

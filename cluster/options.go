@@ -39,6 +39,7 @@ type Options struct {
 	ClusterDomain       string
 	FlannelBackend      string
 	NoNetworkPolicy     bool
+	NoKubeProxy         bool
 	WriteKubeconfig     string
 	WriteKubeconfigMode string
 	Disable             []string
@@ -84,8 +85,9 @@ func (o *Options) Flags(f *pflag.FlagSet) {
 	f.StringVar(&o.ServiceNodePorts, "service-node-port-range", "30000-32767", "`range` of node ports")
 	f.StringVar(&o.ClusterDNS, "cluster-dns", "", "`address` of the DNS service, or one of each family (default: the tenth of each --service-cidr)")
 	f.StringVar(&o.ClusterDomain, "cluster-domain", "cluster.local", "`domain` of names in the cluster")
-	f.StringVar(&o.FlannelBackend, "flannel-backend", "vxlan", "`way` in which pods reach those of other nodes: vxlan, host-gw (the nodes must share a link) or none")
+	f.StringVar(&o.FlannelBackend, "flannel-backend", "vxlan", "`way` in which pods reach those of other nodes: vxlan, host-gw (the nodes must share a link); or none: the pod network is another's, in /etc/cni/net.d and /opt/cni/bin")
 	flaghelp.Values(f, "flannel-backend", backends...)
+	f.BoolVar(&o.NoKubeProxy, "disable-kube-proxy", false, "leave Services to another proxy, such as that of a pod network")
 	f.BoolVar(&o.NoNetworkPolicy, "disable-network-policy", false, "hold no pod to NetworkPolicies, as for a pod network that does so itself")
 	flaghelp.Group(f, "Network")
 	f.StringVarP(&o.WriteKubeconfig, "write-kubeconfig", "o", "", "write the administrator's kubeconfig to this `file` too")
@@ -298,5 +300,15 @@ func (o *Options) dnsAddresses(f *faults) {
 }
 
 func (o *Options) disabled(part string) bool {
-	return slices.Contains(o.Disable, part) || part == networkPolicy && o.NoNetworkPolicy || part == cloudControllers && o.CloudConfig == ""
+	switch part {
+	case networkPolicy:
+		return o.NoNetworkPolicy || slices.Contains(o.Disable, part)
+	case "kube-proxy":
+		return o.NoKubeProxy || slices.Contains(o.Disable, part)
+	case "network":
+		return o.FlannelBackend == cni.NoBackend || slices.Contains(o.Disable, part)
+	case cloudControllers:
+		return o.CloudConfig == ""
+	}
+	return slices.Contains(o.Disable, part)
 }

@@ -14,6 +14,7 @@ import (
 	"net"
 	"net/netip"
 	"runtime"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -41,6 +42,9 @@ type Config struct {
 	TTL uint32
 	// Metrics are the addresses of /metrics, /health and /ready; none by default.
 	Metrics []netip.AddrPort
+	// Clients are the ranges of who is answered, also about metrics, where the
+	// addresses to listen on are not the pods' alone. Empty: everybody.
+	Clients []netip.Prefix
 	// Sockets opens what to listen on. Default: package net.
 	Sockets Sockets
 }
@@ -116,6 +120,15 @@ func New(c Config) (*Server, error) {
 	s.use(servers)
 	s.metrics.watchMemory(func() *memory { return s.plan.Load().memory })
 	return s, nil
+}
+
+// answers reports whether a client is answered at all.
+func (s *Server) answers(client netip.Addr) bool {
+	if len(s.cfg.Clients) == 0 {
+		return true
+	}
+	client = client.Unmap().WithZone("")
+	return slices.ContainsFunc(s.cfg.Clients, func(p netip.Prefix) bool { return p.Contains(client) })
 }
 
 // Serving is closed once names are answered.

@@ -49,10 +49,12 @@ func clientOf(a net.Addr) netip.Addr {
 	return netip.Addr{}
 }
 
-// sharedListener closes the connections of a client that has its share.
+// sharedListener closes the connections of a client that has its share, or is not
+// answered at all.
 type sharedListener struct {
 	net.Listener
 	limiter *fairLimiter
+	answers func(netip.Addr) bool
 }
 
 func (l sharedListener) Accept() (net.Conn, error) {
@@ -62,7 +64,7 @@ func (l sharedListener) Accept() (net.Conn, error) {
 			return nil, err
 		}
 		client := clientOf(c.RemoteAddr())
-		if l.limiter.take(client) {
+		if l.answers(client) && l.limiter.take(client) {
 			return &sharedConn{Conn: c, release: sync.OnceFunc(func() { l.limiter.release(client) })}, nil
 		}
 		c.Close()

@@ -44,7 +44,7 @@ func (s *Server) serveHTTP(ctx context.Context, wg *run.Group) {
 		srv := &http.Server{
 			Handler: s.handler(), ReadTimeout: 5 * time.Second, WriteTimeout: 30 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10,
 		}
-		wg.Go("DNS: serve metrics", func() { _ = srv.Serve(sharedListener{l, limiter}) })
+		wg.Go("DNS: serve metrics", func() { _ = srv.Serve(sharedListener{l, limiter, s.answers}) })
 		wg.Go("DNS: end metrics", func() {
 			<-ctx.Done()
 			srv.Close()

@@ -40,17 +40,21 @@ type Publisher struct {
 	client    kubernetes.Interface
 	addresses []netip.Addr
 	port      int32
+	at        Location
 }
 
+// A Location says where a node's server is, at one address of each family. What of it
+// cannot be read is an error beside the others.
+type Location func(*corev1.Node) ([]netip.Addr, error)
+
 // NewPublisher puts a Publisher together, for a Service with these addresses, one of
-// each family, and servers on this port of the first pod address of each family of
-// their node; it starts nothing.
-func NewPublisher(kube *rest.Config, addresses []netip.Addr, port int32) (*Publisher, error) {
+// each family, and servers on this port of their nodes; it starts nothing.
+func NewPublisher(kube *rest.Config, addresses []netip.Addr, port int32, at Location) (*Publisher, error) {
 	client, err := kubernetes.NewForConfig(kube)
 	if err != nil {
 		return nil, fmt.Errorf("dns: %w", err)
 	}
-	return &Publisher{client, addresses, port}, nil
+	return &Publisher{client, addresses, port, at}, nil
 }
 
 // Run publishes until ctx ends.
@@ -85,7 +89,7 @@ func slimNode(o any) (any, error) {
 	if n, ok := o.(*corev1.Node); ok {
 		return &corev1.Node{
 			ObjectMeta: metav1.ObjectMeta{Name: n.Name, UID: n.UID, ResourceVersion: n.ResourceVersion},
-			Spec:       corev1.NodeSpec{PodCIDRs: n.Spec.PodCIDRs},
+			Spec:       corev1.NodeSpec{PodCIDRs: n.Spec.PodCIDRs}, Status: corev1.NodeStatus{Addresses: n.Status.Addresses},
 		}, nil
 	}
 	return o, nil
@@ -154,8 +158,8 @@ func scraped(s *corev1.Service) bool {
 }
 
 func (a *Publisher) publish(ctx context.Context, node *corev1.Node) error {
-	slices, err := endpointSlices(node, a.port)
-	for _, want := range slices {
+	at, err := a.at(node)
+	for _, want := range endpointSlices(node, at, a.port) {
 		err = errors.Join(err, a.publishSlice(ctx, node, want))
 	}
 	return err
@@ -186,20 +190,46 @@ func (a *Publisher) publishSlice(ctx context.Context, node *corev1.Node, want *d
 	return nil
 }
 
-// endpointSlices are the EndpointSlices of a node's server, one of each family that the
-// node has a range of pod addresses of. A range that cannot be read is an error beside
-// the others. Pure.
-func endpointSlices(node *corev1.Node, number int32) (all []*discoveryv1.EndpointSlice, err error) {
-	port := func(name string, p corev1.Protocol, number int32) discoveryv1.EndpointPort {
-		return discoveryv1.EndpointPort{Name: &name, Protocol: &p, Port: &number}
-	}
-	for i, r := range node.Spec.PodCIDRs {
+// AtPods is where servers are on the bridge of knarr's own pod network: at the first
+// address of each of the node's ranges. Pure.
+func AtPods(node *corev1.Node) (all []netip.Addr, err error) {
+	for _, r := range node.Spec.PodCIDRs {
 		pods, perr := netip.ParsePrefix(r)
 		if perr != nil {
 			err = errors.Join(err, fmt.Errorf("pod range of node %s: %w", node.Name, perr))
 			continue
 		}
-		at, addressType := pods.Masked().Addr().Next(), discoveryv1.AddressTypeIPv4
+		all = append(all, pods.Masked().Addr().Next())
+	}
+	return all, err
+}
+
+// AtNodes is where servers are under a pod network that knarr knows nothing of: at the
+// first address of each family that the node itself has. Pure.
+func AtNodes(node *corev1.Node) (all []netip.Addr, err error) {
+	for _, a := range node.Status.Addresses {
+		if a.Type != corev1.NodeInternalIP {
+			continue
+		}
+		ip, perr := netip.ParseAddr(a.Address)
+		if perr != nil {
+			err = errors.Join(err, fmt.Errorf("address of node %s: %w", node.Name, perr))
+			continue
+		}
+		if !slices.ContainsFunc(all, func(b netip.Addr) bool { return b.Is6() == ip.Is6() }) {
+			all = append(all, ip)
+		}
+	}
+	return all, err
+}
+
+// endpointSlices are the EndpointSlices of a node's server, one of each family. Pure.
+func endpointSlices(node *corev1.Node, addresses []netip.Addr, number int32) (all []*discoveryv1.EndpointSlice) {
+	port := func(name string, p corev1.Protocol, number int32) discoveryv1.EndpointPort {
+		return discoveryv1.EndpointPort{Name: &name, Protocol: &p, Port: &number}
+	}
+	for i, at := range addresses {
+		addressType := discoveryv1.AddressTypeIPv4
 		if at.Is6() {
 			addressType = discoveryv1.AddressTypeIPv6
 		}
@@ -225,5 +255,5 @@ func endpointSlices(node *corev1.Node, number int32) (all []*discoveryv1.Endpoin
 			},
 		})
 	}
-	return all, err
+	return all
 }

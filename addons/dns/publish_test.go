@@ -36,7 +36,7 @@ func TestPublisher(t *testing.T) {
 		_, err = nodes.Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: corev1.NodeSpec{PodCIDR: "10.42.0.0/24", PodCIDRs: []string{"10.42.0.0/24"}}}, metav1.CreateOptions{})
 		no(err)
 
-		a, err := NewPublisher(api.Config(), []netip.Addr{netip.MustParseAddr("10.43.0.10")}, 10053)
+		a, err := NewPublisher(api.Config(), []netip.Addr{netip.MustParseAddr("10.43.0.10")}, 10053, AtPods)
 		no(err)
 		running, end := context.WithCancel(ctx)
 		ended := make(chan error, 1)
@@ -100,13 +100,22 @@ func TestPublisher(t *testing.T) {
 // server is behind both, under names that no other node's slices have.
 func TestPublishFamilies(t *testing.T) {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: corev1.NodeSpec{PodCIDRs: []string{"10.42.0.0/24", "fd00:42::/64", "here"}}}
-	got, err := endpointSlices(node, 10053)
-	if err == nil || len(got) != 2 {
-		t.Fatalf("%v, %v: a range that cannot be read is an error beside the others", got, err)
+	for _, a := range []string{"fd00:28::2", "172.28.0.2", "172.28.0.9", "here"} {
+		node.Status.Addresses = append(node.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: a})
 	}
-	for i, want := range []struct{ name, address string }{{"kube-dns-a", "10.42.0.1"}, {"kube-dns.ipv6.a", "fd00:42::1"}} {
-		if got[i].Name != want.name || got[i].Endpoints[0].Addresses[0] != want.address {
-			t.Errorf("%v, want %v", got[i], want)
+	node.Status.Addresses = append(node.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeExternalIP, Address: "192.0.2.1"})
+	for _, c := range []struct {
+		at   Location
+		want [][2]string
+	}{{AtPods, [][2]string{{"kube-dns-a", "10.42.0.1"}, {"kube-dns.ipv6.a", "fd00:42::1"}}}, {AtNodes, [][2]string{{"kube-dns-a", "fd00:28::2"}, {"kube-dns.ipv4.a", "172.28.0.2"}}}} {
+		at, err := c.at(node)
+		if err == nil || len(at) != 2 {
+			t.Fatalf("%v, %v: what cannot be read is an error beside the others", at, err)
+		}
+		for i, got := range endpointSlices(node, at, 10053) {
+			if got.Name != c.want[i][0] || got.Endpoints[0].Addresses[0] != c.want[i][1] {
+				t.Errorf("%v, want %v", got, c.want[i])
+			}
 		}
 	}
 	p := &Publisher{addresses: []netip.Addr{netip.MustParseAddr("fd00:43::a"), netip.MustParseAddr("10.43.0.10")}}

@@ -48,6 +48,9 @@ func (s *Server) serveUDP(socket datagrams) error {
 			continue
 		}
 		failed = 0
+		if !s.answers(client.Addr()) {
+			continue
+		}
 		if answer, done := s.atOnce(message[:n], lower, out[:0], client.Addr()); done {
 			if len(answer) > 0 {
 				_, _ = socket.WriteToUDPAddrPort(answer, client) // the client asks again
@@ -155,6 +158,9 @@ func (s *Server) ServeDNS(w dns.ResponseWriter, m *dns.Msg) {
 	}
 	stream := w.LocalAddr().Network() == "tcp"
 	client := clientOf(w.RemoteAddr())
+	if !s.answers(client) {
+		return
+	}
 	if s.queries != nil {
 		if !s.queries.take(client) {
 			_, _ = w.Write(appendError(nil, message, dns.RcodeServerFailure))
@@ -178,7 +184,7 @@ func (s *Server) listen(at netip.AddrPort, streams *fairLimiter) (serve []func()
 		packets.Close()
 		return nil, nil, fmt.Errorf("dns: listen: %w", err)
 	}
-	tcp := &dns.Server{Listener: sharedListener{stream, streams}, Handler: s, MaxTCPQueries: -1}
+	tcp := &dns.Server{Listener: sharedListener{stream, streams, s.answers}, Handler: s, MaxTCPQueries: -1}
 	serve = append(serve, tcp.ActivateAndServe)
 	if socket, ok := packets.(datagrams); ok && !at.Addr().IsUnspecified() {
 		for range readers {
