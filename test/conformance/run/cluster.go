@@ -22,6 +22,7 @@ type cluster struct {
 	name    string // the dev cluster's
 	dataDir string
 	flags   []string
+	family  string
 	out     string
 
 	server *exec.Cmd
@@ -29,7 +30,7 @@ type cluster struct {
 }
 
 func newCluster(knarr string, o options) *cluster {
-	return &cluster{knarr: knarr, nodes: o.nodes, name: o.name, dataDir: o.dataDir, flags: strings.Fields(o.flags), out: o.out}
+	return &cluster{knarr: knarr, nodes: o.nodes, name: o.name, dataDir: o.dataDir, flags: strings.Fields(o.flags), family: o.ipFamily, out: o.out}
 }
 
 func (c *cluster) kubeconfig() string {
@@ -48,6 +49,9 @@ func (c *cluster) up(ctx context.Context) error {
 	fmt.Printf("starting a cluster of %d nodes\n", c.nodes)
 	if c.nodes > 1 {
 		args := []string{"dev", "up", "--name", c.name, "--dir", c.dataDir, "--nodes", fmt.Sprint(c.nodes)}
+		if c.family != "" {
+			args = append(args, "--ip-family", c.family)
+		}
 		if len(c.flags) > 0 {
 			args = append(append(args, "--"), c.flags...)
 		}

@@ -28,6 +28,7 @@ type options struct {
 	name        string
 	dataDir     string
 	flags       string
+	ipFamily    string
 	beyond      bool
 	focus, skip string
 	procs       int
@@ -49,6 +50,7 @@ func main() {
 	flag.StringVar(&o.name, "name", "conformance", "`name` of the cluster that is started; runs at the same time need one each, and a -data-dir")
 	flag.StringVar(&o.dataDir, "data-dir", "/var/lib/knarr-conformance", "`directory` of the cluster that is started")
 	flag.StringVar(&o.flags, "flags", "", "more `flags` for the server that is started")
+	flag.StringVar(&o.ipFamily, "ip-family", "", "address `family` of the cluster of several nodes that is started: ipv4, ipv6 or dual (default: ipv4)")
 	flag.BoolVar(&o.beyond, "beyond", false, "run specs that are not marked Conformance, in place of those that are")
 	flag.StringVar(&o.focus, "focus", "", "run only specs whose name matches this `regexp`")
 	flag.StringVar(&o.skip, "skip", "", "run no spec whose name matches this `regexp`")
@@ -162,6 +164,9 @@ func run(ctx context.Context, o options) (err error) {
 		return err
 	}
 	s := &suite{e2e: programs[0], ginkgo: programs[1], kubeconfig: kubeconfig, kubectl: kubectl, driver: driver, out: o.out, procs: o.procs}
+	if o.kubeconfig == "" {
+		s.nodes = o.nodes
+	}
 	results, err := s.choose(ctx, o, l)
 	if err != nil && len(results) == 0 {
 		return err

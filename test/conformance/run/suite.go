@@ -26,6 +26,7 @@ type suite struct {
 	driver string
 
 	procs int
+	nodes int // 0: the suite counts them, but with several processes only in the first
 	runs  int
 }
 
@@ -183,6 +184,9 @@ func (s *suite) run(ctx context.Context, names []string, procs int) ([]result, e
 	args := []string{s.ginkgo, "--no-color", "--procs=" + fmt.Sprint(procs), "--timeout=" + limit.Round(time.Second).String(), "--output-dir=" + s.out, "--json-report=" + report, "--junit-report=" + run + ".xml"}
 	args = append(args, focus(names)...)
 	args = append(args, s.e2e, "--", "--kubeconfig="+s.kubeconfig, "--kubectl-path="+s.kubectl, "--provider=skeleton", "--storage.testdriver="+s.driver, "--e2e-output-dir="+s.out)
+	if s.nodes > 0 {
+		args = append(args, fmt.Sprintf("--num-nodes=%d", s.nodes))
+	}
 	ran := s.exec(ctx, run+".log", args...)
 	specs, err := readReport(filepath.Join(s.out, report))
 	if err != nil {
