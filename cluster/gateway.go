@@ -62,6 +62,9 @@ func (o *gatewayOptions) validate(f *faults) {
 
 // gateway serves Ingresses at this node's ports.
 func (n *node) gateway(ctx context.Context) error {
+	if slices.Contains(n.facts.Disabled, ingressPart) {
+		return n.noGateway(ctx)
+	}
 	o := &n.opts.gatewayOptions
 	reset, err := n.resetKey()
 	if err != nil {

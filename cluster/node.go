@@ -87,15 +87,9 @@ func (n *node) components() []component {
 		{"", n.health.watched(component{"network-policy", n.policies})},
 		{"coredns", component{"dns", n.dns}},
 		{"local-storage", component{"local-storage", n.storage}},
-		{ingressPart, component{"gateway", n.gateway}},
+		{"", component{"gateway", n.gateway}},
 		{serviceLB, component{"address-announcer", n.announce}},
 		{"", component{"kubelet", n.pods}},
-	}
-	if slices.Contains(n.facts.Disabled, ingressPart) {
-		all = append(all, struct {
-			part string
-			component
-		}{"", component{"gateway", n.noGateway}})
 	}
 	var run []component
 	for _, c := range all {
@@ -144,9 +138,7 @@ func (n *node) pods(ctx context.Context) error {
 	if _, err := programs.Unpack(n.layout.programs(), programs.CNI); err != nil {
 		return err
 	}
-	config := n.runtimeConfig()
-	config.Registries = o.mirrors
-	rt, err := containerruntime.New(config)
+	rt, err := containerruntime.New(n.runtimeConfig())
 	if err != nil {
 		return err
 	}
@@ -197,6 +189,7 @@ func (l layout) runtimeConfig() containerruntime.Config {
 // a cluster without a network of its own.
 func (n *node) runtimeConfig() containerruntime.Config {
 	c := n.layout.runtimeConfig()
+	c.Registries = n.opts.mirrors
 	if n.facts.foreignNetwork() {
 		c.CNIConfDir, c.CNIBinDir = "", "" // the customary ones
 	}
