@@ -22,6 +22,7 @@ type metrics struct {
 	sandboxErrors                             *prometheus.CounterVec
 	podsStarted, podsFailed                   prometheus.Counter
 	containersStarted, containersFailed       *prometheus.CounterVec
+	containersTerminated                      *prometheus.CounterVec
 	workerTook, cgroupTook, volumeTook        *prometheus.HistogramVec
 	podStart, podStartTotal, workerStart      prometheus.Histogram
 	statusTook, relistTook, relistPod, relist prometheus.Histogram
@@ -92,6 +93,7 @@ func newMetrics() *metrics {
 		requestTook:   took("kubelet_http_requests_duration_seconds", "How long requests took", nil, ofRequest...),
 		inFlight:      prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "kubelet_http_inflight_requests", Help: "[ALPHA] Requests under way"}, ofRequest),
 	}
+	m.containersTerminated = count("kubelet_terminated_containers_total", "Containers that ended", "container_type", "exit_code", "reason")
 	m.preemptions = count("kubelet_preemptions", "Pods that were preempted", "preemption_signal")
 	m.pluginsRegistered = count("kubelet_device_plugin_registration_total", "Registrations of device plugins", "resource_name")
 	m.deviceTook = took("kubelet_device_plugin_alloc_duration_seconds", "How long device plugins took to allocate",

@@ -178,3 +178,26 @@ func TestPodGroups(t *testing.T) {
 		t.Errorf("own group %q", g)
 	}
 }
+
+// A container that has ended is counted once, by its kind, code and reason.
+func TestTerminatedContainers(t *testing.T) {
+	m := newMetrics()
+	ended := func(name string, code int32) corev1.ContainerStatus {
+		return corev1.ContainerStatus{Name: name, State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: code, Reason: "Error"}}}
+	}
+	one := &corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{ended("a", 139), {Name: "b"}}}
+	two := &corev1.PodStatus{InitContainerStatuses: []corev1.ContainerStatus{ended("i", 1)}, ContainerStatuses: []corev1.ContainerStatus{ended("a", 139), ended("b", 139)}}
+	m.terminated(nil, one)
+	m.terminated(one, two)
+	m.terminated(two, two)
+	value := func(kind, code string) float64 {
+		var d dto.Metric
+		if err := m.containersTerminated.WithLabelValues(kind, code, "Error").Write(&d); err != nil {
+			t.Fatal(err)
+		}
+		return d.Counter.GetValue()
+	}
+	if a, i := value("container", "139"), value("init_container", "1"); a != 2 || i != 1 {
+		t.Error(a, i)
+	}
+}

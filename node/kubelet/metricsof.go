@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -79,6 +81,25 @@ func (m *metrics) started(pod *corev1.Pod, name string, err error) {
 		}
 		m.containersFailed.WithLabelValues(of, code).Inc()
 	}
+}
+
+// terminated counts the containers that a status says have ended, and the one before did not.
+func (m *metrics) terminated(was, is *corev1.PodStatus) {
+	if was == nil {
+		was = &corev1.PodStatus{}
+	}
+	count := func(kind string, was, is []corev1.ContainerStatus) {
+		for i := range is {
+			end := is[i].State.Terminated
+			if end == nil || slices.ContainsFunc(was, func(s corev1.ContainerStatus) bool { return s.Name == is[i].Name && s.State.Terminated != nil }) {
+				continue
+			}
+			m.containersTerminated.WithLabelValues(kind, strconv.Itoa(int(end.ExitCode)), end.Reason).Inc()
+		}
+	}
+	count(containerTypes[podspec.InitContainer], was.InitContainerStatuses, is.InitContainerStatuses)
+	count("container", was.ContainerStatuses, is.ContainerStatuses)
+	count(containerTypes[podspec.EphemeralContainer], was.EphemeralContainerStatuses, is.EphemeralContainerStatuses)
 }
 
 // running observes how long a pod took to run, once, if this kubelet saw it before.

@@ -21,6 +21,7 @@ func (w *worker) report(ctx context.Context, gone bool) time.Duration {
 	}
 	s := podstatus.Compute(w.statusInput())
 	w.k.healthOfDevices(w.uid, &s)
+	w.k.metrics.terminated(w.last, &s)
 	w.last = &s
 	w.running(&s)
 	w.shown.Store(&shown{pod: pod, status: &s, observed: w.observed, volumes: w.volumes, ended: w.ended != nil && w.cleaned})

@@ -21,6 +21,10 @@ func defaultPod(p *corev1.Pod) {
 		p.Spec.EnableServiceLinks = new(corev1.DefaultEnableServiceLinks)
 	}
 	defaultPodSpec(&p.Spec)
+	// Of a template a negative one stays, with a warning.
+	if *p.Spec.TerminationGracePeriodSeconds < 0 {
+		p.Spec.TerminationGracePeriodSeconds = new(int64(1))
+	}
 	if p.Spec.HostNetwork {
 		hostPorts(p.Spec.Containers)
 		hostPorts(p.Spec.InitContainers)

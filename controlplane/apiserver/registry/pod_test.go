@@ -53,3 +53,14 @@ func TestPullPolicy(t *testing.T) {
 		}
 	}
 }
+
+// A pod that would have a negative time to end has one second; a template keeps what it has.
+func TestNegativeGracePeriod(t *testing.T) {
+	p := &corev1.Pod{Spec: corev1.PodSpec{TerminationGracePeriodSeconds: new(int64(-1))}}
+	template := &corev1.PodTemplateSpec{Spec: *p.Spec.DeepCopy()}
+	defaultPod(p)
+	defaultTemplate(template)
+	if *p.Spec.TerminationGracePeriodSeconds != 1 || *template.Spec.TerminationGracePeriodSeconds != -1 {
+		t.Error(*p.Spec.TerminationGracePeriodSeconds, *template.Spec.TerminationGracePeriodSeconds)
+	}
+}
