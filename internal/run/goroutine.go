@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -121,12 +122,19 @@ func Panics() map[string]uint64 {
 }
 
 // OnThread calls f on an operating system thread that nothing else runs on, and
-// that ends with f: what f changes of the thread (its namespaces) stays there.
+// that ends with f: what f changes of the thread (its namespaces) stays there. It is never
+// the first thread, which does not end before the process, and whose namespaces others
+// take for those of the process.
 func OnThread(name string, f func() error) error {
 	ended := make(chan error, 1)
 	Go(name, func() {
-		runtime.LockOSThread() // for good: this thread is no use to others
-		ended <- Catch(name, f)
+		runtime.LockOSThread()
+		if syscall.Gettid() == syscall.Getpid() {
+			defer runtime.UnlockOSThread()
+			ended <- OnThread(name, f) // on another, while this one is held
+			return
+		}
+		ended <- Catch(name, f) // for good: this thread is no use to others
 	})
 	return <-ended
 }
