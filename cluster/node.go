@@ -220,6 +220,9 @@ func (n *node) cniConfig() cni.Config {
 		c.ClusterCIDRs = append(c.ClusterCIDRs, p.String())
 	}
 	c.Backend, c.NodeIPs, c.NetworkID = n.facts.Backend, n.opts.nodeIPs, n.facts.Network
+	if !slices.Contains(n.facts.Disabled, "coredns") {
+		c.DNSPort = dnsPort
+	}
 	if !slices.Contains(n.facts.Disabled, networkPolicy) {
 		c.NewPods = network.NewPods{Table: n.layout.policyTable(), IPv4: networkpolicy.NewPods4, IPv6: networkpolicy.NewPods6}
 	}

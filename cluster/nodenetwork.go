@@ -2,9 +2,11 @@ package cluster
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"time"
 
+	"knarr/internal/run"
 	"knarr/node/cni"
 )
 
@@ -14,6 +16,7 @@ import (
 const (
 	minInstall, maxInstall = time.Second, time.Minute
 	lookAtNetwork          = 20 * time.Second
+	settleFirewall         = 500 * time.Millisecond
 )
 
 // install sets up the pod network, as often as it takes; an error is logged
@@ -35,19 +38,46 @@ func (n *node) install(ctx context.Context, try func() error) bool {
 	}
 }
 
-// keepInstalled repairs the pod network when somebody takes it away.
+// keepInstalled repairs the pod network when somebody takes it away, and lets pods through
+// the host's other firewalls: after each change of nftables that is not knarr's, at most
+// once in settleFirewall, and now and then without one.
 func (n *node) keepInstalled(ctx context.Context, cfg cni.Config) {
+	changed := make(chan struct{}, 1)
+	var group run.Group
+	defer group.Wait()
+	group.Go("changes of nftables", func() {
+		supervise(ctx, component{"changes of nftables", func(ctx context.Context) error {
+			return cni.Changes(ctx, func() {
+				select {
+				case changed <- struct{}{}:
+				default:
+				}
+			})
+		}})
+	})
 	look := time.NewTicker(lookAtNetwork)
 	defer look.Stop()
+	var logged string
 	for {
-		select {
-		case <-look.C:
-		case <-ctx.Done():
-			return
-		}
 		if err := cni.Intact(cfg); err != nil {
 			slog.WarnContext(ctx, "repair the pod network", "err", err)
 			n.install(ctx, func() error { return cni.Install(cfg) })
+		}
+		err := cni.Admit(cfg)
+		if text := fmt.Sprint(err); err != nil && text != logged {
+			slog.WarnContext(ctx, "a firewall of this host may drop what pods send", "err", err)
+			logged = text
+		}
+		select {
+		case <-time.After(settleFirewall): // a firewall that starts anew writes several times
+		case <-ctx.Done():
+			return
+		}
+		select {
+		case <-look.C:
+		case <-changed:
+		case <-ctx.Done():
+			return
 		}
 	}
 }

@@ -48,6 +48,8 @@ type Config struct {
 	// NewPods are the sets that close new pods until their policies are in force;
 	// without a table: none.
 	NewPods network.NewPods
+	// DNSPort is where the node's DNS answers pods at the bridge's addresses; 0: nowhere.
+	DNSPort uint16
 	// NetworkID distinguishes this cluster's tunnelled packets from another's: 24 bits.
 	NetworkID uint32
 }
@@ -173,7 +175,25 @@ func Intact(c Config) error {
 	if err != nil {
 		return fmt.Errorf("pod network: %w", err)
 	}
-	return network.Ready(n)
+	if err := network.Ready(n); err != nil {
+		return err
+	}
+	rules, err := rulesOf(network.Masquerading(c.Table))
+	if err == nil && len(rules) == 0 {
+		err = fmt.Errorf("nftables table %s is empty", c.Table)
+	}
+	return err
+}
+
+// Admit lets pods' packets through the firewalls of others on this host, which drop what
+// they do not know. What is there is left as it is.
+func Admit(c Config) error {
+	c = c.withDefaults()
+	n, err := c.conf()
+	if err != nil {
+		return fmt.Errorf("pod network: %w", err)
+	}
+	return admit(c, n)
 }
 
 // Remove takes back what Install and the plugin did: links, table, forwarding,
@@ -185,6 +205,7 @@ func Remove(c Config) error {
 		removeIfOurs(filepath.Join(c.Dir, confName), networkName(c)),
 		network.RemoveLinks(c.Bridge, c.StateDir),
 		network.RemoveTable(c.Table),
+		withdraw(c.Table),
 		Unforward(c.StateDir),
 	}
 	errs = append(errs, removeResults(resultsDir, networkName(c)))

@@ -122,6 +122,12 @@ func setElement(e element) nftables.SetElement {
 	return s
 }
 
+// Masquerading is the chain of a table that hides pods from the world, one of those that
+// are never empty.
+func Masquerading(table string) *nftables.Chain {
+	return &nftables.Chain{Table: tableOf(table), Name: "postrouting"}
+}
+
 func addChains(conn *nftables.Conn, t *nftables.Table, byName map[string]*nftables.Set, c *Conf) {
 	chain := func(name string, kind nftables.ChainType, hook *nftables.ChainHook, prio *nftables.ChainPriority) *nftables.Chain {
 		return conn.AddChain(&nftables.Chain{Table: t, Name: name, Type: kind, Hooknum: hook, Priority: prio})
@@ -152,7 +158,7 @@ func addChains(conn *nftables.Conn, t *nftables.Table, byName map[string]*nftabl
 	rule(out, family(true), from(netip.MustParsePrefix("::1/128")), verdict(expr.VerdictReturn, ""))
 	rule(out, toLocal(), verdict(expr.VerdictJump, ports.Name))
 
-	post := chain("postrouting", nftables.ChainTypeNAT, nftables.ChainHookPostrouting, nftables.ChainPriorityNATSource)
+	post := chain(Masquerading(t.Name).Name, nftables.ChainTypeNAT, nftables.ChainHookPostrouting, nftables.ChainPriorityNATSource)
 	for _, v6 := range []bool{false, true} {
 		name := hairpinOf4
 		if v6 {
