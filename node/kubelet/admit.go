@@ -24,9 +24,14 @@ type rejection struct{ reason, message string }
 
 // admit says whether the node takes a pod, nil if it does; the lock is held.
 func (k *Kubelet) admit(pod *corev1.Pod) *ending {
-	if pod.DeletionTimestamp != nil || pod.Status.StartTime != nil ||
-		pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded {
-		return nil // taken before, or never to run
+	if pod.DeletionTimestamp != nil || pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded {
+		return nil // never to run
+	}
+	if pod.Status.StartTime != nil { // taken before
+		if r := k.align(pod); r != nil {
+			slog.Warn("a pod that runs cannot have its resources for itself", "pod", podspec.Format(pod), "reason", r.reason, "err", r.message)
+		}
+		return nil
 	}
 	var others []*corev1.Pod
 	for _, w := range k.workers {
@@ -38,12 +43,14 @@ func (k *Kubelet) admit(pod *corev1.Pod) *ending {
 	}
 	r := admission(pod, others, k.withDevices(pod), k.pressure.Load(), k.cfg.Settings.AllowedUnsafeSysctls)
 	if r == nil {
-		return nil
+		if r = k.align(pod); r == nil {
+			return nil
+		}
 	}
 	if isCritical(pod) && strings.HasPrefix(r.reason, "OutOf") {
 		err := k.preempt(pod, others)
 		if err == nil {
-			return nil
+			return nil // on the CPUs of all: those of the others are not free yet
 		}
 		r = &rejection{"UnexpectedAdmissionError", fmt.Sprintf("Unexpected error while attempting to recover from admission failure: preemption: error finding a set of pods to preempt: %v", err)}
 	}

@@ -19,7 +19,7 @@ import (
 // newDevices makes what gives containers their devices.
 func (k *Kubelet) newDevices() {
 	k.devices = deviceplugin.New(deviceplugin.Config{
-		RootDir: k.cfg.RootDir, Active: k.activePods, Changed: k.wakeNode, Health: k.pokePod,
+		RootDir: k.cfg.RootDir, Active: k.activePods, Changed: k.wakeNode, Health: k.pokePod, Near: k.alignment.near,
 		Registered: func(resource string) { k.metrics.pluginsRegistered.WithLabelValues(resource).Inc() },
 		Allocated: func(resource string, took time.Duration) {
 			k.metrics.deviceTook.WithLabelValues(resource).Observe(took.Seconds())
@@ -32,13 +32,20 @@ func (k *Kubelet) activePods() (map[types.UID]bool, bool) {
 	if !k.synced.isOpen() || !k.static.isOpen() {
 		return nil, false
 	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.active(), true
+}
+
+// active are the pods that have not ended; the lock is held.
+func (k *Kubelet) active() map[types.UID]bool {
 	active := map[types.UID]bool{}
-	for _, w := range k.all() {
+	for _, w := range k.workers {
 		if w.active() {
 			active[w.uid] = true
 		}
 	}
-	return active, true
+	return active
 }
 
 // active says whether the pod has not ended.
@@ -56,6 +63,10 @@ func (k *Kubelet) servePlugins(ctx context.Context) {
 func (k *Kubelet) servePodResources(ctx context.Context) {
 	c := podresources.Config{
 		Socket: filepath.Join(k.cfg.RootDir, "pod-resources", "kubelet.sock"), Devices: k.devices, Counted: k.metrics.podResources,
+		CPUs: func(pod *corev1.Pod, container string) []int64 {
+			return wide(k.cpus.Exclusive(pod.UID, container).List())
+		},
+		AllCPUs: func() []int64 { return wide(k.cpus.Allocatable().List()) },
 		Pods: func() (pods []*corev1.Pod) {
 			for _, w := range k.all() {
 				if w.active() {
@@ -141,4 +152,11 @@ func (k *Kubelet) healthOfDevices(pod types.UID, s *corev1.PodStatus) {
 			s.ContainerStatuses[i].AllocatedResourcesStatus = have
 		}
 	}
+}
+
+func wide(ids []int) (out []int64) {
+	for _, id := range ids {
+		out = append(out, int64(id))
+	}
+	return out
 }

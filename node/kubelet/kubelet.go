@@ -36,6 +36,7 @@ import (
 	"knarr/node/kubelet/allocation"
 	"knarr/node/kubelet/cgroup"
 	"knarr/node/kubelet/configuration"
+	"knarr/node/kubelet/cpumanager"
 	"knarr/node/kubelet/csi"
 	"knarr/node/kubelet/deviceplugin"
 	"knarr/node/kubelet/fscall"
@@ -209,6 +210,9 @@ type Kubelet struct {
 	volumes         *volume.Manager
 	drivers         *csi.Manager
 	devices         *deviceplugin.Manager
+	cpus            *cpumanager.Manager
+	alignment       alignment
+	sysDir          string // where the kernel tells of CPUs and NUMA nodes
 	prober          *prober.Manager
 	pulls           *pullGate
 	records         *pullrecords.Store
@@ -228,6 +232,7 @@ type Kubelet struct {
 	staticWake chan struct{}
 	imagesWake chan struct{}
 	classWake  chan struct{}
+	cpuWake    chan struct{}
 	imageList  atomic.Pointer[[]corev1.ContainerImage]
 	manifests  atomic.Pointer[[]manifestFile] // of the URL, nil until they were read
 
@@ -279,11 +284,11 @@ func New(cfg Config) (*Kubelet, error) {
 	k := &Kubelet{
 		cfg: cfg, client: client, kube: kc, cgroups: cgroup.Open(),
 		workers: map[types.UID]*worker{}, mirrors: map[types.UID]*corev1.Pod{},
-		metrics:    newMetrics(),
-		began:      time.Now(),
+		metrics: newMetrics(),
+		began:   time.Now(), sysDir: "/sys/devices/system",
 		pulls:      &pullGate{fails: map[pullKey]*pullFail{}},
 		imageWaits: newImageWaits(),
-		nodeWake:   make(chan struct{}, 1), staticWake: make(chan struct{}, 1), imagesWake: make(chan struct{}, 1), classWake: make(chan struct{}, 1),
+		nodeWake:   make(chan struct{}, 1), staticWake: make(chan struct{}, 1), imagesWake: make(chan struct{}, 1), classWake: make(chan struct{}, 1), cpuWake: make(chan struct{}, 1),
 		up: newGate(), asked: newGate(), synced: newGate(), static: newGate(), registered: newGate(),
 	}
 	k.pulls.limit(cfg.Settings)
@@ -321,6 +326,9 @@ func (k *Kubelet) Run(ctx context.Context) error {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return fmt.Errorf("kubelet: %w", err)
 		}
+	}
+	if err := k.newManagers(k.sysDir); err != nil {
+		return fmt.Errorf("kubelet: %w", err)
 	}
 	if k.records, err = pullrecords.Open(k.cfg.RootDir); err != nil {
 		return fmt.Errorf("kubelet: %w", err)
@@ -371,7 +379,7 @@ func (k *Kubelet) Run(ctx context.Context) error {
 		{"eviction", k.watchPressure}, {"image collection", k.collectImages},
 		{"orphans", k.collectOrphans}, {"static pods", k.followStatic},
 		{"allocations", k.pruneAllocations}, {"images", k.followImages}, {"healthz", k.serveHealthz},
-		{"control groups", k.limitGroups}, {"device plugins", k.servePlugins}, {"pod resources", k.servePodResources},
+		{"control groups", k.limitGroups}, {"CPUs", k.pinContainers}, {"device plugins", k.servePlugins}, {"pod resources", k.servePodResources},
 		{"manifest URL", k.followManifestURL}, {"read-only port", k.serveReadOnly},
 	}
 	k.wg.Loop(ctx, "kubelet: storage drivers", func(ctx context.Context) {
@@ -476,6 +484,7 @@ func (k *Kubelet) startWorker(pod *corev1.Pod) *worker {
 	if e := k.admit(allocated); e != nil {
 		k.metrics.rejections.WithLabelValues(e.reason).Inc()
 		w.reject(e)
+		k.alignment.forget(pod.UID)
 	} else if err := k.allocations.Set(allocated); err != nil {
 		slog.Warn("keep the resources of a pod", "pod", podspec.Format(pod), "err", err)
 	}
@@ -491,6 +500,8 @@ func (k *Kubelet) startWorker(pod *corev1.Pod) *worker {
 		k.wakeClasses()
 		k.objects.Use(w.uid, nil)
 		k.forgetPulls(w.uid)
+		k.alignment.forget(w.uid)
+		k.wakeCPUs()
 		k.imageWaits.set(w.uid, nil)
 		if isStatic(pod) {
 			select {

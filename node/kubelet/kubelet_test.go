@@ -32,6 +32,8 @@ type node struct {
 	config func(*Config)
 	// cgroups takes the place of the machine's; nil: those.
 	cgroups *cgroup.Tree
+	// sys takes the place of /sys/devices/system.
+	sys string
 }
 
 func newNode(t testing.TB) *node {
@@ -61,6 +63,9 @@ func (n *node) start() (stop func()) {
 	}
 	if n.cgroups != nil {
 		k.cgroups = n.cgroups
+	}
+	if n.sys != "" {
+		k.sysDir = n.sys
 	}
 	n.k = k
 	ctx, cancel := context.WithCancel(context.Background())

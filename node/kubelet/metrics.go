@@ -28,6 +28,8 @@ type metrics struct {
 	statusTook, relistTook, relistPod, relist prometheus.Histogram
 	lastRelist                                prometheus.Gauge
 	evictions, rejections, imagesRemoved      *prometheus.CounterVec
+	alignments, misalignments                 *prometheus.CounterVec
+	pinnings, pinningErrors                   *prometheus.CounterVec
 	preemptions                               *prometheus.CounterVec
 	pluginsRegistered                         *prometheus.CounterVec
 	deviceTook                                *prometheus.HistogramVec
@@ -94,6 +96,10 @@ func newMetrics() *metrics {
 		inFlight:      prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "kubelet_http_inflight_requests", Help: "[ALPHA] Requests under way"}, ofRequest),
 	}
 	m.containersTerminated = count("kubelet_terminated_containers_total", "Containers that ended", "container_type", "exit_code", "reason")
+	m.alignments = count("kubelet_topology_manager_admission_requests_total", "Pods whose resources were aligned")
+	m.misalignments = count("kubelet_topology_manager_admission_errors_total", "Pods whose resources could not be aligned")
+	m.pinnings = count("kubelet_cpu_manager_pinning_requests_total", "Containers that were to have CPUs for themselves")
+	m.pinningErrors = count("kubelet_cpu_manager_pinning_errors_total", "Containers that could not have CPUs for themselves")
 	m.preemptions = count("kubelet_preemptions", "Pods that were preempted", "preemption_signal")
 	m.pluginsRegistered = count("kubelet_device_plugin_registration_total", "Registrations of device plugins", "resource_name")
 	m.deviceTook = took("kubelet_device_plugin_alloc_duration_seconds", "How long device plugins took to allocate",

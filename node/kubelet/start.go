@@ -230,6 +230,7 @@ func (k *Kubelet) runContainer(ctx context.Context, in criconfig.Inputs, sandbox
 	}
 	in.ImageVolumes, in.Services, in.Allocatable = images, k.serviceList(), k.allocatable()
 	in.RecursiveReadOnly, in.Objects, in.Files = k.recursiveReadOnly(pod), k.objects, k.podFiles()
+	in.CPUs = k.cpus.For(pod.UID, c.Name)
 	if in.Plugins, err = k.devices.Answers(ctx, pod, c); err != nil {
 		return waitError{"CreateContainerConfigError", err.Error()}
 	}

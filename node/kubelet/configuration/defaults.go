@@ -1,11 +1,14 @@
 package configuration
 
 import (
+	"maps"
+	"strconv"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
+	"k8s.io/utils/cpuset"
 )
 
 // Default gives every setting that was not said its value: upstream's, but that swap
@@ -113,6 +116,7 @@ func defaultResources(s *Settings) {
 	or(&s.MemoryManagerPolicy, kubeletconfig.NoneMemoryManagerPolicy)
 	or(&s.TopologyManagerPolicy, kubeletconfig.NoneTopologyManagerPolicy)
 	or(&s.TopologyManagerScope, kubeletconfig.ContainerTopologyManagerScope)
+	reserveCPUs(s)
 	set(&s.CPUCFSQuota, true)
 	set(&s.CPUCFSQuotaPeriod, metav1.Duration{Duration: 100 * time.Millisecond})
 	or(&s.EvictionPressureTransitionPeriod.Duration, 5*time.Minute)
@@ -124,6 +128,20 @@ func defaultResources(s *Settings) {
 	set(&s.MemoryThrottlingFactor, 0.9)
 	or(&s.MemoryReservationPolicy, kubeletconfig.NoneMemoryReservationPolicy)
 	set(&s.LocalStorageCapacityIsolation, true)
+}
+
+// reserveCPUs reserves as much CPU as the list of reserved CPUs has, in place of what is
+// reserved otherwise.
+func reserveCPUs(s *Settings) {
+	set, err := cpuset.Parse(s.ReservedSystemCPUs)
+	if err != nil || set.IsEmpty() {
+		return
+	}
+	system, kube := maps.Clone(s.SystemReserved), map[string]string{}
+	delete(system, string(corev1.ResourceCPU))
+	maps.Copy(kube, s.KubeReserved)
+	kube[string(corev1.ResourceCPU)] = strconv.Itoa(set.Size())
+	s.SystemReserved, s.KubeReserved = system, kube
 }
 
 // defaultEviction gives the thresholds that are not said their defaults: all of them

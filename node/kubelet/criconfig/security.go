@@ -56,7 +56,9 @@ func linuxConfig(n Node, in Inputs) (*cri.LinuxContainerConfig, error) {
 	if in.Target != "" {
 		out.NamespaceOptions.Pid, out.NamespaceOptions.TargetId = cri.NamespaceMode_TARGET, in.Target
 	}
-	return &cri.LinuxContainerConfig{Resources: n.ContainerResources(pod, c), SecurityContext: out}, nil
+	resources := n.ContainerResources(pod, c)
+	resources.CpusetCpus = in.CPUs
+	return &cri.LinuxContainerConfig{Resources: resources, SecurityContext: out}, nil
 }
 
 // effectiveSecurity merges a container's security context over its pod's.

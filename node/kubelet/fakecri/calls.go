@@ -215,7 +215,10 @@ func (r *Runtime) UpdateContainerResources(_ context.Context, q *cri.UpdateConta
 	if c == nil {
 		return nil, status.Error(codes.NotFound, "no such container")
 	}
-	c.Resources = &cri.ContainerResources{Linux: q.Linux}
+	changed := &cri.LinuxContainerResources{} // what is not said stays, as with real runtimes
+	proto.Merge(changed, c.Resources.GetLinux())
+	proto.Merge(changed, q.Linux)
+	c.Resources = &cri.ContainerResources{Linux: changed}
 	return &cri.UpdateContainerResourcesResponse{}, nil
 }
 

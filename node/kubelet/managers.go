@@ -1,0 +1,219 @@
+package kubelet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/utils/cpuset"
+
+	"knarr/node/kubelet/configuration"
+	"knarr/node/kubelet/cpumanager"
+	"knarr/node/kubelet/podspec"
+	"knarr/node/kubelet/topologymanager"
+)
+
+// alignment is which NUMA nodes containers are to use.
+type alignment struct {
+	policy *topologymanager.Policy
+	nodes  topologymanager.Nodes // the machine's
+
+	mu  sync.Mutex
+	all map[types.UID]map[string]topologymanager.Nodes
+}
+
+func (a *alignment) set(pod types.UID, container string, near topologymanager.Nodes) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.all[pod] == nil {
+		a.all[pod] = map[string]topologymanager.Nodes{}
+	}
+	a.all[pod][container] = near
+}
+
+// near are the nodes a container is to use; nil: any.
+func (a *alignment) near(pod types.UID, container string) map[int64]bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.all[pod][container].Map()
+}
+
+func (a *alignment) forget(pod types.UID) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.all, pod)
+}
+
+// newManagers makes what gives CPUs to containers and aligns them with devices.
+func (k *Kubelet) newManagers(sys string) error {
+	s := k.cfg.Settings
+	t, err := cpumanager.ReadTopology(sys)
+	if err != nil {
+		if s.CPUManagerPolicy != cpumanager.None || s.TopologyManagerPolicy != topologymanager.None {
+			return err
+		}
+		slog.Warn("where the machine's CPUs are is not known", "err", err)
+	}
+	a := &k.alignment
+	a.all, a.nodes = map[types.UID]map[string]topologymanager.Nodes{}, 0
+	if a.policy, err = topologymanager.New(s.TopologyManagerPolicy, s.TopologyManagerScope, s.TopologyManagerPolicyOptions, t.Nodes(), t.Distances); err != nil {
+		return err
+	}
+	a.nodes = a.policy.All
+	options, err := cpumanager.ParseOptions(s.CPUManagerPolicyOptions)
+	if err != nil {
+		return err
+	}
+	var milli int64
+	for _, of := range []map[string]string{s.SystemReserved, s.KubeReserved} {
+		q := configuration.Reserved(of)[corev1.ResourceCPU]
+		milli += q.MilliValue()
+	}
+	c := cpumanager.Config{
+		Dir: k.cfg.RootDir, Policy: s.CPUManagerPolicy, Options: options, Topology: t, Reserved: int((milli + 999) / 1000),
+		ReservedSet: cpuset.New(), SingleNode: s.TopologyManagerPolicy == topologymanager.SingleNode,
+	}
+	if s.ReservedSystemCPUs != "" {
+		if c.ReservedSet, err = cpuset.Parse(s.ReservedSystemCPUs); err != nil {
+			return err
+		}
+		c.Reserved = c.ReservedSet.Size()
+	}
+	k.cpus, err = cpumanager.New(c)
+	return err
+}
+
+// align gives the containers of a pod their CPUs, near their devices, or says why the
+// pod is not taken; the lock is held.
+func (k *Kubelet) align(pod *corev1.Pod) *rejection {
+	if k.cpus == nil || pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded {
+		return nil
+	}
+	if k.synced.isOpen() && k.static.isOpen() {
+		active := k.active()
+		active[pod.UID] = true
+		if err := k.cpus.Prune(active); err != nil {
+			slog.Warn("keep which container has which CPUs", "err", err)
+		}
+	}
+	p := k.alignment.policy
+	if p.Name != topologymanager.None {
+		k.metrics.alignments.WithLabelValues().Inc()
+	}
+	var whole topologymanager.Hint
+	if p.Scope == topologymanager.PodScope {
+		var admit bool
+		if whole, admit = p.Merge(append([]topologymanager.Hints{k.cpus.PodHints(pod)}, k.devices.PodHints(pod, k.alignment.nodes)...)); !admit {
+			return k.misaligned()
+		}
+	}
+	var r *rejection
+	podspec.EachContainer(pod, func(c *corev1.Container, kind podspec.ContainerKind) {
+		if r != nil || kind == podspec.EphemeralContainer {
+			return
+		}
+		best := whole
+		if p.Scope != topologymanager.PodScope {
+			var admit bool
+			best, admit = p.Merge(append([]topologymanager.Hints{k.cpus.Hints(pod, c)}, k.devices.Hints(pod, c, k.alignment.nodes)...))
+			if !admit {
+				r = k.misaligned()
+				return
+			}
+		}
+		k.alignment.set(pod.UID, c.Name, best.Nodes)
+		r = k.allocateCPUs(pod, c, best.Nodes)
+	})
+	k.wakeCPUs()
+	return r
+}
+
+func (k *Kubelet) misaligned() *rejection {
+	k.metrics.misalignments.WithLabelValues().Inc()
+	return &rejection{"TopologyAffinityError", "Resources cannot be allocated with Topology locality"}
+}
+
+func (k *Kubelet) allocateCPUs(pod *corev1.Pod, c *corev1.Container, near topologymanager.Nodes) *rejection {
+	if k.cpus.Wants(pod, c) == 0 {
+		return nil
+	}
+	k.metrics.pinnings.WithLabelValues().Inc()
+	err := k.cpus.Allocate(pod, c, near)
+	if err == nil {
+		return nil
+	}
+	k.metrics.pinningErrors.WithLabelValues().Inc()
+	if odd := cpumanager.AlignmentError(""); errors.As(err, &odd) {
+		return &rejection{"SMTAlignmentError", err.Error()}
+	}
+	return &rejection{"UnexpectedAdmissionError", fmt.Sprintf("Allocate failed due to %v, which is unexpected", err)}
+}
+
+func (k *Kubelet) wakeCPUs() {
+	select {
+	case k.cpuWake <- struct{}{}:
+	default:
+	}
+}
+
+// pinContainers keeps running containers on their CPUs: those that share what nobody has
+// for himself have to make room.
+func (k *Kubelet) pinContainers(ctx context.Context) {
+	if k.cfg.Settings.CPUManagerPolicy != cpumanager.Static || !k.waitRuntime(ctx) {
+		return
+	}
+	pinned := map[string]string{} // by container id
+	for {
+		k.pin(ctx, pinned)
+		timer := time.NewTimer(k.cfg.Settings.CPUManagerReconcilePeriod.Duration)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		case <-k.cpuWake:
+		case <-timer.C:
+		}
+		timer.Stop()
+	}
+}
+
+func (k *Kubelet) pin(ctx context.Context, pinned map[string]string) {
+	if active, ok := k.activePods(); ok {
+		if err := k.cpus.Prune(active); err != nil {
+			slog.Warn("keep which container has which CPUs", "err", err)
+		}
+	}
+	running := map[string]bool{}
+	for _, w := range k.all() {
+		s := w.shown.Load()
+		if s.observed == nil {
+			continue
+		}
+		for _, c := range s.observed.Running() {
+			running[c.Id] = true
+			want := k.cpus.For(w.uid, c.Name())
+			if want == "" || pinned[c.Id] == want {
+				continue
+			}
+			_, err := k.runtime.UpdateContainerResources(ctx, &cri.UpdateContainerResourcesRequest{ContainerId: c.Id, Linux: &cri.LinuxContainerResources{CpusetCpus: want}})
+			if err != nil {
+				if ctx.Err() == nil {
+					slog.Warn("keep a container on its CPUs", "pod", podspec.Format(s.pod), "container", c.Name(), "cpus", want, "err", err)
+				}
+				continue
+			}
+			pinned[c.Id] = want
+		}
+	}
+	for id := range pinned {
+		if !running[id] {
+			delete(pinned, id)
+		}
+	}
+}

@@ -1,0 +1,89 @@
+package kubelet
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+
+	"knarr/node/kubelet/deviceplugin/plugintest"
+	"knarr/node/kubelet/podtest"
+)
+
+func pinnedPod(name, cpu string) *corev1.Pod {
+	p := podtest.Pod(name, name)
+	p.Spec.Containers[0].Resources = podtest.Resources(cpu, "1Mi", cpu, "1Mi")
+	return p
+}
+
+// TestCPUs: a container that wants CPUs for itself gets them, the others make room and
+// come back when it has gone.
+func TestCPUs(t *testing.T) {
+	n := newNode(t)
+	n.sys = podtest.CPUs(t, 8, 1)
+	n.config = func(c *Config) {
+		c.Settings.CPUManagerPolicy, c.Settings.ReservedSystemCPUs = "static", "0"
+		c.Settings.CPUManagerReconcilePeriod = metav1.Duration{Duration: 10 * time.Millisecond}
+	}
+	n.start()
+	n.api.addPod(podtest.Pod("all", "all"))
+	n.until("a pod on all CPUs", n.ready("all"))
+	if got := n.rt.Resources("all").GetCpusetCpus(); got != "0-7" {
+		t.Errorf("at first on %s", got)
+	}
+	n.k.node.Store(nil) // whatever CPUs this machine has
+	n.api.addPod(pinnedPod("own", "2"))
+	n.until("a pod on its own CPUs", n.ready("own"))
+	if got := n.rt.Resources("own").GetCpusetCpus(); got != "1,5" {
+		t.Errorf("on %s", got)
+	}
+	n.until("the other one made room", func() bool { return n.rt.Resources("all").GetCpusetCpus() == "0,2-4,6-7" })
+	n.k.node.Store(nil)
+	n.api.addPod(pinnedPod("more", "6"))
+	n.until("one too many rejected", func() bool { return n.api.pod("more").Status.Reason == "UnexpectedAdmissionError" })
+	if m := n.api.pod("more").Status.Message; !strings.Contains(m, "Allocate failed due to not enough cpus available to satisfy request: requested=6, available=5, which is unexpected") {
+		t.Errorf("message %q", m)
+	}
+	n.api.deletePod("own")
+	n.until("all CPUs again", func() bool { return n.rt.Resources("all").GetCpusetCpus() == "0-7" })
+}
+
+// TestTopology: CPUs and a device of one container are of one NUMA node, and a pod for
+// which that cannot be is rejected.
+func TestTopology(t *testing.T) {
+	n := newNode(t)
+	n.sys = podtest.CPUs(t, 8, 2)
+	n.config = func(c *Config) {
+		c.Settings.CPUManagerPolicy, c.Settings.ReservedSystemCPUs, c.Settings.TopologyManagerPolicy = "static", "0", "single-numa-node"
+	}
+	n.start()
+	on := func(id string, node int64) *pluginapi.Device {
+		return &pluginapi.Device{ID: id, Health: pluginapi.Healthy, Topology: &pluginapi.TopologyInfo{Nodes: []*pluginapi.NUMANode{{ID: node}}}}
+	}
+	plugin := &plugintest.Plugin{}
+	plugintest.Start(t, plugin, n.pluginDir(), gpu, on("a", 1), on("b", 1))
+	n.until("the devices on the Node", n.offers(2, 2))
+	with := func(name, cpu string) *corev1.Pod {
+		p := pinnedPod(name, cpu)
+		r := p.Spec.Containers[0].Resources
+		r.Requests[gpu], r.Limits[gpu] = resource.MustParse("1"), resource.MustParse("1")
+		return p
+	}
+	n.k.node.Store(nil)
+	n.api.addPod(with("one", "2"))
+	n.until("the pod", n.ready("one"))
+	if got := n.rt.Resources("one").GetCpusetCpus(); got != "1,5" || !slices.Equal(plugin.Calls(), []string{"Allocate a"}) {
+		t.Errorf("CPUs %s, calls %v", got, plugin.Calls())
+	}
+	n.k.node.Store(nil)
+	n.api.addPod(with("two", "3"))
+	n.until("a pod for which there is no node", func() bool { return n.api.pod("two").Status.Reason == "TopologyAffinityError" })
+	if m := n.api.pod("two").Status.Message; !strings.Contains(m, "Resources cannot be allocated with Topology locality") {
+		t.Errorf("message %q", m)
+	}
+}
