@@ -33,15 +33,70 @@ type filters struct {
 	mirrors []mirror
 	errors  *errorPages
 	any     bool
+	at      place
 }
 
+// A compiler makes a Config's sites of those before.
 type compiler struct {
 	proxy    *Proxy
 	limiters map[place]*limiter
+	before   map[string]*Site
+	changed  map[string]bool // the backends that were not there before, or are others now
+	tables   map[sameRoutes]*route.Table[*action]
+}
+
+// sameRoutes are the routes of several listeners, which have one table.
+type sameRoutes struct {
+	first *route.Route
+	n     int
+}
+
+func (c *compiler) table(l *route.Listener) *route.Table[*action] {
+	if len(l.Routes) == 0 {
+		return &route.Table[*action]{}
+	}
+	key := sameRoutes{&l.Routes[0], len(l.Routes)}
+	t := c.tables[key]
+	if t == nil {
+		before := &route.Table[*action]{}
+		if site := c.before[l.Name]; site != nil {
+			before = site.table
+		}
+		t = before.Next(l.Routes, func(r *route.Route, rule *route.Rule) *action { return c.action(l, r, rule) }, c.keep)
+		c.tables[key] = t
+	}
+	return t
+}
+
+// keep says whether a target's action leads where it did, and counts its clients on.
+func (c *compiler) keep(t *route.Target[*action]) bool {
+	if len(c.changed) > 0 && c.touched(t.Rule) {
+		return false
+	}
+	c.carry(&t.Action.filters)
+	for i := range t.Action.shares {
+		c.carry(&t.Action.shares[i].filters)
+	}
+	return true
+}
+
+func (c *compiler) carry(f *filters) {
+	if f.limiter != nil {
+		c.limiters[f.at] = f.limiter
+	}
+}
+
+// touched says whether a rule leads to a backend that has changed.
+func (c *compiler) touched(r *route.Rule) bool {
+	of := func(f *route.Filters) bool {
+		return f.Auth != nil && c.changed[f.Auth.Backend] || f.ErrorPages != nil && c.changed[f.ErrorPages.Backend] ||
+			slices.ContainsFunc(f.Mirrors, func(m route.Mirror) bool { return c.changed[m.Backend] })
+	}
+	return of(&r.Filters) || slices.ContainsFunc(r.Backends, func(b route.Share) bool { return c.changed[b.Backend] || of(&b.Filters) })
 }
 
 func (c *compiler) site(l *route.Listener) *Site {
-	s := &Site{Listener: l, table: route.Compile(l.Routes, func(r *route.Route, rule *route.Rule) *action { return c.action(l, r, rule) })}
+	s := &Site{Listener: l, table: c.table(l)}
 	if l.HTTP3Port != 0 {
 		s.alternative = []string{`h3=":` + publicPort(l.PublicPort) + `"; ma=86400`}
 		for _, h := range l.HTTP3Hosts {
@@ -109,7 +164,7 @@ func (c *compiler) filters(of *route.Filters, at place) filters {
 		if f.limiter = c.proxy.limiters[at]; f.limiter == nil || !reflect.DeepEqual(f.limiter.Limit, *of.Limit) {
 			f.limiter = newLimiter(*of.Limit)
 		}
-		c.limiters[at] = f.limiter
+		c.limiters[at], f.at = f.limiter, at
 	}
 	if of.Auth != nil {
 		f.auth = newAuthenticator(of.Auth, c.proxy)
@@ -156,7 +211,7 @@ func sameBackend(a, b *route.Backend) bool {
 		!slices.EqualFunc(a.Certificate.Certificate, b.Certificate.Certificate, slices.Equal[[]byte])) {
 		return false
 	}
-	x, y := *a, *b
-	x.CAs, y.CAs, x.Certificate, y.Certificate = nil, nil, nil, nil
-	return reflect.DeepEqual(x, y)
+	return a.Protocol == b.Protocol && a.ServerName == b.ServerName && a.SystemCAs == b.SystemCAs && slices.Equal(a.Names, b.Names) &&
+		a.ConnectTimeout == b.ConnectTimeout && a.ReadTimeout == b.ReadTimeout && a.WriteTimeout == b.WriteTimeout &&
+		a.HashBy == b.HashBy && a.ProxyProtocol == b.ProxyProtocol
 }

@@ -44,6 +44,7 @@ type Proxy struct {
 	endpoints map[string][]route.Endpoint // also of backends that no Config names yet
 	upstreams map[string]*Upstream
 	limiters  map[place]*limiter
+	sites     map[string]*Site // of the Config before
 }
 
 // New is a Proxy without backends.
@@ -98,7 +99,7 @@ type Compiled struct {
 func (p *Proxy) Compile(c *route.Config) *Compiled {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	old := p.upstreams
+	old, changed := p.upstreams, map[string]bool{}
 	p.upstreams = make(map[string]*Upstream, len(c.Backends))
 	for name, spec := range c.Backends {
 		u := old[name]
@@ -107,15 +108,17 @@ func (p *Proxy) Compile(c *route.Config) *Compiled {
 			transports := newTransports(&u.Spec)
 			u.Set = backend.New(name, func(e *backend.Endpoint) io.Closer { return transports.open(e.Address) })
 			u.Set.Put(p.endpoints[name])
+			changed[name] = true
 		}
 		p.upstreams[name] = u
 	}
 	for name := range old {
 		if p.upstreams[name] == nil {
 			delete(p.endpoints, name)
+			changed[name] = true
 		}
 	}
-	compiler, dropped := &compiler{proxy: p, limiters: map[place]*limiter{}}, map[string]error{}
+	compiler, dropped := &compiler{proxy: p, limiters: map[place]*limiter{}, before: p.sites, changed: changed, tables: map[sameRoutes]*route.Table[*action]{}}, map[string]error{}
 	sites := make(map[string]*Site, len(c.Listeners))
 	for i := range c.Listeners {
 		l := &c.Listeners[i]
@@ -124,7 +127,7 @@ func (p *Proxy) Compile(c *route.Config) *Compiled {
 			maps.Copy(dropped, sites[l.Name].table.Dropped)
 		}
 	}
-	p.limiters = compiler.limiters
+	p.limiters, p.sites = compiler.limiters, sites
 	p.reach.Store(newReach(p.cfg.Inside, c))
 	current := maps.Clone(p.upstreams)
 	return &Compiled{Sites: sites, Upstreams: current, Dropped: dropped, Release: func() {

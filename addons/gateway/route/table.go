@@ -19,7 +19,8 @@ import (
 // cookies, then parameters; one with sources; the older route, then by its name; the place
 // in its route.
 type Table[A any] struct {
-	hosts Hosts[*paths[A]]
+	hosts  Hosts[*paths[A]]
+	routes map[*Rule]*expanded[A] // by their first rule
 	// Dropped are the routes that could not be compiled, by their names: they are left out,
 	// and the others are served.
 	Dropped map[string]error
@@ -43,6 +44,7 @@ type Target[A any] struct {
 type paths[A any] struct {
 	exact, prefix byPath[A]
 	regexps       []Target[A]
+	of            []*expanded[A] // the routes that they are of
 }
 
 // byPath holds the matches of each path, in the order that they are tried. Few paths
@@ -65,67 +67,126 @@ const fewPaths = 4
 // everything is what a Rule without matches covers.
 var everything = Match{PathType: PathPrefix, Path: "/"}
 
-// building collects what becomes one paths.
+// An expanded is a route and a target for each match of its rules.
+type expanded[A any] struct {
+	route   Route
+	targets []Target[A]
+}
+
+// building collects what becomes one paths: routes, of which there is mostly one.
 type building[A any] struct {
-	exact, prefix map[string][]Target[A]
-	regexps       []Target[A]
-	single        bool
-	name          string
+	name   string
+	single bool
+	first  *expanded[A]
+	more   []*expanded[A]
 }
 
 // Compile makes a table of routes. Each rule is given to action once; what that returns
 // is the Action of the rule's targets.
 func Compile[A any](routes []Route, action func(*Route, *Rule) A) *Table[A] {
-	var hosts Hosts[*building[A]]
-	var order []*building[A]
-	at := func(name string, single bool) *building[A] {
+	return (&Table[A]{}).Next(routes, action, nil)
+}
+
+// Next is the table of other routes. It takes over what has not changed since t: routes
+// whose rules are the very same ones in memory, if keep says of each of their targets that
+// its action may stay, and hosts that have only such routes.
+func (t *Table[A]) Next(routes []Route, action func(*Route, *Rule) A, keep func(*Target[A]) bool) *Table[A] {
+	var hosts Hosts[int] // places in order
+	order := make([]building[A], 0, len(routes))
+	at := func(name string, single bool) int {
 		name = strings.ToLower(name)
 		single = single && strings.HasPrefix(name, "*.")
-		b, ok := hosts.Get(name, single)
+		i, ok := hosts.Get(name, single)
 		if !ok {
-			b = &building[A]{name: name, single: single}
-			hosts.Set(name, single, b)
-			order = append(order, b)
+			i = len(order)
+			order = append(order, building[A]{name: name, single: single})
+			hosts.Set(name, single, i)
 		}
-		return b
+		return i
 	}
-	t := &Table[A]{}
+	hosts.exact = make(map[string]int, len(t.hosts.exact))
+	next := &Table[A]{routes: make(map[*Rule]*expanded[A], len(routes))}
+	next.hosts.exact = make(map[string]*paths[A], len(t.hosts.exact))
 	for i := range routes {
 		r := &routes[i]
-		targets, err := expand(r, action)
+		e, err := t.expand(r, action, keep)
 		if err != nil {
-			if t.Dropped == nil {
-				t.Dropped = map[string]error{}
+			if next.Dropped == nil {
+				next.Dropped = map[string]error{}
 			}
-			t.Dropped[r.Name] = err
+			next.Dropped[r.Name] = err
 			continue
 		}
-		var into []*building[A]
+		if len(r.Rules) > 0 {
+			next.routes[&r.Rules[0]] = e
+		}
 		for _, name := range r.Hosts {
-			if b := at(name, r.SingleLabel); !slices.Contains(into, b) {
-				into = append(into, b)
-			}
+			order[at(name, r.SingleLabel)].add(e)
 		}
 		if len(r.Hosts) == 0 {
-			into = append(into, at("", false))
+			order[at("", false)].add(e)
 		}
-		for _, b := range into {
-			for j := range targets {
-				b.add(targets[j])
+	}
+	for i := range order {
+		b := &order[i]
+		// A name with one more label is covered by both kinds of wildcards of a suffix, so
+		// what is found for those has the matches of both.
+		if many, ok := hosts.Get(b.name, false); ok && b.single {
+			for _, e := range order[many].all() {
+				b.add(e)
 			}
 		}
-	}
-	// A name with one more label is covered by both kinds of wildcards of a suffix, so
-	// what is found for those has the matches of both.
-	for _, b := range order {
-		if many, ok := hosts.Get(b.name, false); ok && b.single {
-			b.merge(many)
+		if before, ok := t.hosts.Get(b.name, b.single); ok && b.same(before) {
+			next.hosts.Set(b.name, b.single, before)
+		} else {
+			next.hosts.Set(b.name, b.single, b.done())
 		}
 	}
-	for _, b := range order {
-		t.hosts.Set(b.name, b.single, b.done())
+	return next
+}
+
+// add adds a route, once.
+func (b *building[A]) add(e *expanded[A]) {
+	switch {
+	case b.first == nil:
+		b.first = e
+	case b.first != e && !slices.Contains(b.more, e):
+		b.more = append(b.more, e)
 	}
-	return t
+}
+
+func (b *building[A]) all() []*expanded[A] { return append([]*expanded[A]{b.first}, b.more...) }
+
+// same says whether it would become paths that are there.
+func (b *building[A]) same(p *paths[A]) bool {
+	return len(p.of) == 1+len(b.more) && p.of[0] == b.first && slices.Equal(p.of[1:], b.more)
+}
+
+// same says whether a route is another one, with the same rules.
+func (r *Route) same(other *Route) bool {
+	return len(r.Rules) == len(other.Rules) && r.Name == other.Name && r.SingleLabel == other.SingleLabel && r.Created.Equal(other.Created) && slices.Equal(r.Hosts, other.Hosts)
+}
+
+func (e *expanded[A]) stays(keep func(*Target[A]) bool) bool {
+	for i := range e.targets {
+		if !keep(&e.targets[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+// expand is a route as it was expanded before, if it has not changed, or else anew.
+func (t *Table[A]) expand(r *Route, action func(*Route, *Rule) A, keep func(*Target[A]) bool) (*expanded[A], error) {
+	if len(r.Rules) > 0 && keep != nil {
+		if e := t.routes[&r.Rules[0]]; e != nil && e.route.same(r) && e.stays(keep) {
+			return e, nil
+		}
+	}
+	e := &expanded[A]{route: *r} // so that the table holds no other routes
+	var err error
+	e.targets, err = expand(&e.route, action)
+	return e, err
 }
 
 // expand is a target for each match of a route's rules. What tenants write must not end a
@@ -198,19 +259,6 @@ func whole(values []Value) []Value {
 	return values
 }
 
-func (b *building[A]) add(t Target[A]) {
-	switch t.Match.PathType {
-	case PathRegexp:
-		if t.Match.Pattern != nil { // without one it covers nothing
-			b.regexps = append(b.regexps, t)
-		}
-	case PathExact:
-		add(&b.exact, t.path, t)
-	default:
-		add(&b.prefix, t.Prefix, t)
-	}
-}
-
 func add[A any](m *map[string][]Target[A], path string, t Target[A]) {
 	if *m == nil {
 		*m = map[string][]Target[A]{}
@@ -218,25 +266,29 @@ func add[A any](m *map[string][]Target[A], path string, t Target[A]) {
 	(*m)[path] = append((*m)[path], t)
 }
 
-func (b *building[A]) merge(other *building[A]) {
-	for path, ts := range other.exact {
-		for _, t := range ts {
-			add(&b.exact, path, t)
-		}
-	}
-	for path, ts := range other.prefix {
-		for _, t := range ts {
-			add(&b.prefix, path, t)
-		}
-	}
-	b.regexps = append(b.regexps, other.regexps...)
-}
-
+// done makes the paths.
 func (b *building[A]) done() *paths[A] {
-	slices.SortStableFunc(b.regexps, func(x, y Target[A]) int {
+	p := &paths[A]{of: b.all()}
+	var exact, prefix map[string][]Target[A]
+	for _, e := range p.of {
+		for _, t := range e.targets {
+			switch t.Match.PathType {
+			case PathRegexp:
+				if t.Match.Pattern != nil { // without one it covers nothing
+					p.regexps = append(p.regexps, t)
+				}
+			case PathExact:
+				add(&exact, t.path, t)
+			default:
+				add(&prefix, t.Prefix, t)
+			}
+		}
+	}
+	slices.SortStableFunc(p.regexps, func(x, y Target[A]) int {
 		return cmp.Or(cmp.Compare(len(y.Match.Pattern.String()), len(x.Match.Pattern.String())), precedence(x, y))
 	})
-	return &paths[A]{exact: sorted(b.exact), prefix: sorted(b.prefix), regexps: b.regexps}
+	p.exact, p.prefix = sorted(exact), sorted(prefix)
+	return p
 }
 
 func sorted[A any](m map[string][]Target[A]) (p byPath[A]) {

@@ -203,6 +203,20 @@ func TestRandom(t *testing.T) {
 			routes = append(routes, r)
 		}
 		table := Compile(routes, name)
+		if seed%2 == 1 { // a part of them are others, and some of those that stay are made anew
+			before := table
+			routes = slices.DeleteFunc(slices.Clone(routes), func(Route) bool { return random.IntN(4) == 0 })
+			for i := range routes {
+				if random.IntN(4) == 0 {
+					routes[i].Rules = slices.Clone(routes[i].Rules)
+					random.Shuffle(len(routes[i].Rules), func(a, b int) {
+						routes[i].Rules[a], routes[i].Rules[b] = routes[i].Rules[b], routes[i].Rules[a]
+					})
+				}
+			}
+			random.Shuffle(len(routes), func(a, b int) { routes[a], routes[b] = routes[b], routes[a] })
+			table = before.Next(routes, name, func(*Target[string]) bool { return random.IntN(8) > 0 })
+		}
 		for range 200 {
 			r := &Request{Host: host(), Path: cmp.Or(path(), "/"), Method: pick("GET", "POST"), RawQuery: pick("", "q=1"),
 				Header: http.Header{"X": {pick("1", "2")}, "Y": {pick("1", "2")}}, Source: netip.MustParseAddr(pick("10.0.0.1", "::1"))}
