@@ -21,7 +21,7 @@ func localName(s *subject, value string) (string, bool) { return references.Loca
 
 // authenticate is what is asked of clients; nil if nothing is.
 func (c *compilation) authenticate(s *subject) *route.Auth {
-	w, auth, any := &s.want, route.Auth{}, false
+	w, auth, any := s.want, route.Auth{}, false
 	if w.auth.kind != "" {
 		any = true
 		users, err := c.users(s)
@@ -179,6 +179,7 @@ func (c *compilation) customHeaders(s *subject) *route.Headers {
 		s.fault("annotation custom-headers is not followed: %q is not in the Ingress' namespace", clipped(s.want.headers))
 		return nil
 	}
+	s.unknown()
 	m := c.ConfigMap(types.NamespacedName{Namespace: s.name.Namespace, Name: name})
 	if m == nil {
 		s.fault("annotation custom-headers is not followed: ConfigMap %q %s", name, c.missing(s, "configmaps", name))

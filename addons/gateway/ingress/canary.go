@@ -72,17 +72,22 @@ func (c *compilation) offer(s *subject) {
 	}
 }
 
+// canary is what a canary of a path is offered for.
+func (c claim) canary() claim {
+	if c.kind == route.PathExact {
+		return c
+	}
+	return claim{host: c.host, path: "/" + strings.Trim(c.path, "/")}
+}
+
 // canaried are the rules of a path, with those of its canary before them: by header,
 // by cookie, then by weight.
-func (c *compilation) canaried(at claim, rule route.Rule) []route.Rule {
-	key := claim{host: at.host, path: "/" + strings.Trim(at.path, "/")}
-	if at.kind == route.PathExact {
-		key = at
-	}
-	offered := c.canaries[key]
+func (c *compilation) canaried(s *subject, at claim, rule route.Rule) []route.Rule {
+	offered := c.canaries[at.canary()]
 	if offered == nil {
 		return []route.Rule{rule}
 	}
+	s.unknown()
 	offered.used = true
 	w := &offered.of.want.canary
 	match := rule.Matches[0]

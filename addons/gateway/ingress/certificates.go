@@ -19,12 +19,13 @@ func (c *compilation) certify(s *subject) {
 	for i := range certs {
 		certs[i] = c.certificate(s, &s.ing.Spec.TLS[i])
 	}
-	for _, host := range s.allHosts() {
+	for _, host := range s.hosts {
 		if host == "" || c.owners[host] != s.name.Namespace {
 			continue
 		}
 		if cert, found := certificateOf(host, s.ing.Spec.TLS[:len(certs)], certs); found {
-			if s.want.http3 && !slices.Contains(c.http3, host) {
+			if s.want.http3 && !c.http3Named[host] {
+				c.http3Named[host] = true
 				c.http3 = append(c.http3, host)
 			}
 			if _, taken := c.names[host]; taken {

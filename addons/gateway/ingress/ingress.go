@@ -106,10 +106,13 @@ type Fault struct {
 func Compile(in Input) *Output {
 	c := &compilation{
 		Input: in,
-		out:   &Output{Backends: map[string]route.Backend{}, Targets: map[string]Target{}, Verdicts: map[types.NamespacedName]Verdict{}},
+		out: &Output{
+			Backends: make(map[string]route.Backend, len(in.Ingresses)), Targets: make(map[string]Target, len(in.Ingresses)),
+			Verdicts: make(map[types.NamespacedName]Verdict, len(in.Ingresses)),
+		},
 		names: make(map[string]*tls.Certificate, len(in.Ingresses)), claims: make(map[claim]types.NamespacedName, len(in.Ingresses)), canaries: map[claim]*canary{},
-		owners: make(map[string]string, len(in.Ingresses)), paths: map[string]int{}, offered: map[string]int{},
-		hosts: make(map[string]bool, len(in.Ingresses)), routes: make([]route.Route, 0, len(in.Ingresses)),
+		owners: make(map[string]string, len(in.Ingresses)), paths: map[string]int{}, offered: map[string]int{}, http3Named: map[string]bool{},
+		routes: make([]route.Route, 0, len(in.Ingresses)),
 	}
 	if len(in.Ingresses) == 0 {
 		in.Parsed.Sweep()
@@ -117,31 +120,35 @@ func Compile(in Input) *Output {
 	}
 	all := make([]*subject, len(in.Ingresses))
 	for i, ing := range in.Ingresses {
-		all[i] = &subject{ing: ing, name: types.NamespacedName{Namespace: ing.Namespace, Name: ing.Name}}
-		all[i].guard(func() { all[i].read(c) })
+		s := &subject{ing: ing, name: types.NamespacedName{Namespace: ing.Namespace, Name: ing.Name}, want: &settings{}}
+		if all[i], s.known = s, in.Parsed.outcome(ing); s.known != nil {
+			s.want, s.hosts = s.known.want, s.known.hosts
+		} else {
+			s.guard(func() { s.read(c) })
+			s.hosts = s.allHosts()
+		}
 	}
 	slices.SortFunc(all, func(a, b *subject) int {
 		return cmp.Or(a.ing.CreationTimestamp.Compare(b.ing.CreationTimestamp.Time), cmp.Compare(a.name.Namespace, b.name.Namespace), cmp.Compare(a.name.Name, b.name.Name))
 	})
 	for _, s := range all {
-		for _, host := range s.allHosts() {
+		for _, host := range s.hosts {
 			if _, owned := c.owners[host]; !owned {
 				c.owners[host] = s.name.Namespace
 			}
 		}
 	}
 	for _, s := range all {
-		for i := range s.ing.Spec.Rules {
-			c.hosts[s.ing.Spec.Rules[i].Host] = true
-		}
+		s.certified[0] = len(s.faults)
 		s.guard(func() { c.certify(s) })
+		s.certified[1] = len(s.faults)
 		if s.want.canary.on {
 			s.guard(func() { c.offer(s) })
 		}
 	}
 	for _, s := range all {
-		if !s.want.canary.on {
-			s.guard(func() { c.serve(s) })
+		if !s.want.canary.on && !c.again(s) {
+			s.guard(func() { c.remember(s) })
 		}
 	}
 	for _, offered := range c.canaries {
@@ -172,8 +179,8 @@ type compilation struct {
 	canaries map[claim]*canary
 	// paths are how many a namespace has, offered how many of canaries.
 	paths, offered map[string]int
-	hosts          map[string]bool // that some Ingress' rules name
 	http3          []string        // hosts that are served by HTTP/3 as well
+	http3Named     map[string]bool // the same
 	passthrough    []route.Listener
 }
 
@@ -212,9 +219,16 @@ func (c claim) String() string {
 type subject struct {
 	ing    *networkingv1.Ingress
 	name   types.NamespacedName
-	want   settings
+	want   *settings
 	faults []Fault
 	broken bool
+	hosts  []string // of its rules, then its aliases
+	// known is what the compilation before has made of it; asked is what this one has asked
+	// for it, nil if that is not all that it depends on.
+	known *outcome
+	asked *outcome
+	// certified are the places among the faults of those that were found with certificates.
+	certified [2]int
 }
 
 // guard does a step of an Ingress' compilation. What a tenant writes must not end that of

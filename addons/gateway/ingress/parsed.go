@@ -10,15 +10,17 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 )
 
-// Parsed keeps what takes long to read: certificates and patterns, from one compilation
-// to the next. What a compilation did not ask for is forgotten after it.
+// Parsed keeps what takes long: certificates, patterns and what Ingresses that have not
+// changed became, from one compilation to the next. What a compilation did not ask for is forgotten after it.
 type Parsed struct {
 	certificates map[string]*certificate
 	pools        map[string]*pool
 	patterns     map[string]*pattern
 	users        map[string]*users
+	outcomes     map[*networkingv1.Ingress]*outcome
 	round        int
 }
 
@@ -48,7 +50,7 @@ type users struct {
 
 // NewParsed is empty.
 func NewParsed() *Parsed {
-	return &Parsed{certificates: map[string]*certificate{}, pools: map[string]*pool{}, patterns: map[string]*pattern{}, users: map[string]*users{}}
+	return &Parsed{certificates: map[string]*certificate{}, pools: map[string]*pool{}, patterns: map[string]*pattern{}, users: map[string]*users{}, outcomes: map[*networkingv1.Ingress]*outcome{}}
 }
 
 // Sweep forgets what this compilation did not use.
@@ -71,6 +73,11 @@ func (p *Parsed) Sweep() {
 	for k, v := range p.users {
 		if v.used != p.round {
 			delete(p.users, k)
+		}
+	}
+	for k, v := range p.outcomes {
+		if v.used != p.round {
+			delete(p.outcomes, k)
 		}
 	}
 	p.round++

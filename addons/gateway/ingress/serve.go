@@ -20,6 +20,9 @@ func RouteName(ing *networkingv1.Ingress) string { return "Ingress " + ing.Names
 
 // serve makes the routes of an Ingress that is no canary.
 func (c *compilation) serve(s *subject) {
+	if s.want.www || s.want.passthrough || s.ing.Spec.DefaultBackend != nil {
+		s.unknown() // it depends on which other hosts there are
+	}
 	c.secure(s)
 	filters := c.filters(s)
 	paths := 0
@@ -48,6 +51,7 @@ func (c *compilation) serve(s *subject) {
 		}
 		for j := range places {
 			if !s.within(c.paths, &paths, 1+len(s.want.aliases)) {
+				s.unknown()
 				c.publish(s, mine)
 				return
 			}
@@ -92,6 +96,7 @@ func (s *subject) hostsOf(r *networkingv1.IngressRule) []string {
 // faults only once for a path of several hosts.
 func (c *compilation) rules(s *subject, host string, p *networkingv1.HTTPIngressPath, f route.Filters, tell bool) []route.Rule {
 	if owner := c.owners[host]; host != "" && owner != s.name.Namespace {
+		s.unknown()
 		s.fault("host %s is not served: it is namespace %s's, whose Ingress for it is older", clipped(host), owner)
 		return nil
 	}
@@ -107,17 +112,21 @@ func (c *compilation) rules(s *subject, host string, p *networkingv1.HTTPIngress
 		at.path = "/" + strings.Trim(match.Path, "/")
 	}
 	if other, taken := c.claims[at]; taken {
+		s.unknown()
 		if other != s.name {
 			s.fault("%s is served by Ingress %s, which is older", at, other)
 		}
 		return nil
 	}
 	c.claims[at] = s.name
+	if s.asked != nil {
+		s.asked.claims = append(s.asked.claims, at)
+	}
 	rule := route.Rule{
 		Name: p.Path, Matches: []route.Match{match}, Filters: f, BodyLimit: s.want.bodyLimit, Buffer: s.want.buffer,
 		NoAccessLog: s.want.noAccessLog, Retry: s.want.retry, Session: s.want.session,
 	}
-	if f.Redirect != nil && f.Redirect.OnlyPlain && (strings.HasPrefix(match.Path, challenges) || !s.want.forceSSL && !c.secured(host)) {
+	if f.Redirect != nil && f.Redirect.OnlyPlain && (strings.HasPrefix(match.Path, challenges) || !s.want.forceSSL && !c.asksSecured(s, host)) {
 		rule.Filters.Redirect = nil
 	}
 	if s.want.closed != "" {
@@ -142,7 +151,7 @@ func (c *compilation) rules(s *subject, host string, p *networkingv1.HTTPIngress
 	if rule.Filters.ErrorPages = c.errorPages(s, &p.Backend); rule.Filters.ErrorPages == nil {
 		rule.Filters.ErrorPages = f.ErrorPages
 	}
-	return c.withRoot(s, c.canaried(at, rule)...)
+	return c.withRoot(s, c.canaried(s, at, rule)...)
 }
 
 // withRoot leads from the root of a host to the application's.
@@ -165,9 +174,17 @@ func (c *compilation) secured(host string) bool {
 	return ok && wild && c.owners["*."+rest] == c.owners[host]
 }
 
+func (c *compilation) asksSecured(s *subject, host string) bool {
+	is := c.secured(host)
+	if s.asked != nil {
+		s.asked.secured = append(s.asked.secured, askedHost{host, is})
+	}
+	return is
+}
+
 // filters are those of all paths of an Ingress.
 func (c *compilation) filters(s *subject) (f route.Filters) {
-	w := &s.want
+	w := s.want
 	if !w.sticky {
 		w.session = nil
 	}
@@ -245,12 +262,13 @@ func (c *compilation) mirrors(s *subject) []route.Mirror {
 
 // errorPages is the backend that answers in another's place.
 func (c *compilation) errorPages(s *subject, of *networkingv1.IngressBackend) *route.ErrorPages {
-	w := &s.want
+	w := s.want
 	pages := &route.ErrorPages{Codes: w.errorCodes, Unavailable: w.defaultBackend != ""}
 	var err error
 	switch {
 	case w.defaultBackend != "":
 		name, ok := localName(s, w.defaultBackend)
+		s.unknown()
 		svc := c.Service(types.NamespacedName{Namespace: s.name.Namespace, Name: name})
 		if !ok || svc == nil || len(svc.Spec.Ports) == 0 {
 			s.fault("annotation default-backend is not followed: Service %q with a port was not found in the Ingress' namespace", clipped(w.defaultBackend))
@@ -293,7 +311,7 @@ func (c *compilation) fromToWWW(s *subject, mine []route.Route) {
 			continue
 		}
 		at := claim{from, "/", route.PathPrefix}
-		if _, taken := c.claims[at]; taken || c.hosts[from] {
+		if _, taken := c.claims[at]; taken || c.owners[from] != "" {
 			continue
 		}
 		c.claims[at] = s.name

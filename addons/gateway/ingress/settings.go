@@ -83,7 +83,7 @@ var usualCORS = route.CORS{
 
 // read takes over the annotations, in the order of their names.
 func (s *subject) read(c *compilation) {
-	s.want = settings{
+	s.want = &settings{
 		sslRedirect: true, permanentCode: 301, temporalCode: 302, tries: 3,
 		canary: canarySettings{total: 100}, limit: limitSettings{multiplier: 5}, auth: authSettings{parameter: "rd"},
 		clients: clientSettings{verify: "on"}, cors: corsSettings{CORS: usualCORS},
@@ -126,7 +126,7 @@ func (s *subject) annotation(name, value string) {
 	case a.Kind == Unserved:
 		s.fault("annotation %s%s is not served: %s", references.Prefix, name, a.Note)
 	default:
-		if err := a.read(&s.want, value); err != nil {
+		if err := a.read(s.want, value); err != nil {
 			s.refuse(name, a, err)
 		}
 	}
