@@ -138,6 +138,7 @@ type nodePart struct {
 	events   record.EventRecorder
 	backends map[types.NamespacedName][]string // of each Service
 	targets  map[string]ingress.Target
+	at       host // where this node was when they were located
 	sent     map[string][]route.Endpoint
 	reported map[string]string // the errors of listeners that events tell of
 	settled  PortsOf           // those before it are
@@ -172,11 +173,7 @@ func (n *nodePart) reconcile(ctx context.Context, key string) (time.Duration, er
 		return 0, err
 	}
 	began := time.Now()
-	n.targets, n.backends = out.targets, map[types.NamespacedName][]string{}
-	for name, t := range out.targets {
-		n.backends[t.Service] = append(n.backends[t.Service], name)
-		n.locate(name) // before the routes that lead there
-	}
+	n.direct(out.targets) // before the routes that lead there
 	failed := n.cfg.Plane.Apply(&out.Config)
 	n.settle(out.knowsGateways)
 	now := time.Now()
@@ -192,6 +189,19 @@ func (n *nodePart) settle(knowsGateways bool) {
 			n.cfg.Settled(n.settled)
 		}
 		n.settled++
+	}
+}
+
+// direct finds where backends are that there were not before, or whose Services have
+// changed. Changes of endpoints come one by one.
+func (n *nodePart) direct(targets map[string]ingress.Target) {
+	before, moved, everywhere := n.targets, n.moved.take(), n.at != n.here
+	n.targets, n.backends, n.at = targets, make(map[types.NamespacedName][]string, len(targets)), n.here
+	for name, t := range targets {
+		n.backends[t.Service] = append(n.backends[t.Service], name)
+		if was, there := before[name]; everywhere || !there || was != t || moved[t.Service] {
+			n.locate(name)
+		}
 	}
 }
 

@@ -45,6 +45,7 @@ type world struct {
 	served             map[types.NamespacedName]bool // the Services of Gateways
 	node               string                        // whose places are looked for; "" on a server
 	here               host                          // this node
+	moved              changedServices
 	fallback           *tls.Certificate
 	pace               pace
 	// reserve gives ports of the nodes to Gateways, on the server.
@@ -181,7 +182,9 @@ func (w *world) watchDetails(ctx context.Context) error {
 	}
 	always := func(metav1.Object, metav1.Object) bool { return true }
 	if _, err := d.services.AddEventHandler(onChange(always, func(o metav1.Object) {
-		if asked := w.asked.Load(); asked == nil || (*asked)[types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetName()}] {
+		name := types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetName()}
+		w.moved.add(name)
+		if asked := w.asked.Load(); asked == nil || (*asked)[name] {
 			w.add(everything)
 		}
 	})); err != nil {

@@ -67,8 +67,8 @@ func Secrets(ing *networkingv1.Ingress) iter.Seq[string] {
 				return
 			}
 		}
-		for _, a := range []string{"auth-secret", "auth-tls-secret", "proxy-ssl-secret"} {
-			if name, ok := Local(ing, ing.Annotations[Prefix+a]); ok && !yield(name) {
+		for _, a := range []string{Prefix + "auth-secret", Prefix + "auth-tls-secret", Prefix + "proxy-ssl-secret"} {
+			if name, ok := Local(ing, ing.Annotations[a]); ok && !yield(name) {
 				return
 			}
 		}
