@@ -27,6 +27,25 @@ const Controller = "knarr.io/ingress"
 // listeners of a Gateway, are served by HTTP/3 as well.
 const HTTP3Annotation = "knarr.io/http3"
 
+// ACMEAnnotation, with the value "true", asks that the certificates of an Ingress or of a
+// Gateway are got by ACME. ACMEAccount is the Secret of the account, in GatewayNamespace.
+const ACMEAnnotation, ACMEAccount = "knarr.io/acme", "knarr-acme-account"
+
+// Issued are the names of the Secrets, in its namespace, that certificates of an Ingress
+// are kept in which are got by ACME.
+func Issued(ing *networkingv1.Ingress) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		if ing.Annotations[ACMEAnnotation] != "true" {
+			return
+		}
+		for _, t := range ing.Spec.TLS {
+			if t.SecretName != "" && !yield(t.SecretName) {
+				return
+			}
+		}
+	}
+}
+
 // ClassAnnotation named an Ingress' class before there was a field for it.
 const ClassAnnotation = "kubernetes.io/ingress.class"
 
