@@ -106,6 +106,11 @@ func (c *compiler) site(l *route.Listener) *Site {
 			s.http3.Set("", false, true)
 		}
 	}
+	if l.Challenge != "" {
+		for _, h := range l.ChallengeHosts {
+			s.challenged.Set(h, true, true)
+		}
+	}
 	return s
 }
 

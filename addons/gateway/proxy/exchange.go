@@ -96,6 +96,9 @@ func (x *exchange) serve() {
 		x.answer(status)
 		return
 	}
+	if x.challenge() {
+		return
+	}
 	x.target = x.site.table.Match(&x.request)
 	if x.target == nil {
 		x.answer(http.StatusNotFound)

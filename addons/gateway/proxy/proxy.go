@@ -155,6 +155,7 @@ type Site struct {
 	// http3 are the names that are served by HTTP/3 as well, and alternative says so.
 	http3       route.Hosts[bool]
 	alternative []string
+	challenged  route.Hosts[bool] // whose challenges of ACME are answered
 	table       *route.Table[*action]
 }
 

@@ -78,6 +78,10 @@ type Listener struct {
 	// label, and none of them means all names.
 	HTTP3Port  uint16
 	HTTP3Hosts []string
+	// Challenge, if set, is the thumbprint of the account whose challenges of ACME are
+	// answered for ChallengeHosts, before anything else.
+	Challenge      string
+	ChallengeHosts []string
 	// Routes are for HTTP and HTTPS, Streams for TLS, TCP and UDP.
 	Routes  []Route
 	Streams []Stream
