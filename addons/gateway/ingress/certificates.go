@@ -7,6 +7,8 @@ import (
 
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"knarr/internal/references"
 )
 
 // certify finds the certificates of an Ingress' hosts. A host that an older Ingress has
@@ -42,6 +44,39 @@ func (c *compilation) certify(s *subject) {
 	}
 }
 
+// order says which certificates an Ingress wants to be got by ACME: those of its Secrets,
+// for the hosts that are its namespace's.
+func (c *compilation) order(s *subject) {
+	if !s.want.acme || s.want.passthrough {
+		return
+	}
+	for i := range s.ing.Spec.TLS[:min(len(s.ing.Spec.TLS), maxPaths)] {
+		t := &s.ing.Spec.TLS[i]
+		if t.SecretName == "" {
+			s.fault("annotation %s is not followed for an entry of spec.tls that names no Secret", references.ACMEAnnotation)
+			continue
+		}
+		hosts := t.Hosts
+		if len(hosts) == 0 {
+			hosts = s.allHosts()
+		}
+		w := Order{Secret: types.NamespacedName{Namespace: s.name.Namespace, Name: t.SecretName}, Ingress: s.ing}
+		for _, host := range hosts {
+			host = strings.ToLower(host)
+			switch {
+			case host == "" || slices.Contains(w.Hosts, host):
+			case c.owners[host] != s.name.Namespace:
+				s.fault("no certificate is ordered for host %s: no rule of the namespace's Ingresses has it, or an older Ingress of another namespace", clipped(host))
+			default:
+				w.Hosts = append(w.Hosts, host)
+			}
+		}
+		slices.Sort(w.Hosts)
+		c.challenged = append(c.challenged, w.Hosts...)
+		c.out.Orders = append(c.out.Orders, w)
+	}
+}
+
 // allHosts are the hosts of its rules and its aliases.
 func (s *subject) allHosts() (all []string) {
 	for i := range min(len(s.ing.Spec.Rules), maxPaths) {
@@ -56,6 +91,9 @@ func (c *compilation) certificate(s *subject, t *networkingv1.IngressTLS) *tls.C
 		return nil // the default one is asked for
 	}
 	secret := c.Secret(types.NamespacedName{Namespace: s.name.Namespace, Name: t.SecretName})
+	if secret == nil && s.want.acme {
+		return nil // it is on its way, and events tell of that
+	}
 	if secret == nil {
 		s.fault("Secret %q for TLS %s, so that the default certificate is shown", t.SecretName, c.missing(s, "secrets", t.SecretName))
 		return nil

@@ -62,6 +62,8 @@ type Input struct {
 	Inside []netip.Prefix
 	// Domain of the cluster.
 	Domain string
+	// Challenge is the thumbprint of the account at an authority that speaks ACME.
+	Challenge string
 	// Default is the certificate of names that no Ingress has one for.
 	Default *tls.Certificate
 	// Parsed keeps certificates and patterns from one compilation to the next.
@@ -76,6 +78,14 @@ type Output struct {
 	// Targets are where the endpoints of each backend are found.
 	Targets  map[string]Target
 	Verdicts map[types.NamespacedName]Verdict
+	Orders   []Order
+}
+
+// An Order is a certificate that an Ingress wants to be got by ACME.
+type Order struct {
+	Secret  types.NamespacedName
+	Hosts   []string // in their order
+	Ingress *networkingv1.Ingress
 }
 
 // A Target is a port of a Service.
@@ -140,7 +150,7 @@ func Compile(in Input) *Output {
 	}
 	for _, s := range all {
 		s.certified[0] = len(s.faults)
-		s.guard(func() { c.certify(s) })
+		s.guard(func() { c.certify(s); c.order(s) })
 		s.certified[1] = len(s.faults)
 		if s.want.canary.on {
 			s.guard(func() { c.offer(s) })
@@ -181,6 +191,7 @@ type compilation struct {
 	paths, offered map[string]int
 	http3          []string        // hosts that are served by HTTP/3 as well
 	http3Named     map[string]bool // the same
+	challenged     []string        // hosts whose certificates are got by ACME
 	passthrough    []route.Listener
 }
 
@@ -268,7 +279,7 @@ func (c *compilation) listen() {
 		http3 = HTTPSPort
 	}
 	c.out.Listeners = append([]route.Listener{
-		{Name: HTTPListener, Port: HTTPPort, PublicPort: HTTPPort, Protocol: route.HTTP, Routes: c.routes},
+		{Name: HTTPListener, Port: HTTPPort, PublicPort: HTTPPort, Protocol: route.HTTP, Routes: c.routes, Challenge: c.Challenge, ChallengeHosts: c.challenged},
 		{Name: HTTPSListener, Port: HTTPSPort, PublicPort: HTTPSPort, Protocol: route.HTTPS, Routes: c.routes,
 			Certificates: []*tls.Certificate{c.Default}, Names: c.names, Own: c.besidePassthrough(), HTTP3Port: http3, HTTP3Hosts: c.http3},
 	}, c.passthrough...)

@@ -44,7 +44,7 @@ type settings struct {
 	errorCodes                      []int
 	defaultBackend, headers, mirror string
 	canary                          canarySettings
-	http3                           bool
+	http3, acme                     bool
 }
 
 type authSettings struct {
@@ -100,6 +100,14 @@ func (s *subject) read(c *compilation) {
 		}
 		if s.want.http3 && len(s.ing.Spec.TLS) == 0 {
 			s.fault("annotation %s is not followed: the Ingress has no TLS, by which alone HTTP/3 is spoken", references.HTTP3Annotation)
+		}
+	}
+	if v, ok := s.ing.Annotations[references.ACMEAnnotation]; ok {
+		switch s.want.acme = v == "true"; {
+		case !s.want.acme && v != "false":
+			s.fault("annotation %s is not followed: %q is neither true nor false", references.ACMEAnnotation, clipped(v))
+		case s.want.acme && len(s.ing.Spec.TLS) == 0:
+			s.fault("annotation %s is not followed: spec.tls names no Secret for a certificate", references.ACMEAnnotation)
 		}
 	}
 	slices.Sort(asked)
