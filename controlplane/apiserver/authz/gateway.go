@@ -35,6 +35,28 @@ func (n *Node) gatewayReads(a *Attributes) (bool, string) {
 	if a.Resource == "configmaps" {
 		named = references.ConfigMaps
 	}
+	if n.ingressNames(a, named) || n.gatewayRefers(a) {
+		return true, ""
+	}
+	return false, "no Ingress and no Gateway that the gateway serves names this object"
+}
+
+// gatewayIssues lets the server's gateway apply the Secrets of certificates that it gets by
+// ACME, each by its name, and read and apply that of its account. Who applies what is not
+// there creates it; a create of its own has no name here.
+func (n *Node) gatewayIssues(a *Attributes) bool {
+	if a.User.GetName() != serviceaccount.MakeUsername(references.GatewayNamespace, references.GatewayAccount) ||
+		!a.IsResource || a.Group != "" || a.Resource != "secrets" || a.Subresource != "" || a.Namespace == "" || a.Name == "" {
+		return false
+	}
+	if a.Namespace == references.GatewayNamespace && a.Name == references.ACMEAccount {
+		return oneOf(a.Verb, "get", "patch", "create")
+	}
+	return oneOf(a.Verb, "patch", "create") && n.ingressNames(a, references.Issued)
+}
+
+// ingressNames says whether an Ingress that the gateway serves names the object.
+func (n *Node) ingressNames(a *Attributes, named func(*networkingv1.Ingress) iter.Seq[string]) (found bool) {
 	classes := n.cache.Resource(networkingv1.SchemeGroupVersion.WithResource("ingressclasses"))
 	class := func(name string) *networkingv1.IngressClass {
 		c, _ := watchcache.Read[*networkingv1.IngressClass](classes, name)
@@ -43,7 +65,6 @@ func (n *Node) gatewayReads(a *Attributes) (bool, string) {
 	standard := func() bool {
 		return references.Standard(func(yield func(*networkingv1.IngressClass) bool) { watchcache.Each(classes, "", yield) })
 	}
-	found := false
 	watchcache.Each(n.cache.Resource(networkingv1.SchemeGroupVersion.WithResource("ingresses")), a.Namespace, func(ing *networkingv1.Ingress) bool {
 		for name := range named(ing) {
 			if name == a.Name && references.Ours(ing, class, standard) {
@@ -52,10 +73,7 @@ func (n *Node) gatewayReads(a *Attributes) (bool, string) {
 		}
 		return !found
 	})
-	if found || n.gatewayRefers(a) {
-		return true, ""
-	}
-	return false, "no Ingress and no Gateway that the gateway serves names this object"
+	return found
 }
 
 // gatewayRefers says whether a Gateway of a class of ours, a ListenerSet of one or a
