@@ -57,6 +57,10 @@ var (
 )
 
 func inWorld(t *testing.T, nodeAddresses bool, story func(w *testWorld)) {
+	inWorldWith(t, func(s *Status) { s.cfg.NodeAddresses = nodeAddresses }, story)
+}
+
+func inWorldWith(t *testing.T, change func(*Status), story func(w *testWorld)) {
 	synctest.Test(t, func(t *testing.T) {
 		api, stop := apitest.New(t)
 		defer stop()
@@ -65,8 +69,9 @@ func inWorld(t *testing.T, nodeAddresses bool, story func(w *testWorld)) {
 		w := &testWorld{t: t, ctx: ctx, api: api, client: api.Client(t), plane: &fakePlane{}}
 		g, err := New(Config{Kube: api.Config(nodeUser), NodeName: "n1", Plane: w.plane, Settled: w.settle})
 		w.no(err)
-		s, err := NewStatus(StatusConfig{Kube: api.Config(serverUser), Registrar: api.Config(), NodeAddresses: nodeAddresses})
+		s, err := NewStatus(StatusConfig{Kube: api.Config(serverUser), Registrar: api.Config()})
 		w.no(err)
+		change(s)
 		running, end := context.WithCancel(ctx)
 		ended := make(chan error, 2)
 		go func() { ended <- s.Run(running) }()

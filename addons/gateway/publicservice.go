@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -87,7 +88,7 @@ func addresses(nodes []*corev1.Node) (all []address) {
 
 // open keeps the Service while it is needed, and returns the addresses of Ingresses: those
 // of the Service, or else the nodes' own if nothing gives Services addresses.
-func (d *publicService) open(ctx context.Context, needed, http3, nodesOwn bool) ([]networkingv1.IngressLoadBalancerIngress, error) {
+func (d *publicService) open(ctx context.Context, needed bool, want *corev1.Service, nodesOwn bool) ([]networkingv1.IngressLoadBalancerIngress, error) {
 	o, _, _ := d.services.GetByKey(Namespace + "/" + serviceName)
 	have, _ := o.(*corev1.Service)
 	if !needed {
@@ -100,7 +101,6 @@ func (d *publicService) open(ctx context.Context, needed, http3, nodesOwn bool) 
 		}
 		return nil, nil
 	}
-	want := newPublicService(http3)
 	if have == nil {
 		var err error
 		if have, err = d.client.CoreV1().Services(Namespace).Create(ctx, want, metav1.CreateOptions{}); apierrors.IsAlreadyExists(err) {
@@ -109,8 +109,12 @@ func (d *publicService) open(ctx context.Context, needed, http3, nodesOwn bool) 
 		} else if err != nil {
 			return nil, fmt.Errorf("make the Service %s: %w", serviceName, err)
 		}
-	} else if !samePorts(have, want) {
+	} else if !samePorts(have, want) || have.Annotations[accountAnnotation] != want.Annotations[accountAnnotation] {
 		changed := have.DeepCopy()
+		if changed.Annotations == nil {
+			changed.Annotations = map[string]string{}
+		}
+		maps.Copy(changed.Annotations, want.Annotations)
 		changed.Spec.Ports = keepNodePorts(want.Spec.Ports, have.Spec.Ports)
 		var err error
 		if have, err = d.client.CoreV1().Services(Namespace).Update(ctx, changed, metav1.UpdateOptions{}); err != nil {
@@ -137,9 +141,17 @@ func (d *publicService) open(ctx context.Context, needed, http3, nodesOwn bool) 
 	return all, nil
 }
 
-func newPublicService(http3 bool) *corev1.Service {
+// accountAnnotation is the thumbprint of the account by which nodes answer challenges of
+// ACME.
+const accountAnnotation = "knarr.io/acme-account"
+
+// newPublicService is the Service, with a port for HTTP/3 if something is served so, and
+// the account's thumbprint once there is one.
+func newPublicService(http3 bool, thumbprint string) *corev1.Service {
 	meta := madeHere(serviceName)
-	meta.Namespace = Namespace
+	if meta.Namespace = Namespace; thumbprint != "" {
+		meta.Annotations = map[string]string{accountAnnotation: thumbprint}
+	}
 	dual := corev1.IPFamilyPolicyPreferDualStack
 	ports := []corev1.ServicePort{{Name: "http", Port: ingress.HTTPPort}, {Name: "https", Port: ingress.HTTPSPort}}
 	if http3 {

@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
 
+	"knarr/addons/gateway/acme"
 	"knarr/addons/gateway/gatewayapi"
 	"knarr/addons/gateway/ingress"
 	"knarr/internal/controller"
@@ -37,6 +38,8 @@ type StatusConfig struct {
 	Identity    string
 	// Domain of the cluster. Default cluster.local.
 	Domain string
+	// ACME is the authority that certificates are got from. Default: none.
+	ACME *acme.Config
 	// Inside are the ranges of pods and Services: no URL of a tenant names an address there.
 	Inside []netip.Prefix
 	// NodeAddresses makes the nodes' addresses those of Ingresses, where nothing gives
@@ -49,6 +52,8 @@ type Status struct {
 	cfg    StatusConfig
 	client kubernetes.Interface
 	api    *apiClient
+	// authority is a test's; else the one that the Config names is asked.
+	authority acme.Authority
 }
 
 // NewStatus puts it together; it starts nothing.
@@ -64,7 +69,7 @@ func NewStatus(cfg StatusConfig) (*Status, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Status{cfg, client, api}, nil
+	return &Status{cfg: cfg, client: client, api: api}, nil
 }
 
 // Run writes until ctx ends.
@@ -103,6 +108,8 @@ type statusTerm struct {
 	ports  map[gatewayapi.GatewayPort]int32 // that the last compilation gave
 	// reported are the faults of which events tell already.
 	reported map[types.UID][]ingress.Fault
+	issuer   *acme.Issuer       // nil without an authority
+	refused  map[types.UID]bool // Ingresses of which events say that there is none
 }
 
 func (s *Status) term(ctx context.Context) error {
@@ -126,6 +133,7 @@ func (s *Status) term(ctx context.Context) error {
 	if !cache.WaitForCacheSync(ctx.Done(), ofNodes.HasSynced, ofServices.HasSynced) {
 		return nil
 	}
+	defer t.issue(running)()
 	return t.run(ctx, t.reconcile, watched{ofNodes, moved}, watched{ofServices, func(_, _ metav1.Object) bool { return true }})
 }
 
@@ -153,7 +161,7 @@ func (t *statusTerm) reconcile(ctx context.Context, key string) (time.Duration, 
 	}
 	t.pace.took(out.took, time.Now())
 	mine := t.ours()
-	addresses, err := t.public.open(ctx, len(mine) > 0, out.http3, t.cfg.NodeAddresses)
+	addresses, err := t.public.open(ctx, len(mine) > 0, newPublicService(out.http3, t.thumbprint()), t.cfg.NodeAddresses)
 	errs := []error{err}
 	reported := make(map[types.UID][]ingress.Fault, len(mine))
 	for _, ing := range mine {
@@ -167,6 +175,7 @@ func (t *statusTerm) reconcile(ctx context.Context, key string) (time.Duration, 
 	if err := t.gateways(ctx, out); err != nil {
 		errs = append(errs, err)
 	}
+	t.order(out.orders)
 	t.reported = reported // of Ingresses that are gone there is nothing to remember
 	return 0, errors.Join(errs...)
 }

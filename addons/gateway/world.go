@@ -250,6 +250,7 @@ type compiled struct {
 	targets  map[string]ingress.Target
 	verdicts map[types.NamespacedName]ingress.Verdict
 	http3    bool // some Ingress is served so
+	orders   []ingress.Order
 	ports    map[types.NamespacedName][]gatewayapi.Port
 	statuses gatewayapi.Statuses
 	took     time.Duration // without the time that it has waited for what it reads
@@ -298,14 +299,19 @@ func (w *world) compile(ctx context.Context) (*compiled, error) {
 		asked[name] = true
 		return get[*corev1.Service](w.details.services, name)
 	}
+	challenge := ""
+	if svc := service(types.NamespacedName{Namespace: Namespace, Name: serviceName}); svc != nil && svc.Labels[managedBy] == us {
+		challenge = svc.Annotations[accountAnnotation]
+	}
 	of, err := w.ingress(ctx, ingress.Input{
+		Challenge: challenge,
 		Ingresses: mine, Domain: w.domain, Inside: w.inside, Default: w.fallback, Parsed: w.parsed, Now: time.Now(),
 		Service: service, Secret: w.secret, ConfigMap: w.configMap, Left: left,
 	})
 	if err != nil || ctx.Err() != nil {
 		return nil, err
 	}
-	out := &compiled{Config: route.Config{Listeners: of.Listeners, Backends: of.Backends, Nodes: w.findNodes()}, targets: of.Targets, verdicts: of.Verdicts, http3: of.HTTP3()}
+	out := &compiled{Config: route.Config{Listeners: of.Listeners, Backends: of.Backends, Nodes: w.findNodes()}, targets: of.Targets, verdicts: of.Verdicts, http3: of.HTTP3(), orders: of.Orders}
 	if len(gateways) > 0 {
 		served := map[types.NamespacedName]bool{}
 		api.Service, api.Secret, api.ConfigMap, api.Left, api.Parsed, api.Now = service, w.secret, w.configMap, left, w.apiParsed, time.Now()

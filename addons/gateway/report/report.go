@@ -229,6 +229,9 @@ func linesOf(ing *networkingv1.Ingress, v ingress.Verdict) (lines []string) {
 		lines = append(lines, kind+" "+f.Text)
 	}
 	for _, name := range slices.Sorted(maps.Keys(ing.Annotations)) {
+		if strings.HasPrefix(name, "cert-manager.io/") || name == "kubernetes.io/tls-acme" {
+			lines = append(lines, "note:    annotation "+name+": cert-manager, where it runs, does what it did; "+references.ACMEAnnotation+": \"true\" gets certificates without it, if the servers have --acme-email")
+		}
 		short, ok := strings.CutPrefix(name, references.Prefix)
 		if a, known := ingress.Annotations[short]; ok && known && a.Kind == ingress.Served && a.Note != "" {
 			lines = append(lines, "note:    annotation "+name+": "+a.Note)
