@@ -219,7 +219,7 @@ func (s *Server) publishGateway(ctx context.Context) error {
 		st, err := gateway.NewStatus(gateway.StatusConfig{
 			Kube: s.asAccount("gateway", gateway.ServiceAccount), Registrar: s.registrar(), Domain: s.opts.ClusterDomain,
 			LeaderElect: elect, Identity: s.opts.NodeName, NodeAddresses: s.opts.disabled(serviceLB),
-			Inside: append(slices.Clone(s.opts.clusterCIDRs), s.opts.serviceCIDRs...),
+			Inside: append(slices.Clone(s.opts.clusterCIDRs), s.opts.serviceCIDRs...), ACME: s.opts.acme,
 		})
 		if err != nil {
 			return err

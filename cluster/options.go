@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"knarr/addons/gateway/acme"
 	"knarr/cluster/apiflags"
 	"knarr/controlplane/cloudcontrollermanager/baremetal"
 	"knarr/internal/flaghelp"
@@ -47,12 +48,16 @@ type Options struct {
 	CloudProvider       string
 	CloudConfig         string
 	APIServerArgs       []string
+	ACMEDirectory       string
+	ACMEEmail           string
+	ACMECA              string
 
 	datastore                  datastoreOptions
 	api                        *apiflags.Flags
 	serviceCIDRs, clusterCIDRs ranges
 	clusterDNS                 addresses
-	foreign                    error // why this machine cannot be of the cluster's families
+	acme                       *acme.Config // nil: certificates are not got from anybody
+	foreign                    error        // why this machine cannot be of the cluster's families
 	advertise                  netip.Addr
 	nodePorts                  [2]int32
 	mode                       os.FileMode
@@ -89,6 +94,9 @@ func (o *Options) Flags(f *pflag.FlagSet) {
 	flaghelp.Values(f, "flannel-backend", backends...)
 	f.BoolVar(&o.NoKubeProxy, "disable-kube-proxy", false, "leave Services to another proxy, such as that of a pod network")
 	f.BoolVar(&o.NoNetworkPolicy, "disable-network-policy", false, "hold no pod to NetworkPolicies, as for a pod network that does so itself")
+	f.StringVar(&o.ACMEEmail, "acme-email", "", "`address` for Let's Encrypt's notices: Ingresses with the annotation knarr.io/acme get certificates from there, whose terms of service this accepts")
+	f.StringVar(&o.ACMEDirectory, "acme-directory", "", "`URL` of another authority that speaks ACME, for which the same holds")
+	f.StringVar(&o.ACMECA, "acme-ca", "", "`file` with the authorities of that URL's own certificate (default: the system's)")
 	flaghelp.Group(f, "Network")
 	f.StringVarP(&o.WriteKubeconfig, "write-kubeconfig", "o", "", "write the administrator's kubeconfig to this `file` too")
 	f.StringVar(&o.WriteKubeconfigMode, "write-kubeconfig-mode", "0600", "octal `mode` of that file")
@@ -135,6 +143,7 @@ func (o *Options) Validate() error {
 	if o.BindAddress != "" {
 		f.address("bind-address", o.BindAddress)
 	}
+	o.validateACME(&f)
 	f.port("https-listen-port", o.HTTPSListenPort)
 	f.port("etcd-peer-port", o.EtcdPeerPort)
 	mode, err := strconv.ParseUint(o.WriteKubeconfigMode, 8, 9)
