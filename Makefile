@@ -32,7 +32,7 @@ RACE := ./controlplane/apiserver/watchcache ./controlplane/apiserver/pieces ./co
         ./internal/memnet ./internal/controller ./internal/failover ./controlplane/etcd $(wildcard ./controlplane/scheduler) ./node/kubeproxy ./addons/dns \
         ./addons/gateway ./addons/gateway/backend ./addons/gateway/dataplane ./addons/gateway/http1 ./addons/gateway/http2 ./addons/gateway/listener ./addons/gateway/proxy
 
-.PHONY: build deps test-deps up down test test-long lint unit race microbench fuzz smoke nodes vm storm helm envtest mutants faults bench pictures swap gateway-conformance gateway-soak conformance conformance-sample e2e clean
+.PHONY: build deps test-deps up down test test-long lint unit race microbench fuzz smoke nodes vm storm helm envtest mutants faults bench pictures swap gateway-conformance gateway-soak acme conformance conformance-sample e2e clean
 
 # Generated code that is called seldom is compiled without inlining: that makes
 # bin/knarr 2 MB smaller.
@@ -204,6 +204,10 @@ pictures:
 # gateway-conformance runs the Gateway API's official suite on a cluster of one node.
 gateway-conformance: build | deps
 	cd test/gatewayapi && $(SUDO) env "PATH=$$PATH" GOFLAGS= KNARR_GATEWAY_REPORT=$(REPORT) KNARR_GATEWAY_TEST=$(FOCUS) go test -timeout 40m -v -run TestConformance .
+
+# acme gets certificates for an Ingress from Pebble, the test server of ACME's authors.
+acme: build | deps
+	cd test/acme && $(SUDO) env "PATH=$$PATH" GOFLAGS= go test -count=1 -v -timeout 10m .
 
 # gateway-soak asks an Ingress of two nodes REQUESTS times in every version of HTTP, while
 # what is behind it is replaced, a node drained, and the nodes' processes replaced and
