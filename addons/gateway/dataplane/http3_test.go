@@ -1,6 +1,7 @@
 package dataplane
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -12,8 +13,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/quic-go/qpack"
 	"github.com/quic-go/quic-go"
 	"github.com/quic-go/quic-go/http3"
+	"github.com/quic-go/quic-go/quicvarint"
 
 	"knarr/addons/gateway/route"
 )
@@ -80,6 +83,71 @@ func TestHTTP3(t *testing.T) {
 	if _, err := f.http3Client(443, roots).Get("https://a.example/a"); err == nil {
 		t.Error("HTTP/3 is served that nobody wants")
 	}
+}
+
+// TestBadHTTP3: what HTTP/3 can carry and HTTP/1.1 cannot does not reach a backend.
+func TestBadHTTP3(t *testing.T) {
+	f := newPlane(t, Options{})
+	cert, roots := newCertificate(t, "a.example")
+	f.apply(withHTTP3(cert, 443))
+	f.serve("a", func(_ http.ResponseWriter, r *http.Request) {
+		t.Errorf("the backend is asked %s %q %q %v", r.Method, r.Host, r.RequestURI, r.Header)
+	})
+	conn, err := quic.DialAddr(t.Context(), f.packets[":443"].LocalAddr().String(), &tls.Config{RootCAs: roots, ServerName: "a.example", NextProtos: []string{"h3"}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.CloseWithError(0x100, "") }()
+	for name, fields := range map[string][]string{
+		"line's end in a value":  {":method", "GET", ":path", "/a", "x", "a\r\nTransfer-Encoding: chunked"},
+		"line's end in a name":   {":method", "GET", ":path", "/a", "x: a\r\ny", "b"},
+		"line's end in the path": {":method", "GET", ":path", "/a HTTP/1.1\r\nX: y"},
+		"space in the path":      {":method", "GET", ":path", "/a HTTP/1.1"},
+		"space in the query":     {":method", "GET", ":path", "/a?x HTTP/1.0"},
+		"fragment":               {":method", "GET", ":path", "/a?x#y"},
+		"space in the method":    {":method", "GET /a HTTP/1.1", ":path", "/a"},
+		"coding":                 {":method", "POST", ":path", "/a", "transfer-encoding", "chunked"},
+		"wrong length":           {":method", "POST", ":path", "/a", "content-length", "10"},
+		"two lengths":            {":method", "POST", ":path", "/a", "content-length", "0", "content-length", "10"},
+		"another host":           {":method", "GET", ":path", "/a", "host", "b.example"},
+		"port that is none":      {":method", "GET", ":path", "/a", "host", "a.example:80:80"},
+		"half of a character":    {":method", "GET", ":path", "/a%z"},
+	} {
+		st, err := conn.OpenStreamSync(t.Context())
+		if err != nil {
+			t.Fatalf("before %q: %v", name, err)
+		}
+		_, _ = st.Write(fieldsOfHTTP3(append([]string{":scheme", "https", ":authority", "a.example"}, fields...)))
+		_ = st.Close()
+		answer, err := io.ReadAll(st) // the frame of its head: a type, a size, two bytes, the status
+		var refused *quic.StreamError
+		if !errors.As(err, &refused) && (len(answer) < 5 || statusOfHTTP3(answer) != "400") {
+			t.Errorf("%s: %q, %v", name, answer, err)
+		}
+	}
+}
+
+// fieldsOfHTTP3 is a frame of fields.
+func fieldsOfHTTP3(fields []string) []byte {
+	var block bytes.Buffer
+	e := qpack.NewEncoder(&block)
+	for i := 0; i < len(fields); i += 2 {
+		_ = e.WriteField(qpack.HeaderField{Name: fields[i], Value: fields[i+1]})
+	}
+	return append(quicvarint.Append([]byte{1}, uint64(block.Len())), block.Bytes()...)
+}
+
+// statusOfHTTP3 is that of an answer's first frame.
+func statusOfHTTP3(b []byte) string {
+	size, n, err := quicvarint.Parse(b[1:])
+	if err != nil || uint64(len(b)) < uint64(1+n)+size {
+		return ""
+	}
+	field, err := qpack.NewDecoder().Decode(b[1+n : 1+n+int(size)])()
+	if err != nil {
+		return err.Error()
+	}
+	return field.Value
 }
 
 // A port of UDP that cannot be had is told, and TLS is served without it.
