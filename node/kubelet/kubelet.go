@@ -213,6 +213,7 @@ type Kubelet struct {
 	cpus            *cpumanager.Manager
 	alignment       alignment
 	sysDir          string // where the kernel tells of CPUs and NUMA nodes
+	readMachine     func() (machine, error)
 	prober          *prober.Manager
 	pulls           *pullGate
 	records         *pullrecords.Store
@@ -285,7 +286,7 @@ func New(cfg Config) (*Kubelet, error) {
 		cfg: cfg, client: client, kube: kc, cgroups: cgroup.Open(),
 		workers: map[types.UID]*worker{}, mirrors: map[types.UID]*corev1.Pod{},
 		metrics: newMetrics(),
-		began:   time.Now(), sysDir: "/sys/devices/system",
+		began:   time.Now(), sysDir: "/sys/devices/system", readMachine: readMachine,
 		pulls:      &pullGate{fails: map[pullKey]*pullFail{}},
 		imageWaits: newImageWaits(),
 		nodeWake:   make(chan struct{}, 1), staticWake: make(chan struct{}, 1), imagesWake: make(chan struct{}, 1), classWake: make(chan struct{}, 1), cpuWake: make(chan struct{}, 1),
@@ -312,7 +313,7 @@ func (k *Kubelet) Run(ctx context.Context) error {
 	}
 	bounded := deadlines{counted{conn, k.metrics}, k.cfg.Settings.RuntimeRequestTimeout.Duration}
 	k.runtime, k.images = cri.NewRuntimeServiceClient(bounded), cri.NewImageServiceClient(bounded)
-	if k.machine, err = readMachine(); err != nil {
+	if k.machine, err = k.readMachine(); err != nil {
 		return fmt.Errorf("kubelet: %w", err)
 	}
 	if err := k.checkHost(); err != nil {

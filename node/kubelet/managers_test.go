@@ -36,14 +36,12 @@ func TestCPUs(t *testing.T) {
 	if got := n.rt.Resources("all").GetCpusetCpus(); got != "0-7" {
 		t.Errorf("at first on %s", got)
 	}
-	n.k.node.Store(nil) // whatever CPUs this machine has
 	n.api.addPod(pinnedPod("own", "2"))
 	n.until("a pod on its own CPUs", n.ready("own"))
 	if got := n.rt.Resources("own").GetCpusetCpus(); got != "1,5" {
 		t.Errorf("on %s", got)
 	}
 	n.until("the other one made room", func() bool { return n.rt.Resources("all").GetCpusetCpus() == "0,2-4,6-7" })
-	n.k.node.Store(nil)
 	n.api.addPod(pinnedPod("more", "6"))
 	n.until("one too many rejected", func() bool { return n.api.pod("more").Status.Reason == "UnexpectedAdmissionError" })
 	if m := n.api.pod("more").Status.Message; !strings.Contains(m, "Allocate failed due to not enough cpus available to satisfy request: requested=6, available=5, which is unexpected") {
@@ -74,13 +72,11 @@ func TestTopology(t *testing.T) {
 		r.Requests[gpu], r.Limits[gpu] = resource.MustParse("1"), resource.MustParse("1")
 		return p
 	}
-	n.k.node.Store(nil)
 	n.api.addPod(with("one", "2"))
 	n.until("the pod", n.ready("one"))
 	if got := n.rt.Resources("one").GetCpusetCpus(); got != "1,5" || !slices.Equal(plugin.Calls(), []string{"Allocate a"}) {
 		t.Errorf("CPUs %s, calls %v", got, plugin.Calls())
 	}
-	n.k.node.Store(nil)
 	n.api.addPod(with("two", "3"))
 	n.until("a pod for which there is no node", func() bool { return n.api.pod("two").Status.Reason == "TopologyAffinityError" })
 	if m := n.api.pod("two").Status.Message; !strings.Contains(m, "Resources cannot be allocated with Topology locality") {
