@@ -142,7 +142,7 @@ func reachAt(t *testing.T, a, b *host, gateway netip.Addr) (seen string, err err
 		}
 	}()
 	var c net.Conn
-	a.do(func() { c, err = (&net.Dialer{Timeout: 2 * time.Second}).Dial("tcp", l.Addr().String()) })
+	a.do(func() { c, err = (&net.Dialer{Timeout: 5 * time.Second}).Dial("tcp", l.Addr().String()) })
 	if err != nil {
 		return "", err
 	}
