@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	networkingv1 "k8s.io/api/networking/v1"
+
+	"knarr/internal/references"
 )
 
 // What a compilation takes over from the one before is what it would have made anew, through
@@ -42,6 +44,11 @@ func TestOutcomesHold(t *testing.T) {
 			ing.Namespace = pick([]string{"default", "default", "other"})
 			if random.IntN(3) == 0 {
 				ing.Spec.TLS = []networkingv1.IngressTLS{{Hosts: []string{pick(hosts)}, SecretName: pick([]string{"tls", "expired", "none"})}}
+			}
+			for _, annotation := range []string{references.HTTP3Annotation, references.ACMEAnnotation} {
+				if random.IntN(5) == 0 {
+					ing.Annotations[annotation] = "true"
+				}
 			}
 			if random.IntN(8) == 0 {
 				ing.Spec.DefaultBackend = ing.Spec.Rules[0].HTTP.Paths[0].Backend.DeepCopy()
