@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -101,12 +102,20 @@ func (c collector) RoundTrip(r *http.Request) (*http.Response, error) {
 // that it does not take are counted.
 func TestSend(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
 		var bodies []string
 		code := 200
+		answer := func(with int) {
+			mu.Lock()
+			defer mu.Unlock()
+			code = with
+		}
 		tracer, err := New(Config{Endpoint: "http://collector.example", Ratio: 1, Node: "n1", Client: &http.Client{Transport: collector(func(url, body string) int {
 			if url != "http://collector.example/v1/traces" {
 				t.Errorf("%s is asked", url)
 			}
+			mu.Lock()
+			defer mu.Unlock()
 			bodies = append(bodies, body)
 			return code
 		})}})
@@ -124,8 +133,11 @@ func TestSend(t *testing.T) {
 		end()
 		end()
 		time.Sleep(2 * sendAfter)
-		if len(bodies) != 1 {
-			t.Fatalf("%d are sent", len(bodies))
+		mu.Lock()
+		all := bodies
+		mu.Unlock()
+		if len(all) != 1 {
+			t.Fatalf("%d are sent", len(all))
 		}
 		var got struct {
 			ResourceSpans []struct {
@@ -143,8 +155,8 @@ func TestSend(t *testing.T) {
 				}
 			}
 		}
-		if err := json.Unmarshal([]byte(bodies[0]), &got); err != nil {
-			t.Fatalf("%v: %s", err, bodies[0])
+		if err := json.Unmarshal([]byte(all[0]), &got); err != nil {
+			t.Fatalf("%v: %s", err, all[0])
 		}
 		spans := got.ResourceSpans[0].ScopeSpans[0].Spans
 		if s := spans[0]; len(spans) != 2 || s.TraceID != parent[3:35] || s.ParentSpanID != parent[36:52] || len(s.SpanID) != 16 || s.Kind != 2 || s.Status.Code != 2 || s.Name != "GET Ingress default/i" {
@@ -157,10 +169,10 @@ func TestSend(t *testing.T) {
 		if values["server.address"] != "a\"\x1b.example" || values["http.response.status_code"] != "502" || values["http.request.resend_count"] != "1" || len(values["url.path"]) > maxText || strings.Contains(values["url.path"], "\ufffd") {
 			t.Errorf("%q", values)
 		}
-		code = 503
+		answer(503)
 		end()
 		time.Sleep(2 * sendAfter)
-		code = 200
+		answer(200)
 		end()
 		cancel()
 		<-done
