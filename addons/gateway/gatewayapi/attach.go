@@ -17,6 +17,7 @@ type subject struct {
 	parents   []gw.ParentReference
 	hostnames []gw.Hostname // nil for kinds that have none
 	hosted    bool          // the kind has host names
+	counted   int           // of its matches, at the listener that has most
 }
 
 // An attachment is a listener that a route is attached to, with the hosts that it has there;

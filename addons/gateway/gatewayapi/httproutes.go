@@ -27,7 +27,7 @@ func (c *compilation) httpRoutes() {
 // publish puts the rules of a route at the listeners that it is attached to. The rules are
 // made once for each Gateway.
 func (c *compilation) publish(s *subject, at []attachment, rules func(*gateway) ([]route.Rule, verdict, verdict)) (accepted, references verdict) {
-	made, counted := map[*gateway][]route.Rule{}, 0
+	made, most := map[*gateway][]route.Rule{}, 0
 	for _, a := range at {
 		of, ok := made[a.of]
 		if !ok {
@@ -40,15 +40,13 @@ func (c *compilation) publish(s *subject, at []attachment, rules func(*gateway) 
 			}
 			made[a.of] = of
 		}
-		if n := paths(of, a.hosts); n > counted { // at several listeners they count once
-			if c.paths[s.name.Namespace] += n - counted; c.paths[s.name.Namespace] > ingress.MaxPathsEach {
-				accepted = verdict{string(gw.RouteReasonUnsupportedValue), fmt.Sprintf("the routes of namespace %s have more than %d matches, each counted for every host; those of the oldest are served", s.name.Namespace, ingress.MaxPathsEach)}
-				c.paths[s.name.Namespace] -= n - counted
-				break
-			}
-			counted = n
-		}
-		if of != nil {
+		most = max(most, paths(of, a.hosts))
+	}
+	if !c.within(s, most) {
+		return verdict{string(gw.RouteReasonUnsupportedValue), fmt.Sprintf("the routes of namespace %s have more than %d matches, each counted for every host; those of the oldest are served", s.name.Namespace, ingress.MaxPathsEach)}, references
+	}
+	for _, a := range at {
+		if of := made[a.of]; of != nil {
 			a.content.Routes = append(a.content.Routes, route.Route{Name: string(s.kind) + " " + s.name.String(), Created: s.GetCreationTimestamp().Time, Hosts: a.hosts, Rules: of})
 		}
 	}
@@ -56,6 +54,18 @@ func (c *compilation) publish(s *subject, at []attachment, rules func(*gateway) 
 		_, _, references = rules(&gateway{})
 	}
 	return accepted, references
+}
+
+// within counts the matches of a route, once for all its listeners and parents, and says
+// whether its namespace may have them.
+func (c *compilation) within(s *subject, n int) bool {
+	more := max(n-s.counted, 0)
+	if c.paths[s.name.Namespace]+more > ingress.MaxPathsEach {
+		return false
+	}
+	c.paths[s.name.Namespace] += more
+	s.counted += more
+	return true
 }
 
 // paths is how many matches rules have for some hosts.

@@ -91,13 +91,17 @@ func TestRoutesShare(t *testing.T) {
 		r.Spec.Rules[0].Matches = make([]gw.HTTPRouteMatch, 60)
 	}
 	w.route("b/r", "a/g", "b.example", "b/web")
+	for _, r := range w.HTTPRoutes { // by a second parent they count no second time
+		r.Spec.ParentRefs = append(r.Spec.ParentRefs, parentOf("a/g#http"))
+	}
+	refused := "Accepted=False(UnsupportedValue) ResolvedRefs=True(ResolvedRefs)"
 	out := Compile(w.Input)
-	for name, want := range map[string]string{"a/r0": good, "a/r4": good, "a/r5": "Accepted=False(UnsupportedValue) ResolvedRefs=True(ResolvedRefs)", "b/r": good} {
+	for name, want := range map[string]string{"a/r0": good + "; " + good, "a/r4": good + "; " + good, "a/r5": refused + "; " + refused, "b/r": good + "; " + good} {
 		if got := out.route("HTTPRoute", name); got != want {
 			t.Errorf("%s: %s, want %s", name, got, want)
 		}
 	}
-	if got := len(out.Listeners[0].Routes); got != 6 {
+	if got := len(out.Listeners[0].Routes); got != 12 {
 		t.Errorf("%d routes are served", got)
 	}
 }
