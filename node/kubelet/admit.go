@@ -41,6 +41,11 @@ func (k *Kubelet) admit(pod *corev1.Pod) *ending {
 			others = append(others, s.pod)
 		}
 	}
+	if k.shuttingDown.Load() {
+		const reason, message = "NodeShutdown", "Pod was rejected as the node is shutting down."
+		k.events.Event(podReference(pod), corev1.EventTypeWarning, reason, message)
+		return &ending{reason: reason, message: message, rejected: true}
+	}
 	r := admission(pod, others, k.withDevices(pod), k.pressure.Load(), k.cfg.Settings.AllowedUnsafeSysctls)
 	if r == nil {
 		if r = k.align(pod); r == nil {

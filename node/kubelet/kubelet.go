@@ -212,14 +212,17 @@ type Kubelet struct {
 	devices         *deviceplugin.Manager
 	cpus            *cpumanager.Manager
 	alignment       alignment
-	sysDir          string // where the kernel tells of CPUs and NUMA nodes
-	readMachine     func() (machine, error)
-	prober          *prober.Manager
-	pulls           *pullGate
-	records         *pullrecords.Store
-	imageWaits      *imageWaits
-	allocations     *allocation.Store
-	handlers        atomic.Pointer[[]*cri.RuntimeHandler]
+	shuttingDown    atomic.Bool
+	// busAddress and logindDir are of D-Bus and logind; "": those of the system.
+	busAddress, logindDir string
+	sysDir                string // where the kernel tells of CPUs and NUMA nodes
+	readMachine           func() (machine, error)
+	prober                *prober.Manager
+	pulls                 *pullGate
+	records               *pullrecords.Store
+	imageWaits            *imageWaits
+	allocations           *allocation.Store
+	handlers              atomic.Pointer[[]*cri.RuntimeHandler]
 
 	network    atomic.Bool
 	netMessage atomic.Pointer[string]
@@ -380,7 +383,7 @@ func (k *Kubelet) Run(ctx context.Context) error {
 		{"eviction", k.watchPressure}, {"image collection", k.collectImages},
 		{"orphans", k.collectOrphans}, {"static pods", k.followStatic},
 		{"allocations", k.pruneAllocations}, {"images", k.followImages}, {"healthz", k.serveHealthz},
-		{"control groups", k.limitGroups}, {"CPUs", k.pinContainers}, {"device plugins", k.servePlugins}, {"pod resources", k.servePodResources},
+		{"control groups", k.limitGroups}, {"CPUs", k.pinContainers}, {"node shutdown", k.delayShutdown}, {"device plugins", k.servePlugins}, {"pod resources", k.servePodResources},
 		{"manifest URL", k.followManifestURL}, {"read-only port", k.serveReadOnly},
 	}
 	k.wg.Loop(ctx, "kubelet: storage drivers", func(ctx context.Context) {

@@ -34,6 +34,8 @@ type node struct {
 	cgroups *cgroup.Tree
 	// sys takes the place of /sys/devices/system.
 	sys string
+	// bus is the D-Bus in place of the system's.
+	bus string
 }
 
 func newNode(t testing.TB) *node {
@@ -72,6 +74,7 @@ func (n *node) start() (stop func()) {
 			return m, err
 		}
 	}
+	k.busAddress, k.logindDir = n.bus, n.dir
 	n.k = k
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)

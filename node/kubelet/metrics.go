@@ -30,6 +30,7 @@ type metrics struct {
 	evictions, rejections, imagesRemoved      *prometheus.CounterVec
 	alignments, misalignments                 *prometheus.CounterVec
 	pinnings, pinningErrors                   *prometheus.CounterVec
+	shutdownBegan, shutdownEnded              prometheus.Gauge
 	preemptions                               *prometheus.CounterVec
 	pluginsRegistered                         *prometheus.CounterVec
 	deviceTook                                *prometheus.HistogramVec
@@ -96,6 +97,9 @@ func newMetrics() *metrics {
 		inFlight:      prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "kubelet_http_inflight_requests", Help: "[ALPHA] Requests under way"}, ofRequest),
 	}
 	m.containersTerminated = count("kubelet_terminated_containers_total", "Containers that ended", "container_type", "exit_code", "reason")
+	m.shutdownBegan = prometheus.NewGauge(prometheus.GaugeOpts{Name: "kubelet_graceful_shutdown_start_time_seconds", Help: "[ALPHA] When the last shutdown of the node began, seconds since 1970"})
+	m.shutdownEnded = prometheus.NewGauge(prometheus.GaugeOpts{Name: "kubelet_graceful_shutdown_end_time_seconds", Help: "[ALPHA] When the pods had ended, seconds since 1970"})
+	r.MustRegister(m.shutdownBegan, m.shutdownEnded)
 	m.alignments = count("kubelet_topology_manager_admission_requests_total", "Pods whose resources were aligned")
 	m.misalignments = count("kubelet_topology_manager_admission_errors_total", "Pods whose resources could not be aligned")
 	m.pinnings = count("kubelet_cpu_manager_pinning_requests_total", "Containers that were to have CPUs for themselves")

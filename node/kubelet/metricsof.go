@@ -181,3 +181,15 @@ func (m *metrics) podResources(method string, failed bool) {
 		m.endpointErrors[method].WithLabelValues("v1").Inc()
 	}
 }
+
+// shutdownTimes notes when a shutdown of the node began and when its pods had ended.
+func (m *metrics) shutdownTimes(began, ended time.Time) {
+	seconds := func(t time.Time) float64 {
+		if t.IsZero() {
+			return 0
+		}
+		return float64(t.UnixNano()) / 1e9
+	}
+	m.shutdownBegan.Set(seconds(began))
+	m.shutdownEnded.Set(seconds(ended))
+}

@@ -469,6 +469,9 @@ func (k *Kubelet) setConditions(n *corev1.Node, now time.Time) {
 			wrong = append(wrong, "container runtime network not ready: "+why)
 		}
 	}
+	if k.shuttingDown.Load() {
+		wrong = append(wrong, "node is shutting down")
+	}
 	if len(wrong) > 0 {
 		ready.Status, ready.Reason, ready.Message = corev1.ConditionFalse, "KubeletNotReady", strings.Join(wrong, ", ")
 		if len(wrong) > 1 {
