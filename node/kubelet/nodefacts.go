@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
+	"knarr/node/kubelet/configuration"
 	"knarr/node/kubelet/criconfig"
 	"knarr/node/kubelet/podfile"
 )
@@ -24,6 +25,13 @@ func (k *Kubelet) nodeConfig() criconfig.Node {
 		Memory: k.machine.memory, OOMScoreFloor: k.oomFloor,
 		CPUPeriod: s.CPUCFSQuotaPeriod.Microseconds(), NoCPUQuota: !*s.CPUCFSQuota,
 		SingleOOMKill: s.SingleProcessOOMKill != nil && *s.SingleProcessOOMKill, SeccompDefault: *s.SeccompDefault,
+	}
+	if n.CgroupV2 {
+		n.Swap, n.SwapControl, n.LimitedSwap = k.machine.swap, k.cgroups.SwapControl(k.cfg.CgroupParent), s.MemorySwap.SwapBehavior == configuration.LimitedSwap
+		if s.FeatureGates["MemoryQoS"] {
+			memory := k.allocatable()[corev1.ResourceMemory]
+			n.Throttling, n.AllocatableMemory = *s.MemoryThrottlingFactor, memory.Value()
+		}
 	}
 	for _, ip := range k.cfg.NodeIPs {
 		n.HostIPs = append(n.HostIPs, ip.String())

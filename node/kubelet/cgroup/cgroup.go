@@ -276,6 +276,16 @@ func (t *Tree) Pids(path string) (uint64, error) {
 	return strconv.ParseUint(strings.TrimSpace(string(b)), 10, 64)
 }
 
+// SwapControl says whether groups below path can be limited to some of the swap, which
+// not all kernels are built for.
+func (t *Tree) SwapControl(path string) bool {
+	if !t.v2 {
+		return false
+	}
+	_, err := os.Stat(filepath.Join(t.root, path, "memory.swap.max"))
+	return err == nil
+}
+
 // Exists says whether a group is there, in every hierarchy.
 func (t *Tree) Exists(path string) bool {
 	dirs := []string{filepath.Join(t.root, path)}

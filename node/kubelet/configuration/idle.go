@@ -28,7 +28,7 @@ var idle = map[string]idleField{
 	"makeIPTablesUtilChains":                    {nil, "no rules of iptables are written"},
 	"iptablesMasqueradeBit":                     {nil, "no rules of iptables are written"},
 	"iptablesDropBit":                           {nil, "no rules of iptables are written"},
-	"featureGates":                              {nil, "what is there is always on"},
+	"featureGates":                              {nil, "what is there is always on, but for MemoryQoS, which acts on control groups of version 2"},
 	"containerLogMaxWorkers":                    {nil, "logs are rotated one after the other"},
 	"configMapAndSecretChangeDetectionStrategy": {"Watch", "changes are watched"},
 	"showHiddenMetricsForVersion":               {"", "no metric is hidden"},
@@ -47,8 +47,6 @@ var idle = map[string]idleField{
 
 	"memoryManagerPolicy":     {"None", "memory is of any NUMA node"},
 	"reservedMemory":          {nil, "memory is of any NUMA node"},
-	"memorySwap":              {nil, "containers get no swap"},
-	"memoryThrottlingFactor":  {nil, "memory is not throttled"},
 	"memoryReservationPolicy": {"None", "memory is not protected"},
 	"registerNode":            {true, "the Node is made"},
 }

@@ -37,6 +37,14 @@ type Node struct {
 	SingleOOMKill bool
 	// SeccompDefault gives containers the runtime's profile unless they ask for another.
 	SeccompDefault bool
+	// Swap is the node's swap in bytes, SwapControl whether groups can be limited to some
+	// of it, and LimitedSwap whether Burstable pods get any.
+	Swap                     int64
+	SwapControl, LimitedSwap bool
+	// Throttling is the part of the way from a container's request to its limit from which
+	// it is slowed down, 0 for none; AllocatableMemory is the limit of one without.
+	Throttling        float64
+	AllocatableMemory int64
 	// OOMScoreFloor is the lowest oom_score_adj that containers can be given.
 	OOMScoreFloor int64
 }

@@ -116,10 +116,7 @@ func (n Node) ContainerResources(pod *corev1.Pod, c *corev1.Container) *cri.Linu
 		OomScoreAdj:        max(oomScore(pod, c, n.Memory), n.OOMScoreFloor),
 		HugepageLimits:     hugepages(c),
 	}, milli, limit.MilliValue())
-	if n.CgroupV2 && !n.SingleOOMKill {
-		// One process running out of memory ends the container, as on v1.
-		r.Unified = map[string]string{"memory.oom.group": "1"}
-	}
+	n.unified(r, pod, c)
 	return r
 }
 

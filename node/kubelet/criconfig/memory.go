@@ -1,0 +1,63 @@
+package criconfig
+
+import (
+	"math"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"knarr/node/kubelet/podspec"
+)
+
+// systemCritical is the priority from which pods are critical.
+const systemCritical = 2000000000
+
+// pageSize is what memory.high is a multiple of.
+const pageSize = 4096
+
+// swap says how much swap a container may use: none, unless the node lets Burstable pods
+// have a part of it, which is that of their request in the node's memory.
+func (n Node) swap(pod *corev1.Pod, c *corev1.Container) int64 {
+	request, limit := c.Resources.Requests.Memory(), c.Resources.Limits.Memory()
+	critical := pod.Spec.Priority != nil && *pod.Spec.Priority >= systemCritical
+	if !n.LimitedSwap || n.Memory <= 0 || critical || podspec.QOS(pod) != corev1.PodQOSBurstable ||
+		request.IsZero() || request.Cmp(*limit) == 0 || request.Value() > n.Memory {
+		return 0
+	}
+	return int64(float64(request.Value()) / float64(n.Memory) * float64(n.Swap))
+}
+
+// high is the memory from which a container is slowed down: between its request and its
+// limit, or what the node has for pods; 0 for none.
+func (n Node) high(c *corev1.Container) int64 {
+	request, limit := c.Resources.Requests.Memory().Value(), c.Resources.Limits.Memory().Value()
+	if n.Throttling == 0 || request == limit && limit != 0 {
+		return 0
+	}
+	if limit == 0 {
+		limit = n.AllocatableMemory
+	}
+	high := int64(math.Floor((float64(request)+float64(limit-request)*n.Throttling)/pageSize)) * pageSize
+	if limit == 0 || high <= request {
+		return 0
+	}
+	return high
+}
+
+// unified sets what only control groups of version 2 have.
+func (n Node) unified(r *cri.LinuxContainerResources, pod *corev1.Pod, c *corev1.Container) {
+	if !n.CgroupV2 {
+		return
+	}
+	r.Unified = map[string]string{}
+	if !n.SingleOOMKill {
+		r.Unified["memory.oom.group"] = "1" // one process running out of memory ends the container, as on v1
+	}
+	if n.SwapControl {
+		r.Unified["memory.swap.max"] = strconv.FormatInt(n.swap(pod, c), 10)
+	}
+	if high := n.high(c); high > 0 {
+		r.Unified["memory.high"] = strconv.FormatInt(high, 10)
+	}
+}
