@@ -383,7 +383,7 @@ func (k *Kubelet) Run(ctx context.Context) error {
 		{"eviction", k.watchPressure}, {"image collection", k.collectImages},
 		{"orphans", k.collectOrphans}, {"static pods", k.followStatic},
 		{"allocations", k.pruneAllocations}, {"images", k.followImages}, {"healthz", k.serveHealthz},
-		{"control groups", k.limitGroups}, {"CPUs", k.pinContainers}, {"node shutdown", k.delayShutdown}, {"device plugins", k.servePlugins}, {"pod resources", k.servePodResources},
+		{"control groups", k.limitGroups}, {"CPUs", k.pinContainers}, {"node shutdown", k.delayShutdown}, {"out of memory", k.watchMemory}, {"device plugins", k.servePlugins}, {"pod resources", k.servePodResources},
 		{"manifest URL", k.followManifestURL}, {"read-only port", k.serveReadOnly},
 	}
 	k.wg.Loop(ctx, "kubelet: storage drivers", func(ctx context.Context) {

@@ -42,6 +42,7 @@ var opensPaths = map[string]string{
 	"node/kubelet/cpumanager/topology.go":            "/sys of the node",
 	"node/kubelet/shutdown/logind.go":                "logind's configuration",
 	"node/kubelet/shutdown/logindtest/logindtest.go": "the configuration of a bus of tests",
+	"node/kubelet/systemoom/systemoom.go":            "the kernel's log",
 	"node/kubelet/static.go":                         "the node's directory of manifests",
 	"node/kubelet/podtest/cpus.go":                   "a machine of tests",
 	"node/kubelet/podtest/hung_linux.go":             "/dev/fuse, for a mount of tests",
