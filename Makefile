@@ -32,7 +32,7 @@ RACE := ./controlplane/apiserver/watchcache ./controlplane/apiserver/pieces ./co
         ./internal/memnet ./internal/controller ./internal/failover ./controlplane/etcd $(wildcard ./controlplane/scheduler) ./node/kubeproxy ./addons/dns \
         ./addons/gateway ./addons/gateway/backend ./addons/gateway/dataplane ./addons/gateway/http1 ./addons/gateway/http2 ./addons/gateway/listener ./addons/gateway/proxy ./addons/gateway/tracing
 
-.PHONY: build deps test-deps up down test test-long lint unit race microbench fuzz smoke nodes vm storm helm envtest mutants faults bench pictures swap gateway-conformance gateway-soak acme conformance conformance-sample e2e clean
+.PHONY: build deps test-deps up down test test-long lint unit race microbench fuzz smoke nodes vm storm helm envtest mutants faults bench pictures swap gateway-conformance gateway-soak acme tour conformance conformance-sample e2e clean
 
 # Generated code that is called seldom is compiled without inlining: that makes
 # bin/knarr 2 MB smaller.
@@ -153,7 +153,7 @@ down:
 # compiled yet.
 PARTS = $(MAKE) --no-print-directory -k -j1 MUST="$(if $(SUDO),,KNARR_MUST_RUN=1)"
 test: build
-	@$(PARTS) lint unit smoke
+	@$(PARTS) lint unit smoke tour
 
 test-long: build
 	@$(PARTS) staticcheck race microbench nodes storm helm envtest conformance-sample
@@ -168,7 +168,7 @@ staticcheck: build/template.json
 	$(KNARR_GO) tool staticcheck ./...
 
 unit: build/template.json | test-deps
-	$(MUST) $(KNARR_GO) test -timeout 10m $$(go list ./... | grep -v -e /test/smoke -e /test/dev -e /test/storm -e /test/vm)
+	$(MUST) $(KNARR_GO) test -timeout 10m $$(go list ./... | grep -v -e /test/smoke -e /test/tour -e /test/dev -e /test/storm -e /test/vm)
 
 race: build/template.json
 	CGO_ENABLED=1 $(KNARR_GO) test -race -timeout 10m $(RACE)
@@ -204,6 +204,10 @@ pictures:
 # gateway-conformance runs the Gateway API's official suite on a cluster of one node.
 gateway-conformance: build | deps
 	cd test/gatewayapi && $(SUDO) env "PATH=$$PATH" GOFLAGS= KNARR_GATEWAY_REPORT=$(REPORT) KNARR_GATEWAY_TEST=$(FOCUS) go test -timeout 40m -v -run TestConformance .
+
+# tour types what README.md's tour does, to the page in a browser.
+tour: build test-deps
+	$(MUST) $(KNARR_GO) test -count=1 -v -timeout 10m ./test/tour
 
 # acme gets certificates for an Ingress from Pebble, the test server of ACME's authors.
 acme: build | deps
