@@ -103,13 +103,11 @@ func (f *frames) ofRequest() (kind, size uint64, err error) {
 			0x2, 0x6, 0x8, 0x9: // these were HTTP/2's
 			return 0, 0, connectionError(frameUnexpected)
 		}
-		if size > maxSkipped-uint64(f.skipped) {
+		const head = 2 // bytes, of the shortest frame
+		if left := uint64(maxSkipped - f.skipped); left < head || size > left-head {
 			return 0, 0, errSkipped
 		}
-		f.skipped += int(size) + 2
-		if f.skipped > maxSkipped {
-			return 0, 0, errSkipped
-		}
+		f.skipped += int(size) + head
 		if _, err = io.CopyN(io.Discard, f.r, int64(size)); err != nil {
 			return 0, 0, broken(err)
 		}
