@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"math/big"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -159,6 +160,45 @@ func (f *fake) Keep(_ context.Context, name types.NamespacedName, chain, key []b
 	return nil
 }
 
+func (f *fake) put(name types.NamespacedName, s *corev1.Secret) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.kept[name] = s
+}
+
+func (f *fake) get(name types.NamespacedName) *corev1.Secret {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.kept[name]
+}
+
+func (f *fake) count() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.kept)
+}
+
+// ordered are the orders so far.
+func (f *fake) ordered() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.orders)
+}
+
+// eventsSoFar are the events so far.
+func (f *fake) eventsSoFar() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.events)
+}
+
+// answer is what orders end with from now on, and none were there so far.
+func (f *fake) answer(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.err, f.orders = err, nil
+}
+
 func (f *fake) event(_ runtime.Object, _, reason, text string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -195,60 +235,58 @@ func TestIssueAndRenew(t *testing.T) {
 	issuing(t, false, func(i *Issuer, f *fake) {
 		i.Want(f.have(want("a.org", "b.org"), want("a.local"), want("a.org", "b.org")))
 		time.Sleep(time.Minute)
-		if i.Thumbprint() != "thumb" || strings.Join(f.orders, " ") != "a.org,b.org" || len(f.kept) != 1 {
-			t.Fatalf("thumbprint %q, orders %q", i.Thumbprint(), f.orders)
+		if i.Thumbprint() != "thumb" || strings.Join(f.ordered(), " ") != "a.org,b.org" || f.count() != 1 {
+			t.Fatalf("thumbprint %q, orders %q", i.Thumbprint(), f.ordered())
 		}
-		if got := strings.Join(f.events, "\n"); !strings.Contains(got, "CertificateRefused: No certificate is ordered for Secret a.local: host a.local is no public name") ||
+		if got := strings.Join(f.eventsSoFar(), "\n"); !strings.Contains(got, "CertificateRefused: No certificate is ordered for Secret a.local: host a.local is no public name") ||
 			!strings.Contains(got, "CertificateIssued: The certificate for a.org,b.org is in Secret a.org") {
 			t.Error(got)
 		}
 		i.Want(f.have(want("a.org", "b.org")))
 		time.Sleep(50 * day)
-		if len(f.orders) != 1 {
-			t.Errorf("ordered again after 50 of 90 days: %q", f.orders)
+		if len(f.ordered()) != 1 {
+			t.Errorf("ordered again after 50 of 90 days: %q", f.ordered())
 		}
 		time.Sleep(11 * day)
-		if len(f.orders) != 2 {
-			t.Errorf("not ordered again after 61 of 90 days: %q", f.orders)
+		if len(f.ordered()) != 2 {
+			t.Errorf("not ordered again after 61 of 90 days: %q", f.ordered())
 		}
 		// A host that is added is ordered with the others, soon.
 		w := want("a.org", "b.org", "c.org")
 		i.Want(f.have(w))
 		time.Sleep(time.Minute)
-		if len(f.orders) != 3 || f.orders[2] != "a.org,b.org,c.org" {
-			t.Errorf("a further host: %q", f.orders)
+		if len(f.ordered()) != 3 || f.ordered()[2] != "a.org,b.org,c.org" {
+			t.Errorf("a further host: %q", f.ordered())
 		}
 	})
 }
 
 func TestFailures(t *testing.T) {
 	issuing(t, true, func(i *Issuer, f *fake) {
-		f.err = &acme.AuthorizationError{Identifier: "a.org", Errors: []error{&acme.Error{Detail: "connection refused"}}}
+		f.answer(&acme.AuthorizationError{Identifier: "a.org", Errors: []error{&acme.Error{Detail: "connection refused"}}})
 		i.Want(f.have(want("a.org")))
 		time.Sleep(36 * time.Minute) // at once, after 5, 10 and 20 minutes
-		if len(f.orders) != 4 {
-			t.Errorf("%d orders", len(f.orders))
+		if len(f.ordered()) != 4 {
+			t.Errorf("%d orders", len(f.ordered()))
 		}
-		if got := f.events[0]; got != "CertificateFailed: No certificate for a.org, tried again in 5m0s: the authority could not validate a.org: connection refused" {
+		if got := f.eventsSoFar()[0]; got != "CertificateFailed: No certificate for a.org, tried again in 5m0s: the authority could not validate a.org: connection refused" {
 			t.Error(got)
 		}
 		time.Sleep(10 * day)
-		if n := len(f.orders); n > 4+5+20 {
+		if n := len(f.ordered()); n > 4+5+20 {
 			t.Errorf("%d orders in ten days", n)
 		}
 		// What the authority asks for is waited for.
 		i.Want(nil)
-		f.orders, f.err = nil, &acme.Error{StatusCode: 429, ProblemType: "urn:ietf:params:acme:error:rateLimited", Header: http.Header{"Retry-After": {"7200"}}}
+		f.answer(&acme.Error{StatusCode: 429, ProblemType: "urn:ietf:params:acme:error:rateLimited", Header: http.Header{"Retry-After": {"7200"}}})
 		i.Want(f.have(want("a.org")))
 		time.Sleep(110 * time.Minute)
-		if len(f.orders) != 1 {
-			t.Errorf("%d orders within the time that the authority asks for", len(f.orders))
+		if len(f.ordered()) != 1 {
+			t.Errorf("%d orders within the time that the authority asks for", len(f.ordered()))
 		}
-		f.mu.Lock()
-		f.err = nil
-		f.mu.Unlock()
+		f.answer(nil)
 		time.Sleep(time.Hour)
-		if len(f.kept) != 1 {
+		if f.count() != 1 {
 			t.Error("not ordered after that")
 		}
 	})
@@ -264,14 +302,14 @@ func TestOthersSecrets(t *testing.T) {
 		i.Want([]Want{w})
 		time.Sleep(day)
 		w.Have = nil
-		f.kept[w.Secret] = theirs // and the watch is late
+		f.put(w.Secret, theirs) // and the watch is late
 		i.Want([]Want{w})
 		time.Sleep(day)
-		if len(f.orders) > 0 || f.kept[w.Secret] != theirs {
-			t.Errorf("orders %q", f.orders)
+		if len(f.ordered()) > 0 || f.get(w.Secret) != theirs {
+			t.Errorf("orders %q", f.ordered())
 		}
-		if len(f.events) != 1 || !strings.Contains(f.events[0], "left as it is") {
-			t.Errorf("events %q", f.events)
+		if len(f.eventsSoFar()) != 1 || !strings.Contains(f.eventsSoFar()[0], "left as it is") {
+			t.Errorf("events %q", f.eventsSoFar())
 		}
 	})
 }
