@@ -24,10 +24,15 @@ type load struct {
 	tls, http2  bool
 	connections int
 	streams     int // of each connection, with HTTP/2
+	from        *net.TCPAddr
 }
 
 func (l load) dial() (net.Conn, error) {
-	c, err := net.Dial("tcp", l.address)
+	dialer := net.Dialer{}
+	if l.from != nil {
+		dialer.LocalAddr = l.from
+	}
+	c, err := dialer.Dial("tcp", l.address)
 	if err != nil || !l.tls {
 		return c, err
 	}

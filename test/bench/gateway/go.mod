@@ -7,6 +7,7 @@ replace knarr => ../../..
 require (
 	github.com/prometheus/client_golang v1.25.0
 	golang.org/x/net v0.61.0
+	golang.org/x/sys v0.49.0
 	knarr v0.0.0
 )
 
@@ -20,7 +21,6 @@ require (
 	github.com/quic-go/qpack v0.6.0 // indirect
 	github.com/quic-go/quic-go v0.65.0 // indirect
 	golang.org/x/crypto v0.58.0 // indirect
-	golang.org/x/sys v0.49.0 // indirect
 	golang.org/x/text v0.43.0 // indirect
 	google.golang.org/protobuf v1.36.12 // indirect
 )

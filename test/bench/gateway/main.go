@@ -25,6 +25,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -139,7 +140,13 @@ func measure(ctx context.Context, programs map[string]string, selected []string,
 				put(s.name+", requests/s of one core", c.name, perCore)
 				fmt.Fprintf(os.Stderr, "round %d: %s %s: %.0f\n", round+1, s.name, c.name, perCore)
 				if s.name == "HTTP/1.1" {
-					p50, p99, err := c.latency(ctx, each)
+					rate, added, err := r.halfLoad(ctx, c, each)
+					if err != nil {
+						return err
+					}
+					put("p99 that is added at half load, ms", c.name, added)
+					put("half load, requests/s", c.name, rate)
+					p50, p99, err := latency(ctx, load{address: c.at(false), connections: 20}, 10*time.Millisecond, each)
 					if err != nil {
 						return err
 					}
@@ -166,7 +173,27 @@ func measure(ctx context.Context, programs map[string]string, selected []string,
 	return nil
 }
 
-// memoryAndChange measures what many routes cost.
+// halfLoad asks at half of what a contender can, and the backend alone as often, and says
+// how much longer the 99th of a hundred requests takes, in ms.
+func (r *rig) halfLoad(ctx context.Context, c *contender, each time.Duration) (rate, added float64, err error) {
+	limited, cancel := context.WithTimeout(ctx, each)
+	most, err := load{address: c.at(false), connections: 32}.run(limited, 0, nil)
+	cancel()
+	if err != nil {
+		return 0, 0, err
+	}
+	rate = float64(most) / each.Seconds() / 2
+	const connections = 20
+	pace := time.Duration(float64(connections) / rate * 1e9)
+	_, through, err := latency(ctx, load{address: c.at(false), connections: connections}, pace, each)
+	if err != nil {
+		return 0, 0, err
+	}
+	_, direct, err := latency(ctx, load{address: r.backend, connections: connections}, pace, each)
+	return rate, (through - direct) / 1e3, err
+}
+
+// memoryAndChange measures what many routes cost, and idle connections.
 func memoryAndChange(ctx context.Context, r *rig, selected []string, put func(row, name string, v float64)) error {
 	for _, name := range selected {
 		var held [2]int64
@@ -180,7 +207,26 @@ func memoryAndChange(ctx context.Context, r *rig, selected []string, put func(ro
 		}
 		put("memory of 5,000 routes, MB", name, float64(held[1]-held[0])/1e6)
 	}
+	for _, name := range selected {
+		for _, encrypted := range []bool{false, true} {
+			c, err := r.start(ctx, name, 0)
+			if err != nil {
+				return err
+			}
+			n, each, err := c.idleConnections(ctx, encrypted)
+			c.stop()
+			if err != nil {
+				fmt.Fprintf(os.Stderr, "idle connections of %s: %v\n", name, err)
+				continue
+			}
+			put(fmt.Sprintf("memory of an idle connection%s, kB", map[bool]string{true: " with TLS"}[encrypted]), name, each)
+			fmt.Fprintf(os.Stderr, "%s: %d idle connections, %.1f kB each\n", name, n, each)
+		}
+	}
 	if slices.Contains(selected, "knarr") {
+		never, again := unused()
+		put("memory of a data plane that serves nothing, kB", "knarr", never*1e3)
+		put("the same after 5,000 routes are gone, kB", "knarr", again*1e3)
 		p50, p99, err := changeLive(ctx)
 		if err != nil {
 			return err
@@ -214,19 +260,18 @@ func (c *contender) throughput(ctx context.Context, s scenario, each time.Durati
 	return 0, nil
 }
 
-// latency asks with 20 connections, 100 times a second each.
-func (c *contender) latency(ctx context.Context, each time.Duration) (p50, p99 float64, err error) {
+// latency asks in a pace, and says how long the requests took, in µs.
+func latency(ctx context.Context, l load, pace, each time.Duration) (p50, p99 float64, err error) {
 	limited, cancel := context.WithTimeout(ctx, each)
 	defer cancel()
-	times := make(chan time.Duration, 1<<16)
-	l := load{address: c.at(false), connections: 20}
-	if _, err := l.run(limited, 10*time.Millisecond, func(d time.Duration) { times <- d }); err != nil {
-		return 0, 0, err
-	}
-	close(times)
+	var mu sync.Mutex
 	var all []time.Duration
-	for d := range times {
+	if _, err := l.run(limited, pace, func(d time.Duration) {
+		mu.Lock()
+		defer mu.Unlock()
 		all = append(all, d)
+	}); err != nil {
+		return 0, 0, err
 	}
 	if len(all) == 0 {
 		return 0, 0, errors.New("no request was answered")
