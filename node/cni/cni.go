@@ -7,10 +7,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"knarr/internal/programs"
 	"knarr/node/cni/network"
@@ -92,7 +94,7 @@ func (c Config) underlay() netip.Addr {
 func (c Config) conf() (*network.Conf, error) {
 	n := &network.Conf{
 		Name: networkName(c), Type: programs.CNI, Bridge: c.Bridge, MTU: c.MTU, Table: c.Table, StateDir: c.StateDir,
-		Capabilities: map[string]bool{"portMappings": true},
+		Capabilities: map[string]bool{"portMappings": true, "bandwidth": true},
 	}
 	if c.Backend == VXLAN {
 		n.TunnelPort = vxlanPort
@@ -156,6 +158,9 @@ func Install(c Config) error {
 	}
 	if _, err := network.EnsureBridge(n); err != nil {
 		return err
+	}
+	if err := network.CollectGone(n, time.Now()); err != nil {
+		slog.Warn("what pods that are gone had is kept", "err", err)
 	}
 	if err := network.EnsureTable(n); err != nil {
 		return err

@@ -40,7 +40,7 @@ func TestConflist(t *testing.T) {
 	}
 	for key, want := range map[string]string{
 		"type": `"knarr-cni"`, "bridge": `"knarr0"`, "table": `"knarr0-cni"`, "podCIDRs": `["10.42.3.0/24"]`,
-		"clusterCIDRs": `["10.42.0.0/16"]`, "capabilities": `{"portMappings":true}`, "stateDir": `"/s"`,
+		"clusterCIDRs": `["10.42.0.0/16"]`, "capabilities": `{"bandwidth":true,"portMappings":true}`, "stateDir": `"/s"`,
 	} {
 		if v, _ := json.Marshal(got.Plugins[0][key]); string(v) != want {
 			t.Errorf("%s is %s, want %s", key, v, want)

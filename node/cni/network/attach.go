@@ -57,6 +57,9 @@ func attach(c *Conf, containerID, ifName, netns string) (a *Attachment, mac net.
 	if mac, err = connect(c, bridge, a); err != nil {
 		return nil, nil, err
 	}
+	if err = limitBandwidth(c, a); err != nil {
+		return nil, nil, err
+	}
 	err = locked(c.StateDir, func() error {
 		if !tableExists(c.Table) {
 			return writeTable(c)
@@ -69,7 +72,7 @@ func attach(c *Conf, containerID, ifName, netns string) (a *Attachment, mac net.
 // detach undoes attach, as far as it came; what is gone already is no error.
 func detach(c *Conf, containerID, ifName string) error {
 	k := key(containerID, ifName)
-	if err := disconnect(k); err != nil {
+	if err := errors.Join(disconnect(k), removeIFB(k)); err != nil {
 		return err
 	}
 	return locked(c.StateDir, func() error {
@@ -202,7 +205,7 @@ func RemoveLinks(bridge, stateDir string) error {
 	}
 	var errs []error
 	for _, a := range all {
-		errs = append(errs, disconnect(a.key()))
+		errs = append(errs, disconnect(a.key()), removeIFB(a.key()))
 	}
 	link, err := netlink.LinkByName(bridge)
 	if errors.As(err, &netlink.LinkNotFoundError{}) {

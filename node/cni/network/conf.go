@@ -41,6 +41,7 @@ type Conf struct {
 	Capabilities  map[string]bool `json:"capabilities,omitempty"`
 	RuntimeConfig struct {
 		PortMappings []PortMapping `json:"portMappings,omitempty"`
+		Bandwidth    *Bandwidth    `json:"bandwidth,omitempty"`
 	} `json:"runtimeConfig,omitzero"`
 	PrevResult json.RawMessage `json:"prevResult,omitempty"`
 	// Valid are the attachments a GC keeps.
@@ -98,8 +99,8 @@ func (c *Conf) Validate() error {
 		if m.ContainerPort == 0 {
 			bad("portMappings: host port %d has no container port", m.HostPort)
 		}
-		if !slices.Contains([]string{"tcp", "udp"}, strings.ToLower(m.Protocol)) {
-			bad("portMappings: protocol %q of host port %d is not supported (tcp and udp are)", m.Protocol, m.HostPort)
+		if !slices.Contains([]string{"tcp", "udp", "sctp"}, strings.ToLower(m.Protocol)) {
+			bad("portMappings: protocol %q of host port %d is not supported (tcp, udp and sctp are)", m.Protocol, m.HostPort)
 		}
 		if m.HostIP != "" {
 			if _, err := netip.ParseAddr(m.HostIP); err != nil {

@@ -142,8 +142,8 @@ func TestValidate(t *testing.T) {
 		"tiny range":        func(c *Conf) { c.PodCIDRs = prefixes("10.0.0.0/31") },
 		"unmasked range":    func(c *Conf) { c.PodCIDRs = prefixes("10.0.0.1/24") },
 		"two of one family": func(c *Conf) { c.PodCIDRs = prefixes("10.0.0.0/24", "10.0.1.0/24") },
-		"sctp": func(c *Conf) {
-			c.RuntimeConfig.PortMappings = []PortMapping{{HostPort: 1, ContainerPort: 1, Protocol: "sctp"}}
+		"dccp": func(c *Conf) {
+			c.RuntimeConfig.PortMappings = []PortMapping{{HostPort: 1, ContainerPort: 1, Protocol: "dccp"}}
 		},
 		"bad host address": func(c *Conf) {
 			c.RuntimeConfig.PortMappings = []PortMapping{{HostPort: 1, ContainerPort: 1, Protocol: "tcp", HostIP: "x"}}

@@ -82,10 +82,14 @@ func allElements(all []*Attachment) []element {
 // Every field of a concatenation fills whole words of four bytes.
 
 func proto(name string) string {
-	if strings.EqualFold(name, "udp") {
-		return string([]byte{unix.IPPROTO_UDP, 0, 0, 0})
+	number := byte(unix.IPPROTO_TCP)
+	switch strings.ToLower(name) {
+	case "udp":
+		number = unix.IPPROTO_UDP
+	case "sctp":
+		number = unix.IPPROTO_SCTP
 	}
-	return string([]byte{unix.IPPROTO_TCP, 0, 0, 0})
+	return string([]byte{number, 0, 0, 0})
 }
 
 func port(p uint16) string {
