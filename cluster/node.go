@@ -275,7 +275,7 @@ func (n *node) peers(ctx context.Context) error {
 	}
 	cfg := n.cniConfig()
 	cfg.PodCIDRs = n.podRanges
-	p, err := cni.NewPeers(cfg, n.as.proxy, n.opts.NodeName)
+	p, err := cni.NewPeers(cfg, n.as.proxy, n.as.kubelet, n.opts.NodeName)
 	if err != nil {
 		return err
 	}

@@ -60,6 +60,7 @@ type Config struct {
 const (
 	VXLAN       = "vxlan"
 	HostGateway = "host-gw"
+	WireGuard   = "wireguard-native"
 	NoBackend   = "none"
 )
 
@@ -143,8 +144,8 @@ func conflist(n *network.Conf) ([]byte, error) {
 // it may use it.
 func Install(c Config) error {
 	c = c.withDefaults()
-	if c.Backend == VXLAN && c.MTU == 0 {
-		c.MTU = tunnelMTU(c.underlay())
+	if c.MTU == 0 && (c.Backend == VXLAN || c.Backend == WireGuard) {
+		c.MTU = tunnelMTU(c.underlay(), c.Backend)
 	}
 	n, err := c.conf()
 	if err != nil {

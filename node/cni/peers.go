@@ -3,6 +3,7 @@ package cni
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
@@ -22,18 +23,20 @@ import (
 type Peers struct {
 	cfg     Config
 	node    string
+	self    *rest.Config // writes this node's key
 	factory informers.SharedInformerFactory
 	nodes   cache.SharedIndexInformer
 }
 
-// NewPeers puts it together for the node of this name; it starts nothing.
-func NewPeers(c Config, kube *rest.Config, node string) (*Peers, error) {
+// NewPeers puts it together for the node of this name, which self may write the Node of;
+// it starts nothing.
+func NewPeers(c Config, kube, self *rest.Config, node string) (*Peers, error) {
 	client, err := kubernetes.NewForConfig(kube)
 	if err != nil {
 		return nil, fmt.Errorf("pod network: %w", err)
 	}
 	f := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(slim))
-	return &Peers{cfg: c.withDefaults(), node: node, factory: f, nodes: f.Core().V1().Nodes().Informer()}, nil
+	return &Peers{cfg: c.withDefaults(), node: node, self: self, factory: f, nodes: f.Core().V1().Nodes().Informer()}, nil
 }
 
 // slim keeps what a way to a node needs.
@@ -42,11 +45,15 @@ func slim(o any) (any, error) {
 	if !ok {
 		return o, nil
 	}
-	return &corev1.Node{
+	kept := &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: n.Name, ResourceVersion: n.ResourceVersion, CreationTimestamp: n.CreationTimestamp},
 		Spec:       corev1.NodeSpec{PodCIDR: n.Spec.PodCIDR, PodCIDRs: n.Spec.PodCIDRs},
 		Status:     corev1.NodeStatus{Addresses: n.Status.Addresses},
-	}, nil
+	}
+	if key, has := n.Annotations[publicKeyAnnotation]; has {
+		kept.Annotations = map[string]string{publicKeyAnnotation: key}
+	}
+	return kept, nil
 }
 
 // Run follows Nodes until ctx ends. The ways stay when it ends, so that a
@@ -97,7 +104,7 @@ func (p *Peers) Run(ctx context.Context) error {
 		for _, o := range p.nodes.GetStore().List() {
 			nodes = append(nodes, o.(*corev1.Node))
 		}
-		if err := applyWays(p.cfg, p.cfg.peersOf(nodes, p.node)); err != nil {
+		if err := errors.Join(p.publishKey(ctx, nodes), applyWays(p.cfg, p.cfg.peersOf(nodes, p.node))); err != nil {
 			slog.ErrorContext(ctx, "ways to other nodes' pods, trying again", "in", wait, "err", err)
 			again = time.After(wait)
 			wait = min(2*wait, time.Minute)
@@ -116,8 +123,26 @@ func (p *Peers) Run(ctx context.Context) error {
 	}
 }
 
+// publishKey has this node's key in its Node, where others are to encrypt for it.
+func (p *Peers) publishKey(ctx context.Context, nodes []*corev1.Node) error {
+	i := slices.IndexFunc(nodes, func(n *corev1.Node) bool { return n.Name == p.node })
+	if p.cfg.Backend != WireGuard || i < 0 {
+		return nil
+	}
+	key, err := privateKey(p.cfg.StateDir)
+	if err != nil {
+		return fmt.Errorf("key of the encrypted tunnel: %w", err)
+	}
+	mine := wireguardKey(key.PublicKey().Bytes())
+	if there, ok := publicKey(nodes[i]); ok && there == mine {
+		return nil
+	}
+	return publishKey(ctx, p.self, p.node, mine)
+}
+
 func same(a, b *corev1.Node) bool {
-	return slices.Equal(a.Spec.PodCIDRs, b.Spec.PodCIDRs) && slices.Equal(a.Status.Addresses, b.Status.Addresses)
+	return slices.Equal(a.Spec.PodCIDRs, b.Spec.PodCIDRs) && slices.Equal(a.Status.Addresses, b.Status.Addresses) &&
+		a.Annotations[publicKeyAnnotation] == b.Annotations[publicKeyAnnotation]
 }
 
 // A peer is another node as this one reaches its pods.
@@ -125,6 +150,7 @@ type peer struct {
 	name   string
 	hosts  []netip.Addr // one of each family
 	ranges []netip.Prefix
+	key    wireguardKey // none where nothing is encrypted
 }
 
 // host is the node's address of a family.
@@ -153,6 +179,9 @@ func (c Config) peersOf(nodes []*corev1.Node, self string) (peers []peer) {
 			continue
 		}
 		p := peer{name: n.Name}
+		if c.Backend == WireGuard {
+			p.key, _ = publicKey(n)
+		}
 		for _, a := range n.Status.Addresses {
 			ip, err := netip.ParseAddr(a.Address)
 			if a.Type != corev1.NodeInternalIP || err != nil {

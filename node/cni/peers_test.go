@@ -1,12 +1,21 @@
 package cni
 
 import (
+	"bytes"
+	"encoding/base64"
+	"fmt"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"reflect"
+	"strings"
 	"testing"
+	"testing/synctest"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"knarr/internal/apitest"
 )
 
 func node(name string, ranges []string, addresses ...string) *corev1.Node {
@@ -31,9 +40,9 @@ func TestPeersOf(t *testing.T) {
 		node("bad", []string{"10.42"}, "10.0.0.7"),
 	}, "self")
 	want := []peer{
-		{"b", []netip.Addr{addr("10.0.0.2")}, []netip.Prefix{pre("10.42.1.0/24")}},
-		{"other family", []netip.Addr{addr("fd00::6")}, []netip.Prefix{pre("10.42.5.0/24")}},
-		{"z", []netip.Addr{addr("fd00::3"), addr("10.0.0.3")}, []netip.Prefix{pre("10.42.2.0/24"), pre("fd00:42:2::/64")}},
+		{"b", []netip.Addr{addr("10.0.0.2")}, []netip.Prefix{pre("10.42.1.0/24")}, wireguardKey{}},
+		{"other family", []netip.Addr{addr("fd00::6")}, []netip.Prefix{pre("10.42.5.0/24")}, wireguardKey{}},
+		{"z", []netip.Addr{addr("fd00::3"), addr("10.0.0.3")}, []netip.Prefix{pre("10.42.2.0/24"), pre("fd00:42:2::/64")}, wireguardKey{}},
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got %v, want %v", got, want)
@@ -82,11 +91,58 @@ func TestPeersTakeNoRangeOfOthers(t *testing.T) {
 	old, thief := node("old", []string{"10.42.1.0/24"}, "10.0.0.2"), node("a-thief", []string{"0.0.0.0/0", "10.0.0.0/24", "10.42.0.0/16", "10.42.0.0/25", "10.42.1.128/25", "10.42.9.0/24"}, "10.0.0.3")
 	old.CreationTimestamp, thief.CreationTimestamp = metav1.Unix(1, 0), metav1.Unix(2, 0)
 	want := []peer{
-		{"a-thief", []netip.Addr{netip.MustParseAddr("10.0.0.3")}, []netip.Prefix{netip.MustParsePrefix("10.42.9.0/24")}},
-		{"old", []netip.Addr{netip.MustParseAddr("10.0.0.2")}, []netip.Prefix{netip.MustParsePrefix("10.42.1.0/24")}},
+		{"a-thief", []netip.Addr{netip.MustParseAddr("10.0.0.3")}, []netip.Prefix{netip.MustParsePrefix("10.42.9.0/24")}, wireguardKey{}},
+		{"old", []netip.Addr{netip.MustParseAddr("10.0.0.2")}, []netip.Prefix{netip.MustParsePrefix("10.42.1.0/24")}, wireguardKey{}},
 	}
 	if got := c.peersOf([]*corev1.Node{thief, old}, "self"); !reflect.DeepEqual(got, want) {
 		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+// A node without a key, or with that of another, has no encrypted way.
+func TestWireguardPeers(t *testing.T) {
+	key := base64.StdEncoding.EncodeToString(bytes.Repeat([]byte{7}, 32))
+	c := Config{Backend: WireGuard, NodeIPs: []netip.Addr{netip.MustParseAddr("10.0.0.1")}, PodCIDRs: []string{"10.42.0.0/24"}, ClusterCIDRs: []string{"10.42.0.0/16"}}
+	var nodes []*corev1.Node
+	for i, k := range []string{key, key, "", "bad", base64.StdEncoding.EncodeToString(make([]byte, 32)), base64.StdEncoding.EncodeToString(bytes.Repeat([]byte{8}, 31))} {
+		n := node(fmt.Sprint("n", i), []string{fmt.Sprintf("10.42.%d.0/24", i+1)}, fmt.Sprintf("10.0.0.%d", i+2))
+		n.Annotations = map[string]string{publicKeyAnnotation: k}
+		nodes = append(nodes, n)
+	}
+	got := wireguardPeers(c.peersOf(nodes, "self"), false)
+	if len(got) != 1 || got[0].endpoint != netip.MustParseAddrPort("10.0.0.2:51820") || got[0].ranges[0] != netip.MustParsePrefix("10.42.1.0/24") {
+		t.Errorf("%v", got)
+	}
+	if same(nodes[0], nodes[2]) {
+		t.Error("a key is no news")
+	}
+	slimmed, err := slim(nodes[0])
+	if err != nil || slimmed.(*corev1.Node).Annotations[publicKeyAnnotation] != key {
+		t.Errorf("the key is not kept: %v, %v", slimmed, err)
+	}
+}
+
+// TestPrivateKey: it is made once, and for nobody else to read.
+func TestPrivateKey(t *testing.T) {
+	dir := t.TempDir()
+	one, err := privateKey(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := privateKey(dir)
+	if err != nil || !again.Equal(one) {
+		t.Errorf("another key the second time: %v", err)
+	}
+	if st, err := os.Stat(filepath.Join(dir, "wireguard.key")); err != nil || st.Mode().Perm() != 0o600 {
+		t.Errorf("%v, %v", st, err)
+	}
+}
+
+func TestSocketAddress(t *testing.T) {
+	for at, want := range map[string]string{"192.0.2.1:51820": "\x02\x00\xca\x6c\xc0\x00\x02\x01", "[2001:db8::1]:51820": "\x0a\x00\xca\x6c\x00\x00\x00\x00\x20\x01\x0d\xb8"} {
+		if got := string(socketAddress(netip.MustParseAddrPort(at))); !strings.HasPrefix(got, want) {
+			t.Errorf("%s: % x", at, got)
+		}
 	}
 }
 
@@ -102,4 +158,41 @@ func TestSame(t *testing.T) {
 	if same(a, b) || same(a, node("a", nil, "10.0.0.2")) {
 		t.Error("an address or a range is no news")
 	}
+}
+
+// TestPublishKey: a node's key is in its Node, also after somebody has taken it away, and
+// is not written again without need.
+func TestPublishKey(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api, stop := apitest.New(t)
+		defer stop()
+		nodes := api.Client(t).CoreV1().Nodes()
+		n, err := nodes.Create(t.Context(), node("self", nil, "10.0.0.1"), metav1.CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := NewPeers(Config{Backend: WireGuard, StateDir: t.TempDir()}, api.Config(), api.Config(), "self")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, what := range []string{"at first", "taken away"} {
+			if err := p.publishKey(t.Context(), []*corev1.Node{n}); err != nil {
+				t.Fatal(err)
+			}
+			have, err := nodes.Get(t.Context(), "self", metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, ok := publicKey(have); !ok {
+				t.Errorf("%s: there is no key in %v", what, have.Annotations)
+			}
+			if err := p.publishKey(t.Context(), []*corev1.Node{have}); err != nil {
+				t.Fatal(err)
+			}
+			again, err := nodes.Get(t.Context(), "self", metav1.GetOptions{})
+			if err != nil || again.ResourceVersion != have.ResourceVersion {
+				t.Errorf("%s: written again, %v", what, err)
+			}
+		}
+	})
 }

@@ -69,6 +69,10 @@ const (
 // applyWays makes the kernel hold the ways to these peers and no others of this
 // cluster. A node alone has no tunnel.
 func applyWays(c Config, peers []peer) error {
+	if c.Backend == WireGuard {
+		// Before the tunnel: a route by another link is one that is not encrypted.
+		return errors.Join(removeRoutesBut(c.ClusterCIDRs, c.Tunnel), encrypt(c, peers))
+	}
 	ways := waysTo(peers, c.Backend, c.underlay().Is6())
 	if c.Backend != VXLAN || len(ways) == 0 {
 		if err := removeLink(c.Tunnel); err != nil {
@@ -102,6 +106,23 @@ func direct(w way) error {
 		return fmt.Errorf("add the route %s: %w", route, err)
 	}
 	return nil
+}
+
+// removeRoutesBut removes the routes made here into these ranges that are by another link.
+func removeRoutesBut(ranges []string, link string) error {
+	var keep []way
+	if l, err := netlink.LinkByName(link); err == nil {
+		have, err := netlink.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Protocol: protocol, LinkIndex: l.Attrs().Index}, netlink.RT_FILTER_PROTOCOL|netlink.RT_FILTER_OIF)
+		if err != nil {
+			return fmt.Errorf("list routes: %w", err)
+		}
+		for _, r := range have {
+			if dst, ok := prefix(r.Dst); ok {
+				keep = append(keep, way{dst: dst})
+			}
+		}
+	}
+	return removeRoutes(ranges, keep)
 }
 
 // removeRoutes removes the routes made here into these ranges, but for the ways
@@ -235,6 +256,18 @@ func ensureTunnel(c Config) (netlink.Link, error) {
 			return nil, fmt.Errorf("tunnel %s: %w", c.Tunnel, err)
 		}
 	}
+	if err := c.addressTunnel(link); err != nil {
+		return nil, err
+	}
+	return link, nil
+}
+
+// addressTunnel gives the tunnel its addresses on this node, and sets it up.
+func (c Config) addressTunnel(link netlink.Link) error {
+	ranges, err := c.ownRanges()
+	if err != nil {
+		return err
+	}
 	for _, r := range ranges {
 		if r.Addr().Is6() {
 			conf := "/proc/sys/net/ipv6/conf/" + c.Tunnel
@@ -245,13 +278,13 @@ func ensureTunnel(c Config) (netlink.Link, error) {
 			addr.Flags = unix.IFA_F_NODAD
 		}
 		if err := netlink.AddrReplace(link, addr); err != nil {
-			return nil, fmt.Errorf("add %s to %s: %w", addr.IPNet, c.Tunnel, err)
+			return fmt.Errorf("add %s to %s: %w", addr.IPNet, c.Tunnel, err)
 		}
 	}
 	if err := netlink.LinkSetUp(link); err != nil {
-		return nil, fmt.Errorf("set %s up: %w", c.Tunnel, err)
+		return fmt.Errorf("set %s up: %w", c.Tunnel, err)
 	}
-	return link, nil
+	return nil
 }
 
 // alike reports whether a link is the tunnel that is wanted.
@@ -299,10 +332,13 @@ func overhead(host netip.Addr) int {
 
 // tunnelMTU is the size of packets that fit through the tunnel, 0 if there can
 // be none.
-func tunnelMTU(host netip.Addr) int {
+func tunnelMTU(host netip.Addr, backend string) int {
 	link, err := linkOf(host)
 	if err != nil || link.Attrs().Flags&net.FlagLoopback != 0 {
 		return 0
+	}
+	if backend == WireGuard {
+		return link.Attrs().MTU - wireguardOverhead
 	}
 	return link.Attrs().MTU - overhead(host)
 }

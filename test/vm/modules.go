@@ -16,7 +16,7 @@ var wanted = []string{
 	"net/netfilter", "net/ipv4", "net/ipv6", "net/bridge", "net/sched",
 	"net/sctp", "drivers/net/wireguard", "crypto",
 	"crc32c_generic", // libcrc32c asks for it while it starts, and nf_tables needs that one
-	"dummy", "veth", "vxlan", "macvlan", "ipvlan", "tun", "8021q",
+	"dummy", "veth", "vxlan", "macvlan", "ipvlan", "tun", "8021q", "ifb",
 	"overlay", "fuse", "loop", "ext4", "xfs", "quota_v2",
 	"virtio_pci", "virtio_blk",
 }
