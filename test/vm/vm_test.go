@@ -237,6 +237,7 @@ var kernelTests = []kernelTest{
 	{folder: "node/kubelet/volume"},
 	{folder: "addons/localstorage/disk", disk: true},
 	{folder: "addons/localstorage/driver", disk: true},
+	{folder: "addons/loadbalancer/announcer"},
 	{folder: "node/cni"},
 	{folder: "node/cni/network"},
 	{folder: "node/kubeproxy"},
