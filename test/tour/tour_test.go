@@ -4,6 +4,7 @@ package tour
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -137,8 +138,10 @@ func run(t *testing.T, dir, command string) string {
 	cmd.Dir = root
 	cmd.Env = append(os.Environ(), "PATH="+filepath.Join(root, "bin")+":"+os.Getenv("PATH"), "KUBECONFIG="+filepath.Join(dir, "kubeconfig"))
 	out, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("%s: %v\n%s", command, err, out)
+	if failed, ok := errors.AsType[*exec.ExitError](err); ok {
+		t.Fatalf("%s: %v\n%s%s", command, err, out, failed.Stderr)
+	} else if err != nil {
+		t.Fatalf("%s: %v", command, err)
 	}
 	return string(out)
 }
