@@ -18,7 +18,6 @@ const (
 	wgDeviceListenPort = 6
 	wgDevicePeers      = 8
 
-	wgDeviceReplacePeers = 1
 
 	wgPeerPublicKey  = 1
 	wgPeerFlags      = 3

@@ -72,7 +72,7 @@ func TestNoRoom(t *testing.T) {
 	f := newFixture(t)
 	f.serve("b", route.Backend{}, func(w http.ResponseWriter, r *http.Request) {
 		got, _ := io.ReadAll(r.Body)
-		_, _ = io.WriteString(w, string(got[:min(len(got), 5)]))
+		_, _ = w.Write(got[:min(len(got), 5)])
 	})
 	buffered := rule("/buffered", route.Filters{}, "b")
 	buffered.Buffer = true
