@@ -18,7 +18,6 @@ const (
 	wgDeviceListenPort = 6
 	wgDevicePeers      = 8
 
-
 	wgPeerPublicKey  = 1
 	wgPeerFlags      = 3
 	wgPeerEndpoint   = 4
