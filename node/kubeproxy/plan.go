@@ -84,7 +84,7 @@ const (
 func plan(svc *corev1.Service, endpoints []*discoveryv1.EndpointSlice, on host) Rules {
 	r := Rules{Pools: map[string]Pool{}, Fronts: map[Front]Target{}, ClusterIPs: map[netip.Addr]bool{}, Hairpins: map[netip.Addr]bool{}}
 	if svc == nil || svc.DeletionTimestamp != nil && len(svc.Finalizers) == 0 || svc.Spec.Type == corev1.ServiceTypeExternalName ||
-		svc.Spec.ClusterIP == "" || svc.Spec.ClusterIP == corev1.ClusterIPNone || notForThisProxy(svc) {
+		svc.Spec.ClusterIP == "" || svc.Spec.ClusterIP == corev1.ClusterIPNone || notForThisProxy(svc.Labels) {
 		return r
 	}
 	for _, ip := range svc.Spec.ClusterIPs {
@@ -117,11 +117,11 @@ func readyHere(endpoints []*discoveryv1.EndpointSlice, node string) int {
 	return len(here)
 }
 
-// notForThisProxy says that a label gives the Service to another proxy, or to
-// clients that ask for its endpoints themselves.
-func notForThisProxy(svc *corev1.Service) bool {
-	_, other := svc.Labels["service.kubernetes.io/service-proxy-name"]
-	_, headless := svc.Labels[corev1.IsHeadlessService]
+// notForThisProxy says that a label gives the Service, or endpoints of it, to another
+// proxy, or to clients that ask for its endpoints themselves.
+func notForThisProxy(labels map[string]string) bool {
+	_, other := labels["service.kubernetes.io/service-proxy-name"]
+	_, headless := labels[corev1.IsHeadlessService]
 	return other || headless
 }
 

@@ -129,9 +129,10 @@ func New(c Config) (*Proxy, error) {
 	}})
 }
 
+// serviceOf is the Service whose endpoints a slice has; none if they are not for this proxy.
 func serviceOf(s *discoveryv1.EndpointSlice) (cache.ObjectName, bool) {
 	name := s.Labels[discoveryv1.LabelServiceName]
-	return cache.NewObjectName(s.Namespace, name), name != ""
+	return cache.NewObjectName(s.Namespace, name), name != "" && !notForThisProxy(s.Labels)
 }
 
 // Run follows Services until ctx ends. Rules stay when it ends, so that a

@@ -191,3 +191,17 @@ func TestProxyFollowsItsNode(t *testing.T) {
 		}
 	})
 }
+
+// TestServiceOf: a label on a slice takes its endpoints away from this proxy, as one on the
+// Service does.
+func TestServiceOf(t *testing.T) {
+	for label, want := range map[string]bool{"": true, corev1.IsHeadlessService: false, "service.kubernetes.io/service-proxy-name": false} {
+		s := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Labels: map[string]string{discoveryv1.LabelServiceName: "b"}}}
+		if label != "" {
+			s.Labels[label] = ""
+		}
+		if key, ok := serviceOf(s); ok != want || ok && key.String() != "a/b" {
+			t.Errorf("%q: %v, %v", label, key, ok)
+		}
+	}
+}
