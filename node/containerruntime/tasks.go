@@ -68,8 +68,11 @@ func (f *front) serve(ctx context.Context) (wait func(), err error) {
 			f.log.Error("serve tasks", "err", err)
 		}
 	})
+	// Connections stay open, and calls unanswered, until this process ends: a containerd
+	// that loses one, though it is ending itself, takes the container for dead and has it
+	// killed.
 	return func() {
-		_ = server.Close()
+		_ = listener.Close()
 		wg.Wait()
 	}, nil
 }
