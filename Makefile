@@ -20,7 +20,7 @@ EMBEDDED := $(PROGRAMS:%=internal/programs/bin/%.zst)
 GOFILES  := $(shell find . -name '*.go' -not -name '*_test.go' -not -path './build/*' -not -path './docs/*' -not -path './test/*')
 PACKAGES := libseccomp-dev pkg-config gcc libc6-dev make zstd
 
-TEST_PACKAGES := busybox-static bsdutils iptables curl
+TEST_PACKAGES := busybox-static bsdutils iptables curl dbus-daemon
 
 # Where `make up` keeps its cluster, and flags for its server.
 DATA  ?= /var/lib/knarr

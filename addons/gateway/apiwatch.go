@@ -49,7 +49,7 @@ func newAPIClient(kube *rest.Config) (*apiClient, error) {
 // informer watches a kind.
 func (a *apiClient) informer(plural string, of runtime.Object) cache.SharedIndexInformer {
 	lw := cache.NewListWatchFromClient(a.rest, plural, metav1.NamespaceAll, fields.Everything())
-	inf := cache.NewSharedIndexInformer(lw, of, 0, cache.Indexers{})
+	inf := cache.NewSharedIndexInformer(lw, of, 0, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
 	_ = inf.SetTransform(informer.WithoutManagedFields) // it has not started
 	return inf
 }

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -225,6 +226,7 @@ const maxReported = 50
 // Ingresses: of a listener on all, of a route on its own.
 func (n *nodePart) report(failed map[string]error, listeners []route.Listener) (again time.Duration) {
 	reported := map[string]string{}
+	var concerned func(name string, listener bool) []*networkingv1.Ingress // found once for all
 	for _, name := range slices.Sorted(maps.Keys(failed)) {
 		err := failed[name]
 		if err == nil {
@@ -242,14 +244,28 @@ func (n *nodePart) report(failed map[string]error, listeners []route.Listener) (
 			kind, reason = "listener", "ListenFailed"
 		}
 		slog.Error("gateway: a "+kind+" is not served", kind, name, "err", err)
-		written := 0
-		for _, ing := range n.ours() {
-			if written < maxReported && (isListener || ingress.RouteName(ing) == name) {
-				n.events.Eventf(ing, corev1.EventTypeWarning, reason, "Node %s does not serve %s: %v", n.cfg.NodeName, name, err)
-				written++
-			}
+		if concerned == nil {
+			concerned = n.concerned()
+		}
+		for _, ing := range concerned(name, isListener) {
+			n.events.Eventf(ing, corev1.EventTypeWarning, reason, "Node %s does not serve %s: %v", n.cfg.NodeName, name, err)
 		}
 	}
 	n.reported = reported
 	return again
+}
+
+// concerned finds the Ingresses that a listener, or a route, that is not served is to be
+// told of on.
+func (n *nodePart) concerned() func(name string, listener bool) []*networkingv1.Ingress {
+	all, byRoute := n.ours(), map[string][]*networkingv1.Ingress{}
+	for _, ing := range all {
+		byRoute[ingress.RouteName(ing)] = []*networkingv1.Ingress{ing}
+	}
+	return func(name string, listener bool) []*networkingv1.Ingress {
+		if listener {
+			return all[:min(len(all), maxReported)]
+		}
+		return byRoute[name]
+	}
 }

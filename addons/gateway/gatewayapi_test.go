@@ -57,7 +57,7 @@ func TestGateway(t *testing.T) {
 // An Ingress is authenticated by a Service of another namespace once that one grants it.
 func TestIngressGranted(t *testing.T) {
 	if _, err := programs.Read(programs.Definitions); errors.Is(err, programs.ErrMissing) {
-		t.Skip(err)
+		need.Skip(t, err)
 	}
 	inWorld(t, false, func(w *testWorld) {
 		w.service("web")

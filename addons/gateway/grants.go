@@ -49,8 +49,9 @@ func (w *gatewayWatch) granted(from string, to types.NamespacedName) bool {
 	if w.grants == nil {
 		return false
 	}
-	for _, o := range w.grants.GetStore().List() {
-		if g := o.(*gw.ReferenceGrant); g.Namespace == to.Namespace && references.GrantedIngress(g, from, to.Name) {
+	there, _ := w.grants.GetIndexer().ByIndex(cache.NamespaceIndex, to.Namespace) // the index is there
+	for _, o := range there {
+		if g := o.(*gw.ReferenceGrant); references.GrantedIngress(g, from, to.Name) {
 			return true
 		}
 	}

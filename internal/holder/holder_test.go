@@ -97,20 +97,7 @@ func TestSocketsOutliveTheirServer(t *testing.T) {
 
 // A socket for datagrams at all addresses is found again by the address that was asked for.
 func TestDatagramsAtAllAddresses(t *testing.T) {
-	dir := t.TempDir()
-	program := filepath.Join(dir, "holder")
-	if out, err := exec.Command("go", "build", "-o", program, "./program").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	c, err := holder.Start(program, filepath.Join(dir, "sock"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := c.End(); err != nil {
-			t.Error(err)
-		}
-	}()
+	c := started(t)
 	p, err := c.ListenPacket("udp", ":0")
 	if err != nil {
 		t.Fatal(err)
@@ -141,20 +128,7 @@ func TestDatagramsAtAllAddresses(t *testing.T) {
 
 // What is dropped is free for others once it is closed.
 func TestDrop(t *testing.T) {
-	dir := t.TempDir()
-	program := filepath.Join(dir, "holder")
-	if out, err := exec.Command("go", "build", "-o", program, "./program").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	c, err := holder.Start(program, filepath.Join(dir, "sock"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := c.End(); err != nil {
-			t.Error(err)
-		}
-	}()
+	c := started(t)
 	l, err := c.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -184,4 +158,24 @@ func TestNothingHeld(t *testing.T) {
 	if none.Keep(l) != nil || none.Drop(l) != nil || none.End() != nil {
 		t.Error("a nil client refuses")
 	}
+}
+
+// started is a client of a holder that ends with the test.
+func started(t *testing.T) *holder.Client {
+	t.Helper()
+	dir := t.TempDir()
+	program := filepath.Join(dir, "holder")
+	if out, err := exec.Command("go", "build", "-o", program, "./program").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	c, err := holder.Start(program, filepath.Join(dir, "sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.End(); err != nil {
+			t.Error(err)
+		}
+	})
+	return c
 }

@@ -19,6 +19,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+
+	"knarr/internal/run"
 )
 
 // socket is what plugins register at.
@@ -37,7 +39,14 @@ func (m *Manager) Run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("serve device plugins: %w", err)
 	}
-	srv := grpc.NewServer(grpc.MaxRecvMsgSize(64<<10), grpc.MaxConcurrentStreams(64))
+	srv := grpc.NewServer(grpc.MaxRecvMsgSize(64<<10), grpc.MaxConcurrentStreams(64), grpc.UnaryInterceptor(
+		func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (answer any, err error) {
+			err = run.Catch("kubelet: registration of a device plugin", func() (err error) {
+				answer, err = next(ctx, req)
+				return err
+			})
+			return answer, err
+		}))
 	pluginapi.RegisterRegistrationServer(srv, registration{m: m})
 	m.ctx = ctx
 	stop := context.AfterFunc(ctx, srv.Stop)
@@ -83,14 +92,15 @@ type registration struct {
 
 // Register takes a plugin.
 func (r registration) Register(ctx context.Context, req *pluginapi.RegisterRequest) (*pluginapi.Empty, error) {
+	if err := r.m.register(ctx, req); err != nil {
+		slog.Warn("device plugin is not taken", "resource", req.ResourceName, "err", err)
+		return nil, err
+	}
+	// Only then: a name is a label of a metric, and those that are taken are few.
 	if r.m.cfg.Registered != nil {
 		r.m.cfg.Registered(req.ResourceName)
 	}
-	err := r.m.register(ctx, req)
-	if err != nil {
-		slog.Warn("device plugin is not taken", "resource", req.ResourceName, "err", err)
-	}
-	return &pluginapi.Empty{}, err
+	return &pluginapi.Empty{}, nil
 }
 
 func (m *Manager) register(ctx context.Context, req *pluginapi.RegisterRequest) error {

@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/util/flowcontrol"
 	api "k8s.io/kubelet/pkg/apis/podresources/v1"
 
+	"knarr/internal/run"
 	"knarr/node/kubelet/deviceplugin"
 	"knarr/node/kubelet/podspec"
 )
@@ -61,11 +62,15 @@ func Run(ctx context.Context, c Config) error {
 	}
 	limit := flowcontrol.NewTokenBucketRateLimiter(requests, burst)
 	srv := grpc.NewServer(grpc.MaxRecvMsgSize(64<<10), grpc.UnaryInterceptor(
-		func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+		func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (answer any, err error) {
 			if !limit.TryAccept() {
 				return nil, status.Error(codes.ResourceExhausted, "rejected by rate limit")
 			}
-			return next(ctx, req)
+			err = run.Catch("kubelet: resources of pods", func() (err error) {
+				answer, err = next(ctx, req)
+				return err
+			})
+			return answer, err
 		}))
 	api.RegisterPodResourcesListerServer(srv, server{c: c})
 	stop := context.AfterFunc(ctx, srv.Stop)

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/godbus/dbus/v5"
+
+	"knarr/internal/need"
 )
 
 const (
@@ -40,7 +42,7 @@ func Start(t testing.TB, delay time.Duration) *Logind {
 	t.Helper()
 	daemon, err := exec.LookPath("dbus-daemon")
 	if err != nil {
-		t.Skip("dbus-daemon is not installed: apt-get install dbus-daemon")
+		need.Skip(t, "dbus-daemon is not installed: apt-get install dbus-daemon")
 	}
 	dir, err := os.MkdirTemp("", "bus") // a socket's path is short
 	if err != nil {
