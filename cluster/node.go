@@ -132,6 +132,9 @@ func (n *node) pods(ctx context.Context) error {
 		return err
 	}
 	if o.RuntimeEndpoint != "" {
+		if len(o.mirrors.Mirrors)+len(o.mirrors.Configs) > 0 {
+			slog.WarnContext(ctx, "the container runtime of --container-runtime-endpoint fetches images as it is set up itself; this file is not followed", "file", o.PrivateRegistry)
+		}
 		cfg.RuntimeEndpoint = o.RuntimeEndpoint
 		return runKubelet(ctx, cfg)
 	}

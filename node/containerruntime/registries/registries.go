@@ -132,6 +132,9 @@ func Parse(b []byte) (c Config, err error) {
 		if name != anyRegistry && !isHost(name) {
 			bad("configs: %q is no host, as in registry.example.com:5000", name)
 		}
+		if h.Auth != nil && name == anyRegistry {
+			bad("configs[%s].auth: credentials are of one host; name it", name)
+		}
 		if a := h.Auth; a != nil && a.Auth != "" {
 			if _, _, err := decodeAuth(a.Auth); err != nil {
 				bad("configs[%s].auth: %w", name, err)

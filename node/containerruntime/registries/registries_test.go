@@ -85,10 +85,11 @@ func TestWrong(t *testing.T) {
 		"mirrors: {a: {endpoint: ['https://u:p@a']}}":    `mirrors[a].endpoint[0]: "https://u:p@a" is no URL such as https://registry.example.com:5000`,
 		"mirrors: {a: {rewrite: {x: y}}}":                `mirrors[a].rewrite: there is no endpoint that has such names`,
 		"mirrors: {a: {endpoint: [b], rewrite: {(: y}}}": `mirrors[a].rewrite: "(" is no expression, or too long`,
-		"mirror: {}":                           `error unmarshaling JSON: while decoding JSON: json: unknown field "mirror"`,
-		"configs: {a: {tls: {cert_file: /a}}}": `configs[a].tls: cert_file and key_file go together`,
-		"configs: {a: {auth: {auth: '!'}}}":    `configs[a].auth: auth is not Base64`,
-		"configs: {a: {auth: {auth: YQ==}}}":   `configs[a].auth: auth has no name and password in it`,
+		"mirror: {}":                            `error unmarshaling JSON: while decoding JSON: json: unknown field "mirror"`,
+		"configs: {a: {tls: {cert_file: /a}}}":  `configs[a].tls: cert_file and key_file go together`,
+		"configs: {'*': {auth: {username: a}}}": `configs[*].auth: credentials are of one host; name it`,
+		"configs: {a: {auth: {auth: '!'}}}":     `configs[a].auth: auth is not Base64`,
+		"configs: {a: {auth: {auth: YQ==}}}":    `configs[a].auth: auth has no name and password in it`,
 	} {
 		if _, err := Parse([]byte(text)); err == nil || err.Error() != want {
 			t.Errorf("%s: %v\nwant %s", text, err, want)
