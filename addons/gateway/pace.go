@@ -5,19 +5,25 @@ import "time"
 const (
 	// gather is how long a change waits for others, so that a burst of them is one compilation.
 	gather = 3 * time.Millisecond
-	// restFactor is how many times as long as the last compilation took nothing is compiled, and
-	// maxRest the longest time: whoever makes compilations long makes them rare, and changes
-	// of endpoints, which need none, are told meanwhile.
-	restFactor, maxRest = 5, time.Second
+	// restFactor is how many times as long as it took a compilation is rested from: whoever makes
+	// compilations long makes them rare, and changes of endpoints, which need none, are
+	// told meanwhile.
+	restFactor = 5
+	// maxOwed is how much rest may be owed before anything waits, so that a few changes one after
+	// the other are served at once, and maxRest the longest that one waits.
+	maxOwed, maxRest = time.Second, time.Second
 )
 
 // A pace keeps what compilations take of a processor to a part of it.
 type pace struct {
-	next time.Time
+	rested time.Time // when the rest from all of them will be over
 }
 
 // wait is how long the next compilation is to wait; 0 if it may begin.
-func (p *pace) wait(now time.Time) time.Duration { return max(p.next.Sub(now), 0) }
+func (p *pace) wait(now time.Time) time.Duration { return max(p.rested.Sub(now.Add(maxOwed)), 0) }
 
 // took notes how long one took that has ended now.
-func (p *pace) took(d time.Duration, now time.Time) { p.next = now.Add(min(restFactor*d, maxRest)) }
+func (p *pace) took(d time.Duration, now time.Time) {
+	owed := max(p.rested.Sub(now.Add(-d)), 0) + restFactor*d // the time that it took was no rest
+	p.rested = now.Add(min(owed, maxOwed+maxRest))
+}
