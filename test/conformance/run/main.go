@@ -54,7 +54,7 @@ func main() {
 	flag.BoolVar(&o.beyond, "beyond", false, "run specs that are not marked Conformance, in place of those that are")
 	flag.StringVar(&o.focus, "focus", "", "run only specs whose name matches this `regexp`")
 	flag.StringVar(&o.skip, "skip", "", "run no spec whose name matches this `regexp`")
-	flag.IntVar(&o.procs, "procs", 8, "how `many` specs run at once, those marked Serial aside")
+	flag.IntVar(&o.procs, "procs", 8, "how `many` specs run at once, those marked Serial and of load balancers aside")
 	flag.DurationVar(&o.timeout, "timeout", 3*time.Hour, "the longest `time` for all specs")
 	flag.StringVar(&o.out, "out", "", "`directory` for logs and reports (default ../../build/conformance, or with -beyond ../../build/e2e)")
 	flag.StringVar(&o.list, "list", "", "`file` with the names of the specs that pass (default passing.txt, or with -beyond e2e-passing.txt)")

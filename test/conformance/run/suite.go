@@ -34,7 +34,9 @@ type suite struct {
 const (
 	conformance = `\[Conformance\]`
 	serial      = `\[Serial\]`
-	slow        = `\[Slow\]`
+	// loadBalancer are those whose Services ask for the same few addresses and ports.
+	loadBalancer = `\[Feature:LoadBalancer\]`
+	slow         = `\[Slow\]`
 )
 
 // choose runs what the flags ask for.
@@ -71,7 +73,7 @@ func (s *suite) choose(ctx context.Context, o options, l lists) ([]result, error
 // pick finds the specs that the flags ask for: those that may run beside others,
 // and those that must not.
 func pick(o options, l lists, names []string) (together, alone []string) {
-	marked, focus, skip, single := regexp.MustCompile(conformance), regexp.MustCompile(o.focus), regexp.MustCompile(o.skip), regexp.MustCompile(serial)
+	marked, focus, skip, single := regexp.MustCompile(conformance), regexp.MustCompile(o.focus), regexp.MustCompile(o.skip), regexp.MustCompile(serial+"|"+loadBalancer)
 	for _, n := range names {
 		_, left := l.left[n]
 		switch {
@@ -129,7 +131,7 @@ func (s *suite) again(ctx context.Context, o options, listed []string, results [
 	return nil
 }
 
-// shuffle orders names by a hash of word and name. Serial and slow specs are
+// shuffle orders names by a hash of word and name. Specs that run alone and slow ones are
 // left to full runs.
 func shuffle(names []string, word string) []string {
 	hash := func(n string) uint64 {
@@ -137,7 +139,7 @@ func shuffle(names []string, word string) []string {
 		h.Write([]byte(word + "\x00" + n))
 		return h.Sum64()
 	}
-	out := slices.DeleteFunc(slices.Clone(names), regexp.MustCompile(serial+"|"+slow).MatchString)
+	out := slices.DeleteFunc(slices.Clone(names), regexp.MustCompile(serial+"|"+loadBalancer+"|"+slow).MatchString)
 	slices.SortFunc(out, func(a, b string) int {
 		switch x, y := hash(a), hash(b); {
 		case x < y:
