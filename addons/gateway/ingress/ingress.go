@@ -130,7 +130,7 @@ func Compile(in Input) *Output {
 	}
 	all := make([]*subject, len(in.Ingresses))
 	for i, ing := range in.Ingresses {
-		s := &subject{ing: ing, name: types.NamespacedName{Namespace: ing.Namespace, Name: ing.Name}, want: &settings{}}
+		s := &subject{ing: ing, name: types.NamespacedName{Namespace: ing.Namespace, Name: ing.Name}}
 		if all[i], s.known = s, in.Parsed.outcome(ing); s.known != nil {
 			s.want, s.hosts = s.known.want, s.known.hosts
 		} else {
