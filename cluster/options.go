@@ -90,7 +90,7 @@ func (o *Options) Flags(f *pflag.FlagSet) {
 	f.StringVar(&o.ServiceNodePorts, "service-node-port-range", "30000-32767", "`range` of node ports")
 	f.StringVar(&o.ClusterDNS, "cluster-dns", "", "`address` of the DNS service, or one of each family (default: the tenth of each --service-cidr)")
 	f.StringVar(&o.ClusterDomain, "cluster-domain", "cluster.local", "`domain` of names in the cluster")
-	f.StringVar(&o.FlannelBackend, "flannel-backend", "vxlan", "`way` in which pods reach those of other nodes: vxlan, host-gw (the nodes must share a link), wireguard-native (encrypted); or none: the pod network is another's, in /etc/cni/net.d and /opt/cni/bin")
+	f.StringVar(&o.FlannelBackend, "flannel-backend", "vxlan", "`way` in which pods reach those of other nodes: vxlan, vxlan-direct (without the tunnel between nodes that share a link, which must let pods' addresses pass; most clouds' do not), host-gw (the nodes must share a link), wireguard-native (encrypted); or none: the pod network is another's, in /etc/cni/net.d and /opt/cni/bin")
 	flaghelp.Values(f, "flannel-backend", backends...)
 	f.BoolVar(&o.NoKubeProxy, "disable-kube-proxy", false, "leave Services to another proxy, such as that of a pod network")
 	f.BoolVar(&o.NoNetworkPolicy, "disable-network-policy", false, "hold no pod to NetworkPolicies, as for a pod network that does so itself")
@@ -116,7 +116,7 @@ func (o *Options) Flags(f *pflag.FlagSet) {
 const externalCloud = "external"
 
 // backends are what --flannel-backend takes.
-var backends = []string{cni.VXLAN, cni.HostGateway, cni.WireGuard, cni.NoBackend}
+var backends = []string{cni.VXLAN, cni.DirectVXLAN, cni.HostGateway, cni.WireGuard, cni.NoBackend}
 
 // Disableable are the parts that --disable takes.
 var Disableable = []string{"coredns", "kube-proxy", "metrics-server", "local-storage", serviceLB, ingressPart, "scheduler", "controller-manager", "network", networkPolicy}

@@ -58,7 +58,11 @@ type Config struct {
 
 // The backends, by the names people know them by.
 const (
-	VXLAN       = "vxlan"
+	VXLAN = "vxlan"
+	// DirectVXLAN routes to the nodes that share a link with this one, and has the
+	// tunnel for the others. It is not the default: the networks of most clouds look
+	// like a link and drop what does not come from a machine's own address.
+	DirectVXLAN = "vxlan-direct"
 	HostGateway = "host-gw"
 	WireGuard   = "wireguard-native"
 	NoBackend   = "none"
@@ -91,13 +95,16 @@ func (c Config) underlay() netip.Addr {
 	return c.NodeIPs[0]
 }
 
+// vxlan reports whether there is a VXLAN tunnel to other nodes.
+func (c Config) vxlan() bool { return c.Backend == VXLAN || c.Backend == DirectVXLAN }
+
 // conf gives the plugin's configuration.
 func (c Config) conf() (*network.Conf, error) {
 	n := &network.Conf{
 		Name: networkName(c), Type: programs.CNI, Bridge: c.Bridge, MTU: c.MTU, Table: c.Table, StateDir: c.StateDir,
 		Capabilities: map[string]bool{"portMappings": true, "bandwidth": true},
 	}
-	if c.Backend == VXLAN {
+	if c.vxlan() {
 		n.TunnelPort = vxlanPort
 	}
 	if c.NewPods.Table != "" {
@@ -144,7 +151,7 @@ func conflist(n *network.Conf) ([]byte, error) {
 // it may use it.
 func Install(c Config) error {
 	c = c.withDefaults()
-	if c.MTU == 0 && (c.Backend == VXLAN || c.Backend == WireGuard) {
+	if c.MTU == 0 && (c.vxlan() || c.Backend == WireGuard) {
 		c.MTU = tunnelMTU(c.underlay(), c.Backend)
 	}
 	n, err := c.conf()

@@ -17,6 +17,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
+
+	"knarr/internal/run"
 )
 
 // Peers keeps the ways to the pods of the other nodes.
@@ -91,6 +93,12 @@ func (p *Peers) Run(ctx context.Context) error {
 	defer cancel() // before Shutdown, which waits for the informers
 	if !cache.WaitForCacheSync(ctx.Done(), p.nodes.HasSynced) {
 		return nil
+	}
+	if p.cfg.Backend == DirectVXLAN {
+		var follower run.Group
+		defer follower.Wait()
+		defer cancel()
+		follower.Loop(ctx, "addresses of this machine", func(ctx context.Context) { followAddresses(ctx, p.cfg.ClusterCIDRs, notify) })
 	}
 	notify() // what is left of former nodes goes even if there is no other
 	for wait := time.Second; ; {

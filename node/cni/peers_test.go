@@ -48,11 +48,17 @@ func TestPeersOf(t *testing.T) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 
+	near := func(a netip.Addr) bool { return a == addr("10.0.0.2") || a == addr("fd00::3") }
 	for backend, want := range map[string][]way{
 		VXLAN: {
 			{pre("10.42.1.0/24"), addr("10.42.1.0"), "0e:6b:0a:2a:01:00", addr("10.0.0.2")},
 			{pre("10.42.2.0/24"), addr("10.42.2.0"), "0e:6b:0a:2a:02:00", addr("10.0.0.3")},
 			{pre("fd00:42:2::/64"), addr("fd00:42:2::"), "0e:6b:0a:2a:02:00", addr("10.0.0.3")},
+		},
+		DirectVXLAN: { // b is near, and so is z by IPv6
+			{dst: pre("10.42.1.0/24"), via: addr("10.0.0.2")},
+			{pre("10.42.2.0/24"), addr("10.42.2.0"), "0e:6b:0a:2a:02:00", addr("10.0.0.3")},
+			{dst: pre("fd00:42:2::/64"), via: addr("fd00::3")},
 		},
 		HostGateway: {
 			{dst: pre("10.42.1.0/24"), via: addr("10.0.0.2")},
@@ -60,7 +66,7 @@ func TestPeersOf(t *testing.T) {
 			{dst: pre("fd00:42:2::/64"), via: addr("fd00::3")},
 		},
 	} {
-		if ways := waysTo(got, backend, false); !reflect.DeepEqual(ways, want) {
+		if ways := waysTo(got, backend, false, near); !reflect.DeepEqual(ways, want) {
 			t.Errorf("%s: %v, want %v", backend, ways, want)
 		}
 	}
@@ -75,7 +81,7 @@ func TestTunnelsOverIPv6(t *testing.T) {
 		node("b", []string{"fd00:42:0:1::/64"}, "10.0.0.2", "fd00::2"),
 		node("c", []string{"fd00:42:0:ff::/64"}, "fd00::3"),
 		node("of IPv4 alone", []string{"fd00:42:0:4::/64"}, "10.0.0.4"),
-	}, "self"), VXLAN, c.underlay().Is6())
+	}, "self"), VXLAN, c.underlay().Is6(), nil)
 	want := []way{
 		{pre("fd00:42:0:1::/64"), addr("fd00:42:0:1::"), "0e:42:00:00:00:01", addr("fd00::2")},
 		{pre("fd00:42:0:ff::/64"), addr("fd00:42:0:ff::"), "0e:42:00:00:00:ff", addr("fd00::3")},

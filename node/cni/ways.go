@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -28,21 +29,26 @@ type way struct {
 }
 
 // waysTo gives the ways to peers, whose tunnels go to their addresses of this node's
-// family of tunnels. Pure.
-func waysTo(peers []peer, backend string, v6 bool) (ways []way) {
+// family of tunnels. Of DirectVXLAN it is asked for each address of a node whether
+// that is near, and the tunnel is for what is not. Pure but for that.
+func waysTo(peers []peer, backend string, v6 bool, near func(netip.Addr) bool) (ways []way) {
 	for _, p := range peers {
 		for _, r := range p.ranges {
-			if backend == VXLAN {
+			host, ok := p.host(r.Addr().Is6())
+			if ok && (backend == HostGateway || backend == DirectVXLAN && near(host)) {
+				ways = append(ways, way{dst: r, via: host})
+			} else if backend != HostGateway {
 				if host, ok := p.host(v6); ok {
 					ways = append(ways, way{r, r.Addr(), hardware(p.ranges[0]).String(), host})
 				}
-			} else if host, ok := p.host(r.Addr().Is6()); ok {
-				ways = append(ways, way{dst: r, via: host})
 			}
 		}
 	}
 	return ways
 }
+
+// tunnelled reports whether a way goes through the tunnel.
+func (w way) tunnelled() bool { return w.host.IsValid() }
 
 // hardware is the address of a tunnel's end on a node with this first range. No two
 // nodes have the same: of IPv4 it is the range's address, of IPv6 the 40 bits before
@@ -73,22 +79,20 @@ func applyWays(c Config, peers []peer) error {
 		// Before the tunnel: a route by another link is one that is not encrypted.
 		return errors.Join(removeRoutesBut(c.ClusterCIDRs, c.Tunnel), encrypt(c, peers))
 	}
-	ways := waysTo(peers, c.Backend, c.underlay().Is6())
-	if c.Backend != VXLAN || len(ways) == 0 {
-		if err := removeLink(c.Tunnel); err != nil {
-			return err
-		}
-	}
-	if c.Backend == VXLAN {
-		if err := removeRoutes(c.ClusterCIDRs, nil); err != nil || len(ways) == 0 {
-			return err
-		}
-		return tunnel(c, ways)
-	}
+	ways := waysTo(peers, c.Backend, c.underlay().Is6(), c.nearness())
 	var errs []error
 	for _, w := range ways {
-		errs = append(errs, direct(w))
+		if !w.tunnelled() {
+			errs = append(errs, direct(w))
+		}
 	}
+	if c.vxlan() && len(ways) > 0 {
+		// Also if no way goes through it: a node that sees it otherwise may send by it.
+		errs = append(errs, tunnel(c, slices.DeleteFunc(slices.Clone(ways), func(w way) bool { return !w.tunnelled() })))
+	} else {
+		errs = append(errs, removeLink(c.Tunnel))
+	}
+	// Last, so that a way which changes its link is replaced and never missing.
 	return errors.Join(append(errs, removeRoutes(c.ClusterCIDRs, ways))...)
 }
 
