@@ -206,7 +206,7 @@ func Admit(c Config) error {
 	if err != nil {
 		return fmt.Errorf("pod network: %w", err)
 	}
-	return admit(c, n)
+	return errors.Join(admit(c, n), admitLegacy(c, n))
 }
 
 // Remove takes back what Install and the plugin did: links, table, forwarding,
@@ -219,6 +219,7 @@ func Remove(c Config) error {
 		network.RemoveLinks(c.Bridge, c.StateDir),
 		network.RemoveTable(c.Table),
 		withdraw(c.Table),
+		withdrawLegacy(c.Table),
 		Unforward(c.StateDir),
 	}
 	errs = append(errs, removeResults(resultsDir, networkName(c)))
