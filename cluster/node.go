@@ -265,7 +265,7 @@ func (n *node) network(ctx context.Context) error {
 		close(n.podNetwork)
 	})
 	slog.Info("pod network ready", "ranges", me.Spec.PodCIDRs, "after", time.Since(n.began).Round(time.Millisecond))
-	n.keepInstalled(ctx, cfg)
+	n.keepInstalled(ctx, client, cfg)
 	return nil
 }
 

@@ -4,7 +4,15 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"strings"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/tools/record"
 
 	"knarr/internal/run"
 	"knarr/node/cni"
@@ -41,7 +49,7 @@ func (n *node) install(ctx context.Context, try func() error) bool {
 // keepInstalled repairs the pod network when somebody takes it away, and lets pods through
 // the host's other firewalls: after each change of nftables that is not knarr's, at most
 // once in settleFirewall, and now and then without one.
-func (n *node) keepInstalled(ctx context.Context, cfg cni.Config) {
+func (n *node) keepInstalled(ctx context.Context, client kubernetes.Interface, cfg cni.Config) {
 	changed := make(chan struct{}, 1)
 	var group run.Group
 	defer group.Wait()
@@ -55,6 +63,10 @@ func (n *node) keepInstalled(ctx context.Context, cfg cni.Config) {
 			})
 		}})
 	})
+	broadcaster := record.NewBroadcaster(record.WithContext(ctx))
+	defer broadcaster.Shutdown()
+	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: client.CoreV1().Events("")})
+	events := broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: "kubelet", Host: n.opts.NodeName})
 	look := time.NewTicker(lookAtNetwork)
 	defer look.Stop()
 	var logged string
@@ -66,6 +78,7 @@ func (n *node) keepInstalled(ctx context.Context, cfg cni.Config) {
 		err := cni.Admit(cfg)
 		if text := fmt.Sprint(err); err != nil && text != logged {
 			slog.WarnContext(ctx, "a firewall of this host may drop what pods send", "err", err)
+			n.firewallEvent(events, err)
 			logged = text
 		}
 		select {
@@ -81,3 +94,14 @@ func (n *node) keepInstalled(ctx context.Context, cfg cni.Config) {
 		}
 	}
 }
+
+// firewallEvent says in an event of the Node what the log says, for those who see no
+// node's log.
+func (n *node) firewallEvent(events record.EventRecorder, err error) {
+	about := &corev1.ObjectReference{Kind: "Node", Name: n.opts.NodeName, UID: types.UID(n.opts.NodeName)} // as the kubelet's events
+	text := fmt.Sprintf("A firewall of this host may drop what pods send: %v", err)
+	events.Event(about, corev1.EventTypeWarning, "FirewallMayDropPodTraffic", strings.ToValidUTF8(text[:min(len(text), maxEventText)], ""))
+}
+
+// maxEventText is the longest message that the API server takes.
+const maxEventText = 1024

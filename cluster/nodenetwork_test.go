@@ -9,6 +9,9 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unicode/utf8"
+
+	"k8s.io/client-go/tools/record"
 )
 
 // A kernel that takes no table is told of once, in the log and for as long as
@@ -48,4 +51,18 @@ func TestNetworkThatCannotStart(t *testing.T) {
 			t.Errorf("after it went well the node's network says %v", n.health.err())
 		}
 	})
+}
+
+// The event fits whatever the firewall's program had to say.
+func TestFirewallEvent(t *testing.T) {
+	events := record.NewFakeRecorder(2)
+	n := &node{opts: &NodeOptions{NodeName: "n"}}
+	n.firewallEvent(events, errors.New("install iptables-legacy"))
+	n.firewallEvent(events, errors.New(strings.Repeat("é", maxEventText)))
+	if got := <-events.Events; got != "Warning FirewallMayDropPodTraffic A firewall of this host may drop what pods send: install iptables-legacy" {
+		t.Errorf("%s", got)
+	}
+	if _, text, _ := strings.Cut(<-events.Events, "Traffic "); len(text) > maxEventText || !utf8.ValidString(text) {
+		t.Errorf("%d bytes: %q", len(text), text)
+	}
 }
