@@ -28,6 +28,7 @@ import (
 
 	"knarr/internal/delegation"
 	"knarr/node/kubelet/configuration"
+	"knarr/node/kubelet/logquery"
 	"knarr/node/kubelet/podspec"
 	"knarr/node/kubelet/podstatus"
 	"knarr/node/kubelet/runtimestate"
@@ -284,6 +285,17 @@ func logID(s *shown, name string, previous bool) (string, error) {
 		return "", fmt.Errorf("container %q in pod %q is waiting to start: %v", name, pod, state.Waiting.Reason)
 	}
 	return "", fmt.Errorf("container %q in pod %q is waiting to start - no logs yet", name, pod)
+}
+
+// SystemLogs are the files below /var/log and, if the settings say so, what is
+// asked for by query.
+func (h host) SystemLogs() http.Handler {
+	const dir = "/var/log"
+	paths := http.FileServer(http.Dir(dir))
+	if !*h.k.cfg.Settings.EnableSystemLogQuery {
+		return paths
+	}
+	return logquery.New(dir, "journalctl", paths)
 }
 
 func (h host) container(t server.Target) (*runtimestate.Container, error) {

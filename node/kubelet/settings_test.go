@@ -112,6 +112,21 @@ func TestConfigz(t *testing.T) {
 	}
 }
 
+// TestSystemLogs: queries for logs of the node are read where the settings let them.
+func TestSystemLogs(t *testing.T) {
+	for on, want := range map[bool]int{true: http.StatusBadRequest, false: http.StatusOK} {
+		n := newNode(t)
+		n.config = func(c *Config) { c.Settings.EnableSystemLogQuery = new(on) }
+		stop := n.start()
+		w := httptest.NewRecorder()
+		host{n.k}.SystemLogs().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/?query", nil))
+		if w.Code != want {
+			t.Errorf("with queries %v: %d %s", on, w.Code, w.Body)
+		}
+		stop()
+	}
+}
+
 // TestRestrict: what is switched off is so for everybody, the rest stays.
 func TestRestrict(t *testing.T) {
 	all := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})

@@ -35,7 +35,6 @@ var idle = map[string]idleField{
 	"volumePluginDir":                           {nil, "there are no FlexVolume plugins"},
 	"kernelMemcgNotification":                   {false, "memory is looked at every ten seconds"},
 	"logging":                                   {nil, "the log is the process's"},
-	"enableSystemLogQuery":                      {false, "logs of services are not served"},
 	"tracing":                                   {nil, "no traces are sent"},
 	"userNamespaces":                            {nil, "pods have no user namespaces"},
 	"imageServiceEndpoint":                      {"", "the container runtime serves images"},

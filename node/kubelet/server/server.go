@@ -41,6 +41,8 @@ type Host interface {
 	Run(ctx context.Context, t Target) ([]byte, error)
 	// Summary is the statistics of the node and its pods.
 	Summary(ctx context.Context, onlyCPUAndMemory bool) (any, error)
+	// SystemLogs answers with logs of the node: paths without /logs/.
+	SystemLogs() http.Handler
 	// Metrics are the handlers of metrics by path.
 	Metrics() map[string]http.Handler
 	// Configz is the configuration as others read it.
@@ -91,7 +93,7 @@ func New(h Host, auth *Auth) http.Handler {
 	mux.HandleFunc("GET /stats/summary", s.summary)
 	mux.HandleFunc("POST /stats/summary", s.summary)
 	mux.HandleFunc("GET /configz", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, h.Configz()) })
-	mux.Handle("GET /logs/", http.StripPrefix("/logs/", http.FileServer(http.Dir("/var/log"))))
+	mux.Handle("GET /logs/", http.StripPrefix("/logs/", h.SystemLogs()))
 	for p, m := range h.Metrics() {
 		mux.Handle("GET "+p, m)
 	}

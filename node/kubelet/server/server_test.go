@@ -34,6 +34,7 @@ func (fakeHost) Run(_ context.Context, t Target) ([]byte, error) {
 	return []byte(strings.Join(t.Command, "|")), nil
 }
 func (fakeHost) Summary(context.Context, bool) (any, error) { return map[string]int{"n": 1}, nil }
+func (fakeHost) SystemLogs() http.Handler                   { return http.NotFoundHandler() }
 func (fakeHost) Metrics() map[string]http.Handler           { return nil }
 func (fakeHost) Configz() any                               { return nil }
 
