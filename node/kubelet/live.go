@@ -24,6 +24,9 @@ func (w *worker) live(ctx context.Context) time.Duration {
 		again = min(again, *d)
 	}
 	a := plan(pod, w.observed, w.k)
+	if len(a.reset) > 0 {
+		return min(again, w.reset(ctx, a.reset))
+	}
 	if a.finish {
 		if len(w.observed.Running()) == 0 || !anySpecRunning(pod, w.observed) {
 			w.ended = &ending{began: time.Now()}

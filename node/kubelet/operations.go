@@ -22,6 +22,7 @@ const (
 	opKill                      // end a container, by id
 	opShorten                   // end a container sooner, by id and grace
 	opResize                    // change the limits of running containers
+	opReset                     // remove all containers, for all to begin anew
 	opTrim                      // remove old containers and sandboxes
 	opClean                     // stop sandboxes, take volumes and cgroup away
 	opDelete                    // delete the pod from the API
@@ -29,7 +30,7 @@ const (
 	opStatus                    // write the status
 )
 
-var opNames = [...]string{"volumes", "devices", "sandbox", "stop sandbox", "pull", "start", "kill", "shorten", "resize", "trim", "clean", "delete", "remove", "status"}
+var opNames = [...]string{"volumes", "devices", "sandbox", "stop sandbox", "pull", "start", "kill", "shorten", "resize", "reset", "trim", "clean", "delete", "remove", "status"}
 
 // An opKey identifies an operation of a pod. What users name never meets what
 // the kubelet names: only keys of the same kind compare by name or id.

@@ -38,6 +38,9 @@ type actions struct {
 	attempt uint32
 	start   []*corev1.Container
 	kill    []killing
+	// reset: all containers begin anew. These are ended and removed, in this order,
+	// before anything else is done.
+	reset []*runtimestate.Container
 }
 
 type killing struct {
@@ -47,6 +50,9 @@ type killing struct {
 // plan compares a pod with what the runtime holds of it. It is only asked for
 // pods that should run.
 func plan(pod *corev1.Pod, v *runtimestate.Pod, probes probeResults) actions {
+	if all := planReset(pod, v); len(all) > 0 {
+		return actions{reset: all}
+	}
 	var a actions
 	a.replace, a.attempt = runtimestate.SandboxChanged(pod, v)
 	if a.replace {

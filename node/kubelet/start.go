@@ -95,6 +95,15 @@ func (w *worker) crashLeft(name string, s *runtimestate.Container) time.Duration
 	return left
 }
 
+// crashed notes that a container has ended whose next start is under way.
+func (w *worker) crashed(c *runtimestate.Container) {
+	state := w.container(c.Name())
+	if state.crashes == nil {
+		state.crashes = w.k.crashDelay()
+	}
+	state.crashes.next(c.Finished())
+}
+
 // waitPull shows the back-off of a pull without pulling.
 func (w *worker) waitPull(c *corev1.Container) {
 	if w.container(c.Name).waiting.reason == "ImagePullBackOff" {
@@ -176,18 +185,20 @@ func (w *worker) startOne(ctx context.Context, c *corev1.Container, sb runtimest
 		in.Restarts = s.Restarts() + 1
 	} else {
 		for _, old := range [][]corev1.ContainerStatus{w.last.ContainerStatuses, w.last.InitContainerStatuses} {
-			if o := podstatus.FindContainer(old, c.Name); o != nil && o.ContainerID != "" {
+			o := podstatus.FindContainer(old, c.Name)
+			switch {
+			case o == nil:
+			case o.ContainerID != "":
 				in.Restarts = int(o.RestartCount) + 1
+			default: // the status counts this start already
+				in.Restarts = int(o.RestartCount)
 			}
 		}
 	}
 	in.Attempt = uint32(in.Restarts)
 	in.LogPath = filepath.Join(c.Name, strconv.Itoa(in.Restarts)+".log")
 	if s != nil && s.Exited() {
-		if state.crashes == nil {
-			state.crashes = w.k.crashDelay()
-		}
-		state.crashes.next(s.Finished())
+		w.crashed(s)
 	}
 	for i := range pod.Spec.EphemeralContainers {
 		if e := &pod.Spec.EphemeralContainers[i]; e.Name == c.Name && e.TargetContainerName != "" {

@@ -2,8 +2,10 @@ package podstatus
 
 import (
 	"cmp"
+
 	corev1 "k8s.io/api/core/v1"
 
+	"knarr/node/kubelet/podspec"
 	"knarr/node/kubelet/runtimestate"
 )
 
@@ -12,6 +14,7 @@ var owned = map[corev1.PodConditionType]bool{
 	corev1.PodScheduled: true, corev1.PodReady: true, corev1.PodInitialized: true,
 	corev1.ContainersReady: true, corev1.PodReadyToStartContainers: true,
 	corev1.PodResizePending: true, corev1.PodResizeInProgress: true,
+	corev1.AllContainersRestarting: true,
 }
 
 // othersConditions are the conditions that the kubelet does not write.
@@ -59,7 +62,15 @@ func conditions(in Input, s *corev1.PodStatus) []corev1.PodCondition {
 	if containers.Status == corev1.ConditionTrue {
 		ready = readinessGates(pod, out)
 	}
-	for _, c := range []corev1.PodCondition{start, initialized(pod, all, s.Phase), ready, containers, {Type: corev1.PodScheduled, Status: corev1.ConditionTrue}} {
+	init := initialized(pod, all, s.Phase)
+	if was := FindCondition(in.Old.Conditions, init.Type); was != nil && was.Status == corev1.ConditionTrue && podspec.MayRestartAll(pod) {
+		init = corev1.PodCondition{Type: init.Type, Status: was.Status} // there is no way back
+	}
+	own := []corev1.PodCondition{start, init, ready, containers, {Type: corev1.PodScheduled, Status: corev1.ConditionTrue}}
+	if podspec.MayRestartAll(pod) {
+		own = append(own, restartingAll(in, s.Phase))
+	}
+	for _, c := range own {
 		out = append(out, withTransition(in, c))
 	}
 	return out

@@ -56,7 +56,7 @@ func (n *containerCounts) countInit(pod *corev1.Pod, statuses []corev1.Container
 		switch last := lastTermination(s); {
 		case last == nil:
 			n.pendingInit++
-		case last.ExitCode != 0 && !podspec.RestartsOn(pod, c, last.ExitCode):
+		case last.ExitCode != 0 && !startsAgain(pod, c, last):
 			n.failedInit++
 		}
 	}
@@ -92,7 +92,7 @@ func (n *containerCounts) countRegular(pod *corev1.Pod, statuses []corev1.Contai
 			n.waiting++
 		default:
 			n.stopped++
-			if !podspec.RestartsOn(pod, c, last.ExitCode) {
+			if !startsAgain(pod, c, last) {
 				n.final++
 			}
 			if last.ExitCode == 0 && s.State.Terminated != nil {
@@ -100,6 +100,11 @@ func (n *containerCounts) countRegular(pod *corev1.Pod, statuses []corev1.Contai
 			}
 		}
 	}
+}
+
+// startsAgain says whether a container that ended so is started again.
+func startsAgain(pod *corev1.Pod, c *corev1.Container, last *corev1.ContainerStateTerminated) bool {
+	return last.Reason == podspec.ReasonRestartingAll || podspec.RestartsOn(pod, c, last.ExitCode)
 }
 
 // lastTermination is how a container ended that does not run, or nil.

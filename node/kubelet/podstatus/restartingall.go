@@ -1,0 +1,58 @@
+package podstatus
+
+import (
+	corev1 "k8s.io/api/core/v1"
+
+	"knarr/node/kubelet/podspec"
+	"knarr/node/kubelet/runtimestate"
+)
+
+// restartsAll says whether all containers begin anew: the last status says so, or one
+// has ended by a rule for it.
+func restartsAll(pod *corev1.Pod, v *runtimestate.Pod, old *corev1.PodStatus) bool {
+	if c := FindCondition(old.Conditions, corev1.AllContainersRestarting); c != nil && c.Status == corev1.ConditionTrue {
+		return true
+	}
+	for _, all := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for i := range all {
+			if c := v.Latest(all[i].Name); c != nil && c.Exited() && podspec.RestartsAllOn(&all[i], c.ExitCode) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// restartingAll is the condition of a pod that may restart all containers.
+func restartingAll(in Input, phase corev1.PodPhase) corev1.PodCondition {
+	c := corev1.PodCondition{Type: corev1.AllContainersRestarting, Status: corev1.ConditionFalse}
+	switch {
+	case phase == corev1.PodSucceeded:
+		c.Reason = "PodCompleted"
+	case phase == corev1.PodFailed:
+		c.Reason = "PodFailed"
+	case restartsAll(in.Pod, in.Observed, in.Old) && anyCreated(in.Pod, in.Observed):
+		c.Status, c.Reason, c.Message = corev1.ConditionTrue, "RestartAllContainersStarted", "container exited with restart policy rule"
+	}
+	return c
+}
+
+// anyCreated says whether the runtime has a container of the pod that is not ephemeral.
+func anyCreated(pod *corev1.Pod, v *runtimestate.Pod) bool {
+	for _, c := range v.Containers {
+		if spec, kind := podspec.FindContainer(pod, c.Name()); spec != nil && kind != podspec.EphemeralContainer {
+			return true
+		}
+	}
+	return false
+}
+
+// removedStatus is the status of a container that was removed for all to begin anew.
+func removedStatus(in Input, spec *corev1.Container, old *corev1.ContainerStatus, kind podspec.ContainerKind) corev1.ContainerStatus {
+	const message = "The container is removed because RestartAllContainers in place"
+	s := initialStatus(in, spec, kind)
+	s.RestartCount = old.RestartCount + 1
+	s.State.Waiting = &corev1.ContainerStateWaiting{Reason: podspec.ReasonRestartingAll, Message: message}
+	s.LastTerminationState.Terminated = &corev1.ContainerStateTerminated{Reason: podspec.ReasonRestartingAll, Message: message, ExitCode: 137}
+	return s
+}
