@@ -92,10 +92,11 @@ func (w *worker) ensureCgroup() error {
 	if w.cgroup {
 		return nil
 	}
-	if err := w.k.ensurePodCgroup(w.pod); err != nil {
+	limits := w.k.podLimits(w.pod)
+	if err := w.k.ensurePodCgroup(w.pod, limits); err != nil {
 		return err
 	}
-	w.cgroup = true
+	w.cgroup, w.limits = true, limits
 	return nil
 }
 

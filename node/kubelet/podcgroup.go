@@ -10,17 +10,22 @@ import (
 	"knarr/node/kubelet/cgroup"
 )
 
-func (k *Kubelet) ensurePodCgroup(pod *corev1.Pod) error {
+func (k *Kubelet) ensurePodCgroup(pod *corev1.Pod, limits cgroup.Limits) error {
 	group := k.podCgroup(pod)
 	if group == "" {
 		return nil
 	}
 	began := time.Now()
 	defer func() { k.metrics.cgroupTook.WithLabelValues("create").Observe(time.Since(began).Seconds()) }()
+	return k.cgroups.Ensure(group, limits)
+}
+
+// podLimits are the limits of the pod's own group.
+func (k *Kubelet) podLimits(pod *corev1.Pod) cgroup.Limits {
 	r := k.nodeConfig().PodResources(pod)
-	return k.cgroups.Ensure(group, cgroup.Limits{
+	return cgroup.Limits{
 		CPUShares: r.CpuShares, CPUQuota: r.CpuQuota, CPUPeriod: r.CpuPeriod, Memory: r.MemoryLimitInBytes, Pids: k.podPids(),
-	})
+	}
 }
 
 // removePodCgroup removes the pod's group wherever it is: the class of a pod

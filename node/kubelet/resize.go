@@ -68,9 +68,10 @@ func (w *worker) resize(ctx context.Context) {
 	}
 	node := w.k.nodeConfig()
 	all := resizes(pod, w.observed, asked, func(c *corev1.Container) *cri.LinuxContainerResources { return node.ContainerResources(pod, c) })
+	limits := w.k.podLimits(pod)
 	before := w.resizeCondition
 	w.resizeCondition = w.resizePending
-	if len(all) == 0 {
+	if len(all) == 0 && limits == w.limits {
 		if before != nil && before.Type == corev1.PodResizeInProgress {
 			w.resizeEvent(corev1.EventTypeNormal, "ResizeCompleted", "Pod resize completed", "", pod)
 		}
@@ -85,7 +86,7 @@ func (w *worker) resize(ctx context.Context) {
 		}
 	}
 	w.begin(ctx, opKey{kind: opResize}, func(ctx context.Context) func() {
-		err := w.k.applyResizes(ctx, pod, all)
+		err := w.k.applyResizes(ctx, pod, limits, all)
 		return func() {
 			for _, r := range all {
 				w.reader.Forget(r.current.Id)
@@ -94,7 +95,9 @@ func (w *worker) resize(ctx context.Context) {
 				}
 			}
 			w.stale.Store(true)
-			if err != nil && ctx.Err() == nil {
+			if err == nil {
+				w.limits = limits
+			} else if ctx.Err() == nil {
 				w.resizeEvent(corev1.EventTypeWarning, "ResizeError", "Pod resize error", err.Error(), pod)
 				w.resizeCondition = &corev1.PodCondition{Type: corev1.PodResizeInProgress, Status: corev1.ConditionTrue, Reason: "Error", Message: err.Error()}
 			}
@@ -211,9 +214,7 @@ func (k *Kubelet) resizeFits(pod *corev1.Pod) (reason, message string) {
 
 // applyResizes widens the pod's group first and narrows it last, so that a
 // container never has more than its pod.
-func (k *Kubelet) applyResizes(ctx context.Context, pod *corev1.Pod, all []resizing) error {
-	r := k.nodeConfig().PodResources(pod)
-	limits := cgroup.Limits{CPUShares: r.CpuShares, CPUQuota: r.CpuQuota, CPUPeriod: r.CpuPeriod, Memory: r.MemoryLimitInBytes}
+func (k *Kubelet) applyResizes(ctx context.Context, pod *corev1.Pod, limits cgroup.Limits, all []resizing) error {
 	group := k.podCgroup(pod)
 	var before error
 	if group != "" {

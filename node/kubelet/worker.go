@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"knarr/node/kubelet/cgroup"
 	"knarr/node/kubelet/objects"
 	"knarr/node/kubelet/podspec"
 	"knarr/node/kubelet/prober"
@@ -68,7 +69,8 @@ type worker struct {
 	sandbox  *cri.PodSandboxConfig
 
 	cgroup    bool
-	equipped  bool // the containers have their devices
+	limits    cgroup.Limits // of the pod's group, as they were written last
+	equipped  bool          // the containers have their devices
 	volumes   map[string]volume.Mounted
 	volumeErr error
 	refresh   time.Time

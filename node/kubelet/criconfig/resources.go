@@ -44,9 +44,9 @@ func (n Node) cpu(r *cri.LinuxContainerResources, request, limit int64) *cri.Lin
 	return r
 }
 
-// podLimits are a pod's requests and limits; a limit counts only if every
-// container has one.
-func podLimits(pod *corev1.Pod) (requests, limits corev1.ResourceList) {
+// PodLimits are a pod's requests and the limits of its cgroup; one of containers counts
+// only if every container has it.
+func PodLimits(pod *corev1.Pod) (requests, limits corev1.ResourceList) {
 	limited := map[corev1.ResourceName]bool{corev1.ResourceCPU: true, corev1.ResourceMemory: true}
 	opts := resourcehelper.PodResourcesOptions{ContainerFn: func(res corev1.ResourceList, kind resourcehelper.ContainerType) {}}
 	requests = resourcehelper.PodRequests(pod, opts)
@@ -77,7 +77,7 @@ func podLevel(pod *corev1.Pod, name corev1.ResourceName) *resource.Quantity {
 
 // PodResources are the limits of a pod's own cgroup.
 func (n Node) PodResources(pod *corev1.Pod) *cri.LinuxContainerResources {
-	requests, limits := podLimits(pod)
+	requests, limits := PodLimits(pod)
 	cpu, ok := requests[corev1.ResourceCPU]
 	milli := cpu.MilliValue()
 	cpuLimit := limits[corev1.ResourceCPU]

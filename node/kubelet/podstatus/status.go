@@ -84,6 +84,7 @@ func Compute(in Input) corev1.PodStatus {
 	}
 	slices.SortFunc(s.ContainerStatuses, func(a, b corev1.ContainerStatus) int { return strings.Compare(a.Name, b.Name) })
 	setPhase(in, &s)
+	setPodResources(in, &s)
 	setAddresses(in, &s)
 	s.Conditions = conditions(in, &s)
 	return s

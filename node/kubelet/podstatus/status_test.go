@@ -7,7 +7,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"knarr/internal/equal"
@@ -117,7 +116,7 @@ var ownership = map[string]string{
 	"HostIP": "ours", "HostIPs": "ours", "PodIP": "ours", "PodIPs": "ours", "StartTime": "ours", "QOSClass": "ours",
 	"InitContainerStatuses": "ours", "ContainerStatuses": "ours", "EphemeralContainerStatuses": "ours",
 	"NominatedNodeName": "kept", "Resize": "kept", "ResourceClaimStatuses": "kept", "ExtendedResourceClaimStatus": "kept",
-	"AllocatedResources": "kept", "Resources": "kept", "NodeAllocatableResourceClaimStatuses": "kept",
+	"AllocatedResources": "ours", "Resources": "ours", "NodeAllocatableResourceClaimStatuses": "kept",
 }
 
 // TestStatusOfOthers: what other components wrote into a pod's status since the
@@ -127,8 +126,6 @@ func TestStatusOfOthers(t *testing.T) {
 		NominatedNodeName: "n", Resize: corev1.PodResizeStatusDeferred,
 		ResourceClaimStatuses:                []corev1.PodResourceClaimStatus{{Name: "gpu"}},
 		ExtendedResourceClaimStatus:          &corev1.PodExtendedResourceClaimStatus{ResourceClaimName: "extended"},
-		AllocatedResources:                   corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")},
-		Resources:                            &corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("2")}},
 		NodeAllocatableResourceClaimStatuses: []corev1.NodeAllocatableResourceClaimStatus{{ResourceClaimName: "claim"}},
 		Conditions:                           []corev1.PodCondition{{Type: "example.com/gate", Status: corev1.ConditionTrue}, {Type: corev1.PodReady, Status: corev1.ConditionFalse, Reason: "stale"}},
 	}

@@ -1,0 +1,57 @@
+package podstatus
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	resourcehelper "k8s.io/component-helpers/resource"
+
+	"knarr/node/kubelet/criconfig"
+)
+
+// minCPU is the least request, and minCPULimit the least limit of CPU, in thousandths,
+// that a cgroup can tell: less is shown as it was asked for.
+const minCPU, minCPULimit = 2, 10
+
+// setPodResources sets the resources that the pod was given as a whole and those that
+// it has, which during a resize are not yet the same.
+func setPodResources(in Input, s *corev1.PodStatus) {
+	pod, opts := in.Pod, resourcehelper.PodResourcesOptions{}
+	s.AllocatedResources = resourcehelper.PodRequests(pod, opts)
+	switch resizing := in.Resize != nil && in.Resize.Type == corev1.PodResizeInProgress; {
+	case s.Phase != corev1.PodRunning:
+		s.Resources = requirements(pod)
+		s.Resources.Requests, s.Resources.Limits = resourcehelper.PodRequests(pod, opts), resourcehelper.PodLimits(pod, opts)
+	case resizing && in.Old.Resources != nil && in.Old.Phase == s.Phase:
+		s.Resources = in.Old.Resources
+	default:
+		s.Resources = groupResources(pod)
+	}
+}
+
+// requirements is a copy of what the spec says of the pod as a whole.
+func requirements(pod *corev1.Pod) *corev1.ResourceRequirements {
+	if pod.Spec.Resources == nil {
+		return &corev1.ResourceRequirements{}
+	}
+	return pod.Spec.Resources.DeepCopy()
+}
+
+// groupResources are those of the pod's cgroup.
+func groupResources(pod *corev1.Pod) *corev1.ResourceRequirements {
+	out := requirements(pod)
+	requests, limits := criconfig.PodLimits(pod)
+	set := func(in *corev1.ResourceList, from corev1.ResourceList, name corev1.ResourceName, least int64) {
+		q, ok := from[name]
+		if _, given := (*in)[name]; !ok || given || least > 0 && q.MilliValue() <= least {
+			return
+		}
+		if *in == nil {
+			*in = corev1.ResourceList{}
+		}
+		(*in)[name] = q
+	}
+	set(&out.Requests, requests, corev1.ResourceCPU, minCPU)
+	set(&out.Requests, requests, corev1.ResourceMemory, 0)
+	set(&out.Limits, limits, corev1.ResourceCPU, minCPULimit)
+	set(&out.Limits, limits, corev1.ResourceMemory, 0)
+	return out
+}
