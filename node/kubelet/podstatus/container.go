@@ -34,7 +34,7 @@ func containerStatus(in Input, spec *corev1.Container, old *corev1.ContainerStat
 	switch {
 	case latest != nil:
 		s = createdStatus(in, spec, latest, old, kind)
-	case old != nil && old.State.Waiting == nil && kind != podspec.EphemeralContainer && restartsAll(in.Pod, in.Observed, in.Old):
+	case old != nil && old.State.Waiting == nil && kind != podspec.EphemeralContainer && removedForAll(in):
 		s = removedStatus(in, spec, old, kind)
 	case old != nil && old.State.Terminated != nil:
 		s = *old.DeepCopy() // removed from the runtime since

@@ -17,13 +17,16 @@ type containerCounts struct {
 	// stopped are those that ended at least once and do not run; of these,
 	// succeeded ended with code 0, and final are not started again.
 	stopped, succeeded, final int
+	// anew: all containers begin anew, so that none has ended for good.
+	anew bool
 	// initialized: a regular container has run.
 	initialized bool
 }
 
-// phase is the phase of a pod whose containers have these statuses.
-func phase(pod *corev1.Pod, statuses []corev1.ContainerStatus, terminal bool) corev1.PodPhase {
-	var n containerCounts
+// phase is the phase of a pod whose containers have these statuses, and begin all anew
+// or do not.
+func phase(pod *corev1.Pod, statuses []corev1.ContainerStatus, terminal, anew bool) corev1.PodPhase {
+	n := containerCounts{anew: anew}
 	n.countInit(pod, statuses)
 	n.countRegular(pod, statuses)
 	switch {
@@ -56,7 +59,7 @@ func (n *containerCounts) countInit(pod *corev1.Pod, statuses []corev1.Container
 		switch last := lastTermination(s); {
 		case last == nil:
 			n.pendingInit++
-		case last.ExitCode != 0 && !startsAgain(pod, c, last):
+		case last.ExitCode != 0 && !n.startsAgain(pod, c, last):
 			n.failedInit++
 		}
 	}
@@ -92,7 +95,7 @@ func (n *containerCounts) countRegular(pod *corev1.Pod, statuses []corev1.Contai
 			n.waiting++
 		default:
 			n.stopped++
-			if !startsAgain(pod, c, last) {
+			if !n.startsAgain(pod, c, last) {
 				n.final++
 			}
 			if last.ExitCode == 0 && s.State.Terminated != nil {
@@ -103,8 +106,8 @@ func (n *containerCounts) countRegular(pod *corev1.Pod, statuses []corev1.Contai
 }
 
 // startsAgain says whether a container that ended so is started again.
-func startsAgain(pod *corev1.Pod, c *corev1.Container, last *corev1.ContainerStateTerminated) bool {
-	return last.Reason == podspec.ReasonRestartingAll || podspec.RestartsOn(pod, c, last.ExitCode)
+func (n *containerCounts) startsAgain(pod *corev1.Pod, c *corev1.Container, last *corev1.ContainerStateTerminated) bool {
+	return n.anew || last.Reason == podspec.ReasonRestartingAll || podspec.RestartsOn(pod, c, last.ExitCode)
 }
 
 // lastTermination is how a container ended that does not run, or nil.

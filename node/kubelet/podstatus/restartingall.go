@@ -7,12 +7,9 @@ import (
 	"knarr/node/kubelet/runtimestate"
 )
 
-// restartsAll says whether all containers begin anew: the last status says so, or one
-// has ended by a rule for it.
-func restartsAll(pod *corev1.Pod, v *runtimestate.Pod, old *corev1.PodStatus) bool {
-	if c := FindCondition(old.Conditions, corev1.AllContainersRestarting); c != nil && c.Status == corev1.ConditionTrue {
-		return true
-	}
+// restartsAll says whether all containers begin anew: one has ended by a rule for it,
+// and is removed last.
+func restartsAll(pod *corev1.Pod, v *runtimestate.Pod) bool {
 	for _, all := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
 		for i := range all {
 			if c := v.Latest(all[i].Name); c != nil && c.Exited() && podspec.RestartsAllOn(&all[i], c.ExitCode) {
@@ -23,6 +20,13 @@ func restartsAll(pod *corev1.Pod, v *runtimestate.Pod, old *corev1.PodStatus) bo
 	return false
 }
 
+// removedForAll says whether what the runtime no longer has was removed for all to
+// begin anew: they do now, or did when the last status was made.
+func removedForAll(in Input) bool {
+	c := FindCondition(in.Old.Conditions, corev1.AllContainersRestarting)
+	return c != nil && c.Status == corev1.ConditionTrue || restartsAll(in.Pod, in.Observed)
+}
+
 // restartingAll is the condition of a pod that may restart all containers.
 func restartingAll(in Input, phase corev1.PodPhase) corev1.PodCondition {
 	c := corev1.PodCondition{Type: corev1.AllContainersRestarting, Status: corev1.ConditionFalse}
@@ -31,20 +35,10 @@ func restartingAll(in Input, phase corev1.PodPhase) corev1.PodCondition {
 		c.Reason = "PodCompleted"
 	case phase == corev1.PodFailed:
 		c.Reason = "PodFailed"
-	case restartsAll(in.Pod, in.Observed, in.Old) && anyCreated(in.Pod, in.Observed):
+	case restartsAll(in.Pod, in.Observed):
 		c.Status, c.Reason, c.Message = corev1.ConditionTrue, "RestartAllContainersStarted", "container exited with restart policy rule"
 	}
 	return c
-}
-
-// anyCreated says whether the runtime has a container of the pod that is not ephemeral.
-func anyCreated(pod *corev1.Pod, v *runtimestate.Pod) bool {
-	for _, c := range v.Containers {
-		if spec, kind := podspec.FindContainer(pod, c.Name()); spec != nil && kind != podspec.EphemeralContainer {
-			return true
-		}
-	}
-	return false
 }
 
 // removedStatus is the status of a container that was removed for all to begin anew.

@@ -94,7 +94,8 @@ func Compute(in Input) corev1.PodStatus {
 // reason and message.
 func setPhase(in Input, s *corev1.PodStatus) {
 	old := in.Old
-	s.Phase = phase(in.Pod, append(slices.Clone(s.ContainerStatuses), s.InitContainerStatuses...), in.Terminal)
+	anew := in.Ended == nil && restartsAll(in.Pod, in.Observed)
+	s.Phase = phase(in.Pod, append(slices.Clone(s.ContainerStatuses), s.InitContainerStatuses...), in.Terminal, anew)
 	for _, known := range []corev1.PodPhase{old.Phase, in.API.Phase} {
 		if isTerminal(known) { // there is no way back
 			s.Phase = known
