@@ -295,7 +295,7 @@ func (h host) SystemLogs() http.Handler {
 	if !*h.k.cfg.Settings.EnableSystemLogQuery {
 		return paths
 	}
-	return logquery.New(dir, "journalctl", paths)
+	return logquery.New(dir, "journalctl", logquery.OwnUnit(), paths)
 }
 
 func (h host) container(t server.Target) (*runtimestate.Container, error) {

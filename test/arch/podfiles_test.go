@@ -45,6 +45,7 @@ var opensPaths = map[string]string{
 	"node/kubelet/systemoom/systemoom.go":            "the kernel's log",
 	"node/kubelet/static.go":                         "the node's directory of manifests",
 	"node/kubelet/logquery/open.go":                  "beneath the directory of logs, after a look at what lies there",
+	"node/kubelet/logquery/own.go":                   "/proc/self/cgroup",
 	"node/kubelet/podtest/cpus.go":                   "a machine of tests",
 	"node/kubelet/podtest/hung_linux.go":             "/dev/fuse, for a mount of tests",
 	"node/kubelet/podlogs/rotate.go":                 "creates a file that must not be there",

@@ -25,15 +25,17 @@ const (
 type handler struct {
 	dir     directory
 	program string
+	own     string // the unit that the kubelet runs in
 	paths   http.Handler
 	time    time.Duration
 	busy    chan struct{}
 }
 
 // New returns the handler of queries; paths answers requests that are none.
-// dir has the logs, journalctl is the program's name or path.
-func New(dir, journalctl string, paths http.Handler) http.Handler {
-	return &handler{dir: directory(dir), program: journalctl, paths: paths, time: maxTime, busy: make(chan struct{}, maxAnswers)}
+// dir has the logs, journalctl is the program's name or path, own the unit that
+// is meant by kubelet where no unit is called so.
+func New(dir, journalctl, own string, paths http.Handler) http.Handler {
+	return &handler{dir: directory(dir), program: journalctl, own: own, paths: paths, time: maxTime, busy: make(chan struct{}, maxAnswers)}
 }
 
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {

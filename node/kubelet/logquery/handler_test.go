@@ -46,7 +46,7 @@ func logs(t testing.TB) string {
 
 func answers(dir, program string) *handler {
 	paths := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, "path "+r.URL.Path) })
-	return New(dir, program, paths).(*handler)
+	return New(dir, program, "", paths).(*handler)
 }
 
 // TestAnswers: services of the journal, files, and what is neither.

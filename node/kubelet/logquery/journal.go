@@ -41,23 +41,26 @@ func arguments(services []string, o Options) []string {
 // split tells the services whose units are in the journal from the others,
 // whose logs may be files. A node without a journal has files alone.
 func (h *handler) split(ctx context.Context, services []string) (units, others []string) {
-	known := map[string]bool{}
+	known := map[string]bool{h.own: false}
 	for _, s := range services {
 		known[s], known[s+".service"] = false, false
 	}
 	err := h.journalctl(ctx, []string{"--field=_SYSTEMD_UNIT"}, func(r io.Reader) error {
 		lines := bufio.NewScanner(r)
 		for lines.Scan() {
-			if _, asked := known[lines.Text()]; asked {
+			if _, wanted := known[lines.Text()]; wanted && lines.Text() != "" {
 				known[lines.Text()] = true
 			}
 		}
 		return lines.Err()
 	})
 	for _, s := range services {
-		if err == nil && (known[s] || known[s+".service"]) {
+		switch {
+		case err == nil && (known[s] || known[s+".service"]):
 			units = append(units, s)
-		} else {
+		case err == nil && s == "kubelet" && known[h.own]:
+			units = append(units, h.own)
+		default:
 			others = append(others, s)
 		}
 	}

@@ -1,6 +1,6 @@
 // Package logquery answers queries for logs of the node: what journalctl has of
 // a service, or a file below the directory of logs. It reads the journal by
-// running journalctl, and files below that directory, never above it; it writes
+// running journalctl, its own control group in /proc, and files below that directory, never above it; it writes
 // nothing.
 package logquery
 
