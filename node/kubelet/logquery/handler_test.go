@@ -242,3 +242,17 @@ func TestListingIsBounded(t *testing.T) {
 		t.Errorf("an empty one: %d entries, %v", len(entries), err)
 	}
 }
+
+// TestBounded: what is written fits, and what does not is said to be cut.
+func TestBounded(t *testing.T) {
+	var out strings.Builder
+	b := &bounded{w: &out, left: 5}
+	for _, c := range []struct {
+		write, have string
+		err         error
+	}{{"abc", "abc", nil}, {"de", "abcde", nil}, {"", "abcde", nil}, {"f", "abcde", errTooLong}} {
+		if _, err := b.Write([]byte(c.write)); err != c.err || out.String() != c.have {
+			t.Errorf("%q: %v, have %q", c.write, err, out.String())
+		}
+	}
+}
