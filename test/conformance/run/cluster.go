@@ -30,7 +30,12 @@ type cluster struct {
 }
 
 func newCluster(knarr string, o options) *cluster {
-	return &cluster{knarr: knarr, nodes: o.nodes, name: o.name, dataDir: o.dataDir, flags: strings.Fields(o.flags), family: o.ipFamily, out: o.out}
+	flags := strings.Fields(o.flags)
+	if o.beyond {
+		settings := filepath.Join(filepath.Dir(knarr), "../test/conformance/kubelet.yaml")
+		flags = append([]string{"--kubelet-config", settings}, flags...)
+	}
+	return &cluster{knarr: knarr, nodes: o.nodes, name: o.name, dataDir: o.dataDir, flags: flags, family: o.ipFamily, out: o.out}
 }
 
 func (c *cluster) kubeconfig() string {
