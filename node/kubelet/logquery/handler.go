@@ -109,8 +109,7 @@ func (h *handler) services(w http.ResponseWriter, r *http.Request, q *Query) {
 		defer gz.Close()
 		out.w = gz
 	}
-	units, others := h.split(ctx, q.Services)
-	var err error
+	units, others, err := h.split(ctx, q.Services)
 	if len(units) > 0 {
 		err = h.copyUnits(ctx, out, units, q.Options)
 	}

@@ -146,12 +146,14 @@ func TestEndless(t *testing.T) {
 
 // TestStuck: a journal that says nothing is left after a time.
 func TestStuck(t *testing.T) {
-	h := answers(logs(t), "testdata/journalctl")
-	h.time = 300 * time.Millisecond
-	w := httptest.NewRecorder()
-	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/?query=stuck", nil))
-	if got := w.Body.String(); !strings.HasSuffix(got, "\nerror: "+errTime.Error()+"\n") {
-		t.Errorf("%q", got)
+	for _, program := range []string{"testdata/journalctl", "testdata/journalctl-without-answer"} {
+		h := answers(logs(t), program)
+		h.time = 300 * time.Millisecond
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/?query=stuck", nil))
+		if got := w.Body.String(); !strings.HasSuffix(got, "\nerror: "+errTime.Error()+"\n") {
+			t.Errorf("%s: %q", program, got)
+		}
 	}
 }
 

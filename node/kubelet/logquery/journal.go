@@ -39,13 +39,14 @@ func arguments(services []string, o Options) []string {
 }
 
 // split tells the services whose units are in the journal from the others,
-// whose logs may be files. A node without a journal has files alone.
-func (h *handler) split(ctx context.Context, services []string) (units, others []string) {
+// whose logs may be files. A node without a journal has files alone; of one that
+// did not answer in time nothing is known.
+func (h *handler) split(ctx context.Context, services []string) (units, others []string, err error) {
 	known := map[string]bool{h.own: false}
 	for _, s := range services {
 		known[s], known[s+".service"] = false, false
 	}
-	err := h.journalctl(ctx, []string{"--field=_SYSTEMD_UNIT"}, func(r io.Reader) error {
+	err = h.journalctl(ctx, []string{"--field=_SYSTEMD_UNIT"}, func(r io.Reader) error {
 		lines := bufio.NewScanner(r)
 		for lines.Scan() {
 			if _, wanted := known[lines.Text()]; wanted && lines.Text() != "" {
@@ -54,6 +55,9 @@ func (h *handler) split(ctx context.Context, services []string) (units, others [
 		}
 		return lines.Err()
 	})
+	if timedOut(ctx, err) {
+		return nil, nil, errTime
+	}
 	for _, s := range services {
 		switch {
 		case err == nil && (known[s] || known[s+".service"]):
@@ -64,7 +68,14 @@ func (h *handler) split(ctx context.Context, services []string) (units, others [
 			others = append(others, s)
 		}
 	}
-	return units, others
+	return units, others, nil
+}
+
+// timedOut says whether the time was over, or the client gone, before journalctl
+// had said all. What is read from it ends at the same moment as ctx, and may be
+// seen to before.
+func timedOut(ctx context.Context, err error) bool {
+	return ctx.Err() != nil || errors.Is(err, os.ErrDeadlineExceeded)
 }
 
 // journalctl runs it and has its output and its complaints read. It is gone
@@ -109,7 +120,7 @@ func (h *handler) copyUnits(ctx context.Context, w io.Writer, units []string, o 
 	})
 	var exit *exec.ExitError
 	switch {
-	case ctx.Err() != nil || errors.Is(broken, os.ErrDeadlineExceeded):
+	case timedOut(ctx, broken):
 		return errTime
 	case broken != nil:
 		return broken
