@@ -326,9 +326,15 @@ func (k *Kubelet) setNodeStatus(n *corev1.Node) {
 		}
 	}
 	n.Status.VolumesInUse = k.drivers.VolumesInUse()
+	n.Status.DeclaredFeatures = slices.Clone(declaredFeatures)
 	k.setHandlers(n)
 	k.setConditions(n, time.Now())
 }
+
+// declaredFeatures are those of this kubelet that the scheduler and the API server ask
+// for before they give it a pod, or a change of one, that needs them; sorted. Their
+// names are upstream's (KEP-5328).
+var declaredFeatures = []string{"InPlacePodLevelResourcesVerticalScaling", "RestartAllContainersOnContainerExits"}
 
 // runtimeVersion is a version without what its builder did not know of it.
 func runtimeVersion(v string) string { return strings.TrimSuffix(v, "+unknown") }

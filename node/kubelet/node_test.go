@@ -3,6 +3,7 @@ package kubelet
 import (
 	"encoding/json"
 	"errors"
+	"slices"
 	"sync/atomic"
 	"testing"
 
@@ -53,5 +54,12 @@ func TestRuntimeVersion(t *testing.T) {
 		if got := runtimeVersion(v); got != want {
 			t.Errorf("%s is shown as %s", v, got)
 		}
+	}
+}
+
+// TestDeclaredFeatures: the API server takes them only sorted.
+func TestDeclaredFeatures(t *testing.T) {
+	if !slices.IsSorted(declaredFeatures) {
+		t.Errorf("not sorted: %v", declaredFeatures)
 	}
 }
