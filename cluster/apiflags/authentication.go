@@ -52,7 +52,7 @@ type oidcFlags struct {
 func (a *authentication) bind(f *pflag.FlagSet) {
 	f.StringVar(&a.file, "authentication-config", "", "`file` that says which issuers' tokens are believed, and who may come without credentials; followed")
 	f.StringVar(&a.tokenFile, "token-auth-file", "", "CSV `file` of tokens: token,user,uid,\"group,group\"")
-	f.BoolVar(&a.anonymous, "anonymous-auth", true, "let anybody ask, as system:anonymous: for the health paths or, when this is given as true, for anything")
+	f.BoolVar(&a.anonymous, "anonymous-auth", true, "let anybody ask, as system:anonymous: for the health paths and kube-public/cluster-info or, when this is given as true, for anything")
 	f.BoolVar(&a.bootstrap, "enable-bootstrap-token-auth", a.bootstrap, "believe the tokens of Secrets bootstrap.kubernetes.io/token in kube-system")
 	f.StringSliceVar(&a.audiences, "api-audiences", nil, "`names` of this API that tokens may be for (default: the issuers of service-account tokens)")
 	o := &a.oidc

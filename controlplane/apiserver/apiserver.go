@@ -83,7 +83,7 @@ type Config struct {
 	// Authentication says which other issuers' tokens are believed.
 	Authentication *structured.Authentication
 	// Anonymous configures anonymous authentication. Default: for the health paths
-	// alone.
+	// and kube-public/cluster-info alone.
 	Anonymous *apiserverapi.AnonymousAuthConfig
 	// TokenWebhook reviews the tokens that no authenticator here knows.
 	TokenWebhook *TokenWebhook

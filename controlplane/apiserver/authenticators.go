@@ -24,6 +24,10 @@ type TokenWebhook struct {
 // being looked at again.
 const goodTokens = 10 * time.Second
 
+// clusterInfoPath is of the ConfigMap that nodes of kubeadm's learn of a cluster from
+// before they have credentials; authorisation decides whether they may.
+const clusterInfoPath = "/api/v1/namespaces/kube-public/configmaps/cluster-info"
+
 // authenticators makes the chain of authenticators.
 func (s *Server) authenticators() (err error) {
 	c := &s.cfg
@@ -45,7 +49,7 @@ func (s *Server) authenticators() (err error) {
 	}
 	switch anonymous := c.Anonymous; {
 	case anonymous == nil:
-		a.AnonymousPaths = append(a.AnonymousPaths, "/livez", "/readyz", "/healthz")
+		a.AnonymousPaths = append(a.AnonymousPaths, "/livez", "/readyz", "/healthz", clusterInfoPath)
 	case anonymous.Enabled:
 		a.Anonymous = len(anonymous.Conditions) == 0
 		for _, where := range anonymous.Conditions {
