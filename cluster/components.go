@@ -53,6 +53,7 @@ func (s *Server) components() []component {
 		{serviceLB, component{"service-lb", s.balance}},
 		{"", component{"gateway-status", s.publishGateway}},
 		{"", component{"servers", s.keepServers}},
+		{"", component{"cluster-info", s.publishClusterInfo}},
 	} {
 		if !o.disabled(c.part) {
 			run = append(run, c.component)
@@ -228,7 +229,7 @@ func (s *Server) publishGateway(ctx context.Context) error {
 	})
 }
 
-// registrar writes what metrics-server is registered by, the storage class, and roles.
+// registrar writes what metrics-server is registered by, the storage class, cluster-info, and roles.
 func (s *Server) registrar() *rest.Config {
 	return s.as("knarr", "system:knarr", user.SystemPrivilegedGroup)
 }

@@ -6,6 +6,7 @@ import (
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/x509"
+	"encoding/base64"
 	"encoding/json"
 	"log/slog"
 	"net/http"
@@ -98,4 +99,27 @@ func checkReply(t *testing.T, body []byte, own []string) {
 			}
 		}
 	}
+}
+
+// A kubeconfig in cluster-info that anybody changed stays as it is, or names this
+// cluster's authority; the next start finds nothing to change in it.
+func FuzzClusterInfo(f *testing.F) {
+	const here = "https://192.0.2.1:6443"
+	ca, old := testAuthority(f), testAuthority(f)
+	c := &clusterInfo{server: here, ca: ca}
+	for _, text := range []string{"", "5b7c", "clusters: []\n", infoText(f, here, ca.pem), infoText(f, here, old.pem), infoText(f, "https://k8s.example.com", old.pem), infoText(f, here, otherPEM(f))} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, have string) {
+		text, err := c.kubeconfig(have)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if text != have && !strings.Contains(text, base64.StdEncoding.EncodeToString(ca.pem)) {
+			t.Fatalf("changed, and without the authority:\n%s", text)
+		}
+		if again, err := c.kubeconfig(text); err != nil || again != text {
+			t.Fatalf("changed twice: %v\n%s\nthen\n%s", err, text, again)
+		}
+	})
 }
