@@ -40,15 +40,16 @@ func TestSign(t *testing.T) {
 		want    string
 		next    time.Duration
 	}{
-		"no token":           {nil, "[kubeconfig other]", 0},
-		"one":                {[]*corev1.Secret{token("aaaaaa", nil)}, "[jws-kubeconfig-aaaaaa kubeconfig other]", 0},
-		"two that end":       {[]*corev1.Secret{token("aaaaaa", at(time.Hour)), token("bbbbbb", at(time.Minute))}, "[jws-kubeconfig-aaaaaa jws-kubeconfig-bbbbbb kubeconfig other]", time.Minute},
-		"one has ended":      {[]*corev1.Secret{token("aaaaaa", at(-time.Second))}, "[kubeconfig other]", 0},
-		"no time":            {[]*corev1.Secret{token("aaaaaa", map[string]string{expirationKey: "soon"})}, "[kubeconfig other]", 0},
-		"it does not sign":   {[]*corev1.Secret{token("aaaaaa", map[string]string{signingKey: "yes"})}, "[kubeconfig other]", 0},
-		"another's name":     {[]*corev1.Secret{token("aaaaaa", map[string]string{idKey: "cccccc"})}, "[kubeconfig other]", 0},
-		"a secret too short": {[]*corev1.Secret{token("aaaaaa", map[string]string{secretKey: "short"})}, "[kubeconfig other]", 0},
-		"an id too long":     {[]*corev1.Secret{token("aaaaaaa", nil)}, "[kubeconfig other]", 0},
+		"no token":             {nil, "[kubeconfig other]", 0},
+		"one":                  {[]*corev1.Secret{token("aaaaaa", nil)}, "[jws-kubeconfig-aaaaaa kubeconfig other]", 0},
+		"two that end":         {[]*corev1.Secret{token("aaaaaa", at(time.Hour)), token("bbbbbb", at(time.Minute))}, "[jws-kubeconfig-aaaaaa jws-kubeconfig-bbbbbb kubeconfig other]", time.Minute},
+		"one has ended":        {[]*corev1.Secret{token("aaaaaa", at(-time.Second))}, "[kubeconfig other]", 0},
+		"no time":              {[]*corev1.Secret{token("aaaaaa", map[string]string{expirationKey: "soon"})}, "[kubeconfig other]", 0},
+		"it does not sign":     {[]*corev1.Secret{token("aaaaaa", map[string]string{signingKey: "yes"})}, "[kubeconfig other]", 0},
+		"another's name":       {[]*corev1.Secret{token("aaaaaa", map[string]string{idKey: "cccccc"})}, "[kubeconfig other]", 0},
+		"a secret of any form": {[]*corev1.Secret{token("aaaaaa", map[string]string{secretKey: "tokenSecret"})}, "[jws-kubeconfig-aaaaaa kubeconfig other]", 0},
+		"no secret":            {[]*corev1.Secret{token("aaaaaa", map[string]string{secretKey: ""})}, "[kubeconfig other]", 0},
+		"an id too long":       {[]*corev1.Secret{token("aaaaaaa", nil)}, "[kubeconfig other]", 0},
 	} {
 		data := map[string]string{kubeconfigKey: "k", "other": "o", signaturePrefix + "oldold": "x"}
 		got, next, err := sign(data, c.secrets, now)

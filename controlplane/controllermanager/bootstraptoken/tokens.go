@@ -88,15 +88,13 @@ func expired(s *corev1.Secret, now time.Time) (is bool, in time.Duration) {
 	return true, 0
 }
 
-var (
-	idForm     = regexp.MustCompile(`^[a-z0-9]{6}$`)
-	secretForm = regexp.MustCompile(`^[a-z0-9]{16}$`)
-)
+var idForm = regexp.MustCompile(`^[a-z0-9]{6}$`)
 
-// signs gives the token that a Secret holds, if it may sign.
+// signs gives the token that a Secret holds, if it may sign. As upstream's signer has
+// it, a secret of any form does; to authenticate with it needs the form of a token.
 func signs(s *corev1.Secret, now time.Time) (id, secret string, ok bool) {
 	id, secret = string(s.Data[idKey]), string(s.Data[secretKey])
-	if s.Name != secretPrefix+id || !idForm.MatchString(id) || !secretForm.MatchString(secret) || string(s.Data[signingKey]) != "true" {
+	if s.Name != secretPrefix+id || !idForm.MatchString(id) || secret == "" || string(s.Data[signingKey]) != "true" {
 		return "", "", false
 	}
 	is, _ := expired(s, now)
