@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
 
@@ -105,17 +104,7 @@ func TestInstallRemove(t *testing.T) {
 	if _, err := programs.Read(programs.CNI); err != nil {
 		need.Skip(t, "needs the embedded programs: make build")
 	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		runtime.LockOSThread() // for good: the namespace ends with the thread
-		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-			t.Error(err)
-			return
-		}
-		testInstallRemove(t)
-	}()
-	<-done
+	inNamespace(t, testInstallRemove)
 }
 
 func testInstallRemove(t *testing.T) {

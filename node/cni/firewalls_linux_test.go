@@ -4,14 +4,11 @@ import (
 	"errors"
 	"net/netip"
 	"os/exec"
-	"runtime"
 	"strings"
 	"testing"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
-	"golang.org/x/sys/unix"
-
 	"knarr/internal/need"
 	"knarr/node/cni/network"
 )
@@ -35,17 +32,7 @@ func TestCommentOf(t *testing.T) {
 // and no other chain is touched; afterwards nothing is left.
 func TestAdmit(t *testing.T) {
 	need.Root(t)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		runtime.LockOSThread() // for good: the namespace ends with the thread
-		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-			t.Error(err)
-			return
-		}
-		testAdmit(t)
-	}()
-	<-done
+	inNamespace(t, testAdmit)
 }
 
 func testAdmit(t *testing.T) {

@@ -4,11 +4,8 @@ import (
 	"net/netip"
 	"os/exec"
 	"reflect"
-	"runtime"
 	"strings"
 	"testing"
-
-	"golang.org/x/sys/unix"
 
 	"knarr/internal/need"
 	"knarr/node/cni/network"
@@ -52,19 +49,9 @@ func TestLegacyAdmission(t *testing.T) {
 func TestAdmitLegacy(t *testing.T) {
 	need.Root(t)
 	if _, err := exec.LookPath("iptables-legacy"); err != nil {
-		t.Skip("needs iptables-legacy: apt-get install iptables")
+		need.Skip(t, "needs iptables-legacy: apt-get install iptables")
 	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		runtime.LockOSThread() // for good: the namespace ends with the thread
-		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-			t.Error(err)
-			return
-		}
-		testAdmitLegacy(t)
-	}()
-	<-done
+	inNamespace(t, testAdmitLegacy)
 }
 
 func testAdmitLegacy(t *testing.T) {
