@@ -25,7 +25,7 @@ func (w *worker) live(ctx context.Context) time.Duration {
 	}
 	a := plan(pod, w.observed, w.k)
 	if len(a.reset) > 0 {
-		return min(again, w.reset(ctx, a.reset))
+		return min(again, w.reset(ctx, a))
 	}
 	if a.finish {
 		if len(w.observed.Running()) == 0 || !anySpecRunning(pod, w.observed) {

@@ -38,9 +38,9 @@ type actions struct {
 	attempt uint32
 	start   []*corev1.Container
 	kill    []killing
-	// reset: all containers begin anew. These are ended and removed, in this order,
-	// before anything else is done.
-	reset []*runtimestate.Container
+	// reset: all containers begin anew, after the end of sources. Those that there are
+	// are ended and removed, in this order, before anything else is done.
+	reset, sources []*runtimestate.Container
 }
 
 type killing struct {
@@ -50,8 +50,8 @@ type killing struct {
 // plan compares a pod with what the runtime holds of it. It is only asked for
 // pods that should run.
 func plan(pod *corev1.Pod, v *runtimestate.Pod, probes probeResults) actions {
-	if all := planReset(pod, v); len(all) > 0 {
-		return actions{reset: all}
+	if sources := runtimestate.RestartAllSources(pod, v); len(sources) > 0 {
+		return actions{reset: planReset(pod, v, sources), sources: sources}
 	}
 	var a actions
 	a.replace, a.attempt = runtimestate.SandboxChanged(pod, v)

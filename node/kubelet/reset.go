@@ -2,6 +2,7 @@ package kubelet
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -13,37 +14,27 @@ import (
 	"knarr/node/kubelet/runtimestate"
 )
 
-// planReset gives the containers to remove if one has ended by a rule with the action
-// RestartAllContainers, else none. Those that ended by it are last, so that one which
-// is not yet removed tells, also after a restart, that it is not over.
-func planReset(pod *corev1.Pod, v *runtimestate.Pod) (out []*runtimestate.Container) {
-	if !podspec.MayRestartAll(pod) {
-		return nil
-	}
-	var sources, inits []*runtimestate.Container
+// planReset gives the containers to remove after the end of sources, which are last, so
+// that one which is not yet removed tells, also after a restart, that it is not over.
+func planReset(pod *corev1.Pod, v *runtimestate.Pod, sources []*runtimestate.Container) (all []*runtimestate.Container) {
+	var inits []*runtimestate.Container
 	for _, c := range v.Containers {
-		spec, kind := podspec.FindContainer(pod, c.Name())
-		switch {
-		case spec == nil || kind == podspec.EphemeralContainer:
-		case c == v.Latest(c.Name()) && c.Exited() && podspec.RestartsAllOn(spec, c.ExitCode):
-			sources = append(sources, c)
+		switch spec, kind := podspec.FindContainer(pod, c.Name()); {
+		case spec == nil || kind == podspec.EphemeralContainer || slices.Contains(sources, c):
 		case kind == podspec.InitContainer:
 			inits = append(inits, c)
 		default:
-			out = append(out, c)
+			all = append(all, c)
 		}
 	}
-	if len(sources) == 0 {
-		return nil
-	}
-	return append(append(out, inits...), sources...)
+	return slices.Concat(all, inits, sources)
 }
 
 // reset ends and removes all containers of the pod, so that they begin anew in the same
 // sandbox and with the same volumes. Logs stay until the pod goes. One that ends
 // soon after it began waits as it would for its own restart, since otherwise such a
 // pod would never rest.
-func (w *worker) reset(ctx context.Context, all []*runtimestate.Container) time.Duration {
+func (w *worker) reset(ctx context.Context, a actions) time.Duration {
 	if w.anyBusy(opStart, opTrim) {
 		return never // they wake the worker when done
 	}
@@ -51,16 +42,15 @@ func (w *worker) reset(ctx context.Context, all []*runtimestate.Container) time.
 	if w.busy(key) {
 		return never
 	}
-	again, ending := w.retryIn(key), false
-	for _, c := range all {
-		if spec, _ := podspec.FindContainer(w.pod, c.Name()); c.Exited() && podspec.RestartsAllOn(spec, c.ExitCode) {
-			again = max(again, w.crashLeft(c.Name(), c))
-		}
+	again := w.retryIn(key)
+	for _, c := range a.sources {
+		again = max(again, w.crashLeft(c.Name(), c))
 	}
 	if again > 0 {
 		return again
 	}
-	for _, c := range all {
+	ending := false
+	for _, c := range a.reset {
 		if !c.Exited() && c.State != cri.ContainerState_CONTAINER_CREATED {
 			ending = true
 			w.kill(ctx, c, "killing", new(int64))
@@ -71,18 +61,18 @@ func (w *worker) reset(ctx context.Context, all []*runtimestate.Container) time.
 	}
 	w.begin(ctx, key, func(ctx context.Context) func() {
 		var err error
-		for _, c := range all {
+		for _, c := range a.reset {
 			_, err = w.k.runtime.RemoveContainer(ctx, &cri.RemoveContainerRequest{ContainerId: c.Id})
 			if err != nil && status.Code(err) != codes.NotFound {
 				break
 			}
 		}
-		return func() { w.resetDone(ctx, all, err) }
+		return func() { w.resetDone(ctx, a.sources, err) }
 	})
 	return never
 }
 
-func (w *worker) resetDone(ctx context.Context, all []*runtimestate.Container, err error) {
+func (w *worker) resetDone(ctx context.Context, sources []*runtimestate.Container, err error) {
 	w.stale.Store(true)
 	switch {
 	case ctx.Err() != nil:
@@ -91,10 +81,8 @@ func (w *worker) resetDone(ctx context.Context, all []*runtimestate.Container, e
 		w.eventOnce("reset", corev1.EventTypeWarning, "FailedSync", "error removing a container to restart all containers: "+err.Error())
 	default:
 		w.succeeded(opKey{kind: opReset})
-		for _, c := range all {
-			if spec, _ := podspec.FindContainer(w.pod, c.Name()); spec != nil && c.Exited() && podspec.RestartsAllOn(spec, c.ExitCode) {
-				w.crashed(c)
-			}
+		for _, c := range sources {
+			w.crashed(c)
 		}
 	}
 }

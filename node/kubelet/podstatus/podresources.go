@@ -1,6 +1,8 @@
 package podstatus
 
 import (
+	"maps"
+
 	corev1 "k8s.io/api/core/v1"
 	resourcehelper "k8s.io/component-helpers/resource"
 
@@ -14,16 +16,17 @@ const minCPU, minCPULimit = 2, 10
 // setPodResources sets the resources that the pod was given as a whole and those that
 // it has, which during a resize are not yet the same.
 func setPodResources(in Input, s *corev1.PodStatus) {
-	pod, opts := in.Pod, resourcehelper.PodResourcesOptions{}
-	s.AllocatedResources = resourcehelper.PodRequests(pod, opts)
+	requests, limits := criconfig.PodLimits(in.Pod)
+	s.AllocatedResources = requests
 	switch resizing := in.Resize != nil && in.Resize.Type == corev1.PodResizeInProgress; {
 	case s.Phase != corev1.PodRunning:
-		s.Resources = requirements(pod)
-		s.Resources.Requests, s.Resources.Limits = resourcehelper.PodRequests(pod, opts), resourcehelper.PodLimits(pod, opts)
+		s.Resources = requirements(in.Pod)
+		s.Resources.Requests = maps.Clone(requests)
+		s.Resources.Limits = resourcehelper.PodLimits(in.Pod, resourcehelper.PodResourcesOptions{})
 	case resizing && in.Old.Resources != nil && in.Old.Phase == s.Phase:
 		s.Resources = in.Old.Resources
 	default:
-		s.Resources = groupResources(pod)
+		s.Resources = groupResources(in.Pod, requests, limits)
 	}
 }
 
@@ -35,10 +38,9 @@ func requirements(pod *corev1.Pod) *corev1.ResourceRequirements {
 	return pod.Spec.Resources.DeepCopy()
 }
 
-// groupResources are those of the pod's cgroup.
-func groupResources(pod *corev1.Pod) *corev1.ResourceRequirements {
+// groupResources are those of the pod's cgroup, which has these requests and limits.
+func groupResources(pod *corev1.Pod, requests, limits corev1.ResourceList) *corev1.ResourceRequirements {
 	out := requirements(pod)
-	requests, limits := criconfig.PodLimits(pod)
 	set := func(in *corev1.ResourceList, from corev1.ResourceList, name corev1.ResourceName, least int64) {
 		q, ok := from[name]
 		if _, given := (*in)[name]; !ok || given || least > 0 && q.MilliValue() <= least {

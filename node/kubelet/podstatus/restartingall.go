@@ -4,27 +4,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"knarr/node/kubelet/podspec"
-	"knarr/node/kubelet/runtimestate"
 )
-
-// restartsAll says whether all containers begin anew: one has ended by a rule for it,
-// and is removed last.
-func restartsAll(pod *corev1.Pod, v *runtimestate.Pod) bool {
-	for _, all := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
-		for i := range all {
-			if c := v.Latest(all[i].Name); c != nil && c.Exited() && podspec.RestartsAllOn(&all[i], c.ExitCode) {
-				return true
-			}
-		}
-	}
-	return false
-}
 
 // removedForAll says whether what the runtime no longer has was removed for all to
 // begin anew: they do now, or did when the last status was made.
 func removedForAll(in Input) bool {
 	c := FindCondition(in.Old.Conditions, corev1.AllContainersRestarting)
-	return c != nil && c.Status == corev1.ConditionTrue || restartsAll(in.Pod, in.Observed)
+	return in.anew || c != nil && c.Status == corev1.ConditionTrue
 }
 
 // restartingAll is the condition of a pod that may restart all containers.
@@ -35,7 +21,7 @@ func restartingAll(in Input, phase corev1.PodPhase) corev1.PodCondition {
 		c.Reason = "PodCompleted"
 	case phase == corev1.PodFailed:
 		c.Reason = "PodFailed"
-	case restartsAll(in.Pod, in.Observed):
+	case in.anew:
 		c.Status, c.Reason, c.Message = corev1.ConditionTrue, "RestartAllContainersStarted", "container exited with restart policy rule"
 	}
 	return c

@@ -42,6 +42,8 @@ type Input struct {
 	Now             time.Time
 	// Resize is the condition of a resize in progress.
 	Resize *corev1.PodCondition
+	// anew: all containers are ended and removed, to begin anew.
+	anew bool
 }
 
 // Ending is why the kubelet ended a pod.
@@ -71,6 +73,7 @@ func Compute(in Input) corev1.PodStatus {
 		s.Conditions = othersConditions(in.API.Conditions)
 		return s
 	}
+	in.anew = in.Ended == nil && len(runtimestate.RestartAllSources(pod, in.Observed)) > 0
 	s.QOSClass = podspec.QOS(pod)
 	s.Reason, s.Message, s.EphemeralContainerStatuses = "", "", nil
 	s.InitContainerStatuses = containerStatuses(in, pod.Spec.InitContainers, old.InitContainerStatuses, podspec.InitContainer)
@@ -94,8 +97,7 @@ func Compute(in Input) corev1.PodStatus {
 // reason and message.
 func setPhase(in Input, s *corev1.PodStatus) {
 	old := in.Old
-	anew := in.Ended == nil && restartsAll(in.Pod, in.Observed)
-	s.Phase = phase(in.Pod, append(slices.Clone(s.ContainerStatuses), s.InitContainerStatuses...), in.Terminal, anew)
+	s.Phase = phase(in.Pod, append(slices.Clone(s.ContainerStatuses), s.InitContainerStatuses...), in.Terminal, in.anew)
 	for _, known := range []corev1.PodPhase{old.Phase, in.API.Phase} {
 		if isTerminal(known) { // there is no way back
 			s.Phase = known

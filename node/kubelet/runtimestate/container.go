@@ -51,3 +51,19 @@ func ShouldRestart(pod *corev1.Pod, c *corev1.Container, s *Container) bool {
 	}
 	return podspec.RestartsOn(pod, c, s.ExitCode)
 }
+
+// RestartAllSources are the containers that ended by a rule after which all of the pod
+// begin anew, each the newest of its name. While there is one, they have not begun yet.
+func RestartAllSources(pod *corev1.Pod, v *Pod) (sources []*Container) {
+	if !podspec.MayRestartAll(pod) {
+		return nil
+	}
+	for _, all := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for i := range all {
+			if c := v.Latest(all[i].Name); c != nil && c.Exited() && podspec.RestartsAllOn(&all[i], c.ExitCode) {
+				sources = append(sources, c)
+			}
+		}
+	}
+	return sources
+}
