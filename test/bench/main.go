@@ -78,7 +78,6 @@ var benches = []bench{
 	{name: "sched", lines: schedLines, run: runSched},
 	{name: "deploy", lines: deployLines, run: runDeploy, alternates: true},
 	{name: "node", lines: nodeLines, run: runNode},
-	{name: "proxy", lines: proxyLines, run: runProxy, asked: true},
 	{name: "select", lines: selectLines, run: runSelect, asked: true},
 }
 
