@@ -1,8 +1,10 @@
 package kubelet
 
 import (
+	"errors"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/fsnotify/fsnotify"
@@ -10,9 +12,11 @@ import (
 	"knarr/internal/run"
 )
 
-// A dirWatch reports changes in a directory as long as inotify works: its user
-// reads the directory from time to time also without a report.
+// A dirWatch reports changes of a directory, or of a file, as long as inotify
+// works: its user reads it from time to time also without a report.
 type dirWatch struct {
+	path string
+	// dir is what is watched now.
 	dir     string
 	watcher *fsnotify.Watcher
 	events  chan bool
@@ -27,12 +31,22 @@ const (
 	watchMost  = time.Minute
 )
 
+// watched is the directory in which a change of the path shows: a file can
+// become a directory and the other way round.
+func (d *dirWatch) watched() string {
+	if st, err := os.Stat(d.path); err == nil && !st.IsDir() {
+		return filepath.Dir(d.path)
+	}
+	return d.path
+}
+
 // ensure watches the directory, which it makes if it is not there, and is how
 // long to wait until that is tried again after it failed.
 func (d *dirWatch) ensure() (retry time.Duration) {
-	if d.watcher != nil {
+	if d.watcher != nil && d.dir == d.watched() {
 		return never
 	}
+	d.close()
 	if left := time.Until(d.next); left > 0 {
 		return left
 	}
@@ -43,7 +57,7 @@ func (d *dirWatch) ensure() (retry time.Duration) {
 	}
 	if d.logged != err.Error() {
 		d.logged = err.Error()
-		slog.Warn("watch static pods, which are read from time to time meanwhile", "dir", d.dir, "err", err)
+		slog.Warn("watch static pods, which are read from time to time meanwhile", "path", d.path, "err", err)
 	}
 	if d.delay.first == 0 {
 		d.delay = delay{first: watchFirst, most: watchMost}
@@ -54,6 +68,7 @@ func (d *dirWatch) ensure() (retry time.Duration) {
 }
 
 func (d *dirWatch) open() error {
+	d.dir = d.watched()
 	if err := os.MkdirAll(d.dir, 0o755); err != nil {
 		return err
 	}
@@ -64,6 +79,10 @@ func (d *dirWatch) open() error {
 	if err := w.Add(d.dir); err != nil {
 		_ = w.Close()
 		return err
+	}
+	if d.dir != d.watched() {
+		_ = w.Close()
+		return errors.New("it was replaced meanwhile")
 	}
 	d.watcher, d.events = w, make(chan bool, 1)
 	events := d.events

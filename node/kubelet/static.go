@@ -34,14 +34,6 @@ const (
 	annConfigMirror = "kubernetes.io/config.mirror"
 )
 
-// watched is the directory in which a change of dir shows, which may be a file.
-func watched(dir string) string {
-	if st, err := os.Stat(dir); err == nil && !st.IsDir() {
-		return filepath.Dir(dir)
-	}
-	return dir
-}
-
 // followStatic runs the pods whose manifests lie in a directory, or at a URL.
 func (k *Kubelet) followStatic(ctx context.Context) {
 	dir, url := k.cfg.Settings.StaticPodPath, k.cfg.Settings.StaticPodURL
@@ -57,7 +49,7 @@ func (k *Kubelet) followStatic(ctx context.Context) {
 		return
 	}
 	st := &staticPods{dir: dir, remote: &k.manifests, byFile: map[string]*corev1.Pod{}, bad: map[string]string{}, ours: map[types.UID]bool{}}
-	watch := &dirWatch{dir: watched(dir)}
+	watch := &dirWatch{path: dir}
 	defer watch.close()
 	for {
 		retry := never

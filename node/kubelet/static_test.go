@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -128,6 +129,53 @@ func TestStaticPodsAreWatchedAgain(t *testing.T) {
 			manifest(t, dir, next)
 			n.until("one beside it, too", func() bool { return slices.Contains(n.rt.Running(), next) })
 		}
+	}
+}
+
+// TestDirWatchOfAFileThatBecomesADirectory: what is written into it then shows,
+// and so does its way back.
+func TestDirWatchOfAFileThatBecomesADirectory(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "manifests")
+	d := &dirWatch{path: path}
+	defer d.close()
+	ensure := func(dir string) {
+		t.Helper()
+		if retry := d.ensure(); retry != never || d.dir != dir {
+			t.Fatalf("%s is watched, not %s: %s", d.dir, dir, d.logged)
+		}
+	}
+	shows := func(what, dir string) {
+		t.Helper()
+		select {
+		case ok := <-d.changed():
+			if !ok {
+				d.close()
+			}
+		case <-time.After(10 * time.Second):
+			t.Fatalf("%s does not show", what)
+		}
+		d.drain() // what one change reports twice
+		ensure(dir)
+	}
+	write(t, path, "a file")
+	ensure(filepath.Dir(path))
+	write(t, path, "another")
+	shows("a change of the file", filepath.Dir(path))
+	for range 3 {
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Mkdir(path, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		shows("the directory", path)
+		manifest(t, path, "a")
+		shows("a file in it", path)
+		if err := os.RemoveAll(path); err != nil {
+			t.Fatal(err)
+		}
+		write(t, path, "a file")
+		shows("the file", filepath.Dir(path))
 	}
 }
 
