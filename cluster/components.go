@@ -3,7 +3,6 @@ package cluster
 import (
 	"context"
 	"crypto"
-	"crypto/tls"
 	"crypto/x509"
 	"net/http"
 	"net/url"
@@ -26,6 +25,7 @@ import (
 	"knarr/controlplane/controllermanager/bootstraptoken"
 	"knarr/controlplane/controllermanager/csr"
 	"knarr/controlplane/scheduler"
+	"knarr/internal/keypair"
 	"knarr/internal/run"
 )
 
@@ -54,6 +54,7 @@ func (s *Server) components() []component {
 		{"", component{"gateway-status", s.publishGateway}},
 		{"", component{"servers", s.keepServers}},
 		{"", component{"cluster-info", s.publishClusterInfo}},
+		{"", component{"certificates", s.renewCertificates}},
 	} {
 		if !o.disabled(c.part) {
 			run = append(run, c.component)
@@ -236,7 +237,7 @@ func (s *Server) registrar() *rest.Config {
 
 // newMetrics makes the metrics server. It reaches the API server and kubelets as
 // its service account.
-func (s *Server) newMetrics(client *tls.Certificate) (err error) {
+func (s *Server) newMetrics(client *keypair.File) (err error) {
 	kubelets := sync.OnceValue(func() func(context.Context, string) (*url.URL, http.RoundTripper, error) {
 		return s.api.KubeletsAs(client)
 	})

@@ -11,14 +11,19 @@ import (
 	"knarr/internal/apitest"
 )
 
+// certified is a server that has not begun, as far as its certificates need it.
+func certified(t *testing.T) *Server {
+	o := Options{HTTPSListenPort: 6443, BindAddress: "127.0.0.1"}
+	o.DataDir, o.NodeName, o.ClusterDomain = t.TempDir(), "n", "cluster.local"
+	o.nodeIPs, o.advertise, o.serviceCIDRs = addresses{netip.MustParseAddr("10.0.0.7")}, netip.MustParseAddr("10.0.0.7"), ranges{netip.MustParsePrefix("10.43.0.0/16")}
+	return NewServer(o)
+}
+
 // TestIdentityTowardsKubelets: the API server comes to kubelets as a user who may
 // do that and nothing else, also in a cluster whose certificates are of an
 // earlier version, which made it one who may do everything.
 func TestIdentityTowardsKubelets(t *testing.T) {
-	o := Options{HTTPSListenPort: 6443, BindAddress: "127.0.0.1"}
-	o.DataDir, o.NodeName, o.ClusterDomain = t.TempDir(), "n", "cluster.local"
-	o.nodeIPs, o.advertise, o.serviceCIDRs = addresses{netip.MustParseAddr("10.0.0.7")}, netip.MustParseAddr("10.0.0.7"), ranges{netip.MustParsePrefix("10.43.0.0/16")}
-	s := NewServer(o)
+	s := certified(t)
 	ca, err := openAuthority(s.layout, "ca")
 	if err != nil {
 		t.Fatal(err)
@@ -30,7 +35,11 @@ func TestIdentityTowardsKubelets(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	subject := certs.kubeletClient.Leaf.Subject
+	shown, err := certs.kubeletClient.Certificate()
+	if err != nil {
+		t.Fatal(err)
+	}
+	subject := shown.Leaf.Subject
 	if subject.CommonName != "kube-apiserver-kubelet-client" || len(subject.Organization) > 0 {
 		t.Errorf("the API server comes to kubelets as %q of %q", subject.CommonName, subject.Organization)
 	}

@@ -18,8 +18,8 @@ import (
 	"time"
 )
 
-// How long certificates live. Leaves are made anew at every start once a third
-// of their life is gone.
+// How long certificates live. Leaves are made anew once a third of their life is
+// gone, at a start and while the process runs.
 const (
 	caLife   = 10 * 365 * 24 * time.Hour
 	leafLife = 365 * 24 * time.Hour
@@ -135,7 +135,7 @@ func (a *authority) sign(key crypto.PublicKey, want leaf) ([]byte, error) {
 // thirds of its life left.
 func (want leaf) describes(cert, ca *x509.Certificate) bool {
 	now := time.Now()
-	if cert.CheckSignatureFrom(ca) != nil || cert.NotAfter.Sub(now) < leafLife*2/3 || now.Before(cert.NotBefore) {
+	if cert.CheckSignatureFrom(ca) != nil || !now.Before(renewal(cert)) || now.Before(cert.NotBefore) {
 		return false
 	}
 	if cert.Subject.CommonName != want.user || !slices.Equal(cert.Subject.Organization, want.groups) {
@@ -148,6 +148,10 @@ func (want leaf) describes(cert, ca *x509.Certificate) bool {
 	}
 	return true
 }
+
+// renewal is when a certificate should have a successor: when two thirds of its
+// life are left.
+func renewal(cert *x509.Certificate) time.Time { return cert.NotAfter.Add(-leafLife * 2 / 3) }
 
 func serial() *big.Int {
 	n, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))

@@ -13,7 +13,6 @@ import (
 	"net"
 	"net/netip"
 	"runtime"
-	"strconv"
 	"sync"
 	"time"
 
@@ -53,6 +52,7 @@ type Server struct {
 	api        *apiserver.Server
 	metrics    *metrics.Server
 	tokenKey   crypto.Signer
+	renewal    time.Time // of the certificates
 	joins      *joins
 	local      *memnet.Listener
 	listener   net.Listener
@@ -97,7 +97,7 @@ func (s *Server) Run(ctx context.Context) error {
 		store.close()
 		return err
 	}
-	s.tokenKey = certs.tokens
+	s.tokenKey, s.renewal = certs.tokens, certs.renew
 	if err = s.newMetrics(certs.metrics); err != nil {
 		store.close()
 		return err
@@ -265,73 +265,15 @@ func (s *Server) newNode() *node {
 	}
 }
 
-// certificates are the ones this process uses itself.
-type certificates struct {
-	serving, admin, kubeletClient, kubeletServing, metrics, frontProxy *tls.Certificate
-	tokens                                                             crypto.Signer
-}
-
-func (s *Server) certificates() (*certificates, error) {
-	var err error
-	if s.ca, err = openAuthority(s.layout, "ca"); err != nil {
-		return nil, err
-	}
-	if s.frontProxy, err = openAuthority(s.layout, "front-proxy-ca"); err != nil {
-		return nil, err
-	}
-	o := &s.opts
-	c := &certificates{}
-	for _, issue := range []struct {
-		to   **tls.Certificate
-		want leaf
-	}{
-		{&c.serving, leaf{name: "apiserver", user: "kube-apiserver", hosts: o.hosts()}},
-		{&c.admin, leaf{name: "admin", user: "system:admin", groups: []string{user.SystemPrivilegedGroup}}},
-		{&c.kubeletClient, leaf{name: "apiserver-kubelet-client", user: "kube-apiserver-kubelet-client"}}, // bound to system:kubelet-api-admin
-		{&c.metrics, leaf{name: "metrics-server", user: metricsUser, groups: serviceaccount.MakeGroupNames(metrics.Namespace)}},
-		{&c.kubeletServing, kubeletLeaf(o.NodeName, o.nodeIPs)},
-	} {
-		if *issue.to, err = s.ca.issue(s.layout, issue.want); err != nil {
-			return nil, err
-		}
-	}
-	if c.frontProxy, err = s.frontProxy.issue(s.layout, leaf{name: frontProxyName, user: frontProxyName}); err != nil {
-		return nil, err
-	}
-	if c.tokens, err = openKey(s.layout.tls("service-account.key")); err != nil {
-		return nil, err
-	}
-	// Whoever sees the kubeconfig may ask for the token.
-	if _, _, err := s.layout.tokens(o, s.ca.pem); err != nil {
-		return nil, err
-	}
-	host := o.bindAddress()
-	if a, err := netip.ParseAddr(host); err == nil && a.IsUnspecified() {
-		host = "127.0.0.1"
-	}
-	server := "https://" + net.JoinHostPort(host, strconv.Itoa(o.HTTPSListenPort))
-	if err := writeKubeconfig(s.layout.kubeconfig(), server, s.ca.pem, c.admin, 0o600); err != nil {
-		return nil, err
-	}
-	if o.WriteKubeconfig != "" {
-		return c, writeKubeconfig(o.WriteKubeconfig, server, s.ca.pem, c.admin, o.mode)
-	}
-	return c, nil
-}
-
-// frontProxyName is how the API server is known to the servers it passes
-// requests on to.
-const frontProxyName = "front-proxy-client"
-
 func (s *Server) tlsConfig(c *certificates) *tls.Config {
 	clients := s.ca.pool.Clone()
 	clients.AddCert(s.frontProxy.cert)
 	return &tls.Config{
-		Certificates: []tls.Certificate{*c.serving},
-		MinVersion:   tls.VersionTLS12,
-		ClientAuth:   tls.RequestClientCert, // verified by the authenticator
-		ClientCAs:    clients,
-		NextProtos:   []string{"h2", "http/1.1"},
+		GetCertificate: c.serving.Serving,
+		MinVersion:     tls.VersionTLS12,
+		ClientAuth:     tls.RequestClientCert, // verified by the authenticator
+		ClientCAs:      clients,
+		NextProtos:     []string{"h2", "http/1.1"},
 	}
 }
 

@@ -27,6 +27,7 @@ import (
 	"knarr/controlplane/apiserver"
 	"knarr/controlplane/apiserver/serviceallocation"
 	"knarr/controlplane/apiserver/storage"
+	"knarr/internal/keypair"
 	"knarr/internal/run"
 	"knarr/internal/version"
 )
@@ -112,7 +113,7 @@ func (a *apiServer) run(ctx context.Context) error {
 		ended <- err
 	})
 	err = api.Serve(ctx, l, &tls.Config{
-		Certificates: []tls.Certificate{*serving}, MinVersion: tls.VersionTLS12,
+		GetCertificate: serving.Serving, MinVersion: tls.VersionTLS12,
 		ClientAuth: tls.RequestClientCert, NextProtos: []string{"h2", "http/1.1"},
 	})
 	stop(err)
@@ -124,7 +125,7 @@ func (a *apiServer) run(ctx context.Context) error {
 var addressTypes = []corev1.NodeAddressType{corev1.NodeHostName, corev1.NodeInternalDNS, corev1.NodeInternalIP, corev1.NodeExternalDNS, corev1.NodeExternalIP}
 
 // config reads the files that the flags name.
-func (a *apiServer) config() (*apiserver.Config, *tls.Certificate, error) {
+func (a *apiServer) config() (*apiserver.Config, *keypair.File, error) {
 	if !a.privileged {
 		return nil, nil, errors.New("--allow-privileged: false is not built; use Pod Security instead")
 	}
@@ -168,21 +169,17 @@ func (a *apiServer) config() (*apiserver.Config, *tls.Certificate, error) {
 		return nil, nil, err
 	}
 	if a.kubeletCert != "" {
-		pair, err := tls.LoadX509KeyPair(a.kubeletCert, a.kubeletKey)
-		if err != nil {
+		if c.KubeletClient, err = keypair.Open(a.kubeletCert, a.kubeletKey); err != nil {
 			return nil, nil, fmt.Errorf("--kubelet-client-certificate: %w", err)
 		}
-		c.KubeletClient = &pair
 	}
 	if (a.proxyCert == "") != (a.proxyKey == "") {
 		return nil, nil, errors.New("--proxy-client-cert-file and --proxy-client-key-file: give both or neither")
 	}
 	if a.proxyCert != "" {
-		pair, err := tls.LoadX509KeyPair(a.proxyCert, a.proxyKey)
-		if err != nil {
+		if c.Identity, err = keypair.Open(a.proxyCert, a.proxyKey); err != nil {
 			return nil, nil, fmt.Errorf("--proxy-client-cert-file: %w", err)
 		}
-		c.Identity = &pair
 	}
 	if err := a.keys(c); err != nil {
 		return nil, nil, err
@@ -242,7 +239,7 @@ func (a *apiServer) keys(c *apiserver.Config) error {
 }
 
 // serving is the certificate that clients see, made once when none is given.
-func (a *apiServer) serving(advertise netip.Addr, services netip.Prefix) (*tls.Certificate, error) {
+func (a *apiServer) serving(advertise netip.Addr, services netip.Prefix) (*keypair.File, error) {
 	if a.certFile == "" {
 		a.certFile, a.keyFile = filepath.Join(a.certDir, "apiserver.crt"), filepath.Join(a.certDir, "apiserver.key")
 		if readable, _ := cert.CanReadCertAndKey(a.certFile, a.keyFile); !readable {
@@ -257,11 +254,11 @@ func (a *apiServer) serving(advertise netip.Addr, services netip.Prefix) (*tls.C
 			}
 		}
 	}
-	pair, err := tls.LoadX509KeyPair(a.certFile, a.keyFile)
+	pair, err := keypair.Open(a.certFile, a.keyFile)
 	if err != nil {
 		return nil, fmt.Errorf("--tls-cert-file: %w", err)
 	}
-	return &pair, nil
+	return pair, nil
 }
 
 func pool(flag, file string) (*x509.CertPool, error) {

@@ -12,6 +12,7 @@ import (
 	"maps"
 	"net/http"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -26,11 +27,13 @@ import (
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/keyutil"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 	"k8s.io/kube-openapi/pkg/spec3"
 
 	"knarr/controlplane/apiserver"
 	"knarr/controlplane/apiserver/audit"
+	"knarr/internal/keypair"
 	"knarr/internal/memnet"
 )
 
@@ -47,19 +50,40 @@ type beside struct {
 	asked map[string]int // by path and answer
 }
 
+// frontProxy is the certificate by which the API server is known.
+func frontProxy(t *testing.T) *keypair.File {
+	t.Helper()
+	identity, certificate := serving(t, "front-proxy-client")
+	key, err := keyutil.MarshalPrivateKeyToPEM(identity.PrivateKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	for name, content := range map[string][]byte{"crt": certificate, "key": key} {
+		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f, err := keypair.Open(filepath.Join(dir, "crt"), filepath.Join(dir, "key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
 func withOther(t *testing.T, f func(b *beside), change ...func(*apiserver.Config)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		b := &beside{tag: `"first"`, asked: map[string]int{}}
 		cert, ca := serving(t, "api.default.svc")
-		identity, _ := serving(t, "front-proxy-client")
+		identity := frontProxy(t)
 		b.ca = ca
 		l := memnet.Listen()
 		srv := &http.Server{Handler: b.serve(), ErrorLog: log.New(discard{}, "", 0),
 			TLSConfig: &tls.Config{Certificates: []tls.Certificate{cert}, ClientAuth: tls.RequestClientCert}}
 		var wg sync.WaitGroup
 		wg.Go(func() { _ = srv.ServeTLS(l, "", "") })
-		w, done := newBubble(t, append(change, func(c *apiserver.Config) { c.Dial, c.Identity = l.Dial, &identity })...)
+		w, done := newBubble(t, append(change, func(c *apiserver.Config) { c.Dial, c.Identity = l.Dial, identity })...)
 		b.world = w
 		f(b)
 		done()

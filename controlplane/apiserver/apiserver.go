@@ -7,7 +7,6 @@ import (
 	"bytes"
 	"context"
 	"crypto"
-	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -45,6 +44,7 @@ import (
 	"knarr/controlplane/apiserver/structured"
 	"knarr/controlplane/apiserver/transport"
 	"knarr/controlplane/apiserver/watchcache"
+	"knarr/internal/keypair"
 	"knarr/internal/run"
 )
 
@@ -102,7 +102,7 @@ type Config struct {
 	Advertise netip.AddrPort
 	// KubeletClient is the certificate shown to kubelets, KubeletCA who signs
 	// theirs.
-	KubeletClient *tls.Certificate
+	KubeletClient *keypair.File
 	KubeletCA     *x509.CertPool
 	// KubeletNames says that the certificate of a kubelet is of its node's user,
 	// system:node:NAME: that of another is refused.
@@ -122,7 +122,7 @@ type Config struct {
 	// front proxies. Default: those of FrontProxy.
 	FrontProxyNames []string
 	// Identity is shown to aggregated API servers.
-	Identity *tls.Certificate
+	Identity *keypair.File
 	// Dial reaches webhooks and aggregated API servers. Default: a net.Dialer.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// Aggregated are aggregated API servers in this process, by the

@@ -20,6 +20,7 @@ import (
 	"knarr/controlplane/apiserver/egress"
 	"knarr/controlplane/apiserver/registry"
 	"knarr/controlplane/apiserver/watchcache"
+	"knarr/internal/keypair"
 )
 
 // kubelets is how the API server reaches the kubelets: by the addresses their
@@ -28,15 +29,15 @@ import (
 // to an API server.
 type kubelets struct {
 	cache  *watchcache.Cache
-	client *tls.Certificate
+	client *keypair.File
 	ca     *x509.CertPool
 	types  []corev1.NodeAddressType // best first
 	named  bool                     // a certificate names its node
 	guard  *egress.Guard
 
 	once    sync.Once
-	streams *http.Transport // for logs, exec, attach and portforward
-	proxied *http.Transport // for nodes/proxy
+	streams *keypair.Transport // for logs, exec, attach and portforward
+	proxied *keypair.Transport // for nodes/proxy
 }
 
 const (
@@ -47,7 +48,7 @@ const (
 
 // KubeletsAs reaches the kubelets as the API server does, with the certificate of
 // another client.
-func (s *Server) KubeletsAs(client *tls.Certificate) func(ctx context.Context, node string) (*url.URL, http.RoundTripper, error) {
+func (s *Server) KubeletsAs(client *keypair.File) func(ctx context.Context, node string) (*url.URL, http.RoundTripper, error) {
 	k := s.kubelets
 	return (&kubelets{cache: k.cache, client: client, ca: k.ca, types: k.types, named: k.named, guard: k.guard}).connect
 }
@@ -86,8 +87,8 @@ func (k *kubelets) base(name string) (*url.URL, error) {
 
 type dial = func(ctx context.Context, network, address string) (net.Conn, error)
 
-func (k *kubelets) transport(to dial) *http.Transport {
-	return &http.Transport{
+func (k *kubelets) transport(to dial) *keypair.Transport {
+	return keypair.NewTransport(&http.Transport{
 		DialTLSContext: func(ctx context.Context, network, address string) (net.Conn, error) {
 			ctx, cancel := context.WithTimeout(ctx, kubeletTime)
 			defer cancel()
@@ -96,7 +97,7 @@ func (k *kubelets) transport(to dial) *http.Transport {
 		MaxIdleConnsPerHost:    8,
 		IdleConnTimeout:        90 * time.Second,
 		MaxResponseHeaderBytes: 1 << 20,
-	}
+	}, k.client)
 }
 
 // dial connects to the kubelet of the node that the address names.
@@ -119,7 +120,7 @@ func (k *kubelets) dial(ctx context.Context, network, address string, to dial) (
 	}
 	cfg := &tls.Config{RootCAs: k.ca, ServerName: host, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}}
 	if k.client != nil {
-		cfg.Certificates = []tls.Certificate{*k.client}
+		cfg.GetClientCertificate = k.client.Client
 	}
 	if k.named {
 		cfg.VerifyConnection = func(s tls.ConnectionState) error { return isOfNode(s.PeerCertificates[0], name) }

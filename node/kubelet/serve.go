@@ -15,10 +15,8 @@ import (
 	"math/big"
 	"net"
 	"net/http"
-	"os"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -27,6 +25,7 @@ import (
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 
 	"knarr/internal/delegation"
+	"knarr/internal/keypair"
 	"knarr/node/kubelet/configuration"
 	"knarr/node/kubelet/logquery"
 	"knarr/node/kubelet/podspec"
@@ -112,31 +111,11 @@ func (k *Kubelet) certificate() (func(*tls.ClientHelloInfo) (*tls.Certificate, e
 		c, err := selfSigned(k.cfg.Hostname, k.cfg.NodeIPs)
 		return func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return c, err }, err
 	}
-	var mu sync.Mutex
-	var have *tls.Certificate
-	var stamp time.Time
-	get := func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-		mu.Lock()
-		defer mu.Unlock()
-		st, err := os.Stat(k.cfg.CertFile)
-		if err == nil && have != nil && st.ModTime().Equal(stamp) {
-			return have, nil
-		}
-		c, lerr := tls.LoadX509KeyPair(k.cfg.CertFile, k.cfg.KeyFile)
-		if lerr != nil {
-			if have != nil {
-				return have, nil // half written: the old one still does
-			}
-			return nil, lerr
-		}
-		have = &c
-		if err == nil {
-			stamp = st.ModTime()
-		}
-		return have, nil
+	pair, err := keypair.Open(k.cfg.CertFile, k.cfg.KeyFile)
+	if err != nil {
+		return nil, err
 	}
-	_, err := get(nil)
-	return get, err
+	return pair.Serving, nil
 }
 
 func selfSigned(name string, ips []net.IP) (*tls.Certificate, error) {

@@ -4,12 +4,9 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"log/slog"
+	"knarr/internal/keypair"
 	"net"
-	"os"
 	"path/filepath"
-	"sync"
-	"time"
 
 	"k8s.io/client-go/util/cert"
 	"k8s.io/client-go/util/keyutil"
@@ -39,42 +36,9 @@ func (o *Options) certificate(name string) (func(*tls.ClientHelloInfo) (*tls.Cer
 			}
 		}
 	}
-	p := &pairOfFiles{flag: flag, cert: certFile, key: keyFile}
-	_, err := p.get(nil)
-	return p.get, err
-}
-
-// A pairOfFiles is a certificate and its key, read anew when the file is another.
-type pairOfFiles struct {
-	flag      string
-	cert, key string
-	mu        sync.Mutex
-	have      *tls.Certificate
-	stamp     time.Time
-	unread    time.Time // of a file that could not be read
-}
-
-func (p *pairOfFiles) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	st, err := os.Stat(p.cert)
-	if err == nil && p.have != nil && st.ModTime().Equal(p.stamp) {
-		return p.have, nil
+	pair, err := keypair.Open(certFile, keyFile)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %s and %s: %w", flag, certFile, keyFile, err)
 	}
-	pair, loadErr := tls.LoadX509KeyPair(p.cert, p.key)
-	if loadErr != nil {
-		if p.have == nil {
-			return nil, fmt.Errorf("%s: %s and %s: %w", p.flag, p.cert, p.key, loadErr)
-		}
-		if err == nil && !p.unread.Equal(st.ModTime()) { // half written, perhaps
-			p.unread = st.ModTime()
-			slog.Warn("the serving certificate cannot be read; the one before is served", "file", p.cert, "key", p.key, "err", loadErr)
-		}
-		return p.have, nil
-	}
-	p.have = &pair
-	if err == nil {
-		p.stamp = st.ModTime()
-	}
-	return p.have, nil
+	return pair.Serving, nil
 }

@@ -7,7 +7,6 @@ package aggregation
 
 import (
 	"context"
-	"crypto/tls"
 	"net"
 	"net/http"
 	"strings"
@@ -21,6 +20,7 @@ import (
 
 	"knarr/controlplane/apiserver/endpoints"
 	"knarr/controlplane/apiserver/watchcache"
+	"knarr/internal/keypair"
 )
 
 // Config is what an Aggregator needs.
@@ -30,7 +30,7 @@ type Config struct {
 	API *endpoints.Server
 	// Identity is the certificate by which servers know that the user named in
 	// a request's headers has been authenticated here. Nil: none.
-	Identity *tls.Certificate
+	Identity *keypair.File
 	// Dial reaches the servers. Default: a net.Dialer.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// Inside are servers in this process, by the "namespace/name" of the Service

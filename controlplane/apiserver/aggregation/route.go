@@ -17,6 +17,7 @@ import (
 
 	"knarr/controlplane/apiserver/backend"
 	"knarr/controlplane/apiserver/request"
+	"knarr/internal/keypair"
 )
 
 // A target is how a server is reached.
@@ -37,20 +38,20 @@ func (t target) host() string {
 type route struct {
 	target
 	available bool
-	transport *http.Transport
+	transport *keypair.Transport
 }
 
 // transport speaks to one server behind the Service, as the front proxy.
-func (a *Aggregator) transport(to target) *http.Transport {
+func (a *Aggregator) transport(to target) *keypair.Transport {
 	cfg := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: to.serverName(), NextProtos: []string{"http/1.1"}, InsecureSkipVerify: to.insecure}
 	if to.ca != "" {
 		cfg.RootCAs = x509.NewCertPool()
 		cfg.RootCAs.AppendCertsFromPEM([]byte(to.ca))
 	}
 	if a.cfg.Identity != nil {
-		cfg.Certificates = []tls.Certificate{*a.cfg.Identity}
+		cfg.GetClientCertificate = a.cfg.Identity.Client
 	}
-	return &http.Transport{
+	return keypair.NewTransport(&http.Transport{
 		DialTLSContext:  a.cfg.Inside[to.service()],
 		TLSClientConfig: cfg, TLSHandshakeTimeout: 10 * time.Second, MaxIdleConnsPerHost: 25, IdleConnTimeout: 90 * time.Second, MaxResponseHeaderBytes: 1 << 20,
 		DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
@@ -60,7 +61,7 @@ func (a *Aggregator) transport(to target) *http.Transport {
 			}
 			return a.cfg.Dial(ctx, network, address)
 		},
-	}
+	}, a.cfg.Identity)
 }
 
 // serve passes one request on. The server is somebody else's: it gets the
