@@ -4,12 +4,14 @@ import (
 	"slices"
 
 	"github.com/google/nftables"
+
+	"knarr/internal/nft"
 )
 
 // presentTables are the names that some nftables table has, of any family. What
 // cannot be listed is left out: removing it fails too, and says why.
 func presentTables(names ...string) (present []string) {
-	c, err := nftables.New()
+	c, err := nft.Open()
 	if err != nil {
 		return nil
 	}

@@ -9,13 +9,14 @@ import (
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
 
+	"knarr/internal/nft"
 	"knarr/node/cni"
 )
 
 // ensureFirewall says in one nftables table of each family what may leave the cluster's
 // bridge: nothing, or with outside everything, under this host's address.
 func (c *Cluster) ensureFirewall(s state) error {
-	conn, err := nftables.New()
+	conn, err := nft.Open()
 	if err != nil {
 		return fmt.Errorf("nftables: %w", err)
 	}
@@ -77,7 +78,7 @@ func (c *Cluster) addFirewall(conn *nftables.Conn, t *nftables.Table, f family, 
 
 // removeFirewall takes the tables away and puts the switch back.
 func (c *Cluster) removeFirewall(s state) error {
-	conn, err := nftables.New()
+	conn, err := nft.Open()
 	if err != nil {
 		return fmt.Errorf("nftables: %w", err)
 	}

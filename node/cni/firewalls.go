@@ -14,6 +14,7 @@ import (
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
+	"knarr/internal/nft"
 	"knarr/node/cni/network"
 )
 
@@ -49,7 +50,7 @@ func admit(c Config, n *network.Conf) error {
 		if slices.ContainsFunc(have, func(r ruleID) bool { return r.comment == n.Table }) || len(want) == 0 {
 			continue
 		}
-		conn, err := nftables.New()
+		conn, err := nft.Open()
 		if err != nil {
 			return fmt.Errorf("nftables: %w", err)
 		}
@@ -92,7 +93,7 @@ func withdraw(table string) error {
 			if r.comment != table {
 				continue
 			}
-			conn, err := nftables.New()
+			conn, err := nft.Open()
 			if err != nil {
 				return fmt.Errorf("nftables: %w", err)
 			}
@@ -109,7 +110,7 @@ func withdraw(table string) error {
 
 // foreignChains are the filters of others for what the host forwards and receives.
 func foreignChains() (chains []*nftables.Chain, err error) {
-	conn, err := nftables.New()
+	conn, err := nft.Open()
 	if err != nil {
 		return nil, fmt.Errorf("nftables: %w", err)
 	}

@@ -15,6 +15,8 @@ import (
 	"github.com/mdlayher/netlink"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/cache"
+
+	"knarr/internal/nft"
 )
 
 // kernel is the nftables dataplane: one table per family. The kernel goes through
@@ -99,7 +101,7 @@ func (f *family) connect() (*nftables.Conn, error) {
 	if f.conn != nil {
 		return f.conn, nil
 	}
-	c, err := nftables.New(nftables.AsLasting(), nftables.WithSockOptions(roomy, f.own.ownSocket))
+	c, err := nft.Open(nftables.AsLasting(), nftables.WithSockOptions(roomy, f.own.ownSocket))
 	if err != nil {
 		return nil, fmt.Errorf("nftables: %w", err)
 	}

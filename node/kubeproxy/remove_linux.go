@@ -3,12 +3,12 @@ package kubeproxy
 import (
 	"fmt"
 
-	"github.com/google/nftables"
+	"knarr/internal/nft"
 )
 
 // RemoveTable removes the tables of a name, of all families.
 func RemoveTable(name string) error {
-	c, err := nftables.New()
+	c, err := nft.Open()
 	if err != nil {
 		return fmt.Errorf("nftables: %w", err)
 	}

@@ -9,6 +9,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/tools/cache"
+
+	"knarr/internal/nft"
 )
 
 // Check writes all that policies may need into the network namespace of the
@@ -52,7 +54,7 @@ func checkPolicy(o *corev1.Pod) *networkingv1.NetworkPolicy {
 
 // Remove takes a table away, if it is there.
 func Remove(table string) error {
-	c, err := nftables.New()
+	c, err := nft.Open()
 	if err != nil {
 		return fmt.Errorf("nftables: %w", err)
 	}

@@ -17,6 +17,8 @@ import (
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 	"k8s.io/client-go/tools/cache"
+
+	"knarr/internal/nft"
 )
 
 // kernel is the nftables dataplane: one table for both families. A connection is
@@ -63,7 +65,7 @@ func (k *kernel) dial() (err error) {
 		_ = k.conn.CloseLasting() // what was in it is lost anyway
 	}
 	k.bytes, k.messages, k.err = 0, 0, nil
-	k.conn, err = nftables.New(nftables.AsLasting(), nftables.WithSockOptions(roomy, k.noteMine))
+	k.conn, err = nft.Open(nftables.AsLasting(), nftables.WithSockOptions(roomy, k.noteMine))
 	if err != nil {
 		return fmt.Errorf("nftables: %w", err)
 	}

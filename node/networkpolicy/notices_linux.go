@@ -7,10 +7,11 @@ import (
 	"net/netip"
 	"strings"
 
-	"github.com/google/nftables"
 	"github.com/google/nftables/userdata"
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
+
+	"knarr/internal/nft"
 )
 
 // dialNotices opens the socket that the kernel tells of changes by, of all tables.
@@ -101,7 +102,7 @@ func report(e newPod, attached func(uid string, a netip.Addr)) {
 
 // listNewPods asks the kernel, by a socket of its own.
 func (k *kernel) listNewPods(v6 bool) (all []newPod, err error) {
-	c, err := nftables.New()
+	c, err := nft.Open()
 	if err != nil {
 		return nil, err
 	}

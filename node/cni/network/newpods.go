@@ -8,6 +8,8 @@ import (
 
 	"github.com/google/nftables"
 	"golang.org/x/sys/unix"
+
+	"knarr/internal/nft"
 )
 
 // NewPods names the sets that a new pod's addresses are added to before it has
@@ -40,7 +42,7 @@ func closeNew(c *Conf, a *Attachment) error {
 	if c.NewPods == nil || c.podUID == "" || len(c.podUID) > maxUID {
 		return nil
 	}
-	conn, err := nftables.New()
+	conn, err := nft.Open()
 	if err != nil {
 		return fmt.Errorf("nftables: %w", err)
 	}

@@ -11,6 +11,8 @@ import (
 	"github.com/google/nftables/expr"
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
+
+	"knarr/internal/nft"
 )
 
 // Registers of four bytes; those of 16 start at every fourth.
@@ -55,7 +57,7 @@ func writeTable(c *Conf) error {
 	if err != nil {
 		return err
 	}
-	conn, err := nftables.New(nftables.WithSockOptions(roomy))
+	conn, err := nft.Open(nftables.WithSockOptions(roomy))
 	if err != nil {
 		return fmt.Errorf("nftables: %w", err)
 	}
@@ -347,7 +349,7 @@ func change(c *Conf, list []element, what func(*nftables.Conn, *nftables.Set, []
 }
 
 func changeSets(byName map[string]*nftables.Set, list []element, what func(*nftables.Conn, *nftables.Set, []nftables.SetElement) error) error {
-	conn, err := nftables.New()
+	conn, err := nft.Open()
 	if err != nil {
 		return fmt.Errorf("nftables: %w", err)
 	}
@@ -361,7 +363,7 @@ func changeSets(byName map[string]*nftables.Set, list []element, what func(*nfta
 
 // tableExists reports whether the table is there, in both of its families.
 func tableExists(name string) bool {
-	conn, err := nftables.New()
+	conn, err := nft.Open()
 	if err != nil {
 		return false
 	}
@@ -376,7 +378,7 @@ func tableExists(name string) bool {
 // RemoveTable removes the table, if it is there.
 func RemoveTable(name string) error {
 	for _, t := range []*nftables.Table{tableOf(name), guardTable(name)} {
-		conn, err := nftables.New()
+		conn, err := nft.Open()
 		if err != nil {
 			return fmt.Errorf("nftables: %w", err)
 		}

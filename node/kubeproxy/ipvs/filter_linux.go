@@ -11,6 +11,8 @@ import (
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
+
+	"knarr/internal/nft"
 )
 
 // masqueradeMark is the bit that asks for masquerading after routing.
@@ -64,7 +66,7 @@ const part = 256
 
 // set makes the table's elements those of the plan; anew makes the table itself anew.
 func (f *filter) set(w plan, anew bool) error {
-	c, err := nftables.New()
+	c, err := nft.Open()
 	if err != nil {
 		return fmt.Errorf("nftables: %w", err)
 	}
@@ -150,7 +152,7 @@ func (f *filter) make(c *nftables.Conn) error {
 }
 
 func (f *filter) intact() error {
-	c, err := nftables.New()
+	c, err := nft.Open()
 	if err != nil {
 		return fmt.Errorf("nftables: %w", err)
 	}
