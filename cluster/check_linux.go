@@ -4,10 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"os"
 	"path/filepath"
 	"runtime"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -57,10 +59,16 @@ var (
 // Check writes what this host has and lacks and reports whether a server can run.
 func Check(w io.Writer) bool { return check(w, requirements) }
 
+// answerTime is how long a check may take: a slow machine that loads modules of its
+// kernel meanwhile takes seconds.
+const answerTime = 20 * time.Second
+
+var errNoAnswer = fmt.Errorf("no answer within %v; dmesg may say why, such as a module that is not loaded, and what comes next follows if it is the same again", answerTime)
+
 func check(w io.Writer, all []requirement) bool {
 	ok := true
-	for _, n := range all {
-		switch err := n.try(); {
+	for n, err := range answers(all) {
+		switch {
 		case err == nil:
 			fmt.Fprintf(w, "ok    %s\n", n.what)
 		case errors.Is(err, errNotRoot):
@@ -77,6 +85,46 @@ func check(w io.Writer, all []requirement) bool {
 		}
 	}
 	return ok
+}
+
+// answers gives each requirement's answer, in order. The first, whether this is root, is
+// tried before the others; these all at once, so that several without an answer take no
+// longer than one. What gives none is left behind, for the process ends soon.
+func answers(all []requirement) iter.Seq2[requirement, error] {
+	return func(yield func(requirement, error) bool) {
+		if len(all) == 0 || !yield(all[0], within(all[0].try)()) {
+			return
+		}
+		var waits []func() error
+		for _, n := range all[1:] {
+			waits = append(waits, within(n.try))
+		}
+		for i, n := range all[1:] {
+			if !yield(n, waits[i]()) {
+				return
+			}
+		}
+	}
+}
+
+// within starts a try, and gives what waits for its answer as long as answerTime.
+func within(try func() error) (wait func() error) {
+	answer := make(chan error, 1)
+	run.Go("check", func() { answer <- run.Catch("check", try) })
+	end := time.After(answerTime)
+	return func() error {
+		select {
+		case err := <-answer:
+			return err
+		case <-end:
+		}
+		select {
+		case err := <-answer: // both were there
+			return err
+		default:
+			return errNoAnswer
+		}
+	}
 }
 
 // spaces tries in new namespaces of these kinds, which end with the try.

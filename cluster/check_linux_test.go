@@ -2,8 +2,11 @@ package cluster
 
 import (
 	"errors"
+	"io"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -56,6 +59,37 @@ func TestCheckTriesTheThingItself(t *testing.T) {
 		t.Errorf("this machine lacks:\n%s", b.String())
 	}
 	t.Log("\n" + b.String())
+}
+
+// What never answers is named after a time, holds up nothing that does, and several of
+// it take no longer than one.
+func TestCheckWithoutAnAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		never := make(chan struct{})
+		defer close(never)
+		hang := func() error { <-never; return nil }
+		began := time.Now()
+		var b strings.Builder
+		ok := check(&b, []requirement{
+			{"root", func() error { return nil }, "so", true},
+			{"one", hang, "no pods", true},
+			{"slow", func() error { time.Sleep(answerTime - time.Second); return nil }, "so", true},
+			{"two", hang, "less of it", false},
+			{"bad", func() error { panic("it") }, "worse", false},
+			{"three", func() error { return errors.New("refused") }, "so", false},
+		})
+		if took := time.Since(began); ok || took != answerTime {
+			t.Errorf("check says %v after %v", ok, took)
+		}
+		want := "ok    root\nFAIL  one: " + errNoAnswer.Error() + ": no pods\nok    slow\nnote  two: " + errNoAnswer.Error() + ": less of it\nnote  bad: "
+		if !strings.HasPrefix(b.String(), want) || !strings.HasSuffix(b.String(), ": worse\nnote  three: refused: so\n") {
+			t.Errorf("check says\n%s", b.String())
+		}
+		// The first is tried alone.
+		if check(io.Discard, []requirement{{"root", func() error { return errNotRoot }, "so", true}, {"it", func() error { t.Error("tried"); return nil }, "so", true}}) {
+			t.Error("all is well for another user")
+		}
+	})
 }
 
 // dropNetAdmin takes a capability from the calling thread.
