@@ -164,7 +164,7 @@ func (m *Manager) unstageDevice(ctx context.Context, d *driver, r record, pv, ui
 		}
 	}
 	staging := m.blockStaging(pv)
-	if d.stage {
+	if _, err := os.Lstat(staging); d.stage && !os.IsNotExist(err) { // it may never have been staged
 		if _, err := d.node.NodeUnstageVolume(ctx, &csipb.NodeUnstageVolumeRequest{VolumeId: r.Handle, StagingTargetPath: staging}); err != nil {
 			return fmt.Errorf("unstage volume %s: %w", r.Handle, err)
 		}

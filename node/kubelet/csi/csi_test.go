@@ -25,6 +25,7 @@ type fakeDriver struct {
 	mu    sync.Mutex
 	calls []string
 
+	stageErr  error
 	expandErr error
 	usage     []*csipb.VolumeUsage
 }
@@ -32,7 +33,7 @@ type fakeDriver struct {
 func (f *fakeDriver) note(s string) { f.mu.Lock(); f.calls = append(f.calls, s); f.mu.Unlock() }
 func (f *fakeDriver) NodeStageVolume(_ context.Context, r *csipb.NodeStageVolumeRequest) (*csipb.NodeStageVolumeResponse, error) {
 	f.note("stage " + r.VolumeId)
-	return &csipb.NodeStageVolumeResponse{}, nil
+	return &csipb.NodeStageVolumeResponse{}, f.stageErr
 }
 func (f *fakeDriver) NodeUnstageVolume(_ context.Context, r *csipb.NodeUnstageVolumeRequest) (*csipb.NodeUnstageVolumeResponse, error) {
 	f.note("unstage " + r.VolumeId)
@@ -84,6 +85,13 @@ func TestUnmountUnstagesLast(t *testing.T) {
 		if err := note(dir, record{Handle: "h", Driver: "d"}); err != nil {
 			t.Fatal(err)
 		}
+	}
+	staging := m.stagingDir("d", "h")
+	if err := os.MkdirAll(staging, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := note(staging, record{Handle: "h", Driver: "d"}); err != nil {
+		t.Fatal(err)
 	}
 	for _, uid := range []string{"a", "b", "b"} { // twice does no harm
 		if err := m.Unmount(context.Background(), target(uid)); err != nil {

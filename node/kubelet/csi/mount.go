@@ -221,13 +221,32 @@ func (m *Manager) stage(ctx context.Context, d *driver, r request, attach string
 		}
 	}
 	// What is staged there already is not asked: it may hang.
-	if err := os.Mkdir(path, 0o750); err != nil && !os.IsExist(err) {
+	fresh := true
+	if err := os.Mkdir(path, 0o750); os.IsExist(err) {
+		fresh = false
+	} else if err != nil {
 		return err
 	}
 	_, err = d.node.NodeStageVolume(ctx, &csipb.NodeStageVolumeRequest{
 		VolumeId: r.handle, PublishContext: r.context, StagingTargetPath: path, VolumeCapability: capability, Secrets: secrets, VolumeContext: r.attributes,
 	})
+	if err != nil && fresh {
+		if _, final := finality(err); final {
+			m.notStaged(r, path)
+		}
+	}
 	return err
+}
+
+// notStaged forgets a volume whose driver said for certain that it staged nothing,
+// and was not asked before: there is nothing to unstage then.
+func (m *Manager) notStaged(r request, path string) {
+	if os.Remove(path) != nil || r.block { // what the driver put there stays noted
+		return
+	}
+	dir := filepath.Dir(path)
+	_ = os.Remove(filepath.Join(dir, recordFile))
+	_ = os.Remove(dir)
 }
 
 // volumeContext is what the driver is told of the volume and, if it wants to

@@ -15,6 +15,8 @@ import (
 	csipb "github.com/container-storage-interface/spec/lib/go/csi"
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
@@ -104,6 +106,49 @@ func TestFailureAfterStaging(t *testing.T) {
 	}
 	if left, _ := filepath.Glob(filepath.Join(n.root, "plugins", "kubernetes.io", "csi", "d", "*")); len(left) > 0 {
 		t.Errorf("left: %v", left)
+	}
+}
+
+// TestStagingRefused: a volume whose driver is through with staging it, and has not,
+// is not unstaged; one of which nobody knows is, and so is one that was staged before.
+func TestStagingRefused(t *testing.T) {
+	refused, unsure := status.Error(codes.InvalidArgument, "no"), status.Error(codes.DeadlineExceeded, "later")
+	for name, c := range map[string]struct {
+		block   bool
+		answers []error
+		want    string
+	}{
+		"refused":              {answers: []error{refused, refused}, want: "stage h, stage h, unpublish h"},
+		"unsure":               {answers: []error{unsure}, want: "stage h, unpublish h, unstage h"},
+		"refused, then unsure": {answers: []error{refused, unsure}, want: "stage h, stage h, unpublish h, unstage h"},
+		"unsure, then refused": {answers: []error{unsure, refused}, want: "stage h, stage h, unpublish h, unstage h"},
+		"device refused":       {block: true, answers: []error{refused, refused}, want: "stage h, stage h, unpublish h"},
+		"device unsure":        {block: true, answers: []error{unsure}, want: "stage h, unpublish h, unstage h"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n, pod := newNode(t), podtest.Use(podWithClaim(2000))
+			if c.block {
+				n, pod = newBlockNode(t), podWithDevice("uid")
+			}
+			for _, n.stageErr = range c.answers {
+				_, volumes := n.new()
+				if _, _, err := volumes.Mount(t.Context(), pod, nil); err == nil {
+					t.Fatal("mounted what was not staged")
+				}
+			}
+			_, volumes := n.new()
+			if err := volumes.Unmount(t.Context(), "uid"); err != nil {
+				t.Fatal(err)
+			}
+			if got := strings.Join(n.calls, ", "); got != c.want {
+				t.Errorf("the driver was asked %s, want %s", got, c.want)
+			}
+			for _, dir := range []string{"d/*", "volumeDevices/*/*"} {
+				if left, _ := filepath.Glob(filepath.Join(n.root, "plugins/kubernetes.io/csi", dir)); len(left) > 0 {
+					t.Errorf("left: %v", left)
+				}
+			}
+		})
 	}
 }
 

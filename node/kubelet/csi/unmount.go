@@ -78,6 +78,10 @@ func (m *Manager) unstage(ctx context.Context, d *driver, r record, except strin
 		return nil
 	}
 	staging := m.stagingDir(r.Driver, r.Handle)
+	if _, err := noted(staging); os.IsNotExist(err) { // never staged
+		m.release(func(holder string) bool { return holder == staging })
+		return nil
+	}
 	path := filepath.Join(staging, "globalmount")
 	if _, err := d.node.NodeUnstageVolume(ctx, &csipb.NodeUnstageVolumeRequest{VolumeId: r.Handle, StagingTargetPath: path}); err != nil {
 		return fmt.Errorf("unstage volume %s: %w", r.Handle, err)
