@@ -8,6 +8,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -172,5 +173,36 @@ func TestQuotaOfCustomResources(t *testing.T) {
 		}
 		c.no(c.client.CoreV1().RESTClient().Delete().AbsPath("/apis/example.com/v1/namespaces/default/foos/a").Do(c.ctx).Error())
 		c.used("q", "count/foos.example.com=0")
+	})
+}
+
+// A quota holds the devices of a class that claims ask for.
+func TestResourceQuotaOfDevices(t *testing.T) {
+	inCluster(t, []string{"resourcequota-controller"}, func(c *cluster) {
+		const gold, tin = "gold.deviceclass.resource.k8s.io/devices", "tin.deviceclass.resource.k8s.io/devices"
+		claims := c.client.ResourceV1().ResourceClaims("default")
+		create := func(name, class string, mode resourcev1.DeviceAllocationMode, count int64) error {
+			_, err := claims.Create(c.ctx, &resourcev1.ResourceClaim{ObjectMeta: meta(name), Spec: resourcev1.ResourceClaimSpec{
+				Devices: resourcev1.DeviceClaim{Requests: []resourcev1.DeviceRequest{{Name: "r", Exactly: &resourcev1.ExactDeviceRequest{
+					DeviceClassName: class, AllocationMode: mode, Count: count}}}}}}, metav1.CreateOptions{})
+			return err
+		}
+		c.no(create("before", "gold", resourcev1.DeviceAllocationModeExactCount, 2))
+		_, err := c.client.CoreV1().ResourceQuotas("default").Create(c.ctx, &corev1.ResourceQuota{ObjectMeta: meta("q"), Spec: corev1.ResourceQuotaSpec{
+			Hard: amounts(gold+"=3", tin+"=31", "count/resourceclaims.resource.k8s.io=9")}}, metav1.CreateOptions{})
+		c.no(err)
+		c.used("q", gold+"=2", tin+"=0", "count/resourceclaims.resource.k8s.io=1")
+		c.no(create("one", "gold", resourcev1.DeviceAllocationModeExactCount, 1))
+		c.used("q", gold+"=3", "count/resourceclaims.resource.k8s.io=2")
+		for class, want := range map[string]string{
+			"gold": `resourceclaims.resource.k8s.io "more" is forbidden: exceeded quota: q, requested: ` + gold + "=32, used: " + gold + "=3, limited: " + gold + "=3",
+			"tin":  `resourceclaims.resource.k8s.io "more" is forbidden: exceeded quota: q, requested: ` + tin + "=32, used: " + tin + "=0, limited: " + tin + "=31",
+		} {
+			if err := create("more", class, resourcev1.DeviceAllocationModeAll, 0); !apierrors.IsForbidden(err) || err.Error() != want {
+				t.Errorf("%v, want %s", err, want)
+			}
+		}
+		c.no(claims.Delete(c.ctx, "before", metav1.DeleteOptions{}))
+		c.used("q", gold+"=1", "count/resourceclaims.resource.k8s.io=1")
 	})
 }

@@ -62,6 +62,8 @@ func For(gr schema.GroupResource) (Measure, bool) {
 		return services, true
 	case schema.GroupResource{Resource: "persistentvolumeclaims"}:
 		return claims, true
+	case schema.GroupResource{Group: "resource.k8s.io", Resource: "resourceclaims"}:
+		return resourceClaims, true
 	}
 	names := []corev1.ResourceName{CountOf(gr)}
 	if alias := legacy[gr.Resource]; alias != "" && gr.Group == "" {
@@ -99,7 +101,8 @@ func Counted(name corev1.ResourceName) (schema.GroupResource, bool) {
 	gr := schema.ParseGroupResource(s)
 	switch {
 	case ignored[gr], gr == schema.GroupResource{Resource: "pods"}, gr == schema.GroupResource{Resource: "services"},
-		gr == schema.GroupResource{Resource: "persistentvolumeclaims"}:
+		gr == schema.GroupResource{Resource: "persistentvolumeclaims"},
+		gr == schema.GroupResource{Group: "resource.k8s.io", Resource: "resourceclaims"}:
 		return gr, false
 	}
 	return gr, true

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -23,6 +24,10 @@ func list(pairs ...string) corev1.ResourceList {
 
 func container(name string, requests, limits corev1.ResourceList) corev1.Container {
 	return corev1.Container{Name: name, Resources: corev1.ResourceRequirements{Requests: requests, Limits: limits}}
+}
+
+func resourceClaim(requests ...resourcev1.DeviceRequest) *resourcev1.ResourceClaim {
+	return &resourcev1.ResourceClaim{Spec: resourcev1.ResourceClaimSpec{Devices: resourcev1.DeviceClaim{Requests: requests}}}
 }
 
 var now = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -67,6 +72,19 @@ func TestUse(t *testing.T) {
 			Spec:   corev1.PersistentVolumeClaimSpec{Resources: corev1.VolumeResourceRequirements{Requests: list("storage=1Gi")}},
 			Status: corev1.PersistentVolumeClaimStatus{AllocatedResources: list("storage=2Gi")}},
 			"count/persistentvolumeclaims=1,persistentvolumeclaims=1,requests.storage=2Gi"},
+		{"devices", "resourceclaims.resource.k8s.io", resourceClaim(
+			resourcev1.DeviceRequest{Exactly: &resourcev1.ExactDeviceRequest{DeviceClassName: "gold", AllocationMode: "ExactCount", Count: 2}},
+			resourcev1.DeviceRequest{Exactly: &resourcev1.ExactDeviceRequest{DeviceClassName: "gold", AllocationMode: "ExactCount", Count: 1}},
+			resourcev1.DeviceRequest{Exactly: &resourcev1.ExactDeviceRequest{DeviceClassName: "tin", AllocationMode: "All"}},
+			resourcev1.DeviceRequest{Exactly: &resourcev1.ExactDeviceRequest{DeviceClassName: "odd", AllocationMode: "Half"}}),
+			"count/resourceclaims.resource.k8s.io=1,gold.deviceclass.resource.k8s.io/devices=3,odd.deviceclass.resource.k8s.io/devices=0,tin.deviceclass.resource.k8s.io/devices=32"},
+		{"one of several devices", "resourceclaims.resource.k8s.io", resourceClaim(
+			resourcev1.DeviceRequest{FirstAvailable: []resourcev1.DeviceSubRequest{
+				{DeviceClassName: "gold", AllocationMode: "ExactCount", Count: 1},
+				{DeviceClassName: "gold", AllocationMode: "ExactCount", Count: 4},
+				{DeviceClassName: "tin", AllocationMode: "ExactCount", Count: 2}}},
+			resourcev1.DeviceRequest{FirstAvailable: []resourcev1.DeviceSubRequest{{DeviceClassName: "gold", AllocationMode: "ExactCount", Count: 1}}}),
+			"count/resourceclaims.resource.k8s.io=1,gold.deviceclass.resource.k8s.io/devices=5,tin.deviceclass.resource.k8s.io/devices=2"},
 		{"secret", "secrets", &corev1.Secret{}, "count/secrets=1,secrets=1"},
 		{"custom", "foos.example.com", &corev1.Secret{}, "count/foos.example.com=1"},
 	} {
@@ -85,14 +103,16 @@ func TestUse(t *testing.T) {
 func TestOf(t *testing.T) {
 	hard := list("pods=1", "requests.cpu=1", "requests.storage=1", "services=1", "count/pods=1", "count/secrets=1", "secrets=1",
 		"requests.example.com/gpu=1", "hugepages-2Mi=1", "requests.hugepages-2Mi=1", "gold.storageclass.storage.k8s.io/requests.storage=1",
+		"count/resourceclaims.resource.k8s.io=1", "gold.deviceclass.resource.k8s.io/devices=1",
 		"count/foos.example.com=1", "requests.kubernetes.io/x=1", "requests.deviceclass.resource.kubernetes.io/y=1")
 	for res, want := range map[string]string{
-		"pods":                   "[count/pods hugepages-2Mi pods requests.cpu requests.deviceclass.resource.kubernetes.io/y requests.example.com/gpu requests.hugepages-2Mi]",
-		"services":               "[services]",
-		"persistentvolumeclaims": "[gold.storageclass.storage.k8s.io/requests.storage requests.storage]",
-		"secrets":                "[count/secrets secrets]",
-		"foos.example.com":       "[count/foos.example.com]",
-		"configmaps":             "[]",
+		"pods":                           "[count/pods hugepages-2Mi pods requests.cpu requests.deviceclass.resource.kubernetes.io/y requests.example.com/gpu requests.hugepages-2Mi]",
+		"services":                       "[services]",
+		"persistentvolumeclaims":         "[gold.storageclass.storage.k8s.io/requests.storage requests.storage]",
+		"resourceclaims.resource.k8s.io": "[count/resourceclaims.resource.k8s.io gold.deviceclass.resource.k8s.io/devices]",
+		"secrets":                        "[count/secrets secrets]",
+		"foos.example.com":               "[count/foos.example.com]",
+		"configmaps":                     "[]",
 	} {
 		m, _ := For(schema.ParseGroupResource(res))
 		var b strings.Builder
@@ -112,7 +132,8 @@ func TestOf(t *testing.T) {
 			t.Errorf("%s counts %s", name, gr)
 		}
 	}
-	for _, name := range []corev1.ResourceName{"pods", "count/pods", "requests.cpu", "count/events", "requests.storage"} {
+	for _, name := range []corev1.ResourceName{"pods", "count/pods", "requests.cpu", "count/events", "requests.storage",
+		"count/resourceclaims.resource.k8s.io", "gold.deviceclass.resource.k8s.io/devices"} {
 		if gr, ok := Counted(name); ok {
 			t.Errorf("%s counts %s", name, gr)
 		}

@@ -1,5 +1,5 @@
 // Package resourcequota is the resourcequota-controller. It reads
-// ResourceQuotas, pods, services and claims, and the metadata of whatever else
+// ResourceQuotas, pods, services and claims of volumes and devices, and the metadata of whatever else
 // a quota counts; it writes the quotas' status.
 package resourcequota
 
@@ -64,6 +64,7 @@ func New(f informers.SharedInformerFactory, client kubernetes.Interface, meta me
 			{schema.GroupResource{Resource: "pods"}, core.Pods().Informer(), podChanged},
 			{schema.GroupResource{Resource: "services"}, core.Services().Informer(), serviceChanged},
 			{schema.GroupResource{Resource: "persistentvolumeclaims"}, core.PersistentVolumeClaims().Informer(), claimChanged},
+			{schema.GroupResource{Group: "resource.k8s.io", Resource: "resourceclaims"}, f.Resource().V1().ResourceClaims().Informer(), neverLess},
 		},
 	}
 	return &controller.Controller[cache.ObjectName]{
@@ -186,6 +187,9 @@ func serviceChanged(old, now any) bool {
 	measure, _ := quota.For(schema.GroupResource{Resource: "services"})
 	return !quota.Equal(measure.Use(old.(*corev1.Service), time.Time{}), measure.Use(now.(*corev1.Service), time.Time{}))
 }
+
+// neverLess is for objects whose use stays as it is.
+func neverLess(any, any) bool { return false }
 
 func claimChanged(old, now any) bool {
 	was, is := old.(*corev1.PersistentVolumeClaim), now.(*corev1.PersistentVolumeClaim)
