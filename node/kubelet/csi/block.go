@@ -111,7 +111,7 @@ func isDevice(path string) error {
 
 // UnmapDevice takes a block volume back from the pod with the link, and off the
 // node if no other pod has it. The link goes last, so that what fails is tried
-// again.
+// again; what stays on the node keeps no pod.
 func (m *Manager) UnmapDevice(ctx context.Context, link string) error {
 	pv := filepath.Base(link)
 	uid := filepath.Base(filepath.Dir(filepath.Dir(filepath.Dir(link))))
@@ -148,7 +148,10 @@ func (m *Manager) unpublishDevice(ctx context.Context, r record, pv, uid string)
 		return fmt.Errorf("unpublish volume %s: %w", r.Handle, err)
 	}
 	_ = os.Remove(device) // not what may still be mounted there
-	return m.unstageDevice(ctx, d, r, pv, uid)
+	if err := m.unstageDevice(ctx, d, r, pv, uid); err != nil {
+		m.stillStaged(r, m.blocks(pv, "data"), err)
+	}
+	return nil
 }
 
 // unstageDevice takes a block volume off the node unless a pod besides uid has it.

@@ -26,6 +26,7 @@ type fakeDriver struct {
 	calls []string
 
 	stageErr  error
+	unstages  []error // the answers to the next calls
 	expandErr error
 	usage     []*csipb.VolumeUsage
 }
@@ -37,6 +38,13 @@ func (f *fakeDriver) NodeStageVolume(_ context.Context, r *csipb.NodeStageVolume
 }
 func (f *fakeDriver) NodeUnstageVolume(_ context.Context, r *csipb.NodeUnstageVolumeRequest) (*csipb.NodeUnstageVolumeResponse, error) {
 	f.note("unstage " + r.VolumeId)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.unstages) > 0 {
+		err := f.unstages[0]
+		f.unstages = f.unstages[1:]
+		return &csipb.NodeUnstageVolumeResponse{}, err
+	}
 	return &csipb.NodeUnstageVolumeResponse{}, nil
 }
 func (f *fakeDriver) NodePublishVolume(_ context.Context, r *csipb.NodePublishVolumeRequest) (*csipb.NodePublishVolumeResponse, error) {

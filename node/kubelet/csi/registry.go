@@ -64,6 +64,7 @@ type Manager struct {
 	locks   map[string]chan struct{} // by handle: who holds the volume, closed when done
 
 	attachments *attachments
+	staged      chan struct{}     // a volume stayed on the node that no pod has
 	grown       map[string]growth // by driver and handle
 }
 
@@ -82,7 +83,7 @@ type driver struct {
 // New returns a Manager that knows no driver yet, but which volumes were in use
 // when the one before it ended.
 func New(c Config) *Manager {
-	m := &Manager{Config: c, drivers: map[string]*driver{}, sockets: map[string]string{}, failed: map[string]*attempt{}, gone: map[string]*attempt{}, locks: map[string]chan struct{}{}, attachments: newAttachments(), grown: map[string]growth{}}
+	m := &Manager{Config: c, drivers: map[string]*driver{}, sockets: map[string]string{}, failed: map[string]*attempt{}, gone: map[string]*attempt{}, locks: map[string]chan struct{}{}, attachments: newAttachments(), staged: make(chan struct{}, 1), grown: map[string]growth{}}
 	m.recover()
 	return m
 }
@@ -103,11 +104,12 @@ func (m *Manager) Run(ctx context.Context) error {
 		return fmt.Errorf("watch for drivers: %w", err)
 	}
 	defer m.closeAll()
-	var limits run.Group
-	defer limits.Wait()
+	var loops run.Group
+	defer loops.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	limits.Loop(ctx, "kubelet: limits of storage drivers", m.followLimits)
+	loops.Loop(ctx, "kubelet: limits of storage drivers", m.followLimits)
+	loops.Loop(ctx, "kubelet: volumes left on the node", m.unstageAgain)
 	m.follow(ctx, w.Events, w.Errors)
 	return nil
 }

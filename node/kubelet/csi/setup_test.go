@@ -152,6 +152,42 @@ func TestStagingRefused(t *testing.T) {
 	}
 }
 
+// TestUnstagingRefused: a pod goes whose volume stays on the node, which is in use there
+// until its driver has taken it off.
+func TestUnstagingRefused(t *testing.T) {
+	need.Root(t)
+	for name, block := range map[string]bool{"file system": false, "device": true} {
+		t.Run(name, func(t *testing.T) {
+			n, pod := newNode(t), podtest.Use(podWithClaim(2000))
+			pod.Spec.SecurityContext = nil
+			if block {
+				n, pod = newBlockNode(t), podWithDevice("uid")
+			}
+			n.unstages = []error{status.Error(codes.InvalidArgument, "no"), status.Error(codes.Unavailable, "busy")}
+			m, volumes := n.new()
+			if _, _, err := volumes.Mount(t.Context(), pod, nil); err != nil {
+				t.Fatal(err)
+			}
+			_ = unix.Unmount(filepath.Join(n.root, "pods/uid/volumes/kubernetes.io~csi/pv/mount"), unix.MNT_DETACH) // as the driver does
+			if err := volumes.Unmount(t.Context(), "uid"); err != nil {
+				t.Fatal(err)
+			}
+			if len(m.staged) != 1 {
+				t.Error("nobody was told to try again")
+			}
+			if err := m.Collect(t.Context()); err == nil || !strings.Contains(err.Error(), "busy") {
+				t.Error(err)
+			}
+			if err := m.Collect(t.Context()); err != nil {
+				t.Error(err)
+			}
+			if got, want := strings.Join(n.calls, ", "), "stage h, publish h, unpublish h, unstage h, unstage h, unstage h"; got != want {
+				t.Errorf("the driver was asked %s, want %s", got, want)
+			}
+		})
+	}
+}
+
 // NodePublishVolume mounts a disk that cannot be written to at first.
 func (n *node) NodePublishVolume(_ context.Context, r *csipb.NodePublishVolumeRequest) (*csipb.NodePublishVolumeResponse, error) {
 	n.note("publish " + r.VolumeId)

@@ -4,16 +4,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	csipb "github.com/container-storage-interface/spec/lib/go/csi"
 	storagev1 "k8s.io/api/storage/v1"
 )
 
 // Unmount takes a published volume back, and off the node if no other pod
-// uses it. The record goes last, so that what fails is tried again.
+// uses it. The record goes last, so that what fails is tried again. A volume that
+// stays on the node keeps no pod: that is between the node and its driver.
 func (m *Manager) Unmount(ctx context.Context, target string) error {
 	dir := filepath.Dir(target)
 	r, err := noted(dir)
@@ -40,7 +43,7 @@ func (m *Manager) Unmount(ctx context.Context, target string) error {
 	_ = os.Remove(target)
 	if d.stage && r.Lifecycle != string(storagev1.VolumeLifecycleEphemeral) {
 		if err := m.unstage(ctx, d, r, dir); err != nil {
-			return err
+			m.stillStaged(r, m.stagingDir(r.Driver, r.Handle), err)
 		}
 	}
 	if err := os.Remove(filepath.Join(dir, recordFile)); err != nil {
@@ -91,6 +94,43 @@ func (m *Manager) unstage(ctx context.Context, d *driver, r record, except strin
 	_ = os.Remove(staging)
 	m.release(func(holder string) bool { return holder == staging })
 	return nil
+}
+
+// stillStaged notes that a driver did not take a volume off the node, where its record
+// is in the directory holder: it must not be detached until a later try has.
+func (m *Manager) stillStaged(r record, holder string, err error) {
+	slog.Warn("take a volume off the node, trying again", "driver", r.Driver, "volume", r.Handle, "err", err)
+	if r.Attach != notAttached {
+		m.attachments.hold(uniqueName(r.Driver, r.Handle), holder)
+	}
+	select {
+	case m.staged <- struct{}{}:
+	default: // it is known already
+	}
+}
+
+// The times between two tries to take what is left off the node.
+const minUnstage, maxUnstage = 500 * time.Millisecond, 2 * time.Minute
+
+// unstageAgain tries again what stillStaged noted, until ctx ends.
+func (m *Manager) unstageAgain(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-m.staged:
+		}
+		for wait, err := minUnstage, errors.New("not tried yet"); err != nil; wait = min(2*wait, maxUnstage) {
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(wait):
+			}
+			if err = m.Collect(ctx); err != nil && ctx.Err() == nil {
+				slog.Warn("take volumes off the node that no pod has, trying again", "err", err)
+			}
+		}
+	}
 }
 
 // Collect takes volumes off the node that no pod of it has: what a crash left
