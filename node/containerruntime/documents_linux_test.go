@@ -61,7 +61,7 @@ func TestLargeManifestIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	const large, small = "example.com/large:1", "example.com/small:1"
-	second, err := pauseArchive(small, program)
+	second, _, err := pauseArchive(small, program)
 	if err != nil {
 		t.Fatal(err)
 	}

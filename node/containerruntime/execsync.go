@@ -10,6 +10,7 @@ import (
 	"time"
 
 	containerd "github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/core/images"
 	"github.com/containerd/containerd/v2/pkg/cio"
 	"github.com/containerd/containerd/v2/pkg/namespaces"
 	"github.com/containerd/errdefs"
@@ -43,10 +44,9 @@ func (b *firstBytes) Write(p []byte) (int, error) {
 // An executor runs commands in containers to their end in containerd's place.
 type executor struct {
 	client *containerd.Client
-	dir    string // of the pipes
-	// pauseProfile is the path of the profile of the embedded sandbox program; ""
-	// while another one is in its place.
-	pauseProfile atomic.Value
+	images images.Store
+	dir    string                       // of the pipes
+	pause  atomic.Pointer[pauseProfile] // nil until the sandbox image is in its place
 }
 
 func newExecutor(c Config, conn *grpc.ClientConn) (*executor, error) {
@@ -54,14 +54,14 @@ func newExecutor(c Config, conn *grpc.ClientConn) (*executor, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connect to the tasks: %w", err)
 	}
-	return &executor{client: client, dir: filepath.Join(c.State, "exec")}, nil
+	return &executor{client: client, images: client.ImageService(), dir: filepath.Join(c.State, "exec")}, nil
 }
 
 // intercept answers ExecSync, and narrows what a sandbox may do. Where there is no running task of the container
 // containerd is asked, whose own error it then is.
 func (e *executor) intercept(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 	if sandbox, ok := req.(*cri.RunPodSandboxRequest); ok {
-		e.narrow(sandbox)
+		e.narrow(ctx, sandbox)
 	}
 	r, ok := req.(*cri.ExecSyncRequest)
 	if !ok {

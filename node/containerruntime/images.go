@@ -271,14 +271,14 @@ func matching(all []images.Image, name string) []string {
 	return named
 }
 
-// labels gives the labels of the image called name, if there is one.
-func (i *Images) labels(ctx context.Context, name string) (map[string]string, bool, error) {
-	image, err := i.client.ImageService().Get(namespaces.WithNamespace(ctx, imageNamespace), name)
+// stored gives the image called name, if there is one.
+func (i *Images) stored(ctx context.Context, name string) (image images.Image, found bool, err error) {
+	image, err = i.client.ImageService().Get(namespaces.WithNamespace(ctx, imageNamespace), name)
 	if errdefs.IsNotFound(err) {
-		return nil, false, nil
+		return image, false, nil
 	}
 	if err != nil {
-		return nil, false, fmt.Errorf("image %s: %w", name, err)
+		return image, false, fmt.Errorf("image %s: %w", name, err)
 	}
-	return image.Labels, true, nil
+	return image, true, nil
 }

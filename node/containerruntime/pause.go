@@ -24,34 +24,34 @@ import (
 // of, so that a new knarr replaces it and the same one leaves it alone.
 const digestLabel = "knarr.io/pause"
 
-// ensurePause puts the embedded sandbox image under name, unless it is there.
-// An image somebody else put there stays, and is not ours.
-func ensurePause(ctx context.Context, conn *grpc.ClientConn, name, snapshotter string) (ours bool, err error) {
+// ensurePause puts the embedded sandbox image under name, unless it is there, and
+// gives its digest. An image somebody else put there stays, and has another one.
+func ensurePause(ctx context.Context, conn *grpc.ClientConn, name, snapshotter string) (ours digest.Digest, err error) {
 	program, err := programs.Read(programs.Pause)
 	if err != nil {
-		return false, err
+		return "", err
 	}
 	sum := sha256.Sum256(program)
 	label := hex.EncodeToString(sum[:8])
 	images, err := imagesOn(conn, snapshotter)
 	if err != nil {
-		return false, err
+		return "", err
 	}
-	labels, found, err := images.labels(ctx, name)
+	archive, ours, err := pauseArchive(name, program)
 	if err != nil {
-		return false, err
+		return "", fmt.Errorf("build image %s: %w", name, err)
 	}
-	if found && (labels[digestLabel] == "" || labels[digestLabel] == label) {
-		return labels[digestLabel] == label, nil
-	}
-	archive, err := pauseArchive(name, program)
+	image, found, err := images.stored(ctx, name)
 	if err != nil {
-		return false, fmt.Errorf("build image %s: %w", name, err)
+		return "", err
+	}
+	if was := image.Labels[digestLabel]; found && (was == "" || was == label) {
+		return ours, nil // theirs, ours, or theirs where ours was before
 	}
 	if _, err := images.load(ctx, bytes.NewReader(archive), map[string]string{digestLabel: label}, nil); err != nil {
-		return false, fmt.Errorf("load image %s: %w", name, err)
+		return "", fmt.Errorf("load image %s: %w", name, err)
 	}
-	return true, waitForImage(ctx, cri.NewImageServiceClient(conn), name)
+	return ours, waitForImage(ctx, cri.NewImageServiceClient(conn), name)
 }
 
 // waitForImage returns once the CRI knows the image, which it learns from an
@@ -75,11 +75,12 @@ func waitForImage(ctx context.Context, images cri.ImageServiceClient, name strin
 	}
 }
 
-// pauseArchive gives the image archive with program as its only file.
-func pauseArchive(name string, program []byte) ([]byte, error) {
+// pauseArchive gives the image archive with program as its only file, and the digest
+// of the image.
+func pauseArchive(name string, program []byte) (archive []byte, image digest.Digest, err error) {
 	layer, err := tarOf(file{"pause", 0o755, program})
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	platform := ocispec.Platform{OS: "linux", Architecture: runtime.GOARCH}
 	config, err := json.Marshal(ocispec.Image{
@@ -88,7 +89,7 @@ func pauseArchive(name string, program []byte) ([]byte, error) {
 		RootFS:   ocispec.RootFS{Type: "layers", DiffIDs: []digest.Digest{digest.FromBytes(layer)}},
 	})
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	describe := func(kind string, b []byte) ocispec.Descriptor {
 		return ocispec.Descriptor{MediaType: kind, Digest: digest.FromBytes(b), Size: int64(len(b))}
@@ -100,7 +101,7 @@ func pauseArchive(name string, program []byte) ([]byte, error) {
 		Layers:    []ocispec.Descriptor{describe(ocispec.MediaTypeImageLayer, layer)},
 	})
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	entry := describe(ocispec.MediaTypeImageManifest, manifest)
 	entry.Platform = &platform
@@ -111,13 +112,14 @@ func pauseArchive(name string, program []byte) ([]byte, error) {
 		Manifests: []ocispec.Descriptor{entry},
 	})
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	blob := func(b []byte) file { return file{"blobs/sha256/" + digest.FromBytes(b).Encoded(), 0o644, b} }
-	return tarOf(
+	archive, err = tarOf(
 		file{ocispec.ImageLayoutFile, 0o644, []byte(`{"imageLayoutVersion":"` + ocispec.ImageLayoutVersion + `"}`)},
 		blob(layer), blob(config), blob(manifest),
 		file{ocispec.ImageIndexFile, 0o644, index})
+	return archive, entry.Digest, err
 }
 
 type file struct {

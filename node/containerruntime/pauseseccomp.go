@@ -1,10 +1,13 @@
 package containerruntime
 
 import (
+	"context"
 	"encoding/json"
 	"os"
 	"path/filepath"
 
+	"github.com/containerd/containerd/v2/pkg/namespaces"
+	"github.com/opencontainers/go-digest"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
@@ -40,12 +43,27 @@ func writePauseProfile(state string) (path string, err error) {
 	return path, os.WriteFile(path, b, 0o600)
 }
 
+// A pauseProfile is the profile of the embedded sandbox program.
+type pauseProfile struct {
+	path string
+	// name is the sandbox image's, image the digest that it has while the program is
+	// the embedded one.
+	name  string
+	image digest.Digest
+}
+
 // narrow gives a sandbox whose profile is the default one that of its only
-// program. The containers of the pod have profiles of their own.
-func (e *executor) narrow(r *cri.RunPodSandboxRequest) {
-	profile, _ := e.pauseProfile.Load().(string)
+// program. The containers of the pod have profiles of their own. Another program,
+// which somebody loaded or pulled in the place of the embedded one, keeps the
+// default profile: upstream's waits by another call, and spins where that is refused.
+func (e *executor) narrow(ctx context.Context, r *cri.RunPodSandboxRequest) {
+	pause := e.pause.Load()
 	s := r.GetConfig().GetLinux().GetSecurityContext()
-	if profile != "" && s.GetSeccomp().GetProfileType() == cri.SecurityProfile_RuntimeDefault && s.GetSeccomp() != nil {
-		s.Seccomp = &cri.SecurityProfile{ProfileType: cri.SecurityProfile_Localhost, LocalhostRef: profile}
+	if pause == nil || s.GetSeccomp() == nil || s.Seccomp.ProfileType != cri.SecurityProfile_RuntimeDefault {
+		return
+	}
+	image, err := e.images.Get(namespaces.WithNamespace(ctx, imageNamespace), pause.name)
+	if err == nil && image.Target.Digest == pause.image {
+		s.Seccomp = &cri.SecurityProfile{ProfileType: cri.SecurityProfile_Localhost, LocalhostRef: pause.path}
 	}
 }

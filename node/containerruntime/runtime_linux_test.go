@@ -274,7 +274,7 @@ func TestImages(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer images.Close()
-	archive, err := pauseArchive("example.com/app:1", []byte("program"))
+	archive, _, err := pauseArchive("example.com/app:1", []byte("program"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -340,7 +340,7 @@ func TestLoadedImageRunsAndLogs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	archive, err := pauseArchive("example.com/says:1", program)
+	archive, _, err := pauseArchive("example.com/says:1", program)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -153,11 +153,11 @@ func TestRemoveCgroup(t *testing.T) {
 }
 
 func TestPauseArchiveIsTheSameEveryTime(t *testing.T) {
-	a, err := pauseArchive("example.com/a:1", []byte("x"))
+	a, _, err := pauseArchive("example.com/a:1", []byte("x"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := pauseArchive("example.com/a:1", []byte("x"))
+	b, _, err := pauseArchive("example.com/a:1", []byte("x"))
 	if err != nil || string(a) != string(b) {
 		t.Errorf("archives differ: %v", err)
 	}

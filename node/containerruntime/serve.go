@@ -142,12 +142,12 @@ func (r *Runtime) start(ctx context.Context, initialised *sync.WaitGroup, fatal 
 	}
 	defer conn.Close()
 	ours, err := ensurePause(ctx, conn, r.config.SandboxImage, r.Snapshotter())
-	if err != nil || !ours {
+	if err != nil {
 		return err
 	}
 	profile, err := writePauseProfile(r.config.State)
 	if err == nil {
-		e.pauseProfile.Store(profile)
+		e.pause.Store(&pauseProfile{path: profile, name: r.config.SandboxImage, image: ours})
 	}
 	return err
 }
