@@ -16,6 +16,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
@@ -63,7 +65,7 @@ func infoText(t testing.TB, server string, ca []byte) string {
 }
 
 func TestClusterInfoKubeconfig(t *testing.T) {
-	const here, balancer = "https://192.0.2.1:6443", "https://k8s.example.com:443"
+	const here, before, balancer = "https://192.0.2.1:6443", "https://192.0.2.7:6443", "https://k8s.example.com:443"
 	ca, old, other := testAuthority(t), testAuthority(t).pem, otherPEM(t)
 	c := &clusterInfo{server: here, ca: ca}
 	both := append(append([]byte{}, old...), ca.pem...)
@@ -77,11 +79,13 @@ func TestClusterInfoKubeconfig(t *testing.T) {
 		"old and new while they change":   {infoText(t, balancer, both), infoText(t, balancer, both)},
 		"a user's address and authority":  {infoText(t, balancer, other), infoText(t, balancer, other)},
 		"authorities of the system":       {infoText(t, here, nil), infoText(t, here, nil)},
+		"the address before":              {infoText(t, before, ca.pem), infoText(t, here, ca.pem)},
+		"the address before, stale":       {infoText(t, before, old), infoText(t, here, ca.pem)},
 		"no certificate":                  {infoText(t, here, []byte("x")), infoText(t, here, []byte("x"))},
 		"no kubeconfig":                   {"5b7c", "5b7c"},
 		"no clusters":                     {"# mine\nclusters: []\n", "# mine\nclusters: []\n"},
 	} {
-		got, err := c.kubeconfig(v.have)
+		got, err := c.kubeconfig(v.have, before)
 		if err != nil || got != v.want {
 			t.Errorf("%s: %v\n%s\nwant\n%s", name, err, got, v.want)
 		}
@@ -149,6 +153,75 @@ func TestClusterInfo(t *testing.T) {
 			t.Errorf("with the next authority: %v", m.Data)
 		}
 		asNobody(t, api, map[string]int{"GET " + infoPath: http.StatusForbidden})
+	})
+}
+
+// TestClusterInfoFollows: the address of a server that is no more gives way to that of
+// one that is, and no other does.
+func TestClusterInfoFollows(t *testing.T) {
+	ca := testAuthority(t)
+	const first, second = "https://192.0.2.1:6443", "https://192.0.2.2:6443"
+	synctest.Test(t, func(t *testing.T) {
+		api, stop := apitest.New(t)
+		defer stop()
+		ctx, cancel := context.WithCancel(t.Context())
+		client := api.Client(t)
+		slices, maps := client.DiscoveryV1().EndpointSlices("default"), client.CoreV1().ConfigMaps("kube-public")
+		serve := func(addresses ...string) {
+			t.Helper()
+			slice := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Name: "kubernetes"}, AddressType: discoveryv1.AddressTypeIPv4,
+				Ports: []discoveryv1.EndpointPort{{Name: new("https"), Port: new(int32(6443))}}}
+			for _, a := range addresses {
+				slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{Addresses: []string{a}})
+			}
+			if err := slices.Delete(ctx, "kubernetes", metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+				t.Fatal(err)
+			}
+			if _, err := slices.Create(ctx, slice, metav1.CreateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		published := func(want string) {
+			t.Helper()
+			time.Sleep(2 * followPeriod)
+			m, err := maps.Get(ctx, "cluster-info", metav1.GetOptions{})
+			if err != nil || m.Data["kubeconfig"] != infoText(t, want, ca.pem) {
+				t.Errorf("%v, published %v, want %s", err, m.Data, want)
+			}
+		}
+		serve("192.0.2.1", "192.0.2.2")
+		var loops run.Group
+		defer loops.Wait()
+		defer cancel()
+		for _, server := range []string{first, second} {
+			c := &clusterInfo{client, server, ca}
+			if err := c.publish(ctx); err != nil {
+				t.Fatal(err)
+			}
+			if server == second { // the first one is about to end
+				loops.Go("follow", func() { c.follow(ctx) })
+			}
+		}
+		published(first)
+		serve("192.0.2.2")
+		published(second)
+
+		m, err := maps.Get(ctx, "cluster-info", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.Data["kubeconfig"] = infoText(t, first, ca.pem) // now a user's
+		if _, err := maps.Update(ctx, m, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		published(first)
+		if err := maps.Delete(ctx, "cluster-info", metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * followPeriod)
+		if _, err := maps.Get(ctx, "cluster-info", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+			t.Errorf("what a user removed came back: %v", err)
+		}
 	})
 }
 

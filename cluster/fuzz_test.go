@@ -107,18 +107,18 @@ func FuzzClusterInfo(f *testing.F) {
 	const here = "https://192.0.2.1:6443"
 	ca, old := testAuthority(f), testAuthority(f)
 	c := &clusterInfo{server: here, ca: ca}
-	for _, text := range []string{"", "5b7c", "clusters: []\n", infoText(f, here, ca.pem), infoText(f, here, old.pem), infoText(f, "https://k8s.example.com", old.pem), infoText(f, here, otherPEM(f))} {
+	for _, text := range []string{"", "5b7c", "clusters: []\n", infoText(f, here, ca.pem), infoText(f, here, old.pem), infoText(f, "https://k8s.example.com", old.pem), infoText(f, here, otherPEM(f)), infoText(f, "https://192.0.2.7:6443", otherPEM(f))} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, have string) {
-		text, err := c.kubeconfig(have)
+		text, err := c.kubeconfig(have, "https://192.0.2.7:6443")
 		if err != nil {
 			t.Fatal(err)
 		}
-		if text != have && !strings.Contains(text, base64.StdEncoding.EncodeToString(ca.pem)) {
-			t.Fatalf("changed, and without the authority:\n%s", text)
+		if text != have && !strings.Contains(text, base64.StdEncoding.EncodeToString(ca.pem)) && !strings.Contains(text, here) {
+			t.Fatalf("changed, and without the authority or the address:\n%s", text)
 		}
-		if again, err := c.kubeconfig(text); err != nil || again != text {
+		if again, err := c.kubeconfig(text, "https://192.0.2.7:6443"); err != nil || again != text {
 			t.Fatalf("changed twice: %v\n%s\nthen\n%s", err, text, again)
 		}
 	})
