@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -13,7 +14,35 @@ import (
 type lists struct {
 	passing []string          // those that pass
 	left    map[string]string // why each of these cannot run here
+	whole   []family          // why none of these can
 	missing []string          // programs of storage drivers, without which some are skipped
+}
+
+// A family are the specs whose whole name matches, which are left out for one reason.
+type family struct {
+	match *regexp.Regexp
+	why   string
+}
+
+// members adds those that the suite has of each family to the specs that are left out
+// by name; a family without any is an error.
+func (l lists) members(names []string) error {
+	for _, f := range l.whole {
+		found := false
+		for _, n := range names {
+			if !f.match.MatchString(n) {
+				continue
+			}
+			found = true
+			if _, named := l.left[n]; !named {
+				l.left[n] = f.why
+			}
+		}
+		if !found {
+			return fmt.Errorf("listed as left out, but the suite has no spec that matches %s", f.match)
+		}
+	}
+	return nil
 }
 
 // stale fails if a list names a spec that the suite does not have, or if both
@@ -66,11 +95,12 @@ func writeList(path string, names []string) error {
 }
 
 // readLeft reads the specs that cannot run here, one a line, each below a line
-// "# reason" that holds for all up to the next one.
-func readLeft(path string) (map[string]string, error) {
+// "# reason" that holds for all up to the next one. A line "~ regexp" stands for all
+// specs whose whole name matches.
+func readLeft(path string) (left map[string]string, whole []family, err error) {
 	lines, err := readList(path)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	left, why := map[string]string{}, ""
 	for _, l := range lines {
@@ -79,9 +109,18 @@ func readLeft(path string) (map[string]string, error) {
 			continue
 		}
 		if _, twice := left[l]; twice || why == "" {
-			return nil, fmt.Errorf("read %s: %q is there twice, or without a reason", path, l)
+			return nil, nil, fmt.Errorf("read %s: %q is there twice, or without a reason", path, l)
 		}
-		left[l] = why
+		expr, ok := strings.CutPrefix(l, "~")
+		if !ok {
+			left[l] = why
+			continue
+		}
+		match, err := regexp.Compile("^(?:" + strings.TrimSpace(expr) + ")$")
+		if err != nil {
+			return nil, nil, fmt.Errorf("read %s: %w", path, err)
+		}
+		whole = append(whole, family{match, why})
 	}
-	return left, nil
+	return left, whole, nil
 }

@@ -92,7 +92,7 @@ func run(ctx context.Context, o options) (err error) {
 	if l.passing, err = readList(o.list); err != nil {
 		return err
 	}
-	if l.left, err = readLeft(o.left); err != nil {
+	if l.left, l.whole, err = readLeft(o.left); err != nil {
 		return err
 	}
 	if l.missing, err = missingDrivers(o); err != nil {

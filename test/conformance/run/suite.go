@@ -50,6 +50,9 @@ func (s *suite) choose(ctx context.Context, o options, l lists) ([]result, error
 	if err != nil {
 		return nil, err
 	}
+	if err := l.members(names); err != nil {
+		return nil, err
+	}
 	if err := l.stale(names); err != nil {
 		return nil, err
 	}
