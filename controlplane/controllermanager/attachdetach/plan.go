@@ -17,6 +17,9 @@ const (
 	// maxWait is how long a volume may stay mounted on a node that is not healthy
 	// before it is detached without the node's word.
 	maxWait = 6 * time.Minute
+	// turnTime is how long a node whose pods have the volume keeps it after its driver
+	// wants no attaching any more: its kubelet may be mounting it as before.
+	turnTime = time.Minute
 	// attachTime is how long an external attacher may take before an event says so.
 	attachTime = 2 * time.Minute
 )
@@ -32,6 +35,8 @@ type volume struct {
 	multi bool
 	// wanted are the pods that need it, by node.
 	wanted map[string][]*corev1.Pod
+	// mounting are the nodes with pods that have it without any attaching.
+	mounting map[string]bool
 	// attachments are those there are, by node, also those being deleted.
 	attachments map[string]*storagev1.VolumeAttachment
 	// nodes are those in wanted and attachments.
@@ -108,6 +113,9 @@ func released(v *volume, name string, unwanted, now time.Time) (yes, force bool,
 	elapsed := now.Sub(unwanted)
 	expired := elapsed > maxWait && !n.ready
 	force = n.outOfService || expired
+	if v.mounting[name] && elapsed < turnTime && !force {
+		return false, false, turnTime - elapsed
+	}
 	if !n.inUse || force {
 		return true, force, 0
 	}

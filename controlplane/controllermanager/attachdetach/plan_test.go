@@ -15,11 +15,11 @@ import (
 var start = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
 // a world is written as words: "multi", "pod=NAME@NODE", "other=NAME@NODE" for a
-// pod of another namespace, "attached=NODE", "attaching=NODE", "detaching=NODE",
+// pod of another namespace, "mounting=NODE", "attached=NODE", "attaching=NODE", "detaching=NODE",
 // "failed=NODE", and what nodes are: "inuse=NODE", "reported=NODE", "sick=NODE",
 // "out=NODE", "gone=NODE", "foreign=NODE".
 func world(words string) *volume {
-	v := &volume{name: "kubernetes.io/csi/d^h", driver: "d", handle: "h", pv: "pv", wanted: map[string][]*corev1.Pod{},
+	v := &volume{name: "kubernetes.io/csi/d^h", driver: "d", handle: "h", pv: "pv", wanted: map[string][]*corev1.Pod{}, mounting: map[string]bool{},
 		attachments: map[string]*storagev1.VolumeAttachment{}, nodes: map[string]node{}}
 	is := map[string]map[string]bool{}
 	pods := 0
@@ -35,6 +35,8 @@ func world(words string) *volume {
 			v.wanted[on] = append(v.wanted[on], o)
 			pods++
 			name = on
+		case "mounting":
+			v.mounting[name] = true
 		case "attached", "attaching", "detaching", "failed":
 			a := &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{UID: types.UID(name), CreationTimestamp: metav1.NewTime(start)}}
 			a.Status.Attached = kind == "attached" || kind == "detaching"
@@ -122,10 +124,14 @@ func TestPlan(t *testing.T) {
 		"not mounted on a node that is not well":       {"attached=a sick=a", 0, "detach a"},
 		"being detached, and the node's status is not": {"detaching=a reported=a", 0, "report a"},
 
-		"the attacher fails":                {"pod=p@a failed=a", 0, `p: AttachVolume.Attach failed for volume "pv" : no disk`},
-		"the attacher takes for ever":       {"pod=p@a attaching=a", 2 * time.Minute, `p: AttachVolume.Attach failed for volume "pv" : timed out waiting for external-attacher of d CSI driver to attach volume h, again 2m0s`},
-		"it failed, and is wanted no more":  {"failed=a", 0, "detach a"},
-		"it failed where others may try it": {"multi pod=p@a pod=q@b failed=a", 0, `attach b, p: AttachVolume.Attach failed for volume "pv" : no disk`},
+		"its driver needs no attaching any more": {"mounting=a attached=a reported=a inuse=a", 20 * time.Second, "again 40s"},
+		"it does not, and is in use":             {"mounting=a attached=a reported=a inuse=a", turnTime, ""},
+		"it does not, and is not in use":         {"mounting=a attached=a reported=a", turnTime, "report a"},
+		"it does not, and may be in use soon":    {"mounting=a attaching=a", 0, "again 1m0s"},
+		"the attacher fails":                     {"pod=p@a failed=a", 0, `p: AttachVolume.Attach failed for volume "pv" : no disk`},
+		"the attacher takes for ever":            {"pod=p@a attaching=a", 2 * time.Minute, `p: AttachVolume.Attach failed for volume "pv" : timed out waiting for external-attacher of d CSI driver to attach volume h, again 2m0s`},
+		"it failed, and is wanted no more":       {"failed=a", 0, "detach a"},
+		"it failed where others may try it":      {"multi pod=p@a pod=q@b failed=a", 0, `attach b, p: AttachVolume.Attach failed for volume "pv" : no disk`},
 	} {
 		m := newMemory()
 		if tt.after > 0 {

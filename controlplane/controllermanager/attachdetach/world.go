@@ -18,7 +18,7 @@ import (
 
 // read puts together what the caches know of a volume.
 func (r *reconciler) read(ctx context.Context, name corev1.UniqueVolumeName) (*volume, error) {
-	v := &volume{name: name, wanted: map[string][]*corev1.Pod{}, attachments: map[string]*storagev1.VolumeAttachment{}, nodes: map[string]node{}}
+	v := &volume{name: name, wanted: map[string][]*corev1.Pod{}, mounting: map[string]bool{}, attachments: map[string]*storagev1.VolumeAttachment{}, nodes: map[string]node{}}
 	var ok bool
 	if v.driver, v.handle, ok = split(name); !ok {
 		return v, nil
@@ -52,13 +52,11 @@ func shared(pv *corev1.PersistentVolume) bool {
 	return len(modes) == 0 || slices.Contains(modes, corev1.ReadWriteMany) || slices.Contains(modes, corev1.ReadOnlyMany)
 }
 
-// readPods notes the pods that need a volume, unless its driver wants no
-// attaching.
+// readPods notes the pods that need a volume, and only the nodes of those that have it
+// if its driver wants no attaching.
 func (r *reconciler) readPods(v *volume, pv *corev1.PersistentVolume) error {
 	d := get[*storagev1.CSIDriver](r.drivers, v.driver)
-	if d != nil && d.Spec.AttachRequired != nil && !*d.Spec.AttachRequired {
-		return nil
-	}
+	attach := d == nil || d.Spec.AttachRequired == nil || *d.Spec.AttachRequired
 	ref := pv.Spec.ClaimRef
 	if ref == nil || r.bound(ref.Namespace, ref.Name) != pv {
 		return nil
@@ -68,7 +66,12 @@ func (r *reconciler) readPods(v *volume, pv *corev1.PersistentVolume) error {
 		return err
 	}
 	for _, pod := range claiming {
-		if name := pod.Spec.NodeName; name != "" && !terminated(pod) && r.manages(name) && r.owns(pod, ref) {
+		name := pod.Spec.NodeName
+		switch {
+		case name == "" || terminated(pod) || !r.manages(name) || !r.owns(pod, ref):
+		case !attach:
+			v.mounting[name] = true
+		default:
 			v.wanted[name] = append(v.wanted[name], pod)
 		}
 	}

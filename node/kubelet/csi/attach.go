@@ -165,6 +165,14 @@ func (m *Manager) release(match func(dir string) bool) {
 	}
 }
 
+// detachable lets the volume for the directory be detached if its driver wants no
+// attaching any more.
+func (m *Manager) detachable(about *storagev1.CSIDriver, dir string) {
+	if !attachRequired(about) {
+		m.release(func(holder string) bool { return holder == dir })
+	}
+}
+
 // waitAttached waits until the volume of a record is attached and safe to mount:
 // until the Node says that it is in use, so that nobody detaches it, and that it
 // is attached. It gives what attaching has brought.

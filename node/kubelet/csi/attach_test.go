@@ -250,3 +250,29 @@ func TestVolumesInUseAfterStart(t *testing.T) {
 		t.Errorf("at the end: %v", got)
 	}
 }
+
+// A volume may be detached whose driver wants no attaching any more, before it is
+// mounted and after.
+func TestAttachingTurnedOff(t *testing.T) {
+	n := newNode(t) // whose driver wants none
+	m, _ := n.new()
+	r, err := parse(&corev1.Pod{}, volume.Spec{Name: "pv", PV: n.pv})
+	if err != nil {
+		t.Fatal(err)
+	}
+	about, err := m.about(t.Context(), "d")
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := uniqueName("d", "h")
+	m.attachments.hold(name, "/pods/a/v")
+	rec, err := m.prepare(t.Context(), &r, "pv", about, "/pods/a/v")
+	if got := m.VolumesInUse(); err != nil || rec.Attach != notAttached || len(got) > 0 {
+		t.Errorf("before it is mounted: %v, %v in use, %+v", err, got, rec)
+	}
+	m.attachments.hold(name, "/pods/a/v")
+	err = m.republish(t.Context(), &corev1.Pod{}, volume.Spec{Name: "pv", PV: n.pv}, "/pods/a/v/mount")
+	if got := m.VolumesInUse(); err != nil || len(got) > 0 {
+		t.Errorf("once it is mounted: %v, %v in use", err, got)
+	}
+}

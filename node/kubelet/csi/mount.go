@@ -184,6 +184,7 @@ func (m *Manager) prepare(ctx context.Context, r *request, name string, about *s
 	}
 	rec.Attachment = attachmentName(r.handle, r.driver, m.NodeName)
 	if !attachRequired(about) {
+		m.detachable(about, dir) // at the last try it may have been otherwise
 		rec.Attach = notAttached
 		return rec, nil
 	}

@@ -3,6 +3,7 @@ package csi
 import (
 	"context"
 	"fmt"
+	"path/filepath"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -41,6 +42,7 @@ func (m *Manager) republish(ctx context.Context, pod *corev1.Pod, spec volume.Sp
 	if err != nil {
 		return err
 	}
+	m.detachable(about, filepath.Dir(target))
 	if again := about.Spec.RequiresRepublish; again == nil || !*again {
 		return nil
 	}
