@@ -68,6 +68,7 @@ var captions = map[string]caption{
 	"gateway-status":           {does: "status of Ingresses and Gateways"},
 	"servers":                  {does: "etcd members, API endpoints"},
 	"cluster-info":             {does: "address and authority, for anybody"},
+	"certificates":             {does: "renews the server's own in time"},
 	"network":                  {"the pod network of this node", []string{"CNI plugin: links, addresses,", "host ports, what pods may send"}},
 	"peers":                    {"ways to pods of other nodes", []string{"VXLAN, or plain routes"}},
 	"kube-proxy":               {"Services to endpoints", []string{"nftables, by netlink"}},
