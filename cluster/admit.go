@@ -79,7 +79,7 @@ func (r *serverAdmission) answers() map[string]loggedAnswer {
 		memberPath:     {"server joins etcd", r.admit},
 		leavePath:      {"server leaves", r.leave},
 	} {
-		answers[path] = loggedAnswer{a.message, func(body []byte) (string, func(context.Context) (any, error), error) {
+		answers[path] = loggedAnswer{a.message, func(_ context.Context, body []byte) (string, func(context.Context) (any, error), error) {
 			var req serverRequest
 			if err := read(body, &req); err != nil {
 				return "", nil, err

@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"context"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -13,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -34,6 +34,7 @@ type Agent struct {
 	layout  layout
 	began   time.Time
 	servers *failover.Dialer
+	mu      sync.Mutex // of what is kept of the membership
 }
 
 // NewAgent takes options that have been validated.
@@ -98,6 +99,9 @@ func (a *Agent) Run(ctx context.Context) error {
 	group.Go("servers", func() {
 		supervise(ctx, component{"servers", func(ctx context.Context) error { return a.followServers(ctx, member, n.as.proxy) }})
 	})
+	group.Go("certificates", func() {
+		supervise(ctx, component{"certificates", func(ctx context.Context) error { return a.renewCertificates(ctx, member) }})
+	})
 	group.Go("settle", func() { settle(ctx) })
 	group.Go("hold sockets", func() { socks.hold(ctx, listener) })
 	<-ctx.Done()
@@ -134,8 +138,9 @@ func (a *Agent) as(m *membership, program, name string) *rest.Config {
 		Proxy: func(*http.Request) (*url.URL, error) { return nil, nil }, // which would be asked for the server's address
 		TLSClientConfig: rest.TLSClientConfig{
 			ServerName: serverName,
-			CAData:     m.CA, KeyData: m.key,
-			CertData: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: m.Certificates[name]}),
+			CAData:     m.CA,
+			// Files, which the library reads again: certificates are renewed meanwhile.
+			CertFile: a.layout.tls(name + ".crt"), KeyFile: a.layout.tls(nodeKeyFile),
 		},
 		ContentConfig: rest.ContentConfig{
 			AcceptContentTypes: "application/vnd.kubernetes.protobuf,application/json",
@@ -151,8 +156,11 @@ func (a *Agent) join(ctx context.Context) (*membership, error) {
 	if err != nil {
 		return nil, err
 	}
-	before := a.remembered(key)
-	if a.opts.token.caHash == "" && before != nil {
+	before := a.remembered()
+	switch {
+	case before == nil && a.opts.token.secret == "":
+		return nil, errNoToken
+	case before != nil && a.opts.token.caHash == "":
 		a.opts.token.caHash = hashCA(before.CA) // that of the cluster it is a member of
 	}
 	if err := a.opts.knowsCA(); err != nil {
@@ -174,9 +182,9 @@ func (a *Agent) join(ctx context.Context) (*membership, error) {
 			return m, a.layout.writeMember(m)
 		case !errors.Is(err, errUnreachable):
 			return nil, err
-		case before != nil:
+		case before != nil && a.serves(before, time.Now()):
 			slog.Warn("going on as a member from before", "err", err)
-			return before, nil
+			return before, a.layout.writeMember(before)
 		}
 		if waited += wait; waited == wait || wait >= 4*time.Second {
 			slog.Warn("waiting for the server; if it should be there, look at --server", "err", err, "again", wait)
@@ -188,6 +196,8 @@ func (a *Agent) join(ctx context.Context) (*membership, error) {
 		}
 	}
 }
+
+var errNoToken = errors.New("--token: must be given to join the cluster of --server; it is in node-token in that server's --data-dir")
 
 // errUnreachable marks what may be mended by waiting.
 var errUnreachable = errors.New("not reached")
@@ -244,9 +254,11 @@ func (a *Agent) noteServers(m *membership, slice *discoveryv1.EndpointSlice) err
 	if len(servers) == 1 && len(m.Servers) == 0 {
 		return nil // the one it joined, maybe by a name or through a gate
 	}
-	m.Servers = servers
 	a.servers.Set(servers)
 	slog.Info("servers", "at", servers)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	m.Servers = servers
 	return a.layout.writeMember(m)
 }
 

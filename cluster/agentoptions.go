@@ -29,7 +29,7 @@ type AgentOptions struct {
 // Flags binds the options to their flags.
 func (o *AgentOptions) Flags(f *pflag.FlagSet) {
 	f.StringVarP(&o.Server, "server", "s", "", "`URL` of the server to join, such as https://host:6443 (also KNARR_URL)")
-	f.StringVarP(&o.Token, "token", "t", "", "`token` to join with: node-token in the server's --data-dir (also KNARR_TOKEN)")
+	f.StringVarP(&o.Token, "token", "t", "", "`token` to join with: node-token in the server's --data-dir (also KNARR_TOKEN); a node of the cluster needs none")
 	f.StringVar(&o.TokenFile, "token-file", "", "`file` with that token")
 	f.BoolVar(&o.AnyCA, "discovery-token-unsafe-skip-ca-verification", false, "with a token that names no CA, give its secret to whoever answers at --server")
 	flaghelp.Group(f, "Joining")
@@ -53,7 +53,9 @@ func (o *AgentOptions) Validate() error {
 	case err != nil:
 		f.errs = append(f.errs, err)
 	case token == "":
-		f.add("token", "must be given; it is in node-token in the server's --data-dir")
+		if _, err := os.Stat(layout{o.DataDir}.joined()); err != nil { // a member is known by its key
+			f.add("token", "must be given; it is in node-token in the server's --data-dir")
+		}
 	default:
 		if o.token, err = parseToken(token); err != nil {
 			f.add("token", "%v", err)

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"crypto"
 	"crypto/sha256"
 	"crypto/subtle"
 	"crypto/x509"
@@ -14,6 +15,7 @@ import (
 	"net/netip"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -39,8 +41,9 @@ const (
 	joinPath = "/v1-knarr/join"
 )
 
-// joinRequest is what a node sends. It proves with the secret that it may join,
-// and with the signature of the request that the key is its own.
+// joinRequest is what a node sends. It proves with the signature of the request
+// that the key is its own, and that it may join with the secret, or by a key that
+// is already that of the node.
 type joinRequest struct {
 	Secret   string       `json:"secret"`
 	NodeName string       `json:"nodeName"`
@@ -119,12 +122,12 @@ func (j *joins) paths() map[string]http.Handler {
 			w.Header().Set("Content-Type", "application/x-pem-file")
 			_, _ = w.Write(j.ca.pem)
 		}),
-		joinPath: j.handler("node", "node joins", func(body []byte) (string, func(context.Context) (any, error), error) {
+		joinPath: j.handler("node", "node joins", func(ctx context.Context, body []byte) (string, func(context.Context) (any, error), error) {
 			var req joinRequest
 			if err := read(body, &req); err != nil {
 				return "", nil, err
 			}
-			return req.NodeName, func(ctx context.Context) (any, error) { return j.join(ctx, &req) }, j.proven(&req)
+			return req.NodeName, func(ctx context.Context) (any, error) { return j.join(ctx, &req) }, j.proven(ctx, &req)
 		}),
 	}
 	if j.servers != nil {
@@ -158,7 +161,7 @@ const (
 
 // An authenticate checks the secret of a request; it returns the name of the
 // requesting machine and what answers it.
-type authenticate func(body []byte) (who string, answer func(context.Context) (reply any, err error), err error)
+type authenticate func(ctx context.Context, body []byte) (who string, answer func(context.Context) (reply any, err error), err error)
 
 // errWrongSecret says that a request does not have the secret.
 var errWrongSecret = errors.New("wrong secret")
@@ -205,7 +208,7 @@ func (j *joins) handler(what, message string, authenticate authenticate) http.Ha
 			http.Error(w, "this is no request to join: "+err.Error(), code)
 			return
 		}
-		who, answer, err := authenticate(body)
+		who, answer, err := authenticate(r.Context(), body)
 		who = who[:min(len(who), maxName)]
 		var reply any
 		if errors.Is(err, errWrongSecret) {
@@ -239,24 +242,64 @@ func (j *joins) handler(what, message string, authenticate authenticate) http.Ha
 	}
 }
 
-// proven refuses who does not have the secret.
-func (j *joins) proven(req *joinRequest) error {
-	if !secret(req.Secret, j.token.secret) {
-		return &refusal{http.StatusUnauthorized, "--token: this server has another secret; copy node-token from the server's --data-dir", errWrongSecret}
+// proven refuses who has neither the secret nor the key of a node of the cluster.
+func (j *joins) proven(ctx context.Context, req *joinRequest) error {
+	if secret(req.Secret, j.token.secret) {
+		return nil
 	}
-	return nil
+	_, key, err := req.key()
+	if err == nil {
+		var member bool
+		if member, err = j.member(ctx, req.NodeName, key); err != nil {
+			return err
+		}
+		if member {
+			return nil
+		}
+	}
+	if req.Secret == "" {
+		return &refusal{http.StatusUnauthorized, "--token: must be given, for this machine's key is not that of node " + strconv.Quote(req.NodeName[:min(len(req.NodeName), maxName)]) + " any more; it is in node-token in the server's --data-dir", errWrongSecret}
+	}
+	return &refusal{http.StatusUnauthorized, "--token: this server has another secret; copy node-token from the server's --data-dir", errWrongSecret}
 }
 
-// join decides on a request and signs what it asks for.
-func (j *joins) join(ctx context.Context, req *joinRequest) (*joinReply, error) {
-	csr, err := x509.ParseCertificateRequest(req.CSR)
+// member reports whether a key is on record as that of a Node that is there: who
+// deletes a Node takes the key its right to come back.
+func (j *joins) member(ctx context.Context, name, key string) (bool, error) {
+	if len(validation.IsDNS1123Subdomain(name)) > 0 {
+		return false, nil
+	}
+	records, err := j.client.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(ctx, keysName, metav1.GetOptions{})
+	if err != nil {
+		return false, ignoreNotFound(err)
+	}
+	if theirs, _, _ := strings.Cut(records.Data[name], " "); theirs != key {
+		return false, nil
+	}
+	_, err = j.client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+	return err == nil, ignoreNotFound(err)
+}
+
+// key is the node's own, which signed the request, and what it is on record as.
+func (r *joinRequest) key() (public crypto.PublicKey, record string, err error) {
+	csr, err := x509.ParseCertificateRequest(r.CSR)
 	if err == nil {
 		err = csr.CheckSignature()
 	}
 	if err != nil {
-		return nil, refuse(http.StatusBadRequest, "the node's key: %v", err)
+		return nil, "", err
 	}
 	spki, err := x509.MarshalPKIXPublicKey(csr.PublicKey)
+	if err != nil {
+		return nil, "", err
+	}
+	sum := sha256.Sum256(spki)
+	return csr.PublicKey, hex.EncodeToString(sum[:]), nil
+}
+
+// join decides on a request and signs what it asks for.
+func (j *joins) join(ctx context.Context, req *joinRequest) (*joinReply, error) {
+	public, key, err := req.key()
 	if err != nil {
 		return nil, refuse(http.StatusBadRequest, "the node's key: %v", err)
 	}
@@ -267,13 +310,12 @@ func (j *joins) join(ctx context.Context, req *joinRequest) (*joinReply, error) 
 	if err := mayBeCalled(req.NodeName, req.NodeIPs, append(servers, j.own...)); err != nil {
 		return nil, err
 	}
-	sum := sha256.Sum256(spki)
-	if err := j.remember(ctx, req, hex.EncodeToString(sum[:])); err != nil {
+	if err := j.remember(ctx, req, key); err != nil {
 		return nil, err
 	}
 	reply := &joinReply{Facts: j.facts, Certificates: map[string][]byte{}}
 	for _, l := range nodeLeaves(req.NodeName, req.NodeIPs) {
-		if reply.Certificates[l.name], err = j.ca.sign(csr.PublicKey, l); err != nil {
+		if reply.Certificates[l.name], err = j.ca.sign(public, l); err != nil {
 			return nil, err
 		}
 	}

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"bytes"
 	"context"
 	"crypto/ecdsa"
 	"crypto/rand"
@@ -10,6 +11,8 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	mathrand "math/rand/v2"
+	"log/slog"
 	"os"
 	"time"
 )
@@ -24,19 +27,15 @@ type membership struct {
 	Servers []string `json:"servers,omitempty"`
 
 	pool *x509.CertPool
-	key  []byte // PEM
 }
 
-// nodeKey is the key that this node is known by.
-func nodeKey(l layout) (*ecdsa.PrivateKey, error) { return openKey(l.tls("kubelet.key")) }
+// nodeKeyFile is below tls/: the key that this node is known by.
+const nodeKeyFile = "kubelet.key"
+
+func nodeKey(l layout) (*ecdsa.PrivateKey, error) { return openKey(l.tls(nodeKeyFile)) }
 
 // complete fills in what is not stored.
-func (m *membership) complete(key *ecdsa.PrivateKey) error {
-	der, err := x509.MarshalECPrivateKey(key)
-	if err != nil {
-		return err
-	}
-	m.key = pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der})
+func (m *membership) complete() error {
 	m.pool = x509.NewCertPool()
 	if !m.pool.AppendCertsFromPEM(m.CA) {
 		return errors.New("the CA is no certificate")
@@ -44,26 +43,38 @@ func (m *membership) complete(key *ecdsa.PrivateKey) error {
 	return nil
 }
 
-// writeMember keeps a membership, and the kubelet's certificate where it looks.
+// writeMember keeps a membership, and its certificates where they are looked for.
 func (l layout) writeMember(m *membership) error {
 	b, err := json.Marshal(m)
 	if err != nil {
 		return err
 	}
-	if err := writeFile(l.tls("kubelet.crt"), pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: m.Certificates["kubelet"]}), 0o644); err != nil {
-		return err
+	for _, is := range nodeLeaves("", nil) {
+		file, content := l.tls(is.name+".crt"), pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: m.Certificates[is.name]})
+		if have, err := os.ReadFile(file); err == nil && bytes.Equal(have, content) {
+			continue
+		}
+		if err := writeFile(file, content, 0o644); err != nil {
+			return err
+		}
 	}
 	return writeFile(l.joined(), append(b, '\n'), 0o600)
 }
 
-// remembered is the membership of the last start, nil if it does not serve.
-func (a *Agent) remembered(key *ecdsa.PrivateKey) *membership {
+// remembered is the membership of the last start in the cluster of --server and
+// --token, nil without one. Its certificates may have ended.
+func (a *Agent) remembered() *membership {
 	b, err := os.ReadFile(a.layout.joined())
 	m := &membership{}
-	if err != nil || json.Unmarshal(b, m) != nil || m.complete(key) != nil || !a.serves(m, time.Now()) {
+	if err != nil || json.Unmarshal(b, m) != nil || m.complete() != nil || !a.belongs(m) {
 		return nil
 	}
 	return m
+}
+
+// belongs reports whether a membership is of the cluster of --server and --token.
+func (a *Agent) belongs(m *membership) bool {
+	return m.Server == a.opts.Server && (a.opts.token.caHash == "" || hashCA(m.CA) == a.opts.token.caHash)
 }
 
 // rememberedFamilies are the pods' ranges of the cluster this node was a member of, nil
@@ -78,7 +89,7 @@ func (l layout) rememberedFamilies() ranges {
 
 // serves reports whether the node can go on with a membership.
 func (a *Agent) serves(m *membership, now time.Time) bool {
-	if m.Server != a.opts.Server || a.opts.token.caHash != "" && hashCA(m.CA) != a.opts.token.caHash {
+	if !a.belongs(m) {
 		return false
 	}
 	ips, err := a.opts.hostIPs.ofCluster(m.Facts.ClusterCIDRs, a.opts.NodeIP != "")
@@ -97,6 +108,65 @@ func (a *Agent) serves(m *membership, now time.Time) bool {
 		}
 	}
 	return true
+}
+
+// renewal is when the first of its certificates should have a successor.
+func (m *membership) renewal() (at time.Time) {
+	for _, der := range m.Certificates {
+		if cert, err := x509.ParseCertificate(der); err == nil && (at.IsZero() || renewal(cert).Before(at)) {
+			at = renewal(cert)
+		}
+	}
+	return at
+}
+
+// renewSpread is what the renewals of nodes that joined together are spread over, and
+// renewFirst and renewMost how soon one that failed is tried again.
+const (
+	renewSpread = leafLife / 12
+	renewFirst  = 30 * time.Second
+	renewMost   = time.Hour
+)
+
+// renewCertificates joins again when the certificates of a node should have
+// successors, by its key, whatever has become of the token. Who shows one reads its
+// file again.
+func (a *Agent) renewCertificates(ctx context.Context, m *membership) error {
+	key, err := nodeKey(a.layout)
+	if err != nil {
+		return err
+	}
+	spread, failed := mathrand.N(renewSpread), time.Duration(0)
+	for {
+		due := m.renewal().Add(spread)
+		select {
+		case <-time.After(min(max(time.Until(due), failed, time.Second), maxRenewalWait)):
+		case <-ctx.Done():
+			return nil
+		}
+		if time.Now().Before(due) {
+			continue
+		}
+		next, err := a.ask(ctx, key)
+		if err == nil {
+			err = a.take(m, next)
+		}
+		if err != nil {
+			failed = min(max(2*failed, renewFirst), renewMost)
+			slog.WarnContext(ctx, "renew the certificates of this node", "err", err, "again", failed)
+			continue
+		}
+		failed = 0
+		slog.InfoContext(ctx, "renewed the certificates of this node", "next", m.renewal())
+	}
+}
+
+// take keeps the certificates of a membership that was renewed.
+func (a *Agent) take(m, renewed *membership) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	m.Certificates = renewed.Certificates
+	return a.layout.writeMember(m)
 }
 
 // askTime bounds each question to the server.
@@ -119,7 +189,7 @@ func (a *Agent) ask(ctx context.Context, key *ecdsa.PrivateKey) (*membership, er
 		return nil, err
 	}
 	m := &membership{Server: a.opts.Server, CA: ca}
-	if err := m.complete(key); err != nil {
+	if err := m.complete(); err != nil {
 		return nil, fmt.Errorf("--server %s: %w", a.opts.Server, err)
 	}
 	answer, err := a.joinClient().post(ctx, m.pool, joinPath, body)

@@ -2,6 +2,8 @@ package cluster
 
 import (
 	"context"
+	"crypto"
+	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -15,8 +17,12 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"knarr/internal/apitest"
 	"knarr/internal/need"
+	"knarr/internal/run"
 )
 
 // A joinProxy is a server that nodes join, over TLS on loopback.
@@ -115,18 +121,14 @@ func TestJoin(t *testing.T) {
 	if err := a.layout.writeMember(m); err != nil {
 		t.Fatal(err)
 	}
-	key, err := nodeKey(a.layout)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := a.remembered(key); got == nil || got.Facts.Network != 7 {
+	if got := a.remembered(); got == nil || got.Facts.Network != 7 || !a.serves(got, time.Now()) {
 		t.Errorf("remembered %v", got)
 	}
 	if a.serves(m, time.Now().Add(2*leafLife)) {
 		t.Error("certificates that have ended serve")
 	}
 	a.opts.hostIPs = addresses{netip.MustParseAddr("10.0.0.8")}
-	if a.remembered(key) != nil {
+	if a.serves(a.remembered(), time.Now()) {
 		t.Error("certificates of another address serve")
 	}
 
@@ -137,6 +139,119 @@ func TestJoin(t *testing.T) {
 	if _, err := d.agent(t, nil).askOnce(t); err == nil || !strings.Contains(err.Error(), "--node-name n is taken by a machine with another key") {
 		t.Errorf("another key: %v", err)
 	}
+}
+
+// TestJoinByKey: a node of the cluster renews its certificates by its key, whatever
+// has become of the token, until its Node is deleted; nobody else gets in by one.
+func TestJoinByKey(t *testing.T) {
+	d := newJoinProxy(t)
+	nodes := d.joins.client.CoreV1().Nodes()
+	member := d.agent(t, nil)
+	m, err := member.askOnce(t)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := member.layout.writeMember(m); err != nil {
+		t.Fatal(err)
+	}
+	d.joins.token.secret = "another by now"
+	const other, none = "this server has another secret", "--token: must be given, for this machine's key is not that of node"
+	fails := func(a *Agent, want string) {
+		t.Helper()
+		if _, err := a.askOnce(t); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+	fails(member, other) // it has no Node yet
+	if _, err := nodes.Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	for _, secret := range []string{member.opts.token.secret, ""} {
+		member.opts.token.secret = secret
+		renewed, err := member.askOnce(t)
+		if err != nil {
+			t.Fatalf("with secret %q: %v", secret, err)
+		}
+		if err := member.take(m, renewed); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name := range m.Certificates {
+		if _, err := tls.LoadX509KeyPair(member.layout.tls(name+".crt"), member.layout.tls(nodeKeyFile)); err != nil {
+			t.Errorf("the certificate of %s: %v", name, err)
+		}
+	}
+	fails(d.agent(t, func(o *AgentOptions) { o.token.secret = "wrong" }), other)
+	fails(d.agent(t, func(o *AgentOptions) { o.token.secret = "" }), none)
+	member.opts.NodeName = "m"
+	fails(member, none)
+	member.opts.NodeName = "n"
+	if err := nodes.Delete(t.Context(), "n", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	fails(member, none)
+}
+
+// TestRenew: a node asks for new certificates in time, and again after it failed.
+func TestRenew(t *testing.T) {
+	d := newJoinProxy(t)
+	a := d.agent(t, nil)
+	m, err := a.askOnce(t)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if at := m.renewal(); at.Before(time.Now().Add(leafLife/4)) || at.After(time.Now().Add(leafLife/2)) {
+		t.Errorf("to be renewed at %v", at)
+	}
+	// As they are near their end.
+	old := map[string][]byte{}
+	key, err := nodeKey(a.layout)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range nodeLeaves("n", a.opts.hostIPs) {
+		old[l.name] = expiring(t, d.joins.ca, key.Public(), l)
+	}
+	m.Certificates = old
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var group run.Group
+	group.Go("renew", func() {
+		if err := a.renewCertificates(ctx, m); err != nil {
+			t.Error(err)
+		}
+	})
+	for deadline := time.Now().Add(20 * time.Second); ; <-time.After(10 * time.Millisecond) {
+		if cert, err := tls.LoadX509KeyPair(a.layout.tls("kubelet.crt"), a.layout.tls(nodeKeyFile)); err == nil && time.Until(cert.Leaf.NotAfter) > leafLife/2 {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("not renewed")
+		}
+	}
+	cancel()
+	group.Wait()
+	if !a.serves(a.remembered(), time.Now().Add(leafLife/2)) {
+		t.Error("what is kept does not serve for long")
+	}
+}
+
+// expiring is a certificate in the last tenth of its life.
+func expiring(t *testing.T, ca *authority, key crypto.PublicKey, l leaf) []byte {
+	t.Helper()
+	der, err := ca.sign(key, l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert.NotBefore, cert.NotAfter = time.Now().Add(-leafLife*9/10), time.Now().Add(leafLife/10)
+	if der, err = x509.CreateCertificate(rand.Reader, cert, ca.cert, key, ca.key); err != nil {
+		t.Fatal(err)
+	}
+	return der
 }
 
 // TestJoinMistakes: each is one line that names the flag and the cure.
