@@ -11,8 +11,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
+	podresourcesapi "k8s.io/kubelet/pkg/apis/podresources/v1"
 
 	"knarr/node/kubelet/deviceplugin"
+	memorystate "knarr/node/kubelet/memorymanager/state"
 	"knarr/node/kubelet/podresources"
 )
 
@@ -67,6 +69,10 @@ func (k *Kubelet) servePodResources(ctx context.Context) {
 			return wide(k.cpus.Exclusive(pod.UID, container).List())
 		},
 		AllCPUs: func() []int64 { return wide(k.cpus.Allocatable().List()) },
+		Memory: func(pod *corev1.Pod, container string) []*podresourcesapi.ContainerMemory {
+			return blocks(k.memory.Blocks(pod.UID, container))
+		},
+		AllMemory: func() []*podresourcesapi.ContainerMemory { return blocks(k.memory.Allocatable()) },
 		Pods: func() (pods []*corev1.Pod) {
 			for _, w := range k.all() {
 				if w.active() {
@@ -157,6 +163,18 @@ func (k *Kubelet) healthOfDevices(pod types.UID, s *corev1.PodStatus) {
 func wide(ids []int) (out []int64) {
 	for _, id := range ids {
 		out = append(out, int64(id))
+	}
+	return out
+}
+
+// blocks is memory as agents are told of it.
+func blocks(all []memorystate.Block) (out []*podresourcesapi.ContainerMemory) {
+	for _, b := range all {
+		m := &podresourcesapi.ContainerMemory{MemoryType: string(b.Type), Size: b.Size, Topology: &podresourcesapi.TopologyInfo{}}
+		for _, id := range b.NUMAAffinity {
+			m.Topology.Nodes = append(m.Topology.Nodes, &podresourcesapi.NUMANode{ID: int64(id)})
+		}
+		out = append(out, m)
 	}
 	return out
 }

@@ -40,6 +40,7 @@ import (
 	"knarr/node/kubelet/csi"
 	"knarr/node/kubelet/deviceplugin"
 	"knarr/node/kubelet/fscall"
+	"knarr/node/kubelet/memorymanager"
 	"knarr/node/kubelet/objects"
 	"knarr/node/kubelet/podspec"
 	"knarr/node/kubelet/prober"
@@ -211,6 +212,7 @@ type Kubelet struct {
 	drivers         *csi.Manager
 	devices         *deviceplugin.Manager
 	cpus            *cpumanager.Manager
+	memory          *memorymanager.Manager
 	alignment       alignment
 	shuttingDown    atomic.Bool
 	// busAddress and logindDir are of D-Bus and logind; "": those of the system.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 
 	"knarr/node/kubelet/configuration"
 	"knarr/node/kubelet/cpumanager"
+	"knarr/node/kubelet/memorymanager"
 	"knarr/node/kubelet/podspec"
 	"knarr/node/kubelet/topologymanager"
 )
@@ -50,7 +52,7 @@ func (a *alignment) forget(pod types.UID) {
 	delete(a.all, pod)
 }
 
-// newManagers makes what gives CPUs to containers and aligns them with devices.
+// newManagers makes what gives CPUs and memory to containers and aligns them with devices.
 func (k *Kubelet) newManagers(sys string) error {
 	s := k.cfg.Settings
 	t, err := cpumanager.ReadTopology(sys)
@@ -85,12 +87,54 @@ func (k *Kubelet) newManagers(sys string) error {
 		}
 		c.Reserved = c.ReservedSet.Size()
 	}
-	k.cpus, err = cpumanager.New(c)
+	if k.cpus, err = cpumanager.New(c); err != nil {
+		return err
+	}
+	return k.newMemoryManager(sys)
+}
+
+// newMemoryManager makes what gives containers memory of certain NUMA nodes.
+func (k *Kubelet) newMemoryManager(sys string) error {
+	c := memorymanager.Config{Dir: k.cfg.RootDir, Policy: k.cfg.Settings.MemoryManagerPolicy}
+	if c.Policy == memorymanager.Static {
+		var err error
+		if c.Nodes, err = memorymanager.ReadNodes(sys, k.machine.memory, k.machine.hugepages); err != nil {
+			return err
+		}
+		if c.Reserved, err = memorymanager.ReservedBy(k.cfg.Settings.ReservedMemory, k.reserved(), c.Nodes); err != nil {
+			return err
+		}
+	}
+	var err error
+	k.memory, err = memorymanager.New(c)
 	return err
 }
 
-// align gives the containers of a pod their CPUs, near their devices, or says why the
-// pod is not taken; the lock is held.
+// reserved is what is kept from pods of the whole node.
+func (k *Kubelet) reserved() corev1.ResourceList {
+	s, out := k.cfg.Settings, k.hardReserved(k.capacity())
+	for _, of := range []map[string]string{s.SystemReserved, s.KubeReserved} {
+		for name, q := range configuration.Reserved(of) {
+			sum := out[name]
+			sum.Add(q)
+			out[name] = sum
+		}
+	}
+	return out
+}
+
+// prune takes their CPUs and memory from pods that have ended.
+func (k *Kubelet) prune(active map[types.UID]bool) {
+	if err := k.cpus.Prune(active); err != nil {
+		slog.Warn("keep which container has which CPUs", "err", err)
+	}
+	if err := k.memory.Prune(active); err != nil {
+		slog.Warn("keep which container has memory of which NUMA nodes", "err", err)
+	}
+}
+
+// align gives the containers of a pod their CPUs and memory, near their devices, or says
+// why the pod is not taken; the lock is held.
 func (k *Kubelet) align(pod *corev1.Pod) *rejection {
 	if k.cpus == nil || pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded {
 		return nil
@@ -98,9 +142,7 @@ func (k *Kubelet) align(pod *corev1.Pod) *rejection {
 	if k.synced.isOpen() && k.static.isOpen() {
 		active := k.active()
 		active[pod.UID] = true
-		if err := k.cpus.Prune(active); err != nil {
-			slog.Warn("keep which container has which CPUs", "err", err)
-		}
+		k.prune(active)
 	}
 	p := k.alignment.policy
 	if p.Name != topologymanager.None {
@@ -109,7 +151,7 @@ func (k *Kubelet) align(pod *corev1.Pod) *rejection {
 	var whole topologymanager.Hint
 	if p.Scope == topologymanager.PodScope {
 		var admit bool
-		if whole, admit = p.Merge(append([]topologymanager.Hints{k.cpus.PodHints(pod)}, k.devices.PodHints(pod, k.alignment.nodes)...)); !admit {
+		if whole, admit = p.Merge(slices.Concat([]topologymanager.Hints{k.cpus.PodHints(pod)}, k.memory.PodHints(pod), k.devices.PodHints(pod, k.alignment.nodes))); !admit {
 			return k.misaligned()
 		}
 	}
@@ -121,14 +163,16 @@ func (k *Kubelet) align(pod *corev1.Pod) *rejection {
 		best := whole
 		if p.Scope != topologymanager.PodScope {
 			var admit bool
-			best, admit = p.Merge(append([]topologymanager.Hints{k.cpus.Hints(pod, c)}, k.devices.Hints(pod, c, k.alignment.nodes)...))
+			best, admit = p.Merge(slices.Concat([]topologymanager.Hints{k.cpus.Hints(pod, c)}, k.memory.Hints(pod, c), k.devices.Hints(pod, c, k.alignment.nodes)))
 			if !admit {
 				r = k.misaligned()
 				return
 			}
 		}
 		k.alignment.set(pod.UID, c.Name, best.Nodes)
-		r = k.allocateCPUs(pod, c, best.Nodes)
+		if r = k.allocateCPUs(pod, c, best.Nodes); r == nil {
+			r = k.allocateMemory(pod, c, best)
+		}
 	})
 	k.wakeCPUs()
 	return r
@@ -153,6 +197,18 @@ func (k *Kubelet) allocateCPUs(pod *corev1.Pod, c *corev1.Container, near topolo
 		return &rejection{"SMTAlignmentError", err.Error()}
 	}
 	return &rejection{"UnexpectedAdmissionError", fmt.Sprintf("Allocate failed due to %v, which is unexpected", err)}
+}
+
+func (k *Kubelet) allocateMemory(pod *corev1.Pod, c *corev1.Container, near topologymanager.Hint) *rejection {
+	if !k.memory.Wants(pod) {
+		return nil
+	}
+	k.metrics.memoryPinnings.WithLabelValues().Inc()
+	if err := k.memory.Allocate(pod, c, near); err != nil {
+		k.metrics.memoryPinningErrors.WithLabelValues().Inc()
+		return &rejection{"UnexpectedAdmissionError", fmt.Sprintf("Allocate failed due to %v, which is unexpected", err)}
+	}
+	return nil
 }
 
 func (k *Kubelet) wakeCPUs() {
@@ -185,9 +241,7 @@ func (k *Kubelet) pinContainers(ctx context.Context) {
 
 func (k *Kubelet) pin(ctx context.Context, pinned map[string]string) {
 	if active, ok := k.activePods(); ok {
-		if err := k.cpus.Prune(active); err != nil {
-			slog.Warn("keep which container has which CPUs", "err", err)
-		}
+		k.prune(active)
 	}
 	running := map[string]bool{}
 	for _, w := range k.all() {

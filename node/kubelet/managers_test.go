@@ -9,8 +9,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
+	"knarr/node/kubelet/configuration"
 	"knarr/node/kubelet/deviceplugin/plugintest"
 	"knarr/node/kubelet/podtest"
 )
@@ -81,5 +83,76 @@ func TestTopology(t *testing.T) {
 	n.until("a pod for which there is no node", func() bool { return n.api.pod("two").Status.Reason == "TopologyAffinityError" })
 	if m := n.api.pod("two").Status.Message; !strings.Contains(m, "Resources cannot be allocated with Topology locality") {
 		t.Errorf("message %q", m)
+	}
+}
+
+// TestMemory: a container of a Guaranteed pod has memory of one NUMA node, agents are told
+// so, and one that asks for more than there is is rejected.
+func TestMemory(t *testing.T) {
+	n := newNode(t)
+	n.sys = podtest.CPUs(t, 8, 2)
+	podtest.Memory(t, n.sys, 2, 4, 0)
+	n.config = func(c *Config) {
+		c.Settings.MemoryManagerPolicy, c.Settings.SystemReserved = "Static", map[string]string{"memory": "1Gi"}
+		c.Settings.ReservedMemory = []kubeletconfig.MemoryReservation{{NumaNode: 0, Limits: corev1.ResourceList{"memory": resource.MustParse("1Gi")}}}
+	}
+	stop := n.start()
+	with := func(name, memory string) *corev1.Pod {
+		p := podtest.Pod(name, name)
+		p.Spec.Containers[0].Resources = podtest.Resources("1", memory, "1", memory)
+		return p
+	}
+	n.api.addPod(podtest.Pod("any", "any"))
+	n.api.addPod(with("small", "1Gi"))
+	n.until("both pods", func() bool { return n.ready("any")() && n.ready("small")() })
+	n.api.addPod(with("large", "3584Mi"))
+	n.until("a pod for which only the other node has enough", n.ready("large"))
+	for name, want := range map[string]string{"any": "", "small": "0", "large": "1"} {
+		if got := n.rt.Resources(name).GetCpusetMems(); got != want {
+			t.Errorf("%s has memory of %q, want %q", name, got, want)
+		}
+	}
+	n.api.addPod(with("more", "3Gi"))
+	n.until("one too many rejected", func() bool { return n.api.pod("more").Status.Reason == "UnexpectedAdmissionError" })
+	if m := n.api.pod("more").Status.Message; !strings.Contains(m, "Allocate failed due to [memorymanager] failed to get the default NUMA affinity, no NUMA nodes with enough memory is available, which is unexpected") {
+		t.Errorf("message %q", m)
+	}
+	if got := blocks(n.k.memory.Blocks("uid-large", "large")); len(got) != 1 || got[0].Size != 3584<<20 || got[0].Topology.Nodes[0].ID != 1 {
+		t.Errorf("agents are told %v", got)
+	}
+	stop()
+	n.start()
+	n.api.deletePod("small")
+	n.until("the pod gone", func() bool { return n.api.pod("small") == nil })
+	n.api.addPod(with("other", "2Gi"))
+	n.until("one in its place, after a restart", n.ready("other"))
+	if got := n.rt.Resources("other").GetCpusetMems(); got != "0" {
+		t.Errorf("other has memory of %q", got)
+	}
+}
+
+// TestPinnedResize: what containers have for themselves is not changed while they run.
+func TestPinnedResize(t *testing.T) {
+	is := pinnedPod("p", "1")
+	cpu, memory := pinnedPod("p", "2"), pinnedPod("p", "1")
+	memory.Spec.Containers[0].Resources = podtest.Resources("1", "2Mi", "1", "2Mi")
+	burst := podtest.Pod("p", "p")
+	burst.Spec.Containers[0].Resources = podtest.Resources("2", "2Mi", "3", "3Mi")
+	both := &configuration.Settings{CPUManagerPolicy: "static", MemoryManagerPolicy: "Static"}
+	for _, c := range []struct {
+		want    *corev1.Pod
+		s       *configuration.Settings
+		message string
+	}{
+		{cpu, both, `Resize is infeasible for Guaranteed Pods alongside CPU Manager policy "static"`},
+		{memory, both, `Resize is infeasible for Guaranteed Pods alongside Memory Manager policy "Static"`},
+		{cpu, &configuration.Settings{CPUManagerPolicy: "none", MemoryManagerPolicy: "Static"}, ""},
+		{memory, &configuration.Settings{CPUManagerPolicy: "static", MemoryManagerPolicy: "None"}, ""},
+		{burst, both, ""},
+		{is, both, ""},
+	} {
+		if got := pinnedResize(c.s, is, c.want); got != c.message {
+			t.Errorf("%q, want %q", got, c.message)
+		}
 	}
 }

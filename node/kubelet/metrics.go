@@ -30,6 +30,7 @@ type metrics struct {
 	evictions, rejections, imagesRemoved      *prometheus.CounterVec
 	alignments, misalignments                 *prometheus.CounterVec
 	pinnings, pinningErrors                   *prometheus.CounterVec
+	memoryPinnings, memoryPinningErrors       *prometheus.CounterVec
 	shutdownBegan, shutdownEnded              prometheus.Gauge
 	preemptions                               *prometheus.CounterVec
 	pluginsRegistered                         *prometheus.CounterVec
@@ -104,6 +105,8 @@ func newMetrics() *metrics {
 	m.misalignments = count("kubelet_topology_manager_admission_errors_total", "Pods whose resources could not be aligned")
 	m.pinnings = count("kubelet_cpu_manager_pinning_requests_total", "Containers that were to have CPUs for themselves")
 	m.pinningErrors = count("kubelet_cpu_manager_pinning_errors_total", "Containers that could not have CPUs for themselves")
+	m.memoryPinnings = count("kubelet_memory_manager_pinning_requests_total", "Containers that were to have memory of certain NUMA nodes")
+	m.memoryPinningErrors = count("kubelet_memory_manager_pinning_errors_total", "Containers that could not have memory of certain NUMA nodes")
 	m.preemptions = count("kubelet_preemptions", "Pods that were preempted", "preemption_signal")
 	m.pluginsRegistered = count("kubelet_device_plugin_registration_total", "Registrations of device plugins", "resource_name")
 	m.deviceTook = took("kubelet_device_plugin_alloc_duration_seconds", "How long device plugins took to allocate",

@@ -11,7 +11,10 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"knarr/node/kubelet/cgroup"
+	"knarr/node/kubelet/configuration"
+	"knarr/node/kubelet/cpumanager"
 	"knarr/node/kubelet/criconfig"
+	"knarr/node/kubelet/memorymanager"
 	"knarr/node/kubelet/podspec"
 	"knarr/node/kubelet/runtimestate"
 )
@@ -115,7 +118,7 @@ func (w *worker) allocate() {
 	}
 	w.k.mu.Lock()
 	defer w.k.mu.Unlock()
-	if reason, message := w.k.resizeFits(w.desired); reason != "" {
+	if reason, message := w.k.resizeFits(w.pod, w.desired); reason != "" {
 		w.resizeDeferred.Store(reason == corev1.PodReasonDeferred)
 		w.resizeEvent(corev1.EventTypeWarning, "Resize"+reason, "Pod resize "+reason, message, w.desired)
 		w.resizePending = &corev1.PodCondition{Type: corev1.PodResizePending, Status: corev1.ConditionTrue, Reason: reason, Message: message}
@@ -190,9 +193,38 @@ func (k *Kubelet) pruneAllocations(ctx context.Context) {
 	}
 }
 
+// pinnedResize says why a pod whose containers have CPUs or memory for themselves cannot be
+// given others, if so.
+func pinnedResize(s *configuration.Settings, is, want *corev1.Pod) (message string) {
+	if podspec.QOS(want) != corev1.PodQOSGuaranteed {
+		return ""
+	}
+	changed := func(name corev1.ResourceName) (changed bool) {
+		podspec.EachContainer(want, func(c *corev1.Container, kind podspec.ContainerKind) {
+			if kind == podspec.EphemeralContainer || kind == podspec.InitContainer && !podspec.IsSidecar(c) {
+				return
+			}
+			if has, _ := podspec.FindContainer(is, c.Name); has != nil {
+				changed = changed || !c.Resources.Requests[name].Equal(has.Resources.Requests[name])
+			}
+		})
+		return changed
+	}
+	switch {
+	case s.CPUManagerPolicy == cpumanager.Static && changed(corev1.ResourceCPU):
+		return fmt.Sprintf("Resize is infeasible for Guaranteed Pods alongside CPU Manager policy %q", cpumanager.Static)
+	case s.MemoryManagerPolicy == memorymanager.Static && changed(corev1.ResourceMemory):
+		return fmt.Sprintf("Resize is infeasible for Guaranteed Pods alongside Memory Manager policy %q", memorymanager.Static)
+	}
+	return ""
+}
+
 // resizeFits says why a resized pod does not fit on the node, if so; the lock
 // is held.
-func (k *Kubelet) resizeFits(pod *corev1.Pod) (reason, message string) {
+func (k *Kubelet) resizeFits(is, pod *corev1.Pod) (reason, message string) {
+	if m := pinnedResize(k.cfg.Settings, is, pod); m != "" {
+		return corev1.PodReasonInfeasible, m
+	}
 	node := k.node.Load()
 	if node == nil {
 		return "", ""

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -241,7 +242,7 @@ func (k *Kubelet) runContainer(ctx context.Context, in criconfig.Inputs, sandbox
 	}
 	in.ImageVolumes, in.Services, in.Allocatable = images, k.serviceList(), k.allocatable()
 	in.RecursiveReadOnly, in.Objects, in.Files = k.recursiveReadOnly(pod), k.objects, k.podFiles()
-	in.CPUs = k.cpus.For(pod.UID, c.Name)
+	in.CPUs, in.MemoryNodes = k.cpus.For(pod.UID, c.Name), k.memory.Nodes(pod.UID, c.Name)
 	if in.Plugins, err = k.devices.Answers(ctx, pod, c); err != nil {
 		return waitError{"CreateContainerConfigError", err.Error()}
 	}
@@ -261,6 +262,9 @@ func (k *Kubelet) runContainer(ctx context.Context, in criconfig.Inputs, sandbox
 	}
 	k.events.Event(ref, corev1.EventTypeNormal, "Created", "Container created")
 	id := created.ContainerId
+	if err := k.memory.Started(pod, c.Name); err != nil {
+		slog.WarnContext(ctx, "keep which container has memory of which NUMA nodes", "err", err)
+	}
 	starting, cancel := startContext(ctx)
 	_, err = k.runtime.StartContainer(starting, &cri.StartContainerRequest{ContainerId: id})
 	cancel()

@@ -44,8 +44,6 @@ var idle = map[string]idleField{
 	"imagePullCredentialsVerificationPolicy":    {"NeverVerifyPreloadedImages", "images that were not pulled by a pod may be used by all"},
 	"preloadedImagesVerificationAllowlist":      {nil, "images that were not pulled by a pod may be used by all"},
 
-	"memoryManagerPolicy":     {"None", "memory is of any NUMA node"},
-	"reservedMemory":          {nil, "memory is of any NUMA node"},
 	"memoryReservationPolicy": {"None", "memory is not protected"},
 	"registerNode":            {true, "the Node is made"},
 }

@@ -35,8 +35,8 @@ type Inputs struct {
 	// recursiveReadOnly says whether the runtime can mount a volume read-only
 	// with everything that is mounted below it.
 	RecursiveReadOnly bool
-	// CPUs are those it runs on; "": all.
-	CPUs string
+	// CPUs are those it runs on, MemoryNodes the NUMA nodes of its memory; "": all.
+	CPUs, MemoryNodes string
 	// Plugins are what the plugins of the container's devices want.
 	Plugins []*pluginapi.ContainerAllocateResponse
 	Objects Objects

@@ -57,7 +57,7 @@ func linuxConfig(n Node, in Inputs) (*cri.LinuxContainerConfig, error) {
 		out.NamespaceOptions.Pid, out.NamespaceOptions.TargetId = cri.NamespaceMode_TARGET, in.Target
 	}
 	resources := n.ContainerResources(pod, c)
-	resources.CpusetCpus = in.CPUs
+	resources.CpusetCpus, resources.CpusetMems = in.CPUs, in.MemoryNodes
 	return &cri.LinuxContainerConfig{Resources: resources, SecurityContext: out}, nil
 }
 
