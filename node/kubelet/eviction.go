@@ -37,16 +37,15 @@ const (
 type signal struct {
 	name     string
 	resource corev1.ResourceName
-	// node and images say on which of the two file systems pods take it.
-	node, images bool
+	// disk says that it is a disk that is short.
+	disk bool
 	// read gives what is available and what there is in all.
 	read func(*Kubelet) (available, all int64, err error)
 }
 
-// signals are all of them; containers' own files lie where images do, and are not
-// observed apart.
+// signals are all of them.
 var signals = []signal{
-	{eviction.MemoryAvailable, corev1.ResourceMemory, false, false, func(*Kubelet) (int64, int64, error) {
+	{eviction.MemoryAvailable, corev1.ResourceMemory, false, func(*Kubelet) (int64, int64, error) {
 		m, err := meminfo()
 		if err != nil {
 			return 0, 0, err
@@ -54,34 +53,40 @@ var signals = []signal{
 		used := m["MemTotal"] - m["MemFree"] - m["Inactive(file)"]
 		return m["MemTotal"] - used, m["MemTotal"], nil
 	}},
-	{eviction.AllocatableMemoryAvailable, corev1.ResourceMemory, false, false, func(k *Kubelet) (int64, int64, error) {
+	{eviction.AllocatableMemoryAvailable, corev1.ResourceMemory, false, func(k *Kubelet) (int64, int64, error) {
 		_, set, err := k.cgroups.Memory(k.cfg.CgroupParent)
 		all := k.absolute(corev1.ResourceMemory)
 		return all - int64(set), all, err
 	}},
-	{eviction.NodeFsAvailable, corev1.ResourceEphemeralStorage, true, false, func(k *Kubelet) (int64, int64, error) {
-		d, err := k.statDisk(k.cfg.RootDir)
-		return int64(d.free), int64(d.size), err
-	}},
-	{eviction.NodeFsInodesFree, resourceInodes, true, false, func(k *Kubelet) (int64, int64, error) {
-		d, err := k.statDisk(k.cfg.RootDir)
-		return int64(d.inodesFree), int64(d.inodes), err
-	}},
-	{eviction.ImageFsAvailable, corev1.ResourceEphemeralStorage, false, true, func(k *Kubelet) (int64, int64, error) {
-		d, err := k.statDisk(k.imageDir())
-		return int64(d.free), int64(d.size), err
-	}},
-	{eviction.ImageFsInodesFree, resourceInodes, false, true, func(k *Kubelet) (int64, int64, error) {
-		d, err := k.statDisk(k.imageDir())
-		return int64(d.inodesFree), int64(d.inodes), err
-	}},
-	{eviction.PIDAvailable, resourcePIDs, false, false, func(*Kubelet) (int64, int64, error) {
+	{eviction.NodeFsAvailable, corev1.ResourceEphemeralStorage, true, bytesOf((*Kubelet).rootDir)},
+	{eviction.NodeFsInodesFree, resourceInodes, true, inodesOf((*Kubelet).rootDir)},
+	{eviction.ImageFsAvailable, corev1.ResourceEphemeralStorage, true, bytesOf((*Kubelet).imageDir)},
+	{eviction.ImageFsInodesFree, resourceInodes, true, inodesOf((*Kubelet).imageDir)},
+	{eviction.ContainerFsAvailable, corev1.ResourceEphemeralStorage, true, bytesOf((*Kubelet).containerDir)},
+	{eviction.ContainerFsInodesFree, resourceInodes, true, inodesOf((*Kubelet).containerDir)},
+	{eviction.PIDAvailable, resourcePIDs, false, func(*Kubelet) (int64, int64, error) {
 		r := rlimit(readTrim("/proc/sys/kernel/pid_max"), readTrim("/proc/sys/kernel/threads-max"), readTrim("/proc/loadavg"), metav1.Now())
 		if r == nil || r.MaxPID == nil || r.NumOfRunningProcesses == nil {
 			return 0, 0, errors.New("count processes")
 		}
 		return *r.MaxPID - *r.NumOfRunningProcesses, *r.MaxPID, nil
 	}},
+}
+
+// bytesOf reads how much a disk has left.
+func bytesOf(dir func(*Kubelet) string) func(*Kubelet) (int64, int64, error) {
+	return func(k *Kubelet) (int64, int64, error) {
+		d, err := k.statDisk(dir(k))
+		return int64(d.free), int64(d.size), err
+	}
+}
+
+// inodesOf reads how many more files a disk can have.
+func inodesOf(dir func(*Kubelet) string) func(*Kubelet) (int64, int64, error) {
+	return func(k *Kubelet) (int64, int64, error) {
+		d, err := k.statDisk(dir(k))
+		return int64(d.inodesFree), int64(d.inodes), err
+	}
 }
 
 // signalNamed is the signal of a threshold, or none.
@@ -101,17 +106,19 @@ func (k *Kubelet) watchPressure(ctx context.Context) {
 	s := k.cfg.Settings
 	all, _ := eviction.Parse(s.EvictionHard, s.EvictionSoft, s.EvictionSoftGracePeriod, s.EvictionMinimumReclaim,
 		slices.Contains(s.EnforceNodeAllocatable, configuration.PodsEnforcement) && k.cfg.CgroupParent != "-") // checked by New
-	for _, t := range all {
-		if _, ok := signalNamed(t.Signal); !ok {
-			slog.Warn("threshold of eviction is ignored: containers' own files lie where images do", "signal", t.Signal)
-		}
-	}
-	state := &eviction.State{Transition: s.EvictionPressureTransitionPeriod.Duration}
+	state, warned := &eviction.State{Transition: s.EvictionPressureTransitionPeriod.Duration}, false
 	for {
 		if *s.LocalStorageCapacityIsolation {
 			k.enforceLimits(ctx)
 		}
-		k.relieve(ctx, all, state)
+		with, ignored := eviction.WithContainerFs(all, k.layout())
+		for _, t := range ignored {
+			if !warned {
+				slog.Warn("threshold of eviction is ignored: what containers write has the thresholds of the disk it shares", "signal", t.Signal)
+			}
+		}
+		warned = true
+		k.relieve(ctx, with, state)
 		if !sleep(ctx, pressurePeriod) {
 			return
 		}
@@ -146,7 +153,7 @@ func (k *Kubelet) relieve(ctx context.Context, all []eviction.Threshold, state *
 	t := met[0]
 	what, _ := signalNamed(t.Signal)
 	k.events.Event(k.nodeRef(), corev1.EventTypeWarning, "EvictionThresholdMet", "Attempting to reclaim "+string(what.resource))
-	if what.node || what.images {
+	if what.disk && eviction.TakesOf(t.Signal, k.layout()).Images {
 		// Images first: they can be had again.
 		if freed, err := k.freeImages(ctx, 1<<62, now); err == nil && freed > 0 && !k.stillMet(t, met) {
 			return
@@ -161,7 +168,7 @@ func (k *Kubelet) stillMet(t eviction.Threshold, met []eviction.Threshold) bool 
 	for _, m := range met {
 		what, _ := signalNamed(m.Signal)
 		o, known := now[m.Signal]
-		if (what.node || what.images) && (!known || o.Available < m.Value.Of(o.All)+m.Reclaim.Of(o.All)) {
+		if what.disk && (!known || o.Available < m.Value.Of(o.All)+m.Reclaim.Of(o.All)) {
 			return true
 		}
 	}
@@ -198,22 +205,21 @@ func rank(all []candidate) {
 	})
 }
 
-// dedicatedImages says whether images have a file system of their own.
-func (k *Kubelet) dedicatedImages() bool {
-	a, err := k.statDisk(k.cfg.RootDir)
-	if err != nil {
-		return false
+// layout is which disks the node's files, images and containers' files share; one, if
+// they do not answer.
+func (k *Kubelet) layout() eviction.Layout {
+	node, err := k.statDisk(k.rootDir())
+	images, ierr := k.statDisk(k.imageDir())
+	containers, cerr := k.statDisk(k.containerDir())
+	if err != nil || ierr != nil || cerr != nil {
+		return eviction.Together
 	}
-	b, err := k.statDisk(k.imageDir())
-	return err == nil && a.id != b.id
+	return eviction.LayoutOf(images.id == node.id, containers.id == node.id, images.id == containers.id)
 }
 
 // evictOne evicts the pod that has most to do with it, and says whether there was one.
 func (k *Kubelet) evictOne(ctx context.Context, what signal, t eviction.Threshold, o eviction.Observation) bool {
-	name, node, images := what.resource, what.node, what.images
-	if !k.dedicatedImages() {
-		node, images = true, true
-	}
+	name, takes := what.resource, eviction.TakesOf(t.Signal, k.layout())
 	switch name {
 	case corev1.ResourceMemory, resourcePIDs:
 		k.measureLayers(ctx) // pods decide how long their files take to count, and memory does not wait
@@ -242,9 +248,9 @@ func (k *Kubelet) evictOne(ctx context.Context, what signal, t eviction.Threshol
 			}
 			c.usage = int64(n)
 		case resourceInodes:
-			c.usage = int64(k.storageOf(s.pod.UID).total(node, images).Inodes)
+			c.usage = int64(k.storageOf(s.pod.UID).total(takes.Files, takes.Layers).Inodes)
 		default:
-			c.usage = int64(k.storageOf(s.pod.UID).total(node, images).Bytes)
+			c.usage = int64(k.storageOf(s.pod.UID).total(takes.Files, takes.Layers).Bytes)
 			c.req = requests.StorageEphemeral().Value()
 		}
 		all = append(all, c)
@@ -326,7 +332,7 @@ func (k *Kubelet) enforceLimits(ctx context.Context) {
 		k.measureLayers(ctx)
 	}
 	k.measurePods(ctx, limited)
-	dedicated := k.dedicatedImages()
+	dedicated := k.layout() != eviction.Together
 	for _, w := range limited {
 		pod := w.shown.Load().pod
 		if ctx.Err() != nil {

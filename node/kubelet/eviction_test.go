@@ -2,7 +2,11 @@ package kubelet
 
 import (
 	"testing"
+	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"knarr/node/kubelet/eviction"
 	"knarr/node/kubelet/podtest"
 )
 
@@ -13,5 +17,26 @@ func TestRank(t *testing.T) {
 	rank(all)
 	if all[0].pod.Name != "low" || all[1].pod.Name != "high" || all[2].pod.Name != "within" {
 		t.Errorf("%s %s %s", all[0].pod.Name, all[1].pod.Name, all[2].pod.Name)
+	}
+}
+
+// TestContainerFs: where the runtime says that containers write to another disk than that
+// of images, that disk is what statistics show and signals are read of.
+func TestContainerFs(t *testing.T) {
+	n := newNode(t)
+	n.rt.ContainerDir = "/proc" // is always mounted, has no room, and counts no files
+	n.start()
+	n.api.addPod(podtest.Pod("p", "p"))
+	n.until("the pod", n.ready("p"))
+	if l := n.k.layout(); l != eviction.Split {
+		t.Errorf("layout %v", l)
+	}
+	seen := n.k.observe([]eviction.Threshold{{Signal: eviction.ImageFsAvailable}, {Signal: eviction.ContainerFsAvailable}})
+	if seen[eviction.ImageFsAvailable].All == 0 || seen[eviction.ContainerFsAvailable].All != 0 {
+		t.Errorf("seen %v", seen)
+	}
+	s := n.k.nodeStats(metav1.NewTime(time.Now()), false)
+	if *s.Runtime.ImageFs.CapacityBytes == 0 || *s.Runtime.ContainerFs.CapacityBytes != 0 {
+		t.Errorf("images on %d bytes, containers on %d", *s.Runtime.ImageFs.CapacityBytes, *s.Runtime.ContainerFs.CapacityBytes)
 	}
 }

@@ -23,7 +23,9 @@ const imageGCPeriod = 5 * time.Minute
 type imageUse struct {
 	mu  sync.Mutex
 	all map[string]*imageRecord
-	dir string // where the runtime keeps images; "" until it has answered
+	// dir is where the runtime keeps images, layers where containers' own files are; ""
+	// until it has answered.
+	dir, layers string
 }
 
 type imageRecord struct {
@@ -60,18 +62,39 @@ func nodeImages(all []*cri.Image, most int) []corev1.ContainerImage {
 	return out
 }
 
+// rootDir is where the kubelet keeps its own files.
+func (k *Kubelet) rootDir() string { return k.cfg.RootDir }
+
 // imageDir is where the runtime keeps images.
 func (k *Kubelet) imageDir() string {
-	k.imageUse.mu.Lock()
-	defer k.imageUse.mu.Unlock()
-	if k.imageUse.dir == "" {
+	images, _ := k.runtimeDirs()
+	return images
+}
+
+// containerDir is where the runtime keeps what containers write to their own files.
+func (k *Kubelet) containerDir() string {
+	_, containers := k.runtimeDirs()
+	return containers
+}
+
+// runtimeDirs asks the runtime once. One that says nothing of containers' files keeps
+// them with the images.
+func (k *Kubelet) runtimeDirs() (images, containers string) {
+	u := &k.imageUse
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.dir == "" {
 		res, err := k.images.ImageFsInfo(k.ctx, &cri.ImageFsInfoRequest{})
 		if err != nil || len(res.ImageFilesystems) == 0 {
-			return k.cfg.RootDir
+			return k.cfg.RootDir, k.cfg.RootDir
 		}
-		k.imageUse.dir = res.ImageFilesystems[0].GetFsId().GetMountpoint()
+		u.dir = res.ImageFilesystems[0].GetFsId().GetMountpoint()
+		u.layers = u.dir
+		if c := res.ContainerFilesystems; len(c) > 0 && c[0].GetFsId().GetMountpoint() != "" {
+			u.layers = c[0].GetFsId().GetMountpoint()
+		}
 	}
-	return k.imageUse.dir
+	return u.dir, u.layers
 }
 
 // collectImages removes unused images when their disk is full.

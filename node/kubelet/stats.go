@@ -64,10 +64,10 @@ func (k *Kubelet) summary(ctx context.Context, only bool) (*stats.Summary, error
 	k.storage.mu.Unlock()
 	out := &stats.Summary{Node: k.nodeStats(metav1.Now(), only), Pods: []stats.PodStats{}}
 	var reader *cgroup.Reader
-	var nodeDisk, imageDisk *disk
+	var nodeDisk, layerDisk *disk
 	if !only {
 		reader = k.cgroups.NewReader()
-		nodeDisk, imageDisk = k.podDisks()
+		nodeDisk, layerDisk = k.podDisks()
 		out.Node.SystemContainers = k.systemContainers(reader)
 	}
 	for _, w := range k.all() {
@@ -99,7 +99,7 @@ func (k *Kubelet) summary(ctx context.Context, only bool) (*stats.Summary, error
 			p.Network = k.podNetwork(ctx, s)
 			p.EphemeralStorage = usedStats(used.total(true, true), measured)
 			p.VolumeStats = append(volumeStats(used, measured), k.mountedStats(s.pod.UID)...)
-			k.complete(&p, k.podCgroup(s.pod), reader, nodeDisk, imageDisk)
+			k.complete(&p, k.podCgroup(s.pod), reader, nodeDisk, layerDisk)
 		}
 		out.Pods = append(out.Pods, p)
 	}
@@ -279,7 +279,10 @@ func (k *Kubelet) nodeStats(now metav1.Time, only bool) stats.NodeStats {
 		n.Fs = fsStats(d, now)
 	}
 	if d, err := k.statDisk(k.imageDir()); err == nil {
-		n.Runtime = &stats.RuntimeStats{ImageFs: fsStats(d, now), ContainerFs: fsStats(d, now)}
+		n.Runtime = &stats.RuntimeStats{ImageFs: fsStats(d, now)}
+		if d, err := k.statDisk(k.containerDir()); err == nil {
+			n.Runtime.ContainerFs = fsStats(d, now)
+		}
 	}
 	return n
 }

@@ -38,15 +38,15 @@ func sum(m map[string]podfile.Usage) (u podfile.Usage) {
 	return u
 }
 
-// total is what is on the node's file system and on that of images, or on one
-// of them: all of it where both are one.
-func (s podStorage) total(node, images bool) (u podfile.Usage) {
-	if node {
+// total is what is among the node's files, or among what containers wrote to their own:
+// all of it where both are on one disk.
+func (s podStorage) total(files, layers bool) (u podfile.Usage) {
+	if files {
 		u.Add(sum(s.logs))
 		u.Add(sum(s.volumes))
 		u.Add(s.files)
 	}
-	if images {
+	if layers {
 		u.Add(sum(s.layers))
 	}
 	return u

@@ -128,19 +128,19 @@ func onDisk(f *stats.FsStats, d *disk) *stats.FsStats {
 }
 
 // podDisks are the two that pods write to; nil is one that did not answer.
-func (k *Kubelet) podDisks() (node, images *disk) {
+func (k *Kubelet) podDisks() (node, containers *disk) {
 	if d, err := k.statDisk(k.cfg.RootDir); err == nil {
 		node = &d
 	}
-	if d, err := k.statDisk(k.imageDir()); err == nil {
-		images = &d
+	if d, err := k.statDisk(k.containerDir()); err == nil {
+		containers = &d
 	}
-	return node, images
+	return node, containers
 }
 
 // complete adds to a pod's statistics what takes more than a look at its usage: what
 // its group and the disks it is on say.
-func (k *Kubelet) complete(p *stats.PodStats, group string, r *cgroup.Reader, node, images *disk) {
+func (k *Kubelet) complete(p *stats.PodStats, group string, r *cgroup.Reader, node, containers *disk) {
 	onDisk(p.EphemeralStorage, node)
 	for i := range p.VolumeStats {
 		if v := &p.VolumeStats[i]; v.CapacityBytes == nil {
@@ -148,7 +148,7 @@ func (k *Kubelet) complete(p *stats.PodStats, group string, r *cgroup.Reader, no
 		}
 	}
 	for i := range p.Containers {
-		onDisk(p.Containers[i].Rootfs, images)
+		onDisk(p.Containers[i].Rootfs, containers)
 		onDisk(p.Containers[i].Logs, node)
 	}
 	if group == "" {

@@ -292,5 +292,9 @@ func (r *Runtime) RemoveImage(_ context.Context, q *cri.RemoveImageRequest) (*cr
 
 // ImageFsInfo knows no file system.
 func (r *Runtime) ImageFsInfo(context.Context, *cri.ImageFsInfoRequest) (*cri.ImageFsInfoResponse, error) {
-	return &cri.ImageFsInfoResponse{ImageFilesystems: []*cri.FilesystemUsage{{Timestamp: time.Now().UnixNano(), FsId: &cri.FilesystemIdentifier{Mountpoint: "/"}}}}, nil
+	res := &cri.ImageFsInfoResponse{ImageFilesystems: []*cri.FilesystemUsage{{Timestamp: time.Now().UnixNano(), FsId: &cri.FilesystemIdentifier{Mountpoint: "/"}}}}
+	if r.ContainerDir != "" {
+		res.ContainerFilesystems = []*cri.FilesystemUsage{{Timestamp: time.Now().UnixNano(), FsId: &cri.FilesystemIdentifier{Mountpoint: r.ContainerDir}}}
+	}
+	return res, nil
 }

@@ -33,6 +33,8 @@ type Runtime struct {
 	Registry func(image string, auth *cri.AuthConfig) error
 	// Started is called when a container has started, by its name.
 	Started func(container, id string)
+	// ContainerDir is where what containers write is said to be; "": nothing is said of it.
+	ContainerDir string
 
 	mu         sync.Mutex
 	next       int
