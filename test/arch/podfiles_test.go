@@ -39,6 +39,8 @@ var opensPaths = map[string]string{
 	"node/kubelet/statefile/statefile.go":            "the kubelet's own records, which no container sees",
 	"node/kubelet/settings.go":                       "/proc/sys of the node",
 	"node/kubelet/configuration/configuration.go":    "the node's configuration files",
+	"node/kubelet/credentialprovider/config.go":      "the node's configuration of plugins",
+	"node/kubelet/credentialprovider/provider.go":    "the directory of plugins",
 	"node/kubelet/cpumanager/topology.go":            "/sys of the node",
 	"node/kubelet/memorymanager/machine.go":          "/sys of the node",
 	"node/kubelet/shutdown/logind.go":                "logind's configuration",
