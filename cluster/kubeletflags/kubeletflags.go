@@ -25,6 +25,9 @@ import (
 type Flags struct {
 	// File is that of a KubeletConfiguration, Dir that of files which change it.
 	File, Dir string
+	// Providers is the file of a CredentialProviderConfig, or a directory of such files;
+	// ProviderBinDir is where its programs are.
+	Providers, ProviderBinDir string
 	// Settings are what the files and flags say, once they are loaded.
 	Settings *configuration.Settings
 
@@ -39,6 +42,12 @@ type assignment struct {
 	flag  *configuration.Flag
 	value string
 }
+
+// The flags of what no KubeletConfiguration says.
+const (
+	providers      = "image-credential-provider-config"
+	providerBinDir = "image-credential-provider-bin-dir"
+)
 
 // ofCluster are the flags that a cluster has a flag of its own for, or "" where it is
 // the cluster's alone.
@@ -55,6 +64,8 @@ var ofCluster = map[string]string{
 func (f *Flags) Bind(set *pflag.FlagSet) {
 	set.StringVar(&f.File, "config", "", "`file` with a KubeletConfiguration; flags given win")
 	set.StringVar(&f.Dir, "config-dir", "", "`directory` of files *.conf that change it, in the order of their names")
+	set.StringVar(&f.Providers, providers, "", "`file` with a CredentialProviderConfig, or directory of such files: which programs are asked for what images are pulled with")
+	set.StringVar(&f.ProviderBinDir, providerBinDir, "", "`directory` of those programs")
 	for i := range configuration.Flags {
 		flag := &configuration.Flags[i]
 		bound := set.VarPF(&value{f, flag, ""}, flag.Name, "", flag.Help)
@@ -104,6 +115,10 @@ func Parse(settings []string, file string) (*Flags, error) {
 			f.File = value
 		case name == "config-dir":
 			f.Dir = value
+		case name == providers:
+			f.Providers = value
+		case name == providerBinDir:
+			f.ProviderBinDir = value
 		case ofCluster[name] != "":
 			return nil, fmt.Errorf("%s is the cluster's; use --%s", name, ofCluster[name])
 		case isOfCluster(name):
@@ -128,7 +143,7 @@ func isOfCluster(flag string) bool {
 
 // Keys are the names of what Parse takes.
 func Keys() []string {
-	names := []string{"config", "config-dir"}
+	names := []string{"config", "config-dir", providers, providerBinDir}
 	for _, f := range configuration.Flags {
 		if !isOfCluster(f.Name) {
 			names = append(names, f.Name)
@@ -190,6 +205,7 @@ func (f *Flags) Apply(c *kubelet.Config) error {
 		s.RegisterWithTaints = append(slices.Clone(taints.RegisterWithTaints), s.RegisterWithTaints...)
 	}
 	c.Settings = s
+	c.CredentialProviders, c.CredentialProviderBinDir = f.Providers, f.ProviderBinDir
 	if f.doc.Given("clusterDNS") || len(c.ClusterDNS) == 0 {
 		c.ClusterDNS = nil
 		for _, a := range s.ClusterDNS {

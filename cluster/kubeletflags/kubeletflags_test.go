@@ -19,7 +19,8 @@ func TestParse(t *testing.T) {
 	if err := os.WriteFile(file, []byte("kind: KubeletConfiguration\napiVersion: kubelet.config.k8s.io/v1beta1\nmaxPods: 20\nport: 1\nclusterDomain: x.test\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	f, err := Parse([]string{"--max-pods=30", "eviction-hard=memory.available<1Gi,nodefs.available<5%", "cluster-dns=169.254.20.10", "register-with-taints=a=b:NoSchedule"}, file)
+	f, err := Parse([]string{"--max-pods=30", "eviction-hard=memory.available<1Gi,nodefs.available<5%", "cluster-dns=169.254.20.10", "register-with-taints=a=b:NoSchedule",
+		"image-credential-provider-config=/c", "image-credential-provider-bin-dir=/b"}, file)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -32,6 +33,9 @@ func TestParse(t *testing.T) {
 	}
 	if c.Settings.MaxPods != 30 || c.Settings.EvictionHard["nodefs.available"] != "5%" || c.Listen != ":10250" || c.ClusterDomain != "x.test" {
 		t.Errorf("%+v", c)
+	}
+	if c.CredentialProviders != "/c" || c.CredentialProviderBinDir != "/b" {
+		t.Errorf("credential providers %q, %q", c.CredentialProviders, c.CredentialProviderBinDir)
 	}
 	if len(c.ClusterDNS) != 1 || c.ClusterDNS[0].String() != "169.254.20.10" {
 		t.Errorf("DNS %v", c.ClusterDNS)
@@ -49,7 +53,7 @@ func TestRefused(t *testing.T) {
 		"max-pods":                 "is not of the form key=value",
 		"node-ip=1.2.3.4":          "node-ip is the cluster's; use --node-ip",
 		"kubeconfig=x":             "kubeconfig is the cluster's; remove it",
-		"no-such=1":                `there is no "no-such"; there are config, config-dir, `,
+		"no-such=1":                `there is no "no-such"; there are config, config-dir, image-credential-provider-config, `,
 		"max-pods=-1":              "invalid configuration: maxPods (--max-pods) -1 must not be a negative number",
 		"config=/nowhere/file":     "failed to load kubelet config file, path: /nowhere/file",
 		"cpu-manager-policy=magic": `unknown policy: "magic"`,

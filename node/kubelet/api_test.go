@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -165,6 +166,11 @@ func (a *miniAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		var o map[string]any
 		_ = json.Unmarshal(body, &o)
 		meta := o["metadata"].(map[string]any)
+		if account, ok := strings.CutSuffix(path, "/token"); ok {
+			o["status"] = map[string]any{"token": "token-of-" + account[strings.LastIndex(account, "/")+1:], "expirationTimestamp": time.Now().Add(time.Hour).UTC().Format(time.RFC3339)}
+			_ = json.NewEncoder(w).Encode(o)
+			return
+		}
 		path += "/" + fmt.Sprint(meta["name"])
 		if a.objects[path] != nil {
 			fail(409, metav1.StatusReasonAlreadyExists)

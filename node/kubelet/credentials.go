@@ -6,23 +6,39 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"maps"
-	"path"
 	"slices"
 	"strings"
 
+	"github.com/distribution/reference"
 	corev1 "k8s.io/api/core/v1"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"knarr/node/kubelet/credentialprovider"
 	"knarr/node/kubelet/pullrecords"
 )
 
-// A credential is what an image can be pulled with, and where it is from.
+// A credential is what an image can be pulled with, and where it is from: a secret, a
+// service account for whose token a plugin gave it, or else the node, which all pods are
+// free to use.
 type credential struct {
 	*cri.AuthConfig
-	source pullrecords.Secret
+	secret  *pullrecords.Secret
+	account *pullrecords.ServiceAccount
 }
 
-// pullCredentials are those of the pod's secrets that are meant for the image.
+// used says with which credentials an image was pulled.
+func (c credential) used() pullrecords.Credentials {
+	switch {
+	case c.secret != nil:
+		return pullrecords.Credentials{KubernetesSecrets: []pullrecords.Secret{*c.secret}}
+	case c.account != nil:
+		return pullrecords.Credentials{KubernetesServiceAccounts: []pullrecords.ServiceAccount{*c.account}}
+	}
+	return pullrecords.Credentials{NodePodsAccessible: true}
+}
+
+// pullCredentials are those that are meant for the image: of the pod's secrets, of the
+// node's configuration of Docker, of the plugins, in this order.
 func (k *Kubelet) pullCredentials(pod *corev1.Pod, image string) []credential {
 	var secrets []*corev1.Secret
 	for _, r := range pod.Spec.ImagePullSecrets {
@@ -33,16 +49,47 @@ func (k *Kubelet) pullCredentials(pod *corev1.Pod, image string) []credential {
 			secrets = append(secrets, s)
 		}
 	}
-	return credentials(image, secrets)
+	repo := repository(image)
+	out := credentials(repo, secrets)
+	if k.plugins == nil {
+		return out
+	}
+	var given []credential
+	for _, c := range k.plugins.Lookup(k.ctx, credentialprovider.Request{
+		Image: repo, Namespace: pod.Namespace, Pod: pod.Name, PodUID: pod.UID, Account: pod.Spec.ServiceAccountName,
+	}) {
+		if !matches(c.Pattern, repo) {
+			continue
+		}
+		one := credential{AuthConfig: &cri.AuthConfig{Username: c.Username, Password: c.Password, ServerAddress: c.Pattern}}
+		if a := c.Account; a != nil {
+			one.account = &pullrecords.ServiceAccount{UID: a.UID, Namespace: a.Namespace, Name: a.Name}
+		}
+		given = append(given, one)
+	}
+	return append(out, longestFirst(given)...)
 }
 
-// sources are where credentials are from.
-func sources(all []credential) []pullrecords.Secret {
-	out := make([]pullrecords.Secret, len(all))
-	for i, c := range all {
-		out[i] = c.source
+// presented is what a pod's credentials show of it.
+func presented(all []credential) (p pullrecords.Presented) {
+	for _, c := range all {
+		switch {
+		case c.secret != nil:
+			p.Secrets = append(p.Secrets, *c.secret)
+		case c.account != nil:
+			p.ServiceAccount = c.account // a pod has one
+		}
 	}
-	return out
+	return p
+}
+
+// repository is an image's full name without tag and digest.
+func repository(image string) string {
+	n, err := reference.ParseNormalizedNamed(image)
+	if err != nil {
+		return image
+	}
+	return n.Name()
 }
 
 type dockerAuth struct {
@@ -65,23 +112,12 @@ func (a dockerAuth) hash() string {
 	return hex.EncodeToString(sum[:])
 }
 
-// credentials picks from secrets what is meant for the image's registry, the
-// longest entries first.
-func credentials(image string, secrets []*corev1.Secret) (out []credential) {
-	repo := strings.SplitN(image, "@", 2)[0]
-	if i := strings.LastIndexByte(repo, ':'); i > strings.LastIndexByte(repo, '/') {
-		repo = repo[:i]
-	}
-	host, rest, ok := strings.Cut(repo, "/")
-	if !ok || !strings.ContainsAny(host, ".:") && host != "localhost" {
-		host, rest = "docker.io", repo
-	}
+// credentials picks from secrets what is meant for an image's repository.
+func credentials(repo string, secrets []*corev1.Secret) (out []credential) {
 	for _, s := range secrets {
 		var all map[string]dockerAuth
 		if b, ok := s.Data[corev1.DockerConfigJsonKey]; ok {
-			var f struct {
-				Auths map[string]dockerAuth `json:"auths"`
-			}
+			var f dockerConfig
 			if json.Unmarshal(b, &f) != nil {
 				continue
 			}
@@ -91,46 +127,69 @@ func credentials(image string, secrets []*corev1.Secret) (out []credential) {
 				continue
 			}
 		}
-		for _, registry := range slices.Sorted(maps.Keys(all)) {
-			a := all[registry]
-			if !matches(registry, host, rest) {
-				continue
-			}
-			if a.Username == "" && a.Auth != "" {
-				if raw, err := base64.StdEncoding.DecodeString(a.Auth); err == nil {
-					a.Username, a.Password, _ = strings.Cut(string(raw), ":")
-				}
-			}
-			out = append(out, credential{
-				&cri.AuthConfig{Username: a.Username, Password: a.Password, IdentityToken: a.IdentityToken, ServerAddress: registry},
-				pullrecords.Secret{UID: string(s.UID), Namespace: s.Namespace, Name: s.Name, CredentialHash: a.hash()},
-			})
+		for _, c := range pick(repo, all) {
+			c.secret = &pullrecords.Secret{UID: string(s.UID), Namespace: s.Namespace, Name: s.Name, CredentialHash: c.hash}
+			out = append(out, c.credential)
 		}
 	}
-	slices.SortStableFunc(out, func(a, b credential) int {
+	return longestFirst(out)
+}
+
+type dockerConfig struct {
+	Auths map[string]dockerAuth `json:"auths"`
+}
+
+type hashed struct {
+	credential
+	hash string
+}
+
+// pick is what a configuration of Docker's has for a repository.
+func pick(repo string, all map[string]dockerAuth) (out []hashed) {
+	for _, registry := range slices.Sorted(maps.Keys(all)) {
+		if !matches(registry, repo) {
+			continue
+		}
+		a := all[registry]
+		if a.Username == "" && a.Auth != "" {
+			if raw, err := base64.RawStdEncoding.DecodeString(strings.TrimRight(strings.TrimSpace(a.Auth), "=")); err == nil {
+				a.Username, a.Password, _ = strings.Cut(string(raw), ":")
+			}
+		}
+		out = append(out, hashed{credential{AuthConfig: &cri.AuthConfig{
+			Username: a.Username, Password: a.Password, IdentityToken: a.IdentityToken, ServerAddress: registry,
+		}}, a.hash()})
+	}
+	return out
+}
+
+// longestFirst has what is filed under more of an image's name before what is filed
+// under less of it.
+func longestFirst(all []credential) []credential {
+	slices.SortStableFunc(all, func(a, b credential) int {
 		return strings.Compare(registryKey(b.ServerAddress), registryKey(a.ServerAddress))
 	})
-	return out
+	return all
 }
 
 // registryKey is what credentials are filed under, without scheme and version.
 func registryKey(entry string) string {
 	entry = strings.TrimPrefix(strings.TrimPrefix(entry, "https://"), "http://")
-	entry = strings.TrimSuffix(entry, "/")
-	for _, v := range []string{"/v1", "/v2"} {
-		entry = strings.TrimSuffix(entry, v)
+	host, path, _ := strings.Cut(entry, "/")
+	for _, v := range []string{"v1", "v2"} {
+		if path == v {
+			path = ""
+		}
+		path = strings.TrimPrefix(path, v+"/")
 	}
-	return entry
+	if host == "index.docker.io" {
+		host = "docker.io"
+	}
+	if path == "" {
+		return host
+	}
+	return host + "/" + path
 }
 
-// matches says whether credentials filed under entry are for host and path.
-func matches(entry, host, rest string) bool {
-	eh, ep, _ := strings.Cut(registryKey(entry), "/")
-	if eh == "index.docker.io" {
-		eh = "docker.io"
-	}
-	if ok, _ := path.Match(eh, host); !ok || strings.Count(eh, ".") != strings.Count(host, ".") {
-		return false
-	}
-	return ep == "" || rest == ep || strings.HasPrefix(rest, ep+"/")
-}
+// matches says whether credentials filed under entry are for a repository.
+func matches(entry, repo string) bool { return credentialprovider.Matches(registryKey(entry), repo) }

@@ -11,10 +11,10 @@ func TestCredentials(t *testing.T) {
 	s := &corev1.Secret{Data: map[string][]byte{corev1.DockerConfigJsonKey: []byte(
 		`{"auths":{"https://index.docker.io/v1/":{"auth":"dTpw"},"reg.io:5000/team":{"username":"a","password":"b"},"*.corp.io":{"username":"c"}}}`)}}
 	for image, want := range map[string]string{
-		"busybox": "u", "docker.io/library/x:1": "u", "reg.io:5000/team/x": "a", "reg.io:5000/other/x": "", "x.corp.io/y@sha256:0": "c", "a.b.corp.io/y": "",
+		"busybox": "u", "docker.io/library/x:1": "u", "x.corp.io:5000/y": "", "reg.io:5000/team/x": "a", "reg.io:5000/other/x": "", "x.corp.io/y:z": "c", "a.b.corp.io/y": "",
 	} {
 		user := ""
-		if got := credentials(image, []*corev1.Secret{s}); len(got) > 0 {
+		if got := credentials(repository(image), []*corev1.Secret{s}); len(got) > 0 {
 			user = got[0].Username
 		}
 		if user != want {
@@ -34,7 +34,7 @@ func FuzzCredentials(f *testing.F) {
 		if old {
 			key = corev1.DockerConfigKey
 		}
-		for _, c := range credentials(image, []*corev1.Secret{{Data: map[string][]byte{key: config}}}) {
+		for _, c := range credentials(repository(image), []*corev1.Secret{{Data: map[string][]byte{key: config}}}) {
 			host, _, _ := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(c.ServerAddress, "https://"), "http://"), "/")
 			if host != "" && !strings.ContainsAny(host, `*?[\`) && host != "index.docker.io" && host != "docker.io" && !strings.HasPrefix(image, host) {
 				t.Fatalf("%q gets what is filed under %q", image, c.ServerAddress)

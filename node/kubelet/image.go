@@ -101,7 +101,7 @@ func (k *Kubelet) ensureImage(ctx context.Context, pod *corev1.Pod, ref *corev1.
 			k.events.Event(ref, corev1.EventTypeWarning, "InspectFailed", msg)
 			return nil, waitError{"ImageInspectError", msg}
 		case res.Image != nil && res.Image.Id != "":
-			if !k.records.MustPull(image, res.Image.Id, func() []pullrecords.Secret { return sources(lookup()) }) {
+			if !k.records.MustPull(image, res.Image.Id, func() pullrecords.Presented { return presented(lookup()) }) {
 				k.events.Event(ref, corev1.EventTypeNormal, "Pulled", fmt.Sprintf("Container image %q already present on machine and can be accessed by the pod", image))
 				return res.Image, nil
 			}
@@ -214,7 +214,7 @@ func (k *Kubelet) pullWith(ctx context.Context, spec *cri.ImageSpec, sandbox *cr
 	for _, c := range creds {
 		img, err := pull(c.AuthConfig)
 		if err == nil {
-			return img, pullrecords.Credentials{KubernetesSecrets: []pullrecords.Secret{c.source}}, nil
+			return img, c.used(), nil
 		}
 		errs = append(errs, err)
 	}

@@ -37,6 +37,7 @@ import (
 	"knarr/node/kubelet/cgroup"
 	"knarr/node/kubelet/configuration"
 	"knarr/node/kubelet/cpumanager"
+	"knarr/node/kubelet/credentialprovider"
 	"knarr/node/kubelet/csi"
 	"knarr/node/kubelet/deviceplugin"
 	"knarr/node/kubelet/fscall"
@@ -119,6 +120,9 @@ type Config struct {
 	// Settings are upstream's KubeletConfiguration with defaults for what nobody
 	// said; of what is said above too they do not count. Default: configuration.Default.
 	Settings *configuration.Settings
+	// CredentialProviders is the file of a CredentialProviderConfig, or a directory of
+	// such files, and CredentialProviderBinDir where its programs are. Default: none.
+	CredentialProviders, CredentialProviderBinDir string
 	// Version is what the Node says. Default v1.36.3.
 	Version string
 }
@@ -222,6 +226,7 @@ type Kubelet struct {
 	prober                *prober.Manager
 	pulls                 *pullGate
 	records               *pullrecords.Store
+	plugins               *credentialprovider.Plugins // nil: none
 	imageWaits            *imageWaits
 	allocations           *allocation.Store
 	handlers              atomic.Pointer[[]*cri.RuntimeHandler]
@@ -296,6 +301,9 @@ func New(cfg Config) (*Kubelet, error) {
 		imageWaits: newImageWaits(),
 		nodeWake:   make(chan struct{}, 1), staticWake: make(chan struct{}, 1), imagesWake: make(chan struct{}, 1), classWake: make(chan struct{}, 1), cpuWake: make(chan struct{}, 1),
 		up: newGate(), asked: newGate(), synced: newGate(), static: newGate(), registered: newGate(),
+	}
+	if err := k.newCredentialProviders(); err != nil {
+		return nil, fmt.Errorf("kubelet: register credential provider plugins: %w", err)
 	}
 	k.pulls.limit(cfg.Settings)
 	k.pressure.Store(&pressure{})

@@ -34,7 +34,8 @@ type metrics struct {
 	shutdownBegan, shutdownEnded              prometheus.Gauge
 	preemptions                               *prometheus.CounterVec
 	pluginsRegistered                         *prometheus.CounterVec
-	deviceTook                                *prometheus.HistogramVec
+	deviceTook, providerTook                  *prometheus.HistogramVec
+	providerErrors                            *prometheus.CounterVec
 	endpointRequests, endpointErrors          map[string]*prometheus.CounterVec // of pods' resources, by method
 	requests                                  *prometheus.CounterVec
 	requestTook                               *prometheus.HistogramVec
@@ -111,6 +112,8 @@ func newMetrics() *metrics {
 	m.pluginsRegistered = count("kubelet_device_plugin_registration_total", "Registrations of device plugins", "resource_name")
 	m.deviceTook = took("kubelet_device_plugin_alloc_duration_seconds", "How long device plugins took to allocate",
 		[]float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10}, "resource_name")
+	m.providerErrors = count("kubelet_credential_provider_plugin_errors_total", "Number of errors from credential provider plugin", "plugin_name")
+	m.providerTook = took("kubelet_credential_provider_plugin_duration", "Duration of execution in seconds for credential provider plugin", nil, "plugin_name")
 	m.endpointRequests, m.endpointErrors = map[string]*prometheus.CounterVec{
 		"": count("kubelet_pod_resources_endpoint_requests_total", "Requests for the resources of pods", "server_api_version"),
 	}, map[string]*prometheus.CounterVec{}

@@ -15,18 +15,19 @@ const (
 	maxNames   = 1000
 )
 
-// verify says whether one of a pod's secrets is among those known to be right.
-// The same credentials count wherever they lie, and a secret that was right
-// counts after it changed: its owner may rotate it. learn is what should be
-// known from now on.
-func verify(known Credentials, secrets func() []Secret) (allowed bool, learn *Secret) {
+// verify says whether one of a pod's secrets is among those known to be right, or
+// its service account is. The same credentials count wherever they lie, and a
+// secret that was right counts after it changed: its owner may rotate it. learn
+// is what should be known from now on.
+func verify(known Credentials, present func() Presented) (allowed bool, learn *Secret) {
 	if known.NodePodsAccessible {
 		return true, nil
 	}
-	if len(known.KubernetesSecrets) == 0 {
+	if len(known.KubernetesSecrets) == 0 && len(known.KubernetesServiceAccounts) == 0 {
 		return false, nil
 	}
-	for _, have := range secrets() {
+	p := present()
+	for _, have := range p.Secrets {
 		for _, k := range known.KubernetesSecrets {
 			sameHash := k.CredentialHash != "" && k.CredentialHash == have.CredentialHash
 			samePlace := k.place() == have.place()
@@ -45,7 +46,7 @@ func verify(known Credentials, secrets func() []Secret) (allowed bool, learn *Se
 			return true, &have
 		}
 	}
-	return false, nil
+	return p.ServiceAccount != nil && slices.Contains(known.KubernetesServiceAccounts, *p.ServiceAccount), nil
 }
 
 type place struct{ namespace, name, uid string }
@@ -68,12 +69,22 @@ func (r *record) add(name string, used *Credentials) bool {
 		r.CredentialMapping[name] = Credentials{NodePodsAccessible: true}
 		return true
 	}
+	secrets := known.addSecrets(used.KubernetesSecrets)
+	accounts := known.addAccounts(used.KubernetesServiceAccounts)
+	if !secrets && !accounts && ok {
+		return false
+	}
+	r.CredentialMapping[name] = known
+	return true
+}
+
+// addSecrets notes secrets and says whether one of them is new or has changed.
+func (c *Credentials) addSecrets(used []Secret) (changed bool) {
 	hashes := map[place]string{}
-	for _, s := range known.KubernetesSecrets {
+	for _, s := range c.KubernetesSecrets {
 		hashes[s.place()] = s.CredentialHash
 	}
-	changed := !ok
-	for _, s := range used.KubernetesSecrets {
+	for _, s := range used {
 		have, ok := hashes[s.place()]
 		if ok && have == s.CredentialHash || !ok && len(hashes) >= maxSecrets {
 			continue
@@ -90,7 +101,24 @@ func (r *record) add(name string, used *Credentials) bool {
 	slices.SortFunc(secrets, func(a, b Secret) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID))
 	})
-	known.KubernetesSecrets = secrets
-	r.CredentialMapping[name] = known
+	c.KubernetesSecrets = secrets
+	return true
+}
+
+// addAccounts notes service accounts and says whether one of them is new.
+func (c *Credentials) addAccounts(used []ServiceAccount) (changed bool) {
+	accounts := slices.Clone(c.KubernetesServiceAccounts)
+	for _, a := range used {
+		if len(accounts) < maxSecrets && !slices.Contains(accounts, a) {
+			accounts, changed = append(accounts, a), true
+		}
+	}
+	if !changed {
+		return false
+	}
+	slices.SortFunc(accounts, func(a, b ServiceAccount) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID))
+	})
+	c.KubernetesServiceAccounts = accounts
 	return true
 }

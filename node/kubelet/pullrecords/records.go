@@ -172,15 +172,22 @@ func (s *Store) end(image string) error {
 	return remove(s.pulling, image)
 }
 
+// Presented is what a pod has to pull images with.
+type Presented struct {
+	Secrets []Secret
+	// ServiceAccount is the pod's, if a plugin gives credentials for its token.
+	ServiceAccount *ServiceAccount
+}
+
 // MustPull says whether a pod that asks for image, which the runtime holds as
-// id, has to pull it to show that it may have it. secrets is what the pod could
+// id, has to pull it to show that it may have it. present is what the pod could
 // pull it with; it may take a while and is asked only if that matters.
-func (s *Store) MustPull(image, id string, secrets func() []Secret) bool {
+func (s *Store) MustPull(image, id string, present func() Presented) bool {
 	known, must := s.known(image, id)
 	if known == nil {
 		return must
 	}
-	allowed, learn := verify(*known, secrets)
+	allowed, learn := verify(*known, present)
 	if learn != nil {
 		s.mu.Lock()
 		defer s.mu.Unlock()

@@ -28,7 +28,11 @@ func secret(name, hash string) Secret {
 	return Secret{UID: "u-" + name, Namespace: "ns", Name: name, CredentialHash: hash}
 }
 
-func having(s ...Secret) func() []Secret { return func() []Secret { return s } }
+func having(s ...Secret) func() Presented { return func() Presented { return Presented{Secrets: s} } }
+
+func as(name string) func() Presented {
+	return func() Presented { return Presented{ServiceAccount: &ServiceAccount{"u-" + name, "ns", name}} }
+}
 
 func TestMustPull(t *testing.T) {
 	dir := t.TempDir()
@@ -111,6 +115,35 @@ func TestPrune(t *testing.T) {
 	}
 	if s.MustPull("gone", "id-gone", having()) || !s.MustPull("there", "id-there", having()) {
 		t.Error("the wrong record went")
+	}
+}
+
+// TestServiceAccounts: what was pulled for a service account's token is for the pods of
+// this one, whatever their other credentials.
+func TestServiceAccounts(t *testing.T) {
+	s := open(t, t.TempDir())
+	pull := func(used Credentials) {
+		ok(t, s.Begin("reg/app:1"))
+		ok(t, s.Succeed("reg/app:1", "id", used))
+	}
+	pull(Credentials{KubernetesServiceAccounts: []ServiceAccount{{"u-b", "ns", "b"}}})
+	pull(Credentials{KubernetesServiceAccounts: []ServiceAccount{{"u-a", "ns", "a"}}})
+	pull(Credentials{KubernetesSecrets: []Secret{secret("s", "1")}})
+	for what, c := range map[string]struct {
+		have func() Presented
+		want bool
+	}{
+		"the first": {as("a"), false}, "the second": {as("b"), false}, "another": {as("c"), true}, "none": {having(), true},
+		"the secret": {having(secret("s", "1")), false},
+		"a namesake": {func() Presented { return Presented{ServiceAccount: &ServiceAccount{"u-later", "ns", "a"}} }, true},
+	} {
+		if got := s.MustPull("reg/app:1", "id", c.have); got != c.want {
+			t.Errorf("%s: %v", what, got)
+		}
+	}
+	pull(Credentials{NodePodsAccessible: true})
+	if s.MustPull("reg/app:1", "id", having()) {
+		t.Error("the node's image is not for all")
 	}
 }
 
