@@ -50,7 +50,7 @@ func (k *Kubelet) pullCredentials(pod *corev1.Pod, image string) []credential {
 		}
 	}
 	repo := repository(image)
-	out := credentials(repo, secrets)
+	out := append(credentials(repo, secrets), k.nodeCredentials.of(repo, k.cfg.RootDir)...)
 	if k.plugins == nil {
 		return out
 	}

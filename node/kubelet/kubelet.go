@@ -226,6 +226,7 @@ type Kubelet struct {
 	prober                *prober.Manager
 	pulls                 *pullGate
 	records               *pullrecords.Store
+	nodeCredentials       nodeCredentials
 	plugins               *credentialprovider.Plugins // nil: none
 	imageWaits            *imageWaits
 	allocations           *allocation.Store

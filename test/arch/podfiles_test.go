@@ -37,6 +37,7 @@ var opensPaths = map[string]string{
 	"node/kubelet/machine.go":                        "/proc, /sys and /etc of the node",
 	"node/kubelet/criconfig/masked.go":               "/sys of the node",
 	"node/kubelet/statefile/statefile.go":            "the kubelet's own records, which no container sees",
+	"node/kubelet/nodecredentials.go":                "the node's configuration of Docker",
 	"node/kubelet/settings.go":                       "/proc/sys of the node",
 	"node/kubelet/configuration/configuration.go":    "the node's configuration files",
 	"node/kubelet/credentialprovider/config.go":      "the node's configuration of plugins",
