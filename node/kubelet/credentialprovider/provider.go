@@ -152,16 +152,22 @@ func (p *plugin) lookup(ctx context.Context, r Request) ([]Credentials, error) {
 	if have, ok := p.remembered(r.Image, who); ok {
 		return have, nil
 	}
-	got, err, _ := p.runs.Do(key(r.Image, who.key, who.run), func() (any, error) {
-		if have, ok := p.remembered(r.Image, who); ok { // by a run that has just ended
-			return have, nil
-		}
-		answer, err := p.program.run(ctx, &api.CredentialProviderRequest{Image: r.Image, ServiceAccountToken: who.token, ServiceAccountAnnotations: who.annotations})
-		if err != nil {
-			return nil, fmt.Errorf("failed to get credential from external registry credential provider: %w", err)
-		}
-		return p.answered(r.Image, who, answer)
-	})
+	run := func() (any, error, bool) {
+		return p.runs.Do(key(r.Image, who.key, who.run), func() (any, error) {
+			if have, ok := p.remembered(r.Image, who); ok { // by a run that has just ended
+				return have, nil
+			}
+			answer, err := p.program.run(ctx, &api.CredentialProviderRequest{Image: r.Image, ServiceAccountToken: who.token, ServiceAccountAnnotations: who.annotations})
+			if err != nil {
+				return nil, fmt.Errorf("failed to get credential from external registry credential provider: %w", err)
+			}
+			return p.answered(r.Image, who, answer)
+		})
+	}
+	got, err, _ := run()
+	for errors.Is(err, context.Canceled) && ctx.Err() == nil { // it was the run of another, who is wanted no more
+		got, err, _ = run()
+	}
 	if err != nil {
 		return nil, err
 	}
