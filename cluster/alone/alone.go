@@ -66,15 +66,22 @@ func (c *client) flags(f *pflag.FlagSet) {
 // config reaches the API server as name, which tells components apart in logs.
 func (c *client) config(name string) (*rest.Config, error) {
 	if c.kubeconfig == "" && c.masterURL == "" {
-		return nil, errors.New("--kubeconfig: name the file that says where the API server is")
+		return nil, errNoKubeconfig
 	}
 	cfg, err := clientcmd.BuildConfigFromFlags(c.masterURL, c.kubeconfig)
 	if err != nil {
 		return nil, fmt.Errorf("--kubeconfig: %w", err)
 	}
+	as(name, cfg)
+	return cfg, nil
+}
+
+var errNoKubeconfig = errors.New("--kubeconfig: name the file that says where the API server is")
+
+// as completes what a kubeconfig says for a component.
+func as(name string, cfg *rest.Config) {
 	cfg.QPS = -1
 	cfg.UserAgent = version.UserAgent(name, "alone")
 	cfg.AcceptContentTypes = "application/vnd.kubernetes.protobuf,application/json"
 	cfg.ContentType = "application/vnd.kubernetes.protobuf"
-	return cfg, nil
 }

@@ -1,9 +1,11 @@
 package alone
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net"
+	"path/filepath"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -13,11 +15,13 @@ import (
 	"knarr/internal/flaghelp"
 	"knarr/internal/version"
 	"knarr/node/kubelet"
+	"knarr/node/kubelet/certificates"
 )
 
 type kubeletProgram struct {
 	client
 	kubeletflags.Flags
+	bootstrap, certDir         string
 	node, nodeIP, root, listen string
 	labels                     map[string]string
 	cloud                      string
@@ -28,6 +32,8 @@ const externalCloud = "external"
 
 func (k *kubeletProgram) flags(f *pflag.FlagSet) {
 	f.StringVar(&k.kubeconfig, "kubeconfig", "", "`file` that says where the API server is and who to be")
+	f.StringVar(&k.bootstrap, "bootstrap-kubeconfig", "", "`file` to ask for the first certificate with, as kubeadm writes it; --kubeconfig is written then")
+	f.StringVar(&k.certDir, "cert-dir", "", "`directory` of certificates that are asked for (default: pki below --root-dir)")
 	f.StringVar(&k.node, "hostname-override", "", "`name` of this node (default: the host name)")
 	f.StringVar(&k.nodeIP, "node-ip", "", "`addresses` of this node, at most one of each family (default: that of the default route)")
 	f.StringVar(&k.root, "root-dir", "/var/lib/kubelet", "`directory` of pods and plugins")
@@ -41,15 +47,18 @@ func (k *kubeletProgram) flags(f *pflag.FlagSet) {
 }
 
 func (k *kubeletProgram) run(ctx context.Context) error {
-	kube, err := k.config("kubelet")
-	if err != nil {
-		return err
+	if k.kubeconfig == "" {
+		return errNoKubeconfig
 	}
 	if err := k.Load(); err != nil {
 		return err
 	}
+	certDir, err := filepath.Abs(cmp.Or(k.certDir, filepath.Join(k.root, "pki")))
+	if err != nil {
+		return fmt.Errorf("--cert-dir: %w", err)
+	}
 	cfg := kubelet.Config{
-		Kube: kube, RootDir: k.root, Listen: k.listen, NodeLabels: k.labels,
+		RootDir: k.root, CertDir: certDir, Listen: k.listen, NodeLabels: k.labels,
 		Version: version.Kubernetes + "+knarr", ExternalCloud: k.cloud == externalCloud, NodeIPsGiven: k.nodeIP != "",
 	}
 	if err := k.Apply(&cfg); err != nil {
@@ -71,6 +80,14 @@ func (k *kubeletProgram) run(ctx context.Context) error {
 		}
 		cfg.NodeIPs = []net.IP{ip}
 	}
+	c := certificates.Client{NodeName: cfg.NodeName, Kubeconfig: k.kubeconfig, Bootstrap: k.bootstrap, Dir: certDir, Rotate: cfg.Settings.RotateCertificates}
+	if cfg.Kube, err = c.Config(ctx); err != nil {
+		if ctx.Err() != nil {
+			return nil // told to end while it waited
+		}
+		return err
+	}
+	as("kubelet", cfg.Kube)
 	l, err := kubelet.New(cfg)
 	if err != nil {
 		return err

@@ -104,6 +104,9 @@ type Config struct {
 	// CertFile and KeyFile are the serving certificate, read again when they
 	// change. Default: a self-signed one, kept in memory.
 	CertFile, KeyFile string
+	// CertDir is where a serving certificate is kept that the API server was asked for,
+	// by the setting serverTLSBootstrap. Default: pki below RootDir.
+	CertDir string
 	// ClientCA authenticates client certificates. Nil: none are accepted.
 	ClientCA *x509.CertPool
 	// NodeLabels are put on the Node.
@@ -149,6 +152,7 @@ func (c *Config) setDefaults() error {
 	}
 	def(&c.Hostname, c.NodeName)
 	def(&c.RootDir, "/var/lib/kubelet")
+	def(&c.CertDir, filepath.Join(c.RootDir, "pki"))
 	if c.PodLogsDir == "" {
 		c.PodLogsDir = "/var/log/pods"
 		def(&c.ContainerLogsDir, "/var/log/containers")

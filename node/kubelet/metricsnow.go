@@ -3,6 +3,7 @@ package kubelet
 import (
 	"crypto/x509"
 	"encoding/pem"
+	"knarr/node/kubelet/certificates"
 	"os"
 	"runtime"
 	"strings"
@@ -82,7 +83,11 @@ func (c nodeCollector) Collect(ch chan<- prometheus.Metric) {
 	if end, ok := clientCertificateEnd(c.k.cfg.Kube); ok {
 		send(clientTTLDesc, time.Until(end).Seconds())
 	}
-	if end, ok := certificateEnd(c.k.cfg.CertFile); ok {
+	serving := c.k.cfg.CertFile
+	if c.k.cfg.Settings.ServerTLSBootstrap {
+		serving = certificates.ServingFile(c.k.cfg.CertDir)
+	}
+	if end, ok := certificateEnd(serving); ok {
 		send(serverTTLDesc, time.Until(end).Seconds())
 	}
 }

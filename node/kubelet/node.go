@@ -382,6 +382,15 @@ func (k *Kubelet) addresses(n *corev1.Node) (out []corev1.NodeAddress) {
 	return append(out, corev1.NodeAddress{Type: corev1.NodeHostName, Address: k.cfg.Hostname})
 }
 
+// nodeAddresses are those of the Node as it is, none before there is one.
+func (k *Kubelet) nodeAddresses() []corev1.NodeAddress {
+	n := k.node.Load()
+	if n == nil {
+		return nil
+	}
+	return n.Status.Addresses
+}
+
 func (k *Kubelet) capacity() corev1.ResourceList {
 	l := corev1.ResourceList{
 		corev1.ResourceCPU:    *resource.NewQuantity(int64(k.machine.cpus), resource.DecimalSI),

@@ -26,6 +26,7 @@ import (
 
 	"knarr/internal/delegation"
 	"knarr/internal/keypair"
+	"knarr/node/kubelet/certificates"
 	"knarr/node/kubelet/configuration"
 	"knarr/node/kubelet/logquery"
 	"knarr/node/kubelet/podspec"
@@ -43,7 +44,7 @@ func (k *Kubelet) serve(ctx context.Context) error {
 			return fmt.Errorf("kubelet: %w", err)
 		}
 	}
-	cert, err := k.certificate()
+	cert, err := k.certificate(ctx)
 	if err != nil {
 		ln.Close()
 		return fmt.Errorf("kubelet: serving certificate: %w", err)
@@ -104,9 +105,13 @@ func (k *Kubelet) serving() http.Handler {
 
 func slogLogger() *log.Logger { return slog.NewLogLogger(slog.Default().Handler(), slog.LevelDebug) }
 
-// certificate gives the serving certificate: the files' newest content, or one
-// made here.
-func (k *Kubelet) certificate() (func(*tls.ClientHelloInfo) (*tls.Certificate, error), error) {
+// certificate gives the serving certificate: one that the API server was asked for,
+// the files' newest content, or one made here.
+func (k *Kubelet) certificate(ctx context.Context) (func(*tls.ClientHelloInfo) (*tls.Certificate, error), error) {
+	if k.cfg.Settings.ServerTLSBootstrap {
+		s := certificates.Server{NodeName: k.cfg.NodeName, Dir: k.cfg.CertDir, CertFile: k.cfg.CertFile, KeyFile: k.cfg.KeyFile, Client: k.client, Addresses: k.nodeAddresses}
+		return s.Run(ctx)
+	}
 	if k.cfg.CertFile == "" {
 		c, err := selfSigned(k.cfg.Hostname, k.cfg.NodeIPs)
 		return func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return c, err }, err

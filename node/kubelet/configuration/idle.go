@@ -11,8 +11,6 @@ type idleField struct {
 var idle = map[string]idleField{
 	"syncFrequency":                             {nil, "changes are watched, nothing waits for a period"},
 	"nodeStatusUpdateFrequency":                 {nil, "the Node is written when something of it changes"},
-	"rotateCertificates":                        {nil, "the certificates of a node are renewed by whoever made them"},
-	"serverTLSBootstrap":                        {false, "serving certificates are not requested"},
 	"enableContentionProfiling":                 {false, "the kubelet serves no profiles"},
 	"enableProfilingHandler":                    {nil, "the kubelet serves no profiles"},
 	"enableDebugFlagsHandler":                   {nil, "the level of the log is the process's"},
