@@ -110,12 +110,15 @@ func (c *dataDirLock) take(want marker) error {
 	if _, err := c.lock.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0); err != nil {
 		return err
 	}
-	for _, d := range []string{c.layout.runDir(), filepath.Dir(c.layout.tls("x"))} {
-		if err := os.MkdirAll(d, 0o700); err != nil {
-			return err
-		}
+	// Containers with users of their own have to be able to pass through to their root
+	// directories, also below a directory that an earlier version made.
+	if err := os.MkdirAll(c.layout.runDir(), 0o711); err != nil {
+		return err
 	}
-	return nil
+	if err := os.Chmod(c.layout.runDir(), 0o711); err != nil {
+		return err
+	}
+	return os.MkdirAll(filepath.Dir(c.layout.tls("x")), 0o700)
 }
 
 // empty says that a directory holds nothing, or is not there.
