@@ -65,6 +65,8 @@ type node struct {
 	stop   func()
 	// podConfig changes the containers of pods to come.
 	podConfig func(*cri.ContainerConfig)
+	// users is the user namespace of pods to come; nil: the node's.
+	users *cri.UserNamespace
 	cri.RuntimeServiceClient
 	cri.ImageServiceClient
 }
@@ -182,7 +184,8 @@ func (n *node) podOf(ctx context.Context, name, image string) (sandbox, containe
 		LogDirectory: filepath.Join(n.config.State, "logs", name),
 		DnsConfig:    &cri.DNSConfig{},
 		Linux: &cri.LinuxPodSandboxConfig{CgroupParent: parent, SecurityContext: &cri.LinuxSandboxSecurityContext{
-			Seccomp: &cri.SecurityProfile{ProfileType: cri.SecurityProfile_RuntimeDefault}, // as of every pod
+			Seccomp:          &cri.SecurityProfile{ProfileType: cri.SecurityProfile_RuntimeDefault}, // as of every pod
+			NamespaceOptions: &cri.NamespaceOption{UsernsOptions: n.users},
 		}},
 	}
 	phase := phases{time.Now()}
@@ -195,7 +198,7 @@ func (n *node) podOf(ctx context.Context, name, image string) (sandbox, containe
 		Metadata: &cri.ContainerMetadata{Name: "main"},
 		Image:    &cri.ImageSpec{Image: image},
 		LogPath:  "main.log",
-		Linux:    &cri.LinuxContainerConfig{Resources: &cri.LinuxContainerResources{CpuShares: 100}, SecurityContext: &cri.LinuxContainerSecurityContext{}},
+		Linux:    &cri.LinuxContainerConfig{Resources: &cri.LinuxContainerResources{CpuShares: 100}, SecurityContext: &cri.LinuxContainerSecurityContext{NamespaceOptions: &cri.NamespaceOption{UsernsOptions: n.users}}},
 	}
 	if n.podConfig != nil {
 		n.podConfig(main)

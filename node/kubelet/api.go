@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"knarr/node/kubelet/podspec"
 	"knarr/node/kubelet/prober"
@@ -208,13 +209,18 @@ func (k *Kubelet) handlerOf(pod *corev1.Pod) string {
 }
 
 func (k *Kubelet) recursiveReadOnly(pod *corev1.Pod) bool {
-	want := k.handlerOf(pod)
+	return k.runtimeHandler(k.handlerOf(pod)).GetFeatures().GetRecursiveReadOnlyMounts()
+}
+
+// runtimeHandler is what the runtime says of one of its handlers; nil if it has not told
+// yet, or has none of that name.
+func (k *Kubelet) runtimeHandler(name string) *cri.RuntimeHandler {
 	if hs := k.handlers.Load(); hs != nil {
 		for _, h := range *hs {
-			if h.Name == want {
-				return h.Features.GetRecursiveReadOnlyMounts()
+			if h.Name == name {
+				return h
 			}
 		}
 	}
-	return false
+	return nil
 }

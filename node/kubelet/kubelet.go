@@ -47,6 +47,7 @@ import (
 	"knarr/node/kubelet/prober"
 	"knarr/node/kubelet/pullrecords"
 	"knarr/node/kubelet/runtimestate"
+	"knarr/node/kubelet/userns"
 	"knarr/node/kubelet/volume"
 )
 
@@ -221,6 +222,7 @@ type Kubelet struct {
 	devices         *deviceplugin.Manager
 	cpus            *cpumanager.Manager
 	memory          *memorymanager.Manager
+	users           *userns.Manager
 	alignment       alignment
 	shuttingDown    atomic.Bool
 	// busAddress and logindDir are of D-Bus and logind; "": those of the system.
@@ -235,6 +237,7 @@ type Kubelet struct {
 	imageWaits            *imageWaits
 	allocations           *allocation.Store
 	handlers              atomic.Pointer[[]*cri.RuntimeHandler]
+	features              atomic.Pointer[cri.RuntimeFeatures]
 
 	network    atomic.Bool
 	netMessage atomic.Pointer[string]
@@ -346,13 +349,7 @@ func (k *Kubelet) Run(ctx context.Context) error {
 			return fmt.Errorf("kubelet: %w", err)
 		}
 	}
-	if err := k.newManagers(k.sysDir); err != nil {
-		return fmt.Errorf("kubelet: %w", err)
-	}
-	if k.records, err = pullrecords.Open(k.cfg.RootDir); err != nil {
-		return fmt.Errorf("kubelet: %w", err)
-	}
-	if k.allocations, err = allocation.Open(k.cfg.RootDir); err != nil {
+	if err := k.takeUp(); err != nil {
 		return fmt.Errorf("kubelet: %w", err)
 	}
 	if err := shareMounts(filepath.Join(k.cfg.RootDir, "pods")); err != nil {
@@ -378,6 +375,9 @@ func (k *Kubelet) Run(ctx context.Context) error {
 		}
 	})
 	k.newVolumes()
+	if err := k.newUsers(ctx); err != nil {
+		return fmt.Errorf("kubelet: %w", err)
+	}
 	k.newDevices()
 	k.prober = prober.New(ctx, prober.Config{Exec: k.execSync, Changed: k.pokePod, Event: k.probeEvent})
 
@@ -420,6 +420,19 @@ func (k *Kubelet) Run(ctx context.Context) error {
 	k.objects.Wait()
 	k.prober.Wait()
 	return serveErr
+}
+
+// takeUp reads what an earlier run wrote down: who has which CPUs, memory, images and
+// resources.
+func (k *Kubelet) takeUp() (err error) {
+	if err := k.newManagers(k.sysDir); err != nil {
+		return err
+	}
+	if k.records, err = pullrecords.Open(k.cfg.RootDir); err != nil {
+		return err
+	}
+	k.allocations, err = allocation.Open(k.cfg.RootDir)
+	return err
 }
 
 // newVolumes makes what mounts volumes, and the drivers it asks.

@@ -188,13 +188,9 @@ func (w *worker) ensureSandbox(ctx context.Context, attempt uint32) time.Duratio
 	pod := w.pod
 	replaced := len(w.observed.Sandboxes) > 0
 	began := w.begin(ctx, key, func(ctx context.Context) func() {
-		cfg, err := criconfig.Sandbox(w.k.nodeConfig(), pod, attempt)
+		cfg, handler, err := w.k.sandboxConfig(ctx, pod, attempt)
 		if err == nil {
 			err = os.MkdirAll(cfg.LogDirectory, 0o755)
-		}
-		handler := ""
-		if err == nil {
-			handler, err = w.k.handler(ctx, pod)
 		}
 		if err == nil {
 			starting, cancel := startContext(ctx)

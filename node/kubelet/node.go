@@ -340,6 +340,10 @@ var declaredFeatures = []string{"InPlacePodLevelResourcesVerticalScaling", "Rest
 func runtimeVersion(v string) string { return strings.TrimSuffix(v, "+unknown") }
 
 func (k *Kubelet) setHandlers(n *corev1.Node) {
+	if f := k.features.Load(); f != nil {
+		groups := f.SupplementalGroupsPolicy
+		n.Status.Features = &corev1.NodeFeatures{SupplementalGroupsPolicy: &groups}
+	}
 	hs := k.handlers.Load()
 	if hs == nil {
 		return

@@ -113,7 +113,10 @@ func (o *orphans) collect(ctx context.Context) error {
 				if k.worker(types.UID(uid)) != nil {
 					return nil
 				}
-				return k.volumes.Unmount(ctx, uid)
+				if err := k.volumes.Unmount(ctx, uid); err != nil {
+					return err
+				}
+				return k.users.Release(types.UID(uid))
 			})
 		}
 	}

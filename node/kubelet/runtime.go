@@ -159,6 +159,7 @@ func (k *Kubelet) readRuntime(ctx context.Context) (changed bool) {
 		return k.setRuntime(false, k.network.Load(), "container runtime is down: "+err.Error(), k.networkMessage())
 	}
 	k.handlers.Store(&s.RuntimeHandlers)
+	k.features.Store(s.Features)
 	up, net, netMsg, msg := false, false, "network state unknown", "container runtime status check may not have completed yet"
 	for _, c := range s.Status.GetConditions() {
 		switch c.Type {

@@ -213,7 +213,7 @@ func (w *worker) startOne(ctx context.Context, c *corev1.Container, sb runtimest
 	w.begin(ctx, key, func(ctx context.Context) func() {
 		var err error
 		if sandboxConfig == nil {
-			sandboxConfig, err = criconfig.Sandbox(w.k.nodeConfig(), pod, attempt)
+			sandboxConfig, _, err = w.k.sandboxConfig(ctx, pod, attempt)
 		}
 		if err == nil {
 			err = w.k.runContainer(ctx, in, sb.Id, sandboxConfig, w.touch)
@@ -243,6 +243,7 @@ func (k *Kubelet) runContainer(ctx context.Context, in criconfig.Inputs, sandbox
 	in.ImageVolumes, in.Services, in.Allocatable = images, k.serviceList(), k.allocatable()
 	in.RecursiveReadOnly, in.Objects, in.Files = k.recursiveReadOnly(pod), k.objects, k.podFiles()
 	in.CPUs, in.MemoryNodes = k.cpus.For(pod.UID, c.Name), k.memory.Nodes(pod.UID, c.Name)
+	in.Users = sandbox.GetLinux().GetSecurityContext().GetNamespaceOptions().GetUsernsOptions()
 	if in.Plugins, err = k.devices.Answers(ctx, pod, c); err != nil {
 		return waitError{"CreateContainerConfigError", err.Error()}
 	}

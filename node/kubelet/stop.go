@@ -274,7 +274,7 @@ func (w *worker) clean(ctx context.Context) {
 			}
 		}
 		if failed == nil {
-			failed = w.k.removePodCgroup(pod)
+			failed = errors.Join(w.k.removePodCgroup(pod), w.k.users.Release(pod.UID))
 		}
 		return func() {
 			w.stale.Store(true)

@@ -34,7 +34,6 @@ var idle = map[string]idleField{
 	"kernelMemcgNotification":                   {false, "memory is looked at every ten seconds"},
 	"logging":                                   {nil, "the log is the process's"},
 	"tracing":                                   {nil, "no traces are sent"},
-	"userNamespaces":                            {nil, "pods have no user namespaces"},
 	"imageServiceEndpoint":                      {"", "the container runtime serves images"},
 	"maxOpenFiles":                              {nil, "the limit of the process counts"},
 	"oomScoreAdj":                               {nil, "that of the process stays"},

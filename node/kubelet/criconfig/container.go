@@ -37,6 +37,8 @@ type Inputs struct {
 	RecursiveReadOnly bool
 	// CPUs are those it runs on, MemoryNodes the NUMA nodes of its memory; "": all.
 	CPUs, MemoryNodes string
+	// Users is the pod's user namespace; nil: the node's.
+	Users *cri.UserNamespace
 	// Plugins are what the plugins of the container's devices want.
 	Plugins []*pluginapi.ContainerAllocateResponse
 	Objects Objects
@@ -61,6 +63,12 @@ func Container(ctx context.Context, n Node, in Inputs) (*cri.ContainerConfig, er
 	mounts, devices, err := containerMounts(ctx, in, lookup)
 	if err != nil {
 		return nil, err
+	}
+	if in.Users != nil {
+		// What is mounted belongs to the same users in the namespace as on the node.
+		for _, m := range mounts {
+			m.UidMappings, m.GidMappings = in.Users.Uids, in.Users.Gids
+		}
 	}
 	linux, err := linuxConfig(n, in)
 	if err != nil {

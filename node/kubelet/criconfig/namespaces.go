@@ -7,8 +7,10 @@ import (
 	"knarr/node/kubelet/podspec"
 )
 
-func namespaces(pod *corev1.Pod) *cri.NamespaceOption {
-	n := &cri.NamespaceOption{Network: podspec.NetworkMode(pod), Pid: cri.NamespaceMode_CONTAINER}
+// namespaces are those of a pod's containers. One with the node's users says nothing of
+// them: a sandbox that an earlier version made would not match.
+func namespaces(pod *corev1.Pod, users *cri.UserNamespace) *cri.NamespaceOption {
+	n := &cri.NamespaceOption{Network: podspec.NetworkMode(pod), Pid: cri.NamespaceMode_CONTAINER, UsernsOptions: users}
 	switch {
 	case pod.Spec.HostPID:
 		n.Pid = cri.NamespaceMode_NODE

@@ -1,7 +1,6 @@
 package criconfig
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"path/filepath"
@@ -14,11 +13,9 @@ import (
 	"knarr/node/kubelet/podspec"
 )
 
-// Sandbox is the configuration of a pod's sandbox.
-func Sandbox(n Node, pod *corev1.Pod, attempt uint32) (*cri.PodSandboxConfig, error) {
-	if u := pod.Spec.HostUsers; u != nil && !*u {
-		return nil, errors.New("user namespaces are not supported on this node")
-	}
+// Sandbox is the configuration of a pod's sandbox; users is the pod's user namespace, nil
+// for the node's.
+func Sandbox(n Node, pod *corev1.Pod, attempt uint32, users *cri.UserNamespace) (*cri.PodSandboxConfig, error) {
 	dns, err := dnsConfig(n, pod)
 	if err != nil {
 		return nil, err
@@ -29,7 +26,7 @@ func Sandbox(n Node, pod *corev1.Pod, attempt uint32) (*cri.PodSandboxConfig, er
 		Annotations:  pod.Annotations,
 		DnsConfig:    dns,
 		LogDirectory: PodLogDir(n.PodLogsDir, pod),
-		Linux:        linuxSandboxConfig(n, pod),
+		Linux:        linuxSandboxConfig(n, pod, users),
 	}
 	if !pod.Spec.HostNetwork {
 		host, domain, err := hostname(pod, n.ClusterDomain)
@@ -57,9 +54,9 @@ func podLabels(pod *corev1.Pod) map[string]string {
 	return l
 }
 
-func linuxSandboxConfig(n Node, pod *corev1.Pod) *cri.LinuxPodSandboxConfig {
+func linuxSandboxConfig(n Node, pod *corev1.Pod, users *cri.UserNamespace) *cri.LinuxPodSandboxConfig {
 	sec := &cri.LinuxSandboxSecurityContext{
-		NamespaceOptions: namespaces(pod),
+		NamespaceOptions: namespaces(pod, users),
 		Seccomp:          &cri.SecurityProfile{ProfileType: cri.SecurityProfile_RuntimeDefault},
 	}
 	podspec.EachContainer(pod, func(c *corev1.Container, _ podspec.ContainerKind) {

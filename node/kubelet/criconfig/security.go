@@ -18,7 +18,7 @@ func linuxConfig(n Node, in Inputs) (*cri.LinuxContainerConfig, error) {
 		ReadonlyRootfs:     on(sc.ReadOnlyRootFilesystem),
 		NoNewPrivs:         sc.AllowPrivilegeEscalation != nil && !*sc.AllowPrivilegeEscalation,
 		SelinuxOptions:     selinux(sc.SELinuxOptions),
-		NamespaceOptions:   namespaces(pod),
+		NamespaceOptions:   namespaces(pod, in.Users),
 		SupplementalGroups: podGroups(pod),
 		Seccomp:            seccomp(n, sc.SeccompProfile),
 	}

@@ -35,6 +35,8 @@ type Runtime struct {
 	Started func(container, id string)
 	// ContainerDir is where what containers write is said to be; "": nothing is said of it.
 	ContainerDir string
+	// Handlers are those that it is said to have.
+	Handlers []*cri.RuntimeHandler
 
 	mu         sync.Mutex
 	next       int
@@ -142,6 +144,30 @@ func (r *Runtime) Resources(name string) *cri.LinuxContainerResources {
 	return nil
 }
 
+// Namespaces are those that the sandbox of a pod was asked for with.
+func (r *Runtime) Namespaces(pod string) *cri.NamespaceOption {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, s := range r.sandboxes {
+		if s.Metadata.Name == pod && s.State == cri.PodSandboxState_SANDBOX_READY {
+			return s.Linux.GetNamespaces().GetOptions()
+		}
+	}
+	return nil
+}
+
+// Mounts are those of a running container.
+func (r *Runtime) Mounts(name string) []*cri.Mount {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, c := range r.containers {
+		if c.Metadata.Name == name && c.State == cri.ContainerState_CONTAINER_RUNNING {
+			return c.Mounts
+		}
+	}
+	return nil
+}
+
 // Empty says whether the runtime holds nothing of pods.
 func (r *Runtime) Empty() bool {
 	r.mu.Lock()
@@ -219,7 +245,8 @@ func (r *Runtime) Version(context.Context, *cri.VersionRequest) (*cri.VersionRes
 // Status says that all is well.
 func (r *Runtime) Status(context.Context, *cri.StatusRequest) (*cri.StatusResponse, error) {
 	return &cri.StatusResponse{Status: &cri.RuntimeStatus{Conditions: []*cri.RuntimeCondition{
-		{Type: "RuntimeReady", Status: true}, {Type: "NetworkReady", Status: true}}}}, nil
+		{Type: "RuntimeReady", Status: true}, {Type: "NetworkReady", Status: true}}},
+		RuntimeHandlers: r.Handlers, Features: &cri.RuntimeFeatures{SupplementalGroupsPolicy: true}}, nil
 }
 
 func matches(labels, selector map[string]string) bool {
