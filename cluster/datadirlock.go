@@ -52,9 +52,11 @@ type dataDirLock struct {
 func (l layout) dataDirLock(want marker, withPods bool) (*dataDirLock, error) {
 	dir := l.dir
 	entries, err := os.ReadDir(dir)
-	entries = slices.DeleteFunc(entries, func(e os.DirEntry) bool { // mounted elsewhere, for this cluster
+	entries = slices.DeleteFunc(entries, func(e os.DirEntry) bool {
 		path := filepath.Join(dir, e.Name())
-		return path == KubeletFiles(dir) && empty(path)
+		// One is mounted elsewhere, for this cluster, the other is for its images, which may be
+		// put there before the first start.
+		return path == KubeletFiles(dir) && empty(path) || path == filepath.Dir(l.images())
 	})
 	fresh := errors.Is(err, os.ErrNotExist) || err == nil && len(entries) == 0
 	if err != nil && !errors.Is(err, os.ErrNotExist) {

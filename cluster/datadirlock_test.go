@@ -44,6 +44,28 @@ func TestHolds(t *testing.T) {
 	}
 }
 
+// A directory that holds images alone is taken for a new cluster, one with other files is
+// not.
+func TestImagesBeforeTheFirstStart(t *testing.T) {
+	need.Root(t)
+	l := layout{t.TempDir()}
+	if err := os.MkdirAll(l.images(), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	c, err := l.dataDirLock(marker{Version: 1}, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.release()
+	l = layout{t.TempDir()}
+	if err := os.MkdirAll(filepath.Join(l.dir, "pictures"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.dataDirLock(marker{Version: 1}, false); err == nil {
+		t.Error("a directory with other files is taken")
+	}
+}
+
 // A server that ends leaves no directory of sockets, unless there are some.
 func TestReleaseLeavesNothing(t *testing.T) {
 	need.Root(t)

@@ -29,6 +29,10 @@ func (l layout) peerStateFile() string { return filepath.Join(l.dir, "servers.js
 func (l layout) joined() string        { return filepath.Join(l.dir, "agent.json") }
 func (l layout) state() string         { return filepath.Join(l.dir, "cluster.json") }
 func (l layout) containerd() string    { return filepath.Join(l.dir, "containerd") }
+
+// images is the directory that administrators put images into.
+func (l layout) images() string { return filepath.Join(l.dir, "agent", "images") }
+
 func (l layout) containerdState() string {
 	return filepath.Join("/run", "knarr"+l.suffix(), "containerd")
 }

@@ -147,6 +147,9 @@ func (n *node) pods(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	var images run.Group
+	defer images.Wait()
+	defer cancel()
 	ended := make(chan error, 1)
 	run.Go("container runtime", func() {
 		defer cancel()
@@ -161,6 +164,7 @@ func (n *node) pods(ctx context.Context) error {
 	conn, err := rt.Conn(ctx)
 	if err == nil {
 		cfg.Runtime = conn
+		images.Loop(ctx, "images directory", func(ctx context.Context) { n.importImages(ctx, rt) })
 		if cfg.ImagesChanged, err = containerruntime.ImageChanges(ctx, conn); err == nil {
 			err = runKubelet(ctx, cfg)
 		}

@@ -20,6 +20,8 @@ import (
 	"github.com/distribution/reference"
 	"github.com/opencontainers/go-digest"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/status"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
 // imageNamespace is containerd's namespace for what the CRI shows.
@@ -28,8 +30,8 @@ const imageNamespace = "k8s.io"
 // cliImageLabels tell the CRI that an image is its own and that the kubelet's
 // garbage collection must spare it: it could not be pulled again.
 var cliImageLabels = map[string]string{
-	"io.cri-containerd.image":  "managed",
-	"io.cri-containerd.pinned": "pinned",
+	"io.cri-containerd.image": "managed",
+	pinnedLabel:               "pinned",
 }
 
 // Images loads, lists and removes images of a running containerd.
@@ -83,6 +85,11 @@ func runningSnapshotter(client *containerd.Client) (string, error) {
 		}
 	}
 	return "native", nil
+}
+
+// Images are those of the containerd behind a connection, which stays open.
+func (r *Runtime) Images(conn *grpc.ClientConn) (*Images, error) {
+	return imagesOn(conn, r.Snapshotter())
 }
 
 func imagesOn(conn *grpc.ClientConn, snapshotter string) (*Images, error) {
@@ -168,6 +175,81 @@ func (i *Images) load(ctx context.Context, r io.Reader, extra map[string]string,
 	return names, nil
 }
 
+// The labels of images that a directory has pinned and of those that users have.
+const (
+	pinnedLabel    = "io.cri-containerd.pinned"
+	directoryLabel = "knarr.io/images-directory"
+)
+
+// LoadPinned loads the archive at path and gives the names of its images. Unpin lets
+// them be collected.
+func (i *Images) LoadPinned(ctx context.Context, path string) ([]string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return i.load(ctx, f, map[string]string{directoryLabel: "true"}, nil)
+}
+
+// Pull pulls an image as a pod's container is, by the mirrors and credentials of the
+// node's configuration, and gives its full name.
+func (i *Images) Pull(ctx context.Context, name string) (string, error) {
+	full := fullName(name)
+	if full == "" {
+		full = fullName(name + ":latest")
+	}
+	if full == "" {
+		return "", fmt.Errorf("%q is no name of an image", name)
+	}
+	service := cri.NewImageServiceClient(i.client.Conn().(*grpc.ClientConn))
+	if _, err := service.PullImage(ctx, &cri.PullImageRequest{Image: &cri.ImageSpec{Image: full}}); err != nil {
+		return "", errors.New(status.Convert(err).Message())
+	}
+	return full, nil
+}
+
+// PullPinned pulls an image and pins it. Unpin lets it be collected.
+func (i *Images) PullPinned(ctx context.Context, name string) (string, error) {
+	full, err := i.Pull(ctx, name)
+	if err != nil {
+		return "", err
+	}
+	image, ok, err := i.stored(ctx, full)
+	if err != nil || !ok || image.Labels[pinnedLabel] == "pinned" {
+		return full, err // by a user, if it is pinned
+	}
+	return full, i.label(ctx, full, map[string]string{pinnedLabel: "pinned", directoryLabel: "true"})
+}
+
+// Unpin lets an image be collected that LoadPinned or PullPinned has pinned.
+func (i *Images) Unpin(ctx context.Context, name string) error {
+	image, ok, err := i.stored(ctx, name)
+	if err != nil || !ok || image.Labels[directoryLabel] == "" {
+		return err
+	}
+	return i.label(ctx, name, map[string]string{pinnedLabel: "", directoryLabel: ""})
+}
+
+// Has says whether there is an image with that full name.
+func (i *Images) Has(ctx context.Context, name string) (bool, error) {
+	_, ok, err := i.stored(ctx, name)
+	return ok, err
+}
+
+// label sets labels of an image; those without a value go.
+func (i *Images) label(ctx context.Context, name string, labels map[string]string) error {
+	image := images.Image{Name: name, Labels: labels}
+	var fields []string
+	for l := range labels {
+		fields = append(fields, "labels."+l)
+	}
+	if _, err := i.client.ImageService().Update(namespaces.WithNamespace(ctx, imageNamespace), image, fields...); err != nil {
+		return fmt.Errorf("label image %s: %w", name, err)
+	}
+	return nil
+}
+
 // fullName completes an image name as docker does. A bare tag, which is all an
 // OCI layout has to give, names nothing.
 func fullName(name string) string {
@@ -197,7 +279,7 @@ func (i *Images) ListImages(ctx context.Context) ([]Image, error) {
 			image.Size, _ = stored.Size(ctx, i.client.ContentStore(), platforms.Default())
 			byDigest[stored.Target.Digest] = image
 		}
-		image.Pinned = image.Pinned || stored.Labels["io.cri-containerd.pinned"] == "pinned"
+		image.Pinned = image.Pinned || stored.Labels[pinnedLabel] == "pinned"
 		if !strings.Contains(stored.Name, "sha256:") {
 			image.Names = append(image.Names, stored.Name)
 		}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -329,6 +330,67 @@ func TestImages(t *testing.T) {
 	}
 	if _, err := images.LoadArchive(ctx, strings.NewReader("not an archive"), nil); err == nil {
 		t.Error("garbage loads")
+	}
+}
+
+// TestPinnedByDirectory: the CRI shows such an image as pinned until it is let go, but for
+// one that a user has loaded.
+func TestPinnedByDirectory(t *testing.T) {
+	if isolated(t) {
+		return
+	}
+	ctx := t.Context()
+	n := newNode(t)
+	images, err := OpenImages(n.config.withDefaultsForTest(t).Socket(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer images.Close()
+	const name = "example.com/app:1"
+	archive, _, err := pauseArchive(name, []byte("program"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "app.tar")
+	if err := os.WriteFile(file, archive, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	shown := func(pinned bool) {
+		t.Helper()
+		for began := time.Now(); ; {
+			res, err := n.ImageStatus(ctx, &cri.ImageStatusRequest{Image: &cri.ImageSpec{Image: name}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if res.Image != nil && res.Image.Pinned == pinned {
+				return
+			}
+			if time.Since(began) > 10*time.Second {
+				t.Fatalf("pinned %v is not shown: %v", pinned, res.Image)
+			}
+			runtime.Gosched()
+		}
+	}
+	if names, err := images.LoadPinned(ctx, file); err != nil || !slices.Equal(names, []string{name}) {
+		t.Fatal(names, err)
+	}
+	shown(true)
+	if err := images.Unpin(ctx, name); err != nil {
+		t.Fatal(err)
+	}
+	shown(false)
+	if _, err := images.LoadFile(ctx, file, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := images.Unpin(ctx, name); err != nil {
+		t.Fatal(err)
+	}
+	shown(true)
+	if there, err := images.Has(ctx, "example.com/none:1"); err != nil || there {
+		t.Error(there, err)
+	}
+	if _, err := images.PullPinned(ctx, "!"); err == nil {
+		t.Error("no name is a name")
 	}
 }
 

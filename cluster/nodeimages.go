@@ -1,0 +1,56 @@
+package cluster
+
+import (
+	"context"
+	"log/slog"
+	"path/filepath"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/tools/record"
+
+	"knarr/node/containerruntime"
+	"knarr/node/containerruntime/imagesdir"
+)
+
+// importImages follows the directory of images until ctx ends.
+func (n *node) importImages(ctx context.Context, rt *containerruntime.Runtime) {
+	if err := n.followImages(ctx, rt); err != nil && ctx.Err() == nil {
+		slog.WarnContext(ctx, "images of the directory are not imported", "dir", n.layout.images(), "err", err)
+	}
+}
+
+func (n *node) followImages(ctx context.Context, rt *containerruntime.Runtime) error {
+	conn, err := rt.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	store, err := rt.Images(conn)
+	if err != nil {
+		return err
+	}
+	client, err := kubernetes.NewForConfig(n.as.kubelet)
+	if err != nil {
+		return err
+	}
+	broadcaster := record.NewBroadcaster(record.WithContext(ctx))
+	defer broadcaster.Shutdown()
+	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: client.CoreV1().Events("")})
+	events := broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: "kubelet", Host: n.opts.NodeName})
+	about := &corev1.ObjectReference{Kind: "Node", Name: n.opts.NodeName, UID: types.UID(n.opts.NodeName)} // as the kubelet's events
+	return imagesdir.New(imagesdir.Config{
+		Dir: n.layout.images(), Memory: filepath.Join(n.layout.containerd(), "imported.json"), Store: store,
+		Event: func(warning bool, reason, message string) {
+			kind := corev1.EventTypeNormal
+			if warning {
+				kind = corev1.EventTypeWarning
+			}
+			events.Event(about, kind, reason, strings.ToValidUTF8(message[:min(len(message), maxEventText)], ""))
+		},
+	}).Run(ctx)
+}
