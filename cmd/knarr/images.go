@@ -6,12 +6,15 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"time"
 
 	"github.com/spf13/pflag"
 
 	"knarr/cluster"
 	"knarr/cluster/dev"
 	"knarr/internal/flaghelp"
+	"knarr/internal/run"
+	"knarr/node/containerruntime"
 )
 
 func images(f *pflag.FlagSet) runner {
@@ -27,14 +30,16 @@ func images(f *pflag.FlagSet) runner {
 			return fmt.Errorf("--output is %q; it may be wide, json or name", *form)
 		}
 		if len(args) == 0 {
-			return fmt.Errorf("images needs load, ls or rm; knarr images --help tells more")
+			return fmt.Errorf("images needs load, pull, ls or rm; knarr images --help tells more")
 		}
 		what, rest := args[0], args[1:]
 		switch {
-		case !slices.Contains([]string{"load", "import", "ls", "list", "rm", "remove"}, what):
-			return fmt.Errorf("images has no %q; it has load, ls and rm", what)
+		case !slices.Contains([]string{"load", "import", "pull", "ls", "list", "rm", "remove"}, what):
+			return fmt.Errorf("images has no %q; it has load, pull, ls and rm", what)
 		case len(rest) == 0 && (what == "load" || what == "import"):
 			return fmt.Errorf("images load needs a file, an OCI or docker-save archive")
+		case len(rest) == 0 && what == "pull":
+			return fmt.Errorf("images pull needs an image name, such as registry.k8s.io/pause:3.10")
 		case len(rest) == 0 && (what == "rm" || what == "remove"):
 			return fmt.Errorf("images rm needs an image name; knarr images ls lists them")
 		}
@@ -52,11 +57,14 @@ func images(f *pflag.FlagSet) runner {
 			}
 		}
 		if what == "ls" || what == "list" {
-			list, err := listImages(ctx, nodes)
+			list, pulls, err := listImages(ctx, nodes)
 			if err != nil {
 				return err
 			}
-			return printImages(os.Stdout, list, *form)
+			if err := printImages(os.Stdout, list, *form); err != nil || *form != "" && *form != "wide" {
+				return err
+			}
+			return printPulls(os.Stdout, pulls)
 		}
 		for _, node := range nodes {
 			if err := imagesOf(ctx, node, what, rest); err != nil {
@@ -90,6 +98,15 @@ func imagesOf(ctx context.Context, node dev.NodeDir, what string, rest []string)
 			}
 		}
 		return nil
+	case "pull":
+		for _, name := range rest {
+			full, err := pullImage(ctx, store, name)
+			if err != nil {
+				return err
+			}
+			fmt.Printf("pulled %s%s\n", full, on)
+		}
+		return nil
 	default: // rm
 		for _, name := range rest {
 			if err := store.RemoveImage(ctx, name); err != nil {
@@ -98,6 +115,41 @@ func imagesOf(ctx context.Context, node dev.NodeDir, what string, rest []string)
 			fmt.Printf("removed %s%s\n", name, on)
 		}
 		return nil
+	}
+}
+
+// pullImage pulls an image and meanwhile shows how much of it is there.
+func pullImage(ctx context.Context, store *containerruntime.Images, name string) (full string, err error) {
+	show := progress(name)
+	done := make(chan struct{})
+	run.Go("pull", func() {
+		defer close(done)
+		err = run.Catch("pull", func() (err error) {
+			full, err = store.Pull(ctx, name)
+			return err
+		})
+	})
+	for tick := time.NewTicker(500 * time.Millisecond); ; {
+		select {
+		case <-done:
+			tick.Stop()
+			if show != nil {
+				fmt.Fprint(os.Stderr, "\r\033[K")
+			}
+			if err != nil {
+				err = fmt.Errorf("pull %s: %w", name, err)
+			}
+			return full, err
+		case <-tick.C:
+			if show == nil {
+				continue
+			}
+			if p, found, err := store.PullOf(ctx, name); err == nil && found {
+				show(fetched(p))
+			} else {
+				show("pulling")
+			}
+		}
 	}
 }
 

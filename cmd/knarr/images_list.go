@@ -26,18 +26,40 @@ type listedImage struct {
 	Pinned  bool      `json:"pinned"`
 }
 
-// listImages finds the images of nodes, in the order of the nodes.
-func listImages(ctx context.Context, nodes []dev.NodeDir) (all []listedImage, err error) {
+// A listedPull is an image that is being pulled.
+type listedPull struct {
+	node string
+	containerruntime.Pull
+}
+
+// listImages finds the images of nodes and those that are being pulled, in the order of
+// the nodes.
+func listImages(ctx context.Context, nodes []dev.NodeDir) (all []listedImage, pulls []listedPull, err error) {
 	for _, node := range nodes {
-		list, err := imagesIn(ctx, node.Dir)
+		list, underway, err := imagesAndPulls(ctx, node.Dir)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
+		}
+		for _, p := range underway {
+			pulls = append(pulls, listedPull{node.Node, p})
 		}
 		for _, i := range list {
 			all = append(all, listedImage{node.Node, append([]string{}, i.Names...), i.Digest, i.Size, i.Created.UTC(), i.Pinned})
 		}
 	}
-	return all, nil
+	return all, pulls, nil
+}
+
+func imagesAndPulls(ctx context.Context, dir string) (list []containerruntime.Image, pulls []containerruntime.Pull, err error) {
+	store, err := cluster.Images(dir)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer store.Close()
+	if list, err = store.ListImages(ctx); err == nil {
+		pulls, err = store.Pulls(ctx)
+	}
+	return list, pulls, err
 }
 
 func imagesIn(ctx context.Context, dir string) ([]containerruntime.Image, error) {
@@ -93,4 +115,30 @@ func printImages(w io.Writer, all []listedImage, form string) error {
 		head()
 	}
 	return t.Flush()
+}
+
+// printPulls writes how much is there of images that are being pulled, if there are any.
+func printPulls(w io.Writer, pulls []listedPull) error {
+	if len(pulls) == 0 {
+		return nil
+	}
+	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
+	fmt.Fprintln(w)
+	node, head := "", "PULLING\tDIGEST\tFETCHED"
+	if pulls[0].node != "" {
+		node = "NODE\t"
+	}
+	fmt.Fprintln(t, node+head)
+	for _, p := range pulls {
+		if node != "" {
+			fmt.Fprint(t, p.node, "\t")
+		}
+		fmt.Fprintf(t, "%s\t%.19s\t%s\n", p.Repository, p.Digest, fetched(p.Pull))
+	}
+	return t.Flush()
+}
+
+// fetched says how much of an image is there.
+func fetched(p containerruntime.Pull) string {
+	return fmt.Sprintf("%.1f of %.1f MB (%d%%)", float64(p.Done)/1e6, float64(p.Total)/1e6, 100*p.Done/max(p.Total, 1))
 }

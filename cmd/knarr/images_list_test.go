@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"testing"
 	"time"
+
+	"knarr/node/containerruntime"
 )
 
 func TestPrintImages(t *testing.T) {
@@ -40,6 +42,20 @@ func TestPrintImages(t *testing.T) {
 		var out bytes.Buffer
 		if err := printImages(&out, c.all, c.form); err != nil || out.String() != c.want {
 			t.Errorf("%q: %v\n%s\nwant\n%s", c.form, err, out.String(), c.want)
+		}
+	}
+}
+
+func TestPrintPulls(t *testing.T) {
+	p := containerruntime.Pull{Repository: "a.io/b", Digest: "sha256:0123456789abcdef", Done: 1500000, Total: 6000000}
+	for want, pulls := range map[string][]listedPull{
+		"": nil,
+		"\nPULLING   DIGEST                FETCHED\na.io/b    sha256:0123456789ab   1.5 of 6.0 MB (25%)\n":               {{"", p}},
+		"\nNODE   PULLING   DIGEST                FETCHED\nn1     a.io/b    sha256:0123456789ab   1.5 of 6.0 MB (25%)\n": {{"n1", p}},
+	} {
+		var out bytes.Buffer
+		if err := printPulls(&out, pulls); err != nil || out.String() != want {
+			t.Errorf("%v\n%s\nwant\n%s", err, out.String(), want)
 		}
 	}
 }

@@ -73,6 +73,76 @@ configs:
 	}
 }
 
+// TestPulls: while a layer is on its way its image is shown with what of it is there.
+func TestPulls(t *testing.T) {
+	if isolated(t) {
+		return
+	}
+	hold, held := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	inner := imageRegistry(t, func(*http.Request) bool { return true })
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		answer := httptest.NewRecorder()
+		inner.ServeHTTP(answer, r)
+		body := answer.Body.Bytes()
+		for k, v := range answer.Header() {
+			w.Header()[k] = v
+		}
+		w.WriteHeader(answer.Code)
+		if strings.Contains(r.URL.Path, "/blobs/") && r.Method == http.MethodGet && bytes.HasPrefix(body, []byte{0x1f, 0x8b}) { // the layer
+			_, _ = w.Write(body[:10])
+			w.(http.Flusher).Flush()
+			once.Do(func() { close(held) })
+			<-hold
+			body = body[10:]
+		}
+		_, _ = w.Write(body)
+	}))
+	defer server.Close()
+	c, err := registries.Parse([]byte(`mirrors: {"*": {endpoint: ["` + server.URL + `"]}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.NoDefault = true
+	n := newNodeWith(t, func(config *Config) { config.Registries = c })
+	images, err := OpenImages(n.config.withDefaultsForTest(t).Socket(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer images.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	pulled := make(chan error, 1)
+	go func() {
+		_, err := images.Pull(ctx, "any.example.com/team/app:v1")
+		pulled <- err
+	}()
+	select {
+	case <-held:
+	case err := <-pulled:
+		t.Fatal(err)
+	}
+	var p Pull
+	for found := false; !found || p.Done == 0; runtime.Gosched() {
+		if p, found, err = images.PullOf(ctx, "any.example.com/team/app:v1"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if p.Repository != "any.example.com/team/app" || p.Done >= p.Total || p.Since.IsZero() {
+		t.Errorf("%+v", p)
+	}
+	if _, found, err := images.PullOf(ctx, "any.example.com/team/app2:v1"); found || err != nil {
+		t.Error(found, err)
+	}
+	close(hold)
+	if err := <-pulled; err != nil {
+		t.Fatal(err)
+	}
+	if all, err := images.Pulls(ctx); len(all) > 0 || err != nil {
+		t.Errorf("after the pull: %+v, %v", all, err)
+	}
+}
+
 // imageRegistry serves one image of one small layer under every name, to those who may.
 func imageRegistry(t *testing.T, may func(*http.Request) bool) http.Handler {
 	t.Helper()
