@@ -163,7 +163,7 @@ func (n *node) pods(ctx context.Context) error {
 	slog.Info("container runtime ready", "after", time.Since(n.began).Round(time.Millisecond))
 	conn, err := rt.Conn(ctx)
 	if err == nil {
-		cfg.Runtime = conn
+		cfg.Runtime, cfg.PullProgress = conn, pullProgress(rt, conn)
 		images.Loop(ctx, "images directory", func(ctx context.Context) { n.importImages(ctx, rt) })
 		if cfg.ImagesChanged, err = containerruntime.ImageChanges(ctx, conn); err == nil {
 			err = runKubelet(ctx, cfg)

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"google.golang.org/grpc"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
@@ -53,4 +54,16 @@ func (n *node) followImages(ctx context.Context, rt *containerruntime.Runtime) e
 			events.Event(about, kind, reason, strings.ToValidUTF8(message[:min(len(message), maxEventText)], ""))
 		},
 	}).Run(ctx)
+}
+
+// pullProgress tells the kubelet how much is there of an image that is being pulled.
+func pullProgress(rt *containerruntime.Runtime, conn *grpc.ClientConn) func(context.Context, string) (done, total int64, ok bool) {
+	return func(ctx context.Context, image string) (int64, int64, bool) {
+		store, err := rt.Images(conn)
+		if err != nil {
+			return 0, 0, false
+		}
+		p, found, err := store.PullOf(ctx, image)
+		return p.Done, p.Total, err == nil && found
+	}
 }

@@ -148,7 +148,9 @@ func (k *Kubelet) pull(ctx context.Context, pod *corev1.Pod, ref *corev1.ObjectR
 	var img *cri.Image
 	err := errPullQPS
 	if k.pulls.rate == nil || k.pulls.rate.TryAccept() {
+		stop := k.followPull(ctx, ref, image)
 		img, err = k.recordedPull(ctx, image, spec, sandbox, lookup())
+		stop()
 	}
 	if ctx.Err() != nil {
 		return nil, ctx.Err()

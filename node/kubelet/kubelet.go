@@ -68,6 +68,9 @@ type Config struct {
 	// ImagesChanged receives when images of the runtime came or went. Default: while
 	// a pod waits for an image, the runtime is asked for it every two seconds.
 	ImagesChanged <-chan struct{}
+	// PullProgress says how many bytes are there of an image that is being pulled, and of
+	// how many, where the runtime tells. Default: nobody knows.
+	PullProgress func(ctx context.Context, image string) (done, total int64, ok bool)
 	// NodeName is the name of the Node. Default: the host name, lower case.
 	NodeName string
 	// Hostname is the node's host name. Default: NodeName.
