@@ -62,6 +62,7 @@ type bench struct {
 	run        func(context.Context, *run) error
 	asked      bool // runs only when it is asked for: it takes many minutes
 	alternates bool // both sides are up at once, and take turns
+	pods       bool // runs some, on upstream's node too
 }
 
 // A line is one row of the table.
@@ -77,7 +78,9 @@ var benches = []bench{
 	{name: "watch", lines: watchLines, run: runWatch, alternates: true},
 	{name: "sched", lines: schedLines, run: runSched},
 	{name: "deploy", lines: deployLines, run: runDeploy, alternates: true},
-	{name: "node", lines: nodeLines, run: runNode},
+	{name: "node", lines: nodeLines, run: runNode, pods: true},
+	{name: "proxy", lines: proxyLines(100, 1000), run: runProxy(100, 1000), asked: true},
+	{name: "proxy-large", lines: proxyLines(10_000, 30_000, 44_000), run: runProxy(10_000, 30_000, 44_000), asked: true},
 	{name: "select", lines: selectLines, run: runSelect, asked: true},
 }
 
@@ -123,7 +126,7 @@ func main() {
 				return err
 			}
 		}
-		if err := rig.Isolate(ctx, func(ctx context.Context) error { return programs.Build(ctx) }); err != nil {
+		if err := rig.Isolate(ctx, func(ctx context.Context) error { return programs.Build(ctx, anyPods(selected)) }); err != nil {
 			return err
 		}
 		return start(ctx, programs, selected, *work, *rounds, side(*only), *out, *scale, *profiles)
@@ -157,6 +160,10 @@ func choose(which string) (selected []bench, err error) {
 	return selected, nil
 }
 
+func anyPods(selected []bench) bool {
+	return slices.ContainsFunc(selected, func(b bench) bool { return b.pods })
+}
+
 func start(ctx context.Context, programs rig.Programs, selected []bench, work string, rounds int, only side, out string, scale float64, profiles string) (err error) {
 	if work == "" {
 		if work, err = os.MkdirTemp("", "knarr-bench-"); err != nil {
@@ -168,8 +175,10 @@ func start(ctx context.Context, programs rig.Programs, selected []bench, work st
 		return err
 	}
 	e := &env{programs: programs, dir: work, scale: scale, profiles: profiles}
-	if e.image, err = rig.TestImage(ctx, programs, work); err != nil {
-		return err
+	if anyPods(selected) {
+		if e.image, err = rig.TestImage(ctx, programs, work); err != nil {
+			return err
+		}
 	}
 	results := newResults()
 	began := time.Now()

@@ -44,9 +44,9 @@ func Find(repository, cache string) (Programs, error) {
 }
 
 // Build builds what of upstream is not in the cache yet, its own programs by the
-// module beside this one and those of its node by this one, and may have to fetch
-// their modules; more are others of its own.
-func (p Programs) Build(ctx context.Context, more ...string) error {
+// module beside this one and those of its node, if one is wanted, by this one, and may
+// have to fetch their modules; more are others of its own.
+func (p Programs) Build(ctx context.Context, node bool, more ...string) error {
 	if p.Against != "" {
 		return nil
 	}
@@ -62,6 +62,9 @@ func (p Programs) Build(ctx context.Context, more ...string) error {
 	own := []string{"etcd", "kube-apiserver", "kube-scheduler", "kube-controller-manager", "kube-proxy", "kubelet"}
 	if err := build("conformance", slices.Concat([]string{"run", "./upstream", "-cache", p.cache}, own, more)...); err != nil {
 		return err
+	}
+	if !node {
+		return nil
 	}
 	for name, pkg := range ofNode {
 		path := filepath.Join(p.Upstream, name)

@@ -68,10 +68,16 @@ func (c *Cluster) AddUpstream(p Programs, name string) error {
 		if err != nil {
 			return err
 		}
-		return c.run(name, bin(name), "--kubeconfig", k, "--proxy-mode", "nftables", "--cluster-cidr", podsOfNode, "--hostname-override", NodeName,
-			// The host's connection tracking is not this cluster's to tune.
-			"--conntrack-max-per-core", "0", "--conntrack-tcp-timeout-established", "0", "--conntrack-tcp-timeout-close-wait", "0",
-			"--healthz-bind-address", fmt.Sprintf("127.0.0.1:%d", ports[0]), "--metrics-bind-address", fmt.Sprintf("127.0.0.1:%d", ports[1]))
+		config := filepath.Join(c.Dir, "proxy.yaml")
+		// By default it programs at most once a second, which would be all that one sees of
+		// its changes. The host's connection tracking is not this cluster's to tune.
+		if err := writeFile(config, fmt.Sprintf("apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n"+
+			"mode: nftables\nnftables: {minSyncPeriod: 10ms}\nclientConnection: {kubeconfig: %s}\nclusterCIDR: %s\nhostnameOverride: %s\n"+
+			"conntrack: {maxPerCore: 0, tcpEstablishedTimeout: 0s, tcpCloseWaitTimeout: 0s}\n"+
+			"healthzBindAddress: 127.0.0.1:%d\nmetricsBindAddress: 127.0.0.1:%d\n", k, podsOfNode, NodeName, ports[0], ports[1])); err != nil {
+			return err
+		}
+		return c.run(name, bin(name), "--config", config)
 	case "node":
 		return c.upstreamNode(p)
 	}

@@ -112,7 +112,7 @@ func main() {
 	defer stop()
 	programs, err := rig.Find(*repository, *cache)
 	if err == nil {
-		err = rig.Isolate(ctx, func(ctx context.Context) error { return programs.Build(ctx, "kubeadm") })
+		err = rig.Isolate(ctx, func(ctx context.Context) error { return programs.Build(ctx, true, "kubeadm") })
 	}
 	var passed, failed int
 	if err == nil {
