@@ -63,6 +63,8 @@ type bench struct {
 	asked      bool // runs only when it is asked for: it takes many minutes
 	alternates bool // both sides are up at once, and take turns
 	pods       bool // runs some, on upstream's node too
+	// programs builds others of upstream's, nil if there are none.
+	programs func(rig.Programs, context.Context) error
 }
 
 // A line is one row of the table.
@@ -81,6 +83,7 @@ var benches = []bench{
 	{name: "node", lines: nodeLines, run: runNode, pods: true},
 	{name: "proxy", lines: proxyLines(100, 1000), run: runProxy(100, 1000), asked: true},
 	{name: "proxy-large", lines: proxyLines(10_000, 30_000, 44_000), run: runProxy(10_000, 30_000, 44_000), asked: true},
+	{name: "dns", lines: dnsLines, run: runDNS, asked: true, alternates: true, programs: rig.Programs.BuildCoreDNS},
 	{name: "select", lines: selectLines, run: runSelect, asked: true},
 }
 
@@ -126,7 +129,7 @@ func main() {
 				return err
 			}
 		}
-		if err := rig.Isolate(ctx, func(ctx context.Context) error { return programs.Build(ctx, anyPods(selected)) }); err != nil {
+		if err := rig.Isolate(ctx, func(ctx context.Context) error { return build(ctx, programs, selected) }); err != nil {
 			return err
 		}
 		return start(ctx, programs, selected, *work, *rounds, side(*only), *out, *scale, *profiles)
@@ -158,6 +161,17 @@ func choose(which string) (selected []bench, err error) {
 		selected = append(selected, benches[i])
 	}
 	return selected, nil
+}
+
+// build builds what of upstream the benches want.
+func build(ctx context.Context, programs rig.Programs, selected []bench) error {
+	err := programs.Build(ctx, anyPods(selected))
+	for _, b := range selected {
+		if err == nil && b.programs != nil {
+			err = b.programs(programs, ctx)
+		}
+	}
+	return err
 }
 
 func anyPods(selected []bench) bool {
