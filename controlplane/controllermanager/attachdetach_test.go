@@ -239,6 +239,9 @@ func TestDriverWithoutAttaching(t *testing.T) {
 		no := false
 		_, err := c.client.StorageV1().CSIDrivers().Create(c.ctx, &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: "d.example.com"}, Spec: storagev1.CSIDriverSpec{AttachRequired: &no}}, metav1.CreateOptions{})
 		c.no(err)
+		time.Sleep(30 * time.Second) // the node's kubelet may be mounting it
+		c.attachments("x attaching to a")
+		time.Sleep(30 * time.Second)
 		c.attachments("")
 		c.no(c.client.StorageV1().CSIDrivers().Delete(c.ctx, "d.example.com", metav1.DeleteOptions{}))
 		c.attachments("x attaching to a")
