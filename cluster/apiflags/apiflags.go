@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"knarr/controlplane/apiserver"
 	"knarr/controlplane/apiserver/admission/plugin"
@@ -27,6 +28,7 @@ type Flags struct {
 	gates         []string
 	runtimeConfig map[string]string
 	on            map[string]bool
+	also          []schema.GroupVersion
 
 	enable, disable       []string
 	profiling             bool
@@ -100,7 +102,7 @@ func (a *Flags) Load() (err error) {
 	if a.on, err = features(a.gates); err != nil {
 		return err
 	}
-	if err := versions(a.runtimeConfig); err != nil {
+	if a.also, err = versions(a.runtimeConfig); err != nil {
 		return err
 	}
 	if a.admission, err = plugin.Load(a.admissionFile, a.enable, a.disable); err != nil {
@@ -128,12 +130,16 @@ func (a *Flags) Load() (err error) {
 // EncryptionFile is the file that says what is encrypted at rest, if any.
 func (a *Flags) EncryptionFile() string { return a.encryptionFile }
 
+// Migrates says that what is stored is to be rewritten where a StorageVersionMigration
+// asks for it.
+func (a *Flags) Migrates() bool { return a.on[migrator] && len(a.also) > 0 }
+
 // Apply completes an API server's Config with what was loaded.
 func (a *Flags) Apply(c *apiserver.Config) error {
 	c.NoProfiling = !a.profiling
 	a.serving.apply(c)
 	c.EnableAdmission, c.DisableAdmission, c.Admission = a.enable, a.disable, a.admission
-	c.DiscardUnreadable = a.on[discard]
+	c.DiscardUnreadable, c.APIs = a.on[discard], a.also
 	c.Encryption, c.ReloadEncryption, c.Audit = a.keys, a.reloadEncryption, a.audit
 	c.Authorization = a.authz.config
 	return a.authn.apply(c)

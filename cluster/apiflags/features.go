@@ -20,8 +20,12 @@ import (
 //go:embed gates.txt
 var known string
 
-// discard is the one feature that can be turned on here.
-const discard = "AllowUnsafeMalformedObjectDeletion"
+// The features that can be turned on here.
+const (
+	discard = "AllowUnsafeMalformedObjectDeletion"
+	// migrator rewrites what is stored, where its API is served too.
+	migrator = "StorageVersionMigrator"
+)
 
 // features are those asked for, as upstream reads them. What is not as by
 // default here cannot be.
@@ -55,7 +59,7 @@ func features(asked []string) (on map[string]bool, err error) {
 		switch {
 		case !ok:
 			return nil, fmt.Errorf("unrecognized feature gate: %s", name)
-		case g.on == on[name] || name == discard:
+		case g.on == on[name] || name == discard || name == migrator:
 		case g.locked:
 			return nil, fmt.Errorf("cannot set feature gate %s to %v, feature is locked to %v", name, on[name], g.on)
 		default:
@@ -65,20 +69,24 @@ func features(asked []string) (on map[string]bool, err error) {
 	return on, nil
 }
 
-// versions judges which APIs are asked for. What is served here always is.
-func versions(asked map[string]string) error {
-	served, groups := map[schema.GroupVersion]bool{}, map[string]bool{}
+// versions are the APIs asked for that are not served by themselves. All others that
+// are served here always are.
+func versions(asked map[string]string) (also []schema.GroupVersion, err error) {
+	served, optional, groups := map[schema.GroupVersion]bool{}, map[schema.GroupVersion]bool{}, map[string]bool{}
 	for _, r := range registry.Resources {
 		served[r.GVR().GroupVersion()] = true
+		groups[r.GVR().Group] = true
+	}
+	for _, r := range registry.Optional {
+		optional[r.GVR().GroupVersion()] = true
 		groups[r.GVR().Group] = true
 	}
 	for _, key := range slices.Sorted(maps.Keys(asked)) {
 		value := asked[key]
 		want := true
 		if value != "" {
-			var err error
 			if want, err = strconv.ParseBool(value); err != nil {
-				return fmt.Errorf("invalid value %s=%s", key, value)
+				return nil, fmt.Errorf("invalid value %s=%s", key, value)
 			}
 		}
 		have := false
@@ -88,23 +96,29 @@ func versions(asked map[string]string) error {
 			have = true
 		case key == "api/alpha" || key == "api/beta":
 		case key == "api/all":
-			return fmt.Errorf("--runtime-config: %s: APIs that are not stable are not built, and stable ones are always served: leave it out", key)
+			return nil, fmt.Errorf("--runtime-config: %s: APIs that are not stable are not built, and stable ones are always served: leave it out", key)
 		case key == "v1" || key == "api/v1":
 			have = true
 		case len(parts) < 2 || len(parts) > 3:
-			return fmt.Errorf("runtime-config invalid key %s", key)
+			return nil, fmt.Errorf("runtime-config invalid key %s", key)
 		default:
 			gv := schema.GroupVersion{Group: parts[0], Version: parts[1]}
 			if !groups[gv.Group] {
-				return fmt.Errorf("unknown api groups %s", strings.Join(parts[:2], "/"))
+				return nil, fmt.Errorf("unknown api groups %s", strings.Join(parts[:2], "/"))
+			}
+			if optional[gv] {
+				if want {
+					also = append(also, gv)
+				}
+				continue
 			}
 			if have = served[gv]; !have && !scheme.Scheme.IsVersionRegistered(gv) {
-				return fmt.Errorf("group version %s that has not been registered", gv)
+				return nil, fmt.Errorf("group version %s that has not been registered", gv)
 			}
 		}
 		if have != want {
-			return fmt.Errorf("--runtime-config: %s is always %v here: leave it out", key, have)
+			return nil, fmt.Errorf("--runtime-config: %s is always %v here: leave it out", key, have)
 		}
 	}
-	return nil
+	return also, nil
 }

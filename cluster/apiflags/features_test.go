@@ -1,6 +1,9 @@
 package apiflags
 
-import "testing"
+import (
+	"strings"
+	"testing"
+)
 
 func TestFeatures(t *testing.T) {
 	for asked, want := range map[string]string{
@@ -9,6 +12,8 @@ func TestFeatures(t *testing.T) {
 		"AllAlpha=false":                          "",
 		"AllowUnsafeMalformedObjectDeletion=true": "",
 		"JobSuccessPolicy=true":                   "",
+		"StorageVersionMigrator=true":             "",
+		"StorageVersionMigrator=false":            "",
 		"Nonesuch=true":                           "unrecognized feature gate: Nonesuch",
 		"APIServerIdentity":                       "missing bool value for APIServerIdentity",
 		"APIServerIdentity=maybe":                 `invalid value of APIServerIdentity=maybe, err: strconv.ParseBool: parsing "maybe": invalid syntax`,
@@ -35,6 +40,9 @@ func TestVersions(t *testing.T) {
 		{"api/alpha", "false", ""},
 		{"batch/v1/jobs", "true", ""},
 		{"apps/v1beta1", "false", ""},
+		{"storagemigration.k8s.io/v1beta1", "true", ""},
+		{"storagemigration.k8s.io/v1beta1", "false", ""},
+		{"storagemigration.k8s.io/v1beta1/storageversionmigrations", "", ""},
 		{"nonesuch/v1", "true", "unknown api groups nonesuch/v1"},
 		{"apps/v9", "true", "group version apps/v9 that has not been registered"},
 		{"apps", "true", "runtime-config invalid key apps"},
@@ -42,8 +50,12 @@ func TestVersions(t *testing.T) {
 		{"apps/v1", "false", "--runtime-config: apps/v1 is always true here: leave it out"},
 		{"api/beta", "true", "--runtime-config: api/beta is always false here: leave it out"},
 	} {
-		if got := text(versions(map[string]string{c.key: c.value})); got != c.want {
+		also, err := versions(map[string]string{c.key: c.value})
+		if got := text(err); got != c.want {
 			t.Errorf("%s=%s\n got %s\nwant %s", c.key, c.value, got, c.want)
+		}
+		if optional := strings.HasPrefix(c.key, "storagemigration") && c.value != "false"; optional != (len(also) > 0) {
+			t.Errorf("%s=%s: served besides: %v", c.key, c.value, also)
 		}
 	}
 }

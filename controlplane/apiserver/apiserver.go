@@ -17,6 +17,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/version"
 	apiserverapi "k8s.io/apiserver/pkg/apis/apiserver"
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -60,6 +61,8 @@ type Config struct {
 	// DiscardUnreadable lets those with the right delete what cannot be read, on
 	// their word: upstream's feature AllowUnsafeMalformedObjectDeletion.
 	DiscardUnreadable bool
+	// APIs are versions to be served that are not by themselves.
+	APIs []schema.GroupVersion
 	// Audit is the audit policy. Default: nothing is logged.
 	Audit *audit.Policy
 	// ClientCA signs client certificates.
@@ -217,7 +220,8 @@ func New(c Config) (*Server, error) {
 	if c.Encryption != nil {
 		c.Store = encryption.New(c.Store, c.Encryption, registry.StoredAs(watchcache.Root))
 	}
-	s := &Server{cfg: c, started: make(chan struct{}), cache: watchcache.New(c.Store, registry.Resources), metrics: counts}
+	kinds := registry.Served(c.APIs)
+	s := &Server{cfg: c, started: make(chan struct{}), cache: watchcache.New(c.Store, kinds), metrics: counts}
 	if c.Encryption != nil {
 		for _, also := range c.Encryption.Collectors() {
 			counts.Also(also)
@@ -250,7 +254,7 @@ func New(c Config) (*Server, error) {
 	}
 	s.api, err = endpoints.New(endpoints.Config{
 		Discards: discards,
-		Cache:    s.cache, Resources: registry.Resources, WritesInFlight: storage.InFlight(c.Store),
+		Cache:    s.cache, Resources: kinds, WritesInFlight: storage.InFlight(c.Store),
 		Admission: s.admission,
 		Changed: func() {
 			if s.others != nil {

@@ -15,7 +15,9 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
+	storagemigrationv1beta1 "k8s.io/api/storagemigration/v1beta1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -61,6 +63,7 @@ func (s *Server) bootstrap(ctx context.Context) error {
 	for _, ns := range []string{corev1.NamespaceDefault, "kube-system", "kube-public", corev1.NamespaceNodeLease} {
 		objects = append(objects, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}})
 	}
+	objects = append(objects, s.migratorRole()...)
 	objects = append(objects, priorityClasses()...)
 	objects = append(objects, flows()...)
 	objects = append(objects, s.kubernetesService()...)
@@ -100,6 +103,29 @@ func (s *Server) bootstrap(ctx context.Context) error {
 	}
 	// The first clients must find the roles that let them in.
 	return s.cache.Sync(ctx)
+}
+
+// migratorRole lets the storage-version-migrator-controller have anything written anew,
+// where migrations are served.
+func (s *Server) migratorRole() []registry.Object {
+	if !slices.Contains(s.cfg.APIs, storagemigrationv1beta1.SchemeGroupVersion) {
+		return nil
+	}
+	const account = "storage-version-migrator-controller"
+	about := metav1.ObjectMeta{Name: "system:controller:" + account,
+		Annotations: map[string]string{rbacv1.AutoUpdateAnnotationKey: "true"}, Labels: map[string]string{"kubernetes.io/bootstrapping": "rbac-defaults"}}
+	const definitions = "apiextensions.k8s.io"
+	return []registry.Object{
+		&rbacv1.ClusterRole{ObjectMeta: about, Rules: []rbacv1.PolicyRule{
+			{Verbs: []string{"list", "create", "patch"}, APIGroups: []string{"*"}, Resources: []string{"*"}},
+			{Verbs: []string{"get"}, APIGroups: []string{definitions}, Resources: []string{"customresourcedefinitions"}},
+			{Verbs: []string{"patch"}, APIGroups: []string{definitions}, Resources: []string{"customresourcedefinitions/status"}},
+			{Verbs: []string{"update"}, APIGroups: []string{storagemigrationv1beta1.GroupName}, Resources: []string{"storageversionmigrations/status"}},
+		}},
+		&rbacv1.ClusterRoleBinding{ObjectMeta: *about.DeepCopy(),
+			RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: about.Name},
+			Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Name: account, Namespace: metav1.NamespaceSystem}}},
+	}
 }
 
 func priorityClasses() []registry.Object {

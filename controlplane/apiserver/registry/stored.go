@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -12,7 +13,7 @@ import (
 // folder has.
 func StoredAs(root string) func(key string) (schema.GroupResource, bool) {
 	folders := map[string]schema.GroupResource{}
-	for _, r := range Resources {
+	for _, r := range slices.Concat(Resources, Optional) {
 		if !r.IsVirtual() {
 			s := r.Storage()
 			folders[s.Prefix] = s.Hub.GVR().GroupResource()

@@ -1,5 +1,11 @@
 package registry
 
+import (
+	"slices"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
 // Resources is the whole API in discovery order: group versions in the order
 // upstream lists them, kinds in alphabetical order of their plural.
 var Resources = []Resource{
@@ -91,4 +97,21 @@ var Resources = []Resource{
 
 	flowSchemas,
 	priorityLevelConfigurations,
+}
+
+// Optional are the kinds of versions that are served only where --runtime-config asks
+// for them, as upstream has them.
+var Optional = []Resource{
+	storageVersionMigrations,
+}
+
+// Served are the kinds that are served where these versions were asked for.
+func Served(also []schema.GroupVersion) []Resource {
+	all := Resources
+	for _, r := range Optional {
+		if slices.Contains(also, r.GVR().GroupVersion()) {
+			all = append(all[:len(all):len(all)], r)
+		}
+	}
+	return all
 }
