@@ -96,6 +96,7 @@ func (s *Server) controllers(ctx context.Context) error {
 			// they say so.
 			Controllers: []string{"*", bootstraptoken.Signer, bootstraptoken.Cleaner},
 			LeaderElect: elect, Identity: s.opts.NodeName,
+			StorageVersionMigrator: s.opts.api.Migrates(),
 		})
 		if err != nil {
 			return err

@@ -46,6 +46,7 @@ type controllerManager struct {
 	nodeGrace               time.Duration
 	endedPods               int
 	clusterName             string
+	migrates                bool
 	gates                   map[string]string
 }
 
@@ -65,7 +66,7 @@ func (m *controllerManager) flags(f *pflag.FlagSet) {
 	f.DurationVar(&m.nodeGrace, "node-monitor-grace-period", 50*time.Second, "`time` after which a silent node is not ready")
 	f.IntVar(&m.endedPods, "terminated-pod-gc-threshold", 12500, "`number` of ended pods that are kept")
 	f.StringVar(&m.clusterName, "cluster-name", "kubernetes", "`name` of the cluster, for cloud providers")
-	f.StringToStringVar(&m.gates, "feature-gates", nil, "`gates` to turn on or off: "+scaleToZero+"=true lets autoscalers go down to no pod")
+	f.StringToStringVar(&m.gates, "feature-gates", nil, "`gates` to turn on or off: "+scaleToZero+"=true lets autoscalers go down to no pod, "+migrator+"=true has stored objects written anew where StorageVersionMigrations ask for it")
 	m.signers.flags(f)
 	m.syncFlags(f)
 	f.StringSliceVar(&m.controllers, "controllers", []string{"*"}, "`names` of controllers to run; * is all, -name leaves one out")
@@ -128,7 +129,7 @@ func (m *controllerManager) run(ctx context.Context) error {
 		return err
 	}
 	healthy := m.lease.watch()
-	cfg := controllermanager.Config{Kube: kube, LeaderElect: m.lease.on, Election: m.lease.times, Controllers: m.controllers, HorizontalPodAutoscaler: m.autoscaler,
+	cfg := controllermanager.Config{Kube: kube, LeaderElect: m.lease.on, Election: m.lease.times, Controllers: m.controllers, HorizontalPodAutoscaler: m.autoscaler, StorageVersionMigrator: m.migrates,
 		NodeMonitorGracePeriod: m.nodeGrace, TerminatedPodThreshold: cmp.Or(m.endedPods, -1), ConcurrentSyncs: map[string]int{}}
 	for name, n := range m.syncs {
 		cfg.ConcurrentSyncs[name] = *n
@@ -194,19 +195,27 @@ func (m *controllerManager) validate() error {
 	bad(m.masks.ipv4 < 0 || m.masks.ipv4 > 32, "node-cidr-mask-size-ipv4", "is not a number of bits")
 	bad(m.masks.ipv6 < 0 || m.masks.ipv6 > 128, "node-cidr-mask-size-ipv6", "is not a number of bits")
 	for gate, on := range m.gates {
-		if gate != scaleToZero {
+		if gate != scaleToZero && gate != migrator {
 			errs = append(errs, fmt.Errorf("--feature-gates: %s cannot be changed here; remove it", gate))
 			continue
 		}
 		is, err := strconv.ParseBool(on)
 		bad(err != nil, "feature-gates", fmt.Sprintf("%s=%s: neither true nor false", gate, on))
-		m.autoscaler.ScaleToZero = is
+		if gate == migrator {
+			m.migrates = is
+		} else {
+			m.autoscaler.ScaleToZero = is
+		}
 	}
 	return errors.Join(errs...)
 }
 
-// scaleToZero lets minReplicas of a HorizontalPodAutoscaler be 0.
-const scaleToZero = "HPAScaleToZero"
+const (
+	// scaleToZero lets minReplicas of a HorizontalPodAutoscaler be 0.
+	scaleToZero = "HPAScaleToZero"
+	// migrator needs an API server that serves StorageVersionMigrations.
+	migrator = "StorageVersionMigrator"
+)
 
 // configuration is what /configz shows.
 func (m *controllerManager) configuration() map[string]any {

@@ -78,6 +78,9 @@ type Config struct {
 	TerminatedPodThreshold int
 	// HorizontalPodAutoscaler is that controller's configuration.
 	HorizontalPodAutoscaler horizontalpodautoscaler.Config
+	// StorageVersionMigrator has what is stored written anew where a
+	// StorageVersionMigration asks for it. The API server must serve these.
+	StorageVersionMigrator bool
 }
 
 // A Manager runs controllers.

@@ -42,23 +42,29 @@ func inClusterOf(t *testing.T, configure func(*apitest.Server) Config, f func(c 
 	synctest.Test(t, func(t *testing.T) {
 		s, stop := apitest.New(t)
 		defer stop()
-		ctx, cancel := context.WithTimeout(t.Context(), 24*time.Hour)
-		defer cancel()
-		c := &cluster{T: t, ctx: ctx, client: s.Client(t), server: s}
-		m, err := New(configure(s))
-		if err != nil {
-			t.Fatal(err)
-		}
-		ended := make(chan error, 1)
-		go func() { ended <- m.Run(ctx) }()
-		time.Sleep(time.Second) // until the service account is there
-		synctest.Wait()
-		f(c)
-		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
+		inClusterOn(t, s, configure, f)
 	})
+}
+
+// inClusterOn runs f beside a manager as configured, on an API server in a bubble.
+func inClusterOn(t *testing.T, s *apitest.Server, configure func(*apitest.Server) Config, f func(c *cluster)) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 24*time.Hour)
+	defer cancel()
+	c := &cluster{T: t, ctx: ctx, client: s.Client(t), server: s}
+	m, err := New(configure(s))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- m.Run(ctx) }()
+	time.Sleep(time.Second) // until the service account is there
+	synctest.Wait()
+	f(c)
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
 }
 
 // config is that of a manager whose controllers may do only what the bootstrap

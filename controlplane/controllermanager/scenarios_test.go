@@ -23,6 +23,7 @@ var scenarios = slices.Concat(workloadScenarios, batchScenarios, serviceScenario
 // withoutScenario says which controllers have none, and why.
 var withoutScenario = map[string]string{
 	"legacy-serviceaccount-token-cleaner-controller": "it acts after a year, by one write per Secret, which names the Secret's revision",
+	"storage-version-migrator-controller":            "its API is served where it is asked for; each of its writes names a revision, and is a step that the next look at the status finds done",
 }
 
 var tokenKey = sync.OnceValue(func() crypto.Signer {

@@ -40,6 +40,7 @@ import (
 	"knarr/controlplane/controllermanager/serviceaccounttoken"
 	"knarr/controlplane/controllermanager/servicecidrs"
 	"knarr/controlplane/controllermanager/statefulset"
+	"knarr/controlplane/controllermanager/storageversionmigrator"
 	"knarr/controlplane/controllermanager/tainteviction"
 	"knarr/controlplane/controllermanager/ttl"
 	"knarr/controlplane/controllermanager/ttlafterfinished"
@@ -197,6 +198,12 @@ var table = []entry{
 	{protection.Volumes, "pv-protection-controller", func(t *term) (runner, error) {
 		return protection.NewVolumes(t.informers, t.client()), nil
 	}},
+	{storageversionmigrator.Name, "storage-version-migrator-controller", func(t *term) (runner, error) {
+		if !t.StorageVersionMigrator {
+			return nil, nil
+		}
+		return storageversionmigrator.New(t.informers, t.client(), t.metadata()), nil
+	}},
 	{protection.Classes, "volumeattributesclass-protection-controller", func(t *term) (runner, error) {
 		return protection.NewClasses(t.informers, t.client()), nil
 	}},
@@ -216,7 +223,6 @@ var absent = map[string]bool{
 	"resourcepoolstatusrequest-controller":                           true,
 	"selinux-warning-controller":                                     true,
 	"service-lb-controller":                                          true,
-	"storage-version-migrator-controller":                            true,
 	"storageversion-garbage-collector-controller":                    true,
 }
 
