@@ -24,6 +24,7 @@ import (
 	"knarr/controlplane/controllermanager"
 	"knarr/controlplane/controllermanager/bootstraptoken"
 	"knarr/controlplane/controllermanager/csr"
+	"knarr/controlplane/controllermanager/horizontalpodautoscaler"
 	"knarr/controlplane/scheduler"
 	"knarr/internal/keypair"
 	"knarr/internal/run"
@@ -96,7 +97,8 @@ func (s *Server) controllers(ctx context.Context) error {
 			// they say so.
 			Controllers: []string{"*", bootstraptoken.Signer, bootstraptoken.Cleaner},
 			LeaderElect: elect, Identity: s.opts.NodeName,
-			StorageVersionMigrator: s.opts.api.Migrates(),
+			StorageVersionMigrator:  s.opts.api.Migrates(),
+			HorizontalPodAutoscaler: horizontalpodautoscaler.Config{ScaleToZero: s.opts.api.ScalesToZero()},
 		})
 		if err != nil {
 			return err

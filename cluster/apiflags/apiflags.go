@@ -134,12 +134,15 @@ func (a *Flags) EncryptionFile() string { return a.encryptionFile }
 // asks for it.
 func (a *Flags) Migrates() bool { return a.on[migrator] && len(a.also) > 0 }
 
+// ScalesToZero says that autoscalers may go down to no pod.
+func (a *Flags) ScalesToZero() bool { return a.on[scaleToZero] }
+
 // Apply completes an API server's Config with what was loaded.
 func (a *Flags) Apply(c *apiserver.Config) error {
 	c.NoProfiling = !a.profiling
 	a.serving.apply(c)
 	c.EnableAdmission, c.DisableAdmission, c.Admission = a.enable, a.disable, a.admission
-	c.DiscardUnreadable, c.APIs = a.on[discard], a.also
+	c.DiscardUnreadable, c.ScaleToZero, c.APIs = a.on[discard], a.on[scaleToZero], a.also
 	c.Encryption, c.ReloadEncryption, c.Audit = a.keys, a.reloadEncryption, a.audit
 	c.Authorization = a.authz.config
 	return a.authn.apply(c)

@@ -25,6 +25,8 @@ const (
 	discard = "AllowUnsafeMalformedObjectDeletion"
 	// migrator rewrites what is stored, where its API is served too.
 	migrator = "StorageVersionMigrator"
+	// scaleToZero lets autoscalers go down to no pod.
+	scaleToZero = "HPAScaleToZero"
 )
 
 // features are those asked for, as upstream reads them. What is not as by
@@ -59,7 +61,7 @@ func features(asked []string) (on map[string]bool, err error) {
 		switch {
 		case !ok:
 			return nil, fmt.Errorf("unrecognized feature gate: %s", name)
-		case g.on == on[name] || name == discard || name == migrator:
+		case g.on == on[name] || name == discard || name == migrator || name == scaleToZero:
 		case g.locked:
 			return nil, fmt.Errorf("cannot set feature gate %s to %v, feature is locked to %v", name, on[name], g.on)
 		default:

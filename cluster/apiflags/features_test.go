@@ -13,6 +13,7 @@ func TestFeatures(t *testing.T) {
 		"AllowUnsafeMalformedObjectDeletion=true": "",
 		"JobSuccessPolicy=true":                   "",
 		"StorageVersionMigrator=true":             "",
+		"HPAScaleToZero=true":                     "",
 		"StorageVersionMigrator=false":            "",
 		"Nonesuch=true":                           "unrecognized feature gate: Nonesuch",
 		"APIServerIdentity":                       "missing bool value for APIServerIdentity",

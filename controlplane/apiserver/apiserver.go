@@ -61,6 +61,8 @@ type Config struct {
 	// DiscardUnreadable lets those with the right delete what cannot be read, on
 	// their word: upstream's feature AllowUnsafeMalformedObjectDeletion.
 	DiscardUnreadable bool
+	// ScaleToZero lets autoscalers go down to no pod: upstream's feature HPAScaleToZero.
+	ScaleToZero bool
 	// APIs are versions to be served that are not by themselves.
 	APIs []schema.GroupVersion
 	// Audit is the audit policy. Default: nothing is logged.
@@ -275,7 +277,7 @@ func New(c Config) (*Server, error) {
 	s.memory = overload.NewMemoryLimiter(c.RequestTimeout / 4)
 	counts.Also(s.fairness)
 	counts.Requests.Served = s.api.Serves
-	s.handler = transport.GrowStack(s.chain(s.others.Handler(s.paths(s.api))))
+	s.handler = transport.GrowStack(s.chain(s.others.Handler(s.paths(s.featured(s.api)))))
 	return s, nil
 }
 

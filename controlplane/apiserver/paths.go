@@ -6,10 +6,21 @@ import (
 	"strings"
 
 	"knarr/controlplane/apiserver/endpoints"
+	"knarr/controlplane/apiserver/registry"
 )
 
 // pathTypes are the forms of documents that have but one.
 var pathTypes = map[string]string{"/openid/v1/jwks": "application/jwk-set+json", "/.well-known/openid-configuration": "application/json"}
+
+// featured serves the API with the features that were turned on.
+func (s *Server) featured(api http.Handler) http.Handler {
+	if !s.cfg.ScaleToZero {
+		return api
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		api.ServeHTTP(w, r.WithContext(registry.AllowScaleToZero(r.Context())))
+	})
+}
 
 // paths serves what is neither a resource nor discovery.
 func (s *Server) paths(api http.Handler) http.Handler {

@@ -10,13 +10,22 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-func validateAutoscaler(_ context.Context, h, old *autoscalingv2.HorizontalPodAutoscaler) field.ErrorList {
+// scaleToZero is the key of a context.
+type scaleToZero struct{}
+
+// AllowScaleToZero lets autoscalers that are written in ctx go down to no pod: upstream's
+// feature HPAScaleToZero.
+func AllowScaleToZero(ctx context.Context) context.Context {
+	return context.WithValue(ctx, scaleToZero{}, true)
+}
+
+func validateAutoscaler(ctx context.Context, h, old *autoscalingv2.HorizontalPodAutoscaler) field.ErrorList {
 	var f faults
 	at := field.NewPath("spec")
 	s := &h.Spec
 	if low := s.MinReplicas; low != nil {
 		least := int32(1)
-		if old != nil && deref(old.Spec.MinReplicas, 1) == 0 {
+		if ctx.Value(scaleToZero{}) != nil || old != nil && deref(old.Spec.MinReplicas, 1) == 0 {
 			least = 0
 		}
 		if *low < least {
