@@ -66,7 +66,7 @@ func mountEmptyDir(pod *corev1.Pod, s *corev1.EmptyDirVolumeSource, path string)
 		if s.SizeLimit != nil && s.SizeLimit.Value() > 0 && (size == 0 || s.SizeLimit.Value() < size) {
 			size = s.SizeLimit.Value()
 		}
-		if err := mountTmpfs(path, size, 0o777); err != nil {
+		if err := mountTmpfs(path, size, 0o777|fs.ModeSticky); err != nil {
 			return err
 		}
 	case strings.HasPrefix(string(s.Medium), string(corev1.StorageMediumHugePages)):

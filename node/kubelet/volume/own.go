@@ -3,7 +3,6 @@ package volume
 import (
 	"context"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -127,5 +126,5 @@ func ownDir(path string, group int64) error {
 	if err := os.Lchown(path, -1, int(group)); err != nil {
 		return err
 	}
-	return os.Chmod(path, 0o777|fs.ModeSetgid)
+	return unix.Chmod(path, st.Mode&0o7777|unix.S_ISGID)
 }

@@ -104,7 +104,8 @@ func openBeneath(root int, path string) (fd int, err error) {
 	return fd, err
 }
 
-// mkdirBeneath makes the missing directories of path and opens the last.
+// mkdirBeneath makes the missing directories of path and opens the last. They have the
+// mode of the volume's root, with what it says of groups and of others' files.
 func mkdirBeneath(root int, path string) (int, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(root, &st); err != nil {
@@ -127,7 +128,7 @@ func mkdirBeneath(root int, path string) (int, error) {
 		}
 		err = unix.Mkdirat(parent, parts[i], 0o750)
 		if err == nil {
-			err = unix.Fchmodat(parent, parts[i], st.Mode&0o777, 0)
+			err = unix.Fchmodat(parent, parts[i], st.Mode&0o7777, 0)
 		}
 		unix.Close(parent)
 		if err != nil && !errors.Is(err, unix.EEXIST) {

@@ -289,7 +289,7 @@ func (m *Manager) write(pod *corev1.Pod, kind, name string, memory bool, files m
 		return got, time.Time{}, errContent
 	}
 	if memory {
-		if err := mountTmpfs(path, 0, 0o777); err != nil {
+		if err := mountTmpfs(path, 0, 0o777|os.ModeSticky); err != nil {
 			return got, time.Time{}, err
 		}
 	} else if err := makeDir(path, 0o777); err != nil {

@@ -256,6 +256,38 @@ func TestSubPath(t *testing.T) {
 	}
 }
 
+// A path of a volume in memory that is made for a container has the mode of the volume,
+// whose files are its group's, and each only its owner's to remove.
+func TestSubPathMode(t *testing.T) {
+	needRoot(t)
+	m := manager(t)
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "u"}}
+	p.Spec.SecurityContext = &corev1.PodSecurityContext{FSGroup: new(int64(123))}
+	p.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory}}}}
+	defer func() {
+		if err := m.Unmount(context.Background(), "u"); err != nil {
+			t.Error(err)
+		}
+	}()
+	mounts, _, err := m.Mount(t.Context(), podtest.Use(p), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sub, err := m.SubPath(t.Context(), "u", "v", "c", 0, mounts["v"].Path, "a/b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{mounts["v"].Path, filepath.Join(mounts["v"].Path, "a"), sub} {
+		st, err := os.Stat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := st.Mode().String(); got != "dgtrwxrwxrwx" {
+			t.Errorf("%s is %s, want dgtrwxrwxrwx", path, got)
+		}
+	}
+}
+
 // What a volume leads to is never removed with the pod.
 func TestUnmountKeepsTheSource(t *testing.T) {
 	needRoot(t)
