@@ -17,8 +17,9 @@ type containerState struct {
 	image *cri.Image
 	// waiting is why it does not run, if it should; no reason: unknown.
 	waiting waitError
-	// crashes delays its restart.
-	crashes *delay
+	// crashes delays its restart, with the image crashImage.
+	crashes    *delay
+	crashImage string
 	// crashEvent is the id of the container whose back-off has had its event.
 	crashEvent string
 	// failureEvent is the message of the last event about a failed start.

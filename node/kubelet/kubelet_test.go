@@ -200,6 +200,14 @@ func TestCrashLoop(t *testing.T) {
 	if s.Phase != corev1.PodRunning {
 		t.Errorf("phase %s", s.Phase)
 	}
+	// With another image it has not crashed yet.
+	p := n.api.pod("bad")
+	p.Spec.Containers[0].Image = "img:2"
+	n.api.addPod(p)
+	n.until("restarted at once with another image", func() bool {
+		s := n.api.pod("bad").Status.ContainerStatuses[0]
+		return s.RestartCount == 2 && s.State.Running != nil
+	})
 }
 
 func TestInitThenMain(t *testing.T) {

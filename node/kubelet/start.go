@@ -77,7 +77,7 @@ func (w *worker) crashLeft(name string, s *runtimestate.Container) time.Duration
 	if s == nil || !s.Exited() || !runtimestate.InSandbox(s, w.observed) {
 		return 0
 	}
-	state := w.container(name)
+	state := w.crashing(name)
 	d := state.crashes
 	if d == nil || d.cur == 0 {
 		return 0
@@ -96,9 +96,19 @@ func (w *worker) crashLeft(name string, s *runtimestate.Container) time.Duration
 	return left
 }
 
+// crashing is the state of a container, which has not crashed yet with an image that the
+// spec names now for the first time.
+func (w *worker) crashing(name string) *containerState {
+	state := w.container(name)
+	if c, _ := podspec.FindContainer(w.pod, name); c != nil && c.Image != state.crashImage {
+		state.crashImage, state.crashes = c.Image, nil
+	}
+	return state
+}
+
 // crashed notes that a container has ended whose next start is under way.
 func (w *worker) crashed(c *runtimestate.Container) {
-	state := w.container(c.Name())
+	state := w.crashing(c.Name())
 	if state.crashes == nil {
 		state.crashes = w.k.crashDelay()
 	}
