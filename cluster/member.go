@@ -11,8 +11,8 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
-	mathrand "math/rand/v2"
 	"log/slog"
+	mathrand "math/rand/v2"
 	"os"
 	"time"
 )

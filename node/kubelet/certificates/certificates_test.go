@@ -11,6 +11,7 @@ import (
 	"encoding/pem"
 	"fmt"
 	"math/big"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -31,7 +32,11 @@ import (
 	"knarr/internal/apitest"
 )
 
-func init() { utilruntime.ErrorHandlers = utilruntime.ErrorHandlers[:1] } // without the one that waits by the clock of another time
+// TestMain takes away what handles errors by waiting, by the clock outside the bubbles.
+func TestMain(m *testing.M) {
+	utilruntime.ErrorHandlers = utilruntime.ErrorHandlers[:1]
+	os.Exit(m.Run())
+}
 
 // life is how long the certificates of tests are valid.
 const life = 24 * time.Hour
