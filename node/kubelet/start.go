@@ -115,9 +115,14 @@ func (w *worker) crashed(c *runtimestate.Container) {
 	state.crashes.next(c.Finished())
 }
 
-// waitPull shows the back-off of a pull without pulling.
+// waitPull shows the back-off of a pull without pulling, once it is known why the pull
+// failed and the API has shown that: a status that was still on its way would be overtaken.
 func (w *worker) waitPull(c *corev1.Container) {
-	if w.container(c.Name).waiting.reason == "ImagePullBackOff" {
+	if w.busy(opKey{kind: opPull, of: c.Name}) {
+		return
+	}
+	now := w.container(c.Name).waiting.reason
+	if now == "ImagePullBackOff" || isImageWait(now) && w.base != nil && !shows(&w.base.Status, c.Name, now) {
 		return
 	}
 	w.k.pulls.mu.Lock()
@@ -130,6 +135,18 @@ func (w *worker) waitPull(c *corev1.Container) {
 	w.k.events.Event(containerReference(w.pod, c), corev1.EventTypeNormal, "BackOff", msg)
 	w.k.events.Event(containerReference(w.pod, c), corev1.EventTypeWarning, "Failed", "Error: ImagePullBackOff")
 	w.container(c.Name).waiting = waitError{"ImagePullBackOff", msg + ": " + f.message}
+}
+
+// shows says whether a status has the reason why a container waits.
+func shows(s *corev1.PodStatus, container, reason string) bool {
+	for _, all := range [][]corev1.ContainerStatus{s.InitContainerStatuses, s.ContainerStatuses, s.EphemeralContainerStatuses} {
+		for i := range all {
+			if all[i].Name == container {
+				return all[i].State.Waiting != nil && all[i].State.Waiting.Reason == reason
+			}
+		}
+	}
+	return false
 }
 
 // fetch makes the container's image present, in an operation.
