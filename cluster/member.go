@@ -161,12 +161,18 @@ func (a *Agent) renewCertificates(ctx context.Context, m *membership) error {
 	}
 }
 
-// take keeps the certificates of a membership that was renewed.
+// take keeps the certificates of a membership that was renewed. What could not be
+// written does not count as renewed: it would not be tried again for months.
 func (a *Agent) take(m, renewed *membership) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	m.Certificates = renewed.Certificates
-	return a.layout.writeMember(m)
+	next := *m
+	next.Certificates = renewed.Certificates
+	if err := a.layout.writeMember(&next); err != nil {
+		return err
+	}
+	m.Certificates = next.Certificates
+	return nil
 }
 
 // askTime bounds each question to the server.

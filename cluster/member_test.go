@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"bytes"
 	"context"
 	"crypto"
 	"crypto/rand"
@@ -8,6 +9,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"log"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -203,6 +205,18 @@ func TestRenew(t *testing.T) {
 	if at := m.renewal(); at.Before(time.Now().Add(leafLife/4)) || at.After(time.Now().Add(leafLife/2)) {
 		t.Errorf("to be renewed at %v", at)
 	}
+	// What cannot be kept is still to be renewed.
+	before := m.Certificates
+	renewed, err := a.askOnce(t)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := a.layout.dir
+	a.layout.dir = "/dev/null/no directory"
+	if err := a.take(m, renewed); err == nil || !maps.EqualFunc(m.Certificates, before, bytes.Equal) {
+		t.Errorf("%v, and other certificates than before", err)
+	}
+	a.layout.dir = dir
 	// As they are near their end.
 	old := map[string][]byte{}
 	key, err := nodeKey(a.layout)
