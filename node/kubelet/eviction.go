@@ -106,18 +106,18 @@ func (k *Kubelet) watchPressure(ctx context.Context) {
 	s := k.cfg.Settings
 	all, _ := eviction.Parse(s.EvictionHard, s.EvictionSoft, s.EvictionSoftGracePeriod, s.EvictionMinimumReclaim,
 		slices.Contains(s.EnforceNodeAllocatable, configuration.PodsEnforcement) && k.cfg.CgroupParent != "-") // checked by New
-	state, warned := &eviction.State{Transition: s.EvictionPressureTransitionPeriod.Duration}, false
+	state, warned := &eviction.State{Transition: s.EvictionPressureTransitionPeriod.Duration}, map[string]bool{}
 	for {
 		if *s.LocalStorageCapacityIsolation {
 			k.enforceLimits(ctx)
 		}
 		with, ignored := eviction.WithContainerFs(all, k.layout())
 		for _, t := range ignored {
-			if !warned {
+			if !warned[t.Signal] {
+				warned[t.Signal] = true
 				slog.Warn("threshold of eviction is ignored: what containers write has the thresholds of the disk it shares", "signal", t.Signal)
 			}
 		}
-		warned = true
 		k.relieve(ctx, with, state)
 		if !sleep(ctx, pressurePeriod) {
 			return
