@@ -24,7 +24,6 @@ import (
 	"knarr/controlplane/controllermanager"
 	"knarr/controlplane/controllermanager/bootstraptoken"
 	"knarr/controlplane/controllermanager/csr"
-	"knarr/controlplane/controllermanager/horizontalpodautoscaler"
 	"knarr/controlplane/scheduler"
 	"knarr/internal/keypair"
 	"knarr/internal/run"
@@ -97,8 +96,7 @@ func (s *Server) controllers(ctx context.Context) error {
 			// they say so.
 			Controllers: []string{"*", bootstraptoken.Signer, bootstraptoken.Cleaner},
 			LeaderElect: elect, Identity: s.opts.NodeName,
-			StorageVersionMigrator:  s.opts.api.Migrates(),
-			HorizontalPodAutoscaler: horizontalpodautoscaler.Config{ScaleToZero: s.opts.api.ScalesToZero()},
+			Features: s.opts.api.Features(),
 		})
 		if err != nil {
 			return err

@@ -29,6 +29,7 @@ import (
 	"knarr/cluster/alone/secureserving"
 	"knarr/controlplane/controllermanager"
 	"knarr/controlplane/controllermanager/horizontalpodautoscaler"
+	"knarr/internal/features"
 )
 
 type controllerManager struct {
@@ -46,7 +47,7 @@ type controllerManager struct {
 	nodeGrace               time.Duration
 	endedPods               int
 	clusterName             string
-	migrates                bool
+	features                features.Set
 	gates                   map[string]string
 }
 
@@ -66,7 +67,7 @@ func (m *controllerManager) flags(f *pflag.FlagSet) {
 	f.DurationVar(&m.nodeGrace, "node-monitor-grace-period", 50*time.Second, "`time` after which a silent node is not ready")
 	f.IntVar(&m.endedPods, "terminated-pod-gc-threshold", 12500, "`number` of ended pods that are kept")
 	f.StringVar(&m.clusterName, "cluster-name", "kubernetes", "`name` of the cluster, for cloud providers")
-	f.StringToStringVar(&m.gates, "feature-gates", nil, "`gates` to turn on or off: "+scaleToZero+"=true lets autoscalers go down to no pod, "+migrator+"=true has stored objects written anew where StorageVersionMigrations ask for it")
+	f.StringToStringVar(&m.gates, "feature-gates", nil, "`gates` to turn on or off: "+features.ScaleToZero+"=true lets autoscalers go down to no pod. With an API server that serves their kinds: "+features.StorageVersionMigrator+"=true has stored objects written anew where StorageVersionMigrations ask for it, "+features.TrustBundles+"=true publishes the API server's authority in a ClusterTrustBundle, "+features.PodCertificates+"=true deletes PodCertificateRequests that have ended")
 	m.signers.flags(f)
 	m.syncFlags(f)
 	f.StringSliceVar(&m.controllers, "controllers", []string{"*"}, "`names` of controllers to run; * is all, -name leaves one out")
@@ -129,7 +130,7 @@ func (m *controllerManager) run(ctx context.Context) error {
 		return err
 	}
 	healthy := m.lease.watch()
-	cfg := controllermanager.Config{Kube: kube, LeaderElect: m.lease.on, Election: m.lease.times, Controllers: m.controllers, HorizontalPodAutoscaler: m.autoscaler, StorageVersionMigrator: m.migrates,
+	cfg := controllermanager.Config{Kube: kube, LeaderElect: m.lease.on, Election: m.lease.times, Controllers: m.controllers, HorizontalPodAutoscaler: m.autoscaler, Features: m.features,
 		NodeMonitorGracePeriod: m.nodeGrace, TerminatedPodThreshold: cmp.Or(m.endedPods, -1), ConcurrentSyncs: map[string]int{}}
 	for name, n := range m.syncs {
 		cfg.ConcurrentSyncs[name] = *n
@@ -194,28 +195,21 @@ func (m *controllerManager) validate() error {
 	bad(m.masks.both < 0 || m.masks.both > 128, "node-cidr-mask-size", "is not a number of bits")
 	bad(m.masks.ipv4 < 0 || m.masks.ipv4 > 32, "node-cidr-mask-size-ipv4", "is not a number of bits")
 	bad(m.masks.ipv6 < 0 || m.masks.ipv6 > 128, "node-cidr-mask-size-ipv6", "is not a number of bits")
+	m.features = features.Set{}
 	for gate, on := range m.gates {
-		if gate != scaleToZero && gate != migrator {
+		if !slices.Contains(controllerFeatures, gate) {
 			errs = append(errs, fmt.Errorf("--feature-gates: %s cannot be changed here; remove it", gate))
 			continue
 		}
 		is, err := strconv.ParseBool(on)
 		bad(err != nil, "feature-gates", fmt.Sprintf("%s=%s: neither true nor false", gate, on))
-		if gate == migrator {
-			m.migrates = is
-		} else {
-			m.autoscaler.ScaleToZero = is
-		}
+		m.features[gate] = is
 	}
 	return errors.Join(errs...)
 }
 
-const (
-	// scaleToZero lets minReplicas of a HorizontalPodAutoscaler be 0.
-	scaleToZero = "HPAScaleToZero"
-	// migrator needs an API server that serves StorageVersionMigrations.
-	migrator = "StorageVersionMigrator"
-)
+// controllerFeatures are those that controllers know.
+var controllerFeatures = []string{features.ScaleToZero, features.StorageVersionMigrator, features.TrustBundles, features.PodCertificates}
 
 // configuration is what /configz shows.
 func (m *controllerManager) configuration() map[string]any {

@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"github.com/spf13/pflag"
+	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
+	storagemigrationv1beta1 "k8s.io/api/storagemigration/v1beta1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"knarr/controlplane/apiserver"
@@ -18,6 +20,7 @@ import (
 	"knarr/controlplane/apiserver/audit"
 	"knarr/controlplane/apiserver/storage/encryption"
 	"knarr/controlplane/apiserver/structured"
+	"knarr/internal/features"
 )
 
 // Flags are what was asked for.
@@ -27,7 +30,7 @@ type Flags struct {
 
 	gates         []string
 	runtimeConfig map[string]string
-	on            map[string]bool
+	on            features.Set
 	also          []schema.GroupVersion
 
 	enable, disable       []string
@@ -54,8 +57,8 @@ func (a *Flags) Bind(f *pflag.FlagSet) {
 	a.serving.bind(f)
 	f.StringVar(&a.encryptionFile, "encryption-provider-config", "", "`file` that says what is encrypted at rest, and how")
 	f.BoolVar(&a.reloadEncryption, "encryption-provider-config-automatic-reload", false, "follow changes of that file")
-	f.StringSliceVar(&a.gates, "feature-gates", nil, "`features` as name=true or name=false")
-	f.StringToStringVar(&a.runtimeConfig, "runtime-config", nil, "`versions` of APIs as group/version=true or false")
+	f.StringSliceVar(&a.gates, "feature-gates", nil, "`features` as name=true or name=false; those off by default that can be on: "+strings.Join(features.Settable, ", "))
+	f.StringToStringVar(&a.runtimeConfig, "runtime-config", nil, "`versions` of APIs as group/version=true or false; those that are served only then: "+strings.Join(optionalVersions(), ", "))
 	f.StringSliceVar(&a.enable, "enable-admission-plugins", nil, "admission `plugins` that run besides those on by default")
 	f.StringSliceVar(&a.disable, "disable-admission-plugins", nil, "admission `plugins` that do not run though they are on by default")
 	f.BoolVar(&a.profiling, "profiling", true, "serve profiles of this process under /debug/pprof")
@@ -99,7 +102,7 @@ func (a *Flags) Load() (err error) {
 	if err := a.serving.check(); err != nil {
 		return err
 	}
-	if a.on, err = features(a.gates); err != nil {
+	if a.on, err = turnedOn(a.gates); err != nil {
 		return err
 	}
 	if a.also, err = versions(a.runtimeConfig); err != nil {
@@ -130,19 +133,25 @@ func (a *Flags) Load() (err error) {
 // EncryptionFile is the file that says what is encrypted at rest, if any.
 func (a *Flags) EncryptionFile() string { return a.encryptionFile }
 
-// Migrates says that what is stored is to be rewritten where a StorageVersionMigration
-// asks for it.
-func (a *Flags) Migrates() bool { return a.on[migrator] && len(a.also) > 0 }
-
-// ScalesToZero says that autoscalers may go down to no pod.
-func (a *Flags) ScalesToZero() bool { return a.on[scaleToZero] }
+// Features are those for controllers: that are on, and whose kinds are served.
+func (a *Flags) Features() features.Set {
+	on := features.Set{features.ScaleToZero: a.on[features.ScaleToZero]}
+	for feature, version := range map[string]schema.GroupVersion{
+		features.StorageVersionMigrator: storagemigrationv1beta1.SchemeGroupVersion,
+		features.TrustBundles:           certificatesv1beta1.SchemeGroupVersion,
+		features.PodCertificates:        certificatesv1beta1.SchemeGroupVersion,
+	} {
+		on[feature] = a.on[feature] && slices.Contains(a.also, version)
+	}
+	return on
+}
 
 // Apply completes an API server's Config with what was loaded.
 func (a *Flags) Apply(c *apiserver.Config) error {
 	c.NoProfiling = !a.profiling
 	a.serving.apply(c)
 	c.EnableAdmission, c.DisableAdmission, c.Admission = a.enable, a.disable, a.admission
-	c.DiscardUnreadable, c.ScaleToZero, c.APIs = a.on[discard], a.on[scaleToZero], a.also
+	c.Features, c.APIs = a.on, a.also
 	c.Encryption, c.ReloadEncryption, c.Audit = a.keys, a.reloadEncryption, a.audit
 	c.Authorization = a.authz.config
 	return a.authn.apply(c)

@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 
 	"knarr/controlplane/apiserver/registry"
+	"knarr/internal/features"
 )
 
 // known are upstream's features of this version: name, default, and whether it
@@ -20,19 +21,10 @@ import (
 //go:embed gates.txt
 var known string
 
-// The features that can be turned on here.
-const (
-	discard = "AllowUnsafeMalformedObjectDeletion"
-	// migrator rewrites what is stored, where its API is served too.
-	migrator = "StorageVersionMigrator"
-	// scaleToZero lets autoscalers go down to no pod.
-	scaleToZero = "HPAScaleToZero"
-)
-
-// features are those asked for, as upstream reads them. What is not as by
+// turnedOn are the features asked for, as upstream reads them. What is not as by
 // default here cannot be.
-func features(asked []string) (on map[string]bool, err error) {
-	on = map[string]bool{}
+func turnedOn(asked []string) (on features.Set, err error) {
+	on = features.Set{}
 	if len(asked) == 0 {
 		return on, nil
 	}
@@ -61,14 +53,29 @@ func features(asked []string) (on map[string]bool, err error) {
 		switch {
 		case !ok:
 			return nil, fmt.Errorf("unrecognized feature gate: %s", name)
-		case g.on == on[name] || name == discard || name == migrator || name == scaleToZero:
+		case g.on == on[name] || slices.Contains(features.Settable, name):
 		case g.locked:
 			return nil, fmt.Errorf("cannot set feature gate %s to %v, feature is locked to %v", name, on[name], g.on)
 		default:
 			return nil, fmt.Errorf("--feature-gates: %s is always %v here: leave it out", name, g.on)
 		}
 	}
+	for name, needed := range features.Needs {
+		if on[name] && !on[needed] {
+			return nil, fmt.Errorf("%s is enabled, but depends on features that are disabled: [%s]", name, needed)
+		}
+	}
 	return on, nil
+}
+
+// optionalVersions are those that are served only when they are asked for.
+func optionalVersions() (names []string) {
+	for _, r := range registry.Optional {
+		if name := r.GVR().GroupVersion().String(); !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // versions are the APIs asked for that are not served by themselves. All others that

@@ -7,27 +7,29 @@ import (
 
 func TestFeatures(t *testing.T) {
 	for asked, want := range map[string]string{
-		"APIServerIdentity=true":                  "",
-		"kube:APIServerIdentity=true":             "",
-		"AllAlpha=false":                          "",
-		"AllowUnsafeMalformedObjectDeletion=true": "",
-		"JobSuccessPolicy=true":                   "",
-		"StorageVersionMigrator=true":             "",
-		"HPAScaleToZero=true":                     "",
-		"StorageVersionMigrator=false":            "",
-		"Nonesuch=true":                           "unrecognized feature gate: Nonesuch",
-		"APIServerIdentity":                       "missing bool value for APIServerIdentity",
-		"APIServerIdentity=maybe":                 `invalid value of APIServerIdentity=maybe, err: strconv.ParseBool: parsing "maybe": invalid syntax`,
-		"JobSuccessPolicy=false":                  "cannot set feature gate JobSuccessPolicy to false, feature is locked to true",
-		"APIServerIdentity=false":                 "--feature-gates: APIServerIdentity is always true here: leave it out",
-		"AllAlpha=true":                           "--feature-gates: AllAlpha is always false here: leave it out",
+		"APIServerIdentity=true":                                    "",
+		"kube:APIServerIdentity=true":                               "",
+		"AllAlpha=false":                                            "",
+		"AllowUnsafeMalformedObjectDeletion=true":                   "",
+		"JobSuccessPolicy=true":                                     "",
+		"StorageVersionMigrator=true":                               "",
+		"HPAScaleToZero=true":                                       "",
+		"StorageVersionMigrator=false":                              "",
+		"ClusterTrustBundle=true,ClusterTrustBundleProjection=true": "",
+		"ClusterTrustBundleProjection=true":                         "ClusterTrustBundleProjection is enabled, but depends on features that are disabled: [ClusterTrustBundle]",
+		"Nonesuch=true":                                             "unrecognized feature gate: Nonesuch",
+		"APIServerIdentity":                                         "missing bool value for APIServerIdentity",
+		"APIServerIdentity=maybe":                                   `invalid value of APIServerIdentity=maybe, err: strconv.ParseBool: parsing "maybe": invalid syntax`,
+		"JobSuccessPolicy=false":                                    "cannot set feature gate JobSuccessPolicy to false, feature is locked to true",
+		"APIServerIdentity=false":                                   "--feature-gates: APIServerIdentity is always true here: leave it out",
+		"AllAlpha=true":                                             "--feature-gates: AllAlpha is always false here: leave it out",
 	} {
-		on, err := features([]string{asked})
+		on, err := turnedOn(strings.Split(asked, ","))
 		if got := text(err); got != want {
 			t.Errorf("%s\n got %s\nwant %s", asked, got, want)
 		}
-		if asked == discard+"=true" && !on[discard] {
-			t.Error("the feature is not on")
+		if name, ok := strings.CutSuffix(asked, "=true"); ok && err == nil && !strings.Contains(name, ",") && !on[strings.TrimPrefix(name, "kube:")] {
+			t.Error("the feature is not on:", asked)
 		}
 	}
 }
@@ -44,6 +46,7 @@ func TestVersions(t *testing.T) {
 		{"storagemigration.k8s.io/v1beta1", "true", ""},
 		{"storagemigration.k8s.io/v1beta1", "false", ""},
 		{"storagemigration.k8s.io/v1beta1/storageversionmigrations", "", ""},
+		{"certificates.k8s.io/v1beta1/clustertrustbundles", "true", ""},
 		{"nonesuch/v1", "true", "unknown api groups nonesuch/v1"},
 		{"apps/v9", "true", "group version apps/v9 that has not been registered"},
 		{"apps", "true", "runtime-config invalid key apps"},
@@ -55,7 +58,7 @@ func TestVersions(t *testing.T) {
 		if got := text(err); got != c.want {
 			t.Errorf("%s=%s\n got %s\nwant %s", c.key, c.value, got, c.want)
 		}
-		if optional := strings.HasPrefix(c.key, "storagemigration") && c.value != "false"; optional != (len(also) > 0) {
+		if optional := strings.Contains(c.key, ".k8s.io/v1beta1") && c.value != "false"; optional != (len(also) > 0) {
 			t.Errorf("%s=%s: served besides: %v", c.key, c.value, also)
 		}
 	}

@@ -45,6 +45,7 @@ import (
 	"knarr/controlplane/apiserver/structured"
 	"knarr/controlplane/apiserver/transport"
 	"knarr/controlplane/apiserver/watchcache"
+	"knarr/internal/features"
 	"knarr/internal/keypair"
 	"knarr/internal/run"
 )
@@ -58,11 +59,8 @@ type Config struct {
 	// ReloadEncryption follows changes of its file.
 	Encryption       *encryption.Keys
 	ReloadEncryption bool
-	// DiscardUnreadable lets those with the right delete what cannot be read, on
-	// their word: upstream's feature AllowUnsafeMalformedObjectDeletion.
-	DiscardUnreadable bool
-	// ScaleToZero lets autoscalers go down to no pod: upstream's feature HPAScaleToZero.
-	ScaleToZero bool
+	// Features are those that are on though they are off by default.
+	Features features.Set
 	// APIs are versions to be served that are not by themselves.
 	APIs []schema.GroupVersion
 	// Audit is the audit policy. Default: nothing is logged.
@@ -222,7 +220,7 @@ func New(c Config) (*Server, error) {
 	if c.Encryption != nil {
 		c.Store = encryption.New(c.Store, c.Encryption, registry.StoredAs(watchcache.Root))
 	}
-	kinds := registry.Served(c.APIs)
+	kinds := registry.Served(c.APIs, c.Features)
 	s := &Server{cfg: c, started: make(chan struct{}), cache: watchcache.New(c.Store, kinds), metrics: counts}
 	if c.Encryption != nil {
 		for _, also := range c.Encryption.Collectors() {
@@ -251,7 +249,7 @@ func New(c Config) (*Server, error) {
 	guard := &egress.Guard{Own: s.leadsBack}
 	s.kubelets = &kubelets{cache: s.cache, client: c.KubeletClient, ca: c.KubeletCA, types: c.KubeletAddresses, named: c.KubeletNames, guard: guard}
 	var discards func(context.Context, string) (bool, string, error)
-	if c.DiscardUnreadable {
+	if c.Features[features.DiscardUnreadable] {
 		discards = s.allows
 	}
 	s.api, err = endpoints.New(endpoints.Config{

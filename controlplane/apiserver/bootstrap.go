@@ -15,9 +15,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	networkingv1 "k8s.io/api/networking/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
-	storagemigrationv1beta1 "k8s.io/api/storagemigration/v1beta1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -56,14 +54,13 @@ func (s *Server) bootstrapWithRetries(ctx context.Context) error {
 // missing, and points the Service kubernetes at this server. All at once: the
 // store commits concurrent writes together.
 func (s *Server) bootstrap(ctx context.Context) error {
-	objects, err := authz.Bootstrap()
+	objects, err := authz.Bootstrap(s.cfg.Features)
 	if err != nil {
 		return err
 	}
 	for _, ns := range []string{corev1.NamespaceDefault, "kube-system", "kube-public", corev1.NamespaceNodeLease} {
 		objects = append(objects, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}})
 	}
-	objects = append(objects, s.migratorRole()...)
 	objects = append(objects, priorityClasses()...)
 	objects = append(objects, flows()...)
 	objects = append(objects, s.kubernetesService()...)
@@ -103,29 +100,6 @@ func (s *Server) bootstrap(ctx context.Context) error {
 	}
 	// The first clients must find the roles that let them in.
 	return s.cache.Sync(ctx)
-}
-
-// migratorRole lets the storage-version-migrator-controller have anything written anew,
-// where migrations are served.
-func (s *Server) migratorRole() []registry.Object {
-	if !slices.Contains(s.cfg.APIs, storagemigrationv1beta1.SchemeGroupVersion) {
-		return nil
-	}
-	const account = "storage-version-migrator-controller"
-	about := metav1.ObjectMeta{Name: "system:controller:" + account,
-		Annotations: map[string]string{rbacv1.AutoUpdateAnnotationKey: "true"}, Labels: map[string]string{"kubernetes.io/bootstrapping": "rbac-defaults"}}
-	const definitions = "apiextensions.k8s.io"
-	return []registry.Object{
-		&rbacv1.ClusterRole{ObjectMeta: about, Rules: []rbacv1.PolicyRule{
-			{Verbs: []string{"list", "create", "patch"}, APIGroups: []string{"*"}, Resources: []string{"*"}},
-			{Verbs: []string{"get"}, APIGroups: []string{definitions}, Resources: []string{"customresourcedefinitions"}},
-			{Verbs: []string{"patch"}, APIGroups: []string{definitions}, Resources: []string{"customresourcedefinitions/status"}},
-			{Verbs: []string{"update"}, APIGroups: []string{storagemigrationv1beta1.GroupName}, Resources: []string{"storageversionmigrations/status"}},
-		}},
-		&rbacv1.ClusterRoleBinding{ObjectMeta: *about.DeepCopy(),
-			RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: about.Name},
-			Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Name: account, Namespace: metav1.NamespaceSystem}}},
-	}
 }
 
 func priorityClasses() []registry.Object {

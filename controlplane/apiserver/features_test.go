@@ -10,13 +10,14 @@ import (
 
 	"knarr/controlplane/apiserver"
 	"knarr/internal/apitest"
+	"knarr/internal/features"
 )
 
 // TestScaleToZero: an autoscaler may go down to no pod where that is turned on, and
 // where it could before.
 func TestScaleToZero(t *testing.T) {
 	for _, on := range []bool{false, true} {
-		api, _ := apitest.New(t, func(c *apiserver.Config) { c.ScaleToZero = on })
+		api, _ := apitest.New(t, func(c *apiserver.Config) { c.Features = features.Set{features.ScaleToZero: on} })
 		scalers := api.Client(t).AutoscalingV2().HorizontalPodAutoscalers("default")
 		value := resource.MustParse("1")
 		h := &autoscalingv2.HorizontalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: autoscalingv2.HorizontalPodAutoscalerSpec{

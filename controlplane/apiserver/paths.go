@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"knarr/controlplane/apiserver/endpoints"
-	"knarr/controlplane/apiserver/registry"
 )
 
 // pathTypes are the forms of documents that have but one.
@@ -14,11 +13,11 @@ var pathTypes = map[string]string{"/openid/v1/jwks": "application/jwk-set+json",
 
 // featured serves the API with the features that were turned on.
 func (s *Server) featured(api http.Handler) http.Handler {
-	if !s.cfg.ScaleToZero {
+	if len(s.cfg.Features) == 0 {
 		return api
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		api.ServeHTTP(w, r.WithContext(registry.AllowScaleToZero(r.Context())))
+		api.ServeHTTP(w, r.WithContext(s.cfg.Features.With(r.Context())))
 	})
 }
 

@@ -19,6 +19,7 @@ import (
 	"knarr/controlplane/apiserver/storage"
 	"knarr/controlplane/apiserver/storage/encryption"
 	"knarr/internal/apitest"
+	"knarr/internal/features"
 )
 
 // sealedBadly is a value of a key that nobody has.
@@ -160,7 +161,7 @@ func TestDiscard(t *testing.T) {
 		defer cancel()
 		var store storage.Store
 		s, stop := apitest.New(t, func(c *apiserver.Config) {
-			store, c.Encryption, c.DiscardUnreadable = c.Store, keys, true
+			store, c.Encryption, c.Features = c.Store, keys, features.Set{features.DiscardUnreadable: true}
 			if _, _, ok, err := store.Put(ctx, "/registry/secrets/default/one", []byte(sealedBadly), 0, 0); !ok || err != nil {
 				t.Fatal(ok, err)
 			}

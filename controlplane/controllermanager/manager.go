@@ -28,6 +28,7 @@ import (
 
 	"knarr/controlplane/controllermanager/csr"
 	"knarr/controlplane/controllermanager/horizontalpodautoscaler"
+	"knarr/internal/features"
 	"knarr/internal/informer"
 	"knarr/internal/leader"
 	"knarr/internal/run"
@@ -78,9 +79,9 @@ type Config struct {
 	TerminatedPodThreshold int
 	// HorizontalPodAutoscaler is that controller's configuration.
 	HorizontalPodAutoscaler horizontalpodautoscaler.Config
-	// StorageVersionMigrator has what is stored written anew where a
-	// StorageVersionMigration asks for it. The API server must serve these.
-	StorageVersionMigrator bool
+	// Features are those that are on though they are off by default. The API server must
+	// serve their kinds.
+	Features features.Set
 }
 
 // A Manager runs controllers.

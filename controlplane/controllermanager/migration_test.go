@@ -18,17 +18,21 @@ import (
 	"knarr/controlplane/apiserver"
 	"knarr/controlplane/controllermanager/storageversionmigrator"
 	"knarr/internal/apitest"
+	"knarr/internal/features"
 )
 
 // migrating runs f beside the migrator, where its API is served.
 func migrating(t *testing.T, f func(c *cluster)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		s, stop := apitest.New(t, func(c *apiserver.Config) { c.APIs = []schema.GroupVersion{storagemigrationv1beta1.SchemeGroupVersion} })
+		on := features.Set{features.StorageVersionMigrator: true}
+		s, stop := apitest.New(t, func(c *apiserver.Config) {
+			c.APIs, c.Features = []schema.GroupVersion{storagemigrationv1beta1.SchemeGroupVersion}, on
+		})
 		defer stop()
 		inClusterOn(t, s, func(s *apitest.Server) Config {
 			cfg := config(s, storageversionmigrator.Name)
-			cfg.StorageVersionMigrator = true
+			cfg.Features = on
 			return cfg
 		}, f)
 	})

@@ -42,10 +42,12 @@ import (
 	"knarr/controlplane/controllermanager/statefulset"
 	"knarr/controlplane/controllermanager/storageversionmigrator"
 	"knarr/controlplane/controllermanager/tainteviction"
+	"knarr/controlplane/controllermanager/trustbundle"
 	"knarr/controlplane/controllermanager/ttl"
 	"knarr/controlplane/controllermanager/ttlafterfinished"
 	"knarr/controlplane/controllermanager/validatingadmissionpolicystatus"
 	"knarr/controlplane/controllermanager/volumeexpand"
+	"knarr/internal/features"
 )
 
 // A runner runs until its context ends.
@@ -151,7 +153,9 @@ var table = []entry{
 		return disruption.New(t.informers, t.client(), t.events("controllermanager")), nil
 	}},
 	{horizontalpodautoscaler.Name, "horizontal-pod-autoscaler", func(t *term) (runner, error) {
-		return horizontalpodautoscaler.New(t.informers, t.unlimited(), t.events("horizontal-pod-autoscaler"), t.HorizontalPodAutoscaler)
+		autoscaler := t.HorizontalPodAutoscaler
+		autoscaler.ScaleToZero = t.Features[features.ScaleToZero]
+		return horizontalpodautoscaler.New(t.informers, t.unlimited(), t.events("horizontal-pod-autoscaler"), autoscaler)
 	}},
 	{resourcequota.Name, "resourcequota-controller", func(t *term) (runner, error) {
 		return resourcequota.New(t.informers, t.client(), t.metadata()), nil
@@ -199,10 +203,16 @@ var table = []entry{
 		return protection.NewVolumes(t.informers, t.client()), nil
 	}},
 	{storageversionmigrator.Name, "storage-version-migrator-controller", func(t *term) (runner, error) {
-		if !t.StorageVersionMigrator {
+		if !t.Features[features.StorageVersionMigrator] {
 			return nil, nil
 		}
 		return storageversionmigrator.New(t.informers, t.client(), t.metadata()), nil
+	}},
+	{trustbundle.Name, "kube-apiserver-serving-clustertrustbundle-publisher", func(t *term) (runner, error) {
+		if !t.Features[features.TrustBundles] || len(t.RootCA) == 0 {
+			return nil, nil
+		}
+		return trustbundle.New(t.informers, t.client(), t.RootCA), nil
 	}},
 	{protection.Classes, "volumeattributesclass-protection-controller", func(t *term) (runner, error) {
 		return protection.NewClasses(t.informers, t.client()), nil
@@ -212,18 +222,17 @@ var table = []entry{
 // absent are upstream's controllers that are not here: naming them in a
 // selection is no mistake.
 var absent = map[string]bool{
-	"cloud-node-controller":                                          true,
-	"cloud-node-lifecycle-controller":                                true,
-	"device-taint-eviction-controller":                               true,
-	"kube-apiserver-serving-clustertrustbundle-publisher-controller": true,
-	"node-route-controller":                                          true,
-	"podcertificaterequest-cleaner-controller":                       true,
-	"podgroup-protection-controller":                                 true,
-	"resourceclaim-controller":                                       true,
-	"resourcepoolstatusrequest-controller":                           true,
-	"selinux-warning-controller":                                     true,
-	"service-lb-controller":                                          true,
-	"storageversion-garbage-collector-controller":                    true,
+	"cloud-node-controller":                       true,
+	"cloud-node-lifecycle-controller":             true,
+	"device-taint-eviction-controller":            true,
+	"podcertificaterequest-cleaner-controller":true,
+	"node-route-controller":                       true,
+	"podgroup-protection-controller":              true,
+	"resourceclaim-controller":                    true,
+	"resourcepoolstatusrequest-controller":        true,
+	"selinux-warning-controller":                  true,
+	"service-lb-controller":                       true,
+	"storageversion-garbage-collector-controller": true,
 }
 
 // shared are the resources that several controllers read anyway: the garbage

@@ -10,7 +10,6 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
@@ -127,41 +126,6 @@ func (k *Kubelet) claim(ctx context.Context, pod *corev1.Pod, name string) (*cor
 		return nil, nil, fmt.Errorf("error processing PVC %s/%s: PV %s is bound to another claim", pod.Namespace, name, pv.Name)
 	}
 	return pv, pvc, nil
-}
-
-func (k *Kubelet) trustBundle(ctx context.Context, p *corev1.ClusterTrustBundleProjection) (string, error) {
-	optional := p.Optional != nil && *p.Optional
-	api := k.client.CertificatesV1beta1().ClusterTrustBundles()
-	if p.Name != nil {
-		b, err := api.Get(ctx, *p.Name, metav1.GetOptions{})
-		if apierrors.IsNotFound(err) && optional {
-			return "", nil
-		}
-		if err != nil {
-			return "", err
-		}
-		return b.Spec.TrustBundle, nil
-	}
-	opts := metav1.ListOptions{FieldSelector: "spec.signerName=" + *p.SignerName}
-	if p.LabelSelector != nil {
-		sel, err := metav1.LabelSelectorAsSelector(p.LabelSelector)
-		if err != nil {
-			return "", err
-		}
-		opts.LabelSelector = sel.String()
-	}
-	l, err := api.List(ctx, opts)
-	if err != nil {
-		return "", err
-	}
-	var all strings.Builder
-	for _, b := range l.Items {
-		all.WriteString(b.Spec.TrustBundle)
-	}
-	if all.Len() == 0 && !optional {
-		return "", fmt.Errorf("combination of signerName and labelSelector matched zero ClusterTrustBundles")
-	}
-	return all.String(), nil
 }
 
 // classCache remembers the handlers of runtime classes for a while.

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"knarr/controlplane/apiserver/registry"
+	"knarr/internal/features"
 )
 
 // upstreamJSON are the RBAC objects upstream v1.36 makes at start, recorded
@@ -22,8 +23,9 @@ var upstreamJSON []byte
 //go:embed bootstrap/knarr.json
 var knarrJSON []byte
 
-// Bootstrap are the RBAC objects every cluster starts with.
-func Bootstrap() ([]registry.Object, error) {
+// Bootstrap are the RBAC objects every cluster starts with in which these features are
+// on.
+func Bootstrap(on features.Set) ([]registry.Object, error) {
 	var raw []json.RawMessage
 	for _, file := range [][]byte{upstreamJSON, knarrJSON} {
 		var part []json.RawMessage
@@ -56,5 +58,5 @@ func Bootstrap() ([]registry.Object, error) {
 		}
 		objects = append(objects, o)
 	}
-	return objects, nil
+	return withFeatures(objects, on), nil
 }

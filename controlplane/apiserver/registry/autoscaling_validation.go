@@ -8,16 +8,9 @@ import (
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"knarr/internal/features"
 )
-
-// scaleToZero is the key of a context.
-type scaleToZero struct{}
-
-// AllowScaleToZero lets autoscalers that are written in ctx go down to no pod: upstream's
-// feature HPAScaleToZero.
-func AllowScaleToZero(ctx context.Context) context.Context {
-	return context.WithValue(ctx, scaleToZero{}, true)
-}
 
 func validateAutoscaler(ctx context.Context, h, old *autoscalingv2.HorizontalPodAutoscaler) field.ErrorList {
 	var f faults
@@ -25,7 +18,7 @@ func validateAutoscaler(ctx context.Context, h, old *autoscalingv2.HorizontalPod
 	s := &h.Spec
 	if low := s.MinReplicas; low != nil {
 		least := int32(1)
-		if ctx.Value(scaleToZero{}) != nil || old != nil && deref(old.Spec.MinReplicas, 1) == 0 {
+		if features.On(ctx, features.ScaleToZero) || old != nil && deref(old.Spec.MinReplicas, 1) == 0 {
 			least = 0
 		}
 		if *low < least {

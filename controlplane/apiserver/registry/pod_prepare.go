@@ -5,6 +5,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"knarr/internal/features"
 )
 
 func preparePod(_ context.Context, p, old *corev1.Pod) {
@@ -35,10 +37,23 @@ func nextPodGeneration(p, old *corev1.Pod) {
 	}
 }
 
-// dropPodFeatures forgets what is off by default upstream, after it was noted who
-// set it.
-func dropPodFeatures(s *corev1.PodSpec) {
+// dropPodFeatures forgets what is off, after it was noted who set it. Sources of volumes
+// stay where there were some before.
+func dropPodFeatures(ctx context.Context, s, old *corev1.PodSpec) {
 	s.SchedulingGroup = nil
+	bundles, certificates := features.On(ctx, features.TrustBundleVolumes), features.On(ctx, features.PodCertificates)
+	eachProjection(old, func(p *corev1.VolumeProjection) {
+		bundles = bundles || p.ClusterTrustBundle != nil
+		certificates = certificates || p.PodCertificate != nil
+	})
+	eachProjection(s, func(p *corev1.VolumeProjection) {
+		if !bundles {
+			p.ClusterTrustBundle = nil
+		}
+		if !certificates {
+			p.PodCertificate = nil
+		}
+	})
 	eachContainer(s, nil, func(c *corev1.Container, _ place) {
 		if c.Lifecycle == nil || c.Lifecycle.StopSignal == nil {
 			return
@@ -48,6 +63,19 @@ func dropPodFeatures(s *corev1.PodSpec) {
 			c.Lifecycle = nil
 		}
 	})
+}
+
+func eachProjection(s *corev1.PodSpec, visit func(*corev1.VolumeProjection)) {
+	if s == nil {
+		return
+	}
+	for i := range s.Volumes {
+		if p := s.Volumes[i].Projected; p != nil {
+			for j := range p.Sources {
+				visit(&p.Sources[j])
+			}
+		}
+	}
 }
 
 // mergeLabelKeys adds the values the pod has for matchLabelKeys and

@@ -33,7 +33,6 @@ func defaultVolume(v *corev1.Volume) {
 		mode(&v.Projected.DefaultMode, corev1.ProjectedVolumeSourceDefaultMode)
 		for i := range v.Projected.Sources {
 			p := &v.Projected.Sources[i]
-			p.ClusterTrustBundle, p.PodCertificate = nil, nil // off by default upstream
 			defaultProjection(p)
 		}
 	}

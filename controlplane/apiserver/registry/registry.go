@@ -310,7 +310,11 @@ func typed[T Object](obj Object) (t T) {
 
 func (k *Kind[T]) PrepareObject(ctx context.Context, obj, old Object) {
 	if k.Pods != nil {
-		dropPodFeatures(k.Pods(obj.(T)))
+		var had *corev1.PodSpec
+		if old != nil {
+			had = k.Pods(old.(T))
+		}
+		dropPodFeatures(ctx, k.Pods(obj.(T)), had)
 	}
 	if k.Prepare != nil {
 		k.Prepare(ctx, obj.(T), typed[T](old))

@@ -2,12 +2,16 @@ package registry
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
 
+	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
 	storagemigrationv1beta1 "k8s.io/api/storagemigration/v1beta1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"knarr/internal/features"
 )
 
 func TestMigrationValidation(t *testing.T) {
@@ -65,13 +69,24 @@ func TestMigrationStatusValidation(t *testing.T) {
 	}
 }
 
-// TestServed: what is optional is served where its version is asked for, after the rest.
+// TestServed: what is optional is served where its version is asked for and its feature
+// is on, after the rest.
 func TestServed(t *testing.T) {
-	if got := Served(nil); len(got) != len(Resources) {
-		t.Errorf("%d kinds, want %d", len(got), len(Resources))
-	}
-	got := Served([]schema.GroupVersion{storagemigrationv1beta1.SchemeGroupVersion, {Group: "apps", Version: "v1"}})
-	if len(got) != len(Resources)+1 || got[len(Resources)] != Resource(storageVersionMigrations) {
-		t.Errorf("%d kinds, want one more than %d", len(got), len(Resources))
+	migration, certificates := storagemigrationv1beta1.SchemeGroupVersion, certificatesv1beta1.SchemeGroupVersion
+	for _, c := range []struct {
+		also []schema.GroupVersion
+		on   features.Set
+		want []Resource
+	}{
+		{},
+		{also: []schema.GroupVersion{migration, {Group: "apps", Version: "v1"}}, want: []Resource{storageVersionMigrations}},
+		{also: []schema.GroupVersion{certificates}},
+		{on: features.Set{features.TrustBundles: true}},
+		{also: []schema.GroupVersion{certificates}, on: features.Set{features.TrustBundles: true}, want: []Resource{clusterTrustBundles}},
+	} {
+		got := Served(c.also, c.on)
+		if !slices.Equal(got[len(Resources):], c.want) {
+			t.Errorf("%v %v: %v besides, want %v", c.also, c.on, got[len(Resources):], c.want)
+		}
 	}
 }

@@ -13,7 +13,11 @@ import (
 // folder has.
 func StoredAs(root string) func(key string) (schema.GroupResource, bool) {
 	folders := map[string]schema.GroupResource{}
-	for _, r := range slices.Concat(Resources, Optional) {
+	all := slices.Clone(Resources)
+	for _, r := range Optional {
+		all = append(all, r.Resource)
+	}
+	for _, r := range all {
 		if !r.IsVirtual() {
 			s := r.Storage()
 			folders[s.Prefix] = s.Hub.GVR().GroupResource()

@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"knarr/internal/features"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -99,18 +100,23 @@ var Resources = []Resource{
 	priorityLevelConfigurations,
 }
 
-// Optional are the kinds of versions that are served only where --runtime-config asks
-// for them, as upstream has them.
-var Optional = []Resource{
-	storageVersionMigrations,
+// Optional are the kinds that are served only where --runtime-config asks for their
+// version, and where the feature is on that they belong to, as upstream has them.
+var Optional = []struct {
+	Resource
+	Feature string
+}{
+	{storageVersionMigrations, ""},
+	{clusterTrustBundles, features.TrustBundles},
 }
 
-// Served are the kinds that are served where these versions were asked for.
-func Served(also []schema.GroupVersion) []Resource {
+// Served are the kinds that are served where these versions were asked for and these
+// features are on.
+func Served(also []schema.GroupVersion, on features.Set) []Resource {
 	all := Resources
 	for _, r := range Optional {
-		if slices.Contains(also, r.GVR().GroupVersion()) {
-			all = append(all[:len(all):len(all)], r)
+		if slices.Contains(also, r.GVR().GroupVersion()) && (r.Feature == "" || on[r.Feature]) {
+			all = append(all[:len(all):len(all)], r.Resource)
 		}
 	}
 	return all

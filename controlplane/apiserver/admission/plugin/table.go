@@ -46,6 +46,7 @@ var table = []entry{
 	{"RuntimeClass", false, func(c Config) admission.Plugin { return &runtimeClass{c.Cache} }},
 	{"CertificateApproval", false, func(c Config) admission.Plugin { return &certificateApproval{c.Authorizer} }},
 	{"CertificateSigning", false, func(c Config) admission.Plugin { return &certificateSigning{c.Authorizer} }},
+	{"ClusterTrustBundleAttest", false, func(c Config) admission.Plugin { return &clusterTrustBundleAttest{c.Authorizer} }},
 	{"CertificateSubjectRestriction", false, func(Config) admission.Plugin { return certificateSubjectRestriction{} }},
 	{"DefaultIngressClass", false, func(c Config) admission.Plugin { return &defaultIngressClass{c.Cache} }},
 	{"DenyServiceExternalIPs", true, func(Config) admission.Plugin { return denyServiceExternalIPs{} }},
@@ -68,8 +69,7 @@ var table = []entry{
 // turning them on or off changes nothing.
 var idle = []string{
 	"AlwaysAdmit",
-	"ClusterTrustBundleAttest", // of ClusterTrustBundles, which are not served
-	"JobValidation",            // of PodGroups, as the next two: they are not served
+	"JobValidation", // of PodGroups, as the next two: they are not served
 	"PodGroupProtection",
 	"PodGroupWorkloadExists",
 }
