@@ -31,6 +31,7 @@ import (
 	"knarr/controlplane/controllermanager/nodeipam"
 	"knarr/controlplane/controllermanager/nodelifecycle"
 	"knarr/controlplane/controllermanager/persistentvolume"
+	"knarr/controlplane/controllermanager/podcertificate"
 	"knarr/controlplane/controllermanager/podgc"
 	"knarr/controlplane/controllermanager/protection"
 	"knarr/controlplane/controllermanager/replicaset"
@@ -208,6 +209,12 @@ var table = []entry{
 		}
 		return storageversionmigrator.New(t.informers, t.client(), t.metadata()), nil
 	}},
+	{podcertificate.Name, "podcertificaterequestcleaner", func(t *term) (runner, error) {
+		if !t.Features[features.PodCertificates] {
+			return nil, nil
+		}
+		return podcertificate.New(t.informers, t.client()), nil
+	}},
 	{trustbundle.Name, "kube-apiserver-serving-clustertrustbundle-publisher", func(t *term) (runner, error) {
 		if !t.Features[features.TrustBundles] || len(t.RootCA) == 0 {
 			return nil, nil
@@ -225,7 +232,6 @@ var absent = map[string]bool{
 	"cloud-node-controller":                       true,
 	"cloud-node-lifecycle-controller":             true,
 	"device-taint-eviction-controller":            true,
-	"podcertificaterequest-cleaner-controller":true,
 	"node-route-controller":                       true,
 	"podgroup-protection-controller":              true,
 	"resourceclaim-controller":                    true,

@@ -43,6 +43,7 @@ import (
 	"knarr/node/kubelet/fscall"
 	"knarr/node/kubelet/memorymanager"
 	"knarr/node/kubelet/objects"
+	"knarr/node/kubelet/podcertificate"
 	"knarr/node/kubelet/podspec"
 	"knarr/node/kubelet/prober"
 	"knarr/node/kubelet/pullrecords"
@@ -227,6 +228,7 @@ type Kubelet struct {
 	memory          *memorymanager.Manager
 	users           *userns.Manager
 	alignment       alignment
+	certificates    *podcertificate.Manager
 	shuttingDown    atomic.Bool
 	// busAddress and logindDir are of D-Bus and logind; "": those of the system.
 	busAddress, logindDir string
@@ -453,10 +455,11 @@ func (k *Kubelet) newVolumes() {
 			k.events.Event(about, kind, reason, message)
 		},
 	})
+	k.certificates = k.newCertificates()
 	k.volumes = volume.New(volume.Config{
 		PodsDir:   filepath.Join(k.cfg.RootDir, "pods"),
 		ConfigMap: k.objects.ConfigMap, Secret: k.objects.Secret,
-		Token: k.token, Claim: k.claim, TrustBundle: k.trustBundle,
+		Token: k.token, Claim: k.claim, TrustBundle: k.trustBundle, PodCertificate: k.podCertificate,
 		CSI: k.drivers, Mounted: k.metrics.mountedOne,
 	})
 }
@@ -536,6 +539,7 @@ func (k *Kubelet) startWorker(pod *corev1.Pod) *worker {
 		k.objects.Use(w.uid, nil)
 		k.forgetPulls(w.uid)
 		k.alignment.forget(w.uid)
+		k.certificates.Forget(w.uid)
 		k.wakeCPUs()
 		k.imageWaits.set(w.uid, nil)
 		if isStatic(pod) {

@@ -6,6 +6,7 @@ import (
 	"iter"
 	"strings"
 
+	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -96,7 +97,7 @@ var nodeRules = []struct {
 	{"storage.k8s.io", "volumeattachments", (*Node).gets},
 	{"resource.k8s.io", "resourceclaims", (*Node).gets},
 	{"resource.k8s.io", "resourceslices", (*Node).slices},
-	{"certificates.k8s.io", "podcertificaterequests", func(*Node, string, *Attributes) (bool, string) { return false, "" }},
+	{"certificates.k8s.io", "podcertificaterequests", (*Node).podCertificates},
 }
 
 func (n *Node) readsNamespaced(node string, a *Attributes) (bool, string) {
@@ -198,6 +199,28 @@ func (n *Node) slices(node string, a *Attributes) (bool, string) {
 	return false, "only the following verbs are allowed for a ResourceSlice: get, watch, list, create, update, patch, delete, deletecollection"
 }
 
+// podCertificates are those of the node's pods. There are none where the feature is off.
+func (n *Node) podCertificates(node string, a *Attributes) (bool, string) {
+	switch {
+	case n.cache.Resource(certificatesv1beta1.SchemeGroupVersion.WithResource("podcertificaterequests")) == nil:
+		return false, ""
+	case a.Subresource != "":
+		return false, "nodes may not access the status subresource of PodCertificateRequests"
+	}
+	switch a.Verb {
+	case "create": // NodeRestriction looks closer
+		return true, ""
+	case "get":
+		return n.related(node, a)
+	case "list", "watch":
+		if selects(a, "spec.nodeName", node) {
+			return true, ""
+		}
+		return false, "can only list/watch podcertificaterequests with nodeName field selector"
+	}
+	return false, fmt.Sprintf("nodes may not %s podcertificaterequests", a.Verb)
+}
+
 func (n *Node) nodes(node string, a *Attributes) (bool, string) {
 	switch a.Subresource {
 	case "":
@@ -279,6 +302,9 @@ func (n *Node) reaches(node, resource, namespace, name string) bool {
 	case "volumeattachments":
 		va, ok := watchcache.Read[*storagev1.VolumeAttachment](n.cache.Resource(storagev1.SchemeGroupVersion.WithResource("volumeattachments")), name)
 		return ok && va.Spec.NodeName == node
+	case "podcertificaterequests":
+		r, ok := watchcache.Read[*certificatesv1beta1.PodCertificateRequest](n.cache.Resource(certificatesv1beta1.SchemeGroupVersion.WithResource(resource)), namespace+"/"+name)
+		return ok && string(r.Spec.NodeName) == node
 	case "resourceslices":
 		s, ok := watchcache.Read[*resourcev1.ResourceSlice](n.cache.Resource(resourcev1.SchemeGroupVersion.WithResource("resourceslices")), name)
 		return ok && s.Spec.NodeName != nil && *s.Spec.NodeName == node

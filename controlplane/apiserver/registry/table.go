@@ -108,6 +108,7 @@ var Optional = []struct {
 }{
 	{storageVersionMigrations, ""},
 	{clusterTrustBundles, features.TrustBundles},
+	{podCertificateRequests, features.PodCertificates},
 }
 
 // Served are the kinds that are served where these versions were asked for and these

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -118,7 +119,17 @@ func downward(items []corev1.DownwardAPIVolumeFile, mode *int32, down Downward) 
 	return files, nil
 }
 
-func (m *Manager) projected(ctx context.Context, pod *corev1.Pod, p *corev1.ProjectedVolumeSource, down Downward) (files map[string]File, again time.Time, err error) {
+// secretFile is a file of what stands for the pod: its user's alone, if all containers
+// have the same one, or the pod's files belong to a group.
+func secretFile(pod *corev1.Pod, data []byte, mode *int32) File {
+	f := File{Data: data, Mode: modeOr(mode, 0o644), User: commonUser(pod)}
+	if f.User != nil || fsGroup(pod) != nil {
+		f.Mode = 0o600
+	}
+	return f
+}
+
+func (m *Manager) projected(ctx context.Context, pod *corev1.Pod, volume string, p *corev1.ProjectedVolumeSource, down Downward) (files map[string]File, again time.Time, err error) {
 	files = map[string]File{}
 	total := 0
 	sooner := func(t time.Time) {
@@ -126,7 +137,7 @@ func (m *Manager) projected(ctx context.Context, pod *corev1.Pod, p *corev1.Proj
 			again = t
 		}
 	}
-	for _, s := range p.Sources {
+	for i, s := range p.Sources {
 		var part map[string]File
 		switch {
 		case s.ConfigMap != nil:
@@ -140,11 +151,26 @@ func (m *Manager) projected(ctx context.Context, pod *corev1.Pod, p *corev1.Proj
 			var next time.Time
 			token, next, err = m.token(ctx, pod, s.ServiceAccountToken)
 			sooner(next)
-			f := File{Data: []byte(token), Mode: modeOr(p.DefaultMode, 0o644), User: commonUser(pod)}
-			if f.User != nil || fsGroup(pod) != nil {
-				f.Mode = 0o600
+			part = map[string]File{s.ServiceAccountToken.Path: secretFile(pod, []byte(token), p.DefaultMode)}
+		case s.PodCertificate != nil:
+			if m.PodCertificate == nil {
+				err = fmt.Errorf("certificates of pods cannot be had")
+				break
 			}
-			part = map[string]File{s.ServiceAccountToken.Path: f}
+			var key, chain []byte
+			var next time.Time
+			key, chain, next, err = m.PodCertificate(ctx, pod, volume, i, s.PodCertificate)
+			sooner(next)
+			part = map[string]File{}
+			for path, data := range map[string][]byte{
+				s.PodCertificate.CredentialBundlePath: slices.Concat(key, chain),
+				s.PodCertificate.KeyPath:              key,
+				s.PodCertificate.CertificateChainPath: chain,
+			} {
+				if path != "" {
+					part[path] = secretFile(pod, data, p.DefaultMode)
+				}
+			}
 		case s.ClusterTrustBundle != nil:
 			if m.TrustBundle == nil {
 				err = fmt.Errorf("cluster trust bundles cannot be read")

@@ -47,6 +47,9 @@ type Config struct {
 	Mounted func(v *corev1.Volume, kind string, took time.Duration, err error)
 	// TrustBundle answers with the PEM of one or several ClusterTrustBundles.
 	TrustBundle func(ctx context.Context, p *corev1.ClusterTrustBundleProjection) (string, error)
+	// PodCertificate answers with the key and certificates, in PEM, of a source of a
+	// volume, and when to ask again.
+	PodCertificate func(ctx context.Context, pod *corev1.Pod, volume string, index int, p *corev1.PodCertificateProjection) (key, chain []byte, refresh time.Time, err error)
 	// AnswerTime is how long a file system may take to answer before its pod
 	// goes on without it. Default 10s.
 	AnswerTime time.Duration
@@ -241,7 +244,7 @@ func (m *Manager) mount(ctx context.Context, pod *corev1.Pod, v *corev1.Volume, 
 		}
 		return m.write(pod, "kubernetes.io~downward-api", v.Name, true, files, left)
 	case s.Projected != nil:
-		files, next, err := m.projected(ctx, pod, s.Projected, down)
+		files, next, err := m.projected(ctx, pod, v.Name, s.Projected, down)
 		if err != nil {
 			return Mounted{}, never, err
 		}

@@ -11,6 +11,7 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
+	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -77,6 +78,8 @@ func (n *nodeRestriction) admit(ctx context.Context, node string, a *admission.A
 		}
 	case schema.GroupResource{Group: resourcev1.GroupName, Resource: "resourceslices"}:
 		return ownSlice(node, a)
+	case certificatesv1beta1.Resource("podcertificaterequests"):
+		return n.podCertificate(ctx, node, a)
 	case certificatesv1.Resource("certificatesigningrequests"):
 		return ownCertificate(node, a)
 	}

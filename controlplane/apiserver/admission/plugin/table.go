@@ -59,6 +59,7 @@ var table = []entry{
 	{"ValidatingAdmissionWebhook", false, func(c Config) admission.Plugin { return webhook.NewValidating(c.hooks(c.validating)) }},
 	{"", false, func(c Config) admission.Plugin { return policy.NewAccess(c.policies()) }},
 	{"", false, func(c Config) admission.Plugin { return &createAuthorization{c.Authorizer} }},
+	{"", false, func(c Config) admission.Plugin { return &podCertificateSigning{c.Authorizer} }},
 	{"", false, func(c Config) admission.Plugin { return &rbacEscalation{c.RBAC, c.Authorizer} }},
 	{"", false, func(c Config) admission.Plugin { return &resourceClaim{c.Cache, c.Authorizer} }},
 	{"ResourceQuota", false, func(c Config) admission.Plugin { return newResourceQuota(c.Cache, c.limitedResources) }},
