@@ -93,6 +93,15 @@ func labelled(v string) func(*corev1.Pod) {
 	return func(p *corev1.Pod) { p.Labels = map[string]string{"app": v} }
 }
 
+// restartingAll makes use of a feature that a node must have declared.
+func restartingAll(p *corev1.Pod) {
+	p.Spec.Containers[0].RestartPolicyRules = []corev1.ContainerRestartRule{{Action: corev1.ContainerRestartRuleActionRestartAllContainers}}
+}
+
+func declaring(features ...string) func(*corev1.Node) {
+	return func(n *corev1.Node) { n.Status.DeclaredFeatures = features }
+}
+
 func TestDecide(t *testing.T) {
 	nodes := func(n ...*corev1.Node) []*corev1.Node { return n }
 	pods := func(p ...*corev1.Pod) []*corev1.Pod { return p }
@@ -121,6 +130,9 @@ func TestDecide(t *testing.T) {
 		{"ports", nodes(testNode("a", "8"), testNode("b", "2")), pods(testPod("x", "1", at("a"), onPort(80))), testPod("p", "1", onPort(80)), "b"},
 		{"no port", nodes(testNode("a", "8")), pods(testPod("x", "1", at("a"), onPort(80))), testPod("p", "1", onPort(80)),
 			"0/1 nodes are available: 1 node(s) didn't have free ports for the requested pod ports."},
+		{"declared", nodes(testNode("a", "8"), testNode("b", "2", declaring("Another", "RestartAllContainersOnContainerExits"))), nil, testPod("p", "1", restartingAll), "b"},
+		{"undeclared", nodes(testNode("a", "8"), testNode("b", "8", declaring("Another"))), nil, testPod("p", "1", restartingAll),
+			"0/2 nodes are available: 2 node(s) didn't match Pod's required features."},
 		{"first of its kind", nodes(testNode("a", "2", zone("1"))), nil, testPod("p", "1", near(corev1.LabelTopologyZone, true, false)), "a"},
 		{"needs another kind", nodes(testNode("a", "2", zone("1"))), nil, testPod("p", "1", near(corev1.LabelTopologyZone, true, false), labelled("db")),
 			"0/1 nodes are available: 1 node(s) didn't match pod affinity rules."},
@@ -183,6 +195,7 @@ func TestRemembersRightly(t *testing.T) {
 	kinds := [][]func(*corev1.Pod){
 		nil, {labelled("db")}, {near(corev1.LabelHostname, true, true)}, {spread(corev1.LabelTopologyZone, corev1.DoNotSchedule)},
 		{near(corev1.LabelTopologyZone, false, true), labelled("db")}, {near(corev1.LabelTopologyZone, true, false)},
+		{restartingAll},
 	}
 	nodes := map[string]*corev1.Node{}
 	var placed []*framework.Pod
@@ -192,6 +205,9 @@ func TestRemembersRightly(t *testing.T) {
 			node := testNode(fmt.Sprint("n", r.IntN(12)), fmt.Sprint(1+r.IntN(4)), zone(fmt.Sprint(r.IntN(3))))
 			if r.IntN(4) == 0 {
 				tainted(corev1.TaintEffectNoSchedule)(node)
+			}
+			if r.IntN(2) == 0 {
+				declaring("RestartAllContainersOnContainerExits")(node)
 			}
 			nodes[node.Name] = node
 			k.SetNode(node)
@@ -214,7 +230,11 @@ func TestRemembersRightly(t *testing.T) {
 		}
 		f := newCore(fresh, plugins.Table(fresh, noSiblings{}, nil))
 		o := testPod(fmt.Sprint("p", i), "300m", kinds[r.IntN(len(kinds))]...)
-		p, q := k.NewPod(o), fresh.NewPod(o)
+		q := fresh.NewPod(o.DeepCopy())
+		if _, err := trim(o); err != nil { // what is left of it decides the same
+			t.Fatal(err)
+		}
+		p := k.NewPod(o)
 		node, why := s.decide(p)
 		other, whyNot := f.decide(q)
 		if (node == nil) != (other == nil) || node == nil && why.String() != whyNot.String() {

@@ -44,7 +44,7 @@ func trimContainers(list []corev1.Container) {
 		c := &list[i]
 		list[i] = corev1.Container{
 			Name: c.Name, Image: c.Image, Ports: c.Ports, Resources: c.Resources,
-			ResizePolicy: c.ResizePolicy, RestartPolicy: c.RestartPolicy,
+			ResizePolicy: c.ResizePolicy, RestartPolicy: c.RestartPolicy, RestartPolicyRules: c.RestartPolicyRules,
 		}
 	}
 }

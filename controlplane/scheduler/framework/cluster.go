@@ -118,6 +118,7 @@ func (c *Cluster) SetNode(o *corev1.Node) Action {
 		}
 	}
 	n.Allocatable = allocatable
+	n.Features = declared(o)
 	if did&(NodeAdded|NodeTaints) != 0 {
 		c.countAvoids(n)
 	}

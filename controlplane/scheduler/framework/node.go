@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	features "k8s.io/component-helpers/nodedeclaredfeatures"
 )
 
 // A Node is one node and what runs on it. Object is nil when only pods tell of
@@ -20,6 +21,8 @@ type Node struct {
 	// Nominated are waiting pods that made room for themselves here.
 	Nominated []*Pod
 	ports     map[Port]int
+	// Features are those that the node has declared.
+	Features features.FeatureSet
 	// Avoids counts taints that keep pods away only by preference.
 	Avoids int
 }

@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	features "k8s.io/component-helpers/nodedeclaredfeatures"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 )
 
@@ -34,6 +35,8 @@ type Shape struct {
 	Images                []string
 	Containers            int
 	Claims                []string
+	// Needs are the features of a node that the pod makes use of.
+	Needs features.FeatureSet
 
 	NodeAffinity  nodeaffinity.RequiredNodeAffinity
 	NodePreferred *nodeaffinity.PreferredSchedulingTerms
@@ -136,6 +139,7 @@ func shapeKey(b []byte, pod *corev1.Pod, asks Resources, cpu, memory int64) (key
 		}
 		num(0)
 	}
+	str(needsKey(spec))
 	local = len(b)
 	str(pod.Namespace)
 	labelSet(pod.Labels)
@@ -210,6 +214,7 @@ func newShape(key string, local int, pod *corev1.Pod, asks Resources, cpu, memor
 		Containers:   len(spec.Containers) + len(spec.InitContainers),
 		NodeAffinity: nodeaffinity.GetRequiredNodeAffinity(pod),
 		Spread:       spec.TopologySpreadConstraints,
+		Needs:        needs(spec),
 	}
 	if ref := metav1.GetControllerOf(pod); ref != nil {
 		s.Owner = *ref

@@ -53,6 +53,10 @@ func TestHints(t *testing.T) {
 	withClaim := func(p *corev1.Pod) {
 		p.Spec.Volumes = []corev1.Volume{{VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "mine"}}}}
 	}
+	restartsAll := func(p *corev1.Pod) {
+		p.Spec.Containers[0].RestartPolicyRules = []corev1.ContainerRestartRule{{Action: corev1.ContainerRestartRuleActionRestartAllContainers}}
+	}
+	able := func(n *corev1.Node) { n.Status.DeclaredFeatures = []string{"RestartAllContainersOnContainerExits"} }
 	claim := func(namespace, name string) *framework.Event {
 		return &framework.Event{Action: framework.VolumeChanged, Claim: &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}}
 	}
@@ -85,6 +89,9 @@ func TestHints(t *testing.T) {
 		{"volumes: its claim", &VolumeBinding{}, claim("default", "mine"), pod("p", "1", withClaim), true},
 		{"volumes: another claim", &VolumeBinding{}, claim("default", "other"), pod("p", "1", withClaim), false},
 		{"volumes: another namespace's", &VolumeBinding{}, claim("other", "mine"), pod("p", "1", withClaim), false},
+		{"features: declared", NodeDeclaredFeatures{}, &framework.Event{Action: framework.NodeUpdated, OldNode: node(), Node: node(able)}, pod("p", "1", restartsAll), true},
+		{"features: still not", NodeDeclaredFeatures{}, &framework.Event{Action: framework.NodeUpdated, OldNode: node(), Node: node()}, pod("p", "1", restartsAll), false},
+		{"features: a pod goes", NodeDeclaredFeatures{}, gone(pod("x", "1")), pod("p", "1", restartsAll), false},
 		{"gates: anything", SchedulingGates{}, gone(pod("x", "1")), pod("p", "1"), false},
 	} {
 		t.Run(x.name, func(t *testing.T) {

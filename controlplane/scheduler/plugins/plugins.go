@@ -28,6 +28,7 @@ func Table(c *framework.Cluster, s Selectors, v Volumes) []Entry {
 		{DynamicResources{}, 0},
 		{NodeResourcesBalancedAllocation{}, 1},
 		{&ImageLocality{cluster: c}, 1},
+		{NodeDeclaredFeatures{}, 0},
 	}
 }
 
