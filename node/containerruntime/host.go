@@ -20,12 +20,13 @@ type host struct {
 	// out-of-memory killer than we are.
 	restrictOOM bool
 	shim, verb  string
+	handlers    []handler
 	// shimSockets is a directory short enough for the shims' socket names.
 	shimSockets string
 }
 
 func inspect(c Config) (host, error) {
-	h := host{snapshotter: c.Snapshotter, shimSockets: shimSockets(c.State)}
+	h := host{snapshotter: c.Snapshotter, shimSockets: shimSockets(c.State), handlers: findHandlers(programDirs(), c.Log)}
 	if h.snapshotter == "" {
 		h.snapshotter = "overlayfs"
 		if err := overlayutils.Supported(c.Root); err != nil {

@@ -58,6 +58,7 @@ func (b *logBridge) Levels() []logrus.Level {
 var expected = []string{
 	"failed check for fsverity support", // not every file system has it
 	"failed to load cni during init",    // the first start writes its configuration a moment later
+	"failed to load runtime info",       // another runtime's shim is asked by its path alone; it is about mounts that none has
 	"`configs` is deprecated",           // it has the credentials of hosts, for which there is nothing else
 }
 

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -37,6 +38,9 @@ func Purge(ctx context.Context, c Config) error {
 	groups := bundleCgroups(c.State)
 	if err := killAll(ctx, c.Socket()); err != nil {
 		return err
+	}
+	for _, dir := range bundles(c.State) {
+		deleteForeign(ctx, c, dir)
 	}
 	if c.CgroupParent != "" {
 		groups = append(groups, c.CgroupParent)
@@ -112,22 +116,22 @@ func next(all []process, socket string) []process {
 	return shims
 }
 
-// formerShim is the shim of versions before, one for each pod.
+// formerShim is the shim of versions before, one for each pod, and of runtimes that are
+// driven as runc is.
 const formerShim = "containerd-shim-runc-v2"
 
-func shimArgs(p process) []string {
-	if len(p.args) == 0 {
-		return nil
-	}
-	switch filepath.Base(p.args[0]) {
-	case programs.Shim, formerShim:
-		return p.args
-	}
-	return nil
-}
+// foreignShim begins the names of other runtimes' shims.
+const foreignShim = "containerd-shim-"
 
 func isShim(p process, socket string) bool {
-	i := slices.Index(shimArgs(p), "-address")
+	if len(p.args) == 0 {
+		return false
+	}
+	name := filepath.Base(p.args[0])
+	if name != programs.Shim && !strings.HasPrefix(name, foreignShim) {
+		return false
+	}
+	i := slices.Index(p.args, "-address")
 	return i >= 0 && i+1 < len(p.args) && p.args[i+1] == socket
 }
 
@@ -191,13 +195,47 @@ func readProcess(pid int) (process, bool) {
 	return process{pid, parent, strings.Split(strings.TrimSuffix(string(line), "\x00"), "\x00")}, true
 }
 
+// bundles gives the directories of containers that containerd still keeps, below one
+// for each of its namespaces.
+func bundles(state string) []string {
+	paths, _ := filepath.Glob(filepath.Join(state, "io.containerd.runtime.v2.task", "*", "*"))
+	return paths
+}
+
+// foreignDelete bounds what another runtime's shim may take to remove a container.
+const foreignDelete = 10 * time.Second
+
+// deleteForeign removes what another runtime has of a container beside its processes, as
+// containerd does after the end of a shim: it alone knows what that is. What it leaves, or
+// if it is no longer there, the mounts and cgroups, go as those of any container.
+func deleteForeign(ctx context.Context, c Config, bundle string) {
+	path, err := os.ReadFile(filepath.Join(bundle, "shim-binary-path"))
+	shim := string(path)
+	if err != nil || !filepath.IsAbs(shim) || !strings.HasPrefix(filepath.Base(shim), foreignShim) {
+		return
+	}
+	id, namespace := filepath.Base(bundle), filepath.Base(filepath.Dir(bundle))
+	limited, cancel := context.WithTimeout(ctx, foreignDelete)
+	defer cancel()
+	cmd := exec.CommandContext(limited, shim, "-namespace", namespace, "-address", c.Socket(), "-publish-binary", "/bin/false", "-id", id, "-bundle", bundle, "delete")
+	cmd.Dir = bundle
+	if out, err := cmd.CombinedOutput(); err != nil {
+		c.Log.Warn("another runtime's shim did not remove a container", "shim", shim, "id", id, "err", err, "output", string(out[:min(len(out), 1<<10)]))
+	}
+	// Shims that know of no other directory have their sockets in containerd's own.
+	if b, err := os.ReadFile(filepath.Join(bundle, "address")); err == nil {
+		if socket, ok := strings.CutPrefix(strings.TrimSpace(string(b)), "unix://"); ok && filepath.Dir(socket) == "/run/containerd/s" {
+			_ = os.Remove(socket)
+		}
+	}
+}
+
 // bundleCgroups gives the cgroups of containers that containerd still keeps
 // bundles of, also those of containers that have ended.
 func bundleCgroups(state string) []string {
-	paths, _ := filepath.Glob(filepath.Join(state, "io.containerd.runtime.v2.task", "*", "*", "config.json"))
 	var groups []string
-	for _, path := range paths {
-		b, err := os.ReadFile(path)
+	for _, dir := range bundles(state) {
+		b, err := os.ReadFile(filepath.Join(dir, "config.json"))
 		if err != nil {
 			continue
 		}

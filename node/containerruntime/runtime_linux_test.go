@@ -68,6 +68,8 @@ type node struct {
 	podConfig func(*cri.ContainerConfig)
 	// users is the user namespace of pods to come; nil: the node's.
 	users *cri.UserNamespace
+	// handler is the runtime of pods to come; "": the default.
+	handler string
 	cri.RuntimeServiceClient
 	cri.ImageServiceClient
 }
@@ -190,7 +192,7 @@ func (n *node) podOf(ctx context.Context, name, image string) (sandbox, containe
 		}},
 	}
 	phase := phases{time.Now()}
-	sb, err := n.RunPodSandbox(ctx, &cri.RunPodSandboxRequest{Config: config})
+	sb, err := n.RunPodSandbox(ctx, &cri.RunPodSandboxRequest{Config: config, RuntimeHandler: n.handler})
 	if err != nil {
 		return "", "", fmt.Errorf("sandbox: %w", err)
 	}

@@ -106,6 +106,13 @@ func TestNext(t *testing.T) {
 	if got := pids(next(all[:3], "/ours")); !slices.Equal(got, []int{10}) {
 		t.Errorf("then %v, want the shim 10", got)
 	}
+	other := process{40, 1, []string{"/usr/bin/containerd-shim-kata-v2", "-namespace", "k8s.io", "-address", "/ours", "-id", "a"}}
+	if got := pids(next(append(all[:1:1], other, process{41, 40, []string{"qemu"}}), "/ours")); !slices.Equal(got, []int{41}) {
+		t.Errorf("of another runtime's shim %v, want its 41", got)
+	}
+	if got := pids(next([]process{other}, "/ours")); !slices.Equal(got, []int{40}) {
+		t.Errorf("another runtime's shim: %v, want it", got)
+	}
 	if got := next(all, "/nobody"); len(got) != 0 {
 		t.Errorf("of nobody's: %v", got)
 	}

@@ -39,18 +39,7 @@ func settings(c Config, h host) map[string]map[string]any {
 			},
 			"containerd": map[string]any{
 				"default_runtime_name": "runc",
-				"runtimes": map[string]any{"runc": map[string]any{
-					"runtime_type": "io.containerd.runc.v2",
-					"runtime_path": h.verb,
-					"sandboxer":    "podsandbox",
-					"options": map[string]any{
-						// For shims of a version before, which have one in the pods
-						// that they keep. This one has no use for it.
-						"BinaryName":    filepath.Join(c.Programs, "runc"),
-						"Root":          runcRoot(c),
-						"SystemdCgroup": false,
-					},
-				}},
+				"runtimes":             runtimes(c, h),
 			},
 		},
 		"io.containerd.shim.v1.manager": {"socket_dir": h.shimSockets},

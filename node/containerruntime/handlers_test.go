@@ -1,0 +1,68 @@
+package containerruntime
+
+import (
+	"log/slog"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"knarr/internal/programs"
+)
+
+func TestFindHandlers(t *testing.T) {
+	program := func(dir, name string) string {
+		t.Helper()
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte("#!/bin/sh\n"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	ours, first, second := t.TempDir(), t.TempDir(), t.TempDir()
+	program(ours, programs.Verb)
+	if err := nameShim(ours); err != nil {
+		t.Fatal(err)
+	}
+	// crun is there, and the embedded shim by the name of the one that drives it.
+	crun := program(second, "crun")
+	dirs := []string{ours, first, second}
+	if found := findHandlers(dirs, slog.Default()); len(found) != 0 {
+		t.Errorf("the embedded shim is taken for one that runs crun: %+v", found)
+	}
+
+	shim := program(second, runcShim)
+	program(first, "runsc") // whose shim is missing
+	kata := program(first, "containerd-shim-kata-v2")
+	if err := os.Mkdir(filepath.Join(first, "nvidia-container-runtime"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(first, "containerd-shim-spin-v2"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	found := findHandlers(dirs, slog.Default())
+	if len(found) != 2 || found[0].name != "crun" || found[0].shim != shim || found[0].binary != crun ||
+		found[1].name != "kata" || found[1].shim != kata || found[1].binary != "" {
+		t.Errorf("found %+v, want crun and kata", found)
+	}
+
+	c := Config{State: "/s", Programs: ours}
+	all := runtimes(c, host{verb: "/verb", handlers: found})
+	if of := all["runc"].(map[string]any); of["runtime_path"] != "/verb" {
+		t.Errorf("the own shim is not the default's: %v", of)
+	}
+	options := all["crun"].(map[string]any)["options"].(map[string]any)
+	if options["BinaryName"] != crun || options["Root"] != "/s/crun" {
+		t.Errorf("crun with %v", options)
+	}
+	if _, has := all["kata"].(map[string]any)["options"]; has {
+		t.Error("kata's shim gets options that only runc's understands")
+	}
+}
+
+func TestRuntimeClass(t *testing.T) {
+	for name, want := range map[string]string{"crun": "crun", "runsc": "gvisor", "runc": "", "": "", "mine": ""} {
+		if got := RuntimeClass(name); got != want {
+			t.Errorf("class of %q: %q, want %q", name, got, want)
+		}
+	}
+}
