@@ -50,6 +50,7 @@ func (s *Server) components() []component {
 		{"coredns", component{"dns-announcer", s.publishDNS}},
 		{"", component{"metrics-server", s.measure}},
 		{"", component{"storage-class", s.publishStorage}},
+		{"", component{"runtime-classes", s.publishRuntimeClasses}},
 		{serviceLB, component{"service-lb", s.balance}},
 		{"", component{"gateway-status", s.publishGateway}},
 		{"", component{"servers", s.keepServers}},

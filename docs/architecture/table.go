@@ -64,6 +64,7 @@ var captions = map[string]caption{
 	"dns-announcer":            {does: "the Service kube-dns"},
 	"metrics-server":           {does: "what pods and nodes use"},
 	"storage-class":            {does: "the class local-path"},
+	"runtime-classes":          {does: "classes of runtimes that nodes have"},
 	"service-lb":               {does: "addresses for LoadBalancers"},
 	"gateway-status":           {does: "status of Ingresses and Gateways"},
 	"servers":                  {does: "etcd members, API endpoints"},
