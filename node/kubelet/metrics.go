@@ -21,6 +21,7 @@ type metrics struct {
 	runtimeTook, sandboxTook                  *prometheus.HistogramVec
 	sandboxErrors                             *prometheus.CounterVec
 	podsStarted, podsFailed                   prometheus.Counter
+	usersStarted, usersFailed                 prometheus.Counter // of pods with users of their own
 	containersStarted, containersFailed       *prometheus.CounterVec
 	containersTerminated                      *prometheus.CounterVec
 	workerTook, cgroupTook, volumeTook        *prometheus.HistogramVec
@@ -77,6 +78,8 @@ func newMetrics() *metrics {
 		sandboxErrors:     count("kubelet_run_podsandbox_errors_total", "Sandboxes that could not be run", "runtime_handler"),
 		podsStarted:       count("kubelet_started_pods_total", "Pods that were started").WithLabelValues(),
 		podsFailed:        count("kubelet_started_pods_errors_total", "Pods that could not be started").WithLabelValues(),
+		usersStarted:      count("kubelet_started_user_namespaced_pods_total", "Pods with users of their own that were started").WithLabelValues(),
+		usersFailed:       count("kubelet_started_user_namespaced_pods_errors_total", "Pods with users of their own that could not be started").WithLabelValues(),
 		containersStarted: count("kubelet_started_containers_total", "Containers that were started", "container_type"),
 		containersFailed:  count("kubelet_started_containers_errors_total", "Containers that could not be started", "container_type", "code"),
 		workerTook:        took("kubelet_pod_worker_duration_seconds", "How long a pod's worker took to look at it once", nil, ofOperation...),

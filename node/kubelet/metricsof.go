@@ -27,7 +27,7 @@ var runtimeOperations = map[string]string{
 	"RemoveContainer": "remove_container", "ListContainers": "list_containers", "ContainerStatus": "container_status",
 	"UpdateContainerResources": "update_container", "ReopenContainerLog": "reopen_container_log", "ContainerStats": "container_stats",
 	"ListContainerStats": "list_container_stats", "ExecSync": "exec_sync", "Exec": "exec", "Attach": "attach",
-	"ListImages": "list_images", "ImageStatus": "image_status", "PullImage": "pull_image", "RemoveImage": "remove_image", "ImageFsInfo": "image_fs_info",
+	"CheckpointContainer": "checkpoint_container", "ListImages": "list_images", "ImageStatus": "image_status", "PullImage": "pull_image", "RemoveImage": "remove_image", "ImageFsInfo": "image_fs_info",
 }
 
 // counted counts every call to the runtime.
@@ -53,8 +53,16 @@ func (c counted) Invoke(ctx context.Context, method string, args, reply any, opt
 	if q, ok := args.(*cri.RunPodSandboxRequest); ok {
 		c.podsStarted.Inc()
 		c.sandboxTook.WithLabelValues(q.RuntimeHandler).Observe(took)
+		users := q.Config.GetLinux().GetSecurityContext().GetNamespaceOptions().GetUsernsOptions()
+		own := users != nil && users.Mode == cri.NamespaceMode_POD
+		if own {
+			c.usersStarted.Inc()
+		}
 		if err != nil {
 			c.podsFailed.Inc()
+			if own {
+				c.usersFailed.Inc()
+			}
 			c.sandboxErrors.WithLabelValues(q.RuntimeHandler).Inc()
 		}
 	}

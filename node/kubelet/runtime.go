@@ -72,6 +72,8 @@ func callLimit(request any, each time.Duration) time.Duration {
 		return each + time.Duration(min(r.Timeout, math.MaxInt32))*time.Second
 	case *cri.StopContainerRequest:
 		return each + time.Duration(min(max(r.Timeout, 0), math.MaxInt32))*time.Second
+	case *cri.CheckpointContainerRequest:
+		return max(each, time.Duration(min(r.Timeout, maxCheckpoint))*time.Second)
 	case *cri.RunPodSandboxRequest, *cri.StartContainerRequest:
 		return 2 * each
 	}

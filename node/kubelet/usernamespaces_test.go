@@ -59,6 +59,10 @@ func TestUserNamespaces(t *testing.T) {
 			t.Errorf("%s: %s, want %s", pod, got, want[pod])
 		}
 	}
+	all := asked(t, n.k, "/metrics")
+	if got := total(all["kubelet_started_user_namespaced_pods_total"], ""); got != 2 {
+		t.Errorf("%v pods with users of their own are counted, of 2", got)
+	}
 	stop()
 	n.start()
 	n.until("the pods after a restart", func() bool { return n.ready("one")() && n.ready("two")() })

@@ -207,6 +207,21 @@ func (r *Runtime) ExecSync(_ context.Context, q *cri.ExecSyncRequest) (*cri.Exec
 	return &cri.ExecSyncResponse{Stdout: []byte(out), ExitCode: code}, nil
 }
 
+// CheckpointContainer tells the test.
+func (r *Runtime) CheckpointContainer(_ context.Context, q *cri.CheckpointContainerRequest) (*cri.CheckpointContainerResponse, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	c := r.containers[q.ContainerId]
+	switch {
+	case c == nil:
+		return nil, status.Error(codes.NotFound, "no such container")
+	case r.OnCheckpoint == nil:
+		return nil, status.Error(codes.Unknown, "checkpoint/restore support not available")
+	}
+	r.OnCheckpoint(c.Metadata.Name, q.Location, q.Timeout)
+	return &cri.CheckpointContainerResponse{}, nil
+}
+
 // UpdateContainerResources changes the limits of a container.
 func (r *Runtime) UpdateContainerResources(_ context.Context, q *cri.UpdateContainerResourcesRequest) (*cri.UpdateContainerResourcesResponse, error) {
 	r.mu.Lock()

@@ -37,6 +37,9 @@ type Runtime struct {
 	ContainerDir string
 	// Handlers are those that it is said to have.
 	Handlers []*cri.RuntimeHandler
+	// OnCheckpoint is told which container's state is to be written where; nil: there are
+	// no checkpoints.
+	OnCheckpoint func(container, path string, seconds int64)
 
 	mu         sync.Mutex
 	next       int

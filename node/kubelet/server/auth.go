@@ -78,6 +78,8 @@ func attributes(method, path string) []attribute {
 		subs = []string{"stats"}
 	case under(path, "/metrics"):
 		subs = []string{"metrics"}
+	case under(path, "/checkpoint"):
+		subs = []string{"checkpoint"}
 	case under(path, "/logs"):
 		subs = []string{"log"}
 	default:

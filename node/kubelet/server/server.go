@@ -39,6 +39,9 @@ type Host interface {
 	PortForwardURL(ctx context.Context, t Target) (string, error)
 	// Run runs a command to its end.
 	Run(ctx context.Context, t Target) ([]byte, error)
+	// Checkpoint writes the state of a container into a file, for as many seconds as
+	// timeout says, or the default's if these are more.
+	Checkpoint(ctx context.Context, t Target, timeout int64) (path string, err error)
 	// Summary is the statistics of the node and its pods.
 	Summary(ctx context.Context, onlyCPUAndMemory bool) (any, error)
 	// SystemLogs answers with logs of the node: paths without /logs/.
@@ -90,6 +93,7 @@ func New(h Host, auth *Auth) http.Handler {
 	}
 	mux.HandleFunc("POST /run/{ns}/{pod}/{container}", s.run)
 	mux.HandleFunc("POST /run/{ns}/{pod}/{uid}/{container}", s.run)
+	mux.HandleFunc("POST /checkpoint/{ns}/{pod}/{container}", s.checkpoint)
 	mux.HandleFunc("GET /stats/summary", s.summary)
 	mux.HandleFunc("POST /stats/summary", s.summary)
 	mux.HandleFunc("GET /configz", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, h.Configz()) })

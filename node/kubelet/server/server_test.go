@@ -2,6 +2,8 @@ package server
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -33,6 +35,15 @@ func (fakeHost) PortForwardURL(context.Context, Target) (string, error) { return
 func (fakeHost) Run(_ context.Context, t Target) ([]byte, error) {
 	return []byte(strings.Join(t.Command, "|")), nil
 }
+func (fakeHost) Checkpoint(_ context.Context, t Target, timeout int64) (string, error) {
+	switch t.Container {
+	case "c":
+		return fmt.Sprintf("/%s-%s-%d", t.Pod, t.Namespace, timeout), nil
+	case "absent":
+		return "", NotFound("container absent does not exist")
+	}
+	return "", errors.New("no CRIU")
+}
 func (fakeHost) Summary(context.Context, bool) (any, error) { return map[string]int{"n": 1}, nil }
 func (fakeHost) SystemLogs() http.Handler                   { return http.NotFoundHandler() }
 func (fakeHost) Metrics() map[string]http.Handler           { return nil }
@@ -59,6 +70,11 @@ func TestRoutes(t *testing.T) {
 		{"POST", "/exec/ns/p/c?command=x", 400, "you must specify at least 1 of stdin, stdout, stderr\n"},
 		{"POST", "/portForward/ns/p?port=0", 400, "unable to parse \"0\" as a port\n"},
 		{"POST", "/run/ns/p/c?cmd=a+b", 200, "a|b"},
+		{"POST", "/checkpoint/ns/p/c", 200, `{"items":["/p-ns-0"]}`},
+		{"POST", "/checkpoint/ns/p/c?timeout=1&timeout=7", 200, `{"items":["/p-ns-7"]}`},
+		{"POST", "/checkpoint/ns/p/c?timeout=soon", 404, "cannot parse value of timeout parameter\n"},
+		{"POST", "/checkpoint/ns/p/absent", 404, "container absent does not exist\n"},
+		{"POST", "/checkpoint/ns/p/d", 500, "checkpointing of ns/p/d failed (no CRIU)\n"},
 		{"GET", "/stats/summary", 200, `{"n":1}`},
 		{"GET", "/nothing", 404, "404 page not found\n"},
 	} {
@@ -83,7 +99,7 @@ func TestNobodyUnknownComesIn(t *testing.T) {
 
 func TestAttributes(t *testing.T) {
 	for path, want := range map[string][]string{
-		"/pods": {"pods", "proxy"}, "/podsx": {"proxy"}, "/stats/summary": {"stats"}, "/metrics/resource": {"metrics"}, "/logs/x": {"log"},
+		"/pods": {"pods", "proxy"}, "/podsx": {"proxy"}, "/stats/summary": {"stats"}, "/metrics/resource": {"metrics"}, "/logs/x": {"log"}, "/checkpoint/a/b/c": {"checkpoint"},
 		"/exec/a/b/c": {"proxy"}, "/containerLogs/a/b/c": {"proxy"}, "/configz": {"configz", "proxy"},
 	} {
 		var got []string
