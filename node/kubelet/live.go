@@ -84,8 +84,7 @@ func (w *worker) live(ctx context.Context) time.Duration {
 	}
 	again = min(again, w.startContainers(ctx, a))
 	w.trim(ctx)
-	w.resize(ctx)
-	return again
+	return min(again, w.resize(ctx))
 }
 
 func (w *worker) ensureCgroup() error {
@@ -93,6 +92,11 @@ func (w *worker) ensureCgroup() error {
 		return nil
 	}
 	limits := w.k.podLimits(w.pod)
+	if w.desired.Generation > 1 && len(w.observed.Running()) > 0 {
+		if s, ok := w.k.podMemory(w.pod); ok && uint64(limits.Memory) < s.Limit {
+			limits.Memory = 0 // a resize lowers it, which looks first at what is used
+		}
+	}
 	if err := w.k.ensurePodCgroup(w.pod, limits); err != nil {
 		return err
 	}

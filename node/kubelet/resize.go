@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 	corev1 "k8s.io/api/core/v1"
@@ -60,9 +61,9 @@ func resizes(pod *corev1.Pod, v *runtimestate.Pod, asked map[string]*cri.LinuxCo
 }
 
 // resize brings the limits of running containers to what the pod was given.
-func (w *worker) resize(ctx context.Context) {
+func (w *worker) resize(ctx context.Context) time.Duration {
 	if w.desired.Generation <= 1 || w.anyBusy(opResize, opStart) {
-		return // as created
+		return never // as created
 	}
 	pod := w.pod
 	asked := map[string]*cri.LinuxContainerResources{}
@@ -78,17 +79,24 @@ func (w *worker) resize(ctx context.Context) {
 		if before != nil && before.Type == corev1.PodResizeInProgress {
 			w.resizeEvent(corev1.EventTypeNormal, "ResizeCompleted", "Pod resize completed", "", pod)
 		}
-		return
+		return never
 	}
 	if w.resizePending == nil {
-		w.resizeCondition = &corev1.PodCondition{Type: corev1.PodResizeInProgress, Status: corev1.ConditionTrue}
+		w.resizeCondition = inProgress()
+		if before != nil && before.Type == corev1.PodResizeInProgress {
+			w.resizeCondition = before // what went wrong is shown until it goes well
+		}
+	}
+	key := opKey{kind: opResize}
+	if left := w.retryIn(key); left > 0 {
+		return left
 	}
 	for _, r := range all {
 		if r.restart {
 			w.kill(ctx, r.current, fmt.Sprintf("Container %s resize requires restart", r.spec.Name), nil)
 		}
 	}
-	w.begin(ctx, opKey{kind: opResize}, func(ctx context.Context) func() {
+	w.begin(ctx, key, func(ctx context.Context) func() {
 		err := w.k.applyResizes(ctx, pod, limits, all)
 		return func() {
 			for _, r := range all {
@@ -100,12 +108,20 @@ func (w *worker) resize(ctx context.Context) {
 			w.stale.Store(true)
 			if err == nil {
 				w.limits = limits
+				w.succeeded(key)
 			} else if ctx.Err() == nil {
+				w.retryLater(key, time.Second, time.Minute)
 				w.resizeEvent(corev1.EventTypeWarning, "ResizeError", "Pod resize error", err.Error(), pod)
-				w.resizeCondition = &corev1.PodCondition{Type: corev1.PodResizeInProgress, Status: corev1.ConditionTrue, Reason: "Error", Message: err.Error()}
+				w.resizeCondition = inProgress()
+				w.resizeCondition.Reason, w.resizeCondition.Message = corev1.PodReasonError, err.Error()
 			}
 		}
 	})
+	return never
+}
+
+func inProgress() *corev1.PodCondition {
+	return &corev1.PodCondition{Type: corev1.PodResizeInProgress, Status: corev1.ConditionTrue}
 }
 
 // allocate gives the pod the resources it asks for, or says why it has to do
@@ -128,6 +144,8 @@ func (w *worker) allocate() {
 		slog.Warn("keep the resources of a pod", "pod", podspec.Format(w.pod), "err", err)
 	}
 	w.resizeEvent(corev1.EventTypeNormal, "ResizeStarted", "Pod resize started", "", w.desired)
+	w.resizeCondition = inProgress()
+	w.succeeded(opKey{kind: opResize}) // what could not be done is no longer asked for
 	w.pod = w.desired
 	w.k.wakeClasses()
 	shown := *w.shown.Load()
@@ -247,6 +265,9 @@ func (k *Kubelet) resizeFits(is, pod *corev1.Pod) (reason, message string) {
 // applyResizes widens the pod's group first and narrows it last, so that a
 // container never has more than its pod.
 func (k *Kubelet) applyResizes(ctx context.Context, pod *corev1.Pod, limits cgroup.Limits, all []resizing) error {
+	if err := k.roomToShrink(ctx, pod, limits, all); err != nil {
+		return err
+	}
 	group := k.podCgroup(pod)
 	var before error
 	if group != "" {

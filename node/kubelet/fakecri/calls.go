@@ -230,6 +230,9 @@ func (r *Runtime) UpdateContainerResources(_ context.Context, q *cri.UpdateConta
 	if c == nil {
 		return nil, status.Error(codes.NotFound, "no such container")
 	}
+	if err := r.call("UpdateContainerResources", c.Metadata.Name); err != nil {
+		return nil, err
+	}
 	changed := &cri.LinuxContainerResources{} // what is not said stays, as with real runtimes
 	proto.Merge(changed, c.Resources.GetLinux())
 	proto.Merge(changed, q.Linux)
@@ -249,6 +252,21 @@ func (r *Runtime) ListContainerStats(context.Context, *cri.ListContainerStatsReq
 		})
 	}
 	return out, nil
+}
+
+// ContainerStats answers how much memory a container uses.
+func (r *Runtime) ContainerStats(_ context.Context, q *cri.ContainerStatsRequest) (*cri.ContainerStatsResponse, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	c := r.containers[q.ContainerId]
+	if c == nil {
+		return nil, status.Error(codes.NotFound, "no such container")
+	}
+	out := &cri.ContainerStats{Attributes: &cri.ContainerAttributes{Id: c.Id, Metadata: c.Metadata, Labels: c.Labels, Annotations: c.Annotations}}
+	if r.Memory != nil {
+		out.Memory = &cri.MemoryUsage{UsageBytes: &cri.UInt64Value{Value: r.Memory(c.Metadata.Name)}}
+	}
+	return &cri.ContainerStatsResponse{Stats: out}, nil
 }
 
 // ImageStatus finds an image.

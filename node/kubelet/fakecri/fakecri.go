@@ -35,6 +35,8 @@ type Runtime struct {
 	Started func(container, id string)
 	// ContainerDir is where what containers write is said to be; "": nothing is said of it.
 	ContainerDir string
+	// Memory is what containers are said to use, by name; nil: nothing is said of it.
+	Memory func(container string) uint64
 	// Handlers are those that it is said to have.
 	Handlers []*cri.RuntimeHandler
 	// OnCheckpoint is told which container's state is to be written where; nil: there are
