@@ -41,20 +41,20 @@ func resizes(pod *corev1.Pod, v *runtimestate.Pod, asked map[string]*cri.LinuxCo
 			return // the runtime does not report it
 		}
 		w := want(c)
-		if a := asked[cur.Id]; a != nil && proto.Equal(w, a) {
-			return // runtimes do not all report what they were asked for
+		// Runtimes do not all report what they were asked for.
+		cpu, mem := false, false
+		if a := asked[cur.Id]; a == nil || !proto.Equal(w, a) {
+			cpu = criconfig.CPUDiffers(is.CpuShares, w.CpuShares, criconfig.MinCPUShares) || criconfig.CPUDiffers(is.CpuQuota, w.CpuQuota, 0)
+			mem = is.MemoryLimitInBytes != w.MemoryLimitInBytes && w.MemoryLimitInBytes > 0
 		}
-		cpu := criconfig.CPUDiffers(is.CpuShares, w.CpuShares, criconfig.MinCPUShares) || criconfig.CPUDiffers(is.CpuQuota, w.CpuQuota, 0)
-		mem := is.MemoryLimitInBytes != w.MemoryLimitInBytes && w.MemoryLimitInBytes > 0
+		if had, known := cur.MemoryRequest(); known && had != c.Resources.Requests.Memory().Value() {
+			mem = true
+		}
 		if !cpu && !mem {
 			return
 		}
 		r := resizing{spec: c, current: cur, want: w}
-		for _, p := range c.ResizePolicy {
-			if p.RestartPolicy == corev1.RestartContainer && (p.ResourceName == corev1.ResourceCPU && cpu || p.ResourceName == corev1.ResourceMemory && mem) {
-				r.restart = true
-			}
-		}
+		r.restart = cpu && podspec.RestartsOnResize(c, corev1.ResourceCPU) || mem && podspec.RestartsOnResize(c, corev1.ResourceMemory)
 		out = append(out, r)
 	})
 	return out

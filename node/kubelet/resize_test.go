@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"knarr/node/kubelet/crilabels"
 	"knarr/node/kubelet/podtest"
 )
 
@@ -36,5 +37,31 @@ func TestResizes(t *testing.T) {
 	want.MemoryLimitInBytes = 2 << 20
 	if got := resizes(p, v, nil, func(*corev1.Container) *cri.LinuxContainerResources { return want }); len(got) != 1 || !got[0].restart {
 		t.Errorf("%+v", got)
+	}
+}
+
+// TestResizeOfMemoryRequest: the runtime knows nothing of it, but a container whose
+// policy says so begins anew for it.
+func TestResizeOfMemoryRequest(t *testing.T) {
+	limits := &cri.LinuxContainerResources{CpuShares: 102, MemoryLimitInBytes: 1 << 20}
+	p := podtest.Pod("p", "a")
+	spec := &p.Spec.Containers[0]
+	spec.Resources = podtest.Resources("", "1Ki", "", "1Mi")
+	c := podtest.Container("a", podtest.Running, 0)
+	c.Resources = &cri.ContainerResources{Linux: limits}
+	got := func() []resizing {
+		return resizes(p, podtest.Observed(c), map[string]*cri.LinuxContainerResources{c.Id: limits}, func(*corev1.Container) *cri.LinuxContainerResources { return limits })
+	}
+	if all := got(); len(all) != 0 {
+		t.Errorf("without such a policy: %+v", all)
+	}
+	spec.ResizePolicy = []corev1.ContainerResizePolicy{{ResourceName: corev1.ResourceMemory, RestartPolicy: corev1.RestartContainer}}
+	c.Annotations = map[string]string{crilabels.MemoryRequest: "1024"}
+	if all := got(); len(all) != 0 {
+		t.Errorf("the same: %+v", all)
+	}
+	spec.Resources = podtest.Resources("", "2Ki", "", "1Mi")
+	if all := got(); len(all) != 1 || !all[0].restart {
+		t.Errorf("another: %+v", all)
 	}
 }

@@ -105,3 +105,29 @@ func TestRoomToShrinkPod(t *testing.T) {
 		t.Errorf("a container that begins anew: %v", err)
 	}
 }
+
+// TestResizeRestartsForMemoryRequest: a container whose policy is to begin anew does
+// so once for another request alone, and not for a restart of the kubelet.
+func TestResizeRestartsForMemoryRequest(t *testing.T) {
+	n := newNode(t)
+	stop := n.start()
+	p := podtest.Pod("p", "c")
+	p.Spec.Containers[0].Resources = podtest.Resources("", "10Mi", "", "64Mi")
+	p.Spec.Containers[0].ResizePolicy = []corev1.ContainerResizePolicy{{ResourceName: corev1.ResourceMemory, RestartPolicy: corev1.RestartContainer}}
+	n.api.addPod(p)
+	n.until("ready", n.ready("p"))
+	n.resizeTo("p", map[string]any{"requests": map[string]any{"memory": "20Mi"}, "limits": map[string]any{"memory": "64Mi"}})
+	again := func() bool {
+		s := n.api.pod("p").Status
+		return s.ContainerStatuses[0].RestartCount == 1 && s.ContainerStatuses[0].State.Running != nil &&
+			podstatus.FindCondition(s.Conditions, corev1.PodResizeInProgress) == nil
+	}
+	n.until("began anew", again)
+	stop()
+	n.start()
+	n.api.addPod(podtest.Pod("other", "o"))
+	n.until("ready", n.ready("other"))
+	if !again() {
+		t.Errorf("status %+v", n.api.pod("p").Status)
+	}
+}

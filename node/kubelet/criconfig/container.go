@@ -11,6 +11,7 @@ import (
 
 	"knarr/node/kubelet/crilabels"
 	"knarr/node/kubelet/expansion"
+	"knarr/node/kubelet/podspec"
 	"knarr/node/kubelet/volume"
 )
 
@@ -133,6 +134,9 @@ func containerAnnotations(pod *corev1.Pod, c *corev1.Container, restarts int) ma
 	}
 	if g := pod.Spec.TerminationGracePeriodSeconds; g != nil {
 		a[crilabels.TerminationGracePeriod] = strconv.FormatInt(*g, 10)
+	}
+	if podspec.RestartsOnResize(c, corev1.ResourceMemory) {
+		a[crilabels.MemoryRequest] = strconv.FormatInt(c.Resources.Requests.Memory().Value(), 10)
 	}
 	if c.Lifecycle != nil && c.Lifecycle.PreStop != nil {
 		if b, err := json.Marshal(c.Lifecycle.PreStop); err == nil {

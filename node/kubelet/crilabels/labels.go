@@ -18,4 +18,8 @@ const (
 	ContainerPorts           = "io.kubernetes.container.ports"
 	DeletionGracePeriod      = "io.kubernetes.pod.deletionGracePeriod"
 	TerminationGracePeriod   = "io.kubernetes.pod.terminationGracePeriod"
+
+	// MemoryRequest, in bytes, is of a container that begins anew when it changes: the
+	// runtime does not know of it, and upstream keeps it in a file.
+	MemoryRequest = "knarr.io/memory-request"
 )

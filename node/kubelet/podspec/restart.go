@@ -64,3 +64,10 @@ func ruleFor(c *corev1.Container, code int32) *corev1.ContainerRestartRule {
 	}
 	return nil
 }
+
+// RestartsOnResize says whether a container begins anew when it is given another amount.
+func RestartsOnResize(c *corev1.Container, name corev1.ResourceName) bool {
+	return slices.ContainsFunc(c.ResizePolicy, func(p corev1.ContainerResizePolicy) bool {
+		return p.ResourceName == name && p.RestartPolicy == corev1.RestartContainer
+	})
+}

@@ -32,6 +32,12 @@ func (c *Container) Restarts() int {
 	return n
 }
 
+// MemoryRequest is what it was started with, if it begins anew when that changes.
+func (c *Container) MemoryRequest() (int64, bool) {
+	n, err := strconv.ParseInt(c.Annotations[crilabels.MemoryRequest], 10, 64)
+	return n, err == nil
+}
+
 // Started is when it was started.
 func (c *Container) Started() time.Time { return time.Unix(0, c.StartedAt) }
 
