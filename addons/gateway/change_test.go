@@ -34,7 +34,7 @@ func manyIngresses(tb testing.TB, n int, plane Plane) (*nodePart, func(i, versio
 	}
 	w := newWorld(client, api, "cluster.local", "n1", nil)
 	w.add = func(string) {}
-	w.named = newNamed(context.Background(), client, func() {})
+	w.named = newNamed(context.Background(), client, func(references.Object) {})
 	f := informers.NewSharedInformerFactory(client, 0)
 	w.details = &details{factory: f, services: f.Core().V1().Services().Informer(), slices: f.Discovery().V1().EndpointSlices().Informer(), cancel: func() {}}
 	if err := w.details.slices.AddIndexers(cache.Indexers{byService: func(o any) ([]string, error) {
@@ -51,7 +51,7 @@ func manyIngresses(tb testing.TB, n int, plane Plane) (*nodePart, func(i, versio
 	add(w.classes.GetStore(), &networkingv1.IngressClass{ObjectMeta: metav1.ObjectMeta{Name: "knarr"}, Spec: networkingv1.IngressClassSpec{Controller: references.Controller}})
 	put := func(i, version int) {
 		name := fmt.Sprint("i", i)
-		add(w.ingresses.GetStore(), &networkingv1.Ingress{
+		ing := &networkingv1.Ingress{
 			ObjectMeta: metav1.ObjectMeta{
 				Namespace: fmt.Sprint("n", i%50), Name: name, UID: types.UID(name), ResourceVersion: fmt.Sprint(version), Generation: int64(version), CreationTimestamp: metav1.NewTime(time.Unix(int64(i), 0)),
 				Annotations: map[string]string{references.Prefix + "proxy-body-size": "8m", references.Prefix + "proxy-read-timeout": "30", references.Prefix + "app-root": fmt.Sprint("/v", version)},
@@ -60,7 +60,9 @@ func manyIngresses(tb testing.TB, n int, plane Plane) (*nodePart, func(i, versio
 				HTTP: &networkingv1.HTTPIngressRuleValue{Paths: []networkingv1.HTTPIngressPath{{Path: "/", PathType: new(networkingv1.PathTypePrefix), Backend: networkingv1.IngressBackend{
 					Service: &networkingv1.IngressServiceBackend{Name: name, Port: networkingv1.ServiceBackendPort{Number: 80}}}}}},
 			}}}},
-		})
+		}
+		add(w.ingresses.GetStore(), ing)
+		w.mine.note(ing)
 	}
 	for i := range n {
 		name, namespace := fmt.Sprint("i", i), fmt.Sprint("n", i%50)
@@ -72,7 +74,7 @@ func manyIngresses(tb testing.TB, n int, plane Plane) (*nodePart, func(i, versio
 		put(i, 1)
 	}
 	g := &Gateway{cfg: Config{NodeName: "n1", Plane: plane}, client: client, api: api}
-	return &nodePart{Gateway: g, world: w, events: &record.FakeRecorder{}, sent: map[string][]route.Endpoint{}, reported: map[string]string{}}, put
+	return &nodePart{Gateway: g, world: w, events: &record.FakeRecorder{}, backends: map[types.NamespacedName][]string{}, sent: map[string][]route.Endpoint{}, reported: map[string]string{}}, put
 }
 
 // BenchmarkChange is what a change of one Ingress of 5,000 costs a node, from the caches to

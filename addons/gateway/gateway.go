@@ -124,7 +124,7 @@ func (g *Gateway) Run(ctx context.Context) error {
 	})
 	events, stop := recorder(ctx, g.client, g.cfg.NodeName)
 	defer stop()
-	n := &nodePart{Gateway: g, world: newWorld(g.client, g.api, g.cfg.Domain, g.cfg.NodeName, g.cfg.Inside), events: events, sent: map[string][]route.Endpoint{}, reported: map[string]string{}}
+	n := &nodePart{Gateway: g, world: newWorld(g.client, g.api, g.cfg.Domain, g.cfg.NodeName, g.cfg.Inside), events: events, backends: map[types.NamespacedName][]string{}, sent: map[string][]route.Endpoint{}, reported: map[string]string{}}
 	err := n.run(ctx, n.reconcile)
 	if cause := context.Cause(ctx); err == nil && !errors.Is(cause, context.Canceled) && !errors.Is(cause, context.DeadlineExceeded) {
 		return cause
@@ -145,9 +145,10 @@ type nodePart struct {
 	settled  PortsOf           // those before it are
 }
 
-// everything is the key of what is compiled as a whole; any other one is a Service whose
-// endpoints have changed.
-const everything = "*"
+// everything is the key of what is compiled as a whole, services that of the question whether
+// a Service that has changed makes that necessary; any other one is a Service whose endpoints
+// have changed.
+const everything, services = "*", "services"
 
 func (n *nodePart) reconcile(ctx context.Context, key string) (time.Duration, error) {
 	if key != everything {
@@ -156,7 +157,7 @@ func (n *nodePart) reconcile(ctx context.Context, key string) (time.Duration, er
 		for _, backend := range n.backends[of] {
 			n.locate(backend)
 		}
-		if n.served[of] || of == nodesService { // where a Gateway is served has changed, or a node
+		if n.ofGateways[of] || of == nodesService { // where a Gateway is served has changed, or a node
 			n.add(everything)
 		}
 		return 0, nil
@@ -174,12 +175,11 @@ func (n *nodePart) reconcile(ctx context.Context, key string) (time.Duration, er
 		return 0, err
 	}
 	began := time.Now()
-	n.direct(out.targets) // before the routes that lead there
+	n.direct(out.targets, out.moved) // before the routes that lead there
 	failed := n.cfg.Plane.Apply(&out.Config)
 	n.settle(out.knowsGateways)
 	now := time.Now()
 	n.pace.took(out.took+now.Sub(began), now)
-	maps.DeleteFunc(n.sent, func(name string, _ []route.Endpoint) bool { _, ok := out.targets[name]; return !ok })
 	return n.report(failed, out.Listeners), nil
 }
 
@@ -195,12 +195,36 @@ func (n *nodePart) settle(knowsGateways bool) {
 
 // direct finds where backends are that there were not before, or whose Services have
 // changed. Changes of endpoints come one by one.
-func (n *nodePart) direct(targets map[string]ingress.Target) {
-	before, moved, everywhere := n.targets, n.moved.take(), n.at != n.here
-	n.targets, n.backends, n.at = targets, make(map[types.NamespacedName][]string, len(targets)), n.here
-	for name, t := range targets {
-		n.backends[t.Service] = append(n.backends[t.Service], name)
-		if was, there := before[name]; everywhere || !there || was != t || moved[t.Service] {
+func (n *nodePart) direct(targets map[string]ingress.Target, moved map[references.Object]bool) {
+	before, everywhere := n.targets, n.at != n.here
+	n.targets, n.at = targets, n.here
+	if !route.Same(before, targets) {
+		for name, was := range before {
+			if now, there := targets[name]; !there || was != now {
+				n.backends[was.Service] = slices.DeleteFunc(n.backends[was.Service], func(of string) bool { return of == name })
+				if len(n.backends[was.Service]) == 0 {
+					delete(n.backends, was.Service)
+				}
+				if !there {
+					delete(n.sent, name)
+				}
+			}
+		}
+		for name, t := range targets {
+			if was, there := before[name]; !there || was != t {
+				n.backends[t.Service] = append(n.backends[t.Service], name)
+				n.locate(name)
+			}
+		}
+	}
+	if everywhere {
+		for name := range targets {
+			n.locate(name)
+		}
+		return
+	}
+	for o := range moved {
+		for _, name := range n.backends[types.NamespacedName{Namespace: o.Namespace, Name: o.Name}] { // those of a Secret's name lead where they did
 			n.locate(name)
 		}
 	}

@@ -29,7 +29,7 @@ const namedTime = 3 * time.Second
 type named struct {
 	ctx     context.Context
 	client  kubernetes.Interface
-	changed func()
+	changed func(references.Object)
 	group   run.Group
 
 	mu   sync.Mutex
@@ -39,6 +39,7 @@ type named struct {
 // A namedObject is one that is watched.
 type namedObject struct {
 	of     *named
+	key    references.Object
 	cancel context.CancelFunc
 	object runtime.Object
 	once   sync.Once
@@ -46,7 +47,7 @@ type namedObject struct {
 	waited bool
 }
 
-func newNamed(ctx context.Context, client kubernetes.Interface, changed func()) *named {
+func newNamed(ctx context.Context, client kubernetes.Interface, changed func(references.Object)) *named {
 	return &named{ctx: ctx, client: client, changed: changed, have: map[references.Object]*namedObject{}}
 }
 
@@ -105,7 +106,7 @@ func (n *named) want(ctx context.Context, list []references.Object) {
 
 func (n *named) watch(key references.Object) *namedObject {
 	ctx, cancel := context.WithCancel(n.ctx)
-	o := &namedObject{of: n, cancel: cancel, synced: make(chan struct{})}
+	o := &namedObject{of: n, key: key, cancel: cancel, synced: make(chan struct{})}
 	var expected runtime.Object = &corev1.Secret{}
 	if key.Resource == "configmaps" {
 		expected = &corev1.ConfigMap{}
@@ -128,7 +129,7 @@ func (o *namedObject) set(now any) error {
 	fresh := false
 	o.once.Do(func() { close(o.synced); fresh = true })
 	if !first || !fresh {
-		o.of.changed()
+		o.of.changed(o.key)
 	}
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 
 	"knarr/addons/gateway/gatewayapi"
+	"knarr/addons/gateway/route"
 	"knarr/internal/references"
 )
 
@@ -46,18 +47,56 @@ func shareNamed(all []wish, most, each int) (given []references.Object, left map
 	return given, left
 }
 
-// wishes are what Gateways and Ingresses name.
-func wishes(api *gatewayapi.Input, mine []*networkingv1.Ingress) (all []wish) {
-	for ref, since := range gatewayapi.References(api) {
-		all = append(all, wish{ref.Object, ref.From, since})
+// A wisher knows what Gateways and Ingresses name, and what of that is read.
+type wisher struct {
+	mine  []*networkingv1.Ingress
+	given []references.Object
+	left  map[references.Object]string
+	of    map[*networkingv1.Ingress][]wish // those that name something
+	api   []wish
+	known bool
+}
+
+// look notes what is named now, and says whether that is other than before.
+func (w *wisher) look(api *gatewayapi.Input, mine []*networkingv1.Ingress) (changed bool) {
+	if w.of == nil {
+		w.of = map[*networkingv1.Ingress][]wish{}
 	}
-	for _, ing := range mine {
-		for name := range references.Secrets(ing) {
-			all = append(all, wish{references.Object{Resource: "secrets", Namespace: ing.Namespace, Name: name}, ing.Namespace, ing.CreationTimestamp.Time})
+	var before, now []wish
+	from, to, nowTo := route.Changed(w.mine, mine)
+	for _, ing := range w.mine[from:to] {
+		before = append(before, w.of[ing]...)
+		delete(w.of, ing)
+	}
+	for _, ing := range mine[from:nowTo] {
+		if all := wishesOf(ing); len(all) > 0 {
+			w.of[ing], now = all, append(now, all...)
 		}
-		for name := range references.ConfigMaps(ing) {
-			all = append(all, wish{references.Object{Resource: "configmaps", Namespace: ing.Namespace, Name: name}, ing.Namespace, ing.CreationTimestamp.Time})
-		}
+	}
+	w.mine = mine
+	var named []wish
+	for ref, since := range gatewayapi.References(api) {
+		named = append(named, wish{ref.Object, ref.From, since})
+	}
+	if w.known && slices.Equal(before, now) && slices.Equal(w.api, named) {
+		return false
+	}
+	w.known, w.api = true, named
+	all := slices.Clone(named)
+	for _, of := range w.of {
+		all = append(all, of...)
+	}
+	w.given, w.left = shareNamed(all, maxNamed, maxNamedEach)
+	return true
+}
+
+// wishesOf are what an Ingress names.
+func wishesOf(ing *networkingv1.Ingress) (all []wish) {
+	for name := range references.Secrets(ing) {
+		all = append(all, wish{references.Object{Resource: "secrets", Namespace: ing.Namespace, Name: name}, ing.Namespace, ing.CreationTimestamp.Time})
+	}
+	for name := range references.ConfigMaps(ing) {
+		all = append(all, wish{references.Object{Resource: "configmaps", Namespace: ing.Namespace, Name: name}, ing.Namespace, ing.CreationTimestamp.Time})
 	}
 	return all
 }

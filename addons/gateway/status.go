@@ -134,7 +134,7 @@ func (s *Status) term(ctx context.Context) error {
 		return nil
 	}
 	defer t.issue(running)()
-	return t.run(ctx, t.reconcile, watched{ofNodes, moved}, watched{ofServices, func(_, _ metav1.Object) bool { return true }})
+	return t.run(ctx, t.reconcile, watched{ofNodes, moved, nil}, watched{ofServices, func(_, _ metav1.Object) bool { return true }, nil})
 }
 
 // moved says whether a Node is somewhere else, or not as ready as it was.
@@ -163,11 +163,12 @@ func (t *statusTerm) reconcile(ctx context.Context, key string) (time.Duration, 
 	mine := t.ours()
 	addresses, err := t.public.open(ctx, len(mine) > 0, newPublicService(out.http3, t.thumbprint()), t.cfg.NodeAddresses)
 	errs := []error{err}
-	reported := make(map[types.UID][]ingress.Fault, len(mine))
+	reported := make(map[types.UID][]ingress.Fault, len(out.verdicts))
 	for _, ing := range mine {
-		v := out.verdicts[types.NamespacedName{Namespace: ing.Namespace, Name: ing.Name}]
-		t.tell(ing, v.Faults)
-		reported[ing.UID] = v.Faults
+		if v, there := out.verdicts[types.NamespacedName{Namespace: ing.Namespace, Name: ing.Name}]; there {
+			t.tell(ing, v.Faults)
+			reported[ing.UID] = v.Faults
+		}
 		if err == nil {
 			errs = append(errs, t.write(ctx, ing, addresses))
 		}

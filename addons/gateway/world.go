@@ -6,7 +6,6 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -42,17 +41,21 @@ type world struct {
 	parsed             *ingress.Parsed
 	api                *gatewayWatch
 	apiParsed          *ingress.Parsed
-	served             map[types.NamespacedName]bool // the Services of Gateways
+	apiKnown           *gatewayapi.Known
+	ofGateways         map[types.NamespacedName]bool // their Services
 	node               string                        // whose places are looked for; "" on a server
 	here               host                          // this node
-	moved              changedServices
+	mine               *roster[*networkingv1.Ingress]
+	moved              changedObjects
+	wisher             wisher
+	backends           union[route.Backend]
+	targets            union[ingress.Target]
 	fallback           *tls.Certificate
 	pace               pace
 	// reserve gives ports of the nodes to Gateways, on the server.
 	reserve func(map[types.NamespacedName][]gatewayapi.Port) map[gatewayapi.GatewayPort]string
-	// asked are the Services that the last compilation asked for; nil while one is under
-	// way: then the change of any may concern it.
-	asked atomic.Pointer[map[types.NamespacedName]bool]
+	// always are the Services that each compilation asks for, whatever is served.
+	always map[references.Object]bool
 }
 
 // details are watched while something is served.
@@ -66,11 +69,13 @@ const byService = "service"
 
 func newWorld(client kubernetes.Interface, api *apiClient, domain, node string, inside []netip.Prefix) *world {
 	f := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(slim))
-	return &world{
-		client: client, domain: domain, node: node, inside: inside, factory: f, parsed: ingress.NewParsed(), apiParsed: ingress.NewParsed(),
+	w := &world{
+		client: client, domain: domain, node: node, inside: inside, factory: f, parsed: ingress.NewParsed(), apiParsed: ingress.NewParsed(), apiKnown: gatewayapi.NewKnown(),
 		api:       &gatewayWatch{client: api, core: client, withClasses: node == ""},
 		ingresses: f.Networking().V1().Ingresses().Informer(), classes: f.Networking().V1().IngressClasses().Informer(),
 	}
+	w.mine = &roster[*networkingv1.Ingress]{store: w.ingresses.GetStore(), keep: w.served}
+	return w
 }
 
 // slim keeps of an object what is read here.
@@ -97,13 +102,17 @@ type watched struct {
 	cache.SharedIndexInformer
 	// counts says whether a change of an object does.
 	counts func(old, now metav1.Object) bool
+	note   func(metav1.Object) // called first, if it is set
 }
 
 // run watches, and calls reconcile for everything and for the Services whose endpoints
 // change, until ctx ends.
 func (w *world) run(ctx context.Context, reconcile func(ctx context.Context, key string) (time.Duration, error), more ...watched) error {
 	ctx, cancel := context.WithCancel(ctx)
-	all := append([]watched{{w.ingresses, meaningful}, {w.classes, meaningful}}, more...)
+	all := append([]watched{
+		{w.ingresses, func(old, now metav1.Object) bool { w.mine.note(now); return meaningful(old, now) }, w.mine.note},
+		{w.classes, meaningful, func(metav1.Object) { w.mine.reset() }},
+	}, more...)
 	var sources []controller.Source[string] // to be waited for
 	for _, one := range all {
 		sources = append(sources, controller.Source[string]{Informer: one.SharedIndexInformer})
@@ -113,9 +122,14 @@ func (w *world) run(ctx context.Context, reconcile func(ctx context.Context, key
 		RetryDelay: [2]time.Duration{50 * time.Millisecond, time.Minute},
 		Sources:    sources,
 		Feeds: []func(context.Context, func(), func(string)) error{func(ctx context.Context, ready func(), add func(string)) error {
-			w.add, w.named = add, newNamed(ctx, w.client, func() { add(everything) })
+			w.add, w.named = add, newNamed(ctx, w.client, func(o references.Object) { w.moved.add(o); add(everything) })
 			for _, one := range all {
-				reg, err := one.AddEventHandler(onChange(one.counts, func(metav1.Object) { add(everything) }))
+				reg, err := one.AddEventHandler(onChange(one.counts, func(o metav1.Object) {
+					if one.note != nil {
+						one.note(o)
+					}
+					add(everything)
+				}))
 				if err != nil {
 					return err
 				}
@@ -130,7 +144,15 @@ func (w *world) run(ctx context.Context, reconcile func(ctx context.Context, key
 			<-ctx.Done()
 			return nil
 		}},
-		Reconcile: reconcile,
+		Reconcile: func(ctx context.Context, key string) (time.Duration, error) {
+			if key != services {
+				return reconcile(ctx, key)
+			}
+			if w.moved.concern(w.asks) {
+				w.add(everything)
+			}
+			return 0, nil
+		},
 	}
 	w.factory.StartWithContext(ctx)
 	defer func() {
@@ -183,10 +205,8 @@ func (w *world) watchDetails(ctx context.Context) error {
 	always := func(metav1.Object, metav1.Object) bool { return true }
 	if _, err := d.services.AddEventHandler(onChange(always, func(o metav1.Object) {
 		name := types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetName()}
-		w.moved.add(name)
-		if asked := w.asked.Load(); asked == nil || (*asked)[name] {
-			w.add(everything)
-		}
+		w.moved.add(serviceObject(name))
+		w.add(services)
 	})); err != nil {
 		return err
 	}
@@ -217,25 +237,29 @@ func (w *world) forget() {
 }
 
 // ours are the Ingresses that are served here, the oldest first.
-func (w *world) ours() (all []*networkingv1.Ingress) {
-	classes := func(yield func(*networkingv1.IngressClass) bool) {
+func (w *world) ours() []*networkingv1.Ingress { return w.mine.all() }
+
+// served makes a filter of Ingresses: those of our classes.
+func (w *world) served() func(*networkingv1.Ingress) bool {
+	standard := references.Standard(func(yield func(*networkingv1.IngressClass) bool) {
 		for _, o := range w.classes.GetStore().List() {
 			if !yield(o.(*networkingv1.IngressClass)) {
 				return
 			}
 		}
-	}
-	standard := references.Standard(classes)
-	for _, o := range w.ingresses.GetStore().List() {
-		ing := o.(*networkingv1.Ingress)
-		if ing.DeletionTimestamp == nil && references.Ours(ing, w.class, func() bool { return standard }) {
-			all = append(all, ing)
-		}
-	}
-	slices.SortFunc(all, func(a, b *networkingv1.Ingress) int {
-		return a.CreationTimestamp.Compare(b.CreationTimestamp.Time)
 	})
-	return all
+	return func(ing *networkingv1.Ingress) bool {
+		return ing.DeletionTimestamp == nil && references.Ours(ing, w.class, func() bool { return standard })
+	}
+}
+
+// asks says whether what is served depends on an object.
+func (w *world) asks(o references.Object) bool {
+	return o.Resource != "services" || w.always[o] || w.parsed.Asks(o) || w.apiKnown.Asks(o)
+}
+
+func serviceObject(name types.NamespacedName) references.Object {
+	return references.Object{Resource: "services", Namespace: name.Namespace, Name: name.Name}
 }
 
 func (w *world) class(name string) *networkingv1.IngressClass {
@@ -254,12 +278,23 @@ type compiled struct {
 	ports    map[types.NamespacedName][]gatewayapi.Port
 	statuses gatewayapi.Statuses
 	took     time.Duration // without the time that it has waited for what it reads
+	// moved are the Services, Secrets and ConfigMaps that have changed since the last one.
+	moved map[references.Object]bool
 	// knowsGateways says that Gateways were watched, so that there are no others.
 	knowsGateways bool
 }
 
 // compile makes of what is known what is served.
 func (w *world) compile(ctx context.Context) (*compiled, error) {
+	moved := w.moved.take()
+	out, err := w.compiled(ctx, moved)
+	if out == nil {
+		w.moved.giveBack(moved)
+	}
+	return out, err
+}
+
+func (w *world) compiled(ctx context.Context, moved map[references.Object]bool) (*compiled, error) {
 	known := w.api.known()
 	mine, gateways := w.ours(), w.api.all()
 	if len(mine) == 0 && len(gateways) == 0 {
@@ -267,10 +302,11 @@ func (w *world) compile(ctx context.Context) (*compiled, error) {
 		w.api.forget()
 		w.api.forgetGrants()
 		w.named.want(ctx, nil)
-		w.fallback, w.served = nil, nil
+		w.fallback, w.ofGateways, w.always, w.wisher = nil, nil, nil, wisher{}
 		ingress.Compile(ingress.Input{Parsed: w.parsed})
-		w.apiParsed.Sweep()
-		return &compiled{knowsGateways: known}, nil
+		w.apiParsed.Sweep(nil)
+		w.apiKnown = gatewayapi.NewKnown()
+		return &compiled{knowsGateways: known, moved: moved}, nil
 	}
 	if err := w.watchDetails(ctx); err != nil || ctx.Err() != nil {
 		return nil, err
@@ -278,14 +314,16 @@ func (w *world) compile(ctx context.Context) (*compiled, error) {
 	var api gatewayapi.Input
 	if len(gateways) == 0 {
 		w.api.forget()
+		w.apiKnown = gatewayapi.NewKnown()
 	} else {
 		if err := w.api.watch(ctx); err != nil || ctx.Err() != nil {
 			return nil, err
 		}
 		api = w.api.input()
 	}
-	want, left := shareNamed(wishes(&api, mine), maxNamed, maxNamedEach)
-	w.named.want(ctx, want)
+	if w.wisher.look(&api, mine) {
+		w.named.want(ctx, w.wisher.given)
+	}
 	if w.fallback == nil {
 		var err error
 		if w.fallback, err = selfSigned(time.Now()); err != nil {
@@ -293,43 +331,46 @@ func (w *world) compile(ctx context.Context) (*compiled, error) {
 		}
 	}
 	began := time.Now()
-	asked := map[types.NamespacedName]bool{}
-	w.asked.Store(nil)
-	service := func(name types.NamespacedName) *corev1.Service {
-		asked[name] = true
-		return get[*corev1.Service](w.details.services, name)
+	w.always = map[references.Object]bool{}
+	own := func(name types.NamespacedName) *corev1.Service {
+		w.always[serviceObject(name)] = true
+		return w.service(name)
 	}
 	challenge := ""
-	if svc := service(types.NamespacedName{Namespace: Namespace, Name: serviceName}); svc != nil && svc.Labels[managedBy] == us {
+	if svc := own(types.NamespacedName{Namespace: Namespace, Name: serviceName}); svc != nil && svc.Labels[managedBy] == us {
 		challenge = svc.Annotations[accountAnnotation]
 	}
+	changed := func(o references.Object) bool { return moved[o] }
 	of, err := w.ingress(ctx, ingress.Input{
 		Challenge: challenge,
-		Ingresses: mine, Domain: w.domain, Inside: w.inside, Default: w.fallback, Parsed: w.parsed, Now: time.Now(),
-		Service: service, Secret: w.secret, ConfigMap: w.configMap, Left: left,
+		Ingresses: mine, Domain: w.domain, Inside: w.inside, Default: w.fallback, Parsed: w.parsed, Now: time.Now(), Changed: changed,
+		Service: w.service, Secret: w.secret, ConfigMap: w.configMap, Left: w.wisher.left,
 	})
 	if err != nil || ctx.Err() != nil {
 		return nil, err
 	}
-	out := &compiled{Config: route.Config{Listeners: of.Listeners, Backends: of.Backends, Nodes: w.findNodes()}, targets: of.Targets, verdicts: of.Verdicts, http3: of.HTTP3(), orders: of.Orders}
+	out := &compiled{Config: route.Config{Listeners: of.Listeners, Backends: of.Backends, Nodes: w.findNodes()}, targets: of.Targets, verdicts: of.Verdicts, http3: of.HTTP3(), orders: of.Orders, moved: moved}
 	if len(gateways) > 0 {
 		served := map[types.NamespacedName]bool{}
-		api.Service, api.Secret, api.ConfigMap, api.Left, api.Parsed, api.Now = service, w.secret, w.configMap, left, w.apiParsed, time.Now()
+		api.Service, api.Secret, api.ConfigMap, api.Left, api.Parsed, api.Now = w.service, w.secret, w.configMap, w.wisher.left, w.apiParsed, time.Now()
+		api.Known, api.Changed, api.ServeOnly = w.apiKnown, changed, w.reserve == nil
 		api.Place = func(g types.NamespacedName) *gatewayapi.Place {
 			name := types.NamespacedName{Namespace: g.Namespace, Name: gatewayapi.ServiceName(g.Name)}
 			served[name] = true
-			return w.place(service(name), name)
+			return w.place(own(name), name)
 		}
 		api.Reserve = w.reserve
 		more := gatewayapi.Compile(api)
-		out.Listeners = append(out.Listeners, more.Listeners...)
-		maps.Copy(out.Backends, more.Backends)
-		maps.Copy(out.targets, more.Targets)
-		out.ports, out.statuses, w.served = more.Ports, more.Statuses, served
+		out.Listeners = slices.Concat(out.Listeners, more.Listeners)
+		out.Backends, out.targets = w.backends.of(out.Backends, more.Backends), w.targets.of(out.targets, more.Targets)
+		out.ports, out.statuses, w.ofGateways = more.Ports, more.Statuses, served
 	}
-	w.asked.Store(&asked)
 	out.took, out.knowsGateways = time.Since(began), known
 	return out, nil
+}
+
+func (w *world) service(name types.NamespacedName) *corev1.Service {
+	return get[*corev1.Service](w.details.services, name)
 }
 
 func (w *world) secret(name types.NamespacedName) *corev1.Secret {

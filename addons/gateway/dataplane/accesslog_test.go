@@ -90,7 +90,7 @@ func TestMetrics(t *testing.T) {
 	late := &proxy.Record{Counted: s.matched("gone"), Status: 200}
 	s.matched("r")
 	s.add(&proxy.Record{Status: 404})
-	s.keep(&route.Config{Listeners: []route.Listener{{Routes: []route.Route{{Name: "r"}}}}})
+	s.keep(&route.Config{Listeners: []route.Listener{{Routes: []*route.Route{{Name: "r"}}}}})
 	s.add(late)
 	families, err := registry.Gather()
 	if err != nil {

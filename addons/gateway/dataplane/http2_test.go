@@ -56,7 +56,7 @@ func TestGRPC(t *testing.T) {
 		w.Header().Set(http.TrailerPrefix+"Grpc-Message", r.Header.Get("Te"))
 	})
 	rule := route.Rule{Matches: []route.Match{{GRPC: true, Path: "/svc/method", PathType: route.PathExact}}, Backends: []route.Share{{Backend: "g", Weight: 1}}}
-	routes := []route.Route{{Name: "GRPCRoute default/g", Rules: []route.Rule{rule}}}
+	routes := []*route.Route{{Name: "GRPCRoute default/g", Rules: []route.Rule{rule}}}
 	f.apply(&route.Config{Backends: map[string]route.Backend{"g": {Protocol: route.BackendH2C}}, Listeners: []route.Listener{
 		{Name: "http", Port: 80, Protocol: route.HTTP, Routes: routes},
 		{Name: "https", Port: 443, Protocol: route.HTTPS, Certificates: []*tls.Certificate{cert}, Routes: routes}}})

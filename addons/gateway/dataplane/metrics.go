@@ -41,8 +41,11 @@ type stats struct {
 	labels      atomic.Int64
 	none, other routeStats
 	served      atomic.Int64 // routes
-	log         *accessLog
-	tracer      *tracing.Tracer
+	// of are the routes of each listener, listeners how often a route's name is among them.
+	of        map[string][]*route.Route
+	listeners map[string]int
+	log       *accessLog
+	tracer    *tracing.Tracer
 }
 
 // A routeStats is what is counted of one route.
@@ -54,9 +57,9 @@ type routeStats struct {
 	flying         atomic.Int64
 }
 
-func newStats() *stats { return &stats{} }
+func newStats() *stats { return &stats{listeners: map[string]int{}} }
 
-func (s *stats) of(name string) *routeStats {
+func (s *stats) label(name string) *routeStats {
 	if r, ok := s.routes.Load(name); ok {
 		return r.(*routeStats)
 	}
@@ -72,7 +75,7 @@ func (s *stats) of(name string) *routeStats {
 
 // matched counts a request whose route is known, and returns where the rest is counted.
 func (s *stats) matched(route string) any {
-	r := s.of(route)
+	r := s.label(route)
 	r.flying.Add(1)
 	return r
 }
@@ -104,19 +107,38 @@ func bucket(d time.Duration) int {
 
 // keep forgets the routes that a Config no longer has.
 func (s *stats) keep(c *route.Config) {
-	have := map[string]bool{}
+	now := make(map[string][]*route.Route, len(c.Listeners))
 	for i := range c.Listeners {
-		for j := range c.Listeners[i].Routes {
-			have[c.Listeners[i].Routes[j].Name] = true
+		l := &c.Listeners[i]
+		now[l.Name] = l.Routes
+		s.count(s.of[l.Name], l.Routes)
+	}
+	for name, before := range s.of {
+		if _, there := now[name]; !there {
+			s.count(before, nil)
 		}
 	}
-	for name := range s.routes.Range {
-		if !have[name.(string)] {
+	s.of = now
+	for name := range s.routes.Range { // also those that the last requests have brought back
+		if s.listeners[name.(string)] == 0 {
 			s.routes.Delete(name)
 			s.labels.Add(-1)
 		}
 	}
-	s.served.Store(int64(len(have)))
+	s.served.Store(int64(len(s.listeners)))
+}
+
+// count notes which routes one of the listeners has in place of others.
+func (s *stats) count(before, now []*route.Route) {
+	from, beforeTo, nowTo := route.Changed(before, now)
+	for _, r := range now[from:nowTo] {
+		s.listeners[r.Name]++
+	}
+	for _, r := range before[from:beforeTo] {
+		if s.listeners[r.Name]--; s.listeners[r.Name] == 0 {
+			delete(s.listeners, r.Name)
+		}
+	}
 }
 
 // Describe is of prometheus.Collector.

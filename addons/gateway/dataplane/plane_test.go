@@ -115,7 +115,7 @@ func one(name string, port uint16, backends ...string) *route.Config {
 	l := route.Listener{Name: name, Port: port, PublicPort: port, Protocol: route.HTTP}
 	for _, b := range backends {
 		c.Backends[b] = route.Backend{Protocol: route.BackendHTTP}
-		l.Routes = append(l.Routes, route.Route{Name: "Ingress default/" + b, Rules: []route.Rule{
+		l.Routes = append(l.Routes, &route.Route{Name: "Ingress default/" + b, Rules: []route.Rule{
 			{Matches: []route.Match{{Path: "/" + b}}, Backends: []route.Share{{Backend: b, Weight: 1}}}}})
 	}
 	c.Listeners = []route.Listener{l}

@@ -95,7 +95,7 @@ func TestTLSStreams(t *testing.T) {
 	f.apply(&route.Config{Backends: map[string]route.Backend{"tls": {}, "plain": {}, "web": {}}, Listeners: []route.Listener{
 		{Name: "pass", Port: 443, Protocol: route.TLS, Hostname: "pass.example", Passthrough: true, Streams: []route.Stream{stream("r", []string{"pass.example"}, "tls")}},
 		{Name: "ends", Port: 443, Protocol: route.TLS, Hostname: "ends.example", Certificates: []*tls.Certificate{ends}, Streams: []route.Stream{stream("s", nil, "plain")}},
-		{Name: "web", Port: 443, Protocol: route.HTTPS, Hostname: "www.example", Certificates: []*tls.Certificate{ends}, Routes: []route.Route{
+		{Name: "web", Port: 443, Protocol: route.HTTPS, Hostname: "www.example", Certificates: []*tls.Certificate{ends}, Routes: []*route.Route{
 			{Name: "w", Rules: []route.Rule{{Backends: []route.Share{{Backend: "web", Weight: 1}}}}}}},
 	}})
 	for host, want := range map[string]string{"pass.example": "behind", "www.example": "web"} {
@@ -127,7 +127,7 @@ func TestOwnNames(t *testing.T) {
 	f.SetEndpoints("tls", []route.Endpoint{to(backend.URL)})
 	f.serve("web", func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, "web") })
 	f.apply(&route.Config{Backends: map[string]route.Backend{"tls": {}, "web": {}}, Listeners: []route.Listener{
-		{Name: "web", Port: 443, Protocol: route.HTTPS, Own: []string{"own.pass.example", "*.sub.pass.example"}, Certificates: []*tls.Certificate{ends}, Routes: []route.Route{
+		{Name: "web", Port: 443, Protocol: route.HTTPS, Own: []string{"own.pass.example", "*.sub.pass.example"}, Certificates: []*tls.Certificate{ends}, Routes: []*route.Route{
 			{Name: "w", Rules: []route.Rule{{Backends: []route.Share{{Backend: "web", Weight: 1}}}}}}},
 		{Name: "pass", Port: 443, Protocol: route.TLS, Hostname: "*.pass.example", Passthrough: true, Streams: []route.Stream{stream("r", []string{"*.pass.example"}, "tls")}},
 	}})
@@ -214,7 +214,7 @@ func TestMisdirected(t *testing.T) {
 		_, _ = io.WriteString(w, r.Header.Get("Ssl-Client-Verify"))
 	})
 	site := func(host string, filters route.Filters) route.Listener {
-		return route.Listener{Name: host, Port: 443, Protocol: route.HTTPS, Hostname: host, Certificates: []*tls.Certificate{cert}, Routes: []route.Route{
+		return route.Listener{Name: host, Port: 443, Protocol: route.HTTPS, Hostname: host, Certificates: []*tls.Certificate{cert}, Routes: []*route.Route{
 			{Name: host, Rules: []route.Rule{{Filters: filters, Backends: []route.Share{{Backend: "x", Weight: 1}}}}}}}
 	}
 	b := site("b.example", route.Filters{Auth: &route.Auth{ClientCAs: clients, PassCertificate: true}})

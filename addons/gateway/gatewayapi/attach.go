@@ -47,12 +47,13 @@ func (c *compilation) attach(s *subject, resolved func(at []attachment) (accepte
 		var accepted, references verdict
 		if err := guard(s, string(s.kind), func() { accepted, references = resolved(at) }); err != nil {
 			accepted = verdict{string(gw.RouteReasonUnsupportedValue), "reading the route failed: " + err.Error()}
+			c.made.again = false
 		}
 		if refusal.reason != "" {
 			accepted = refusal
 		} else {
 			for _, a := range at {
-				a.attached++
+				c.made.attached = append(c.made.attached, a.slot)
 			}
 		}
 		g := s.GetGeneration()
@@ -67,11 +68,7 @@ func (c *compilation) attach(s *subject, resolved func(at []attachment) (accepte
 		}
 		all = append(all, gw.RouteParentStatus{ParentRef: *ref, ControllerName: Controller, Conditions: conditions})
 	}
-	kind := string(s.kind)
-	if c.out.Statuses.Routes[kind] == nil {
-		c.out.Statuses.Routes[kind] = map[types.NamespacedName][]gw.RouteParentStatus{}
-	}
-	c.out.Statuses.Routes[kind][s.name] = all
+	c.made.status = all
 }
 
 // listenersOf are those of a parent: ours says that it is a Gateway or ListenerSet of this

@@ -72,7 +72,7 @@ func (c *compilation) backend(g *gateway, from grantFrom, ref *gw.BackendObjectR
 			key += "/UDP"
 		}
 		if policy := c.policies.of(name, p.Name); policy != nil && protocol != "" {
-			c.policies.use(policy, g.name)
+			c.made.policies = append(c.made.policies, policyUse{policy.name, g.name})
 			if policy.refused() {
 				return "", verdict{string(gw.RouteReasonBackendNotFound), "the BackendTLSPolicy of Service " + name.String() + " cannot be followed"}
 			}
@@ -86,8 +86,7 @@ func (c *compilation) backend(g *gateway, from grantFrom, ref *gw.BackendObjectR
 		if as.Protocol != "" && as.Protocol != route.BackendHTTP {
 			key += " " + string(as.Protocol)
 		}
-		c.out.Backends[key] = as
-		c.out.Targets[key] = ingress.Target{Service: name, Port: p.Name, UDP: transport == corev1.ProtocolUDP}
+		c.made.backends = append(c.made.backends, ingress.Made{Key: key, As: as, Target: ingress.Target{Service: name, Port: p.Name, UDP: transport == corev1.ProtocolUDP}})
 		return key, verdict{}
 	}
 	return "", verdict{string(gw.RouteReasonBackendNotFound), fmt.Sprintf("Service %s has no port %d", name, *ref.Port)}

@@ -49,8 +49,15 @@ type Input struct {
 	// Reserve, where the ports of the nodes are given away, is told of all that Gateways
 	// need, and returns those that get none, with the reason.
 	Reserve func(map[types.NamespacedName][]Port) map[GatewayPort]string
-	// Parsed keeps certificates and patterns from one compilation to the next.
+	// Changed says whether a Service may be another one than in the compilation before; nil
+	// means that any may.
+	Changed func(references.Object) bool
+	// ServeOnly leaves out what routes are told.
+	ServeOnly bool
+	// Parsed keeps certificates and patterns, and Known what became of routes, from one
+	// compilation to the next.
 	Parsed *ingress.Parsed
+	Known  *Known // nil: there was none
 	Now    time.Time
 }
 
@@ -76,7 +83,8 @@ type GatewayPort struct {
 	Port
 }
 
-// Output is what becomes of them.
+// Output is what becomes of them. The maps of backends are the very ones of the compilation
+// before if nothing of them has changed.
 type Output struct {
 	Listeners []route.Listener
 	Backends  map[string]route.Backend
@@ -104,14 +112,29 @@ type compilation struct {
 	sets     map[types.NamespacedName]*listenerSet
 	policies policies
 	paths    map[string]int // that the routes of a namespace have
+
+	in    *Input
+	known *Known
+	same  bool // what all routes depend on is as it was
+	made  *outcome
 }
 
 // Compile decides what is served. Older objects come before younger ones.
 func Compile(in Input) *Output {
+	in.Classes, in.Gateways, in.ListenerSets, in.Grants, in.Policies = inOrder(in.Classes), inOrder(in.Gateways), inOrder(in.ListenerSets), inOrder(in.Grants), inOrder(in.Policies)
+	k := in.Known
+	if k == nil {
+		k = NewKnown()
+	}
+	k.round++
+	same := k.env.holds(&in)
+	if !same {
+		k.env, k.slots = newEnvironment(&in), map[slotKey]*slot{}
+	}
 	c := &compilation{
-		Input: in,
+		Input: in, in: &in, known: k, same: same,
 		out: &Output{
-			Backends: map[string]route.Backend{}, Targets: map[string]ingress.Target{}, Ports: map[types.NamespacedName][]Port{},
+			Ports: map[types.NamespacedName][]Port{},
 			Statuses: Statuses{
 				Gateways: map[types.NamespacedName]gw.GatewayStatus{}, ListenerSets: map[types.NamespacedName]gw.ListenerSetStatus{},
 				Routes: map[string]map[types.NamespacedName][]gw.RouteParentStatus{}, Policies: map[types.NamespacedName][]gw.PolicyAncestorStatus{},
@@ -119,6 +142,7 @@ func Compile(in Input) *Output {
 		},
 		grants: grantsOf(in.Grants), gateways: map[types.NamespacedName]*gateway{}, sets: map[types.NamespacedName]*listenerSet{}, paths: map[string]int{},
 	}
+	c.noting(&in)
 	classes := map[gw.ObjectName]bool{}
 	for _, class := range in.Classes {
 		if class.Spec.ControllerName == Controller {
@@ -126,31 +150,43 @@ func Compile(in Input) *Output {
 		}
 	}
 	c.policies = c.readPolicies()
-	for _, g := range inOrder(in.Gateways) {
+	for _, g := range in.Gateways {
 		if classes[g.Spec.GatewayClassName] {
 			guard(g, "Gateway", func() { c.gateways[nameOf(g)] = c.newGateway(g) })
 		}
 	}
-	for _, s := range inOrder(in.ListenerSets) {
+	for _, s := range in.ListenerSets {
 		guard(s, "ListenerSet", func() { c.join(s) })
 	}
-	for _, g := range inOrder(in.Gateways) {
+	for _, g := range in.Gateways {
 		if mine := c.gateways[nameOf(g)]; mine != nil && guard(g, "Gateway", func() { c.judge(mine); c.judgeHTTP3(mine) }) != nil {
 			delete(c.gateways, nameOf(g))
 		}
 	}
 	c.reserve()
+	for _, g := range c.gateways {
+		for i, l := range g.listeners {
+			key := slotKey{g.name, i}
+			if k.slots[key] == nil {
+				k.slots[key] = &slot{}
+			}
+			l.slot = k.slots[key]
+			l.slot.now = l
+		}
+	}
 	c.httpRoutes()
 	c.grpcRoutes()
 	c.streamRoutes()
-	for _, g := range inOrder(in.Gateways) {
+	for _, g := range in.Gateways {
 		if mine := c.gateways[nameOf(g)]; mine != nil {
 			c.listen(mine)
 			c.finish(mine)
 		}
 	}
 	c.finishPolicies()
-	in.Parsed.Sweep()
+	in.Parsed.Sweep(k.uses)
+	k.shared.Apply()
+	c.out.Backends, c.out.Targets = k.shared.Backends, k.shared.Targets
 	return c.out
 }
 
@@ -166,10 +202,14 @@ func nameOf(o metav1.Object) types.NamespacedName {
 
 // inOrder sorts by age, then by name.
 func inOrder[T metav1.Object](all []T) []T {
-	return slices.SortedFunc(slices.Values(all), func(a, b T) int {
+	older := func(a, b T) int {
 		at, bt := a.GetCreationTimestamp(), b.GetCreationTimestamp()
 		return cmp.Or(at.Compare(bt.Time), cmp.Compare(a.GetNamespace(), b.GetNamespace()), cmp.Compare(a.GetName(), b.GetName()))
-	})
+	}
+	if slices.IsSortedFunc(all, older) {
+		return all
+	}
+	return slices.SortedFunc(slices.Values(all), older)
 }
 
 // ClassStatus is that of a GatewayClass of ours; ok says that its Gateways are served.

@@ -12,12 +12,12 @@ import (
 
 // grpcRoutes attaches the GRPCRoutes.
 func (c *compilation) grpcRoutes() {
-	for _, of := range inOrder(c.GRPCRoutes) {
+	eachRoute(c, "GRPCRoute", c.GRPCRoutes, func(of *gw.GRPCRoute) {
 		s := &subject{Object: of, kind: "GRPCRoute", name: nameOf(of), parents: of.Spec.ParentRefs, hostnames: of.Spec.Hostnames, hosted: true}
 		c.attach(s, func(at []attachment) (accepted, references verdict) {
 			return c.publish(s, at, func(g *gateway) ([]route.Rule, verdict, verdict) { return c.grpcRules(s, g, of.Spec.Rules) })
 		})
-	}
+	})
 }
 
 func (c *compilation) grpcRules(s *subject, g *gateway, of []gw.GRPCRouteRule) (all []route.Rule, refused, unresolved verdict) {

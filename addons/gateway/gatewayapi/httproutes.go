@@ -16,12 +16,12 @@ import (
 
 // httpRoutes attaches the HTTPRoutes.
 func (c *compilation) httpRoutes() {
-	for _, of := range inOrder(c.HTTPRoutes) {
+	eachRoute(c, "HTTPRoute", c.HTTPRoutes, func(of *gw.HTTPRoute) {
 		s := &subject{Object: of, kind: "HTTPRoute", name: nameOf(of), parents: of.Spec.ParentRefs, hostnames: of.Spec.Hostnames, hosted: true}
 		c.attach(s, func(at []attachment) (accepted, references verdict) {
 			return c.publish(s, at, func(g *gateway) ([]route.Rule, verdict, verdict) { return c.httpRules(s, g, of.Spec.Rules) })
 		})
-	}
+	})
 }
 
 // publish puts the rules of a route at the listeners that it is attached to. The rules are
@@ -47,7 +47,7 @@ func (c *compilation) publish(s *subject, at []attachment, rules func(*gateway) 
 	}
 	for _, a := range at {
 		if of := made[a.of]; of != nil {
-			a.content.Routes = append(a.content.Routes, route.Route{Name: string(s.kind) + " " + s.name.String(), Created: s.GetCreationTimestamp().Time, Hosts: a.hosts, Rules: of})
+			c.made.routes = append(c.made.routes, placed[*route.Route]{a.slot, &route.Route{Name: string(s.kind) + " " + s.name.String(), Created: s.GetCreationTimestamp().Time, Hosts: a.hosts, Rules: of}})
 		}
 	}
 	if len(at) == 0 { // its references are judged all the same
@@ -61,10 +61,12 @@ func (c *compilation) publish(s *subject, at []attachment, rules func(*gateway) 
 func (c *compilation) within(s *subject, n int) bool {
 	more := max(n-s.counted, 0)
 	if c.paths[s.name.Namespace]+more > ingress.MaxPathsEach {
+		c.made.again = false
 		return false
 	}
 	c.paths[s.name.Namespace] += more
 	s.counted += more
+	c.made.counted = s.counted
 	return true
 }
 

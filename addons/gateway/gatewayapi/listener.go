@@ -39,6 +39,7 @@ type listener struct {
 	// What is wrong, by condition; a reason of "" means nothing is.
 	accepted, resolved, conflicted verdict
 	content                        route.Listener
+	slot                           *slot
 }
 
 // A verdict is a reason and a message.

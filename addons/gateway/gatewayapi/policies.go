@@ -31,16 +31,18 @@ type policyTarget struct {
 type policies struct {
 	all []*policy
 	by  map[policyTarget]*policy
+	// named are all by their names.
+	named map[types.NamespacedName]*policy
 	// losers are those that another one goes before, by that one.
 	losers map[*policy][]*policy
 }
 
 // readPolicies finds what each is about. Of two for the same port the older one holds.
 func (c *compilation) readPolicies() policies {
-	p := policies{by: map[policyTarget]*policy{}, losers: map[*policy][]*policy{}}
-	for _, of := range inOrder(c.Policies) {
+	p := policies{by: map[policyTarget]*policy{}, named: map[types.NamespacedName]*policy{}, losers: map[*policy][]*policy{}}
+	for _, of := range c.Policies {
 		one := &policy{BackendTLSPolicy: of, name: nameOf(of)}
-		p.all = append(p.all, one)
+		p.all, p.named[one.name] = append(p.all, one), one
 		c.judgePolicy(one)
 		holds := false
 		var lost *policy

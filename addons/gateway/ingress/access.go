@@ -110,7 +110,7 @@ func (c *compilation) users(s *subject) (map[string]string, error) {
 		u.users, u.err = readUsers(secret, s.want.auth.secretType)
 		c.Parsed.users[key] = u
 	}
-	u.used = c.Parsed.round
+	c.Parsed.used(&u.use)
 	return u.users, u.err
 }
 
@@ -179,7 +179,6 @@ func (c *compilation) customHeaders(s *subject) *route.Headers {
 		s.fault("annotation custom-headers is not followed: %q is not in the Ingress' namespace", clipped(s.want.headers))
 		return nil
 	}
-	s.unknown()
 	m := c.ConfigMap(types.NamespacedName{Namespace: s.name.Namespace, Name: name})
 	if m == nil {
 		s.fault("annotation custom-headers is not followed: ConfigMap %q %s", name, c.missing(s, "configmaps", name))

@@ -34,7 +34,6 @@ func (c *compilation) backend(s *subject, b *networkingv1.IngressBackend) (strin
 // service is the name of the backend that leads to a port of a Service.
 func (c *compilation) service(name types.NamespacedName, port string, as route.Backend, s *subject) (string, error) {
 	svc := c.Service(name)
-	s.asks(name, svc)
 	if svc == nil {
 		return "", fmt.Errorf("Service %q was not found", name)
 	}
@@ -60,10 +59,7 @@ func (c *compilation) service(name types.NamespacedName, port string, as route.B
 		} else if as.Protocol != route.BackendHTTP {
 			key += " " + string(as.Protocol)
 		}
-		c.out.Backends[key], c.out.Targets[key] = as, target
-		if s.asked != nil {
-			s.asked.backends = append(s.asked.backends, madeBackend{key, as, target})
-		}
+		c.backends[key] = Made{key, as, target}
 		return key, nil
 	}
 	return "", fmt.Errorf("Service %q has no TCP port %q", name, port)
@@ -145,7 +141,6 @@ func (c *compilation) outside(u *url.URL) error {
 // permitted says why an annotation may not lead to a Service: what a tenant writes opens
 // another's only where that one says so.
 func (c *compilation) permitted(s *subject, service types.NamespacedName) error {
-	s.unknown()
 	if service.Namespace == s.name.Namespace || c.Granted != nil && c.Granted(s.name.Namespace, service) {
 		return nil
 	}
@@ -158,7 +153,6 @@ func (c *compilation) secret(s *subject, value string) (*corev1.Secret, error) {
 	if !ok {
 		return nil, fmt.Errorf("%q is not in the Ingress' namespace", clipped(value))
 	}
-	s.unknown()
 	secret := c.Secret(types.NamespacedName{Namespace: s.name.Namespace, Name: name})
 	if secret == nil {
 		return nil, fmt.Errorf("Secret %q %s", name, c.missing(s, "secrets", name))

@@ -46,7 +46,7 @@ func (c *compilation) offer(s *subject) {
 			continue
 		}
 		for j := range r.HTTP.Paths {
-			if !s.within(c.offered, &paths, 1) {
+			if !c.within(s, c.offered, &paths, 1) {
 				return
 			}
 			p := &r.HTTP.Paths[j]
@@ -87,7 +87,6 @@ func (c *compilation) canaried(s *subject, at claim, rule route.Rule) []route.Ru
 	if offered == nil {
 		return []route.Rule{rule}
 	}
-	s.unknown()
 	offered.used = true
 	w := &offered.of.want.canary
 	match := rule.Matches[0]

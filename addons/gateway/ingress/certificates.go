@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"slices"
 	"strings"
+	"time"
 
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -28,7 +29,7 @@ func (c *compilation) certify(s *subject) {
 		if cert, found := certificateOf(host, s.ing.Spec.TLS[:len(certs)], certs); found {
 			if s.want.http3 && !c.http3Named[host] {
 				c.http3Named[host] = true
-				c.http3 = append(c.http3, host)
+				c.made.http3 = append(c.made.http3, host)
 			}
 			if _, taken := c.names[host]; taken {
 				continue
@@ -72,8 +73,8 @@ func (c *compilation) order(s *subject) {
 			}
 		}
 		slices.Sort(w.Hosts)
-		c.challenged = append(c.challenged, w.Hosts...)
-		c.out.Orders = append(c.out.Orders, w)
+		c.made.challenged = append(c.made.challenged, w.Hosts...)
+		c.made.orders = append(c.made.orders, w)
 	}
 }
 
@@ -102,6 +103,11 @@ func (c *compilation) certificate(s *subject, t *networkingv1.IngressTLS) *tls.C
 	if err != nil {
 		s.fault("Secret %q for TLS cannot be used, so that the default certificate is shown: %v", t.SecretName, err)
 		return nil
+	}
+	for _, at := range []time.Time{cert.Leaf.NotBefore, cert.Leaf.NotAfter} {
+		if u := &c.made.until; c.Now.Before(at) && (u.IsZero() || at.Before(*u)) {
+			*u = at
+		}
 	}
 	if err := expired(cert, c.Now); err != nil {
 		s.fault("Secret %q for TLS: %v", t.SecretName, err)

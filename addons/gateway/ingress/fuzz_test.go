@@ -32,7 +32,7 @@ func FuzzAnnotation(f *testing.F) {
 		for _, l := range out.Listeners {
 			for _, r := range l.Routes {
 				for _, rule := range r.Rules {
-					if rule.Filters.Access == nil && strings.HasSuffix(name, "list-source-range") && rule.Status == 0 && rule.Filters.Redirect == nil && !strings.HasPrefix(name, "limit") && known(name) {
+					if rule.Filters.Access == nil && strings.HasSuffix(name, "list-source-range") && rule.Status == 0 && rule.Filters.Redirect == nil && !strings.HasPrefix(name, "limit") && isKnown(name) {
 						t.Errorf("%s=%q lets everybody in", name, value)
 					}
 				}
@@ -41,4 +41,4 @@ func FuzzAnnotation(f *testing.F) {
 	})
 }
 
-func known(name string) bool { _, ok := Annotations[name]; return ok }
+func isKnown(name string) bool { _, ok := Annotations[name]; return ok }

@@ -10,7 +10,6 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -66,17 +65,23 @@ type Input struct {
 	Challenge string
 	// Default is the certificate of names that no Ingress has one for.
 	Default *tls.Certificate
-	// Parsed keeps certificates and patterns from one compilation to the next.
+	// Changed says whether a Service, Secret or ConfigMap may be another one than in the
+	// compilation before; nil means that any may.
+	Changed func(references.Object) bool
+	// Parsed keeps certificates, patterns and what became of Ingresses from one compilation to
+	// the next.
 	Parsed *Parsed
 	Now    time.Time
 }
 
-// Output is what becomes of them.
+// Output is what becomes of them. It is not changed any more; a map of which nothing changes
+// is the very one of the compilation before.
 type Output struct {
 	Listeners []route.Listener
 	Backends  map[string]route.Backend
 	// Targets are where the endpoints of each backend are found.
-	Targets  map[string]Target
+	Targets map[string]Target
+	// Verdicts are those of Ingresses of which there is something to say.
 	Verdicts map[types.NamespacedName]Verdict
 	Orders   []Order
 }
@@ -112,73 +117,29 @@ type Fault struct {
 	Text    string
 }
 
-// Compile decides what is served. Older Ingresses come before younger ones.
+// Compile decides what is served. Older Ingresses come before younger ones. Of what Parsed
+// knows, only what has changed is compiled.
 func Compile(in Input) *Output {
-	c := &compilation{
-		Input: in,
-		out: &Output{
-			Backends: make(map[string]route.Backend, len(in.Ingresses)), Targets: make(map[string]Target, len(in.Ingresses)),
-			Verdicts: make(map[types.NamespacedName]Verdict, len(in.Ingresses)),
-		},
-		names: make(map[string]*tls.Certificate, len(in.Ingresses)), claims: make(map[claim]types.NamespacedName, len(in.Ingresses)), canaries: map[claim]*canary{},
-		owners: make(map[string]string, len(in.Ingresses)), paths: map[string]int{}, offered: map[string]int{}, http3Named: map[string]bool{},
-		routes: make([]route.Route, 0, len(in.Ingresses)),
-	}
 	if len(in.Ingresses) == 0 {
-		in.Parsed.Sweep()
-		return c.out
+		in.Parsed.known = nil
+		in.Parsed.Sweep(nil)
+		return &Output{Backends: map[string]route.Backend{}, Targets: map[string]Target{}, Verdicts: map[types.NamespacedName]Verdict{}}
 	}
-	all := make([]*subject, len(in.Ingresses))
-	for i, ing := range in.Ingresses {
-		s := &subject{ing: ing, name: types.NamespacedName{Namespace: ing.Namespace, Name: ing.Name}}
-		if all[i], s.known = s, in.Parsed.outcome(ing); s.known != nil {
-			s.want, s.hosts = s.known.want, s.known.hosts
-		} else {
-			s.guard(func() { s.read(c) })
-			s.hosts = s.allHosts()
-		}
+	k := in.Parsed.known
+	if !k.holds(&in) {
+		k = newKnown(&in)
+		in.Parsed.known = k
 	}
-	slices.SortFunc(all, func(a, b *subject) int {
-		return cmp.Or(a.ing.CreationTimestamp.Compare(b.ing.CreationTimestamp.Time), cmp.Compare(a.name.Namespace, b.name.Namespace), cmp.Compare(a.name.Name, b.name.Name))
-	})
-	for _, s := range all {
-		for _, host := range s.hosts {
-			if _, owned := c.owners[host]; !owned {
-				c.owners[host] = s.name.Namespace
-			}
-		}
-	}
-	for _, s := range all {
-		s.certified[0] = len(s.faults)
-		s.guard(func() { c.certify(s); c.order(s) })
-		s.certified[1] = len(s.faults)
-		if s.want.canary.on {
-			s.guard(func() { c.offer(s) })
-		}
-	}
-	for _, s := range all {
-		if !s.want.canary.on && !c.again(s) {
-			s.guard(func() { c.remember(s) })
-		}
-	}
-	for _, offered := range c.canaries {
-		if !offered.used {
-			offered.of.fault("no Ingress that is not a canary serves %s: nothing is sent to the canary", offered.at)
-		}
-	}
-	for _, s := range all {
-		c.out.Verdicts[s.name] = Verdict{Faults: s.bounded()}
-	}
-	c.listen()
-	in.Parsed.Sweep()
-	return c.out
+	k.update(&in)
+	in.Parsed.Sweep(k.uses)
+	return k.output()
 }
 
-// A compilation is one under way.
+// A compilation is one under way, of one part.
 type compilation struct {
 	Input
-	out    *Output
-	routes []route.Route
+	made     *part
+	backends map[string]Made
 	// names are the certificates of hosts.
 	names map[string]*tls.Certificate
 	// claims are whose a host's path is.
@@ -187,22 +148,22 @@ type compilation struct {
 	// namespace takes a part of a host's requests, by a path, canary, alias or TLS.
 	owners   map[string]string
 	canaries map[claim]*canary
-	// paths are how many a namespace has, offered how many of canaries.
+	// paths are how many a namespace has, offered how many of canaries; refused says that some
+	// are over.
 	paths, offered map[string]int
-	http3          []string        // hosts that are served by HTTP/3 as well
-	http3Named     map[string]bool // the same
-	challenged     []string        // hosts whose certificates are got by ACME
-	passthrough    []route.Listener
+	refused        map[string]bool
+	http3Named     map[string]bool // hosts that are served by HTTP/3 as well
 }
 
 // within counts paths of an Ingress, of which it has so many so far, and says whether they
 // are served.
-func (s *subject) within(of map[string]int, sofar *int, more int) bool {
+func (c *compilation) within(s *subject, of map[string]int, sofar *int, more int) bool {
 	switch namespace := s.name.Namespace; {
 	case *sofar+more > maxPaths:
 		s.fault("it has more than %d paths, those of its aliases among them; those over are not served", maxPaths)
 		return false
 	case of[namespace]+more > MaxPathsEach:
+		c.refused[namespace] = true
 		s.fault("the Ingresses of namespace %s have more than %d paths; those over are not served, of the youngest Ingresses first", namespace, MaxPathsEach)
 		return false
 	default:
@@ -234,12 +195,6 @@ type subject struct {
 	faults []Fault
 	broken bool
 	hosts  []string // of its rules, then its aliases
-	// known is what the compilation before has made of it; asked is what this one has asked
-	// for it, nil if that is not all that it depends on.
-	known *outcome
-	asked *outcome
-	// certified are the places among the faults of those that were found with certificates.
-	certified [2]int
 }
 
 // guard does a step of an Ingress' compilation. What a tenant writes must not end that of
@@ -270,47 +225,6 @@ func (s *subject) bounded() []Fault {
 		return append(s.faults[:maxFaults:maxFaults], Fault{true, "there is more that is not served; mend this first"})
 	}
 	return s.faults
-}
-
-// listen puts the routes where clients ask.
-func (c *compilation) listen() {
-	var http3 uint16
-	if len(c.http3) > 0 {
-		http3 = HTTPSPort
-	}
-	c.out.Listeners = append([]route.Listener{
-		{Name: HTTPListener, Port: HTTPPort, PublicPort: HTTPPort, Protocol: route.HTTP, Routes: c.routes, Challenge: c.Challenge, ChallengeHosts: c.challenged},
-		{Name: HTTPSListener, Port: HTTPSPort, PublicPort: HTTPSPort, Protocol: route.HTTPS, Routes: c.routes,
-			Certificates: []*tls.Certificate{c.Default}, Names: c.names, Own: c.besidePassthrough(), HTTP3Port: http3, HTTP3Hosts: c.http3},
-	}, c.passthrough...)
-}
-
-// besidePassthrough are the hosts below wildcards whose connections are passed on: whoever
-// passes those of a wildcard on gets none of a host that has rules of its own.
-func (c *compilation) besidePassthrough() (own []string) {
-	whole, wildcards := map[string]bool{}, false
-	for i := range c.passthrough {
-		name := c.passthrough[i].Hostname
-		whole[name] = true
-		wildcards = wildcards || strings.HasPrefix(name, "*.")
-	}
-	if !wildcards {
-		return nil
-	}
-	for host := range c.owners {
-		if whole[host] {
-			continue
-		}
-		for rest := strings.TrimPrefix(host, "*."); rest != ""; {
-			_, after, _ := strings.Cut(rest, ".")
-			if rest = after; rest != "" && whole["*."+rest] {
-				own = append(own, host)
-				break
-			}
-		}
-	}
-	slices.Sort(own)
-	return own
 }
 
 // HTTP3 says whether something is served by HTTP/3.

@@ -2,6 +2,7 @@ package ingress
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -201,21 +202,27 @@ func TestBounds(t *testing.T) {
 	contains(t, out.faults("i"), "there is more that is not served; mend this first")
 }
 
-// What is parsed is kept while it is used, and forgotten after.
+// What is parsed is kept while it is used, and forgotten once there is more than that.
 func TestParsed(t *testing.T) {
 	p := NewParsed()
-	for range 3 {
-		if _, err := p.Pattern("a"); err != nil {
-			t.Fatal(err)
+	for i := range 1000 {
+		for _, text := range []string{"a", fmt.Sprint("b", i)} {
+			if _, err := p.Pattern(text); err != nil {
+				t.Fatal(err)
+			}
 		}
-		p.Sweep()
-		if len(p.patterns) != 1 {
-			t.Fatalf("%d patterns", len(p.patterns))
+		held := p.Uses()[:1]
+		if i%2 == 0 {
+			_, err := p.Pattern("a")
+			held = p.Uses()
+			if err != nil || len(held) != 1 {
+				t.Fatalf("%d uses, %v", len(held), err)
+			}
 		}
-	}
-	p.Sweep()
-	if len(p.patterns) != 0 {
-		t.Errorf("%d patterns", len(p.patterns))
+		p.Sweep(slices.Values(held))
+		if n := len(p.patterns); n > 70 || p.patterns["a"] == nil {
+			t.Fatalf("%d patterns, the one that is used: %v", n, p.patterns["a"])
+		}
 	}
 }
 

@@ -5,82 +5,105 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"iter"
+	"maps"
 	"regexp"
 	"regexp/syntax"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	networkingv1 "k8s.io/api/networking/v1"
+
+	"knarr/internal/references"
 )
 
 // Parsed keeps what takes long: certificates, patterns and what Ingresses that have not
-// changed became, from one compilation to the next. What a compilation did not ask for is forgotten after it.
+// changed became, from one compilation to the next. What nothing uses is forgotten.
 type Parsed struct {
 	certificates map[string]*certificate
 	pools        map[string]*pool
 	patterns     map[string]*pattern
 	users        map[string]*users
-	outcomes     map[*networkingv1.Ingress]*outcome
+	known        *known
 	round        int
+	uses         []*use // since somebody has taken them
+	left         int    // how much the last sweep has left
 }
 
+// A use is when something was used last.
+type use struct{ round int }
+
 type certificate struct {
-	used int
+	use
 	cert *tls.Certificate
 	err  error
 }
 
 type pool struct {
-	used int
+	use
 	pool *x509.CertPool
 	err  error
 }
 
 type pattern struct {
-	used int
-	re   *regexp.Regexp
-	err  error
+	use
+	re  *regexp.Regexp
+	err error
 }
 
 type users struct {
-	used  int
+	use
 	users map[string]string
 	err   error
 }
 
 // NewParsed is empty.
 func NewParsed() *Parsed {
-	return &Parsed{certificates: map[string]*certificate{}, pools: map[string]*pool{}, patterns: map[string]*pattern{}, users: map[string]*users{}, outcomes: map[*networkingv1.Ingress]*outcome{}}
+	return &Parsed{certificates: map[string]*certificate{}, pools: map[string]*pool{}, patterns: map[string]*pattern{}, users: map[string]*users{}}
 }
 
-// Sweep forgets what this compilation did not use.
-func (p *Parsed) Sweep() {
-	for k, v := range p.certificates {
-		if v.used != p.round {
-			delete(p.certificates, k)
-		}
-	}
-	for k, v := range p.pools {
-		if v.used != p.round {
-			delete(p.pools, k)
-		}
-	}
-	for k, v := range p.patterns {
-		if v.used != p.round {
-			delete(p.patterns, k)
-		}
-	}
-	for k, v := range p.users {
-		if v.used != p.round {
-			delete(p.users, k)
-		}
-	}
-	for k, v := range p.outcomes {
-		if v.used != p.round {
-			delete(p.outcomes, k)
-		}
+// Asks says whether what is known of Ingresses depends on an object.
+func (p *Parsed) Asks(o references.Object) bool { return p.known != nil && p.known.asked[o] > 0 }
+
+// A Use is something parsed that an outcome holds.
+type Use = *use
+
+// Uses are what was used since this was called last.
+func (p *Parsed) Uses() []Use {
+	all := p.uses
+	p.uses = nil
+	return all
+}
+
+func (p *Parsed) used(u *use) {
+	u.round = p.round
+	p.uses = append(p.uses, u)
+}
+
+// Sweep ends a compilation. Once there is much more than before, what neither it has used nor
+// somebody still holds is forgotten.
+func (p *Parsed) Sweep(held iter.Seq[Use]) {
+	const some = 64
+	if p.size() > 2*p.left+some {
+		p.sweep(held)
 	}
 	p.round++
+}
+
+func (p *Parsed) size() int {
+	return len(p.certificates) + len(p.pools) + len(p.patterns) + len(p.users)
+}
+
+func (p *Parsed) sweep(held iter.Seq[Use]) {
+	if held != nil {
+		for u := range held {
+			u.round = p.round
+		}
+	}
+	maps.DeleteFunc(p.certificates, func(_ string, v *certificate) bool { return v.round != p.round })
+	maps.DeleteFunc(p.pools, func(_ string, v *pool) bool { return v.round != p.round })
+	maps.DeleteFunc(p.patterns, func(_ string, v *pattern) bool { return v.round != p.round })
+	maps.DeleteFunc(p.users, func(_ string, v *users) bool { return v.round != p.round })
+	p.left = p.size()
 }
 
 // revision tells one state of a Secret from another.
@@ -95,7 +118,7 @@ func (p *Parsed) Certificate(s *corev1.Secret) (*tls.Certificate, error) {
 		c.cert, c.err = parseCertificate(s.Data[corev1.TLSCertKey], s.Data[corev1.TLSPrivateKeyKey])
 		p.certificates[key] = c
 	}
-	c.used = p.round
+	p.used(&c.use)
 	return c.cert, c.err
 }
 
@@ -137,7 +160,7 @@ func (p *Parsed) Authorities(s *corev1.Secret) (*x509.CertPool, error) {
 		}
 		p.pools[key] = a
 	}
-	a.used = p.round
+	p.used(&a.use)
 	return a.pool, a.err
 }
 
@@ -153,7 +176,7 @@ func (p *Parsed) Pattern(text string) (*regexp.Regexp, error) {
 		e.re, e.err = compile(text)
 		p.patterns[text] = e
 	}
-	e.used = p.round
+	p.used(&e.use)
 	return e.re, e.err
 }
 

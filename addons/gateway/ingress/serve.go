@@ -20,20 +20,17 @@ func RouteName(ing *networkingv1.Ingress) string { return "Ingress " + ing.Names
 
 // serve makes the routes of an Ingress that is no canary.
 func (c *compilation) serve(s *subject) {
-	if s.want.www || s.want.passthrough || s.ing.Spec.DefaultBackend != nil {
-		s.unknown() // it depends on which other hosts there are
-	}
 	c.secure(s)
 	filters := c.filters(s)
 	paths := 0
 	byHost := map[string]int{} // index in mine
-	var mine []route.Route
+	var mine []*route.Route
 	add := func(host string, rules ...route.Rule) {
 		i, ok := byHost[host]
 		if !ok {
 			i = len(mine)
 			byHost[host] = i
-			r := route.Route{Name: RouteName(s.ing), Created: s.ing.CreationTimestamp.Time, SingleLabel: true}
+			r := &route.Route{Name: RouteName(s.ing), Created: s.ing.CreationTimestamp.Time, SingleLabel: true}
 			if host != "" {
 				r.Hosts = []string{host}
 			}
@@ -50,8 +47,7 @@ func (c *compilation) serve(s *subject) {
 			places = []networkingv1.HTTPIngressPath{{Backend: *s.ing.Spec.DefaultBackend}}
 		}
 		for j := range places {
-			if !s.within(c.paths, &paths, 1+len(s.want.aliases)) {
-				s.unknown()
+			if !c.within(s, c.paths, &paths, 1+len(s.want.aliases)) {
 				c.publish(s, mine)
 				return
 			}
@@ -76,12 +72,12 @@ func (c *compilation) serve(s *subject) {
 	c.publish(s, mine)
 }
 
-func (c *compilation) publish(s *subject, mine []route.Route) {
+func (c *compilation) publish(s *subject, mine []*route.Route) {
 	if s.want.passthrough {
 		c.pass(s, mine)
 		return
 	}
-	c.routes = append(c.routes, mine...)
+	c.made.routes = append(c.made.routes, mine...)
 	if s.want.www {
 		c.fromToWWW(s, mine)
 	}
@@ -96,7 +92,6 @@ func (s *subject) hostsOf(r *networkingv1.IngressRule) []string {
 // faults only once for a path of several hosts.
 func (c *compilation) rules(s *subject, host string, p *networkingv1.HTTPIngressPath, f route.Filters, tell bool) []route.Rule {
 	if owner := c.owners[host]; host != "" && owner != s.name.Namespace {
-		s.unknown()
 		s.fault("host %s is not served: it is namespace %s's, whose Ingress for it is older", clipped(host), owner)
 		return nil
 	}
@@ -112,21 +107,17 @@ func (c *compilation) rules(s *subject, host string, p *networkingv1.HTTPIngress
 		at.path = "/" + strings.Trim(match.Path, "/")
 	}
 	if other, taken := c.claims[at]; taken {
-		s.unknown()
 		if other != s.name {
 			s.fault("%s is served by Ingress %s, which is older", at, other)
 		}
 		return nil
 	}
 	c.claims[at] = s.name
-	if s.asked != nil {
-		s.asked.claims = append(s.asked.claims, at)
-	}
 	rule := route.Rule{
 		Name: p.Path, Matches: []route.Match{match}, Filters: f, BodyLimit: s.want.bodyLimit, Buffer: s.want.buffer,
 		NoAccessLog: s.want.noAccessLog, Retry: s.want.retry, Session: s.want.session,
 	}
-	if f.Redirect != nil && f.Redirect.OnlyPlain && (strings.HasPrefix(match.Path, challenges) || !s.want.forceSSL && !c.asksSecured(s, host)) {
+	if f.Redirect != nil && f.Redirect.OnlyPlain && (strings.HasPrefix(match.Path, challenges) || !s.want.forceSSL && !c.secured(host)) {
 		rule.Filters.Redirect = nil
 	}
 	if s.want.closed != "" {
@@ -172,14 +163,6 @@ func (c *compilation) secured(host string) bool {
 	_, rest, ok := strings.Cut(host, ".")
 	_, wild := c.names["*."+rest]
 	return ok && wild && c.owners["*."+rest] == c.owners[host]
-}
-
-func (c *compilation) asksSecured(s *subject, host string) bool {
-	is := c.secured(host)
-	if s.asked != nil {
-		s.asked.secured = append(s.asked.secured, askedHost{host, is})
-	}
-	return is
 }
 
 // filters are those of all paths of an Ingress.
@@ -268,7 +251,6 @@ func (c *compilation) errorPages(s *subject, of *networkingv1.IngressBackend) *r
 	switch {
 	case w.defaultBackend != "":
 		name, ok := localName(s, w.defaultBackend)
-		s.unknown()
 		svc := c.Service(types.NamespacedName{Namespace: s.name.Namespace, Name: name})
 		if !ok || svc == nil || len(svc.Spec.Ports) == 0 {
 			s.fault("annotation default-backend is not followed: Service %q with a port was not found in the Ingress' namespace", clipped(w.defaultBackend))
@@ -296,7 +278,7 @@ func (c *compilation) errorPages(s *subject, of *networkingv1.IngressBackend) *r
 
 // fromToWWW leads to a host from the one that has "www." before it, or the other way
 // round, unless that one is served itself.
-func (c *compilation) fromToWWW(s *subject, mine []route.Route) {
+func (c *compilation) fromToWWW(s *subject, mine []*route.Route) {
 	for _, r := range mine {
 		if len(r.Hosts) == 0 || strings.HasPrefix(r.Hosts[0], "*") {
 			continue
@@ -318,14 +300,14 @@ func (c *compilation) fromToWWW(s *subject, mine []route.Route) {
 		if cert, ok := c.names[to]; ok && c.names[from] == nil && cert.Leaf != nil && cert.Leaf.VerifyHostname(from) == nil {
 			c.names[from] = cert
 		}
-		c.routes = append(c.routes, route.Route{Name: r.Name, Created: r.Created, Hosts: []string{from}, SingleLabel: true, Rules: []route.Rule{{
+		c.made.routes = append(c.made.routes, &route.Route{Name: r.Name, Created: r.Created, Hosts: []string{from}, SingleLabel: true, Rules: []route.Rule{{
 			Name: "from-to-www-redirect", Filters: route.Filters{Redirect: &route.Redirect{Hostname: to, Code: http.StatusPermanentRedirect}},
 		}}})
 	}
 }
 
 // pass leads TLS connections on to an Ingress' backends, by their server names.
-func (c *compilation) pass(s *subject, mine []route.Route) {
+func (c *compilation) pass(s *subject, mine []*route.Route) {
 	for _, r := range mine {
 		if len(r.Hosts) == 0 {
 			s.fault("annotation ssl-passthrough needs a host: connections without one are told apart by nothing")
@@ -338,14 +320,14 @@ func (c *compilation) pass(s *subject, mine []route.Route) {
 				break
 			}
 		}
-		c.passthrough = append(c.passthrough, route.Listener{
+		c.made.passthrough = append(c.made.passthrough, route.Listener{
 			Name: passthroughListener + r.Hosts[0], Port: HTTPSPort, PublicPort: HTTPSPort, Protocol: route.TLS, Hostname: r.Hosts[0], Passthrough: true,
 			Streams: []route.Stream{{Name: r.Name, Created: r.Created, Hosts: r.Hosts, Backends: to}},
 		})
 		// Requests in plain text are led to TLS.
-		plain := route.Route{Name: r.Name, Created: r.Created, Hosts: r.Hosts, SingleLabel: true, Rules: []route.Rule{{
+		plain := &route.Route{Name: r.Name, Created: r.Created, Hosts: r.Hosts, SingleLabel: true, Rules: []route.Rule{{
 			Name: "ssl-passthrough", Filters: route.Filters{Redirect: &route.Redirect{Scheme: "https", Code: http.StatusPermanentRedirect}},
 		}}}
-		c.routes = append(c.routes, plain)
+		c.made.routes = append(c.made.routes, plain)
 	}
 }

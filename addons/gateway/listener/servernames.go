@@ -94,22 +94,22 @@ func (p *Port) configFor(hello *tls.ClientHelloInfo) (*tls.Config, error) {
 }
 
 // ask finds the hosts whose routes check certificates of clients.
-func (s *serverName) ask(routes []route.Route) {
+func (s *serverName) ask(routes []*route.Route) {
 	if s.listener.ClientCAs != nil {
 		return // all are asked
 	}
-	for i := range routes {
-		if !asksForCertificate(&routes[i]) {
+	for _, r := range routes {
+		if !asksForCertificate(r) {
 			continue
 		}
 		if s.asking == nil {
 			s.asking = s.config.Clone()
 			s.asking.ClientAuth = tls.RequestClientCert
 		}
-		for _, h := range routes[i].Hosts {
+		for _, h := range r.Hosts {
 			s.asks.Set(strings.ToLower(h), false, true)
 		}
-		if len(routes[i].Hosts) == 0 {
+		if len(r.Hosts) == 0 {
 			s.asks.Set("", false, true)
 		}
 	}
@@ -126,7 +126,7 @@ func (p *Port) configOf(l *route.Listener) *tls.Config {
 	}
 	o := old.listener
 	if o.Protocol != l.Protocol || o.MinVersion != l.MinVersion || o.ClientOptional != l.ClientOptional || o.ClientUnverified != l.ClientUnverified || (o.ClientCAs == nil) != (l.ClientCAs == nil) ||
-		l.ClientCAs != nil && !l.ClientCAs.Equal(o.ClientCAs) || !slices.Equal(o.Certificates, l.Certificates) || !maps.Equal(o.Names, l.Names) {
+		l.ClientCAs != nil && !l.ClientCAs.Equal(o.ClientCAs) || !slices.Equal(o.Certificates, l.Certificates) || !route.Same(o.Names, l.Names) && !maps.Equal(o.Names, l.Names) {
 		return nil
 	}
 	return old.config

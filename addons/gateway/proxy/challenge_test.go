@@ -15,7 +15,7 @@ func TestChallenges(t *testing.T) {
 	p := New(Config{})
 	redirect := route.Rule{Filters: route.Filters{Redirect: &route.Redirect{Scheme: "https", OnlyPlain: true}}}
 	l := route.Listener{Name: "http", Protocol: route.HTTP, Port: 80, PublicPort: 80, Challenge: "thumb", ChallengeHosts: []string{"a.org"},
-		Routes: []route.Route{{Name: "Ingress n/a", Hosts: []string{"a.org", "b.org"}, Rules: []route.Rule{redirect}}}}
+		Routes: []*route.Route{{Name: "Ingress n/a", Hosts: []string{"a.org", "b.org"}, Rules: []route.Rule{redirect}}}}
 	c := p.Compile(&route.Config{Listeners: []route.Listener{l}})
 	port := p.NewPort(false)
 	port.Set([]*Site{c.Sites["http"]})

@@ -38,16 +38,15 @@ type filters struct {
 
 // A compiler makes a Config's sites of those before.
 type compiler struct {
-	proxy    *Proxy
-	limiters map[place]*limiter
-	before   map[string]*Site
-	changed  map[string]bool // the backends that were not there before, or are others now
-	tables   map[sameRoutes]*route.Table[*action]
+	proxy   *Proxy
+	before  map[string]*Site
+	changed map[string]bool // the backends that were not there before, or are others now
+	tables  map[sameRoutes]*route.Table[*action]
 }
 
 // sameRoutes are the routes of several listeners, which have one table.
 type sameRoutes struct {
-	first *route.Route
+	first **route.Route
 	n     int
 }
 
@@ -62,28 +61,37 @@ func (c *compiler) table(l *route.Listener) *route.Table[*action] {
 		if site := c.before[l.Name]; site != nil {
 			before = site.table
 		}
-		t = before.Next(l.Routes, func(r *route.Route, rule *route.Rule) *action { return c.action(l, r, rule) }, c.keep)
+		var keep func(*route.Target[*action]) bool
+		if len(c.changed) > 0 {
+			keep = func(t *route.Target[*action]) bool { return !c.touched(t.Rule) }
+		}
+		t = before.Next(l.Routes, func(r *route.Route, rule *route.Rule) *action { return c.action(l, r, rule) }, keep)
 		c.tables[key] = t
 	}
 	return t
 }
 
-// keep says whether a target's action leads where it did, and counts its clients on.
-func (c *compiler) keep(t *route.Target[*action]) bool {
-	if len(c.changed) > 0 && c.touched(t.Rule) {
-		return false
+// sweep forgets the limiters of places that are no more.
+func (c *compiler) sweep() {
+	if len(c.proxy.limiters) == 0 {
+		return
 	}
-	c.carry(&t.Action.filters)
-	for i := range t.Action.shares {
-		c.carry(&t.Action.shares[i].filters)
+	used := map[place]*limiter{}
+	carry := func(f *filters) {
+		if f.limiter != nil {
+			used[f.at] = f.limiter
+		}
 	}
-	return true
-}
-
-func (c *compiler) carry(f *filters) {
-	if f.limiter != nil {
-		c.limiters[f.at] = f.limiter
+	for _, t := range c.tables {
+		t.Targets(func(t *route.Target[*action]) bool {
+			carry(&t.Action.filters)
+			for i := range t.Action.shares {
+				carry(&t.Action.shares[i].filters)
+			}
+			return true
+		})
 	}
+	c.proxy.limiters = used
 }
 
 // touched says whether a rule leads to a backend that has changed.
@@ -169,7 +177,7 @@ func (c *compiler) filters(of *route.Filters, at place) filters {
 		if f.limiter = c.proxy.limiters[at]; f.limiter == nil || !reflect.DeepEqual(f.limiter.Limit, *of.Limit) {
 			f.limiter = newLimiter(*of.Limit)
 		}
-		c.limiters[at], f.at = f.limiter, at
+		c.proxy.limiters[at], f.at = f.limiter, at
 	}
 	if of.Auth != nil {
 		f.auth = newAuthenticator(of.Auth, c.proxy)

@@ -15,7 +15,7 @@ import (
 func TestNextConfig(t *testing.T) {
 	p := New(Config{})
 	defer p.Close()
-	routes := []route.Route{
+	routes := []*route.Route{
 		{Name: "a", Hosts: []string{"a.example"}, Rules: []route.Rule{{Backends: []route.Share{{Backend: "a", Weight: 1}}, Filters: route.Filters{Limit: &route.Limit{Rate: 1, Burst: 1}}}}},
 		{Name: "b", Hosts: []string{"b.example"}, Rules: []route.Rule{{Backends: []route.Share{{Backend: "b", Weight: 1}}, Filters: route.Filters{Mirrors: []route.Mirror{{Backend: "a"}}}}}},
 		{Name: "c", Hosts: []string{"c.example"}, Rules: []route.Rule{{Backends: []route.Share{{Backend: "b", Weight: 1}}}}},

@@ -43,6 +43,7 @@ type Proxy struct {
 	mu        sync.Mutex
 	endpoints map[string][]route.Endpoint // also of backends that no Config names yet
 	upstreams map[string]*Upstream
+	backends  map[string]route.Backend // that they are of: the Config's
 	limiters  map[place]*limiter
 	sites     map[string]*Site // of the Config before
 }
@@ -99,26 +100,8 @@ type Compiled struct {
 func (p *Proxy) Compile(c *route.Config) *Compiled {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	old, changed := p.upstreams, map[string]bool{}
-	p.upstreams = make(map[string]*Upstream, len(c.Backends))
-	for name, spec := range c.Backends {
-		u := old[name]
-		if u == nil || !sameBackend(&u.Spec, &spec) {
-			u = &Upstream{Name: name, Spec: spec}
-			transports := newTransports(&u.Spec)
-			u.Set = backend.New(name, func(e *backend.Endpoint) io.Closer { return transports.open(e.Address) })
-			u.Set.Put(p.endpoints[name])
-			changed[name] = true
-		}
-		p.upstreams[name] = u
-	}
-	for name := range old {
-		if p.upstreams[name] == nil {
-			delete(p.endpoints, name)
-			changed[name] = true
-		}
-	}
-	compiler, dropped := &compiler{proxy: p, limiters: map[place]*limiter{}, before: p.sites, changed: changed, tables: map[sameRoutes]*route.Table[*action]{}}, map[string]error{}
+	old, changed := p.upstreams, p.follow(c.Backends)
+	compiler, dropped := &compiler{proxy: p, before: p.sites, changed: changed, tables: map[sameRoutes]*route.Table[*action]{}}, map[string]error{}
 	sites := make(map[string]*Site, len(c.Listeners))
 	for i := range c.Listeners {
 		l := &c.Listeners[i]
@@ -127,16 +110,52 @@ func (p *Proxy) Compile(c *route.Config) *Compiled {
 			maps.Copy(dropped, sites[l.Name].table.Dropped)
 		}
 	}
-	p.limiters, p.sites = compiler.limiters, sites
+	compiler.sweep()
+	p.sites = sites
 	p.reach.Store(newReach(p.cfg.Inside, c))
-	current := maps.Clone(p.upstreams)
+	current := p.upstreams
 	return &Compiled{Sites: sites, Upstreams: current, Dropped: dropped, Release: func() {
-		for name, u := range old {
-			if current[name] != u {
+		for name := range changed {
+			if u := old[name]; u != nil && current[name] != u {
 				u.Set.Close()
 			}
 		}
 	}}
+}
+
+// follow makes the upstreams those of other backends, and says which are not what they were.
+// A map of upstreams is not changed any more once it is there.
+func (p *Proxy) follow(backends map[string]route.Backend) (changed map[string]bool) {
+	if route.Same(p.backends, backends) {
+		return nil // it is the very same, and not changed once it was handed over
+	}
+	p.backends = backends
+	old := p.upstreams
+	changed = map[string]bool{}
+	p.upstreams = maps.Clone(old)
+	if p.upstreams == nil {
+		p.upstreams = make(map[string]*Upstream, len(backends))
+	}
+	for name, spec := range backends {
+		if u := old[name]; u != nil && sameBackend(&u.Spec, &spec) {
+			continue
+		}
+		u := &Upstream{Name: name, Spec: spec}
+		transports := newTransports(&u.Spec)
+		u.Set = backend.New(name, func(e *backend.Endpoint) io.Closer { return transports.open(e.Address) })
+		u.Set.Put(p.endpoints[name])
+		p.upstreams[name], changed[name] = u, true
+	}
+	if len(p.upstreams) > len(backends) {
+		for name := range old {
+			if _, there := backends[name]; !there {
+				delete(p.upstreams, name)
+				delete(p.endpoints, name)
+				changed[name] = true
+			}
+		}
+	}
+	return changed
 }
 
 // Close ends the connections to all backends that no request uses.
@@ -146,7 +165,7 @@ func (p *Proxy) Close() {
 	for _, u := range p.upstreams {
 		u.Set.Close()
 	}
-	clear(p.upstreams)
+	p.upstreams, p.backends = nil, nil
 }
 
 // A Site is a listener's routes, compiled.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -80,8 +81,8 @@ func (f *fixture) serve(name string, of route.Backend, handlers ...http.HandlerF
 // rules serves one route of some rules at all hosts.
 func (f *fixture) rules(l route.Listener, rules ...route.Rule) {
 	l.Name, l.Protocol, l.PublicPort = "http", route.HTTP, 80
-	l.Routes = []route.Route{{Name: "HTTPRoute default/r", Rules: rules}}
-	c := f.proxy.Compile(&route.Config{Listeners: []route.Listener{l}, Backends: f.backend})
+	l.Routes = []*route.Route{{Name: "HTTPRoute default/r", Rules: rules}}
+	c := f.proxy.Compile(&route.Config{Listeners: []route.Listener{l}, Backends: maps.Clone(f.backend)})
 	f.port.Set([]*Site{c.Sites["http"]})
 	c.Release()
 }

@@ -16,7 +16,8 @@ import (
 type Config struct {
 	Listeners []Listener
 	// Backends are those that the routes name, by their name. Where they are is told
-	// apart from the Config, because endpoints change more often than routes.
+	// apart from the Config, because endpoints change more often than routes. If none has
+	// changed, it is the very map of the Config before.
 	Backends map[string]Backend
 	// Nodes are the addresses of the cluster's nodes. URLs that tenants name lead there only
 	// to ports that Listeners have.
@@ -82,8 +83,9 @@ type Listener struct {
 	// answered for ChallengeHosts, before anything else.
 	Challenge      string
 	ChallengeHosts []string
-	// Routes are for HTTP and HTTPS, Streams for TLS, TCP and UDP.
-	Routes  []Route
+	// Routes are for HTTP and HTTPS, Streams for TLS, TCP and UDP. A route that has not changed
+	// is the very one of the Config before.
+	Routes  []*Route
 	Streams []Stream
 }
 

@@ -1,6 +1,9 @@
 package route
 
-import "strings"
+import (
+	"maps"
+	"strings"
+)
 
 // Hosts finds what belongs to a host name: to itself, else to the longest wildcard
 // that covers it, else to all names.
@@ -32,6 +35,26 @@ func put[T any](m *map[string]T, key string, value T) {
 		*m = map[string]T{}
 	}
 	(*m)[key] = value
+}
+
+// unset takes back what belongs to just this name.
+func (h *Hosts[T]) unset(name string, singleLabel bool) {
+	suffix, wildcard := strings.CutPrefix(name, "*")
+	switch {
+	case name == "" || name == "*":
+		h.all = nil
+	case wildcard && singleLabel:
+		delete(h.one, suffix)
+	case wildcard:
+		delete(h.many, suffix)
+	default:
+		delete(h.exact, name)
+	}
+}
+
+// clone can be changed without changing h.
+func (h *Hosts[T]) clone() Hosts[T] {
+	return Hosts[T]{maps.Clone(h.exact), maps.Clone(h.one), maps.Clone(h.many), h.all}
 }
 
 // Get is what belongs to just this name, as it was set.

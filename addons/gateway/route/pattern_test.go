@@ -23,10 +23,10 @@ func TestWholePattern(t *testing.T) {
 
 // A route at which compiling fails is left out, alone.
 func TestDropped(t *testing.T) {
-	of := func(name string) Route {
-		return Route{Name: name, Hosts: []string{name}, Rules: []Rule{{Name: name}}}
+	of := func(name string) *Route {
+		return &Route{Name: name, Hosts: []string{name}, Rules: []Rule{{Name: name}}}
 	}
-	table := Compile([]Route{of("a"), of("b"), of("c")}, func(r *Route, _ *Rule) string {
+	table := Compile([]*Route{of("a"), of("b"), of("c")}, func(r *Route, _ *Rule) string {
 		if r.Name == "b" {
 			panic("what a tenant wrote")
 		}

@@ -3,6 +3,7 @@ package route
 import (
 	"cmp"
 	"net/http"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -19,8 +20,10 @@ import (
 // cookies, then parameters; one with sources; the older route, then by its name; the place
 // in its route.
 type Table[A any] struct {
-	hosts  Hosts[*paths[A]]
-	routes map[*Rule]*expanded[A] // by their first rule
+	hosts Hosts[*paths[A]]
+	// routes are what it was made of, expanded what became of each.
+	routes   []*Route
+	expanded []*expanded[A]
 	// Dropped are the routes that could not be compiled, by their names: they are left out,
 	// and the others are served.
 	Dropped map[string]error
@@ -44,7 +47,7 @@ type Target[A any] struct {
 type paths[A any] struct {
 	exact, prefix byPath[A]
 	regexps       []Target[A]
-	of            []*expanded[A] // the routes that they are of
+	own           []*expanded[A] // the routes of this very name
 }
 
 // byPath holds the matches of each path, in the order that they are tried. Few paths
@@ -67,104 +70,102 @@ const fewPaths = 4
 // everything is what a Rule without matches covers.
 var everything = Match{PathType: PathPrefix, Path: "/"}
 
-// An expanded is a route and a target for each match of its rules.
+// An expanded is a route and a target for each match of its rules; with err, it is not served.
 type expanded[A any] struct {
-	route   Route
+	route   *Route
 	targets []Target[A]
-}
-
-// building collects what becomes one paths: routes, of which there is mostly one.
-type building[A any] struct {
-	name   string
-	single bool
-	first  *expanded[A]
-	more   []*expanded[A]
+	err     error
 }
 
 // Compile makes a table of routes. Each rule is given to action once; what that returns
 // is the Action of the rule's targets.
-func Compile[A any](routes []Route, action func(*Route, *Rule) A) *Table[A] {
+func Compile[A any](routes []*Route, action func(*Route, *Rule) A) *Table[A] {
 	return (&Table[A]{}).Next(routes, action, nil)
 }
 
-// Next is the table of other routes. It takes over what has not changed since t: routes
-// whose rules are the very same ones in memory, if keep says of each of their targets that
-// its action may stay, and hosts that have only such routes.
-func (t *Table[A]) Next(routes []Route, action func(*Route, *Rule) A, keep func(*Target[A]) bool) *Table[A] {
-	var hosts Hosts[int] // places in order
-	order := make([]building[A], 0, len(routes))
-	at := func(name string, single bool) int {
-		name = strings.ToLower(name)
-		single = single && strings.HasPrefix(name, "*.")
-		i, ok := hosts.Get(name, single)
-		if !ok {
-			i = len(order)
-			order = append(order, building[A]{name: name, single: single})
-			hosts.Set(name, single, i)
-		}
-		return i
+// Changed are the places of two lists between which they differ: both have the same before,
+// and the same after. Whoever changes a few of many keeps their order.
+func Changed[T comparable](before, now []T) (from, beforeTo, nowTo int) {
+	most := min(len(before), len(now))
+	for from < most && before[from] == now[from] {
+		from++
 	}
-	hosts.exact = make(map[string]int, len(t.hosts.exact))
-	next := &Table[A]{routes: make(map[*Rule]*expanded[A], len(routes))}
-	next.hosts.exact = make(map[string]*paths[A], len(t.hosts.exact))
-	for i := range routes {
-		r := &routes[i]
-		e, err := t.expand(r, action, keep)
-		if err != nil {
-			if next.Dropped == nil {
-				next.Dropped = map[string]error{}
+	same := 0
+	for same < most-from && before[len(before)-1-same] == now[len(now)-1-same] {
+		same++
+	}
+	return from, len(before) - same, len(now) - same
+}
+
+// Same says whether two maps are the very same one.
+func Same[M ~map[K]V, K comparable, V any](a, b M) bool {
+	return a != nil && reflect.ValueOf(a).Pointer() == reflect.ValueOf(b).Pointer()
+}
+
+// Next is the table of other routes. Routes that t has stay as they are, if keep says of each
+// of their targets that its action may; without keep all may. Only hosts of the others are
+// compiled: t shares the rest.
+func (t *Table[A]) Next(routes []*Route, action func(*Route, *Rule) A, keep func(*Target[A]) bool) *Table[A] {
+	from, oldTo, newTo := Changed(t.routes, routes)
+	known := make(map[*Route]*expanded[A], oldTo-from) // of those between
+	for i := from; i < oldTo; i++ {
+		known[t.routes[i]] = t.expanded[i]
+	}
+	next := &Table[A]{routes: routes, expanded: make([]*expanded[A], len(routes)), Dropped: t.Dropped}
+	copy(next.expanded, t.expanded[:from])
+	copy(next.expanded[newTo:], t.expanded[oldTo:])
+	d := difference[A]{gone: map[*expanded[A]]bool{}}
+	for i, r := range routes {
+		e := next.expanded[i]
+		if i >= from && i < newTo {
+			if e = known[r]; e != nil {
+				delete(known, r)
 			}
-			next.Dropped[r.Name] = err
+		} else if keep == nil {
 			continue
 		}
-		if len(r.Rules) > 0 {
-			next.routes[&r.Rules[0]] = e
+		if e != nil && keep != nil && !e.stays(keep) {
+			d.remove(e)
+			e = nil
 		}
-		for _, name := range r.Hosts {
-			order[at(name, r.SingleLabel)].add(e)
+		if e == nil {
+			e = expandRoute(r, action)
+			d.add(e)
 		}
-		if len(r.Hosts) == 0 {
-			order[at("", false)].add(e)
-		}
+		next.expanded[i] = e
 	}
-	for i := range order {
-		b := &order[i]
-		// A name with one more label is covered by both kinds of wildcards of a suffix, so
-		// what is found for those has the matches of both.
-		if many, ok := hosts.Get(b.name, false); ok && b.single {
-			for _, e := range order[many].all() {
-				b.add(e)
+	for _, e := range known {
+		d.remove(e)
+	}
+	if !d.any {
+		next.hosts = t.hosts
+		return next
+	}
+	next.hosts = t.hosts.clone()
+	d.apply(&next.hosts)
+	if d.dropped {
+		next.Dropped = nil
+		for _, e := range next.expanded {
+			if e.err != nil {
+				if next.Dropped == nil {
+					next.Dropped = map[string]error{}
+				}
+				next.Dropped[e.route.Name] = e.err
 			}
-		}
-		if before, ok := t.hosts.Get(b.name, b.single); ok && b.same(before) {
-			next.hosts.Set(b.name, b.single, before)
-		} else {
-			next.hosts.Set(b.name, b.single, b.done())
 		}
 	}
 	return next
 }
 
-// add adds a route, once.
-func (b *building[A]) add(e *expanded[A]) {
-	switch {
-	case b.first == nil:
-		b.first = e
-	case b.first != e && !slices.Contains(b.more, e):
-		b.more = append(b.more, e)
+// Targets calls do for every target, until it says no.
+func (t *Table[A]) Targets(do func(*Target[A]) bool) {
+	for _, e := range t.expanded {
+		for i := range e.targets {
+			if !do(&e.targets[i]) {
+				return
+			}
+		}
 	}
-}
-
-func (b *building[A]) all() []*expanded[A] { return append([]*expanded[A]{b.first}, b.more...) }
-
-// same says whether it would become paths that are there.
-func (b *building[A]) same(p *paths[A]) bool {
-	return len(p.of) == 1+len(b.more) && p.of[0] == b.first && slices.Equal(p.of[1:], b.more)
-}
-
-// same says whether a route is another one, with the same rules.
-func (r *Route) same(other *Route) bool {
-	return len(r.Rules) == len(other.Rules) && r.Name == other.Name && r.SingleLabel == other.SingleLabel && r.Created.Equal(other.Created) && slices.Equal(r.Hosts, other.Hosts)
 }
 
 func (e *expanded[A]) stays(keep func(*Target[A]) bool) bool {
@@ -176,17 +177,11 @@ func (e *expanded[A]) stays(keep func(*Target[A]) bool) bool {
 	return true
 }
 
-// expand is a route as it was expanded before, if it has not changed, or else anew.
-func (t *Table[A]) expand(r *Route, action func(*Route, *Rule) A, keep func(*Target[A]) bool) (*expanded[A], error) {
-	if len(r.Rules) > 0 && keep != nil {
-		if e := t.routes[&r.Rules[0]]; e != nil && e.route.same(r) && e.stays(keep) {
-			return e, nil
-		}
-	}
-	e := &expanded[A]{route: *r} // so that the table holds no other routes
-	var err error
-	e.targets, err = expand(&e.route, action)
-	return e, err
+// expandRoute is a target for each match of a route's rules.
+func expandRoute[A any](r *Route, action func(*Route, *Rule) A) *expanded[A] {
+	e := &expanded[A]{route: r}
+	e.targets, e.err = expand(r, action)
+	return e
 }
 
 // expand is a target for each match of a route's rules. What tenants write must not end a
@@ -257,38 +252,6 @@ func whole(values []Value) []Value {
 		}
 	}
 	return values
-}
-
-func add[A any](m *map[string][]Target[A], path string, t Target[A]) {
-	if *m == nil {
-		*m = map[string][]Target[A]{}
-	}
-	(*m)[path] = append((*m)[path], t)
-}
-
-// done makes the paths.
-func (b *building[A]) done() *paths[A] {
-	p := &paths[A]{of: b.all()}
-	var exact, prefix map[string][]Target[A]
-	for _, e := range p.of {
-		for _, t := range e.targets {
-			switch t.Match.PathType {
-			case PathRegexp:
-				if t.Match.Pattern != nil { // without one it covers nothing
-					p.regexps = append(p.regexps, t)
-				}
-			case PathExact:
-				add(&exact, t.path, t)
-			default:
-				add(&prefix, t.Prefix, t)
-			}
-		}
-	}
-	slices.SortStableFunc(p.regexps, func(x, y Target[A]) int {
-		return cmp.Or(cmp.Compare(len(y.Match.Pattern.String()), len(x.Match.Pattern.String())), precedence(x, y))
-	})
-	p.exact, p.prefix = sorted(exact), sorted(prefix)
-	return p
 }
 
 func sorted[A any](m map[string][]Target[A]) (p byPath[A]) {

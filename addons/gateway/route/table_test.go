@@ -20,7 +20,7 @@ func rule(name string, matches ...Match) Rule { return Rule{Name: name, Matches:
 
 func TestPrecedence(t *testing.T) {
 	old, young := time.Unix(1, 0), time.Unix(2, 0)
-	table := Compile([]Route{
+	table := Compile([]*Route{
 		{Name: "young", Created: young, Hosts: []string{"a.example.com"}, Rules: []Rule{
 			rule("prefix", Match{Path: "/p"}),
 			rule("long", Match{Path: "/p/q/"}),
@@ -95,10 +95,9 @@ type candidate struct {
 }
 
 // naive looks at every match of every route.
-func naive(routes []Route, r *Request) string {
+func naive(routes []*Route, r *Request) string {
 	var all []candidate
-	for i := range routes {
-		rt := &routes[i]
+	for _, rt := range routes {
 		hosts := rt.Hosts
 		if len(hosts) == 0 {
 			hosts = []string{""}
@@ -168,9 +167,9 @@ func TestRandom(t *testing.T) {
 			}
 			return p + pick("/", "")
 		}
-		var routes []Route
+		var routes []*Route
 		for i := range random.IntN(12) {
-			r := Route{Name: fmt.Sprint("r", i), Created: time.Unix(int64(random.IntN(3)), 0), SingleLabel: random.IntN(2) == 0}
+			r := &Route{Name: fmt.Sprint("r", i), Created: time.Unix(int64(random.IntN(3)), 0), SingleLabel: random.IntN(2) == 0}
 			for range random.IntN(3) {
 				h := host()
 				if random.IntN(2) == 0 {
@@ -203,19 +202,27 @@ func TestRandom(t *testing.T) {
 			routes = append(routes, r)
 		}
 		table := Compile(routes, name)
-		if seed%2 == 1 { // a part of them are others, and some of those that stay are made anew
+		for range seed % 4 { // a part of them are others, and some of those that stay are made anew
 			before := table
-			routes = slices.DeleteFunc(slices.Clone(routes), func(Route) bool { return random.IntN(4) == 0 })
+			routes = slices.DeleteFunc(slices.Clone(routes), func(*Route) bool { return random.IntN(4) == 0 })
 			for i := range routes {
 				if random.IntN(4) == 0 {
-					routes[i].Rules = slices.Clone(routes[i].Rules)
-					random.Shuffle(len(routes[i].Rules), func(a, b int) {
-						routes[i].Rules[a], routes[i].Rules[b] = routes[i].Rules[b], routes[i].Rules[a]
+					changed := *routes[i]
+					changed.Rules = slices.Clone(changed.Rules)
+					random.Shuffle(len(changed.Rules), func(a, b int) {
+						changed.Rules[a], changed.Rules[b] = changed.Rules[b], changed.Rules[a]
 					})
+					routes[i] = &changed
 				}
 			}
-			random.Shuffle(len(routes), func(a, b int) { routes[a], routes[b] = routes[b], routes[a] })
-			table = before.Next(routes, name, func(*Target[string]) bool { return random.IntN(8) > 0 })
+			if random.IntN(2) == 0 {
+				random.Shuffle(len(routes), func(a, b int) { routes[a], routes[b] = routes[b], routes[a] })
+			}
+			var keep func(*Target[string]) bool
+			if random.IntN(2) == 0 {
+				keep = func(*Target[string]) bool { return random.IntN(8) > 0 }
+			}
+			table = before.Next(routes, name, keep)
 		}
 		for range 200 {
 			r := &Request{Host: host(), Path: cmp.Or(path(), "/"), Method: pick("GET", "POST"), RawQuery: pick("", "q=1"),
@@ -326,10 +333,10 @@ func FuzzClean(f *testing.F) {
 }
 
 // manyRoutes is a cluster's worth of Ingresses: hosts with a few paths each.
-func manyRoutes(n int) []Route {
-	routes := make([]Route, n)
+func manyRoutes(n int) []*Route {
+	routes := make([]*Route, n)
 	for i := range routes {
-		routes[i] = Route{Name: fmt.Sprint("Ingress default/", i), Hosts: []string{fmt.Sprintf("host-%d.example.com", i/4)}, Rules: []Rule{
+		routes[i] = &Route{Name: fmt.Sprint("Ingress default/", i), Hosts: []string{fmt.Sprintf("host-%d.example.com", i/4)}, Rules: []Rule{
 			{Matches: []Match{{Path: fmt.Sprintf("/path-%d", i%4)}}}, {Matches: []Match{{Path: "/exact", PathType: PathExact}}},
 		}}
 	}
@@ -357,7 +364,7 @@ func BenchmarkMatch(b *testing.B) {
 
 // TestMatchAllocates: the hot path makes no garbage.
 func TestMatchAllocates(t *testing.T) {
-	table := Compile(append(manyRoutes(50), Route{Hosts: []string{"*.example.com"}, Rules: []Rule{
+	table := Compile(append(manyRoutes(50), &Route{Hosts: []string{"*.example.com"}, Rules: []Rule{
 		rule("", Match{Headers: []Value{{Name: "X", Exact: "1"}}, Query: []Value{{Name: "q", Exact: "1"}}})}}), name)
 	r := &Request{Host: "a.b.example.com", Path: "/path-2/a/b/c", Method: "GET", RawQuery: "a=b&q=1", Header: http.Header{"X": {"1"}}}
 	if n := testing.AllocsPerRun(100, func() {
@@ -366,5 +373,21 @@ func TestMatchAllocates(t *testing.T) {
 		}
 	}); n != 0 {
 		t.Errorf("%v allocations", n)
+	}
+}
+
+// BenchmarkNext5000 is what one route of 5,000 that changes costs.
+func BenchmarkNext5000(b *testing.B) {
+	routes := manyRoutes(5000)
+	action := func(*Route, *Rule) int { return 1 }
+	table := Compile(routes, action)
+	b.ReportAllocs()
+	i := 0
+	for b.Loop() {
+		i += 37
+		routes = slices.Clone(routes)
+		changed := *routes[i%len(routes)]
+		routes[i%len(routes)] = &changed
+		table = table.Next(routes, action, nil)
 	}
 }

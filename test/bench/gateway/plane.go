@@ -55,11 +55,11 @@ func servePlane(plain, encrypted, certificate, key, backend, routes string) erro
 }
 
 // manyRoutes are the one that is asked, and others.
-func manyRoutes(n int) []route.Route {
+func manyRoutes(n int) []*route.Route {
 	to := []route.Share{{Backend: "backend", Weight: 1}}
-	routes := []route.Route{{Name: "HTTPRoute default/bench", Rules: []route.Rule{{Backends: to}}}}
+	routes := []*route.Route{{Name: "HTTPRoute default/bench", Rules: []route.Rule{{Backends: to}}}}
 	for i := range n {
-		routes = append(routes, route.Route{Name: fmt.Sprintf("HTTPRoute default/route-%d", i), Hosts: []string{fmt.Sprintf("host-%d.example", i)},
+		routes = append(routes, &route.Route{Name: fmt.Sprintf("HTTPRoute default/route-%d", i), Hosts: []string{fmt.Sprintf("host-%d.example", i)},
 			Rules: []route.Rule{{Matches: []route.Match{{Path: "/path"}}, Backends: to}}})
 	}
 	return routes
