@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -29,11 +30,19 @@ type cluster struct {
 	ended  chan error
 }
 
+// offByDefault turns on what the API server has that is off in a cluster as it comes,
+// for the specs not marked Conformance.
+var offByDefault = []string{
+	"--kube-apiserver-arg=feature-gates=" + strings.Join([]string{"HPAScaleToZero=true", "StorageVersionMigrator=true",
+		"ClusterTrustBundle=true", "ClusterTrustBundleProjection=true", "PodCertificateRequest=true"}, ","),
+	"--kube-apiserver-arg=runtime-config=certificates.k8s.io/v1beta1=true,storagemigration.k8s.io/v1beta1=true",
+}
+
 func newCluster(knarr string, o options) *cluster {
 	flags := strings.Fields(o.flags)
 	if o.beyond {
 		settings := filepath.Join(filepath.Dir(knarr), "../test/conformance/kubelet.yaml")
-		flags = append([]string{"--kubelet-config", settings}, flags...)
+		flags = slices.Concat([]string{"--kubelet-config", settings}, offByDefault, flags)
 	}
 	return &cluster{knarr: knarr, nodes: o.nodes, name: o.name, dataDir: o.dataDir, flags: flags, family: o.ipFamily, out: o.out}
 }
