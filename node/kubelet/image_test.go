@@ -2,10 +2,12 @@ package kubelet
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -165,5 +167,51 @@ func TestDelay(t *testing.T) {
 	}
 	if w := d.next(at.Add(11 * time.Minute)); w != 10*time.Second {
 		t.Errorf("after ten quiet minutes: %v", w)
+	}
+}
+
+// TestParallelPulls: as many images are pulled at once as the settings allow.
+func TestParallelPulls(t *testing.T) {
+	const pods = 5
+	for name, c := range map[string]struct {
+		serialize bool
+		most      *int32
+		want      int
+	}{
+		"one after the other": {true, nil, 1}, "two at once": {false, new(int32(2)), 2}, "without a limit": {false, nil, pods},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newNode(t)
+			n.config = func(cfg *Config) {
+				cfg.Settings.SerializeImagePulls, cfg.Settings.MaxParallelImagePulls = new(c.serialize), c.most
+			}
+			n.rt.Registry = func(string, *cri.AuthConfig) error { return nil }
+			var pulling, most, reached atomic.Int32
+			release := make(chan struct{})
+			n.rt.Pulling = func(string) {
+				reached.Add(1)
+				now := pulling.Add(1)
+				for seen := most.Load(); now > seen && !most.CompareAndSwap(seen, now); seen = most.Load() {
+				}
+				<-release
+				pulling.Add(-1)
+			}
+			n.start()
+			for i := range pods {
+				p := podtest.Pod(fmt.Sprint("p", i), "c")
+				p.Spec.Containers[0].Image = fmt.Sprintf("reg.io/i%d:1", i)
+				n.api.addPod(p)
+			}
+			for i := range pods {
+				n.until("as many as may begin", func() bool { return int(reached.Load()) >= min(i+c.want, pods) })
+				release <- struct{}{}
+			}
+			for i := range pods {
+				n.until("ready", n.ready(fmt.Sprint("p", i)))
+			}
+			if got := int(most.Load()); got != c.want {
+				t.Errorf("%d images were pulled at once, want %d", got, c.want)
+			}
+		})
 	}
 }

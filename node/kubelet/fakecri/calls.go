@@ -294,6 +294,9 @@ func (r *Runtime) ListImages(context.Context, *cri.ListImagesRequest) (*cri.List
 
 // PullImage asks Registry; without one it fails for images that are not present.
 func (r *Runtime) PullImage(_ context.Context, q *cri.PullImageRequest) (*cri.PullImageResponse, error) {
+	if r.Pulling != nil {
+		r.Pulling(q.Image.Image)
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err := r.call("PullImage", q.Image.Image); err != nil {

@@ -31,6 +31,8 @@ type Runtime struct {
 	// Registry says whether a pull with these credentials is allowed, and makes
 	// the image present; nil: only images that are present can be pulled.
 	Registry func(image string, auth *cri.AuthConfig) error
+	// Pulling is called when a pull begins, which goes on when it returns.
+	Pulling func(image string)
 	// Started is called when a container has started, by its name.
 	Started func(container, id string)
 	// ContainerDir is where what containers write is said to be; "": nothing is said of it.
