@@ -103,6 +103,7 @@ type gatewayWatch struct {
 	core       kubernetes.Interface
 	namespaces cache.SharedIndexInformer            // nil while there is no Gateway
 	kinds      map[string]cache.SharedIndexInformer // the same
+	rosters    rosters                              // the same
 	cancel     context.CancelFunc
 	group      run.Group
 	add        func()
@@ -186,9 +187,14 @@ func (w *gatewayWatch) watch(ctx context.Context) error {
 		return err
 	}
 	synced := []cache.InformerSynced{w.namespaces.HasSynced}
+	w.rosters = rosters{}
 	for _, k := range apiKinds {
 		inf := w.client.informer(k.plural, k.object)
-		if _, err := inf.AddEventHandler(onChange(meaningful, func(metav1.Object) { w.add() })); err != nil {
+		note := w.rosters.begin(k.plural, inf)
+		if _, err := inf.AddEventHandler(onChange(func(old, now metav1.Object) bool { note(now); return meaningful(old, now) }, func(o metav1.Object) {
+			note(o)
+			w.add()
+		})); err != nil {
 			return err
 		}
 		w.kinds[k.plural], synced = inf, append(synced, inf.HasSynced)
@@ -210,6 +216,37 @@ func (w *gatewayWatch) forget() {
 	}
 }
 
+// rosters are those of the kinds of which there may be many thousands.
+type rosters struct {
+	http *roster[*gw.HTTPRoute]
+	grpc *roster[*gw.GRPCRoute]
+	tls  *roster[*gw.TLSRoute]
+	tcp  *roster[*gw.TCPRoute]
+	udp  *roster[*gw.UDPRoute]
+}
+
+// begin makes the roster of a kind, if it has one, and returns what is told of changes.
+func (r *rosters) begin(plural string, of cache.SharedIndexInformer) (note func(metav1.Object)) {
+	switch store := of.GetStore(); plural {
+	case "httproutes":
+		r.http = &roster[*gw.HTTPRoute]{store: store}
+		return r.http.note
+	case "grpcroutes":
+		r.grpc = &roster[*gw.GRPCRoute]{store: store}
+		return r.grpc.note
+	case "tlsroutes":
+		r.tls = &roster[*gw.TLSRoute]{store: store}
+		return r.tls.note
+	case "tcproutes":
+		r.tcp = &roster[*gw.TCPRoute]{store: store}
+		return r.tcp.note
+	case "udproutes":
+		r.udp = &roster[*gw.UDPRoute]{store: store}
+		return r.udp.note
+	}
+	return func(metav1.Object) {}
+}
+
 func listOf[T any](inf cache.SharedIndexInformer) (all []T) {
 	for _, o := range inf.GetStore().List() {
 		all = append(all, o.(T))
@@ -221,8 +258,7 @@ func listOf[T any](inf cache.SharedIndexInformer) (all []T) {
 func (w *gatewayWatch) input() gatewayapi.Input {
 	return gatewayapi.Input{
 		Gateways: w.all(), Classes: listOf[*gw.GatewayClass](w.kinds["gatewayclasses"]), ListenerSets: listOf[*gw.ListenerSet](w.kinds["listenersets"]),
-		HTTPRoutes: listOf[*gw.HTTPRoute](w.kinds["httproutes"]), GRPCRoutes: listOf[*gw.GRPCRoute](w.kinds["grpcroutes"]),
-		TLSRoutes: listOf[*gw.TLSRoute](w.kinds["tlsroutes"]), TCPRoutes: listOf[*gw.TCPRoute](w.kinds["tcproutes"]), UDPRoutes: listOf[*gw.UDPRoute](w.kinds["udproutes"]),
+		HTTPRoutes: w.rosters.http.all(), GRPCRoutes: w.rosters.grpc.all(), TLSRoutes: w.rosters.tls.all(), TCPRoutes: w.rosters.tcp.all(), UDPRoutes: w.rosters.udp.all(),
 		Grants: listOf[*gw.ReferenceGrant](w.kinds["referencegrants"]), Policies: listOf[*gw.BackendTLSPolicy](w.kinds["backendtlspolicies"]),
 		Namespace: func(name string) map[string]string {
 			o, ok, _ := w.namespaces.GetStore().GetByKey(name) // a store's only error is its index's

@@ -170,16 +170,21 @@ func (n *nodePart) reconcile(ctx context.Context, key string) (time.Duration, er
 	case <-ctx.Done():
 		return 0, nil
 	}
-	out, err := n.compile(ctx)
-	if err != nil || ctx.Err() != nil {
+	var out *compiled
+	var failed map[string]error
+	var err error
+	spent := processorTime(func() {
+		if out, err = n.compile(ctx); err != nil || out == nil {
+			return
+		}
+		n.direct(out.targets, out.moved) // before the routes that lead there
+		failed = n.cfg.Plane.Apply(&out.Config)
+	})
+	if err != nil || out == nil {
 		return 0, err
 	}
-	began := time.Now()
-	n.direct(out.targets, out.moved) // before the routes that lead there
-	failed := n.cfg.Plane.Apply(&out.Config)
+	n.pace.took(spent, time.Now())
 	n.settle(out.knowsGateways)
-	now := time.Now()
-	n.pace.took(out.took+now.Sub(began), now)
 	return n.report(failed, out.Listeners), nil
 }
 

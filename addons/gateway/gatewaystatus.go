@@ -68,27 +68,51 @@ func (t *statusTerm) gateways(ctx context.Context, out *compiled) error {
 	return errors.Join(errs...)
 }
 
+// A written is a route whose status is as it should be, and what it should be.
+type written struct {
+	route metav1.Object
+	ours  *gw.RouteParentStatus
+	n     int
+}
+
+func writtenOf(o metav1.Object, ours []gw.RouteParentStatus) written {
+	if len(ours) == 0 {
+		return written{o, nil, 0}
+	}
+	return written{o, &ours[0], len(ours)}
+}
+
+// routes writes the status of routes. One that has not changed, of which the compilation says
+// what it did, is not looked at.
 func (t *statusTerm) routes(ctx context.Context, in *gatewayapi.Input, s *gatewayapi.Statuses) error {
+	now := make(map[metav1.Object]written, len(t.written))
+	errs := []error{
+		routesOf(ctx, t, now, "httproutes", in.HTTPRoutes, s.Routes["HTTPRoute"], func(r *gw.HTTPRoute) *gw.RouteStatus { return &r.Status.RouteStatus }),
+		routesOf(ctx, t, now, "grpcroutes", in.GRPCRoutes, s.Routes["GRPCRoute"], func(r *gw.GRPCRoute) *gw.RouteStatus { return &r.Status.RouteStatus }),
+		routesOf(ctx, t, now, "tlsroutes", in.TLSRoutes, s.Routes["TLSRoute"], func(r *gw.TLSRoute) *gw.RouteStatus { return &r.Status.RouteStatus }),
+		routesOf(ctx, t, now, "tcproutes", in.TCPRoutes, s.Routes["TCPRoute"], func(r *gw.TCPRoute) *gw.RouteStatus { return &r.Status.RouteStatus }),
+		routesOf(ctx, t, now, "udproutes", in.UDPRoutes, s.Routes["UDPRoute"], func(r *gw.UDPRoute) *gw.RouteStatus { return &r.Status.RouteStatus }),
+	}
+	t.written = now
+	return errors.Join(errs...)
+}
+
+func routesOf[T interface {
+	metav1.Object
+	runtime.Object
+}](ctx context.Context, t *statusTerm, now map[metav1.Object]written, plural string, all []T, ours map[types.NamespacedName][]gw.RouteParentStatus, status func(T) *gw.RouteStatus) error {
 	var errs []error
-	for _, o := range in.HTTPRoutes {
-		want := parents(s.Routes["HTTPRoute"][key(o)], o.Status.Parents)
-		errs = append(errs, put(ctx, t, "httproutes", o, o.Status.RouteStatus, want, func(c *gw.HTTPRoute) { c.Status.RouteStatus = want }))
-	}
-	for _, o := range in.GRPCRoutes {
-		want := parents(s.Routes["GRPCRoute"][key(o)], o.Status.Parents)
-		errs = append(errs, put(ctx, t, "grpcroutes", o, o.Status.RouteStatus, want, func(c *gw.GRPCRoute) { c.Status.RouteStatus = want }))
-	}
-	for _, o := range in.TLSRoutes {
-		want := parents(s.Routes["TLSRoute"][key(o)], o.Status.Parents)
-		errs = append(errs, put(ctx, t, "tlsroutes", o, o.Status.RouteStatus, want, func(c *gw.TLSRoute) { c.Status.RouteStatus = want }))
-	}
-	for _, o := range in.TCPRoutes {
-		want := parents(s.Routes["TCPRoute"][key(o)], o.Status.Parents)
-		errs = append(errs, put(ctx, t, "tcproutes", o, o.Status.RouteStatus, want, func(c *gw.TCPRoute) { c.Status.RouteStatus = want }))
-	}
-	for _, o := range in.UDPRoutes {
-		want := parents(s.Routes["UDPRoute"][key(o)], o.Status.Parents)
-		errs = append(errs, put(ctx, t, "udproutes", o, o.Status.RouteStatus, want, func(c *gw.UDPRoute) { c.Status.RouteStatus = want }))
+	for _, o := range all {
+		mine := ours[key(o)]
+		is := writtenOf(o, mine)
+		if t.written[o] != is {
+			want := parents(mine, status(o).Parents)
+			if err := put(ctx, t, plural, o, *status(o), want, func(c T) { *status(c) = want }); err != nil {
+				errs = append(errs, err)
+				continue
+			}
+		}
+		now[o] = is
 	}
 	return errors.Join(errs...)
 }
@@ -142,6 +166,7 @@ func parents(ours, have []gw.RouteParentStatus) (status gw.RouteStatus) {
 				before = h.Conditions
 			}
 		}
+		p.Conditions = slices.Clone(p.Conditions)
 		keepTimes(p.Conditions, before)
 		status.Parents = append(status.Parents, p)
 	}

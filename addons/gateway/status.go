@@ -108,8 +108,9 @@ type statusTerm struct {
 	ports  map[gatewayapi.GatewayPort]int32 // that the last compilation gave
 	// reported are the faults of which events tell already.
 	reported map[types.UID][]ingress.Fault
-	issuer   *acme.Issuer       // nil without an authority
-	refused  map[types.UID]bool // Ingresses of which events say that there is none
+	written  map[metav1.Object]written // routes
+	issuer   *acme.Issuer              // nil without an authority
+	refused  map[types.UID]bool        // Ingresses of which events say that there is none
 }
 
 func (s *Status) term(ctx context.Context) error {
@@ -151,15 +152,17 @@ func (t *statusTerm) reconcile(ctx context.Context, key string) (time.Duration, 
 		return wait, nil
 	}
 	select {
-	case <-time.After(gather):
+	case <-time.After(gatherStatus):
 	case <-ctx.Done():
 		return 0, nil
 	}
-	out, err := t.compile(ctx)
-	if err != nil || ctx.Err() != nil {
+	var out *compiled
+	var err error
+	spent := processorTime(func() { out, err = t.compile(ctx) })
+	if err != nil || out == nil {
 		return 0, err
 	}
-	t.pace.took(out.took, time.Now())
+	t.pace.took(spent, time.Now())
 	mine := t.ours()
 	addresses, err := t.public.open(ctx, len(mine) > 0, newPublicService(out.http3, t.thumbprint()), t.cfg.NodeAddresses)
 	errs := []error{err}

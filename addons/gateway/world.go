@@ -277,7 +277,6 @@ type compiled struct {
 	orders   []ingress.Order
 	ports    map[types.NamespacedName][]gatewayapi.Port
 	statuses gatewayapi.Statuses
-	took     time.Duration // without the time that it has waited for what it reads
 	// moved are the Services, Secrets and ConfigMaps that have changed since the last one.
 	moved map[references.Object]bool
 	// knowsGateways says that Gateways were watched, so that there are no others.
@@ -330,7 +329,6 @@ func (w *world) compiled(ctx context.Context, moved map[references.Object]bool) 
 			return nil, err
 		}
 	}
-	began := time.Now()
 	w.always = map[references.Object]bool{}
 	own := func(name types.NamespacedName) *corev1.Service {
 		w.always[serviceObject(name)] = true
@@ -365,7 +363,7 @@ func (w *world) compiled(ctx context.Context, moved map[references.Object]bool) 
 		out.Backends, out.targets = w.backends.of(out.Backends, more.Backends), w.targets.of(out.targets, more.Targets)
 		out.ports, out.statuses, w.ofGateways = more.Ports, more.Statuses, served
 	}
-	out.took, out.knowsGateways = time.Since(began), known
+	out.knowsGateways = known
 	return out, nil
 }
 

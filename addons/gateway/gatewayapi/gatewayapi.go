@@ -5,6 +5,7 @@ package gatewayapi
 
 import (
 	"cmp"
+	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -111,7 +112,6 @@ type compilation struct {
 	gateways map[types.NamespacedName]*gateway
 	sets     map[types.NamespacedName]*listenerSet
 	policies policies
-	paths    map[string]int // that the routes of a namespace have
 
 	in    *Input
 	known *Known
@@ -140,7 +140,7 @@ func Compile(in Input) *Output {
 				Routes: map[string]map[types.NamespacedName][]gw.RouteParentStatus{}, Policies: map[types.NamespacedName][]gw.PolicyAncestorStatus{},
 			},
 		},
-		grants: grantsOf(in.Grants), gateways: map[types.NamespacedName]*gateway{}, sets: map[types.NamespacedName]*listenerSet{}, paths: map[string]int{},
+		grants: grantsOf(in.Grants), gateways: map[types.NamespacedName]*gateway{}, sets: map[types.NamespacedName]*listenerSet{},
 	}
 	c.noting(&in)
 	classes := map[gw.ObjectName]bool{}
@@ -185,6 +185,7 @@ func Compile(in Input) *Output {
 	}
 	c.finishPolicies()
 	in.Parsed.Sweep(k.uses)
+	maps.DeleteFunc(k.counts, func(_ string, n *count) bool { return n.round != k.round })
 	k.shared.Apply()
 	c.out.Backends, c.out.Targets = k.shared.Backends, k.shared.Targets
 	return c.out
@@ -202,14 +203,17 @@ func nameOf(o metav1.Object) types.NamespacedName {
 
 // inOrder sorts by age, then by name.
 func inOrder[T metav1.Object](all []T) []T {
-	older := func(a, b T) int {
-		at, bt := a.GetCreationTimestamp(), b.GetCreationTimestamp()
-		return cmp.Or(at.Compare(bt.Time), cmp.Compare(a.GetNamespace(), b.GetNamespace()), cmp.Compare(a.GetName(), b.GetName()))
-	}
-	if slices.IsSortedFunc(all, older) {
+	if isInOrder(all) {
 		return all
 	}
-	return slices.SortedFunc(slices.Values(all), older)
+	return slices.SortedFunc(slices.Values(all), older[T])
+}
+
+func isInOrder[T metav1.Object](all []T) bool { return slices.IsSortedFunc(all, older[T]) }
+
+func older[T metav1.Object](a, b T) int {
+	at, bt := a.GetCreationTimestamp(), b.GetCreationTimestamp()
+	return cmp.Or(at.Compare(bt.Time), cmp.Compare(a.GetNamespace(), b.GetNamespace()), cmp.Compare(a.GetName(), b.GetName()))
 }
 
 // ClassStatus is that of a GatewayClass of ours; ok says that its Gateways are served.

@@ -60,11 +60,12 @@ func (c *compilation) publish(s *subject, at []attachment, rules func(*gateway) 
 // whether its namespace may have them.
 func (c *compilation) within(s *subject, n int) bool {
 	more := max(n-s.counted, 0)
-	if c.paths[s.name.Namespace]+more > ingress.MaxPathsEach {
+	sofar := c.made.count.now(c.known.round)
+	if *sofar+more > ingress.MaxPathsEach {
 		c.made.again = false
 		return false
 	}
-	c.paths[s.name.Namespace] += more
+	*sofar += more
 	s.counted += more
 	c.made.counted = s.counted
 	return true

@@ -22,12 +22,34 @@ type Known struct {
 	routes map[string]*outcomes // by kind
 	asked  map[references.Object]int
 	shared *ingress.Shared
+	counts map[string]*count
 	round  int
+}
+
+// A count is how many matches the routes of a namespace have so far in a compilation.
+type count struct{ paths, round int }
+
+// count is that of a namespace, from nothing in each compilation.
+func (k *Known) count(namespace string) *count {
+	n := k.counts[namespace]
+	if n == nil {
+		n = &count{}
+		k.counts[namespace] = n
+	}
+	return n
+}
+
+// now is the count in this compilation.
+func (n *count) now(round int) *int {
+	if n.round != round {
+		n.paths, n.round = 0, round
+	}
+	return &n.paths
 }
 
 // NewKnown is empty.
 func NewKnown() *Known {
-	return &Known{routes: map[string]*outcomes{}, asked: map[references.Object]int{}, shared: ingress.NewShared()}
+	return &Known{routes: map[string]*outcomes{}, asked: map[references.Object]int{}, counts: map[string]*count{}, shared: ingress.NewShared()}
 }
 
 // Asks says whether what is known of routes depends on an object.
@@ -137,7 +159,8 @@ type outcome struct {
 	attached []*slot // whose listeners count it
 	routes   []placed[*route.Route]
 	streams  []placed[route.Stream]
-	counted  int // matches
+	counted  int // matches, of those of its namespace
+	count    *count
 	backends []ingress.Made
 	policies []policyUse
 	asked    []askedService
@@ -174,7 +197,7 @@ type outcomes struct {
 
 // holds says whether a route becomes what it became.
 func (c *compilation) holds(o *outcome, in *Input) bool {
-	if !o.again || c.paths[o.name.Namespace]+o.counted > ingress.MaxPathsEach {
+	if !o.again || *o.count.now(c.known.round)+o.counted > ingress.MaxPathsEach {
 		return false
 	}
 	for i := range o.asked {
@@ -191,7 +214,6 @@ func eachRoute[T interface {
 	comparable
 	metav1.Object
 }](c *compilation, kind string, all []T, compile func(T)) {
-	all = inOrder(all)
 	k := c.known.routes[kind]
 	if k == nil {
 		k = &outcomes{}
@@ -199,6 +221,10 @@ func eachRoute[T interface {
 	}
 	before, _ := k.objects.([]T)
 	from, to, nowTo := route.Changed(before, all)
+	if !isInOrder(all[max(from-1, 0):min(nowTo+1, len(all))]) { // the rest was
+		all = inOrder(all)
+		from, to, nowTo = route.Changed(before, all)
+	}
 	moved := make(map[types.NamespacedName]int, to-from)
 	for i := from; i < to; i++ {
 		moved[nameOf(before[i])] = i
@@ -218,9 +244,9 @@ func eachRoute[T interface {
 			}
 		}
 		if o != nil && c.holds(o, c.in) {
-			c.paths[o.name.Namespace] += o.counted
+			*o.count.now(c.known.round) += o.counted
 		} else {
-			o = &outcome{name: nameOf(of), again: true}
+			o = &outcome{name: nameOf(of), again: true, count: c.known.count(of.GetNamespace())}
 			c.made = o
 			c.Parsed.Uses()
 			compile(of)
