@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 
 	"k8s.io/client-go/tools/cache"
@@ -63,6 +64,12 @@ func (c *claims) set(name cache.ObjectName, created int64, r Rules, affected map
 	}
 }
 
+// has says whether a Service wants these rules already.
+func (c *claims) has(name cache.ObjectName, created int64, r Rules) bool {
+	was, wants := c.wanted[name]
+	return wants && was.created == created && was.rules.equal(r) || !wants && r.empty()
+}
+
 func (c *claims) compare(front Front, a, b cache.ObjectName) int {
 	x, y := c.wanted[a], c.wanted[b]
 	if own := x.rules.ClusterIPs[front.Addr]; own != y.rules.ClusterIPs[front.Addr] {
@@ -104,6 +111,38 @@ func (c *claims) rules(name cache.ObjectName) (Rules, []loss) {
 
 // empty says that a Service, or a node, has nothing in the kernel.
 func (r Rules) empty() bool { return len(r.Fronts)+len(r.Pools)+len(r.NodeAddresses) == 0 }
+
+// equal says that a Service, or a node, has the same in the kernel, and is as healthy.
+func (r Rules) equal(o Rules) bool {
+	return r.HealthPort == o.HealthPort && r.Local == o.Local && maps.Equal(r.Fronts, o.Fronts) && maps.EqualFunc(r.Pools, o.Pools, Pool.equal) &&
+		maps.Equal(r.ClusterIPs, o.ClusterIPs) && maps.Equal(r.Hairpins, o.Hairpins) && maps.Equal(r.NodeAddresses, o.NodeAddresses)
+}
+
+func (p Pool) equal(o Pool) bool {
+	return p.V6 == o.V6 && p.Affinity == o.Affinity && slices.Equal(p.Endpoints, o.Endpoints) && slices.Equal(p.Ending, o.Ending) && slices.Equal(p.Ranges, o.Ranges)
+}
+
+// of says whether anything of an address family is among the rules.
+func (r Rules) of(v6 bool) bool {
+	for front := range r.Fronts {
+		if front.Addr.Is6() == v6 {
+			return true
+		}
+	}
+	for _, p := range r.Pools {
+		if p.V6 == v6 {
+			return true
+		}
+	}
+	for _, addresses := range []map[netip.Addr]bool{r.ClusterIPs, r.NodeAddresses, r.Hairpins} {
+		for a := range addresses {
+			if a.Is6() == v6 {
+				return true
+			}
+		}
+	}
+	return false
+}
 
 // conflict is what the loser's user reads. A Service of another namespace is
 // not named: who may not read it need not learn of it.

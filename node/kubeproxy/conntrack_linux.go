@@ -43,8 +43,8 @@ func (f *family) forgetFlows(fronts map[Front]Target) {
 	f.metrics.flows.WithLabelValues(f.label()).Observe(time.Since(began).Seconds())
 }
 
-// forgetAllFlows does so after a start: endpoints may have gone meanwhile.
-func (f *family) forgetAllFlows() {
+// udpFronts are all that may have flows.
+func (f *family) udpFronts() map[Front]Target {
 	fronts := map[Front]Target{}
 	for _, r := range f.applied {
 		for front, target := range r.Fronts {
@@ -53,7 +53,7 @@ func (f *family) forgetAllFlows() {
 			}
 		}
 	}
-	f.forgetFlows(fronts)
+	return fronts
 }
 
 // nodePortAddresses are those of this node where node ports are.

@@ -95,16 +95,16 @@ func (m *metrics) observeSync(family string, all bool, began time.Time, err erro
 }
 
 // noteChange counts what waits to be written.
-func (m *metrics) noteChange(o any) {
-	switch o.(type) {
-	case *corev1.Service:
-		m.serviceChanges.Inc()
-		m.servicePending.Inc()
-	case *discoveryv1.EndpointSlice:
-		m.endpointChanges.Inc()
-		m.endpointsPending.Inc()
+func (m *metrics) noteChange(o any, first bool) {
+	changes, pending := m.serviceChanges, m.servicePending
+	if _, ok := o.(*discoveryv1.EndpointSlice); ok {
+		changes, pending = m.endpointChanges, m.endpointsPending
 	}
-	m.queued.SetToCurrentTime()
+	changes.Inc()
+	if !first {
+		pending.Inc()
+		m.queued.SetToCurrentTime()
+	}
 }
 
 // observeTriggers notes how long changes of endpoints took from their cause to

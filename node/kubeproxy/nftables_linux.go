@@ -139,9 +139,17 @@ func (f *family) disconnect() {
 // Apply writes the difference between changes and what was applied before.
 func (k *kernel) Apply(changes map[cache.ObjectName]Rules, all bool) (refused map[cache.ObjectName]error, err error) {
 	refused = map[cache.ObjectName]error{}
-	for _, f := range k.tables {
-		began := time.Now()
-		err := f.apply(changes, all, refused)
+	lists := [len(k.tables)][]change{}
+	order := []int{0, 1}
+	for i, f := range k.tables {
+		lists[i] = f.concerned(changes, all)
+	}
+	// That with most Services last: once its packets find them nothing is left to do, and
+	// the next change waits for nothing.
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(len(lists[a]), len(lists[b])) })
+	for _, i := range order {
+		f, began := k.tables[i], time.Now()
+		err := f.apply(lists[i], all, refused)
 		f.metrics.observeSync(f.label(), all, began, err)
 		if err != nil {
 			f.disconnect()
@@ -157,18 +165,27 @@ type change struct {
 	now Rules
 }
 
+// concerned are the changes that this family has a part in, in order.
+func (f *family) concerned(changes map[cache.ObjectName]Rules, all bool) (list []change) {
+	for key, now := range changes {
+		if now.of(f.v6) || !all && f.applied[key].of(f.v6) {
+			list = append(list, change{key, now})
+		}
+	}
+	slices.SortFunc(list, func(a, b change) int {
+		return cmp.Or(cmp.Compare(a.key.Namespace, b.key.Namespace), cmp.Compare(a.key.Name, b.key.Name))
+	})
+	return list
+}
+
 // apply writes as few transactions as it can. Where there are several, fronts
 // are first taken away from the Services that shall not have them any more, so
 // that it does not matter which transaction gives them to another.
-func (f *family) apply(changes map[cache.ObjectName]Rules, all bool, refused map[cache.ObjectName]error) error {
-	var list, releases []change
-	for key, now := range changes {
-		list = append(list, change{key, now})
-	}
-	slices.SortFunc(list, func(a, b change) int { return cmp.Compare(a.key.String(), b.key.String()) })
+func (f *family) apply(list []change, all bool, refused map[cache.ObjectName]error) error {
 	if all {
 		return f.rebuild(list, refused)
 	}
+	var releases []change
 	batches := f.batches(list)
 	if len(batches) == 1 && f.write(batches[0]) == nil {
 		return f.tidy()

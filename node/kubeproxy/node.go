@@ -98,11 +98,12 @@ func (p *Proxy) planNode() Rules {
 }
 
 // followNode has the rules follow this node's object and the ranges of Services.
-func (p *Proxy) followNode() error {
+// delivered is when what is there at first has reached the queue.
+func (p *Proxy) followNode() (delivered []cache.InformerSynced, err error) {
 	changed := func(any) { p.queue.add(nodeKey) }
-	_, err := p.cidrs.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: changed, DeleteFunc: changed, UpdateFunc: func(_, o any) { changed(o) }})
+	ranges, err := p.cidrs.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: changed, DeleteFunc: changed, UpdateFunc: func(_, o any) { changed(o) }})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	follow := func(old, new *corev1.Node) {
 		if !slices.Equal(primary(old), primary(new)) {
@@ -114,10 +115,13 @@ func (p *Proxy) followNode() error {
 			}
 		}
 	}
-	_, err = p.nodes.AddEventHandler(cache.ResourceEventHandlerFuncs{
+	nodes, err := p.nodes.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(o any) { follow(nil, o.(*corev1.Node)) },
 		UpdateFunc: func(old, new any) { follow(old.(*corev1.Node), new.(*corev1.Node)) },
 		// A node that is deleted while it runs is made again.
 	})
-	return err
+	if err != nil {
+		return nil, err
+	}
+	return []cache.InformerSynced{ranges.HasSynced, nodes.HasSynced}, nil
 }

@@ -148,9 +148,7 @@ func (p *Proxy) Run(ctx context.Context) error {
 		dp = k
 	}
 	defer dp.Close()
-	add := func(o any) {
-		o = informer.Object(o)
-		p.metrics.noteChange(o)
+	pend := func(o any) {
 		switch o := o.(type) {
 		case *corev1.Service:
 			p.queue.add(cache.MetaObjectToName(o))
@@ -160,25 +158,30 @@ func (p *Proxy) Run(ctx context.Context) error {
 			}
 		}
 	}
+	add := func(o any, first bool) {
+		p.metrics.noteChange(o, first)
+		if !first { // else it is among all that are written at the start
+			pend(o)
+		}
+	}
 	update := func(old, new any) {
 		if a, ok := old.(*discoveryv1.EndpointSlice); ok { // a label may have moved it
 			b := new.(*discoveryv1.EndpointSlice)
-			if was, ok := serviceOf(a); ok {
-				p.queue.add(was)
-			}
+			pend(a)
 			if t, ok := triggerOf(b); ok && a.ResourceVersion != b.ResourceVersion {
 				p.queue.addTrigger(t)
 			}
 		}
-		add(new)
+		add(new, false)
 	}
-	handler := cache.ResourceEventHandlerFuncs{AddFunc: add, DeleteFunc: add, UpdateFunc: update}
+	handler := cache.ResourceEventHandlerDetailedFuncs{AddFunc: add, DeleteFunc: func(o any) { add(informer.Object(o), false) }, UpdateFunc: update}
 	for _, inf := range []cache.SharedIndexInformer{p.services, p.slices} {
 		if _, err := inf.AddEventHandler(handler); err != nil {
 			return fmt.Errorf("kube-proxy: %w", err)
 		}
 	}
-	if err := p.followNode(); err != nil {
+	ofNode, err := p.followNode()
+	if err != nil {
 		return fmt.Errorf("kube-proxy: %w", err)
 	}
 	ctx, cancel := context.WithCancel(ctx)
@@ -190,9 +193,10 @@ func (p *Proxy) Run(ctx context.Context) error {
 	if !cache.WaitForCacheSync(ctx.Done(), p.services.HasSynced, p.slices.HasSynced) {
 		return nil
 	}
-	// Without these the rules are less, and follow later.
+	// Without these the rules are less, and follow later. If the node came only when the
+	// first rules are being written, all Services would be planned twice.
 	soon, stop := context.WithTimeout(ctx, nodeWait)
-	cache.WaitForCacheSync(soon.Done(), p.nodes.HasSynced, p.cidrs.HasSynced)
+	cache.WaitForCacheSync(soon.Done(), ofNode...)
 	stop()
 	broadcaster := record.NewBroadcaster(record.WithContext(ctx))
 	defer broadcaster.Shutdown()

@@ -27,9 +27,10 @@ import (
 
 // A notebook is a dataplane that keeps the rules it is given.
 type notebook struct {
-	mu    sync.Mutex
-	rules map[cache.ObjectName]Rules
-	fail  error
+	mu     sync.Mutex
+	rules  map[cache.ObjectName]Rules
+	writes []int // Services of each
+	fail   error
 }
 
 func (n *notebook) Intact() error            { return nil }
@@ -41,6 +42,7 @@ func (n *notebook) Apply(changes map[cache.ObjectName]Rules, all bool) (map[cach
 	if n.fail != nil {
 		return nil, n.fail
 	}
+	n.writes = append(n.writes, len(changes))
 	if all {
 		n.rules = map[cache.ObjectName]Rules{}
 	}
@@ -60,6 +62,12 @@ func (n *notebook) of(name cache.ObjectName) Rules {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.rules[name]
+}
+
+func (n *notebook) written() []int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return slices.Clone(n.writes)
 }
 
 // nodeAndService creates a node in zone a, and a Service with an endpoint for
@@ -90,6 +98,67 @@ func nodeAndService(ctx context.Context, t *testing.T, admin kubernetes.Interfac
 	s, err = admin.DiscoveryV1().EndpointSlices("default").Create(ctx, s, metav1.CreateOptions{})
 	create(err)
 	return node, s
+}
+
+// What is there at the start is written once, and what changes later when it matters to
+// the kernel: a change is not to wait for others that are none.
+func TestProxyWritesWhatChanges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api, stop := apitest.New(t)
+		defer stop()
+		admin := api.Client(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		_, s := nodeAndService(ctx, t, admin)
+		const more = 50
+		for i := range more {
+			if _, err := admin.CoreV1().Services("default").Create(ctx, &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("more-", i)}, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}}}, metav1.CreateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		d := &notebook{}
+		p, err := New(Config{Kube: api.Config(&user.DefaultInfo{Name: "system:kube-proxy"}), NodeName: "n1", Dataplane: d})
+		if err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan error)
+		go func() { done <- p.Run(ctx) }()
+		defer func() {
+			cancel()
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		}()
+		want := []int{more + 3} // and web, kubernetes and the node itself
+		check := func(when string) {
+			t.Helper()
+			time.Sleep(10 * time.Second)
+			synctest.Wait()
+			if got := d.written(); !slices.Equal(got, want) {
+				t.Errorf("%s: %v Services were written, want %v", when, got, want)
+			}
+		}
+		check("at the start")
+		svc, err := admin.CoreV1().Services("default").Get(ctx, "web", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		svc.Spec.PublishNotReadyAddresses = true // the control plane's concern
+		if _, err := admin.CoreV1().Services("default").Update(ctx, svc, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		check("a change that is none here")
+		s.Endpoints[0].Addresses[0] = "10.42.0.9"
+		if _, err := admin.DiscoveryV1().EndpointSlices("default").Update(ctx, s, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		want = append(want, 1)
+		check("another endpoint")
+		if err := admin.CoreV1().Services("default").Delete(ctx, "web", metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		want = append(want, 1)
+		check("deleted")
+	})
 }
 
 // A proxy follows its Node: the zone says which endpoints are near, the address

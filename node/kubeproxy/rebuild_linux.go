@@ -63,6 +63,7 @@ func (f *family) generate(list []change, refused map[cache.ObjectName]error) err
 			return err
 		}
 	}
+	flows := f.udpFronts() // before, so that nothing but their flows is left afterwards
 	f.enter(c)
 	for _, chain := range old.chains {
 		if chain.Hooknum != nil && !f.mine(chain.Name) {
@@ -72,7 +73,7 @@ func (f *family) generate(list []change, refused map[cache.ObjectName]error) err
 	if err := flush(c); err != nil {
 		return fmt.Errorf("use the new rules of nftables table %s: %w", f.name, err)
 	}
-	f.forgetAllFlows()
+	f.forgetFlows(flows) // endpoints may have gone since the process before this one
 	if err := f.sweep(c, old); err != nil {
 		f.disconnect()
 		f.metrics.cleanups.WithLabelValues(f.label()).Inc()

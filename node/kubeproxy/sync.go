@@ -92,38 +92,44 @@ func (y *syncer) sync(ctx context.Context, all bool) error {
 		if svc != nil {
 			created = svc.CreationTimestamp.Unix()
 		}
-		y.claims.set(name, created, rules, changes)
-	}
-	for name := range keys {
-		if _, changed := changes[name]; !changed {
+		// Most of what changes of a Service is of no concern here.
+		if !all && err == nil && y.refused[name] == nil && y.claims.has(name, created, rules) {
 			y.health.retry(name)
+			continue
 		}
+		y.claims.set(name, created, rules, changes)
 	}
 	if len(changes) == 0 && !all {
 		y.pending.written()
+		y.observeTriggers()
 		return nil
 	}
 	for name := range changes {
 		rules, lost := y.claims.rules(name)
 		changes[name] = rules
 		y.recordConflict(name, lost)
+		y.missing.set(name, rules)
 	}
 	bad, err := y.dataplane.Apply(changes, all)
 	if err != nil {
 		return err
 	}
 	y.pending.written()
-	m.observeTriggers(y.triggers)
-	y.triggers = nil
+	y.observeTriggers()
 	for name, err := range bad {
 		refused[name] = err
 	}
 	for name := range changes {
 		y.setAside(ctx, name, refused[name])
-		y.missing.set(name, changes[name])
 		y.health.set(name, changes[name].HealthPort, changes[name].Local)
 	}
 	return nil
+}
+
+// observeTriggers notes that the kernel has what these changes ask for.
+func (y *syncer) observeTriggers() {
+	y.proxy.metrics.observeTriggers(y.triggers)
+	y.triggers = nil
 }
 
 // recordConflict writes an event when a Service loses ports to others, or to
