@@ -108,7 +108,7 @@ func TestSmoke(t *testing.T) {
 		name string
 		run  func(*testing.T, *cluster)
 	}{
-		{"service", service}, {"scale", scale}, {"ingress", ingress}, {"rolling update", rollingUpdate}, {"killed process", killedProcess},
+		{"service", service}, {"scale", scale}, {"ingress", ingress}, {"gRPC", grpcRoute}, {"rolling update", rollingUpdate}, {"killed process", killedProcess},
 		{"logs", logs}, {"exec", execs}, {"attach", attach}, {"port-forward", portForward}, {"cp", cp},
 		{"liveness", liveness}, {"crash loop", crashLoop}, {"server killed", serverKilled},
 	} {
