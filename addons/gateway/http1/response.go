@@ -9,8 +9,9 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
+
+	"knarr/addons/gateway/answer"
 )
 
 // maxGather is how much of an answer is gathered before it is written: the whole of a
@@ -59,24 +60,6 @@ func statusLine(status int) string {
 	return strconv.Itoa(status) + " " + http.StatusText(status)
 }
 
-// now is the second that answers bear as their date.
-var now atomic.Pointer[date]
-
-type date struct {
-	second int64
-	text   string
-}
-
-func dateNow() string {
-	t := time.Now()
-	if d := now.Load(); d != nil && d.second == t.Unix() {
-		return d.text
-	}
-	d := &date{t.Unix(), t.UTC().Format(http.TimeFormat)}
-	now.Store(d)
-	return d.text
-}
-
 // WriteHeader is of http.ResponseWriter.
 func (r *response) WriteHeader(status int) {
 	if r.wroteHead {
@@ -115,7 +98,7 @@ func (r *response) WriteHeader(status int) {
 	r.appendHead(status, h)
 	out := r.w.out
 	if _, ok := h["Date"]; !ok {
-		out = append(append(append(out, "Date: "...), dateNow()...), "\r\n"...)
+		out = append(append(append(out, "Date: "...), answer.Date()...), "\r\n"...)
 	}
 	if r.chunked {
 		out = append(out, "Transfer-Encoding: chunked\r\n"...)

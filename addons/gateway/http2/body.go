@@ -23,7 +23,7 @@ func (b *body) Read(p []byte) (int, error) {
 	}
 	if b.expects && len(st.in) == st.from && st.inEnd == nil {
 		b.expects = false
-		if !st.answer.sentHead { // a few bytes, which need not wait as answers do
+		if !st.answer.Sent() { // a few bytes, which need not wait as answers do
 			c.appendBlock(st.id, appendStatus(nil, 100), false)
 			c.mu.Unlock()
 			c.flush()

@@ -49,7 +49,7 @@ type stream struct {
 	arrived              sync.Cond
 }
 
-var streams = sync.Pool{New: func() any { return &stream{header: http.Header{}, answer: response{header: http.Header{}}} }}
+var streams = sync.Pool{New: func() any { return &stream{header: http.Header{}} }}
 
 // abort ends what waits for the stream. mu is held.
 func (st *stream) abort(err error) {
@@ -150,14 +150,13 @@ func (c *conn) serveStream(st *stream) {
 // release lets another request use the stream's memory.
 func (st *stream) release() {
 	clear(st.header)
-	in, answer, values := st.in[:0], st.answer.header, st.values[:0]
+	in, values := st.in[:0], st.values[:0]
 	if cap(in) > 16<<10 {
 		in = nil
 	}
-	clear(answer)
-	buf, block := st.answer.buf[:0], st.answer.block[:0]
-	*st = stream{header: st.header, in: in, values: values, cookies: st.cookies[:0]}
-	st.answer.header, st.answer.buf, st.answer.block = answer, buf, block
+	st.answer.Reset()
+	answer := response{Answer: st.answer.Answer, block: st.answer.block[:0]}
+	*st = stream{header: st.header, in: in, values: values, cookies: st.cookies[:0], answer: answer}
 	streams.Put(st)
 }
 
@@ -363,7 +362,7 @@ func (c *conn) consume(st *stream, n int64) (update bool) {
 func (st *stream) end(whole bool) {
 	c := st.c
 	if whole {
-		st.answer.finish()
+		_ = st.answer.Finish() // it is asked for below
 	}
 	c.mu.Lock()
 	if st.body != nil {
@@ -372,7 +371,7 @@ func (st *stream) end(whole bool) {
 	if st.failed == nil {
 		c.canceled = max(c.canceled-1, 0)
 		switch {
-		case !whole || st.answer.failed != nil:
+		case !whole || st.answer.Failed() != nil:
 			c.appendReset(st.id, http2.ErrCodeInternal)
 		case !st.half:
 			c.appendReset(st.id, http2.ErrCodeNo) // the rest of the body is not wanted

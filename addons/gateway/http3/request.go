@@ -30,7 +30,7 @@ func (c *conn) serveRequest(st *quic.Stream) {
 	if wrong == tooLarge {
 		st.CancelRead(quic.StreamErrorCode(excessiveLoad))
 		answer := newResponse(st, false)
-		if answer.WriteHeader(http.StatusRequestHeaderFieldsTooLarge); answer.finish() == nil {
+		if answer.WriteHeader(http.StatusRequestHeaderFieldsTooLarge); answer.Finish() == nil {
 			why = noError
 		}
 		return
@@ -45,7 +45,7 @@ func (c *conn) serveRequest(st *quic.Stream) {
 	if body, ok := request.Body.(*body); ok {
 		body.answer, body.request = answer, request
 	}
-	if !answer.serve(c.server.config.Handler, request) || answer.finish() != nil {
+	if !answer.serve(c.server.config.Handler, request) || answer.Finish() != nil {
 		why = internalError
 	}
 }

@@ -2,7 +2,7 @@ package http3
 
 import (
 	"bytes"
-	"errors"
+	"iter"
 	"net/http"
 	"strconv"
 	"strings"
@@ -11,23 +11,15 @@ import (
 
 	"github.com/quic-go/qpack"
 	"github.com/quic-go/quic-go"
-)
 
-// maxGather is how much of an answer is gathered before it is written.
-const maxGather = 16 << 10
+	"knarr/addons/gateway/answer"
+)
 
 // A response is the answer to a request. Its head leaves together with the first bytes.
 type response struct {
-	st       *quic.Stream
-	header   http.Header
-	isHead   bool // of a HEAD request
-	status   int  // 0 until there is one
-	bodyless bool
-	length   int64
-	written  int64
-	out, buf []byte // the head until it is sent; what was gathered of the body
-	failed   error
-	finished bool
+	answer.Answer
+	st   *quic.Stream
+	head []byte // until it is sent
 
 	mu       sync.Mutex
 	answered bool // the head was sent
@@ -35,92 +27,57 @@ type response struct {
 }
 
 func newResponse(st *quic.Stream, isHead bool) *response {
-	return &response{st: st, header: http.Header{}, isHead: isHead, length: -1}
+	r := &response{st: st}
+	r.Start(r, http.Header{}, isHead)
+	return r
 }
 
-// Header is of http.ResponseWriter.
-func (r *response) Header() http.Header { return r.header }
-
-// WriteHeader is of http.ResponseWriter.
-func (r *response) WriteHeader(status int) {
-	if r.status != 0 || status == http.StatusSwitchingProtocols {
-		return
-	}
-	if status >= 100 && status < 200 {
-		r.send(appendFields(nil, status, r.header), nil)
-		return
-	}
-	r.status = status
-	r.bodyless = r.isHead || status == http.StatusNoContent || status == http.StatusNotModified
-	if v := r.header["Content-Length"]; len(v) > 0 {
-		n, err := strconv.ParseInt(v[0], 10, 64)
-		if err != nil || n < 0 || len(v) > 1 {
-			delete(r.header, "Content-Length")
-		} else {
-			r.length = n
-		}
-	}
-	if _, ok := r.header["Date"]; !ok {
-		r.header["Date"] = []string{time.Now().UTC().Format(http.TimeFormat)}
-	}
-	r.out = appendFields(r.out, status, r.header)
+// Informational is of answer.Wire.
+func (r *response) Informational(status int, h http.Header) {
+	_ = r.write(appendFields(nil, status, h)) // what follows fails too
 }
 
-var (
-	errTooMuch   = errors.New("more of a body than its length")
-	errTooLittle = errors.New("less of a body than its length")
-)
-
-// Write is of http.ResponseWriter.
-func (r *response) Write(b []byte) (int, error) {
-	if r.status == 0 {
-		r.WriteHeader(http.StatusOK)
+// Head is of answer.Wire.
+func (r *response) Head(status int, h http.Header) {
+	if _, ok := h["Date"]; !ok {
+		h["Date"] = []string{answer.Date()}
 	}
-	switch {
-	case r.failed != nil:
-		return 0, r.failed
-	case r.bodyless || len(b) == 0:
-		return len(b), nil
-	case r.length >= 0 && r.written+int64(len(b)) > r.length:
-		return 0, errTooMuch
-	}
-	r.written += int64(len(b))
-	if len(r.buf)+len(b) > maxGather {
-		r.Flush()
-	}
-	if len(b) <= maxGather {
-		r.buf = append(r.buf, b...)
-	} else {
-		r.send(nil, b)
-	}
-	return len(b), r.failed
+	r.head = appendFields(r.head, status, h)
 }
 
-// Flush is of http.Flusher.
-func (r *response) Flush() {
-	if r.status == 0 {
-		r.WriteHeader(http.StatusOK)
-	}
-	if head := r.out; len(head) > 0 || len(r.buf) > 0 {
-		if len(head) > 0 {
-			r.unbound()
-		}
-		r.send(head, r.buf)
-		r.out, r.buf = nil, r.buf[:0]
-	}
-}
-
-// send writes frames that are ready, and data in one of its own. The client must take some
-// of it in stallTime.
-func (r *response) send(ready, data []byte) {
-	if r.failed != nil {
-		return
+// Send is of answer.Wire.
+func (r *response) Send(data []byte, first, end bool) error {
+	ready := r.head
+	if r.head = nil; first {
+		r.unbound()
 	}
 	if len(data) > 0 {
 		ready = append(appendHead(ready, frameData, len(data)), data...)
 	}
+	if len(ready) > 0 {
+		if err := r.write(ready); err != nil {
+			return err
+		}
+	}
+	if end {
+		return r.st.Close()
+	}
+	return nil
+}
+
+// Trailer is of answer.Wire.
+func (r *response) Trailer(fields iter.Seq2[string, string]) error {
+	if err := r.write(appendFrame(nil, 0, fields)); err != nil {
+		return err
+	}
+	return r.st.Close()
+}
+
+// write writes frames. The client must take some of it in stallTime.
+func (r *response) write(frames []byte) error {
 	_ = r.st.SetWriteDeadline(time.Now().Add(stallTime))
-	_, r.failed = r.st.Write(ready)
+	_, err := r.st.Write(frames)
+	return err
 }
 
 // goOn tells a client that waits to send its body.
@@ -153,54 +110,30 @@ func (r *response) unbound() {
 	}
 }
 
-// finish completes the answer, by its trailer if it has one.
-func (r *response) finish() error {
-	if r.status == 0 {
-		r.header["Content-Length"] = []string{"0"}
-		r.WriteHeader(http.StatusOK)
-	}
-	r.Flush()
-	if r.length >= 0 && !r.bodyless && r.written != r.length && r.failed == nil {
-		r.failed = errTooLittle
-	}
-	if trailer := r.trailer(); len(trailer) > 0 {
-		r.send(appendFields(nil, 0, trailer), nil)
-	}
-	if r.failed == nil {
-		r.finished = true
-		r.failed = r.st.Close()
-	}
-	return r.failed
-}
-
-// trailer are the fields after the body.
-func (r *response) trailer() http.Header {
-	var t http.Header
-	add := func(name string, values []string) {
-		if t == nil {
-			t = http.Header{}
-		}
-		t[name] = values
-	}
-	for name, values := range r.header {
-		if name, ok := strings.CutPrefix(name, http.TrailerPrefix); ok {
-			add(name, values)
-		}
-	}
-	for _, list := range r.header["Trailer"] {
-		for name := range strings.SplitSeq(list, ",") {
-			name = http.CanonicalHeaderKey(strings.TrimSpace(name))
-			if values := r.header[name]; r.header[http.TrailerPrefix+name] == nil && len(values) > 0 {
-				add(name, values)
-			}
-		}
-	}
-	return t
-}
-
 // appendFields appends a frame of fields, but those that belong to HTTP/1.1's connections
 // and those of the trailer. A status of 0 is a trailer's.
 func appendFields(b []byte, status int, h http.Header) []byte {
+	return appendFrame(b, status, func(yield func(name, value string) bool) {
+		for name, values := range h {
+			switch name {
+			case "Connection", "Keep-Alive", "Proxy-Connection", "Transfer-Encoding", "Upgrade":
+				continue
+			}
+			if strings.HasPrefix(name, http.TrailerPrefix) {
+				continue
+			}
+			for _, v := range values {
+				if !yield(name, v) {
+					return
+				}
+			}
+		}
+	})
+}
+
+// appendFrame appends a frame of fields, but what is none: a name that is no token, an end
+// of a line in a value.
+func appendFrame(b []byte, status int, fields iter.Seq2[string, string]) []byte {
 	var block bytes.Buffer
 	encoder := qpack.NewEncoder(&block)
 	write := func(name, value string) {
@@ -209,19 +142,9 @@ func appendFields(b []byte, status int, h http.Header) []byte {
 	if status != 0 {
 		write(":status", strconv.Itoa(status))
 	}
-	for name, values := range h {
-		switch name {
-		case "Connection", "Keep-Alive", "Proxy-Connection", "Transfer-Encoding", "Upgrade":
-			continue
-		}
-		lower := strings.ToLower(name)
-		if strings.HasPrefix(name, http.TrailerPrefix) || !validName(lower) {
-			continue
-		}
-		for _, v := range values {
-			if !strings.ContainsAny(v, "\r\n\x00") {
-				write(lower, v)
-			}
+	for name, value := range fields {
+		if lower := strings.ToLower(name); validName(lower) && !strings.ContainsAny(value, "\r\n\x00") {
+			write(lower, value)
 		}
 	}
 	return append(appendHead(b, frameHeaders, block.Len()), block.Bytes()...)
