@@ -30,10 +30,13 @@ func changeLive(ctx context.Context) (p50, p99 float64, err error) {
 	}()
 	port := freePort()
 	at := fmt.Sprintf("127.0.0.1:%d", port)
-	config := func(n int) *route.Config {
-		routes := manyRoutes(manyChanges)
-		routes[1+n%manyChanges].Rules = []route.Rule{{Filters: route.Filters{Redirect: &route.Redirect{Location: fmt.Sprint("/", n)}}}}
-		return &route.Config{Backends: map[string]route.Backend{"backend": {}}, Listeners: []route.Listener{{Name: "http", Protocol: route.HTTP,
+	routes, backends := manyRoutes(manyChanges), map[string]route.Backend{"backend": {}}
+	config := func(n int) *route.Config { // the other routes are the very same, as of a compilation
+		changed := *routes[1+n%manyChanges]
+		changed.Rules = []route.Rule{{Filters: route.Filters{Redirect: &route.Redirect{Location: fmt.Sprint("/", n)}}}}
+		routes = slices.Clone(routes)
+		routes[1+n%manyChanges] = &changed
+		return &route.Config{Backends: backends, Listeners: []route.Listener{{Name: "http", Protocol: route.HTTP,
 			Addresses: []netip.Addr{netip.MustParseAddr("127.0.0.1")}, Port: uint16(port), PublicPort: 80, Routes: routes}}}
 	}
 	client := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
