@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"knarr/internal/need"
@@ -219,6 +220,25 @@ var cases = []testCase{
 			r.start()
 			r.ask(question{from: "client", to: nodeOut + ":30080", endpoints: here}, "")
 			r.ask(question{from: "here", to: "10.43.0.7:80", endpoints: here}, "")
+		},
+	},
+	{
+		name: "another range of Services", service: service(), endpoints: both,
+		then: func(r *rig, _ *corev1.Service) {
+			// Somebody outside has an address of the range, and keeps it.
+			r.spaces["client"](func() { up(r.t, "lo", "10.44.0.9/32"); echo(r.t, "10.44.0.9:80", "outside") })
+			outside := question{from: "node", to: "10.44.0.9:80", endpoints: []string{"outside"}}
+			r.ask(outside, "")
+			ranges, ctx := r.api.NetworkingV1().ServiceCIDRs(), context.Background()
+			if _, err := ranges.Create(ctx, &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: "more"}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{"10.44.0.0/16"}}}, metav1.CreateOptions{}); err != nil {
+				r.t.Fatal(err)
+			}
+			r.ask(question{from: "node", to: "10.44.0.9:80"}, "")
+			if err := ranges.Delete(ctx, "more", metav1.DeleteOptions{}); err != nil {
+				r.t.Fatal(err)
+			}
+			r.ask(outside, "")
+			r.ask(question{from: "here", to: "10.43.0.7:80", endpoints: everywhere}, "")
 		},
 	},
 	{
