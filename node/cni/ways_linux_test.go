@@ -135,6 +135,37 @@ func reach(t *testing.T, a, b *host) (seen []string, err error) {
 	return seen, err
 }
 
+// listen takes a copy of all that passes a host's cable until what it returns is called.
+func (h *host) listen(t *testing.T) (heard func() string) {
+	t.Helper()
+	var s int
+	var err error
+	h.do(func() {
+		var link netlink.Link
+		if link, err = netlink.LinkByName("eth0"); err != nil {
+			return
+		}
+		const every = unix.ETH_P_ALL>>8 | unix.ETH_P_ALL&0xff<<8 // as the network orders bytes
+		if s, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, every); err == nil {
+			err = unix.Bind(s, &unix.SockaddrLinklayer{Protocol: every, Ifindex: link.Attrs().Index})
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func() string {
+		defer unix.Close(s)
+		var all []byte
+		for b := make([]byte, 1<<16); ; {
+			n, _, err := unix.Recvfrom(s, b, unix.MSG_DONTWAIT)
+			if err != nil {
+				return string(all)
+			}
+			all = append(all, b[:n]...)
+		}
+	}
+}
+
 // reaches is reach, again if need be: a neighbour's answer may be lost while its link comes
 // up, and the kernel asks once a second.
 func reaches(t *testing.T, a, b *host) (seen []string, err error) {
@@ -267,8 +298,12 @@ func testWays(t *testing.T, cases []waysCase) {
 				apply(a, b.peer("b"), away)
 				apply(b, a.peer("a"))
 			}
+			wire := a.listen(t)
 			if seen, err := reaches(t, a, b); err != nil || !slices.Equal(seen, c.seen) {
 				t.Errorf("b saw %q, %v, want %s", seen, err, c.seen)
+			}
+			if open := strings.Contains(wire(), c.seen[0]); open == (c.backend == WireGuard) {
+				t.Errorf("what b says can be read on the wire: %t", open)
 			}
 			all := func(held string) (n int) {
 				for _, r := range away.ranges {
