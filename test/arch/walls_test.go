@@ -54,6 +54,7 @@ var walls = []wall{
 	{below("k8s.io/client-go/util/workqueue"), []string{"internal/controller", "controlplane/controllermanager", "controlplane/scheduler", "node/kubelet"},
 		"queues belong to the reconcile engine"},
 	{below(module + "internal/apitest"), nil, "the API server of tests is for tests"},
+	{below(module + "internal/sctptest"), nil, "sockets of SCTP are for tests"},
 	{below("testing"), []string{"internal/apitest", "controlplane/apiserver/storage/storagetest", "node/kubelet/fakecri", "node/kubelet/podtest", "node/kubelet/deviceplugin/plugintest", "node/kubelet/shutdown/logindtest", "test"}, "tests stay out of the program"},
 }
 

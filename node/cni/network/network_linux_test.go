@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"knarr/internal/need"
+	"knarr/internal/sctptest"
 )
 
 // netspace is a network namespace with a thread in it.
@@ -78,16 +79,7 @@ func (ns *netspace) serve(t *testing.T, addr string) {
 			return err
 		}
 		t.Cleanup(func() { l.Close() })
-		go func() {
-			for {
-				c, err := l.Accept()
-				if err != nil {
-					return
-				}
-				io.WriteString(c, c.RemoteAddr().(*net.TCPAddr).IP.String())
-				c.Close()
-			}
-		}()
+		go greet(l)
 		p, err := net.ListenPacket("udp", addr)
 		if err != nil {
 			return err
@@ -107,6 +99,18 @@ func (ns *netspace) serve(t *testing.T, addr string) {
 	}))
 }
 
+// greet answers each connection with the address it seems to come from.
+func greet(l net.Listener) {
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		io.WriteString(c, c.RemoteAddr().(*net.TCPAddr).IP.String())
+		c.Close()
+	}
+}
+
 // ask gives the address the server at addr sees.
 func (ns *netspace) ask(network, addr string) (seen string, err error) {
 	return ns.askFrom(nil, network, addr)
@@ -115,7 +119,13 @@ func (ns *netspace) ask(network, addr string) (seen string, err error) {
 // askFrom asks from an address of the client's own.
 func (ns *netspace) askFrom(local net.Addr, network, addr string) (seen string, err error) {
 	err = ns.do(func() error {
-		c, err := (&net.Dialer{Timeout: 5 * time.Second, LocalAddr: local}).Dial(network, addr)
+		var c net.Conn
+		var err error
+		if network == "sctp" {
+			c, err = sctptest.Dial(addr, 5*time.Second)
+		} else {
+			c, err = (&net.Dialer{Timeout: 5 * time.Second, LocalAddr: local}).Dial(network, addr)
+		}
 		if err != nil {
 			return err
 		}
@@ -316,6 +326,49 @@ func (w *world) testConnections(t *testing.T, a, b *netspace, b4, b6 string) {
 	node := &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1)}
 	if got, err := w.node.askFrom(node, "tcp", "127.0.0.1:9091"); err != nil || got != "192.0.2.1" {
 		t.Errorf("loopback from another address of the node: %q, %v", got, err)
+	}
+}
+
+// TestHostPortSCTP: beside those of TCP and UDP with the same number.
+func TestHostPortSCTP(t *testing.T) {
+	need.Root(t)
+	sctptest.Need(t)
+	w := newWorld(t)
+	port := []PortMapping{{HostPort: 8080, ContainerPort: 80, Protocol: "sctp"}, {HostPort: 8080, ContainerPort: 81, Protocol: "tcp"}}
+	pod, v4, v6 := w.add(t, "aaaa", port...)
+	other, other4, other6 := w.add(t, "bbbb")
+	pod.serve(t, ":81")
+	must(t, pod.do(func() error {
+		l, err := sctptest.Listen("[::]:80")
+		if err == nil {
+			t.Cleanup(func() { l.Close() })
+			go greet(l)
+		}
+		return err
+	}))
+	for _, c := range []struct {
+		from          *netspace
+		network, addr string
+		want          string
+	}{
+		{w.outside, "sctp", "192.0.2.1:8080", "192.0.2.2"},
+		{w.outside, "sctp", "[2001:db8::1]:8080", "2001:db8::2"},
+		{w.outside, "tcp", "192.0.2.1:8080", "192.0.2.2"},
+		{w.node, "sctp", "192.0.2.1:8080", "192.0.2.1"},
+		{other, "sctp", "192.0.2.1:8080", other4},
+		{other, "sctp", v4 + ":80", other4},
+		{other, "sctp", "[" + v6 + "]:80", other6},
+		{pod, "sctp", "192.0.2.1:8080", "10.9.1.1"},
+	} {
+		if got, err := c.from.ask(c.network, c.addr); err != nil || got != c.want {
+			t.Errorf("%s %s: server sees %q, %v; want %q", c.network, c.addr, got, err, c.want)
+		}
+	}
+	if out, code := w.command(t, "DEL", "aaaa", nil, port...); code != 0 {
+		t.Fatalf("DEL: %s", out)
+	}
+	if got, err := w.outside.ask("sctp", "192.0.2.1:8080"); err == nil {
+		t.Errorf("host port after DEL: server sees %q", got)
 	}
 }
 
