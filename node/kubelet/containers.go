@@ -2,6 +2,7 @@ package kubelet
 
 import (
 	"maps"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -96,6 +97,21 @@ func (w *worker) messages() map[string]string {
 		}
 	}
 	return out
+}
+
+// settled is the pod without containers that are made and about to be started: a start
+// is one step for those who watch, as upstream's is. Otherwise a restart would be
+// counted while the status still shows how the container before it ended.
+func (w *worker) settled() *runtimestate.Pod {
+	starting := func(c *runtimestate.Container) bool {
+		return c.State == cri.ContainerState_CONTAINER_CREATED && w.busy(opKey{kind: opStart, of: c.Name()})
+	}
+	if !slices.ContainsFunc(w.observed.Containers, starting) {
+		return w.observed
+	}
+	v := *w.observed
+	v.Containers = slices.DeleteFunc(slices.Clone(v.Containers), starting)
+	return &v
 }
 
 // replacing says whether a container whose definition changed is on its way

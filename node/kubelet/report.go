@@ -102,7 +102,7 @@ func (w *worker) statusTerminal() bool {
 
 func (w *worker) statusInput() podstatus.Input {
 	in := podstatus.Input{
-		Pod: w.pod, Old: w.last, Observed: w.observed, Waiting: w.waits(), Messages: w.messages(),
+		Pod: w.pod, Old: w.last, Observed: w.settled(), Waiting: w.waits(), Messages: w.messages(),
 		Terminal:    w.statusTerminal(),
 		RuntimeName: w.k.runtimeName(), PodIPs: w.podIPs(), Now: time.Now(),
 		Started: w.k.started, Ready: w.k.ready, Resize: w.resizeCondition,
