@@ -4,6 +4,9 @@ import (
 	"testing"
 
 	networkingv1 "k8s.io/api/networking/v1"
+
+	"knarr/internal/need"
+	"knarr/internal/sctptest"
 )
 
 // podsOf adds pods to the index and to the segment.
@@ -70,6 +73,52 @@ func TestKernel(t *testing.T) {
 	l.write(false)
 	s.want("a", toB(true))
 	l.nothingLeft()
+}
+
+// TestSCTP is what upstream asks of policies for SCTP: by default, by port, by peer.
+func TestSCTP(t *testing.T) {
+	need.Root(t)
+	sctptest.Need(t)
+	s := newSegment(t)
+	l := newLive(t)
+	l.podsOf(s, threePods())
+	must(t, s.in("b", func() error {
+		for _, port := range []string{"80", "81"} {
+			listener, err := sctptest.Listen("[::]:" + port)
+			if err != nil {
+				return err
+			}
+			s.answer(listener)
+		}
+		return nil
+	}))
+	l.write(true)
+	toB := func(ok80, ok81 bool) map[string]bool {
+		return map[string]bool{"sctp 10.42.0.11:80": ok80, "sctp [fd42::11]:80": ok80, "sctp 10.42.0.11:81": ok81, "sctp [fd42::11]:81": ok81}
+	}
+	s.want("a", toB(true, true))
+	kept, err := s.dial("a", "sctp", "10.42.0.11:80", surely)
+	must(t, err)
+	defer kept.Close()
+	l.policy("x", "deny", ingress(selects("pod", "b")))
+	l.write(false)
+	s.want("a", toB(false, false))
+	if !echo(kept, surely) {
+		t.Error("an association from before the policy was cut off")
+	}
+	for _, by := range []networkingv1.NetworkPolicyPort{port(sctp, 81), port(sctp, "serve-81-sctp"), port(sctp, 81, 90)} {
+		l.policy("x", "deny", ingress(selects("pod", "b"), networkingv1.NetworkPolicyIngressRule{Ports: []networkingv1.NetworkPolicyPort{by}}))
+		l.write(false)
+		s.want("a", toB(false, true))
+	}
+	l.policy("x", "deny", ingress(selects("pod", "b"), networkingv1.NetworkPolicyIngressRule{Ports: []networkingv1.NetworkPolicyPort{port(tcp, 80)}}))
+	l.write(false)
+	s.want("a", toB(false, false))
+	s.want("a", map[string]bool{"tcp 10.42.0.11:80": true})
+	l.policy("x", "deny", ingress(selects("pod", "b"), from(peer(selects("pod", "a"), selects("ns", "x")))))
+	l.write(false)
+	s.want("a", toB(true, true))
+	s.want("c", toB(false, false))
 }
 
 // nothingLeft says what chains and sets no policy needs.

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"runtime"
+	"strings"
 	"testing"
 	"time"
 
@@ -18,6 +19,7 @@ import (
 
 	"knarr/internal/need"
 	"knarr/internal/run"
+	"knarr/internal/sctptest"
 )
 
 // A segment is a node with pods, as the pod network makes them: each has its
@@ -120,16 +122,7 @@ func (s *segment) attach(name string, addrs ...string) {
 func (s *segment) serve(port int) {
 	l, err := net.Listen("tcp", fmt.Sprintf(":%d", port))
 	must(s.t, err)
-	s.t.Cleanup(func() { l.Close() })
-	run.Go("serve", func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			run.Go("echo", func() { defer c.Close(); _, _ = io.Copy(c, c) })
-		}
-	})
+	s.answer(l)
 	u, err := net.ListenPacket("udp", fmt.Sprintf(":%d", port))
 	must(s.t, err)
 	s.t.Cleanup(func() { u.Close() })
@@ -141,6 +134,20 @@ func (s *segment) serve(port int) {
 				return
 			}
 			_, _ = u.WriteTo(b[:n], from)
+		}
+	})
+}
+
+// answer sends back what connections bring.
+func (s *segment) answer(l net.Listener) {
+	s.t.Cleanup(func() { l.Close() })
+	run.Go("serve", func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			run.Go("echo", func() { defer c.Close(); _, _ = io.Copy(c, c) })
 		}
 	})
 }
@@ -165,7 +172,11 @@ const soon, surely = 300 * time.Millisecond, 5 * time.Second
 // dial connects from a pod.
 func (s *segment) dial(pod, network, to string, wait time.Duration) (c net.Conn, err error) {
 	return c, s.in(pod, func() error {
-		c, err = net.DialTimeout(network, to, wait)
+		if network == "sctp" {
+			c, err = sctptest.Dial(to, wait)
+		} else {
+			c, err = net.DialTimeout(network, to, wait)
+		}
 		return err
 	})
 }
@@ -199,7 +210,8 @@ func (s *segment) want(pod string, answers map[string]bool) {
 		if want {
 			wait = surely
 		}
-		if got := s.reaches(pod, to[:3], to[4:], wait); got != want {
+		network, address, _ := strings.Cut(to, " ")
+		if got := s.reaches(pod, network, address, wait); got != want {
 			s.t.Errorf("%s to %s: answered %v, want %v", pod, to, got, want)
 		}
 	}
