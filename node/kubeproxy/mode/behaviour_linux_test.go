@@ -26,6 +26,7 @@ import (
 
 	"knarr/internal/apitest"
 	"knarr/internal/need"
+	"knarr/internal/sctptest"
 	"knarr/node/kubeproxy"
 )
 
@@ -94,6 +95,9 @@ func behaviour(t *testing.T, name string) {
 			}
 			r := *r
 			r.t = t
+			if c.sctp {
+				r.serveSCTP()
+			}
 			svc := c.service()
 			r.serve(svc, c.endpoints)
 			for _, q := range c.asked {
@@ -121,6 +125,7 @@ type testCase struct {
 	endpoints []discoveryv1.Endpoint
 	asked     []question
 	then      func(*rig, *corev1.Service)
+	sctp      bool // endpoints answer by SCTP too
 	// except says why a mode does not do this, client that one shows another client.
 	except map[string]string
 	client map[string]string
@@ -152,6 +157,11 @@ func endpoint(addr, node string, ready bool) discoveryv1.Endpoint {
 }
 
 var both = []discoveryv1.Endpoint{endpoint(podHere, "n1", true), endpoint(podThere, "n2", true)}
+
+// sctp is a port beside that of TCP, of the same numbers.
+func sctp(s *corev1.ServiceSpec) {
+	s.Ports = append(s.Ports, corev1.ServicePort{Name: "sctp", Protocol: corev1.ProtocolSCTP, Port: 80, NodePort: 30080})
+}
 
 func nodePort(s *corev1.ServiceSpec)     { s.Type = corev1.ServiceTypeNodePort }
 func loadBalancer(s *corev1.ServiceSpec) { s.Type = corev1.ServiceTypeLoadBalancer }
@@ -297,20 +307,7 @@ func echo(t *testing.T, addr, name string) {
 		return
 	}
 	t.Cleanup(func() { l.Close(); u.Close() })
-	say := func(from net.Addr) []byte {
-		host, _, _ := net.SplitHostPort(from.String())
-		return []byte(name + " " + host)
-	}
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			_, _ = c.Write(say(c.RemoteAddr()))
-			c.Close()
-		}
-	}()
+	go greet(l, name)
 	go func() {
 		b := make([]byte, 100)
 		for {
@@ -318,9 +315,42 @@ func echo(t *testing.T, addr, name string) {
 			if err != nil {
 				return
 			}
-			_, _ = u.WriteTo(say(from), from)
+			_, _ = u.WriteTo(greeting(name, from), from)
 		}
 	}()
+}
+
+// greet answers each connection with a name and the client's address.
+func greet(l net.Listener, name string) {
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		_, _ = c.Write(greeting(name, c.RemoteAddr()))
+		c.Close()
+	}
+}
+
+func greeting(name string, from net.Addr) []byte {
+	host, _, _ := net.SplitHostPort(from.String())
+	return []byte(name + " " + host)
+}
+
+// serveSCTP has the pods answer by SCTP while the test lasts.
+func (r *rig) serveSCTP() {
+	sctptest.Need(r.t)
+	for space, addr := range map[string]string{"here": podHere, "there": podThere} {
+		r.spaces[space](func() {
+			l, err := sctptest.Listen(addr + ":8080")
+			if err != nil {
+				r.t.Error(err)
+				return
+			}
+			r.t.Cleanup(func() { l.Close() })
+			go greet(l, space)
+		})
+	}
 }
 
 // serve makes a Service and its endpoints.
@@ -347,6 +377,7 @@ func slice(eps []discoveryv1.Endpoint) *discoveryv1.EndpointSlice {
 		Ports: []discoveryv1.EndpointPort{
 			{Name: new("tcp"), Protocol: new(corev1.ProtocolTCP), Port: new(int32(8080))},
 			{Name: new("udp"), Protocol: new(corev1.ProtocolUDP), Port: new(int32(8080))},
+			{Name: new("sctp"), Protocol: new(corev1.ProtocolSCTP), Port: new(int32(8080))},
 		},
 	}
 }
@@ -433,7 +464,11 @@ func connect(q question) (map[answer]int, error) {
 }
 
 func once(q question) (string, error) {
-	c, err := net.DialTimeout(q.protocol, q.to, 500*time.Millisecond)
+	dial := func(to string, wait time.Duration) (net.Conn, error) { return net.DialTimeout(q.protocol, to, wait) }
+	if q.protocol == "sctp" {
+		dial = sctptest.Dial
+	}
+	c, err := dial(q.to, 500*time.Millisecond)
 	if err != nil {
 		return "", err
 	}

@@ -95,6 +95,24 @@ var cases = []testCase{
 		},
 	},
 	{
+		name: "SCTP", service: service(nodePort, sctp), endpoints: both, sctp: true,
+		except: map[string]string{"userspace": "it carries connections of TCP and UDP"},
+		asked: []question{
+			{from: "here", protocol: "sctp", to: "10.43.0.7:80", endpoints: everywhere},
+			{from: "node", protocol: "sctp", to: "10.43.0.7:80", endpoints: everywhere},
+			{from: "client", protocol: "sctp", to: nodeOut + ":30080", endpoints: everywhere},
+			{from: "here", protocol: "sctp", to: nodeOut + ":30080", endpoints: everywhere},
+			{from: "here", protocol: "sctp", to: "10.43.0.7:53"}, // of UDP
+			{from: "here", to: "10.43.0.7:80", endpoints: everywhere},
+		},
+		then: func(r *rig, _ *corev1.Service) {
+			r.move(both[1])
+			r.ask(question{from: "here", protocol: "sctp", to: "10.43.0.7:80", endpoints: []string{"there"}, client: podHere}, "")
+			r.move()
+			r.ask(question{from: "here", protocol: "sctp", to: "10.43.0.7:80"}, "")
+		},
+	},
+	{
 		name: "external address", service: service(func(s *corev1.ServiceSpec) { s.ExternalIPs = []string{"192.0.2.7"} }), endpoints: both,
 		asked: []question{
 			{from: "client", to: "192.0.2.7:80", endpoints: everywhere},
@@ -224,6 +242,7 @@ var cases = []testCase{
 	},
 	{
 		name: "another range of Services", service: service(), endpoints: both,
+		except: map[string]string{"ipvs": "what goes to an address of a range that no Service has leaves the node, as with upstream's"},
 		then: func(r *rig, _ *corev1.Service) {
 			// Somebody outside has an address of the range, and keeps it.
 			r.spaces["client"](func() { up(r.t, "lo", "10.44.0.9/32"); echo(r.t, "10.44.0.9:80", "outside") })
