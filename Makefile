@@ -263,7 +263,7 @@ nodes: build test-deps
 
 # vm boots Debian's kernel in QEMU and tests knarr there. The kernel's package is
 # only unpacked: this machine keeps its own. Only installing asks for root.
-# RUN=regexp takes only the tests of folders that it matches.
+# RUN=regexp takes only smoke, nodes and the tests of folders that it matches.
 VM_PACKAGES := $(TEST_PACKAGES) qemu-system-x86 e2fsprogs
 build/vm:
 	rm -rf build/vm.part && mkdir -p build/vm.part && $(SUDO) apt-get update -q && cd build/vm.part && \
