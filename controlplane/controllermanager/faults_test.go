@@ -36,6 +36,8 @@ type scenario struct {
 	world func(c *cluster)
 	// configure changes the manager's configuration.
 	configure func(c *Config)
+	// serve changes the API server's.
+	serve func(c *apiserver.Config)
 	// quiet is how long nothing is written before a step counts as done.
 	// Default three minutes.
 	quiet time.Duration
@@ -116,7 +118,12 @@ type play struct {
 func (s *scenario) run(t *testing.T, d disturbance, examine func(r *play, o outcome)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		server, stop := apitest.New(t, func(c *apiserver.Config) { c.ServiceAccountKey = tokenKey() })
+		server, stop := apitest.New(t, func(c *apiserver.Config) {
+			c.ServiceAccountKey = tokenKey()
+			if s.serve != nil {
+				s.serve(c)
+			}
+		})
 		defer stop()
 		ctx, cancel := context.WithTimeout(t.Context(), 1000*time.Hour)
 		defer cancel()

@@ -13,12 +13,18 @@ import (
 	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
+	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/client-go/kubernetes"
 
+	"knarr/controlplane/apiserver"
 	"knarr/controlplane/controllermanager/csr"
+	"knarr/controlplane/controllermanager/podcertificate"
+	"knarr/controlplane/controllermanager/trustbundle"
+	"knarr/internal/features"
 )
 
 const (
@@ -83,7 +89,67 @@ func (c *cluster) bootstrapToken(id string, in time.Duration) {
 	c.no(err)
 }
 
+// certificateFeatures are those of certificates.k8s.io/v1beta1.
+var certificateFeatures = features.Set{features.TrustBundles: true, features.PodCertificates: true}
+
+func servingCertificates(c *apiserver.Config) {
+	c.APIs, c.Features = []schema.GroupVersion{certificatesv1beta1.SchemeGroupVersion}, certificateFeatures
+}
+
+// bundle makes a trust bundle of the signer of the API server's certificates.
+func (c *cluster) bundle(name string) {
+	c.Helper()
+	ca, err := authority()
+	c.no(err)
+	_, err = c.client.CertificatesV1beta1().ClusterTrustBundles().Create(c.ctx, &certificatesv1beta1.ClusterTrustBundle{ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: certificatesv1beta1.ClusterTrustBundleSpec{SignerName: trustbundle.Signer, TrustBundle: encode(ca)}}, metav1.CreateOptions{})
+	c.no(err)
+}
+
+func encode(c *x509.Certificate) string {
+	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Raw}))
+}
+
+// podRequest asks for a pod's certificate.
+func (c *cluster) podRequest(name string) {
+	c.Helper()
+	stub, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{}, tokenKey())
+	c.no(err)
+	_, err = c.client.CertificatesV1beta1().PodCertificateRequests("default").Create(c.ctx, &certificatesv1beta1.PodCertificateRequest{ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: certificatesv1beta1.PodCertificateRequestSpec{SignerName: "example.com/signer", PodName: "p", PodUID: "p", ServiceAccountName: "s", ServiceAccountUID: "s",
+			NodeName: "n", NodeUID: "n", StubPKCS10Request: stub}}, metav1.CreateOptions{})
+	c.no(err)
+}
+
 var accountScenarios = []scenario{
+	{
+		name: "trust bundle", of: []string{trustbundle.Name}, serve: servingCertificates,
+		configure: func(c *Config) {
+			if ca, err := authority(); err == nil {
+				c.Features, c.RootCA = certificateFeatures, []byte(encode(ca))
+			}
+		},
+		steps: []func(*cluster){
+			func(c *cluster) { c.bundle("kubernetes.io:kube-apiserver-serving:former") },
+			func(c *cluster) {
+				l, err := c.client.CertificatesV1beta1().ClusterTrustBundles().List(c.ctx, metav1.ListOptions{})
+				c.no(err)
+				for _, b := range l.Items {
+					c.remove("/apis/certificates.k8s.io/v1beta1/clustertrustbundles/" + b.Name)
+				}
+			},
+		},
+		recreates: true,
+	},
+	{
+		name: "requests for certificates of pods", of: []string{podcertificate.Name}, serve: servingCertificates, quiet: 20 * time.Minute,
+		configure: func(c *Config) { c.Features = certificateFeatures },
+		steps: []func(*cluster){
+			func(c *cluster) { c.podRequest("a"); c.podRequest("b") },
+			func(c *cluster) { c.podRequest("a") },
+		},
+		inOrder: true,
+	},
 	{
 		name: "service accounts", of: []string{"serviceaccount-controller"}, with: []string{"namespace-controller"}, anew: "/api/v1/namespaces/team/serviceaccounts/default",
 		steps: []func(*cluster){
