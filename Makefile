@@ -32,7 +32,7 @@ RACE := ./controlplane/apiserver/watchcache ./controlplane/apiserver/pieces ./co
         ./internal/memnet ./internal/controller ./internal/failover ./controlplane/etcd $(wildcard ./controlplane/scheduler) ./node/kubeproxy ./addons/dns \
         ./addons/gateway ./addons/gateway/backend ./addons/gateway/dataplane ./addons/gateway/http1 ./addons/gateway/acme ./addons/gateway/http2 ./addons/gateway/http3 ./addons/gateway/listener ./addons/gateway/proxy ./addons/gateway/tracing
 
-.PHONY: build deps test-deps up down test test-long lint unit race microbench fuzz smoke nodes vm storm helm envtest mutants faults bench pictures swap gateway-conformance gateway-soak acme tour conformance conformance-sample e2e clean
+.PHONY: build deps test-deps up down test test-long lint unit race microbench fuzz smoke nodes vm storm helm envtest mutants faults bench pictures swap gateway-conformance gateway-soak soak acme tour conformance conformance-sample e2e clean
 
 # Generated code that is called seldom is compiled without inlining: that makes
 # bin/knarr 2 MB smaller.
@@ -219,6 +219,12 @@ acme: build | deps
 REQUESTS ?= 1000000
 gateway-soak: build test-deps
 	KNARR_SOAK=$(REQUESTS) $(KNARR_GO) test -count=1 -v -timeout 30m -run TestGatewaySoak ./test/smoke
+
+# soak makes and removes PODS pods, after which nothing of them may be left, and kills the
+# server twenty times under 110 pods, none of which may be restarted.
+PODS ?= 2000
+soak: build test-deps
+	KNARR_SOAK_PODS=$(PODS) $(KNARR_GO) test -count=1 -v -timeout 60m -run TestPodSoak ./test/smoke
 
 # swap plays one scenario with each component in the other's place.
 SWAP_PACKAGES := $(TEST_PACKAGES) nftables iproute2
