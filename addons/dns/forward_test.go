@@ -267,7 +267,7 @@ func TestMemoryIsBounded(t *testing.T) {
 		}
 	}
 	a := p.recall(add(6002, 1<<31-1, 0))
-	if a == nil || a.valid(now.Add(31*time.Second)) {
+	if a == nil || a.valid(time.Now().Add(31*time.Second)) {
 		t.Fatal("an answer is remembered for more than 30 s")
 	}
 	q := query{message: make([]byte, headerSize), name: a.wire[headerSize:headerSize], size: dns.MaxMsgSize}
