@@ -109,6 +109,12 @@ func statusOf(ctx context.Context, err error) *metav1.Status {
 func WriteStatus(w http.ResponseWriter, r *http.Request, err error) { writeStatus(w, r, err) }
 
 func writeStatus(w http.ResponseWriter, r *http.Request, err error) {
+	if storage.Stopped(err) && r.Method == http.MethodGet {
+		// Another API server answers a client that asks again. A write may have been done.
+		ending := apierrors.NewServiceUnavailable("this API server ends")
+		ending.ErrStatus.Details = &metav1.StatusDetails{RetryAfterSeconds: 1}
+		err = ending
+	}
 	status := statusOf(r.Context(), err)
 	out, nerr := negotiate(r, false)
 	if nerr != nil || out.as != "" {

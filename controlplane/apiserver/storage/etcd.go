@@ -86,6 +86,10 @@ func leaderless(err error) bool {
 	return errors.Is(err, rpctypes.ErrLeaderChanged) || errors.Is(err, rpctypes.ErrNoLeader) || errors.Is(err, rpctypes.ErrTimeoutDueToLeaderFail)
 }
 
+// Stopped says that an error is of a member of etcd that ends, as that of a server does
+// that leaves its cluster.
+func Stopped(err error) bool { return errors.Is(err, rpctypes.ErrStopped) }
+
 func (e *Etcd) Get(ctx context.Context, key string) (*KV, int64, error) {
 	resp, err := e.get(ctx, key)
 	if err != nil {
