@@ -17,8 +17,9 @@ import (
 )
 
 // publishRuntimeClasses makes the RuntimeClass of each runtime that a node has found
-// beside its own, once one has. Whoever has made one of that name, or changed it, is
-// right; it stays when the last such node goes, for the next one.
+// beside its own, once one has, and once in this process: nodes tell of their handlers
+// again and again. Whoever has made one of that name, or changed it, is right; it stays
+// when the last such node goes, for the next one.
 func (s *Server) publishRuntimeClasses(ctx context.Context) error {
 	client, err := kubernetes.NewForConfig(s.registrar())
 	if err != nil {
@@ -30,8 +31,9 @@ func (s *Server) publishRuntimeClasses(ctx context.Context) error {
 func runtimeClasses(ctx context.Context, client kubernetes.Interface) error {
 	f := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(slimHandlers))
 	nodes := f.Core().V1().Nodes().Informer()
+	made := map[string]bool{} // of the controller's only worker
 	c := &controller.Controller[string]{
-		Name: "runtime-classes",
+		Name: "runtime-classes", Workers: 1,
 		Sources: []controller.Source[string]{{Informer: nodes, Keys: func(o metav1.Object) (handlers []string) {
 			for _, h := range o.(*corev1.Node).Status.RuntimeHandlers {
 				handlers = append(handlers, h.Name)
@@ -39,12 +41,16 @@ func runtimeClasses(ctx context.Context, client kubernetes.Interface) error {
 			return handlers
 		}}},
 		Reconcile: func(ctx context.Context, handler string) (time.Duration, error) {
+			if made[handler] {
+				return 0, nil
+			}
 			_, err := client.NodeV1().RuntimeClasses().Create(ctx, &nodev1.RuntimeClass{
 				ObjectMeta: metav1.ObjectMeta{Name: containerruntime.RuntimeClass(handler)}, Handler: handler,
 			}, metav1.CreateOptions{})
 			if err != nil && !apierrors.IsAlreadyExists(err) {
 				return 0, fmt.Errorf("make the RuntimeClass of %s: %w", handler, err)
 			}
+			made[handler] = true
 			return 0, nil
 		},
 	}

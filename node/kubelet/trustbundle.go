@@ -23,7 +23,7 @@ func (k *Kubelet) trustBundle(ctx context.Context, p *corev1.ClusterTrustBundleP
 	if p.Name != nil {
 		b, err := api.Get(ctx, *p.Name, metav1.GetOptions{})
 		switch {
-		case apierrors.IsNotFound(err) && optional:
+		case optional && isAbsent(err):
 			return "", nil
 		case err != nil:
 			return "", fmt.Errorf("while getting ClusterTrustBundle: %w", err)
@@ -41,17 +41,21 @@ func (k *Kubelet) trustBundle(ctx context.Context, p *corev1.ClusterTrustBundleP
 	if p.LabelSelector != nil {
 		l, err := api.List(ctx, metav1.ListOptions{LabelSelector: selector.String(),
 			FieldSelector: fields.OneTermEqualSelector("spec.signerName", *p.SignerName).String()})
-		if err != nil && (!apierrors.IsNotFound(err) || !optional) {
+		if err != nil {
 			return "", fmt.Errorf("while listing ClusterTrustBundles matching label selector %v: %w", selector, err)
 		}
-		if err == nil {
-			found = l.Items
-		}
+		found = l.Items
 	}
 	if len(found) == 0 && !optional {
 		return "", errors.New("combination of signerName and labelSelector matched zero ClusterTrustBundles")
 	}
 	return anchors(found...), nil
+}
+
+// isAbsent says that the API server knows of no such object. One that does not serve its
+// kind answers 404 too, and says nothing of the object: a file that is there stays.
+func isAbsent(err error) bool {
+	return apierrors.IsNotFound(err) && !apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
 }
 
 // anchors are the certificates of some bundles, each once. Their order says nothing but
