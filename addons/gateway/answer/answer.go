@@ -158,6 +158,27 @@ func (a *Answer) Finish() error {
 	return a.failed
 }
 
+// Fields are those of a head: not those that belong to HTTP/1.1's connections, nor those of
+// the trailer.
+func Fields(h http.Header) iter.Seq2[string, string] {
+	return func(yield func(name, value string) bool) {
+		for name, values := range h {
+			switch name {
+			case "Connection", "Keep-Alive", "Proxy-Connection", "Transfer-Encoding", "Upgrade":
+				continue
+			}
+			if strings.HasPrefix(name, http.TrailerPrefix) {
+				continue
+			}
+			for _, v := range values {
+				if !yield(name, v) {
+					return
+				}
+			}
+		}
+	}
+}
+
 // trailer are the fields after the body: those that are marked, and those that the head has
 // announced.
 func (a *Answer) trailer(yield func(name, value string) bool) {

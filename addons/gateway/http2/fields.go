@@ -1,6 +1,7 @@
 package http2
 
 import (
+	"knarr/addons/gateway/answer"
 	"net/http"
 	"net/textproto"
 	"strconv"
@@ -55,17 +56,8 @@ func appendStatus(b []byte, status int) []byte {
 // appendFields appends an answer's fields but those that belong to HTTP/1.1's connections
 // and those of the trailer.
 func appendFields(b []byte, h http.Header) []byte {
-	for name, values := range h {
-		switch name {
-		case "Connection", "Keep-Alive", "Proxy-Connection", "Transfer-Encoding", "Upgrade":
-			continue
-		}
-		if strings.HasPrefix(name, http.TrailerPrefix) {
-			continue
-		}
-		for _, v := range values {
-			b = appendField(b, name, v)
-		}
+	for name, value := range answer.Fields(h) {
+		b = appendField(b, name, value)
 	}
 	return b
 }

@@ -113,22 +113,7 @@ func (r *response) unbound() {
 // appendFields appends a frame of fields, but those that belong to HTTP/1.1's connections
 // and those of the trailer. A status of 0 is a trailer's.
 func appendFields(b []byte, status int, h http.Header) []byte {
-	return appendFrame(b, status, func(yield func(name, value string) bool) {
-		for name, values := range h {
-			switch name {
-			case "Connection", "Keep-Alive", "Proxy-Connection", "Transfer-Encoding", "Upgrade":
-				continue
-			}
-			if strings.HasPrefix(name, http.TrailerPrefix) {
-				continue
-			}
-			for _, v := range values {
-				if !yield(name, v) {
-					return
-				}
-			}
-		}
-	})
+	return appendFrame(b, status, answer.Fields(h))
 }
 
 // appendFrame appends a frame of fields, but what is none: a name that is no token, an end
