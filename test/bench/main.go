@@ -80,6 +80,7 @@ var benches = []bench{
 	{name: "watch", lines: watchLines, run: runWatch, alternates: true},
 	{name: "sched", lines: schedLines, run: runSched},
 	{name: "deploy", lines: deployLines, run: runDeploy, alternates: true},
+	{name: "controllers", lines: controllersLines, run: runControllers, asked: true},
 	{name: "node", lines: nodeLines, run: runNode, pods: true},
 	{name: "proxy", lines: proxyLines(100, 1000), run: runProxy(100, 1000), asked: true},
 	{name: "proxy-large", lines: proxyLines(10_000, 30_000, 44_000), run: runProxy(10_000, 30_000, 44_000), asked: true},

@@ -155,7 +155,7 @@ func (p *podLoad) allAtOnce(ctx context.Context) error {
 		if err := p.pods.DeleteCollection(ctx, metav1.DeleteOptions{GracePeriodSeconds: &now}, metav1.ListOptions{}); err != nil {
 			return err
 		}
-		if err := p.seen.until(ctx, func() (string, bool) {
+		if err := p.seen.until(ctx, podsLimit, func() (string, bool) {
 			return fmt.Sprintf("%d pods gone", len(p.seen.gone)), len(p.seen.gone) >= total
 		}); err != nil {
 			return err

@@ -27,8 +27,8 @@ const (
 // CPUs with the servers, and a typed one needs more of them than they do. Its
 // connection is that of client libraries.
 type raw struct {
-	http *http.Client
-	base string
+	http         *http.Client
+	server, base string
 }
 
 func newRaw(c *rig.Cluster) (*raw, error) {
@@ -40,11 +40,16 @@ func newRaw(c *rig.Cluster) (*raw, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &raw{http: client, base: c.Server + "/api/v1/namespaces/" + namespace + "/pods"}, nil
+	return (&raw{http: client, server: c.Server}).at("/api/v1", "pods"), nil
 }
 
-// do sends a body of that media type, if there is one, to the pods' path and what
-// is added to it, and returns the protobuf answered. Other answers than want are
+// at is the same client for the namespace's objects of another kind.
+func (r *raw) at(version, resource string) *raw {
+	return &raw{http: r.http, server: r.server, base: r.server + version + "/namespaces/" + namespace + "/" + resource}
+}
+
+// do sends a body of that media type, if there is one, to the base and what is
+// added to it, and returns the protobuf answered. Other answers than want are
 // errors.
 func (r *raw) do(ctx context.Context, method, path, media string, body []byte, want int) ([]byte, error) {
 	var from io.Reader
