@@ -273,3 +273,53 @@ func TestOthersAttachments(t *testing.T) {
 		})
 	})
 }
+
+// A volume of a plugin that a CSI driver has taken over from is attached by this driver,
+// be it a PersistentVolume or one that a pod names itself.
+func TestTakenOver(t *testing.T) {
+	inCluster(t, attacher, func(c *cluster) {
+		source := func(id string) *corev1.AWSElasticBlockStoreVolumeSource {
+			return &corev1.AWSElasticBlockStoreVolumeSource{VolumeID: id}
+		}
+		c.volume(volumeOf("x", "1Gi", func(v *corev1.PersistentVolume) {
+			v.Spec.PersistentVolumeSource = corev1.PersistentVolumeSource{AWSElasticBlockStore: source("aws://a/vol-11111111")}
+			v.Spec.ClaimRef = &corev1.ObjectReference{Namespace: "default", Name: "x"}
+		}))
+		c.claim(claimOf("x", "1Gi", func(o *corev1.PersistentVolumeClaim) { o.Spec.VolumeName = "x" }))
+		c.join("a")
+		c.place("claims", "a", "x")
+		_, err := c.client.CoreV1().Pods("default").Create(c.ctx, &corev1.Pod{ObjectMeta: meta("names"), Spec: corev1.PodSpec{NodeName: "a", Containers: template.Spec.Containers,
+			Volumes: []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{AWSElasticBlockStore: source("vol-22222222")}}}}}, metav1.CreateOptions{})
+		c.no(err)
+		is := func(want string) {
+			c.Helper()
+			c.until(want, func() (bool, error) {
+				list, err := c.client.StorageV1().VolumeAttachments().List(c.ctx, metav1.ListOptions{})
+				var all []string
+				for _, a := range list.Items {
+					switch s := a.Spec.Source; {
+					case a.Name != fmt.Sprintf("csi-%x", sha256.Sum256([]byte("vol-11111111ebs.csi.aws.coma"))) && a.Name != fmt.Sprintf("csi-%x", sha256.Sum256([]byte("vol-22222222ebs.csi.aws.coma"))):
+						all = append(all, a.Name)
+					case s.PersistentVolumeName != nil:
+						all = append(all, a.Spec.Attacher+" "+*s.PersistentVolumeName)
+					case s.InlineVolumeSpec != nil:
+						all = append(all, a.Spec.Attacher+" "+s.InlineVolumeSpec.CSI.VolumeHandle)
+					}
+				}
+				slices.Sort(all)
+				got := strings.Join(all, ", ")
+				return err == nil && got == want, fmt.Errorf("got %s: %w", got, err)
+			})
+		}
+		is("ebs.csi.aws.com vol-22222222, ebs.csi.aws.com x")
+		c.attachAll()
+		c.until("the node has both", func() (bool, error) {
+			n, err := c.client.CoreV1().Nodes().Get(c.ctx, "a", metav1.GetOptions{})
+			return err == nil && len(n.Status.VolumesAttached) == 2, err
+		})
+		c.kill("names")
+		is("ebs.csi.aws.com x")
+		c.kill("claims")
+		is("")
+	})
+}

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"knarr/internal/csimigration"
 	"knarr/node/kubelet/podspec"
 	"knarr/node/kubelet/prober"
 )
@@ -106,7 +107,8 @@ func (k *Kubelet) hasContainers(uid types.UID) bool {
 	return w != nil && len(w.shown.Load().observed.Containers) > 0
 }
 
-// claim resolves a claim the pod may use to its bound volume.
+// claim resolves a claim the pod may use to its bound volume, which is a CSI driver's where
+// one has taken over from its plugin.
 func (k *Kubelet) claim(ctx context.Context, pod *corev1.Pod, name string) (*corev1.PersistentVolume, *corev1.PersistentVolumeClaim, error) {
 	pvc, err := k.client.CoreV1().PersistentVolumeClaims(pod.Namespace).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
@@ -124,6 +126,9 @@ func (k *Kubelet) claim(ctx context.Context, pod *corev1.Pod, name string) (*cor
 	}
 	if pv.Spec.ClaimRef == nil || pv.Spec.ClaimRef.UID != pvc.UID {
 		return nil, nil, fmt.Errorf("error processing PVC %s/%s: PV %s is bound to another claim", pod.Namespace, name, pv.Name)
+	}
+	if pv, err = csimigration.Volume(pv); err != nil {
+		return nil, nil, fmt.Errorf("error processing PVC %s/%s: %w", pod.Namespace, name, err)
 	}
 	return pv, pvc, nil
 }

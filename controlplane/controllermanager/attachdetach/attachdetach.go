@@ -23,6 +23,7 @@ import (
 
 	"knarr/controlplane/controllermanager/pods"
 	"knarr/internal/controller"
+	"knarr/internal/csimigration"
 )
 
 // Name is the controller's.
@@ -36,6 +37,9 @@ const (
 	// CSI driver.
 	byVolume = "attachdetach: volume"
 	byDriver = "attachdetach: driver"
+	// byInline indexes pods by how Nodes call the volumes that they name themselves and
+	// that a driver has taken over from a plugin within Kubernetes.
+	byInline = "attachdetach: inline volume"
 	// byPV indexes VolumeAttachments by their PersistentVolume, byNode by their node.
 	byPV   = "attachdetach: persistent volume"
 	byNode = "attachdetach: node"
@@ -74,6 +78,9 @@ func New(f informers.SharedInformerFactory, client kubernetes.Interface, events 
 	}
 	if err := pods.IndexByNode(podInformer); err != nil {
 		return nil, err
+	}
+	if err := podInformer.AddIndexers(cache.Indexers{byInline: indexInline}); err != nil {
+		return nil, fmt.Errorf("index pods by inline volume: %w", err)
 	}
 	if err := volumes.AddIndexers(cache.Indexers{byVolume: indexVolume, byDriver: indexDriver}); err != nil {
 		return nil, fmt.Errorf("index volumes: %w", err)
@@ -118,10 +125,14 @@ func (r *reconciler) reconcile(ctx context.Context, k key) (time.Duration, error
 
 // nameOf is how Nodes call a volume; "" if it is not a CSI driver's.
 func nameOf(v *corev1.PersistentVolume) corev1.UniqueVolumeName {
-	if c := v.Spec.CSI; c != nil {
-		return corev1.UniqueVolumeName(prefix + c.Driver + "^" + c.VolumeHandle)
+	return nameFor(csimigration.Source(v))
+}
+
+func nameFor(c *corev1.CSIPersistentVolumeSource) corev1.UniqueVolumeName {
+	if c == nil {
+		return ""
 	}
-	return ""
+	return corev1.UniqueVolumeName(prefix + c.Driver + "^" + c.VolumeHandle)
 }
 
 const prefix = "kubernetes.io/csi/"
@@ -142,15 +153,39 @@ func attachmentName(driver, handle, node string) string {
 }
 
 func indexVolume(o any) ([]string, error) {
-	if v, ok := o.(*corev1.PersistentVolume); ok && v.Spec.CSI != nil {
-		return []string{string(nameOf(v))}, nil
+	if v, ok := o.(*corev1.PersistentVolume); ok {
+		if name := nameOf(v); name != "" {
+			return []string{string(name)}, nil
+		}
 	}
 	return nil, nil
 }
 
+func indexInline(o any) (names []string, err error) {
+	if pod, ok := o.(*corev1.Pod); ok {
+		for _, v := range inline(pod) {
+			names = append(names, string(nameOf(v)))
+		}
+	}
+	return names, nil
+}
+
+// inline are the volumes that the pod names itself and a driver has taken over. One whose
+// identifiers no driver could know is the kubelet's to complain of.
+func inline(pod *corev1.Pod) (all []*corev1.PersistentVolume) {
+	for i := range pod.Spec.Volumes {
+		if v, err := csimigration.Inline(&pod.Spec.Volumes[i], pod.Namespace); err == nil && v != nil {
+			all = append(all, v)
+		}
+	}
+	return all
+}
+
 func indexDriver(o any) ([]string, error) {
-	if v, ok := o.(*corev1.PersistentVolume); ok && v.Spec.CSI != nil {
-		return []string{v.Spec.CSI.Driver}, nil
+	if v, ok := o.(*corev1.PersistentVolume); ok {
+		if c := csimigration.Source(v); c != nil {
+			return []string{c.Driver}, nil
+		}
 	}
 	return nil, nil
 }

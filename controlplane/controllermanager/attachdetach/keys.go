@@ -7,6 +7,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"knarr/controlplane/controllermanager/pods"
+	"knarr/internal/csimigration"
 )
 
 // get is an object of a cache, nil if there is none.
@@ -57,6 +58,9 @@ func (r *reconciler) ofPod(o metav1.Object) (keys []key) {
 			keys = append(keys, ofVolume(v)...)
 		}
 	}
+	for _, v := range inline(pod) {
+		keys = append(keys, key{volume: nameOf(v)})
+	}
 	return keys
 }
 
@@ -68,8 +72,10 @@ func (r *reconciler) ofClaim(o metav1.Object) []key {
 }
 
 func ofVolume(o metav1.Object) []key {
-	if v, ok := o.(*corev1.PersistentVolume); ok && v.Spec.CSI != nil {
-		return []key{{volume: nameOf(v)}}
+	if v, ok := o.(*corev1.PersistentVolume); ok {
+		if name := nameOf(v); name != "" {
+			return []key{{volume: name}}
+		}
 	}
 	return nil
 }
@@ -77,6 +83,11 @@ func ofVolume(o metav1.Object) []key {
 func (r *reconciler) ofDriver(o metav1.Object) (keys []key) {
 	for _, v := range list[*corev1.PersistentVolume](r.volumes, byDriver, o.GetName()) {
 		keys = append(keys, key{volume: nameOf(v)})
+	}
+	for _, name := range r.pods.ListIndexFuncValues(byInline) {
+		if driver, _, ok := split(corev1.UniqueVolumeName(name)); ok && driver == o.GetName() {
+			keys = append(keys, key{volume: corev1.UniqueVolumeName(name)})
+		}
 	}
 	return keys
 }
@@ -92,16 +103,25 @@ func (r *reconciler) ofAttachment(o metav1.Object) []key {
 	return nil
 }
 
+// ofSource is the volume of that source if the attachment has the name that this
+// controller gives.
+func ofSource(a *storagev1.VolumeAttachment, c *corev1.CSIPersistentVolumeSource) corev1.UniqueVolumeName {
+	if c == nil || a.Name != attachmentName(c.Driver, c.VolumeHandle, a.Spec.NodeName) {
+		return ""
+	}
+	return nameFor(c)
+}
+
 // attachmentOf is the volume of an attachment that this controller made, "" of
 // any other. Where the PersistentVolume is gone the Node knows it.
 func (r *reconciler) attachmentOf(a *storagev1.VolumeAttachment) corev1.UniqueVolumeName {
 	if pv := a.Spec.Source.PersistentVolumeName; pv != nil {
 		if v := get[*corev1.PersistentVolume](r.volumes, *pv); v != nil {
-			if c := v.Spec.CSI; c != nil && a.Name == attachmentName(c.Driver, c.VolumeHandle, a.Spec.NodeName) {
-				return nameOf(v)
-			}
-			return ""
+			return ofSource(a, csimigration.Source(v))
 		}
+	}
+	if spec := a.Spec.Source.InlineVolumeSpec; spec != nil {
+		return ofSource(a, spec.CSI)
 	}
 	n := get[*corev1.Node](r.nodes, a.Spec.NodeName)
 	if n == nil {

@@ -68,9 +68,12 @@ func (r *reconciler) meet(name string, here bool) error {
 	}
 	for _, pod := range all {
 		for _, claim := range pods.Claims(pod) {
-			if v := r.bound(pod.Namespace, claim); v != nil && v.Spec.CSI != nil {
+			if v := r.bound(pod.Namespace, claim); v != nil && nameOf(v) != "" {
 				r.add(key{volume: nameOf(v)})
 			}
+		}
+		for _, v := range inline(pod) {
+			r.add(key{volume: nameOf(v)})
 		}
 	}
 	return nil

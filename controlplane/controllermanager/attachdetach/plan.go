@@ -31,6 +31,8 @@ type volume struct {
 	driver, handle string
 	// pv is the name of the PersistentVolume; "" if it is gone.
 	pv string
+	// inline is the volume as pods say that name it themselves; nil if none does.
+	inline *corev1.PersistentVolume
 	// multi says that several nodes may have it at once.
 	multi bool
 	// wanted are the pods that need it, by node.
@@ -253,7 +255,11 @@ func order(wanted map[string][]*corev1.Pod) []string {
 
 // message is one of upstream's about a volume.
 func (v *volume) message(what, more string) string {
-	return fmt.Sprintf("%s for volume %q %s", what, v.pv, more)
+	name := v.pv
+	if name == "" && v.inline != nil {
+		name = v.inline.Name
+	}
+	return fmt.Sprintf("%s for volume %q %s", what, name, more)
 }
 
 // refusal says to a pod who has the volume. Pods of other namespaces are counted,

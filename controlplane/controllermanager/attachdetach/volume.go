@@ -53,9 +53,13 @@ func (r *reconciler) decide(v *volume) decision {
 }
 
 func (r *reconciler) attach(ctx context.Context, v *volume, node string) error {
+	source := storagev1.VolumeAttachmentSource{PersistentVolumeName: &v.pv}
+	if v.pv == "" && v.inline != nil {
+		source = storagev1.VolumeAttachmentSource{InlineVolumeSpec: &v.inline.Spec}
+	}
 	a := &storagev1.VolumeAttachment{
 		ObjectMeta: metav1.ObjectMeta{Name: attachmentName(v.driver, v.handle, node)},
-		Spec:       storagev1.VolumeAttachmentSpec{NodeName: node, Attacher: v.driver, Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &v.pv}},
+		Spec:       storagev1.VolumeAttachmentSpec{NodeName: node, Attacher: v.driver, Source: source},
 	}
 	r.setMade(a.Name, a)
 	_, err := r.client.StorageV1().VolumeAttachments().Create(ctx, a, metav1.CreateOptions{})

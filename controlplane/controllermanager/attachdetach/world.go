@@ -34,6 +34,9 @@ func (r *reconciler) read(ctx context.Context, name corev1.UniqueVolumeName) (*v
 			return nil, err
 		}
 	}
+	if err := r.readInline(v); err != nil {
+		return nil, err
+	}
 	if err := r.readAttachments(ctx, v, pvs); err != nil {
 		return nil, err
 	}
@@ -52,11 +55,8 @@ func shared(pv *corev1.PersistentVolume) bool {
 	return len(modes) == 0 || slices.Contains(modes, corev1.ReadWriteMany) || slices.Contains(modes, corev1.ReadOnlyMany)
 }
 
-// readPods notes the pods that need a volume, and only the nodes of those that have it
-// if its driver wants no attaching.
+// readPods notes the pods that need a PersistentVolume.
 func (r *reconciler) readPods(v *volume, pv *corev1.PersistentVolume) error {
-	d := get[*storagev1.CSIDriver](r.drivers, v.driver)
-	attach := d == nil || d.Spec.AttachRequired == nil || *d.Spec.AttachRequired
 	ref := pv.Spec.ClaimRef
 	if ref == nil || r.bound(ref.Namespace, ref.Name) != pv {
 		return nil
@@ -66,16 +66,45 @@ func (r *reconciler) readPods(v *volume, pv *corev1.PersistentVolume) error {
 		return err
 	}
 	for _, pod := range claiming {
-		name := pod.Spec.NodeName
-		switch {
-		case name == "" || terminated(pod) || !r.manages(name) || !r.owns(pod, ref):
-		case !attach:
-			v.mounting[name] = true
-		default:
-			v.wanted[name] = append(v.wanted[name], pod)
+		if r.owns(pod, ref) {
+			r.need(v, pod)
 		}
 	}
 	return nil
+}
+
+// readInline notes the pods that name the volume themselves.
+func (r *reconciler) readInline(v *volume) error {
+	naming, err := r.pods.ByIndex(byInline, string(v.name))
+	if err != nil {
+		return fmt.Errorf("pods of volume %s: %w", v.name, err)
+	}
+	for _, o := range naming {
+		pod := o.(*corev1.Pod)
+		for _, own := range inline(pod) {
+			if nameOf(own) == v.name {
+				v.inline = own
+				v.multi = v.multi && shared(own)
+				r.need(v, pod)
+				break
+			}
+		}
+	}
+	return nil
+}
+
+// need notes a pod that needs the volume, or only its node where the volume's driver
+// wants no attaching.
+func (r *reconciler) need(v *volume, pod *corev1.Pod) {
+	d := get[*storagev1.CSIDriver](r.drivers, v.driver)
+	name := pod.Spec.NodeName
+	switch {
+	case name == "" || terminated(pod) || !r.manages(name):
+	case d != nil && d.Spec.AttachRequired != nil && !*d.Spec.AttachRequired:
+		v.mounting[name] = true
+	default:
+		v.wanted[name] = append(v.wanted[name], pod)
+	}
 }
 
 // owns says whether the claim of that name is the pod's: one for an ephemeral
@@ -114,7 +143,7 @@ func (r *reconciler) readAttachments(ctx context.Context, v *volume, pvs []*core
 			}
 		}
 	}
-	if len(pvs) == 0 {
+	if len(pvs) == 0 || v.inline != nil {
 		for _, name := range r.nodes.ListKeys() {
 			if a := get[*storagev1.VolumeAttachment](r.attachments, attachmentName(v.driver, v.handle, name)); a != nil {
 				v.attachments[name] = a

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 
+	"knarr/internal/csimigration"
+
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -201,10 +203,10 @@ func (v *claimView) provision() step {
 		return failed(apierrors.NewNotFound(storagev1.Resource("storageclass"), volume.GetPersistentVolumeClaimClass(v.claim)).Error())
 	}
 	name := v.class.Provisioner
-	driver, migrated := csiDrivers[name]
+	driver := csimigration.Driver(name)
 	inTree := name == hostPath
 	switch {
-	case migrated:
+	case driver != "":
 		name = driver
 	case inTree && v.claim.Spec.DataSource != nil:
 		return failed(fmt.Sprintf("plugin %q is not a CSI plugin. Only CSI plugin can provision a claim with a datasource", name))

@@ -7,6 +7,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/component-helpers/storage/volume"
+
+	"knarr/internal/csimigration"
 )
 
 // inTreePrefix is that of the names of volume plugins within Kubernetes.
@@ -18,21 +20,10 @@ const (
 	nfs      = "kubernetes.io/nfs"
 )
 
-// csiDrivers have taken over from plugins within Kubernetes.
-var csiDrivers = map[string]string{
-	"kubernetes.io/aws-ebs":         "ebs.csi.aws.com",
-	"kubernetes.io/azure-disk":      "disk.csi.azure.com",
-	"kubernetes.io/azure-file":      "file.csi.azure.com",
-	"kubernetes.io/cinder":          "cinder.csi.openstack.org",
-	"kubernetes.io/gce-pd":          "pd.csi.storage.gke.io",
-	"kubernetes.io/portworx-volume": "pxd.portworx.com",
-	"kubernetes.io/vsphere-volume":  "csi.vsphere.vmware.com",
-}
-
 // migrate writes the driver that has taken over from the provisioner into
 // annotations that are not nil, and reports whether that changed them.
 func migrate(annotations map[string]string, provisioner string) bool {
-	have, want := annotations[volume.AnnMigratedTo], csiDrivers[provisioner]
+	have, want := annotations[volume.AnnMigratedTo], csimigration.Driver(provisioner)
 	if have == want {
 		return false
 	}
@@ -85,7 +76,7 @@ func finalizersOf(v *corev1.PersistentVolume, by string) []string {
 	drop := func(all []string, name string) []string {
 		return slices.DeleteFunc(slices.Clone(all), func(f string) bool { return f == name })
 	}
-	if csiDrivers[by] != "" {
+	if csimigration.Driver(by) != "" {
 		return drop(v.Finalizers, own)
 	}
 	if !strings.HasPrefix(by, inTreePrefix) {

@@ -24,6 +24,7 @@ import (
 	"k8s.io/client-go/tools/record"
 
 	"knarr/internal/controller"
+	"knarr/internal/csimigration"
 )
 
 // Name is the controller's.
@@ -145,12 +146,13 @@ func larger(claim *corev1.PersistentVolumeClaim, v *corev1.PersistentVolume) boo
 
 // handOver asks the external resizer to act, and says so in an event.
 func (r *reconciler) handOver(ctx context.Context, claim *corev1.PersistentVolumeClaim, v *corev1.PersistentVolume) error {
-	plugin, driver := migrated(v)
+	plugin := csimigration.Plugin(v)
 	if plugin == "" {
 		r.events.Event(claim, corev1.EventTypeNormal, externalExpanding, "waiting for an external controller to expand this PVC")
 		return nil
 	}
 	r.events.Eventf(claim, corev1.EventTypeNormal, externalExpanding, "CSI migration enabled for %s; waiting for external resizer to expand the pvc", plugin)
+	driver := csimigration.Driver(plugin)
 	if claim.Annotations[resizer] == driver {
 		return nil
 	}
@@ -166,26 +168,4 @@ func (r *reconciler) handOver(ctx context.Context, claim *corev1.PersistentVolum
 	message := fmt.Sprintf("error setting resizer annotation to pvc %s/%s, with error %v", claim.Namespace, claim.Name, err)
 	r.events.Event(claim, corev1.EventTypeWarning, externalExpanding, message)
 	return errors.New(message)
-}
-
-// migrated is the plugin of the volume that a CSI driver has taken over from, and
-// the driver; "" if there is none.
-func migrated(v *corev1.PersistentVolume) (plugin, driver string) {
-	switch s := v.Spec.PersistentVolumeSource; {
-	case s.AWSElasticBlockStore != nil:
-		return "kubernetes.io/aws-ebs", "ebs.csi.aws.com"
-	case s.AzureDisk != nil:
-		return "kubernetes.io/azure-disk", "disk.csi.azure.com"
-	case s.AzureFile != nil:
-		return "kubernetes.io/azure-file", "file.csi.azure.com"
-	case s.Cinder != nil:
-		return "kubernetes.io/cinder", "cinder.csi.openstack.org"
-	case s.GCEPersistentDisk != nil:
-		return "kubernetes.io/gce-pd", "pd.csi.storage.gke.io"
-	case s.PortworxVolume != nil:
-		return "kubernetes.io/portworx-volume", "pxd.portworx.com"
-	case s.VsphereVolume != nil:
-		return "kubernetes.io/vsphere-volume", "csi.vsphere.vmware.com"
-	}
-	return "", ""
 }

@@ -35,21 +35,3 @@ func TestLarger(t *testing.T) {
 		}
 	}
 }
-
-func TestMigrated(t *testing.T) {
-	for name, tt := range map[string]struct {
-		source         corev1.PersistentVolumeSource
-		plugin, driver string
-	}{
-		"a driver's":    {corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: "d.example.com"}}, "", ""},
-		"a host path":   {corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{}}, "", ""},
-		"block store":   {corev1.PersistentVolumeSource{AWSElasticBlockStore: &corev1.AWSElasticBlockStoreVolumeSource{}}, "kubernetes.io/aws-ebs", "ebs.csi.aws.com"},
-		"a file share":  {corev1.PersistentVolumeSource{AzureFile: &corev1.AzureFilePersistentVolumeSource{}}, "kubernetes.io/azure-file", "file.csi.azure.com"},
-		"a vSphere one": {corev1.PersistentVolumeSource{VsphereVolume: &corev1.VsphereVirtualDiskVolumeSource{}}, "kubernetes.io/vsphere-volume", "csi.vsphere.vmware.com"},
-	} {
-		plugin, driver := migrated(&corev1.PersistentVolume{Spec: corev1.PersistentVolumeSpec{PersistentVolumeSource: tt.source}})
-		if plugin != tt.plugin || driver != tt.driver {
-			t.Errorf("%s: %q, %q", name, plugin, driver)
-		}
-	}
-}

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	"knarr/internal/csimigration"
+
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -35,6 +37,7 @@ type Shape struct {
 	Images                []string
 	Containers            int
 	Claims                []string
+	Inline                []*corev1.CSIPersistentVolumeSource // of volumes that it names itself, and a driver has taken over
 	// Needs are the features of a node that the pod makes use of.
 	Needs features.FeatureSet
 
@@ -236,6 +239,9 @@ func newShape(key string, local int, pod *corev1.Pod, asks Resources, cpu, memor
 		}
 		if name := ClaimName(pod, v); name != "" {
 			s.Claims = append(s.Claims, name)
+		}
+		if pv, err := csimigration.Inline(v, pod.Namespace); err == nil && pv != nil {
+			s.Inline = append(s.Inline, pv.Spec.CSI)
 		}
 	}
 	if a := spec.Affinity; a != nil {

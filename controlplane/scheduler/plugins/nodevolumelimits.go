@@ -1,9 +1,12 @@
 package plugins
 
 import (
+	"cmp"
+
 	"k8s.io/component-helpers/storage/volume"
 
 	"knarr/controlplane/scheduler/framework"
+	"knarr/internal/csimigration"
 )
 
 // NodeVolumeLimits keeps pods off nodes that can attach no more volumes of a
@@ -32,7 +35,7 @@ func (*NodeVolumeLimits) Name() string { return "NodeVolumeLimits" }
 
 // PreFilter collects the volumes that drivers attach.
 func (l *NodeVolumeLimits) PreFilter(p *framework.Pod) (bool, *framework.Status) {
-	if len(p.Claims) == 0 {
+	if !attaches(p) {
 		return true, nil
 	}
 	l.want = map[attachment]struct{}{}
@@ -40,9 +43,15 @@ func (l *NodeVolumeLimits) PreFilter(p *framework.Pod) (bool, *framework.Status)
 	return len(l.want) == 0, nil
 }
 
+// attaches says whether a pod may have volumes attached.
+func attaches(p *framework.Pod) bool { return len(p.Claims)+len(p.Inline) > 0 }
+
 // attachments adds what a pod has attached. A volume that is yet to be made is
 // known by its claim.
 func (l *NodeVolumeLimits) attachments(p *framework.Pod, to map[attachment]struct{}) {
+	for _, csi := range p.Inline {
+		to[attachment{csi.Driver, csi.VolumeHandle}] = struct{}{}
+	}
 	for _, name := range p.Claims {
 		c := l.Claim(p.Shape.Namespace, name)
 		if c == nil {
@@ -50,14 +59,14 @@ func (l *NodeVolumeLimits) attachments(p *framework.Pod, to map[attachment]struc
 		}
 		if c.Spec.VolumeName != "" {
 			if pv := l.Volume(c.Spec.VolumeName); pv != nil {
-				if csi := pv.Spec.CSI; csi != nil {
+				if csi := csimigration.Source(pv); csi != nil {
 					to[attachment{csi.Driver, csi.VolumeHandle}] = struct{}{}
 				}
 				continue
 			}
 		}
 		if class := l.Class(volume.GetPersistentVolumeClaimClass(c)); class != nil {
-			to[attachment{class.Provisioner, "claim:" + c.Namespace + "/" + c.Name}] = struct{}{}
+			to[attachment{cmp.Or(csimigration.Driver(class.Provisioner), class.Provisioner), "claim:" + c.Namespace + "/" + c.Name}] = struct{}{}
 		}
 	}
 }
@@ -76,7 +85,7 @@ func (l *NodeVolumeLimits) Filter(_ *framework.Pod, n *framework.Node) *framewor
 		if has == nil {
 			has = map[attachment]struct{}{}
 			for _, o := range n.Pods {
-				if len(o.Claims) > 0 {
+				if attaches(o) {
 					l.attachments(o, has)
 				}
 			}
@@ -109,7 +118,7 @@ func (l *NodeVolumeLimits) wants(driver string) bool {
 // Hint is a pod with volumes gone, or a change of storage or nodes.
 func (*NodeVolumeLimits) Hint(e *framework.Event, p *framework.Pod) bool {
 	if e.Action&framework.PodGone != 0 {
-		return e.Pod != nil && len(e.Pod.Claims) > 0
+		return e.Pod != nil && attaches(e.Pod)
 	}
 	return aboutClaims(e, p)
 }

@@ -3,14 +3,17 @@ package plugins
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	"k8s.io/component-helpers/storage/volume"
 
 	"knarr/controlplane/scheduler/framework"
+	"knarr/internal/csimigration"
 )
 
 // VolumeBinding keeps pods to nodes from which their volumes can be reached,
@@ -18,8 +21,8 @@ import (
 type VolumeBinding struct {
 	Volumes
 
-	reach   []*nodeaffinity.NodeSelector // from where the bound volumes are reached
-	missing bool                         // a bound volume does not exist
+	reach   []reach // from where the bound volumes are reached
+	missing bool    // a bound volume does not exist
 	open    []*corev1.PersistentVolumeClaim
 	offers  map[string][]*corev1.PersistentVolume // by class
 }
@@ -96,13 +99,11 @@ func (b *VolumeBinding) PreFilter(p *framework.Pod) (bool, *framework.Status) {
 				b.missing = true
 				continue
 			}
-			if pv.Spec.NodeAffinity != nil && pv.Spec.NodeAffinity.Required != nil {
-				sel, err := nodeaffinity.NewNodeSelector(pv.Spec.NodeAffinity.Required)
-				if err != nil {
-					return refuse("volume %s: %v", pv.Name, err)
-				}
-				b.reach = append(b.reach, sel)
+			from, err := reachOf(pv)
+			if err != nil {
+				return refuse("volume %s: %v", pv.Name, err)
 			}
+			b.reach = append(b.reach, from)
 		case c.Spec.VolumeName == "" && delayed(b.Volumes, c):
 			b.open = append(b.open, c)
 		default:
@@ -122,6 +123,44 @@ func (b *VolumeBinding) PreFilter(p *framework.Pod) (bool, *framework.Status) {
 	return false, nil
 }
 
+// A reach is from which nodes a volume can be reached, nil if from all. Where a driver has
+// taken over from its plugin, nodes have other labels: the driver's.
+type reach struct {
+	own, driver *nodeaffinity.NodeSelector
+	plugin      string // that a driver has taken over from; "" if none has
+}
+
+func reachOf(pv *corev1.PersistentVolume) (r reach, err error) {
+	if r.own, err = selector(pv); err != nil {
+		return r, err
+	}
+	if r.plugin = csimigration.Plugin(pv); r.plugin == "" {
+		return r, nil
+	}
+	if pv, err = csimigration.Volume(pv); err != nil {
+		return r, err
+	}
+	r.driver, err = selector(pv)
+	return r, err
+}
+
+func selector(pv *corev1.PersistentVolume) (*nodeaffinity.NodeSelector, error) {
+	if pv.Spec.NodeAffinity == nil || pv.Spec.NodeAffinity.Required == nil {
+		return nil, nil
+	}
+	return nodeaffinity.NewNodeSelector(pv.Spec.NodeAffinity.Required)
+}
+
+// matches says whether a node reaches the volume; csi is what it says of its drivers, nil
+// if nothing.
+func (r reach) matches(n *corev1.Node, csi *storagev1.CSINode) bool {
+	sel := r.own
+	if r.plugin != "" && csi != nil && slices.Contains(strings.Split(csi.Annotations[csimigration.Annotation], ","), r.plugin) {
+		sel = r.driver
+	}
+	return sel == nil || sel.Match(n)
+}
+
 // Filter tries to plan.
 func (b *VolumeBinding) Filter(_ *framework.Pod, n *framework.Node) *framework.Status {
 	var reasons []string
@@ -129,8 +168,8 @@ func (b *VolumeBinding) Filter(_ *framework.Pod, n *framework.Node) *framework.S
 		reasons = append(reasons, volumeMissing)
 	}
 	here := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: n.Object.Labels}}
-	for _, sel := range b.reach {
-		if !sel.Match(here) {
+	for _, from := range b.reach {
+		if !from.matches(here, b.CSINode(n.Name)) {
 			reasons = append([]string{volumeElsewhere}, reasons...)
 			break
 		}

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"knarr/controlplane/scheduler/framework"
+	"knarr/internal/csimigration"
 )
 
 // fixedVolumes is storage that stands still.
@@ -152,4 +153,48 @@ func refusals(k *framework.Cluster, s fixedVolumes, p *framework.Pod) (list []st
 		}
 	}
 	return list
+}
+
+// A volume of a plugin that a driver has taken over from is reached from where the driver
+// says, and counts for the driver's limit, on nodes that say so.
+func TestTakenOverVolumes(t *testing.T) {
+	pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "v"}}
+	pv.Spec.AWSElasticBlockStore = &corev1.AWSElasticBlockStoreVolumeSource{VolumeID: "vol-12345678"}
+	pv.Spec.NodeAffinity = &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+		MatchExpressions: []corev1.NodeSelectorRequirement{{Key: corev1.LabelTopologyZone, Operator: corev1.NodeSelectorOpIn, Values: []string{"a"}}},
+	}}}}
+	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "c", Namespace: "default", Annotations: map[string]string{"pv.kubernetes.io/bind-completed": "yes"}}}
+	claim.Spec.VolumeName = "v"
+	claimed := corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}}
+	inline := corev1.VolumeSource{AWSElasticBlockStore: pv.Spec.AWSElasticBlockStore}
+	const full = "node(s) exceed max volume count"
+	for name, c := range map[string]struct {
+		source   corev1.VolumeSource
+		migrated bool
+		zone     string // the label of the driver
+		limit    int32
+		want     string
+	}{
+		"reached":                   {claimed, true, "a", 1, ""},
+		"not reached by the driver": {claimed, true, "b", 1, volumeElsewhere},
+		"no driver has taken over":  {claimed, false, "b", 1, ""},
+		"too many":                  {claimed, true, "a", 0, full},
+		"a pod's own":               {inline, true, "a", 1, ""},
+		"a pod's own, too many":     {inline, true, "a", 0, full},
+	} {
+		t.Run(name, func(t *testing.T) {
+			k := framework.NewCluster()
+			k.SetNode(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{corev1.LabelTopologyZone: "a", "topology.ebs.csi.aws.com/zone": c.zone}}})
+			csi := &storagev1.CSINode{Spec: storagev1.CSINodeSpec{Drivers: []storagev1.CSINodeDriver{{Name: "ebs.csi.aws.com", Allocatable: &storagev1.VolumeNodeResources{Count: &c.limit}}}}}
+			if c.migrated {
+				csi.Annotations = map[string]string{csimigration.Annotation: csimigration.Plugins}
+			}
+			p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "default"}}
+			p.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: c.source}}
+			s := fixedVolumes{claims: map[string]*corev1.PersistentVolumeClaim{"c": claim}, volumes: map[string]*corev1.PersistentVolume{"v": pv}, csi: csi}
+			if got := strings.Join(refusals(k, s, k.NewPod(p)), "; "); got != c.want {
+				t.Errorf("got %q, want %q", got, c.want)
+			}
+		})
+	}
 }

@@ -30,6 +30,7 @@ import (
 	"k8s.io/client-go/util/retry"
 	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
+	"knarr/internal/csimigration"
 	"knarr/internal/run"
 )
 
@@ -407,7 +408,7 @@ func (m *Manager) change(ctx context.Context, node *corev1.Node, f func([]storag
 		have, err := api.Get(ctx, m.NodeName, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
 			_, err = api.Create(ctx, &storagev1.CSINode{
-				ObjectMeta: metav1.ObjectMeta{Name: m.NodeName, OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID}}},
+				ObjectMeta: metav1.ObjectMeta{Name: m.NodeName, Annotations: map[string]string{csimigration.Annotation: csimigration.Plugins}, OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID}}},
 				Spec:       storagev1.CSINodeSpec{Drivers: f(nil)},
 			}, metav1.CreateOptions{})
 			return err
@@ -416,6 +417,7 @@ func (m *Manager) change(ctx context.Context, node *corev1.Node, f func([]storag
 			return err
 		}
 		have = have.DeepCopy()
+		metav1.SetMetaDataAnnotation(&have.ObjectMeta, csimigration.Annotation, csimigration.Plugins)
 		have.Spec.Drivers = f(have.Spec.Drivers)
 		_, err = api.Update(ctx, have, metav1.UpdateOptions{})
 		return err

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -27,7 +28,7 @@ import (
 	"knarr/node/kubelet/volume"
 )
 
-// A node is a driver, and an API server that has its CSIDriver alone.
+// A node is a driver, and an API server that has CSIDrivers alone.
 type node struct {
 	*fakeDriver
 	root string
@@ -58,12 +59,13 @@ func newNode(t *testing.T) *node {
 	t.Cleanup(func() { _ = conn.Close() })
 	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
-		if !strings.HasSuffix(r.URL.Path, "/csidrivers/d") {
+		of, name := path.Split(r.URL.Path)
+		if path.Base(of) != "csidrivers" {
 			w.WriteHeader(http.StatusNotFound)
 			_, _ = w.Write([]byte(`{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","code":404}`))
 			return
 		}
-		_, _ = w.Write([]byte(`{"kind":"CSIDriver","apiVersion":"storage.k8s.io/v1","metadata":{"name":"d"},"spec":{"attachRequired":false,"volumeLifecycleModes":["Persistent"],"fsGroupPolicy":"File"}}`))
+		_, _ = w.Write([]byte(`{"kind":"CSIDriver","apiVersion":"storage.k8s.io/v1","metadata":{"name":"` + name + `"},"spec":{"attachRequired":false,"volumeLifecycleModes":["Persistent"],"fsGroupPolicy":"File"}}`))
 	}))
 	t.Cleanup(api.Close)
 	client, err := kubernetes.NewForConfig(&rest.Config{Host: api.URL})
@@ -72,7 +74,9 @@ func newNode(t *testing.T) *node {
 	}
 	n.new = func() (*Manager, *volume.Manager) {
 		m := New(Config{RootDir: n.root, NodeName: "n", Client: client})
-		m.drivers["d"] = &driver{name: "d", conn: conn, node: csipb.NewNodeClient(conn), stage: true}
+		for _, name := range []string{"d", "ebs.csi.aws.com"} {
+			m.drivers[name] = &driver{name: name, conn: conn, node: csipb.NewNodeClient(conn), stage: true}
+		}
 		return m, volume.New(volume.Config{PodsDir: filepath.Join(n.root, "pods"), CSI: m,
 			Claim: func(context.Context, *corev1.Pod, string) (*corev1.PersistentVolume, *corev1.PersistentVolumeClaim, error) {
 				return n.pv, &n.claim, nil
@@ -224,5 +228,33 @@ func TestVolumeIsOwnedAtLast(t *testing.T) {
 	}
 	if gid := st.Sys().(*syscall.Stat_t).Gid; gid != 2000 {
 		t.Errorf("the volume belongs to group %d, want 2000", gid)
+	}
+}
+
+// A volume that a pod names itself and whose plugin a driver has taken over from is this
+// driver's; its directories have no name that the pod made up for the disk.
+func TestTakenOverVolume(t *testing.T) {
+	need.Root(t)
+	n := newNode(t)
+	pod := podWithClaim(2000)
+	pod.Spec.SecurityContext = nil
+	name := func(id string) {
+		pod.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{AWSElasticBlockStore: &corev1.AWSElasticBlockStoreVolumeSource{VolumeID: id}}}}
+	}
+	_, volumes := n.new()
+	name("aws://a/../../vol")
+	if _, _, err := volumes.Mount(t.Context(), podtest.Use(pod), nil); err == nil || !strings.Contains(err.Error(), "failed to translate in-tree inline volume to CSI") {
+		t.Errorf("an identifier that is none: %v", err)
+	}
+	name("aws://a/vol-12345678")
+	if _, _, err := volumes.Mount(t.Context(), podtest.Use(pod), nil); err != nil {
+		t.Fatal(err)
+	}
+	_ = unix.Unmount(filepath.Join(n.root, "pods/uid/volumes/kubernetes.io~csi/v/mount"), unix.MNT_DETACH) // as the driver does
+	if err := volumes.Unmount(t.Context(), "uid"); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := strings.Join(n.calls, ", "), "stage vol-12345678, publish vol-12345678, unpublish vol-12345678, unstage vol-12345678"; got != want {
+		t.Errorf("the driver was asked %s, want %s", got, want)
 	}
 }

@@ -17,6 +17,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"knarr/internal/csimigration"
 	"knarr/node/kubelet/fscall"
 	"knarr/node/kubelet/podfile"
 	"knarr/node/kubelet/podspec"
@@ -265,6 +266,14 @@ func (m *Manager) mount(ctx context.Context, pod *corev1.Pod, v *corev1.Volume, 
 		return Mounted{}, never, errISCSI
 	case s.CSI != nil:
 		got, err := m.driver(ctx, pod, Spec{Name: v.Name, Inline: s.CSI, ReadOnly: s.CSI.ReadOnly != nil && *s.CSI.ReadOnly})
+		return got, refreshAt(got), err
+	}
+	switch pv, err := csimigration.Inline(v, pod.Namespace); {
+	case err != nil:
+		return Mounted{}, never, err
+	case pv != nil:
+		// Directories have the pod's name for it: that of pv is made of what the pod says.
+		got, err := m.driver(ctx, pod, Spec{Name: v.Name, PV: pv, ReadOnly: pv.Spec.CSI.ReadOnly})
 		return got, refreshAt(got), err
 	}
 	return Mounted{}, never, errors.New("no volume plugin matched")
