@@ -10,8 +10,10 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -61,16 +63,63 @@ func (r *run) loaded(ctx context.Context, do func(context.Context, *run, *loaded
 	if l.pods, err = newRaw(c); err != nil {
 		return err
 	}
-	if err := errors.Join(makeNode(ctx, client, 0), c.Rest(ctx)); err != nil {
+	if err := makeNode(ctx, client, 0); err != nil {
 		return err
 	}
-	return errors.Join(do(ctx, r, l), c.Alive())
+	ctx, cancel := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel()
+	beating := make(chan error, 1)
+	wg.Go(func() { beating <- heartbeat(ctx, client) })
+	if err := c.Rest(ctx); err != nil {
+		return err
+	}
+	err = errors.Join(do(ctx, r, l), c.Alive())
+	select {
+	case beat := <-beating:
+		err = errors.Join(err, beat)
+	default:
+	}
+	return err
 }
+
+// heartbeat renews the node's lease as its kubelet would, until ctx ends: of a node that
+// is lost no pod is ready.
+func heartbeat(ctx context.Context, client kubernetes.Interface) error {
+	leases := client.CoordinationV1().Leases(corev1.NamespaceNodeLease)
+	for {
+		lease, err := leases.Get(ctx, nodeName, metav1.GetOptions{})
+		now := metav1.NowMicro()
+		switch {
+		case apierrors.IsNotFound(err):
+			_, err = leases.Create(ctx, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: nodeName},
+				Spec: coordinationv1.LeaseSpec{HolderIdentity: new(nodeName), LeaseDurationSeconds: new(int32(40)), RenewTime: &now}}, metav1.CreateOptions{})
+		case err == nil:
+			lease.Spec.RenewTime = &now
+			_, err = leases.Update(ctx, lease, metav1.UpdateOptions{})
+		}
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("the node's lease: %w", err)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(10 * time.Second):
+		}
+	}
+}
+
+// nodeName is that of the first node of makeNode.
+const nodeName = "node-0000"
 
 // placed is a pod's specification on the only node: no scheduler is asked.
 func placed(labels map[string]string) corev1.PodTemplateSpec {
 	spec := pod("").Spec
-	spec.NodeName = "node-0000"
+	spec.NodeName = nodeName
 	return corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: spec}
 }
 
