@@ -20,6 +20,7 @@ import (
 
 	"google.golang.org/grpc"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	kruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -460,6 +461,9 @@ func (k *Kubelet) newVolumes() {
 		PodsDir:   filepath.Join(k.cfg.RootDir, "pods"),
 		ConfigMap: k.objects.ConfigMap, Secret: k.objects.Secret,
 		Token: k.token, Claim: k.claim, TrustBundle: k.trustBundle, PodCertificate: k.podCertificate,
+		Credentials: func(ctx context.Context, namespace, name string) (*corev1.Secret, error) {
+			return k.client.CoreV1().Secrets(namespace).Get(ctx, name, metav1.GetOptions{})
+		},
 		CSI: k.drivers, Mounted: k.metrics.mountedOne,
 	})
 }

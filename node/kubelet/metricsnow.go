@@ -145,7 +145,7 @@ func volumePlugin(v *corev1.Volume) string {
 		name string
 	}{
 		{v.ConfigMap != nil, "configmap"}, {v.Secret != nil, "secret"}, {v.Projected != nil, "projected"}, {v.DownwardAPI != nil, "downward-api"},
-		{v.EmptyDir != nil, "empty-dir"}, {v.HostPath != nil, "host-path"}, {v.CSI != nil, "csi"}, {v.NFS != nil, "nfs"}, {v.Image != nil, "image"},
+		{v.EmptyDir != nil, "empty-dir"}, {v.HostPath != nil, "host-path"}, {v.CSI != nil, "csi"}, {v.NFS != nil, "nfs"}, {v.ISCSI != nil, "iscsi"}, {v.Image != nil, "image"},
 	} {
 		if p.set {
 			return "kubernetes.io/" + p.name

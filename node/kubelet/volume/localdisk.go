@@ -31,7 +31,7 @@ func (m *Manager) local(ctx context.Context, pod *corev1.Pod, pv *corev1.Persist
 				return err
 			}
 		}
-		disk := false
+		isDisk := false
 		err := m.calls.Do(ctx, path, m.AnswerTime, func() error {
 			st, err := os.Stat(path)
 			switch {
@@ -42,13 +42,13 @@ func (m *Manager) local(ctx context.Context, pod *corev1.Pod, pv *corev1.Persist
 			case st.Mode()&fs.ModeDevice == 0 || st.Mode()&fs.ModeCharDevice != 0:
 				return errors.New("only directory and block device are supported")
 			}
-			disk = true
+			isDisk = true
 			return nil
 		})
-		if err != nil || !disk {
+		if err != nil || !isDisk {
 			return err
 		}
-		if err := m.mountDisk(ctx, pv, target, readOnly); err != nil {
+		if err := m.mountDisk(ctx, formatted{path, fsType(pv), pv.Spec.MountOptions, readOnly}, target); err != nil {
 			return &StepError{"MountVolume.MountDevice failed", fmt.Errorf("local: failed to mount device %s at %s (fstype: %s), error %w", path, target, fsType(pv), err)}
 		}
 		return nil
@@ -63,37 +63,45 @@ func fsType(pv *corev1.PersistentVolume) string {
 	if t := pv.Spec.Local.FSType; t != nil && *t != "" {
 		return *t
 	}
-	return "ext4"
+	return defaultFS
+}
+
+const defaultFS = "ext4"
+
+// A formatted is a disk that is to be mounted, with a file system of that type.
+type formatted struct {
+	device, fstype string
+	options        []string
+	readOnly       bool
 }
 
 // mountDisk mounts a disk of the node, after making a file system on one that has
 // none. Pods that share a disk mount it each: the kernel has one file system for
 // all of them.
-func (m *Manager) mountDisk(ctx context.Context, pv *corev1.PersistentVolume, target string, readOnly bool) error {
-	path := pv.Spec.Local.Path
-	if !fileSystem.MatchString(fsType(pv)) {
-		return fmt.Errorf("%q is no name of a file system", fsType(pv))
+func (m *Manager) mountDisk(ctx context.Context, d formatted, target string) error {
+	if !fileSystem.MatchString(d.fstype) {
+		return fmt.Errorf("%q is no name of a file system", d.fstype)
 	}
 	var had string
 	// However long it takes: half of a file system is of no use.
-	err := m.calls.Do(ctx, path, 0, func() (err error) {
-		had, err = prepareDisk(ctx, path, fsType(pv), readOnly)
+	err := m.calls.Do(ctx, d.device, 0, func() (err error) {
+		had, err = prepareDisk(ctx, d.device, d.fstype, d.readOnly)
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	err = m.mountProgram(ctx, fsType(pv), path, target, pv.Spec.MountOptions)
-	if err != nil && had != fsType(pv) {
-		return fmt.Errorf("failed to mount the volume as %q; already contains %s. Mount error: %w", fsType(pv), had, err)
+	err = m.mountProgram(ctx, d.fstype, d.device, target, d.options)
+	if err != nil && had != d.fstype {
+		return fmt.Errorf("failed to mount the volume as %q; already contains %s. Mount error: %w", d.fstype, had, err)
 	}
-	if err != nil || !readOnly {
+	if err != nil || !d.readOnly {
 		return err
 	}
 	// This mount alone: another pod may have the disk writable.
 	if err := unix.Mount("", target, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, ""); err != nil {
 		_ = unix.Unmount(target, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
-		return fmt.Errorf("mount %s read-only: %w", path, err)
+		return fmt.Errorf("mount %s read-only: %w", d.device, err)
 	}
 	return nil
 }
@@ -164,7 +172,14 @@ func format(out string) (string, error) {
 // program runs one of the host's; what it says is bounded, for an event may repeat
 // it. The code is -1 if it did not run to its end.
 func program(ctx context.Context, name string, args ...string) (out string, code int, err error) {
-	path, err := helper(name, "e2fsprogs, xfsprogs or util-linux")
+	const most = 1 << 10
+	return hostProgram(ctx, most, "e2fsprogs, xfsprogs or util-linux", name, args...)
+}
+
+// hostProgram runs a program of the host, which some packages have, and gives at most so
+// many bytes of its output.
+func hostProgram(ctx context.Context, most int, packages, name string, args ...string) (out string, code int, err error) {
+	path, err := helper(name, packages)
 	if err != nil {
 		return "", -1, err
 	}
@@ -176,7 +191,6 @@ func program(ctx context.Context, name string, args ...string) (out string, code
 	if cmd.ProcessState != nil {
 		code = cmd.ProcessState.ExitCode()
 	}
-	const most = 1 << 10
 	return strings.TrimSpace(string(b[:min(len(b), most)])), code, err
 }
 

@@ -58,12 +58,3 @@ func TestNFS(t *testing.T) {
 		t.Error(err)
 	}
 }
-
-// A volume of a kind that this node cannot mount says what it would take.
-func TestISCSI(t *testing.T) {
-	p := &corev1.Pod{}
-	p.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{ISCSI: &corev1.ISCSIVolumeSource{TargetPortal: "s", IQN: "iqn.2026-01.example:x"}}}}
-	if _, _, err := New(Config{PodsDir: t.TempDir()}).Mount(t.Context(), podtest.Use(p), nil); err == nil || !strings.Contains(err.Error(), "iSCSI volumes are not mounted by this kubelet") {
-		t.Error(err)
-	}
-}

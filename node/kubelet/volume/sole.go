@@ -48,7 +48,7 @@ func (m *Manager) inUseByOther(name, uid string) bool {
 		if _, err := os.Lstat(filepath.Join(m.PodDir(other), devices, name)); err == nil {
 			return true
 		}
-		for _, path := range []string{"kubernetes.io~csi/" + name + "/mount", "kubernetes.io~local-volume/" + name, "kubernetes.io~nfs/" + name} {
+		for _, path := range []string{"kubernetes.io~csi/" + name + "/mount", "kubernetes.io~local-volume/" + name, "kubernetes.io~nfs/" + name, iscsiKind + "/" + name} {
 			if mounted(filepath.Join(m.PodDir(other), "volumes", path)) {
 				return true
 			}

@@ -41,6 +41,8 @@ type Config struct {
 	Token func(ctx context.Context, pod *corev1.Pod, p *corev1.ServiceAccountTokenProjection) (token string, refresh time.Time, err error)
 	// Claim resolves a claim to the volume bound to it.
 	Claim func(ctx context.Context, pod *corev1.Pod, claim string) (*corev1.PersistentVolume, *corev1.PersistentVolumeClaim, error)
+	// Credentials reads a Secret that a volume names for its server.
+	Credentials func(ctx context.Context, namespace, name string) (*corev1.Secret, error)
 	// CSI mounts and unmounts volumes of CSI drivers. Nil: none can be used.
 	CSI Driver
 	// Mounted is told how long a volume took to mount, of which kind it is if that
@@ -263,7 +265,8 @@ func (m *Manager) mount(ctx context.Context, pod *corev1.Pod, v *corev1.Volume, 
 		got, err := m.nfs(ctx, pod, v.Name, s.NFS, false, nil)
 		return got, never, err
 	case s.ISCSI != nil:
-		return Mounted{}, never, errISCSI
+		got, err := m.iscsi(ctx, pod, iscsiInline(pod, v.Name, s.ISCSI))
+		return got, never, err
 	case s.CSI != nil:
 		got, err := m.driver(ctx, pod, Spec{Name: v.Name, Inline: s.CSI, ReadOnly: s.CSI.ReadOnly != nil && *s.CSI.ReadOnly})
 		return got, refreshAt(got), err
@@ -290,8 +293,6 @@ func refreshAt(got Mounted) (at time.Time) {
 	}
 	return at
 }
-
-var errISCSI = errors.New("iSCSI volumes are not mounted by this kubelet: use a CSI driver for them")
 
 // write puts the files of a volume made of API objects in place.
 func (m *Manager) write(pod *corev1.Pod, kind, name string, memory bool, files map[string]File, left *int) (Mounted, time.Time, error) {
@@ -388,7 +389,7 @@ func (m *Manager) mountPersistent(ctx context.Context, pod *corev1.Pod, pv *core
 	case s.NFS != nil:
 		return m.nfs(ctx, pod, pv.Name, s.NFS, readOnly, pv.Spec.MountOptions)
 	case s.ISCSI != nil:
-		return Mounted{}, errISCSI
+		return m.iscsi(ctx, pod, iscsiVolume(pod, pv, readOnly, block))
 	}
 	return Mounted{}, fmt.Errorf("no volume plugin matched for PersistentVolume %s", pv.Name)
 }
@@ -437,6 +438,9 @@ func (m *Manager) Unmount(ctx context.Context, uid string) error {
 		return err
 	}
 	if err := m.unmountBelow(ctx, dir); err != nil {
+		return err
+	}
+	if err := m.detachDisks(ctx, uid); err != nil {
 		return err
 	}
 	m.forget(dir)
