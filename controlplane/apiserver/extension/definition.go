@@ -18,6 +18,7 @@ type definition struct {
 	read    func() (*apiextensionsv1.CustomResourceDefinition, error)
 	storage string // the version objects are stored in
 	webhook *converter
+	kept    *keptRules
 	ending  bool
 	kinds   []*kind // of the versions served
 
@@ -28,8 +29,8 @@ type definition struct {
 // newDefinition makes what crd declares, with the names that it was given. read
 // returns it whole.
 func newDefinition(crd *apiextensionsv1.CustomResourceDefinition, names apiextensionsv1.CustomResourceDefinitionNames,
-	read func() (*apiextensionsv1.CustomResourceDefinition, error), webhook *converter) *definition {
-	d := &definition{read: read, webhook: webhook, ending: apihelpers.IsCRDConditionTrue(crd, apiextensionsv1.Terminating)}
+	read func() (*apiextensionsv1.CustomResourceDefinition, error), webhook *converter, kept *keptRules) *definition {
+	d := &definition{read: read, webhook: webhook, kept: kept, ending: apihelpers.IsCRDConditionTrue(crd, apiextensionsv1.Terminating)}
 	d.crd = withoutSchemas(crd)
 	d.crd.Status.AcceptedNames = names
 	for i := range d.crd.Spec.Versions {

@@ -52,6 +52,7 @@ type Server struct {
 	mu      sync.Mutex             // guards ending
 	wg      run.Group
 	synced  chan struct{}
+	kept    keptRules
 }
 
 // New makes a server; it starts nothing.
@@ -254,7 +255,7 @@ func (s *Server) serve(ctx context.Context, crd *customResourceDefinition, given
 			return nil, apierrors.NewNotFound(definitionsGVR.GroupResource(), name)
 		}
 		return now, nil
-	}, newConverter(crd, s.cfg.Resolve))
+	}, newConverter(crd, s.cfg.Resolve), &s.kept)
 	old := s.serving[crd.Name]
 	if old != nil && old.crd.UID != crd.UID {
 		s.cfg.Cache.Remove(old.prefix())

@@ -33,7 +33,7 @@ func versionOf(props *apiextensionsv1.JSONSchemaProps) *apiextensionsv1.CustomRe
 }
 
 func kindOf(crd *apiextensionsv1.CustomResourceDefinition) *kind {
-	d := newDefinition(crd, crd.Spec.Names, func() (*apiextensionsv1.CustomResourceDefinition, error) { return crd, nil }, nil)
+	d := newDefinition(crd, crd.Spec.Names, func() (*apiextensionsv1.CustomResourceDefinition, error) { return crd, nil }, nil, &keptRules{})
 	return d.kinds[0]
 }
 

@@ -21,6 +21,8 @@ type shape struct {
 	whole      validation.SchemaValidator
 	status     validation.SchemaValidator
 	rules      *cel.Validator // nil when there are none
+	tree       *ruleNode      // the same
+	kept       *keptRules
 }
 
 func (d *definition) compile(version string) (*shape, error) {
@@ -28,7 +30,7 @@ func (d *definition) compile(version string) (*shape, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &shape{keep: d.crd.Spec.PreserveUnknownFields}
+	s := &shape{keep: d.crd.Spec.PreserveUnknownFields, kept: d.kept}
 	if s.whole, _, err = validation.NewSchemaValidator(props); err != nil {
 		return nil, fmt.Errorf("schema of %s %s: %w", d.crd.Name, version, err)
 	}
@@ -49,6 +51,7 @@ func (d *definition) compile(version string) (*shape, error) {
 	}
 	if hasRules(s.structural) {
 		s.rules = cel.NewValidator(s.structural, true, celconfig.PerCallLimit)
+		s.tree = newRuleNode(s.rules)
 	}
 	return s, nil
 }

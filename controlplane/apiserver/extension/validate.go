@@ -94,6 +94,9 @@ func (s *shape) validateRules(ctx context.Context, errs field.ErrorList, obj, ol
 	if slices.ContainsFunc(errs, func(e *field.Error) bool { return slices.Contains(blocking, e.Type) }) {
 		return field.ErrorList{field.Invalid(nil, nil, "some validation rules were not checked because the object was invalid; correct the existing errors to complete validation")}
 	}
+	if s.tree.keep(ctx, s.kept, obj, old, celconfig.RuntimeCELCostBudget) {
+		return nil
+	}
 	if both == nil {
 		out, _ := s.rules.Validate(ctx, nil, s.structural, obj, nil, celconfig.RuntimeCELCostBudget)
 		return out
