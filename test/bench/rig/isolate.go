@@ -1,12 +1,15 @@
 package rig
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"os/signal"
+	"path/filepath"
+	"slices"
 	"syscall"
 
 	"github.com/vishvananda/netlink"
@@ -62,7 +65,9 @@ func Isolate(ctx context.Context, prepare func(context.Context) error) error {
 	}()
 	err := cmd.Wait()
 	for _, dir := range made {
-		_ = os.Remove(dir) // only if it is still empty
+		if !mountPoint("/proc", dir) {
+			_ = os.Remove(dir) // only if it is still empty
+		}
 	}
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 		os.Exit(exit.ExitCode())
@@ -83,6 +88,17 @@ func makeAll(dirs []string) (made []string) {
 		}
 	}
 	return made
+}
+
+// mountPoint reports whether a process of this machine has something mounted at a
+// directory, as nodes of `knarr dev` have. It looks empty from here, and the kernel
+// would unmount what is there.
+func mountPoint(proc, dir string) bool {
+	tables, _ := filepath.Glob(filepath.Join(proc, "[0-9]*", "mountinfo"))
+	return slices.ContainsFunc(tables, func(table string) bool {
+		b, err := os.ReadFile(table)
+		return err == nil && bytes.Contains(b, []byte(" "+dir+" "))
+	})
 }
 
 // hide puts an empty directory over each of these, in this mount namespace.

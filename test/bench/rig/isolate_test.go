@@ -48,3 +48,21 @@ func TestHiddenDirectories(t *testing.T) {
 		t.Errorf("the host has %v, %v", left, err)
 	}
 }
+
+// TestMountPoint: a directory that another process has something mounted at is not
+// taken for one of ours alone.
+func TestMountPoint(t *testing.T) {
+	proc := t.TempDir()
+	if err := os.Mkdir(filepath.Join(proc, "7"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	table := "30 1 254:0 / / rw - ext4 /dev/vda rw\n31 30 254:0 /a/kubelet /var/lib/kubelet rw - ext4 /dev/vda rw\n"
+	if err := os.WriteFile(filepath.Join(proc, "7", "mountinfo"), []byte(table), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for dir, want := range map[string]bool{"/var/lib/kubelet": true, "/var/lib/kube": false, "/run/netns": false} {
+		if got := mountPoint(proc, dir); got != want {
+			t.Errorf("%s: %v", dir, got)
+		}
+	}
+}
