@@ -3,7 +3,6 @@ package volume
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -13,6 +12,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"knarr/node/kubelet/statefile"
 	"knarr/node/kubelet/volume/iscsi"
 )
 
@@ -132,10 +132,6 @@ func (m *Manager) attachDisk(ctx context.Context, pod *corev1.Pod, t *target) (d
 		return "", err
 	}
 	note := m.diskNotes(string(pod.UID), t.name)
-	b, err := json.Marshal(t.disk)
-	if err != nil {
-		return "", err
-	}
 	// Two pods may have disks of one target: the sessions with it are both's.
 	err = m.calls.Do(ctx, t.disk.IQN, 0, func() error {
 		ctx, cancel := context.WithTimeout(ctx, attachTime)
@@ -143,7 +139,7 @@ func (m *Manager) attachDisk(ctx context.Context, pod *corev1.Pod, t *target) (d
 		if err := os.MkdirAll(filepath.Dir(note), 0o750); err != nil {
 			return err
 		}
-		if err := os.WriteFile(note, b, 0o600); err != nil {
+		if err := statefile.Write(note, t.disk, true); err != nil {
 			return err
 		}
 		found, err := iscsiHost.Attach(ctx, &t.disk)
@@ -204,12 +200,8 @@ func (m *Manager) otherDisks(uid string) (all []iscsi.Disk) {
 }
 
 func readDisk(path string) (*iscsi.Disk, error) {
-	b, err := os.ReadFile(path)
-	if err != nil {
-		return nil, err
-	}
 	var d iscsi.Disk
-	if err := json.Unmarshal(b, &d); err != nil {
+	if err := statefile.Read(path, &d); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return &d, nil
