@@ -16,13 +16,6 @@ import (
 	"knarr/internal/run"
 )
 
-// datagrams is a socket that gives and takes addresses without allocating them.
-type datagrams interface {
-	net.PacketConn
-	ReadFromUDPAddrPort([]byte) (int, netip.AddrPort, error)
-	WriteToUDPAddrPort([]byte, netip.AddrPort) (int, error)
-}
-
 // maxQueries is how many queries that are not answered from memory there may be at a time.
 const maxQueries = 2000
 
@@ -34,10 +27,14 @@ const maxFailedReads = 100
 var readers = min(runtime.GOMAXPROCS(0), 8)
 
 // serveUDP answers what comes by a socket until it is closed.
-func (s *Server) serveUDP(socket datagrams) error {
-	message, out, lower := make([]byte, dns.MaxMsgSize), make([]byte, 0, maxAnswer+optSize), make([]byte, 0, 256)
+func (s *Server) serveUDP(socket *net.UDPConn) error {
+	b, err := newBatch(socket)
+	if err != nil {
+		return fmt.Errorf("read queries: %w", err)
+	}
+	lower := make([]byte, 0, 256)
 	for failed := 0; ; {
-		n, client, err := socket.ReadFromUDPAddrPort(message)
+		queries, err := b.read()
 		if errors.Is(err, net.ErrClosed) {
 			return nil
 		}
@@ -48,23 +45,32 @@ func (s *Server) serveUDP(socket datagrams) error {
 			continue
 		}
 		failed = 0
-		if !s.answers(client.Addr()) {
-			continue
+		for i := range queries {
+			s.serveQuery(socket, &queries[i], lower)
 		}
-		if answer, done := s.atOnce(message[:n], lower, out[:0], client.Addr()); done {
-			if len(answer) > 0 {
-				_, _ = socket.WriteToUDPAddrPort(answer, client) // the client asks again
-			}
-			continue
+		if b.send(queries) != nil {
+			return nil // it is closed
 		}
-		copied := append([]byte(nil), message[:n]...)
-		run.Go("DNS: answer", func() {
-			defer s.queries.release(client.Addr())
-			if answer := s.later(copied, client.Addr(), false); len(answer) > 0 {
-				_, _ = socket.WriteToUDPAddrPort(answer, client)
-			}
-		})
 	}
+}
+
+// serveQuery answers a query at once, or has that done.
+func (s *Server) serveQuery(socket *net.UDPConn, d *datagram, lower []byte) {
+	client := d.client()
+	if !s.answers(client.Addr()) {
+		return
+	}
+	var done bool
+	if d.answer, done = s.atOnce(d.query[:d.n], lower, d.room, client.Addr()); done {
+		return
+	}
+	copied := append([]byte(nil), d.query[:d.n]...)
+	run.Go("DNS: answer", func() {
+		defer s.queries.release(client.Addr())
+		if answer := s.later(copied, client.Addr(), false); len(answer) > 0 {
+			_, _ = socket.WriteToUDPAddrPort(answer, client) // the client asks again
+		}
+	})
 }
 
 // atOnce answers from memory, and what needs no look; not done: the caller has a
@@ -186,7 +192,7 @@ func (s *Server) listen(at netip.AddrPort, streams *fairLimiter) (serve []func()
 	}
 	tcp := &dns.Server{Listener: sharedListener{stream, streams, s.answers}, Handler: s, MaxTCPQueries: -1}
 	serve = append(serve, tcp.ActivateAndServe)
-	if socket, ok := packets.(datagrams); ok && !at.Addr().IsUnspecified() {
+	if socket, ok := packets.(*net.UDPConn); ok && !at.Addr().IsUnspecified() {
 		for range readers {
 			serve = append(serve, func() error { return s.serveUDP(socket) })
 		}
