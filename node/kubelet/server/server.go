@@ -223,6 +223,7 @@ func (s *server) stream(ask func(context.Context, Target) (string, error)) http.
 			h = translate.NewTunnelingHandler(h)
 		case wsstream.IsWebSocketRequestWithStreamCloseProtocol(r):
 			h = translate.NewStreamTranslatorHandler(u, nil, 0, translate.Options{Stdin: t.Stdin, Stdout: t.Stdout, Stderr: t.Stderr, Tty: t.TTY})
+			w = slowReader{w}
 		}
 		h.ServeHTTP(w, r)
 	}
