@@ -209,7 +209,7 @@ gateway-conformance: build | deps
 tour: build test-deps
 	$(MUST) $(KNARR_GO) test -count=1 -v -timeout 10m ./test/tour
 
-# acme gets certificates for an Ingress from Pebble, the test server of ACME's authors.
+# acme gets certificates for an Ingress and a Gateway from Pebble, the test server of ACME's authors.
 acme: build | deps
 	cd test/acme && $(SUDO) env "PATH=$$PATH" GOFLAGS= go test -count=1 -v -timeout 10m .
 

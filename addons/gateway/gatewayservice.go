@@ -21,6 +21,7 @@ import (
 
 	"knarr/addons/gateway/gatewayapi"
 	"knarr/internal/controller"
+	"knarr/internal/references"
 )
 
 // Nodes serve Gateways at ports of this range, whose Services lead there. portsEach is what
@@ -137,7 +138,7 @@ func (t *statusTerm) keepServices(ctx context.Context, want map[types.Namespaced
 		if g == nil {
 			continue
 		}
-		svc := gatewayService(g, list)
+		svc := gatewayService(g, list, t.thumbprint())
 		keep[types.NamespacedName{Namespace: svc.Namespace, Name: svc.Name}] = true
 		if err := t.keepService(ctx, svc); err != nil {
 			errs = append(errs, err)
@@ -209,8 +210,9 @@ func keepNodePorts(ports, have []corev1.ServicePort) []corev1.ServicePort {
 	return ports
 }
 
-// gatewayService is the Service of a Gateway, with what its infrastructure asks for. Pure.
-func gatewayService(g *gw.Gateway, ports []gatewayapi.Port) *corev1.Service {
+// gatewayService is the Service of a Gateway, with what its infrastructure asks for, and with
+// the thumbprint of the account by which certificates are got if it asks for any. Pure.
+func gatewayService(g *gw.Gateway, ports []gatewayapi.Port, thumbprint string) *corev1.Service {
 	dual := corev1.IPFamilyPolicyPreferDualStack
 	svc := &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{
@@ -226,6 +228,10 @@ func gatewayService(g *gw.Gateway, ports []gatewayapi.Port) *corev1.Service {
 		for k, v := range i.Annotations {
 			svc.Annotations[string(k)] = string(v)
 		}
+	}
+	delete(svc.Annotations, accountAnnotation)
+	if thumbprint != "" && g.Annotations[references.ACMEAnnotation] == "true" {
+		svc.Annotations[accountAnnotation] = thumbprint
 	}
 	svc.Labels[managedBy] = us
 	svc.Labels[gatewayLabel] = g.Name

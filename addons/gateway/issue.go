@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -43,23 +44,42 @@ func (t *statusTerm) thumbprint() string {
 	return t.issuer.Thumbprint()
 }
 
-// order hands over what is wanted. Without an authority it says so, once.
-func (t *statusTerm) order(all []ingress.Order) {
-	if t.issuer == nil {
-		refused := make(map[types.UID]bool, len(all))
-		for _, o := range all {
-			if uid := o.Ingress.UID; !refused[uid] && !t.refused[uid] {
-				t.events.Eventf(o.Ingress, corev1.EventTypeWarning, "CertificateRefused",
-					"Annotation %s is not followed: no authority is configured; start the servers with --acme-email or --acme-directory", references.ACMEAnnotation)
-			}
-			refused[o.Ingress.UID] = true
-		}
-		t.refused = refused
-		return
-	}
-	wants := make([]acme.Want, len(all))
-	for i, o := range all {
-		wants[i] = acme.Want{Secret: o.Secret, Hosts: o.Hosts, Owner: o.Ingress, Have: t.secret(o.Secret)}
-	}
-	t.issuer.Want(wants)
+// A refusedOrder is what an event of an object says of a certificate that is not ordered.
+type refusedOrder struct {
+	of   types.UID
+	text string
 }
+
+// order hands over what is wanted. What is not ordered, and that there is no authority, it
+// says once.
+func (t *statusTerm) order(all []ingress.Order) {
+	refused := map[refusedOrder]bool{}
+	refuse := func(o *ingress.Order, text string) {
+		r := refusedOrder{o.Owner.GetUID(), text}
+		if !refused[r] && !t.refused[r] {
+			t.events.Event(o.Owner, corev1.EventTypeWarning, "CertificateRefused", text)
+		}
+		refused[r] = true
+	}
+	var wants []acme.Want
+	for i := range all {
+		o := &all[i]
+		if t.issuer == nil {
+			refuse(o, fmt.Sprintf("Annotation %s is not followed: no authority is configured; start the servers with --acme-email or --acme-directory", references.ACMEAnnotation))
+			continue
+		}
+		for _, fault := range o.Faults[:min(len(o.Faults), maxFaults)] {
+			refuse(o, fmt.Sprintf("Annotation %s: %s", references.ACMEAnnotation, fault))
+		}
+		if len(o.Hosts) > 0 || len(o.Faults) == 0 {
+			wants = append(wants, acme.Want{Secret: o.Secret, Hosts: o.Hosts, Owner: o.Owner, Have: t.secret(o.Secret)})
+		}
+	}
+	t.refused = refused
+	if t.issuer != nil {
+		t.issuer.Want(wants)
+	}
+}
+
+// maxFaults bounds the events about one Secret.
+const maxFaults = 20

@@ -8,6 +8,8 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"errors"
+	"fmt"
 	"math/big"
 	"strings"
 	"testing"
@@ -19,7 +21,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	applycorev1 "k8s.io/client-go/applyconfigurations/core/v1"
 	"k8s.io/client-go/kubernetes"
+	gw "sigs.k8s.io/gateway-api/apis/v1"
 
+	"knarr/internal/need"
+	"knarr/internal/programs"
 	"knarr/internal/references"
 )
 
@@ -99,6 +104,57 @@ func TestCertificatesWithoutAuthority(t *testing.T) {
 		time.Sleep(time.Minute)
 		if events := w.events("web"); !strings.Contains(events, "no authority is configured") {
 			t.Error(events)
+		}
+	})
+}
+
+// So does a Gateway, whose listener at port 80 answers the challenges.
+func TestCertificatesOfGateways(t *testing.T) {
+	if _, err := programs.Read(programs.Definitions); errors.Is(err, programs.ErrMissing) {
+		need.Skip(t, err)
+	}
+	authority := &fakeAuthority{}
+	inWorldWith(t, func(s *Status) { s.authority = authority }, func(w *testWorld) {
+		w.node("n1", "10.0.0.1")
+		api, err := newAPIClient(w.api.Config())
+		w.no(err)
+		time.Sleep(time.Minute) // the kinds are installed
+		g := &gw.Gateway{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "g", Annotations: map[string]string{references.ACMEAnnotation: "true"}}, Spec: gw.GatewaySpec{GatewayClassName: ClassName, Listeners: []gw.Listener{
+			{Name: "http", Port: 80, Protocol: gw.HTTPProtocolType},
+			{Name: "https", Port: 443, Protocol: gw.HTTPSProtocolType, Hostname: new(gw.Hostname("www.knarr.dev")), TLS: &gw.ListenerTLSConfig{CertificateRefs: []gw.SecretObjectReference{{Name: "www-tls"}}}},
+			{Name: "any", Port: 444, Protocol: gw.HTTPSProtocolType, TLS: &gw.ListenerTLSConfig{CertificateRefs: []gw.SecretObjectReference{{Name: "any-tls"}}}},
+		}}}
+		w.no(api.rest.Post().Namespace("default").Resource("gateways").Body(g).Do(w.ctx).Error())
+		time.Sleep(time.Minute)
+		if secret, err := w.client.CoreV1().Secrets("default").Get(w.ctx, "www-tls", metav1.GetOptions{}); err != nil || secret.Type != corev1.SecretTypeTLS {
+			t.Errorf("the Secret: %v", err)
+		}
+		if len(authority.orders) != 1 || authority.orders[0] != "www.knarr.dev" {
+			t.Errorf("orders %q", authority.orders)
+		}
+		w.plane.mu.Lock()
+		var challenges []string
+		for _, l := range w.plane.config.Listeners {
+			if l.Challenge != "" {
+				challenges = append(challenges, fmt.Sprint(l.PublicPort, l.Challenge, l.ChallengeHosts))
+			}
+		}
+		w.plane.mu.Unlock()
+		if len(challenges) != 1 || challenges[0] != "80thumbprint[www.knarr.dev]" {
+			t.Errorf("challenges %q", challenges)
+		}
+		events := w.events("g")
+		if !strings.Contains(events, "CertificateIssued") || !strings.Contains(events, "listener any: it names no host") {
+			t.Error(events)
+		}
+		// It may apply those Secrets, and no other one.
+		server, err := kubernetes.NewForConfig(w.api.Config(serverUser))
+		w.no(err)
+		for name, allowed := range map[string]bool{"www-tls": true, "other": false} {
+			_, err := server.CoreV1().Secrets("default").Apply(w.ctx, applycorev1.Secret(name, "default"), metav1.ApplyOptions{FieldManager: "test"})
+			if apierrors.IsForbidden(err) == allowed {
+				t.Errorf("Secret %s: %v", name, err)
+			}
 		}
 	})
 }

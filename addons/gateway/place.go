@@ -33,7 +33,7 @@ func (w *world) place(svc *corev1.Service, name types.NamespacedName) *gatewayap
 	if svc == nil || svc.Labels[managedBy] != us {
 		return nil
 	}
-	p := &gatewayapi.Place{Ports: map[gatewayapi.Port]uint16{}, Public: svc.Status.LoadBalancer.Ingress}
+	p := &gatewayapi.Place{Ports: map[gatewayapi.Port]uint16{}, Public: svc.Status.LoadBalancer.Ingress, Challenge: svc.Annotations[accountAnnotation]}
 	found, _ := w.details.slices.GetIndexer().ByIndex(byService, name.String()) // the index is there
 	for _, o := range found {
 		s := o.(*discoveryv1.EndpointSlice)

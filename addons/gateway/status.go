@@ -110,7 +110,7 @@ type statusTerm struct {
 	reported map[types.UID][]ingress.Fault
 	written  map[metav1.Object]written // routes
 	issuer   *acme.Issuer              // nil without an authority
-	refused  map[types.UID]bool        // Ingresses of which events say that there is none
+	refused  map[refusedOrder]bool     // of which events say so
 }
 
 func (s *Status) term(ctx context.Context) error {

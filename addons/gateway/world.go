@@ -362,6 +362,9 @@ func (w *world) compiled(ctx context.Context, moved map[references.Object]bool) 
 		out.Listeners = slices.Concat(out.Listeners, more.Listeners)
 		out.Backends, out.targets = w.backends.of(out.Backends, more.Backends), w.targets.of(out.targets, more.Targets)
 		out.ports, out.statuses, w.ofGateways = more.Ports, more.Statuses, served
+		if len(more.Orders) > 0 {
+			out.orders = judgeOrders(slices.Concat(out.orders, more.Orders), out.Listeners, more.Of)
+		}
 	}
 	out.knowsGateways = known
 	return out, nil

@@ -75,6 +75,33 @@ func OfPolicy(p *gw.BackendTLSPolicy) iter.Seq[Reference] {
 	}
 }
 
+// IssuedForGateway are the names of the Secrets, in its namespace, that certificates of a
+// Gateway are kept in which are got by ACME.
+func IssuedForGateway(g *gw.Gateway) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		if g.Annotations[ACMEAnnotation] != "true" {
+			return
+		}
+		for i := range g.Spec.Listeners {
+			for name := range IssuedForListener(&g.Spec.Listeners[i], g.Namespace) {
+				if !yield(name) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// IssuedForListener are those of one listener of such a Gateway.
+func IssuedForListener(l *gw.Listener, namespace string) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		if l.Protocol != gw.HTTPSProtocolType && l.Protocol != gw.TLSProtocolType || l.TLS == nil || l.TLS.Mode != nil && *l.TLS.Mode == gw.TLSModePassthrough {
+			return
+		}
+		certificates(l.TLS, "Gateway", namespace, func(r Reference) bool { return r.Namespace != namespace || yield(r.Name) })
+	}
+}
+
 func certificates(t *gw.ListenerTLSConfig, kind, namespace string, yield func(Reference) bool) bool {
 	if t == nil {
 		return true

@@ -1,5 +1,5 @@
-// Package acme runs a cluster beside Pebble, the test server of ACME's authors: an Ingress
-// asks for a certificate, gets it, and shows it. It reads the built knarr, and removes
+// Package acme runs a cluster beside Pebble, the test server of ACME's authors: an Ingress and
+// a Gateway ask for certificates, get them, and show them. It reads the built knarr, and removes
 // everything again.
 package acme
 
@@ -21,6 +21,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -57,10 +58,22 @@ spec:
   rules: [{host: lost.knarr.test, http: {paths: [{path: /, pathType: Prefix, backend: {service: {name: web, port: {number: 80}}}}]}}]
 `
 
+const ofGateway = `
+apiVersion: gateway.networking.k8s.io/v1
+kind: Gateway
+metadata: {name: g, annotations: {knarr.io/acme: "true"}}
+spec:
+  gatewayClassName: knarr
+  listeners:
+  - {name: http, port: 80, protocol: HTTP}
+  - {name: https, port: 443, protocol: HTTPS, hostname: gw.knarr.test, tls: {certificateRefs: [{name: gw-tls}]}}
+`
+
 // A pebble is the authority.
 type pebble struct {
 	directory, ca string
-	roots         *x509.CertPool // of what it issues
+	at            atomic.Pointer[net.IP] // of all hosts
+	roots         *x509.CertPool         // of what it issues
 }
 
 // authority runs Pebble until the test ends. It finds all hosts at one address, but for
@@ -68,7 +81,9 @@ type pebble struct {
 func authority(t *testing.T, at, dir string) *pebble {
 	t.Helper()
 	t.Setenv("PEBBLE_VA_NOSLEEP", "1")
-	t.Setenv("PEBBLE_WFE_NONCEREJECT", "20")       // of a hundred, so that clients try again
+	t.Setenv("PEBBLE_WFE_NONCEREJECT", "20") // of a hundred, so that clients try again
+	p := &pebble{ca: filepath.Join(dir, "pebble.pem"), roots: x509.NewCertPool()}
+	p.finds(at)
 	names, err := net.Listen("tcp", "127.0.0.1:0") // as Pebble asks
 	if err != nil {
 		t.Fatal(err)
@@ -79,7 +94,7 @@ func authority(t *testing.T, at, dir string) *pebble {
 		if name := q.Question[0].Name; strings.HasPrefix(name, "lost.") {
 			m.Rcode = dns.RcodeNameError
 		} else if q.Question[0].Qtype == dns.TypeA {
-			m.Answer = []dns.RR{&dns.A{Hdr: dns.RR_Header{Name: name, Rrtype: dns.TypeA, Class: dns.ClassINET}, A: net.ParseIP(at)}}
+			m.Answer = []dns.RR{&dns.A{Hdr: dns.RR_Header{Name: name, Rrtype: dns.TypeA, Class: dns.ClassINET}, A: *p.at.Load()}}
 		}
 		_ = w.WriteMsg(m)
 	})}
@@ -106,13 +121,16 @@ func authority(t *testing.T, at, dir string) *pebble {
 	https := &http.Server{Handler: web.Handler()}
 	go func() { _ = https.Serve(l) }()
 	t.Cleanup(func() { _ = https.Close() })
-	p := &pebble{directory: "https://" + l.Addr().String() + wfe.DirectoryPath, ca: filepath.Join(dir, "pebble.pem"), roots: x509.NewCertPool()}
+	p.directory = "https://" + l.Addr().String() + wfe.DirectoryPath
 	if err := os.WriteFile(p.ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	p.roots.AddCert(issuer.GetRootCert(0).Cert)
 	return p
 }
+
+// finds says where all hosts are.
+func (p *pebble) finds(at string) { p.at.Store(new(net.ParseIP(at))) }
 
 // A cluster is a running knarr.
 type cluster struct {
@@ -227,4 +245,26 @@ func TestACME(t *testing.T) {
 	c.until("the certificate after its Secret was removed", func() bool {
 		return strings.Contains(c.kubectl("", "get", "secrets", "-o", "name"), "secret/good-tls")
 	})
+	// A Gateway has its own address and ports, which Ingresses leave to it.
+	c.kubectl("", "delete", "ingress", "--all")
+	c.until("a node without Ingresses", func() bool {
+		return !strings.Contains(c.kubectl("", "get", "services", "-A"), "knarr-ingress")
+	})
+	c.kubectl(ofGateway, "apply", "-f", "-")
+	at := ""
+	c.until("the Gateway's address", func() bool {
+		at = c.kubectl("", "get", "gateway", "g", "-o", "jsonpath={.status.addresses[0].value}")
+		return at != ""
+	})
+	p.finds(at)
+	c.until("the certificate of gw.knarr.test", func() bool {
+		conn, err := tls.Dial("tcp", net.JoinHostPort(at, "443"), &tls.Config{ServerName: "gw.knarr.test", RootCAs: p.roots})
+		if err != nil {
+			return false
+		}
+		return conn.Close() == nil
+	})
+	if got := c.kubectl("", "get", "events", "--field-selector", "involvedObject.kind=Gateway"); !strings.Contains(got, "CertificateIssued") {
+		t.Error(got)
+	}
 }

@@ -70,6 +70,8 @@ type Place struct {
 	Ports     map[Port]uint16
 	// Public are the addresses that clients reach it by.
 	Public []corev1.LoadBalancerIngress
+	// Challenge is the thumbprint of the account at an authority that speaks ACME.
+	Challenge string
 }
 
 // A Port is one that clients ask.
@@ -90,6 +92,10 @@ type Output struct {
 	Listeners []route.Listener
 	Backends  map[string]route.Backend
 	Targets   map[string]ingress.Target
+	// Orders are the certificates that Gateways want to be got by ACME, Of the Gateways of the
+	// Listeners that answer challenges for them.
+	Orders []ingress.Order
+	Of     map[string]*gw.Gateway
 	// Ports are those of the Gateways that are served.
 	Ports    map[types.NamespacedName][]Port
 	Statuses Statuses
@@ -134,7 +140,7 @@ func Compile(in Input) *Output {
 	c := &compilation{
 		Input: in, in: &in, known: k, same: same,
 		out: &Output{
-			Ports: map[types.NamespacedName][]Port{},
+			Ports: map[types.NamespacedName][]Port{}, Of: map[string]*gw.Gateway{},
 			Statuses: Statuses{
 				Gateways: map[types.NamespacedName]gw.GatewayStatus{}, ListenerSets: map[types.NamespacedName]gw.ListenerSetStatus{},
 				Routes: map[string]map[types.NamespacedName][]gw.RouteParentStatus{}, Policies: map[types.NamespacedName][]gw.PolicyAncestorStatus{},
@@ -179,6 +185,7 @@ func Compile(in Input) *Output {
 	c.streamRoutes()
 	for _, g := range in.Gateways {
 		if mine := c.gateways[nameOf(g)]; mine != nil {
+			c.order(mine)
 			c.listen(mine)
 			c.finish(mine)
 		}

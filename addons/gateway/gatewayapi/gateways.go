@@ -26,6 +26,7 @@ type gateway struct {
 	client         *tls.Certificate
 	clientResolved metav1.Condition
 	insecure       bool
+	challenged     []string // hosts that certificates are ordered for
 }
 
 // A listenerSet is one that names a Gateway of ours.

@@ -29,6 +29,10 @@ func (c *compilation) listen(g *gateway) {
 		if l.http3 {
 			made.HTTP3Port = place.Ports[Port{uint16(l.port), true}] // 0 until it has one
 		}
+		if l.protocol == gw.HTTPProtocolType && l.port == challengePort && place.Challenge != "" && len(g.challenged) > 0 {
+			made.Challenge, made.ChallengeHosts = place.Challenge, g.challenged
+			c.out.Of[made.Name] = g.Gateway
+		}
 		c.out.Listeners = append(c.out.Listeners, made)
 	}
 }

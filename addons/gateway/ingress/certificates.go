@@ -61,7 +61,7 @@ func (c *compilation) order(s *subject) {
 		if len(hosts) == 0 {
 			hosts = s.allHosts()
 		}
-		w := Order{Secret: types.NamespacedName{Namespace: s.name.Namespace, Name: t.SecretName}, Ingress: s.ing}
+		w := Order{Secret: types.NamespacedName{Namespace: s.name.Namespace, Name: t.SecretName}, Owner: s.ing}
 		for _, host := range hosts {
 			host = strings.ToLower(host)
 			switch {

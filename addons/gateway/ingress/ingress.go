@@ -14,6 +14,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
 	"knarr/addons/gateway/route"
@@ -86,11 +88,19 @@ type Output struct {
 	Orders   []Order
 }
 
-// An Order is a certificate that an Ingress wants to be got by ACME.
+// An Order is a certificate that an Ingress, or a Gateway, wants to be got by ACME.
 type Order struct {
-	Secret  types.NamespacedName
-	Hosts   []string // in their order
-	Ingress *networkingv1.Ingress
+	Secret types.NamespacedName
+	Hosts  []string // in their order
+	Owner  Owner
+	// Faults are what is not ordered, and why, beside what an Ingress' Verdict says.
+	Faults []string
+}
+
+// An Owner is the object that asks for a certificate.
+type Owner interface {
+	metav1.Object
+	runtime.Object
 }
 
 // A Target is a port of a Service.

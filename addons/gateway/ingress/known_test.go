@@ -182,9 +182,9 @@ func whole(o *Output) string {
 	}
 	b.WriteString(describe(o.Backends) + describe(o.Targets))
 	for _, order := range slices.SortedFunc(slices.Values(o.Orders), func(a, b Order) int {
-		return strings.Compare(a.Secret.String()+a.Ingress.Name, b.Secret.String()+b.Ingress.Name)
+		return strings.Compare(a.Secret.String()+a.Owner.GetName(), b.Secret.String()+b.Owner.GetName())
 	}) {
-		fmt.Fprintln(&b, order.Secret, order.Hosts, order.Ingress.Name)
+		fmt.Fprintln(&b, order.Secret, order.Hosts, order.Owner.GetName())
 	}
 	var all []string
 	for name, v := range o.Verdicts {

@@ -52,7 +52,25 @@ func (n *Node) gatewayIssues(a *Attributes) bool {
 	if a.Namespace == references.GatewayNamespace && a.Name == references.ACMEAccount {
 		return oneOf(a.Verb, "get", "patch", "create")
 	}
-	return oneOf(a.Verb, "patch", "create") && n.ingressNames(a, references.Issued)
+	return oneOf(a.Verb, "patch", "create") && (n.ingressNames(a, references.Issued) || n.gatewayIssued(a))
+}
+
+// gatewayIssued says whether a Gateway of a class of ours wants the Secret to be got by ACME.
+func (n *Node) gatewayIssued(a *Attributes) (found bool) {
+	eachOfGatewayAPI(n.cache, "gateways", a.Namespace, func(g *gw.Gateway) bool {
+		for name := range references.IssuedForGateway(g) {
+			found = found || name == a.Name
+		}
+		found = found && n.servesGateway(g)
+		return !found
+	})
+	return found
+}
+
+// servesGateway says whether a Gateway is of a class of ours.
+func (n *Node) servesGateway(g *gw.Gateway) bool {
+	class := &gw.GatewayClass{}
+	return oneOfGatewayAPI(n.cache, "gatewayclasses", string(g.Spec.GatewayClassName), class) && class.Spec.ControllerName == references.GatewayController
 }
 
 // ingressNames says whether an Ingress that the gateway serves names the object.
@@ -90,8 +108,7 @@ func (n *Node) gatewayRefers(a *Attributes) bool {
 	}
 	found, ours := false, map[types.NamespacedName]bool{}
 	eachOfGatewayAPI(n.cache, "gateways", "", func(g *gw.Gateway) bool {
-		class := &gw.GatewayClass{}
-		if !oneOfGatewayAPI(n.cache, "gatewayclasses", string(g.Spec.GatewayClassName), class) || class.Spec.ControllerName != references.GatewayController {
+		if !n.servesGateway(g) {
 			return true
 		}
 		ours[types.NamespacedName{Namespace: g.Namespace, Name: g.Name}] = true
