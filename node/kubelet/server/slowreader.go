@@ -2,8 +2,10 @@ package server
 
 import (
 	"bufio"
+	"io"
 	"net"
 	"net/http"
+	"sync"
 	"time"
 )
 
@@ -16,20 +18,40 @@ const statusTime = 2 * time.Minute
 // slowReader is an answer to a client that has so long.
 type slowReader struct{ http.ResponseWriter }
 
-func (p slowReader) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	c, rw, err := http.NewResponseController(p.ResponseWriter).Hijack()
+func (r slowReader) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	c, rw, err := http.NewResponseController(r.ResponseWriter).Hijack()
 	if err != nil {
 		return nil, nil, err
 	}
-	return slowReaderConn{c}, rw, nil
+	conn := &slowReaderConn{Conn: c}
+	conn.close = sync.OnceValue(conn.linger)
+	return conn, rw, nil
 }
 
-type slowReaderConn struct{ net.Conn }
+type slowReaderConn struct {
+	net.Conn
+	close func() error
+}
 
 // SetWriteDeadline makes no deadline earlier than statusTime from now.
-func (c slowReaderConn) SetWriteDeadline(t time.Time) error {
+func (c *slowReaderConn) SetWriteDeadline(t time.Time) error {
 	if least := time.Now().Add(statusTime); !t.IsZero() && t.Before(least) {
 		t = least
 	}
 	return c.Conn.SetWriteDeadline(t)
+}
+
+func (c *slowReaderConn) Close() error { return c.close() }
+
+// linger closes the connection when the client has. A socket that is closed before
+// answers what comes, such as a client's ping, with a reset, and what the client has not
+// read by then is gone.
+func (c *slowReaderConn) linger() error {
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		_ = half.CloseWrite() // the client knows the end by what was said, too
+		if err := c.Conn.SetReadDeadline(time.Now().Add(statusTime)); err == nil {
+			_, _ = io.Copy(io.Discard, c.Conn)
+		}
+	}
+	return c.Conn.Close()
 }
