@@ -128,14 +128,20 @@ func inProgress() *corev1.PodCondition {
 // with those it has. Nobody else is given any meanwhile.
 func (w *worker) allocate() {
 	w.resizePending = nil
-	w.resizeDeferred.Store(false)
+	before := w.resizeDeferred.Swap(nil)
 	if w.pod == w.desired {
 		return
 	}
+	claim := &resizeClaim{pod: w.desired, since: time.Now()}
+	if before != nil {
+		claim.since = before.since
+	}
 	w.k.mu.Lock()
 	defer w.k.mu.Unlock()
-	if reason, message := w.k.resizeFits(w.pod, w.desired); reason != "" {
-		w.resizeDeferred.Store(reason == corev1.PodReasonDeferred)
+	if reason, message := w.k.resizeFits(w.pod, claim); reason != "" {
+		if reason == corev1.PodReasonDeferred {
+			w.resizeDeferred.Store(claim)
+		}
 		w.resizeEvent(corev1.EventTypeWarning, "Resize"+reason, "Pod resize "+reason, message, w.desired)
 		w.resizePending = &corev1.PodCondition{Type: corev1.PodResizePending, Status: corev1.ConditionTrue, Reason: reason, Message: message}
 		return
@@ -190,7 +196,7 @@ func resizeSummary(pod *corev1.Pod, wrong string) string {
 // retryDeferred lets pods that wait for room look again.
 func (k *Kubelet) retryDeferred() {
 	for _, w := range k.all() {
-		if w.resizeDeferred.Load() {
+		if w.resizeDeferred.Load() != nil {
 			w.poke()
 		}
 	}
@@ -239,24 +245,28 @@ func pinnedResize(s *configuration.Settings, is, want *corev1.Pod) (message stri
 
 // resizeFits says why a resized pod does not fit on the node, if so; the lock
 // is held.
-func (k *Kubelet) resizeFits(is, pod *corev1.Pod) (reason, message string) {
-	if m := pinnedResize(k.cfg.Settings, is, pod); m != "" {
+func (k *Kubelet) resizeFits(is *corev1.Pod, claim *resizeClaim) (reason, message string) {
+	if m := pinnedResize(k.cfg.Settings, is, claim.pod); m != "" {
 		return corev1.PodReasonInfeasible, m
 	}
 	node := k.node.Load()
 	if node == nil {
 		return "", ""
 	}
-	if r := admitResources(pod, nil, node); r != nil {
+	if r := admitResources(claim.pod, nil, node); r != nil {
 		return corev1.PodReasonInfeasible, r.message
 	}
 	var others []*corev1.Pod
+	var waiting []*resizeClaim
 	for _, w := range k.workers {
-		if s := w.shown.Load(); w.uid != pod.UID && !w.isGone() && !s.ended && s.status.Phase != corev1.PodFailed && s.status.Phase != corev1.PodSucceeded {
+		if s := w.shown.Load(); w.uid != claim.pod.UID && !w.isGone() && !s.ended && s.status.Phase != corev1.PodFailed && s.status.Phase != corev1.PodSucceeded {
 			others = append(others, s.pod)
+			if c := w.resizeDeferred.Load(); c != nil {
+				waiting = append(waiting, c)
+			}
 		}
 	}
-	if r := admitResources(pod, others, node); r != nil {
+	if r := admitResources(claim.pod, claim.behind(is, others, waiting, node), node); r != nil {
 		return corev1.PodReasonDeferred, r.message
 	}
 	return "", ""

@@ -92,9 +92,9 @@ type worker struct {
 	startedAt    time.Time
 	timed        bool // how long it took to run was observed, or cannot be
 
-	resizePending   *corev1.PodCondition // why the pod was not given what it asks for
-	resizeCondition *corev1.PodCondition // what the status shows
-	resizeDeferred  atomic.Bool          // waits for room
+	resizePending   *corev1.PodCondition        // why the pod was not given what it asks for
+	resizeCondition *corev1.PodCondition        // what the status shows
+	resizeDeferred  atomic.Pointer[resizeClaim] // waits for room
 }
 
 // shown is what others may see of a worker.
