@@ -84,10 +84,10 @@ func (a *Agent) Run(ctx context.Context) error {
 		return nil // told to end while it waited
 	}
 	n := &node{
-		opts: &a.opts.NodeOptions, layout: a.layout, facts: member.Facts, ca: member.pool, sockets: socks, kubelet: listener,
+		opts: &a.opts.NodeOptions, layout: a.layout, facts: member.Facts, ca: member.pool, clientKey: a.layout.tls(nodeKeyFile), sockets: socks, kubelet: listener,
 		began: a.began, podNetwork: make(chan struct{}),
 		as: identities{
-			kubelet: a.as(member, "kubelet", "kubelet-client"), proxy: a.as(member, "kube-proxy", "kube-proxy"), dns: a.as(member, "knarr-dns", "dns"),
+			kubelet: a.as(member, "kubelet", nodeClientName), proxy: a.as(member, "kube-proxy", "kube-proxy"), dns: a.as(member, "knarr-dns", "dns"),
 			storage: a.as(member, "local-path-provisioner", "local-storage"), gateway: a.as(member, "knarr-gateway", "gateway"),
 			announcer: a.as(member, "knarr-address-announcer", "address-announcer"),
 		},

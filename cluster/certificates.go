@@ -45,7 +45,7 @@ func (s *Server) leaves() map[*authority][]leaf {
 			{name: adminName, user: "system:admin", groups: []string{user.SystemPrivilegedGroup}},
 			{name: kubeletClientName, user: "kube-apiserver-kubelet-client"}, // bound to system:kubelet-api-admin
 			{name: metricsName, user: metricsUser, groups: serviceaccount.MakeGroupNames(metrics.Namespace)},
-			kubeletLeaf(o.NodeName, o.nodeIPs),
+			kubeletLeaf(o.NodeName, o.nodeIPs), nodeClientLeaf(o.NodeName),
 		},
 		s.frontProxy: {{name: frontProxyName, user: frontProxyName}},
 	}

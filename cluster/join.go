@@ -59,16 +59,22 @@ type joinReply struct {
 
 // nodeLeaves are the certificates of a node that joins, all of one key.
 func nodeLeaves(name string, ips []netip.Addr) []leaf {
-	serving := kubeletLeaf(name, ips)
 	return []leaf{
-		{name: "kubelet-client", user: serving.user, groups: serving.groups},
-		serving,
+		nodeClientLeaf(name),
+		kubeletLeaf(name, ips),
 		{name: "kube-proxy", user: "system:kube-proxy"},
 		{name: "dns", user: serviceaccount.MakeUsername(metav1.NamespaceSystem, "kube-dns"), groups: serviceaccount.MakeGroupNames(metav1.NamespaceSystem)},
 		{name: "local-storage", user: localstorage.User(name), groups: []string{localstorage.Group}},
 		{name: "gateway", user: gateway.User(name), groups: []string{gateway.Group}},
 		{name: "address-announcer", user: announcer.User(name), groups: []string{announcer.Group}},
 	}
+}
+
+// nodeClientName is the certificate that a node is a client with.
+const nodeClientName = "kubelet-client"
+
+func nodeClientLeaf(name string) leaf {
+	return leaf{name: nodeClientName, user: "system:node:" + name, groups: []string{"system:nodes"}}
 }
 
 // kubeletLeaf is the certificate that a node's kubelet serves with.

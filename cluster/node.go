@@ -50,6 +50,8 @@ type facts struct {
 	CloudProvider string `json:"cloudProvider,omitempty"`
 	// Disabled are the parts that run on no node.
 	Disabled []string `json:"disabled,omitempty"`
+	// SharedImages: nodes get images from each other where a registry does not answer.
+	SharedImages bool `json:"sharedImages,omitempty"`
 }
 
 // identities lead to the API server, each as one user.
@@ -59,14 +61,16 @@ type identities struct {
 
 // A node runs pods on this machine, those of a server or of an agent.
 type node struct {
-	opts    *NodeOptions
-	layout  layout
-	facts   facts
-	as      identities
-	ca      *x509.CertPool
-	sockets *sockets
-	kubelet net.Listener
-	began   time.Time
+	opts   *NodeOptions
+	layout layout
+	facts  facts
+	as     identities
+	ca     *x509.CertPool
+	// clientKey is the file of the key of the node's client certificate.
+	clientKey string
+	sockets   *sockets
+	kubelet   net.Listener
+	began     time.Time
 
 	runs       int // of the kubelet
 	once       sync.Once
@@ -164,8 +168,14 @@ func (n *node) pods(ctx context.Context) error {
 	conn, err := rt.Conn(ctx)
 	if err == nil {
 		cfg.Runtime, cfg.PullProgress = conn, pullProgress(rt, conn)
+		if n.facts.SharedImages {
+			err = n.shareImages(&cfg, rt, conn)
+		}
 		images.Loop(ctx, "images directory", func(ctx context.Context) { n.importImages(ctx, rt) })
-		if cfg.ImagesChanged, err = containerruntime.ImageChanges(ctx, conn); err == nil {
+		if err == nil {
+			cfg.ImagesChanged, err = containerruntime.ImageChanges(ctx, conn)
+		}
+		if err == nil {
 			err = runKubelet(ctx, cfg)
 		}
 		conn.Close()

@@ -44,6 +44,7 @@ type Options struct {
 	WriteKubeconfig     string
 	WriteKubeconfigMode string
 	Disable             []string
+	EmbeddedRegistry    bool
 	DisableAgent        bool
 	CloudProvider       string
 	CloudConfig         string
@@ -101,6 +102,7 @@ func (o *Options) Flags(f *pflag.FlagSet) {
 	f.StringVarP(&o.WriteKubeconfig, "write-kubeconfig", "o", "", "write the administrator's kubeconfig to this `file` too")
 	f.StringVar(&o.WriteKubeconfigMode, "write-kubeconfig-mode", "0600", "octal `mode` of that file")
 	flaghelp.Group(f, "Flags")
+	f.BoolVar(&o.EmbeddedRegistry, "embedded-registry", false, "nodes get images that need no credentials from each other where a registry does not answer; all servers the same")
 	f.StringSliceVar(&o.Disable, "disable", nil, "`parts` not to run: coredns, kube-proxy, metrics-server, local-storage, servicelb, ingress, scheduler, controller-manager, network, network-policy")
 	flaghelp.Values(f, "disable", Disableable...)
 	f.StringArrayVar(&o.APIServerArgs, "kube-apiserver-arg", nil, "`key=value` that sets one of upstream's flags of the API server: authentication, authorisation, admission plugins, encryption, audit")

@@ -240,6 +240,7 @@ func (s *Server) facts() facts {
 	f := facts{
 		ClusterCIDRs: o.clusterCIDRs, ServiceCIDRs: o.serviceCIDRs, ClusterDNS: o.clusterDNS, ClusterDomain: o.ClusterDomain,
 		Backend: o.FlannelBackend, Network: networkID(s.ca.pem), CloudProvider: o.CloudProvider,
+		SharedImages: o.EmbeddedRegistry,
 	}
 	for _, part := range []string{"coredns", "kube-proxy", "local-storage", "network", networkPolicy, ingressPart, serviceLB} {
 		if o.disabled(part) {
@@ -252,7 +253,7 @@ func (s *Server) facts() facts {
 // newNode is the node of this server's own process.
 func (s *Server) newNode() *node {
 	return &node{
-		opts: &s.opts.NodeOptions, layout: s.layout, facts: s.facts(), ca: s.ca.pool, sockets: s.sockets, kubelet: s.kubelet,
+		opts: &s.opts.NodeOptions, layout: s.layout, facts: s.facts(), ca: s.ca.pool, clientKey: s.layout.tls(nodeClientName + ".key"), sockets: s.sockets, kubelet: s.kubelet,
 		began: s.began, podNetwork: make(chan struct{}),
 		as: identities{
 			kubelet:   s.as("kubelet", "system:node:"+s.opts.NodeName, "system:nodes"),

@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/distribution/reference"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -182,6 +184,14 @@ func (k *Kubelet) recordedPull(ctx context.Context, image string, spec *cri.Imag
 		return nil, fmt.Errorf("Failed to record image pull intent for container image %q: %w", image, err) //nolint:staticcheck // upstream's words
 	}
 	img, used, err := k.pullWith(ctx, spec, sandbox, creds)
+	if err != nil && k.cfg.PullFromPeers != nil && ctx.Err() == nil && !refused(err) {
+		if fromPeers, perr := k.pullFromPeers(ctx, spec); perr == nil {
+			slog.Info("an image is from another node, as its registry does not answer", "image", image, "err", err)
+			img, used, err = fromPeers, pullrecords.Credentials{NodePodsAccessible: true}, nil
+		} else {
+			slog.Debug("no other node has an image whose registry does not answer", "image", image, "err", perr)
+		}
+	}
 	if err != nil {
 		if rerr := k.records.Fail(image); rerr != nil {
 			slog.Warn("end the record of a pull", "image", image, "err", rerr)
@@ -224,6 +234,32 @@ func (k *Kubelet) pullWith(ctx context.Context, spec *cri.ImageSpec, sandbox *cr
 		return nil, used, errs[0]
 	}
 	return nil, used, errors.Join(errs...)
+}
+
+// pullFromPeers pulls an image from other nodes.
+func (k *Kubelet) pullFromPeers(ctx context.Context, spec *cri.ImageSpec) (*cri.Image, error) {
+	if err := k.cfg.PullFromPeers(ctx, spec.Image); err != nil {
+		return nil, err
+	}
+	st, err := k.images.ImageStatus(ctx, &cri.ImageStatusRequest{Image: spec})
+	if err == nil && st.Image == nil {
+		err = fmt.Errorf("image %q is gone after its pull", spec.Image)
+	}
+	return st.GetImage(), err
+}
+
+// refusals are how runtimes say that a registry answered, and that there is no such image
+// or not for this pod. The runtime's own word for both is the first.
+var refusals = []string{": not found", "404 Not Found", "401 Unauthorized", "403 Forbidden", "pull access denied", "insufficient_scope", "manifest unknown"}
+
+// refused says whether a registry answered that a pod does not get an image. Then no other
+// node is asked for it either: it may have been taken back.
+func refused(err error) bool {
+	if status.Code(err) == codes.NotFound {
+		return true
+	}
+	text := err.Error()
+	return slices.ContainsFunc(refusals, func(r string) bool { return strings.Contains(text, r) })
 }
 
 // pullReasons are what runtimes say at the beginning of their errors, and what

@@ -1,6 +1,7 @@
 package kubelet
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -138,6 +139,58 @@ func TestLoadedImagesAreForAll(t *testing.T) {
 	n.until("ready", n.ready("open2"))
 	if got := n.pulls(); got != before {
 		t.Errorf("%d pulls of an image everybody may have", got-before)
+	}
+}
+
+// TestPullFromPeers: an image whose registry does not answer is had from other nodes, and
+// is everybody's; one that the registry refuses is not asked for there.
+func TestPullFromPeers(t *testing.T) {
+	n := newNode(t)
+	n.rt.Registry = func(image string, _ *cri.AuthConfig) error {
+		if image == private {
+			return status.Error(codes.Unknown, "failed to resolve reference: unexpected status from HEAD request: 403 Forbidden")
+		}
+		return status.Error(codes.Unavailable, "dial tcp: lookup reg.io: no such host")
+	}
+	var asked atomic.Pointer[[]string]
+	n.config = func(c *Config) {
+		c.PullFromPeers = func(_ context.Context, image string) error {
+			all := []string{image}
+			if before := asked.Load(); before != nil {
+				all = append(*before, image)
+			}
+			asked.Store(&all)
+			n.rt.Load(image)
+			return nil
+		}
+	}
+	defer n.start()()
+	n.api.addPod(user("shared", "reg.io/open:1", "", corev1.PullIfNotPresent))
+	n.until("ready", n.ready("shared"))
+	n.api.addPod(user("refused", private, "", corev1.PullIfNotPresent))
+	n.until("refused", n.waits("refused", "ErrImagePull"))
+	n.api.addPod(user("later", "reg.io/open:1", "", corev1.PullNever))
+	n.until("ready", n.ready("later"))
+	if all := asked.Load(); all == nil || !slices.Equal(*all, []string{"reg.io/open:1"}) {
+		t.Errorf("other nodes were asked for %v", all)
+	}
+}
+
+func TestRefused(t *testing.T) {
+	for text, want := range map[string]bool{
+		`failed to pull and unpack image "r.io/a:1": failed to resolve reference "r.io/a:1": r.io/a:1: not found`:                                                             true,
+		`failed to resolve reference "r.io/a:1": unexpected status from HEAD request to https://r.io/v2/a/manifests/1: 403 Forbidden`:                                         true,
+		`failed to resolve reference "r.io/a:1": pull access denied, repository does not exist or may require authorization: authorization failed: no basic auth credentials`: true,
+		`failed to resolve reference "r.io/a:1": failed to do request: Head "https://r.io/v2/a/manifests/1": dial tcp: lookup r.io: no such host`:                             false,
+		`failed to resolve reference "r.io/a:1": failed to do request: Head "https://r.io/v2/a/manifests/1": dial tcp 192.0.2.1:443: connect: network is unreachable`:         false,
+		`failed to copy: httpReadSeeker: failed open: unexpected status from GET request to https://r.io/v2/a/blobs/sha256:0: 503 Service Unavailable`:                        false,
+	} {
+		if got := refused(status.Error(codes.Unknown, text)); got != want {
+			t.Errorf("%s: %v", text, got)
+		}
+	}
+	if !refused(status.Error(codes.NotFound, "no such image")) {
+		t.Error("an image that is not found is not refused")
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"sync"
@@ -73,6 +74,12 @@ type Config struct {
 	// PullProgress says how many bytes are there of an image that is being pulled, and of
 	// how many, where the runtime tells. Default: nobody knows.
 	PullProgress func(ctx context.Context, image string) (done, total int64, ok bool)
+	// ShareImages answers other nodes that want this node's images; public says whether
+	// everybody may have one. Default: nobody gets any.
+	ShareImages func(public func(image, id string) bool) http.Handler
+	// PullFromPeers pulls an image that everybody may have from other nodes, where its
+	// registry does not answer. Default: it is not had then.
+	PullFromPeers func(ctx context.Context, image string) error
 	// NodeName is the name of the Node. Default: the host name, lower case.
 	NodeName string
 	// Hostname is the node's host name. Default: NodeName.

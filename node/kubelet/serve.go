@@ -148,6 +148,20 @@ func selfSigned(name string, ips []net.IP) (*tls.Certificate, error) {
 // host answers the server from the workers.
 type host struct{ k *Kubelet }
 
+// SharedImages are those that everybody may have.
+func (h host) SharedImages() http.Handler {
+	if h.k.cfg.ShareImages == nil {
+		return nil
+	}
+	return h.k.cfg.ShareImages(h.k.isPublic)
+}
+
+// isPublic says whether everybody may have an image: neither a pod's credentials nor the
+// node's were needed for it, as far as can be told.
+func (k *Kubelet) isPublic(image, id string) bool {
+	return k.plugins == nil && len(k.nodeCredentials.of(repository(image), k.cfg.RootDir)) == 0 && k.records.Public(image, id)
+}
+
 func (h host) find(namespace, name, uid string) (*shown, bool) {
 	var found *shown
 	for _, w := range h.k.all() {

@@ -152,7 +152,7 @@ func TestDev(t *testing.T) {
 	w.client = kubernetes.NewForConfigOrDie(cfg)
 	t.Logf("the agent has %.0f MB of anonymous memory", anonymous(w.pid(w.nodeAgent)))
 	w.steps([]step{
-		{"list", list}, {"images", func(w *world) { images(w, archive) }}, {"pods", pods}, {"pod to pod", podToPod},
+		{"list", list}, {"image of the other node", func(w *world) { imageOfOther(w, archive) }}, {"images", func(w *world) { images(w, archive) }}, {"pods", pods}, {"pod to pod", podToPod},
 		{"service", service}, {"node port", nodePort}, {"address pool", addressPool}, {"names", names}, {"network policies", networkPolicies}, {"logs and exec", logs},
 		{"port-forward", portForward}, {"nothing leaves", nothingLeaves}, {"agent killed", agentKilled}, {"server killed", serverKilled},
 		{"node name taken", nameTaken},
@@ -166,6 +166,21 @@ func list(w *world) {
 	if f := strings.Fields(strings.Split(out, "\n")[1]); f[0] != "e2e" || f[1] != "2" || f[2] != "2" {
 		w.t.Errorf("dev ls:\n%s", out)
 	}
+}
+
+// imageOfOther runs a pod of an image that only the other node has: its registry is none.
+func imageOfOther(w *world, archive string) {
+	w.knarr("images", "load", "--node", "e2e-1", "--name", "e2e", "--dir", w.base, archive)
+	w.knarr("kubectl", "run", "shared", "--image=knarr.test/hello:1", `--overrides={"spec":{"nodeName":"e2e-2","terminationGracePeriodSeconds":0}}`)
+	w.knarr("kubectl", "wait", "--for=condition=Ready", "pod/shared", "--timeout=35s")
+	w.knarr("kubectl", "delete", "pod", "shared")
+	w.knarr("kubectl", "run", "nowhere", "--image=knarr.test/nowhere:1", `--overrides={"spec":{"nodeName":"e2e-2","terminationGracePeriodSeconds":0}}`)
+	w.until("no node has the image", func() bool {
+		p, err := w.client.CoreV1().Pods("default").Get(context.Background(), "nowhere", metav1.GetOptions{})
+		s := p.Status.ContainerStatuses
+		return err == nil && len(s) == 1 && s[0].State.Waiting != nil && strings.Contains(s[0].State.Waiting.Message, "knarr.test/nowhere")
+	})
+	w.knarr("kubectl", "delete", "pod", "nowhere")
 }
 
 func images(w *world, archive string) {

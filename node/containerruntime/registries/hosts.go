@@ -106,6 +106,29 @@ func directory(registry string) string {
 	return registry
 }
 
+// Secret says whether images of a registry may have been fetched with credentials of a
+// host, its own or a mirror's.
+func (c Config) Secret(image string) bool {
+	registry, _, _ := strings.Cut(image, "/")
+	hosts := []string{registry}
+	if registry == "docker.io" {
+		hosts = append(hosts, dockerHub)
+	}
+	m, ok := c.Mirrors[registry]
+	if !ok {
+		m = c.Mirrors[anyRegistry]
+	}
+	for _, e := range m.Endpoints {
+		if u, err := endpoint(e); err == nil {
+			hosts = append(hosts, u.Host)
+		}
+	}
+	return slices.ContainsFunc(hosts, func(h string) bool {
+		c := c.Configs[h]
+		return c.Auth != nil || c.TLS != nil && c.TLS.CertFile != ""
+	})
+}
+
 // Auths are the credentials of hosts, in the form of containerd's configuration.
 func (c Config) Auths() map[string]any {
 	all := map[string]any{}

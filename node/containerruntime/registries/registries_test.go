@@ -65,6 +65,25 @@ func TestHosts(t *testing.T) {
 	}
 }
 
+func TestSecret(t *testing.T) {
+	c := parsed(t, file)
+	for image, want := range map[string]bool{
+		"docker.io/library/nginx:1":     true,  // its own credentials
+		"registry.example.com/team/a:1": false, // of mirror.example.com, another port than the one with credentials
+		"plain.example.com:5000/a:1":    false,
+		"other.example.com/a:1":         false, // of all.example.com, which has none
+		"mirror.example.com:5000/a:1":   true,
+	} {
+		if got := c.Secret(image); got != want {
+			t.Errorf("%s: %v", image, got)
+		}
+	}
+	c.Configs["all.example.com"] = Host{TLS: &TLS{CertFile: "/c", KeyFile: "/k"}}
+	if !c.Secret("other.example.com/a:1") {
+		t.Error("a client's certificate of the mirror of all is no secret")
+	}
+}
+
 func compare(t *testing.T, got, want map[string]string) {
 	t.Helper()
 	for name, text := range want {

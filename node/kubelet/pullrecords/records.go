@@ -198,6 +198,16 @@ func (s *Store) MustPull(image, id string, present func() Presented) bool {
 	return !allowed
 }
 
+// Public says whether everybody may have image, which the runtime holds as id: it was
+// pulled without credentials of a pod, or loaded onto the node.
+func (s *Store) Public(image, id string) bool {
+	known, must := s.known(image, id)
+	if known == nil {
+		return !must
+	}
+	return known.NodePodsAccessible
+}
+
 // known are the credentials an image was pulled with; nil where must is the
 // answer whatever a pod has.
 func (s *Store) known(image, id string) (known *Credentials, must bool) {

@@ -162,3 +162,29 @@ func TestBounds(t *testing.T) {
 		t.Errorf("%d names", got)
 	}
 }
+
+func TestPublic(t *testing.T) {
+	s := open(t, t.TempDir())
+	for image, used := range map[string]Credentials{
+		"reg/private:1": {KubernetesSecrets: []Secret{secret("a", "1")}}, "reg/open:1": {NodePodsAccessible: true},
+	} {
+		ok(t, s.Begin(image))
+		ok(t, s.Succeed(image, "id-"+image, used))
+	}
+	ok(t, s.Begin("reg/underway:1"))
+	for _, c := range []struct {
+		image, id string
+		want      bool
+	}{
+		{"reg/open:1", "id-reg/open:1", true},
+		{"reg/open:other", "id-reg/open:1", true},
+		{"reg/private:1", "id-reg/private:1", false},
+		{"reg/open:1", "id-reg/private:1", false}, // the same content by another name
+		{"reg/underway:1", "id-x", false},
+		{"reg/loaded:1", "id-x", true},
+	} {
+		if got := s.Public(c.image, c.id); got != c.want {
+			t.Errorf("%s as %s: %v", c.image, c.id, got)
+		}
+	}
+}

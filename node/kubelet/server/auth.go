@@ -3,6 +3,7 @@ package server
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -32,6 +33,14 @@ func (a *Auth) protect(next http.Handler) http.Handler {
 			http.Error(w, "Unauthorized", http.StatusUnauthorized)
 			return
 		}
+		if under(r.URL.Path, sharedImages) {
+			if !isNode(u) {
+				http.Error(w, fmt.Sprintf("Forbidden (user=%s): images are for nodes", u.Username), http.StatusForbidden)
+				return
+			}
+			next.ServeHTTP(w, r)
+			return
+		}
 		if a.AlwaysAllow {
 			next.ServeHTTP(w, r)
 			return
@@ -55,6 +64,14 @@ func (a *Auth) protect(next http.Handler) http.Handler {
 		}
 		http.Error(w, fmt.Sprintf("Forbidden (user=%s, verb=%s, resource=nodes, subresource(s)=%v)", u.Username, attrs[0].verb, subs), http.StatusForbidden)
 	})
+}
+
+// sharedImages is where nodes get each other's images.
+const sharedImages = "/v2"
+
+// isNode says whether a user is a node, as the API server's node authorizer does.
+func isNode(u authenticationv1.UserInfo) bool {
+	return strings.HasPrefix(u.Username, "system:node:") && slices.Contains(u.Groups, "system:nodes")
 }
 
 type attribute struct{ verb, sub string }

@@ -44,6 +44,8 @@ type Host interface {
 	Checkpoint(ctx context.Context, t Target, timeout int64) (path string, err error)
 	// Summary is the statistics of the node and its pods.
 	Summary(ctx context.Context, onlyCPUAndMemory bool) (any, error)
+	// SharedImages answers other nodes that want images of this one; nil: none gets any.
+	SharedImages() http.Handler
 	// SystemLogs answers with logs of the node: paths without /logs/.
 	SystemLogs() http.Handler
 	// Metrics are the handlers of metrics by path.
@@ -98,6 +100,9 @@ func New(h Host, auth *Auth) http.Handler {
 	mux.HandleFunc("POST /stats/summary", s.summary)
 	mux.HandleFunc("GET /configz", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, h.Configz()) })
 	mux.Handle("GET /logs/", http.StripPrefix("/logs/", h.SystemLogs()))
+	if shared := h.SharedImages(); shared != nil {
+		mux.Handle("GET "+sharedImages+"/", shared)
+	}
 	for p, m := range h.Metrics() {
 		mux.Handle("GET "+p, m)
 	}

@@ -2,8 +2,15 @@ package server
 
 import (
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
 	"errors"
 	"fmt"
+	"math/big"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -45,9 +52,12 @@ func (fakeHost) Checkpoint(_ context.Context, t Target, timeout int64) (string, 
 	return "", errors.New("no CRIU")
 }
 func (fakeHost) Summary(context.Context, bool) (any, error) { return map[string]int{"n": 1}, nil }
-func (fakeHost) SystemLogs() http.Handler                   { return http.NotFoundHandler() }
-func (fakeHost) Metrics() map[string]http.Handler           { return nil }
-func (fakeHost) Configz() any                               { return nil }
+func (fakeHost) SharedImages() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = w.Write([]byte("image")) })
+}
+func (fakeHost) SystemLogs() http.Handler         { return http.NotFoundHandler() }
+func (fakeHost) Metrics() map[string]http.Handler { return nil }
+func (fakeHost) Configz() any                     { return nil }
 
 func TestRoutes(t *testing.T) {
 	log := filepath.Join(t.TempDir(), "l")
@@ -94,6 +104,58 @@ func TestNobodyUnknownComesIn(t *testing.T) {
 		if w.Code != code {
 			t.Errorf("%s: %d", path, w.Code)
 		}
+	}
+}
+
+// shows is a connection of a client with a certificate, and who signs it.
+func shows(t *testing.T, user string, groups []string) (*tls.ConnectionState, *x509.CertPool) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: user, Organization: groups}, IsCA: true, BasicConstraintsValid: true,
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, c, c, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c, err = x509.ParseCertificate(der); err != nil {
+		t.Fatal(err)
+	}
+	pool := x509.NewCertPool()
+	pool.AddCert(c)
+	return &tls.ConnectionState{PeerCertificates: []*x509.Certificate{c}}, pool
+}
+
+// Images are for nodes alone, whatever else the settings allow everybody.
+func TestSharedImagesAreForNodes(t *testing.T) {
+	for _, c := range []struct {
+		user   string
+		groups []string
+		code   int
+	}{
+		{"system:node:n", []string{"system:nodes"}, 200},
+		{"system:node:n", []string{"other"}, 403},
+		{"admin", []string{"system:nodes"}, 403},
+		{"admin", []string{"system:masters"}, 403},
+	} {
+		connection, pool := shows(t, c.user, c.groups)
+		h := New(fakeHost{}, &Auth{Delegator: &delegation.Delegator{ClientCA: func() *x509.CertPool { return pool }}, AlwaysAllow: true})
+		w := httptest.NewRecorder()
+		r := httptest.NewRequest("GET", "/v2/a/manifests/1?ns=r.io", nil)
+		r.TLS = connection
+		h.ServeHTTP(w, r)
+		if w.Code != c.code {
+			t.Errorf("%s of %v: %d %s", c.user, c.groups, w.Code, w.Body)
+		}
+	}
+	w := httptest.NewRecorder()
+	New(fakeHost{}, &Auth{Delegator: &delegation.Delegator{}, Anonymous: true, AlwaysAllow: true}).ServeHTTP(w, httptest.NewRequest("GET", "/v2/", nil))
+	if w.Code != 403 {
+		t.Errorf("nobody: %d", w.Code)
 	}
 }
 

@@ -1,0 +1,74 @@
+package containerruntime
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/http"
+	"time"
+
+	containerd "github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/core/remotes/docker"
+	"github.com/containerd/containerd/v2/pkg/namespaces"
+	"google.golang.org/grpc"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+const (
+	// peerTime is the most that a pull from other nodes may take.
+	peerTime = 10 * time.Minute
+	// knownTime is the most that the CRI may take to know of a new image.
+	knownTime = 10 * time.Second
+)
+
+// PullFrom pulls an image from other nodes, which Share theirs at these addresses. Each is
+// asked for each part of it in turn, and all but what its tag stands for is known by
+// digests, which containerd checks.
+func (i *Images) PullFrom(ctx context.Context, name string, peers []string, client *http.Client) error {
+	full := fullName(name)
+	if full == "" {
+		return fmt.Errorf("%q is no name of an image", name)
+	}
+	ctx, cancel := context.WithTimeout(namespaces.WithNamespace(ctx, imageNamespace), peerTime)
+	defer cancel()
+	hosts := make([]docker.RegistryHost, len(peers))
+	for n, peer := range peers {
+		hosts[n] = docker.RegistryHost{
+			Client: client, Scheme: "https", Host: peer, Path: "/v2", Capabilities: docker.HostCapabilityPull | docker.HostCapabilityResolve,
+		}
+	}
+	labels := maps.Clone(cliImageLabels)
+	delete(labels, pinnedLabel) // it can be pulled again
+	_, err := i.client.Pull(ctx, full,
+		containerd.WithResolver(docker.NewResolver(docker.ResolverOptions{
+			Hosts: func(string) ([]docker.RegistryHost, error) { return hosts, nil },
+		})),
+		containerd.WithPullUnpack, containerd.WithPullSnapshotter(i.snapshotter), containerd.WithPullLabels(labels),
+		containerd.WithMaxConcurrentDownloads(3))
+	if err != nil {
+		return err
+	}
+	return i.known(ctx, full)
+}
+
+// known waits until the CRI, which follows containerd's events, knows an image.
+func (i *Images) known(ctx context.Context, full string) error {
+	ctx, cancel := context.WithTimeout(ctx, knownTime)
+	defer cancel()
+	service := cri.NewImageServiceClient(i.client.Conn().(*grpc.ClientConn))
+	for {
+		status, err := service.ImageStatus(ctx, &cri.ImageStatusRequest{Image: &cri.ImageSpec{Image: full}})
+		if err != nil {
+			return fmt.Errorf("image %s from another node: %w", full, err)
+		}
+		if status.Image != nil {
+			return nil
+		}
+		// Its events come before it has done what they are about, so it is asked again.
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("image %s from another node: the runtime does not see it after %v", full, knownTime)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
