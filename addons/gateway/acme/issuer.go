@@ -71,8 +71,9 @@ const (
 	seen = 10 * time.Second
 	// orderTime bounds one order.
 	orderTime = 3 * time.Minute
-	// maxWants bounds those that are remembered.
-	maxWants = 5000
+	// maxWants bounds those that are remembered, and maxWantsEach those of one namespace,
+	// which must not crowd out all others.
+	maxWants, maxWantsEach = 5000, 500
 )
 
 // NewIssuer starts nothing.
@@ -94,10 +95,12 @@ func (i *Issuer) Want(all []Want) {
 	now := time.Now()
 	before := i.wants
 	i.wants = make(map[types.NamespacedName]*wanted, len(all))
-	for _, w := range all[:min(len(all), maxWants)] {
-		if i.wants[w.Secret] != nil {
+	each := map[string]int{}
+	for _, w := range all {
+		if i.wants[w.Secret] != nil || len(i.wants) == maxWants || each[w.Secret.Namespace] == maxWantsEach {
 			continue
 		}
+		each[w.Secret.Namespace]++
 		hosts := strings.Join(w.Hosts, ",")
 		old := before[w.Secret]
 		if old == nil || old.hosts != hosts {

@@ -231,6 +231,23 @@ func (f *fake) have(all ...Want) []Want {
 	return all
 }
 
+// A namespace that wants a certificate for each of very many hosts leaves room for others.
+func TestCrowd(t *testing.T) {
+	issuing(t, false, func(i *Issuer, f *fake) {
+		var all []Want
+		for n := range maxWants + 1 {
+			all = append(all, want(fmt.Sprintf("h%d.crowd.org", n)))
+		}
+		polite := want("a.org")
+		polite.Secret.Namespace = "m"
+		i.Want(append(all, polite))
+		time.Sleep(3 * time.Hour)
+		if !slices.Contains(f.ordered(), "a.org") {
+			t.Errorf("%d orders, none of them is the other namespace's", len(f.ordered()))
+		}
+	})
+}
+
 func TestIssueAndRenew(t *testing.T) {
 	issuing(t, false, func(i *Issuer, f *fake) {
 		i.Want(f.have(want("a.org", "b.org"), want("a.local"), want("a.org", "b.org")))
