@@ -194,7 +194,9 @@ func (t *task) begin(c *libcontainer.Container, p *process, spec *specs.Process,
 	}
 	err = c.Start(child)
 	files.close()
-	if err == nil {
+	if err != nil {
+		t.service.leftBy()
+	} else {
 		p.child = child
 		var pid int
 		if pid, err = child.Pid(); err == nil {
