@@ -232,11 +232,11 @@ func (f *fake) have(all ...Want) []Want {
 }
 
 // A namespace that wants a certificate for each of very many hosts leaves room for others.
-func TestCrowd(t *testing.T) {
+func TestShareOfNamespaces(t *testing.T) {
 	issuing(t, false, func(i *Issuer, f *fake) {
 		var all []Want
 		for n := range maxWants + 1 {
-			all = append(all, want(fmt.Sprintf("h%d.crowd.org", n)))
+			all = append(all, want(fmt.Sprintf("h%d.many.org", n)))
 		}
 		polite := want("a.org")
 		polite.Secret.Namespace = "m"
