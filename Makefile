@@ -32,7 +32,7 @@ RACE := ./controlplane/apiserver/watchcache ./controlplane/apiserver/pieces ./co
         ./internal/memnet ./internal/controller ./internal/failover ./controlplane/etcd $(wildcard ./controlplane/scheduler) ./node/kubeproxy ./addons/dns \
         ./addons/gateway ./addons/gateway/backend ./addons/gateway/dataplane ./addons/gateway/http1 ./addons/gateway/acme ./addons/gateway/http2 ./addons/gateway/http3 ./addons/gateway/listener ./addons/gateway/proxy ./addons/gateway/tracing
 
-.PHONY: build deps test-deps up down test test-long lint unit race microbench fuzz smoke nodes vm storm helm envtest mutants faults bench pictures swap gateway-conformance gateway-soak soak acme tour conformance conformance-sample e2e clean
+.PHONY: build deps test-deps up down test test-long lint unit race microbench fuzz smoke nodes vm storm helm envtest mutants faults bench pictures swap gateway-conformance gateway-soak soak warm-pods acme tour conformance conformance-sample e2e clean
 
 # Generated code that is called seldom is compiled without inlining: that makes
 # bin/knarr 2 MB smaller.
@@ -225,6 +225,11 @@ gateway-soak: build test-deps
 PODS ?= 2000
 soak: build test-deps
 	KNARR_SOAK_PODS=$(PODS) $(KNARR_GO) test -count=1 -v -timeout 60m -run TestPodSoak ./test/smoke
+
+# warm-pods claims pods that kubernetes-sigs/agent-sandbox keeps ready, by its controller and
+# manifests as they are; SANDBOX is where its sources are.
+warm-pods: build test-deps
+	KNARR_AGENT_SANDBOX='$(abspath $(SANDBOX))' $(KNARR_GO) test -count=1 -v -timeout 30m -run TestWarmPods ./test/smoke
 
 # swap plays one scenario with each component in the other's place.
 SWAP_PACKAGES := $(TEST_PACKAGES) nftables iproute2
