@@ -53,6 +53,8 @@ func (r *rig) start(ctx context.Context, name string, routes int) (*contender, e
 	switch name {
 	case "knarr":
 		c.cmd = exec.Command(r.programs["knarr"], "-plane", fmt.Sprint(c.plain, " ", c.encrypted, " ", r.certificate, " ", r.key, " ", r.backend, " ", routes))
+	case "bare":
+		c.cmd = exec.Command(r.programs[name], "-bare", fmt.Sprint(c.plain, " ", r.backend))
 	case "caddy":
 		path, err = write("caddy.json", r.caddyConfig(c, routes))
 		c.cmd = exec.Command(r.programs[name], "run", "--config", path)
@@ -87,7 +89,8 @@ global: {checkNewVersion: false, sendAnonymousUsage: false}
 	}
 	for end := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
 		ask, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
-		n, err := load{address: c.at(true), tls: true, connections: 1}.run(ask, 0, nil)
+		encrypted := name != "bare"
+		n, err := load{address: c.at(encrypted), tls: encrypted, connections: 1}.run(ask, 0, nil)
 		cancel()
 		if n > 0 {
 			return c, nil

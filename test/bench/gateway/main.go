@@ -42,6 +42,7 @@ func main() {
 		caddy    = flag.String("caddy", "", "Caddy's `program` (default: built from its module)")
 		nginx    = flag.String("nginx", "/usr/sbin/nginx", "nginx' `program`")
 		out      = flag.String("out", "", "write the table to this `file` too")
+		bare     = flag.String("bare", "", "be a proxy that only reads and writes, with these `arguments`")
 		plane    = flag.String("plane", "", "be knarr's data plane with these `arguments`")
 	)
 	flag.Parse()
@@ -51,11 +52,14 @@ func main() {
 		if f := strings.Fields(*plane); len(f) == 6 {
 			return servePlane(f[0], f[1], f[2], f[3], f[4], f[5])
 		}
+		if f := strings.Fields(*bare); len(f) == 2 {
+			return serveBare(ctx, f[0], f[1])
+		}
 		self, err := os.Executable()
 		if err != nil {
 			return err
 		}
-		programs := map[string]string{"knarr": self, "traefik": *traefik, "caddy": *caddy, "nginx": *nginx}
+		programs := map[string]string{"knarr": self, "traefik": *traefik, "caddy": *caddy, "nginx": *nginx, "bare": self}
 		selected := names
 		if *which != "" {
 			selected = strings.Split(*which, ",")
