@@ -40,7 +40,7 @@ var conformance = []image{
 		entrypoint: []string{"/agnhost"}, cmd: []string{"test-webserver"}, ports: []int{80}},
 	{names: []string{e2e + "kitten:1.8"}, layers: []layer{busybox, tools, agnhost, page("kitten")},
 		entrypoint: []string{"/agnhost"}, cmd: []string{"test-webserver"}, ports: []int{80}},
-	{names: []string{e2e + "glibc-dns-testing:2.0.0"}, layers: []layer{busybox, tools}, cmd: []string{"sh"}},
+	{names: []string{e2e + "glibc-dns-testing:2.0.0"}, layers: []layer{busybox, tools, packages("coreutils")}, cmd: []string{"sh"}},
 	{names: []string{e2e + "nginx:1.15-4", e2e + "nginx:1.27-0"}, layers: []layer{busybox, nginx},
 		cmd: []string{"nginx", "-g", "daemon off;"}, ports: []int{80}},
 	{names: []string{e2e + "nonewprivs:1.4"}, layers: []layer{busybox, one("usr/local/bin/nnp", 0o6755, program("nonewprivs"))}, cmd: []string{"nnp"}},

@@ -106,6 +106,21 @@ func (c *cluster) room(ctx context.Context) error {
 	return nil
 }
 
+// spread puts the nodes into zones. Hints count no node of a control plane, while a
+// DaemonSet of the suite runs on it.
+func (c *cluster) spread(ctx context.Context, zones int) error {
+	for i := range c.nodes {
+		if zones < 1 {
+			return nil
+		}
+		if err := c.say(ctx, "zones.log", "kubectl", "--kubeconfig", c.kubeconfig(), "label", "node", fmt.Sprintf("%s-%d", c.name, i+1),
+			fmt.Sprintf("topology.kubernetes.io/zone=zone-%d", i%zones+1), "node-role.kubernetes.io/control-plane-"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // nodeDirs are where the nodes keep their data.
 func (c *cluster) nodeDirs() (dirs []string) {
 	if c.nodes == 1 {

@@ -25,6 +25,7 @@ import (
 type options struct {
 	kubeconfig  string
 	nodes       int
+	zones       int
 	name        string
 	dataDir     string
 	flags       string
@@ -47,6 +48,7 @@ func main() {
 	var o options
 	flag.StringVar(&o.kubeconfig, "kubeconfig", "", "`file` that leads to an existing cluster, which must have the images or reach their registry")
 	flag.IntVar(&o.nodes, "nodes", 2, "`number` of nodes of the cluster that is started")
+	flag.IntVar(&o.zones, "zones", 0, "`number` of zones that the nodes of that cluster are in, one after the other; none of them is then one of the control plane's (default: in none)")
 	flag.StringVar(&o.name, "name", "conformance", "`name` of the cluster that is started; runs at the same time need one each, and a -data-dir")
 	flag.StringVar(&o.dataDir, "data-dir", "/var/lib/knarr-conformance", "`directory` of the cluster that is started")
 	flag.StringVar(&o.flags, "flags", "", "more `flags` for the server that is started")
@@ -139,7 +141,7 @@ func run(ctx context.Context, o options) (err error) {
 				return err
 			}
 		}
-		if err := c.room(ctx); err != nil {
+		if err := errors.Join(c.spread(ctx, o.zones), c.room(ctx)); err != nil {
 			return err
 		}
 		if o.beyond && len(l.missing) == 0 { // the suite waits for all pods of kube-system
