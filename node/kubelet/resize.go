@@ -128,8 +128,9 @@ func inProgress() *corev1.PodCondition {
 // with those it has. Nobody else is given any meanwhile.
 func (w *worker) allocate() {
 	w.resizePending = nil
-	before := w.resizeDeferred.Swap(nil)
+	before := w.resizeDeferred.Load()
 	if w.pod == w.desired {
+		w.resizeDeferred.Store(nil)
 		return
 	}
 	claim := &resizeClaim{pod: w.desired, since: time.Now()}
@@ -138,10 +139,12 @@ func (w *worker) allocate() {
 	}
 	w.k.mu.Lock()
 	defer w.k.mu.Unlock()
-	if reason, message := w.k.resizeFits(w.pod, claim); reason != "" {
-		if reason == corev1.PodReasonDeferred {
-			w.resizeDeferred.Store(claim)
-		}
+	reason, message := w.k.resizeFits(w.pod, claim)
+	if reason != corev1.PodReasonDeferred {
+		claim = nil
+	}
+	w.resizeDeferred.Store(claim) // with the lock held: whoever looks next sees the claim, or what it got
+	if reason != "" {
 		w.resizeEvent(corev1.EventTypeWarning, "Resize"+reason, "Pod resize "+reason, message, w.desired)
 		w.resizePending = &corev1.PodCondition{Type: corev1.PodResizePending, Status: corev1.ConditionTrue, Reason: reason, Message: message}
 		return
