@@ -2,6 +2,7 @@ package vm
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -121,6 +122,33 @@ func (a *initramfs) copyAll(name, from string) {
 		}
 		return err
 	}))
+}
+
+// addIptables takes both kinds of iptables of this machine, with their extensions. As on
+// Debian, the names without a kind are those of nftables.
+func (a *initramfs) addIptables() error {
+	for _, kind := range []string{"legacy", "nft"} {
+		program := "xtables-" + kind + "-multi"
+		if err := a.program("sbin/"+program, "/usr/sbin/"+program); err != nil {
+			return err
+		}
+		for _, family := range []string{"iptables", "ip6tables"} {
+			for _, verb := range []string{"", "-save", "-restore"} {
+				a.link("sbin/"+family+"-"+kind+verb, program)
+				if kind == "nft" {
+					a.link("sbin/"+family+verb, family+"-"+kind+verb)
+				}
+			}
+		}
+	}
+	extensions, err := filepath.Glob("/usr/lib/*/xtables/*.so")
+	if err == nil && len(extensions) == 0 {
+		err = errors.New("it has no extensions")
+	}
+	for _, file := range extensions { // some are links to others, some load what the program does not
+		err = errors.Join(err, a.program(strings.TrimPrefix(file, "/"), file))
+	}
+	return err
 }
 
 func (a *initramfs) fail(err error) {

@@ -113,6 +113,9 @@ func build(t *testing.T, dir string, k kernel, kernelTests []kernelTest) string 
 		}
 	}
 	a.link("sbin/mkfs.ext4", "mke2fs")
+	if err := a.addIptables(); err != nil {
+		need.Skip(t, "needs iptables: apt-get install iptables: ", err)
+	}
 	a.copy("given/knarr", "../../bin/knarr")
 	a.copy("given/hello.tar", image)
 	a.copy("given/web.yaml", "testdata/web.yaml")
@@ -258,7 +261,7 @@ var kernelTests = []kernelTest{
 	{folder: "addons/localstorage/disk", disk: true},
 	{folder: "addons/localstorage/driver", disk: true},
 	{folder: "addons/loadbalancer/announcer"},
-	{folder: "node/cni", known: map[string]string{"TestAdmitLegacy": "the guest has no iptables-legacy"}},
+	{folder: "node/cni"},
 	{folder: "node/cni/network"},
 	{folder: "node/kubeproxy"},
 	{folder: "node/kubeproxy/mode", run: "TestBehaviour/(nftables|ipvs|userspace)"},
