@@ -3,12 +3,14 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -16,6 +18,7 @@ import (
 	"github.com/rogpeppe/go-internal/txtar"
 
 	"knarr/internal/need"
+	"knarr/internal/programs"
 )
 
 var update = flag.Bool("update", false, "write down what upstream's programs in the directory $KNARR_UPSTREAM answer")
@@ -147,4 +150,17 @@ func (h *session) answer(ctx context.Context, command string) string {
 		}
 	}
 	return strings.Join(lines, "")
+}
+
+// A signal that comes while kubectl is being unpacked ends the command, and not what
+// takes its place.
+func TestSignalBeforeKubectl(t *testing.T) {
+	if _, err := programs.Read(programs.Kubectl); errors.Is(err, programs.ErrMissing) {
+		need.Skip(t, err)
+	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(signalled{syscall.SIGTERM})
+	if err := kubectl(ctx, []string{"version", "--client"}); err == nil || err.Error() != "signal: terminated" {
+		t.Error(err)
+	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"os/signal"
 	"runtime"
 	"strings"
 	"syscall"
@@ -141,10 +142,14 @@ func wait(f *pflag.FlagSet) runner {
 	}
 }
 
-func kubectl(_ context.Context, args []string) error {
+func kubectl(ctx context.Context, args []string) error {
 	path, env, err := cluster.Kubectl()
 	if err != nil {
 		return err
+	}
+	signal.Reset()
+	if ctx.Err() != nil { // a signal that came before this program is kubectl, which would never know
+		return context.Cause(ctx)
 	}
 	return fmt.Errorf("run %s: %w", path, syscall.Exec(path, append([]string{"kubectl"}, args...), env))
 }
