@@ -32,7 +32,7 @@ func testNodes(t *testing.T, g *guest) {
 				must(t, g, 8*time.Minute, step)
 			}
 			pods := podsOfNodes(t, g)
-			carried := tunnelBytes(t, g)
+			tunnel, cable := linkBytes(t, g, "knarrx"), linkBytes(t, g, "eth0")
 			for i, from := range pods {
 				to := pods[1-i]
 				ask := nodesKubectl + "exec " + from.name + " -- "
@@ -46,12 +46,15 @@ func testNodes(t *testing.T, g *guest) {
 				must(t, g, 4*time.Minute, ask+"cat /bin/busybox | cmp - /bin/busybox") // by way of the API server
 			}
 			must(t, g, 4*time.Minute, nodesKubectl+"exec "+pods[0].name+" -- sh -c 'for i in $(busybox seq 30); do wget -qO- http://web; done' >/tmp/seen && test $(sort -u /tmp/seen | wc -l) = 2 && rm /tmp/seen")
-			// Each node has sent the other a file of two megabytes.
-			switch carried = tunnelBytes(t, g) - carried; {
-			case c.tunnel && carried < 2e6:
-				t.Errorf("the tunnel has carried %d bytes", carried)
-			case !c.tunnel && carried > 1e5:
-				t.Errorf("the tunnel has carried %d bytes between nodes that share a link", carried)
+			// Each node has sent the other a file.
+			tunnel, cable = linkBytes(t, g, "knarrx")-tunnel, linkBytes(t, g, "eth0")-cable
+			switch {
+			case cable < 2*large:
+				t.Errorf("the nodes' cable has carried %d bytes", cable)
+			case c.tunnel && tunnel < 2*large:
+				t.Errorf("the tunnel has carried %d bytes", tunnel)
+			case !c.tunnel && tunnel > 1e5:
+				t.Errorf("the tunnel has carried %d bytes between nodes that share a link", tunnel)
 			}
 		})
 	}
@@ -81,12 +84,16 @@ func podsOfNodes(t *testing.T, g *guest) (pods []podOfNode) {
 	return pods
 }
 
-// tunnelBytes is what the first node has received and sent by its tunnel; 0 without one.
-func tunnelBytes(t *testing.T, g *guest) (n int) {
+// large is less than the file has that each node sends the other.
+const large = 1e6
+
+// linkBytes is what the first node has received and sent by the link whose name begins so;
+// 0 without one.
+func linkBytes(t *testing.T, g *guest, prefix string) (n int) {
 	t.Helper()
 	for line := range strings.Lines(must(t, g, time.Minute, "nsenter --net=$(echo /run/knarr-dev-*/vm-1.net) cat /proc/net/dev")) {
 		name, counts, _ := strings.Cut(line, ":")
-		if f := strings.Fields(counts); strings.TrimSpace(name) == "knarr0x" && len(f) > 8 {
+		if f := strings.Fields(counts); strings.HasPrefix(strings.TrimSpace(name), prefix) && len(f) > 8 {
 			var in, out int
 			if _, err := fmt.Sscan(f[0]+" "+f[8], &in, &out); err != nil {
 				t.Fatal(err)
