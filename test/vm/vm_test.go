@@ -264,7 +264,7 @@ var kernelTests = []kernelTest{
 	{folder: "node/cni"},
 	{folder: "node/cni/network"},
 	{folder: "node/kubeproxy"},
-	{folder: "node/kubeproxy/mode", run: "TestBehaviour/(nftables|ipvs|userspace)"},
+	{folder: "node/kubeproxy/mode", run: "TestBehaviour"},
 	{folder: "node/networkpolicy"},
 	{folder: "node/containerruntime", slow: "TestExecOutputIsBounded"},
 }
