@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -15,15 +17,24 @@ import (
 // look is the pause between two looks for a device: the kernel's files tell nobody.
 const look = 100 * time.Millisecond
 
-// sessions are the directories of the kernel's sessions with the disk's target.
+// sessions are the directories of the kernel's sessions with the disk's target, at the
+// disk's portals: anybody may have a target of the same name at another address, and its
+// disks are not this one's.
 func (h *Host) sessions(d *Disk) (dirs []string) {
 	all, _ := filepath.Glob(filepath.Join(h.Sys, "class/iscsi_session/session*"))
 	for _, dir := range all {
-		if read(filepath.Join(dir, "targetname")) == d.IQN && read(filepath.Join(dir, "ifacename")) == d.iface() {
+		number := strings.TrimPrefix(filepath.Base(dir), "session")
+		if read(filepath.Join(dir, "targetname")) == d.IQN && read(filepath.Join(dir, "ifacename")) == d.iface() && slices.Contains(d.Portals, h.portalOf(number)) {
 			dirs = append(dirs, dir)
 		}
 	}
 	return dirs
+}
+
+// portalOf is the portal that the session of that number was made with.
+func (h *Host) portalOf(session string) string {
+	at := filepath.Join(h.Sys, "class/iscsi_connection/connection"+session+":0")
+	return net.JoinHostPort(read(filepath.Join(at, "persistent_address")), read(filepath.Join(at, "persistent_port")))
 }
 
 func read(path string) string {
@@ -38,7 +49,7 @@ func read(path string) string {
 func (h *Host) scan(d *Disk) error {
 	sessions := h.sessions(d)
 	if len(sessions) == 0 {
-		return fmt.Errorf("there is no session with target %s", d.IQN)
+		return fmt.Errorf("there is no session with target %s at %s", d.IQN, strings.Join(d.Portals, ", "))
 	}
 	for _, dir := range sessions {
 		at, err := filepath.EvalSymlinks(filepath.Join(dir, "device")) // …/hostN/sessionM

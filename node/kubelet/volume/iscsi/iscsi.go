@@ -226,7 +226,9 @@ func (h *Host) Detach(ctx context.Context, d *Disk, others []Disk) error {
 	}
 	busy := false
 	for i := range others {
-		if o := &others[i]; o.IQN == d.IQN && o.check() == nil && o.iface() == d.iface() {
+		o := &others[i]
+		shared := func(portal string) bool { return slices.Contains(o.Portals, portal) }
+		if o.IQN == d.IQN && o.check() == nil && o.iface() == d.iface() && slices.ContainsFunc(d.Portals, shared) {
 			if busy = true; o.LUN == d.LUN {
 				return nil
 			}
@@ -235,11 +237,12 @@ func (h *Host) Detach(ctx context.Context, d *Disk, others []Disk) error {
 	if err := h.forget(ctx, d); err != nil || busy {
 		return err
 	}
+	portals := d.Portals
 	if len(h.sessions(d)) == 0 { // it was never attached, or somebody has ended them
-		return nil
+		portals = nil
 	}
 	var faults []error
-	for _, portal := range d.Portals {
+	for _, portal := range portals {
 		for _, what := range [][]string{{"--logout"}, {"-o", "delete"}} {
 			out, code, err := h.Run(ctx, "iscsiadm", slices.Concat([]string{"-m", "node", "-p", portal, "-T", d.IQN, "-I", d.iface()}, what)...)
 			if err != nil && code != noSession && code != noObjects {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -62,6 +63,12 @@ func (f *fake) run(_ context.Context, program string, args ...string) (string, i
 		f.hosts[key] = session
 		f.write("class/iscsi_session/"+session+"/targetname", after(args, "-T")+"\n")
 		f.write("class/iscsi_session/"+session+"/ifacename", after(args, "-I")+"\n")
+		address, port, err := net.SplitHostPort(after(args, "-p"))
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.write(fmt.Sprintf("class/iscsi_connection/connection%d:0/persistent_address", n), address+"\n")
+		f.write(fmt.Sprintf("class/iscsi_connection/connection%d:0/persistent_port", n), port+"\n")
 		f.write("class/scsi_host/"+host+"/scan", "")
 		for lun := range 2 {
 			name := fmt.Sprintf("sd%c%d", 'a'+n, lun)
@@ -123,6 +130,24 @@ func TestDisksOfOneTarget(t *testing.T) {
 	}
 }
 
+// A target that another tenant has under the same name is another one.
+func TestTargetsOfOneName(t *testing.T) {
+	f, h := newFake(t)
+	mine := Disk{Portals: []string{"192.0.2.1:3260"}, IQN: iqn, Interface: "default", Name: "mine"}
+	other := Disk{Portals: []string{"192.0.2.2:3260"}, IQN: iqn, Interface: "default", Name: "other"}
+	for _, c := range []struct {
+		d    *Disk
+		want string
+	}{{&mine, "/dev/sda0"}, {&other, "/dev/sdb0"}} {
+		if got, err := h.Attach(t.Context(), c.d); err != nil || got != c.want {
+			t.Errorf("%s: %s %v, want %s", c.d.Name, got, err, c.want)
+		}
+	}
+	if err := h.Detach(t.Context(), &other, []Disk{mine}); err != nil || f.file("block/sdb0/device/delete") != "1" || f.file("block/sda0/device/delete") != "" || len(f.hosts) != 1 {
+		t.Errorf("%v; sessions left: %v", err, f.hosts)
+	}
+}
+
 func TestOwnInitiator(t *testing.T) {
 	f, h := newFake(t)
 	d := Disk{Portals: []string{"192.0.2.1:3260"}, IQN: iqn, Interface: "default", Name: "v", Initiator: "iqn.2026-01.example:node"}
@@ -136,6 +161,14 @@ func TestOwnInitiator(t *testing.T) {
 	}
 	if err := h.Detach(t.Context(), &d, nil); err != nil || !f.asked("iscsiadm -m iface -I 192.0.2.1:3260:v -o delete") {
 		t.Errorf("its interface is left: %v", err)
+	}
+	f, h = newFake(t)
+	f.fail = "--login"
+	if _, err := h.Attach(t.Context(), &d); err == nil {
+		t.Error("attached without a session")
+	}
+	if err := h.Detach(t.Context(), &d, nil); err != nil || !f.asked("iscsiadm -m iface -I 192.0.2.1:3260:v -o delete") {
+		t.Errorf("the interface of a disk that was never attached is left: %v", err)
 	}
 }
 
