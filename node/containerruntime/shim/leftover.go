@@ -12,18 +12,25 @@ import (
 	"knarr/internal/run"
 )
 
-// leftoverAge is how long whoever starts a process may still wait for what it has
+// leftoverAge is how long whoever starts a process may take to wait for what it has
 // forked itself.
 const leftoverAge = 5 * time.Second
 
 // leftBy waits for what a start that failed may have left. libcontainer forks twice
 // on the way into a container and forgets both when the first of them fails: in a
 // program that ends, another reaps them. Here they stay zombies, and the first process
-// of a container does not end while there is one in its process namespace.
+// of a container does not end while there is one in its process namespace. What is a
+// zombie at one look only may be of a start that goes well, which waits for it itself.
 func (s *Service) leftBy() {
+	if s.reaping.Swap(true) {
+		return // one that has not looked yet will
+	}
 	run.Go("shim: what a failed start left", func() {
 		time.Sleep(leftoverAge)
-		reapLeftovers("/proc", s.numbers())
+		s.reaping.Store(false)
+		seen := leftovers("/proc", s.numbers())
+		time.Sleep(leftoverAge)
+		reap(seen, leftovers("/proc", s.numbers()))
 	})
 }
 
@@ -45,9 +52,10 @@ func (s *Service) numbers() map[int]bool {
 	return known
 }
 
-// reapLeftovers reaps the children that ended on their way into a container and that
-// are not known. It returns how many.
-func reapLeftovers(proc string, known map[int]bool) (n int) {
+// leftovers are the children that ended on their way into a container and that are not
+// known: their numbers, and when each began.
+func leftovers(proc string, known map[int]bool) map[int]string {
+	found := map[int]string{}
 	lists, _ := filepath.Glob(filepath.Join(proc, "self/task/*/children"))
 	for _, list := range lists {
 		b, err := os.ReadFile(list)
@@ -60,15 +68,36 @@ func reapLeftovers(proc string, known map[int]bool) (n int) {
 				continue
 			}
 			stat, err := os.ReadFile(filepath.Join(proc, word, "stat"))
-			if err != nil || !halfway(string(stat)) {
-				continue
-			}
-			if got, err := unix.Wait4(pid, nil, unix.WNOHANG, nil); err == nil && got == pid {
-				n++
+			if err == nil && halfway(string(stat)) {
+				found[pid] = began(string(stat))
 			}
 		}
 	}
+	return found
+}
+
+// reap waits for those that are in both looks, and returns how many.
+func reap(before, now map[int]string) (n int) {
+	for pid, began := range now {
+		if before[pid] != began || began == "" {
+			continue
+		}
+		if got, err := unix.Wait4(pid, nil, unix.WNOHANG, nil); err == nil && got == pid {
+			n++
+		}
+	}
 	return n
+}
+
+// began is when the process of a line of /proc/PID/stat began, in ticks; its number alone
+// may be another's later. Pure.
+func began(stat string) string {
+	const after = 19 // fields from the state to it
+	f := strings.Fields(stat[strings.LastIndexByte(stat, ')')+1:])
+	if len(f) <= after {
+		return ""
+	}
+	return f[after]
 }
 
 // halfway reports whether a line of /proc/PID/stat is that of a zombie under the name

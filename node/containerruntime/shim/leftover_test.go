@@ -5,14 +5,16 @@ import (
 	"path/filepath"
 	"testing"
 
+	"knarr/internal/need"
+
 	"golang.org/x/sys/unix"
 )
 
-// TestReapLeftovers: a child that ended halfway into a container is reaped; one that is
-// waited for by its number, and one under another name, are not.
+// TestReapLeftovers: a child that ended halfway into a container is reaped if it was there
+// before; one that is waited for by its number, and one under another name, are not.
 func TestReapLeftovers(t *testing.T) {
-	if _, err := os.Stat("/proc/self/task/" + filepath.Base(firstThread(t)) + "/children"); err != nil {
-		t.Skip("this kernel does not list the children of a process")
+	if all, _ := filepath.Glob("/proc/self/task/*/children"); len(all) == 0 {
+		need.Skip(t, "needs a kernel that lists the children of a process: CONFIG_PROC_CHILDREN")
 	}
 	zombie := func(name string) int {
 		path := filepath.Join(t.TempDir(), name)
@@ -30,7 +32,14 @@ func TestReapLeftovers(t *testing.T) {
 		return p.Pid
 	}
 	left, known, other := zombie("runc:[2:INIT]"), zombie("runc:[1:CHILD]"), zombie("true")
-	if n := reapLeftovers("/proc", map[int]bool{known: true}); n != 1 {
+	seen := leftovers("/proc", map[int]bool{known: true})
+	if n := reap(nil, seen); n != 0 {
+		t.Errorf("%d were reaped that were not there before", n)
+	}
+	if n := reap(map[int]string{left: "0"}, seen); n != 0 {
+		t.Errorf("%d were reaped whose numbers were others' before", n)
+	}
+	if n := reap(seen, leftovers("/proc", map[int]bool{known: true})); n != 1 {
 		t.Errorf("%d were reaped, want 1", n)
 	}
 	for pid, there := range map[int]bool{left: false, known: true, other: true} {
@@ -38,15 +47,6 @@ func TestReapLeftovers(t *testing.T) {
 			t.Errorf("%d is there: %v, want %v", pid, err == nil, there)
 		}
 	}
-}
-
-// firstThread is the folder of one of this process's threads.
-func firstThread(t *testing.T) string {
-	all, err := filepath.Glob("/proc/self/task/*")
-	if err != nil || len(all) == 0 {
-		t.Skip("no /proc")
-	}
-	return all[0]
 }
 
 // TestHalfway: names of processes may look like the rest of the line.

@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 
 	eventstypes "github.com/containerd/containerd/api/events"
 	api "github.com/containerd/containerd/api/runtime/task/v3"
@@ -36,6 +37,7 @@ type key struct{ namespace, id string }
 type Service struct {
 	bundles string // the directory of the bundles, by namespace and id
 	events  *publisher
+	reaping atomic.Bool // what failed starts left will be looked for
 
 	// changing is held by calls that change something, and by whoever replaces
 	// this program: no call is cut in two.
