@@ -115,8 +115,10 @@ KINE := controlplane/kine/program
 build/knarr-kine: $(wildcard $(KINE)/*.go $(KINE)/go.* $(KINE)/etcd/*/*.go) | deps
 	GOFLAGS= CGO_ENABLED=1 CGO_CFLAGS=-Os go build -C $(KINE) -trimpath -tags "netgo osusergo sqlite_omit_load_extension" -gcflags=all=-l -ldflags "-s -w -extldflags -static" -o $(CURDIR)/$@ .
 
-# The definitions of the Gateway API, from its module.
+# The definitions of the Gateway API, from its module, which go list only finds once it is
+# there.
 build/gateway-definitions: go.mod $(wildcard addons/gateway/definitions/*.go)
+	go mod download sigs.k8s.io/gateway-api
 	go run ./addons/gateway/definitions "$$(go list -m -f '{{.Dir}}' sigs.k8s.io/gateway-api)/config/crd/standard" >$@
 
 # Programs without a C library.

@@ -22,6 +22,9 @@ func main() {
 
 func write(dir string) error {
 	files, err := filepath.Glob(filepath.Join(dir, "gateway.networking.k8s.io_*.yaml"))
+	if err == nil && len(files) == 0 {
+		err = fmt.Errorf("%s has no definitions", dir)
+	}
 	if err != nil {
 		return err
 	}
