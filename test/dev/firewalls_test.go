@@ -2,11 +2,14 @@ package dev
 
 import (
 	"context"
+	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/nftables"
 	"golang.org/x/sys/unix"
@@ -63,10 +66,55 @@ func TestFirewalls(t *testing.T) {
 			}
 		}}},
 	} {
+		watch := w.watchPort("http://"+w.two.Status.HostIP+":30081", "hello from "+w.one.Name+"\n")
 		for _, n := range w.nodes {
 			w.inNode(n, c.do...)
 		}
 		w.flows(c.name)
+		asked, failed, longest := watch()
+		t.Logf("%s: a node port was asked %d times meanwhile, %d failed, all within %v", c.name, asked, failed, longest.Round(time.Millisecond))
+		if asked == failed {
+			t.Errorf("%s: no request to the node port was answered", c.name)
+		}
+	}
+}
+
+// watchPort asks for a page all the time, each time by a new connection, and says at the
+// end how often, how often in vain, and for how long at most there was no answer.
+func (w *world) watchPort(page, want string) (end func() (asked, failed int, longest time.Duration)) {
+	client := http.Client{Timeout: 250 * time.Millisecond, Transport: &http.Transport{DisableKeepAlives: true}}
+	stop, done := make(chan struct{}), make(chan struct{})
+	var asked, failed int
+	var longest time.Duration
+	go func() {
+		defer close(done)
+		answered := time.Now()
+		for tick := time.NewTicker(5 * time.Millisecond); ; {
+			select {
+			case <-stop:
+				tick.Stop()
+				return
+			case <-tick.C:
+			}
+			asked++
+			resp, err := client.Get(page)
+			var b []byte
+			if err == nil {
+				b, err = io.ReadAll(resp.Body)
+				resp.Body.Close()
+			}
+			if err != nil || string(b) != want {
+				failed++
+				longest = max(longest, time.Since(answered))
+				continue
+			}
+			answered = time.Now()
+		}
+	}()
+	return func() (int, int, time.Duration) {
+		close(stop)
+		<-done
+		return asked, failed, longest
 	}
 }
 

@@ -151,6 +151,29 @@ var cases = []testCase{
 		},
 	},
 	{
+		// What arrives at the pod's own link, not what a socket says.
+		name: "the client's address on the wire", service: service(loadBalancer, local), endpoints: both[:1],
+		then: func(r *rig, svc *corev1.Service) {
+			shown := client
+			if r.mode == "userspace" {
+				shown = "10.42.0.1"
+			}
+			r.wire(shown)
+			// Of the policy Cluster it is the node's: the capture can tell.
+			ctx := context.Background()
+			now, err := r.api.CoreV1().Services("default").Get(ctx, svc.Name, metav1.GetOptions{})
+			if err == nil {
+				now.Spec.ExternalTrafficPolicy, now.Spec.HealthCheckNodePort = corev1.ServiceExternalTrafficPolicyCluster, 0
+				_, err = r.api.CoreV1().Services("default").Update(ctx, now, metav1.UpdateOptions{})
+			}
+			if err != nil {
+				r.t.Fatal(err)
+			}
+			r.ask(question{from: "client", to: nodeOut + ":30080", endpoints: here, client: "10.42.0.1"}, "")
+			r.wire("10.42.0.1")
+		},
+	},
+	{
 		name: "external traffic policy and connections from inside", service: service(loadBalancer, local), endpoints: both,
 		except: map[string]string{"ipvs": "a virtual server has one list of endpoints"},
 		asked: []question{
@@ -278,6 +301,26 @@ var cases = []testCase{
 			r.ask(question{from: "here", to: "10.43.0.7:80", endpoints: everywhere}, "")
 		},
 	},
+}
+
+// wire captures what arrives at the pod here while the client outside asks at the node port
+// and at the load balancer's address, and wants all of it to come from one address.
+func (r *rig) wire(want string) {
+	r.t.Helper()
+	for _, q := range []question{
+		{protocol: "tcp", to: nodeOut + ":30080"}, {protocol: "tcp", to: "192.0.2.9:80"},
+		{protocol: "udp", to: nodeOut + ":30053"}, {protocol: "udp", to: "192.0.2.9:53"},
+	} {
+		q.from, q.endpoints = "client", here
+		r.ask(q, "") // the rules are there
+		var c *capture
+		r.spaces["here"](func() { c = captureAt(r.t, "eth0") })
+		r.ask(q, "")
+		protocol := map[string]byte{"tcp": unix.IPPROTO_TCP, "udp": unix.IPPROTO_UDP}[q.protocol]
+		if got := c.sources(protocol, podHere+":8080"); len(got) != 1 || got[want] < 30 {
+			r.t.Errorf("the client asks %s %s: %v arrive at the pod; want 30 from %s", q.protocol, q.to, got, want)
+		}
+	}
 }
 
 // stays finds the one endpoint that a client is led to.
