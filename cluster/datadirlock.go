@@ -32,7 +32,7 @@ func (have marker) change(want marker, dir string) error {
 	case have.ClusterCIDR != want.ClusterCIDR:
 		return fmt.Errorf("--cluster-cidr %s: this cluster was made with %s, which cannot be changed; give that one", want.ClusterCIDR, have.ClusterCIDR)
 	case have.ServiceCIDR != want.ServiceCIDR:
-		return fmt.Errorf("--service-cidr %s: this cluster was made with %s, which cannot be changed; give that one", want.ServiceCIDR, have.ServiceCIDR)
+		return fmt.Errorf("--service-cidr %s: this cluster was made with %s, which cannot be changed; give that one, and for more addresses create a ServiceCIDR in the cluster", want.ServiceCIDR, have.ServiceCIDR)
 	case have.Datastore != want.Datastore && have.Datastore == "":
 		return fmt.Errorf("--datastore-endpoint: the cluster of --data-dir %s is kept in its embedded etcd; leave the flag out, or give another directory", dir)
 	case have.Datastore != want.Datastore:

@@ -11,8 +11,8 @@ import (
 
 func TestMarkerChange(t *testing.T) {
 	server := marker{Version: 1, ClusterCIDR: "10.42.0.0/16", ServiceCIDR: "10.43.0.0/16"}
-	other := server
-	other.ClusterCIDR = "10.44.0.0/16"
+	other, services := server, server
+	other.ClusterCIDR, services.ServiceCIDR = "10.44.0.0/16", "10.99.0.0/16"
 	agent := marker{Version: 1, Agent: true}
 	for _, c := range []struct {
 		have, want marker
@@ -22,6 +22,7 @@ func TestMarkerChange(t *testing.T) {
 		{agent, server, "--data-dir /d is an agent's; start it with knarr agent"},
 		{server, agent, "--data-dir /d is a server's; start it with knarr server"},
 		{server, other, "--cluster-cidr 10.44.0.0/16: this cluster was made with 10.42.0.0/16"},
+		{server, services, "--service-cidr 10.99.0.0/16: this cluster was made with 10.43.0.0/16, which cannot be changed; give that one, and for more addresses create a ServiceCIDR"},
 		{marker{}, server, "belongs to another version of knarr"},
 	} {
 		err := c.have.change(c.want, "/d")

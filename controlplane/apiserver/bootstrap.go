@@ -16,10 +16,8 @@ import (
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/apiserver/pkg/apis/flowcontrol/bootstrap"
 
@@ -183,41 +181,6 @@ func (s *Server) tokenTracking(now time.Time) registry.Object {
 	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: name}, Data: map[string]string{since: now.UTC().Format(form)}}
 }
 
-// kubernetesService is the Service that pods find the API server by, and its
-// address.
-func (s *Server) kubernetesService() []registry.Object {
-	var cidrs []string
-	for _, p := range s.cfg.ServiceCIDRs {
-		cidrs = append(cidrs, p.String())
-	}
-	ip := s.cfg.ServiceCIDRs[0].Masked().Addr().Next()
-	family := corev1.IPv4Protocol
-	if ip.Is6() {
-		family = corev1.IPv6Protocol
-	}
-	port := s.cfg.Advertise.Port()
-	const name = "kubernetes"
-	return []registry.Object{
-		&networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: cidrs}},
-		&networkingv1.IPAddress{
-			ObjectMeta: metav1.ObjectMeta{Name: ip.String(), Labels: map[string]string{
-				"ipaddress.kubernetes.io/ip-family":  string(family),
-				"ipaddress.kubernetes.io/managed-by": "ipallocator.k8s.io",
-			}},
-			Spec: networkingv1.IPAddressSpec{ParentRef: &networkingv1.ParentReference{Resource: "services", Namespace: "default", Name: name}},
-		},
-		&corev1.Service{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, Labels: map[string]string{"component": "apiserver", "provider": name}},
-			Spec: corev1.ServiceSpec{
-				Type: corev1.ServiceTypeClusterIP, ClusterIP: ip.String(), ClusterIPs: []string{ip.String()},
-				IPFamilies: []corev1.IPFamily{family}, IPFamilyPolicy: new(corev1.IPFamilyPolicySingleStack),
-				SessionAffinity: corev1.ServiceAffinityNone,
-				Ports:           []corev1.ServicePort{{Name: "https", Protocol: corev1.ProtocolTCP, Port: 443, TargetPort: intstr.FromInt32(int32(port))}},
-			},
-		},
-	}
-}
-
 // ensure creates o if there is none, and brings what must follow this
 // server's flags up to date.
 func (s *Server) ensure(ctx context.Context, o registry.Object) error {
@@ -252,8 +215,8 @@ func (s *Server) ensure(ctx context.Context, o registry.Object) error {
 }
 
 // refresh brings up to date the objects by which others reach this server and know
-// its authorities, a range of Services that has no condition yet, and the roles of a
-// cluster that an older version has made.
+// its authorities, the default range of Services, and the roles of a cluster that an
+// older version has made.
 func (s *Server) refresh(ctx context.Context, cached *watchcache.Resource, key string, old *watchcache.Record, want registry.Object) error {
 	have, err := old.Object()
 	if err != nil {
@@ -282,12 +245,7 @@ func (s *Server) refresh(ctx context.Context, cached *watchcache.Resource, key s
 		h.Endpoints, h.Ports = w.Endpoints, w.Ports
 		_, err = cached.Update(ctx, key, old, h)
 	case *networkingv1.ServiceCIDR:
-		h := have.DeepCopyObject().(*networkingv1.ServiceCIDR)
-		if h.DeletionTimestamp != nil || meta.FindStatusCondition(h.Status.Conditions, networkingv1.ServiceCIDRConditionReady) != nil {
-			return nil
-		}
-		h.Status.Conditions = w.Status.Conditions // of a cluster made before there was a condition
-		_, err = cached.Update(ctx, key, old, h)
+		return s.refreshRange(ctx, cached, key, old, have.(*networkingv1.ServiceCIDR), w)
 	default:
 		if h := withMissing(have, want); h != nil {
 			_, err = cached.Update(ctx, key, old, h)

@@ -74,7 +74,7 @@ func local(a netip.Addr) bool {
 // address of the Service kubernetes.
 func (s *Server) leadsBack(to netip.AddrPort) bool {
 	to = netip.AddrPortFrom(to.Addr().Unmap().WithZone(""), to.Port())
-	if to == s.cfg.Advertise || to.Addr() == s.cfg.ServiceCIDRs[0].Masked().Addr().Next() || s.listening.leadsTo(to) {
+	if to == s.cfg.Advertise || to.Addr() == s.kubernetesIP() || s.listening.leadsTo(to) {
 		return true
 	}
 	slice, ok := watchcache.Read[*discoveryv1.EndpointSlice](s.cache.Resource(discoveryv1.SchemeGroupVersion.WithResource("endpointslices")), "default/kubernetes")

@@ -13,6 +13,9 @@ import (
 	"knarr/controlplane/apiserver/watchcache"
 )
 
+// defaultRange is the ServiceCIDR that the first server's flags were.
+const defaultRange = "kubernetes"
+
 // subnets are the ranges to allocate from, by family, as of a change of the
 // ServiceCIDRs.
 type subnets struct {
@@ -22,7 +25,8 @@ type subnets struct {
 
 // subnets are the ranges that addresses of a family come from: those of all
 // ServiceCIDRs that are ready, the configured one first. The configured one counts
-// as ready while no ServiceCIDR has it.
+// as ready while no ServiceCIDR has it and the default one is not there yet: a server
+// that is started with another range gives no address of it.
 func (a *Allocator) subnets(f corev1.IPFamily) []netip.Prefix {
 	if a.cfg.Ranges == nil {
 		return []netip.Prefix{a.ranges[f]}
@@ -38,8 +42,10 @@ func (a *Allocator) subnets(f corev1.IPFamily) []netip.Prefix {
 
 func readySubnets(stored *watchcache.Resource, configured map[corev1.IPFamily]netip.Prefix) map[corev1.IPFamily][]netip.Prefix {
 	ready := map[netip.Prefix]bool{}
+	made := false
 	watchcache.Each(stored, "", func(c *networkingv1.ServiceCIDR) bool {
 		is := c.DeletionTimestamp == nil && meta.IsStatusConditionTrue(c.Status.Conditions, networkingv1.ServiceCIDRConditionReady)
+		made = made || c.Name == defaultRange
 		for _, text := range c.Spec.CIDRs {
 			if p, err := netip.ParsePrefix(text); err == nil {
 				ready[p] = ready[p] || is
@@ -49,7 +55,7 @@ func readySubnets(stored *watchcache.Resource, configured map[corev1.IPFamily]ne
 	})
 	of := map[corev1.IPFamily][]netip.Prefix{}
 	for f, p := range configured {
-		if is, known := ready[p]; is || !known {
+		if is, known := ready[p]; is || !known && !made {
 			of[f] = append(of[f], p)
 		}
 	}
