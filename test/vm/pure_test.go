@@ -133,3 +133,10 @@ func TestInitramfs(t *testing.T) {
 		t.Errorf("%q, %v", got, err)
 	}
 }
+
+func TestSpecsOf(t *testing.T) {
+	got := specsOf("# needs a cloud\na\n\n# has no SCTP; make vm-specs has\nb c\nd\n# slow\ne\n")
+	if !slices.Equal(got, []string{"b c", "d"}) {
+		t.Errorf("%q", got)
+	}
+}

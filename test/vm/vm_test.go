@@ -68,6 +68,9 @@ func TestVM(t *testing.T) {
 			t.Run(c.name, func(t *testing.T) { c.run(t, g) })
 		}
 	}
+	if specFiles["given/e2e.test"] != "" {
+		t.Run("specs", func(t *testing.T) { testSpecs(t, g) })
+	}
 	for _, p := range tests {
 		t.Run(p.folder, func(t *testing.T) { p.test(t, g) })
 	}
@@ -121,6 +124,11 @@ func build(t *testing.T, dir string, k kernel, kernelTests []kernelTest) string 
 	a.copy("given/web.yaml", "testdata/web.yaml")
 	a.copy("given/policy.yaml", "testdata/policy.yaml")
 	a.copy("given/nodes.yaml", "testdata/nodes.yaml")
+	for name, file := range specFiles {
+		if file != "" {
+			a.copy(name, file)
+		}
+	}
 	for _, p := range kernelTests {
 		name := filepath.Base(p.folder)
 		a.copy("given/"+name+"/test", filepath.Join(tests, name+".test"))

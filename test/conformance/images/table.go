@@ -26,8 +26,9 @@ const (
 	storage  = registry + "sig-storage/"
 )
 
-// sets are the archives: what conformance specs run, and what others do besides.
-var sets = map[string][]image{"conformance": conformance, "beyond": beyond}
+// sets are the archives: what conformance specs run, what others do besides, and what
+// test/vm takes into its guest, whose memory holds it.
+var sets = map[string][]image{"conformance": conformance, "beyond": beyond, "agnhost": conformance[1:2]}
 
 // conformance and beyond are named as test/utils/image of upstream and the
 // manifests of its storage drivers name them; what each holds is upstream's
