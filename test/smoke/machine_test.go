@@ -17,8 +17,8 @@ import (
 // machine is what of this machine a cluster might leave changed.
 type machine map[string]bool
 
-// look takes stock of links, nftables tables and the elements of a cluster's,
-// mounts, cgroups, network namespaces and forwarding.
+// look takes stock of links, routes and their rules, nftables tables and the elements of a
+// cluster's, mounts, cgroups, network namespaces and the kernel's network settings.
 func look(t *testing.T) machine {
 	t.Helper()
 	m := machine{}
@@ -78,8 +78,46 @@ func look(t *testing.T) machine {
 	for _, s := range spaces {
 		m["netns "+s.Name()] = true
 	}
-	m["ip_forward "+strings.TrimSpace(read(t, "/proc/sys/net/ipv4/ip_forward"))] = true
+	m.addRoutes(t)
+	m.addSettings()
 	return m
+}
+
+// addRoutes takes those of all tables.
+func (m machine) addRoutes(t *testing.T) {
+	t.Helper()
+	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
+		routes, err := netlink.RouteListFiltered(family, &netlink.Route{}, netlink.RT_FILTER_TABLE) // table 0: all
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range routes {
+			m[fmt.Sprintf("route %v via %v, link %d, table %d, protocol %d", r.Dst, r.Gw, r.LinkIndex, r.Table, r.Protocol)] = true
+		}
+		rules, err := netlink.RuleList(family)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range rules {
+			m[fmt.Sprintf("rule %d of family %d: %v", r.Priority, family, r)] = true
+		}
+	}
+}
+
+// addSettings takes the kernel's settings of addresses and of connections, but for what
+// the kernel changes by itself.
+func (m machine) addSettings() {
+	for _, dir := range []string{"ipv4", "ipv6", "netfilter"} {
+		_ = filepath.WalkDir("/proc/sys/net/"+dir, func(path string, d fs.DirEntry, err error) error {
+			if err != nil || d.IsDir() || strings.HasSuffix(path, "_count") || strings.HasSuffix(path, "_key") {
+				return nil
+			}
+			if b, err := os.ReadFile(path); err == nil { // some are only written, or are secrets
+				m["setting "+path+" "+strings.TrimSpace(string(b))] = true
+			}
+			return nil
+		})
+	}
 }
 
 // generation is the part of a set's name that says after which start or whole rewrite

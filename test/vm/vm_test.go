@@ -197,8 +197,10 @@ const kubectl = "/given/knarr kubectl "
 // askWeb has a pod ask a Service, which a policy may keep it from.
 const askWeb = kubectl + "exec client -- busybox timeout 5 wget -qO- http://web"
 
-// leftovers shows what knarr must take back.
-const leftovers = "ip -o link; ip rule; mount; find /sys/fs/cgroup -type d; find /run /var /etc /tmp -not -name '*.log'; grep ' 0A ' /proc/net/tcp /proc/net/tcp6 | wc -l"
+// leftovers shows what knarr must take back. Settings that come with a module are there
+// before.
+const leftovers = "modprobe nf_conntrack; ip -o link; ip rule; ip -6 rule; awk '{print $1, $2, $3, $8}' /proc/net/route; awk '{print $1, $2, $5, $10}' /proc/net/ipv6_route; " +
+	"grep -r '' /proc/sys/net/core /proc/sys/net/ipv4 /proc/sys/net/ipv6 /proc/sys/net/netfilter 2>/dev/null | grep -v -e _key: -e _count: | sort; mount; find /sys/fs/cgroup -type d; find /run /var /etc /tmp -not -name '*.log'; grep ' 0A ' /proc/net/tcp /proc/net/tcp6 | wc -l"
 
 // testSmoke is a cluster's day in short form. Its steps build on each other.
 func testSmoke(t *testing.T, g *guest) {

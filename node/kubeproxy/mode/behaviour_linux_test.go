@@ -385,10 +385,16 @@ func slice(eps []discoveryv1.Endpoint) *discoveryv1.EndpointSlice {
 // move gives the Service other endpoints.
 func (r *rig) move(eps ...discoveryv1.Endpoint) {
 	r.t.Helper()
+	r.change(func(s *discoveryv1.EndpointSlice) { s.Endpoints = eps })
+}
+
+// change changes the Service's slice.
+func (r *rig) change(do func(*discoveryv1.EndpointSlice)) {
+	r.t.Helper()
 	ctx := context.Background()
 	s, err := r.api.DiscoveryV1().EndpointSlices("default").Get(ctx, "web-1", metav1.GetOptions{})
 	if err == nil {
-		s.Endpoints = eps
+		do(s)
 		_, err = r.api.DiscoveryV1().EndpointSlices("default").Update(ctx, s, metav1.UpdateOptions{})
 	}
 	if err != nil {

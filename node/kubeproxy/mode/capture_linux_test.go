@@ -2,10 +2,9 @@ package mode
 
 import (
 	"encoding/binary"
+	"errors"
 	"net"
 	"net/netip"
-	"os"
-	"sync"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -17,16 +16,13 @@ type packet struct {
 	from, to netip.AddrPort
 }
 
-// A capture holds what arrives by a link.
+// A capture is a socket that holds what arrives by a link.
 type capture struct {
-	file *os.File
-	done chan struct{}
-	mu   sync.Mutex
-	seen map[packet]bool
+	t  *testing.T
+	fd int
 }
 
-// captureAt captures what comes by a link of the calling thread's namespace: packets of UDP,
-// and the first of each connection of TCP.
+// captureAt captures what comes by a link of the calling thread's namespace.
 func captureAt(t *testing.T, link string) *capture {
 	t.Helper()
 	l, err := net.InterfaceByName(link)
@@ -34,30 +30,16 @@ func captureAt(t *testing.T, link string) *capture {
 		t.Fatal(err)
 	}
 	kind := binary.NativeEndian.Uint16(binary.BigEndian.AppendUint16(nil, unix.ETH_P_IP))
-	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, int(kind))
+	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, int(kind))
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &capture{file: os.NewFile(uintptr(fd), "capture"), done: make(chan struct{}), seen: map[packet]bool{}}
-	t.Cleanup(func() { c.file.Close() })
-	if err := unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: kind, Ifindex: l.Index}); err != nil {
-		t.Fatal(err)
+	err = errors.Join(unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 8<<20), // until it is read
+		unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: kind, Ifindex: l.Index}))
+	if err != nil {
+		t.Fatal(errors.Join(err, unix.Close(fd)))
 	}
-	go func() {
-		defer close(c.done)
-		for b := make([]byte, 1<<16); ; {
-			n, err := c.file.Read(b)
-			if err != nil {
-				return // closed
-			}
-			if p, ok := first(b[:n]); ok {
-				c.mu.Lock()
-				c.seen[p] = true
-				c.mu.Unlock()
-			}
-		}
-	}()
-	return c
+	return &capture{t, fd}
 }
 
 // first reads an IPv4 packet that begins something.
@@ -80,15 +62,21 @@ func first(b []byte) (p packet, ok bool) {
 }
 
 // sources ends the capture, and says from which addresses packets of a protocol came for an
-// address, and how many.
+// address, and how many: of UDP all, of TCP those that begin a connection.
 func (c *capture) sources(protocol byte, to string) map[string]int {
-	c.file.Close()
-	<-c.done
+	c.t.Helper()
+	defer unix.Close(c.fd)
 	from := map[string]int{}
-	for p := range c.seen {
-		if p.protocol == protocol && p.to.String() == to {
+	for b := make([]byte, 1<<16); ; {
+		n, _, err := unix.Recvfrom(c.fd, b, unix.MSG_DONTWAIT)
+		if errors.Is(err, unix.EAGAIN) {
+			return from
+		}
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		if p, ok := first(b[:n]); ok && p.protocol == protocol && p.to.String() == to {
 			from[p.from.Addr().String()]++
 		}
 	}
-	return from
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -36,8 +37,48 @@ func (p Programs) BuildCoreDNS(ctx context.Context) error {
 	return os.Rename(p.coreDNS()+".new", p.coreDNS())
 }
 
-// StartDNS starts knarr's DNS server, or CoreDNS with what kubeadm configures it with,
-// against this cluster. Other names are asked for at elsewhere, on port 53.
+// corefile is what kubeadm configures CoreDNS with, at an address and a port and with a
+// kubeconfig, since it runs in no pod. Other names are asked for as a file like
+// /etc/resolv.conf says.
+const corefile = `.:%[2]s {
+    bind %[1]s
+    errors
+    kubernetes cluster.local in-addr.arpa ip6.arpa {
+       kubeconfig %[3]s
+       pods insecure
+       fallthrough in-addr.arpa ip6.arpa
+       ttl 30
+    }
+    forward . %[4]s {
+       max_concurrent 1000
+    }
+    cache 30 {
+       disable success cluster.local
+       disable denial cluster.local
+    }
+    loop
+    loadbalance
+}
+`
+
+// startCoreDNS starts it at an address for those who have this kubeconfig.
+func (c *Cluster) startCoreDNS(p Programs, address, kubeconfig, resolv string) error {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return err
+	}
+	config := filepath.Join(c.Dir, "Corefile")
+	if err := writeFile(config, fmt.Sprintf(corefile, host, port, kubeconfig, resolv)); err != nil {
+		return err
+	}
+	return c.run(dnsName, p.coreDNS(), "-conf", config)
+}
+
+// dnsName is the process of a DNS server that runs alone.
+const dnsName = "dns"
+
+// StartDNS starts knarr's DNS server, or CoreDNS, against this cluster. Other names are
+// asked for at elsewhere, on port 53.
 func (c *Cluster) StartDNS(p Programs, own bool, elsewhere string) (address string, server *Process, err error) {
 	ports, err := freePorts(1)
 	if err != nil {
@@ -53,32 +94,9 @@ func (c *Cluster) StartDNS(p Programs, own bool, elsewhere string) (address stri
 		return "", nil, err
 	}
 	if own {
-		err = c.run("dns", p.Knarr, "dns", "--kubeconfig", k, "--listen", address, "--resolv-conf", resolv)
+		err = c.run(dnsName, p.Knarr, "dns", "--kubeconfig", k, "--listen", address, "--resolv-conf", resolv)
 	} else {
-		config := filepath.Join(c.Dir, "Corefile")
-		if err := writeFile(config, fmt.Sprintf(`.:%d {
-    bind %s
-    errors
-    kubernetes cluster.local in-addr.arpa ip6.arpa {
-       kubeconfig %s
-       pods insecure
-       fallthrough in-addr.arpa ip6.arpa
-       ttl 30
-    }
-    forward . %s {
-       max_concurrent 1000
-    }
-    cache 30 {
-       disable success cluster.local
-       disable denial cluster.local
-    }
-    loop
-    loadbalance
-}
-`, ports[0], hostAddress(), k, resolv)); err != nil {
-			return "", nil, err
-		}
-		err = c.run("dns", p.coreDNS(), "-conf", config)
+		err = c.startCoreDNS(p, address, k, resolv)
 	}
 	if err != nil {
 		return "", nil, err

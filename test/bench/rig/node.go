@@ -197,5 +197,5 @@ func HostAddress() string { return hostAddress() }
 
 // DNSAlone says that the DNS server is one that runs alone on this machine.
 func (c *Cluster) DNSAlone() bool {
-	return slices.ContainsFunc(c.Processes, func(p *Process) bool { return p.Name == "dns" })
+	return slices.ContainsFunc(c.Processes, func(p *Process) bool { return p.Name == dnsName })
 }

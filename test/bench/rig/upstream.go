@@ -25,7 +25,7 @@ func Upstream(ctx context.Context, p Programs, dir string, components ...string)
 	return c, nil
 }
 
-// AddUpstream starts upstream's scheduler, controller manager, node or proxy
+// AddUpstream starts upstream's scheduler, controller manager, node, proxy or CoreDNS
 // against this cluster.
 func (c *Cluster) AddUpstream(p Programs, name string) error {
 	f := c.pki.file
@@ -78,6 +78,12 @@ func (c *Cluster) AddUpstream(p Programs, name string) error {
 			return err
 		}
 		return c.run(name, bin(name), "--config", config)
+	case "coredns":
+		k, err := c.pki.kubeconfig(c.Server, name, "system:coredns", admins)
+		if err != nil {
+			return err
+		}
+		return c.startCoreDNS(p, hostAddress()+":10053", k, "/etc/resolv.conf")
 	case "node":
 		return c.upstreamNode(p)
 	}

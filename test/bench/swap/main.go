@@ -83,11 +83,15 @@ func kubeadm(ctx context.Context, p rig.Programs, dir string) (*rig.Cluster, err
 	return add(c, p, nil, []string{"node", "kube-proxy", "dns"})
 }
 
+// upstreamsDNS is the one that needs CoreDNS, which takes minutes to build.
+const upstreamsDNS = "upstream's DNS in knarr"
+
 var combinations = []combination{
 	{name: "knarr as it is", start: knarrWith(true, nil, nil)},
 	{name: "upstream's kube-scheduler in knarr", start: knarrWith(true, []string{"scheduler"}, []string{"kube-scheduler"})},
 	{name: "upstream's kube-controller-manager in knarr", start: knarrWith(true, []string{"controller-manager"}, []string{"kube-controller-manager"})},
 	{name: "upstream's kube-proxy in knarr", start: knarrWith(true, []string{"kube-proxy"}, []string{"kube-proxy"})},
+	{name: upstreamsDNS, start: knarrWith(true, []string{"coredns"}, []string{"coredns"})},
 	{name: "upstream's kubelet and containerd in knarr", start: knarrWith(false, nil, []string{"node"}, "kube-proxy", "dns")},
 	{name: "upstream's kube-apiserver with all of knarr", start: upstreamWith(nil, "controller-manager", "scheduler", "node", "kube-proxy", "dns")},
 	{name: "knarr's scheduler in upstream", start: upstreamWith([]string{"kube-controller-manager", "node", "kube-proxy"}, "scheduler", "dns")},
@@ -110,13 +114,25 @@ func main() {
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	programs, err := rig.Find(*repository, *cache)
+	pattern, err := regexp.Compile(*only)
+	if err != nil {
+		err = fmt.Errorf("-run: %w", err)
+	}
+	var programs rig.Programs
 	if err == nil {
-		err = rig.Isolate(ctx, func(ctx context.Context) error { return programs.Build(ctx, true, "kubeadm") })
+		programs, err = rig.Find(*repository, *cache)
+	}
+	if err == nil {
+		err = rig.Isolate(ctx, func(ctx context.Context) error {
+			if err := programs.Build(ctx, true, "kubeadm"); err != nil || !pattern.MatchString(upstreamsDNS) {
+				return err
+			}
+			return programs.BuildCoreDNS(ctx)
+		})
 	}
 	var passed, failed int
 	if err == nil {
-		passed, failed, err = swap(ctx, programs, *work, *only)
+		passed, failed, err = swap(ctx, programs, *work, pattern)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "swap:", err)
@@ -128,11 +144,7 @@ func main() {
 	}
 }
 
-func swap(ctx context.Context, programs rig.Programs, work, only string) (passed, failed int, err error) {
-	pattern, err := regexp.Compile(only)
-	if err != nil {
-		return 0, 0, fmt.Errorf("-run: %w", err)
-	}
+func swap(ctx context.Context, programs rig.Programs, work string, pattern *regexp.Regexp) (passed, failed int, err error) {
 	if work == "" {
 		if work, err = os.MkdirTemp("", "knarr-swap-"); err != nil {
 			return 0, 0, err
