@@ -66,6 +66,11 @@ func newMetrics() *metrics {
 	return m
 }
 
+// A measured Dataplane has metrics of its own.
+type measured interface {
+	Collectors() []prometheus.Collector
+}
+
 func register[C prometheus.Collector](m *metrics, c C) C {
 	m.registry.MustRegister(c)
 	return c
@@ -92,6 +97,14 @@ func (m *metrics) observeSync(family string, all bool, began time.Time, err erro
 		m.partial.WithLabelValues(family).Observe(took)
 	}
 	m.synced.WithLabelValues(family).SetToCurrentTime()
+}
+
+// observeApply notes that a Dataplane has written what was asked for, one that does not
+// measure each of its families itself.
+func (m *metrics) observeApply(all bool, began time.Time) {
+	for _, family := range []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol} {
+		m.observeSync(string(family), all, began, nil)
+	}
 }
 
 // noteChange counts what waits to be written.

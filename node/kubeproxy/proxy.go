@@ -121,6 +121,9 @@ func New(c Config) (*Proxy, error) {
 		services: f.Core().V1().Services().Informer(), slices: f.Discovery().V1().EndpointSlices().Informer(),
 		nodes: own.Core().V1().Nodes().Informer(), cidrs: f.Networking().V1().ServiceCIDRs().Informer(),
 	}
+	if m, ok := c.Dataplane.(measured); ok {
+		p.metrics.registry.MustRegister(m.Collectors()...)
+	}
 	return p, p.slices.AddIndexers(cache.Indexers{byService: func(o any) ([]string, error) {
 		if key, ok := serviceOf(o.(*discoveryv1.EndpointSlice)); ok {
 			return []string{key.String()}, nil

@@ -110,9 +110,13 @@ func (y *syncer) sync(ctx context.Context, all bool) error {
 		y.recordConflict(name, lost)
 		y.missing.set(name, rules)
 	}
+	began := time.Now()
 	bad, err := y.dataplane.Apply(changes, all)
 	if err != nil {
 		return err
+	}
+	if y.proxy.cfg.Dataplane != nil {
+		m.observeApply(all, began)
 	}
 	y.pending.written()
 	y.observeTriggers()

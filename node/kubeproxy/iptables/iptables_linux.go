@@ -25,6 +25,7 @@ import (
 // A Dataplane is kube-proxy's, by iptables.
 type Dataplane struct {
 	families []*family
+	metrics  *metrics
 }
 
 // New finds the host's programs. name tells apart the rules of several proxies of one
@@ -35,11 +36,11 @@ func New(name string, cluster, nodePorts []netip.Prefix) (*Dataplane, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &Dataplane{}
+	d := &Dataplane{metrics: newMetrics()}
 	for _, v6 := range []bool{false, true} {
 		w := renderer{names: names{prefix(name)}, v6: v6, cluster: ofFamily(cluster, v6)}
 		w.masqueradeOutside = len(w.cluster) > 0
-		d.families = append(d.families, &family{programs: p.of(v6), state: state{renderer: w, nodePortsIn: ofFamily(nodePorts, v6)}})
+		d.families = append(d.families, &family{programs: p.of(v6), state: state{renderer: w, nodePortsIn: ofFamily(nodePorts, v6)}, metrics: d.metrics})
 	}
 	return d, nil
 }
@@ -110,7 +111,8 @@ func Remove(name string) error {
 // A family is IPv4's or IPv6's rules.
 type family struct {
 	programs
-	state state
+	state   state
+	metrics *metrics
 }
 
 // apply writes the changed Services, or all. One that the kernel refuses is left out,
@@ -148,7 +150,7 @@ func (f *family) apply(changes map[cache.ObjectName]kubeproxy.Rules, all bool, r
 		missing = have.missing(st.hooks())
 		before = have.chains
 	}
-	if err := f.commit(changed, before, missing, refused); err != nil {
+	if err := f.commit(changed, before, missing, all, refused); err != nil {
 		return err
 	}
 	if _, err := conntrack.Forget(st.v6, stale); err != nil {
@@ -158,7 +160,7 @@ func (f *family) apply(changes map[cache.ObjectName]kubeproxy.Rules, all bool, r
 }
 
 // commit writes until what remains is accepted.
-func (f *family) commit(changed []cache.ObjectName, before map[string]bool, missing []hook, refused map[cache.ObjectName]error) error {
+func (f *family) commit(changed []cache.ObjectName, before map[string]bool, missing []hook, whole bool, refused map[cache.ObjectName]error) error {
 	st := &f.state
 	for {
 		used := map[string]bool{}
@@ -178,6 +180,7 @@ func (f *family) commit(changed []cache.ObjectName, before map[string]bool, miss
 		}
 		s := st.write(changed, gone, missing)
 		err := f.restore(s.text.String())
+		f.restored(s, whole, err)
 		var bad *lineError
 		if !errors.As(err, &bad) || bad.line > len(s.owner) || s.owner[bad.line-1] == nobody {
 			return err

@@ -41,7 +41,8 @@ type state struct {
 // A script is the input of iptables-restore, and whose each of its lines is.
 type script struct {
 	text  strings.Builder
-	owner []cache.ObjectName // by line
+	owner []cache.ObjectName        // by line
+	wrote map[cache.ObjectName]bool // whose chains are in it
 }
 
 func (s *script) line(owner cache.ObjectName, text string) {
@@ -63,7 +64,7 @@ var nobody cache.ObjectName // owns the lines that are no Service's
 // of any Service may concern. gone are chains of table nat that nobody uses any more,
 // missing the hooks that are not there.
 func (st *state) write(changed []cache.ObjectName, gone []string, missing []hook) *script {
-	s := &script{}
+	s := &script{wrote: map[cache.ObjectName]bool{}}
 	names := slices.SortedFunc(maps.Keys(st.services), func(a, b cache.ObjectName) int { return strings.Compare(a.String(), b.String()) })
 	s.line(nobody, "*filter")
 	st.filter(s, names)
@@ -77,6 +78,7 @@ func (st *state) write(changed []cache.ObjectName, gone []string, missing []hook
 		s.chain(nobody, name)
 	}
 	for _, name := range changed {
+		s.wrote[name] = true
 		for _, c := range st.services[name].chains {
 			s.chain(name, c.name)
 		}

@@ -211,7 +211,7 @@ func newRig(t *testing.T, name string) *rig {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p, err := kubeproxy.New(kubeproxy.Config{Kube: api.Config(), NodeName: "n1", ClusterCIDRs: cluster, Table: "knarr-test", Dataplane: dp, Mode: name})
+		p, err := kubeproxy.New(kubeproxy.Config{Kube: api.Config(), NodeName: "n1", ClusterCIDRs: cluster, Table: "knarr-test", Dataplane: dp, Mode: name, Metrics: metricsAt})
 		if err != nil {
 			t.Fatal(err)
 		}

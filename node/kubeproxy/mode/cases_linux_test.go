@@ -64,6 +64,11 @@ var cases = []testCase{
 		},
 	},
 	{
+		name: "metrics", service: service(), endpoints: both,
+		asked: []question{{from: "here", to: "10.43.0.7:80", endpoints: everywhere}},
+		then:  func(r *rig, _ *corev1.Service) { r.measured() },
+	},
+	{
 		name: "a pod reaches itself", service: service(), endpoints: both[:1],
 		asked: []question{{from: "here", to: "10.43.0.7:80", endpoints: here}, {from: "here", protocol: "udp", to: "10.43.0.7:53", endpoints: here}},
 	},
