@@ -59,24 +59,12 @@ func TestAnotherServiceRange(t *testing.T) {
 			t.Errorf("an address of no Service is taken: %v", err)
 		}
 	}
-	events := func(api kubernetes.Interface) (messages []string) {
-		t.Helper()
-		all, err := api.CoreV1().Events("default").List(t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.kind=ServiceCIDR,reason=KubernetesDefaultServiceCIDRInconsistent"})
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, e := range all.Items {
-			messages = append(messages, e.Message)
-		}
-		return messages
-	}
-
 	with(func(api kubernetes.Interface) {
 		stays(api, "10.43.0.0/24")
 		if ips, err := services(api)("first", "", corev1.IPFamilyPolicySingleStack); err != nil || !strings.HasPrefix(ips[0], "10.43.0.") {
 			t.Errorf("%v, %v", ips, err)
 		}
-		if got := events(api); len(got) > 0 {
+		if got := rangeEvents(t, api); len(got) > 0 {
 			t.Errorf("events of a new cluster: %q", got)
 		}
 	}, "10.43.0.0/24")
@@ -85,7 +73,7 @@ func TestAnotherServiceRange(t *testing.T) {
 		with(func(api kubernetes.Interface) {
 			stays(api, "10.43.0.0/24")
 			want := []string{"The default ServiceCIDR [10.43.0.0/24] does not match the controller flag configurations [10.99.0.0/24]"}
-			if got := events(api); !slices.Equal(got, want) {
+			if got := rangeEvents(t, api); !slices.Equal(got, want) {
 				t.Errorf("events %q, want %q", got, want)
 			}
 			if _, err := services(api)("outside", "10.99.0.9", corev1.IPFamilyPolicySingleStack); err == nil || !strings.Contains(err.Error(), "the provided network does not match the current range") {
@@ -120,4 +108,17 @@ func TestAnotherServiceRange(t *testing.T) {
 			t.Errorf("%v, %v", ips, err)
 		}
 	}, "10.43.0.0/24", "fd00:43::/112")
+}
+
+// rangeEvents are what is said of ServiceCIDRs that are others than the flags'.
+func rangeEvents(t *testing.T, api kubernetes.Interface) (messages []string) {
+	t.Helper()
+	all, err := api.CoreV1().Events("default").List(t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.kind=ServiceCIDR,reason=KubernetesDefaultServiceCIDRInconsistent"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range all.Items {
+		messages = append(messages, e.Message)
+	}
+	return messages
 }

@@ -183,7 +183,7 @@ func (f *traffic) goOn(ctx context.Context) {
 		case <-tick.C:
 		}
 		f.asking.Lock()
-		err := f.open.ask(patience)
+		err := f.open.ask(askTimeout)
 		f.asking.Unlock()
 		if err != nil {
 			f.lost.Store(&err)
@@ -192,14 +192,14 @@ func (f *traffic) goOn(ctx context.Context) {
 	}
 }
 
-// patience is much longer than the rules may be away, and shorter than until the proxy
+// askTimeout is much longer than the rules may be away, and shorter than until the proxy
 // looks at them by itself.
-const patience = lookAtRules / 2
+const askTimeout = lookAtRules / 2
 
 // passes waits until a connection that begins now passes, and asks by the open one.
 func (f *traffic) passes(t *testing.T, when string) {
 	t.Helper()
-	end, before := time.Now().Add(patience), f.passed.Load()
+	end, before := time.Now().Add(askTimeout), f.passed.Load()
 	for f.passed.Load() < before+2 { // the one under way may have begun earlier
 		if time.Now().After(end) {
 			t.Fatalf("%s: no connection of %s passes", when, f.who)
@@ -209,7 +209,7 @@ func (f *traffic) passes(t *testing.T, when string) {
 	if err := f.lost.Load(); err != nil {
 		t.Fatalf("%s: the open connection of %s, which asked meanwhile: %v", when, f.who, *err)
 	}
-	if err := f.open.ask(patience); err != nil {
+	if err := f.open.ask(askTimeout); err != nil {
 		t.Fatalf("%s: the open connection of %s: %v", when, f.who, err)
 	}
 }
