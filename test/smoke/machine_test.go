@@ -83,7 +83,8 @@ func look(t *testing.T) machine {
 	return m
 }
 
-// addRoutes takes those of all tables.
+// addRoutes takes those of all tables but what the kernel makes for a link by itself, once
+// there is somebody at its other end.
 func (m machine) addRoutes(t *testing.T) {
 	t.Helper()
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
@@ -92,6 +93,9 @@ func (m machine) addRoutes(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, r := range routes {
+			if r.Dst != nil && (r.Dst.IP.IsLinkLocalUnicast() || r.Dst.IP.IsMulticast()) {
+				continue
+			}
 			m[fmt.Sprintf("route %v via %v, link %d, table %d, protocol %d", r.Dst, r.Gw, r.LinkIndex, r.Table, r.Protocol)] = true
 		}
 		rules, err := netlink.RuleList(family)
@@ -109,7 +113,7 @@ func (m machine) addRoutes(t *testing.T) {
 func (m machine) addSettings() {
 	for _, dir := range []string{"ipv4", "ipv6", "netfilter"} {
 		_ = filepath.WalkDir("/proc/sys/net/"+dir, func(path string, d fs.DirEntry, err error) error {
-			if err != nil || d.IsDir() || strings.HasSuffix(path, "_count") || strings.HasSuffix(path, "_key") {
+			if err != nil || d.IsDir() || strings.HasSuffix(path, "_count") || strings.HasSuffix(path, "_key") || d.Name() == "mtu" {
 				return nil
 			}
 			if b, err := os.ReadFile(path); err == nil { // some are only written, or are secrets

@@ -130,9 +130,18 @@ var cases = []testCase{
 					s.Ports = append(s.Ports, discoveryv1.EndpointPort{Name: new(fmt.Sprint("port-", i)), Protocol: new(corev1.ProtocolTCP), Port: new(int32(8080))})
 				}
 			})
-			for i := range 64 {
+			for _, i := range []int{63, 0} {
 				r.ask(question{from: "here", to: fmt.Sprint("10.43.0.7:", 8000+i), endpoints: everywhere}, "")
 				r.ask(question{from: "client", to: fmt.Sprint(nodeOut, ":", 31000+i), endpoints: everywhere}, "")
+			}
+			for i := range 64 { // once each: they are there
+				for from, to := range map[string]string{"here": fmt.Sprint("10.43.0.7:", 8000+i), "client": fmt.Sprint(nodeOut, ":", 31000+i)} {
+					r.spaces[from](func() {
+						if _, err := once(question{protocol: "tcp", to: to}); err != nil {
+							r.t.Errorf("%s asks %s: %v", from, to, err)
+						}
+					})
+				}
 			}
 			r.move()
 			for _, i := range []int{0, 63} {
