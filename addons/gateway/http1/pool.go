@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"knarr/addons/gateway/socket"
 	"knarr/internal/run"
 )
 
@@ -49,13 +50,16 @@ type backConn struct {
 	raw      syscall.RawConn
 	check    func(fd uintptr) bool // sets dead
 	dead     bool
+	visit    func(fd uintptr) bool // of the poller; sets failed
+	look     bool                  // whether the endpoint has closed, before anything is sent
+	sent     int                   // of out
+	failed   error
 	reader   reader
 	fields   fieldSet
 	out      []byte
 	writeBy  time.Time
 	since    time.Time // when it became idle
-	reused   bool
-	answered bool // a byte of the answer has come
+	answered bool      // a byte of the answer has come
 
 	ctx      context.Context
 	stop     func() bool // of the watch of ctx
@@ -66,24 +70,18 @@ type backConn struct {
 	sentAt   atomic.Int64 // when a part of a long body was sent last, in Unix nanoseconds
 }
 
-// take is an idle connection that the endpoint has not closed, nil without one.
+// take is an idle connection, which the endpoint may have closed; nil without one.
 func (p *Pool) take() *backConn {
-	for {
-		p.mu.Lock()
-		n := len(p.idle)
-		if n == 0 {
-			p.mu.Unlock()
-			return nil
-		}
-		c := p.idle[n-1]
-		p.idle[n-1] = nil
-		p.idle = p.idle[:n-1]
-		p.mu.Unlock()
-		if !c.gone() {
-			return c
-		}
-		_ = c.nc.Close()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n := len(p.idle)
+	if n == 0 {
+		return nil
 	}
+	c := p.idle[n-1]
+	p.idle[n-1] = nil
+	p.idle = p.idle[:n-1]
+	return c
 }
 
 // gone reports whether the endpoint closed an idle connection, or sent what nobody asked
@@ -162,6 +160,9 @@ func (p *Pool) connection(nc, socket net.Conn) *backConn {
 				c.dead = err != unix.EAGAIN && !(encrypted && err == nil && n == 1 && b[0] == 23)
 				return true
 			}
+			if !encrypted {
+				c.visit = c.visited
+			}
 		}
 	}
 	return c
@@ -196,12 +197,14 @@ func (p *Pool) RoundTrip(r *http.Request) (*http.Response, error) {
 				return nil, err
 			}
 		}
-		c.reused = !fresh
-		answer, err := c.roundTrip(r)
+		answer, err := c.roundTrip(r, !fresh)
 		if err == nil {
 			return answer, nil
 		}
 		c.end(false)
+		if err == errGone {
+			continue // nothing was sent, and nothing of the body was read
+		}
 		if fresh || c.answered || r.Context().Err() != nil || !repeatable(r) || isTimeout(err) {
 			return nil, err
 		}
@@ -224,7 +227,10 @@ func repeatable(r *http.Request) bool {
 // maxGatheredBody is how long a body may be to be sent with the head, by one write.
 const maxGatheredBody = 16 << 10
 
-func (c *backConn) roundTrip(r *http.Request) (*http.Response, error) {
+// errGone is of a connection that was kept and that the endpoint has closed meanwhile.
+var errGone = errors.New("the endpoint has closed the connection")
+
+func (c *backConn) roundTrip(r *http.Request, kept bool) (*http.Response, error) {
 	c.ctx, c.answered, c.keep, c.stop = r.Context(), false, true, nil
 	c.reader.limit, _ = c.ctx.Deadline()
 	if r.ProtoMajor == 2 {
@@ -234,6 +240,12 @@ func (c *backConn) roundTrip(r *http.Request) (*http.Response, error) {
 	}
 	hasBody := r.Body != nil && r.Body != http.NoBody
 	c.sentAt.Store(0)
+	if kept && (hasBody || c.visit == nil) {
+		if c.gone() {
+			return nil, errGone
+		}
+		kept = false
+	}
 	c.appendHead(r, hasBody)
 	if hasBody && r.ContentLength >= 0 && r.ContentLength <= maxGatheredBody {
 		n := len(c.out)
@@ -243,14 +255,19 @@ func (c *backConn) roundTrip(r *http.Request) (*http.Response, error) {
 		}
 		hasBody = false
 	}
-	if err := c.write(c.out); err != nil && !hasBody {
-		return nil, err
+	if hasBody || c.visit == nil {
+		if err := c.write(c.out); err != nil && !hasBody {
+			return nil, err
+		}
+	} else if err := c.ask(kept); err != nil {
+		return nil, c.cause(err)
 	}
 	c.out = c.out[:0]
 	if hasBody {
 		c.sending = c.send(r)
 	}
 	for range maxInformational {
+		c.reader.next()
 		head, err := c.reader.head()
 		if err != nil {
 			return nil, c.cause(err)
@@ -265,6 +282,54 @@ func (c *backConn) roundTrip(r *http.Request) (*http.Response, error) {
 		}
 	}
 	return nil, errHead
+}
+
+// ask sends what is to be sent and waits for the first bytes of the answer in one visit to
+// the poller: who waits by a visit of its own must look for them first, in vain. With look
+// it sees first whether the endpoint has closed the connection.
+func (c *backConn) ask(look bool) error {
+	c.look, c.sent, c.failed = look, 0, nil
+	c.reader.acquire()
+	c.reader.since = time.Now()
+	c.reader.arm(c.reader.since)
+	for {
+		err := c.raw.Read(c.visit)
+		switch {
+		case err == nil && c.failed == nil && c.sent < len(c.out):
+			return c.write(c.out[c.sent:]) // the socket is full
+		case err == nil:
+			return c.failed
+		case !errors.Is(err, os.ErrDeadlineExceeded):
+			return err
+		}
+		if err := c.reader.again(); err != nil {
+			return err
+		}
+	}
+}
+
+// visited does what can be done now, and reports whether that was all.
+func (c *backConn) visited(fd uintptr) bool {
+	if c.look {
+		if c.check(fd); c.dead {
+			c.failed = errGone
+			return true
+		}
+		c.look = false
+	}
+	if c.sent < len(c.out) {
+		var n int
+		n, c.failed = socket.Write(int(fd), c.out[c.sent:])
+		c.sent += n
+		return c.failed != nil || c.sent < len(c.out)
+	}
+	n, err := socket.Read(int(fd), c.reader.buf[c.reader.to:])
+	if err == socket.Nothing {
+		return false
+	}
+	c.reader.to += n
+	c.failed = err
+	return true
 }
 
 // maxInformational is how many answers of 1xx may come before the one that counts.

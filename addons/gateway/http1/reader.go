@@ -31,6 +31,8 @@ type reader struct {
 	deadline time.Time // that the connection has
 	limit    time.Time // when the read must end; zero for none
 	arrived  time.Time // when the first byte of the head came, zero before
+	scanned  int       // how much of the head that has come was looked at
+	since    time.Time // when the read that waits, or waited last, began
 	waiter   waiter
 }
 
@@ -70,19 +72,27 @@ func (r *reader) arm(now time.Time) {
 
 // read reads the connection into b, past the buffer.
 func (r *reader) read(b []byte) (int, error) {
-	since := time.Now()
-	r.arm(since)
+	r.since = time.Now()
+	r.arm(r.since)
 	for {
 		n, err := r.conn.Read(b)
 		if n > 0 || err == nil || !errors.Is(err, os.ErrDeadlineExceeded) {
 			return n, err
 		}
-		if err := r.waiter.wait(since); err != nil {
+		if err := r.again(); err != nil {
 			return 0, err
 		}
-		r.deadline = time.Time{}
-		r.arm(time.Now())
 	}
+}
+
+// again asks whether a read that has waited for a tick shall go on.
+func (r *reader) again() error {
+	if err := r.waiter.wait(r.since); err != nil {
+		return err
+	}
+	r.deadline = time.Time{}
+	r.arm(time.Now())
+	return nil
 }
 
 // fill reads more into the buffer, behind what is unread.
@@ -113,16 +123,18 @@ func (r *reader) fill() error {
 	return err
 }
 
-// head takes a whole head off the connection: its lines, without the empty one.
+// next begins another head.
+func (r *reader) next() { r.arrived, r.scanned = time.Time{}, 0 }
+
+// head takes a whole head off the connection: its lines, without the empty one. After
+// socket.Nothing it can be called again for the rest.
 func (r *reader) head() (string, error) {
-	at := 0
-	r.arrived = time.Time{}
 	for {
 		if r.from < r.to {
 			if r.arrived.IsZero() {
 				r.arrived = time.Now()
 			}
-			end, next, err := headEnd(r.unread(), at)
+			end, next, err := headEnd(r.unread(), r.scanned)
 			if err != nil {
 				return "", err
 			}
@@ -131,7 +143,7 @@ func (r *reader) head() (string, error) {
 				r.from += end
 				return text, nil
 			}
-			if at = next; r.to-r.from >= maxHead {
+			if r.scanned = next; r.to-r.from >= maxHead {
 				return "", errHeadSize
 			}
 			// Who sends byte by byte keeps no read waiting, but has no more time.

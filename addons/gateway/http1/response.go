@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"knarr/addons/gateway/answer"
+	"knarr/addons/gateway/socket"
 )
 
 // maxGather is how much of an answer is gathered before it is written: the whole of a
@@ -181,7 +182,8 @@ func (r *response) Write(b []byte) (int, error) {
 // writeThrough writes what was gathered and b, by one call if the connection is a
 // socket's.
 func (r *response) writeThrough(b []byte) {
-	if _, plain := r.c.nc.(*net.TCPConn); !plain {
+	plain := r.c.plain()
+	if plain == nil {
 		r.flush()
 		r.write(b)
 		return
@@ -191,8 +193,18 @@ func (r *response) writeThrough(b []byte) {
 	}
 	r.c.armWrite()
 	both := net.Buffers{r.w.out, b}
-	_, r.failed = both.WriteTo(r.c.nc)
+	_, r.failed = both.WriteTo(plain)
 	r.w.out = r.w.out[:0]
+}
+
+// plain is the socket of a connection that has nothing around it.
+func (c *conn) plain() *net.TCPConn {
+	nc := c.nc
+	if of, ok := nc.(*socket.Conn); ok {
+		nc = of.Conn
+	}
+	plain, _ := nc.(*net.TCPConn)
+	return plain
 }
 
 func (r *response) flush() {
@@ -249,12 +261,16 @@ func (r *response) end() bool {
 
 // Hijack is of http.Hijacker. What the client has sent is in the reader.
 func (r *response) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	if r.wroteHead || r.c.taken {
+	if r.wroteHead || r.c.taken || r.c.socket != nil && r.c.socket.Polling() {
 		return nil, nil, errors.New("the connection is not free")
 	}
 	r.c.taken = true
-	_ = r.c.nc.SetDeadline(time.Time{})
+	nc := r.c.nc
+	if plain := r.c.plain(); plain != nil {
+		nc = plain // which the kernel can copy to and from
+	}
+	_ = nc.SetDeadline(time.Time{})
 	unread := bytes.Clone(r.w.reader.unread())
-	rest := io.MultiReader(bytes.NewReader(unread), r.c.nc)
-	return r.c.nc, bufio.NewReadWriter(bufio.NewReader(rest), bufio.NewWriter(r.c.nc)), nil
+	rest := io.MultiReader(bytes.NewReader(unread), nc)
+	return nc, bufio.NewReadWriter(bufio.NewReader(rest), bufio.NewWriter(nc)), nil
 }

@@ -5,9 +5,11 @@ import (
 	"crypto/tls"
 	"errors"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -16,6 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"knarr/addons/gateway/socket"
 	"knarr/internal/run"
 )
 
@@ -57,6 +60,7 @@ type conn struct {
 	server  *Server
 	nc      net.Conn
 	raw     syscall.RawConn // of the socket beneath TLS
+	socket  *socket.Conn    // nil if it cannot be polled
 	tls     *tls.ConnectionState
 	remote  string
 	base    *http.Request // with what all requests of the connection have
@@ -68,13 +72,15 @@ type conn struct {
 	first   bool         // no request was read yet
 }
 
-// Serve serves a connection until its end. state is of a connection with TLS, socket the
-// connection beneath it.
-func (s *Server) Serve(nc, socket net.Conn, state *tls.ConnectionState) {
+// Serve serves a connection until its end. state is of a connection with TLS, beneath the
+// connection beneath it, best a socket.Conn.
+func (s *Server) Serve(nc, beneath net.Conn, state *tls.ConnectionState) {
 	c := &conn{server: s, nc: nc, tls: state, remote: nc.RemoteAddr().String(), first: true}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.base = (&http.Request{RemoteAddr: c.remote, TLS: state}).WithContext(c.ctx)
-	if of, ok := socket.(syscall.Conn); ok {
+	if of, ok := beneath.(*socket.Conn); ok {
+		c.socket, c.raw = of, of.Raw()
+	} else if of, ok := beneath.(syscall.Conn); ok {
 		c.raw, _ = of.SyscallConn()
 	}
 	if !s.add(c) {
@@ -172,10 +178,13 @@ func (s *Server) Shutdown(ctx context.Context) {
 	s.mu.Unlock()
 	stop := context.AfterFunc(ctx, func() {
 		s.mu.Lock()
-		defer s.mu.Unlock()
-		for c := range s.conns {
+		left := slices.Collect(maps.Keys(s.conns))
+		s.mu.Unlock()
+		for _, c := range left {
 			c.cancel()
-			_ = c.nc.Close()
+		}
+		for _, c := range left { // the end of one that is polled waits for its handler's
+			run.Go("gateway: end connection", func() { _ = c.nc.Close() })
 		}
 	})
 	defer stop()
@@ -184,171 +193,6 @@ func (s *Server) Shutdown(ctx context.Context) {
 	for len(s.conns) > 0 {
 		s.idle.Wait()
 	}
-}
-
-// work is what a connection needs while it serves requests, and not while it is idle.
-type work struct {
-	reader  reader
-	head    headWait
-	fields  fieldSet
-	answer  fieldSet
-	request http.Request
-	url     url.URL
-	body    requestBody
-	w       response
-	out     []byte
-}
-
-var works = sync.Pool{New: func() any { return &work{out: make([]byte, 0, bufferSize), fields: fieldSet{noUnderscores: true}} }}
-
-var (
-	errIdle    = errors.New("no request came")
-	errSlow    = errors.New("the request came too slowly")
-	errClosing = errors.New("the server is closing")
-	errParked  = errors.New("no request has come yet")
-)
-
-// serve serves requests one after the other. It reports whether the connection goes on
-// elsewhere.
-func (c *conn) serve() (elsewhere bool) {
-	for {
-		elsewhere, idle := c.serveBusy()
-		if !idle || c.park() != nil {
-			return elsewhere
-		}
-	}
-}
-
-// serveBusy serves requests until none comes for a while, or the connection ends.
-func (c *conn) serveBusy() (elsewhere, idle bool) {
-	w := works.Get().(*work)
-	defer c.giveBack(w)
-	w.reader = reader{conn: c.nc}
-	w.head = headWait{c, w}
-	for {
-		elsewhere, again, idle := c.next(w)
-		if !again {
-			return elsewhere, idle
-		}
-		if w.reader.from == w.reader.to && c.server.closing.Load() {
-			return false, false
-		}
-	}
-}
-
-// giveBack lets another connection use what this one worked with, unless somebody may
-// still hold a part of it.
-func (c *conn) giveBack(w *work) {
-	if c.taken {
-		return
-	}
-	w.reader.from, w.reader.to = 0, 0
-	w.reader.release()
-	w.reader = reader{}
-	w.request, w.url = http.Request{}, url.URL{}
-	w.body, w.w, w.head = requestBody{}, response{}, headWait{}
-	if cap(w.out) > 4*bufferSize {
-		w.out = make([]byte, 0, bufferSize)
-	}
-	works.Put(w)
-}
-
-// next serves one request; idle says that none has come yet.
-func (c *conn) next(w *work) (elsewhere, again, idle bool) {
-	w.reader.waiter = &w.head
-	if !c.first && len(w.reader.unread()) >= 2 && string(w.reader.unread()[:2]) == "\r\n" {
-		w.reader.from += 2 // some clients end a body with one too many
-	}
-	head, err := w.reader.head()
-	if err == errParked {
-		return false, false, true
-	}
-	if err != nil {
-		c.refuse(w, err)
-		return false, false, false
-	}
-	if c.first && head == "PRI * HTTP/2.0\r\n" && c.server.HTTP2 != nil && c.tls == nil {
-		read := append([]byte("PRI * HTTP/2.0\r\n\r\n"), w.reader.unread()...)
-		_ = c.nc.SetReadDeadline(time.Time{})
-		c.server.HTTP2(c.nc, read)
-		return true, false, false
-	}
-	c.first = false
-	if err := c.readRequest(w, head); err != nil {
-		c.refuse(w, err)
-		return false, false, false
-	}
-	c.since.Store(w.reader.arrived.UnixNano())
-	ok := c.call(w)
-	c.since.Store(0)
-	if c.taken {
-		return true, false, false
-	}
-	if !ok || !c.finish(w) {
-		c.linger(w)
-		return false, false, false
-	}
-	return false, true, false
-}
-
-// A headWait is the waiter for a request's head.
-type headWait struct {
-	c *conn
-	w *work
-}
-
-func (h *headWait) wait(since time.Time) error {
-	arrived := h.w.reader.arrived
-	now := time.Now()
-	switch {
-	case !arrived.IsZero() && now.Sub(arrived) > headTime:
-		return errSlow
-	case !arrived.IsZero() || h.c.raw != nil && h.c.readable():
-		return nil
-	case h.c.server.closing.Load():
-		return errClosing
-	case now.Sub(since) > idleTime:
-		return errIdle
-	}
-	if h.c.raw == nil {
-		return nil
-	}
-	return errParked
-}
-
-// readable reports whether there is something to read, be it the end.
-func (c *conn) readable() (ready bool) {
-	_ = c.raw.Control(func(fd uintptr) { ready = peek(fd) })
-	return ready
-}
-
-func peek(fd uintptr) bool {
-	var b [1]byte
-	_, _, err := unix.Recvfrom(int(fd), b[:], unix.MSG_PEEK|unix.MSG_DONTWAIT)
-	return err != unix.EAGAIN && err != unix.EINTR
-}
-
-// park waits for a request without anything but the connection: no buffer, no maps.
-func (c *conn) park() error {
-	_ = c.nc.SetReadDeadline(time.Now().Add(idleTime))
-	if c.server.closing.Load() {
-		return errClosing
-	}
-	return c.raw.Read(peek)
-}
-
-// call runs the handler and reports whether it ended as it should.
-func (c *conn) call(w *work) (ok bool) {
-	defer func() {
-		if cause := recover(); cause != nil {
-			ok = false
-			if cause != http.ErrAbortHandler {
-				panic(cause)
-			}
-		}
-	}()
-	c.server.Handler.ServeHTTP(&w.w, &w.request)
-	return true
 }
 
 // readRequest makes a request of a head.

@@ -6,6 +6,8 @@ import (
 	"crypto/tls"
 	"net"
 	"time"
+
+	"knarr/addons/gateway/socket"
 )
 
 // handle serves one connection: its PROXY header, then TLS, then HTTP or a stream.
@@ -26,8 +28,25 @@ func (p *Port) handle(conn net.Conn) {
 	case c.TLS != nil:
 		p.encrypted(conn)
 	default:
-		p.http.Serve(conn, socketOf(conn), nil)
+		conn, beneath := pollable(conn)
+		p.http.Serve(conn, beneath, nil)
 	}
+}
+
+// pollable makes the socket of a connection one that can be polled.
+func pollable(conn net.Conn) (same, beneath net.Conn) {
+	switch of := conn.(type) {
+	case *peekedConn:
+		of.Conn, beneath = pollable(of.Conn)
+		return of, beneath
+	case *proxiedConn:
+		of.Conn, beneath = pollable(of.Conn)
+		return of, beneath
+	}
+	if s := socket.New(conn); s != nil {
+		return s, s
+	}
+	return conn, conn
 }
 
 // byServerName looks at who a TLS connection is for before anything of it is answered.
@@ -63,6 +82,7 @@ func (p *Port) byServerName(conn net.Conn, c *Content) {
 
 // encrypted ends TLS, and serves HTTP in the version that was agreed on.
 func (p *Port) encrypted(conn net.Conn) {
+	conn, beneath := pollable(conn)
 	c := tls.Server(conn, p.outer)
 	ctx, cancel := context.WithTimeout(context.Background(), headerTime)
 	err := c.HandshakeContext(ctx)
@@ -76,7 +96,7 @@ func (p *Port) encrypted(conn net.Conn) {
 		p.http2.Serve(c, &state)
 		return
 	}
-	p.http.Serve(c, socketOf(conn), &state)
+	p.http.Serve(c, beneath, &state)
 }
 
 // socketOf is the socket beneath what was wrapped around it.
@@ -86,6 +106,8 @@ func socketOf(c net.Conn) net.Conn {
 		case *peekedConn:
 			c = of.Conn
 		case *proxiedConn:
+			c = of.Conn
+		case *socket.Conn:
 			c = of.Conn
 		default:
 			return c
