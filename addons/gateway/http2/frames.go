@@ -3,6 +3,7 @@ package http2
 import (
 	"encoding/binary"
 	"errors"
+	"runtime"
 	"slices"
 	"time"
 
@@ -87,6 +88,12 @@ func (c *conn) flush() {
 		return
 	}
 	c.writing = true
+	if c.running > 1 {
+		// Answers of other streams that are as good as ready leave by the same call.
+		c.mu.Unlock()
+		runtime.Gosched()
+		c.mu.Lock()
+	}
 	for len(c.out) > 0 && c.failed == nil {
 		b := c.out
 		c.out, c.spare = c.spare[:0], nil
