@@ -241,12 +241,21 @@ func peek(fd uintptr) bool {
 }
 
 // park waits for a request without anything but the connection: no buffer, no maps.
+// Meanwhile it may have to make room for others.
 func (c *conn) park() error {
 	_ = c.nc.SetReadDeadline(time.Now().Add(idleTime))
 	if c.server.closing.Load() {
 		return errClosing
 	}
-	return c.raw.Read(peek)
+	if c.socket == nil || c.socket.Idler == nil {
+		return c.raw.Read(peek)
+	}
+	c.socket.Idler.Park(func() { _ = c.socket.SetReadDeadline(time.Unix(1, 0)) })
+	err := c.raw.Read(peek)
+	if !c.socket.Idler.Unpark() {
+		return errIdle
+	}
+	return err
 }
 
 // call runs the handler and reports whether it ended as it should.

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 
+	"knarr/addons/gateway/socket"
 	"knarr/internal/run"
 )
 
@@ -72,6 +73,7 @@ func NewServer(h http.Handler) *Server {
 type conn struct {
 	server *Server
 	nc     net.Conn
+	idler  socket.Idler // nil without one
 	tls    *tls.ConnectionState
 	remote string
 	ctx    context.Context
@@ -99,6 +101,7 @@ type conn struct {
 	nextOf     int        // of resets
 	goAway     bool       // no further streams are taken
 	leaving    bool       // the client was told so
+	parked     bool       // the idler was told that there are no streams
 	failed     error
 	held       int64 // bytes of bodies that nobody has read yet
 	pending    int64 // that were read, and that the client was not told of
@@ -113,9 +116,10 @@ type conn struct {
 	resize     bool // the next header block says that no table is used
 }
 
-// Serve serves a connection until its end.
-func (s *Server) Serve(nc net.Conn, state *tls.ConnectionState) {
-	c := &conn{server: s, nc: nc, tls: state, remote: nc.RemoteAddr().String(), streams: map[uint32]*stream{}, work: make(chan *stream),
+// Serve serves a connection until its end. An idler, if there is one, is told while it has
+// no streams.
+func (s *Server) Serve(nc net.Conn, idler socket.Idler, state *tls.ConnectionState) {
+	c := &conn{server: s, nc: nc, idler: idler, tls: state, remote: nc.RemoteAddr().String(), streams: map[uint32]*stream{}, work: make(chan *stream),
 		window: 65535, initialWindow: 65535, frameSize: 16 << 10}
 	c.changed.L = &c.mu
 	c.ctx, c.cancel = context.WithCancel(context.Background())
@@ -191,11 +195,15 @@ func (s *Server) abortStalled(none <-chan struct{}) {
 }
 
 // abortStalled ends streams that could send nothing for stallTime, and those whose bodies
-// did not come. A stream whose answer has begun may wait for more of its body as long as
+// did not come, and says so of a connection without streams that it may make room. A stream whose answer has begun may wait for more of its body as long as
 // the connection is alive: both sides may be talking, now and then.
 func (c *conn) abortStalled(now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.idler != nil && !c.parked && len(c.streams) == 0 {
+		c.parked = true
+		c.idler.Park(func() { _ = c.nc.SetReadDeadline(time.Unix(1, 0)) })
+	}
 	for _, st := range c.streams {
 		if !st.sendSince.IsZero() && now.Sub(st.sendSince) >= stallTime ||
 			!st.readSince.IsZero() && now.Sub(st.readSince) >= stallTime && !st.answered {

@@ -32,7 +32,7 @@ type client struct {
 func connect(t *testing.T, s *Server, settings ...http2.Setting) *client {
 	t.Helper()
 	server, conn := net.Pipe()
-	go s.Serve(server, nil)
+	go s.Serve(server, nil, nil)
 	c := &client{t: t, conn: conn, Framer: http2.NewFramer(conn, conn)}
 	c.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
 	c.encoder = hpack.NewEncoder(&c.block)
@@ -347,7 +347,7 @@ func TestShutdown(t *testing.T) {
 			t.Error(got)
 		}
 		server, late := net.Pipe()
-		go s.Serve(server, nil)
+		go s.Serve(server, nil, nil)
 		if _, err := io.ReadAll(late); err != nil && !errors.Is(err, io.EOF) {
 			t.Error(err)
 		}
@@ -384,6 +384,6 @@ func FuzzFrames(f *testing.F) {
 		NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			n, _ := io.Copy(io.Discard, r.Body)
 			fmt.Fprint(w, n)
-		})).Serve(&textConn{in: bytes.NewReader(append([]byte(http2.ClientPreface), b...))}, nil)
+		})).Serve(&textConn{in: bytes.NewReader(append([]byte(http2.ClientPreface), b...))}, nil, nil)
 	})
 }

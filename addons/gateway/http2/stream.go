@@ -85,6 +85,11 @@ func (c *conn) headers(f *http2.MetaHeadersFrame) error {
 	case c.goAway:
 		return nil // it is another connection's
 	}
+	if c.parked {
+		if c.parked = false; !c.idler.Unpark() {
+			return errLeft
+		}
+	}
 	c.last = id
 	if c.running >= maxStreams || len(c.out) > maxQueue {
 		return http2.StreamError{StreamID: id, Code: http2.ErrCodeRefusedStream}

@@ -48,9 +48,9 @@ type Config struct {
 	// ResetKey makes the resets that end connections of a process that is gone: one that
 	// the next process has as well spares clients the wait for answers. Default: none.
 	ResetKey *[32]byte
-	// Enter counts a connection of a client in, unless there are too many; Leave counts it out.
-	Enter func(client netip.Addr) bool
-	Leave func(client netip.Addr)
+	// Enter counts a connection of a client in, and says how it is counted out; nil if there
+	// are too many.
+	Enter func(client netip.Addr) (leave func())
 }
 
 // A Server serves the connections of one socket.
@@ -105,14 +105,18 @@ var errTooMany = errors.New("too many connections")
 // enter counts a connection in when its first packet comes.
 func (s *Server) enter(ctx context.Context, info *quic.ClientInfo) (context.Context, error) {
 	at, err := netip.ParseAddrPort(info.RemoteAddr.String())
-	if err != nil || !s.config.Enter(at.Addr()) {
+	if err != nil {
+		return nil, errTooMany
+	}
+	leave := s.config.Enter(at.Addr())
+	if leave == nil {
 		return nil, errTooMany
 	}
 	s.handshaking.Add(1)
 	shaken := sync.OnceFunc(func() { s.handshaking.Add(-1) })
 	context.AfterFunc(ctx, func() {
 		shaken()
-		s.config.Leave(at.Addr())
+		leave()
 	})
 	return context.WithValue(ctx, attemptKey{}, shaken), nil
 }

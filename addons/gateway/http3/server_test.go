@@ -60,15 +60,14 @@ func serve(t *testing.T, h http.HandlerFunc) *served {
 	s.most.Store(1000)
 	s.Server, err = Open(socket, Config{
 		Handler: h, TLS: &tls.Config{Certificates: []tls.Certificate{certificate(t)}, NextProtos: []string{Protocol}},
-		Enter: func(netip.Addr) bool {
+		Enter: func(netip.Addr) func() {
 			if s.open.Add(1) > s.most.Load() {
 				s.open.Add(-1)
-				return false
+				return nil
 			}
 			s.left.Add(1)
-			return true
+			return func() { s.open.Add(-1); s.left.Done() }
 		},
-		Leave: func(netip.Addr) { s.open.Add(-1); s.left.Done() },
 	})
 	if err != nil {
 		t.Fatal(err)

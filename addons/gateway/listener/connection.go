@@ -11,7 +11,7 @@ import (
 )
 
 // handle serves one connection: its PROXY header, then TLS, then HTTP or a stream.
-func (p *Port) handle(conn net.Conn) {
+func (p *Port) handle(conn net.Conn, of *place) {
 	c := p.content.Load()
 	if c.Proxies != nil {
 		var err error
@@ -24,33 +24,34 @@ func (p *Port) handle(conn net.Conn) {
 	case c.Raw != nil:
 		p.stream(conn, c.Raw)
 	case c.TLS != nil && c.TLS.peeks:
-		p.byServerName(conn, c)
+		p.byServerName(conn, c, of)
 	case c.TLS != nil:
-		p.encrypted(conn)
+		p.encrypted(conn, of)
 	default:
-		conn, beneath := pollable(conn)
+		conn, beneath := pollable(conn, of)
 		p.http.Serve(conn, beneath, nil)
 	}
 }
 
 // pollable makes the socket of a connection one that can be polled.
-func pollable(conn net.Conn) (same, beneath net.Conn) {
+func pollable(conn net.Conn, at *place) (same, beneath net.Conn) {
 	switch of := conn.(type) {
 	case *peekedConn:
-		of.Conn, beneath = pollable(of.Conn)
+		of.Conn, beneath = pollable(of.Conn, at)
 		return of, beneath
 	case *proxiedConn:
-		of.Conn, beneath = pollable(of.Conn)
+		of.Conn, beneath = pollable(of.Conn, at)
 		return of, beneath
 	}
 	if s := socket.New(conn); s != nil {
+		s.Idler = at
 		return s, s
 	}
 	return conn, conn
 }
 
 // byServerName looks at who a TLS connection is for before anything of it is answered.
-func (p *Port) byServerName(conn net.Conn, c *Content) {
+func (p *Port) byServerName(conn net.Conn, c *Content, at *place) {
 	_ = conn.SetReadDeadline(time.Now().Add(headerTime))
 	peeked := &peekedConn{Conn: conn, buf: bufio.NewReaderSize(conn, maxClientHello)}
 	name, err := peekServerName(peeked.buf)
@@ -76,13 +77,13 @@ func (p *Port) byServerName(conn net.Conn, c *Content) {
 		_ = conn.SetDeadline(time.Time{})
 		p.stream(encrypted, of.streams.find(name))
 	default:
-		p.encrypted(peeked)
+		p.encrypted(peeked, at)
 	}
 }
 
 // encrypted ends TLS, and serves HTTP in the version that was agreed on.
-func (p *Port) encrypted(conn net.Conn) {
-	conn, beneath := pollable(conn)
+func (p *Port) encrypted(conn net.Conn, at *place) {
+	conn, beneath := pollable(conn, at)
 	c := tls.Server(conn, p.outer)
 	ctx, cancel := context.WithTimeout(context.Background(), headerTime)
 	err := c.HandshakeContext(ctx)
@@ -93,14 +94,14 @@ func (p *Port) encrypted(conn net.Conn) {
 	}
 	state := c.ConnectionState()
 	if state.NegotiatedProtocol == "h2" {
-		p.http2.Serve(c, &state)
+		p.http2.Serve(c, at, &state)
 		return
 	}
 	p.http.Serve(c, beneath, &state)
 }
 
-// socketOf is the socket beneath what was wrapped around it.
-func socketOf(c net.Conn) net.Conn {
+// placeOf is the place of a connection that can be polled.
+func placeOf(c net.Conn) *place {
 	for {
 		switch of := c.(type) {
 		case *peekedConn:
@@ -108,9 +109,10 @@ func socketOf(c net.Conn) net.Conn {
 		case *proxiedConn:
 			c = of.Conn
 		case *socket.Conn:
-			c = of.Conn
+			at, _ := of.Idler.(*place)
+			return at
 		default:
-			return c
+			return nil
 		}
 	}
 }

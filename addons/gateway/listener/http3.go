@@ -83,8 +83,12 @@ func (p *Port) configForHTTP3(hello *tls.ClientHelloInfo) (*tls.Config, error) {
 func (p *Port) OpenHTTP3(socket net.PacketConn, resetKey *[32]byte) error {
 	server, err := http3.Open(socket, http3.Config{
 		Handler: http.HandlerFunc(p.serveHTTP), TLS: p.outer3, ResetKey: resetKey,
-		Enter: func(client netip.Addr) bool { return p.opened.enter(networkOf(client)) },
-		Leave: func(client netip.Addr) { p.opened.leave(networkOf(client)) },
+		Enter: func(client netip.Addr) func() {
+			if at := p.opened.enter(networkOf(client)); at != nil {
+				return at.leave
+			}
+			return nil
+		},
 	})
 	if err != nil {
 		return err

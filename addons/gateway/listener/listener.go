@@ -84,14 +84,15 @@ func Open(l net.Listener, content *Content) *Port {
 		buf := bufio.NewReaderSize(bytes.NewReader(read), len(read))
 		_, _ = buf.Peek(len(read))
 		// The connection goes on while the first goroutine that counted it ends.
-		client := clientOf(socketOf(conn))
-		if !p.opened.enter(client) {
+		at := placeOf(conn)
+		if at == nil { // no socket: nothing that listens here has such
 			_ = conn.Close()
 			return
 		}
+		at.share()
 		run.Go("gateway connection", func() {
-			defer p.opened.leave(client)
-			p.http2.Serve(&peekedConn{Conn: conn, buf: buf}, nil)
+			defer at.leave()
+			p.http2.Serve(&peekedConn{Conn: conn, buf: buf}, at, nil)
 		})
 	})
 	p.group.Go("gateway listener", p.accept)
@@ -113,14 +114,14 @@ func (p *Port) accept() {
 	for {
 		conn, err := p.listener.Accept()
 		if err == nil {
-			client := clientOf(conn)
-			if !p.opened.enter(client) {
+			at := p.opened.enter(clientOf(conn))
+			if at == nil {
 				_ = conn.Close()
 				continue
 			}
 			run.Go("gateway connection", func() {
-				defer p.opened.leave(client)
-				p.handle(conn)
+				defer at.leave()
+				p.handle(conn, at)
 			})
 			continue
 		}

@@ -30,11 +30,22 @@ type Conn struct {
 	// is set once a first message was answered: a client that sends one and ends its side at
 	// once is told of by the poller but once, and would be heard at the next deadline only.
 	Known bool
+	// Idler is who is told of its rests; nil for nobody.
+	Idler Idler
 
 	raw     syscall.RawConn
 	fd      int
 	polling bool // Read is called within Poll
 	empty   bool // there is nothing to read until the poller says so
+}
+
+// An Idler is told when nothing is expected of a connection for now, so that it can make
+// room for another one.
+type Idler interface {
+	// Park begins such a time; end is called when the connection shall end, and must not wait.
+	Park(end func())
+	// Unpark ends it; false if the connection was told to end.
+	Unpark() bool
 }
 
 // New is a Conn on a socket; nil if it is none.
