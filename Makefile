@@ -204,8 +204,9 @@ pictures:
 	go run -C test/bench . -chart $(CURDIR)/docs/benchmarks.md
 
 # gateway-conformance runs the Gateway API's official suite on a cluster of one node.
+# REPORT=docs/gateway-api-conformance.yaml writes its report there.
 gateway-conformance: build | deps
-	cd test/gatewayapi && $(SUDO) env "PATH=$$PATH" GOFLAGS= KNARR_GATEWAY_REPORT=$(REPORT) KNARR_GATEWAY_TEST=$(FOCUS) go test -timeout 40m -v -run TestConformance .
+	cd test/gatewayapi && $(SUDO) env "PATH=$$PATH" GOFLAGS= KNARR_GATEWAY_REPORT='$(abspath $(REPORT))' KNARR_GATEWAY_TEST=$(FOCUS) go test -timeout 40m -v -run TestConformance .
 
 # tour types what README.md's tour does, to the page in a browser.
 tour: build test-deps

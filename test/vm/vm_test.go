@@ -306,7 +306,7 @@ func (p kernelTest) test(t *testing.T, g *guest) {
 			case r.outcome == "FAIL":
 				t.Errorf("failed in the guest:\n%s", r.output)
 			default:
-				t.Logf("passed in the guest %s", r.took)
+				t.Logf("passed in the guest %s\n%s", r.took, r.output)
 			}
 		})
 	}

@@ -2,6 +2,7 @@ package dataplane
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -225,5 +226,51 @@ func TestHTTPS(t *testing.T) {
 	f.apply(&next)
 	if _, body := get(t, f.client(443, pool, true), "https://a.example/x"); body != "a.examplehttps" {
 		t.Errorf("with the new certificate: %q", body)
+	}
+}
+
+// A recorded is a connection that keeps what it reads.
+type recorded struct {
+	net.Conn
+	read bytes.Buffer
+}
+
+func (r *recorded) Read(b []byte) (int, error) {
+	n, err := r.Conn.Read(b)
+	r.read.Write(b[:n])
+	return n, err
+}
+
+// TestRecords: a small answer is one record of TLS, also a connection's first one.
+func TestRecords(t *testing.T) {
+	f := newPlane(t, Options{})
+	cert, pool := newCertificate(t, "a.example")
+	c := one("https", 443, "x")
+	c.Listeners[0].Protocol, c.Listeners[0].Certificates = route.HTTPS, []*tls.Certificate{cert}
+	f.apply(c)
+	f.serve("x", func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Length", fmt.Sprint(8<<10))
+		_, _ = w.Write(make([]byte, 8<<10))
+	})
+	socket := &recorded{Conn: f.dial(443)}
+	conn := tls.Client(socket, &tls.Config{RootCAs: pool, ServerName: "a.example"})
+	if err := conn.Handshake(); err != nil {
+		t.Fatal(err)
+	}
+	_, _ = io.WriteString(conn, "GET /x HTTP/1.1\r\nHost: a.example\r\n\r\n")
+	answer, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n, err := io.Copy(io.Discard, answer.Body); n != 8<<10 || err != nil {
+		t.Fatal(n, err)
+	}
+	longest := 0
+	for b := socket.read.Bytes(); len(b) > 5; {
+		n := int(b[3])<<8 | int(b[4])
+		longest, b = max(longest, n), b[min(5+n, len(b)):]
+	}
+	if longest <= 8<<10 {
+		t.Errorf("the longest record has %d bytes", longest)
 	}
 }

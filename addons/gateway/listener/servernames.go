@@ -136,6 +136,9 @@ func serverTLS(l *route.Listener) *tls.Config {
 	certificates := byName(l.Certificates, l.Names)
 	c := &tls.Config{
 		MinVersion: max(l.MinVersion, tls.VersionTLS12),
+		// A write is one record from the first one on, and so one system call: an answer of 2 kB
+		// would be two of each until a connection has sent 128 kB.
+		DynamicRecordSizingDisabled: true,
 		GetCertificate: func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 			return certificates.choose(hello)
 		},
