@@ -32,7 +32,7 @@ RACE := ./controlplane/apiserver/watchcache ./controlplane/apiserver/pieces ./co
         ./internal/memnet ./internal/controller ./internal/failover ./controlplane/etcd $(wildcard ./controlplane/scheduler) ./node/kubeproxy ./addons/dns \
         ./addons/gateway ./addons/gateway/backend ./addons/gateway/dataplane ./addons/gateway/http1 ./addons/gateway/acme ./addons/gateway/http2 ./addons/gateway/http3 ./addons/gateway/listener ./addons/gateway/proxy ./addons/gateway/tracing
 
-.PHONY: build deps test-deps up down test test-long lint unit race microbench fuzz smoke nodes vm vm-specs storm helm envtest mutants faults bench pictures swap gateway-conformance gateway-soak soak warm-pods acme tour conformance conformance-sample e2e clean
+.PHONY: build release deps test-deps up down test test-long lint unit race microbench fuzz smoke nodes vm vm-specs storm helm envtest mutants faults bench pictures swap gateway-conformance gateway-soak soak warm-pods acme tour conformance conformance-sample e2e clean
 
 # Generated code that is called seldom is compiled without inlining: that makes
 # bin/knarr 2 MB smaller.
@@ -67,6 +67,13 @@ build/template.json: Makefile
 
 bin/knarr: $(EMBEDDED) $(GOFILES) build/template.json
 	$(KNARR_GO) build -ldflags "$(LDFLAGS)" -o $@ ./cmd/knarr
+
+# release packs bin/knarr for downloads, into build: 50 MB at most. `zstd -d` unpacks it.
+RELEASE = knarr-$(VERSION)-linux-$(shell go env GOARCH)
+release: build
+	zstd -q -f -19 bin/knarr -o build/$(RELEASE).zst
+	cd build && sha256sum $(RELEASE).zst | tee $(RELEASE).zst.sha256 && \
+	size=$$(stat -c %s $(RELEASE).zst) && echo "$$size bytes" && [ $$size -le 50000000 ]
 
 # install installs what is missing, and asks nothing of a machine that has it all.
 define install
