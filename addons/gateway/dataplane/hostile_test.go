@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"io"
 	"net"
@@ -143,10 +144,16 @@ func (a *attack) ask(paths ...string) {
 	}
 }
 
+// floods is how many connections of HTTP/2 are abused in one way.
+const floods = 30
+
 // frames speaks HTTP/2 badly, on one connection after the other: send is called with the
 // numbers of streams until it fails, while everything that comes is read, if it is to be.
 func (a *attack) frames(reads bool, send func(f *framer, id uint32) error, settings ...http2.Setting) {
-	for {
+	for connections := 0; ; connections++ {
+		if connections == floods {
+			<-a.over.Done() // enough: what it costs is this machine's time too
+		}
 		conn := a.dial(80)
 		if conn == nil {
 			return
@@ -173,30 +180,12 @@ func (a *attack) frames(reads bool, send func(f *framer, id uint32) error, setti
 	}
 }
 
-// TestHostile: beside clients and backends that do all this, other routes keep their
-// answers, in every version of HTTP, and memory stays within its bounds.
-func TestHostile(t *testing.T) {
-	f := newPlane(t, Options{})
-	cert, pool := newCertificate(t, "h")
-	c := one("http", 80, "good", "hang", "closes", "garbage", "big")
-	secure := c.Listeners[0]
-	secure.Name, secure.Port, secure.PublicPort, secure.Protocol, secure.Certificates = "https", 443, 443, route.HTTPS, []*tls.Certificate{cert}
-	c.Listeners = append(c.Listeners, secure)
-	f.apply(c)
-	f.serve("good", func(w http.ResponseWriter, r *http.Request) {
-		body, _ := io.ReadAll(r.Body)
-		fmt.Fprintf(w, "good %s", body)
-	})
-	f.serve("big", func(w http.ResponseWriter, r *http.Request) { _, _ = w.Write(make([]byte, 1<<20)) })
-	f.SetEndpoints("hang", []route.Endpoint{rude(t, "", true)})
-	f.SetEndpoints("closes", []route.Endpoint{rude(t, "", false), rude(t, "HTTP/1.1 200 O", false)})
-	f.SetEndpoints("garbage", []route.Endpoint{rude(t, "\x00\xffgarbage\r\n\r\n", false), rude(t, "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab", false)})
-	before := held()
-
-	over, end := context.WithCancel(t.Context())
+// attack begins all attacks, which go on until the test is over.
+func (f *fixture) attack() (attacks map[string]*attack) {
+	over, end := context.WithCancel(f.t.Context())
 	var all sync.WaitGroup
-	t.Cleanup(func() { end(); all.Wait() })
-	attacks := map[string]*attack{}
+	f.t.Cleanup(func() { end(); all.Wait() })
+	attacks = map[string]*attack{}
 	begin := func(name string, of func(a *attack)) {
 		a := &attack{f: f, over: over}
 		attacks[name] = a
@@ -243,6 +232,31 @@ func TestHostile(t *testing.T) {
 			}
 		})
 	})
+	return attacks
+}
+
+// TestHostile: beside clients and backends that do all this, other routes keep their
+// answers, in every version of HTTP, and memory stays within its bounds.
+func TestHostile(t *testing.T) {
+	f := newPlane(t, Options{})
+	cert, pool := newCertificate(t, "h")
+	c := one("http", 80, "good", "hang", "closes", "garbage", "big")
+	secure := c.Listeners[0]
+	secure.Name, secure.Port, secure.PublicPort, secure.Protocol, secure.Certificates = "https", 443, 443, route.HTTPS, []*tls.Certificate{cert}
+	c.Listeners = append(c.Listeners, secure)
+	f.apply(c)
+	f.serve("good", func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		fmt.Fprintf(w, "good %s", body)
+	})
+	f.serve("big", func(w http.ResponseWriter, r *http.Request) { _, _ = w.Write(make([]byte, 1<<20)) })
+	f.SetEndpoints("hang", []route.Endpoint{rude(t, "", true)})
+	f.SetEndpoints("closes", []route.Endpoint{rude(t, "", false), rude(t, "HTTP/1.1 200 O", false)})
+	f.SetEndpoints("garbage", []route.Endpoint{rude(t, "\x00\xffgarbage\r\n\r\n", false), rude(t, "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab", false)})
+	before := held()
+
+	attacks := f.attack()
+	f.askGood(pool) // while they are at their worst
 	t.Cleanup(func() {
 		for name, a := range attacks {
 			t.Logf("%s: %d times, ended %d times", name, a.done.Load(), a.refused.Load())
@@ -262,6 +276,22 @@ func TestHostile(t *testing.T) {
 		}
 		return true
 	})
+	f.askGood(pool)
+	if grown := held() - before; grown > 128<<20 {
+		t.Errorf("%d MB more are held", grown>>20)
+	} else {
+		t.Logf("%d kB more are held", grown>>10)
+	}
+	for name, a := range attacks {
+		if wrong := a.wrong.Load(); wrong != nil {
+			t.Errorf("%s: %s", name, *wrong)
+		}
+	}
+}
+
+// askGood asks the route that is to be unharmed, by each version of HTTP.
+func (f *fixture) askGood(pool *x509.CertPool) {
+	f.t.Helper()
 	for _, kind := range []struct {
 		name  string
 		port  int
@@ -277,23 +307,13 @@ func TestHostile(t *testing.T) {
 			want := fmt.Sprint("good ", i)
 			answer, err := client.Post(scheme+"://h/good", "text/plain", strings.NewReader(fmt.Sprint(i)))
 			if err != nil {
-				t.Fatalf("%s, request %d: %v", kind.name, i, err)
+				f.t.Fatalf("%s, request %d: %v", kind.name, i, err)
 			}
 			body, err := io.ReadAll(answer.Body)
 			_ = answer.Body.Close()
 			if answer.StatusCode != 200 || string(body) != want || err != nil {
-				t.Fatalf("%s, request %d: %d %q %v", kind.name, i, answer.StatusCode, body, err)
+				f.t.Fatalf("%s, request %d: %d %q %v", kind.name, i, answer.StatusCode, body, err)
 			}
-		}
-	}
-	if grown := held() - before; grown > 128<<20 {
-		t.Errorf("%d MB more are held", grown>>20)
-	} else {
-		t.Logf("%d kB more are held", grown>>10)
-	}
-	for name, a := range attacks {
-		if wrong := a.wrong.Load(); wrong != nil {
-			t.Errorf("%s: %s", name, *wrong)
 		}
 	}
 }

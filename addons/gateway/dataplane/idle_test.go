@@ -3,6 +3,7 @@ package dataplane
 import (
 	"bytes"
 	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"io"
 	"net"
@@ -64,6 +65,20 @@ func idle(from [4]byte, port int, asks bool) (idler, bool, error) {
 func (i idler) open() bool {
 	n, _, err := unix.Recvfrom(int(i), make([]byte, 1), unix.MSG_PEEK|unix.MSG_DONTWAIT)
 	return n < 1 && err == unix.EAGAIN
+}
+
+// idleTLS opens connections with TLS that ask once and stay until the test's end.
+func (f *fixture) idleTLS(n int, pool *x509.CertPool) {
+	f.t.Helper()
+	for range n {
+		conn := tls.Client(f.dial(443), &tls.Config{RootCAs: pool, ServerName: "h"})
+		if _, err := conn.Write(idleRequest); err != nil {
+			f.t.Fatal(err)
+		}
+		if _, err := io.ReadFull(conn, make([]byte, 10)); err != nil {
+			f.t.Fatal(err)
+		}
+	}
 }
 
 // TestIdle: idle connections, 100,000 of them where so many files may be open, are held up
@@ -135,23 +150,14 @@ func TestIdle(t *testing.T) {
 		}
 	}
 	took := time.Since(began)
-	var encrypted []io.Closer
-	for range min(100, bound/20) {
-		conn := tls.Client(f.dial(443), &tls.Config{RootCAs: pool, ServerName: "h"})
-		if _, err := conn.Write(idleRequest); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := io.ReadFull(conn, make([]byte, 10)); err != nil {
-			t.Fatal(err)
-		}
-		encrypted = append(encrypted, conn)
-	}
+	encrypted := min(100, bound/20)
+	f.idleTLS(encrypted, pool)
 	ask()
 	// The data plane gives buffers back a second after the last request.
 	var grown int64
 	there := 0
 	await(t, "little memory", func() bool {
-		if there = len(encrypted); there > bound {
+		if there = encrypted; there > bound {
 			t.Fatal("too many")
 		}
 		for _, i := range open {
