@@ -91,6 +91,17 @@ func (m *metrics) started(pod *corev1.Pod, name string, err error) {
 	}
 }
 
+// countUsersFailed counts a pod with users of its own, once for each of its sandboxes, whose
+// container could not be started the first time: that is where most of what is wrong
+// with these users shows.
+func (w *worker) countUsersFailed(pod *corev1.Pod, sandbox string, attempt uint32) {
+	if u := pod.Spec.HostUsers; u == nil || *u || attempt > 0 || w.usersFailed == sandbox {
+		return
+	}
+	w.usersFailed = sandbox
+	w.k.metrics.usersFailed.Inc()
+}
+
 // terminated counts the containers that a status says have ended, and the one before did not.
 func (m *metrics) terminated(was, is *corev1.PodStatus) {
 	if was == nil {

@@ -250,6 +250,7 @@ func (w *worker) startOne(ctx context.Context, c *corev1.Container, sb runtimest
 			w.stale.Store(true)
 			w.sandbox = sandboxConfig
 			if err != nil {
+				w.countUsersFailed(pod, sb.Id, in.Attempt)
 				w.failed(ctx, c, err)
 				return
 			}

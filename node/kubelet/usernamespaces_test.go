@@ -1,10 +1,12 @@
 package kubelet
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -80,6 +82,35 @@ func TestUserNamespaces(t *testing.T) {
 	n.until("a pod in its place", n.ready("three"))
 	if got := n.users("three"); got != want["one"] {
 		t.Errorf("three: %s", got)
+	}
+}
+
+// TestUserNamespacesFail: a pod with users of its own whose container cannot be made is
+// counted once, however often that is tried; one with the node's is not.
+func TestUserNamespacesFail(t *testing.T) {
+	n := newNode(t)
+	n.rt.Handlers = []*cri.RuntimeHandler{{Features: &cri.RuntimeHandlerFeatures{UserNamespaces: true}}}
+	var tried atomic.Int32
+	n.rt.Fail = func(method string) error {
+		if method == "CreateContainer" {
+			tried.Add(1)
+			return errors.New("no such program")
+		}
+		return nil
+	}
+	n.start()
+	n.until("what the runtime can on the Node", func() bool {
+		have := n.k.node.Load()
+		return have != nil && have.Status.Features != nil && *have.Status.Features.SupplementalGroupsPolicy
+	})
+	n.api.addPod(podtest.Pod("host", "host"))
+	n.api.addPod(ownUsers("own"))
+	failed := func() float64 {
+		return total(asked(t, n.k, "/metrics")["kubelet_started_user_namespaced_pods_errors_total"], "")
+	}
+	n.until("several failures of each", func() bool { return tried.Load() >= 6 && failed() > 0 })
+	if got := failed(); got != 1 {
+		t.Errorf("%v pods with users of their own are counted that failed, of 1", got)
 	}
 }
 

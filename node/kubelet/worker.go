@@ -90,7 +90,8 @@ type worker struct {
 	deleted      bool
 	removed      bool
 	startedAt    time.Time
-	timed        bool // how long it took to run was observed, or cannot be
+	timed        bool   // how long it took to run was observed, or cannot be
+	usersFailed  string // the sandbox whose first start with users of its own failed, as was counted
 
 	resizePending   *corev1.PodCondition        // why the pod was not given what it asks for
 	resizeCondition *corev1.PodCondition        // what the status shows
