@@ -114,6 +114,10 @@ func run(ctx context.Context, o options) (err error) {
 	if err != nil {
 		return err
 	}
+	driver, err := filepath.Abs("local-path.yaml")
+	if err != nil {
+		return err
+	}
 	kubeconfig := o.kubeconfig
 	if kubeconfig == "" {
 		sets := []string{"./images", "conformance"}
@@ -148,6 +152,9 @@ func run(ctx context.Context, o options) (err error) {
 			if err := c.addons(ctx); err != nil {
 				return err
 			}
+			if driver, err = c.snapshots(ctx, driver); err != nil {
+				return err
+			}
 		}
 		stop, err := serveRegistry(ctx, c, archives)
 		if err != nil {
@@ -158,10 +165,6 @@ func run(ctx context.Context, o options) (err error) {
 	}
 	// The program that bin/knarr holds: one spec copies it into a pod.
 	kubectl, err := filepath.Abs("../../build/kubectl")
-	if err != nil {
-		return err
-	}
-	driver, err := filepath.Abs("local-path.yaml")
 	if err != nil {
 		return err
 	}
