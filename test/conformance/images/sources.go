@@ -3,6 +3,7 @@ package main
 import (
 	"archive/tar"
 	_ "embed"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -32,6 +33,29 @@ func (s *sources) kubernetes(path string) (string, error) {
 	}
 	dir, err := output(exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "k8s.io/kubernetes"))
 	return filepath.Join(dir, path), err
+}
+
+// coreDNS is built once, as its own module says: beside this one's it would be others.
+func (s *sources) coreDNS() (string, error) {
+	const version = "v1.12.4"
+	path := filepath.Join(s.cache, "coredns-"+version)
+	if _, err := os.Stat(path); err == nil {
+		return path, nil
+	}
+	out, err := output(exec.Command("go", "mod", "download", "-json", "github.com/coredns/coredns@"+version))
+	if err != nil {
+		return "", err
+	}
+	var at struct{ Dir string }
+	if err := json.Unmarshal([]byte(out), &at); err != nil {
+		return "", fmt.Errorf("download CoreDNS: %w", err)
+	}
+	cmd := exec.Command("go", "build", "-C", at.Dir, "-trimpath", "-ldflags", "-s -w", "-o", path+".new", ".")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=")
+	if _, err := output(cmd); err != nil {
+		return "", err
+	}
+	return path, os.Rename(path+".new", path)
 }
 
 // pause is upstream's, which is in C.

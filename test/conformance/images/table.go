@@ -54,6 +54,9 @@ var conformance = []image{
 }
 
 var beyond = []image{
+	// In place of the one of the set before: a spec runs the DNS server that is in it.
+	{names: []string{e2e + "agnhost:2.63.0"}, layers: []layer{busybox, tools, agnhost, one("coredns", 0o755, (*sources).coreDNS)},
+		entrypoint: []string{"/agnhost"}, cmd: []string{"pause"}, ports: []int{80, 8080, 8081, 9376, 5000}},
 	{names: []string{e2e + "resource-consumer:1.14"}, layers: []layer{busybox, one("consumer", 0o755, program("consumer")),
 		one("consume-cpu/consume-cpu", 0o755, program("consume-cpu")), packages("stress")}, entrypoint: []string{"/consumer"}, ports: []int{8080}},
 	{names: []string{e2e + "regression-issue-74839:1.4"}, layers: []layer{busybox, one("regression-issue-74839", 0o755, program("regression-issue-74839"))},

@@ -4,15 +4,31 @@ import (
 	"fmt"
 	"io"
 	"regexp"
+	"slices"
 	"strings"
 
 	"knarr/test/conformance/programs"
 )
 
-// needsDriver matches the names of specs that run images of storage drivers. Those
-// of devices forward the sockets of their driver with the storage driver's program.
-var needsDriver = regexp.MustCompile(`^\[sig-storage\] (CSI Volumes \[Driver: csi-hostpath\]|CSI Mock |MutableCSINodeAllocatableCount |StaticPods .*CSI volume)|` +
-	`^\[sig-node\] \[DRA\] (control plane|kubelet|\[FeatureGate:DRAExtendedResource\]) `)
+// needs says which programs of storage drivers specs run, by their names. Those of
+// devices forward the sockets of their driver with the storage driver's program.
+var needs = []struct {
+	match    *regexp.Regexp
+	programs []string
+}{
+	{regexp.MustCompile(`^\[sig-storage\] (CSI Volumes \[Driver: csi-hostpath\]|CSI Mock |MutableCSINodeAllocatableCount |StaticPods .*CSI volume)`), programs.Drivers},
+	{regexp.MustCompile(`^\[sig-node\] \[DRA\] (control plane|kubelet|\[FeatureGate:DRAExtendedResource\]) `), []string{"hostpathplugin"}},
+}
+
+// drivers are the programs of storage drivers that a spec needs.
+func drivers(name string) []string {
+	for _, n := range needs {
+		if n.match.MatchString(name) {
+			return n.programs
+		}
+	}
+	return nil
+}
 
 // missingDrivers are the programs of storage drivers that the cluster's images
 // cannot be made of, if the run wants them and makes the images itself.
@@ -27,8 +43,8 @@ func missingDrivers(o options) ([]string, error) {
 	return programs.Missing(programs.Dir(cache), programs.Drivers...), nil
 }
 
-// able takes out of lots of specs those that need storage drivers, if one of their
-// programs is missing, and says so.
+// able takes out of lots of specs those that need a program of storage drivers that is
+// missing, and says so.
 func (l lists) able(w io.Writer, lots ...[]string) [][]string {
 	if len(l.missing) == 0 {
 		return lots
@@ -36,7 +52,7 @@ func (l lists) able(w io.Writer, lots ...[]string) [][]string {
 	out, skipped := make([][]string, len(lots)), 0
 	for i, lot := range lots {
 		for _, n := range lot {
-			if needsDriver.MatchString(n) {
+			if slices.ContainsFunc(drivers(n), func(p string) bool { return slices.Contains(l.missing, p) }) {
 				skipped++
 			} else {
 				out[i] = append(out[i], n)

@@ -8,7 +8,7 @@ import (
 )
 
 // TestAble: specs that need storage drivers are skipped, with one line, if a
-// program of these is missing, and only then.
+// program of these is missing, and only then; those of devices need one of them.
 func TestAble(t *testing.T) {
 	need := []string{
 		"[sig-storage] CSI Volumes [Driver: csi-hostpath] [Testpattern: Dynamic PV (default fs)] volumes should store data",
@@ -27,12 +27,15 @@ func TestAble(t *testing.T) {
 	if got := (lists{}).able(&out, all, need); !slices.Equal(got[0], all) || !slices.Equal(got[1], need) || out.Len() > 0 {
 		t.Errorf("with all programs: %q, %s", got, out.String())
 	}
-	got := lists{missing: []string{"livenessprobe"}}.able(&out, all, need)
+	got := lists{missing: []string{"livenessprobe", "hostpathplugin"}}.able(&out, all, need)
 	if !slices.Equal(got[0], others) || len(got[1]) > 0 {
 		t.Errorf("without one: %q", got)
 	}
 	if s := out.String(); !strings.HasPrefix(s, "8 specs ") || strings.Count(s, "\n") != 1 || !strings.Contains(s, "livenessprobe") {
 		t.Errorf("said %q", s)
+	}
+	if got := (lists{missing: []string{"livenessprobe"}}).able(&out, need); !slices.Equal(got[0], need[3:]) {
+		t.Errorf("without one that devices do not need: %q", got)
 	}
 }
 
@@ -43,7 +46,7 @@ func TestNeedsDriver(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if i := slices.IndexFunc(names, needsDriver.MatchString); i >= 0 {
+	if i := slices.IndexFunc(names, func(n string) bool { return drivers(n) != nil }); i >= 0 {
 		t.Error(names[i])
 	}
 }
