@@ -73,7 +73,7 @@ func run(cache, set string) (string, error) {
 	if err := os.MkdirAll(cache, 0o755); err != nil {
 		return "", err
 	}
-	if err := assemble(&sources{cache: cache}, want, work, path+".new"); err != nil {
+	if err := assemble(&sources{cache: cache, lists: map[release]bool{}}, want, work, path+".new"); err != nil {
 		return "", err
 	}
 	// Older recipes' archives are of no more use.

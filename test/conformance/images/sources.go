@@ -19,6 +19,8 @@ import (
 // cache.
 type sources struct {
 	cache string
+	// lists are the releases whose lists of packages are those of today.
+	lists map[release]bool
 }
 
 // program is the path of one of upstream's programs, built if need be.
@@ -139,8 +141,11 @@ func (s *sources) packages(r release, names ...string) ([]string, error) {
 			"-o", "APT::Sandbox::User=", "-o", "APT::Install-Recommends=false", "-o", "Debug::NoLocking=true"}, from, args)...))
 		return err
 	}
-	if err := apt("update"); err != nil {
-		return nil, err
+	if !s.lists[r] {
+		if err := apt("update"); err != nil {
+			return nil, err
+		}
+		s.lists[r] = true
 	}
 	if err := apt(append([]string{"install", "--download-only"}, names...)...); err != nil {
 		return nil, err

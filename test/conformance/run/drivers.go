@@ -10,13 +10,21 @@ import (
 	"knarr/test/conformance/programs"
 )
 
+// populators are the programs that fill volumes from sources of any kind, and
+// snapshotters those that take snapshots.
+var (
+	populators   = []string{"hello-populator", "volume-data-source-validator"}
+	snapshotters = []string{"csi-snapshotter", "snapshot-controller"}
+)
+
 // needs says which programs of storage drivers specs run, by their names. Those of
 // devices forward the sockets of their driver with the storage driver's program.
 var needs = []struct {
 	match    *regexp.Regexp
 	programs []string
 }{
-	{regexp.MustCompile(`^\[sig-storage\] (CSI Volumes \[Driver: csi-hostpath\]|CSI Mock |MutableCSINodeAllocatableCount |StaticPods .*CSI volume)`), programs.Drivers},
+	{regexp.MustCompile(`any volume data source`), programs.Drivers},
+	{regexp.MustCompile(`^\[sig-storage\] (CSI Volumes \[Driver: csi-hostpath\]|CSI Mock |MutableCSINodeAllocatableCount |StaticPods .*CSI volume)`), slices.DeleteFunc(slices.Clone(programs.Drivers), func(p string) bool { return slices.Contains(populators, p) })},
 	{regexp.MustCompile(`^\[sig-node\] \[DRA\] (control plane|kubelet|\[FeatureGate:DRAExtendedResource\]) `), []string{"hostpathplugin"}},
 }
 
@@ -43,6 +51,11 @@ func missingDrivers(o options) ([]string, error) {
 	return programs.Missing(programs.Dir(cache), programs.Drivers...), nil
 }
 
+// lacks says whether one of these programs is missing.
+func (l lists) lacks(names []string) bool {
+	return slices.ContainsFunc(names, func(n string) bool { return slices.Contains(l.missing, n) })
+}
+
 // able takes out of lots of specs those that need a program of storage drivers that is
 // missing, and says so.
 func (l lists) able(w io.Writer, lots ...[]string) [][]string {
@@ -52,7 +65,7 @@ func (l lists) able(w io.Writer, lots ...[]string) [][]string {
 	out, skipped := make([][]string, len(lots)), 0
 	for i, lot := range lots {
 		for _, n := range lot {
-			if slices.ContainsFunc(drivers(n), func(p string) bool { return slices.Contains(l.missing, p) }) {
+			if l.lacks(drivers(n)) {
 				skipped++
 			} else {
 				out[i] = append(out[i], n)

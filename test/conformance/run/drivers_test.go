@@ -37,6 +37,10 @@ func TestAble(t *testing.T) {
 	if got := (lists{missing: []string{"livenessprobe"}}).able(&out, need); !slices.Equal(got[0], need[3:]) {
 		t.Errorf("without one that devices do not need: %q", got)
 	}
+	filled := need[0] + " with any volume data source [Serial]"
+	if got := (lists{missing: populators}).able(&out, append([]string{filled}, need...)); !slices.Equal(got[0], need) {
+		t.Errorf("without populators: %q", got)
+	}
 }
 
 // TestNeedsDriver: conformance needs no storage driver, which users would have to

@@ -148,7 +148,7 @@ func run(ctx context.Context, o options) (err error) {
 		if err := errors.Join(c.spread(ctx, o.zones), c.room(ctx)); err != nil {
 			return err
 		}
-		if o.beyond && len(l.missing) == 0 { // the suite waits for all pods of kube-system
+		if o.beyond && !l.lacks(snapshotters) { // the suite waits for all pods of kube-system
 			if err := c.addons(ctx); err != nil {
 				return err
 			}
