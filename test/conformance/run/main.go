@@ -148,11 +148,8 @@ func run(ctx context.Context, o options) (err error) {
 		if err := errors.Join(c.spread(ctx, o.zones), c.room(ctx)); err != nil {
 			return err
 		}
-		if o.beyond && !l.lacks(snapshotters) { // the suite waits for all pods of kube-system
-			if err := c.addons(ctx); err != nil {
-				return err
-			}
-			if driver, err = c.snapshots(ctx, driver); err != nil {
+		if o.beyond {
+			if driver, err = c.besides(ctx, driver, !l.lacks(snapshotters)); err != nil {
 				return err
 			}
 		}

@@ -12,6 +12,18 @@ import (
 // sidecar for snapshots stands beside it.
 const withSnapshots = "SnapshotClass:\n  FromName: true\n"
 
+// besides installs what specs that are not marked Conformance find in a cluster, and gives
+// the path of what the suite is to know of knarr's own storage driver.
+func (c *cluster) besides(ctx context.Context, description string, snapshots bool) (string, error) {
+	if err := c.addresses(ctx); err != nil || !snapshots {
+		return description, err
+	}
+	if err := c.addons(ctx); err != nil { // the suite waits for all pods of kube-system
+		return "", err
+	}
+	return c.snapshots(ctx, description)
+}
+
 // snapshots puts upstream's sidecar beside knarr's own storage driver, and gives the
 // path of a description of the driver that has snapshots. Several nodes have a driver
 // each, and with a sidecar for each the suite's own contents of snapshots would be
