@@ -48,11 +48,12 @@ func (s *Server) preflight(ctx context.Context) (err error) {
 
 // release gives back what preflight took.
 func (s *Server) release() {
-	for _, l := range []net.Listener{s.listener, s.kubelet, s.local} {
+	for _, l := range []net.Listener{s.listener, s.kubelet} {
 		if l != nil {
 			l.Close()
 		}
 	}
+	s.local.Close()
 	s.claim.release()
 }
 

@@ -54,7 +54,7 @@ type Server struct {
 	tokenKey   crypto.Signer
 	renewal    time.Time // of the certificates
 	joins      *joins
-	local      *memnet.Listener
+	local      *memnet.Loopback
 	listener   net.Listener
 	kubelet    net.Listener
 	sockets    *sockets
@@ -65,7 +65,7 @@ type Server struct {
 // have been validated.
 func NewServer(o Options) *Server {
 	l := layout{o.DataDir}
-	return &Server{opts: o, layout: l, began: time.Now(), local: memnet.Listen(), sockets: newSockets(l)}
+	return &Server{opts: o, layout: l, began: time.Now(), local: memnet.NewLoopback(), sockets: newSockets(l)}
 }
 
 // Run starts everything and blocks until ctx ends, then stops in reverse
@@ -152,7 +152,7 @@ func (s *Server) runAPI(l *lifetimes, certs *certificates) {
 		}
 		slog.Info("API server ready", "after", time.Since(s.began).Round(time.Millisecond), "address", s.listener.Addr())
 		var listeners run.Group
-		listeners.Go("API server: serve in memory", l.must("API server: serve in memory", func() error { return s.api.Serve(l.api, s.local, nil) }))
+		listeners.Go("API server: serve this process", l.must("API server: serve this process", func() error { return s.api.ServeLoopback(l.api, s.local) }))
 		l.must("API server: serve", func() error { return s.api.Serve(l.api, s.listener, s.tlsConfig(certs)) })()
 		listeners.Wait()
 	})
@@ -278,13 +278,13 @@ func (s *Server) tlsConfig(c *certificates) *tls.Config {
 	}
 }
 
-// as reaches this process's API server over the in-memory network as a user, for
-// one of upstream's programs.
+// as reaches this process's API server without a connection as a user, for one of
+// upstream's programs.
 func (s *Server) as(program, name string, groups ...string) *rest.Config {
 	who := &user.DefaultInfo{Name: name, Groups: groups}
 	return &rest.Config{
 		Host: "http://apiserver", QPS: -1, UserAgent: version.UserAgent(program, name),
-		Dial: func(ctx context.Context, _, _ string) (net.Conn, error) { return s.local.DialAs(ctx, who) },
+		Transport: s.local.As(who),
 		ContentConfig: rest.ContentConfig{
 			AcceptContentTypes: "application/vnd.kubernetes.protobuf,application/json",
 			ContentType:        "application/vnd.kubernetes.protobuf",

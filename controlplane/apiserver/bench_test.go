@@ -2,7 +2,6 @@ package apiserver
 
 import (
 	"context"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -11,6 +10,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"knarr/controlplane/apiserver/authz"
+	"knarr/internal/memnet"
 )
 
 type nothing struct{ h http.Header }
@@ -73,13 +73,20 @@ func BenchmarkAuthorize(b *testing.B) {
 	}
 }
 
-// A get of one pod over an in-memory connection, client included.
+// A get of one pod from within the process, client included.
 func BenchmarkGetPod(b *testing.B) {
 	s := benchServer(b)
-	l, end := serve(b, s)
-	defer end()
-	tr := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return l.DialAs(ctx, people["bob"]) }}
-	defer tr.CloseIdleConnections()
+	d := memnet.NewLoopback()
+	ctx, end := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- s.ServeLoopback(ctx, d) }()
+	defer func() {
+		end()
+		if err := <-ended; err != nil {
+			b.Error(err)
+		}
+	}()
+	tr := d.As(people["bob"])
 	r, err := http.NewRequestWithContext(context.Background(), "GET", "http://x/api/v1/namespaces/default/pods/p?resourceVersion=0", nil)
 	if err != nil {
 		b.Fatal(err)

@@ -3,7 +3,6 @@ package apiserver
 import (
 	"context"
 	"io"
-	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -67,9 +66,22 @@ func TestHealth(t *testing.T) {
 
 // The end: not ready first, then watches end cleanly, late requests are told to
 // come again, those under way are answered.
-func TestGracefulEnd(t *testing.T) { synctest.Test(t, gracefulEnd) }
+func TestGracefulEnd(t *testing.T) {
+	for name, serve := range map[string]func(context.Context, *Server) (http.RoundTripper, func() error){
+		"connections": func(ctx context.Context, s *Server) (http.RoundTripper, func() error) {
+			l := memnet.Listen()
+			return &http.Transport{DialContext: l.Dial}, func() error { return s.Serve(ctx, l, nil) }
+		},
+		"this process": func(ctx context.Context, s *Server) (http.RoundTripper, func() error) {
+			d := memnet.NewLoopback()
+			return d.As(people["root"]), func() error { return s.ServeLoopback(ctx, d) }
+		},
+	} {
+		t.Run(name, func(t *testing.T) { synctest.Test(t, func(t *testing.T) { gracefulEnd(t, serve) }) })
+	}
+}
 
-func gracefulEnd(t *testing.T) {
+func gracefulEnd(t *testing.T, serve func(context.Context, *Server) (http.RoundTripper, func() error)) {
 	s, stop := newServer(t, func(c *Config) {
 		c.ShutdownDelay, c.ShutdownSendRetryAfter = 5*time.Second, true
 		c.Open = map[string]http.Handler{"/slow": http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -81,18 +93,22 @@ func gracefulEnd(t *testing.T) {
 		})}
 	})
 	defer stop()
-	l := memnet.Listen()
 	ctx, end := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- s.Serve(ctx, l, nil) }()
-	tr := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return l.DialAs(ctx, people["root"]) }}
-	defer tr.CloseIdleConnections()
+	tr, run := serve(ctx, s)
+	go func() { ended <- run() }()
+	if tr, ok := tr.(*http.Transport); ok {
+		defer tr.CloseIdleConnections()
+	}
 	get := func(path string) *http.Response {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		t.Cleanup(cancel)
 		r, err := http.NewRequestWithContext(ctx, "GET", "http://x"+path, nil)
 		if err != nil {
 			t.Fatal(err)
+		}
+		if _, ok := tr.(*http.Transport); ok {
+			r.Header.Set("Authorization", "Bearer root")
 		}
 		resp, err := tr.RoundTrip(r)
 		if err != nil {

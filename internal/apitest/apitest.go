@@ -26,6 +26,7 @@ import (
 type Server struct {
 	*apiserver.Server
 	listener *memnet.Listener
+	loopback *memnet.Loopback
 }
 
 // signingKey is made once: making keys is the slowest part of a start.
@@ -51,11 +52,16 @@ func New(t testing.TB, change ...func(*apiserver.Config)) (s *Server, stop func(
 	if err != nil {
 		t.Fatal(err)
 	}
-	s = &Server{api, memnet.Listen()}
+	s = &Server{api, memnet.Listen(), memnet.NewLoopback()}
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg run.Group
 	wg.Go("API server", func() {
 		if err := run.Catch("API server", func() error { return api.Run(ctx) }); err != nil {
+			t.Error(err)
+		}
+	})
+	wg.Go("API server: serve this process", func() {
+		if err := run.Catch("API server: serve this process", func() error { return api.ServeLoopback(ctx, s.loopback) }); err != nil {
 			t.Error(err)
 		}
 	})
@@ -69,6 +75,7 @@ func New(t testing.TB, change ...func(*apiserver.Config)) (s *Server, stop func(
 		once.Do(func() {
 			cancel()
 			s.listener.Close()
+			s.loopback.Close()
 			wg.Wait()
 			store.Close()
 		})
@@ -78,14 +85,15 @@ func New(t testing.TB, change ...func(*apiserver.Config)) (s *Server, stop func(
 	return s, stop
 }
 
-// Config reaches the server as a user, by default a cluster administrator.
+// Config reaches the server as a user, by default a cluster administrator: clients
+// without a connection, and whoever wants one by Dial.
 func (s *Server) Config(as ...user.Info) *rest.Config {
 	var who user.Info = &user.DefaultInfo{Name: "system:admin", Groups: []string{user.SystemPrivilegedGroup}}
 	if len(as) > 0 {
 		who = as[0]
 	}
 	return &rest.Config{
-		Host: "http://apiserver", QPS: -1,
+		Host: "http://apiserver", QPS: -1, Transport: s.loopback.As(who),
 		Dial: func(ctx context.Context, _, _ string) (net.Conn, error) { return s.listener.DialAs(ctx, who) },
 		ContentConfig: rest.ContentConfig{
 			AcceptContentTypes: "application/vnd.kubernetes.protobuf,application/json",

@@ -1,5 +1,5 @@
-// Package memnet is an in-memory network: a listener whose connections are
-// made by its own Dial. It opens no socket.
+// Package memnet is an in-memory network: a listener whose connections are made by
+// its own Dial, and a loopback for requests that need no connection. It opens no socket.
 package memnet
 
 import (

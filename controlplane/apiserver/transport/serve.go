@@ -1,6 +1,7 @@
-// Package transport serves HTTP/1 and HTTP/2 on connections whose cost is bounded:
-// it batches and coalesces writes, ends connections whose client reads nothing, and
-// drains requests at shutdown. It reads and writes connections, and nothing else.
+// Package transport serves HTTP/1 and HTTP/2 on connections whose cost is bounded, and
+// requests of this process without one: it batches and coalesces writes, ends
+// connections whose client reads nothing, and drains requests at shutdown. It reads
+// and writes connections, and nothing else.
 package transport
 
 import (
@@ -43,13 +44,11 @@ type Server struct {
 // requests are served for as long as the delay says, watches end, and requests
 // under way get a moment.
 func (s *Server) Serve(ctx context.Context, l net.Listener, config *tls.Config) error {
-	ending, end := context.WithCancel(context.WithoutCancel(ctx))
-	defer end()
-	base, cancel := context.WithCancel(context.WithValue(context.WithoutCancel(ctx), shutdownKey{}, ending))
-	defer cancel()
+	life := s.begin(ctx)
+	defer life.end()
 	srv := &http.Server{
 		Handler:           s.Handler,
-		BaseContext:       func(net.Listener) context.Context { return base },
+		BaseContext:       func(net.Listener) context.Context { return life.base },
 		ConnContext:       s.ConnContext,
 		ReadHeaderTimeout: 32 * time.Second,
 		WriteTimeout:      s.RequestTimeout + Grace, // of each answer; long-running requests lift it
@@ -64,24 +63,9 @@ func (s *Server) Serve(ctx context.Context, l net.Listener, config *tls.Config) 
 			return fmt.Errorf("serve HTTP/2: %w", err)
 		}
 	}
-	down := make(chan struct{})
-	stop := context.AfterFunc(ctx, func() {
-		defer close(down)
-		s.Stopping()
-		if s.ShutdownDelay > 0 {
-			<-time.After(s.ShutdownDelay)
-		}
-		end()
-		if s.InFlight != nil {
-			select {
-			case <-s.InFlight.drain():
-			case <-time.After(s.RequestTimeout):
-			}
-		}
-		ctx, done := context.WithTimeout(context.WithoutCancel(ctx), Grace)
-		defer done()
+	stopped := life.onStop(func(ctx context.Context) {
 		if srv.Shutdown(ctx) != nil {
-			cancel()
+			life.cancel()
 			_ = srv.Close()
 		}
 	})
@@ -91,9 +75,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener, config *tls.Config) 
 	} else {
 		err = srv.Serve(l)
 	}
-	if !stop() {
-		<-down
-	}
+	stopped()
 	if ctx.Err() != nil && (errors.Is(err, http.ErrServerClosed) || errors.Is(err, net.ErrClosed)) {
 		return nil
 	}
