@@ -268,8 +268,8 @@ func (r reader) Read(p []byte) (int, error) {
 	a.off += n
 	if a.off == len(a.buf) {
 		a.off, a.flushed, a.buf = 0, 0, a.buf[:0]
-		if cap(a.buf) > chunk/4 {
-			a.buf = nil // an answer that stays keeps no large buffer
+		if cap(a.buf) > 2*worthwhile {
+			a.buf = nil // a watch keeps no large buffer while it waits
 		}
 	}
 	a.moved.Broadcast()
