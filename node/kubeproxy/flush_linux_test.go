@@ -255,22 +255,5 @@ func (l *lines) acknowledge() error {
 
 // serveLines answers each line with the same.
 func serveLines(t testing.TB, addr string) {
-	l, err := net.Listen("tcp", addr)
-	if err != nil {
-		t.Error(err)
-		return
-	}
-	t.Cleanup(func() { l.Close() })
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				_, _ = io.Copy(c, c)
-				c.Close()
-			}()
-		}
-	}()
+	serveEach(t, addr, func(c net.Conn) { _, _ = io.Copy(c, c) })
 }

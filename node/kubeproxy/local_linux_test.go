@@ -84,6 +84,14 @@ func up(t testing.TB, link, addr string) {
 
 // serveClient answers with the client's address.
 func serveClient(t testing.TB, addr string) {
+	serveEach(t, addr, func(c net.Conn) {
+		host, _, _ := net.SplitHostPort(c.RemoteAddr().String())
+		fmt.Fprint(c, addr, " ", host)
+	})
+}
+
+// serveEach has each connection answered, and closes it then.
+func serveEach(t testing.TB, addr string, answer func(net.Conn)) {
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
 		t.Error(err)
@@ -96,9 +104,10 @@ func serveClient(t testing.TB, addr string) {
 			if err != nil {
 				return
 			}
-			host, _, _ := net.SplitHostPort(c.RemoteAddr().String())
-			fmt.Fprint(c, addr, " ", host)
-			c.Close()
+			go func() {
+				answer(c)
+				c.Close()
+			}()
 		}
 	}()
 }

@@ -93,29 +93,15 @@ func (a *attack) flood() {
 	all.Wait()
 }
 
-// wait asks a backend that does not answer.
-func (a *attack) wait() {
+// hold opens connections, sends the same on each, and waits.
+func (a *attack) hold(port int, sent string) {
 	const connections = 100
 	for range connections {
-		conn := a.dial(80)
+		conn := a.dial(port)
 		if conn == nil {
 			return
 		}
-		_, _ = io.WriteString(conn, "GET /hang HTTP/1.1\r\nHost: h\r\n\r\n")
-		a.done.Add(1)
-	}
-	<-a.over.Done()
-}
-
-// handshake begins TLS and says no more.
-func (a *attack) handshake() {
-	const connections = 100
-	for range connections {
-		conn := a.dial(443)
-		if conn == nil {
-			return
-		}
-		_, _ = io.WriteString(conn, "\x16\x03\x01\x02\x00\x01\x00\x01")
+		_, _ = io.WriteString(conn, sent)
 		a.done.Add(1)
 	}
 	<-a.over.Done()
@@ -193,8 +179,8 @@ func (f *fixture) attack() (attacks map[string]*attack) {
 	}
 	begin("slow heads", (*attack).drip)
 	begin("bodies without end", (*attack).flood)
-	begin("backends that hang", (*attack).wait)
-	begin("handshakes without end", (*attack).handshake)
+	begin("backends that hang", func(a *attack) { a.hold(80, "GET /hang HTTP/1.1\r\nHost: h\r\n\r\n") })
+	begin("handshakes without end", func(a *attack) { a.hold(443, "\x16\x03\x01\x02\x00\x01\x00\x01") })
 	begin("bad backends", func(a *attack) { a.ask("/closes", "/garbage") })
 	begin("rapid reset", func(a *attack) {
 		a.frames(true, func(f *framer, id uint32) error {
