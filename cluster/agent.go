@@ -92,6 +92,9 @@ func (a *Agent) Run(ctx context.Context) error {
 			announcer: a.as(member, "knarr-address-announcer", "address-announcer"),
 		},
 	}
+	if err := n.share(ctx); err != nil {
+		return err
+	}
 	var group run.Group
 	for _, c := range n.components() {
 		group.Go(c.name, func() { supervise(ctx, c) })
@@ -102,6 +105,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	group.Go("certificates", func() {
 		supervise(ctx, component{"certificates", func(ctx context.Context) error { return a.renewCertificates(ctx, member) }})
 	})
+	group.Go("watches", func() { <-ctx.Done(); n.watches.Wait() })
 	group.Go("settle", func() { settle(ctx) })
 	group.Go("hold sockets", func() { socks.hold(ctx, listener) })
 	<-ctx.Done()

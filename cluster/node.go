@@ -25,6 +25,7 @@ import (
 	"knarr/addons/dns"
 	"knarr/addons/loadbalancer/announcer"
 	"knarr/addons/localstorage"
+	"knarr/internal/informer"
 	"knarr/internal/programs"
 	"knarr/internal/run"
 	"knarr/internal/version"
@@ -71,12 +72,23 @@ type node struct {
 	sockets   *sockets
 	kubelet   net.Listener
 	began     time.Time
+	watches   *informer.Shared // of kube-proxy, DNS and network policies
 
 	runs       int // of the kubelet
 	once       sync.Once
 	podNetwork chan struct{} // closed once pods can be attached
 	podRanges  []string      // this node's, set before podNetwork is closed
 	health     networkHealth
+}
+
+// share has what several of the node's components read be watched once, until ctx ends.
+func (n *node) share(ctx context.Context) error {
+	client, err := kubernetes.NewForConfig(n.as.proxy)
+	if err != nil {
+		return fmt.Errorf("watches of the node: %w", err)
+	}
+	n.watches = informer.NewShared(ctx, client)
+	return nil
 }
 
 // components are what a node runs.
@@ -320,7 +332,7 @@ func (n *node) proxy(ctx context.Context) error {
 		n.opts.proxy.Everywhere()
 	}
 	cfg, err := n.opts.proxy.Open(kubeproxy.Config{
-		Kube: n.as.proxy, NodeName: n.opts.NodeName, ClusterCIDRs: n.facts.ClusterCIDRs, Table: n.layout.table(),
+		Kube: n.as.proxy, Watches: n.watches, NodeName: n.opts.NodeName, ClusterCIDRs: n.facts.ClusterCIDRs, Table: n.layout.table(),
 	}, n.layout.proxyRecords())
 	if err != nil {
 		return err
@@ -363,7 +375,7 @@ func (n *node) policies(ctx context.Context) error {
 		<-ctx.Done()
 		return nil
 	}
-	c, err := networkpolicy.New(networkpolicy.Config{Kube: n.as.proxy, NodeName: n.opts.NodeName, Table: n.layout.policyTable()})
+	c, err := networkpolicy.New(networkpolicy.Config{Kube: n.as.proxy, Watches: n.watches, NodeName: n.opts.NodeName, Table: n.layout.policyTable()})
 	if err != nil {
 		return err
 	}
@@ -378,7 +390,7 @@ const dnsPort = 10053
 // dns answers on this node's bridge once there is one, or at this node's addresses
 // under another's network.
 func (n *node) dns(ctx context.Context) error {
-	cfg := dns.Config{Kube: n.as.dns, Domain: n.facts.ClusterDomain, Sockets: n.sockets}
+	cfg := dns.Config{Kube: n.as.dns, Watches: n.watches, Domain: n.facts.ClusterDomain, Sockets: n.sockets}
 	at := n.opts.nodeIPs
 	if n.facts.foreignNetwork() {
 		cfg.Clients = n.inside()

@@ -108,7 +108,9 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	l.etcdGroup.Go("etcd", l.must("etcd", func() error { return store.serve(l.etcd) }))
 	s.runAPI(l, certs)
-	s.runClients(l)
+	if err := s.runClients(l); err != nil {
+		l.stopClients(err)
+	}
 	<-l.clients.Done()
 	s.sockets.letGo() // an orderly end closes the ports at once
 	return l.stop()
@@ -159,15 +161,20 @@ func (s *Server) runAPI(l *lifetimes, certs *certificates) {
 }
 
 // runClients runs the components that are clients of the API server.
-func (s *Server) runClients(l *lifetimes) {
+func (s *Server) runClients(l *lifetimes) error {
 	if !s.opts.DisableAgent {
 		s.node = s.newNode()
+		if err := s.node.share(l.clients); err != nil {
+			return err
+		}
+		l.clientGroup.Go("watches", func() { <-l.clients.Done(); s.node.watches.Wait() })
 	}
 	for _, c := range s.components() {
 		l.clientGroup.Go(c.name, func() { supervise(l.clients, c) })
 	}
 	l.clientGroup.Go("settle", func() { settle(l.clients) })
 	l.clientGroup.Go("hold sockets", func() { s.sockets.hold(l.clients, s.listener, s.kubelet) })
+	return nil
 }
 
 // settleTime is when a start is over.

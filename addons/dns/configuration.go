@@ -170,22 +170,22 @@ func (s *Server) watchPods(ctx context.Context) {
 	if s.records.pods.Load() != nil {
 		return
 	}
-	inf := s.factory.Core().V1().Pods().Informer()
-	err := inf.AddIndexers(cache.Indexers{byAddress: func(o any) (addrs []string, _ error) {
+	inf := s.watches.Core().V1().Pods().Informer()
+	err := s.watches.Index(inf, byAddress, func(o any) (addrs []string, _ error) {
 		for _, ip := range o.(*corev1.Pod).Status.PodIPs {
 			addrs = append(addrs, ip.IP)
 		}
 		return addrs, nil
-	}})
+	})
 	if err == nil {
-		_, err = inf.AddEventHandler(s.records.changes.handler())
+		_, err = s.watches.Handle(inf, s.records.changes.handler())
 	}
 	if err != nil {
 		slog.WarnContext(ctx, "watch pods for DNS", "err", err)
 		return
 	}
 	s.records.pods.Store(&podIndex{inf.GetIndexer(), inf.HasSynced})
-	s.factory.StartWithContext(ctx)
+	s.watches.Start(ctx)
 }
 
 func (s *Server) detectLoops() {

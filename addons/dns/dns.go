@@ -19,12 +19,12 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
-	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
 	"knarr/addons/dns/corefile"
+	"knarr/internal/informer"
 	"knarr/internal/run"
 )
 
@@ -32,6 +32,8 @@ import (
 type Config struct {
 	// Kube reaches the API server.
 	Kube *rest.Config
+	// Watches are shared with the node's other components. Default: none are.
+	Watches *informer.Shared
 	// Domain of the cluster. Default cluster.local.
 	Domain string
 	// Listen are the addresses to answer on, UDP and TCP.
@@ -68,7 +70,7 @@ func (plain) Listen(network, address string) (net.Listener, error) {
 type Server struct {
 	cfg     Config
 	client  kubernetes.Interface
-	factory informers.SharedInformerFactory
+	watches *informer.Watches
 	records *records
 	metrics *metrics
 	loops   loops
@@ -104,12 +106,12 @@ func New(c Config) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("dns: %w", err)
 	}
-	f := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(slim))
+	w := informer.NewWatches(c.Watches, client)
 	s := &Server{
-		cfg: c, client: client, factory: f, metrics: newMetrics(), began: make(chan struct{}),
+		cfg: c, client: client, watches: w, metrics: newMetrics(), began: make(chan struct{}),
 		limiter: newFairLimiter(underWay), queries: newFairLimiter(maxQueries), lookups: make(chan struct{}, 2*runtime.GOMAXPROCS(0)),
 	}
-	if s.records, err = newRecords(f); err != nil {
+	if s.records, err = newRecords(w); err != nil {
 		return nil, err
 	}
 	s.records.changes.programmed = s.metrics.observeProgramming
@@ -147,10 +149,10 @@ func (s *Server) Run(ctx context.Context) error {
 	var wg run.Group
 	defer func() { s.plan.Load().close() }() // one that came while Run ended
 	defer wg.Wait()
-	defer s.factory.Shutdown()
-	defer cancel() // before Shutdown, which waits for the informers
+	defer s.watches.Stop()
+	defer cancel() // before Stop, which waits for the informers
 	s.serveHTTP(ctx, &wg)
-	s.factory.StartWithContext(ctx)
+	s.watches.Start(ctx)
 	if !cache.WaitForCacheSync(ctx.Done(), s.records.synced...) {
 		return nil
 	}

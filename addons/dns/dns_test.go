@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/cache"
 
 	"knarr/internal/apitest"
 )
@@ -113,9 +114,9 @@ func BenchmarkAnswer(b *testing.B) {
 		b.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(b.Context())
-	s.factory.StartWithContext(ctx)
-	s.factory.WaitForCacheSync(ctx.Done())
-	defer s.factory.Shutdown()
+	s.watches.Start(ctx)
+	cache.WaitForCacheSync(ctx.Done(), s.records.synced...)
+	defer s.watches.Stop()
 	defer cancel()
 	query, err := asks("kubernetes.default.svc.cluster.local.").Pack()
 	if err != nil {

@@ -7,6 +7,8 @@ import (
 	"github.com/miekg/dns"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"knarr/internal/informer"
 )
 
 // endpoint is one address behind a Service.
@@ -42,7 +44,7 @@ func ready(e *discoveryv1.Endpoint) bool { return e.Conditions.Ready == nil || *
 // their ports that matches, or once without a port when match is nil, until
 // visit says that it has enough.
 func (z zone) endpoints(svc *corev1.Service, match func(*discoveryv1.EndpointPort) bool, visit func(endpoint) bool) {
-	found, err := z.slices.ByIndex(byService, svc.Namespace+"/"+svc.Name)
+	found, err := z.slices.ByIndex(informer.ByService, svc.Namespace+"/"+svc.Name)
 	if err != nil {
 		return
 	}

@@ -8,6 +8,8 @@ import (
 	"github.com/miekg/dns"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 
 	"knarr/internal/run"
 	"knarr/internal/version"
@@ -182,3 +184,14 @@ func (m *metrics) exchanged(server string, rcode int, took time.Duration) {
 }
 
 func (m *metrics) probeFailures(server string) { m.probes.WithLabelValues("forward", server).Inc() }
+
+// observeProgramming notes how long a change of a headless Service's endpoints took
+// to be known here. Upstream, too, tells such slices by their label.
+func (m *metrics) observeProgramming(s *discoveryv1.EndpointSlice) {
+	if _, headless := s.Labels[corev1.IsHeadlessService]; !headless {
+		return
+	}
+	if at, err := time.Parse(time.RFC3339Nano, s.Annotations[corev1.EndpointsLastChangeTriggerTime]); err == nil {
+		m.programming.WithLabelValues("headless_with_selector").Observe(time.Since(at).Seconds())
+	}
+}

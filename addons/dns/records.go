@@ -1,6 +1,7 @@
 package dns
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -11,10 +12,10 @@ import (
 	"github.com/miekg/dns"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	"k8s.io/client-go/informers"
 	"k8s.io/client-go/tools/cache"
 
 	"knarr/addons/dns/corefile"
+	"knarr/internal/informer"
 )
 
 // records are the names of the cluster, read from informers at each query that is
@@ -34,44 +35,35 @@ type podIndex struct {
 	synced cache.InformerSynced
 }
 
-const (
-	byService = "service"
-	byAddress = "address"
-)
+// byAddress are the indexes by what a Service's, an endpoint's or a pod's addresses are.
+const byAddress = "address"
 
-func newRecords(f informers.SharedInformerFactory) (*records, error) {
-	svc := f.Core().V1().Services().Informer()
-	eps := f.Discovery().V1().EndpointSlices().Informer()
-	ns := f.Core().V1().Namespaces().Informer()
+func newRecords(w *informer.Watches) (*records, error) {
+	svc := w.Core().V1().Services().Informer()
+	eps := w.Discovery().V1().EndpointSlices().Informer()
+	ns := w.Core().V1().Namespaces().Informer()
 	r := &records{services: svc.GetIndexer(), slices: eps.GetIndexer(), namespaces: ns.GetIndexer()}
-	if err := svc.AddIndexers(cache.Indexers{byAddress: func(o any) ([]string, error) {
-		return o.(*corev1.Service).Spec.ClusterIPs, nil
-	}}); err != nil {
-		return nil, fmt.Errorf("dns: %w", err)
-	}
-	if err := eps.AddIndexers(cache.Indexers{
-		byService: func(o any) ([]string, error) { return []string{serviceOf(o.(*discoveryv1.EndpointSlice))}, nil },
-		byAddress: func(o any) (addrs []string, _ error) {
+	err := errors.Join(
+		w.IndexByService(eps),
+		w.Index(svc, byAddress, func(o any) ([]string, error) { return o.(*corev1.Service).Spec.ClusterIPs, nil }),
+		w.Index(eps, byAddress, func(o any) (addrs []string, _ error) {
 			for _, e := range o.(*discoveryv1.EndpointSlice).Endpoints {
 				addrs = append(addrs, e.Addresses...)
 			}
 			return addrs, nil
-		},
-	}); err != nil {
+		}),
+	)
+	if err != nil {
 		return nil, fmt.Errorf("dns: %w", err)
 	}
-	for _, informer := range []cache.SharedIndexInformer{svc, eps, ns} {
-		registered, err := informer.AddEventHandler(r.changes.handler())
+	for _, inf := range []cache.SharedIndexInformer{svc, eps, ns} {
+		synced, err := w.Handle(inf, r.changes.handler())
 		if err != nil {
 			return nil, fmt.Errorf("dns: %w", err)
 		}
-		r.synced = append(r.synced, registered.HasSynced)
+		r.synced = append(r.synced, synced)
 	}
 	return r, nil
-}
-
-func serviceOf(s *discoveryv1.EndpointSlice) string {
-	return s.Namespace + "/" + s.Labels[discoveryv1.LabelServiceName]
 }
 
 // result is what is known of a name.

@@ -101,7 +101,7 @@ func (p *Proxy) planNode() Rules {
 // delivered is when what is there at first has reached the queue.
 func (p *Proxy) followNode() (delivered []cache.InformerSynced, err error) {
 	changed := func(any) { p.queue.add(nodeKey) }
-	ranges, err := p.cidrs.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: changed, DeleteFunc: changed, UpdateFunc: func(_, o any) { changed(o) }})
+	ranges, err := p.watches.Handle(p.cidrs, cache.ResourceEventHandlerFuncs{AddFunc: changed, DeleteFunc: changed, UpdateFunc: func(_, o any) { changed(o) }})
 	if err != nil {
 		return nil, err
 	}
@@ -123,5 +123,5 @@ func (p *Proxy) followNode() (delivered []cache.InformerSynced, err error) {
 	if err != nil {
 		return nil, err
 	}
-	return []cache.InformerSynced{ranges.HasSynced, nodes.HasSynced}, nil
+	return []cache.InformerSynced{ranges, nodes.HasSynced}, nil
 }

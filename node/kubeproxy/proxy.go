@@ -30,6 +30,8 @@ import (
 type Config struct {
 	// Kube reaches the API server as system:kube-proxy.
 	Kube *rest.Config
+	// Watches are shared with the node's other components. Default: none are.
+	Watches *informer.Shared
 	// NodeName is this node's.
 	NodeName string
 	// ClusterCIDRs are the pods' ranges; connections from elsewhere are
@@ -76,7 +78,7 @@ type Proxy struct {
 	slices   cache.SharedIndexInformer
 	nodes    cache.SharedIndexInformer // this one alone
 	cidrs    cache.SharedIndexInformer
-	factory  informers.SharedInformerFactory
+	watches  *informer.Watches
 	own      informers.SharedInformerFactory // of this node's object
 	queue    *pending
 	metrics  *metrics
@@ -98,8 +100,6 @@ func (p *Proxy) setErr(err error) {
 	p.err = err
 }
 
-const byService = "service"
-
 // New puts a proxy together; it starts nothing.
 func New(c Config) (*Proxy, error) {
 	if c.Table == "" {
@@ -112,30 +112,25 @@ func New(c Config) (*Proxy, error) {
 	if err != nil {
 		return nil, fmt.Errorf("kube-proxy: %w", err)
 	}
-	f := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(trim))
+	w := informer.NewWatches(c.Watches, client)
 	own := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(informer.TrimMetadata), informers.WithTweakListOptions(func(o *metav1.ListOptions) {
 		o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, c.NodeName).String()
 	}))
 	p := &Proxy{
-		cfg: c, client: client, factory: f, own: own, queue: newPending(), metrics: newMetrics(),
-		services: f.Core().V1().Services().Informer(), slices: f.Discovery().V1().EndpointSlices().Informer(),
-		nodes: own.Core().V1().Nodes().Informer(), cidrs: f.Networking().V1().ServiceCIDRs().Informer(),
+		cfg: c, client: client, watches: w, own: own, queue: newPending(), metrics: newMetrics(),
+		services: w.Core().V1().Services().Informer(), slices: w.Discovery().V1().EndpointSlices().Informer(),
+		nodes: own.Core().V1().Nodes().Informer(), cidrs: w.Networking().V1().ServiceCIDRs().Informer(),
 	}
 	if m, ok := c.Dataplane.(measured); ok {
 		p.metrics.registry.MustRegister(m.Collectors()...)
 	}
-	return p, p.slices.AddIndexers(cache.Indexers{byService: func(o any) ([]string, error) {
-		if key, ok := serviceOf(o.(*discoveryv1.EndpointSlice)); ok {
-			return []string{key.String()}, nil
-		}
-		return nil, nil
-	}})
+	return p, w.IndexByService(p.slices)
 }
 
 // serviceOf is the Service whose endpoints a slice has; none if they are not for this proxy.
 func serviceOf(s *discoveryv1.EndpointSlice) (cache.ObjectName, bool) {
-	name := s.Labels[discoveryv1.LabelServiceName]
-	return cache.NewObjectName(s.Namespace, name), name != "" && !notForThisProxy(s.Labels)
+	name := informer.ServiceOf(s)
+	return name, name.Name != "" && !notForThisProxy(s.Labels)
 }
 
 // Run follows Services until ctx ends. Rules stay when it ends, so that a
@@ -151,6 +146,10 @@ func (p *Proxy) Run(ctx context.Context) error {
 		dp = k
 	}
 	defer dp.Close()
+	ctx, cancel := context.WithCancel(ctx)
+	defer p.own.Shutdown()
+	defer p.watches.Stop()
+	defer cancel() // before these, which wait for the informers
 	pend := func(o any) {
 		switch o := o.(type) {
 		case *corev1.Service:
@@ -179,7 +178,7 @@ func (p *Proxy) Run(ctx context.Context) error {
 	}
 	handler := cache.ResourceEventHandlerDetailedFuncs{AddFunc: add, DeleteFunc: func(o any) { add(informer.Object(o), false) }, UpdateFunc: update}
 	for _, inf := range []cache.SharedIndexInformer{p.services, p.slices} {
-		if _, err := inf.AddEventHandler(handler); err != nil {
+		if _, err := p.watches.Handle(inf, handler); err != nil {
 			return fmt.Errorf("kube-proxy: %w", err)
 		}
 	}
@@ -187,12 +186,8 @@ func (p *Proxy) Run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("kube-proxy: %w", err)
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	p.factory.StartWithContext(ctx)
+	p.watches.Start(ctx)
 	p.own.StartWithContext(ctx)
-	defer p.own.Shutdown()
-	defer p.factory.Shutdown()
-	defer cancel() // before Shutdown, which waits for the informers
 	if !cache.WaitForCacheSync(ctx.Done(), p.services.HasSynced, p.slices.HasSynced) {
 		return nil
 	}
@@ -264,18 +259,3 @@ const lookAtRules, lookAgain = 20 * time.Second, time.Second
 
 // The times between two tries to write the whole table.
 const minWait, maxWait = 100 * time.Millisecond, 30 * time.Second
-
-// trim is informer.TrimMetadata, but for the time from which changes of endpoints
-// are measured.
-func trim(o any) (any, error) {
-	s, ok := o.(*discoveryv1.EndpointSlice)
-	if !ok {
-		return informer.TrimMetadata(o)
-	}
-	at, timed := s.Annotations[corev1.EndpointsLastChangeTriggerTime]
-	_, err := informer.TrimMetadata(o)
-	if timed {
-		s.Annotations = map[string]string{corev1.EndpointsLastChangeTriggerTime: at}
-	}
-	return s, err
-}

@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
 
+	"knarr/internal/informer"
 	"knarr/internal/run"
 )
 
@@ -203,15 +204,19 @@ func (p *Proxy) plan(name cache.ObjectName) (*corev1.Service, Rules, error) {
 	if svc == nil {
 		return nil, Rules{}, nil
 	}
-	found, err := p.slices.GetIndexer().ByIndex(byService, name.String())
+	found, err := p.slices.GetIndexer().ByIndex(informer.ByService, name.String())
 	if err != nil {
 		return svc, Rules{}, fmt.Errorf("find the endpoints: %w", err)
 	}
-	eps := make([]*discoveryv1.EndpointSlice, len(found))
+	eps := make([]*discoveryv1.EndpointSlice, 0, len(found))
 	pairs := len(svc.Spec.LoadBalancerSourceRanges) + len(svc.Spec.Ports)*(len(svc.Spec.ClusterIPs)+len(svc.Spec.ExternalIPs)+len(svc.Status.LoadBalancer.Ingress))
-	for i, s := range found {
-		eps[i] = s.(*discoveryv1.EndpointSlice)
-		pairs += len(eps[i].Endpoints) * min(len(eps[i].Ports), len(svc.Spec.Ports))
+	for _, o := range found {
+		s := o.(*discoveryv1.EndpointSlice)
+		if notForThisProxy(s.Labels) {
+			continue
+		}
+		eps = append(eps, s)
+		pairs += len(s.Endpoints) * min(len(s.Ports), len(svc.Spec.Ports))
 	}
 	if pairs > maxPairs {
 		return svc, Rules{}, fmt.Errorf("its ports times its addresses and endpoints are %d, more than %d", pairs, maxPairs)

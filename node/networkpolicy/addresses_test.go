@@ -7,6 +7,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
+
+	"knarr/internal/informer"
 )
 
 // empty is a world without pods.
@@ -49,7 +51,7 @@ func TestWhichPods(t *testing.T) {
 			w.policy("x", "deny", ingress(selects("pod", "a")))
 			p := makePod("x", "a", "10.42.0.10", "fd42::10")
 			c.change(p)
-			p = slimPod(p)
+			p = informer.SlimPod(p)
 			w.setPod(p)
 			if got := w.isolated(); len(got) != c.want {
 				t.Errorf("%v are isolated, want %d", got, c.want)
@@ -159,7 +161,7 @@ func mirror(name, uid string, owners ...metav1.OwnerReference) *corev1.Pod {
 	p := makePod("x", name)
 	p.CreationTimestamp, p.OwnerReferences = metav1.Unix(1000, 0), owners
 	p.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: uid}
-	return slimPod(p)
+	return informer.SlimPod(p)
 }
 
 func ownedBy(kind, name string, controller bool) metav1.OwnerReference {

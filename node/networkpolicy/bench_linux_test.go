@@ -9,6 +9,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/client-go/tools/cache"
+
+	"knarr/internal/informer"
 )
 
 // crowded is a cluster of 10,000 pods in 100 namespaces, 200 of them on this
@@ -38,7 +40,7 @@ func crowdedPod(n, i int, app string) *corev1.Pod {
 	if i >= 2 {
 		p.Spec.NodeName = "n2"
 	}
-	return slimPod(p)
+	return informer.SlimPod(p)
 }
 
 // BenchmarkPodChange is the index's part: a pod gets other labels.

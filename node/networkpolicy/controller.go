@@ -14,7 +14,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
@@ -31,6 +30,8 @@ type Config struct {
 	// Kube reaches the API server as a user who may watch policies, pods and
 	// namespaces, and write events.
 	Kube *rest.Config
+	// Watches are shared with the node's other components. Default: none are.
+	Watches *informer.Shared
 	// NodeName is this node's.
 	NodeName string
 	// Table is the nftables table. Default "knarr-policy".
@@ -60,9 +61,9 @@ type Dataplane interface {
 type Controller struct {
 	cfg    Config
 	client kubernetes.Interface
-	// Pods and namespaces are watched once there is a policy: most clusters have
-	// none, and theirs are the largest caches of a node.
-	first, rest                informers.SharedInformerFactory
+	// Pods and namespaces are watched once there is a policy, and nil before: most
+	// clusters have none, and theirs are the largest caches of a node.
+	watches                    *informer.Watches
 	policies, pods, namespaces cache.SharedIndexInformer
 
 	mu  sync.Mutex
@@ -94,13 +95,10 @@ func New(cfg Config) (*Controller, error) {
 	if err != nil {
 		return nil, fmt.Errorf("network policy: %w", err)
 	}
-	first := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(informer.TrimMetadata))
-	rest := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(slim))
+	w := informer.NewWatches(cfg.Watches, client)
 	return &Controller{
-		cfg: cfg, client: client, first: first, rest: rest,
-		policies:   first.Networking().V1().NetworkPolicies().Informer(),
-		pods:       rest.Core().V1().Pods().Informer(),
-		namespaces: rest.Core().V1().Namespaces().Informer(),
+		cfg: cfg, client: client, watches: w,
+		policies: w.Networking().V1().NetworkPolicies().Informer(),
 	}, nil
 }
 
@@ -116,7 +114,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	}
 	defer dp.Close()
 	pending := newPending()
-	if err := c.handlers(pending); err != nil {
+	if err := c.note(pending, c.policies); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithCancel(ctx)
@@ -124,11 +122,10 @@ func (c *Controller) Run(ctx context.Context) error {
 	defer broadcaster.Shutdown()
 	var group run.Group
 	defer group.Wait()
-	defer c.rest.Shutdown()
-	defer c.first.Shutdown()
-	defer cancel() // before Shutdown, which waits for the informers
+	defer c.watches.Stop()
+	defer cancel() // before Stop, which waits for the informers
 	group.Loop(ctx, "network policy: watch the rules", func(ctx context.Context) { c.watch(ctx, dp, pending) })
-	c.first.StartWithContext(ctx)
+	c.watches.Start(ctx)
 	if !cache.WaitForCacheSync(ctx.Done(), c.policies.HasSynced) {
 		return nil
 	}
@@ -147,7 +144,10 @@ func (c *Controller) follow(ctx context.Context, y *syncer) error {
 	all, watching := true, false
 	for wait := minWait; ; {
 		if !watching && len(c.policies.GetStore().ListKeys()) > 0 {
-			c.rest.StartWithContext(ctx)
+			if err := c.watchPods(y.pending); err != nil {
+				return err
+			}
+			c.watches.Start(ctx)
 			if !cache.WaitForCacheSync(ctx.Done(), c.pods.HasSynced, c.namespaces.HasSynced) {
 				return nil
 			}
@@ -184,8 +184,14 @@ func (c *Controller) follow(ctx context.Context, y *syncer) error {
 // The times between two tries to write everything.
 const minWait, maxWait = 10 * time.Millisecond, 30 * time.Second
 
-// handlers note what changes.
-func (c *Controller) handlers(p *pending) error {
+// watchPods asks for pods and namespaces.
+func (c *Controller) watchPods(p *pending) error {
+	c.pods, c.namespaces = c.watches.Core().V1().Pods().Informer(), c.watches.Core().V1().Namespaces().Informer()
+	return c.note(p, c.pods, c.namespaces)
+}
+
+// note has what changes in the informers become pending.
+func (c *Controller) note(p *pending, infs ...cache.SharedIndexInformer) error {
 	add := func(event any) {
 		switch o := informer.Object(event).(type) {
 		case *corev1.Pod:
@@ -197,8 +203,8 @@ func (c *Controller) handlers(p *pending) error {
 		}
 	}
 	handler := cache.ResourceEventHandlerFuncs{AddFunc: add, DeleteFunc: add, UpdateFunc: func(_, now any) { add(now) }}
-	for _, inf := range []cache.SharedIndexInformer{c.policies, c.pods, c.namespaces} {
-		if _, err := inf.AddEventHandler(handler); err != nil {
+	for _, inf := range infs {
+		if _, err := c.watches.Handle(inf, handler); err != nil {
 			return fmt.Errorf("network policy: %w", err)
 		}
 	}

@@ -83,14 +83,16 @@ func (y *syncer) sync(ctx context.Context, all, pods bool) error {
 // everything has all objects looked at, also those that are gone.
 func (y *syncer) everything(w *work) {
 	c := y.controller
-	for _, o := range c.namespaces.GetStore().List() {
-		w.namespaces[o.(*corev1.Namespace).Name] = true
+	if c.pods != nil {
+		for _, o := range c.namespaces.GetStore().List() {
+			w.namespaces[o.(*corev1.Namespace).Name] = true
+		}
+		for _, o := range c.pods.GetStore().List() {
+			w.pods[cache.MetaObjectToName(o.(*corev1.Pod))] = true
+		}
 	}
 	for _, o := range c.policies.GetStore().List() {
 		w.policies[cache.MetaObjectToName(o.(*networkingv1.NetworkPolicy))] = true
-	}
-	for _, o := range c.pods.GetStore().List() {
-		w.pods[cache.MetaObjectToName(o.(*corev1.Pod))] = true
 	}
 	for name := range y.index.namespaces {
 		w.namespaces[name] = true
