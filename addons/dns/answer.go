@@ -34,9 +34,12 @@ func (s *Server) resolve(p *plan, key question, client netip.Addr, depth int) *s
 	if len(srv.Rewrites) > 0 {
 		asked, reverts = rewrite(srv.Rewrites, key, name)
 	}
-	a := s.ask(p, srv, asked, client, depth)
+	a := s.complete(p, srv, asked, client, depth)
 	if len(reverts) > 0 {
 		a = s.revert(a, srv, key, reverts)
+	}
+	if a.absent() && a.source == fromKubernetes && mayComplete(srv, asked) {
+		return a
 	}
 	if a.changes != nil || a.source == fromForward && now.Before(a.until) {
 		part.remember(key, a)
@@ -121,8 +124,8 @@ func (s *Server) follow(p *plan, name string, key question, client netip.Addr, d
 	if !ok {
 		return nil
 	}
-	m := new(dns.Msg)
-	if a := s.resolve(p, next, client, depth); m.Unpack(a.wire) != nil {
+	m, err := s.resolve(p, next, client, depth).unpacked(time.Now())
+	if err != nil {
 		return nil
 	}
 	return m.Answer

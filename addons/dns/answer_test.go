@@ -60,6 +60,11 @@ func withCluster(t testing.TB, s *Server) *Server {
 // answerTo is the code and the records' values, in order of their text.
 func answerTo(t testing.TB, s *Server, name string, qtype uint16) string {
 	t.Helper()
+	return answerFor(t, s, aPod, name, qtype)
+}
+
+func answerFor(t testing.TB, s *Server, client netip.Addr, name string, qtype uint16) string {
+	t.Helper()
 	q := new(dns.Msg).SetQuestion(name, qtype)
 	data, err := q.Pack()
 	if err != nil {
@@ -67,10 +72,10 @@ func answerTo(t testing.TB, s *Server, name string, qtype uint16) string {
 	}
 	var texts []string
 	for try := range 2 { // as it is made, and from memory
-		out, done := s.atOnce(data, nil, nil, aPod)
+		out, done := s.atOnce(data, nil, nil, client)
 		if !done {
-			s.queries.release(aPod)
-			out = s.later(data, aPod, false)
+			s.queries.release(client)
+			out = s.later(data, client, false)
 		}
 		m := new(dns.Msg)
 		if err := m.Unpack(out); err != nil || m.Id != q.Id || m.Question[0] != q.Question[0] {

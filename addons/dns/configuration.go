@@ -46,6 +46,7 @@ func (s *Server) configure(ctx context.Context, wg *run.Group) {
 	c.mu.Lock()
 	c.ctx, c.wg = ctx, wg
 	c.resolv = resolvServers(s.cfg.ResolvConf, s.cfg.Listen)
+	s.search.Store(searchList(s.cfg.ResolvConf))
 	if len(c.resolv) == 0 {
 		slog.WarnContext(ctx, "DNS: the node's resolver configuration names no server to ask; names outside the cluster are not answered unless a Corefile forwards them", "file", s.cfg.ResolvConf)
 	}
@@ -199,6 +200,7 @@ func (s *Server) detectLoops() {
 func (s *Server) followResolver(ctx context.Context) {
 	changed := func() time.Duration {
 		now := resolvServers(s.cfg.ResolvConf, s.cfg.Listen)
+		s.search.Store(searchList(s.cfg.ResolvConf))
 		s.conf.mu.Lock()
 		same := equal(now, s.conf.resolv)
 		s.conf.resolv = now

@@ -67,11 +67,11 @@ func TestConfigMaps(t *testing.T) {
 	}
 	until("SERVFAIL nothing")
 	custom := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "coredns-custom"}, Data: map[string]string{
-		"corp.server": "corp.example {\n autopath @kubernetes\n forward . " + addressOf(corp) + "\n}\n"}}
+		"corp.server": "corp.example {\n template ANY A\n forward . " + addressOf(corp) + "\n}\n"}}
 	if custom, err = maps.Create(ctx, custom, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	event("InvalidDirective", "/etc/coredns/custom/corp.server:2: autopath", "coredns-custom")
+	event("InvalidDirective", "/etc/coredns/custom/corp.server:2: template", "coredns-custom")
 	until("NOERROR 192.0.2.1")
 	custom.Data["corp.server"] = "corp.example {"
 	if _, err = maps.Update(ctx, custom, metav1.UpdateOptions{}); err != nil {

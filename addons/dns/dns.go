@@ -80,8 +80,9 @@ type Server struct {
 	lookups chan struct{} // holds those under way in the records
 	began   chan struct{}
 
-	plan atomic.Pointer[plan]
-	conf configuration
+	plan   atomic.Pointer[plan]
+	conf   configuration
+	search atomic.Pointer[[]string] // of the node's resolver configuration
 }
 
 // New puts a server together; it starts nothing.
@@ -111,6 +112,7 @@ func New(c Config) (*Server, error) {
 		cfg: c, client: client, watches: w, metrics: newMetrics(), began: make(chan struct{}),
 		limiter: newFairLimiter(underWay), queries: newFairLimiter(maxQueries), lookups: make(chan struct{}, 2*runtime.GOMAXPROCS(0)),
 	}
+	s.search.Store(&[]string{})
 	if s.records, err = newRecords(w); err != nil {
 		return nil, err
 	}

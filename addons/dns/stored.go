@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -117,6 +118,21 @@ func (s *stored) valid(now time.Time) bool {
 		return s.changes.Load() == s.change
 	}
 	return now.Before(s.until)
+}
+
+// absent says that there is no such name.
+func (s *stored) absent() bool {
+	return len(s.wire) >= headerSize && s.wire[3]&0xf == dns.RcodeNameError
+}
+
+// unpacked is the answer with what is left of its records' time.
+func (s *stored) unpacked(now time.Time) (*dns.Msg, error) {
+	wire := slices.Clone(s.wire)
+	if !s.until.IsZero() && !s.keepTTL {
+		s.age(wire, now)
+	}
+	m := new(dns.Msg)
+	return m, m.Unpack(wire)
 }
 
 // appendTo appends the answer to a query; it allocates nothing if there is room.

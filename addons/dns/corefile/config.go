@@ -23,6 +23,7 @@ type Server struct {
 	Hosts       *Hosts
 	Kubernetes  *Kubernetes
 	Forwards    []Forward
+	AutoPath    []string // zones in which pods' search lists are completed
 
 	// Directives are the names of all, in their order.
 	Directives []string

@@ -39,6 +39,7 @@ var directives = map[string]func(*reader, *Server, directive){
 	"hosts":       (*reader).hosts,
 	"kubernetes":  (*reader).kubernetes,
 	"forward":     (*reader).forward,
+	"autopath":    (*reader).autopath,
 }
 
 func accepted(*reader, *Server, directive) {}
@@ -62,6 +63,22 @@ func (r *reader) server(s *Server, all []directive) {
 		}
 		s.Directives = append(s.Directives, d.words[0])
 		read(r, s, d)
+	}
+	if i := slices.IndexFunc(all, func(d directive) bool { return d.words[0] == "autopath" }); s.AutoPath != nil && (s.Kubernetes == nil || s.Kubernetes.Pods != "verified") {
+		r.problem(all[i], "the directive kubernetes with the option \"pods verified\" is wanted in the same server block; without it no name is completed")
+		s.AutoPath = nil
+	}
+}
+
+// autopath reads in which zones the names of pods' search lists are completed.
+func (r *reader) autopath(s *Server, d directive) {
+	last := len(d.words) - 1
+	if d.words[last] != "@kubernetes" {
+		r.problem(d, "@kubernetes is wanted at its end; search lists of files are not completed")
+		return
+	}
+	if s.AutoPath = s.Zones; last > 1 {
+		s.AutoPath = r.zones(d, d.words[1:last])
 	}
 }
 
