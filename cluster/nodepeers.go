@@ -87,24 +87,38 @@ func (n *node) shareImages(cfg *kubelet.Config, rt *containerruntime.Runtime, co
 
 // addresses are those of the nodes to ask for an image.
 func (p *peerImages) addresses(ctx context.Context, image string) ([]string, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if time.Since(p.at) > peersAge {
-		all, err := p.client.CoreV1().Nodes().List(ctx, metav1.ListOptions{Limit: knownPeers})
-		if err != nil {
-			return nil, err
-		}
-		p.nodes, p.at = all.Items, time.Now()
-	}
 	ref, err := reference.ParseDockerRef(image) // as nodes show their images
 	if err != nil {
 		return nil, err
 	}
-	addresses := peersFor(p.nodes, p.self, ref.String())
+	nodes, err := p.list(ctx)
+	if err != nil {
+		return nil, err
+	}
+	addresses := peersFor(nodes, p.self, ref.String())
 	if len(addresses) == 0 {
 		return nil, errNoPeers
 	}
 	return addresses, nil
+}
+
+// list is the nodes as they were peersAge ago at most. It is read without the lock: an API
+// server that does not answer holds up no pull but the one that waits for it.
+func (p *peerImages) list(ctx context.Context) ([]corev1.Node, error) {
+	p.mu.Lock()
+	nodes, at := p.nodes, p.at
+	p.mu.Unlock()
+	if time.Since(at) <= peersAge {
+		return nodes, nil
+	}
+	all, err := p.client.CoreV1().Nodes().List(ctx, metav1.ListOptions{Limit: knownPeers})
+	if err != nil {
+		return nil, err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.nodes, p.at = all.Items, time.Now()
+	return p.nodes, nil
 }
 
 // peersFor are the addresses of other nodes' kubelets, those first that say they have an
