@@ -72,8 +72,16 @@ func (s *sockets) hold(ctx context.Context, listeners ...net.Listener) {
 			continue
 		}
 		if err := s.holder.Keep(l); err != nil {
-			slog.WarnContext(ctx, "socket is not held over a restart", "address", l.Addr(), "err", err)
+			notHeld(l.Addr(), err)
 		}
+	}
+}
+
+// notHeld says why a socket is not held. One that this process has closed meanwhile, as at
+// its end, was not to be.
+func notHeld(address any, err error) {
+	if !errors.Is(err, net.ErrClosed) {
+		slog.Warn("socket is not held over a restart", "address", address, "err", err)
 	}
 }
 
@@ -107,7 +115,7 @@ func (s *sockets) ListenPacket(network, address string) (net.PacketConn, error) 
 	p, err := s.holder.ListenPacket(network, address)
 	if err == nil {
 		if err := s.holder.Keep(p); err != nil {
-			slog.Warn("socket is not held over a restart", "address", address, "err", err)
+			notHeld(address, err)
 		}
 	}
 	return p, err
@@ -119,7 +127,7 @@ func (s *sockets) Listen(network, address string) (net.Listener, error) {
 	l, err := s.holder.Listen(network, address)
 	if err == nil {
 		if err := s.holder.Keep(l); err != nil {
-			slog.Warn("socket is not held over a restart", "address", address, "err", err)
+			notHeld(address, err)
 		}
 	}
 	return l, err
