@@ -13,6 +13,7 @@ import (
 	"crypto/sha256"
 	"embed"
 	"encoding/hex"
+	"errors"
 	"flag"
 	"fmt"
 	"io/fs"
@@ -65,15 +66,16 @@ func run(cache, set string) (string, error) {
 	if _, err := os.Stat(path); err == nil {
 		return path, nil
 	}
-	work, err := os.MkdirTemp("", "knarr-images-")
+	if err := os.MkdirAll(cache, 0o755); err != nil {
+		return "", err
+	}
+	work, err := os.MkdirTemp(cache, "knarr-images-")
 	if err != nil {
 		return "", err
 	}
 	defer os.RemoveAll(work)
-	if err := os.MkdirAll(cache, 0o755); err != nil {
-		return "", err
-	}
-	if err := assemble(&sources{cache: cache, lists: map[release]bool{}}, want, work, path+".new"); err != nil {
+	made := filepath.Join(work, "images.tar") // several runs may make it at a time
+	if err := assemble(&sources{cache: cache, lists: map[release]bool{}}, want, work, made); err != nil {
 		return "", err
 	}
 	// Older recipes' archives are of no more use.
@@ -82,11 +84,11 @@ func run(cache, set string) (string, error) {
 		return "", err
 	}
 	for _, f := range old {
-		if err := os.Remove(f); err != nil {
+		if err := os.Remove(f); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return "", err
 		}
 	}
-	return path, os.Rename(path+".new", path)
+	return path, os.Rename(made, path)
 }
 
 // present are the images that can be made, and the programs of storage drivers,
