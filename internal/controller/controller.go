@@ -7,8 +7,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -73,6 +73,7 @@ func (c *Controller[K]) Run(ctx context.Context) error {
 	defer queue.ShutDown()
 	defer cancel(nil)
 
+	w := &workers[K]{c: c, queue: queue, failures: Failures[K]{Name: c.Name}}
 	var fed sync.WaitGroup
 	for _, feed := range c.Feeds {
 		fed.Add(1)
@@ -94,18 +95,42 @@ func (c *Controller[K]) Run(ctx context.Context) error {
 		synced = append(synced, reg.HasSyncedChecker())
 	}
 	if !cache.WaitFor(ctx, "", synced...) {
-		return failure(ctx)
+		return cause(ctx)
 	}
 	fed.Wait()
-	for range max(c.Workers, 1) {
-		wg.Go(c.Name, func() {
-			for key, quit := queue.Get(); !quit; key, quit = queue.Get() {
-				c.one(ctx, queue, key)
-			}
-		})
-	}
+	w.begin(ctx, &wg)
 	<-ctx.Done()
-	return failure(ctx)
+	return cause(ctx)
+}
+
+// workers reconcile what the queue has: one at first, and another each time that none is
+// left to wait for the next key, so that a controller with little to do is one goroutine.
+type workers[K comparable] struct {
+	c        *Controller[K]
+	queue    workqueue.TypedRateLimitingInterface[K]
+	failures Failures[K]
+	began    atomic.Int32
+	waiting  atomic.Int32
+}
+
+func (w *workers[K]) begin(ctx context.Context, wg *run.Group) {
+	if w.began.Add(1) > int32(max(w.c.Workers, 1)) {
+		w.began.Add(-1)
+		return
+	}
+	w.waiting.Add(1)
+	wg.Go(w.c.Name, func() {
+		for {
+			key, quit := w.queue.Get()
+			if left := w.waiting.Add(-1); quit {
+				return
+			} else if left == 0 {
+				w.begin(ctx, wg)
+			}
+			w.one(ctx, key)
+			w.waiting.Add(1)
+		}
+	})
 }
 
 // limiter is what delays the next try of a key that failed.
@@ -116,8 +141,8 @@ func (c *Controller[K]) limiter() workqueue.TypedRateLimiter[K] {
 	return workqueue.NewTypedItemExponentialFailureRateLimiter[K](c.RetryDelay[0], c.RetryDelay[1])
 }
 
-// failure is why ctx ended, nil if it was asked to.
-func failure(ctx context.Context) error {
+// cause is why ctx ended, nil if it was asked to.
+func cause(ctx context.Context) error {
 	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}
@@ -127,13 +152,17 @@ func failure(ctx context.Context) error {
 // An error may set its own delay, within these.
 const minRetryAfter, maxRetryAfter = time.Second, 10 * time.Minute
 
-func (c *Controller[K]) one(ctx context.Context, queue workqueue.TypedRateLimitingInterface[K], key K) {
+func (w *workers[K]) one(ctx context.Context, key K) {
+	queue := w.queue
 	defer queue.Done(key)
-	again, err := c.guarded(ctx, key)
+	again, err := w.c.guarded(ctx, key)
+	if err == nil {
+		w.failures.Forget(key)
+	}
 	switch {
 	case err != nil && ctx.Err() == nil:
 		if !apierrors.IsConflict(err) { // the next try sees the newer object
-			slog.WarnContext(ctx, "reconcile", "controller", c.Name, "key", key, "err", err)
+			w.failures.Log(ctx, key, err)
 		}
 		if fixed, ok := errors.AsType[interface {
 			error

@@ -6,7 +6,6 @@ package disruption
 
 import (
 	"context"
-	"log/slog"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -42,6 +41,7 @@ type reconciler struct {
 	scales        *scales
 	client        kubernetes.Interface
 	events        record.EventRecorder
+	failures      controller.Failures[cache.ObjectName]
 }
 
 // New returns the controller.
@@ -50,7 +50,7 @@ func New(f informers.SharedInformerFactory, client kubernetes.Interface, events 
 	sets, rcs := f.Apps().V1().ReplicaSets().Informer(), f.Core().V1().ReplicationControllers().Informer()
 	deployments, stateful := f.Apps().V1().Deployments().Informer(), f.Apps().V1().StatefulSets().Informer()
 	r := &reconciler{
-		budgets: budgets.GetIndexer(), pods: pods.GetIndexer(), client: client, events: events,
+		budgets: budgets.GetIndexer(), pods: pods.GetIndexer(), client: client, events: events, failures: controller.Failures[cache.ObjectName]{Name: Name},
 		scales: &scales{client: client, sets: sets.GetIndexer(), rcs: rcs.GetIndexer(),
 			deployments: deployments.GetIndexer(), stateful: stateful.GetIndexer()},
 	}
@@ -102,16 +102,20 @@ func (r *reconciler) reconcile(ctx context.Context, k key) (time.Duration, error
 	}
 	obj, ok, err := r.budgets.GetByKey(k.String())
 	if err != nil || !ok {
+		r.failures.Forget(k.ObjectName)
 		return 0, err
 	}
 	budget := obj.(*policyv1.PodDisruptionBudget)
 	next, again, err := r.sync(ctx, budget)
+	if err == nil {
+		r.failures.Forget(k.ObjectName)
+	}
 	switch {
 	case apierrors.IsConflict(err):
 		return 0, err
 	case err != nil:
 		// What cannot be known must not be disrupted.
-		slog.WarnContext(ctx, "reconcile", "controller", Name, "key", k.ObjectName, "err", err)
+		r.failures.Log(ctx, k.ObjectName, err)
 		next = failed(budget, err)
 	case next == nil:
 		return again, nil

@@ -8,7 +8,6 @@ package horizontalpodautoscaler
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"sync"
 	"time"
 
@@ -91,6 +90,7 @@ type reconciler struct {
 	targets           *targets
 	metrics           *metricsAPI
 	selectors         *selectors
+	failures          controller.Failures[cache.ObjectName]
 
 	mu        sync.Mutex
 	histories map[cache.ObjectName]*history
@@ -117,6 +117,7 @@ func New(f informers.SharedInformerFactory, kube *rest.Config, events record.Eve
 	r := &reconciler{
 		Config: cfg, autoscalers: autoscalers.GetIndexer(), pods: pods.GetIndexer(), client: client, events: events,
 		targets: t, metrics: metrics, selectors: newSelectors(), histories: map[cache.ObjectName]*history{},
+		failures: controller.Failures[cache.ObjectName]{Name: Name},
 	}
 	return &controller.Controller[cache.ObjectName]{
 		Name: Name, Workers: cfg.Workers,
@@ -133,6 +134,7 @@ func (r *reconciler) reconcile(ctx context.Context, name cache.ObjectName) (time
 		return 0, err
 	}
 	if !ok {
+		r.failures.Forget(name)
 		r.forget(name)
 		return 0, nil
 	}
@@ -142,8 +144,10 @@ func (r *reconciler) reconcile(ctx context.Context, name cache.ObjectName) (time
 		return wait, nil
 	}
 	defer func() { h.due = time.Now().Add(r.SyncPeriod) }()
-	if err := r.sync(ctx, hpa, h); err != nil && ctx.Err() == nil {
-		slog.WarnContext(ctx, "reconcile", "controller", Name, "key", name, "err", err)
+	if err := r.sync(ctx, hpa, h); err == nil {
+		r.failures.Forget(name)
+	} else if ctx.Err() == nil {
+		r.failures.Log(ctx, name, err)
 	}
 	return r.SyncPeriod, nil
 }
