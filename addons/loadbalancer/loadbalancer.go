@@ -203,7 +203,9 @@ func (c *Controller) serves(s *corev1.Service) bool {
 
 func (t *term) reconcile(ctx context.Context) error {
 	var nodes []node
+	anyReady := false
 	for _, o := range t.nodes.List() {
+		anyReady = anyReady || isReady(o.(*corev1.Node))
 		if n, ok := nodeOf(o.(*corev1.Node)); ok {
 			nodes = append(nodes, n)
 		}
@@ -227,6 +229,14 @@ func (t *term) reconcile(ctx context.Context) error {
 	pools, problems := t.allPools()
 	verdicts, others := allot(mine, nodes, pools)
 	maps.Copy(verdicts, plan(others, nodes, t.reserved))
+	for i := range mine {
+		v := verdicts[mine[i].name]
+		// While no node is ready, as at a cluster's start, that is said of the nodes.
+		if len(v.addresses) == 0 && len(v.refused) == 0 && anyReady {
+			v.refused = []string{mine[i].none(nodes)}
+			verdicts[mine[i].name] = v
+		}
+	}
 	known := map[types.UID]string{}
 	for name, v := range verdicts {
 		s := objects[name]
@@ -254,12 +264,9 @@ func (t *term) ready(name cache.ObjectName) map[string]bool {
 
 // settle writes a Service's addresses, and says why it has none or not all.
 func (t *term) settle(ctx context.Context, s *corev1.Service, v verdict) error {
-	switch {
-	case len(v.refused) > 0:
+	if len(v.refused) > 0 {
 		t.tell(s, strings.Join(v.refused, "; "))
-	case len(v.addresses) == 0:
-		t.tell(s, "no address pool and no ready node has an address that it may have")
-	default:
+	} else {
 		delete(t.reported, s.UID)
 	}
 	return t.write(ctx, s, v.addresses)

@@ -131,6 +131,23 @@ func (s *service) candidates(nodes []node) (all []candidate) {
 	return all
 }
 
+// none says why s has no address, where no address was refused.
+func (s *service) none(nodes []node) string {
+	switch {
+	case len(nodes) == 0:
+		return "no address pool has an address for it, and every ready node has the label " + corev1.LabelNodeExcludeBalancers
+	case s.asks && len(s.wanted) > 0:
+		wanted := make([]string, len(s.wanted))
+		for i, a := range s.wanted {
+			wanted[i] = a.String()
+		}
+		return "the address it asks for is neither in an address pool nor a ready node's: " + strings.Join(wanted, ", ")
+	case s.local && len(s.endpoints) == 0:
+		return "no address pool has an address for it, its externalTrafficPolicy is Local, and no node has a ready endpoint"
+	}
+	return "no address pool and no ready node has an address of its IP families"
+}
+
 // refusal says why s cannot have an address, "" if it can.
 func (s *service) refusal(a candidate, owner map[taken]cache.ObjectName, reserved map[port]string) string {
 	for _, p := range s.ports {
@@ -156,14 +173,18 @@ func sortLike(addresses []netip.Addr, order []candidate) {
 	slices.SortFunc(addresses, func(a, b netip.Addr) int { return cmp.Compare(at[a], at[b]) })
 }
 
+func isReady(n *corev1.Node) bool {
+	return slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+	})
+}
+
 // nodeOf is what load balancers need of a Node; ok says that they may send to it.
 func nodeOf(n *corev1.Node) (of node, ok bool) {
 	if _, excluded := n.Labels[corev1.LabelNodeExcludeBalancers]; excluded || n.DeletionTimestamp != nil {
 		return node{}, false
 	}
-	if !slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
-		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
-	}) {
+	if !isReady(n) {
 		return node{}, false
 	}
 	of = node{name: n.Name, kubelet: n.Status.DaemonEndpoints.KubeletEndpoint.Port}

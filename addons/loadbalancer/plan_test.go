@@ -135,3 +135,23 @@ func TestServiceOf(t *testing.T) {
 		t.Error("a Service that asks for garbage must not get just any address:", of)
 	}
 }
+
+// TestNone: a Service without an address hears which of its wishes nothing can meet.
+func TestNone(t *testing.T) {
+	ready := []node{{name: "a", addresses: []netip.Addr{netip.MustParseAddr("10.0.0.1")}}}
+	for _, c := range []struct {
+		what  string
+		s     service
+		nodes []node
+		want  string
+	}{
+		{"no node that may serve", service{}, nil, "exclude-from-external-load-balancers"},
+		{"an address of nobody", service{asks: true, wanted: []netip.Addr{netip.MustParseAddr("192.0.2.200")}}, ready, "neither in an address pool nor a ready node's: 192.0.2.200"},
+		{"no endpoint", service{local: true}, ready, "no node has a ready endpoint"},
+		{"another family", service{families: []corev1.IPFamily{corev1.IPv6Protocol}}, ready, "of its IP families"},
+	} {
+		if got := c.s.none(c.nodes); !strings.Contains(got, c.want) {
+			t.Errorf("%s: %s, want %s", c.what, got, c.want)
+		}
+	}
+}
