@@ -11,6 +11,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -35,6 +36,7 @@ type options struct {
 	procs       int
 	timeout     time.Duration
 	out         string
+	given       bool // out is the user's choice
 	list        string
 	left        string
 	try         bool
@@ -67,6 +69,7 @@ func main() {
 	flag.DurationVar(&o.budget, "budget", 10*time.Minute, "the `time` for -sample, all preparation aside")
 	flag.BoolVar(&o.keep, "keep", false, "leave the cluster running")
 	flag.Parse()
+	o.given = o.out != ""
 	if o.beyond {
 		o.out, o.list = cmp.Or(o.out, "../../build/e2e"), cmp.Or(o.list, "e2e-passing.txt")
 	}
@@ -100,10 +103,7 @@ func run(ctx context.Context, o options) (err error) {
 	if l.missing, err = missingDrivers(o); err != nil {
 		return err
 	}
-	if err := os.RemoveAll(o.out); err != nil {
-		return err
-	}
-	if err := os.MkdirAll(o.out, 0o755); err != nil {
+	if err := makeOut(o.out, o.given); err != nil {
 		return err
 	}
 	programs, err := build(ctx, "./upstream", "e2e.test", "ginkgo")
@@ -186,4 +186,28 @@ func build(ctx context.Context, args ...string) ([]string, error) {
 		return nil, fmt.Errorf("run %s: %w", strings.Join(args, " "), err)
 	}
 	return strings.Fields(string(out)), nil
+}
+
+// mark is a file in folders that a run has written: what else is at -out is not the run's to
+// remove.
+const mark = ".conformance"
+
+// makeOut makes an empty folder for a run, in the place of an earlier run's. Where it is the
+// user's choice, what no run has written stays.
+func makeOut(dir string, given bool) error {
+	switch found, err := os.ReadDir(dir); {
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
+		return err
+	case len(found) > 0:
+		if _, err := os.Stat(filepath.Join(dir, mark)); err != nil && given {
+			return fmt.Errorf("-out %s: its files are not of an earlier run; give a directory that is empty, or remove it", dir)
+		}
+		if err := os.RemoveAll(dir); err != nil {
+			return err
+		}
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, mark), nil, 0o644)
 }
