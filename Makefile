@@ -32,7 +32,7 @@ RACE := ./controlplane/apiserver/watchcache ./controlplane/apiserver/pieces ./co
         ./internal/memnet ./internal/controller ./internal/failover ./controlplane/etcd $(wildcard ./controlplane/scheduler) ./node/kubeproxy ./addons/dns \
         ./addons/gateway ./addons/gateway/backend ./addons/gateway/dataplane ./addons/gateway/http1 ./addons/gateway/acme ./addons/gateway/http2 ./addons/gateway/http3 ./addons/gateway/listener ./addons/gateway/proxy ./addons/gateway/tracing
 
-.PHONY: build release deps test-deps up down test test-long lint unit race microbench fuzz smoke nodes vm vm-specs storm helm envtest mutants faults bench pictures swap gateway-conformance gateway-soak soak warm-pods acme tour conformance conformance-sample e2e clean
+.PHONY: build release deps test-deps up down test test-long lint unit race microbench fuzz smoke nodes vm vm-specs storm helm envtest mutants faults bench pictures swap gateway-conformance gateway-soak soak warm-pods runtimes acme tour conformance conformance-sample e2e clean
 
 # Generated code that is called seldom is compiled without inlining: that makes
 # bin/knarr 2 MB smaller.
@@ -240,6 +240,11 @@ soak: build test-deps
 # manifests as they are; SANDBOX is where its sources are.
 warm-pods: build test-deps
 	KNARR_AGENT_SANDBOX='$(abspath $(SANDBOX))' $(KNARR_GO) test -count=1 -v -timeout 30m -run TestWarmPods ./test/smoke
+
+# runtimes runs pods by other container runtimes, whose programs are in RUNTIMES:
+# containerd with containerd-shim-runc-v2 and runc, or crio with pinns, conmon and runc.
+runtimes: build test-deps
+	KNARR_RUNTIMES='$(abspath $(RUNTIMES))' $(KNARR_GO) test -count=1 -v -timeout 30m -run TestForeignRuntimes ./test/smoke
 
 # swap plays one scenario with each component in the other's place.
 SWAP_PACKAGES := $(TEST_PACKAGES) nftables iproute2

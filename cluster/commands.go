@@ -45,6 +45,9 @@ func Images(dir string) (*containerruntime.Images, error) {
 	if err != nil {
 		return nil, err
 	}
+	if b, err := os.ReadFile(layout{dir}.runtimeEndpoint()); err == nil {
+		return nil, fmt.Errorf("the images of this node are in another container runtime, %s; use that one's own command, such as ctr -n k8s.io images", strings.TrimSpace(string(b)))
+	}
 	socket := layout{dir}.runtimeConfig().Socket()
 	if _, err := os.Stat(socket); err != nil {
 		return nil, fmt.Errorf("no node of --data-dir %s runs on this machine; start one with knarr server", dir)

@@ -54,6 +54,7 @@ func Down(ctx context.Context, dir string, purge, leave bool) (done string, err 
 	errs := []error{
 		endHolder(l),
 		containerruntime.Purge(ctx, l.runtimeConfig()),
+		l.removeForeignPods(ctx, filepath.Join(files, "pods")),
 		cni.Remove(l.cniConfig()),
 		l.proxyRecords().Restore(l.table()),
 		networkpolicy.Remove(l.policyTable()),

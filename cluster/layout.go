@@ -30,6 +30,10 @@ func (l layout) joined() string        { return filepath.Join(l.dir, "agent.json
 func (l layout) state() string         { return filepath.Join(l.dir, "cluster.json") }
 func (l layout) containerd() string    { return filepath.Join(l.dir, "containerd") }
 
+// runtimeEndpoint is the file that names another container runtime, which has this node's
+// pods.
+func (l layout) runtimeEndpoint() string { return filepath.Join(l.dir, "container-runtime-endpoint") }
+
 // images is the directory that administrators put images into.
 func (l layout) images() string { return filepath.Join(l.dir, "agent", "images") }
 

@@ -147,6 +147,9 @@ func (n *node) pods(ctx context.Context) error {
 	if err := o.kubelet.Apply(&cfg); err != nil {
 		return err
 	}
+	if err := n.layout.noteRuntime(o.RuntimeEndpoint); err != nil {
+		return err
+	}
 	if o.RuntimeEndpoint != "" {
 		if len(o.mirrors.Mirrors)+len(o.mirrors.Configs) > 0 {
 			slog.WarnContext(ctx, "the container runtime of --container-runtime-endpoint fetches images as it is set up itself; this file is not followed", "file", o.PrivateRegistry)
@@ -248,6 +251,9 @@ func (n *node) cniConfig() cni.Config {
 	for _, p := range n.facts.ClusterCIDRs {
 		c.ClusterCIDRs = append(c.ClusterCIDRs, p.String())
 	}
+	if n.opts.RuntimeEndpoint != "" {
+		c.Dir, c.BinDir = "", "" // the customary ones, where another runtime looks
+	}
 	c.Backend, c.NodeIPs, c.NetworkID = n.facts.Backend, n.opts.nodeIPs, n.facts.Network
 	if !slices.Contains(n.facts.Disabled, "coredns") {
 		c.DNSPort = dnsPort
@@ -280,9 +286,6 @@ func (n *node) network(ctx context.Context) error {
 	}
 	cfg := n.cniConfig()
 	cfg.PodCIDRs = me.Spec.PodCIDRs
-	if err := os.MkdirAll(cfg.Dir, 0o755); err != nil {
-		return err
-	}
 	if !n.install(ctx, func() error { return cni.Install(cfg) }) {
 		return nil
 	}

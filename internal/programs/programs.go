@@ -46,6 +46,18 @@ func Unpack(dir, name string) (string, error) {
 	return unpack(files(), dir, name)
 }
 
+// Remove removes the named program from dir, and what was noted of it there.
+func Remove(dir, name string) error {
+	path := filepath.Join(dir, name)
+	var errs []error
+	for _, file := range []string{path, receiptPath(path)} {
+		if err := os.Remove(file); !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
 // Read gives the bytes of the named program.
 func Read(name string) ([]byte, error) {
 	p, err := load(files(), name)

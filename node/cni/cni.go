@@ -68,14 +68,17 @@ const (
 	NoBackend   = "none"
 )
 
+// Where runtimes look for networks and their plugins unless they are told otherwise.
+const customaryDir, customaryBinDir = "/etc/cni/net.d", "/opt/cni/bin"
+
 func (c Config) withDefaults() Config {
 	def := func(s *string, v string) {
 		if *s == "" {
 			*s = v
 		}
 	}
-	def(&c.Dir, "/etc/cni/net.d")
-	def(&c.BinDir, "/opt/cni/bin")
+	def(&c.Dir, customaryDir)
+	def(&c.BinDir, customaryBinDir)
 	def(&c.Bridge, "knarr0")
 	def(&c.Table, c.Bridge+"-cni")
 	def(&c.Tunnel, c.Bridge+"x")
@@ -161,6 +164,9 @@ func Install(c Config) error {
 	if _, err := programs.Unpack(c.BinDir, programs.CNI); err != nil {
 		return err
 	}
+	if err := offerLoopback(c.BinDir); err != nil {
+		return err
+	}
 	if err := forward(c.StateDir, n); err != nil {
 		return err
 	}
@@ -216,6 +222,7 @@ func Remove(c Config) error {
 	errs := []error{
 		removeWays(c),
 		removeIfOurs(filepath.Join(c.Dir, confName), networkName(c)),
+		removeCustomary(networkName(c)),
 		network.RemoveLinks(c.Bridge, c.StateDir),
 		network.RemoveTable(c.Table),
 		withdraw(c.Table),
@@ -278,6 +285,39 @@ func removeIfOurs(path, name string) error {
 		return nil
 	}
 	return os.Remove(path)
+}
+
+// removeCustomary removes a network and its plugin from where they were put for another
+// runtime.
+func removeCustomary(name string) error {
+	path := filepath.Join(customaryDir, confName)
+	if _, err := os.Stat(path); err != nil {
+		return nil
+	}
+	if err := removeIfOurs(path, name); err != nil {
+		return err
+	}
+	if _, err := os.Stat(path); err == nil { // another cluster's
+		return nil
+	}
+	var errs []error
+	lo := filepath.Join(customaryBinDir, network.Loopback)
+	if to, err := os.Readlink(lo); err == nil && to == programs.CNI {
+		errs = append(errs, os.Remove(lo))
+	}
+	return errors.Join(append(errs, programs.Remove(customaryBinDir, programs.CNI))...)
+}
+
+// offerLoopback puts a plugin for pods' own lo where another runtime looks for one, if
+// there is none.
+func offerLoopback(dir string) error {
+	if dir != customaryBinDir {
+		return nil
+	}
+	if err := os.Symlink(programs.CNI, filepath.Join(dir, network.Loopback)); !errors.Is(err, os.ErrExist) {
+		return err
+	}
+	return nil
 }
 
 // writeFile replaces path whole, and only if it changes: each change makes the

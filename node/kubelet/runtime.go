@@ -3,9 +3,11 @@ package kubelet
 import (
 	"context"
 	"fmt"
+	"hash/maphash"
 	"log/slog"
 	"math"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -20,8 +22,12 @@ const (
 	maxMessageSize = 16 << 20
 	// relistPeriod is how often everything is looked at although no event came.
 	relistPeriod = 60 * time.Second
-	// relistBlind is the same for a runtime that sends no events.
-	relistBlind = 10 * time.Second
+	// relistBlind is how often a runtime that sends no events is asked for all it has:
+	// upstream's.
+	relistBlind = time.Second
+	// eventsOpen is after what time a stream of events is taken to be one: a runtime that
+	// has none says so at once.
+	eventsOpen = 2 * time.Second
 	// runtimePeriod is how often the runtime's own state is asked for.
 	runtimePeriod = 5 * time.Second
 )
@@ -195,25 +201,34 @@ func (k *Kubelet) networkMessage() string {
 	return ""
 }
 
-// followEvents wakes pods when the runtime reports events of their containers.
-// While it reports none, all containers are listed every ten seconds.
+// followEvents wakes pods when the runtime reports events of their containers. While it
+// reports none, as containerd before 1.7, it is asked for all that it has, and the pods are
+// woken of which something has changed.
 func (k *Kubelet) followEvents(ctx context.Context) {
 	if !k.waitRuntime(ctx) {
 		return
 	}
-	changed := make(chan types.UID, 256)
-	alive := make(chan bool, 1)
+	changed, ended := make(chan types.UID, 256), make(chan struct{}, 1)
+	var began atomic.Pointer[time.Time] // of the stream that is open
 	k.wg.Go("kubelet: runtime events", func() {
 		for wait := 100 * time.Millisecond; ctx.Err() == nil; {
-			err := k.readEvents(ctx, changed, alive)
+			now := time.Now()
+			began.Store(&now)
+			err := k.readEvents(ctx, changed)
+			began.Store(nil)
 			if ctx.Err() != nil {
 				return
+			}
+			select {
+			case ended <- struct{}{}:
+			default:
 			}
 			slog.Debug("runtime events", "err", err)
 			wait = min(2*wait, time.Minute)
 			sleep(ctx, wait)
 		}
 	})
+	blind, all, seen := true, time.Now(), map[types.UID]uint64(nil)
 	tick := time.NewTicker(relistBlind)
 	defer tick.Stop()
 	for {
@@ -224,14 +239,76 @@ func (k *Kubelet) followEvents(ctx context.Context) {
 			if w := k.worker(uid); w != nil {
 				w.touch()
 			}
-		case ok := <-alive:
-			tick.Reset(map[bool]time.Duration{true: relistPeriod, false: relistBlind}[ok])
-			k.touchAll() // what happened before the stream began
+			continue
+		case <-ended:
+			blind = true
+			tick.Reset(relistBlind)
+			continue
 		case <-tick.C:
+		}
+		if at := began.Load(); blind && at != nil && time.Since(*at) >= eventsOpen {
+			blind, seen = false, nil
+			tick.Reset(relistPeriod)
+			k.touchAll() // what happened before the stream began
+			all = time.Now()
+			continue
+		}
+		if blind {
+			seen = k.relist(ctx, seen)
+		}
+		if time.Since(all) >= relistPeriod {
 			k.touchAll()
+			all = time.Now()
 		}
 	}
 }
+
+// relist asks for all containers, and wakes the pods of which something is not as it was
+// seen before.
+func (k *Kubelet) relist(ctx context.Context, before map[types.UID]uint64) (seen map[types.UID]uint64) {
+	now := time.Now()
+	defer func() { k.metrics.relisted(k.relisted.Swap(&now), now) }()
+	boxes, err := k.runtime.ListPodSandbox(ctx, &cri.ListPodSandboxRequest{})
+	if err != nil {
+		return before // the runtime's state is asked for elsewhere
+	}
+	containers, err := k.runtime.ListContainers(ctx, &cri.ListContainersRequest{})
+	if err != nil {
+		return before
+	}
+	seen = map[types.UID]uint64{}
+	note := func(uid, id string, state int32) { // in whatever order they come
+		var h maphash.Hash
+		h.SetSeed(relistSeed)
+		h.WriteString(id)
+		h.WriteByte(byte(state))
+		seen[types.UID(uid)] += h.Sum64()
+	}
+	for _, b := range boxes.Items {
+		note(b.Labels[crilabels.PodUID], b.Id, int32(b.State))
+	}
+	for _, c := range containers.Containers {
+		note(c.Labels[crilabels.PodUID], c.Id, int32(c.State))
+	}
+	wake := func(uid types.UID) {
+		if w := k.worker(uid); w != nil {
+			w.touch()
+		}
+	}
+	for uid, sum := range seen {
+		if was, ok := before[uid]; !ok || was != sum {
+			wake(uid)
+		}
+	}
+	for uid := range before {
+		if _, ok := seen[uid]; !ok {
+			wake(uid)
+		}
+	}
+	return seen
+}
+
+var relistSeed = maphash.MakeSeed()
 
 func (k *Kubelet) touchAll() {
 	now := time.Now()
@@ -241,32 +318,17 @@ func (k *Kubelet) touchAll() {
 	}
 }
 
-func (k *Kubelet) readEvents(ctx context.Context, changed chan<- types.UID, alive chan<- bool) error {
+func (k *Kubelet) readEvents(ctx context.Context, changed chan<- types.UID) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	stream, err := k.runtime.GetContainerEvents(ctx, &cri.GetEventsRequest{})
 	if err != nil {
 		return err
 	}
-	first := true
 	for {
 		ev, err := stream.Recv()
 		if err != nil {
-			if !first {
-				select {
-				case alive <- false:
-				case <-ctx.Done():
-				}
-			}
 			return err
-		}
-		if first {
-			first = false
-			select {
-			case alive <- true:
-			case <-ctx.Done():
-				return nil
-			}
 		}
 		uid := ev.PodSandboxStatus.GetMetadata().GetUid()
 		if uid == "" {

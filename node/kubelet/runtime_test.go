@@ -8,6 +8,8 @@ import (
 
 	"google.golang.org/grpc"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"knarr/node/kubelet/podtest"
 )
 
 // A hungRuntime answers no call.
@@ -58,5 +60,20 @@ func TestCallsToTheRuntimeEnd(t *testing.T) {
 			}
 			cancel()
 		}
+	})
+}
+
+// TestRuntimeWithoutEvents: what happens to containers is seen without the runtime's events,
+// long before all pods are looked at for safety.
+func TestRuntimeWithoutEvents(t *testing.T) {
+	n := newNode(t)
+	n.rt.NoEvents = true
+	defer n.start()()
+	n.api.addPod(podtest.Pod("bad", "c"))
+	n.until("ready", n.ready("bad"))
+	n.rt.Exit("c", 3)
+	n.until("restarted", func() bool {
+		s := n.api.pod("bad").Status.ContainerStatuses[0]
+		return s.RestartCount == 1 && s.State.Running != nil
 	})
 }

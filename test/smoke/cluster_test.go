@@ -28,6 +28,7 @@ const image = "knarr.test/app:1"
 type cluster struct {
 	t      *testing.T
 	dir    string
+	image  string // what its containers run
 	port   int
 	args   []string
 	cmd    *exec.Cmd
@@ -44,7 +45,7 @@ func newCluster(t *testing.T) *cluster {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &cluster{t: t, dir: filepath.Join(base, "data")}
+	c := &cluster{t: t, dir: filepath.Join(base, "data"), image: image}
 	c.port = freePort(t)
 	c.args = []string{"server", "--data-dir", c.dir, "--config", "/dev/null",
 		"--https-listen-port", fmt.Sprint(c.port), "--kubelet-port", fmt.Sprint(freePort(t)),
@@ -206,7 +207,7 @@ func (c *cluster) apply(manifest string) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	cmd := c.command(ctx, "apply", "-f", "-")
-	cmd.Stdin = strings.NewReader(manifest)
+	cmd.Stdin = strings.NewReader(strings.ReplaceAll(manifest, image, c.image))
 	if out, err := cmd.CombinedOutput(); err != nil {
 		c.t.Fatalf("kubectl apply: %v\n%s\n%s", err, out, manifest)
 	}

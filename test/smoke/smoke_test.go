@@ -258,7 +258,7 @@ func scale(t *testing.T, c *cluster) {
 func load(t *testing.T, c *cluster, change func()) {
 	t.Helper()
 	c.apply(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"load","namespace":"smoke"},"spec":{"restartPolicy":"Never","terminationGracePeriodSeconds":5,
-		"containers":[{"name":"c","image":"` + image + `","command":["/app","-load","http://web.smoke.svc.cluster.local"]}]}}`)
+		"containers":[{"name":"c","image":"` + c.image + `","command":["/app","-load","http://web.smoke.svc.cluster.local"]}]}}`)
 	c.kubectl("-n", "smoke", "wait", "--for=condition=Ready", "pod/load", "--timeout=30s")
 	change()
 	// What was asked last may still wait for its answer: let some more pass.
@@ -359,7 +359,7 @@ func logs(t *testing.T, c *cluster) {
 		t.Errorf("logs: %q", out)
 	}
 	c.apply(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"talker","namespace":"smoke"},"spec":{"terminationGracePeriodSeconds":0,
-		"containers":[{"name":"c","image":"` + image + `","command":["/bin/sh","-c","i=0; while true; do echo line $i; i=$((i+1)); sleep 0.1; done"]}]}}`)
+		"containers":[{"name":"c","image":"` + c.image + `","command":["/bin/sh","-c","i=0; while true; do echo line $i; i=$((i+1)); sleep 0.1; done"]}]}}`)
 	c.kubectl("-n", "smoke", "wait", "--for=condition=Ready", "pod/talker", "--timeout=30s")
 	end := c.background("-n", "smoke", "logs", "-f", "talker")
 	time.Sleep(1500 * time.Millisecond)
@@ -441,7 +441,7 @@ func cp(t *testing.T, c *cluster) {
 
 func liveness(t *testing.T, c *cluster) {
 	c.apply(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"sick","namespace":"smoke"},"spec":{"terminationGracePeriodSeconds":1,
-		"containers":[{"name":"c","image":"` + image + `","livenessProbe":{"httpGet":{"path":"/healthz","port":8080},"periodSeconds":1,"failureThreshold":2}}]}}`)
+		"containers":[{"name":"c","image":"` + c.image + `","livenessProbe":{"httpGet":{"path":"/healthz","port":8080},"periodSeconds":1,"failureThreshold":2}}]}}`)
 	c.kubectl("-n", "smoke", "wait", "--for=condition=Ready", "pod/sick", "--timeout=30s")
 	pod, err := c.client.CoreV1().Pods("smoke").Get(t.Context(), "sick", metav1.GetOptions{})
 	if err != nil {
@@ -465,7 +465,7 @@ func liveness(t *testing.T, c *cluster) {
 
 func crashLoop(t *testing.T, c *cluster) {
 	c.apply(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"crash","namespace":"smoke"},"spec":{"terminationGracePeriodSeconds":0,
-		"containers":[{"name":"c","image":"` + image + `","command":["/bin/sh","-c","exit 3"]}]}}`)
+		"containers":[{"name":"c","image":"` + c.image + `","command":["/bin/sh","-c","exit 3"]}]}}`)
 	c.wait("CrashLoopBackOff", 30*time.Second, func(ctx context.Context) (bool, error) {
 		p, err := c.client.CoreV1().Pods("smoke").Get(ctx, "crash", metav1.GetOptions{})
 		if err != nil || len(p.Status.ContainerStatuses) == 0 {
@@ -521,7 +521,7 @@ func podStart(t *testing.T, c *cluster) float64 {
 		began := time.Now()
 		_, err = pods.Create(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PodSpec{
 			TerminationGracePeriodSeconds: new(int64(0)),
-			Containers:                    []corev1.Container{{Name: "c", Image: image, Command: []string{"/bin/sleep", "1000"}}},
+			Containers:                    []corev1.Container{{Name: "c", Image: c.image, Command: []string{"/bin/sleep", "1000"}}},
 		}}, metav1.CreateOptions{})
 		if err != nil {
 			t.Fatal(err)

@@ -84,10 +84,13 @@ func command(env func(string) string, in io.Reader, version *string) (any, error
 		return nil, fail(codeVersion, fmt.Errorf("version %q of the CNI specification is not among %s", c.CNIVersion, strings.Join(versions, ", ")))
 	}
 	*version = c.CNIVersion
+	id, ifName, netns := env("CNI_CONTAINERID"), env("CNI_IFNAME"), env("CNI_NETNS")
+	if c.Type == Loopback {
+		return loopback(c, verb, netns)
+	}
 	if err := c.Validate(); err != nil {
 		return nil, fail(codeConfig, err)
 	}
-	id, ifName, netns := env("CNI_CONTAINERID"), env("CNI_IFNAME"), env("CNI_NETNS")
 	if verb == "ADD" || verb == "DEL" || verb == "CHECK" {
 		if err := validateArgs(verb, id, ifName, netns); err != nil {
 			return nil, fail(codeEnvironment, err)
@@ -153,6 +156,9 @@ type resultRoute struct {
 	GW  string `json:"gw,omitempty"`
 }
 
+// old says of a version of the specification that addresses have their own.
+func old(version string) bool { return strings.HasPrefix(version, "0.") }
+
 func resultOf(c *Conf, a *Attachment, mac net.HardwareAddr) result {
 	r := result{CNIVersion: c.CNIVersion, Interfaces: []resultInterface{
 		{Name: c.Bridge},
@@ -166,7 +172,7 @@ func resultOf(c *Conf, a *Attachment, mac net.HardwareAddr) result {
 		if addr.Is6() {
 			dst = "::/0"
 		}
-		if strings.HasPrefix(c.CNIVersion, "0.") {
+		if old(c.CNIVersion) {
 			ip.Version = "4"
 			if addr.Is6() {
 				ip.Version = "6"

@@ -12,7 +12,9 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"knarr/internal/memnet"
@@ -21,6 +23,8 @@ import (
 
 // A Runtime is the fake. Its methods are what a test does to it.
 type Runtime struct {
+	// NoEvents makes it one that reports none, if it is set before the kubelet starts.
+	NoEvents bool
 	cri.UnimplementedRuntimeServiceServer
 	cri.UnimplementedImageServiceServer
 
@@ -223,6 +227,9 @@ func (r *Runtime) emit(kind cri.ContainerEventType, id, sandbox string) {
 
 // GetContainerEvents streams events.
 func (r *Runtime) GetContainerEvents(_ *cri.GetEventsRequest, s cri.RuntimeService_GetContainerEventsServer) error {
+	if r.NoEvents {
+		return status.Error(codes.Unimplemented, "no events")
+	}
 	ch := make(chan *cri.ContainerEventResponse, 256)
 	r.mu.Lock()
 	r.streams[ch] = true

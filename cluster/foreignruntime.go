@@ -1,0 +1,47 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"knarr/node/containerruntime"
+)
+
+// noteRuntime notes which other runtime has this node's pods, so that they are found there
+// when the node is taken down; "" is none.
+func (l layout) noteRuntime(endpoint string) error {
+	if endpoint == "" {
+		if err := os.Remove(l.runtimeEndpoint()); !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+		return nil
+	}
+	return os.WriteFile(l.runtimeEndpoint(), []byte(endpoint+"\n"), 0o600)
+}
+
+// removeForeignPods ends the pods of this node that another runtime has: those in its
+// cgroup, and those that the kubelet has a directory for. The runtime may have others' too.
+func (l layout) removeForeignPods(ctx context.Context, podsDir string) error {
+	b, err := os.ReadFile(l.runtimeEndpoint())
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	} else if err != nil {
+		return err
+	}
+	endpoint := strings.TrimSpace(string(b))
+	dirs, err := os.ReadDir(podsDir)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	uids := map[string]bool{}
+	for _, d := range dirs {
+		uids[d.Name()] = true
+	}
+	if err := containerruntime.RemovePods(ctx, endpoint, l.cgroup()+"/kubepods", uids); err != nil {
+		return fmt.Errorf("remove this node's pods from the container runtime %s; start it and run this again: %w", endpoint, err)
+	}
+	return os.Remove(l.runtimeEndpoint())
+}

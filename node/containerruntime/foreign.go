@@ -1,0 +1,78 @@
+package containerruntime
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+const (
+	// podUIDLabel is what every kubelet has runtimes say of whose pod a sandbox is.
+	podUIDLabel = "io.kubernetes.pod.uid"
+	// removeTime bounds each call to another runtime, which may not answer.
+	removeTime = 30 * time.Second
+)
+
+// RemovePods stops and removes the pods below a cgroup, and those with these UIDs, from
+// another runtime, by the address of its socket. A pod that stays is an error, and the
+// others go all the same.
+func RemovePods(ctx context.Context, endpoint, cgroup string, uids map[string]bool) error {
+	if strings.HasPrefix(endpoint, "/") {
+		endpoint = "unix://" + endpoint
+	}
+	conn, err := grpc.NewClient(endpoint, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	client := runtimeapi.NewRuntimeServiceClient(conn)
+	limited := func(call func(context.Context) error) error {
+		ctx, cancel := context.WithTimeout(ctx, removeTime)
+		defer cancel()
+		return call(ctx)
+	}
+	var list *runtimeapi.ListPodSandboxResponse
+	if err := limited(func(ctx context.Context) (err error) {
+		list, err = client.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
+		return err
+	}); err != nil {
+		return err
+	}
+	var errs []error
+	for _, s := range list.Items {
+		if err := limited(func(ctx context.Context) error {
+			if !uids[s.Labels[podUIDLabel]] && !below(ctx, client, s.Id, cgroup) {
+				return nil
+			}
+			if _, err := client.StopPodSandbox(ctx, &runtimeapi.StopPodSandboxRequest{PodSandboxId: s.Id}); err != nil {
+				return err
+			}
+			_, err := client.RemovePodSandbox(ctx, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: s.Id})
+			return err
+		}); err != nil {
+			errs = append(errs, fmt.Errorf("pod %s/%s: %w", s.Metadata.GetNamespace(), s.Metadata.GetName(), err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// below says that a sandbox was asked for below a cgroup. Runtimes tell that among what they
+// say only for people to read, where the path is the text of a field.
+func below(ctx context.Context, client runtimeapi.RuntimeServiceClient, id, cgroup string) bool {
+	status, err := client.PodSandboxStatus(ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: id, Verbose: true})
+	if err != nil {
+		return false
+	}
+	for _, text := range status.Info {
+		if strings.Contains(text, `"/`+strings.TrimPrefix(cgroup, "/")+"/") {
+			return true
+		}
+	}
+	return false
+}
