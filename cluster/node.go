@@ -126,6 +126,7 @@ func (n *node) pods(ctx context.Context) error {
 			return err
 		}
 	}
+	defer listener.Close() // the kubelet's, but for what fails before there is one
 	healthz := "-"
 	if o.KubeletHealthz != 0 {
 		healthz = net.JoinHostPort("127.0.0.1", strconv.Itoa(o.KubeletHealthz))
