@@ -19,9 +19,12 @@ import (
 
 // A credential is what an image can be pulled with, and where it is from: a secret, a
 // service account for whose token a plugin gave it, or else the node, which all pods are
-// free to use.
+// free to use. The runtime is not told what it is filed under, as upstream's kubelet does
+// not: containerd takes it for a URL, so that it would give the registry nothing of what
+// is filed under reg.io or localhost:5000.
 type credential struct {
 	*cri.AuthConfig
+	entry   string
 	secret  *pullrecords.Secret
 	account *pullrecords.ServiceAccount
 }
@@ -61,7 +64,7 @@ func (k *Kubelet) pullCredentials(pod *corev1.Pod, image string) []credential {
 		if !matches(c.Pattern, repo) {
 			continue
 		}
-		one := credential{AuthConfig: &cri.AuthConfig{Username: c.Username, Password: c.Password, ServerAddress: c.Pattern}}
+		one := credential{AuthConfig: &cri.AuthConfig{Username: c.Username, Password: c.Password}, entry: c.Pattern}
 		if a := c.Account; a != nil {
 			one.account = &pullrecords.ServiceAccount{UID: a.UID, Namespace: a.Namespace, Name: a.Name}
 		}
@@ -156,9 +159,8 @@ func pick(repo string, all map[string]dockerAuth) (out []hashed) {
 				a.Username, a.Password, _ = strings.Cut(string(raw), ":")
 			}
 		}
-		out = append(out, hashed{credential{AuthConfig: &cri.AuthConfig{
-			Username: a.Username, Password: a.Password, IdentityToken: a.IdentityToken, ServerAddress: registry,
-		}}, a.hash()})
+		auth := &cri.AuthConfig{Username: a.Username, Password: a.Password, IdentityToken: a.IdentityToken}
+		out = append(out, hashed{credential{AuthConfig: auth, entry: registry}, a.hash()})
 	}
 	return out
 }
@@ -167,7 +169,7 @@ func pick(repo string, all map[string]dockerAuth) (out []hashed) {
 // under less of it.
 func longestFirst(all []credential) []credential {
 	slices.SortStableFunc(all, func(a, b credential) int {
-		return strings.Compare(registryKey(b.ServerAddress), registryKey(a.ServerAddress))
+		return strings.Compare(registryKey(b.entry), registryKey(a.entry))
 	})
 	return all
 }

@@ -2,7 +2,9 @@ package fakecri
 
 import (
 	"context"
+	"net/url"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -303,7 +305,7 @@ func (r *Runtime) PullImage(_ context.Context, q *cri.PullImageRequest) (*cri.Pu
 		return nil, err
 	}
 	if r.Registry != nil {
-		if err := r.Registry(q.Image.Image, q.Auth); err != nil {
+		if err := r.Registry(q.Image.Image, meant(q.Auth, q.Image.Image)); err != nil {
 			return nil, err
 		}
 		r.load(q.Image.Image)
@@ -312,6 +314,18 @@ func (r *Runtime) PullImage(_ context.Context, q *cri.PullImageRequest) (*cri.Pu
 		return &cri.PullImageResponse{ImageRef: i.Id}, nil
 	}
 	return nil, status.Error(codes.NotFound, "no such image")
+}
+
+// meant is what containerd gives an image's registry of the credentials of a pull: nothing,
+// if they name a server whose host, as a URL's, is not the registry.
+func meant(auth *cri.AuthConfig, image string) *cri.AuthConfig {
+	host, _, _ := strings.Cut(image, "/")
+	if s := auth.GetServerAddress(); s != "" {
+		if u, err := url.Parse(s); err != nil || u.Host != host {
+			return nil
+		}
+	}
+	return auth
 }
 
 // RemoveImage removes an image.
