@@ -157,26 +157,6 @@ func (c *cluster) hosts() (netip.Prefix, error) {
 	return dev.Hosts.Masked(), nil
 }
 
-// addresses gives Services of type LoadBalancer addresses of their own in the nodes'
-// network, which has them before there are endpoints, as specs expect.
-func (c *cluster) addresses(ctx context.Context) error {
-	if c.nodes == 1 || c.family != "" && c.family != "ipv4" {
-		return nil
-	}
-	hosts, err := c.hosts()
-	if err != nil {
-		return err
-	}
-	first, last := hosts.Addr().As4(), hosts.Addr().As4()
-	first[3], last[3] = 200, 219
-	manifest := filepath.Join(c.out, "pool.yaml")
-	pool := fmt.Sprintf("apiVersion: knarr.io/v1alpha1\nkind: AddressPool\nmetadata: {name: e2e}\nspec: {addresses: [%s-%s]}\n", netip.AddrFrom4(first), netip.AddrFrom4(last))
-	if err := os.WriteFile(manifest, []byte(pool), 0o644); err != nil {
-		return err
-	}
-	return c.say(ctx, "pool.log", "kubectl", "--kubeconfig", c.kubeconfig(), "apply", "-f", manifest)
-}
-
 // load gives every node the images.
 func (c *cluster) load(ctx context.Context, archive string) error {
 	if c.nodes > 1 {
