@@ -291,6 +291,23 @@ func (k *Kubelet) recordTransitions(have, want *corev1.Node) {
 	}
 }
 
+// setResources shows what the node has and what of it pods can have. Extended resources
+// that others put into the capacity stay and can be had whole, until they are taken out.
+func setResources(s *corev1.NodeStatus, capacity, allocatable corev1.ResourceList) {
+	for name, q := range capacity {
+		s.Capacity[name], s.Allocatable[name] = q, allocatable[name]
+	}
+	maps.DeleteFunc(s.Allocatable, func(name corev1.ResourceName, _ resource.Quantity) bool {
+		_, there := s.Capacity[name]
+		return !there && strings.Contains(string(name), "/")
+	})
+	for name, q := range s.Capacity {
+		if _, own := capacity[name]; !own {
+			s.Allocatable[name] = q
+		}
+	}
+}
+
 // setNodeStatus fills the status in.
 func (k *Kubelet) setNodeStatus(n *corev1.Node) {
 	n.Status.Addresses = k.addresses(n)
@@ -301,11 +318,7 @@ func (k *Kubelet) setNodeStatus(n *corev1.Node) {
 	if n.Status.Allocatable == nil {
 		n.Status.Allocatable = corev1.ResourceList{}
 	}
-	alloc := k.reserve(capacity)
-	for name, q := range capacity { // extended resources of others stay
-		n.Status.Capacity[name] = q
-		n.Status.Allocatable[name] = alloc[name]
-	}
+	setResources(&n.Status, capacity, k.reserve(capacity))
 	k.showDevices(&n.Status)
 	m := k.machine
 	n.Status.NodeInfo = corev1.NodeSystemInfo{

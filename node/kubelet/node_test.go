@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/resource"
 )
 
 // nodeReady is the Node's Ready condition in the API.
@@ -61,5 +63,30 @@ func TestRuntimeVersion(t *testing.T) {
 func TestDeclaredFeatures(t *testing.T) {
 	if !slices.IsSorted(declaredFeatures) {
 		t.Errorf("not sorted: %v", declaredFeatures)
+	}
+}
+
+// TestAdvertisedResources: what is put into the capacity of a Node, as administrators do
+// with extended resources, becomes allocatable, and is that no more once it is taken out.
+func TestAdvertisedResources(t *testing.T) {
+	list := func(of ...string) corev1.ResourceList {
+		out := corev1.ResourceList{}
+		for i := 0; i < len(of); i += 2 {
+			out[corev1.ResourceName(of[i])] = resource.MustParse(of[i+1])
+		}
+		return out
+	}
+	s := corev1.NodeStatus{
+		Capacity:    list("cpu", "1", "example.com/dongle", "4", "example.com/fewer", "1"),
+		Allocatable: list("cpu", "1", "example.com/fewer", "2", "example.com/gone", "3"),
+	}
+	for range 2 { // as often as the status is written
+		setResources(&s, list("cpu", "2", "memory", "8Gi"), list("cpu", "1500m", "memory", "7Gi"))
+	}
+	if want := list("cpu", "2", "memory", "8Gi", "example.com/dongle", "4", "example.com/fewer", "1"); !equality.Semantic.DeepEqual(s.Capacity, want) {
+		t.Errorf("capacity: %v", s.Capacity)
+	}
+	if want := list("cpu", "1500m", "memory", "7Gi", "example.com/dongle", "4", "example.com/fewer", "1"); !equality.Semantic.DeepEqual(s.Allocatable, want) {
+		t.Errorf("allocatable: %v", s.Allocatable)
 	}
 }
