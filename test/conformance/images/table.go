@@ -50,12 +50,13 @@ var conformance = []image{
 		entrypoint: []string{"/sample-apiserver"}},
 	{names: []string{registry + "etcd:3.6.8-0"}, layers: []layer{busybox, one("usr/local/bin/etcd", 0o755, program("etcd"))},
 		cmd: []string{"etcd"}, ports: []int{2379, 2380}},
-	{names: []string{registry + "pause:3.10.2"}, layers: []layer{one("pause", 0o755, (*sources).pause)}, entrypoint: []string{"/pause"}, user: "65535:65535"},
+	pause,
 }
 
 var beyond = []image{
-	// In place of the one of the set before: a spec runs the DNS server that is in it.
-	{names: []string{e2e + "agnhost:2.63.0"}, layers: []layer{busybox, tools, agnhost, one("coredns", 0o755, (*sources).coreDNS)},
+	// In place of the one of the set before: specs run the DNS server that is in it, and
+	// the registry.
+	{names: []string{e2e + "agnhost:2.63.0"}, layers: []layer{busybox, tools, agnhost, one("coredns", 0o755, (*sources).coreDNS), fakeRegistry},
 		entrypoint: []string{"/agnhost"}, cmd: []string{"pause"}, ports: []int{80, 8080, 8081, 9376, 5000}},
 	{names: []string{e2e + "resource-consumer:1.14"}, layers: []layer{busybox, one("consumer", 0o755, program("consumer")),
 		one("consume-cpu/consume-cpu", 0o755, program("consume-cpu")), packages("stress")}, entrypoint: []string{"/consumer"}, ports: []int{8080}},
