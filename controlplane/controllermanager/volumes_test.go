@@ -123,6 +123,25 @@ func TestVolumesAreBound(t *testing.T) {
 	})
 }
 
+// A volume that is given to another claim, as volume populators do, is bound to that one,
+// and the one that had it is lost, which populators wait for.
+func TestVolumeGivenToAnother(t *testing.T) {
+	inCluster(t, binder, func(c *cluster) {
+		core := c.client.CoreV1()
+		c.claim(claimOf("filled", "1Gi"))
+		c.volume(volumeOf("v", "1Gi"))
+		c.stored("filled Bound v, v Bound filled")
+		c.claim(claimOf("wanted", "1Gi"))
+		c.stored("filled Bound v, v Bound filled, wanted Pending")
+		wanted, err := core.PersistentVolumeClaims("default").Get(c.ctx, "wanted", metav1.GetOptions{})
+		c.no(err)
+		_, err = core.PersistentVolumes().Patch(c.ctx, "v", "application/merge-patch+json",
+			fmt.Appendf(nil, `{"spec":{"claimRef":{"namespace":"default","name":"wanted","uid":%q,"resourceVersion":%q}}}`, wanted.UID, wanted.ResourceVersion), metav1.PatchOptions{})
+		c.no(err)
+		c.stored("filled Lost v, v Bound wanted, wanted Bound v")
+	})
+}
+
 // pairs checks that each bound claim and its volume name each other.
 func (c *cluster) pairs() {
 	c.Helper()

@@ -97,7 +97,7 @@ func (r *reconciler) syncVolume(ctx context.Context, name string) error {
 	}
 	v := r.pool.volumes[name]
 	for _, key := range r.claimsBy(byVolume, name) {
-		if c := r.claim(key); c != nil && (v == nil || !bindCompleted(c) || c.Status.Phase != corev1.ClaimBound) {
+		if c := r.claim(key); c != nil && (v == nil || !bindCompleted(c) || c.Status.Phase != corev1.ClaimBound || taken(v, c)) {
 			r.add(key)
 		}
 	}
@@ -109,6 +109,13 @@ func (r *reconciler) syncVolume(ctx context.Context, name string) error {
 		r.add(key)
 	}
 	return nil
+}
+
+// taken says that the volume was given to another claim, as those who fill volumes do once
+// theirs is full: they wait until the claim is lost.
+func taken(v *corev1.PersistentVolume, claim *corev1.PersistentVolumeClaim) bool {
+	ref := v.Spec.ClaimRef
+	return ref != nil && ref.UID != claim.UID
 }
 
 // claim is the newest that is known of a claim, nil if it is gone.
