@@ -261,6 +261,7 @@ type Kubelet struct {
 	nodeMu     sync.Mutex // held while node is replaced
 	pressure   atomic.Pointer[pressure]
 	nodeWake   chan struct{}
+	nodeNews   chan struct{} // somebody wrote the Node's status
 	staticWake chan struct{}
 	imagesWake chan struct{}
 	classWake  chan struct{}
@@ -320,7 +321,7 @@ func New(cfg Config) (*Kubelet, error) {
 		began:   time.Now(), sysDir: "/sys/devices/system", readMachine: readMachine,
 		pulls:      &pullGate{fails: map[pullKey]*pullFail{}},
 		imageWaits: newImageWaits(),
-		nodeWake:   make(chan struct{}, 1), staticWake: make(chan struct{}, 1), imagesWake: make(chan struct{}, 1), classWake: make(chan struct{}, 1), cpuWake: make(chan struct{}, 1),
+		nodeWake:   make(chan struct{}, 1), nodeNews: make(chan struct{}, 1), staticWake: make(chan struct{}, 1), imagesWake: make(chan struct{}, 1), classWake: make(chan struct{}, 1), cpuWake: make(chan struct{}, 1),
 		up: newGate(), asked: newGate(), synced: newGate(), static: newGate(), registered: newGate(),
 	}
 	if err := k.newCredentialProviders(); err != nil {

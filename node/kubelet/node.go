@@ -42,7 +42,8 @@ func (k *Kubelet) nodeRef() *corev1.ObjectReference {
 }
 
 // registerNode creates the Node, or takes over the one that is there, and
-// keeps its status true: at once on a change, otherwise every nodeStatusReportFrequency.
+// keeps its status true: at once when something of the node changes, nodeStatusUpdateFrequency
+// after somebody wrote it, otherwise every nodeStatusReportFrequency.
 func (k *Kubelet) registerNode(ctx context.Context) {
 	k.events.Event(k.nodeRef(), corev1.EventTypeNormal, "Starting", "Starting kubelet.")
 	// One look at the runtime first, so that the Node is right from the start.
@@ -63,32 +64,57 @@ func (k *Kubelet) registerNode(ctx context.Context) {
 	}
 	k.registered.open()
 	k.wg.Loop(ctx, "kubelet: follow the node", k.followNode)
-	timer := time.NewTimer(0)
+	timer, due := time.NewTimer(0), time.Now()
 	defer timer.Stop()
+	next := func(d time.Duration) {
+		due = time.Now().Add(d)
+		timer.Reset(d)
+	}
 	for {
 		select {
 		case <-ctx.Done():
 			return
+		case <-k.nodeNews: // not at once: two writers who disagree would never rest
+			if d := k.cfg.Settings.NodeStatusUpdateFrequency.Duration; time.Until(due) > d {
+				next(d)
+			}
+			continue
 		case <-k.nodeWake:
 		case <-timer.C:
 		}
-		next := k.cfg.Settings.NodeStatusReportFrequency.Duration
+		d := k.cfg.Settings.NodeStatusReportFrequency.Duration
 		if err := k.writeNodeStatus(ctx); err != nil && ctx.Err() == nil {
 			slog.Warn("write node status", "err", err)
-			next = 2 * time.Second
+			d = 2 * time.Second
 		}
-		timer.Reset(next)
+		next(d)
 	}
 }
 
 // followNode keeps the newest version of the Node at hand.
 func (k *Kubelet) followNode(ctx context.Context) {
+	look := func() {
+		select {
+		case k.nodeNews <- struct{}{}:
+		default:
+		}
+	}
 	_, inf := cache.NewInformerWithOptions(cache.InformerOptions{
 		ListerWatcher: cache.NewListWatchFromClient(k.client.CoreV1().RESTClient(), "nodes", "", fields.OneTermEqualSelector("metadata.name", k.cfg.NodeName)),
 		ObjectType:    &corev1.Node{},
 		Handler: cache.ResourceEventHandlerFuncs{
-			AddFunc:    func(o any) { k.sawNode(o.(*corev1.Node)) },
-			UpdateFunc: func(_, o any) { k.sawNode(o.(*corev1.Node)) },
+			AddFunc: func(o any) {
+				k.sawNode(o.(*corev1.Node))
+				look()
+			},
+			UpdateFunc: func(was, o any) {
+				n := o.(*corev1.Node)
+				k.sawNode(n)
+				// A write of our own may have come with somebody else's: one look more.
+				if !equality.Semantic.DeepEqual(was.(*corev1.Node).Status, n.Status) {
+					look()
+				}
+			},
 		},
 	})
 	inf.Run(ctx.Done())

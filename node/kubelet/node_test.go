@@ -3,9 +3,11 @@ package kubelet
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -88,5 +90,37 @@ func TestAdvertisedResources(t *testing.T) {
 	}
 	if want := list("cpu", "1500m", "memory", "7Gi", "example.com/dongle", "4", "example.com/fewer", "1"); !equality.Semantic.DeepEqual(s.Allocatable, want) {
 		t.Errorf("allocatable: %v", s.Allocatable)
+	}
+}
+
+// TestAdvertisedLater: a running kubelet follows what others put into the Node's capacity,
+// and takes out of it, long before it writes the status anyway.
+func TestAdvertisedLater(t *testing.T) {
+	n := newNode(t)
+	n.config = func(c *Config) {
+		c.Settings.NodeStatusUpdateFrequency.Duration = 20 * time.Millisecond
+		c.Settings.NodeStatusReportFrequency.Duration = time.Hour
+	}
+	defer n.start()()
+	n.until("ready", func() bool { return n.nodeReady().Status == corev1.ConditionTrue })
+	const path = "/api/v1/nodes/n1"
+	resources := func(kind string) map[string]any {
+		list, _ := n.api.objects[path]["status"].(map[string]any)[kind].(map[string]any)
+		return list
+	}
+	for _, want := range []any{"4", "7", nil} {
+		n.api.mu.Lock()
+		if want == nil {
+			delete(resources("capacity"), "example.com/dongle")
+		} else {
+			resources("capacity")["example.com/dongle"] = want
+		}
+		n.api.put(path, n.api.objects[path], "MODIFIED")
+		n.api.mu.Unlock()
+		n.until(fmt.Sprintf("%v of them are allocatable", want), func() bool {
+			n.api.mu.Lock()
+			defer n.api.mu.Unlock()
+			return resources("allocatable")["example.com/dongle"] == want
+		})
 	}
 }

@@ -10,7 +10,6 @@ type idleField struct {
 // idle are the settings without effect. All others act.
 var idle = map[string]idleField{
 	"syncFrequency":                             {nil, "changes are watched, nothing waits for a period"},
-	"nodeStatusUpdateFrequency":                 {nil, "the Node is written when something of it changes"},
 	"enableContentionProfiling":                 {false, "the kubelet serves no profiles"},
 	"enableProfilingHandler":                    {nil, "the kubelet serves no profiles"},
 	"enableDebugFlagsHandler":                   {nil, "the level of the log is the process's"},
