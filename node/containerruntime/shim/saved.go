@@ -2,6 +2,7 @@ package shim
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/containerd/containerd/v2/core/mount"
 	"github.com/opencontainers/runc/libcontainer"
 	"golang.org/x/sys/unix"
 
@@ -87,8 +89,10 @@ func readSaved(bundle string) (*saved, error) {
 	return s, nil
 }
 
-// restore takes up the containers that a program before this one began. One that
-// cannot be taken up is left for containerd, which has it deleted.
+// restore takes up the containers that a program before this one began. What is left of
+// one that it was still making is removed: containerd, whose call has failed, forgets it
+// without another word. One that cannot be taken up else is left for containerd, which has
+// it deleted.
 func (s *Service) restore() {
 	paths, _ := filepath.Glob(filepath.Join(s.bundles, "*", "*", savedName))
 	for _, path := range paths {
@@ -97,12 +101,29 @@ func (s *Service) restore() {
 			key:    key{filepath.Base(filepath.Dir(bundle)), filepath.Base(bundle)},
 			bundle: bundle, service: s, execs: map[string]*process{},
 		}
-		if err := t.restore(); err != nil {
-			warn("take up container %s: %v", t.id, err)
-			continue
+		err := t.restore()
+		if errors.Is(err, errHalfMade) {
+			err = t.unmake()
+		} else if err == nil {
+			s.tasks[t.key] = t
 		}
-		s.tasks[t.key] = t
+		if err != nil {
+			warn("take up container %s: %v", t.id, err)
+		}
 	}
+}
+
+var errHalfMade = errors.New("it was not made to its end")
+
+// unmake removes what a program that ended has left of a container it was making: its
+// first process, which may wait for its start for ever, its control groups and its root.
+func (t *task) unmake() error {
+	ctx, cancel := context.WithTimeout(context.Background(), removeTime)
+	defer cancel()
+	if err := errors.Join(destroy(ctx, t.root, t.id), mount.UnmountRecursive(t.rootfs(), 0)); err != nil {
+		return err
+	}
+	return t.deleted()
 }
 
 func (t *task) restore() error {
@@ -110,10 +131,10 @@ func (t *task) restore() error {
 	if err != nil {
 		return err
 	}
-	if old.Pid == 0 {
-		return errors.New("it was not made to its end")
-	}
 	t.root, t.ioUID, t.ioGID = old.Root, old.IOUID, old.IOGID
+	if old.Pid == 0 {
+		return errHalfMade
+	}
 	if t.container, err = libcontainer.Load(t.root, t.id); err != nil {
 		return err
 	}
