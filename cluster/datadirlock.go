@@ -4,11 +4,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"syscall"
+	"time"
 )
 
 // marker is the file that makes a directory a cluster's.
@@ -84,7 +86,7 @@ func (l layout) dataDirLock(want marker, withPods bool) (*dataDirLock, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--data-dir %s: %w; give a directory that can be written", dir, err)
 	}
-	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+	if err := takeLock(lock); err != nil {
 		lock.Close()
 		return nil, fmt.Errorf("--data-dir %s is in use by another knarr; stop that one or give another directory", dir)
 	}
@@ -94,6 +96,24 @@ func (l layout) dataDirLock(want marker, withPods bool) (*dataDirLock, error) {
 		return nil, err
 	}
 	return c, nil
+}
+
+// lockWait is how long the lock of a process that was killed may be held by children that
+// it was just starting: until they are other programs.
+const lockWait = 5 * time.Second
+
+// takeLock locks a file, unless a process that lives has it.
+func takeLock(lock *os.File) error {
+	for until := time.Now().Add(lockWait); ; time.Sleep(5 * time.Millisecond) {
+		err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		if !errors.Is(err, syscall.EWOULDBLOCK) || time.Now().After(until) {
+			return err
+		}
+		var holder int
+		if _, scan := fmt.Fscan(io.NewSectionReader(lock, 0, 32), &holder); scan != nil || !errors.Is(syscall.Kill(holder, 0), syscall.ESRCH) {
+			return err
+		}
+	}
 }
 
 func (c *dataDirLock) take(want marker) error {

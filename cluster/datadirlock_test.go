@@ -1,10 +1,16 @@
 package cluster
 
 import (
+	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"knarr/internal/need"
 )
@@ -86,5 +92,41 @@ func TestReleaseLeavesNothing(t *testing.T) {
 		if _, err := os.Stat(l.runDir()); (err == nil) != (kept != "") {
 			t.Errorf("with %q: %v", kept, err)
 		}
+	}
+}
+
+// The lock of a process that was killed may be held for a moment by what it was just
+// starting; that of one that lives is refused at once.
+func TestLockOfTheKilled(t *testing.T) {
+	ended := exec.Command("/bin/true")
+	if err := ended.Run(); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		holder int
+		want   error
+	}{{ended.ProcessState.Pid(), nil}, {os.Getpid(), syscall.EWOULDBLOCK}} {
+		synctest.Test(t, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "lock")
+			if err := os.WriteFile(path, []byte(strconv.Itoa(c.holder)+"\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			var files [2]*os.File
+			for i := range files {
+				f, err := os.OpenFile(path, os.O_RDWR, 0)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer f.Close()
+				files[i] = f
+			}
+			if err := syscall.Flock(int(files[0].Fd()), syscall.LOCK_EX); err != nil {
+				t.Fatal(err)
+			}
+			time.AfterFunc(lockWait/2, func() { files[0].Close() })
+			if err := takeLock(files[1]); !errors.Is(err, c.want) {
+				t.Errorf("lock of process %d: %v, want %v", c.holder, err, c.want)
+			}
+		})
 	}
 }
