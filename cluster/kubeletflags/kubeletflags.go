@@ -35,6 +35,7 @@ type Flags struct {
 	doc   configuration.Document
 	// cluster says that the kubelet is one of a cluster of this program.
 	cluster bool
+	ignored []string // what was said and changes nothing
 }
 
 // An assignment is a flag and its value.
@@ -172,14 +173,19 @@ func (f *Flags) Load() error {
 		}
 		again[s.flag.Name] = true
 	}
+	if f.ignored = f.idle(); len(f.ignored) > 0 {
+		slog.Warn("kubelet: these settings change nothing here", "fields", strings.Join(f.ignored, ", "))
+	}
+	if f.cluster { // /configz shows what holds: that nobody gets in unasked, whatever was said
+		for _, flag := range configuration.Flags {
+			if isOfCluster(flag.Name) {
+				f.doc.Remove(flag.Field)
+			}
+		}
+	}
 	var err error
-	if f.Settings, err = f.doc.Settings(); err != nil {
-		return err
-	}
-	if fields := f.idle(); len(fields) > 0 {
-		slog.Warn("kubelet: these settings change nothing here", "fields", strings.Join(fields, ", "))
-	}
-	return nil
+	f.Settings, err = f.doc.Settings()
+	return err
 }
 
 // idle are the fields that were said and change nothing.

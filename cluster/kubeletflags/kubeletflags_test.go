@@ -16,7 +16,7 @@ import (
 
 func TestParse(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "kubelet.yaml")
-	if err := os.WriteFile(file, []byte("kind: KubeletConfiguration\napiVersion: kubelet.config.k8s.io/v1beta1\nmaxPods: 20\nport: 1\nclusterDomain: x.test\n"), 0o644); err != nil {
+	if err := os.WriteFile(file, []byte("kind: KubeletConfiguration\napiVersion: kubelet.config.k8s.io/v1beta1\nmaxPods: 20\nport: 1\nclusterDomain: x.test\nauthorization: {mode: AlwaysAllow}\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	f, err := Parse([]string{"--max-pods=30", "eviction-hard=memory.available<1Gi,nodefs.available<5%", "cluster-dns=169.254.20.10", "register-with-taints=a=b:NoSchedule",
@@ -43,8 +43,11 @@ func TestParse(t *testing.T) {
 	if taints := c.Settings.RegisterWithTaints; len(taints) != 2 || taints[0].Key != "first" || taints[1].Value != "b" {
 		t.Errorf("taints %v", taints)
 	}
-	if got := f.idle(); len(got) != 1 || got[0] != "port (is the cluster's)" {
-		t.Errorf("idle %v", got)
+	if got := f.ignored; len(got) != 2 || got[0] != "authorization.mode (is the cluster's)" || got[1] != "port (is the cluster's)" {
+		t.Errorf("ignored %v", got)
+	}
+	if mode, port := c.Settings.Authorization.Mode, c.Settings.Port; mode != "Webhook" || port == 1 {
+		t.Errorf("/configz shows what does not hold: mode %s, port %d", mode, port)
 	}
 }
 

@@ -172,6 +172,21 @@ func (d *Document) Add(f *Flag, value string, more bool) error {
 	return nil
 }
 
+// Remove takes back what was said of a field.
+func (d *Document) Remove(field string) {
+	before, last := "", field
+	if at := strings.LastIndexByte(field, '.'); at >= 0 {
+		before, last = field[:at], field[at+1:]
+	}
+	object := any(d.values)
+	if before != "" {
+		object, _ = d.lookup(before)
+	}
+	if values, ok := object.(map[string]any); ok {
+		delete(values, last)
+	}
+}
+
 // Put sets one field; objects replace those that are there.
 func (d *Document) Put(field string, v any) {
 	if d.values == nil {
