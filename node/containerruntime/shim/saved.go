@@ -90,9 +90,9 @@ func readSaved(bundle string) (*saved, error) {
 }
 
 // restore takes up the containers that a program before this one began. What is left of
-// one that it was still making is removed: containerd, whose call has failed, forgets it
-// without another word. One that cannot be taken up else is left for containerd, which has
-// it deleted.
+// one that it was still making, or was removing already, is removed: containerd, whose call
+// has failed or finds nothing, forgets it without another word. One that cannot be taken up
+// else is left for containerd, which has it deleted.
 func (s *Service) restore() {
 	paths, _ := filepath.Glob(filepath.Join(s.bundles, "*", "*", savedName))
 	for _, path := range paths {
@@ -102,7 +102,7 @@ func (s *Service) restore() {
 			bundle: bundle, service: s, execs: map[string]*process{},
 		}
 		err := t.restore()
-		if errors.Is(err, errHalfMade) {
+		if errors.Is(err, errHalf) {
 			err = t.unmake()
 		} else if err == nil {
 			s.tasks[t.key] = t
@@ -113,10 +113,10 @@ func (s *Service) restore() {
 	}
 }
 
-var errHalfMade = errors.New("it was not made to its end")
+var errHalf = errors.New("it was not made, or not removed, to its end")
 
-// unmake removes what a program that ended has left of a container it was making: its
-// first process, which may wait for its start for ever, its control groups and its root.
+// unmake removes what a program that ended has left of a container halfway: its first
+// process, which may wait for its start for ever, its control groups and its root.
 func (t *task) unmake() error {
 	ctx, cancel := context.WithTimeout(context.Background(), removeTime)
 	defer cancel()
@@ -133,9 +133,11 @@ func (t *task) restore() error {
 	}
 	t.root, t.ioUID, t.ioGID = old.Root, old.IOUID, old.IOGID
 	if old.Pid == 0 {
-		return errHalfMade
+		return errHalf
 	}
-	if t.container, err = libcontainer.Load(t.root, t.id); err != nil {
+	if t.container, err = libcontainer.Load(t.root, t.id); errors.Is(err, libcontainer.ErrNotExist) {
+		return errHalf
+	} else if err != nil {
 		return err
 	}
 	p := newProcess("", old.IO)
