@@ -48,7 +48,7 @@ func (k *Kubelet) followStatic(ctx context.Context) {
 	if !k.synced.waitFor(ctx, 10*time.Second) {
 		return
 	}
-	st := &staticPods{dir: dir, remote: &k.manifests, byFile: map[string]*corev1.Pod{}, bad: map[string]string{}, ours: map[types.UID]bool{}}
+	st := &staticPods{dir: dir, remote: &k.manifests, byFile: map[string]*corev1.Pod{}, bad: map[string]string{}, ours: map[types.UID]*corev1.Pod{}}
 	watch := &dirWatch{path: dir}
 	defer watch.close()
 	for {
@@ -93,7 +93,8 @@ type staticPods struct {
 	bad map[string]string
 	// readErr is why the directory could not be read, which is logged once too.
 	readErr string
-	ours    map[types.UID]bool
+	// ours are the pods that were started, until nothing of them is left.
+	ours map[types.UID]*corev1.Pod
 }
 
 func (st *staticPods) unreadable(err error) {
@@ -155,7 +156,10 @@ func (k *Kubelet) syncStatic(ctx context.Context, st *staticPods) bool {
 	seen := map[types.UID]bool{}
 	for _, p := range pods {
 		seen[p.UID] = true
-		st.ours[p.UID] = true
+	}
+	k.endStatic(ctx, st, seen)
+	for _, p := range pods {
+		st.ours[p.UID] = p
 		k.mu.Lock()
 		w := k.workers[p.UID]
 		if w == nil {
@@ -168,18 +172,24 @@ func (k *Kubelet) syncStatic(ctx context.Context, st *staticPods) bool {
 			k.ensureMirror(ctx, w, p)
 		}
 	}
-	for uid := range st.ours {
+	return true
+}
+
+// endStatic ends those that have no manifest any more. The API shows one until it has
+// ended, since it runs until then.
+func (k *Kubelet) endStatic(ctx context.Context, st *staticPods, seen map[types.UID]bool) {
+	for uid, p := range st.ours {
 		if seen[uid] {
 			continue
 		}
 		if w := k.worker(uid); w != nil {
-			k.deleteMirror(ctx, w)
 			w.finish()
-		} else {
+			continue
+		}
+		if m := k.mirrorOf(p); m == nil || m.Annotations[annConfigMirror] != p.Annotations[annConfigHash] || k.removeMirror(ctx, m) {
 			delete(st.ours, uid)
 		}
 	}
-	return true
 }
 
 // sameName is a worker of another pod of the same name; the lock is held.
@@ -374,14 +384,7 @@ func (k *Kubelet) ensureMirror(ctx context.Context, w *worker, p *corev1.Pod) {
 	have := w.inbox.mirror
 	w.inbox.Unlock()
 	if have == nil {
-		k.mu.Lock()
-		for _, m := range k.mirrors {
-			if m.Namespace == p.Namespace && m.Name == p.Name {
-				have = m
-			}
-		}
-		k.mu.Unlock()
-		if have != nil {
+		if have = k.mirrorOf(p); have != nil {
 			k.mirrorChanged(have)
 		}
 	}
@@ -410,19 +413,29 @@ func (k *Kubelet) ensureMirror(ctx context.Context, w *worker, p *corev1.Pod) {
 	k.mirrorChanged(got)
 }
 
-func (k *Kubelet) deleteMirror(ctx context.Context, w *worker) {
-	w.inbox.Lock()
-	m := w.inbox.mirror
-	w.inbox.Unlock()
-	if m != nil {
-		k.removeMirror(ctx, m)
+// mirrorOf is what the API has under the name of a static pod, which may be an older
+// version's.
+func (k *Kubelet) mirrorOf(p *corev1.Pod) *corev1.Pod {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, m := range k.mirrors {
+		if m.Namespace == p.Namespace && m.Name == p.Name {
+			return m
+		}
 	}
+	return nil
 }
 
-func (k *Kubelet) removeMirror(ctx context.Context, m *corev1.Pod) {
-	if err := k.deletePod(ctx, m); err != nil && !apierrors.IsNotFound(err) && ctx.Err() == nil {
-		slog.Warn("delete mirror pod", "pod", podspec.Format(m), "err", err)
+// removeMirror reports whether it is not there any more.
+func (k *Kubelet) removeMirror(ctx context.Context, m *corev1.Pod) bool {
+	if err := k.deletePod(ctx, m); err != nil && !apierrors.IsNotFound(err) {
+		if ctx.Err() == nil {
+			slog.Warn("delete mirror pod", "pod", podspec.Format(m), "err", err)
+		}
+		return false
 	}
+	k.mirrorGone(m)
+	return true
 }
 
 func shortHash(b []byte) string {

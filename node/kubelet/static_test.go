@@ -2,6 +2,7 @@ package kubelet
 
 import (
 	"bytes"
+	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -207,4 +208,55 @@ func FuzzManifest(f *testing.F) {
 			t.Fatalf("%q makes %+v", data, p)
 		}
 	})
+}
+
+// TestMirrorUntilTheEnd: the API shows a static pod for as long as it runs, though its
+// manifest is another one already, or gone.
+func TestMirrorUntilTheEnd(t *testing.T) {
+	n := newNode(t)
+	dir := t.TempDir()
+	n.config = func(c *Config) { c.Settings.StaticPodPath = dir }
+	var stays atomic.Bool // it does not heed its signal yet
+	n.rt.Fail = func(method string) error {
+		if method == "StopContainer" && stays.Load() {
+			return errors.New("it is still running")
+		}
+		return nil
+	}
+	manifest(t, dir, "web")
+	n.start()
+	n.until("the static pod runs", func() bool { return n.api.pod("web-n1") != nil && n.ready("web-n1")() })
+	first := n.api.pod("web-n1").UID
+	stops := func() (count int) {
+		for _, call := range n.rt.Calls() {
+			if call == "StopContainer web" {
+				count++
+			}
+		}
+		return count
+	}
+
+	stays.Store(true)
+	write(t, filepath.Join(dir, "web.yaml"), "apiVersion: v1\nkind: Pod\nmetadata: {name: web, namespace: ns}\nspec: {containers: [{name: web, image: 'img:2'}]}\n")
+	n.until("it is told to end", func() bool { return stops() > 1 })
+	if p := n.api.pod("web-n1"); p == nil || p.UID != first || p.Status.Phase != corev1.PodRunning {
+		t.Errorf("the API shows %v of a pod that runs", p)
+	}
+	stays.Store(false)
+	n.until("the next one runs", func() bool {
+		p := n.api.pod("web-n1")
+		return p != nil && p.UID != first && p.Spec.Containers[0].Image == "img:2" && n.ready("web-n1")()
+	})
+
+	stays.Store(true)
+	told := stops()
+	if err := os.Remove(filepath.Join(dir, "web.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	n.until("it is told to end", func() bool { return stops() > told+1 })
+	if n.api.pod("web-n1") == nil {
+		t.Error("the API shows nothing of a pod that runs")
+	}
+	stays.Store(false)
+	n.until("it is gone", func() bool { return n.api.pod("web-n1") == nil })
 }
