@@ -252,7 +252,18 @@ func TestContainersOutliveTheRuntime(t *testing.T) {
 	}
 
 	n.stop()
+	known := n.config.networkNamespaces()
+	stray := filepath.Join(filepath.Dir(known[0]), "cni-stray") // as one that was killed here leaves it
+	if err := os.WriteFile(stray, nil, 0o444); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Mount("/proc/self/ns/net", stray, "", syscall.MS_BIND, ""); err != nil {
+		t.Fatal(err)
+	}
 	n.start(t)
+	if now := n.config.networkNamespaces(); !slices.Equal(now, known) {
+		t.Errorf("after a restart the network namespaces are %v, not %v", now, known)
+	}
 	after, err := n.ContainerStatus(ctx, &cri.ContainerStatusRequest{ContainerId: container})
 	if err != nil {
 		t.Fatal(err)

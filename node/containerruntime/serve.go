@@ -64,6 +64,7 @@ func (r *Runtime) serve(ctx context.Context, h host) error {
 		return err
 	}
 
+	before := c.networkNamespaces()
 	conn, err := r.dial()
 	if err != nil {
 		return err
@@ -101,7 +102,7 @@ func (r *Runtime) serve(ctx context.Context, h host) error {
 	serving("on socket", func() error { return server.Serve(socket) })
 	serving("events", func() error { return events.Serve(context.WithoutCancel(ctx), eventSocket) })
 
-	err = r.start(ctx, initialised, fatal, executor)
+	err = r.start(ctx, initialised, fatal, executor, before)
 	if err == nil {
 		r.once.Do(func() { close(r.ready) })
 		select {
@@ -121,9 +122,10 @@ func (r *Runtime) serve(ctx context.Context, h host) error {
 	return err
 }
 
-// start waits for the CRI to know its containers again and puts the sandbox
-// image in its place.
-func (r *Runtime) start(ctx context.Context, initialised *sync.WaitGroup, fatal <-chan error, e *executor) error {
+// start waits for the CRI to know its containers again, removes what an end amid a
+// sandbox's start has left, and puts the sandbox image in its place. Before are the
+// network namespaces that were there before anybody could ask for one.
+func (r *Runtime) start(ctx context.Context, initialised *sync.WaitGroup, fatal <-chan error, e *executor, before []string) error {
 	done := make(chan struct{})
 	run.Go("container runtime: start", func() {
 		initialised.Wait()
@@ -141,6 +143,9 @@ func (r *Runtime) start(ctx context.Context, initialised *sync.WaitGroup, fatal 
 		return err
 	}
 	defer conn.Close()
+	if err := r.config.removeStray(ctx, conn, before); err != nil {
+		r.config.Log.Warn("remove network namespaces that no sandbox has", "err", err)
+	}
 	ours, err := ensurePause(ctx, conn, r.config.SandboxImage, r.Snapshotter())
 	if err != nil {
 		return err
