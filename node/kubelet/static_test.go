@@ -249,11 +249,11 @@ func TestMirrorUntilTheEnd(t *testing.T) {
 	})
 
 	stays.Store(true)
-	told := stops()
+	earlier := stops()
 	if err := os.Remove(filepath.Join(dir, "web.yaml")); err != nil {
 		t.Fatal(err)
 	}
-	n.until("it is told to end", func() bool { return stops() > told+1 })
+	n.until("it is told to end", func() bool { return stops() > earlier+1 })
 	if n.api.pod("web-n1") == nil {
 		t.Error("the API shows nothing of a pod that runs")
 	}
