@@ -208,6 +208,12 @@ func (m *Manager) run(ctx context.Context, w *watched, probes [kinds]*corev1.Pro
 			continue
 		}
 		m.once(ctx, w, next, &s[next])
+		if next != Readiness && m.get(w, next) == Failure {
+			// The container is about to be stopped, and what its preStop hook does is not
+			// to be disturbed: the next question is to the next container.
+			s[next].probe = nil
+			continue
+		}
 		period := secs(max(s[next].probe.PeriodSeconds, 1))
 		s[next].next = s[next].next.Add(period)
 		if now := time.Now(); s[next].next.Before(now) {

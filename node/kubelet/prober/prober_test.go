@@ -86,6 +86,37 @@ func TestLivenessFailsAfterItsThreshold(t *testing.T) {
 	})
 }
 
+// TestNoProbeAfterTheFailure: a container that is about to be stopped is not asked again,
+// but for whether it is ready.
+func TestNoProbeAfterTheFailure(t *testing.T) {
+	for name, probe := range map[string]func(*corev1.Container){
+		"liveness": func(c *corev1.Container) { c.LivenessProbe = execProbe(nil) },
+		"startup":  func(c *corev1.Container) { c.StartupProbe = execProbe(nil) },
+	} {
+		bubble(t, func(b *bench) {
+			b.code.Store(1)
+			b.Watch(target(probe))
+			after(31 * time.Second)
+			failed := b.probes.Load()
+			b.code.Store(0)
+			after(time.Minute)
+			if now := b.probes.Load(); now != failed {
+				t.Errorf("%s: probed %d more times after %d failures", name, now-failed, failed)
+			}
+		})
+	}
+	bubble(t, func(b *bench) {
+		b.code.Store(1)
+		b.Watch(target(func(c *corev1.Container) { c.LivenessProbe, c.ReadinessProbe = execProbe(nil), execProbe(nil) }))
+		after(31 * time.Second)
+		failed := b.probes.Load()
+		after(time.Minute)
+		if now := b.probes.Load(); now != failed+6 {
+			t.Errorf("asked %d more times whether it is ready, not 6", now-failed)
+		}
+	})
+}
+
 func TestReadinessBeginsUnreadyAndCallsAtOnce(t *testing.T) {
 	bubble(t, func(b *bench) {
 		b.Watch(target(func(c *corev1.Container) {
