@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"sync"
+	"time"
 
 	"github.com/containerd/containerd/v2/core/mount"
 	"github.com/containerd/containerd/v2/defaults"
@@ -42,6 +43,10 @@ func (r *Runtime) serve(ctx context.Context, h host) error {
 		c.Log.Warn("unmount leftover", "err", w)
 	}
 
+	if err := c.removeHidden(); err != nil {
+		c.Log.Warn("remove leftover", "err", err)
+	}
+
 	// Before the plugins: they ask at once for the containers that run.
 	tasks, stopTasks := context.WithCancel(context.WithoutCancel(ctx))
 	waitTasks, err := newFront(c, h).serve(tasks)
@@ -64,7 +69,7 @@ func (r *Runtime) serve(ctx context.Context, h host) error {
 		return err
 	}
 
-	before := c.networkNamespaces()
+	before, began := c.networkNamespaces(), time.Now()
 	conn, err := r.dial()
 	if err != nil {
 		return err
@@ -102,7 +107,7 @@ func (r *Runtime) serve(ctx context.Context, h host) error {
 	serving("on socket", func() error { return server.Serve(socket) })
 	serving("events", func() error { return events.Serve(context.WithoutCancel(ctx), eventSocket) })
 
-	err = r.start(ctx, initialised, fatal, executor, before)
+	err = r.start(ctx, initialised, fatal, executor, func(ctx context.Context, conn *grpc.ClientConn) error { return c.removeStray(ctx, conn, before, began) })
 	if err == nil {
 		r.once.Do(func() { close(r.ready) })
 		select {
@@ -123,9 +128,8 @@ func (r *Runtime) serve(ctx context.Context, h host) error {
 }
 
 // start waits for the CRI to know its containers again, removes what an end amid a
-// sandbox's start has left, and puts the sandbox image in its place. Before are the
-// network namespaces that were there before anybody could ask for one.
-func (r *Runtime) start(ctx context.Context, initialised *sync.WaitGroup, fatal <-chan error, e *executor, before []string) error {
+// sandbox's start has left, and puts the sandbox image in its place.
+func (r *Runtime) start(ctx context.Context, initialised *sync.WaitGroup, fatal <-chan error, e *executor, removeStray func(context.Context, *grpc.ClientConn) error) error {
 	done := make(chan struct{})
 	run.Go("container runtime: start", func() {
 		initialised.Wait()
@@ -143,8 +147,8 @@ func (r *Runtime) start(ctx context.Context, initialised *sync.WaitGroup, fatal 
 		return err
 	}
 	defer conn.Close()
-	if err := r.config.removeStray(ctx, conn, before); err != nil {
-		r.config.Log.Warn("remove network namespaces that no sandbox has", "err", err)
+	if err := removeStray(ctx, conn); err != nil {
+		r.config.Log.Warn("remove what no sandbox has", "err", err)
 	}
 	ours, err := ensurePause(ctx, conn, r.config.SandboxImage, r.Snapshotter())
 	if err != nil {

@@ -1,0 +1,120 @@
+package containerruntime
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	containerd "github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/core/leases"
+	"github.com/containerd/containerd/v2/core/mount"
+	"github.com/containerd/containerd/v2/pkg/namespaces"
+	"github.com/containerd/typeurl/v2"
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc"
+)
+
+// removeHidden removes bundles that were hidden to be removed when the process was killed
+// that did so. Nobody is at it before the plugins are loaded.
+func (c Config) removeHidden() error {
+	var errs []error
+	for _, dir := range []string{c.State, c.Root} {
+		paths, _ := filepath.Glob(filepath.Join(dir, "io.containerd.runtime.v2.task", "*", ".*"))
+		for _, path := range paths {
+			errs = append(errs, mount.UnmountRecursive(filepath.Join(path, "rootfs"), 0), os.RemoveAll(path))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// networkNamespaces are the files of those of sandboxes.
+func (c Config) networkNamespaces() []string {
+	paths, _ := filepath.Glob(filepath.Join(c.State, "io.containerd.grpc.v1.cri", "netns", "*"))
+	return paths
+}
+
+// removeStray removes what a process that was killed had made for a sandbox and not yet
+// noted for which: network namespaces of before this start, and leases of before it, which
+// keep snapshots.
+func (c Config) removeStray(ctx context.Context, conn *grpc.ClientConn, files []string, start time.Time) error {
+	ctx = namespaces.WithNamespace(ctx, imageNamespace)
+	client, err := containerd.NewWithConn(conn)
+	if err != nil {
+		return err
+	}
+	held, err := client.LeasesService().List(ctx)
+	if err != nil {
+		return fmt.Errorf("list leases: %w", err)
+	}
+	if len(held) == 0 && len(files) == 0 {
+		return nil
+	}
+	known := map[string][]map[string]typeurl.Any{}
+	sandboxes, err := client.SandboxStore().List(ctx)
+	if err != nil {
+		return fmt.Errorf("list sandboxes: %w", err)
+	}
+	for _, s := range sandboxes {
+		known[s.ID] = append(known[s.ID], s.Extensions)
+	}
+	containers, err := client.ContainerService().List(ctx, `labels."io.cri-containerd.kind"==sandbox`)
+	if err != nil {
+		return fmt.Errorf("list sandboxes: %w", err)
+	}
+	for _, s := range containers {
+		known[s.ID] = append(known[s.ID], s.Extensions)
+	}
+	var errs []error
+	for _, l := range held {
+		if strayLease(l, known, start) {
+			errs = append(errs, client.LeasesService().Delete(ctx, l))
+		}
+	}
+	for _, path := range strayFiles(files, known) {
+		if err := unix.Unmount(path, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
+			errs = append(errs, fmt.Errorf("unmount %s: %w", path, err))
+			continue
+		}
+		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// sandboxIDSize is the length of a sandbox's id, which is that of its lease too; leases of
+// pulls have other ids, and expire.
+const sandboxIDSize = 64
+
+// strayLease says whether a lease is that of a sandbox which is not there. Pure.
+func strayLease(l leases.Lease, known map[string][]map[string]typeurl.Any, start time.Time) bool {
+	_, is := known[l.ID]
+	return !is && len(l.ID) == sandboxIDSize && len(l.Labels) == 0 && l.CreatedAt.Before(start)
+}
+
+// strayFiles are those that nothing of what is known of sandboxes names. Pure.
+func strayFiles(files []string, known map[string][]map[string]typeurl.Any) (none []string) {
+	named := map[string]bool{}
+	for _, all := range known {
+		for _, extensions := range all {
+			for _, e := range extensions {
+				for _, file := range files {
+					if bytes.Contains(e.GetValue(), []byte(file+`"`)) {
+						named[file] = true
+					}
+				}
+			}
+		}
+	}
+	for _, file := range files {
+		if !named[file] {
+			none = append(none, file)
+		}
+	}
+	return none
+}
