@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"os"
 	"runtime"
 	"slices"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	"k8s.io/klog/v2"
 
+	"knarr/node/kubelet/criconfig"
 	"knarr/node/kubelet/deviceplugin"
 	"knarr/node/kubelet/podspec"
 	"knarr/node/kubelet/preemption"
@@ -46,7 +48,10 @@ func (k *Kubelet) admit(pod *corev1.Pod) *ending {
 		k.events.Event(podReference(pod), corev1.EventTypeWarning, reason, message)
 		return &ending{reason: reason, message: message, rejected: true}
 	}
-	r := admission(pod, others, k.withDevices(pod), k.pressure.Load(), k.cfg.Settings.AllowedUnsafeSysctls)
+	r := admitAppArmor(pod, k.appArmor)
+	if r == nil {
+		r = admission(pod, others, k.withDevices(pod), k.pressure.Load(), k.cfg.Settings.AllowedUnsafeSysctls)
+	}
 	if r == nil {
 		if r = k.align(pod); r == nil {
 			return nil
@@ -259,6 +264,20 @@ var safeSysctls = []string{
 	"net.ipv4.ip_unprivileged_port_start", "net.ipv4.ip_local_reserved_ports", "net.ipv4.tcp_keepalive_time",
 	"net.ipv4.tcp_fin_timeout", "net.ipv4.tcp_keepalive_intvl", "net.ipv4.tcp_keepalive_probes",
 	"net.ipv4.tcp_rmem", "net.ipv4.tcp_wmem",
+}
+
+// admitAppArmor refuses what would run without the profile that confines it.
+func admitAppArmor(pod *corev1.Pod, enabled bool) *rejection {
+	if enabled || !criconfig.NeedsAppArmor(pod) {
+		return nil
+	}
+	return &rejection{"AppArmor", "Cannot enforce AppArmor: AppArmor is not enabled on the host"}
+}
+
+// appArmorEnabled says whether the kernel confines programs by AppArmor's profiles.
+func appArmorEnabled() bool {
+	b, err := os.ReadFile("/sys/module/apparmor/parameters/enabled")
+	return err == nil && strings.HasPrefix(string(b), "Y")
 }
 
 func admitSysctls(pod *corev1.Pod, unsafe []string) *rejection {

@@ -129,3 +129,38 @@ func TestCriticalPodPreempts(t *testing.T) {
 	n.api.addPod(asking("impossible", 2*cpus, 2000001000))
 	n.until("a critical pod without room", func() bool { return n.api.pod("impossible").Status.Reason == "UnexpectedAdmissionError" })
 }
+
+// TestAppArmor: where the kernel does not confine by AppArmor, nothing runs that asks for it.
+func TestAppArmor(t *testing.T) {
+	of := func(kind corev1.AppArmorProfileType) *corev1.AppArmorProfile {
+		return &corev1.AppArmorProfile{Type: kind}
+	}
+	for _, c := range []struct {
+		name    string
+		change  func(*corev1.Pod)
+		refused bool
+	}{
+		{"no profile", func(*corev1.Pod) {}, false},
+		{"none wanted", func(p *corev1.Pod) {
+			p.Spec.SecurityContext = &corev1.PodSecurityContext{AppArmorProfile: of(corev1.AppArmorProfileTypeUnconfined)}
+		}, false},
+		{"the pod's", func(p *corev1.Pod) {
+			p.Spec.SecurityContext = &corev1.PodSecurityContext{AppArmorProfile: of(corev1.AppArmorProfileTypeRuntimeDefault)}
+		}, true},
+		{"an init container's", func(p *corev1.Pod) {
+			p.Spec.InitContainers = []corev1.Container{{Name: "i", SecurityContext: &corev1.SecurityContext{AppArmorProfile: of(corev1.AppArmorProfileTypeLocalhost)}}}
+		}, true},
+		{"by annotation", func(p *corev1.Pod) {
+			p.Annotations = map[string]string{corev1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix + "c": corev1.DeprecatedAppArmorBetaProfileRuntimeDefault}
+		}, true},
+	} {
+		pod := podtest.Pod("p", "c")
+		c.change(pod)
+		if r := admitAppArmor(pod, false); (r != nil) != c.refused || r != nil && r.reason != "AppArmor" {
+			t.Errorf("%s: %v", c.name, r)
+		}
+		if r := admitAppArmor(pod, true); r != nil {
+			t.Errorf("%s, where there is AppArmor: %v", c.name, r)
+		}
+	}
+}

@@ -241,6 +241,7 @@ type Kubelet struct {
 	// busAddress and logindDir are of D-Bus and logind; "": those of the system.
 	busAddress, logindDir string
 	sysDir                string // where the kernel tells of CPUs and NUMA nodes
+	appArmor              bool   // the kernel enforces its profiles
 	readMachine           func() (machine, error)
 	prober                *prober.Manager
 	pulls                 *pullGate
@@ -318,7 +319,7 @@ func New(cfg Config) (*Kubelet, error) {
 		cfg: cfg, client: client, kube: kc, cgroups: cgroup.Open(),
 		workers: map[types.UID]*worker{}, mirrors: map[types.UID]*corev1.Pod{},
 		metrics: newMetrics(),
-		began:   time.Now(), sysDir: "/sys/devices/system", readMachine: readMachine,
+		began:   time.Now(), sysDir: "/sys/devices/system", appArmor: appArmorEnabled(), readMachine: readMachine,
 		pulls:      &pullGate{fails: map[pullKey]*pullFail{}},
 		imageWaits: newImageWaits(),
 		nodeWake:   make(chan struct{}, 1), nodeNews: make(chan struct{}, 1), staticWake: make(chan struct{}, 1), imagesWake: make(chan struct{}, 1), classWake: make(chan struct{}, 1), cpuWake: make(chan struct{}, 1),

@@ -5,6 +5,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"knarr/node/kubelet/podspec"
 )
 
 func seccomp(n Node, p *corev1.SeccompProfile) *cri.SecurityProfile {
@@ -25,6 +27,15 @@ func seccomp(n Node, p *corev1.SeccompProfile) *cri.SecurityProfile {
 		return &cri.SecurityProfile{ProfileType: cri.SecurityProfile_Localhost, LocalhostRef: ref}
 	}
 	return &cri.SecurityProfile{ProfileType: cri.SecurityProfile_Unconfined}
+}
+
+// NeedsAppArmor says whether a container of the pod is to be confined by a profile.
+func NeedsAppArmor(pod *corev1.Pod) (needs bool) {
+	podspec.EachContainer(pod, func(c *corev1.Container, _ podspec.ContainerKind) {
+		p := apparmor(pod, c, effectiveSecurity(pod, c).AppArmorProfile)
+		needs = needs || p != nil && p.ProfileType != cri.SecurityProfile_Unconfined
+	})
+	return needs
 }
 
 func apparmor(pod *corev1.Pod, c *corev1.Container, p *corev1.AppArmorProfile) *cri.SecurityProfile {
