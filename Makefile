@@ -231,10 +231,10 @@ gateway-soak: build test-deps
 	KNARR_SOAK=$(REQUESTS) $(KNARR_GO) test -count=1 -v -timeout 30m -run TestGatewaySoak ./test/smoke
 
 # soak makes and removes PODS pods, after which nothing of them may be left, and kills the
-# server twenty times under 110 pods, none of which may be restarted.
+# server, and the shim, twenty times under 110 pods, none of which may notice.
 PODS ?= 2000
 soak: build test-deps
-	KNARR_SOAK_PODS=$(PODS) $(KNARR_GO) test -count=1 -v -timeout 60m -run TestPodSoak ./test/smoke
+	KNARR_SOAK_PODS=$(PODS) $(KNARR_GO) test -count=1 -v -timeout 60m -run 'TestPod(Soak|Kills)' ./test/smoke
 
 # warm-pods claims pods that kubernetes-sigs/agent-sandbox keeps ready, by its controller and
 # manifests as they are; SANDBOX is where its sources are.

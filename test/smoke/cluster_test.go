@@ -35,6 +35,8 @@ type cluster struct {
 	log    *os.File
 	ended  chan struct{}
 	client *kubernetes.Clientset
+
+	filesBefore map[string]bool // when its use of the machine was last counted
 }
 
 // newCluster prepares a cluster in a directory of its own, on free ports and

@@ -3,18 +3,14 @@ package smoke
 import (
 	"context"
 	"fmt"
-	"io/fs"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
-	"github.com/vishvananda/netlink"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -25,18 +21,40 @@ import (
 // podsAtOnce are as many as a node takes by default.
 const podsAtOnce = 110
 
-// kills is how often the server is killed under them.
-const kills = 20
-
 // TestPodSoak makes and removes as many pods as KNARR_SOAK_PODS says, after which the
-// node has no more of anything than after the first ones, and kills the server again and
-// again under pods none of whose containers may notice.
+// node has no more of anything than after the first ones.
 func TestPodSoak(t *testing.T) {
+	total := soakPods(t)
+	c := newSoakCluster(t)
+	group := c.podBatch("warm", podsAtOnce)
+	before := c.settled(group)
+	t.Logf("after the first %d pods: %v", podsAtOnce, before)
+	began, made := time.Now(), 0
+	for made < total {
+		n := min(podsAtOnce, total-made)
+		round := time.Now()
+		c.podBatch(fmt.Sprint("soak-", made), n)
+		made += n
+		t.Logf("%d pods made and removed, the last %d in %v: %v", made, n, time.Since(round).Round(time.Millisecond), c.used(group))
+	}
+	t.Logf("%d pods in %v", made, time.Since(began).Round(time.Second))
+	t.Logf("after %d more: %v", made, c.asBefore(group, before))
+}
+
+// soakPods is how many pods a soak makes.
+func soakPods(t *testing.T) int {
+	t.Helper()
 	total, _ := strconv.Atoi(os.Getenv("KNARR_SOAK_PODS"))
 	if total == 0 {
 		t.Skip("it takes minutes: make soak")
 	}
 	need.Root(t)
+	return total
+}
+
+// newSoakCluster is one that has the image and the namespace of the pods.
+func newSoakCluster(t *testing.T) *cluster {
+	t.Helper()
 	archive := buildImage(t)
 	c := newCluster(t)
 	c.start()
@@ -50,42 +68,7 @@ func TestPodSoak(t *testing.T) {
 		_, err := c.client.CoreV1().ServiceAccounts("smoke").Get(ctx, "default", metav1.GetOptions{})
 		return err == nil, err
 	})
-
-	group := c.podBatch("warm", podsAtOnce)
-	before := c.settled(group)
-	t.Logf("after the first %d pods: %v", podsAtOnce, before)
-	began, made := time.Now(), 0
-	for made < total {
-		n := min(podsAtOnce, total-made)
-		round := time.Now()
-		c.podBatch(fmt.Sprint("soak-", made), n)
-		made += n
-		t.Logf("%d pods made and removed, the last %d in %v: %v", made, n, time.Since(round).Round(time.Millisecond), c.used(group))
-	}
-	t.Logf("%d pods in %v", made, time.Since(began).Round(time.Second))
-	var after usage
-	c.wait("as it was", 3*time.Minute, func(context.Context) (bool, error) {
-		if after = c.used(group); len(before.grown(after)) > 0 {
-			return false, fmt.Errorf("grown: %s", strings.Join(before.grown(after), ", "))
-		}
-		return true, nil
-	})
-	t.Logf("after %d more: %v", made, after)
-
-	kept := containers(c.makePods("kept", podsAtOnce))
-	for range kills {
-		c.stop(syscall.SIGKILL)
-		c.start()
-		c.wait("/readyz after kill -9", time.Minute, func(ctx context.Context) (bool, error) { return c.readyz(ctx), nil })
-		c.wait("node Ready after kill -9", time.Minute, c.nodeReady)
-	}
-	now := containers(c.readyPods(podsAtOnce))
-	for name, was := range kept {
-		if now[name] != was {
-			t.Errorf("pod %s: container %s before, %s after", name, was, now[name])
-		}
-	}
-	t.Logf("%d pods outlived %d kills of the server", len(now), kills)
+	return c
 }
 
 // podBatch makes pods, waits until they are Ready, removes them, and gives the control
@@ -94,12 +77,22 @@ func (c *cluster) podBatch(name string, n int) (group string) {
 	c.t.Helper()
 	c.makePods(name, n)
 	group = c.podGroup()
-	pods := c.client.CoreV1().Pods("smoke")
-	if err := pods.DeleteCollection(c.t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
+	c.deletePods()
+	c.noPods()
+	return group
+}
+
+func (c *cluster) deletePods() {
+	c.t.Helper()
+	if err := c.client.CoreV1().Pods("smoke").DeleteCollection(c.t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
 		c.t.Fatal(err)
 	}
+}
+
+// noPods waits until the last one is gone.
+func (c *cluster) noPods() {
+	c.t.Helper()
 	c.await("the pods gone", func(all []corev1.Pod) bool { return len(all) == 0 })
-	return group
 }
 
 // await looks at the pods five times a second: a list of so many is work for a node that
@@ -133,7 +126,14 @@ func (c *cluster) readyPods(n int) []corev1.Pod {
 // sleep is what the pods run, told apart from those of others by its seconds.
 var sleep = []string{"/bin/sleep", "86317"}
 
+// makePods makes so many and waits until they are Ready.
 func (c *cluster) makePods(name string, n int) []corev1.Pod {
+	c.t.Helper()
+	c.createPods(name, n)
+	return c.readyPods(n)
+}
+
+func (c *cluster) createPods(name string, n int) {
 	c.t.Helper()
 	pods := c.client.CoreV1().Pods("smoke")
 	for i := range n {
@@ -147,7 +147,6 @@ func (c *cluster) makePods(name string, n int) []corev1.Pod {
 			c.t.Fatal(err)
 		}
 	}
-	return c.readyPods(n)
 }
 
 // containers gives the id of each pod's container, and how often it was restarted.
@@ -180,86 +179,4 @@ func (c *cluster) podGroup() string {
 	}
 	c.t.Fatal("no container's process is found")
 	return ""
-}
-
-// usage is what of the machine a cluster has, by its kind.
-type usage map[string]float64
-
-// margins are how much more than before is none to speak of, as a share. What is not
-// named must not grow at all. The server goes on with its own work, in goroutines and
-// with descriptors that come and go; its memory is as the collector left it.
-var margins = map[string]float64{"descriptors": 0.05, "goroutines": 0.05, "MB of memory": 0.3, "files": 0.01}
-
-// grown says of what there is more.
-func (before usage) grown(after usage) (all []string) {
-	for kind, n := range after {
-		if n > before[kind]*(1+margins[kind]) {
-			all = append(all, fmt.Sprintf("%s %.0f, %.0f before", kind, n, before[kind]))
-		}
-	}
-	return all
-}
-
-// settled counts once no pod has a link any more.
-func (c *cluster) settled(group string) (u usage) {
-	c.t.Helper()
-	c.wait("the pods' links gone", 3*time.Minute, func(context.Context) (bool, error) {
-		u = c.used(group)
-		return u["links"] == 0, nil
-	})
-	return u
-}
-
-// used counts.
-func (c *cluster) used(group string) usage {
-	u, run := usage{"links": 0}, "/run/"+group+"/"
-	for _, pid := range processes(c.dir) {
-		fds, _ := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
-		anon, _ := resident(pid)
-		u["processes"]++
-		u["descriptors"] += float64(len(fds))
-		u["MB of memory"] += anon
-	}
-	for line := range strings.Lines(read(c.t, fmt.Sprintf("/proc/%d/mountinfo", c.cmd.Process.Pid))) {
-		if strings.Contains(line, c.dir) || strings.Contains(line, run) {
-			u["mounts"]++
-		}
-	}
-	links, err := netlink.LinkList()
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	bridge, err := netlink.LinkByName("knarr0" + strings.TrimPrefix(group, "knarr"))
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	for _, l := range links {
-		if l.Attrs().MasterIndex == bridge.Attrs().Index {
-			u["links"]++
-		}
-	}
-	_ = filepath.WalkDir("/sys/fs/cgroup", func(path string, d fs.DirEntry, err error) error {
-		if err == nil && d.IsDir() && strings.Contains(path+"/", "/"+group+"/") {
-			u["control groups"]++
-		}
-		return nil
-	})
-	for _, dir := range []string{c.dir, run} {
-		_ = filepath.WalkDir(dir, func(_ string, _ fs.DirEntry, err error) error {
-			if err == nil {
-				u["files"]++
-			}
-			return nil
-		})
-	}
-	b, err := c.client.Discovery().RESTClient().Get().AbsPath("/metrics").DoRaw(c.t.Context())
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	for line := range strings.Lines(string(b)) {
-		if n, ok := strings.CutPrefix(line, "go_goroutines "); ok {
-			u["goroutines"], _ = strconv.ParseFloat(strings.TrimSpace(n), 64)
-		}
-	}
-	return u
 }
