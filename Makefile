@@ -32,7 +32,7 @@ RACE := ./controlplane/apiserver/watchcache ./controlplane/apiserver/pieces ./co
         ./internal/memnet ./internal/controller ./internal/failover ./controlplane/etcd $(wildcard ./controlplane/scheduler) ./node/kubeproxy ./addons/dns \
         ./addons/gateway ./addons/gateway/backend ./addons/gateway/dataplane ./addons/gateway/http1 ./addons/gateway/acme ./addons/gateway/http2 ./addons/gateway/http3 ./addons/gateway/listener ./addons/gateway/proxy ./addons/gateway/tracing
 
-.PHONY: build release deps test-deps up down test test-long lint unit race microbench fuzz smoke nodes vm vm-specs storm helm envtest mutants faults bench pictures swap gateway-conformance gateway-soak soak warm-pods runtimes acme tour conformance conformance-sample e2e clean
+.PHONY: build release deps test-deps up down test test-long lint unit race microbench fuzz smoke nodes vm vm-specs storm helm envtest mutants faults bench pictures swap gateway-conformance gateway-soak soak warm-pods runtimes acme tour conformance conformance-sample e2e e2e-node clean
 
 # Generated code that is called seldom is compiled without inlining: that makes
 # bin/knarr 2 MB smaller.
@@ -332,6 +332,11 @@ conformance: build | deps
 # marked Conformance.
 e2e: build | deps
 	@$(RUN_SUITE) -beyond -focus '$(FOCUS)' -skip '$(SKIP)' $(if $(KUBECONFIG),-kubeconfig '$(KUBECONFIG)')
+
+# e2e-node runs upstream's suite for a single node: its specs set the node's kubelet up
+# and start it again.
+e2e-node: build | deps
+	@$(RUN_SUITE) -node -data-dir /var/lib/knarr-e2e-node -focus '$(FOCUS)' -skip '$(SKIP)'
 
 # conformance-sample runs a part of the specs that are known to pass, another
 # one for every commit, for ten minutes.

@@ -112,10 +112,16 @@ const (
 	agnhostGroup  = group + "user-defined-in-image:x:1000:\ngroup-defined-in-image:x:50000:user-defined-in-image\n"
 )
 
-// printenv is the applet that Debian's busybox does not have.
+// printenv and nmeter are applets that Debian's busybox does not have; of the latter it is
+// only the time to the millisecond, once.
 const printenv = `#!/bin/sh
 [ $# = 0 ] && exec env
 env | sed -n "s/^$1=//p" | grep .
+`
+
+const nmeter = `#!/bin/bash-static
+now=$EPOCHREALTIME
+printf '%(%H:%M:%S)T.%.3s\n' "${now%.*}" "${now#*.}"
 `
 
 // busybox is the ground of every image.
@@ -145,7 +151,7 @@ var busybox = layer{"busybox", func(s *sources, l *files) error {
 	if err := l.copy("bin/busybox", path, 0o755); err != nil {
 		return err
 	}
-	if err := l.script("bin/printenv", printenv); err != nil {
+	if err := errors.Join(l.script("bin/printenv", printenv), l.script("bin/nmeter", nmeter)); err != nil {
 		return err
 	}
 	for applet := range strings.FieldsSeq(applets) {

@@ -1,8 +1,9 @@
 // Command run runs the conformance specs of upstream's e2e suite, or with
 // -beyond the other ones, against a cluster: one that it starts with this
-// repository's knarr and removes again, or the one of -kubeconfig. It reads and,
-// with -update, writes passing.txt or e2e-passing.txt, reads e2e-left.txt, and
-// keeps what was said under build/conformance or build/e2e.
+// repository's knarr and removes again, or the one of -kubeconfig; with -node those of
+// the suite for a single node. It reads and, with -update, writes passing.txt,
+// e2e-passing.txt or e2e-node-passing.txt, reads e2e-left.txt or e2e-node-left.txt, and
+// keeps what was said under build/conformance, build/e2e or build/e2e-node.
 package main
 
 import (
@@ -32,6 +33,7 @@ type options struct {
 	flags       string
 	ipFamily    string
 	beyond      bool
+	node        bool
 	focus, skip string
 	procs       int
 	timeout     time.Duration
@@ -47,6 +49,13 @@ type options struct {
 }
 
 func main() {
+	if as := map[string]func([]string) error{"systemctl": asSystemctl, "sudo": asSudo}[filepath.Base(os.Args[0])]; as != nil {
+		if err := as(os.Args[1:]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	var o options
 	flag.StringVar(&o.kubeconfig, "kubeconfig", "", "`file` that leads to an existing cluster, which must have the images or reach their registry")
 	flag.IntVar(&o.nodes, "nodes", 2, "`number` of nodes of the cluster that is started")
@@ -56,13 +65,14 @@ func main() {
 	flag.StringVar(&o.flags, "flags", "", "more `flags` for the server that is started")
 	flag.StringVar(&o.ipFamily, "ip-family", "", "address `family` of the cluster of several nodes that is started: ipv4, ipv6 or dual (default: ipv4)")
 	flag.BoolVar(&o.beyond, "beyond", false, "run specs that are not marked Conformance, in place of those that are")
+	flag.BoolVar(&o.node, "node", false, "run upstream's suite for a single node, whose kubelet it configures and starts again, in place of the other")
 	flag.StringVar(&o.focus, "focus", "", "run only specs whose name matches this `regexp`")
 	flag.StringVar(&o.skip, "skip", "", "run no spec whose name matches this `regexp`")
 	flag.IntVar(&o.procs, "procs", 8, "how `many` specs run at once, those marked Serial and of load balancers aside")
 	flag.DurationVar(&o.timeout, "timeout", 3*time.Hour, "the longest `time` for all specs")
 	flag.StringVar(&o.out, "out", "", "`directory` for logs and reports (default ../../build/conformance, or with -beyond ../../build/e2e)")
 	flag.StringVar(&o.list, "list", "", "`file` with the names of the specs that pass (default passing.txt, or with -beyond e2e-passing.txt)")
-	flag.StringVar(&o.left, "left", "e2e-left.txt", "`file` with the specs that cannot run here, each under its reason")
+	flag.StringVar(&o.left, "left", "", "`file` with the specs that cannot run here, each under its reason (default e2e-left.txt, or with -node e2e-node-left.txt)")
 	flag.BoolVar(&o.try, "try", false, "run the specs of -left too: one that passes is there for no reason")
 	flag.BoolVar(&o.update, "update", false, "add the specs that passed to the list")
 	flag.StringVar(&o.sample, "sample", "", "run a part of the list that this `word` chooses, as much as -budget allows")
@@ -70,10 +80,13 @@ func main() {
 	flag.BoolVar(&o.keep, "keep", false, "leave the cluster running")
 	flag.Parse()
 	o.given = o.out != ""
+	if o.node {
+		o.out, o.list, o.left = cmp.Or(o.out, "../../build/e2e-node"), cmp.Or(o.list, "e2e-node-passing.txt"), cmp.Or(o.left, "e2e-node-left.txt")
+	}
 	if o.beyond {
 		o.out, o.list = cmp.Or(o.out, "../../build/e2e"), cmp.Or(o.list, "e2e-passing.txt")
 	}
-	o.out, o.list = cmp.Or(o.out, "../../build/conformance"), cmp.Or(o.list, "passing.txt")
+	o.out, o.list, o.left = cmp.Or(o.out, "../../build/conformance"), cmp.Or(o.list, "passing.txt"), cmp.Or(o.left, "e2e-left.txt")
 
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	err := run(ctx, o)
@@ -92,6 +105,9 @@ func run(ctx context.Context, o options) (err error) {
 		if _, err := regexp.Compile(re); err != nil {
 			return fmt.Errorf("read -focus and -skip: %w", err)
 		}
+	}
+	if o.node {
+		return runNode(ctx, o)
 	}
 	var l lists
 	if l.passing, err = readList(o.list); err != nil {
@@ -165,9 +181,10 @@ func run(ctx context.Context, o options) (err error) {
 	if err != nil {
 		return err
 	}
-	s := &suite{e2e: programs[0], ginkgo: programs[1], kubeconfig: kubeconfig, kubectl: kubectl, driver: driver, out: o.out, procs: o.procs}
-	if o.kubeconfig == "" {
-		s.nodes = o.nodes
+	s := &suite{e2e: programs[0], ginkgo: programs[1], out: o.out, procs: o.procs,
+		flags: []string{"--kubeconfig=" + kubeconfig, "--provider=skeleton", "--storage.testdriver=" + driver, "--kubectl-path=" + kubectl, "--e2e-output-dir=" + o.out}}
+	if o.kubeconfig == "" { // else it counts them, but with several processes only in the first
+		s.flags = append(s.flags, fmt.Sprintf("--num-nodes=%d", o.nodes))
 	}
 	results, err := s.choose(ctx, o, l)
 	if err != nil && len(results) == 0 {

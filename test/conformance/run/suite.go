@@ -18,16 +18,13 @@ import (
 	"github.com/onsi/ginkgo/v2/types"
 )
 
-// A suite runs specs of e2e.test.
+// A suite runs specs of e2e.test or e2e_node.test.
 type suite struct {
-	e2e, ginkgo, kubeconfig, kubectl, out string
-	// driver is the file that says what knarr's own storage class can do: specs of
-	// storage run on it as on the drivers that the suite brings along.
-	driver string
-
-	procs int
-	nodes int // 0: the suite counts them, but with several processes only in the first
-	runs  int
+	e2e, ginkgo, out string
+	flags            []string // of the suite
+	within           []string // the command that runs ginkgo, if it is not run by itself
+	procs            int
+	runs             int
 }
 
 // How specs are marked in their names.
@@ -80,7 +77,7 @@ func pick(o options, l lists, names []string) (together, alone []string) {
 	for _, n := range names {
 		_, left := l.left[n]
 		switch {
-		case marked.MatchString(n) == o.beyond, left && !o.try:
+		case !o.node && marked.MatchString(n) == o.beyond, left && !o.try:
 		case !focus.MatchString(n), o.skip != "" && skip.MatchString(n):
 		case single.MatchString(n):
 			alone = append(alone, n)
@@ -158,7 +155,7 @@ func shuffle(names []string, word string) []string {
 // names are all specs of the suite.
 func (s *suite) names(ctx context.Context) ([]string, error) {
 	path := filepath.Join(s.out, "specs.json")
-	if err := s.exec(ctx, "specs.log", s.e2e, "--ginkgo.dry-run", "--ginkgo.json-report="+path, "--kubeconfig="+s.kubeconfig, "--provider=skeleton", "--storage.testdriver="+s.driver); err != nil {
+	if err := s.exec(ctx, "specs.log", append([]string{s.e2e, "--ginkgo.dry-run", "--ginkgo.json-report=" + path}, s.flags...)...); err != nil {
 		return nil, err
 	}
 	defer os.Remove(path)
@@ -186,12 +183,10 @@ func (s *suite) run(ctx context.Context, names []string, procs int) ([]result, e
 	if !deadline.IsZero() {
 		limit = time.Until(deadline)
 	}
-	args := []string{s.ginkgo, "--no-color", "--procs=" + fmt.Sprint(procs), "--timeout=" + limit.Round(time.Second).String(), "--output-dir=" + s.out, "--json-report=" + report, "--junit-report=" + run + ".xml"}
+	args := append(slices.Clone(s.within), s.ginkgo, "--no-color", "--procs="+fmt.Sprint(procs), "--timeout="+limit.Round(time.Second).String(), "--output-dir="+s.out, "--json-report="+report, "--junit-report="+run+".xml")
 	args = append(args, focus(names)...)
-	args = append(args, s.e2e, "--", "--kubeconfig="+s.kubeconfig, "--kubectl-path="+s.kubectl, "--provider=skeleton", "--storage.testdriver="+s.driver, "--e2e-output-dir="+s.out)
-	if s.nodes > 0 {
-		args = append(args, fmt.Sprintf("--num-nodes=%d", s.nodes))
-	}
+	args = append(args, s.e2e, "--")
+	args = append(args, s.flags...)
 	ran := s.exec(ctx, run+".log", args...)
 	specs, err := readReport(filepath.Join(s.out, report))
 	if err != nil {

@@ -41,6 +41,7 @@ var known = map[string]program{
 	"sample-apiserver":        {pkg: "k8s.io/sample-apiserver"},
 	"ginkgo":                  {pkg: "github.com/onsi/ginkgo/v2/ginkgo"},
 	"e2e.test":                {pkg: "k8s.io/kubernetes/test/e2e", test: true},
+	"e2e_node.test":           {pkg: "k8s.io/kubernetes/test/e2e_node", test: true},
 }
 
 func main() {
