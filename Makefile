@@ -182,7 +182,7 @@ unit: build/template.json | test-deps
 race: build/template.json
 	CGO_ENABLED=1 $(KNARR_GO) test -race -timeout 10m $(RACE)
 
-# bench measures knarr and upstream alternately; BENCH=api,watch,sched,deploy,controllers,node,proxy,dns,select
+# bench measures knarr and upstream alternately; BENCH=api,watch,sched,deploy,controllers,node,density,proxy,dns,select
 # selects, ROUNDS says how often. AGAINST is another knarr, such as the one before a
 # change, to measure in upstream's place. The first time it builds upstream.
 # BENCH=gateway compares the data plane of Ingresses with Traefik, Caddy and nginx.

@@ -82,6 +82,7 @@ var benches = []bench{
 	{name: "deploy", lines: deployLines, run: runDeploy, alternates: true},
 	{name: "controllers", lines: controllersLines, run: runControllers, asked: true},
 	{name: "node", lines: nodeLines, run: runNode, pods: true},
+	{name: "density", lines: densityLines, run: runDensity, asked: true, pods: true},
 	{name: "proxy", lines: proxyLines(100, 1000), run: runProxy(100, 1000), asked: true},
 	{name: "proxy-large", lines: proxyLines(10_000, 30_000, 44_000), run: runProxy(10_000, 30_000, 44_000), asked: true},
 	{name: "dns", lines: dnsLines, run: runDNS, asked: true, alternates: true, programs: rig.Programs.BuildCoreDNS},

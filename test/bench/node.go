@@ -14,7 +14,7 @@ import (
 	"knarr/test/bench/rig"
 )
 
-var nodeLines = []line{
+var nodeLines = append([]line{
 	{"start to a Ready node", "ms", false, 0},
 	{"idle memory, all processes", "MB", false, 6},
 	{"idle CPU", "% of a core", false, 0},
@@ -22,7 +22,7 @@ var nodeLines = []line{
 	{"60 pods at once, until all are Ready", "s", false, 3},
 	{"pod that exits at once on SIGTERM, delete call to object gone", "ms", false, 7},
 	{"20 such pods in a row", "ms", false, 0},
-}
+}, idlePodsLines...)
 
 const idleTime = 60 * time.Second
 
@@ -70,7 +70,10 @@ func runNode(ctx context.Context, r *run) error {
 	if err := p.oneByOne(ctx); err != nil {
 		return err
 	}
-	return p.allAtOnce(ctx)
+	if err := p.allAtOnce(ctx); err != nil {
+		return err
+	}
+	return runIdlePods(ctx, r, c, client)
 }
 
 func podReady(p *corev1.Pod) bool {
@@ -151,18 +154,23 @@ func (p *podLoad) allAtOnce(ctx context.Context) error {
 			return err
 		}
 		many = append(many, time.Since(began))
-		now := int64(0)
-		if err := p.pods.DeleteCollection(ctx, metav1.DeleteOptions{GracePeriodSeconds: &now}, metav1.ListOptions{}); err != nil {
-			return err
-		}
-		if err := p.seen.until(ctx, podsLimit, func() (string, bool) {
-			return fmt.Sprintf("%d pods gone", len(p.seen.gone)), len(p.seen.gone) >= total
-		}); err != nil {
+		if err := removeAll(ctx, p.pods, p.seen, total); err != nil {
 			return err
 		}
 	}
 	p.put("60 pods at once, until all are Ready", quantile(many, 0.5)/1000)
 	return nil
+}
+
+// removeAll deletes the pods that there are, and waits until so many have gone in all.
+func removeAll(ctx context.Context, pods corev1client.PodInterface, seen *podsSeen, total int) error {
+	now := int64(0)
+	if err := pods.DeleteCollection(ctx, metav1.DeleteOptions{GracePeriodSeconds: &now}, metav1.ListOptions{}); err != nil {
+		return err
+	}
+	return seen.until(ctx, podsLimit, func() (string, bool) {
+		return fmt.Sprintf("%d pods gone", len(seen.gone)), len(seen.gone) >= total
+	})
 }
 
 // node starts a whole cluster of one node, and says when the node was Ready.
@@ -185,20 +193,16 @@ func (r *run) node(ctx context.Context) (c *rig.Cluster, took time.Duration, err
 
 // idle measures a cluster that nobody uses.
 func idle(ctx context.Context, r *run, c *rig.Cluster) error {
-	select {
-	case <-time.After(idleTime):
-	case <-ctx.Done():
-		return ctx.Err()
+	if err := pause(ctx, idleTime); err != nil {
+		return err
 	}
 	before, err := c.CPU()
 	if err != nil {
 		return err
 	}
 	const period = 30 * time.Second
-	select {
-	case <-time.After(period):
-	case <-ctx.Done():
-		return ctx.Err()
+	if err := pause(ctx, period); err != nil {
+		return err
 	}
 	after, err := c.CPU()
 	if err != nil {

@@ -45,6 +45,7 @@ type Programs struct {
 	Upstream   string // directory of upstream's
 	Made       string // directory of runc and the shim, built by make
 	Kinds      string // file with a valid object of each kind
+	PodsOfNode int    // how many pods a node takes; 0: as many as by default
 	cache      string
 }
 

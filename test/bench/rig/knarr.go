@@ -29,6 +29,9 @@ func Knarr(ctx context.Context, p Programs, dir string, node bool, disable ...st
 	if !node {
 		args = append(args, "--disable-agent")
 	}
+	if p.PodsOfNode > 0 {
+		args = append(args, "--kubelet-arg", fmt.Sprint("max-pods=", p.PodsOfNode), "--node-cidr-mask-size-ipv4", "22")
+	}
 	if len(disable) > 0 {
 		args = append(args, "--disable", strings.Join(disable, ","))
 	}

@@ -17,7 +17,7 @@ const NodeName = "rig"
 
 const (
 	bridge, cgroup = "knarrbench0", "knarr-bench"
-	podsOfNode     = "10.164.0.0/24"
+	podsOfNode     = "10.164.0.0/22" // for more pods than the 254 of a /24
 )
 
 // The pod network of upstream's node: the reference plugins' bridge.
@@ -119,8 +119,11 @@ func (c *Cluster) upstreamNode(p Programs) error {
 	if err != nil {
 		return err
 	}
-	kc := filepath.Join(c.Dir, "kubelet.yaml")
-	if err := writeFile(kc, fmt.Sprintf(kubeletConfig, c.Dir, c.pki.dir, cgroup, ports[0], c.ClusterDNS)); err != nil {
+	kc, config := filepath.Join(c.Dir, "kubelet.yaml"), fmt.Sprintf(kubeletConfig, c.Dir, c.pki.dir, cgroup, ports[0], c.ClusterDNS)
+	if p.PodsOfNode > 0 {
+		config += fmt.Sprintf("maxPods: %d\n", p.PodsOfNode)
+	}
+	if err := writeFile(kc, config); err != nil {
 		return err
 	}
 	return c.run("kubelet", filepath.Join(p.Upstream, "kubelet"), "--config", kc, "--kubeconfig", kube,
