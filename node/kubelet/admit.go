@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"os"
 	"runtime"
 	"slices"
 	"strings"
@@ -272,12 +271,6 @@ func admitAppArmor(pod *corev1.Pod, enabled bool) *rejection {
 		return nil
 	}
 	return &rejection{"AppArmor", "Cannot enforce AppArmor: AppArmor is not enabled on the host"}
-}
-
-// appArmorEnabled says whether the kernel confines programs by AppArmor's profiles.
-func appArmorEnabled() bool {
-	b, err := os.ReadFile("/sys/module/apparmor/parameters/enabled")
-	return err == nil && strings.HasPrefix(string(b), "Y")
 }
 
 func admitSysctls(pod *corev1.Pod, unsafe []string) *rejection {

@@ -204,3 +204,9 @@ func shareMounts(dir string) error {
 	}
 	return fmt.Errorf("%s is not on a shared mount; make it one with mount --make-rshared %[1]s and start again", best)
 }
+
+// appArmorEnabled says whether the kernel confines programs by AppArmor's profiles.
+func appArmorEnabled() bool {
+	b, err := os.ReadFile("/sys/module/apparmor/parameters/enabled")
+	return err == nil && strings.HasPrefix(string(b), "Y")
+}
