@@ -22,15 +22,17 @@ func settings(c Config, h host) map[string]map[string]any {
 			// The other way of fetching images knows no credentials of hosts.
 			"use_local_image_pull":     len(c.Registries.Auths()) > 0,
 			"max_concurrent_downloads": 3,
+			// Every file of every container's layer is looked at this often, in seconds.
+			"stats_collect_period": 30,
 		},
 		"io.containerd.cri.v1.runtime": {
 			"restrict_oom_score_adj":       h.restrictOOM,
 			"netns_mounts_under_state_dir": true,
 			"ignore_deprecation_warnings":  []string{"io.containerd.deprecation/cgroup-v1"},
 			"enable_criu":                  false,
-			// Samples are taken this often to compute a rate; the kubelet reads
-			// it every ten seconds.
-			"stats_collect_period": "10s",
+			// Samples of every container and pod, to compute a rate by. Without them it is
+			// that between two looks of the kubelet, which costs nothing more.
+			"stats_collect_period": "1h",
 			"cni": map[string]any{
 				"bin_dir":               "",
 				"bin_dirs":              []string{c.CNIBinDir},

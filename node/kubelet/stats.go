@@ -130,6 +130,9 @@ func (k *Kubelet) containerStats(ctx context.Context, only bool) (map[types.UID]
 	k.storage.mu.Unlock()
 	if due && !only {
 		k.measure(ctx)
+		if fresh := k.storage.fresh(); fresh != nil {
+			return fresh, nil
+		}
 	}
 	res, err := k.runtime.ListContainerStats(ctx, &cri.ListContainerStatsRequest{})
 	if err != nil {

@@ -59,6 +59,7 @@ type storageMeter struct {
 	at    time.Time
 	files map[types.UID]podStorage
 	stats map[types.UID][]*cri.ContainerStats
+	asked time.Time // for stats
 	// mounted are volumes that are file systems of their own.
 	mounted map[types.UID]measuredVolumes
 }
@@ -72,6 +73,16 @@ const (
 	// statsTime bounds the runtime's part of a measurement.
 	statsTime = 10 * time.Second
 )
+
+// fresh is what the runtime has said of all containers within a second; nil for nothing.
+func (m *storageMeter) fresh() map[types.UID][]*cri.ContainerStats {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if time.Since(m.asked) > measurementLife {
+		return nil
+	}
+	return m.stats
+}
 
 // measure brings the meter up to date for all pods.
 func (k *Kubelet) measure(ctx context.Context) {
@@ -101,7 +112,7 @@ func (k *Kubelet) measureLayers(ctx context.Context) {
 	}
 	k.storage.mu.Lock()
 	defer k.storage.mu.Unlock()
-	k.storage.stats = stats
+	k.storage.stats, k.storage.asked = stats, time.Now()
 }
 
 // measurePods measures the files of pods, one after the other, and forgets
