@@ -52,12 +52,13 @@ func (s *sources) coreDNS() (string, error) {
 	if err := json.Unmarshal([]byte(out), &at); err != nil {
 		return "", fmt.Errorf("download CoreDNS: %w", err)
 	}
-	cmd := exec.Command("go", "build", "-C", at.Dir, "-trimpath", "-ldflags", "-s -w", "-o", path+".new", ".")
+	made := fmt.Sprintf("%s.%d", path, os.Getpid()) // several runs may build it at a time
+	cmd := exec.Command("go", "build", "-C", at.Dir, "-trimpath", "-ldflags", "-s -w", "-o", made, ".")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=")
 	if _, err := output(cmd); err != nil {
 		return "", err
 	}
-	return path, os.Rename(path+".new", path)
+	return path, os.Rename(made, path)
 }
 
 // pause is upstream's, which is in C.

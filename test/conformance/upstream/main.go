@@ -88,13 +88,14 @@ func compile(p program, path string) error {
 	if p.test {
 		args = []string{"test", "-c", "-vet=off"} // the packages of others, which takes minutes
 	}
+	made := fmt.Sprintf("%s.%d", path, os.Getpid()) // several runs may build it at a time
 	cmd := exec.Command("go", append(args, "-trimpath", "-ldflags",
 		"-s -w -X "+component+".gitVersion="+programs.Version+" -X "+component+".gitMajor=1 -X "+component+".gitMinor=36",
-		"-o", path+".new", p.pkg)...)
+		"-o", made, p.pkg)...)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
 	if err := cmd.Run(); err != nil {
 		return err
 	}
-	return os.Rename(path+".new", path)
+	return os.Rename(made, path)
 }
