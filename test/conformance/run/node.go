@@ -76,6 +76,9 @@ type nodeCluster struct {
 	unit            unit
 }
 
+// dropIns is where the suite puts changes of the node's settings.
+func (c *nodeCluster) dropIns() string { return filepath.Join(c.work, "kubelet.conf.d") }
+
 // nodeSettings are as the suite's own start of a kubelet would make them.
 const nodeSettings = `apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
@@ -143,7 +146,7 @@ func runNodeInside(ctx context.Context, o options, built []string) (err error) {
 // suite looks for them.
 func (c *nodeCluster) network(ctx context.Context) error {
 	files := filepath.Join(c.dir, "agent", "kubelet")
-	if err := errors.Join(os.MkdirAll(files, 0o755), os.MkdirAll(filepath.Join(c.work, "static-pods"), 0o755)); err != nil {
+	if err := errors.Join(os.MkdirAll(files, 0o755), os.MkdirAll(filepath.Join(c.work, "static-pods"), 0o755), os.MkdirAll(c.dropIns(), 0o755)); err != nil {
 		return err
 	}
 	script := strings.Join([]string{
@@ -184,7 +187,7 @@ func (c *nodeCluster) up(ctx context.Context) error {
 	}
 	c.unit.command = func() *exec.Cmd {
 		cmd := exec.Command(c.knarr, "agent", "--server", "https://127.0.0.1:6443", "--token-file", filepath.Join(c.server.dataDir, "node-token"),
-			"--data-dir", c.agent.dataDir, "--config", os.DevNull, "--node-name", nodeName, "--node-ip", agentAddress, "--kubelet-config", settings)
+			"--data-dir", c.agent.dataDir, "--config", os.DevNull, "--node-name", nodeName, "--node-ip", agentAddress, "--kubelet-config", settings, "--kubelet-arg", "config-dir="+c.dropIns())
 		cmd.Stdout, cmd.Stderr = nodeLog, nodeLog
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 		return cmd
