@@ -29,7 +29,7 @@ SUDO  := $(if $(filter 0,$(shell id -u)),,sudo)
 
 # The packages where goroutines meet are tested with the race detector too.
 RACE := ./controlplane/apiserver/watchcache ./controlplane/apiserver/pieces ./controlplane/apiserver/storage/... ./controlplane/apiserver/endpoints ./controlplane/apiserver/endpoints/ownership ./controlplane/apiserver/serviceallocation ./controlplane/apiserver/connect ./controlplane/apiserver/transport ./controlplane/apiserver/overload ./internal/equal ./internal/run \
-        ./internal/memnet ./internal/controller ./internal/failover ./controlplane/etcd $(wildcard ./controlplane/scheduler) ./node/kubeproxy ./addons/dns \
+        ./internal/memnet ./internal/informer ./internal/controller ./internal/failover ./controlplane/etcd $(wildcard ./controlplane/scheduler) ./node/kubeproxy ./addons/dns \
         ./addons/gateway ./addons/gateway/backend ./addons/gateway/dataplane ./addons/gateway/http1 ./addons/gateway/acme ./addons/gateway/http2 ./addons/gateway/http3 ./addons/gateway/listener ./addons/gateway/proxy ./addons/gateway/tracing
 
 .PHONY: build release deps test-deps up down test test-long lint unit race microbench fuzz smoke nodes vm vm-specs storm helm envtest mutants faults bench pictures swap gateway-conformance gateway-soak soak warm-pods runtimes acme tour conformance conformance-sample e2e e2e-node clean
