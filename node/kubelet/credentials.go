@@ -154,9 +154,10 @@ func pick(repo string, all map[string]dockerAuth) (out []hashed) {
 			continue
 		}
 		a := all[registry]
-		if a.Username == "" && a.Auth != "" {
-			if raw, err := base64.RawStdEncoding.DecodeString(strings.TrimRight(strings.TrimSpace(a.Auth), "=")); err == nil {
-				a.Username, a.Password, _ = strings.Cut(string(raw), ":")
+		if a.Auth != "" { // before a name and a password beside it, as upstream's kubelet has it
+			raw, err := base64.RawStdEncoding.DecodeString(strings.TrimRight(strings.TrimSpace(a.Auth), "="))
+			if user, password, ok := strings.Cut(string(raw), ":"); err == nil && ok {
+				a.Username, a.Password = user, password
 			}
 		}
 		auth := &cri.AuthConfig{Username: a.Username, Password: a.Password, IdentityToken: a.IdentityToken}

@@ -9,9 +9,9 @@ import (
 
 func TestCredentials(t *testing.T) {
 	s := &corev1.Secret{Data: map[string][]byte{corev1.DockerConfigJsonKey: []byte(
-		`{"auths":{"https://index.docker.io/v1/":{"auth":"dTpw"},"reg.io:5000/team":{"username":"a","password":"b"},"*.corp.io":{"username":"c"}}}`)}}
+		`{"auths":{"https://index.docker.io/v1/":{"auth":"dTpw"},"reg.io:5000/team":{"username":"a","password":"b"},"*.corp.io":{"username":"c"},"both.io":{"username":"a","password":"b","auth":"dTpw"},"bad.io":{"username":"a","password":"b","auth":"%"}}}`)}}
 	for image, want := range map[string]string{
-		"busybox": "u", "docker.io/library/x:1": "u", "x.corp.io:5000/y": "", "reg.io:5000/team/x": "a", "reg.io:5000/other/x": "", "x.corp.io/y:z": "c", "a.b.corp.io/y": "",
+		"busybox": "u", "docker.io/library/x:1": "u", "x.corp.io:5000/y": "", "reg.io:5000/team/x": "a", "reg.io:5000/other/x": "", "x.corp.io/y:z": "c", "a.b.corp.io/y": "", "both.io/x": "u", "bad.io/x": "a",
 	} {
 		user := ""
 		if got := credentials(repository(image), []*corev1.Secret{s}); len(got) > 0 {
