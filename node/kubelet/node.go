@@ -111,7 +111,7 @@ func (k *Kubelet) followNode(ctx context.Context) {
 				n := o.(*corev1.Node)
 				k.sawNode(n)
 				// A write of our own may have come with somebody else's: one look more.
-				if !equality.Semantic.DeepEqual(was.(*corev1.Node).Status, n.Status) {
+				if len(wrongLabels(n)) > 0 || !equality.Semantic.DeepEqual(was.(*corev1.Node).Status, n.Status) {
 					look()
 				}
 			},
@@ -163,6 +163,32 @@ func (k *Kubelet) labels() map[string]string {
 	return l
 }
 
+// wrongLabels are what a Node says of its system and processor where that is not so, as
+// it should be: pods are placed by it.
+func wrongLabels(n *corev1.Node) map[string]any {
+	wrong := map[string]any{}
+	for key, is := range map[string]string{corev1.LabelOSStable: runtime.GOOS, corev1.LabelArchStable: runtime.GOARCH} {
+		if n.Labels[key] != is {
+			wrong[key] = is
+		}
+	}
+	return wrong
+}
+
+// patchMetadata sets labels and annotations of the Node; nil removes one.
+func (k *Kubelet) patchMetadata(ctx context.Context, labels, annotations map[string]any) (*corev1.Node, error) {
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": labels, "annotations": annotations}})
+	if err != nil {
+		return nil, err
+	}
+	got, err := k.client.CoreV1().Nodes().Patch(ctx, k.cfg.NodeName, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
+	if err != nil {
+		return nil, err
+	}
+	k.sawNode(got)
+	return got, nil
+}
+
 func (k *Kubelet) register(ctx context.Context) error {
 	node := &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{
@@ -208,16 +234,8 @@ func (k *Kubelet) register(ctx context.Context) error {
 	if len(labels)+len(annotations) == 0 {
 		return nil
 	}
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": labels, "annotations": annotations}})
-	if err != nil {
-		return err
-	}
-	got, err = k.client.CoreV1().Nodes().Patch(ctx, have.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
-	if err != nil {
-		return err
-	}
-	k.sawNode(got)
-	return nil
+	_, err = k.patchMetadata(ctx, labels, annotations)
+	return err
 }
 
 // writeNodeStatus patches what changed, and the heartbeat with it.
@@ -230,6 +248,11 @@ func (k *Kubelet) writeNodeStatus(ctx context.Context) error {
 		return err
 	}
 	have = k.newest(have)
+	if wrong := wrongLabels(have); len(wrong) > 0 {
+		if have, err = k.patchMetadata(ctx, wrong, nil); err != nil {
+			return err
+		}
+	}
 	k.updateImages(ctx)
 	want := have.DeepCopy()
 	k.setNodeStatus(want)

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -123,4 +124,32 @@ func TestAdvertisedLater(t *testing.T) {
 			return resources("allocatable")["example.com/dongle"] == want
 		})
 	}
+}
+
+// TestLabelsAreRestored: what somebody else says of the node's system and processor does not
+// stay, also while the kubelet runs.
+func TestLabelsAreRestored(t *testing.T) {
+	n := newNode(t)
+	n.config = func(c *Config) {
+		c.Settings.NodeStatusUpdateFrequency.Duration = 20 * time.Millisecond
+		c.Settings.NodeStatusReportFrequency.Duration = time.Hour
+	}
+	defer n.start()()
+	n.until("ready", func() bool { return n.nodeReady().Status == corev1.ConditionTrue })
+	const path = "/api/v1/nodes/n1"
+	labels := func() map[string]any {
+		return n.api.objects[path]["metadata"].(map[string]any)["labels"].(map[string]any)
+	}
+	n.api.mu.Lock()
+	labels()[corev1.LabelOSStable] = "plan9"
+	delete(labels(), corev1.LabelArchStable)
+	labels()["kept"] = "yes"
+	n.api.put(path, n.api.objects[path], "MODIFIED")
+	n.api.mu.Unlock()
+	n.until("they are right again", func() bool {
+		n.api.mu.Lock()
+		defer n.api.mu.Unlock()
+		l := labels()
+		return l[corev1.LabelOSStable] == runtime.GOOS && l[corev1.LabelArchStable] == runtime.GOARCH && l["kept"] == "yes"
+	})
 }
