@@ -336,6 +336,7 @@ e2e: build | deps
 # e2e-node runs upstream's suite for a single node: its specs set the node's kubelet up
 # and start it again.
 e2e-node: build | deps
+	$(call install,iproute2)
 	@$(RUN_SUITE) -node -data-dir /var/lib/knarr-e2e-node -focus '$(FOCUS)' -skip '$(SKIP)'
 
 # conformance-sample runs a part of the specs that are known to pass, another

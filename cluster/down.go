@@ -51,10 +51,13 @@ func Down(ctx context.Context, dir string, purge, leave bool) (done string, err 
 		remove = append(remove, l.dir, files)
 	}
 	removed := removal{process: pid, links: present("/sys/class/net", l.bridge(), l.tunnel()), paths: existing(remove), tables: presentTables(l.table(), l.table()+"-cni", l.policyTable()), data: dir, kept: !purge}
+	// First, and all else only after it: the runtime needs the pods' network to end them.
+	if err := l.removeForeignPods(ctx, filepath.Join(files, "pods")); err != nil {
+		return "", err
+	}
 	errs := []error{
 		endHolder(l),
 		containerruntime.Purge(ctx, l.runtimeConfig()),
-		l.removeForeignPods(ctx, filepath.Join(files, "pods")),
 		cni.Remove(l.cniConfig()),
 		l.proxyRecords().Restore(l.table()),
 		networkpolicy.Remove(l.policyTable()),

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"strings"
 
@@ -13,6 +14,11 @@ import (
 // noteRuntime notes which other runtime has this node's pods, so that they are found there
 // when the node is taken down; "" is none.
 func (l layout) noteRuntime(endpoint string) error {
+	if b, err := os.ReadFile(l.runtimeEndpoint()); err == nil {
+		if before := strings.TrimSpace(string(b)); before != endpoint {
+			slog.Warn("this node's pods were in another container runtime; what still runs there is not ended", "runtime", before)
+		}
+	}
 	if endpoint == "" {
 		if err := os.Remove(l.runtimeEndpoint()); !errors.Is(err, os.ErrNotExist) {
 			return err
@@ -41,7 +47,7 @@ func (l layout) removeForeignPods(ctx context.Context, podsDir string) error {
 		uids[d.Name()] = true
 	}
 	if err := containerruntime.RemovePods(ctx, endpoint, l.cgroup()+"/kubepods", uids); err != nil {
-		return fmt.Errorf("remove this node's pods from the container runtime %s; start it and run this again: %w", endpoint, err)
+		return fmt.Errorf("remove this node's pods from the container runtime %s; start it and run this again, or remove %s if it is gone for good: %w", endpoint, l.runtimeEndpoint(), err)
 	}
 	return os.Remove(l.runtimeEndpoint())
 }

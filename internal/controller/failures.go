@@ -2,6 +2,7 @@ package controller
 
 import (
 	"context"
+	"hash/maphash"
 	"log/slog"
 	"sync"
 	"time"
@@ -20,7 +21,7 @@ type Failures[K comparable] struct {
 
 // A failure is the last one of a key that was logged.
 type failure struct {
-	text  string
+	text  uint64 // a digest: texts may be long, and tenants have some say in them
 	at    time.Time
 	tries int // since then
 }
@@ -34,13 +35,14 @@ const (
 // Log logs why a key could not be reconciled, if that is new.
 func (f *Failures[K]) Log(ctx context.Context, key K, err error) {
 	now, text := time.Now(), err.Error()
+	sum := maphash.String(failureSeed, text)
 	f.mu.Lock()
 	last, known := f.last[key]
-	again := known && last.text == text && now.Sub(last.at) < logAgain
+	again := known && last.text == sum && now.Sub(last.at) < logAgain
 	if again {
 		last.tries++
 	} else {
-		last.text, last.at = text, now
+		last.text, last.at = sum, now
 	}
 	tries := last.tries
 	if !again {
@@ -62,6 +64,8 @@ func (f *Failures[K]) Log(ctx context.Context, key K, err error) {
 	}
 	slog.WarnContext(ctx, "reconcile failed, trying again", args...)
 }
+
+var failureSeed = maphash.MakeSeed()
 
 // Forget is for a key that was reconciled.
 func (f *Failures[K]) Forget(key K) {

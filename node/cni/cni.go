@@ -291,14 +291,11 @@ func removeIfOurs(path, name string) error {
 // runtime.
 func removeCustomary(name string) error {
 	path := filepath.Join(customaryDir, confName)
-	if _, err := os.Stat(path); err != nil {
-		return nil
-	}
 	if err := removeIfOurs(path, name); err != nil {
 		return err
 	}
-	if _, err := os.Stat(path); err == nil { // another cluster's
-		return nil
+	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) { // another cluster's, which has the plugin
+		return err
 	}
 	var errs []error
 	lo := filepath.Join(customaryBinDir, network.Loopback)

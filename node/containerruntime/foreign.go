@@ -8,7 +8,9 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -46,16 +48,21 @@ func RemovePods(ctx context.Context, endpoint, cgroup string, uids map[string]bo
 	}
 	var errs []error
 	for _, s := range list.Items {
-		if err := limited(func(ctx context.Context) error {
-			if !uids[s.Labels[podUIDLabel]] && !below(ctx, client, s.Id, cgroup) {
-				return nil
+		err := limited(func(ctx context.Context) error {
+			ours, err := uids[s.Labels[podUIDLabel]], error(nil)
+			if !ours {
+				ours, err = below(ctx, client, s.Id, cgroup)
+			}
+			if err != nil || !ours {
+				return err
 			}
 			if _, err := client.StopPodSandbox(ctx, &runtimeapi.StopPodSandboxRequest{PodSandboxId: s.Id}); err != nil {
 				return err
 			}
-			_, err := client.RemovePodSandbox(ctx, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: s.Id})
+			_, err = client.RemovePodSandbox(ctx, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: s.Id})
 			return err
-		}); err != nil {
+		})
+		if err != nil && status.Code(err) != codes.NotFound { // gone meanwhile
 			errs = append(errs, fmt.Errorf("pod %s/%s: %w", s.Metadata.GetNamespace(), s.Metadata.GetName(), err))
 		}
 	}
@@ -63,14 +70,25 @@ func RemovePods(ctx context.Context, endpoint, cgroup string, uids map[string]bo
 }
 
 // below says that a sandbox was asked for below a cgroup. Runtimes tell that among what they
-// say only for people to read, where the path is the text of a field.
-func below(ctx context.Context, client runtimeapi.RuntimeServiceClient, id, cgroup string) bool {
-	status, err := client.PodSandboxStatus(ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: id, Verbose: true})
+// say only for people to read: containerd as what it was asked for, CRI-O as what it made.
+func below(ctx context.Context, client runtimeapi.RuntimeServiceClient, id, cgroup string) (bool, error) {
+	box, err := client.PodSandboxStatus(ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: id, Verbose: true})
 	if err != nil {
-		return false
+		return false, err
 	}
-	for _, text := range status.Info {
-		if strings.Contains(text, `"/`+strings.TrimPrefix(cgroup, "/")+"/") {
+	for _, text := range box.Info {
+		if saysBelow(text, cgroup) {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// saysBelow looks for the field in a JSON document. What a pod's annotations say of it does
+// not count: quotes within a text are escaped. Pure.
+func saysBelow(document, cgroup string) bool {
+	for _, field := range []string{"cgroup_parent", "cgroupsPath"} {
+		if strings.Contains(document, `"`+field+`":"`+cgroup+"/") {
 			return true
 		}
 	}

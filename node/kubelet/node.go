@@ -249,8 +249,10 @@ func (k *Kubelet) writeNodeStatus(ctx context.Context) error {
 	}
 	have = k.newest(have)
 	if wrong := wrongLabels(have); len(wrong) > 0 {
-		if have, err = k.patchMetadata(ctx, wrong, nil); err != nil {
-			return err
+		if patched, err := k.patchMetadata(ctx, wrong, nil); err == nil {
+			have = patched
+		} else if ctx.Err() == nil { // what it says of its state matters more
+			slog.Warn("put the labels of the Node right", "err", err)
 		}
 	}
 	k.updateImages(ctx)

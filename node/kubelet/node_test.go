@@ -94,16 +94,23 @@ func TestAdvertisedResources(t *testing.T) {
 	}
 }
 
-// TestAdvertisedLater: a running kubelet follows what others put into the Node's capacity,
-// and takes out of it, long before it writes the status anyway.
-func TestAdvertisedLater(t *testing.T) {
-	n := newNode(t)
+// startAttentive starts a kubelet that looks at its Node soon after somebody wrote it, and
+// reports by itself only long after a test, and waits until it is ready.
+func (n *node) startAttentive() (stop func()) {
 	n.config = func(c *Config) {
 		c.Settings.NodeStatusUpdateFrequency.Duration = 20 * time.Millisecond
 		c.Settings.NodeStatusReportFrequency.Duration = time.Hour
 	}
-	defer n.start()()
+	stop = n.start()
 	n.until("ready", func() bool { return n.nodeReady().Status == corev1.ConditionTrue })
+	return stop
+}
+
+// TestAdvertisedLater: a running kubelet follows what others put into the Node's capacity,
+// and takes out of it, long before it writes the status anyway.
+func TestAdvertisedLater(t *testing.T) {
+	n := newNode(t)
+	defer n.startAttentive()()
 	const path = "/api/v1/nodes/n1"
 	resources := func(kind string) map[string]any {
 		list, _ := n.api.objects[path]["status"].(map[string]any)[kind].(map[string]any)
@@ -130,12 +137,7 @@ func TestAdvertisedLater(t *testing.T) {
 // stay, also while the kubelet runs.
 func TestLabelsAreRestored(t *testing.T) {
 	n := newNode(t)
-	n.config = func(c *Config) {
-		c.Settings.NodeStatusUpdateFrequency.Duration = 20 * time.Millisecond
-		c.Settings.NodeStatusReportFrequency.Duration = time.Hour
-	}
-	defer n.start()()
-	n.until("ready", func() bool { return n.nodeReady().Status == corev1.ConditionTrue })
+	defer n.startAttentive()()
 	const path = "/api/v1/nodes/n1"
 	labels := func() map[string]any {
 		return n.api.objects[path]["metadata"].(map[string]any)["labels"].(map[string]any)

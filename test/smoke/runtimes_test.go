@@ -106,7 +106,7 @@ func TestForeignRuntimes(t *testing.T) {
 }
 
 func foreignRuntime(t *testing.T, f foreign, bin string) {
-	removeWhatIsNew(t, "/etc/cni/net.d", "/etc/cni", "/opt/cni/bin", "/opt/cni")
+	removeWhatIsNew(t, "/etc/cni/net.d", "/etc/cni", "/opt/cni/bin", "/opt/cni", "/run/netns")
 	dir, err := os.MkdirTemp("", "kr-") // a socket's path has 107 bytes at most, and a container's id 64
 	if err != nil {
 		t.Fatal(err)

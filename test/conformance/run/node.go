@@ -35,7 +35,7 @@ func runNode(ctx context.Context, o options) error {
 	if os.Geteuid() != 0 {
 		return errors.New("this makes namespaces and containers: run it as root")
 	}
-	if err := errors.Join(os.RemoveAll(o.out), os.MkdirAll(o.out, 0o755)); err != nil {
+	if err := makeOut(o.out, o.given); err != nil {
 		return err
 	}
 	built, err := build(ctx, "./upstream", "e2e_node.test", "ginkgo")
@@ -51,7 +51,7 @@ func runNode(ctx context.Context, o options) error {
 		return err
 	}
 	if err := os.Mkdir(kubeletDir, 0o750); err == nil {
-		defer os.Remove(kubeletDir) // it stays empty: the node's is mounted there only inside
+		defer removeKubeletDir()
 	}
 	// The shell reaps what nobody else does.
 	args := append([]string{"--net", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child", "sh", "-c", `"$@"; exit "$?"`, "sh", self}, os.Args[1:]...)
@@ -66,6 +66,15 @@ func runNode(ctx context.Context, o options) error {
 
 // kubeletDir is where the suite looks for the kubelet's files.
 const kubeletDir = "/var/lib/kubelet"
+
+// removeKubeletDir removes it where it was not there before: the node's is mounted on it
+// inside alone. While there are nodes of knarr dev it stays: each has something mounted
+// there, out of sight from here, which the kernel would unmount.
+func removeKubeletDir() {
+	if dev, err := filepath.Glob("/run/knarr-dev-*"); err == nil && len(dev) == 0 {
+		_ = os.Remove(kubeletDir) // unless somebody has put something into it
+	}
+}
 
 // A nodeCluster is a control plane and an agent that is its only node.
 type nodeCluster struct {
