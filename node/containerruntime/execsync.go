@@ -47,6 +47,7 @@ type executor struct {
 	images images.Store
 	dir    string                       // of the pipes
 	pause  atomic.Pointer[pauseProfile] // nil until the sandbox image is in its place
+	lists  *podLists
 }
 
 func newExecutor(c Config, conn *grpc.ClientConn) (*executor, error) {
@@ -54,18 +55,19 @@ func newExecutor(c Config, conn *grpc.ClientConn) (*executor, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connect to the tasks: %w", err)
 	}
-	return &executor{client: client, images: client.ImageService(), dir: filepath.Join(c.State, "exec")}, nil
+	return &executor{client: client, images: client.ImageService(), dir: filepath.Join(c.State, "exec"), lists: &podLists{runtime: cri.NewRuntimeServiceClient(conn)}}, nil
 }
 
-// intercept answers ExecSync, and narrows what a sandbox may do. Where there is no running task of the container
-// containerd is asked, whose own error it then is.
+// intercept answers ExecSync and lists of a pod's sandboxes and containers, and narrows what
+// a sandbox may do. Where there is no running task of the container containerd is asked,
+// whose own error it then is.
 func (e *executor) intercept(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 	if sandbox, ok := req.(*cri.RunPodSandboxRequest); ok {
 		e.narrow(ctx, sandbox)
 	}
 	r, ok := req.(*cri.ExecSyncRequest)
 	if !ok {
-		return next(ctx, req)
+		return e.lists.intercept(ctx, req, next)
 	}
 	ctx = namespaces.WithNamespace(ctx, imageNamespace)
 	container, err := e.client.LoadContainer(ctx, r.ContainerId)

@@ -7,7 +7,10 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"runtime"
 	"time"
 
@@ -52,6 +55,31 @@ func ensurePause(ctx context.Context, conn *grpc.ClientConn, name, snapshotter s
 		return "", fmt.Errorf("load image %s: %w", name, err)
 	}
 	return ours, waitForImage(ctx, cri.NewImageServiceClient(conn), name)
+}
+
+// writePauseRoot puts the program into a directory of its own, which is the root of the
+// sandboxes that the shim starts without libcontainer. Those that run keep what they have.
+func writePauseRoot(state string) error {
+	program, err := programs.Read(programs.Pause)
+	if err != nil {
+		return err
+	}
+	dir := filepath.Join(state, pauseRootName)
+	if err := errors.Join(os.MkdirAll(dir, 0o755), os.Chmod(dir, 0o755)); err != nil { // whatever the umask is
+		return err
+	}
+	path := filepath.Join(dir, "pause")
+	if is, err := os.ReadFile(path); err == nil && bytes.Equal(is, program) {
+		return nil
+	}
+	part := filepath.Join(state, "."+pauseRootName)
+	if err := os.WriteFile(part, program, 0o600); err != nil {
+		return err
+	}
+	if err := os.Chmod(part, 0o555); err != nil {
+		return err
+	}
+	return os.Rename(part, path)
 }
 
 // waitForImage returns once the CRI knows the image, which it learns from an

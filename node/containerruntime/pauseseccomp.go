@@ -39,7 +39,7 @@ func writePauseProfile(state string) (path string, err error) {
 	if err != nil {
 		return "", err
 	}
-	path = filepath.Join(state, "pause-seccomp.json")
+	path = filepath.Join(state, pauseProfileName)
 	return path, os.WriteFile(path, b, 0o600)
 }
 

@@ -154,6 +154,9 @@ func (r *Runtime) start(ctx context.Context, initialised *sync.WaitGroup, fatal 
 	if err != nil {
 		return err
 	}
+	if err := writePauseRoot(r.config.State); err != nil {
+		return err
+	}
 	profile, err := writePauseProfile(r.config.State)
 	if err == nil {
 		e.pause.Store(&pauseProfile{path: profile, name: r.config.SandboxImage, image: ours})

@@ -25,10 +25,12 @@ import (
 
 // Names that node/containerruntime/shim has too, which is a program of its own.
 const (
-	shimSocketName  = "shim.sock"
-	shimFrontName   = "tasks.sock"
-	shimProgramName = "shim.program"
-	shimLogName     = "shim.log"
+	shimSocketName   = "shim.sock"
+	shimFrontName    = "tasks.sock"
+	shimProgramName  = "shim.program"
+	shimLogName      = "shim.log"
+	pauseRootName    = "pause-root"
+	pauseProfileName = "pause-seccomp.json"
 )
 
 // A front is what containerd takes for the shim of each pod. It passes the calls

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
-	"github.com/opencontainers/runc/libcontainer"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 )
@@ -35,7 +34,8 @@ type process struct {
 	exit      exit          // once exited is closed
 	exited    chan struct{} // closed at its end
 
-	child *libcontainer.Process // nil if it was started before this program
+	// wait waits for it; nil if it was started before this program.
+	wait func() (*os.ProcessState, error)
 
 	mu     sync.Mutex
 	pid    int
@@ -110,10 +110,10 @@ func (p *process) await() error {
 
 // reap gives the status of a process that has ended.
 func (p *process) reap() uint32 {
-	if p.child == nil {
+	if p.wait == nil {
 		return p.foreignStatus()
 	}
-	state, err := p.child.Wait()
+	state, err := p.wait()
 	if state == nil {
 		warn("wait for process %d: %v", p.pid, err)
 		return unknownStatus

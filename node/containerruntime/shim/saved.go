@@ -10,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/containerd/containerd/v2/core/mount"
 	"github.com/opencontainers/runc/libcontainer"
 	"golang.org/x/sys/unix"
 
@@ -120,7 +119,7 @@ var errHalf = errors.New("it was not made, or not removed, to its end")
 func (t *task) unmake() error {
 	ctx, cancel := context.WithTimeout(context.Background(), removeTime)
 	defer cancel()
-	if err := errors.Join(destroy(ctx, t.root, t.id), mount.UnmountRecursive(t.rootfs(), 0)); err != nil {
+	if err := errors.Join(destroy(ctx, t.root, t.id), t.unmountRoot()); err != nil {
 		return err
 	}
 	return t.deleted()
@@ -161,7 +160,7 @@ func (t *task) restore() error {
 		return err
 	}
 	p.started.Store(status == libcontainer.Running || status == libcontainer.Paused)
-	t.paused = status == libcontainer.Paused
+	t.paused, t.waits = status == libcontainer.Paused, status == libcontainer.Created
 	if status == libcontainer.Stopped && !zombie(old.Pid) {
 		return t.lost()
 	}

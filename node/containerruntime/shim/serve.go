@@ -70,7 +70,7 @@ func Serve(address, path string) error {
 		return err
 	}
 	s := &Service{
-		bundles: filepath.Join(state, BundlesName), events: newPublisher(address + ".ttrpc"), tasks: map[key]*task{},
+		state: state, bundles: filepath.Join(state, BundlesName), sandboxes: sandboxes{root: filepath.Join(state, pauseRootName)}, events: newPublisher(address + ".ttrpc"), tasks: map[key]*task{},
 	}
 	s.restore()
 	s.waitForOthers()

@@ -35,9 +35,11 @@ type key struct{ namespace, id string }
 
 // A Service is the task API for all containers of a node.
 type Service struct {
-	bundles string // the directory of the bundles, by namespace and id
-	events  *publisher
-	reaping atomic.Bool // what failed starts left will be looked for
+	state     string // the directory of sockets
+	bundles   string // the directory of the bundles, by namespace and id
+	sandboxes sandboxes
+	events    *publisher
+	reaping   atomic.Bool // what failed starts left will be looked for
 
 	// changing is held by calls that change something, and by whoever replaces
 	// this program: no call is cut in two.
@@ -143,8 +145,10 @@ func (s *Service) Start(ctx context.Context, r *api.StartRequest) (*api.StartRes
 		run.Go("shim: process", func() { t.watch(p) })
 		return &api.StartResponse{Pid: uint32(p.pid)}, nil
 	}
-	if err := t.container.Exec(); err != nil {
-		return nil, errgrpc.ToGRPC(fmt.Errorf("OCI runtime start failed: %w", err))
+	if t.waits {
+		if err := t.container.Exec(); err != nil {
+			return nil, errgrpc.ToGRPC(fmt.Errorf("OCI runtime start failed: %w", err))
+		}
 	}
 	p.started.Store(true)
 	s.events.send(t.namespace, "/tasks/start", &eventstypes.TaskStart{ContainerID: t.id, Pid: uint32(p.pid)})

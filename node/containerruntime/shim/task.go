@@ -36,6 +36,8 @@ type task struct {
 
 	container *libcontainer.Container
 	init      *process // under the service's lock while it is created
+	// waits says that the first process waits for Start.
+	waits bool
 
 	mu     sync.Mutex
 	execs  map[string]*process
@@ -79,21 +81,32 @@ func (t *task) create(r *api.CreateTaskRequest) (err error) {
 			err = errors.Join(err, t.deleted())
 		}
 	}()
+	if r.Stdin+r.Stdout+r.Stderr == "" {
+		if s, ok := sandboxOf(spec, t.service.pauseProfile()); ok {
+			return t.createSandbox(s, r, opts, spec)
+		}
+	}
 	if len(r.Rootfs) > 0 {
 		if err := t.mountRoot(r); err != nil {
 			return err
 		}
 		defer func() {
 			if err != nil {
-				err = errors.Join(err, mount.UnmountRecursive(t.rootfs(), 0))
+				err = errors.Join(err, t.unmountRoot())
 			}
 		}()
 	}
+	return t.createContainer(r, opts, spec)
+}
+
+// createContainer has libcontainer make a container whose root is there.
+func (t *task) createContainer(r *api.CreateTaskRequest, opts *options.Options, spec *specs.Spec) error {
 	config, err := toConfig(t.id, opts, spec)
 	if err != nil {
 		return err
 	}
 	labelBundle(config, t.bundle)
+	t.waits = true
 	if t.container, err = libcontainer.Create(t.root, t.id, config); err != nil {
 		return err
 	}
@@ -110,6 +123,13 @@ func (t *task) create(r *api.CreateTaskRequest) (err error) {
 		p.release()
 		return errors.Join(err, t.container.Destroy())
 	}
+	if spec.Hooks == nil {
+		// The container has its root. Here it would be one more mount, which each start
+		// of a container copies and each look at all mounts reads.
+		if err := unix.Unmount(t.rootfs(), unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil {
+			warn("detach the root of %s: %v", t.id, err)
+		}
+	}
 	return nil
 }
 
@@ -122,9 +142,22 @@ func (t *task) mountRoot(r *api.CreateTaskRequest) error {
 		mounts = append(mounts, mount.Mount{Type: m.Type, Source: m.Source, Target: m.Target, Options: m.Options})
 	}
 	if err := mount.All(mounts, t.rootfs()); err != nil {
-		return errors.Join(fmt.Errorf("failed to mount rootfs component: %w", err), mount.UnmountRecursive(t.rootfs(), 0))
+		return errors.Join(fmt.Errorf("failed to mount rootfs component: %w", err), t.unmountRoot())
 	}
 	return nil
+}
+
+// unmountRoot unmounts what is on the container's root here. It looks for mounts below in
+// the kernel's list of all, which is long where many pods are, only where there are any.
+func (t *task) unmountRoot() error {
+	for {
+		switch err := unix.Unmount(t.rootfs(), unix.UMOUNT_NOFOLLOW); {
+		case errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENOENT):
+			return nil // there is nothing, or nothing more
+		case err != nil:
+			return mount.UnmountRecursive(t.rootfs(), 0)
+		}
+	}
 }
 
 // maxSpec bounds the description of a container.
@@ -197,7 +230,7 @@ func (t *task) begin(c *libcontainer.Container, p *process, spec *specs.Process,
 	if err != nil {
 		t.service.leftBy()
 	} else {
-		p.child = child
+		p.wait = child.Wait
 		var pid int
 		if pid, err = child.Pid(); err == nil {
 			err = p.opened(pid)
@@ -326,8 +359,9 @@ func (t *task) delete(ctx context.Context) error {
 	if err := t.container.Destroy(); err != nil {
 		return fmt.Errorf("failed to delete task: %w", err)
 	}
-	if err := mount.UnmountRecursive(t.rootfs(), 0); err != nil {
+	if err := t.unmountRoot(); err != nil {
 		return fmt.Errorf("failed rootfs umount: %w", err)
 	}
+	_ = os.Remove(t.rootfs()) // so that containerd does not look for mounts there
 	return t.deleted()
 }
