@@ -2,6 +2,7 @@ package containerruntime
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -9,8 +10,11 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
+
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
 // phases adds up what the steps of starting pods take.
@@ -182,4 +186,67 @@ func (n *node) atOnce(ctx context.Context, b *testing.B, count, most, round int)
 		}
 	}
 	return sandboxes
+}
+
+// BenchmarkExit ends the first process of a container from outside: how long until the
+// runtime's event of it, which is what the kubelet waits for.
+func BenchmarkExit(b *testing.B) {
+	if isolated(b) {
+		return
+	}
+	ctx := b.Context()
+	n := newNode(b)
+	events, err := n.GetContainerEvents(ctx, &cri.GetEventsRequest{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	ended := make(chan string, 16)
+	go func() {
+		for {
+			e, err := events.Recv()
+			if err != nil {
+				return
+			}
+			if e.ContainerEventType == cri.ContainerEventType_CONTAINER_STOPPED_EVENT {
+				ended <- e.ContainerId
+			}
+		}
+	}()
+	var took []time.Duration
+	for i := 0; b.Loop(); i++ {
+		b.StopTimer()
+		sandbox, container, err := n.pod(ctx, fmt.Sprint("pod", i))
+		if err != nil {
+			b.Fatal(err)
+		}
+		s, err := n.ContainerStatus(ctx, &cri.ContainerStatusRequest{ContainerId: container, Verbose: true})
+		if err != nil {
+			b.Fatal(err)
+		}
+		var info struct{ Pid int }
+		if err := json.Unmarshal([]byte(s.Info["info"]), &info); err != nil || info.Pid <= 1 {
+			b.Fatal(info.Pid, err)
+		}
+		b.StartTimer()
+		start := time.Now()
+		if err := syscall.Kill(info.Pid, syscall.SIGKILL); err != nil {
+			b.Fatal(err)
+		}
+		for id := ""; id != container; {
+			select {
+			case id = <-ended:
+			case <-time.After(10 * time.Second):
+				b.Fatal("there is no event of the end")
+			}
+		}
+		took = append(took, time.Since(start))
+		b.StopTimer()
+		if err := n.remove(ctx, sandbox); err != nil {
+			b.Fatal(err)
+		}
+		b.StartTimer()
+	}
+	slices.Sort(took)
+	b.ReportMetric(ms(took[len(took)/2]), "p50-ms")
+	b.ReportMetric(ms(took[len(took)*99/100]), "p99-ms")
 }

@@ -130,11 +130,13 @@ func (k *Kubelet) killContainer(ctx context.Context, pod *corev1.Pod, spec *core
 	k.events.Event(ref, corev1.EventTypeNormal, "Killing", message)
 	left := func() int64 { return grace - int64(time.Since(began)/time.Second) }
 	if spec != nil && spec.Lifecycle != nil && spec.Lifecycle.PreStop != nil && grace > 0 {
-		hookCtx, cancel := context.WithTimeout(ctx, time.Duration(grace)*time.Second)
-		if err := k.hook(hookCtx, pod, spec, c.Id, ip, spec.Lifecycle.PreStop); err != nil && hookCtx.Err() == nil {
+		cancel, err := preStop(ctx, time.Duration(grace)*time.Second, func(ctx context.Context) error {
+			return k.hook(ctx, pod, spec, c.Id, ip, spec.Lifecycle.PreStop)
+		})
+		defer cancel()
+		if err != nil {
 			k.events.Event(ref, corev1.EventTypeWarning, "FailedPreStopHook", "PreStopHook failed")
 		}
-		cancel()
 	}
 	if turn != nil && left() > 0 {
 		t := time.NewTimer(time.Duration(left()) * time.Second)
@@ -147,6 +149,27 @@ func (k *Kubelet) killContainer(ctx context.Context, pod *corev1.Pod, spec *core
 	}
 	_, err := k.runtime.StopContainer(ctx, &cri.StopContainerRequest{ContainerId: c.Id, Timeout: max(left(), minGrace)})
 	return err
+}
+
+// preStop runs a hook for at most the grace of its container. One that takes longer goes
+// on beside the container's end, until cancel: it may use what SIGTERM leaves it.
+func preStop(ctx context.Context, grace time.Duration, hook func(context.Context) error) (cancel context.CancelFunc, err error) {
+	ctx, cancel = context.WithCancel(ctx)
+	done := make(chan error, 1)
+	run.Go("kubelet: preStop hook", func() {
+		done <- run.Catch("kubelet: preStop hook", func() error { return hook(ctx) })
+	})
+	t := time.NewTimer(grace)
+	defer t.Stop()
+	select {
+	case err = <-done:
+		if ctx.Err() != nil {
+			err = nil // it was told to end
+		}
+	case <-t.C:
+	case <-ctx.Done():
+	}
+	return cancel, err
 }
 
 // stop ends a pod step by step: containers, sandbox and volumes, the object,

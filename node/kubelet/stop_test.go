@@ -1,0 +1,44 @@
+package kubelet
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// TestPreStopOutlivesGrace: a hook that does not end in time has what is left of its
+// container's life, as upstream's has; one that ends early lets that end at once.
+func TestPreStopOutlivesGrace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		var ended time.Duration
+		cancel, err := preStop(t.Context(), 30*time.Second, func(ctx context.Context) error {
+			<-ctx.Done()
+			ended = time.Since(began)
+			return ctx.Err()
+		})
+		if waited := time.Since(began); waited != 30*time.Second || err != nil {
+			t.Errorf("the container is told to end after %v: %v", waited, err)
+		}
+		time.Sleep(minGrace * time.Second)
+		synctest.Wait()
+		if ended != 0 {
+			t.Errorf("the hook was ended after %v, while its container lived", ended)
+		}
+		cancel()
+		synctest.Wait()
+		if ended != (30+minGrace)*time.Second {
+			t.Errorf("the hook was ended after %v, its container after 32 s", ended)
+		}
+
+		began = time.Now()
+		failed := errors.New("exited with 1")
+		cancel, err = preStop(t.Context(), 30*time.Second, func(context.Context) error { time.Sleep(time.Second); return failed })
+		cancel()
+		if waited := time.Since(began); waited != time.Second || !errors.Is(err, failed) {
+			t.Errorf("after a hook that failed: %v, %v", waited, err)
+		}
+	})
+}
