@@ -23,6 +23,9 @@ const (
 	spare = 128 << 20
 	// busy is how soon after another a collection is a sign of load.
 	busy = 2 * time.Second
+	// trimAgain is the least time between two of Trim: what it takes away is faulted in
+	// again by the next load.
+	trimAgain = time.Minute
 )
 
 // Pace keeps the garbage collector frugal with memory while little happens, and
@@ -39,6 +42,7 @@ type pacer struct {
 	percent int
 	last    time.Time
 	calm    *time.Timer // after a busy collection, until no other has followed
+	trimmed time.Time
 }
 
 // arm has collected called after the next collection.
@@ -62,15 +66,21 @@ func (p *pacer) collected() {
 }
 
 // idle takes the room back once nothing happens: else garbage of the last load
-// would stay until as much has been allocated again. What a great load took goes
-// back to the kernel, for what is alive of it at its last collection mostly is not
-// any longer.
+// would stay until as much has been allocated again. What a load took goes back to
+// the kernel, for what is alive of it at its last collection mostly is not any
+// longer, and with it the parts of the program that only the load ran.
 func (p *pacer) idle() {
 	p.mu.Lock()
 	p.set(idlePercent)
+	wait := trimAgain - time.Since(p.trimmed)
+	if wait <= 0 {
+		p.trimmed = time.Now()
+	} else if p.calm != nil {
+		p.calm.Reset(wait)
+	}
 	p.mu.Unlock()
-	if live() > spare {
-		debug.FreeOSMemory()
+	if wait <= 0 {
+		_, _ = Trim() // what it cannot give back stays
 	}
 }
 

@@ -50,7 +50,23 @@ func TestPaceSeesCollections(t *testing.T) {
 	if p.calm == nil {
 		t.Error("nothing will notice that no other follows")
 	}
-	if p.idle(); p.percent != idlePercent {
-		t.Errorf("percentage %d of an idle process", p.percent)
+	percent := func() int {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return p.percent
+	}
+	p.mu.Lock()
+	p.last = p.last.Add(-busy) // as long as idle comes after it
+	p.mu.Unlock()
+	resident := fileResident(t)
+	if p.idle(); percent() != idlePercent {
+		t.Errorf("percentage %d of an idle process", percent())
+	}
+	if after := fileResident(t); after >= resident {
+		t.Errorf("%d kB of the program are resident once it is calm, %d before", after, resident)
+	}
+	at := p.trimmed
+	if p.idle(); p.trimmed != at {
+		t.Error("it is trimmed again at once")
 	}
 }
