@@ -140,7 +140,11 @@ func (t *task) createSandbox(s *sandbox, r *api.CreateTaskRequest, opts *options
 	if err != nil {
 		return errors.Join(err, os.RemoveAll(dir))
 	}
+	// Where there is no group yet there is no process in it.
 	pids, err := group.GetAllPids()
+	if err != nil && !errors.Is(err, os.ErrNotExist) && !errors.Is(err, unix.ENODEV) {
+		return errors.Join(fmt.Errorf("unable to get cgroup PIDs: %w", err), os.RemoveAll(dir))
+	}
 	if len(pids) > 0 {
 		return errors.Join(fmt.Errorf("container's cgroup is not empty: %d process(es) found", len(pids)), os.RemoveAll(dir))
 	}
