@@ -251,7 +251,7 @@ func page(name string) layer {
 }
 
 const nginxConf = `error_log /dev/stderr notice;
-pid /run/nginx.pid;
+pid /var/run/nginx.pid;
 user nobody nogroup;
 events {}
 http {
@@ -265,6 +265,9 @@ http {
 
 var nginx = layer{"nginx", func(s *sources, l *files) error {
 	if err := debian(s, l, "nginx"); err != nil {
+		return err
+	}
+	if err := l.dir("var/run", 0o755); err != nil {
 		return err
 	}
 	return l.text("etc/nginx/nginx.conf", nginxConf)

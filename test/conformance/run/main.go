@@ -137,7 +137,7 @@ func run(ctx context.Context, o options) (err error) {
 	kubeconfig := o.kubeconfig
 	if kubeconfig == "" {
 		sets := []string{"./images", "conformance"}
-		if o.beyond {
+		if o.beyond || o.node {
 			sets = append(sets, "beyond")
 		}
 		archives, err := build(ctx, sets...)
