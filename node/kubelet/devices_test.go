@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
+	podresourcesv1alpha1 "k8s.io/kubelet/pkg/apis/podresources/v1alpha1"
 
 	"knarr/node/kubelet/deviceplugin/plugintest"
 	"knarr/node/kubelet/podtest"
@@ -79,6 +80,11 @@ func TestDevices(t *testing.T) {
 	one, err := agent.Get(context.Background(), &podresources.GetPodResourcesRequest{PodName: "one", PodNamespace: "ns"})
 	if err != nil || one.PodResources.Containers[0].Devices[0].ResourceName != gpu {
 		t.Errorf("get %v, %v", one, err)
+	}
+	old, err := podresourcesv1alpha1.NewPodResourcesListerClient(conn).List(context.Background(), &podresourcesv1alpha1.ListPodResourcesRequest{})
+	if err != nil || len(old.PodResources) != 1 || len(old.PodResources[0].Containers) != 1 ||
+		len(old.PodResources[0].Containers[0].Devices) != 2 || old.PodResources[0].Containers[0].Devices[0].ResourceName != gpu {
+		t.Errorf("list in the first version %v, %v", old, err)
 	}
 	if _, err := agent.Get(context.Background(), &podresources.GetPodResourcesRequest{PodName: "none", PodNamespace: "ns"}); err == nil {
 		t.Error("a pod that there is not is told of")

@@ -1,6 +1,6 @@
 // Package podresources tells monitoring agents and schedulers which devices, CPUs and
-// memory the containers of this node have, by upstream's PodResources API of version 1.
-// It reads them through the sources it is given and serves a socket.
+// memory the containers of this node have, by upstream's PodResources API of versions v1 and
+// v1alpha1. It reads them through the sources it is given and serves a socket.
 package podresources
 
 import (
@@ -17,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/util/flowcontrol"
 	api "k8s.io/kubelet/pkg/apis/podresources/v1"
+	"k8s.io/kubelet/pkg/apis/podresources/v1alpha1"
 
 	"knarr/internal/run"
 	"knarr/node/kubelet/deviceplugin"
@@ -73,6 +74,7 @@ func Run(ctx context.Context, c Config) error {
 			return answer, err
 		}))
 	api.RegisterPodResourcesListerServer(srv, server{c: c})
+	v1alpha1.RegisterPodResourcesListerServer(srv, early{server: server{c: c}})
 	stop := context.AfterFunc(ctx, srv.Stop)
 	defer stop()
 	if err := srv.Serve(ln); err != nil && ctx.Err() == nil {
