@@ -72,7 +72,7 @@ func TestPauseReplaced(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		b, err := os.ReadFile(filepath.Join(n.config.State, "io.containerd.runtime.v2.task", imageNamespace, sandbox, "config.json"))
+		b, err := os.ReadFile(filepath.Join(n.config.State, bundlesName, imageNamespace, sandbox, "config.json"))
 		if err != nil {
 			t.Fatal(err)
 		}

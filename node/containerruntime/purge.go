@@ -198,8 +198,9 @@ func readProcess(pid int) (process, bool) {
 // bundles gives the directories of containers that containerd still keeps, below one
 // for each of its namespaces.
 func bundles(state string) []string {
-	paths, _ := filepath.Glob(filepath.Join(state, "io.containerd.runtime.v2.task", "*", "*"))
-	return paths
+	ours, _ := filepath.Glob(filepath.Join(state, bundlesName, "*", "*"))
+	theirs, _ := filepath.Glob(filepath.Join(state, "io.containerd.runtime.v2.task", "*", "*"))
+	return append(ours, theirs...)
 }
 
 // foreignDelete bounds what another runtime's shim may take to remove a container.

@@ -49,7 +49,8 @@ func (r *Runtime) serve(ctx context.Context, h host) error {
 
 	// Before the plugins: they ask at once for the containers that run.
 	tasks, stopTasks := context.WithCancel(context.WithoutCancel(ctx))
-	waitTasks, err := newFront(c, h).serve(tasks)
+	front := newFront(c, h)
+	waitTasks, err := front.serve(tasks)
 	if err != nil {
 		stopTasks()
 		return err
@@ -63,7 +64,7 @@ func (r *Runtime) serve(ctx context.Context, h host) error {
 		return err
 	}
 	defer stopMirrors()
-	set, initialised, err := load(ctx, c, settings(c, h))
+	set, initialised, err := load(ctx, c, settings(c, h), func(p plugin.Registration) plugin.Registration { return managed(bounded(p), front, h, c) })
 	defer unload(set)
 	if err != nil {
 		return err
@@ -168,12 +169,13 @@ func (r *Runtime) start(ctx context.Context, initialised *sync.WaitGroup, fatal 
 // their configuration in it, for the whole process.
 var loading sync.Mutex
 
-func load(ctx context.Context, c Config, settings map[string]map[string]any) (*plugin.Set, *sync.WaitGroup, error) {
+// load starts containerd's plugins, each as of makes it.
+func load(ctx context.Context, c Config, settings map[string]map[string]any, of func(plugin.Registration) plugin.Registration) (*plugin.Set, *sync.WaitGroup, error) {
 	loading.Lock()
 	defer loading.Unlock()
 	set, ready := plugin.NewPluginSet(), &sync.WaitGroup{}
 	for _, p := range registry.Graph(func(*plugin.Registration) bool { return false }) {
-		p = bounded(p)
+		p = of(p)
 		id := p.URI()
 		pc := plugin.NewContext(ctx, set, map[string]string{
 			plugins.PropertyRootDir:      filepath.Join(c.Root, id),

@@ -211,7 +211,7 @@ func (n *node) killIn(pod string, t *testing.T) {
 func (n *node) nothingLeft(t *testing.T) {
 	t.Helper()
 	for _, glob := range []string{
-		n.config.State + "/io.containerd.runtime.v2.task/*/*", n.config.State + "/runc/*/*", "/sys/fs/cgroup/*" + n.config.CgroupParent + "/*/*/cgroup.procs",
+		n.config.State + "/" + bundlesName + "/*/*", n.config.State + "/runc/*/*", "/sys/fs/cgroup/*" + n.config.CgroupParent + "/*/*/cgroup.procs",
 	} {
 		if left, _ := filepath.Glob(glob); len(left) > 0 {
 			t.Errorf("left: %v", left)

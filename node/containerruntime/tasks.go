@@ -31,12 +31,13 @@ const (
 	shimLogName      = "shim.log"
 	pauseRootName    = "pause-root"
 	pauseProfileName = "pause-seccomp.json"
+	bundlesName      = "tasks"
+	savedName        = "knarr-shim.json"
 )
 
-// A front is what containerd takes for the shim of each pod. It passes the calls
-// on to the one program that runs the containers, which it starts, and starts
-// again should that end: containerd, whose connection is to this process, learns
-// nothing of it, and the containers go on.
+// A front passes calls on to the one program that runs the containers, which it
+// starts, and starts again should that end: the callers learn nothing of it, and
+// the containers go on.
 type front struct {
 	state, socket, program string
 	log                    *slog.Logger
@@ -52,7 +53,9 @@ func newFront(c Config, h host) *front {
 	}
 }
 
-// serve answers containerd until ctx ends. What it returns waits for that.
+// serve keeps the program until ctx ends, and answers containerd on a socket: containers
+// that knarr made before it had a manager of tasks of its own name that as their shim's.
+// What it returns waits for the end.
 func (f *front) serve(ctx context.Context) (wait func(), err error) {
 	server, err := ttrpc.NewServer(ttrpc.WithServerHandshaker(ttrpc.UnixSocketRequireSameUser()))
 	if err != nil {

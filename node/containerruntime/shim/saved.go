@@ -93,7 +93,11 @@ func readSaved(bundle string) (*saved, error) {
 // has failed or finds nothing, forgets it without another word. One that cannot be taken up
 // else is left for containerd, which has it deleted.
 func (s *Service) restore() {
-	paths, _ := filepath.Glob(filepath.Join(s.bundles, "*", "*", savedName))
+	var paths []string
+	for _, dir := range s.bundles {
+		found, _ := filepath.Glob(filepath.Join(dir, "*", "*", savedName))
+		paths = append(paths, found...)
+	}
 	for _, path := range paths {
 		bundle := filepath.Dir(path)
 		t := &task{
@@ -159,7 +163,7 @@ func (t *task) restore() error {
 	if err != nil {
 		return err
 	}
-	p.started.Store(status == libcontainer.Running || status == libcontainer.Paused)
+	p.started.Store(status != libcontainer.Created) // one that has ended just now had begun
 	t.paused, t.waits = status == libcontainer.Paused, status == libcontainer.Created
 	if status == libcontainer.Stopped && !zombie(old.Pid) {
 		return t.lost()

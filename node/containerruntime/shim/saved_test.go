@@ -12,9 +12,9 @@ import (
 // one removes what is left, of which containerd tells nobody.
 func TestHalfDone(t *testing.T) {
 	root := t.TempDir()
-	s := &Service{bundles: t.TempDir(), tasks: map[key]*task{}}
+	s := &Service{bundles: []string{t.TempDir()}, tasks: map[key]*task{}}
 	for id, init := range map[string]*process{"made": nil, "removed": {pid: 1 << 30}} {
-		c := &task{key: key{"k8s.io", id}, bundle: filepath.Join(s.bundles, "k8s.io", id), service: s, root: filepath.Join(root, "k8s.io"), init: init}
+		c := &task{key: key{"k8s.io", id}, bundle: filepath.Join(s.bundles[0], "k8s.io", id), service: s, root: filepath.Join(root, "k8s.io"), init: init}
 		kept := filepath.Join(c.root, id) // libcontainer's, whose state is not there yet, or no more
 		for _, dir := range []string{c.bundle, kept} {
 			if err := os.MkdirAll(dir, 0o700); err != nil {

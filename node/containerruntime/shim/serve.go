@@ -25,8 +25,10 @@ import (
 const (
 	SocketName = "shim.sock"
 	FrontName  = "tasks.sock"
-	// BundlesName is the directory of containerd's bundles there.
-	BundlesName = "io.containerd.runtime.v2.task"
+	// BundlesName is the directory of bundles there, and FormerBundlesName that in which
+	// containerd made them for versions before.
+	BundlesName       = "tasks"
+	FormerBundlesName = "io.containerd.runtime.v2.task"
 	// programName is the file that says which program serves.
 	programName = "shim.program"
 )
@@ -70,7 +72,7 @@ func Serve(address, path string) error {
 		return err
 	}
 	s := &Service{
-		state: state, bundles: filepath.Join(state, BundlesName), sandboxes: sandboxes{root: filepath.Join(state, pauseRootName)}, events: newPublisher(address + ".ttrpc"), tasks: map[key]*task{},
+		state: state, bundles: []string{filepath.Join(state, BundlesName), filepath.Join(state, FormerBundlesName)}, sandboxes: sandboxes{root: filepath.Join(state, pauseRootName)}, events: newPublisher(address + ".ttrpc"), tasks: map[key]*task{},
 	}
 	s.restore()
 	s.waitForOthers()

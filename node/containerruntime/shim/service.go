@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -36,7 +37,7 @@ type key struct{ namespace, id string }
 // A Service is the task API for all containers of a node.
 type Service struct {
 	state     string // the directory of sockets
-	bundles   string // the directory of the bundles, by namespace and id
+	bundles   []string // the directories of bundles, by namespace and id
 	sandboxes sandboxes
 	events    *publisher
 	reaping   atomic.Bool // what failed starts left will be looked for
@@ -93,8 +94,8 @@ func (s *Service) Create(ctx context.Context, r *api.CreateTaskRequest) (*api.Cr
 	if r.Checkpoint != "" {
 		return nil, errgrpc.ToGRPCf(errdefs.ErrNotImplemented, "restore a checkpoint")
 	}
-	if want := filepath.Join(s.bundles, ns, r.ID); filepath.Clean(r.Bundle) != want {
-		return nil, errgrpc.ToGRPCf(errdefs.ErrInvalidArgument, "the bundle is %s, not %s", want, r.Bundle)
+	if !slices.ContainsFunc(s.bundles, func(dir string) bool { return filepath.Join(dir, ns, r.ID) == filepath.Clean(r.Bundle) }) {
+		return nil, errgrpc.ToGRPCf(errdefs.ErrInvalidArgument, "the bundle is %s, not %s", filepath.Join(s.bundles[0], ns, r.ID), r.Bundle)
 	}
 	t := &task{key: key{ns, r.ID}, bundle: r.Bundle, service: s, execs: map[string]*process{}}
 	s.mu.Lock()

@@ -59,7 +59,7 @@ func Main(args []string) error {
 		}, nil)
 	case verb == "delete" && *address != "" && *namespace != "" && *id != "":
 		if *bundle == "" {
-			*bundle = filepath.Join(filepath.Dir(*address), BundlesName, *namespace, *id)
+			*bundle = filepath.Join(filepath.Dir(*address), FormerBundlesName, *namespace, *id)
 		}
 		return answer(remove(filepath.Dir(*address), *bundle, key{*namespace, *id}))
 	}

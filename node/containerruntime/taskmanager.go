@@ -1,0 +1,241 @@
+package containerruntime
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"github.com/containerd/containerd/v2/core/mount"
+	"github.com/containerd/containerd/v2/core/runtime"
+	v2 "github.com/containerd/containerd/v2/core/runtime/v2"
+	"github.com/containerd/containerd/v2/pkg/identifiers"
+	"github.com/containerd/containerd/v2/pkg/namespaces"
+	"github.com/containerd/containerd/v2/plugins"
+	"github.com/containerd/errdefs"
+	"github.com/containerd/plugin"
+	"github.com/opencontainers/runtime-spec/specs-go"
+)
+
+// A taskManager is containerd's, but for the containers that the one shim of this node
+// runs. containerd's own executes a shim's program at each container's start and end, and
+// keeps a connection, with its buffers and goroutines at both ends, for each: here that
+// would lead into this process. Bundles are in a directory of their own, since containerd's
+// takes all that it finds at its start for its own.
+type taskManager struct {
+	*v2.TaskManager
+	front *front
+	// runtimePath is what containers of the shim name as their runtime's.
+	runtimePath string
+	bundles     string
+	log         *slog.Logger
+
+	mu    sync.RWMutex
+	tasks map[taskKey]*task
+}
+
+// A taskKey names a container: two namespaces of containerd may use the same id.
+type taskKey struct{ namespace, id string }
+
+// managed gives containerd's plugin of tasks that manager.
+func managed(p plugin.Registration, f *front, h host, c Config) plugin.Registration {
+	if p.Type != plugins.RuntimePluginV2 || p.ID != "task" {
+		return p
+	}
+	begin := p.InitFn
+	p.InitFn = func(ic *plugin.InitContext) (any, error) {
+		instance, err := begin(ic)
+		if err != nil {
+			return nil, err
+		}
+		theirs, ok := instance.(*v2.TaskManager)
+		if !ok {
+			return nil, fmt.Errorf("containerd's manager of tasks is a %T", instance)
+		}
+		m := &taskManager{
+			TaskManager: theirs, front: f, runtimePath: h.verb, bundles: filepath.Join(c.State, bundlesName), log: c.Log, tasks: map[taskKey]*task{},
+		}
+		return m, m.takeUp(ic.Context)
+	}
+	return p
+}
+
+// Create prepares a container up to its last step, which the task's Start does.
+func (m *taskManager) Create(ctx context.Context, id string, opts runtime.CreateOpts) (runtime.Task, error) {
+	if opts.Runtime != m.runtimePath {
+		return m.TaskManager.Create(ctx, id, opts)
+	}
+	ns, err := namespaces.NamespaceRequired(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := identifiers.Validate(id); err != nil {
+		return nil, fmt.Errorf("invalid task id %s: %w", id, err)
+	}
+	t := &task{taskKey: taskKey{ns, id}, bundle: filepath.Join(m.bundles, ns, id), front: m.front}
+	if err := writeBundle(t.bundle, opts.Spec.GetValue()); err != nil {
+		return nil, err
+	}
+	if err := t.create(ctx, opts); err != nil {
+		return nil, errors.Join(fmt.Errorf("failed to create shim task: %w", err), removeBundle(t.bundle))
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.tasks[t.taskKey] = t
+	return t, nil
+}
+
+// find gives one of the shim's; nil if it is not.
+func (m *taskManager) find(ctx context.Context, id string) *task {
+	ns, _ := namespaces.Namespace(ctx)
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return m.tasks[taskKey{ns, id}]
+}
+
+// Get finds a task.
+func (m *taskManager) Get(ctx context.Context, id string) (runtime.Task, error) {
+	if t := m.find(ctx, id); t != nil {
+		return t, nil
+	}
+	return m.TaskManager.Get(ctx, id)
+}
+
+// Tasks lists those of the context's namespace, or all.
+func (m *taskManager) Tasks(ctx context.Context, all bool) ([]runtime.Task, error) {
+	list, err := m.TaskManager.Tasks(ctx, all)
+	if err != nil {
+		return nil, err
+	}
+	ns, _ := namespaces.Namespace(ctx)
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	for k, t := range m.tasks {
+		if all || k.namespace == ns {
+			list = append(list, t)
+		}
+	}
+	return list, nil
+}
+
+// Delete removes what is left of a task.
+func (m *taskManager) Delete(ctx context.Context, id string) (*runtime.Exit, error) {
+	t := m.find(ctx, id)
+	if t == nil {
+		return m.TaskManager.Delete(ctx, id)
+	}
+	exit, err := t.delete(ctx, "")
+	if err != nil && !errdefs.IsNotFound(err) {
+		return nil, fmt.Errorf("failed to delete task: %w", err)
+	}
+	if rerr := removeBundle(t.bundle); rerr != nil {
+		m.log.Error("remove the bundle of a container", "id", id, "err", rerr)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.tasks, t.taskKey)
+	return exit, err
+}
+
+// takeUpTime bounds the wait for a shim that has many containers to take up itself.
+const takeUpTime = shimStart
+
+// takeUp finds the containers of before this start. One that the shim does not know was
+// not made to its end, or was deleted before this process heard of it.
+func (m *taskManager) takeUp(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, takeUpTime)
+	defer cancel()
+	paths, err := filepath.Glob(filepath.Join(m.bundles, "*", "*"))
+	if err != nil {
+		return err
+	}
+	for _, path := range paths {
+		t := &task{taskKey: taskKey{filepath.Base(filepath.Dir(path)), filepath.Base(path)}, bundle: path, front: m.front}
+		ctx := namespaces.WithNamespace(ctx, t.namespace)
+		state, err := t.State(ctx)
+		if errdefs.IsNotFound(err) {
+			if err := m.remove(ctx, t); err != nil {
+				m.log.Error("remove what is left of a container", "id", t.id, "err", err)
+			}
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("take up container %s: %w", t.id, err)
+		}
+		t.pid = state.Pid
+		m.tasks[t.taskKey] = t
+	}
+	return nil
+}
+
+// remove removes a container that the shim could not take up.
+func (m *taskManager) remove(ctx context.Context, t *task) error {
+	if _, err := os.Stat(filepath.Join(t.bundle, savedName)); err == nil {
+		cmd := exec.CommandContext(ctx, m.front.program, "-namespace", t.namespace, "-address", m.front.socket, "-id", t.id, "-bundle", t.bundle, "delete")
+		cmd.Dir = t.bundle
+		var stderr strings.Builder
+		cmd.Stderr = &stderr
+		if err := cmd.Run(); err != nil {
+			return fmt.Errorf("%w: %s", err, strings.TrimSpace(stderr.String()))
+		}
+	}
+	return removeBundle(t.bundle)
+}
+
+// writeBundle makes the directory that an OCI runtime reads a container's specification
+// from, and where its root will be.
+func writeBundle(dir string, spec []byte) error {
+	if err := os.MkdirAll(filepath.Dir(dir), 0o711); err != nil {
+		return err
+	}
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return err
+	}
+	err := admitRoot(dir, spec)
+	if err == nil {
+		err = os.Mkdir(filepath.Join(dir, "rootfs"), 0o711)
+	}
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, "config.json"), spec, 0o600)
+	}
+	if err != nil {
+		return errors.Join(err, os.RemoveAll(dir))
+	}
+	return nil
+}
+
+// admitRoot lets the root of a pod's user namespace reach its own root below dir.
+func admitRoot(dir string, spec []byte) error {
+	var s struct {
+		Linux struct{ GIDMappings []specs.LinuxIDMapping }
+	}
+	if err := json.Unmarshal(spec, &s); err != nil {
+		return fmt.Errorf("decode the container's specification: %w", err)
+	}
+	for _, m := range s.Linux.GIDMappings {
+		if m.ContainerID == 0 && m.HostID != 0 {
+			return errors.Join(os.Chown(dir, -1, int(m.HostID)), os.Chmod(dir, 0o710))
+		}
+	}
+	return nil
+}
+
+// removeBundle never removes through a mount that is still there.
+func removeBundle(dir string) error {
+	rootfs := filepath.Join(dir, "rootfs")
+	if err := os.Remove(rootfs); err != nil && !errors.Is(err, os.ErrNotExist) {
+		if err := mount.UnmountRecursive(rootfs, 0); err != nil {
+			return fmt.Errorf("unmount %s: %w", rootfs, err)
+		}
+		if err := os.Remove(rootfs); err != nil {
+			return err
+		}
+	}
+	return os.RemoveAll(dir)
+}
