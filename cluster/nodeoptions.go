@@ -56,7 +56,7 @@ func (o *NodeOptions) flags(f *pflag.FlagSet) {
 	flaghelp.Group(f, "Flags")
 	f.StringVar(&o.NodeName, "node-name", "", "`name` of this node (default: the host name)")
 	f.StringVar(&o.NodeIP, "node-ip", "", "`address` of this node, or one of each family (default: those of the default routes, of the cluster's families)")
-	f.IntVar(&o.KubeletPort, "kubelet-port", 10250, "`port` the kubelet listens on")
+	f.IntVar(&o.KubeletPort, "kubelet-port", 10250, "`port` the kubelet listens on; without this the one of its configuration")
 	f.IntVar(&o.KubeletHealthz, "kubelet-healthz-port", 10248, "`port` on 127.0.0.1 of the kubelet's /healthz; 0: none")
 	f.StringSliceVar(&o.NodeLabels, "node-label", nil, "`labels` of this node, key=value")
 	f.StringSliceVar(&o.NodeTaints, "node-taint", nil, "`taints` of this node, key=value:effect")
@@ -145,6 +145,8 @@ func (o *NodeOptions) validate(f *faults) {
 	o.mirrors.NoDefault = o.NoDefault
 	if o.kubelet, err = kubeletflags.Parse(o.KubeletArgs, o.KubeletConfig); err != nil {
 		f.add("kubelet-arg", "%v", err)
+	} else {
+		o.KubeletPort = o.kubelet.Port(o.KubeletPort, o.given != nil && o.given("kubelet-port"))
 	}
 	if o.NodeName == "" {
 		host, err := os.Hostname()

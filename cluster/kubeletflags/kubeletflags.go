@@ -178,7 +178,7 @@ func (f *Flags) Load() error {
 	}
 	if f.cluster { // /configz shows what holds: that nobody gets in unasked, whatever was said
 		for _, flag := range configuration.Flags {
-			if isOfCluster(flag.Name) {
+			if isOfCluster(flag.Name) && flag.Name != "port" {
 				f.doc.Remove(flag.Field)
 			}
 		}
@@ -188,12 +188,22 @@ func (f *Flags) Load() error {
 	return err
 }
 
+// Port is the port to serve on of a kubelet of a cluster: what the command line says, if
+// it does, else what the files do.
+func (f *Flags) Port(flag int, given bool) int {
+	if !given && f.doc.Given("port") {
+		flag = int(f.Settings.Port)
+	}
+	f.Settings.Port = int32(flag)
+	return flag
+}
+
 // idle are the fields that were said and change nothing.
 func (f *Flags) idle() []string {
 	fields := f.doc.Idle()
 	if f.cluster {
 		for _, flag := range configuration.Flags {
-			if isOfCluster(flag.Name) && f.doc.Given(flag.Field) {
+			if isOfCluster(flag.Name) && flag.Name != "port" && f.doc.Given(flag.Field) {
 				fields = append(fields, flag.Field+" (is the cluster's)")
 			}
 		}

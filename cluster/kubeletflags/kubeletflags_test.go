@@ -43,11 +43,17 @@ func TestParse(t *testing.T) {
 	if taints := c.Settings.RegisterWithTaints; len(taints) != 2 || taints[0].Key != "first" || taints[1].Value != "b" {
 		t.Errorf("taints %v", taints)
 	}
-	if got := f.ignored; len(got) != 2 || got[0] != "authorization.mode (is the cluster's)" || got[1] != "port (is the cluster's)" {
+	if got := f.ignored; len(got) != 1 || got[0] != "authorization.mode (is the cluster's)" {
 		t.Errorf("ignored %v", got)
 	}
-	if mode, port := c.Settings.Authorization.Mode, c.Settings.Port; mode != "Webhook" || port == 1 {
-		t.Errorf("/configz shows what does not hold: mode %s, port %d", mode, port)
+	if mode := c.Settings.Authorization.Mode; mode != "Webhook" {
+		t.Errorf("/configz shows what does not hold: mode %s", mode)
+	}
+	if got := f.Port(10250, false); got != 1 || f.Settings.Port != 1 {
+		t.Errorf("no flag: port %d, /configz shows %d, want that of the file", got, f.Settings.Port)
+	}
+	if got := f.Port(10250, true); got != 10250 || f.Settings.Port != 10250 {
+		t.Errorf("flag: port %d, /configz shows %d, want the flag's", got, f.Settings.Port)
 	}
 }
 

@@ -42,7 +42,7 @@ func runNode(ctx context.Context, o options) error {
 	if err != nil {
 		return err
 	}
-	archives, err := build(ctx, "./images", "conformance")
+	archives, err := build(ctx, "./images", "conformance", "beyond")
 	if err != nil {
 		return err
 	}
