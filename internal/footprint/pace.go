@@ -18,11 +18,21 @@ const (
 	// room is what a busy process may allocate at least between two collections:
 	// while little is alive, they would otherwise follow each other at once.
 	room = 64 << 20
+	// startRoom is that in the first startTime of a process: much of what it allocates then
+	// stays, and would lie everywhere in a larger heap.
+	startRoom, startTime = 24 << 20, 3 * time.Second
 	// spare is what a busy heap may grow by at the busy percentage; beyond it, by
 	// that of an idle one: a load of huge requests is not to be doubled.
 	spare = 128 << 20
 	// busy is how soon after another a collection is a sign of load.
 	busy = 2 * time.Second
+	// apart is how far from each other collections may be under load: at half of this they
+	// would cost twice of a share of the processor that is small already, and what the
+	// heap grows to it does not give back whole, as what lives longer lies everywhere in it.
+	apart = 500 * time.Millisecond
+	// calm is how long after the last sign of load it is over: a start has loops that begin
+	// seconds after it.
+	calm = 5 * time.Second
 	// trimAgain is the least time between two of Trim: what it takes away is faulted in
 	// again by the next load.
 	trimAgain = time.Minute
@@ -33,14 +43,16 @@ const (
 // process has one every two minutes.
 func Pace() {
 	debug.SetGCPercent(idlePercent)
-	p := &pacer{percent: idlePercent, last: time.Now()}
+	p := &pacer{percent: idlePercent, began: time.Now(), last: time.Now()}
 	p.arm()
 }
 
 type pacer struct {
 	mu      sync.Mutex
 	percent int
+	began   time.Time
 	last    time.Time
+	total   uint64      // bytes allocated until then
 	calm    *time.Timer // after a busy collection, until no other has followed
 	trimmed time.Time
 }
@@ -52,15 +64,19 @@ func (p *pacer) collected() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := time.Now()
-	want := percentFor(now.Sub(p.last), live())
-	p.last = now
-	p.set(want)
+	total, since := read("/gc/heap/allocs:bytes", 0), now.Sub(p.last)
+	least := uint64(room)
+	if now.Sub(p.began) < startTime {
+		least = startRoom
+	}
+	p.set(percentFor(since, total-p.total, read("/gc/heap/live:bytes", room), least))
+	p.last, p.total = now, total
 	switch {
-	case want == idlePercent:
+	case since >= busy:
 	case p.calm == nil:
-		p.calm = run.AfterFunc("memory: idle", busy, p.idle)
+		p.calm = run.AfterFunc("memory: idle", calm, p.idle)
 	default:
-		p.calm.Reset(busy)
+		p.calm.Reset(calm)
 	}
 	p.arm()
 }
@@ -91,23 +107,27 @@ func (p *pacer) set(percent int) {
 	}
 }
 
-// percentFor is how much the heap may grow, in percent of what is alive.
-func percentFor(sinceLast time.Duration, live uint64) int {
+// percentFor is how much the heap may grow, in percent of the bytes that are alive, after
+// so many were allocated since the last collection; least is what it may grow by however
+// few are alive. Pure.
+func percentFor(sinceLast time.Duration, allocated, live, least uint64) int {
 	if sinceLast >= busy {
 		return idlePercent
 	}
+	most := max(busyPercent, int(least*100/max(live, least/4)))
 	if live > spare {
-		return int((spare*busyPercent + (live-spare)*idlePercent) / live)
+		most = int((spare*busyPercent + (live-spare)*idlePercent) / live)
 	}
-	return max(busyPercent, int(room*100/max(live, room/4)))
+	growth := float64(allocated) * float64(apart) / float64(max(sinceLast, 1))
+	return int(min(max(idlePercent, growth*100/float64(max(live, 1))), float64(most)))
 }
 
-// live is how many bytes of the heap the last collection found in use.
-func live() uint64 {
-	s := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
+// read gives a metric of the Go runtime, or otherwise where it has none of that name.
+func read(name string, otherwise uint64) uint64 {
+	s := []metrics.Sample{{Name: name}}
 	metrics.Read(s)
 	if s[0].Value.Kind() != metrics.KindUint64 {
-		return room
+		return otherwise
 	}
 	return s[0].Value.Uint64()
 }

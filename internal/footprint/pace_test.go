@@ -9,25 +9,31 @@ import (
 
 func TestPercentFor(t *testing.T) {
 	for _, c := range []struct {
-		since time.Duration
-		live  uint64
-		want  int
+		since           time.Duration
+		allocated, live uint64
+		want            int
 	}{
-		{0, room, busyPercent},
-		{busy - 1, spare, busyPercent},
-		{0, 2 * spare, (busyPercent + idlePercent) / 2},
-		{0, 100 * spare, idlePercent},
-		{0, room / 2, 200},
-		{0, 0, 400},
-		{busy, room, idlePercent},
-		{time.Minute, 0, idlePercent},
+		{0, room, room, busyPercent},
+		{apart / 4, room, spare, busyPercent},
+		{apart, room * 3 / 4, room, 75},
+		{apart * 2, room, room, idlePercent},
+		{busy - 1, room, spare, idlePercent},
+		{0, room, 2 * spare, (busyPercent + idlePercent) / 2},
+		{0, room, 100 * spare, idlePercent},
+		{0, room, room / 2, 200},
+		{0, 1, 0, 400},
+		{apart, 0, 0, idlePercent},
+		{busy, 100 * room, room, idlePercent},
+		{time.Minute, 0, 0, idlePercent},
 	} {
-		if got := percentFor(c.since, c.live); got != c.want {
-			t.Errorf("%v, %d bytes alive: %d, want %d", c.since, c.live, got, c.want)
+		if got := percentFor(c.since, c.allocated, c.live, room); got != c.want {
+			t.Errorf("%d bytes in %v, %d alive: %d, want %d", c.allocated, c.since, c.live, got, c.want)
 		}
 	}
-	if live() == 0 {
-		t.Error("nothing is alive")
+	for _, name := range []string{"/gc/heap/live:bytes", "/gc/heap/allocs:bytes"} {
+		if read(name, 0) == 0 {
+			t.Errorf("%s says nothing", name)
+		}
 	}
 }
 
