@@ -63,6 +63,9 @@ func (n *node) keepInstalled(ctx context.Context, client kubernetes.Interface, c
 			})
 		}})
 	})
+	group.Go("commands of the pod network", func() {
+		supervise(ctx, component{"commands of the pod network", func(ctx context.Context) error { return cni.Serve(ctx, cfg) }})
+	})
 	broadcaster := record.NewBroadcaster(record.WithContext(ctx))
 	defer broadcaster.Shutdown()
 	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: client.CoreV1().Events("")})

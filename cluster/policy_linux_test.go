@@ -108,7 +108,7 @@ func addPod(t *testing.T, node netns.NsHandle, uid string) error {
 		"CNI_ARGS": "IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=a;K8S_POD_UID=" + uid,
 	}
 	var out bytes.Buffer
-	if code := network.Command(func(name string) string { return env[name] }, bytes.NewReader(in), &out); code != 0 {
+	if code := network.Command(nil, func(name string) string { return env[name] }, bytes.NewReader(in), &out); code != 0 {
 		return fmt.Errorf("ADD: %s", out.String())
 	}
 	return nil

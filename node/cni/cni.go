@@ -4,6 +4,7 @@
 package cni
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -185,6 +186,9 @@ func Install(c Config) error {
 	}
 	return writeFile(filepath.Join(c.Dir, confName), b)
 }
+
+// Serve does in this process what the plugin is asked, until ctx ends.
+func Serve(ctx context.Context, c Config) error { return network.Serve(ctx, c.withDefaults().StateDir) }
 
 // Intact says what is missing of what Install put in place and others may have
 // taken away, such as a firewall that started anew.

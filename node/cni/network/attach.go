@@ -61,7 +61,7 @@ func attach(c *Conf, containerID, ifName, netns string) (a *Attachment, mac net.
 		return nil, nil, err
 	}
 	err = locked(c.StateDir, func() error {
-		if !tableExists(c.Table) {
+		if !c.tableExists() {
 			return writeTable(c)
 		}
 		return publish(c, a)
@@ -85,7 +85,7 @@ func detach(c *Conf, containerID, ifName string) error {
 				return fmt.Errorf("remove the guard of the pod's link: %w", err)
 			}
 			a.Ports = notClaimed(c.StateDir, a)
-			if tableExists(c.Table) {
+			if c.tableExists() {
 				if err := unpublish(c, a); err != nil {
 					return err
 				}
@@ -157,7 +157,7 @@ func check(c *Conf, containerID, ifName, netns string) error {
 	if netns != "" {
 		a.Netns = netns
 	}
-	if !tableExists(c.Table) {
+	if !c.tableExists() {
 		return fmt.Errorf("nftables table %s is missing", c.Table)
 	}
 	return verify(a)
@@ -191,7 +191,7 @@ func Ready(c *Conf) error {
 	if _, err := netlink.LinkByName(c.Bridge); err != nil {
 		return fmt.Errorf("bridge %s: %w", c.Bridge, err)
 	}
-	if !tableExists(c.Table) {
+	if !c.tableExists() {
 		return fmt.Errorf("nftables table %s is missing", c.Table)
 	}
 	return nil

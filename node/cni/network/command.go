@@ -40,13 +40,13 @@ func fail(code int, err error) error {
 }
 
 // Command does one CNI command, given as the specification says, and returns
-// the exit code.
-func Command(env func(string) string, in io.Reader, out io.Writer) int {
+// the exit code. The kernel may be nil.
+func Command(kernel *Kernel, env func(string) string, in io.Reader, out io.Writer) int {
 	// Network namespaces belong to threads.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	version := "1.0.0"
-	result, err := command(env, in, &version)
+	result, err := command(kernel, env, in, &version)
 	if err != nil {
 		e := &cniError{}
 		if !errors.As(err, &e) {
@@ -64,12 +64,12 @@ func Command(env func(string) string, in io.Reader, out io.Writer) int {
 	return 0
 }
 
-func command(env func(string) string, in io.Reader, version *string) (any, error) {
+func command(kernel *Kernel, env func(string) string, in io.Reader, version *string) (any, error) {
 	input, err := io.ReadAll(io.LimitReader(in, 4<<20))
 	if err != nil {
 		return nil, err
 	}
-	c := &Conf{}
+	c := &Conf{kernel: kernel}
 	verb := env("CNI_COMMAND")
 	if err := json.Unmarshal(input, c); err != nil && !(verb == "VERSION" && len(input) == 0) {
 		return nil, fail(codeDecode, fmt.Errorf("decode the configuration: %w", err))

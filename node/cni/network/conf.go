@@ -36,7 +36,8 @@ type Conf struct {
 	// NewPods are the sets of new pods; nil: nobody holds pods to policies.
 	NewPods *NewPods `json:"newPods,omitempty"`
 
-	podUID string // of the pod that is attached
+	podUID string  // of the pod that is attached
+	kernel *Kernel // nil: none that stays open
 
 	Capabilities  map[string]bool `json:"capabilities,omitempty"`
 	RuntimeConfig struct {

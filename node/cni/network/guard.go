@@ -272,7 +272,7 @@ func udpPorts(source, dest uint16) []expr.Any {
 // guard adds a pod's elements. A table that is gone is made anew, from all that
 // is remembered.
 func guard(c *Conf, a *Attachment) error {
-	err := changeSets(guardSets(guardTable(c.Table)), guardElements(a), (*nftables.Conn).SetAddElements)
+	err := c.changeSets(guardSets(guardTable(c.Table)), guardElements(a), (*nftables.Conn).SetAddElements)
 	if errors.Is(err, unix.ENOENT) {
 		return writeTable(c)
 	}
@@ -285,7 +285,7 @@ func guard(c *Conf, a *Attachment) error {
 // unguard takes a pod's elements away, those of them that are there.
 func unguard(c *Conf, a *Attachment) error {
 	byName, list := guardSets(guardTable(c.Table)), guardElements(a)
-	err := changeSets(byName, list, (*nftables.Conn).SetDeleteElements)
+	err := c.changeSets(byName, list, (*nftables.Conn).SetDeleteElements)
 	if noFamily(err) {
 		return nil
 	}
@@ -293,7 +293,7 @@ func unguard(c *Conf, a *Attachment) error {
 		return err
 	}
 	for _, e := range list { // one that is missing undoes the whole
-		if err := changeSets(byName, []element{e}, (*nftables.Conn).SetDeleteElements); err != nil && !errors.Is(err, unix.ENOENT) {
+		if err := c.changeSets(byName, []element{e}, (*nftables.Conn).SetDeleteElements); err != nil && !errors.Is(err, unix.ENOENT) {
 			return err
 		}
 	}

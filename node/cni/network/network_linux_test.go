@@ -167,7 +167,9 @@ func newWorld(t *testing.T) *world {
 		CNIVersion: "1.0.0", Name: "test", Bridge: "knarr0", Table: "knarr-cni", StateDir: t.TempDir(), MTU: 1450, TunnelPort: 8472,
 		PodCIDRs:     prefixes("10.9.1.0/24", "fd00:9:1::/64"),
 		ClusterCIDRs: prefixes("10.9.0.0/16", "fd00:9::/32"),
+		kernel:       &Kernel{},
 	}
+	t.Cleanup(func() { must(t, w.conf.kernel.Close()) })
 	plug := func(name, v4, v6 string) error {
 		link, err := netlink.LinkByName(name)
 		if err != nil {
@@ -225,7 +227,7 @@ func (w *world) command(t *testing.T, verb, id string, pod *netspace, ports ...P
 	var out bytes.Buffer
 	code := 0
 	must(t, w.node.do(func() error {
-		code = Command(func(k string) string { return env[k] }, bytes.NewReader(in), &out)
+		code = Command(w.conf.kernel, func(k string) string { return env[k] }, bytes.NewReader(in), &out)
 		runtime.LockOSThread() // undoes Command's unlocking
 		return nil
 	}))
@@ -250,7 +252,15 @@ func (w *world) add(t *testing.T, id string, ports ...PortMapping) (pod *netspac
 }
 
 func TestPodNetwork(t *testing.T) {
-	w := newWorld(t)
+	t.Run("served", func(t *testing.T) { testPodNetwork(t, newWorld(t)) })
+	t.Run("alone", func(t *testing.T) {
+		w := newWorld(t)
+		w.conf.kernel = nil
+		testPodNetwork(t, w)
+	})
+}
+
+func testPodNetwork(t *testing.T, w *world) {
 	web := []PortMapping{
 		{HostPort: 8080, ContainerPort: 80, Protocol: "tcp"},
 		{HostPort: 8080, ContainerPort: 80, Protocol: "UDP"},

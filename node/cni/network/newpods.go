@@ -8,8 +8,6 @@ import (
 
 	"github.com/google/nftables"
 	"golang.org/x/sys/unix"
-
-	"knarr/internal/nft"
 )
 
 // NewPods names the sets that a new pod's addresses are added to before it has
@@ -42,10 +40,14 @@ func closeNew(c *Conf, a *Attachment) error {
 	if c.NewPods == nil || c.podUID == "" || len(c.podUID) > maxUID {
 		return nil
 	}
-	conn, err := nft.Open()
-	if err != nil {
-		return fmt.Errorf("nftables: %w", err)
+	err := c.kernel.with(func(conn *nftables.Conn) error { return closeIn(conn, c, a) })
+	if errors.Is(err, unix.ENOENT) {
+		return nil
 	}
+	return err
+}
+
+func closeIn(conn *nftables.Conn, c *Conf, a *Attachment) error {
 	for _, addr := range a.Addrs {
 		s, list := c.NewPods.set(addr), []nftables.SetElement{{Key: addr.AsSlice(), Comment: c.podUID}}
 		for _, do := range []func(*nftables.Set, []nftables.SetElement) error{
@@ -58,7 +60,7 @@ func closeNew(c *Conf, a *Attachment) error {
 			}
 		}
 	}
-	if err := conn.Flush(); err != nil && !errors.Is(err, unix.ENOENT) {
+	if err := conn.Flush(); err != nil {
 		return fmt.Errorf("close the pod until its policies are in force, in nftables table %s: %w", c.NewPods.Table, err)
 	}
 	return nil

@@ -9,7 +9,6 @@ import (
 	"github.com/google/nftables"
 	"github.com/google/nftables/binaryutil"
 	"github.com/google/nftables/expr"
-	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
 	"knarr/internal/nft"
@@ -57,10 +56,10 @@ func writeTable(c *Conf) error {
 	if err != nil {
 		return err
 	}
-	conn, err := nft.Open(nftables.WithSockOptions(roomy))
-	if err != nil {
-		return fmt.Errorf("nftables: %w", err)
-	}
+	return c.kernel.with(func(conn *nftables.Conn) error { return writeWhole(conn, c, attachments) })
+}
+
+func writeWhole(conn *nftables.Conn, c *Conf, attachments []*Attachment) error {
 	t := tableOf(c.Table)
 	conn.AddTable(t) // so that there is one to delete
 	conn.DelTable(t)
@@ -83,13 +82,6 @@ func writeTable(c *Conf) error {
 		return fmt.Errorf("write nftables table %s: %w", c.Table, err)
 	}
 	return nil
-}
-
-// roomy makes place for a transaction that carries all pods of a node, which is
-// sent at once, and for the kernel's answers.
-func roomy(c *netlink.Conn) error {
-	const buffer = 4 << 20
-	return errors.Join(c.SetReadBuffer(buffer), c.SetWriteBuffer(buffer))
 }
 
 // setID is that of every set: the library's own counter is not for several
@@ -342,37 +334,33 @@ func unpublish(c *Conf, a *Attachment) error {
 }
 
 func change(c *Conf, list []element, what func(*nftables.Conn, *nftables.Set, []nftables.SetElement) error) error {
-	if err := changeSets(sets(tableOf(c.Table)), list, what); err != nil {
+	if err := c.changeSets(sets(tableOf(c.Table)), list, what); err != nil {
 		return fmt.Errorf("host ports in nftables table %s: %w", c.Table, err)
 	}
 	return nil
 }
 
-func changeSets(byName map[string]*nftables.Set, list []element, what func(*nftables.Conn, *nftables.Set, []nftables.SetElement) error) error {
-	conn, err := nft.Open()
-	if err != nil {
-		return fmt.Errorf("nftables: %w", err)
-	}
-	for _, e := range list {
-		if err := what(conn, byName[e.set], []nftables.SetElement{setElement(e)}); err != nil {
-			return fmt.Errorf("nftables set %s: %w", e.set, err)
+func (c *Conf) changeSets(byName map[string]*nftables.Set, list []element, what func(*nftables.Conn, *nftables.Set, []nftables.SetElement) error) error {
+	return c.kernel.with(func(conn *nftables.Conn) error {
+		for _, e := range list {
+			if err := what(conn, byName[e.set], []nftables.SetElement{setElement(e)}); err != nil {
+				return fmt.Errorf("nftables set %s: %w", e.set, err)
+			}
 		}
-	}
-	return conn.Flush()
+		return conn.Flush()
+	})
 }
 
 // tableExists reports whether the table is there, in both of its families.
-func tableExists(name string) bool {
-	conn, err := nft.Open()
-	if err != nil {
-		return false
-	}
-	for _, f := range []nftables.TableFamily{nftables.TableFamilyINet, nftables.TableFamilyBridge} {
-		if _, err := conn.ListTableOfFamily(name, f); err != nil {
-			return false
+func (c *Conf) tableExists() bool {
+	return c.kernel.with(func(conn *nftables.Conn) error {
+		for _, f := range []nftables.TableFamily{nftables.TableFamilyINet, nftables.TableFamilyBridge} {
+			if _, err := conn.ListTableOfFamily(c.Table, f); err != nil {
+				return err
+			}
 		}
-	}
-	return true
+		return nil
+	}) == nil
 }
 
 // RemoveTable removes the table, if it is there.

@@ -10,5 +10,5 @@ import (
 )
 
 func main() {
-	os.Exit(network.Command(os.Getenv, os.Stdin, os.Stdout))
+	os.Exit(network.Main(os.Getenv, os.Stdin, os.Stdout))
 }
