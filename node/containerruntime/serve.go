@@ -80,7 +80,8 @@ func (r *Runtime) serve(ctx context.Context, h host) error {
 	if err != nil {
 		return err
 	}
-	server := newServer(set, executor)
+	lock := &cgroupLock{root: "/sys/fs/cgroup"}
+	server := newServer(set, lock, executor)
 	events, err := newEventServer(set)
 	if err != nil {
 		return err
@@ -255,13 +256,13 @@ func unload(set *plugin.Set) {
 	}
 }
 
-func newServer(set *plugin.Set, e *executor) *grpc.Server {
+func newServer(set *plugin.Set, l *cgroupLock, e *executor) *grpc.Server {
 	s := grpc.NewServer(
 		grpc.MaxRecvMsgSize(defaults.DefaultMaxRecvMsgSize),
 		grpc.MaxSendMsgSize(defaults.DefaultMaxSendMsgSize),
 		grpc.ChainUnaryInterceptor(func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 			return next(withNamespace(ctx), req)
-		}, e.intercept),
+		}, l.intercept, e.intercept),
 		grpc.StreamInterceptor(func(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, next grpc.StreamHandler) error {
 			return next(srv, namespaced{stream, withNamespace(stream.Context())})
 		}))
