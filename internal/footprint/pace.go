@@ -35,7 +35,7 @@ const (
 	calm = 5 * time.Second
 	// trimAgain is the least time between two of Trim: what it takes away is faulted in
 	// again by the next load.
-	trimAgain = time.Minute
+	trimAgain = 20 * time.Second
 )
 
 // Pace keeps the garbage collector frugal with memory while little happens, and

@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -73,7 +74,7 @@ func Serve(ctx context.Context, stateDir string) error {
 	if err := os.Chmod(path, 0o600); err != nil {
 		return errors.Join(err, listener.Close())
 	}
-	kernel := &Kernel{}
+	s := &server{running: map[string]chan struct{}{}}
 	var wg run.Group
 	stop := context.AfterFunc(ctx, func() { _ = listener.Close() })
 	for {
@@ -85,18 +86,47 @@ func Serve(ctx context.Context, stateDir string) error {
 				err = nil
 			}
 			wg.Wait()
-			return errors.Join(err, kernel.Close())
+			return errors.Join(err, s.kernel.Close())
 		}
 		wg.Go("pod network: plugin", func() {
-			if err := answer(conn, kernel); err != nil {
+			if err := s.answer(conn); err != nil {
 				slog.Warn("pod network: a plugin was not answered", "err", err)
 			}
 		})
 	}
 }
 
+type server struct {
+	kernel Kernel
+
+	mu      sync.Mutex
+	running map[string]chan struct{} // closed when the command for this container has ended
+}
+
+// begin waits until no other command for the container is under way: a runtime that gives
+// one up ends the plugin, which this process does not notice, and asks for the next.
+func (s *server) begin(id string) (end func()) {
+	for {
+		s.mu.Lock()
+		busy := s.running[id]
+		if busy == nil {
+			done := make(chan struct{})
+			s.running[id] = done
+			s.mu.Unlock()
+			return func() {
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				delete(s.running, id)
+				close(done)
+			}
+		}
+		s.mu.Unlock()
+		<-busy
+	}
+}
+
 // answer does one command, on a thread that ends with it.
-func answer(conn *net.UnixConn, kernel *Kernel) error {
+func (s *server) answer(conn *net.UnixConn) error {
 	defer conn.Close()
 	if err := conn.SetDeadline(time.Now().Add(askTime)); err != nil {
 		return err
@@ -108,10 +138,11 @@ func answer(conn *net.UnixConn, kernel *Kernel) error {
 	if err := json.NewDecoder(io.LimitReader(conn, maxRequest)).Decode(&r); err != nil {
 		return err
 	}
+	defer s.begin(r.Env["CNI_CONTAINERID"])()
 	var out bytes.Buffer
 	var code int
 	err := run.OnThread("pod network: command", func() error {
-		code = Command(kernel, func(name string) string { return r.Env[name] }, bytes.NewReader(r.Input), &out)
+		code = Command(&s.kernel, func(name string) string { return r.Env[name] }, bytes.NewReader(r.Input), &out)
 		return nil
 	})
 	if err != nil {

@@ -70,3 +70,25 @@ func TestServe(t *testing.T) {
 		t.Errorf("nobody serves any longer: %s", out)
 	}
 }
+
+// TestBegin: commands for one container follow each other, those for others do not wait.
+func TestBegin(t *testing.T) {
+	s := &server{running: map[string]chan struct{}{}}
+	end := s.begin("a")
+	s.begin("b")()
+	second := make(chan struct{})
+	go func() {
+		defer close(second)
+		s.begin("a")()
+	}()
+	select {
+	case <-second:
+		t.Fatal("two commands for one container at once")
+	case <-time.After(20 * time.Millisecond):
+	}
+	end()
+	<-second
+	if len(s.running) != 0 {
+		t.Errorf("%d are still under way", len(s.running))
+	}
+}
