@@ -36,6 +36,9 @@ const (
 	// trimAgain is the least time between two of Trim: what it takes away is faulted in
 	// again by the next load.
 	trimAgain = 20 * time.Second
+	// trimsMost is how often it is done after a load, each time after twice the time: what
+	// runs every minute only brings in much around what it needs.
+	trimsMost = 4
 )
 
 // Pace keeps the garbage collector frugal with memory while little happens, and
@@ -55,6 +58,7 @@ type pacer struct {
 	total   uint64      // bytes allocated until then
 	calm    *time.Timer // after a busy collection, until no other has followed
 	trimmed time.Time
+	trims   int // since the last sign of load
 }
 
 // arm has collected called after the next collection.
@@ -71,6 +75,9 @@ func (p *pacer) collected() {
 	}
 	p.set(percentFor(since, total-p.total, read("/gc/heap/live:bytes", room), least))
 	p.last, p.total = now, total
+	if since < busy {
+		p.trims = 0
+	}
 	switch {
 	case since >= busy:
 	case p.calm == nil:
@@ -89,10 +96,14 @@ func (p *pacer) idle() {
 	p.mu.Lock()
 	p.set(idlePercent)
 	wait := trimAgain - time.Since(p.trimmed)
+	next := wait
 	if wait <= 0 {
 		p.trimmed = time.Now()
-	} else if p.calm != nil {
-		p.calm.Reset(wait)
+		p.trims++
+		next = trimAgain << (p.trims - 1)
+	}
+	if p.calm != nil && p.trims < trimsMost {
+		p.calm.Reset(next)
 	}
 	p.mu.Unlock()
 	if wait <= 0 {
