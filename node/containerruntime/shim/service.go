@@ -36,7 +36,7 @@ type key struct{ namespace, id string }
 
 // A Service is the task API for all containers of a node.
 type Service struct {
-	state     string // the directory of sockets
+	state     string   // the directory of sockets
 	bundles   []string // the directories of bundles, by namespace and id
 	sandboxes sandboxes
 	events    *publisher
