@@ -64,7 +64,10 @@ func (r *Runtime) serve(ctx context.Context, h host) error {
 		return err
 	}
 	defer stopMirrors()
-	set, initialised, err := load(ctx, c, settings(c, h), func(p plugin.Registration) plugin.Registration { return managed(bounded(p), front, h, c) })
+	set, initialised, err := load(ctx, c, settings(c, h), func(p plugin.Registration) plugin.Registration {
+		p = bounded(p)
+		return managed(p, front, h, c)
+	})
 	defer unload(set)
 	if err != nil {
 		return err
