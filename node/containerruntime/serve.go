@@ -64,10 +64,7 @@ func (r *Runtime) serve(ctx context.Context, h host) error {
 		return err
 	}
 	defer stopMirrors()
-	set, initialised, err := load(ctx, c, settings(c, h), func(p plugin.Registration) plugin.Registration {
-		p = bounded(p)
-		return managed(p, front, h, c)
-	})
+	set, initialised, err := load(ctx, c, settings(c, h), changes(front, h, c))
 	defer unload(set)
 	if err != nil {
 		return err
@@ -172,6 +169,14 @@ func (r *Runtime) start(ctx context.Context, initialised *sync.WaitGroup, fatal 
 // loading is held while plugins start: containerd keeps one table of them, with
 // their configuration in it, for the whole process.
 var loading sync.Mutex
+
+// changes gives what makes of a plugin of containerd's the one that is started.
+func changes(f *front, h host, c Config) func(plugin.Registration) plugin.Registration {
+	return func(p plugin.Registration) plugin.Registration {
+		p = bounded(p)
+		return managed(p, f, h, c)
+	}
+}
 
 // load starts containerd's plugins, each as of makes it.
 func load(ctx context.Context, c Config, settings map[string]map[string]any, of func(plugin.Registration) plugin.Registration) (*plugin.Set, *sync.WaitGroup, error) {
