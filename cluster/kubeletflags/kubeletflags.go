@@ -142,6 +142,9 @@ func isOfCluster(flag string) bool {
 	return ok
 }
 
+// isFixed says of a flag that of a kubelet of a cluster a file does not say it either.
+func isFixed(flag string) bool { return isOfCluster(flag) && flag != "port" }
+
 // Keys are the names of what Parse takes.
 func Keys() []string {
 	names := []string{"config", "config-dir", providers, providerBinDir}
@@ -178,7 +181,7 @@ func (f *Flags) Load() error {
 	}
 	if f.cluster { // /configz shows what holds: that nobody gets in unasked, whatever was said
 		for _, flag := range configuration.Flags {
-			if isOfCluster(flag.Name) && flag.Name != "port" {
+			if isFixed(flag.Name) {
 				f.doc.Remove(flag.Field)
 			}
 		}
@@ -203,7 +206,7 @@ func (f *Flags) idle() []string {
 	fields := f.doc.Idle()
 	if f.cluster {
 		for _, flag := range configuration.Flags {
-			if isOfCluster(flag.Name) && flag.Name != "port" && f.doc.Given(flag.Field) {
+			if isFixed(flag.Name) && f.doc.Given(flag.Field) {
 				fields = append(fields, flag.Field+" (is the cluster's)")
 			}
 		}

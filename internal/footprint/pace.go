@@ -26,9 +26,9 @@ const (
 	spare = 128 << 20
 	// busy is how soon after another a collection is a sign of load.
 	busy = 2 * time.Second
-	// apart is how far from each other collections may be under load: at half of this they
-	// would cost twice of a share of the processor that is small already, and what the
-	// heap grows to it does not give back whole, as what lives longer lies everywhere in it.
+	// apart is how much time there should be between collections under load. Less would
+	// cost processor time, more would cost memory for good: what lives longer than the load
+	// lies everywhere in the heap that it grew, and keeps it.
 	apart = 500 * time.Millisecond
 	// calm is how long after the last sign of load it is over: a start has loops that begin
 	// seconds after it.

@@ -29,6 +29,7 @@ type cgroupLock struct {
 	last    time.Time
 	groups  []byte   // of this process, when the file was opened
 	members *os.File // of one of them; nil if there is none to write to
+	closed  bool
 }
 
 // lockStays is how long after a move the next one does not wait, at least.
@@ -49,7 +50,7 @@ func (l *cgroupLock) take() error {
 		return nil // another is at it
 	}
 	defer l.mu.Unlock()
-	if time.Since(l.last) < lockStays {
+	if l.closed || time.Since(l.last) < lockStays {
 		return nil
 	}
 	groups, err := os.ReadFile("/proc/self/cgroup")
@@ -57,8 +58,8 @@ func (l *cgroupLock) take() error {
 		return err
 	}
 	if !bytes.Equal(groups, l.groups) { // somebody has moved this process
-		if err := l.close(); err != nil {
-			return err
+		if l.members != nil {
+			_ = l.members.Close() // nothing is written late
 		}
 		l.groups, l.members = groups, openMembers(l.root, string(groups), os.Getpid())
 	}
@@ -70,13 +71,12 @@ func (l *cgroupLock) take() error {
 	return err
 }
 
-func (l *cgroupLock) close() error {
-	if l.members == nil {
-		return nil
+func (l *cgroupLock) close() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed = true; l.members != nil {
+		_ = l.members.Close() // nothing is written late
 	}
-	f := l.members
-	l.members, l.groups = nil, nil
-	return f.Close()
 }
 
 // openMembers opens the list of processes of one of the groups, in the words of

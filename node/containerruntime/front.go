@@ -21,6 +21,7 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 
 	"knarr/internal/run"
+	"knarr/internal/unixsocket"
 )
 
 // Names that node/containerruntime/shim has too, which is a program of its own.
@@ -62,7 +63,7 @@ func (f *front) serve(ctx context.Context) (wait func(), err error) {
 		return nil, err
 	}
 	api.RegisterTTRPCTaskService(server, f)
-	listener, err := listen(filepath.Join(f.state, shimFrontName))
+	listener, err := unixsocket.Listen(filepath.Join(f.state, shimFrontName), socketMode)
 	if err != nil {
 		return nil, err
 	}
@@ -212,9 +213,12 @@ func (f *front) replace(conn net.Conn) bool {
 	if f.current() {
 		return false
 	}
-	pid, err := peer(conn)
+	other, err := unixsocket.Peer(conn.(*net.UnixConn))
+	if err == nil && other.Pid <= 1 {
+		err = fmt.Errorf("the shim is process %d", other.Pid)
+	}
 	if err == nil {
-		err = unix.Kill(pid, unix.SIGHUP)
+		err = unix.Kill(int(other.Pid), unix.SIGHUP)
 	}
 	if err != nil {
 		f.log.Error("replace the shim", "err", err)
@@ -222,24 +226,6 @@ func (f *front) replace(conn net.Conn) bool {
 	}
 	f.log.Info("the shim is replaced by this version's")
 	return true
-}
-
-// peer is the process at the other end of a unix socket.
-func peer(conn net.Conn) (int, error) {
-	raw, err := conn.(*net.UnixConn).SyscallConn()
-	if err != nil {
-		return 0, err
-	}
-	var cred *unix.Ucred
-	var rerr error
-	err = raw.Control(func(fd uintptr) { cred, rerr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
-	if err := errors.Join(err, rerr); err != nil {
-		return 0, err
-	}
-	if cred.Pid <= 1 {
-		return 0, fmt.Errorf("the shim is process %d", cred.Pid)
-	}
-	return int(cred.Pid), nil
 }
 
 // A call passes on one method. What may be done twice is tried again on the next

@@ -11,6 +11,8 @@ import (
 	"github.com/containerd/containerd/v2/plugins/snapshots/overlay/overlayutils"
 	"github.com/moby/sys/capability"
 	"golang.org/x/sys/unix"
+
+	"knarr/internal/unixsocket"
 )
 
 // host is what the machine offers and where the programs are.
@@ -51,7 +53,7 @@ func inspect(c Config) (host, error) {
 // shimSockets gives the directory for the shims' sockets: below state, unless
 // that would make their names longer than the kernel allows.
 func shimSockets(state string) string {
-	const room = maxSocketPath - len("/") - 2*sha256.Size
+	const room = unixsocket.MaxPath - len("/") - 2*sha256.Size
 	if dir := filepath.Join(state, "s"); len(dir) <= room {
 		return dir
 	}

@@ -23,6 +23,7 @@ import (
 	"knarr/internal/memnet"
 	"knarr/internal/programs"
 	"knarr/internal/run"
+	"knarr/internal/unixsocket"
 	"knarr/node/containerruntime/registries"
 )
 
@@ -93,14 +94,11 @@ func (c Config) withDefaults() (Config, error) {
 	if c.Log == nil {
 		c.Log = slog.Default()
 	}
-	if sock := c.Socket(); len(sock)+len(".ttrpc") > maxSocketPath {
-		return c, fmt.Errorf("container runtime: socket path %s is longer than the kernel allows (%d); choose a shorter State", sock, maxSocketPath-len(".ttrpc"))
+	if sock := c.Socket(); len(sock)+len(".ttrpc") > unixsocket.MaxPath {
+		return c, fmt.Errorf("container runtime: socket path %s is longer than the kernel allows (%d); choose a shorter State", sock, unixsocket.MaxPath-len(".ttrpc"))
 	}
 	return c, nil
 }
-
-// maxSocketPath is the size of sun_path less its closing zero.
-const maxSocketPath = 107
 
 // Socket is the path of the unix socket the CRI and containerd's API are on.
 func (c Config) Socket() string { return filepath.Join(c.State, "containerd.sock") }

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os"
 	"path/filepath"
 	"reflect"
 	"sync"
@@ -24,6 +23,7 @@ import (
 	"google.golang.org/grpc"
 
 	"knarr/internal/run"
+	"knarr/internal/unixsocket"
 )
 
 // serve loads the plugins, offers their services on both listeners, and
@@ -32,17 +32,9 @@ func (r *Runtime) serve(ctx context.Context, h host) error {
 	c := r.config
 	fatal, quiet := quietLogs(c.Log)
 	defer quiet()
-	if err := mount.SetTempMountLocation(filepath.Join(c.Root, "tmpmounts")); err != nil {
+	if err := c.temporaryMounts(); err != nil {
 		return fmt.Errorf("temporary mounts: %w", err)
 	}
-	warnings, err := mount.CleanupTempMounts(0)
-	if err != nil {
-		return fmt.Errorf("temporary mounts: %w", err)
-	}
-	for _, w := range warnings {
-		c.Log.Warn("unmount leftover", "err", w)
-	}
-
 	if err := c.removeHidden(); err != nil {
 		c.Log.Warn("remove leftover", "err", err)
 	}
@@ -55,9 +47,11 @@ func (r *Runtime) serve(ctx context.Context, h host) error {
 		stopTasks()
 		return err
 	}
+	lock := &cgroupLock{root: "/sys/fs/cgroup"}
 	defer func() {
 		stopTasks()
 		waitTasks()
+		lock.close()
 	}()
 	stopMirrors, err := c.mirrors(ctx)
 	if err != nil {
@@ -80,17 +74,16 @@ func (r *Runtime) serve(ctx context.Context, h host) error {
 	if err != nil {
 		return err
 	}
-	lock := &cgroupLock{root: "/sys/fs/cgroup"}
 	server := newServer(set, lock, executor)
 	events, err := newEventServer(set)
 	if err != nil {
 		return err
 	}
-	socket, err := listen(c.Socket())
+	socket, err := unixsocket.Listen(c.Socket(), socketMode)
 	if err != nil {
 		return err
 	}
-	eventSocket, err := listen(c.Socket() + ".ttrpc")
+	eventSocket, err := unixsocket.Listen(c.Socket()+".ttrpc", socketMode)
 	if err != nil {
 		socket.Close()
 		return err
@@ -125,6 +118,18 @@ func (r *Runtime) serve(ctx context.Context, h host) error {
 	wg.Wait()
 	if cause := context.Cause(ctx); err == nil && !errors.Is(cause, context.Canceled) && !errors.Is(cause, context.DeadlineExceeded) {
 		return cause
+	}
+	return err
+}
+
+// temporaryMounts gives containerd a place for them, and removes those of before.
+func (c Config) temporaryMounts() error {
+	if err := mount.SetTempMountLocation(filepath.Join(c.Root, "tmpmounts")); err != nil {
+		return err
+	}
+	warnings, err := mount.CleanupTempMounts(0)
+	for _, w := range warnings {
+		c.Log.Warn("unmount leftover", "err", w)
 	}
 	return err
 }
@@ -169,6 +174,9 @@ func (r *Runtime) start(ctx context.Context, initialised *sync.WaitGroup, fatal 
 // loading is held while plugins start: containerd keeps one table of them, with
 // their configuration in it, for the whole process.
 var loading sync.Mutex
+
+// socketMode lets this user and its group in.
+const socketMode = 0o660
 
 // changes gives what makes of a plugin of containerd's the one that is started.
 func changes(f *front, h host, c Config) func(plugin.Registration) plugin.Registration {
@@ -329,20 +337,4 @@ func services[T any](set *plugin.Set, types ...plugin.Type) func(func(T) bool) {
 			}
 		}
 	}
-}
-
-// listen opens a unix socket for this user alone, in place of one left behind.
-func listen(path string) (net.Listener, error) {
-	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, err
-	}
-	l, err := net.Listen("unix", path)
-	if err != nil {
-		return nil, err
-	}
-	if err := os.Chmod(path, 0o660); err != nil {
-		l.Close()
-		return nil, err
-	}
-	return l, nil
 }

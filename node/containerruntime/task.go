@@ -2,6 +2,7 @@ package containerruntime
 
 import (
 	"context"
+	"sync/atomic"
 
 	"github.com/containerd/containerd/v2/core/runtime"
 	"github.com/containerd/containerd/v2/pkg/identifiers"
@@ -21,10 +22,10 @@ type task struct {
 	taskKey
 	bundle string
 	front  *front
-	pid    uint32 // of its first process
+	pid    atomic.Uint32 // of its first process; 0 until it is made
 }
 
-// A process is one that was added to a container. It implements runtime.ExecProcess.
+// An addedProcess is one that was added to a container. It implements runtime.ExecProcess.
 type addedProcess struct {
 	task *task
 	id   string
@@ -47,7 +48,7 @@ func (t *task) create(ctx context.Context, opts runtime.CreateOpts) error {
 	if err != nil {
 		return errgrpc.ToNative(err)
 	}
-	t.pid = res.Pid
+	t.pid.Store(res.Pid)
 	return nil
 }
 
@@ -110,7 +111,7 @@ func (t *task) delete(ctx context.Context, exec string) (*runtime.Exit, error) {
 
 func (t *task) ID() string                                       { return t.id }
 func (t *task) Namespace() string                                { return t.namespace }
-func (t *task) PID(context.Context) (uint32, error)              { return t.pid, nil }
+func (t *task) PID(context.Context) (uint32, error)              { return t.pid.Load(), nil }
 func (t *task) State(ctx context.Context) (runtime.State, error) { return t.state(ctx, "") }
 func (t *task) Start(ctx context.Context) error                  { return t.start(ctx, "") }
 func (t *task) Kill(ctx context.Context, signal uint32, all bool) error {
@@ -120,7 +121,7 @@ func (t *task) ResizePty(ctx context.Context, s runtime.ConsoleSize) error {
 	return t.resize(ctx, "", s)
 }
 func (t *task) CloseIO(ctx context.Context) error               { return t.closeIO(ctx, "") }
-func (t *task) Wait(ctx context.Context) (*runtime.Exit, error) { return t.wait(ctx, "", t.pid) }
+func (t *task) Wait(ctx context.Context) (*runtime.Exit, error) { return t.wait(ctx, "", t.pid.Load()) }
 
 // Pause freezes the container.
 func (t *task) Pause(ctx context.Context) error {

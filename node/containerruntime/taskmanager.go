@@ -82,13 +82,24 @@ func (m *taskManager) Create(ctx context.Context, id string, opts runtime.Create
 	if err := writeBundle(t.bundle, opts.Spec.GetValue()); err != nil {
 		return nil, err
 	}
+	m.add(t) // what is told of it before the answer is known to be of this one
 	if err := t.create(ctx, opts); err != nil {
+		m.forget(t)
 		return nil, errors.Join(fmt.Errorf("failed to create shim task: %w", err), removeBundle(t.bundle))
 	}
+	return t, nil
+}
+
+func (m *taskManager) add(t *task) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.tasks[t.taskKey] = t
-	return t, nil
+}
+
+func (m *taskManager) forget(t *task) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.tasks, t.taskKey)
 }
 
 // find gives one of the shim's; nil if it is not.
@@ -137,9 +148,7 @@ func (m *taskManager) Delete(ctx context.Context, id string) (*runtime.Exit, err
 	if rerr := removeBundle(t.bundle); rerr != nil {
 		m.log.Error("remove the bundle of a container", "id", id, "err", rerr)
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	delete(m.tasks, t.taskKey)
+	m.forget(t)
 	return exit, err
 }
 
@@ -147,7 +156,8 @@ func (m *taskManager) Delete(ctx context.Context, id string) (*runtime.Exit, err
 const takeUpTime = shimStart
 
 // takeUp finds the containers of before this start. One that the shim does not know was
-// not made to its end, or was deleted before this process heard of it.
+// not made to its end, or was deleted before this process heard of it. One that the shim
+// says nothing of is kept: it may run.
 func (m *taskManager) takeUp(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, takeUpTime)
 	defer cancel()
@@ -166,10 +176,10 @@ func (m *taskManager) takeUp(ctx context.Context) error {
 			continue
 		}
 		if err != nil {
-			return fmt.Errorf("take up container %s: %w", t.id, err)
+			m.log.Error("the shim does not say how a container is", "id", t.id, "err", err)
 		}
-		t.pid = state.Pid
-		m.tasks[t.taskKey] = t
+		t.pid.Store(state.Pid)
+		m.add(t)
 	}
 	return nil
 }

@@ -38,10 +38,14 @@ func (k *Kernel) with(f func(*nftables.Conn) error) error {
 		}
 		k.conn = conn
 	}
+	whole := false
+	defer func() {
+		if !whole { // what is left in it, of messages and of answers, is not for the next
+			_ = k.close()
+		}
+	}()
 	err := f(k.conn)
-	if err != nil { // what is left in it, of messages and of answers, is not for the next
-		err = errors.Join(err, k.close())
-	}
+	whole = err == nil
 	return err
 }
 

@@ -15,9 +15,8 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"knarr/internal/run"
+	"knarr/internal/unixsocket"
 )
 
 // socketName is that of the socket in the state directory at which the node's own process
@@ -49,14 +48,11 @@ const (
 	askTime = 10 * time.Second
 )
 
-// maxSocketPath is the longest name of a socket that the kernel takes.
-const maxSocketPath = 107
-
 // Serve does the commands of plugins until ctx ends, where the state directory's name is
 // short enough for a socket in it.
 func Serve(ctx context.Context, stateDir string) error {
 	path := filepath.Join(stateDir, socketName)
-	if len(path) > maxSocketPath {
+	if len(path) > unixsocket.MaxPath {
 		slog.Info("pod network: plugins work by themselves, which takes longer: the name of a socket would be too long", "socket", path)
 		<-ctx.Done()
 		return nil
@@ -64,15 +60,9 @@ func Serve(ctx context.Context, stateDir string) error {
 	if err := os.MkdirAll(stateDir, 0o700); err != nil {
 		return err
 	}
-	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return err
-	}
-	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	listener, err := unixsocket.Listen(path, 0o600)
 	if err != nil {
 		return err
-	}
-	if err := os.Chmod(path, 0o600); err != nil {
-		return errors.Join(err, listener.Close())
 	}
 	s := &server{running: map[string]chan struct{}{}}
 	var wg run.Group
@@ -104,8 +94,9 @@ type server struct {
 }
 
 // begin waits until no other command for the container is under way: a runtime that gives
-// one up ends the plugin, which this process does not notice, and asks for the next.
-func (s *server) begin(id string) (end func()) {
+// one up ends the plugin, which does not end the work here, and asks for the next. It gives
+// nil if whoever asks is gone meanwhile.
+func (s *server) begin(id string, gone <-chan struct{}) (end func()) {
 	for {
 		s.mu.Lock()
 		busy := s.running[id]
@@ -121,7 +112,11 @@ func (s *server) begin(id string) (end func()) {
 			}
 		}
 		s.mu.Unlock()
-		<-busy
+		select {
+		case <-busy:
+		case <-gone:
+			return nil
+		}
 	}
 }
 
@@ -131,14 +126,26 @@ func (s *server) answer(conn *net.UnixConn) error {
 	if err := conn.SetDeadline(time.Now().Add(askTime)); err != nil {
 		return err
 	}
-	if other, err := peer(conn); err != nil || int(other.Uid) != os.Geteuid() {
+	if other, err := unixsocket.Peer(conn); err != nil || int(other.Uid) != os.Geteuid() {
 		return errors.Join(fmt.Errorf("the user %d asks", other.Uid), err)
 	}
 	var r request
 	if err := json.NewDecoder(io.LimitReader(conn, maxRequest)).Decode(&r); err != nil {
 		return err
 	}
-	defer s.begin(r.Env["CNI_CONTAINERID"])()
+	if err := conn.SetDeadline(time.Time{}); err != nil {
+		return err
+	}
+	gone := make(chan struct{})
+	run.Go("pod network: end of a plugin", func() {
+		defer close(gone)
+		_, _ = io.Copy(io.Discard, conn) // it says no more
+	})
+	end := s.begin(r.Env["CNI_CONTAINERID"], gone)
+	if end == nil {
+		return nil
+	}
+	defer end()
 	var out bytes.Buffer
 	var code int
 	err := run.OnThread("pod network: command", func() error {
@@ -200,7 +207,7 @@ func ask(r request) (res response, err error) {
 // sameNamespaces says whether the process at the other end finds the same files by a path,
 // and the same links by a name.
 func sameNamespaces(conn *net.UnixConn) error {
-	other, err := peer(conn)
+	other, err := unixsocket.Peer(conn)
 	if err != nil {
 		return err
 	}
@@ -218,19 +225,4 @@ func sameNamespaces(conn *net.UnixConn) error {
 		}
 	}
 	return nil
-}
-
-// peer is the process at the other end.
-func peer(conn *net.UnixConn) (unix.Ucred, error) {
-	raw, err := conn.SyscallConn()
-	if err != nil {
-		return unix.Ucred{}, err
-	}
-	var cred *unix.Ucred
-	var cerr error
-	err = raw.Control(func(fd uintptr) { cred, cerr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
-	if err := errors.Join(err, cerr); err != nil {
-		return unix.Ucred{}, err
-	}
-	return *cred, nil
 }

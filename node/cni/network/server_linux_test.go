@@ -74,13 +74,19 @@ func TestServe(t *testing.T) {
 // TestBegin: commands for one container follow each other, those for others do not wait.
 func TestBegin(t *testing.T) {
 	s := &server{running: map[string]chan struct{}{}}
-	end := s.begin("a")
-	s.begin("b")()
+	there := make(chan struct{})
+	end := s.begin("a", there)
+	s.begin("b", there)()
 	second := make(chan struct{})
 	go func() {
 		defer close(second)
-		s.begin("a")()
+		s.begin("a", there)()
 	}()
+	gone := make(chan struct{})
+	close(gone)
+	if s.begin("a", gone) != nil {
+		t.Fatal("a command of a plugin that is gone begins beside another")
+	}
 	select {
 	case <-second:
 		t.Fatal("two commands for one container at once")
