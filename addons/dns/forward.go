@@ -123,8 +123,8 @@ func (f *forwarder) start(part *part, key question, client netip.Addr, have *sto
 		return flight, false, nil
 	}
 	started := f.wg.Go("DNS: ask", func() {
-		defer f.limiter.release(client)
 		defer part.land(key, flight)
+		defer f.limiter.release(client) // first, so that who has the answer finds the place free
 		flight.err = errGivenUp
 		answer, err := f.askServers(key)
 		if have != nil && (err != nil || answer.wire[3]&0xf == dns.RcodeServerFailure) {
