@@ -124,7 +124,7 @@ func (f *forwarder) start(part *part, key question, client netip.Addr, have *sto
 	}
 	started := f.wg.Go("DNS: ask", func() {
 		defer part.land(key, flight)
-		defer f.limiter.release(client) // first, so that who has the answer finds the place free
+		defer f.limiter.release(client) // runs before land: who has the answer finds the place free
 		flight.err = errGivenUp
 		answer, err := f.askServers(key)
 		if have != nil && (err != nil || answer.wire[3]&0xf == dns.RcodeServerFailure) {
@@ -146,8 +146,8 @@ func (f *forwarder) start(part *part, key question, client netip.Addr, have *sto
 	})
 	if !started { // the configuration is another one now
 		flight.err = errGivenUp
-		part.land(key, flight)
 		f.limiter.release(client)
+		part.land(key, flight)
 	}
 	return flight, true, nil
 }
