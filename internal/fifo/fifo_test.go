@@ -269,7 +269,8 @@ func TestIdle(t *testing.T) {
 		wg.Go(func() { _, _ = io.Copy(io.Discard, f) })
 	}
 	time.Sleep(100 * time.Millisecond)
-	if each := (held() - before) / pipes; each > 16<<10 {
+	// 3 kB, and 12 to 17 below the race detector; the buffer that must not be is of 32.
+	if each := (held() - before) / pipes; each >= 32<<10 {
 		t.Errorf("each pipe holds %d bytes", each)
 	}
 	if n := threadsNow(t) - threads; n > 20 {
