@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -90,6 +91,9 @@ func (k *Kubelet) newManagers(sys string) error {
 	if k.cpus, err = cpumanager.New(c); err != nil {
 		return err
 	}
+	if c.Policy == cpumanager.Static {
+		k.metrics.managers.showStatic()
+	}
 	return k.newMemoryManager(sys)
 }
 
@@ -144,10 +148,20 @@ func (k *Kubelet) align(pod *corev1.Pod) *rejection {
 		active[pod.UID] = true
 		k.prune(active)
 	}
-	p := k.alignment.policy
-	if p.Name != topologymanager.None {
-		k.metrics.alignments.WithLabelValues().Inc()
+	began, m := time.Now(), &k.metrics.managers
+	m.alignments.Inc()
+	r := k.alignAll(pod)
+	m.alignTook.Observe(float64(time.Since(began).Milliseconds()))
+	if r != nil {
+		m.misalignments.Inc()
 	}
+	k.wakeCPUs()
+	return r
+}
+
+// alignAll aligns a pod as a whole, or each of its containers.
+func (k *Kubelet) alignAll(pod *corev1.Pod) *rejection {
+	p := k.alignment.policy
 	var whole topologymanager.Hint
 	if p.Scope == topologymanager.PodScope {
 		var admit bool
@@ -173,26 +187,48 @@ func (k *Kubelet) align(pod *corev1.Pod) *rejection {
 		if r = k.allocateCPUs(pod, c, best.Nodes); r == nil {
 			r = k.allocateMemory(pod, c, best)
 		}
+		if r == nil && p.Scope != topologymanager.PodScope {
+			k.onOneNode(k.metrics.managers.aligned)
+		}
 	})
-	k.wakeCPUs()
+	if r == nil && p.Scope == topologymanager.PodScope {
+		k.onOneNode(k.metrics.managers.aligned)
+	}
 	return r
 }
 
 func (k *Kubelet) misaligned() *rejection {
-	k.metrics.misalignments.WithLabelValues().Inc()
+	k.onOneNode(k.metrics.managers.unaligned)
 	return &rejection{"TopologyAffinityError", "Resources cannot be allocated with Topology locality"}
+}
+
+// onOneNode counts where the policy promises that all is of a single NUMA node.
+func (k *Kubelet) onOneNode(counts *prometheus.CounterVec) {
+	if p := k.alignment.policy; p.Name == topologymanager.SingleNode {
+		counts.WithLabelValues(p.Scope, onNode).Inc()
+	}
 }
 
 func (k *Kubelet) allocateCPUs(pod *corev1.Pod, c *corev1.Container, near topologymanager.Nodes) *rejection {
 	if k.cpus.Wants(pod, c) == 0 {
 		return nil
 	}
-	k.metrics.pinnings.WithLabelValues().Inc()
+	m, had := &k.metrics.managers, !k.cpus.Exclusive(pod.UID, c.Name).IsEmpty()
+	m.pinnings.Inc()
 	err := k.cpus.Allocate(pod, c, near)
+	if cores := m.aligned; k.cpus.FullCores() {
+		if err != nil {
+			cores = m.unaligned
+		}
+		cores.WithLabelValues(ofOne, onCores).Inc()
+	}
 	if err == nil {
+		if !had && k.cpus.OneCache(pod.UID, c.Name) {
+			m.aligned.WithLabelValues(ofOne, onCache).Inc()
+		}
 		return nil
 	}
-	k.metrics.pinningErrors.WithLabelValues().Inc()
+	m.pinningErrors.Inc()
 	if odd := cpumanager.AlignmentError(""); errors.As(err, &odd) {
 		return &rejection{"SMTAlignmentError", err.Error()}
 	}
@@ -203,9 +239,9 @@ func (k *Kubelet) allocateMemory(pod *corev1.Pod, c *corev1.Container, near topo
 	if !k.memory.Wants(pod) {
 		return nil
 	}
-	k.metrics.memoryPinnings.WithLabelValues().Inc()
+	k.metrics.managers.memoryPinnings.Inc()
 	if err := k.memory.Allocate(pod, c, near); err != nil {
-		k.metrics.memoryPinningErrors.WithLabelValues().Inc()
+		k.metrics.managers.memoryPinningErrors.Inc()
 		return &rejection{"UnexpectedAdmissionError", fmt.Sprintf("Allocate failed due to %v, which is unexpected", err)}
 	}
 	return nil

@@ -49,6 +49,9 @@ func TestCPUs(t *testing.T) {
 	if m := n.api.pod("more").Status.Message; !strings.Contains(m, "Allocate failed due to not enough cpus available to satisfy request: requested=6, available=5, which is unexpected") {
 		t.Errorf("message %q", m)
 	}
+	n.managersShow(t, "topology_manager_admission_requests_total 3", "topology_manager_admission_errors_total 1",
+		"cpu_manager_pinning_requests_total 2", "cpu_manager_pinning_errors_total 1", "container_aligned_compute_resources_count uncore_cache container 1",
+		"cpu_manager_allocation_per_numa 0 2", "cpu_manager_exclusive_cpu_allocation_count 2", "cpu_manager_shared_pool_size_millicores 5000")
 	n.api.deletePod("own")
 	n.until("all CPUs again", func() bool { return n.rt.Resources("all").GetCpusetCpus() == "0-7" })
 }
@@ -81,6 +84,10 @@ func TestTopology(t *testing.T) {
 	}
 	n.api.addPod(with("two", "3"))
 	n.until("a pod for which there is no node", func() bool { return n.api.pod("two").Status.Reason == "TopologyAffinityError" })
+	n.managersShow(t, "topology_manager_admission_requests_total 2", "topology_manager_admission_errors_total 1", "cpu_manager_pinning_requests_total 1",
+		"container_aligned_compute_resources_count numa_node container 1", "container_aligned_compute_resources_count uncore_cache container 1",
+		"container_aligned_compute_resources_failure_count numa_node container 1", "cpu_manager_allocation_per_numa 1 2",
+		"cpu_manager_exclusive_cpu_allocation_count 2", "cpu_manager_shared_pool_size_millicores 5000")
 	if m := n.api.pod("two").Status.Message; !strings.Contains(m, "Resources cannot be allocated with Topology locality") {
 		t.Errorf("message %q", m)
 	}

@@ -29,9 +29,7 @@ type metrics struct {
 	statusTook, relistTook, relistPod, relist prometheus.Histogram
 	lastRelist                                prometheus.Gauge
 	evictions, rejections, imagesRemoved      *prometheus.CounterVec
-	alignments, misalignments                 *prometheus.CounterVec
-	pinnings, pinningErrors                   *prometheus.CounterVec
-	memoryPinnings, memoryPinningErrors       *prometheus.CounterVec
+	managers                                  managerMetrics
 	shutdownBegan, shutdownEnded              prometheus.Gauge
 	preemptions                               *prometheus.CounterVec
 	pluginsRegistered                         *prometheus.CounterVec
@@ -105,12 +103,7 @@ func newMetrics() *metrics {
 	m.shutdownBegan = prometheus.NewGauge(prometheus.GaugeOpts{Name: "kubelet_graceful_shutdown_start_time_seconds", Help: "[ALPHA] When the last shutdown of the node began, seconds since 1970"})
 	m.shutdownEnded = prometheus.NewGauge(prometheus.GaugeOpts{Name: "kubelet_graceful_shutdown_end_time_seconds", Help: "[ALPHA] When the pods had ended, seconds since 1970"})
 	r.MustRegister(m.shutdownBegan, m.shutdownEnded)
-	m.alignments = count("kubelet_topology_manager_admission_requests_total", "Pods whose resources were aligned")
-	m.misalignments = count("kubelet_topology_manager_admission_errors_total", "Pods whose resources could not be aligned")
-	m.pinnings = count("kubelet_cpu_manager_pinning_requests_total", "Containers that were to have CPUs for themselves")
-	m.pinningErrors = count("kubelet_cpu_manager_pinning_errors_total", "Containers that could not have CPUs for themselves")
-	m.memoryPinnings = count("kubelet_memory_manager_pinning_requests_total", "Containers that were to have memory of certain NUMA nodes")
-	m.memoryPinningErrors = count("kubelet_memory_manager_pinning_errors_total", "Containers that could not have memory of certain NUMA nodes")
+	m.managers = newManagerMetrics(r)
 	m.preemptions = count("kubelet_preemptions", "Pods that were preempted", "preemption_signal")
 	m.pluginsRegistered = count("kubelet_device_plugin_registration_total", "Registrations of device plugins", "resource_name")
 	m.deviceTook = took("kubelet_device_plugin_alloc_duration_seconds", "How long device plugins took to allocate",
@@ -132,7 +125,7 @@ func newMetrics() *metrics {
 func (h host) Metrics() map[string]http.Handler {
 	k := h.k
 	now := prometheus.NewRegistry()
-	now.MustRegister(volumeCollector{k}, nodeCollector{k})
+	now.MustRegister(volumeCollector{k}, nodeCollector{k}, cpuCollector{k})
 	own := prometheus.Gatherers{k.metrics.registry, now, ofProcess{"rest_client_"}}
 	resources, probes := prometheus.NewRegistry(), prometheus.NewRegistry()
 	resources.MustRegister(resourceCollector{k.usage})

@@ -390,6 +390,44 @@ func (m *Manager) For(pod types.UID, container string) string {
 	return m.shared.String()
 }
 
+// Use is how many CPUs are given away.
+type Use struct {
+	// Free are neither given away nor reserved.
+	Free, Exclusive int
+	// ByNode are the exclusive ones by NUMA node, nodes without any included.
+	ByNode map[int]int
+}
+
+// Use counts the CPUs; with the policy none there is nothing to count.
+func (m *Manager) Use() Use {
+	if m.c.Policy != Static {
+		return Use{}
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	given := cpuset.New()
+	for _, containers := range m.all {
+		for _, set := range containers {
+			given = given.Union(set)
+		}
+	}
+	u := Use{Free: m.shared.Difference(m.reserved).Size(), Exclusive: given.Size(), ByNode: map[int]int{}}
+	t := m.c.Topology
+	for _, n := range t.Nodes() {
+		u.ByNode[n] = given.Intersection(t.of(byNode, n)).Size()
+	}
+	return u
+}
+
+// OneCache says whether all CPUs that a container has for itself share a cache.
+func (m *Manager) OneCache(pod types.UID, container string) bool {
+	set := m.Exclusive(pod, container)
+	return !set.IsEmpty() && len(m.c.Topology.groups(byCache, set)) == 1
+}
+
+// FullCores says whether containers are given whole cores only.
+func (m *Manager) FullCores() bool { return m.c.Options.FullCores }
+
 // Allocatable are the CPUs that containers can have for themselves.
 func (m *Manager) Allocatable() cpuset.CPUSet {
 	if m.c.Policy != Static {
