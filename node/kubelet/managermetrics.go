@@ -18,14 +18,11 @@ type managerMetrics struct {
 	memoryPinnings, memoryPinningErrors prometheus.Counter
 }
 
-// What containers and pods are aligned to.
+// The boundaries that containers and pods are aligned to.
 const (
-	onCores  = "physical_cpu"
-	onCache  = "uncore_cache"
-	onNode   = "numa_node"
-	ofOne    = topologymanager.ContainerScope
-	ofWhole  = topologymanager.PodScope
-	nodeName = "numa_node"
+	physicalCPU = "physical_cpu"
+	uncoreCache = "uncore_cache"
+	numaNode    = "numa_node"
 )
 
 func newManagerMetrics(r prometheus.Registerer) managerMetrics {
@@ -37,8 +34,8 @@ func newManagerMetrics(r prometheus.Registerer) managerMetrics {
 	counts := func(name, help string) *prometheus.CounterVec {
 		v := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: "[ALPHA] " + help}, []string{"scope", "boundary"})
 		r.MustRegister(v)
-		v.WithLabelValues(ofOne, onNode)
-		v.WithLabelValues(ofWhole, onNode)
+		v.WithLabelValues(topologymanager.ContainerScope, numaNode)
+		v.WithLabelValues(topologymanager.PodScope, numaNode)
 		return v
 	}
 	m := managerMetrics{
@@ -59,9 +56,9 @@ func newManagerMetrics(r prometheus.Registerer) managerMetrics {
 
 // showStatic has the alignments that the policy static counts shown before there are any.
 func (m managerMetrics) showStatic() {
-	m.aligned.WithLabelValues(ofOne, onCores)
-	m.aligned.WithLabelValues(ofOne, onCache)
-	m.unaligned.WithLabelValues(ofOne, onCores)
+	m.aligned.WithLabelValues(topologymanager.ContainerScope, physicalCPU)
+	m.aligned.WithLabelValues(topologymanager.ContainerScope, uncoreCache)
+	m.unaligned.WithLabelValues(topologymanager.ContainerScope, physicalCPU)
 }
 
 var (
@@ -70,7 +67,7 @@ var (
 	exclusiveCPUs = prometheus.NewDesc("kubelet_cpu_manager_exclusive_cpu_allocation_count",
 		"[ALPHA] CPUs that containers have for themselves", nil, nil)
 	exclusiveByNode = prometheus.NewDesc("kubelet_cpu_manager_allocation_per_numa",
-		"[ALPHA] CPUs that containers have for themselves, by NUMA node", []string{nodeName}, nil)
+		"[ALPHA] CPUs that containers have for themselves, by NUMA node", []string{numaNode}, nil)
 )
 
 // cpuCollector reads who has which CPUs when it is asked.

@@ -205,7 +205,7 @@ func (k *Kubelet) misaligned() *rejection {
 // onOneNode counts where the policy promises that all is of a single NUMA node.
 func (k *Kubelet) onOneNode(counts *prometheus.CounterVec) {
 	if p := k.alignment.policy; p.Name == topologymanager.SingleNode {
-		counts.WithLabelValues(p.Scope, onNode).Inc()
+		counts.WithLabelValues(p.Scope, numaNode).Inc()
 	}
 }
 
@@ -220,11 +220,11 @@ func (k *Kubelet) allocateCPUs(pod *corev1.Pod, c *corev1.Container, near topolo
 		if err != nil {
 			cores = m.unaligned
 		}
-		cores.WithLabelValues(ofOne, onCores).Inc()
+		cores.WithLabelValues(topologymanager.ContainerScope, physicalCPU).Inc()
 	}
 	if err == nil {
 		if !had && k.cpus.OneCache(pod.UID, c.Name) {
-			m.aligned.WithLabelValues(ofOne, onCache).Inc()
+			m.aligned.WithLabelValues(topologymanager.ContainerScope, uncoreCache).Inc()
 		}
 		return nil
 	}
