@@ -38,6 +38,7 @@ type reconciler struct {
 	client     kubernetes.Interface
 	metadata   metadata.Interface
 	witnesses  witnesses
+	held       held
 }
 
 // New returns the controller; its keys are namespaces.
@@ -77,8 +78,12 @@ func (r *reconciler) emptied(pods cache.Indexer) func(metav1.Object) []string {
 
 func (r *reconciler) reconcile(ctx context.Context, name string) (time.Duration, error) {
 	cached, ok, err := r.namespaces.GetByKey(name)
-	if err != nil || !ok {
+	if err != nil {
 		return 0, err
+	}
+	if !ok {
+		r.held.forget(name)
+		return 0, nil
 	}
 	ns := cached.(*corev1.Namespace)
 	if ns.DeletionTimestamp == nil || len(ns.Spec.Finalizers) == 0 {
@@ -92,7 +97,7 @@ func (r *reconciler) reconcile(ctx context.Context, name string) (time.Duration,
 			return 0, ignoreNotFound(err)
 		}
 	}
-	found, err := r.empty(ctx, name)
+	found, err := r.empty(ctx, ns)
 	conditions := found.conditions(err, time.Now())
 	if next, changed := withConditions(ns, conditions); changed && (found.remain() || found.err() != nil || err != nil) {
 		if next, err := api.UpdateStatus(ctx, next, metav1.UpdateOptions{}); err == nil {
@@ -107,6 +112,7 @@ func (r *reconciler) reconcile(ctx context.Context, name string) (time.Duration,
 	if found.remain() {
 		return found.wait(ns.DeletionTimestamp.Time, time.Now()), nil
 	}
+	r.held.forget(name)
 	return 0, r.finalize(ctx, ns)
 }
 
@@ -132,10 +138,25 @@ func (r *reconciler) finalize(ctx context.Context, ns *corev1.Namespace) error {
 	}
 }
 
-// empty deletes all content: pods first, so that what they use outlives them,
-// then the rest at once.
-func (r *reconciler) empty(ctx context.Context, namespace string) (content, error) {
-	resources, discoverErr := r.discover()
+// empty deletes what was left at the last look, and all content when that is gone.
+func (r *reconciler) empty(ctx context.Context, ns *corev1.Namespace) (content, error) {
+	now := time.Now()
+	if left := r.held.resources(ns.Name, ns.UID, now); len(left) > 0 {
+		if found := r.emptyAll(ctx, ns.Name, left); found.remain() || found.err() != nil {
+			return found, nil
+		}
+	}
+	resources, err := r.discover()
+	found := r.emptyAll(ctx, ns.Name, resources)
+	if err == nil && found.err() == nil {
+		r.held.note(ns.Name, ns.UID, now, slices.DeleteFunc(resources, func(res resource) bool { return found[res.GroupVersionResource].remaining == 0 }))
+	}
+	return found, err
+}
+
+// emptyAll deletes the content of these resources: pods first, so that what they
+// use outlives them, then the rest at once.
+func (r *reconciler) emptyAll(ctx context.Context, namespace string, resources []resource) content {
 	found := content{}
 	if slices.ContainsFunc(resources, func(res resource) bool { return res.GroupVersionResource == podsResource }) {
 		one := r.emptyResource(ctx, namespace, resource{podsResource, true})
@@ -144,10 +165,10 @@ func (r *reconciler) empty(ctx context.Context, namespace string) (content, erro
 		}
 		found[podsResource] = one
 		if one.remaining > 0 {
-			return found, discoverErr
+			return found
 		}
 	}
-	resources = slices.DeleteFunc(resources, func(res resource) bool { return res.GroupVersionResource == podsResource })
+	resources = slices.DeleteFunc(slices.Clone(resources), func(res resource) bool { return res.GroupVersionResource == podsResource })
 	all := make([]one, len(resources))
 	errs := run.Each("namespace: empty a resource", parallel, len(resources), func(i int) error {
 		all[i] = r.emptyResource(ctx, namespace, resources[i])
@@ -159,7 +180,7 @@ func (r *reconciler) empty(ctx context.Context, namespace string) (content, erro
 		}
 		found[res.GroupVersionResource] = all[i]
 	}
-	return found, discoverErr
+	return found
 }
 
 type resource struct {
@@ -186,7 +207,7 @@ func (r *reconciler) discover() ([]resource, error) {
 }
 
 // emptyResource deletes the objects of one resource and counts what stays.
-func (r *reconciler) emptyResource(ctx context.Context, namespace string, res resource) (out one) {
+func (r *reconciler) emptyResource(ctx context.Context, namespace string, res resource) one {
 	api := r.metadata.Resource(res.GroupVersionResource).Namespace(namespace)
 	before, err := api.List(ctx, metav1.ListOptions{})
 	if unserved(err) {
@@ -197,6 +218,9 @@ func (r *reconciler) emptyResource(ctx context.Context, namespace string, res re
 	}
 	if len(before.Items) == 0 {
 		return one{}
+	}
+	if !slices.ContainsFunc(before.Items, func(o metav1.PartialObjectMetadata) bool { return o.DeletionTimestamp == nil }) {
+		return left(namespace, res, before.Items)
 	}
 	opts := metav1.DeleteOptions{PropagationPolicy: new(metav1.DeletePropagationBackground)}
 	var deleteErr error
@@ -216,8 +240,13 @@ func (r *reconciler) emptyResource(ctx context.Context, namespace string, res re
 	if err != nil {
 		return one{err: err}
 	}
-	out.remaining, out.finalizers = len(after.Items), map[string]int{}
-	for _, item := range after.Items {
+	return left(namespace, res, after.Items)
+}
+
+// left counts what stays although it has been deleted.
+func left(namespace string, res resource, items []metav1.PartialObjectMetadata) (out one) {
+	out.remaining, out.finalizers = len(items), map[string]int{}
+	for _, item := range items {
 		for _, f := range item.Finalizers {
 			out.finalizers[f]++
 		}
