@@ -169,5 +169,5 @@ func (r *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.
 	if key.Namespace == "" {
 		return 0, r.syncVolume(ctx, key.Name)
 	}
-	return 0, r.syncClaim(ctx, key)
+	return r.syncClaim(ctx, key)
 }

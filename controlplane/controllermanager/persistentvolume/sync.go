@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -18,8 +19,11 @@ import (
 // maxSteps is more than any object needs; what is left comes with its events.
 const maxSteps = 10
 
+// reportAgain is when the event of a claim that waits is written anew: it lives for an hour.
+const reportAgain = 30 * time.Minute
+
 // syncClaim takes the steps of the claim.
-func (r *reconciler) syncClaim(ctx context.Context, key cache.ObjectName) error {
+func (r *reconciler) syncClaim(ctx context.Context, key cache.ObjectName) (after time.Duration, err error) {
 	r.pool.forget(key)
 	for range maxSteps {
 		claim := r.claim(key)
@@ -28,15 +32,18 @@ func (r *reconciler) syncClaim(ctx context.Context, key cache.ObjectName) error 
 		}
 		v, err := r.viewClaim(ctx, claim)
 		if err != nil {
-			return err
+			return 0, err
 		}
 		s := v.next()
 		again, err := r.take(ctx, s)
 		if err != nil {
-			return err
+			return 0, err
 		}
 		if s.idle {
 			r.pool.wait(claim)
+		}
+		if s.last && len(s.events) > 0 && claim.Status.Phase != corev1.ClaimLost {
+			after = reportAgain
 		}
 		if !again {
 			break
@@ -55,7 +62,7 @@ func (r *reconciler) syncClaim(ctx context.Context, key cache.ObjectName) error 
 		}
 	}
 	delete(r.nominated, key)
-	return nil
+	return after, nil
 }
 
 // losing says that the volume is bound to a claim that is gone, or has another
