@@ -133,6 +133,7 @@ func (w *worker) ensureDevices(ctx context.Context) bool {
 func (w *worker) refuse(reason, message string) {
 	w.k.metrics.rejections.WithLabelValues(reason).Inc()
 	w.k.events.Event(w.eventRef(), corev1.EventTypeWarning, reason, message)
+	w.k.release(w.uid)
 	w.end(&ending{reason: reason, message: message, rejected: true})
 }
 

@@ -138,9 +138,7 @@ func (w *worker) mounted(pod *corev1.Pod, out map[string]volume.Mounted, next ti
 		}
 		w.volumeErr = err
 		if full := (*volume.LimitError)(nil); errors.As(err, &full) && len(w.observed.Containers) == 0 {
-			const reason = "VolumeAttachmentLimitExceeded"
-			w.k.events.Event(w.eventRef(), corev1.EventTypeWarning, reason, full.Error())
-			w.end(&ending{reason: reason, message: full.Error(), rejected: true})
+			w.refuse("VolumeAttachmentLimitExceeded", full.Error())
 			return
 		}
 		if errors.Is(err, volume.ErrTimedOut) {

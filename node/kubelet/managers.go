@@ -137,6 +137,19 @@ func (k *Kubelet) prune(active map[types.UID]bool) {
 	}
 }
 
+// release takes back what a pod was given that is not to run after all: upstream's
+// kubelet finds out when it gives the next pod something.
+func (k *Kubelet) release(pod types.UID) {
+	k.alignment.forget(pod)
+	if k.cpus == nil {
+		return
+	}
+	if err := errors.Join(k.cpus.Forget(pod), k.memory.Forget(pod), k.devices.Forget(pod)); err != nil {
+		slog.Warn("keep what a pod gave back", "uid", pod, "err", err)
+	}
+	k.wakeCPUs()
+}
+
 // align gives the containers of a pod their CPUs and memory, near their devices, or says
 // why the pod is not taken; the lock is held.
 func (k *Kubelet) align(pod *corev1.Pod) *rejection {

@@ -1,8 +1,10 @@
 package kubelet
 
 import (
+	"errors"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -162,4 +164,57 @@ func TestPinnedResize(t *testing.T) {
 			t.Errorf("%q, want %q", got, c.message)
 		}
 	}
+}
+
+// TestRejectedKeepsNothing: a pod that is rejected after it was given something has given
+// all of it back by the time that the API is told.
+func TestRejectedKeepsNothing(t *testing.T) {
+	n := newNode(t)
+	n.sys = podtest.CPUs(t, 8, 2)
+	podtest.Memory(t, n.sys, 2, 4, 0)
+	n.config = func(c *Config) {
+		c.Settings.CPUManagerPolicy, c.Settings.ReservedSystemCPUs = "static", "0"
+		c.Settings.MemoryManagerPolicy, c.Settings.SystemReserved = "Static", map[string]string{"memory": "1Gi"}
+		c.Settings.ReservedMemory = []kubeletconfig.MemoryReservation{{NumaNode: 0, Limits: corev1.ResourceList{"memory": resource.MustParse("1Gi")}}}
+	}
+	n.start()
+	var calls atomic.Int32
+	plugin := &plugintest.Plugin{Fail: func() error {
+		if calls.Add(1) == 2 {
+			return errors.New("broken")
+		}
+		return nil
+	}}
+	plugintest.Start(t, plugin, n.pluginDir(), gpu, plugintest.Devices("a", "b")...)
+	n.until("the devices on the Node", n.offers(2, 2))
+	with := func(name, cpu, gpus string) *corev1.Pod {
+		p := podtest.Pod(name, name+"-1", name+"-2")
+		for i := range p.Spec.Containers {
+			p.Spec.Containers[i].Resources = podtest.Resources(cpu, "1Gi", cpu, "1Gi")
+			if gpus != "" {
+				r := p.Spec.Containers[i].Resources
+				r.Requests[gpu], r.Limits[gpu] = resource.MustParse(gpus), resource.MustParse(gpus)
+			}
+		}
+		return p
+	}
+	for _, c := range []struct {
+		pod    *corev1.Pod
+		reason string
+	}{
+		{with("cpus", "4", ""), "UnexpectedAdmissionError"}, // there are 7
+		{with("broken", "1", "1"), "UnexpectedAdmissionError"},
+	} {
+		n.api.addPod(c.pod)
+		n.until(c.pod.Name+" rejected", func() bool { return n.api.pod(c.pod.Name).Status.Reason == c.reason })
+		for _, container := range c.pod.Spec.Containers {
+			uid := c.pod.UID
+			cpus, memory, devices := n.k.cpus.Exclusive(uid, container.Name), n.k.memory.Blocks(uid, container.Name), n.k.devices.Of(uid, container.Name)
+			if !cpus.IsEmpty() || len(memory) > 0 || len(devices) > 0 || n.k.alignment.near(uid, container.Name) != nil {
+				t.Errorf("%s keeps CPUs %s, memory %v, devices %v", container.Name, cpus, memory, devices)
+			}
+		}
+	}
+	n.api.addPod(with("both", "3", "1"))
+	n.until("a pod with all of it", n.ready("both"))
 }

@@ -348,6 +348,15 @@ func (m *Manager) hints(free, reuse cpuset.CPUSet, n int) topologymanager.Hints 
 
 // Prune takes their CPUs from pods that have ended.
 func (m *Manager) Prune(active map[types.UID]bool) error {
+	return m.free(func(pod types.UID) bool { return !active[pod] })
+}
+
+// Forget takes its CPUs from a pod.
+func (m *Manager) Forget(pod types.UID) error {
+	return m.free(func(other types.UID) bool { return other == pod })
+}
+
+func (m *Manager) free(of func(types.UID) bool) error {
 	if m.c.Policy != Static {
 		return nil
 	}
@@ -355,7 +364,7 @@ func (m *Manager) Prune(active map[types.UID]bool) error {
 	defer m.mu.Unlock()
 	changed := false
 	for uid, containers := range m.all {
-		if active[uid] {
+		if !of(uid) {
 			continue
 		}
 		for _, set := range containers {

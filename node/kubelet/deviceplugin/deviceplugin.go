@@ -444,6 +444,17 @@ func (m *Manager) prune() {
 	maps.DeleteFunc(m.pods, func(uid types.UID, _ map[string]map[string]*allocation) bool { return !active[uid] })
 }
 
+// Forget takes its devices from a pod.
+func (m *Manager) Forget(pod types.UID) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.pods[pod] == nil {
+		return nil
+	}
+	delete(m.pods, pod)
+	return m.save()
+}
+
 // Answers are what plugins want of a container, once they were told that it starts.
 func (m *Manager) Answers(ctx context.Context, pod *corev1.Pod, c *corev1.Container) ([]*pluginapi.ContainerAllocateResponse, error) {
 	wants := m.wants(c)

@@ -203,6 +203,15 @@ func (m *Manager) Started(pod *corev1.Pod, container string) error {
 
 // Prune takes their memory from pods that have ended.
 func (m *Manager) Prune(active map[types.UID]bool) error {
+	return m.free(func(pod types.UID) bool { return !active[pod] })
+}
+
+// Forget takes its memory from a pod.
+func (m *Manager) Forget(pod types.UID) error {
+	return m.free(func(other types.UID) bool { return other == pod })
+}
+
+func (m *Manager) free(of func(types.UID) bool) error {
 	if m.c.Policy != Static {
 		return nil
 	}
@@ -210,7 +219,7 @@ func (m *Manager) Prune(active map[types.UID]bool) error {
 	defer m.mu.Unlock()
 	changed := false
 	for uid, containers := range m.all {
-		if active[types.UID(uid)] {
+		if !of(types.UID(uid)) {
 			continue
 		}
 		for name := range containers {
