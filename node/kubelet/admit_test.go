@@ -3,11 +3,13 @@ package kubelet
 import (
 	"testing"
 
+	dto "github.com/prometheus/client_model/go"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
+	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 
 	"knarr/node/kubelet/allocation"
 	"knarr/node/kubelet/configuration"
@@ -54,42 +56,168 @@ func TestWhoTakesRoom(t *testing.T) {
 	}
 }
 
-func TestAdmission(t *testing.T) {
-	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", Labels: map[string]string{"disk": "ssd"}}, Status: corev1.NodeStatus{
+// admitting is a kubelet that decides and runs nothing, with a node of 8 CPUs and two NUMA
+// nodes of 4 GiB.
+func admitting(t *testing.T) *Kubelet {
+	t.Helper()
+	n, sys := newNode(t), podtest.CPUs(t, 8, 2)
+	podtest.Memory(t, sys, 2, 4, 0)
+	conn, err := n.rt.Dial()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	k, err := New(Config{
+		Kube: n.api.config(), Runtime: conn, NodeName: "n1", RootDir: n.dir, CgroupParent: "-", Listen: "-",
+		Settings: &configuration.Settings{
+			CPUManagerPolicy: "static", ReservedSystemCPUs: "0", MemoryManagerPolicy: "Static", SystemReserved: map[string]string{"memory": "1Gi"}, EvictionHard: map[string]string{},
+			ReservedMemory: []kubeletconfig.MemoryReservation{{NumaNode: 0, Limits: corev1.ResourceList{"memory": resource.MustParse("1Gi")}}},
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	k.events, k.machine, k.sysDir = record.NewFakeRecorder(1000), machine{memory: 8 << 30}, sys
+	k.newDevices()
+	if err := k.takeUp(); err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+// admissionFailures are ways not to be taken, in the order in which upstream's kubelet
+// asks for them: its handlers, and what the one of the predicates asks for.
+var admissionFailures = []struct {
+	reason, message string
+	make            func(k *Kubelet, p *corev1.Pod)
+}{
+	{"Evicted", "The node had condition: [DiskPressure]. ", func(k *Kubelet, p *corev1.Pod) { k.pressure.Store(&pressure{disk: true}) }},
+	{"SysctlForbidden", `forbidden sysctl: "kernel.msgmax" not allowlisted`, func(k *Kubelet, p *corev1.Pod) {
+		p.Spec.SecurityContext.Sysctls = []corev1.Sysctl{{Name: "kernel.msgmax", Value: "1"}}
+	}},
+	{"UnexpectedAdmissionError", "Allocate failed due to [memorymanager] failed to get the default NUMA affinity, no NUMA nodes with enough memory is available, which is unexpected", func(k *Kubelet, p *corev1.Pod) {
+		r := p.Spec.Containers[0].Resources
+		r.Requests["memory"], r.Limits["memory"] = resource.MustParse("1000Gi"), resource.MustParse("1000Gi")
+	}},
+	{"PodOSSelectorNodeLabelDoesNotMatch", "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label", func(k *Kubelet, p *corev1.Pod) {
+		p.Labels = map[string]string{corev1.LabelOSStable: "windows"}
+	}},
+	{"PodOSNotSupported", "Failed to admit pod as the OS field doesn't match node OS", func(k *Kubelet, p *corev1.Pod) { p.Spec.OS = &corev1.PodOS{Name: corev1.Windows} }},
+	{"SupplementalGroupsPolicyNotSupported", "SupplementalGroupsPolicy=Strict is not supported in this node", func(k *Kubelet, p *corev1.Pod) {
+		p.Spec.SecurityContext.SupplementalGroupsPolicy = new(corev1.SupplementalGroupsPolicyStrict)
+	}},
+	{"OutOfephemeral-storage", "Node didn't have enough resource: ephemeral-storage, requested: 2147483648, used: 0, capacity: 1073741824", func(k *Kubelet, p *corev1.Pod) {
+		p.Spec.Containers[0].Resources.Requests["ephemeral-storage"] = resource.MustParse("2Gi")
+	}},
+	{"NodeAffinity", "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector", func(k *Kubelet, p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"disk": "hdd"} }},
+	{"NodeName", "Predicate NodeName failed: node(s) didn't match the requested node name", func(k *Kubelet, p *corev1.Pod) { p.Spec.NodeName = "n2" }},
+	{"NodePorts", "Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports", func(k *Kubelet, p *corev1.Pod) { p.Spec.Containers[0].Ports[0].HostPort = 80 }},
+	{"TaintToleration", "Predicate TaintToleration failed: node(s) had taints that the pod didn't tolerate", func(k *Kubelet, p *corev1.Pod) { p.Spec.Tolerations = nil }},
+	{"AppArmor", "Cannot enforce AppArmor: AppArmor is not enabled on the host", func(k *Kubelet, p *corev1.Pod) {
+		p.Spec.SecurityContext.AppArmorProfile = &corev1.AppArmorProfile{Type: corev1.AppArmorProfileTypeRuntimeDefault}
+	}},
+	{"PodFeatureUnsupported", "Pod requires node features that are not available: UserNamespacesHostNetworkSupport", func(k *Kubelet, p *corev1.Pod) { p.Spec.HostNetwork, p.Spec.HostUsers = true, new(false) }},
+	{"NodeShutdown", "Pod was rejected as the node is shutting down.", func(k *Kubelet, p *corev1.Pod) { k.shuttingDown.Store(true) }},
+}
+
+// TestAdmissionOrder: of two reasons not to be taken a pod is told the one that upstream
+// tells, critical pods too if preemption would not help, and no CPU or memory is kept.
+func TestAdmissionOrder(t *testing.T) {
+	k := admitting(t)
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", Labels: map[string]string{"disk": "ssd"}}}
+	node.Status.Allocatable = corev1.ResourceList{"cpu": resource.MustParse("8"), "memory": resource.MustParse("7Gi"), "pods": resource.MustParse("3"), "ephemeral-storage": resource.MustParse("1Gi")}
+	node.Spec.Taints = []corev1.Taint{{Key: "t", Effect: corev1.TaintEffectNoExecute}}
+	k.node.Store(node)
+	other := podtest.Pod("other", "c")
+	other.Spec.Containers[0].Ports = []corev1.ContainerPort{{HostPort: 80}}
+	k.workers[other.UID] = newWorker(k, other)
+	ask := func(priority int32, failures ...int) *ending {
+		k.pressure.Store(&pressure{})
+		k.shuttingDown.Store(false)
+		p := podtest.Pod("p", "c")
+		p.Spec.Containers[0].Resources = podtest.Resources("2", "1Gi", "2", "1Gi")
+		p.Spec.Containers[0].Ports = []corev1.ContainerPort{{HostPort: 81}}
+		p.Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
+		p.Spec.SecurityContext, p.Spec.Priority = &corev1.PodSecurityContext{}, &priority
+		for _, i := range failures {
+			admissionFailures[i].make(k, p)
+		}
+		e := k.admit(p)
+		if e != nil && (k.cpus.Use().Exclusive > 0 || len(k.memory.Blocks(p.UID, "c")) > 0) {
+			t.Errorf("%s: %d CPUs and memory %v are kept", e.reason, k.cpus.Use().Exclusive, k.memory.Blocks(p.UID, "c"))
+		}
+		k.release(p.UID)
+		return e
+	}
+	if e := ask(0); e != nil {
+		t.Fatalf("the pod that fails nothing: %+v", e)
+	}
+	for i, first := range admissionFailures {
+		if e := ask(0, i); e == nil || e.reason != first.reason || e.message != first.message || !e.rejected {
+			t.Errorf("alone %s: %+v", first.reason, e)
+		}
+		for j := i + 1; j < len(admissionFailures); j++ {
+			second := admissionFailures[j].reason
+			if e := ask(0, j, i); e == nil || e.reason != first.reason {
+				t.Errorf("%s and %s: %+v", first.reason, second, e)
+			}
+			if e := ask(2000000000, j, i); first.reason == "OutOfephemeral-storage" && second != "AppArmor" && second != "PodFeatureUnsupported" && second != "NodeShutdown" && (e == nil || e.reason != second) {
+				t.Errorf("critical, %s and %s: %+v", first.reason, second, e)
+			}
+		}
+	}
+	var counted dto.Metric
+	if err := k.metrics.managers.memoryPinningErrors.Write(&counted); err != nil || counted.GetCounter().GetValue() == 0 {
+		t.Errorf("memory that was not to be had is not counted: %v", err)
+	}
+}
+
+func TestPredicates(t *testing.T) {
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}, Status: corev1.NodeStatus{
 		Allocatable: corev1.ResourceList{"cpu": resource.MustParse("2"), "memory": resource.MustParse("1Gi"), "pods": resource.MustParse("3")}}}
-	with := func(f func(*corev1.Pod)) *corev1.Pod { p := podtest.Pod("p", "c"); f(p); return p }
-	port := func(p *corev1.Pod) { p.Spec.Containers[0].Ports = []corev1.ContainerPort{{HostPort: 80}} }
+	with := func(r corev1.ResourceRequirements) *corev1.Pod {
+		p := podtest.Pod("p", "c")
+		p.Spec.Containers[0].Resources = r
+		return p
+	}
+	two := []*corev1.Pod{podtest.Pod("a", "c"), podtest.Pod("b", "c")}
 	for _, c := range []struct {
 		name   string
 		pod    *corev1.Pod
 		others []*corev1.Pod
-		p      pressure
-		reason string
-		text   string
+		want   string
 	}{
-		{name: "fits", pod: podtest.Pod("p", "c")},
-		{name: "cpu", pod: with(func(p *corev1.Pod) { p.Spec.Containers[0].Resources = podtest.Resources("3", "", "", "") }), reason: "OutOfcpu",
-			text: "Node didn't have enough resource: cpu, requested: 3000, used: 0, capacity: 2000"},
-		{name: "pods", pod: podtest.Pod("p", "c"), others: []*corev1.Pod{podtest.Pod("a", "c"), podtest.Pod("b", "c"), podtest.Pod("d", "c")}, reason: "OutOfpods"},
-		{name: "selector", pod: with(func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"disk": "hdd"} }), reason: "NodeAffinity",
-			text: "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector"},
-		{name: "port", pod: with(port), others: []*corev1.Pod{with(port)}, reason: "NodePorts"},
-		{name: "sysctl", pod: with(func(p *corev1.Pod) {
-			p.Spec.SecurityContext = &corev1.PodSecurityContext{Sysctls: []corev1.Sysctl{{Name: "kernel.msgmax", Value: "1"}}}
-		}), reason: "SysctlForbidden", text: `forbidden sysctl: "kernel.msgmax" not allowlisted`},
-		{name: "disk pressure", pod: podtest.Pod("p", "c"), p: pressure{disk: true}, reason: "Evicted", text: "The node had condition: [DiskPressure]. "},
-		{name: "memory pressure, burstable", pod: with(func(p *corev1.Pod) { p.Spec.Containers[0].Resources = podtest.Resources("1", "", "", "") }), p: pressure{memory: true}},
-		{name: "taint", pod: podtest.Pod("p", "c")},
+		{"fits", podtest.Pod("p", "c"), two, ""},
+		{"cpu", with(podtest.Resources("3", "", "", "")), nil, "OutOfcpu: Node didn't have enough resource: cpu, requested: 3000, used: 0, capacity: 2000"},
+		{"what others use", with(podtest.Resources("1", "", "", "")), []*corev1.Pod{with(podtest.Resources("1500m", "", "", ""))},
+			"OutOfcpu: Node didn't have enough resource: cpu, requested: 1000, used: 1500, capacity: 2000"},
+		{"pods", podtest.Pod("p", "c"), append(two, podtest.Pod("d", "c")), "OutOfpods: Node didn't have enough resource: pods, requested: 1, used: 3, capacity: 3"},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			r := admission(c.pod, c.others, n, &c.p, nil)
-			if r == nil {
-				r = &rejection{}
-			}
-			if r.reason != c.reason || c.text != "" && r.message != c.text {
-				t.Errorf("%+v", r)
-			}
-		})
+		got := ""
+		if r := admitResources(c.pod, c.others, n); r != nil {
+			got = r.reason + ": " + r.message
+		}
+		if got != c.want {
+			t.Errorf("%s: %s", c.name, got)
+		}
+	}
+}
+
+// TestAdmissionUnderPressure: what is short keeps pods off, but for those that upstream lets in.
+func TestAdmissionUnderPressure(t *testing.T) {
+	burstable := podtest.Pod("p", "c")
+	burstable.Spec.Containers[0].Resources = podtest.Resources("1", "", "", "")
+	for _, c := range []struct {
+		pod   *corev1.Pod
+		p     pressure
+		taken bool
+	}{
+		{podtest.Pod("p", "c"), pressure{disk: true}, false}, {podtest.Pod("p", "c"), pressure{memory: true}, false},
+		{burstable, pressure{memory: true}, true}, {burstable, pressure{memory: true, pids: true}, false},
+	} {
+		if r := admitPressure(c.pod, &c.p); (r == nil) != c.taken {
+			t.Errorf("%+v: %v", c.p, r)
+		}
 	}
 }
 

@@ -3,7 +3,6 @@ package kubelet
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"path/filepath"
 	"time"
@@ -123,7 +122,8 @@ func (w *worker) ensureDevices(ctx context.Context) bool {
 				w.equipped = err == nil
 				return
 			}
-			w.refuse("UnexpectedAdmissionError", fmt.Sprintf("Allocate failed due to %v, which is unexpected", err))
+			r := unexpected(err)
+			w.refuse(r.reason, r.message)
 		}
 	})
 	return false

@@ -57,7 +57,10 @@ func TestDevices(t *testing.T) {
 		t.Errorf("calls %v", calls)
 	}
 	n.api.addPod(gpuPod("two", "2"))
-	n.until("one too many refused", func() bool { return n.api.pod("two").Status.Reason == "OutOf"+gpu })
+	n.until("one too many refused", func() bool { return n.api.pod("two").Status.Reason == "UnexpectedAdmissionError" })
+	if m := n.api.pod("two").Status.Message; m != "Pod was rejected: Allocate failed due to requested number of devices unavailable for example.com/gpu. Requested: 2, Available: 1, which is unexpected" {
+		t.Errorf("message %q", m)
+	}
 
 	plugin.Set(append(plugintest.Devices("b", "c"), &pluginapi.Device{ID: "a", Health: pluginapi.Unhealthy})...)
 	n.until("a sick device", n.offers(3, 2))

@@ -535,7 +535,6 @@ func (k *Kubelet) startWorker(pod *corev1.Pod) *worker {
 	if e := k.admit(allocated); e != nil {
 		k.metrics.rejections.WithLabelValues(e.reason).Inc()
 		w.reject(e)
-		k.release(pod.UID)
 	} else if err := k.allocations.Set(allocated); err != nil {
 		slog.Warn("keep the resources of a pod", "pod", podspec.Format(pod), "err", err)
 	}

@@ -151,19 +151,25 @@ func (k *Kubelet) release(pod types.UID) {
 }
 
 // align gives the containers of a pod their CPUs and memory, near their devices, or says
-// why the pod is not taken; the lock is held.
-func (k *Kubelet) align(pod *corev1.Pod) *rejection {
+// why the pod is not taken; others are the pods that were taken before. The lock is held.
+func (k *Kubelet) align(pod *corev1.Pod, others []*corev1.Pod) *rejection {
 	if k.cpus == nil || pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded {
 		return nil
 	}
+	var active map[types.UID]bool
 	if k.synced.isOpen() && k.static.isOpen() {
-		active := k.active()
+		active = k.active()
 		active[pod.UID] = true
 		k.prune(active)
 	}
 	began, m := time.Now(), &k.metrics.managers
 	m.alignments.Inc()
-	r := k.alignAll(pod)
+	var lacks string
+	var why error
+	if pod.Status.StartTime == nil { // those that run have what they have
+		lacks, why = k.devices.Lack(pod, others, active)
+	}
+	r := k.alignAll(pod, lacks, why)
 	m.alignTook.Observe(float64(time.Since(began).Milliseconds()))
 	if r != nil {
 		m.misalignments.Inc()
@@ -172,8 +178,10 @@ func (k *Kubelet) align(pod *corev1.Pod) *rejection {
 	return r
 }
 
-// alignAll aligns a pod as a whole, or each of its containers.
-func (k *Kubelet) alignAll(pod *corev1.Pod) *rejection {
+// alignAll aligns a pod as a whole, or each of its containers. Their devices are given to
+// them once the pod is taken, since plugins are slow; lacks is the container for which
+// there are too few, and why says so.
+func (k *Kubelet) alignAll(pod *corev1.Pod, lacks string, why error) *rejection {
 	p := k.alignment.policy
 	var whole topologymanager.Hint
 	if p.Scope == topologymanager.PodScope {
@@ -197,6 +205,10 @@ func (k *Kubelet) alignAll(pod *corev1.Pod) *rejection {
 			}
 		}
 		k.alignment.set(pod.UID, c.Name, best.Nodes)
+		if why != nil && c.Name == lacks {
+			r = unexpected(why)
+			return
+		}
 		if r = k.allocateCPUs(pod, c, best.Nodes); r == nil {
 			r = k.allocateMemory(pod, c, best)
 		}
@@ -208,6 +220,11 @@ func (k *Kubelet) alignAll(pod *corev1.Pod) *rejection {
 		k.onOneNode(k.metrics.managers.aligned)
 	}
 	return r
+}
+
+// unexpected is what upstream calls whatever keeps a manager from giving something.
+func unexpected(err error) *rejection {
+	return &rejection{"UnexpectedAdmissionError", fmt.Sprintf("Allocate failed due to %v, which is unexpected", err)}
 }
 
 func (k *Kubelet) misaligned() *rejection {
@@ -245,7 +262,7 @@ func (k *Kubelet) allocateCPUs(pod *corev1.Pod, c *corev1.Container, near topolo
 	if odd := cpumanager.AlignmentError(""); errors.As(err, &odd) {
 		return &rejection{"SMTAlignmentError", err.Error()}
 	}
-	return &rejection{"UnexpectedAdmissionError", fmt.Sprintf("Allocate failed due to %v, which is unexpected", err)}
+	return unexpected(err)
 }
 
 func (k *Kubelet) allocateMemory(pod *corev1.Pod, c *corev1.Container, near topologymanager.Hint) *rejection {
@@ -255,7 +272,7 @@ func (k *Kubelet) allocateMemory(pod *corev1.Pod, c *corev1.Container, near topo
 	k.metrics.managers.memoryPinnings.Inc()
 	if err := k.memory.Allocate(pod, c, near); err != nil {
 		k.metrics.managers.memoryPinningErrors.Inc()
-		return &rejection{"UnexpectedAdmissionError", fmt.Sprintf("Allocate failed due to %v, which is unexpected", err)}
+		return unexpected(err)
 	}
 	return nil
 }

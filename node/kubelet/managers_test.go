@@ -198,11 +198,14 @@ func TestRejectedKeepsNothing(t *testing.T) {
 		}
 		return p
 	}
+	elsewhere := with("elsewhere", "1", "1")
+	elsewhere.Spec.NodeSelector = map[string]string{"is": "another"}
 	for _, c := range []struct {
 		pod    *corev1.Pod
 		reason string
 	}{
 		{with("cpus", "4", ""), "UnexpectedAdmissionError"}, // there are 7
+		{elsewhere, "NodeAffinity"},
 		{with("broken", "1", "1"), "UnexpectedAdmissionError"},
 	} {
 		n.api.addPod(c.pod)

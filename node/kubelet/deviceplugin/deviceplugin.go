@@ -222,30 +222,15 @@ func (m *Manager) Resources() (capacity, allocatable corev1.ResourceList, gone [
 	return capacity, allocatable, gone
 }
 
-// Used raises what is allocatable to what containers have, so that a pod which has its
-// devices is taken again while their plugin is away.
-func (m *Manager) Used(pod *corev1.Pod, allocatable corev1.ResourceList) corev1.ResourceList {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.pods[pod.UID] == nil {
-		return allocatable
-	}
-	allocatable = allocatable.DeepCopy()
-	for _, resources := range m.pods[pod.UID] {
-		for name := range resources {
-			n := int64(len(m.inUse(name)))
-			if q := allocatable[corev1.ResourceName(name)]; q.Value() < n {
-				allocatable[corev1.ResourceName(name)] = *resource.NewQuantity(n, resource.DecimalSI)
-			}
-		}
-	}
-	return allocatable
-}
-
 // wants are the resources of plugins that a container asks for, by name.
 func (m *Manager) wants(c *corev1.Container) map[string]int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	return m.wanted(c)
+}
+
+// wanted is wants; the lock is held.
+func (m *Manager) wanted(c *corev1.Container) map[string]int {
 	var out map[string]int
 	for name, q := range c.Resources.Limits {
 		if q.Value() <= 0 || m.plugins[string(name)] == nil && len(m.inUse(string(name))) == 0 {
@@ -293,10 +278,10 @@ func (m *Manager) allocate(ctx context.Context, pod *corev1.Pod, c *corev1.Conta
 	wants := m.wants(c)
 	for _, name := range slices.Sorted(maps.Keys(wants)) {
 		if have := m.has(pod.UID, c.Name, name); have != nil {
-			if len(have.devices) != wants[name] {
-				return fmt.Errorf("pod %q container %q changed request for resource %q from %d to %d", pod.UID, c.Name, name, len(have.devices), wants[name])
-			}
-			if err := m.stillHealthy(name, have); err != nil {
+			m.mu.Lock()
+			err := m.still(pod, c, name, wants[name], have)
+			m.mu.Unlock()
+			if err != nil {
 				return err
 			}
 			continue
@@ -308,9 +293,11 @@ func (m *Manager) allocate(ctx context.Context, pod *corev1.Pod, c *corev1.Conta
 	return nil
 }
 
-func (m *Manager) stillHealthy(name string, have *allocation) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
+// still says why a container cannot keep the devices it has; the lock is held.
+func (m *Manager) still(pod *corev1.Pod, c *corev1.Container, name string, n int, have *allocation) error {
+	if len(have.devices) != n {
+		return fmt.Errorf("pod %q container %q changed request for resource %q from %d to %d", pod.UID, c.Name, name, len(have.devices), n)
+	}
 	p := m.plugins[name]
 	if p == nil {
 		return fmt.Errorf("cannot allocate unregistered device %s", name)
@@ -441,6 +428,11 @@ func (m *Manager) prune() {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.keep(active)
+}
+
+// keep takes their devices from pods that are not active; the lock is held.
+func (m *Manager) keep(active map[types.UID]bool) {
 	maps.DeleteFunc(m.pods, func(uid types.UID, _ map[string]map[string]*allocation) bool { return !active[uid] })
 }
 

@@ -25,11 +25,32 @@ func (m *Manager) Hints(pod *corev1.Pod, c *corev1.Container, all topologymanage
 
 // PodHints are those of all containers of a pod together.
 func (m *Manager) PodHints(pod *corev1.Pod, all topologymanager.Nodes) (out []topologymanager.Hints) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	total := m.atOnce(pod)
+	for _, resources := range m.pods[pod.UID] {
+		for name := range resources {
+			if total[name] > 0 {
+				return nil // they have what they have
+			}
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(total)) {
+		out = append(out, m.hints(name, total[name], nil, set{}, all))
+	}
+	return out
+}
+
+// countless is more devices than a node has.
+const countless = 1 << 30
+
+// atOnce is how many devices of each resource a pod's containers have at the same time;
+// the lock is held.
+func (m *Manager) atOnce(pod *corev1.Pod) map[string]int {
 	total, init, sidecars := map[string]int{}, map[string]int{}, map[string]int{}
-	has := false
 	podspec.EachContainer(pod, func(c *corev1.Container, kind podspec.ContainerKind) {
-		for name, n := range m.wants(c) {
-			has = has || m.has(pod.UID, c.Name, name) != nil
+		for name, n := range m.wanted(c) {
+			n = min(n, countless) // as many containers as a pod can have do not overflow
 			switch {
 			case kind == podspec.InitContainer && podspec.IsSidecar(c):
 				sidecars[name] += n
@@ -46,15 +67,7 @@ func (m *Manager) PodHints(pod *corev1.Pod, all topologymanager.Nodes) (out []to
 	for name, n := range init {
 		total[name] = max(total[name], n)
 	}
-	if has {
-		return nil // they have what they have
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for _, name := range slices.Sorted(maps.Keys(total)) {
-		out = append(out, m.hints(name, total[name], nil, set{}, all))
-	}
-	return out
+	return total
 }
 
 // hints are those of one resource; the lock is held.
