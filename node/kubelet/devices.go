@@ -131,7 +131,7 @@ func (w *worker) ensureDevices(ctx context.Context) bool {
 
 // refuse ends a pod that was admitted and that the node cannot run after all.
 func (w *worker) refuse(reason, message string) {
-	w.k.metrics.rejections.WithLabelValues(reason).Inc()
+	w.k.metrics.rejected(reason)
 	w.k.events.Event(w.eventRef(), corev1.EventTypeWarning, reason, message)
 	w.k.release(w.uid)
 	w.end(&ending{reason: reason, message: message, rejected: true})

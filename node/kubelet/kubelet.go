@@ -533,7 +533,7 @@ func (k *Kubelet) startWorker(pod *corev1.Pod) *worker {
 	w := newWorker(k, pod)
 	allocated := w.shown.Load().pod
 	if e := k.admit(allocated); e != nil {
-		k.metrics.rejections.WithLabelValues(e.reason).Inc()
+		k.metrics.rejected(e.reason)
 		w.reject(e)
 	} else if err := k.allocations.Set(allocated); err != nil {
 		slog.Warn("keep the resources of a pod", "pod", podspec.Format(pod), "err", err)

@@ -201,3 +201,17 @@ func TestTerminatedContainers(t *testing.T) {
 		t.Error(a, i)
 	}
 }
+
+// TestRejectionReasons: what pods ask for does not make labels.
+func TestRejectionReasons(t *testing.T) {
+	m := newMetrics()
+	for _, reason := range []string{"OutOfcpu", "OutOfhugepages-3Mi", "OutOfexample.com/a", "NodeAffinity", "NodePorts", "Evicted"} {
+		m.rejected(reason)
+	}
+	for reason, want := range map[string]float64{"OutOfcpu": 1, "OutOfExtendedResources": 2, "Other": 2, "Evicted": 1} {
+		var d dto.Metric
+		if err := m.rejections.WithLabelValues(reason).Write(&d); err != nil || d.GetCounter().GetValue() != want {
+			t.Errorf("%s: %v, %v", reason, d.GetCounter().GetValue(), err)
+		}
+	}
+}

@@ -91,6 +91,26 @@ func (m *metrics) started(pod *corev1.Pod, name string, err error) {
 	}
 }
 
+// rejectionReasons are those that rejections are counted by; pods decide what others say.
+var rejectionReasons = map[string]bool{
+	"AppArmor": true, "PodOSSelectorNodeLabelDoesNotMatch": true, "PodOSNotSupported": true, "SupplementalGroupsPolicyNotSupported": true,
+	"UnexpectedAdmissionError": true, "OutOfcpu": true, "OutOfmemory": true, "OutOfephemeral-storage": true, "OutOfpods": true,
+	"PodFeatureUnsupported": true, "Evicted": true, "SysctlForbidden": true, "TopologyAffinityError": true, "NodeShutdown": true,
+	"VolumeAttachmentLimitExceeded": true,
+}
+
+// rejected counts a pod that was not admitted.
+func (m *metrics) rejected(reason string) {
+	switch {
+	case rejectionReasons[reason]:
+	case strings.HasPrefix(reason, "OutOf"):
+		reason = "OutOfExtendedResources"
+	default:
+		reason = "Other"
+	}
+	m.rejections.WithLabelValues(reason).Inc()
+}
+
 // countUsersFailed counts a pod with users of its own, once for each of its sandboxes, whose
 // container could not be started the first time: that is where most of what is wrong
 // with these users shows.
