@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"reflect"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -76,5 +77,29 @@ resource_scrape_error 0
 	failed := metricsText(t, func(context.Context) (*stats.Summary, error) { return nil, errors.New("no runtime") })
 	if failed != "# TYPE resource_scrape_error gauge\nresource_scrape_error 1\n" {
 		t.Errorf("without a runtime:\n%s", failed)
+	}
+}
+
+// TestNoneSwapped: a container is known to use no swap only where there is none.
+func TestNoneSwapped(t *testing.T) {
+	node := func(used, left uint64) *stats.SwapStats {
+		return &stats.SwapStats{SwapUsageBytes: &used, SwapAvailableBytes: &left}
+	}
+	memory, at := &stats.MemoryStats{Time: metav1.Unix(7, 0)}, metav1.Unix(7, 0)
+	for _, c := range []struct {
+		name string
+		is   stats.ContainerStats
+		node *stats.SwapStats
+		want *stats.SwapStats
+	}{
+		{"no swap", stats.ContainerStats{Memory: memory}, node(0, 0), &stats.SwapStats{Time: at, SwapUsageBytes: new(uint64(0))}},
+		{"some, not counted", stats.ContainerStats{Memory: memory}, node(0, 1), nil},
+		{"not known", stats.ContainerStats{Memory: memory}, nil, nil},
+		{"nothing known of the container", stats.ContainerStats{}, node(0, 0), nil},
+		{"what the runtime says stays", stats.ContainerStats{Memory: memory, Swap: node(3, 4)}, node(0, 0), node(3, 4)},
+	} {
+		if noneSwapped(&c.is, c.node); !reflect.DeepEqual(c.is.Swap, c.want) {
+			t.Errorf("%s: %+v", c.name, c.is.Swap)
+		}
 	}
 }

@@ -88,6 +88,7 @@ func (k *Kubelet) summary(ctx context.Context, only bool) (*stats.Summary, error
 				continue // one that has ended uses nothing
 			}
 			one := containerStats(c, s.observed, used, measured, only)
+			noneSwapped(&one, out.Node.Swap)
 			if group := k.podCgroup(s.pod); !only && group != "" && one.CPU != nil && one.CPU.PSI == nil {
 				group = path.Join(group, c.Attributes.GetId())
 				one.IO = pressures(one.CPU, one.Memory, func(of string) (cgroup.Pressure, bool) { return k.cgroups.Pressure(group, of) })
@@ -188,6 +189,14 @@ func containerStats(c *cri.ContainerStats, v *runtimestate.Pod, used podStorage,
 		s.Logs = usedStats(used.logs[s.Name], measured)
 	}
 	return s
+}
+
+// noneSwapped says that a container uses no swap where its runtime says nothing and the
+// node has none: runtimes leave out what the kernel does not count by control group.
+func noneSwapped(c *stats.ContainerStats, node *stats.SwapStats) {
+	if c.Swap == nil && c.Memory != nil && node != nil && *node.SwapUsageBytes+*node.SwapAvailableBytes == 0 {
+		c.Swap = &stats.SwapStats{Time: c.Memory.Time, SwapUsageBytes: new(uint64(0))}
+	}
 }
 
 // podUsage is what the pod's own group used, else the sum of its containers.
