@@ -26,6 +26,10 @@ type metrics struct {
 	containersTerminated                      *prometheus.CounterVec
 	workerTook, cgroupTook, volumeTook        *prometheus.HistogramVec
 	podStart, podStartTotal, workerStart      prometheus.Histogram
+	containersPerPod                          prometheus.Histogram
+	orphanedPods                              prometheus.Counter
+	orphanDirs, orphanDirErrors               prometheus.Gauge
+	restartedPods                             *prometheus.CounterVec
 	statusTook, relistTook, relistPod, relist prometheus.Histogram
 	lastRelist                                prometheus.Gauge
 	evictions, rejections, imagesRemoved      *prometheus.CounterVec
@@ -102,7 +106,12 @@ func newMetrics() *metrics {
 	m.containersTerminated = count("kubelet_terminated_containers_total", "Containers that ended", "container_type", "exit_code", "reason")
 	m.shutdownBegan = prometheus.NewGauge(prometheus.GaugeOpts{Name: "kubelet_graceful_shutdown_start_time_seconds", Help: "[ALPHA] When the last shutdown of the node began, seconds since 1970"})
 	m.shutdownEnded = prometheus.NewGauge(prometheus.GaugeOpts{Name: "kubelet_graceful_shutdown_end_time_seconds", Help: "[ALPHA] When the pods had ended, seconds since 1970"})
-	r.MustRegister(m.shutdownBegan, m.shutdownEnded)
+	m.containersPerPod = single("kubelet_containers_per_pod_count", "How many containers the pods have that were begun", prometheus.ExponentialBuckets(1, 2, 5))
+	m.orphanedPods = count("kubelet_orphaned_runtime_pods_total", "Pods that the runtime had and nobody knew").WithLabelValues()
+	m.orphanDirs = prometheus.NewGauge(prometheus.GaugeOpts{Name: "kubelet_orphan_pod_cleaned_volumes", Help: "[ALPHA] Directories of pods that nobody knew, when they were looked for last"})
+	m.orphanDirErrors = prometheus.NewGauge(prometheus.GaugeOpts{Name: "kubelet_orphan_pod_cleaned_volumes_errors", Help: "[ALPHA] Those of them that could not be removed"})
+	m.restartedPods = count("kubelet_restarted_pods_total", "Pods that came again under the same UID while they ended", "static")
+	r.MustRegister(m.shutdownBegan, m.shutdownEnded, m.orphanDirs, m.orphanDirErrors)
 	m.managers = newManagerMetrics(r)
 	m.preemptions = count("kubelet_preemptions", "Pods that were preempted", "preemption_signal")
 	m.pluginsRegistered = count("kubelet_device_plugin_registration_total", "Registrations of device plugins", "resource_name")

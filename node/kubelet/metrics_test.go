@@ -50,15 +50,17 @@ func TestMetricsOfAPod(t *testing.T) {
 	n.start()
 	pod := podtest.Pod("web", "a", "b")
 	pod.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}
+	pod.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "debug", Image: podtest.Image}}}
 	n.api.addPod(podtest.Use(pod))
 	n.until("ready", n.ready("web"))
+	n.until("the ephemeral container", func() bool { return slices.Contains(n.rt.Running(), "debug") })
 	all := asked(t, n.k, "/metrics")
 	for _, c := range []struct {
 		name, label string
 		want        float64
 	}{
 		{"kubelet_running_pods", "", 1},
-		{"kubelet_running_containers", "running", 2},
+		{"kubelet_running_containers", "running", 3},
 		{"kubelet_desired_pods", "", 1},
 		{"kubelet_active_pods", "", 1},
 		{"kubelet_node_name", "n1", 1},
@@ -67,10 +69,14 @@ func TestMetricsOfAPod(t *testing.T) {
 		{"kubelet_started_pods_errors_total", "", 0},
 		{"kubelet_started_containers_total", "container", 2},
 		{"kubelet_runtime_operations_total", "run_podsandbox", 1},
-		{"kubelet_runtime_operations_duration_seconds", "start_container", 2},
+		{"kubelet_runtime_operations_duration_seconds", "start_container", 3},
 		{"kubelet_runtime_operations_errors_total", "start_container", 0},
 		{"kubelet_run_podsandbox_duration_seconds", "", 1},
 		{"kubelet_pod_start_duration_seconds", "", 1},
+		{"kubelet_containers_per_pod_count", "", 1},
+		{"kubelet_working_pods", "", 1},
+		{"kubelet_working_pods", "sync", 1},
+		{"kubelet_managed_ephemeral_containers", "", 1},
 		{"kubelet_pod_worker_start_duration_seconds", "", 1},
 		{"storage_operation_duration_seconds", "kubernetes.io/empty-dir", 1},
 		{"volume_manager_total_volumes", "actual_state_of_world", 1},

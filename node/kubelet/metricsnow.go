@@ -27,6 +27,8 @@ var (
 	runningContainersDesc = ofNow("kubelet_running_containers", "Containers by their state", "container_state")
 	desiredPodsDesc       = ofNow("kubelet_desired_pods", "Pods that the kubelet is to run", "static")
 	activePodsDesc        = ofNow("kubelet_active_pods", "Pods that are admitted and have not ended", "static")
+	workingPodsDesc       = ofNow("kubelet_working_pods", "Pods by what their workers do, and by whether they are to run or are not known but to the worker (orphan) or the runtime (runtime_only)", "lifecycle", "config", "static")
+	ephemeralDesc         = ofNow("kubelet_managed_ephemeral_containers", "Ephemeral containers of the pods that the kubelet is to run")
 	mirrorPodsDesc        = ofNow("kubelet_mirror_pods", "Copies of static pods in the API")
 	nodeNameDesc          = ofNow("kubelet_node_name", "The node's name. The count is always 1.", "node")
 	cgroupVersionDesc     = ofNow("kubelet_cgroup_version", "Version of control groups")
@@ -54,10 +56,24 @@ func (c nodeCollector) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 	}
 	all := c.k.all()
-	pods := make([]*shown, 0, len(all))
+	pods, working, ephemeral := make([]*shown, 0, len(all)), map[working]int{}, 0
 	for _, w := range all {
-		pods = append(pods, w.shown.Load())
+		s := w.shown.Load()
+		pods = append(pods, s)
+		gone := w.isGone()
+		if s.stage != "" {
+			working[workingOf(s, gone)]++
+		}
+		if !gone {
+			ephemeral += len(s.pod.Spec.EphemeralContainers)
+		}
 	}
+	for _, of := range everyWorking {
+		for _, of.lifecycle = range stages {
+			send(workingPodsDesc, float64(working[of]), of.lifecycle, of.config, of.static)
+		}
+	}
+	send(ephemeralDesc, float64(ephemeral))
 	n := countPods(pods)
 	send(runningPodsDesc, float64(n.running))
 	for state, v := range n.containers {
@@ -90,6 +106,43 @@ func (c nodeCollector) Collect(ch chan<- prometheus.Metric) {
 	if end, ok := certificateEnd(serving); ok {
 		send(serverTTLDesc, time.Until(end).Seconds())
 	}
+}
+
+// stages are what a worker does for its pod: runs it, ends its containers, has ended them.
+var stages = []string{"sync", "terminating", "terminated"}
+
+func (w *worker) stage() string {
+	switch {
+	case w.ended == nil:
+		return stages[0]
+	case w.ended.rejected:
+		return ""
+	case !w.statusTerminal():
+		return stages[1]
+	}
+	return stages[2]
+}
+
+// working is what pods are counted by that have a worker.
+type working struct{ lifecycle, config, static string }
+
+var everyWorking = []working{
+	{config: "desired", static: "true"}, {config: "desired"}, {config: "orphan", static: "true"}, {config: "orphan"}, {config: "runtime_only", static: "unknown"},
+}
+
+// workingOf is what a pod is counted by; gone says that nobody wants it any more.
+func workingOf(s *shown, gone bool) working {
+	out := working{lifecycle: s.stage, config: "desired"}
+	if isStatic(s.pod) {
+		out.static = "true"
+	}
+	switch {
+	case gone && out.static == "" && s.pod.ResourceVersion == "": // neither of the API nor of a manifest: lostPods made it
+		out.config, out.static = "runtime_only", "unknown"
+	case gone:
+		out.config = "orphan"
+	}
+	return out
 }
 
 // countPods counts pods, containers and volumes. Pure.

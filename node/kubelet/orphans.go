@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -32,7 +33,7 @@ func (k *Kubelet) collectOrphans(ctx context.Context) {
 	if !k.synced.wait(ctx) || !k.static.wait(ctx) {
 		return
 	}
-	o := orphans{k: k, busy: map[string]bool{}}
+	o := orphans{k: k, busy: map[string]bool{}, failures: map[string]bool{}}
 	defer o.group.Wait()
 	for {
 		if err := o.collect(ctx); err != nil && ctx.Err() == nil {
@@ -51,6 +52,8 @@ type orphans struct {
 	group run.Group
 	mu    sync.Mutex
 	busy  map[string]bool
+	// failures are the pods whose directories could not be removed.
+	failures map[string]bool
 }
 
 // begin takes one thing away, unless that is still going on.
@@ -103,23 +106,23 @@ func (o *orphans) collect(ctx context.Context) error {
 		if k.workers[uid] == nil {
 			slog.Info("ending a pod that is not in the API", "pod", podspec.Format(pod))
 			pod.Status.StartTime = &metav1.Time{Time: time.Now()} // not to be admitted anew
+			k.metrics.orphanedPods.Inc()
 			k.startWorker(pod).finish()
 		}
 	}
 	k.mu.Unlock()
+	found := map[string]bool{}
 	for _, uid := range dirs {
 		if k.worker(types.UID(uid)) == nil && lost[types.UID(uid)] == nil {
+			found[uid] = true
 			o.begin("directory of "+uid, func() error {
-				if k.worker(types.UID(uid)) != nil {
-					return nil
-				}
-				if err := k.volumes.Unmount(ctx, uid); err != nil {
-					return err
-				}
-				return k.users.Release(types.UID(uid))
+				err := o.removeDir(ctx, uid)
+				o.failed(uid, err)
+				return err
 			})
 		}
 	}
+	o.count(found)
 	o.begin("staged volumes", func() error { return k.drivers.Collect(ctx) })
 	for _, d := range logs {
 		parts := strings.Split(d.Name(), "_")
@@ -131,6 +134,37 @@ func (o *orphans) collect(ctx context.Context) error {
 	}
 	k.deadLinks()
 	return nil
+}
+
+// removeDir removes a pod's directory, and its users.
+func (o *orphans) removeDir(ctx context.Context, uid string) error {
+	if o.k.worker(types.UID(uid)) != nil {
+		return nil
+	}
+	if err := o.k.volumes.Unmount(ctx, uid); err != nil {
+		return err
+	}
+	return o.k.users.Release(types.UID(uid))
+}
+
+// failed notes whether a directory could not be removed.
+func (o *orphans) failed(uid string, err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	delete(o.failures, uid)
+	if err != nil {
+		o.failures[uid] = true
+	}
+}
+
+// count shows how many directories were found this time, and how many of them could not
+// be removed the last time.
+func (o *orphans) count(found map[string]bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	maps.DeleteFunc(o.failures, func(uid string, _ bool) bool { return !found[uid] })
+	o.k.metrics.orphanDirs.Set(float64(len(found)))
+	o.k.metrics.orphanDirErrors.Set(float64(len(o.failures)))
 }
 
 // lostPods makes of what the runtime holds pods that can be ended as their

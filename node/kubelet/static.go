@@ -10,6 +10,7 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -48,7 +49,7 @@ func (k *Kubelet) followStatic(ctx context.Context) {
 	if !k.synced.waitFor(ctx, 10*time.Second) {
 		return
 	}
-	st := &staticPods{dir: dir, remote: &k.manifests, byFile: map[string]*corev1.Pod{}, bad: map[string]string{}, ours: map[types.UID]*corev1.Pod{}}
+	st := &staticPods{dir: dir, remote: &k.manifests, byFile: map[string]*corev1.Pod{}, bad: map[string]string{}, ours: map[types.UID]*corev1.Pod{}, again: map[types.UID]bool{}}
 	watch := &dirWatch{path: dir}
 	defer watch.close()
 	for {
@@ -95,6 +96,8 @@ type staticPods struct {
 	readErr string
 	// ours are the pods that were started, until nothing of them is left.
 	ours map[types.UID]*corev1.Pod
+	// again are the pods whose manifests came back while they ended.
+	again map[types.UID]bool
 }
 
 func (st *staticPods) unreadable(err error) {
@@ -158,6 +161,7 @@ func (k *Kubelet) syncStatic(ctx context.Context, st *staticPods) bool {
 		seen[p.UID] = true
 	}
 	k.endStatic(ctx, st, seen)
+	maps.DeleteFunc(st.again, func(uid types.UID, _ bool) bool { return !seen[uid] })
 	for _, p := range pods {
 		st.ours[p.UID] = p
 		k.mu.Lock()
@@ -165,7 +169,13 @@ func (k *Kubelet) syncStatic(ctx context.Context, st *staticPods) bool {
 		if w == nil {
 			if same := k.sameName(p); same == nil { // the one before it ends first
 				w = k.startWorker(p)
+				if st.again[p.UID] {
+					k.metrics.restartedPods.WithLabelValues("true").Inc()
+				}
+				delete(st.again, p.UID)
 			}
+		} else if w.isGone() {
+			st.again[p.UID] = true // it comes again once it has ended
 		}
 		k.mu.Unlock()
 		if w != nil {

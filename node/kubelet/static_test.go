@@ -13,6 +13,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"knarr/node/kubelet/podtest"
 )
@@ -259,4 +260,46 @@ func TestMirrorUntilTheEnd(t *testing.T) {
 	}
 	stays.Store(false)
 	n.until("it is gone", func() bool { return n.api.pod("web-n1") == nil })
+}
+
+// TestStaticPodComesAgain: one whose manifest comes back while it ends is started anew, and
+// counted; until then its worker counts as that of a pod which nobody wants.
+func TestStaticPodComesAgain(t *testing.T) {
+	n := newNode(t)
+	var stays atomic.Bool
+	n.rt.Fail = func(method string) error {
+		if method == "StopContainer" && stays.Load() {
+			return errors.New("it is still running")
+		}
+		return nil
+	}
+	n.start()
+	n.until("the node", func() bool { return n.k.static.isOpen() })
+	dir := t.TempDir()
+	st := &staticPods{dir: dir, remote: &atomic.Pointer[[]manifestFile]{}, ours: map[types.UID]*corev1.Pod{}, again: map[types.UID]bool{}}
+	counted := func(name, label string) float64 { return total(asked(t, n.k, "/metrics")[name], label) }
+	manifest(t, dir, "web")
+	n.k.syncStatic(t.Context(), st)
+	n.until("the static pod runs", func() bool { return n.api.pod("web-n1") != nil && n.ready("web-n1")() })
+	if got := counted("kubelet_working_pods", "desired"); got != 1 {
+		t.Errorf("%v pods are worked for", got)
+	}
+	stays.Store(true)
+	if err := os.Remove(filepath.Join(dir, "web.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	n.k.syncStatic(t.Context(), st)
+	n.until("it is ending", func() bool { return counted("kubelet_working_pods", "terminating") == 1 })
+	if got := counted("kubelet_working_pods", "orphan"); got != 1 {
+		t.Errorf("%v pods are wanted by nobody", got)
+	}
+	manifest(t, dir, "web")
+	n.k.syncStatic(t.Context(), st)
+	stays.Store(false)
+	n.until("it has ended", func() bool { return len(n.k.all()) == 0 })
+	n.k.syncStatic(t.Context(), st)
+	n.until("it runs again", func() bool { return slices.Equal(n.rt.Running(), []string{"web"}) })
+	if got := counted("kubelet_restarted_pods_total", "true"); got != 1 {
+		t.Errorf("it came again %v times", got)
+	}
 }

@@ -105,6 +105,7 @@ type shown struct {
 	observed *runtimestate.Pod
 	volumes  map[string]volume.Mounted
 	ended    bool
+	stage    string // one of stages; "" if the pod was rejected
 }
 
 func newWorker(k *Kubelet, pod *corev1.Pod) *worker {
@@ -117,7 +118,7 @@ func newWorker(k *Kubelet, pod *corev1.Pod) *worker {
 	}
 	w.stale.Store(true)
 	w.inbox.pod = pod
-	w.shown.Store(&shown{pod: k.allocations.Allocated(pod), status: &pod.Status, observed: &runtimestate.Pod{}})
+	w.shown.Store(&shown{pod: k.allocations.Allocated(pod), status: &pod.Status, observed: &runtimestate.Pod{}, stage: stages[0]})
 	return w
 }
 
@@ -224,6 +225,9 @@ func (w *worker) guarded(ctx context.Context) (again time.Duration) {
 		kind = "create"
 	}
 	again = w.sync(ctx)
+	if kind == "create" && w.ended == nil {
+		w.k.metrics.containersPerPod.Observe(float64(len(w.pod.Spec.Containers)))
+	}
 	w.k.metrics.workerTook.WithLabelValues(kind).Observe(time.Since(began).Seconds())
 	return again
 }
