@@ -65,7 +65,10 @@ func (k *Kubelet) hook(ctx context.Context, pod *corev1.Pod, c *corev1.Container
 		if err != nil && req.URL.Scheme == "https" && strings.Contains(err.Error(), "server gave HTTP response to HTTPS client") {
 			req.URL.Scheme = "http"
 			req.Header.Del("Authorization")
-			res, err = hookClient.Do(req)
+			if res, err = hookClient.Do(req); err == nil {
+				k.metrics.hookFallbacks.Inc()
+				k.events.Event(podReference(pod), corev1.EventTypeWarning, "LifecycleHTTPFallback", fmt.Sprintf("request to HTTPS lifecycle hook %s got HTTP response, retry with HTTP succeeded", req.URL.Host))
+			}
 		}
 		if err != nil {
 			return err
@@ -84,6 +87,7 @@ func (k *Kubelet) hook(ctx context.Context, pod *corev1.Pod, c *corev1.Container
 		select {
 		case <-t.C:
 		case <-ctx.Done():
+			k.metrics.sleepsCut.Inc()
 			return ctx.Err()
 		}
 		return nil

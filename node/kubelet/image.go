@@ -86,6 +86,9 @@ var errPullQPS = errors.New("pull QPS exceeded")
 
 // ensureImage makes an image present by its policy. The error is a waitError.
 func (k *Kubelet) ensureImage(ctx context.Context, pod *corev1.Pod, ref *corev1.ObjectReference, image string, policy corev1.PullPolicy, sandbox *cri.PodSandboxConfig) (*cri.Image, error) {
+	policy = pullPolicy(image, policy)
+	known := imageRequest{}
+	defer func() { k.metrics.images.count(policy, &known) }()
 	if _, err := reference.ParseNormalizedNamed(image); err != nil {
 		msg := fmt.Sprintf("Failed to apply default image tag %q: couldn't parse image name %q: %v", image, image, err)
 		k.events.Event(ref, corev1.EventTypeWarning, "InspectFailed", msg)
@@ -93,7 +96,6 @@ func (k *Kubelet) ensureImage(ctx context.Context, pod *corev1.Pod, ref *corev1.
 	}
 	tagged := withTag(image)
 	spec := &cri.ImageSpec{Image: tagged, Annotations: pod.Annotations, RuntimeHandler: k.handlerOf(pod)}
-	policy = pullPolicy(image, policy)
 	lookup := sync.OnceValue(func() []credential { return k.pullCredentials(pod, tagged) })
 	if policy != corev1.PullAlways {
 		res, err := k.images.ImageStatus(ctx, &cri.ImageStatusRequest{Image: spec})
@@ -103,11 +105,15 @@ func (k *Kubelet) ensureImage(ctx context.Context, pod *corev1.Pod, ref *corev1.
 			k.events.Event(ref, corev1.EventTypeWarning, "InspectFailed", msg)
 			return nil, waitError{"ImageInspectError", msg}
 		case res.Image != nil && res.Image.Id != "":
+			known = imageRequest{present: new(true), pull: new(false)}
 			if !k.records.MustPull(image, res.Image.Id, func() pullrecords.Presented { return presented(lookup()) }) {
 				k.events.Event(ref, corev1.EventTypeNormal, "Pulled", fmt.Sprintf("Container image %q already present on machine and can be accessed by the pod", image))
 				return res.Image, nil
 			}
 			k.imageWaits.deny(pod.UID, image, res.Image.Id)
+			known.pull = new(true)
+		default:
+			known.present = new(false)
 		}
 		if policy == corev1.PullNever {
 			// The same words whether it is not there or not for this pod, which must
@@ -117,6 +123,7 @@ func (k *Kubelet) ensureImage(ctx context.Context, pod *corev1.Pod, ref *corev1.
 			return nil, waitError{"ErrImageNeverPull", msg}
 		}
 	}
+	known.pull = new(true)
 	return k.pull(ctx, pod, ref, image, spec, sandbox, lookup)
 }
 
@@ -172,6 +179,7 @@ func (k *Kubelet) pull(ctx context.Context, pod *corev1.Pod, ref *corev1.ObjectR
 	}
 	delete(k.pulls.fails, key)
 	k.wakeNode() // it shows the images it has
+	k.metrics.images.pulled(img.Size, time.Since(waiting))
 	ms := func(d time.Duration) time.Duration { return d.Truncate(time.Millisecond) }
 	k.events.Event(ref, corev1.EventTypeNormal, "Pulled", fmt.Sprintf("Successfully pulled image %q in %v (%v including waiting). Image size: %v bytes.",
 		image, ms(time.Since(began)), ms(time.Since(waiting)), img.Size))

@@ -22,7 +22,7 @@ func (n *node) managersShow(t *testing.T, want ...string) {
 	var got []string
 	for _, f := range families {
 		name := strings.TrimPrefix(f.GetName(), "kubelet_")
-		if !strings.Contains(name, "_manager_") && !strings.Contains(name, "_aligned_") {
+		if !slices.ContainsFunc([]string{"cpu_manager_", "memory_manager_", "topology_manager_", "container_aligned_"}, func(of string) bool { return strings.HasPrefix(name, of) }) {
 			continue
 		}
 		for _, s := range f.GetMetric() {

@@ -34,6 +34,8 @@ type metrics struct {
 	lastRelist                                prometheus.Gauge
 	evictions, rejections, imagesRemoved      *prometheus.CounterVec
 	managers                                  managerMetrics
+	images                                    imageMetrics
+	hookFallbacks, sleepsCut                  prometheus.Counter
 	shutdownBegan, shutdownEnded              prometheus.Gauge
 	preemptions                               *prometheus.CounterVec
 	pluginsRegistered                         *prometheus.CounterVec
@@ -112,7 +114,9 @@ func newMetrics() *metrics {
 	m.orphanDirErrors = prometheus.NewGauge(prometheus.GaugeOpts{Name: "kubelet_orphan_pod_cleaned_volumes_errors", Help: "[ALPHA] Those of them that could not be removed"})
 	m.restartedPods = count("kubelet_restarted_pods_total", "Pods that came again under the same UID while they ended", "static")
 	r.MustRegister(m.shutdownBegan, m.shutdownEnded, m.orphanDirs, m.orphanDirErrors)
-	m.managers = newManagerMetrics(r)
+	m.managers, m.images = newManagerMetrics(r), newImageMetrics(r)
+	m.hookFallbacks = count("kubelet_lifecycle_handler_http_fallbacks_total", "Hooks that were asked by HTTPS, answered by HTTP, and were asked so again").WithLabelValues()
+	m.sleepsCut = count("kubelet_sleep_action_terminated_early_total", "Hooks that sleep and were ended before they had slept enough").WithLabelValues()
 	m.preemptions = count("kubelet_preemptions", "Pods that were preempted", "preemption_signal")
 	m.pluginsRegistered = count("kubelet_device_plugin_registration_total", "Registrations of device plugins", "resource_name")
 	m.deviceTook = took("kubelet_device_plugin_alloc_duration_seconds", "How long device plugins took to allocate",

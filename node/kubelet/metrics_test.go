@@ -74,6 +74,8 @@ func TestMetricsOfAPod(t *testing.T) {
 		{"kubelet_run_podsandbox_duration_seconds", "", 1},
 		{"kubelet_pod_start_duration_seconds", "", 1},
 		{"kubelet_containers_per_pod_count", "", 1},
+		{"kubelet_image_manager_ensure_image_requests_total", "ifnotpresent", 3},
+		{"kubelet_image_manager_ensure_image_requests_total", "false", 3},
 		{"kubelet_working_pods", "", 1},
 		{"kubelet_working_pods", "sync", 1},
 		{"kubelet_managed_ephemeral_containers", "", 1},

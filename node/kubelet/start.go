@@ -283,6 +283,7 @@ func (k *Kubelet) runContainer(ctx context.Context, in criconfig.Inputs, sandbox
 		return waitError{"CreateContainerConfigError", err.Error()}
 	}
 	created, err := k.runtime.CreateContainer(ctx, &cri.CreateContainerRequest{PodSandboxId: sandboxID, Config: cfg, SandboxConfig: sandbox})
+	k.metrics.images.mounted(c, images, err)
 	if err != nil {
 		if ctx.Err() != nil {
 			return ctx.Err()
