@@ -107,6 +107,7 @@ func (k *Kubelet) ensureImage(ctx context.Context, pod *corev1.Pod, ref *corev1.
 		case res.Image != nil && res.Image.Id != "":
 			known = imageRequest{present: new(true), pull: new(false)}
 			if !k.records.MustPull(image, res.Image.Id, func() pullrecords.Presented { return presented(lookup()) }) {
+				k.pullTimes(pod.UID).end(image, time.Now()) // somebody else's pull was sooner
 				k.events.Event(ref, corev1.EventTypeNormal, "Pulled", fmt.Sprintf("Container image %q already present on machine and can be accessed by the pod", image))
 				return res.Image, nil
 			}
@@ -144,7 +145,8 @@ func (k *Kubelet) pull(ctx context.Context, pod *corev1.Pod, ref *corev1.ObjectR
 	k.pulls.mu.Unlock()
 
 	k.events.Event(ref, corev1.EventTypeNormal, "Pulling", fmt.Sprintf("Pulling image %q", image))
-	waiting := time.Now()
+	waiting, times := time.Now(), k.pullTimes(pod.UID)
+	times.begin(image, waiting)
 	if k.pulls.slots != nil {
 		select {
 		case k.pulls.slots <- struct{}{}:
@@ -179,6 +181,7 @@ func (k *Kubelet) pull(ctx context.Context, pod *corev1.Pod, ref *corev1.ObjectR
 	}
 	delete(k.pulls.fails, key)
 	k.wakeNode() // it shows the images it has
+	times.end(image, time.Now())
 	k.metrics.images.pulled(img.Size, time.Since(waiting))
 	ms := func(d time.Duration) time.Duration { return d.Truncate(time.Millisecond) }
 	k.events.Event(ref, corev1.EventTypeNormal, "Pulled", fmt.Sprintf("Successfully pulled image %q in %v (%v including waiting). Image size: %v bytes.",

@@ -25,7 +25,7 @@ type metrics struct {
 	containersStarted, containersFailed       *prometheus.CounterVec
 	containersTerminated                      *prometheus.CounterVec
 	workerTook, cgroupTook, volumeTook        *prometheus.HistogramVec
-	podStart, podStartTotal, workerStart      prometheus.Histogram
+	podStart, workerStart                     prometheus.Histogram
 	containersPerPod                          prometheus.Histogram
 	orphanedPods                              prometheus.Counter
 	orphanDirs, orphanDirErrors               prometheus.Gauge
@@ -35,6 +35,7 @@ type metrics struct {
 	evictions, rejections, imagesRemoved      *prometheus.CounterVec
 	managers                                  managerMetrics
 	images                                    imageMetrics
+	starts                                    *startMetrics
 	hookFallbacks, sleepsCut                  prometheus.Counter
 	shutdownBegan, shutdownEnded              prometheus.Gauge
 	preemptions                               *prometheus.CounterVec
@@ -91,7 +92,6 @@ func newMetrics() *metrics {
 		volumeTook: took("storage_operation_duration_seconds", "How long operations of volumes took", volumeBuckets,
 			"volume_plugin", "operation_name", "status", "migrated"),
 		podStart:      single("kubelet_pod_start_duration_seconds", "How long pods took from the kubelet's first sight of them until they ran", startBuckets),
-		podStartTotal: single("kubelet_pod_start_total_duration_seconds", "How long pods took from their creation until they ran", startBuckets),
 		workerStart:   single("kubelet_pod_worker_start_duration_seconds", "How long pods waited for their worker", nil),
 		statusTook:    single("kubelet_pod_status_sync_duration_seconds", "How long writes of pods' status took", statusBuckets),
 		relistTook:    single("kubelet_pleg_relist_duration_seconds", "How long listing a pod's containers took", nil),
@@ -114,7 +114,7 @@ func newMetrics() *metrics {
 	m.orphanDirErrors = prometheus.NewGauge(prometheus.GaugeOpts{Name: "kubelet_orphan_pod_cleaned_volumes_errors", Help: "[ALPHA] Those of them that could not be removed"})
 	m.restartedPods = count("kubelet_restarted_pods_total", "Pods that came again under the same UID while they ended", "static")
 	r.MustRegister(m.shutdownBegan, m.shutdownEnded, m.orphanDirs, m.orphanDirErrors)
-	m.managers, m.images = newManagerMetrics(r), newImageMetrics(r)
+	m.managers, m.images, m.starts = newManagerMetrics(r), newImageMetrics(r), newStartMetrics(r)
 	m.hookFallbacks = count("kubelet_lifecycle_handler_http_fallbacks_total", "Hooks that were asked by HTTPS, answered by HTTP, and were asked so again").WithLabelValues()
 	m.sleepsCut = count("kubelet_sleep_action_terminated_early_total", "Hooks that sleep and were ended before they had slept enough").WithLabelValues()
 	m.preemptions = count("kubelet_preemptions", "Pods that were preempted", "preemption_signal")

@@ -147,11 +147,7 @@ func (w *worker) running(s *corev1.PodStatus) {
 		return
 	}
 	w.timed = true
-	m := w.k.metrics
-	m.podStart.Observe(time.Since(w.startedAt).Seconds())
-	if at := w.pod.CreationTimestamp; !at.IsZero() {
-		m.podStartTotal.Observe(max(time.Since(at.Time).Seconds(), 0))
-	}
+	w.k.metrics.podStart.Observe(time.Since(w.startedAt).Seconds())
 }
 
 // mountedOne observes an operation of a volume.

@@ -90,8 +90,10 @@ type worker struct {
 	deleted      bool
 	removed      bool
 	startedAt    time.Time
-	timed        bool   // how long it took to run was observed, or cannot be
-	usersFailed  string // the sandbox whose first start with users of its own failed, as was counted
+	timed        bool // how long it took to run was observed, or cannot be
+	pulls        pullTimes
+	seen         atomic.Bool // how long it took until the API showed that it runs was observed, or cannot be
+	usersFailed  string      // the sandbox whose first start with users of its own failed, as was counted
 
 	resizePending   *corev1.PodCondition        // why the pod was not given what it asks for
 	resizeCondition *corev1.PodCondition        // what the status shows
@@ -117,6 +119,7 @@ func newWorker(k *Kubelet, pod *corev1.Pod) *worker {
 		startedAt: time.Now(), timed: pod.Status.StartTime != nil,
 	}
 	w.stale.Store(true)
+	w.seen.Store(w.timed || isStatic(pod))
 	w.inbox.pod = pod
 	w.shown.Store(&shown{pod: k.allocations.Allocated(pod), status: &pod.Status, observed: &runtimestate.Pod{}, stage: stages[0]})
 	return w
@@ -245,6 +248,7 @@ func (w *worker) sync(ctx context.Context) time.Duration {
 		if old == nil || old.Generation != pod.Generation || !maps.Equal(old.Annotations, pod.Annotations) || !maps.Equal(old.Labels, pod.Labels) {
 			w.dirty.Store(true)
 		}
+		w.watched(pod)
 		w.desired, w.pod = pod, w.k.allocations.Allocated(pod)
 		w.k.objects.Use(w.uid, objects.Of(pod))
 	}
