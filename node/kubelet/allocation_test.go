@@ -23,16 +23,22 @@ func cpus(p *corev1.Pod, request string) *corev1.Pod {
 // resize asks for another CPU request, as the resize subresource does.
 func (n *node) resize(name, request string) {
 	n.t.Helper()
-	n.resizeTo(name, map[string]any{"requests": map[string]any{"cpu": request}})
+	n.resizeAs(name, request, 2)
+}
+
+// resizeAs does so with a generation of the pod.
+func (n *node) resizeAs(name, request string, generation int) {
+	n.t.Helper()
+	n.resizeTo(name, map[string]any{"requests": map[string]any{"cpu": request}}, generation)
 }
 
 // resizeTo asks for other resources of the first container.
-func (n *node) resizeTo(name string, resources map[string]any) {
+func (n *node) resizeTo(name string, resources map[string]any, generation ...int) {
 	n.api.mu.Lock()
 	defer n.api.mu.Unlock()
 	path := "/api/v1/namespaces/ns/pods/" + name
 	o := n.api.objects[path]
-	o["metadata"].(map[string]any)["generation"] = 2
+	o["metadata"].(map[string]any)["generation"] = append(generation, 2)[0]
 	o["spec"].(map[string]any)["containers"].([]any)[0].(map[string]any)["resources"] = resources
 	n.api.put(path, o, "MODIFIED")
 }

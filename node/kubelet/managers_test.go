@@ -160,7 +160,7 @@ func TestPinnedResize(t *testing.T) {
 		{burst, both, ""},
 		{is, both, ""},
 	} {
-		if got := pinnedResize(c.s, is, c.want); got != c.message {
+		if got, _ := pinnedResize(c.s, is, c.want); got != c.message {
 			t.Errorf("%q, want %q", got, c.message)
 		}
 	}

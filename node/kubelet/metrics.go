@@ -36,6 +36,7 @@ type metrics struct {
 	managers                                  managerMetrics
 	images                                    imageMetrics
 	starts                                    *startMetrics
+	resizes                                   resizeMetrics
 	hookFallbacks, sleepsCut                  prometheus.Counter
 	shutdownBegan, shutdownEnded              prometheus.Gauge
 	preemptions                               *prometheus.CounterVec
@@ -115,6 +116,7 @@ func newMetrics() *metrics {
 	m.restartedPods = count("kubelet_restarted_pods_total", "Pods that came again under the same UID while they ended", "static")
 	r.MustRegister(m.shutdownBegan, m.shutdownEnded, m.orphanDirs, m.orphanDirErrors)
 	m.managers, m.images, m.starts = newManagerMetrics(r), newImageMetrics(r), newStartMetrics(r)
+	m.resizes = newResizeMetrics(r)
 	m.hookFallbacks = count("kubelet_lifecycle_handler_http_fallbacks_total", "Hooks that were asked by HTTPS, answered by HTTP, and were asked so again").WithLabelValues()
 	m.sleepsCut = count("kubelet_sleep_action_terminated_early_total", "Hooks that sleep and were ended before they had slept enough").WithLabelValues()
 	m.preemptions = count("kubelet_preemptions", "Pods that were preempted", "preemption_signal")

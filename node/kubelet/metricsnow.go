@@ -29,6 +29,8 @@ var (
 	activePodsDesc        = ofNow("kubelet_active_pods", "Pods that are admitted and have not ended", "static")
 	workingPodsDesc       = ofNow("kubelet_working_pods", "Pods by what their workers do, and by whether they are to run or are not known but to the worker (orphan) or the runtime (runtime_only)", "lifecycle", "config", "static")
 	ephemeralDesc         = ofNow("kubelet_managed_ephemeral_containers", "Ephemeral containers of the pods that the kubelet is to run")
+	pendingResizesDesc    = ofNow("kubelet_pod_pending_resizes", "Resizes of pods that are not done, by the reason", "reason")
+	resizesDesc           = ofNow("kubelet_pod_in_progress_resizes", "Resizes of pods that are being done")
 	mirrorPodsDesc        = ofNow("kubelet_mirror_pods", "Copies of static pods in the API")
 	nodeNameDesc          = ofNow("kubelet_node_name", "The node's name. The count is always 1.", "node")
 	cgroupVersionDesc     = ofNow("kubelet_cgroup_version", "Version of control groups")
@@ -48,6 +50,8 @@ type podCount struct {
 	containers      map[string]int
 	desired, active map[bool]int
 	volumes         map[[2]string]int // plugin and state
+	pending         map[string]int    // resizes by reason
+	resizing        int
 }
 
 // Collect counts.
@@ -84,6 +88,10 @@ func (c nodeCollector) Collect(ch chan<- prometheus.Metric) {
 		send(desiredPodsDesc, float64(n.desired[static]), label)
 		send(activePodsDesc, float64(n.active[static]), label)
 	}
+	for reason, v := range n.pending {
+		send(pendingResizesDesc, float64(v), reason)
+	}
+	send(resizesDesc, float64(n.resizing))
 	for of, v := range n.volumes {
 		send(totalVolumesDesc, float64(v), of[0], of[1])
 	}
@@ -147,12 +155,21 @@ func workingOf(s *shown, gone bool) working {
 
 // countPods counts pods, containers and volumes. Pure.
 func countPods(pods []*shown) podCount {
-	n := podCount{containers: map[string]int{}, desired: map[bool]int{}, active: map[bool]int{}, volumes: map[[2]string]int{}}
+	n := podCount{containers: map[string]int{}, desired: map[bool]int{}, active: map[bool]int{}, volumes: map[[2]string]int{}, pending: map[string]int{}}
 	for _, s := range pods {
 		static := isStatic(s.pod)
 		n.desired[static]++
 		if phase := s.status.Phase; phase != corev1.PodFailed && phase != corev1.PodSucceeded {
 			n.active[static]++
+		}
+		for _, c := range s.status.Conditions {
+			switch {
+			case c.Status != corev1.ConditionTrue || s.ended:
+			case c.Type == corev1.PodResizePending && resizeReasons[c.Reason] != "":
+				n.pending[resizeReasons[c.Reason]]++
+			case c.Type == corev1.PodResizeInProgress:
+				n.resizing++
+			}
 		}
 		if s.observed != nil {
 			if _, ok := s.observed.ReadySandbox(); ok {
@@ -178,6 +195,9 @@ func countPods(pods []*shown) podCount {
 	}
 	return n
 }
+
+// resizeReasons are the reasons of resizes that are not done, as they are counted.
+var resizeReasons = map[string]string{corev1.PodReasonDeferred: "deferred", corev1.PodReasonInfeasible: "infeasible"}
 
 var containerStates = map[cri.ContainerState]string{
 	cri.ContainerState_CONTAINER_CREATED: "created", cri.ContainerState_CONTAINER_RUNNING: "running", cri.ContainerState_CONTAINER_EXITED: "exited",

@@ -97,7 +97,11 @@ func (w *worker) resize(ctx context.Context) time.Duration {
 		}
 	}
 	w.begin(ctx, key, func(ctx context.Context) func() {
+		began := time.Now()
 		err := w.k.applyResizes(ctx, pod, limits, all)
+		if ctx.Err() == nil {
+			w.k.metrics.resizes.done(time.Since(began), err)
+		}
 		return func() {
 			for _, r := range all {
 				w.reader.Forget(r.current.Id)
@@ -128,7 +132,7 @@ func inProgress() *corev1.PodCondition {
 // with those it has. Nobody else is given any meanwhile.
 func (w *worker) allocate() {
 	w.resizePending = nil
-	before := w.resizeDeferred.Load()
+	before, removed := w.resizeDeferred.Load(), w.roomMade.Swap(false)
 	if w.pod == w.desired {
 		w.resizeDeferred.Store(nil)
 		return
@@ -139,12 +143,15 @@ func (w *worker) allocate() {
 	}
 	w.k.mu.Lock()
 	defer w.k.mu.Unlock()
-	reason, message := w.k.resizeFits(w.pod, claim)
+	reason, message, detail := w.k.resizeFits(w.pod, claim)
 	if reason != corev1.PodReasonDeferred {
 		claim = nil
 	}
 	w.resizeDeferred.Store(claim) // with the lock held: whoever looks next sees the claim, or what it got
 	if reason != "" {
+		if reason == corev1.PodReasonInfeasible {
+			w.infeasibleResize(detail)
+		}
 		w.resizeEvent(corev1.EventTypeWarning, "Resize"+reason, "Pod resize "+reason, message, w.desired)
 		w.resizePending = &corev1.PodCondition{Type: corev1.PodResizePending, Status: corev1.ConditionTrue, Reason: reason, Message: message}
 		return
@@ -152,6 +159,7 @@ func (w *worker) allocate() {
 	if err := w.k.allocations.Set(w.desired); err != nil {
 		slog.Warn("keep the resources of a pod", "pod", podspec.Format(w.pod), "err", err)
 	}
+	w.acceptedResize(before, removed)
 	w.resizeEvent(corev1.EventTypeNormal, "ResizeStarted", "Pod resize started", "", w.desired)
 	w.resizeCondition = inProgress()
 	w.succeeded(opKey{kind: opResize}) // what could not be done is no longer asked for
@@ -200,6 +208,7 @@ func resizeSummary(pod *corev1.Pod, wrong string) string {
 func (k *Kubelet) retryDeferred() {
 	for _, w := range k.all() {
 		if w.resizeDeferred.Load() != nil {
+			w.roomMade.Store(true)
 			w.poke()
 		}
 	}
@@ -221,10 +230,10 @@ func (k *Kubelet) pruneAllocations(ctx context.Context) {
 }
 
 // pinnedResize says why a pod whose containers have CPUs or memory for themselves cannot be
-// given others, if so.
-func pinnedResize(s *configuration.Settings, is, want *corev1.Pod) (message string) {
+// given others, if so, and what that is counted as.
+func pinnedResize(s *configuration.Settings, is, want *corev1.Pod) (message, detail string) {
 	if podspec.QOS(want) != corev1.PodQOSGuaranteed {
-		return ""
+		return "", ""
 	}
 	changed := func(name corev1.ResourceName) (changed bool) {
 		podspec.EachContainer(want, func(c *corev1.Container, kind podspec.ContainerKind) {
@@ -239,25 +248,25 @@ func pinnedResize(s *configuration.Settings, is, want *corev1.Pod) (message stri
 	}
 	switch {
 	case s.CPUManagerPolicy == cpumanager.Static && changed(corev1.ResourceCPU):
-		return fmt.Sprintf("Resize is infeasible for Guaranteed Pods alongside CPU Manager policy %q", cpumanager.Static)
+		return fmt.Sprintf("Resize is infeasible for Guaranteed Pods alongside CPU Manager policy %q", cpumanager.Static), "guaranteed_pod_cpu_manager_static_policy"
 	case s.MemoryManagerPolicy == memorymanager.Static && changed(corev1.ResourceMemory):
-		return fmt.Sprintf("Resize is infeasible for Guaranteed Pods alongside Memory Manager policy %q", memorymanager.Static)
+		return fmt.Sprintf("Resize is infeasible for Guaranteed Pods alongside Memory Manager policy %q", memorymanager.Static), "guaranteed_pod_memory_manager_static_policy"
 	}
-	return ""
+	return "", ""
 }
 
-// resizeFits says why a resized pod does not fit on the node, if so; the lock
-// is held.
-func (k *Kubelet) resizeFits(is *corev1.Pod, claim *resizeClaim) (reason, message string) {
-	if m := pinnedResize(k.cfg.Settings, is, claim.pod); m != "" {
-		return corev1.PodReasonInfeasible, m
+// resizeFits says why a resized pod does not fit on the node, if so, and as what it is
+// counted that it never will; the lock is held.
+func (k *Kubelet) resizeFits(is *corev1.Pod, claim *resizeClaim) (reason, message, detail string) {
+	if m, detail := pinnedResize(k.cfg.Settings, is, claim.pod); m != "" {
+		return corev1.PodReasonInfeasible, m, detail
 	}
 	node := k.node.Load()
 	if node == nil {
-		return "", ""
+		return "", "", ""
 	}
 	if r := admitResources(claim.pod, nil, node); r != nil {
-		return corev1.PodReasonInfeasible, r.message
+		return corev1.PodReasonInfeasible, r.message, "insufficient_node_allocatable"
 	}
 	var others []*corev1.Pod
 	var waiting []*resizeClaim
@@ -270,9 +279,9 @@ func (k *Kubelet) resizeFits(is *corev1.Pod, claim *resizeClaim) (reason, messag
 		}
 	}
 	if r := admitResources(claim.pod, claim.behind(is, others, waiting, node), node); r != nil {
-		return corev1.PodReasonDeferred, r.message
+		return corev1.PodReasonDeferred, r.message, ""
 	}
-	return "", ""
+	return "", "", ""
 }
 
 // applyResizes widens the pod's group first and narrows it last, so that a

@@ -98,6 +98,8 @@ type worker struct {
 	resizePending   *corev1.PodCondition        // why the pod was not given what it asks for
 	resizeCondition *corev1.PodCondition        // what the status shows
 	resizeDeferred  atomic.Pointer[resizeClaim] // waits for room
+	roomMade        atomic.Bool                 // another pod has gone since that was looked at
+	infeasible      int64                       // the generation whose resize was counted as such
 }
 
 // shown is what others may see of a worker.
@@ -247,6 +249,9 @@ func (w *worker) sync(ctx context.Context) time.Duration {
 	if old := w.desired; pod != old {
 		if old == nil || old.Generation != pod.Generation || !maps.Equal(old.Annotations, pod.Annotations) || !maps.Equal(old.Labels, pod.Labels) {
 			w.dirty.Store(true)
+		}
+		if old != nil && old.Generation != pod.Generation {
+			w.k.metrics.resizes.requested(old, pod)
 		}
 		w.watched(pod)
 		w.desired, w.pod = pod, w.k.allocations.Allocated(pod)
