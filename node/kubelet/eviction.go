@@ -159,7 +159,11 @@ func (k *Kubelet) relieve(ctx context.Context, all []eviction.Threshold, state *
 			return
 		}
 	}
-	k.evictOne(ctx, what, t, observed[t.Signal])
+	if k.evictOne(ctx, what, t, observed[t.Signal]) {
+		for _, m := range met {
+			k.metrics.evictionAge.WithLabelValues(m.Signal).Observe(time.Since(now).Seconds())
+		}
+	}
 }
 
 // stillMet says whether one of the thresholds of a disk is met after images have gone.

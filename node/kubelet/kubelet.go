@@ -278,6 +278,7 @@ type Kubelet struct {
 	metrics   *metrics
 	system    systemGroups
 	began     time.Time
+	nodeStart *nodeStart
 	sandboxes sandboxImages
 	calls     fscall.Calls
 	storage   storageMeter
@@ -325,6 +326,7 @@ func New(cfg Config) (*Kubelet, error) {
 		nodeWake:   make(chan struct{}, 1), nodeNews: make(chan struct{}, 1), staticWake: make(chan struct{}, 1), imagesWake: make(chan struct{}, 1), classWake: make(chan struct{}, 1), cpuWake: make(chan struct{}, 1),
 		up: newGate(), asked: newGate(), synced: newGate(), static: newGate(), registered: newGate(),
 	}
+	k.nodeStart = newNodeStart(k.metrics.registry, bootTime(), k.began)
 	if err := k.newCredentialProviders(); err != nil {
 		return nil, fmt.Errorf("kubelet: register credential provider plugins: %w", err)
 	}

@@ -33,6 +33,9 @@ type metrics struct {
 	statusTook, relistTook, relistPod, relist prometheus.Histogram
 	lastRelist                                prometheus.Gauge
 	evictions, rejections, imagesRemoved      *prometheus.CounterVec
+	evictionAge                               *prometheus.HistogramVec
+	streams, streamErrors                     prometheus.Counter
+	eventDelay                                prometheus.Histogram
 	managers                                  managerMetrics
 	images                                    imageMetrics
 	starts                                    *startMetrics
@@ -119,6 +122,10 @@ func newMetrics() *metrics {
 	m.resizes = newResizeMetrics(r)
 	m.hookFallbacks = count("kubelet_lifecycle_handler_http_fallbacks_total", "Hooks that were asked by HTTPS, answered by HTTP, and were asked so again").WithLabelValues()
 	m.sleepsCut = count("kubelet_sleep_action_terminated_early_total", "Hooks that sleep and were ended before they had slept enough").WithLabelValues()
+	m.evictionAge = took("kubelet_eviction_stats_age_seconds", "How old what was measured was when a pod was evicted for it", nil, "eviction_signal")
+	m.streams = count("kubelet_evented_pleg_connection_success_count", "Streams of the runtime's events that were begun").WithLabelValues()
+	m.streamErrors = count("kubelet_evented_pleg_connection_error_count", "Streams of the runtime's events that could not be begun or have ended").WithLabelValues()
+	m.eventDelay = single("kubelet_evented_pleg_connection_latency_seconds", "How old the runtime's events were when they came", nil)
 	m.preemptions = count("kubelet_preemptions", "Pods that were preempted", "preemption_signal")
 	m.pluginsRegistered = count("kubelet_device_plugin_registration_total", "Registrations of device plugins", "resource_name")
 	m.deviceTook = took("kubelet_device_plugin_alloc_duration_seconds", "How long device plugins took to allocate",

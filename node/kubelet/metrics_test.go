@@ -88,7 +88,7 @@ func TestMetricsOfAPod(t *testing.T) {
 			t.Errorf("%s %s: %v, want %v", c.name, c.label, got, c.want)
 		}
 	}
-	for _, name := range []string{"kubelet_pleg_relist_duration_seconds", "kubelet_pod_worker_duration_seconds",
+	for _, name := range []string{"kubelet_evented_pleg_connection_success_count", "kubelet_evented_pleg_connection_latency_seconds", "kubelet_pleg_relist_duration_seconds", "kubelet_pod_worker_duration_seconds",
 		"kubelet_pod_status_sync_duration_seconds", "kubelet_cgroup_version", "process_start_time_seconds", "go_goroutines"} {
 		if total(all[name], "") <= 0 {
 			t.Errorf("%s is missing", name)

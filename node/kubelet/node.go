@@ -50,6 +50,7 @@ func (k *Kubelet) registerNode(ctx context.Context) {
 	if !k.asked.waitFor(ctx, time.Second) {
 		return
 	}
+	k.nodeStart.try(time.Now())
 	for wait := 50 * time.Millisecond; ; wait = min(2*wait, 7*time.Second) {
 		err := k.register(ctx)
 		if err == nil {
@@ -207,6 +208,8 @@ func (k *Kubelet) register(ctx context.Context) error {
 	k.setNodeStatus(node)
 	got, err := k.client.CoreV1().Nodes().Create(ctx, node, metav1.CreateOptions{})
 	if err == nil {
+		k.nodeStart.made(time.Now())
+		k.nodeStart.shown(got, time.Now())
 		k.sawNode(got)
 		return nil
 	}
@@ -282,6 +285,7 @@ func (k *Kubelet) writeNodeStatus(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	k.nodeStart.shown(got, time.Now())
 	k.sawNode(got)
 	k.drivers.ReportedInUse(want.Status.VolumesInUse)
 	k.recordTransitions(have, want)

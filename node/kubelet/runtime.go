@@ -219,6 +219,7 @@ func (k *Kubelet) followEvents(ctx context.Context) {
 			if ctx.Err() != nil {
 				return
 			}
+			k.metrics.streamErrors.Inc()
 			select {
 			case ended <- struct{}{}:
 			default:
@@ -325,11 +326,13 @@ func (k *Kubelet) readEvents(ctx context.Context, changed chan<- types.UID) erro
 	if err != nil {
 		return err
 	}
+	k.metrics.streams.Inc()
 	for {
 		ev, err := stream.Recv()
 		if err != nil {
 			return err
 		}
+		k.metrics.eventDelay.Observe(max(time.Since(time.Unix(0, ev.CreatedAt)), 0).Seconds())
 		uid := ev.PodSandboxStatus.GetMetadata().GetUid()
 		if uid == "" {
 			for _, c := range ev.ContainersStatuses {

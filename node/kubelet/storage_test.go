@@ -121,3 +121,22 @@ func TestMemoryDoesNotWaitForFiles(t *testing.T) {
 		t.Errorf("files counted: %v, memory asked for: %v", counted, n.k.storage.stats != nil)
 	}
 }
+
+// TestEvictionStatsAge: how old what was measured is when a pod goes for it is counted for
+// each threshold that is met.
+func TestEvictionStatsAge(t *testing.T) {
+	n := newNode(t)
+	n.start()
+	n.api.addPod(podtest.Pod("p", "c"))
+	n.until("ready", n.ready("p"))
+	all, errs := eviction.Parse(map[string]string{"nodefs.available": "1000Ti", "nodefs.inodesFree": "1"}, nil, nil, nil, false)
+	if errs != nil {
+		t.Fatal(errs)
+	}
+	n.k.relieve(t.Context(), all, &eviction.State{})
+	age := asked(t, n.k, "/metrics")["kubelet_eviction_stats_age_seconds"]
+	if got, others := total(age, "nodefs.available"), total(age, ""); got != 1 || others != 1 {
+		t.Errorf("%v, %v with others", got, others)
+	}
+	n.until("evicted", func() bool { return n.api.pod("p").Status.Reason == "Evicted" })
+}
