@@ -258,6 +258,29 @@ func TestCriticalPodPreempts(t *testing.T) {
 	n.until("a critical pod without room", func() bool { return n.api.pod("impossible").Status.Reason == "UnexpectedAdmissionError" })
 }
 
+// TestPreemptionIsLast: nobody goes for a critical pod that is not taken after all.
+func TestPreemptionIsLast(t *testing.T) {
+	k := admitting(t)
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}
+	node.Status.Allocatable = corev1.ResourceList{"cpu": resource.MustParse("4"), "pods": resource.MustParse("9")}
+	k.node.Store(node)
+	asking := func(name string, priority int32) *corev1.Pod {
+		p := podtest.Pod(name, "c")
+		p.Spec.Containers[0].Resources, p.Spec.Priority = podtest.Resources("3", "", "", ""), &priority
+		return p
+	}
+	w := newWorker(k, asking("other", 0))
+	k.workers[w.uid] = w
+	k.shuttingDown.Store(true)
+	if e := k.admit(asking("critical", 2000000000)); e == nil || e.reason != "NodeShutdown" || w.inbox.end != nil {
+		t.Errorf("while the node shuts down %+v, and the other pod %+v", e, w.inbox.end)
+	}
+	k.shuttingDown.Store(false)
+	if e := k.admit(asking("critical", 2000000000)); e != nil || w.inbox.end == nil || w.inbox.end.reason != "Preempting" {
+		t.Errorf("%+v, and the other pod %+v", e, w.inbox.end)
+	}
+}
+
 // TestAppArmor: where the kernel does not confine by AppArmor, nothing runs that asks for it.
 func TestAppArmor(t *testing.T) {
 	of := func(kind corev1.AppArmorProfileType) *corev1.AppArmorProfile {
