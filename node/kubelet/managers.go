@@ -171,7 +171,7 @@ func (k *Kubelet) align(pod *corev1.Pod, others []*corev1.Pod) *rejection {
 	}
 	r := k.alignAll(pod, lacks, why)
 	m.alignTook.Observe(float64(time.Since(began).Milliseconds()))
-	if r != nil {
+	if r != nil && k.alignment.policy.Name != topologymanager.None { // with none there is nothing to align
 		m.misalignments.Inc()
 	}
 	k.wakeCPUs()
