@@ -15,7 +15,8 @@ import (
 // Lack names the first container of a pod that cannot have its devices, and says why in
 // the words that Allocate would use; "" if there is enough for all. What is promised to
 // others, who were admitted and have nothing yet, is not free; what those have who are not
-// active, is.
+// active, is. While it is not known who is active the kubelet has just started: plugins may
+// not be back, and who has devices keeps them.
 func (m *Manager) Lack(pod *corev1.Pod, others []*corev1.Pod, active map[types.UID]bool) (container string, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -44,6 +45,9 @@ func (m *Manager) Lack(pod *corev1.Pod, others []*corev1.Pod, active map[types.U
 		ends := kind == podspec.InitContainer && !podspec.IsSidecar(c)
 		each := m.wanted(c)
 		for _, name := range slices.Sorted(maps.Keys(each)) {
+			if m.pods[pod.UID][c.Name][name] != nil && active == nil {
+				continue
+			}
 			if err = m.lack(pod, c, name, each[name], ends, free, again); err != nil {
 				container = c.Name
 				return

@@ -87,6 +87,15 @@ func TestLack(t *testing.T) {
 	}
 	m := New(Config{RootDir: t.TempDir()})
 	m.plugins["r"] = newPlugin("r")
+	m.put("back", "c", "r", &allocation{devices: map[string][]int64{"a": nil}})
+	back := wanting(podtest.Pod("p", "c"), 1)
+	back.UID = "back"
+	if _, err := m.Lack(back, nil, nil); err != nil {
+		t.Errorf("one that has its device, after a restart: %v", err)
+	}
+	if _, err := m.Lack(back, nil, map[types.UID]bool{"back": true}); err == nil {
+		t.Error("one whose device is not there any more has it")
+	}
 	if _, err := m.Lack(has, nil, nil); err == nil || err.Error() != "no healthy devices present; cannot allocate unhealthy devices r" {
 		t.Errorf("without devices: %v", err)
 	}
