@@ -144,7 +144,13 @@ func (o *NodeOptions) validate(f *faults) {
 	}
 	o.mirrors.NoDefault = o.NoDefault
 	if o.kubelet, err = kubeletflags.Parse(o.KubeletArgs, o.KubeletConfig); err != nil {
-		f.add("kubelet-arg", "%v", err)
+		flag := "kubelet-arg"
+		if o.KubeletConfig != "" && len(o.KubeletArgs) == 0 {
+			flag = "kubelet-config"
+		} else if o.KubeletConfig != "" { // of either
+			flag = "kubelet-config, --kubelet-arg"
+		}
+		f.add(flag, "%v", err)
 	} else {
 		o.KubeletPort = o.kubelet.Port(o.KubeletPort, o.given != nil && o.given("kubelet-port"))
 	}

@@ -112,28 +112,33 @@ func read(path string) (map[string]any, error) {
 	if len(b) > maxFile {
 		return nil, fmt.Errorf("larger than %d bytes", maxFile)
 	}
-	return decode(b)
+	values, unknown, err := decode(b)
+	if err := errors.Join(unknown...); err != nil {
+		slog.Warn("kubelet: using lenient decoding as strict decoding failed", "file", path, "err", err)
+	}
+	return values, err
 }
 
-func decode(b []byte) (map[string]any, error) {
+// decode is what a file says, and the fields in it that there are not. These are left
+// out, as upstream does, so that the configuration of a newer version does.
+func decode(b []byte) (values map[string]any, unknown []error, err error) {
 	j, err := yaml.YAMLToJSONStrict(b)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	var values map[string]any
 	if err := json.Unmarshal(j, &values); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if values["kind"] != "KubeletConfiguration" || values["apiVersion"] != kubeletconfig.SchemeGroupVersion.String() {
-		return nil, fmt.Errorf("unknown apiVersion/kind: no kind %q of version %q, but %v of %v",
+		return nil, nil, fmt.Errorf("unknown apiVersion/kind: no kind %q of version %q, but %v of %v",
 			"KubeletConfiguration", kubeletconfig.SchemeGroupVersion, values["kind"], values["apiVersion"])
 	}
 	delete(values, "kind")
 	delete(values, "apiVersion")
-	if _, _, err := typed(values); err != nil {
-		return nil, err
+	if _, unknown, err = typed(values); err != nil {
+		return nil, nil, err
 	}
-	return values, nil
+	return values, unknown, nil
 }
 
 // typed are the settings of what was said, and the fields that there are not.
@@ -147,16 +152,11 @@ func typed(values map[string]any) (s *Settings, unknown []error, err error) {
 	return s, unknown, err
 }
 
-// Settings are what was said, with defaults for the rest. Fields that there are not
-// are left out and logged, as upstream does, so that the configuration of a newer
-// version does.
+// Settings are what was said, with defaults for the rest.
 func (d *Document) Settings() (*Settings, error) {
-	s, unknown, err := typed(d.values)
+	s, _, err := typed(d.values)
 	if err != nil {
 		return nil, err
-	}
-	if err := errors.Join(unknown...); err != nil {
-		slog.Warn("Using lenient decoding as strict decoding failed", "err", err)
 	}
 	Default(s)
 	return s, Validate(s)

@@ -1,6 +1,7 @@
 package configuration
 
 import (
+	"log/slog"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -88,11 +89,19 @@ func TestFilesThatAreRefused(t *testing.T) {
 	}
 }
 
-// TestFieldOfANewerVersion: it is left out, the rest counts.
+// TestFieldOfANewerVersion: it is left out, the rest counts. The log names the file.
 func TestFieldOfANewerVersion(t *testing.T) {
+	var log strings.Builder
+	before := slog.Default()
+	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
+	defer slog.SetDefault(before)
 	var d Document
-	if err := d.File(write(t, filepath.Join(t.TempDir(), "f"), head+"maxPods: 3\nnewSetting: true\n")); err != nil {
+	file := write(t, filepath.Join(t.TempDir(), "f"), head+"maxPods: 3\nnewSetting: true\n")
+	if err := d.File(file); err != nil {
 		t.Fatal(err)
+	}
+	if logged := log.String(); !strings.Contains(logged, "file="+file) || !strings.Contains(logged, "newSetting") {
+		t.Errorf("logged %q", logged)
 	}
 	if s, err := d.Settings(); err != nil || s.MaxPods != 3 {
 		t.Errorf("%v, %v", s, err)
@@ -196,7 +205,7 @@ func TestValidation(t *testing.T) {
 		{"tlsMinVersion: VersionTLS9", `unknown tls version "VersionTLS9"`},
 		{"runOnce: true", "invalid configuration: runOnce (--runOnce) true, Runonce mode has been deprecated and should not be set"},
 	} {
-		values, err := decode([]byte(head + c.text))
+		values, _, err := decode([]byte(head + c.text))
 		if err != nil {
 			t.Errorf("%s: %v", c.text, err)
 			continue
@@ -215,7 +224,7 @@ func TestDefaultEviction(t *testing.T) {
 		"": 5, "evictionHard: {}": 0, "evictionHard: {memory.available: 1Gi}": 1,
 		"evictionHard: {memory.available: 1Gi}\nmergeDefaultEvictionSettings: true": 5,
 	} {
-		values, err := decode([]byte(head + text))
+		values, _, err := decode([]byte(head + text))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -232,7 +241,7 @@ func FuzzDecode(f *testing.F) {
 	f.Add([]byte(head + "maxPods: 1\nevictionHard: {memory.available: 1Gi}\n"))
 	f.Add([]byte(`{"kind":"KubeletConfiguration","apiVersion":"kubelet.config.k8s.io/v1beta1","systemReserved":{"cpu":"1e9999"}}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if values, err := decode(b); err == nil {
+		if values, _, err := decode(b); err == nil {
 			d := Document{values}
 			_, _ = d.Settings()
 			d.Idle()

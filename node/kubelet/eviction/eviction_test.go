@@ -31,6 +31,7 @@ func TestParse(t *testing.T) {
 	}{
 		{hard: map[string]string{"x": "1"}, want: "unsupported eviction signal x"},
 		{hard: map[string]string{"memory.available": "-1Gi"}, want: "eviction threshold memory.available must be positive: -1Gi"},
+		{hard: map[string]string{"memory.available": "much"}, want: `eviction threshold memory.available: "much": quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'`},
 		{hard: map[string]string{"memory.available": "120%"}, want: "eviction percentage threshold memory.available must be <= 100%: 120%"},
 		{soft: map[string]string{"memory.available": "1Gi"}, want: "grace period must be specified for the soft eviction threshold memory.available"},
 		{grace: map[string]string{"memory.available": "-1s"}, want: "invalid eviction grace period specified: -1s, must be a positive value"},

@@ -80,7 +80,7 @@ func Parse(hard, soft, grace, reclaim map[string]string, allocatable bool) ([]Th
 		}
 		d, err := time.ParseDuration(grace[signal])
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("eviction grace period %v: %w", signal, err)
 		}
 		if d < 0 {
 			return nil, fmt.Errorf("invalid eviction grace period specified: %v, must be a positive value", grace[signal])
@@ -145,7 +145,7 @@ func statements(m map[string]string) (out []Threshold, err error) {
 			part, err := percentage(value)
 			switch {
 			case err != nil:
-				return nil, err
+				return nil, fmt.Errorf("eviction percentage threshold %v: %w", signal, err)
 			case part < 0:
 				return nil, fmt.Errorf("eviction percentage threshold %v must be >= 0%%: %s", signal, value)
 			case part > 1:
@@ -156,7 +156,7 @@ func statements(m map[string]string) (out []Threshold, err error) {
 		}
 		q, err := resource.ParseQuantity(value)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("eviction threshold %v: %q: %w", signal, value, err)
 		}
 		if q.Sign() <= 0 {
 			return nil, fmt.Errorf("eviction threshold %v must be positive: %s", signal, &q)
@@ -176,7 +176,7 @@ func reclaims(m map[string]string) (map[string]Amount, error) {
 		if strings.HasSuffix(value, "%") {
 			part, err := percentage(value)
 			if err != nil {
-				return nil, err
+				return nil, fmt.Errorf("eviction percentage minimum reclaim %v: %w", signal, err)
 			}
 			if part <= 0 {
 				return nil, fmt.Errorf("eviction percentage minimum reclaim %v must be positive: %s", signal, value)
@@ -186,7 +186,7 @@ func reclaims(m map[string]string) (map[string]Amount, error) {
 		}
 		q, err := resource.ParseQuantity(value)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("eviction minimum reclaim %v: %q: %w", signal, value, err)
 		}
 		if q.Sign() < 0 {
 			return nil, fmt.Errorf("negative eviction minimum reclaim specified for %v", signal)
