@@ -3,13 +3,17 @@ package kubelet
 import (
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/tools/record"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"knarr/node/kubelet/podstatus"
+	"knarr/node/kubelet/podtest"
 )
 
 // TestMessagesAreTruncated: what a registry answers, or an image holds, is not
@@ -31,4 +35,24 @@ func TestMessagesAreTruncated(t *testing.T) {
 			t.Errorf("an event of %d bytes: %.80s", len(e), e)
 		}
 	}
+}
+
+// TestEventsOfWhatLasts: events are gone after an hour; that of what keeps a pod from
+// starting is written again before.
+func TestEventsOfWhatLasts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		events := record.NewFakeRecorder(100)
+		w := &worker{k: &Kubelet{events: events}, pod: podtest.Pod("p", "c"), lastEvents: map[string]pastEvent{}}
+		for range 3 * 60 {
+			w.eventOnce("volume", corev1.EventTypeWarning, "FailedMount", "it is not there")
+			time.Sleep(time.Minute)
+		}
+		if got := len(events.Events); got != 6 {
+			t.Errorf("%d events in three hours, want one each half hour", got)
+		}
+		w.eventOnce("volume", corev1.EventTypeWarning, "FailedMount", "it is of another kind")
+		if got := len(events.Events); got != 7 {
+			t.Error("other words were held back")
+		}
+	})
 }

@@ -101,7 +101,7 @@ func (k *Kubelet) ensureImage(ctx context.Context, pod *corev1.Pod, ref *corev1.
 		res, err := k.images.ImageStatus(ctx, &cri.ImageStatusRequest{Image: spec})
 		switch {
 		case err != nil:
-			msg := fmt.Sprintf("Failed to inspect image %q: %v", "", err)
+			msg := fmt.Sprintf("Failed to inspect image %q: %v", image, err)
 			k.events.Event(ref, corev1.EventTypeWarning, "InspectFailed", msg)
 			return nil, waitError{"ImageInspectError", msg}
 		case res.Image != nil && res.Image.Id != "":

@@ -169,16 +169,26 @@ func flatten(err error) []error {
 	return []error{err}
 }
 
-// eventOnce emits an event about the pod unless the last one about key said the
-// same.
+// eventAgain is after what time the same event about a pod is written again: events are
+// gone after an hour, and a pod may wait for longer.
+const eventAgain = 30 * time.Minute
+
+// A pastEvent is one that was written.
+type pastEvent struct {
+	message string
+	at      time.Time
+}
+
+// eventOnce emits an event about the pod unless the last one about key has the same
+// words, and is not long ago.
 func (w *worker) eventOnce(key, kind, reason, message string) {
-	if w.lastEvents[key] == message {
+	if last := w.lastEvents[key]; last.message == message && time.Since(last.at) < eventAgain {
 		return
 	}
 	if len(w.lastEvents) > 64 {
 		clear(w.lastEvents)
 	}
-	w.lastEvents[key] = message
+	w.lastEvents[key] = pastEvent{message, time.Now()}
 	w.k.events.Event(w.eventRef(), kind, reason, message)
 }
 

@@ -98,6 +98,22 @@ type staticPods struct {
 	ours map[types.UID]*corev1.Pod
 	// again are the pods whose manifests came back while they ended.
 	again map[types.UID]bool
+	// hidden is why the API does not show a pod, which is logged once too.
+	hidden map[types.UID]string
+}
+
+// mirrored notes whether the API shows a pod.
+func (st *staticPods) mirrored(p *corev1.Pod, err error) {
+	switch {
+	case err == nil:
+		delete(st.hidden, p.UID)
+	case st.hidden[p.UID] != err.Error():
+		if st.hidden == nil {
+			st.hidden = map[types.UID]string{}
+		}
+		st.hidden[p.UID] = err.Error()
+		slog.Warn("Failed creating a mirror pod, trying again: the API does not show this static pod", "pod", podspec.Format(p), "err", err)
+	}
 }
 
 func (st *staticPods) unreadable(err error) {
@@ -179,7 +195,9 @@ func (k *Kubelet) syncStatic(ctx context.Context, st *staticPods) bool {
 		}
 		k.mu.Unlock()
 		if w != nil {
-			k.ensureMirror(ctx, w, p)
+			if err := k.ensureMirror(ctx, w, p); ctx.Err() == nil {
+				st.mirrored(p, err)
+			}
 		}
 	}
 	return true
@@ -198,6 +216,7 @@ func (k *Kubelet) endStatic(ctx context.Context, st *staticPods, seen map[types.
 		}
 		if m := k.mirrorOf(p); m == nil || m.Annotations[annConfigMirror] != p.Annotations[annConfigHash] || k.removeMirror(ctx, m) {
 			delete(st.ours, uid)
+			delete(st.hidden, uid)
 		}
 	}
 }
@@ -389,7 +408,7 @@ func (k *Kubelet) mirrorGone(m *corev1.Pod) {
 }
 
 // ensureMirror makes the API show a static pod.
-func (k *Kubelet) ensureMirror(ctx context.Context, w *worker, p *corev1.Pod) {
+func (k *Kubelet) ensureMirror(ctx context.Context, w *worker, p *corev1.Pod) error {
 	w.inbox.Lock()
 	have := w.inbox.mirror
 	w.inbox.Unlock()
@@ -400,11 +419,11 @@ func (k *Kubelet) ensureMirror(ctx context.Context, w *worker, p *corev1.Pod) {
 	}
 	hash := p.Annotations[annConfigHash]
 	if have != nil && have.Annotations[annConfigMirror] == hash && have.DeletionTimestamp == nil {
-		return
+		return nil
 	}
 	if have != nil { // an older version's
 		k.removeMirror(ctx, have)
-		return
+		return nil
 	}
 	m := p.DeepCopy()
 	m.UID, m.ResourceVersion, m.Status = "", "", corev1.PodStatus{}
@@ -414,13 +433,14 @@ func (k *Kubelet) ensureMirror(ctx context.Context, w *worker, p *corev1.Pod) {
 		m.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: n.Name, UID: n.UID, Controller: &yes}}
 	}
 	got, err := k.client.CoreV1().Pods(m.Namespace).Create(ctx, m, metav1.CreateOptions{})
+	if apierrors.IsAlreadyExists(err) {
+		return nil
+	}
 	if err != nil {
-		if !apierrors.IsAlreadyExists(err) && ctx.Err() == nil {
-			slog.Debug("create mirror pod", "pod", podspec.Format(p), "err", err)
-		}
-		return
+		return err
 	}
 	k.mirrorChanged(got)
+	return nil
 }
 
 // mirrorOf is what the API has under the name of a static pod, which may be an older

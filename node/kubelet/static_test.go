@@ -75,21 +75,26 @@ func TestBadManifestIsLoggedOnce(t *testing.T) {
 		}
 	}
 	write(t, filepath.Join(dir, "good.yaml"), "kind: Pod\nmetadata: {na")
+	var good *corev1.Pod
 	for range 3 {
-		if pods, err := st.read("n"); err != nil || len(pods) != 1 {
+		pods, err := st.read("n")
+		if err != nil || len(pods) != 1 {
 			t.Fatalf("%d pods, %v", len(pods), err)
 		}
+		good = pods[0]
 	}
 	for range 3 {
 		st.unreadable(os.ErrPermission)
+		st.mirrored(good, errors.New("it is forbidden"))
 	}
 	got := log.String()
 	for _, want := range []string{
 		"read static pods, trying again\" dir=" + dir,
 		"leave out static pod\" manifest=" + dir + "/bad.yaml",
 		"keep static pod as it was, since its manifest is not valid any more\" manifest=" + dir + "/good.yaml",
+		"the API does not show this static pod\" pod=good-n_ns(" + string(good.UID) + ") err=\"it is forbidden\"",
 	} {
-		if strings.Count(got, want) != 1 || strings.Count(got, "\n") != 3 {
+		if strings.Count(got, want) != 1 || strings.Count(got, "\n") != 4 {
 			t.Errorf("want %q once in\n%s", want, got)
 		}
 	}

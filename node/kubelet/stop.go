@@ -134,8 +134,12 @@ func (k *Kubelet) killContainer(ctx context.Context, pod *corev1.Pod, spec *core
 			return k.hook(ctx, pod, spec, c.Id, ip, spec.Lifecycle.PreStop)
 		})
 		defer cancel()
-		if err != nil {
+		switch { // the event does not name the cause, since a hook may print what not everybody may read
+		case err != nil:
 			k.events.Event(ref, corev1.EventTypeWarning, "FailedPreStopHook", "PreStopHook failed")
+			slog.Warn("PreStop hook failed", "pod", podspec.Format(pod), "container", spec.Name, "err", err)
+		case left() <= 0 && ctx.Err() == nil:
+			slog.Warn("PreStop hook not completed in grace period", "pod", podspec.Format(pod), "container", spec.Name, "gracePeriod", grace)
 		}
 	}
 	if turn != nil && left() > 0 {

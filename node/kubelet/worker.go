@@ -78,8 +78,8 @@ type worker struct {
 	containers map[string]*containerState // by name
 	instances  map[string]*instanceState  // by id
 	retries    map[opKey]*retry
-	awaited    []string          // images the pod waits for
-	lastEvents map[string]string // the last message of events that repeat, by what they are about
+	awaited    []string             // images the pod waits for
+	lastEvents map[string]pastEvent // the last of events that repeat, by what they are about
 
 	cleaned bool
 	// cleanFailure is why it could not be cleaned up, as it was logged.
@@ -117,7 +117,7 @@ func newWorker(k *Kubelet, pod *corev1.Pod) *worker {
 		k: k, uid: pod.UID, wake: make(chan struct{}, 1), done: make(chan *op, 64),
 		ops: map[opKey]*op{}, reader: runtimestate.NewReader(k.runtime),
 		containers: map[string]*containerState{}, instances: map[string]*instanceState{},
-		retries: map[opKey]*retry{}, lastEvents: map[string]string{},
+		retries: map[opKey]*retry{}, lastEvents: map[string]pastEvent{},
 		startedAt: time.Now(), timed: pod.Status.StartTime != nil,
 	}
 	w.stale.Store(true)
