@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+	_ "time/tzdata" // time zones of CronJobs, where the host has none
 
 	"github.com/spf13/pflag"
 

@@ -125,7 +125,8 @@ func TestForbidden(t *testing.T) {
 	}
 }
 
-// TestLinked: what is never ours is not linked by way of a library either.
+// TestLinked: what is never ours is not linked by way of a library either. Time zones
+// are, since a host need not have them.
 func TestLinked(t *testing.T) {
 	pkgs, err := list("./cmd/knarr")
 	if err != nil {
@@ -135,5 +136,8 @@ func TestLinked(t *testing.T) {
 		if below("k8s.io/kubernetes", "k8s.io/apiserver/pkg/server", "k8s.io/apiserver/pkg/registry", "k8s.io/apiserver/pkg/storage", "k8s.io/kubectl", "k8s.io/cli-runtime")(d) {
 			t.Errorf("bin/knarr links %s", d)
 		}
+	}
+	if !slices.Contains(pkgs[0].Deps, "time/tzdata") {
+		t.Error("bin/knarr knows no time zones of its own")
 	}
 }
