@@ -126,7 +126,7 @@ func New(c Config) (*Manager, error) {
 	}
 	if m.reserved = c.ReservedSet; m.reserved.IsEmpty() {
 		if c.Reserved == 0 {
-			return nil, fmt.Errorf("[cpumanager] the static policy requires systemreserved.cpu + kubereserved.cpu to be greater than zero")
+			return nil, fmt.Errorf("[cpumanager] the static policy requires systemreserved.cpu + kubereserved.cpu to be greater than zero; set reservedSystemCPUs (--reserved-cpus), or cpu in systemReserved or kubeReserved")
 		}
 		m.reserved, _ = m.pick(c.Topology.all(), c.Reserved)
 	}

@@ -73,6 +73,9 @@ func Compute(in Input) corev1.PodStatus {
 		s.Conditions = othersConditions(in.API.Conditions)
 		return s
 	}
+	if neverRan(in) {
+		return *in.API
+	}
 	in.anew = in.Ended == nil && len(runtimestate.RestartAllSources(pod, in.Observed)) > 0
 	s.QOSClass = podspec.QOS(pod)
 	s.Reason, s.Message, s.EphemeralContainerStatuses = "", "", nil
@@ -91,6 +94,13 @@ func Compute(in Input) corev1.PodStatus {
 	setAddresses(in, &s)
 	s.Conditions = conditions(in, &s)
 	return s
+}
+
+// neverRan says of a pod that it has ended without a container, as one that was rejected
+// before a restart of the kubelet: it does not wait for one now.
+func neverRan(in Input) bool {
+	return isTerminal(in.API.Phase) && (in.Ended == nil || in.Ended.Reason == "") && len(in.Observed.Containers) == 0 &&
+		len(in.Old.ContainerStatuses)+len(in.API.ContainerStatuses) == 0
 }
 
 // setPhase sets the phase of a pod whose containers have their statuses, with its

@@ -102,6 +102,20 @@ func TestRejected(t *testing.T) {
 	}
 }
 
+// TestRejectedBefore: a pod that was rejected before a restart stays as it is shown; none
+// of its containers is being created.
+func TestRejectedBefore(t *testing.T) {
+	for _, ended := range []*Ending{nil, {}} {
+		s := statusOf(podtest.Pod("p", "c"), &runtimestate.Pod{}, func(in *Input) {
+			in.Old = &corev1.PodStatus{Phase: corev1.PodFailed, Reason: "OutOfcpu", Message: "Pod was rejected: no"}
+			in.API, in.Terminal, in.Ended = in.Old, ended != nil, ended
+		})
+		if len(s.ContainerStatuses) > 0 || s.Reason != "OutOfcpu" || s.Message != "Pod was rejected: no" || len(s.Conditions) > 0 {
+			t.Errorf("%+v", s)
+		}
+	}
+}
+
 func TestSortedByName(t *testing.T) {
 	s := statusOf(podtest.Pod("p", "b", "a"), podtest.Observed(), nil)
 	if !slices.IsSortedFunc(s.ContainerStatuses, func(a, b corev1.ContainerStatus) int { return int(a.Name[0]) - int(b.Name[0]) }) {
