@@ -322,7 +322,13 @@ func remove(dir, key string) error {
 // write replaces a file as a whole. It is on disk before the image counts as
 // pulled: a record lost with the power would leave the image to everybody.
 func write(dir, key string, v any) error {
-	if err := statefile.Write(filepath.Join(dir, fileName(key)), v, true); err != nil {
+	err := statefile.Write(filepath.Join(dir, fileName(key)), v, true)
+	if errors.Is(err, fs.ErrNotExist) { // who cleaned up has taken the directory too: no image could be pulled any more
+		if err = os.MkdirAll(dir, 0o700); err == nil {
+			err = statefile.Write(filepath.Join(dir, fileName(key)), v, true)
+		}
+	}
+	if err != nil {
 		return fmt.Errorf("write a pull record: %w", err)
 	}
 	return nil

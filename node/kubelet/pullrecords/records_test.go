@@ -188,3 +188,16 @@ func TestPublic(t *testing.T) {
 		}
 	}
 }
+
+// TestDirectoryRemoved: a cleaner that takes the directories along keeps no image from
+// being pulled.
+func TestDirectoryRemoved(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir)
+	ok(t, os.RemoveAll(filepath.Join(dir, "image_manager")))
+	ok(t, s.Begin("reg/app:1"))
+	ok(t, s.Succeed("reg/app:1", "id", Credentials{NodePodsAccessible: true}))
+	if open(t, dir).MustPull("reg/app:1", "id", having()) {
+		t.Error("what was pulled is not remembered")
+	}
+}
