@@ -9,7 +9,20 @@ require (
 	k8s.io/kubernetes v1.36.3
 )
 
-require bitbucket.org/bertimus9/systemstat v0.5.0 // indirect
+require (
+	bitbucket.org/bertimus9/systemstat v0.5.0 // indirect
+	github.com/coredns/caddy v1.1.1 // indirect
+	github.com/coredns/corefile-migration v1.0.31 // indirect
+	github.com/go-errors/errors v1.4.2 // indirect
+	github.com/liggitt/tabwriter v0.0.0-20181228230101-89fcab3d43de // indirect
+	github.com/monochromegane/go-gitignore v0.0.0-20200626010858-205db1a8cc00 // indirect
+	github.com/peterbourgon/diskv v2.0.1+incompatible // indirect
+	github.com/xlab/treeprint v1.2.0 // indirect
+	k8s.io/cli-runtime v0.36.3 // indirect
+	k8s.io/system-validators v1.12.1 // indirect
+	sigs.k8s.io/kustomize/api v0.21.1 // indirect
+	sigs.k8s.io/kustomize/kyaml v0.21.1 // indirect
+)
 
 require (
 	cel.dev/expr v0.25.1 // indirect

@@ -62,6 +62,8 @@ var beyond = []image{
 		one("consume-cpu/consume-cpu", 0o755, program("consume-cpu")), packages("stress")}, entrypoint: []string{"/consumer"}, ports: []int{8080}},
 	{names: []string{e2e + "regression-issue-74839:1.4"}, layers: []layer{busybox, one("regression-issue-74839", 0o755, program("regression-issue-74839"))},
 		entrypoint: []string{"/regression-issue-74839"}},
+	{names: []string{e2e + "sample-device-plugin:1.7"}, layers: []layer{busybox, one("sampledeviceplugin", 0o755, program("sample-device-plugin"))},
+		entrypoint: []string{"/sampledeviceplugin", "-alsologtostderr"}},
 	{names: []string{e2e + "ipc-utils:1.4"}, layers: []layer{busybox, tools}, cmd: []string{"sh"}},
 	{names: []string{registry + "build-image/distroless-iptables:v0.9.6"}, layers: []layer{busybox, packages("conntrack", "iptables")}, cmd: []string{"sh"}},
 	sidecar("csi-attacher", "v4.11.0"),

@@ -39,6 +39,7 @@ var known = map[string]program{
 	"nonewprivs":              {pkg: "k8s.io/kubernetes/test/images/nonewprivs"},
 	"regression-issue-74839":  {pkg: "k8s.io/kubernetes/test/images/regression-issue-74839"},
 	"sample-apiserver":        {pkg: "k8s.io/sample-apiserver"},
+	"sample-device-plugin":    {pkg: "k8s.io/kubernetes/test/images/sample-device-plugin"},
 	"ginkgo":                  {pkg: "github.com/onsi/ginkgo/v2/ginkgo"},
 	"e2e.test":                {pkg: "k8s.io/kubernetes/test/e2e", test: true},
 	"e2e_node.test":           {pkg: "k8s.io/kubernetes/test/e2e_node", test: true},
