@@ -50,9 +50,11 @@ func runNode(ctx context.Context, o options) error {
 	if err != nil {
 		return err
 	}
-	if err := os.Mkdir(kubeletDir, 0o750); err == nil {
-		defer removeKubeletDir()
+	release, err := holdKubeletDir()
+	if err != nil {
+		return err
 	}
+	defer release()
 	// The shell reaps what nobody else does.
 	args := append([]string{"--net", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child", "sh", "-c", `"$@"; exit "$?"`, "sh", self}, os.Args[1:]...)
 	cmd := exec.CommandContext(ctx, "unshare", args...)
@@ -67,13 +69,24 @@ func runNode(ctx context.Context, o options) error {
 // kubeletDir is where the suite looks for the kubelet's files.
 const kubeletDir = "/var/lib/kubelet"
 
-// removeKubeletDir removes it where it was not there before: the node's is mounted on it
-// inside alone. While there are nodes of knarr dev it stays: each has something mounted
-// there, out of sight from here, which the kernel would unmount.
-func removeKubeletDir() {
-	if dev, err := filepath.Glob("/run/knarr-dev-*"); err == nil && len(dev) == 0 {
-		_ = os.Remove(kubeletDir) // unless somebody has put something into it
+// holdKubeletDir makes it, and a file in it while the suite runs: the node's directory is
+// mounted on it out of sight from here, and the kernel would unmount that if somebody took
+// the directory away, as a node of knarr dev or another run does at its end. Release takes
+// the file away, and the directory if nobody else has something there.
+func holdKubeletDir() (release func(), err error) {
+	if err := os.MkdirAll(kubeletDir, 0o750); err != nil {
+		return nil, err
 	}
+	f, err := os.CreateTemp(kubeletDir, ".e2e-node-")
+	if err != nil {
+		return nil, err
+	}
+	return func() {
+		_ = os.Remove(f.Name())
+		if dev, err := filepath.Glob("/run/knarr-dev-*"); err == nil && len(dev) == 0 {
+			_ = os.Remove(kubeletDir) // unless somebody has put something into it
+		}
+	}, f.Close()
 }
 
 // A nodeCluster is a control plane and an agent that is its only node.
