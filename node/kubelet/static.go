@@ -29,7 +29,7 @@ import (
 
 // Annotations of static pods and their mirrors.
 const (
-	annConfigSource = "kubernetes.io/config.source"
+	annConfigSource = podspec.ConfigSource
 	annConfigHash   = "kubernetes.io/config.hash"
 	annConfigSeen   = "kubernetes.io/config.seen"
 	annConfigMirror = "kubernetes.io/config.mirror"

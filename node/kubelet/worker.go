@@ -313,10 +313,7 @@ func newer(a, b *corev1.Pod) bool {
 	return err1 != nil || err2 != nil || x >= y
 }
 
-func isStatic(pod *corev1.Pod) bool {
-	src, ok := pod.Annotations[annConfigSource]
-	return ok && src != "api"
-}
+func isStatic(pod *corev1.Pod) bool { return podspec.IsStatic(pod) }
 
 // mustEnd says why the pod has to end, if it has to.
 func (w *worker) mustEnd(pod *corev1.Pod, gone bool, end *ending) *ending {

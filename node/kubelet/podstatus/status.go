@@ -119,6 +119,10 @@ func setPhase(in Input, s *corev1.PodStatus) {
 	if in.Ended != nil && in.Ended.Reason != "" {
 		s.Phase, s.Reason, s.Message = corev1.PodFailed, in.Ended.Reason, in.Ended.Message
 	}
+	// What is over has an end, also where nothing began: controllers wait for it.
+	if in.Terminal && !isTerminal(s.Phase) && !podspec.IsStatic(in.Pod) {
+		s.Phase = corev1.PodFailed
+	}
 	// A pod becomes Failed or Succeeded only once none of its containers runs.
 	if isTerminal(s.Phase) && !in.Terminal && in.Ended != nil && len(in.Observed.Running()) > 0 && old.Phase != s.Phase {
 		s.Phase, s.Reason, s.Message = old.Phase, old.Reason, old.Message

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"knarr/internal/equal"
+	"knarr/node/kubelet/podspec"
 	"knarr/node/kubelet/podtest"
 	"knarr/node/kubelet/runtimestate"
 )
@@ -169,6 +170,27 @@ func TestStatusOfOthers(t *testing.T) {
 		}
 		if c := FindCondition(s.Conditions, corev1.PodReady); c != nil && c.Reason == "stale" {
 			t.Errorf("%s: an own condition is stale", what)
+		}
+	}
+}
+
+// TestEndedBeforeItBegan: a pod that was deleted before a container of it ran has failed;
+// a Job counts it, and others who hold it by a finalizer let it go. A static pod only goes.
+func TestEndedBeforeItBegan(t *testing.T) {
+	for name, c := range map[string]struct {
+		terminal bool
+		source   string
+		want     corev1.PodPhase
+	}{
+		"being stopped": {false, "api", corev1.PodPending},
+		"over":          {true, "api", corev1.PodFailed},
+		"static":        {true, "file", corev1.PodPending},
+	} {
+		p := podtest.Pod("p", "a")
+		p.Annotations = map[string]string{podspec.ConfigSource: c.source}
+		s := statusOf(p, podtest.Observed(), func(in *Input) { in.Terminal, in.Ended = c.terminal, &Ending{} })
+		if s.Phase != c.want || s.ContainerStatuses[0].State.Waiting == nil {
+			t.Errorf("%s: %s, %+v", name, s.Phase, s.ContainerStatuses)
 		}
 	}
 }
