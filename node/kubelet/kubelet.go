@@ -238,6 +238,8 @@ type Kubelet struct {
 	alignment       alignment
 	certificates    *podcertificate.Manager
 	shuttingDown    atomic.Bool
+	// hugepages: the Node shows none of sizes that the machine does not have any more.
+	hugepages atomic.Bool
 	// busAddress and logindDir are of D-Bus and logind; "": those of the system.
 	busAddress, logindDir string
 	sysDir                string // where the kernel tells of CPUs and NUMA nodes

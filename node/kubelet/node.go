@@ -209,6 +209,7 @@ func (k *Kubelet) register(ctx context.Context) error {
 	got, err := k.client.CoreV1().Nodes().Create(ctx, node, metav1.CreateOptions{})
 	if err == nil {
 		k.nodeStart.made(time.Now())
+		k.hugepages.Store(true)
 		k.nodeStart.shown(got, time.Now())
 		k.sawNode(got)
 		return nil
@@ -260,8 +261,12 @@ func (k *Kubelet) writeNodeStatus(ctx context.Context) error {
 	}
 	k.updateImages(ctx)
 	want := have.DeepCopy()
+	if !k.hugepages.Load() {
+		dropHugepages(&want.Status, k.machine.hugepages)
+	}
 	k.setNodeStatus(want)
 	if equality.Semantic.DeepEqual(have.Status, want.Status) {
+		k.hugepages.Store(true)
 		k.drivers.ReportedInUse(want.Status.VolumesInUse)
 		return nil
 	}
@@ -344,6 +349,17 @@ func (k *Kubelet) recordTransitions(have, want *corev1.Node) {
 		}
 		k.events.Event(k.nodeRef(), corev1.EventTypeNormal, reason, fmt.Sprintf("Node %s status is now: %s", k.cfg.NodeName, reason))
 	}
+}
+
+// dropHugepages takes pages of sizes away that the machine had at another start.
+func dropHugepages(s *corev1.NodeStatus, has map[string]int64) {
+	gone := func(name corev1.ResourceName, _ resource.Quantity) bool {
+		size, ok := strings.CutPrefix(string(name), corev1.ResourceHugePagesPrefix)
+		_, there := has[size]
+		return ok && !there
+	}
+	maps.DeleteFunc(s.Capacity, gone)
+	maps.DeleteFunc(s.Allocatable, gone)
 }
 
 // setResources shows what the node has and what of it pods can have. Extended resources

@@ -94,6 +94,21 @@ func TestAdvertisedResources(t *testing.T) {
 	}
 }
 
+// TestHugepagesGone: of pages the Node keeps the sizes that the machine has.
+func TestHugepagesGone(t *testing.T) {
+	list := func() corev1.ResourceList {
+		q := resource.MustParse("9Mi")
+		return corev1.ResourceList{"hugepages-3Mi": q, "hugepages-2Mi": q, "memory": q, "example.com/hugepages-3Mi": q}
+	}
+	s := corev1.NodeStatus{Capacity: list(), Allocatable: list()}
+	dropHugepages(&s, map[string]int64{"2Mi": 0})
+	for _, l := range []corev1.ResourceList{s.Capacity, s.Allocatable} {
+		if _, there := l["hugepages-3Mi"]; there || len(l) != 3 {
+			t.Errorf("%v", l)
+		}
+	}
+}
+
 // startAttentive starts a kubelet that looks at its Node soon after somebody wrote it, and
 // reports by itself only long after a test, and waits until it is ready.
 func (n *node) startAttentive() (stop func()) {
