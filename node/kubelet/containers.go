@@ -41,6 +41,8 @@ type instanceState struct {
 	grace *int64
 	// resources are the limits it was given last, as they were asked for.
 	resources *cri.LinuxContainerResources
+	// replaced: it was told to end for another to take its place.
+	replaced bool
 }
 
 // container is the state of a container of the spec.
@@ -51,6 +53,15 @@ func (w *worker) container(name string) *containerState {
 		w.containers[name] = c
 	}
 	return c
+}
+
+// noteReplaced notes which of the containers that were just read are to be replaced.
+func (w *worker) noteReplaced() {
+	for id, i := range w.instances {
+		if c := w.observed.ByID(id); i.replaced && c != nil && !c.Replaced {
+			c.Replaced = true
+		}
+	}
 }
 
 // instance is the state of a container of the runtime.

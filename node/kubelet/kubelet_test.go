@@ -210,6 +210,30 @@ func TestCrashLoop(t *testing.T) {
 	})
 }
 
+// TestReplacedWhateverItsExit: another image, or a probe that failed, starts a container
+// again that ends with 0, also where the policy does not.
+func TestReplacedWhateverItsExit(t *testing.T) {
+	n := newNode(t)
+	defer n.start()()
+	p := podtest.WithRestartPolicy(podtest.Pod("once", "c"), corev1.RestartPolicyNever)
+	n.api.addPod(p)
+	n.until("running", n.ready("once"))
+	p = n.api.pod("once")
+	p.Spec.Containers[0].Image = "img:2"
+	p.Generation++
+	n.api.addPod(p)
+	n.until("runs with the other image", func() bool {
+		s := n.api.pod("once").Status
+		if s.Phase == corev1.PodSucceeded || s.Phase == corev1.PodFailed {
+			t.Fatalf("the pod has ended: %+v", s)
+		}
+		c := s.ContainerStatuses[0]
+		return c.RestartCount == 1 && c.State.Running != nil
+	})
+	n.rt.Exit("c", 0)
+	n.until("succeeded", func() bool { return n.api.pod("once").Status.Phase == corev1.PodSucceeded })
+}
+
 func TestInitThenMain(t *testing.T) {
 	n := newNode(t)
 	n.rt.Started = func(name, _ string) {

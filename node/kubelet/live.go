@@ -56,6 +56,7 @@ func (w *worker) live(ctx context.Context) time.Duration {
 			if spec, _ := podspec.FindContainer(pod, kl.name); spec != nil && changed(spec, c) {
 				w.container(kl.name).replacedID = kl.id
 			}
+			w.instance(kl.id).replaced = kl.again
 			w.kill(ctx, c, kl.message, probeGrace(pod, kl))
 		}
 	}

@@ -45,6 +45,7 @@ type actions struct {
 
 type killing struct {
 	id, name, message, reason string
+	again                     bool // another takes its place, whatever its exit code
 }
 
 // plan compares a pod with what the runtime holds of it. It is only asked for
@@ -78,7 +79,7 @@ func plan(pod *corev1.Pod, v *runtimestate.Pod, probes probeResults) actions {
 			if runtimestate.ShouldRestart(pod, c, s) {
 				mains = append(mains, c)
 				if s != nil && s.State == cri.ContainerState_CONTAINER_UNKNOWN {
-					a.kill = append(a.kill, killing{s.Id, c.Name, `Container is in "unknown" state, try killing it before restart`, "Unknown"})
+					a.kill = append(a.kill, killing{s.Id, c.Name, `Container is in "unknown" state, try killing it before restart`, "Unknown", true})
 				}
 			}
 			continue
@@ -105,7 +106,7 @@ func plan(pod *corev1.Pod, v *runtimestate.Pod, probes probeResults) actions {
 		} else {
 			keep++ // it still runs; the pod ends when it has
 		}
-		a.kill = append(a.kill, killing{s.Id, c.Name, message, reason})
+		a.kill = append(a.kill, killing{s.Id, c.Name, message, reason, restart})
 	}
 	if keep == 0 && len(mains) == 0 {
 		a.finish = true
@@ -193,7 +194,7 @@ func planInit(pod *corev1.Pod, v *runtimestate.Pod, probes probeResults, a *acti
 				return false
 			}
 			if s.State == cri.ContainerState_CONTAINER_UNKNOWN {
-				a.kill = append(a.kill, killing{s.Id, c.Name, `Init container is in "unknown" state, try killing it before restart`, "Unknown"})
+				a.kill = append(a.kill, killing{s.Id, c.Name, `Init container is in "unknown" state, try killing it before restart`, "Unknown", true})
 			}
 			a.start = append(a.start, c)
 			return false
@@ -206,20 +207,20 @@ func planInit(pod *corev1.Pod, v *runtimestate.Pod, probes probeResults, a *acti
 			a.start = append(a.start, c)
 			done = passed && done
 		case s.State == cri.ContainerState_CONTAINER_UNKNOWN:
-			a.kill = append(a.kill, killing{s.Id, c.Name, `Init container is in "unknown" state, try killing it before restart`, "Unknown"})
+			a.kill = append(a.kill, killing{s.Id, c.Name, `Init container is in "unknown" state, try killing it before restart`, "Unknown", true})
 			a.start = append(a.start, c)
 			done = false
 		case probes.Startup(s.Id) == failure:
-			a.kill = append(a.kill, killing{s.Id, c.Name, fmt.Sprintf("Init container %s failed startup probe", c.Name), "StartupProbe"})
+			a.kill = append(a.kill, killing{s.Id, c.Name, fmt.Sprintf("Init container %s failed startup probe", c.Name), "StartupProbe", true})
 			a.start = append(a.start, c)
 			done = false
 		case c.StartupProbe != nil && probes.Startup(s.Id) != success:
 			done = false
 		case changed(c, s):
-			a.kill = append(a.kill, killing{s.Id, c.Name, fmt.Sprintf("Init container %s definition changed", c.Name), ""})
+			a.kill = append(a.kill, killing{s.Id, c.Name, fmt.Sprintf("Init container %s definition changed", c.Name), "", true})
 			a.start = append(a.start, c)
 		case probes.Liveness(s.Id) == failure:
-			a.kill = append(a.kill, killing{s.Id, c.Name, fmt.Sprintf("Init container %s failed liveness probe", c.Name), "LivenessProbe"})
+			a.kill = append(a.kill, killing{s.Id, c.Name, fmt.Sprintf("Init container %s failed liveness probe", c.Name), "LivenessProbe", true})
 			a.start = append(a.start, c)
 		}
 	}

@@ -21,6 +21,8 @@ func TestPlan(t *testing.T) {
 	never, onFailure := corev1.RestartPolicyNever, corev1.RestartPolicyOnFailure
 	dead := podtest.Observed(podtest.Container("a", podtest.Exited, 0))
 	dead.Sandboxes[0].State = cri.PodSandboxState_SANDBOX_NOTREADY
+	replaced := podtest.Observed(podtest.Container("a", podtest.Exited, 0))
+	replaced.Containers[0].Replaced = true
 	for _, c := range []struct {
 		name    string
 		pod     *corev1.Pod
@@ -48,6 +50,7 @@ func TestPlan(t *testing.T) {
 			kill: []string{"Container a failed liveness probe, will be restarted"}, start: []string{"a"}},
 		{name: "not alive, never", pod: podtest.WithRestartPolicy(podtest.Pod("p", "a"), never), view: podtest.Observed(podtest.Container("a", podtest.Running, 0)), probes: fakeProbes{live: map[string]verdict{"id-a": failure}},
 			kill: []string{"Container a failed liveness probe"}},
+		{name: "replaced, ended well", pod: podtest.WithRestartPolicy(podtest.Pod("p", "a"), never), view: replaced, start: []string{"a"}},
 		{name: "init runs", pod: podtest.WithInit(podtest.Pod("p", "a"), "i"), view: podtest.Observed(podtest.Container("i", podtest.Running, 0))},
 		{name: "init done", pod: podtest.WithInit(podtest.Pod("p", "a"), "i"), view: podtest.Observed(podtest.Container("i", podtest.Exited, 0)), start: []string{"a"}},
 		{name: "init failed", pod: podtest.WithInit(podtest.Pod("p", "a"), "i"), view: podtest.Observed(podtest.Container("i", podtest.Exited, 1)), start: []string{"i"}},

@@ -282,6 +282,7 @@ func (w *worker) sync(ctx context.Context) time.Duration {
 			return time.Second
 		}
 		w.observed = v
+		w.noteReplaced()
 		w.readMessages()
 	}
 	if w.ended == nil {

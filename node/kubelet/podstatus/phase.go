@@ -19,14 +19,16 @@ type containerCounts struct {
 	stopped, succeeded, final int
 	// anew: all containers begin anew, so that none has ended for good.
 	anew bool
+	// replaced says of a container that ended that another takes its place.
+	replaced func(name string) bool
 	// initialized: a regular container has run.
 	initialized bool
 }
 
 // phase is the phase of a pod whose containers have these statuses, and begin all anew
-// or do not.
-func phase(pod *corev1.Pod, statuses []corev1.ContainerStatus, terminal, anew bool) corev1.PodPhase {
-	n := containerCounts{anew: anew}
+// or do not; those that are replaced have not ended for good.
+func phase(pod *corev1.Pod, statuses []corev1.ContainerStatus, terminal, anew bool, replaced func(name string) bool) corev1.PodPhase {
+	n := containerCounts{anew: anew, replaced: replaced}
 	n.countInit(pod, statuses)
 	n.countRegular(pod, statuses)
 	switch {
@@ -107,7 +109,7 @@ func (n *containerCounts) countRegular(pod *corev1.Pod, statuses []corev1.Contai
 
 // startsAgain says whether a container that ended so is started again.
 func (n *containerCounts) startsAgain(pod *corev1.Pod, c *corev1.Container, last *corev1.ContainerStateTerminated) bool {
-	return n.anew || last.Reason == podspec.ReasonRestartingAll || podspec.RestartsOn(pod, c, last.ExitCode)
+	return n.anew || n.replaced(c.Name) || last.Reason == podspec.ReasonRestartingAll || podspec.RestartsOn(pod, c, last.ExitCode)
 }
 
 // lastTermination is how a container ended that does not run, or nil.

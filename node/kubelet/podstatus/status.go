@@ -107,7 +107,11 @@ func neverRan(in Input) bool {
 // reason and message.
 func setPhase(in Input, s *corev1.PodStatus) {
 	old := in.Old
-	s.Phase = phase(in.Pod, append(slices.Clone(s.ContainerStatuses), s.InitContainerStatuses...), in.Terminal, in.anew)
+	replaced := func(name string) bool {
+		c := in.Observed.Latest(name)
+		return in.Ended == nil && c != nil && c.Replaced
+	}
+	s.Phase = phase(in.Pod, append(slices.Clone(s.ContainerStatuses), s.InitContainerStatuses...), in.Terminal, in.anew, replaced)
 	for _, known := range []corev1.PodPhase{old.Phase, in.API.Phase} {
 		if isTerminal(known) { // there is no way back
 			s.Phase = known

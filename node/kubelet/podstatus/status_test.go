@@ -194,3 +194,19 @@ func TestEndedBeforeItBegan(t *testing.T) {
 		}
 	}
 }
+
+// TestReplacedHasNotEnded: a container that was told to end for another to take its place
+// does not end the pod by its exit code.
+func TestReplacedHasNotEnded(t *testing.T) {
+	for _, c := range []struct {
+		replaced bool
+		code     int32
+		want     corev1.PodPhase
+	}{{false, 0, corev1.PodSucceeded}, {false, 1, corev1.PodFailed}, {true, 0, corev1.PodRunning}, {true, 1, corev1.PodRunning}} {
+		v := podtest.Observed(podtest.Container("a", podtest.Exited, c.code))
+		v.Containers[0].Replaced = c.replaced
+		if s := statusOf(podtest.WithRestartPolicy(podtest.Pod("p", "a"), corev1.RestartPolicyNever), v, nil); s.Phase != c.want {
+			t.Errorf("%+v: %s", c, s.Phase)
+		}
+	}
+}

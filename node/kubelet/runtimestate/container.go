@@ -15,6 +15,9 @@ import (
 type Container struct {
 	*cri.ContainerStatus
 	SandboxID string
+	// Replaced says that it was told to end for another to take its place, whatever
+	// its exit code and the restart policy.
+	Replaced bool
 }
 
 // Name is the name of the container in the pod's spec.
@@ -55,7 +58,7 @@ func ShouldRestart(pod *corev1.Pod, c *corev1.Container, s *Container) bool {
 	if s.Running() {
 		return false
 	}
-	return podspec.RestartsOn(pod, c, s.ExitCode)
+	return s.Replaced || podspec.RestartsOn(pod, c, s.ExitCode)
 }
 
 // RestartAllSources are the containers that ended by a rule after which all of the pod

@@ -70,7 +70,7 @@ func (r *Reader) Read(ctx context.Context, uid types.UID) (*Pod, error) {
 			if err != nil {
 				return nil, fmt.Errorf("container status: %w", err)
 			}
-			known = &Container{res.Status, c.PodSandboxId}
+			known = &Container{ContainerStatus: res.Status, SandboxID: c.PodSandboxId}
 		}
 		containers[c.Id] = known
 		v.Containers = append(v.Containers, known)
