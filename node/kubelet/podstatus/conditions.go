@@ -53,7 +53,7 @@ func conditions(in Input, s *corev1.PodStatus) []corev1.PodCondition {
 	all := append(append([]corev1.ContainerStatus(nil), s.InitContainerStatuses...), s.ContainerStatuses...)
 	need, _ := runtimestate.SandboxChanged(pod, in.Observed)
 	start := corev1.PodCondition{Type: corev1.PodReadyToStartContainers, Status: corev1.ConditionTrue}
-	if need {
+	if need || in.Unmounted {
 		start.Status = corev1.ConditionFalse
 	}
 	containers := containersReady(pod, all, s.Phase)

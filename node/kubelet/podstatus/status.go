@@ -31,6 +31,9 @@ type Input struct {
 	// Started and Ready answer for running containers, from probes.
 	Started func(c *runtimestate.Container, spec *corev1.Container) bool
 	Ready   func(c *runtimestate.Container, spec *corev1.Container) bool
+	// Unmounted: the volumes are not there yet. Upstream makes the sandbox after them,
+	// which is why the pod is not shown as ready to start its containers before.
+	Unmounted bool
 	// Terminal: no container runs any more and none will be started.
 	Terminal bool
 	// Ended overrides phase, reason and message of a pod ended by the kubelet.

@@ -210,3 +210,13 @@ func TestReplacedHasNotEnded(t *testing.T) {
 		}
 	}
 }
+
+// TestUnmounted: a sandbox alone does not make a pod ready to start its containers.
+func TestUnmounted(t *testing.T) {
+	for unmounted, want := range map[bool]corev1.ConditionStatus{true: corev1.ConditionFalse, false: corev1.ConditionTrue} {
+		s := statusOf(podtest.Pod("p", "a"), podtest.Observed(), func(in *Input) { in.Unmounted = unmounted })
+		if c := FindCondition(s.Conditions, corev1.PodReadyToStartContainers); c == nil || c.Status != want {
+			t.Errorf("%v: %+v", unmounted, c)
+		}
+	}
+}
