@@ -42,6 +42,22 @@ func (k *Kubelet) execSync(ctx context.Context, id string, command []string, tim
 // maxHookOutput bounds what an event shows of a hook's output.
 const maxHookOutput = 1 << 10
 
+// A hookExit is that the command of a hook failed. Its words hold what the command printed,
+// which is its user's to read and not the log's.
+type hookExit struct {
+	error
+	code int32
+}
+
+// loggedHook is what the log has of a hook that failed.
+func loggedHook(err error) error {
+	var e hookExit
+	if errors.As(err, &e) {
+		return fmt.Errorf("its command exited with %d", e.code)
+	}
+	return err
+}
+
 // hook runs a postStart or preStop handler.
 func (k *Kubelet) hook(ctx context.Context, pod *corev1.Pod, c *corev1.Container, id, ip string, h *corev1.LifecycleHandler) error {
 	switch {
@@ -52,8 +68,8 @@ func (k *Kubelet) hook(ctx context.Context, pod *corev1.Pod, c *corev1.Container
 		}
 		if code != 0 {
 			out = out[:min(len(out), maxHookOutput)] // it becomes part of the pod's status
-			return fmt.Errorf("Exec lifecycle hook (%s) for Container %q in Pod %q failed - error: command '%s' exited with %d: %s, message: %q",
-				h.Exec.Command, c.Name, podspec.Format(pod), strings.Join(h.Exec.Command, " "), code, out, out)
+			return hookExit{fmt.Errorf("Exec lifecycle hook (%s) for Container %q in Pod %q failed - error: command '%s' exited with %d: %s, message: %q",
+				h.Exec.Command, c.Name, podspec.Format(pod), strings.Join(h.Exec.Command, " "), code, out, out), code}
 		}
 		return nil
 	case h.HTTPGet != nil:

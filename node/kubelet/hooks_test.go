@@ -2,6 +2,8 @@ package kubelet
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -60,4 +62,15 @@ func TestHookMetrics(t *testing.T) {
 		t.Error("it slept for an hour")
 	}
 	counts(1, 1)
+}
+
+// TestLoggedHook: what a hook prints does not get into the log.
+func TestLoggedHook(t *testing.T) {
+	failed := fmt.Errorf("wrapped: %w", hookExit{errors.New("command 'x' exited with 3: password"), 3})
+	if got := loggedHook(failed).Error(); got != "its command exited with 3" {
+		t.Errorf("logged: %s", got)
+	}
+	if other := errors.New("connection refused"); loggedHook(other) != other {
+		t.Error("another failure is not logged as it is")
+	}
 }

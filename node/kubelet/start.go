@@ -315,7 +315,7 @@ func (k *Kubelet) runContainer(ctx context.Context, in criconfig.Inputs, sandbox
 			return ctx.Err()
 		}
 		k.events.Event(ref, corev1.EventTypeWarning, "FailedPostStartHook", "PostStartHook failed")
-		slog.WarnContext(ctx, "Failed to execute PostStartHook", "pod", podspec.Format(pod), "container", c.Name, "err", err)
+		slog.WarnContext(ctx, "Failed to execute PostStartHook", "pod", podspec.Format(pod), "container", c.Name, "err", loggedHook(err))
 		k.events.Event(ref, corev1.EventTypeNormal, "Killing", "FailedPostStartHook")
 		_, _ = k.runtime.StopContainer(ctx, &cri.StopContainerRequest{ContainerId: id, Timeout: graceOf(pod, nil)})
 		return waitError{"PostStartHookError", err.Error()}

@@ -137,7 +137,7 @@ func (k *Kubelet) killContainer(ctx context.Context, pod *corev1.Pod, spec *core
 		switch { // the event does not name the cause, since a hook may print what not everybody may read
 		case err != nil:
 			k.events.Event(ref, corev1.EventTypeWarning, "FailedPreStopHook", "PreStopHook failed")
-			slog.Warn("PreStop hook failed", "pod", podspec.Format(pod), "container", spec.Name, "err", err)
+			slog.Warn("PreStop hook failed", "pod", podspec.Format(pod), "container", spec.Name, "err", loggedHook(err))
 		case left() <= 0 && ctx.Err() == nil:
 			slog.Warn("PreStop hook not completed in grace period", "pod", podspec.Format(pod), "container", spec.Name, "gracePeriod", grace)
 		}
