@@ -27,8 +27,6 @@ type containerState struct {
 	failureEvent string
 	// mayStop is closed when a sidecar's time to end has come.
 	mayStop chan struct{}
-	// replacedID is the container whose definition changed, until the next runs.
-	replacedID string
 }
 
 // An instanceState is what a worker remembers of one container of the runtime,
@@ -57,8 +55,8 @@ func (w *worker) container(name string) *containerState {
 
 // noteReplaced notes which of the containers that were just read are to be replaced.
 func (w *worker) noteReplaced() {
-	for id, i := range w.instances {
-		if c := w.observed.ByID(id); i.replaced && c != nil && !c.Replaced {
+	for _, c := range w.observed.Containers {
+		if i := w.instances[c.Id]; i != nil && i.replaced {
 			c.Replaced = true
 		}
 	}
@@ -123,24 +121,6 @@ func (w *worker) settled() *runtimestate.Pod {
 	v := *w.observed
 	v.Containers = slices.DeleteFunc(slices.Clone(v.Containers), starting)
 	return &v
-}
-
-// replacing says whether a container whose definition changed is on its way
-// out, or the next one on its way in.
-func (w *worker) replacing() bool {
-	any := false
-	for name, s := range w.containers {
-		if s.replacedID == "" {
-			continue
-		}
-		c := w.observed.Latest(name)
-		if s.waiting.reason != "" || c == nil || c.Id != s.replacedID && (c.Running() || c.Exited()) {
-			s.replacedID = ""
-			continue
-		}
-		any = true
-	}
-	return any
 }
 
 // missesConfig says whether a container waits for an object it refers to.

@@ -11,7 +11,6 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"knarr/node/kubelet/criconfig"
-	"knarr/node/kubelet/podspec"
 	"knarr/node/kubelet/volume"
 )
 
@@ -53,9 +52,6 @@ func (w *worker) live(ctx context.Context) time.Duration {
 	}
 	for _, kl := range a.kill {
 		if c := w.observed.ByID(kl.id); c != nil {
-			if spec, _ := podspec.FindContainer(pod, kl.name); spec != nil && changed(spec, c) {
-				w.container(kl.name).replacedID = kl.id
-			}
 			w.instance(kl.id).replaced = kl.again
 			w.kill(ctx, c, kl.message, probeGrace(pod, kl))
 		}

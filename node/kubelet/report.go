@@ -16,9 +16,6 @@ import (
 // report writes the status to the API server if it is not as it should be.
 func (w *worker) report(ctx context.Context, gone bool) time.Duration {
 	pod := w.pod
-	if w.ended == nil && w.replacing() {
-		return never // one step for those who watch: the old, then the new
-	}
 	s := podstatus.Compute(w.statusInput())
 	w.k.healthOfDevices(w.uid, &s)
 	w.k.metrics.terminated(w.last, &s)

@@ -56,6 +56,10 @@ func containerStatus(in Input, spec *corev1.Container, old *corev1.ContainerStat
 			s.LastTerminationState = s.State
 		}
 		s.State = corev1.ContainerState{Waiting: w}
+	} else if s.State.Terminated != nil && in.Ended == nil && latest != nil && latest.Replaced && old != nil && old.State.Running != nil {
+		// One step for those who watch: the old, then the new. Once it was shown how a
+		// container ended that the policy would not start again, the API takes no other state.
+		s.State = old.State
 	}
 	setReadiness(in, &s, spec, latest, kind)
 	return s

@@ -195,18 +195,47 @@ func TestEndedBeforeItBegan(t *testing.T) {
 	}
 }
 
-// TestReplacedHasNotEnded: a container that was told to end for another to take its place
-// does not end the pod by its exit code.
-func TestReplacedHasNotEnded(t *testing.T) {
+// TestReplaced: a container that was told to end for another to take its place is shown as
+// running until that one does, or waits, and does not end the pod by its exit code.
+func TestReplaced(t *testing.T) {
+	running := corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}
 	for _, c := range []struct {
+		name     string
 		replaced bool
 		code     int32
-		want     corev1.PodPhase
-	}{{false, 0, corev1.PodSucceeded}, {false, 1, corev1.PodFailed}, {true, 0, corev1.PodRunning}, {true, 1, corev1.PodRunning}} {
+		waits    string
+		ended    *Ending
+		phase    corev1.PodPhase
+		state    string
+	}{
+		{name: "by itself", phase: corev1.PodSucceeded, state: "terminated"},
+		{name: "by itself, failed", code: 1, phase: corev1.PodFailed, state: "terminated"},
+		{name: "told to", replaced: true, phase: corev1.PodRunning, state: "running"},
+		{name: "told to, failed", replaced: true, code: 1, phase: corev1.PodRunning, state: "running"},
+		{name: "and the next one waits", replaced: true, waits: "ErrImagePull", phase: corev1.PodRunning, state: "waiting"},
+		{name: "and the pod ends", replaced: true, ended: &Ending{}, phase: corev1.PodSucceeded, state: "terminated"},
+	} {
 		v := podtest.Observed(podtest.Container("a", podtest.Exited, c.code))
 		v.Containers[0].Replaced = c.replaced
-		if s := statusOf(podtest.WithRestartPolicy(podtest.Pod("p", "a"), corev1.RestartPolicyNever), v, nil); s.Phase != c.want {
-			t.Errorf("%+v: %s", c, s.Phase)
+		s := statusOf(podtest.WithRestartPolicy(podtest.Pod("p", "a"), corev1.RestartPolicyNever), v, func(in *Input) {
+			in.Old = &corev1.PodStatus{Phase: corev1.PodRunning, ContainerStatuses: []corev1.ContainerStatus{{Name: "a", State: running, Ready: true}}}
+			in.Ended, in.Terminal = c.ended, c.ended != nil
+			if c.waits != "" {
+				in.Waiting = map[string]corev1.ContainerStateWaiting{"a": {Reason: c.waits}}
+			}
+		})
+		is, state := s.ContainerStatuses[0], "terminated"
+		switch {
+		case is.State.Running != nil:
+			state = "running"
+		case is.State.Waiting != nil:
+			state = "waiting"
+		}
+		if s.Phase != c.phase || state != c.state || is.Ready {
+			t.Errorf("%s: %s, %+v", c.name, s.Phase, is)
+		}
+		if lasts := is.LastTerminationState.Terminated != nil; lasts != (c.waits != "") {
+			t.Errorf("%s: last state %+v", c.name, is.LastTerminationState)
 		}
 	}
 }
