@@ -100,9 +100,10 @@ func (w *worker) statusTerminal() bool {
 func (w *worker) statusInput() podstatus.Input {
 	in := podstatus.Input{
 		Pod: w.pod, Old: w.last, Observed: w.settled(), Waiting: w.waits(), Messages: w.messages(),
-		Unmounted:   w.volumes == nil && w.ended == nil && len(w.observed.Containers) == 0,
-		Terminal:    w.statusTerminal(),
-		RuntimeName: w.k.runtimeName(), PodIPs: w.podIPs(), Now: time.Now(),
+		RecursiveReadOnly: func() bool { return w.k.recursiveReadOnly(w.pod) },
+		Unmounted:         w.volumes == nil && w.ended == nil && len(w.observed.Containers) == 0,
+		Terminal:          w.statusTerminal(),
+		RuntimeName:       w.k.runtimeName(), PodIPs: w.podIPs(), Now: time.Now(),
 		Started: w.k.started, Ready: w.k.ready, Resize: w.resizeCondition,
 	}
 	if e := w.ended; e != nil {

@@ -44,7 +44,7 @@ func containerStatus(in Input, spec *corev1.Container, old *corev1.ContainerStat
 		s = initialStatus(in, spec, kind)
 	}
 	if s.VolumeMounts == nil {
-		s.VolumeMounts = mountStatuses(spec)
+		s.VolumeMounts = mountStatuses(spec, in.RecursiveReadOnly)
 	}
 	if latest != nil && kind != podspec.EphemeralContainer {
 		res := spec.Resources.DeepCopy()

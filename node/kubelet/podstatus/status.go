@@ -31,6 +31,9 @@ type Input struct {
 	// Started and Ready answer for running containers, from probes.
 	Started func(c *runtimestate.Container, spec *corev1.Container) bool
 	Ready   func(c *runtimestate.Container, spec *corev1.Container) bool
+	// RecursiveReadOnly says whether the pod's runtime can mount read-only what is mounted
+	// below a volume too. It is asked for pods that want that.
+	RecursiveReadOnly func() bool
 	// Unmounted: the volumes are not there yet. Upstream makes the sandbox after them,
 	// which is why the pod is not shown as ready to start its containers before.
 	Unmounted bool

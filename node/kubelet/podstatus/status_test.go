@@ -249,3 +249,20 @@ func TestUnmounted(t *testing.T) {
 		}
 	}
 }
+
+// TestRecursiveReadOnly: what was asked for if possible is shown as it was done.
+func TestRecursiveReadOnly(t *testing.T) {
+	enabled, possible, disabled := corev1.RecursiveReadOnlyEnabled, corev1.RecursiveReadOnlyIfPossible, corev1.RecursiveReadOnlyDisabled
+	for _, c := range []struct {
+		asked *corev1.RecursiveReadOnlyMode
+		can   bool
+		want  corev1.RecursiveReadOnlyMode
+	}{{nil, true, disabled}, {&disabled, true, disabled}, {&possible, false, disabled}, {&possible, true, enabled}, {&enabled, true, enabled}} {
+		p := podtest.Pod("p", "a")
+		p.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "v", ReadOnly: true, RecursiveReadOnly: c.asked}, {Name: "w"}}
+		m := statusOf(p, podtest.Observed(), func(in *Input) { in.RecursiveReadOnly = func() bool { return c.can } }).ContainerStatuses[0].VolumeMounts
+		if m[0].RecursiveReadOnly == nil || *m[0].RecursiveReadOnly != c.want || m[1].RecursiveReadOnly != nil {
+			t.Errorf("%v: %+v", c, m)
+		}
+	}
+}
