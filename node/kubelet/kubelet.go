@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"os"
@@ -523,6 +524,7 @@ func (k *Kubelet) podChanged(pod *corev1.Pod) {
 		k.mirrorChanged(pod)
 		return
 	}
+	pod = fromAPI(pod)
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if w := k.workers[pod.UID]; w != nil {
@@ -530,6 +532,18 @@ func (k *Kubelet) podChanged(pod *corev1.Pod) {
 		return
 	}
 	k.startWorker(pod)
+}
+
+// fromAPI is a pod of the API, whatever it says of itself: as a static one it would be
+// critical, and others would have to make room for it.
+func fromAPI(pod *corev1.Pod) *corev1.Pod {
+	if !isStatic(pod) {
+		return pod
+	}
+	pod = &corev1.Pod{TypeMeta: pod.TypeMeta, ObjectMeta: pod.ObjectMeta, Spec: pod.Spec, Status: pod.Status}
+	pod.Annotations = maps.Clone(pod.Annotations)
+	pod.Annotations[annConfigSource] = "api"
+	return pod
 }
 
 // startWorker begins to run a pod; the lock is held.

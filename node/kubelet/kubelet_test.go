@@ -210,6 +210,22 @@ func TestCrashLoop(t *testing.T) {
 	})
 }
 
+// TestNotStatic: a pod of the API that calls itself static is not critical for that, and is
+// shown and ended as any other.
+func TestNotStatic(t *testing.T) {
+	n := newNode(t)
+	defer n.start()()
+	p := podtest.Pod("sly", "c")
+	p.Annotations = map[string]string{annConfigSource: "file"}
+	if got := fromAPI(p); isCritical(got) || isStatic(got) || p.Annotations[annConfigSource] != "file" {
+		t.Errorf("annotations %v, in the cache %v", got.Annotations, p.Annotations)
+	}
+	n.api.addPod(p)
+	n.until("shown as ready", n.ready("sly"))
+	n.api.deletePod("sly")
+	n.until("gone", func() bool { return n.api.pod("sly") == nil })
+}
+
 // TestReplacedWhateverItsExit: another image, or a probe that failed, starts a container
 // again that ends with 0, also where the policy does not.
 func TestReplacedWhateverItsExit(t *testing.T) {
