@@ -182,10 +182,10 @@ func newRig(t *testing.T) *rig {
 		}
 	}
 	const pool = `{"apiVersion":"knarr.io/v1alpha1","kind":"AddressPool","metadata":{"name":"p"},"spec":{"addresses":["192.0.2.0/28","2001:db8::1-2001:db8::9"]}}`
-	b, err := r.client.CoreV1().RESTClient().Post().AbsPath("/apis/knarr.io/v1alpha1/addresspools").SetHeader("Content-Type", "application/json").Body([]byte(pool)).Do(ctx).Raw()
-	if err != nil {
-		t.Fatal(err, string(b))
-	}
+	r.until("the kind is served, and has its pool", func() (string, bool) {
+		b, err := r.client.CoreV1().RESTClient().Post().AbsPath("/apis/knarr.io/v1alpha1/addresspools").SetHeader("Content-Type", "application/json").Body([]byte(pool)).Do(ctx).Raw()
+		return fmt.Sprint(err, " ", string(b)), err == nil
+	})
 	return r
 }
 
