@@ -92,6 +92,7 @@ func BenchmarkDecide(b *testing.B) {
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			var s *core
+			var o *observer
 			n := 0
 			pods := make([]*corev1.Pod, 5000)
 			for i := range pods {
@@ -106,6 +107,7 @@ func BenchmarkDecide(b *testing.B) {
 				if n%len(pods) == 0 {
 					b.StopTimer()
 					s = benchCore(1000, c.s)
+					o = newObserver(s)
 					b.StartTimer()
 				}
 				p := s.cluster.NewPod(pods[n%len(pods)])
@@ -114,6 +116,7 @@ func BenchmarkDecide(b *testing.B) {
 					b.Fatal(why)
 				}
 				s.cluster.Place(p, node.Name)
+				o.decided("default-scheduler", s.cycle.at.Sub(s.cycle.began))
 				n++
 			}
 			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "pods/s")

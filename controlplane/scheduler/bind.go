@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"knarr/controlplane/scheduler/framework"
 	"knarr/internal/run"
 )
 
@@ -47,6 +48,13 @@ func (w *writes) do(ctx context.Context, pod types.UID, f func(context.Context))
 		w.workers++
 		w.wg.Go("scheduler: bind", func() { w.work(ctx) })
 	}
+}
+
+// busy counts the goroutines that write.
+func (w *writes) busy() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.workers
 }
 
 func (w *writes) work(ctx context.Context) {
@@ -102,17 +110,20 @@ func safely(ctx context.Context, f func()) (panicked bool) {
 
 // bind writes the placement of an assumed pod.
 func (s *term) bind(ctx context.Context, q *queued, pod *corev1.Pod, node string) {
+	began := time.Now()
 	err := s.client.CoreV1().Pods(pod.Namespace).Bind(ctx, &corev1.Binding{
 		ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID},
 		Target:     corev1.ObjectReference{Kind: "Node", Name: node},
 	}, metav1.CreateOptions{})
 	if err == nil {
+		bound(q, pod.Spec.SchedulerName, began)
 		s.events[pod.Spec.SchedulerName].Eventf(pod, nil, corev1.EventTypeNormal, "Scheduled", "Binding", "Successfully assigned %v/%v to %v", pod.Namespace, pod.Name, node)
 		return
 	}
 	if ctx.Err() != nil {
 		return
 	}
+	boundIn(pod.Spec.SchedulerName, framework.Error, time.Since(began), q.sampled)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.bindFailed(ctx, q, node, fmt.Errorf("binding rejected: %w", err), apierrors.IsNotFound(err))

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"time"
 
 	"knarr/controlplane/scheduler/framework"
 	"knarr/controlplane/scheduler/plugins"
@@ -19,10 +20,13 @@ type core struct {
 	gates   []framework.PreEnqueue
 	hints   map[string]func(*framework.Event, *framework.Pod) bool
 	less    func(a, b *framework.Pod, aSince, bSince int64) bool
+	names   []string // of the plugins in their table
+	cycle   cycle    // what the decision at hand takes
 
 	results  map[string]*nodeResults // by what local plugins look at
 	answered []string                // their keys, the oldest first
 	// Memory used anew for every pod.
+	beyond   []*filter // those that look further than the node, and have something to say
 	feasible []*framework.Node
 	refusals []*framework.Status
 	totals   []int64
@@ -36,7 +40,12 @@ type filter struct {
 	local     bool
 	room      bool // depends on the pods of the node
 	skip      bool // for the pod at hand
+	plugin    int  // in the table
+	calls
 }
+
+// calls count those of a plugin since the last look at them.
+type calls struct{ prepared, asked uint32 }
 
 type scorer struct {
 	framework.Score
@@ -45,11 +54,15 @@ type scorer struct {
 	weight     int64
 	local      bool
 	name       string
+	skip       bool // for the pod at hand
+	plugin     int  // in the table
+	calls
 }
 
 func newCore(c *framework.Cluster, table []plugins.Entry) *core {
 	s := &core{cluster: c, results: map[string]*nodeResults{}, hints: map[string]func(*framework.Event, *framework.Pod) bool{}}
-	for _, e := range table {
+	for i, e := range table {
+		s.names = append(s.names, e.Name())
 		_, local := e.Plugin.(framework.Local)
 		pre, _ := e.Plugin.(framework.PreFilter)
 		if g, ok := e.Plugin.(framework.PreEnqueue); ok {
@@ -58,12 +71,12 @@ func newCore(c *framework.Cluster, table []plugins.Entry) *core {
 		if f, ok := e.Plugin.(framework.Filter); ok {
 			sim, _ := e.Plugin.(framework.Simulator)
 			_, room := e.Plugin.(framework.Room)
-			s.filters = append(s.filters, filter{Filter: f, pre: pre, simulator: sim, local: local, room: room || sim != nil})
+			s.filters = append(s.filters, filter{Filter: f, pre: pre, simulator: sim, local: local, room: room || sim != nil, plugin: i})
 		}
 		if sc, ok := e.Plugin.(framework.Score); ok && e.Weight > 0 {
 			pre, _ := e.Plugin.(framework.PreScore)
 			norm, _ := e.Plugin.(framework.Normalizer)
-			s.scorers = append(s.scorers, scorer{sc, pre, norm, e.Weight, local, e.Name()})
+			s.scorers = append(s.scorers, scorer{Score: sc, pre: pre, normalizer: norm, weight: e.Weight, local: local, name: e.Name(), plugin: i})
 		}
 		if h, ok := e.Plugin.(framework.Hinter); ok {
 			s.hints[e.Name()] = h.Hint
@@ -117,10 +130,13 @@ func (r *refusal) String() string {
 
 // decide finds the node for a pod, or says why there is none.
 func (s *core) decide(p *framework.Pod) (*framework.Node, *refusal) {
+	s.cycle.start()
 	if s.cluster.Live == 0 {
 		return nil, &refusal{}
 	}
-	if st := s.prepare(p); st != nil {
+	st := s.prepare(p)
+	s.cycle.end(preFilter, framework.CodeOf(st))
+	if st != nil {
 		return nil, &refusal{nodes: s.cluster.Live, before: st, plugins: []string{st.Plugin}, err: st.Code == framework.Error}
 	}
 	s.feasible = s.feasible[:0]
@@ -131,6 +147,7 @@ func (s *core) decide(p *framework.Pod) (*framework.Node, *refusal) {
 		return s.decideAmong(p)
 	}
 	a := s.local(p)
+	s.cycle.choose(rand.IntN(len(s.cluster.Nodes)))
 	for slot, n := range s.cluster.Nodes {
 		if n == nil || n.Object == nil {
 			continue
@@ -143,6 +160,7 @@ func (s *core) decide(p *framework.Pod) (*framework.Node, *refusal) {
 			s.feasible = append(s.feasible, n)
 		}
 	}
+	s.cycle.end(filterPoint, framework.Success)
 	switch len(s.feasible) {
 	case 0:
 		return nil, s.whyNot()
@@ -162,6 +180,7 @@ func (s *core) decideAmong(p *framework.Pod) (*framework.Node, *refusal) {
 		if n == nil || n.Object == nil {
 			continue
 		}
+		s.cycle.choose(n.Slot)
 		var st *framework.Status
 		if len(n.Nominated) > 0 {
 			st = s.withNominated(p, n)
@@ -173,6 +192,7 @@ func (s *core) decideAmong(p *framework.Pod) (*framework.Node, *refusal) {
 			s.feasible = append(s.feasible, n)
 		}
 	}
+	s.cycle.end(filterPoint, framework.Success)
 	switch len(s.feasible) {
 	case 0:
 		for slot, n := range s.cluster.Nodes {
@@ -191,17 +211,65 @@ func (s *core) decideAmong(p *framework.Pod) (*framework.Node, *refusal) {
 
 // prepare asks every PreFilter.
 func (s *core) prepare(p *framework.Pod) *framework.Status {
+	s.beyond = s.beyond[:0]
 	for i := range s.filters {
 		f := &s.filters[i]
-		if f.pre == nil {
-			continue
-		}
-		var st *framework.Status
-		if f.skip, st = f.pre.PreFilter(p); st != nil {
+		if st := s.prefilter(f, p); st != nil {
 			return st
+		}
+		if !f.local && !f.skip {
+			s.beyond = append(s.beyond, f)
 		}
 	}
 	return nil
+}
+
+// prefilter asks one plugin's PreFilter, if it has one.
+func (s *core) prefilter(f *filter, p *framework.Pod) (st *framework.Status) {
+	if f.pre == nil {
+		return nil
+	}
+	f.prepared++
+	if !s.cycle.sampled() {
+		f.skip, st = f.pre.PreFilter(p)
+		return st
+	}
+	began := time.Now()
+	f.skip, st = f.pre.PreFilter(p)
+	s.cycle.call(f.plugin, preFilter, skipped(framework.CodeOf(st), f.skip), began)
+	return st
+}
+
+// skipped is the code of a plugin that agreed, and may have nothing to say.
+func skipped(c framework.Code, skip bool) framework.Code {
+	if c == framework.Success && skip {
+		return framework.Skip
+	}
+	return c
+}
+
+// filter asks one plugin about a node.
+func (s *core) filter(f *filter, p *framework.Pod, n *framework.Node) *framework.Status {
+	f.asked++
+	if n.Slot != s.cycle.node {
+		return f.Filter.Filter(p, n)
+	}
+	began := time.Now()
+	st := f.Filter.Filter(p, n)
+	s.cycle.call(f.plugin, filterPoint, framework.CodeOf(st), began)
+	return st
+}
+
+// score has one plugin rate a node.
+func (s *core) score(sc *scorer, p *framework.Pod, n *framework.Node) int64 {
+	sc.asked++
+	if n.Slot != s.cycle.node {
+		return sc.Score.Score(p, n)
+	}
+	began := time.Now()
+	v := sc.Score.Score(p, n)
+	s.cycle.call(sc.plugin, scorePoint, framework.Success, began)
+	return v
 }
 
 // beyondLocal asks the plugins that look further than the node.
@@ -211,11 +279,9 @@ func (s *core) beyondLocal(p *framework.Pod, n *framework.Node) *framework.Statu
 			return st
 		}
 	}
-	for i := range s.filters {
-		if f := &s.filters[i]; !f.local && !f.skip {
-			if st := f.Filter.Filter(p, n); st != nil {
-				return st
-			}
+	for _, f := range s.beyond {
+		if st := s.filter(f, p, n); st != nil {
+			return st
 		}
 	}
 	return nil
@@ -225,7 +291,7 @@ func (s *core) beyondLocal(p *framework.Pod, n *framework.Node) *framework.Statu
 func (s *core) fits(p *framework.Pod, n *framework.Node) *framework.Status {
 	for i := range s.filters {
 		if f := &s.filters[i]; !f.skip {
-			if st := f.Filter.Filter(p, n); st != nil {
+			if st := s.filter(f, p, n); st != nil {
 				return st
 			}
 		}
@@ -236,7 +302,7 @@ func (s *core) fits(p *framework.Pod, n *framework.Node) *framework.Status {
 // hasRoom asks only the plugins that other pods make a difference to.
 func (s *core) hasRoom(p *framework.Pod, n *framework.Node) bool {
 	for i := range s.filters {
-		if f := &s.filters[i]; f.room && !f.skip && f.Filter.Filter(p, n) != nil {
+		if f := &s.filters[i]; f.room && !f.skip && s.filter(f, p, n) != nil {
 			return false
 		}
 	}
@@ -300,25 +366,28 @@ func (s *core) best(p *framework.Pod, a *nodeResults) *framework.Node {
 	for i, node := range s.feasible {
 		s.totals[i] = a.plain[node.Slot]
 	}
+	s.prepareScores(p)
+	s.cycle.end(preScore, framework.Success)
 	for k := range s.scorers {
 		sc := &s.scorers[k]
-		if sc.local && sc.normalizer == nil || sc.pre != nil && sc.pre.PreScore(p, s.feasible) {
+		if sc.skip {
 			continue
 		}
 		for i, node := range s.feasible {
 			if sc.local {
 				s.scores[i] = a.scores[k][node.Slot]
 			} else {
-				s.scores[i] = sc.Score.Score(p, node)
+				s.scores[i] = s.score(sc, p, node)
 			}
 		}
 		if sc.normalizer != nil {
-			sc.normalizer.Normalize(p, s.feasible, s.scores)
+			s.normalize(sc, p)
 		}
 		for i := range s.feasible {
 			s.totals[i] += sc.weight * s.scores[i]
 		}
 	}
+	s.cycle.end(scorePoint, framework.Success)
 	top, ties, pick := s.totals[0], 1, 0
 	for i := 1; i < n; i++ {
 		switch t := s.totals[i]; {
@@ -331,4 +400,32 @@ func (s *core) best(p *framework.Pod, a *nodeResults) *framework.Node {
 		}
 	}
 	return s.feasible[pick]
+}
+
+// prepareScores asks every PreScore of those that have not answered before.
+func (s *core) prepareScores(p *framework.Pod) {
+	for k := range s.scorers {
+		sc := &s.scorers[k]
+		if sc.skip = sc.local && sc.normalizer == nil; sc.skip || sc.pre == nil {
+			continue
+		}
+		sc.prepared++
+		if !s.cycle.sampled() {
+			sc.skip = sc.pre.PreScore(p, s.feasible)
+			continue
+		}
+		began := time.Now()
+		sc.skip = sc.pre.PreScore(p, s.feasible)
+		s.cycle.call(sc.plugin, preScore, skipped(framework.Success, sc.skip), began)
+	}
+}
+
+func (s *core) normalize(sc *scorer, p *framework.Pod) {
+	if !s.cycle.sampled() {
+		sc.normalizer.Normalize(p, s.feasible, s.scores)
+		return
+	}
+	began := time.Now()
+	sc.normalizer.Normalize(p, s.feasible, s.scores)
+	s.cycle.call(sc.plugin, normalizeScore, framework.Success, began)
 }

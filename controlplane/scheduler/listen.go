@@ -23,17 +23,22 @@ func (s *term) listen(f informers.SharedInformerFactory) (known []cache.DoneChec
 			o.FieldSelector = "status.phase!=" + string(corev1.PodSucceeded) + ",status.phase!=" + string(corev1.PodFailed)
 		})
 	})
-	on := func(inf cache.SharedIndexInformer, set func(old, obj any, now time.Time), gone func(obj any, now time.Time)) {
-		guard := func(do func(now time.Time)) {
+	on := func(inf cache.SharedIndexInformer, set func(old, obj any, now time.Time) (event string), gone func(obj any, now time.Time) (event string)) {
+		guard := func(do func(now time.Time) string) {
+			began := time.Now()
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			safely(s.ctx, func() { do(time.Now()) })
+			safely(s.ctx, func() {
+				if event := do(time.Now()); event != "" {
+					s.observe.handled(event, began)
+				}
+			})
 		}
 		reg, e := inf.AddEventHandler(cache.ResourceEventHandlerFuncs{
-			AddFunc:    func(obj any) { guard(func(now time.Time) { set(nil, obj, now) }) },
-			UpdateFunc: func(old, obj any) { guard(func(now time.Time) { set(old, obj, now) }) },
+			AddFunc:    func(obj any) { guard(func(now time.Time) string { return set(nil, obj, now) }) },
+			UpdateFunc: func(old, obj any) { guard(func(now time.Time) string { return set(old, obj, now) }) },
 			DeleteFunc: func(obj any) {
-				guard(func(now time.Time) { gone(informer.Object(obj), now) })
+				guard(func(now time.Time) string { return gone(informer.Object(obj), now) })
 			},
 		})
 		if e != nil {
@@ -43,34 +48,85 @@ func (s *term) listen(f informers.SharedInformerFactory) (known []cache.DoneChec
 		known = append(known, reg.HasSyncedChecker())
 	}
 	core := f.Core().V1()
-	on(core.Nodes().Informer(), func(_, obj any, now time.Time) { s.setNode(obj.(*corev1.Node), now) },
-		func(obj any, now time.Time) { s.cluster.RemoveNode(obj.(*corev1.Node).Name) })
-	on(core.Namespaces().Informer(), func(_, obj any, now time.Time) {
+	on(core.Nodes().Informer(), func(_, obj any, now time.Time) string { return s.setNode(obj.(*corev1.Node), now) },
+		func(obj any, now time.Time) string {
+			s.cluster.RemoveNode(obj.(*corev1.Node).Name)
+			return "NodeDelete"
+		})
+	on(core.Namespaces().Informer(), func(_, obj any, now time.Time) string {
 		n := obj.(*corev1.Namespace)
 		if s.cluster.SetNamespace(n.Name, labels.Set(n.Labels)) {
 			s.happened(&framework.Event{Action: framework.NamespaceLabels}, now)
 		}
-	}, func(obj any, _ time.Time) { s.cluster.RemoveNamespace(obj.(*corev1.Namespace).Name) })
-	on(pods, func(_, obj any, now time.Time) { s.setPod(obj.(*corev1.Pod), now) },
-		func(obj any, now time.Time) { s.removePod(obj.(*corev1.Pod), now) })
+		return ""
+	}, func(obj any, _ time.Time) string {
+		s.cluster.RemoveNamespace(obj.(*corev1.Namespace).Name)
+		return ""
+	})
+	on(pods, func(old, obj any, now time.Time) string {
+		was, _ := old.(*corev1.Pod)
+		s.setPod(obj.(*corev1.Pod), now)
+		return s.podEvent(was, obj.(*corev1.Pod))
+	}, func(obj any, now time.Time) string {
+		s.removePod(obj.(*corev1.Pod), now)
+		return s.podEvent(obj.(*corev1.Pod), nil)
+	})
+	changed := func(_, _ any, _ time.Time) string {
+		s.selectors.revision++
+		return ""
+	}
 	for _, inf := range s.selectors.informers {
-		on(inf, func(_, _ any, _ time.Time) { s.selectors.revision++ }, func(any, time.Time) { s.selectors.revision++ })
+		on(inf, changed, func(obj any, now time.Time) string { return changed(obj, nil, now) })
 	}
 	for _, inf := range s.storage.informers {
-		on(inf, func(_, obj any, now time.Time) { s.storageChanged(obj, now) }, s.storageChanged)
+		on(inf, func(old, obj any, now time.Time) string { return s.storageChanged(obj, verb(old), now) },
+			func(obj any, now time.Time) string { return s.storageChanged(obj, "Delete", now) })
 	}
-	on(f.Policy().V1().PodDisruptionBudgets().Informer(), func(_, _ any, _ time.Time) {}, func(any, time.Time) {})
+	on(f.Policy().V1().PodDisruptionBudgets().Informer(), func(_, _ any, _ time.Time) string { return "" }, func(any, time.Time) string { return "" })
 	return known, err
 }
 
-func (s *term) setNode(o *corev1.Node, now time.Time) {
+// verb is what became of an object that is there.
+func verb(old any) string {
+	if old == nil {
+		return "Add"
+	}
+	return "Update"
+}
+
+// podEvent is what upstream calls a change of a pod; old or now is nil.
+func (s *term) podEvent(old, now *corev1.Pod) string {
+	switch {
+	case now == nil && old.Spec.NodeName != "":
+		return "AssignedPodDelete"
+	case now == nil && s.ours(old):
+		return "UnschedulablePodDelete"
+	case now == nil:
+		return ""
+	case now.Spec.NodeName != "" && (old == nil || old.Spec.NodeName == ""):
+		return "AssignedPodAdd"
+	case now.Spec.NodeName != "":
+		return "AssignedPodUpdate"
+	case !s.ours(now):
+		return ""
+	case old == nil:
+		return podAdded
+	}
+	return podUpdated
+}
+
+func (s *term) setNode(o *corev1.Node, now time.Time) (event string) {
 	var old *corev1.Node
 	if n := s.cluster.Node(o.Name); n != nil {
 		old = n.Object
 	}
-	if did := s.cluster.SetNode(o); did != 0 {
-		s.happened(&framework.Event{Action: did, OldNode: old, Node: o}, now)
+	did := s.cluster.SetNode(o)
+	if did == 0 {
+		return ""
 	}
+	e := &framework.Event{Action: did, OldNode: old, Node: o}
+	s.happened(e, now)
+	return e.Label()
 }
 
 func (s *term) setPod(o *corev1.Pod, now time.Time) {
@@ -93,14 +149,17 @@ func (s *term) setPod(o *corev1.Pod, now time.Time) {
 	}
 }
 
-// held reports whether a plugin keeps the pod from being tried.
-func (s *term) held(o *corev1.Pod) bool {
+// held is the plugin that keeps the pod from being tried.
+func (s *term) held(o *corev1.Pod) (plugin string) {
+	began, status := time.Now(), framework.Success
 	for _, g := range s.core.gates {
-		if g.PreEnqueue(o) != nil {
-			return true
+		if st := g.PreEnqueue(o); st != nil {
+			plugin, status = st.Plugin, st.Code
+			break
 		}
 	}
-	return false
+	s.observe.profile(o.Spec.SchedulerName).observe(preEnqueue, status, time.Since(began))
+	return plugin
 }
 
 func (s *term) unqueue(q *queued) {
@@ -147,8 +206,8 @@ func (s *term) setWaiting(q *queued, o *corev1.Pod, now time.Time) {
 		s.unqueue(q)
 		return
 	}
-	p := s.cluster.NewPod(o)
-	if q.Shape == p.Shape && (q.where == gated) == s.held(o) {
+	p, heldBy := s.cluster.NewPod(o), s.held(o)
+	if q.Shape == p.Shape && (q.where == gated) == (heldBy != "") {
 		s.cluster.Release(p)
 		q.Pod.Pod = o
 		return
@@ -159,19 +218,18 @@ func (s *term) setWaiting(q *queued, o *corev1.Pod, now time.Time) {
 	q.Pod = p
 	s.nominate(q, nominated)
 	s.cluster.Release(old)
-	switch held := s.held(o); {
-	case held && q.where != gated:
-		s.queue.take(q)
-		q.where = gated
-	case !held && q.where == gated:
-		s.queue.activate(q)
+	switch {
+	case heldBy != "" && q.where != gated:
+		s.queue.hold(q, heldBy, podUpdated)
+	case heldBy == "" && q.where == gated:
+		s.queue.activate(q, podUngated, now)
 	case q.where == active: // its priority may have changed
-		s.queue.activate(q)
+		s.queue.reorder(q)
 	case q.where == waiting:
 		e := &framework.Event{Action: framework.PodSelf, Pod: p}
 		for _, name := range q.refusers() {
 			if h := s.core.hint(name); h == nil || h(e, p) {
-				s.queue.wake(q, now)
+				s.queue.wake(q, podUpdated, now)
 				break
 			}
 		}

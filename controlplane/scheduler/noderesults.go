@@ -61,9 +61,10 @@ func (s *core) ask(a *nodeResults, p *framework.Pod, slot int) {
 	if n == nil || n.Object == nil {
 		return
 	}
+	s.cycle.choose(slot)
 	for i := range s.filters {
 		if f := &s.filters[i]; f.local && !f.skip {
-			if st := f.Filter.Filter(p, n); st != nil {
+			if st := s.filter(f, p, n); st != nil {
 				a.status[slot] = st
 				return
 			}
@@ -76,10 +77,10 @@ func (s *core) ask(a *nodeResults, p *framework.Pod, slot int) {
 		case !sc.local:
 		case sc.normalizer == nil:
 			if sc.pre == nil || !sc.pre.PreScore(p, nil) {
-				a.plain[slot] += sc.weight * sc.Score.Score(p, n)
+				a.plain[slot] += sc.weight * s.score(sc, p, n)
 			}
 		default:
-			a.scores[i][slot] = sc.Score.Score(p, n)
+			a.scores[i][slot] = s.score(sc, p, n)
 		}
 	}
 }

@@ -286,6 +286,14 @@ func preempted(p *corev1.Pod) bool {
 // makeRoom has pods deleted whose going lets the pod in. It returns the node
 // to nominate, nil to leave that as it is, and completes the refusal.
 func (s *term) makeRoom(q *queued, why *refusal) (nominate *string) {
+	preemptionAttempts.Inc()
+	began, status := s.core.cycle.at, framework.Unschedulable
+	defer func() {
+		s.core.cycle.end(postFilter, status)
+		if s.core.cycle.sampled() {
+			pluginTook.WithLabelValues("DefaultPreemption", pointNames[postFilter], status.String()).Observe(s.core.cycle.at.Sub(began).Seconds())
+		}
+	}()
 	const prefix = "no new claims to deallocate, preemption: "
 	if len(s.core.refusals) != len(s.cluster.Nodes) {
 		s.core.refusals = make([]*framework.Status, len(s.cluster.Nodes))
@@ -301,6 +309,7 @@ func (s *term) makeRoom(q *queued, why *refusal) (nominate *string) {
 		s.unnominate(q)
 		return new("")
 	}
+	status = framework.Success
 	s.evict(q, best)
 	s.nominate(q, best.node.Name)
 	return &best.node.Name
@@ -333,6 +342,9 @@ func (s *term) evict(q *queued, c *candidate) {
 			}
 		})
 	}
+	if len(q.victims) > 0 { // else all are on their way already
+		preemptionVictims.Observe(float64(len(c.victims)))
+	}
 }
 
 // spared has the preemptor tried again, because a victim could not be deleted.
@@ -341,7 +353,7 @@ func (s *term) spared(q *queued, victim types.UID) {
 	defer s.mu.Unlock()
 	q.victims = slices.DeleteFunc(q.victims, func(u types.UID) bool { return u == victim })
 	if s.queue.pods[q.UID] == q {
-		s.queue.wake(q, time.Now())
+		s.queue.wake(q, activated, time.Now())
 		s.wake()
 	}
 }

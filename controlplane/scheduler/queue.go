@@ -28,13 +28,32 @@ const (
 	gated                   // not to be tried
 )
 
+// places are what upstream calls them.
+var places = [...]string{inFlight: "", active: "active", backingOff: "backoff", waiting: "unschedulable", gated: "gated"}
+
+// What moves pods between places, beside what happens in the cluster, in upstream's words.
+const (
+	podAdded        = "UnschedulablePodAdd"
+	podUpdated      = "UnschedulablePodUpdate"
+	podUngated      = "UnschedulablePodUpdatePodSchedulingGatesEliminated"
+	attemptFailed   = "ScheduleAttemptFailure"
+	backoffComplete = "BackoffComplete"
+	idle            = "PopFromBackoffQ"
+	waitedLongest   = "UnschedulableTimeout"
+	activated       = "ForceActivate"
+)
+
 // A queued is a pod that has no node.
 type queued struct {
 	*framework.Pod
 	where     place
 	index     int
-	since     int64 // when it came, or was last tried
+	since     int64     // when it came, or was last tried
+	first     time.Time // when it was first to be tried
+	began     time.Time // the last attempt
 	attempts  int
+	sampled   bool      // whether calls of plugins are timed in it
+	flushed   bool      // it is tried because it waited for the longest time
 	failed    bool      // the last attempt ended in an error
 	notBefore time.Time // end of the backoff
 	until     time.Time // end of the wait
@@ -54,6 +73,8 @@ type queue struct {
 	// byPlugin are the waiting pods by who refused them; "" are those that any
 	// event may help.
 	byPlugin map[string]map[*queued]struct{}
+	// entered is told of each pod that comes to a place, and why; nil: nobody is.
+	entered func(where place, event string)
 }
 
 func newQueue(less func(a, b *framework.Pod, aSince, bSince int64) bool) *queue {
@@ -66,23 +87,43 @@ func newQueue(less func(a, b *framework.Pod, aSince, bSince int64) bool) *queue 
 	}
 }
 
-// add takes in a new pod.
-func (q *queue) add(p *framework.Pod, now time.Time, hold bool) *queued {
+// add takes in a new pod, which a plugin may hold back.
+func (q *queue) add(p *framework.Pod, now time.Time, heldBy string) *queued {
 	e := &queued{Pod: p, since: now.UnixNano()}
 	q.pods[p.UID] = e
-	if hold {
-		e.where = gated
+	if heldBy != "" {
+		q.hold(e, heldBy, podAdded)
 	} else {
-		q.activate(e)
+		q.activate(e, podAdded, now)
 	}
 	return e
 }
 
-func (q *queue) activate(e *queued) {
+func (q *queue) enter(e *queued, where place, event string) {
+	e.where = where
+	if q.entered != nil {
+		q.entered(where, event)
+	}
+}
+
+func (q *queue) activate(e *queued, event string, now time.Time) {
 	q.take(e)
-	e.where = active
+	if e.first.IsZero() {
+		e.first = now
+	}
+	q.enter(e, active, event)
 	heap.Push(&q.ready, e)
 }
+
+// hold keeps a pod from being tried.
+func (q *queue) hold(e *queued, plugin, event string) {
+	q.take(e)
+	e.refusedBy = []string{plugin}
+	q.enter(e, gated, event)
+}
+
+// reorder finds the place among the pods to be tried of one that changed.
+func (q *queue) reorder(e *queued) { heap.Fix(&q.ready, e.index) }
 
 // take leaves a pod nowhere, as if it were being tried.
 func (q *queue) take(e *queued) {
@@ -111,10 +152,11 @@ func (q *queue) remove(e *queued) {
 // there is nothing else to do.
 func (q *queue) pop(now time.Time) (e *queued, wake time.Time) {
 	for len(q.backoff.list) > 0 && !q.backoff.list[0].notBefore.After(now) {
-		q.activate(q.backoff.list[0])
+		q.activate(q.backoff.list[0], backoffComplete, now)
 	}
 	for len(q.waits.list) > 0 && !q.waits.list[0].until.After(now) {
-		q.activate(q.waits.list[0])
+		q.waits.list[0].flushed = true
+		q.activate(q.waits.list[0], waitedLongest, now)
 	}
 	if len(q.ready.list) == 0 {
 		for _, b := range q.backoff.list {
@@ -123,13 +165,14 @@ func (q *queue) pop(now time.Time) (e *queued, wake time.Time) {
 			}
 		}
 		if e != nil {
-			q.activate(e)
+			q.activate(e, idle, now)
 		}
 	}
 	if len(q.ready.list) > 0 {
 		e = q.ready.list[0]
 		q.take(e)
 		e.attempts++
+		e.refusedBy = nil
 		return e, time.Time{}
 	}
 	if len(q.backoff.list) > 0 {
@@ -145,6 +188,7 @@ func (q *queue) pop(now time.Time) (e *queued, wake time.Time) {
 // and begins its backoff: old pods that fit nowhere must not be tried before every
 // newer one whenever something happens.
 func (e *queued) tried(now time.Time) {
+	e.flushed = false
 	e.since = now.UnixNano()
 	d := firstBackoff
 	for i := 1; i < e.attempts && d < mostBackoff; i++ {
@@ -158,7 +202,8 @@ func (e *queued) tried(now time.Time) {
 func (q *queue) refused(e *queued, plugins []string, now time.Time) {
 	e.failed = false
 	e.tried(now)
-	e.where, e.refusedBy, e.until = waiting, plugins, now.Add(longestWait)
+	e.refusedBy, e.until = plugins, now.Add(longestWait)
+	q.enter(e, waiting, attemptFailed)
 	heap.Push(&q.waits, e)
 	for _, name := range e.refusers() {
 		if q.byPlugin[name] == nil {
@@ -181,21 +226,21 @@ func (e *queued) refusers() []string {
 func (q *queue) errored(e *queued, now time.Time) {
 	e.failed = true
 	e.tried(now)
-	e.where = backingOff
+	q.enter(e, backingOff, attemptFailed)
 	heap.Push(&q.backoff, e)
 }
 
 // wake lets a waiting pod be tried, once its backoff is over.
-func (q *queue) wake(e *queued, now time.Time) {
+func (q *queue) wake(e *queued, event string, now time.Time) {
 	if e.where != waiting && e.where != gated {
 		return
 	}
 	if !e.notBefore.After(now) {
-		q.activate(e)
+		q.activate(e, event, now)
 		return
 	}
 	q.take(e)
-	e.where = backingOff
+	q.enter(e, backingOff, event)
 	heap.Push(&q.backoff, e)
 }
 
@@ -219,7 +264,7 @@ func (q *queue) happened(ev *framework.Event, hint func(plugin string) func(*fra
 	}
 	slices.SortFunc(woken, func(a, b *queued) int { return int(a.since - b.since) })
 	for _, e := range woken {
-		q.wake(e, now)
+		q.wake(e, ev.Label(), now)
 	}
 	return len(woken) > 0
 }

@@ -24,9 +24,9 @@ func TestQueueOrder(t *testing.T) {
 	q := newQueue(plugins.PrioritySort{}.Less)
 	now := time.Unix(0, 0)
 	for i, p := range []*framework.Pod{queuePod(c, "first", 0), queuePod(c, "second", 0), queuePod(c, "important", 9), queuePod(c, "last", -1)} {
-		q.add(p, now.Add(time.Duration(i)), false)
+		q.add(p, now.Add(time.Duration(i)), "")
 	}
-	q.add(queuePod(c, "gated", 99), now, true)
+	q.add(queuePod(c, "gated", 99), now, "SchedulingGates")
 	var got []string
 	for e, _ := q.pop(now); e != nil; e, _ = q.pop(now) {
 		got = append(got, e.Pod.Pod.Name)
@@ -43,9 +43,9 @@ func TestQueueFairness(t *testing.T) {
 	q := newQueue(plugins.PrioritySort{}.Less)
 	now := time.Unix(0, 0)
 	for i := range 3 {
-		q.add(queuePod(c, fmt.Sprint("old-", i), 0), now.Add(time.Duration(i)), false)
+		q.add(queuePod(c, fmt.Sprint("old-", i), 0), now.Add(time.Duration(i)), "")
 	}
-	q.add(queuePod(c, "new", 0), now.Add(time.Second), false)
+	q.add(queuePod(c, "new", 0), now.Add(time.Second), "")
 	var got []string
 	for range 4 {
 		e, _ := q.pop(now)
@@ -64,7 +64,7 @@ func TestQueueBackoff(t *testing.T) {
 	c := framework.NewCluster()
 	q := newQueue(plugins.PrioritySort{}.Less)
 	now := time.Unix(0, 0)
-	q.add(queuePod(c, "a", 0), now, false)
+	q.add(queuePod(c, "a", 0), now, "")
 	for _, want := range []time.Duration{1, 2, 4, 8, 10, 10} {
 		e, _ := q.pop(now)
 		if e == nil {
@@ -83,7 +83,7 @@ func TestQueueWaits(t *testing.T) {
 	c := framework.NewCluster()
 	q := newQueue(plugins.PrioritySort{}.Less)
 	now := time.Unix(0, 0)
-	q.add(queuePod(c, "a", 0), now, false)
+	q.add(queuePod(c, "a", 0), now, "")
 	e, _ := q.pop(now)
 	q.refused(e, []string{"NodeResourcesFit", "TaintToleration"}, now)
 	if got, wake := q.pop(now); got != nil || wake.Sub(now) != longestWait {

@@ -59,6 +59,7 @@ func New(cfg Config) (*Scheduler, error) {
 	if cfg.Writes == 0 {
 		cfg.Writes = 64
 	}
+	register()
 	cfg.Kube = rest.CopyConfig(cfg.Kube)
 	cfg.Kube.QPS, cfg.Kube.RateLimiter = -1, nil // the server has its own ways to be fair
 	return &Scheduler{cfg}, nil
@@ -86,6 +87,7 @@ type term struct {
 	core    *core
 	cluster *framework.Cluster
 	queue   *queue
+	observe *observer
 	// assumed are the placed pods whose binding has not been seen yet.
 	assumed   map[*framework.Pod]*queued
 	selectors *selectors
@@ -129,7 +131,9 @@ func (s *Scheduler) term(ctx context.Context) error {
 		}
 	}
 	t.core = newCore(t.cluster, table)
-	t.queue = newQueue(t.core.less)
+	t.queue, t.observe = newQueue(t.core.less), newObserver(t.core)
+	t.queue.entered = t.observe.entered
+	defer running.enter(t)()
 
 	known, err := t.listen(factory)
 	if err != nil {
@@ -194,7 +198,7 @@ func (s *term) step(ctx context.Context) (tried bool, wake time.Time) {
 		return false, wake
 	}
 	if safely(ctx, func() { s.try(ctx, q) }) && q.where == inFlight && s.queue.pods[q.UID] == q {
-		s.queue.errored(q, time.Now())
+		s.errored(q, time.Now())
 	}
 	return true, time.Time{}
 }
@@ -209,20 +213,21 @@ func (s *term) wake() {
 
 // try finds a node for the pod and assumes it there while it is being bound.
 func (s *term) try(ctx context.Context, q *queued) {
-	now := time.Now()
 	node, why := s.core.decide(q.Pod)
+	cycle, profile := &s.core.cycle, q.Pod.Pod.Spec.SchedulerName
+	now, search := cycle.began, cycle.at.Sub(cycle.began)
+	q.began, q.sampled = now, cycle.sampled()
 	if node == nil {
 		s.refused(ctx, q, why, now)
+		s.observe.decided(profile, cycle.at.Sub(now))
 		return
 	}
-	plan := s.binding.Plan(q.Pod, node)
-	if plan != nil {
-		if err := s.storage.assume(plan, node.Name); err != nil {
-			s.storage.forget(plan)
-			slog.WarnContext(ctx, "volumes", "pod", q.FullName(), "err", err)
-			s.queue.errored(q, now)
-			return
-		}
+	plan, err := s.reserve(q, node)
+	s.observe.decided(profile, search)
+	if err != nil {
+		slog.WarnContext(ctx, "volumes", "pod", q.FullName(), "err", err)
+		s.errored(q, now)
+		return
 	}
 	elsewhere := q.nominated != "" && q.nominated != node.Name
 	s.unnominate(q)
@@ -235,11 +240,32 @@ func (s *term) try(ctx context.Context, q *queued) {
 	}
 	pod, name := q.Pod.Pod, node.Name
 	if plan != nil {
-		a := &attaching{VolumePlan: plan, q: q, pod: pod, node: name, seen: map[string]bool{}}
+		a := &attaching{VolumePlan: plan, q: q, pod: pod, node: name, seen: map[string]bool{}, began: time.Now()}
 		s.writes.do(ctx, q.UID, func(ctx context.Context) { s.bindVolumes(ctx, a) })
 		return
 	}
 	s.writes.do(ctx, q.UID, func(ctx context.Context) { s.bind(ctx, q, pod, name) })
+}
+
+// reserve keeps the volumes on the node for the pod.
+func (s *term) reserve(q *queued, node *framework.Node) (*plugins.VolumePlan, error) {
+	plan := s.binding.Plan(q.Pod, node)
+	if plan != nil {
+		if err := s.storage.assume(plan, node.Name); err != nil {
+			volumeErrors.WithLabelValues("assume").Inc()
+			s.storage.forget(plan)
+			s.core.cycle.end(reserve, framework.Error)
+			return nil, err
+		}
+	}
+	s.core.cycle.end(reserve, framework.Success)
+	return plan, nil
+}
+
+// errored puts a pod back whose attempt ended in an error.
+func (s *term) errored(q *queued, now time.Time) {
+	attempted(q.Pod.Pod.Spec.SchedulerName, failed, time.Since(q.began))
+	s.queue.errored(q, now)
 }
 
 func (s *term) refused(ctx context.Context, q *queued, why *refusal, now time.Time) {
@@ -254,8 +280,9 @@ func (s *term) refused(ctx context.Context, q *queued, why *refusal, now time.Ti
 		nominate = s.makeRoom(q, why)
 	}
 	if why.err {
-		s.queue.errored(q, now)
+		s.errored(q, now)
 	} else {
+		attempted(q.Pod.Pod.Spec.SchedulerName, unschedulable, s.core.cycle.at.Sub(q.began))
 		s.queue.refused(q, why.plugins, now)
 	}
 	pod, message := q.Pod.Pod, why.String()
@@ -265,6 +292,7 @@ func (s *term) refused(ctx context.Context, q *queued, why *refusal, now time.Ti
 // bindFailed takes an assumed pod back.
 func (s *term) bindFailed(ctx context.Context, q *queued, node string, err error, gone bool) {
 	if s.assumed[q.Pod] != q {
+		attempted(q.Pod.Pod.Spec.SchedulerName, failed, time.Since(q.began))
 		return // deleted, or seen bound after all
 	}
 	delete(s.assumed, q.Pod)
@@ -272,13 +300,14 @@ func (s *term) bindFailed(ctx context.Context, q *queued, node string, err error
 	s.cluster.Displace(q.Pod)
 	s.happened(&framework.Event{Action: framework.PodGone, Pod: q.Pod}, now)
 	if gone {
+		attempted(q.Pod.Pod.Spec.SchedulerName, failed, time.Since(q.began))
 		s.cluster.Release(q.Pod)
 		s.wake()
 		return
 	}
 	slog.WarnContext(ctx, "bind", "pod", q.FullName(), "node", node, "err", err)
 	s.queue.pods[q.UID] = q
-	s.queue.errored(q, now)
+	s.errored(q, now)
 	pod, message := q.Pod.Pod, err.Error()
 	s.writes.do(ctx, q.UID, func(ctx context.Context) {
 		s.refuse(ctx, pod, corev1.PodReasonSchedulerError, message, nil)

@@ -115,6 +115,7 @@ type attaching struct {
 	node  string
 	seen  map[string]bool // claims seen with the node they were told
 	timer *time.Timer
+	began time.Time
 }
 
 // assume lays the plan over what is known.
@@ -234,6 +235,7 @@ func (s *term) checkVolumes(ctx context.Context, a *attaching) {
 // attached ends the wait for volumes.
 func (s *term) attached(ctx context.Context, a *attaching, err error) {
 	delete(s.attachings, a)
+	s.observe.attached(a, err)
 	if a.timer != nil {
 		a.timer.Stop()
 	}
@@ -248,8 +250,8 @@ func (s *term) attached(ctx context.Context, a *attaching, err error) {
 }
 
 // storageChanged requeues the pods that a change of storage may help.
-func (s *term) storageChanged(obj any, now time.Time) {
-	e := &framework.Event{Action: framework.VolumeChanged}
+func (s *term) storageChanged(obj any, did string, now time.Time) (event string) {
+	e := &framework.Event{Action: framework.VolumeChanged, Storage: storageKind(obj) + did}
 	if c, ok := obj.(*corev1.PersistentVolumeClaim); ok {
 		e.Claim = c
 	}
@@ -257,4 +259,23 @@ func (s *term) storageChanged(obj any, now time.Time) {
 		s.checkVolumes(s.ctx, a)
 	}
 	s.happened(e, now)
+	return e.Storage
+}
+
+// storageKind is a kind of storage as upstream's events name it.
+func storageKind(obj any) string {
+	switch obj.(type) {
+	case *corev1.PersistentVolumeClaim:
+		return "PersistentVolumeClaim"
+	case *corev1.PersistentVolume:
+		return "PersistentVolume"
+	case *storagev1.StorageClass:
+		return "storage.k8s.io/StorageClass"
+	case *storagev1.CSINode:
+		return "storage.k8s.io/CSINode"
+	case *storagev1.CSIDriver:
+		return "storage.k8s.io/CSIDriver"
+	default:
+		return "storage.k8s.io/CSIStorageCapacity"
+	}
 }

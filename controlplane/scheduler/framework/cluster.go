@@ -62,6 +62,9 @@ func (c *Cluster) Node(name string) *Node { return c.names[name] }
 // Pod finds a placed pod.
 func (c *Cluster) Pod(uid types.UID) *Pod { return c.pods[uid] }
 
+// Placed counts the pods that have a node.
+func (c *Cluster) Placed() int { return len(c.pods) }
+
 // NamespaceLabels are those of a namespace.
 func (c *Cluster) NamespaceLabels(name string) labels.Set { return c.namespaces[name] }
 

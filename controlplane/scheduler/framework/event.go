@@ -28,6 +28,30 @@ type Event struct {
 	OldNode, Node *corev1.Node
 	// Pod is the other pod, Old what it was before.
 	Pod, Old *Pod
+	// Storage is what changed of storage, and how.
+	Storage string
 	// Claim is set when storage changed in no more than this claim.
 	Claim *corev1.PersistentVolumeClaim
+}
+
+// actionLabels are what upstream calls the actions.
+var actionLabels = []struct {
+	action Action
+	label  string
+}{
+	{NodeAdded, "NodeAdd"}, {NodeAllocatable, "NodeUpdateNodeAllocatable"}, {NodeLabels, "NodeUpdateNodeLabel"},
+	{NodeTaints, "NodeUpdateNodeTaint"}, {NodeUpdated, "NodeUpdate"},
+	{PodPlaced, "AssignedPodAdd"}, {PodGone, "AssignedPodDelete"},
+	{PodLabels, "AssignedPodUpdatePodLabel"}, {PodScaledDown, "AssignedPodUpdatePodScaleDown"},
+	{PodSelf, "UnschedulablePodUpdate"}, {NamespaceLabels, "NamespaceUpdate"},
+}
+
+// Label names the event in metrics; of several changes the first counts.
+func (e *Event) Label() string {
+	for _, l := range actionLabels {
+		if e.Action&l.action != 0 {
+			return l.label
+		}
+	}
+	return e.Storage
 }

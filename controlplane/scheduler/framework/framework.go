@@ -11,18 +11,35 @@ import (
 // A Code says what became of a question put to a plugin.
 type Code uint8
 
-// The codes a refusal may have. Unresolvable means that no preemption helps.
+// The codes a refusal may have. Unresolvable means that no preemption helps. Success
+// and Skip, of a plugin that has nothing to say, are none.
 const (
-	Unschedulable Code = iota + 1
+	Success Code = iota
+	Unschedulable
 	Unresolvable
 	Error
+	Skip
+	Codes // their number
 )
+
+// String is the code as upstream writes it.
+func (c Code) String() string {
+	return [Codes]string{"Success", "Unschedulable", "UnschedulableAndUnresolvable", "Error", "Skip"}[c]
+}
 
 // A Status is why a plugin refuses. A nil Status is consent.
 type Status struct {
 	Code    Code
 	Plugin  string
 	Reasons []string
+}
+
+// CodeOf is a status's code.
+func CodeOf(s *Status) Code {
+	if s == nil {
+		return Success
+	}
+	return s.Code
 }
 
 // Refuse makes a status once, to be given many times.
