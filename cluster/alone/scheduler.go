@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/pflag"
 
 	"knarr/cluster/alone/secureserving"
@@ -48,6 +49,7 @@ func (s *schedulerProgram) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return s.secure.With(ctx, secureserving.Component{Name: "kube-scheduler", Healthy: healthy, Config: map[string]any{
-		"kubescheduler.config.k8s.io": map[string]any{"leaderElection": s.lease.configuration()}}}, sched.Run)
+	return s.secure.With(ctx, secureserving.Component{Name: "kube-scheduler", Healthy: healthy,
+		Metrics: map[string]prometheus.Gatherer{"resources": sched.PodResources()}, Config: map[string]any{
+			"kubescheduler.config.k8s.io": map[string]any{"leaderElection": s.lease.configuration()}}}, sched.Run)
 }

@@ -13,6 +13,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -46,7 +47,10 @@ type Config struct {
 }
 
 // A Scheduler gives pods nodes.
-type Scheduler struct{ cfg Config }
+type Scheduler struct {
+	cfg  Config
+	pods atomic.Pointer[cache.Indexer] // the term's; nil: there is none
+}
 
 // New checks cfg.
 func New(cfg Config) (*Scheduler, error) {
@@ -62,7 +66,7 @@ func New(cfg Config) (*Scheduler, error) {
 	register()
 	cfg.Kube = rest.CopyConfig(cfg.Kube)
 	cfg.Kube.QPS, cfg.Kube.RateLimiter = -1, nil // the server has its own ways to be fair
-	return &Scheduler{cfg}, nil
+	return &Scheduler{cfg: cfg}, nil
 }
 
 // Run schedules until ctx ends; with leader election only while it leads.
@@ -139,6 +143,7 @@ func (s *Scheduler) term(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	defer s.know(factory.Core().V1().Pods().Informer().GetIndexer())()
 	factory.StartWithContext(ctx)
 	defer t.stopTimers()
 	defer t.writes.wg.Wait()

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/pflag"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
@@ -82,7 +83,9 @@ func TestProtect(t *testing.T) {
 		return true, review, nil
 	})
 	healthy := error(nil)
-	c := Component{Name: "kube-controller-manager", Config: map[string]any{"a": 1}, Healthy: func() error { return healthy }}
+	further := prometheus.NewRegistry()
+	further.MustRegister(prometheus.NewCounter(prometheus.CounterOpts{Name: "further", Help: "more"}))
+	c := Component{Name: "kube-controller-manager", Config: map[string]any{"a": 1}, Healthy: func() error { return healthy }, Metrics: map[string]prometheus.Gatherer{"resources": further}}
 	h := defaults(t).protect(&delegation.Delegator{Authentication: kube, Authorization: kube}, c.handler(true))
 	ask := func(path, token string) (int, string) {
 		r := httptest.NewRequest("GET", path, nil)
@@ -106,6 +109,8 @@ func TestProtect(t *testing.T) {
 		{"/metrics", "stranger", 401, `"reason":"Unauthorized"`},
 		{"/metrics", "jane", 403, `"message":"forbidden: User \"jane\" cannot get path \"/metrics\"","reason":"Forbidden"`},
 		{"/metrics", "prometheus", 200, "# HELP "},
+		{"/metrics/resources", "prometheus", 403, `cannot get path \"/metrics/resources\"`},
+		{"/metrics/resources", "admin", 200, "further 0"},
 		{"/configz", "prometheus", 403, `cannot get path \"/configz\"`},
 		{"/configz", "admin", 200, `{"a":1}`},
 		{"/debug/pprof/cmdline", "jane", 403, "Forbidden"},

@@ -16,6 +16,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
@@ -39,6 +40,8 @@ type Component struct {
 	Name string
 	// Config is what /configz shows, by group.
 	Config map[string]any
+	// Metrics are further ones, by path below /metrics.
+	Metrics map[string]prometheus.Gatherer
 	// Healthy is nil while the component works.
 	Healthy func() error
 }
@@ -124,6 +127,9 @@ func (c Component) handler(profiling bool) http.Handler {
 	}
 	for _, path := range []string{"/healthz", "/livez", "/readyz"} {
 		mux.HandleFunc("GET "+path, health)
+	}
+	for path, m := range c.Metrics {
+		mux.Handle("GET /metrics/"+path, promhttp.HandlerFor(m, promhttp.HandlerOpts{MaxRequestsInFlight: 4}))
 	}
 	mux.Handle("GET /metrics", promhttp.HandlerFor(legacyregistry.DefaultGatherer, promhttp.HandlerOpts{MaxRequestsInFlight: 4}))
 	mux.HandleFunc("GET /configz", func(w http.ResponseWriter, _ *http.Request) {
