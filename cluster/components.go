@@ -79,7 +79,9 @@ func (s *Server) inside() (names []string) {
 
 func (s *Server) scheduler(ctx context.Context) error {
 	return switchToElection(ctx, s.several(), func(ctx context.Context, elect bool) error {
-		sched, err := scheduler.New(scheduler.Config{Kube: s.as("kube-scheduler", "system:kube-scheduler"), LeaderElect: elect, Identity: s.opts.NodeName})
+		cfg := scheduler.Config{Kube: s.as("kube-scheduler", "system:kube-scheduler"), LeaderElect: elect, Identity: s.opts.NodeName}
+		s.opts.scheduler.Apply(&cfg)
+		sched, err := scheduler.New(cfg)
 		if err != nil {
 			return err
 		}
@@ -89,16 +91,17 @@ func (s *Server) scheduler(ctx context.Context) error {
 
 func (s *Server) controllers(ctx context.Context) error {
 	return switchToElection(ctx, s.several(), func(ctx context.Context, elect bool) error {
-		m, err := controllermanager.New(controllermanager.Config{
+		cfg := controllermanager.Config{
 			Kube: s.as("kube-controller-manager", "system:kube-controller-manager"), ClientFor: s.asController,
 			RootCA: s.ca.pem, TokenKey: s.tokenKey, Signers: csr.All(func() (*x509.Certificate, crypto.Signer, error) { return s.ca.cert, s.ca.key, nil }), ClusterCIDRs: s.opts.clusterCIDRs, ServiceCIDRs: s.opts.serviceCIDRs,
 			NodeCIDRMaskSizeIPv4: s.opts.NodeMaskIPv4, NodeCIDRMaskSizeIPv6: s.opts.NodeMaskIPv6,
-			// The API server believes bootstrap tokens, as in a cluster of kubeadm's: they end when
-			// they say so.
-			Controllers: []string{"*", bootstraptoken.Signer, bootstraptoken.Cleaner},
 			LeaderElect: elect, Identity: s.opts.NodeName,
 			Features: s.opts.api.Features(),
-		})
+		}
+		// The API server believes bootstrap tokens, as in a cluster of kubeadm's: they end when
+		// they say so.
+		s.opts.controllers.Apply(&cfg, bootstraptoken.Signer, bootstraptoken.Cleaner)
+		m, err := controllermanager.New(cfg)
 		if err != nil {
 			return err
 		}

@@ -12,6 +12,8 @@ import (
 
 	"knarr/addons/gateway/acme"
 	"knarr/cluster/apiflags"
+	"knarr/cluster/controllerflags"
+	"knarr/cluster/schedulerflags"
 	"knarr/controlplane/cloudcontrollermanager/baremetal"
 	"knarr/internal/flaghelp"
 	"knarr/node/cni"
@@ -49,12 +51,16 @@ type Options struct {
 	CloudProvider       string
 	CloudConfig         string
 	APIServerArgs       []string
+	ControllerArgs      []string
+	SchedulerArgs       []string
 	ACMEDirectory       string
 	ACMEEmail           string
 	ACMECA              string
 
 	datastore                  datastoreOptions
 	api                        *apiflags.Flags
+	controllers                *controllerflags.Flags
+	scheduler                  *schedulerflags.Flags
 	serviceCIDRs, clusterCIDRs ranges
 	clusterDNS                 addresses
 	acme                       *acme.Config // nil: certificates are not got from anybody
@@ -106,6 +112,8 @@ func (o *Options) Flags(f *pflag.FlagSet) {
 	f.StringSliceVar(&o.Disable, "disable", nil, "`parts` not to run: coredns, kube-proxy, metrics-server, local-storage, servicelb, ingress, scheduler, controller-manager, network, network-policy")
 	flaghelp.Values(f, "disable", Disableable...)
 	f.StringArrayVar(&o.APIServerArgs, "kube-apiserver-arg", nil, "`key=value` that sets one of upstream's flags of the API server: authentication, authorisation, admission plugins, encryption, audit")
+	f.StringArrayVar(&o.ControllerArgs, "kube-controller-manager-arg", nil, "`key=value` that sets one of upstream's flags of the controllers, as knarr controller-manager --help lists them: which run, how many objects at once, silent nodes, ended pods, autoscalers")
+	f.StringArrayVar(&o.SchedulerArgs, "kube-scheduler-arg", nil, "`key=value` that sets one of upstream's flags of the scheduler: config=FILE, with the names of profiles")
 	f.BoolVar(&o.DisableAgent, "disable-agent", false, "run no node on this server")
 	flaghelp.Group(f, "Parts")
 	f.StringVar(&o.CloudProvider, "cloud-provider", "", "`external`: every new node is tainted until a cloud controller manager has initialised it")
@@ -155,6 +163,12 @@ func (o *Options) Validate() error {
 	o.mode = os.FileMode(mode)
 	if o.api, err = apiflags.Parse(o.APIServerArgs); err != nil {
 		bad("kube-apiserver-arg", "%v", err)
+	}
+	if o.controllers, err = controllerflags.Parse(o.ControllerArgs); err != nil {
+		bad("kube-controller-manager-arg", "%v", err)
+	}
+	if o.scheduler, err = schedulerflags.Parse(o.SchedulerArgs); err != nil {
+		bad("kube-scheduler-arg", "%v", err)
 	}
 	if o.CloudConfig != "" {
 		if _, err := baremetal.Open(o.CloudConfig); err != nil {

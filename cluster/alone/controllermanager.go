@@ -6,14 +6,11 @@ import (
 	"crypto"
 	"errors"
 	"fmt"
-	"maps"
-	"math"
 	"net/netip"
 	"os"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/spf13/pflag"
 	"golang.org/x/oauth2"
@@ -27,25 +24,21 @@ import (
 	"k8s.io/client-go/util/keyutil"
 
 	"knarr/cluster/alone/secureserving"
+	"knarr/cluster/controllerflags"
 	"knarr/controlplane/controllermanager"
-	"knarr/controlplane/controllermanager/horizontalpodautoscaler"
 	"knarr/internal/features"
 )
 
 type controllerManager struct {
 	client
+	controllerflags.Flags
 	secure                  secureserving.Options
 	lease                   election
 	ownAccounts, nodeCIDRs  bool
 	rootCA, tokenKey        string
 	clusterCIDR, serviceIPs string
-	controllers             []string
 	signers                 signers
-	autoscaler              horizontalpodautoscaler.Config
-	syncs                   map[string]*int // by controller
 	masks                   struct{ both, ipv4, ipv6 int }
-	nodeGrace               time.Duration
-	endedPods               int
 	clusterName             string
 	features                features.Set
 	gates                   map[string]string
@@ -64,65 +57,14 @@ func (m *controllerManager) flags(f *pflag.FlagSet) {
 	f.IntVar(&m.masks.both, "node-cidr-mask-size", 0, "`bits` of a node's part of a single range (default: 24, of IPv6 64)")
 	f.IntVar(&m.masks.ipv4, "node-cidr-mask-size-ipv4", 0, "`bits` of a node's part of an IPv4 range (default: 24)")
 	f.IntVar(&m.masks.ipv6, "node-cidr-mask-size-ipv6", 0, "`bits` of a node's part of an IPv6 range (default: 64)")
-	f.DurationVar(&m.nodeGrace, "node-monitor-grace-period", 50*time.Second, "`time` after which a silent node is not ready")
-	f.IntVar(&m.endedPods, "terminated-pod-gc-threshold", 12500, "`number` of ended pods that are kept")
 	f.StringVar(&m.clusterName, "cluster-name", "kubernetes", "`name` of the cluster, for cloud providers")
 	f.StringToStringVar(&m.gates, "feature-gates", nil, "`gates` to turn on or off: "+features.ScaleToZero+"=true lets autoscalers go down to no pod. With an API server that serves their kinds: "+features.StorageVersionMigrator+"=true has stored objects written anew where StorageVersionMigrations ask for it, "+features.TrustBundles+"=true publishes the API server's authority in a ClusterTrustBundle, "+features.PodCertificates+"=true deletes PodCertificateRequests that have ended")
 	m.signers.flags(f)
-	m.syncFlags(f)
-	f.StringSliceVar(&m.controllers, "controllers", []string{"*"}, "`names` of controllers to run; * is all, -name leaves one out")
-	m.autoscalerFlags(f)
-}
-
-// syncFlags are how many keys a controller works on at once.
-var syncFlags = map[string]string{
-	"concurrent-cron-job-syncs":                           "cronjob-controller",
-	"concurrent-daemonset-syncs":                          "daemonset-controller",
-	"concurrent-deployment-syncs":                         "deployment-controller",
-	"concurrent-endpoint-syncs":                           "endpoints-controller",
-	"concurrent-ephemeralvolume-syncs":                    "ephemeral-volume-controller",
-	"concurrent-gc-syncs":                                 "garbage-collector-controller",
-	"concurrent-job-syncs":                                "job-controller",
-	"concurrent-namespace-syncs":                          "namespace-controller",
-	"concurrent-rc-syncs":                                 "replicationcontroller-controller",
-	"concurrent-replicaset-syncs":                         "replicaset-controller",
-	"concurrent-resource-quota-syncs":                     "resourcequota-controller",
-	"concurrent-service-endpoint-syncs":                   "endpointslice-controller",
-	"concurrent-serviceaccount-token-syncs":               "serviceaccount-token-controller",
-	"concurrent-statefulset-syncs":                        "statefulset-controller",
-	"concurrent-ttl-after-finished-syncs":                 "ttl-after-finished-controller",
-	"concurrent-validating-admission-policy-status-syncs": "validatingadmissionpolicy-status-controller",
-	"mirroring-concurrent-service-endpoint-syncs":         "endpointslice-mirroring-controller",
-}
-
-func (m *controllerManager) syncFlags(f *pflag.FlagSet) {
-	m.syncs = map[string]*int{}
-	for _, flag := range slices.Sorted(maps.Keys(syncFlags)) {
-		name := syncFlags[flag]
-		m.syncs[name] = f.Int(flag, 0, "`number` of objects that "+name+" works on at once (default: its own)")
-	}
-}
-
-func (m *controllerManager) autoscalerFlags(f *pflag.FlagSet) {
-	const prefix = "horizontal-pod-autoscaler-"
-	a := &m.autoscaler
-	f.IntVar(&a.Workers, "concurrent-"+prefix+"syncs", 5, "`number` of horizontal pod autoscalers looked at at once")
-	f.DurationVar(&a.SyncPeriod, prefix+"sync-period", 15*time.Second, "`time` from one look at a horizontal pod autoscaler to the next")
-	f.DurationVar(&a.DownscaleStabilization, prefix+"downscale-stabilization", 5*time.Minute, "`time` for which no fewer replicas are wanted than any metric asked for in it")
-	f.DurationVar(&a.CPUInitializationPeriod, prefix+"cpu-initialization-period", 5*time.Minute, "`time` after a pod's start in which its CPU usage may be passed over")
-	f.DurationVar(&a.InitialReadinessDelay, prefix+"initial-readiness-delay", 30*time.Second, "`time` after a pod's start in which a change of readiness counts as the first")
-	f.Float64Var(&a.Tolerance, prefix+"tolerance", 0.1, "`part` of the target by which usage may differ before replicas change")
+	m.Bind(f)
 }
 
 func (m *controllerManager) run(ctx context.Context) error {
-	if err := m.autoscaler.Validate(); err != nil {
-		return err
-	}
-	// In the configuration zero is the default: the least there is stands for none.
-	a := &m.autoscaler
-	a.DownscaleStabilization, a.CPUInitializationPeriod = max(a.DownscaleStabilization, 1), max(a.CPUInitializationPeriod, 1)
-	a.InitialReadinessDelay, a.Tolerance = max(a.InitialReadinessDelay, 1), max(a.Tolerance, math.SmallestNonzeroFloat64)
-	if err := errors.Join(m.secure.Validate(), m.lease.validate(), m.validate()); err != nil {
+	if err := errors.Join(m.secure.Validate(), m.lease.validate(), m.Validate(), m.validate()); err != nil {
 		return err
 	}
 	kube, err := m.config("kube-controller-manager")
@@ -130,17 +72,13 @@ func (m *controllerManager) run(ctx context.Context) error {
 		return err
 	}
 	healthy := m.lease.watch()
-	cfg := controllermanager.Config{Kube: kube, LeaderElect: m.lease.on, Election: m.lease.times, Controllers: m.controllers, HorizontalPodAutoscaler: m.autoscaler, Features: m.features,
-		NodeMonitorGracePeriod: m.nodeGrace, TerminatedPodThreshold: cmp.Or(m.endedPods, -1), ConcurrentSyncs: map[string]int{}}
-	for name, n := range m.syncs {
-		cfg.ConcurrentSyncs[name] = *n
-	}
+	cfg := controllermanager.Config{Kube: kube, LeaderElect: m.lease.on, Election: m.lease.times, Features: m.features}
+	m.Apply(&cfg)
 	if m.rootCA != "" {
 		if cfg.RootCA, err = os.ReadFile(m.rootCA); err != nil {
 			return fmt.Errorf("--root-ca-file: %w", err)
 		}
 	}
-	cfg.SigningDuration = m.signers.duration
 	if cfg.Signers, err = m.signers.authorities(); err != nil {
 		return err
 	}
@@ -188,10 +126,6 @@ func (m *controllerManager) validate() error {
 			errs = append(errs, fmt.Errorf("--%s: %s", flag, why))
 		}
 	}
-	bad(m.nodeGrace <= 0, "node-monitor-grace-period", "must be greater than zero")
-	for flag, name := range syncFlags {
-		bad(*m.syncs[name] < 0, flag, "must not be negative")
-	}
 	bad(m.masks.both < 0 || m.masks.both > 128, "node-cidr-mask-size", "is not a number of bits")
 	bad(m.masks.ipv4 < 0 || m.masks.ipv4 > 32, "node-cidr-mask-size-ipv4", "is not a number of bits")
 	bad(m.masks.ipv6 < 0 || m.masks.ipv6 > 128, "node-cidr-mask-size-ipv6", "is not a number of bits")
@@ -214,7 +148,7 @@ var controllerFeatures = []string{features.ScaleToZero, features.StorageVersionM
 // configuration is what /configz shows.
 func (m *controllerManager) configuration() map[string]any {
 	return map[string]any{
-		"Generic":            map[string]any{"Address": m.secure.Address, "Port": m.secure.Port, "Controllers": m.controllers, "LeaderElection": m.lease.configuration()},
+		"Generic":            map[string]any{"Address": m.secure.Address, "Port": m.secure.Port, "Controllers": m.Controllers, "LeaderElection": m.lease.configuration()},
 		"KubeCloudShared":    map[string]any{"ClusterName": m.clusterName, "ClusterCIDR": m.clusterCIDR, "AllocateNodeCIDRs": m.nodeCIDRs, "UseServiceAccountCredentials": m.ownAccounts},
 		"NodeIPAMController": map[string]any{"ServiceCIDR": m.serviceIPs, "NodeCIDRMaskSize": m.masks.both},
 	}

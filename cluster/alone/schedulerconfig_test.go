@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+
+	"knarr/controlplane/scheduler"
 )
 
 const schedulerKind = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
@@ -23,15 +25,16 @@ func configured(t *testing.T, text string, args ...string) (s *schedulerProgram,
 	s = &schedulerProgram{}
 	f := pflag.NewFlagSet("", pflag.ContinueOnError)
 	s.flags(f)
-	if err := f.Parse(args); err != nil {
+	if err := f.Parse(append(args, "--config="+file)); err != nil {
 		t.Fatal(err)
 	}
-	var c schedulerConfiguration
-	if err := c.read(file); err != nil {
+	if err := s.Load(); err != nil {
 		return nil, nil, err
 	}
-	c.apply(s, s.set)
-	return s, c.names(), nil
+	s.apply()
+	var cfg scheduler.Config
+	s.Apply(&cfg)
+	return s, cfg.Names, nil
 }
 
 // TestSchedulerConfiguration: the file's settings count, and flags before them.

@@ -6,7 +6,6 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/spf13/pflag"
 	certificatesv1 "k8s.io/api/certificates/v1"
@@ -17,9 +16,8 @@ import (
 // signers are the files that approved certificate requests are signed with:
 // one pair for all of the API's signers, or one for some of them each.
 type signers struct {
-	all      pair
-	own      map[string]*pair // by signer
-	duration time.Duration
+	all pair
+	own map[string]*pair // by signer
 }
 
 // A pair are files of a certificate and its key, and the flag that names them.
@@ -40,7 +38,6 @@ func (s *signers) flags(f *pflag.FlagSet) {
 		s.own[name] = &pair{}
 		s.own[name].flags(f, "cluster-signing-"+flag, name)
 	}
-	f.DurationVar(&s.duration, "cluster-signing-duration", 365*24*time.Hour, "the longest `time` that signed certificates are valid")
 }
 
 func (p *pair) flags(f *pflag.FlagSet, flag, who string) {

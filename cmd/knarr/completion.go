@@ -13,9 +13,11 @@ import (
 	"github.com/spf13/pflag"
 
 	"knarr/cluster/apiflags"
+	"knarr/cluster/controllerflags"
 	"knarr/cluster/dev"
 	"knarr/cluster/kubeletflags"
 	"knarr/cluster/proxyflags"
+	"knarr/cluster/schedulerflags"
 	"knarr/internal/flaghelp"
 )
 
@@ -135,10 +137,16 @@ func nodeNames(c *cobra.Command) (names []string) {
 	return names
 }
 
+// keysOf are what flags of the form key=value know.
+var keysOf = map[string]func() []string{
+	"kube-apiserver-arg": apiflags.Keys, "kube-controller-manager-arg": controllerflags.Keys, "kube-scheduler-arg": schedulerflags.Keys,
+	"kube-proxy-arg": proxyflags.Keys, "kubelet-arg": kubeletflags.Keys,
+}
+
 // flagValues are what a flag may be set to: what is known of its values, or
 // else what its unit says.
 func flagValues(f *pflag.Flag, unit, typed string) ([]string, cobra.ShellCompDirective) {
-	if of, ok := map[string]func() []string{"kube-apiserver-arg": apiflags.Keys, "kube-proxy-arg": proxyflags.Keys, "kubelet-arg": kubeletflags.Keys}[f.Name]; ok {
+	if of, ok := keysOf[f.Name]; ok {
 		keys := of()
 		for i := range keys {
 			keys[i] += "="

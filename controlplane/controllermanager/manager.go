@@ -115,6 +115,12 @@ func New(cfg Config) (*Manager, error) {
 	return &Manager{cfg, on}, nil
 }
 
+// CheckSelection says what is wrong with a list of controllers to run.
+func CheckSelection(controllers []string) error {
+	_, err := choose(controllers)
+	return err
+}
+
 // choose gives the controllers of the table that selection turns on. What is named
 // goes before "*", and off before on.
 func choose(selection []string) ([]entry, error) {

@@ -1,4 +1,4 @@
-package alone
+package schedulerflags
 
 import (
 	"encoding/json"
@@ -8,20 +8,19 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 )
 
-// A schedulerConfiguration is a KubeSchedulerConfiguration, in so far as it is about
+// A Configuration is a KubeSchedulerConfiguration, in so far as it is about
 // the process: plugins are those of upstream's default profile.
-type schedulerConfiguration struct {
+type Configuration struct {
 	metav1.TypeMeta  `json:",inline"`
-	LeaderElection   leaderElectionConfiguration `json:"leaderElection"`
-	ClientConnection clientConnection            `json:"clientConnection"`
-	Profiles         []schedulerProfile          `json:"profiles"`
-	Extenders        []json.RawMessage           `json:"extenders"`
+	LeaderElection   LeaderElection     `json:"leaderElection"`
+	ClientConnection clientConnection   `json:"clientConnection"`
+	Profiles         []schedulerProfile `json:"profiles"`
+	Extenders        []json.RawMessage  `json:"extenders"`
 
 	EnableProfiling           *bool `json:"enableProfiling"`
 	EnableContentionProfiling *bool `json:"enableContentionProfiling"`
@@ -33,7 +32,8 @@ type schedulerConfiguration struct {
 	DelayCacheUntilActive    bool   `json:"delayCacheUntilActive"`
 }
 
-type leaderElectionConfiguration struct {
+// LeaderElection is what the file says of taking turns.
+type LeaderElection struct {
 	LeaderElect       *bool           `json:"leaderElect"`
 	LeaseDuration     metav1.Duration `json:"leaseDuration"`
 	RenewDeadline     metav1.Duration `json:"renewDeadline"`
@@ -59,8 +59,8 @@ type schedulerProfile struct {
 }
 
 // read takes a file's settings. It refuses plugins, their settings and extenders, and
-// says which others change nothing.
-func (c *schedulerConfiguration) read(file string) error {
+// says which others change nothing; in a server those are more.
+func (c *Configuration) read(file string, ofServer bool) error {
 	b, err := os.ReadFile(file)
 	if err != nil {
 		return fmt.Errorf("--config: %w", err)
@@ -89,15 +89,16 @@ func (c *schedulerConfiguration) read(file string) error {
 		bad(seen[p.SchedulerName], at+"schedulerName", fmt.Sprintf("%q is another profile's", p.SchedulerName))
 		seen[p.SchedulerName] = true
 	}
-	if idle := c.withoutEffect(); len(idle) > 0 {
+	if idle := c.withoutEffect(ofServer); len(idle) > 0 {
 		slog.Warn("--config: these settings change nothing here", "file", file, "fields", strings.Join(idle, ", "))
 	}
 	return errors.Join(errs...)
 }
 
 // withoutEffect are the fields that are set and change nothing: every feasible node is
-// scored, requests are not throttled here, and speak protobuf.
-func (c *schedulerConfiguration) withoutEffect() (fields []string) {
+// scored, requests are not throttled here, and speak protobuf. A server takes turns with
+// others as it needs, and has one way to the API server.
+func (c *Configuration) withoutEffect(ofServer bool) (fields []string) {
 	percent := c.PercentageOfNodesToScore != nil
 	for _, p := range c.Profiles {
 		percent = percent || p.PercentageOfNodesToScore != nil
@@ -107,6 +108,9 @@ func (c *schedulerConfiguration) withoutEffect() (fields []string) {
 		"enableContentionProfiling": c.EnableContentionProfiling != nil, "clientConnection.qps": c.ClientConnection.QPS != 0,
 		"clientConnection.burst": c.ClientConnection.Burst != 0, "clientConnection.contentType": c.ClientConnection.ContentType != "",
 		"clientConnection.acceptContentTypes": c.ClientConnection.AcceptContentTypes != "",
+		"clientConnection.kubeconfig":         ofServer && c.ClientConnection.Kubeconfig != "",
+		"leaderElection":                      ofServer && c.LeaderElection != LeaderElection{},
+		"enableProfiling":                     ofServer && c.EnableProfiling != nil,
 	} {
 		if is {
 			fields = append(fields, field)
@@ -117,51 +121,11 @@ func (c *schedulerConfiguration) withoutEffect() (fields []string) {
 }
 
 // names are those of the profiles; none for the default's alone.
-func (c *schedulerConfiguration) names() (names []string) {
+func (c *Configuration) names() (names []string) {
 	for _, p := range c.Profiles {
 		if p.SchedulerName != "" {
 			names = append(names, p.SchedulerName)
 		}
 	}
 	return names
-}
-
-// apply sets what the file says and no flag does; set reports whether a flag was given.
-func (c *schedulerConfiguration) apply(s *schedulerProgram, set func(flag string) bool) {
-	if c.ClientConnection.Kubeconfig != "" && !set("kubeconfig") {
-		s.kubeconfig = c.ClientConnection.Kubeconfig
-	}
-	l := &s.lease
-	from := c.LeaderElection
-	if from.LeaderElect != nil && !set("leader-elect") {
-		l.on = *from.LeaderElect
-	}
-	for _, d := range []struct {
-		flag string
-		from metav1.Duration
-		to   *time.Duration
-	}{
-		{"leader-elect-lease-duration", from.LeaseDuration, &l.times.Duration},
-		{"leader-elect-renew-deadline", from.RenewDeadline, &l.times.Renew},
-		{"leader-elect-retry-period", from.RetryPeriod, &l.times.Retry},
-	} {
-		if d.from.Duration != 0 && !set(d.flag) {
-			*d.to = d.from.Duration
-		}
-	}
-	for _, t := range []struct {
-		flag, from string
-		to         *string
-	}{
-		{"leader-elect-resource-lock", from.ResourceLock, &l.kind},
-		{"leader-elect-resource-name", from.ResourceName, &l.times.Name},
-		{"leader-elect-resource-namespace", from.ResourceNamespace, &l.times.Namespace},
-	} {
-		if t.from != "" && !set(t.flag) {
-			*t.to = t.from
-		}
-	}
-	if c.EnableProfiling != nil && !set("profiling") {
-		s.secure.Profiling = *c.EnableProfiling
-	}
 }
