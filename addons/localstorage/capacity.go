@@ -49,6 +49,15 @@ func (p *provisioner) feedCapacities(ctx context.Context, ready func(), add func
 
 // free is how much volumes of a class may still have on this node.
 func (p *provisioner) free(ctx context.Context, class *storagev1.StorageClass) (int64, error) {
+	free, err := p.ask(ctx, class)
+	if status.Code(err) == codes.InvalidArgument {
+		return 0, nil // no volume of such a class can be made
+	}
+	return free, err
+}
+
+// ask asks the driver how much that is.
+func (p *provisioner) ask(ctx context.Context, class *storagev1.StorageClass) (int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
 	parameters := map[string]string{}
@@ -58,9 +67,6 @@ func (p *provisioner) free(ctx context.Context, class *storagev1.StorageClass) (
 		}
 	}
 	answer, err := p.calls.GetCapacity(ctx, &csipb.GetCapacityRequest{Parameters: parameters})
-	if status.Code(err) == codes.InvalidArgument {
-		return 0, nil // no volume of such a class can be made
-	}
 	return answer.GetAvailableCapacity(), err
 }
 

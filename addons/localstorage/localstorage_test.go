@@ -348,6 +348,17 @@ func TestImmediate(t *testing.T) {
 	}
 }
 
+// TestImmediateRefused: what is wrong with a class that does not wait is said on its
+// claims, with a node's own rights.
+func TestImmediateRefused(t *testing.T) {
+	w := newWorld(t, "one", "two")
+	_, err := w.admin.StorageV1().StorageClasses().Create(w.ctx, &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "wrong"}, Provisioner: Provisioner,
+		Parameters: map[string]string{"size": "any"}}, metav1.CreateOptions{})
+	w.must(err)
+	w.claim("data", "", func(c *corev1.PersistentVolumeClaim) { c.Spec.StorageClassName = new("wrong") })
+	w.event("data", "ProvisioningFailed", `failed to provision volume with StorageClass "wrong": rpc error: code = InvalidArgument desc = Parameter "size" is not supported`)
+}
+
 // TestCapacity: the scheduler learns what each class has on each node.
 func TestCapacity(t *testing.T) {
 	w := newWorld(t, "one", "two")

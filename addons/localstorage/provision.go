@@ -36,6 +36,7 @@ type provisioner struct {
 	claims, volumes, classes, capacities cache.SharedIndexInformer
 	events                               record.EventRecorder
 	changed                              chan struct{} // volumes came, grew or went
+	refusals                             refusals
 }
 
 // workers is how many claims or volumes are worked on at once: a copy takes long.
@@ -110,7 +111,11 @@ func (p *provisioner) claim(ctx context.Context, c *corev1.PersistentVolumeClaim
 		return p.resize(ctx, c)
 	}
 	class := p.class(volume.GetPersistentVolumeClaimClass(c))
-	switch decide(c, class, p.node) {
+	todo := decide(c, class, p.node)
+	if todo != elect {
+		p.refusals.forget(c.UID)
+	}
+	switch todo {
 	case elect:
 		return p.elect(ctx, c, class)
 	case provide:
@@ -123,7 +128,8 @@ func (p *provisioner) claim(ctx context.Context, c *corev1.PersistentVolumeClaim
 }
 
 // elect takes a claim that may be on any node, if this one has room for it. Of
-// several nodes the first one's write is the one that holds.
+// several nodes the first one's write is the one that holds. If no node takes it, one
+// says why.
 func (p *provisioner) elect(ctx context.Context, c *corev1.PersistentVolumeClaim, class *storagev1.StorageClass) (time.Duration, error) {
 	if wait := time.Until(c.CreationTimestamp.Add(electionDelay(c, p.node.Name))); wait > 0 {
 		return wait, nil
@@ -132,12 +138,16 @@ func (p *provisioner) elect(ctx context.Context, c *corev1.PersistentVolumeClaim
 	if status.Code(err) == codes.ResourceExhausted {
 		return capacityPeriod, nil // it is on another node, which takes the claim
 	}
-	free, err := p.free(ctx, class)
+	free, err := p.ask(ctx, class)
+	if status.Code(err) == codes.InvalidArgument {
+		return p.refuse(ctx, c, class, err, true, time.Now())
+	}
 	if err != nil {
 		return 0, err
 	}
-	if p.needs(c, class, from) > free {
-		return capacityPeriod, nil
+	if needs := p.needs(c, class, from); needs > free {
+		return p.refuse(ctx, c, class, status.Errorf(codes.ResourceExhausted, "no node has enough free space: %d bytes are asked for, %d can be had on node %s",
+			needs, free, p.node.Name), false, time.Now())
 	}
 	err = p.selectNode(ctx, c, &p.node.Name)
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
@@ -225,7 +235,7 @@ func (p *provisioner) create(ctx context.Context, c *corev1.PersistentVolumeClai
 // failed says so on the claim. A node without room gives the claim back, so that
 // its pod can go elsewhere.
 func (p *provisioner) failed(ctx context.Context, c *corev1.PersistentVolumeClaim, class *storagev1.StorageClass, err error) error {
-	p.events.Eventf(c, corev1.EventTypeWarning, "ProvisioningFailed", "failed to provision volume with StorageClass %q: %s", class.Name, err)
+	p.events.Event(c, corev1.EventTypeWarning, provisioningFailed, failure(class, err))
 	if status.Code(err) == codes.ResourceExhausted {
 		p.kick() // the capacity that the scheduler went by was too large
 		if gone := p.selectNode(ctx, c, nil); gone != nil && !apierrors.IsNotFound(gone) {
@@ -234,6 +244,13 @@ func (p *provisioner) failed(ctx context.Context, c *corev1.PersistentVolumeClai
 		return nil
 	}
 	return err
+}
+
+const provisioningFailed = "ProvisioningFailed"
+
+// failure is the event's message, in external-provisioner's words. Pure.
+func failure(class *storagev1.StorageClass, why error) string {
+	return fmt.Sprintf("failed to provision volume with StorageClass %q: %s", class.Name, why)
 }
 
 // kick has capacities published anew.

@@ -25,11 +25,12 @@ import (
 type answers struct {
 	csipb.ControllerClient
 	free   int64
+	wrong  error // what is wrong with every class
 	expand error
 }
 
 func (a *answers) GetCapacity(context.Context, *csipb.GetCapacityRequest, ...grpc.CallOption) (*csipb.GetCapacityResponse, error) {
-	return &csipb.GetCapacityResponse{AvailableCapacity: a.free}, nil
+	return &csipb.GetCapacityResponse{AvailableCapacity: a.free}, a.wrong
 }
 
 func (a *answers) ControllerExpandVolume(context.Context, *csipb.ControllerExpandVolumeRequest, ...grpc.CallOption) (*csipb.ControllerExpandVolumeResponse, error) {
@@ -92,11 +93,131 @@ func TestElect(t *testing.T) {
 		p.calls = &answers{free: tt.free}
 		again, err := p.elect(w.ctx, c, class)
 		w.must(err)
+		if !tt.taken && again > 0 && again <= gracePeriod+refusalSpread*electionSpread {
+			again = capacityPeriod // it waits to see whether another node takes the claim
+		}
 		c, err = w.admin.CoreV1().PersistentVolumeClaims("default").Get(w.ctx, c.Name, metav1.GetOptions{})
 		w.must(err)
 		if taken := c.Annotations[volume.AnnSelectedNode] == "one"; taken != tt.taken || !taken && again != capacityPeriod {
 			t.Errorf("%s: taken %t, again in %s", tt.name, taken, again)
 		}
+	}
+}
+
+// TestRefuse: that no node takes a claim is said once, by one of them; not before all
+// have had their chance, and not if one of them took it. What is wrong with the class is
+// said at once.
+func TestRefuse(t *testing.T) {
+	w := newWorld(t)
+	small, large := &answers{free: 4096}, &answers{free: 1 << 40}
+	nodes := []*provisioner{w.provisioner("one", small), w.provisioner("two", small), w.provisioner("three", small)}
+	class := &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "now", UID: "class"}, Provisioner: Provisioner, Parameters: map[string]string{"limit": "none"}}
+	claim := func(name string) *corev1.PersistentVolumeClaim {
+		c := w.claim(name, "", func(c *corev1.PersistentVolumeClaim) {
+			c.Spec.StorageClassName, c.Spec.Resources.Requests[storage] = new("now"), resource.MustParse("8193")
+		})
+		c.CreationTimestamp = metav1.NewTime(time.Now().Add(-time.Hour)) // the election's delay is over
+		return c
+	}
+	// reported are the messages on a claim.
+	reported := func(c *corev1.PersistentVolumeClaim) (messages []string) {
+		all, err := w.admin.CoreV1().Events("default").List(w.ctx, metav1.ListOptions{})
+		w.must(err)
+		for i := range all.Items {
+			if e := &all.Items[i]; e.InvolvedObject.UID == c.UID {
+				if e.Type != corev1.EventTypeWarning || e.Reason != "ProvisioningFailed" || e.Source.Component == "" || e.Count != 1 || e.InvolvedObject.Kind != "PersistentVolumeClaim" {
+					t.Errorf("%+v", e)
+				}
+				messages = append(messages, e.Message)
+			}
+		}
+		return messages
+	}
+	later := func(c *corev1.PersistentVolumeClaim, after time.Duration, nodes ...*provisioner) {
+		for _, p := range nodes {
+			again, err := p.refuse(w.ctx, c, class, errors.New("no room"), false, time.Now().Add(after))
+			w.must(err)
+			if again != capacityPeriod && again != 0 {
+				t.Errorf("%s: again in %s", p.node.Name, again)
+			}
+		}
+	}
+	over := gracePeriod + refusalSpread*electionSpread
+
+	big := claim("big")
+	for _, p := range nodes {
+		again, err := p.elect(w.ctx, big, class)
+		w.must(err)
+		if again < time.Second || again > over {
+			t.Errorf("%s looks again in %s", p.node.Name, again)
+		}
+	}
+	if got := reported(big); len(got) != 0 {
+		t.Errorf("before others had their chance: %q", got)
+	}
+	later(big, over, nodes...)
+	later(big, over+capacityPeriod, nodes...)
+	if got := reported(big); len(got) != 1 || got[0] != `failed to provision volume with StorageClass "now": no room` {
+		t.Errorf("said %q", got)
+	}
+	later(big, over+2*refusalPeriod, nodes...) // the API server keeps the event in this test
+	if got := reported(big); len(got) != 1 {
+		t.Errorf("an hour later: %q", got)
+	}
+
+	fits := claim("fits")
+	nodes[2].calls = large
+	for _, p := range nodes {
+		_, err := p.elect(w.ctx, fits, class)
+		w.must(err)
+	}
+	later(fits, over, nodes[:2]...) // with a cache that is behind
+	if got := reported(fits); len(got) != 0 {
+		t.Errorf("a claim that a node took: %q", got)
+	}
+
+	wrong := claim("wrong")
+	for _, p := range nodes {
+		p.calls = &answers{wrong: status.Error(codes.InvalidArgument, `Parameter "x" is not supported`)}
+		again, err := p.elect(w.ctx, wrong, class)
+		w.must(err)
+		if again != capacityPeriod {
+			t.Errorf("again in %s", again)
+		}
+	}
+	if got := reported(wrong); len(got) != 1 || got[0] != `failed to provision volume with StorageClass "now": rpc error: code = InvalidArgument desc = Parameter "x" is not supported` {
+		t.Errorf("said %q", got)
+	}
+}
+
+// TestRefusals: what is no longer refused is forgotten.
+func TestRefusals(t *testing.T) {
+	var r refusals
+	now := time.Unix(0, 0)
+	r.note("gone", time.Minute, now)
+	if wait, reported := r.note("a", time.Minute, now); wait != time.Minute || reported {
+		t.Errorf("first: %s, %t", wait, reported)
+	}
+	now = now.Add(time.Minute)
+	if wait, reported := r.note("a", time.Minute, now); wait != 0 || reported {
+		t.Errorf("later: %s, %t", wait, reported)
+	}
+	r.done("a", now)
+	now = now.Add(refusalPeriod - 1)
+	if _, reported := r.note("a", time.Minute, now); !reported {
+		t.Error("reported, and forgotten")
+	}
+	now = now.Add(1)
+	if _, reported := r.note("a", time.Minute, now); reported {
+		t.Error("the event has gone, and nobody says it again")
+	}
+	r.note("b", time.Minute, now)
+	if len(r.all) != 2 {
+		t.Errorf("%d are remembered", len(r.all))
+	}
+	r.forget("a")
+	if wait, _ := r.note("a", time.Minute, now); wait != time.Minute {
+		t.Errorf("a claim that was taken and given back: %s", wait)
 	}
 }
 
