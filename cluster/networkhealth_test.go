@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,9 +15,9 @@ func TestNetworkHealth(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		h := &networkHealth{}
-		works := false
+		var works atomic.Bool
 		c := h.watched(component{"kube-proxy", func(ctx context.Context) error {
-			if !works {
+			if !works.Load() {
 				return errors.New("make table: socket: protocol not supported")
 			}
 			<-ctx.Done()
@@ -34,7 +35,7 @@ func TestNetworkHealth(t *testing.T) {
 			t.Errorf("two causes in one line: %v", err)
 		}
 		h.set("pod network", nil)
-		works = true
+		works.Store(true)
 		time.Sleep(2 * time.Minute)
 		synctest.Wait()
 		if err := h.err(); err != nil {

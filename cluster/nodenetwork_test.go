@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -25,11 +26,12 @@ func TestNetworkThatCannotStart(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		n := &node{}
-		tries, refusal := 0, errors.New("socket: protocol not supported")
+		var tries atomic.Int32
+		refusal := errors.New("socket: protocol not supported")
 		done := make(chan bool)
 		go func() {
 			done <- n.install(ctx, func() error {
-				if tries++; tries > 30 {
+				if tries.Add(1) > 30 {
 					return nil
 				}
 				return refusal
@@ -37,8 +39,8 @@ func TestNetworkThatCannotStart(t *testing.T) {
 		}()
 		time.Sleep(10 * time.Minute)
 		synctest.Wait()
-		if tries < 10 || tries > 20 {
-			t.Errorf("%d tries in ten minutes", tries)
+		if n := tries.Load(); n < 10 || n > 20 {
+			t.Errorf("%d tries in ten minutes", n)
 		}
 		if err := n.health.err(); err == nil || err.Error() != "pod network: socket: protocol not supported" {
 			t.Errorf("the node's network says %v", err)
