@@ -31,11 +31,15 @@ func attach(c *Conf, containerID, ifName, netns string) (a *Attachment, mac net.
 				return err
 			}
 		}
-		if a.Addrs, err = allocate(c.StateDir, c.PodCIDRs, a.key()); err != nil {
+		var had []netip.Addr
+		if old != nil {
+			had = old.Addrs
+		}
+		if a.Addrs, err = allocate(c.StateDir, c.PodCIDRs, a.key(), had); err != nil {
 			return err
 		}
 		if err := saveAttachment(c.StateDir, a); err != nil {
-			return err
+			return errors.Join(err, release(c.StateDir, c.PodCIDRs, a.key(), a.Addrs))
 		}
 		if err := guard(c, a); err != nil {
 			return err
@@ -91,9 +95,9 @@ func detach(c *Conf, containerID, ifName string) error {
 				}
 			}
 			forgetFlows(a)
-		}
-		if err := release(c.StateDir, c.PodCIDRs, k); err != nil {
-			return err
+			if err := release(c.StateDir, c.PodCIDRs, k, a.Addrs); err != nil {
+				return err
+			}
 		}
 		return removeAttachment(c.StateDir, k)
 	})
@@ -102,6 +106,9 @@ func detach(c *Conf, containerID, ifName string) error {
 // notClaimed gives the attachment's ports without those that an earlier
 // attachment has: a pod that was refused a port must not take it away.
 func notClaimed(dir string, a *Attachment) []PortMapping {
+	if len(a.Ports) == 0 {
+		return nil
+	}
 	all, err := loadAttachments(dir)
 	if err != nil {
 		return a.Ports

@@ -115,7 +115,7 @@ func TestCollectGone(t *testing.T) {
 				return err
 			}
 		}
-		if _, err := allocate(c.StateDir, c.PodCIDRs, "never:eth0"); err != nil {
+		if _, err := allocate(c.StateDir, c.PodCIDRs, "never:eth0", nil); err != nil {
 			return err
 		}
 		return CollectGone(&c, time.Now())

@@ -2,6 +2,7 @@ package network
 
 import (
 	"encoding/json"
+	"iter"
 	"testing"
 )
 
@@ -22,9 +23,11 @@ func FuzzConf(f *testing.F) {
 			if !p.Contains(gateway(p)) || !p.Contains(last) || !gateway(p).Less(last) {
 				t.Fatalf("%s: gateway %s, last %s", p, gateway(p), last)
 			}
-			if a, ok := nextFree(p, p.Addr(), nil); !ok || !p.Contains(a) || a == gateway(p) {
+			next, stop := iter.Pull(candidates(p, p.Addr()))
+			if a, ok := next(); !ok || !p.Contains(a) || a == gateway(p) {
 				t.Fatalf("%s: %s, %t is free", p, a, ok)
 			}
+			stop()
 		}
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"iter"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -20,30 +21,28 @@ import (
 // long as possible before it is given out again.
 const lastName = "last"
 
-// allocate takes a free address of each range for owner, or none. Addresses
-// owner has already are given again.
-func allocate(dir string, ranges []netip.Prefix, owner string) ([]netip.Addr, error) {
+// allocate takes a free address of each range for owner, or none. Of what it had it gets
+// again what is still its own.
+func allocate(dir string, ranges []netip.Prefix, owner string, had []netip.Addr) ([]netip.Addr, error) {
 	var got []netip.Addr
 	for _, r := range ranges {
-		addr, err := allocateIn(rangeDir(dir, r), r, owner)
+		addr, err := allocateIn(rangeDir(dir, r), r, owner, had)
 		if err != nil {
-			return nil, errors.Join(err, release(dir, ranges, owner))
+			return nil, errors.Join(err, release(dir, ranges, owner, got))
 		}
 		got = append(got, addr)
 	}
 	return got, nil
 }
 
-func allocateIn(dir string, r netip.Prefix, owner string) (netip.Addr, error) {
+// allocateIn tries one address after the other: with a list of those that are taken, a
+// pod would cost more the more there are.
+func allocateIn(dir string, r netip.Prefix, owner string, had []netip.Addr) (netip.Addr, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return netip.Addr{}, err
 	}
-	taken, err := owners(dir)
-	if err != nil {
-		return netip.Addr{}, err
-	}
-	for addr, o := range taken {
-		if o == owner {
+	for _, addr := range had {
+		if r.Contains(addr) && owns(dir, addr, owner) {
 			return addr, nil
 		}
 	}
@@ -51,21 +50,28 @@ func allocateIn(dir string, r netip.Prefix, owner string) (netip.Addr, error) {
 	if b, err := os.ReadFile(filepath.Join(dir, lastName)); err == nil {
 		last, _ = netip.ParseAddr(string(b)) // unreadable: start over
 	}
-	addr, ok := nextFree(r, last, taken)
-	if !ok {
-		return addr, fmt.Errorf("no address is free in %s", r)
+	for addr := range candidates(r, last) {
+		err := os.Symlink(owner, filepath.Join(dir, addr.String()))
+		if errors.Is(err, os.ErrExist) {
+			continue
+		} else if err != nil {
+			return addr, err
+		}
+		// Only for fairness: nothing is lost if it is.
+		_ = os.WriteFile(filepath.Join(dir, lastName), []byte(addr.String()), 0o600)
+		return addr, nil
 	}
-	if err := os.Symlink(owner, filepath.Join(dir, addr.String())); err != nil {
-		return addr, err
-	}
-	// Only for fairness: nothing is lost if it is.
-	_ = os.WriteFile(filepath.Join(dir, lastName), []byte(addr.String()), 0o600)
-	return addr, nil
+	return netip.Addr{}, fmt.Errorf("no address is free in %s", r)
 }
 
-// nextFree gives the first address after last that is not taken, going round
-// once. The range's own address, the gateway and IPv4's broadcast are no pod's.
-func nextFree(r netip.Prefix, last netip.Addr, taken map[netip.Addr]string) (netip.Addr, bool) {
+func owns(dir string, addr netip.Addr, owner string) bool {
+	o, err := os.Readlink(filepath.Join(dir, addr.String()))
+	return err == nil && o == owner
+}
+
+// candidates are the addresses of the range that a pod may have, those after last first,
+// going round once. The range's own address, the gateway and IPv4's broadcast are no pod's.
+func candidates(r netip.Prefix, last netip.Addr) iter.Seq[netip.Addr] {
 	first, end := gateway(r).Next(), lastAddr(r)
 	usable := func(a netip.Addr) bool {
 		return a.IsValid() && r.Contains(a) && !a.Less(first) && (a.Is6() || a != end)
@@ -74,15 +80,14 @@ func nextFree(r netip.Prefix, last netip.Addr, taken map[netip.Addr]string) (net
 	if last.IsValid() && usable(last.Next()) {
 		start = last.Next()
 	}
-	for a := start; ; {
-		if _, ok := taken[a]; !ok {
-			return a, true
-		}
-		if a = a.Next(); !usable(a) {
-			a = first
-		}
-		if a == start {
-			return netip.Addr{}, false
+	return func(yield func(netip.Addr) bool) {
+		for a := start; usable(a) && yield(a); {
+			if a = a.Next(); !usable(a) {
+				a = first
+			}
+			if a == start {
+				return
+			}
 		}
 	}
 }
@@ -97,9 +102,17 @@ func lastAddr(r netip.Prefix) netip.Addr {
 	return a
 }
 
-// release gives back what owner has in the ranges.
-func release(dir string, ranges []netip.Prefix, owner string) error {
-	return releaseIf(dir, ranges, func(o string) bool { return o == owner })
+// release gives back those of the addresses that are owner's.
+func release(dir string, ranges []netip.Prefix, owner string, addrs []netip.Addr) error {
+	var errs []error
+	for _, r := range ranges {
+		for _, addr := range addrs {
+			if in := rangeDir(dir, r); r.Contains(addr) && owns(in, addr, owner) {
+				errs = append(errs, os.Remove(filepath.Join(in, addr.String())))
+			}
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // releaseIf gives back the addresses of the owners that doomed names.

@@ -14,7 +14,7 @@ func prefixes(list ...string) (ranges []netip.Prefix) {
 	return ranges
 }
 
-func TestNextFree(t *testing.T) {
+func TestCandidates(t *testing.T) {
 	taken := func(addrs ...string) map[netip.Addr]string {
 		m := map[netip.Addr]string{}
 		for _, a := range addrs {
@@ -32,7 +32,7 @@ func TestNextFree(t *testing.T) {
 		{"skips taken", "10.0.0.0/24", "10.0.0.7", taken("10.0.0.8", "10.0.0.9"), "10.0.0.10"},
 		{"goes round before the broadcast", "10.0.0.0/24", "10.0.0.254", nil, "10.0.0.2"},
 		{"smallest range", "10.0.0.0/30", "", nil, "10.0.0.2"},
-		{"smallest range, full", "10.0.0.0/30", "10.0.0.2", taken("10.0.0.2"), ""},
+		{"smallest range, full", "10.0.0.0/30", "10.0.0.2", taken("10.0.0.2"), "none"},
 		{"last of another range", "10.0.1.0/24", "10.0.0.9", nil, "10.0.1.2"},
 		{"v6 has no broadcast", "fd00::/126", "fd00::2", nil, "fd00::3"},
 		{"v6 goes round", "fd00::/126", "fd00::3", nil, "fd00::2"},
@@ -42,9 +42,15 @@ func TestNextFree(t *testing.T) {
 			if tt.last != "" {
 				last = netip.MustParseAddr(tt.last)
 			}
-			got, ok := nextFree(netip.MustParsePrefix(tt.in), last, tt.taken)
-			if ok != (tt.want != "") || (ok && got.String() != tt.want) {
-				t.Errorf("got %v %v, want %q", got, ok, tt.want)
+			got := "none"
+			for a := range candidates(netip.MustParsePrefix(tt.in), last) {
+				if tt.taken[a] == "" {
+					got = a.String()
+					break
+				}
+			}
+			if got != tt.want {
+				t.Errorf("got %s, want %s", got, tt.want)
 			}
 		})
 	}
@@ -54,7 +60,7 @@ func TestAllocate(t *testing.T) {
 	dir, ranges := t.TempDir(), prefixes("10.0.0.0/29", "fd00::/64")
 	seen := map[netip.Addr]bool{}
 	for _, owner := range []string{"a", "b", "c", "d", "e"} {
-		got, err := allocate(dir, ranges, owner)
+		got, err := allocate(dir, ranges, owner, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -63,21 +69,22 @@ func TestAllocate(t *testing.T) {
 		}
 		seen[got[0]], seen[got[1]] = true, true
 	}
-	if _, err := allocate(dir, ranges, "f"); err == nil {
+	if _, err := allocate(dir, ranges, "f", nil); err == nil {
 		t.Error("a sixth finds an address among five")
 	}
 	// The refused one must leave nothing in the second range.
 	if taken, _ := owners(rangeDir(dir, ranges[1])); len(taken) != 5 {
 		t.Errorf("%d addresses taken in %s, want 5", len(taken), ranges[1])
 	}
-	again, err := allocate(dir, ranges, "c")
+	had := []netip.Addr{netip.MustParseAddr("10.0.0.3"), netip.MustParseAddr("10.0.0.4")}
+	again, err := allocate(dir, ranges, "c", had)
 	if err != nil || again[0].String() != "10.0.0.4" {
 		t.Errorf("c again: %v, %v", again, err)
 	}
-	if err := release(dir, ranges, "b"); err != nil {
+	if err := release(dir, ranges, "b", had); err != nil { // one of them is c's
 		t.Fatal(err)
 	}
-	if got, err := allocate(dir, ranges, "g"); err != nil || got[0].String() != "10.0.0.3" {
+	if got, err := allocate(dir, ranges, "g", nil); err != nil || got[0].String() != "10.0.0.3" {
 		t.Errorf("after a release: %v, %v; want 10.0.0.3", got, err)
 	}
 }
@@ -90,7 +97,7 @@ func TestAllocateIgnoresDamage(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(rangeDir(dir, ranges[0]), lastName), []byte("10.0.0."), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := allocate(dir, ranges, "a"); err != nil || got[0].String() != "10.0.0.2" {
+	if got, err := allocate(dir, ranges, "a", nil); err != nil || got[0].String() != "10.0.0.2" {
 		t.Errorf("%v, %v; want 10.0.0.2", got, err)
 	}
 }
