@@ -357,9 +357,6 @@ func (k *Kubelet) Run(ctx context.Context) error {
 	if k.machine, err = k.readMachine(); err != nil {
 		return fmt.Errorf("kubelet: %w", err)
 	}
-	if err := k.checkHost(); err != nil {
-		return fmt.Errorf("kubelet: %w", err)
-	}
 	for _, dir := range []string{k.cfg.RootDir, filepath.Join(k.cfg.RootDir, "pods"), filepath.Join(k.cfg.RootDir, "plugins"),
 		filepath.Join(k.cfg.RootDir, "plugins_registry"), k.cfg.PodLogsDir, k.cfg.ContainerLogsDir} {
 		if dir == "" {
@@ -368,6 +365,9 @@ func (k *Kubelet) Run(ctx context.Context) error {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return fmt.Errorf("kubelet: %w", err)
 		}
+	}
+	if err := k.checkHost(); err != nil { // how large the disk is, too
+		return fmt.Errorf("kubelet: %w", err)
 	}
 	if err := k.takeUp(); err != nil {
 		return fmt.Errorf("kubelet: %w", err)

@@ -53,65 +53,98 @@ func (a *alignment) forget(pod types.UID) {
 	delete(a.all, pod)
 }
 
+// managerConfigs are what the managers of CPUs and memory work with, and the policy that
+// aligns what they give.
+type managerConfigs struct {
+	cpus   cpumanager.Config
+	memory memorymanager.Config
+	policy *topologymanager.Policy
+}
+
 // newManagers makes what gives CPUs and memory to containers and aligns them with devices.
 func (k *Kubelet) newManagers(sys string) error {
+	c, err := k.managerConfigs(sys)
+	if err != nil {
+		return err
+	}
+	k.alignment.all, k.alignment.policy, k.alignment.nodes = map[types.UID]map[string]topologymanager.Nodes{}, c.policy, c.policy.All
+	if k.cpus, err = cpumanager.New(c.cpus); err != nil {
+		return err
+	}
+	if c.cpus.Policy == cpumanager.Static {
+		k.metrics.managers.showStatic()
+	}
+	k.memory, err = memorymanager.New(c.memory)
+	return err
+}
+
+// managerConfigs reads what the machine has, and says what is wrong with settings on it.
+func (k *Kubelet) managerConfigs(sys string) (c managerConfigs, err error) {
 	s := k.cfg.Settings
 	t, err := cpumanager.ReadTopology(sys)
 	if err != nil {
-		if s.CPUManagerPolicy != cpumanager.None || s.TopologyManagerPolicy != topologymanager.None {
-			return err
+		if s.CPUManagerPolicy != cpumanager.None || s.TopologyManagerPolicy != topologymanager.None || s.ReservedSystemCPUs != "" {
+			return c, err
 		}
 		slog.Warn("where the machine's CPUs are is not known", "err", err)
 	}
-	a := &k.alignment
-	a.all, a.nodes = map[types.UID]map[string]topologymanager.Nodes{}, 0
-	if a.policy, err = topologymanager.New(s.TopologyManagerPolicy, s.TopologyManagerScope, s.TopologyManagerPolicyOptions, t.Nodes(), t.Distances); err != nil {
-		return err
+	if c.policy, err = topologymanager.New(s.TopologyManagerPolicy, s.TopologyManagerScope, s.TopologyManagerPolicyOptions, t.Nodes(), t.Distances); err != nil {
+		return c, fmt.Errorf("topologyManagerPolicyOptions (--topology-manager-policy-options): %w", err)
 	}
-	a.nodes = a.policy.All
-	options, err := cpumanager.ParseOptions(s.CPUManagerPolicyOptions)
-	if err != nil {
-		return err
+	if c.cpus, err = cpuConfig(s, t); err != nil {
+		return c, err
 	}
+	c.cpus.Dir = k.cfg.RootDir
+	c.memory, err = k.memoryConfig(sys)
+	return c, err
+}
+
+// cpuConfig is what CPUs are given by.
+func cpuConfig(s *configuration.Settings, t cpumanager.Topology) (c cpumanager.Config, err error) {
 	var milli int64
 	for _, of := range []map[string]string{s.SystemReserved, s.KubeReserved} {
 		q := configuration.Reserved(of)[corev1.ResourceCPU]
 		milli += q.MilliValue()
 	}
-	c := cpumanager.Config{
-		Dir: k.cfg.RootDir, Policy: s.CPUManagerPolicy, Options: options, Topology: t, Reserved: int((milli + 999) / 1000),
+	c = cpumanager.Config{
+		Policy: s.CPUManagerPolicy, Topology: t, Reserved: int((milli + 999) / 1000),
 		ReservedSet: cpuset.New(), SingleNode: s.TopologyManagerPolicy == topologymanager.SingleNode,
 	}
 	if s.ReservedSystemCPUs != "" {
 		if c.ReservedSet, err = cpuset.Parse(s.ReservedSystemCPUs); err != nil {
-			return err
+			return c, err
+		}
+		if online := t.Online(); !c.ReservedSet.IsSubsetOf(online) {
+			return c, fmt.Errorf("reserved-cpus: %s is not a subset of online-cpus: %s; take some of these in reservedSystemCPUs (--reserved-cpus)", s.ReservedSystemCPUs, online)
 		}
 		c.Reserved = c.ReservedSet.Size()
 	}
-	if k.cpus, err = cpumanager.New(c); err != nil {
-		return err
+	if c.Policy != cpumanager.Static {
+		if n := len(s.CPUManagerPolicyOptions); n > 0 {
+			return c, fmt.Errorf("new none policy error: None policy: received unsupported options=%v; leave cpuManagerPolicyOptions (--cpu-manager-policy-options) out, or set cpuManagerPolicy (--cpu-manager-policy) to static", s.CPUManagerPolicyOptions)
+		}
+		return c, nil
 	}
-	if c.Policy == cpumanager.Static {
-		k.metrics.managers.showStatic()
+	if c.Options, err = cpumanager.ParseOptions(s.CPUManagerPolicyOptions, s.FeatureGates); err != nil {
+		err = fmt.Errorf("new static policy error: %w", err)
 	}
-	return k.newMemoryManager(sys)
+	return c, err
 }
 
-// newMemoryManager makes what gives containers memory of certain NUMA nodes.
-func (k *Kubelet) newMemoryManager(sys string) error {
+// memoryConfig is what memory of NUMA nodes is given by.
+func (k *Kubelet) memoryConfig(sys string) (memorymanager.Config, error) {
 	c := memorymanager.Config{Dir: k.cfg.RootDir, Policy: k.cfg.Settings.MemoryManagerPolicy}
-	if c.Policy == memorymanager.Static {
-		var err error
-		if c.Nodes, err = memorymanager.ReadNodes(sys, k.machine.memory, k.machine.hugepages); err != nil {
-			return err
-		}
-		if c.Reserved, err = memorymanager.ReservedBy(k.cfg.Settings.ReservedMemory, k.reserved(), c.Nodes); err != nil {
-			return err
-		}
+	if c.Policy != memorymanager.Static {
+		return c, nil
 	}
 	var err error
-	k.memory, err = memorymanager.New(c)
-	return err
+	if c.Nodes, err = memorymanager.ReadNodes(sys, k.machine.memory, k.machine.hugepages); err != nil {
+		return c, err
+	}
+	if c.Reserved, err = memorymanager.ReservedBy(k.cfg.Settings.ReservedMemory, k.reserved(), c.Nodes); err != nil {
+		err = fmt.Errorf("%w; reservedMemory (--reserved-memory) has to be of this machine's NUMA nodes, and as much together as systemReserved, kubeReserved and the hard threshold memory.available", err)
+	}
+	return c, err
 }
 
 // reserved is what is kept from pods of the whole node.

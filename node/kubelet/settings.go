@@ -30,7 +30,12 @@ func (k *Kubelet) checkHost() error {
 	if *s.FailSwapOn && k.machine.swap > 0 {
 		errs = append(errs, errors.New("running with swap on is not supported, please disable swap or set --fail-swap-on flag to false"))
 	}
-	errs = append(errs, k.nodeAllocatable().Check(k.hardReserved(k.capacity())))
+	if !k.cgroups.V2() && s.MemorySwap.SwapBehavior == configuration.LimitedSwap {
+		errs = append(errs, errors.New("swap feature is enabled and LimitedSwap but it is only supported with cgroupv2; set memorySwap.swapBehavior to NoSwap"))
+	}
+	if err := k.nodeAllocatable().Check(k.hardReserved(k.capacity())); err != nil {
+		errs = append(errs, fmt.Errorf("%w Reserve less in systemReserved (--system-reserved), kubeReserved (--kube-reserved) or evictionHard (--eviction-hard)", err))
+	}
 	if s.ProtectKernelDefaults {
 		errs = append(errs, kernelDefaults("/proc/sys"))
 	}

@@ -4,6 +4,7 @@
 package cpumanager
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"path/filepath"
@@ -42,8 +43,37 @@ type Options struct {
 	ByCache bool
 }
 
-// ParseOptions reads them as the kubelet's configuration has them.
-func ParseOptions(m map[string]string) (o Options, err error) {
+// optionGates are the feature gates of options that are not stable, and whether they are on
+// unless somebody says otherwise.
+var optionGates = map[string]struct {
+	gate, all, level string
+	on               bool
+}{
+	"align-by-socket":              {"CPUManagerPolicyAlphaOptions", "AllAlpha", "Alpha", false},
+	"distribute-cpus-across-cores": {"CPUManagerPolicyAlphaOptions", "AllAlpha", "Alpha", false},
+	"distribute-cpus-across-numa":  {"CPUManagerPolicyBetaOptions", "AllBeta", "Beta", true},
+}
+
+// available says of an option whether the feature gates let it be used.
+func available(option string, gates map[string]bool) error {
+	g, ok := optionGates[option]
+	if !ok {
+		return nil
+	}
+	on := g.on
+	for _, gate := range []string{g.all, g.gate} {
+		if is, given := gates[gate]; given {
+			on = is
+		}
+	}
+	if !on {
+		return fmt.Errorf("CPU Manager Policy %s-level Options not enabled, but option %q provided; set %s in featureGates (--feature-gates)", g.level, option, g.gate)
+	}
+	return nil
+}
+
+// ParseOptions reads them as the kubelet's configuration has them, with its feature gates.
+func ParseOptions(m map[string]string, gates map[string]bool) (o Options, err error) {
 	fields := map[string]*bool{
 		"full-pcpus-only": &o.FullCores, "distribute-cpus-across-numa": &o.AcrossNodes, "align-by-socket": &o.BySocket,
 		"distribute-cpus-across-cores": &o.AcrossCores, "strict-cpu-reservation": &o.Strict, "prefer-align-cpus-by-uncorecache": &o.ByCache,
@@ -52,6 +82,9 @@ func ParseOptions(m map[string]string) (o Options, err error) {
 		field := fields[name]
 		if field == nil {
 			return o, fmt.Errorf("unknown CPU Manager Policy option: %q", name)
+		}
+		if err := available(name, gates); err != nil {
+			return o, err
 		}
 		if *field, err = strconv.ParseBool(m[name]); err != nil {
 			return o, fmt.Errorf("bad value for option %q: %w", name, err)
@@ -103,44 +136,79 @@ func (e AlignmentError) Error() string { return "SMT Alignment Error: " + string
 
 // New reads what an earlier run has given away.
 func New(c Config) (*Manager, error) {
-	m := &Manager{c: c, all: map[types.UID]map[string]cpuset.CPUSet{}, shared: c.Topology.all()}
-	path := filepath.Join(c.Dir, state.Name)
-	have, ok, err := state.Read(path)
-	if err == nil && ok && have.PolicyName != c.Policy {
-		err = fmt.Errorf("configured policy %q differs from state checkpoint policy %q", c.Policy, have.PolicyName)
-	}
+	m := newManager(c)
+	have, ok, err := state.Read(m.path())
 	if err != nil {
-		return nil, fmt.Errorf("could not restore state from checkpoint: %w, please drain this node and delete the CPU manager checkpoint file %q before restarting Kubelet", err, path)
+		return nil, m.notRestored(err)
+	}
+	if err := m.check(have, ok); err != nil || c.Policy != Static {
+		return m, err
+	}
+	if err := m.restore(have, ok); err != nil {
+		return nil, fmt.Errorf("start cpu manager error: %w: invalid state, please drain node and remove policy state file %s", err, m.path())
+	}
+	return m, m.save()
+}
+
+// Check says what New would refuse of a configuration, and writes nothing. Which CPUs an
+// earlier run has given away is not looked at: that is no mistake of the configuration's.
+func Check(c Config) error {
+	m := newManager(c)
+	have, ok, err := state.Read(m.path())
+	return m.check(have, ok && err == nil)
+}
+
+func newManager(c Config) *Manager {
+	return &Manager{c: c, all: map[types.UID]map[string]cpuset.CPUSet{}, shared: c.Topology.all()}
+}
+
+func (m *Manager) path() string { return filepath.Join(m.c.Dir, state.Name) }
+
+func (m *Manager) notRestored(err error) error {
+	return fmt.Errorf("could not restore state from checkpoint: %w, please drain this node and delete the CPU manager checkpoint file %q before restarting Kubelet", err, m.path())
+}
+
+// check says what is wrong with the configuration on this machine, beside a checkpoint of
+// which it only needs the policy, and finds the CPUs that are kept.
+func (m *Manager) check(have state.CPUManagerCheckpoint, ok bool) error {
+	c := m.c
+	if ok && have.PolicyName != c.Policy {
+		return m.notRestored(fmt.Errorf("configured policy %q differs from state checkpoint policy %q", c.Policy, have.PolicyName))
 	}
 	if c.Policy != Static {
-		return m, nil
+		return nil
 	}
+	if c.Reserved == 0 && c.ReservedSet.IsEmpty() {
+		return errors.New("[cpumanager] unable to determine reserved CPU resources for static policy; set reservedSystemCPUs (--reserved-cpus), or cpu in systemReserved (--system-reserved) or kubeReserved (--kube-reserved)")
+	}
+	if err := m.checkStatic(); err != nil {
+		return fmt.Errorf("new static policy error: %w", err)
+	}
+	return nil
+}
+
+func (m *Manager) checkStatic() error {
+	c := m.c
 	if c.Options.BySocket {
 		if c.SingleNode {
-			return nil, fmt.Errorf("Topolgy manager %s policy is incompatible with CPUManager %s policy option", topologymanager.SingleNode, "align-by-socket") //nolint:staticcheck // upstream's words
+			return fmt.Errorf("Topolgy manager %s policy is incompatible with CPUManager %s policy option", topologymanager.SingleNode, "align-by-socket") //nolint:staticcheck // upstream's words
 		}
 		all := c.Topology.all()
 		if len(c.Topology.groups(bySocket, all)) > len(c.Topology.groups(byNode, all)) {
-			return nil, fmt.Errorf("Align by socket is not compatible with hardware where number of sockets are more than number of NUMA") //nolint:staticcheck // upstream's words
+			return fmt.Errorf("Align by socket is not compatible with hardware where number of sockets are more than number of NUMA") //nolint:staticcheck // upstream's words
 		}
 	}
 	if m.reserved = c.ReservedSet; m.reserved.IsEmpty() {
-		if c.Reserved == 0 {
-			return nil, fmt.Errorf("[cpumanager] the static policy requires systemreserved.cpu + kubereserved.cpu to be greater than zero; set reservedSystemCPUs (--reserved-cpus), or cpu in systemReserved or kubeReserved")
-		}
 		m.reserved, _ = m.pick(c.Topology.all(), c.Reserved)
 	}
 	if m.reserved.IsEmpty() || m.reserved.Size() != max(c.Reserved, c.ReservedSet.Size()) || !m.reserved.IsSubsetOf(c.Topology.all()) {
-		return nil, fmt.Errorf("[cpumanager] unable to reserve the required amount of CPUs (size of %s did not equal %d)", m.reserved, c.Reserved)
+		return fmt.Errorf("[cpumanager] unable to reserve the required amount of CPUs (size of %s did not equal %d); reserve fewer of this machine's %d", m.reserved, c.Reserved, len(c.Topology.CPUs))
 	}
 	m.cores = cpuset.New()
 	for _, id := range c.Topology.groups(byCore, m.reserved) {
 		m.cores = m.cores.Union(c.Topology.of(byCore, id))
 	}
-	if err := m.restore(have, ok); err != nil {
-		return nil, fmt.Errorf("start cpu manager error: %w: invalid state, please drain node and remove policy state file %s", err, path)
-	}
-	return m, m.save()
+	return nil
 }
 
 // usable are the CPUs that are given away or shared.

@@ -206,7 +206,7 @@ func TestRefused(t *testing.T) {
 		file   string
 		want   string
 	}{
-		"nothing reserved":    {func(c *Config) { c.Reserved = 0 }, "", "requires systemreserved.cpu + kubereserved.cpu to be greater than zero"},
+		"nothing reserved":    {func(c *Config) { c.Reserved = 0 }, "", "unable to determine reserved CPU resources for static policy; set reservedSystemCPUs"},
 		"too much reserved":   {func(c *Config) { c.Reserved = 9 }, "", "unable to reserve the required amount of CPUs"},
 		"another policy":      {nil, `{"policyName":"none","defaultCpuSet":"","checksum":0}`, `configured policy "static" differs from state checkpoint policy "none"`},
 		"other CPUs":          {nil, `{"policyName":"static","defaultCpuSet":"0-9","checksum":0}`, `current set of available CPUs "0-7" doesn't match with CPUs in state "0-9"`},
@@ -226,12 +226,32 @@ func TestRefused(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if _, err := ParseOptions(map[string]string{"full-pcpus-only": "true", "distribute-cpus-across-cores": "true"}); err == nil ||
-		err.Error() != "static policy options full-pcpus-only and distribute-cpus-across-cores can not be used at the same time" {
-		t.Error(err)
-	}
-	if _, err := ParseOptions(map[string]string{"x": "true"}); err == nil || err.Error() != `unknown CPU Manager Policy option: "x"` {
-		t.Error(err)
+}
+
+func TestParseOptions(t *testing.T) {
+	alpha := map[string]bool{"CPUManagerPolicyAlphaOptions": true}
+	for name, c := range map[string]struct {
+		options map[string]string
+		gates   map[string]bool
+		want    string
+	}{
+		"unknown":             {map[string]string{"x": "true"}, nil, `unknown CPU Manager Policy option: "x"`},
+		"no value":            {map[string]string{"full-pcpus-only": "x"}, nil, `bad value for option "full-pcpus-only": strconv.ParseBool: parsing "x": invalid syntax`},
+		"not together":        {map[string]string{"full-pcpus-only": "true", "distribute-cpus-across-cores": "true"}, alpha, "static policy options full-pcpus-only and distribute-cpus-across-cores can not be used at the same time"},
+		"alpha":               {map[string]string{"align-by-socket": "true"}, nil, `CPU Manager Policy Alpha-level Options not enabled, but option "align-by-socket" provided; set CPUManagerPolicyAlphaOptions in featureGates (--feature-gates)`},
+		"alpha with its gate": {map[string]string{"align-by-socket": "true"}, alpha, ""},
+		"alpha with all":      {map[string]string{"align-by-socket": "true"}, map[string]bool{"AllAlpha": true}, ""},
+		"beta":                {map[string]string{"distribute-cpus-across-numa": "true"}, nil, ""},
+		"beta without":        {map[string]string{"distribute-cpus-across-numa": "true"}, map[string]bool{"AllBeta": false}, `CPU Manager Policy Beta-level Options not enabled, but option "distribute-cpus-across-numa" provided; set CPUManagerPolicyBetaOptions in featureGates (--feature-gates)`},
+		"stable":              {map[string]string{"strict-cpu-reservation": "true"}, nil, ""},
+	} {
+		got := ""
+		if _, err := ParseOptions(c.options, c.gates); err != nil {
+			got = err.Error()
+		}
+		if got != c.want {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
 	}
 }
 

@@ -32,6 +32,9 @@ func bySocket(c CPU) int { return c.Socket }
 func byNode(c CPU) int   { return c.Node }
 func byCache(c CPU) int  { return c.Cache }
 
+// Online are the CPUs.
+func (t Topology) Online() cpuset.CPUSet { return t.all() }
+
 // all are the CPUs.
 func (t Topology) all() cpuset.CPUSet { return t.in(func(CPU) bool { return true }) }
 

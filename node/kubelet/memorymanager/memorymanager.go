@@ -4,6 +4,7 @@
 package memorymanager
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"path/filepath"
@@ -58,24 +59,11 @@ func New(c Config) (*Manager, error) {
 	m := &Manager{c: c, nodes: state.NUMANodeMap{}, all: state.ContainerMemoryAssignments{}}
 	path := filepath.Join(c.Dir, state.Name)
 	have, ok, err := state.Read(path)
-	if err == nil && ok && have.PolicyName != c.Policy {
-		err = fmt.Errorf("[memorymanager] configured policy %q differs from state checkpoint policy %q", c.Policy, have.PolicyName)
-	}
 	if err != nil {
-		return nil, fmt.Errorf("start memory manager error: could not restore state from checkpoint: %w, please drain this node and delete the memory manager checkpoint file %q before restarting Kubelet", err, path)
+		return nil, c.notRestored(err)
 	}
-	if c.Policy != Static {
-		return m, nil
-	}
-	if most := 16; len(c.Nodes) > most { // all sets of them are looked at
-		return nil, fmt.Errorf("unsupported on machines with more than %v NUMA Nodes", most)
-	}
-	var reserved uint64
-	for _, of := range c.Reserved {
-		reserved += of[corev1.ResourceMemory]
-	}
-	if reserved == 0 {
-		return nil, fmt.Errorf("[memorymanager] you should specify the system reserved memory")
+	if err := c.check(have, ok); err != nil || c.Policy != Static {
+		return m, err
 	}
 	if m.nodes, err = c.untouched(); err != nil {
 		return nil, err
@@ -91,6 +79,40 @@ func New(c Config) (*Manager, error) {
 		m.nodes, m.all = have.MachineState, have.Entries
 	}
 	return m, m.save()
+}
+
+// Check says what New would refuse of a configuration, and writes nothing. Which memory an
+// earlier run has given away is not looked at: that is no mistake of the configuration's.
+func Check(c Config) error {
+	have, ok, err := state.Read(filepath.Join(c.Dir, state.Name))
+	return c.check(have, ok && err == nil)
+}
+
+func (c Config) notRestored(err error) error {
+	return fmt.Errorf("start memory manager error: could not restore state from checkpoint: %w, please drain this node and delete the memory manager checkpoint file %q before restarting Kubelet", err, filepath.Join(c.Dir, state.Name))
+}
+
+// check says what is wrong with a configuration on this machine, beside a checkpoint of
+// which it only needs the policy.
+func (c Config) check(have state.MemoryManagerCheckpoint, ok bool) error {
+	if ok && have.PolicyName != c.Policy {
+		return c.notRestored(fmt.Errorf("[memorymanager] configured policy %q differs from state checkpoint policy %q", c.Policy, have.PolicyName))
+	}
+	if c.Policy != Static {
+		return nil
+	}
+	if most := 16; len(c.Nodes) > most { // all sets of them are looked at
+		return fmt.Errorf("unsupported on machines with more than %v NUMA Nodes", most)
+	}
+	var reserved uint64
+	for _, of := range c.Reserved {
+		reserved += of[corev1.ResourceMemory]
+	}
+	if reserved == 0 {
+		return errors.New("[memorymanager] you should specify the system reserved memory; set memory in reservedMemory (--reserved-memory)")
+	}
+	_, err := c.untouched()
+	return err
 }
 
 // save writes the checkpoint; the lock is held, or nobody else knows m yet.

@@ -99,6 +99,9 @@ type Policy struct {
 // New checks the options of a policy.
 func New(name, scope string, options map[string]string, nodes []int, distances map[int]map[int]int) (*Policy, error) {
 	p := &Policy{Name: name, Scope: scope, Distances: distances}
+	if name == None {
+		return p, nil // whatever its options are
+	}
 	most := defaultMaxNodes
 	for _, key := range slices.Sorted(maps.Keys(options)) {
 		value := options[key]
@@ -118,9 +121,6 @@ func New(name, scope string, options map[string]string, nodes []int, distances m
 		default:
 			return nil, fmt.Errorf("unknown Topology Manager Policy option: %q", key)
 		}
-	}
-	if name == None {
-		return p, nil
 	}
 	if len(nodes) > min(most, 16) {
 		return nil, fmt.Errorf("unsupported on machines with more than %v NUMA Nodes", min(most, 16))
