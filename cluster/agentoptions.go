@@ -40,6 +40,7 @@ func (o *AgentOptions) Flags(f *pflag.FlagSet) {
 func (o *AgentOptions) Validate() error {
 	var f faults
 	o.NodeOptions.validate(&f)
+	o.checkKubelet(&f)
 	if o.Server == "" {
 		o.Server = os.Getenv("KNARR_URL")
 	}

@@ -17,6 +17,7 @@ import (
 	"knarr/cluster/proxyflags"
 	"knarr/internal/flaghelp"
 	"knarr/node/containerruntime/registries"
+	"knarr/node/kubelet"
 )
 
 // NodeOptions are the flags that server and agent share: of one node.
@@ -144,13 +145,8 @@ func (o *NodeOptions) validate(f *faults) {
 	}
 	o.mirrors.NoDefault = o.NoDefault
 	if o.kubelet, err = kubeletflags.Parse(o.KubeletArgs, o.KubeletConfig); err != nil {
-		flag := "kubelet-arg"
-		if o.KubeletConfig != "" && len(o.KubeletArgs) == 0 {
-			flag = "kubelet-config"
-		} else if o.KubeletConfig != "" { // of either
-			flag = "kubelet-config, --kubelet-arg"
-		}
-		f.add(flag, "%v", err)
+		f.add(o.kubeletSource(), "%v", err)
+		o.kubelet = nil
 	} else {
 		o.KubeletPort = o.kubelet.Port(o.KubeletPort, o.given != nil && o.given("kubelet-port"))
 	}
@@ -196,6 +192,28 @@ func (o *NodeOptions) validate(f *faults) {
 	}
 	if o.LogFormat != "text" && o.LogFormat != "json" {
 		f.add("log-format", "%q is neither text nor json", o.LogFormat)
+	}
+}
+
+// kubeletSource are the flags that the kubelet's settings come from.
+func (o *NodeOptions) kubeletSource() string {
+	switch {
+	case o.KubeletConfig == "":
+		return "kubelet-arg"
+	case len(o.KubeletArgs) == 0:
+		return "kubelet-config"
+	}
+	return "kubelet-config, --kubelet-arg" // of either
+}
+
+// checkKubelet notes which settings the kubelet would not start with on this machine: it
+// would be started again and again.
+func (o *NodeOptions) checkKubelet(f *faults) {
+	if o.kubelet == nil {
+		return // something else is wrong with them
+	}
+	if err := kubelet.Check(layout{o.DataDir}.kubelet(), o.kubelet.Settings); err != nil {
+		f.add(o.kubeletSource(), "%v", err)
 	}
 }
 

@@ -149,6 +149,9 @@ func (o *Options) Validate() error {
 	var f faults
 	bad := f.add
 	o.NodeOptions.validate(&f)
+	if !o.DisableAgent {
+		o.checkKubelet(&f)
+	}
 	o.shared(&f)
 	if o.BindAddress != "" {
 		f.address("bind-address", o.BindAddress)

@@ -30,6 +30,38 @@ func serverOptions(t *testing.T, args ...string) *Options {
 	return &o
 }
 
+// TestUnfitKubelet: what the kubelet would not start with is refused with the flag that
+// says it, where there is to be one.
+func TestUnfitKubelet(t *testing.T) {
+	for name, c := range map[string]struct {
+		args []string
+		want string
+	}{
+		"server":        {[]string{"--kubelet-arg=cpu-manager-policy=static"}, "--kubelet-arg: [cpumanager] unable to determine reserved CPU resources for static policy; set reservedSystemCPUs"},
+		"another value": {[]string{"--kubelet-arg=system-reserved=memory=1Ei"}, "--kubelet-arg: invalid Node Allocatable configuration."},
+		"once":          {[]string{"--kubelet-arg=reserved-cpus=x"}, "--kubelet-arg: invalid configuration: unable to parse reservedSystemCPUs"},
+		"fits":          {[]string{"--kubelet-arg=system-reserved=cpu=100m"}, ""},
+		"no kubelet":    {[]string{"--kubelet-arg=cpu-manager-policy=static", "--disable-agent"}, ""},
+	} {
+		var o Options
+		f := pflag.NewFlagSet("server", pflag.ContinueOnError)
+		o.Flags(f)
+		if err := f.Parse(append([]string{"--data-dir", t.TempDir(), "--node-name", "n", "--node-ip", "10.9.0.1"}, c.args...)); err != nil {
+			t.Fatal(err)
+		}
+		err := o.Validate()
+		if got := fmt.Sprint(err); c.want == "" && err != nil || c.want != "" && (!strings.HasPrefix(got, c.want) || strings.Contains(got, "\n")) {
+			t.Errorf("%s: %v, want %s", name, err, c.want)
+		}
+	}
+	o := AgentOptions{Server: "https://10.9.0.2:6443", Token: "t"}
+	o.DataDir, o.NodeName, o.NodeIP, o.KubeletPort = t.TempDir(), "n", "10.9.0.1", 10250
+	o.KubeletArgs = []string{"cpu-manager-policy=static"}
+	if err := o.Validate(); err == nil || !strings.Contains(err.Error(), "--kubelet-arg: [cpumanager] unable to determine") {
+		t.Errorf("agent: %v", err)
+	}
+}
+
 // A further server takes over what the cluster has, and what is said otherwise
 // is refused with both values.
 func TestInherit(t *testing.T) {
