@@ -29,18 +29,20 @@ type admission struct {
 }
 
 // admitHandlers are asked one after the other, in upstream's order: the first one that
-// does not take a pod says why. Only resources gives the pod something.
+// does not take a pod says why. Those asked once give the pod something that it keeps; the
+// others are asked again before it is given more of anything.
 var admitHandlers = []struct {
 	name  string
+	once  bool
 	admit func(*admission) *rejection
 }{
-	{"eviction", func(a *admission) *rejection { return admitPressure(a.pod, a.k.pressure.Load()) }},
-	{"sysctls", func(a *admission) *rejection { return admitSysctls(a.pod, a.k.cfg.Settings.AllowedUnsafeSysctls) }},
-	{"resources", func(a *admission) *rejection { return a.k.align(a.pod, a.others) }},
-	{"predicates", (*admission).predicates},
-	{"AppArmor", func(a *admission) *rejection { return admitAppArmor(a.pod, a.k.appArmor) }},
-	{"declared features", func(a *admission) *rejection { return admitFeatures(a.pod) }},
-	{"shutdown", (*admission).shutdown},
+	{"eviction", false, func(a *admission) *rejection { return admitPressure(a.pod, a.k.pressure.Load()) }},
+	{"sysctls", false, func(a *admission) *rejection { return admitSysctls(a.pod, a.k.cfg.Settings.AllowedUnsafeSysctls) }},
+	{"resources", true, func(a *admission) *rejection { return a.k.align(a.pod, a.others) }},
+	{"predicates", false, (*admission).predicates},
+	{"AppArmor", false, func(a *admission) *rejection { return admitAppArmor(a.pod, a.k.appArmor) }},
+	{"declared features", false, func(a *admission) *rejection { return admitFeatures(a.pod) }},
+	{"shutdown", false, (*admission).shutdown},
 }
 
 // admit says whether the node takes a pod, nil if it does; the lock is held.

@@ -43,10 +43,10 @@ func (n *node) resizeTo(name string, resources map[string]any, generation ...int
 	n.api.put(path, o, "MODIFIED")
 }
 
-func (n *node) infeasible(name string) func() bool {
+func (n *node) deferred(name string) func() bool {
 	return func() bool {
 		c := podstatus.FindCondition(n.api.pod(name).Status.Conditions, corev1.PodResizePending)
-		return c != nil && c.Status == corev1.ConditionTrue && c.Reason == corev1.PodReasonInfeasible
+		return c != nil && c.Status == corev1.ConditionTrue && c.Reason == corev1.PodReasonDeferred
 	}
 }
 
@@ -78,7 +78,7 @@ func TestResizeThatDoesNotFit(t *testing.T) {
 	}
 	for _, name := range []string{"one", "two", "three"} {
 		n.resize(name, "100000")
-		n.until("infeasible", n.infeasible(name))
+		n.until("put off", n.deferred(name))
 	}
 	n.restarted("one", "c-one", criconfig.CPUShares(10))
 	n.resize("four", "20m")
@@ -88,7 +88,7 @@ func TestResizeThatDoesNotFit(t *testing.T) {
 	})
 
 	for _, want := range []string{
-		`ResizeInfeasible: Pod resize Infeasible: {"containers":[{"name":"c-one","resources":{"requests":{"cpu":"100k"}}}],"generation":2,"error":"Node didn't have enough resource: cpu, `,
+		`ResizeDeferred: Pod resize Deferred: {"containers":[{"name":"c-one","resources":{"requests":{"cpu":"100k"}}}],"generation":2,"error":"Node didn't have enough resource: cpu, `,
 		`ResizeStarted: Pod resize started: {"containers":[{"name":"c-four","resources":{"requests":{"cpu":"20m"}}}],"generation":2}`,
 		`ResizeCompleted: Pod resize completed: {"containers":[{"name":"c-four","resources":{"requests":{"cpu":"20m"}}}],"generation":2}`,
 	} {
@@ -126,7 +126,7 @@ func TestResizeThatDoesNotFit(t *testing.T) {
 	defer n.start()()
 	n.api.addPod(cpus(podtest.Pod("five", "c-five"), "10m"))
 	n.until("ready", n.ready("five"))
-	n.until("still infeasible", n.infeasible("two"))
+	n.until("still put off", n.deferred("two"))
 	for _, name := range []string{"one", "two", "three", "four", "five"} {
 		n.api.deletePod(name)
 		n.until("gone", func() bool { return n.api.pod(name) == nil })

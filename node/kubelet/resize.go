@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -255,9 +256,29 @@ func pinnedResize(s *configuration.Settings, is, want *corev1.Pod) (message, det
 	return "", ""
 }
 
+// swappedResize says whether a container is asked to have other memory without a restart
+// that has, or would have, swap by its request of memory: that would not follow. Pure.
+func swappedResize(is, want *corev1.Pod, swaps func(*corev1.Pod, *corev1.Container) bool) (swapped bool) {
+	podspec.EachContainer(want, func(c *corev1.Container, kind podspec.ContainerKind) {
+		has, _ := podspec.FindContainer(is, c.Name)
+		if kind == podspec.EphemeralContainer || has == nil || has.Resources.Requests.Memory().Equal(*c.Resources.Requests.Memory()) {
+			return
+		}
+		restarts := slices.ContainsFunc(has.ResizePolicy, func(p corev1.ContainerResizePolicy) bool {
+			return p.ResourceName == corev1.ResourceMemory && p.RestartPolicy == corev1.RestartContainer
+		})
+		swapped = swapped || !restarts && (swaps(want, c) || swaps(is, has))
+	})
+	return swapped
+}
+
 // resizeFits says why a resized pod does not fit on the node, if so, and as what it is
-// counted that it never will; the lock is held.
+// counted that it never will; the lock is held. As upstream has it, what a node of this size
+// has no room for waits as what it has no room for now: nodes grow.
 func (k *Kubelet) resizeFits(is *corev1.Pod, claim *resizeClaim) (reason, message, detail string) {
+	if swappedResize(is, claim.pod, k.nodeConfig().Swaps) {
+		return corev1.PodReasonInfeasible, "In-place resize of containers with swap is not supported.", "swap_limitation"
+	}
 	if m, detail := pinnedResize(k.cfg.Settings, is, claim.pod); m != "" {
 		return corev1.PodReasonInfeasible, m, detail
 	}
@@ -265,22 +286,26 @@ func (k *Kubelet) resizeFits(is *corev1.Pod, claim *resizeClaim) (reason, messag
 	if node == nil {
 		return "", "", ""
 	}
-	if r := admitResources(claim.pod, nil, node); r != nil {
-		return corev1.PodReasonInfeasible, r.message, "insufficient_node_allocatable"
-	}
 	var others []*corev1.Pod
 	var waiting []*resizeClaim
 	for _, w := range k.workers {
-		if s := w.shown.Load(); w.uid != claim.pod.UID && !w.isGone() && !s.ended && s.status.Phase != corev1.PodFailed && s.status.Phase != corev1.PodSucceeded {
-			others = append(others, s.pod)
+		if w.uid != claim.pod.UID && !w.isGone() && w.active() {
+			others = append(others, w.shown.Load().pod)
 			if c := w.resizeDeferred.Load(); c != nil {
 				waiting = append(waiting, c)
 			}
 		}
 	}
-	if r := admitResources(claim.pod, claim.behind(is, others, waiting, node), node); r != nil {
-		return corev1.PodReasonDeferred, r.message, ""
+	a := &admission{k: k, pod: claim.pod, others: claim.behind(is, others, waiting, node)}
+	for _, h := range admitHandlers {
+		if h.once {
+			continue
+		}
+		if r := h.admit(a); r != nil {
+			return corev1.PodReasonDeferred, r.message, ""
+		}
 	}
+	a.preempt()
 	return "", "", ""
 }
 

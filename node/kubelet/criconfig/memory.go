@@ -19,13 +19,18 @@ const pageSize = 4096
 // swap says how much swap a container may use: none, unless the node lets Burstable pods
 // have a part of it, which is that of their request in the node's memory.
 func (n Node) swap(pod *corev1.Pod, c *corev1.Container) int64 {
-	request, limit := c.Resources.Requests.Memory(), c.Resources.Limits.Memory()
-	critical := pod.Spec.Priority != nil && *pod.Spec.Priority >= systemCritical
-	if !n.LimitedSwap || n.Memory <= 0 || critical || podspec.QOS(pod) != corev1.PodQOSBurstable ||
-		request.IsZero() || request.Cmp(*limit) == 0 || request.Value() > n.Memory {
+	request := c.Resources.Requests.Memory()
+	if !n.Swaps(pod, c) || n.Memory <= 0 || request.IsZero() || request.Value() > n.Memory {
 		return 0
 	}
 	return int64(float64(request.Value()) / float64(n.Memory) * float64(n.Swap))
+}
+
+// Swaps says whether a container may use swap at all.
+func (n Node) Swaps(pod *corev1.Pod, c *corev1.Container) bool {
+	request, limit := c.Resources.Requests.Memory(), c.Resources.Limits.Memory()
+	critical := pod.Spec.Priority != nil && *pod.Spec.Priority >= systemCritical
+	return n.LimitedSwap && !critical && podspec.QOS(pod) == corev1.PodQOSBurstable && request.Cmp(*limit) != 0
 }
 
 // high is the memory from which a container is slowed down: between its request and its
