@@ -245,10 +245,10 @@ func TestCriticalPodPreempts(t *testing.T) {
 	n.until("the pods", func() bool { return n.ready("small")() && n.ready("large")() })
 	n.api.addPod(asking("critical", cpus/2, 2000001000))
 	n.until("the critical pod", n.ready("critical"))
-	n.until("the other one gone", func() bool { return n.api.pod("large").Status.Reason == "Preempting" })
+	n.until("the other one gone", func() bool { return n.api.pod("large").Status.Phase == corev1.PodSucceeded })
 	s := n.api.pod("large").Status
 	c := podstatus.FindCondition(s.Conditions, corev1.DisruptionTarget)
-	if s.Phase != corev1.PodFailed || s.Message != "Preempted in order to admit critical pod" || c == nil || c.Message != "Pod was preempted by Kubelet to accommodate a critical pod." {
+	if s.Reason != "" || s.Message != "" || c == nil || c.Reason != "TerminationByKubelet" || c.Message != "Pod was preempted by Kubelet to accommodate a critical pod." {
 		t.Errorf("%+v", s)
 	}
 	if n.api.pod("small").Status.Phase != corev1.PodRunning {

@@ -19,6 +19,7 @@ func TestNodeShutdown(t *testing.T) {
 	logind := logindtest.Start(t, time.Hour)
 	n := newNode(t)
 	n.bus = logind.Address
+	n.rt.StopCode = 137
 	n.config = func(c *Config) {
 		c.Settings.ShutdownGracePeriod = metav1.Duration{Duration: 30 * time.Second}
 		c.Settings.ShutdownGracePeriodCriticalPods = metav1.Duration{Duration: 10 * time.Second}

@@ -21,6 +21,7 @@ import (
 func TestStorageLimits(t *testing.T) {
 	need.Root(t)
 	n := newNode(t)
+	n.rt.StopCode = 137
 	n.start()
 	disk := t.TempDir()
 	if err := os.WriteFile(filepath.Join(disk, "data"), make([]byte, 8<<20), 0o600); err != nil {
@@ -126,6 +127,7 @@ func TestMemoryDoesNotWaitForFiles(t *testing.T) {
 // each threshold that is met.
 func TestEvictionStatsAge(t *testing.T) {
 	n := newNode(t)
+	n.rt.StopCode = 137
 	n.start()
 	n.api.addPod(podtest.Pod("p", "c"))
 	n.until("ready", n.ready("p"))

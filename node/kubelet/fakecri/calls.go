@@ -157,7 +157,7 @@ func (r *Runtime) StopContainer(_ context.Context, q *cri.StopContainerRequest) 
 		return nil, err
 	}
 	if c.State == cri.ContainerState_CONTAINER_RUNNING {
-		r.exit(c, 0)
+		r.exit(c, r.StopCode)
 	}
 	return &cri.StopContainerResponse{}, nil
 }

@@ -30,6 +30,8 @@ type Runtime struct {
 
 	// OnExec answers ExecSync by container name; nil: exit code 0.
 	OnExec func(container string, cmd []string) (stdout string, code int32)
+	// StopCode is what containers end with that are stopped.
+	StopCode int32
 	// Fail makes a call fail, by its method name; nil error: it succeeds.
 	Fail func(method string) error
 	// Registry says whether a pull with these credentials is allowed, and makes

@@ -2,6 +2,7 @@ package podstatus
 
 import (
 	"cmp"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -44,8 +45,9 @@ func conditions(in Input, s *corev1.PodStatus) []corev1.PodCondition {
 	if d := FindCondition(in.Old.Conditions, corev1.DisruptionTarget); d != nil && FindCondition(out, d.Type) == nil {
 		out = append(out, *d)
 	}
-	if in.Ended != nil && in.Ended.Disruption != "" && FindCondition(out, corev1.DisruptionTarget) == nil {
-		out = append(out, withTransition(in, corev1.PodCondition{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: in.Ended.Disruption, Message: cmp.Or(in.Ended.Why, in.Ended.Message)}))
+	if e := in.Ended; e != nil && e.Disruption != "" && isTerminal(s.Phase) && !isTerminal(in.API.Phase) { // not while containers are being ended
+		d := withTransition(in, corev1.PodCondition{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: e.Disruption, Message: cmp.Or(e.Why, e.Message)})
+		out = append(slices.DeleteFunc(out, func(c corev1.PodCondition) bool { return c.Type == d.Type }), d)
 	}
 	if in.Resize != nil && !in.Terminal {
 		out = append(out, withTransition(in, *in.Resize))

@@ -39,7 +39,8 @@ type Input struct {
 	Unmounted bool
 	// Terminal: no container runs any more and none will be started.
 	Terminal bool
-	// Ended overrides phase, reason and message of a pod ended by the kubelet.
+	// Ended overrides phase, reason and message of a pod ended by the kubelet, unless it was
+	// disrupted and its containers ended well.
 	Ended *Ending
 	// RuntimeName is the container runtime's in the ids of containers.
 	RuntimeName string
@@ -126,8 +127,8 @@ func setPhase(in Input, s *corev1.PodStatus) {
 	if s.Phase == old.Phase {
 		s.Reason, s.Message = cmp.Or(old.Reason, in.API.Reason), cmp.Or(old.Message, in.API.Message)
 	}
-	if in.Ended != nil && in.Ended.Reason != "" {
-		s.Phase, s.Reason, s.Message = corev1.PodFailed, in.Ended.Reason, in.Ended.Message
+	if e := in.Ended; e != nil && e.Reason != "" && !wasDisrupted(in, s.Phase) {
+		s.Phase, s.Reason, s.Message = corev1.PodFailed, e.Reason, e.Message
 	}
 	// What is over has an end, also where nothing began: controllers wait for it.
 	if in.Terminal && !isTerminal(s.Phase) && !podspec.IsStatic(in.Pod) {
@@ -137,6 +138,13 @@ func setPhase(in Input, s *corev1.PodStatus) {
 	if isTerminal(s.Phase) && !in.Terminal && in.Ended != nil && len(in.Observed.Running()) > 0 && old.Phase != s.Phase {
 		s.Phase, s.Reason, s.Message = old.Phase, old.Reason, old.Message
 	}
+}
+
+// wasDisrupted says of a pod that had to make room, or go with its node, that all of its
+// containers ended well nevertheless: as upstream has it, such a pod has succeeded, and only
+// its condition DisruptionTarget says that it was ended.
+func wasDisrupted(in Input, phase corev1.PodPhase) bool {
+	return in.Ended.Disruption != "" && in.Terminal && phase == corev1.PodSucceeded && !podspec.IsStatic(in.Pod)
 }
 
 func isTerminal(p corev1.PodPhase) bool { return p == corev1.PodFailed || p == corev1.PodSucceeded }

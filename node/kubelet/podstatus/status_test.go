@@ -103,6 +103,52 @@ func TestRejected(t *testing.T) {
 	}
 }
 
+// TestDisrupted: a pod that the kubelet ended has failed with its reason, but for one that had
+// to go and whose containers all ended well; that it had to is shown once it has ended.
+func TestDisrupted(t *testing.T) {
+	preempted := &Ending{Reason: "Preempting", Message: "m", Disruption: "TerminationByKubelet", Why: "why"}
+	static := podtest.Pod("p", "a")
+	static.Annotations = map[string]string{"kubernetes.io/config.source": "file"}
+	for name, c := range map[string]struct {
+		pod     *corev1.Pod
+		state   *runtimestate.Container
+		ended   *Ending
+		old     corev1.PodStatus
+		phase   corev1.PodPhase
+		reason  string
+		message string
+		target  string
+	}{
+		"being ended":           {nil, podtest.Container("a", podtest.Running, 0), preempted, corev1.PodStatus{Phase: corev1.PodRunning}, corev1.PodRunning, "", "", ""},
+		"ended well":            {nil, podtest.Container("a", podtest.Exited, 0), preempted, corev1.PodStatus{Phase: corev1.PodRunning}, corev1.PodSucceeded, "", "", "why"},
+		"killed":                {nil, podtest.Container("a", podtest.Exited, 137), preempted, corev1.PodStatus{Phase: corev1.PodRunning}, corev1.PodFailed, "Preempting", "m", "why"},
+		"never began":           {nil, nil, preempted, corev1.PodStatus{Phase: corev1.PodPending}, corev1.PodFailed, "Preempting", "m", "why"},
+		"static, ended well":    {static, podtest.Container("a", podtest.Exited, 0), preempted, corev1.PodStatus{Phase: corev1.PodRunning}, corev1.PodFailed, "Preempting", "m", "why"},
+		"too long":              {nil, podtest.Container("a", podtest.Exited, 0), &Ending{Reason: "DeadlineExceeded", Message: "m"}, corev1.PodStatus{Phase: corev1.PodRunning}, corev1.PodFailed, "DeadlineExceeded", "m", ""},
+		"shown as failed":       {nil, podtest.Container("a", podtest.Exited, 0), preempted, corev1.PodStatus{Phase: corev1.PodFailed, Reason: "r"}, corev1.PodFailed, "Preempting", "m", ""},
+		"shown as succeeded":    {nil, podtest.Container("a", podtest.Exited, 0), preempted, corev1.PodStatus{Phase: corev1.PodSucceeded, Conditions: []corev1.PodCondition{{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Message: "why"}}}, corev1.PodSucceeded, "", "", "why"},
+		"asked to go by others": {nil, podtest.Container("a", podtest.Exited, 0), preempted, corev1.PodStatus{Phase: corev1.PodRunning, Conditions: []corev1.PodCondition{{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Message: "theirs"}}}, corev1.PodSucceeded, "", "", "why"},
+	} {
+		if c.pod == nil {
+			c.pod = podtest.Pod("p", "a")
+		}
+		v := podtest.Observed()
+		if c.state != nil {
+			v = podtest.Observed(c.state)
+		}
+		s := statusOf(c.pod, v, func(in *Input) {
+			in.Old, in.Ended, in.Terminal = &c.old, c.ended, c.state == nil || c.state.State != podtest.Running
+		})
+		target := ""
+		if d := FindCondition(s.Conditions, corev1.DisruptionTarget); d != nil {
+			target = d.Message
+		}
+		if s.Phase != c.phase || s.Reason != c.reason || s.Message != c.message || target != c.target {
+			t.Errorf("%s: %s, %q, %q, %q", name, s.Phase, s.Reason, s.Message, target)
+		}
+	}
+}
+
 // TestRejectedBefore: a pod that was rejected before a restart stays as it is shown; none
 // of its containers is being created.
 func TestRejectedBefore(t *testing.T) {
