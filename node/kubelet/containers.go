@@ -23,8 +23,6 @@ type containerState struct {
 	crashImage string
 	// crashEvent is the id of the container whose back-off has had its event.
 	crashEvent string
-	// failureEvent is the message of the last event about a failed start.
-	failureEvent string
 	// mayStop is closed when a sidecar's time to end has come.
 	mayStop chan struct{}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"time"
 
 	"knarr/internal/run"
@@ -117,6 +118,14 @@ func (w *worker) retryLater(key opKey, first, most time.Duration) {
 	}
 	now := time.Now()
 	r.at = now.Add(r.delay.next(now))
+}
+
+// spreadRetry lets an operation that failed be tried later by up to a half, so that what
+// fails on a whole node is not tried all at once.
+func (w *worker) spreadRetry(key opKey) {
+	if r := w.retries[key]; r != nil {
+		r.at = r.at.Add(rand.N(r.delay.cur/2 + 1))
+	}
 }
 
 // retryNow lets an operation be tried at once; its delay is not forgotten.

@@ -3,7 +3,10 @@ package kubelet
 import (
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"k8s.io/client-go/tools/record"
 
 	"knarr/node/kubelet/podtest"
 )
@@ -35,6 +38,32 @@ func TestContainersNamedAsOperations(t *testing.T) {
 			t.Errorf("container %s: ErrImagePull was never shown", name)
 		}
 	}
+}
+
+// TestFailedStarts: a container that cannot be made is tried again soon at first, then every
+// ten to fifteen seconds for as long as that goes on, not always at the same time, and each
+// try is counted in its event.
+func TestFailedStarts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		events := record.NewFakeRecorder(100)
+		pod, seen := podtest.Pod("p", "c"), map[time.Duration]bool{}
+		w := &worker{k: &Kubelet{events: events}, pod: pod, retries: map[opKey]*retry{}, containers: map[string]*containerState{}}
+		for i := range 40 {
+			w.failed(t.Context(), &pod.Spec.Containers[0], waitError{"CreateContainerError", "no such device"})
+			left := w.retryIn(opKey{kind: opStart, of: "c"})
+			if d := min(time.Second<<min(i, 10), 10*time.Second); left < d || left > d+d/2 {
+				t.Errorf("try %d: again in %v", i, left)
+			}
+			seen[left] = true
+			if got := <-events.Events; got != "Warning Failed Error: no such device" {
+				t.Error(got)
+			}
+			time.Sleep(left)
+		}
+		if len(seen) < 10 {
+			t.Errorf("always at the same time: %v", seen)
+		}
+	})
 }
 
 // TestOperationKeysAreDistinct: by kind and whole name.

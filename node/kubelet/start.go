@@ -190,16 +190,18 @@ func (w *worker) failed(ctx context.Context, c *corev1.Container, err error) {
 	errors.As(err, &we)
 	state := w.container(c.Name)
 	state.waiting = we
-	w.retryLater(opKey{kind: opStart, of: c.Name}, time.Second, 10*time.Second)
+	// As upstream's kubelet does: what never became a container is tried every ten to fifteen
+	// seconds for as long as it fails, since the cause may end at any time; what ended as one
+	// waits for its restart like any other, ever longer.
+	key := opKey{kind: opStart, of: c.Name}
+	w.retryLater(key, time.Second, 10*time.Second)
+	w.spreadRetry(key)
 	switch {
 	case isImageWait(we.reason):
 		w.k.events.Event(containerReference(w.pod, c), corev1.EventTypeWarning, "Failed", "Error: "+we.reason)
 	case we.reason == "PostStartHookError":
-	default:
-		if state.failureEvent != we.message {
-			state.failureEvent = we.message
-			w.k.events.Event(containerReference(w.pod, c), corev1.EventTypeWarning, "Failed", "Error: "+we.message)
-		}
+	default: // each time: the event is counted, and stays for as long as this goes on
+		w.k.events.Event(containerReference(w.pod, c), corev1.EventTypeWarning, "Failed", "Error: "+we.message)
 	}
 }
 
@@ -254,7 +256,7 @@ func (w *worker) startOne(ctx context.Context, c *corev1.Container, sb runtimest
 				w.failed(ctx, c, err)
 				return
 			}
-			state.waiting, state.failureEvent = waitError{}, ""
+			state.waiting = waitError{}
 			w.succeeded(key)
 		}
 	})
