@@ -69,7 +69,7 @@ func kernelDefaults(root string) error {
 func (k *Kubelet) eventSink() (record.EventSink, error) {
 	qps := *k.cfg.Settings.EventRecordQPS
 	if qps == 0 {
-		return &typedcorev1.EventSinkImpl{Interface: k.client.CoreV1().Events("")}, nil
+		return &refusedEvents{sink: &typedcorev1.EventSinkImpl{Interface: k.client.CoreV1().Events("")}}, nil
 	}
 	c := rest.CopyConfig(k.kube)
 	c.QPS, c.Burst = float32(qps), int(k.cfg.Settings.EventBurst)
@@ -77,7 +77,7 @@ func (k *Kubelet) eventSink() (record.EventSink, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &typedcorev1.EventSinkImpl{Interface: client.CoreV1().Events("")}, nil
+	return &refusedEvents{sink: &typedcorev1.EventSinkImpl{Interface: client.CoreV1().Events("")}}, nil
 }
 
 // maxPods is how many pods the node takes.

@@ -98,22 +98,47 @@ type staticPods struct {
 	ours map[types.UID]*corev1.Pod
 	// again are the pods whose manifests came back while they ended.
 	again map[types.UID]bool
-	// hidden is why the API does not show a pod, which is logged once too.
-	hidden map[types.UID]string
+	// hidden are the pods that the API would not show.
+	hidden map[types.UID]*hiddenPod
 }
+
+// A hiddenPod is why the API does not show a pod, which is logged once too, and when it is
+// asked again.
+type hiddenPod struct {
+	why   string
+	delay delay
+	again time.Time
+}
+
+// mirrorMost is how often upstream's kubelet asks for what the API would not show.
+const mirrorMost = time.Minute
 
 // mirrored notes whether the API shows a pod.
 func (st *staticPods) mirrored(p *corev1.Pod, err error) {
-	switch {
-	case err == nil:
+	if err == nil {
 		delete(st.hidden, p.UID)
-	case st.hidden[p.UID] != err.Error():
+		return
+	}
+	h := st.hidden[p.UID]
+	if h == nil {
 		if st.hidden == nil {
-			st.hidden = map[types.UID]string{}
+			st.hidden = map[types.UID]*hiddenPod{}
 		}
-		st.hidden[p.UID] = err.Error()
+		h = &hiddenPod{delay: delay{first: time.Second, most: mirrorMost}}
+		st.hidden[p.UID] = h
+	}
+	now := time.Now()
+	h.again = now.Add(h.delay.next(now))
+	if h.why != err.Error() {
+		h.why = err.Error()
 		slog.Warn("Failed creating a mirror pod, trying again: the API does not show this static pod", "pod", podspec.Format(p), "err", err)
 	}
+}
+
+// mayMirror says whether the API may be asked to show a pod.
+func (st *staticPods) mayMirror(p *corev1.Pod) bool {
+	h := st.hidden[p.UID]
+	return h == nil || !time.Now().Before(h.again)
 }
 
 func (st *staticPods) unreadable(err error) {
@@ -194,7 +219,7 @@ func (k *Kubelet) syncStatic(ctx context.Context, st *staticPods) bool {
 			st.again[p.UID] = true // it comes again once it has ended
 		}
 		k.mu.Unlock()
-		if w != nil {
+		if w != nil && st.mayMirror(p) {
 			if err := k.ensureMirror(ctx, w, p); ctx.Err() == nil {
 				st.mirrored(p, err)
 			}
