@@ -93,11 +93,20 @@ func (r *Reader) memory1(dir string, m *MemoryStats) {
 	})
 }
 
-// io1 reads lines of a device, an operation and a number, those of the throttle
-// layer: every block device has it, whatever its scheduler.
+// io1Layers are where version 1 counts what is done to devices, in the order in which the
+// first that counts anything is taken: the scheduler of a device, if it counts by group, then
+// the throttle layer, of descendants too where the kernel sums them up. From Linux 6.9 on that
+// layer counts nothing on a device before somebody has set a limit of it in some group.
+var io1Layers = []struct{ bytes, count string }{
+	{"blkio.bfq.io_service_bytes_recursive", "blkio.bfq.io_serviced_recursive"},
+	{"blkio.throttle.io_service_bytes_recursive", "blkio.throttle.io_serviced_recursive"},
+	{"blkio.throttle.io_service_bytes", "blkio.throttle.io_serviced"},
+}
+
+// io1 reads lines of a device, an operation and a number.
 func (r *Reader) io1(dir string) (out []IOCount) {
 	read := func(name string, set func(c *IOCount, v uint64)) {
-		for rest := r.File(dir+"/blkio.throttle."+name, longFile); len(rest) > 0; {
+		for rest := r.File(dir+"/"+name, longFile); len(rest) > 0; {
 			var line []byte
 			line, rest = nextLine(rest)
 			device, tail := nextWord(line)
@@ -111,9 +120,14 @@ func (r *Reader) io1(dir string) (out []IOCount) {
 			set(ioCount(&out, major, minor, op), n)
 		}
 	}
-	read("io_service_bytes_recursive", func(c *IOCount, v uint64) { c.Bytes = v })
-	read("io_serviced_recursive", func(c *IOCount, v uint64) { c.Count = v })
-	return out
+	for _, layer := range io1Layers {
+		read(layer.bytes, func(c *IOCount, v uint64) { c.Bytes = v })
+		if len(out) > 0 {
+			read(layer.count, func(c *IOCount, v uint64) { c.Count = v })
+			return out
+		}
+	}
+	return nil
 }
 
 // maxIO bounds the devices and operations of one group.
