@@ -15,6 +15,7 @@ import (
 type imageMetrics struct {
 	pullTook *prometheus.HistogramVec // by size
 	asked    *prometheus.CounterVec   // for an image to be there
+	checked  *prometheus.CounterVec   // whether a pod may use one, by how that ended
 
 	volumes, volumesMounted, volumesFailed prometheus.Counter
 }
@@ -25,11 +26,12 @@ func newImageMetrics(r prometheus.Registerer) imageMetrics {
 			Buckets: []float64{1, 5, 10, 20, 30, 60, 120, 180, 240, 300, 360, 480, 600, 900, 1200, 1800, 2700, 3600}}, []string{"image_size_in_bytes"}),
 		asked: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "kubelet_image_manager_ensure_image_requests_total", Help: "[ALPHA] How often an image had to be there, whether it was, and whether it had to be pulled"},
 			[]string{"pull_policy", "present_locally", "pull_required"}),
+		checked:        prometheus.NewCounterVec(prometheus.CounterOpts{Name: "kubelet_imagemanager_image_mustpull_checks_total", Help: "[ALPHA] How often it was looked up whether a pod may use an image that is there, by how that ended"}, []string{"result"}),
 		volumes:        prometheus.NewCounter(prometheus.CounterOpts{Name: "kubelet_image_volume_requested_total", Help: "[BETA] Images that containers were to have as volumes"}),
 		volumesMounted: prometheus.NewCounter(prometheus.CounterOpts{Name: "kubelet_image_volume_mounted_succeed_total", Help: "[BETA] Mounts of images that the runtime made"}),
 		volumesFailed:  prometheus.NewCounter(prometheus.CounterOpts{Name: "kubelet_image_volume_mounted_errors_total", Help: "[BETA] Mounts of images that the runtime could not make"}),
 	}
-	r.MustRegister(m.pullTook, m.asked, m.volumes, m.volumesMounted, m.volumesFailed)
+	r.MustRegister(m.pullTook, m.asked, m.checked, m.volumes, m.volumesMounted, m.volumesFailed)
 	return m
 }
 

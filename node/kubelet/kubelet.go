@@ -451,6 +451,7 @@ func (k *Kubelet) takeUp() (err error) {
 	if k.records, err = pullrecords.Open(k.cfg.RootDir); err != nil {
 		return err
 	}
+	k.records.Checked = func(result string) { k.metrics.images.checked.WithLabelValues(result).Inc() }
 	k.allocations, err = allocation.Open(k.cfg.RootDir)
 	return err
 }

@@ -147,7 +147,7 @@ func newMetrics() *metrics {
 func (h host) Metrics() map[string]http.Handler {
 	k := h.k
 	now := prometheus.NewRegistry()
-	now.MustRegister(volumeCollector{k}, nodeCollector{k}, cpuCollector{k})
+	now.MustRegister(volumeCollector{k}, nodeCollector{k}, cpuCollector{k}, logCollector{k})
 	own := prometheus.Gatherers{k.metrics.registry, now, ofProcess{"rest_client_"}}
 	resources, probes := prometheus.NewRegistry(), prometheus.NewRegistry()
 	resources.MustRegister(resourceCollector{k.usage})

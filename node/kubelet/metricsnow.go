@@ -38,6 +38,9 @@ var (
 	buildDesc             = prometheus.NewDesc("kubernetes_build_info", "[BETA] Always 1; its labels say which version this is",
 		[]string{"major", "minor", "git_version", "git_commit", "git_tree_state", "build_date", "go_version", "compiler", "platform"}, nil)
 	clientTTLDesc = ofNow("kubelet_certificate_manager_client_ttl_seconds", "How long the client certificate is still valid")
+	pullingDesc   = ofNow("kubelet_imagemanager_ondisk_pullintents", "Pulls on disk that have not ended")
+	pulledDesc    = ofNow("kubelet_imagemanager_ondisk_pulledrecords", "Images on disk of which it is known who pulled them")
+	podCertsDesc  = ofNow("kubelet_podcertificate_states", "Certificates of pods by the state they are in", "signer_name", "state")
 	serverTTLDesc = ofNow("kubelet_certificate_manager_server_ttl_seconds", "How long the serving certificate is still valid")
 )
 
@@ -104,6 +107,16 @@ func (c nodeCollector) Collect(ch chan<- prometheus.Metric) {
 	minor, _, _ = strings.Cut(minor, ".")
 	send(buildDesc, 1, major, minor, c.k.cfg.Version, "", "", "", runtime.Version(), runtime.Compiler, runtime.GOOS+"/"+runtime.GOARCH)
 	send(cgroupVersionDesc, map[bool]float64{true: 2, false: 1}[c.k.cgroups.V2()])
+	if c.k.records != nil {
+		pulling, pulled := c.k.records.Sizes()
+		send(pullingDesc, float64(pulling))
+		send(pulledDesc, float64(pulled))
+	}
+	if c.k.certificates != nil {
+		for of, v := range c.k.certificates.States(time.Now()) {
+			send(podCertsDesc, float64(v), of.Signer, of.State)
+		}
+	}
 	if end, ok := clientCertificateEnd(c.k.cfg.Kube); ok {
 		send(clientTTLDesc, time.Until(end).Seconds())
 	}

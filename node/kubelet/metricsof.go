@@ -208,12 +208,16 @@ func (m *metrics) count(next http.Handler) http.Handler {
 	})
 }
 
-// podResources counts a request for the resources of pods.
-func (m *metrics) podResources(method string, failed bool) {
-	m.endpointRequests[""].WithLabelValues("v1").Inc()
-	m.endpointRequests[method].WithLabelValues("v1").Inc()
+// podResources counts a request for the resources of pods; of the API's first version only
+// that there was one.
+func (m *metrics) podResources(version, method string, failed bool) {
+	m.endpointRequests[""].WithLabelValues(version).Inc()
+	if method == "" {
+		return
+	}
+	m.endpointRequests[method].WithLabelValues(version).Inc()
 	if failed {
-		m.endpointErrors[method].WithLabelValues("v1").Inc()
+		m.endpointErrors[method].WithLabelValues(version).Inc()
 	}
 }
 

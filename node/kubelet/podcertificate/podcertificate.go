@@ -19,6 +19,7 @@ import (
 	"fmt"
 	mathrand "math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
@@ -81,8 +82,52 @@ type record struct {
 	// key and request are of what is asked for, "" while nothing is.
 	key     []byte
 	request string
-	// dead says why no signer will be asked again.
+	// dead says why no signer will be asked again, and how it came to that.
 	dead error
+	end  string
+	// shown is what is told of it while mu is held for a request of the API.
+	shown atomic.Pointer[shown]
+}
+
+// shown is what is told of a record.
+type shown struct {
+	signer        string
+	end           string // denied or failed
+	refresh, ends time.Time
+	issued        bool
+}
+
+// state is upstream's name of the state of a certificate.
+func (s *shown) state(now time.Time) string {
+	switch {
+	case s.end != "":
+		return s.end
+	case !s.issued:
+		return "not_yet_issued"
+	case now.After(s.ends):
+		return "expired"
+	case now.After(s.refresh.Add(overdue)):
+		return "overdue_for_refresh"
+	}
+	return "fresh"
+}
+
+// A State is of how many sources of a signer's certificates there are.
+type State struct{ Signer, State string }
+
+// States counts the sources of the node's pods.
+func (m *Manager) States(now time.Time) map[State]int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	out := map[State]int{}
+	for _, of := range m.all {
+		for _, r := range of {
+			if s := r.shown.Load(); s != nil {
+				out[State{s.signer, s.state(now)}]++
+			}
+		}
+	}
+	return out
 }
 
 // Credentials are a key and certificates, both in PEM.
@@ -100,6 +145,7 @@ func (m *Manager) Get(ctx context.Context, pod *corev1.Pod, volume string, index
 	r := m.record(pod.UID, source{volume, index})
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	defer func() { r.shown.Store(&shown{p.SignerName, r.end, r.refresh, r.ends, r.cred != nil}) }()
 	if r.dead != nil {
 		return Credentials{}, time.Time{}, r.dead
 	}
@@ -178,10 +224,10 @@ func (m *Manager) decided(r *record, pod *corev1.Pod, request *certificatesv1bet
 			return
 		case certificatesv1beta1.PodCertificateRequestConditionTypeDenied:
 			r.dead = fmt.Errorf("PodCertificateRequest was permanently denied: reason=%q message=%q", c.Reason, c.Message)
-			how = "was denied"
+			how, r.end = "was denied", "denied"
 		case certificatesv1beta1.PodCertificateRequestConditionTypeFailed:
 			r.dead = fmt.Errorf("PodCertificateRequest was permanently failed: reason=%q message=%q", c.Reason, c.Message)
-			how = "failed"
+			how, r.end = "failed", "failed"
 		default:
 			continue
 		}

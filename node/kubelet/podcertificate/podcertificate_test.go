@@ -236,3 +236,44 @@ func TestKeys(t *testing.T) {
 		t.Error("a key of no known type")
 	}
 }
+
+// TestStates: sources are counted by their signer and state, in upstream's words.
+func TestStates(t *testing.T) {
+	is := func(n *node, want string) {
+		n.Helper()
+		states := n.States(time.Now())
+		if got := states[State{"example.com/signer", want}]; got != 1 || len(states) != 1 {
+			n.Errorf("%v, want one that is %s", states, want)
+		}
+	}
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		if s := n.States(time.Now()); len(s) != 0 {
+			t.Errorf("%v before there is any", s)
+		}
+		n.get(pending)
+		is(n, "not_yet_issued")
+		n.issue()
+		n.get("")
+		is(n, "fresh")
+		time.Sleep(12*time.Hour + jitter + overdue)
+		is(n, "overdue_for_refresh")
+		time.Sleep(12 * time.Hour)
+		is(n, "expired")
+		n.Forget(n.pod.UID)
+		if s := n.States(time.Now()); len(s) != 0 {
+			t.Errorf("%v of a pod that is gone", s)
+		}
+	})
+	for condition, want := range map[string]string{"Denied": "denied", "Failed": "failed"} {
+		synctest.Test(t, func(t *testing.T) {
+			n := newNode(t)
+			n.get(pending)
+			n.decide(condition, nil)
+			if _, _, err := n.Get(n.Context(), n.pod, "v", 0, n.of); err == nil {
+				t.Error("issued")
+			}
+			is(n, want)
+		})
+	}
+}

@@ -39,8 +39,9 @@ type Config struct {
 	// Memory is what a container has for itself, and AllMemory what containers can have.
 	Memory    func(pod *corev1.Pod, container string) []*api.ContainerMemory
 	AllMemory func() []*api.ContainerMemory
-	// Counted counts the requests by their names; nil: nobody does.
-	Counted func(method string, failed bool)
+	// Counted counts the requests by the API's version and their names, "" in its first
+	// version; nil: nobody does.
+	Counted func(version, method string, failed bool)
 }
 
 // Upstream's limits of requests.
@@ -90,7 +91,7 @@ type server struct {
 
 func (s server) count(method string, err error) {
 	if s.c.Counted != nil {
-		s.c.Counted(method, err != nil)
+		s.c.Counted("v1", method, err != nil)
 	}
 }
 

@@ -27,6 +27,8 @@ func (e early) List(context.Context, *v1alpha1.ListPodResourcesRequest) (*v1alph
 		}
 		res.PodResources = append(res.PodResources, out)
 	}
-	e.server.count("list", nil)
+	if counted := e.server.c.Counted; counted != nil {
+		counted("v1alpha1", "", false)
+	}
 	return res, nil
 }

@@ -74,6 +74,9 @@ const (
 
 // A Store keeps the records.
 type Store struct {
+	// Checked is told how each check of MustPull ended; nil: nobody is.
+	Checked func(result string)
+
 	pulling, pulled string
 
 	mu sync.Mutex
@@ -179,13 +182,29 @@ type Presented struct {
 	ServiceAccount *ServiceAccount
 }
 
+// How a check ended, in upstream's words.
+const (
+	policyAllowed    = "credentialPolicyAllowed"
+	recordFound      = "credentialRecordFound"
+	mustAuthenticate = "mustAuthenticate"
+	failed           = "error"
+)
+
 // MustPull says whether a pod that asks for image, which the runtime holds as
 // id, has to pull it to show that it may have it. present is what the pod could
 // pull it with; it may take a while and is asked only if that matters.
 func (s *Store) MustPull(image, id string, present func() Presented) bool {
-	known, must := s.known(image, id)
+	result := s.check(image, id, present)
+	if s.Checked != nil {
+		s.Checked(result)
+	}
+	return result != policyAllowed && result != recordFound
+}
+
+func (s *Store) check(image, id string, present func() Presented) (result string) {
+	known, result := s.known(image, id)
 	if known == nil {
-		return must
+		return result
 	}
 	allowed, learn := verify(*known, present)
 	if learn != nil {
@@ -195,39 +214,55 @@ func (s *Store) MustPull(image, id string, present func() Presented) bool {
 			slog.Warn("write the record of an image", "image", image, "err", err)
 		}
 	}
-	return !allowed
+	if !allowed {
+		return mustAuthenticate
+	}
+	return recordFound
+}
+
+// Sizes are how many pulls that have not ended, and how many that have, are on disk.
+func (s *Store) Sizes() (pulling, pulled int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	count := func(n *int) func(string) error { return func(string) error { *n++; return nil } }
+	_ = eachFile(s.pulling, count(&pulling))
+	_ = eachFile(s.pulled, count(&pulled))
+	return pulling, pulled
 }
 
 // Public says whether everybody may have image, which the runtime holds as id: it was
 // pulled without credentials of a pod, or loaded onto the node.
 func (s *Store) Public(image, id string) bool {
-	known, must := s.known(image, id)
+	known, result := s.known(image, id)
 	if known == nil {
-		return !must
+		return result == policyAllowed
 	}
 	return known.NodePodsAccessible
 }
 
 // known are the credentials an image was pulled with; nil where must is the
 // answer whatever a pod has.
-func (s *Store) known(image, id string) (known *Credentials, must bool) {
+func (s *Store) known(image, id string) (known *Credentials, otherwise string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r, err := s.read(id)
 	if err != nil {
 		slog.Warn("read the record of an image, which is verified anew", "image", image, "err", err)
-		return nil, true
+		return nil, failed
 	}
 	if r == nil {
 		// Not the kubelet's: loaded onto the node for all, unless a pull of it is
 		// under way or did not get to its record.
-		return nil, s.underway[image] > 0 || exists(s.pulling, image)
+		if s.underway[image] > 0 || exists(s.pulling, image) {
+			return nil, mustAuthenticate
+		}
+		return nil, policyAllowed
 	}
 	c, ok := r.CredentialMapping[baseName(image)]
 	if !ok {
-		return nil, true
+		return nil, mustAuthenticate
 	}
-	return &c, true
+	return &c, ""
 }
 
 // Prune forgets the images that are not among ids, a list asked for at since or

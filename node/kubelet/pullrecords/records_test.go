@@ -2,6 +2,7 @@ package pullrecords
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"testing"
@@ -48,7 +49,12 @@ func TestMustPull(t *testing.T) {
 	ok(t, s.Begin("reg/underway:1"))
 	ok(t, s.Begin("reg/failed:1"))
 	ok(t, s.Fail("reg/failed:1"))
+	if pulling, pulled := s.Sizes(); pulling != 1 || pulled != 3 {
+		t.Errorf("%d under way and %d ended on disk", pulling, pulled)
+	}
 	for round := range 2 { // the second time from disk alone
+		results := map[string]int{}
+		s.Checked = func(result string) { results[result]++ }
 		for _, c := range []struct {
 			what, image, id string
 			have            []Secret
@@ -70,6 +76,9 @@ func TestMustPull(t *testing.T) {
 			if got := s.MustPull(c.image, c.id, having(c.have...)); got != c.want {
 				t.Errorf("round %d, %s: %v", round, c.what, got)
 			}
+		}
+		if want := map[string]int{"credentialPolicyAllowed": 2, "credentialRecordFound": 4, "mustAuthenticate": 5, "error": 1}; !maps.Equal(results, want) {
+			t.Errorf("round %d: checks ended %v, want %v", round, results, want)
 		}
 		s = open(t, dir)
 	}
