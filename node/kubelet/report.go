@@ -66,15 +66,35 @@ func (w *worker) report(ctx context.Context, gone bool) time.Duration {
 	return never
 }
 
-// statusHold is how long the steps of a pod's start may take to be shown. One that
-// is there sooner takes their place: a warm pod has four of them in a tenth of a
-// second, of which each costs the API server and everybody who watches pods.
-const statusHold = 100 * time.Millisecond
+const (
+	// statusHold is how long the steps of a pod's start may take to be shown. One that
+	// is there sooner takes their place: a warm pod has four of them in a tenth of a
+	// second, of which each costs the API server and everybody who watches pods.
+	statusHold = 100 * time.Millisecond
+	// replaceHold is how long the next container in the place of one that was told to end may
+	// take before the pod is shown as not ready.
+	replaceHold = time.Second
+)
 
 // holdStatus says how long a status is held back: while the pod is being started
-// and all that is new is how far it got. What a user waits for, or has to see to,
-// is shown at once.
+// and all that is new is how far it got, or one container takes the place of another.
+// What a user waits for, or has to see to, is shown at once.
 func (w *worker) holdStatus(s *corev1.PodStatus) time.Duration {
+	hold := statusHold
+	switch {
+	case w.replacing(s):
+		hold = replaceHold
+	case !w.isStarting(s):
+		return 0
+	}
+	if w.differs.IsZero() {
+		w.differs = time.Now()
+	}
+	return time.Until(w.differs.Add(hold))
+}
+
+// isStarting says whether the pod is being started and none of its containers has run.
+func (w *worker) isStarting(s *corev1.PodStatus) bool {
 	starting := s.Phase == corev1.PodPending && w.ended == nil && w.pod.DeletionTimestamp == nil && w.anyBusy(opVolumes, opSandbox, opStart, opPull)
 	for _, all := range [][]corev1.ContainerStatus{s.InitContainerStatuses, s.ContainerStatuses} {
 		for i := range all {
@@ -83,13 +103,23 @@ func (w *worker) holdStatus(s *corev1.PodStatus) time.Duration {
 				(state.Waiting == nil || state.Waiting.Reason == "ContainerCreating" || state.Waiting.Reason == "PodInitializing")
 		}
 	}
-	if !starting {
-		return 0
+	return starting
+}
+
+// replacing says whether a container has ended whose place another is about to take, and
+// which is shown as running until then.
+func (w *worker) replacing(s *corev1.PodStatus) bool {
+	if w.ended != nil || w.pod.DeletionTimestamp != nil {
+		return false
 	}
-	if w.differs.IsZero() {
-		w.differs = time.Now()
+	shown := w.settled()
+	for i := range s.ContainerStatuses {
+		c := shown.Latest(s.ContainerStatuses[i].Name)
+		if s.ContainerStatuses[i].State.Running != nil && c != nil && c.Replaced && !c.Running() {
+			return true
+		}
 	}
-	return time.Until(w.differs.Add(statusHold))
+	return false
 }
 
 // statusTerminal says whether nothing of the pod runs or will run any more.
