@@ -583,7 +583,9 @@ func (k *Kubelet) startWorker(pod *corev1.Pod) *worker {
 			if err := k.allocations.Remove(w.uid); err != nil {
 				slog.Warn("forget the resources of a pod", "uid", w.uid, "err", err)
 			}
-			k.retryDeferred() // there may be room now
+			k.mu.Lock()
+			k.makeRoom()
+			k.mu.Unlock()
 		}
 	})
 	return w
@@ -594,8 +596,11 @@ func (k *Kubelet) podGone(pod *corev1.Pod) {
 		k.mirrorGone(pod)
 		return
 	}
-	if w := k.worker(pod.UID); w != nil {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if w := k.workers[pod.UID]; w != nil {
 		w.finish()
+		k.makeRoom() // from now on it takes none
 	}
 }
 

@@ -133,9 +133,10 @@ func inProgress() *corev1.PodCondition {
 // with those it has. Nobody else is given any meanwhile.
 func (w *worker) allocate() {
 	w.resizePending = nil
-	before, removed := w.resizeDeferred.Load(), w.roomMade.Swap(false)
+	before := w.resizeDeferred.Load()
 	if w.pod == w.desired {
 		w.resizeDeferred.Store(nil)
+		w.roomMade.Store(false)
 		return
 	}
 	claim := &resizeClaim{pod: w.desired, since: time.Now()}
@@ -144,6 +145,7 @@ func (w *worker) allocate() {
 	}
 	w.k.mu.Lock()
 	defer w.k.mu.Unlock()
+	removed := w.roomMade.Swap(false) // with the lock held: room is made and told of at once
 	reason, message, detail := w.k.resizeFits(w.pod, claim)
 	if reason != corev1.PodReasonDeferred {
 		claim = nil
@@ -205,9 +207,9 @@ func resizeSummary(pod *corev1.Pod, wrong string) string {
 	return string(b)
 }
 
-// retryDeferred lets pods that wait for room look again.
-func (k *Kubelet) retryDeferred() {
-	for _, w := range k.all() {
+// makeRoom lets pods that wait for room look again; the lock is held.
+func (k *Kubelet) makeRoom() {
+	for _, w := range k.workers {
 		if w.resizeDeferred.Load() != nil {
 			w.roomMade.Store(true)
 			w.poke()
