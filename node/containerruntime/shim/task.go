@@ -106,6 +106,11 @@ func (t *task) createContainer(r *api.CreateTaskRequest, opts *options.Options, 
 		return err
 	}
 	labelBundle(config, t.bundle)
+	mounted, err := cgroupMounts()
+	if err != nil {
+		return err
+	}
+	mountCgroups(config, mounted)
 	t.waits = true
 	if t.container, err = libcontainer.Create(t.root, t.id, config); err != nil {
 		return err
