@@ -30,6 +30,9 @@ type unit struct {
 	mu    sync.Mutex
 	cmd   *exec.Cmd
 	ended chan struct{}
+	// again starts it in the place of a spec that failed and left it stopped: all that come
+	// after would fail.
+	again *time.Timer
 }
 
 // start starts the node, unless it runs.
@@ -37,6 +40,7 @@ func (u *unit) start() error {
 	if u.running() {
 		return nil
 	}
+	u.rest()
 	cmd := u.command()
 	if err := cmd.Start(); err != nil {
 		return err
@@ -59,11 +63,23 @@ func (u *unit) running() bool {
 	}
 }
 
-// unitStop is how long the node may take to end by itself.
-const unitStop = 30 * time.Second
+const (
+	// unitStop is how long the node may take to end by itself.
+	unitStop = 30 * time.Second
+	// unitRest is how long a spec may leave it stopped.
+	unitRest = 3 * time.Minute
+)
+
+// rest forgets that it is to be started again.
+func (u *unit) rest() {
+	if u.again != nil {
+		u.again.Stop()
+	}
+}
 
 // stop ends the node.
 func (u *unit) stop() {
+	u.rest()
 	if !u.running() {
 		return
 	}
@@ -100,6 +116,7 @@ func (u *unit) do(args []string) (string, error) {
 		return "", nil
 	case verb == "stop":
 		u.stop()
+		u.again = time.AfterFunc(unitRest, func() { _, _ = u.do([]string{"start", args[1]}) })
 		return "", nil
 	case verb == "start":
 		return "", u.start()
