@@ -451,6 +451,7 @@ func (k *Kubelet) takeUp() (err error) {
 	if k.records, err = pullrecords.Open(k.cfg.RootDir); err != nil {
 		return err
 	}
+	k.records.Policy = pullrecords.Policies[string(k.cfg.Settings.ImagePullCredentialsVerificationPolicy)](k.cfg.Settings.PreloadedImagesVerificationAllowlist)
 	k.records.Checked = func(result string) { k.metrics.images.checked.WithLabelValues(result).Inc() }
 	k.allocations, err = allocation.Open(k.cfg.RootDir)
 	return err

@@ -37,8 +37,6 @@ var idle = map[string]idleField{
 	"maxOpenFiles":                              {nil, "the limit of the process counts"},
 	"oomScoreAdj":                               {nil, "that of the process stays"},
 	"volumeStatsAggPeriod":                      {nil, "volumes are measured once a minute"},
-	"imagePullCredentialsVerificationPolicy":    {"NeverVerifyPreloadedImages", "images that were not pulled by a pod may be used by all"},
-	"preloadedImagesVerificationAllowlist":      {nil, "images that were not pulled by a pod may be used by all"},
 
 	"memoryReservationPolicy": {"None", "memory is not protected"},
 	"registerNode":            {true, "the Node is made"},

@@ -17,6 +17,7 @@ import (
 	"k8s.io/utils/cpuset"
 
 	"knarr/node/kubelet/eviction"
+	"knarr/node/kubelet/pullrecords"
 )
 
 // What limits can be enforced on.
@@ -147,6 +148,10 @@ func validateImages(f *faults, s *Settings) {
 		policy, policies[0], policies[1], policies[2], policies[3])
 	f.bad(len(s.PreloadedImagesVerificationAllowlist) > 0 && policy != kubeletconfig.NeverVerifyAllowlistedImages,
 		"can't set `preloadedImagesVerificationAllowlist` if `imagePullCredentialsVertificationPolicy` is not \"NeverVerifyAllowlistedImages\"")
+	for _, pattern := range s.PreloadedImagesVerificationAllowlist {
+		err := pullrecords.CheckPattern(pattern)
+		f.bad(err != nil, "invalid image pattern in `preloadedImagesVerificationAllowlist`: %v", err)
+	}
 }
 
 func validateTaints(f *faults, s *Settings) {

@@ -74,6 +74,9 @@ const (
 
 // A Store keeps the records.
 type Store struct {
+	// Policy says who has to show that they may have an image; nil: whoever wants one that
+	// the kubelet pulled.
+	Policy Policy
 	// Checked is told how each check of MustPull ended; nil: nobody is.
 	Checked func(result string)
 
@@ -202,9 +205,15 @@ func (s *Store) MustPull(image, id string, present func() Presented) bool {
 }
 
 func (s *Store) check(image, id string, present func() Presented) (result string) {
-	known, result := s.known(image, id)
-	if known == nil {
-		return result
+	known, pulled, err := s.known(image, id)
+	switch {
+	case err != nil:
+		slog.Warn("read the record of an image, which is verified anew", "image", image, "err", err)
+		return failed
+	case !s.policy()(image, pulled):
+		return policyAllowed
+	case known == nil:
+		return mustAuthenticate
 	}
 	allowed, learn := verify(*known, present)
 	if learn != nil {
@@ -230,39 +239,44 @@ func (s *Store) Sizes() (pulling, pulled int) {
 	return pulling, pulled
 }
 
-// Public says whether everybody may have image, which the runtime holds as id: it was
-// pulled without credentials of a pod, or loaded onto the node.
-func (s *Store) Public(image, id string) bool {
-	known, result := s.known(image, id)
-	if known == nil {
-		return result == policyAllowed
+func (s *Store) policy() Policy {
+	if s.Policy == nil {
+		return neverPreloaded
 	}
-	return known.NodePodsAccessible
+	return s.Policy
 }
 
-// known are the credentials an image was pulled with; nil where must is the
-// answer whatever a pod has.
-func (s *Store) known(image, id string) (known *Credentials, otherwise string) {
+// Public says whether everybody may have image, which the runtime holds as id: it was
+// pulled without credentials of a pod, or loaded onto the node and need not be verified.
+func (s *Store) Public(image, id string) bool {
+	known, pulled, err := s.known(image, id)
+	switch {
+	case err != nil:
+		return false
+	case pulled:
+		return known != nil && known.NodePodsAccessible
+	}
+	return !s.policy()(image, false)
+}
+
+// known are the credentials an image was pulled with, nil where there is no record of it
+// under this name; pulled says whether the kubelet pulled it, or may have.
+func (s *Store) known(image, id string) (known *Credentials, pulled bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r, err := s.read(id)
 	if err != nil {
-		slog.Warn("read the record of an image, which is verified anew", "image", image, "err", err)
-		return nil, failed
+		return nil, true, err
 	}
 	if r == nil {
-		// Not the kubelet's: loaded onto the node for all, unless a pull of it is
-		// under way or did not get to its record.
-		if s.underway[image] > 0 || exists(s.pulling, image) {
-			return nil, mustAuthenticate
-		}
-		return nil, policyAllowed
+		// Not the kubelet's: loaded onto the node, unless a pull of it is under way or did
+		// not get to its record.
+		return nil, s.underway[image] > 0 || exists(s.pulling, image), nil
 	}
-	c, ok := r.CredentialMapping[baseName(image)]
-	if !ok {
-		return nil, mustAuthenticate
+	if c, ok := r.CredentialMapping[baseName(image)]; ok {
+		known = &c
 	}
-	return &c, ""
+	return known, true, nil
 }
 
 // Prune forgets the images that are not among ids, a list asked for at since or
