@@ -195,6 +195,7 @@ func TestValidation(t *testing.T) {
 		{"kubeReserved: {memory: -1Gi}", `resource quantity for "memory" cannot be negative: -1Gi`},
 		{"reservedSystemCPUs: x", "invalid configuration: unable to parse reservedSystemCPUs (--reserved-cpus) x, error: "},
 		{"serializeImagePulls: true\nmaxParallelImagePulls: 3", "invalid configuration: maxParallelImagePulls cannot be larger than 1 unless SerializeImagePulls (--serialize-image-pulls) is set to false"},
+		{"imagePullCredentialsVerificationPolicy: NeverVerifyAllowlistedImages\npreloadedImagesVerificationAllowlist: [\"a:1\"]", "invalid configuration: invalid image pattern in `preloadedImagesVerificationAllowlist`: neither tag nor digest is accepted in an image reference: a:1"},
 		{"containerLogMaxFiles: 1", "invalid configuration: containerLogMaxFiles must be greater than 1"},
 		{"podLogsDir: logs", `invalid configuration: pod logs path "logs" must be absolute path`},
 		{"userNamespaces: {idsPerPod: 65537}", "invalid configuration: userNamespaces.idsPerPod must be a multiple of 65536"},
