@@ -40,7 +40,7 @@ func (u *unit) start() error {
 	if u.running() {
 		return nil
 	}
-	u.rest()
+	u.keepStopped()
 	cmd := u.command()
 	if err := cmd.Start(); err != nil {
 		return err
@@ -70,8 +70,13 @@ const (
 	unitRest = 3 * time.Minute
 )
 
-// rest forgets that it is to be started again.
-func (u *unit) rest() {
+// startAgain has it started again, unless a spec does so before.
+func (u *unit) startAgain() {
+	u.keepStopped()
+	u.again = time.AfterFunc(unitRest, func() { _, _ = u.do([]string{"start", unitName}) })
+}
+
+func (u *unit) keepStopped() {
 	if u.again != nil {
 		u.again.Stop()
 	}
@@ -79,7 +84,7 @@ func (u *unit) rest() {
 
 // stop ends the node.
 func (u *unit) stop() {
-	u.rest()
+	u.keepStopped()
 	if !u.running() {
 		return
 	}
@@ -110,13 +115,14 @@ func (u *unit) do(args []string) (string, error) {
 	case verb == "reset-failed":
 		return "", nil
 	case verb == "kill":
+		u.startAgain()
 		if u.running() {
 			return "", u.cmd.Process.Signal(syscall.SIGTERM)
 		}
 		return "", nil
 	case verb == "stop":
 		u.stop()
-		u.again = time.AfterFunc(unitRest, func() { _, _ = u.do([]string{"start", args[1]}) })
+		u.startAgain()
 		return "", nil
 	case verb == "start":
 		return "", u.start()
