@@ -25,6 +25,9 @@ import (
 type Runtime struct {
 	// NoEvents makes it one that reports none, if it is set before the kubelet starts.
 	NoEvents bool
+	// Systemd says whether it makes control groups by systemd; nil: it is older than
+	// that question.
+	Systemd func() bool
 	cri.UnimplementedRuntimeServiceServer
 	cri.UnimplementedImageServiceServer
 
@@ -256,6 +259,18 @@ func (r *Runtime) GetContainerEvents(_ *cri.GetEventsRequest, s cri.RuntimeServi
 // Version names the runtime.
 func (r *Runtime) Version(context.Context, *cri.VersionRequest) (*cri.VersionResponse, error) {
 	return &cri.VersionResponse{RuntimeName: "fake", RuntimeVersion: "1", RuntimeApiVersion: "v1"}, nil
+}
+
+// RuntimeConfig says how it makes control groups.
+func (r *Runtime) RuntimeConfig(context.Context, *cri.RuntimeConfigRequest) (*cri.RuntimeConfigResponse, error) {
+	if r.Systemd == nil {
+		return nil, status.Error(codes.Unimplemented, "it is older than that")
+	}
+	driver := cri.CgroupDriver_CGROUPFS
+	if r.Systemd() {
+		driver = cri.CgroupDriver_SYSTEMD
+	}
+	return &cri.RuntimeConfigResponse{Linux: &cri.LinuxRuntimeConfiguration{CgroupDriver: driver}}, nil
 }
 
 // Status says that all is well.
