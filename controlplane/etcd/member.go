@@ -103,7 +103,10 @@ func (m *Member) Grow(ctx context.Context, name string, n *Network) error {
 	e, err := open(ctx, m.cfg)
 	if err == nil {
 		m.use(e)
-		_, err = m.client.MemberUpdate(ctx, uint64(e.MemberID()), []string{n.URL.String()})
+		err = untilTaken(ctx, lostTime, func(ctx context.Context) error {
+			_, err := m.client.MemberUpdate(ctx, uint64(e.MemberID()), []string{n.URL.String()})
+			return err
+		})
 		if err == nil {
 			close(m.grown)
 			return nil

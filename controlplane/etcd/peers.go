@@ -28,6 +28,29 @@ type Peer struct {
 // one that meets another, or that a leader was asked which is lost.
 const changeTime = 5 * time.Second
 
+const (
+	// lostTime is after what time a change of members is taken for a lost one: it takes
+	// some milliseconds.
+	lostTime = 2 * time.Second
+	// changeTries is how often one is asked for.
+	changeTries = 5
+)
+
+// untilTaken asks for a change of members that may be asked for twice. A leader forgets one
+// that is proposed before it has applied all that an earlier leader wrote, as right after a
+// start, and tells nobody: without a bound who asked would wait for ever.
+func untilTaken(ctx context.Context, each time.Duration, change func(context.Context) error) (err error) {
+	for range changeTries {
+		one, cancel := context.WithTimeout(ctx, each)
+		err = change(one)
+		cancel()
+		if err == nil || ctx.Err() != nil {
+			return err
+		}
+	}
+	return err
+}
+
 // Peers are the members, by the word of most of them.
 func (m *Member) Peers(ctx context.Context) ([]Peer, error) {
 	ctx, cancel := context.WithTimeout(ctx, changeTime)
@@ -125,7 +148,10 @@ func (m *Member) UpdatePeerURL(ctx context.Context) error {
 	}
 	for _, p := range all {
 		if p.id == uint64(me) && p.URL != n.URL.String() {
-			if _, err := m.Client().MemberUpdate(ctx, p.id, []string{n.URL.String()}); err != nil {
+			if err := untilTaken(ctx, lostTime, func(ctx context.Context) error {
+				_, err := m.Client().MemberUpdate(ctx, p.id, []string{n.URL.String()})
+				return err
+			}); err != nil {
 				return fmt.Errorf("tell etcd's members the new address: %w", err)
 			}
 		}
