@@ -6,7 +6,6 @@ package apiflags
 import (
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 
@@ -15,6 +14,7 @@ import (
 	storagemigrationv1beta1 "k8s.io/api/storagemigration/v1beta1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"knarr/cluster/componentflags"
 	"knarr/controlplane/apiserver"
 	"knarr/controlplane/apiserver/admission/plugin"
 	"knarr/controlplane/apiserver/audit"
@@ -71,31 +71,14 @@ func (a *Flags) Bind(f *pflag.FlagSet) {
 // Parse takes settings of the form key=value, and reads the files they name.
 func Parse(settings []string) (*Flags, error) {
 	a := &Flags{authn: authentication{bootstrap: true}} // a whole cluster's nodes may join with them
-	f := pflag.NewFlagSet("", pflag.ContinueOnError)
-	f.SetOutput(io.Discard)
-	a.Bind(f)
-	for _, s := range settings {
-		name, value, ok := strings.Cut(strings.TrimLeft(s, "-"), "=")
-		if !ok {
-			return nil, fmt.Errorf("%q is not of the form key=value", s)
-		}
-		if f.Lookup(name) == nil {
-			return nil, fmt.Errorf("there is no %q; there are %s", name, strings.Join(Keys(), ", "))
-		}
-		if err := f.Set(name, value); err != nil {
-			return nil, err
-		}
+	if err := componentflags.Set(a.Bind, settings, nil); err != nil {
+		return nil, err
 	}
 	return a, a.Load()
 }
 
 // Keys are what Parse knows.
-func Keys() (names []string) {
-	f := pflag.NewFlagSet("", pflag.ContinueOnError)
-	new(Flags).Bind(f)
-	f.VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
-	return names
-}
+func Keys() []string { return componentflags.Keys(new(Flags).Bind, nil) }
 
 // Load reads the files that the flags name.
 func (a *Flags) Load() (err error) {

@@ -7,15 +7,14 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"math"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
 
+	"knarr/cluster/componentflags"
 	"knarr/controlplane/controllermanager"
 	"knarr/controlplane/controllermanager/horizontalpodautoscaler"
 )
@@ -91,34 +90,14 @@ func (c *Flags) Bind(f *pflag.FlagSet) {
 // Parse takes settings of the form key=value, of a server.
 func Parse(settings []string) (*Flags, error) {
 	c := &Flags{}
-	f := pflag.NewFlagSet("", pflag.ContinueOnError)
-	f.SetOutput(io.Discard)
-	c.Bind(f)
-	for _, s := range settings {
-		name, value, ok := strings.Cut(strings.TrimLeft(s, "-"), "=")
-		if !ok {
-			return nil, fmt.Errorf("%q is not of the form key=value", s)
-		}
-		if why := ofServer[name]; why != "" {
-			return nil, fmt.Errorf("%s %s", name, why)
-		}
-		if f.Lookup(name) == nil {
-			return nil, fmt.Errorf("there is no %q; there are %s", name, strings.Join(Keys(), ", "))
-		}
-		if err := f.Set(name, value); err != nil {
-			return nil, err
-		}
+	if err := componentflags.Set(c.Bind, settings, ofServer); err != nil {
+		return nil, err
 	}
 	return c, c.Validate()
 }
 
 // Keys are what Parse knows.
-func Keys() (names []string) {
-	f := pflag.NewFlagSet("", pflag.ContinueOnError)
-	new(Flags).Bind(f)
-	f.VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
-	return names
-}
+func Keys() []string { return componentflags.Keys(new(Flags).Bind, ofServer) }
 
 // Validate names what cannot be.
 func (c *Flags) Validate() error {

@@ -5,13 +5,13 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"os"
 	"slices"
 	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/yaml"
+
+	"knarr/cluster/componentflags"
 )
 
 // A configuration is a KubeProxyConfiguration, upstream's file for kube-proxy.
@@ -88,15 +88,8 @@ type detectLocal struct {
 // read takes a file's settings. It refuses what has another meaning here, and says
 // which settings change nothing.
 func (c *configuration) read(file string) error {
-	b, err := os.ReadFile(file)
-	if err != nil {
-		return fmt.Errorf("--config: %w", err)
-	}
-	if err := yaml.UnmarshalStrict(b, c); err != nil {
-		return fmt.Errorf("--config: %s: %w", file, err)
-	}
-	if c.Kind != "KubeProxyConfiguration" || c.APIVersion != "kubeproxy.config.k8s.io/v1alpha1" {
-		return fmt.Errorf("--config: %s: no kind \"KubeProxyConfiguration\" of version \"kubeproxy.config.k8s.io/v1alpha1\", but %q of %q", file, c.Kind, c.APIVersion)
+	if err := componentflags.ReadConfig(file, "KubeProxyConfiguration", "kubeproxy.config.k8s.io/v1alpha1", c, &c.Kind, &c.APIVersion); err != nil {
+		return err
 	}
 	var errs []error
 	bad := func(when bool, field, why string) {

@@ -6,13 +6,13 @@ package proxyflags
 import (
 	"errors"
 	"fmt"
-	"io"
 	"net/netip"
 	"slices"
 	"strings"
 
 	"github.com/spf13/pflag"
 
+	"knarr/cluster/componentflags"
 	"knarr/internal/flaghelp"
 	"knarr/node/kubeproxy"
 	"knarr/node/kubeproxy/conntrack"
@@ -37,7 +37,10 @@ type Flags struct {
 }
 
 // alone are the flags that a cluster has names of its own for.
-var alone = map[string]string{"hostname-override": "node-name", "cluster-cidr": "cluster-cidr"}
+var ofNode = map[string]string{
+	"hostname-override": "is the cluster's; use --node-name",
+	"cluster-cidr":      "is the cluster's; use --cluster-cidr",
+}
 
 // Bind declares the flags.
 func (p *Flags) Bind(f *pflag.FlagSet) {
@@ -79,38 +82,14 @@ const byRange = "ClusterCIDR"
 // Parse reads settings of the form key=value, of a node of a cluster.
 func Parse(settings []string) (*Flags, error) {
 	p := &Flags{}
-	f := pflag.NewFlagSet("", pflag.ContinueOnError)
-	f.SetOutput(io.Discard)
-	p.Bind(f)
-	for _, s := range settings {
-		name, value, ok := strings.Cut(strings.TrimLeft(s, "-"), "=")
-		if !ok {
-			return nil, fmt.Errorf("%q is not of the form key=value", s)
-		}
-		if flag, ok := alone[name]; ok {
-			return nil, fmt.Errorf("%s is the cluster's; use --%s", name, flag)
-		}
-		if f.Lookup(name) == nil {
-			return nil, fmt.Errorf("there is no %q; there are %s", name, strings.Join(Keys(), ", "))
-		}
-		if err := f.Set(name, value); err != nil {
-			return nil, err
-		}
+	if err := componentflags.Set(p.Bind, settings, ofNode); err != nil {
+		return nil, err
 	}
 	return p, p.Load()
 }
 
 // Keys are the names of what Parse takes.
-func Keys() (names []string) {
-	f := pflag.NewFlagSet("", pflag.ContinueOnError)
-	(&Flags{}).Bind(f)
-	f.VisitAll(func(f *pflag.Flag) {
-		if alone[f.Name] == "" {
-			names = append(names, f.Name)
-		}
-	})
-	return names
-}
+func Keys() []string { return componentflags.Keys(new(Flags).Bind, ofNode) }
 
 // Load reads the configuration file, and reports everything wrong with what was said.
 func (p *Flags) Load() error {

@@ -5,12 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"slices"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/yaml"
+
+	"knarr/cluster/componentflags"
 )
 
 // A Configuration is a KubeSchedulerConfiguration, in so far as it is about
@@ -61,15 +61,8 @@ type schedulerProfile struct {
 // read takes a file's settings. It refuses plugins, their settings and extenders, and
 // says which others change nothing; in a server those are more.
 func (c *Configuration) read(file string, ofServer bool) error {
-	b, err := os.ReadFile(file)
-	if err != nil {
-		return fmt.Errorf("--config: %w", err)
-	}
-	if err := yaml.UnmarshalStrict(b, c); err != nil {
-		return fmt.Errorf("--config: %s: %w", file, err)
-	}
-	if c.Kind != "KubeSchedulerConfiguration" || c.APIVersion != "kubescheduler.config.k8s.io/v1" {
-		return fmt.Errorf("--config: %s: no kind \"KubeSchedulerConfiguration\" of version \"kubescheduler.config.k8s.io/v1\", but %q of %q", file, c.Kind, c.APIVersion)
+	if err := componentflags.ReadConfig(file, "KubeSchedulerConfiguration", "kubescheduler.config.k8s.io/v1", c, &c.Kind, &c.APIVersion); err != nil {
+		return err
 	}
 	var errs []error
 	bad := func(when bool, field, why string) {

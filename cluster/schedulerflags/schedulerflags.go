@@ -4,12 +4,9 @@
 package schedulerflags
 
 import (
-	"fmt"
-	"io"
-	"strings"
-
 	"github.com/spf13/pflag"
 
+	"knarr/cluster/componentflags"
 	"knarr/controlplane/scheduler"
 )
 
@@ -38,34 +35,14 @@ func (s *Flags) Bind(f *pflag.FlagSet) {
 // Parse takes settings of the form key=value, of a server, and reads the file they name.
 func Parse(settings []string) (*Flags, error) {
 	s := &Flags{}
-	f := pflag.NewFlagSet("", pflag.ContinueOnError)
-	f.SetOutput(io.Discard)
-	s.Bind(f)
-	for _, one := range settings {
-		name, value, ok := strings.Cut(strings.TrimLeft(one, "-"), "=")
-		if !ok {
-			return nil, fmt.Errorf("%q is not of the form key=value", one)
-		}
-		if why := ofServer[name]; why != "" {
-			return nil, fmt.Errorf("%s %s", name, why)
-		}
-		if f.Lookup(name) == nil {
-			return nil, fmt.Errorf("there is no %q; there are %s", name, strings.Join(Keys(), ", "))
-		}
-		if err := f.Set(name, value); err != nil {
-			return nil, err
-		}
+	if err := componentflags.Set(s.Bind, settings, ofServer); err != nil {
+		return nil, err
 	}
 	return s, s.load(true)
 }
 
 // Keys are what Parse knows.
-func Keys() (names []string) {
-	f := pflag.NewFlagSet("", pflag.ContinueOnError)
-	new(Flags).Bind(f)
-	f.VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
-	return names
-}
+func Keys() []string { return componentflags.Keys(new(Flags).Bind, ofServer) }
 
 // Load reads the file that the flags name, of a scheduler that runs alone.
 func (s *Flags) Load() error { return s.load(false) }
