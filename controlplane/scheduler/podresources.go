@@ -53,9 +53,14 @@ func (r podResources) Collect(ch chan<- prometheus.Metric) {
 		}
 		tell := func(d *prometheus.Desc, list corev1.ResourceList) {
 			for name, q := range list {
-				if !q.IsZero() {
-					ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, q.AsApproximateFloat64(),
-						p.Namespace, p.Name, p.Spec.NodeName, p.Spec.SchedulerName, priority, string(name), unitOf(name))
+				if q.IsZero() {
+					continue
+				}
+				// Nobody checks what a tenant calls a scheduler: one that cannot be a label must
+				// not hide all other pods.
+				if m, err := prometheus.NewConstMetric(d, prometheus.GaugeValue, q.AsApproximateFloat64(),
+					p.Namespace, p.Name, p.Spec.NodeName, p.Spec.SchedulerName, priority, string(name), unitOf(name)); err == nil {
+					ch <- m
 				}
 			}
 		}

@@ -13,7 +13,8 @@ import (
 )
 
 // TestPodResources: what init containers, overhead and all containers together need,
-// with units; nothing of pods that have ended, or of what is not asked for.
+// with units; nothing of pods that have ended, of what is not asked for, or of
+// a scheduler whose name is no text.
 func TestPodResources(t *testing.T) {
 	list := func(words string) corev1.ResourceList {
 		l := corev1.ResourceList{}
@@ -34,8 +35,10 @@ func TestPodResources(t *testing.T) {
 	waiting := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "b"}, Spec: corev1.PodSpec{SchedulerName: "mine", Containers: containers("cpu=1", "")}}
 	ended := running.DeepCopy()
 	ended.Name, ended.Status.Phase = "c", corev1.PodFailed
+	hostile := waiting.DeepCopy()
+	hostile.Name, hostile.Spec.SchedulerName = "d", "\xff"
 	r := prometheus.NewRegistry()
-	r.MustRegister(podResources{func() []any { return []any{running, waiting, ended} }})
+	r.MustRegister(podResources{func() []any { return []any{running, hostile, waiting, ended} }})
 	all, err := r.Gather()
 	if err != nil {
 		t.Fatal(err)
