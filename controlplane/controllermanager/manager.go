@@ -111,8 +111,21 @@ func New(cfg Config) (*Manager, error) {
 	if err != nil {
 		return nil, err
 	}
+	if missing := missed(cfg.Controllers); len(missing) > 0 {
+		slog.Warn("these controllers are not here: that they are asked for changes nothing", "controllers", missing)
+	}
 	register()
 	return &Manager{cfg, on}, nil
+}
+
+// missed are the controllers that are asked for by name and are not here.
+func missed(selection []string) (names []string) {
+	for _, s := range selection {
+		if name := canonical(s); absent[name] {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // CheckSelection says what is wrong with a list of controllers to run.
@@ -131,7 +144,7 @@ func choose(selection []string) ([]entry, error) {
 	for _, s := range selection {
 		full := canonical(s)
 		name := strings.TrimPrefix(full, "-")
-		if name != "*" && !slices.ContainsFunc(table, func(e entry) bool { return e.name == name }) && !absent[name] {
+		if name != "*" && !slices.ContainsFunc(table, func(e entry) bool { return e.name == name }) && !absent[name] && !ofCloud[name] {
 			return nil, fmt.Errorf("--controllers: %q is not in the list of known controllers", strings.TrimPrefix(s, "-"))
 		}
 		named[full] = true

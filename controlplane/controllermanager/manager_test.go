@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -321,6 +322,14 @@ func TestChoose(t *testing.T) {
 		if (err != nil) != test.bad || len(on) != test.want {
 			t.Errorf("%v: %d controllers, %v; want %d", test.selection, len(on), err, test.want)
 		}
+	}
+}
+
+// TestMissed: a selection may name controllers that are not here, which is logged.
+func TestMissed(t *testing.T) {
+	got := missed([]string{"*", "selinux-warning-controller", "-resourceclaim-controller", "service", "job-controller"})
+	if !slices.Equal(got, []string{"selinux-warning-controller"}) {
+		t.Errorf("%v", got)
 	}
 }
 

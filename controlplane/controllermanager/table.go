@@ -226,18 +226,23 @@ var table = []entry{
 	}},
 }
 
+// ofCloud are those of the cloud controller manager, which upstream's controller manager
+// knows by name too.
+var ofCloud = map[string]bool{
+	"cloud-node-controller":           true,
+	"cloud-node-lifecycle-controller": true,
+	"node-route-controller":           true,
+	"service-lb-controller":           true,
+}
+
 // absent are upstream's controllers that are not here: naming them in a
-// selection is no mistake.
+// selection is no mistake, but changes nothing.
 var absent = map[string]bool{
-	"cloud-node-controller":                       true,
-	"cloud-node-lifecycle-controller":             true,
 	"device-taint-eviction-controller":            true,
-	"node-route-controller":                       true,
 	"podgroup-protection-controller":              true,
 	"resourceclaim-controller":                    true,
 	"resourcepoolstatusrequest-controller":        true,
 	"selinux-warning-controller":                  true,
-	"service-lb-controller":                       true,
 	"storageversion-garbage-collector-controller": true,
 }
 
