@@ -146,7 +146,7 @@ func (p *provisioner) elect(ctx context.Context, c *corev1.PersistentVolumeClaim
 		return 0, err
 	}
 	if needs := p.needs(c, class, from); needs > free {
-		return p.refuse(ctx, c, class, status.Errorf(codes.ResourceExhausted, "no node has enough free space: %d bytes are asked for, %d can be had on node %s",
+		return p.refuse(ctx, c, class, status.Errorf(codes.ResourceExhausted, "not enough free space: %d bytes are asked for, %d can be had on node %s, and no other node took the claim",
 			needs, free, p.node.Name), false, time.Now())
 	}
 	err = p.selectNode(ctx, c, &p.node.Name)

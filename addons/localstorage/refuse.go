@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"io"
+	"maps"
 	"sync"
 	"time"
 
@@ -34,8 +35,9 @@ const (
 
 // refusals are claims that may be on any node, and that this node did not take.
 type refusals struct {
-	mu  sync.Mutex
-	all map[types.UID]*refusal
+	mu    sync.Mutex
+	all   map[types.UID]*refusal
+	swept time.Time // when claims that are gone were last forgotten
 }
 
 // A refusal is of one claim.
@@ -48,19 +50,25 @@ func (r *refusals) note(claim types.UID, delay time.Duration, now time.Time) (wa
 	defer r.mu.Unlock()
 	one := r.all[claim]
 	if one == nil {
-		for uid, old := range r.all {
-			if now.Sub(old.last) > refusalPeriod { // its claim is gone
-				delete(r.all, uid)
-			}
-		}
 		if r.all == nil {
 			r.all = map[types.UID]*refusal{}
 		}
+		r.sweep(now)
 		one = &refusal{first: now}
 		r.all[claim] = one
 	}
 	one.last = now
 	return delay - now.Sub(one.first), !one.reported.IsZero() && now.Sub(one.reported) < refusalPeriod
+}
+
+// sweep forgets claims that are gone, not at each new one: there may be many. The lock is
+// held.
+func (r *refusals) sweep(now time.Time) {
+	if now.Sub(r.swept) <= refusalPeriod {
+		return
+	}
+	r.swept = now
+	maps.DeleteFunc(r.all, func(_ types.UID, old *refusal) bool { return now.Sub(old.last) > refusalPeriod })
 }
 
 // done notes that the refusal has been reported, by whatever node.
