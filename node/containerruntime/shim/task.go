@@ -106,11 +106,9 @@ func (t *task) createContainer(r *api.CreateTaskRequest, opts *options.Options, 
 		return err
 	}
 	labelBundle(config, t.bundle)
-	mounted, err := cgroupMounts()
-	if err != nil {
-		return err
+	if mounted, err := cgroupMounts(); err == nil { // else libcontainer looks itself, each time
+		mountCgroups(config, mounted)
 	}
-	mountCgroups(config, mounted)
 	t.waits = true
 	if t.container, err = libcontainer.Create(t.root, t.id, config); err != nil {
 		return err
