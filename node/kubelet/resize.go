@@ -275,8 +275,8 @@ func swappedResize(is, want *corev1.Pod, swaps func(*corev1.Pod, *corev1.Contain
 }
 
 // resizeFits says why a resized pod does not fit on the node, if so, and as what it is
-// counted that it never will; the lock is held. As upstream has it, what a node of this size
-// has no room for waits as what it has no room for now: nodes grow.
+// counted that it never will; the lock is held. As upstream has it, a pod that is larger than
+// the whole node waits like one that others leave no room for: a node may be given more.
 func (k *Kubelet) resizeFits(is *corev1.Pod, claim *resizeClaim) (reason, message, detail string) {
 	if swappedResize(is, claim.pod, k.nodeConfig().Swaps) {
 		return corev1.PodReasonInfeasible, "In-place resize of containers with swap is not supported.", "swap_limitation"
