@@ -45,6 +45,9 @@ func TestCPUs(t *testing.T) {
 	if got := n.rt.Resources("own").GetCpusetCpus(); got != "1,5" {
 		t.Errorf("on %s", got)
 	}
+	if got := n.rt.Resources("own").GetCpuQuota(); got != -1 {
+		t.Errorf("CPUs of its own with a quota of %d", got)
+	}
 	n.until("the other one made room", func() bool { return n.rt.Resources("all").GetCpusetCpus() == "0,2-4,6-7" })
 	n.api.addPod(pinnedPod("more", "6"))
 	n.until("one too many rejected", func() bool { return n.api.pod("more").Status.Reason == "UnexpectedAdmissionError" })

@@ -6,6 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 
 	"knarr/node/kubelet/configuration"
 	"knarr/node/kubelet/criconfig"
@@ -32,6 +33,9 @@ func (k *Kubelet) nodeConfig() criconfig.Node {
 			memory := k.allocatable()[corev1.ResourceMemory]
 			n.Throttling, n.AllocatableMemory = *s.MemoryThrottlingFactor, memory.Value()
 		}
+	}
+	if on, given := s.FeatureGates["DisableCPUQuotaWithExclusiveCPUs"]; k.cpus != nil && (on || !given) {
+		n.ExclusiveCPUs = func(pod types.UID, container string) bool { return !k.cpus.Exclusive(pod, container).IsEmpty() }
 	}
 	for _, ip := range k.cfg.NodeIPs {
 		n.HostIPs = append(n.HostIPs, ip.String())

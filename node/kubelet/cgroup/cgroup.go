@@ -18,7 +18,7 @@ import (
 
 const root = "/sys/fs/cgroup"
 
-// Limits of one group; zero leaves a value alone, CPUShares excepted.
+// Limits of one group; zero leaves a value alone, a negative CPUQuota takes the limit away.
 type Limits struct {
 	CPUShares, CPUQuota, CPUPeriod, Memory, Pids int64
 }
@@ -73,7 +73,7 @@ func (t *Tree) Ensure(path string, l Limits) error {
 			if l.CPUShares > 0 {
 				errs = append(errs, write(dir, "cpu.shares", l.CPUShares))
 			}
-			if l.CPUQuota > 0 {
+			if l.CPUQuota != 0 {
 				errs = append(errs, write(dir, "cpu.cfs_period_us", l.CPUPeriod), write(dir, "cpu.cfs_quota_us", l.CPUQuota))
 			}
 		case "memory":
@@ -110,8 +110,12 @@ func (t *Tree) ensure2(path string, l Limits) error {
 	if l.CPUShares > 0 {
 		errs = append(errs, write(dir, "cpu.weight", Weight(l.CPUShares)))
 	}
-	if l.CPUQuota > 0 {
-		errs = append(errs, os.WriteFile(filepath.Join(dir, "cpu.max"), fmt.Appendf(nil, "%d %d", l.CPUQuota, l.CPUPeriod), 0))
+	if l.CPUQuota != 0 {
+		quota := "max"
+		if l.CPUQuota > 0 {
+			quota = strconv.FormatInt(l.CPUQuota, 10)
+		}
+		errs = append(errs, os.WriteFile(filepath.Join(dir, "cpu.max"), fmt.Appendf(nil, "%s %d", quota, l.CPUPeriod), 0))
 	}
 	if l.Memory > 0 {
 		errs = append(errs, write(dir, "memory.max", l.Memory))

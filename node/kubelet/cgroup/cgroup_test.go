@@ -51,6 +51,12 @@ func TestUnified(t *testing.T) {
 			t.Errorf("%s: %q, want %q", f, got, want)
 		}
 	}
+	if err := tree.Ensure("/a/b", Limits{CPUQuota: -1, CPUPeriod: 100000}); err != nil {
+		t.Fatal(err)
+	}
+	if got := read(t, dir, "a/b/cpu.max"); got != "max 100000" {
+		t.Errorf("without a quota: %q", got)
+	}
 	if got := read(t, dir, "cgroup.subtree_control"); got != "+pids" { // one write per controller; the file keeps the last
 		t.Errorf("subtree_control %q", got)
 	}

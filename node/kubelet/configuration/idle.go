@@ -25,7 +25,7 @@ var idle = map[string]idleField{
 	"makeIPTablesUtilChains":                    {nil, "no rules of iptables are written"},
 	"iptablesMasqueradeBit":                     {nil, "no rules of iptables are written"},
 	"iptablesDropBit":                           {nil, "no rules of iptables are written"},
-	"featureGates":                              {nil, "what is there is always on, but for MemoryQoS, which acts on control groups of version 2, and for options of cpuManagerPolicy"},
+	"featureGates":                              {nil, "what is there is always on, but for MemoryQoS, which acts on control groups of version 2, DisableCPUQuotaWithExclusiveCPUs, and options of cpuManagerPolicy"},
 	"containerLogMaxWorkers":                    {nil, "logs are rotated one after the other"},
 	"configMapAndSecretChangeDetectionStrategy": {"Watch", "changes are watched"},
 	"showHiddenMetricsForVersion":               {"", "no metric is hidden"},

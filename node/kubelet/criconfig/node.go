@@ -5,7 +5,11 @@
 // and /sys. It writes nothing.
 package criconfig
 
-import "net"
+import (
+	"net"
+
+	"k8s.io/apimachinery/pkg/types"
+)
 
 // A Node is what configurations depend on of the node.
 type Node struct {
@@ -32,6 +36,9 @@ type Node struct {
 	CPUPeriod int64
 	// NoCPUQuota leaves limits of CPU out.
 	NoCPUQuota bool
+	// ExclusiveCPUs says whether a container has CPUs for itself and so no quota of them;
+	// nil: none has.
+	ExclusiveCPUs func(pod types.UID, container string) bool
 	// SingleOOMKill lets the kernel end one process of a container that runs out of
 	// memory instead of all.
 	SingleOOMKill bool

@@ -5,6 +5,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	resourcehelper "k8s.io/component-helpers/resource"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"knarr/node/kubelet/podspec"
 )
 
 // Bounds of the kernel's cpu controller.
@@ -32,16 +34,37 @@ func CPUQuota(milli, period int64) int64 {
 	return max(milli*period/1000, MinCPUQuota)
 }
 
-// cpu sets the shares and the quota of r.
-func (n Node) cpu(r *cri.LinuxContainerResources, request, limit int64) *cri.LinuxContainerResources {
+// noCPUQuota is the quota of what may use its CPUs all of the time.
+const noCPUQuota = -1
+
+// cpu sets the shares and the quota of r; unlimited is what has CPUs for itself, which a
+// quota would only keep from using them.
+func (n Node) cpu(r *cri.LinuxContainerResources, request, limit int64, unlimited bool) *cri.LinuxContainerResources {
 	r.CpuShares, r.CpuPeriod = CPUShares(request), n.CPUPeriod
 	if r.CpuPeriod == 0 {
 		r.CpuPeriod = CPUPeriod
 	}
-	if !n.NoCPUQuota {
+	switch {
+	case n.NoCPUQuota:
+	case unlimited:
+		r.CpuQuota = noCPUQuota
+	default:
 		r.CpuQuota = CPUQuota(limit, r.CpuPeriod)
 	}
 	return r
+}
+
+// exclusive says whether a container has CPUs for itself and so no quota.
+func (n Node) exclusive(pod *corev1.Pod, container string) bool {
+	return n.ExclusiveCPUs != nil && n.ExclusiveCPUs(pod.UID, container)
+}
+
+// anyExclusive says whether one of a pod's containers has: their group can limit none then.
+func (n Node) anyExclusive(pod *corev1.Pod) (any bool) {
+	podspec.EachContainer(pod, func(c *corev1.Container, kind podspec.ContainerKind) {
+		any = any || kind != podspec.EphemeralContainer && n.exclusive(pod, c.Name)
+	})
+	return any
 }
 
 // PodLimits are a pod's requests and the limits of its cgroup; one of containers counts
@@ -85,7 +108,7 @@ func (n Node) PodResources(pod *corev1.Pod) *cri.LinuxContainerResources {
 		milli = cpuLimit.MilliValue()
 	}
 	mem := limits[corev1.ResourceMemory]
-	return n.cpu(&cri.LinuxContainerResources{MemoryLimitInBytes: mem.Value()}, milli, cpuLimit.MilliValue())
+	return n.cpu(&cri.LinuxContainerResources{MemoryLimitInBytes: mem.Value()}, milli, cpuLimit.MilliValue(), n.anyExclusive(pod))
 }
 
 func (n Node) overheadResources(pod *corev1.Pod) *cri.LinuxContainerResources {
@@ -93,7 +116,7 @@ func (n Node) overheadResources(pod *corev1.Pod) *cri.LinuxContainerResources {
 		return nil
 	}
 	cpu, mem := pod.Spec.Overhead[corev1.ResourceCPU], pod.Spec.Overhead[corev1.ResourceMemory]
-	return n.cpu(&cri.LinuxContainerResources{MemoryLimitInBytes: mem.Value()}, cpu.MilliValue(), cpu.MilliValue())
+	return n.cpu(&cri.LinuxContainerResources{MemoryLimitInBytes: mem.Value()}, cpu.MilliValue(), cpu.MilliValue(), false)
 }
 
 // ContainerResources are the limits of one container.
@@ -115,7 +138,7 @@ func (n Node) ContainerResources(pod *corev1.Pod, c *corev1.Container) *cri.Linu
 		MemoryLimitInBytes: mem.Value(),
 		OomScoreAdj:        max(oomScore(pod, c, n.Memory), n.OOMScoreFloor),
 		HugepageLimits:     hugepages(c),
-	}, milli, limit.MilliValue())
+	}, milli, limit.MilliValue(), n.exclusive(pod, c.Name))
 	n.unified(r, pod, c)
 	return r
 }

@@ -4,6 +4,9 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"knarr/node/kubelet/podtest"
 )
 
 func TestShares(t *testing.T) {
@@ -21,6 +24,32 @@ func TestHugepageSize(t *testing.T) {
 	for name, want := range map[corev1.ResourceName]string{"hugepages-2Mi": "2MB", "hugepages-1Gi": "1GB", "cpu": ""} {
 		if got, _ := hugepageSize(name); got != want {
 			t.Errorf("%s: %q, want %q", name, got, want)
+		}
+	}
+}
+
+// TestExclusiveCPUs: who has CPUs for itself has no quota, nor has the pod that it is in.
+func TestExclusiveCPUs(t *testing.T) {
+	pod := podtest.Pod("p", "own", "shares")
+	for i := range pod.Spec.Containers {
+		pod.Spec.Containers[i].Resources = podtest.Resources("2", "1Gi", "2", "1Gi")
+	}
+	own := func(uid types.UID, name string) bool { return uid == pod.UID && name == "own" }
+	for name, c := range map[string]struct {
+		node                   Node
+		group, exclusive, both int64
+	}{
+		"none":     {Node{}, 400000, 200000, 200000},
+		"one":      {Node{ExclusiveCPUs: own}, -1, -1, 200000},
+		"no quota": {Node{ExclusiveCPUs: own, NoCPUQuota: true}, 0, 0, 0},
+	} {
+		if got := c.node.PodResources(pod).CpuQuota; got != c.group {
+			t.Errorf("%s: the pod has a quota of %d, want %d", name, got, c.group)
+		}
+		for i, want := range []int64{c.exclusive, c.both} {
+			if got := c.node.ContainerResources(pod, &pod.Spec.Containers[i]).CpuQuota; got != want {
+				t.Errorf("%s: container %d has a quota of %d, want %d", name, i, got, want)
+			}
 		}
 	}
 }
