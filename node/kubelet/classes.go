@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"knarr/node/kubelet/cgroup"
 	"knarr/node/kubelet/eviction"
 	"knarr/node/kubelet/nodeallocatable"
 )
@@ -87,6 +88,9 @@ func (k *Kubelet) limit(groups []nodeallocatable.Group) (failed []nodeallocatabl
 		if !g.Existing || k.cgroups.Exists(g.Path) {
 			err = k.cgroups.Ensure(g.Path, g.Limits)
 		}
+		if err == nil && g.Hugepages != nil {
+			err = k.cgroups.LimitHugepages(g.Path, func(size string) int64 { return g.Hugepages[size] })
+		}
 		if err != nil {
 			k.events.Event(k.nodeRef(), corev1.EventTypeWarning, "FailedNodeAllocatableEnforcement", g.Failed+err.Error())
 			failed = append(failed, g)
@@ -113,7 +117,11 @@ func (k *Kubelet) weighClasses(written map[string]int64) {
 		if written[g.Path] == g.Limits.CPUShares {
 			continue
 		}
-		if err := k.cgroups.Ensure(g.Path, g.Limits); err != nil {
+		err := k.cgroups.Ensure(g.Path, g.Limits)
+		if err == nil {
+			err = k.cgroups.LimitHugepages(g.Path, func(string) int64 { return cgroup.UnlimitedHugepages })
+		}
+		if err != nil {
 			slog.Warn("weigh a class of pods", "cgroup", g.Path, "shares", strconv.FormatInt(g.Limits.CPUShares, 10), "err", err)
 			continue
 		}

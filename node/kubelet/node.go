@@ -488,6 +488,13 @@ func (k *Kubelet) capacity() corev1.ResourceList {
 	if d, err := k.statDisk(k.cfg.RootDir); err == nil && *k.cfg.Settings.LocalStorageCapacityIsolation {
 		l[corev1.ResourceEphemeralStorage] = *resource.NewQuantity(int64(d.size), resource.BinarySI)
 	}
+	maps.Copy(l, k.machineHugepages())
+	return l
+}
+
+// machineHugepages are the bytes of each size of huge pages that the machine has.
+func (k *Kubelet) machineHugepages() corev1.ResourceList {
+	l := corev1.ResourceList{}
 	for size, n := range k.machine.hugepages {
 		l[corev1.ResourceName(corev1.ResourceHugePagesPrefix+size)] = *resource.NewQuantity(n, resource.BinarySI)
 	}

@@ -37,6 +37,7 @@ func (k *Kubelet) nodeConfig() criconfig.Node {
 	if on, given := s.FeatureGates["DisableCPUQuotaWithExclusiveCPUs"]; k.cpus != nil && (on || !given) {
 		n.ExclusiveCPUs = func(pod types.UID, container string) bool { return !k.cpus.Exclusive(pod, container).IsEmpty() }
 	}
+	n.HugepageSizes = criconfig.HugepageSizes(k.machineHugepages())
 	for _, ip := range k.cfg.NodeIPs {
 		n.HostIPs = append(n.HostIPs, ip.String())
 	}

@@ -6,8 +6,10 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	resourcehelper "k8s.io/component-helpers/resource"
 
 	"knarr/node/kubelet/cgroup"
+	"knarr/node/kubelet/criconfig"
 )
 
 func (k *Kubelet) ensurePodCgroup(pod *corev1.Pod, limits cgroup.Limits) error {
@@ -17,7 +19,11 @@ func (k *Kubelet) ensurePodCgroup(pod *corev1.Pod, limits cgroup.Limits) error {
 	}
 	began := time.Now()
 	defer func() { k.metrics.cgroupTook.WithLabelValues("create").Observe(time.Since(began).Seconds()) }()
-	return k.cgroups.Ensure(group, limits)
+	if err := k.cgroups.Ensure(group, limits); err != nil {
+		return err
+	}
+	pages := criconfig.HugepageLimits(resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{}))
+	return k.cgroups.LimitHugepages(group, func(size string) int64 { return pages[size] })
 }
 
 // podLimits are the limits of the pod's own group.

@@ -1,6 +1,8 @@
 package criconfig
 
 import (
+	"maps"
+	"slices"
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
@@ -8,13 +10,34 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-func hugepages(c *corev1.Container) (out []*cri.HugepageLimit) {
-	for name, q := range c.Resources.Limits {
+// hugepages are the limits of a container: of each size that the machine has what the
+// container names, else what its pod names for all, else none.
+func (n Node) hugepages(pod *corev1.Pod, c *corev1.Container) (out []*cri.HugepageLimit) {
+	limits := map[string]int64{}
+	if pod.Spec.Resources != nil {
+		limits = HugepageLimits(pod.Spec.Resources.Limits)
+	}
+	maps.Copy(limits, HugepageLimits(c.Resources.Limits))
+	for _, size := range n.HugepageSizes {
+		out = append(out, &cri.HugepageLimit{PageSize: size, Limit: uint64(limits[size])})
+	}
+	return out
+}
+
+// HugepageLimits are the bytes by size, as the kernel names sizes, that resources have.
+func HugepageLimits(of corev1.ResourceList) map[string]int64 {
+	out := map[string]int64{}
+	for name, q := range of {
 		if size, ok := hugepageSize(name); ok {
-			out = append(out, &cri.HugepageLimit{PageSize: size, Limit: uint64(q.Value())})
+			out[size] = q.Value()
 		}
 	}
 	return out
+}
+
+// HugepageSizes are the kernel's names of the sizes that a capacity has, in order.
+func HugepageSizes(capacity corev1.ResourceList) []string {
+	return slices.Sorted(maps.Keys(HugepageLimits(capacity)))
 }
 
 // hugepageSize turns hugepages-2Mi into the kernel's 2MB.

@@ -32,6 +32,8 @@ type Node struct {
 	ResolvConf func() (string, error)
 	// Memory is the node's memory in bytes.
 	Memory int64
+	// HugepageSizes are the sizes of pages that the machine has, as the kernel names them.
+	HugepageSizes []string
 	// CPUPeriod is the period of quotas in microseconds. Default 100000.
 	CPUPeriod int64
 	// NoCPUQuota leaves limits of CPU out.

@@ -137,7 +137,7 @@ func (n Node) ContainerResources(pod *corev1.Pod, c *corev1.Container) *cri.Linu
 	r := n.cpu(&cri.LinuxContainerResources{
 		MemoryLimitInBytes: mem.Value(),
 		OomScoreAdj:        max(oomScore(pod, c, n.Memory), n.OOMScoreFloor),
-		HugepageLimits:     hugepages(c),
+		HugepageLimits:     n.hugepages(pod, c),
 	}, milli, limit.MilliValue(), n.exclusive(pod, c.Name))
 	n.unified(r, pod, c)
 	return r

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 
 	"knarr/node/kubelet/podtest"
@@ -17,6 +18,21 @@ func TestShares(t *testing.T) {
 	}
 	if got := CPUQuota(1, CPUPeriod); got != 1000 {
 		t.Errorf("quota of 1m: %d", got)
+	}
+}
+
+// TestHugepages: sizes that nobody names are not to be had, those that only the pod names
+// are for all of its containers.
+func TestHugepages(t *testing.T) {
+	pod := podtest.Pod("p", "names", "shares")
+	pod.Spec.Resources = &corev1.ResourceRequirements{Limits: corev1.ResourceList{"hugepages-2Mi": resource.MustParse("4Mi")}}
+	pod.Spec.Containers[0].Resources.Limits = corev1.ResourceList{"hugepages-2Mi": resource.MustParse("2Mi"), "hugepages-64Ki": resource.MustParse("64Ki")}
+	n := Node{HugepageSizes: HugepageSizes(corev1.ResourceList{"hugepages-2Mi": {}, "hugepages-1Gi": {}, "cpu": {}})}
+	for i, want := range []uint64{2 << 20, 4 << 20} {
+		got := n.ContainerResources(pod, &pod.Spec.Containers[i]).HugepageLimits
+		if len(got) != 2 || got[0].PageSize != "1GB" || got[0].Limit != 0 || got[1].PageSize != "2MB" || got[1].Limit != want {
+			t.Errorf("container %d: %v", i, got)
+		}
 	}
 }
 

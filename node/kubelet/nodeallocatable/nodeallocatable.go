@@ -73,6 +73,8 @@ func (c Config) Check(thresholds corev1.ResourceList) error {
 type Group struct {
 	Path   string
 	Limits cgroup.Limits
+	// Hugepages are the bytes of each size that are not none; nil leaves them all alone.
+	Hugepages map[string]int64
 	// Existing says that it has to be there already.
 	Existing bool
 	// Done and Failed are what events say of it, Failed before the error.
@@ -89,7 +91,7 @@ func (c Config) Groups() []Group {
 		all = c.Absolute()
 	}
 	out := []Group{{
-		Path: c.Parent, Limits: limits(all, false),
+		Path: c.Parent, Limits: limits(all, false), Hugepages: criconfig.HugepageLimits(all),
 		Done: "Updated Node Allocatable limit across pods", Failed: fmt.Sprintf("Failed to update Node Allocatable Limits %q: ", c.Parent),
 	}}
 	for _, e := range []struct {
@@ -109,11 +111,15 @@ func (c Config) Groups() []Group {
 		if strings.HasPrefix(e.title, "Kube") {
 			kind = "kube"
 		}
-		out = append(out, Group{
+		g := Group{
 			Path: e.group, Limits: limits(configuration.Reserved(e.reserved), e.compressible), Existing: true,
 			Done:   fmt.Sprintf("Updated limits on %s reserved cgroup %v", kind, e.group),
 			Failed: fmt.Sprintf("Failed to enforce %s Cgroup Limits on %q: ", e.title, e.group),
-		})
+		}
+		if !e.compressible {
+			g.Hugepages = criconfig.HugepageLimits(configuration.Reserved(e.reserved))
+		}
+		out = append(out, g)
 	}
 	return out
 }

@@ -13,7 +13,7 @@ import (
 
 func config(s configuration.Settings) Config {
 	return Config{Parent: "/kubepods", Settings: &s, Capacity: corev1.ResourceList{
-		"cpu": resource.MustParse("4"), "memory": resource.MustParse("8Gi"), "pid": resource.MustParse("1000")}}
+		"cpu": resource.MustParse("4"), "memory": resource.MustParse("8Gi"), "pid": resource.MustParse("1000"), "hugepages-2Mi": resource.MustParse("1Gi")}}
 }
 
 func TestGroups(t *testing.T) {
@@ -37,6 +37,18 @@ func TestGroups(t *testing.T) {
 				t.Errorf("%s: %+v, want %+v", name, g, c.want[i])
 			}
 		}
+	}
+}
+
+// TestHugepages: pods get the node's, what is reserved only what is named for it.
+func TestHugepages(t *testing.T) {
+	c := config(configuration.Settings{
+		SystemReserved: map[string]string{"memory": "1Gi"}, SystemReservedCgroup: "/system", KubeReservedCgroup: "/kube",
+		EnforceNodeAllocatable: []string{"pods", "system-reserved", "kube-reserved-compressible"},
+	})
+	got := c.Groups()
+	if got[0].Hugepages["2MB"] != 1<<30 || got[1].Hugepages == nil || len(got[1].Hugepages) != 0 || got[2].Hugepages != nil {
+		t.Errorf("%+v", got)
 	}
 }
 
