@@ -26,6 +26,7 @@ import (
 	"knarr/addons/loadbalancer/announcer"
 	"knarr/addons/localstorage"
 	"knarr/internal/informer"
+	"knarr/internal/oomscore"
 	"knarr/internal/programs"
 	"knarr/internal/run"
 	"knarr/internal/version"
@@ -204,6 +205,7 @@ func (n *node) pods(ctx context.Context) error {
 }
 
 func runKubelet(ctx context.Context, cfg kubelet.Config) error {
+	cfg.SpareProcess = oomscore.Self
 	k, err := kubelet.New(cfg)
 	if err != nil {
 		return err

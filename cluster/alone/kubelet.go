@@ -13,6 +13,7 @@ import (
 
 	"knarr/cluster/kubeletflags"
 	"knarr/internal/flaghelp"
+	"knarr/internal/oomscore"
 	"knarr/internal/version"
 	"knarr/node/kubelet"
 	"knarr/node/kubelet/certificates"
@@ -59,7 +60,8 @@ func (k *kubeletProgram) run(ctx context.Context) error {
 	}
 	cfg := kubelet.Config{
 		RootDir: k.root, CertDir: certDir, Listen: k.listen, NodeLabels: k.labels,
-		Version: version.Kubernetes + "+knarr", ExternalCloud: k.cloud == externalCloud, NodeIPsGiven: k.nodeIP != "",
+		SpareProcess: oomscore.Self,
+		Version:      version.Kubernetes + "+knarr", ExternalCloud: k.cloud == externalCloud, NodeIPsGiven: k.nodeIP != "",
 	}
 	if err := k.Apply(&cfg); err != nil {
 		return err

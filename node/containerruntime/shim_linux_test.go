@@ -15,6 +15,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"knarr/internal/need"
+	"knarr/internal/oomscore"
 )
 
 // shell runs a command in a pod of its own, until it is told to end.
@@ -99,6 +100,35 @@ func (n *node) otherShim(t *testing.T, before int) int {
 	}
 	t.Fatal("no other shim")
 	return 0
+}
+
+// TestScores: the kernel spares the shim, not its containers nor what runs in them.
+func TestScores(t *testing.T) {
+	n := newNode(t)
+	scored := func(c *cri.ContainerConfig) { c.Linux.Resources.OomScoreAdj = 500 }
+	_, ended := n.shell(t, "ended", "read score < /proc/self/oom_score_adj; exit $((score / 10))", scored)
+	if got := n.await(t, ended, cri.ContainerState_CONTAINER_EXITED).ExitCode; got != 50 {
+		t.Errorf("a tenth of the container's is %d", got)
+	}
+	_, container := n.shell(t, "score", "exec sleep 1000", scored)
+	n.await(t, container, cri.ContainerState_CONTAINER_RUNNING)
+	of := func(process string) string {
+		b, err := os.ReadFile("/proc/" + process + "/oom_score_adj")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.TrimSpace(string(b))
+	}
+	want := "-998"
+	if oomscore.Of(os.Getpid(), -1) != nil { // it may not be lowered here
+		want = of("self")
+	}
+	if got := of(strconv.Itoa(n.shimPid(t))); got != want {
+		t.Errorf("the shim has %s, want %s", got, want)
+	}
+	if got := n.exec(t, container, "/bin/busybox", "cat", "/proc/self/oom_score_adj"); got != "500" {
+		t.Errorf("a command in the container has %s", got)
+	}
 }
 
 // TestShimKilled: another one takes up the containers, which do not notice.

@@ -92,7 +92,7 @@ func (a *admission) predicates() *rejection {
 	}
 	missing, misfits := short(a.pod, a.others, node), misfits(a.pod, a.others, node)
 	switch {
-	case len(missing) > 0 && !isCritical(a.pod):
+	case len(missing) > 0 && !podspec.IsCritical(a.pod):
 		return missing[0].rejection()
 	case len(misfits) > 0:
 		return misfits[0]
@@ -128,15 +128,11 @@ func (a *admission) preempt() {
 
 // comesBefore says whether a pod may take the room of another.
 func comesBefore(pod, other *corev1.Pod) bool {
-	if isCritical(pod) && !isCritical(other) {
+	if podspec.IsCritical(pod) && !podspec.IsCritical(other) {
 		return true
 	}
 	a, b := pod.Spec.Priority, other.Spec.Priority
 	return a != nil && b != nil && *a > *b
-}
-
-func isCritical(pod *corev1.Pod) bool {
-	return isStatic(pod) || pod.Spec.Priority != nil && *pod.Spec.Priority >= 2000000000
 }
 
 // admitAppArmor refuses what would run without the profile that confines it.

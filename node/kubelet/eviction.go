@@ -233,7 +233,7 @@ func (k *Kubelet) evictOne(ctx context.Context, what signal, t eviction.Threshol
 	var all []candidate
 	for _, w := range k.all() {
 		s := w.shown.Load()
-		if s.ended || s.observed == nil || len(s.observed.Running()) == 0 || isCritical(s.pod) || s.pod.DeletionTimestamp != nil {
+		if s.ended || s.observed == nil || len(s.observed.Running()) == 0 || podspec.IsCritical(s.pod) || s.pod.DeletionTimestamp != nil {
 			continue
 		}
 		c := candidate{w: w, pod: s.pod}
@@ -320,7 +320,7 @@ func (k *Kubelet) enforceLimits(ctx context.Context) {
 	layers := false
 	for _, w := range k.all() {
 		s := w.shown.Load()
-		if s.ended || s.observed == nil || len(s.observed.Running()) == 0 || s.pod.DeletionTimestamp != nil || isCritical(s.pod) {
+		if s.ended || s.observed == nil || len(s.observed.Running()) == 0 || s.pod.DeletionTimestamp != nil || podspec.IsCritical(s.pod) {
 			continue
 		}
 		volume, container := storageLimits(s.pod)
@@ -404,7 +404,7 @@ func limitSignal(message string) string {
 
 // admitPressure keeps pods off a node that is short of something.
 func admitPressure(pod *corev1.Pod, p *pressure) *rejection {
-	if p == nil || !p.memory && !p.disk && !p.pids || isCritical(pod) {
+	if p == nil || !p.memory && !p.disk && !p.pids || podspec.IsCritical(pod) {
 		return nil
 	}
 	var have []string

@@ -140,6 +140,9 @@ type Config struct {
 	// CredentialProviders is the file of a CredentialProviderConfig, or a directory of
 	// such files, and CredentialProviderBinDir where its programs are. Default: none.
 	CredentialProviders, CredentialProviderBinDir string
+	// SpareProcess sets this process's oom_score_adj; nil: it stays as it is. Not every
+	// process that runs a kubelet is one that the machine can do less without than others.
+	SpareProcess func(score int) error
 	// Version is what the Node says. Default v1.36.3.
 	Version string
 }
@@ -345,6 +348,11 @@ func (k *Kubelet) Name() string { return "kubelet" }
 // Run runs the node's pods until ctx ends. Containers keep running when it
 // returns; the next Run finds them again.
 func (k *Kubelet) Run(ctx context.Context) error {
+	if k.cfg.SpareProcess != nil {
+		if err := k.cfg.SpareProcess(int(*k.cfg.Settings.OOMScoreAdj)); err != nil {
+			slog.Warn("the kernel does not spare this process when memory runs out", "err", err)
+		}
+	}
 	conn, err := k.connect()
 	if err != nil {
 		return err

@@ -17,6 +17,7 @@ import (
 	"knarr/node/kubelet/cgroup"
 	"knarr/node/kubelet/configuration"
 	"knarr/node/kubelet/fakecri"
+	"knarr/node/kubelet/podspec"
 	"knarr/node/kubelet/podstatus"
 	"knarr/node/kubelet/podtest"
 )
@@ -217,7 +218,7 @@ func TestNotStatic(t *testing.T) {
 	defer n.start()()
 	p := podtest.Pod("sly", "c")
 	p.Annotations = map[string]string{annConfigSource: "file"}
-	if got := fromAPI(p); isCritical(got) || isStatic(got) || p.Annotations[annConfigSource] != "file" {
+	if got := fromAPI(p); podspec.IsCritical(got) || isStatic(got) || p.Annotations[annConfigSource] != "file" {
 		t.Errorf("annotations %v, in the cache %v", got.Annotations, p.Annotations)
 	}
 	n.api.addPod(p)

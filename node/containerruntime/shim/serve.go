@@ -17,6 +17,7 @@ import (
 	"github.com/opencontainers/runc/libcontainer/exeseal"
 	"golang.org/x/sys/unix"
 
+	"knarr/internal/oomscore"
 	"knarr/internal/run"
 )
 
@@ -58,6 +59,7 @@ func Serve(address, path string) error {
 	if err := seal(); err != nil {
 		return err
 	}
+	spareSelf()
 	state := filepath.Dir(address)
 	program := os.Getenv(programEnv)
 	if err := os.Chdir("/"); err != nil {
@@ -117,6 +119,14 @@ func Serve(address, path string) error {
 	wg.Wait()
 	return err
 }
+
+// ownScore is the oom_score_adj of this program, which all containers of the node need: that
+// of containerd's shims.
+const ownScore = -998
+
+// spareSelf lets the kernel end others first when memory runs out. Where it may not be
+// lowered the score stays; containers get theirs either way.
+func spareSelf() { _ = oomscore.Self(ownScore) }
 
 // programEnv hands which file the program was started from to its sealed copy.
 const programEnv = "KNARR_SHIM_PROGRAM"

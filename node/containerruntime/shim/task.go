@@ -22,6 +22,8 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"knarr/internal/oomscore"
 )
 
 // A task is a container.
@@ -183,6 +185,13 @@ func readSpec(bundle string) (*specs.Spec, error) {
 	}
 	if err := validate(spec.Process); err != nil {
 		return nil, err
+	}
+	if spec.Process.OOMScoreAdj == nil { // this program's is not for its containers
+		own, err := oomscore.Inherited()
+		if err != nil {
+			return nil, err
+		}
+		spec.Process.OOMScoreAdj = new(max(own, 0))
 	}
 	if !filepath.IsAbs(spec.Root.Path) {
 		spec.Root.Path = filepath.Join(bundle, spec.Root.Path)

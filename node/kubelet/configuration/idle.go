@@ -35,7 +35,6 @@ var idle = map[string]idleField{
 	"tracing":                                   {nil, "no traces are sent"},
 	"imageServiceEndpoint":                      {"", "the container runtime serves images"},
 	"maxOpenFiles":                              {nil, "the limit of the process counts"},
-	"oomScoreAdj":                               {nil, "that of the process stays"},
 	"volumeStatsAggPeriod":                      {nil, "volumes are measured once a minute"},
 
 	"memoryReservationPolicy": {"None", "memory is not protected"},

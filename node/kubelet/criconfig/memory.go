@@ -10,9 +10,6 @@ import (
 	"knarr/node/kubelet/podspec"
 )
 
-// systemCritical is the priority from which pods are critical.
-const systemCritical = 2000000000
-
 // pageSize is what memory.high is a multiple of.
 const pageSize = 4096
 
@@ -29,8 +26,7 @@ func (n Node) swap(pod *corev1.Pod, c *corev1.Container) int64 {
 // Swaps says whether a container may use swap at all.
 func (n Node) Swaps(pod *corev1.Pod, c *corev1.Container) bool {
 	request, limit := c.Resources.Requests.Memory(), c.Resources.Limits.Memory()
-	critical := pod.Spec.Priority != nil && *pod.Spec.Priority >= systemCritical
-	return n.LimitedSwap && !critical && podspec.QOS(pod) == corev1.PodQOSBurstable && request.Cmp(*limit) != 0
+	return n.LimitedSwap && !podspec.IsCritical(pod) && podspec.QOS(pod) == corev1.PodQOSBurstable && request.Cmp(*limit) != 0
 }
 
 // high is the memory from which a container is slowed down: between its request and its

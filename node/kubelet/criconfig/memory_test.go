@@ -5,6 +5,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"knarr/node/kubelet/podspec"
 	"knarr/node/kubelet/podtest"
 )
 
@@ -15,7 +16,7 @@ func TestUnified(t *testing.T) {
 		return p
 	}
 	critical := pod("1Gi", "")
-	critical.Spec.Priority = new(int32(systemCritical))
+	critical.Spec.Priority = new(int32(podspec.SystemCritical))
 	limited := Node{CgroupV2: true, Memory: 8 << 30, Swap: 4 << 30, SwapControl: true, LimitedSwap: true, Throttling: 0.9, AllocatableMemory: 6 << 30}
 	none := limited
 	none.LimitedSwap, none.Throttling = false, 0

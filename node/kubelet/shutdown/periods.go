@@ -8,10 +8,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"knarr/node/kubelet/configuration"
+	"knarr/node/kubelet/podspec"
 )
-
-// systemCritical is the priority from which pods are critical.
-const systemCritical = 2000000000
 
 // A Group is pods that are ended together, and how long they get.
 type Group struct {
@@ -28,7 +26,7 @@ func Groups(s *configuration.Settings) (groups []Group) {
 	}
 	if len(groups) == 0 && s.ShutdownGracePeriod.Duration > 0 {
 		critical := s.ShutdownGracePeriodCriticalPods.Duration
-		groups = []Group{{Priority: 0, Period: s.ShutdownGracePeriod.Duration - critical}, {Priority: systemCritical, Period: critical}}
+		groups = []Group{{Priority: 0, Period: s.ShutdownGracePeriod.Duration - critical}, {Priority: podspec.SystemCritical, Period: critical}}
 	}
 	slices.SortStableFunc(groups, func(a, b Group) int { return cmp.Compare(a.Priority, b.Priority) })
 	return groups
