@@ -488,7 +488,7 @@ func (k *Kubelet) newVolumes() {
 		Credentials: func(ctx context.Context, namespace, name string) (*corev1.Secret, error) {
 			return k.client.CoreV1().Secrets(namespace).Get(ctx, name, metav1.GetOptions{})
 		},
-		CSI: k.drivers, Mounted: k.metrics.mountedOne,
+		CSI: k.drivers, Mounted: k.metrics.mountedOne, PodMemory: k.mostMemory,
 	})
 }
 

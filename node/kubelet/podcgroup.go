@@ -34,6 +34,16 @@ func (k *Kubelet) podLimits(pod *corev1.Pod) cgroup.Limits {
 	}
 }
 
+// mostMemory is what a pod can have of memory at most, in bytes: its limit, if that is less
+// than what the node has for pods.
+func (k *Kubelet) mostMemory(pod *corev1.Pod) int64 {
+	all := k.allocatable()[corev1.ResourceMemory]
+	if limit := k.nodeConfig().PodResources(pod).MemoryLimitInBytes; limit > 0 {
+		return min(limit, all.Value())
+	}
+	return all.Value()
+}
+
 // removePodCgroup removes the pod's group wherever it is: the class of a pod
 // that is only known from the runtime is not.
 func (k *Kubelet) removePodCgroup(pod *corev1.Pod) error {

@@ -14,7 +14,6 @@ import (
 
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
-	resourcehelper "k8s.io/component-helpers/resource"
 
 	"knarr/node/kubelet/fscall"
 	"knarr/node/kubelet/podfile"
@@ -36,7 +35,7 @@ func (m *Manager) emptyDir(ctx context.Context, pod *corev1.Pod, name string, s 
 			if err := unowned(); err != nil {
 				return err
 			}
-			return mountEmptyDir(pod, s, path)
+			return m.mountEmptyDir(pod, s, path)
 		})
 	}
 	// Made once: a pod may have changed the mode of its own directory since.
@@ -54,63 +53,6 @@ func (m *Manager) emptyDir(ctx context.Context, pod *corev1.Pod, name string, s 
 		return err
 	}
 	return os.Rename(making, path)
-}
-
-func mountEmptyDir(pod *corev1.Pod, s *corev1.EmptyDirVolumeSource, path string) error {
-	switch {
-	case s.Medium == corev1.StorageMediumMemory:
-		size := int64(0)
-		if l := resourcehelper.PodLimits(pod, resourcehelper.PodResourcesOptions{}); allLimited(pod) {
-			size = l.Memory().Value()
-		}
-		if s.SizeLimit != nil && s.SizeLimit.Value() > 0 && (size == 0 || s.SizeLimit.Value() < size) {
-			size = s.SizeLimit.Value()
-		}
-		if err := mountTmpfs(path, size, 0o777|fs.ModeSticky); err != nil {
-			return err
-		}
-	case strings.HasPrefix(string(s.Medium), string(corev1.StorageMediumHugePages)):
-		if err := os.MkdirAll(path, 0o750); err != nil {
-			return err
-		}
-		opts := ""
-		if rest := strings.TrimPrefix(string(s.Medium), string(corev1.StorageMediumHugePages)+"-"); rest != string(s.Medium) {
-			opts = "pagesize=" + strings.TrimSuffix(rest, "i")
-		}
-		if err := unix.Mount("nodev", path, "hugetlbfs", 0, opts); err != nil {
-			return fmt.Errorf("mount hugetlbfs: %w", err)
-		}
-		if err := os.Chmod(path, 0o777); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func allLimited(pod *corev1.Pod) bool {
-	for i := range pod.Spec.Containers {
-		if pod.Spec.Containers[i].Resources.Limits.Memory().IsZero() {
-			return false
-		}
-	}
-	return true
-}
-
-func mountTmpfs(path string, size int64, mode fs.FileMode) error {
-	if mounted(path) {
-		return nil
-	}
-	if err := os.MkdirAll(path, 0o750); err != nil {
-		return err
-	}
-	opts := ""
-	if size > 0 {
-		opts = fmt.Sprintf("size=%d", size)
-	}
-	if err := unix.Mount("tmpfs", path, "tmpfs", 0, opts); err != nil {
-		return fmt.Errorf("mount tmpfs: %w", err)
-	}
-	return os.Chmod(path, mode)
 }
 
 // mounted says whether path is a mount point. It asks the directory that path

@@ -48,6 +48,9 @@ type Config struct {
 	// Mounted is told how long a volume took to mount, of which kind it is if that
 	// is known, and what came of it. Default: nobody is.
 	Mounted func(v *corev1.Volume, kind string, took time.Duration, err error)
+	// PodMemory is the most memory that a pod can have, in bytes. Default: what the kernel
+	// lets a file system in memory have.
+	PodMemory func(pod *corev1.Pod) int64
 	// TrustBundle answers with the PEM of one or several ClusterTrustBundles.
 	TrustBundle func(ctx context.Context, p *corev1.ClusterTrustBundleProjection) (string, error)
 	// PodCertificate answers with the key and certificates, in PEM, of a source of a
@@ -161,6 +164,7 @@ type Manager struct {
 	mu     sync.Mutex
 	tokens map[string]cachedToken
 	soleMu sync.Mutex
+	noSwap func() bool       // whether memory of volumes can be kept from swap
 	sole   map[string]string // the pods' UIDs, by the volumes that they alone may have
 }
 
@@ -169,7 +173,9 @@ func New(c Config) *Manager {
 	if c.AnswerTime == 0 {
 		c.AnswerTime = 10 * time.Second
 	}
-	return &Manager{Config: c, tokens: map[string]cachedToken{}, sole: map[string]string{}}
+	m := &Manager{Config: c, tokens: map[string]cachedToken{}, sole: map[string]string{}}
+	m.noSwap = sync.OnceValue(func() bool { return takesNoSwap(filepath.Dir(c.PodsDir)) })
+	return m
 }
 
 // PodDir is the directory of one pod.
@@ -302,7 +308,7 @@ func (m *Manager) write(pod *corev1.Pod, kind, name string, memory bool, files m
 		return got, time.Time{}, errContent
 	}
 	if memory {
-		if err := mountTmpfs(path, 0, 0o777|os.ModeSticky); err != nil {
+		if err := m.mountTmpfs(path, m.memorySize(pod, nil), 0o777|os.ModeSticky); err != nil {
 			return got, time.Time{}, err
 		}
 	} else if err := makeDir(path, 0o777); err != nil {
