@@ -22,7 +22,11 @@ import (
 	"knarr/node/kubelet/podspec"
 )
 
-const pressurePeriod = 10 * time.Second
+const (
+	pressurePeriod = 10 * time.Second
+	// evictedPeriod is how long a pod that was evicted is waited for at most.
+	evictedPeriod = 30 * time.Second
+)
 
 // pressure is what the node is short of.
 type pressure struct{ memory, disk, pids bool }
@@ -118,8 +122,9 @@ func (k *Kubelet) watchPressure(ctx context.Context) {
 				slog.Warn("threshold of eviction is ignored: what containers write has the thresholds of the disk it shares", "signal", t.Signal)
 			}
 		}
-		k.relieve(ctx, with, state)
-		if !sleep(ctx, pressurePeriod) {
+		if w := k.relieve(ctx, with, state); w != nil {
+			waitEnded(ctx, []*worker{w}, evictedPeriod) // what it frees may be enough
+		} else if !sleep(ctx, pressurePeriod) {
 			return
 		}
 	}
@@ -138,8 +143,8 @@ func (k *Kubelet) observe(all []eviction.Threshold) map[string]eviction.Observat
 	return out
 }
 
-// relieve sets the node's conditions and evicts one pod if it must.
-func (k *Kubelet) relieve(ctx context.Context, all []eviction.Threshold, state *eviction.State) {
+// relieve sets the node's conditions and evicts one pod if it must, which it returns.
+func (k *Kubelet) relieve(ctx context.Context, all []eviction.Threshold, state *eviction.State) *worker {
 	now := time.Now()
 	observed := k.observe(all)
 	is, met := state.Step(now, all, observed)
@@ -148,22 +153,35 @@ func (k *Kubelet) relieve(ctx context.Context, all []eviction.Threshold, state *
 		k.wakeNode()
 	}
 	if len(met) == 0 || ctx.Err() != nil {
-		return
+		return nil
 	}
 	t := met[0]
 	what, _ := signalNamed(t.Signal)
 	k.events.Event(k.nodeRef(), corev1.EventTypeWarning, "EvictionThresholdMet", "Attempting to reclaim "+string(what.resource))
-	if what.disk && eviction.TakesOf(t.Signal, k.layout()).Images {
-		// Images first: they can be had again.
-		if freed, err := k.freeImages(ctx, 1<<62, now); err == nil && freed > 0 && !k.stillMet(t, met) {
-			return
-		}
+	if what.disk && k.makeSpace(ctx, eviction.TakesOf(t.Signal, k.layout()), now) && !k.stillMet(t, met) {
+		return nil
 	}
-	if k.evictOne(ctx, what, t, observed[t.Signal]) {
+	evicted := k.evictOne(ctx, what, t, observed[t.Signal])
+	if evicted != nil {
 		for _, m := range met {
 			k.metrics.evictionAge.WithLabelValues(m.Signal).Observe(time.Since(now).Seconds())
 		}
 	}
+	return evicted
+}
+
+// makeSpace removes what no pod needs, and says whether there was anything to look at:
+// what is left of pods that have ended, then images, which can be had again.
+func (k *Kubelet) makeSpace(ctx context.Context, takes eviction.Takes, now time.Time) bool {
+	if takes.Layers {
+		k.freeEnded(ctx)
+	}
+	if takes.Images {
+		if _, err := k.freeImages(ctx, 1<<62, now); err != nil && ctx.Err() == nil {
+			slog.Warn("remove images that nobody uses", "err", err)
+		}
+	}
+	return takes.Layers || takes.Images
 }
 
 // stillMet says whether one of the thresholds of a disk is met after images have gone.
@@ -221,8 +239,13 @@ func (k *Kubelet) layout() eviction.Layout {
 	return eviction.LayoutOf(images.id == node.id, containers.id == node.id, images.id == containers.id)
 }
 
-// evictOne evicts the pod that has most to do with it, and says whether there was one.
-func (k *Kubelet) evictOne(ctx context.Context, what signal, t eviction.Threshold, o eviction.Observation) bool {
+// evictable says whether a pod runs that may be evicted and is not ending yet.
+func evictable(s *shown) bool {
+	return s.stage == stages[0] && s.observed != nil && len(s.observed.Running()) > 0 && s.pod.DeletionTimestamp == nil && !podspec.IsCritical(s.pod)
+}
+
+// evictOne evicts the pod that has most to do with it, if there is one, and returns it.
+func (k *Kubelet) evictOne(ctx context.Context, what signal, t eviction.Threshold, o eviction.Observation) *worker {
 	name, takes := what.resource, eviction.TakesOf(t.Signal, k.layout())
 	switch name {
 	case corev1.ResourceMemory, resourcePIDs:
@@ -233,7 +256,7 @@ func (k *Kubelet) evictOne(ctx context.Context, what signal, t eviction.Threshol
 	var all []candidate
 	for _, w := range k.all() {
 		s := w.shown.Load()
-		if s.ended || s.observed == nil || len(s.observed.Running()) == 0 || podspec.IsCritical(s.pod) || s.pod.DeletionTimestamp != nil {
+		if !evictable(s) || w.evicted.Load() {
 			continue
 		}
 		c := candidate{w: w, pod: s.pod}
@@ -260,14 +283,15 @@ func (k *Kubelet) evictOne(ctx context.Context, what signal, t eviction.Threshol
 		all = append(all, c)
 	}
 	if len(all) == 0 {
-		return false
+		return nil
 	}
 	rank(all)
 	c := all[0]
 	slog.Info("evicting pod", "pod", podspec.Format(c.pod), "resource", string(name))
 	k.metrics.evictions.WithLabelValues(what.name).Inc()
-	k.evict(c.w, c.pod, evictionMessage(c.pod, name, k.storageOf(c.pod.UID), o.Available, t.Value.Of(o.All)), k.evictionGrace(t, c.pod))
-	return true
+	message, annotations := evictionMessage(c, name, k.storageOf(c.pod.UID), o.Available, t.Value.Of(o.All))
+	k.evict(c.w, c.pod, message, annotations, k.evictionGrace(t, c.pod))
+	return c.w
 }
 
 // evictionGrace is how many seconds a pod gets to end.
@@ -282,12 +306,29 @@ func (k *Kubelet) evictionGrace(t eviction.Threshold, pod *corev1.Pod) int64 {
 	return max(grace, 0)
 }
 
+// Annotations of the events that tell of evictions, and of what was short.
+const (
+	offendingContainers      = "offending_containers"
+	offendingContainersUsage = "offending_containers_usage"
+	offendingPod             = "offending_pod"
+	offendingPodUsage        = "offending_pod_usage"
+	starvedResource          = "starved_resource"
+)
+
 // evictionMessage says what the node was short of, and which containers of the
-// pod have more of it than they asked for.
-func evictionMessage(pod *corev1.Pod, name corev1.ResourceName, used podStorage, available, limit int64) string {
+// pod have more of it than they asked for; annotations have the same for programs.
+func evictionMessage(of candidate, name corev1.ResourceName, used podStorage, available, limit int64) (message string, annotations map[string]string) {
 	var msg strings.Builder
 	fmt.Fprintf(&msg, "The node was low on resource: %s. Threshold quantity: %s, available: %s. ", name, binary(limit), binary(available))
-	podspec.EachContainer(pod, func(c *corev1.Container, kind podspec.ContainerKind) {
+	annotations = map[string]string{starvedResource: string(name)}
+	if whole := of.pod.Spec.Resources; whole != nil && name == corev1.ResourceMemory {
+		if request, ok := whole.Requests[name]; ok {
+			fmt.Fprintf(&msg, "Pod %s was using %s, request is %s, has larger consumption of %v. ", of.pod.Name, binary(of.usage), request.String(), name)
+			annotations[offendingPod], annotations[offendingPodUsage] = of.pod.Name, binary(of.usage)
+		}
+	}
+	var names, usages []string
+	podspec.EachContainer(of.pod, func(c *corev1.Container, kind podspec.ContainerKind) {
 		var usage int64
 		switch name {
 		case corev1.ResourceEphemeralStorage:
@@ -298,9 +339,11 @@ func evictionMessage(pod *corev1.Pod, name corev1.ResourceName, used podStorage,
 		req := c.Resources.Requests[name]
 		if kind != podspec.EphemeralContainer && usage > req.Value() {
 			fmt.Fprintf(&msg, "Container %s was using %s, request is %s, has larger consumption of %s. ", c.Name, binary(usage), req.String(), name)
+			names, usages = append(names, c.Name), append(usages, binary(usage))
 		}
 	})
-	return msg.String()
+	annotations[offendingContainers], annotations[offendingContainersUsage] = strings.Join(names, ","), strings.Join(usages, ",")
+	return msg.String(), annotations
 }
 
 func binary(n int64) string {
@@ -308,8 +351,9 @@ func binary(n int64) string {
 	return q.String()
 }
 
-func (k *Kubelet) evict(w *worker, pod *corev1.Pod, message string, grace int64) {
-	k.events.Event(podReference(pod), corev1.EventTypeWarning, "Evicted", message)
+func (k *Kubelet) evict(w *worker, pod *corev1.Pod, message string, annotations map[string]string, grace int64) {
+	w.evicted.Store(true)
+	k.events.AnnotatedEventf(podReference(pod), annotations, corev1.EventTypeWarning, "Evicted", "%s", message)
 	w.end(&ending{reason: "Evicted", message: message, grace: &grace, disruption: corev1.PodReasonTerminationByKubelet})
 }
 
@@ -320,7 +364,7 @@ func (k *Kubelet) enforceLimits(ctx context.Context) {
 	layers := false
 	for _, w := range k.all() {
 		s := w.shown.Load()
-		if s.ended || s.observed == nil || len(s.observed.Running()) == 0 || s.pod.DeletionTimestamp != nil || podspec.IsCritical(s.pod) {
+		if !evictable(s) || w.evicted.Load() {
 			continue
 		}
 		volume, container := storageLimits(s.pod)
@@ -344,7 +388,7 @@ func (k *Kubelet) enforceLimits(ctx context.Context) {
 		}
 		if msg := overLimit(pod, k.storageOf(pod.UID), dedicated); msg != "" {
 			k.metrics.evictions.WithLabelValues(limitSignal(msg)).Inc()
-			k.evict(w, pod, msg, 1)
+			k.evict(w, pod, msg, nil, 1)
 		}
 	}
 }

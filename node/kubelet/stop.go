@@ -5,7 +5,6 @@ import (
 	"errors"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -397,17 +396,7 @@ func (w *worker) trim(ctx context.Context) {
 	pod := w.pod
 	w.begin(ctx, opKey{kind: opTrim}, func(ctx context.Context) func() {
 		for _, c := range old {
-			if _, err := w.k.runtime.RemoveContainer(ctx, &cri.RemoveContainerRequest{ContainerId: c.Id}); err == nil {
-				if c.LogPath != "" && filepath.Dir(filepath.Dir(c.LogPath)) == w.k.podLogDir(pod) {
-					rotated, _ := filepath.Glob(c.LogPath + "*")
-					for _, f := range rotated {
-						_ = os.Remove(f)
-					}
-				}
-				if w.k.cfg.ContainerLogsDir != "" {
-					_ = os.Remove(w.k.logLink(pod.Name, pod.Namespace, c.Name(), c.Id))
-				}
-			}
+			w.k.removeDead(ctx, pod, c)
 		}
 		for _, id := range boxes {
 			_, _ = w.k.runtime.RemovePodSandbox(ctx, &cri.RemovePodSandboxRequest{PodSandboxId: id})

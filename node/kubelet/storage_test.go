@@ -3,6 +3,7 @@ package kubelet
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -103,8 +104,17 @@ func TestEvictionMessage(t *testing.T) {
 	}
 	want := "The node was low on resource: ephemeral-storage. Threshold quantity: 1Gi, available: 512Mi. " +
 		"Container a was using 4Mi, request is 0, has larger consumption of ephemeral-storage. "
-	if got := evictionMessage(p, corev1.ResourceEphemeralStorage, used, 512<<20, 1<<30); got != want {
+	got, annotations := evictionMessage(candidate{pod: p}, corev1.ResourceEphemeralStorage, used, 512<<20, 1<<30)
+	if got != want {
 		t.Errorf("%q, want %q", got, want)
+	}
+	if a := annotations; len(a) != 3 || a["offending_containers"] != "a" || a["offending_containers_usage"] != "4Mi" || a["starved_resource"] != "ephemeral-storage" {
+		t.Errorf("annotations %v", a)
+	}
+	p.Spec.Resources = &corev1.ResourceRequirements{Requests: corev1.ResourceList{"memory": resource.MustParse("1Gi")}}
+	got, annotations = evictionMessage(candidate{pod: p, usage: 2 << 30}, corev1.ResourceMemory, podStorage{}, 1<<20, 2<<20)
+	if want := "Pod " + p.Name + " was using 2Gi, request is 1Gi, has larger consumption of memory. "; !strings.HasSuffix(got, want) || annotations["offending_pod"] != p.Name || annotations["offending_pod_usage"] != "2Gi" {
+		t.Errorf("%q, annotations %v", got, annotations)
 	}
 }
 

@@ -57,7 +57,8 @@ func WithContainerFs(all []Threshold, l Layout) (out []Threshold, ignored []Thre
 }
 
 // Takes is what of a pod counts where a signal of a disk is short: its logs and volumes,
-// the files its containers wrote, and whether images that nobody uses make room.
+// the files its containers wrote, and whether images that nobody uses make room. Where the
+// files of containers count, those that have ended make room.
 type Takes struct{ Files, Layers, Images bool }
 
 // TakesOf is what a signal of a disk is short of.
