@@ -239,6 +239,10 @@ func (m *Manager) get(w *watched, k Kind) Verdict {
 	return w.verdict[k]
 }
 
+// maxTries is how often a probe is tried that gets no answer because of an error here, such
+// as one of the runtime, before that counts for one of its period.
+const maxTries = 3
+
 // once probes and counts towards the thresholds.
 func (m *Manager) once(ctx context.Context, w *watched, k Kind, s *schedule) {
 	m.mu.Lock()
@@ -246,9 +250,14 @@ func (m *Manager) once(ctx context.Context, w *watched, k Kind, s *schedule) {
 	m.mu.Unlock()
 	timeout := secs(max(s.probe.TimeoutSeconds, 1))
 	began := time.Now()
-	r := m.probe(ctx, t, s.probe, timeout)
-	if ctx.Err() != nil {
-		return
+	var r outcome
+	for range maxTries {
+		if r = m.probe(ctx, t, s.probe, timeout); ctx.Err() != nil {
+			return
+		}
+		if r.err == nil {
+			break
+		}
 	}
 	m.count(w, k, r, time.Since(began))
 	switch {

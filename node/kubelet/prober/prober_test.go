@@ -2,6 +2,7 @@ package prober
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -22,9 +23,10 @@ func execProbe(f func(*corev1.Probe)) *corev1.Probe {
 	return p
 }
 
-// bench is a Manager whose probes answer with code.
+// bench is a Manager whose probes answer with code, or fail as often as errors says.
 type bench struct {
 	*Manager
+	errors          atomic.Int32
 	code            atomic.Int32
 	probes, changes atomic.Int32
 	events          atomic.Int32
@@ -35,6 +37,9 @@ func newBench(ctx context.Context) *bench {
 	b.Manager = New(ctx, Config{
 		Exec: func(context.Context, string, []string, time.Duration) ([]byte, int32, error) {
 			b.probes.Add(1)
+			if b.errors.Add(-1) >= 0 {
+				return nil, 0, errors.New("the runtime is busy")
+			}
 			return []byte("no"), b.code.Load(), nil
 		},
 		Changed: func(types.UID) { b.changes.Add(1) },
@@ -62,6 +67,27 @@ func bubble(t *testing.T, f func(b *bench)) {
 func after(d time.Duration) {
 	<-time.After(d)
 	synctest.Wait()
+}
+
+// TestErrorsAreTriedAgain: a probe that cannot be made is made again at once, three times in
+// all, and only the last error is told.
+func TestErrorsAreTriedAgain(t *testing.T) {
+	for _, c := range []struct {
+		errors, probes, events int32
+		ready                  Verdict
+	}{{0, 1, 0, Success}, {2, 3, 0, Success}, {3, 3, 1, Failure}} {
+		bubble(t, func(b *bench) {
+			b.errors.Store(c.errors)
+			b.Watch(target(func(c *corev1.Container) { c.ReadinessProbe = execProbe(nil) }))
+			after(time.Second)
+			if p, e := b.probes.Load(), b.events.Load(); p != c.probes || e != c.events {
+				t.Errorf("%d errors: %d probes, %d events", c.errors, p, e)
+			}
+			if v, _ := b.Verdict("id", Readiness); v != c.ready {
+				t.Errorf("%d errors: %v", c.errors, v)
+			}
+		})
+	}
 }
 
 func TestLivenessFailsAfterItsThreshold(t *testing.T) {
