@@ -13,7 +13,6 @@ import (
 
 	containerd "github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/core/images"
-	"github.com/containerd/containerd/v2/pkg/archive/compression"
 	"github.com/containerd/containerd/v2/pkg/namespaces"
 	"github.com/containerd/errdefs"
 	"github.com/containerd/platforms"
@@ -139,7 +138,7 @@ func (i *Images) load(ctx context.Context, r io.Reader, extra map[string]string,
 	}
 	defer release(context.WithoutCancel(ctx))
 
-	plain, err := compression.DecompressStream(r)
+	plain, err := plainArchive(r)
 	if err != nil {
 		return nil, fmt.Errorf("read archive: %w", err)
 	}

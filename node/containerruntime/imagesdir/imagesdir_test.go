@@ -34,7 +34,7 @@ func TestPlan(t *testing.T) {
 	if !slices.Equal(gone, []string{"gone.tar"}) || again != settle*3/4 {
 		t.Error(gone, again)
 	}
-	for name, want := range map[string]bool{"a.tar": true, "a.tar.gz": true, "a.tgz": true, "a.tar.zst": true, "a.txt": true, "a": false, ".a.tar": false, "a.tar.part": false} {
+	for name, want := range map[string]bool{"a.tar": true, "a.tar.gz": true, "a.tgz": true, "a.tar.zst": true, "a.tar.bz2": true, "a.tbz": true, "a.tar.lz4": true, "a.tar.xz": true, "a.txt": true, "a": false, ".a.tar": false, "a.tar.part": false} {
 		if wanted(name) != want {
 			t.Errorf("%s: %v", name, !want)
 		}
