@@ -44,13 +44,21 @@ func (c credential) used() pullrecords.Credentials {
 // node's configuration of Docker, of the plugins, in this order.
 func (k *Kubelet) pullCredentials(pod *corev1.Pod, image string) []credential {
 	var secrets []*corev1.Secret
+	var missing []string
 	for _, r := range pod.Spec.ImagePullSecrets {
 		if r.Name == "" {
 			continue
 		}
-		if s, err := k.objects.Secret(pod.Namespace, r.Name); err == nil {
-			secrets = append(secrets, s)
+		s, err := k.objects.Secret(pod.Namespace, r.Name)
+		if err != nil {
+			missing = append(missing, r.Name)
+			continue
 		}
+		secrets = append(secrets, s)
+	}
+	if len(missing) > 0 {
+		k.events.Eventf(podReference(pod), corev1.EventTypeWarning, "FailedToRetrieveImagePullSecret",
+			"Unable to retrieve some image pull secrets (%s); attempting to pull the image may not succeed.", strings.Join(missing, ", "))
 	}
 	repo := repository(image)
 	out := append(credentials(repo, secrets), k.nodeCredentials.of(repo, k.cfg.RootDir)...)

@@ -102,12 +102,18 @@ func (k *Kubelet) collectImages(ctx context.Context) {
 	if !k.waitRuntime(ctx) {
 		return
 	}
-	for {
-		if err := k.detectImages(ctx); err != nil && ctx.Err() == nil {
-			slog.Warn("look at images", "err", err)
-		} else if err := errors.Join(k.collectOldImages(ctx, time.Now()), k.imageGC(ctx)); err != nil && ctx.Err() == nil {
-			slog.Warn("remove unused images", "err", err)
+	for failed := false; ; {
+		err := k.detectImages(ctx)
+		if err == nil {
+			err = errors.Join(k.collectOldImages(ctx, time.Now()), k.imageGC(ctx))
 		}
+		if err != nil && ctx.Err() == nil {
+			slog.Warn("remove unused images", "err", err)
+			if failed { // once may be before what is measured is known
+				k.events.Event(k.nodeRef(), corev1.EventTypeWarning, "ImageGCFailed", err.Error())
+			}
+		}
+		failed = err != nil
 		if !sleep(ctx, imageGCPeriod) {
 			return
 		}
@@ -137,6 +143,10 @@ func (k *Kubelet) detectImages(ctx context.Context) error {
 	defer k.imageUse.mu.Unlock()
 	next := map[string]*imageRecord{}
 	for _, i := range images.Images {
+		if i.Id == "" {
+			k.events.Eventf(k.nodeRef(), corev1.EventTypeWarning, "InvalidImageID", "ImageID is not valid, skipping, image: %v", i)
+			continue
+		}
 		r := k.imageUse.all[i.Id]
 		if r == nil {
 			r = &imageRecord{seen: now}
@@ -174,7 +184,9 @@ func (k *Kubelet) imageGC(ctx context.Context) error {
 		return err
 	}
 	if d.size == 0 {
-		return errors.New("invalid capacity 0 on image filesystem")
+		err := errors.New("invalid capacity 0 on image filesystem")
+		k.events.Event(k.nodeRef(), corev1.EventTypeWarning, "InvalidDiskCapacity", err.Error())
+		return err
 	}
 	percent := int(100 - d.free*100/d.size)
 	if percent < int(*k.cfg.Settings.ImageGCHighThresholdPercent) {
@@ -186,10 +198,27 @@ func (k *Kubelet) imageGC(ctx context.Context) error {
 		return err
 	}
 	if freed < want {
-		k.events.Event(k.nodeRef(), corev1.EventTypeWarning, "FreeDiskSpaceFailed", fmt.Sprintf(
-			"Insufficient free disk space on the node's image filesystem (%d%% of %d bytes used). Failed to free sufficient space by deleting unused images (freed %d bytes).", percent, d.size, freed))
+		err := fmt.Errorf("Insufficient free disk space on the node's image filesystem (%d%% of %s used). Failed to free sufficient space by deleting unused images (freed %d bytes). "+ //nolint:staticcheck // upstream's words
+			"Investigate disk usage, as it could be used by active images, logs, volumes, or other data.", percent, sizeText(d.size), freed)
+		k.events.Event(k.nodeRef(), corev1.EventTypeWarning, "FreeDiskSpaceFailed", err.Error())
+		return err
 	}
 	return nil
+}
+
+// sizeText writes a number of bytes as people read it.
+func sizeText(bytes uint64) string {
+	if bytes < 1<<10 {
+		return fmt.Sprintf("%d B", bytes)
+	}
+	size, unit := float64(bytes)/(1<<10), "KiB"
+	for _, next := range []string{"MiB", "GiB", "TiB"} {
+		if size < 1<<10 {
+			break
+		}
+		size, unit = size/(1<<10), next
+	}
+	return fmt.Sprintf("%.1f %s", size, unit)
 }
 
 // unusedImages are those that may go, the longest unused first.

@@ -244,6 +244,8 @@ type Kubelet struct {
 	shuttingDown    atomic.Bool
 	// hugepages: the Node shows none of sizes that the machine does not have any more.
 	hugepages atomic.Bool
+	// unschedulable and rebooted are what events told of the Node.
+	unschedulable, rebooted atomic.Bool
 	// busAddress and logindDir are of D-Bus and logind; "": those of the system.
 	busAddress, logindDir string
 	sysDir                string // where the kernel tells of CPUs and NUMA nodes
@@ -348,11 +350,7 @@ func (k *Kubelet) Name() string { return "kubelet" }
 // Run runs the node's pods until ctx ends. Containers keep running when it
 // returns; the next Run finds them again.
 func (k *Kubelet) Run(ctx context.Context) error {
-	if k.cfg.SpareProcess != nil {
-		if err := k.cfg.SpareProcess(int(*k.cfg.Settings.OOMScoreAdj)); err != nil {
-			slog.Warn("the kernel does not spare this process when memory runs out", "err", err)
-		}
-	}
+	k.spareProcess()
 	conn, err := k.connect()
 	if err != nil {
 		return err
@@ -427,7 +425,7 @@ func (k *Kubelet) Run(ctx context.Context) error {
 		{"orphans", k.collectOrphans}, {"static pods", k.followStatic},
 		{"allocations", k.pruneAllocations}, {"images", k.followImages}, {"healthz", k.serveHealthz},
 		{"control groups", k.limitGroups}, {"CPUs", k.pinContainers}, {"node shutdown", k.delayShutdown}, {"out of memory", k.watchMemory}, {"device plugins", k.servePlugins}, {"pod resources", k.servePodResources},
-		{"manifest URL", k.followManifestURL}, {"read-only port", k.serveReadOnly},
+		{"manifest URL", k.followManifestURL}, {"host", k.tellHost}, {"read-only port", k.serveReadOnly},
 	}
 	k.wg.Loop(ctx, "kubelet: storage drivers", func(ctx context.Context) {
 		if err := k.drivers.Run(ctx); err != nil {
@@ -448,6 +446,16 @@ func (k *Kubelet) Run(ctx context.Context) error {
 	k.objects.Wait()
 	k.prober.Wait()
 	return serveErr
+}
+
+// spareProcess has the kernel end others before this process when memory runs out.
+func (k *Kubelet) spareProcess() {
+	if k.cfg.SpareProcess == nil {
+		return
+	}
+	if err := k.cfg.SpareProcess(int(*k.cfg.Settings.OOMScoreAdj)); err != nil {
+		slog.Warn("the kernel does not spare this process when memory runs out", "err", err)
+	}
 }
 
 // takeUp reads what an earlier run wrote down: who has which CPUs, memory, images and

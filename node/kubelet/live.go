@@ -113,7 +113,7 @@ func (w *worker) ensureVolumes(ctx context.Context) time.Duration {
 		pod, ips := w.pod, w.podIPs()
 		w.begin(ctx, key, func(ctx context.Context) func() {
 			dir := w.k.volumes.PodDir(string(pod.UID))
-			err := makePodDirs(dir)
+			err := podDirsError(makePodDirs(dir))
 			var out map[string]volume.Mounted
 			var next time.Time
 			if err == nil {
@@ -149,6 +149,9 @@ func (w *worker) mounted(pod *corev1.Pod, out map[string]volume.Mounted, next ti
 			reason := "FailedMount"
 			if strings.HasPrefix(e.Error(), "MapVolume.") {
 				reason = "FailedMapVolume"
+			}
+			if errors.Is(e, errPodDirs) {
+				reason = "Failed"
 			}
 			w.eventOnce("volume "+e.Error(), corev1.EventTypeWarning, reason, e.Error())
 		}

@@ -259,6 +259,7 @@ func (k *Kubelet) writeNodeStatus(ctx context.Context) error {
 			slog.Warn("put the labels of the Node right", "err", err)
 		}
 	}
+	k.tellNodeChanges(have)
 	k.updateImages(ctx)
 	want := have.DeepCopy()
 	if !k.hugepages.Load() {

@@ -43,7 +43,7 @@ func (k *Kubelet) delayShutdown(ctx context.Context) {
 
 // shutDown ends all pods, one group after the other.
 func (k *Kubelet) shutDown(ctx context.Context, groups []shutdown.Group) {
-	k.events.Event(k.nodeRef(), corev1.EventTypeNormal, "NodeShutdown", "Shutdown manager detected shutdown event")
+	k.events.Event(k.nodeRef(), corev1.EventTypeNormal, "Shutdown", "Shutdown manager detected shutdown event")
 	k.shuttingDown.Store(true)
 	k.wakeNode()
 	state := shutdownState{StartTime: time.Now()}
@@ -108,7 +108,7 @@ func (k *Kubelet) keepShutdown(s shutdownState) {
 
 // shutdownCancelled lets the node take pods again.
 func (k *Kubelet) shutdownCancelled(context.Context) {
-	k.events.Event(k.nodeRef(), corev1.EventTypeNormal, "NodeShutdown", "Shutdown manager detected shutdown cancellation")
+	k.events.Event(k.nodeRef(), corev1.EventTypeNormal, "Shutdown", "Shutdown manager detected shutdown cancellation")
 	k.shuttingDown.Store(false)
 	k.wakeNode()
 }

@@ -38,6 +38,7 @@ func (k *Kubelet) collectOrphans(ctx context.Context) {
 	for {
 		if err := o.collect(ctx); err != nil && ctx.Err() == nil {
 			slog.Warn("collect orphans", "err", err)
+			k.events.Event(k.nodeRef(), corev1.EventTypeWarning, "ContainerGCFailed", err.Error())
 		}
 		if !sleep(ctx, orphanPeriod) {
 			return

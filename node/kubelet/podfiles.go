@@ -2,6 +2,7 @@ package kubelet
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -67,6 +68,16 @@ func (f podFiles) HostsFile(pod *corev1.Pod, ips []string) (string, error) {
 	}
 	// In place: containers that run already have the file mounted.
 	return filepath.Join(dir, name), podfile.Write(dir, name, text, 0o644)
+}
+
+// errPodDirs is what keeps a pod from having directories.
+var errPodDirs = errors.New("error making pod data directories")
+
+func podDirsError(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%w: %w", errPodDirs, err)
 }
 
 // makePodDirs makes the directories of a pod.

@@ -49,7 +49,11 @@ func (k *Kubelet) followStatic(ctx context.Context) {
 	if !k.synced.waitFor(ctx, 10*time.Second) {
 		return
 	}
-	st := &staticPods{dir: dir, remote: &k.manifests, byFile: map[string]*corev1.Pod{}, bad: map[string]string{}, ours: map[types.UID]*corev1.Pod{}, again: map[types.UID]bool{}}
+	duplicate := func(p *corev1.Pod) {
+		k.events.Eventf(podReference(p), corev1.EventTypeWarning, "FailedValidation",
+			"Error validating pod %s from %s due to duplicate pod name %q, ignoring", podspec.Format(p), p.Annotations[annConfigSource], p.Name)
+	}
+	st := &staticPods{dir: dir, remote: &k.manifests, duplicate: duplicate, byFile: map[string]*corev1.Pod{}, bad: map[string]string{}, ours: map[types.UID]*corev1.Pod{}, again: map[types.UID]bool{}}
 	watch := &dirWatch{path: dir}
 	defer watch.close()
 	for {
@@ -92,6 +96,8 @@ type staticPods struct {
 	byFile map[string]*corev1.Pod
 	// bad is what is wrong with the others, which is logged once.
 	bad map[string]string
+	// duplicate is called with a pod of a name or UID that another manifest has, once.
+	duplicate func(*corev1.Pod)
 	// readErr is why the directory could not be read, which is logged once too.
 	readErr string
 	// ours are the pods that were started, until nothing of them is left.
@@ -168,6 +174,9 @@ func (st *staticPods) read(node string) ([]*corev1.Pod, error) {
 		if err != nil {
 			pod = st.byFile[f.path]
 		} else if other := cmp.Or(seen[pod.Namespace+"/"+pod.Name], seen[string(pod.UID)]); other != "" {
+			if st.duplicate != nil && st.bad[f.path] == "" {
+				st.duplicate(pod)
+			}
 			pod, err = nil, fmt.Errorf("%s has a pod of that name or UID already", other)
 		}
 		if err != nil {

@@ -189,7 +189,7 @@ func (w *worker) stop(ctx context.Context, gone bool) time.Duration {
 		w.kill(ctx, c, "", nil)
 	}
 	w.letSidecarsStop()
-	again := never
+	again := w.tellOverdue(len(running) > 0)
 	for _, c := range running {
 		if left := w.retryIn(opKey{kind: opKill, of: c.Id}); left > 0 {
 			again = min(again, left)
@@ -235,6 +235,21 @@ func (w *worker) stop(ctx context.Context, gone bool) time.Duration {
 	}
 	w.trim(ctx)
 	return again
+}
+
+// tellOverdue says that the runtime takes too long to end a pod that the kubelet has decided
+// to end: its grace and half of it, ten seconds at least. It returns when to look again.
+func (w *worker) tellOverdue(running bool) time.Duration {
+	if !running || w.ended.disruption == "" || w.ended.overdue {
+		return never
+	}
+	grace := time.Duration(graceOf(w.pod, w.ended)) * time.Second
+	if left := max(grace+grace/2, 10*time.Second) - time.Since(w.ended.began); left > 0 {
+		return left
+	}
+	w.ended.overdue = true
+	w.k.events.Event(w.eventRef(), corev1.EventTypeWarning, "ExceededGracePeriod", "Container runtime did not kill the pod within specified grace period.")
+	return never
 }
 
 // letSidecarsStop lets sidecars go: the last one first, once everything that

@@ -49,7 +49,13 @@ func (k *Kubelet) sandboxConfig(ctx context.Context, pod *corev1.Pod, attempt ui
 			return nil, "", err
 		}
 	}
-	cfg, err := criconfig.Sandbox(k.nodeConfig(), pod, attempt, users)
+	cfg, notes, err := criconfig.Sandbox(k.nodeConfig(), pod, attempt, users)
+	for _, n := range notes {
+		k.events.Event(podReference(pod), corev1.EventTypeWarning, n.Reason, n.Message)
+		if n.Node != "" {
+			k.events.Event(k.nodeRef(), corev1.EventTypeWarning, n.Reason, n.Node)
+		}
+	}
 	return cfg, handler, err
 }
 

@@ -35,6 +35,8 @@ type ending struct {
 	// why is the condition's message; "": that of the pod.
 	why   string
 	began time.Time
+	// overdue says that events told of how long it takes.
+	overdue bool
 }
 
 // A worker is the state machine of one pod. One goroutine owns everything but

@@ -60,6 +60,7 @@ var opensPaths = map[string]string{
 	"node/kubelet/volume/disk.go":                    "the kubelet's mount points; host paths and local disks, within fscall",
 	"node/kubelet/volume/localdisk.go":               "local disks, within fscall",
 	"node/kubelet/volume/iscsi/devices.go":           "/sys of the node, where the kernel has what iscsiadm was told to attach",
+	"node/kubelet/volume/memory.go":                  "the kubelet's mount points",
 	"node/kubelet/volume/own.go":                     "volumes, within fscall; their files by descriptors that podfile gives",
 	"node/kubelet/volume/subpath.go":                 "beneath a volume's root, by the kernel's own checks, within fscall",
 }

@@ -2,10 +2,8 @@ package cgroup
 
 import (
 	"errors"
-	"os"
 	"path/filepath"
 	"regexp"
-	"strconv"
 )
 
 // UnlimitedHugepages is what a group may have that is not to be limited.
@@ -26,7 +24,7 @@ func (t *Tree) LimitHugepages(path string, limit func(size string) int64) error 
 	var errs []error
 	for _, file := range files {
 		if m := hugepageFile.FindStringSubmatch(filepath.Base(file)); m != nil {
-			errs = append(errs, os.WriteFile(file, strconv.AppendInt(nil, limit(m[1]), 10), 0))
+			errs = append(errs, write(dir, filepath.Base(file), limit(m[1])))
 		}
 	}
 	return errors.Join(errs...)

@@ -1,21 +1,32 @@
 package criconfig
 
 import (
+	"fmt"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"knarr/node/kubelet/podspec"
 )
 
-// Limits of a resolv.conf, as resolvers have them.
+// Limits of a resolv.conf, as resolvers have them. glibc 2.28 ends the program where a
+// search path is longer than a name may be.
 const (
 	maxNameservers  = 3
 	maxSearchPaths  = 32
+	maxSearchPath   = 253
 	maxSearchLength = 2048
 )
 
-// dnsConfig is the resolver configuration of a pod.
-func dnsConfig(n Node, pod *corev1.Pod) (*cri.DNSConfig, error) {
+// A Note is something about a pod's configuration that events tell of: of the pod, and
+// unless Node is empty of the node.
+type Note struct{ Reason, Message, Node string }
+
+// dnsConfig is the resolver configuration of a pod, and what of it is not as the pod or
+// the node wants it.
+func dnsConfig(n Node, pod *corev1.Pod) (d *cri.DNSConfig, notes []Note, err error) {
 	host := func() (*cri.DNSConfig, error) {
 		text, err := n.ResolvConf()
 		if err != nil {
@@ -24,23 +35,25 @@ func dnsConfig(n Node, pod *corev1.Pod) (*cri.DNSConfig, error) {
 		return parseResolvConf(text), nil
 	}
 	policy := pod.Spec.DNSPolicy
-	if policy == corev1.DNSClusterFirst && pod.Spec.HostNetwork || policy == corev1.DNSClusterFirst && len(n.ClusterDNS) == 0 ||
-		policy == corev1.DNSClusterFirstWithHostNet && len(n.ClusterDNS) == 0 {
+	if policy == corev1.DNSClusterFirst && pod.Spec.HostNetwork {
 		policy = corev1.DNSDefault
 	}
-	var d *cri.DNSConfig
+	if policy != corev1.DNSNone && policy != corev1.DNSDefault && len(n.ClusterDNS) == 0 {
+		policy = corev1.DNSDefault
+		missing := fmt.Sprintf("kubelet does not have ClusterDNS IP configured and cannot create Pod using %q policy. Falling back to %q policy.", corev1.DNSClusterFirst, corev1.DNSDefault)
+		notes = append(notes, Note{"MissingClusterDNS", fmt.Sprintf("pod: %q. %s", podspec.Format(pod), missing), missing})
+	}
 	switch policy {
 	case corev1.DNSNone:
 		d = &cri.DNSConfig{}
 	case corev1.DNSDefault:
-		var err error
 		if d, err = host(); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	default:
 		h, err := host()
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		d = &cri.DNSConfig{Options: []string{"ndots:5"}}
 		for _, ip := range n.ClusterDNS {
@@ -56,12 +69,44 @@ func dnsConfig(n Node, pod *corev1.Pod) (*cri.DNSConfig, error) {
 		d.Searches = unique(append(d.Searches, c.Searches...))
 		d.Options = mergeOptions(d.Options, c.Options)
 	}
-	d.Servers = d.Servers[:min(len(d.Servers), maxNameservers)]
-	d.Searches = d.Searches[:min(len(d.Searches), maxSearchPaths)]
-	for len(strings.Join(d.Searches, " ")) > maxSearchLength {
-		d.Searches = d.Searches[:len(d.Searches)-1]
+	if len(d.Servers) > maxNameservers {
+		d.Servers = d.Servers[:maxNameservers]
+		notes = append(notes, Note{Reason: "DNSConfigForming", Message: "Nameserver limits were exceeded, some nameservers have been omitted, the applied nameserver line is: " + strings.Join(d.Servers, " ")})
 	}
-	return d, nil
+	if fit := fitSearches(d.Searches); len(fit) < len(d.Searches) {
+		d.Searches = fit
+		notes = append(notes, Note{Reason: "DNSConfigForming", Message: "Search Line limits were exceeded, some search paths have been omitted, the applied search line is: " + strings.Join(fit, " ")})
+	}
+	return d, notes, nil
+}
+
+// fitSearches leaves out the search paths that resolvers have no room for.
+func fitSearches(all []string) []string {
+	all = slices.Clone(all[:min(len(all), maxSearchPaths)])
+	all = slices.DeleteFunc(all, func(s string) bool { return len(s) > maxSearchPath })
+	for len(strings.Join(all, " ")) > maxSearchLength {
+		all = all[:len(all)-1]
+	}
+	return all
+}
+
+// CheckResolvConf says what of the node's own resolver configuration, of this name, leaves
+// pods no room; "" if nothing does.
+func CheckResolvConf(file, text string, clusterDomain string) string {
+	most := maxSearchPaths
+	if clusterDomain != "" {
+		most -= 3
+	}
+	searches := parseResolvConf(text).Searches
+	switch {
+	case len(searches) > most:
+		return fmt.Sprintf("Resolv.conf file '%s' contains search line consisting of more than %d domains!", file, most)
+	case slices.ContainsFunc(searches, func(s string) bool { return len(s) > maxSearchPath }):
+		return fmt.Sprintf("Resolv.conf file %q contains a search path which length is more than allowed %d chars!", file, maxSearchPath)
+	case len(strings.Join(searches, " ")) > maxSearchLength:
+		return fmt.Sprintf("Resolv.conf file '%s' contains search line which length is more than allowed %d chars!", file, maxSearchLength)
+	}
+	return ""
 }
 
 func unique(in []string) (out []string) {

@@ -3,6 +3,7 @@ package criconfig
 import (
 	"net"
 	"slices"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -16,17 +17,63 @@ func TestPodDNS(t *testing.T) {
 	p.Spec.DNSPolicy = corev1.DNSClusterFirst
 	two := "2"
 	p.Spec.DNSConfig = &corev1.PodDNSConfig{Nameservers: []string{"9.9.9.9"}, Options: []corev1.PodDNSConfigOption{{Name: "ndots", Value: &two}, {Name: "edns0"}}}
-	d, err := dnsConfig(n, p)
+	d, notes, err := dnsConfig(n, p)
 	if err != nil {
 		t.Fatal(err)
+	}
+	if len(notes) != 0 {
+		t.Errorf("notes %v", notes)
 	}
 	if !slices.Equal(d.Servers, []string{"10.43.0.10", "9.9.9.9"}) || !slices.Equal(d.Searches, []string{"ns.svc.cluster.local", "svc.cluster.local", "cluster.local"}) ||
 		!slices.Equal(d.Options, []string{"ndots:2", "edns0"}) {
 		t.Errorf("%+v", d)
 	}
 	p.Spec.HostNetwork, p.Spec.DNSConfig = true, nil
-	if d, _ := dnsConfig(n, p); len(d.Servers) != 0 {
+	if d, _, _ := dnsConfig(n, p); len(d.Servers) != 0 {
 		t.Errorf("a pod on the host network got %v", d.Servers)
+	}
+}
+
+// TestDNSLimits: what resolvers have no room for is left out, and told of.
+func TestDNSLimits(t *testing.T) {
+	n := Node{ClusterDomain: "cluster.local", ResolvConf: func() (string, error) { return "nameserver 1.1.1.1", nil }}
+	p := podtest.Pod("p", "c")
+	p.Spec.DNSPolicy = corev1.DNSClusterFirst
+	p.Spec.DNSConfig = &corev1.PodDNSConfig{Nameservers: []string{"2.2.2.2", "3.3.3.3", "4.4.4.4"}, Searches: []string{"a", strings.Repeat("b", 254), "c"}}
+	d, notes, err := dnsConfig(n, p)
+	if err != nil || !slices.Equal(d.Servers, []string{"1.1.1.1", "2.2.2.2", "3.3.3.3"}) || !slices.Equal(d.Searches, []string{"a", "c"}) {
+		t.Errorf("%+v, %v", d, err)
+	}
+	missing := `kubelet does not have ClusterDNS IP configured and cannot create Pod using "ClusterFirst" policy. Falling back to "Default" policy.`
+	want := []Note{
+		{"MissingClusterDNS", `pod: "p_ns(uid-p)". ` + missing, missing},
+		{"DNSConfigForming", "Nameserver limits were exceeded, some nameservers have been omitted, the applied nameserver line is: 1.1.1.1 2.2.2.2 3.3.3.3", ""},
+		{"DNSConfigForming", "Search Line limits were exceeded, some search paths have been omitted, the applied search line is: a c", ""},
+	}
+	if !slices.Equal(notes, want) {
+		t.Errorf("notes %q, want %q", notes, want)
+	}
+	for _, c := range []struct{ count, length, fit int }{{33, 1, 32}, {32, 100, 20}, {32, 2, 32}} {
+		var all []string
+		for i := range c.count {
+			all = append(all, strings.Repeat(string(rune('a'+i)), c.length))
+		}
+		if got := fitSearches(all); len(got) != c.fit {
+			t.Errorf("%d of %d fit %d, want %d", c.count, c.length, len(got), c.fit)
+		}
+	}
+}
+
+func TestCheckResolvConf(t *testing.T) {
+	for text, want := range map[string]string{
+		"search" + strings.Repeat(" a", 29):                         "",
+		"search" + strings.Repeat(" a", 30):                         "Resolv.conf file '/r' contains search line consisting of more than 29 domains!",
+		"search " + strings.Repeat("a", 254):                        `Resolv.conf file "/r" contains a search path which length is more than allowed 253 chars!`,
+		"search" + strings.Repeat(" "+strings.Repeat("a", 200), 11): "Resolv.conf file '/r' contains search line which length is more than allowed 2048 chars!",
+	} {
+		if got := CheckResolvConf("/r", text, "cluster.local"); got != want {
+			t.Errorf("%.20s: %s, want %s", text, got, want)
+		}
 	}
 }
 

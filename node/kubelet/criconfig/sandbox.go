@@ -13,12 +13,12 @@ import (
 	"knarr/node/kubelet/podspec"
 )
 
-// Sandbox is the configuration of a pod's sandbox; users is the pod's user namespace, nil
-// for the node's.
-func Sandbox(n Node, pod *corev1.Pod, attempt uint32, users *cri.UserNamespace) (*cri.PodSandboxConfig, error) {
-	dns, err := dnsConfig(n, pod)
+// Sandbox is the configuration of a pod's sandbox, and what events tell of it; users is the
+// pod's user namespace, nil for the node's.
+func Sandbox(n Node, pod *corev1.Pod, attempt uint32, users *cri.UserNamespace) (*cri.PodSandboxConfig, []Note, error) {
+	dns, notes, err := dnsConfig(n, pod)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	c := &cri.PodSandboxConfig{
 		Metadata:     &cri.PodSandboxMetadata{Name: pod.Name, Namespace: pod.Namespace, Uid: string(pod.UID), Attempt: attempt},
@@ -31,18 +31,18 @@ func Sandbox(n Node, pod *corev1.Pod, attempt uint32, users *cri.UserNamespace) 
 	if !pod.Spec.HostNetwork {
 		host, domain, err := hostname(pod, n.ClusterDomain)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		if pod.Spec.SetHostnameAsFQDN != nil && *pod.Spec.SetHostnameAsFQDN && pod.Spec.HostnameOverride == nil && domain != "" {
 			host = host + "." + domain
 			if len(host) > hostNameMax {
-				return nil, fmt.Errorf("failed to construct FQDN from pod hostname and cluster domain, FQDN %s is too long (%d characters is the max, %d characters requested)", host, hostNameMax, len(host))
+				return nil, nil, fmt.Errorf("failed to construct FQDN from pod hostname and cluster domain, FQDN %s is too long (%d characters is the max, %d characters requested)", host, hostNameMax, len(host))
 			}
 		}
 		c.Hostname = host
 	}
 	c.PortMappings = portMappings(pod)
-	return c, nil
+	return c, notes, nil
 }
 
 func podLabels(pod *corev1.Pod) map[string]string {

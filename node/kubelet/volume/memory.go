@@ -83,7 +83,7 @@ func (m *Manager) mountTmpfs(path string, size int64, mode fs.FileMode) error {
 	if err := os.MkdirAll(path, 0o750); err != nil {
 		return err
 	}
-	if err := unix.Mount("tmpfs", path, "tmpfs", 0, tmpfsOptions(size, m.noSwap())); err != nil {
+	if err := unix.Mount("tmpfs", path, "tmpfs", 0, tmpfsOptions(size, m.NoSwap())); err != nil {
 		return fmt.Errorf("mount tmpfs: %w", err)
 	}
 	return os.Chmod(path, mode)

@@ -98,8 +98,8 @@ func TestNoSwap(t *testing.T) {
 		if !strings.Contains(line, " "+got["v"].Path+" ") {
 			continue
 		}
-		if !strings.Contains(line, "size=1024k") || strings.Contains(line, "noswap") != m.noSwap() {
-			t.Errorf("noswap is %v, mounted is %s", m.noSwap(), line)
+		if !strings.Contains(line, "size=1024k") || strings.Contains(line, "noswap") != m.NoSwap() {
+			t.Errorf("noswap is %v, mounted is %s", m.NoSwap(), line)
 		}
 		return
 	}

@@ -160,11 +160,13 @@ func (e *LimitError) Error() string {
 // one caller per pod.
 type Manager struct {
 	Config
+	// NoSwap says whether memory of volumes can be kept from swap.
+	NoSwap func() bool
+
 	calls  fscall.Calls
 	mu     sync.Mutex
 	tokens map[string]cachedToken
 	soleMu sync.Mutex
-	noSwap func() bool       // whether memory of volumes can be kept from swap
 	sole   map[string]string // the pods' UIDs, by the volumes that they alone may have
 }
 
@@ -174,7 +176,7 @@ func New(c Config) *Manager {
 		c.AnswerTime = 10 * time.Second
 	}
 	m := &Manager{Config: c, tokens: map[string]cachedToken{}, sole: map[string]string{}}
-	m.noSwap = sync.OnceValue(func() bool { return takesNoSwap(filepath.Dir(c.PodsDir)) })
+	m.NoSwap = sync.OnceValue(func() bool { return takesNoSwap(filepath.Dir(c.PodsDir)) })
 	return m
 }
 
