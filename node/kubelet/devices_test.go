@@ -136,3 +136,23 @@ func TestUnknownExtendedResource(t *testing.T) {
 	n.api.addPod(gpuPod("one", "1"))
 	n.until("the pod", n.ready("one"))
 }
+
+// TestAdoptedPlugin: a plugin that registers in the directory of all plugins is taken, and
+// gone when its registration is; what it must not be it is told.
+func TestAdoptedPlugin(t *testing.T) {
+	n := newNode(t)
+	n.start()
+	registry := filepath.Join(n.dir, "kubelet", "plugins_registry")
+	wrong := plugintest.Announce(t, &plugintest.Plugin{}, registry, "not-extended")
+	if s := <-wrong.Told; s.PluginRegistered || s.Error != `invalid name of device plugin socket: the ResourceName "not-extended" is invalid` {
+		t.Errorf("told %v", s)
+	}
+	wrong.Stop()
+	p := plugintest.Announce(t, &plugintest.Plugin{}, registry, gpu, &pluginapi.Device{ID: "a", Health: pluginapi.Healthy})
+	if s := <-p.Told; !s.PluginRegistered {
+		t.Errorf("told %v", s)
+	}
+	n.until("the device on the Node", n.offers(1, 1))
+	p.Stop()
+	n.until("no healthy one", n.offers(1, 0))
+}

@@ -400,11 +400,11 @@ func (k *Kubelet) Run(ctx context.Context) error {
 			w.poke()
 		}
 	})
+	k.newDevices()
 	k.newVolumes()
 	if err := k.newUsers(ctx); err != nil {
 		return fmt.Errorf("kubelet: %w", err)
 	}
-	k.newDevices()
 	k.prober = prober.New(ctx, prober.Config{Exec: k.execSync, Changed: k.pokePod, Event: k.probeEvent})
 
 	services := cache.NewSharedIndexInformerWithOptions(
@@ -480,7 +480,7 @@ func (k *Kubelet) newVolumes() {
 		Token: func(ctx context.Context, pod *corev1.Pod, audience string, seconds *int64) (string, time.Time, error) {
 			return k.requestToken(ctx, pod, &corev1.ServiceAccountTokenProjection{Audience: audience, ExpirationSeconds: seconds})
 		},
-		Registered: k.retryVolumes, InUseChanged: k.wakeNode,
+		Devices: k.devices, Registered: k.retryVolumes, InUseChanged: k.wakeNode,
 		Event: func(about kruntime.Object, kind, reason, message string) {
 			if pod, ok := about.(*corev1.Pod); ok {
 				about = podReference(pod)

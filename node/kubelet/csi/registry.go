@@ -45,6 +45,8 @@ type Config struct {
 	// Token asks for a token of the pod's service account for an audience, and
 	// says when it expires.
 	Token func(ctx context.Context, pod *corev1.Pod, audience string, seconds *int64) (token string, expires time.Time, err error)
+	// Devices takes plugins of devices, which register in the same directory. Nil: nobody does.
+	Devices DevicePlugins
 	// Registered is called when a driver has come.
 	Registered func()
 	// InUseChanged is called when VolumesInUse has changed, for the Node's status
@@ -54,12 +56,20 @@ type Config struct {
 	Event func(about runtime.Object, kind, reason, message string)
 }
 
+// DevicePlugins takes plugins by their resource, socket and the versions they speak, and
+// drops those whose registration is gone.
+type DevicePlugins interface {
+	Adopt(ctx context.Context, resource, endpoint string, versions []string) error
+	Drop(resource string)
+}
+
 // A Manager knows the drivers of the node.
 type Manager struct {
 	Config
 	mu      sync.Mutex
 	drivers map[string]*driver       // by name
 	sockets map[string]string        // registration socket to driver name
+	devices map[string]string        // registration socket to the resource of a device plugin
 	failed  map[string]*attempt      // by registration socket: drivers not registered
 	gone    map[string]*attempt      // by name: drivers the CSINode may still have
 	locks   map[string]chan struct{} // by handle: who holds the volume, closed when done
@@ -84,7 +94,7 @@ type driver struct {
 // New returns a Manager that knows no driver yet, but which volumes were in use
 // when the one before it ended.
 func New(c Config) *Manager {
-	m := &Manager{Config: c, drivers: map[string]*driver{}, sockets: map[string]string{}, failed: map[string]*attempt{}, gone: map[string]*attempt{}, locks: map[string]chan struct{}{}, attachments: newAttachments(), staged: make(chan struct{}, 1), grown: map[string]growth{}}
+	m := &Manager{Config: c, drivers: map[string]*driver{}, sockets: map[string]string{}, devices: map[string]string{}, failed: map[string]*attempt{}, gone: map[string]*attempt{}, locks: map[string]chan struct{}{}, attachments: newAttachments(), staged: make(chan struct{}, 1), grown: map[string]growth{}}
 	m.recover()
 	return m
 }
@@ -200,6 +210,10 @@ func (m *Manager) sync(ctx context.Context) (again time.Duration) {
 			continue
 		}
 		delete(m.sockets, path)
+		if resource, ok := m.devices[path]; ok {
+			delete(m.devices, path)
+			m.Devices.Drop(resource)
+		}
 		if name == "" {
 			continue
 		}
@@ -233,7 +247,7 @@ func (m *Manager) take(ctx context.Context, path string) {
 		m.failed[path] = a
 	}
 	if a.fail(err) && ctx.Err() == nil {
-		slog.WarnContext(ctx, "register storage driver, trying again; if the driver is gone, remove the socket", "socket", path, "err", err)
+		slog.WarnContext(ctx, "register plugin, trying again; if it is gone, remove the socket", "socket", path, "err", err)
 	}
 }
 
@@ -258,8 +272,8 @@ func dial(path string) (*grpc.ClientConn, error) {
 	return grpc.NewClient("unix://"+path, grpc.WithTransportCredentials(insecure.NewCredentials()))
 }
 
-// register takes up the driver behind a registration socket; "" if it is a
-// plugin of another kind.
+// register takes up what is behind a registration socket, and gives its name if it is a
+// storage driver. The directory is that of all kinds of plugins.
 func (m *Manager) register(ctx context.Context, socket string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
@@ -273,23 +287,30 @@ func (m *Manager) register(ctx context.Context, socket string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if info.Type != registration.CSIPlugin {
-		return "", nil
-	}
 	endpoint := info.Endpoint
 	if endpoint == "" {
 		endpoint = socket
 	}
-	err = m.adopt(ctx, info.Name, endpoint)
+	name := ""
+	switch {
+	case info.Type == registration.CSIPlugin:
+		name, err = info.Name, m.adopt(ctx, info.Name, endpoint)
+	case info.Type == registration.DevicePlugin && m.Devices != nil:
+		if err = m.Devices.Adopt(ctx, info.Name, endpoint, info.SupportedVersions); err == nil {
+			m.devices[socket] = info.Name
+		}
+	default:
+		return "", nil
+	}
 	status := &registration.RegistrationStatus{PluginRegistered: err == nil}
 	if err != nil {
 		status.Error = err.Error()
 	}
 	_, _ = reg.NotifyRegistrationStatus(ctx, status)
-	if err == nil && m.Registered != nil {
+	if err == nil && name != "" && m.Registered != nil {
 		m.Registered()
 	}
-	return info.Name, err
+	return name, err
 }
 
 func (m *Manager) adopt(ctx context.Context, name, endpoint string) error {

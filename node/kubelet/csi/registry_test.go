@@ -60,7 +60,7 @@ func TestDeadSocket(t *testing.T) {
 		}
 		a.at = time.Time{}
 	}
-	if n := strings.Count(text.String(), "if the driver is gone, remove the socket"); n != 1 {
+	if n := strings.Count(text.String(), "if it is gone, remove the socket"); n != 1 {
 		t.Errorf("logged %d times:\n%s", n, text)
 	}
 	if err := os.Remove(path); err != nil {

@@ -48,7 +48,9 @@ func (m *Manager) Run(ctx context.Context) error {
 			return answer, err
 		}))
 	pluginapi.RegisterRegistrationServer(srv, registration{m: m})
+	m.mu.Lock()
 	m.ctx = ctx
+	m.mu.Unlock()
 	stop := context.AfterFunc(ctx, srv.Stop)
 	defer stop()
 	defer m.close()
@@ -113,7 +115,33 @@ func (m *Manager) register(ctx context.Context, req *pluginapi.RegisterRequest) 
 	if filepath.Base(req.Endpoint) != req.Endpoint || req.Endpoint == ".." || req.Endpoint == "." {
 		return fmt.Errorf("the endpoint %q is not the name of a socket in %s", req.Endpoint, m.dir)
 	}
-	conn, err := grpc.NewClient("unix://"+filepath.Join(m.dir, req.Endpoint), grpc.WithTransportCredentials(insecure.NewCredentials()),
+	return m.connect(ctx, req.ResourceName, filepath.Join(m.dir, req.Endpoint))
+}
+
+// Adopt takes a plugin that the directory of all kinds of plugins has, in place of one that
+// registers itself: its resource, the path of its socket, and the versions it speaks.
+func (m *Manager) Adopt(ctx context.Context, resource, path string, versions []string) error {
+	if !slices.ContainsFunc(versions, func(v string) bool { return slices.Contains(pluginapi.SupportedVersions[:], v) }) {
+		return fmt.Errorf("manager version, %s, is not among plugin supported versions %v", pluginapi.Version, versions)
+	}
+	if !Extended(resource) {
+		return fmt.Errorf("invalid name of device plugin socket: the ResourceName %q is invalid", resource)
+	}
+	return m.connect(ctx, resource, path)
+}
+
+// Drop forgets the plugin of a resource whose socket is gone from that directory.
+func (m *Manager) Drop(resource string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if p := m.plugins[resource]; p != nil && p.conn != nil {
+		_ = p.conn.Close() // whoever reads its devices sees it go
+	}
+}
+
+// connect takes the plugin of a resource behind a socket.
+func (m *Manager) connect(ctx context.Context, resource, path string) error {
+	conn, err := grpc.NewClient("unix://"+path, grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)))
 	if err != nil {
 		return err
@@ -128,12 +156,16 @@ func (m *Manager) register(ctx context.Context, req *pluginapi.RegisterRequest) 
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	old := m.plugins[req.ResourceName]
+	if m.ctx == nil || m.ctx.Err() != nil {
+		_ = conn.Close()
+		return errors.New("device plugins are not served")
+	}
+	old := m.plugins[resource]
 	if old == nil && len(m.plugins) >= maxPlugins {
 		_ = conn.Close()
 		return fmt.Errorf("%d resources are registered already", maxPlugins)
 	}
-	p := newPlugin(req.ResourceName)
+	p := newPlugin(resource)
 	p.conn, p.client, p.options = conn, client, options
 	if old != nil {
 		p.turn, p.devices = old.turn, old.devices // until it has told its own
@@ -141,9 +173,9 @@ func (m *Manager) register(ctx context.Context, req *pluginapi.RegisterRequest) 
 			_ = old.conn.Close()
 		}
 	}
-	m.plugins[req.ResourceName] = p
-	slog.Info("device plugin registered", "resource", req.ResourceName)
-	m.loops.Go("kubelet: devices of "+req.ResourceName, func() { m.follow(p) })
+	m.plugins[resource] = p
+	slog.Info("device plugin registered", "resource", resource)
+	m.loops.Go("kubelet: devices of "+resource, func() { m.follow(p) })
 	return nil
 }
 
