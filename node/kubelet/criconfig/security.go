@@ -22,7 +22,7 @@ func linuxConfig(n Node, in Inputs) (*cri.LinuxContainerConfig, error) {
 		SupplementalGroups: podGroups(pod),
 		Seccomp:            seccomp(n, sc.SeccompProfile),
 	}
-	out.Apparmor = apparmor(pod, c, sc.AppArmorProfile)
+	out.Apparmor = apparmor(pod, c)
 	if pod.Spec.SecurityContext != nil {
 		out.SupplementalGroupsPolicy = groupsPolicy(pod.Spec.SecurityContext)
 	}
@@ -86,9 +86,6 @@ func effectiveSecurity(pod *corev1.Pod, c *corev1.Container) corev1.SecurityCont
 	}
 	if out.SeccompProfile == nil {
 		out.SeccompProfile = p.SeccompProfile
-	}
-	if out.AppArmorProfile == nil {
-		out.AppArmorProfile = p.AppArmorProfile
 	}
 	return out
 }
