@@ -10,6 +10,7 @@ import (
 
 	"github.com/containerd/containerd/v2/plugins/snapshots/overlay/overlayutils"
 	"github.com/moby/sys/capability"
+	"github.com/opencontainers/selinux/go-selinux"
 	"golang.org/x/sys/unix"
 
 	"knarr/internal/unixsocket"
@@ -21,14 +22,17 @@ type host struct {
 	// restrictOOM: the kernel will not let us make a process safer from its
 	// out-of-memory killer than we are.
 	restrictOOM bool
-	shim, verb  string
-	handlers    []handler
+	// selinux: containers get labels, since the kernel enforces what policies say of them.
+	selinux    bool
+	shim, verb string
+	handlers   []handler
 	// shimSockets is a directory short enough for the shims' socket names.
 	shimSockets string
 }
 
 func inspect(c Config) (host, error) {
 	h := host{snapshotter: c.Snapshotter, shimSockets: shimSockets(c.State), handlers: findHandlers(programDirs(), c.Log)}
+	h.selinux = labelled(selinux.GetEnabled(), selinux.EnforceMode())
 	if h.snapshotter == "" {
 		h.snapshotter = "overlayfs"
 		if err := overlayutils.Supported(c.Root); err != nil {
@@ -49,6 +53,10 @@ func inspect(c Config) (host, error) {
 	}
 	return h, nil
 }
+
+// labelled says whether containers get labels of SELinux: where it is on and enforces. One
+// that only logs what it would refuse is often one that has no policy for containers.
+func labelled(enabled bool, mode int) bool { return enabled && mode == selinux.Enforcing }
 
 // shimSockets gives the directory for the shims' sockets: below state, unless
 // that would make their names longer than the kernel allows.

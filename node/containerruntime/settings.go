@@ -30,6 +30,7 @@ func settings(c Config, h host) map[string]map[string]any {
 			"restrict_oom_score_adj":       h.restrictOOM,
 			"netns_mounts_under_state_dir": true,
 			"ignore_deprecation_warnings":  []string{"io.containerd.deprecation/cgroup-v1"},
+			"enable_selinux":               h.selinux,
 			"enable_criu":                  false,
 			// Samples of every container and pod, to compute a rate by. Without them it is
 			// that between two looks of the kubelet, which costs nothing more.

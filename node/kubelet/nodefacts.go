@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/opencontainers/selinux/go-selinux"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
@@ -25,7 +26,7 @@ func (k *Kubelet) nodeConfig() criconfig.Node {
 		ClusterDNS: k.cfg.ClusterDNS, ClusterDomain: k.cfg.ClusterDomain, ResolvConf: k.resolvConf,
 		Memory: k.machine.memory, OOMScoreFloor: k.oomFloor,
 		CPUPeriod: s.CPUCFSQuotaPeriod.Microseconds(), NoCPUQuota: !*s.CPUCFSQuota,
-		SingleOOMKill: s.SingleProcessOOMKill != nil && *s.SingleProcessOOMKill, SeccompDefault: *s.SeccompDefault,
+		SingleOOMKill: s.SingleProcessOOMKill != nil && *s.SingleProcessOOMKill, SeccompDefault: *s.SeccompDefault, SELinux: selinux.GetEnabled(),
 	}
 	if n.CgroupV2 {
 		n.Swap, n.SwapControl, n.LimitedSwap = k.machine.swap, k.cgroups.SwapControl(k.cfg.CgroupParent), s.MemorySwap.SwapBehavior == configuration.LimitedSwap

@@ -61,7 +61,7 @@ func Container(ctx context.Context, n Node, in Inputs) (*cri.ContainerConfig, er
 		vars[e.name] = e.value
 	}
 	lookup := func(name string) (string, bool) { v, ok := vars[name]; return v, ok }
-	mounts, devices, err := containerMounts(ctx, in, lookup)
+	mounts, devices, err := containerMounts(ctx, n, in, lookup)
 	if err != nil {
 		return nil, err
 	}

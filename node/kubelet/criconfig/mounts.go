@@ -29,7 +29,7 @@ type Files interface {
 const maxSubPath = 4096
 
 // containerMounts are the volumes, devices and files of a container.
-func containerMounts(ctx context.Context, in Inputs, lookup func(string) (string, bool)) (mounts []*cri.Mount, devices []*cri.Device, err error) {
+func containerMounts(ctx context.Context, n Node, in Inputs, lookup func(string) (string, bool)) (mounts []*cri.Mount, devices []*cri.Device, err error) {
 	pod, c := in.Pod, in.Spec
 	hosts := false
 	for i := range c.VolumeMounts {
@@ -43,6 +43,7 @@ func containerMounts(ctx context.Context, in Inputs, lookup func(string) (string
 		if err != nil {
 			return nil, nil, err
 		}
+		out.SelinuxRelabel = n.SELinux && relabelled(v)
 		mounts = append(mounts, out)
 	}
 	if devices, err = volumeDevices(in); err != nil {
@@ -53,16 +54,29 @@ func containerMounts(ctx context.Context, in Inputs, lookup func(string) (string
 		if err != nil {
 			return nil, nil, err
 		}
-		mounts = append(mounts, &cri.Mount{HostPath: path, ContainerPath: "/etc/hosts"})
+		mounts = append(mounts, &cri.Mount{HostPath: path, ContainerPath: "/etc/hosts", SelinuxRelabel: n.SELinux})
 	}
 	if c.TerminationMessagePath != "" {
 		path, err := in.Files.MessageFile(pod, c.Name)
 		if err != nil {
 			return nil, nil, err
 		}
-		mounts = append(mounts, &cri.Mount{HostPath: path, ContainerPath: c.TerminationMessagePath})
+		mounts = append(mounts, &cri.Mount{HostPath: path, ContainerPath: c.TerminationMessagePath, SelinuxRelabel: n.SELinux})
 	}
 	return mounts, devices, nil
+}
+
+// relabelled says whether the files of a volume get the label of the containers that have
+// it: those that the kubelet makes for one pod, and disks that its pods may write to. What is
+// the node's own, or another machine's, keeps its labels.
+func relabelled(v volume.Mounted) bool {
+	switch v.Kind {
+	case "kubernetes.io~empty-dir", "kubernetes.io~configmap", "kubernetes.io~secret", "kubernetes.io~downward-api", "kubernetes.io~projected":
+		return true
+	case "kubernetes.io~csi", "kubernetes.io~local-volume", "kubernetes.io~iscsi":
+		return !v.ReadOnly
+	}
+	return false
 }
 
 // volumeMount is the mount of one volume, the container's i-th.

@@ -44,6 +44,8 @@ type Node struct {
 	// SingleOOMKill lets the kernel end one process of a container that runs out of
 	// memory instead of all.
 	SingleOOMKill bool
+	// SELinux says that the kernel confines programs by labels of SELinux.
+	SELinux bool
 	// SeccompDefault gives containers the runtime's profile unless they ask for another.
 	SeccompDefault bool
 	// Swap is the node's swap in bytes, SwapControl whether groups can be limited to some
