@@ -36,6 +36,8 @@ type Flags struct {
 	// cluster says that the kubelet is one of a cluster of this program.
 	cluster bool
 	ignored []string // what was said and changes nothing
+	// idleFlags are the flags among them that set no field.
+	idleFlags []string
 }
 
 // An assignment is a flag and its value.
@@ -71,6 +73,22 @@ func (f *Flags) Bind(set *pflag.FlagSet) {
 		flag := &configuration.Flags[i]
 		bound := set.VarPF(&value{f, flag, ""}, flag.Name, "", flag.Help)
 		if flag.Bool {
+			bound.NoOptDefVal = "true"
+		}
+	}
+	f.bindIdle(set)
+}
+
+// bindIdle declares upstream's flags that change nothing, but for those that the program
+// has itself; help does not name them.
+func (f *Flags) bindIdle(set *pflag.FlagSet) {
+	for name := range configuration.IdleFlags {
+		if name == "v" || set.Lookup(name) != nil {
+			continue
+		}
+		bound := set.VarPF(unheardValue{f, name}, name, "", "changes nothing here")
+		bound.Hidden = true
+		if strings.HasPrefix(name, "exit-on-") || strings.HasSuffix(name, "-split-stream") || name == "experimental-allocatable-ignore-eviction" || name == "storage-driver-secure" || name == "enable-load-reader" || name == "log-cadvisor-usage" {
 			bound.NoOptDefVal = "true"
 		}
 	}
@@ -124,6 +142,8 @@ func Parse(settings []string, file string) (*Flags, error) {
 			return nil, fmt.Errorf("%s is the cluster's; use --%s", name, ofCluster[name])
 		case isOfCluster(name):
 			return nil, fmt.Errorf("%s is the cluster's; remove it", name)
+		case flag == nil && idleFlag(name) != "":
+			f.unheard(name)
 		case flag == nil:
 			return nil, fmt.Errorf("there is no %q; there are %s", name, strings.Join(Keys(), ", "))
 		default:
@@ -136,6 +156,29 @@ func Parse(settings []string, file string) (*Flags, error) {
 	}
 	return f, f.Load()
 }
+
+// idleFlag says why a flag of upstream's changes nothing here; "" if it is none of those.
+// cAdvisor's may have underscores.
+func idleFlag(name string) string {
+	return configuration.IdleFlags[strings.ReplaceAll(name, "_", "-")]
+}
+
+// unheard notes that a flag was given which changes nothing.
+func (f *Flags) unheard(name string) {
+	if text := "--" + name + " (" + idleFlag(name) + ")"; !slices.Contains(f.idleFlags, text) {
+		f.idleFlags = append(f.idleFlags, text)
+	}
+}
+
+// unheardValue is a flag of those, of a kubelet that runs alone.
+type unheardValue struct {
+	of   *Flags
+	name string
+}
+
+func (v unheardValue) String() string   { return "" }
+func (v unheardValue) Type() string     { return "string" }
+func (v unheardValue) Set(string) error { v.of.unheard(v.name); return nil }
 
 func isOfCluster(flag string) bool {
 	_, ok := ofCluster[flag]
@@ -186,6 +229,10 @@ func (f *Flags) Load() error {
 			}
 		}
 	}
+	if _, err := f.doc.Settings(); err != nil { // what changes nothing is checked too
+		return err
+	}
+	f.doc.DropIdle()
 	var err error
 	f.Settings, err = f.doc.Settings()
 	return err
@@ -203,7 +250,7 @@ func (f *Flags) Port(flag int, given bool) int {
 
 // idle are the fields that were said and change nothing.
 func (f *Flags) idle() []string {
-	fields := f.doc.Idle()
+	fields := append(f.doc.Idle(), f.idleFlags...)
 	if f.cluster {
 		for _, flag := range configuration.Flags {
 			if isFixed(flag.Name) && f.doc.Given(flag.Field) {

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/component-helpers/node/util/sysctl"
 )
 
 // safeSysctls are those that do not reach out of a pod.
@@ -22,12 +23,13 @@ func admitSysctls(pod *corev1.Pod, unsafe []string) *rejection {
 		return nil
 	}
 	for _, s := range pod.Spec.SecurityContext.Sysctls {
-		name := strings.ReplaceAll(s.Name, "/", ".")
+		name := sysctl.NormalizeName(s.Name)
 		net, ipc := strings.HasPrefix(name, "net."), strings.HasPrefix(name, "kernel.shm") || strings.HasPrefix(name, "kernel.msg") || name == "kernel.sem" || strings.HasPrefix(name, "fs.mqueue.")
 		if pod.Spec.HostNetwork && net || pod.Spec.HostIPC && ipc {
 			return &rejection{"SysctlForbidden", fmt.Sprintf("forbidden sysctl: %q not allowed with host %s enabled", s.Name, map[bool]string{true: "net", false: "ipc"}[net])}
 		}
 		ok := slices.Contains(safeSysctls, name) || slices.ContainsFunc(unsafe, func(u string) bool {
+			u = sysctl.NormalizeName(u)
 			if p, glob := strings.CutSuffix(u, "*"); glob {
 				return strings.HasPrefix(name, p)
 			}

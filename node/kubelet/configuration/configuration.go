@@ -183,6 +183,16 @@ func (d *Document) lookup(field string) (any, bool) {
 	return at, true
 }
 
+// DropIdle takes back what was said of fields that change nothing, so that the settings are
+// what holds.
+func (d *Document) DropIdle() {
+	for field := range idle {
+		if field != partlyIdle {
+			d.Remove(field)
+		}
+	}
+}
+
 // Idle are the fields that were said and change nothing here, each with the reason.
 func (d *Document) Idle() []string {
 	var out []string

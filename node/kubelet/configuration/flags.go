@@ -124,6 +124,7 @@ var Flags = []Flag{
 	{"make-iptables-util-chains", "makeIPTablesUtilChains", "write rules of iptables", true, boolean},
 	{"oom-score-adj", "oomScoreAdj", "`number` by which the kernel spares this process", false, number},
 	{"max-open-files", "maxOpenFiles", "`number` of files this process may open", false, number},
+	{"runonce", "runOnce", "run the pods there are, then end; not any more", true, boolean},
 	{"feature-gates", "featureGates", "`features` on or off, key=true", false, switches},
 }
 

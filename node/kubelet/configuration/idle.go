@@ -40,3 +40,27 @@ var idle = map[string]idleField{
 	"memoryReservationPolicy": {"None", "memory is not protected"},
 	"registerNode":            {true, "the Node is made"},
 }
+
+// partlyIdle is a field of which some values act.
+const partlyIdle = "featureGates"
+
+// IdleFlags are upstream's flags that no field of a KubeletConfiguration has and that change
+// nothing here, and why. A node that is given them starts.
+var IdleFlags = map[string]string{
+	"v": "the level of the log is the process's", "vmodule": "the level of the log is the process's",
+	"log-flush-frequency": "the log is written at once", "logging-format": "the log is the process's",
+	"log-text-split-stream": "the log is the process's", "log-text-info-buffer-size": "the log is the process's",
+	"log-json-split-stream": "the log is the process's", "log-json-info-buffer-size": "the log is the process's",
+	"lock-file": "one process runs containers from a directory", "exit-on-lock-contention": "there is no lock file",
+	"runtime-cgroups":           "the runtime stays in its group",
+	"experimental-mounter-path": "the node's own mount is used", "experimental-allocatable-ignore-eviction": "hard thresholds of eviction are kept from pods",
+	"maximum-dead-containers": "the last two containers of a name are kept", "maximum-dead-containers-per-container": "the last two containers of a name are kept",
+	"minimum-container-ttl-duration": "the last two containers of a name are kept",
+	"housekeeping-interval":          "groups are measured when somebody asks", "global-housekeeping-interval": "groups are measured when somebody asks",
+	"application-metrics-count-limit": noCAdvisor, "boot-id-file": noCAdvisor, "container-hints": noCAdvisor, "containerd": noCAdvisor, "containerd-namespace": noCAdvisor,
+	"enable-load-reader": noCAdvisor, "event-storage-age-limit": noCAdvisor, "event-storage-event-limit": noCAdvisor, "log-cadvisor-usage": noCAdvisor, "machine-id-file": noCAdvisor,
+	"storage-driver-user": noCAdvisor, "storage-driver-password": noCAdvisor, "storage-driver-host": noCAdvisor, "storage-driver-db": noCAdvisor, "storage-driver-table": noCAdvisor,
+	"storage-driver-secure": noCAdvisor, "storage-driver-buffer-duration": noCAdvisor,
+}
+
+const noCAdvisor = "there is no cAdvisor"

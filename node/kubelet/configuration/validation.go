@@ -96,6 +96,9 @@ func validateServer(f *faults, s *Settings) {
 	if _, err := CipherSuites(s.TLSCipherSuites); err != nil {
 		*f = append(*f, err)
 	}
+	for _, pattern := range s.AllowedUnsafeSysctls {
+		f.bad(sysctlFault(pattern) != "", "allowedUnsafeSysctls (--allowed-unsafe-sysctls): %s", sysctlFault(pattern))
+	}
 	f.bad(s.RunOnce, "runOnce (--runOnce) %v, Runonce mode has been deprecated and should not be set", s.RunOnce)
 }
 

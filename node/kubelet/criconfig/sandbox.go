@@ -4,9 +4,9 @@ import (
 	"fmt"
 	"maps"
 	"path/filepath"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/component-helpers/node/util/sysctl"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"knarr/node/kubelet/crilabels"
@@ -73,7 +73,7 @@ func linuxSandboxConfig(n Node, pod *corev1.Pod, users *cri.UserNamespace) *cri.
 	l.Overhead = n.overheadResources(pod)
 	if sc := pod.Spec.SecurityContext; sc != nil {
 		for _, s := range sc.Sysctls {
-			l.Sysctls[strings.ReplaceAll(s.Name, "/", ".")] = s.Value
+			l.Sysctls[sysctl.NormalizeName(s.Name)] = s.Value
 		}
 		if sc.RunAsUser != nil {
 			sec.RunAsUser = &cri.Int64Value{Value: *sc.RunAsUser}
