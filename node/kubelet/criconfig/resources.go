@@ -111,6 +111,18 @@ func (n Node) PodResources(pod *corev1.Pod) *cri.LinuxContainerResources {
 	return n.cpu(&cri.LinuxContainerResources{MemoryLimitInBytes: mem.Value()}, milli, cpuLimit.MilliValue(), n.anyExclusive(pod))
 }
 
+// sandboxResources are what the containers of a pod have together, its overhead apart: a
+// runtime that makes a machine for the pod makes it so large.
+func (n Node) sandboxResources(pod *corev1.Pod) *cri.LinuxContainerResources {
+	apart := resourcehelper.PodResourcesOptions{ExcludeOverhead: true}
+	requests, limits := resourcehelper.PodRequests(pod, apart), resourcehelper.PodLimits(pod, apart)
+	milli := limits.Cpu().MilliValue()
+	if cpu, ok := requests[corev1.ResourceCPU]; ok {
+		milli = cpu.MilliValue()
+	}
+	return n.cpu(&cri.LinuxContainerResources{MemoryLimitInBytes: limits.Memory().Value()}, milli, limits.Cpu().MilliValue(), n.anyExclusive(pod))
+}
+
 func (n Node) overheadResources(pod *corev1.Pod) *cri.LinuxContainerResources {
 	if len(pod.Spec.Overhead) == 0 {
 		return nil

@@ -69,3 +69,20 @@ func TestExclusiveCPUs(t *testing.T) {
 		}
 	}
 }
+
+// TestSandboxResources: the overhead of a pod is beside what its containers have, once.
+func TestSandboxResources(t *testing.T) {
+	pod := podtest.Pod("p", "limited", "free")
+	pod.Spec.Containers[0].Resources = podtest.Resources("1", "1Gi", "2", "2Gi")
+	pod.Spec.Overhead = corev1.ResourceList{"cpu": resource.MustParse("250m"), "memory": resource.MustParse("64Mi")}
+	cfg, _, err := Sandbox(Node{ResolvConf: func() (string, error) { return "", nil }}, pod, 0, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r := cfg.Linux.Resources; r.CpuShares != 1024 || r.CpuQuota != 200000 || r.MemoryLimitInBytes != 2<<30 {
+		t.Errorf("resources %v", r)
+	}
+	if o := cfg.Linux.Overhead; o.CpuShares != 256 || o.CpuQuota != 25000 || o.MemoryLimitInBytes != 64<<20 {
+		t.Errorf("overhead %v", o)
+	}
+}

@@ -68,7 +68,7 @@ func linuxSandboxConfig(n Node, pod *corev1.Pod, users *cri.UserNamespace) *cri.
 		CgroupParent:    PodCgroup(n.CgroupParent, pod),
 		SecurityContext: sec,
 		Sysctls:         map[string]string{},
-		Resources:       n.PodResources(pod),
+		Resources:       n.sandboxResources(pod),
 	}
 	l.Overhead = n.overheadResources(pod)
 	if sc := pod.Spec.SecurityContext; sc != nil {
