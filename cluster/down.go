@@ -16,6 +16,7 @@ import (
 	"knarr/addons/localstorage"
 	"knarr/node/cni"
 	"knarr/node/containerruntime"
+	"knarr/node/kubelet/cgroup"
 	"knarr/node/networkpolicy"
 )
 
@@ -58,6 +59,7 @@ func Down(ctx context.Context, dir string, purge, leave bool) (done string, err 
 	errs := []error{
 		endHolder(l),
 		containerruntime.Purge(ctx, l.runtimeConfig()),
+		cgroup.Open().EndSlices(ctx, l.cgroup()),
 		cni.Remove(l.cniConfig()),
 		l.proxyRecords().Restore(l.table()),
 		networkpolicy.Remove(l.policyTable()),

@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"path"
 	"strings"
 
 	"knarr/node/containerruntime"
+	"knarr/node/kubelet/cgroup"
 )
 
 // noteRuntime notes which other runtime has this node's pods, so that they are found there
@@ -26,6 +28,14 @@ func (l layout) noteRuntime(endpoint string) error {
 		return nil
 	}
 	return os.WriteFile(l.runtimeEndpoint(), []byte(endpoint+"\n"), 0o600)
+}
+
+// podGroups are how the control groups of this node's pods begin: as directories, as slices,
+// and as scopes in slices.
+func (l layout) podGroups() []string {
+	pods := l.cgroup() + "/kubepods"
+	slices := cgroup.SlicePath(pods)
+	return []string{pods + "/", slices + "/", strings.TrimSuffix(path.Base(slices), ".slice") + "-"}
 }
 
 // removeForeignPods ends the pods of this node that another runtime has: those in its
@@ -46,7 +56,7 @@ func (l layout) removeForeignPods(ctx context.Context, podsDir string) error {
 	for _, d := range dirs {
 		uids[d.Name()] = true
 	}
-	if err := containerruntime.RemovePods(ctx, endpoint, l.cgroup()+"/kubepods", uids); err != nil {
+	if err := containerruntime.RemovePods(ctx, endpoint, l.podGroups(), uids); err != nil {
 		return fmt.Errorf("remove this node's pods from the container runtime %s; start it and run this again, or remove %s if it is gone for good: %w", endpoint, l.runtimeEndpoint(), err)
 	}
 	return os.Remove(l.runtimeEndpoint())

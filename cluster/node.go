@@ -225,6 +225,7 @@ func (l layout) runtimeConfig() containerruntime.Config {
 func (n *node) runtimeConfig() containerruntime.Config {
 	c := n.layout.runtimeConfig()
 	c.Registries = n.opts.mirrors
+	c.SystemdCgroup = n.opts.kubelet.Settings.CgroupDriver == configuration.Systemd
 	if n.facts.foreignNetwork() {
 		c.CNIConfDir, c.CNIBinDir = "", "" // the customary ones
 	}

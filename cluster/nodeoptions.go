@@ -212,7 +212,7 @@ func (o *NodeOptions) checkKubelet(f *faults) {
 	if o.kubelet == nil {
 		return // something else is wrong with them
 	}
-	if err := kubelet.Check(layout{o.DataDir}.kubelet(), o.kubelet.Settings); err != nil {
+	if err := kubelet.Check(layout{o.DataDir}.kubelet(), o.kubelet.Settings, o.RuntimeEndpoint == ""); err != nil {
 		f.add(o.kubeletSource(), "%v", err)
 	}
 }

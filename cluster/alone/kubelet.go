@@ -82,7 +82,7 @@ func (k *kubeletProgram) run(ctx context.Context) error {
 		}
 		cfg.NodeIPs = []net.IP{ip}
 	}
-	if err := kubelet.Check(cfg.RootDir, cfg.Settings); err != nil {
+	if err := kubelet.Check(cfg.RootDir, cfg.Settings, false); err != nil {
 		return fmt.Errorf("kubelet: %w", err)
 	}
 	c := certificates.Client{NodeName: cfg.NodeName, Kubeconfig: k.kubeconfig, Bootstrap: k.bootstrap, Dir: certDir, Rotate: cfg.Settings.RotateCertificates}

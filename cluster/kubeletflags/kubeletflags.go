@@ -17,6 +17,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"knarr/internal/flaghelp"
 	"knarr/node/kubelet"
 	"knarr/node/kubelet/configuration"
 )
@@ -76,6 +77,7 @@ func (f *Flags) Bind(set *pflag.FlagSet) {
 			bound.NoOptDefVal = "true"
 		}
 	}
+	flaghelp.Values(set, "cgroup-driver", configuration.CgroupDrivers...)
 	f.bindIdle(set)
 }
 

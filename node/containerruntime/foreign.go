@@ -21,10 +21,10 @@ const (
 	removeTime = 30 * time.Second
 )
 
-// RemovePods stops and removes the pods below a cgroup, and those with these UIDs, from
-// another runtime, by the address of its socket. A pod that stays is an error, and the
+// RemovePods stops and removes the pods whose cgroups begin so, and those with these UIDs,
+// from another runtime, by the address of its socket. A pod that stays is an error, and the
 // others go all the same.
-func RemovePods(ctx context.Context, endpoint, cgroup string, uids map[string]bool) error {
+func RemovePods(ctx context.Context, endpoint string, cgroups []string, uids map[string]bool) error {
 	if strings.HasPrefix(endpoint, "/") {
 		endpoint = "unix://" + endpoint
 	}
@@ -51,7 +51,7 @@ func RemovePods(ctx context.Context, endpoint, cgroup string, uids map[string]bo
 		err := limited(func(ctx context.Context) error {
 			ours, err := uids[s.Labels[podUIDLabel]], error(nil)
 			if !ours {
-				ours, err = below(ctx, client, s.Id, cgroup)
+				ours, err = below(ctx, client, s.Id, cgroups)
 			}
 			if err != nil || !ours {
 				return err
@@ -69,15 +69,15 @@ func RemovePods(ctx context.Context, endpoint, cgroup string, uids map[string]bo
 	return errors.Join(errs...)
 }
 
-// below says that a sandbox was asked for below a cgroup. Runtimes tell that among what they
+// below says that a sandbox was asked for in a cgroup that begins so. Runtimes tell that among what they
 // say only for people to read: containerd as what it was asked for, CRI-O as what it made.
-func below(ctx context.Context, client runtimeapi.RuntimeServiceClient, id, cgroup string) (bool, error) {
+func below(ctx context.Context, client runtimeapi.RuntimeServiceClient, id string, cgroups []string) (bool, error) {
 	box, err := client.PodSandboxStatus(ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: id, Verbose: true})
 	if err != nil {
 		return false, err
 	}
 	for _, text := range box.Info {
-		if saysBelow(text, cgroup) {
+		if saysBelow(text, cgroups) {
 			return true, nil
 		}
 	}
@@ -86,10 +86,12 @@ func below(ctx context.Context, client runtimeapi.RuntimeServiceClient, id, cgro
 
 // saysBelow looks for the field in a JSON document. What a pod's annotations say of it does
 // not count: quotes within a text are escaped. Pure.
-func saysBelow(document, cgroup string) bool {
+func saysBelow(document string, cgroups []string) bool {
 	for _, field := range []string{"cgroup_parent", "cgroupsPath"} {
-		if strings.Contains(document, `"`+field+`":"`+cgroup+"/") {
-			return true
+		for _, begin := range cgroups {
+			if strings.Contains(document, `"`+field+`":"`+begin) {
+				return true
+			}
 		}
 	}
 	return false

@@ -109,7 +109,7 @@ func findHandlers(dirs []string, log *slog.Logger) (found []handler) {
 func (h handler) settings(c Config) map[string]any {
 	of := map[string]any{"runtime_type": h.runtimeType, "runtime_path": h.shim, "sandboxer": "podsandbox"}
 	if h.runtimeType == runcType {
-		of["options"] = map[string]any{"BinaryName": h.binary, "Root": filepath.Join(c.State, h.name), "SystemdCgroup": false}
+		of["options"] = map[string]any{"BinaryName": h.binary, "Root": filepath.Join(c.State, h.name), "SystemdCgroup": c.SystemdCgroup}
 	}
 	if len(h.annotations) > 0 {
 		of["pod_annotations"] = h.annotations
@@ -130,7 +130,7 @@ func runtimes(c Config, h host) map[string]any {
 			// that they keep. This one has no use for it.
 			"BinaryName":    filepath.Join(c.Programs, "runc"),
 			"Root":          runcRoot(c),
-			"SystemdCgroup": false,
+			"SystemdCgroup": c.SystemdCgroup,
 		},
 	}}
 	for _, other := range h.handlers {

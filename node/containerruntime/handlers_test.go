@@ -54,6 +54,15 @@ func TestFindHandlers(t *testing.T) {
 	if options["BinaryName"] != crun || options["Root"] != "/s/crun" {
 		t.Errorf("crun with %v", options)
 	}
+	if options["SystemdCgroup"] != false {
+		t.Error("groups are made by systemd unasked")
+	}
+	c.SystemdCgroup = true
+	for name, of := range runtimes(c, host{verb: "/verb", handlers: found}) {
+		if options, has := of.(map[string]any)["options"].(map[string]any); has && options["SystemdCgroup"] != true {
+			t.Errorf("%s does not make groups by systemd", name)
+		}
+	}
 	if _, has := all["kata"].(map[string]any)["options"]; has {
 		t.Error("kata's shim gets options that only runc's understands")
 	}

@@ -243,7 +243,7 @@ func bundleCgroups(state string) []string {
 		var spec struct {
 			Linux struct{ CgroupsPath string }
 		}
-		// A path with colons is systemd's notation, which is never used here.
+		// A path with colons is a scope of systemd's, whose slices end with it.
 		if json.Unmarshal(b, &spec) == nil && strings.HasPrefix(spec.Linux.CgroupsPath, "/") {
 			groups = append(groups, spec.Linux.CgroupsPath)
 		}

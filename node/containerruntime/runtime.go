@@ -58,6 +58,9 @@ type Config struct {
 	// CgroupParent is the cgroup below which this node's pods live; only Purge
 	// reads it, since the kubelet names each pod's cgroup. Empty: none is removed.
 	CgroupParent string
+	// SystemdCgroup has systemd make the groups of containers, as scopes. The kubelet then
+	// names slices. Default: they are made as directories.
+	SystemdCgroup bool
 	// StreamAddress is the address exec, attach and port-forward are served
 	// on. Default 127.0.0.1, any free port.
 	StreamAddress string

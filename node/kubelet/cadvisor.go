@@ -13,6 +13,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"knarr/node/kubelet/cadvisor"
+	"knarr/node/kubelet/cgroup"
 )
 
 // newCadvisor is what answers /metrics/cadvisor.
@@ -34,9 +35,10 @@ func (k *Kubelet) cgroupsOfNode(ctx context.Context) []cadvisor.Group {
 	if own := ownCgroup(readTrim("/proc/self/cgroup")); own != "" && own != "/" {
 		all = append(all, cadvisor.Group{Path: own})
 	}
-	if parent := path.Join("/", k.cfg.CgroupParent); k.cfg.CgroupParent != "-" {
-		all = append(all, cadvisor.Group{Path: parent}, cadvisor.Group{Path: path.Join(parent, "besteffort")},
-			cadvisor.Group{Path: path.Join(parent, "burstable")})
+	if parent := k.cgroupParent(); parent != "-" {
+		parent = path.Join("/", parent)
+		all = append(all, cadvisor.Group{Path: parent}, cadvisor.Group{Path: cgroup.Child(parent, "besteffort")},
+			cadvisor.Group{Path: cgroup.Child(parent, "burstable")})
 	}
 	live := map[string]bool{}
 	for _, w := range k.all() {
@@ -47,7 +49,7 @@ func (k *Kubelet) cgroupsOfNode(ctx context.Context) []cadvisor.Group {
 		}
 		if sb, ok := s.observed.ReadySandbox(); ok {
 			live[sb.Id] = true
-			all = append(all, podGroups(s, path.Join("/", group), k.sandboxes.image(ctx, k.runtime, sb.Id))...)
+			all = append(all, podGroups(s, path.Join("/", group), k.runtimeName(), k.sandboxes.image(ctx, k.runtime, sb.Id))...)
 		}
 	}
 	k.sandboxes.keep(live)
@@ -56,14 +58,14 @@ func (k *Kubelet) cgroupsOfNode(ctx context.Context) []cadvisor.Group {
 
 // podGroups are the groups of one pod. Its sandbox has the pod's network, and like
 // the pod's own group no name of a container. Pure.
-func podGroups(s *shown, group, sandboxImage string) (all []cadvisor.Group) {
+func podGroups(s *shown, group, runtime, sandboxImage string) (all []cadvisor.Group) {
 	own := cadvisor.Group{Path: group, Namespace: s.pod.Namespace, Pod: s.pod.Name}
 	if s.status.StartTime != nil {
 		own.Started = s.status.StartTime.Time
 	}
 	add := func(id, image, container string, network bool, at time.Time) {
 		g := own
-		g.Path, g.Name, g.Image, g.Container, g.Network, g.Started = path.Join(group, id), id, image, container, network, at
+		g.Path, g.Name, g.Image, g.Container, g.Network, g.Started = cgroup.ContainerGroup(group, runtime, id), id, image, container, network, at
 		all = append(all, g)
 	}
 	all = append(all, own)

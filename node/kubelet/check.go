@@ -12,10 +12,14 @@ import (
 )
 
 // Check says which settings a kubelet with this directory would not start with on this
-// machine. It makes nothing and connects nothing, for whoever starts more than a kubelet
-// and would start that again and again.
-func Check(rootDir string, s *configuration.Settings) error {
-	return check(rootDir, "/sys/devices/system", readMachine, s)
+// machine; with own, the runtime is in its process. It makes nothing and connects nothing,
+// for whoever starts more than a kubelet and would start that again and again.
+func Check(rootDir string, s *configuration.Settings, own bool) error {
+	err := check(rootDir, "/sys/devices/system", readMachine, s)
+	if own {
+		err = errors.Join(err, checkSystemd(s, systemdRuns))
+	}
+	return err
 }
 
 func check(rootDir, sys string, read func() (machine, error), s *configuration.Settings) error {

@@ -26,7 +26,7 @@ const (
 
 // nodeAllocatable is what the limits of the node's groups are decided by.
 func (k *Kubelet) nodeAllocatable() nodeallocatable.Config {
-	c := nodeallocatable.Config{Parent: k.cfg.CgroupParent, Settings: k.cfg.Settings, Capacity: k.capacity()}
+	c := nodeallocatable.Config{Parent: k.cgroupParent(), Settings: k.cfg.Settings, Capacity: k.capacity()}
 	if r := rlimit(readTrim("/proc/sys/kernel/pid_max"), readTrim("/proc/sys/kernel/threads-max"), readTrim("/proc/loadavg"), metav1.Now()); r != nil && r.MaxPID != nil {
 		c.Capacity[nodeallocatable.PIDs] = *resource.NewQuantity(*r.MaxPID, resource.DecimalSI)
 	}
@@ -55,7 +55,7 @@ func (k *Kubelet) hardReserved(capacity corev1.ResourceList) corev1.ResourceList
 // limitGroups sets the limits of the groups of all pods and of what is reserved, and
 // keeps the weights of classes as their pods want them.
 func (k *Kubelet) limitGroups(ctx context.Context) {
-	if k.cfg.CgroupParent == "-" {
+	if k.cfg.CgroupParent == "-" || !k.driven.wait(ctx) {
 		return
 	}
 	todo := k.nodeAllocatable().Groups()
@@ -113,7 +113,7 @@ func (k *Kubelet) weighClasses(written map[string]int64) {
 			pods = append(pods, w.shown.Load().pod)
 		}
 	}
-	for _, g := range nodeallocatable.Classes(k.cfg.CgroupParent, pods) {
+	for _, g := range nodeallocatable.Classes(k.cgroupParent(), pods) {
 		if written[g.Path] == g.Limits.CPUShares {
 			continue
 		}

@@ -58,7 +58,7 @@ var signals = []signal{
 		return m["MemTotal"] - used, m["MemTotal"], nil
 	}},
 	{eviction.AllocatableMemoryAvailable, corev1.ResourceMemory, false, func(k *Kubelet) (int64, int64, error) {
-		_, set, err := k.cgroups.Memory(k.cfg.CgroupParent)
+		_, set, err := k.cgroups.Memory(k.cgroupParent())
 		all := k.absolute(corev1.ResourceMemory)
 		return all - int64(set), all, err
 	}},
@@ -109,7 +109,7 @@ func (k *Kubelet) watchPressure(ctx context.Context) {
 	}
 	s := k.cfg.Settings
 	all, _ := eviction.Parse(s.EvictionHard, s.EvictionSoft, s.EvictionSoftGracePeriod, s.EvictionMinimumReclaim,
-		slices.Contains(s.EnforceNodeAllocatable, configuration.PodsEnforcement) && k.cfg.CgroupParent != "-") // checked by New
+		slices.Contains(s.EnforceNodeAllocatable, configuration.PodsEnforcement) && k.cgroupParent() != "-") // checked by New
 	state, warned := &eviction.State{Transition: s.EvictionPressureTransitionPeriod.Duration}, map[string]bool{}
 	for {
 		if *s.LocalStorageCapacityIsolation {

@@ -131,8 +131,9 @@ type Config struct {
 	// NodeIPsGiven says that somebody has chosen NodeIPs: a cloud controller must find
 	// them among the addresses of the instance, and prefers them.
 	NodeIPsGiven bool
-	// CgroupParent is where pods' groups are. Default /kubepods. "-": the
-	// kubelet leaves cgroups to the runtime.
+	// CgroupParent is where pods' groups are, by the names of directories also where
+	// systemd makes slices of them. Default /kubepods. "-": the kubelet leaves cgroups to
+	// the runtime.
 	CgroupParent string
 	// Settings are upstream's KubeletConfiguration with defaults for what nobody
 	// said; of what is said above too they do not count. Default: configuration.Default.
@@ -226,6 +227,7 @@ type Kubelet struct {
 	runtimeInfo atomic.Pointer[cri.VersionResponse]
 
 	cgroups  *cgroup.Tree
+	driver   atomic.Pointer[string] // of control groups: as it is set, then as the runtime says
 	machine  machine
 	oomFloor int64
 
@@ -298,6 +300,7 @@ type Kubelet struct {
 	wg         run.Group
 	up         *gate // the runtime has answered that it is ready
 	asked      *gate // the runtime was asked at all
+	driven     *gate // it is known who makes control groups
 	synced     *gate // the pods of the API are known
 	static     *gate // the static pods are known
 	registered *gate // the Node exists
@@ -332,8 +335,9 @@ func New(cfg Config) (*Kubelet, error) {
 		pulls:      &pullGate{fails: map[pullKey]*pullFail{}},
 		imageWaits: newImageWaits(),
 		nodeWake:   make(chan struct{}, 1), nodeNews: make(chan struct{}, 1), staticWake: make(chan struct{}, 1), imagesWake: make(chan struct{}, 1), classWake: make(chan struct{}, 1), cpuWake: make(chan struct{}, 1),
-		up: newGate(), asked: newGate(), synced: newGate(), static: newGate(), registered: newGate(),
+		up: newGate(), asked: newGate(), driven: newGate(), synced: newGate(), static: newGate(), registered: newGate(),
 	}
+	k.driver.Store(&cfg.Settings.CgroupDriver)
 	k.nodeStart = newNodeStart(k.metrics.registry, bootTime(), k.began)
 	if err := k.newCredentialProviders(); err != nil {
 		return nil, fmt.Errorf("kubelet: register credential provider plugins: %w", err)

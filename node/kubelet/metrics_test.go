@@ -172,12 +172,16 @@ func TestPodGroups(t *testing.T) {
 		},
 	}}
 	var got []string
-	for _, g := range podGroups(s, "/kubepods/pod1", "pause") {
+	for _, g := range podGroups(s, "/kubepods/pod1", "containerd", "pause") {
 		got = append(got, strings.Join([]string{g.Path, g.Name, g.Image, g.Pod, g.Container, yesNo(g.Network)}, " "))
 	}
 	want := []string{"/kubepods/pod1   p  false", "/kubepods/pod1/s s pause p  true", "/kubepods/pod1/i i app:1 p c false"}
 	if !slices.Equal(got, want) {
 		t.Errorf("%q", got)
+	}
+	slice := podGroups(s, "/kubepods.slice/kubepods-pod1.slice", "containerd", "pause")
+	if slice[2].Path != "/kubepods.slice/kubepods-pod1.slice/cri-containerd-i.scope" || slice[2].Name != "i" {
+		t.Errorf("of systemd's: %+v", slice[2])
 	}
 	if g := ownCgroup("2:cpuacct:/x\n1:cpu,cpuset:/a/b\n0::/c"); g != "/a/b" {
 		t.Errorf("own group %q", g)

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -52,22 +51,6 @@ func TestNetworkFailureCondition(t *testing.T) {
 		t.Errorf("%+v", c)
 	}
 	wrong.Store(nil)
-	n.until("ready", func() bool { return n.nodeReady().Status == corev1.ConditionTrue })
-}
-
-// TestRuntimeBySystemd: a node says of a runtime that makes control groups otherwise what to
-// set there, and is ready once the runtime has been started so.
-func TestRuntimeBySystemd(t *testing.T) {
-	n := newNode(t)
-	var systemd atomic.Bool
-	systemd.Store(true)
-	n.rt.Systemd = systemd.Load
-	defer n.start()()
-	n.until("not ready", func() bool { return n.nodeReady().Status == corev1.ConditionFalse })
-	if c := n.nodeReady(); c.Reason != "KubeletNotReady" || !strings.Contains(c.Message, "systemd cgroup driver") || !strings.Contains(c.Message, "SystemdCgroup = false") {
-		t.Errorf("%+v", c)
-	}
-	systemd.Store(false)
 	n.until("ready", func() bool { return n.nodeReady().Status == corev1.ConditionTrue })
 }
 

@@ -22,14 +22,14 @@ func (k *Kubelet) nodeConfig() criconfig.Node {
 	s := k.cfg.Settings
 	n := criconfig.Node{
 		SeccompDir: filepath.Join(k.cfg.RootDir, "seccomp"), PodLogsDir: k.cfg.PodLogsDir,
-		CgroupParent: k.cfg.CgroupParent, CgroupV2: k.cgroups.V2(),
+		CgroupParent: k.cgroupParent(), CgroupV2: k.cgroups.V2(),
 		ClusterDNS: k.cfg.ClusterDNS, ClusterDomain: k.cfg.ClusterDomain, ResolvConf: k.resolvConf,
 		Memory: k.machine.memory, OOMScoreFloor: k.oomFloor,
 		CPUPeriod: s.CPUCFSQuotaPeriod.Microseconds(), NoCPUQuota: !*s.CPUCFSQuota,
 		SingleOOMKill: s.SingleProcessOOMKill != nil && *s.SingleProcessOOMKill, SeccompDefault: *s.SeccompDefault, SELinux: selinux.GetEnabled(),
 	}
 	if n.CgroupV2 {
-		n.Swap, n.SwapControl, n.LimitedSwap = k.machine.swap, k.cgroups.SwapControl(k.cfg.CgroupParent), s.MemorySwap.SwapBehavior == configuration.LimitedSwap
+		n.Swap, n.SwapControl, n.LimitedSwap = k.machine.swap, k.cgroups.SwapControl(k.cgroupParent()), s.MemorySwap.SwapBehavior == configuration.LimitedSwap
 		if s.FeatureGates["MemoryQoS"] {
 			memory := k.allocatable()[corev1.ResourceMemory]
 			n.Throttling, n.AllocatableMemory = *s.MemoryThrottlingFactor, memory.Value()
@@ -73,5 +73,5 @@ func (k *Kubelet) podLogDir(pod *corev1.Pod) string {
 }
 
 func (k *Kubelet) podCgroup(pod *corev1.Pod) string {
-	return criconfig.PodCgroup(k.cfg.CgroupParent, pod)
+	return criconfig.PodCgroup(k.cgroupParent(), pod)
 }

@@ -2,7 +2,6 @@ package kubelet
 
 import (
 	"errors"
-	"path"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -53,8 +52,9 @@ func (k *Kubelet) removePodCgroup(pod *corev1.Pod) error {
 	began := time.Now()
 	defer func() { k.metrics.cgroupTook.WithLabelValues("destroy").Observe(time.Since(began).Seconds()) }()
 	var errs []error
-	for _, class := range []string{"", "burstable", "besteffort"} {
-		group := path.Join(k.cfg.CgroupParent, class, "pod"+string(pod.UID))
+	parent := k.cgroupParent()
+	for _, class := range []string{parent, cgroup.Child(parent, "burstable"), cgroup.Child(parent, "besteffort")} {
+		group := cgroup.Child(class, "pod"+string(pod.UID))
 		if err := k.cgroups.Remove(group); err != nil {
 			// A process that the runtime does not know of keeps the group busy;
 			// the next try finds it gone.

@@ -11,9 +11,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/status"
 	"k8s.io/apimachinery/pkg/types"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -162,9 +160,11 @@ func (k *Kubelet) readRuntime(ctx context.Context) (changed bool) {
 		if err != nil {
 			return k.setRuntime(false, false, "container runtime is down: "+err.Error(), "")
 		}
-		if wrong := k.wrongDriver(ctx); wrong != "" {
-			return k.setRuntime(false, false, wrong, "")
+		driver, err := k.askDriver(ctx)
+		if err != nil {
+			return k.setRuntime(false, false, err.Error(), "")
 		}
+		k.useDriver(driver)
 		k.runtimeInfo.Store(v)
 	}
 	s, err := k.runtime.Status(ctx, &cri.StatusRequest{})
@@ -185,22 +185,6 @@ func (k *Kubelet) readRuntime(ctx context.Context) (changed bool) {
 		}
 	}
 	return k.setRuntime(up, net, msg, netMsg)
-}
-
-// wrongDriver says, if so, that the runtime makes control groups by systemd: it would
-// refuse each sandbox, with words about slices.
-func (k *Kubelet) wrongDriver(ctx context.Context) string {
-	c, err := k.runtime.RuntimeConfig(ctx, &cri.RuntimeConfigRequest{})
-	switch {
-	case status.Code(err) == codes.Unimplemented: // it is older than the question
-		return ""
-	case err != nil:
-		return "container runtime is down: " + err.Error()
-	case c.GetLinux() != nil && c.Linux.CgroupDriver == cri.CgroupDriver_SYSTEMD:
-		return `container runtime uses the systemd cgroup driver, and this kubelet makes control groups by cgroupfs: ` +
-			`set SystemdCgroup = false for containerd's runc, or cgroup_manager = "cgroupfs" for CRI-O, and restart the runtime`
-	}
-	return ""
 }
 
 func (k *Kubelet) setRuntime(up, net bool, msg, netMsg string) bool {

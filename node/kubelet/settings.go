@@ -116,6 +116,7 @@ func (h host) Configz() any {
 	c := h.k.cfg
 	s := *c.Settings.DeepCopy()
 	s.ClusterDomain, s.ResolverConfig, s.PodLogsDir, s.CgroupRoot = c.ClusterDomain, &c.ResolvConf, c.PodLogsDir, c.CgroupParent
+	s.CgroupDriver = *h.k.driver.Load()
 	s.ClusterDNS = nil
 	for _, ip := range c.ClusterDNS {
 		s.ClusterDNS = append(s.ClusterDNS, ip.String())

@@ -22,8 +22,8 @@ type systemGroups struct{ kubelet, pods cpuRate }
 func (k *Kubelet) systemContainers(r *cgroup.Reader) (out []stats.ContainerStats) {
 	own := ownCgroup(readTrim("/proc/self/cgroup"))
 	pods := ""
-	if k.cfg.CgroupParent != "-" {
-		pods = path.Join("/", k.cfg.CgroupParent)
+	if parent := k.cgroupParent(); parent != "-" {
+		pods = path.Join("/", parent)
 	}
 	for _, g := range []struct {
 		name, group string

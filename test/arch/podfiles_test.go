@@ -46,7 +46,7 @@ var opensPaths = map[string]string{
 	"node/kubelet/cpumanager/topology.go":            "/sys of the node",
 	"node/kubelet/memorymanager/machine.go":          "/sys of the node",
 	"node/kubelet/shutdown/logind.go":                "logind's configuration",
-	"node/kubelet/shutdown/logindtest/logindtest.go": "the configuration of a bus of tests",
+	"node/kubelet/cgroup/systemdtest/systemdtest.go": "a tree of tests",
 	"node/kubelet/systemoom/systemoom.go":            "the kernel's log",
 	"node/kubelet/static.go":                         "the node's directory of manifests",
 	"node/kubelet/logquery/open.go":                  "beneath the directory of logs, after a look at what lies there",

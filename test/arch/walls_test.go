@@ -55,7 +55,7 @@ var walls = []wall{
 		"queues belong to the reconcile engine"},
 	{below(module + "internal/apitest"), nil, "the API server of tests is for tests"},
 	{below(module + "internal/sctptest"), nil, "sockets of SCTP are for tests"},
-	{below("testing"), []string{"internal/apitest", "controlplane/apiserver/storage/storagetest", "node/kubelet/fakecri", "node/kubelet/podtest", "node/kubelet/deviceplugin/plugintest", "node/kubelet/shutdown/logindtest", "test"}, "tests stay out of the program"},
+	{below("testing"), []string{"internal/apitest", "controlplane/apiserver/storage/storagetest", "node/kubelet/fakecri", "node/kubelet/podtest", "node/kubelet/deviceplugin/plugintest", "node/kubelet/shutdown/logindtest", "node/kubelet/cgroup/systemdtest", "internal/bustest", "test"}, "tests stay out of the program"},
 }
 
 // TestWalls: components share libraries and internal/, and nothing else.

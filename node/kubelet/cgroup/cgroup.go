@@ -1,6 +1,7 @@
 // Package cgroup keeps the control groups of pods: one per pod below one per
 // quality-of-service class. It writes below the parent it is given, on the
-// unified hierarchy or on version 1's controllers.
+// unified hierarchy or on version 1's controllers. Where systemd has the groups, it
+// asks that over D-Bus for slices, and writes beside it what systemd does not know.
 package cgroup
 
 import (
@@ -12,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 )
@@ -29,6 +31,7 @@ type Tree struct {
 	v2   bool
 	// controllers on version 1: mount name to controller.
 	controllers []string
+	systemd     atomic.Pointer[systemd] // nil: groups are made by this process alone
 }
 
 // Open finds out which hierarchy this machine has.
@@ -56,6 +59,12 @@ func (t *Tree) V2() bool { return t.v2 }
 
 // Ensure makes the group and sets its limits.
 func (t *Tree) Ensure(path string, l Limits) error {
+	if s := t.unitsOf(path); s != nil {
+		l = l.wholePercent()
+		if err := s.ensure(path, l, t.v2, func() bool { return t.anywhere(path) }); err != nil {
+			return err
+		}
+	}
 	if t.v2 {
 		return t.ensure2(path, l)
 	}
@@ -207,6 +216,14 @@ func (t *Tree) Remove(path string) error {
 	if strings.Trim(path, "/") == "" {
 		return errors.New("the root group cannot be removed")
 	}
+	if s := t.unitsOf(path); s != nil && t.anywhere(path) {
+		if t.populated(path) { // systemd would wait for them to end
+			return fmt.Errorf("remove %s: %w", path, unix.EBUSY)
+		}
+		if err := s.stop(path); err != nil {
+			return err
+		}
+	}
 	var errs []error
 	if t.v2 {
 		return removeAll(filepath.Join(t.root, path))
@@ -292,19 +309,46 @@ func (t *Tree) SwapControl(path string) bool {
 
 // Exists says whether a group is there, in every hierarchy.
 func (t *Tree) Exists(path string) bool {
-	dirs := []string{filepath.Join(t.root, path)}
-	if !t.v2 {
-		dirs = nil
-		for _, c := range t.controllers {
-			dirs = append(dirs, filepath.Join(t.root, c, path))
+	return !slices.ContainsFunc(t.dirs(path), func(dir string) bool { return !isDir(dir) })
+}
+
+// anywhere says whether a group is there, in any hierarchy.
+func (t *Tree) anywhere(path string) bool { return slices.ContainsFunc(t.dirs(path), isDir) }
+
+// dirs are the directories of a group, one in each hierarchy.
+func (t *Tree) dirs(path string) (all []string) {
+	if t.v2 {
+		return []string{filepath.Join(t.root, path)}
+	}
+	for _, c := range t.controllers {
+		all = append(all, filepath.Join(t.root, c, path))
+	}
+	return all
+}
+
+func isDir(path string) bool {
+	st, err := os.Stat(path)
+	return err == nil && st.IsDir()
+}
+
+// populated says whether a process is in the group or below.
+func (t *Tree) populated(path string) (any bool) {
+	for _, dir := range t.dirs(path) {
+		_ = filepath.WalkDir(dir, func(at string, e fs.DirEntry, err error) error {
+			if err != nil || !e.IsDir() {
+				return nil
+			}
+			b, _ := os.ReadFile(filepath.Join(at, "cgroup.procs"))
+			if any = len(strings.TrimSpace(string(b))) > 0; any {
+				return filepath.SkipAll
+			}
+			return nil
+		})
+		if any {
+			return true
 		}
 	}
-	for _, dir := range dirs {
-		if st, err := os.Stat(dir); err != nil || !st.IsDir() {
-			return false
-		}
-	}
-	return true
+	return false
 }
 
 // CPU reads the nanoseconds of processor time a group has used.

@@ -108,7 +108,7 @@ func defaultPods(s *Settings) {
 
 func defaultResources(s *Settings) {
 	set(&s.CgroupsPerQOS, true)
-	or(&s.CgroupDriver, "cgroupfs")
+	or(&s.CgroupDriver, Cgroupfs)
 	set(&s.FailCgroupV1, false)
 	set(&s.FailSwapOn, false)
 	or(&s.CPUManagerPolicy, "none")

@@ -62,7 +62,7 @@ var Flags = []Flag{
 	{"container-log-max-size", "containerLogMaxSize", "`size` at which a log is rotated", false, text},
 	{"container-log-max-files", "containerLogMaxFiles", "`number` of files of one log", false, number},
 	{"cgroup-root", "cgroupRoot", "`group` that pods' groups are below", false, text},
-	{"cgroup-driver", "cgroupDriver", "`driver` of control groups", false, text},
+	{"cgroup-driver", "cgroupDriver", "`driver` of control groups: cgroupfs, systemd; another runtime than knarr's own says itself which", false, text},
 	{"cgroups-per-qos", "cgroupsPerQOS", "make groups for classes and pods", true, boolean},
 	{"kubelet-cgroups", "kubeletCgroups", "`group` to run in", false, text},
 	{"system-cgroups", "systemCgroups", "`group` of what is in none", false, text},

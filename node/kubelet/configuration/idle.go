@@ -16,7 +16,6 @@ var idle = map[string]idleField{
 	"streamingConnectionIdleTimeout":            {nil, "the runtime ends idle streams"},
 	"kubeletCgroups":                            {"", "the process stays in the group it was started in"},
 	"systemCgroups":                             {"", "processes of the system stay in their groups"},
-	"cgroupDriver":                              {"cgroupfs", "control groups are made by cgroupfs"},
 	"qosReserved":                               {nil, "memory is not reserved by class"},
 	"hairpinMode":                               {nil, "the network plugin decides"},
 	"podCIDR":                                   {"", "the Node says it"},

@@ -167,6 +167,15 @@ func validateTaints(f *faults, s *Settings) {
 	}
 }
 
+// What makes control groups: this process, as directories, or systemd, as slices and scopes.
+const (
+	Cgroupfs = "cgroupfs"
+	Systemd  = "systemd"
+)
+
+// CgroupDrivers are what cgroupDriver may be.
+var CgroupDrivers = []string{Cgroupfs, Systemd}
+
 func validatePolicies(f *faults, s *Settings) {
 	topology := []string{kubeletconfig.NoneTopologyManagerPolicy, kubeletconfig.BestEffortTopologyManagerPolicy, kubeletconfig.RestrictedTopologyManagerPolicy, kubeletconfig.SingleNumaNodeTopologyManagerPolicy}
 	f.bad(!slices.Contains(topology, s.TopologyManagerPolicy), "topologyManagerPolicy (--topology-manager-policy) %q must be one of: %q", s.TopologyManagerPolicy, topology)
@@ -179,7 +188,7 @@ func validatePolicies(f *faults, s *Settings) {
 	f.bad(!slices.Contains(hairpin, s.HairpinMode), "option %q specified for hairpinMode (--hairpin-mode). Valid options are %q, %q or %q", s.HairpinMode, hairpin[0], hairpin[1], hairpin[2])
 	memory := []kubeletconfig.MemoryReservationPolicy{kubeletconfig.NoneMemoryReservationPolicy, kubeletconfig.TieredReservationMemoryReservationPolicy}
 	f.bad(!slices.Contains(memory, s.MemoryReservationPolicy), "option %q specified for memoryReservationPolicy. Valid options are %q or %q", s.MemoryReservationPolicy, memory[0], memory[1])
-	if !slices.Contains([]string{"cgroupfs", "systemd"}, s.CgroupDriver) {
+	if !slices.Contains(CgroupDrivers, s.CgroupDriver) {
 		*f = append(*f, fmt.Errorf("invalid configuration: cgroup driver %q is neither cgroupfs nor systemd", s.CgroupDriver))
 	}
 }

@@ -1,10 +1,9 @@
 package criconfig
 
 import (
-	"path"
-
 	corev1 "k8s.io/api/core/v1"
 
+	"knarr/node/kubelet/cgroup"
 	"knarr/node/kubelet/podspec"
 )
 
@@ -16,9 +15,9 @@ func PodCgroup(parent string, pod *corev1.Pod) string {
 	leaf := "pod" + string(pod.UID)
 	switch podspec.QOS(pod) {
 	case corev1.PodQOSBurstable:
-		return path.Join(parent, "burstable", leaf)
+		return cgroup.Child(cgroup.Child(parent, "burstable"), leaf)
 	case corev1.PodQOSBestEffort:
-		return path.Join(parent, "besteffort", leaf)
+		return cgroup.Child(cgroup.Child(parent, "besteffort"), leaf)
 	}
-	return path.Join(parent, leaf)
+	return cgroup.Child(parent, leaf)
 }

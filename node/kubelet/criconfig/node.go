@@ -19,7 +19,8 @@ type Node struct {
 	SeccompDir string
 	// PodLogsDir is where the runtime writes logs.
 	PodLogsDir string
-	// CgroupParent is the control group of all pods; "-" leaves control groups to the runtime.
+	// CgroupParent is the control group of all pods, a slice where systemd has control groups;
+	// "-" leaves them to the runtime.
 	CgroupParent string
 	// CgroupV2 says whether the node has control groups v2 only.
 	CgroupV2 bool

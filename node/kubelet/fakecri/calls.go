@@ -30,6 +30,7 @@ func (r *Runtime) RunPodSandbox(_ context.Context, q *cri.RunPodSandboxRequest) 
 		s.Network = &cri.PodSandboxNetworkStatus{Ip: "10.9.0." + id[len(id)-1:]}
 	}
 	r.sandboxes[id] = s
+	r.parents[q.Config.Metadata.Name] = q.Config.Linux.GetCgroupParent()
 	r.emit(cri.ContainerEventType_CONTAINER_STARTED_EVENT, id, id)
 	return &cri.RunPodSandboxResponse{PodSandboxId: id}, nil
 }

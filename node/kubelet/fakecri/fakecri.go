@@ -62,6 +62,7 @@ type Runtime struct {
 	images     map[string]*cri.Image
 	streams    map[chan *cri.ContainerEventResponse]bool
 	calls      []string
+	parents    map[string]string // control groups that sandboxes were asked for in, by pod
 	layers     map[string]uint64
 	ln         *memnet.Listener
 	srv        *grpc.Server
@@ -77,7 +78,7 @@ type container struct {
 func New(images ...string) *Runtime {
 	r := &Runtime{
 		sandboxes: map[string]*cri.PodSandboxStatus{}, containers: map[string]*container{},
-		images: map[string]*cri.Image{}, layers: map[string]uint64{}, streams: map[chan *cri.ContainerEventResponse]bool{},
+		images: map[string]*cri.Image{}, layers: map[string]uint64{}, parents: map[string]string{}, streams: map[chan *cri.ContainerEventResponse]bool{},
 		ln: memnet.Listen(),
 	}
 	for _, i := range images {
@@ -172,6 +173,13 @@ func (r *Runtime) Namespaces(pod string) *cri.NamespaceOption {
 	return nil
 }
 
+// CgroupParent is the control group that a pod's latest sandbox was asked for in.
+func (r *Runtime) CgroupParent(pod string) string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.parents[pod]
+}
+
 // Mounts are those of a running container.
 func (r *Runtime) Mounts(name string) []*cri.Mount {
 	r.mu.Lock()
@@ -263,6 +271,11 @@ func (r *Runtime) Version(context.Context, *cri.VersionRequest) (*cri.VersionRes
 
 // RuntimeConfig says how it makes control groups.
 func (r *Runtime) RuntimeConfig(context.Context, *cri.RuntimeConfigRequest) (*cri.RuntimeConfigResponse, error) {
+	if r.Fail != nil {
+		if err := r.Fail("RuntimeConfig"); err != nil {
+			return nil, err
+		}
+	}
 	if r.Systemd == nil {
 		return nil, status.Error(codes.Unimplemented, "it is older than that")
 	}

@@ -6,7 +6,6 @@ package nodeallocatable
 import (
 	"fmt"
 	"maps"
-	"path"
 	"slices"
 	"strings"
 
@@ -25,7 +24,7 @@ const PIDs corev1.ResourceName = "pid"
 
 // Config is what is decided by.
 type Config struct {
-	// Parent is the group of all pods.
+	// Parent is the group of all pods. If it is a slice, so are those of what is reserved.
 	Parent string
 	// Capacity is what the node has, with PIDs.
 	Capacity corev1.ResourceList
@@ -112,7 +111,7 @@ func (c Config) Groups() []Group {
 			kind = "kube"
 		}
 		g := Group{
-			Path: e.group, Limits: limits(configuration.Reserved(e.reserved), e.compressible), Existing: true,
+			Path: c.reserved(e.group), Limits: limits(configuration.Reserved(e.reserved), e.compressible), Existing: true,
 			Done:   fmt.Sprintf("Updated limits on %s reserved cgroup %v", kind, e.group),
 			Failed: fmt.Sprintf("Failed to enforce %s Cgroup Limits on %q: ", e.title, e.group),
 		}
@@ -122,6 +121,14 @@ func (c Config) Groups() []Group {
 		out = append(out, g)
 	}
 	return out
+}
+
+// reserved is the path of the group that a setting names.
+func (c Config) reserved(setting string) string {
+	if cgroup.IsSlice(c.Parent) {
+		return cgroup.ReservedSlice(setting)
+	}
+	return setting
 }
 
 func limits(r corev1.ResourceList, compressible bool) (l cgroup.Limits) {
@@ -147,7 +154,7 @@ func Classes(parent string, pods []*corev1.Pod) []Group {
 		}
 	}
 	return []Group{
-		{Path: path.Join(parent, "burstable"), Limits: cgroup.Limits{CPUShares: criconfig.CPUShares(milli)}},
-		{Path: path.Join(parent, "besteffort"), Limits: cgroup.Limits{CPUShares: criconfig.MinCPUShares}},
+		{Path: cgroup.Child(parent, "burstable"), Limits: cgroup.Limits{CPUShares: criconfig.CPUShares(milli)}},
+		{Path: cgroup.Child(parent, "besteffort"), Limits: cgroup.Limits{CPUShares: criconfig.MinCPUShares}},
 	}
 }

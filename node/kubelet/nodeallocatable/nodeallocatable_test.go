@@ -52,6 +52,18 @@ func TestHugepages(t *testing.T) {
 	}
 }
 
+// TestSlices: by systemd's names, also what settings name.
+func TestSlices(t *testing.T) {
+	c := config(configuration.Settings{EnforceNodeAllocatable: []string{"pods", "system-reserved"}, SystemReservedCgroup: "/system.slice"})
+	c.Parent = "/kubepods.slice"
+	if groups := c.Groups(); groups[0].Path != "/kubepods.slice" || groups[1].Path != "/system.slice" {
+		t.Errorf("%+v", groups)
+	}
+	if got := Classes(c.Parent, nil); got[0].Path != "/kubepods.slice/kubepods-burstable.slice" || got[1].Path != "/kubepods.slice/kubepods-besteffort.slice" {
+		t.Errorf("%+v", got)
+	}
+}
+
 func TestCheck(t *testing.T) {
 	c := config(configuration.Settings{SystemReserved: map[string]string{"memory": "5Gi"}, KubeReserved: map[string]string{"memory": "3Gi"}})
 	if err := c.Check(nil); err != nil {

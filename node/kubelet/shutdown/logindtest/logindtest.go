@@ -1,19 +1,17 @@
-// Package logindtest is a logind for tests, on a D-Bus of its own. It starts dbus-daemon,
-// where that is installed, and counts who wants shutdowns to wait.
+// Package logindtest is a logind for tests, on a D-Bus of its own. It counts who wants
+// shutdowns to wait.
 package logindtest
 
 import (
 	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/godbus/dbus/v5"
 
-	"knarr/internal/need"
+	"knarr/internal/bustest"
 )
 
 const (
@@ -32,66 +30,21 @@ type Logind struct {
 	pipes [][2]*os.File // of those that were given a lock
 }
 
-const config = `<!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D-Bus Bus Configuration 1.0//EN" "http://www.freedesktop.org/standards/dbus/1.0/busconfig.dtd">
-<busconfig><type>session</type><listen>%s</listen><auth>EXTERNAL</auth>
-<policy context="default"><allow send_destination="*" eavesdrop="true"/><allow eavesdrop="true"/><allow own="*"/></policy></busconfig>
-`
-
 // Start starts the bus and a logind that waits for so long at most.
 func Start(t testing.TB, delay time.Duration) *Logind {
 	t.Helper()
-	daemon, err := exec.LookPath("dbus-daemon")
-	if err != nil {
-		need.Skip(t, "dbus-daemon is not installed: apt-get install dbus-daemon")
-	}
-	dir, err := os.MkdirTemp("", "bus") // a socket's path is short
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	l := &Logind{Address: "unix:path=" + filepath.Join(dir, "bus"), delay: delay}
-	file := filepath.Join(dir, "config")
-	if err := os.WriteFile(file, fmt.Appendf(nil, config, l.Address), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command(daemon, "--config-file="+file, "--nofork", "--nopidfile", "--print-address=1")
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
-	if _, err := out.Read(make([]byte, 256)); err != nil { // it has an address, so it listens
-		t.Fatal(err)
-	}
-	if l.conn, err = dbus.Connect(l.Address); err != nil {
-		t.Fatal(err)
-	}
+	bus := bustest.Start(t)
+	l := &Logind{Address: bus.Address, delay: delay}
+	l.conn = bus.Serve(t, []string{login, "org.freedesktop.systemd1"}, []bustest.Object{
+		{Methods: manager{l}, Path: loginPath, Interface: login + ".Manager"},
+		{Methods: properties{l}, Path: loginPath, Interface: "org.freedesktop.DBus.Properties"},
+		{Methods: systemd{l}, Path: "/org/freedesktop/systemd1", Interface: "org.freedesktop.systemd1.Manager"},
+	})
 	t.Cleanup(func() {
-		_ = l.conn.Close()
 		for _, p := range l.pipes {
 			_, _ = p[0].Close(), p[1].Close()
 		}
 	})
-	for _, e := range []struct {
-		object any
-		path   dbus.ObjectPath
-		name   string
-	}{
-		{manager{l}, loginPath, login + ".Manager"}, {properties{l}, loginPath, "org.freedesktop.DBus.Properties"},
-		{systemd{l}, "/org/freedesktop/systemd1", "org.freedesktop.systemd1.Manager"},
-	} {
-		if err := l.conn.Export(e.object, e.path, e.name); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for _, name := range []string{login, "org.freedesktop.systemd1"} {
-		if r, err := l.conn.RequestName(name, dbus.NameFlagDoNotQueue); err != nil || r != dbus.RequestNameReplyPrimaryOwner {
-			t.Fatal(r, err)
-		}
-	}
 	return l
 }
 
