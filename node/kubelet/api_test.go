@@ -24,6 +24,7 @@ import (
 type miniAPI struct {
 	mu      sync.Mutex
 	version int
+	gets    map[string]int // by path
 	objects map[string]map[string]any
 	watches map[chan watchEvent]string // to a path prefix
 	srv     *httptest.Server
@@ -35,7 +36,7 @@ type watchEvent struct {
 }
 
 func newMiniAPI(t testing.TB) *miniAPI {
-	a := &miniAPI{objects: map[string]map[string]any{}, watches: map[chan watchEvent]string{}}
+	a := &miniAPI{gets: map[string]int{}, objects: map[string]map[string]any{}, watches: map[chan watchEvent]string{}}
 	a.srv = httptest.NewServer(a)
 	t.Cleanup(func() { a.srv.CloseClientConnections(); a.srv.Close() })
 	return a
@@ -145,6 +146,7 @@ func (a *miniAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	have := a.objects[path]
 	switch r.Method {
 	case http.MethodGet:
+		a.gets[path]++
 		if have != nil {
 			_ = json.NewEncoder(w).Encode(have)
 			return

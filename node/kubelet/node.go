@@ -41,7 +41,7 @@ func (k *Kubelet) nodeRef() *corev1.ObjectReference {
 	return ref
 }
 
-// registerNode creates the Node, or takes over the one that is there, and
+// registerNode creates the Node if it is to, or takes over the one that is there, and
 // keeps its status true: at once when something of the node changes, nodeStatusUpdateFrequency
 // after somebody wrote it, otherwise every nodeStatusReportFrequency.
 func (k *Kubelet) registerNode(ctx context.Context) {
@@ -52,7 +52,7 @@ func (k *Kubelet) registerNode(ctx context.Context) {
 	}
 	k.nodeStart.try(time.Now())
 	for wait := 50 * time.Millisecond; ; wait = min(2*wait, 7*time.Second) {
-		err := k.register(ctx)
+		err := k.takeNode(ctx)
 		if err == nil {
 			break
 		}
@@ -190,6 +190,20 @@ func (k *Kubelet) patchMetadata(ctx context.Context, labels, annotations map[str
 	return got, nil
 }
 
+// takeNode makes the Node, or takes the one that is there. A kubelet that is not to register
+// only takes it, and labels and taints nothing: somebody else makes it.
+func (k *Kubelet) takeNode(ctx context.Context) error {
+	if *k.cfg.Settings.RegisterNode {
+		return k.register(ctx)
+	}
+	n, err := k.client.CoreV1().Nodes().Get(ctx, k.cfg.NodeName, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	k.sawNode(n)
+	return nil
+}
+
 func (k *Kubelet) register(ctx context.Context) error {
 	node := &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{
@@ -246,7 +260,7 @@ func (k *Kubelet) register(ctx context.Context) error {
 func (k *Kubelet) writeNodeStatus(ctx context.Context) error {
 	have, err := k.client.CoreV1().Nodes().Get(ctx, k.cfg.NodeName, metav1.GetOptions{ResourceVersion: "0"})
 	if apierrors.IsNotFound(err) {
-		return k.register(ctx) // deleted from under us
+		return k.takeNode(ctx) // deleted from under us
 	}
 	if err != nil {
 		return err

@@ -54,6 +54,31 @@ func TestNetworkFailureCondition(t *testing.T) {
 	n.until("ready", func() bool { return n.nodeReady().Status == corev1.ConditionTrue })
 }
 
+// TestUnregistered: with registerNode off the Node is somebody else's to make, and then has
+// its status kept.
+func TestUnregistered(t *testing.T) {
+	n := newNode(t)
+	n.config = func(c *Config) { c.Settings.RegisterNode = new(false) }
+	n.start()
+	n.until("a look for the Node", func() bool {
+		n.api.mu.Lock()
+		defer n.api.mu.Unlock()
+		return n.api.gets["/api/v1/nodes/n1"] > 1
+	})
+	if c := n.nodeReady(); c.Type != "" {
+		t.Fatalf("it was made: %+v", c)
+	}
+	n.api.mu.Lock()
+	n.api.put("/api/v1/nodes/n1", map[string]any{"kind": "Node", "apiVersion": "v1", "metadata": map[string]any{"name": "n1", "uid": "theirs"}}, "ADDED")
+	n.api.mu.Unlock()
+	n.until("ready", func() bool { return n.nodeReady().Status == corev1.ConditionTrue })
+	n.api.mu.Lock()
+	defer n.api.mu.Unlock()
+	if labels := n.api.objects["/api/v1/nodes/n1"]["metadata"].(map[string]any)["labels"]; labels != nil && labels.(map[string]any)[corev1.LabelHostname] != nil {
+		t.Errorf("it was labelled: %v", labels)
+	}
+}
+
 func TestRuntimeVersion(t *testing.T) {
 	for v, want := range map[string]string{"2.3.7+unknown": "2.3.7", "v2.3.7": "v2.3.7", "1.33+dirty": "1.33+dirty"} {
 		if got := runtimeVersion(v); got != want {

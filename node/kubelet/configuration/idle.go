@@ -37,7 +37,6 @@ var idle = map[string]idleField{
 	"volumeStatsAggPeriod":                      {nil, "volumes are measured once a minute"},
 
 	"memoryReservationPolicy": {"None", "memory is not protected"},
-	"registerNode":            {true, "the Node is made"},
 }
 
 // partlyIdle is a field of which some values act.
