@@ -1,7 +1,6 @@
 package apiflags
 
 import (
-	_ "embed"
 	"fmt"
 	"maps"
 	"slices"
@@ -15,49 +14,16 @@ import (
 	"knarr/internal/features"
 )
 
-// known are upstream's features of this version: name, default, and whether it
-// is the only choice.
-//
-//go:embed gates.txt
-var known string
-
 // turnedOn are the features asked for, as upstream reads them. What is not as by
 // default here cannot be.
-func turnedOn(asked []string) (on features.Set, err error) {
-	on = features.Set{}
-	if len(asked) == 0 {
-		return on, nil
-	}
-	type gate struct{ on, locked bool }
-	gates := map[string]gate{"AllAlpha": {}, "AllBeta": {}}
-	for line := range strings.Lines(known) {
-		name, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
-		gates[name] = gate{strings.HasPrefix(rest, "true"), strings.HasSuffix(rest, " locked")}
-	}
-	for _, a := range asked {
-		name, value, ok := strings.Cut(strings.TrimPrefix(strings.TrimSpace(a), "kube:"), "=")
-		if name == "" {
-			continue
-		}
-		if !ok {
-			return nil, fmt.Errorf("missing bool value for %s", name)
-		}
-		want, err := strconv.ParseBool(strings.TrimSpace(value))
-		if err != nil {
-			return nil, fmt.Errorf("invalid value of %s=%s, err: %w", name, value, err)
-		}
-		on[name] = want
+func turnedOn(asked []string) (features.Set, error) {
+	on, err := features.Parse(asked)
+	if err != nil {
+		return nil, err
 	}
 	for _, name := range slices.Sorted(maps.Keys(on)) {
-		g, ok := gates[name]
-		switch {
-		case !ok:
-			return nil, fmt.Errorf("unrecognized feature gate: %s", name)
-		case g.on == on[name] || slices.Contains(features.Settable, name):
-		case g.locked:
-			return nil, fmt.Errorf("cannot set feature gate %s to %v, feature is locked to %v", name, on[name], g.on)
-		default:
-			return nil, fmt.Errorf("--feature-gates: %s is always %v here: leave it out", name, g.on)
+		if is := features.Gates()[name].Default; is != on[name] && !slices.Contains(features.Settable, name) {
+			return nil, fmt.Errorf("--feature-gates: %s is always %v here: leave it out", name, is)
 		}
 	}
 	for name, needed := range features.Needs {
