@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
+	"knarr/internal/features"
 	"knarr/node/kubelet/configuration"
 	"knarr/node/kubelet/criconfig"
 	"knarr/node/kubelet/podfile"
@@ -30,12 +31,12 @@ func (k *Kubelet) nodeConfig() criconfig.Node {
 	}
 	if n.CgroupV2 {
 		n.Swap, n.SwapControl, n.LimitedSwap = k.machine.swap, k.cgroups.SwapControl(k.cgroupParent()), s.MemorySwap.SwapBehavior == configuration.LimitedSwap
-		if s.FeatureGates["MemoryQoS"] {
+		if features.Set(s.FeatureGates).Enabled("MemoryQoS") {
 			memory := k.allocatable()[corev1.ResourceMemory]
 			n.Throttling, n.AllocatableMemory = *s.MemoryThrottlingFactor, memory.Value()
 		}
 	}
-	if on, given := s.FeatureGates["DisableCPUQuotaWithExclusiveCPUs"]; k.cpus != nil && (on || !given) {
+	if k.cpus != nil && features.Set(s.FeatureGates).Enabled("DisableCPUQuotaWithExclusiveCPUs") {
 		n.ExclusiveCPUs = func(pod types.UID, container string) bool { return !k.cpus.Exclusive(pod, container).IsEmpty() }
 	}
 	n.HugepageSizes = criconfig.HugepageSizes(k.machineHugepages())

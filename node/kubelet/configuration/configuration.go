@@ -187,9 +187,7 @@ func (d *Document) lookup(field string) (any, bool) {
 // what holds.
 func (d *Document) DropIdle() {
 	for field := range idle {
-		if field != partlyIdle {
-			d.Remove(field)
-		}
+		d.Remove(field)
 	}
 }
 
@@ -204,6 +202,10 @@ func (d *Document) Idle() []string {
 		if of := idle[field]; of.default_ == nil || fmt.Sprint(is) != fmt.Sprint(of.default_) {
 			out = append(out, field+" ("+of.why+")")
 		}
+	}
+	gates, _ := d.lookup("featureGates")
+	for _, setting := range idleGates(gates) {
+		out = append(out, "featureGates: "+setting+" (it is always as by default)")
 	}
 	return out
 }

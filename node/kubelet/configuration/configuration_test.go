@@ -1,6 +1,7 @@
 package configuration
 
 import (
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -248,4 +249,30 @@ func FuzzDecode(f *testing.F) {
 			d.Idle()
 		}
 	})
+}
+
+// TestFeatureGates: those of upstream are known, what they cannot be is refused, and what
+// changes nothing is named.
+func TestFeatureGates(t *testing.T) {
+	for text, want := range map[string]struct{ err, idle string }{
+		"MemoryQoS: true":                 {"", ""},
+		"InPlacePodVerticalScaling: true": {"", ""},
+		"AllAlpha: true":                  {"", ""},
+		"KubeletPSI: false":               {"cannot set feature gate KubeletPSI to false, feature is locked to true", ""},
+		"SidecarContainers: false":        {"cannot set feature gate SidecarContainers to false, feature is locked to true", ""},
+		"Gardening: true":                 {"unrecognized feature gate: Gardening", ""},
+		"ContainerRestartRules: false":    {"", "featureGates: ContainerRestartRules=false (it is always as by default)"},
+	} {
+		var d Document
+		if err := d.File(write(t, filepath.Join(t.TempDir(), "f"), head+"featureGates: {"+text+"}\n")); err != nil {
+			t.Fatal(err)
+		}
+		_, err := d.Settings()
+		if got := fmt.Sprint(err); (want.err == "") != (err == nil) || err != nil && !strings.Contains(got, want.err) {
+			t.Errorf("%s: %v, want %q", text, err, want.err)
+		}
+		if got := strings.Join(d.Idle(), ";"); err == nil && got != want.idle {
+			t.Errorf("%s: idle %q, want %q", text, got, want.idle)
+		}
+	}
 }

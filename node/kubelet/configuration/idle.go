@@ -1,5 +1,7 @@
 package configuration
 
+import "knarr/internal/features"
+
 // An idleField is why a setting changes nothing here, and the value that asks for
 // nothing else than what is done anyway.
 type idleField struct {
@@ -24,7 +26,6 @@ var idle = map[string]idleField{
 	"makeIPTablesUtilChains":                    {nil, "no rules of iptables are written"},
 	"iptablesMasqueradeBit":                     {nil, "no rules of iptables are written"},
 	"iptablesDropBit":                           {nil, "no rules of iptables are written"},
-	"featureGates":                              {nil, "what is there is always on, but for MemoryQoS, which acts on control groups of version 2, DisableCPUQuotaWithExclusiveCPUs, and options of cpuManagerPolicy"},
 	"containerLogMaxWorkers":                    {nil, "logs are rotated one after the other"},
 	"configMapAndSecretChangeDetectionStrategy": {"Watch", "changes are watched"},
 	"showHiddenMetricsForVersion":               {"", "no metric is hidden"},
@@ -38,9 +39,6 @@ var idle = map[string]idleField{
 
 	"memoryReservationPolicy": {"None", "memory is not protected"},
 }
-
-// partlyIdle is a field of which some values act.
-const partlyIdle = "featureGates"
 
 // IdleFlags are upstream's flags that no field of a KubeletConfiguration has and that change
 // nothing here, and why. A node that is given them starts.
@@ -62,3 +60,17 @@ var IdleFlags = map[string]string{
 }
 
 const noCAdvisor = "there is no cAdvisor"
+
+// Gates are the features that can be changed here.
+var Gates = []string{"MemoryQoS", "DisableCPUQuotaWithExclusiveCPUs", "CPUManagerPolicyAlphaOptions", "CPUManagerPolicyBetaOptions", "AllAlpha", "AllBeta"}
+
+// idleGates are the features that are set to another value than their default and change
+// nothing here.
+func idleGates(set any) []string {
+	s := features.Set{}
+	values, _ := set.(map[string]any)
+	for name, on := range values {
+		s[name] = on == true
+	}
+	return s.Idle(Gates...)
+}

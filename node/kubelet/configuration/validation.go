@@ -16,6 +16,7 @@ import (
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 	"k8s.io/utils/cpuset"
 
+	"knarr/internal/features"
 	"knarr/node/kubelet/eviction"
 	"knarr/node/kubelet/pullrecords"
 )
@@ -68,6 +69,9 @@ func Validate(s *Settings) error {
 	validateLogs(&f, s)
 	validateNamespaces(&f, s)
 	if _, err := eviction.Parse(s.EvictionHard, s.EvictionSoft, s.EvictionSoftGracePeriod, s.EvictionMinimumReclaim, false); err != nil {
+		f = append(f, err)
+	}
+	if err := features.Set(s.FeatureGates).Check(); err != nil {
 		f = append(f, err)
 	}
 	return errors.Join(f...)
