@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
@@ -154,7 +155,15 @@ func (r *reconciler) start(ctx context.Context, key cache.ObjectName, cron *batc
 		r.events.Eventf(cron, corev1.EventTypeWarning, "UnparseableSchedule", "unparseable schedule: %q : %s", cron.Spec.Schedule, err)
 		return 0, nil
 	}
-	due, missed := latest(cron, schedule, now)
+	if strings.Contains(cron.Spec.Schedule, "TZ") {
+		r.events.Eventf(cron, corev1.EventTypeWarning, "UnsupportedSchedule",
+			"CRON_TZ or TZ used in schedule %q is not officially supported, see https://kubernetes.io/docs/concepts/workloads/controllers/cron-jobs/ for more details", cron.Spec.Schedule)
+	}
+	due, missed, err := latest(cron, schedule, now)
+	if err != nil {
+		r.events.Eventf(cron, corev1.EventTypeWarning, "InvalidSchedule", "invalid schedule: %s : %s", cron.Spec.Schedule, err)
+		return 0, nil
+	}
 	if missed > manyMissed {
 		r.events.Eventf(cron, corev1.EventTypeWarning, "TooManyMissedTimes", "too many missed start times. Set or decrease .spec.startingDeadlineSeconds or check clock skew")
 	}

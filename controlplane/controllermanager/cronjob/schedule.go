@@ -1,6 +1,7 @@
 package cronjob
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -32,9 +33,12 @@ func parse(cron *batchv1.CronJob) (schedule cronlib.Schedule, err error) {
 	return cronlib.ParseStandard(text)
 }
 
+// errNever is of a schedule that can be read and has no times, such as February 31.
+var errNever = errors.New("time difference between two schedules is less than 1 second")
+
 // latest is the last time of the schedule that has come since the last job, and
 // how many have; zero when none has.
-func latest(cron *batchv1.CronJob, schedule cronlib.Schedule, now time.Time) (due time.Time, missed int64) {
+func latest(cron *batchv1.CronJob, schedule cronlib.Schedule, now time.Time) (due time.Time, missed int64, err error) {
 	since := cron.CreationTimestamp.Time
 	if t := cron.Status.LastScheduleTime; t != nil {
 		since = t.Time
@@ -50,17 +54,20 @@ func latest(cron *batchv1.CronJob, schedule cronlib.Schedule, now time.Time) (du
 		since = earliest
 	}
 	first := schedule.Next(since)
-	if first.IsZero() || now.Before(first) {
-		return time.Time{}, 0
+	if first.IsZero() {
+		return time.Time{}, 0, errNever
+	}
+	if now.Before(first) {
+		return time.Time{}, 0, nil
 	}
 	second := schedule.Next(first)
 	if second.IsZero() || now.Before(second) {
-		return first, 1
+		return first, 1, nil
 	}
 	// Years may have passed: jump close to now instead of counting.
 	every := second.Sub(first)
 	if every < time.Second {
-		return time.Time{}, 0
+		return time.Time{}, 0, errNever
 	}
 	missed = int64(now.Sub(first)/every) + 1
 	for t := schedule.Next(first.Add(time.Duration(missed-2) * every)); !t.IsZero() && !t.After(now); t = schedule.Next(t) {
@@ -71,5 +78,5 @@ func latest(cron *batchv1.CronJob, schedule cronlib.Schedule, now time.Time) (du
 			due = t
 		}
 	}
-	return due, missed
+	return due, missed, nil
 }

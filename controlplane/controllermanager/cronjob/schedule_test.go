@@ -1,11 +1,14 @@
 package cronjob
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
 )
 
 func TestLatest(t *testing.T) {
@@ -36,7 +39,10 @@ func TestLatest(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		due, missed := latest(cron, schedule, at(c.now))
+		due, missed, err := latest(cron, schedule, at(c.now))
+		if err != nil {
+			t.Errorf("%s: %v", c.schedule, err)
+		}
 		got := ""
 		if !due.IsZero() {
 			got = due.Format(time.DateTime)
@@ -47,5 +53,33 @@ func TestLatest(t *testing.T) {
 	}
 	if _, err := parse(&batchv1.CronJob{Spec: batchv1.CronJobSpec{Schedule: "TZ=0"}}); err == nil {
 		t.Error("a time zone alone is accepted")
+	}
+}
+
+// TestEvents: what a user is told of a schedule, in upstream's words.
+func TestEvents(t *testing.T) {
+	const unsupported = "Warning UnsupportedSchedule CRON_TZ or TZ used in schedule %q is not officially supported, " +
+		"see https://kubernetes.io/docs/concepts/workloads/controllers/cron-jobs/ for more details"
+	for schedule, want := range map[string]string{
+		"0 0 1 1 *":          "",
+		"TZ=UTC 0 0 1 1 *":   fmt.Sprintf(unsupported, "TZ=UTC 0 0 1 1 *"),
+		"59 23 31 2 *":       "Warning InvalidSchedule invalid schedule: 59 23 31 2 * : time difference between two schedules is less than 1 second",
+		"every now and then": `Warning UnparseableSchedule unparseable schedule: "every now and then" : expected exactly 5 fields, found 4: [every now and then]`,
+	} {
+		events := record.NewFakeRecorder(4)
+		now := time.Date(2026, 6, 1, 0, 0, 0, 0, time.UTC)
+		cron := &batchv1.CronJob{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.NewTime(now)}, Spec: batchv1.CronJobSpec{Schedule: schedule}}
+		r := &reconciler{events: events}
+		if _, err := r.start(t.Context(), cache.ObjectName{}, cron, now); err != nil {
+			t.Errorf("%s: %v", schedule, err)
+		}
+		got := ""
+		select {
+		case got = <-events.Events:
+		default:
+		}
+		if got != want || len(events.Events) > 0 {
+			t.Errorf("%s: %q, want %q", schedule, got, want)
+		}
 	}
 }
