@@ -40,10 +40,9 @@ func (l layout) images() string { return filepath.Join(l.dir, "agent", "images")
 func (l layout) containerdState() string {
 	return filepath.Join("/run", "knarr"+l.suffix(), "containerd")
 }
-func (l layout) runDir() string  { return filepath.Join("/run", "knarr"+l.suffix()) }
-func (l layout) holder() string  { return filepath.Join(l.runDir(), "holder.sock") }
-func (l layout) storage() string { return filepath.Join(l.dir, "storage") }
-func (l layout) cni() string     { return filepath.Join(l.dir, "cni") }
+func (l layout) runDir() string { return filepath.Join("/run", "knarr"+l.suffix()) }
+func (l layout) holder() string { return filepath.Join(l.runDir(), "holder.sock") }
+func (l layout) cni() string    { return filepath.Join(l.dir, "cni") }
 func (l layout) cniConf() string {
 	return filepath.Join(l.dir, "cni", "net.d")
 }

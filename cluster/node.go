@@ -354,8 +354,12 @@ func (n *node) proxy(ctx context.Context) error {
 
 // storage gives claims volumes on this node's disk.
 func (n *node) storage(ctx context.Context) error {
+	dir, err := n.layout.keepStorage(n.opts.LocalStorage)
+	if err != nil {
+		return err
+	}
 	s, err := localstorage.New(localstorage.Config{
-		Kube: n.as.storage, NodeName: n.opts.NodeName, Dir: n.layout.storage(), KubeletDir: n.layout.kubelet(), Version: version.Version,
+		Kube: n.as.storage, NodeName: n.opts.NodeName, Dir: dir, KubeletDir: n.layout.kubelet(), Version: version.Version,
 	})
 	if err != nil {
 		return err

@@ -33,6 +33,7 @@ type NodeOptions struct {
 	RuntimeEndpoint string
 	PrivateRegistry string
 	NoDefault       bool // registry beside its mirrors
+	LocalStorage    string
 	ProxyArgs       []string
 	KubeletArgs     []string
 	KubeletConfig   string
@@ -64,6 +65,7 @@ func (o *NodeOptions) flags(f *pflag.FlagSet) {
 	f.StringVar(&o.RuntimeEndpoint, "container-runtime-endpoint", "", "`socket` of another CRI runtime to use instead of the built-in one")
 	f.StringVar(&o.PrivateRegistry, "private-registry", "/etc/knarr/registries.yaml", "`file` that says where images are fetched from: mirrors, credentials and TLS of registries, in the form of k3s")
 	f.BoolVar(&o.NoDefault, "disable-default-registry-endpoint", false, "fetch the images of a registry that has mirrors from these alone")
+	f.StringVar(&o.LocalStorage, "default-local-storage-path", "", "`directory` of this node's volumes of the class local-path (default: storage in --data-dir)")
 	f.StringArrayVar(&o.ProxyArgs, "kube-proxy-arg", nil, "`key=value` that sets one of upstream's flags of kube-proxy, as knarr kube-proxy --help lists them: its mode, node ports, masquerading, connection tracking")
 	f.StringArrayVar(&o.KubeletArgs, "kubelet-arg", nil, "`key=value` that sets one of upstream's flags of the kubelet, as knarr kubelet --help lists them: what is reserved, evictions, images, CPUs, static pods")
 	f.StringVar(&o.KubeletConfig, "kubelet-config", "", "`file` with a KubeletConfiguration; --kubelet-arg=config-dir=DIR names files *.conf that change it, and what --kubelet-arg says wins")
@@ -137,6 +139,9 @@ func (o *NodeOptions) validate(f *faults) {
 		f.add("data-dir", "%q is not a directory name", o.DataDir)
 	}
 	o.DataDir = abs
+	if o.LocalStorage != "" && !filepath.IsAbs(o.LocalStorage) {
+		f.add("default-local-storage-path", "%q is not an absolute path", o.LocalStorage)
+	}
 	if o.proxy, err = proxyflags.Parse(o.ProxyArgs); err != nil {
 		f.add("kube-proxy-arg", "%v", err)
 	}

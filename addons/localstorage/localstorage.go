@@ -92,6 +92,9 @@ func New(c Config) (*Node, error) {
 	return &Node{cfg: c, client: client}, nil
 }
 
+// HasVolumes says whether there are volumes in a storage directory.
+func HasVolumes(dir string) (bool, error) { return disk.HasVolumes(dir) }
+
 // ReleaseDevices takes the loop devices of a storage directory off the node, for a
 // cluster that is taken down.
 func ReleaseDevices(dir string) error { return disk.Release(dir) }

@@ -92,6 +92,20 @@ type Store struct {
 	promising sync.Mutex // held from a look at what is available until it is pending
 }
 
+// HasVolumes says whether there are volumes or snapshots in a directory.
+func HasVolumes(dir string) (bool, error) {
+	for _, kept := range []string{volumesDir, snapshotsDir} {
+		entries, err := os.ReadDir(filepath.Join(dir, kept))
+		if err != nil && !os.IsNotExist(err) {
+			return false, err
+		}
+		if len(entries) > 0 {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
 // Open takes the directory up, makes it if it is missing, finishes what a crash
 // has left and finds out how sizes can be enforced.
 func Open(ctx context.Context, dir string) (*Store, error) {
