@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 
 	"github.com/spf13/pflag"
 	"k8s.io/client-go/rest"
@@ -40,19 +41,6 @@ var Components = []Component{
 	{"dns", "the DNS server alone", func() program { return &dnsServer{} }},
 }
 
-// A Process is a component with its flags.
-type Process struct{ program }
-
-// New binds the component's flags to f; parse them, then Run.
-func (c Component) New(f *pflag.FlagSet) Process {
-	p := Process{c.new()}
-	p.flags(f)
-	return p
-}
-
-// Run blocks until ctx ends.
-func (p Process) Run(ctx context.Context) error { return p.run(ctx) }
-
 // client is the flags of who speaks to an API server.
 type client struct {
 	kubeconfig, masterURL string
@@ -65,7 +53,7 @@ func (c *client) flags(f *pflag.FlagSet) {
 
 // config reaches the API server as name, which tells components apart in logs.
 func (c *client) config(name string) (*rest.Config, error) {
-	if c.kubeconfig == "" && c.masterURL == "" {
+	if c.kubeconfig == "" && c.masterURL == "" && os.Getenv("KUBERNETES_SERVICE_HOST") == "" { // within a pod the account is the pod's
 		return nil, errNoKubeconfig
 	}
 	cfg, err := clientcmd.BuildConfigFromFlags(c.masterURL, c.kubeconfig)

@@ -18,6 +18,7 @@ import (
 	cloudprovider "k8s.io/cloud-provider"
 
 	"knarr/cluster/alone/secureserving"
+	"knarr/cluster/componentflags"
 	"knarr/controlplane/cloudcontrollermanager"
 	"knarr/controlplane/cloudcontrollermanager/baremetal"
 	"knarr/internal/flaghelp"
@@ -26,7 +27,7 @@ import (
 type cloudControllerManager struct {
 	client
 	secure                             secureserving.Options
-	lease                              election
+	lease                              componentflags.Election
 	provider, config                   string
 	controllers                        []string
 	clusterName, clusterCIDR           string
@@ -35,12 +36,14 @@ type cloudControllerManager struct {
 	routePeriod, monitor, updates      time.Duration
 	nodeSyncs, statusSyncs, serviceOps int
 	gates                              map[string]string
+	values                             func() map[string]string
 }
 
 func (m *cloudControllerManager) flags(f *pflag.FlagSet) {
+	m.values = values(f)
 	m.client.flags(f)
 	m.secure.Flags(f, cloudprovider.CloudControllerManagerPort)
-	m.lease.flags(f, "cloud-controller-manager")
+	m.lease.Bind(f, "cloud-controller-manager")
 	f.StringVar(&m.provider, "cloud-provider", "", "`name` of the cloud provider: "+baremetal.Name)
 	flaghelp.Values(f, "cloud-provider", baremetal.Name)
 	f.StringVar(&m.config, "cloud-config", "", "`file` of the cloud provider's configuration; knarr's lists the machines")
@@ -96,7 +99,7 @@ func (m *cloudControllerManager) open() (cloudprovider.Interface, error) {
 
 func (m *cloudControllerManager) run(ctx context.Context) error {
 	watched, err := m.validate()
-	if err := errors.Join(m.secure.Validate(), m.lease.validate(), err); err != nil {
+	if err := errors.Join(m.secure.Validate(), m.lease.Validate(), err); err != nil {
 		return err
 	}
 	first, err := m.open() // what is wrong with it is said at the start
@@ -107,9 +110,9 @@ func (m *cloudControllerManager) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	healthy := m.lease.watch()
+	healthy := m.lease.Watch()
 	cfg := cloudcontrollermanager.Config{
-		Kube: kube, LeaderElect: m.lease.on, Election: m.lease.times, Controllers: m.controllers, ClusterName: m.clusterName,
+		Kube: kube, LeaderElect: m.lease.On, Election: m.lease.Times, Controllers: m.controllers, ClusterName: m.clusterName,
 		NoRoutes: !m.routes, WatchBasedRoutes: watched, RouteReconciliationPeriod: m.routePeriod,
 		NodeMonitorPeriod: m.monitor, NodeStatusUpdateFrequency: m.updates,
 		ConcurrentNodeSyncs: m.nodeSyncs, ConcurrentNodeStatusUpdates: m.statusSyncs, ConcurrentServiceSyncs: m.serviceOps,
@@ -135,8 +138,9 @@ func (m *cloudControllerManager) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return m.secure.With(ctx, secureserving.Component{Name: "cloud-controller-manager", Healthy: healthy, Config: map[string]any{
-		"cloudcontrollermanager.config.k8s.io": m.configuration()}}, manager.Run)
+	return m.secure.With(ctx, secureserving.Component{Name: "cloud-controller-manager", Flags: m.values,
+		Checks: func(string) []secureserving.Check { return elected(healthy) }, Config: map[string]any{
+			"cloudcontrollermanager.config.k8s.io": m.configuration()}}, manager.Run)
 }
 
 // validate names what cannot be, and says whether routes follow changes of nodes.
@@ -170,7 +174,7 @@ func (m *cloudControllerManager) validate() (watched bool, err error) {
 // configuration is what /configz shows.
 func (m *cloudControllerManager) configuration() map[string]any {
 	return map[string]any{
-		"Generic": map[string]any{"Address": m.secure.Address, "Port": m.secure.Port, "Controllers": m.controllers, "LeaderElection": m.lease.configuration()},
+		"Generic": map[string]any{"Address": m.secure.Address, "Port": m.secure.Port, "Controllers": m.controllers, "LeaderElection": m.lease.Configuration()},
 		"KubeCloudShared": map[string]any{
 			"CloudProvider": map[string]any{"Name": m.provider, "CloudConfigFile": m.config}, "ClusterName": m.clusterName, "ClusterCIDR": m.clusterCIDR,
 			"AllocateNodeCIDRs": m.allocate, "ConfigureCloudRoutes": m.routes, "UseServiceAccountCredentials": m.ownAccounts,

@@ -8,8 +8,6 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
-	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -24,6 +22,7 @@ import (
 	"k8s.io/client-go/util/keyutil"
 
 	"knarr/cluster/alone/secureserving"
+	"knarr/cluster/componentflags"
 	"knarr/cluster/controllerflags"
 	"knarr/controlplane/controllermanager"
 	"knarr/internal/features"
@@ -33,46 +32,54 @@ type controllerManager struct {
 	client
 	controllerflags.Flags
 	secure                  secureserving.Options
-	lease                   election
+	compatible              componentflags.Compatibility
+	gates                   componentflags.Gates
 	ownAccounts, nodeCIDRs  bool
 	rootCA, tokenKey        string
 	clusterCIDR, serviceIPs string
 	signers                 signers
 	masks                   struct{ both, ipv4, ipv6 int }
 	clusterName             string
-	features                features.Set
-	gates                   map[string]string
+	values                  func() map[string]string
 }
 
 func (m *controllerManager) flags(f *pflag.FlagSet) {
+	m.values = values(f)
 	m.client.flags(f)
 	m.secure.Flags(f, 10257)
-	m.lease.flags(f, "kube-controller-manager")
 	f.BoolVar(&m.ownAccounts, "use-service-account-credentials", false, "run each controller as a service account of its own")
 	f.StringVar(&m.rootCA, "root-ca-file", "", "`file` of the certificate authority published as kube-root-ca.crt")
 	f.StringVar(&m.tokenKey, "service-account-private-key-file", "", "`file` of the key that signs the tokens in Secrets (default: they get none)")
-	f.StringVar(&m.clusterCIDR, "cluster-cidr", "", "`ranges` of pod addresses, which nodes get parts of (default: they get none)")
+	f.StringVar(&m.clusterCIDR, "cluster-cidr", "", "`ranges` of pod addresses, which nodes get parts of with --allocate-node-cidrs")
 	f.StringVar(&m.serviceIPs, "service-cluster-ip-range", "", "`ranges` of service addresses, kept out of the nodes' parts")
-	f.BoolVar(&m.nodeCIDRs, "allocate-node-cidrs", true, "give nodes parts of --cluster-cidr")
+	f.BoolVar(&m.nodeCIDRs, "allocate-node-cidrs", false, "give nodes parts of --cluster-cidr")
 	f.IntVar(&m.masks.both, "node-cidr-mask-size", 0, "`bits` of a node's part of a single range (default: 24, of IPv6 64)")
 	f.IntVar(&m.masks.ipv4, "node-cidr-mask-size-ipv4", 0, "`bits` of a node's part of an IPv4 range (default: 24)")
 	f.IntVar(&m.masks.ipv6, "node-cidr-mask-size-ipv6", 0, "`bits` of a node's part of an IPv6 range (default: 64)")
 	f.StringVar(&m.clusterName, "cluster-name", "kubernetes", "`name` of the cluster, for cloud providers")
-	f.StringToStringVar(&m.gates, "feature-gates", nil, "`gates` to turn on or off: "+features.ScaleToZero+"=true lets autoscalers go down to no pod. With an API server that serves their kinds: "+features.StorageVersionMigrator+"=true has stored objects written anew where StorageVersionMigrations ask for it, "+features.TrustBundles+"=true publishes the API server's authority in a ClusterTrustBundle, "+features.PodCertificates+"=true deletes PodCertificateRequests that have ended")
+	m.compatible.Bind(f)
+	m.gates.Bind(f, features.ScaleToZero+"=true lets autoscalers go down to no pod. With an API server that serves their kinds: "+
+		features.StorageVersionMigrator+"=true has stored objects written anew where StorageVersionMigrations ask for it, "+
+		features.TrustBundles+"=true publishes the API server's authority in a ClusterTrustBundle, "+
+		features.PodCertificates+"=true deletes PodCertificateRequests that have ended", append(controllerFeatures, flagz, statusz)...)
 	m.signers.flags(f)
 	m.Bind(f)
 }
 
 func (m *controllerManager) run(ctx context.Context) error {
-	if err := errors.Join(m.secure.Validate(), m.lease.validate(), m.Validate(), m.validate()); err != nil {
+	if err := m.Load(); err != nil {
+		return err
+	}
+	if err := errors.Join(m.secure.Validate(), m.Validate(), m.compatible.Validate(), m.gates.Validate(), m.validate()); err != nil {
 		return err
 	}
 	kube, err := m.config("kube-controller-manager")
 	if err != nil {
 		return err
 	}
-	healthy := m.lease.watch()
-	cfg := controllermanager.Config{Kube: kube, LeaderElect: m.lease.on, Election: m.lease.times, Features: m.features}
+	m.Connection.Apply(kube)
+	healthy := m.Election.Watch()
+	cfg := controllermanager.Config{Kube: kube, LeaderElect: m.Election.On, Features: m.gates.On()}
 	m.Apply(&cfg)
 	if m.rootCA != "" {
 		if cfg.RootCA, err = os.ReadFile(m.rootCA); err != nil {
@@ -114,11 +121,20 @@ func (m *controllerManager) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return m.secure.With(ctx, secureserving.Component{Name: "kube-controller-manager", Healthy: healthy, Config: map[string]any{
-		"kubecontrollermanager.config.k8s.io": m.configuration()}}, manager.Run)
+	return m.secure.With(ctx, secureserving.Component{
+		Name: "kube-controller-manager", Flags: m.values, NoFlagz: !m.gates.Enabled(flagz), NoStatusz: !m.gates.Enabled(statusz),
+		Config: map[string]any{"kubecontrollermanager.config.k8s.io": m.Configuration()},
+		Checks: func(string) []secureserving.Check {
+			checks := elected(healthy)
+			for _, name := range manager.Running() {
+				checks = append(checks, secureserving.Check{Name: name, Fails: always})
+			}
+			return checks
+		},
+	}, manager.Run)
 }
 
-// validate names numbers that cannot be, and gates that are not here.
+// validate names what cannot be.
 func (m *controllerManager) validate() error {
 	var errs []error
 	bad := func(when bool, flag, why string) {
@@ -126,33 +142,15 @@ func (m *controllerManager) validate() error {
 			errs = append(errs, fmt.Errorf("--%s: %s", flag, why))
 		}
 	}
+	bad(m.nodeCIDRs && m.clusterCIDR == "", "allocate-node-cidrs", "give the ranges of pod addresses with --cluster-cidr")
 	bad(m.masks.both < 0 || m.masks.both > 128, "node-cidr-mask-size", "is not a number of bits")
 	bad(m.masks.ipv4 < 0 || m.masks.ipv4 > 32, "node-cidr-mask-size-ipv4", "is not a number of bits")
 	bad(m.masks.ipv6 < 0 || m.masks.ipv6 > 128, "node-cidr-mask-size-ipv6", "is not a number of bits")
-	m.features = features.Set{}
-	for gate, on := range m.gates {
-		if !slices.Contains(controllerFeatures, gate) {
-			errs = append(errs, fmt.Errorf("--feature-gates: %s cannot be changed here; remove it", gate))
-			continue
-		}
-		is, err := strconv.ParseBool(on)
-		bad(err != nil, "feature-gates", fmt.Sprintf("%s=%s: neither true nor false", gate, on))
-		m.features[gate] = is
-	}
 	return errors.Join(errs...)
 }
 
 // controllerFeatures are those that controllers know.
 var controllerFeatures = []string{features.ScaleToZero, features.StorageVersionMigrator, features.TrustBundles, features.PodCertificates}
-
-// configuration is what /configz shows.
-func (m *controllerManager) configuration() map[string]any {
-	return map[string]any{
-		"Generic":            map[string]any{"Address": m.secure.Address, "Port": m.secure.Port, "Controllers": m.Controllers, "LeaderElection": m.lease.configuration()},
-		"KubeCloudShared":    map[string]any{"ClusterName": m.clusterName, "ClusterCIDR": m.clusterCIDR, "AllocateNodeCIDRs": m.nodeCIDRs, "UseServiceAccountCredentials": m.ownAccounts},
-		"NodeIPAMController": map[string]any{"ServiceCIDR": m.serviceIPs, "NodeCIDRMaskSize": m.masks.both},
-	}
-}
 
 func ranges(flag, s string) ([]netip.Prefix, error) {
 	var out []netip.Prefix

@@ -48,8 +48,8 @@ profiles: [{schedulerName: one}, {schedulerName: two}]
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s.lease.on || s.lease.times.Duration != 40*time.Second || s.lease.times.Renew != 20*time.Second || s.lease.times.Retry != 2*time.Second ||
-		s.lease.times.Name != "mine" || s.lease.times.Namespace != "kube-system" || s.kubeconfig != "/a/kubeconfig" || s.secure.Profiling {
+	if s.Election.On || s.Election.Times.Duration != 40*time.Second || s.Election.Times.Renew != 20*time.Second || s.Election.Times.Retry != 2*time.Second ||
+		s.Election.Times.Name != "mine" || s.Election.Times.Namespace != "kube-system" || s.kubeconfig != "/a/kubeconfig" || s.secure.Profiling {
 		t.Errorf("%+v", s)
 	}
 	if !slices.Equal(names, []string{"one", "two"}) {

@@ -10,13 +10,18 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
 
 	"knarr/cluster/componentflags"
 	"knarr/controlplane/controllermanager"
+	"knarr/controlplane/controllermanager/endpointslice"
+	"knarr/controlplane/controllermanager/endpointslicemirroring"
 	"knarr/controlplane/controllermanager/horizontalpodautoscaler"
+	"knarr/controlplane/controllermanager/nodelifecycle"
+	"knarr/internal/flaghelp"
 )
 
 // Flags are those that are the same whether the controllers run alone or with
@@ -24,33 +29,51 @@ import (
 type Flags struct {
 	// Controllers are those to run, as --controllers lists them.
 	Controllers []string
+	// Election is who runs them.
+	Election componentflags.Election
+	// Connection is how they reach the API server.
+	Connection componentflags.Connection
 
-	signing    time.Duration
-	nodeGrace  time.Duration
-	endedPods  int
-	syncs      map[string]*int // by controller
-	autoscaler horizontalpodautoscaler.Config
+	file                                           string
+	signing, monitor, monitorGrace, startupGrace   time.Duration
+	evictionRate, secondaryRate, unhealthyZone     float32
+	largeCluster                                   int
+	endpointBatch, sliceBatch, mirroringBatch      time.Duration
+	perSlice, perSubset                            int
+	quotaSync, legacyTokens                        time.Duration
+	noForceDetach, provisioning, garbageCollection bool
+	endedPods                                      int
+	cloud, allocator                               string
+	syncs                                          map[string]*int // by controller
+	autoscaler                                     horizontalpodautoscaler.Config
+
+	f *pflag.FlagSet
 }
 
-// syncFlags are how many keys a controller works on at once.
-var syncFlags = map[string]string{
-	"concurrent-cron-job-syncs":                           "cronjob-controller",
-	"concurrent-daemonset-syncs":                          "daemonset-controller",
-	"concurrent-deployment-syncs":                         "deployment-controller",
-	"concurrent-endpoint-syncs":                           "endpoints-controller",
-	"concurrent-ephemeralvolume-syncs":                    "ephemeral-volume-controller",
-	"concurrent-gc-syncs":                                 "garbage-collector-controller",
-	"concurrent-job-syncs":                                "job-controller",
-	"concurrent-namespace-syncs":                          "namespace-controller",
-	"concurrent-rc-syncs":                                 "replicationcontroller-controller",
-	"concurrent-replicaset-syncs":                         "replicaset-controller",
-	"concurrent-resource-quota-syncs":                     "resourcequota-controller",
-	"concurrent-service-endpoint-syncs":                   "endpointslice-controller",
-	"concurrent-serviceaccount-token-syncs":               "serviceaccount-token-controller",
-	"concurrent-statefulset-syncs":                        "statefulset-controller",
-	"concurrent-ttl-after-finished-syncs":                 "ttl-after-finished-controller",
-	"concurrent-validating-admission-policy-status-syncs": "validatingadmissionpolicy-status-controller",
-	"mirroring-concurrent-service-endpoint-syncs":         "endpointslice-mirroring-controller",
+// A syncFlag is how many keys a controller works on at once.
+type syncFlag struct {
+	controller string
+	default_   int
+}
+
+var syncFlags = map[string]syncFlag{
+	"concurrent-cron-job-syncs":                           {"cronjob-controller", 5},
+	"concurrent-daemonset-syncs":                          {"daemonset-controller", 2},
+	"concurrent-deployment-syncs":                         {"deployment-controller", 5},
+	"concurrent-endpoint-syncs":                           {"endpoints-controller", 5},
+	"concurrent-ephemeralvolume-syncs":                    {"ephemeral-volume-controller", 5},
+	"concurrent-gc-syncs":                                 {"garbage-collector-controller", 20},
+	"concurrent-job-syncs":                                {"job-controller", 5},
+	"concurrent-namespace-syncs":                          {"namespace-controller", 10},
+	"concurrent-rc-syncs":                                 {"replicationcontroller-controller", 5},
+	"concurrent-replicaset-syncs":                         {"replicaset-controller", 5},
+	"concurrent-resource-quota-syncs":                     {"resourcequota-controller", 5},
+	"concurrent-service-endpoint-syncs":                   {"endpointslice-controller", 5},
+	"concurrent-serviceaccount-token-syncs":               {"serviceaccount-token-controller", 5},
+	"concurrent-statefulset-syncs":                        {"statefulset-controller", 5},
+	"concurrent-ttl-after-finished-syncs":                 {"ttl-after-finished-controller", 5},
+	"concurrent-validating-admission-policy-status-syncs": {"validatingadmissionpolicy-status-controller", 5},
+	"mirroring-concurrent-service-endpoint-syncs":         {"endpointslice-mirroring-controller", 5},
 }
 
 // ofServer are the flags of upstream's that a server has another way to say.
@@ -64,19 +87,52 @@ var ofServer = map[string]string{
 	"bind-address":             "is of a port of its own; the controllers' metrics are at the API server's /metrics",
 	"secure-port":              "is of a port of its own; the controllers' metrics are at the API server's /metrics",
 	"leader-elect":             "is the cluster's; several servers take turns, one does not",
+	"config":                   "is of controllers that run alone; give each setting by itself",
+	"cloud-provider":           "is the cluster's; use --cloud-provider",
+	"cloud-config":             "is the cluster's; use --cloud-config",
 }
 
 // Bind declares the flags.
 func (c *Flags) Bind(f *pflag.FlagSet) {
+	c.f = f
+	f.StringVar(&c.file, "config", "", "`file` of a KubeControllerManagerConfiguration; flags come before it")
 	f.StringSliceVar(&c.Controllers, "controllers", []string{"*"}, "`names` of controllers to run; * is all, -name leaves one out")
+	c.Election.Bind(f, "kube-controller-manager")
+	c.Connection.Bind(f, 20, 30)
+	f.StringVar(&c.cloud, "cloud-provider", "", "`name` of the cloud provider, whose controllers are another program's: external, or none")
+	flaghelp.Values(f, "cloud-provider", "external")
+	f.StringVar(&c.allocator, "cidr-allocator-type", rangeAllocator, "`type` of what gives nodes their ranges: "+rangeAllocator)
 	f.DurationVar(&c.signing, "cluster-signing-duration", 365*24*time.Hour, "the longest `time` that signed certificates are valid")
-	f.DurationVar(&c.nodeGrace, "node-monitor-grace-period", 50*time.Second, "`time` after which a silent node is not ready")
+	f.DurationVar(&c.monitorGrace, "node-monitor-grace-period", 50*time.Second, "`time` after which a silent node is not ready")
+	f.DurationVar(&c.startupGrace, "node-startup-grace-period", time.Minute, "`time` after which a new node that never said anything is not ready")
+	f.DurationVar(&c.monitor, "node-monitor-period", 5*time.Second, "`time` between two looks at a node that is not ready")
+	f.Float32Var(&c.evictionRate, "node-eviction-rate", 0.1, "`number` of nodes of a zone per second that pods leave, when they fail; 0: none")
+	f.Float32Var(&c.secondaryRate, "secondary-node-eviction-rate", 0.01, "`number` of nodes per second in a large zone that is mostly down; 0: none")
+	f.Float32Var(&c.unhealthyZone, "unhealthy-zone-threshold", 0.55, "`part` of a zone's nodes that are down when it is mostly down; three at least")
+	f.IntVar(&c.largeCluster, "large-cluster-size-threshold", 50, "`number` of nodes of a zone that is not large yet: no pods leave it when it is mostly down")
+	f.DurationVar(&c.endpointBatch, "endpoint-updates-batch-period", 0, "`time` for which changes of pods are gathered before Endpoints change")
+	f.DurationVar(&c.sliceBatch, "endpointslice-updates-batch-period", 0, "`time` for which changes of pods are gathered before EndpointSlices change")
+	f.DurationVar(&c.mirroringBatch, "mirroring-endpointslice-updates-batch-period", 0, "`time` for which changes of Endpoints are gathered before they are mirrored")
+	f.IntVar(&c.perSlice, "max-endpoints-per-slice", 100, "most `endpoints` of one EndpointSlice")
+	f.IntVar(&c.perSubset, "mirroring-max-endpoints-per-subset", 1000, "most `addresses` of a subset that are mirrored")
+	f.DurationVar(&c.quotaSync, "resource-quota-sync-period", 5*time.Minute, "`time` after which a quota's use is counted anew")
+	f.DurationVar(&c.legacyTokens, "legacy-service-account-token-clean-up-period", 365*24*time.Hour, "`time` without use after which a token in a Secret that was made for an account goes")
+	f.BoolVar(&c.noForceDetach, "disable-force-detach-on-timeout", false, "leave a mounted volume to a node that is not ready, however long, unless it is out of service")
+	f.BoolVar(&c.provisioning, "enable-dynamic-provisioning", true, "hand claims over to the provisioners of their classes")
+	f.BoolVar(&c.garbageCollection, "enable-garbage-collector", true, "delete objects whose owners are gone")
 	f.IntVar(&c.endedPods, "terminated-pod-gc-threshold", 12500, "`number` of ended pods that are kept")
 	c.syncs = map[string]*int{}
 	for _, flag := range slices.Sorted(maps.Keys(syncFlags)) {
-		name := syncFlags[flag]
-		c.syncs[name] = f.Int(flag, 0, "`number` of objects that "+name+" works on at once (default: its own)")
+		s := syncFlags[flag]
+		c.syncs[s.controller] = f.Int(flag, s.default_, "`number` of objects that "+s.controller+" works on at once")
 	}
+	c.bindAutoscaler(f)
+	componentflags.BindIdle(f, idle)
+}
+
+const rangeAllocator = "RangeAllocator"
+
+func (c *Flags) bindAutoscaler(f *pflag.FlagSet) {
 	const prefix = "horizontal-pod-autoscaler-"
 	a := &c.autoscaler
 	f.IntVar(&a.Workers, "concurrent-"+prefix+"syncs", 5, "`number` of horizontal pod autoscalers looked at at once")
@@ -99,30 +155,70 @@ func Parse(settings []string) (*Flags, error) {
 // Keys are what Parse knows.
 func Keys() []string { return componentflags.Keys(new(Flags).Bind, ofServer) }
 
-// Validate names what cannot be.
-func (c *Flags) Validate() error {
-	errs := []error{c.autoscaler.Validate(), controllermanager.CheckSelection(c.Controllers)}
-	if c.nodeGrace <= 0 {
-		errs = append(errs, errors.New("--node-monitor-grace-period: must be greater than zero"))
+// Load sets what the file says that the flags name, of controllers that run alone.
+func (c *Flags) Load() error {
+	if c.file == "" {
+		return nil
 	}
-	for _, flag := range slices.Sorted(maps.Keys(syncFlags)) {
-		if *c.syncs[syncFlags[flag]] < 0 {
-			errs = append(errs, fmt.Errorf("--%s: must not be negative", flag))
+	return configuration.Load(c.f, c.file)
+}
+
+// Configuration is what /configz shows: the flags as the file would say them.
+func (c *Flags) Configuration() map[string]any { return configuration.Show(c.f) }
+
+// Validate names what cannot be, and logs which flags do nothing.
+func (c *Flags) Validate() error {
+	errs := []error{c.autoscaler.Validate(), controllermanager.CheckSelection(c.Controllers), c.Election.Validate(), c.Connection.Validate(),
+		componentflags.CheckIdle(c.f, idle)}
+	bad := func(when bool, format string, args ...any) {
+		if when {
+			errs = append(errs, fmt.Errorf(format, args...))
 		}
 	}
+	bad(c.cloud != "" && c.cloud != "external", "--cloud-provider: cloud provider %q was specified, but built-in cloud providers are disabled. "+
+		"Please set --cloud-provider=external and migrate to an external cloud provider", c.cloud)
+	bad(c.allocator != "" && c.allocator != rangeAllocator, "--cidr-allocator-type: built-in cloud providers are disabled. The ipam %s is not available", c.allocator)
+	for flag, d := range map[string]time.Duration{"node-monitor-grace-period": c.monitorGrace, "node-startup-grace-period": c.startupGrace,
+		"node-monitor-period": c.monitor, "resource-quota-sync-period": c.quotaSync, "legacy-service-account-token-clean-up-period": c.legacyTokens} {
+		bad(d <= 0, "--%s: must be greater than zero", flag)
+	}
+	for flag, d := range map[string]time.Duration{"endpoint-updates-batch-period": c.endpointBatch, "endpointslice-updates-batch-period": c.sliceBatch,
+		"mirroring-endpointslice-updates-batch-period": c.mirroringBatch} {
+		bad(d < 0, "--%s: must not be negative", flag)
+	}
+	for flag, n := range map[string]int{"max-endpoints-per-slice": c.perSlice, "mirroring-max-endpoints-per-subset": c.perSubset} {
+		bad(n < 1, "%s must not be less than 1, but got %d", flag, n)
+		bad(n > 1000, "%s must not be more than 1000, but got %d", flag, n)
+	}
+	for _, flag := range slices.Sorted(maps.Keys(syncFlags)) {
+		bad(*c.syncs[syncFlags[flag].controller] < 0, "--%s: must not be negative", flag)
+	}
+	slices.SortStableFunc(errs, func(a, b error) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) })
 	return errors.Join(errs...)
 }
 
 // Apply completes a controller manager's Config. Also are controllers that run besides
-// those asked for, unless they are named to be left out.
+// those asked for, unless they are named to be left out. In that configuration zero is a
+// default: the least there is, or -1, stands for none.
 func (c *Flags) Apply(cfg *controllermanager.Config, also ...string) {
 	cfg.Controllers = append(slices.Clone(c.Controllers), also...)
-	cfg.SigningDuration, cfg.NodeMonitorGracePeriod, cfg.TerminatedPodThreshold = c.signing, c.nodeGrace, cmp.Or(c.endedPods, -1)
+	cfg.Election = c.Election.Times
+	cfg.QPS, cfg.Burst = c.Connection.Limits()
+	cfg.SigningDuration, cfg.TerminatedPodThreshold = c.signing, cmp.Or(c.endedPods, -1)
+	cfg.NodeLifecycle = nodelifecycle.Config{
+		MonitorGracePeriod: c.monitorGrace, StartupGracePeriod: c.startupGrace, MonitorPeriod: c.monitor,
+		EvictionRate: cmp.Or(c.evictionRate, -1), SecondaryEvictionRate: cmp.Or(c.secondaryRate, -1),
+		UnhealthyZoneThreshold: cmp.Or(c.unhealthyZone, -1), LargeClusterSizeThreshold: cmp.Or(c.largeCluster, -1),
+	}
+	cfg.EndpointUpdatesBatchPeriod = c.endpointBatch
+	cfg.EndpointSlice = endpointslice.Config{MaxEndpointsPerSlice: c.perSlice, UpdatesBatchPeriod: c.sliceBatch}
+	cfg.EndpointSliceMirroring = endpointslicemirroring.Config{MaxEndpointsPerSubset: c.perSubset, UpdatesBatchPeriod: c.mirroringBatch}
+	cfg.ResourceQuotaSyncPeriod, cfg.LegacyTokenUnused = c.quotaSync, c.legacyTokens
+	cfg.DisableForceDetachOnTimeout, cfg.NoDynamicProvisioning, cfg.NoGarbageCollector = c.noForceDetach, !c.provisioning, !c.garbageCollection
 	cfg.ConcurrentSyncs = map[string]int{}
 	for name, n := range c.syncs {
 		cfg.ConcurrentSyncs[name] = *n
 	}
-	// In the configuration zero is the default: the least there is stands for none.
 	a := c.autoscaler
 	a.DownscaleStabilization, a.CPUInitializationPeriod = max(a.DownscaleStabilization, 1), max(a.CPUInitializationPeriod, 1)
 	a.InitialReadinessDelay, a.Tolerance = max(a.InitialReadinessDelay, 1), max(a.Tolerance, math.SmallestNonzeroFloat64)

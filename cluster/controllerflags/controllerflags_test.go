@@ -7,12 +7,20 @@ import (
 	"time"
 
 	"knarr/controlplane/controllermanager"
+	"knarr/controlplane/controllermanager/endpointslice"
+	"knarr/controlplane/controllermanager/endpointslicemirroring"
+	"knarr/controlplane/controllermanager/nodelifecycle"
 )
 
 // TestParse: settings reach the controller manager, and the rest is as upstream's.
 func TestParse(t *testing.T) {
 	c, err := Parse([]string{"controllers=*,-ttl-controller", "--concurrent-deployment-syncs=9", "node-monitor-grace-period=20s",
-		"terminated-pod-gc-threshold=0", "horizontal-pod-autoscaler-tolerance=0", "cluster-signing-duration=48h"})
+		"terminated-pod-gc-threshold=0", "horizontal-pod-autoscaler-tolerance=0", "cluster-signing-duration=48h",
+		"node-eviction-rate=0", "secondary-node-eviction-rate=0.5", "unhealthy-zone-threshold=0.7", "large-cluster-size-threshold=0", "node-startup-grace-period=2m",
+		"node-monitor-period=3s", "max-endpoints-per-slice=7", "mirroring-max-endpoints-per-subset=8", "endpoint-updates-batch-period=1s",
+		"endpointslice-updates-batch-period=2s", "mirroring-endpointslice-updates-batch-period=3s", "resource-quota-sync-period=1m",
+		"legacy-service-account-token-clean-up-period=24h", "disable-force-detach-on-timeout=true", "enable-dynamic-provisioning=false",
+		"enable-garbage-collector=false", "kube-api-qps=99", "leader-elect-lease-duration=60s", "leader-elect-renew-deadline=40s"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -22,8 +30,19 @@ func TestParse(t *testing.T) {
 		t.Errorf("controllers %v, want %v", cfg.Controllers, want)
 	}
 	a := cfg.HorizontalPodAutoscaler
-	if cfg.ConcurrentSyncs["deployment-controller"] != 9 || cfg.ConcurrentSyncs["job-controller"] != 0 || cfg.NodeMonitorGracePeriod != 20*time.Second ||
+	if cfg.ConcurrentSyncs["deployment-controller"] != 9 || cfg.ConcurrentSyncs["job-controller"] != 5 ||
 		cfg.SigningDuration != 48*time.Hour || a.SyncPeriod != 15*time.Second {
+		t.Errorf("%+v", cfg)
+	}
+	if want := (nodelifecycle.Config{MonitorGracePeriod: 20 * time.Second, StartupGracePeriod: 2 * time.Minute, MonitorPeriod: 3 * time.Second, EvictionRate: -1,
+		SecondaryEvictionRate: 0.5, UnhealthyZoneThreshold: 0.7, LargeClusterSizeThreshold: -1}); cfg.NodeLifecycle != want {
+		t.Errorf("%+v, want %+v", cfg.NodeLifecycle, want)
+	}
+	if (cfg.EndpointSlice != endpointslice.Config{MaxEndpointsPerSlice: 7, UpdatesBatchPeriod: 2 * time.Second}) ||
+		(cfg.EndpointSliceMirroring != endpointslicemirroring.Config{MaxEndpointsPerSubset: 8, UpdatesBatchPeriod: 3 * time.Second}) ||
+		cfg.EndpointUpdatesBatchPeriod != time.Second || cfg.ResourceQuotaSyncPeriod != time.Minute || cfg.LegacyTokenUnused != 24*time.Hour ||
+		!cfg.DisableForceDetachOnTimeout || !cfg.NoDynamicProvisioning || !cfg.NoGarbageCollector || cfg.QPS != 99 || cfg.Burst != 30 ||
+		cfg.Election.Duration != time.Minute || cfg.Election.Renew != 40*time.Second || cfg.Election.Retry != 2*time.Second {
 		t.Errorf("%+v", cfg)
 	}
 	if cfg.TerminatedPodThreshold >= 0 || a.Tolerance == 0 || a.Tolerance > 1e-9 {
@@ -42,6 +61,17 @@ func TestParseRefuses(t *testing.T) {
 		"concurrent-job-syncs=-1":                "--concurrent-job-syncs: must not be negative",
 		"concurrent-job-syncs=many":              "invalid argument",
 		"horizontal-pod-autoscaler-tolerance=-1": "tolerance",
+		"cloud-provider=aws":                     "use --cloud-provider",
+		"cidr-allocator-type=CloudAllocator":     "--cidr-allocator-type: built-in cloud providers are disabled. The ipam CloudAllocator is not available",
+		"max-endpoints-per-slice=1001":           "max-endpoints-per-slice must not be more than 1000, but got 1001",
+		"mirroring-max-endpoints-per-subset=0":   "mirroring-max-endpoints-per-subset must not be less than 1, but got 0",
+		"node-monitor-period=0":                  "--node-monitor-period: must be greater than zero",
+		"endpoint-updates-batch-period=-1s":      "--endpoint-updates-batch-period: must not be negative",
+		"kube-api-content-type=text/plain":       "--kube-api-content-type: neither",
+		"enable-leader-migration=true":           "--enable-leader-migration: controllers are not handed over",
+		"enable-hostpath-provisioner=true":       "--enable-hostpath-provisioner: no volumes are made of host paths",
+		"leader-elect-lease-duration=1s":         "--leader-elect-lease-duration: must be greater than --leader-elect-renew-deadline",
+		"leader-elect=false":                     "leader-elect is the cluster's",
 	} {
 		if _, err := Parse([]string{setting}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", setting, err, want)
@@ -55,5 +85,17 @@ func TestKeys(t *testing.T) {
 		if ofServer[k] != "" {
 			t.Error(k)
 		}
+	}
+}
+
+// TestNoLimit: requests are not limited unless that is asked for.
+func TestNoLimit(t *testing.T) {
+	c, err := Parse(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var cfg controllermanager.Config
+	if c.Apply(&cfg); cfg.QPS != 0 || cfg.Burst != 0 {
+		t.Errorf("%v requests a second, %d at once", cfg.QPS, cfg.Burst)
 	}
 }

@@ -89,7 +89,7 @@ func (c *Configuration) read(file string, ofServer bool) error {
 }
 
 // withoutEffect are the fields that are set and change nothing: every feasible node is
-// scored, requests are not throttled here, and speak protobuf. A server takes turns with
+// scored. A server takes turns with
 // others as it needs, and has one way to the API server.
 func (c *Configuration) withoutEffect(ofServer bool) (fields []string) {
 	percent := c.PercentageOfNodesToScore != nil
@@ -98,8 +98,8 @@ func (c *Configuration) withoutEffect(ofServer bool) (fields []string) {
 	}
 	for field, is := range map[string]bool{
 		"parallelism": c.Parallelism != nil, "percentageOfNodesToScore": percent, "delayCacheUntilActive": c.DelayCacheUntilActive,
-		"enableContentionProfiling": c.EnableContentionProfiling != nil, "clientConnection.qps": c.ClientConnection.QPS != 0,
-		"clientConnection.burst": c.ClientConnection.Burst != 0, "clientConnection.contentType": c.ClientConnection.ContentType != "",
+		"enableContentionProfiling": c.EnableContentionProfiling != nil, "clientConnection.qps": ofServer && c.ClientConnection.QPS != 0,
+		"clientConnection.burst": ofServer && c.ClientConnection.Burst != 0, "clientConnection.contentType": ofServer && c.ClientConnection.ContentType != "",
 		"clientConnection.acceptContentTypes": c.ClientConnection.AcceptContentTypes != "",
 		"clientConnection.kubeconfig":         ofServer && c.ClientConnection.Kubeconfig != "",
 		"leaderElection":                      ofServer && c.LeaderElection != LeaderElection{},

@@ -4,6 +4,9 @@
 package schedulerflags
 
 import (
+	"errors"
+	"time"
+
 	"github.com/spf13/pflag"
 
 	"knarr/cluster/componentflags"
@@ -16,19 +19,34 @@ type Flags struct {
 	// Configuration is what the file says; empty without one.
 	Configuration Configuration
 
+	// Election is who schedules, Connection how the API server is reached.
+	Election   componentflags.Election
+	Connection componentflags.Connection
+
 	file string
+	f    *pflag.FlagSet
+}
+
+// idle are upstream's flags that do nothing here.
+var idle = []componentflags.Idle{
+	{Name: "pod-max-in-unschedulable-pods-duration", Default: 5 * time.Minute, Why: "a pod waits five minutes at most, or for what may help it"},
+	{Name: "write-config-to", Default: "", Why: "the configuration is not written; start the program and read /configz", Only: true},
 }
 
 // ofServer are the flags of upstream's that a server has another way to say.
 var ofServer = map[string]string{
 	"bind-address":  "is of a port of its own; the scheduler's metrics are at the API server's /metrics",
 	"secure-port":   "is of a port of its own; the scheduler's metrics are at the API server's /metrics",
-	"feature-gates": "cannot be changed here; remove it",
+	"feature-gates": "is the cluster's; use --kube-apiserver-arg feature-gates=",
 	"leader-elect":  "is the cluster's; several servers take turns, one does not",
 }
 
 // Bind declares the flags.
 func (s *Flags) Bind(f *pflag.FlagSet) {
+	s.f = f
+	s.Election.Bind(f, "kube-scheduler")
+	s.Connection.Bind(f, 50, 100)
+	componentflags.BindIdle(f, idle)
 	f.StringVar(&s.file, "config", "", "`file` of a KubeSchedulerConfiguration")
 }
 
@@ -38,7 +56,12 @@ func Parse(settings []string) (*Flags, error) {
 	if err := componentflags.Set(s.Bind, settings, ofServer); err != nil {
 		return nil, err
 	}
-	return s, s.load(true)
+	return s, errors.Join(s.load(true), s.Validate())
+}
+
+// Validate names what cannot be, and logs which flags do nothing.
+func (s *Flags) Validate() error {
+	return errors.Join(s.Election.Validate(), s.Connection.Validate(), componentflags.CheckIdle(s.f, idle))
 }
 
 // Keys are what Parse knows.
@@ -55,4 +78,7 @@ func (s *Flags) load(ofServer bool) error {
 }
 
 // Apply completes a scheduler's Config.
-func (s *Flags) Apply(cfg *scheduler.Config) { cfg.Names = s.Configuration.names() }
+func (s *Flags) Apply(cfg *scheduler.Config) {
+	cfg.Names, cfg.Election = s.Configuration.names(), s.Election.Times
+	cfg.QPS, cfg.Burst = s.Connection.Limits()
+}

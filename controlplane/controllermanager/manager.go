@@ -14,6 +14,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -27,7 +28,10 @@ import (
 	"k8s.io/client-go/tools/record"
 
 	"knarr/controlplane/controllermanager/csr"
+	"knarr/controlplane/controllermanager/endpointslice"
+	"knarr/controlplane/controllermanager/endpointslicemirroring"
 	"knarr/controlplane/controllermanager/horizontalpodautoscaler"
+	"knarr/controlplane/controllermanager/nodelifecycle"
 	"knarr/internal/features"
 	"knarr/internal/informer"
 	"knarr/internal/leader"
@@ -72,8 +76,30 @@ type Config struct {
 	// NodeCIDRMaskSizeIPv4 and NodeCIDRMaskSizeIPv6 are the sizes of a node's
 	// range. Default 24 and 64.
 	NodeCIDRMaskSizeIPv4, NodeCIDRMaskSizeIPv6 int
-	// NodeMonitorGracePeriod is how long a node may be silent. Default 50s.
-	NodeMonitorGracePeriod time.Duration
+	// QPS and Burst are how many requests a second each controller sends, and how many at
+	// once. Default: as many as the API server answers.
+	QPS   float32
+	Burst int
+	// NodeLifecycle, EndpointSlice and EndpointSliceMirroring are the configurations of
+	// the controllers of those names.
+	NodeLifecycle          nodelifecycle.Config
+	EndpointSlice          endpointslice.Config
+	EndpointSliceMirroring endpointslicemirroring.Config
+	// EndpointUpdatesBatchPeriod is how long changes of pods are gathered before an
+	// Endpoints changes. Default 0.
+	EndpointUpdatesBatchPeriod time.Duration
+	// ResourceQuotaSyncPeriod is when quotas are counted anew. Default 5m.
+	ResourceQuotaSyncPeriod time.Duration
+	// LegacyTokenUnused is how long a token in a Secret that was made for an account may
+	// be unused before it goes. Default a year.
+	LegacyTokenUnused time.Duration
+	// NoDynamicProvisioning has no volume made for a claim.
+	NoDynamicProvisioning bool
+	// NoGarbageCollector leaves objects whose owners are gone.
+	NoGarbageCollector bool
+	// DisableForceDetachOnTimeout leaves a volume that is mounted on a node which is not
+	// ready to that node, unless it is out of service.
+	DisableForceDetachOnTimeout bool
 	// TerminatedPodThreshold is how many ended pods are kept; below 0: all. Default
 	// 12500.
 	TerminatedPodThreshold int
@@ -86,8 +112,17 @@ type Config struct {
 
 // A Manager runs controllers.
 type Manager struct {
-	cfg Config
-	on  []entry
+	cfg     Config
+	on      []entry
+	running atomic.Pointer[[]string]
+}
+
+// Running are the names of the controllers that run now: none while another manager leads.
+func (m *Manager) Running() []string {
+	if names := m.running.Load(); names != nil {
+		return *names
+	}
+	return nil
 }
 
 // New checks cfg and returns a manager that runs the controllers it selects.
@@ -98,15 +133,10 @@ func New(cfg Config) (*Manager, error) {
 	if cfg.ClientFor == nil {
 		cfg.ClientFor = func(string) *rest.Config { return cfg.Kube }
 	}
-	if cfg.NodeMonitorGracePeriod == 0 {
-		cfg.NodeMonitorGracePeriod = 50 * time.Second
-	}
-	if cfg.SigningDuration == 0 {
-		cfg.SigningDuration = 365 * 24 * time.Hour
-	}
-	if cfg.TerminatedPodThreshold == 0 {
-		cfg.TerminatedPodThreshold = 12500
-	}
+	cfg.SigningDuration = cmp.Or(cfg.SigningDuration, 365*24*time.Hour)
+	cfg.LegacyTokenUnused = cmp.Or(cfg.LegacyTokenUnused, 365*24*time.Hour)
+	cfg.TerminatedPodThreshold = cmp.Or(cfg.TerminatedPodThreshold, 12500)
+	cfg.ResourceQuotaSyncPeriod = cmp.Or(cfg.ResourceQuotaSyncPeriod, 5*time.Minute)
 	on, err := choose(cfg.Controllers)
 	if err != nil {
 		return nil, err
@@ -115,7 +145,7 @@ func New(cfg Config) (*Manager, error) {
 		slog.Warn("these controllers are not here: that they are asked for changes nothing", "controllers", missing)
 	}
 	register()
-	return &Manager{cfg, on}, nil
+	return &Manager{cfg: cfg, on: on}, nil
 }
 
 // missed are the controllers that are asked for by name and are not here.
@@ -183,23 +213,29 @@ type term struct {
 
 // client reaches the API server as the controller being built.
 func (t *term) client() kubernetes.Interface {
-	c, err := kubernetes.NewForConfig(t.unlimited())
+	c, err := kubernetes.NewForConfig(t.reach())
 	t.err = errors.Join(t.err, err)
 	return c
 }
 
 // metadata reaches only the metadata of objects, of any resource.
 func (t *term) metadata() metadata.Interface {
-	c, err := metadata.NewForConfig(t.unlimited())
+	c, err := metadata.NewForConfig(t.reach())
 	t.err = errors.Join(t.err, err)
 	return c
 }
 
-func (t *term) unlimited() *rest.Config {
-	if t.account == "" {
-		return unlimited(t.Kube)
+// reach is how the controller being built reaches the API server.
+func (t *term) reach() *rest.Config {
+	cfg := t.Kube
+	if t.account != "" {
+		cfg = t.ClientFor(t.account)
 	}
-	return unlimited(t.ClientFor(t.account))
+	cfg = unlimited(cfg)
+	if t.QPS > 0 {
+		cfg.QPS, cfg.Burst = t.QPS, t.Burst
+	}
+	return cfg
 }
 
 // unlimited lets a client ask as fast as the server answers: the server has
@@ -233,6 +269,7 @@ func (m *Manager) term(ctx context.Context) error {
 	t.broadcast.StartRecordingToSink(&coreclient.EventSinkImpl{Interface: base.CoreV1().Events("")})
 
 	var parts []run.Component
+	var names []string
 	for _, e := range m.on {
 		t.account = e.account
 		r, err := e.build(t)
@@ -247,8 +284,10 @@ func (m *Manager) term(ctx context.Context) error {
 				w.SetWorkers(n)
 			}
 		}
-		parts = append(parts, run.Func(e.name, r.Run))
+		parts, names = append(parts, run.Func(e.name, r.Run)), append(names, e.name)
 	}
+	m.running.Store(&names)
+	defer m.running.Store(nil)
 	t.informers.StartWithContext(ctx)
 	defer t.informers.Shutdown()
 	defer cancel()

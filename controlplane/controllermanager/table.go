@@ -82,7 +82,7 @@ var table = []entry{
 		return serviceaccounttoken.New(t.informers, t.client(), t.TokenKey, t.RootCA)
 	}},
 	{legacytokencleaner.Name, "legacy-service-account-token-cleaner", func(t *term) (runner, error) {
-		return legacytokencleaner.New(t.informers, t.client(), serviceaccounttoken.Secrets(t.informers)), nil
+		return legacytokencleaner.New(t.informers, t.client(), serviceaccounttoken.Secrets(t.informers), t.LegacyTokenUnused), nil
 	}},
 	{rootca.Name, "root-ca-cert-publisher", func(t *term) (runner, error) {
 		if len(t.RootCA) == 0 {
@@ -115,15 +115,18 @@ var table = []entry{
 		return ttlafterfinished.New(t.informers, t.client()), nil
 	}},
 	{endpoint.Name, "endpoint-controller", func(t *term) (runner, error) {
-		return endpoint.New(t.informers, t.client(), t.events("endpoint-controller"))
+		return endpoint.New(t.informers, t.client(), t.events("endpoint-controller"), t.EndpointUpdatesBatchPeriod)
 	}},
 	{endpointslice.Name, "endpointslice-controller", func(t *term) (runner, error) {
-		return endpointslice.New(t.informers, t.client(), t.events("endpoint-slice-controller"))
+		return endpointslice.New(t.informers, t.client(), t.events("endpoint-slice-controller"), t.EndpointSlice)
 	}},
 	{endpointslicemirroring.Name, "endpointslicemirroring-controller", func(t *term) (runner, error) {
-		return endpointslicemirroring.New(t.informers, t.client(), t.events("endpoint-slice-mirroring-controller"))
+		return endpointslicemirroring.New(t.informers, t.client(), t.events("endpoint-slice-mirroring-controller"), t.EndpointSliceMirroring)
 	}},
 	{garbagecollector.Name, "generic-garbage-collector", func(t *term) (runner, error) {
+		if t.NoGarbageCollector {
+			return nil, nil
+		}
 		return garbagecollector.New(t.informers, t.metadata(), t.client().Discovery(), t.events("garbage-collector-controller"), shared)
 	}},
 	{podgc.Name, "pod-garbage-collector", func(t *term) (runner, error) {
@@ -139,7 +142,7 @@ var table = []entry{
 		})
 	}},
 	{nodelifecycle.Name, "node-controller", func(t *term) (runner, error) {
-		return nodelifecycle.New(t.informers, t.client(), t.events("node-controller"), t.NodeMonitorGracePeriod)
+		return nodelifecycle.New(t.informers, t.client(), t.events("node-controller"), t.NodeLifecycle)
 	}},
 	{tainteviction.Name, "node-controller", func(t *term) (runner, error) {
 		return tainteviction.New(t.informers, t.client(), t.events("taint-eviction-controller"))
@@ -156,10 +159,10 @@ var table = []entry{
 	{horizontalpodautoscaler.Name, "horizontal-pod-autoscaler", func(t *term) (runner, error) {
 		autoscaler := t.HorizontalPodAutoscaler
 		autoscaler.ScaleToZero = t.Features[features.ScaleToZero]
-		return horizontalpodautoscaler.New(t.informers, t.unlimited(), t.events("horizontal-pod-autoscaler"), autoscaler)
+		return horizontalpodautoscaler.New(t.informers, t.reach(), t.events("horizontal-pod-autoscaler"), autoscaler)
 	}},
 	{resourcequota.Name, "resourcequota-controller", func(t *term) (runner, error) {
-		return resourcequota.New(t.informers, t.client(), t.metadata()), nil
+		return resourcequota.New(t.informers, t.client(), t.metadata(), t.ResourceQuotaSyncPeriod), nil
 	}},
 	{clusterrole.Name, "clusterrole-aggregation-controller", func(t *term) (runner, error) {
 		return clusterrole.New(t.informers, t.client()), nil
@@ -186,10 +189,10 @@ var table = []entry{
 		return csr.NewCleaning(t.informers, t.client()), nil
 	}},
 	{persistentvolume.Name, "persistent-volume-binder", func(t *term) (runner, error) {
-		return persistentvolume.New(t.informers, t.client(), t.events("persistentvolume-controller"))
+		return persistentvolume.New(t.informers, t.client(), t.events("persistentvolume-controller"), !t.NoDynamicProvisioning)
 	}},
 	{attachdetach.Name, "attachdetach-controller", func(t *term) (runner, error) {
-		return attachdetach.New(t.informers, t.client(), t.events("attachdetach-controller"))
+		return attachdetach.New(t.informers, t.client(), t.events("attachdetach-controller"), t.DisableForceDetachOnTimeout)
 	}},
 	{ephemeralvolume.Name, "ephemeral-volume-controller", func(t *term) (runner, error) {
 		return ephemeralvolume.New(t.informers, t.client(), t.events("ephemeral_volume"))

@@ -9,6 +9,7 @@ package scheduler
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -37,6 +38,10 @@ type Config struct {
 	LeaderElect bool
 	// Election are its settings. Default: upstream's.
 	Election leader.Times
+	// QPS and Burst are how many requests a second are sent, and how many at once.
+	// Default: as many as the API server answers.
+	QPS   float32
+	Burst int
 	// Identity names this scheduler in the Lease. Default: host name and a random id.
 	Identity string
 	// Names are the spec.schedulerName of the pods to schedule. Default
@@ -50,6 +55,8 @@ type Config struct {
 type Scheduler struct {
 	cfg  Config
 	pods atomic.Pointer[cache.Indexer] // the term's; nil: there is none
+	// filling says that a term has begun and its caches are not filled yet.
+	filling atomic.Bool
 }
 
 // New checks cfg.
@@ -66,6 +73,9 @@ func New(cfg Config) (*Scheduler, error) {
 	register()
 	cfg.Kube = rest.CopyConfig(cfg.Kube)
 	cfg.Kube.QPS, cfg.Kube.RateLimiter = -1, nil // the server has its own ways to be fair
+	if cfg.QPS > 0 {
+		cfg.Kube.QPS, cfg.Kube.Burst = cfg.QPS, cfg.Burst
+	}
 	return &Scheduler{cfg: cfg}, nil
 }
 
@@ -75,6 +85,14 @@ func (s *Scheduler) Run(ctx context.Context) error {
 		return leader.Run(ctx, leader.Config{Kube: s.cfg.Kube, Lease: "kube-scheduler", Identity: s.cfg.Identity, Times: s.cfg.Election}, s.term)
 	}
 	return s.term(ctx)
+}
+
+// HandlersSynced is an error while this scheduler leads and does not know the cluster yet.
+func (s *Scheduler) HandlersSynced() error {
+	if s.filling.Load() {
+		return errors.New("handlers are not fully synchronized")
+	}
+	return nil
 }
 
 // A term is one time in office: everything it knows ends with it.
@@ -139,6 +157,8 @@ func (s *Scheduler) term(ctx context.Context) error {
 	t.queue.entered = t.observe.entered
 	defer running.enter(t)()
 
+	s.filling.Store(true)
+	defer s.filling.Store(false)
 	known, err := t.listen(factory)
 	if err != nil {
 		return err
@@ -156,6 +176,7 @@ func (s *Scheduler) term(ctx context.Context) error {
 			return nil
 		}
 	}
+	s.filling.Store(false)
 	slog.DebugContext(ctx, "scheduling", "names", s.cfg.Names)
 	t.loop(ctx)
 	return nil

@@ -60,6 +60,8 @@ func (c *Controller[K]) SetWorkers(n int) { c.Workers = n }
 type Source[K comparable] struct {
 	Informer cache.SharedIndexInformer
 	Keys     func(metav1.Object) []K
+	// Delay is how long a key waits for more events, which it is reconciled for once.
+	Delay time.Duration
 }
 
 // Run reconciles until ctx is done. It returns once its workers have.
@@ -87,7 +89,7 @@ func (c *Controller[K]) Run(ctx context.Context) error {
 	}
 	synced := make([]cache.DoneChecker, 0, len(c.Sources))
 	for _, s := range c.Sources {
-		reg, err := s.Informer.AddEventHandler(enqueue(queue, s.Keys))
+		reg, err := s.Informer.AddEventHandler(enqueue(queue, s.Keys, s.Delay))
 		if err != nil {
 			return fmt.Errorf("watch for %s: %w", c.Name, err)
 		}
@@ -193,14 +195,14 @@ func (c *Controller[K]) guarded(ctx context.Context, key K) (again time.Duration
 }
 
 // enqueue adds the keys of each object an event brings.
-func enqueue[K comparable](queue workqueue.TypedInterface[K], keys func(metav1.Object) []K) cache.ResourceEventHandler {
+func enqueue[K comparable](queue workqueue.TypedDelayingInterface[K], keys func(metav1.Object) []K, delay time.Duration) cache.ResourceEventHandler {
 	add := func(obj any) {
 		m, ok := informer.Object(obj).(metav1.Object)
 		if keys == nil || !ok {
 			return
 		}
 		for _, key := range keys(m) {
-			queue.Add(key)
+			queue.AddAfter(key, delay) // at once without one
 		}
 	}
 	return cache.ResourceEventHandlerFuncs{
@@ -211,7 +213,7 @@ func enqueue[K comparable](queue workqueue.TypedInterface[K], keys func(metav1.O
 
 // Self yields the name of the object itself.
 func Self(inf cache.SharedIndexInformer) Source[cache.ObjectName] {
-	return Source[cache.ObjectName]{inf, func(o metav1.Object) []cache.ObjectName {
+	return Source[cache.ObjectName]{Informer: inf, Keys: func(o metav1.Object) []cache.ObjectName {
 		return []cache.ObjectName{cache.MetaObjectToName(o)}
 	}}
 }

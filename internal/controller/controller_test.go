@@ -11,6 +11,9 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/workqueue"
 )
 
 // logged is what f writes into the log.
@@ -143,6 +146,29 @@ func TestWorkersOnDemand(t *testing.T) {
 		close(adds)
 		if err := <-done; err != nil {
 			t.Error(err)
+		}
+	})
+}
+
+// TestDelay: events of a source that waits are one key at the end of the delay.
+func TestDelay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		queue := workqueue.NewTypedDelayingQueue[string]()
+		defer queue.ShutDown()
+		h := enqueue(queue, func(o metav1.Object) []string { return []string{o.GetName()} }, time.Second)
+		for range 3 {
+			h.OnAdd(&metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: "a"}}, false)
+			time.Sleep(100 * time.Millisecond)
+		}
+		time.Sleep(600 * time.Millisecond)
+		synctest.Wait()
+		if n := queue.Len(); n != 0 {
+			t.Errorf("%d keys before the delay is over", n)
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if n := queue.Len(); n != 1 {
+			t.Errorf("%d keys after it, want 1", n)
 		}
 	})
 }

@@ -19,6 +19,9 @@ func Group(f *pflag.FlagSet, title string) {
 	})
 }
 
+// In puts one flag in a group of its own choice.
+func In(f *pflag.FlagSet, name, title string) { note(f.Lookup(name), group, title) }
+
 // Values says what a flag takes.
 func Values(f *pflag.FlagSet, name string, all ...string) { note(f.Lookup(name), values, all...) }
 

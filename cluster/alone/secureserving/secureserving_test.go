@@ -46,9 +46,19 @@ func TestValidate(t *testing.T) {
 		"--secure-port=70000":            "--secure-port: 70000 is not a port; 0 serves nothing",
 		"--bind-address=here":            `--bind-address: "here" is not an IP address`,
 		"--tls-cert-file=a":              "--tls-cert-file: give it and --tls-private-key-file, or neither",
-		"--tls-min-version=VersionTLS10": `--tls-min-version: "VersionTLS10" is neither VersionTLS12 nor VersionTLS13`,
-		"--tls-cipher-suites=TLS_RSA_WITH_RC4_128_SHA": `--tls-cipher-suites: "TLS_RSA_WITH_RC4_128_SHA" is not a cipher suite that is safe to use`,
-		"--authorization-always-allow-paths=/a*b":      `--authorization-always-allow-paths: "/a*b": a * can only be at the end of a path`,
+		"--tls-min-version=VersionTLS10": "",
+		"--tls-min-version=VersionTLS9":  `--tls-min-version: "VersionTLS9" is none of VersionTLS10, VersionTLS11, VersionTLS12 and VersionTLS13`,
+		"--tls-cipher-suites=TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305,TLS_RSA_WITH_RC4_128_SHA": "",
+		"--tls-cipher-suites=TLS_A":                `--tls-cipher-suites: Cipher suite TLS_A not supported or doesn't exist`,
+		"--tls-sni-cert-key=a.crt":                 `--tls-sni-cert-key: "a.crt" is not of the form cert,key or cert,key:names`,
+		"--tls-curve-preferences=0":                "--tls-curve-preferences: 0 is not the number of a key exchange",
+		"--http2-max-streams-per-connection=-1":    "--http2-max-streams-per-connection: can not be a negative value",
+		"--show-hidden-metrics-for-version=1.35":   "",
+		"--show-hidden-metrics-for-version=1.34":   "--show-hidden-metrics-for-version must be omitted or have the value '1.35'. Only the previous minor version is allowed",
+		"--disabled-metrics=a-b":                   `--disabled-metrics: "a-b" is not the name of a metric`,
+		"--allow-metric-labels=m=x":                `--allow-metric-labels: "m" is not of the form metric,label`,
+		"--allow-metric-labels-manifest=/nonesuch": "--allow-metric-labels-manifest: open /nonesuch: no such file or directory",
+		"--authorization-always-allow-paths=/a*b":  `--authorization-always-allow-paths: "/a*b": a * can only be at the end of a path`,
 	} {
 		var list []string
 		if args != "" {
@@ -85,8 +95,8 @@ func TestProtect(t *testing.T) {
 	healthy := error(nil)
 	further := prometheus.NewRegistry()
 	further.MustRegister(prometheus.NewCounter(prometheus.CounterOpts{Name: "further", Help: "more"}))
-	c := Component{Name: "kube-controller-manager", Config: map[string]any{"a": 1}, Healthy: func() error { return healthy }, Metrics: map[string]prometheus.Gatherer{"resources": further}}
-	h := defaults(t).protect(&delegation.Delegator{Authentication: kube, Authorization: kube}, c.handler(true))
+	c := Component{Name: "kube-controller-manager", Config: map[string]any{"a": 1}, Checks: func(string) []Check { return []Check{{"leaderElection", func() error { return healthy }}} }, Flags: func() map[string]string { return map[string]string{"a": "b"} }, Metrics: map[string]prometheus.Gatherer{"resources": further}}
+	h := defaults(t).protect(&delegation.Delegator{Authentication: kube, Authorization: kube}, c.handler(defaults(t)))
 	ask := func(path, token string) (int, string) {
 		r := httptest.NewRequest("GET", path, nil)
 		if token != "" {
@@ -116,13 +126,25 @@ func TestProtect(t *testing.T) {
 		{"/debug/pprof/cmdline", "jane", 403, "Forbidden"},
 		{"/debug/pprof/cmdline", "admin", 200, "secureserving"},
 		{"/nothing", "admin", 404, "404"},
+		{"/healthz?verbose", "", 200, "[+]leaderElection ok\nhealthz check passed\n"},
+		{"/readyz?verbose&exclude=leaderElection&exclude=x", "", 200, "[+]leaderElection excluded: ok\nwarn: some health checks cannot be excluded: no matches for \"x\"\nreadyz check passed\n"},
+		{"/livez/leaderElection", "admin", 200, "ok"},
+		{"/livez/other", "admin", 404, "404"},
+		{"/metrics/slis", "admin", 200, `kubernetes_healthcheck{name="leaderElection",type="healthz"} 1`},
+		{"/metrics", "admin", 200, "kubernetes_build_info{"},
+		{"/flagz", "admin", 200, "\nkube-controller-manager flagz\nWarning: This endpoint is not meant to be machine parseable, has no formatting compatibility guarantees and is for debugging purposes only.\na: b\n"},
+		{"/flagz", "jane", 403, "Forbidden"},
+		{"/statusz", "admin", 200, "Binary version: 1.36.3\nEmulation version: 1.36\nPaths: /configz /debug /flagz /healthz /livez /metrics /readyz\n"},
 	} {
 		if code, body := ask(test.path, test.token); code != test.code || !strings.Contains(body, test.body) {
 			t.Errorf("%s by %q: %d %s", test.path, test.token, code, body)
 		}
 	}
 	healthy = errors.New("broken")
-	if code, body := ask("/healthz", ""); code != 500 || strings.TrimSpace(body) != "healthz check failed" {
+	if code, body := ask("/livez/leaderElection", "admin"); code != 500 || body != "internal server error: broken\n" {
+		t.Errorf("broken: %d %q", code, body)
+	}
+	if code, body := ask("/healthz", ""); code != 500 || body != "[-]leaderElection failed: reason withheld\nhealthz check failed\n" {
 		t.Errorf("broken: %d %q", code, body)
 	}
 }

@@ -1,6 +1,7 @@
 package secureserving
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -10,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/pprof"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -26,8 +28,9 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/component-base/metrics/legacyregistry"
-	_ "k8s.io/component-base/metrics/prometheus/restclient" // rest_client_*
-	_ "k8s.io/component-base/metrics/prometheus/workqueue"  // workqueue_*
+	_ "k8s.io/component-base/metrics/prometheus/clientgo/leaderelection" // leader_election_*
+	_ "k8s.io/component-base/metrics/prometheus/restclient"              // rest_client_*
+	_ "k8s.io/component-base/metrics/prometheus/workqueue"               // workqueue_*
 
 	"knarr/internal/delegation"
 	"knarr/internal/run"
@@ -42,8 +45,13 @@ type Component struct {
 	Config map[string]any
 	// Metrics are further ones, by path below /metrics.
 	Metrics map[string]prometheus.Gatherer
-	// Healthy is nil while the component works.
-	Healthy func() error
+	// Checks are those of a path, which is healthz, livez or readyz. Default: that it
+	// answers.
+	Checks func(path string) []Check
+	// Flags are the values of all flags, which /flagz shows.
+	Flags func() map[string]string
+	// NoFlagz and NoStatusz leave those pages out.
+	NoFlagz, NoStatusz bool
 }
 
 // With runs work while the port is served; it begins once the port is open, and the
@@ -85,14 +93,26 @@ func (o *Options) Run(ctx context.Context, c Component, ready func()) error {
 	if err != nil {
 		return err
 	}
-	ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort(o.Address, strconv.Itoa(o.Port)))
+	chosen, err := o.choose(cert)
+	if err != nil {
+		return err
+	}
+	if o.Profiling && o.Contention {
+		runtime.SetBlockProfileRate(1)
+	}
+	protocols := []string{"h2", "http/1.1"}
+	if o.NoHTTP2 {
+		protocols = protocols[1:]
+	}
+	ln, err := o.listenConfig().Listen(ctx, "tcp", net.JoinHostPort(o.Address, strconv.Itoa(o.Port)))
 	if err != nil {
 		return fmt.Errorf("--secure-port: %w", err)
 	}
 	srv := &http.Server{
-		Handler: o.protect(delegator, c.handler(o.Profiling)),
-		TLSConfig: &tls.Config{MinVersion: tlsVersions[o.MinVersion], CipherSuites: suites, GetCertificate: cert,
-			ClientAuth: tls.RequestClientCert, NextProtos: []string{"h2", "http/1.1"}},
+		Handler: o.protect(delegator, c.handler(o)),
+		TLSConfig: &tls.Config{MinVersion: tlsVersions[o.MinVersion], CipherSuites: suites, GetCertificate: chosen,
+			ClientAuth: tls.RequestClientCert, NextProtos: protocols, CurvePreferences: o.curves()},
+		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: cmp.Or(o.Streams, 250)},
 		ReadHeaderTimeout: 32 * time.Second, ReadTimeout: time.Minute, IdleTimeout: 90 * time.Second, MaxHeaderBytes: 64 << 10,
 		BaseContext: func(net.Listener) context.Context { return ctx },
 		ErrorLog:    slog.NewLogLogger(slog.Default().Handler(), slog.LevelDebug),
@@ -111,37 +131,45 @@ func (o *Options) Run(ctx context.Context, c Component, ready func()) error {
 }
 
 // handler serves the component's paths.
-func (c Component) handler(profiling bool) http.Handler {
+func (c Component) handler(o *Options) http.Handler {
 	mux := http.NewServeMux()
-	health := func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-		w.Header().Set("X-Content-Type-Options", "nosniff")
-		if c.Healthy != nil {
-			if err := c.Healthy(); err != nil {
-				slog.Warn("not healthy", "component", c.Name, "err", err)
-				http.Error(w, "healthz check failed", http.StatusInternalServerError)
-				return
-			}
-		}
-		_, _ = w.Write([]byte("ok"))
+	var paths []string
+	handle := func(path string, h http.Handler) {
+		mux.Handle("GET "+path, h)
+		paths = append(paths, "/"+strings.Split(path, "/")[1])
 	}
+	h := newHealth(c)
 	for _, path := range []string{"/healthz", "/livez", "/readyz"} {
-		mux.HandleFunc("GET "+path, health)
+		handle(path, h)
+		mux.Handle("GET "+path+"/{name...}", h)
 	}
+	metrics := func(g prometheus.Gatherer) http.Handler {
+		return promhttp.HandlerFor(o.Metrics.gatherer(g), promhttp.HandlerOpts{MaxRequestsInFlight: 4})
+	}
+	registerBuild()
+	handle("/metrics", metrics(legacyregistry.DefaultGatherer))
+	handle("/metrics/slis", metrics(h.registry))
 	for path, m := range c.Metrics {
-		mux.Handle("GET /metrics/"+path, promhttp.HandlerFor(m, promhttp.HandlerOpts{MaxRequestsInFlight: 4}))
+		handle("/metrics/"+path, metrics(m))
 	}
-	mux.Handle("GET /metrics", promhttp.HandlerFor(legacyregistry.DefaultGatherer, promhttp.HandlerOpts{MaxRequestsInFlight: 4}))
-	mux.HandleFunc("GET /configz", func(w http.ResponseWriter, _ *http.Request) {
+	handle("/configz", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(w).Encode(c.Config)
-	})
-	if profiling {
+	}))
+	if o.Profiling {
+		paths = append(paths, "/debug")
 		mux.HandleFunc("/debug/pprof/", pprof.Index)
 		mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
 		mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
 		mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
 		mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
+	}
+	if c.Flags != nil && !c.NoFlagz {
+		handle("/flagz", c.flagz())
+	}
+	if !c.NoStatusz {
+		slices.Sort(paths)
+		mux.Handle("GET /statusz", c.statusz(slices.Compact(paths)))
 	}
 	return mux
 }

@@ -58,6 +58,8 @@ type reconciler struct {
 	events record.EventRecorder
 	// add asks for a key to be looked at.
 	add func(key)
+	// patient says that a volume which is mounted is not detached for the time it took.
+	patient bool
 
 	mu       sync.Mutex
 	memories map[corev1.UniqueVolumeName]*memory
@@ -68,8 +70,9 @@ type reconciler struct {
 	seen map[string]bool
 }
 
-// New returns the controller.
-func New(f informers.SharedInformerFactory, client kubernetes.Interface, events record.EventRecorder) (*controller.Controller[key], error) {
+// New returns the controller. With disableForceDetachOnTimeout volumes that stay mounted
+// on a node that is not ready are taken from it only once it is out of service.
+func New(f informers.SharedInformerFactory, client kubernetes.Interface, events record.EventRecorder, disableForceDetachOnTimeout bool) (*controller.Controller[key], error) {
 	core, storage := f.Core().V1(), f.Storage().V1()
 	podInformer, claims, volumes, nodes := core.Pods().Informer(), core.PersistentVolumeClaims().Informer(), core.PersistentVolumes().Informer(), core.Nodes().Informer()
 	drivers, attachments := storage.CSIDrivers().Informer(), storage.VolumeAttachments().Informer()
@@ -90,7 +93,7 @@ func New(f informers.SharedInformerFactory, client kubernetes.Interface, events 
 	}
 	r := &reconciler{
 		pods: podInformer.GetIndexer(), claims: claims.GetIndexer(), volumes: volumes.GetIndexer(), nodes: nodes.GetIndexer(),
-		drivers: drivers.GetIndexer(), attachments: attachments.GetIndexer(), client: client, events: events,
+		drivers: drivers.GetIndexer(), attachments: attachments.GetIndexer(), client: client, events: events, patient: disableForceDetachOnTimeout,
 		memories: map[corev1.UniqueVolumeName]*memory{}, created: map[string]*storagev1.VolumeAttachment{}, seen: map[string]bool{},
 	}
 	return &controller.Controller[key]{

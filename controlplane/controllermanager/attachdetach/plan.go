@@ -43,6 +43,8 @@ type volume struct {
 	attachments map[string]*storagev1.VolumeAttachment
 	// nodes are those in wanted and attachments.
 	nodes map[string]node
+	// patient says that time alone takes it from no node that has it mounted.
+	patient bool
 }
 
 // A node is what one Node says of itself and of the volume.
@@ -113,7 +115,7 @@ func released(v *volume, name string, unwanted, now time.Time) (yes, force bool,
 		return false, false, 0
 	}
 	elapsed := now.Sub(unwanted)
-	expired := elapsed > maxWait && !n.ready
+	expired := elapsed > maxWait && !n.ready && !v.patient
 	force = n.outOfService || expired
 	if v.mounting[name] && elapsed < turnTime && !force {
 		return false, false, turnTime - elapsed
@@ -121,7 +123,7 @@ func released(v *volume, name string, unwanted, now time.Time) (yes, force bool,
 	if !n.inUse || force {
 		return true, force, 0
 	}
-	if n.ready {
+	if n.ready || v.patient {
 		return false, false, 0 // the Node will say when it has unmounted it
 	}
 	return false, false, maxWait - elapsed + time.Millisecond

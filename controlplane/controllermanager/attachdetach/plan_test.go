@@ -29,6 +29,9 @@ func world(words string) *volume {
 		case "multi":
 			v.multi = true
 			continue
+		case "patient":
+			v.patient = true
+			continue
 		case "pod", "other":
 			pod, on, _ := strings.Cut(name, "@")
 			o := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: pod, Namespace: kind, CreationTimestamp: metav1.NewTime(start.Add(time.Duration(pods) * time.Second))}}
@@ -120,6 +123,9 @@ func TestPlan(t *testing.T) {
 		"mounted on a node that is gone":               {"attached=a gone=a", maxWait, "again 1ms"},
 		"mounted on a node that is gone for too long":  {"attached=a gone=a", maxWait + 1, "force a"},
 		"mounted on a node out of service":             {"attached=a inuse=a sick=a out=a", 0, "force a"},
+		"too long, and time is no reason":              {"patient attached=a reported=a inuse=a sick=a", time.Hour, ""},
+		"gone, and time is no reason":                  {"patient attached=a gone=a", time.Hour, ""},
+		"out of service is one":                        {"patient attached=a inuse=a sick=a out=a", 0, "force a"},
 		"its pod is still there":                       {"pod=p@a attached=a reported=a inuse=a sick=a out=a", time.Hour, ""},
 		"not mounted on a node that is not well":       {"attached=a sick=a", 0, "detach a"},
 		"being detached, and the node's status is not": {"detaching=a reported=a", 0, "report a"},

@@ -45,6 +45,7 @@ func (r *reconciler) decide(v *volume) decision {
 		m = newMemory()
 		r.memories[v.name] = m
 	}
+	v.patient = r.patient
 	d := plan(v, m, time.Now())
 	if m.empty() {
 		delete(r.memories, v.name)

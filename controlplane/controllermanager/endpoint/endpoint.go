@@ -36,13 +36,15 @@ type reconciler struct {
 	wrote                     *ownwrites.Log
 }
 
-// New returns the controller; its keys are Services.
-func New(f informers.SharedInformerFactory, client kubernetes.Interface, events record.EventRecorder) (*controller.Controller[cache.ObjectName], error) {
+// New returns the controller; its keys are Services. Changes of pods are gathered for
+// batch.
+func New(f informers.SharedInformerFactory, client kubernetes.Interface, events record.EventRecorder, batch time.Duration) (*controller.Controller[cache.ObjectName], error) {
 	services, pods, endpoints := f.Core().V1().Services().Informer(), f.Core().V1().Pods().Informer(), f.Core().V1().Endpoints().Informer()
 	behind, err := backends.Source(services, pods)
 	if err != nil {
 		return nil, err
 	}
+	behind.Delay = batch
 	r := &reconciler{services.GetIndexer(), pods.GetIndexer(), endpoints.GetIndexer(), client, events, ownwrites.New()}
 	return &controller.Controller[cache.ObjectName]{
 		Name:    Name,

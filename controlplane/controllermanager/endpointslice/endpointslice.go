@@ -3,6 +3,7 @@
 package endpointslice
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -35,11 +36,20 @@ type reconciler struct {
 	client                        kubernetes.Interface
 	events                        record.EventRecorder
 	wrote                         *ownwrites.Log
+	perSlice                      int
 	zones                         zones
 }
 
+// Config is how slices are filled, and when. A zero value means its default.
+type Config struct {
+	// MaxEndpointsPerSlice is the most endpoints one slice holds. Default 100.
+	MaxEndpointsPerSlice int
+	// UpdatesBatchPeriod is how long changes of pods are gathered. Default 0.
+	UpdatesBatchPeriod time.Duration
+}
+
 // New returns the controller; its keys are Services.
-func New(f informers.SharedInformerFactory, client kubernetes.Interface, events record.EventRecorder) (*controller.Controller[cache.ObjectName], error) {
+func New(f informers.SharedInformerFactory, client kubernetes.Interface, events record.EventRecorder, cfg Config) (*controller.Controller[cache.ObjectName], error) {
 	services, podInformer := f.Core().V1().Services().Informer(), f.Core().V1().Pods().Informer()
 	nodes, slices := f.Core().V1().Nodes().Informer(), f.Discovery().V1().EndpointSlices().Informer()
 	err := slices.AddIndexers(cache.Indexers{byService: func(obj any) ([]string, error) {
@@ -59,11 +69,12 @@ func New(f informers.SharedInformerFactory, client kubernetes.Interface, events 
 	if err != nil {
 		return nil, err
 	}
+	behind.Delay = cfg.UpdatesBatchPeriod
 	if err := pods.IndexByNode(podInformer); err != nil {
 		return nil, err
 	}
 	r := &reconciler{services: services.GetIndexer(), pods: podInformer.GetIndexer(), nodes: nodes.GetIndexer(), slices: slices.GetIndexer(),
-		client: client, events: events, wrote: ownwrites.New(), zones: zones{of: map[string]share{}}}
+		client: client, events: events, wrote: ownwrites.New(), zones: zones{of: map[string]share{}}, perSlice: cmp.Or(cfg.MaxEndpointsPerSlice, 100)}
 	return &controller.Controller[cache.ObjectName]{
 		Name:    Name,
 		Workers: 5,
@@ -116,7 +127,7 @@ func (r *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.
 	if auto(svc) {
 		ratios = r.zones.shares()
 	}
-	changes := plan(svc, all, r.zone, ratios, have)
+	changes := plan(svc, all, r.zone, ratios, have, r.perSlice)
 	for _, n := range changes.notices {
 		r.events.Event(svc, n.kind, n.reason, n.message)
 	}

@@ -17,13 +17,11 @@ import (
 	"knarr/internal/equal"
 )
 
-// perSlice is the most endpoints one slice holds.
-const perSlice = 100
-
 // changes are what makes the slices of a Service right.
 type changes struct {
 	create, update, remove []*discoveryv1.EndpointSlice
 	notices                []notice
+	perSlice               int // the most endpoints one slice holds
 }
 
 // A group is the endpoints of one address type and one list of ports: only
@@ -34,8 +32,9 @@ type group struct {
 }
 
 // plan compares the pods of svc with its slices. zone is where a node is, ratios
-// are the zones' shares of the CPUs.
-func plan(svc *corev1.Service, all []*corev1.Pod, zone func(string) string, ratios map[string]float64, have []*discoveryv1.EndpointSlice) (c changes) {
+// are the zones' shares of the CPUs, perSlice is the most endpoints one slice holds.
+func plan(svc *corev1.Service, all []*corev1.Pod, zone func(string) string, ratios map[string]float64, have []*discoveryv1.EndpointSlice, perSlice int) (c changes) {
+	c.perSlice = perSlice
 	families := addressTypes(svc)
 	for _, s := range have {
 		if !slices.Contains(families, s.AddressType) {
@@ -214,7 +213,7 @@ func (c *changes) group(svc *corev1.Service, family discoveryv1.AddressType, wan
 	}
 	rest := slices.SortedFunc(maps.Values(left), func(a, b discoveryv1.Endpoint) int { return cmp.Compare(a.TargetRef.Name, b.TargetRef.Name) })
 	fill := func(p *page) {
-		n := min(perSlice-len(p.now.Endpoints), len(rest))
+		n := min(c.perSlice-len(p.now.Endpoints), len(rest))
 		if n > 0 {
 			p.now.Endpoints, rest, p.changed = append(p.now.Endpoints, rest[:n]...), rest[n:], true
 		}
@@ -225,12 +224,12 @@ func (c *changes) group(svc *corev1.Service, family discoveryv1.AddressType, wan
 		}
 	}
 	for _, p := range pages { // then one with room for all, instead of another slice
-		if !p.changed && len(rest) > 0 && len(rest) < perSlice && len(p.now.Endpoints)+len(rest) <= perSlice {
+		if !p.changed && len(rest) > 0 && len(rest) < c.perSlice && len(p.now.Endpoints)+len(rest) <= c.perSlice {
 			fill(p)
 		}
 	}
 	for len(rest) > 0 {
-		n := min(perSlice, len(rest))
+		n := min(c.perSlice, len(rest))
 		c.create = append(c.create, newSlice(svc, family, want.ports, rest[:n]))
 		rest = rest[n:]
 	}

@@ -29,6 +29,7 @@ func TestPlan(t *testing.T) {
 	svc := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "ns", UID: "svc"}, Spec: corev1.ServiceSpec{
 		ClusterIP: "10.96.0.9", IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol},
 		Ports: []corev1.ServicePort{{Port: 80, TargetPort: intstr.FromInt32(8080), Protocol: corev1.ProtocolTCP}}}}
+	const perSlice = 100
 	zone := func(string) string { return "z1" }
 	have := map[string]*discoveryv1.EndpointSlice{}
 	serial := 0
@@ -51,7 +52,7 @@ func TestPlan(t *testing.T) {
 		for _, s := range have {
 			list = append(list, s)
 		}
-		c := plan(svc, step.pods, zone, nil, list)
+		c := plan(svc, step.pods, zone, nil, list, perSlice)
 		if got, want := fmt.Sprint(len(c.create), len(c.update), len(c.remove)), fmt.Sprint(step.create, step.update, step.remove); got != want {
 			t.Errorf("%s: creates, updates, removes %s; want %s", step.name, got, want)
 		}
@@ -111,6 +112,17 @@ func TestHints(t *testing.T) {
 		}
 		if got != c.hints {
 			t.Errorf("%+v: %s", c, got)
+		}
+	}
+}
+
+// TestMaxEndpointsPerSlice: slices hold as many as they may.
+func TestMaxEndpointsPerSlice(t *testing.T) {
+	svc := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "ns"}, Spec: corev1.ServiceSpec{
+		ClusterIP: "10.96.0.9", IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol}}}
+	for perSlice, want := range map[int]int{3: 4, 10: 1, 1000: 1} {
+		if c := plan(svc, podsFrom(0, 10), func(string) string { return "" }, nil, nil, perSlice); len(c.create) != want {
+			t.Errorf("%d slices of %d endpoints, want %d", len(c.create), perSlice, want)
 		}
 	}
 }

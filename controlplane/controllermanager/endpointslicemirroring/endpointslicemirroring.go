@@ -4,6 +4,7 @@
 package endpointslicemirroring
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -36,10 +37,20 @@ type reconciler struct {
 	client                      kubernetes.Interface
 	events                      record.EventRecorder
 	wrote                       *ownwrites.Log
+	perSubset                   int
+}
+
+// Config is what is mirrored, and when. A zero value means its default.
+type Config struct {
+	// MaxEndpointsPerSubset is the most addresses of one list of ports that are
+	// mirrored. Default 1000.
+	MaxEndpointsPerSubset int
+	// UpdatesBatchPeriod is how long changes of Endpoints are gathered. Default 0.
+	UpdatesBatchPeriod time.Duration
 }
 
 // New returns the controller; its keys are Endpoints.
-func New(f informers.SharedInformerFactory, client kubernetes.Interface, events record.EventRecorder) (*controller.Controller[cache.ObjectName], error) {
+func New(f informers.SharedInformerFactory, client kubernetes.Interface, events record.EventRecorder, cfg Config) (*controller.Controller[cache.ObjectName], error) {
 	services, endpoints := f.Core().V1().Services().Informer(), f.Core().V1().Endpoints().Informer()
 	slices := f.Discovery().V1().EndpointSlices().Informer()
 	err := slices.AddIndexers(cache.Indexers{byEndpoints: func(obj any) (keys []string, _ error) {
@@ -51,13 +62,15 @@ func New(f informers.SharedInformerFactory, client kubernetes.Interface, events 
 	if err != nil {
 		return nil, err
 	}
-	r := &reconciler{services.GetIndexer(), endpoints.GetIndexer(), slices.GetIndexer(), client, events, ownwrites.New()}
+	r := &reconciler{services.GetIndexer(), endpoints.GetIndexer(), slices.GetIndexer(), client, events, ownwrites.New(), cmp.Or(cfg.MaxEndpointsPerSubset, 1000)}
+	gathered := controller.Self(endpoints)
+	gathered.Delay = cfg.UpdatesBatchPeriod
 	return &controller.Controller[cache.ObjectName]{
 		Name:    Name,
 		Workers: 5,
 		Sources: []controller.Source[cache.ObjectName]{
 			controller.Self(services),
-			controller.Self(endpoints),
+			gathered,
 			{Informer: slices, Keys: mirrored},
 		},
 		Reconcile: r.reconcile,
@@ -95,7 +108,7 @@ func (r *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.
 		r.wrote.Forget(key)
 		return 0, r.apply(ctx, key, changes{remove: have})
 	}
-	c := plan(ep, have)
+	c := plan(ep, have, r.perSubset)
 	if ep.DeletionTimestamp != nil {
 		c.create = nil
 	}
@@ -104,7 +117,7 @@ func (r *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.
 	}
 	if c.over > 0 {
 		r.events.Eventf(ep, corev1.EventTypeWarning, "TooManyAddressesToMirror",
-			"A max of %d addresses can be mirrored to EndpointSlices per Endpoints subset. %d addresses were skipped", perSubset, c.invalid+c.over)
+			"A max of %d addresses can be mirrored to EndpointSlices per Endpoints subset. %d addresses were skipped", r.perSubset, c.invalid+c.over)
 	}
 	err = r.apply(ctx, key, c)
 	if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {

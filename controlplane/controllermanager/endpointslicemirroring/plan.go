@@ -17,9 +17,6 @@ import (
 	"knarr/controlplane/controllermanager/backends"
 )
 
-// perSubset is the most addresses of one list of ports that are mirrored.
-const perSubset = 1000
-
 // changes are what makes the slices mirror an Endpoints.
 type changes struct {
 	create, update, remove []*discoveryv1.EndpointSlice
@@ -97,8 +94,9 @@ type group struct {
 	endpoints []discoveryv1.Endpoint
 }
 
-// plan compares an Endpoints with the slices that mirror it.
-func plan(ep *corev1.Endpoints, have []*discoveryv1.EndpointSlice) (c changes) {
+// plan compares an Endpoints with the slices that mirror it. perSubset is the most
+// addresses of one list of ports that are mirrored.
+func plan(ep *corev1.Endpoints, have []*discoveryv1.EndpointSlice, perSubset int) (c changes) {
 	want := map[string]*group{}
 	subsets, addresses := canonical(ep.Subsets)
 	for _, s := range subsets {

@@ -70,7 +70,7 @@ func TestPlan(t *testing.T) {
 		{"too many", []corev1.EndpointSubset{{Addresses: addresses(many...), Ports: ports(80)}}, "1000", 0, 2},
 	} {
 		ep := &corev1.Endpoints{ObjectMeta: metav1.ObjectMeta{Name: "e", Namespace: "n", UID: "u"}, Subsets: c.subsets}
-		got := plan(ep, nil)
+		got := plan(ep, nil, 1000)
 		summary := text(got.create)
 		if c.want == "1000" && len(got.create) == 1 {
 			summary = fmt.Sprint(len(got.create[0].Endpoints))
@@ -78,7 +78,7 @@ func TestPlan(t *testing.T) {
 		if summary != c.want || got.invalid != c.invalid || got.over != c.over || len(got.update)+len(got.remove) > 0 {
 			t.Errorf("%s: %s, %d invalid, %d over", c.name, summary, got.invalid, got.over)
 		}
-		if again := plan(ep, got.create); len(again.create)+len(again.update)+len(again.remove) > 0 {
+		if again := plan(ep, got.create, 1000); len(again.create)+len(again.update)+len(again.remove) > 0 {
 			t.Errorf("%s: a second plan changes %+v", c.name, again)
 		}
 	}
@@ -90,29 +90,29 @@ func TestChanges(t *testing.T) {
 	ep := &corev1.Endpoints{ObjectMeta: metav1.ObjectMeta{Name: "e", Namespace: "n", UID: "u", Labels: map[string]string{"a": "b"},
 		Annotations: map[string]string{"keep": "1", corev1.LastAppliedConfigAnnotation: "x", corev1.EndpointsLastChangeTriggerTime: "y"}},
 		Subsets: []corev1.EndpointSubset{{Addresses: addresses("10.0.0.1"), Ports: ports(80)}}}
-	have := plan(ep, nil).create
+	have := plan(ep, nil, 1000).create
 	have[0].Name = "e-1"
 	if s := have[0]; s.Labels["a"] != "b" || s.Labels[discoveryv1.LabelServiceName] != "e" || s.Labels[discoveryv1.LabelManagedBy] != manager ||
 		len(s.Annotations) != 1 || s.Annotations["keep"] != "1" || s.OwnerReferences[0].Kind != "Endpoints" || s.GenerateName != "e-" {
 		t.Errorf("%+v", s.ObjectMeta)
 	}
 	ep.Subsets[0].Ports = ports(81)
-	c := plan(ep, slices.Clone(have))
+	c := plan(ep, slices.Clone(have), 1000)
 	if len(c.create)+len(c.remove) > 0 || text(c.update) != "IPv4 81 10.0.0.1" || c.update[0].Name != "e-1" {
 		t.Errorf("another port: %+v", c)
 	}
 	ep.Subsets[0].Addresses = addresses("fd00::1")
-	c = plan(ep, slices.Clone(have))
+	c = plan(ep, slices.Clone(have), 1000)
 	if len(c.update) > 0 || text(c.create) != "IPv6 81 fd00::1" || len(c.remove) != 1 {
 		t.Errorf("another family: %+v", c)
 	}
 	ep.Subsets = nil
-	if c = plan(ep, slices.Clone(have)); len(c.create)+len(c.update) > 0 || len(c.remove) != 1 {
+	if c = plan(ep, slices.Clone(have), 1000); len(c.create)+len(c.update) > 0 || len(c.remove) != 1 {
 		t.Errorf("no address: %+v", c)
 	}
 	ep.UID = "other"
 	ep.Subsets = []corev1.EndpointSubset{{Addresses: addresses("10.0.0.1"), Ports: ports(80)}}
-	if c = plan(ep, slices.Clone(have)); len(c.update) != 1 || c.update[0].OwnerReferences[0].UID != "other" {
+	if c = plan(ep, slices.Clone(have), 1000); len(c.update) != 1 || c.update[0].OwnerReferences[0].UID != "other" {
 		t.Errorf("a new Endpoints of the same name: %+v", c)
 	}
 }

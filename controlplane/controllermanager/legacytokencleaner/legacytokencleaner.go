@@ -34,11 +34,8 @@ const (
 	tracking          = "kube-apiserver-legacy-service-account-token-tracking"
 )
 
-// Upstream's times.
-const (
-	every  = 24 * time.Hour
-	unused = 365 * 24 * time.Hour
-)
+// every is upstream's.
+const every = 24 * time.Hour
 
 // A Controller looks once a day.
 type Controller struct {
@@ -47,13 +44,15 @@ type Controller struct {
 	secrets  corelisters.SecretLister
 	pods     corelisters.PodLister
 	synced   []cache.DoneChecker
+	unused   time.Duration
 }
 
-// New returns the controller; secrets are those that hold tokens.
-func New(f informers.SharedInformerFactory, client kubernetes.Interface, secrets cache.SharedIndexInformer) *Controller {
+// New returns the controller; secrets are those that hold tokens. One that was not used
+// for unused goes.
+func New(f informers.SharedInformerFactory, client kubernetes.Interface, secrets cache.SharedIndexInformer, unused time.Duration) *Controller {
 	accounts, pods := f.Core().V1().ServiceAccounts(), f.Core().V1().Pods()
 	return &Controller{client, accounts.Lister(), corelisters.NewSecretLister(secrets.GetIndexer()), pods.Lister(),
-		[]cache.DoneChecker{secrets.HasSyncedChecker(), accounts.Informer().HasSyncedChecker(), pods.Informer().HasSyncedChecker()}}
+		[]cache.DoneChecker{secrets.HasSyncedChecker(), accounts.Informer().HasSyncedChecker(), pods.Informer().HasSyncedChecker()}, unused}
 }
 
 // Run looks at once, and then every day, until ctx ends.
@@ -77,7 +76,7 @@ func (c *Controller) Run(ctx context.Context) error {
 
 func (c *Controller) clean(ctx context.Context, now time.Time) error {
 	since, err := c.since(ctx)
-	if err != nil || now.Before(since.Add(unused)) {
+	if err != nil || now.Before(since.Add(c.unused)) {
 		return err
 	}
 	all, err := c.secrets.List(labels.Everything())
@@ -85,7 +84,7 @@ func (c *Controller) clean(ctx context.Context, now time.Time) error {
 		return err
 	}
 	for _, s := range all {
-		do := plan(s, now)
+		do := plan(s, now, c.unused)
 		if do == keep || !c.auto(s) || c.mounted(s) {
 			continue
 		}
@@ -117,8 +116,8 @@ const (
 	remove
 )
 
-// plan is what a Secret's age and labels ask for.
-func plan(s *corev1.Secret, now time.Time) action {
+// plan is what a Secret's age and labels ask for, when it may be unused for as long.
+func plan(s *corev1.Secret, now time.Time, unused time.Duration) action {
 	before := now.Add(-unused)
 	day := before.Format(dateForm)
 	if s.Type != corev1.SecretTypeServiceAccountToken || s.DeletionTimestamp != nil || !s.CreationTimestamp.Time.Before(before) {

@@ -9,6 +9,7 @@ import (
 )
 
 func TestPlan(t *testing.T) {
+	const unused = 365 * 24 * time.Hour
 	now := time.Date(2026, 6, 15, 12, 0, 0, 0, time.UTC)
 	old := metav1.NewTime(now.Add(-2 * unused))
 	for name, c := range map[string]struct {
@@ -35,8 +36,11 @@ func TestPlan(t *testing.T) {
 		if c.invalid != "" {
 			s.Labels[invalidSinceLabel] = c.invalid
 		}
-		if got := plan(s, now); got != c.want {
+		if got := plan(s, now, unused); got != c.want {
 			t.Errorf("%s: %v", name, got)
+		}
+		if got := plan(s, now, 4*unused); got != keep {
+			t.Errorf("%s, and four years are allowed: %v", name, got)
 		}
 	}
 }

@@ -29,19 +29,11 @@ import (
 // Name is the controller's.
 const Name = "node-lifecycle-controller"
 
-const (
-	// startupGrace is how long a new node may take to report its status for the first time.
-	startupGrace = time.Minute
-	// recheck is how often a node that is not ready is looked at: what befits
-	// it depends on the others.
-	recheck = 5 * time.Second
-)
-
 type reconciler struct {
 	nodes, leases, pods cache.Indexer
 	client              kubernetes.Interface
 	events              record.EventRecorder
-	grace               time.Duration
+	cfg                 Config
 
 	mu    sync.Mutex
 	beats map[string]beat // by node
@@ -58,15 +50,16 @@ type beat struct {
 	notReadyMarked bool
 }
 
-// New returns the controller. grace is how long a node may be silent.
-func New(f informers.SharedInformerFactory, client kubernetes.Interface, events record.EventRecorder, grace time.Duration) (*controller.Controller[string], error) {
+// New returns the controller.
+func New(f informers.SharedInformerFactory, client kubernetes.Interface, events record.EventRecorder, cfg Config) (*controller.Controller[string], error) {
 	nodes, leases, podInformer := f.Core().V1().Nodes().Informer(), f.Coordination().V1().Leases().Informer(), f.Core().V1().Pods().Informer()
 	if err := pods.IndexByNode(podInformer); err != nil {
 		return nil, err
 	}
+	cfg.setDefaults()
 	r := &reconciler{
-		nodes: nodes.GetIndexer(), leases: leases.GetIndexer(), pods: podInformer.GetIndexer(), client: client, events: events, grace: grace,
-		beats: map[string]beat{}, count: newTally(),
+		nodes: nodes.GetIndexer(), leases: leases.GetIndexer(), pods: podInformer.GetIndexer(), client: client, events: events, cfg: cfg,
+		beats: map[string]beat{}, count: newTally(cfg),
 	}
 	return &controller.Controller[string]{
 		Name:    Name,
@@ -121,7 +114,7 @@ func (r *reconciler) reconcile(ctx context.Context, name string) (time.Duration,
 		}
 	}
 	if ready != corev1.ConditionTrue {
-		return recheck, nil
+		return r.cfg.MonitorPeriod, nil // what befits it depends on the others
 	}
 	return max(time.Millisecond, r.allowed(node)-now.Sub(b.seen)), nil
 }
@@ -160,9 +153,9 @@ func (r *reconciler) listen(node *corev1.Node, now time.Time) beat {
 
 func (r *reconciler) allowed(node *corev1.Node) time.Duration {
 	if condition(node, corev1.NodeReady) == nil {
-		return startupGrace
+		return r.cfg.StartupGracePeriod
 	}
-	return r.grace
+	return r.cfg.MonitorGracePeriod
 }
 
 // markTransition records when a node stops being ready, and marks its pods.

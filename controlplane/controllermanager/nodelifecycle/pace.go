@@ -8,18 +8,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// How fast pods are made to leave the nodes of a zone.
-const (
-	largeZone     = 50
-	unhealthyZone = 0.55
-	usual         = 10 * time.Second  // one node every
-	slow          = 100 * time.Second // in a large zone that is mostly down
-)
-
 // A tally counts the nodes of each zone, and those of them that are ready. What
 // befits one node depends on all the others: looking at all of them for each would
 // be quadratic when many are down.
 type tally struct {
+	pace  Config
 	mu    sync.Mutex
 	nodes map[string]counted // by name
 	zones map[string]*zone
@@ -37,7 +30,9 @@ type zone struct {
 	last       time.Time // when pods of a node were last made to leave
 }
 
-func newTally() *tally { return &tally{nodes: map[string]counted{}, zones: map[string]*zone{}} }
+func newTally(pace Config) *tally {
+	return &tally{pace: pace, nodes: map[string]counted{}, zones: map[string]*zone{}}
+}
 
 // set counts a node as c; nil is a node that is not there.
 func (t *tally) set(name string, c *counted) {
@@ -93,14 +88,14 @@ func (t *tally) leave(name string, leaving bool, now time.Time) bool {
 	if leaving {
 		return true
 	}
-	every := usual
-	if partial := down > 2 && down < z.all && float64(down)/float64(z.all) >= unhealthyZone; partial {
-		if z.all <= largeZone {
+	rate := t.pace.EvictionRate
+	if partial := down > 2 && down < z.all && float32(down)/float32(z.all) >= t.pace.UnhealthyZoneThreshold; partial {
+		if z.all <= t.pace.LargeClusterSizeThreshold {
 			return false
 		}
-		every = slow
+		rate = t.pace.SecondaryEvictionRate
 	}
-	if !z.last.IsZero() && now.Sub(z.last) < every {
+	if rate <= 0 || !z.last.IsZero() && now.Sub(z.last) < interval(rate) {
 		return false
 	}
 	z.last = now
@@ -133,4 +128,10 @@ func (r *reconciler) mayEvict(node *corev1.Node, ready corev1.ConditionStatus, n
 
 func zoneOf(n *corev1.Node) string {
 	return n.Labels[corev1.LabelTopologyRegion] + "/" + n.Labels[corev1.LabelTopologyZone]
+}
+
+// interval is the time from one node to the next, at a rate per second: a float32's, whose
+// last digits nobody wrote.
+func interval(rate float32) time.Duration {
+	return time.Duration(float64(time.Second) / float64(rate)).Round(time.Millisecond)
 }

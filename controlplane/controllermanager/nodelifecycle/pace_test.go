@@ -17,9 +17,14 @@ func nodeOf(i int, ready corev1.ConditionStatus) *corev1.Node {
 	}
 }
 
+func defaults() (c Config) {
+	c.setDefaults()
+	return c
+}
+
 // outage is n nodes, of which all but the first are silent.
 func outage(n int) (*reconciler, []*corev1.Node) {
-	r := &reconciler{nodes: cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{}), count: newTally()}
+	r := &reconciler{nodes: cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{}), count: newTally(defaults())}
 	all := make([]*corev1.Node, n)
 	for i := range all {
 		all[i] = nodeOf(i, corev1.ConditionUnknown)
@@ -34,6 +39,7 @@ func outage(n int) (*reconciler, []*corev1.Node) {
 
 func TestPace(t *testing.T) {
 	at := time.Unix(1e9, 0)
+	const usual, slow = 10 * time.Second, 100 * time.Second
 	type step struct {
 		node  int
 		after time.Duration
@@ -41,18 +47,26 @@ func TestPace(t *testing.T) {
 	}
 	for name, tt := range map[string]struct {
 		nodes, down int // of one zone, the last ones
+		pace        Config
 		steps       []step
 	}{
-		"one down":               {10, 1, []step{{9, 0, true}}},
-		"one every ten seconds":  {10, 2, []step{{9, 0, true}, {8, time.Second, false}, {8, usual, true}}},
-		"all down":               {10, 10, []step{{9, 0, false}}},
-		"small zone mostly down": {10, 6, []step{{9, 0, false}}},
-		"large zone mostly down": {60, 40, []step{{59, 0, true}, {58, usual, false}, {58, slow, true}}},
-		"not yet in the cache":   {10, 0, []step{{9, 0, true}}},
-		"not there":              {10, 0, []step{{99, 0, false}}},
+		"one down":               {10, 1, Config{}, []step{{9, 0, true}}},
+		"one every ten seconds":  {10, 2, Config{}, []step{{9, 0, true}, {8, time.Second, false}, {8, usual, true}}},
+		"all down":               {10, 10, Config{}, []step{{9, 0, false}}},
+		"small zone mostly down": {10, 6, Config{}, []step{{9, 0, false}}},
+		"large zone mostly down": {60, 40, Config{}, []step{{59, 0, true}, {58, usual, false}, {58, slow, true}}},
+		"not yet in the cache":   {10, 0, Config{}, []step{{9, 0, true}}},
+		"not there":              {10, 0, Config{}, []step{{99, 0, false}}},
+		"two every second":       {10, 2, Config{EvictionRate: 2}, []step{{9, 0, true}, {8, 499 * time.Millisecond, false}, {8, time.Second / 2, true}}},
+		"no rate":                {10, 2, Config{EvictionRate: -1}, []step{{9, 0, false}, {9, time.Hour, false}}},
+		"large from ten on":      {11, 7, Config{LargeClusterSizeThreshold: 10}, []step{{10, 0, true}, {9, usual, false}, {9, slow, true}}},
+		"as slow as asked for":   {60, 40, Config{SecondaryEvictionRate: 0.05}, []step{{59, 0, true}, {58, usual, false}, {58, 2 * usual, true}}},
+		"no secondary rate":      {60, 40, Config{SecondaryEvictionRate: -1}, []step{{59, 0, false}}},
+		"mostly is more":         {10, 6, Config{UnhealthyZoneThreshold: 0.7}, []step{{9, 0, true}}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			tally := newTally()
+			tt.pace.setDefaults()
+			tally := newTally(tt.pace)
 			for i := range tt.nodes {
 				tally.set(fmt.Sprint("n", i), &counted{"z", i < tt.nodes-tt.down})
 			}

@@ -53,6 +53,8 @@ type claimView struct {
 	defaultClass string
 	// pods are the names of those with the claim that have no node yet.
 	pods []string
+	// static says that no volume is made for a claim.
+	static bool
 }
 
 // next is the next step with the claim.
@@ -196,6 +198,9 @@ func waitingForPods(names []string) string {
 
 // provision hands the claim over to its class's provisioner.
 func (v *claimView) provision() step {
+	if v.static {
+		return step{last: true}
+	}
 	failed := func(message string) step {
 		return step{events: []event{{v.claim, corev1.EventTypeWarning, "ProvisioningFailed", message}}, last: true}
 	}

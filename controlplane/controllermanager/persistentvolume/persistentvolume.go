@@ -39,7 +39,8 @@ type reconciler struct {
 	client                         kubernetes.Interface
 	events                         record.EventRecorder
 	// add asks for a key to be looked at.
-	add func(cache.ObjectName)
+	add    func(cache.ObjectName)
+	static bool
 
 	// mu is held while a key is reconciled. Two claims decided on at once could
 	// choose the same volume: the second write would fail, and be tried again.
@@ -52,9 +53,10 @@ type reconciler struct {
 	nominated map[cache.ObjectName][]string
 }
 
-// New returns the controller. A key without a namespace is a volume's, any other
+// New returns the controller; without dynamicProvisioning no claim is handed over to a
+// provisioner. A key without a namespace is a volume's, any other
 // a claim's.
-func New(f informers.SharedInformerFactory, client kubernetes.Interface, events record.EventRecorder) (*controller.Controller[cache.ObjectName], error) {
+func New(f informers.SharedInformerFactory, client kubernetes.Interface, events record.EventRecorder, dynamicProvisioning bool) (*controller.Controller[cache.ObjectName], error) {
 	core := f.Core().V1()
 	claims, volumes := core.PersistentVolumeClaims().Informer(), core.PersistentVolumes().Informer()
 	classes, podInformer := f.Storage().V1().StorageClasses().Informer(), core.Pods().Informer()
@@ -66,7 +68,7 @@ func New(f informers.SharedInformerFactory, client kubernetes.Interface, events 
 	}
 	r := &reconciler{
 		claims: claims.GetIndexer(), volumes: volumes.GetIndexer(), classes: classes.GetIndexer(), pods: podInformer.GetIndexer(),
-		client: client, events: events, pool: newPool(),
+		client: client, events: events, pool: newPool(), static: !dynamicProvisioning,
 		written: map[cache.ObjectName]*corev1.PersistentVolumeClaim{}, nominated: map[cache.ObjectName][]string{},
 	}
 	return &controller.Controller[cache.ObjectName]{

@@ -3,6 +3,10 @@ package persistentvolume
 import (
 	"strings"
 	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // bindCases follow upstream's numbers for the same behaviour.
@@ -269,5 +273,19 @@ func TestMigration(t *testing.T) {
 		if got, want := w.String(), "pv a 1Gi Available "+tt.want; got != want {
 			t.Errorf("%s: got %s, want %s", tt.name, got, want)
 		}
+	}
+}
+
+// TestNoDynamicProvisioning: a claim that no volume fits waits, and nothing is said.
+func TestNoDynamicProvisioning(t *testing.T) {
+	class := "g"
+	v := &claimView{class: &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: class}, Provisioner: "d.example.com"}, static: true,
+		claim: &corev1.PersistentVolumeClaim{Spec: corev1.PersistentVolumeClaimSpec{StorageClassName: &class}}}
+	if s := v.next(); s.claim != nil || len(s.events) > 0 || !s.last {
+		t.Errorf("%+v", s)
+	}
+	v.static = false
+	if s := v.next(); s.claim == nil {
+		t.Error("the claim is handed over to nobody")
 	}
 }

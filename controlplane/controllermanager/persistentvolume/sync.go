@@ -153,7 +153,7 @@ func (r *reconciler) volume(name string) *corev1.PersistentVolume {
 // viewClaim gathers what is decided on. That a bound claim's volume is gone is
 // concluded from the server's own answer.
 func (r *reconciler) viewClaim(ctx context.Context, claim *corev1.PersistentVolumeClaim) (*claimView, error) {
-	v := &claimView{claim: claim, class: r.classOf(claim)}
+	v := &claimView{claim: claim, class: r.classOf(claim), static: r.static}
 	var err error
 	if name := claim.Spec.VolumeName; name != "" {
 		v.volume = r.volume(name)

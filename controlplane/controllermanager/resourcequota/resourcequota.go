@@ -28,12 +28,8 @@ import (
 // Name is the controller's.
 const Name = "resourcequota-controller"
 
-const (
-	// recount gives back what was charged for writes that failed afterwards.
-	recount = 5 * time.Minute
-	// lookAgain is when a resource that is not served may have come.
-	lookAgain = 30 * time.Second
-)
+// lookAgain is when a resource that is not served may have come.
+const lookAgain = 30 * time.Second
 
 type reconciler struct {
 	quotas cache.Indexer
@@ -41,7 +37,8 @@ type reconciler struct {
 	typed  []tracked
 	counts *counters
 	charges
-	client kubernetes.Interface
+	client     kubernetes.Interface
+	syncPeriod time.Duration
 }
 
 // tracked are the objects of one resource.
@@ -52,12 +49,13 @@ type tracked struct {
 	changed func(old, now any) bool
 }
 
-// New returns the controller.
-func New(f informers.SharedInformerFactory, client kubernetes.Interface, meta metadata.Interface) *controller.Controller[cache.ObjectName] {
+// New returns the controller. Each quota is counted anew after syncPeriod, which gives
+// back what was charged for writes that failed afterwards.
+func New(f informers.SharedInformerFactory, client kubernetes.Interface, meta metadata.Interface, syncPeriod time.Duration) *controller.Controller[cache.ObjectName] {
 	core := f.Core().V1()
 	quotas := core.ResourceQuotas().Informer()
 	r := &reconciler{
-		quotas: quotas.GetIndexer(), client: client,
+		quotas: quotas.GetIndexer(), client: client, syncPeriod: syncPeriod,
 		counts:  newCounters(client.Discovery(), meta),
 		charges: charges{of: map[cache.ObjectName]charge{}},
 		typed: []tracked{
@@ -206,7 +204,7 @@ func (r *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.
 	}
 	q := obj.(*corev1.ResourceQuota)
 	now := time.Now()
-	used, again := quota.Only(q.Status.Used, names(q.Spec.Hard)), recount
+	used, again := quota.Only(q.Status.Used, names(q.Spec.Hard)), r.syncPeriod
 	var errs []error
 	for _, t := range r.typed {
 		measure, _ := quota.For(t.resource)

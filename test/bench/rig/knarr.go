@@ -87,7 +87,7 @@ func (c *Cluster) AddKnarr(p Programs, name string) error {
 			return err
 		}
 		return c.run(name, p.Knarr, name, "--kubeconfig", k, "--leader-elect=false", "--secure-port", "0", "--use-service-account-credentials",
-			"--root-ca-file", c.pki.file("ca.crt"), "--cluster-cidr", c.Pods, "--service-cluster-ip-range", c.Services)
+			"--root-ca-file", c.pki.file("ca.crt"), "--allocate-node-cidrs", "--cluster-cidr", c.Pods, "--service-cluster-ip-range", c.Services)
 	case "kube-proxy":
 		k, err := kubeconfig("system:kube-proxy")
 		if err != nil {

@@ -1,0 +1,29 @@
+package alone
+
+import (
+	"github.com/spf13/pflag"
+
+	"knarr/cluster/alone/secureserving"
+)
+
+// The features that pages about the process are.
+const flagz, statusz = "ComponentFlagz", "ComponentStatusz"
+
+// values are the flags of a program as they are when they are asked for.
+func values(f *pflag.FlagSet) func() map[string]string {
+	return func() map[string]string {
+		all := map[string]string{}
+		f.VisitAll(func(one *pflag.Flag) { all[one.Name] = one.Value.String() })
+		return all
+	}
+}
+
+// elected is the check of a leader; none where nobody is elected.
+func elected(healthy func() error) []secureserving.Check {
+	if healthy == nil {
+		return nil
+	}
+	return []secureserving.Check{{Name: "leaderElection", Fails: healthy}}
+}
+
+func always() error { return nil }
