@@ -79,8 +79,8 @@ func (s *term) listen(f informers.SharedInformerFactory) (known []cache.DoneChec
 		on(inf, changed, func(obj any, now time.Time) string { return changed(obj, nil, now) })
 	}
 	for _, inf := range s.storage.informers {
-		on(inf, func(old, obj any, now time.Time) string { return s.storageChanged(obj, verb(old), now) },
-			func(obj any, now time.Time) string { return s.storageChanged(obj, "Delete", now) })
+		on(inf, func(old, obj any, now time.Time) string { return s.storageChanged(old, obj, false, now) },
+			func(obj any, now time.Time) string { return s.storageChanged(nil, obj, true, now) })
 	}
 	on(f.Policy().V1().PodDisruptionBudgets().Informer(), func(_, _ any, _ time.Time) string { return "" }, func(any, time.Time) string { return "" })
 	return known, err

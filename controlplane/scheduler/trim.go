@@ -3,7 +3,10 @@ package scheduler
 import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"knarr/controlplane/scheduler/framework"
 )
 
 // trim drops, before an object is kept, what scheduling does not look at: it
@@ -21,11 +24,13 @@ func trim(obj any) (any, error) {
 		o.Spec.ImagePullSecrets, o.Spec.HostAliases, o.Spec.DNSConfig = nil, nil, nil
 		keep := o.Spec.Volumes[:0]
 		for _, v := range o.Spec.Volumes {
-			if v.PersistentVolumeClaim != nil || v.Ephemeral != nil || v.Image != nil {
+			if v.PersistentVolumeClaim != nil || v.Ephemeral != nil || v.Image != nil || framework.IsNamed(&v) {
 				keep = append(keep, v)
 			}
 		}
 		o.Spec.Volumes = keep
+	case *storagev1.VolumeAttachment:
+		o.Annotations, o.Status = nil, storagev1.VolumeAttachmentStatus{}
 	case *corev1.Service:
 		o.Annotations, o.Status = nil, corev1.ServiceStatus{}
 		o.Spec = corev1.ServiceSpec{Selector: o.Spec.Selector}

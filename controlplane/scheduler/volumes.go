@@ -23,13 +23,18 @@ import (
 // volumeBindTimeout is how long a placed pod waits for its volumes.
 const volumeBindTimeout = 10 * time.Minute
 
-const byClass = "class"
+// Indices of volumes and attachments.
+const (
+	byClass  = "class"
+	byNode   = "node"
+	byVolume = "volume"
+)
 
 // storage is what is known of storage, with what was decided laid over it
 // until it is seen written.
 type storage struct {
-	claims, volumes, classes, nodes, drivers, capacities cache.Indexer
-	informers                                            []cache.SharedIndexInformer
+	claims, volumes, classes, nodes, drivers, capacities, attachments cache.Indexer
+	informers                                                         []cache.SharedIndexInformer
 
 	selected map[string]string                   // claims' keys to the node their volume is to be made at
 	given    map[string]*corev1.PersistentVolume // by name, with the claim they are given to
@@ -40,8 +45,9 @@ func newStorage(f informers.SharedInformerFactory) (*storage, error) {
 	s := &storage{selected: map[string]string{}, given: map[string]*corev1.PersistentVolume{}, informers: []cache.SharedIndexInformer{
 		core.PersistentVolumeClaims().Informer(), core.PersistentVolumes().Informer(), st.StorageClasses().Informer(),
 		st.CSINodes().Informer(), st.CSIDrivers().Informer(), st.CSIStorageCapacities().Informer(),
+		st.VolumeAttachments().Informer(),
 	}}
-	for i, dst := range []*cache.Indexer{&s.claims, &s.volumes, &s.classes, &s.nodes, &s.drivers, &s.capacities} {
+	for i, dst := range []*cache.Indexer{&s.claims, &s.volumes, &s.classes, &s.nodes, &s.drivers, &s.capacities, &s.attachments} {
 		*dst = s.informers[i].GetIndexer()
 	}
 	err := s.volumes.AddIndexers(cache.Indexers{byClass: func(o any) ([]string, error) {
@@ -49,6 +55,18 @@ func newStorage(f informers.SharedInformerFactory) (*storage, error) {
 	}})
 	if err != nil {
 		return nil, fmt.Errorf("index of volumes: %w", err)
+	}
+	err = s.attachments.AddIndexers(cache.Indexers{
+		byNode: func(o any) ([]string, error) { return []string{o.(*storagev1.VolumeAttachment).Spec.NodeName}, nil },
+		byVolume: func(o any) ([]string, error) {
+			if name := o.(*storagev1.VolumeAttachment).Spec.Source.PersistentVolumeName; name != nil {
+				return []string{*name}, nil
+			}
+			return nil, nil
+		},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("index of attachments: %w", err)
 	}
 	return s, nil
 }
@@ -92,6 +110,19 @@ func (s *storage) Class(name string) *storagev1.StorageClass {
 
 func (s *storage) CSINode(name string) *storagev1.CSINode {
 	return lookup[*storagev1.CSINode](s.nodes, name)
+}
+
+func (s *storage) Attachments(node string) []*storagev1.VolumeAttachment {
+	return s.attachmentsBy(byNode, node)
+}
+
+func (s *storage) attachmentsBy(index, value string) []*storagev1.VolumeAttachment {
+	all, _ := s.attachments.ByIndex(index, value)
+	list := make([]*storagev1.VolumeAttachment, len(all))
+	for i, o := range all {
+		list[i] = o.(*storagev1.VolumeAttachment)
+	}
+	return list
 }
 
 func (s *storage) CSIDriver(name string) *storagev1.CSIDriver {
@@ -249,17 +280,54 @@ func (s *term) attached(ctx context.Context, a *attaching, err error) {
 	}
 }
 
-// storageChanged requeues the pods that a change of storage may help.
-func (s *term) storageChanged(obj any, did string, now time.Time) (event string) {
-	e := &framework.Event{Action: framework.VolumeChanged, Storage: storageKind(obj) + did}
-	if c, ok := obj.(*corev1.PersistentVolumeClaim); ok {
-		e.Claim = c
+// storageChanged requeues the pods that a change of storage may help. Of an
+// object that is gone, old is nil and gone true.
+func (s *term) storageChanged(old, obj any, gone bool, now time.Time) (event string) {
+	s.touchUsers(obj)
+	if _, attached := obj.(*storagev1.VolumeAttachment); attached && !gone {
+		return "" // makes no room
 	}
+	did := verb(old)
+	if gone {
+		did = "Delete"
+	}
+	e := &framework.Event{Action: framework.VolumeChanged, Storage: storageKind(obj) + did, Stored: obj, StoredBefore: old, Gone: gone}
+	e.Claim, _ = obj.(*corev1.PersistentVolumeClaim)
 	for a := range s.attachings {
 		s.checkVolumes(s.ctx, a)
 	}
 	s.happened(e, now)
 	return e.Storage
+}
+
+// touchUsers notes on which nodes what counts as attached may have changed.
+func (s *term) touchUsers(obj any) {
+	touch := func(name string) {
+		if n := s.cluster.Node(name); n != nil {
+			s.cluster.Touch(n)
+		}
+	}
+	switch o := obj.(type) {
+	case *corev1.PersistentVolumeClaim:
+		s.cluster.TouchUsers(o.Namespace, o.Name)
+	case *corev1.PersistentVolume:
+		if ref := o.Spec.ClaimRef; ref != nil {
+			s.cluster.TouchUsers(ref.Namespace, ref.Name)
+		}
+		for _, va := range s.storage.attachmentsBy(byVolume, o.Name) {
+			touch(va.Spec.NodeName)
+		}
+	case *storagev1.VolumeAttachment:
+		touch(o.Spec.NodeName)
+	case *storagev1.CSINode:
+		touch(o.Name)
+	case *storagev1.StorageClass:
+		for _, n := range s.cluster.Nodes {
+			if n != nil {
+				s.cluster.Touch(n)
+			}
+		}
+	}
 }
 
 // storageKind is a kind of storage as upstream's events name it.
@@ -275,6 +343,8 @@ func storageKind(obj any) string {
 		return "storage.k8s.io/CSINode"
 	case *storagev1.CSIDriver:
 		return "storage.k8s.io/CSIDriver"
+	case *storagev1.VolumeAttachment:
+		return "storage.k8s.io/VolumeAttachment"
 	default:
 		return "storage.k8s.io/CSIStorageCapacity"
 	}

@@ -70,6 +70,19 @@ func Source(v *corev1.PersistentVolume) *corev1.CSIPersistentVolumeSource {
 	return as.Spec.CSI
 }
 
+// InlinePlugin is that within Kubernetes which a volume that a pod names itself is of,
+// where a driver has taken over from it; else "".
+func InlinePlugin(v *corev1.Volume) string {
+	if !translator.IsInlineMigratable(v) {
+		return ""
+	}
+	plugin, err := translator.GetInTreePluginNameFromSpec(nil, v)
+	if err != nil {
+		return ""
+	}
+	return plugin
+}
+
 // Inline is a volume that a pod of the namespace names itself, as one of the CSI driver
 // that has taken over from its plugin; nil where none has. Its name is made of what the
 // pod says, and is no path's.

@@ -34,7 +34,7 @@ type Cluster struct {
 	owners     owners
 	images     map[string]*Image
 	namespaces map[string]labels.Set
-	claims     map[claimKey]int
+	claims     map[claimKey][]claimUse
 	placed     placed
 	log        changeLog
 }
@@ -49,7 +49,7 @@ func NewCluster() *Cluster {
 		resources: newResourceTable(), topologies: map[string]*Topology{},
 		tallies: newTallies(), owners: newOwners(),
 		images: map[string]*Image{}, namespaces: map[string]labels.Set{},
-		claims: map[claimKey]int{}, placed: placed{},
+		claims: map[claimKey][]claimUse{}, placed: placed{},
 	}
 }
 
@@ -183,7 +183,7 @@ func (c *Cluster) Place(p *Pod, node string) {
 	c.placed.add(p)
 	c.tallies.count(c, p, 1)
 	c.owners.count(p, 1)
-	c.useClaims(p, 1)
+	c.useClaims(p, n, 1)
 	c.Touch(n)
 }
 
@@ -192,7 +192,7 @@ func (c *Cluster) Displace(p *Pod) {
 	n := p.Node
 	c.tallies.count(c, p, -1)
 	c.owners.count(p, -1)
-	c.useClaims(p, -1)
+	c.useClaims(p, n, -1)
 	n.displace(p)
 	delete(c.pods, p.UID)
 	c.placed.remove(p)
@@ -234,14 +234,42 @@ func (c *Cluster) SetNamespace(name string, l labels.Set) bool {
 // RemoveNamespace forgets a namespace.
 func (c *Cluster) RemoveNamespace(name string) { delete(c.namespaces, name) }
 
-func (c *Cluster) useClaims(p *Pod, delta int) {
+// A claimUse is how many placed pods of a node use a claim.
+type claimUse struct {
+	node *Node
+	pods int
+}
+
+// useClaims counts a pod of a node in or out.
+func (c *Cluster) useClaims(p *Pod, n *Node, delta int) {
 	for _, name := range p.Claims {
 		k := claimKey{p.Shape.Namespace, name}
-		if c.claims[k] += delta; c.claims[k] == 0 {
+		uses := c.claims[k]
+		i := slices.IndexFunc(uses, func(u claimUse) bool { return u.node == n })
+		switch {
+		case i < 0:
+			c.claims[k] = append(uses, claimUse{n, delta})
+			continue
+		case uses[i].pods+delta > 0:
+			uses[i].pods += delta
+			continue
+		}
+		if uses = slices.Delete(uses, i, i+1); len(uses) == 0 {
 			delete(c.claims, k)
+		} else {
+			c.claims[k] = uses
 		}
 	}
 }
 
-// ClaimUsers is how many placed pods use a claim.
-func (c *Cluster) ClaimUsers(namespace, name string) int { return c.claims[claimKey{namespace, name}] }
+// ClaimInUse reports whether a placed pod uses a claim.
+func (c *Cluster) ClaimInUse(namespace, name string) bool {
+	return len(c.claims[claimKey{namespace, name}]) > 0
+}
+
+// TouchUsers notes that the nodes whose pods use a claim changed.
+func (c *Cluster) TouchUsers(namespace, name string) {
+	for _, u := range c.claims[claimKey{namespace, name}] {
+		c.Touch(u.node)
+	}
+}

@@ -32,6 +32,10 @@ type Event struct {
 	Storage string
 	// Claim is set when storage changed in no more than this claim.
 	Claim *corev1.PersistentVolumeClaim
+	// Stored is the object of storage that changed, StoredBefore what it was,
+	// nil if it is new. Gone says that it was deleted.
+	Stored, StoredBefore any
+	Gone                 bool
 }
 
 // actionLabels are what upstream calls the actions.

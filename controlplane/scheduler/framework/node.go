@@ -1,6 +1,7 @@
 package framework
 
 import (
+	"maps"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -21,6 +22,7 @@ type Node struct {
 	// Nominated are waiting pods that made room for themselves here.
 	Nominated []*Pod
 	ports     map[Port]int
+	disks     map[diskName]diskUses
 	// Features are those that the node has declared.
 	Features features.FeatureSet
 	// Avoids counts taints that keep pods away only by preference.
@@ -55,6 +57,7 @@ func (n *Node) count(p *Pod, sign int64) {
 			delete(n.ports, port)
 		}
 	}
+	n.countDisks(p.Disks, int(sign))
 }
 
 // Copy is a node to try things on with With and Without; the real one and its
@@ -63,12 +66,7 @@ func (n *Node) Copy() *Node {
 	c := *n
 	c.Used = slices.Clone(n.Used)
 	c.Pods = nil
-	if n.ports != nil {
-		c.ports = make(map[Port]int, len(n.ports))
-		for k, v := range n.ports {
-			c.ports[k] = v
-		}
-	}
+	c.ports, c.disks = maps.Clone(n.ports), maps.Clone(n.disks)
 	return &c
 }
 

@@ -37,7 +37,8 @@ type Shape struct {
 	Images                []string
 	Containers            int
 	Claims                []string
-	Inline                []*corev1.CSIPersistentVolumeSource // of volumes that it names itself, and a driver has taken over
+	Inline                []InlineVolume // volumes that it names itself, and a driver has taken over
+	Disks                 []Disk         // volumes that it names itself, and shares with few
 	// Needs are the features of a node that the pod makes use of.
 	Needs features.FeatureSet
 
@@ -173,14 +174,9 @@ func shapeKey(b []byte, pod *corev1.Pod, asks Resources, cpu, memory int64) (key
 		}
 	}
 	for i := range spec.Volumes {
-		v := &spec.Volumes[i]
-		if v.Image != nil {
-			str("image")
-			str(v.Image.Reference)
-		}
-		if name := ClaimName(pod, v); name != "" {
-			str("claim")
-			str(name)
+		if kind, key := volumeKey(pod, &spec.Volumes[i]); kind != "" {
+			str(kind)
+			str(key)
 		}
 	}
 	if ref := metav1.GetControllerOf(pod); ref != nil {
@@ -188,6 +184,20 @@ func shapeKey(b []byte, pod *corev1.Pod, asks Resources, cpu, memory int64) (key
 		str(ref.Name)
 	}
 	return b, local
+}
+
+// volumeKey is a volume's part of a shape's key; "" if it does not matter.
+func volumeKey(pod *corev1.Pod, v *corev1.Volume) (kind, key string) {
+	switch name := ClaimName(pod, v); {
+	case v.Image != nil:
+		return "image", v.Image.Reference
+	case name != "":
+		return "claim", name
+	case IsNamed(v):
+		raw, _ := v.Marshal()
+		return "named", string(raw)
+	}
+	return "", ""
 }
 
 // ClaimName is the name of the PersistentVolumeClaim behind a volume, or empty.
@@ -240,9 +250,10 @@ func newShape(key string, local int, pod *corev1.Pod, asks Resources, cpu, memor
 		if name := ClaimName(pod, v); name != "" {
 			s.Claims = append(s.Claims, name)
 		}
-		if pv, err := csimigration.Inline(v, pod.Namespace); err == nil && pv != nil {
-			s.Inline = append(s.Inline, pv.Spec.CSI)
+		if pv, err := csimigration.Inline(v, pod.Namespace); err == nil && pv != nil && pv.Spec.CSI != nil {
+			s.Inline = append(s.Inline, InlineVolume{pv.Spec.CSI.Driver, pv.Spec.CSI.VolumeHandle, csimigration.InlinePlugin(v)})
 		}
+		s.Disks = append(s.Disks, disksOf(v)...)
 	}
 	if a := spec.Affinity; a != nil {
 		s.parseAffinity(a)

@@ -20,7 +20,7 @@ func Table(c *framework.Cluster, s Selectors, v Volumes) []Entry {
 		{NodePorts{}, 0},
 		{&NodeResourcesFit{cluster: c}, 1},
 		{&VolumeRestrictions{Volumes: v, cluster: c}, 0},
-		{&NodeVolumeLimits{Volumes: v}, 0},
+		{&NodeVolumeLimits{Volumes: v, cluster: c}, 0},
 		{&VolumeBinding{Volumes: v}, 0},
 		{&VolumeZone{Volumes: v}, 0},
 		{&PodTopologySpread{cluster: c, selectors: s}, 2},

@@ -8,7 +8,8 @@ import (
 	"knarr/controlplane/scheduler/framework"
 )
 
-// VolumeRestrictions keeps a ReadWriteOncePod claim to one pod.
+// VolumeRestrictions keeps a ReadWriteOncePod claim to one pod, and disks that
+// pods name themselves to one pod of a node, or to those that read.
 type VolumeRestrictions struct {
 	Volumes
 	cluster *framework.Cluster
@@ -22,6 +23,8 @@ var (
 	_ framework.Filter    = (*VolumeRestrictions)(nil)
 	_ framework.Simulator = (*VolumeRestrictions)(nil)
 )
+
+var diskInUse = framework.Refuse(framework.Unschedulable, "VolumeRestrictions", "node(s) had no available disk")
 
 var claimInUse = framework.Refuse(framework.Unschedulable, "VolumeRestrictions", "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod")
 
@@ -42,12 +45,12 @@ func (r *VolumeRestrictions) PreFilter(p *framework.Pod) (bool, *framework.Statu
 		}
 		if slices.Contains(c.Spec.AccessModes, corev1.ReadWriteOncePod) {
 			r.exclusive = append(r.exclusive, c.Name)
-			if r.cluster.ClaimUsers(c.Namespace, c.Name) > 0 {
+			if r.cluster.ClaimInUse(c.Namespace, c.Name) {
 				r.users++
 			}
 		}
 	}
-	return r.users == 0, nil
+	return r.users == 0 && len(p.Disks) == 0, nil
 }
 
 // Simulate counts a user in or out.
@@ -62,21 +65,31 @@ func (r *VolumeRestrictions) Simulate(p, other *framework.Pod, _ *framework.Node
 	}
 }
 
-// Filter refuses every node while there is another user.
-func (r *VolumeRestrictions) Filter(*framework.Pod, *framework.Node) *framework.Status {
+// Filter refuses nodes where a pod has a disk, and every node while there is
+// another user of a claim.
+func (r *VolumeRestrictions) Filter(p *framework.Pod, n *framework.Node) *framework.Status {
+	if slices.ContainsFunc(p.Disks, n.Conflicts) {
+		return diskInUse
+	}
 	if r.users > 0 {
 		return claimInUse
 	}
 	return nil
 }
 
-// Hint is a user gone, or a claim made.
+// Hint is a pod with such a disk or claim gone, a claim made, or a new node.
 func (r *VolumeRestrictions) Hint(e *framework.Event, p *framework.Pod) bool {
 	if e.Action&framework.PodGone == 0 {
-		return e.Action&framework.VolumeChanged != 0 && aboutClaims(e, p)
+		return e.Action&framework.NodeAdded != 0 || claimMade(e, p)
 	}
-	if e.Pod == nil || e.Pod.Shape.Namespace != p.Shape.Namespace {
+	if e.Pod == nil {
 		return false
 	}
-	return slices.ContainsFunc(p.Claims, func(name string) bool { return slices.Contains(e.Pod.Claims, name) })
+	for _, d := range p.Disks {
+		if slices.ContainsFunc(e.Pod.Disks, d.ConflictsWith) {
+			return true
+		}
+	}
+	return e.Pod.Shape.Namespace == p.Shape.Namespace &&
+		slices.ContainsFunc(p.Claims, func(name string) bool { return slices.Contains(e.Pod.Claims, name) })
 }

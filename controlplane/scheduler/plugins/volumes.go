@@ -1,6 +1,7 @@
 package plugins
 
 import (
+	"slices"
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
@@ -20,6 +21,8 @@ type Volumes interface {
 	VolumesOf(class string) []*corev1.PersistentVolume
 	Class(name string) *storagev1.StorageClass
 	CSINode(name string) *storagev1.CSINode
+	// Attachments are those of volumes to a node.
+	Attachments(node string) []*storagev1.VolumeAttachment
 	CSIDriver(name string) *storagev1.CSIDriver
 	Capacities() []*storagev1.CSIStorageCapacity
 }
@@ -68,16 +71,18 @@ func aboutClaims(e *framework.Event, p *framework.Pod) bool {
 	if e.Action&framework.VolumeChanged == 0 {
 		return false
 	}
-	if e.Claim == nil {
-		return true
-	}
-	if e.Claim.Namespace != p.Shape.Namespace {
+	if _, attached := e.Stored.(*storagev1.VolumeAttachment); attached {
 		return false
 	}
-	for _, name := range p.Claims {
-		if name == e.Claim.Name {
-			return true
-		}
-	}
-	return false
+	return e.Claim == nil || names(p, e.Claim)
+}
+
+// names reports whether a pod has the claim.
+func names(p *framework.Pod, c *corev1.PersistentVolumeClaim) bool {
+	return c.Namespace == p.Shape.Namespace && slices.Contains(p.Claims, c.Name)
+}
+
+// claimMade reports whether the event is that a claim of the pod is there.
+func claimMade(e *framework.Event, p *framework.Pod) bool {
+	return e.Claim != nil && !e.Gone && e.StoredBefore == nil && names(p, e.Claim)
 }

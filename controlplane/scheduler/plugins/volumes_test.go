@@ -21,6 +21,7 @@ type fixedVolumes struct {
 	csi        *storagev1.CSINode
 	driver     *storagev1.CSIDriver
 	capacities []*storagev1.CSIStorageCapacity
+	attached   []*storagev1.VolumeAttachment
 }
 
 func (s fixedVolumes) Claim(_, name string) *corev1.PersistentVolumeClaim { return s.claims[name] }
@@ -31,8 +32,11 @@ func (s fixedVolumes) VolumesOf(string) (list []*corev1.PersistentVolume) {
 	}
 	return list
 }
-func (s fixedVolumes) Class(string) *storagev1.StorageClass        { return s.class }
-func (s fixedVolumes) CSINode(string) *storagev1.CSINode           { return s.csi }
+func (s fixedVolumes) Class(string) *storagev1.StorageClass { return s.class }
+func (s fixedVolumes) CSINode(string) *storagev1.CSINode    { return s.csi }
+func (s fixedVolumes) Attachments(string) []*storagev1.VolumeAttachment {
+	return s.attached
+}
 func (s fixedVolumes) CSIDriver(string) *storagev1.CSIDriver       { return s.driver }
 func (s fixedVolumes) Capacities() []*storagev1.CSIStorageCapacity { return s.capacities }
 
@@ -181,6 +185,8 @@ func TestTakenOverVolumes(t *testing.T) {
 		"too many":                  {claimed, true, "a", 0, full},
 		"a pod's own":               {inline, true, "a", 1, ""},
 		"a pod's own, too many":     {inline, true, "a", 0, full},
+		"not the driver's here":     {inline, false, "a", 0, ""},
+		"nor a claim's":             {claimed, false, "a", 0, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			k := framework.NewCluster()
