@@ -166,17 +166,27 @@ func volumeFor(c *corev1.PersistentVolumeClaim, class *storagev1.StorageClass, v
 	return pv
 }
 
-// onNode says whether a volume is one of this driver's on the node. Pure.
-func onNode(v *corev1.PersistentVolume, node *corev1.Node) bool {
+// hostOf is the host name of the node that a volume of this driver is on, "" if it is
+// not one. Pure.
+func hostOf(v *corev1.PersistentVolume) string {
 	if v.Spec.CSI == nil || v.Spec.CSI.Driver != driver.Name || v.Spec.NodeAffinity == nil || v.Spec.NodeAffinity.Required == nil {
-		return false
+		return ""
 	}
 	terms := v.Spec.NodeAffinity.Required.NodeSelectorTerms
 	if len(terms) != 1 || len(terms[0].MatchExpressions) != 1 || len(terms[0].MatchFields) != 0 {
-		return false
+		return ""
 	}
 	e := terms[0].MatchExpressions[0]
-	return e.Key == corev1.LabelHostname && e.Operator == corev1.NodeSelectorOpIn && slices.Equal(e.Values, []string{node.Labels[corev1.LabelHostname]})
+	if e.Key != corev1.LabelHostname || e.Operator != corev1.NodeSelectorOpIn || len(e.Values) != 1 {
+		return ""
+	}
+	return e.Values[0]
+}
+
+// onNode says whether a volume is one of this driver's on the node. Pure.
+func onNode(v *corev1.PersistentVolume, node *corev1.Node) bool {
+	host := hostOf(v)
+	return host != "" && host == node.Labels[corev1.LabelHostname]
 }
 
 // A release is what is done about a volume whose claim may be gone.

@@ -136,18 +136,18 @@ func (p *provisioner) elect(ctx context.Context, c *corev1.PersistentVolumeClaim
 	}
 	from, err := p.source(ctx, c)
 	if status.Code(err) == codes.ResourceExhausted {
-		return capacityPeriod, nil // it is on another node, which takes the claim
+		return p.refuse(ctx, c, class, err, sourcePeriod, time.Now()) // if that node does not take the claim
 	}
 	free, err := p.ask(ctx, class)
 	if status.Code(err) == codes.InvalidArgument {
-		return p.refuse(ctx, c, class, err, true, time.Now())
+		return p.refuse(ctx, c, class, err, 0, time.Now())
 	}
 	if err != nil {
 		return 0, err
 	}
 	if needs := p.needs(c, class, from); needs > free {
 		return p.refuse(ctx, c, class, status.Errorf(codes.ResourceExhausted, "not enough free space: %d bytes are asked for, %d can be had on node %s, and no other node took the claim",
-			needs, free, p.node.Name), false, time.Now())
+			needs, free, p.node.Name), gracePeriod, time.Now())
 	}
 	err = p.selectNode(ctx, c, &p.node.Name)
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {

@@ -3,6 +3,7 @@ package localstorage
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -19,6 +20,7 @@ import (
 	"k8s.io/component-helpers/storage/volume"
 
 	"knarr/addons/localstorage/disk"
+	"knarr/addons/localstorage/driver"
 )
 
 // answers is a driver that has so much room, and cannot make volumes larger.
@@ -93,7 +95,7 @@ func TestElect(t *testing.T) {
 		p.calls = &answers{free: tt.free}
 		again, err := p.elect(w.ctx, c, class)
 		w.must(err)
-		if !tt.taken && again > 0 && again <= gracePeriod+refusalSpread*electionSpread {
+		if !tt.taken && again > 0 && again <= sourcePeriod+refusalSpread*electionSpread {
 			again = capacityPeriod // it waits to see whether another node takes the claim
 		}
 		c, err = w.admin.CoreV1().PersistentVolumeClaims("default").Get(w.ctx, c.Name, metav1.GetOptions{})
@@ -135,7 +137,7 @@ func TestRefuse(t *testing.T) {
 	}
 	later := func(c *corev1.PersistentVolumeClaim, after time.Duration, nodes ...*provisioner) {
 		for _, p := range nodes {
-			again, err := p.refuse(w.ctx, c, class, errors.New("no room"), false, time.Now().Add(after))
+			again, err := p.refuse(w.ctx, c, class, errors.New("no room"), gracePeriod, time.Now().Add(after))
 			w.must(err)
 			if again != capacityPeriod && again != 0 {
 				t.Errorf("%s: again in %s", p.node.Name, again)
@@ -187,6 +189,65 @@ func TestRefuse(t *testing.T) {
 	}
 	if got := reported(wrong); len(got) != 1 || got[0] != `failed to provision volume with StorageClass "now": rpc error: code = InvalidArgument desc = Parameter "x" is not supported` {
 		t.Errorf("said %q", got)
+	}
+}
+
+// TestSourceElsewhere: a claim that is a copy says which node it waits for, once that one
+// has had time to take it.
+func TestSourceElsewhere(t *testing.T) {
+	w := newWorld(t)
+	p := w.provisioner("one", &answers{free: 1 << 30})
+	w.bound(p, "there", "two")
+	class := &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "now", UID: "class"}, Provisioner: Provisioner, Parameters: map[string]string{"limit": "none"}}
+	c := w.claim("copy", "", func(c *corev1.PersistentVolumeClaim) {
+		c.Spec.StorageClassName = new("now")
+		c.Spec.DataSource = &corev1.TypedLocalObjectReference{Kind: "PersistentVolumeClaim", Name: "there"}
+	})
+	c.CreationTimestamp = metav1.NewTime(time.Now().Add(-time.Hour)) // the election's delay is over
+	again, err := p.elect(w.ctx, c, class)
+	w.must(err)
+	if again < sourcePeriod-time.Minute || again > sourcePeriod+refusalSpread*electionSpread {
+		t.Errorf("looks again in %s", again)
+	}
+	p.refusals.all[c.UID].first = time.Now().Add(-sourcePeriod - refusalSpread*electionSpread)
+	again, err = p.elect(w.ctx, c, class)
+	w.must(err)
+	if again != capacityPeriod {
+		t.Errorf("looks again in %s", again)
+	}
+	w.event("copy", "ProvisioningFailed", "is on node two and can be copied there alone: the claim waits for that node")
+}
+
+// TestSnapshotHandle: a snapshot is restored on the node whose sidecar took it.
+func TestSnapshotHandle(t *testing.T) {
+	content := func(edit func(*snapshotContent)) *snapshotContent {
+		c := &snapshotContent{}
+		c.Spec.Driver, c.Spec.VolumeSnapshotRef.UID, c.Status.SnapshotHandle = driver.Name, "uid", "handle"
+		edit(c)
+		return c
+	}
+	on := func(node string) func(*snapshotContent) {
+		return func(c *snapshotContent) { c.Metadata.Labels = map[string]string{snapshotNode: node} }
+	}
+	for name, tt := range map[string]struct {
+		content *snapshotContent
+		want    string // or what the error has
+		code    codes.Code
+	}{
+		"here":           {content(on("one")), "handle", codes.OK},
+		"nobody says":    {content(func(*snapshotContent) {}), "handle", codes.OK},
+		"on another":     {content(on("two")), "the snapshot s is on node two and can be copied there alone", codes.ResourceExhausted},
+		"another's":      {content(func(c *snapshotContent) { c.Spec.VolumeSnapshotRef.UID = "other" }), "not bound to its content", codes.Unknown},
+		"another driver": {content(func(c *snapshotContent) { c.Spec.Driver = "d" }), "is of driver d", codes.Unknown},
+		"not taken":      {content(func(c *snapshotContent) { c.Status.SnapshotHandle = "" }), "has no handle", codes.Unknown},
+	} {
+		got, err := tt.content.handle("s", "uid", "one")
+		if err != nil {
+			got = err.Error()
+		}
+		if status.Code(err) != tt.code || !strings.Contains(got, tt.want) {
+			t.Errorf("%s: %q", name, got)
+		}
 	}
 }
 

@@ -26,6 +26,9 @@ const (
 	// gracePeriod is how long after this node's refusal the others have had their chance
 	// to take the claim.
 	gracePeriod = 5 * time.Second
+	// sourcePeriod is the same where only one of the others can: that one has said why not,
+	// if it is there.
+	sourcePeriod = 2 * (gracePeriod + refusalSpread*electionSpread)
 	// refusalSpread times the election's delay is how long nodes spread their
 	// reports after that: one is enough, and the others find it there.
 	refusalSpread = 5
@@ -88,11 +91,11 @@ func (r *refusals) forget(claim types.UID) {
 }
 
 // refuse reports on a claim that may be on any node why none takes it, once for all nodes.
-// With permanent no other node could take it either.
-func (p *provisioner) refuse(ctx context.Context, c *corev1.PersistentVolumeClaim, class *storagev1.StorageClass, why error, permanent bool, now time.Time) (again time.Duration, err error) {
-	delay := gracePeriod + refusalSpread*electionDelay(c, p.node.Name)
-	if permanent {
-		delay = 0
+// The others have grace to take it; with none, no other node could either.
+func (p *provisioner) refuse(ctx context.Context, c *corev1.PersistentVolumeClaim, class *storagev1.StorageClass, why error, grace time.Duration, now time.Time) (again time.Duration, err error) {
+	delay := grace
+	if grace > 0 {
+		delay += refusalSpread * electionDelay(c, p.node.Name)
 	}
 	switch wait, reported := p.refusals.note(c.UID, delay, now); {
 	case wait > 0:

@@ -51,7 +51,7 @@ func (p *provisioner) source(ctx context.Context, c *corev1.PersistentVolumeClai
 	case v.Spec.ClaimRef == nil || v.Spec.ClaimRef.UID != from.UID:
 		return nil, fmt.Errorf("the source volume %s is bound to another PVC", v.Name)
 	case !onNode(v, p.node):
-		return nil, status.Errorf(codes.ResourceExhausted, "the source volume %s is not on node %s: it can be copied where it is", v.Name, p.node.Name)
+		return nil, elsewhere("the source volume "+v.Name, hostOf(v))
 	}
 	return &csipb.VolumeContentSource{Type: &csipb.VolumeContentSource_Volume{Volume: &csipb.VolumeContentSource_VolumeSource{VolumeId: v.Spec.CSI.VolumeHandle}}}, nil
 }
@@ -72,25 +72,46 @@ func (p *provisioner) snapshot(ctx context.Context, namespace, name string) (str
 	if !snapshot.Status.ReadyToUse || snapshot.Status.BoundVolumeSnapshotContentName == "" {
 		return "", fmt.Errorf("snapshot %s is not Ready", name)
 	}
-	var content struct {
-		Spec struct {
-			Driver            string
-			VolumeSnapshotRef struct{ UID string }
-		}
-		Status struct{ SnapshotHandle string }
-	}
+	var content snapshotContent
 	if err := p.get(ctx, &content, "volumesnapshotcontents", snapshot.Status.BoundVolumeSnapshotContentName); err != nil {
 		return "", fmt.Errorf("error getting snapshot content of %s from api server: %w", name, err)
 	}
-	switch {
-	case content.Spec.VolumeSnapshotRef.UID != snapshot.Metadata.UID:
-		return "", fmt.Errorf("snapshot %s is not bound to its content", name)
-	case content.Spec.Driver != driver.Name:
-		return "", fmt.Errorf("snapshot %s is of driver %s", name, content.Spec.Driver)
-	case content.Status.SnapshotHandle == "":
-		return "", fmt.Errorf("snapshot %s has no handle", name)
+	return content.handle(name, snapshot.Metadata.UID, p.node.Name)
+}
+
+// A snapshotContent is what is read of a VolumeSnapshotContent.
+type snapshotContent struct {
+	Metadata struct{ Labels map[string]string }
+	Spec     struct {
+		Driver            string
+		VolumeSnapshotRef struct{ UID string }
 	}
-	return content.Status.SnapshotHandle, nil
+	Status struct{ SnapshotHandle string }
+}
+
+// snapshotNode is the label by which external-snapshotter says which node's sidecar
+// took a snapshot.
+const snapshotNode = "snapshot.storage.kubernetes.io/managed-by"
+
+// handle is the driver's ID of the snapshot of that name and UID, if it is on the node.
+// Pure.
+func (c *snapshotContent) handle(name, uid, node string) (string, error) {
+	switch at := c.Metadata.Labels[snapshotNode]; {
+	case c.Spec.VolumeSnapshotRef.UID != uid:
+		return "", fmt.Errorf("snapshot %s is not bound to its content", name)
+	case c.Spec.Driver != driver.Name:
+		return "", fmt.Errorf("snapshot %s is of driver %s", name, c.Spec.Driver)
+	case c.Status.SnapshotHandle == "":
+		return "", fmt.Errorf("snapshot %s has no handle", name)
+	case at != "" && at != node:
+		return "", elsewhere("the snapshot "+name, at)
+	}
+	return c.Status.SnapshotHandle, nil
+}
+
+// elsewhere is why a node makes no copy of what another one has.
+func elsewhere(what, node string) error {
+	return status.Errorf(codes.ResourceExhausted, "%s is on node %s and can be copied there alone: the claim waits for that node", what, node)
 }
 
 // maxSnapshot bounds what is read of an object of others.
