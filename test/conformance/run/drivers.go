@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"io"
 	"regexp"
 	"slices"
 	"strings"
@@ -57,23 +56,24 @@ func (l lists) lacks(names []string) bool {
 }
 
 // able takes out of lots of specs those that need a program of storage drivers that is
-// missing, and says so.
-func (l lists) able(w io.Writer, lots ...[]string) [][]string {
+// missing. The error says so: a run that chose such specs has not run what it was to run,
+// and fails once the others are done.
+func (l lists) able(lots ...[]string) ([][]string, error) {
 	if len(l.missing) == 0 {
-		return lots
+		return lots, nil
 	}
-	out, skipped := make([][]string, len(lots)), 0
+	out, cannot := make([][]string, len(lots)), 0
 	for i, lot := range lots {
 		for _, n := range lot {
 			if l.lacks(drivers(n)) {
-				skipped++
+				cannot++
 			} else {
 				out[i] = append(out[i], n)
 			}
 		}
 	}
-	if skipped > 0 {
-		fmt.Fprintf(w, "%d specs are skipped, since they need storage drivers and these programs are not there: %s\n", skipped, strings.Join(l.missing, " "))
+	if cannot == 0 {
+		return out, nil
 	}
-	return out
+	return out, fmt.Errorf("%d specs did not run, since they need images of storage drivers whose programs are not there: %s; README.md says where to put them, or leave the specs out by -skip", cannot, strings.Join(l.missing, " "))
 }

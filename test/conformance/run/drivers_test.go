@@ -1,14 +1,15 @@
 package main
 
 import (
-	"bytes"
 	"slices"
 	"strings"
 	"testing"
+
+	"knarr/test/conformance/programs"
 )
 
-// TestAble: specs that need storage drivers are skipped, with one line, if a
-// program of these is missing, and only then; those of devices need one of them.
+// TestAble: specs that need storage drivers are left out and fail the run, with one line,
+// if a program of these is missing, and only then; those of devices need one of them.
 func TestAble(t *testing.T) {
 	need := []string{
 		"[sig-storage] CSI Volumes [Driver: csi-hostpath] [Testpattern: Dynamic PV (default fs)] volumes should store data",
@@ -23,22 +24,24 @@ func TestAble(t *testing.T) {
 		"External Storage [Driver: local-path.knarr.io] [Testpattern: Dynamic PV (default fs)] volumes should store data",
 	}
 	all := slices.Concat(need, others)
-	var out bytes.Buffer
-	if got := (lists{}).able(&out, all, need); !slices.Equal(got[0], all) || !slices.Equal(got[1], need) || out.Len() > 0 {
-		t.Errorf("with all programs: %q, %s", got, out.String())
+	if got, err := (lists{}).able(all, need); !slices.Equal(got[0], all) || !slices.Equal(got[1], need) || err != nil {
+		t.Errorf("with all programs: %q, %v", got, err)
 	}
-	got := lists{missing: []string{"livenessprobe", "hostpathplugin"}}.able(&out, all, need)
+	got, err := lists{missing: []string{"livenessprobe", "hostpathplugin"}}.able(all, need)
 	if !slices.Equal(got[0], others) || len(got[1]) > 0 {
 		t.Errorf("without one: %q", got)
 	}
-	if s := out.String(); !strings.HasPrefix(s, "8 specs ") || strings.Count(s, "\n") != 1 || !strings.Contains(s, "livenessprobe") {
-		t.Errorf("said %q", s)
+	if err == nil || !strings.HasPrefix(err.Error(), "8 specs did not run") || strings.Contains(err.Error(), "\n") || !strings.Contains(err.Error(), "livenessprobe hostpathplugin") {
+		t.Errorf("said %v", err)
 	}
-	if got := (lists{missing: []string{"livenessprobe"}}).able(&out, need); !slices.Equal(got[0], need[3:]) {
+	if _, err := (lists{missing: programs.Drivers}).able(others); err != nil {
+		t.Errorf("specs that need none: %v", err)
+	}
+	if got, _ := (lists{missing: []string{"livenessprobe"}}).able(need); !slices.Equal(got[0], need[3:]) {
 		t.Errorf("without one that devices do not need: %q", got)
 	}
 	filled := need[0] + " with any volume data source [Serial]"
-	if got := (lists{missing: populators}).able(&out, append([]string{filled}, need...)); !slices.Equal(got[0], need) {
+	if got, _ := (lists{missing: populators}).able(append([]string{filled}, need...)); !slices.Equal(got[0], need) {
 		t.Errorf("without populators: %q", got)
 	}
 }

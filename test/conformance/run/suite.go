@@ -39,7 +39,9 @@ const (
 // choose runs what the flags ask for.
 func (s *suite) choose(ctx context.Context, o options, l lists) ([]result, error) {
 	if o.sample != "" {
-		return s.sample(ctx, o, l.able(os.Stdout, l.passing)[0])
+		lots, missing := l.able(l.passing)
+		results, err := s.sample(ctx, o, lots[0])
+		return results, errors.Join(err, missing)
 	}
 	ctx, cancel := context.WithTimeout(ctx, o.timeout)
 	defer cancel()
@@ -57,17 +59,22 @@ func (s *suite) choose(ctx context.Context, o options, l lists) ([]result, error
 	if len(together)+len(alone) == 0 {
 		return nil, errors.New("no spec matches -focus and -skip")
 	}
-	lots := l.able(os.Stdout, together, alone)
-	together, alone = lots[0], lots[1]
+	lots, missing := l.able(together, alone)
+	results, err := s.both(ctx, lots[0], lots[1])
+	if err == nil && o.beyond {
+		err = s.again(ctx, o, l.passing, results)
+	}
+	return results, errors.Join(err, missing)
+}
+
+// both runs specs that may run beside others, and then those that must not.
+func (s *suite) both(ctx context.Context, together, alone []string) ([]result, error) {
 	results, err := s.run(ctx, together, s.procs)
 	if err != nil {
 		return results, err
 	}
 	more, err := s.run(ctx, alone, 1)
-	if results = append(results, more...); err != nil || !o.beyond {
-		return results, err
-	}
-	return results, s.again(ctx, o, l.passing, results)
+	return append(results, more...), err
 }
 
 // pick finds the specs that the flags ask for: those that may run beside others,
