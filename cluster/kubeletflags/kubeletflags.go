@@ -81,6 +81,12 @@ func (f *Flags) Bind(set *pflag.FlagSet) {
 	f.bindIdle(set)
 }
 
+// idleSwitches are the idle flags that may stand without a value.
+var idleSwitches = []string{
+	"exit-on-lock-contention", "log-text-split-stream", "log-json-split-stream", "experimental-allocatable-ignore-eviction",
+	"storage-driver-secure", "enable-load-reader", "log-cadvisor-usage",
+}
+
 // bindIdle declares upstream's flags that change nothing, but for those that the program
 // has itself; help does not name them.
 func (f *Flags) bindIdle(set *pflag.FlagSet) {
@@ -90,7 +96,7 @@ func (f *Flags) bindIdle(set *pflag.FlagSet) {
 		}
 		bound := set.VarPF(unheardValue{f, name}, name, "", "changes nothing here")
 		bound.Hidden = true
-		if strings.HasPrefix(name, "exit-on-") || strings.HasSuffix(name, "-split-stream") || name == "experimental-allocatable-ignore-eviction" || name == "storage-driver-secure" || name == "enable-load-reader" || name == "log-cadvisor-usage" {
+		if slices.Contains(idleSwitches, name) {
 			bound.NoOptDefVal = "true"
 		}
 	}

@@ -35,8 +35,12 @@ type systemd struct {
 
 // UseSystemd leaves slices to systemd, which is asked over D-Bus until ctx ends. Address is
 // that of the bus; "": the system's, or systemd's own socket where there is no bus. Groups
-// that are no slices stay directories.
+// that are no slices stay directories. Said again, as when the runtime has started anew, it
+// keeps the connection.
 func (t *Tree) UseSystemd(ctx context.Context, address string) {
+	if s := t.systemd.Load(); s != nil && s.ctx == ctx && s.address == address {
+		return
+	}
 	t.systemd.Store(&systemd{ctx: ctx, address: address, jobTime: jobTime})
 }
 

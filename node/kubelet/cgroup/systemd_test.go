@@ -43,6 +43,10 @@ func TestSlices(t *testing.T) {
 	if got := read(t, tree.root, podSlice, "memory.max"); got != "1048576" {
 		t.Errorf("memory.max is %s", got)
 	}
+	connected := tree.systemd.Load()
+	if tree.UseSystemd(t.Context(), s.Address); tree.systemd.Load() != connected {
+		t.Error("the same bus again is another connection")
+	}
 	s.Calls()
 	if err := tree.Ensure(podSlice, Limits{Memory: 2 << 20, CPUQuota: 50001, CPUPeriod: 100000}); err != nil {
 		t.Fatal("a unit that is there already: ", err)
