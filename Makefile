@@ -270,7 +270,7 @@ fuzz:
 # faults tries every disturbance of every controller's scenario: stopped before and
 # after each write, blind, and with its object made anew.
 faults: build/template.json
-	KNARR_FAULTS=all $(KNARR_GO) test -count=1 -timeout 60m -run TestFaults ./controlplane/controllermanager
+	KNARR_FAULTS=all $(KNARR_GO) test -count=1 -timeout 60m -run TestFaults ./controlplane/controllermanager ./controlplane/cloudcontrollermanager
 
 # mutants opens each hole of test/mutants/testdata again, one after the other: the
 # test that guards it must fail.

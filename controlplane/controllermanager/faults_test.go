@@ -4,24 +4,23 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"hash/fnv"
 	"maps"
-	"os"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
 	"knarr/controlplane/apiserver"
 	"knarr/internal/apitest"
 	"knarr/internal/apitest/fault"
+	"knarr/internal/features"
 )
 
 // A scenario is a story whose end must be the same whatever happens to the
@@ -53,6 +52,9 @@ type scenario struct {
 	// atRest is how many calls an hour without changes may take. Default 30: the
 	// garbage collector asks for discovery every five minutes.
 	atRest int
+	// apis are those that are served besides, and enabled the features that are on.
+	apis    []schema.GroupVersion
+	enabled features.Set
 	// recreates says that how often objects are made depends on how soon changes
 	// are seen.
 	recreates bool
@@ -120,6 +122,7 @@ func (s *scenario) run(t *testing.T, d disturbance, examine func(r *play, o outc
 	synctest.Test(t, func(t *testing.T) {
 		server, stop := apitest.New(t, func(c *apiserver.Config) {
 			c.ServiceAccountKey = tokenKey()
+			c.APIs, c.Features = append(c.APIs, s.apis...), s.enabled
 			if s.serve != nil {
 				s.serve(c)
 			}
@@ -175,7 +178,7 @@ func (r *play) start(first bool) {
 		p.Discovery = fault.Without(&r.flip, r.groups...)
 	}
 	cfg := config(r.server, append(append([]string{"serviceaccount-controller"}, r.of...), r.with...)...)
-	cfg.TokenKey = tokenKey()
+	cfg.TokenKey, cfg.Features = tokenKey(), r.enabled
 	if r.configure != nil {
 		r.configure(&cfg)
 	}
@@ -340,26 +343,6 @@ func (s *scenario) disturbances(o outcome) (all []disturbance) {
 	return all
 }
 
-// sampled are the disturbances of a scenario that this run tries: three, others
-// every day. KNARR_FAULTS is another number, or all.
-func sampled(name string, all []disturbance) []disturbance {
-	sample, text := 3, os.Getenv("KNARR_FAULTS")
-	if n, err := strconv.Atoi(text); err == nil {
-		sample = n
-	}
-	if text == "all" || len(all) <= sample {
-		return all
-	}
-	h := fnv.New32a()
-	fmt.Fprint(h, name, time.Now().Unix()/86400)
-	from := int(h.Sum32() % uint32(len(all)))
-	var some []disturbance
-	for i := range sample {
-		some = append(some, all[(from+i*len(all)/sample)%len(all)])
-	}
-	return some
-}
-
 // TestFaults: whatever ends or blinds the controllers on the way, the story ends
 // as it does undisturbed, and nothing is made twice; at the end there is rest.
 func TestFaults(t *testing.T) {
@@ -378,7 +361,7 @@ func TestFaults(t *testing.T) {
 			}
 			all := s.disturbances(want)
 			t.Logf("%d writes, %d disturbances", want.writes, len(all))
-			for _, d := range sampled(s.name, all) {
+			for _, d := range fault.Sample(s.name, all) {
 				t.Run(d.String(), func(t *testing.T) {
 					s.run(t, d, func(r *play, o outcome) { s.compare(r, want, o) })
 				})

@@ -1,9 +1,16 @@
 package controllermanager
 
 import (
+	"fmt"
+	"regexp"
 	"strings"
 
+	storagemigrationv1beta1 "k8s.io/api/storagemigration/v1beta1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/yaml"
+
+	"knarr/internal/features"
 )
 
 const claimSpec = "spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}"
@@ -136,6 +143,45 @@ var storageScenarios = []scenario{
 			func(c *cluster) {},
 		},
 	},
+	{
+		name: "stored versions", of: []string{"storage-version-migrator-controller"}, inOrder: true,
+		apis: []schema.GroupVersion{storagemigrationv1beta1.SchemeGroupVersion}, enabled: features.Set{features.StorageVersionMigrator: true},
+		// Up to which revision objects were written anew.
+		chosen: regexp.MustCompile(`"resourceVersion":"\d+"`), anew: migrations + "/m",
+		steps: []func(*cluster){
+			func(c *cluster) {
+				c.create(definitions, "{metadata: {name: foos.example.com}, spec: {group: example.com, scope: Namespaced, names: {plural: foos, singular: foo, kind: Foo, listKind: FooList}, "+storedVersion("v1")+"}}")
+			},
+			func(c *cluster) {
+				for _, name := range []string{"a", "b", "c"} {
+					c.create("/apis/example.com/v1/namespaces/default/foos", "{metadata: {name: "+name+"}}")
+				}
+				body, err := yaml.YAMLToJSON([]byte("{spec: {" + storedVersion("v2") + "}}"))
+				c.no(err)
+				c.merge(definitions+"/foos.example.com", string(body))
+			},
+			func(c *cluster) {
+				c.create(migrations, "{metadata: {name: m}, spec: {resource: {group: example.com, resource: foos}}}")
+			},
+			func(c *cluster) {
+				c.create(migrations, "{metadata: {name: nothing}, spec: {resource: {group: example.com, resource: bars}}}")
+			},
+		},
+	},
+}
+
+const (
+	definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+	migrations  = "/apis/storagemigration.k8s.io/v1beta1/storageversionmigrations"
+)
+
+// storedVersion are the versions of a definition, of which that one is stored.
+func storedVersion(name string) string {
+	text := "versions: ["
+	for _, v := range []string{"v1", "v2"} {
+		text += fmt.Sprintf("{name: %s, served: true, storage: %t, schema: {openAPIV3Schema: {type: object}}}, ", v, v == name)
+	}
+	return text + "]"
 }
 
 // dropProtection lets claims that are being deleted go, as their protection does

@@ -23,7 +23,6 @@ var scenarios = slices.Concat(workloadScenarios, batchScenarios, serviceScenario
 // withoutScenario says which controllers have none, and why.
 var withoutScenario = map[string]string{
 	"legacy-serviceaccount-token-cleaner-controller": "it acts after a year, by one write per Secret, which names the Secret's revision",
-	"storage-version-migrator-controller":            "its API is served where it is asked for; each of its writes names a revision, and is a step that the next look at the status finds done",
 }
 
 var tokenKey = sync.OnceValue(func() crypto.Signer {
@@ -77,6 +76,9 @@ var kinds = map[string][2]string{
 	"clusterroles":                {"rbac.authorization.k8s.io/v1", "ClusterRole"},
 	"servicecidrs":                {"networking.k8s.io/v1", "ServiceCIDR"},
 	"storageclasses":              {"storage.k8s.io/v1", "StorageClass"},
+	"storageversionmigrations":    {"storagemigration.k8s.io/v1beta1", "StorageVersionMigration"},
+	"customresourcedefinitions":   {"apiextensions.k8s.io/v1", "CustomResourceDefinition"},
+	"foos":                        {"example.com/v1", "Foo"},
 	"volumeattributesclasses":     {"storage.k8s.io/v1", "VolumeAttributesClass"},
 	"validatingadmissionpolicies": {"admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicy"},
 	"certificatesigningrequests":  {"certificates.k8s.io/v1", "CertificateSigningRequest"},
