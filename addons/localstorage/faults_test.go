@@ -1,0 +1,116 @@
+package localstorage
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"knarr/internal/apitest/fault"
+)
+
+// supervise runs a node whose first process is p, and starts another when one ends.
+func (w *world) supervise(node string, p *fault.Process) {
+	ctx, cancel := context.WithCancel(w.ctx)
+	p.Stop = cancel
+	w.parts.Go("node", func() {
+		for wrap := true; w.ctx.Err() == nil; wrap = false {
+			kube := w.api.Config(as(node))
+			if wrap {
+				kube.Wrap(p.Wrap(""))
+			} else {
+				ctx, cancel = context.WithCancel(w.ctx)
+			}
+			n, err := New(Config{Kube: kube, NodeName: node, Dir: w.storage(node), KubeletDir: filepath.Join(w.dir, node), Version: "test"})
+			if err != nil {
+				w.t.Error(err)
+				return
+			}
+			if err := n.Run(ctx); err != nil && ctx.Err() == nil {
+				w.t.Errorf("node %s: %v", node, err)
+				return
+			}
+			cancel()
+		}
+	})
+}
+
+// onDisk are the volumes that a node has.
+func (w *world) onDisk(node string) []string {
+	all, _ := filepath.Glob(filepath.Join(w.storage(node), "pvc-*"))
+	return all
+}
+
+// live takes a claim through its life: it is made, made anew while its first volume is
+// there, grows, and goes. It gives how many writes the first process began.
+func live(t *testing.T, stopAt int, unsent bool) int {
+	w := newWorld(t)
+	_, err := w.admin.CoreV1().Nodes().Create(w.ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "one", Labels: map[string]string{corev1.LabelHostname: "one"}}}, metav1.CreateOptions{})
+	w.must(err)
+	p := &fault.Process{StopAt: stopAt, Unsent: unsent}
+	w.supervise("one", p)
+	first, firstVolume := w.bind(w.claim("data", "one"))
+	w.releaseClaim(first)
+	_, err = w.admin.CoreV1().PersistentVolumeClaims("default").Patch(w.ctx, "data", types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
+	w.must(err) // what protects a claim that is used is another controller's
+	c, pv := w.bind(w.claim("data", "one"))
+	w.gone(firstVolume.Name)
+	w.await("one volume on disk", func() bool { return len(w.onDisk("one")) == 1 })
+	w.must(retry(func() error {
+		c, err = w.admin.CoreV1().PersistentVolumeClaims("default").Get(w.ctx, "data", metav1.GetOptions{})
+		w.must(err)
+		c.Spec.Resources.Requests[storage] = resource.MustParse("30Mi")
+		_, err = w.admin.CoreV1().PersistentVolumeClaims("default").Update(w.ctx, c, metav1.UpdateOptions{})
+		return err
+	}))
+	w.await("the claim has grown", func() bool {
+		c, err = w.admin.CoreV1().PersistentVolumeClaims("default").Get(w.ctx, "data", metav1.GetOptions{})
+		w.must(err)
+		return c.Status.Capacity.Storage().String() == "30Mi" && len(c.Status.Conditions)+len(c.Status.AllocatedResourceStatuses) == 0
+	})
+	pv, err = w.admin.CoreV1().PersistentVolumes().Get(w.ctx, pv.Name, metav1.GetOptions{})
+	if err != nil || pv.Spec.Capacity.Storage().String() != "30Mi" {
+		t.Errorf("volume %+v, %v", pv, err)
+	}
+	w.releaseClaim(c)
+	w.gone(pv.Name)
+	w.await("nothing on disk", func() bool { return len(w.onDisk("one")) == 0 })
+	w.await("each class has a capacity", func() bool {
+		list, err := w.admin.StorageV1().CSIStorageCapacities(Namespace).List(w.ctx, metav1.ListOptions{})
+		return err == nil && len(list.Items) == 1
+	})
+	for _, name := range []string{firstVolume.Name, pv.Name} {
+		if o, err := w.admin.CoreV1().PersistentVolumes().Get(w.ctx, name, metav1.GetOptions{}); !apierrors.IsNotFound(err) && o.DeletionTimestamp == nil {
+			t.Errorf("%s is there: %v", name, err)
+		}
+	}
+	return p.Writes()
+}
+
+// TestStopped: whichever write of its a node's provisioner ends at, the next one takes up
+// what it left: no volume is made twice, forgotten or kept.
+func TestStopped(t *testing.T) {
+	type end struct {
+		at     int
+		unsent bool
+	}
+	var all []end
+	writes := live(t, 0, false)
+	for k := 1; k <= writes; k++ {
+		all = append(all, end{k, false}, end{k, true})
+	}
+	t.Logf("%d writes", writes)
+	for _, e := range fault.Sample("local-path", all) {
+		name := fmt.Sprintf("after write %d", e.at)
+		if e.unsent {
+			name = fmt.Sprintf("before write %d", e.at)
+		}
+		t.Run(name, func(t *testing.T) { live(t, e.at, e.unsent) })
+	}
+}
