@@ -550,3 +550,18 @@ func TestHostWithoutHosts(t *testing.T) {
 		t.Errorf("/etc/hosts: %q, %v", b, err)
 	}
 }
+
+// TestCgroupDriver: the runtime says how it has control groups made, as it is set.
+func TestCgroupDriver(t *testing.T) {
+	if isolated(t) {
+		return
+	}
+	for set, want := range map[bool]cri.CgroupDriver{false: cri.CgroupDriver_CGROUPFS, true: cri.CgroupDriver_SYSTEMD} {
+		n := newNodeWith(t, func(c *Config) { c.SystemdCgroup = set })
+		answer, err := n.RuntimeConfig(t.Context(), &cri.RuntimeConfigRequest{})
+		if err != nil || answer.GetLinux().GetCgroupDriver() != want {
+			t.Errorf("with %v: %v, %v, want %v", set, answer, err, want)
+		}
+		n.stop()
+	}
+}

@@ -123,7 +123,7 @@ func TestFailedJobs(t *testing.T) {
 		{"canceled", "start systemd unit " + podUnit + ": got `canceled`"},
 		{"silent", "start systemd unit " + podUnit + ": no answer after 50ms"},
 	} {
-		s.Result = func(string, string) string { return c.result }
+		s.EndJobs(c.result)
 		s.Calls()
 		if err := tree.Ensure(podSlice, Limits{}); err == nil || err.Error() != c.want {
 			t.Errorf("%s: %v, want %s", c.result, err, c.want)
@@ -132,12 +132,12 @@ func TestFailedJobs(t *testing.T) {
 			t.Errorf("%s: the name is not free for the next try", c.result)
 		}
 	}
-	s.Result = nil
+	s.EndJobs("done")
 	tree.systemd.Load().jobTime = jobTime
 	if err := tree.Ensure(podSlice, Limits{}); err != nil {
 		t.Fatal(err)
 	}
-	s.Result = func(string, string) string { return "timeout" }
+	s.EndJobs("timeout")
 	if err := tree.Remove(podSlice); err == nil || !strings.Contains(err.Error(), "stop systemd unit "+podUnit+": got `timeout`") || !tree.Exists(podSlice) {
 		t.Errorf("what systemd keeps stays: %v", err)
 	}

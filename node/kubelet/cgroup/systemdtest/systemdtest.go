@@ -24,20 +24,20 @@ const (
 	notKnown = name + ".NoSuchUnit"
 )
 
-// Systemd has units. Its fields may be changed before it is asked.
+// version is what it says of itself: Debian's.
+const version = "252 (252.38-1~deb12u1)"
+
+// Systemd has units.
 type Systemd struct {
 	*bustest.Bus
-	// Result is how jobs of a unit end; "": done. With "silent" none is told of.
-	Result func(verb, unit string) string
-	// Version is what it says of itself.
-	Version string
 
-	root  string
-	conn  *dbus.Conn
-	mu    sync.Mutex
-	jobs  uint32
-	units map[string]map[string]any // properties by name
-	calls []string
+	root   string
+	conn   *dbus.Conn
+	mu     sync.Mutex
+	result string // of jobs
+	jobs   uint32
+	units  map[string]map[string]any // properties by name
+	calls  []string
 }
 
 // A Property is one of a unit, on the wire.
@@ -55,7 +55,7 @@ type Auxiliary struct {
 // Start starts a bus and a systemd whose groups are below root.
 func Start(t testing.TB, root string) *Systemd {
 	t.Helper()
-	s := &Systemd{Bus: bustest.Start(t), Version: "252 (252.38-1~deb12u1)", root: root, units: map[string]map[string]any{}}
+	s := &Systemd{Bus: bustest.Start(t), result: "done", root: root, units: map[string]map[string]any{}}
 	s.Connect(t)
 	return s
 }
@@ -65,11 +65,18 @@ func (s *Systemd) Connect(t testing.TB) {
 	t.Helper()
 	conn := s.Serve(t, []string{name}, []bustest.Object{
 		{Methods: methods{s}, Path: path, Interface: manager},
-		{Methods: properties{s}, Path: path, Interface: "org.freedesktop.DBus.Properties"},
+		{Methods: properties{}, Path: path, Interface: "org.freedesktop.DBus.Properties"},
 	})
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.conn = conn
+}
+
+// EndJobs has jobs end so from now on, as systemd says it; with "silent" they do not end.
+func (s *Systemd) EndJobs(result string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.result = result
 }
 
 // Calls are those since the last time, as METHOD UNIT.
@@ -118,20 +125,14 @@ func (s *Systemd) start(unit string) {
 }
 
 // end is the job that began: what happens in it, and its end, which all clients are told of.
-func (s *Systemd) end(verb, unit string, happens func()) dbus.ObjectPath {
-	result := "done"
-	if s.Result != nil {
-		if r := s.Result(verb, unit); r != "" {
-			result = r
-		}
-	}
-	if result == "done" {
+func (s *Systemd) end(unit string, happens func()) dbus.ObjectPath {
+	if s.result == "done" {
 		happens()
 	}
 	s.jobs++
 	job := dbus.ObjectPath(fmt.Sprintf("%s/job/%d", path, s.jobs))
-	if result != "silent" {
-		_ = s.conn.Emit(path, manager+".JobRemoved", s.jobs, job, unit, result)
+	if s.result != "silent" {
+		_ = s.conn.Emit(path, manager+".JobRemoved", s.jobs, job, unit, s.result)
 	}
 	return job
 }
@@ -150,7 +151,7 @@ func (m methods) StartTransientUnit(unit, _ string, props []Property, _ []Auxili
 	if m.units[unit] != nil {
 		return "", dbus.NewError(name+".UnitExists", []any{"Unit " + unit + " was already loaded or has a fragment file."})
 	}
-	return m.end("start", unit, func() {
+	return m.end(unit, func() {
 		m.start(unit)
 		m.set(unit, props)
 	}), nil
@@ -159,7 +160,7 @@ func (m methods) StartTransientUnit(unit, _ string, props []Property, _ []Auxili
 // StartUnit starts one that is known.
 func (m methods) StartUnit(unit, _ string) (dbus.ObjectPath, *dbus.Error) {
 	defer m.called("StartUnit", unit)()
-	return m.end("start", unit, func() { m.start(unit) }), nil
+	return m.end(unit, func() { m.start(unit) }), nil
 }
 
 // StopUnit ends a slice and those below it.
@@ -168,7 +169,7 @@ func (m methods) StopUnit(unit, _ string) (dbus.ObjectPath, *dbus.Error) {
 	if m.units[unit] == nil {
 		return "", dbus.NewError(notKnown, []any{"Unit " + unit + " not loaded."})
 	}
-	return m.end("stop", unit, func() {
+	return m.end(unit, func() {
 		maps.DeleteFunc(m.units, func(u string, _ map[string]any) bool {
 			return u == unit || strings.HasPrefix(u, strings.TrimSuffix(unit, ".slice")+"-")
 		})
@@ -198,12 +199,12 @@ func (m methods) ResetFailedUnit(unit string) *dbus.Error {
 	return dbus.NewError(notKnown, []any{"Unit " + unit + " not loaded."})
 }
 
-type properties struct{ *Systemd }
+type properties struct{}
 
 // Get reads its version.
-func (p properties) Get(_, of string) (dbus.Variant, *dbus.Error) {
+func (properties) Get(_, of string) (dbus.Variant, *dbus.Error) {
 	if of != "Version" {
 		return dbus.Variant{}, dbus.MakeFailedError(fmt.Errorf("no property %s", of))
 	}
-	return dbus.MakeVariant(p.Version), nil
+	return dbus.MakeVariant(version), nil
 }
