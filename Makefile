@@ -32,7 +32,7 @@ RACE := ./controlplane/apiserver/watchcache ./controlplane/apiserver/pieces ./co
         ./internal/memnet ./internal/informer ./internal/controller ./internal/failover ./controlplane/etcd $(wildcard ./controlplane/scheduler) ./node/kubeproxy ./addons/dns \
         ./addons/gateway ./addons/gateway/backend ./addons/gateway/dataplane ./addons/gateway/http1 ./addons/gateway/acme ./addons/gateway/http2 ./addons/gateway/http3 ./addons/gateway/listener ./addons/gateway/proxy ./addons/gateway/tracing
 
-.PHONY: build release deps test-deps up down test test-long lint unit race microbench fuzz smoke nodes vm vm-specs storm helm envtest mutants faults bench pictures swap gateway-conformance gateway-soak soak warm-pods runtimes acme tour conformance conformance-sample e2e e2e-node clean
+.PHONY: build release deps test-deps up down test test-long lint unit race microbench fuzz smoke nodes vm vm-systemd vm-specs storm helm envtest mutants faults bench pictures swap gateway-conformance gateway-soak soak warm-pods runtimes acme tour conformance conformance-sample e2e e2e-node clean
 
 # Generated code that is called seldom is compiled without inlining: that makes
 # bin/knarr 2 MB smaller.
@@ -292,8 +292,8 @@ nodes: build test-deps
 
 # vm boots Debian's kernel in QEMU and tests knarr there. The kernel's package is
 # only unpacked: this machine keeps its own. Only installing asks for root.
-# RUN=regexp takes only smoke, nodes and the tests of folders that it matches.
-VM_PACKAGES := $(TEST_PACKAGES) qemu-system-x86 e2fsprogs
+# RUN=regexp takes only smoke, nodes, systemd and the tests of folders that it matches.
+VM_PACKAGES := $(TEST_PACKAGES) qemu-system-x86 e2fsprogs systemd dbus
 build/vm:
 	rm -rf build/vm.part && mkdir -p build/vm.part && $(SUDO) apt-get update -q && cd build/vm.part && \
 	apt-get download -q "$$(apt-cache depends linux-image-amd64 | sed -n 's/.*Depends: //p')" && \
@@ -303,6 +303,11 @@ build/vm:
 vm: build | build/vm
 	$(call install,$(VM_PACKAGES))
 	KNARR_VM='$(RUN)' $(KNARR_GO) test -count=1 -v -timeout 40m ./test/vm
+
+# vm-systemd boots such a guest whose init is systemd, which makes the control groups.
+vm-systemd: build | build/vm
+	$(call install,$(VM_PACKAGES))
+	$(KNARR_GO) test -count=1 -v -timeout 40m -run TestSystemd ./test/vm
 
 # vm-specs runs specs of upstream's suite in that guest, which want what this machine has
 # not: those of SCTP. The first time it compiles upstream.

@@ -63,9 +63,9 @@ func makeDisk(ctx context.Context, dir string) (path string, err error) {
 	return path, nil
 }
 
-// boot starts a guest with a kernel, an initramfs and a disk, and waits for it to
-// take commands. Files of its own go to dir. It ends with ctx.
-func boot(ctx context.Context, image, initramfs, disk, dir string) (g *guest, err error) {
+// boot starts a guest with a kernel, an initramfs, a disk and further words for the kernel,
+// and waits for it to take commands. Files of its own go to dir. It ends with ctx.
+func boot(ctx context.Context, image, initramfs, disk, dir, words string) (g *guest, err error) {
 	g = &guest{console: filepath.Join(dir, "console")}
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(dir, "port"), Net: "unix"})
 	if err != nil {
@@ -74,7 +74,7 @@ func boot(ctx context.Context, image, initramfs, disk, dir string) (g *guest, er
 	defer l.Close()
 	g.qemu = exec.CommandContext(ctx, "nice", "-n", "19", "qemu-system-x86_64",
 		"-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "2", "-m", "6144",
-		"-kernel", image, "-initrd", initramfs, "-append", "console=ttyS0 panic=-1 quiet",
+		"-kernel", image, "-initrd", initramfs, "-append", "console=ttyS0 panic=-1 quiet "+words,
 		"-nodefaults", "-nic", "none", "-display", "none", "-no-reboot",
 		"-drive", "file="+disk+",if=virtio,format=raw,cache=unsafe",
 		"-serial", "file:"+g.console, "-serial", "unix:"+l.Addr().String())

@@ -151,6 +151,23 @@ func (a *initramfs) addIptables() error {
 	return err
 }
 
+// addSystemd takes systemd of this machine, and the bus that it is spoken to by. Its units are
+// in testdata/root.
+func (a *initramfs) addSystemd() error {
+	var errs []error
+	for _, program := range []string{"usr/lib/systemd/systemd", "usr/bin/systemctl", "usr/bin/systemd-run", "usr/bin/dbus-daemon"} {
+		errs = append(errs, a.program(program, "/"+program))
+	}
+	for _, file := range []string{
+		"usr/share/dbus-1/system.conf", "usr/share/dbus-1/system.d/org.freedesktop.systemd1.conf",
+		// What services depend on unless they say otherwise.
+		"usr/lib/systemd/system/sysinit.target", "usr/lib/systemd/system/basic.target", "usr/lib/systemd/system/shutdown.target",
+	} {
+		a.copy(file, "/"+file)
+	}
+	return errors.Join(errs...)
+}
+
 func (a *initramfs) fail(err error) {
 	if a.err == nil {
 		a.err = err

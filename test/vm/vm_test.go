@@ -17,46 +17,9 @@ import (
 
 // TestVM boots a guest and gives it the cases, one after the other.
 func TestVM(t *testing.T) {
-	k, err := findKernel("../../build/vm")
-	if err != nil {
-		need.Skip(t, "needs Debian's kernel: make vm: ", err)
-	}
-	if _, err := exec.LookPath("qemu-system-x86_64"); err != nil {
-		need.Skip(t, "needs QEMU: make vm: ", err)
-	}
-	of, err := regexp.Compile(os.Getenv("KNARR_VM"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	of := wantedCases(t)
 	tests := slices.DeleteFunc(slices.Clone(kernelTests), func(p kernelTest) bool { return !of.MatchString(p.folder) })
-	dir := t.TempDir()
-	initramfs := build(t, dir, k, tests)
-	disk, err := makeDisk(t.Context(), dir)
-	if err != nil {
-		need.Skip(t, "needs mke2fs: apt-get install e2fsprogs: ", err)
-	}
-	ctx, cancel := t.Context(), func() {}
-	if end, ok := t.Deadline(); ok { // Go ends this process then, and nobody QEMU
-		ctx, cancel = context.WithDeadline(ctx, end.Add(-slack))
-	}
-	defer cancel()
-	began := time.Now()
-	g, err := boot(ctx, k.image, initramfs, disk, dir)
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Logf("the end of the guest's console:\n%s", g.consoleEnd())
-		}
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := g.close(); err != nil {
-			t.Error(err)
-		}
-	})
-	t.Logf("booted in %v", time.Since(began).Round(time.Second))
-	os.Remove(initramfs)
+	g := start(t, tests, "", func(*initramfs) error { return nil })
 
 	t.Run("check", func(t *testing.T) { testCheck(t, g) })
 	t.Run("machine", func(t *testing.T) { testMachine(t, g) })
@@ -76,9 +39,61 @@ func TestVM(t *testing.T) {
 	}
 }
 
+// wantedCases are those that RUN of the Makefile matches.
+func wantedCases(t *testing.T) *regexp.Regexp {
+	t.Helper()
+	of, err := regexp.Compile(os.Getenv("KNARR_VM"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return of
+}
+
+// start boots a guest for the rest of a test, with tests of packages in it, words for the
+// kernel, and what else add puts into it.
+func start(t *testing.T, tests []kernelTest, words string, add func(*initramfs) error) *guest {
+	t.Helper()
+	k, err := findKernel("../../build/vm")
+	if err != nil {
+		need.Skip(t, "needs Debian's kernel: make vm: ", err)
+	}
+	if _, err := exec.LookPath("qemu-system-x86_64"); err != nil {
+		need.Skip(t, "needs QEMU: make vm: ", err)
+	}
+	dir := t.TempDir()
+	initramfs := build(t, dir, k, tests, add)
+	disk, err := makeDisk(t.Context(), dir)
+	if err != nil {
+		need.Skip(t, "needs mke2fs: apt-get install e2fsprogs: ", err)
+	}
+	ctx, cancel := t.Context(), func() {}
+	if end, ok := t.Deadline(); ok { // Go ends this process then, and nobody QEMU
+		ctx, cancel = context.WithDeadline(ctx, end.Add(-slack))
+	}
+	t.Cleanup(cancel)
+	began := time.Now()
+	g, err := boot(ctx, k.image, initramfs, disk, dir, words)
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("the end of the guest's console:\n%s", g.consoleEnd())
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := g.close(); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Logf("booted in %v", time.Since(began).Round(time.Second))
+	os.Remove(initramfs)
+	return g
+}
+
 // build makes the initramfs: busybox, the kernel's modules, and in /given what is
 // tested.
-func build(t *testing.T, dir string, k kernel, kernelTests []kernelTest) string {
+func build(t *testing.T, dir string, k kernel, kernelTests []kernelTest, add func(*initramfs) error) string {
 	t.Helper()
 	tests := filepath.Join(dir, "tests")
 	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute)
@@ -116,6 +131,9 @@ func build(t *testing.T, dir string, k kernel, kernelTests []kernelTest) string 
 		}
 	}
 	a.link("sbin/mkfs.ext4", "mke2fs")
+	if err := add(a); err != nil {
+		t.Fatal(err)
+	}
 	if err := a.addIptables(); err != nil {
 		need.Skip(t, "needs iptables: apt-get install iptables: ", err)
 	}
