@@ -144,12 +144,12 @@ func TestAdoptedPlugin(t *testing.T) {
 	n.start()
 	registry := filepath.Join(n.dir, "kubelet", "plugins_registry")
 	wrong := plugintest.Announce(t, &plugintest.Plugin{}, registry, "not-extended")
-	if s := <-wrong.Told; s.PluginRegistered || s.Error != `invalid name of device plugin socket: the ResourceName "not-extended" is invalid` {
+	if s := <-wrong.Statuses; s.PluginRegistered || s.Error != `invalid name of device plugin socket: the ResourceName "not-extended" is invalid` {
 		t.Errorf("told %v", s)
 	}
 	wrong.Stop()
 	p := plugintest.Announce(t, &plugintest.Plugin{}, registry, gpu, &pluginapi.Device{ID: "a", Health: pluginapi.Healthy})
-	if s := <-p.Told; !s.PluginRegistered {
+	if s := <-p.Statuses; !s.PluginRegistered {
 		t.Errorf("told %v", s)
 	}
 	n.until("the device on the Node", n.offers(1, 1))

@@ -10,7 +10,7 @@ import (
 	"knarr/node/kubelet/podtest"
 )
 
-func (n *node) told(what string) func() bool {
+func (n *node) sent(what string) func() bool {
 	return func() bool { return strings.Contains(strings.Join(n.api.events(), "\n"), what) }
 }
 
@@ -39,12 +39,12 @@ func TestNodeEvents(t *testing.T) {
 		if unschedulable {
 			want = "NodeNotSchedulable: Node n1 status is now: NodeNotSchedulable"
 		}
-		n.until(want, n.told(want))
+		n.until(want, n.sent(want))
 	}
 	set(func(o map[string]any) {
 		o["status"].(map[string]any)["nodeInfo"].(map[string]any)["bootID"] = "another"
 	})
-	n.until("rebooted", n.told("Rebooted: Node n1 has been rebooted, boot id: "+n.k.machine.bootID))
+	n.until("rebooted", n.sent("Rebooted: Node n1 has been rebooted, boot id: "+n.k.machine.bootID))
 }
 
 // TestMissingPullSecret: who pulls without a secret that the pod names is told so.
@@ -55,7 +55,7 @@ func TestMissingPullSecret(t *testing.T) {
 	p.Spec.Containers[0].ImagePullPolicy = corev1.PullAlways
 	p.Spec.ImagePullSecrets = []corev1.LocalObjectReference{{Name: "none"}, {}, {Name: "neither"}}
 	n.api.addPod(p)
-	n.until("told", n.told("FailedToRetrieveImagePullSecret: Unable to retrieve some image pull secrets (none, neither); attempting to pull the image may not succeed."))
+	n.until("told", n.sent("FailedToRetrieveImagePullSecret: Unable to retrieve some image pull secrets (none, neither); attempting to pull the image may not succeed."))
 }
 
 // TestOverdue: a pod that was to end and does not, in its grace and half of it, is told of
@@ -74,7 +74,7 @@ func TestOverdue(t *testing.T) {
 	if left := w.tellOverdue(true); left != never || !w.ended.overdue {
 		t.Errorf("looks again after %s", left)
 	}
-	n.until("told", n.told("ExceededGracePeriod: Container runtime did not kill the pod within specified grace period."))
+	n.until("told", n.sent("ExceededGracePeriod: Container runtime did not kill the pod within specified grace period."))
 	for name, e := range map[string]*ending{"deleted": {began: time.Now().Add(-time.Hour)}, "told": w.ended} {
 		if w.ended = e; w.tellOverdue(true) != never {
 			t.Errorf("%s: looks again", name)

@@ -18,8 +18,8 @@ import (
 // An Announced plugin waits at its socket to be found.
 type Announced struct {
 	registration.UnimplementedRegistrationServer
-	// Told is what the kubelet says of it.
-	Told     chan *registration.RegistrationStatus
+	// Statuses are what the kubelet says of it.
+	Statuses chan *registration.RegistrationStatus
 	resource string
 	srv      *grpc.Server
 }
@@ -36,7 +36,7 @@ func Announce(t testing.TB, p *Plugin, dir, resource string, devices ...*plugina
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := &Announced{Told: make(chan *registration.RegistrationStatus, 8), resource: resource, srv: grpc.NewServer()}
+	a := &Announced{Statuses: make(chan *registration.RegistrationStatus, 8), resource: resource, srv: grpc.NewServer()}
 	p.srv = a.srv
 	pluginapi.RegisterDevicePluginServer(a.srv, p)
 	registration.RegisterRegistrationServer(a.srv, a)
@@ -56,7 +56,7 @@ func (a *Announced) GetInfo(context.Context, *registration.InfoRequest) (*regist
 // NotifyRegistrationStatus hears what came of it.
 func (a *Announced) NotifyRegistrationStatus(_ context.Context, s *registration.RegistrationStatus) (*registration.RegistrationStatusResponse, error) {
 	select {
-	case a.Told <- s:
+	case a.Statuses <- s:
 	default: // tried again
 	}
 	return &registration.RegistrationStatusResponse{}, nil
