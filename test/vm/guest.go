@@ -63,21 +63,31 @@ func makeDisk(ctx context.Context, dir string) (path string, err error) {
 	return path, nil
 }
 
-// boot starts a guest with a kernel, an initramfs, a disk and further words for the kernel,
-// and waits for it to take commands. Files of its own go to dir. It ends with ctx.
-func boot(ctx context.Context, image, initramfs, disk, dir, words string) (g *guest, err error) {
+// A machine is what a guest has: its processors and memory, as QEMU's arguments, and further
+// words for its kernel.
+type machine struct {
+	size  []string
+	words string
+}
+
+// plain is enough for most cases.
+var plain = machine{size: []string{"-smp", "2", "-m", "6144"}}
+
+// boot starts a guest with a kernel, an initramfs and a disk, and waits for it to take
+// commands. Files of its own go to dir. It ends with ctx.
+func boot(ctx context.Context, m machine, image, initramfs, disk, dir string) (g *guest, err error) {
 	g = &guest{console: filepath.Join(dir, "console")}
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(dir, "port"), Net: "unix"})
 	if err != nil {
 		return g, err
 	}
 	defer l.Close()
-	g.qemu = exec.CommandContext(ctx, "nice", "-n", "19", "qemu-system-x86_64",
-		"-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "2", "-m", "6144",
-		"-kernel", image, "-initrd", initramfs, "-append", "console=ttyS0 panic=-1 quiet "+words,
+	g.qemu = exec.CommandContext(ctx, "nice", append([]string{"-n", "19", "qemu-system-x86_64",
+		"-accel", "tcg,thread=multi", "-cpu", "max",
+		"-kernel", image, "-initrd", initramfs, "-append", "console=ttyS0 panic=-1 quiet " + m.words,
 		"-nodefaults", "-nic", "none", "-display", "none", "-no-reboot",
-		"-drive", "file="+disk+",if=virtio,format=raw,cache=unsafe",
-		"-serial", "file:"+g.console, "-serial", "unix:"+l.Addr().String())
+		"-drive", "file=" + disk + ",if=virtio,format=raw,cache=unsafe",
+		"-serial", "file:" + g.console, "-serial", "unix:" + l.Addr().String()}, m.size...)...)
 	g.qemu.Stdout, g.qemu.Stderr = &g.messages, &g.messages
 	if err := g.qemu.Start(); err != nil {
 		return g, err

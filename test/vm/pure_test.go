@@ -135,7 +135,7 @@ func TestInitramfs(t *testing.T) {
 }
 
 func TestSpecsOf(t *testing.T) {
-	got := specsOf("# needs a cloud\na\n\n# has no SCTP; make vm-specs has\nb c\nd\n# slow\ne\n")
+	got := specsOf("# needs a cloud\na\n\n# has no SCTP; make vm-specs has\nb c\nd\n# slow\ne\n", "make vm-specs")
 	if !slices.Equal(got, []string{"b c", "d"}) {
 		t.Errorf("%q", got)
 	}

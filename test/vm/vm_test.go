@@ -19,7 +19,7 @@ import (
 func TestVM(t *testing.T) {
 	of := wantedCases(t)
 	tests := slices.DeleteFunc(slices.Clone(kernelTests), func(p kernelTest) bool { return !of.MatchString(p.folder) })
-	g := start(t, tests, "", func(*initramfs) error { return nil })
+	g := start(t, plain, tests, func(*initramfs) error { return nil })
 
 	t.Run("check", func(t *testing.T) { testCheck(t, g) })
 	t.Run("machine", func(t *testing.T) { testMachine(t, g) })
@@ -49,9 +49,9 @@ func wantedCases(t *testing.T) *regexp.Regexp {
 	return of
 }
 
-// start boots a guest for the rest of a test, with tests of packages in it, words for the
-// kernel, and what else add puts into it.
-func start(t *testing.T, tests []kernelTest, words string, add func(*initramfs) error) *guest {
+// start boots a guest for the rest of a test, with tests of packages in it and what else add
+// puts into it.
+func start(t *testing.T, m machine, tests []kernelTest, add func(*initramfs) error) *guest {
 	t.Helper()
 	k, err := findKernel("../../build/vm")
 	if err != nil {
@@ -72,7 +72,7 @@ func start(t *testing.T, tests []kernelTest, words string, add func(*initramfs) 
 	}
 	t.Cleanup(cancel)
 	began := time.Now()
-	g, err := boot(ctx, k.image, initramfs, disk, dir, words)
+	g, err := boot(ctx, m, k.image, initramfs, disk, dir)
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Logf("the end of the guest's console:\n%s", g.consoleEnd())
