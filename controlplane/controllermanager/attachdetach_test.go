@@ -191,17 +191,18 @@ func TestNodesThatAreNotWell(t *testing.T) {
 	for name, tt := range map[string]struct {
 		change func(c *cluster)
 		within time.Duration
+		reason string // that is counted
 	}{
 		"not ready": {func(c *cluster) {
 			c.status("a", func(n *corev1.Node) { n.Status.Conditions[0].Status = corev1.ConditionUnknown })
-		}, 7 * time.Minute},
+		}, 7 * time.Minute, "timeout"},
 		"gone": {func(c *cluster) {
 			c.no(c.client.CoreV1().Nodes().Delete(c.ctx, "a", metav1.DeleteOptions{}))
-		}, 7 * time.Minute},
+		}, 7 * time.Minute, "timeout"},
 		"out of service": {func(c *cluster) {
 			_, err := c.client.CoreV1().Nodes().Patch(c.ctx, "a", "application/merge-patch+json", []byte(`{"spec":{"taints":[{"key":"node.kubernetes.io/out-of-service","value":"nodeshutdown","effect":"NoExecute"}]}}`), metav1.PatchOptions{})
 			c.no(err)
-		}, time.Second},
+		}, time.Second, "out-of-service"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inCluster(t, attacher, func(c *cluster) {
@@ -213,6 +214,8 @@ func TestNodesThatAreNotWell(t *testing.T) {
 				c.attachAll()
 				c.uses("a", "x")
 				c.attachments("a has x, x attached to a")
+				const detaches = "attach_detach_controller_attachdetach_controller_forced_detaches"
+				before := counted(t, detaches, tt.reason)
 				tt.change(c)
 				c.kill("p")
 				c.place("q", "b", "x")
@@ -223,6 +226,9 @@ func TestNodesThatAreNotWell(t *testing.T) {
 					}
 				}
 				time.Sleep(tt.within)
+				if n := counted(t, detaches, tt.reason) - before; n != 1 {
+					t.Errorf("%v were counted as forced for %s", n, tt.reason)
+				}
 				c.attachments("x attaching to b")
 			})
 		})

@@ -6,6 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/component-base/metrics/legacyregistry"
 
+	"knarr/controlplane/controllermanager/attachdetach"
 	"knarr/controlplane/controllermanager/cronjob"
 	"knarr/controlplane/controllermanager/ephemeralvolume"
 	"knarr/controlplane/controllermanager/horizontalpodautoscaler"
@@ -19,7 +20,7 @@ import (
 // metrics are what controllers count beside their queues. They are those of the
 // process, as the queues' are: managers that take turns in it count together.
 var metrics = []func() []prometheus.Collector{
-	cronjob.Metrics, ephemeralvolume.Metrics, horizontalpodautoscaler.Metrics, job.Metrics,
+	attachdetach.Metrics, cronjob.Metrics, ephemeralvolume.Metrics, horizontalpodautoscaler.Metrics, job.Metrics,
 	nodelifecycle.Metrics, podgc.Metrics, tainteviction.Metrics, ttlafterfinished.Metrics,
 }
 

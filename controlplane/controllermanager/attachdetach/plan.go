@@ -97,8 +97,8 @@ type decision struct {
 type detachment struct {
 	node string
 	uid  types.UID
-	// force says that the node is not asked.
-	force bool
+	// force is why the node is not asked, "" if it is.
+	force string
 }
 
 // A warning is an event of one pod: FailedAttachVolume.
@@ -107,26 +107,33 @@ type warning struct {
 	message string
 }
 
-// released says whether a node that has the volume is to lose it, and without
-// being asked. again is when the answer changes by time alone.
-func released(v *volume, name string, unwanted, now time.Time) (yes, force bool, again time.Duration) {
+// Why a node loses a volume without being asked, as upstream counts it.
+const (
+	forTimeout      = "timeout"
+	forOutOfService = "out-of-service"
+)
+
+// released says whether a node that has the volume is to lose it, and, with force,
+// why without being asked. again is when the answer changes by time alone.
+func released(v *volume, name string, unwanted, now time.Time) (yes bool, force string, again time.Duration) {
 	n := v.nodes[name]
 	if len(v.wanted[name]) > 0 {
-		return false, false, 0
+		return false, "", 0
 	}
 	elapsed := now.Sub(unwanted)
-	expired := elapsed > maxWait && !n.ready && !v.patient
-	force = n.outOfService || expired
-	if v.mounting[name] && elapsed < turnTime && !force {
-		return false, false, turnTime - elapsed
+	switch {
+	case elapsed > maxWait && !n.ready && !v.patient:
+		return true, forTimeout, 0
+	case n.outOfService:
+		return true, forOutOfService, 0
+	case v.mounting[name] && elapsed < turnTime:
+		return false, "", turnTime - elapsed
+	case !n.inUse:
+		return true, "", 0
+	case n.ready || v.patient:
+		return false, "", 0 // the Node will say when it has unmounted it
 	}
-	if !n.inUse || force {
-		return true, force, 0
-	}
-	if n.ready || v.patient {
-		return false, false, 0 // the Node will say when it has unmounted it
-	}
-	return false, false, maxWait - elapsed + time.Millisecond
+	return false, "", maxWait - elapsed + time.Millisecond
 }
 
 // reports says whether the Node's status is to name the volume as attached.

@@ -70,8 +70,8 @@ func (d decision) String() string {
 	}
 	for _, o := range d.detach {
 		s := "detach " + o.node
-		if o.force {
-			s = "force " + o.node
+		if o.force != "" {
+			s = "force " + o.node + " for " + o.force
 		}
 		all = append(all, s)
 	}
@@ -118,14 +118,14 @@ func TestPlan(t *testing.T) {
 		"mounted on a node that is well":           {"attached=a reported=a inuse=a", time.Hour, ""},
 
 		"mounted on a node that is not":                {"attached=a reported=a inuse=a sick=a", time.Minute, "again 5m0.001s"},
-		"mounted on a node that is not for too long":   {"attached=a inuse=a sick=a", maxWait + 1, "force a"},
+		"mounted on a node that is not for too long":   {"attached=a inuse=a sick=a", maxWait + 1, "force a for timeout"},
 		"mounted on it, and its status says attached":  {"attached=a reported=a inuse=a sick=a", maxWait + 1, "report a"},
 		"mounted on a node that is gone":               {"attached=a gone=a", maxWait, "again 1ms"},
-		"mounted on a node that is gone for too long":  {"attached=a gone=a", maxWait + 1, "force a"},
-		"mounted on a node out of service":             {"attached=a inuse=a sick=a out=a", 0, "force a"},
+		"mounted on a node that is gone for too long":  {"attached=a gone=a", maxWait + 1, "force a for timeout"},
+		"mounted on a node out of service":             {"attached=a inuse=a sick=a out=a", 0, "force a for out-of-service"},
 		"too long, and time is no reason":              {"patient attached=a reported=a inuse=a sick=a", time.Hour, ""},
 		"gone, and time is no reason":                  {"patient attached=a gone=a", time.Hour, ""},
-		"out of service is one":                        {"patient attached=a inuse=a sick=a out=a", 0, "force a"},
+		"out of service is one":                        {"patient attached=a inuse=a sick=a out=a", 0, "force a for out-of-service"},
 		"its pod is still there":                       {"pod=p@a attached=a reported=a inuse=a sick=a out=a", time.Hour, ""},
 		"not mounted on a node that is not well":       {"attached=a sick=a", 0, "detach a"},
 		"being detached, and the node's status is not": {"detaching=a reported=a", 0, "report a"},
@@ -173,7 +173,7 @@ func TestWaitBeginsAnew(t *testing.T) {
 		want  string
 	}{
 		{alone, 0, "again 6m0.001s"}, {used, 5 * time.Minute, ""}, {alone, 7 * time.Minute, "again 6m0.001s"},
-		{alone, 13*time.Minute + 1, "report a"}, {"attached=a inuse=a sick=a", 13*time.Minute + 2, "force a"},
+		{alone, 13*time.Minute + 1, "report a"}, {"attached=a inuse=a sick=a", 13*time.Minute + 2, "force a for timeout"},
 	} {
 		if got := plan(world(step.world), m, start.Add(step.at)).String(); got != step.want {
 			t.Errorf("at %s: %s, want %s", step.at, got, step.want)

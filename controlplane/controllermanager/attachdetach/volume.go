@@ -76,8 +76,8 @@ func (r *reconciler) attach(ctx context.Context, v *volume, node string) error {
 // detach deletes an attachment once the node itself, not what is remembered of
 // it, says that it has not mounted the volume and may not mount it.
 func (r *reconciler) detach(ctx context.Context, v *volume, d detachment) error {
-	if d.force {
-		slog.WarnContext(ctx, "detach a volume that may be mounted", "volume", v.name, "node", d.node)
+	if d.force != "" {
+		slog.WarnContext(ctx, "detach a volume that may be mounted", "volume", v.name, "node", d.node, "why", d.force)
 	} else {
 		n, err := r.client.CoreV1().Nodes().Get(ctx, d.node, metav1.GetOptions{})
 		if err != nil && !apierrors.IsNotFound(err) {
@@ -93,6 +93,9 @@ func (r *reconciler) detach(ctx context.Context, v *volume, d detachment) error 
 	err := r.client.StorageV1().VolumeAttachments().Delete(ctx, name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(d.uid))})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("delete volume attachment %s: %w", name, err)
+	}
+	if err == nil && d.force != "" {
+		forced.WithLabelValues(d.force).Inc()
 	}
 	return nil
 }
