@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/containerd/containerd/v2/plugins/snapshots/overlay/overlayutils"
@@ -22,6 +23,8 @@ type host struct {
 	// restrictOOM: the kernel will not let us make a process safer from its
 	// out-of-memory killer than we are.
 	restrictOOM bool
+	// hugetlb: the kernel limits huge pages. Elsewhere containerd would warn of each container.
+	hugetlb bool
 	// selinux: containers get labels, since the kernel enforces what policies say of them.
 	selinux    bool
 	shim, verb string
@@ -32,6 +35,7 @@ type host struct {
 
 func inspect(c Config) (host, error) {
 	h := host{snapshotter: c.Snapshotter, shimSockets: shimSockets(c.State), handlers: findHandlers(programDirs(), c.Log)}
+	h.hugetlb = limitsHugepages("/sys/fs/cgroup")
 	h.selinux = labelled(selinux.GetEnabled(), selinux.EnforceMode())
 	if h.snapshotter == "" {
 		h.snapshotter = "overlayfs"
@@ -52,6 +56,16 @@ func inspect(c Config) (host, error) {
 		c.Log.Info("no CAP_SYS_RESOURCE: containers keep this process's oom_score_adj or a higher one")
 	}
 	return h, nil
+}
+
+// limitsHugepages says whether the control groups mounted at root, of either version, have
+// limits of huge pages.
+func limitsHugepages(root string) bool {
+	if b, err := os.ReadFile(filepath.Join(root, "cgroup.controllers")); err == nil {
+		return slices.Contains(strings.Fields(string(b)), "hugetlb")
+	}
+	_, err := os.Stat(filepath.Join(root, "hugetlb", "cgroup.procs"))
+	return err == nil
 }
 
 // labelled says whether containers get labels of SELinux: where it is on and enforces. One

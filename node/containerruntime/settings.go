@@ -26,7 +26,7 @@ func settings(c Config, h host) map[string]map[string]any {
 			"stats_collect_period": 30,
 		},
 		"io.containerd.cri.v1.runtime": {
-			"disable_hugetlb_controller":   false,
+			"disable_hugetlb_controller":   !h.hugetlb,
 			"restrict_oom_score_adj":       h.restrictOOM,
 			"netns_mounts_under_state_dir": true,
 			"ignore_deprecation_warnings":  []string{"io.containerd.deprecation/cgroup-v1"},
