@@ -8,11 +8,14 @@ import (
 
 	"knarr/controlplane/controllermanager/attachdetach"
 	"knarr/controlplane/controllermanager/cronjob"
+	"knarr/controlplane/controllermanager/endpointslicemirroring"
 	"knarr/controlplane/controllermanager/ephemeralvolume"
 	"knarr/controlplane/controllermanager/horizontalpodautoscaler"
 	"knarr/controlplane/controllermanager/job"
+	"knarr/controlplane/controllermanager/nodeipam"
 	"knarr/controlplane/controllermanager/nodelifecycle"
 	"knarr/controlplane/controllermanager/podgc"
+	"knarr/controlplane/controllermanager/rootca"
 	"knarr/controlplane/controllermanager/tainteviction"
 	"knarr/controlplane/controllermanager/ttlafterfinished"
 )
@@ -20,8 +23,8 @@ import (
 // metrics are what controllers count beside their queues. They are those of the
 // process, as the queues' are: managers that take turns in it count together.
 var metrics = []func() []prometheus.Collector{
-	attachdetach.Metrics, cronjob.Metrics, ephemeralvolume.Metrics, horizontalpodautoscaler.Metrics, job.Metrics,
-	nodelifecycle.Metrics, podgc.Metrics, tainteviction.Metrics, ttlafterfinished.Metrics,
+	attachdetach.Metrics, cronjob.Metrics, endpointslicemirroring.Metrics, ephemeralvolume.Metrics, horizontalpodautoscaler.Metrics,
+	job.Metrics, nodeipam.Metrics, nodelifecycle.Metrics, podgc.Metrics, rootca.Metrics, tainteviction.Metrics, ttlafterfinished.Metrics,
 }
 
 // register makes them known, once.

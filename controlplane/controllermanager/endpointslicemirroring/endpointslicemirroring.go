@@ -90,6 +90,8 @@ func (r *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.
 	if !r.wrote.Seen(key) {
 		return time.Minute, nil // events come before
 	}
+	began := time.Now()
+	defer func() { syncTook.Observe(time.Since(began).Seconds()) }()
 	var have []*discoveryv1.EndpointSlice
 	found, err := r.slices.ByIndex(byEndpoints, key.String())
 	if err != nil {
@@ -112,6 +114,7 @@ func (r *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.
 	if ep.DeletionTimestamp != nil {
 		c.create = nil
 	}
+	skipped.Observe(float64(c.invalid + c.over))
 	if c.invalid > 0 {
 		r.events.Eventf(ep, corev1.EventTypeWarning, "InvalidIPAddress", "Skipped %d invalid IP addresses when mirroring to EndpointSlices", c.invalid)
 	}
@@ -152,6 +155,7 @@ func (r *reconciler) apply(ctx context.Context, key cache.ObjectName, c changes)
 		if err != nil {
 			return fmt.Errorf("create slice: %w", err)
 		}
+		written.WithLabelValues("create").Inc()
 		r.wrote.Wrote(key, r.slices, made)
 	}
 	for _, s := range c.update {
@@ -159,12 +163,14 @@ func (r *reconciler) apply(ctx context.Context, key cache.ObjectName, c changes)
 		if err != nil {
 			return fmt.Errorf("update slice %s: %w", s.Name, err)
 		}
+		written.WithLabelValues("update").Inc()
 		r.wrote.Wrote(key, r.slices, made)
 	}
 	for _, s := range c.remove {
 		if err := api.Delete(ctx, s.Name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
 			return fmt.Errorf("delete slice %s: %w", s.Name, err)
 		}
+		written.WithLabelValues("delete").Inc()
 		r.wrote.Deleted(key, r.slices, s)
 	}
 	return nil

@@ -64,6 +64,7 @@ func New(f informers.SharedInformerFactory, client kubernetes.Interface, events 
 			controller.Self(jobs),
 			ownership.Source(podInformer, kind.GroupKind(), r.matching),
 		},
+		Feeds:     []func(context.Context, func(), func(cache.ObjectName)) error{watchFinalizers(jobs, podInformer)},
 		Reconcile: r.reconcile,
 	}, nil
 }

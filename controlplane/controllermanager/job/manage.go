@@ -30,6 +30,9 @@ type step struct {
 	conditioned bool
 	// counts is what metrics know of the status.
 	counts counts
+	// handled are the actions of the failure policy for pods that are counted in the
+	// status, once it is stored.
+	handled []string
 	// nowActive is how many pods are active after this step.
 	nowActive int32
 }

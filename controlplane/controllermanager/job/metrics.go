@@ -1,10 +1,15 @@
 package job
 
 import (
+	"context"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"knarr/internal/informer"
 )
 
 const metricsPrefix = "job_controller_"
@@ -17,13 +22,21 @@ var (
 		Help: "[STABLE] Looks at a Job, by what was done: reconciling, tracking, pods_created, pods_deleted"}, bySync)
 	finishedJobs = prometheus.NewCounterVec(prometheus.CounterOpts{Name: metricsPrefix + "jobs_finished_total",
 		Help: "[STABLE] Jobs that finished"}, []string{"completion_mode", "result", "reason"})
+	finishedIndexes = prometheus.NewCounterVec(prometheus.CounterOpts{Name: metricsPrefix + "job_finished_indexes_total",
+		Help: "[ALPHA] Indexes of Jobs that finished"}, []string{"status", "backoffLimit"})
+	policyFailures = prometheus.NewCounterVec(prometheus.CounterOpts{Name: metricsPrefix + "pod_failures_handled_by_failure_policy_total",
+		Help: "[BETA] Failed pods about which a rule of the failure policy said something"}, []string{"action"})
+	finalizers = prometheus.NewCounterVec(prometheus.CounterOpts{Name: metricsPrefix + "terminated_pods_tracking_finalizer_total",
+		Help: "[BETA] Pods that ended while they had the tracking finalizer, and that lost it or are gone"}, []string{"event"})
+	external = prometheus.NewCounterVec(prometheus.CounterOpts{Name: metricsPrefix + "jobs_by_external_controller_total",
+		Help: "[ALPHA] Jobs that another controller manages"}, []string{"controller_name"})
 	finishedPods = prometheus.NewCounterVec(prometheus.CounterOpts{Name: metricsPrefix + "job_pods_finished_total",
 		Help: "[STABLE] Pods of Jobs that finished and are counted"}, []string{"completion_mode", "result"})
 )
 
 // Metrics are what is counted here, under upstream's names.
 func Metrics() []prometheus.Collector {
-	return []prometheus.Collector{syncTook, syncs, finishedJobs, finishedPods}
+	return []prometheus.Collector{syncTook, syncs, finishedJobs, finishedPods, finishedIndexes, policyFailures, finalizers, external}
 }
 
 func modeOf(job *batchv1.Job) string {
@@ -53,11 +66,16 @@ func observe(job *batchv1.Job, was, is int, began time.Time, err error) {
 // counts is what is counted of a Job's status.
 type counts struct {
 	succeeded, failed int32
+	failedIndexes     int
 	finished          bool
 }
 
 func countsOf(job *batchv1.Job) counts {
-	return counts{job.Status.Succeeded, job.Status.Failed, finished(job)}
+	c := counts{succeeded: job.Status.Succeeded, failed: job.Status.Failed, finished: finished(job)}
+	if f := job.Status.FailedIndexes; f != nil && job.Spec.Completions != nil {
+		c.failedIndexes = len(parseIndexes(*f, int(*job.Spec.Completions)))
+	}
+	return c
 }
 
 // observeStatus counts what a written status says for the first time.
@@ -65,6 +83,14 @@ func observeStatus(was counts, job *batchv1.Job) counts {
 	is, mode := countsOf(job), modeOf(job)
 	finishedPods.WithLabelValues(mode, "succeeded").Add(float64(max(is.succeeded-was.succeeded, 0)))
 	finishedPods.WithLabelValues(mode, "failed").Add(float64(max(is.failed-was.failed, 0)))
+	if mode == string(batchv1.IndexedCompletion) {
+		limit := "global"
+		if job.Spec.BackoffLimitPerIndex != nil {
+			limit = "perIndex"
+		}
+		finishedIndexes.WithLabelValues("succeeded", limit).Add(float64(max(is.succeeded-was.succeeded, 0)))
+		finishedIndexes.WithLabelValues("failed", limit).Add(float64(max(is.failedIndexes-was.failedIndexes, 0)))
+	}
 	if was.finished || !is.finished {
 		return is
 	}
@@ -74,4 +100,46 @@ func observeStatus(was counts, job *batchv1.Job) counts {
 		finishedJobs.WithLabelValues(mode, "failed", c.Reason).Inc()
 	}
 	return is
+}
+
+// watchFinalizers counts, until ctx ends, pods that end with the tracking finalizer, and
+// those that lose it; and Jobs that another controller manages.
+func watchFinalizers(jobs, pods cache.SharedIndexInformer) func(context.Context, func(), func(cache.ObjectName)) error {
+	return func(ctx context.Context, ready func(), _ func(cache.ObjectName)) error {
+		onPods, err := pods.AddEventHandler(cache.ResourceEventHandlerFuncs{
+			AddFunc:    func(now any) { observeFinalizer(nil, now) },
+			UpdateFunc: observeFinalizer,
+			DeleteFunc: func(was any) { observeFinalizer(informer.Object(was), nil) },
+		})
+		if err != nil {
+			return err
+		}
+		defer func() { _ = pods.RemoveEventHandler(onPods) }()
+		onJobs, err := jobs.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: func(now any) {
+			if job, ok := now.(*batchv1.Job); ok && job.Spec.ManagedBy != nil && *job.Spec.ManagedBy != batchv1.JobControllerName {
+				external.WithLabelValues(*job.Spec.ManagedBy).Inc()
+			}
+		}})
+		if err != nil {
+			return err
+		}
+		defer func() { _ = jobs.RemoveEventHandler(onJobs) }()
+		ready()
+		<-ctx.Done()
+		return nil
+	}
+}
+
+// observeFinalizer counts a change of a pod; nil is one that is not there.
+func observeFinalizer(was, now any) {
+	ended := func(obj any) bool {
+		p, ok := obj.(*corev1.Pod)
+		return ok && tracked(p) && (p.Status.Phase == corev1.PodFailed || p.Status.Phase == corev1.PodSucceeded)
+	}
+	switch before, after := ended(was), ended(now); {
+	case after && !before:
+		finalizers.WithLabelValues("add").Inc()
+	case before && !after:
+		finalizers.WithLabelValues("delete").Inc()
+	}
 }

@@ -13,6 +13,8 @@ type policyMatch struct {
 	counts     bool   // towards the backoff limit
 	failsJob   string // why the whole job fails, or nothing
 	failsIndex bool
+	// action is that of the rule that matched, "" if none did.
+	action batchv1.PodFailurePolicyAction
 }
 
 func match(policy *batchv1.PodFailurePolicy, p *corev1.Pod) policyMatch {
@@ -41,13 +43,13 @@ func match(policy *batchv1.PodFailurePolicy, p *corev1.Pod) policyMatch {
 		}
 		switch rule.Action {
 		case batchv1.PodFailurePolicyActionIgnore:
-			return policyMatch{}
+			return policyMatch{action: rule.Action}
 		case batchv1.PodFailurePolicyActionFailIndex:
-			return policyMatch{counts: true, failsIndex: true}
+			return policyMatch{counts: true, failsIndex: true, action: rule.Action}
 		case batchv1.PodFailurePolicyActionCount:
-			return policyMatch{counts: true}
+			return policyMatch{counts: true, action: rule.Action}
 		case batchv1.PodFailurePolicyActionFailJob:
-			return policyMatch{counts: true, failsJob: message}
+			return policyMatch{counts: true, failsJob: message, action: rule.Action}
 		}
 	}
 	return policyMatch{counts: true}

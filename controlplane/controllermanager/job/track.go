@@ -115,8 +115,14 @@ func (s *step) count() (free []*corev1.Pod) {
 			done[indexOf(p)] = true
 		case p.Status.Phase == corev1.PodSucceeded:
 			u.Succeeded = append(u.Succeeded, p.UID)
-		case (failed || failing) && match(s.job.Spec.PodFailurePolicy, p).counts:
-			u.Failed = append(u.Failed, p.UID)
+		case failed || failing:
+			m := match(s.job.Spec.PodFailurePolicy, p)
+			if m.counts {
+				u.Failed = append(u.Failed, p.UID)
+			}
+			if m.action != "" {
+				s.handled = append(s.handled, string(m.action))
+			}
 		}
 	}
 	if s.indexed() {
@@ -191,6 +197,10 @@ func (s *step) store(ctx context.Context) (gone bool, err error) {
 	}
 	s.wrote.Wrote(s.key, s.jobs, made)
 	s.counts = observeStatus(s.counts, made)
+	for _, action := range s.handled {
+		policyFailures.WithLabelValues(action).Inc()
+	}
+	s.handled = nil
 	s.job = made
 	return false, nil
 }

@@ -77,6 +77,7 @@ func New(f informers.SharedInformerFactory, client kubernetes.Interface, events 
 		if err != nil {
 			return nil, err
 		}
+		most.WithLabelValues(p.whole.String()).Set(float64(p.size()))
 		for _, q := range cfg.Taken {
 			p.take(q, 1)
 		}

@@ -59,9 +59,11 @@ func (p *pool) take(q netip.Prefix, by int) {
 		return
 	}
 	if first, count := p.index(q); count == 1 {
+		before := p.used[first]
 		if p.used[first] += by; p.used[first] == 0 {
 			delete(p.used, first)
 		}
+		p.observe(before == 0 && p.used[first] > 0, before > 0 && p.used[first] == 0)
 		return
 	}
 	if p.wide[q] += by; p.wide[q] == 0 {
@@ -83,6 +85,7 @@ func (p *pool) free() (netip.Prefix, bool) {
 			}
 		}
 		if skip == 0 {
+			tries.WithLabelValues(p.whole.String()).Observe(float64(tried))
 			p.next = i + 1
 			return p.part(i), true
 		}

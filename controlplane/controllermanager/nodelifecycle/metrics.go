@@ -2,6 +2,7 @@ package nodelifecycle
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
@@ -10,19 +11,49 @@ import (
 var evictions = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "node_collector_evictions_total",
 	Help: "[STABLE] Nodes whose pods were made to leave"}, []string{"zone"})
 
+var byZone = []string{"zone"}
+
+var (
+	zoneSize = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "node_collector_zone_size",
+		Help: "[ALPHA] Nodes of a zone"}, byZone)
+	zoneHealth = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "node_collector_zone_health",
+		Help: "[ALPHA] How many of a hundred nodes of a zone are ready"}, byZone)
+	unhealthyNodes = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "node_collector_unhealthy_nodes_in_zone",
+		Help: "[ALPHA] Nodes of a zone that are not ready"}, byZone)
+	lookTook = prometheus.NewHistogram(prometheus.HistogramOpts{Name: "node_collector_update_node_health_duration_seconds",
+		Help: "[ALPHA] How long a look at a node took", Buckets: prometheus.ExponentialBuckets(0.001, 4, 8)})
+)
+
 // Metrics are what is counted here, under upstream's names.
-func Metrics() []prometheus.Collector { return []prometheus.Collector{evictions} }
+func Metrics() []prometheus.Collector {
+	return []prometheus.Collector{evictions, zoneSize, zoneHealth, unhealthyNodes, lookTook}
+}
+
+// observeZone tells how a zone is; one without nodes is well, as upstream has it.
+func observeZone(key string, all, ready int) {
+	label, health := zoneLabel(key), 100.0
+	if all > 0 {
+		health = 100 * float64(ready) / float64(all)
+	}
+	zoneSize.WithLabelValues(label).Set(float64(all))
+	zoneHealth.WithLabelValues(label).Set(health)
+	unhealthyNodes.WithLabelValues(label).Set(float64(all - ready))
+}
+
+// zoneLabel is how upstream writes a zone, which is given as region/zone.
+func zoneLabel(key string) string {
+	if key == "/" {
+		return ""
+	}
+	return strings.Replace(key, "/", ":\x00:", 1)
+}
 
 // observe counts that pods have to leave a node from now on.
 func observe(node *corev1.Node, taints []corev1.Taint) {
 	if leaving(node.Spec.Taints) || !leaving(taints) {
 		return
 	}
-	zone := "" // as upstream has it
-	if region, name := node.Labels[corev1.LabelTopologyRegion], node.Labels[corev1.LabelTopologyZone]; region != "" || name != "" {
-		zone = region + ":\x00:" + name
-	}
-	evictions.WithLabelValues(zone).Inc()
+	evictions.WithLabelValues(zoneLabel(zoneOf(node))).Inc()
 }
 
 func leaving(taints []corev1.Taint) bool {

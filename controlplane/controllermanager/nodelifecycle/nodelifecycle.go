@@ -94,6 +94,7 @@ func (r *reconciler) reconcile(ctx context.Context, name string) (time.Duration,
 		return 0, nil
 	}
 	node, now := obj.(*corev1.Node), time.Now()
+	defer func() { lookTook.Observe(time.Since(now).Seconds()) }()
 	b := r.listen(node, now)
 	if now.Sub(b.seen) >= r.allowed(node) {
 		silent := node.DeepCopy()

@@ -62,6 +62,7 @@ func (t *tally) add(c counted, n int) {
 		z.ready += n
 		t.ready += n
 	}
+	observeZone(c.zone, z.all, z.ready)
 	if z.all == 0 {
 		delete(t.zones, c.zone)
 	}

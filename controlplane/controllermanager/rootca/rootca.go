@@ -41,7 +41,12 @@ func New(f informers.SharedInformerFactory, client kubernetes.Interface, ca []by
 			{Informer: namespaces.Informer(), Keys: func(o metav1.Object) []string { return []string{o.GetName()} }},
 			{Informer: maps, Keys: func(o metav1.Object) []string { return []string{o.GetNamespace()} }},
 		},
-		Reconcile: r.reconcile,
+		Reconcile: func(ctx context.Context, namespace string) (time.Duration, error) {
+			began := time.Now()
+			again, err := r.reconcile(ctx, namespace)
+			observe(began, err)
+			return again, err
+		},
 	}
 }
 
