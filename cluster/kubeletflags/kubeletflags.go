@@ -4,6 +4,7 @@
 package kubeletflags
 
 import (
+	"cmp"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -83,15 +84,15 @@ func (f *Flags) Bind(set *pflag.FlagSet) {
 
 // idleSwitches are the idle flags that may stand without a value.
 var idleSwitches = []string{
-	"exit-on-lock-contention", "log-text-split-stream", "log-json-split-stream", "experimental-allocatable-ignore-eviction",
-	"storage-driver-secure", "enable-load-reader", "log-cadvisor-usage",
+	"exit-on-lock-contention", "experimental-allocatable-ignore-eviction", "storage-driver-secure", "enable-load-reader",
+	"log-cadvisor-usage",
 }
 
-// bindIdle declares upstream's flags that change nothing, but for those that the program
-// has itself; help does not name them.
+// bindIdle declares upstream's flags that change nothing, but for those of the log, which the
+// program has itself; help does not name them.
 func (f *Flags) bindIdle(set *pflag.FlagSet) {
 	for name := range configuration.IdleFlags {
-		if name == "v" || set.Lookup(name) != nil {
+		if set.Lookup(name) != nil {
 			continue
 		}
 		bound := set.VarPF(unheardValue{f, name}, name, "", "changes nothing here")
@@ -168,7 +169,8 @@ func Parse(settings []string, file string) (*Flags, error) {
 // idleFlag says why a flag of upstream's changes nothing here; "" if it is none of those.
 // cAdvisor's may have underscores.
 func idleFlag(name string) string {
-	return configuration.IdleFlags[strings.ReplaceAll(name, "_", "-")]
+	name = strings.ReplaceAll(name, "_", "-")
+	return cmp.Or(configuration.IdleFlags[name], configuration.LogFlags[name])
 }
 
 // unheard notes that a flag was given which changes nothing.

@@ -40,13 +40,18 @@ var idle = map[string]idleField{
 	"memoryReservationPolicy": {"None", "memory is not protected"},
 }
 
-// IdleFlags are upstream's flags that no field of a KubeletConfiguration has and that change
-// nothing here, and why. A node that is given them starts.
-var IdleFlags = map[string]string{
+// LogFlags are upstream's flags of the log, which a program has that runs a kubelet alone and
+// nothing else: in another they change nothing, and this is why.
+var LogFlags = map[string]string{
 	"v": "the level of the log is the process's", "vmodule": "the level of the log is the process's",
 	"log-flush-frequency": "the log is written at once", "logging-format": "the log is the process's",
 	"log-text-split-stream": "the log is the process's", "log-text-info-buffer-size": "the log is the process's",
 	"log-json-split-stream": "the log is the process's", "log-json-info-buffer-size": "the log is the process's",
+}
+
+// IdleFlags are upstream's other flags that no field of a KubeletConfiguration has and that change
+// nothing here, and why. A node that is given them starts.
+var IdleFlags = map[string]string{
 	"lock-file": "one process runs containers from a directory", "exit-on-lock-contention": "there is no lock file",
 	"runtime-cgroups":           "the runtime stays in its group",
 	"experimental-mounter-path": "the node's own mount is used", "experimental-allocatable-ignore-eviction": "hard thresholds of eviction are kept from pods",
