@@ -192,6 +192,9 @@ var storageBadInputs = []badInput{
 			c.create(volumes, pvOf("v", "storageClassName: gold, csi: {driver: d.example.com, volumeHandle: v}"))
 			c.create(claims, claimOfClass("a", "gold"))
 			c.bound("a")
+			// Events are named by object and nanosecond: one of the claim's creation would
+			// have the same name, and this one be lost.
+			time.Sleep(time.Second)
 			c.merge(claims+"/a", `{"spec":{"resources":{"requests":{"storage":"2Gi"}}}}`)
 			c.reported("a", "ExternalExpanding", "waiting for an external controller to expand this PVC")
 		},
