@@ -22,6 +22,7 @@ import (
 	"knarr/controlplane/cloudcontrollermanager"
 	"knarr/controlplane/cloudcontrollermanager/baremetal"
 	"knarr/internal/flaghelp"
+	"knarr/internal/healthz"
 )
 
 type cloudControllerManager struct {
@@ -139,7 +140,7 @@ func (m *cloudControllerManager) run(ctx context.Context) error {
 		return err
 	}
 	return m.secure.With(ctx, secureserving.Component{Name: "cloud-controller-manager", Flags: m.values,
-		Checks: func(string) []secureserving.Check { return elected(healthy) }, Config: map[string]any{
+		Checks: func(string) []healthz.Check { return elected(healthy) }, Config: map[string]any{
 			"cloudcontrollermanager.config.k8s.io": m.configuration()}}, manager.Run)
 }
 

@@ -26,6 +26,7 @@ import (
 	"knarr/cluster/controllerflags"
 	"knarr/controlplane/controllermanager"
 	"knarr/internal/features"
+	"knarr/internal/healthz"
 )
 
 type controllerManager struct {
@@ -124,10 +125,10 @@ func (m *controllerManager) run(ctx context.Context) error {
 	return m.secure.With(ctx, secureserving.Component{
 		Name: "kube-controller-manager", Flags: m.values, NoFlagz: !m.gates.Enabled(flagz), NoStatusz: !m.gates.Enabled(statusz),
 		Config: map[string]any{"kubecontrollermanager.config.k8s.io": m.Configuration()},
-		Checks: func(string) []secureserving.Check {
+		Checks: func(string) []healthz.Check {
 			checks := elected(healthy)
 			for _, name := range manager.Running() {
-				checks = append(checks, secureserving.Check{Name: name, Fails: always})
+				checks = append(checks, healthz.Check{Name: name, Fails: healthz.Always})
 			}
 			return checks
 		},

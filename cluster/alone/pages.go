@@ -3,7 +3,7 @@ package alone
 import (
 	"github.com/spf13/pflag"
 
-	"knarr/cluster/alone/secureserving"
+	"knarr/internal/healthz"
 )
 
 // The features that pages about the process are.
@@ -19,11 +19,9 @@ func values(f *pflag.FlagSet) func() map[string]string {
 }
 
 // elected is the check of a leader; none where nobody is elected.
-func elected(healthy func() error) []secureserving.Check {
+func elected(healthy func() error) []healthz.Check {
 	if healthy == nil {
 		return nil
 	}
-	return []secureserving.Check{{Name: "leaderElection", Fails: healthy}}
+	return []healthz.Check{healthz.Of("leaderElection", healthy)}
 }
-
-func always() error { return nil }

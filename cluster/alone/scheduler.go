@@ -13,6 +13,7 @@ import (
 	"knarr/cluster/componentflags"
 	"knarr/cluster/schedulerflags"
 	"knarr/controlplane/scheduler"
+	"knarr/internal/healthz"
 )
 
 type schedulerProgram struct {
@@ -57,17 +58,17 @@ func (s *schedulerProgram) run(ctx context.Context) error {
 	}
 	return s.secure.With(ctx, secureserving.Component{Name: "kube-scheduler",
 		Flags: s.values, NoFlagz: !s.gates.Enabled(flagz), NoStatusz: !s.gates.Enabled(statusz),
-		Checks: func(path string) []secureserving.Check {
+		Checks: func(path string) []healthz.Check {
 			switch path {
 			case "livez":
 				return nil
 			case "readyz":
-				return append(elected(healthy), secureserving.Check{Name: "shutdown", Fails: func() error {
+				return append(elected(healthy), healthz.Of("shutdown", func() error {
 					if ctx.Err() != nil {
 						return errors.New("process is shutting down")
 					}
 					return nil
-				}}, secureserving.Check{Name: "sched-handler-sync", Fails: sched.HandlersSynced})
+				}), healthz.Of("sched-handler-sync", sched.HandlersSynced))
 			}
 			return elected(healthy)
 		},

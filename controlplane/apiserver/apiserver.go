@@ -16,6 +16,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/version"
@@ -46,6 +47,7 @@ import (
 	"knarr/controlplane/apiserver/transport"
 	"knarr/controlplane/apiserver/watchcache"
 	"knarr/internal/features"
+	"knarr/internal/healthz"
 	"knarr/internal/keypair"
 	"knarr/internal/run"
 )
@@ -184,6 +186,8 @@ type Server struct {
 	handler       http.Handler
 	metrics       *metrics.Metrics
 	health        health
+	healthz       *healthz.Handler
+	slis          http.Handler
 	inFlight      transport.InFlight // counted for ShutdownSendRetryAfter only
 	listening     listening
 	started       chan struct{}
@@ -228,6 +232,8 @@ func New(c Config) (*Server, error) {
 		}
 	}
 	counts.Also(contents{s.cache, c.Store})
+	s.healthz = s.newHealthz()
+	s.slis = promhttp.HandlerFor(s.healthz.Metrics(), promhttp.HandlerOpts{MaxRequestsInFlight: 4})
 	err := s.authenticators()
 	if err != nil {
 		return nil, err

@@ -4,26 +4,22 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
-	"net/http"
-	"net/url"
-	"slices"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
+
+	"knarr/internal/healthz"
 )
 
 // health is what the health paths tell: what every cluster starts with is
 // made, and this server is about to end.
 type health struct{ made, stopping atomic.Bool }
 
-// A check is one thing that a health path asks about. Its name is upstream's.
+// A check is one thing that a health path asks about.
 type check struct {
-	name string
+	healthz.Check
 	// notLive says that a server may live for which it fails.
 	notLive bool
-	fails   func(ctx context.Context) error
 }
 
 // storeTime bounds a check's question to the store, upstream's bound.
@@ -46,26 +42,26 @@ func (s *Server) checks() []check {
 		return nil
 	}
 	all := []check{
-		{"ping", false, always},
-		{"log", false, always}, // upstream asks whether its log is still flushed; ours is written at once
-		{"etcd", false, store},
-		{"etcd-readiness", true, store},
+		{healthz.Check{Name: "ping", Fails: healthz.Always}, false},
+		{healthz.Check{Name: "log", Fails: healthz.Always}, false}, // upstream asks whether its log is still flushed; ours is written at once
+		{healthz.Check{Name: "etcd", Fails: store}, false},
+		{healthz.Check{Name: "etcd-readiness", Fails: store}, true},
 	}
 	if e := s.cfg.Encryption; e != nil && (s.cfg.ReloadEncryption || e.Plugins()) {
-		all = append(all, check{"kms-providers", false, func(context.Context) error { return e.Check() }})
+		all = append(all, check{healthz.Check{Name: "kms-providers", Fails: func(context.Context) error { return e.Check() }}, false})
 	}
-	all = append(all, check{"informer-sync", true, closed(s.cache.Ready())})
+	all = append(all, check{healthz.Check{Name: "informer-sync", Fails: closed(s.cache.Ready())}, true})
 	for _, h := range s.startHooks() {
 		for name := range strings.FieldsSeq(h.names) {
-			all = append(all, check{name, false, h.fails})
+			all = append(all, check{healthz.Check{Name: name, Fails: h.fails}, false})
 		}
 	}
-	return append(all, check{"shutdown", true, func(context.Context) error {
+	return append(all, check{healthz.Check{Name: "shutdown", Fails: func(context.Context) error {
 		if s.health.stopping.Load() {
 			return errors.New("process is shutting down")
 		}
 		return nil
-	}})
+	}}, true})
 }
 
 // hooks are checks of one condition, by the names that probes and dashboards
@@ -103,9 +99,6 @@ func (s *Server) startHooks() []hooks {
 	}
 }
 
-// always is a check of what cannot fail while there is an answer.
-func always(context.Context) error { return nil }
-
 // closed is a check that something has happened.
 func closed(c <-chan struct{}) func(context.Context) error {
 	return func(context.Context) error {
@@ -118,70 +111,15 @@ func closed(c <-chan struct{}) func(context.Context) error {
 	}
 }
 
-// serveHealth answers /livez, /readyz and /healthz and their single checks as
-// upstream does: "ok", or with ?verbose a line for each check. Who asks is not
-// given the reason for a failure, except when a single check is asked for.
-func (s *Server) serveHealth(w http.ResponseWriter, r *http.Request) {
-	kind, only, single := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
-	// A server that is about to end is not unhealthy, only not to be asked.
-	all := slices.DeleteFunc(s.checks(), func(c check) bool { return c.notLive && kind != "readyz" })
-	if single {
-		i := slices.IndexFunc(all, func(c check) bool { return c.name == only })
-		if i < 0 {
-			http.NotFound(w, r)
-			return
+// newHealthz answers the health paths. A server that is about to end is not unhealthy, only
+// not to be asked.
+func (s *Server) newHealthz() *healthz.Handler {
+	return healthz.New("kube-apiserver", func(path string) (all []healthz.Check) {
+		for _, c := range s.checks() {
+			if path == "readyz" || !c.notLive {
+				all = append(all, c.Check)
+			}
 		}
-		if err := all[i].fails(r.Context()); err != nil {
-			http.Error(w, fmt.Sprintf("internal server error: %v", err), http.StatusInternalServerError)
-			return
-		}
-		fmt.Fprint(w, "ok")
-		return
-	}
-	lines, failed := s.examine(r.Context(), kind, all, r.URL.Query())
-	if len(failed) > 0 {
-		slog.WarnContext(r.Context(), "health check", "path", kind, "failed", strings.Join(failed, ","))
-		http.Error(w, lines+kind+" check failed", http.StatusInternalServerError)
-		return
-	}
-	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-	w.Header().Set("X-Content-Type-Options", "nosniff")
-	if _, verbose := r.URL.Query()["verbose"]; !verbose {
-		fmt.Fprint(w, "ok")
-		return
-	}
-	fmt.Fprintf(w, "%s%s check passed\n", lines, kind)
-}
-
-// examine makes all checks but those excluded.
-func (s *Server) examine(ctx context.Context, kind string, all []check, query url.Values) (lines string, failed []string) {
-	var b strings.Builder
-	unknown := map[string]bool{}
-	for _, name := range query["exclude"] {
-		unknown[name] = true
-	}
-	for _, c := range all {
-		if slices.Contains(query["exclude"], c.name) {
-			delete(unknown, c.name)
-			fmt.Fprintf(&b, "[+]%s excluded: ok\n", c.name)
-			continue
-		}
-		err := c.fails(ctx)
-		s.metrics.Health.ObserveCheck(c.name, kind, err == nil)
-		if err != nil {
-			failed = append(failed, c.name)
-			fmt.Fprintf(&b, "[-]%s failed: reason withheld\n", c.name)
-			continue
-		}
-		fmt.Fprintf(&b, "[+]%s ok\n", c.name)
-	}
-	if len(unknown) > 0 {
-		var names []string
-		for name := range unknown {
-			names = append(names, strconv.Quote(name))
-		}
-		slices.Sort(names)
-		fmt.Fprintf(&b, "warn: some health checks cannot be excluded: no matches for %s\n", strings.Join(names, ", "))
-	}
-	return b.String(), failed
+		return all
+	})
 }

@@ -26,11 +26,11 @@ func (s *Server) paths(api http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch path := r.URL.Path; {
 		case isHealth(path):
-			s.serveHealth(w, r)
+			s.healthz.ServeHTTP(w, r)
 		case path == "/metrics":
 			s.metrics.ServeHTTP(w, r)
 		case path == "/metrics/slis":
-			s.metrics.Health.ServeHTTP(w, r)
+			s.slis.ServeHTTP(w, r)
 		case s.discovery == nil && (path == "/openid/v1/jwks" || path == "/.well-known/openid-configuration"):
 			http.NotFound(w, r)
 		case (path == "/openid/v1/jwks" || path == "/.well-known/openid-configuration") && endpoints.Unroutable(w, r, pathTypes[path]):

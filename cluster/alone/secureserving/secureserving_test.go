@@ -25,6 +25,7 @@ import (
 	"k8s.io/client-go/util/cert"
 
 	"knarr/internal/delegation"
+	"knarr/internal/healthz"
 )
 
 // defaults are the options without flags.
@@ -95,7 +96,9 @@ func TestProtect(t *testing.T) {
 	healthy := error(nil)
 	further := prometheus.NewRegistry()
 	further.MustRegister(prometheus.NewCounter(prometheus.CounterOpts{Name: "further", Help: "more"}))
-	c := Component{Name: "kube-controller-manager", Config: map[string]any{"a": 1}, Checks: func(string) []Check { return []Check{{"leaderElection", func() error { return healthy }}} }, Flags: func() map[string]string { return map[string]string{"a": "b"} }, Metrics: map[string]prometheus.Gatherer{"resources": further}}
+	c := Component{Name: "kube-controller-manager", Config: map[string]any{"a": 1}, Checks: func(string) []healthz.Check {
+		return []healthz.Check{healthz.Of("leaderElection", func() error { return healthy })}
+	}, Flags: func() map[string]string { return map[string]string{"a": "b"} }, Metrics: map[string]prometheus.Gatherer{"resources": further}}
 	h := defaults(t).protect(&delegation.Delegator{Authentication: kube, Authorization: kube}, c.handler(defaults(t)))
 	ask := func(path, token string) (int, string) {
 		r := httptest.NewRequest("GET", path, nil)

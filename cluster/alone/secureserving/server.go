@@ -33,6 +33,7 @@ import (
 	_ "k8s.io/component-base/metrics/prometheus/workqueue"               // workqueue_*
 
 	"knarr/internal/delegation"
+	"knarr/internal/healthz"
 	"knarr/internal/run"
 )
 
@@ -47,7 +48,7 @@ type Component struct {
 	Metrics map[string]prometheus.Gatherer
 	// Checks are those of a path, which is healthz, livez or readyz. Default: that it
 	// answers.
-	Checks func(path string) []Check
+	Checks func(path string) []healthz.Check
 	// Flags are the values of all flags, which /flagz shows.
 	Flags func() map[string]string
 	// NoFlagz and NoStatusz leave those pages out.
@@ -138,7 +139,7 @@ func (c Component) handler(o *Options) http.Handler {
 		mux.Handle("GET "+path, h)
 		paths = append(paths, "/"+strings.Split(path, "/")[1])
 	}
-	h := newHealth(c)
+	h := healthz.New(c.Name, c.Checks)
 	for _, path := range []string{"/healthz", "/livez", "/readyz"} {
 		handle(path, h)
 		mux.Handle("GET "+path+"/{name...}", h)
@@ -148,7 +149,7 @@ func (c Component) handler(o *Options) http.Handler {
 	}
 	registerBuild()
 	handle("/metrics", metrics(legacyregistry.DefaultGatherer))
-	handle("/metrics/slis", metrics(h.registry))
+	handle("/metrics/slis", metrics(h.Metrics()))
 	for path, m := range c.Metrics {
 		handle("/metrics/"+path, metrics(m))
 	}

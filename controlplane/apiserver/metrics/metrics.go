@@ -20,7 +20,6 @@ type Metrics struct {
 	Admission *Admission
 	Store     *Store
 	Access    *Access
-	Health    *Health
 
 	registry *prometheus.Registry
 	handler  http.Handler
@@ -30,7 +29,7 @@ type Metrics struct {
 func New(v *version.Info) *Metrics {
 	m := &Metrics{
 		Requests: newRequests(), Watches: newWatches(), Admission: newAdmission(), Store: newStore(),
-		Access: newAccess(), Health: newHealth(), registry: prometheus.NewRegistry(),
+		Access: newAccess(), registry: prometheus.NewRegistry(),
 	}
 	m.registry.MustRegister(m.Requests, m.Watches, m.Admission, m.Store, m.Access, build(v), panics{})
 	// The libraries count into two registries of their own, some of it twice.
