@@ -2,7 +2,6 @@ package localstorage
 
 import (
 	"context"
-	"fmt"
 	"path/filepath"
 	"testing"
 
@@ -49,11 +48,11 @@ func (w *world) onDisk(node string) []string {
 
 // live takes a claim through its life: it is made, made anew while its first volume is
 // there, grows, and goes. It gives how many writes the first process began.
-func live(t *testing.T, stopAt int, unsent bool) int {
+func live(t *testing.T, d fault.Disturbance) int {
 	w := newWorld(t)
 	_, err := w.admin.CoreV1().Nodes().Create(w.ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "one", Labels: map[string]string{corev1.LabelHostname: "one"}}}, metav1.CreateOptions{})
 	w.must(err)
-	p := &fault.Process{StopAt: stopAt, Unsent: unsent}
+	p := &fault.Process{StopAt: d.StopAt, Unsent: d.Unsent}
 	w.supervise("one", p)
 	first, firstVolume := w.bind(w.claim("data", "one"))
 	w.releaseClaim(first)
@@ -96,21 +95,13 @@ func live(t *testing.T, stopAt int, unsent bool) int {
 // TestStopped: whichever write of its a node's provisioner ends at, the next one takes up
 // what it left: no volume is made twice, forgotten or kept.
 func TestStopped(t *testing.T) {
-	type end struct {
-		at     int
-		unsent bool
-	}
-	var all []end
-	writes := live(t, 0, false)
+	var all []fault.Disturbance
+	writes := live(t, fault.Disturbance{})
 	for k := 1; k <= writes; k++ {
-		all = append(all, end{k, false}, end{k, true})
+		all = append(all, fault.Disturbance{StopAt: k}, fault.Disturbance{StopAt: k, Unsent: true})
 	}
 	t.Logf("%d writes", writes)
-	for _, e := range fault.Sample("local-path", all) {
-		name := fmt.Sprintf("after write %d", e.at)
-		if e.unsent {
-			name = fmt.Sprintf("before write %d", e.at)
-		}
-		t.Run(name, func(t *testing.T) { live(t, e.at, e.unsent) })
+	for _, d := range fault.Sample("local-path", all) {
+		t.Run(d.String(), func(t *testing.T) { live(t, d) })
 	}
 }

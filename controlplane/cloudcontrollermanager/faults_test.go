@@ -17,35 +17,10 @@ import (
 	"knarr/internal/apitest/fault"
 )
 
-// A disturbance is what happens to the controllers in one run of a story.
-type disturbance struct {
-	stopAt int    // the process ends at its write of that number
-	unsent bool   // which does not reach the server
-	lag    string // watches of that resource are behind
-	expire bool   // and then too old
-	anewAt int    // the Service is made anew before that write
-}
-
-func (d disturbance) String() string {
-	switch {
-	case d.stopAt > 0 && d.unsent:
-		return fmt.Sprintf("stopped before write %d", d.stopAt)
-	case d.stopAt > 0:
-		return fmt.Sprintf("stopped after write %d", d.stopAt)
-	case d.expire:
-		return "watches of " + d.lag + " expire"
-	case d.lag != "":
-		return "watches of " + d.lag + " lag"
-	case d.anewAt > 0:
-		return fmt.Sprintf("made anew at write %d", d.anewAt)
-	}
-	return "undisturbed"
-}
-
 // A play is one run of the story.
 type play struct {
 	*cluster
-	disturbance
+	fault.Disturbance
 	server  *apitest.Server
 	watches *fault.Watches
 	process *fault.Process
@@ -60,7 +35,7 @@ func (r *play) start(first bool) {
 	ctx, cancel := context.WithCancel(r.ctx)
 	p := &fault.Process{Watches: r.watches, Stop: cancel}
 	if first {
-		p.StopAt, p.Unsent, p.PauseAt = r.stopAt, r.unsent, r.anewAt
+		p.StopAt, p.Unsent, p.PauseAt = r.StopAt, r.Unsent, r.AnewAt
 	}
 	cfg := config(r.server, r.vendor)
 	as := cfg.ClientFor
@@ -95,13 +70,13 @@ func (r *play) pass() {
 		r.process.Resume()
 		synctest.Wait()
 	}
-	lag := r.lag != "" && !r.expire
+	lag := r.Lag != "" && !r.Expire
 	if lag {
-		r.watches.Hold(r.lag)
+		r.watches.Hold(r.Lag)
 	}
 	time.Sleep(10 * time.Second)
 	if lag {
-		r.watches.Release(r.lag)
+		r.watches.Release(r.Lag)
 	}
 	synctest.Wait()
 }
@@ -184,7 +159,7 @@ func (r *play) state() (all []string) {
 		}
 		slices.Sort(routes)
 		all = append(all, fmt.Sprintf("routes %v", routes))
-		if r.anewAt == 0 { // what had no finalizer any more is nobody's
+		if r.AnewAt == 0 { // what had no finalizer any more is nobody's
 			all = append(all, fmt.Sprintf("%d balancers", len(r.balancers)))
 		}
 	})
@@ -192,27 +167,27 @@ func (r *play) state() (all []string) {
 }
 
 // tell plays the story under a disturbance; it gives its end and the number of writes.
-func tell(t *testing.T, d disturbance) (state []string, writes int) {
+func tell(t *testing.T, d fault.Disturbance) (state []string, writes int) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		server, stop := apitest.New(t)
 		defer stop()
 		ctx, cancel := context.WithTimeout(t.Context(), 1000*time.Hour)
 		defer cancel()
-		r := &play{cluster: &cluster{t, ctx, server.Client(t), newVendor()}, disturbance: d, server: server, watches: fault.NewWatches()}
+		r := &play{cluster: &cluster{t, ctx, server.Client(t), newVendor()}, Disturbance: d, server: server, watches: fault.NewWatches()}
 		r.start(true)
 		defer func() { r.process.Resume(); r.end(); <-r.ended }()
 		r.settle()
 		for _, step := range steps {
-			if d.expire {
-				r.watches.Hold(d.lag)
+			if d.Expire {
+				r.watches.Hold(d.Lag)
 			}
 			step(r.cluster)
-			if d.expire {
+			if d.Expire {
 				for range 3 {
 					r.pass()
 				}
-				r.watches.Expire(d.lag)
+				r.watches.Expire(d.Lag)
 			}
 			r.settle()
 		}
@@ -224,22 +199,22 @@ func tell(t *testing.T, d disturbance) (state []string, writes int) {
 // TestFaults: whatever ends or blinds the controllers on the way, the story ends as it
 // does undisturbed.
 func TestFaults(t *testing.T) {
-	want, writes := tell(t, disturbance{})
+	want, writes := tell(t, fault.Disturbance{})
 	if writes == 0 || len(want) != 5 {
 		t.Fatalf("%d writes, and at the end: %s", writes, strings.Join(want, "\n"))
 	}
-	var all []disturbance
+	var all []fault.Disturbance
 	for k := 1; k <= writes; k++ {
-		all = append(all, disturbance{stopAt: k}, disturbance{stopAt: k, unsent: true}, disturbance{anewAt: k})
+		all = append(all, fault.Disturbance{StopAt: k}, fault.Disturbance{StopAt: k, Unsent: true}, fault.Disturbance{AnewAt: k})
 	}
 	for _, kind := range []string{"*", "nodes", "services"} {
-		all = append(all, disturbance{lag: kind}, disturbance{lag: kind, expire: true})
+		all = append(all, fault.Disturbance{Lag: kind}, fault.Disturbance{Lag: kind, Expire: true})
 	}
 	t.Logf("%d writes, %d disturbances; the end: %s", writes, len(all), strings.Join(want, "\n"))
 	for _, d := range fault.Sample("cloud", all) {
 		t.Run(d.String(), func(t *testing.T) {
 			got, _ := tell(t, d)
-			if d.anewAt > 0 {
+			if d.AnewAt > 0 {
 				got = append(got, want[len(want)-1])
 			}
 			if !slices.Equal(got, want) {

@@ -565,7 +565,7 @@ func TestBadInput(t *testing.T) {
 		t.Run(b.name, func(t *testing.T) {
 			t.Parallel()
 			s := scenario{name: b.name, of: b.of, world: b.world}
-			s.run(t, disturbance{}, func(r *play, _ outcome) {
+			s.run(t, fault.Disturbance{}, func(r *play, _ outcome) {
 				b.given(r.cluster)
 				r.wait(20 * time.Minute)
 				calls := r.rest()

@@ -3,7 +3,6 @@ package controllermanager
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"maps"
 	"regexp"
 	"slices"
@@ -60,37 +59,6 @@ type scenario struct {
 	recreates bool
 }
 
-// A disturbance is what happens to the controllers in one run of a scenario.
-type disturbance struct {
-	stopAt    int    // the process ends at its write of that number
-	unsent    bool   // which does not reach the server
-	lag       string // watches of that resource are behind
-	expire    bool   // and then too old
-	anewAt    int    // the scenario's object is made anew before that write
-	hurryAt   int    // the next step is taken before that write
-	discovery string // what discovery does: unavailable, partial
-}
-
-func (d disturbance) String() string {
-	switch {
-	case d.stopAt > 0 && d.unsent:
-		return fmt.Sprintf("stopped before write %d", d.stopAt)
-	case d.stopAt > 0:
-		return fmt.Sprintf("stopped after write %d", d.stopAt)
-	case d.expire:
-		return "watches of " + d.lag + " expire"
-	case d.lag != "":
-		return "watches of " + d.lag + " lag"
-	case d.anewAt > 0:
-		return fmt.Sprintf("made anew at write %d", d.anewAt)
-	case d.hurryAt > 0:
-		return fmt.Sprintf("next step at write %d", d.hurryAt)
-	case d.discovery != "":
-		return "discovery is " + d.discovery
-	}
-	return "undisturbed"
-}
-
 // An outcome is how a run ended.
 type outcome struct {
 	state []string
@@ -105,7 +73,7 @@ type outcome struct {
 type play struct {
 	*cluster
 	*scenario
-	disturbance
+	fault.Disturbance
 	watches *fault.Watches
 	flip    atomic.Bool // discovery is disturbed
 	admin   *fault.Process
@@ -117,7 +85,7 @@ type play struct {
 }
 
 // run plays the scenario under a disturbance. examine gets the end.
-func (s *scenario) run(t *testing.T, d disturbance, examine func(r *play, o outcome)) {
+func (s *scenario) run(t *testing.T, d fault.Disturbance, examine func(r *play, o outcome)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		server, stop := apitest.New(t, func(c *apiserver.Config) {
@@ -130,7 +98,7 @@ func (s *scenario) run(t *testing.T, d disturbance, examine func(r *play, o outc
 		defer stop()
 		ctx, cancel := context.WithTimeout(t.Context(), 1000*time.Hour)
 		defer cancel()
-		r := &play{scenario: s, disturbance: d, watches: fault.NewWatches(), admin: &fault.Process{}}
+		r := &play{scenario: s, Disturbance: d, watches: fault.NewWatches(), admin: &fault.Process{}}
 		kube := server.Config()
 		kube.Wrap(r.admin.Wrap("admin"))
 		r.cluster = &cluster{T: t, ctx: ctx, client: kubernetes.NewForConfigOrDie(kube), server: server, beat: r.beatOnce}
@@ -148,16 +116,16 @@ func (s *scenario) run(t *testing.T, d disturbance, examine func(r *play, o outc
 // step takes the next step of the story.
 func (r *play) step() {
 	r.flip.Store(true)
-	if r.expire {
-		r.watches.Hold(r.lag)
+	if r.Expire {
+		r.watches.Hold(r.Lag)
 	}
 	r.next++
 	r.steps[r.next-1](r.cluster)
-	if r.expire {
+	if r.Expire {
 		for range 3 {
 			r.pass(10 * time.Second)
 		}
-		r.watches.Expire(r.lag)
+		r.watches.Expire(r.Lag)
 	}
 }
 
@@ -167,11 +135,11 @@ func (r *play) start(first bool) {
 	ctx, cancel := context.WithCancel(r.ctx)
 	p := &fault.Process{Account: accountOf(r.of[0]), Watches: r.watches, Stop: cancel}
 	if first {
-		p.StopAt, p.Unsent, p.PauseAt = r.stopAt, r.unsent, cmp.Or(r.anewAt, r.hurryAt)
+		p.StopAt, p.Unsent, p.PauseAt = r.StopAt, r.Unsent, cmp.Or(r.AnewAt, r.HurryAt)
 	} else {
 		r.past = append(r.past, r.process)
 	}
-	switch r.discovery {
+	switch r.Discovery {
 	case "unavailable":
 		p.Discovery = fault.Unavailable(&r.flip)
 	case "partial":
@@ -216,7 +184,7 @@ func (r *play) beatOnce() {
 		r.start(false)
 	}
 	if r.process.Paused() {
-		if r.anewAt > 0 {
+		if r.AnewAt > 0 {
 			r.makeAnew(r.anew)
 		} else if r.next < len(r.steps) {
 			r.step()
@@ -232,14 +200,14 @@ func (r *play) beatOnce() {
 // pass lets time go by.
 func (r *play) pass(d time.Duration) {
 	r.Helper()
-	lag := r.lag != "" && !r.expire
+	lag := r.Lag != "" && !r.Expire
 	if lag {
-		r.watches.Hold(r.lag)
+		r.watches.Hold(r.Lag)
 	}
 	r.beatOnce()
 	time.Sleep(d)
 	if lag {
-		r.watches.Release(r.lag)
+		r.watches.Release(r.Lag)
 	}
 	synctest.Wait()
 }
@@ -324,21 +292,21 @@ func (r *play) wait(d time.Duration) {
 }
 
 // disturbances are all that may happen to a scenario that ends undisturbed as o.
-func (s *scenario) disturbances(o outcome) (all []disturbance) {
+func (s *scenario) disturbances(o outcome) (all []fault.Disturbance) {
 	for k := 1; k <= o.writes; k++ {
-		all = append(all, disturbance{stopAt: k}, disturbance{stopAt: k, unsent: true})
+		all = append(all, fault.Disturbance{StopAt: k}, fault.Disturbance{StopAt: k, Unsent: true})
 		if s.anew != "" {
-			all = append(all, disturbance{anewAt: k})
+			all = append(all, fault.Disturbance{AnewAt: k})
 		}
 		if !s.inOrder && len(s.steps) > 1 {
-			all = append(all, disturbance{hurryAt: k})
+			all = append(all, fault.Disturbance{HurryAt: k})
 		}
 	}
 	for _, kind := range append([]string{"*"}, o.changed...) {
-		all = append(all, disturbance{lag: kind}, disturbance{lag: kind, expire: true})
+		all = append(all, fault.Disturbance{Lag: kind}, fault.Disturbance{Lag: kind, Expire: true})
 	}
 	if len(s.groups) > 0 {
-		all = append(all, disturbance{discovery: "unavailable"}, disturbance{discovery: "partial"})
+		all = append(all, fault.Disturbance{Discovery: "unavailable"}, fault.Disturbance{Discovery: "partial"})
 	}
 	return all
 }
@@ -349,7 +317,7 @@ func TestFaults(t *testing.T) {
 	for _, s := range scenarios {
 		t.Run(s.name, func(t *testing.T) {
 			var want outcome
-			s.run(t, disturbance{}, func(r *play, o outcome) {
+			s.run(t, fault.Disturbance{}, func(r *play, o outcome) {
 				o.atRest = r.rest()
 				want = o
 			})
@@ -386,7 +354,7 @@ func (s *scenario) compare(r *play, want, got outcome) {
 		}
 		r.Errorf("another end\nmissing: %s\nin place: %s\nlast calls: %v", strings.Join(missing, "\n         "), strings.Join(more, "\n          "), tail(r.process.Calls()))
 	}
-	if s.recreates && r.stopAt == 0 || r.anewAt > 0 || r.hurryAt > 0 {
+	if s.recreates && r.StopAt == 0 || r.AnewAt > 0 || r.HurryAt > 0 {
 		return
 	}
 	// What is stopped may have made one anew before that, as it may undisturbed.
