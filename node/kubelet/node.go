@@ -109,10 +109,10 @@ func (k *Kubelet) followNode(ctx context.Context) {
 				look()
 			},
 			UpdateFunc: func(was, o any) {
-				n := o.(*corev1.Node)
+				before, n := was.(*corev1.Node), o.(*corev1.Node)
 				k.sawNode(n)
 				// A write of our own may have come with somebody else's: one look more.
-				if len(wrongLabels(n)) > 0 || !equality.Semantic.DeepEqual(was.(*corev1.Node).Status, n.Status) {
+				if len(wrongLabels(n)) > 0 || before.Spec.Unschedulable != n.Spec.Unschedulable || !equality.Semantic.DeepEqual(before.Status, n.Status) {
 					look()
 				}
 			},
