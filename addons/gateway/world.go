@@ -196,7 +196,7 @@ func (w *world) watchDetails(ctx context.Context) error {
 	}
 	f := informers.NewSharedInformerFactoryWithOptions(w.client, 0, informers.WithTransform(slim))
 	d := &details{factory: f, services: f.Core().V1().Services().Informer(), slices: f.Discovery().V1().EndpointSlices().Informer()}
-	if err := d.slices.AddIndexers(cache.Indexers{byService: func(o any) ([]string, error) {
+	if err := informer.Index(d.slices, cache.Indexers{byService: func(o any) ([]string, error) {
 		e := o.(*discoveryv1.EndpointSlice)
 		return []string{e.Namespace + "/" + e.Labels[discoveryv1.LabelServiceName]}, nil
 	}}); err != nil {

@@ -116,7 +116,7 @@ const everything = "everything"
 func (c *Controller) term(ctx context.Context) error {
 	f := informers.NewSharedInformerFactoryWithOptions(c.client, 0, informers.WithTransform(slim))
 	services, nodes, endpoints := f.Core().V1().Services().Informer(), f.Core().V1().Nodes().Informer(), f.Discovery().V1().EndpointSlices().Informer()
-	if err := endpoints.AddIndexers(cache.Indexers{byService: func(o any) ([]string, error) {
+	if err := informer.Index(endpoints, cache.Indexers{byService: func(o any) ([]string, error) {
 		e := o.(*discoveryv1.EndpointSlice)
 		return []string{e.Namespace + "/" + e.Labels[discoveryv1.LabelServiceName]}, nil
 	}}); err != nil {

@@ -17,6 +17,7 @@ import (
 
 	"knarr/controlplane/scheduler/framework"
 	"knarr/controlplane/scheduler/plugins"
+	"knarr/internal/informer"
 	"knarr/internal/run"
 )
 
@@ -50,13 +51,13 @@ func newStorage(f informers.SharedInformerFactory) (*storage, error) {
 	for i, dst := range []*cache.Indexer{&s.claims, &s.volumes, &s.classes, &s.nodes, &s.drivers, &s.capacities, &s.attachments} {
 		*dst = s.informers[i].GetIndexer()
 	}
-	err := s.volumes.AddIndexers(cache.Indexers{byClass: func(o any) ([]string, error) {
+	err := informer.Index(s.volumes, cache.Indexers{byClass: func(o any) ([]string, error) {
 		return []string{volume.GetPersistentVolumeClass(o.(*corev1.PersistentVolume))}, nil
 	}})
 	if err != nil {
 		return nil, fmt.Errorf("index of volumes: %w", err)
 	}
-	err = s.attachments.AddIndexers(cache.Indexers{
+	err = informer.Index(s.attachments, cache.Indexers{
 		byNode: func(o any) ([]string, error) { return []string{o.(*storagev1.VolumeAttachment).Spec.NodeName}, nil },
 		byVolume: func(o any) ([]string, error) {
 			if name := o.(*storagev1.VolumeAttachment).Spec.Source.PersistentVolumeName; name != nil {

@@ -9,6 +9,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	translation "k8s.io/csi-translation-lib"
 	"k8s.io/klog/v2"
+
+	"knarr/internal/run"
 )
 
 // Annotation is that of a CSINode which names, with commas between them, the plugins that
@@ -47,17 +49,28 @@ func Plugin(v *corev1.PersistentVolume) string {
 	return plugin
 }
 
+// translate calls the library of translations, which may panic at what it did not expect
+// in what users write.
+func translate(what string, f func() (*corev1.PersistentVolume, error)) (as *corev1.PersistentVolume, err error) {
+	err = run.Catch("translate "+what+" to CSI", func() (err error) {
+		as, err = f()
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("failed to translate %s to CSI: %w", what, err)
+	}
+	return as, nil
+}
+
 // Volume is the volume as one of the CSI driver that has taken over from its plugin; the
 // same where none has. Its identifiers may be such that no driver could know it.
 func Volume(v *corev1.PersistentVolume) (*corev1.PersistentVolume, error) {
 	if v.Spec.CSI != nil || !translator.IsPVMigratable(v) {
 		return v, nil
 	}
-	as, err := translator.TranslateInTreePVToCSI(klog.Background(), v)
-	if err != nil {
-		return nil, fmt.Errorf("failed to translate in-tree pv to CSI: %w", err)
-	}
-	return as, nil
+	return translate("in-tree pv", func() (*corev1.PersistentVolume, error) {
+		return translator.TranslateInTreePVToCSI(klog.Background(), v)
+	})
 }
 
 // Source is what a CSI driver is told of the volume: its own source, or that which Volume
@@ -90,9 +103,18 @@ func Inline(v *corev1.Volume, namespace string) (*corev1.PersistentVolume, error
 	if !translator.IsInlineMigratable(v) {
 		return nil, nil
 	}
-	as, err := translator.TranslateInTreeInlineVolumeToCSI(klog.Background(), v, namespace)
-	if err != nil {
-		return nil, fmt.Errorf("failed to translate in-tree inline volume to CSI: %w", err)
+	policy := ""
+	if vm := v.VsphereVolume; vm != nil && vm.StoragePolicyName != "" {
+		// The library looks for the policy in the volume that it is about to make, and panics.
+		policy = vm.StoragePolicyName
+		v = v.DeepCopy()
+		v.VsphereVolume.StoragePolicyName = ""
 	}
-	return as, nil
+	as, err := translate("in-tree inline volume", func() (*corev1.PersistentVolume, error) {
+		return translator.TranslateInTreeInlineVolumeToCSI(klog.Background(), v, namespace)
+	})
+	if err == nil && policy != "" {
+		as.Spec.CSI.VolumeAttributes["storagepolicyname"] = policy
+	}
+	return as, err
 }

@@ -60,3 +60,19 @@ func TestInline(t *testing.T) {
 		t.Errorf("an empty directory: %v, %v", got, err)
 	}
 }
+
+// TestInlinePolicy: a pod that names a storage policy of vSphere, at which upstream's
+// library of translations panics, has its volume as any other.
+func TestInlinePolicy(t *testing.T) {
+	v := &corev1.Volume{Name: "v", VolumeSource: corev1.VolumeSource{VsphereVolume: &corev1.VsphereVirtualDiskVolumeSource{VolumePath: "[d] a.vmdk", StoragePolicyName: "gold"}}}
+	got, err := Inline(v, "default")
+	if err != nil || got.Spec.CSI.VolumeAttributes["storagepolicyname"] != "gold" {
+		t.Errorf("%v, %v", got, err)
+	}
+	if v.VsphereVolume.StoragePolicyName != "gold" {
+		t.Error("the pod's own volume was changed")
+	}
+	if got, err := translate("volume", func() (*corev1.PersistentVolume, error) { panic("no such field") }); got != nil || err == nil {
+		t.Errorf("a panic gives %v, %v", got, err)
+	}
+}

@@ -73,7 +73,7 @@ func (w *Watches) Index(inf cache.SharedIndexInformer, name string, f cache.Inde
 	if _, ok := inf.GetIndexer().GetIndexers()[name]; ok {
 		return nil
 	}
-	if err := inf.AddIndexers(cache.Indexers{name: f}); err != nil {
+	if err := Index(inf, cache.Indexers{name: f}); err != nil {
 		return fmt.Errorf("index by %s: %w", name, err)
 	}
 	return nil

@@ -93,3 +93,29 @@ func TestBareGoroutines(t *testing.T) {
 		}
 	}
 }
+
+// TestIndexes: internal/informer adds every index of a cache, so that a panic or an error
+// in what finds its keys concerns one object.
+func TestIndexes(t *testing.T) {
+	for _, p := range tree(t) {
+		if within(p.name(), "internal/informer") || withinAny(p.name(), programsOfTheirOwn) {
+			continue
+		}
+		for _, f := range p.files() {
+			if strings.HasSuffix(f, "_test.go") {
+				continue
+			}
+			set := token.NewFileSet()
+			file, err := parser.ParseFile(set, f, nil, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ast.Inspect(file, func(n ast.Node) bool {
+				if sel, ok := n.(*ast.SelectorExpr); ok && sel.Sel.Name == "AddIndexers" {
+					t.Errorf("%s/%s:%d adds an index that nothing guards; informer.Index does", p.name(), filepath.Base(f), set.Position(n.Pos()).Line)
+				}
+				return true
+			})
+		}
+	}
+}

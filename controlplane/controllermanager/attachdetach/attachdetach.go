@@ -24,6 +24,7 @@ import (
 	"knarr/controlplane/controllermanager/pods"
 	"knarr/internal/controller"
 	"knarr/internal/csimigration"
+	"knarr/internal/informer"
 )
 
 // Name is the controller's.
@@ -82,13 +83,13 @@ func New(f informers.SharedInformerFactory, client kubernetes.Interface, events 
 	if err := pods.IndexByNode(podInformer); err != nil {
 		return nil, err
 	}
-	if err := podInformer.AddIndexers(cache.Indexers{byInline: indexInline}); err != nil {
+	if err := informer.Index(podInformer, cache.Indexers{byInline: indexInline}); err != nil {
 		return nil, fmt.Errorf("index pods by inline volume: %w", err)
 	}
-	if err := volumes.AddIndexers(cache.Indexers{byVolume: indexVolume, byDriver: indexDriver}); err != nil {
+	if err := informer.Index(volumes, cache.Indexers{byVolume: indexVolume, byDriver: indexDriver}); err != nil {
 		return nil, fmt.Errorf("index volumes: %w", err)
 	}
-	if err := attachments.AddIndexers(cache.Indexers{byPV: indexPV, byNode: indexNode}); err != nil {
+	if err := informer.Index(attachments, cache.Indexers{byPV: indexPV, byNode: indexNode}); err != nil {
 		return nil, fmt.Errorf("index volume attachments: %w", err)
 	}
 	r := &reconciler{

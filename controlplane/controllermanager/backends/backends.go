@@ -16,6 +16,7 @@ import (
 
 	"knarr/controlplane/controllermanager/pods"
 	"knarr/internal/controller"
+	"knarr/internal/informer"
 )
 
 // bySelector is the index of Services by one label of their selectors.
@@ -25,7 +26,7 @@ const bySelector = "knarr.selector"
 // called before they start; several controllers may.
 func Source(services, pods cache.SharedIndexInformer) (controller.Source[cache.ObjectName], error) {
 	if _, ok := services.GetIndexer().GetIndexers()[bySelector]; !ok {
-		if err := services.AddIndexers(cache.Indexers{bySelector: selectorKeys}); err != nil {
+		if err := informer.Index(services, cache.Indexers{bySelector: selectorKeys}); err != nil {
 			return controller.Source[cache.ObjectName]{}, fmt.Errorf("index Services by selector: %w", err)
 		}
 	}

@@ -20,6 +20,7 @@ import (
 	"knarr/controlplane/controllermanager/ownwrites"
 	"knarr/controlplane/controllermanager/pods"
 	"knarr/internal/controller"
+	"knarr/internal/informer"
 )
 
 // Name is the controller's.
@@ -52,7 +53,7 @@ type Config struct {
 func New(f informers.SharedInformerFactory, client kubernetes.Interface, events record.EventRecorder, cfg Config) (*controller.Controller[cache.ObjectName], error) {
 	services, podInformer := f.Core().V1().Services().Informer(), f.Core().V1().Pods().Informer()
 	nodes, slices := f.Core().V1().Nodes().Informer(), f.Discovery().V1().EndpointSlices().Informer()
-	err := slices.AddIndexers(cache.Indexers{byService: func(obj any) ([]string, error) {
+	err := informer.Index(slices, cache.Indexers{byService: func(obj any) ([]string, error) {
 		key, ok := serviceOf(obj.(metav1.Object))
 		if !ok {
 			return nil, nil
@@ -62,7 +63,7 @@ func New(f informers.SharedInformerFactory, client kubernetes.Interface, events 
 	if err != nil {
 		return nil, err
 	}
-	if err := services.AddIndexers(cache.Indexers{byTopology: wantsTopology}); err != nil {
+	if err := informer.Index(services, cache.Indexers{byTopology: wantsTopology}); err != nil {
 		return nil, err
 	}
 	behind, err := backends.Source(services, podInformer)

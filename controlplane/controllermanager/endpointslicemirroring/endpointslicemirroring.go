@@ -21,6 +21,7 @@ import (
 
 	"knarr/controlplane/controllermanager/ownwrites"
 	"knarr/internal/controller"
+	"knarr/internal/informer"
 )
 
 // Name is the controller's.
@@ -53,7 +54,7 @@ type Config struct {
 func New(f informers.SharedInformerFactory, client kubernetes.Interface, events record.EventRecorder, cfg Config) (*controller.Controller[cache.ObjectName], error) {
 	services, endpoints := f.Core().V1().Services().Informer(), f.Core().V1().Endpoints().Informer()
 	slices := f.Discovery().V1().EndpointSlices().Informer()
-	err := slices.AddIndexers(cache.Indexers{byEndpoints: func(obj any) (keys []string, _ error) {
+	err := informer.Index(slices, cache.Indexers{byEndpoints: func(obj any) (keys []string, _ error) {
 		for _, key := range mirrored(obj.(metav1.Object)) {
 			keys = append(keys, key.String())
 		}

@@ -24,6 +24,7 @@ import (
 	"knarr/controlplane/controllermanager/ownwrites"
 	"knarr/controlplane/controllermanager/pods"
 	"knarr/internal/controller"
+	"knarr/internal/informer"
 )
 
 // Name is the controller's.
@@ -171,7 +172,7 @@ func (r *reconciler) letGo(ctx context.Context, key cache.ObjectName, keep types
 const byTracker = "knarr.tracker"
 
 func indexTracked(inf cache.SharedIndexInformer) error {
-	return inf.AddIndexers(cache.Indexers{byTracker: func(o any) ([]string, error) {
+	return informer.Index(inf, cache.Indexers{byTracker: func(o any) ([]string, error) {
 		p, ok := o.(*corev1.Pod)
 		if !ok || !tracked(p) {
 			return nil, nil

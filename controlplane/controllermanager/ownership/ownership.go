@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"knarr/internal/controller"
+	"knarr/internal/informer"
 )
 
 // A Claim is one owner's claim to objects of type T.
@@ -153,7 +154,7 @@ func Index(inf cache.SharedIndexInformer) error {
 	if _, ok := inf.GetIndexer().GetIndexers()[byController]; ok {
 		return nil
 	}
-	return inf.AddIndexers(cache.Indexers{byController: func(obj any) ([]string, error) {
+	return informer.Index(inf, cache.Indexers{byController: func(obj any) ([]string, error) {
 		m, ok := obj.(metav1.Object)
 		if !ok {
 			return nil, fmt.Errorf("index %T by controller", obj)

@@ -22,6 +22,7 @@ import (
 
 	"knarr/controlplane/controllermanager/pods"
 	"knarr/internal/controller"
+	"knarr/internal/informer"
 )
 
 // Name is the controller's.
@@ -63,7 +64,7 @@ func New(f informers.SharedInformerFactory, client kubernetes.Interface, events 
 	if err := pods.IndexClaims(podInformer); err != nil {
 		return nil, err
 	}
-	if err := claims.AddIndexers(cache.Indexers{byVolume: volumeOf, unboundByClass: classOfUnbound}); err != nil {
+	if err := informer.Index(claims, cache.Indexers{byVolume: volumeOf, unboundByClass: classOfUnbound}); err != nil {
 		return nil, fmt.Errorf("index claims: %w", err)
 	}
 	r := &reconciler{

@@ -20,6 +20,7 @@ import (
 
 	"knarr/controlplane/controllermanager/pods"
 	"knarr/internal/controller"
+	"knarr/internal/informer"
 )
 
 // Name is the controller's.
@@ -47,7 +48,7 @@ func New(f informers.SharedInformerFactory, client kubernetes.Interface, thresho
 	if err := pods.IndexByNode(podInformer); err != nil {
 		return nil, err
 	}
-	if err := podInformer.AddIndexers(cache.Indexers{ended: func(o any) ([]string, error) {
+	if err := informer.Index(podInformer, cache.Indexers{ended: func(o any) ([]string, error) {
 		if p, ok := o.(*corev1.Pod); ok && pods.Terminal(p) {
 			return []string{ended}, nil
 		}

@@ -6,6 +6,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/component-helpers/storage/ephemeral"
+
+	"knarr/internal/informer"
 )
 
 const byClaim = "pods: claim"
@@ -36,7 +38,7 @@ func IndexClaims(inf cache.SharedIndexInformer) error {
 	if _, ok := inf.GetIndexer().GetIndexers()[byClaim]; ok {
 		return nil
 	}
-	err := inf.AddIndexers(cache.Indexers{byClaim: func(o any) (keys []string, err error) {
+	err := informer.Index(inf, cache.Indexers{byClaim: func(o any) (keys []string, err error) {
 		if pod, ok := o.(*corev1.Pod); ok {
 			for _, name := range Claims(pod) {
 				keys = append(keys, pod.Namespace+"/"+name)

@@ -11,6 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	coreclient "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/cache"
+
+	"knarr/internal/informer"
 )
 
 const byNode = "knarr.node"
@@ -21,7 +23,7 @@ func IndexByNode(inf cache.SharedIndexInformer) error {
 	if _, ok := inf.GetIndexer().GetIndexers()[byNode]; ok {
 		return nil
 	}
-	return inf.AddIndexers(cache.Indexers{byNode: func(obj any) ([]string, error) {
+	return informer.Index(inf, cache.Indexers{byNode: func(obj any) ([]string, error) {
 		p, ok := obj.(*corev1.Pod)
 		if !ok {
 			return nil, errors.New("index of pods by node: not a pod")
