@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"knarr/addons/localstorage/driver"
+	"knarr/internal/apipath"
 )
 
 const snapshotGroup = "snapshot.storage.k8s.io"
@@ -60,7 +61,7 @@ func (p *provisioner) source(ctx context.Context, c *corev1.PersistentVolumeClai
 // CustomResourceDefinitions; this reads the few fields that it needs.
 func (p *provisioner) snapshot(ctx context.Context, namespace, name string) (string, error) {
 	var snapshot struct {
-		Metadata struct{ UID string }
+		Metadata struct{ Namespace, Name, UID string }
 		Status   struct {
 			BoundVolumeSnapshotContentName string
 			ReadyToUse                     bool
@@ -69,6 +70,9 @@ func (p *provisioner) snapshot(ctx context.Context, namespace, name string) (str
 	if err := p.get(ctx, &snapshot, "namespaces", namespace, "volumesnapshots", name); err != nil {
 		return "", fmt.Errorf("error getting snapshot %s from api server: %w", name, err)
 	}
+	if snapshot.Metadata.Namespace != namespace || snapshot.Metadata.Name != name {
+		return "", fmt.Errorf("snapshot %s is another's", name)
+	}
 	if !snapshot.Status.ReadyToUse || snapshot.Status.BoundVolumeSnapshotContentName == "" {
 		return "", fmt.Errorf("snapshot %s is not Ready", name)
 	}
@@ -76,7 +80,7 @@ func (p *provisioner) snapshot(ctx context.Context, namespace, name string) (str
 	if err := p.get(ctx, &content, "volumesnapshotcontents", snapshot.Status.BoundVolumeSnapshotContentName); err != nil {
 		return "", fmt.Errorf("error getting snapshot content of %s from api server: %w", name, err)
 	}
-	return content.handle(name, snapshot.Metadata.UID, p.node.Name)
+	return content.handle(namespace, name, snapshot.Metadata.UID, p.node.Name)
 }
 
 // A snapshotContent is what is read of a VolumeSnapshotContent.
@@ -84,7 +88,7 @@ type snapshotContent struct {
 	Metadata struct{ Labels map[string]string }
 	Spec     struct {
 		Driver            string
-		VolumeSnapshotRef struct{ UID string }
+		VolumeSnapshotRef struct{ Namespace, Name, UID string }
 	}
 	Status struct{ SnapshotHandle string }
 }
@@ -95,9 +99,10 @@ const snapshotNode = "snapshot.storage.kubernetes.io/managed-by"
 
 // handle is the driver's ID of the snapshot of that name and UID, if it is on the node.
 // Pure.
-func (c *snapshotContent) handle(name, uid, node string) (string, error) {
+func (c *snapshotContent) handle(namespace, name, uid, node string) (string, error) {
+	ref := &c.Spec.VolumeSnapshotRef
 	switch at := c.Metadata.Labels[snapshotNode]; {
-	case c.Spec.VolumeSnapshotRef.UID != uid:
+	case ref.Namespace != namespace || ref.Name != name || ref.UID != uid:
 		return "", fmt.Errorf("snapshot %s is not bound to its content", name)
 	case c.Spec.Driver != driver.Name:
 		return "", fmt.Errorf("snapshot %s is of driver %s", name, c.Spec.Driver)
@@ -117,7 +122,11 @@ func elsewhere(what, node string) error {
 // maxSnapshot bounds what is read of an object of others.
 const maxSnapshot = 1 << 20
 
+// get reads an object of external-snapshotter's. A claim's data source may have any name.
 func (p *provisioner) get(ctx context.Context, to any, path ...string) error {
+	if err := apipath.Check(path...); err != nil {
+		return err
+	}
 	b, err := p.client.CoreV1().RESTClient().Get().AbsPath("/apis/"+snapshotGroup+"/v1").Suffix(path...).SetHeader("Accept", "application/json").DoRaw(ctx)
 	if err != nil {
 		return err

@@ -15,6 +15,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/cache"
+
+	"knarr/internal/apipath"
 )
 
 // scales knows how many pods their controllers want.
@@ -93,6 +95,12 @@ func find[T metav1.Object](in cache.Indexer, namespace string, ref *metav1.Owner
 
 // ask reads the scale of whatever has one.
 func (s *scales) ask(ctx context.Context, namespace string, gv schema.GroupVersion, ref *metav1.OwnerReference) (int, types.UID, error) {
+	if err := apipath.Check(gv.Version, ref.Name); err != nil {
+		return 0, "", nil // nothing has such a name
+	}
+	if gv.Group != "" && apipath.Check(gv.Group) != nil {
+		return 0, "", &meta.NoKindMatchError{GroupKind: gv.WithKind(ref.Kind).GroupKind(), SearchedVersions: []string{gv.Version}}
+	}
 	list, err := s.client.Discovery().ServerResourcesForGroupVersion(gv.String())
 	if err != nil && !apierrors.IsNotFound(err) {
 		return 0, "", fmt.Errorf("look for %s: %w", ref.Kind, err)

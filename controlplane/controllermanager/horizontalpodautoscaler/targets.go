@@ -17,6 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/retry"
+
+	"knarr/internal/apipath"
 )
 
 // mappingTime is how long it is believed which resources a kind has.
@@ -189,10 +191,8 @@ func inOrder(group *metav1.APIGroup) []string {
 
 // ask reads a document of discovery. A path's segments may be a user's words.
 func (t *targets) ask(ctx context.Context, into any, path ...string) error {
-	for _, segment := range path {
-		if wrong := rest.IsValidPathSegmentName(segment); len(wrong) > 0 {
-			return fmt.Errorf("%q %s", segment, strings.Join(wrong, ", "))
-		}
+	if err := apipath.Check(path...); err != nil {
+		return err
 	}
 	raw, err := body(t.client.Get().AbsPath(path...).SetHeader("Accept", "application/json").Do(ctx))
 	if err != nil {

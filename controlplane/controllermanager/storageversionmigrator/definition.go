@@ -11,6 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/retry"
+
+	"knarr/internal/apipath"
 )
 
 // fieldManager is upstream's for the status of definitions.
@@ -22,6 +24,9 @@ const definitionPath = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 func (r *reconciler) definition(ctx context.Context, gr schema.GroupResource) (*apiextensionsv1.CustomResourceDefinition, error) {
 	if gr.Group == "" {
 		return nil, nil
+	}
+	if err := apipath.Check(gr.String()); err != nil {
+		return nil, err
 	}
 	b, err := r.client.CoreV1().RESTClient().Get().AbsPath(definitionPath, gr.String()).SetHeader("Accept", "application/json").DoRaw(ctx)
 	if apierrors.IsNotFound(err) {
