@@ -115,6 +115,9 @@ func (n *Node) Run(ctx context.Context) error {
 		return err
 	}
 	store, err := disk.Open(ctx, n.cfg.Dir)
+	if ctx.Err() != nil {
+		return nil
+	}
 	if err != nil {
 		return fmt.Errorf("local storage: %w", err)
 	}

@@ -113,7 +113,7 @@ func isBlock(mode *corev1.PersistentVolumeMode) bool { return mode != nil && *mo
 func createRequest(c *corev1.PersistentVolumeClaim, class *storagev1.StorageClass, topology map[string]string) *csipb.CreateVolumeRequest {
 	size := c.Spec.Resources.Requests[corev1.ResourceStorage]
 	r := &csipb.CreateVolumeRequest{
-		Name: volumeName(c), CapacityRange: &csipb.CapacityRange{RequiredBytes: size.Value()}, Parameters: maps.Clone(class.Parameters),
+		Name: volumeName(c), CapacityRange: &csipb.CapacityRange{RequiredBytes: bytesOf(size)}, Parameters: maps.Clone(class.Parameters),
 		AccessibilityRequirements: &csipb.TopologyRequirement{Requisite: []*csipb.Topology{{Segments: topology}}, Preferred: []*csipb.Topology{{Segments: topology}}},
 	}
 	if r.Parameters == nil {

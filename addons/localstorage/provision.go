@@ -160,7 +160,7 @@ func (p *provisioner) elect(ctx context.Context, c *corev1.PersistentVolumeClaim
 // making the volume says why.
 func (p *provisioner) needs(c *corev1.PersistentVolumeClaim, class *storagev1.StorageClass, from *csipb.VolumeContentSource) int64 {
 	asked := c.Spec.Resources.Requests[corev1.ResourceStorage]
-	r := disk.Request{Size: asked.Value(), Limit: disk.Limit(class.Parameters[driver.ParamLimit]), Block: isBlock(c.Spec.VolumeMode)}
+	r := disk.Request{Size: bytesOf(asked), Limit: disk.Limit(class.Parameters[driver.ParamLimit]), Block: isBlock(c.Spec.VolumeMode)}
 	switch {
 	case from.GetVolume() != nil:
 		r.From = from.GetVolume().VolumeId
@@ -169,7 +169,7 @@ func (p *provisioner) needs(c *corev1.PersistentVolumeClaim, class *storagev1.St
 	}
 	size, err := p.store.SizeOf(r)
 	if err != nil {
-		return asked.Value()
+		return bytesOf(asked)
 	}
 	return size
 }

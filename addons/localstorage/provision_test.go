@@ -3,6 +3,7 @@ package localstorage
 import (
 	"context"
 	"errors"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -29,6 +30,7 @@ type answers struct {
 	free   int64
 	wrong  error // what is wrong with every class
 	expand error
+	grown  int64
 }
 
 func (a *answers) GetCapacity(context.Context, *csipb.GetCapacityRequest, ...grpc.CallOption) (*csipb.GetCapacityResponse, error) {
@@ -36,7 +38,7 @@ func (a *answers) GetCapacity(context.Context, *csipb.GetCapacityRequest, ...grp
 }
 
 func (a *answers) ControllerExpandVolume(context.Context, *csipb.ControllerExpandVolumeRequest, ...grpc.CallOption) (*csipb.ControllerExpandVolumeResponse, error) {
-	return nil, a.expand
+	return &csipb.ControllerExpandVolumeResponse{CapacityBytes: a.grown}, a.expand
 }
 
 // provisioner is that of a node, called by the test alone.
@@ -222,7 +224,9 @@ func TestSourceElsewhere(t *testing.T) {
 func TestSnapshotHandle(t *testing.T) {
 	content := func(edit func(*snapshotContent)) *snapshotContent {
 		c := &snapshotContent{}
-		c.Spec.Driver, c.Spec.VolumeSnapshotRef.UID, c.Status.SnapshotHandle = driver.Name, "uid", "handle"
+		c.Spec.Driver, c.Status.SnapshotHandle = driver.Name, "handle"
+		ref := &c.Spec.VolumeSnapshotRef
+		ref.Namespace, ref.Name, ref.UID = "ns", "s", "uid"
 		edit(c)
 		return c
 	}
@@ -238,15 +242,29 @@ func TestSnapshotHandle(t *testing.T) {
 		"nobody says":    {content(func(*snapshotContent) {}), "handle", codes.OK},
 		"on another":     {content(on("two")), "the snapshot s is on node two and can be copied there alone", codes.ResourceExhausted},
 		"another's":      {content(func(c *snapshotContent) { c.Spec.VolumeSnapshotRef.UID = "other" }), "not bound to its content", codes.Unknown},
+		"another name's": {content(func(c *snapshotContent) { c.Spec.VolumeSnapshotRef.Name = "other" }), "not bound to its content", codes.Unknown},
+		"another tenant": {content(func(c *snapshotContent) { c.Spec.VolumeSnapshotRef.Namespace = "other" }), "not bound to its content", codes.Unknown},
 		"another driver": {content(func(c *snapshotContent) { c.Spec.Driver = "d" }), "is of driver d", codes.Unknown},
 		"not taken":      {content(func(c *snapshotContent) { c.Status.SnapshotHandle = "" }), "has no handle", codes.Unknown},
 	} {
-		got, err := tt.content.handle("s", "uid", "one")
+		got, err := tt.content.handle("ns", "s", "uid", "one")
 		if err != nil {
 			got = err.Error()
 		}
 		if status.Code(err) != tt.code || !strings.Contains(got, tt.want) {
 			t.Errorf("%s: %q", name, got)
+		}
+	}
+}
+
+// TestSnapshotNames: a data source's name, which may have any characters, leads to no
+// object of another namespace or kind.
+func TestSnapshotNames(t *testing.T) {
+	w := newWorld(t)
+	p := w.provisioner("one", &answers{free: 1 << 30})
+	for _, name := range []string{"../../victim/volumesnapshots/s", "..", "s/../../x", ""} {
+		if id, err := p.snapshot(w.ctx, "mine", name); err == nil || !strings.Contains(err.Error(), "invalid name") {
+			t.Errorf("%q: %q, %v", name, id, err)
 		}
 	}
 }
@@ -279,6 +297,49 @@ func TestRefusals(t *testing.T) {
 	r.forget("a")
 	if wait, _ := r.note("a", time.Minute, now); wait != time.Minute {
 		t.Errorf("a claim that was taken and given back: %s", wait)
+	}
+}
+
+// TestResizeWithoutEffect: a driver that says a volume has its size, which is not what is
+// asked for, has failed: the claim would be written for ever.
+func TestResizeWithoutEffect(t *testing.T) {
+	w := newWorld(t)
+	p := w.provisioner("one", &answers{grown: 20 << 20})
+	c := w.bound(p, "small", "one")
+	c.Spec.Resources.Requests[storage] = resource.MustParse("1e30")
+	c, err := w.admin.CoreV1().PersistentVolumeClaims("default").Update(w.ctx, c, metav1.UpdateOptions{})
+	w.must(err)
+	if _, err := p.resize(w.ctx, c); status.Code(err) != codes.OutOfRange {
+		t.Errorf("%v", err)
+	}
+	c, err = w.admin.CoreV1().PersistentVolumeClaims("default").Get(w.ctx, c.Name, metav1.GetOptions{})
+	w.must(err)
+	if got := c.Status.AllocatedResourceStatuses[storage]; got != corev1.PersistentVolumeClaimControllerResizeInfeasible {
+		t.Errorf("%+v", c.Status)
+	}
+}
+
+func TestBytesOf(t *testing.T) {
+	for text, want := range map[string]int64{"20Mi": 20 << 20, "0.5": 1, "8Ei": math.MaxInt64, "9223372036854775808": math.MaxInt64, "1e30": math.MaxInt64} {
+		if got := bytesOf(resource.MustParse(text)); got != want {
+			t.Errorf("%s: %d", text, got)
+		}
+	}
+}
+
+// TestResizeOnce: a claim that has its size is let be while its volume is an older one in
+// the cache.
+func TestResizeOnce(t *testing.T) {
+	c, v := &corev1.PersistentVolumeClaim{}, &corev1.PersistentVolume{}
+	c.UID, c.Status.Phase = "u", corev1.ClaimBound
+	v.Spec.ClaimRef = &corev1.ObjectReference{UID: "u"}
+	size := func(s string) corev1.ResourceList { return corev1.ResourceList{storage: resource.MustParse(s)} }
+	c.Spec.Resources.Requests, c.Status.Capacity, v.Spec.Capacity = size("2Gi"), size("1Gi"), size("1Gi")
+	if !wants(c, v) {
+		t.Error("larger than it is")
+	}
+	if c.Status.Capacity = size("2Gi"); wants(c, v) {
+		t.Error("it has its size")
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -24,12 +25,22 @@ const storage = corev1.ResourceStorage
 // is looked at: the kubelet makes it larger at the next mount.
 const pendingPeriod = 30 * time.Second
 
-// wants says whether a claim asks for more than its volume has. Pure.
+// wants says whether a claim asks for more than it has been given. That its volume has less
+// in the cache says nothing: the volume is written first, and may be seen last. Pure.
 func wants(c *corev1.PersistentVolumeClaim, v *corev1.PersistentVolume) bool {
 	request := c.Spec.Resources.Requests[storage]
 	return c.Status.Phase == corev1.ClaimBound && c.DeletionTimestamp == nil && v.DeletionTimestamp == nil &&
 		v.Spec.ClaimRef != nil && v.Spec.ClaimRef.UID == c.UID &&
-		(request.Cmp(v.Spec.Capacity[storage]) > 0 || request.Cmp(c.Status.Capacity[storage]) > 0)
+		request.Cmp(c.Status.Capacity[storage]) > 0
+}
+
+// bytesOf is a quantity in bytes, and the largest number for more: Quantity's Value would be
+// 0, or negative. Pure.
+func bytesOf(q resource.Quantity) int64 {
+	if q.CmpInt64(math.MaxInt64) >= 0 {
+		return math.MaxInt64
+	}
+	return q.Value()
 }
 
 // resize gives a claim's volume the size that the claim asks for.
@@ -50,8 +61,11 @@ func (p *provisioner) resize(ctx context.Context, c *corev1.PersistentVolumeClai
 	defer cancel()
 	request := c.Spec.Resources.Requests[storage]
 	answer, err := p.calls.ControllerExpandVolume(call, &csipb.ControllerExpandVolumeRequest{
-		VolumeId: v.Spec.CSI.VolumeHandle, CapacityRange: &csipb.CapacityRange{RequiredBytes: request.Value()},
+		VolumeId: v.Spec.CSI.VolumeHandle, CapacityRange: &csipb.CapacityRange{RequiredBytes: bytesOf(request)},
 	})
+	if err == nil && request.CmpInt64(answer.CapacityBytes) > 0 {
+		err = status.Errorf(codes.OutOfRange, "the volume has %d bytes after that, and %s are asked for", answer.CapacityBytes, &request)
+	}
 	if err != nil {
 		p.events.Eventf(c, corev1.EventTypeWarning, "VolumeResizeFailed", "resize volume %q by resizer %q failed: %s", v.Name, driver.Name, err)
 		if _, serr := p.update(ctx, c, resizeFailed(c, err)); serr != nil {

@@ -43,6 +43,7 @@ var (
 	ErrExists   = errors.New("there is one of that name that is not compatible")
 	ErrNoSpace  = errors.New("not enough free space on this node")
 	ErrTooLarge = errors.New("a volume that small cannot be made")
+	ErrTooMuch  = errors.New("no volume can be that large")
 	ErrInUse    = errors.New("the volume is in use on this node")
 	ErrBusy     = errors.New("another operation on it is under way")
 	ErrLimit    = errors.New("this node cannot enforce a size in that way")

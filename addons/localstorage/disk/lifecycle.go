@@ -95,9 +95,10 @@ func (s *Store) SizeOf(r Request) (int64, error) {
 // plan finds a request's source, and decides the new volume's limit and size.
 func (s *Store) plan(r *Request, v *Volume) (*source, error) {
 	from, err := s.source(r, v)
-	if err == nil {
-		v.Size = roundSize(max(r.Size, 1), v.Limit, v.Block)
+	if err != nil {
+		return nil, err
 	}
+	v.Size, err = roundSize(max(r.Size, 1), v.Limit, v.Block)
 	return from, err
 }
 
@@ -127,9 +128,15 @@ func (s *Store) source(r *Request, v *Volume) (*source, error) {
 	return &source{&from, filepath.Join(folder, from.ID), !r.Snapshot}, err
 }
 
+// mostSize is larger than any disk, and far enough from the largest number to be added to.
+const mostSize = 1 << 60
+
 // roundSize is the size that a volume gets: whole units, and for an image what a
 // file system needs. Pure.
-func roundSize(size int64, limit Limit, block bool) int64 {
+func roundSize(size int64, limit Limit, block bool) (int64, error) {
+	if size > mostSize {
+		return 0, fmt.Errorf("%w: %d bytes are asked for, and %d are the most", ErrTooMuch, size, int64(mostSize))
+	}
 	unit := int64(4096)
 	if limit == Image {
 		unit = imageUnit
@@ -137,7 +144,7 @@ func roundSize(size int64, limit Limit, block bool) int64 {
 			size = max(size, minImage)
 		}
 	}
-	return (size + unit - 1) / unit * unit
+	return (size + unit - 1) / unit * unit, nil
 }
 
 // fill makes the content of a new volume in a folder.
@@ -325,7 +332,9 @@ func (s *Store) Expand(id string, size int64) (Volume, error) {
 	if err != nil {
 		return v, err
 	}
-	size = roundSize(size, v.Limit, v.Block)
+	if size, err = roundSize(size, v.Limit, v.Block); err != nil {
+		return v, err
+	}
 	if size > v.Size {
 		done, err := s.promise(size-v.Size, v.Limit)
 		if err != nil {

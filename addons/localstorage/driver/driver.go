@@ -129,6 +129,7 @@ func coded(err error) error {
 		{disk.ErrExists, codes.AlreadyExists},
 		{disk.ErrNoSpace, codes.ResourceExhausted},
 		{disk.ErrTooLarge, codes.OutOfRange},
+		{disk.ErrTooMuch, codes.OutOfRange},
 		{disk.ErrInUse, codes.FailedPrecondition},
 		{disk.ErrPending, codes.FailedPrecondition},
 		{disk.ErrBusy, codes.Aborted},

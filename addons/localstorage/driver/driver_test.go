@@ -3,6 +3,7 @@ package driver
 import (
 	"context"
 	"errors"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -132,6 +133,7 @@ func TestCreate(t *testing.T) {
 		"limit below size":    {request("b", 8192, func(r req) { r.CapacityRange.LimitBytes = 4096 }), codes.InvalidArgument},
 		"limit below a unit":  {request("b", 1, func(r req) { r.CapacityRange.LimitBytes = 10 }), codes.OutOfRange},
 		"too large":           {request("b", 1<<60), codes.ResourceExhausted},
+		"the largest number":  {request("b", math.MaxInt64), codes.OutOfRange},
 		"paths in the name":   {request("../../../x", 1), codes.OK},
 		"nothing in the name": {request("../..", 1, func(r req) { r.Name = "..." }), codes.InvalidArgument},
 		"another node": {request("b", 1, func(r req) {
