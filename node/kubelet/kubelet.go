@@ -542,7 +542,7 @@ func slimService(o any) (any, error) {
 }
 
 func (k *Kubelet) podChanged(pod *corev1.Pod) {
-	if hash, ok := pod.Annotations[annConfigMirror]; ok && hash != "" {
+	if isMirror(pod) && k.worker(pod.UID) == nil {
 		k.mirrorChanged(pod)
 		return
 	}
@@ -613,9 +613,8 @@ func (k *Kubelet) startWorker(pod *corev1.Pod) *worker {
 }
 
 func (k *Kubelet) podGone(pod *corev1.Pod) {
-	if _, ok := pod.Annotations[annConfigMirror]; ok {
+	if isMirror(pod) {
 		k.mirrorGone(pod)
-		return
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -133,6 +133,10 @@ func (o *orphans) collect(ctx context.Context) error {
 		path := filepath.Join(k.cfg.PodLogsDir, d.Name())
 		o.begin("logs "+d.Name(), func() error { return podfile.RemoveAll(ctx, path) })
 	}
+	o.begin("mirror pods", func() error {
+		k.endOrphanMirrors(ctx)
+		return nil
+	})
 	k.deadLinks()
 	return nil
 }

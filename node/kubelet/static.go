@@ -413,6 +413,39 @@ func setDefaults(p *corev1.Pod) {
 	}
 }
 
+// isMirror says of a pod in the API that it only shows a static one, or says it does: what
+// its annotation is does not matter.
+func isMirror(p *corev1.Pod) bool {
+	_, ok := p.Annotations[annConfigMirror]
+	return ok
+}
+
+// endOrphanMirrors deletes the pods of the API that show no static pod of this node: which
+// there are has to be known. Nothing runs for them, and nobody else would confirm that
+// they have ended.
+func (k *Kubelet) endOrphanMirrors(ctx context.Context) {
+	for _, m := range k.orphanMirrors() {
+		k.removeMirror(ctx, m)
+	}
+}
+
+func (k *Kubelet) orphanMirrors() (all []*corev1.Pod) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	static := map[types.NamespacedName]bool{}
+	for _, w := range k.workers {
+		if p := w.shown.Load().pod; isStatic(p) {
+			static[types.NamespacedName{Namespace: p.Namespace, Name: p.Name}] = true
+		}
+	}
+	for _, m := range k.mirrors {
+		if !static[types.NamespacedName{Namespace: m.Namespace, Name: m.Name}] {
+			all = append(all, m)
+		}
+	}
+	return all
+}
+
 // mirrorChanged hears of the API's copy of a static pod.
 func (k *Kubelet) mirrorChanged(m *corev1.Pod) {
 	k.mu.Lock()

@@ -267,6 +267,28 @@ func TestMirrorUntilTheEnd(t *testing.T) {
 	n.until("it is gone", func() bool { return n.api.pod("web-n1") == nil })
 }
 
+// TestFalseMirror: a pod that somebody made says that it shows a static one, which there is
+// not. Nothing is run for it, whatever its annotation is, and it is deleted.
+func TestFalseMirror(t *testing.T) {
+	n := newNode(t)
+	for name, hash := range map[string]string{"empty": "", "made-up": "x"} {
+		p := podtest.Pod(name, name)
+		p.Annotations = map[string]string{annConfigMirror: hash}
+		n.api.addPod(p)
+	}
+	n.api.addPod(podtest.Pod("plain", "plain"))
+	defer n.start()()
+	n.until("they are gone", func() bool { return n.api.pod("empty") == nil && n.api.pod("made-up") == nil && n.ready("plain")() })
+	if running := n.rt.Running(); !slices.Equal(running, []string{"plain"}) {
+		t.Errorf("running: %q", running)
+	}
+	n.k.mu.Lock()
+	defer n.k.mu.Unlock()
+	if len(n.k.workers) != 1 || len(n.k.mirrors) != 0 {
+		t.Errorf("%d workers, %d mirrors", len(n.k.workers), len(n.k.mirrors))
+	}
+}
+
 // TestStaticPodComesAgain: one whose manifest comes back while it ends is started anew, and
 // counted; until then its worker counts as that of a pod which nobody wants.
 func TestStaticPodComesAgain(t *testing.T) {
