@@ -1,6 +1,7 @@
 package kubelet
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -95,6 +96,7 @@ func TestConfigz(t *testing.T) {
 	n.config = func(c *Config) {
 		c.Settings.MaxPods, c.Settings.PodsPerCore = 7, 3
 		c.ClusterDomain, c.Healthz = "x.test", "127.0.0.1:0"
+		c.Settings.StaticPodURLHeader = map[string][]string{"Authorization": {"Bearer secret"}}
 	}
 	n.start()
 	n.until("the start", func() bool { return n.k.runtimeUp.Load() })
@@ -107,7 +109,8 @@ func TestConfigz(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := got.Kubeletconfig
-	if s.Kind != "KubeletConfiguration" || s.MaxPods != 7 || s.PodsPerCore != 3 || s.ClusterDomain != "x.test" || *s.ImageGCHighThresholdPercent != 100 || s.CgroupRoot != "-" {
+	if s.Kind != "KubeletConfiguration" || s.MaxPods != 7 || s.PodsPerCore != 3 || s.ClusterDomain != "x.test" || *s.ImageGCHighThresholdPercent != 100 || s.CgroupRoot != "-" ||
+		bytes.Contains(b, []byte("secret")) || s.StaticPodURLHeader["Authorization"][0] != "<masked>" {
 		t.Errorf("%s", b)
 	}
 }
