@@ -2,6 +2,7 @@ package job
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -33,6 +34,32 @@ var (
 	finishedPods = prometheus.NewCounterVec(prometheus.CounterOpts{Name: metricsPrefix + "job_pods_finished_total",
 		Help: "[STABLE] Pods of Jobs that finished and are counted"}, []string{"completion_mode", "result"})
 )
+
+// managers bounds the names of controllers that are counted apart: users make them up.
+type managers struct {
+	mu   sync.Mutex
+	seen map[string]bool
+}
+
+// mostManagers is how many are counted apart; the rest are "other".
+const mostManagers = 100
+
+var others managers
+
+func (m *managers) label(name string) string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.seen[name] {
+		if len(m.seen) >= mostManagers {
+			return "other"
+		}
+		if m.seen == nil {
+			m.seen = map[string]bool{}
+		}
+		m.seen[name] = true
+	}
+	return name
+}
 
 // Metrics are what is counted here, under upstream's names.
 func Metrics() []prometheus.Collector {
@@ -117,7 +144,7 @@ func watchFinalizers(jobs, pods cache.SharedIndexInformer) func(context.Context,
 		defer func() { _ = pods.RemoveEventHandler(onPods) }()
 		onJobs, err := jobs.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: func(now any) {
 			if job, ok := now.(*batchv1.Job); ok && job.Spec.ManagedBy != nil && *job.Spec.ManagedBy != batchv1.JobControllerName {
-				external.WithLabelValues(*job.Spec.ManagedBy).Inc()
+				external.WithLabelValues(others.label(*job.Spec.ManagedBy)).Inc()
 			}
 		}})
 		if err != nil {

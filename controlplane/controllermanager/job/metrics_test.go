@@ -1,6 +1,7 @@
 package job
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -60,4 +61,16 @@ func valueOf(m prometheus.Metric) float64 {
 		return -1
 	}
 	return out.GetCounter().GetValue() + out.GetGauge().GetValue()
+}
+
+// TestManagers: names of controllers that users make up do not make series for ever.
+func TestManagers(t *testing.T) {
+	var m managers
+	seen := map[string]bool{}
+	for i := range 3 * mostManagers {
+		seen[m.label(fmt.Sprint("a.example/", i))] = true
+	}
+	if len(seen) != mostManagers+1 || m.label("a.example/1") != "a.example/1" || m.label("a.example/late") != "other" {
+		t.Errorf("%d labels", len(seen))
+	}
 }

@@ -29,12 +29,17 @@ func Metrics() []prometheus.Collector {
 	return []prometheus.Collector{evictions, zoneSize, zoneHealth, unhealthyNodes, lookTook}
 }
 
-// observeZone tells how a zone is; one without nodes is well, as upstream has it.
+// observeZone tells how a zone is. One without nodes is told of no more: nodes name their
+// zones, and a hostile one could have a new one every moment.
 func observeZone(key string, all, ready int) {
-	label, health := zoneLabel(key), 100.0
-	if all > 0 {
-		health = 100 * float64(ready) / float64(all)
+	label := zoneLabel(key)
+	if all == 0 {
+		for _, v := range []interface{ DeleteLabelValues(...string) bool }{zoneSize, zoneHealth, unhealthyNodes, evictions} {
+			v.DeleteLabelValues(label)
+		}
+		return
 	}
+	health := 100 * float64(ready) / float64(all)
 	zoneSize.WithLabelValues(label).Set(float64(all))
 	zoneHealth.WithLabelValues(label).Set(health)
 	unhealthyNodes.WithLabelValues(label).Set(float64(all - ready))

@@ -1,13 +1,14 @@
 package nodelifecycle
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 )
 
-// TestZoneMetrics: zones are told under upstream's labels, and one that is gone is empty.
+// TestZoneMetrics: zones are told under upstream's labels, and one that is gone is not.
 func TestZoneMetrics(t *testing.T) {
 	tally := newTally(defaults())
 	check := func(size, health, unhealthy float64) {
@@ -30,7 +31,17 @@ func TestZoneMetrics(t *testing.T) {
 	for _, name := range []string{"a", "b", "c", "d"} {
 		tally.set(name, nil)
 	}
-	check(0, 100, 0)
+	for i := range 100 {
+		tally.set("a", &counted{fmt.Sprint("r1/made-up-", i), true})
+	}
+	tally.set("a", nil)
+	series := make(chan prometheus.Metric, 1000)
+	for _, c := range []prometheus.Collector{zoneSize, zoneHealth, unhealthyNodes, evictions} {
+		c.Collect(series)
+	}
+	if len(series) > 0 {
+		t.Errorf("%d series of zones without nodes", len(series))
+	}
 	if zoneLabel("/") != "" {
 		t.Errorf("nodes without a zone are of %q", zoneLabel("/"))
 	}
