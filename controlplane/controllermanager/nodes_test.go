@@ -1,7 +1,10 @@
 package controllermanager
 
 import (
+	"errors"
 	"fmt"
+	"net/http"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -10,6 +13,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+
+	"knarr/internal/apitest"
 )
 
 func (c *cluster) node(name string) {
@@ -89,5 +95,49 @@ func TestSilentNode(t *testing.T) {
 			_, err := c.client.CoreV1().Pods("default").Get(c.ctx, "p", metav1.GetOptions{})
 			return apierrors.IsNotFound(err), nil
 		})
+	})
+}
+
+type refusing struct {
+	http.RoundTripper
+	what func(*http.Request) bool
+}
+
+func (r refusing) RoundTrip(req *http.Request) (*http.Response, error) {
+	if r.what(req) {
+		return nil, errors.New("refused")
+	}
+	return r.RoundTripper.RoundTrip(req)
+}
+
+// TestPodThatCannotBeMarked: a node that is silent is tainted though the status of one of
+// its pods cannot be written.
+func TestPodThatCannotBeMarked(t *testing.T) {
+	configure := func(s *apitest.Server) Config {
+		cfg := config(s, "node-lifecycle-controller", "serviceaccount-controller")
+		clientFor := cfg.ClientFor
+		cfg.ClientFor = func(account string) *rest.Config {
+			c := clientFor(account)
+			c.Transport = refusing{c.Transport, func(r *http.Request) bool {
+				return r.Method == http.MethodPut && strings.HasSuffix(r.URL.Path, "/pods/p/status")
+			}}
+			return c
+		}
+		return cfg
+	}
+	inClusterOf(t, configure, func(c *cluster) {
+		c.node("good")
+		c.node("bad")
+		pod := &corev1.Pod{ObjectMeta: meta("p"), Spec: *template.Spec.DeepCopy()}
+		pod.Spec.NodeName = "bad"
+		_, err := c.client.CoreV1().Pods("default").Create(c.ctx, pod, metav1.CreateOptions{})
+		c.no(err)
+		c.makeReady()
+		c.live("good", 70*time.Second)
+		n, err := c.client.CoreV1().Nodes().Get(c.ctx, "bad", metav1.GetOptions{})
+		c.no(err)
+		if len(n.Spec.Taints) != 2 {
+			t.Errorf("taints: %v", n.Spec.Taints)
+		}
 	})
 }

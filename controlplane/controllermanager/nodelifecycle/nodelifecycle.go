@@ -105,14 +105,16 @@ func (r *reconciler) reconcile(ctx context.Context, name string) (time.Duration,
 		}
 	}
 	ready := readiness(node)
-	if err := r.markTransition(ctx, node, b, ready); err != nil {
-		return 0, err
-	}
+	// A pod that cannot be marked keeps neither the others nor the node from what befits them.
+	unmarked := r.markTransition(ctx, node, b, ready)
 	taints := plan(node, ready, r.mayEvict(node, ready, now), now)
 	if !apiequality.Semantic.DeepEqual(taints, node.Spec.Taints) {
 		if err := r.taint(ctx, node, taints); err != nil {
-			return 0, ignoreNotFound(err)
+			return 0, errors.Join(unmarked, ignoreNotFound(err))
 		}
+	}
+	if unmarked != nil {
+		return 0, unmarked
 	}
 	if ready != corev1.ConditionTrue {
 		return r.cfg.MonitorPeriod, nil // what befits it depends on the others
