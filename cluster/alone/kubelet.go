@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"net"
 	"path/filepath"
 	"strings"
@@ -26,12 +27,14 @@ type kubeletProgram struct {
 	node, nodeIP, root, listen string
 	labels                     map[string]string
 	cloud                      string
+	values                     func() map[string]string
 }
 
 // externalCloud is the only cloud provider of a kubelet.
 const externalCloud = "external"
 
 func (k *kubeletProgram) flags(f *pflag.FlagSet) {
+	k.values = values(f)
 	f.StringVar(&k.kubeconfig, "kubeconfig", "", "`file` that says where the API server is and who to be")
 	f.StringVar(&k.bootstrap, "bootstrap-kubeconfig", "", "`file` to ask for the first certificate with, as kubeadm writes it; --kubeconfig is written then")
 	f.StringVar(&k.certDir, "cert-dir", "", "`directory` of certificates that are asked for (default: pki below --root-dir)")
@@ -45,6 +48,14 @@ func (k *kubeletProgram) flags(f *pflag.FlagSet) {
 	flaghelp.Group(f, "Node")
 	k.Bind(f)
 	flaghelp.Group(f, "Configuration")
+}
+
+// all are the values of all flags: what those that set a field say by default is the
+// configuration's.
+func (k *kubeletProgram) all() map[string]string {
+	all := k.values()
+	maps.Copy(all, k.Values())
+	return all
 }
 
 func (k *kubeletProgram) run(ctx context.Context) error {
@@ -66,6 +77,7 @@ func (k *kubeletProgram) run(ctx context.Context) error {
 	if err := k.Apply(&cfg); err != nil {
 		return err
 	}
+	cfg.Flags = k.all
 	if k.cloud != "" && k.cloud != externalCloud {
 		return fmt.Errorf("--cloud-provider: unsupported value %q; it may be external", k.cloud)
 	}

@@ -4,10 +4,11 @@ import (
 	"github.com/spf13/pflag"
 
 	"knarr/internal/healthz"
+	"knarr/internal/zpages"
 )
 
 // The features that pages about the process are.
-const flagz, statusz = "ComponentFlagz", "ComponentStatusz"
+const flagz, statusz = zpages.FlagzFeature, zpages.StatuszFeature
 
 // values are the flags of a program as they are when they are asked for.
 func values(f *pflag.FlagSet) func() map[string]string {

@@ -222,12 +222,8 @@ func (f *Flags) Load() error {
 			return err
 		}
 	}
-	again := map[string]bool{}
-	for _, s := range f.flags {
-		if err := f.doc.Add(s.flag, s.value, again[s.flag.Name]); err != nil {
-			return err
-		}
-		again[s.flag.Name] = true
+	if err := f.say(&f.doc); err != nil {
+		return err
 	}
 	if f.ignored = f.idle(); len(f.ignored) > 0 {
 		slog.Warn("kubelet: these settings change nothing here", "fields", strings.Join(f.ignored, ", "))
@@ -246,6 +242,39 @@ func (f *Flags) Load() error {
 	var err error
 	f.Settings, err = f.doc.Settings()
 	return err
+}
+
+// say adds what the flags say to a document.
+func (f *Flags) say(doc *configuration.Document) error {
+	again := map[string]bool{}
+	for _, s := range f.flags {
+		if err := doc.Add(s.flag, s.value, again[s.flag.Name]); err != nil {
+			return err
+		}
+		again[s.flag.Name] = true
+	}
+	return nil
+}
+
+// Values are those of the flags, as they were given or by default, whatever files say; of
+// a kubelet of a cluster, of those that may be given.
+func (f *Flags) Values() map[string]string {
+	var doc configuration.Document
+	_ = f.say(&doc) // Load has looked
+	s, _ := doc.Settings()
+	values, err := configuration.FlagValues(s)
+	if err != nil {
+		return map[string]string{}
+	}
+	if f.cluster {
+		for name := range values {
+			if isOfCluster(name) {
+				delete(values, name)
+			}
+		}
+	}
+	values["config"], values["config-dir"], values[providers], values[providerBinDir] = f.File, f.Dir, f.Providers, f.ProviderBinDir
+	return values
 }
 
 // Port is the port to serve on of a kubelet of a cluster: what the command line says, if
@@ -282,6 +311,7 @@ func (f *Flags) Apply(c *kubelet.Config) error {
 	}
 	c.Settings = s
 	c.CredentialProviders, c.CredentialProviderBinDir = f.Providers, f.ProviderBinDir
+	c.Flags = f.Values
 	if f.doc.Given("clusterDNS") || len(c.ClusterDNS) == 0 {
 		c.ClusterDNS = nil
 		for _, a := range s.ClusterDNS {

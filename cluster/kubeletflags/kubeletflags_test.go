@@ -57,6 +57,27 @@ func TestParse(t *testing.T) {
 	}
 }
 
+// TestValues: /flagz shows what flags say, not files, and nothing that is the cluster's.
+func TestValues(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "kubelet.yaml")
+	if err := os.WriteFile(file, []byte("kind: KubeletConfiguration\napiVersion: kubelet.config.k8s.io/v1beta1\nmaxPods: 20\npodsPerCore: 3\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	f, err := Parse([]string{"max-pods=30", "cluster-dns=10.0.0.1", "cluster-dns=10.0.0.2"}, file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := f.Values()
+	for name, want := range map[string]string{"max-pods": "30", "pods-per-core": "0", "cluster-dns": "[10.0.0.1,10.0.0.2]", "image-gc-high-threshold": "85", "config": file} {
+		if got[name] != want {
+			t.Errorf("--%s: %q, want %q", name, got[name], want)
+		}
+	}
+	if _, shown := got["node-ip"]; shown || got["tls-cert-file"] != "" {
+		t.Errorf("what is the cluster's is shown: %v", got)
+	}
+}
+
 func TestRefused(t *testing.T) {
 	for arg, want := range map[string]string{
 		"max-pods":                 "is not of the form key=value",

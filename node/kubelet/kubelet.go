@@ -141,6 +141,9 @@ type Config struct {
 	// CredentialProviders is the file of a CredentialProviderConfig, or a directory of
 	// such files, and CredentialProviderBinDir where its programs are. Default: none.
 	CredentialProviders, CredentialProviderBinDir string
+	// Flags are the values of the program's flags, which /flagz shows. Default: there is
+	// no such page.
+	Flags func() map[string]string
 	// SpareProcess sets this process's oom_score_adj; nil: it stays as it is. Not every
 	// process that runs a kubelet is one that the machine can do less without than others.
 	SpareProcess func(score int) error

@@ -173,7 +173,7 @@ func (m *metrics) relisted(last *time.Time, now time.Time) {
 // knownPaths are what requests are counted by; others are counted together: there is no
 // end to what can be asked for.
 var knownPaths = []string{"metrics/cadvisor", "metrics/probes", "metrics/resource", "metrics", "pods", "runningpods", "stats", "containerLogs",
-	"exec", "attach", "portForward", "run", "healthz", "configz", "logs"}
+	"exec", "attach", "portForward", "run", "healthz", "configz", "flagz", "statusz", "logs"}
 
 var knownMethods = map[string]bool{"GET": true, "HEAD": true, "POST": true, "PUT": true, "PATCH": true, "DELETE": true, "OPTIONS": true}
 

@@ -14,7 +14,10 @@ import (
 	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/flowcontrol"
 
+	"knarr/internal/features"
+	"knarr/internal/zpages"
 	"knarr/node/kubelet/configuration"
+	"knarr/node/kubelet/server"
 )
 
 // checkHost refuses a host that the settings do not want.
@@ -136,6 +139,16 @@ func (h host) Configz() any {
 		s.StaticPodURLHeader[name] = []string{"<masked>"}
 	}
 	return map[string]any{"kubeletconfig": s}
+}
+
+// Pages are those about the program, as far as their features are on.
+func (h host) Pages() server.Pages {
+	gates := features.Set(h.k.cfg.Settings.FeatureGates)
+	p := server.Pages{Status: gates.Enabled(zpages.StatuszFeature)}
+	if gates.Enabled(zpages.FlagzFeature) {
+		p.Flags = h.k.cfg.Flags
+	}
+	return p
 }
 
 // address takes an address to listen on apart.

@@ -115,6 +115,28 @@ func TestConfigz(t *testing.T) {
 	}
 }
 
+// TestPages: those about the program are there as far as their features are on, and a kubelet
+// that knows of no flags shows none.
+func TestPages(t *testing.T) {
+	flags := func() map[string]string { return map[string]string{"v": "2"} }
+	for name, c := range map[string]struct {
+		gates          map[string]bool
+		flags          func() map[string]string
+		flagz, statusz bool
+	}{
+		"by default":      {nil, flags, true, true},
+		"no flags":        {nil, nil, false, true},
+		"flagz is off":    {map[string]bool{"ComponentFlagz": false}, flags, false, true},
+		"statusz is off":  {map[string]bool{"ComponentStatusz": false}, flags, true, false},
+		"all beta is off": {map[string]bool{"AllBeta": false}, flags, false, false},
+	} {
+		k := &Kubelet{cfg: Config{Settings: &configuration.Settings{FeatureGates: c.gates}, Flags: c.flags}}
+		if got := (host{k}).Pages(); (got.Flags != nil) != c.flagz || got.Status != c.statusz {
+			t.Errorf("%s: flagz %v, statusz %v", name, got.Flags != nil, got.Status)
+		}
+	}
+}
+
 // TestSystemLogs: queries for logs of the node are read where the settings let them.
 func TestSystemLogs(t *testing.T) {
 	for on, want := range map[bool]int{true: http.StatusBadRequest, false: http.StatusOK} {

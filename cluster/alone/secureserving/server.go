@@ -35,6 +35,7 @@ import (
 	"knarr/internal/delegation"
 	"knarr/internal/healthz"
 	"knarr/internal/run"
+	"knarr/internal/zpages"
 )
 
 // A Component is what is served.
@@ -137,7 +138,7 @@ func (c Component) handler(o *Options) http.Handler {
 	var paths []string
 	handle := func(path string, h http.Handler) {
 		mux.Handle("GET "+path, h)
-		paths = append(paths, "/"+strings.Split(path, "/")[1])
+		paths = append(paths, path)
 	}
 	h := healthz.New(c.Name, c.Checks)
 	for _, path := range []string{"/healthz", "/livez", "/readyz"} {
@@ -166,11 +167,10 @@ func (c Component) handler(o *Options) http.Handler {
 		mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
 	}
 	if c.Flags != nil && !c.NoFlagz {
-		handle("/flagz", c.flagz())
+		handle("/flagz", zpages.Flagz(c.Name, c.Flags))
 	}
 	if !c.NoStatusz {
-		slices.Sort(paths)
-		mux.Handle("GET /statusz", c.statusz(slices.Compact(paths)))
+		mux.Handle("GET /statusz", zpages.Statusz(c.Name, paths))
 	}
 	return mux
 }

@@ -91,6 +91,10 @@ func attributes(method, path string) []attribute {
 		subs = []string{"healthz", "proxy"}
 	case under(path, "/configz"):
 		subs = []string{"configz", "proxy"}
+	case under(path, "/flagz"):
+		subs = []string{"configz"}
+	case under(path, "/statusz"):
+		subs = []string{"statusz"}
 	case under(path, "/stats"):
 		subs = []string{"stats"}
 	case under(path, "/metrics"):

@@ -29,6 +29,8 @@ func Restrict(next http.Handler, l Limits) http.Handler {
 		switch {
 		case l.NoDebugging && any("/run", "/exec", "/attach", "/portForward", "/containerLogs", "/runningpods", "/logs", "/configz"):
 			http.Error(w, "Debug endpoints are disabled.", http.StatusMethodNotAllowed)
+		case l.NoDebugging && any("/flagz", "/statusz"):
+			http.NotFound(w, r)
 		case l.NoSystemLogs && any("/logs"):
 			http.Error(w, "logs endpoint is disabled.", http.StatusMethodNotAllowed)
 		default:

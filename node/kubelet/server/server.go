@@ -22,6 +22,7 @@ import (
 	translate "k8s.io/apiserver/pkg/util/proxy"
 	"k8s.io/streaming/pkg/httpstream/wsstream"
 
+	"knarr/internal/zpages"
 	"knarr/node/kubelet/podlogs"
 )
 
@@ -52,6 +53,16 @@ type Host interface {
 	Metrics() map[string]http.Handler
 	// Configz is the configuration as others read it.
 	Configz() any
+	// Pages are those about the program.
+	Pages() Pages
+}
+
+// Pages are those about the program that are served.
+type Pages struct {
+	// Flags are the values of all flags, which /flagz shows; nil: there is no such page.
+	Flags func() map[string]string
+	// Status says whether there is /statusz.
+	Status bool
 }
 
 // A Target is what a stream is made to.
@@ -109,11 +120,22 @@ func New(h Host, auth *Auth) http.Handler {
 	for _, p := range []string{"/healthz", "/healthz/ping", "/healthz/syncloop", "/healthz/log"} {
 		mux.HandleFunc("GET "+p, healthz)
 	}
+	pages, paths := h.Pages(), []string{"/configz", "/healthz", "/metrics"}
+	if pages.Flags != nil {
+		mux.Handle("GET /flagz", zpages.Flagz(component, pages.Flags))
+		paths = append(paths, "/flagz")
+	}
+	if pages.Status {
+		mux.Handle("GET /statusz", zpages.Statusz(component, paths))
+	}
 	if auth == nil {
 		return mux
 	}
 	return auth.protect(mux)
 }
+
+// component is what pages about the program call it.
+const component = "kubelet"
 
 // Healthz returns the handler of what everybody on the node itself may ask.
 func Healthz() http.Handler {

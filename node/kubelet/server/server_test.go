@@ -58,6 +58,9 @@ func (fakeHost) SharedImages() http.Handler {
 func (fakeHost) SystemLogs() http.Handler         { return http.NotFoundHandler() }
 func (fakeHost) Metrics() map[string]http.Handler { return nil }
 func (fakeHost) Configz() any                     { return nil }
+func (fakeHost) Pages() Pages {
+	return Pages{Flags: func() map[string]string { return map[string]string{"max-pods": "7"} }, Status: true}
+}
 
 func TestRoutes(t *testing.T) {
 	log := filepath.Join(t.TempDir(), "l")
@@ -92,6 +95,40 @@ func TestRoutes(t *testing.T) {
 		h.ServeHTTP(w, httptest.NewRequest(c.method, c.path, nil))
 		if w.Code != c.code || w.Body.String() != c.body {
 			t.Errorf("%s %s: %d %q", c.method, c.path, w.Code, w.Body.String())
+		}
+	}
+}
+
+// bareHost is a kubelet's without pages about the program.
+type bareHost struct{ fakeHost }
+
+func (bareHost) Pages() Pages { return Pages{} }
+
+// TestPages: those about the program are there if they are to be, and not where nothing is
+// to be found out, nor for everybody.
+func TestPages(t *testing.T) {
+	full := New(fakeHost{}, nil)
+	for _, c := range []struct {
+		what string
+		h    http.Handler
+		path string
+		code int
+		body string
+	}{
+		{"served", full, "/flagz", 200, "\nmax-pods: 7\n"},
+		{"served", full, "/statusz", 200, "\nPaths: /configz /flagz /healthz /metrics\n"},
+		{"features off", New(bareHost{}, nil), "/flagz", 404, ""},
+		{"features off", New(bareHost{}, nil), "/statusz", 404, ""},
+		{"without debugging", Restrict(full, Limits{NoDebugging: true}), "/flagz", 404, ""},
+		{"without debugging", Restrict(full, Limits{NoDebugging: true}), "/statusz", 404, ""},
+		{"read only", ReadOnly(fakeHost{}), "/flagz", 404, ""},
+		{"read only", ReadOnly(fakeHost{}), "/statusz", 404, ""},
+		{"not known", New(fakeHost{}, &Auth{Delegator: &delegation.Delegator{}}), "/statusz", 401, ""},
+	} {
+		w := httptest.NewRecorder()
+		c.h.ServeHTTP(w, httptest.NewRequest("GET", c.path, nil))
+		if w.Code != c.code || !strings.Contains(w.Body.String(), c.body) {
+			t.Errorf("%s: %s: %d %s", c.what, c.path, w.Code, w.Body)
 		}
 	}
 }
@@ -163,6 +200,7 @@ func TestAttributes(t *testing.T) {
 	for path, want := range map[string][]string{
 		"/pods": {"pods", "proxy"}, "/podsx": {"proxy"}, "/stats/summary": {"stats"}, "/metrics/resource": {"metrics"}, "/logs/x": {"log"}, "/checkpoint/a/b/c": {"checkpoint"},
 		"/exec/a/b/c": {"proxy"}, "/containerLogs/a/b/c": {"proxy"}, "/configz": {"configz", "proxy"},
+		"/flagz": {"configz"}, "/statusz": {"statusz"}, "/statuszx": {"proxy"},
 	} {
 		var got []string
 		for _, a := range attributes("POST", path) {
