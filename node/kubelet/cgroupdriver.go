@@ -59,6 +59,7 @@ func (k *Kubelet) askDriver(ctx context.Context) (driver string, err error) {
 	c, err := k.runtime.RuntimeConfig(ctx, &cri.RuntimeConfigRequest{})
 	switch {
 	case status.Code(err) == codes.Unimplemented:
+		k.metrics.losingSupport.WithLabelValues("1.37.0").Set(1)
 		slog.Info("the container runtime does not say how it has control groups made: the setting counts", "cgroupDriver", k.cfg.Settings.CgroupDriver)
 		return k.cfg.Settings.CgroupDriver, nil
 	case err != nil:

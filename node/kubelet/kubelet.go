@@ -488,6 +488,7 @@ func (k *Kubelet) newVolumes() {
 			return k.requestToken(ctx, pod, &corev1.ServiceAccountTokenProjection{Audience: audience, ExpirationSeconds: seconds})
 		},
 		Devices: k.devices, Registered: k.retryVolumes, InUseChanged: k.wakeNode,
+		Did: k.metrics.volumes.did, Called: k.metrics.volumes.called, Cleaned: k.metrics.volumes.cleaned,
 		Event: func(about kruntime.Object, kind, reason, message string) {
 			if pod, ok := about.(*corev1.Pod); ok {
 				about = podReference(pod)
@@ -503,8 +504,9 @@ func (k *Kubelet) newVolumes() {
 		Credentials: func(ctx context.Context, namespace, name string) (*corev1.Secret, error) {
 			return k.client.CoreV1().Secrets(namespace).Get(ctx, name, metav1.GetOptions{})
 		},
-		CSI: k.drivers, Mounted: k.metrics.mountedOne, PodMemory: k.mostMemory,
+		CSI: k.drivers, Did: k.metrics.volumes.did, PodMemory: k.mostMemory,
 	})
+	k.metrics.volumes.counted(k.volumes.Found(csi.Noted))
 }
 
 // followPods turns the watch of this node's pods and the services into work.

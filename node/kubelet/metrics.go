@@ -24,7 +24,9 @@ type metrics struct {
 	usersStarted, usersFailed                 prometheus.Counter // of pods with users of their own
 	containersStarted, containersFailed       *prometheus.CounterVec
 	containersTerminated                      *prometheus.CounterVec
-	workerTook, cgroupTook, volumeTook        *prometheus.HistogramVec
+	workerTook, cgroupTook                    *prometheus.HistogramVec
+	volumes                                   volumeMetrics
+	losingSupport                             *prometheus.GaugeVec
 	podStart, workerStart                     prometheus.Histogram
 	containersPerPod                          prometheus.Histogram
 	orphanedPods                              prometheus.Counter
@@ -93,21 +95,19 @@ func newMetrics() *metrics {
 		containersFailed:  count("kubelet_started_containers_errors_total", "Containers that could not be started", "container_type", "code"),
 		workerTook:        took("kubelet_pod_worker_duration_seconds", "How long a pod's worker took to look at it once", nil, ofOperation...),
 		cgroupTook:        took("kubelet_cgroup_manager_duration_seconds", "How long pods' control groups took to be written", nil, ofOperation...),
-		volumeTook: took("storage_operation_duration_seconds", "How long operations of volumes took", volumeBuckets,
-			"volume_plugin", "operation_name", "status", "migrated"),
-		podStart:      single("kubelet_pod_start_duration_seconds", "How long pods took from the kubelet's first sight of them until they ran", startBuckets),
-		workerStart:   single("kubelet_pod_worker_start_duration_seconds", "How long pods waited for their worker", nil),
-		statusTook:    single("kubelet_pod_status_sync_duration_seconds", "How long writes of pods' status took", statusBuckets),
-		relistTook:    single("kubelet_pleg_relist_duration_seconds", "How long listing a pod's containers took", nil),
-		relistPod:     single("kubelet_pleg_pod_relist_duration_seconds", "How long listing a pod's containers took", nil),
-		relist:        single("kubelet_pleg_relist_interval_seconds", "How far apart the listings of all pods are", nil),
-		lastRelist:    prometheus.NewGauge(prometheus.GaugeOpts{Name: "kubelet_pleg_last_seen_seconds", Help: "[ALPHA] When all pods were listed last, seconds since 1970"}),
-		evictions:     count("kubelet_evictions", "Pods that were evicted", "eviction_signal"),
-		rejections:    count("kubelet_admission_rejections_total", "Pods that were not admitted", "reason"),
-		imagesRemoved: count("kubelet_image_garbage_collected_total", "Images that were removed", "reason"),
-		requests:      count("kubelet_http_requests_total", "Requests", ofRequest...),
-		requestTook:   took("kubelet_http_requests_duration_seconds", "How long requests took", nil, ofRequest...),
-		inFlight:      prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "kubelet_http_inflight_requests", Help: "[ALPHA] Requests under way"}, ofRequest),
+		podStart:          single("kubelet_pod_start_duration_seconds", "How long pods took from the kubelet's first sight of them until they ran", startBuckets),
+		workerStart:       single("kubelet_pod_worker_start_duration_seconds", "How long pods waited for their worker", nil),
+		statusTook:        single("kubelet_pod_status_sync_duration_seconds", "How long writes of pods' status took", statusBuckets),
+		relistTook:        single("kubelet_pleg_relist_duration_seconds", "How long listing a pod's containers took", nil),
+		relistPod:         single("kubelet_pleg_pod_relist_duration_seconds", "How long listing a pod's containers took", nil),
+		relist:            single("kubelet_pleg_relist_interval_seconds", "How far apart the listings of all pods are", nil),
+		lastRelist:        prometheus.NewGauge(prometheus.GaugeOpts{Name: "kubelet_pleg_last_seen_seconds", Help: "[ALPHA] When all pods were listed last, seconds since 1970"}),
+		evictions:         count("kubelet_evictions", "Pods that were evicted", "eviction_signal"),
+		rejections:        count("kubelet_admission_rejections_total", "Pods that were not admitted", "reason"),
+		imagesRemoved:     count("kubelet_image_garbage_collected_total", "Images that were removed", "reason"),
+		requests:          count("kubelet_http_requests_total", "Requests", ofRequest...),
+		requestTook:       took("kubelet_http_requests_duration_seconds", "How long requests took", nil, ofRequest...),
+		inFlight:          prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "kubelet_http_inflight_requests", Help: "[ALPHA] Requests under way"}, ofRequest),
 	}
 	m.containersTerminated = count("kubelet_terminated_containers_total", "Containers that ended", "container_type", "exit_code", "reason")
 	m.shutdownBegan = prometheus.NewGauge(prometheus.GaugeOpts{Name: "kubelet_graceful_shutdown_start_time_seconds", Help: "[ALPHA] When the last shutdown of the node began, seconds since 1970"})
@@ -119,7 +119,10 @@ func newMetrics() *metrics {
 	m.restartedPods = count("kubelet_restarted_pods_total", "Pods that came again under the same UID while they ended", "static")
 	r.MustRegister(m.shutdownBegan, m.shutdownEnded, m.orphanDirs, m.orphanDirErrors)
 	m.managers, m.images, m.starts = newManagerMetrics(r), newImageMetrics(r), newStartMetrics(r)
-	m.resizes = newResizeMetrics(r)
+	m.resizes, m.volumes = newResizeMetrics(r), newVolumeMetrics(r)
+	m.losingSupport = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "kubelet_cri_losing_support",
+		Help: "[ALPHA] The version of Kubernetes with which the container runtime will not do any more unless it is replaced"}, []string{"version"})
+	r.MustRegister(m.losingSupport)
 	m.hookFallbacks = count("kubelet_lifecycle_handler_http_fallbacks_total", "Hooks that were asked by HTTPS, answered by HTTP, and were asked so again").WithLabelValues()
 	m.sleepsCut = count("kubelet_sleep_action_terminated_early_total", "Hooks that sleep and were ended before they had slept enough").WithLabelValues()
 	m.evictionAge = took("kubelet_eviction_stats_age_seconds", "How old what was measured was when a pod was evicted for it", nil, "eviction_signal")

@@ -1,9 +1,9 @@
 package kubelet
 
 import (
+	"cmp"
 	"crypto/x509"
 	"encoding/pem"
-	"knarr/node/kubelet/certificates"
 	"os"
 	"runtime"
 	"strings"
@@ -13,6 +13,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/rest"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"knarr/node/kubelet/certificates"
+	"knarr/node/kubelet/volume"
 )
 
 // A nodeCollector tells what is the case at the moment of a scrape.
@@ -194,11 +197,9 @@ func countPods(pods []*shown) podCount {
 		}
 		for i := range s.pod.Spec.Volumes {
 			v := &s.pod.Spec.Volumes[i]
-			plugin := volumePlugin(v)
+			plugin := volume.PluginOf(v)
 			if m, ok := s.volumes[v.Name]; ok {
-				if m.Kind != "" {
-					plugin = strings.Replace(m.Kind, "~", "/", 1)
-				}
+				plugin = cmp.Or(m.Plugin(), plugin)
 				n.volumes[[2]string{plugin, "actual_state_of_world"}]++
 			}
 			if !s.ended {
@@ -221,23 +222,6 @@ func containerStateName(s cri.ContainerState) string {
 		return name
 	}
 	return "unknown"
-}
-
-// volumePlugin is the plugin that a volume's source names; that of a claim is known
-// once it is mounted.
-func volumePlugin(v *corev1.Volume) string {
-	for _, p := range []struct {
-		set  bool
-		name string
-	}{
-		{v.ConfigMap != nil, "configmap"}, {v.Secret != nil, "secret"}, {v.Projected != nil, "projected"}, {v.DownwardAPI != nil, "downward-api"},
-		{v.EmptyDir != nil, "empty-dir"}, {v.HostPath != nil, "host-path"}, {v.CSI != nil, "csi"}, {v.NFS != nil, "nfs"}, {v.ISCSI != nil, "iscsi"}, {v.Image != nil, "image"},
-	} {
-		if p.set {
-			return "kubernetes.io/" + p.name
-		}
-	}
-	return "N/A"
 }
 
 // clientCertificateEnd is when the certificate ends that the API server is shown;

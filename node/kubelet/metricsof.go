@@ -150,18 +150,6 @@ func (w *worker) running(s *corev1.PodStatus) {
 	w.k.metrics.podStart.Observe(time.Since(w.startedAt).Seconds())
 }
 
-// mountedOne observes an operation of a volume.
-func (m *metrics) mountedOne(v *corev1.Volume, kind string, took time.Duration, err error) {
-	plugin, result := volumePlugin(v), "success"
-	if kind != "" {
-		plugin = strings.Replace(kind, "~", "/", 1)
-	}
-	if err != nil {
-		result = "fail-unknown"
-	}
-	m.volumeTook.WithLabelValues(plugin, "volume_mount", result, "false").Observe(took.Seconds())
-}
-
 // relisted observes that all pods are listed anew.
 func (m *metrics) relisted(last *time.Time, now time.Time) {
 	m.lastRelist.Set(float64(now.UnixNano()) / 1e9)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 
 	csipb "github.com/container-storage-interface/spec/lib/go/csi"
 	corev1 "k8s.io/api/core/v1"
@@ -29,6 +30,7 @@ func (m *Manager) blockStaging(pv string) string { return m.blocks("staging", pv
 // links it at link. Link and record come first, so that nothing a driver has done
 // is forgotten.
 func (m *Manager) MapDevice(ctx context.Context, pod *corev1.Pod, spec volume.Spec, link string) (string, error) {
+	ctx = withMigrated(ctx, spec.Migrated)
 	r, err := parse(pod, spec)
 	if err != nil {
 		return "", err
@@ -117,7 +119,9 @@ func (m *Manager) UnmapDevice(ctx context.Context, link string) error {
 	uid := filepath.Base(filepath.Dir(filepath.Dir(filepath.Dir(link))))
 	r, err := noted(m.blocks(pv, "data"))
 	if err == nil {
-		err = m.unpublishDevice(ctx, r, pv, uid)
+		began := time.Now()
+		err = m.unpublishDevice(withMigrated(ctx, r.Migrated), r, pv, uid)
+		m.did(volume.OpUnmap, r, began, err)
 	} else if os.IsNotExist(err) {
 		err = nil // never published, nor staged
 	}
@@ -168,7 +172,10 @@ func (m *Manager) unstageDevice(ctx context.Context, d *driver, r record, pv, ui
 	}
 	staging := m.blockStaging(pv)
 	if _, err := os.Lstat(staging); d.stage && !os.IsNotExist(err) { // it may never have been staged
-		if _, err := d.node.NodeUnstageVolume(ctx, &csipb.NodeUnstageVolumeRequest{VolumeId: r.Handle, StagingTargetPath: staging}); err != nil {
+		began := time.Now()
+		_, err := d.node.NodeUnstageVolume(ctx, &csipb.NodeUnstageVolumeRequest{VolumeId: r.Handle, StagingTargetPath: staging})
+		m.did(volume.OpUnmapDevice, r, began, err)
+		if err != nil {
 			return fmt.Errorf("unstage volume %s: %w", r.Handle, err)
 		}
 	}

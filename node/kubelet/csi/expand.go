@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	csipb "github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
@@ -89,8 +90,8 @@ func (m *Manager) setGrowth(handle string, g growth) {
 }
 
 // expand grows a published volume if its claim has been granted more than it has
-// on this node. path is where it is published.
-func (m *Manager) expand(ctx context.Context, pod *corev1.Pod, spec volume.Spec, path string) error {
+// on this node. path is where it is published; fresh says that no container has it yet.
+func (m *Manager) expand(ctx context.Context, pod *corev1.Pod, spec volume.Spec, path string, fresh bool) error {
 	r, err := parse(pod, spec)
 	if err != nil || spec.Claim == nil || spec.PV == nil {
 		return err
@@ -114,7 +115,12 @@ func (m *Manager) expand(ctx context.Context, pod *corev1.Pod, spec volume.Spec,
 		m.setGrowth(key, g)
 		return nil
 	}
-	return m.grow(ctx, pod, spec, r, e, path)
+	began := time.Now()
+	err = m.grow(ctx, pod, spec, r, e, path)
+	if !fresh { // that of a volume that is being mounted is part of this
+		m.did(volume.OpGrow, record{Driver: r.driver, Migrated: r.migrated}, began, err)
+	}
+	return err
 }
 
 func (m *Manager) grow(ctx context.Context, pod *corev1.Pod, spec volume.Spec, r request, e *expansion, path string) error {

@@ -79,6 +79,7 @@ func (m *Manager) secret(ctx context.Context, ref *corev1.SecretReference) (map[
 // at target. What is noted is noted first, so that nothing a driver has done
 // is forgotten, whatever fails between.
 func (m *Manager) Mount(ctx context.Context, pod *corev1.Pod, spec volume.Spec, target string, unowned func() error) error {
+	ctx = withMigrated(ctx, spec.Migrated)
 	r, err := parse(pod, spec)
 	if err != nil {
 		return err
@@ -178,7 +179,7 @@ func (m *Manager) about(ctx context.Context, driver string) (*storagev1.CSIDrive
 // prepare waits until a volume is attached that has to be, and gives the record
 // to keep of it in the directory dir.
 func (m *Manager) prepare(ctx context.Context, r *request, name string, about *storagev1.CSIDriver, dir string) (rec record, err error) {
-	rec = record{SpecVolID: name, Handle: r.handle, Driver: r.driver, Node: m.NodeName, Lifecycle: string(r.lifecycle())}
+	rec = record{SpecVolID: name, Handle: r.handle, Driver: r.driver, Node: m.NodeName, Lifecycle: string(r.lifecycle()), Migrated: r.migrated}
 	if r.ephemeral {
 		return rec, nil
 	}
@@ -188,7 +189,10 @@ func (m *Manager) prepare(ctx context.Context, r *request, name string, about *s
 		rec.Attach = notAttached
 		return rec, nil
 	}
-	if r.context, err = m.waitAttached(ctx, rec, dir); err != nil {
+	began := time.Now()
+	r.context, err = m.waitAttached(ctx, rec, dir)
+	m.did(volume.OpAttached, rec, began, err)
+	if err != nil {
 		err = &volume.StepError{Step: "MountVolume.WaitForAttach failed", Err: err}
 	}
 	return rec, err
@@ -217,7 +221,7 @@ func (m *Manager) stage(ctx context.Context, d *driver, r request, attach string
 		return err
 	}
 	if !r.block { // that of a block device is kept elsewhere, as upstream does it
-		if err := note(filepath.Dir(path), record{Handle: r.handle, Driver: r.driver, Attach: attach}); err != nil {
+		if err := note(filepath.Dir(path), record{Handle: r.handle, Driver: r.driver, Attach: attach, Migrated: r.migrated}); err != nil {
 			return err
 		}
 	}

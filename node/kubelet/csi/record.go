@@ -20,6 +20,9 @@ type record struct {
 	// Attach is notAttached if no controller attaches the volume. Upstream has no
 	// such key, and reads over it.
 	Attach string `json:"attachRequired,omitempty"`
+	// Migrated says that the driver has taken over from a plugin within Kubernetes.
+	// Upstream has no such key either.
+	Migrated bool `json:"migrated,omitempty"`
 }
 
 const notAttached = "false"

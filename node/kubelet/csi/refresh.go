@@ -14,12 +14,13 @@ import (
 // asked again where it wants that, and grows the volume where its claim was
 // granted more. fresh says that no container has the volume yet.
 func (m *Manager) Refresh(ctx context.Context, pod *corev1.Pod, spec volume.Spec, path string, fresh bool) error {
+	ctx = withMigrated(ctx, spec.Migrated)
 	if !fresh && !spec.Block {
 		if err := m.republish(ctx, pod, spec, path); err != nil {
 			return err
 		}
 	}
-	err := m.expand(ctx, pod, spec, path)
+	err := m.expand(ctx, pod, spec, path, fresh)
 	switch {
 	case err == nil:
 		return nil

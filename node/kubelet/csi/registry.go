@@ -32,6 +32,7 @@ import (
 
 	"knarr/internal/csimigration"
 	"knarr/internal/run"
+	"knarr/node/kubelet/volume"
 )
 
 // Config is what a Manager works with.
@@ -52,6 +53,13 @@ type Config struct {
 	// InUseChanged is called when VolumesInUse has changed, for the Node's status
 	// to be written.
 	InUseChanged func()
+	// Did is told of each operation with a volume, Called of each call to a driver.
+	// Default: nobody is.
+	Did    func(volume.Operation)
+	Called func(Call)
+	// Cleaned is told that a volume was to be taken away of which nothing could be read
+	// that is noted, and what came of it. Default: nobody is.
+	Cleaned func(err error)
 	// Event tells of a pod or a claim. Nil: nobody is told.
 	Event func(about runtime.Object, kind, reason, message string)
 }
@@ -94,6 +102,15 @@ type driver struct {
 // New returns a Manager that knows no driver yet, but which volumes were in use
 // when the one before it ended.
 func New(c Config) *Manager {
+	if c.Did == nil {
+		c.Did = func(volume.Operation) {}
+	}
+	if c.Called == nil {
+		c.Called = func(Call) {}
+	}
+	if c.Cleaned == nil {
+		c.Cleaned = func(error) {}
+	}
 	m := &Manager{Config: c, drivers: map[string]*driver{}, sockets: map[string]string{}, devices: map[string]string{}, failed: map[string]*attempt{}, gone: map[string]*attempt{}, locks: map[string]chan struct{}{}, attachments: newAttachments(), staged: make(chan struct{}, 1), grown: map[string]growth{}}
 	m.recover()
 	return m
@@ -268,8 +285,8 @@ func (m *Manager) hideGone(ctx context.Context) {
 	}
 }
 
-func dial(path string) (*grpc.ClientConn, error) {
-	return grpc.NewClient("unix://"+path, grpc.WithTransportCredentials(insecure.NewCredentials()))
+func dial(path string, options ...grpc.DialOption) (*grpc.ClientConn, error) {
+	return grpc.NewClient("unix://"+path, append(options, grpc.WithTransportCredentials(insecure.NewCredentials()))...)
 }
 
 // register takes up what is behind a registration socket, and gives its name if it is a
@@ -314,7 +331,7 @@ func (m *Manager) register(ctx context.Context, socket string) (string, error) {
 }
 
 func (m *Manager) adopt(ctx context.Context, name, endpoint string) error {
-	conn, err := dial(endpoint)
+	conn, err := dial(endpoint, m.telling(name))
 	if err != nil {
 		return err
 	}

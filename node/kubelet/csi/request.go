@@ -24,7 +24,7 @@ type request struct {
 	expandSecret           *corev1.SecretReference
 	modes                  []corev1.PersistentVolumeAccessMode
 	readOnly, ephemeral    bool
-	block                  bool
+	block, migrated        bool
 }
 
 func parse(pod *corev1.Pod, s volume.Spec) (r request, err error) {
@@ -42,7 +42,7 @@ func parse(pod *corev1.Pod, s volume.Spec) (r request, err error) {
 	case s.PV != nil && s.PV.Spec.CSI != nil:
 		c := s.PV.Spec.CSI
 		r = request{pv: s.PV.Name, driver: c.Driver, handle: c.VolumeHandle, fsType: c.FSType, attributes: c.VolumeAttributes, options: s.PV.Spec.MountOptions,
-			stageSecret: c.NodeStageSecretRef, pubSecret: c.NodePublishSecretRef, expandSecret: c.NodeExpandSecretRef, modes: s.PV.Spec.AccessModes, readOnly: s.ReadOnly, block: s.Block}
+			stageSecret: c.NodeStageSecretRef, pubSecret: c.NodePublishSecretRef, expandSecret: c.NodeExpandSecretRef, modes: s.PV.Spec.AccessModes, readOnly: s.ReadOnly, block: s.Block, migrated: s.Migrated}
 	default:
 		return r, errors.New("not a CSI volume")
 	}

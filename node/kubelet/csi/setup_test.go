@@ -37,6 +37,9 @@ type node struct {
 
 	claim  corev1.PersistentVolumeClaim
 	device uint32 // what is published as a block device
+
+	operations []volume.Operation
+	told       []Call
 }
 
 func newNode(t *testing.T) *node {
@@ -52,11 +55,6 @@ func newNode(t *testing.T) *node {
 	csipb.RegisterNodeServer(srv, n)
 	go func() { _ = srv.Serve(ln) }()
 	t.Cleanup(srv.Stop)
-	conn, err := dial(socket)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = conn.Close() })
 	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		of, name := path.Split(r.URL.Path)
@@ -73,11 +71,17 @@ func newNode(t *testing.T) *node {
 		t.Fatal(err)
 	}
 	n.new = func() (*Manager, *volume.Manager) {
-		m := New(Config{RootDir: n.root, NodeName: "n", Client: client})
+		did := func(o volume.Operation) { n.operations = append(n.operations, o) }
+		m := New(Config{RootDir: n.root, NodeName: "n", Client: client, Did: did, Called: func(c Call) { n.told = append(n.told, c) }})
+		conn, err := dial(socket, m.telling("d"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = conn.Close() })
 		for _, name := range []string{"d", "ebs.csi.aws.com"} {
 			m.drivers[name] = &driver{name: name, conn: conn, node: csipb.NewNodeClient(conn), stage: true}
 		}
-		return m, volume.New(volume.Config{PodsDir: filepath.Join(n.root, "pods"), CSI: m,
+		return m, volume.New(volume.Config{PodsDir: filepath.Join(n.root, "pods"), CSI: m, Did: did,
 			Claim: func(context.Context, *corev1.Pod, string) (*corev1.PersistentVolume, *corev1.PersistentVolumeClaim, error) {
 				return n.pv, &n.claim, nil
 			}})

@@ -12,6 +12,8 @@ import (
 
 	csipb "github.com/container-storage-interface/spec/lib/go/csi"
 	storagev1 "k8s.io/api/storage/v1"
+
+	"knarr/node/kubelet/volume"
 )
 
 // Unmount takes a published volume back, and off the node if no other pod
@@ -24,8 +26,17 @@ func (m *Manager) Unmount(ctx context.Context, target string) error {
 		return nil // never published, nor staged
 	}
 	if err != nil {
+		m.Cleaned(err)
 		return err
 	}
+	began := time.Now()
+	err = m.unmount(withMigrated(ctx, r.Migrated), r, target)
+	m.did(volume.OpUnmount, r, began, err)
+	return err
+}
+
+func (m *Manager) unmount(ctx context.Context, r record, target string) error {
+	dir := filepath.Dir(target)
 	d, err := m.driver(r.Driver)
 	if err != nil {
 		return withoutDriver(err)
@@ -86,7 +97,10 @@ func (m *Manager) unstage(ctx context.Context, d *driver, r record, except strin
 		return nil
 	}
 	path := filepath.Join(staging, "globalmount")
-	if _, err := d.node.NodeUnstageVolume(ctx, &csipb.NodeUnstageVolumeRequest{VolumeId: r.Handle, StagingTargetPath: path}); err != nil {
+	began := time.Now()
+	_, err := d.node.NodeUnstageVolume(ctx, &csipb.NodeUnstageVolumeRequest{VolumeId: r.Handle, StagingTargetPath: path})
+	m.did(volume.OpUnstage, r, began, err)
+	if err != nil {
 		return fmt.Errorf("unstage volume %s: %w", r.Handle, err)
 	}
 	_ = os.Remove(path) // not what may still be in it

@@ -29,9 +29,11 @@ func makeDir(path string, mode fs.FileMode) error {
 	return os.Chmod(path, mode) // past the umask
 }
 
+const emptyDirKind = "kubernetes.io~empty-dir"
+
 func (m *Manager) emptyDir(ctx context.Context, pod *corev1.Pod, name string, s *corev1.EmptyDirVolumeSource, path string) error {
 	if s.Medium != corev1.StorageMediumDefault {
-		return m.setUp(ctx, pod, "kubernetes.io~empty-dir", name, path, func(unowned func() error) error {
+		return m.setUp(ctx, pod, Mounted{Kind: emptyDirKind}, name, path, func(unowned func() error) error {
 			if err := unowned(); err != nil {
 				return err
 			}
@@ -49,7 +51,7 @@ func (m *Manager) emptyDir(ctx context.Context, pod *corev1.Pod, name string, s 
 	if err := makeDir(making, 0o777); err != nil {
 		return err
 	}
-	if err := Own(ctx, pod, making, false); err != nil {
+	if err := m.own(ctx, pod, Mounted{Kind: emptyDirKind}, making); err != nil {
 		return err
 	}
 	return os.Rename(making, path)

@@ -94,7 +94,7 @@ func (m *Manager) iscsi(ctx context.Context, pod *corev1.Pod, t target) (Mounted
 		got.Device, got.Path = device, device
 		return got, nil
 	}
-	return got, m.setUp(ctx, pod, iscsiKind, t.name, got.Path, func(unowned func() error) error {
+	return got, m.setUp(ctx, pod, got, t.name, got.Path, func(unowned func() error) error {
 		if !t.readOnly {
 			if err := unowned(); err != nil {
 				return err
@@ -173,7 +173,10 @@ func (m *Manager) detachDisks(ctx context.Context, uid string) error {
 		faults = append(faults, m.calls.Do(ctx, d.IQN, 0, func() error {
 			ctx, cancel := context.WithTimeout(ctx, attachTime)
 			defer cancel()
-			if err := iscsiHost.Detach(ctx, d, m.otherDisks(uid)); err != nil {
+			began := time.Now()
+			err := iscsiHost.Detach(ctx, d, m.otherDisks(uid))
+			m.Did(Operation{Name: OpUnstage, Plugin: pluginOfKind(iscsiKind), Took: time.Since(began), Err: err})
+			if err != nil {
 				return fmt.Errorf("UnmountDevice failed for volume %q: %w", d.Name, err)
 			}
 			return os.Remove(note)

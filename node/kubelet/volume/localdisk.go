@@ -22,7 +22,7 @@ func (m *Manager) local(ctx context.Context, pod *corev1.Pod, pv *corev1.Persist
 	const kind = "kubernetes.io~local-volume"
 	path, target := pv.Spec.Local.Path, m.dir(pod, kind, pv.Name)
 	got := Mounted{Path: target, ReadOnly: readOnly, Kind: kind}
-	return got, m.setUp(ctx, pod, kind, pv.Name, target, func(unowned func() error) error {
+	return got, m.setUp(ctx, pod, got, pv.Name, target, func(unowned func() error) error {
 		if err := makeDir(target, 0o750); err != nil {
 			return err
 		}

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"time"
 
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
@@ -21,8 +22,8 @@ const unownedFile = "unowned"
 
 // setUp mounts a volume at target with mount, unless something is mounted
 // there, and gives it to the pod's group if mount says that this is due.
-func (m *Manager) setUp(ctx context.Context, pod *corev1.Pod, kind, name, target string, mount func(unowned func() error) error) error {
-	note := filepath.Join(m.PodDir(string(pod.UID)), "plugins", kind, name, unownedFile)
+func (m *Manager) setUp(ctx context.Context, pod *corev1.Pod, of Mounted, name, target string, mount func(unowned func() error) error) error {
+	note := filepath.Join(m.PodDir(string(pod.UID)), "plugins", of.Kind, name, unownedFile)
 	if !mounted(target) {
 		if err := os.Remove(note); err != nil && !os.IsNotExist(err) {
 			return err
@@ -38,7 +39,7 @@ func (m *Manager) setUp(ctx context.Context, pod *corev1.Pod, kind, name, target
 		return err
 	}
 	// However long it takes: only the pod's end calls it off.
-	if err := m.calls.Do(ctx, target, 0, func() error { return Own(ctx, pod, target, false) }); err != nil {
+	if err := m.calls.Do(ctx, target, 0, func() error { return m.own(ctx, pod, of, target) }); err != nil {
 		return fmt.Errorf("applyFSGroup failed for vol %s: %w", name, err)
 	}
 	return os.Remove(note)
@@ -58,24 +59,43 @@ func writeNote(pod *corev1.Pod, path string) error {
 	return f.Close()
 }
 
-// Own gives a volume to the pod's group: its root last, by which a later Own
-// says that all of it is owned.
-func Own(ctx context.Context, pod *corev1.Pod, path string, readOnly bool) error {
-	g := fsGroup(pod)
-	if g == nil {
+// own gives a volume to the pod's group, and tells of it if there was something to do.
+func (m *Manager) own(ctx context.Context, pod *corev1.Pod, of Mounted, path string) error {
+	if owned(pod, path) {
 		return nil
 	}
-	add := uint32(0o660)
-	if readOnly {
-		add = 0o440
+	began := time.Now()
+	err := Own(ctx, pod, path)
+	m.Did(Operation{Name: OpOwn, Plugin: of.Plugin(), Migrated: of.Migrated, Took: time.Since(began), Err: err})
+	return err
+}
+
+// added is what the group may do with files of its volumes.
+const added = 0o660
+
+// owned says that a volume is not to be given to the pod's group: there is none, or the
+// volume's root is the group's and the pod wants no more to be looked at.
+func owned(pod *corev1.Pod, path string) bool {
+	g := fsGroup(pod)
+	if g == nil {
+		return true
 	}
-	if p := pod.Spec.SecurityContext.FSGroupChangePolicy; p != nil && *p == corev1.FSGroupChangeOnRootMismatch {
-		var st unix.Stat_t
-		want := add | 0o110 | unix.S_ISGID
-		if unix.Stat(path, &st) == nil && int64(st.Gid) == *g && st.Mode&unix.S_IFMT == unix.S_IFDIR && st.Mode&want == want {
-			return nil
-		}
+	p := pod.Spec.SecurityContext.FSGroupChangePolicy
+	if p == nil || *p != corev1.FSGroupChangeOnRootMismatch {
+		return false
 	}
+	var st unix.Stat_t
+	const want = added | 0o110 | unix.S_ISGID
+	return unix.Stat(path, &st) == nil && int64(st.Gid) == *g && st.Mode&unix.S_IFMT == unix.S_IFDIR && st.Mode&want == want
+}
+
+// Own gives a volume to the pod's group: its root last, by which a later Own
+// says that all of it is owned.
+func Own(ctx context.Context, pod *corev1.Pod, path string) error {
+	if owned(pod, path) {
+		return nil
+	}
+	g := fsGroup(pod)
 	root, err := os.OpenFile(path, unix.O_PATH, 0)
 	if err != nil {
 		return err
@@ -87,7 +107,7 @@ func Own(ctx context.Context, pod *corev1.Pod, path string, readOnly bool) error
 			first = false
 			return nil
 		}
-		return ownFile(fd, st, *g, add)
+		return ownFile(fd, st, *g, added)
 	})
 	if err != nil {
 		return err
@@ -96,7 +116,7 @@ func Own(ctx context.Context, pod *corev1.Pod, path string, readOnly bool) error
 	if err := unix.Fstat(int(root.Fd()), &st); err != nil {
 		return err
 	}
-	return ownFile(int(root.Fd()), &st, *g, add)
+	return ownFile(int(root.Fd()), &st, *g, added)
 }
 
 // ownFile gives one file to the group by a descriptor of it: whatever a

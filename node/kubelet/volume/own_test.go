@@ -110,7 +110,7 @@ func TestOnRootMismatch(t *testing.T) {
 		mode os.FileMode
 		gid  uint32
 	}{{0o770 | os.ModeSetgid, 0}, {0o660 | os.ModeSetgid, 2000}, {0o770, 2000}} { // the last two lack a bit
-		for _, err := range []error{os.Chown(disk, 0, int(group)), os.Chmod(disk, c.mode), os.Chown(file, 0, 0), Own(t.Context(), p, disk, false)} {
+		for _, err := range []error{os.Chown(disk, 0, int(group)), os.Chmod(disk, c.mode), os.Chown(file, 0, 0), Own(t.Context(), p, disk)} {
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	volumehelper "k8s.io/component-helpers/storage/volume"
 
 	"knarr/internal/csimigration"
 	"knarr/node/kubelet/fscall"
@@ -45,9 +46,8 @@ type Config struct {
 	Credentials func(ctx context.Context, namespace, name string) (*corev1.Secret, error)
 	// CSI mounts and unmounts volumes of CSI drivers. Nil: none can be used.
 	CSI Driver
-	// Mounted is told how long a volume took to mount, of which kind it is if that
-	// is known, and what came of it. Default: nobody is.
-	Mounted func(v *corev1.Volume, kind string, took time.Duration, err error)
+	// Did is told of each operation with a volume. Default: nobody is.
+	Did func(Operation)
 	// PodMemory is the most memory that a pod can have, in bytes. Default: what the kernel
 	// lets a file system in memory have.
 	PodMemory func(pod *corev1.Pod) int64
@@ -88,6 +88,8 @@ type Spec struct {
 	ReadOnly bool
 	// Block says that the volume is a device, not a file system.
 	Block bool
+	// Migrated says that its driver has taken over from a plugin within Kubernetes.
+	Migrated bool
 }
 
 // A Usage is how full a volume is, in bytes and inodes.
@@ -110,6 +112,12 @@ type Mounted struct {
 	Image *corev1.ImageVolumeSource
 	// Kind of volume, as directories are named: kubernetes.io~empty-dir.
 	Kind string
+	// Driver is the CSI driver whose volume it is; Migrated says that it has taken over
+	// from a plugin within Kubernetes.
+	Driver   string
+	Migrated bool
+	// Block says that the volume is a device.
+	Block bool
 }
 
 // An Error says which volume could not be had.
@@ -166,6 +174,9 @@ type Manager struct {
 	calls  fscall.Calls
 	mu     sync.Mutex
 	tokens map[string]cachedToken
+	// wanted is since when pods have wanted their volumes, by UID and name; zero: they
+	// have got them.
+	wanted map[string]map[string]time.Time
 	soleMu sync.Mutex
 	sole   map[string]string // the pods' UIDs, by the volumes that they alone may have
 }
@@ -175,7 +186,10 @@ func New(c Config) *Manager {
 	if c.AnswerTime == 0 {
 		c.AnswerTime = 10 * time.Second
 	}
-	m := &Manager{Config: c, tokens: map[string]cachedToken{}, sole: map[string]string{}}
+	if c.Did == nil {
+		c.Did = func(Operation) {}
+	}
+	m := &Manager{Config: c, tokens: map[string]cachedToken{}, wanted: map[string]map[string]time.Time{}, sole: map[string]string{}}
 	m.NoSwap = sync.OnceValue(func() bool { return takesNoSwap(filepath.Dir(c.PodsDir)) })
 	return m
 }
@@ -196,11 +210,10 @@ func (m *Manager) Mount(ctx context.Context, pod *corev1.Pod, down Downward) (ou
 		if !used[v.Name] {
 			continue
 		}
+		m.asked(string(pod.UID), v.Name)
 		began := time.Now()
 		got, next, err := m.mount(ctx, pod, v, down, &left)
-		if m.Mounted != nil {
-			m.Mounted(v, got.Kind, time.Since(began), err)
-		}
+		m.tried(pod, v, got, began, err)
 		if err != nil {
 			if of := (*Error)(nil); !errors.As(err, &of) {
 				err = &Error{v.Name, err}
@@ -232,8 +245,8 @@ func (m *Manager) mount(ctx context.Context, pod *corev1.Pod, v *corev1.Volume, 
 	var never time.Time
 	switch s := v.VolumeSource; {
 	case s.EmptyDir != nil:
-		path := m.dir(pod, "kubernetes.io~empty-dir", v.Name)
-		return Mounted{Path: path, Kind: "kubernetes.io~empty-dir"}, never, m.emptyDir(ctx, pod, v.Name, s.EmptyDir, path)
+		path := m.dir(pod, emptyDirKind, v.Name)
+		return Mounted{Path: path, Kind: emptyDirKind}, never, m.emptyDir(ctx, pod, v.Name, s.EmptyDir, path)
 	case s.HostPath != nil:
 		return Mounted{Path: s.HostPath.Path, Kind: "kubernetes.io~host-path"}, never, m.hostPath(ctx, s.HostPath)
 	case s.ConfigMap != nil:
@@ -284,7 +297,7 @@ func (m *Manager) mount(ctx context.Context, pod *corev1.Pod, v *corev1.Volume, 
 		return Mounted{}, never, err
 	case pv != nil:
 		// Directories have the pod's name for it: that of pv is made of what the pod says.
-		got, err := m.driver(ctx, pod, Spec{Name: v.Name, PV: pv, ReadOnly: pv.Spec.CSI.ReadOnly})
+		got, err := m.driver(ctx, pod, Spec{Name: v.Name, PV: pv, ReadOnly: pv.Spec.CSI.ReadOnly, Migrated: true})
 		return got, refreshAt(got), err
 	}
 	return Mounted{}, never, errors.New("no volume plugin matched")
@@ -345,11 +358,16 @@ func (m *Manager) claim(ctx context.Context, pod *corev1.Pod, name, claim string
 	if err != nil {
 		err = &Error{pv.Name, err} // as users know it
 	}
+	got.Block = isBlock(pvc)
 	return got, err
 }
 
+func isBlock(pvc *corev1.PersistentVolumeClaim) bool {
+	return pvc.Spec.VolumeMode != nil && *pvc.Spec.VolumeMode == corev1.PersistentVolumeBlock
+}
+
 func (m *Manager) persistent(ctx context.Context, pod *corev1.Pod, pv *corev1.PersistentVolume, pvc *corev1.PersistentVolumeClaim, name string, readOnly bool) (Mounted, error) {
-	block := pvc.Spec.VolumeMode != nil && *pvc.Spec.VolumeMode == corev1.PersistentVolumeBlock
+	block := isBlock(pvc)
 	if err := checkUse(pod, name, block); err != nil {
 		return Mounted{}, err
 	}
@@ -378,7 +396,8 @@ func (m *Manager) mountPersistent(ctx context.Context, pod *corev1.Pod, pv *core
 		}
 		return m.local(ctx, pod, pv, readOnly)
 	case s.CSI != nil:
-		spec := Spec{Name: pv.Name, PV: pv, Claim: pvc, ReadOnly: readOnly || s.CSI.ReadOnly, Block: block}
+		spec := Spec{Name: pv.Name, PV: pv, Claim: pvc, ReadOnly: readOnly || s.CSI.ReadOnly, Block: block,
+			Migrated: pv.Annotations[volumehelper.AnnMigratedTo] != ""}
 		if block {
 			if m.CSI == nil {
 				return Mounted{}, errors.New("no CSI driver can be used")
@@ -391,7 +410,7 @@ func (m *Manager) mountPersistent(ctx context.Context, pod *corev1.Pod, pv *core
 			if step := (*StepError)(nil); err != nil && !errors.As(err, &step) {
 				err = &StepError{"MapVolume.SetUpDevice failed", err}
 			}
-			return Mounted{Device: dev, Path: dev, ReadOnly: spec.ReadOnly, Kind: "kubernetes.io~csi"}, err
+			return Mounted{Device: dev, Path: dev, ReadOnly: spec.ReadOnly, Kind: "kubernetes.io~csi", Driver: s.CSI.Driver, Migrated: spec.Migrated}, err
 		}
 		return m.driver(ctx, pod, spec)
 	case s.NFS != nil:
@@ -407,9 +426,9 @@ func (m *Manager) driver(ctx context.Context, pod *corev1.Pod, spec Spec) (Mount
 		return Mounted{}, errors.New("no CSI driver can be used")
 	}
 	target := filepath.Join(m.dir(pod, "kubernetes.io~csi", spec.Name), "mount")
-	got := Mounted{Path: target, ReadOnly: spec.ReadOnly, Kind: "kubernetes.io~csi"}
+	got := Mounted{Path: target, ReadOnly: spec.ReadOnly, Kind: "kubernetes.io~csi", Driver: spec.driver(), Migrated: spec.Migrated}
 	fresh := !mounted(target)
-	err := m.setUp(ctx, pod, got.Kind, spec.Name, target, func(unowned func() error) error {
+	err := m.setUp(ctx, pod, got, spec.Name, target, func(unowned func() error) error {
 		return m.CSI.Mount(ctx, pod, spec, target, unowned)
 	})
 	if err == nil {
@@ -418,9 +437,18 @@ func (m *Manager) driver(ctx context.Context, pod *corev1.Pod, spec Spec) (Mount
 	return got, err
 }
 
+// driver is that of the volume.
+func (s Spec) driver() string {
+	if s.Inline != nil {
+		return s.Inline.Driver
+	}
+	return s.PV.Spec.CSI.Driver
+}
+
 // Unmount takes all volumes of a pod away, and its directory with them.
 func (m *Manager) Unmount(ctx context.Context, uid string) error {
 	m.forgetTokens(uid)
+	m.forgetWanted(uid)
 	dir := m.PodDir(uid)
 	if _, err := os.Lstat(dir); os.IsNotExist(err) {
 		m.forget(dir)
@@ -445,7 +473,10 @@ func (m *Manager) Unmount(ctx context.Context, uid string) error {
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	if err := m.unmountBelow(ctx, dir); err != nil {
+	began, dirs := time.Now(), m.Directories(uid)
+	err := m.unmountBelow(ctx, dir)
+	m.unmounted(dirs, began, err)
+	if err != nil {
 		return err
 	}
 	if err := m.detachDisks(ctx, uid); err != nil {
