@@ -12,11 +12,9 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
-	"runtime"
 	"sync"
 	"time"
 
-	apimachineryversion "k8s.io/apimachinery/pkg/version"
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/client-go/rest"
@@ -30,6 +28,7 @@ import (
 	"knarr/controlplane/apiserver/serviceallocation"
 	"knarr/controlplane/apiserver/storage"
 	"knarr/controlplane/etcd"
+	"knarr/internal/buildinfo"
 	"knarr/internal/footprint"
 	"knarr/internal/memnet"
 	"knarr/internal/run"
@@ -207,10 +206,7 @@ func (s *Server) newAPIServer(store storage.Store, certs *certificates) (*apiser
 		Open:       s.joins.paths(),
 		Inside:     s.inside(),
 		Aggregated: s.aggregated(),
-		Version: &apimachineryversion.Info{
-			Major: "1", Minor: "36", GitVersion: version.Kubernetes + "+knarr", GitCommit: version.Commit,
-			GitTreeState: "clean", Platform: "linux/" + runtime.GOARCH, GoVersion: runtime.Version(), Compiler: "gc",
-		},
+		Version:    buildinfo.Of(version.Kubernetes + "+knarr"),
 	}
 	if err := o.api.Apply(&cfg); err != nil {
 		return nil, fmt.Errorf("--kube-apiserver-arg: %w", err)

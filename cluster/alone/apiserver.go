@@ -19,7 +19,6 @@ import (
 	"github.com/spf13/pflag"
 	corev1 "k8s.io/api/core/v1"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
-	apimachineryversion "k8s.io/apimachinery/pkg/version"
 	"k8s.io/client-go/util/cert"
 	"k8s.io/client-go/util/keyutil"
 
@@ -27,6 +26,7 @@ import (
 	"knarr/controlplane/apiserver"
 	"knarr/controlplane/apiserver/serviceallocation"
 	"knarr/controlplane/apiserver/storage"
+	"knarr/internal/buildinfo"
 	"knarr/internal/keypair"
 	"knarr/internal/run"
 	"knarr/internal/version"
@@ -136,8 +136,7 @@ func (a *apiServer) config() (*apiserver.Config, *keypair.File, error) {
 	c := &apiserver.Config{
 		MaxReads: a.maxReads, MaxWrites: a.maxWrites,
 		Advertise: netip.AddrPortFrom(advertise, uint16(a.port)),
-		Version: &apimachineryversion.Info{Major: "1", Minor: "36", GitVersion: version.Kubernetes + "+knarr",
-			GitCommit: version.Commit, GitTreeState: "clean", Compiler: "gc"},
+		Version:   buildinfo.Of(version.Kubernetes + "+knarr"),
 	}
 	for s := range strings.SplitSeq(a.serviceRanges, ",") {
 		p, err := netip.ParsePrefix(s)

@@ -10,6 +10,8 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	"k8s.io/component-base/metrics/legacyregistry"
 	_ "k8s.io/component-base/metrics/prometheus/restclient" // rest_client_*
+
+	"knarr/internal/buildinfo"
 )
 
 // metrics are what is counted of a kubelet's work, under upstream's names. Each
@@ -150,7 +152,7 @@ func newMetrics() *metrics {
 func (h host) Metrics() map[string]http.Handler {
 	k := h.k
 	now := prometheus.NewRegistry()
-	now.MustRegister(volumeCollector{k}, nodeCollector{k}, cpuCollector{k}, logCollector{k})
+	now.MustRegister(volumeCollector{k}, nodeCollector{k}, cpuCollector{k}, logCollector{k}, buildinfo.Metric(buildinfo.Of(k.cfg.Version)))
 	own := prometheus.Gatherers{k.metrics.registry, now, ofProcess{"rest_client_"}}
 	resources, probes := prometheus.NewRegistry(), prometheus.NewRegistry()
 	resources.MustRegister(resourceCollector{k.usage})

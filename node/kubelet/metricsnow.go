@@ -5,8 +5,6 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"os"
-	"runtime"
-	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -38,13 +36,11 @@ var (
 	nodeNameDesc          = ofNow("kubelet_node_name", "The node's name. The count is always 1.", "node")
 	cgroupVersionDesc     = ofNow("kubelet_cgroup_version", "Version of control groups")
 	totalVolumesDesc      = ofNow("volume_manager_total_volumes", "Volumes of pods", "plugin_name", "state")
-	buildDesc             = prometheus.NewDesc("kubernetes_build_info", "[BETA] Always 1; its labels say which version this is",
-		[]string{"major", "minor", "git_version", "git_commit", "git_tree_state", "build_date", "go_version", "compiler", "platform"}, nil)
-	clientTTLDesc = ofNow("kubelet_certificate_manager_client_ttl_seconds", "How long the client certificate is still valid")
-	pullingDesc   = ofNow("kubelet_imagemanager_ondisk_pullintents", "Pulls on disk that have not ended")
-	pulledDesc    = ofNow("kubelet_imagemanager_ondisk_pulledrecords", "Images on disk of which it is known who pulled them")
-	podCertsDesc  = ofNow("kubelet_podcertificate_states", "Certificates of pods by the state they are in", "signer_name", "state")
-	serverTTLDesc = ofNow("kubelet_certificate_manager_server_ttl_seconds", "How long the serving certificate is still valid")
+	clientTTLDesc         = ofNow("kubelet_certificate_manager_client_ttl_seconds", "How long the client certificate is still valid")
+	pullingDesc           = ofNow("kubelet_imagemanager_ondisk_pullintents", "Pulls on disk that have not ended")
+	pulledDesc            = ofNow("kubelet_imagemanager_ondisk_pulledrecords", "Images on disk of which it is known who pulled them")
+	podCertsDesc          = ofNow("kubelet_podcertificate_states", "Certificates of pods by the state they are in", "signer_name", "state")
+	serverTTLDesc         = ofNow("kubelet_certificate_manager_server_ttl_seconds", "How long the serving certificate is still valid")
 )
 
 // Describe tells of one: the others depend on what there is.
@@ -106,9 +102,6 @@ func (c nodeCollector) Collect(ch chan<- prometheus.Metric) {
 	c.k.mu.Unlock()
 	send(mirrorPodsDesc, float64(mirrors))
 	send(nodeNameDesc, 1, c.k.cfg.NodeName)
-	major, minor, _ := strings.Cut(strings.TrimPrefix(c.k.cfg.Version, "v"), ".")
-	minor, _, _ = strings.Cut(minor, ".")
-	send(buildDesc, 1, major, minor, c.k.cfg.Version, "", "", "", runtime.Version(), runtime.Compiler, runtime.GOOS+"/"+runtime.GOARCH)
 	send(cgroupVersionDesc, map[bool]float64{true: 2, false: 1}[c.k.cgroups.V2()])
 	if c.k.records != nil {
 		pulling, pulled := c.k.records.Sizes()

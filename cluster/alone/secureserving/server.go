@@ -32,6 +32,7 @@ import (
 	_ "k8s.io/component-base/metrics/prometheus/restclient"              // rest_client_*
 	_ "k8s.io/component-base/metrics/prometheus/workqueue"               // workqueue_*
 
+	"knarr/internal/buildinfo"
 	"knarr/internal/delegation"
 	"knarr/internal/healthz"
 	"knarr/internal/run"
@@ -148,7 +149,7 @@ func (c Component) handler(o *Options) http.Handler {
 	metrics := func(g prometheus.Gatherer) http.Handler {
 		return promhttp.HandlerFor(o.Metrics.gatherer(g), promhttp.HandlerOpts{MaxRequestsInFlight: 4})
 	}
-	registerBuild()
+	buildinfo.Register()
 	handle("/metrics", metrics(legacyregistry.DefaultGatherer))
 	handle("/metrics/slis", metrics(h.Metrics()))
 	for path, m := range c.Metrics {
