@@ -73,6 +73,54 @@ configs:
 	}
 }
 
+// TestWildcardCredentials: those under "*" are sent to a mirror that has no entry of its own,
+// and not to a registry that only an image names.
+func TestWildcardCredentials(t *testing.T) {
+	if isolated(t) {
+		return
+	}
+	var mu sync.Mutex
+	users := map[string]map[string]bool{"mirror": {}, "registry": {}}
+	serve := func(name string) *httptest.Server {
+		return httptest.NewTLSServer(imageRegistry(t, func(r *http.Request) bool {
+			user, password, _ := r.BasicAuth()
+			mu.Lock()
+			defer mu.Unlock()
+			users[name][user] = true
+			return user == "ann" && password == "secret"
+		}))
+	}
+	mirror, registry := serve("mirror"), serve("registry")
+	defer mirror.Close()
+	defer registry.Close()
+	c, err := registries.Parse([]byte(`
+mirrors:
+  named.example.com: {endpoint: ["` + mirror.URL + `"], rewrite: {"^team/(.*)": "copies/$1"}}
+  any.example.com: {endpoint: ["` + mirror.URL + `"]}
+configs:
+  "*": {auth: {username: ann, password: secret}, tls: {insecure_skip_verify: true}}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := newNodeWith(t, func(config *Config) { config.Registries = c })
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for _, image := range []string{"named.example.com/team/app:v1", "any.example.com/app:v1"} {
+		if _, err := n.PullImage(ctx, &cri.PullImageRequest{Image: &cri.ImageSpec{Image: image}}); err != nil {
+			t.Errorf("%s: %v", image, err)
+		}
+	}
+	if _, err := n.PullImage(ctx, &cri.PullImageRequest{Image: &cri.ImageSpec{Image: strings.TrimPrefix(registry.URL, "https://") + "/app:v1"}}); err == nil {
+		t.Error("a registry that the file does not name has got credentials")
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if !users["mirror"]["ann"] || users["registry"]["ann"] || !users["registry"][""] {
+		t.Errorf("who asked: %v", users)
+	}
+}
+
 // TestPulls: while a layer is on its way its image is shown with what of it is there.
 func TestPulls(t *testing.T) {
 	if isolated(t) {

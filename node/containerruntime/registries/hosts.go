@@ -124,17 +124,18 @@ func (c Config) Secret(image string) bool {
 		}
 	}
 	return slices.ContainsFunc(hosts, func(h string) bool {
-		c := c.Configs[h]
-		return c.Auth != nil || c.TLS != nil && c.TLS.CertFile != ""
+		t := c.host(h).TLS
+		return c.credentials(h) != nil || t != nil && t.CertFile != ""
 	})
 }
 
 // Auths are the credentials of hosts, in the form of containerd's configuration.
 func (c Config) Auths() map[string]any {
 	all := map[string]any{}
-	for _, name := range slices.Sorted(maps.Keys(c.Configs)) {
-		a := c.Configs[name].Auth
-		if a == nil {
+	hosts := append(slices.Sorted(maps.Keys(c.Configs)), c.named()...)
+	for _, name := range hosts {
+		a := c.credentials(name)
+		if a == nil || name == anyRegistry {
 			continue
 		}
 		if name == "docker.io" {

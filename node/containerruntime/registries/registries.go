@@ -26,7 +26,10 @@ type Config struct {
 	// Mirrors are where the images of a registry are fetched from, by its host; "*" is
 	// every registry that is not named.
 	Mirrors map[string]Mirror `json:"mirrors"`
-	// Configs are how a host is reached, by its name and port as an endpoint or an image has it.
+	// Configs are how a host is reached, by its name and port as an endpoint or an image has it;
+	// "*" is every host that has no entry. Its credentials are for those among them that the
+	// file names, as endpoints or as registries that have mirrors, and not for a registry that
+	// a pod's image names.
 	Configs map[string]Host `json:"configs"`
 
 	// NoDefault leaves out the registry itself where it has mirrors.
@@ -132,9 +135,6 @@ func Parse(b []byte) (c Config, err error) {
 		if name != anyRegistry && !isHost(name) {
 			bad("configs: %q is no host, as in registry.example.com:5000", name)
 		}
-		if h.Auth != nil && name == anyRegistry {
-			bad("configs[%s].auth: credentials are of one host; name it", name)
-		}
 		if a := h.Auth; a != nil && a.Auth != "" {
 			if _, _, err := decodeAuth(a.Auth); err != nil {
 				bad("configs[%s].auth: %w", name, err)
@@ -179,6 +179,32 @@ func (c Config) host(name string) Host {
 		h = c.Configs[anyRegistry]
 	}
 	return h
+}
+
+// credentials are those of a host; nil: it gets none.
+func (c Config) credentials(host string) *Auth {
+	if h, ok := c.Configs[host]; ok {
+		return h.Auth
+	}
+	if slices.Contains(c.named(), host) {
+		return c.Configs[anyRegistry].Auth
+	}
+	return nil
+}
+
+// named are the hosts that the file says images are fetched from.
+func (c Config) named() (hosts []string) {
+	for name, m := range c.Mirrors {
+		if name != anyRegistry {
+			hosts = append(hosts, name)
+		}
+		for _, e := range m.Endpoints {
+			if u, err := endpoint(e); err == nil {
+				hosts = append(hosts, u.Host)
+			}
+		}
+	}
+	return hosts
 }
 
 // decodeAuth reads a name and a password, as files of docker's have them.

@@ -84,6 +84,42 @@ func TestSecret(t *testing.T) {
 	}
 }
 
+// TestWildcard: what is said under "*" is for hosts without an entry of their own, and its
+// credentials for those alone that the file names.
+func TestWildcard(t *testing.T) {
+	c := parsed(t, `
+mirrors:
+  "*": {endpoint: ["https://mirror.example.com:5000", own.example.com]}
+  registry.example.com: {endpoint: ["http://other.example.com"], rewrite: {"^a": b}}
+configs:
+  "*": {auth: {username: ann, password: secret}, tls: {insecure_skip_verify: true}}
+  own.example.com: {tls: {ca_file: /ca.pem}}
+`)
+	for host, want := range map[string]bool{
+		"mirror.example.com:5000": true, "other.example.com": true, "registry.example.com": true,
+		"own.example.com":       false, // it has an entry, without credentials
+		"elsewhere.example.com": false, // a pod's image may name any registry
+		"mirror.example.com":    false,
+		"*":                     false,
+	} {
+		if _, got := c.Auths()[host]; got != want {
+			t.Errorf("%s has credentials: %v, want %v", host, got, want)
+		}
+		if host != "*" && (c.credentials(host) != nil) != want {
+			t.Errorf("%s has credentials: %v", host, !want)
+		}
+	}
+	if at := c.host("elsewhere.example.com").TLS; at == nil || !at.InsecureSkipVerify {
+		t.Errorf("TLS of a registry without an entry: %+v", at)
+	}
+	if !c.Secret("elsewhere.example.com/a:1") { // the mirror of all has credentials
+		t.Error("an image that was fetched with credentials is for everybody")
+	}
+	if got := parsed(t, `configs: {"*": {tls: {cert_file: /c, key_file: /k}}}`); !got.Secret("elsewhere.example.com/a:1") {
+		t.Error("a client's certificate for all registries is no secret")
+	}
+}
+
 func compare(t *testing.T, got, want map[string]string) {
 	t.Helper()
 	for name, text := range want {
@@ -104,11 +140,10 @@ func TestWrong(t *testing.T) {
 		"mirrors: {a: {endpoint: ['https://u:p@a']}}":    `mirrors[a].endpoint[0]: "https://u:p@a" is no URL such as https://registry.example.com:5000`,
 		"mirrors: {a: {rewrite: {x: y}}}":                `mirrors[a].rewrite: there is no endpoint that has such names`,
 		"mirrors: {a: {endpoint: [b], rewrite: {(: y}}}": `mirrors[a].rewrite: "(" is no expression, or too long`,
-		"mirror: {}":                            `error unmarshaling JSON: while decoding JSON: json: unknown field "mirror"`,
-		"configs: {a: {tls: {cert_file: /a}}}":  `configs[a].tls: cert_file and key_file go together`,
-		"configs: {'*': {auth: {username: a}}}": `configs[*].auth: credentials are of one host; name it`,
-		"configs: {a: {auth: {auth: '!'}}}":     `configs[a].auth: auth is not Base64`,
-		"configs: {a: {auth: {auth: YQ==}}}":    `configs[a].auth: auth has no name and password in it`,
+		"mirror: {}":                           `error unmarshaling JSON: while decoding JSON: json: unknown field "mirror"`,
+		"configs: {a: {tls: {cert_file: /a}}}": `configs[a].tls: cert_file and key_file go together`,
+		"configs: {a: {auth: {auth: '!'}}}":    `configs[a].auth: auth is not Base64`,
+		"configs: {a: {auth: {auth: YQ==}}}":   `configs[a].auth: auth has no name and password in it`,
 	} {
 		if _, err := Parse([]byte(text)); err == nil || err.Error() != want {
 			t.Errorf("%s: %v\nwant %s", text, err, want)

@@ -97,7 +97,7 @@ func (c Config) rewritten(m Mirror, at string) (*rewritten, error) {
 	transport := docker.DefaultHTTPTransport(config)
 	transport.ResponseHeaderTimeout = headerTime
 	one.client = &http.Client{Transport: transport}
-	one.authorizer = docker.NewDockerAuthorizer(docker.WithAuthClient(one.client), docker.WithAuthCreds(h.Auth.of))
+	one.authorizer = docker.NewDockerAuthorizer(docker.WithAuthClient(one.client), docker.WithAuthCreds(c.credentials(u.Host).of))
 	return one, nil
 }
 
