@@ -4,30 +4,39 @@ import (
 	"bufio"
 	"bytes"
 	"compress/bzip2"
-	"fmt"
 	"io"
 
 	"github.com/containerd/containerd/v2/pkg/archive/compression"
+	"github.com/pierrec/lz4/v4"
+	"github.com/ulikunitz/xz"
 )
 
-// foreignCompressions are those that nothing here can read, by how they begin.
-var foreignCompressions = map[string]string{"\x04\x22\x4d\x18": "lz4", "\xfd7zXZ\x00": "xz"}
+// compressions are those that containerd does not know, by how they begin.
+var compressions = []struct {
+	magic string
+	open  func(io.Reader) (io.Reader, error)
+}{
+	{"BZh", func(r io.Reader) (io.Reader, error) { return bzip2.NewReader(r), nil }},
+	{"\x04\x22\x4d\x18", func(r io.Reader) (io.Reader, error) { return lz4.NewReader(r), nil }},
+	{"\xfd7zXZ\x00", func(r io.Reader) (io.Reader, error) { return xz.NewReader(r) }},
+}
 
-// plainArchive gives what an archive contains, that is compressed by gzip, zstd or bzip2, or
-// not at all.
+// plainArchive gives what an archive contains, that is compressed by gzip, zstd, bzip2, lz4 or
+// xz, or not at all.
 func plainArchive(r io.Reader) (io.ReadCloser, error) {
 	b := bufio.NewReader(r)
 	head, err := b.Peek(6)
 	if err != nil && err != io.EOF {
 		return nil, err
 	}
-	for magic, name := range foreignCompressions {
-		if bytes.HasPrefix(head, []byte(magic)) {
-			return nil, fmt.Errorf("it is compressed by %s, which is not known here; compress it by zstd, gzip or bzip2", name)
+	for _, c := range compressions {
+		if bytes.HasPrefix(head, []byte(c.magic)) {
+			plain, err := c.open(b)
+			if err != nil {
+				return nil, err
+			}
+			return io.NopCloser(plain), nil
 		}
-	}
-	if bytes.HasPrefix(head, []byte("BZh")) {
-		return io.NopCloser(bzip2.NewReader(b)), nil
 	}
 	return compression.DecompressStream(b)
 }

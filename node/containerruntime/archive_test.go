@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/klauspost/compress/zstd"
+	"github.com/pierrec/lz4/v4"
+	"github.com/ulikunitz/xz"
 )
 
 func TestPlainArchive(t *testing.T) {
@@ -27,6 +29,14 @@ func TestPlainArchive(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	lz4ed := zipped(func(w io.Writer) io.WriteCloser { return lz4.NewWriter(w) })
+	xzed := zipped(func(w io.Writer) io.WriteCloser {
+		x, err := xz.NewWriter(w)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return x
+	})
 	for name, c := range map[string]struct {
 		in  []byte
 		bad string
@@ -40,24 +50,23 @@ func TestPlainArchive(t *testing.T) {
 			}
 			return z
 		}), ""},
-		"bzip2": {bzip2ed, ""},
-		"lz4":   {[]byte("\x04\x22\x4d\x18rest"), "compressed by lz4"},
-		"xz":    {[]byte("\xfd7zXZ\x00rest"), "compressed by xz"},
+		"bzip2":        {bzip2ed, ""},
+		"lz4":          {lz4ed, ""},
+		"xz":           {xzed, ""},
+		"lz4, broken":  {[]byte("\x04\x22\x4d\x18rest"), "lz4: "},
+		"lz4, cut off": {lz4ed[:len(lz4ed)-6], "unexpected EOF"},
+		"xz, broken":   {[]byte("\xfd7zXZ\x00resting here"), "xz: "},
+		"xz, cut off":  {xzed[:len(xzed)-6], "unexpected EOF"},
 	} {
 		r, err := plainArchive(bytes.NewReader(c.in))
-		if c.bad != "" {
-			if err == nil || !strings.Contains(err.Error(), c.bad) {
-				t.Errorf("%s: %v", name, err)
-			}
-			continue
+		var b []byte
+		if err == nil {
+			b, err = io.ReadAll(r)
+			_ = r.Close()
 		}
-		if err != nil {
-			t.Errorf("%s: %v", name, err)
-			continue
-		}
-		if b, err := io.ReadAll(r); string(b) != "hello\n" || err != nil {
+		switch {
+		case c.bad != "" && (err == nil || !strings.Contains(err.Error(), c.bad)), c.bad == "" && (err != nil || string(b) != "hello\n"):
 			t.Errorf("%s: %q, %v", name, b, err)
 		}
-		_ = r.Close()
 	}
 }

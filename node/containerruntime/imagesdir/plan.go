@@ -17,8 +17,8 @@ type file struct {
 // list says that a file names images instead of holding them.
 func (f file) list() bool { return strings.HasSuffix(f.name, ".txt") }
 
-// endings are those of files that are taken: k3s' and, so that who has such a file is told
-// that it is not known here, those of xz. What is in a file says how it is compressed.
+// endings are those of files that are taken: k3s' and those of xz. What is in a file says how
+// it is compressed.
 var endings = []string{".tar", ".tar.gz", ".tgz", ".tar.zst", ".tar.bz2", ".tbz", ".tar.lz4", ".tar.xz", ".txz", ".txt"}
 
 func wanted(name string) bool {
