@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/distribution/reference"
 	corev1 "k8s.io/api/core/v1"
@@ -44,21 +45,13 @@ func (c credential) used() pullrecords.Credentials {
 // node's configuration of Docker, of the plugins, in this order.
 func (k *Kubelet) pullCredentials(pod *corev1.Pod, image string) []credential {
 	var secrets []*corev1.Secret
-	var missing []string
 	for _, r := range pod.Spec.ImagePullSecrets {
 		if r.Name == "" {
 			continue
 		}
-		s, err := k.objects.Secret(pod.Namespace, r.Name)
-		if err != nil {
-			missing = append(missing, r.Name)
-			continue
+		if s, err := k.objects.Secret(pod.Namespace, r.Name); err == nil { // else tellMissingSecrets says so
+			secrets = append(secrets, s)
 		}
-		secrets = append(secrets, s)
-	}
-	if len(missing) > 0 {
-		k.events.Eventf(podReference(pod), corev1.EventTypeWarning, "FailedToRetrieveImagePullSecret",
-			"Unable to retrieve some image pull secrets (%s); attempting to pull the image may not succeed.", strings.Join(missing, ", "))
 	}
 	repo := repository(image)
 	out := append(credentials(repo, secrets), k.nodeCredentials.of(repo, k.cfg.RootDir)...)
@@ -79,6 +72,37 @@ func (k *Kubelet) pullCredentials(pod *corev1.Pod, image string) []credential {
 		given = append(given, one)
 	}
 	return append(out, longestFirst(given)...)
+}
+
+// secretsRead is after what time it is looked again whether secrets have been read.
+const secretsRead = time.Second
+
+// tellMissingSecrets tells of secrets to pull with that are not there, whether anything is
+// pulled or not: at each look at the pod, of which upstream has one in each sync period, and
+// not more than once a second. It says when to look again.
+func (w *worker) tellMissingSecrets() time.Duration {
+	var missing []string
+	again := never
+	for _, r := range w.pod.Spec.ImagePullSecrets {
+		if r.Name == "" {
+			continue
+		}
+		switch lacks, known := w.k.objects.LacksSecret(w.pod.Namespace, r.Name); {
+		case !known:
+			again = secretsRead
+		case lacks:
+			missing = append(missing, r.Name)
+		}
+	}
+	if len(missing) == 0 {
+		return again
+	}
+	if time.Since(w.toldSecrets) >= time.Second {
+		w.toldSecrets = time.Now()
+		w.k.events.Eventf(w.eventRef(), corev1.EventTypeWarning, "FailedToRetrieveImagePullSecret",
+			"Unable to retrieve some image pull secrets (%s); attempting to pull the image may not succeed.", strings.Join(missing, ", "))
+	}
+	return min(again, w.k.cfg.Settings.SyncFrequency.Duration)
 }
 
 // presented is what a pod's credentials show of it.

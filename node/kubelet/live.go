@@ -76,6 +76,9 @@ func (w *worker) live(ctx context.Context) time.Duration {
 		return again
 	}
 	again = min(again, w.ensureVolumes(ctx))
+	if w.volumes != nil {
+		again = min(again, w.tellMissingSecrets())
+	}
 	if a.replace {
 		again = min(again, w.ensureSandbox(ctx, a.attempt))
 	}

@@ -47,12 +47,14 @@ func TestNodeEvents(t *testing.T) {
 	n.until("rebooted", n.sent("Rebooted: Node n1 has been rebooted, boot id: "+n.k.machine.bootID))
 }
 
-// TestMissingPullSecret: who pulls without a secret that the pod names is told so.
+// TestMissingPullSecret: that a secret to pull with is not there is told at each look at the
+// pod, also where nothing is pulled.
 func TestMissingPullSecret(t *testing.T) {
 	n := newNode(t)
+	n.config = func(c *Config) { c.Settings.SyncFrequency.Duration = time.Second }
 	n.start()
 	p := podtest.Pod("p", "c")
-	p.Spec.Containers[0].ImagePullPolicy = corev1.PullAlways
+	p.Spec.Containers[0].ImagePullPolicy = corev1.PullNever
 	p.Spec.ImagePullSecrets = []corev1.LocalObjectReference{{Name: "none"}, {}, {Name: "neither"}}
 	n.api.addPod(p)
 	n.until("told", n.sent("FailedToRetrieveImagePullSecret: Unable to retrieve some image pull secrets (none, neither); attempting to pull the image may not succeed."))

@@ -115,6 +115,23 @@ func (s *Store) Secret(namespace, name string) (*corev1.Secret, error) {
 	return o.(*corev1.Secret), nil
 }
 
+// LacksSecret says, without waiting, whether a secret cannot be had; it is not known until it
+// was read for the first time.
+func (s *Store) LacksSecret(namespace, name string) (lacks, known bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e := s.all[ID{Secret: true, Namespace: namespace, Name: name}]
+	if e == nil {
+		return false, false
+	}
+	select {
+	case <-e.synced:
+		return e.err != nil || e.obj == nil, true
+	default:
+		return false, false
+	}
+}
+
 func (s *Store) get(id ID) (runtime.Object, error) {
 	s.mu.Lock()
 	e := s.all[id]
