@@ -72,8 +72,9 @@ func (s *schedulerProgram) run(ctx context.Context) error {
 			}
 			return elected(healthy)
 		},
-		Metrics: map[string]prometheus.Gatherer{"resources": sched.PodResources()}, Config: map[string]any{
-			"kubescheduler.config.k8s.io": map[string]any{"leaderElection": s.Election.Configuration()}}}, sched.Run)
+		Metrics: map[string]prometheus.Gatherer{"resources": sched.PodResources()},
+		Config: map[string]any{"componentconfig": s.Show(schedulerflags.Process{
+			Kubeconfig: s.kubeconfig, Profiling: s.secure.Profiling, Contention: s.secure.Contention})}}, sched.Run)
 }
 
 // apply sets what the configuration file says of the process and no flag does.

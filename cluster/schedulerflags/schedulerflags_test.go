@@ -1,11 +1,15 @@
 package schedulerflags
 
 import (
+	"encoding/json"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/spf13/pflag"
 
 	"knarr/controlplane/scheduler"
 )
@@ -58,6 +62,45 @@ func TestParseRefuses(t *testing.T) {
 		if _, err := Parse([]string{setting}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", setting, err, want)
 		}
+	}
+}
+
+// TestShow: what is served at /configz is upstream's whole configuration, as
+// testdata/configz.json has it, which upstream's own code wrote of its defaults.
+func TestShow(t *testing.T) {
+	var s Flags
+	s.Bind(pflag.NewFlagSet("", pflag.ContinueOnError))
+	want, err := os.ReadFile("testdata/configz.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	shown := func(p Process) (plain map[string]any) {
+		t.Helper()
+		b, err := json.Marshal(s.Show(p))
+		if err == nil {
+			err = json.Unmarshal(b, &plain)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return plain
+	}
+	var upstreams map[string]any
+	if err := json.Unmarshal(want, &upstreams); err != nil {
+		t.Fatal(err)
+	}
+	if got := shown(Process{Profiling: true, Contention: true}); !reflect.DeepEqual(got, upstreams) {
+		b, _ := json.MarshalIndent(got, "", "\t")
+		t.Errorf("got %s\nwant %s", b, want)
+	}
+	if err := s.Configuration.read(file(t, "parallelism: 4\ndelayCacheUntilActive: true\nprofiles: [{schedulerName: a, percentageOfNodesToScore: 50}, {schedulerName: b}]\n"), false); err != nil {
+		t.Fatal(err)
+	}
+	got := shown(Process{Kubeconfig: "/k"})
+	profiles := got["profiles"].([]any)
+	if got["parallelism"] != 4.0 || got["delayCacheUntilActive"] != true || got["clientConnection"].(map[string]any)["kubeconfig"] != "/k" || len(profiles) != 2 ||
+		profiles[0].(map[string]any)["percentageOfNodesToScore"] != 50.0 || profiles[1].(map[string]any)["schedulerName"] != "b" {
+		t.Errorf("%v", got)
 	}
 }
 
