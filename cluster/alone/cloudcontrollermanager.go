@@ -8,7 +8,6 @@ import (
 	"io"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -36,12 +35,13 @@ type cloudControllerManager struct {
 	untagged                           bool
 	routePeriod, monitor, updates      time.Duration
 	nodeSyncs, statusSyncs, serviceOps int
-	gates                              map[string]string
+	gates                              componentflags.Gates
 	values                             func() map[string]string
+	f                                  *pflag.FlagSet
 }
 
 func (m *cloudControllerManager) flags(f *pflag.FlagSet) {
-	m.values = values(f)
+	m.values, m.f = values(f), f
 	m.client.flags(f)
 	m.secure.Flags(f, cloudprovider.CloudControllerManagerPort)
 	m.lease.Bind(f, "cloud-controller-manager")
@@ -61,7 +61,7 @@ func (m *cloudControllerManager) flags(f *pflag.FlagSet) {
 	f.IntVar(&m.serviceOps, "concurrent-service-syncs", 1, "`number` of Services whose load balancers are made or changed at once")
 	f.BoolVar(&m.ownAccounts, "use-service-account-credentials", false, "run each controller as a service account of its own")
 	f.BoolVar(&m.untagged, "allow-untagged-cloud", false, "run also with a cloud provider that has no ID of the cluster")
-	f.StringToStringVar(&m.gates, "feature-gates", nil, "`gates` to turn on or off: "+watchBasedRoutes+"=true compares routes after changes of nodes in place of each period")
+	m.gates.Bind(f, watchBasedRoutes+"=true compares routes after changes of nodes in place of each period", watchBasedRoutes)
 }
 
 // watchBasedRoutes is the feature gate of routes.
@@ -99,8 +99,7 @@ func (m *cloudControllerManager) open() (cloudprovider.Interface, error) {
 }
 
 func (m *cloudControllerManager) run(ctx context.Context) error {
-	watched, err := m.validate()
-	if err := errors.Join(m.secure.Validate(), m.lease.Validate(), err); err != nil {
+	if err := errors.Join(m.secure.Validate(), m.lease.Validate(), m.gates.Validate(), m.validate()); err != nil {
 		return err
 	}
 	first, err := m.open() // what is wrong with it is said at the start
@@ -114,7 +113,7 @@ func (m *cloudControllerManager) run(ctx context.Context) error {
 	healthy := m.lease.Watch()
 	cfg := cloudcontrollermanager.Config{
 		Kube: kube, LeaderElect: m.lease.On, Election: m.lease.Times, Controllers: m.controllers, ClusterName: m.clusterName,
-		NoRoutes: !m.routes, WatchBasedRoutes: watched, RouteReconciliationPeriod: m.routePeriod,
+		NoRoutes: !m.routes, WatchBasedRoutes: m.gates.Enabled(watchBasedRoutes), RouteReconciliationPeriod: m.routePeriod,
 		NodeMonitorPeriod: m.monitor, NodeStatusUpdateFrequency: m.updates,
 		ConcurrentNodeSyncs: m.nodeSyncs, ConcurrentNodeStatusUpdates: m.statusSyncs, ConcurrentServiceSyncs: m.serviceOps,
 		Cloud: func() (cloudprovider.Interface, error) {
@@ -141,11 +140,11 @@ func (m *cloudControllerManager) run(ctx context.Context) error {
 	}
 	return m.secure.With(ctx, secureserving.Component{Name: "cloud-controller-manager", Flags: m.values,
 		Checks: func(string) []healthz.Check { return elected(healthy) }, Config: map[string]any{
-			"cloudcontrollermanager.config.k8s.io": m.configuration()}}, manager.Run)
+			"cloudcontrollermanager.config.k8s.io": cloudConfiguration.Show(m.f)}}, manager.Run)
 }
 
-// validate names what cannot be, and says whether routes follow changes of nodes.
-func (m *cloudControllerManager) validate() (watched bool, err error) {
+// validate names what cannot be.
+func (m *cloudControllerManager) validate() error {
 	var errs []error
 	bad := func(when bool, flag, why string) {
 		if when {
@@ -162,27 +161,55 @@ func (m *cloudControllerManager) validate() (watched bool, err error) {
 	bad(m.nodeSyncs <= 0, "concurrent-node-syncs", "must be greater than zero")
 	bad(m.statusSyncs < 0, "concurrent-node-status-updates", "must not be negative")
 	bad(m.serviceOps <= 0, "concurrent-service-syncs", "must be greater than zero")
-	for gate, on := range m.gates {
-		is, parseErr := strconv.ParseBool(on)
-		bad(parseErr != nil, "feature-gates", fmt.Sprintf("%s=%s: neither true nor false", gate, on))
-		bad(gate != watchBasedRoutes, "feature-gates", gate+" cannot be changed here; remove it")
-		watched = watched || is
-	}
 	slices.SortFunc(errs, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
-	return watched, errors.Join(errs...)
+	return errors.Join(errs...)
 }
 
-// configuration is what /configz shows.
-func (m *cloudControllerManager) configuration() map[string]any {
-	return map[string]any{
-		"Generic": map[string]any{"Address": m.secure.Address, "Port": m.secure.Port, "Controllers": m.controllers, "LeaderElection": m.lease.Configuration()},
-		"KubeCloudShared": map[string]any{
-			"CloudProvider": map[string]any{"Name": m.provider, "CloudConfigFile": m.config}, "ClusterName": m.clusterName, "ClusterCIDR": m.clusterCIDR,
-			"AllocateNodeCIDRs": m.allocate, "ConfigureCloudRoutes": m.routes, "UseServiceAccountCredentials": m.ownAccounts,
-			"AllowUntaggedCloud": m.untagged, "RouteReconciliationPeriod": m.routePeriod.String(), "NodeMonitorPeriod": m.monitor.String(),
-		},
-		"NodeController":            map[string]any{"ConcurrentNodeSyncs": m.nodeSyncs, "ConcurrentNodeStatusUpdates": m.statusSyncs},
-		"ServiceController":         map[string]any{"ConcurrentServiceSyncs": m.serviceOps},
-		"NodeStatusUpdateFrequency": m.updates.String(),
-	}
+// cloudConfiguration is upstream's CloudControllerManagerConfiguration: what its program
+// serves at /configz.
+var cloudConfiguration = componentflags.Fields{
+	Kind: "CloudControllerManagerConfiguration", APIVersion: "cloudcontrollermanager.config.k8s.io/v1alpha1",
+	Flags: map[string]string{
+		"Generic.Address":                               "bind-address",
+		"Generic.ClientConnection.kubeconfig":           "kubeconfig",
+		"Generic.Controllers":                           "controllers",
+		"Generic.Debugging.enableContentionProfiling":   "contention-profiling",
+		"Generic.Debugging.enableProfiling":             "profiling",
+		"Generic.LeaderElection.leaderElect":            "leader-elect",
+		"Generic.LeaderElection.leaseDuration":          "leader-elect-lease-duration",
+		"Generic.LeaderElection.renewDeadline":          "leader-elect-renew-deadline",
+		"Generic.LeaderElection.resourceLock":           "leader-elect-resource-lock",
+		"Generic.LeaderElection.resourceName":           "leader-elect-resource-name",
+		"Generic.LeaderElection.resourceNamespace":      "leader-elect-resource-namespace",
+		"Generic.LeaderElection.retryPeriod":            "leader-elect-retry-period",
+		"Generic.Port":                                  "secure-port",
+		"KubeCloudShared.AllocateNodeCIDRs":             "allocate-node-cidrs",
+		"KubeCloudShared.AllowUntaggedCloud":            "allow-untagged-cloud",
+		"KubeCloudShared.CloudProvider.CloudConfigFile": "cloud-config",
+		"KubeCloudShared.CloudProvider.Name":            "cloud-provider",
+		"KubeCloudShared.ClusterCIDR":                   "cluster-cidr",
+		"KubeCloudShared.ClusterName":                   "cluster-name",
+		"KubeCloudShared.ConfigureCloudRoutes":          "configure-cloud-routes",
+		"KubeCloudShared.NodeMonitorPeriod":             "node-monitor-period",
+		"KubeCloudShared.RouteReconciliationPeriod":     "route-reconciliation-period",
+		"KubeCloudShared.UseServiceAccountCredentials":  "use-service-account-credentials",
+		"NodeController.ConcurrentNodeSyncs":            "concurrent-node-syncs",
+		"NodeController.ConcurrentNodeStatusUpdates":    "concurrent-node-status-updates",
+		"NodeStatusUpdateFrequency":                     "node-status-update-frequency",
+		"ServiceController.ConcurrentServiceSyncs":      "concurrent-service-syncs",
+	},
+	Fixed: map[string]any{
+		"Generic.ClientConnection.acceptContentTypes": "application/vnd.kubernetes.protobuf,application/json",
+		"Generic.ClientConnection.burst":              0,
+		"Generic.ClientConnection.contentType":        "application/vnd.kubernetes.protobuf",
+		"Generic.ClientConnection.qps":                -1, // no limit
+		"Generic.ControllerStartInterval":             "0s",
+		"Generic.LeaderMigration":                     map[string]any{"leaderName": "", "resourceLock": "", "controllerLeaders": nil},
+		"Generic.LeaderMigrationEnabled":              false,
+		"Generic.MinResyncPeriod":                     "0s",
+		"KubeCloudShared.CIDRAllocatorType":           "RangeAllocator",
+		"KubeCloudShared.ExternalCloudVolumePlugin":   "",
+		"KubeCloudShared.NodeSyncPeriod":              "0s",
+		"Webhook.Webhooks":                            nil,
+	},
 }

@@ -1,13 +1,16 @@
 package alone
 
 import (
+	"encoding/json"
 	"errors"
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/spf13/pflag"
 	cloudprovider "k8s.io/cloud-provider"
 	"k8s.io/cloud-provider/fake"
 )
@@ -63,4 +66,56 @@ func TestVendor(t *testing.T) {
 	if _, err := m.open(); err == nil || !strings.Contains(err.Error(), "--cloud-config: open ") {
 		t.Error(err)
 	}
+}
+
+// TestCloudConfigz: all of upstream's configuration is shown, as flags say it.
+func TestCloudConfigz(t *testing.T) {
+	m := &cloudControllerManager{}
+	f := pflag.NewFlagSet("", pflag.ContinueOnError)
+	m.flags(f)
+	if err := f.Parse([]string{"--concurrent-service-syncs=7", "--cluster-name=c", "--feature-gates=" + watchBasedRoutes + "=true"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.gates.Validate(); err != nil || !m.gates.Enabled(watchBasedRoutes) {
+		t.Errorf("the feature is off: %v", err)
+	}
+	for path, flag := range cloudConfiguration.Flags {
+		if f.Lookup(flag) == nil {
+			t.Errorf("%s: there is no flag %s", path, flag)
+		}
+	}
+	b, err := json.Marshal(cloudConfiguration.Show(f))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got map[string]any
+	if err := json.Unmarshal(b, &got); err != nil {
+		t.Fatal(err)
+	}
+	want, err := os.ReadFile("testdata/cloudconfigz.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var fields map[string]any
+	if err := json.Unmarshal(want, &fields); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := pathsOf("", got), pathsOf("", fields); !slices.Equal(got, want) {
+		t.Errorf("fields\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+	if got["ServiceController"].(map[string]any)["ConcurrentServiceSyncs"] != 7.0 || got["KubeCloudShared"].(map[string]any)["ClusterName"] != "c" {
+		t.Errorf("%s", b)
+	}
+}
+
+// pathsOf are the fields of an object and of those in it, in order.
+func pathsOf(prefix string, o map[string]any) (all []string) {
+	for name, v := range o {
+		all = append(all, prefix+name)
+		if below, ok := v.(map[string]any); ok {
+			all = append(all, pathsOf(prefix+name+".", below)...)
+		}
+	}
+	slices.Sort(all)
+	return all
 }
