@@ -15,6 +15,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"knarr/node/kubelet/pullrecords"
+	"knarr/node/kubelet/tracing"
 )
 
 const imageGCPeriod = 5 * time.Minute
@@ -179,6 +180,8 @@ func (k *Kubelet) checkRecords(all []*cri.Image, began time.Time) error {
 // imageGC frees the image disk down to the low threshold once it is above the
 // high one.
 func (k *Kubelet) imageGC(ctx context.Context) error {
+	ctx, span := k.tracer.Start(ctx, tracing.OfKubelet, "Images/GarbageCollect", tracing.Internal)
+	defer span.End()
 	d, err := k.statDisk(k.imageDir())
 	if err != nil {
 		return err

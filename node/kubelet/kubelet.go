@@ -51,6 +51,7 @@ import (
 	"knarr/node/kubelet/prober"
 	"knarr/node/kubelet/pullrecords"
 	"knarr/node/kubelet/runtimestate"
+	"knarr/node/kubelet/tracing"
 	"knarr/node/kubelet/userns"
 	"knarr/node/kubelet/volume"
 )
@@ -228,6 +229,7 @@ type Kubelet struct {
 	runtime     cri.RuntimeServiceClient
 	images      cri.ImageServiceClient
 	runtimeInfo atomic.Pointer[cri.VersionResponse]
+	tracer      *tracing.Tracer // nil: no spans are sent
 
 	cgroups  *cgroup.Tree
 	driver   atomic.Pointer[string] // of control groups: as it is set, then as the runtime says
@@ -365,7 +367,10 @@ func (k *Kubelet) Run(ctx context.Context) error {
 	if k.ownConn {
 		defer conn.Close()
 	}
-	bounded := deadlines{counted{conn, k.metrics}, k.cfg.Settings.RuntimeRequestTimeout.Duration}
+	if k.tracer, err = tracing.New(k.cfg.Settings.Tracing, k.cfg.Hostname); err != nil {
+		return fmt.Errorf("kubelet: %w", err)
+	}
+	bounded := deadlines{counted{traced{conn, k.tracer}, k.metrics}, k.cfg.Settings.RuntimeRequestTimeout.Duration}
 	k.runtime, k.images = cri.NewRuntimeServiceClient(bounded), cri.NewImageServiceClient(bounded)
 	if k.machine, err = k.readMachine(); err != nil {
 		return fmt.Errorf("kubelet: %w", err)
@@ -433,6 +438,7 @@ func (k *Kubelet) Run(ctx context.Context) error {
 		{"allocations", k.pruneAllocations}, {"images", k.followImages}, {"healthz", k.serveHealthz},
 		{"control groups", k.limitGroups}, {"CPUs", k.pinContainers}, {"node shutdown", k.delayShutdown}, {"out of memory", k.watchMemory}, {"device plugins", k.servePlugins}, {"pod resources", k.servePodResources},
 		{"manifest URL", k.followManifestURL}, {"host", k.tellHost}, {"read-only port", k.serveReadOnly},
+		{"traces", k.tracer.Run},
 	}
 	k.wg.Loop(ctx, "kubelet: storage drivers", func(ctx context.Context) {
 		if err := k.drivers.Run(ctx); err != nil {

@@ -20,6 +20,7 @@ import (
 	"knarr/node/kubelet/podspec"
 	"knarr/node/kubelet/prober"
 	"knarr/node/kubelet/runtimestate"
+	"knarr/node/kubelet/tracing"
 	"knarr/node/kubelet/volume"
 )
 
@@ -235,7 +236,10 @@ func (w *worker) guarded(ctx context.Context) (again time.Duration) {
 		w.k.metrics.workerStart.Observe(began.Sub(w.startedAt).Seconds())
 		kind = "create"
 	}
+	ctx, span := w.k.tracer.Start(ctx, tracing.OfKubelet, spanNames[stages[0]], tracing.Internal)
+	defer span.End()
 	again = w.sync(ctx)
+	w.describe(span, kind)
 	if kind == "create" && w.ended == nil {
 		w.k.metrics.containersPerPod.Observe(float64(len(w.pod.Spec.Containers)))
 	}

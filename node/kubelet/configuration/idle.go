@@ -32,7 +32,6 @@ var idle = map[string]idleField{
 	"volumePluginDir":                           {nil, "there are no FlexVolume plugins"},
 	"kernelMemcgNotification":                   {false, "memory is looked at every ten seconds"},
 	"logging":                                   {nil, "the log is the process's"},
-	"tracing":                                   {nil, "no traces are sent"},
 	"imageServiceEndpoint":                      {"", "the container runtime serves images"},
 	"maxOpenFiles":                              {nil, "the limit of the process counts"},
 	"volumeStatsAggPeriod":                      {nil, "volumes are measured once a minute"},

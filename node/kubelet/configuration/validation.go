@@ -13,6 +13,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/validation"
+	fieldpath "k8s.io/apimachinery/pkg/util/validation/field"
+	tracing "k8s.io/component-base/tracing/api/v1"
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 	"k8s.io/utils/cpuset"
 
@@ -70,6 +72,9 @@ func Validate(s *Settings) error {
 	validateNamespaces(&f, s)
 	if _, err := eviction.Parse(s.EvictionHard, s.EvictionSoft, s.EvictionSoftGracePeriod, s.EvictionMinimumReclaim, false); err != nil {
 		f = append(f, err)
+	}
+	if faults := tracing.ValidateTracingConfiguration(s.Tracing, nil, fieldpath.NewPath("tracing")); len(faults) > 0 {
+		f = append(f, faults.ToAggregate().Errors()...)
 	}
 	if err := features.Set(s.FeatureGates).Check(); err != nil {
 		f = append(f, err)
