@@ -14,17 +14,20 @@ import (
 	"knarr/controlplane/controllermanager/job"
 	"knarr/controlplane/controllermanager/nodeipam"
 	"knarr/controlplane/controllermanager/nodelifecycle"
+	"knarr/controlplane/controllermanager/persistentvolume"
 	"knarr/controlplane/controllermanager/podgc"
 	"knarr/controlplane/controllermanager/rootca"
 	"knarr/controlplane/controllermanager/tainteviction"
 	"knarr/controlplane/controllermanager/ttlafterfinished"
+	"knarr/controlplane/controllermanager/volumemetrics"
 )
 
 // metrics are what controllers count beside their queues. They are those of the
 // process, as the queues' are: managers that take turns in it count together.
 var metrics = []func() []prometheus.Collector{
-	attachdetach.Metrics, cronjob.Metrics, endpointslicemirroring.Metrics, ephemeralvolume.Metrics, horizontalpodautoscaler.Metrics,
-	job.Metrics, nodeipam.Metrics, nodelifecycle.Metrics, podgc.Metrics, rootca.Metrics, tainteviction.Metrics, ttlafterfinished.Metrics,
+	attachdetach.Metrics, cronjob.Metrics, endpointslicemirroring.Metrics, ephemeralvolume.Metrics,
+	horizontalpodautoscaler.Metrics, job.Metrics, nodeipam.Metrics, nodelifecycle.Metrics, persistentvolume.Metrics, podgc.Metrics,
+	rootca.Metrics, tainteviction.Metrics, ttlafterfinished.Metrics, volumemetrics.Metrics,
 }
 
 // register makes them known, once.

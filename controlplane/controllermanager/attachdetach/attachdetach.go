@@ -111,6 +111,8 @@ func New(f informers.SharedInformerFactory, client kubernetes.Interface, events 
 		Feeds: []func(context.Context, func(), func(key)) error{
 			func(ctx context.Context, ready func(), add func(key)) error {
 				r.add = add
+				running.Store(r)
+				defer running.CompareAndSwap(r, nil)
 				ready()
 				<-ctx.Done()
 				return nil

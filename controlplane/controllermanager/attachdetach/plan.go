@@ -11,6 +11,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"knarr/controlplane/controllermanager/volumemetrics"
 )
 
 const (
@@ -43,6 +45,8 @@ type volume struct {
 	attachments map[string]*storagev1.VolumeAttachment
 	// nodes are those in wanted and attachments.
 	nodes map[string]node
+	// migrated says that its driver has taken over from a plugin within Kubernetes.
+	migrated bool
 	// patient says that time alone takes it from no node that has it mounted.
 	patient bool
 }
@@ -68,6 +72,10 @@ type memory struct {
 	refused map[string]bool
 	// failed are the last failures that pods were told of, by node.
 	failed map[string]failure
+	// attaching are the nodes that the volume is being attached to, since when, detaching
+	// those that it is being taken from: how long it takes is counted.
+	attaching map[string]time.Time
+	detaching map[string]failure
 }
 
 // A failure is that of one attachment that pods were told of: when the attacher
@@ -79,11 +87,14 @@ type failure struct {
 }
 
 func newMemory() *memory {
-	return &memory{unwanted: map[string]time.Time{}, refused: map[string]bool{}, failed: map[string]failure{}}
+	return &memory{unwanted: map[string]time.Time{}, refused: map[string]bool{}, failed: map[string]failure{},
+		attaching: map[string]time.Time{}, detaching: map[string]failure{}}
 }
 
 // empty says that nothing is remembered.
-func (m *memory) empty() bool { return len(m.unwanted)+len(m.refused)+len(m.failed) == 0 }
+func (m *memory) empty() bool {
+	return len(m.unwanted)+len(m.refused)+len(m.failed)+len(m.attaching)+len(m.detaching) == 0
+}
 
 // A decision is what is to be done about a volume.
 type decision struct {
@@ -91,6 +102,7 @@ type decision struct {
 	detach []detachment // attachments to be deleted
 	report []string     // nodes whose status does not say what it should
 	warn   []warning
+	done   []outcome     // operations that have ended
 	again  time.Duration // when to look again without any event; 0: never
 }
 
@@ -149,6 +161,7 @@ func reports(v *volume, name string, unwanted, now time.Time) bool {
 // plan says what is to be done about a volume.
 func plan(v *volume, m *memory, now time.Time) (d decision) {
 	d.forget(v, m)
+	d.settle(v, m, now)
 	for _, name := range slices.Sorted(maps.Keys(v.attachments)) {
 		d.release(v, m, name, now)
 	}
@@ -245,6 +258,10 @@ func (d *decision) wait(v *volume, m *memory, name string, a *storagev1.VolumeAt
 		d.later(attachTime)
 	}
 	m.failed[name] = f
+	if since := m.attaching[name]; !since.IsZero() {
+		d.done = append(d.done, outcome{name: volumemetrics.Attach, took: now.Sub(since), failed: true})
+		m.attaching[name] = now // the attacher tries again
+	}
 	for _, pod := range v.wanted[name] {
 		d.warn = append(d.warn, warning{pod, v.message("AttachVolume.Attach failed", ": "+f.message)})
 	}

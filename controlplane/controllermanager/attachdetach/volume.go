@@ -11,6 +11,8 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"knarr/controlplane/controllermanager/volumemetrics"
 )
 
 // reconcileVolume attaches and detaches one volume.
@@ -20,6 +22,7 @@ func (r *reconciler) reconcileVolume(ctx context.Context, name corev1.UniqueVolu
 		return 0, err
 	}
 	d := r.decide(v)
+	v.observe(d.done...)
 	for _, w := range d.warn {
 		r.events.Event(w.pod, corev1.EventTypeWarning, "FailedAttachVolume", w.message)
 	}
@@ -63,19 +66,34 @@ func (r *reconciler) attach(ctx context.Context, v *volume, node string) error {
 		Spec:       storagev1.VolumeAttachmentSpec{NodeName: node, Attacher: v.driver, Source: source},
 	}
 	r.setMade(a.Name, a)
+	began := time.Now()
 	_, err := r.client.StorageV1().VolumeAttachments().Create(ctx, a, metav1.CreateOptions{})
 	if err == nil || apierrors.IsAlreadyExists(err) {
+		r.note(v.name, func(m *memory) { m.attaching[node] = began })
 		return nil
 	}
+	v.observe(outcome{volumemetrics.Attach, time.Since(began), true})
 	for _, pod := range v.wanted[node] {
 		r.events.Event(pod, corev1.EventTypeWarning, "FailedAttachVolume", v.message("AttachVolume.Attach failed", ": "+err.Error()))
 	}
 	return fmt.Errorf("create volume attachment of %s for node %s: %w", v.name, node, err)
 }
 
-// detach deletes an attachment once the node itself, not what is remembered of
-// it, says that it has not mounted the volume and may not mount it.
+// detach takes the volume from a node, and counts it: once it has come about, or each try
+// that fails.
 func (r *reconciler) detach(ctx context.Context, v *volume, d detachment) error {
+	began := time.Now()
+	if err := r.tryDetach(ctx, v, d); err != nil {
+		v.observe(outcome{volumemetrics.Detach, time.Since(began), true})
+		return err
+	}
+	r.note(v.name, func(m *memory) { m.detaching[d.node] = failure{uid: d.uid, at: began} })
+	return nil
+}
+
+// tryDetach deletes an attachment once the node itself, not what is remembered of
+// it, says that it has not mounted the volume and may not mount it.
+func (r *reconciler) tryDetach(ctx context.Context, v *volume, d detachment) error {
 	if d.force != "" {
 		slog.WarnContext(ctx, "detach a volume that may be mounted", "volume", v.name, "node", d.node, "why", d.force)
 	} else {

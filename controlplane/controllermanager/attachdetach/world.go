@@ -29,7 +29,7 @@ func (r *reconciler) read(ctx context.Context, name corev1.UniqueVolumeName) (*v
 		if v.pv == "" || pv.Spec.ClaimRef != nil {
 			v.pv = pv.Name
 		}
-		v.multi = v.multi && shared(pv)
+		v.multi, v.migrated = v.multi && shared(pv), pv.Spec.CSI == nil
 		if err := r.readPods(v, pv); err != nil {
 			return nil, err
 		}
@@ -83,7 +83,7 @@ func (r *reconciler) readInline(v *volume) error {
 		pod := o.(*corev1.Pod)
 		for _, own := range inline(pod) {
 			if nameOf(own) == v.name {
-				v.inline = own
+				v.inline, v.migrated = own, true
 				v.multi = v.multi && shared(own)
 				r.need(v, pod)
 				break
@@ -96,15 +96,20 @@ func (r *reconciler) readInline(v *volume) error {
 // need notes a pod that needs the volume, or only its node where the volume's driver
 // wants no attaching.
 func (r *reconciler) need(v *volume, pod *corev1.Pod) {
-	d := get[*storagev1.CSIDriver](r.drivers, v.driver)
 	name := pod.Spec.NodeName
 	switch {
 	case name == "" || terminated(pod) || !r.manages(name):
-	case d != nil && d.Spec.AttachRequired != nil && !*d.Spec.AttachRequired:
+	case !r.attachRequired(v.driver):
 		v.mounting[name] = true
 	default:
 		v.wanted[name] = append(v.wanted[name], pod)
 	}
+}
+
+// attachRequired says whether volumes of a driver are to be attached.
+func (r *reconciler) attachRequired(driver string) bool {
+	d := get[*storagev1.CSIDriver](r.drivers, driver)
+	return d == nil || d.Spec.AttachRequired == nil || *d.Spec.AttachRequired
 }
 
 // owns says whether the claim of that name is the pod's: one for an ephemeral

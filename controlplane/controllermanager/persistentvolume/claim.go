@@ -33,7 +33,11 @@ type step struct {
 	last bool
 	// idle says that the claim waits for a volume that fits.
 	idle bool
-	err  error
+	// provisioner is who is to make a volume for the claim; deletes says that the volume is
+	// to be deleted, retroactive that the claim gets the default class.
+	provisioner          string
+	deletes, retroactive bool
+	err                  error
 }
 
 type event struct {
@@ -171,7 +175,7 @@ func (v *claimView) unbound() step {
 	if v.defaultClass != "" && !volume.PersistentVolumeClaimHasClass(v.claim) {
 		c := v.claim.DeepCopy()
 		c.Spec.StorageClassName = &v.defaultClass
-		return step{claim: c}
+		return step{claim: c, retroactive: true}
 	}
 	var s step
 	switch {
@@ -225,7 +229,7 @@ func (v *claimView) provision() step {
 		metav1.SetMetaDataAnnotation(&c.ObjectMeta, volume.AnnBetaStorageProvisioner, name)
 		metav1.SetMetaDataAnnotation(&c.ObjectMeta, volume.AnnStorageProvisioner, name)
 		migrate(c.Annotations, name)
-		return step{claim: c}
+		return step{claim: c, provisioner: name}
 	}
 	switch {
 	case inTree && len(v.class.MountOptions) > 0:
@@ -233,7 +237,7 @@ func (v *claimView) provision() step {
 	case inTree:
 		return failed(fmt.Sprintf("Failed to create provisioner: provisioning in volume plugin %q is disabled", name))
 	}
-	return step{events: []event{{v.claim, corev1.EventTypeNormal, "ExternalProvisioning", fmt.Sprintf("Waiting for a volume to be created either by the external provisioner '%s' "+
+	return step{provisioner: name, events: []event{{v.claim, corev1.EventTypeNormal, "ExternalProvisioning", fmt.Sprintf("Waiting for a volume to be created either by the external provisioner '%s' "+
 		"or manually by the system administrator. If volume creation is delayed, please verify that "+
 		"the provisioner is running and correctly registered.", name)}}, last: true}
 }

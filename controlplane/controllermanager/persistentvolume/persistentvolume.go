@@ -52,6 +52,10 @@ type reconciler struct {
 	written map[cache.ObjectName]*corev1.PersistentVolumeClaim
 	// nominated are free volumes by the claim that was enqueued to take them.
 	nominated map[cache.ObjectName][]string
+	// provisioning are the claims whose volumes are being made, deleting the volumes that
+	// are being deleted: how long it takes is counted.
+	provisioning map[cache.ObjectName]operation
+	deleting     map[string]operation
 }
 
 // New returns the controller; without dynamicProvisioning no claim is handed over to a
@@ -71,6 +75,7 @@ func New(f informers.SharedInformerFactory, client kubernetes.Interface, events 
 		claims: claims.GetIndexer(), volumes: volumes.GetIndexer(), classes: classes.GetIndexer(), pods: podInformer.GetIndexer(),
 		client: client, events: events, pool: newPool(), static: !dynamicProvisioning,
 		written: map[cache.ObjectName]*corev1.PersistentVolumeClaim{}, nominated: map[cache.ObjectName][]string{},
+		provisioning: map[cache.ObjectName]operation{}, deleting: map[string]operation{},
 	}
 	return &controller.Controller[cache.ObjectName]{
 		Name: Name,
@@ -83,6 +88,8 @@ func New(f informers.SharedInformerFactory, client kubernetes.Interface, events 
 		Feeds: []func(context.Context, func(), func(cache.ObjectName)) error{
 			func(ctx context.Context, ready func(), add func(cache.ObjectName)) error {
 				r.add = add
+				running.Store(r)
+				defer running.CompareAndSwap(r, nil)
 				ready()
 				<-ctx.Done()
 				return nil
@@ -146,10 +153,14 @@ func (r *reconciler) claimsBy(index, value string) (keys []cache.ObjectName) {
 }
 
 func (r *reconciler) classOf(claim *corev1.PersistentVolumeClaim) *storagev1.StorageClass {
-	if name := volume.GetPersistentVolumeClaimClass(claim); name != "" {
-		return lookup[*storagev1.StorageClass](r.classes, name)
+	return r.classNamed(volume.GetPersistentVolumeClaimClass(claim))
+}
+
+func (r *reconciler) classNamed(name string) *storagev1.StorageClass {
+	if name == "" {
+		return nil
 	}
-	return nil
+	return lookup[*storagev1.StorageClass](r.classes, name)
 }
 
 func lookup[T any](in cache.Indexer, key string) (none T) {

@@ -14,6 +14,7 @@ import (
 	"k8s.io/component-helpers/storage/volume"
 
 	"knarr/controlplane/controllermanager/pods"
+	"knarr/controlplane/controllermanager/volumemetrics"
 )
 
 // maxSteps is more than any object needs; what is left comes with its events.
@@ -35,8 +36,12 @@ func (r *reconciler) syncClaim(ctx context.Context, key cache.ObjectName) (after
 			return 0, err
 		}
 		s := v.next()
+		if s.provisioner != "" {
+			begin(r.provisioning, key, s.provisioner)
+		}
 		again, err := r.take(ctx, s)
 		if err != nil {
+			fail(r.provisioning, key, volumemetrics.Provision)
 			return 0, err
 		}
 		if s.idle {
@@ -49,6 +54,7 @@ func (r *reconciler) syncClaim(ctx context.Context, key cache.ObjectName) (after
 			break
 		}
 	}
+	r.observeClaim(key)
 	claim := r.claim(key)
 	for name, v := range r.pool.claimed[key] {
 		if losing(v, claim) {
@@ -85,6 +91,7 @@ func (r *reconciler) syncVolume(ctx context.Context, name string) error {
 	for range maxSteps {
 		v := r.volume(name)
 		if v == nil {
+			end(r.deleting, name, volumemetrics.Delete)
 			if last != nil {
 				r.add(claimKey(last))
 			}
@@ -94,7 +101,14 @@ func (r *reconciler) syncVolume(ctx context.Context, name string) error {
 		if err != nil {
 			return err
 		}
-		again, err := r.take(ctx, view.next())
+		s := view.next()
+		if s.deletes {
+			begin(r.deleting, name, r.provisionerOf(v))
+		}
+		again, err := r.take(ctx, s)
+		if s.deletes && (err != nil || len(s.events) > 0) {
+			fail(r.deleting, name, volumemetrics.Delete)
+		}
 		if err != nil {
 			return err
 		}
@@ -227,7 +241,18 @@ func (r *reconciler) viewVolume(ctx context.Context, v *corev1.PersistentVolume)
 
 // take does one step. again says that there may be another.
 func (r *reconciler) take(ctx context.Context, s step) (again bool, err error) {
-	if err := r.store(ctx, s); err != nil {
+	began := time.Now()
+	err = r.store(ctx, s)
+	if s.retroactive {
+		retroactive.Inc()
+		if err != nil {
+			retroactiveFailed.Inc()
+		}
+	}
+	if s.remove != nil {
+		volumemetrics.Done(volumemetrics.Deletion, hostPath, false, time.Since(began), err != nil)
+	}
+	if err != nil {
 		if apierrors.IsNotFound(err) {
 			return false, nil // its event follows
 		}

@@ -94,7 +94,9 @@ func (v *volumeView) release() step {
 	case corev1.PersistentVolumeReclaimRecycle:
 		return v.failed("VolumeFailedRecycle", "No recycler plugin found for the volume!")
 	case corev1.PersistentVolumeReclaimDelete:
-		return v.delete()
+		s := v.delete()
+		s.deletes = true
+		return s
 	}
 	return v.failed("VolumeUnknownReclaimPolicy", "Volume has unrecognized PersistentVolumeReclaimPolicy")
 }
