@@ -8,6 +8,7 @@ import (
 
 	"knarr/controlplane/controllermanager/attachdetach"
 	"knarr/controlplane/controllermanager/cronjob"
+	"knarr/controlplane/controllermanager/endpointslice"
 	"knarr/controlplane/controllermanager/endpointslicemirroring"
 	"knarr/controlplane/controllermanager/ephemeralvolume"
 	"knarr/controlplane/controllermanager/horizontalpodautoscaler"
@@ -16,6 +17,7 @@ import (
 	"knarr/controlplane/controllermanager/nodelifecycle"
 	"knarr/controlplane/controllermanager/persistentvolume"
 	"knarr/controlplane/controllermanager/podgc"
+	"knarr/controlplane/controllermanager/replicaset"
 	"knarr/controlplane/controllermanager/rootca"
 	"knarr/controlplane/controllermanager/tainteviction"
 	"knarr/controlplane/controllermanager/ttlafterfinished"
@@ -25,9 +27,9 @@ import (
 // metrics are what controllers count beside their queues. They are those of the
 // process, as the queues' are: managers that take turns in it count together.
 var metrics = []func() []prometheus.Collector{
-	attachdetach.Metrics, cronjob.Metrics, endpointslicemirroring.Metrics, ephemeralvolume.Metrics,
+	attachdetach.Metrics, cronjob.Metrics, endpointslice.Metrics, endpointslicemirroring.Metrics, ephemeralvolume.Metrics,
 	horizontalpodautoscaler.Metrics, job.Metrics, nodeipam.Metrics, nodelifecycle.Metrics, persistentvolume.Metrics, podgc.Metrics,
-	rootca.Metrics, tainteviction.Metrics, ttlafterfinished.Metrics, volumemetrics.Metrics,
+	replicaset.Metrics, rootca.Metrics, tainteviction.Metrics, ttlafterfinished.Metrics, volumemetrics.Metrics,
 }
 
 // register makes them known, once.

@@ -44,6 +44,7 @@ func TestMetricsOfJobs(t *testing.T) {
 		finished := counted(t, done, "succeeded", "CompletionsReached", "NonIndexed")
 		pods := counted(t, "job_controller_job_pods_finished_total", "succeeded", "NonIndexed")
 		syncs := counted(t, "job_controller_job_syncs_total", "success", "pods_created")
+		made := counted(t, "job_controller_job_pods_creation_total", "new", "succeeded")
 		skews := counted(t, "cronjob_controller_job_creation_skew_duration_seconds")
 		cron := &batchv1.CronJob{ObjectMeta: meta("counted"), Spec: batchv1.CronJobSpec{Schedule: "0 * * * *"}}
 		cron.Spec.JobTemplate.Spec.Completions, cron.Spec.JobTemplate.Spec.Parallelism = new(int32(3)), new(int32(1))
@@ -59,6 +60,7 @@ func TestMetricsOfJobs(t *testing.T) {
 		for what, n := range map[string][2]float64{
 			"jobs that finished":    {counted(t, done, "succeeded", "CompletionsReached", "NonIndexed") - finished, 1},
 			"pods that finished":    {counted(t, "job_controller_job_pods_finished_total", "succeeded", "NonIndexed") - pods, 3},
+			"pods that were made":   {counted(t, "job_controller_job_pods_creation_total", "new", "succeeded") - made, 3},
 			"looks that made a pod": {counted(t, "job_controller_job_syncs_total", "success", "pods_created") - syncs, 3},
 			"jobs of the CronJob":   {counted(t, "cronjob_controller_job_creation_skew_duration_seconds") - skews, 1},
 		} {

@@ -90,6 +90,15 @@ func New(f informers.SharedInformerFactory, client kubernetes.Interface, events 
 				return nil
 			}},
 		},
+		Feeds: []func(context.Context, func(), func(cache.ObjectName)) error{
+			func(ctx context.Context, ready func(), _ func(cache.ObjectName)) error {
+				running.Store(r)
+				defer running.CompareAndSwap(r, nil)
+				ready()
+				<-ctx.Done()
+				return nil
+			},
+		},
 		Reconcile: r.reconcile,
 	}, nil
 }
@@ -104,6 +113,14 @@ func serviceOf(o metav1.Object) (cache.ObjectName, bool) {
 }
 
 func (r *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
+	again, err := r.sync(ctx, key)
+	observeSync(again > 0, err)
+	return again, err
+}
+
+// sync makes the slices of a Service right; it is done again after a while if the cache does
+// not have yet what was written before.
+func (r *reconciler) sync(ctx context.Context, key cache.ObjectName) (again time.Duration, err error) {
 	obj, ok, err := r.services.GetByKey(key.String())
 	if err != nil || !ok { // its slices are the garbage collector's
 		r.wrote.Forget(key)
@@ -129,6 +146,7 @@ func (r *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.
 		ratios = r.zones.shares()
 	}
 	changes := plan(svc, all, r.zone, ratios, have, r.perSlice)
+	observe(svc, have, changes)
 	for _, n := range changes.notices {
 		r.events.Event(svc, n.kind, n.reason, n.message)
 	}
@@ -178,6 +196,7 @@ func (r *reconciler) apply(ctx context.Context, key cache.ObjectName, c changes,
 		if err != nil {
 			return err
 		}
+		written.WithLabelValues("create").Inc()
 		r.wrote.Wrote(key, r.slices, made)
 	}
 	for _, s := range c.update {
@@ -186,12 +205,14 @@ func (r *reconciler) apply(ctx context.Context, key cache.ObjectName, c changes,
 		if err != nil {
 			return err
 		}
+		written.WithLabelValues("update").Inc()
 		r.wrote.Wrote(key, r.slices, made)
 	}
 	for _, s := range c.remove {
 		if err := api.Delete(ctx, s.Name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
 			return err
 		}
+		written.WithLabelValues("delete").Inc()
 		r.wrote.Deleted(key, r.slices, s)
 	}
 	return nil

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
@@ -203,6 +204,7 @@ func (s *step) pending(n int) (add []int, wait time.Duration) {
 
 func (s *step) create(ctx context.Context, n int, add []int) error {
 	ref := metav1.NewControllerRef(s.job, kind)
+	var created, failed atomic.Int32
 	done, err := pods.SlowStart(n, func(i int) error {
 		p := pods.FromTemplate(&s.job.Spec.Template, s.job, ref)
 		if !tracked(p) {
@@ -213,13 +215,18 @@ func (s *step) create(ctx context.Context, n int, add []int) error {
 		}
 		made, err := s.podControl.Create(ctx, p, s.job)
 		if err == nil {
+			created.Add(1)
 			s.wrote.Wrote(s.key, s.reconciler.pods, made)
 		}
 		if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
 			return nil
 		}
+		if err != nil {
+			failed.Add(1)
+		}
 		return err
 	})
+	s.observeCreated(int(created.Load()), int(failed.Load()))
 	s.nowActive += int32(done)
 	return err
 }

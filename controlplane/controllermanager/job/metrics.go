@@ -31,6 +31,8 @@ var (
 		Help: "[BETA] Pods that ended while they had the tracking finalizer, and that lost it or are gone"}, []string{"event"})
 	external = prometheus.NewCounterVec(prometheus.CounterOpts{Name: metricsPrefix + "jobs_by_external_controller_total",
 		Help: "[ALPHA] Jobs that another controller manages"}, []string{"controller_name"})
+	createdPods = prometheus.NewCounterVec(prometheus.CounterOpts{Name: metricsPrefix + "job_pods_creation_total",
+		Help: "[ALPHA] Pods that were made: new, recreate_failed (in place of one that failed, as the Job wants it), recreate_terminating_or_failed; by whether that succeeded or failed"}, []string{"reason", "status"})
 	finishedPods = prometheus.NewCounterVec(prometheus.CounterOpts{Name: metricsPrefix + "job_pods_finished_total",
 		Help: "[STABLE] Pods of Jobs that finished and are counted"}, []string{"completion_mode", "result"})
 )
@@ -63,7 +65,23 @@ func (m *managers) label(name string) string {
 
 // Metrics are what is counted here, under upstream's names.
 func Metrics() []prometheus.Collector {
-	return []prometheus.Collector{syncTook, syncs, finishedJobs, finishedPods, finishedIndexes, policyFailures, finalizers, external}
+	return []prometheus.Collector{syncTook, syncs, finishedJobs, finishedPods, finishedIndexes, policyFailures, finalizers, external, createdPods}
+}
+
+// observeCreated counts the pods that were made, and those that could not be.
+func (s *step) observeCreated(made, failed int) {
+	reason := "new"
+	switch {
+	case s.job.Spec.PodReplacementPolicy != nil && *s.job.Spec.PodReplacementPolicy == batchv1.Failed && s.failed > 0:
+		reason = "recreate_failed"
+	case s.failed > 0 || s.terminating > 0:
+		reason = "recreate_terminating_or_failed"
+	}
+	for status, n := range map[string]int{"succeeded": made, "failed": failed} {
+		if n > 0 {
+			createdPods.WithLabelValues(reason, status).Add(float64(n))
+		}
+	}
 }
 
 func modeOf(job *batchv1.Job) string {

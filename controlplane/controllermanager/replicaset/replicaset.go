@@ -156,7 +156,9 @@ func (r *reconciler) claim(ctx context.Context, rs *appsv1.ReplicaSet, selector 
 func (r *reconciler) manage(ctx context.Context, key cache.ObjectName, rs *appsv1.ReplicaSet, active []*corev1.Pod) error {
 	about := &corev1.ObjectReference{APIVersion: r.gvk.GroupVersion().String(), Kind: r.gvk.Kind,
 		Namespace: rs.Namespace, Name: rs.Name, UID: rs.UID, ResourceVersion: rs.ResourceVersion}
-	create, remove := plan(rs, active, r.related, time.Now())
+	now := time.Now()
+	create, remove := plan(rs, active, r.related, now)
+	observe(active, remove, now)
 	if create > 0 {
 		ref := metav1.NewControllerRef(rs, r.gvk)
 		_, err := pods.SlowStart(create, func(int) error {
