@@ -27,7 +27,7 @@ type metrics struct {
 	containersStarted, containersFailed       *prometheus.CounterVec
 	containersTerminated                      *prometheus.CounterVec
 	workerTook, cgroupTook                    *prometheus.HistogramVec
-	volumes                                   volumeMetrics
+	volumes                                   *volumeMetrics
 	losingSupport                             *prometheus.GaugeVec
 	podStart, workerStart                     prometheus.Histogram
 	containersPerPod                          prometheus.Histogram

@@ -1,6 +1,9 @@
 package kubelet
 
 import (
+	"strings"
+	"sync"
+
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc/status"
 
@@ -13,16 +16,20 @@ type volumeMetrics struct {
 	took, whole, calls           *prometheus.HistogramVec
 	found, unreadable            prometheus.Counter // in pods' directories, at the start
 	forceCleaned, forceUncleaned prometheus.Counter // of those that are unreadable
+
+	mu      sync.Mutex
+	drivers map[string]bool // the plugins of those that were called
 }
 
-func newVolumeMetrics(r *prometheus.Registry) volumeMetrics {
+func newVolumeMetrics(r *prometheus.Registry) *volumeMetrics {
 	took := func(name, help string, labels ...string) *prometheus.HistogramVec {
 		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: "[ALPHA] " + help, Buckets: volumeBuckets}, labels)
 	}
 	count := func(name, help string) prometheus.Counter {
 		return prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: "[ALPHA] " + help})
 	}
-	m := volumeMetrics{
+	m := &volumeMetrics{
+		drivers:        map[string]bool{},
 		took:           took("storage_operation_duration_seconds", "How long operations of volumes took", "volume_plugin", "operation_name", "status", "migrated"),
 		whole:          took("volume_operation_total_seconds", "How long operations of volumes took with all that they waited for", "plugin_name", "operation_name"),
 		calls:          took("csi_operations_seconds", "How long calls to storage drivers took", "driver_name", "method_name", "grpc_status_code", "migrated"),
@@ -35,8 +42,20 @@ func newVolumeMetrics(r *prometheus.Registry) volumeMetrics {
 	return m
 }
 
+// known is a plugin's name without that of a driver that was never called: pods name drivers
+// as they like, and each would be counted for ever.
+func (m *volumeMetrics) known(plugin string) string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if name, driver, ok := strings.Cut(plugin, ":"); ok && driver != "" && !m.drivers[plugin] {
+		return name
+	}
+	return plugin
+}
+
 // did observes an operation of a volume.
 func (m *volumeMetrics) did(o volume.Operation) {
+	o.Plugin = m.known(o.Plugin)
 	if o.Name == volume.OpWhole {
 		m.whole.WithLabelValues(o.Plugin, o.Name).Observe(o.Took.Seconds())
 		return
@@ -50,6 +69,9 @@ func (m *volumeMetrics) did(o volume.Operation) {
 
 // called observes a call to a storage driver.
 func (m *volumeMetrics) called(c csi.Call) {
+	m.mu.Lock()
+	m.drivers[volume.DriverPlugin(c.Driver)] = true
+	m.mu.Unlock()
 	code := "unknown-non-grpc"
 	if s, ok := status.FromError(c.Err); ok {
 		code = s.Code().String()

@@ -20,6 +20,10 @@ import (
 func TestVolumeMetrics(t *testing.T) {
 	r := prometheus.NewRegistry()
 	m := newVolumeMetrics(r)
+	for _, madeUp := range []string{"x", "y", "z"} {
+		m.did(volume.Operation{Name: volume.OpMap, Plugin: volume.DriverPlugin(madeUp), Err: errors.New("no such driver")})
+	}
+	m.called(csi.Call{Driver: "d", Method: "/csi.v1.Node/NodeGetCapabilities"})
 	m.did(volume.Operation{Name: volume.OpMount, Plugin: volume.DriverPlugin("d"), Took: time.Second, Migrated: true})
 	m.did(volume.Operation{Name: volume.OpUnmount, Plugin: "kubernetes.io/secret", Err: errors.New("no")})
 	m.did(volume.Operation{Name: volume.OpWhole, Plugin: "kubernetes.io/secret", Took: time.Minute})
@@ -41,10 +45,10 @@ func TestVolumeMetrics(t *testing.T) {
 		name, label string
 		want        float64
 	}{
-		{"storage_operation_duration_seconds", "", 2}, {"storage_operation_duration_seconds", "kubernetes.io/csi:d", 1},
-		{"storage_operation_duration_seconds", "true", 1}, {"storage_operation_duration_seconds", "fail-unknown", 1},
+		{"storage_operation_duration_seconds", "", 5}, {"storage_operation_duration_seconds", "kubernetes.io/csi", 3}, {"storage_operation_duration_seconds", "kubernetes.io/csi:d", 1},
+		{"storage_operation_duration_seconds", "true", 1}, {"storage_operation_duration_seconds", "fail-unknown", 4},
 		{"volume_operation_total_seconds", "overall_volume_mount", 1},
-		{"csi_operations_seconds", "Aborted", 1}, {"csi_operations_seconds", "OK", 1}, {"csi_operations_seconds", "unknown-non-grpc", 1},
+		{"csi_operations_seconds", "Aborted", 1}, {"csi_operations_seconds", "OK", 2}, {"csi_operations_seconds", "unknown-non-grpc", 1},
 		{"reconstruct_volume_operations_total", "", 3}, {"reconstruct_volume_operations_errors_total", "", 1},
 		{"force_cleaned_failed_volume_operations_total", "", 2}, {"force_cleaned_failed_volume_operation_errors_total", "", 1},
 	} {
