@@ -143,16 +143,29 @@ func TestAdoptedPlugin(t *testing.T) {
 	n := newNode(t)
 	n.start()
 	registry := filepath.Join(n.dir, "kubelet", "plugins_registry")
-	wrong := plugintest.Announce(t, &plugintest.Plugin{}, registry, "not-extended")
-	if s := <-wrong.Statuses; s.PluginRegistered || s.Error != `invalid name of device plugin socket: the ResourceName "not-extended" is invalid` {
-		t.Errorf("told %v", s)
+	refused := func() {
+		t.Helper()
+		wrong := plugintest.Announce(t, &plugintest.Plugin{}, registry, "not-extended")
+		if s := <-wrong.Statuses; s.PluginRegistered || s.Error != `invalid name of device plugin socket: the ResourceName "not-extended" is invalid` {
+			t.Errorf("told %v", s)
+		}
+		wrong.Stop()
 	}
-	wrong.Stop()
+	refused()
 	p := plugintest.Announce(t, &plugintest.Plugin{}, registry, gpu, &pluginapi.Device{ID: "a", Health: pluginapi.Healthy})
 	if s := <-p.Statuses; !s.PluginRegistered {
 		t.Errorf("told %v", s)
 	}
 	n.until("the device on the Node", n.offers(1, 1))
+
+	// Another takes its place, and stays when its socket goes.
+	other := &plugintest.Plugin{}
+	next := plugintest.Announce(t, other, registry, gpu, plugintest.Devices("a", "b")...)
+	n.until("the other's devices", n.offers(2, 2))
 	p.Stop()
-	n.until("no healthy one", n.offers(1, 0))
+	refused() // the directory was looked at since
+	other.Set(plugintest.Devices("a", "b", "c")...)
+	n.until("what the other has now", n.offers(3, 3))
+	next.Stop()
+	n.until("no healthy one", n.offers(3, 0))
 }

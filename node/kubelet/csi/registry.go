@@ -9,7 +9,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -64,11 +63,11 @@ type Config struct {
 	Event func(about runtime.Object, kind, reason, message string)
 }
 
-// DevicePlugins takes plugins by their resource, socket and the versions they speak, and
-// drops those whose registration is gone.
+// DevicePlugins takes plugins by their resource, socket and the versions they speak. drop
+// is called when the registration is gone, and says whether the plugin was still the one of
+// its resource.
 type DevicePlugins interface {
-	Adopt(ctx context.Context, resource, endpoint string, versions []string) error
-	Drop(resource string)
+	Adopt(ctx context.Context, resource, endpoint string, versions []string) (drop func() (was bool), err error)
 }
 
 // A Manager knows the drivers of the node.
@@ -76,11 +75,8 @@ type Manager struct {
 	Config
 	mu      sync.Mutex
 	drivers map[string]*driver       // by name
-	sockets map[string]string        // registration socket to driver name
-	devices map[string]string        // registration socket to the resource of a device plugin
-	failed  map[string]*attempt      // by registration socket: drivers not registered
-	gone    map[string]*attempt      // by name: drivers the CSINode may still have
 	locks   map[string]chan struct{} // by handle: who holds the volume, closed when done
+	sockets *sockets
 
 	attachments *attachments
 	staged      chan struct{}     // a volume stayed on the node that no pod has
@@ -111,7 +107,7 @@ func New(c Config) *Manager {
 	if c.Cleaned == nil {
 		c.Cleaned = func(error) {}
 	}
-	m := &Manager{Config: c, drivers: map[string]*driver{}, sockets: map[string]string{}, devices: map[string]string{}, failed: map[string]*attempt{}, gone: map[string]*attempt{}, locks: map[string]chan struct{}{}, attachments: newAttachments(), staged: make(chan struct{}, 1), grown: map[string]growth{}}
+	m := &Manager{Config: c, drivers: map[string]*driver{}, sockets: newSockets(), locks: map[string]chan struct{}{}, attachments: newAttachments(), staged: make(chan struct{}, 1), grown: map[string]growth{}}
 	m.recover()
 	return m
 }
@@ -131,7 +127,9 @@ func (m *Manager) Run(ctx context.Context) error {
 	if err := w.Add(m.registry()); err != nil {
 		return fmt.Errorf("watch for drivers: %w", err)
 	}
+	m.sockets = newSockets()
 	defer m.closeAll()
+	defer m.sockets.tasks.Wait()
 	var loops run.Group
 	defer loops.Wait()
 	ctx, cancel := context.WithCancel(ctx)
@@ -142,7 +140,8 @@ func (m *Manager) Run(ctx context.Context) error {
 	return nil
 }
 
-// follow looks at the directory at each event, and again where something failed.
+// follow looks at the directory at each event, when something begun by that has ended, and
+// again where it failed.
 func (m *Manager) follow(ctx context.Context, events <-chan fsnotify.Event, errs <-chan error) {
 	again := time.NewTimer(0)
 	defer again.Stop()
@@ -150,10 +149,9 @@ func (m *Manager) follow(ctx context.Context, events <-chan fsnotify.Event, errs
 		select {
 		case <-ctx.Done():
 			return
-		case e := <-events:
-			if e.Has(fsnotify.Create) {
-				delete(m.failed, e.Name) // this is another socket
-			}
+		case <-events:
+		case ended := <-m.sockets.ended:
+			ended()
 		case err := <-errs: // events were lost; a watcher whose errors nobody reads stops
 			slog.WarnContext(ctx, "watch for storage drivers, looking at all sockets", "err", err)
 		case <-again.C:
@@ -173,178 +171,65 @@ func (m *Manager) closeAll() {
 	clear(m.drivers)
 }
 
-// The times between two tries to register a driver, or to unregister it.
-const minRetry, maxRetry = 2 * time.Second, time.Minute
-
-// An attempt is one that failed, until the next one.
-type attempt struct {
-	err  string
-	wait time.Duration
-	at   time.Time
-}
-
-// fail notes an error, and says whether it is another one than before.
-func (a *attempt) fail(err error) (other bool) {
-	other = a.err != err.Error()
-	a.err, a.wait = err.Error(), min(max(2*a.wait, minRetry), maxRetry)
-	a.at = time.Now().Add(a.wait)
-	return other
-}
-
-// wait is how long until the first of the attempts is made; 0: there is none.
-func wait(all ...map[string]*attempt) (least time.Duration) {
-	for _, attempts := range all {
-		for _, a := range attempts {
-			if left := max(time.Until(a.at), time.Millisecond); least == 0 || left < least {
-				least = left
-			}
-		}
-	}
-	return least
-}
-
-// sync registers new sockets and forgets those gone. What failed is to be tried
-// again after a while; 0: nothing did.
-func (m *Manager) sync(ctx context.Context) (again time.Duration) {
-	entries, err := os.ReadDir(m.registry())
-	if err != nil {
-		return minRetry
-	}
-	seen := map[string]bool{}
-	for _, e := range entries {
-		if e.Type()&os.ModeSocket == 0 {
-			continue
-		}
-		path := filepath.Join(m.registry(), e.Name())
-		seen[path] = true
-		if _, known := m.sockets[path]; !known {
-			m.take(ctx, path)
-		}
-	}
-	maps.DeleteFunc(m.failed, func(path string, _ *attempt) bool { return !seen[path] })
-	for path, name := range m.sockets {
-		if seen[path] {
-			continue
-		}
-		delete(m.sockets, path)
-		if resource, ok := m.devices[path]; ok {
-			delete(m.devices, path)
-			m.Devices.Drop(resource)
-		}
-		if name == "" {
-			continue
-		}
-		m.mu.Lock()
-		if d := m.drivers[name]; d != nil {
-			_ = d.conn.Close()
-			delete(m.drivers, name)
-		}
-		m.mu.Unlock()
-		m.gone[name] = &attempt{}
-	}
-	m.hideGone(ctx)
-	return wait(m.failed, m.gone)
-}
-
-// take registers the driver of a socket, unless that failed a short while ago.
-func (m *Manager) take(ctx context.Context, path string) {
-	a := m.failed[path]
-	if a != nil && time.Now().Before(a.at) {
-		return
-	}
-	name, err := m.register(ctx, path)
-	if err == nil {
-		m.sockets[path] = name
-		delete(m.failed, path)
-		delete(m.gone, name) // it has come back
-		return
-	}
-	if a == nil {
-		a = &attempt{}
-		m.failed[path] = a
-	}
-	if a.fail(err) && ctx.Err() == nil {
-		slog.WarnContext(ctx, "register plugin, trying again; if it is gone, remove the socket", "socket", path, "err", err)
-	}
-}
-
-// hideGone takes drivers that are gone out of the CSINode.
-func (m *Manager) hideGone(ctx context.Context) {
-	for name, a := range m.gone {
-		if time.Now().Before(a.at) {
-			continue
-		}
-		err := m.hide(ctx, name)
-		if err == nil {
-			delete(m.gone, name)
-			continue
-		}
-		if a.fail(err) && ctx.Err() == nil {
-			slog.WarnContext(ctx, "unregister storage driver, trying again", "driver", name, "err", err)
-		}
-	}
-}
-
 func dial(path string, options ...grpc.DialOption) (*grpc.ClientConn, error) {
 	return grpc.NewClient("unix://"+path, append(options, grpc.WithTransportCredentials(insecure.NewCredentials()))...)
 }
 
-// register takes up what is behind a registration socket, and gives its name if it is a
-// storage driver. The directory is that of all kinds of plugins.
-func (m *Manager) register(ctx context.Context, socket string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
-	defer cancel()
+// register takes up what is behind a registration socket. The directory is that of all
+// kinds of plugins.
+func (m *Manager) register(ctx context.Context, socket string) (taken, error) {
 	conn, err := dial(socket)
 	if err != nil {
-		return "", err
+		return taken{}, err
 	}
 	defer conn.Close()
 	reg := registration.NewRegistrationClient(conn)
 	info, err := reg.GetInfo(ctx, &registration.InfoRequest{})
 	if err != nil {
-		return "", err
+		return taken{}, err
 	}
 	endpoint := info.Endpoint
 	if endpoint == "" {
 		endpoint = socket
 	}
-	name := ""
+	is := taken{kind: info.Type, name: info.Name}
 	switch {
 	case info.Type == registration.CSIPlugin:
-		name, err = info.Name, m.adopt(ctx, info.Name, endpoint)
-	case info.Type == registration.DevicePlugin && m.Devices != nil:
-		if err = m.Devices.Adopt(ctx, info.Name, endpoint, info.SupportedVersions); err == nil {
-			m.devices[socket] = info.Name
+		var d *driver
+		if d, err = m.adopt(ctx, info.Name, endpoint); err == nil {
+			is.drop = func() bool { return m.drop(d) }
 		}
+	case info.Type == registration.DevicePlugin && m.Devices != nil:
+		is.drop, err = m.Devices.Adopt(ctx, info.Name, endpoint, info.SupportedVersions)
 	default:
-		return "", nil
+		return taken{}, nil
 	}
 	status := &registration.RegistrationStatus{PluginRegistered: err == nil}
 	if err != nil {
 		status.Error = err.Error()
 	}
 	_, _ = reg.NotifyRegistrationStatus(ctx, status)
-	if err == nil && name != "" && m.Registered != nil {
+	if err == nil && info.Type == registration.CSIPlugin && m.Registered != nil {
 		m.Registered()
 	}
-	return name, err
+	return is, err
 }
 
-func (m *Manager) adopt(ctx context.Context, name, endpoint string) error {
+func (m *Manager) adopt(ctx context.Context, name, endpoint string) (*driver, error) {
 	conn, err := dial(endpoint, m.telling(name))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	d := &driver{name: name, conn: conn, node: csipb.NewNodeClient(conn)}
 	info, err := d.node.NodeGetInfo(ctx, &csipb.NodeGetInfoRequest{})
 	if err != nil {
 		conn.Close()
-		return fmt.Errorf("NodeGetInfo of %s: %w", name, err)
+		return nil, fmt.Errorf("NodeGetInfo of %s: %w", name, err)
 	}
 	caps, err := d.node.NodeGetCapabilities(ctx, &csipb.NodeGetCapabilitiesRequest{})
 	if err != nil {
 		conn.Close()
-		return fmt.Errorf("NodeGetCapabilities of %s: %w", name, err)
+		return nil, fmt.Errorf("NodeGetCapabilities of %s: %w", name, err)
 	}
 	for _, c := range caps.Capabilities {
 		switch c.GetRpc().GetType() {
@@ -360,38 +245,66 @@ func (m *Manager) adopt(ctx context.Context, name, endpoint string) error {
 			d.stats = true
 		}
 	}
-	if err := m.show(ctx, name, info); err != nil {
+	if err := m.list(ctx, func() error { return m.show(ctx, d, info) }); err != nil {
 		conn.Close()
-		return err
+		return nil, err
 	}
+	return d, nil
+}
+
+// drop forgets a driver, and says whether it was still the one of its name: another that has
+// taken its place stays.
+func (m *Manager) drop(d *driver) (was bool) {
 	m.mu.Lock()
-	old := m.drivers[name]
-	m.drivers[name] = d
-	m.mu.Unlock()
-	if old != nil {
-		_ = old.conn.Close()
+	defer m.mu.Unlock()
+	_ = d.conn.Close()
+	if m.drivers[d.name] != d {
+		return false
 	}
-	return nil
+	delete(m.drivers, d.name)
+	return true
+}
+
+// list calls f, which changes what drivers there are, here and in the CSINode: one at a
+// time, so that both have the same.
+func (m *Manager) list(ctx context.Context, f func() error) error {
+	select {
+	case m.sockets.listing <- struct{}{}:
+		defer func() { <-m.sockets.listing }()
+		return f()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 const nodeIDAnnotation = "csi.volume.kubernetes.io/nodeid"
 
-// show writes the driver into the CSINode and the Node.
-func (m *Manager) show(ctx context.Context, name string, info *csipb.NodeGetInfoResponse) error {
+// show writes the driver into the CSINode and the Node, and makes it the one of its name.
+func (m *Manager) show(ctx context.Context, d *driver, info *csipb.NodeGetInfoResponse) error {
 	node, err := m.Client.CoreV1().Nodes().Get(ctx, m.NodeName, metav1.GetOptions{})
 	if err != nil {
 		return err
 	}
-	patch, err := nodePatch(node.Annotations[nodeIDAnnotation], name, info)
+	patch, err := nodePatch(node.Annotations[nodeIDAnnotation], d.name, info)
 	if err != nil {
 		return err
 	}
 	if _, err := m.Client.CoreV1().Nodes().Patch(ctx, m.NodeName, types.StrategicMergePatchType, patch, metav1.PatchOptions{}); err != nil {
 		return err
 	}
-	return m.change(ctx, node, func(all []storagev1.CSINodeDriver) []storagev1.CSINodeDriver {
-		return append(without(all, name), entryOf(name, info))
-	})
+	if err := m.change(ctx, node, func(all []storagev1.CSINodeDriver) []storagev1.CSINodeDriver {
+		return append(without(all, d.name), entryOf(d.name, info))
+	}); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	old := m.drivers[d.name]
+	m.drivers[d.name] = d
+	m.mu.Unlock()
+	if old != nil {
+		_ = old.conn.Close()
+	}
+	return nil
 }
 
 // entryOf is how a driver is shown in the CSINode, after what it says. Pure.
@@ -427,7 +340,11 @@ func nodePatch(noted, name string, info *csipb.NodeGetInfoResponse) ([]byte, err
 	return json.Marshal(map[string]any{"metadata": meta})
 }
 
+// hide takes a driver out of the CSINode, unless it has come back.
 func (m *Manager) hide(ctx context.Context, name string) error {
+	if _, err := m.driver(name); err == nil {
+		return nil
+	}
 	node, err := m.Client.CoreV1().Nodes().Get(ctx, m.NodeName, metav1.GetOptions{})
 	if err != nil {
 		return err

@@ -6,10 +6,12 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -22,6 +24,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 )
 
 // logged is what is logged during the test.
@@ -31,6 +34,21 @@ func logged(t *testing.T) *bytes.Buffer {
 	slog.SetDefault(slog.New(slog.NewTextHandler(&b, nil)))
 	t.Cleanup(func() { slog.SetDefault(was) })
 	return &b
+}
+
+// settle has a Manager look at its directory, and waits for all that this begins.
+func settle(t *testing.T, m *Manager) (again time.Duration) {
+	t.Helper()
+	underway := func(attempts map[string]*attempt) bool {
+		return slices.ContainsFunc(slices.Collect(maps.Values(attempts)), func(a *attempt) bool { return a.underway })
+	}
+	for {
+		again = m.sync(t.Context())
+		if !underway(m.sockets.attempts) && !underway(m.sockets.gone) {
+			return again
+		}
+		(<-m.sockets.ended)()
+	}
 }
 
 // TestDeadSocket: a socket that nobody listens at is logged once, and tried ever
@@ -49,12 +67,12 @@ func TestDeadSocket(t *testing.T) {
 	l.(*net.UnixListener).SetUnlinkOnClose(false)
 	l.Close()
 	for _, want := range []time.Duration{2, 4, 8, 16, 32, 60, 60} {
-		again := m.sync(t.Context())
-		a := m.failed[path]
+		again := settle(t, m)
+		a := m.sockets.attempts[path]
 		if a == nil || a.wait != want*time.Second || again <= 0 || again > a.wait {
 			t.Fatalf("again in %v, %+v, want %d s", again, a, want)
 		}
-		m.sync(t.Context())
+		settle(t, m)
 		if a.wait != want*time.Second {
 			t.Fatalf("tried again at once: %+v", a)
 		}
@@ -66,8 +84,8 @@ func TestDeadSocket(t *testing.T) {
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
-	if again := m.sync(t.Context()); again != 0 || len(m.failed) != 0 {
-		t.Errorf("after the socket: again in %v, %v", again, m.failed)
+	if again := settle(t, m); again != 0 || len(m.sockets.attempts) != 0 {
+		t.Errorf("after the socket: again in %v, %v", again, m.sockets.attempts)
 	}
 }
 
@@ -75,6 +93,27 @@ func TestDeadSocket(t *testing.T) {
 type nodeAPI struct {
 	away    bool
 	csiNode *storagev1.CSINode
+}
+
+func newNodeAPI() *nodeAPI {
+	return &nodeAPI{csiNode: &storagev1.CSINode{TypeMeta: metav1.TypeMeta{APIVersion: "storage.k8s.io/v1", Kind: "CSINode"}, ObjectMeta: metav1.ObjectMeta{Name: "n"}}}
+}
+
+// manager is one of the node, whose registration directory is there.
+func (a *nodeAPI) manager(t *testing.T, registered func()) *Manager {
+	t.Helper()
+	config := &rest.Config{Host: "http://api", Transport: a}
+	config.ContentType = runtime.ContentTypeJSON
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := New(Config{RootDir: t.TempDir(), NodeName: "n", Client: client, Registered: registered})
+	if err := os.MkdirAll(m.registry(), 0o750); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(m.closeAll)
+	return m
 }
 
 func (a *nodeAPI) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -98,25 +137,18 @@ func (a *nodeAPI) RoundTrip(r *http.Request) (*http.Response, error) {
 // the CSINode after.
 func TestGoneDriverIsHidden(t *testing.T) {
 	logged(t)
-	api := &nodeAPI{away: true, csiNode: &storagev1.CSINode{TypeMeta: metav1.TypeMeta{APIVersion: "storage.k8s.io/v1", Kind: "CSINode"}, ObjectMeta: metav1.ObjectMeta{Name: "n"}}}
+	api := newNodeAPI()
+	api.away = true
 	api.csiNode.Spec.Drivers = []storagev1.CSINodeDriver{{Name: "d"}, {Name: "e"}}
-	config := &rest.Config{Host: "http://api", Transport: api}
-	config.ContentType = runtime.ContentTypeJSON
-	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
+	m := api.manager(t, nil)
+	m.sockets.taken[filepath.Join(m.registry(), "d")] = taken{file: socketFile{inode: 1}, kind: registration.CSIPlugin, name: "d", drop: func() bool { return true }}
+	gone := m.sockets.gone
+	if again := settle(t, m); again == 0 || gone["d"] == nil {
+		t.Fatalf("again in %v, gone %v", again, gone)
 	}
-	m := New(Config{RootDir: t.TempDir(), NodeName: "n", Client: client})
-	if err := os.MkdirAll(m.registry(), 0o750); err != nil {
-		t.Fatal(err)
-	}
-	m.sockets[filepath.Join(m.registry(), "d")] = "d"
-	if again := m.sync(t.Context()); again == 0 || m.gone["d"] == nil {
-		t.Fatalf("again in %v, gone %v", again, m.gone)
-	}
-	api.away, m.gone["d"].at = false, time.Time{}
-	if again := m.sync(t.Context()); again != 0 || len(m.gone) != 0 {
-		t.Errorf("again in %v, gone %+v", again, m.gone["d"])
+	api.away, gone["d"].at = false, time.Time{}
+	if again := settle(t, m); again != 0 || len(gone) != 0 {
+		t.Errorf("again in %v, gone %+v", again, gone["d"])
 	}
 	if all := api.csiNode.Spec.Drivers; len(all) != 1 || all[0].Name != "e" {
 		t.Errorf("the CSINode has %v", all)
@@ -138,14 +170,14 @@ func TestLostEvents(t *testing.T) {
 			m.follow(t.Context(), nil, errs)
 		}()
 		synctest.Wait() // it has looked at the directory
-		m.failed["lost"] = &attempt{}
+		m.sockets.attempts["lost"] = &attempt{file: socketFile{inode: 1}}
 		select {
 		case errs <- fsnotify.ErrEventOverflow:
 		case <-time.After(time.Minute):
 			t.Fatal("nobody reads")
 		}
 		synctest.Wait()
-		if len(m.failed) != 0 {
+		if len(m.sockets.attempts) != 0 {
 			t.Error("the directory was not looked at")
 		}
 	})

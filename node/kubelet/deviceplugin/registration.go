@@ -115,36 +115,39 @@ func (m *Manager) register(ctx context.Context, req *pluginapi.RegisterRequest) 
 	if filepath.Base(req.Endpoint) != req.Endpoint || req.Endpoint == ".." || req.Endpoint == "." {
 		return fmt.Errorf("the endpoint %q is not the name of a socket in %s", req.Endpoint, m.dir)
 	}
-	return m.connect(ctx, req.ResourceName, filepath.Join(m.dir, req.Endpoint))
+	_, err := m.connect(ctx, req.ResourceName, filepath.Join(m.dir, req.Endpoint))
+	return err
 }
 
 // Adopt takes a plugin that the directory of all kinds of plugins has, in place of one that
-// registers itself: its resource, the path of its socket, and the versions it speaks.
-func (m *Manager) Adopt(ctx context.Context, resource, path string, versions []string) error {
+// registers itself: its resource, the path of its socket, and the versions it speaks. drop
+// forgets it when it is gone from that directory, and says whether it was still the one of
+// its resource: another that has taken its place stays.
+func (m *Manager) Adopt(ctx context.Context, resource, path string, versions []string) (drop func() (was bool), err error) {
 	if !slices.ContainsFunc(versions, func(v string) bool { return slices.Contains(pluginapi.SupportedVersions[:], v) }) {
-		return fmt.Errorf("manager version, %s, is not among plugin supported versions %v", pluginapi.Version, versions)
+		return nil, fmt.Errorf("manager version, %s, is not among plugin supported versions %v", pluginapi.Version, versions)
 	}
 	if !Extended(resource) {
-		return fmt.Errorf("invalid name of device plugin socket: the ResourceName %q is invalid", resource)
+		return nil, fmt.Errorf("invalid name of device plugin socket: the ResourceName %q is invalid", resource)
 	}
-	return m.connect(ctx, resource, path)
-}
-
-// Drop forgets the plugin of a resource whose socket is gone from that directory.
-func (m *Manager) Drop(resource string) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if p := m.plugins[resource]; p != nil && p.conn != nil {
+	p, err := m.connect(ctx, resource, path)
+	if err != nil {
+		return nil, err
+	}
+	return func() bool {
+		m.mu.Lock()
+		defer m.mu.Unlock()
 		_ = p.conn.Close() // whoever reads its devices sees it go
-	}
+		return m.plugins[resource] == p
+	}, nil
 }
 
 // connect takes the plugin of a resource behind a socket.
-func (m *Manager) connect(ctx context.Context, resource, path string) error {
+func (m *Manager) connect(ctx context.Context, resource, path string) (*plugin, error) {
 	conn, err := grpc.NewClient("unix://"+path, grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	client := pluginapi.NewDevicePluginClient(conn)
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
@@ -152,18 +155,18 @@ func (m *Manager) connect(ctx context.Context, resource, path string) error {
 	options, err := client.GetDevicePluginOptions(ctx, &pluginapi.Empty{}, grpc.WaitForReady(true))
 	if err != nil {
 		_ = conn.Close()
-		return fmt.Errorf("failed to get device plugin options: %w", err)
+		return nil, fmt.Errorf("failed to get device plugin options: %w", err)
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.ctx == nil || m.ctx.Err() != nil {
 		_ = conn.Close()
-		return errors.New("device plugins are not served")
+		return nil, errors.New("device plugins are not served")
 	}
 	old := m.plugins[resource]
 	if old == nil && len(m.plugins) >= maxPlugins {
 		_ = conn.Close()
-		return fmt.Errorf("%d resources are registered already", maxPlugins)
+		return nil, fmt.Errorf("%d resources are registered already", maxPlugins)
 	}
 	p := newPlugin(resource)
 	p.conn, p.client, p.options = conn, client, options
@@ -176,7 +179,7 @@ func (m *Manager) connect(ctx context.Context, resource, path string) error {
 	m.plugins[resource] = p
 	slog.Info("device plugin registered", "resource", resource)
 	m.loops.Go("kubelet: devices of "+resource, func() { m.follow(p) })
-	return nil
+	return p, nil
 }
 
 // Extended says whether a resource is one that plugins may offer.

@@ -2,6 +2,7 @@ package plugintest
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -32,7 +33,8 @@ func Announce(t testing.TB, p *Plugin, dir, resource string, devices ...*plugina
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		t.Fatal(err)
 	}
-	ln, err := net.Listen("unix", filepath.Join(dir, strings.ReplaceAll(resource, "/", "-")+".sock"))
+	// Several may be of one resource.
+	ln, err := net.Listen("unix", filepath.Join(dir, fmt.Sprintf("%s-%p.sock", strings.ReplaceAll(resource, "/", "-"), p)))
 	if err != nil {
 		t.Fatal(err)
 	}
