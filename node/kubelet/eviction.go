@@ -112,9 +112,6 @@ func (k *Kubelet) watchPressure(ctx context.Context) {
 		slices.Contains(s.EnforceNodeAllocatable, configuration.PodsEnforcement) && k.cgroupParent() != "-") // checked by New
 	state, warned := &eviction.State{Transition: s.EvictionPressureTransitionPeriod.Duration}, map[string]bool{}
 	for {
-		if *s.LocalStorageCapacityIsolation {
-			k.enforceLimits(ctx)
-		}
 		with, ignored := eviction.WithContainerFs(all, k.layout())
 		for _, t := range ignored {
 			if !warned[t.Signal] {
@@ -125,6 +122,20 @@ func (k *Kubelet) watchPressure(ctx context.Context) {
 		if w := k.relieve(ctx, with, state); w != nil {
 			waitEnded(ctx, []*worker{w}, evictedPeriod) // what it frees may be enough
 		} else if !sleep(ctx, pressurePeriod) {
+			return
+		}
+	}
+}
+
+// watchLimits evicts pods that take more disk than they may. It is a loop of its own: pods
+// decide how long that takes to count, and memory runs out meanwhile.
+func (k *Kubelet) watchLimits(ctx context.Context) {
+	if !*k.cfg.Settings.LocalStorageCapacityIsolation || !k.waitRuntime(ctx) {
+		return
+	}
+	for {
+		k.enforceLimits(ctx)
+		if !sleep(ctx, pressurePeriod) {
 			return
 		}
 	}
@@ -160,6 +171,12 @@ func (k *Kubelet) relieve(ctx context.Context, all []eviction.Threshold, state *
 	k.events.Event(k.nodeRef(), corev1.EventTypeWarning, "EvictionThresholdMet", "Attempting to reclaim "+string(what.resource))
 	if what.disk && k.makeSpace(ctx, eviction.TakesOf(t.Signal, k.layout()), now) && !k.stillMet(t, met) {
 		return nil
+	}
+	if what.disk && *k.cfg.Settings.LocalStorageCapacityIsolation {
+		limited, _ := k.limited()
+		if over := k.evictOver(ctx, limited); len(over) > 0 {
+			return over[0] // which comes before those that take no more than they may
+		}
 	}
 	evicted := k.evictOne(ctx, what, t, observed[t.Signal])
 	if evicted != nil {
@@ -251,7 +268,8 @@ func (k *Kubelet) evictOne(ctx context.Context, what signal, t eviction.Threshol
 	case corev1.ResourceMemory, resourcePIDs:
 		k.measureLayers(ctx) // pods decide how long their files take to count, and memory does not wait
 	default:
-		k.measure(ctx)
+		k.measureLayers(ctx)
+		k.measurePods(ctx, k.all(), true)
 	}
 	var all []candidate
 	for _, w := range k.all() {
@@ -288,9 +306,8 @@ func (k *Kubelet) evictOne(ctx context.Context, what signal, t eviction.Threshol
 	rank(all)
 	c := all[0]
 	slog.Info("evicting pod", "pod", podspec.Format(c.pod), "resource", string(name))
-	k.metrics.evictions.WithLabelValues(what.name).Inc()
 	message, annotations := evictionMessage(c, name, k.storageOf(c.pod.UID), o.Available, t.Value.Of(o.All))
-	k.evict(c.w, c.pod, message, annotations, k.evictionGrace(t, c.pod))
+	k.evict(c.w, c.pod, what.name, message, annotations, k.evictionGrace(t, c.pod))
 	return c.w
 }
 
@@ -351,17 +368,32 @@ func binary(n int64) string {
 	return q.String()
 }
 
-func (k *Kubelet) evict(w *worker, pod *corev1.Pod, message string, annotations map[string]string, grace int64) {
-	w.evicted.Store(true)
+// evict ends a pod, unless the other loop has just done so.
+func (k *Kubelet) evict(w *worker, pod *corev1.Pod, signal, message string, annotations map[string]string, grace int64) {
+	if w.evicted.Swap(true) {
+		return
+	}
+	k.metrics.evictions.WithLabelValues(signal).Inc()
 	k.events.AnnotatedEventf(podReference(pod), annotations, corev1.EventTypeWarning, "Evicted", "%s", message)
 	w.end(&ending{reason: "Evicted", message: message, grace: &grace, disruption: corev1.PodReasonTerminationByKubelet})
 }
 
-// enforceLimits evicts pods that take more disk than they may. Only those that
-// have a limit are measured.
+// enforceLimits measures the pods that have a limit, and evicts those over it.
 func (k *Kubelet) enforceLimits(ctx context.Context) {
-	var limited []*worker
-	layers := false
+	limited, layers := k.limited()
+	if len(limited) == 0 {
+		return
+	}
+	if layers {
+		k.measureLayers(ctx)
+	}
+	k.measurePods(ctx, limited, false)
+	k.evictOver(ctx, limited)
+}
+
+// limited are the pods that have a limit of what they take of disks, and whether one of them
+// has one of what its containers do.
+func (k *Kubelet) limited() (limited []*worker, layers bool) {
 	for _, w := range k.all() {
 		s := w.shown.Load()
 		if !evictable(s) || w.evicted.Load() {
@@ -373,24 +405,26 @@ func (k *Kubelet) enforceLimits(ctx context.Context) {
 		}
 		layers = layers || container
 	}
+	return limited, layers
+}
+
+// evictOver evicts those of pods that take more than they may, by what was measured last.
+func (k *Kubelet) evictOver(ctx context.Context, limited []*worker) (evicted []*worker) {
 	if len(limited) == 0 {
-		return
+		return nil
 	}
-	if layers {
-		k.measureLayers(ctx)
-	}
-	k.measurePods(ctx, limited)
 	dedicated := k.layout() != eviction.Together
 	for _, w := range limited {
 		pod := w.shown.Load().pod
 		if ctx.Err() != nil {
-			return
+			break
 		}
 		if msg := overLimit(pod, k.storageOf(pod.UID), dedicated); msg != "" {
-			k.metrics.evictions.WithLabelValues(limitSignal(msg)).Inc()
-			k.evict(w, pod, msg, nil, 1)
+			k.evict(w, pod, limitSignal(msg), msg, nil, 1)
+			evicted = append(evicted, w)
 		}
 	}
+	return evicted
 }
 
 // storageLimits says whether a volume or a container of the pod has a limit.

@@ -433,7 +433,7 @@ func (k *Kubelet) Run(ctx context.Context) error {
 	}{
 		{"runtime", k.followRuntime}, {"events", k.followEvents}, {"pods", k.followPods},
 		{"node", k.registerNode}, {"lease", k.keepLease}, {"log rotation", k.rotateLogs},
-		{"eviction", k.watchPressure}, {"image collection", k.collectImages},
+		{"eviction", k.watchPressure}, {"limits of disk", k.watchLimits}, {"image collection", k.collectImages},
 		{"orphans", k.collectOrphans}, {"static pods", k.followStatic},
 		{"allocations", k.pruneAllocations}, {"images", k.followImages}, {"healthz", k.serveHealthz},
 		{"control groups", k.limitGroups}, {"CPUs", k.pinContainers}, {"node shutdown", k.delayShutdown}, {"out of memory", k.watchMemory}, {"device plugins", k.servePlugins}, {"pod resources", k.servePodResources},

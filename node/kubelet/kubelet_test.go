@@ -37,6 +37,8 @@ type node struct {
 	sys string
 	// bus is the D-Bus in place of the system's.
 	bus string
+	// measuring is how long the files of a pod, and of all, are waited for; 0: as ever.
+	measuring struct{ each, all time.Duration }
 }
 
 func newNode(t testing.TB) *node {
@@ -76,6 +78,7 @@ func (n *node) start() (stop func()) {
 		}
 	}
 	k.busAddress, k.logindDir = n.bus, n.dir
+	k.storage.each, k.storage.all = n.measuring.each, n.measuring.all
 	n.k = k
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)

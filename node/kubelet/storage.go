@@ -1,12 +1,14 @@
 package kubelet
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io/fs"
 	"log/slog"
 	"maps"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -14,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"knarr/internal/run"
 	"knarr/node/kubelet/crilabels"
 	"knarr/node/kubelet/podfile"
 	"knarr/node/kubelet/podspec"
@@ -55,19 +58,45 @@ func (s podStorage) total(files, layers bool) (u podfile.Usage) {
 // storageMeter keeps what was measured last. A measurement that takes long
 // goes on in the background, once per pod, while what was known before it counts.
 type storageMeter struct {
+	// each and all take the place of measureTime and measureBudget in tests.
+	each, all time.Duration
+
 	mu    sync.Mutex
 	at    time.Time
 	files map[types.UID]podStorage
+	walks map[types.UID]walk
 	stats map[types.UID][]*cri.ContainerStats
 	asked time.Time // for stats
 	// mounted are volumes that are file systems of their own.
 	mounted map[types.UID]measuredVolumes
 }
 
+// A walk is how a pod's files were measured last.
+type walk struct {
+	began    time.Time
+	underway bool
+	took     time.Duration // the last one that has ended
+	next     time.Time     // when the next one is to begin, if took was long
+}
+
+// slow says whether nobody waits for such a walk again.
+func (w walk) slow() bool { return w.took > slowWalk }
+
 const (
 	// measureTime is how long one pod's files may take to be measured before
 	// the others go on.
 	measureTime = 5 * time.Second
+	// measureBudget is how long those of all pods may: pods decide how many files they
+	// have, and whoever measures has other things to do.
+	measureBudget = 10 * time.Second
+	// measureWorkers is how many pods' files are waited for at once.
+	measureWorkers = 4
+	// slowWalk is how long a measurement takes that is not waited for again, but goes on in
+	// the background: maxSlowWalks at once, and no sooner than after as long a time, or
+	// maxWalkRest.
+	slowWalk     = time.Second
+	maxSlowWalks = 4
+	maxWalkRest  = time.Minute
 	// measurePeriod is how old a measurement may be that is shown.
 	measurePeriod = 15 * time.Second
 	// statsTime bounds the runtime's part of a measurement.
@@ -87,8 +116,14 @@ func (m *storageMeter) fresh() map[types.UID][]*cri.ContainerStats {
 // measure brings the meter up to date for all pods.
 func (k *Kubelet) measure(ctx context.Context) {
 	k.measureLayers(ctx)
-	k.measurePods(ctx, k.all())
-	k.measureVolumes(ctx)
+	var both run.Group
+	both.Go("kubelet: files of pods", func() { k.measurePods(ctx, k.all(), false) })
+	both.Go("kubelet: volumes of pods", func() {
+		ctx, cancel := context.WithTimeout(ctx, cmp.Or(k.storage.all, measureBudget))
+		defer cancel()
+		k.measureVolumes(ctx)
+	})
+	both.Wait()
 	k.storage.mu.Lock()
 	defer k.storage.mu.Unlock()
 	k.storage.at = time.Now()
@@ -115,34 +150,97 @@ func (k *Kubelet) measureLayers(ctx context.Context) {
 	k.storage.stats, k.storage.asked = stats, time.Now()
 }
 
-// measurePods measures the files of pods, one after the other, and forgets
-// those of pods that are gone.
-func (k *Kubelet) measurePods(ctx context.Context, workers []*worker) {
+// measurePods measures the files of pods, those first that were not for the longest time,
+// for measureBudget at most; all is whether those that take long are waited for too. Those of
+// pods that are gone are forgotten.
+func (k *Kubelet) measurePods(ctx context.Context, workers []*worker, all bool) {
 	m := &k.storage
 	live := map[types.UID]bool{}
 	for _, w := range k.all() {
 		live[w.uid] = true
 	}
+	due := m.due(workers, live, all, time.Now())
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(m.all, measureBudget))
+	defer cancel()
+	run.Each("kubelet: files of pods", measureWorkers, len(due), func(i int) error {
+		k.measurePod(ctx, due[i].shown.Load().pod, all)
+		return nil
+	})
+}
+
+func (k *Kubelet) measurePod(ctx context.Context, pod *corev1.Pod, all bool) {
+	m := &k.storage
+	dir, logs := k.volumes.PodDir(string(pod.UID)), k.podLogDir(pod)
+	most := cmp.Or(m.each, measureTime)
+	if !all && m.slow(pod.UID) {
+		most = time.Nanosecond
+	}
+	err := k.calls.Do(ctx, dir, most, func() error {
+		began := m.begin(pod.UID)
+		s, err := measureFiles(k.ctx, pod, dir, logs)
+		m.end(pod.UID, s, began)
+		return err
+	})
+	if err != nil && ctx.Err() == nil {
+		slog.Debug("measure what a pod has on disk", "pod", podspec.Format(pod), "err", err)
+	}
+}
+
+// due are the pods to be measured, in order. Those that are not live are forgotten.
+func (m *storageMeter) due(workers []*worker, live map[types.UID]bool, all bool, now time.Time) (due []*worker) {
 	m.mu.Lock()
+	defer m.mu.Unlock()
 	maps.DeleteFunc(m.files, func(uid types.UID, _ podStorage) bool { return !live[uid] })
-	m.mu.Unlock()
-	for _, w := range workers {
-		pod := w.shown.Load().pod
-		dir, logs := k.volumes.PodDir(string(pod.UID)), k.podLogDir(pod)
-		err := k.calls.Do(ctx, dir, measureTime, func() error {
-			s, err := measureFiles(k.ctx, pod, dir, logs)
-			m.mu.Lock()
-			defer m.mu.Unlock()
-			if m.files == nil {
-				m.files = map[types.UID]podStorage{}
-			}
-			m.files[pod.UID] = s
-			return err
-		})
-		if err != nil && ctx.Err() == nil {
-			slog.Debug("measure what a pod has on disk", "pod", podspec.Format(pod), "err", err)
+	maps.DeleteFunc(m.walks, func(uid types.UID, _ walk) bool { return !live[uid] })
+	slow := 0
+	for _, w := range m.walks {
+		if w.underway && w.slow() {
+			slow++
 		}
 	}
+	workers = slices.Clone(workers)
+	slices.SortStableFunc(workers, func(a, b *worker) int { return m.walks[a.uid].began.Compare(m.walks[b.uid].began) })
+	for _, w := range workers {
+		if last := m.walks[w.uid]; last.slow() && !all {
+			if last.underway || slow >= maxSlowWalks || now.Before(last.next) {
+				continue
+			}
+			slow++
+		}
+		due = append(due, w)
+	}
+	return due
+}
+
+// slow says whether a pod's files took long to measure.
+func (m *storageMeter) slow(uid types.UID) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.walks[uid].slow()
+}
+
+func (m *storageMeter) begin(uid types.UID) time.Time {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.walks == nil {
+		m.walks = map[types.UID]walk{}
+	}
+	w := m.walks[uid]
+	w.began, w.underway = time.Now(), true
+	m.walks[uid] = w
+	return w.began
+}
+
+func (m *storageMeter) end(uid types.UID, s podStorage, began time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.files == nil {
+		m.files = map[types.UID]podStorage{}
+	}
+	m.files[uid] = s
+	w := walk{began: began, took: time.Since(began)}
+	w.next = time.Now().Add(min(w.took, maxWalkRest))
+	m.walks[uid] = w
 }
 
 // storageOf is what was last known of a pod.

@@ -1,10 +1,13 @@
 package kubelet
 
 import (
+	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
@@ -130,6 +133,110 @@ func TestMemoryDoesNotWaitForFiles(t *testing.T) {
 	defer n.k.storage.mu.Unlock()
 	if _, counted := n.k.storage.files["uid-p"]; counted || n.k.storage.stats == nil {
 		t.Errorf("files counted: %v, memory asked for: %v", counted, n.k.storage.stats != nil)
+	}
+}
+
+// count begins to count a pod's files, which takes until the test ends.
+func (n *node) count(uid types.UID) {
+	counting, end := make(chan struct{}), make(chan struct{})
+	n.t.Cleanup(func() { close(end) })
+	go func() {
+		_ = n.k.calls.Do(context.Background(), n.k.volumes.PodDir(string(uid)), 0, func() error {
+			n.k.storage.begin(uid)
+			close(counting)
+			<-end
+			return nil
+		})
+	}()
+	<-counting
+}
+
+// TestPressureDoesNotWaitForFiles: whether the node is under pressure is looked at while the
+// files of a pod that has a limit are being counted.
+func TestPressureDoesNotWaitForFiles(t *testing.T) {
+	n := newNode(t)
+	n.measuring.each, n.measuring.all = time.Hour, time.Hour
+	n.start()
+	p := podtest.Pod("p", "c")
+	small := resource.MustParse("1Mi")
+	p.Spec.Volumes = []corev1.Volume{{Name: "empty", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{SizeLimit: &small}}}}
+	n.api.addPod(podtest.Use(p))
+	n.until("ready", n.ready("p"))
+	n.count(p.UID)
+	before := n.k.pressure.Load()
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { defer close(ended); n.k.watchPressure(ctx) }()
+	n.until("the node was looked at", func() bool { return n.k.pressure.Load() != before })
+	cancel()
+	<-ended
+}
+
+// TestMeasureBudget: pods whose files take long to count hold up others, and the node's
+// statistics, for so long at most.
+func TestMeasureBudget(t *testing.T) {
+	n := newNode(t)
+	n.measuring.each, n.measuring.all = time.Hour, 10*time.Millisecond
+	n.start()
+	add := func(name string) types.UID {
+		p := podtest.Pod(name, name)
+		p.Spec.Volumes = []corev1.Volume{{Name: "empty", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}
+		n.api.addPod(podtest.Use(p))
+		n.until("ready", n.ready(name))
+		return p.UID
+	}
+	for i := range 2 * measureWorkers {
+		n.count(add(fmt.Sprint("slow", i)))
+	}
+	other := add("other")
+	file := filepath.Join(n.k.volumes.PodDir(string(other)), "volumes", "kubernetes.io~empty-dir", "empty", "file")
+	if err := os.WriteFile(file, make([]byte, 64<<10), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	podtest.Within(t, "the node's statistics", func() error {
+		_, err := n.k.summary(t.Context(), false)
+		return err
+	})
+	n.until("the other is measured", func() bool {
+		podtest.Within(t, "a measurement", func() error { n.k.measurePods(t.Context(), n.k.all(), false); return nil })
+		return n.k.storageOf(other).volumes["empty"].Bytes >= 64<<10
+	})
+}
+
+// TestSlowWalks: the pods that were not measured for the longest time are first; those that
+// took long are few at once, and not soon again, but where all are waited for.
+func TestSlowWalks(t *testing.T) {
+	now := time.Now()
+	m := storageMeter{walks: map[types.UID]walk{
+		"quick":   {began: now.Add(-2 * time.Second), next: now.Add(time.Second)},
+		"gone":    {began: now},
+		"resting": {began: now.Add(-4 * time.Second), took: 3 * time.Second, next: now.Add(time.Second)},
+		"goes on": {began: now.Add(-5 * time.Second), took: 3 * time.Second, underway: true},
+	}}
+	var workers []*worker
+	live := map[types.UID]bool{}
+	for _, uid := range []types.UID{"quick", "new", "resting", "goes on"} {
+		workers, live[uid] = append(workers, &worker{uid: uid}), true
+	}
+	for i := range maxSlowWalks {
+		uid := types.UID(fmt.Sprint("slow", i))
+		m.walks[uid] = walk{began: now.Add(time.Duration(i-20) * time.Second), took: 2 * slowWalk}
+		workers, live[uid] = append(workers, &worker{uid: uid}), true
+	}
+	names := func(all bool) (names []string) {
+		for _, w := range m.due(workers, live, all, now) {
+			names = append(names, string(w.uid))
+		}
+		return names
+	}
+	if got, want := strings.Join(names(false), ", "), "new, slow0, slow1, slow2, quick"; got != want {
+		t.Errorf("due are %s, want %s", got, want)
+	}
+	if got, want := strings.Join(names(true), ", "), "new, slow0, slow1, slow2, slow3, goes on, resting, quick"; got != want {
+		t.Errorf("due are %s of all, want %s", got, want)
+	}
+	if _, still := m.walks["gone"]; still {
+		t.Error("a pod that is gone is remembered")
 	}
 }
 
