@@ -26,8 +26,13 @@ import (
 // Name is the controller's.
 const Name = "pod-garbage-collector-controller"
 
-// quarantineTime is how long a node must be gone before its pods are.
-const quarantineTime = 40 * time.Second
+const (
+	// quarantineTime is how long a node must be gone before its pods are.
+	quarantineTime = 40 * time.Second
+	// sweepPeriod is how often nodes that nobody asks for any more are forgotten: whoever
+	// makes pods says how many there are.
+	sweepPeriod = 10 * time.Second
+)
 
 // ended is the index of pods that have ended, and its only value.
 const ended = "knarr.ended"
@@ -39,6 +44,7 @@ type reconciler struct {
 
 	mu      sync.Mutex
 	missing map[string]time.Time // node to when it was missed first
+	swept   time.Time
 	ended   map[cache.ObjectName]struct{}
 }
 
@@ -64,7 +70,12 @@ func New(f informers.SharedInformerFactory, client kubernetes.Interface, thresho
 			{Informer: podInformer, Keys: r.count},
 			{Informer: nodes, Keys: func(o metav1.Object) (keys []cache.ObjectName) {
 				list, err := pods.OnNode(r.pods, o.GetName())
-				if _, ok, nerr := r.nodes.GetByKey(o.GetName()); err != nil || nerr == nil && ok && !outOfService(o.(*corev1.Node)) {
+				_, ok, nerr := r.nodes.GetByKey(o.GetName())
+				there := nerr == nil && ok
+				if there {
+					r.found(o.GetName())
+				}
+				if err != nil || there && !outOfService(o.(*corev1.Node)) {
 					return nil
 				}
 				for _, p := range list {
@@ -137,14 +148,21 @@ func (r *reconciler) orphaned(ctx context.Context, p *corev1.Pod) (time.Duration
 	return 0, r.remove(ctx, p, "orphaned")
 }
 
+// found forgets that a node was missed: it is there.
+func (r *reconciler) found(node string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.missing, node)
+}
+
 // quarantined is how long to wait for the node to come back.
 func (r *reconciler) quarantined(node string, now time.Time) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	maps.DeleteFunc(r.missing, func(name string, since time.Time) bool { // back, or nobody asks any more
-		_, back, err := r.nodes.GetByKey(name)
-		return err == nil && back || now.Sub(since) > 10*quarantineTime
-	})
+	if now.Sub(r.swept) >= sweepPeriod {
+		r.swept = now
+		maps.DeleteFunc(r.missing, func(_ string, since time.Time) bool { return now.Sub(since) > 10*quarantineTime })
+	}
 	since, ok := r.missing[node]
 	if !ok {
 		since = now
