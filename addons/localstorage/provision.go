@@ -37,24 +37,35 @@ type provisioner struct {
 	events                               record.EventRecorder
 	changed                              chan struct{} // volumes came, grew or went
 	refusals                             refusals
+	copies, removals                     shares // what is under way of them
 }
 
-// workers is how many claims or volumes are worked on at once: a copy takes long.
+// workers is how many claims are worked on at once, and how many copies are made and
+// volumes removed besides: both take as long as there are files, which is up to pods.
 const workers = 4
 
-// controllers are the loops, by name. A key without a namespace is a volume's.
+// controllers are the loops, by name.
 func (p *provisioner) controllers() map[string]func(context.Context) error {
-	main := &controller.Controller[cache.ObjectName]{
-		Name: "local-path-provisioner", Workers: workers,
-		Sources: []controller.Source[cache.ObjectName]{
-			controller.Self(p.claims), {Informer: p.volumes, Keys: volumeAndClaim}, {Informer: p.classes, Keys: p.waiting},
-		},
-		Reconcile: func(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
-			if key.Namespace == "" {
-				return controller.Existing(p.volumes.GetStore(), p.release)(ctx, key)
+	ofClaims := []controller.Source[cache.ObjectName]{
+		controller.Self(p.claims), {Informer: p.volumes, Keys: claimOf}, {Informer: p.classes, Keys: p.waiting},
+	}
+	claims := func(copy bool) func(context.Context, cache.ObjectName) (time.Duration, error) {
+		return controller.Existing(p.claims.GetStore(), func(ctx context.Context, c *corev1.PersistentVolumeClaim) (time.Duration, error) {
+			if isCopy(c) != copy {
+				return 0, nil
 			}
-			return controller.Existing(p.claims.GetStore(), p.claim)(ctx, key)
-		},
+			return p.claim(ctx, c)
+		})
+	}
+	main := &controller.Controller[cache.ObjectName]{Name: "local-path-provisioner", Workers: workers, Sources: ofClaims, Reconcile: claims(false)}
+	copies := &controller.Controller[cache.ObjectName]{
+		Name: "local-path-copies", Workers: workers, Sources: ofClaims, Reconcile: claims(true),
+		Feeds: []func(context.Context, func(), func(cache.ObjectName)) error{p.copies.feed},
+	}
+	releases := &controller.Controller[cache.ObjectName]{
+		Name: "local-path-releases", Workers: workers, Sources: []controller.Source[cache.ObjectName]{controller.Self(p.volumes)},
+		Reconcile: controller.Existing(p.volumes.GetStore(), p.release),
+		Feeds:     []func(context.Context, func(), func(cache.ObjectName)) error{p.removals.feed},
 	}
 	capacity := &controller.Controller[string]{
 		Name:      "local-path-capacity",
@@ -66,17 +77,20 @@ func (p *provisioner) controllers() map[string]func(context.Context) error {
 		Name: "local-path-orphans", Sources: []controller.Source[string]{{Informer: p.volumes}}, Feeds: []func(context.Context, func(), func(string)) error{feedOnce},
 		Reconcile: func(ctx context.Context, _ string) (time.Duration, error) { return orphanPeriod, p.orphans(ctx) },
 	}
-	return map[string]func(context.Context) error{main.Name: main.Run, capacity.Name: capacity.Run, orphans.Name: orphans.Run}
+	return map[string]func(context.Context) error{main.Name: main.Run, copies.Name: copies.Run, releases.Name: releases.Run, capacity.Name: capacity.Run, orphans.Name: orphans.Run}
 }
 
-// volumeAndClaim are the keys of a volume's event: its own, and its claim's, which
-// may be larger than the volume.
-func volumeAndClaim(o metav1.Object) []cache.ObjectName {
-	keys := []cache.ObjectName{{Name: o.GetName()}}
+// claimOf is the key of a volume's claim, which may be larger than the volume.
+func claimOf(o metav1.Object) []cache.ObjectName {
 	if v, ok := o.(*corev1.PersistentVolume); ok && v.Spec.ClaimRef != nil && v.Spec.CSI != nil && v.Spec.CSI.Driver == driver.Name {
-		keys = append(keys, cache.ObjectName{Namespace: v.Spec.ClaimRef.Namespace, Name: v.Spec.ClaimRef.Name})
+		return []cache.ObjectName{{Namespace: v.Spec.ClaimRef.Namespace, Name: v.Spec.ClaimRef.Name}}
 	}
-	return keys
+	return nil
+}
+
+// isCopy says whether a claim wants a volume that is a copy.
+func isCopy(c *corev1.PersistentVolumeClaim) bool {
+	return c.Spec.VolumeName == "" && c.Spec.DataSourceRef != nil && copied(c.Spec.DataSourceRef)
 }
 
 // waiting are the claims that have no volume yet and may be waiting for a class.
@@ -191,6 +205,12 @@ func (p *provisioner) provide(ctx context.Context, c *corev1.PersistentVolumeCla
 	if ref := c.Spec.DataSourceRef; ref != nil && !copied(ref) {
 		p.events.Event(c, corev1.EventTypeNormal, "Provisioning", "Assuming an external populator will provision the volume")
 		return 0, nil
+	}
+	if isCopy(c) {
+		if !p.copies.take(c.Namespace, cache.MetaObjectToName(c)) {
+			return 0, nil // it is looked at again when another of the namespace has ended
+		}
+		defer p.copies.give(c.Namespace)
 	}
 	p.events.Eventf(c, corev1.EventTypeNormal, "Provisioning", "External provisioner is provisioning volume for claim %q", c.Namespace+"/"+c.Name)
 	r := createRequest(c, class, map[string]string{corev1.LabelHostname: p.node.Labels[corev1.LabelHostname]})

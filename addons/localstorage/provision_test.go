@@ -3,8 +3,11 @@ package localstorage
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -16,6 +19,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/informers"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/component-helpers/storage/volume"
@@ -218,6 +222,111 @@ func TestSourceElsewhere(t *testing.T) {
 		t.Errorf("looks again in %s", again)
 	}
 	w.event("copy", "ProvisioningFailed", "is on node two and can be copied there alone: the claim waits for that node")
+}
+
+// slowCopies is a driver whose copies take until they are let go.
+type slowCopies struct {
+	answers
+	mu             sync.Mutex
+	underway, most int
+	started        int
+	end            chan struct{}
+}
+
+func (s *slowCopies) CreateVolume(ctx context.Context, r *csipb.CreateVolumeRequest, _ ...grpc.CallOption) (*csipb.CreateVolumeResponse, error) {
+	if r.VolumeContentSource != nil {
+		s.mu.Lock()
+		s.started, s.underway = s.started+1, s.underway+1
+		s.most = max(s.most, s.underway)
+		s.mu.Unlock()
+		defer func() { s.mu.Lock(); s.underway--; s.mu.Unlock() }()
+		select {
+		case <-s.end:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	return &csipb.CreateVolumeResponse{Volume: &csipb.Volume{
+		VolumeId: r.Name, CapacityBytes: r.CapacityRange.RequiredBytes, AccessibleTopology: r.AccessibilityRequirements.Requisite,
+	}}, nil
+}
+
+func (s *slowCopies) DeleteVolume(context.Context, *csipb.DeleteVolumeRequest, ...grpc.CallOption) (*csipb.DeleteVolumeResponse, error) {
+	return &csipb.DeleteVolumeResponse{}, nil
+}
+
+// TestCopiesLeaveRoom: while copies take long, other volumes are made and removed. Of one
+// namespace there are so many at once, and each has its turn.
+func TestCopiesLeaveRoom(t *testing.T) {
+	const many = 3 * workers
+	w := newWorld(t)
+	p := w.provisioner("one", nil)
+	slow := &slowCopies{answers: answers{free: 1 << 40}, end: make(chan struct{})}
+	f := informers.NewSharedInformerFactory(w.admin, 0)
+	p.calls, p.claims, p.volumes = slow, f.Core().V1().PersistentVolumeClaims().Informer(), f.Core().V1().PersistentVolumes().Informer()
+	p.classes, p.capacities = f.Storage().V1().StorageClasses().Informer(), f.Storage().V1().CSIStorageCapacities().Informer()
+	p.events = record.NewFakeRecorder(1000)
+	w.bound(p, "source", "one")
+	var volumes []string
+	for i := range many {
+		volumes = append(volumes, volumeName(w.claim(fmt.Sprint("copy", i), "one", func(c *corev1.PersistentVolumeClaim) {
+			c.Spec.DataSource = &corev1.TypedLocalObjectReference{Kind: "PersistentVolumeClaim", Name: "source"}
+		})))
+	}
+	loops := p.controllers()
+	f.StartWithContext(w.ctx)
+	for name, loop := range loops {
+		w.parts.Go(name, func() { _ = loop(w.ctx) })
+	}
+	copying := func() (started, most int) {
+		slow.mu.Lock()
+		defer slow.mu.Unlock()
+		return slow.started, slow.most
+	}
+	w.await("copies", func() bool { started, _ := copying(); return started >= share })
+	c, pv := w.bind(w.claim("plain", "one"))
+	w.releaseClaim(c)
+	w.gone(pv.Name)
+	close(slow.end)
+	w.await("all copies", func() bool {
+		return !slices.ContainsFunc(volumes, func(name string) bool { return p.volume(name) == nil })
+	})
+	if _, most := copying(); most > share {
+		t.Errorf("%d copies at once, of one namespace %d may be", most, share)
+	}
+}
+
+// TestShares: what waits has its turn when something of its own namespace has ended.
+func TestShares(t *testing.T) {
+	var s shares
+	var again []string
+	s.add = func(key cache.ObjectName) { again = append(again, key.Name) }
+	take := func(namespace, name string, want bool) {
+		t.Helper()
+		if got := s.take(namespace, cache.ObjectName{Namespace: namespace, Name: name}); got != want {
+			t.Errorf("%s/%s: %v", namespace, name, got)
+		}
+	}
+	for range share {
+		take("a", "first", true)
+	}
+	take("a", "second", false)
+	take("b", "first", true)
+	s.give("b")
+	if len(again) > 0 {
+		t.Errorf("looked at %v", again)
+	}
+	s.give("a")
+	if len(again) != 1 || again[0] != "second" {
+		t.Errorf("looked at %v", again)
+	}
+	take("a", "second", true)
+	for range share {
+		s.give("a")
+	}
+	if len(s.busy)+len(s.waiting) > 0 {
+		t.Errorf("left: %v, %v", s.busy, s.waiting)
+	}
 }
 
 // TestSnapshotHandle: a snapshot is restored on the node whose sidecar took it.

@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/component-helpers/storage/volume"
 )
 
@@ -23,6 +24,14 @@ func (p *provisioner) release(ctx context.Context, v *corev1.PersistentVolume) (
 	}
 	switch releasing(v) {
 	case remove:
+		of := ""
+		if v.Spec.ClaimRef != nil {
+			of = v.Spec.ClaimRef.Namespace
+		}
+		if !p.removals.take(of, cache.MetaObjectToName(v)) {
+			return 0, nil // it is looked at again when another of the namespace has ended
+		}
+		defer p.removals.give(of)
 		return p.remove(ctx, v)
 	case protect:
 		return 0, p.setFinalizers(ctx, v, append(slices.Clone(v.Finalizers), volume.PVDeletionProtectionFinalizer))

@@ -7,7 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -19,9 +19,13 @@ import (
 const (
 	// maxDepth bounds directories in directories: a container may nest any number.
 	maxDepth = 500
-	// maxLinks bounds how many files with several names are kept in mind; further
-	// ones are copied once per name.
-	maxLinks = 1 << 20
+	// maxLinkMemory bounds what is remembered of files with several names: some 300,000
+	// with names of usual length. A tree with more is not copied, for that would make a
+	// file of each name.
+	maxLinkMemory = 32 << 20
+	// linkCost and folderCost are what a file with several names and a directory of such
+	// ones take, besides their names.
+	linkCost, folderCost = 96, 64
 	// piece is copied between two looks at whether to go on.
 	piece = 64 << 20
 )
@@ -42,8 +46,8 @@ func (s *Store) copyTree(ctx context.Context, from, to string) error {
 		return fmt.Errorf("copy %s: %w", from, err)
 	}
 	defer out.Close()
-	c := &treeCopy{root: out, links: map[uint64]string{}}
-	if err := c.dir(ctx, in, out, "", 0); err != nil {
+	c := &treeCopy{root: out, links: map[uint64]link{}, memory: s.linkMemory}
+	if err := c.dir(ctx, in, out, &folder{}, 0); err != nil {
 		return fmt.Errorf("copy %s: %w", from, err)
 	}
 	return nil
@@ -72,12 +76,65 @@ func openAt(dir int, name string, flags, mode uint64) (*os.File, error) {
 }
 
 type treeCopy struct {
-	root  *os.File          // of the copy
-	links map[uint64]string // by inode, the copies of files with several names
+	root   *os.File        // of the copy
+	links  map[uint64]link // by inode, the copies of files with several names
+	memory int             // how much more may be remembered of them
 }
 
-// dir copies what is in a directory, whose name from the root is at.
-func (c *treeCopy) dir(ctx context.Context, from, to *os.File, at string, depth int) error {
+// A folder is a directory of the copy; without up it is its root.
+type folder struct {
+	up   *folder
+	name string
+	kept bool // it is counted
+}
+
+// A link is where the copy of a file with several names is.
+type link struct {
+	in   *folder
+	name string
+}
+
+// keep remembers a file with several names.
+func (c *treeCopy) keep(inode uint64, l link) error {
+	c.memory -= linkCost + len(l.name)
+	for f := l.in; f != nil && !f.kept; f = f.up {
+		f.kept = true
+		c.memory -= folderCost + len(f.name)
+	}
+	if c.memory < 0 {
+		return errManyLinks
+	}
+	c.links[inode] = l
+	return nil
+}
+
+var errManyLinks = errors.New("too many files with several names to be copied")
+
+// link gives a copy another name.
+func (c *treeCopy) link(l link, to *os.File, name string) error {
+	var names []string
+	for f := l.in; f.up != nil; f = f.up {
+		names = append(names, f.name)
+	}
+	slices.Reverse(names)
+	at := c.root
+	for len(names) > 0 { // in steps, for a path has PathMax bytes at most
+		step := names[0]
+		for names = names[1:]; len(names) > 0 && len(step)+1+len(names[0]) < unix.PathMax; names = names[1:] {
+			step += "/" + names[0]
+		}
+		next, err := openAt(int(at.Fd()), step, unix.O_PATH|unix.O_DIRECTORY, 0)
+		if err != nil {
+			return err
+		}
+		defer next.Close()
+		at = next
+	}
+	return unix.Linkat(int(at.Fd()), l.name, int(to.Fd()), name, 0)
+}
+
+// dir copies what is in a directory.
+func (c *treeCopy) dir(ctx context.Context, from, to *os.File, at *folder, depth int) error {
 	if depth > maxDepth {
 		return fmt.Errorf("directories are nested more than %d deep", maxDepth)
 	}
@@ -107,7 +164,7 @@ func (c *treeCopy) dir(ctx context.Context, from, to *os.File, at string, depth 
 
 // entry copies one thing, whatever it is: it is held open, so that what was looked
 // at is what is copied.
-func (c *treeCopy) entry(ctx context.Context, from, to *os.File, at, name string, depth int) error {
+func (c *treeCopy) entry(ctx context.Context, from, to *os.File, at *folder, name string, depth int) error {
 	held, err := openAt(int(from.Fd()), name, unix.O_PATH, 0)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil // it went while this was copied
@@ -120,14 +177,13 @@ func (c *treeCopy) entry(ctx context.Context, from, to *os.File, at, name string
 	if err := unix.Fstat(int(held.Fd()), &st); err != nil {
 		return err
 	}
-	at = filepath.Join(at, name)
 	kind := st.Mode & unix.S_IFMT
-	if kind != unix.S_IFDIR && st.Nlink > 1 && len(at) < unix.PathMax {
+	if kind != unix.S_IFDIR && st.Nlink > 1 {
 		if first, known := c.links[st.Ino]; known {
-			return unix.Linkat(int(c.root.Fd()), first, int(to.Fd()), name, 0)
+			return c.link(first, to, name)
 		}
-		if len(c.links) < maxLinks {
-			c.links[st.Ino] = at
+		if err := c.keep(st.Ino, link{at, name}); err != nil {
+			return err
 		}
 	}
 	switch kind {
@@ -139,7 +195,7 @@ func (c *treeCopy) entry(ctx context.Context, from, to *os.File, at, name string
 		defer in.Close()
 		return copyFile(ctx, in, int(to.Fd()), name, fs.FileMode(st.Mode).Perm())
 	case unix.S_IFDIR:
-		return c.subdir(ctx, held, to, at, depth)
+		return c.subdir(ctx, held, to, &folder{up: at, name: name}, depth)
 	case unix.S_IFLNK:
 		return copyLink(held, to, name, &st)
 	}
@@ -150,8 +206,8 @@ func (c *treeCopy) entry(ctx context.Context, from, to *os.File, at, name string
 	return chown(to, name, &st)
 }
 
-func (c *treeCopy) subdir(ctx context.Context, held, to *os.File, at string, depth int) error {
-	name := filepath.Base(at)
+func (c *treeCopy) subdir(ctx context.Context, held, to *os.File, at *folder, depth int) error {
+	name := at.name
 	if err := unix.Mkdirat(int(to.Fd()), name, 0o700); err != nil {
 		return err
 	}

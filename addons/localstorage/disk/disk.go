@@ -90,6 +90,9 @@ type Store struct {
 	busy      map[string]bool
 	pending   int64 // what is being made and is not yet among the volumes
 
+	linkMemory int           // maxLinkMemory, but in tests
+	taking     chan struct{} // held by each snapshot that is being taken
+
 	promising sync.Mutex // held from a look at what is available until it is pending
 }
 
@@ -122,7 +125,7 @@ func Open(ctx context.Context, dir string) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("storage directory: %w", err)
 	}
-	s := &Store{dir: dir, root: root, busy: map[string]bool{}}
+	s := &Store{dir: dir, root: root, busy: map[string]bool{}, linkMemory: maxLinkMemory, taking: make(chan struct{}, maxTaking)}
 	if err := s.recover(ctx); err != nil {
 		return nil, errors.Join(err, root.Close())
 	}

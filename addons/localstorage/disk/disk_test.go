@@ -2,9 +2,11 @@ package disk
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -237,6 +239,55 @@ func TestCopy(t *testing.T) {
 	}
 	ok(t, s.DeleteSnapshot("snap"))
 	ok(t, s.DeleteSnapshot("snap"))
+}
+
+// TestLinks: a file with several names is copied once, however long their paths are, and a
+// tree with more of them than may be remembered is not copied at all.
+func TestLinks(t *testing.T) {
+	s := open(t, filepath.Join(t.TempDir(), "storage"))
+	v := s.must(t, Request{ID: "v", Size: 1 << 20, Limit: None})
+	long := strings.Repeat("d", 250)
+	deep := func(id string) (dir string) { // which a path reaches that begins there
+		t.Helper()
+		at := filepath.Join("/proc/self/fd", strconv.Itoa(int(opened(t, s.path(id)).Fd())))
+		for range 20 {
+			_ = os.Mkdir(filepath.Join(at, long), 0o700)
+			at = filepath.Join("/proc/self/fd", strconv.Itoa(int(opened(t, filepath.Join(at, long)).Fd())))
+		}
+		return at
+	}
+	at := deep(v.ID)
+	ok(t, os.WriteFile(filepath.Join(at, "a"), []byte("x"), 0o600))
+	ok(t, os.Link(filepath.Join(at, "a"), filepath.Join(at, "b")))
+	for i := range 10 {
+		name := s.path(v.ID, fmt.Sprint("file", i))
+		ok(t, os.WriteFile(name, nil, 0o600))
+		ok(t, os.Link(name, name+"b"))
+	}
+	s.must(t, Request{ID: "c", Size: 1 << 20, From: v.ID})
+	at = deep("c")
+	var a, b unix.Stat_t
+	ok(t, unix.Lstat(filepath.Join(at, "a"), &a))
+	ok(t, unix.Lstat(filepath.Join(at, "b"), &b))
+	if a.Ino != b.Ino || a.Nlink != 2 || a.Size != 1 {
+		t.Errorf("the copy has %+v and %+v", a, b)
+	}
+	s.linkMemory = 10 * linkCost
+	if _, err := s.Create(t.Context(), Request{ID: "d", Name: "d", Size: 1 << 20, From: v.ID}); !errors.Is(err, errManyLinks) {
+		t.Errorf("a clone: %v", err)
+	}
+	if _, err := s.CreateSnapshot(t.Context(), "snap", "snap", v.ID); !errors.Is(err, errManyLinks) {
+		t.Errorf("a snapshot: %v", err)
+	}
+}
+
+// opened is a directory that is open until the test ends.
+func opened(t *testing.T, path string) *os.File {
+	t.Helper()
+	f, err := os.Open(path)
+	ok(t, err)
+	t.Cleanup(func() { f.Close() })
+	return f
 }
 
 // fillUp writes until there is no more room, and gives what fit.

@@ -419,10 +419,21 @@ func (s *Store) enlarge(v *Volume) error {
 	return nil
 }
 
+// maxTaking is how many snapshots are taken at once.
+const maxTaking = 2
+
 // CreateSnapshot copies a volume as it is at this time.
 func (s *Store) CreateSnapshot(ctx context.Context, id, name, volume string) (Volume, error) {
 	if !ValidID(id) {
 		return Volume{}, fmt.Errorf("%q is no ID of a snapshot", clip(id))
+	}
+	if s.named(s.snapshots, name) == nil { // it is copied
+		select {
+		case s.taking <- struct{}{}:
+			defer func() { <-s.taking }()
+		case <-ctx.Done():
+			return Volume{}, ctx.Err()
+		}
 	}
 	release, err := s.acquire(id, volume)
 	if err != nil {
