@@ -54,6 +54,8 @@ type facts struct {
 	Disabled []string `json:"disabled,omitempty"`
 	// SharedImages: nodes get images from each other where a registry does not answer.
 	SharedImages bool `json:"sharedImages,omitempty"`
+	// TrustedTags: each node's word is taken for what the tags of its images stand for.
+	TrustedTags bool `json:"trustedTags,omitempty"`
 }
 
 // identities lead to the API server, each as one user.

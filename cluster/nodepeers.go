@@ -80,7 +80,7 @@ func (n *node) shareImages(cfg *kubelet.Config, rt *containerruntime.Runtime, co
 		if err != nil {
 			return err
 		}
-		return images.PullFrom(ctx, image, addresses, p.http)
+		return images.PullFrom(ctx, image, addresses, p.http, n.facts.TrustedTags)
 	}
 	return nil
 }
@@ -136,8 +136,12 @@ func peersFor(nodes []corev1.Node, self, image string) []string {
 		if n.Name == self || port == 0 || at < 0 || !isReady(n) {
 			continue
 		}
+		address := net.JoinHostPort(n.Status.Addresses[at].Address, strconv.Itoa(int(port)))
+		if slices.ContainsFunc(peers, func(p peer) bool { return p.address == address }) {
+			continue // each has one voice
+		}
 		has := slices.ContainsFunc(n.Status.Images, func(i corev1.ContainerImage) bool { return slices.Contains(i.Names, image) })
-		peers = append(peers, peer{net.JoinHostPort(n.Status.Addresses[at].Address, strconv.Itoa(int(port))), has})
+		peers = append(peers, peer{address, has})
 	}
 	slices.SortStableFunc(peers, func(a, b peer) int {
 		order := map[bool]int{true: 0, false: 1}

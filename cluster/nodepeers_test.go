@@ -24,6 +24,7 @@ func TestPeersFor(t *testing.T) {
 		node(1, corev1.ConditionTrue, image), node(2, corev1.ConditionTrue), node(3, corev1.ConditionUnknown, image),
 		node(4, corev1.ConditionTrue, "docker.io/library/nginx@sha256:0", image), node(5, corev1.ConditionTrue),
 	}
+	nodes = append(nodes, node(4, corev1.ConditionTrue, image)) // with another's address
 	nodes[4].Status.DaemonEndpoints.KubeletEndpoint.Port = 0
 	if got, want := peersFor(nodes, "n1", image), []string{"10.0.0.4:10250", "10.0.0.2:10250"}; !slices.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)

@@ -47,6 +47,7 @@ type Options struct {
 	WriteKubeconfigMode string
 	Disable             []string
 	EmbeddedRegistry    bool
+	TrustedRegistry     bool
 	DisableAgent        bool
 	CloudProvider       string
 	CloudConfig         string
@@ -108,7 +109,8 @@ func (o *Options) Flags(f *pflag.FlagSet) {
 	f.StringVarP(&o.WriteKubeconfig, "write-kubeconfig", "o", "", "write the administrator's kubeconfig to this `file` too")
 	f.StringVar(&o.WriteKubeconfigMode, "write-kubeconfig-mode", "0600", "octal `mode` of that file")
 	flaghelp.Group(f, "Flags")
-	f.BoolVar(&o.EmbeddedRegistry, "embedded-registry", false, "nodes get images that need no credentials from each other where a registry does not answer; all servers the same")
+	f.BoolVar(&o.EmbeddedRegistry, "embedded-registry", false, "nodes get images that need no credentials from each other where a registry does not answer: by digest, or by a tag that two other nodes have and all that have it agree on; all servers the same")
+	f.BoolVar(&o.TrustedRegistry, "embedded-registry-trusted", false, "the same, but any one node's word is taken for what a tag stands for, as where all nodes are one owner's")
 	f.StringSliceVar(&o.Disable, "disable", nil, "`parts` not to run: coredns, kube-proxy, metrics-server, local-storage, servicelb, ingress, scheduler, controller-manager, network, network-policy")
 	flaghelp.Values(f, "disable", Disableable...)
 	f.StringArrayVar(&o.APIServerArgs, "kube-apiserver-arg", nil, "`key=value` that sets one of upstream's flags of the API server: authentication, authorisation, admission plugins, encryption, audit")

@@ -243,7 +243,7 @@ func (s *Server) facts() facts {
 	f := facts{
 		ClusterCIDRs: o.clusterCIDRs, ServiceCIDRs: o.serviceCIDRs, ClusterDNS: o.clusterDNS, ClusterDomain: o.ClusterDomain,
 		Backend: o.FlannelBackend, Network: networkID(s.ca.pem), CloudProvider: o.CloudProvider,
-		SharedImages: o.EmbeddedRegistry,
+		SharedImages: o.EmbeddedRegistry || o.TrustedRegistry, TrustedTags: o.TrustedRegistry,
 	}
 	for _, part := range []string{"coredns", "kube-proxy", "local-storage", "network", networkPolicy, ingressPart, serviceLB} {
 		if o.disabled(part) {

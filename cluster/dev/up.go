@@ -140,7 +140,7 @@ func disables(args []string, part string) bool {
 
 // serverArgs are the flags of a server, besides those of the user.
 func (c *Cluster) serverArgs(n int, s state, more ...string) []string {
-	args := append([]string{"--node-ip", s.addresses(n), "--embedded-registry"}, more...)
+	args := append([]string{"--node-ip", s.addresses(n), "--embedded-registry-trusted"}, more...)
 	if s.Servers > 1 {
 		args = append(args, "--tls-san", s.address(0).String())
 	}

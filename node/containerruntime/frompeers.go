@@ -23,14 +23,21 @@ const (
 
 // PullFrom pulls an image from other nodes, which Share theirs at these addresses. Each is
 // asked for each part of it in turn, and all but what its tag stands for is known by
-// digests, which containerd checks.
-func (i *Images) PullFrom(ctx context.Context, name string, peers []string, client *http.Client) error {
+// digests, which containerd checks. For the tag any one node's word is taken if they are
+// trusted, else that of all which have it, two at least.
+func (i *Images) PullFrom(ctx context.Context, name string, peers []string, client *http.Client, trusted bool) error {
 	full := fullName(name)
 	if full == "" {
 		return fmt.Errorf("%q is no name of an image", name)
 	}
 	ctx, cancel := context.WithTimeout(namespaces.WithNamespace(ctx, imageNamespace), peerTime)
 	defer cancel()
+	if !trusted {
+		var err error
+		if client, err = agreed(ctx, full, peers, client); err != nil {
+			return err
+		}
+	}
 	hosts := make([]docker.RegistryHost, len(peers))
 	for n, peer := range peers {
 		hosts[n] = docker.RegistryHost{

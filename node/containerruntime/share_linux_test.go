@@ -92,7 +92,7 @@ func TestShare(t *testing.T) {
 		}
 	}
 	gone := "127.0.0.1:1"
-	if err := images.PullFrom(ctx, open, []string{gone, server.Listener.Addr().String()}, server.Client()); err != nil {
+	if err := images.PullFrom(ctx, open, []string{gone, server.Listener.Addr().String()}, server.Client(), true); err != nil {
 		t.Fatal(err)
 	}
 	if got := slices.Collect(maps.Keys(other.asked)); !slices.Equal(got, []string{"any.example.com"}) {
@@ -103,14 +103,35 @@ func TestShare(t *testing.T) {
 		t.Errorf("%v, %v", status, err)
 	}
 
+	pullUntrusted(t, images, open, digest, server)
+
 	// A node that lies about what is in a layer is not believed.
 	if err := images.RemoveImage(ctx, open); err != nil {
 		t.Fatal(err)
 	}
 	lie := other.answers["/v2/open/app/blobs/"+layer]
 	lie.Body = bytes.NewBuffer(bytes.Repeat([]byte{1}, lie.Body.Len()))
-	if err := images.PullFrom(ctx, open, []string{server.Listener.Addr().String()}, server.Client()); err == nil {
+	if err := images.PullFrom(ctx, open, []string{server.Listener.Addr().String()}, server.Client(), true); err == nil {
 		t.Error("a layer with another digest is taken")
+	}
+}
+
+// pullUntrusted: where nodes are not trusted, one alone is asked by digest only.
+func pullUntrusted(t *testing.T, images *Images, name, digest string, server *httptest.Server) {
+	t.Helper()
+	repository, _, _ := strings.Cut(name, ":")
+	alone := []string{server.Listener.Addr().String()}
+	if err := images.RemoveImage(t.Context(), name); err != nil {
+		t.Fatal(err)
+	}
+	if err := images.PullFrom(t.Context(), name, alone, server.Client(), false); err == nil {
+		t.Error("one node alone says what a tag stands for")
+	}
+	if err := images.PullFrom(t.Context(), repository+"@"+digest, alone, server.Client(), false); err != nil {
+		t.Error(err)
+	}
+	if err := images.PullFrom(t.Context(), name, alone, server.Client(), true); err != nil {
+		t.Fatal(err)
 	}
 }
 

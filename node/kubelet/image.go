@@ -259,12 +259,13 @@ func (k *Kubelet) pullFromPeers(ctx context.Context, spec *cri.ImageSpec) (*cri.
 	return st.GetImage(), err
 }
 
-// refusals are how runtimes say that a registry answered, and that there is no such image
-// or not for this pod. The runtime's own word for both is the first.
-var refusals = []string{": not found", "404 Not Found", "401 Unauthorized", "403 Forbidden", "pull access denied", "insufficient_scope", "manifest unknown"}
+// refusals are how runtimes say that a registry answered, and that there is no such image,
+// or not for this pod, or not now. The runtime's own word for the first two is the first.
+var refusals = []string{": not found", "404 Not Found", "401 Unauthorized", "403 Forbidden", "429 Too Many Requests", "pull access denied", "insufficient_scope", "manifest unknown", "toomanyrequests"}
 
 // refused says whether a registry answered that a pod does not get an image. Then no other
-// node is asked for it either: it may have been taken back.
+// node is asked for it either: it may have been taken back. Who asks too often is answered
+// too, and is no reason to believe others.
 func refused(err error) bool {
 	if status.Code(err) == codes.NotFound {
 		return true

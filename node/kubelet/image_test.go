@@ -184,6 +184,8 @@ func TestRefused(t *testing.T) {
 		`failed to resolve reference "r.io/a:1": failed to do request: Head "https://r.io/v2/a/manifests/1": dial tcp: lookup r.io: no such host`:                             false,
 		`failed to resolve reference "r.io/a:1": failed to do request: Head "https://r.io/v2/a/manifests/1": dial tcp 192.0.2.1:443: connect: network is unreachable`:         false,
 		`failed to copy: httpReadSeeker: failed open: unexpected status from GET request to https://r.io/v2/a/blobs/sha256:0: 503 Service Unavailable`:                        false,
+		`failed to resolve reference "r.io/a:1": unexpected status from HEAD request to https://r.io/v2/a/manifests/1: 429 Too Many Requests`:                                 true,
+		`failed to copy: httpReadSeeker: failed open: unexpected status: toomanyrequests: You have reached your pull rate limit`:                                              true,
 	} {
 		if got := refused(status.Error(codes.Unknown, text)); got != want {
 			t.Errorf("%s: %v", text, got)
