@@ -4,6 +4,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -73,16 +74,22 @@ func (s *store) put(node string, b *batch, now time.Time) {
 	for pod, points := range b.pods {
 		list := make([]container, 0, len(points))
 		for _, name := range slices.Sorted(maps.Keys(points)) {
-			var before two
-			if i := slices.IndexFunc(old.pods[pod], func(c container) bool { return c.name == name }); i >= 0 {
-				before = old.pods[pod][i].two
-			}
-			list = append(list, container{name, follow(points[name], before)})
+			list = append(list, container{name, follow(points[name], measured(old.pods[pod], name))})
 		}
 		next.pods[pod] = list
 	}
 	s.nodes[node] = next
 	s.history.add(node, next, now)
+}
+
+// measured are a container's measurements in a list that is in the order of names, as a
+// node says how long it is. Pure.
+func measured(list []container, name string) two {
+	i, found := slices.BinarySearchFunc(list, name, func(c container, name string) int { return strings.Compare(c.name, name) })
+	if !found {
+		return two{}
+	}
+	return list[i].two
 }
 
 // follow is the last two measurements after a new one. Pure.

@@ -85,6 +85,36 @@ func TestStore(t *testing.T) {
 	}
 }
 
+// TestManyContainers: the measurements of a pod's containers are found by name, however many
+// a node says that there are.
+func TestManyContainers(t *testing.T) {
+	s := newStore()
+	base := time.Unix(1700000000, 0)
+	say := func(i int, containers ...string) {
+		b := &batch{pods: map[types.NamespacedName]map[string]point{podNamed("p"): {}}}
+		for n, name := range containers {
+			b.pods[podNamed("p")][name] = at(int64(20+15*i), uint64(1+i*(n+1))*1e9)
+		}
+		s.put("a", b, base.Add(time.Duration(i)*period))
+	}
+	say(0, "b", "a", "d", "c")
+	say(1, "b", "a", "d", "e")
+	list := s.nodes["a"].pods[podNamed("p")]
+	var got []string
+	for _, c := range list {
+		got = append(got, fmt.Sprint(c.name, " ", c.last.cpu/1e9, " ", c.prev.cpu/1e9))
+	}
+	if want := "[a 3 1 b 2 1 d 4 1 e 5 0]"; fmt.Sprint(got) != want {
+		t.Errorf("%v, want %s", got, want)
+	}
+
+	// That not all of a list is looked at shows in one that is not in order.
+	last := container{"z", two{last: at(20, 1)}}
+	if measured([]container{{name: "a"}, last}, "z") != last.two || measured([]container{last, {name: "a"}, {name: "b"}}, "z") != (two{}) {
+		t.Error("containers are compared one after the other")
+	}
+}
+
 func TestSeries(t *testing.T) {
 	s := started(1000)
 	s.put(1000, 1, 10)
