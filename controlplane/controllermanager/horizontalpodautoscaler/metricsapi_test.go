@@ -19,7 +19,6 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/cache"
 )
 
 // answers are bodies by the path and query they are for; what is put becomes
@@ -264,55 +263,4 @@ func FuzzMeasurement(f *testing.F) {
 			t.Errorf("%s is %d: %v", s, m.milli, err)
 		}
 	})
-}
-
-func TestSelectors(t *testing.T) {
-	s := newSelectors()
-	put := func(name, selector string) {
-		parsed, err := labels.Parse(selector)
-		if err != nil {
-			t.Fatal(err)
-		}
-		s.put(cache.ObjectName{Namespace: "n", Name: name}, parsed)
-	}
-	put("web", "app=web")
-	put("all", "tier in (a,b),app")
-	put("db", "app=db,tier==a")
-	put("exact", "tier=a,app=web")
-	s.put(cache.ObjectName{Namespace: "other", Name: "web"}, web)
-	for _, tt := range []struct {
-		pod  labels.Set
-		want string
-	}{
-		{labels.Set{"app": "web"}, "[n/web]"},
-		{labels.Set{"app": "web", "tier": "a"}, "[n/all n/exact n/web]"},
-		{labels.Set{"app": "db", "tier": "a"}, "[n/all n/db]"},
-		{labels.Set{"tier": "a"}, "[]"},
-	} {
-		if got := fmt.Sprint(s.selecting("n", []*corev1.Pod{{ObjectMeta: metav1.ObjectMeta{Labels: tt.pod}}})); got != tt.want {
-			t.Errorf("%v: %s, want %s", tt.pod, got, tt.want)
-		}
-	}
-	put("web", "app=other")
-	for _, name := range []string{"web", "all", "db", "exact"} {
-		s.delete(cache.ObjectName{Namespace: "n", Name: name})
-	}
-	if len(s.filed) != 1 || len(s.labels) != 1 {
-		t.Errorf("%v stays", s)
-	}
-}
-
-// Many autoscalers with labels in common are not compared with each other.
-func BenchmarkSelecting(b *testing.B) {
-	s := newSelectors()
-	for i := range 5000 {
-		s.put(cache.ObjectName{Namespace: "n", Name: fmt.Sprint(i)}, labels.SelectorFromSet(labels.Set{"app": fmt.Sprint(i), "tier": "web"}))
-	}
-	var all []*corev1.Pod
-	for range 10 {
-		all = append(all, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Labels: labels.Set{"app": "7", "tier": "web"}}})
-	}
-	for b.Loop() {
-		s.selecting("n", all)
-	}
 }
