@@ -97,8 +97,8 @@ func (w *worker) tellMissingSecrets() time.Duration {
 	if len(missing) == 0 {
 		return again
 	}
-	if time.Since(w.toldSecrets) >= time.Second {
-		w.toldSecrets = time.Now()
+	if time.Since(w.secretsEvent) >= time.Second {
+		w.secretsEvent = time.Now()
 		w.k.events.Eventf(w.eventRef(), corev1.EventTypeWarning, "FailedToRetrieveImagePullSecret",
 			"Unable to retrieve some image pull secrets (%s); attempting to pull the image may not succeed.", strings.Join(missing, ", "))
 	}

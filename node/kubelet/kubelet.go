@@ -367,11 +367,9 @@ func (k *Kubelet) Run(ctx context.Context) error {
 	if k.ownConn {
 		defer conn.Close()
 	}
-	if k.tracer, err = tracing.New(k.cfg.Settings.Tracing, k.cfg.Hostname); err != nil {
+	if err := k.useRuntime(conn); err != nil {
 		return fmt.Errorf("kubelet: %w", err)
 	}
-	bounded := deadlines{counted{traced{conn, k.tracer}, k.metrics}, k.cfg.Settings.RuntimeRequestTimeout.Duration}
-	k.runtime, k.images = cri.NewRuntimeServiceClient(bounded), cri.NewImageServiceClient(bounded)
 	if k.machine, err = k.readMachine(); err != nil {
 		return fmt.Errorf("kubelet: %w", err)
 	}
@@ -459,6 +457,15 @@ func (k *Kubelet) Run(ctx context.Context) error {
 	k.objects.Wait()
 	k.prober.Wait()
 	return serveErr
+}
+
+// useRuntime makes the clients of the runtime: each call has a deadline, is counted, and is a
+// span.
+func (k *Kubelet) useRuntime(conn *grpc.ClientConn) (err error) {
+	k.tracer, err = tracing.New(k.cfg.Settings.Tracing, k.cfg.Hostname)
+	bounded := deadlines{counted{traced{conn, k.tracer}, k.metrics}, k.cfg.Settings.RuntimeRequestTimeout.Duration}
+	k.runtime, k.images = cri.NewRuntimeServiceClient(bounded), cri.NewImageServiceClient(bounded)
+	return err
 }
 
 // spareProcess has the kernel end others before this process when memory runs out.

@@ -85,8 +85,8 @@ type worker struct {
 	retries    map[opKey]*retry
 	awaited    []string             // images the pod waits for
 	lastEvents map[string]pastEvent // the last of events that repeat, by what they are about
-	// toldSecrets is when it was told last that secrets to pull with are not there.
-	toldSecrets time.Time
+	// secretsEvent is when the last event said that secrets to pull with are not there.
+	secretsEvent time.Time
 
 	cleaned bool
 	// cleanFailure is why it could not be cleaned up, as it was logged.

@@ -8,13 +8,13 @@ import (
 // TestFlagValues: what flags say is what they are said to be, and saying it again changes
 // nothing.
 func TestFlagValues(t *testing.T) {
-	said := map[string]string{
+	given := map[string]string{
 		"max-pods": "7", "enable-server": "false", "sync-frequency": "1m30s", "cluster-dns": "[10.0.0.1,10.0.0.2]", "eviction-hard": "memory.available<1Gi,nodefs.available<5%",
 		"kube-reserved": "cpu=100m,memory=1Gi", "register-with-taints": "a=b:NoSchedule,c:NoExecute", "reserved-memory": "0:hugepages-2Mi=2Mi,memory=1Gi,1:memory=1Gi",
 		"manifest-url-header": "a:b,a:c", "feature-gates": "AllAlpha=false,MemoryQoS=true", "cluster-domain": "x.test", "cpu-cfs-quota-period": "10ms",
 	}
 	var d Document
-	for name, value := range said {
+	for name, value := range given {
 		if name == "cluster-dns" {
 			value = value[1 : len(value)-1]
 		}
@@ -30,7 +30,7 @@ func TestFlagValues(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, value := range said {
+	for name, value := range given {
 		if got[name] != value {
 			t.Errorf("--%s: %q, want %q", name, got[name], value)
 		}
@@ -48,7 +48,7 @@ func TestFlagValues(t *testing.T) {
 		if name == "cluster-dns" {
 			value = value[1 : len(value)-1]
 		}
-		if said[name] != "" {
+		if given[name] != "" {
 			if err := again.Set(FlagNamed(name), value); err != nil {
 				t.Fatal(err)
 			}

@@ -81,7 +81,7 @@ func TestOperations(t *testing.T) {
 				}
 			}
 			var calls []string
-			for _, o := range n.told {
+			for _, o := range n.requests {
 				calls = append(calls, strings.TrimPrefix(o.Method, "/csi.v1.Node/")+" "+status.Code(o.Err).String())
 				if o.Driver != "d" || o.Migrated != c.migrated {
 					t.Errorf("%+v", o)

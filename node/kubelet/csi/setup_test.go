@@ -39,7 +39,7 @@ type node struct {
 	device uint32 // what is published as a block device
 
 	operations []volume.Operation
-	told       []Call
+	requests   []Call
 }
 
 func newNode(t *testing.T) *node {
@@ -72,7 +72,7 @@ func newNode(t *testing.T) *node {
 	}
 	n.new = func() (*Manager, *volume.Manager) {
 		did := func(o volume.Operation) { n.operations = append(n.operations, o) }
-		m := New(Config{RootDir: n.root, NodeName: "n", Client: client, Did: did, Called: func(c Call) { n.told = append(n.told, c) }})
+		m := New(Config{RootDir: n.root, NodeName: "n", Client: client, Did: did, Called: func(c Call) { n.requests = append(n.requests, c) }})
 		conn, err := dial(socket, m.telling("d"))
 		if err != nil {
 			t.Fatal(err)

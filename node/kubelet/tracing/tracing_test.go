@@ -153,13 +153,13 @@ func TestSampling(t *testing.T) {
 	if got := m.Get("traceparent"); span == nil || len(got) != 1 || !strings.HasSuffix(got[0], "-01") {
 		t.Errorf("%v, %q", span, got)
 	}
-	if _, told := metadata.FromOutgoingContext(Outgoing(t.Context())); told {
-		t.Error("told of no span")
+	if _, any := metadata.FromOutgoingContext(Outgoing(t.Context())); any {
+		t.Error("a header of no span")
 	}
 }
 
-// TestNobodyIsTold: without settings nothing is noted, and nothing breaks.
-func TestNobodyIsTold(t *testing.T) {
+// TestWithoutSettings: without settings nothing is noted, and nothing breaks.
+func TestWithoutSettings(t *testing.T) {
 	tr, err := New(nil, "n1")
 	if tr != nil || err != nil {
 		t.Fatal(tr, err)
