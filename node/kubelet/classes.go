@@ -59,7 +59,7 @@ func (k *Kubelet) limitGroups(ctx context.Context) {
 		return
 	}
 	todo := k.nodeAllocatable().Groups()
-	written := map[string]int64{}
+	written := map[string]cgroup.Limits{}
 	for {
 		todo = k.limit(todo)
 		k.weighClasses(written)
@@ -104,8 +104,9 @@ func (k *Kubelet) limit(groups []nodeallocatable.Group) (failed []nodeallocatabl
 // errNoGroup is why limits are not set on a group that others have to make.
 var errNoGroup = errors.New("the cgroup does not exist")
 
-// weighClasses sets the weights of the classes that are not as written.
-func (k *Kubelet) weighClasses(written map[string]int64) {
+// weighClasses sets the weights of the classes, and the memory that is kept for them, that
+// are not as written.
+func (k *Kubelet) weighClasses(written map[string]cgroup.Limits) {
 	active, _ := k.activePods()
 	var pods []*corev1.Pod
 	for _, w := range k.all() {
@@ -113,19 +114,23 @@ func (k *Kubelet) weighClasses(written map[string]int64) {
 			pods = append(pods, w.shown.Load().pod)
 		}
 	}
-	for _, g := range nodeallocatable.Classes(k.cgroupParent(), pods) {
-		if written[g.Path] == g.Limits.CPUShares {
+	c := nodeallocatable.Config{Parent: k.cgroupParent(), Settings: k.cfg.Settings}
+	kept := c.KeptMemory(pods)
+	k.metrics.memoryMin.Set(float64(kept.Guaranteed))
+	k.metrics.memoryLow.Set(float64(kept.Burstable))
+	for _, g := range c.Classes(pods) {
+		if written[g.Path] == g.Limits {
 			continue
 		}
 		err := k.cgroups.Ensure(g.Path, g.Limits)
-		if err == nil {
+		if err == nil && g.Path != c.Parent {
 			err = k.cgroups.LimitHugepages(g.Path, func(string) int64 { return cgroup.UnlimitedHugepages })
 		}
 		if err != nil {
 			slog.Warn("weigh a class of pods", "cgroup", g.Path, "shares", strconv.FormatInt(g.Limits.CPUShares, 10), "err", err)
 			continue
 		}
-		written[g.Path] = g.Limits.CPUShares
+		written[g.Path] = g.Limits
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"knarr/node/kubelet/cgroup"
+	"knarr/node/kubelet/configuration"
 	"knarr/node/kubelet/nodeallocatable"
 	"knarr/node/kubelet/podtest"
 )
@@ -24,6 +25,8 @@ func TestLimitsOfGroups(t *testing.T) {
 		c.Settings.SystemReserved = map[string]string{"cpu": "500m"}
 		c.Settings.EnforceNodeAllocatable = []string{"pods", "system-reserved"}
 		c.Settings.SystemReservedCgroup = "/system"
+		c.Settings.FeatureGates = map[string]bool{"MemoryQoS": true}
+		c.Settings.MemoryReservationPolicy = configuration.TieredReservation
 	}
 	n.cgroups = cgroup.OpenAt(tree)
 	n.start()
@@ -42,9 +45,16 @@ func TestLimitsOfGroups(t *testing.T) {
 		return value("kubepods/besteffort/cpu.weight") == "1" && value("kubepods/burstable/cpu.weight") == "1"
 	})
 	p := podtest.Pod("heavy", "c")
-	p.Spec.Containers[0].Resources = podtest.Resources("1", "", "", "")
+	p.Spec.Containers[0].Resources = podtest.Resources("1", "64Mi", "", "")
 	n.api.addPod(p)
 	n.until("the weight of its class", func() bool { return value("kubepods/burstable/cpu.weight") == "39" })
+	n.until("the memory that is kept", func() bool {
+		return value("kubepods/burstable/memory.low") == "67108864" && value("kubepods/memory.min") == "67108864" &&
+			value("kubepods/burstable/pod"+string(p.UID)+"/memory.low") == "67108864"
+	})
+	if all := asked(t, n.k, "/metrics"); total(all["kubelet_memory_qos_node_memory_low_bytes"], "") != 64<<20 || len(all["kubelet_memory_qos_node_memory_min_bytes"].GetMetric()) != 1 {
+		t.Errorf("%v, %v", all["kubelet_memory_qos_node_memory_low_bytes"], all["kubelet_memory_qos_node_memory_min_bytes"])
+	}
 	if err := os.MkdirAll(filepath.Join(tree, "system"), 0o755); err != nil {
 		t.Fatal(err)
 	}

@@ -34,6 +34,7 @@ import (
 	"k8s.io/client-go/tools/record"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"knarr/internal/features"
 	"knarr/internal/informer"
 	"knarr/internal/run"
 	"knarr/node/kubelet/allocation"
@@ -343,6 +344,9 @@ func New(cfg Config) (*Kubelet, error) {
 		up: newGate(), asked: newGate(), driven: newGate(), synced: newGate(), static: newGate(), registered: newGate(),
 	}
 	k.driver.Store(&cfg.Settings.CgroupDriver)
+	if features.Set(cfg.Settings.FeatureGates).Enabled("MemoryQoS") {
+		k.metrics.registry.MustRegister(k.metrics.memoryMin, k.metrics.memoryLow)
+	}
 	k.nodeStart = newNodeStart(k.metrics.registry, bootTime(), k.began)
 	if err := k.newCredentialProviders(); err != nil {
 		return nil, fmt.Errorf("kubelet: register credential provider plugins: %w", err)

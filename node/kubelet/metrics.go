@@ -36,6 +36,7 @@ type metrics struct {
 	restartedPods                             *prometheus.CounterVec
 	statusTook, relistTook, relistPod, relist prometheus.Histogram
 	lastRelist                                prometheus.Gauge
+	memoryMin, memoryLow                      prometheus.Gauge // shown with the feature MemoryQoS
 	evictions, rejections, imagesRemoved      *prometheus.CounterVec
 	evictionAge                               *prometheus.HistogramVec
 	streams, streamErrors                     prometheus.Counter
@@ -104,6 +105,8 @@ func newMetrics() *metrics {
 		relistPod:         single("kubelet_pleg_pod_relist_duration_seconds", "How long listing a pod's containers took", nil),
 		relist:            single("kubelet_pleg_relist_interval_seconds", "How far apart the listings of all pods are", nil),
 		lastRelist:        prometheus.NewGauge(prometheus.GaugeOpts{Name: "kubelet_pleg_last_seen_seconds", Help: "[ALPHA] When all pods were listed last, seconds since 1970"}),
+		memoryMin:         prometheus.NewGauge(prometheus.GaugeOpts{Name: "kubelet_memory_qos_node_memory_min_bytes", Help: "[ALPHA] Memory that the kernel never takes from Guaranteed pods"}),
+		memoryLow:         prometheus.NewGauge(prometheus.GaugeOpts{Name: "kubelet_memory_qos_node_memory_low_bytes", Help: "[ALPHA] Memory that the kernel takes last from Burstable pods"}),
 		evictions:         count("kubelet_evictions", "Pods that were evicted", "eviction_signal"),
 		rejections:        count("kubelet_admission_rejections_total", "Pods that were not admitted", "reason"),
 		imagesRemoved:     count("kubelet_image_garbage_collected_total", "Images that were removed", "reason"),

@@ -34,6 +34,7 @@ func (k *Kubelet) nodeConfig() criconfig.Node {
 		if features.Set(s.FeatureGates).Enabled("MemoryQoS") {
 			memory := k.allocatable()[corev1.ResourceMemory]
 			n.Throttling, n.AllocatableMemory = *s.MemoryThrottlingFactor, memory.Value()
+			n.ReserveMemory = s.MemoryReservationPolicy == configuration.TieredReservation
 		}
 	}
 	if k.cpus != nil && features.Set(s.FeatureGates).Enabled("DisableCPUQuotaWithExclusiveCPUs") {

@@ -27,10 +27,13 @@ func (k *Kubelet) ensurePodCgroup(pod *corev1.Pod, limits cgroup.Limits) error {
 
 // podLimits are the limits of the pod's own group.
 func (k *Kubelet) podLimits(pod *corev1.Pod) cgroup.Limits {
-	r := k.nodeConfig().PodResources(pod)
-	return cgroup.Limits{
+	n := k.nodeConfig()
+	r := n.PodResources(pod)
+	l := cgroup.Limits{
 		CPUShares: r.CpuShares, CPUQuota: r.CpuQuota, CPUPeriod: r.CpuPeriod, Memory: r.MemoryLimitInBytes, Pids: k.podPids(),
 	}
+	l.MemoryMin, l.MemoryLow = n.ReservedMemory(pod)
+	return l
 }
 
 // mostMemory is what a pod can have of memory at most, in bytes: its limit, if that is less

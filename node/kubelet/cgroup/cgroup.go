@@ -23,6 +23,9 @@ const root = "/sys/fs/cgroup"
 // Limits of one group; zero leaves a value alone, a negative CPUQuota takes the limit away.
 type Limits struct {
 	CPUShares, CPUQuota, CPUPeriod, Memory, Pids int64
+	// MemoryMin is memory that the kernel takes from the group never, MemoryLow such that it
+	// takes last; a negative one takes the protection away. Only version 2 has them.
+	MemoryMin, MemoryLow int64
 }
 
 // A Tree is the hierarchy of this machine.
@@ -128,6 +131,12 @@ func (t *Tree) ensure2(path string, l Limits) error {
 	}
 	if l.Memory > 0 {
 		errs = append(errs, write(dir, "memory.max", l.Memory))
+	}
+	if l.MemoryMin != 0 {
+		errs = append(errs, write(dir, "memory.min", max(l.MemoryMin, 0)))
+	}
+	if l.MemoryLow != 0 {
+		errs = append(errs, write(dir, "memory.low", max(l.MemoryLow, 0)))
 	}
 	if l.Pids > 0 {
 		errs = append(errs, write(dir, "pids.max", l.Pids))

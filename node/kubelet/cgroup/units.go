@@ -51,6 +51,12 @@ func limitProperties(l Limits, v2 bool, version int) (all []dbus.Property) {
 	if l.Memory > 0 {
 		all = append(all, property(memory, uint64(l.Memory)))
 	}
+	if v2 && l.MemoryMin != 0 {
+		all = append(all, property("MemoryMin", uint64(max(l.MemoryMin, 0))))
+	}
+	if v2 && l.MemoryLow != 0 {
+		all = append(all, property("MemoryLow", uint64(max(l.MemoryLow, 0))))
+	}
 	if l.Pids > 0 {
 		all = append(all, property("TasksMax", uint64(l.Pids)))
 	}

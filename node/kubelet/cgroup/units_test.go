@@ -30,6 +30,8 @@ func TestLimitProperties(t *testing.T) {
 		"left alone":     {Limits{}, true, 252, ""},
 		"without a time": {Limits{CPUQuota: 5}, true, 252, ""},
 		"least":          {Limits{CPUShares: 2}, true, 252, "CPUWeight=1"},
+		"protected":      {Limits{MemoryMin: 1 << 20, MemoryLow: -1}, true, 252, "MemoryMin=1048576 MemoryLow=0"},
+		"no protection":  {Limits{MemoryMin: 1 << 20, MemoryLow: -1}, false, 252, ""},
 		"unlimited":      {Limits{CPUQuota: -1, CPUPeriod: 100000, Pids: -1}, true, 252, ""},
 	} {
 		if got := say(limitProperties(c.limits, c.v2, c.version)); got != c.want {

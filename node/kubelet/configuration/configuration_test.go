@@ -184,6 +184,7 @@ func TestValidation(t *testing.T) {
 		{"tracing: {samplingRatePerMillion: -1}", "tracing.samplingRatePerMillion: Invalid value: -1: sampling rate must be positive"},
 		{"tracing: {endpoint: 'http://collector:4317'}", "unsupported scheme: http.  Options are none, dns, unix, or unix-abstract."},
 		{"nodeLeaseDurationSeconds: -1", "invalid configuration: nodeLeaseDurationSeconds must be greater than 0"},
+		{"memoryReservationPolicy: TieredReservation", `invalid configuration: memoryReservationPolicy "TieredReservation" requires MemoryQoS feature gate to be enabled`},
 		{"maxPods: -1", "invalid configuration: maxPods (--max-pods) -1 must not be a negative number"},
 		{"imageGCHighThresholdPercent: 60\nimageGCLowThresholdPercent: 70", "invalid configuration: imageGCLowThresholdPercent (--image-gc-low-threshold) 70 must be less than imageGCHighThresholdPercent (--image-gc-high-threshold) 60"},
 		{"imageMaximumGCAge: 1m", "invalid configuration: imageMaximumGCAge 1m0s must be greater than imageMinimumGCAge 2m0s"},

@@ -35,8 +35,6 @@ var idle = map[string]idleField{
 	"imageServiceEndpoint":                      {"", "the container runtime serves images"},
 	"maxOpenFiles":                              {nil, "the limit of the process counts"},
 	"volumeStatsAggPeriod":                      {nil, "volumes are measured once a minute"},
-
-	"memoryReservationPolicy": {"None", "memory is not protected"},
 }
 
 // LogFlags are upstream's flags of the log, which a program has that runs a kubelet alone and

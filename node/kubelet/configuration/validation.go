@@ -185,6 +185,9 @@ const (
 // CgroupDrivers are what cgroupDriver may be.
 var CgroupDrivers = []string{Cgroupfs, Systemd}
 
+// TieredReservation is the memoryReservationPolicy by which the kernel keeps what pods ask for.
+const TieredReservation = kubeletconfig.TieredReservationMemoryReservationPolicy
+
 func validatePolicies(f *faults, s *Settings) {
 	topology := []string{kubeletconfig.NoneTopologyManagerPolicy, kubeletconfig.BestEffortTopologyManagerPolicy, kubeletconfig.RestrictedTopologyManagerPolicy, kubeletconfig.SingleNumaNodeTopologyManagerPolicy}
 	f.bad(!slices.Contains(topology, s.TopologyManagerPolicy), "topologyManagerPolicy (--topology-manager-policy) %q must be one of: %q", s.TopologyManagerPolicy, topology)
@@ -195,8 +198,10 @@ func validatePolicies(f *faults, s *Settings) {
 	f.bad(!slices.Contains([]string{"", NoSwap, LimitedSwap}, s.MemorySwap.SwapBehavior), "memorySwap.swapBehavior %q must be one of: \"\", %q or %q", s.MemorySwap.SwapBehavior, LimitedSwap, NoSwap)
 	hairpin := []string{kubeletconfig.HairpinNone, kubeletconfig.HairpinVeth, kubeletconfig.PromiscuousBridge}
 	f.bad(!slices.Contains(hairpin, s.HairpinMode), "option %q specified for hairpinMode (--hairpin-mode). Valid options are %q, %q or %q", s.HairpinMode, hairpin[0], hairpin[1], hairpin[2])
-	memory := []kubeletconfig.MemoryReservationPolicy{kubeletconfig.NoneMemoryReservationPolicy, kubeletconfig.TieredReservationMemoryReservationPolicy}
+	memory := []kubeletconfig.MemoryReservationPolicy{kubeletconfig.NoneMemoryReservationPolicy, TieredReservation}
 	f.bad(!slices.Contains(memory, s.MemoryReservationPolicy), "option %q specified for memoryReservationPolicy. Valid options are %q or %q", s.MemoryReservationPolicy, memory[0], memory[1])
+	f.bad(s.MemoryReservationPolicy == TieredReservation && !features.Set(s.FeatureGates).Enabled("MemoryQoS"),
+		"memoryReservationPolicy %q requires MemoryQoS feature gate to be enabled", s.MemoryReservationPolicy)
 	if !slices.Contains(CgroupDrivers, s.CgroupDriver) {
 		*f = append(*f, fmt.Errorf("invalid configuration: cgroup driver %q is neither cgroupfs nor systemd", s.CgroupDriver))
 	}

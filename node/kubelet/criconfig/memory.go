@@ -5,6 +5,7 @@ import (
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
+	resourcehelper "k8s.io/component-helpers/resource"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"knarr/node/kubelet/podspec"
@@ -33,7 +34,7 @@ func (n Node) Swaps(pod *corev1.Pod, c *corev1.Container) bool {
 // limit, or what the node has for pods; 0 for none.
 func (n Node) high(c *corev1.Container) int64 {
 	request, limit := c.Resources.Requests.Memory().Value(), c.Resources.Limits.Memory().Value()
-	if n.Throttling == 0 || request == limit && limit != 0 {
+	if n.Throttling == 0 || request == limit {
 		return 0
 	}
 	if limit == 0 {
@@ -58,7 +59,35 @@ func (n Node) unified(r *cri.LinuxContainerResources, pod *corev1.Pod, c *corev1
 	if n.SwapControl {
 		r.Unified["memory.swap.max"] = strconv.FormatInt(n.swap(pod, c), 10)
 	}
+	if n.Throttling == 0 {
+		return
+	}
 	if high := n.high(c); high > 0 {
 		r.Unified["memory.high"] = strconv.FormatInt(high, 10)
 	}
+	switch least, low := n.reserved(pod, c.Resources.Requests.Memory().Value()); {
+	case least > 0:
+		r.Unified["memory.min"] = strconv.FormatInt(least, 10)
+	case low > 0:
+		r.Unified["memory.low"] = strconv.FormatInt(low, 10)
+	default:
+		r.Unified["memory.min"], r.Unified["memory.low"] = "0", "0"
+	}
+}
+
+// reserved is what of a request the kernel never takes, as of Guaranteed pods, or takes last.
+func (n Node) reserved(pod *corev1.Pod, request int64) (least, low int64) {
+	switch {
+	case !n.ReserveMemory:
+		return 0, 0
+	case podspec.QOS(pod) == corev1.PodQOSGuaranteed:
+		return request, 0
+	}
+	return 0, request
+}
+
+// ReservedMemory is the same of a pod as a whole.
+func (n Node) ReservedMemory(pod *corev1.Pod) (least, low int64) {
+	requests := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
+	return n.reserved(pod, requests.Memory().Value())
 }

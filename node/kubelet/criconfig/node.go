@@ -55,8 +55,10 @@ type Node struct {
 	SwapControl, LimitedSwap bool
 	// Throttling is the part of the way from a container's request to its limit from which
 	// it is slowed down, 0 for none; AllocatableMemory is the limit of one without.
+	// ReserveMemory lets the kernel keep what containers ask for.
 	Throttling        float64
 	AllocatableMemory int64
+	ReserveMemory     bool
 	// OOMScoreFloor is the lowest oom_score_adj that containers can be given.
 	OOMScoreFloor int64
 }

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	resourcehelper "k8s.io/component-helpers/resource"
 
+	"knarr/internal/features"
 	"knarr/node/kubelet/cgroup"
 	"knarr/node/kubelet/configuration"
 	"knarr/node/kubelet/criconfig"
@@ -117,6 +118,9 @@ func (c Config) Groups() []Group {
 		}
 		if !e.compressible {
 			g.Hugepages = criconfig.HugepageLimits(configuration.Reserved(e.reserved))
+			if c.memoryQoS() {
+				g.Limits.MemoryMin = g.Limits.Memory
+			}
 		}
 		out = append(out, g)
 	}
@@ -144,8 +148,11 @@ func limits(r corev1.ResourceList, compressible bool) (l cgroup.Limits) {
 }
 
 // Classes are the groups of the classes of pods: BestEffort has the least weight there
-// is, Burstable that of all its pods' requests.
-func Classes(parent string, pods []*corev1.Pod) []Group {
+// is, Burstable that of all its pods' requests. With the feature MemoryQoS the kernel keeps
+// memory for them, if that is the policy: what a group is to keep, those above it must keep
+// too, so that the group of all pods is there as well.
+func (c Config) Classes(pods []*corev1.Pod) []Group {
+	m := c.KeptMemory(pods)
 	var milli int64
 	for _, p := range pods {
 		if podspec.QOS(p) == corev1.PodQOSBurstable {
@@ -153,8 +160,43 @@ func Classes(parent string, pods []*corev1.Pod) []Group {
 			milli += requests.Cpu().MilliValue()
 		}
 	}
-	return []Group{
-		{Path: cgroup.Child(parent, "burstable"), Limits: cgroup.Limits{CPUShares: criconfig.CPUShares(milli)}},
-		{Path: cgroup.Child(parent, "besteffort"), Limits: cgroup.Limits{CPUShares: criconfig.MinCPUShares}},
+	out := []Group{
+		{Path: cgroup.Child(c.Parent, "burstable"), Limits: cgroup.Limits{CPUShares: criconfig.CPUShares(milli)}},
+		{Path: cgroup.Child(c.Parent, "besteffort"), Limits: cgroup.Limits{CPUShares: criconfig.MinCPUShares}},
 	}
+	if c.memoryQoS() {
+		out[0].Limits.MemoryLow = orNone(m.Burstable)
+		out = append(out, Group{Path: c.Parent, Limits: cgroup.Limits{MemoryMin: orNone(m.Guaranteed + m.Burstable)}})
+	}
+	return out
+}
+
+// Kept is the memory that pods of a class ask for and the kernel is to keep for them.
+type Kept struct{ Guaranteed, Burstable int64 }
+
+// KeptMemory is what is kept; nothing, unless that is the policy.
+func (c Config) KeptMemory(pods []*corev1.Pod) (m Kept) {
+	if !c.memoryQoS() || c.Settings.MemoryReservationPolicy != configuration.TieredReservation {
+		return m
+	}
+	for _, p := range pods {
+		requests := resourcehelper.PodRequests(p, resourcehelper.PodResourcesOptions{})
+		switch podspec.QOS(p) {
+		case corev1.PodQOSGuaranteed:
+			m.Guaranteed += requests.Memory().Value()
+		case corev1.PodQOSBurstable:
+			m.Burstable += requests.Memory().Value()
+		}
+	}
+	return m
+}
+
+func (c Config) memoryQoS() bool { return features.Set(c.Settings.FeatureGates).Enabled("MemoryQoS") }
+
+// orNone is a protection as Limits has it, where none is to be taken away.
+func orNone(bytes int64) int64 {
+	if bytes == 0 {
+		return -1
+	}
+	return bytes
 }

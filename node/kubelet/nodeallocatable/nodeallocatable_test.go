@@ -59,7 +59,7 @@ func TestSlices(t *testing.T) {
 	if groups := c.Groups(); groups[0].Path != "/kubepods.slice" || groups[1].Path != "/system.slice" {
 		t.Errorf("%+v", groups)
 	}
-	if got := Classes(c.Parent, nil); got[0].Path != "/kubepods.slice/kubepods-burstable.slice" || got[1].Path != "/kubepods.slice/kubepods-besteffort.slice" {
+	if got := c.Classes(nil); got[0].Path != "/kubepods.slice/kubepods-burstable.slice" || got[1].Path != "/kubepods.slice/kubepods-besteffort.slice" {
 		t.Errorf("%+v", got)
 	}
 }
@@ -79,8 +79,36 @@ func TestClasses(t *testing.T) {
 	a, b, c := podtest.Pod("a", "c"), podtest.Pod("b", "c"), podtest.Pod("c", "c")
 	a.Spec.Containers[0].Resources = podtest.Resources("250m", "", "", "")
 	b.Spec.Containers[0].Resources = podtest.Resources("250m", "1Gi", "", "")
-	got := Classes("/kubepods", []*corev1.Pod{a, b, c})
+	got := config(configuration.Settings{}).Classes([]*corev1.Pod{a, b, c})
 	if got[0].Path != "/kubepods/burstable" || got[0].Limits.CPUShares != 512 || got[1].Limits.CPUShares != 2 {
 		t.Errorf("%+v", got)
+	}
+}
+
+// TestKeptMemory: what pods ask for is kept for their class and for all of them, and what the
+// system's parts may have for these; without the policy it is taken back.
+func TestKeptMemory(t *testing.T) {
+	guaranteed, burstable, other := podtest.Pod("a", "c"), podtest.Pod("b", "c"), podtest.Pod("c", "c")
+	guaranteed.Spec.Containers[0].Resources = podtest.Resources("1", "1Gi", "1", "1Gi")
+	burstable.Spec.Containers[0].Resources = podtest.Resources("1", "2Gi", "", "3Gi")
+	pods := []*corev1.Pod{guaranteed, burstable, other}
+	s := configuration.Settings{
+		FeatureGates: map[string]bool{"MemoryQoS": true}, MemoryReservationPolicy: configuration.TieredReservation,
+		EnforceNodeAllocatable: []string{"pods", "system-reserved"}, SystemReserved: map[string]string{"memory": "1Gi"}, SystemReservedCgroup: "/system",
+	}
+	got := config(s).Classes(pods)
+	if len(got) != 3 || got[0].Limits.MemoryLow != 2<<30 || got[2].Path != "/kubepods" || got[2].Limits != (cgroup.Limits{MemoryMin: 3 << 30}) {
+		t.Errorf("%+v", got)
+	}
+	if g := config(s).Groups(); g[0].Limits.MemoryMin != 0 || g[1].Limits.MemoryMin != 1<<30 {
+		t.Errorf("%+v", g)
+	}
+	s.MemoryReservationPolicy = "None"
+	if got := config(s).Classes(pods); got[0].Limits.MemoryLow != -1 || got[2].Limits.MemoryMin != -1 {
+		t.Errorf("without the policy %+v", got)
+	}
+	s.FeatureGates = nil
+	if got := config(s).Classes(pods); len(got) != 2 || got[0].Limits.MemoryLow != 0 {
+		t.Errorf("without the feature %+v", got)
 	}
 }
