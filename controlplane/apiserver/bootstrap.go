@@ -28,14 +28,18 @@ import (
 	"knarr/internal/run"
 )
 
-// bootstrapTimeout is how long bootstrap is tried, as upstream's server tries it.
+// bootstrapTimeout is how long bootstrap is tried again once it has failed, as upstream's
+// server tries it: on a busy machine the first try may take that long by itself.
 const bootstrapTimeout = 30 * time.Second
 
 // bootstrapWithRetries lets a store that is slow to answer its first writes, as on
 // a busy machine, delay the server and not end it.
 func (s *Server) bootstrapWithRetries(ctx context.Context) error {
-	for end := time.Now().Add(bootstrapTimeout); ; {
+	for end := (time.Time{}); ; {
 		err := s.bootstrap(ctx)
+		if end.IsZero() {
+			end = time.Now().Add(bootstrapTimeout)
+		}
 		if err == nil || ctx.Err() != nil || time.Now().After(end) {
 			return err
 		}

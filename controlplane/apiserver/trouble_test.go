@@ -118,10 +118,12 @@ func TestSilentStore(t *testing.T) {
 type overloaded struct {
 	*storage.Memory
 	left atomic.Int32
+	slow time.Duration // what a failure takes
 }
 
 func (s *overloaded) Put(ctx context.Context, key string, value []byte, expect int64, ttl time.Duration) (int64, *storage.KV, bool, error) {
 	if s.left.Add(-1) >= 0 {
+		<-time.After(s.slow)
 		return 0, nil, false, errors.New("etcdserver: request timed out")
 	}
 	return s.Memory.Put(ctx, key, value, expect, ttl)
@@ -136,10 +138,11 @@ func TestOverloadedStoreAtStart(t *testing.T) {
 	}
 	for _, c := range []struct {
 		failures int32
+		slow     time.Duration
 		starts   bool
-	}{{3, true}, {1 << 30, false}} {
+	}{{3, 0, true}, {3, 2 * bootstrapTimeout, true}, {1 << 30, 0, false}} {
 		synctest.Test(t, func(t *testing.T) {
-			store := &overloaded{Memory: storage.NewMemory()}
+			store := &overloaded{Memory: storage.NewMemory(), slow: c.slow}
 			store.left.Store(c.failures)
 			s, err := New(Config{Store: store, ServiceAccountKey: key})
 			if err != nil {
