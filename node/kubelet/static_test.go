@@ -289,6 +289,35 @@ func TestFalseMirror(t *testing.T) {
 	}
 }
 
+// TestStaticPodAcrossRestart: a static pod that has started and is ready stays so when the
+// kubelet starts again, until a probe says otherwise: its manifest does not tell, the API does.
+func TestStaticPodAcrossRestart(t *testing.T) {
+	n := newNode(t)
+	dir := t.TempDir()
+	n.config = func(c *Config) { c.Settings.StaticPodPath = dir }
+	var code atomic.Int32
+	n.rt.OnExec = func(string, []string) (string, int32) { return "", code.Load() }
+	probe := "{exec: {command: [x]}, failureThreshold: 1000}"
+	write(t, filepath.Join(dir, "web.yaml"), "apiVersion: v1\nkind: Pod\nmetadata: {name: web, namespace: ns}\nspec: {containers: [{name: web, image: 'img:1', startupProbe: "+probe+", readinessProbe: "+probe+"}]}\n")
+	stop := n.start()
+	n.until("ready", func() bool { return n.api.pod("web-n1") != nil && n.ready("web-n1")() })
+	since := n.api.pod("web-n1").Status.StartTime
+	stop()
+	code.Store(1) // no probe of the next kubelet succeeds
+	n.start()
+	n.until("it is ready for the next kubelet", func() bool {
+		all := n.k.all()
+		if len(all) == 0 {
+			return false
+		}
+		s := all[0].shown.Load().status
+		return s != nil && len(s.ContainerStatuses) == 1 && *s.ContainerStatuses[0].Started && s.ContainerStatuses[0].Ready && s.StartTime.Equal(since)
+	})
+	if p := n.api.pod("web-n1"); !*p.Status.ContainerStatuses[0].Started || !p.Status.ContainerStatuses[0].Ready {
+		t.Errorf("the API shows %+v", p.Status.ContainerStatuses)
+	}
+}
+
 // TestStaticPodComesAgain: one whose manifest comes back while it ends is started anew, and
 // counted; until then its worker counts as that of a pod which nobody wants.
 func TestStaticPodComesAgain(t *testing.T) {

@@ -268,6 +268,9 @@ func (w *worker) sync(ctx context.Context) time.Duration {
 		w.k.objects.Use(w.uid, objects.Of(pod))
 	}
 	if api := w.apiPod(pod, mirror); api != nil && (w.base == nil || w.base.UID != api.UID || newer(api, w.base)) {
+		if w.base == nil && w.last != nil && isStatic(pod) && api.Status.StartTime != nil {
+			w.last = api.Status.DeepCopy() // a static pod begins before the API says what was
+		}
 		w.base = api
 	} else if api == nil {
 		w.base = nil
@@ -369,6 +372,10 @@ func (w *worker) watchProbes(pod *corev1.Pod) {
 	} else if pod.Spec.HostNetwork && len(w.k.cfg.NodeIPs) > 0 {
 		ip = w.k.cfg.NodeIPs[0].String()
 	}
+	was := &pod.Status
+	if isStatic(pod) && w.base != nil {
+		was = &w.base.Status // its manifest says nothing
+	}
 	for _, c := range w.observed.Containers {
 		spec, kind := podspec.FindContainer(pod, c.Name())
 		if spec == nil || kind == podspec.EphemeralContainer || kind == podspec.InitContainer && !podspec.IsSidecar(spec) {
@@ -380,7 +387,7 @@ func (w *worker) watchProbes(pod *corev1.Pod) {
 		}
 		t := prober.Target{Pod: pod, Container: spec, ContainerID: c.Id, Started: c.Started(), PodIP: ip}
 		id := w.k.runtimeName() + "://" + c.Id
-		for _, s := range slices.Concat(pod.Status.ContainerStatuses, pod.Status.InitContainerStatuses) {
+		for _, s := range slices.Concat(was.ContainerStatuses, was.InitContainerStatuses) {
 			if s.Name == spec.Name && s.ContainerID == id {
 				// Before this kubelet started: what was true stays until probed.
 				t.WasReady, t.WasStarted = s.Ready, s.Started != nil && *s.Started

@@ -78,6 +78,17 @@ type watched struct {
 	target  Target
 	cancel  context.CancelFunc
 	verdict [kinds]Verdict
+	probed  [kinds]bool // the verdict is that of a probe
+}
+
+// believe takes what was known before this kubelet started, which may be heard of late.
+func (w *watched) believe(t Target) {
+	if t.WasReady && !w.probed[Readiness] {
+		w.verdict[Readiness] = Success
+	}
+	if t.WasStarted && !w.probed[Startup] {
+		w.verdict[Startup] = Success
+	}
 }
 
 // New returns a Manager whose probes end with ctx.
@@ -102,18 +113,14 @@ func (m *Manager) Watch(t Target) {
 	defer m.mu.Unlock()
 	if w := m.byID[t.ContainerID]; w != nil {
 		w.target.PodIP = t.PodIP
+		w.believe(t)
 		return
 	}
 	ctx, cancel := context.WithCancel(m.ctx)
 	w := &watched{target: t, cancel: cancel}
 	w.verdict[Liveness] = Success // innocent until proven otherwise
 	w.verdict[Readiness] = Failure
-	if t.WasReady {
-		w.verdict[Readiness] = Success
-	}
-	if t.WasStarted {
-		w.verdict[Startup] = Success
-	}
+	w.believe(t)
 	m.byID[t.ContainerID] = w
 	m.wg.Loop(ctx, "kubelet: probe", func(ctx context.Context) { m.run(ctx, w, probes) })
 }
@@ -284,7 +291,7 @@ func (m *Manager) once(ctx context.Context, w *watched, k Kind, s *schedule) {
 	}
 	m.mu.Lock()
 	changed := w.verdict[k] != verdict
-	w.verdict[k] = verdict
+	w.verdict[k], w.probed[k] = verdict, true
 	m.mu.Unlock()
 	if changed {
 		m.Changed(t.Pod.UID)

@@ -205,6 +205,27 @@ func TestRestartedKubeletKeepsWhatWasTrue(t *testing.T) {
 	})
 }
 
+// TestLateKnowledge: what was true is believed when it is heard of late, but not against a probe.
+func TestLateKnowledge(t *testing.T) {
+	bubble(t, func(b *bench) {
+		tg := target(func(c *corev1.Container) {
+			c.ReadinessProbe = execProbe(func(p *corev1.Probe) { p.InitialDelaySeconds, p.FailureThreshold = 50, 1 })
+		})
+		b.code.Store(1)
+		b.Watch(tg)
+		tg.WasReady = true
+		b.Watch(tg)
+		if v, _ := b.Verdict("id", Readiness); v != Success {
+			t.Error("a ready container is not ready without being probed")
+		}
+		after(100 * time.Second)
+		b.Watch(tg)
+		if v, _ := b.Verdict("id", Readiness); v != Failure {
+			t.Error("the past counts for more than a probe")
+		}
+	})
+}
+
 func TestPort(t *testing.T) {
 	c := &corev1.Container{Ports: []corev1.ContainerPort{{Name: "web", ContainerPort: 80}}}
 	for _, x := range []struct {
