@@ -62,7 +62,7 @@ func start(t *testing.T, m machine, tests []kernelTest, add func(*initramfs) err
 	}
 	dir := t.TempDir()
 	initramfs := build(t, dir, k, tests, add)
-	disk, err := makeDisk(t.Context(), dir)
+	disk, err := makeDisk(t.Context(), dir, m.disk)
 	if err != nil {
 		need.Skip(t, "needs mke2fs: apt-get install e2fsprogs: ", err)
 	}

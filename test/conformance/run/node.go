@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -107,6 +108,7 @@ kind: KubeletConfiguration
 readOnlyPort: 10255
 staticPodPath: %s
 serializeImagePulls: false
+failSwapOn: false
 fileCheckFrequency: 10s
 evictionPressureTransitionPeriod: 30s
 evictionHard: {memory.available: 250Mi, nodefs.available: "10%%", nodefs.inodesFree: "5%%"}
@@ -223,8 +225,9 @@ func (c *nodeCluster) up(ctx context.Context) error {
 	return c.await(ctx, "the node", "wait", "--for=condition=Ready", "node/"+nodeName, "--timeout=1s")
 }
 
-// upTime is how long control plane and node may take to be ready.
-const upTime = 2 * time.Minute
+// upTime is how long control plane and node may take to be ready, each; in a guest without
+// KVM they take minutes.
+const upTime = 6 * time.Minute
 
 // await asks kubectl until it succeeds.
 func (c *nodeCluster) await(ctx context.Context, what string, args ...string) error {
@@ -284,7 +287,7 @@ func (c *nodeCluster) suite(ctx context.Context, o options, e2e, ginkgo string) 
 	}
 	// The suite runs where its program is.
 	link := filepath.Join(c.work, filepath.Base(e2e))
-	if err := os.Link(e2e, link); err != nil {
+	if err := place(e2e, link); err != nil {
 		return nil, err
 	}
 	if err := c.tools(); err != nil {
@@ -294,6 +297,26 @@ func (c *nodeCluster) suite(ctx context.Context, o options, e2e, ginkgo string) 
 		"--host=https://127.0.0.1:6443", "--bearer-token=" + strings.TrimSpace(string(token)), "--node-name=" + nodeName, "--dns-domain=cluster.local",
 		"--container-runtime-endpoint=unix://" + filepath.Join("/run", group, "containerd", "containerd.sock")}
 	return &suite{e2e: link, ginkgo: ginkgo, out: o.out, procs: o.procs, flags: flags, within: withinGroup(group)}, nil
+}
+
+// place makes a file be there under another name too, as a copy where that is on another
+// file system.
+func place(file, name string) error {
+	err := os.Link(file, name)
+	if !errors.Is(err, syscall.EXDEV) {
+		return err
+	}
+	from, err := os.Open(file)
+	if err != nil {
+		return err
+	}
+	defer from.Close()
+	to, err := os.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o755)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(to, from)
+	return errors.Join(err, to.Close())
 }
 
 // withinGroup is the command within which the suite sees the node's control groups where a
