@@ -94,8 +94,8 @@ func TestNodeSpecs(t *testing.T) {
 		}
 		return a.program("bin/lscpu", lscpu) // the suite asks it
 	})
-	said, code, err := g.run(limit, "sh /given/node-specs")
-	t.Logf("%s", said)
+	output, code, err := g.run(limit, "sh /given/node-specs")
+	t.Logf("%s", output)
 	logs, _, _ := g.run(5*time.Minute, "cat "+out+"/times.txt; for f in "+out+"/failed/*; do echo \"== $f\"; tail -n 400 \"$f\"; done")
 	t.Logf("%s", logs)
 	if err != nil || code != 0 {
