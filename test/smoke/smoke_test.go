@@ -361,10 +361,17 @@ func logs(t *testing.T, c *cluster) {
 	c.apply(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"talker","namespace":"smoke"},"spec":{"terminationGracePeriodSeconds":0,
 		"containers":[{"name":"c","image":"` + c.image + `","command":["/bin/sh","-c","i=0; while true; do echo line $i; i=$((i+1)); sleep 0.1; done"]}]}}`)
 	c.kubectl("-n", "smoke", "wait", "--for=condition=Ready", "pod/talker", "--timeout=30s")
-	end := c.background("-n", "smoke", "logs", "-f", "talker")
-	time.Sleep(1500 * time.Millisecond)
-	if out := end(); !strings.Contains(out, "line 0") || strings.Count(out, "line") < 8 {
-		t.Errorf("logs -f gave %q", out)
+	for wait := 1500 * time.Millisecond; ; wait *= 3 { // kubectl itself takes long on a busy machine
+		end := c.background("-n", "smoke", "logs", "-f", "talker")
+		time.Sleep(wait)
+		out := end()
+		if strings.Contains(out, "line 0") && strings.Count(out, "line") >= 8 {
+			break
+		}
+		if wait > 10*time.Second {
+			t.Errorf("logs -f gave %q", out)
+			break
+		}
 	}
 	if out := c.kubectl("-n", "smoke", "logs", "talker", "--tail=2"); strings.Count(out, "line") != 2 {
 		t.Errorf("logs --tail=2 gave %q", out)
