@@ -432,14 +432,13 @@ func (k *Kubelet) endOrphanMirrors(ctx context.Context) {
 func (k *Kubelet) orphanMirrors() (all []*corev1.Pod) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	static := map[types.NamespacedName]bool{}
+	here := map[types.NamespacedName]bool{} // what is left of a static pod is shown until it has ended
 	for _, w := range k.workers {
-		if p := w.shown.Load().pod; isStatic(p) {
-			static[types.NamespacedName{Namespace: p.Namespace, Name: p.Name}] = true
-		}
+		p := w.shown.Load().pod
+		here[types.NamespacedName{Namespace: p.Namespace, Name: p.Name}] = true
 	}
 	for _, m := range k.mirrors {
-		if !static[types.NamespacedName{Namespace: m.Namespace, Name: m.Name}] {
+		if !here[types.NamespacedName{Namespace: m.Namespace, Name: m.Name}] {
 			all = append(all, m)
 		}
 	}

@@ -318,6 +318,38 @@ func TestStaticPodAcrossRestart(t *testing.T) {
 	}
 }
 
+// TestLostMirror: a static pod whose manifest goes while no kubelet runs ends, and the API shows
+// it no longer; one whose manifest is there stays.
+func TestLostMirror(t *testing.T) {
+	n := newNode(t)
+	dir := t.TempDir()
+	n.config = func(c *Config) { c.Settings.StaticPodPath = dir }
+	manifest(t, dir, "web")
+	manifest(t, dir, "gone")
+	stop := n.start()
+	n.until("both run", func() bool {
+		return n.api.pod("web-n1") != nil && n.ready("web-n1")() && n.api.pod("gone-n1") != nil && n.ready("gone-n1")()
+	})
+	kept := n.api.pod("web-n1").UID
+	stop()
+	if err := os.Remove(filepath.Join(dir, "gone.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	n.start()
+	n.until("it has ended", func() bool { return slices.Equal(n.rt.Running(), []string{"web"}) && len(n.k.all()) == 1 })
+	o := orphans{k: n.k, busy: map[string]bool{}, failures: map[string]bool{}}
+	if err := o.collect(t.Context()); err != nil { // that of the kubelet comes a minute later
+		t.Fatal(err)
+	}
+	o.group.Wait()
+	if n.api.pod("gone-n1") != nil {
+		t.Error("the API shows a static pod that has no manifest")
+	}
+	if p := n.api.pod("web-n1"); p == nil || p.UID != kept {
+		t.Errorf("the API shows %v of one that has", p)
+	}
+}
+
 // TestStaticPodComesAgain: one whose manifest comes back while it ends is started anew, and
 // counted; until then its worker counts as that of a pod which nobody wants.
 func TestStaticPodComesAgain(t *testing.T) {
