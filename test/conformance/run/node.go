@@ -222,7 +222,7 @@ func (c *nodeCluster) up(ctx context.Context) error {
 	if err := c.unit.start(); err != nil {
 		return err
 	}
-	return c.await(ctx, "the node", "wait", "--for=condition=Ready", "node/"+nodeName, "--timeout=1s")
+	return c.await(ctx, "the node", "wait", "--for=condition=Ready", "node/"+nodeName, "--timeout=30s")
 }
 
 // upTime is how long control plane and node may take to be ready, each; in a guest without
