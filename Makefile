@@ -271,7 +271,7 @@ fuzz:
 # after each write, blind, and with its object made anew.
 faults: build/template.json
 	KNARR_FAULTS=all $(KNARR_GO) test -count=1 -timeout 60m -run TestFaults ./controlplane/controllermanager ./controlplane/cloudcontrollermanager
-	KNARR_FAULTS=all $(KNARR_GO) test -count=1 -timeout 20m -run TestStopped ./addons/localstorage
+	KNARR_FAULTS=all $(KNARR_GO) test -count=1 -timeout 20m -run TestFaults ./addons/localstorage
 
 # mutants opens each hole of test/mutants/testdata again, one after the other: the
 # test that guards it must fail.

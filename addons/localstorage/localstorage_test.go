@@ -34,11 +34,17 @@ type world struct {
 	dir    string
 	cancel context.CancelFunc
 	parts  run.Group
+	look   func() // before each look at the cluster, if not nil
 }
 
 func newWorld(t *testing.T, nodes ...string) *world {
 	api, _ := apitest.New(t)
-	w := &world{t: t, api: api, admin: api.Client(t), dir: t.TempDir()}
+	dir, err := os.MkdirTemp("", "") // a socket's path must be short, which a test's name may not be
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	w := &world{t: t, api: api, admin: api.Client(t), dir: dir}
 	w.ctx, w.cancel = context.WithTimeout(t.Context(), time.Minute)
 	t.Cleanup(func() { w.cancel(); w.parts.Wait() })
 	p, err := NewPublisher(api.Config())
@@ -79,6 +85,9 @@ func (w *world) must(err error) {
 func (w *world) await(what string, so func() bool) {
 	w.t.Helper()
 	for !so() {
+		if w.look != nil {
+			w.look()
+		}
 		select {
 		case <-w.ctx.Done():
 			events, _ := w.admin.CoreV1().Events("").List(context.Background(), metav1.ListOptions{})
@@ -117,14 +126,26 @@ func (w *world) claim(name, node string, change ...func(*corev1.PersistentVolume
 // bind does what the binder does once there is a volume.
 func (w *world) bind(c *corev1.PersistentVolumeClaim) (*corev1.PersistentVolumeClaim, *corev1.PersistentVolume) {
 	w.t.Helper()
-	var pv *corev1.PersistentVolume
+	pv := w.volumeOf(c)
+	return w.bindTo(c, pv), pv
+}
+
+// volumeOf waits for a claim's volume.
+func (w *world) volumeOf(c *corev1.PersistentVolumeClaim) (pv *corev1.PersistentVolume) {
+	w.t.Helper()
 	w.await("volume of "+c.Name, func() (there bool) {
 		var err error
 		pv, err = w.admin.CoreV1().PersistentVolumes().Get(w.ctx, volumeName(c), metav1.GetOptions{})
 		return err == nil
 	})
+	return pv
+}
+
+// bindTo binds a claim and its volume.
+func (w *world) bindTo(c *corev1.PersistentVolumeClaim, pv *corev1.PersistentVolume) *corev1.PersistentVolumeClaim {
+	w.t.Helper()
 	pv.Status.Phase = corev1.VolumeBound
-	pv, err := w.admin.CoreV1().PersistentVolumes().UpdateStatus(w.ctx, pv, metav1.UpdateOptions{})
+	_, err := w.admin.CoreV1().PersistentVolumes().UpdateStatus(w.ctx, pv, metav1.UpdateOptions{})
 	w.must(err)
 	c, err = w.admin.CoreV1().PersistentVolumeClaims("default").Get(w.ctx, c.Name, metav1.GetOptions{})
 	w.must(err)
@@ -134,7 +155,7 @@ func (w *world) bind(c *corev1.PersistentVolumeClaim) (*corev1.PersistentVolumeC
 	c.Status.Phase, c.Status.Capacity, c.Status.AccessModes = corev1.ClaimBound, pv.Spec.Capacity, pv.Spec.AccessModes
 	c, err = w.admin.CoreV1().PersistentVolumeClaims("default").UpdateStatus(w.ctx, c, metav1.UpdateOptions{})
 	w.must(err)
-	return c, pv
+	return c
 }
 
 // event waits for one on a claim.

@@ -28,21 +28,27 @@ import (
 	"knarr/addons/localstorage/driver"
 )
 
-// answers is a driver that has so much room, and cannot make volumes larger.
+// answers is a driver that has so much room, and may be unable to make volumes larger.
 type answers struct {
 	csipb.ControllerClient
-	free   int64
-	wrong  error // what is wrong with every class
-	expand error
-	grown  int64
+	free     int64
+	wrong    error // what is wrong with every class
+	expand   error
+	expanded int   // volumes that were to be made larger
+	most     int64 // what they have after that at most; 0: what is asked for
 }
 
 func (a *answers) GetCapacity(context.Context, *csipb.GetCapacityRequest, ...grpc.CallOption) (*csipb.GetCapacityResponse, error) {
 	return &csipb.GetCapacityResponse{AvailableCapacity: a.free}, a.wrong
 }
 
-func (a *answers) ControllerExpandVolume(context.Context, *csipb.ControllerExpandVolumeRequest, ...grpc.CallOption) (*csipb.ControllerExpandVolumeResponse, error) {
-	return &csipb.ControllerExpandVolumeResponse{CapacityBytes: a.grown}, a.expand
+func (a *answers) ControllerExpandVolume(_ context.Context, r *csipb.ControllerExpandVolumeRequest, _ ...grpc.CallOption) (*csipb.ControllerExpandVolumeResponse, error) {
+	a.expanded++
+	size := r.CapacityRange.RequiredBytes
+	if a.most > 0 {
+		size = min(size, a.most)
+	}
+	return &csipb.ControllerExpandVolumeResponse{CapacityBytes: size}, a.expand
 }
 
 // provisioner is that of a node, called by the test alone.
@@ -413,7 +419,7 @@ func TestRefusals(t *testing.T) {
 // asked for, has failed: the claim would be written for ever.
 func TestResizeWithoutEffect(t *testing.T) {
 	w := newWorld(t)
-	p := w.provisioner("one", &answers{grown: 20 << 20})
+	p := w.provisioner("one", &answers{most: 20 << 20})
 	c := w.bound(p, "small", "one")
 	c.Spec.Resources.Requests[storage] = resource.MustParse("1e30")
 	c, err := w.admin.CoreV1().PersistentVolumeClaims("default").Update(w.ctx, c, metav1.UpdateOptions{})
@@ -519,4 +525,39 @@ func TestNotEnforced(t *testing.T) {
 			t.Error(got)
 		}
 	}
+}
+
+// TestResizeSeenLate: a claim that has its new size is left alone while only the cache does
+// not know yet that its volume has it too; one whose provisioner ended before it said so is
+// told.
+func TestResizeSeenLate(t *testing.T) {
+	w := newWorld(t)
+	calls := &answers{free: 1 << 40}
+	p := w.provisioner("one", calls)
+	c := w.bound(p, "data", "one")
+	c.Spec.Resources.Requests[storage] = resource.MustParse("30Mi")
+	c, err := w.admin.CoreV1().PersistentVolumeClaims("default").Update(w.ctx, c, metav1.UpdateOptions{})
+	w.must(err)
+	resize := func() {
+		t.Helper()
+		if again, err := p.resize(w.ctx, c); again != 0 || err != nil {
+			t.Errorf("again in %v, %v", again, err)
+		}
+		c, err = w.admin.CoreV1().PersistentVolumeClaims("default").Get(w.ctx, "data", metav1.GetOptions{})
+		w.must(err)
+		if calls.expanded != 1 || c.Status.Capacity.Storage().String() != "30Mi" || len(c.Status.Conditions)+len(c.Status.AllocatedResourceStatuses) > 0 {
+			t.Errorf("made larger %d times; claim %+v", calls.expanded, c.Status)
+		}
+	}
+	resize()
+	version := c.ResourceVersion
+	resize() // the cache has the old volume
+	if c.ResourceVersion != version {
+		t.Error("the claim was written again")
+	}
+	c.Status = resizing(c).Status
+	c, err = w.admin.CoreV1().PersistentVolumeClaims("default").UpdateStatus(w.ctx, c, metav1.UpdateOptions{})
+	w.must(err)
+	calls.expanded = 0
+	resize()
 }

@@ -25,13 +25,19 @@ const storage = corev1.ResourceStorage
 // is looked at: the kubelet makes it larger at the next mount.
 const pendingPeriod = 30 * time.Second
 
-// wants says whether a claim asks for more than it has been given. That its volume has less
-// in the cache says nothing: the volume is written first, and may be seen last. Pure.
+// wants says whether a claim asks for more than it has been given, or still says so: who made
+// the volume larger may have ended before it could say that it did. That the volume has less in
+// the cache says nothing: it is written first, and may be seen last. Pure.
 func wants(c *corev1.PersistentVolumeClaim, v *corev1.PersistentVolume) bool {
-	request := c.Spec.Resources.Requests[storage]
 	return c.Status.Phase == corev1.ClaimBound && c.DeletionTimestamp == nil && v.DeletionTimestamp == nil &&
 		v.Spec.ClaimRef != nil && v.Spec.ClaimRef.UID == c.UID &&
-		request.Cmp(c.Status.Capacity[storage]) > 0
+		(!has(c) || slices.Contains(tried, c.Status.AllocatedResourceStatuses[storage]))
+}
+
+// has says whether a claim has what it asks for. Pure.
+func has(c *corev1.PersistentVolumeClaim) bool {
+	request := c.Spec.Resources.Requests[storage]
+	return request.Cmp(c.Status.Capacity[storage]) <= 0
 }
 
 // bytesOf is a quantity in bytes, and the largest number for more: Quantity's Value would be
