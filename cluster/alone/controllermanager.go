@@ -49,7 +49,7 @@ func (m *controllerManager) flags(f *pflag.FlagSet) {
 	m.client.flags(f)
 	m.secure.Flags(f, 10257)
 	f.BoolVar(&m.ownAccounts, "use-service-account-credentials", false, "run each controller as a service account of its own")
-	f.StringVar(&m.rootCA, "root-ca-file", "", "`file` of the certificate authority published as kube-root-ca.crt")
+	f.StringVar(&m.rootCA, "root-ca-file", "", "`file` of the certificate authority published as kube-root-ca.crt (default: the one in --kubeconfig)")
 	f.StringVar(&m.tokenKey, "service-account-private-key-file", "", "`file` of the key that signs the tokens in Secrets (default: they get none)")
 	f.StringVar(&m.clusterCIDR, "cluster-cidr", "", "`ranges` of pod addresses, which nodes get parts of with --allocate-node-cidrs")
 	f.StringVar(&m.serviceIPs, "service-cluster-ip-range", "", "`ranges` of service addresses, kept out of the nodes' parts")
@@ -86,6 +86,8 @@ func (m *controllerManager) run(ctx context.Context) error {
 		if cfg.RootCA, err = os.ReadFile(m.rootCA); err != nil {
 			return fmt.Errorf("--root-ca-file: %w", err)
 		}
+	} else {
+		cfg.RootCA = kube.CAData
 	}
 	if cfg.Signers, err = m.signers.authorities(); err != nil {
 		return err

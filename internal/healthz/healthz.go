@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -28,6 +29,9 @@ func Always(context.Context) error { return nil }
 func Of(name string, fails func() error) Check {
 	return Check{name, func(context.Context) error { return fails() }}
 }
+
+// started is when the process began, as nearly as it matters here.
+var started = time.Now()
 
 // A Handler answers for a component.
 type Handler struct {
@@ -50,7 +54,8 @@ func New(component string, checks func(path string) []Check) *Handler {
 		total: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "kubernetes_healthchecks_total",
 			Help: "[STABLE] Health checks made, by their results."}, []string{"name", "type", "status"}),
 	}
-	h.counts.MustRegister(h.last, h.total)
+	h.counts.MustRegister(h.last, h.total, prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "process_start_time_seconds",
+		Help: "[ALPHA] When the process began, in seconds since 1970."}, func() float64 { return float64(started.UnixMilli()) / 1000 }))
 	return h
 }
 

@@ -33,7 +33,7 @@ func TestHandler(t *testing.T) {
 		}
 	}
 	families, err := h.Metrics().Gather()
-	if err != nil || len(families) != 2 || families[0].GetName() != "kubernetes_healthcheck" || len(families[0].GetMetric()) != 3 {
+	if err != nil || len(families) != 3 || families[0].GetName() != "kubernetes_healthcheck" || len(families[0].GetMetric()) != 3 || families[2].GetName() != "process_start_time_seconds" {
 		t.Errorf("%v, %v", families, err)
 	}
 }

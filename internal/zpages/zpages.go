@@ -176,9 +176,12 @@ func (p page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if media == plain {
 		media = "text/plain; charset=utf-8"
 		p.text(&b)
-	} else if err := p.encode(&b, media, version); err != nil {
-		http.Error(w, err.Error(), http.StatusInternalServerError)
-		return
+	} else {
+		if err := p.encode(&b, media, version); err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		media = fmt.Sprintf("%s;g=%s;v=%s;as=%s", media, group, version, p.kind)
 	}
 	if version == "v1alpha1" {
 		w.Header().Set("Warning", fmt.Sprintf(`299 - "This version of the %s endpoint is deprecated. Please use a newer version."`, strings.ToLower(p.kind)))

@@ -107,6 +107,9 @@ func TestProtect(t *testing.T) {
 		}
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, r)
+		if got := w.Header().Get("Cache-Control"); got != "no-cache, private" {
+			t.Errorf("%s: Cache-Control: %q", path, got)
+		}
 		return w.Code, w.Body.String()
 	}
 	for _, test := range []struct {
@@ -134,10 +137,11 @@ func TestProtect(t *testing.T) {
 		{"/livez/leaderElection", "admin", 200, "ok"},
 		{"/livez/other", "admin", 404, "404"},
 		{"/metrics/slis", "admin", 200, `kubernetes_healthcheck{name="leaderElection",type="healthz"} 1`},
+		{"/metrics/slis", "admin", 200, "\nprocess_start_time_seconds 1."},
 		{"/metrics", "admin", 200, "kubernetes_build_info{"},
 		{"/flagz", "admin", 200, "\nkube-controller-manager flagz\nWarning: This endpoint is not meant to be machine parseable, has no formatting compatibility guarantees and is for debugging purposes only.\na: b\n"},
 		{"/flagz", "jane", 403, "Forbidden"},
-		{"/statusz", "admin", 200, "Binary version: 1.36.3\nEmulation version: 1.36\nPaths: /configz /debug /flagz /healthz /livez /metrics /readyz\n"},
+		{"/statusz", "admin", 200, "Binary version: 1.36.3\nEmulation version: 1.36\nPaths: /configz /flagz /healthz /livez /metrics /readyz\n"},
 	} {
 		if code, body := ask(test.path, test.token); code != test.code || !strings.Contains(body, test.body) {
 			t.Errorf("%s by %q: %d %s", test.path, test.token, code, body)

@@ -157,10 +157,10 @@ func (c Component) handler(o *Options) http.Handler {
 	}
 	handle("/configz", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("X-Content-Type-Options", "nosniff")
 		_ = json.NewEncoder(w).Encode(c.Config)
 	}))
-	if o.Profiling {
-		paths = append(paths, "/debug")
+	if o.Profiling { // which upstream does not list either
 		mux.HandleFunc("/debug/pprof/", pprof.Index)
 		mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
 		mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
@@ -182,6 +182,7 @@ func (c Component) handler(o *Options) http.Handler {
 func (o *Options) protect(d *delegation.Delegator, next http.Handler) http.Handler {
 	var trouble troubleLog
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Cache-Control", "no-cache, private")
 		if o.open(r.URL.Path) {
 			next.ServeHTTP(w, r)
 			return

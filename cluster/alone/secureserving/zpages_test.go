@@ -9,7 +9,7 @@ import (
 // TestPages: those of a component are served unless their features are off.
 func TestPages(t *testing.T) {
 	c := Component{Name: "kube-scheduler", Flags: func() map[string]string { return map[string]string{"v": "2"} }}
-	for path, want := range map[string]string{"/flagz": "v: 2\n", "/statusz": "Paths: /configz /debug /flagz /healthz /livez /metrics /readyz\n"} {
+	for path, want := range map[string]string{"/flagz": "v: 2\n", "/statusz": "Paths: /configz /flagz /healthz /livez /metrics /readyz\n"} {
 		w := httptest.NewRecorder()
 		c.handler(defaults(t)).ServeHTTP(w, httptest.NewRequest("GET", path, nil))
 		if w.Code != 200 || !strings.HasSuffix(w.Body.String(), want) {
