@@ -52,11 +52,13 @@ func soakPods(t *testing.T) int {
 	return total
 }
 
-// newSoakCluster is one that has the image and the namespace of the pods.
-func newSoakCluster(t *testing.T) *cluster {
+// newSoakCluster is one that has the image and the namespace of the pods. Its server has
+// these flags besides.
+func newSoakCluster(t *testing.T, flags ...string) *cluster {
 	t.Helper()
 	archive := buildImage(t)
 	c := newCluster(t)
+	c.args = append(c.args, flags...)
 	c.start()
 	c.connect()
 	c.wait("node Ready", time.Minute, c.nodeReady)
