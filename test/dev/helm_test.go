@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// TestHelm installs, tests, upgrades and removes a release whose hooks and
-// workloads are pods, waiting for each. make helm builds Helm and names it in
+// TestHelm installs, tests, upgrades and removes a release whose hooks and workloads are
+// pods, waiting for each, and another that has a claim. make helm builds Helm and names it in
 // $KNARR_HELM.
 func TestHelm(t *testing.T) {
 	if os.Getenv("KNARR_HELM") == "" {
@@ -27,10 +27,11 @@ func TestHelm(t *testing.T) {
 	w.knarr("images", "load", "--all-nodes", "--name", "e2e", "--dir", w.base, archive)
 	w.steps([]step{
 		{"install", helmInstall}, {"test", helmTest}, {"upgrade", helmUpgrade}, {"failing upgrade", helmFailing}, {"uninstall", helmUninstall},
+		{"claim", helmClaim}, {"claim gone", helmClaimGone},
 	}...)
 }
 
-const chart = "../helm/chart"
+const chart, ledger = "../helm/chart", "../helm/ledger"
 
 func helmInstall(w *world) {
 	w.helm("install", "ship", chart, "--set", "pods=true,replicas=2", "--wait", "--wait-for-jobs", "--timeout", "40s")
@@ -82,6 +83,45 @@ func helmUninstall(w *world) {
 	w.until("the release's objects are gone", func() bool {
 		return w.knarr("kubectl", "get", "deployments,replicasets,pods", "-l", "app.kubernetes.io/instance=ship", "-o", "name") == ""
 	})
+}
+
+// helmClaim installs a chart with a claim of the default class: --wait waits for its
+// volume, and what a pod wrote is there for the next.
+func helmClaim(w *world) {
+	w.helm("install", "ledger", ledger, "--wait", "--timeout", "40s")
+	if got := w.knarr("kubectl", "get", "pvc", "ledger", "-o", "jsonpath={.status.phase} {.spec.storageClassName} {.status.capacity.storage}"); got != "Bound local-path 16Mi" {
+		w.t.Errorf("install --wait returned with the claim %q", got)
+	}
+	if n := len(w.volumes()); n != 1 {
+		w.t.Errorf("%d volumes on the node's disk", n)
+	}
+	w.knarr("kubectl", "exec", "ledger-0", "--", "sh", "-c", "echo kept > /pages/one")
+	before := w.knarr("kubectl", "get", "pod", "ledger-0", "-o", "jsonpath={.metadata.uid}")
+	w.knarr("kubectl", "delete", "pod", "ledger-0", "--timeout=30s")
+	w.until("the next pod reads what its predecessor wrote", func() bool {
+		got, err := w.try("kubectl", "exec", "ledger-0", "--", "cat", "/pages/one")
+		return err == nil && got == "kept\n"
+	})
+	if after := w.knarr("kubectl", "get", "pod", "ledger-0", "-o", "jsonpath={.metadata.uid}"); after == before {
+		w.t.Error("the pod is still the one that wrote")
+	}
+}
+
+// helmClaimGone uninstalls it: the claim is the chart's, and takes the volume with it.
+func helmClaimGone(w *world) {
+	w.helm("uninstall", "ledger", "--wait", "--timeout", "40s")
+	w.until("the volume is gone, with its data", func() bool {
+		return w.knarr("kubectl", "get", "pvc,pv", "-o", "name") == "" && len(w.volumes()) == 0
+	})
+}
+
+// volumes are those on the node's disk.
+func (w *world) volumes() []string {
+	all, err := filepath.Glob(filepath.Join(w.dir(), "e2e-1", "storage", "pvc-*"))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return all
 }
 
 func (w *world) helm(args ...string) string {
