@@ -15,6 +15,7 @@ type lists struct {
 	passing []string          // those that pass
 	left    map[string]string // why each of these cannot run here
 	whole   []family          // why none of these can
+	without []string          // those that are not run, nor missed
 	missing []string          // programs of storage drivers, without which some are skipped
 }
 
@@ -87,6 +88,14 @@ func readList(path string) (names []string, err error) {
 		}
 	}
 	return names, lines.Err()
+}
+
+// readWithout reads such a list, if one is named.
+func readWithout(path string) ([]string, error) {
+	if path == "" {
+		return nil, nil
+	}
+	return readList(path)
 }
 
 func writeList(path string, names []string) error {

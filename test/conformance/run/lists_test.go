@@ -11,9 +11,9 @@ import (
 
 // TestPick: -beyond runs what is not marked Conformance, but what is left out.
 func TestPick(t *testing.T) {
-	names := []string{"a [Conformance]", "b", "c [Serial]", "d", "e [Serial] [Conformance]", "f", "g [Feature:LoadBalancer]"}
+	names := []string{"a [Conformance]", "b", "c [Serial]", "d", "e [Serial] [Conformance]", "f", "g [Feature:LoadBalancer]", "h"}
 	alone := []string{names[2], names[6]}
-	l := lists{left: map[string]string{"d": "why"}}
+	l := lists{left: map[string]string{"d": "why"}, without: []string{"h", "elsewhere"}}
 	for _, c := range []struct {
 		o               options
 		together, alone []string
@@ -21,7 +21,7 @@ func TestPick(t *testing.T) {
 		{options{}, names[:1], names[4:5]},
 		{options{beyond: true}, []string{"b", "f"}, alone},
 		{options{beyond: true, try: true}, []string{"b", "d", "f"}, alone},
-		{options{beyond: true, focus: "g"}, nil, names[6:]},
+		{options{beyond: true, focus: "g"}, nil, names[6:7]},
 		{options{beyond: true, focus: "b|c", skip: "Serial|Load"}, names[1:2], nil},
 	} {
 		together, alone := pick(c.o, l, names)

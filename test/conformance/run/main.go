@@ -41,6 +41,7 @@ type options struct {
 	given       bool // out is the user's choice
 	list        string
 	left        string
+	without     string
 	try         bool
 	update      bool
 	sample      string
@@ -73,6 +74,7 @@ func main() {
 	flag.StringVar(&o.out, "out", "", "`directory` for logs and reports (default ../../build/conformance, or with -beyond ../../build/e2e)")
 	flag.StringVar(&o.list, "list", "", "`file` with the names of the specs that pass (default passing.txt, or with -beyond e2e-passing.txt)")
 	flag.StringVar(&o.left, "left", "", "`file` with the specs that cannot run here, each under its reason (default e2e-left.txt, or with -node e2e-node-left.txt)")
+	flag.StringVar(&o.without, "without", "", "`file` with specs that are not run, whether the suite has them here or not")
 	flag.BoolVar(&o.try, "try", false, "run the specs of -left too: one that passes is there for no reason")
 	flag.BoolVar(&o.update, "update", false, "add the specs that passed to the list")
 	flag.StringVar(&o.sample, "sample", "", "run a part of the list that this `word` chooses, as much as -budget allows")
@@ -114,6 +116,9 @@ func run(ctx context.Context, o options) (err error) {
 		return err
 	}
 	if l.left, l.whole, err = readLeft(o.left); err != nil {
+		return err
+	}
+	if l.without, err = readWithout(o.without); err != nil {
 		return err
 	}
 	if l.missing, err = missingDrivers(o); err != nil {

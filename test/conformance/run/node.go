@@ -127,6 +127,9 @@ func runNodeInside(ctx context.Context, o options, built []string) (err error) {
 	if l.left, l.whole, err = readLeft(o.left); err != nil {
 		return err
 	}
+	if l.without, err = readWithout(o.without); err != nil {
+		return err
+	}
 	knarr, err := filepath.Abs("../../bin/knarr")
 	if err != nil {
 		return err

@@ -85,6 +85,7 @@ func pick(o options, l lists, names []string) (together, alone []string) {
 		_, left := l.left[n]
 		switch {
 		case !o.node && marked.MatchString(n) == o.beyond, left && !o.try:
+		case slices.Contains(l.without, n):
 		case !focus.MatchString(n), o.skip != "" && skip.MatchString(n):
 		case single.MatchString(n):
 			alone = append(alone, n)
