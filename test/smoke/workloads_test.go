@@ -168,12 +168,13 @@ func claimExpanded(w *workloads) {
 	if !grown(claim) {
 		w.t.Log("this machine's processes may not make a mounted file system larger (CAP_SYS_RESOURCE): the pod starts anew")
 		w.kubectl("-n", "smoke", "delete", "pod", "full", "--timeout=30s")
-		w.apply(keeperOf("full"))
 	}
+	// A pod that comes at once finds the volume still mounted, so the next one waits for it.
 	w.wait("the claim has grown", 2*time.Minute, func(ctx context.Context) (ok bool, err error) {
 		claim, err = w.client.CoreV1().PersistentVolumeClaims("smoke").Get(ctx, "full", metav1.GetOptions{})
 		return err == nil && grown(claim), fmt.Errorf("%v %+v", err, claim.Status)
 	})
+	w.apply(keeperOf("full"))
 	w.kubectl("-n", "smoke", "wait", "--for=condition=Ready", "pod/full", "--timeout=60s")
 	if out, err := w.write("full", "/data/more", 16); err != nil {
 		w.t.Errorf("16Mi more into the claim that has grown to 64Mi: %v\n%s", err, out)
