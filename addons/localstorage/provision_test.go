@@ -327,8 +327,19 @@ func TestShares(t *testing.T) {
 		t.Errorf("looked at %v", again)
 	}
 	take("a", "second", true)
-	for range share {
+
+	again = nil
+	for i := range 100 {
+		take("a", fmt.Sprint(i), false)
+	}
+	if s.give("a"); len(again) != 1 {
+		t.Errorf("%d are looked at when one has ended", len(again))
+	}
+	for range share - 1 { // the one that was looked at is gone
 		s.give("a")
+	}
+	if len(again) != 100 {
+		t.Errorf("%d are looked at when all have ended", len(again))
 	}
 	if len(s.busy)+len(s.waiting) > 0 {
 		t.Errorf("left: %v, %v", s.busy, s.waiting)
@@ -438,6 +449,34 @@ func TestBytesOf(t *testing.T) {
 	for text, want := range map[string]int64{"20Mi": 20 << 20, "0.5": 1, "8Ei": math.MaxInt64, "9223372036854775808": math.MaxInt64, "1e30": math.MaxInt64} {
 		if got := bytesOf(resource.MustParse(text)); got != want {
 			t.Errorf("%s: %d", text, got)
+		}
+	}
+}
+
+// TestResizeOfTheNode: while the kubelet grows a volume, or has refused to, the claim is its
+// own to write.
+func TestResizeOfTheNode(t *testing.T) {
+	w := newWorld(t)
+	for _, state := range []corev1.ClaimResourceStatus{corev1.PersistentVolumeClaimNodeResizeInProgress, corev1.PersistentVolumeClaimNodeResizeInfeasible} {
+		name := strings.ToLower(string(state))
+		calls := &answers{}
+		p := w.provisioner(name, calls)
+		c := w.bound(p, name, name)
+		c.Spec.Resources.Requests[storage] = resource.MustParse("30Mi")
+		c, err := w.admin.CoreV1().PersistentVolumeClaims("default").Update(w.ctx, c, metav1.UpdateOptions{})
+		w.must(err)
+		c.Status.AllocatedResources = corev1.ResourceList{storage: resource.MustParse("30Mi")}
+		c.Status.AllocatedResourceStatuses = map[corev1.ResourceName]corev1.ClaimResourceStatus{storage: state}
+		c, err = w.admin.CoreV1().PersistentVolumeClaims("default").UpdateStatus(w.ctx, c, metav1.UpdateOptions{})
+		w.must(err)
+		if again, err := p.resize(w.ctx, c); again != 0 || err != nil || calls.expanded != 0 {
+			t.Errorf("%s: again in %v, %v; made larger %d times", state, again, err, calls.expanded)
+		}
+		c.Spec.Resources.Requests[storage] = resource.MustParse("40Mi")
+		c, err = w.admin.CoreV1().PersistentVolumeClaims("default").Update(w.ctx, c, metav1.UpdateOptions{})
+		w.must(err)
+		if _, err := p.resize(w.ctx, c); err != nil || calls.expanded != 1 {
+			t.Errorf("%s: another size: %v; made larger %d times", state, err, calls.expanded)
 		}
 	}
 }

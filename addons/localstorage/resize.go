@@ -31,7 +31,16 @@ const pendingPeriod = 30 * time.Second
 func wants(c *corev1.PersistentVolumeClaim, v *corev1.PersistentVolume) bool {
 	return c.Status.Phase == corev1.ClaimBound && c.DeletionTimestamp == nil && v.DeletionTimestamp == nil &&
 		v.Spec.ClaimRef != nil && v.Spec.ClaimRef.UID == c.UID &&
-		(!has(c) || slices.Contains(tried, c.Status.AllocatedResourceStatuses[storage]))
+		(!has(c) || slices.Contains(tried, c.Status.AllocatedResourceStatuses[storage])) && !atNode(c)
+}
+
+// atNode says that the kubelet grows a claim's volume to the size that is asked for, or has
+// refused to: then the claim is the kubelet's to write. Pure.
+func atNode(c *corev1.PersistentVolumeClaim) bool {
+	allocated, request := c.Status.AllocatedResources[storage], c.Spec.Resources.Requests[storage]
+	state := c.Status.AllocatedResourceStatuses[storage]
+	return allocated.Cmp(request) == 0 &&
+		(state == corev1.PersistentVolumeClaimNodeResizeInProgress || state == corev1.PersistentVolumeClaimNodeResizeInfeasible)
 }
 
 // has says whether a claim has what it asks for. Pure.

@@ -47,6 +47,8 @@ func (s *shares) take(namespace string, key cache.ObjectName) bool {
 	return false
 }
 
+// give ends something. One that waits is looked at, or all once nothing of the namespace is
+// under way any more: what was looked at may be gone, and would not look for the next.
 func (s *shares) give(namespace string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -57,6 +59,12 @@ func (s *shares) give(namespace string) {
 		if s.add != nil {
 			s.add(key)
 		}
+		delete(s.waiting[namespace], key)
+		if s.busy[namespace] > 0 {
+			break
+		}
 	}
-	delete(s.waiting, namespace)
+	if len(s.waiting[namespace]) == 0 {
+		delete(s.waiting, namespace)
+	}
 }

@@ -22,6 +22,42 @@ type Fields struct {
 	Fixed map[string]any
 }
 
+// shared are the fields that the configurations of both controller managers have, by which
+// flags set them.
+var shared = map[string]string{
+	"Generic.Address":                               "bind-address",
+	"Generic.ClientConnection.kubeconfig":           "kubeconfig",
+	"Generic.Controllers":                           "controllers",
+	"Generic.Debugging.enableContentionProfiling":   "contention-profiling",
+	"Generic.Debugging.enableProfiling":             "profiling",
+	"Generic.LeaderElection.leaderElect":            "leader-elect",
+	"Generic.LeaderElection.leaseDuration":          "leader-elect-lease-duration",
+	"Generic.LeaderElection.renewDeadline":          "leader-elect-renew-deadline",
+	"Generic.LeaderElection.resourceLock":           "leader-elect-resource-lock",
+	"Generic.LeaderElection.resourceName":           "leader-elect-resource-name",
+	"Generic.LeaderElection.resourceNamespace":      "leader-elect-resource-namespace",
+	"Generic.LeaderElection.retryPeriod":            "leader-elect-retry-period",
+	"Generic.Port":                                  "secure-port",
+	"KubeCloudShared.AllocateNodeCIDRs":             "allocate-node-cidrs",
+	"KubeCloudShared.AllowUntaggedCloud":            "allow-untagged-cloud",
+	"KubeCloudShared.CloudProvider.CloudConfigFile": "cloud-config",
+	"KubeCloudShared.CloudProvider.Name":            "cloud-provider",
+	"KubeCloudShared.ClusterCIDR":                   "cluster-cidr",
+	"KubeCloudShared.ClusterName":                   "cluster-name",
+	"KubeCloudShared.ConfigureCloudRoutes":          "configure-cloud-routes",
+	"KubeCloudShared.NodeMonitorPeriod":             "node-monitor-period",
+	"KubeCloudShared.RouteReconciliationPeriod":     "route-reconciliation-period",
+	"KubeCloudShared.UseServiceAccountCredentials":  "use-service-account-credentials",
+}
+
+// WithShared are the flags of a controller manager's own fields, and those of the fields that
+// all controller managers have.
+func WithShared(own map[string]string) map[string]string {
+	all := maps.Clone(shared)
+	maps.Copy(all, own)
+	return all
+}
+
 // Load sets the flags that a file of the kind says, and that are not given. It is read
 // strictly: what is no field, or cannot be set, is an error.
 func (x Fields) Load(f *pflag.FlagSet, file string) error {

@@ -46,15 +46,21 @@ func (c *cluster) live(name string, d time.Duration) {
 	}
 }
 
+// podOnBadNode makes two nodes, good and bad, and a ready pod on the second.
+func (c *cluster) podOnBadNode() {
+	c.Helper()
+	c.node("good")
+	c.node("bad")
+	pod := &corev1.Pod{ObjectMeta: meta("p"), Spec: *template.Spec.DeepCopy()}
+	pod.Spec.NodeName = "bad"
+	_, err := c.client.CoreV1().Pods("default").Create(c.ctx, pod, metav1.CreateOptions{})
+	c.no(err)
+	c.makeReady()
+}
+
 func TestSilentNode(t *testing.T) {
 	inCluster(t, []string{"node-lifecycle-controller", "taint-eviction-controller", "pod-garbage-collector-controller", "serviceaccount-controller"}, func(c *cluster) {
-		c.node("good")
-		c.node("bad")
-		pod := &corev1.Pod{ObjectMeta: meta("p"), Spec: *template.Spec.DeepCopy()}
-		pod.Spec.NodeName = "bad"
-		_, err := c.client.CoreV1().Pods("default").Create(c.ctx, pod, metav1.CreateOptions{})
-		c.no(err)
-		c.makeReady()
+		c.podOnBadNode()
 		state := func(name string) string {
 			n, err := c.client.CoreV1().Nodes().Get(c.ctx, name, metav1.GetOptions{})
 			c.no(err)
@@ -126,13 +132,7 @@ func TestPodThatCannotBeMarked(t *testing.T) {
 		return cfg
 	}
 	inClusterOf(t, configure, func(c *cluster) {
-		c.node("good")
-		c.node("bad")
-		pod := &corev1.Pod{ObjectMeta: meta("p"), Spec: *template.Spec.DeepCopy()}
-		pod.Spec.NodeName = "bad"
-		_, err := c.client.CoreV1().Pods("default").Create(c.ctx, pod, metav1.CreateOptions{})
-		c.no(err)
-		c.makeReady()
+		c.podOnBadNode()
 		c.live("good", 70*time.Second)
 		n, err := c.client.CoreV1().Nodes().Get(c.ctx, "bad", metav1.GetOptions{})
 		c.no(err)

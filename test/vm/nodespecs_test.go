@@ -81,7 +81,7 @@ func TestNodeSpecs(t *testing.T) {
 	}, "\n")
 	lscpu, err := exec.LookPath("lscpu")
 	if err != nil {
-		t.Skip("needs lscpu: apt-get install util-linux: ", err)
+		t.Fatal("needs lscpu: apt-get install util-linux: ", err)
 	}
 	g := start(t, wide, nil, func(a *initramfs) error {
 		a.copy(checkout+"bin/knarr", "../../bin/knarr")
