@@ -13,6 +13,7 @@ import (
 	"knarr/controlplane/apiserver/metrics"
 	"knarr/controlplane/apiserver/storage"
 	"knarr/controlplane/apiserver/watchcache"
+	"knarr/internal/run"
 )
 
 func (s *Server) countUser(who user.Info, err error, took time.Duration) {
@@ -60,6 +61,7 @@ func (c contents) Describe(chan<- *prometheus.Desc) {}
 
 // Collect counts the objects in the cache.
 func (c contents) Collect(out chan<- prometheus.Metric) {
+	defer run.Recover("metrics of objects")
 	for gr, r := range c.cache.Stored() {
 		n := float64(r.Len())
 		out <- prometheus.MustNewConstMetric(objectsOf, prometheus.GaugeValue, n, gr.Group, gr.Resource)

@@ -6,6 +6,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/component-base/metrics/legacyregistry"
+
+	"knarr/internal/run"
 )
 
 const metricsPrefix = "scheduler_"
@@ -88,6 +90,7 @@ func (t *terms) Describe(ch chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (t *terms) Collect(ch chan<- prometheus.Metric) {
+	defer run.Recover("scheduler: metrics of the queue")
 	n := census{queues: map[string]int{}, refused: map[refusedBy]int{}}
 	t.mu.Lock()
 	for one := range t.all {

@@ -8,6 +8,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/cache"
 	resourcehelper "k8s.io/component-helpers/resource"
+
+	"knarr/internal/run"
 )
 
 var (
@@ -42,6 +44,7 @@ func (podResources) Describe(ch chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (r podResources) Collect(ch chan<- prometheus.Metric) {
+	defer run.Recover("scheduler: metrics of resources")
 	for _, o := range r.list() {
 		p := o.(*corev1.Pod)
 		if p.Spec.NodeName != "" && (p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed) {

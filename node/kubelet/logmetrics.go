@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 
+	"knarr/internal/run"
 	"knarr/node/kubelet/podfile"
 	"knarr/node/kubelet/podspec"
 )
@@ -21,6 +22,7 @@ func (c logCollector) Describe(ch chan<- *prometheus.Desc) { ch <- logSizeDesc }
 
 // Collect measures logs unless all files of pods were measured just now.
 func (c logCollector) Collect(ch chan<- prometheus.Metric) {
+	defer run.Recover("kubelet: metrics of logs")
 	ctx, cancel := context.WithTimeout(context.Background(), resourceTime)
 	defer cancel()
 	c.k.storage.mu.Lock()

@@ -5,6 +5,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"knarr/internal/run"
 	"knarr/node/kubelet/cpumanager"
 	"knarr/node/kubelet/topologymanager"
 )
@@ -82,6 +83,7 @@ func (c cpuCollector) Describe(out chan<- *prometheus.Desc) {
 
 // Collect counts them; with the policy none, as upstream, none.
 func (c cpuCollector) Collect(out chan<- prometheus.Metric) {
+	defer run.Recover("kubelet: metrics of CPUs")
 	var u cpumanager.Use
 	if c.k.cpus != nil {
 		u = c.k.cpus.Use()

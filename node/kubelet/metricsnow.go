@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/rest"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"knarr/internal/run"
 	"knarr/node/kubelet/certificates"
 	"knarr/node/kubelet/volume"
 )
@@ -58,6 +59,7 @@ type podCount struct {
 
 // Collect counts.
 func (c nodeCollector) Collect(ch chan<- prometheus.Metric) {
+	defer run.Recover("kubelet: metrics of the node")
 	send := func(d *prometheus.Desc, v float64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 	}

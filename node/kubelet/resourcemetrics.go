@@ -6,6 +6,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	"knarr/internal/run"
 )
 
 // A resourceCollector is /metrics/resource, which metrics servers scrape: under
@@ -38,6 +40,7 @@ var (
 func (c resourceCollector) Describe(ch chan<- *prometheus.Desc) { ch <- resourceErrDesc }
 
 func (c resourceCollector) Collect(ch chan<- prometheus.Metric) {
+	defer run.Recover("kubelet: metrics of resources")
 	ctx, cancel := context.WithTimeout(context.Background(), resourceTime)
 	defer cancel()
 	s, err := c.usage(ctx)

@@ -160,6 +160,7 @@ func (c volumeCollector) Describe(ch chan<- *prometheus.Desc) {
 }
 
 func (c volumeCollector) Collect(ch chan<- prometheus.Metric) {
+	defer run.Recover("kubelet: metrics of volumes")
 	ctx, cancel := context.WithTimeout(context.Background(), resourceTime)
 	defer cancel()
 	c.k.measureVolumes(ctx)

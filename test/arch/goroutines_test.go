@@ -119,3 +119,50 @@ func TestIndexes(t *testing.T) {
 		}
 	}
 }
+
+// TestCollectors: the client library of Prometheus calls collectors in goroutines of its own,
+// where a panic ends the process: each recovers first of all.
+func TestCollectors(t *testing.T) {
+	for _, p := range tree(t) {
+		if withinAny(p.name(), programsOfTheirOwn) {
+			continue
+		}
+		for _, f := range p.files() {
+			if strings.HasSuffix(f, "_test.go") {
+				continue
+			}
+			set := token.NewFileSet()
+			file, err := parser.ParseFile(set, f, nil, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, d := range file.Decls {
+				fn, ok := d.(*ast.FuncDecl)
+				if ok && fn.Name.Name == "Collect" && fn.Recv != nil && collects(fn) && !recoversFirst(fn) {
+					t.Errorf("%s/%s:%d collects metrics without defer run.Recover at its beginning", p.name(), filepath.Base(f), set.Position(fn.Pos()).Line)
+				}
+			}
+		}
+	}
+}
+
+// collects says whether a method has the one parameter of a Collector's, a channel.
+func collects(fn *ast.FuncDecl) bool {
+	if len(fn.Type.Params.List) != 1 {
+		return false
+	}
+	_, ok := fn.Type.Params.List[0].Type.(*ast.ChanType)
+	return ok
+}
+
+func recoversFirst(fn *ast.FuncDecl) bool {
+	if len(fn.Body.List) == 0 {
+		return false
+	}
+	d, ok := fn.Body.List[0].(*ast.DeferStmt)
+	if !ok {
+		return false
+	}
+	sel, ok := d.Call.Fun.(*ast.SelectorExpr)
+	return ok && sel.Sel.Name == "Recover"
+}

@@ -11,6 +11,7 @@ import (
 	"knarr/addons/gateway/proxy"
 	"knarr/addons/gateway/route"
 	"knarr/addons/gateway/tracing"
+	"knarr/internal/run"
 )
 
 // bounds are those of the histogram of durations, in seconds.
@@ -150,6 +151,7 @@ func (s *stats) Describe(to chan<- *prometheus.Desc) {
 
 // Collect is of prometheus.Collector.
 func (s *stats) Collect(to chan<- prometheus.Metric) {
+	defer run.Recover("gateway: metrics")
 	s.none.collect("", to)
 	s.other.collect(otherRoutes, to)
 	for name, r := range s.routes.Range {

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"knarr/internal/run"
 )
 
 // A tally is what became of the requests of one FlowSchema in one level.
@@ -104,6 +106,7 @@ func (d *Dispatcher) Describe(chan<- *prometheus.Desc) {}
 
 // Collect sends the counts, and the seats of each level.
 func (d *Dispatcher) Collect(out chan<- prometheus.Metric) {
+	defer run.Recover("metrics of flows")
 	p := d.current()
 	send := func(of *prometheus.Desc, kind prometheus.ValueType, v float64, labels ...string) {
 		out <- prometheus.MustNewConstMetric(of, kind, v, labels...)

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"knarr/internal/run"
 )
 
 // Access counts who came and whether he might.
@@ -90,6 +92,7 @@ func (a *Access) Describe(chan<- *prometheus.Desc) {}
 
 // Collect sends the counts.
 func (a *Access) Collect(out chan<- prometheus.Metric) {
+	defer run.Recover("metrics of access")
 	a.users.each(func(name string, n *atomic.Uint64) { out <- counter(userRequests, n.Load(), name) })
 	tell := func(all []outcome, names []string, total, duration *prometheus.Desc) {
 		for i := range all {

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"knarr/internal/run"
 )
 
 // Admission counts the decisions of plugins and webhooks, and how long they took.
@@ -147,6 +149,7 @@ func (a *Admission) Describe(chan<- *prometheus.Desc) {}
 
 // Collect sends the counts.
 func (a *Admission) Collect(out chan<- prometheus.Metric) {
+	defer run.Recover("metrics of admission")
 	for _, s := range a.steps {
 		s.collect(out)
 	}

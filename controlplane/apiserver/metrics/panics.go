@@ -16,6 +16,7 @@ type panics struct{}
 func (panics) Describe(ch chan<- *prometheus.Desc) { ch <- panicsTotal }
 
 func (panics) Collect(ch chan<- prometheus.Metric) {
+	defer run.Recover("metrics of panics")
 	for name, n := range run.Panics() {
 		ch <- prometheus.MustNewConstMetric(panicsTotal, prometheus.CounterValue, float64(n), name)
 	}

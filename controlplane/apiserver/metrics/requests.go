@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"knarr/controlplane/apiserver/request"
+	"knarr/internal/run"
 )
 
 // Requests counts those that were allowed, by what they asked for. Only
@@ -255,6 +256,7 @@ func (m *Requests) Describe(chan<- *prometheus.Desc) {}
 
 // Collect sends the counts.
 func (m *Requests) Collect(out chan<- prometheus.Metric) {
+	defer run.Recover("metrics of requests")
 	out <- gauge(inflight, float64(m.reading.Load()), "readOnly")
 	out <- gauge(inflight, float64(m.changing.Load()), "mutating")
 	out <- counter(tlsErrors, m.TLSErrors.Load())

@@ -6,6 +6,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"knarr/internal/run"
 )
 
 // Store counts requests to the datastore.
@@ -44,6 +46,7 @@ func (s *Store) Describe(chan<- *prometheus.Desc) {}
 
 // Collect sends the counts.
 func (s *Store) Collect(out chan<- prometheus.Metric) {
+	defer run.Recover("metrics of the store")
 	s.series.each(func(k storeKey, n *storeCounts) {
 		out <- n.in.metric(storeDuration, nanoseconds, k.operation, k.of.Group, k.of.Resource)
 		out <- counter(storeRequests, n.in.count(), k.operation, k.of.Group, k.of.Resource)

@@ -3,6 +3,8 @@ package metrics
 import (
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"knarr/internal/run"
 )
 
 // Watches counts what watchers are sent.
@@ -41,6 +43,7 @@ func (w *Watches) Describe(chan<- *prometheus.Desc) {}
 
 // Collect sends the counts.
 func (w *Watches) Collect(out chan<- prometheus.Metric) {
+	defer run.Recover("metrics of watches")
 	w.series.each(func(k schema.GroupVersionResource, e *Events) {
 		out <- counter(watchEvents, e.sizes.count(), k.Group, k.Version, k.Resource)
 		out <- e.sizes.metric(watchSizes, bytes, k.Group, k.Version, k.Resource)

@@ -10,6 +10,7 @@ import (
 
 	"knarr/controlplane/controllermanager/pods"
 	"knarr/controlplane/controllermanager/volumemetrics"
+	"knarr/internal/run"
 )
 
 var (
@@ -35,6 +36,7 @@ func (collector) Describe(ch chan<- *prometheus.Desc) { ch <- inUse; ch <- total
 
 // Collect counts, each pod and attachment once.
 func (collector) Collect(ch chan<- prometheus.Metric) {
+	defer run.Recover("controllers: metrics of attachments")
 	r := running.Load()
 	if r == nil {
 		return

@@ -10,6 +10,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"knarr/controlplane/controllermanager/backends"
+	"knarr/internal/run"
 )
 
 const metricsPrefix = "endpoint_slice_controller_"
@@ -57,6 +58,7 @@ func (collector) Describe(ch chan<- *prometheus.Desc) {
 
 // Collect counts.
 func (collector) Collect(ch chan<- prometheus.Metric) {
+	defer run.Recover("controllers: metrics of slices")
 	r := running.Load()
 	if r == nil {
 		return

@@ -11,6 +11,7 @@ import (
 
 	"knarr/controlplane/controllermanager/volumemetrics"
 	"knarr/internal/csimigration"
+	"knarr/internal/run"
 )
 
 const metricsPrefix = "pv_collector_"
@@ -53,6 +54,7 @@ func (collector) Describe(ch chan<- *prometheus.Desc) {
 
 // Collect counts.
 func (collector) Collect(ch chan<- prometheus.Metric) {
+	defer run.Recover("controllers: metrics of volumes")
 	r := running.Load()
 	if r == nil {
 		return
