@@ -153,7 +153,7 @@ func empty(dir string) bool {
 func (c *dataDirLock) abandon() {
 	l := c.layout
 	if c.fresh {
-		for _, path := range []string{l.state(), l.lock(), filepath.Dir(l.tls("x")), l.dir, l.runDir()} {
+		for _, path := range []string{l.state(), l.settings(), l.lock(), filepath.Dir(l.tls("x")), l.dir, l.runDir()} {
 			_ = os.Remove(path) // only what is empty or made here
 		}
 	}

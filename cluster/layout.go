@@ -30,6 +30,9 @@ func (l layout) joined() string        { return filepath.Join(l.dir, "agent.json
 func (l layout) state() string         { return filepath.Join(l.dir, "cluster.json") }
 func (l layout) containerd() string    { return filepath.Join(l.dir, "containerd") }
 
+// settings is the file of what the server that runs, or ran last, was told.
+func (l layout) settings() string { return filepath.Join(l.dir, "settings.json") }
+
 // runtimeEndpoint is the file that names another container runtime, which has this node's
 // pods.
 func (l layout) runtimeEndpoint() string { return filepath.Join(l.dir, "container-runtime-endpoint") }

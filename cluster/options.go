@@ -97,7 +97,7 @@ func (o *Options) Flags(f *pflag.FlagSet) {
 	f.IntVar(&o.NodeMaskIPv6, "node-cidr-mask-size-ipv6", 0, "`length` of the prefix of each node's part of an IPv6 --cluster-cidr (default: 64, or that of a smaller range)")
 	f.StringVar(&o.ServiceNodePorts, "service-node-port-range", "30000-32767", "`range` of node ports")
 	f.StringVar(&o.ClusterDNS, "cluster-dns", "", "`address` of the DNS service, or one of each family (default: the tenth of each --service-cidr)")
-	f.StringVar(&o.ClusterDomain, "cluster-domain", "cluster.local", "`domain` of names in the cluster")
+	f.StringVar(&o.ClusterDomain, "cluster-domain", defaultDomain, "`domain` of names in the cluster")
 	f.StringVar(&o.FlannelBackend, "flannel-backend", "vxlan", "`way` in which pods reach those of other nodes: vxlan, vxlan-direct (without the tunnel between nodes that share a link, which must let pods' addresses pass; most clouds' do not), host-gw (the nodes must share a link), wireguard-native (encrypted); or none: the pod network is another's, in /etc/cni/net.d and /opt/cni/bin")
 	flaghelp.Values(f, "flannel-backend", backends...)
 	f.BoolVar(&o.NoKubeProxy, "disable-kube-proxy", false, "leave Services to another proxy, such as that of a pod network")

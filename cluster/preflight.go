@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -33,6 +34,13 @@ func (s *Server) preflight(ctx context.Context) (err error) {
 			s.claim.abandon()
 			return err
 		}
+	}
+	have := o.settings()
+	have["disable-agent"] = strconv.FormatBool(o.DisableAgent)
+	if err = have.write(s.layout); err != nil {
+		s.release()
+		s.claim.abandon()
+		return err
 	}
 	s.sockets.connect(ctx)
 	if s.listener, err = s.sockets.listen(o.bindAddress(), o.HTTPSListenPort, "https-listen-port"); err == nil && !o.DisableAgent {

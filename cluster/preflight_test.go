@@ -10,6 +10,12 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
 )
 
 // Two clusters on one host with the same pods' addresses would take each
@@ -64,4 +70,42 @@ func TestWaitNamesWhatIsMissing(t *testing.T) {
 		t.Fatal(err)
 	}
 	expectError("connection refused")
+}
+
+// A server that leaves DNS or Services to others is not waited for until its
+// own answer.
+func TestWaitGoesByTheServersSettings(t *testing.T) {
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Status: corev1.NodeStatus{
+		Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}}}
+	no := false
+	slice := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "kube-dns-a",
+		Labels: map[string]string{discoveryv1.LabelServiceName: "kube-dns"}}, Endpoints: []discoveryv1.Endpoint{{}}}
+	unready := slice.DeepCopy()
+	unready.Endpoints[0].Conditions.Ready = &no
+	for name, c := range map[string]struct {
+		have    settings
+		objects []runtime.Object
+		lacks   string
+	}{
+		"no node":                 {settings{"disable": "coredns"}, nil, "no node is Ready"},
+		"no DNS of ours":          {settings{"disable": "coredns,network"}, []runtime.Object{node}, ""},
+		"DNS of ours":             {settings{}, []runtime.Object{node, slice}, `"kube-dns" not found`},
+		"no proxy, DNS not there": {settings{"disable": "kube-proxy"}, []runtime.Object{node}, "no node is behind Service kube-system/kube-dns"},
+		"no proxy, DNS not ready": {settings{"disable": "kube-proxy"}, []runtime.Object{node, unready}, "no node is behind Service kube-system/kube-dns"},
+		"no proxy":                {settings{"disable": "kube-proxy"}, []runtime.Object{node, slice}, ""},
+		"no node here":            {settings{"disable-agent": "true"}, []runtime.Object{node, slice}, ""},
+	} {
+		dir := layout{t.TempDir()}
+		if err := c.have.write(dir); err != nil {
+			t.Fatal(err)
+		}
+		have, err := dir.readSettings()
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = clusterLacks(t.Context(), fake.NewClientset(c.objects...), have, defaultDomain)
+		if c.lacks == "" && err != nil || c.lacks != "" && (err == nil || !strings.Contains(err.Error(), c.lacks)) {
+			t.Errorf("%s: %v, want %q", name, err, c.lacks)
+		}
+	}
 }

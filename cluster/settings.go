@@ -11,7 +11,7 @@ import (
 )
 
 // settings are the flags that all servers of a cluster must have alike, by their
-// names.
+// names; in the file of one server also whether it has a node.
 type settings map[string]string
 
 // shared are those flags of these options.
@@ -36,6 +36,35 @@ func (o *Options) settings() settings {
 	all["https-listen-port"] = fmt.Sprint(o.HTTPSListenPort) // the Service kubernetes has one
 	all["disable"] = strings.Join(slices.DeleteFunc(slices.Clone(everywhere), func(p string) bool { return !o.disabled(p) }), ",")
 	return all
+}
+
+// write leaves them for commands on this machine.
+func (have settings) write(l layout) error {
+	b, err := json.Marshal(have)
+	if err != nil {
+		return err
+	}
+	return writeFile(l.settings(), append(b, '\n'), 0o644)
+}
+
+// readSettings reads what write left. There is nothing where no server was started yet.
+func (l layout) readSettings() (have settings, err error) {
+	b, err := os.ReadFile(l.settings())
+	if errors.Is(err, os.ErrNotExist) {
+		return settings{}, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(b, &have)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", l.settings(), err)
+	}
+	return have, nil
+}
+
+// without says that no server or node of the cluster runs a part.
+func (have settings) without(part string) bool {
+	return slices.Contains(strings.Split(have["disable"], ","), part)
 }
 
 // inherit takes over what the cluster's other servers have, and refuses flags
@@ -64,7 +93,7 @@ func (o *Options) inherit(have settings) error {
 		}
 	}
 	for _, part := range everywhere {
-		theirs := slices.Contains(strings.Split(have["disable"], ","), part)
+		theirs := have.without(part)
 		switch mine := o.disabled(part); {
 		case mine && !theirs:
 			f.add("disable", "%s: the cluster runs it, and its servers must agree; leave it out", part)

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 	"github.com/miekg/dns"
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
@@ -22,14 +24,23 @@ import (
 // startTime is how long a server may take until it holds its data directory.
 const startTime = 5 * time.Second
 
-// Wait returns once the cluster of dir has a Ready node and answers DNS. An
-// error says what it still lacked.
+const (
+	dnsService    = "kube-dns"
+	defaultDomain = "cluster.local"
+)
+
+// Wait returns once the cluster of dir has a Ready node and answers DNS, if it has knarr's:
+// where this machine does not serve the addresses of Services, once a node is behind the
+// Service kube-dns. Without a domain it is the server's. An error says what it still lacked.
 func Wait(ctx context.Context, dir, domain string) error {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
 		return err
 	}
 	l := layout{dir}
+	if exists(l.joined()) && !exists(l.kubeconfig()) {
+		return fmt.Errorf("the node of --data-dir %s is an agent's; run knarr wait on a server", dir)
+	}
 	began, seen := time.Now(), false
 	var lacks error
 	for {
@@ -100,6 +111,15 @@ func (l layout) lacks(ctx context.Context, domain string) error {
 	if err != nil {
 		return err
 	}
+	have, err := l.readSettings()
+	if err != nil {
+		return err
+	}
+	return clusterLacks(ctx, client, have, cmp.Or(domain, have["cluster-domain"], defaultDomain))
+}
+
+// clusterLacks is what it needs to be of use that has these settings.
+func clusterLacks(ctx context.Context, client kubernetes.Interface, have settings, domain string) error {
 	nodes, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return err
@@ -107,7 +127,34 @@ func (l layout) lacks(ctx context.Context, domain string) error {
 	if !anyReady(nodes.Items) {
 		return errors.New("no node is Ready")
 	}
-	service, err := client.CoreV1().Services("kube-system").Get(ctx, "kube-dns", metav1.GetOptions{})
+	switch {
+	case have.without("coredns"):
+		return nil
+	case have.without("kube-proxy") || have["disable-agent"] == "true":
+		return dnsPublished(ctx, client)
+	}
+	return dnsAnswers(ctx, client, domain)
+}
+
+// dnsPublished is whether a node answers DNS, as the cluster says.
+func dnsPublished(ctx context.Context, client kubernetes.Interface) error {
+	list, err := client.DiscoveryV1().EndpointSlices(metav1.NamespaceSystem).List(ctx, metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=" + dnsService})
+	if err != nil {
+		return err
+	}
+	for _, s := range list.Items {
+		for _, e := range s.Endpoints {
+			if e.Conditions.Ready == nil || *e.Conditions.Ready {
+				return nil
+			}
+		}
+	}
+	return fmt.Errorf("no node is behind Service %s/%s", metav1.NamespaceSystem, dnsService)
+}
+
+// dnsAnswers is whether the Service of DNS does.
+func dnsAnswers(ctx context.Context, client kubernetes.Interface, domain string) error {
+	service, err := client.CoreV1().Services(metav1.NamespaceSystem).Get(ctx, dnsService, metav1.GetOptions{})
 	if err != nil {
 		return err
 	}

@@ -133,7 +133,7 @@ func down(f *pflag.FlagSet) runner {
 
 func wait(f *pflag.FlagSet) runner {
 	dir := f.StringP("data-dir", "d", cluster.DefaultDataDir, "`directory` of the cluster")
-	domain := f.String("cluster-domain", "cluster.local", "`domain` of names in the cluster")
+	domain := f.String("cluster-domain", "", "`domain` of names in the cluster (default: the server's)")
 	limit := f.Duration("timeout", time.Minute, "the longest `time` to wait")
 	return func(ctx context.Context, _ []string) error {
 		ctx, cancel := context.WithTimeout(ctx, *limit)
