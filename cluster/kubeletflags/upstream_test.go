@@ -82,7 +82,7 @@ func TestShownAsItActs(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := f.Settings
-	if s.HairpinMode == "hairpin-veth" || s.EnableContentionProfiling || s.MaxOpenFiles == 7 || s.MaxPods != 20 || !s.FeatureGates["MemoryQoS"] {
+	if s.HairpinMode == "hairpin-veth" || !s.EnableContentionProfiling || s.MaxOpenFiles == 7 || s.MaxPods != 20 || !s.FeatureGates["MemoryQoS"] {
 		t.Errorf("%+v", s)
 	}
 	for _, want := range []string{"--housekeeping_interval (groups are measured when somebody asks)", "--v (the level of the log is the process's)", "maxOpenFiles (the limit of the process counts)"} {

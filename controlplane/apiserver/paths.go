@@ -2,10 +2,10 @@ package apiserver
 
 import (
 	"net/http"
-	"net/http/pprof"
 	"strings"
 
 	"knarr/controlplane/apiserver/endpoints"
+	"knarr/internal/profiles"
 )
 
 // pathTypes are the forms of documents that have but one.
@@ -23,6 +23,7 @@ func (s *Server) featured(api http.Handler) http.Handler {
 
 // paths serves what is neither a resource nor discovery.
 func (s *Server) paths(api http.Handler) http.Handler {
+	profiled := profiles.Handler()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch path := r.URL.Path; {
 		case isHealth(path):
@@ -47,8 +48,8 @@ func (s *Server) paths(api http.Handler) http.Handler {
 			w.Header().Set("Content-Type", "application/json")
 			w.Header().Set("Cache-Control", "public, max-age=3600")
 			_, _ = w.Write(s.discovery)
-		case strings.HasPrefix(path, "/debug/pprof") && !s.cfg.NoProfiling:
-			profile(w, r)
+		case strings.HasPrefix(path, profiles.Root) && !s.cfg.NoProfiling:
+			profiled.ServeHTTP(w, r)
 		case !strings.HasPrefix(path, "/api") && s.cfg.Open[path] != nil:
 			s.cfg.Open[path].ServeHTTP(w, r)
 		default:
@@ -64,22 +65,4 @@ func isHealth(path string) bool {
 		}
 	}
 	return false
-}
-
-// profile answers with one of Go's profiles of this process.
-func profile(w http.ResponseWriter, r *http.Request) {
-	switch strings.TrimPrefix(r.URL.Path, "/debug/pprof") {
-	case "":
-		http.Redirect(w, r, "/debug/pprof/", http.StatusMovedPermanently)
-	case "/cmdline":
-		pprof.Cmdline(w, r)
-	case "/profile":
-		pprof.Profile(w, r)
-	case "/symbol":
-		pprof.Symbol(w, r)
-	case "/trace":
-		pprof.Trace(w, r)
-	default:
-		pprof.Index(w, r)
-	}
 }

@@ -15,6 +15,7 @@ import (
 	"math/big"
 	"net"
 	"net/http"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -100,7 +101,11 @@ func (k *Kubelet) serving() http.Handler {
 	if !*s.Authentication.Webhook.Enabled {
 		auth.Authentication = nil
 	}
-	return server.Restrict(server.New(host{k}, auth), server.Limits{NoDebugging: !*s.EnableDebuggingHandlers, NoSystemLogs: !*s.EnableSystemLogHandler})
+	if *s.EnableDebuggingHandlers && s.EnableContentionProfiling {
+		runtime.SetBlockProfileRate(1) // of the process: what else is in it is recorded too
+	}
+	return server.Restrict(server.New(host{k}, auth), server.Limits{
+		NoDebugging: !*s.EnableDebuggingHandlers, NoSystemLogs: !*s.EnableSystemLogHandler, NoProfiles: !*s.EnableProfilingHandler})
 }
 
 func slogLogger() *log.Logger { return slog.NewLogLogger(slog.Default().Handler(), slog.LevelDebug) }

@@ -164,6 +164,9 @@ func TestRestrict(t *testing.T) {
 		{server.Limits{NoDebugging: true}, "/exec/a/b/c", 405},
 		{server.Limits{NoDebugging: true}, "/containerLogs/a/b/c", 405},
 		{server.Limits{NoDebugging: true}, "/metrics", 200},
+		{server.Limits{NoDebugging: true}, "/debug/pprof/heap", 405},
+		{server.Limits{NoProfiles: true}, "/debug/pprof/", 405},
+		{server.Limits{NoProfiles: true}, "/logs/", 200},
 		{server.Limits{NoSystemLogs: true}, "/logs/", 405},
 		{server.Limits{NoSystemLogs: true}, "/containerLogs/a/b/c", 200},
 	} {

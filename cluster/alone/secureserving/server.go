@@ -10,7 +10,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/http/pprof"
 	"runtime"
 	"slices"
 	"strconv"
@@ -35,6 +34,7 @@ import (
 	"knarr/internal/buildinfo"
 	"knarr/internal/delegation"
 	"knarr/internal/healthz"
+	"knarr/internal/profiles"
 	"knarr/internal/run"
 	"knarr/internal/zpages"
 )
@@ -161,11 +161,7 @@ func (c Component) handler(o *Options) http.Handler {
 		_ = json.NewEncoder(w).Encode(c.Config)
 	}))
 	if o.Profiling { // which upstream does not list either
-		mux.HandleFunc("/debug/pprof/", pprof.Index)
-		mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
-		mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
-		mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
-		mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
+		mux.Handle(profiles.Root+"/", profiles.Handler())
 	}
 	if c.Flags != nil && !c.NoFlagz {
 		handle("/flagz", zpages.Flagz(c.Name, c.Flags))

@@ -74,7 +74,7 @@ func defaultServer(s *Settings) {
 	or(&s.Authorization.Webhook.CacheAuthorizedTTL.Duration, 5*time.Minute)
 	or(&s.Authorization.Webhook.CacheUnauthorizedTTL.Duration, 30*time.Second)
 	set(&s.EnableDebuggingHandlers, true)
-	set(&s.EnableProfilingHandler, false)
+	set(&s.EnableProfilingHandler, true)
 	set(&s.EnableDebugFlagsHandler, false)
 	set(&s.EnableSystemLogHandler, true)
 	set(&s.EnableSystemLogQuery, false)

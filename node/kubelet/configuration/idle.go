@@ -12,8 +12,6 @@ type idleField struct {
 // idle are the settings without effect. All others act.
 var idle = map[string]idleField{
 	"syncFrequency":                             {nil, "changes are watched, nothing waits for a period"},
-	"enableContentionProfiling":                 {false, "the kubelet serves no profiles"},
-	"enableProfilingHandler":                    {nil, "the kubelet serves no profiles"},
 	"enableDebugFlagsHandler":                   {nil, "the level of the log is the process's"},
 	"streamingConnectionIdleTimeout":            {nil, "the runtime ends idle streams"},
 	"kubeletCgroups":                            {"", "the process stays in the group it was started in"},

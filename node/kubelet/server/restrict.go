@@ -3,12 +3,15 @@ package server
 import (
 	"net/http"
 	"strings"
+
+	"knarr/internal/profiles"
 )
 
 // Limits switch parts of the server off.
 type Limits struct {
-	// NoDebugging: no logs and no streams. NoSystemLogs: no logs of the node.
-	NoDebugging, NoSystemLogs bool
+	// NoDebugging: no logs, streams and profiles. NoSystemLogs: no logs of the node.
+	// NoProfiles: no profiles.
+	NoDebugging, NoSystemLogs, NoProfiles bool
 }
 
 // Restrict answers what is switched off itself.
@@ -27,12 +30,14 @@ func Restrict(next http.Handler, l Limits) http.Handler {
 			return false
 		}
 		switch {
-		case l.NoDebugging && any("/run", "/exec", "/attach", "/portForward", "/containerLogs", "/runningpods", "/logs", "/configz"):
+		case l.NoDebugging && any("/run", "/exec", "/attach", "/portForward", "/containerLogs", "/runningpods", "/logs", "/configz", profiles.Root):
 			http.Error(w, "Debug endpoints are disabled.", http.StatusMethodNotAllowed)
 		case l.NoDebugging && any("/flagz", "/statusz"):
 			http.NotFound(w, r)
 		case l.NoSystemLogs && any("/logs"):
 			http.Error(w, "logs endpoint is disabled.", http.StatusMethodNotAllowed)
+		case l.NoProfiles && any(profiles.Root):
+			http.Error(w, "profiling endpoint is disabled.", http.StatusMethodNotAllowed)
 		default:
 			next.ServeHTTP(w, r)
 		}

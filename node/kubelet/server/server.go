@@ -22,6 +22,7 @@ import (
 	translate "k8s.io/apiserver/pkg/util/proxy"
 	"k8s.io/streaming/pkg/httpstream/wsstream"
 
+	"knarr/internal/profiles"
 	"knarr/internal/zpages"
 	"knarr/node/kubelet/podlogs"
 )
@@ -110,6 +111,7 @@ func New(h Host, auth *Auth) http.Handler {
 	mux.HandleFunc("GET /stats/summary", s.summary)
 	mux.HandleFunc("POST /stats/summary", s.summary)
 	mux.HandleFunc("GET /configz", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, h.Configz()) })
+	mux.Handle(profiles.Root+"/", profiles.Handler())
 	mux.Handle("GET /logs/", http.StripPrefix("/logs/", h.SystemLogs()))
 	if shared := h.SharedImages(); shared != nil {
 		mux.Handle("GET "+sharedImages+"/", shared)
