@@ -73,7 +73,11 @@ func (f *Flags) Bind(set *pflag.FlagSet) {
 	set.StringVar(&f.ProviderBinDir, providerBinDir, "", "`directory` of those programs")
 	for i := range configuration.Flags {
 		flag := &configuration.Flags[i]
-		bound := set.VarPF(&value{f, flag, ""}, flag.Name, "", flag.Help)
+		help := flag.Help
+		if why := flag.Idle(); why != "" {
+			help = "changes nothing here: " + why
+		}
+		bound := set.VarPF(&value{f, flag, ""}, flag.Name, "", help)
 		if flag.Bool {
 			bound.NoOptDefVal = "true"
 		}
@@ -147,6 +151,8 @@ func Parse(settings []string, file string) (*Flags, error) {
 			f.Providers = value
 		case name == providerBinDir:
 			f.ProviderBinDir = value
+		case name == "cloud-provider": // which an agent has no flag for
+			return nil, errors.New("cloud-provider is the cluster's; give its servers --cloud-provider")
 		case ofCluster[name] != "":
 			return nil, fmt.Errorf("%s is the cluster's; use --%s", name, ofCluster[name])
 		case isOfCluster(name):
@@ -291,6 +297,9 @@ func (f *Flags) Port(flag int, given bool) int {
 func (f *Flags) idle() []string {
 	fields := append(f.doc.Idle(), f.idleFlags...)
 	if f.cluster {
+		if f.doc.Given("rotateCertificates") {
+			fields = append(fields, "rotateCertificates (a server and an agent renew their certificates themselves)")
+		}
 		for _, flag := range configuration.Flags {
 			if isFixed(flag.Name) && f.doc.Given(flag.Field) {
 				fields = append(fields, flag.Field+" (is the cluster's)")

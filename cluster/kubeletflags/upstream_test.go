@@ -21,7 +21,7 @@ func fate(name string) string {
 		return "refused: use --" + ofCluster[name]
 	case isOfCluster(name):
 		return "refused: the cluster's"
-	case idleFlag(name) != "":
+	case idleFlag(name) != "", name == "rotate-certificates": // of an agent
 		return "changes nothing"
 	case slices.Contains(Keys(), name) && f == nil:
 		return "acts"

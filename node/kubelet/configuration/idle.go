@@ -35,6 +35,9 @@ var idle = map[string]idleField{
 	"volumeStatsAggPeriod":                      {nil, "volumes are measured once a minute"},
 }
 
+// Idle says why a flag's setting changes nothing here; "" for one that acts.
+func (f *Flag) Idle() string { return idle[f.Field].why }
+
 // LogFlags are upstream's flags of the log, which a program has that runs a kubelet alone and
 // nothing else: in another they change nothing, and this is why.
 var LogFlags = map[string]string{
