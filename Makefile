@@ -32,7 +32,7 @@ RACE := ./controlplane/apiserver/watchcache ./controlplane/apiserver/pieces ./co
         ./internal/memnet ./internal/informer ./internal/controller ./internal/failover ./controlplane/etcd $(wildcard ./controlplane/scheduler) ./node/kubeproxy ./addons/dns \
         ./addons/gateway ./addons/gateway/backend ./addons/gateway/dataplane ./addons/gateway/http1 ./addons/gateway/acme ./addons/gateway/http2 ./addons/gateway/http3 ./addons/gateway/listener ./addons/gateway/proxy ./addons/gateway/tracing
 
-.PHONY: build release deps test-deps up down test test-long lint unit race microbench fuzz smoke nodes vm vm-systemd vm-specs vm-node-specs storm helm envtest mutants faults bench pictures swap gateway-conformance gateway-soak soak warm-pods runtimes acme tour conformance conformance-sample e2e e2e-node clean
+.PHONY: build release deps test-deps up down test test-long lint unit race microbench fuzz smoke nodes vm vm-systemd vm-volumes vm-specs vm-node-specs storm helm envtest mutants faults bench pictures swap gateway-conformance gateway-soak soak warm-pods runtimes acme tour conformance conformance-sample e2e e2e-node clean
 
 # Generated code that is called seldom is compiled without inlining: that makes
 # bin/knarr 2 MB smaller.
@@ -292,7 +292,7 @@ nodes: build test-deps
 
 # vm boots Debian's kernel in QEMU and tests knarr there. The kernel's package is
 # only unpacked: this machine keeps its own. Only installing asks for root.
-# RUN=regexp takes only smoke, nodes, systemd and the tests of folders that it matches.
+# RUN=regexp takes only smoke, nodes, systemd, volumes and the tests of folders that it matches.
 VM_PACKAGES := $(TEST_PACKAGES) qemu-system-x86 e2fsprogs systemd dbus
 build/vm:
 	rm -rf build/vm.part && mkdir -p build/vm.part && $(SUDO) apt-get update -q && cd build/vm.part && \
@@ -300,7 +300,14 @@ build/vm:
 	dpkg-deb -x linux-image-*.deb . && rm linux-image-*.deb
 	mv build/vm.part $@
 
-vm: build | build/vm
+# Servers and clients of NFS and iSCSI for the guest, which must not start here.
+VM_VOLUMES := nfs-common nfs-kernel-server open-iscsi libisns0 libnfsidmap1 libnsl2 libopeniscsiusr libtirpc3 libtirpc-common libwrap0
+build/vm-volumes:
+	rm -rf build/vm-volumes.part && mkdir -p build/vm-volumes.part && $(SUDO) apt-get update -q && cd build/vm-volumes.part && \
+	apt-get download -q $(VM_VOLUMES) && for p in *.deb; do dpkg-deb -x "$$p" . && rm "$$p" || exit 1; done
+	mv build/vm-volumes.part $@
+
+vm: build | build/vm build/vm-volumes
 	$(call install,$(VM_PACKAGES))
 	KNARR_VM='$(RUN)' $(KNARR_GO) test -count=1 -v -timeout 40m ./test/vm
 
@@ -308,6 +315,11 @@ vm: build | build/vm
 vm-systemd: build | build/vm
 	$(call install,$(VM_PACKAGES))
 	$(KNARR_GO) test -count=1 -v -timeout 40m -run TestSystemd ./test/vm
+
+# vm-volumes boots such a guest with an NFS server and iSCSI targets, for pods that use them.
+vm-volumes: build | build/vm build/vm-volumes
+	$(call install,$(VM_PACKAGES))
+	$(KNARR_GO) test -count=1 -v -timeout 40m -run TestVolumes ./test/vm
 
 # vm-specs runs specs of upstream's suite in that guest, which want what this machine has
 # not: those of SCTP. The first time it compiles upstream.

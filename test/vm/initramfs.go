@@ -97,16 +97,35 @@ func (a *initramfs) copy(name, from string) {
 }
 
 // program takes a program of this machine, with the libraries that it loads.
-func (a *initramfs) program(name, from string) error {
-	out, err := exec.Command("ldd", from).Output()
+func (a *initramfs) program(name, from string) error { return a.programOf("", name, from) }
+
+// programOf takes a program with the libraries that it loads, those of packages that are
+// unpacked in root before this machine's.
+func (a *initramfs) programOf(root, name, from string) error {
+	cmd := exec.Command("ldd", from)
+	if root != "" {
+		var dirs []string
+		for _, lib := range []string{"lib", "usr/lib"} {
+			found, err := filepath.Glob(filepath.Join(root, lib, "*-linux-gnu"))
+			if err != nil {
+				return err
+			}
+			dirs = append(dirs, found...)
+		}
+		cmd.Env = append(os.Environ(), "LD_LIBRARY_PATH="+strings.Join(dirs, ":"))
+	}
+	out, err := cmd.Output()
 	if err != nil {
 		return fmt.Errorf("libraries of %s: %w", from, err)
+	}
+	if strings.Contains(string(out), "not found") {
+		return fmt.Errorf("libraries of %s:\n%s", from, out)
 	}
 	a.copy(name, from)
 	for _, library := range strings.Fields(string(out)) {
 		if strings.HasPrefix(library, "/") && !a.folders[library] {
 			a.folders[library] = true // once, though several load it
-			a.copy(strings.TrimPrefix(library, "/"), library)
+			a.copy(strings.TrimPrefix(strings.TrimPrefix(library, root), "/"), library)
 		}
 	}
 	return nil
@@ -165,6 +184,20 @@ func (a *initramfs) addSystemd() error {
 	} {
 		a.copy(file, "/"+file)
 	}
+	return errors.Join(errs...)
+}
+
+// addVolumes takes servers of NFS and what mounts NFS and iSCSI from packages that are
+// unpacked in root, and mount(8) of this machine, which asks such programs.
+func (a *initramfs) addVolumes(root string) error {
+	var errs []error
+	for _, program := range []string{"sbin/mount.nfs", "sbin/iscsid", "sbin/iscsiadm", "usr/sbin/exportfs", "usr/sbin/rpc.mountd", "usr/sbin/rpc.nfsd"} {
+		errs = append(errs, a.programOf(root, "sbin/"+path.Base(program), filepath.Join(root, program)))
+	}
+	a.link("sbin/mount.nfs4", "mount.nfs")
+	a.copy("etc/netconfig", filepath.Join(root, "etc/netconfig"))
+	a.copy("etc/iscsi/iscsid.conf", filepath.Join(root, "etc/iscsi/iscsid.conf"))
+	errs = append(errs, a.program("given/mount", "/bin/mount"), a.program("sbin/blkid", "/sbin/blkid"))
 	return errors.Join(errs...)
 }
 

@@ -19,6 +19,7 @@ var wanted = []string{
 	"dummy", "veth", "vxlan", "macvlan", "ipvlan", "tun", "8021q", "ifb",
 	"overlay", "fuse", "loop", "ext4", "xfs", "quota_v2",
 	"virtio_pci", "virtio_blk",
+	"nfs", "nfsv4", "nfsd", "iscsi_tcp", "sd_mod", "iscsi_target_mod", "target_core_file",
 }
 
 // A module is a kernel module's file, and what the file says of itself.
