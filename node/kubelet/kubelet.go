@@ -288,7 +288,8 @@ type Kubelet struct {
 
 	classes   classCache
 	imageUse  imageUse
-	relisted  atomic.Pointer[time.Time]
+	relisted  atomic.Pointer[time.Time] // when the runtime last listed its pods
+	askedList atomic.Pointer[time.Time] // when it was first asked to
 	cpuRate   cpuRate
 	measured  measurement
 	metrics   *metrics
@@ -433,7 +434,7 @@ func (k *Kubelet) Run(ctx context.Context) error {
 		name string
 		run  func(context.Context)
 	}{
-		{"runtime", k.followRuntime}, {"events", k.followEvents}, {"pods", k.followPods},
+		{"runtime", k.followRuntime}, {"events", k.followEvents}, {"list", k.followList}, {"pods", k.followPods},
 		{"node", k.registerNode}, {"lease", k.keepLease}, {"log rotation", k.rotateLogs},
 		{"eviction", k.watchPressure}, {"limits of disk", k.watchLimits}, {"image collection", k.collectImages},
 		{"orphans", k.collectOrphans}, {"static pods", k.followStatic},

@@ -586,6 +586,9 @@ func (k *Kubelet) setConditions(n *corev1.Node, now time.Time) {
 		}
 		wrong = append(wrong, msg)
 	}
+	if why := k.listWrong(); why != "" {
+		wrong = append(wrong, why)
+	}
 	if k.runtimeUp.Load() {
 		if !k.network.Load() {
 			wrong = append(wrong, k.networkMessage())

@@ -112,9 +112,11 @@ func (k *Kubelet) waitRuntime(ctx context.Context) bool {
 
 // followRuntime keeps what the node says of the runtime.
 func (k *Kubelet) followRuntime(ctx context.Context) {
+	unlisted := ""
 	for wait := 10 * time.Millisecond; ; {
-		network := k.askNetwork()
-		if k.readRuntime(ctx) || network {
+		network, was := k.askNetwork(), unlisted
+		unlisted = k.listWrong()
+		if k.readRuntime(ctx) || network || unlisted != was {
 			k.wakeNode()
 			for _, w := range k.all() {
 				w.poke()
@@ -272,8 +274,6 @@ func (k *Kubelet) followEvents(ctx context.Context) {
 // relist asks for all containers, and wakes the pods of which something is not as it was
 // seen before.
 func (k *Kubelet) relist(ctx context.Context, before map[types.UID]uint64) (seen map[types.UID]uint64) {
-	now := time.Now()
-	defer func() { k.metrics.relisted(k.relisted.Swap(&now), now) }()
 	boxes, err := k.runtime.ListPodSandbox(ctx, &cri.ListPodSandboxRequest{})
 	if err != nil {
 		return before // the runtime's state is asked for elsewhere
@@ -282,6 +282,7 @@ func (k *Kubelet) relist(ctx context.Context, before map[types.UID]uint64) (seen
 	if err != nil {
 		return before
 	}
+	k.listed()
 	seen = map[types.UID]uint64{}
 	note := func(uid, id string, state int32) { // in whatever order they come
 		var h maphash.Hash
@@ -317,8 +318,6 @@ func (k *Kubelet) relist(ctx context.Context, before map[types.UID]uint64) (seen
 var relistSeed = maphash.MakeSeed()
 
 func (k *Kubelet) touchAll() {
-	now := time.Now()
-	k.metrics.relisted(k.relisted.Swap(&now), now)
 	for _, w := range k.all() {
 		w.touch()
 	}
