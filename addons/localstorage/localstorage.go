@@ -1,7 +1,7 @@
 // Package localstorage gives claims volumes on the disk of their pod's node. It
 // reads PersistentVolumeClaims, PersistentVolumes, StorageClasses, volume
-// snapshots and its own Node, and writes PersistentVolumes, the status of claims,
-// CSIStorageCapacities, events, and the volumes' data below one directory. The
+// snapshots and its own Node, and writes PersistentVolumes, the status of claims and the annotation
+// that says which node has one, CSIStorageCapacities, events, and the volumes' data below one directory. The
 // publisher, which runs on servers, writes the StorageClass, the CSIDriver, the
 // roles and the admission policy.
 //

@@ -242,7 +242,7 @@ func limitSentence(limit string) string {
 	case "project-quota":
 		return "its size is enforced by a project quota"
 	case "ext4-image":
-		return "its size is enforced by an image"
+		return "its size is enforced by an ext4 file system of its own"
 	}
 	return fmt.Sprintf("its size is not enforced (%s)", limit)
 }

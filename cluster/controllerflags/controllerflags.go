@@ -1,6 +1,6 @@
 // Package controllerflags is what may be said of the controllers, with upstream's names:
 // as flags of `knarr controller-manager`, or by --kube-controller-manager-arg of a
-// server. It reads nothing.
+// server. It reads the file that --config names.
 package controllerflags
 
 import (

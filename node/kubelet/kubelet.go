@@ -1,6 +1,7 @@
 // Package kubelet runs the pods that are bound to this node. It reads Pods,
 // Services, configMaps, secrets, claims and its own Node, and writes the Node,
-// its Lease, pod status, events and, at the end, the deletion of pods. On the
+// its Lease and CSINode, pod status, the status of claims that grow, mirror Pods of
+// static pods, events and, at the end, the deletion of pods. On the
 // machine it drives a container runtime over CRI and writes below its root
 // directory, the pod log directory and its part of the cgroup tree.
 package kubelet

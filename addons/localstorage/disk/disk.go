@@ -1,11 +1,11 @@
 // Package disk keeps volumes and snapshots below one directory of the node. It
 // reads and writes that directory and nothing outside it, besides the loop
-// devices and mounts of its own images, and the project quotas of its own
-// directories.
+// devices and mounts of its own images, the project quotas of its own
+// directories, and a file in the temporary directory when it tries what the host can.
 //
 // A volume is <dir>/<id>: its files, or disk.img in it. Its record is
 // <dir>/.volumes/<id>.json; what has no record is somebody else's and is never
-// touched. What is being made or removed is in <dir>/.unfinished, so that a
+// touched. A snapshot is in <dir>/.snapshots, its record beside it. What is being made or removed is in <dir>/.unfinished, so that a
 // volume appears and goes by one rename, and a crash leaves nothing that the
 // next start does not find.
 package disk

@@ -1,7 +1,7 @@
 // Package csr holds the certificatesigningrequest controllers: one
 // approves the requests of kubelets that may have them, one signs what has been
 // approved for the API's own signers, one deletes what is done or forgotten.
-// They read CertificateSigningRequests, and write those.
+// They read CertificateSigningRequests, and write those and SubjectAccessReviews.
 package csr
 
 import (

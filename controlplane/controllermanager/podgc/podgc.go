@@ -1,5 +1,5 @@
 // Package podgc is the pod-garbage-collector-controller. It reads Pods and
-// Nodes and deletes Pods that nobody else will: of nodes that are gone or out
+// Nodes and deletes Pods that nobody else will, which it first marks Failed: of nodes that are gone or out
 // of service, unbound ones being deleted, and ended ones beyond a number.
 package podgc
 

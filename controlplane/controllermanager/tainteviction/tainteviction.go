@@ -1,6 +1,6 @@
 // Package tainteviction is the taint-eviction-controller. It reads Nodes and
-// Pods and deletes the Pods that do not, or no longer, tolerate the NoExecute
-// taints of their node.
+// Pods, and of the Pods that do not, or no longer, tolerate the NoExecute taints
+// of their node it says so in their status and deletes them.
 package tainteviction
 
 import (
