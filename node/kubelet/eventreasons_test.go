@@ -39,7 +39,7 @@ var eventReasons = map[string]string{
 	"SuccessfulMountVolume":            "of block volumes alone, with paths of upstream's own directories",
 	"AlreadyMountedVolume":             "a local volume is given to the group of each of its pods in turn, as upstream does after it",
 	"FailedMountOnFilesystemMismatch":  "a local disk that has another file system is an error of its mount, which FailedMount tells",
-	"VolumePermissionChangeInProgress": "files are given to a pod's group without a count of them",
+	"VolumePermissionChangeInProgress": "",
 }
 
 // TestEventReasons: what is said to be sent is in the sources, and what is not is not.

@@ -524,6 +524,9 @@ func (k *Kubelet) newVolumes() {
 			return k.client.CoreV1().Secrets(namespace).Get(ctx, name, metav1.GetOptions{})
 		},
 		CSI: k.drivers, Did: k.metrics.volumes.did, PodMemory: k.mostMemory,
+		Event: func(pod *corev1.Pod, kind, reason, message string) {
+			k.events.Event(podReference(pod), kind, reason, message)
+		},
 	})
 	k.metrics.volumes.counted(k.volumes.Found(csi.Noted))
 }

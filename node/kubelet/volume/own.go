@@ -6,11 +6,14 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 
+	"knarr/internal/run"
 	"knarr/node/kubelet/podfile"
 )
 
@@ -65,9 +68,51 @@ func (m *Manager) own(ctx context.Context, pod *corev1.Pod, of Mounted, path str
 		return nil
 	}
 	began := time.Now()
-	err := Own(ctx, pod, path)
+	var files atomic.Int64
+	defer m.reportOwning(pod, path, &files)()
+	err := Own(ctx, pod, path, &files)
 	m.Did(Operation{Name: OpOwn, Plugin: of.Plugin(), Migrated: of.Migrated, Took: time.Since(began), Err: err})
 	return err
+}
+
+// It is said after firstOwning, then each moreOwning, that a volume is still being given to
+// its pod's group: upstream's.
+const (
+	firstOwning = 30 * time.Second
+	moreOwning  = time.Minute
+)
+
+// reportOwning has it said how many files were given to a pod's group, until stop.
+func (m *Manager) reportOwning(pod *corev1.Pod, path string, files *atomic.Int64) (stop func()) {
+	const what = "kubelet: files that a pod's group gets"
+	ctx, cancel := context.WithCancel(context.Background())
+	name := path
+	if i := strings.Index(path, string(pod.UID)); i >= 0 {
+		name = path[i:]
+	}
+	event := func(format string, args ...any) {
+		m.Event(pod, corev1.EventTypeWarning, "VolumePermissionChangeInProgress", fmt.Sprintf(format, args...))
+	}
+	timer := run.AfterFunc(what, firstOwning, func() {
+		if ctx.Err() != nil {
+			return
+		}
+		event("Setting volume ownership for %s is taking longer than expected, consider using OnRootMismatch - https://kubernetes.io/docs/tasks/configure-pod-container/security-context/#configure-volume-permission-and-ownership-change-policy-for-pods", name)
+		tick := time.NewTicker(moreOwning)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+				event("Setting volume ownership for %s, processed %d files.", name, files.Load())
+			}
+		}
+	})
+	return func() {
+		cancel()
+		timer.Stop()
+	}
 }
 
 // added is what the group may do with files of its volumes.
@@ -90,8 +135,8 @@ func owned(pod *corev1.Pod, path string) bool {
 }
 
 // Own gives a volume to the pod's group: its root last, by which a later Own
-// says that all of it is owned.
-func Own(ctx context.Context, pod *corev1.Pod, path string) error {
+// says that all of it is owned. It counts the files.
+func Own(ctx context.Context, pod *corev1.Pod, path string, files *atomic.Int64) error {
 	if owned(pod, path) {
 		return nil
 	}
@@ -103,6 +148,7 @@ func Own(ctx context.Context, pod *corev1.Pod, path string) error {
 	defer root.Close()
 	first := true
 	err = podfile.Walk(ctx, path, func(fd int, st *unix.Stat_t) error {
+		files.Add(1)
 		if first {
 			first = false
 			return nil

@@ -4,8 +4,12 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -110,7 +114,7 @@ func TestOnRootMismatch(t *testing.T) {
 		mode os.FileMode
 		gid  uint32
 	}{{0o770 | os.ModeSetgid, 0}, {0o660 | os.ModeSetgid, 2000}, {0o770, 2000}} { // the last two lack a bit
-		for _, err := range []error{os.Chown(disk, 0, int(group)), os.Chmod(disk, c.mode), os.Chown(file, 0, 0), Own(t.Context(), p, disk)} {
+		for _, err := range []error{os.Chown(disk, 0, int(group)), os.Chmod(disk, c.mode), os.Chown(file, 0, 0), Own(t.Context(), p, disk, new(atomic.Int64))} {
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -119,4 +123,34 @@ func TestOnRootMismatch(t *testing.T) {
 			t.Errorf("root with mode %v: the file has group %d, want %d", c.mode, gid, c.gid)
 		}
 	}
+}
+
+// TestOwningIsReported: who waits for a volume whose many files get the pod's group is told so,
+// as upstream tells, and not any more when that has ended.
+func TestOwningIsReported(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var events []string
+		m := New(Config{Event: func(_ *corev1.Pod, kind, reason, message string) {
+			events = append(events, kind+" "+reason+" "+message)
+		}})
+		p := podtest.Pod("p", "c")
+		p.UID = "u-1"
+		var files atomic.Int64
+		stop := m.reportOwning(p, "/var/lib/kubelet/pods/u-1/volumes/x/data", &files)
+		time.Sleep(29 * time.Second)
+		synctest.Wait()
+		if len(events) != 0 {
+			t.Errorf("too soon: %q", events)
+		}
+		files.Store(7)
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		stop()
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if len(events) != 2 || !strings.HasPrefix(events[0], "Warning VolumePermissionChangeInProgress Setting volume ownership for u-1/volumes/x/data is taking longer than expected") ||
+			events[1] != "Warning VolumePermissionChangeInProgress Setting volume ownership for u-1/volumes/x/data, processed 7 files." {
+			t.Errorf("%q", events)
+		}
+	})
 }

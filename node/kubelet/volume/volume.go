@@ -48,6 +48,8 @@ type Config struct {
 	CSI Driver
 	// Did is told of each operation with a volume. Default: nobody is.
 	Did func(Operation)
+	// Event says something of a pod with upstream's reason. Default: to nobody.
+	Event func(pod *corev1.Pod, kind, reason, message string)
 	// PodMemory is the most memory that a pod can have, in bytes. Default: what the kernel
 	// lets a file system in memory have.
 	PodMemory func(pod *corev1.Pod) int64
@@ -185,6 +187,9 @@ type Manager struct {
 func New(c Config) *Manager {
 	if c.AnswerTime == 0 {
 		c.AnswerTime = 10 * time.Second
+	}
+	if c.Event == nil {
+		c.Event = func(*corev1.Pod, string, string, string) {}
 	}
 	if c.Did == nil {
 		c.Did = func(Operation) {}
