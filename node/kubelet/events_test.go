@@ -1,6 +1,8 @@
 package kubelet
 
 import (
+	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -12,8 +14,10 @@ import (
 	"k8s.io/client-go/tools/record"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"knarr/node/kubelet/podspec"
 	"knarr/node/kubelet/podstatus"
 	"knarr/node/kubelet/podtest"
+	"knarr/node/kubelet/volume"
 )
 
 // TestMessagesAreTruncated: what a registry answers, or an image holds, is not
@@ -55,4 +59,32 @@ func TestEventsOfWhatLasts(t *testing.T) {
 			t.Error("other words were held back")
 		}
 	})
+}
+
+// TestWarningsAreLogged: the log has why a pod does not start, once, and nothing of what is
+// as it should be; a volume that is waited for has no event, and is in the log too.
+func TestWarningsAreLogged(t *testing.T) {
+	k := &Kubelet{}
+	k.events = truncatedEvents{record.NewFakeRecorder(100), &k.news}
+	w := &worker{k: k, pod: podtest.Pod("p", "c"), lastEvents: map[string]pastEvent{}}
+	w.retries = map[opKey]*retry{}
+	pod := w.pod
+	ref := containerReference(pod, &pod.Spec.Containers[0])
+	slow := fmt.Errorf("volume data: %w", volume.ErrTimedOut)
+	text := logged(t, func() {
+		for range 3 {
+			k.events.Event(pod, corev1.EventTypeNormal, "Pulling", "all is well")
+			k.events.Event(ref, corev1.EventTypeWarning, "Failed", "no such image")
+			k.events.AnnotatedEventf(k.nodeRef(), nil, corev1.EventTypeWarning, "FreeDiskSpaceFailed", "%d bytes", 1)
+			w.mounted(pod, nil, time.Time{}, errors.Join(slow))
+		}
+	})
+	for _, want := range []string{
+		`msg=event pod=` + podspec.Format(pod) + ` reason=Failed message="no such image" of=spec.containers{c}`,
+		`reason=FreeDiskSpaceFailed message="1 bytes"`, `err="volume data: timed out waiting for the condition"`,
+	} {
+		if strings.Count(text, want) != 1 || strings.Count(text, "\n") != 3 {
+			t.Errorf("want %s once in\n%s", want, text)
+		}
+	}
 }

@@ -239,6 +239,7 @@ type Kubelet struct {
 	oomFloor int64
 
 	events          record.EventRecorder
+	news            news // of what fails again and again
 	services        corelisters.ServiceLister
 	serviceInformer cache.SharedIndexInformer
 	objects         *objects.Store
@@ -403,7 +404,7 @@ func (k *Kubelet) Run(ctx context.Context) error {
 	k.ctx = ctx
 	broadcaster := record.NewBroadcaster(record.WithContext(ctx))
 	defer broadcaster.Shutdown()
-	k.events = truncatedEvents{broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: "kubelet", Host: k.cfg.NodeName})}
+	k.events = truncatedEvents{broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: "kubelet", Host: k.cfg.NodeName}), &k.news}
 	sink, err := k.eventSink()
 	if err != nil {
 		return fmt.Errorf("kubelet: %w", err)

@@ -3,6 +3,7 @@ package kubelet
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"os"
 	"strings"
 	"time"
@@ -11,6 +12,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"knarr/node/kubelet/criconfig"
+	"knarr/node/kubelet/podspec"
 	"knarr/node/kubelet/volume"
 )
 
@@ -146,7 +148,10 @@ func (w *worker) mounted(pod *corev1.Pod, out map[string]volume.Mounted, next ti
 		}
 		w.retryLater(opKey{kind: opVolumes}, 500*time.Millisecond, 2*time.Minute)
 		for _, e := range flatten(err) {
-			if errors.Is(e, volume.ErrTimedOut) {
+			if errors.Is(e, volume.ErrTimedOut) { // no event, as upstream has none
+				if w.k.news.isNew("volume "+podspec.Format(pod), e.Error()) {
+					slog.Warn("waiting for volumes", "pod", podspec.Format(pod), "err", e)
+				}
 				continue
 			}
 			reason := "FailedMount"
