@@ -3,6 +3,7 @@ package kubelet
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"time"
@@ -98,6 +99,8 @@ func (w *worker) killDone(c *runtimestate.Container, err error) {
 	w.stale.Store(true)
 	if err != nil && status.Code(err) != codes.NotFound && status.Code(err) != codes.Canceled {
 		slog.Warn("kill container", "pod", podspec.Format(w.pod), "container", c.Name(), "err", err)
+		w.eventOnce("kill "+c.Name(), corev1.EventTypeWarning, "FailedKillPod",
+			fmt.Sprintf("error killing pod: failed to \"KillContainer\" for %q with KillContainerError: %q", c.Name(), err.Error()))
 		w.retryLater(opKey{kind: opKill, of: c.Id}, time.Second, 10*time.Second)
 	}
 }
@@ -308,20 +311,20 @@ func (w *worker) clean(ctx context.Context) {
 			})
 		}
 		unmount := w.k.volumes.Unmount(ctx, string(pod.UID))
-		failed := unmount
+		var kill error
 		for range ids {
 			if err := <-errs; err != nil {
-				failed = errors.Join(failed, err)
+				kill = errors.Join(kill, err)
 			}
 		}
-		if failed == nil {
-			failed = errors.Join(w.k.removePodCgroup(pod), w.k.users.Release(pod.UID))
+		if unmount == nil && kill == nil {
+			kill = errors.Join(w.k.removePodCgroup(pod), w.k.users.Release(pod.UID))
 		}
 		return func() {
 			w.stale.Store(true)
-			if failed != nil {
+			if unmount != nil || kill != nil {
 				if ctx.Err() == nil {
-					w.tellCleanFailed(unmount, failed)
+					w.tellCleanFailed(unmount, kill)
 					w.retryLater(opKey{kind: opClean}, 200*time.Millisecond, 10*time.Second)
 				}
 				return
@@ -333,10 +336,14 @@ func (w *worker) clean(ctx context.Context) {
 
 // tellCleanFailed says why a pod stays, once for each reason: a driver that is gone
 // may never come back.
-func (w *worker) tellCleanFailed(unmount, failed error) {
+func (w *worker) tellCleanFailed(unmount, kill error) {
 	if unmount != nil {
 		w.eventOnce("unmount", corev1.EventTypeWarning, "FailedUnmount", unmount.Error())
 	}
+	if kill != nil {
+		w.eventOnce("kill", corev1.EventTypeWarning, "FailedKillPod", "error killing pod: "+kill.Error())
+	}
+	failed := errors.Join(unmount, kill)
 	if text := failed.Error(); w.cleanFailure != text {
 		w.cleanFailure = text
 		slog.Warn("clean up pod, trying again", "pod", podspec.Format(w.pod), "err", failed)

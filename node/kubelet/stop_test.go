@@ -3,9 +3,16 @@ package kubelet
 import (
 	"context"
 	"errors"
+	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"knarr/node/kubelet/podtest"
 )
 
 // TestPreStopOutlivesGrace: a hook that does not end in time has what is left of its
@@ -41,4 +48,31 @@ func TestPreStopOutlivesGrace(t *testing.T) {
 			t.Errorf("after a hook that failed: %v, %v", waited, err)
 		}
 	})
+}
+
+// TestWhyAPodCannotBeEnded: a pod that the runtime does not let go says why in its events,
+// of its containers and then of its sandbox, and ends when the runtime does its part.
+func TestWhyAPodCannotBeEnded(t *testing.T) {
+	n := newNode(t)
+	var fails atomic.Value
+	fails.Store("StopContainer")
+	n.rt.Fail = func(method string) error {
+		if method == fails.Load() {
+			return status.Error(codes.Unknown, method+" hangs")
+		}
+		return nil
+	}
+	n.start()
+	n.api.addPod(podtest.Pod("p", "c"))
+	n.until("ready", n.ready("p"))
+	n.api.deletePod("p")
+	for _, c := range []struct{ method, want string }{
+		{"StopContainer", `FailedKillPod: error killing pod: failed to "KillContainer" for "c" with KillContainerError: "rpc error: code = Unknown desc = StopContainer hangs"`},
+		{"StopPodSandbox", "FailedKillPod: error killing pod: rpc error: code = Unknown desc = StopPodSandbox hangs"},
+	} {
+		fails.Store(c.method)
+		n.until(c.method, func() bool { return slices.Contains(n.api.events(), c.want) })
+	}
+	fails.Store("")
+	n.until("gone", n.rt.Empty)
 }
