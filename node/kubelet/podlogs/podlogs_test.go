@@ -160,6 +160,25 @@ func TestRotateKeepsSoMany(t *testing.T) {
 	}
 }
 
+// TestRotateBesideAFailure: an older log that cannot be compressed, and one that cannot be
+// removed, are in the error, and the log is moved and opened anew all the same.
+func TestRotateBesideAFailure(t *testing.T) {
+	path := write(t, sample)
+	for _, s := range []string{".20200101-000000/in", ".20200101-000001/in"} { // directories, which are neither
+		if err := os.MkdirAll(path+s, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	reopened := 0
+	err := Rotate(context.Background(), path, 10, 3, func(context.Context) error { reopened++; return os.WriteFile(path, nil, 0o600) })
+	if err == nil || !strings.Contains(err.Error(), "remove "+path+".20200101-000000") || !strings.Contains(err.Error(), "compress "+path+".20200101-000001") {
+		t.Errorf("error %v", err)
+	}
+	if st, err := os.Stat(path); reopened != 1 || err != nil || st.Size() != 0 {
+		t.Errorf("opened %d times, %v", reopened, err)
+	}
+}
+
 func TestTail(t *testing.T) {
 	path := write(t, sample)
 	if got, err := Tail(path, 80, 6); err != nil || got != "\nfour\n" {

@@ -3,6 +3,7 @@ package podlogs
 import (
 	"compress/gzip"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -19,7 +20,9 @@ const (
 )
 
 // Rotate moves a log larger than size aside, has it opened anew by its writer,
-// compresses older ones and keeps at most files of them, the current included.
+// compresses older ones and keeps at most files of them, the current included. Older ones
+// that cannot be removed or compressed, as on a full disk, are part of the error and do not
+// keep the log from being moved: else it would grow without end.
 func Rotate(ctx context.Context, path string, size int64, files int, reopen func(context.Context) error) error {
 	st, err := os.Lstat(path)
 	if os.IsNotExist(err) {
@@ -32,10 +35,11 @@ func Rotate(ctx context.Context, path string, size int64, files int, reopen func
 	if err != nil {
 		return err
 	}
+	var failed []error
 	// The new one and the current one count too.
 	for len(old) > max(files-2, 0) {
 		if err := os.Remove(old[0]); err != nil {
-			return err
+			failed = append(failed, err)
 		}
 		old = old[1:]
 	}
@@ -44,18 +48,22 @@ func Rotate(ctx context.Context, path string, size int64, files int, reopen func
 			continue
 		}
 		if err := compress(ctx, f); err != nil {
-			return fmt.Errorf("compress %s: %w", f, err)
+			failed = append(failed, fmt.Errorf("compress %s: %w", f, err))
 		}
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
 	}
 	to := path + "." + time.Now().Format(stamp)
 	if err := os.Rename(path, to); err != nil {
-		return err
+		cause := errors.Unwrap(err) // without the names, of which one has the time in it
+		return errors.Join(append(failed, fmt.Errorf("move log aside: %w", cause))...)
 	}
 	if err := reopen(ctx); err != nil {
 		_ = os.Rename(to, path) // the writer still writes to it
-		return fmt.Errorf("reopen log: %w", err)
+		failed = append(failed, fmt.Errorf("reopen log: %w", err))
 	}
-	return nil
+	return errors.Join(failed...)
 }
 
 // rotated are the older files of a log, oldest first; leftovers are removed.
