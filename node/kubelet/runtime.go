@@ -191,6 +191,14 @@ func (k *Kubelet) readRuntime(ctx context.Context) (changed bool) {
 
 func (k *Kubelet) setRuntime(up, net bool, msg, netMsg string) bool {
 	a := k.runtimeUp.Swap(up) != up
+	switch {
+	case a && up:
+		slog.Info("container runtime is ready")
+	case a:
+		slog.Warn("container runtime is not ready", "err", msg)
+	case !up && !k.asked.isOpen(): // it may just start, as the kubelet does
+		slog.Info("waiting for the container runtime", "err", msg)
+	}
 	b := k.network.Swap(net) != net
 	k.runtimeErr.Store(&msg)
 	k.netMessage.Store(&netMsg)

@@ -2,6 +2,8 @@ package kubelet
 
 import (
 	"context"
+	"errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -9,6 +11,7 @@ import (
 	"google.golang.org/grpc"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"knarr/node/kubelet/podspec"
 	"knarr/node/kubelet/podtest"
 )
 
@@ -76,4 +79,41 @@ func TestRuntimeWithoutEvents(t *testing.T) {
 		s := n.api.pod("bad").Status.ContainerStatuses[0]
 		return s.RestartCount == 1 && s.State.Running != nil
 	})
+}
+
+// TestRuntimeDownIsLoggedOnce: that the runtime is down is a line, and that it is up again is
+// one, however many pods wait for it; what it fails at while it is up is one too.
+func TestRuntimeDownIsLoggedOnce(t *testing.T) {
+	k := &Kubelet{up: newGate(), asked: newGate()}
+	a, b := &worker{k: k, pod: podtest.Pod("a", "c")}, &worker{k: k, pod: podtest.Pod("b", "c")}
+	for _, c := range []struct {
+		up   bool
+		want string
+	}{
+		{false, `level=INFO msg="waiting for the container runtime" err="it hangs"`},
+		{true, `level=INFO msg="container runtime is ready"`},
+		{false, `level=WARN msg="container runtime is not ready" err="it hangs"`},
+		{true, `level=INFO msg="container runtime is ready"`},
+	} {
+		text := logged(t, func() {
+			for range 3 {
+				k.setRuntime(c.up, true, "it hangs", "")
+				if !c.up {
+					a.logUnread(errors.New("connection refused"))
+				}
+			}
+		})
+		if !strings.Contains(text, c.want) || strings.Count(text, "\n") != 1 {
+			t.Errorf("want %s alone in\n%s", c.want, text)
+		}
+	}
+	text := logged(t, func() {
+		for range 3 {
+			a.logUnread(errors.New("unknown"))
+			b.logUnread(errors.New("unknown"))
+		}
+	})
+	if want := `msg="read pod from runtime" pod=` + podspec.Format(a.pod) + " err=unknown"; !strings.Contains(text, want) || strings.Count(text, "\n") != 1 {
+		t.Errorf("want %s alone in\n%s", want, text)
+	}
 }

@@ -289,7 +289,7 @@ func (w *worker) sync(ctx context.Context) time.Duration {
 		w.k.metrics.relistPod.Observe(time.Since(began).Seconds())
 		if err != nil {
 			if ctx.Err() == nil {
-				slog.Warn("read pod from runtime", "pod", podspec.Format(pod), "err", err)
+				w.logUnread(err)
 			}
 			w.stale.Store(true)
 			return time.Second
@@ -312,6 +312,14 @@ func (w *worker) sync(ctx context.Context) time.Duration {
 	w.watchProbes(w.pod)
 	again = min(again, w.report(ctx, gone))
 	return max(again, time.Millisecond)
+}
+
+// logUnread logs why a pod could not be read, once for all pods. A runtime that is down is
+// logged as such.
+func (w *worker) logUnread(err error) {
+	if w.k.runtimeUp.Load() && w.k.news.isNew("read pod", err.Error()) {
+		slog.Warn("read pod from runtime", "pod", podspec.Format(w.pod), "err", err)
+	}
 }
 
 func (w *worker) apiPod(pod, mirror *corev1.Pod) *corev1.Pod {
