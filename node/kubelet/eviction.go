@@ -141,14 +141,19 @@ func (k *Kubelet) watchLimits(ctx context.Context) {
 	}
 }
 
-// observe reads the signals of thresholds. What cannot be read is left out.
+// observe reads the signals of thresholds. What cannot be read is left out, and logged.
 func (k *Kubelet) observe(all []eviction.Threshold) map[string]eviction.Observation {
 	out := map[string]eviction.Observation{}
 	for _, t := range all {
 		if s, ok := signalNamed(t.Signal); ok {
-			if available, in, err := s.read(k); err == nil {
-				out[t.Signal] = eviction.Observation{Available: available, All: in}
+			available, in, err := s.read(k)
+			if err != nil {
+				if k.news.isNew("read signal "+t.Signal, err.Error()) {
+					slog.Warn("Eviction manager: no observation found for eviction signal", "signal", t.Signal, "err", err)
+				}
+				continue
 			}
+			out[t.Signal] = eviction.Observation{Available: available, All: in}
 		}
 	}
 	return out
@@ -179,10 +184,14 @@ func (k *Kubelet) relieve(ctx context.Context, all []eviction.Threshold, state *
 		}
 	}
 	evicted := k.evictOne(ctx, what, t, observed[t.Signal])
-	if evicted != nil {
-		for _, m := range met {
-			k.metrics.evictionAge.WithLabelValues(m.Signal).Observe(time.Since(now).Seconds())
+	if evicted == nil {
+		if k.news.isNew("evict for "+t.Signal, "") {
+			slog.Warn("Eviction manager: unable to evict any pods from the node", "signal", t.Signal, "resource", string(what.resource))
 		}
+		return nil
+	}
+	for _, m := range met {
+		k.metrics.evictionAge.WithLabelValues(m.Signal).Observe(time.Since(now).Seconds())
 	}
 	return evicted
 }

@@ -40,3 +40,28 @@ func TestContainerFs(t *testing.T) {
 		t.Errorf("images on %d bytes, containers on %d", *s.Runtime.ImageFs.CapacityBytes, *s.Runtime.ContainerFs.CapacityBytes)
 	}
 }
+
+// TestNothingToEvictIsLogged: a node that is short of something and has no pod to evict says
+// so, and of which signals nothing is known, each once.
+func TestNothingToEvictIsLogged(t *testing.T) {
+	log := takeLog(t)
+	n := newNode(t)
+	n.rt.ContainerDir = "/no/such/directory"
+	n.start()
+	n.until("the start", func() bool { return n.k.runtimeUp.Load() })
+	all, errs := eviction.Parse(map[string]string{"nodefs.available": "1000Ti", "containerfs.available": "1"}, nil, nil, nil, false)
+	if errs != nil {
+		t.Fatal(errs)
+	}
+	for range 3 {
+		n.k.relieve(t.Context(), all, &eviction.State{})
+	}
+	for _, want := range [][]string{
+		{"Eviction manager: unable to evict any pods from the node", "signal=nodefs.available"},
+		{"Eviction manager: no observation found for eviction signal", "signal=containerfs.available"},
+	} {
+		if got := log.count(append(want, "level=WARN")...); got != 1 {
+			t.Errorf("%q: %d lines", want, got)
+		}
+	}
+}
