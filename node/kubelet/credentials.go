@@ -5,6 +5,8 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -42,8 +44,9 @@ func (c credential) used() pullrecords.Credentials {
 }
 
 // pullCredentials are those that are meant for the image: of the pod's secrets, of the
-// node's configuration of Docker, of the plugins, in this order.
-func (k *Kubelet) pullCredentials(pod *corev1.Pod, image string) []credential {
+// node's configuration of Docker, of the plugins, in this order. One secret that cannot be
+// read is an error, as upstream has it, whatever the others hold.
+func (k *Kubelet) pullCredentials(pod *corev1.Pod, image string) ([]credential, error) {
 	var secrets []*corev1.Secret
 	for _, r := range pod.Spec.ImagePullSecrets {
 		if r.Name == "" {
@@ -54,9 +57,13 @@ func (k *Kubelet) pullCredentials(pod *corev1.Pod, image string) []credential {
 		}
 	}
 	repo := repository(image)
-	out := append(credentials(repo, secrets), k.nodeCredentials.of(repo, k.cfg.RootDir)...)
+	out, err := credentials(repo, secrets)
+	if err != nil {
+		return nil, err
+	}
+	out = append(out, k.nodeCredentials.of(repo, k.cfg.RootDir)...)
 	if k.plugins == nil {
-		return out
+		return out, nil
 	}
 	var given []credential
 	for _, c := range k.plugins.Lookup(k.ctx, credentialprovider.Request{
@@ -71,7 +78,7 @@ func (k *Kubelet) pullCredentials(pod *corev1.Pod, image string) []credential {
 		}
 		given = append(given, one)
 	}
-	return append(out, longestFirst(given)...)
+	return append(out, longestFirst(given)...), nil
 }
 
 // secretsRead is after what time it is looked again whether secrets have been read.
@@ -135,6 +142,41 @@ type dockerAuth struct {
 	IdentityToken string `json:"identitytoken"`
 }
 
+var (
+	errAuthField = errors.New("unable to parse auth field, must be formatted as base64(username:password)")
+	errAuthJSON  = errors.New("error occurred while trying to unmarshal json")
+)
+
+// UnmarshalJSON takes name and password from the field auth, if there is one, before those
+// beside it.
+func (a *dockerAuth) UnmarshalJSON(b []byte) error {
+	type fields dockerAuth
+	if err := json.Unmarshal(b, (*fields)(a)); err != nil || a.Auth == "" {
+		return err
+	}
+	coding := base64.RawStdEncoding
+	if strings.HasSuffix(strings.TrimSpace(a.Auth), "=") {
+		coding = base64.StdEncoding
+	}
+	raw, err := coding.DecodeString(a.Auth)
+	user, password, ok := strings.Cut(string(raw), ":")
+	if err != nil || !ok {
+		return errAuthField
+	}
+	a.Username, a.Password = user, password
+	return nil
+}
+
+// parseAuth parses what has credentials into into. The error says nothing of them, as one of
+// json's may.
+func parseAuth(b []byte, into any) error {
+	err := json.Unmarshal(b, into)
+	if err == nil || errors.Is(err, errAuthField) {
+		return err
+	}
+	return errAuthJSON
+}
+
 // hash tells credentials apart as upstream does, whose records then serve both.
 func (a dockerAuth) hash() string {
 	b, _ := json.Marshal(struct {
@@ -148,26 +190,23 @@ func (a dockerAuth) hash() string {
 }
 
 // credentials picks from secrets what is meant for an image's repository.
-func credentials(repo string, secrets []*corev1.Secret) (out []credential) {
+func credentials(repo string, secrets []*corev1.Secret) (out []credential, err error) {
 	for _, s := range secrets {
-		var all map[string]dockerAuth
-		if b, ok := s.Data[corev1.DockerConfigJsonKey]; ok {
-			var f dockerConfig
-			if json.Unmarshal(b, &f) != nil {
-				continue
-			}
-			all = f.Auths
-		} else if b, ok := s.Data[corev1.DockerConfigKey]; ok {
-			if json.Unmarshal(b, &all) != nil {
-				continue
-			}
+		var f dockerConfig
+		if b := s.Data[corev1.DockerConfigJsonKey]; s.Type == corev1.SecretTypeDockerConfigJson && len(b) > 0 {
+			err = parseAuth(b, &f)
+		} else if b := s.Data[corev1.DockerConfigKey]; s.Type == corev1.SecretTypeDockercfg && len(b) > 0 {
+			err = parseAuth(b, &f.Auths)
 		}
-		for _, c := range pick(repo, all) {
+		if err != nil {
+			return nil, fmt.Errorf("image pull secret %s/%s: %w", s.Namespace, s.Name, err)
+		}
+		for _, c := range pick(repo, f.Auths) {
 			c.secret = &pullrecords.Secret{UID: string(s.UID), Namespace: s.Namespace, Name: s.Name, CredentialHash: c.hash}
 			out = append(out, c.credential)
 		}
 	}
-	return longestFirst(out)
+	return longestFirst(out), nil
 }
 
 type dockerConfig struct {
@@ -186,12 +225,6 @@ func pick(repo string, all map[string]dockerAuth) (out []hashed) {
 			continue
 		}
 		a := all[registry]
-		if a.Auth != "" { // before a name and a password beside it, as upstream's kubelet has it
-			raw, err := base64.RawStdEncoding.DecodeString(strings.TrimRight(strings.TrimSpace(a.Auth), "="))
-			if user, password, ok := strings.Cut(string(raw), ":"); err == nil && ok {
-				a.Username, a.Password = user, password
-			}
-		}
 		auth := &cri.AuthConfig{Username: a.Username, Password: a.Password, IdentityToken: a.IdentityToken}
 		out = append(out, hashed{credential{AuthConfig: auth, entry: registry}, a.hash()})
 	}

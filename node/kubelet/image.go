@@ -96,7 +96,7 @@ func (k *Kubelet) ensureImage(ctx context.Context, pod *corev1.Pod, ref *corev1.
 	}
 	tagged := withTag(image)
 	spec := &cri.ImageSpec{Image: tagged, Annotations: pod.Annotations, RuntimeHandler: k.handlerOf(pod)}
-	lookup := sync.OnceValue(func() []credential { return k.pullCredentials(pod, tagged) })
+	lookup := sync.OnceValues(func() ([]credential, error) { return k.pullCredentials(pod, tagged) })
 	if policy != corev1.PullAlways {
 		res, err := k.images.ImageStatus(ctx, &cri.ImageStatusRequest{Image: spec})
 		switch {
@@ -106,7 +106,10 @@ func (k *Kubelet) ensureImage(ctx context.Context, pod *corev1.Pod, ref *corev1.
 			return nil, waitError{"ImageInspectError", msg}
 		case res.Image != nil && res.Image.Id != "":
 			known = imageRequest{present: new(true), pull: new(false)}
-			if !k.records.MustPull(image, res.Image.Id, func() pullrecords.Presented { return presented(lookup()) }) {
+			if !k.records.MustPull(image, res.Image.Id, func() pullrecords.Presented {
+				all, _ := lookup() // the pull says what is wrong
+				return presented(all)
+			}) {
 				k.pullTimes(pod.UID).end(image, time.Now()) // somebody else's pull was sooner
 				k.events.Event(ref, corev1.EventTypeNormal, "Pulled", fmt.Sprintf("Container image %q already present on machine and can be accessed by the pod", image))
 				return res.Image, nil
@@ -128,7 +131,7 @@ func (k *Kubelet) ensureImage(ctx context.Context, pod *corev1.Pod, ref *corev1.
 	return k.pull(ctx, pod, ref, image, spec, sandbox, lookup)
 }
 
-func (k *Kubelet) pull(ctx context.Context, pod *corev1.Pod, ref *corev1.ObjectReference, image string, spec *cri.ImageSpec, sandbox *cri.PodSandboxConfig, lookup func() []credential) (*cri.Image, error) {
+func (k *Kubelet) pull(ctx context.Context, pod *corev1.Pod, ref *corev1.ObjectReference, image string, spec *cri.ImageSpec, sandbox *cri.PodSandboxConfig, lookup func() ([]credential, error)) (*cri.Image, error) {
 	key := pullKey{pod.UID, image}
 	k.pulls.mu.Lock()
 	f := k.pulls.fails[key]
@@ -160,7 +163,10 @@ func (k *Kubelet) pull(ctx context.Context, pod *corev1.Pod, ref *corev1.ObjectR
 	err := errPullQPS
 	if k.pulls.rate == nil || k.pulls.rate.TryAccept() {
 		stop := k.followPull(ctx, ref, image)
-		img, err = k.recordedPull(ctx, image, spec, sandbox, lookup())
+		var creds []credential
+		if creds, err = lookup(); err == nil {
+			img, err = k.recordedPull(ctx, image, spec, sandbox, creds)
+		}
 		stop()
 	}
 	if ctx.Err() != nil {

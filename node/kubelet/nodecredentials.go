@@ -1,7 +1,6 @@
 package kubelet
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -88,14 +87,10 @@ func readDockerAuth(file string) (map[string]dockerAuth, error) {
 	}
 	if filepath.Base(file) == ".dockercfg" {
 		var auth map[string]dockerAuth
-		if json.Unmarshal(b, &auth) != nil { // the error may quote a password
-			return nil, errors.New("error occurred while trying to unmarshal json")
-		}
-		return auth, nil
+		err := parseAuth(b, &auth)
+		return auth, err
 	}
 	var c dockerConfig
-	if json.Unmarshal(b, &c) != nil {
-		return nil, errors.New("error occurred while trying to unmarshal json")
-	}
-	return c.Auths, nil
+	err = parseAuth(b, &c)
+	return c.Auths, err
 }
