@@ -84,7 +84,12 @@ func (k *Kubelet) servePodResources(ctx context.Context) {
 	k.serveSocket(ctx, "the resources of pods are not served", func(ctx context.Context) error { return podresources.Run(ctx, c) })
 }
 
-// socketRetry is how often a socket that could not be served is tried again.
+// followDrivers watches for the sockets of storage drivers.
+func (k *Kubelet) followDrivers(ctx context.Context) {
+	k.serveSocket(ctx, "storage drivers are not available", k.drivers.Run)
+}
+
+// socketRetry is how often a socket that could not be served, or watched for, is tried again.
 const socketRetry = 10 * time.Second
 
 // serveSocket serves until ctx ends, and tries again if it cannot.

@@ -3,9 +3,14 @@ package kubelet
 import (
 	"context"
 	"errors"
+	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
+	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
@@ -15,6 +20,7 @@ import (
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 	podresourcesv1alpha1 "k8s.io/kubelet/pkg/apis/podresources/v1alpha1"
 
+	"knarr/node/kubelet/csi"
 	"knarr/node/kubelet/deviceplugin/plugintest"
 	"knarr/node/kubelet/podtest"
 )
@@ -168,4 +174,43 @@ func TestAdoptedPlugin(t *testing.T) {
 	n.until("what the other has now", n.offers(3, 3))
 	next.Stop()
 	n.until("no healthy one", n.offers(3, 0))
+}
+
+// TestDriversAreWatchedForAgain: what keeps the directory of sockets from being watched may
+// pass, and is in the log until then.
+func TestDriversAreWatchedForAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		root := t.TempDir()
+		registry := filepath.Join(root, "plugins_registry")
+		if err := os.WriteFile(registry, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		k := &Kubelet{drivers: csi.New(csi.Config{RootDir: root, NodeName: "n"})}
+		ctx, cancel := context.WithCancel(t.Context())
+		text := logged(t, func() {
+			ended := make(chan struct{})
+			go func() { k.followDrivers(ctx); close(ended) }()
+			time.Sleep(socketRetry / 2)
+			if err := os.Remove(registry); err != nil {
+				t.Error(err)
+			}
+			time.Sleep(socketRetry / 2) // no longer: a watch keeps the time of a bubble from passing
+			isDir := false
+			for range 1_000_000 {
+				if st, err := os.Stat(registry); err == nil && st.IsDir() {
+					isDir = true
+					break
+				}
+				runtime.Gosched()
+			}
+			if !isDir {
+				t.Error("the directory is not watched after all")
+			}
+			cancel()
+			<-ended
+		})
+		if strings.Count(text, "storage drivers are not available, trying again") != 1 {
+			t.Errorf("log %s", text)
+		}
+	})
 }

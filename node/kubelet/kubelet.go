@@ -441,15 +441,10 @@ func (k *Kubelet) Run(ctx context.Context) error {
 		{"eviction", k.watchPressure}, {"limits of disk", k.watchLimits}, {"image collection", k.collectImages},
 		{"orphans", k.collectOrphans}, {"static pods", k.followStatic},
 		{"allocations", k.pruneAllocations}, {"images", k.followImages}, {"healthz", k.serveHealthz},
-		{"control groups", k.limitGroups}, {"CPUs", k.pinContainers}, {"node shutdown", k.delayShutdown}, {"out of memory", k.watchMemory}, {"device plugins", k.servePlugins}, {"pod resources", k.servePodResources},
+		{"control groups", k.limitGroups}, {"CPUs", k.pinContainers}, {"node shutdown", k.delayShutdown}, {"out of memory", k.watchMemory}, {"device plugins", k.servePlugins}, {"storage drivers", k.followDrivers}, {"pod resources", k.servePodResources},
 		{"manifest URL", k.followManifestURL}, {"host", k.tellHost}, {"read-only port", k.serveReadOnly},
 		{"traces", k.tracer.Run},
 	}
-	k.wg.Loop(ctx, "kubelet: storage drivers", func(ctx context.Context) {
-		if err := k.drivers.Run(ctx); err != nil {
-			slog.Warn("storage drivers are not available", "err", err)
-		}
-	})
 	for _, loop := range loops {
 		k.wg.Loop(ctx, "kubelet: "+loop.name, loop.run)
 	}
