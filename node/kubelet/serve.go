@@ -18,8 +18,10 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
+	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -115,7 +117,8 @@ func slogLogger() *log.Logger { return slog.NewLogLogger(slog.Default().Handler(
 func (k *Kubelet) certificate(ctx context.Context) (func(*tls.ClientHelloInfo) (*tls.Certificate, error), error) {
 	if k.cfg.Settings.ServerTLSBootstrap {
 		s := certificates.Server{NodeName: k.cfg.NodeName, Dir: k.cfg.CertDir, CertFile: k.cfg.CertFile, KeyFile: k.cfg.KeyFile, Client: k.client, Addresses: k.nodeAddresses}
-		return s.Run(ctx)
+		get, err := s.Run(ctx)
+		return warnUnapproved(get), err
 	}
 	if k.cfg.CertFile == "" {
 		c, err := selfSigned(k.cfg.Hostname, k.cfg.NodeIPs)
@@ -126,6 +129,29 @@ func (k *Kubelet) certificate(ctx context.Context) (func(*tls.ClientHelloInfo) (
 		return nil, err
 	}
 	return pair.Serving, nil
+}
+
+// unapprovedAgain is how often the log has it that there is no certificate to serve with.
+const unapprovedAgain = time.Minute
+
+// warnUnapproved logs that clients are refused for want of a certificate, and the cure.
+func warnUnapproved(get func(*tls.ClientHelloInfo) (*tls.Certificate, error)) func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	var mu sync.Mutex
+	var logged time.Time
+	return func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
+		c, err := get(hello)
+		if err == nil {
+			return c, nil
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		if now := time.Now(); logged.IsZero() || now.Sub(logged) >= unapprovedAgain {
+			logged = now
+			slog.Warn("no client can connect to the kubelet until its certificate signing request is approved; approve it: kubectl certificate approve NAME",
+				"err", err, "names", "kubectl get csr --field-selector spec.signerName="+certificatesv1.KubeletServingSignerName)
+		}
+		return nil, err
+	}
 }
 
 func selfSigned(name string, ips []net.IP) (*tls.Certificate, error) {
