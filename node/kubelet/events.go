@@ -39,9 +39,13 @@ func (r truncatedEvents) AnnotatedEventf(object runtime.Object, annotations map[
 	r.EventRecorder.AnnotatedEventf(object, annotations, kind, reason, "%s", message)
 }
 
+// ofContainers are the reasons of warnings whose text containers write, at their own rate;
+// upstream's kubelet does not log them either.
+var ofContainers = map[string]bool{"Unhealthy": true, "ProbeWarning": true, "FailedPostStartHook": true, "FailedPreStopHook": true}
+
 // log logs a warning that is new.
 func (r truncatedEvents) log(object runtime.Object, kind, reason, message string) {
-	if kind != corev1.EventTypeWarning {
+	if kind != corev1.EventTypeWarning || ofContainers[reason] {
 		return
 	}
 	ref, err := reference.GetReference(scheme.Scheme, object)

@@ -31,6 +31,15 @@ func TestNews(t *testing.T) {
 		if !n.isNew("q", "one") {
 			t.Error("the same about another is not new")
 		}
+		lines = 0
+		for i := range 100 {
+			if n.isNew("other words each time", strconv.Itoa(i)) {
+				lines++
+			}
+		}
+		if lines != maxTexts {
+			t.Errorf("%d lines about one thing, want %d", lines, maxTexts)
+		}
 		for i := range 3 * maxNews {
 			n.isNew("p", strconv.Itoa(i))
 		}
