@@ -129,9 +129,9 @@ func TestOnRootMismatch(t *testing.T) {
 // as upstream tells, and not any more when that has ended.
 func TestOwningIsReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var events []string
+		events := make(chan string, 10)
 		m := New(Config{Event: func(_ *corev1.Pod, kind, reason, message string) {
-			events = append(events, kind+" "+reason+" "+message)
+			events <- kind + " " + reason + " " + message
 		}})
 		p := podtest.Pod("p", "c")
 		p.UID = "u-1"
@@ -140,7 +140,7 @@ func TestOwningIsReported(t *testing.T) {
 		time.Sleep(29 * time.Second)
 		synctest.Wait()
 		if len(events) != 0 {
-			t.Errorf("too soon: %q", events)
+			t.Errorf("too soon: %s", <-events)
 		}
 		files.Store(7)
 		time.Sleep(2 * time.Minute)
@@ -148,9 +148,12 @@ func TestOwningIsReported(t *testing.T) {
 		stop()
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		if len(events) != 2 || !strings.HasPrefix(events[0], "Warning VolumePermissionChangeInProgress Setting volume ownership for u-1/volumes/x/data is taking longer than expected") ||
-			events[1] != "Warning VolumePermissionChangeInProgress Setting volume ownership for u-1/volumes/x/data, processed 7 files." {
-			t.Errorf("%q", events)
+		if len(events) != 2 {
+			t.Fatalf("%d events", len(events))
+		}
+		if first, second := <-events, <-events; !strings.HasPrefix(first, "Warning VolumePermissionChangeInProgress Setting volume ownership for u-1/volumes/x/data is taking longer than expected") ||
+			second != "Warning VolumePermissionChangeInProgress Setting volume ownership for u-1/volumes/x/data, processed 7 files." {
+			t.Errorf("%q, %q", first, second)
 		}
 	})
 }
