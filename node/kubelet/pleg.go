@@ -11,6 +11,10 @@ import (
 // notListed is after what time without a list of pods the node is not ready: upstream's.
 const notListed = 3 * time.Minute
 
+// listPeriod leaves room within notListed for one list that ends at its deadline, two minutes,
+// and another: a node is not given up for one call.
+const listPeriod = 30 * time.Second
+
 // followList asks the runtime for its pods once in a while. One may say that it is well
 // and answer nothing about pods, and then no pod starts or ends.
 func (k *Kubelet) followList(ctx context.Context) {
@@ -19,7 +23,7 @@ func (k *Kubelet) followList(ctx context.Context) {
 	}
 	now := time.Now()
 	k.askedList.Store(&now)
-	for wait := relistPeriod; ; wait = relistPeriod {
+	for wait := listPeriod; ; wait = listPeriod {
 		if _, err := k.runtime.ListPodSandbox(ctx, &cri.ListPodSandboxRequest{}); err == nil {
 			k.listed()
 		} else {
