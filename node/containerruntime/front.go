@@ -3,19 +3,13 @@ package containerruntime
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
-	"net"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"sync"
-	"syscall"
 	"time"
 
 	api "github.com/containerd/containerd/api/runtime/task/v3"
 	"github.com/containerd/ttrpc"
-	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/emptypb"
@@ -43,14 +37,17 @@ type front struct {
 	state, socket, program string
 	log                    *slog.Logger
 
-	mu     sync.Mutex
-	client *ttrpc.Client
-	ready  chan struct{} // closed while there is a client
+	mu      sync.Mutex
+	client  *ttrpc.Client
+	ready   chan struct{} // closed while there is a client
+	process *shimProcess  // the one that was started last, nil where one is found running
+	gone    absence
 }
 
 func newFront(c Config, h host) *front {
 	return &front{
 		state: c.State, socket: c.Socket(), program: h.shim, log: c.Log, ready: make(chan struct{}),
+		gone: absence{since: time.Now(), err: errors.New("the shim starts")},
 	}
 }
 
@@ -92,12 +89,16 @@ const (
 
 // keep stays connected to the shim.
 func (f *front) keep(ctx context.Context) {
-	again := shimAgain
+	again, logged := shimAgain, time.Time{}
 	for ctx.Err() == nil {
 		conn, err := f.connect(ctx)
 		if err != nil {
 			if ctx.Err() == nil {
-				f.log.Error("start the shim", "err", err)
+				f.missing(err)
+				if time.Since(logged) > time.Minute {
+					f.log.Error("start the shim", "err", err, "log", f.logPath())
+					logged = time.Now()
+				}
 			}
 			again = min(2*again, shimAgainMost)
 		} else {
@@ -114,7 +115,7 @@ func (f *front) keep(ctx context.Context) {
 				return
 			}
 			client.Close()
-			f.log.Warn("the shim has ended, another one takes up its containers")
+			f.log.Warn("the shim has ended, another one takes up its containers", append(f.lastWords(), "log", f.logPath())...)
 		}
 		select {
 		case <-time.After(again):
@@ -128,104 +129,11 @@ func (f *front) set(client *ttrpc.Client) {
 	defer f.mu.Unlock()
 	if client == nil {
 		f.ready = make(chan struct{})
+		f.gone = absence{since: time.Now(), err: errShimEnded}
 	} else {
 		close(f.ready)
 	}
 	f.client = client
-}
-
-// connect gives a connection to a shim of this version.
-func (f *front) connect(ctx context.Context) (net.Conn, error) {
-	path := filepath.Join(f.state, shimSocketName)
-	conn, err := net.Dial("unix", path)
-	if err == nil && f.replace(conn) {
-		conn.Close()
-		conn, err = dialWithin(ctx, path, f.current)
-	}
-	if err == nil {
-		return conn, nil
-	}
-	if err := f.spawn(); err != nil {
-		return nil, err
-	}
-	return dialWithin(ctx, path, func() bool { return true })
-}
-
-// shimStart bounds the start of a shim with many containers.
-const shimStart = 30 * time.Second
-
-func dialWithin(ctx context.Context, path string, ready func() bool) (net.Conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, shimStart)
-	defer cancel()
-	for {
-		var err error
-		if ready() {
-			var conn net.Conn
-			if conn, err = net.Dial("unix", path); err == nil {
-				return conn, nil
-			}
-		}
-		select {
-		case <-ctx.Done():
-			return nil, errors.Join(fmt.Errorf("wait for %s: %w", path, ctx.Err()), err)
-		case <-time.After(time.Millisecond):
-		}
-	}
-}
-
-// spawn starts the shim, in a session of its own.
-func (f *front) spawn() error {
-	log, err := os.OpenFile(filepath.Join(f.state, shimLogName), os.O_CREATE|os.O_TRUNC|os.O_WRONLY|os.O_APPEND, 0o600)
-	if err != nil {
-		return err
-	}
-	defer log.Close()
-	cmd := exec.Command(f.program, "-address", f.socket, "serve")
-	cmd.Dir, cmd.Stderr = "/", log
-	// Of its threads few have work at a time; it passes this on to the first
-	// programs of containers.
-	cmd.Env = append(os.Environ(), "GOMAXPROCS=2")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	if err := cmd.Start(); err != nil {
-		return err
-	}
-	run.Go("container runtime: wait for the shim", func() { _ = cmd.Wait() })
-	return nil
-}
-
-// current says whether the shim that runs is the program that would be started.
-func (f *front) current() bool {
-	is, err := os.ReadFile(filepath.Join(f.state, shimProgramName))
-	if err != nil {
-		return false
-	}
-	info, err := os.Stat(f.program)
-	if err != nil {
-		return false
-	}
-	stat, ok := info.Sys().(*syscall.Stat_t)
-	return ok && string(is) == fmt.Sprintf("%d %d %d", stat.Ino, stat.Size, info.ModTime().UnixNano())
-}
-
-// replace tells a shim of another version to become this one; its containers stay
-// its children.
-func (f *front) replace(conn net.Conn) bool {
-	if f.current() {
-		return false
-	}
-	other, err := unixsocket.Peer(conn.(*net.UnixConn))
-	if err == nil && other.Pid <= 1 {
-		err = fmt.Errorf("the shim is process %d", other.Pid)
-	}
-	if err == nil {
-		err = unix.Kill(int(other.Pid), unix.SIGHUP)
-	}
-	if err != nil {
-		f.log.Error("replace the shim", "err", err)
-		return false
-	}
-	f.log.Info("the shim is replaced by this version's")
-	return true
 }
 
 // A call passes on one method. What may be done twice is tried again on the next
@@ -248,7 +156,7 @@ func call[Req, Res any](ctx context.Context, f *front, twice bool, req *Req, met
 			return res, err
 		}
 		if !twice {
-			return nil, status.Error(codes.Unavailable, "the shim has ended")
+			return nil, status.Error(codes.Unavailable, errShimEnded.Error())
 		}
 		select {
 		case <-time.After(time.Millisecond): // until it is noticed

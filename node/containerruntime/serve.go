@@ -74,7 +74,7 @@ func (r *Runtime) serve(ctx context.Context, h host) error {
 	if err != nil {
 		return err
 	}
-	server := newServer(set, lock, executor)
+	server := newServer(set, lock, executor, front)
 	events, err := newEventServer(set)
 	if err != nil {
 		return err
@@ -272,13 +272,13 @@ func unload(set *plugin.Set) {
 	}
 }
 
-func newServer(set *plugin.Set, l *cgroupLock, e *executor) *grpc.Server {
+func newServer(set *plugin.Set, l *cgroupLock, e *executor, f *front) *grpc.Server {
 	s := grpc.NewServer(
 		grpc.MaxRecvMsgSize(defaults.DefaultMaxRecvMsgSize),
 		grpc.MaxSendMsgSize(defaults.DefaultMaxSendMsgSize),
 		grpc.ChainUnaryInterceptor(func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 			return next(withNamespace(ctx), req)
-		}, l.intercept, e.intercept),
+		}, l.intercept, f.intercept, e.intercept),
 		grpc.StreamInterceptor(func(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, next grpc.StreamHandler) error {
 			return next(srv, namespaced{stream, withNamespace(stream.Context())})
 		}))
