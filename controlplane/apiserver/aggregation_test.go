@@ -277,6 +277,20 @@ func TestAggregatedAvailability(t *testing.T) {
 		want("True Passed: all checks passed")
 		b.must(b.admin.DiscoveryV1().EndpointSlices("default").Delete(b.ctx, "api", metav1.DeleteOptions{}))
 		want(`False EndpointsNotFound: cannot find endpointslices for service/api in "default"`)
+		_, metrics := b.get(root, "/metrics")
+		for _, line := range []string{
+			`aggregator_unavailable_apiservice{name="` + wardle + `"} 1`, `aggregator_unavailable_apiservice{name="v1."} 0`,
+			`aggregator_unavailable_apiservice_total{name="` + wardle + `",reason="EndpointsNotFound"} 1`,
+		} {
+			if !strings.Contains(metrics, "\n"+line+"\n") {
+				t.Error("the metrics lack", line)
+			}
+		}
+		b.must(b.admin.RESTClient().Delete().AbsPath("/apis/apiregistration.k8s.io/v1/apiservices/" + wardle).Do(b.ctx).Error())
+		synctest.Wait()
+		if _, metrics := b.get(root, "/metrics"); strings.Contains(metrics, wardle) {
+			t.Error("the metrics have an APIService that is gone")
+		}
 	})
 }
 

@@ -277,6 +277,7 @@ func New(c Config) (*Server, error) {
 	}
 	s.custom = extension.New(extension.Config{Cache: s.cache, API: s.api, Resolve: extension.ResolveService(s.cache)})
 	s.others = aggregation.New(aggregation.Config{Cache: s.cache, API: s.api, Identity: c.Identity, Dial: c.Dial, Inside: c.Aggregated})
+	counts.Also(s.others)
 	s.fairness = fairness.New(s.cache, c.MaxReads+c.MaxWrites, c.RequestTimeout/4)
 	s.memory = overload.NewMemoryLimiter(c.RequestTimeout / 4)
 	counts.Also(s.fairness)

@@ -3,6 +3,7 @@ package apiserver
 import (
 	"context"
 	"errors"
+	"net/http"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -16,9 +17,12 @@ import (
 	"knarr/internal/run"
 )
 
-func (s *Server) countUser(who user.Info, err error, took time.Duration) {
+func (s *Server) countUser(r *http.Request, who user.Info, err error, took time.Duration) {
 	switch {
 	case err == nil:
+		if r.TLS != nil && len(r.TLS.PeerCertificates) > 0 && authn.ByCertificate(who) {
+			s.metrics.Access.ObserveCertificate(time.Until(r.TLS.PeerCertificates[0].NotAfter))
+		}
 		s.metrics.Access.ObserveAuthentication(metrics.Known, who.GetName(), took)
 	case errors.Is(err, authn.ErrUnauthorized):
 		s.metrics.Access.ObserveAuthentication(metrics.Unknown, "", took)

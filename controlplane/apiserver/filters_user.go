@@ -25,7 +25,7 @@ var openPath = map[string]bool{"/livez": true, "/readyz": true, "/healthz": true
 func (p *requestState) authenticate() bool {
 	began := time.Now()
 	p.user, p.authErr = p.s.authn.Authenticate(p.r)
-	p.s.countUser(p.user, p.authErr, time.Since(began))
+	p.s.countUser(p.r, p.user, p.authErr, time.Since(began))
 	return true
 }
 

@@ -1,6 +1,8 @@
 package apiserver
 
 import (
+	"crypto/tls"
+	"crypto/x509"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -8,10 +10,14 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"knarr/controlplane/apiserver/authn"
 )
 
 func asRoot(s *Server, method, path, body string) *httptest.ResponseRecorder {
@@ -75,11 +81,9 @@ func value(all map[string]*dto.MetricFamily, name string, labels map[string]stri
 // absent are families of upstream's that are not here, by prefix, and why.
 var absent = []struct{ prefix, why string }{
 	{"aggregator_discovery_", "discovery is not gathered from peers here"},
-	{"aggregator_unavailable_apiservice", "told by the APIServices' conditions only"},
 	{"apiextensions_", "documents are made when asked for, not regenerated"},
 	{"apiserver_admission_step_admission_duration_seconds_summary", "a summary takes a lock on every write; the histogram says the same"},
 	{"apiserver_cache_list_", "the cache has no such indexes"},
-	{"apiserver_client_certificate_expiration_seconds", "of each request's certificate: expensive, and of no client in this process"},
 	{"apiserver_current_inqueue_requests", "apiserver_flowcontrol_current_inqueue_requests says it by level"},
 	{"apiserver_envelope_encryption_", "of upstream's way to keep keys"},
 	{"apiserver_flowcontrol_current_r", "of upstream's fair queuing by virtual time"},
@@ -175,6 +179,33 @@ func metricsAreUpstreams(t *testing.T) {
 				t.Errorf("%s has labels %q, upstream's %q", name, got, labels)
 			}
 		}
+	}
+}
+
+// The life of a certificate counts where it is what its user is known by.
+func TestMetricsOfCertificates(t *testing.T) {
+	s, stop := newServer(t)
+	defer stop()
+	withCertificate := &http.Request{TLS: &tls.ConnectionState{PeerCertificates: []*x509.Certificate{{NotAfter: time.Now().Add(time.Hour)}}}}
+	byCertificate := &user.DefaultInfo{Name: "u", Extra: map[string][]string{user.CredentialIDKey: {"X509SHA256=00"}}}
+	byToken := &user.DefaultInfo{Name: "u", Extra: map[string][]string{user.CredentialIDKey: {"JTI=1"}}}
+	for _, c := range []struct {
+		r   *http.Request
+		who user.Info
+		err error
+	}{
+		{withCertificate, byCertificate, nil}, {withCertificate, byToken, nil}, {withCertificate, &user.DefaultInfo{Name: "u"}, nil},
+		{withCertificate, nil, authn.ErrUnauthorized}, {&http.Request{}, byCertificate, nil}, {&http.Request{TLS: &tls.ConnectionState{}}, byCertificate, nil},
+	} {
+		s.countUser(c.r, c.who, c.err, time.Millisecond)
+	}
+	h := families(t, s, "/metrics")["apiserver_client_certificate_expiration_seconds"].Metric[0].Histogram
+	within := map[float64]uint64{}
+	for _, b := range h.Bucket {
+		within[b.GetUpperBound()] = b.GetCumulativeCount()
+	}
+	if h.GetSampleCount() != 1 || within[1800] != 0 || within[3600] != 1 || h.GetSampleSum() < 3500 {
+		t.Error(h)
 	}
 }
 

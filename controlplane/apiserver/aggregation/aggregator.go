@@ -16,7 +16,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
-	"k8s.io/kube-aggregator/pkg/apis/apiregistration/v1/helper"
 
 	"knarr/controlplane/apiserver/endpoints"
 	"knarr/controlplane/apiserver/watchcache"
@@ -49,6 +48,8 @@ type Aggregator struct {
 	found   map[string]*discovered // by APIService, what its server said last
 	schemas map[string]schemas     // the same
 	trigger chan struct{}
+	// lost counts by APIService and reason how often one became unavailable.
+	lost map[[2]string]uint64
 }
 
 // routes are the group versions served elsewhere, as of a revision.
@@ -64,7 +65,7 @@ func New(c Config) *Aggregator {
 	}
 	return &Aggregator{
 		cfg: c, services: c.Cache.Resource(apiregistrationv1.SchemeGroupVersion.WithResource("apiservices")),
-		found: map[string]*discovered{}, schemas: map[string]schemas{}, trigger: make(chan struct{}, 1),
+		found: map[string]*discovered{}, schemas: map[string]schemas{}, trigger: make(chan struct{}, 1), lost: map[[2]string]uint64{},
 	}
 }
 
@@ -140,7 +141,7 @@ func newRoute(s *apiregistrationv1.APIService) *route {
 		port = *s.Spec.Service.Port
 	}
 	return &route{
-		available: helper.IsAPIServiceConditionTrue(s, apiregistrationv1.Available),
+		available: available(s),
 		target: target{namespace: s.Spec.Service.Namespace, name: s.Spec.Service.Name, port: port,
 			insecure: s.Spec.InsecureSkipTLSVerify, ca: string(s.Spec.CABundle)},
 	}

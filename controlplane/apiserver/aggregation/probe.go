@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net/http"
 	"reflect"
 	"slices"
@@ -294,6 +295,9 @@ func (a *Aggregator) set(ctx context.Context, name string, c apiregistrationv1.A
 			return nil
 		}
 		_, err = a.services.Update(ctx, name, rec, s)
+		if err == nil && available(o.(*apiregistrationv1.APIService)) && !available(s) {
+			a.count(name, c.Reason)
+		}
 		if !errors.Is(err, watchcache.ErrConflict) {
 			return err
 		}
@@ -308,4 +312,5 @@ func (a *Aggregator) forget(name string) {
 	defer a.mu.Unlock()
 	delete(a.found, name)
 	delete(a.schemas, name)
+	maps.DeleteFunc(a.lost, func(k [2]string, _ uint64) bool { return k[0] == name })
 }

@@ -50,7 +50,7 @@ func (a *Aggregator) publish() {
 				out.Schemas = append(out.Schemas, known.merged)
 			}
 			version.Freshness = apidiscoveryv2.DiscoveryFreshnessStale
-			if helper.IsAPIServiceConditionTrue(s, apiregistrationv1.Available) {
+			if available(s) {
 				version.Freshness = apidiscoveryv2.DiscoveryFreshnessCurrent
 			}
 			g.Versions = append(g.Versions, version)

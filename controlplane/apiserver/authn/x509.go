@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
@@ -64,7 +65,7 @@ func (c *clientCerts) AuthenticateRequest(r *http.Request) (*authenticator.Respo
 	}
 	v = verified{until: now.Add(certRemembers), resp: &authenticator.Response{User: authenticated(&user.DefaultInfo{
 		Name: leaf.Subject.CommonName, UID: uidOf(leaf), Groups: leaf.Subject.Organization,
-		Extra: map[string][]string{user.CredentialIDKey: {"X509SHA256=" + hex.EncodeToString(sum[:])}},
+		Extra: map[string][]string{user.CredentialIDKey: {credentialID + hex.EncodeToString(sum[:])}},
 	})}}
 	if leaf.NotAfter.Before(v.until) {
 		v.until = leaf.NotAfter
@@ -76,6 +77,15 @@ func (c *clientCerts) AuthenticateRequest(r *http.Request) (*authenticator.Respo
 	c.known[sum] = v
 	c.mu.Unlock()
 	return v.resp, true, nil
+}
+
+// credentialID begins the name of the credential of who came by a certificate.
+const credentialID = "X509SHA256="
+
+// ByCertificate says whether it is a certificate that this user is known by.
+func ByCertificate(who user.Info) bool {
+	id := who.GetExtra()[user.CredentialIDKey]
+	return len(id) == 1 && strings.HasPrefix(id[0], credentialID)
 }
 
 // uidAttribute is where a subject may carry the user's UID.
