@@ -24,6 +24,8 @@ const (
 	// maxScrapes is how many nodes are asked at once: nodes that hang keep this
 	// many places at most.
 	maxScrapes = 64
+	// logAgain is how often the log has of a node that still fails.
+	logAgain = 10 * time.Minute
 	// minPause is between two looks at all nodes, however many of them change or
 	// end meanwhile: their number times their number would be too many.
 	minPause = 250 * time.Millisecond
@@ -31,10 +33,10 @@ const (
 
 // A turn is when a node is asked.
 type turn struct {
-	due   time.Time
-	times int  // that it answered
-	busy  bool // it is being asked
-	fails bool // it did not answer the last time
+	due    time.Time
+	times  int       // that it answered
+	busy   bool      // it is being asked
+	logged time.Time // when the log was last told that it does not answer; zero: it does
 }
 
 // A schedule is every ready node's turn.
@@ -82,21 +84,25 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-// done ends a node's turn, and reports whether it has begun to fail.
-func (s *schedule) done(name string, began time.Time, err error) (worse bool) {
+// done ends a node's turn, and says whether the log is to have it: that a node fails, again
+// while it does, and that it answers again.
+func (s *schedule) done(name string, began time.Time, err error) (report bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	t := s.queue[name]
-	worse = err != nil && !t.fails
-	t.busy, t.fails = false, err != nil
-	if err == nil {
+	t.busy = false
+	switch failed := !t.logged.IsZero(); {
+	case err == nil:
 		t.times++
+		report, t.logged = failed, time.Time{}
+	case !failed || began.Sub(t.logged) >= logAgain:
+		report, t.logged = true, began
 	}
 	t.due = nextTurn(name, began)
 	if err == nil && t.times == 1 {
 		t.due = began.Add(soon)
 	}
-	return worse
+	return report
 }
 
 // nextTurn is the next of a node's times after now: one in each period, by its
@@ -125,8 +131,11 @@ func (s *Server) scrapeAll(ctx context.Context) {
 			wg.Go("metrics: scrape a node", func() {
 				began := time.Now()
 				err := run.Catch("metrics: scrape a node", func() error { return s.scrape(ctx, name) })
-				if all.done(name, began, err) && ctx.Err() == nil {
+				switch report := all.done(name, began, err) && ctx.Err() == nil; {
+				case report && err != nil:
 					slog.WarnContext(ctx, "scrape metrics", "node", name, "err", err)
+				case report:
+					slog.InfoContext(ctx, "metrics are scraped again", "node", name)
 				}
 				<-places
 				s.kick()

@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"errors"
 	"fmt"
 	"runtime"
 	"testing"
@@ -221,6 +222,15 @@ func TestSchedule(t *testing.T) {
 	}
 	if !s.done("a", now, fmt.Errorf("hangs")) || s.queue["a"].due.Sub(now) < period/2 {
 		t.Errorf("after a failure: %+v", s.queue["a"])
+	}
+	for _, c := range []struct {
+		after time.Duration
+		err   error
+		want  bool
+	}{{period, errors.New("hangs"), false}, {logAgain, errors.New("hangs"), true}, {logAgain + period, nil, true}, {logAgain + 2*period, nil, false}} {
+		if got := s.done("a", now.Add(c.after), c.err); got != c.want {
+			t.Errorf("after %v, %v: logged %v", c.after, c.err, got)
+		}
 	}
 	if s.update([]string{"a"}, now, 1); len(s.queue) != 3 { // b and c are busy
 		t.Errorf("%d nodes", len(s.queue))
