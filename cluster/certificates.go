@@ -15,6 +15,7 @@ import (
 
 	"knarr/addons/metrics"
 	"knarr/internal/keypair"
+	kubeletcertificates "knarr/node/kubelet/certificates"
 )
 
 // certificates are the ones that a server's process uses itself.
@@ -134,6 +135,7 @@ func (s *Server) renewCertificates(ctx context.Context) error {
 		}
 		var err error
 		if s.renewal, err = s.issueAll(); err != nil {
+			kubeletcertificates.Failed()
 			return err
 		}
 		select {

@@ -15,6 +15,8 @@ import (
 	mathrand "math/rand/v2"
 	"os"
 	"time"
+
+	kubeletcertificates "knarr/node/kubelet/certificates"
 )
 
 // membership is what an agent got by joining, and keeps.
@@ -154,6 +156,7 @@ func (a *Agent) renewCertificates(ctx context.Context, m *membership) error {
 		if err != nil {
 			failed = min(max(2*failed, renewFirst), renewMost)
 			slog.WarnContext(ctx, "renew the certificates of this node", "err", err, "again", failed)
+			kubeletcertificates.Failed()
 			continue
 		}
 		failed = 0

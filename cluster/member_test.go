@@ -19,12 +19,14 @@ import (
 	"testing"
 	"time"
 
+	dto "github.com/prometheus/client_model/go"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"knarr/internal/apitest"
 	"knarr/internal/need"
 	"knarr/internal/run"
+	kubeletcertificates "knarr/node/kubelet/certificates"
 )
 
 // A joinProxy is a server that nodes join, over TLS on loopback.
@@ -229,6 +231,23 @@ func TestRenew(t *testing.T) {
 	m.Certificates = old
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
+	// What fails is counted.
+	failures := func() float64 {
+		var m dto.Metric
+		if err := kubeletcertificates.ServingFailures.Write(&m); err != nil {
+			t.Fatal(err)
+		}
+		return m.Counter.GetValue()
+	}
+	was := failures()
+	server := a.opts.Server
+	a.opts.Server = "https://127.0.0.1:1"
+	unable, stop := context.WithTimeout(ctx, 1500*time.Millisecond)
+	defer stop()
+	if err := a.renewCertificates(unable, m); err != nil || failures() != was+1 {
+		t.Errorf("%v, %v failures", err, failures()-was)
+	}
+	a.opts.Server = server
 	var group run.Group
 	group.Go("renew", func() {
 		if err := a.renewCertificates(ctx, m); err != nil {

@@ -12,6 +12,7 @@ import (
 	_ "k8s.io/component-base/metrics/prometheus/restclient" // rest_client_*
 
 	"knarr/internal/buildinfo"
+	"knarr/node/kubelet/certificates"
 )
 
 // metrics are what is counted of a kubelet's work, under upstream's names. Each
@@ -127,7 +128,7 @@ func newMetrics() *metrics {
 	m.resizes, m.volumes = newResizeMetrics(r), newVolumeMetrics(r)
 	m.losingSupport = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "kubelet_cri_losing_support",
 		Help: "[ALPHA] The version of Kubernetes with which the container runtime will not do any more unless it is replaced"}, []string{"version"})
-	r.MustRegister(m.losingSupport)
+	r.MustRegister(m.losingSupport, certificates.ClientFailures, certificates.ServingFailures)
 	m.hookFallbacks = count("kubelet_lifecycle_handler_http_fallbacks_total", "Hooks that were asked by HTTPS, answered by HTTP, and were asked so again").WithLabelValues()
 	m.sleepsCut = count("kubelet_sleep_action_terminated_early_total", "Hooks that sleep and were ended before they had slept enough").WithLabelValues()
 	m.evictionAge = took("kubelet_eviction_stats_age_seconds", "How old what was measured was when a pod was evicted for it", nil, "eviction_signal")

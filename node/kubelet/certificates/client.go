@@ -245,8 +245,9 @@ func (c *Client) rotate(ctx context.Context, config *rest.Config) error {
 		GetUsages:               certificate.DefaultKubeletClientGetUsages,
 		CertificateStore:        store,
 		BootstrapCertificatePEM: config.CertData, BootstrapKeyPEM: config.KeyData,
-		ClientsetFn: func(*tls.Certificate) (kubernetes.Interface, error) { return c.newClient(asked) },
-		Ctx:         &ctx,
+		ClientsetFn:             func(*tls.Certificate) (kubernetes.Interface, error) { return c.newClient(asked) },
+		Ctx:                     &ctx,
+		CertificateRenewFailure: ClientFailures,
 	})
 	if err != nil {
 		return fmt.Errorf("--kubeconfig: %w", err)

@@ -48,13 +48,14 @@ func (s *Server) Run(ctx context.Context) (get func(*tls.ClientHelloInfo) (*tls.
 		return nil, err
 	}
 	m, err := certificate.NewManager(&certificate.Config{
-		Name:             "serving certificate",
-		GetTemplate:      func() *x509.CertificateRequest { return servingRequest(s.NodeName, s.Addresses()) },
-		SignerName:       certificatesv1.KubeletServingSignerName,
-		GetUsages:        certificate.DefaultKubeletServingGetUsages,
-		CertificateStore: store,
-		ClientsetFn:      func(*tls.Certificate) (kubernetes.Interface, error) { return s.Client, nil },
-		Ctx:              &ctx,
+		Name:                    "serving certificate",
+		GetTemplate:             func() *x509.CertificateRequest { return servingRequest(s.NodeName, s.Addresses()) },
+		SignerName:              certificatesv1.KubeletServingSignerName,
+		GetUsages:               certificate.DefaultKubeletServingGetUsages,
+		CertificateStore:        store,
+		ClientsetFn:             func(*tls.Certificate) (kubernetes.Interface, error) { return s.Client, nil },
+		Ctx:                     &ctx,
+		CertificateRenewFailure: ServingFailures,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("serving certificate: %w", err)
