@@ -7,6 +7,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 var statefulSets = &Kind[*appsv1.StatefulSet]{
@@ -24,6 +25,7 @@ var statefulSets = &Kind[*appsv1.StatefulSet]{
 		}
 		prepareStatefulSet(ctx, s, old)
 	},
+	Decoded:  nameClaimTemplates,
 	Pods:     func(o *appsv1.StatefulSet) *corev1.PodSpec { return &o.Spec.Template.Spec },
 	Validate: validateStatefulSet,
 	Warn: func(_ context.Context, s, old *appsv1.StatefulSet) (warnings []string) {
@@ -80,7 +82,15 @@ func defaultStatefulSet(s *appsv1.StatefulSet) {
 	defaultTemplate(&s.Spec.Template)
 	for i := range s.Spec.VolumeClaimTemplates {
 		c := &s.Spec.VolumeClaimTemplates[i]
-		c.APIVersion, c.Kind = orElse(c.APIVersion, "v1"), orElse(c.Kind, "PersistentVolumeClaim")
 		defaultClaim(c)
+	}
+	nameClaimTemplates(s)
+}
+
+// nameClaimTemplates sets the kind of the templates, which upstream's conversion does with
+// whatever it reads: protobuf messages do not have it.
+func nameClaimTemplates(s *appsv1.StatefulSet) {
+	for i := range s.Spec.VolumeClaimTemplates {
+		s.Spec.VolumeClaimTemplates[i].TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "PersistentVolumeClaim"}
 	}
 }

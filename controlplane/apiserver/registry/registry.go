@@ -66,6 +66,8 @@ type Kind[T Object] struct {
 	// Incomplete kinds are stored by upstream, which fills absent fields whenever
 	// it reads, without some of them: its rules for writes drop them.
 	Incomplete bool
+	// Decoded sets what objects have and their protobuf form has no room for.
+	Decoded func(obj T)
 	// Prepare makes a spec write of an incoming object: on create (old is the
 	// zero T) it drops status and sets generation 1; on update it keeps status from
 	// old and bumps generation when spec changed.
@@ -191,6 +193,8 @@ type Storage struct {
 	FromHub func(Object) Object
 	// Complete fills what a stored value may lack; nil when it lacks nothing.
 	Complete func(Object)
+	// Decoded fills what the stored form has no room for; nil when it has room for all.
+	Decoded func(Object)
 }
 
 // Text is the form of objects that are stored as JSON in another version.
@@ -250,6 +254,9 @@ func (k *Kind[T]) Storage() Storage {
 	}
 	if k.Incomplete {
 		s.Complete = k.Defaults
+	}
+	if k.Decoded != nil {
+		s.Decoded = func(o Object) { k.Decoded(o.(T)) }
 	}
 	if k.Hub != nil {
 		hub := k.Hub()

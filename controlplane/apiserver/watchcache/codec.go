@@ -44,9 +44,11 @@ type codec struct {
 	new    func() registry.Object
 	// complete fills what a stored value lacks; nil when it lacks nothing.
 	complete func(registry.Object)
-	plan     *transcode.Plan // nil when JSON is made of the decoded object
-	paths    map[string]transcode.Path
-	budget   *budget
+	// decoded fills what messages have no room for; nil when they have.
+	decoded func(registry.Object)
+	plan    *transcode.Plan // nil when JSON is made of the decoded object
+	paths   map[string]transcode.Path
+	budget  *budget
 }
 
 func newCodec(r registry.Resource, b *budget) *codec {
@@ -60,8 +62,11 @@ func newCodec(r registry.Resource, b *budget) *codec {
 		c.weight = 24 // schemas are many small and mostly empty structs
 	}
 	c.complete = r.Storage().Complete
-	c.plan = transcode.Of(r.New())
+	c.plan, c.decoded = transcode.Of(r.New()), r.Storage().Decoded
 	c.paths = paths(r, c.plan)
+	if c.decoded != nil {
+		c.plan = nil
+	}
 	return c
 }
 
@@ -189,6 +194,9 @@ func (c *codec) decode(message []byte) (registry.Object, error) {
 	}
 	if err := m.Unmarshal(message); err != nil {
 		return nil, err
+	}
+	if c.decoded != nil {
+		c.decoded(o)
 	}
 	return o, nil
 }
