@@ -21,6 +21,7 @@ import (
 	"knarr/controlplane/controllermanager/endpointslicemirroring"
 	"knarr/controlplane/controllermanager/horizontalpodautoscaler"
 	"knarr/controlplane/controllermanager/nodelifecycle"
+	"knarr/controlplane/controllermanager/persistentvolume"
 	"knarr/internal/flaghelp"
 )
 
@@ -43,6 +44,7 @@ type Flags struct {
 	quotaSync, legacyTokens                        time.Duration
 	noForceDetach, provisioning, garbageCollection bool
 	endedPods                                      int
+	hostPath, nfs                                  recyclerFlags
 	cloud, allocator                               string
 	syncs                                          map[string]*int // by controller
 	autoscaler                                     horizontalpodautoscaler.Config
@@ -127,6 +129,8 @@ func (c *Flags) Bind(f *pflag.FlagSet) {
 		c.syncs[s.controller] = f.Int(flag, s.default_, "`number` of objects that "+s.controller+" works on at once")
 	}
 	c.bindAutoscaler(f)
+	c.hostPath.bind(f, "hostpath", "pv-recycler-timeout-increment-hostpath", 60)
+	c.nfs.bind(f, "nfs", "pv-recycler-increment-timeout-nfs", 300)
 	componentflags.BindIdle(f, idle)
 }
 
@@ -169,7 +173,7 @@ func (c *Flags) Configuration() map[string]any { return configuration.Show(c.f) 
 // Validate names what cannot be, and logs which flags do nothing.
 func (c *Flags) Validate() error {
 	errs := []error{c.autoscaler.Validate(), controllermanager.CheckSelection(c.Controllers), c.Election.Validate(), c.Connection.Validate(),
-		componentflags.CheckIdle(c.f, idle)}
+		c.hostPath.load(), c.nfs.load(), componentflags.CheckIdle(c.f, idle)}
 	bad := func(when bool, format string, args ...any) {
 		if when {
 			errs = append(errs, fmt.Errorf(format, args...))
@@ -214,7 +218,8 @@ func (c *Flags) Apply(cfg *controllermanager.Config, also ...string) {
 	cfg.EndpointSlice = endpointslice.Config{MaxEndpointsPerSlice: c.perSlice, UpdatesBatchPeriod: c.sliceBatch}
 	cfg.EndpointSliceMirroring = endpointslicemirroring.Config{MaxEndpointsPerSubset: c.perSubset, UpdatesBatchPeriod: c.mirroringBatch}
 	cfg.ResourceQuotaSyncPeriod, cfg.LegacyTokenUnused = c.quotaSync, c.legacyTokens
-	cfg.DisableForceDetachOnTimeout, cfg.NoDynamicProvisioning, cfg.NoGarbageCollector = c.noForceDetach, !c.provisioning, !c.garbageCollection
+	cfg.DisableForceDetachOnTimeout, cfg.NoGarbageCollector = c.noForceDetach, !c.garbageCollection
+	cfg.PersistentVolume = persistentvolume.Config{NoDynamicProvisioning: !c.provisioning, HostPath: c.hostPath.recycler(), NFS: c.nfs.recycler()}
 	cfg.ConcurrentSyncs = map[string]int{}
 	for name, n := range c.syncs {
 		cfg.ConcurrentSyncs[name] = *n

@@ -20,7 +20,8 @@ func TestParse(t *testing.T) {
 		"node-monitor-period=3s", "max-endpoints-per-slice=7", "mirroring-max-endpoints-per-subset=8", "endpoint-updates-batch-period=1s",
 		"endpointslice-updates-batch-period=2s", "mirroring-endpointslice-updates-batch-period=3s", "resource-quota-sync-period=1m",
 		"legacy-service-account-token-clean-up-period=24h", "disable-force-detach-on-timeout=true", "enable-dynamic-provisioning=false",
-		"enable-garbage-collector=false", "kube-api-qps=99", "leader-elect-lease-duration=60s", "leader-elect-renew-deadline=40s"})
+		"enable-garbage-collector=false", "kube-api-qps=99", "leader-elect-lease-duration=60s", "leader-elect-renew-deadline=40s",
+		"pv-recycler-pod-template-filepath-hostpath=testdata/recycler.yaml", "pv-recycler-timeout-increment-hostpath=0", "pv-recycler-minimum-timeout-nfs=7"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,9 +42,12 @@ func TestParse(t *testing.T) {
 	if (cfg.EndpointSlice != endpointslice.Config{MaxEndpointsPerSlice: 7, UpdatesBatchPeriod: 2 * time.Second}) ||
 		(cfg.EndpointSliceMirroring != endpointslicemirroring.Config{MaxEndpointsPerSubset: 8, UpdatesBatchPeriod: 3 * time.Second}) ||
 		cfg.EndpointUpdatesBatchPeriod != time.Second || cfg.ResourceQuotaSyncPeriod != time.Minute || cfg.LegacyTokenUnused != 24*time.Hour ||
-		!cfg.DisableForceDetachOnTimeout || !cfg.NoDynamicProvisioning || !cfg.NoGarbageCollector || cfg.QPS != 99 || cfg.Burst != 30 ||
+		!cfg.DisableForceDetachOnTimeout || !cfg.PersistentVolume.NoDynamicProvisioning || !cfg.NoGarbageCollector || cfg.QPS != 99 || cfg.Burst != 30 ||
 		cfg.Election.Duration != time.Minute || cfg.Election.Renew != 40*time.Second || cfg.Election.Retry != 2*time.Second {
 		t.Errorf("%+v", cfg)
+	}
+	if h, n := cfg.PersistentVolume.HostPath, cfg.PersistentVolume.NFS; h.Minimum != time.Minute || h.PerGiB >= 0 || h.Template.Namespace != "kube-system" || n.Minimum != 7*time.Second || n.Template != nil {
+		t.Errorf("%+v, %+v", h, n)
 	}
 	if cfg.TerminatedPodThreshold >= 0 || a.Tolerance == 0 || a.Tolerance > 1e-9 {
 		t.Errorf("zero is none, and not the default: %d ended pods, a tolerance of %v", cfg.TerminatedPodThreshold, a.Tolerance)
@@ -53,25 +57,30 @@ func TestParse(t *testing.T) {
 // TestParseRefuses: what is wrong is named, and what is to be said otherwise.
 func TestParseRefuses(t *testing.T) {
 	for setting, want := range map[string]string{
-		"v=2":                                    `there is no "v"; there are `,
-		"controllers":                            "is not of the form key=value",
-		"feature-gates=A=true":                   "use --kube-apiserver-arg feature-gates=",
-		"service-cluster-ip-range=10.0.0.0/8":    "use --service-cidr",
-		"controllers=gardener":                   `"gardener" is not in the list`,
-		"concurrent-job-syncs=-1":                "--concurrent-job-syncs: must not be negative",
-		"concurrent-job-syncs=many":              "invalid argument",
-		"horizontal-pod-autoscaler-tolerance=-1": "tolerance",
-		"cloud-provider=aws":                     "use --cloud-provider",
-		"cidr-allocator-type=CloudAllocator":     "--cidr-allocator-type: built-in cloud providers are disabled. The ipam CloudAllocator is not available",
-		"max-endpoints-per-slice=1001":           "max-endpoints-per-slice must not be more than 1000, but got 1001",
-		"mirroring-max-endpoints-per-subset=0":   "mirroring-max-endpoints-per-subset must not be less than 1, but got 0",
-		"node-monitor-period=0":                  "--node-monitor-period: must be greater than zero",
-		"endpoint-updates-batch-period=-1s":      "--endpoint-updates-batch-period: must not be negative",
-		"kube-api-content-type=text/plain":       "--kube-api-content-type: neither",
-		"enable-leader-migration=true":           "--enable-leader-migration: controllers are not handed over",
-		"enable-hostpath-provisioner=true":       "--enable-hostpath-provisioner: no volumes are made of host paths",
-		"leader-elect-lease-duration=1s":         "--leader-elect-lease-duration: must be greater than --leader-elect-renew-deadline",
-		"leader-elect=false":                     "leader-elect is the cluster's",
+		"v=2":                                                          `there is no "v"; there are `,
+		"controllers":                                                  "is not of the form key=value",
+		"feature-gates=A=true":                                         "use --kube-apiserver-arg feature-gates=",
+		"service-cluster-ip-range=10.0.0.0/8":                          "use --service-cidr",
+		"controllers=gardener":                                         `"gardener" is not in the list`,
+		"concurrent-job-syncs=-1":                                      "--concurrent-job-syncs: must not be negative",
+		"concurrent-job-syncs=many":                                    "invalid argument",
+		"horizontal-pod-autoscaler-tolerance=-1":                       "tolerance",
+		"cloud-provider=aws":                                           "use --cloud-provider",
+		"cidr-allocator-type=CloudAllocator":                           "--cidr-allocator-type: built-in cloud providers are disabled. The ipam CloudAllocator is not available",
+		"max-endpoints-per-slice=1001":                                 "max-endpoints-per-slice must not be more than 1000, but got 1001",
+		"mirroring-max-endpoints-per-subset=0":                         "mirroring-max-endpoints-per-subset must not be less than 1, but got 0",
+		"node-monitor-period=0":                                        "--node-monitor-period: must be greater than zero",
+		"endpoint-updates-batch-period=-1s":                            "--endpoint-updates-batch-period: must not be negative",
+		"kube-api-content-type=text/plain":                             "--kube-api-content-type: neither",
+		"enable-leader-migration=true":                                 "--enable-leader-migration: controllers are not handed over",
+		"enable-hostpath-provisioner=true":                             "--enable-hostpath-provisioner: no volumes are made of host paths",
+		"leader-elect-lease-duration=1s":                               "--leader-elect-lease-duration: must be greater than --leader-elect-renew-deadline",
+		"pv-recycler-minimum-timeout-nfs=0":                            "--pv-recycler-minimum-timeout-nfs: must be greater than zero",
+		"pv-recycler-increment-timeout-nfs=-1":                         "--pv-recycler-increment-timeout-nfs: must not be negative",
+		"pv-recycler-pod-template-filepath-nfs=testdata/none.yaml":     "--pv-recycler-pod-template-filepath-nfs: testdata/none.yaml: does not contain any volume(s)",
+		"pv-recycler-pod-template-filepath-nfs=testdata/nowhere.yaml":  "no such file",
+		"pv-recycler-pod-template-filepath-nfs=testdata/misspelt.yaml": `unknown field "volume"`,
+		"leader-elect=false":                                           "leader-elect is the cluster's",
 	} {
 		if _, err := Parse([]string{setting}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", setting, err, want)

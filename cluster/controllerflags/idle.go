@@ -10,7 +10,6 @@ const (
 	watched = "changes are watched, nothing waits for a period"
 	ofCloud = "is the cloud controller manager's, a program of its own"
 	noDRA   = "devices are not allocated by claims here"
-	noPods  = "no recycler pods run: volumes of that policy are not recycled here"
 )
 
 // idle are upstream's flags that do nothing here.
@@ -33,12 +32,6 @@ var idle = []componentflags.Idle{
 	{Name: "min-resync-period", Default: 12 * time.Hour, Why: watched},
 	{Name: "namespace-sync-period", Default: 5 * time.Minute, Why: watched},
 	{Name: "node-sync-period", Default: time.Duration(0), Why: "upstream's does nothing either"},
-	{Name: "pv-recycler-increment-timeout-nfs", Default: 30, Why: noPods},
-	{Name: "pv-recycler-minimum-timeout-hostpath", Default: 60, Why: noPods},
-	{Name: "pv-recycler-minimum-timeout-nfs", Default: 300, Why: noPods},
-	{Name: "pv-recycler-pod-template-filepath-hostpath", Default: "", Why: noPods},
-	{Name: "pv-recycler-pod-template-filepath-nfs", Default: "", Why: noPods},
-	{Name: "pv-recycler-timeout-increment-hostpath", Default: 30, Why: noPods},
 	{Name: "pvclaimbinder-sync-period", Default: 15 * time.Second, Why: watched},
 	{Name: "route-reconciliation-period", Default: 10 * time.Second, Why: ofCloud},
 }

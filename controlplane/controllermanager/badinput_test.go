@@ -471,13 +471,16 @@ var workloadBadInputs = []badInput{
 }
 
 // failAll has every pod fail as soon as it is there.
-func failAll(c *cluster) {
+func failAll(c *cluster) { c.endAll(corev1.PodFailed) }
+
+// endAll has every pod end as soon as it is there.
+func (c *cluster) endAll(phase corev1.PodPhase) {
 	c.Helper()
 	for _, p := range c.pods() {
-		if p.Status.Phase == corev1.PodFailed {
+		if p.Status.Phase == phase {
 			continue
 		}
-		p.Status.Phase = corev1.PodFailed
+		p.Status.Phase = phase
 		if _, err := c.client.CoreV1().Pods("default").UpdateStatus(c.ctx, &p, metav1.UpdateOptions{}); !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 			c.no(err)
 		}

@@ -32,6 +32,7 @@ import (
 	"knarr/controlplane/controllermanager/endpointslicemirroring"
 	"knarr/controlplane/controllermanager/horizontalpodautoscaler"
 	"knarr/controlplane/controllermanager/nodelifecycle"
+	"knarr/controlplane/controllermanager/persistentvolume"
 	"knarr/internal/features"
 	"knarr/internal/informer"
 	"knarr/internal/leader"
@@ -93,8 +94,8 @@ type Config struct {
 	// LegacyTokenUnused is how long a token in a Secret that was made for an account may
 	// be unused before it goes. Default a year.
 	LegacyTokenUnused time.Duration
-	// NoDynamicProvisioning has no volume made for a claim.
-	NoDynamicProvisioning bool
+	// PersistentVolume is the configuration of the controller that binds claims.
+	PersistentVolume persistentvolume.Config
 	// NoGarbageCollector leaves objects whose owners are gone.
 	NoGarbageCollector bool
 	// DisableForceDetachOnTimeout leaves a volume that is mounted on a node which is not

@@ -5,6 +5,7 @@ import (
 	"regexp"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	storagemigrationv1beta1 "k8s.io/api/storagemigration/v1beta1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -50,6 +51,18 @@ var storageScenarios = []scenario{
 			},
 			func(c *cluster) { c.makeAnew(core + "persistentvolumeclaims/a") },
 			func(c *cluster) { c.merge(volumes+"/v", `{"spec":{"claimRef":null}}`) },
+		},
+	},
+	{
+		name: "volumes that are emptied", of: []string{"persistentvolume-binder-controller"}, with: protectors[:2], inOrder: true,
+		world: func(c *cluster) { c.endAll(corev1.PodSucceeded) },
+		steps: []func(*cluster){
+			func(c *cluster) {
+				c.create(volumes, pvOf("v", "persistentVolumeReclaimPolicy: Recycle, hostPath: {path: /srv/v}"))
+				c.create(core+"persistentvolumeclaims", "{metadata: {name: a}, "+claimSpec+"}")
+			},
+			func(c *cluster) { c.remove(core + "persistentvolumeclaims/a") },
+			func(c *cluster) { c.create(core+"persistentvolumeclaims", "{metadata: {name: b}, "+claimSpec+"}") },
 		},
 	},
 	{

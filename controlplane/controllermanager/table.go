@@ -189,7 +189,7 @@ var table = []entry{
 		return csr.NewCleaning(t.informers, t.client()), nil
 	}},
 	{persistentvolume.Name, "persistent-volume-binder", func(t *term) (runner, error) {
-		return persistentvolume.New(t.informers, t.client(), t.events("persistentvolume-controller"), !t.NoDynamicProvisioning)
+		return persistentvolume.New(t.informers, t.client(), t.events("persistentvolume-controller"), t.PersistentVolume)
 	}},
 	{attachdetach.Name, "attachdetach-controller", func(t *term) (runner, error) {
 		return attachdetach.New(t.informers, t.client(), t.events("attachdetach-controller"), t.DisableForceDetachOnTimeout)

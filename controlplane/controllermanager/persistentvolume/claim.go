@@ -4,8 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-
-	"knarr/internal/csimigration"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -14,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/component-helpers/storage/volume"
+
+	"knarr/internal/csimigration"
 )
 
 // A step is one write, and what follows from it. Each step is decided from the
@@ -31,6 +32,11 @@ type step struct {
 	enqueue []cache.ObjectName
 	// last says that nothing is to be decided afterwards until something changes.
 	last bool
+	// start is a pod to make, end one to delete, before the object is stored; forget says that
+	// what became of it is known. after is when to look again at the latest.
+	start, end *corev1.Pod
+	forget     bool
+	after      time.Duration
 	// idle says that the claim waits for a volume that fits.
 	idle bool
 	// provisioner is who is to make a volume for the claim; deletes says that the volume is

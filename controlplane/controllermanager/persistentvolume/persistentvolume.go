@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
@@ -40,8 +41,7 @@ type reconciler struct {
 	client                         kubernetes.Interface
 	events                         record.EventRecorder
 	// add asks for a key to be looked at.
-	add    func(cache.ObjectName)
-	static bool
+	add func(cache.ObjectName)
 
 	// mu is held while a key is reconciled. Two claims decided on at once could
 	// choose the same volume: the second write would fail, and be tried again.
@@ -56,12 +56,22 @@ type reconciler struct {
 	// are being deleted: how long it takes is counted.
 	provisioning map[cache.ObjectName]operation
 	deleting     map[string]operation
+	// recyclers are the pods that this controller made to empty volumes, by the volume.
+	recyclers map[string]types.UID
+	Config
 }
 
-// New returns the controller; without dynamicProvisioning no claim is handed over to a
-// provisioner. A key without a namespace is a volume's, any other
+// Config is what may be said of the controller.
+type Config struct {
+	// NoDynamicProvisioning hands no claim over to a provisioner.
+	NoDynamicProvisioning bool
+	// HostPath and NFS empty the volumes of those kinds.
+	HostPath, NFS Recycler
+}
+
+// New returns the controller. A key without a namespace is a volume's, any other
 // a claim's.
-func New(f informers.SharedInformerFactory, client kubernetes.Interface, events record.EventRecorder, dynamicProvisioning bool) (*controller.Controller[cache.ObjectName], error) {
+func New(f informers.SharedInformerFactory, client kubernetes.Interface, events record.EventRecorder, c Config) (*controller.Controller[cache.ObjectName], error) {
 	core := f.Core().V1()
 	claims, volumes := core.PersistentVolumeClaims().Informer(), core.PersistentVolumes().Informer()
 	classes, podInformer := f.Storage().V1().StorageClasses().Informer(), core.Pods().Informer()
@@ -73,7 +83,7 @@ func New(f informers.SharedInformerFactory, client kubernetes.Interface, events 
 	}
 	r := &reconciler{
 		claims: claims.GetIndexer(), volumes: volumes.GetIndexer(), classes: classes.GetIndexer(), pods: podInformer.GetIndexer(),
-		client: client, events: events, pool: newPool(), static: !dynamicProvisioning,
+		client: client, events: events, pool: newPool(), Config: c, recyclers: map[string]types.UID{},
 		written: map[cache.ObjectName]*corev1.PersistentVolumeClaim{}, nominated: map[cache.ObjectName][]string{},
 		provisioning: map[cache.ObjectName]operation{}, deleting: map[string]operation{},
 	}
@@ -84,6 +94,7 @@ func New(f informers.SharedInformerFactory, client kubernetes.Interface, events 
 			controller.Self(volumes),
 			{Informer: classes, Keys: r.waitingForClass},
 			{Informer: podInformer, Keys: r.waitingForPod},
+			{Informer: podInformer, Keys: waitingForRecycler},
 		},
 		Feeds: []func(context.Context, func(), func(cache.ObjectName)) error{
 			func(ctx context.Context, ready func(), add func(cache.ObjectName)) error {
@@ -181,7 +192,7 @@ func (r *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.
 		r.filled = true
 	}
 	if key.Namespace == "" {
-		return 0, r.syncVolume(ctx, key.Name)
+		return r.syncVolume(ctx, key.Name)
 	}
 	return r.syncClaim(ctx, key)
 }

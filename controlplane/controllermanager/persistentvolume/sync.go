@@ -2,6 +2,7 @@ package persistentvolume
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -83,7 +84,7 @@ func losing(v *corev1.PersistentVolume, claim *corev1.PersistentVolumeClaim) boo
 
 // syncVolume takes the steps of the volume, and finds a claim for it when it is
 // free.
-func (r *reconciler) syncVolume(ctx context.Context, name string) error {
+func (r *reconciler) syncVolume(ctx context.Context, name string) (after time.Duration, err error) {
 	var last *corev1.ObjectReference
 	if v := r.pool.volumes[name]; v != nil {
 		last = v.Spec.ClaimRef
@@ -92,6 +93,7 @@ func (r *reconciler) syncVolume(ctx context.Context, name string) error {
 		v := r.volume(name)
 		if v == nil {
 			end(r.deleting, name, volumemetrics.Delete)
+			delete(r.recyclers, name)
 			if last != nil {
 				r.add(claimKey(last))
 			}
@@ -99,9 +101,17 @@ func (r *reconciler) syncVolume(ctx context.Context, name string) error {
 		}
 		view, err := r.viewVolume(ctx, v)
 		if err != nil {
-			return err
+			return 0, err
 		}
 		s := view.next()
+		switch err := r.recyclePods(ctx, v, s); {
+		case errors.Is(err, errChanged) || apierrors.IsNotFound(err):
+			return 0, nil // its event follows
+		case err != nil:
+			s = view.failed("VolumeFailedRecycle", "Recycle failed: "+err.Error())
+			s.after = recycleAgain
+		}
+		after = s.after
 		if s.deletes {
 			begin(r.deleting, name, r.provisionerOf(v))
 		}
@@ -110,7 +120,7 @@ func (r *reconciler) syncVolume(ctx context.Context, name string) error {
 			fail(r.deleting, name, volumemetrics.Delete)
 		}
 		if err != nil {
-			return err
+			return 0, err
 		}
 		if !again {
 			break
@@ -123,13 +133,13 @@ func (r *reconciler) syncVolume(ctx context.Context, name string) error {
 		}
 	}
 	if v == nil || delayed(lookup[*storagev1.StorageClass](r.classes, volume.GetPersistentVolumeClass(v))) {
-		return nil
+		return after, nil
 	}
 	if key, ok := r.pool.nominate(v); ok {
 		r.nominated[key] = append(r.nominated[key], name)
 		r.add(key)
 	}
-	return nil
+	return after, nil
 }
 
 // taken says that the volume was given to another claim, as those who fill volumes do once
@@ -167,7 +177,7 @@ func (r *reconciler) volume(name string) *corev1.PersistentVolume {
 // viewClaim gathers what is decided on. That a bound claim's volume is gone is
 // concluded from the server's own answer.
 func (r *reconciler) viewClaim(ctx context.Context, claim *corev1.PersistentVolumeClaim) (*claimView, error) {
-	v := &claimView{claim: claim, class: r.classOf(claim), static: r.static}
+	v := &claimView{claim: claim, class: r.classOf(claim), static: r.NoDynamicProvisioning}
 	var err error
 	if name := claim.Spec.VolumeName; name != "" {
 		v.volume = r.volume(name)
@@ -235,6 +245,12 @@ func (r *reconciler) viewVolume(ctx context.Context, v *corev1.PersistentVolume)
 	}
 	if claim != nil && claim.UID == ref.UID {
 		view.claim = claim
+	}
+	if view.claim == nil && released && v.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimRecycle {
+		var err error
+		if view.recycling, err = r.viewRecycling(ctx, v); err != nil {
+			return nil, err
+		}
 	}
 	return view, nil
 }

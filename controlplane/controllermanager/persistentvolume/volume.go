@@ -16,6 +16,8 @@ import (
 type volumeView struct {
 	volume *corev1.PersistentVolume
 	claim  *corev1.PersistentVolumeClaim
+	// recycling is set if that is what its policy says, and the claim is gone.
+	recycling *recycling
 }
 
 // next is the next step with the volume.
@@ -92,7 +94,7 @@ func (v *volumeView) release() step {
 	case corev1.PersistentVolumeReclaimRetain:
 		return step{last: true}
 	case corev1.PersistentVolumeReclaimRecycle:
-		return v.failed("VolumeFailedRecycle", "No recycler plugin found for the volume!")
+		return v.recycle()
 	case corev1.PersistentVolumeReclaimDelete:
 		s := v.delete()
 		s.deletes = true
