@@ -2,6 +2,7 @@ package smoke
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -47,6 +48,19 @@ spec:
   metrics: [{type: Resource, resource: {name: cpu, target: {type: Utilization, averageUtilization: 100}}}]
 `
 
+// recycler empties volumes whose policy is Recycle.
+const recycler = `{apiVersion: v1, kind: Pod, metadata: {name: any, namespace: smoke}, spec: {restartPolicy: Never, terminationGracePeriodSeconds: 0,
+	containers: [{name: c, image: "knarr.test/app:1", command: [/bin/sh, -c, "cd /scrub && /bin/busybox rm -rf * .[!.]*"], volumeMounts: [{name: v, mountPath: /scrub}]}],
+	volumes: [{name: v, emptyDir: {}}]}}`
+
+// recycledOf is a volume of a directory that is emptied once its claim is gone, and the claim.
+func recycledOf(path string) string {
+	return `{"apiVersion":"v1","kind":"List","items":[{"apiVersion":"v1","kind":"PersistentVolume","metadata":{"name":"emptied"},
+		"spec":{"accessModes":["ReadWriteOnce"],"capacity":{"storage":"1Gi"},"persistentVolumeReclaimPolicy":"Recycle","storageClassName":"","hostPath":{"path":"` + path + `"}}},
+		{"apiVersion":"v1","kind":"PersistentVolumeClaim","metadata":{"name":"emptied","namespace":"smoke"},
+		"spec":{"accessModes":["ReadWriteOnce"],"storageClassName":"","resources":{"requests":{"storage":"1Gi"}}}}]}`
+}
+
 // claimOf is a claim of the default class, and keeperOf a pod that has it.
 func claimOf(name string) string {
 	return `{"apiVersion":"v1","kind":"PersistentVolumeClaim","metadata":{"name":"` + name + `","namespace":"smoke"},
@@ -70,7 +84,11 @@ type workloads struct {
 // claim that is full harms nobody else. While the node measures, the claim is filled.
 func TestWorkloads(t *testing.T) {
 	need.Root(t)
-	c := newSoakCluster(t, "--kube-controller-manager-arg", "horizontal-pod-autoscaler-sync-period=1s",
+	emptier := filepath.Join(t.TempDir(), "recycler.yaml")
+	if err := os.WriteFile(emptier, []byte(recycler), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c := newSoakCluster(t, "--kube-controller-manager-arg", "pv-recycler-pod-template-filepath-hostpath="+emptier, "--kube-controller-manager-arg", "horizontal-pod-autoscaler-sync-period=1s",
 		"--kube-controller-manager-arg", "horizontal-pod-autoscaler-cpu-initialization-period=1s")
 	w := &workloads{cluster: c}
 	for _, step := range []struct {
@@ -78,7 +96,7 @@ func TestWorkloads(t *testing.T) {
 		run  func(*workloads)
 	}{
 		{"load", beginLoad}, {"claim full", claimFull}, {"claim expanded", claimExpanded}, {"scaled up", scaledUp}, {"top", top},
-		{"scaled down", scaledDown}, {"unharmed", unharmed}, {"claims gone", claimsGone},
+		{"scaled down", scaledDown}, {"unharmed", unharmed}, {"claims gone", claimsGone}, {"volume emptied", volumeEmptied}, {"set patched", setPatched},
 	} {
 		if !t.Run(step.name, func(t *testing.T) { outer := c.t; c.t = t; defer func() { c.t = outer }(); step.run(w) }) {
 			t.FailNow()
@@ -282,4 +300,46 @@ func claimsGone(w *workloads) {
 		objects := w.kubectl("get", "pv", "-o", "name")
 		return len(left) == 0 && objects == "", fmt.Errorf("on disk %v, objects %s", left, objects)
 	})
+}
+
+// volumeEmptied has a volume emptied, and free again, once its claim is gone.
+func volumeEmptied(w *workloads) {
+	dir := w.t.TempDir()
+	for _, file := range []string{"a", ".b", "c/d"} {
+		path := filepath.Join(dir, file)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte("data"), 0o600)); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	w.apply(recycledOf(dir))
+	w.kubectl("-n", "smoke", "wait", "--for=jsonpath={.status.phase}=Bound", "pvc/emptied", "--timeout=30s")
+	w.kubectl("-n", "smoke", "delete", "pvc", "emptied", "--timeout=30s")
+	w.kubectl("wait", "--for=jsonpath={.status.phase}=Available", "pv/emptied", "--timeout=50s")
+	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+		w.t.Errorf("%v is left, %v", left, err)
+	}
+	if out := w.kubectl("describe", "pv", "emptied"); !strings.Contains(out, "VolumeRecycled") {
+		w.t.Errorf("kubectl describe pv says\n%s", out)
+	}
+	w.kubectl("delete", "pv", "emptied", "--timeout=30s")
+}
+
+// setPatched changes a StatefulSet with claims by patches, also after the server has read it
+// anew.
+func setPatched(w *workloads) {
+	w.apply(`{"apiVersion":"apps/v1","kind":"StatefulSet","metadata":{"name":"set","namespace":"smoke"},"spec":{"replicas":0,"serviceName":"set",
+		"selector":{"matchLabels":{"app":"set"}},"template":{"metadata":{"labels":{"app":"set"}},"spec":{"containers":[{"name":"c","image":"knarr.test/app:1"}]}},
+		"volumeClaimTemplates":[{"metadata":{"name":"data"},"spec":{"accessModes":["ReadWriteOnce"],"resources":{"requests":{"storage":"1Mi"}}}}]}}`)
+	for i, kind := range []string{"merge", "json", "strategic"} {
+		w.killServer()
+		patch := fmt.Sprintf(`{"spec":{"minReadySeconds":%d}}`, i+1)
+		if kind == "json" {
+			patch = `[{"op":"replace","path":"/spec/template/spec/containers/0/image","value":"knarr.test/app:2"}]`
+		}
+		w.kubectl("-n", "smoke", "patch", "statefulset", "set", "--type", kind, "-p", patch)
+		if got := w.kubectl("-n", "smoke", "get", "statefulset", "set", "-o", "jsonpath={.spec.volumeClaimTemplates[0].kind}"); got != "PersistentVolumeClaim" {
+			w.t.Errorf("the template is a %q", got)
+		}
+	}
+	w.kubectl("-n", "smoke", "delete", "statefulset", "set", "--timeout=30s")
 }

@@ -55,6 +55,8 @@ func TestVolumes(t *testing.T) {
 	}
 	g := start(t, plain, nil, func(a *initramfs) error {
 		a.copy("given/volumes.yaml", "testdata/volumes.yaml")
+		a.copy("given/recycled.yaml", "testdata/recycled.yaml")
+		a.copy("given/recycler.yaml", "testdata/recycler.yaml")
 		return a.addVolumes(dir)
 	})
 	exec := func(pod, command string) string { return kubectl + "exec " + pod + " -- sh -c '" + command + "'" }
@@ -64,13 +66,16 @@ func TestVolumes(t *testing.T) {
 	for _, step := range []struct{ name, command, want string }{
 		{"NFS server", serveNFS, "2\n"},
 		{"iSCSI targets", serveISCSI, "served\n"},
-		{"start", "rm /bin/mount; cp /given/mount /bin/mount; setsid /given/knarr server --disable servicelb,ingress,network-policy >/tmp/knarr.log 2>&1 </dev/null & /given/knarr wait --timeout 300s", ""},
+		{"start", "rm /bin/mount; cp /given/mount /bin/mount; setsid /given/knarr server --disable servicelb,ingress,network-policy --kube-controller-manager-arg pv-recycler-pod-template-filepath-nfs=/given/recycler.yaml >/tmp/knarr.log 2>&1 </dev/null & /given/knarr wait --timeout 300s", ""},
 		{"image", "/given/knarr images load /given/hello.tar", "loaded knarr.test/hello:1"},
 		{"pods", kubectl + "apply -f /given/volumes.yaml && " + kubectl + "wait --for=condition=Ready pod --all --timeout=400s", "pod/raw condition met"},
 		{"NFS, written", exec("nfs", "echo one >/data/a") + " && cat /var/lib/shared/a", "one\n"},
 		{"NFS, read only", exec("nfs", "cat /seen/a; echo two >/seen/a; test $? != 0") + " 2>&1", "Read-only file system"},
 		{"NFS, shared", exec("claimed", "cat /data/a && echo three >/data/b") + " && " + exec("nfs", "cat /data/b"), "one\nthree\n"},
 		{"NFS, mount options", "grep '/shared nfs4' /proc/mounts", "vers=4.1"},
+		{"NFS, emptied", "mkdir -p /var/lib/shared/scratch/d && touch /var/lib/shared/scratch/.a /var/lib/shared/scratch/d/b && " + kubectl + "apply -f /given/recycled.yaml && " +
+			kubectl + "wait --for=jsonpath={.status.phase}=Bound pvc/scratch --timeout=60s && " + kubectl + "delete pvc scratch && " +
+			kubectl + "wait --for=jsonpath={.status.phase}=Available pv/scratch --timeout=240s && ls -A /var/lib/shared/scratch | wc -l", "met\n0\n"},
 		{"iSCSI, written", exec("iscsi", "echo four >/data/a && cat /data/a") + " && grep iscsi /proc/mounts", " ext4 rw"},
 		{"iSCSI, bare disk", exec("raw", "echo five >/dev/data && busybox head -c 5 /dev/data") + " && sync && head -c 5 /var/lib/closed", "five\nfive\n"},
 		{"iSCSI, initiators", "iscsiadm -m session -P 1", "Iface Initiatorname: iqn.2026-11.test:own"},
