@@ -21,6 +21,7 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/containerd/plugin"
 	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
 )
 
 // A taskManager is containerd's, but for the containers that the one shim of this node
@@ -85,9 +86,27 @@ func (m *taskManager) Create(ctx context.Context, id string, opts runtime.Create
 	m.add(t) // what is told of it before the answer is known to be of this one
 	if err := t.create(ctx, opts); err != nil {
 		m.forget(t)
-		return nil, errors.Join(fmt.Errorf("failed to create shim task: %w", err), removeBundle(t.bundle))
+		return nil, errors.Join(fmt.Errorf("failed to create shim task: %w", err), t.undo(ctx, err))
 	}
 	return t, nil
+}
+
+// undo removes what is left of a container whose making failed. A shim that has ended amid
+// it says nothing of how far it came: what it wrote into the bundle is what the next one
+// removes the rest by, so that the bundle stays until that one has.
+func (t *task) undo(ctx context.Context, why error) error {
+	if !errdefs.IsUnavailable(why) && ctx.Err() == nil {
+		return removeBundle(t.bundle)
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), takeUpTime)
+	defer cancel()
+	if err := t.kill(ctx, "", uint32(unix.SIGKILL), true); err == nil {
+		_, _ = t.Wait(ctx) // deleting it says what is wrong
+	}
+	if _, err := t.delete(ctx, ""); err != nil && !errdefs.IsNotFound(err) {
+		return fmt.Errorf("remove what is left of it: %w", err)
+	}
+	return removeBundle(t.bundle)
 }
 
 func (m *taskManager) add(t *task) {
