@@ -156,12 +156,13 @@ func (c *cluster) used(group string) usage {
 	return u
 }
 
-// files are those below the cluster's directories.
+// files are those below the cluster's directories, without etcd's snapshots of every ten
+// thousand writes, of which it keeps the last five.
 func (c *cluster) files(group string) map[string]bool {
 	all := map[string]bool{}
 	for _, dir := range []string{c.dir, "/run/" + group} {
 		_ = filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
-			if err == nil {
+			if err == nil && filepath.Ext(path) != ".snap" {
 				all[path] = true
 			}
 			return nil
