@@ -213,6 +213,9 @@ func kindOf(t reflect.Type) kind {
 	case reflect.Int64:
 		return signed64
 	case reflect.Struct:
+		if _, ok := t.FieldByName("TypeMeta"); ok {
+			return unsupported // JSON has its kind, and messages do not
+		}
 		return message
 	case reflect.Slice:
 		switch {

@@ -64,9 +64,6 @@ func newCodec(r registry.Resource, b *budget) *codec {
 	c.complete = r.Storage().Complete
 	c.plan, c.decoded = transcode.Of(r.New()), r.Storage().Decoded
 	c.paths = paths(r, c.plan)
-	if c.decoded != nil {
-		c.plan = nil
-	}
 	return c
 }
 
