@@ -3,7 +3,6 @@ package controllerflags
 import (
 	"cmp"
 	"fmt"
-	"io"
 	"os"
 	"time"
 
@@ -28,9 +27,6 @@ func (r *recyclerFlags) bind(f *pflag.FlagSet, kind, perGiB string, minimum int)
 	f.IntVar(&r.perGiB, r.perGiBFlag, 30, "`seconds` that this pod may take for each GiB, if that is longer")
 }
 
-// maxTemplate bounds a pod's file.
-const maxTemplate = 1 << 20
-
 // load reads the pod and names what cannot be.
 func (r *recyclerFlags) load() error {
 	switch {
@@ -42,7 +38,10 @@ func (r *recyclerFlags) load() error {
 		return nil
 	}
 	pod := &corev1.Pod{}
-	err := readYAML(r.file, pod)
+	b, err := os.ReadFile(r.file)
+	if err == nil {
+		err = yaml.UnmarshalStrict(b, pod)
+	}
 	if err == nil {
 		err = persistentvolume.CheckTemplate(pod)
 	}
@@ -51,19 +50,6 @@ func (r *recyclerFlags) load() error {
 	}
 	r.template = pod
 	return nil
-}
-
-func readYAML(path string, into any) error {
-	f, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	b, err := io.ReadAll(io.LimitReader(f, maxTemplate))
-	if err != nil {
-		return err
-	}
-	return yaml.UnmarshalStrict(b, into)
 }
 
 func (r *recyclerFlags) recycler() persistentvolume.Recycler {

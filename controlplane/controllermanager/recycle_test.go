@@ -8,6 +8,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"knarr/internal/apitest"
 )
 
 func recycled(v *corev1.PersistentVolume) {
@@ -120,14 +122,32 @@ func TestRecycleLater(t *testing.T) {
 		c.recycler(nil)
 		// Who takes the volume back meanwhile keeps what is in it.
 		c.merge("/api/v1/persistentvolumes/v", `{"spec":{"persistentVolumeReclaimPolicy":"Retain"}}`)
-		c.end(c.recycler(nil), corev1.PodSucceeded, "")
 		time.Sleep(time.Minute)
 		c.stored("disk Failed b, v Released a")
+		if left := c.pods(); len(left) != 1 || left[0].Name != "user" {
+			t.Errorf("%d pods, want the one that has ended", len(left))
+		}
 	})
 }
 
 // TestRecycleRefused: what keeps the pod from being made is said.
 func TestRecycleRefused(t *testing.T) {
+	nowhere := func(s *apitest.Server) Config {
+		cfg := config(s, binder...)
+		cfg.PersistentVolume.HostPath.Template = &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "nowhere"}, Spec: corev1.PodSpec{
+			Containers: []corev1.Container{{Name: "c", Image: "a"}}, Volumes: []corev1.Volume{{Name: "v"}}}}
+		return cfg
+	}
+	inClusterOf(t, nowhere, func(c *cluster) {
+		c.volume(volumeOf("v", "3Gi", recycled))
+		c.claim(claimOf("a", "1Gi"))
+		c.stored("a Bound v, v Bound a")
+		c.no(c.client.CoreV1().PersistentVolumeClaims("default").Delete(c.ctx, "a", metav1.DeleteOptions{}))
+		c.stored("v Failed a")
+		if got := c.eventOf("v", "VolumeFailedRecycle"); !strings.Contains(got, `"nowhere" not found`) {
+			t.Errorf("event %q", got)
+		}
+	})
 	inCluster(t, binder, func(c *cluster) {
 		long := strings.Repeat("v", 250)
 		c.volume(volumeOf(long, "3Gi", recycled))

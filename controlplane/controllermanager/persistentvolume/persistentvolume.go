@@ -14,7 +14,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
@@ -57,7 +56,7 @@ type reconciler struct {
 	provisioning map[cache.ObjectName]operation
 	deleting     map[string]operation
 	// recyclers are the pods that this controller made to empty volumes, by the volume.
-	recyclers map[string]types.UID
+	recyclers map[string]*corev1.Pod
 	Config
 }
 
@@ -83,7 +82,7 @@ func New(f informers.SharedInformerFactory, client kubernetes.Interface, events 
 	}
 	r := &reconciler{
 		claims: claims.GetIndexer(), volumes: volumes.GetIndexer(), classes: classes.GetIndexer(), pods: podInformer.GetIndexer(),
-		client: client, events: events, pool: newPool(), Config: c, recyclers: map[string]types.UID{},
+		client: client, events: events, pool: newPool(), Config: c, recyclers: map[string]*corev1.Pod{},
 		written: map[cache.ObjectName]*corev1.PersistentVolumeClaim{}, nominated: map[cache.ObjectName][]string{},
 		provisioning: map[cache.ObjectName]operation{}, deleting: map[string]operation{},
 	}

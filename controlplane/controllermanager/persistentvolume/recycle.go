@@ -53,8 +53,9 @@ func defaultTemplate() *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault},
 		Spec: corev1.PodSpec{
-			RestartPolicy: corev1.RestartPolicyNever,
-			Volumes:       []corev1.Volume{{Name: "vol"}},
+			RestartPolicy:                 corev1.RestartPolicyNever,
+			TerminationGracePeriodSeconds: new(int64(1)), // who stops it wants to keep what is left
+			Volumes:                       []corev1.Volume{{Name: "vol"}},
 			Containers: []corev1.Container{{
 				Name: "pv-recycler", Image: "registry.k8s.io/build-image/debian-base:bookworm-v1.0.6",
 				Command:      []string{"/bin/sh", "-c", `cd /scrub && find . -mindepth 1 -delete && [ -z "$(ls -A)" ]`},
@@ -175,7 +176,7 @@ func (r *reconciler) viewRecycling(ctx context.Context, v *corev1.PersistentVolu
 			return nil, fmt.Errorf("get the pod that recycles volume %s: %w", v.Name, err)
 		}
 	}
-	out.ours = known && (out.found == nil || out.found.UID == made)
+	out.ours = known && (out.found == nil || out.found.UID == made.UID)
 	return out, nil
 }
 
@@ -189,6 +190,9 @@ func (r *reconciler) recyclePods(ctx context.Context, v *corev1.PersistentVolume
 	switch {
 	case s.start != nil:
 		now, err := r.client.CoreV1().PersistentVolumes().Get(ctx, name, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			return errChanged
+		}
 		if err != nil {
 			return err
 		}
@@ -202,12 +206,11 @@ func (r *reconciler) recyclePods(ctx context.Context, v *corev1.PersistentVolume
 		if err != nil {
 			return fmt.Errorf("unexpected error creating recycler pod: %w", err)
 		}
-		r.recyclers[name] = pod.UID
+		r.recyclers[name] = pod
 	case s.end != nil:
 		r.forwardEvents(ctx, v, s.end)
-		err := r.client.CoreV1().Pods(s.end.Namespace).Delete(ctx, s.end.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(s.end.UID))})
-		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
-			return fmt.Errorf("failed to delete recycler pod: %w", err)
+		if err := r.deletePod(ctx, s.end); err != nil {
+			return err
 		}
 		delete(r.recyclers, name)
 	}
@@ -217,10 +220,32 @@ func (r *reconciler) recyclePods(ctx context.Context, v *corev1.PersistentVolume
 	return nil
 }
 
+// stopRecycler ends what empties a volume that is not to be emptied any more: its policy has
+// changed, or somebody else has it by now.
+func (r *reconciler) stopRecycler(ctx context.Context, name string) error {
+	pod := r.recyclers[name]
+	if pod == nil {
+		return nil
+	}
+	if err := r.deletePod(ctx, pod); err != nil {
+		return err
+	}
+	delete(r.recyclers, name)
+	return nil
+}
+
+func (r *reconciler) deletePod(ctx context.Context, pod *corev1.Pod) error {
+	err := r.client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(pod.UID))})
+	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+		return fmt.Errorf("failed to delete recycler pod: %w", err)
+	}
+	return nil
+}
+
 // forwardEvents has the volume tell what happened to the pod, which goes. The controller's
 // account may watch events, as upstream's, and not list them.
 func (r *reconciler) forwardEvents(ctx context.Context, v *corev1.PersistentVolume, pod *corev1.Pod) {
-	if r.recyclers[v.Name] != pod.UID {
+	if made := r.recyclers[v.Name]; made == nil || made.UID != pod.UID {
 		return // somebody else's
 	}
 	ctx, cancel := context.WithTimeout(ctx, forwardTime)

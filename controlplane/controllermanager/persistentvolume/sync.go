@@ -93,7 +93,9 @@ func (r *reconciler) syncVolume(ctx context.Context, name string) (after time.Du
 		v := r.volume(name)
 		if v == nil {
 			end(r.deleting, name, volumemetrics.Delete)
-			delete(r.recyclers, name)
+			if err := r.stopRecycler(ctx, name); err != nil {
+				return 0, err
+			}
 			if last != nil {
 				r.add(claimKey(last))
 			}
@@ -103,9 +105,14 @@ func (r *reconciler) syncVolume(ctx context.Context, name string) (after time.Du
 		if err != nil {
 			return 0, err
 		}
+		if view.recycling == nil {
+			if err := r.stopRecycler(ctx, name); err != nil {
+				return 0, err
+			}
+		}
 		s := view.next()
 		switch err := r.recyclePods(ctx, v, s); {
-		case errors.Is(err, errChanged) || apierrors.IsNotFound(err):
+		case errors.Is(err, errChanged):
 			return 0, nil // its event follows
 		case err != nil:
 			s = view.failed("VolumeFailedRecycle", "Recycle failed: "+err.Error())
