@@ -37,11 +37,12 @@ type front struct {
 	state, socket, program string
 	log                    *slog.Logger
 
-	mu      sync.Mutex
-	client  *ttrpc.Client
-	ready   chan struct{} // closed while there is a client
-	process *shimProcess  // the one that was started last, nil where one is found running
-	gone    absence
+	process *shimProcess // that keep started last, nil where one was found running
+
+	mu     sync.Mutex
+	client *ttrpc.Client
+	ready  chan struct{} // closed while there is a client
+	gone   absence
 }
 
 func newFront(c Config, h host) *front {

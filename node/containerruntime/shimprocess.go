@@ -80,9 +80,7 @@ type shimProcess struct {
 // ended it is written there.
 func (f *front) spawn() (*shimProcess, error) {
 	if info, err := os.Stat(f.logPath()); err == nil && info.Size() > 0 {
-		if err := os.Rename(f.logPath(), f.logPath()+".1"); err != nil {
-			return nil, err
-		}
+		_ = os.Rename(f.logPath(), f.logPath()+".1") // nodes do not go without a shim for it
 	}
 	log, err := os.OpenFile(f.logPath(), os.O_CREATE|os.O_TRUNC|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
