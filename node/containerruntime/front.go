@@ -36,6 +36,7 @@ const (
 type front struct {
 	state, socket, program string
 	log                    *slog.Logger
+	timeouts               timeouts
 
 	process *shimProcess // that keep started last, nil where one was found running
 
@@ -43,11 +44,12 @@ type front struct {
 	client *ttrpc.Client
 	ready  chan struct{} // closed while there is a client
 	gone   absence
+	hangs  *absence // of the client's shim
 }
 
 func newFront(c Config, h host) *front {
 	return &front{
-		state: c.State, socket: c.Socket(), program: h.shim, log: c.Log, ready: make(chan struct{}),
+		state: c.State, socket: c.Socket(), program: h.shim, log: c.Log, timeouts: shimTimeouts, ready: make(chan struct{}),
 		gone: absence{since: time.Now(), err: errors.New("the shim starts")},
 	}
 }
@@ -107,15 +109,12 @@ func (f *front) keep(ctx context.Context) {
 			closed := make(chan struct{})
 			client := ttrpc.NewClient(conn, ttrpc.WithOnClose(sync.OnceFunc(func() { close(closed) })))
 			f.set(client)
-			select {
-			case <-closed:
-				f.set(nil)
-			case <-ctx.Done():
-				f.set(nil)
-				client.Close()
+			f.attend(ctx, conn, client, closed)
+			f.set(nil)
+			client.Close()
+			if ctx.Err() != nil {
 				return
 			}
-			client.Close()
 			f.log.Warn("the shim has ended, another one takes up its containers", append(f.lastWords(), "log", f.logPath())...)
 		}
 		select {

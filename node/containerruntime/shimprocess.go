@@ -128,7 +128,7 @@ func (f *front) lastWords() (args []any) {
 const maxLastLines = 2 << 10
 
 // lastLines gives the end of a shim's log: from the beginning of a panic where there is one,
-// for the stack comes after what happened, else the last lines.
+// or of what goroutines were at, for stacks come after what happened, else the last lines.
 func lastLines(path string) string {
 	file, err := os.Open(path)
 	if err != nil {
@@ -146,7 +146,7 @@ func lastLines(path string) string {
 		return ""
 	}
 	text := "\n" + strings.ToValidUTF8(string(b), "")
-	if i := max(strings.LastIndex(text, "\npanic: "), strings.LastIndex(text, "\nfatal error: ")); i >= 0 {
+	if i := max(strings.LastIndex(text, "\npanic: "), strings.LastIndex(text, "\nfatal error: "), strings.LastIndex(text, "\nSIGQUIT: ")); i >= 0 {
 		text = text[i:min(i+maxLastLines, len(text))]
 	} else if len(text) > maxLastLines {
 		_, text, _ = strings.Cut(text[len(text)-maxLastLines:], "\n")
@@ -189,7 +189,7 @@ func (f *front) replace(conn net.Conn) bool {
 	return true
 }
 
-// An absence is that of a shim: since when, and why.
+// An absence is that of a shim, or of its answers: since when, and why.
 type absence struct {
 	since time.Time
 	err   error
@@ -212,20 +212,22 @@ func (f *front) intercept(ctx context.Context, req any, _ *grpc.UnaryServerInfo,
 	res, err := next(ctx, req)
 	if status, ok := res.(*cri.StatusResponse); ok && err == nil {
 		f.mu.Lock()
-		gone := f.gone
-		away := f.client == nil
+		gone, reason := f.hangs, "ShimNotResponding"
+		if f.client == nil {
+			gone, reason = new(f.gone), "ShimNotRunning"
+		}
 		f.mu.Unlock()
-		if away && time.Since(gone.since) > shimMissed {
-			notReady(status, gone.err)
+		if gone != nil && time.Since(gone.since) > shimMissed {
+			notReady(status, reason, gone.err)
 		}
 	}
 	return res, err
 }
 
-func notReady(s *cri.StatusResponse, err error) {
+func notReady(s *cri.StatusResponse, reason string, err error) {
 	for _, c := range s.GetStatus().GetConditions() {
 		if c.Type == cri.RuntimeReady {
-			c.Status, c.Reason, c.Message = false, "ShimNotRunning", err.Error()
+			c.Status, c.Reason, c.Message = false, reason, err.Error()
 		}
 	}
 }

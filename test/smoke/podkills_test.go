@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"path/filepath"
@@ -24,8 +25,9 @@ import (
 const kills = 20
 
 // TestPodKills kills the server again and again under pods, and the shim, and both: no
-// container may notice, and no request to one may fail. Then it kills them while pods
-// start and while they end, which may take longer for that, but may leave nothing.
+// container may notice, and no request to one may fail. Nor may they when the shim hangs.
+// Then it kills them while pods start and while they end, which may take longer for that,
+// but may leave nothing.
 func TestPodKills(t *testing.T) {
 	soakPods(t)
 	c := newSoakCluster(t)
@@ -43,7 +45,7 @@ func TestPodKills(t *testing.T) {
 	}{
 		{"the server", c.killServer},
 		{"the shim", c.killShim},
-		{"both", func() { c.stop(syscall.SIGKILL); c.endShim(); c.start() }},
+		{"both", func() { c.stop(syscall.SIGKILL); c.endShim(syscall.SIGKILL); c.start() }},
 	} {
 		began, asked := time.Now(), calls.asked()
 		for i := range kills {
@@ -58,6 +60,12 @@ func TestPodKills(t *testing.T) {
 		}
 		t.Logf("%s killed %d times under %d pods in %v, %d requests meanwhile", round.what, kills, len(now), time.Since(began).Round(time.Second), calls.asked()-asked)
 	}
+	began := time.Now()
+	c.stopShim()
+	if now := containers(c.readyPods(podsAtOnce)); !maps.Equal(now, kept) {
+		t.Error("containers before the shim was stopped, and after:", kept, now)
+	}
+	t.Logf("a shim that hangs was replaced in %v", time.Since(began).Round(time.Second))
 	for _, err := range calls.end() {
 		t.Error(err)
 	}
@@ -106,8 +114,8 @@ func (c *cluster) killServer() {
 	c.wait("/readyz after kill -9", time.Minute, func(ctx context.Context) (bool, error) { return c.readyz(ctx), nil })
 }
 
-// endShim ends the process that runs all containers in the same way.
-func (c *cluster) endShim() (pid int) {
+// endShim ends the process that runs all containers, or has it hang.
+func (c *cluster) endShim(by syscall.Signal) (pid int) {
 	c.t.Helper()
 	c.wait("a shim", time.Minute, func(context.Context) (bool, error) {
 		if all := c.shims(); len(all) == 1 {
@@ -115,7 +123,7 @@ func (c *cluster) endShim() (pid int) {
 		}
 		return pid != 0, nil
 	})
-	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
+	if err := syscall.Kill(pid, by); err != nil && !errors.Is(err, syscall.ESRCH) {
 		c.t.Error(err)
 	}
 	return pid
@@ -124,8 +132,18 @@ func (c *cluster) endShim() (pid int) {
 // killShim waits for the one that takes its place.
 func (c *cluster) killShim() {
 	c.t.Helper()
-	old := c.endShim()
-	c.wait("another shim after kill -9", time.Minute, func(context.Context) (bool, error) {
+	c.otherShim(c.endShim(syscall.SIGKILL))
+}
+
+// stopShim has it answer nobody, until that is noticed.
+func (c *cluster) stopShim() {
+	c.t.Helper()
+	c.otherShim(c.endShim(syscall.SIGSTOP))
+}
+
+func (c *cluster) otherShim(old int) {
+	c.t.Helper()
+	c.wait("another shim", 2*time.Minute, func(context.Context) (bool, error) {
 		now := c.shims()
 		return len(now) == 1 && now[0] != old, nil
 	})
