@@ -149,7 +149,7 @@ func (s *step) excess(atLeast int) []*corev1.Pod {
 		for _, p := range s.active {
 			i := indexOf(p)
 			switch have := best[i]; {
-			case !s.validIndex(p) || s.doneIndexes[i] || s.failedIndexes[i]:
+			case !s.validIndex(p) || s.doneIndexes.has(i) || s.failedIndexes.has(i):
 				out = append(out, p)
 			case have == nil:
 				best[i] = p
@@ -173,7 +173,7 @@ func (s *step) excess(atLeast int) []*corev1.Pod {
 
 // pending are up to n indexes that want a pod now, and when the next one does.
 func (s *step) pending(n int) (add []int, wait time.Duration) {
-	busy := indexes{}
+	busy := map[int]bool{}
 	for _, p := range s.active {
 		busy[indexOf(p)] = true
 	}
@@ -185,7 +185,11 @@ func (s *step) pending(n int) (add []int, wait time.Duration) {
 		}
 	}
 	for i := 0; i < int(*s.job.Spec.Completions) && len(add) < n; i++ {
-		if busy[i] || s.doneIndexes[i] || s.failedIndexes[i] {
+		if last, done := s.doneIndexes.last(i); done {
+			i = last
+			continue
+		}
+		if busy[i] || s.failedIndexes.has(i) {
 			continue
 		}
 		if p := s.delayed[i]; p != nil {

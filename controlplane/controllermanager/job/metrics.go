@@ -118,7 +118,7 @@ type counts struct {
 func countsOf(job *batchv1.Job) counts {
 	c := counts{succeeded: job.Status.Succeeded, failed: job.Status.Failed, finished: finished(job)}
 	if f := job.Status.FailedIndexes; f != nil && job.Spec.Completions != nil {
-		c.failedIndexes = len(parseIndexes(*f, int(*job.Spec.Completions)))
+		c.failedIndexes = parseIndexes(*f, int(*job.Spec.Completions)).size()
 	}
 	return c
 }

@@ -89,15 +89,10 @@ func enough(policy *batchv1.SuccessPolicy, done indexes, size int) string {
 		met := false
 		if rule.SucceededIndexes != nil {
 			want := parseIndexes(*rule.SucceededIndexes, size)
-			n := 0
-			for index := range want {
-				if done[index] {
-					n++
-				}
-			}
-			met = len(want) > 0 && (n == len(want) || rule.SucceededCount != nil && n >= int(*rule.SucceededCount))
+			n := want.common(done)
+			met = n > 0 && (n == want.size() || rule.SucceededCount != nil && n >= int(*rule.SucceededCount))
 		} else if rule.SucceededCount != nil {
-			met = len(done) >= int(*rule.SucceededCount)
+			met = done.size() >= int(*rule.SucceededCount)
 		}
 		if met {
 			return fmt.Sprintf("Matched rules at index %d", i)

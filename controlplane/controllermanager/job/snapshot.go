@@ -1,6 +1,8 @@
 package job
 
 import (
+	"maps"
+	"slices"
 	"strconv"
 	"time"
 
@@ -118,20 +120,20 @@ func (l *snapshot) validIndex(p *corev1.Pod) bool {
 func (l *snapshot) readIndexes() {
 	job, size := l.job, int(*l.job.Spec.Completions)
 	l.doneBefore = parseIndexes(job.Status.CompletedIndexes, size)
-	l.doneIndexes = l.doneBefore.clone()
+	l.doneIndexes = slices.Clone(l.doneBefore)
 	for _, p := range l.newOK {
-		l.doneIndexes[indexOf(p)] = true
+		l.doneIndexes.add(indexOf(p))
 	}
-	l.succeeded = int32(len(l.doneIndexes))
+	l.succeeded = int32(l.doneIndexes.size())
 	limit := job.Spec.BackoffLimitPerIndex
 	if limit == nil {
 		return
 	}
-	l.failedIndexes, l.delayed = indexes{}, map[int]*corev1.Pod{}
+	l.delayed = map[int]*corev1.Pod{}
 	if job.Status.FailedIndexes != nil {
 		l.failedIndexes = parseIndexes(*job.Status.FailedIndexes, size)
 	}
-	running := indexes{}
+	running := map[int]bool{}
 	for _, p := range l.active {
 		if i := indexOf(p); i >= 0 {
 			running[i] = true
@@ -144,16 +146,14 @@ func (l *snapshot) readIndexes() {
 		i, m := indexOf(p), match(job.Spec.PodFailurePolicy, p)
 		switch {
 		case m.failsIndex || m.counts && failuresOfIndex(p) >= *limit:
-			l.failedIndexes[i] = true
-		case !running[i] && !l.doneIndexes[i]:
+			l.failedIndexes.add(i)
+		case !running[i] && !l.doneIndexes.has(i):
 			if have := l.delayed[i]; have == nil || triesOf(have) < triesOf(p) {
 				l.delayed[i] = p
 			}
 		}
 	}
-	for i := range l.failedIndexes {
-		delete(l.delayed, i)
-	}
+	maps.DeleteFunc(l.delayed, func(i int, _ *corev1.Pod) bool { return l.failedIndexes.has(i) })
 }
 
 func number(p *corev1.Pod, annotation string) int32 {
@@ -201,9 +201,9 @@ func (l *snapshot) finishCondition() *batchv1.JobCondition {
 	}
 	if job.Spec.BackoffLimitPerIndex != nil {
 		switch most := job.Spec.MaxFailedIndexes; {
-		case most != nil && len(l.failedIndexes) > int(*most):
+		case most != nil && l.failedIndexes.size() > int(*most):
 			return fail(batchv1.JobReasonMaxFailedIndexesExceeded, "Job has exceeded the specified maximal number of failed indexes")
-		case len(l.failedIndexes) > 0 && len(l.failedIndexes)+len(l.doneIndexes) >= int(*job.Spec.Completions):
+		case len(l.failedIndexes) > 0 && l.failedIndexes.size()+l.doneIndexes.size() >= int(*job.Spec.Completions):
 			return fail(batchv1.JobReasonFailedIndexes, "Job has failed indexes")
 		}
 	}

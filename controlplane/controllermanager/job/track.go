@@ -93,13 +93,13 @@ func (s *step) settle(bearing map[types.UID]bool) (changed bool) {
 // may go.
 func (s *step) count() (free []*corev1.Pod) {
 	u := s.job.Status.UncountedTerminatedPods
-	done := s.doneBefore.clone()
+	done, newlyDone := slices.Clone(s.doneBefore), 0
 	failing := s.finish != nil && s.finish.Type != batchv1.JobSuccessCriteriaMet
 	for _, p := range s.snapshot.pods {
 		if !tracked(p) {
 			continue
 		}
-		if len(u.Succeeded)+len(u.Failed)+len(done)-len(s.doneBefore) >= perStep {
+		if len(u.Succeeded)+len(u.Failed)+newlyDone >= perStep {
 			break
 		}
 		failed := s.failedPod(p)
@@ -112,7 +112,10 @@ func (s *step) count() (free []*corev1.Pod) {
 		switch {
 		case s.counted[p.UID] || !s.validIndex(p):
 		case p.Status.Phase == corev1.PodSucceeded && s.indexed():
-			done[indexOf(p)] = true
+			if i := indexOf(p); !done.has(i) {
+				done.add(i)
+				newlyDone++
+			}
 		case p.Status.Phase == corev1.PodSucceeded:
 			u.Succeeded = append(u.Succeeded, p.UID)
 		case failed || failing:
@@ -126,8 +129,8 @@ func (s *step) count() (free []*corev1.Pod) {
 		}
 	}
 	if s.indexed() {
-		s.job.Status.CompletedIndexes, s.job.Status.Succeeded = done.String(), int32(len(done))
-		if s.failedIndexes != nil {
+		s.job.Status.CompletedIndexes, s.job.Status.Succeeded = done.String(), int32(done.size())
+		if s.job.Spec.BackoffLimitPerIndex != nil {
 			s.job.Status.FailedIndexes = new(s.failedIndexes.String())
 		}
 	}

@@ -18,12 +18,16 @@ import (
 // until the pods before it are well.
 func (r *reconciler) act(ctx context.Context, key cache.ObjectName, v *view) error {
 	if v.ordered() {
-		for i := range v.replicas {
-			if wait, err := r.bringUp(ctx, key, v, i); wait || err != nil {
+		for i := range v.wanted {
+			made, wait, err := r.bringUp(ctx, key, v, i)
+			if made != nil {
+				v.replicas[i] = made
+			}
+			if wait || err != nil {
 				return err
 			}
 		}
-	} else if _, err := pods.SlowStart(len(v.replicas), func(i int) error { _, err := r.bringUp(ctx, key, v, i); return err }); err != nil {
+	} else if err := r.bringUpAll(ctx, key, v); err != nil {
 		return err
 	}
 	for _, p := range v.condemned {
@@ -62,9 +66,29 @@ func (v *view) firstUnhealthyPod() *corev1.Pod {
 	return nil
 }
 
-// bringUp makes the i-th pod be there. It reports whether those after it have to
-// wait for it.
-func (r *reconciler) bringUp(ctx context.Context, key cache.ObjectName, v *view, i int) (wait bool, err error) {
+// perLook is how many pods that wait for none are made before the set is looked at again,
+// which their events bring about.
+const perLook = 500
+
+// bringUpAll makes pods be there that do not wait for each other.
+func (r *reconciler) bringUpAll(ctx context.Context, key cache.ObjectName, v *view) error {
+	list := v.upTo(perLook)
+	made := make([]*corev1.Pod, len(list))
+	_, err := pods.SlowStart(len(list), func(n int) (err error) {
+		made[n], _, err = r.bringUp(ctx, key, v, list[n])
+		return err
+	})
+	for n, p := range made {
+		if p != nil {
+			v.replicas[list[n]] = p
+		}
+	}
+	return err
+}
+
+// bringUp makes the i-th pod be there, and gives it if it was not. It reports whether those
+// after it have to wait for it.
+func (r *reconciler) bringUp(ctx context.Context, key cache.ObjectName, v *view, i int) (made *corev1.Pod, wait bool, err error) {
 	p := v.replicas[i]
 	if p != nil && pods.Terminal(p) {
 		reason, what := "RecreatingFailedPod", "failed"
@@ -73,43 +97,42 @@ func (r *reconciler) bringUp(ctx context.Context, key cache.ObjectName, v *view,
 		}
 		if p.DeletionTimestamp == nil {
 			r.events.Eventf(v.set, corev1.EventTypeWarning, reason, "StatefulSet %s/%s is recreating %s Pod %s", v.set.Namespace, v.set.Name, what, p.Name)
-			return true, r.delete(ctx, key, v, p)
+			return nil, true, r.delete(ctx, key, v, p)
 		}
-		return true, nil
+		return nil, true, nil
 	}
 	if p == nil {
 		template, revision := v.templateFor(i)
 		p = v.pod(template, revision, v.start()+i)
 		if end, err := r.claimsEnd(v, p); end || err != nil {
-			return true, err // the claims' own events come before the next look
+			return nil, true, err // the claims' own events come before the next look
 		}
 		if err := r.ensureClaims(ctx, v, p); err != nil {
-			return true, err
+			return nil, true, err
 		}
-		made, err := r.client.CoreV1().Pods(p.Namespace).Create(ctx, p, metav1.CreateOptions{})
+		made, err = r.client.CoreV1().Pods(p.Namespace).Create(ctx, p, metav1.CreateOptions{})
 		if apierrors.IsAlreadyExists(err) || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
-			return true, nil // its event is on the way, or another's pod bears the name
+			return nil, true, nil // its event is on the way, or another's pod bears the name
 		}
 		r.recordEvent(v, "create", p, err)
 		if err != nil {
-			return true, err
+			return nil, true, err
 		}
 		r.wrote.Wrote(key, r.pods, made)
-		v.replicas[i] = made
-		return true, nil
+		return made, true, nil
 	}
 	if p.Status.Phase == corev1.PodPending {
 		if err := r.ensureClaims(ctx, v, p); err != nil {
-			return true, err
+			return nil, true, err
 		}
 	}
 	if err := r.identify(ctx, key, v, p); err != nil {
-		return true, err
+		return nil, true, err
 	}
 	if v.ordered() && !v.healthy(p) {
-		return true, nil
+		return nil, true, nil
 	}
-	return false, r.retainClaims(ctx, v, p)
+	return nil, false, r.retainClaims(ctx, v, p)
 }
 
 // identify gives an adopted pod its labels.

@@ -29,7 +29,7 @@ func (v *view) retention() (deleted, scaled bool) {
 // condemnedPod says that the pod's ordinal is out of the set's range.
 func (v *view) condemnedPod(p *corev1.Pod) bool {
 	n := ordinal(v.set, p)
-	return n < v.start() || n >= v.start()+len(v.replicas)
+	return n < v.start() || n >= v.start()+v.wanted
 }
 
 // claimOwners are the owner references that the retention policy wants a pod's

@@ -2,6 +2,7 @@ package statefulset
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"time"
 
@@ -21,9 +22,12 @@ type view struct {
 
 	current, update                 *appsv1.ControllerRevision
 	currentTemplate, updateTemplate *corev1.PodTemplateSpec
-	// replicas are the pods wanted, nil where there is none; condemned the
-	// others, the lowest ordinal first.
-	replicas, condemned []*corev1.Pod
+	// wanted is how many pods the set shall have, which may be more than memory has room
+	// for; replicas are those of them that are there, by how far they are from the first
+	// ordinal; condemned are the others, the lowest ordinal first.
+	wanted    int
+	replicas  map[int]*corev1.Pod
+	condemned []*corev1.Pod
 }
 
 func (v *view) start() int {
@@ -51,11 +55,11 @@ func (v *view) revise(list []*appsv1.ControllerRevision, update *appsv1.Controll
 }
 
 func (v *view) sort(all []*corev1.Pod) {
-	v.replicas = make([]*corev1.Pod, *v.set.Spec.Replicas)
+	v.wanted, v.replicas = int(*v.set.Spec.Replicas), map[int]*corev1.Pod{}
 	for _, p := range all {
 		switch n := ordinal(v.set, p); {
 		case n < 0:
-		case n >= v.start() && n < v.start()+len(v.replicas):
+		case n >= v.start() && n < v.start()+v.wanted:
 			v.replicas[n-v.start()] = p
 		default:
 			v.condemned = append(v.condemned, p)
@@ -64,12 +68,30 @@ func (v *view) sort(all []*corev1.Pod) {
 	slices.SortFunc(v.condemned, func(a, b *corev1.Pod) int { return cmp.Compare(ordinal(v.set, a), ordinal(v.set, b)) })
 }
 
+// upTo are the replicas that are there and the first n that are not, in order.
+func (v *view) upTo(n int) (list []int) {
+	i := 0
+	for ; i < v.wanted && n > 0; i++ {
+		if v.replicas[i] == nil {
+			n--
+		}
+		list = append(list, i)
+	}
+	for j := range v.replicas {
+		if j >= i {
+			list = append(list, j)
+		}
+	}
+	slices.Sort(list)
+	return list
+}
+
 // count writes what the pods are into the status.
 func (v *view) count() {
 	s := &v.status
 	s.Replicas, s.ReadyReplicas, s.AvailableReplicas, s.CurrentReplicas, s.UpdatedReplicas = 0, 0, 0, 0, 0
-	for _, p := range append(slices.Clone(v.replicas), v.condemned...) {
-		if p == nil || p.Status.Phase == "" {
+	for _, p := range slices.AppendSeq(slices.Clone(v.condemned), maps.Values(v.replicas)) {
+		if p.Status.Phase == "" {
 			continue
 		}
 		s.Replicas++
@@ -135,7 +157,7 @@ func (v *view) outdated() *corev1.Pod {
 	if !v.rolling() {
 		return nil
 	}
-	for i := len(v.replicas) - 1; i >= v.partition(); i-- {
+	for i := v.wanted - 1; i >= v.partition(); i-- {
 		p := v.replicas[i]
 		if p != nil && v.revisionOf(p) != v.update.Name && p.DeletionTimestamp == nil {
 			return p
