@@ -116,6 +116,7 @@ var attacks = append(append([]attack{
 	{"rules", rules, []string{"201", "429"}, 900},
 	{"selectors", selectors, []string{"200", "400", "429", "431", "closed"}, 900},
 	{"paths, options, tokens", paths, []string{"400", "401", "403", "404", "406", "410", "429", "431", "closed"}, 700},
+	{"numbers", numbers, []string{"seen"}, 700},
 }, slowAttacks...), frameAttacks...)
 
 func depth(s *storm, y *tally) {

@@ -224,7 +224,7 @@ func (c *client) do(q request) (code int, body string) {
 		return 0, err.Error()
 	}
 	defer resp.Body.Close()
-	b, err := io.ReadAll(io.LimitReader(resp.Body, 4096))
+	b, err := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
 	if err == nil {
 		_, err = io.Copy(io.Discard, resp.Body)
 	}
