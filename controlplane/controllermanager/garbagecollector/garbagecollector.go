@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/metadata"
@@ -253,13 +254,10 @@ func (c *collector) recordForeignOwner(v view, ref metav1.OwnerReference) {
 }
 
 func without(refs []metav1.OwnerReference, uids []types.UID) []metav1.OwnerReference {
+	gone := sets.New(uids...)
 	left := []metav1.OwnerReference{}
 	for _, ref := range refs {
-		keep := true
-		for _, uid := range uids {
-			keep = keep && ref.UID != uid
-		}
-		if keep {
+		if !gone.Has(ref.UID) {
 			left = append(left, ref)
 		}
 	}

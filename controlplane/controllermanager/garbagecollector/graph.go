@@ -135,12 +135,16 @@ func (g *graph) put(res schema.GroupVersionResource, o metav1.Object, superseded
 // relink moves n from its former owners to its present ones. It gives the
 // owners that n does not block any more.
 func (g *graph) relink(n *node, was []metav1.OwnerReference) (again []types.UID) {
+	is := make(map[types.UID]bool, len(n.owners))   // whether it blocks each: there may be thousands
+	for _, ref := range slices.Backward(n.owners) { // the first counts
+		is[ref.UID] = blocks(ref)
+	}
 	for _, ref := range was {
-		i := slices.IndexFunc(n.owners, func(r metav1.OwnerReference) bool { return r.UID == ref.UID })
-		if i < 0 {
+		blocked, there := is[ref.UID]
+		if !there {
 			g.unlink(n, ref.UID)
 		}
-		if blocks(ref) && (i < 0 || !blocks(n.owners[i])) {
+		if blocks(ref) && !blocked {
 			again = append(again, ref.UID)
 		}
 	}
