@@ -5,7 +5,10 @@
 package disruption
 
 import (
+	"cmp"
 	"context"
+	"slices"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -42,6 +45,13 @@ type reconciler struct {
 	client        kubernetes.Interface
 	events        record.EventRecorder
 	failures      controller.Failures[cache.ObjectName]
+	selectors     sync.Map // by a budget's cache.ObjectName its parsed
+}
+
+// A parsed is a budget's selector as it was read once: each pod asks all of its namespace.
+type parsed struct {
+	from     *metav1.LabelSelector
+	selector labels.Selector
 }
 
 // New returns the controller.
@@ -65,6 +75,11 @@ func New(f informers.SharedInformerFactory, client kubernetes.Interface, events 
 	}
 }
 
+// budgetsOfPod is how many of a pod's budgets a change of it has counted again. Upstream
+// does with one: a pod with several is not evicted at all, and thousands would be thousands
+// of writes for each change.
+const budgetsOfPod = 8
+
 // ofPod are the budgets that select a pod, and the pod itself if its disruption
 // was announced.
 func (r *reconciler) ofPod(o metav1.Object) (keys []key) {
@@ -72,7 +87,13 @@ func (r *reconciler) ofPod(o metav1.Object) (keys []key) {
 	if !ok {
 		return nil
 	}
-	for _, b := range r.selecting(pod) {
+	budgets := r.selecting(pod)
+	if len(budgets) > 1 {
+		slices.SortFunc(budgets, func(a, b *policyv1.PodDisruptionBudget) int { return cmp.Compare(a.Name, b.Name) })
+		r.events.Eventf(pod, corev1.EventTypeWarning, "MultiplePodDisruptionBudgets",
+			"Pod %q/%q matches multiple PodDisruptionBudgets.  Chose %q arbitrarily.", pod.Namespace, pod.Name, budgets[0].Name)
+	}
+	for _, b := range budgets[:min(len(budgets), budgetsOfPod)] {
 		keys = append(keys, key{false, cache.MetaObjectToName(b)})
 	}
 	if _, announced := stale(pod, time.Now()); announced {
@@ -89,11 +110,25 @@ func (r *reconciler) selecting(pod *corev1.Pod) (budgets []*policyv1.PodDisrupti
 	}
 	for _, o := range all {
 		b := o.(*policyv1.PodDisruptionBudget)
-		if s, err := metav1.LabelSelectorAsSelector(b.Spec.Selector); err == nil && s.Matches(labels.Set(pod.Labels)) {
+		if s := r.selector(b); s != nil && s.Matches(labels.Set(pod.Labels)) {
 			budgets = append(budgets, b)
 		}
 	}
 	return budgets
+}
+
+// selector is a budget's; nil for one that cannot be read.
+func (r *reconciler) selector(b *policyv1.PodDisruptionBudget) labels.Selector {
+	name := cache.MetaObjectToName(b)
+	if p, ok := r.selectors.Load(name); ok && p.(parsed).from == b.Spec.Selector {
+		return p.(parsed).selector
+	}
+	s, err := metav1.LabelSelectorAsSelector(b.Spec.Selector)
+	if err != nil {
+		s = nil
+	}
+	r.selectors.Store(name, parsed{b.Spec.Selector, s})
+	return s
 }
 
 func (r *reconciler) reconcile(ctx context.Context, k key) (time.Duration, error) {
@@ -102,6 +137,7 @@ func (r *reconciler) reconcile(ctx context.Context, k key) (time.Duration, error
 	}
 	obj, ok, err := r.budgets.GetByKey(k.String())
 	if err != nil || !ok {
+		r.selectors.Delete(k.ObjectName)
 		r.failures.Forget(k.ObjectName)
 		return 0, err
 	}
@@ -140,12 +176,6 @@ func (r *reconciler) sync(ctx context.Context, budget *policyv1.PodDisruptionBud
 	}
 	if len(pods) == 0 {
 		r.events.Eventf(budget, corev1.EventTypeNormal, "NoPods", "No matching pods found")
-	}
-	for _, pod := range pods {
-		if several := r.selecting(pod); len(several) > 1 {
-			r.events.Eventf(pod, corev1.EventTypeWarning, "MultiplePodDisruptionBudgets",
-				"Pod %q/%q matches multiple PodDisruptionBudgets.  Chose %q arbitrarily.", pod.Namespace, pod.Name, several[0].Name)
-		}
 	}
 	expected := len(pods)
 	if ofScale(&budget.Spec) {
