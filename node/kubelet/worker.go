@@ -266,6 +266,8 @@ func (w *worker) sync(ctx context.Context) time.Duration {
 		w.watched(pod)
 		w.desired, w.pod = pod, w.k.allocations.Allocated(pod)
 		w.k.objects.Use(w.uid, objects.Of(pod))
+	} else if w.k.objects.Short(w.uid) {
+		w.k.objects.Use(w.uid, objects.Of(pod))
 	}
 	if api := w.apiPod(pod, mirror); api != nil && (w.base == nil || w.base.UID != api.UID || newer(api, w.base)) {
 		if w.base == nil && w.last != nil && isStatic(pod) && api.Status.StartTime != nil {

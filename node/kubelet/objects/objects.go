@@ -40,12 +40,19 @@ type Store struct {
 	client  kubernetes.Interface
 	changed func(types.UID)
 
-	ctx context.Context
-	wg  run.Group
-	mu  sync.Mutex
-	all map[ID]*entry
-	use map[types.UID]map[ID]bool
+	ctx   context.Context
+	wg    run.Group
+	mu    sync.Mutex
+	all   map[ID]*entry
+	use   map[types.UID]map[ID]bool
+	of    map[string]int       // by namespace, how many are followed
+	short map[types.UID]string // pods with some that are not followed, and their namespace
 }
+
+// MaxOfNamespace is how many configMaps and secrets of a namespace a node follows. Each
+// costs it and the API server a watch, some 28 kB and three goroutines, and a pod of one
+// megabyte can name eighty thousand, which need not be there.
+const MaxOfNamespace = 4000
 
 type entry struct {
 	cancel context.CancelFunc
@@ -59,16 +66,35 @@ type entry struct {
 // New returns a Store that ends with ctx and calls changed for each pod that
 // uses an object that changed.
 func New(ctx context.Context, client kubernetes.Interface, changed func(types.UID)) *Store {
-	return &Store{client: client, changed: changed, ctx: ctx, all: map[ID]*entry{}, use: map[types.UID]map[ID]bool{}}
+	return &Store{client: client, changed: changed, ctx: ctx,
+		all: map[ID]*entry{}, use: map[types.UID]map[ID]bool{}, of: map[string]int{}, short: map[types.UID]string{}}
 }
 
 // Wait returns when all watches have ended.
 func (s *Store) Wait() { s.wg.Wait() }
 
-// Use says what a pod refers to; watches of what nobody refers to end.
+// Use says what a pod refers to; watches of what nobody refers to end. What a namespace
+// has too many of is not followed: the pod is told by changed when there is room.
 func (s *Store) Use(uid types.UID, ids map[ID]bool) {
+	for _, waiting := range s.follows(uid, ids) {
+		s.changed(waiting)
+	}
+}
+
+// Short says that not all that a pod refers to is followed.
+func (s *Store) Short(uid types.UID) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	_, short := s.short[uid]
+	return short
+}
+
+// follows is Use, and gives the pods for which there may be room now.
+func (s *Store) follows(uid types.UID, ids map[ID]bool) (waiting []types.UID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.short, uid)
+	freed := ""
 	for id := range s.use[uid] {
 		if ids[id] {
 			continue
@@ -78,23 +104,42 @@ func (s *Store) Use(uid types.UID, ids map[ID]bool) {
 		if len(e.users) == 0 {
 			e.cancel()
 			delete(s.all, id)
+			if s.of[id.Namespace]--; s.of[id.Namespace] == 0 {
+				delete(s.of, id.Namespace)
+			}
+			freed = id.Namespace
 		}
 	}
+	kept := map[ID]bool{}
 	for id := range ids {
 		e := s.all[id]
+		if e == nil && s.of[id.Namespace] >= MaxOfNamespace {
+			s.short[uid] = id.Namespace
+			continue
+		}
 		if e == nil {
 			ctx, cancel := context.WithCancel(s.ctx)
 			e = &entry{cancel: cancel, synced: make(chan struct{}), users: map[types.UID]bool{}}
 			s.all[id] = e
+			s.of[id.Namespace]++
 			s.wg.Go("kubelet: follow an object", func() { s.follow(ctx, id, e) })
 		}
 		e.users[uid] = true
+		kept[id] = true
 	}
-	if len(ids) == 0 {
+	if len(kept) == 0 {
 		delete(s.use, uid)
 	} else {
-		s.use[uid] = ids
+		s.use[uid] = kept
 	}
+	if freed != "" && s.of[freed] < MaxOfNamespace {
+		for other, namespace := range s.short {
+			if namespace == freed {
+				waiting = append(waiting, other)
+			}
+		}
+	}
+	return waiting
 }
 
 // ConfigMap answers with a configMap, waiting for its first read.
@@ -134,8 +179,12 @@ func (s *Store) LacksSecret(namespace, name string) (lacks, known bool) {
 
 func (s *Store) get(id ID) (runtime.Object, error) {
 	s.mu.Lock()
-	e := s.all[id]
+	e, full := s.all[id], s.of[id.Namespace] >= MaxOfNamespace
 	s.mu.Unlock()
+	if e == nil && full {
+		return nil, fmt.Errorf("%s %q is one too many: pods of namespace %q on this node refer to more than %d ConfigMaps and Secrets",
+			id.resource().Resource, id.Name, id.Namespace, MaxOfNamespace)
+	}
 	if e == nil {
 		return nil, fmt.Errorf("object %q/%q not registered", id.Namespace, id.Name)
 	}
