@@ -52,7 +52,11 @@ func Container(ctx context.Context, n Node, in Inputs) (*cri.ContainerConfig, er
 	down := NewDownward(n, pod, in.IPs, in.Allocatable)
 	down.Volumes = in.Volumes
 	left := expansion.Container
-	env, err := environment(pod, c, serviceEnv(in.Services, pod.Namespace, pod.Spec.EnableServiceLinks == nil || *pod.Spec.EnableServiceLinks), in.Objects, down, &left)
+	services, err := serviceEnv(in.Services, pod.Namespace, pod.Spec.EnableServiceLinks == nil || *pod.Spec.EnableServiceLinks, &left)
+	if err != nil {
+		return nil, err
+	}
+	env, err := environment(pod, c, services, in.Objects, down, &left)
 	if err != nil {
 		return nil, err
 	}

@@ -1,17 +1,25 @@
 package criconfig
 
 import (
+	"fmt"
 	"net"
 	"slices"
 	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"knarr/node/kubelet/expansion"
 )
 
+// perVariable is what a variable costs a process beside its name and value: "=", the end of
+// the text, and where it is.
+const perVariable = 10
+
 // serviceEnv is the variables that name services: those of the pod's namespace
-// if links is set, and always the API server's.
-func serviceEnv(all []*corev1.Service, namespace string, links bool) (out []variable) {
+// if links is set, and always the API server's. They are taken off the budget as they are
+// made: a Service of half a megabyte makes a hundred thousand.
+func serviceEnv(all []*corev1.Service, namespace string, links bool, left *expansion.Budget) (out []variable, err error) {
 	pick := map[string]*corev1.Service{}
 	for _, s := range all {
 		if s.Spec.ClusterIP == "" || s.Spec.ClusterIP == corev1.ClusterIPNone {
@@ -32,6 +40,14 @@ func serviceEnv(all []*corev1.Service, namespace string, links bool) (out []vari
 		names = append(names, n)
 	}
 	slices.Sort(names)
+	add := func(name, value string) {
+		if err == nil {
+			err = left.Take(len(name) + len(value) + perVariable)
+		}
+		if err == nil {
+			out = append(out, variable{name, value})
+		}
+	}
 	for _, n := range names {
 		s := pick[n]
 		if len(s.Spec.Ports) == 0 {
@@ -39,10 +55,11 @@ func serviceEnv(all []*corev1.Service, namespace string, links bool) (out []vari
 		}
 		prefix := strings.ToUpper(strings.ReplaceAll(n, "-", "_"))
 		ip := s.Spec.ClusterIP
-		out = append(out, variable{prefix + "_SERVICE_HOST", ip}, variable{prefix + "_SERVICE_PORT", strconv.Itoa(int(s.Spec.Ports[0].Port))})
+		add(prefix+"_SERVICE_HOST", ip)
+		add(prefix+"_SERVICE_PORT", strconv.Itoa(int(s.Spec.Ports[0].Port)))
 		for _, p := range s.Spec.Ports {
 			if p.Name != "" {
-				out = append(out, variable{prefix + "_SERVICE_PORT_" + strings.ToUpper(strings.ReplaceAll(p.Name, "-", "_")), strconv.Itoa(int(p.Port))})
+				add(prefix+"_SERVICE_PORT_"+strings.ToUpper(strings.ReplaceAll(p.Name, "-", "_")), strconv.Itoa(int(p.Port)))
 			}
 		}
 		for i, p := range s.Spec.Ports {
@@ -53,11 +70,16 @@ func serviceEnv(all []*corev1.Service, namespace string, links bool) (out []vari
 			port, lower := strconv.Itoa(int(p.Port)), strings.ToLower(string(proto))
 			url := lower + "://" + net.JoinHostPort(ip, port)
 			if i == 0 {
-				out = append(out, variable{prefix + "_PORT", url})
+				add(prefix+"_PORT", url)
 			}
 			base := prefix + "_PORT_" + port + "_" + strings.ToUpper(string(proto))
-			out = append(out, variable{base, url}, variable{base + "_PROTO", lower}, variable{base + "_PORT", port}, variable{base + "_ADDR", ip})
+			for _, v := range []variable{{base, url}, {base + "_PROTO", lower}, {base + "_PORT", port}, {base + "_ADDR", ip}} {
+				add(v.name, v.value)
+			}
+			if err != nil {
+				return nil, fmt.Errorf("variables for the Services of namespace %s, which enableServiceLinks: false leaves out: %w", namespace, err)
+			}
 		}
 	}
-	return out
+	return out, nil
 }
