@@ -2,10 +2,13 @@ package containerruntime
 
 import (
 	"context"
+	"errors"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -74,5 +77,49 @@ func TestExecOutputIsBounded(t *testing.T) {
 	}
 	if err := n.remove(ctx, sb.PodSandboxId); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestExecOfSilentShim: a command that is not started because the shim does not answer has not
+// taken too long, so that its probe counts neither way.
+func TestExecOfSilentShim(t *testing.T) {
+	if isolated(t) {
+		return
+	}
+	n := newNode(t)
+	sandbox, container := n.shell(t, "silent", "exec sleep 1000")
+	shim := n.shimPid(t)
+	if err := unix.Kill(shim, unix.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	_, err := n.ExecSync(t.Context(), &cri.ExecSyncRequest{ContainerId: container, Cmd: []string{"/bin/busybox", "true"}, Timeout: 1})
+	if cerr := unix.Kill(shim, unix.SIGCONT); cerr != nil {
+		t.Fatal(cerr)
+	}
+	if status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "the shim does not answer") {
+		t.Error(err)
+	}
+	if got := n.exec(t, container, "/bin/busybox", "echo", "again"); got != "again" {
+		t.Error(got)
+	}
+	if err := n.remove(t.Context(), sandbox); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestLateExec: a command that its container cannot start, while the shim answers, has taken
+// too long.
+func TestLateExec(t *testing.T) {
+	past, cancel := context.WithTimeout(t.Context(), -time.Second)
+	defer cancel()
+	cause := errors.New("no answer")
+	for answers, want := range map[bool]error{true: context.DeadlineExceeded, false: errShimSilent} {
+		e := &executor{answers: func(context.Context) bool { return answers }}
+		if err := e.late(t.Context(), past, cause); !errors.Is(err, want) {
+			t.Errorf("answers %v: %v", answers, err)
+		}
+		if err := e.late(t.Context(), t.Context(), cause); err != cause {
+			t.Errorf("in time: %v", err)
+		}
 	}
 }

@@ -70,7 +70,7 @@ func (r *Runtime) serve(ctx context.Context, h host) error {
 		return err
 	}
 	defer conn.Close()
-	executor, err := newExecutor(c, conn)
+	executor, err := newExecutor(c, conn, front)
 	if err != nil {
 		return err
 	}

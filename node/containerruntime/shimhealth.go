@@ -2,6 +2,7 @@ package containerruntime
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"time"
@@ -52,6 +53,18 @@ func (f *front) answers(ctx context.Context, client *ttrpc.Client) bool {
 	defer cancel()
 	_, _ = api.NewTTRPCTaskClient(client).State(ctx, &api.StateRequest{ID: "-"})
 	return ctx.Err() == nil
+}
+
+// answersNow asks the shim that is there, if any, for as long as ctx lasts.
+func (f *front) answersNow(ctx context.Context) bool {
+	f.mu.Lock()
+	client := f.client
+	f.mu.Unlock()
+	if client == nil {
+		return false
+	}
+	_, err := api.NewTTRPCTaskClient(client).State(namespaces.WithNamespace(ctx, "k8s.io"), &api.StateRequest{ID: "-"})
+	return ctx.Err() == nil && !errors.Is(err, ttrpc.ErrClosed)
 }
 
 // end ends a shim that hangs. A process that waits in the kernel for what never comes ends

@@ -9,6 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -85,6 +87,23 @@ func TestErrorsAreTriedAgain(t *testing.T) {
 			}
 			if v, _ := b.Verdict("id", Readiness); v != c.ready {
 				t.Errorf("%d errors: %v", c.errors, v)
+			}
+		})
+	}
+}
+
+// TestExecErrors: a command that takes too long fails its probe; one that the runtime could
+// not start says nothing of the container, and its probe counts neither way.
+func TestExecErrors(t *testing.T) {
+	for code, want := range map[codes.Code]Verdict{codes.DeadlineExceeded: Failure, codes.Unavailable: Success} {
+		bubble(t, func(b *bench) {
+			b.Exec = func(context.Context, string, []string, time.Duration) ([]byte, int32, error) {
+				return nil, 0, status.Error(code, "no answer")
+			}
+			b.Watch(target(func(c *corev1.Container) { c.LivenessProbe = execProbe(nil) }))
+			after(time.Minute)
+			if v, _ := b.Verdict("id", Liveness); v != want {
+				t.Errorf("%s: %v", code, v)
 			}
 		})
 	}
