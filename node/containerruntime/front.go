@@ -1,6 +1,7 @@
 package containerruntime
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -38,7 +39,7 @@ type front struct {
 	log                    *slog.Logger
 	timeouts               timeouts
 
-	process *shimProcess // that keep started last, nil where one was found running
+	process *shimProcess // of the shim that keep started or found last; nil where it is not known
 
 	mu     sync.Mutex
 	client *ttrpc.Client
@@ -49,7 +50,7 @@ type front struct {
 
 func newFront(c Config, h host) *front {
 	return &front{
-		state: c.State, socket: c.Socket(), program: h.shim, log: c.Log, timeouts: shimTimeouts, ready: make(chan struct{}),
+		state: c.State, socket: c.Socket(), program: h.shim, log: c.Log, timeouts: cmp.Or(c.timeouts, shimTimeouts), ready: make(chan struct{}),
 		gone: absence{since: time.Now(), err: errors.New("the shim starts")},
 	}
 }
@@ -109,7 +110,7 @@ func (f *front) keep(ctx context.Context) {
 			closed := make(chan struct{})
 			client := ttrpc.NewClient(conn, ttrpc.WithOnClose(sync.OnceFunc(func() { close(closed) })))
 			f.set(client)
-			f.attend(ctx, conn, client, closed)
+			f.attend(ctx, client, closed)
 			f.set(nil)
 			client.Close()
 			if ctx.Err() != nil {

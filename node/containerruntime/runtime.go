@@ -66,6 +66,8 @@ type Config struct {
 	StreamAddress string
 	// Log receives containerd's warnings. Default slog.Default().
 	Log *slog.Logger
+
+	timeouts timeouts // of the shim; default shimTimeouts
 }
 
 func (c Config) withDefaults() (Config, error) {

@@ -4,19 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"time"
 
 	api "github.com/containerd/containerd/api/runtime/task/v3"
 	"github.com/containerd/containerd/v2/pkg/namespaces"
 	"github.com/containerd/ttrpc"
 	"golang.org/x/sys/unix"
-
-	"knarr/internal/unixsocket"
 )
 
-// Timeouts are those of asking a shim whether it still answers.
+// Timeouts are those of starting a shim and of asking it whether it still answers.
 type timeouts struct {
+	start  time.Duration // until it can be connected to
 	every  time.Duration // between two questions
 	answer time.Duration // until it must have answered, before it is ended
 	end    time.Duration // until it must have ended by itself, before it is killed
@@ -24,12 +22,12 @@ type timeouts struct {
 
 // shimTimeouts: a shim answers within a millisecond, on a machine that swaps within seconds.
 // Ending one that is slow costs nothing but time, for the next one takes up its containers.
-var shimTimeouts = timeouts{every: 10 * time.Second, answer: shimMissed, end: 10 * time.Second}
+var shimTimeouts = timeouts{start: shimStart, every: 10 * time.Second, answer: shimMissed, end: 10 * time.Second}
 
 // attend stays with a shim until it has ended or ctx is done. One that no longer answers,
 // while its socket is open, it ends: by SIGQUIT, which leaves in the log what each goroutine
 // was at.
-func (f *front) attend(ctx context.Context, conn net.Conn, client *ttrpc.Client, closed <-chan struct{}) {
+func (f *front) attend(ctx context.Context, client *ttrpc.Client, closed <-chan struct{}) {
 	ask := time.NewTicker(f.timeouts.every)
 	defer ask.Stop()
 	defer f.hang(nil)
@@ -42,7 +40,7 @@ func (f *front) attend(ctx context.Context, conn net.Conn, client *ttrpc.Client,
 		case <-ask.C:
 		}
 		if asked := time.Now(); !f.answers(ctx, client) && ctx.Err() == nil {
-			f.end(ctx, conn, closed, asked)
+			f.end(ctx, f.process, closed, &absence{since: asked, err: fmt.Errorf("the shim has not answered within %s", f.timeouts.answer)})
 		}
 	}
 }
@@ -69,22 +67,18 @@ func (f *front) answersNow(ctx context.Context) bool {
 
 // end ends a shim that hangs. A process that waits in the kernel for what never comes ends
 // only then: it is waited for, and the runtime is not ready meanwhile.
-func (f *front) end(ctx context.Context, conn net.Conn, closed <-chan struct{}, asked time.Time) {
-	why := fmt.Errorf("the shim has not answered within %s", f.timeouts.answer)
-	f.hang(&absence{since: asked, err: why})
+func (f *front) end(ctx context.Context, p *shimProcess, closed <-chan struct{}, why *absence) {
+	f.hang(why)
 	for _, sig := range []unix.Signal{unix.SIGQUIT, unix.SIGKILL} {
-		peer, err := unixsocket.Peer(conn.(*net.UnixConn))
-		if err == nil && peer.Pid <= 1 {
-			err = fmt.Errorf("the shim is process %d", peer.Pid)
-		}
-		if err == nil {
-			err = unix.Kill(int(peer.Pid), sig)
+		err := errors.New("its process is not known")
+		if p != nil {
+			err = p.signal(sig)
 		}
 		if err != nil {
 			f.log.Error("end the shim, which hangs", "err", err)
 			break
 		}
-		f.log.Error("the shim hangs and is ended", "err", why, "pid", peer.Pid, "signal", unix.SignalName(sig), "log", f.logPath())
+		f.log.Error("the shim hangs and is ended", "err", why.err, "pid", p.pid, "signal", unix.SignalName(sig), "log", f.logPath())
 		select {
 		case <-closed:
 			return
@@ -93,7 +87,7 @@ func (f *front) end(ctx context.Context, conn net.Conn, closed <-chan struct{}, 
 		case <-time.After(f.timeouts.end):
 		}
 	}
-	f.hang(&absence{since: asked, err: fmt.Errorf("%w, and does not end", why)})
+	f.hang(&absence{since: why.since, err: fmt.Errorf("%w, and does not end", why.err)})
 	select {
 	case <-closed:
 	case <-ctx.Done():

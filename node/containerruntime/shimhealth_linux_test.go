@@ -21,7 +21,7 @@ import (
 )
 
 // silentShim has this program be a shim that takes calls and answers none, on the socket
-// it names; deafShim has it ignore SIGQUIT too.
+// it names, nor becomes another; deafShim has it ignore SIGQUIT too.
 const (
 	silentShim = "KNARR_TEST_SILENT_SHIM"
 	deafShim   = "KNARR_TEST_DEAF_SHIM"
@@ -35,10 +35,26 @@ func TestMain(m *testing.M) {
 	if os.Getenv(deafShim) != "" {
 		signal.Ignore(unix.SIGQUIT)
 	}
+	signal.Ignore(unix.SIGHUP)
+	_ = os.Remove(path)
 	if _, err := net.Listen("unix", path); err != nil {
 		panic(err)
 	}
 	time.Sleep(time.Minute)
+}
+
+// silentFront is the front of a shim that answers nothing, whose environment has as too.
+func silentFront(t *testing.T, dir, as string, log *bytes.Buffer) *front {
+	t.Helper()
+	program := filepath.Join(dir, "shim")
+	script := fmt.Sprintf("#!/bin/sh\nexec env %s=%s %s %s\n", silentShim, filepath.Join(dir, shimSocketName), as, os.Args[0])
+	if err := os.WriteFile(program, []byte(script), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	c := Config{State: dir, Log: slog.New(slog.NewTextHandler(log, nil)), timeouts: timeouts{
+		start: shimStart, every: 10 * time.Millisecond, answer: 50 * time.Millisecond, end: 100 * time.Millisecond,
+	}}
+	return newFront(c, host{shim: program})
 }
 
 // TestShimHangs: a shim that does not answer is ended, with what it was at in the log, and
@@ -49,15 +65,8 @@ func TestShimHangs(t *testing.T) {
 		"and does not end": {deafShim + "=1", "signal: killed", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			dir := t.TempDir()
-			program := filepath.Join(dir, "shim")
-			script := fmt.Sprintf("#!/bin/sh\nexec env %s=%s %s %s\n", silentShim, filepath.Join(dir, shimSocketName), test.as, os.Args[0])
-			if err := os.WriteFile(program, []byte(script), 0o700); err != nil {
-				t.Fatal(err)
-			}
 			var log bytes.Buffer
-			f := newFront(Config{State: dir, Log: slog.New(slog.NewTextHandler(&log, nil))}, host{shim: program})
-			f.timeouts = timeouts{every: 10 * time.Millisecond, answer: 50 * time.Millisecond, end: 100 * time.Millisecond}
+			f := silentFront(t, t.TempDir(), test.as, &log)
 			conn, err := f.connect(t.Context())
 			if err != nil {
 				t.Fatal(err)
@@ -65,7 +74,7 @@ func TestShimHangs(t *testing.T) {
 			closed := make(chan struct{})
 			client := ttrpc.NewClient(conn, ttrpc.WithOnClose(sync.OnceFunc(func() { close(closed) })))
 			defer client.Close()
-			f.attend(t.Context(), conn, client, closed)
+			f.attend(t.Context(), client, closed)
 			<-f.process.ended.Done()
 			if words := fmt.Sprint(f.lastWords()...); !strings.Contains(words, test.ended) || !strings.Contains(words, test.last) {
 				t.Errorf("last words: %s, want %s and %s", words, test.ended, test.last)
@@ -104,4 +113,78 @@ func TestShimNotResponding(t *testing.T) {
 	if c := status(); !c.Status {
 		t.Error(c)
 	}
+}
+
+// TestShimNotReplaced: a shim of another version that does not become this one's is ended
+// before this version's is started, and its log and its end are those that are told.
+func TestShimNotReplaced(t *testing.T) {
+	dir := t.TempDir()
+	var log bytes.Buffer
+	before := silentFront(t, dir, "", &log)
+	conn, err := before.connect(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	f := silentFront(t, dir, "", &log)
+	conn, err = net.Dial("unix", f.path())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	f.meet(conn)
+	if f.process.pid != before.process.pid || f.current() || !f.tell() {
+		t.Fatal("the shim of before is not found, or not told")
+	}
+	f.timeouts.start = 50 * time.Millisecond
+	if conn, err := f.replace(t.Context(), f.process); err == nil {
+		conn.Close()
+		t.Error("a shim that hangs is this version's")
+	}
+	if f.process.ended.Err() == nil {
+		t.Fatal("it has not ended")
+	}
+	for _, want := range []string{"told to become", "the shim hangs and is ended", "has not become this version's"} {
+		if !strings.Contains(log.String(), want) {
+			t.Errorf("the log lacks %q:\n%s", want, log.String())
+		}
+	}
+	if strings.Contains(log.String(), "the shim is this version's") {
+		t.Error("a success is told of:", log.String())
+	}
+	f.timeouts.start = shimStart
+	if conn, err = f.connect(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	conn.Close()
+	if kept, err := os.ReadFile(f.logPath() + ".1"); err != nil || !strings.Contains(string(kept), "SIGQUIT: quit") {
+		t.Errorf("%q, %v", kept, err)
+	}
+	_ = f.process.signal(unix.SIGKILL)
+	<-f.process.ended.Done()
+}
+
+// TestNoShimBesideAnother: one that takes long to begin is waited for.
+func TestNoShimBesideAnother(t *testing.T) {
+	dir := t.TempDir()
+	program := filepath.Join(dir, "shim")
+	if err := os.WriteFile(program, []byte("#!/bin/sh\nexec sleep 1000\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	f := newFront(Config{State: dir, timeouts: timeouts{start: 50 * time.Millisecond}}, host{shim: program})
+	var first *shimProcess
+	for range 2 {
+		if conn, err := f.connect(t.Context()); err == nil {
+			conn.Close()
+			t.Fatal("connected to nobody")
+		}
+		if first == nil {
+			first = f.process
+		}
+	}
+	if f.process != first {
+		t.Error("a second one was started")
+	}
+	_ = f.process.signal(unix.SIGKILL)
+	<-first.ended.Done()
 }

@@ -13,78 +13,82 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"knarr/internal/run"
-	"knarr/internal/unixsocket"
 )
 
 var errShimEnded = errors.New("the shim has ended")
 
 // connect gives a connection to a shim of this version.
 func (f *front) connect(ctx context.Context) (net.Conn, error) {
-	path := filepath.Join(f.state, shimSocketName)
-	conn, err := net.Dial("unix", path)
-	if err == nil && f.replace(conn) {
+	if conn, err := net.Dial("unix", f.path()); err == nil {
+		f.meet(conn)
+		if f.current() || !f.tell() {
+			return conn, nil
+		}
+		next, err := f.replace(ctx, f.process)
 		conn.Close()
-		conn, err = dialWithin(ctx, path, f.current)
+		if err == nil || ctx.Err() != nil {
+			return next, err
+		}
 	}
-	if err == nil {
-		return conn, nil
+	// Beside one that runs no other could: it may be taking up many containers.
+	if p := f.process; p == nil || p.ended.Err() != nil {
+		if err := f.spawn(); err != nil {
+			return nil, err
+		}
 	}
-	process, err := f.spawn()
-	if err != nil {
-		return nil, err
-	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	defer context.AfterFunc(process.ended, func() { cancel(errShimEnded) })()
-	conn, err = dialWithin(ctx, path, func() bool { return true })
-	if err != nil && process.ended.Err() != nil {
-		err = fmt.Errorf("%w: %s: %s", errShimEnded, process.state, lastLines(f.logPath()))
-	}
-	return conn, err
+	return f.dial(ctx, f.process, func() bool { return true })
 }
+
+func (f *front) path() string { return filepath.Join(f.state, shimSocketName) }
 
 // shimStart bounds the start of a shim with many containers.
 const shimStart = 30 * time.Second
 
-func dialWithin(ctx context.Context, path string, ready func() bool) (net.Conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, shimStart)
+// dial connects to a shim once it is ready, unless it ends before.
+func (f *front) dial(ctx context.Context, p *shimProcess, ready func() bool) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, f.timeouts.start)
 	defer cancel()
+	defer context.AfterFunc(p.ended, cancel)()
 	for {
 		var err error
 		if ready() {
 			var conn net.Conn
-			if conn, err = net.Dial("unix", path); err == nil {
+			if conn, err = net.Dial("unix", f.path()); err == nil {
 				return conn, nil
 			}
 		}
 		select {
 		case <-ctx.Done():
-			return nil, errors.Join(fmt.Errorf("wait for %s: %w", path, ctx.Err()), err)
+			if p.ended.Err() != nil {
+				return nil, fmt.Errorf("%w: %s: %s", errShimEnded, p.state, lastLines(f.logPath()))
+			}
+			return nil, errors.Join(fmt.Errorf("wait for %s: %w", f.path(), ctx.Err()), err)
 		case <-time.After(time.Millisecond):
 		}
 	}
 }
 
-// A shimProcess is a shim that this process started.
+// A shimProcess is a shim, by whichever process it was started.
 type shimProcess struct {
-	ended context.Context // done once it has ended
-	state string          // how, thereafter
+	pid    int
+	signal func(os.Signal) error
+	ended  context.Context // done once it has ended
+	state  string          // how, thereafter
 }
 
 // spawn starts the shim, in a session of its own. The log of the one before is kept: what
 // ended it is written there.
-func (f *front) spawn() (*shimProcess, error) {
+func (f *front) spawn() error {
 	if info, err := os.Stat(f.logPath()); err == nil && info.Size() > 0 {
 		_ = os.Rename(f.logPath(), f.logPath()+".1") // nodes do not go without a shim for it
 	}
 	log, err := os.OpenFile(f.logPath(), os.O_CREATE|os.O_TRUNC|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer log.Close()
 	cmd := exec.Command(f.program, "-address", f.socket, "serve")
@@ -94,17 +98,17 @@ func (f *front) spawn() (*shimProcess, error) {
 	cmd.Env = append(os.Environ(), "GOMAXPROCS=2")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {
-		return nil, err
+		return err
 	}
 	ended, end := context.WithCancel(context.Background())
-	p := &shimProcess{ended: ended}
+	p := &shimProcess{pid: cmd.Process.Pid, signal: cmd.Process.Signal, ended: ended}
 	run.Go("container runtime: wait for the shim", func() {
 		defer end()
 		_ = cmd.Wait() // the state says the same
 		p.state = cmd.ProcessState.String()
 	})
 	f.process = p
-	return p, nil
+	return nil
 }
 
 func (f *front) logPath() string { return filepath.Join(f.state, shimLogName) }
@@ -168,27 +172,6 @@ func (f *front) current() bool {
 	return ok && string(is) == fmt.Sprintf("%d %d %d", stat.Ino, stat.Size, info.ModTime().UnixNano())
 }
 
-// replace tells a shim of another version to become this one; its containers stay
-// its children.
-func (f *front) replace(conn net.Conn) bool {
-	if f.current() {
-		return false
-	}
-	other, err := unixsocket.Peer(conn.(*net.UnixConn))
-	if err == nil && other.Pid <= 1 {
-		err = fmt.Errorf("the shim is process %d", other.Pid)
-	}
-	if err == nil {
-		err = unix.Kill(int(other.Pid), unix.SIGHUP)
-	}
-	if err != nil {
-		f.log.Error("replace the shim", "err", err)
-		return false
-	}
-	f.log.Info("the shim is replaced by this version's")
-	return true
-}
-
 // An absence is that of a shim, or of its answers: since when, and why.
 type absence struct {
 	since time.Time
@@ -206,19 +189,26 @@ func (f *front) missing(err error) {
 	f.gone.err = err
 }
 
+// absent says since when the shim hangs or is away, and which of both; nil for neither.
+func (f *front) absent() (a *absence, reason string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch {
+	case f.hangs != nil:
+		return f.hangs, "ShimNotResponding"
+	case f.client == nil:
+		return new(f.gone), "ShimNotRunning"
+	}
+	return nil, ""
+}
+
 // intercept has the runtime not ready while nothing starts or ends containers: containerd
 // itself, which answers, does not know.
 func (f *front) intercept(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 	res, err := next(ctx, req)
 	if status, ok := res.(*cri.StatusResponse); ok && err == nil {
-		f.mu.Lock()
-		gone, reason := f.hangs, "ShimNotResponding"
-		if f.client == nil {
-			gone, reason = new(f.gone), "ShimNotRunning"
-		}
-		f.mu.Unlock()
-		if gone != nil && time.Since(gone.since) > shimMissed {
-			notReady(status, reason, gone.err)
+		if a, reason := f.absent(); a != nil && time.Since(a.since) > shimMissed {
+			notReady(status, reason, a.err)
 		}
 	}
 	return res, err
