@@ -18,29 +18,31 @@ type timeouts struct {
 	every  time.Duration // between two questions
 	answer time.Duration // until it must have answered, before it is ended
 	end    time.Duration // until it must have ended by itself, before it is killed
+	takeUp time.Duration // until it must have said how the containers of before are
 }
 
 // shimTimeouts: a shim answers within a millisecond, on a machine that swaps within seconds.
 // Ending one that is slow costs nothing but time, for the next one takes up its containers.
-var shimTimeouts = timeouts{start: shimStart, every: 10 * time.Second, answer: shimMissed, end: 10 * time.Second}
+// The time for containers of before has room for one that must be ended, and for the next.
+var shimTimeouts = timeouts{start: shimStart, every: 10 * time.Second, answer: shimMissed, end: 10 * time.Second, takeUp: 2 * time.Minute}
 
 // attend stays with a shim until it has ended or ctx is done. One that no longer answers,
 // while its socket is open, it ends: by SIGQUIT, which leaves in the log what each goroutine
-// was at.
+// was at. It asks at once: one that was found running may hang already.
 func (f *front) attend(ctx context.Context, client *ttrpc.Client, closed <-chan struct{}) {
 	ask := time.NewTicker(f.timeouts.every)
 	defer ask.Stop()
 	defer f.hang(nil)
 	for {
+		if asked := time.Now(); !f.answers(ctx, client) && ctx.Err() == nil {
+			f.end(ctx, f.process, closed, &absence{since: asked, err: fmt.Errorf("the shim has not answered within %s", f.timeouts.answer)})
+		}
 		select {
 		case <-closed:
 			return
 		case <-ctx.Done():
 			return
 		case <-ask.C:
-		}
-		if asked := time.Now(); !f.answers(ctx, client) && ctx.Err() == nil {
-			f.end(ctx, f.process, closed, &absence{since: asked, err: fmt.Errorf("the shim has not answered within %s", f.timeouts.answer)})
 		}
 	}
 }

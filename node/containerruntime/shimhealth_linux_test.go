@@ -188,3 +188,40 @@ func TestNoShimBesideAnother(t *testing.T) {
 	_ = f.process.signal(unix.SIGKILL)
 	<-first.ended.Done()
 }
+
+// TestStartWhileShimHangs: a runtime that finds a shim that hangs does not take its containers
+// for unknown: it waits for the next shim, and does not start without one.
+func TestStartWhileShimHangs(t *testing.T) {
+	if isolated(t) {
+		return
+	}
+	n := newNode(t)
+	sandbox, container := n.shell(t, "stays", "exec sleep 1000")
+	before := n.await(t, container, cri.ContainerState_CONTAINER_RUNNING)
+	shim := n.shimPid(t)
+	if err := unix.Kill(shim, unix.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	n.stop()
+
+	n.config.timeouts = timeouts{start: shimStart, every: time.Hour, answer: time.Hour, end: time.Hour, takeUp: 200 * time.Millisecond}
+	r, err := New(n.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Run(t.Context()); !errors.Is(err, errShimSilent) {
+		t.Error("without a shim that answers:", err)
+	}
+
+	n.config.timeouts = timeouts{start: shimStart, every: time.Hour, answer: 200 * time.Millisecond, end: 200 * time.Millisecond, takeUp: time.Minute}
+	n.start(t)
+	if now := n.shimPid(t); now == shim {
+		t.Error("the shim that hangs was not ended")
+	}
+	if after := n.await(t, container, cri.ContainerState_CONTAINER_RUNNING); after.StartedAt != before.StartedAt {
+		t.Error("the container was started again")
+	}
+	if err := n.remove(t.Context(), sandbox); err != nil {
+		t.Error(err)
+	}
+}

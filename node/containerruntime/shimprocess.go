@@ -189,6 +189,14 @@ func (f *front) missing(err error) {
 	f.gone.err = err
 }
 
+// trouble is why no shim answers.
+func (f *front) trouble() error {
+	if a, _ := f.absent(); a != nil {
+		return a.err
+	}
+	return errors.New("it is there")
+}
+
 // absent says since when the shim hangs or is away, and which of both; nil for neither.
 func (f *front) absent() (a *absence, reason string) {
 	f.mu.Lock()

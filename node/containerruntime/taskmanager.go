@@ -98,7 +98,7 @@ func (t *task) undo(ctx context.Context, why error) error {
 	if !errdefs.IsUnavailable(why) && ctx.Err() == nil {
 		return removeBundle(t.bundle)
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), takeUpTime)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), shimStart)
 	defer cancel()
 	if err := t.kill(ctx, "", uint32(unix.SIGKILL), true); err == nil {
 		_, _ = t.Wait(ctx) // deleting it says what is wrong
@@ -171,14 +171,14 @@ func (m *taskManager) Delete(ctx context.Context, id string) (*runtime.Exit, err
 	return exit, err
 }
 
-// takeUpTime bounds the wait for a shim that has many containers to take up itself.
-const takeUpTime = shimStart
-
 // takeUp finds the containers of before this start. One that the shim does not know was
 // not made to its end, or was deleted before this process heard of it. One that the shim
-// says nothing of is kept: it may run.
+// cannot describe is kept: it may run. While no shim answers, since none is there or the one
+// that is there hangs, this waits for the next: containers of which nothing is known would
+// be made anew. Without one in the end the runtime does not start, and so the node is not
+// ready, and its containers stay as they are.
 func (m *taskManager) takeUp(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, takeUpTime)
+	ctx, cancel := context.WithTimeoutCause(ctx, m.front.timeouts.takeUp, errShimSilent)
 	defer cancel()
 	paths, err := filepath.Glob(filepath.Join(m.bundles, "*", "*"))
 	if err != nil {
@@ -193,6 +193,9 @@ func (m *taskManager) takeUp(ctx context.Context) error {
 				m.log.Error("remove what is left of a container", "id", t.id, "err", err)
 			}
 			continue
+		}
+		if ctx.Err() != nil {
+			return fmt.Errorf("take up the containers of before: %w: %v", context.Cause(ctx), m.front.trouble())
 		}
 		if err != nil {
 			m.log.Error("the shim does not say how a container is", "id", t.id, "err", err)
