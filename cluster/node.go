@@ -186,7 +186,7 @@ func (n *node) pods(ctx context.Context) error {
 	slog.Info("container runtime ready", "after", time.Since(n.began).Round(time.Millisecond))
 	conn, err := rt.Conn(ctx)
 	if err == nil {
-		cfg.Runtime, cfg.PullProgress = conn, pullProgress(rt, conn)
+		cfg.Runtime, cfg.RuntimeMetrics, cfg.PullProgress = conn, rt.Metrics(), pullProgress(rt, conn)
 		if n.facts.SharedImages {
 			err = n.shareImages(&cfg, rt, conn)
 		}

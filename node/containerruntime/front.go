@@ -11,6 +11,7 @@ import (
 
 	api "github.com/containerd/containerd/api/runtime/task/v3"
 	"github.com/containerd/ttrpc"
+	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/emptypb"
@@ -46,11 +47,15 @@ type front struct {
 	ready  chan struct{} // closed while there is a client
 	gone   absence
 	hangs  *absence // of the client's shim
+
+	calls shimCalls
+	ends  *prometheus.CounterVec // of shims, by reason
 }
 
 func newFront(c Config, h host) *front {
 	return &front{
 		state: c.State, socket: c.Socket(), program: h.shim, log: c.Log, timeouts: cmp.Or(c.timeouts, shimTimeouts), ready: make(chan struct{}),
+		ends: cmp.Or(c.shimEnds, newShimEnds()),
 		gone: absence{since: time.Now(), err: errors.New("the shim starts")},
 	}
 }
@@ -110,12 +115,13 @@ func (f *front) keep(ctx context.Context) {
 			closed := make(chan struct{})
 			client := ttrpc.NewClient(conn, ttrpc.WithOnClose(sync.OnceFunc(func() { close(closed) })))
 			f.set(client)
-			f.attend(ctx, client, closed)
+			reason := f.attend(ctx, client, closed)
 			f.set(nil)
 			client.Close()
 			if ctx.Err() != nil {
 				return
 			}
+			f.ends.WithLabelValues(reason).Inc()
 			f.log.Warn("the shim has ended, another one takes up its containers", append(f.lastWords(), "log", f.logPath())...)
 		}
 		select {
@@ -132,6 +138,7 @@ func (f *front) set(client *ttrpc.Client) {
 		f.ready = make(chan struct{})
 		f.gone = absence{since: time.Now(), err: errShimEnded}
 	} else {
+		f.calls.renew()
 		close(f.ready)
 	}
 	f.client = client
@@ -172,15 +179,21 @@ func (f *front) State(ctx context.Context, r *api.StateRequest) (*api.StateRespo
 }
 
 func (f *front) Create(ctx context.Context, r *api.CreateTaskRequest) (*api.CreateTaskResponse, error) {
-	return call(ctx, f, false, r, api.TTRPCTaskService.Create)
+	return follow(ctx, &f.calls, shimCall{method: "Create", id: r.ID}, func() (*api.CreateTaskResponse, error) {
+		return call(ctx, f, false, r, api.TTRPCTaskService.Create)
+	})
 }
 
 func (f *front) Start(ctx context.Context, r *api.StartRequest) (*api.StartResponse, error) {
-	return call(ctx, f, false, r, api.TTRPCTaskService.Start)
+	return follow(ctx, &f.calls, shimCall{method: "Start", id: r.ID, own: r.ExecID != ""}, func() (*api.StartResponse, error) {
+		return call(ctx, f, false, r, api.TTRPCTaskService.Start)
+	})
 }
 
 func (f *front) Delete(ctx context.Context, r *api.DeleteRequest) (*api.DeleteResponse, error) {
-	return call(ctx, f, true, r, api.TTRPCTaskService.Delete)
+	return follow(ctx, &f.calls, shimCall{method: "Delete", id: r.ID}, func() (*api.DeleteResponse, error) {
+		return call(ctx, f, true, r, api.TTRPCTaskService.Delete)
+	})
 }
 
 func (f *front) Pids(ctx context.Context, r *api.PidsRequest) (*api.PidsResponse, error) {
@@ -200,7 +213,9 @@ func (f *front) Checkpoint(ctx context.Context, r *api.CheckpointTaskRequest) (*
 }
 
 func (f *front) Kill(ctx context.Context, r *api.KillRequest) (*emptypb.Empty, error) {
-	return call(ctx, f, true, r, api.TTRPCTaskService.Kill)
+	return follow(ctx, &f.calls, shimCall{method: "Kill", id: r.ID}, func() (*emptypb.Empty, error) {
+		return call(ctx, f, true, r, api.TTRPCTaskService.Kill)
+	})
 }
 
 func (f *front) Exec(ctx context.Context, r *api.ExecProcessRequest) (*emptypb.Empty, error) {

@@ -17,6 +17,7 @@ import (
 	"sync/atomic"
 
 	"github.com/containerd/containerd/v2/defaults"
+	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
@@ -67,7 +68,8 @@ type Config struct {
 	// Log receives containerd's warnings. Default slog.Default().
 	Log *slog.Logger
 
-	timeouts timeouts // of the shim; default shimTimeouts
+	timeouts timeouts               // of the shim; default shimTimeouts
+	shimEnds *prometheus.CounterVec // default: one that nobody sees
 }
 
 func (c Config) withDefaults() (Config, error) {
@@ -124,8 +126,12 @@ func New(c Config) (*Runtime, error) {
 	if err != nil {
 		return nil, err
 	}
+	c.shimEnds = newShimEnds()
 	return &Runtime{config: c, mem: memnet.Listen(), ready: make(chan struct{})}, nil
 }
+
+// Metrics are the runtime's own.
+func (r *Runtime) Metrics() []prometheus.Collector { return []prometheus.Collector{r.config.shimEnds} }
 
 // Name is the component's name.
 func (r *Runtime) Name() string { return "container-runtime" }

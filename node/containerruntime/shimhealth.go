@@ -9,6 +9,7 @@ import (
 	api "github.com/containerd/containerd/api/runtime/task/v3"
 	"github.com/containerd/containerd/v2/pkg/namespaces"
 	"github.com/containerd/ttrpc"
+	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sys/unix"
 )
 
@@ -26,22 +27,45 @@ type timeouts struct {
 // The time for containers of before has room for one that must be ended, and for the next.
 var shimTimeouts = timeouts{start: shimStart, every: 10 * time.Second, answer: shimMissed, end: 10 * time.Second, takeUp: 2 * time.Minute}
 
+// The reasons of a shim's end.
+const (
+	shimEnded    = "ended"          // by itself, or by somebody else
+	shimSilent   = "not_responding" // ended since it did not answer
+	shimOutdated = "not_replaced"   // ended since it did not become the version that is wanted
+)
+
+func newShimEnds() *prometheus.CounterVec {
+	return prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "knarr_shim_ends_total", Help: "Ends of the process that runs the node's containers, by reason.",
+	}, []string{"reason"})
+}
+
 // attend stays with a shim until it has ended or ctx is done. One that no longer answers,
 // while its socket is open, it ends: by SIGQUIT, which leaves in the log what each goroutine
-// was at. It asks at once: one that was found running may hang already.
-func (f *front) attend(ctx context.Context, client *ttrpc.Client, closed <-chan struct{}) {
+// was at. It asks at once: one that was found running may hang already. One that answers and
+// ends no call is left to whoever looks after the node: what it waits for may be the kernel's,
+// and the next one would wait for it too. The reason is why it ended.
+func (f *front) attend(ctx context.Context, client *ttrpc.Client, closed <-chan struct{}) (reason string) {
 	ask := time.NewTicker(f.timeouts.every)
 	defer ask.Stop()
 	defer f.hang(nil)
+	reason, stuck := shimEnded, false
 	for {
 		if asked := time.Now(); !f.answers(ctx, client) && ctx.Err() == nil {
+			reason = shimSilent
 			f.end(ctx, f.process, closed, &absence{since: asked, err: fmt.Errorf("the shim has not answered within %s", f.timeouts.answer)})
+		}
+		if a := f.calls.hung(time.Now()); a == nil {
+			stuck = false
+		} else if !stuck {
+			stuck = true
+			f.log.Error("the shim hangs in part", "err", a.err)
 		}
 		select {
 		case <-closed:
-			return
+			return reason
 		case <-ctx.Done():
-			return
+			return reason
 		case <-ask.C:
 		}
 	}

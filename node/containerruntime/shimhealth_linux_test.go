@@ -74,7 +74,9 @@ func TestShimHangs(t *testing.T) {
 			closed := make(chan struct{})
 			client := ttrpc.NewClient(conn, ttrpc.WithOnClose(sync.OnceFunc(func() { close(closed) })))
 			defer client.Close()
-			f.attend(t.Context(), client, closed)
+			if reason := f.attend(t.Context(), client, closed); reason != shimSilent {
+				t.Error("it ended as", reason)
+			}
 			<-f.process.ended.Done()
 			if words := fmt.Sprint(f.lastWords()...); !strings.Contains(words, test.ended) || !strings.Contains(words, test.last) {
 				t.Errorf("last words: %s, want %s and %s", words, test.ended, test.last)

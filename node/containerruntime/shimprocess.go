@@ -201,13 +201,13 @@ func (f *front) trouble() error {
 func (f *front) absent() (a *absence, reason string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	switch {
-	case f.hangs != nil:
-		return f.hangs, "ShimNotResponding"
-	case f.client == nil:
+	if f.client == nil && f.hangs == nil {
 		return new(f.gone), "ShimNotRunning"
 	}
-	return nil, ""
+	if a = f.hangs; a == nil {
+		a = f.calls.hung(time.Now())
+	}
+	return a, "ShimNotResponding"
 }
 
 // intercept has the runtime not ready while nothing starts or ends containers: containerd

@@ -93,8 +93,10 @@ func (f *front) replace(ctx context.Context, p *shimProcess) (net.Conn, error) {
 	}
 	if p.ended.Err() == nil {
 		defer f.hang(nil)
+		f.ends.WithLabelValues(shimOutdated).Inc()
 		f.end(ctx, p, p.ended.Done(), &absence{since: began, err: fmt.Errorf("the shim has not become this version's: %w", err)})
 	} else {
+		f.ends.WithLabelValues(shimEnded).Inc()
 		f.log.Error("the shim has not become this version's", "err", err)
 	}
 	return nil, err

@@ -21,6 +21,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -68,6 +69,8 @@ type Config struct {
 	// RuntimeEndpoint is the runtime's socket, such as
 	// unix:///run/containerd/containerd.sock, if Runtime is nil.
 	RuntimeEndpoint string
+	// RuntimeMetrics are shown beside the kubelet's own. Default: none.
+	RuntimeMetrics []prometheus.Collector
 	// NetworkErr says what is wrong with the node's network beside what the
 	// runtime says of it; nil: nothing is known to be. While something is, the
 	// node is not ready. Default: no opinion.
@@ -339,7 +342,7 @@ func New(cfg Config) (*Kubelet, error) {
 	k := &Kubelet{
 		cfg: cfg, client: client, kube: kc, cgroups: cgroup.Open(),
 		workers: map[types.UID]*worker{}, mirrors: map[types.UID]*corev1.Pod{},
-		metrics: newMetrics(),
+		metrics: newMetrics(cfg.RuntimeMetrics...),
 		began:   time.Now(), sysDir: "/sys/devices/system", appArmor: appArmorEnabled(), readMachine: readMachine,
 		pulls:      &pullGate{fails: map[pullKey]*pullFail{}},
 		imageWaits: newImageWaits(),

@@ -66,7 +66,7 @@ var (
 	ofOperation   = []string{"operation_type"}
 )
 
-func newMetrics() *metrics {
+func newMetrics(others ...prometheus.Collector) *metrics {
 	r := prometheus.NewRegistry()
 	count := func(name, help string, labels ...string) *prometheus.CounterVec {
 		v := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: "[ALPHA] " + help}, labels)
@@ -148,6 +148,7 @@ func newMetrics() *metrics {
 		m.endpointRequests[method] = count("kubelet_pod_resources_endpoint_requests_"+method, "Requests for the resources of pods", "server_api_version")
 		m.endpointErrors[method] = count("kubelet_pod_resources_endpoint_errors_"+method, "Requests for the resources of pods that failed", "server_api_version")
 	}
+	r.MustRegister(others...)
 	r.MustRegister(m.lastRelist, m.inFlight, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
@@ -211,6 +212,15 @@ func TestTerminatedContainers(t *testing.T) {
 	}
 	if a, i := value("container", "139"), value("init_container", "1"); a != 2 || i != 1 {
 		t.Error(a, i)
+	}
+}
+
+// TestRuntimeMetrics: the runtime's own are among them.
+func TestRuntimeMetrics(t *testing.T) {
+	c := prometheus.NewCounter(prometheus.CounterOpts{Name: "runtime_total", Help: "x"})
+	all, err := newMetrics(c).registry.Gather()
+	if err != nil || !slices.ContainsFunc(all, func(f *dto.MetricFamily) bool { return f.GetName() == "runtime_total" }) {
+		t.Error("the runtime's is not shown:", err)
 	}
 }
 
