@@ -34,15 +34,20 @@ func (s *Service) leftBy() {
 	})
 }
 
-// numbers are the processes that are waited for.
+// numbers are the processes that are waited for. A container's lock may be held for as long
+// as the kernel takes to change its control groups: the service's is not held meanwhile,
+// which every call needs.
 func (s *Service) numbers() map[int]bool {
-	known := map[int]bool{}
 	s.mu.Lock()
-	defer s.mu.Unlock()
+	tasks, known := make([]*task, 0, len(s.tasks)), make(map[int]bool, len(s.tasks))
 	for _, t := range s.tasks {
+		tasks = append(tasks, t)
 		if t.init != nil {
 			known[t.init.number()] = true
 		}
+	}
+	s.mu.Unlock()
+	for _, t := range tasks {
 		t.mu.Lock()
 		for _, p := range t.execs {
 			known[p.number()] = true

@@ -3,6 +3,8 @@ package shim
 import (
 	"os"
 	"path/filepath"
+	"runtime"
+	"strings"
 	"testing"
 
 	"knarr/internal/need"
@@ -46,6 +48,31 @@ func TestReapLeftovers(t *testing.T) {
 		if err := unix.Kill(pid, 0); (err == nil) != there {
 			t.Errorf("%d is there: %v, want %v", pid, err == nil, there)
 		}
+	}
+}
+
+// TestNumbers: while one container is slow others answer, and all processes are known in
+// the end.
+func TestNumbers(t *testing.T) {
+	slow := &task{key: key{"k8s.io", "slow"}, init: newProcess("", stdio{}), execs: map[string]*process{"e": newProcess("e", stdio{})}}
+	slow.init.pid, slow.execs["e"].pid = 7, 8
+	s := &Service{tasks: map[key]*task{slow.key: slow}}
+	slow.mu.Lock() // as by an update that the kernel takes long for
+	known := make(chan map[int]bool, 1)
+	go func() { known <- s.numbers() }()
+	for stacks := make([]byte, 1<<20); ; runtime.Gosched() {
+		if all := string(stacks[:runtime.Stack(stacks, true)]); strings.Contains(all, "sync.Mutex.Lock") && strings.Contains(all, "(*Service).numbers(") {
+			break
+		}
+	}
+	if !s.mu.TryLock() {
+		t.Error("every call waits for one container")
+	} else {
+		s.mu.Unlock()
+	}
+	slow.mu.Unlock()
+	if got := <-known; !got[7] || !got[8] {
+		t.Error(got)
 	}
 }
 
