@@ -57,6 +57,11 @@ func (t *task) startExec(p *process) error {
 		defer t.mu.Unlock()
 		t.starting--
 	}()
+	if n := t.service.starting.Add(1); n > maxStartingAll {
+		t.service.starting.Add(-1)
+		return fmt.Errorf("the containers of this node have %d processes that do not get to their start: %w", maxStartingAll, errdefs.ErrResourceExhausted)
+	}
+	defer t.service.starting.Add(-1)
 	// A view of the container for this process alone: others are not kept waiting
 	// by one that hangs.
 	c, err := libcontainer.Load(t.root, t.id)

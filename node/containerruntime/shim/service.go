@@ -40,7 +40,8 @@ type Service struct {
 	bundles   []string // the directories of bundles, by namespace and id
 	sandboxes sandboxes
 	events    *publisher
-	reaping   atomic.Bool // what failed starts left will be looked for
+	reaping   atomic.Bool  // what failed starts left will be looked for
+	starting  atomic.Int32 // how many execs are being started, of all containers
 
 	// changing is held by calls that change something, and by whoever replaces
 	// this program: no call is cut in two.

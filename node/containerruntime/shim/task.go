@@ -50,9 +50,9 @@ type task struct {
 }
 
 // maxExecs bounds the processes of one container that are not deleted yet, maxStarting
-// those that are being started: each holds a thread of this program, of which it has
-// 10,000, and a container can stop a process halfway.
-const maxExecs, maxStarting = 10000, 16
+// those that are being started, and maxStartingAll those of all containers: each holds a
+// thread of this program, of which it has 10,000, and a container can stop a process halfway.
+const maxExecs, maxStarting, maxStartingAll = 10000, 16, 2000
 
 func (t *task) rootfs() string { return filepath.Join(t.bundle, "rootfs") }
 
