@@ -1,6 +1,17 @@
 package containerruntime
 
-import "testing"
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sirupsen/logrus"
+)
 
 // A start that goes well warns of nothing, and a network configuration that
 // cannot be used is reported.
@@ -15,4 +26,50 @@ func TestExpectedMessages(t *testing.T) {
 			t.Errorf("%s: %v", message, got)
 		}
 	}
+}
+
+// TestRepeatedMessages: what containerd says of each container is told of one, and again
+// only after a while.
+func TestRepeatedMessages(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		b := &logBridge{log: slog.New(slog.NewTextHandler(&out, nil)), fatal: make(chan error, 1)}
+		say := func(message, err string) {
+			e := &logrus.Entry{Message: message, Level: logrus.ErrorLevel, Data: logrus.Fields{logrus.ErrorKey: errors.New(err)}}
+			if err := b.Fire(e); err != nil {
+				t.Error(err)
+			}
+		}
+		lines := func(want int) {
+			t.Helper()
+			if got := strings.Count(out.String(), "\n"); got != want {
+				t.Fatalf("%d lines, want %d:\n%s", got, want, out.String())
+			}
+		}
+		for i := range 100 {
+			say(fmt.Sprintf("collecting metrics for %064x", i), "context deadline exceeded")
+		}
+		lines(1)
+		say(fmt.Sprintf("collecting metrics for %064x", 1), "no such group")
+		say("collecting nothing", "context deadline exceeded")
+		lines(3)
+		<-time.After(logAgain)
+		say(fmt.Sprintf("collecting metrics for %064x", 1), "context deadline exceeded")
+		lines(4)
+		for i := range 3 * maxLogged {
+			say(fmt.Sprint("message ", i), "an error")
+		}
+		if len(b.logged) > maxLogged {
+			t.Errorf("%d are remembered", len(b.logged))
+		}
+		fatal := &logrus.Entry{Message: "fatal", Level: logrus.FatalLevel, Data: logrus.Fields{}}
+		for range 2 {
+			if err := b.Fire(fatal); err != nil {
+				t.Error(err)
+			}
+			if err := <-b.fatal; err.Error() != "fatal" {
+				t.Error(err)
+			}
+		}
+	})
 }

@@ -2,6 +2,7 @@ package kubelet
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -10,9 +11,11 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"google.golang.org/grpc"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"knarr/internal/need"
 	"knarr/node/kubelet/eviction"
@@ -258,4 +261,23 @@ func TestEvictionStatsAge(t *testing.T) {
 		t.Errorf("%v, %v with others", got, others)
 	}
 	n.until("evicted", func() bool { return n.api.pod("p").Status.Reason == "Evicted" })
+}
+
+// failingStats is a runtime that does not say what containers use.
+type failingStats struct{ cri.RuntimeServiceClient }
+
+func (failingStats) ListContainerStats(context.Context, *cri.ListContainerStatsRequest, ...grpc.CallOption) (*cri.ListContainerStatsResponse, error) {
+	return nil, errors.New("no answer")
+}
+
+// TestUnmeasuredLog: that the runtime does not answer is told once, not at each measurement.
+func TestUnmeasuredLog(t *testing.T) {
+	log := takeLog(t)
+	k := &Kubelet{runtime: failingStats{}}
+	for range 10 {
+		k.measureLayers(t.Context())
+	}
+	if n := log.count("ask the runtime what containers use", "no answer"); n != 1 {
+		t.Errorf("%d lines", n)
+	}
 }
