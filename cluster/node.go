@@ -226,7 +226,7 @@ func (l layout) runtimeConfig() containerruntime.Config {
 // a cluster without a network of its own.
 func (n *node) runtimeConfig() containerruntime.Config {
 	c := n.layout.runtimeConfig()
-	c.Registries = n.opts.mirrors
+	c.Registries, c.Handlers = n.opts.mirrors, n.opts.handlers
 	c.SystemdCgroup = n.opts.kubelet.Settings.CgroupDriver == configuration.Systemd
 	if n.facts.foreignNetwork() {
 		c.CNIConfDir, c.CNIBinDir = "", "" // the customary ones

@@ -16,6 +16,7 @@ import (
 	"knarr/cluster/kubeletflags"
 	"knarr/cluster/proxyflags"
 	"knarr/internal/flaghelp"
+	"knarr/node/containerruntime"
 	"knarr/node/containerruntime/registries"
 	"knarr/node/kubelet"
 )
@@ -31,6 +32,7 @@ type NodeOptions struct {
 	NodeLabels      []string
 	NodeTaints      []string
 	RuntimeEndpoint string
+	RuntimeHandlers []string
 	PrivateRegistry string
 	NoDefault       bool // registry beside its mirrors
 	LocalStorage    string
@@ -49,6 +51,8 @@ type NodeOptions struct {
 	kubelet *kubeletflags.Flags
 	labels  map[string]string
 	taints  []corev1.Taint
+	// handlers are those of RuntimeHandlers.
+	handlers []containerruntime.Handler
 }
 
 func (o *NodeOptions) flags(f *pflag.FlagSet) {
@@ -63,6 +67,7 @@ func (o *NodeOptions) flags(f *pflag.FlagSet) {
 	f.StringSliceVar(&o.NodeLabels, "node-label", nil, "`labels` of this node, key=value")
 	f.StringSliceVar(&o.NodeTaints, "node-taint", nil, "`taints` of this node, key=value:effect")
 	f.StringVar(&o.RuntimeEndpoint, "container-runtime-endpoint", "", "`socket` of another CRI runtime to use instead of the built-in one")
+	f.StringArrayVar(&o.RuntimeHandlers, "container-runtime-handler", nil, "`name=program` that RuntimeClasses can have as their handler on this node: an OCI runtime, which containerd's runc shim drives, a shim, or runc for the built-in one")
 	f.StringVar(&o.PrivateRegistry, "private-registry", "/etc/knarr/registries.yaml", "`file` that says where images are fetched from: mirrors, credentials and TLS of registries, in the form of k3s")
 	f.BoolVar(&o.NoDefault, "disable-default-registry-endpoint", false, "fetch the images of a registry that has mirrors from these alone")
 	f.StringVar(&o.LocalStorage, "default-local-storage-path", "", "`directory` of this node's volumes of the class local-path (default: storage in --data-dir)")
@@ -195,8 +200,33 @@ func (o *NodeOptions) validate(f *faults) {
 		}
 		o.taints = append(o.taints, taint)
 	}
+	o.validateHandlers(f)
 	if o.LogFormat != "text" && o.LogFormat != "json" {
 		f.add("log-format", "%q is neither text nor json", o.LogFormat)
+	}
+}
+
+// validateHandlers notes what is wrong with the handlers of the node's runtime.
+func (o *NodeOptions) validateHandlers(f *faults) {
+	const flag = "container-runtime-handler"
+	o.handlers = nil
+	if o.RuntimeEndpoint != "" && len(o.RuntimeHandlers) > 0 {
+		f.add(flag, "the runtime of --container-runtime-endpoint has handlers of its own: set them there")
+		return
+	}
+	seen := map[string]bool{"runc": true} // the default
+	for _, text := range o.RuntimeHandlers {
+		name, program, ok := strings.Cut(text, "=")
+		h := containerruntime.Handler{Name: name, Program: program}
+		if e := validation.IsDNS1123Label(name); !ok || len(e) > 0 {
+			f.add(flag, "%q is not name=program with the name of a handler, such as mine=/usr/bin/crun", text)
+		} else if seen[name] {
+			f.add(flag, "%q: there is a handler %s already", text, name)
+		} else if err := h.Check(); err != nil {
+			f.add(flag, "%q: %v", text, err)
+		}
+		seen[name] = true
+		o.handlers = append(o.handlers, h)
 	}
 }
 

@@ -1,9 +1,11 @@
 package containerruntime
 
 import (
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 
 	"knarr/internal/programs"
@@ -45,6 +47,62 @@ var handlers = []handler{
 	{name: "wws", runtimeType: "io.containerd.wws.v1", shim: "containerd-shim-wws-v1"},
 	{name: "runsc", class: "gvisor", runtimeType: "io.containerd.runsc.v1", shim: "containerd-shim-runsc-v1", binary: "runsc"},
 	{name: "kata", runtimeType: "io.containerd.kata.v2", shim: "containerd-shim-kata-v2", annotations: []string{"io.katacontainers.*"}},
+}
+
+// builtIn is the handler of the shim's own runtime, by which a Handler has its settings too.
+const builtIn = "runc"
+
+// A Handler is a runtime that is offered under a name of the administrator's. No RuntimeClass
+// is made for it.
+type Handler struct {
+	// Name is what a RuntimeClass has as its handler.
+	Name string
+	// Program is the path of a program with runc's command line, which the machine's
+	// containerd-shim-runc-v2 drives, or of a shim by the name containerd-shim-X-vN; or
+	// runc, for the built-in runtime.
+	Program string
+}
+
+// shimName is how shims are called; what is between is what containerd calls their runtimes.
+var shimName = regexp.MustCompile(`^containerd-shim-([a-z0-9]+)-(v[0-9]+)$`)
+
+// resolve says how containerd is to run it. The built-in runtime's has no shim of its own.
+func (h Handler) resolve(dirs []string) (handler, error) {
+	of := handler{name: h.Name, runtimeType: runcType}
+	if h.Program == builtIn {
+		return of, nil
+	}
+	if !filepath.IsAbs(h.Program) || find([]string{filepath.Dir(h.Program)}, filepath.Base(h.Program)) == "" {
+		return of, fmt.Errorf("%q is neither %s nor the path of a program that can be executed", h.Program, builtIn)
+	}
+	if m := shimName.FindStringSubmatch(filepath.Base(h.Program)); m != nil && m[1] != builtIn {
+		of.runtimeType, of.shim = "io.containerd."+m[1]+"."+m[2], h.Program
+		return of, nil
+	} else if m != nil {
+		return of, fmt.Errorf("%s drives programs and is none: name the program", h.Program)
+	}
+	if of.shim, of.binary = find(dirs, runcShim), h.Program; of.shim == "" {
+		return of, fmt.Errorf("%s is driven by %s, which is not in the search path: install containerd's, or name %s", h.Program, runcShim, builtIn)
+	}
+	return of, nil
+}
+
+// Check says why a Handler cannot be offered on this machine; nil if it can.
+func (h Handler) Check() error {
+	_, err := h.resolve(programDirs())
+	return err
+}
+
+// named gives what was found and what the administrator names, which wins.
+func named(found []handler, names []Handler, dirs []string) ([]handler, error) {
+	for _, h := range names {
+		of, err := h.resolve(dirs)
+		if err != nil {
+			return nil, fmt.Errorf("handler %s: %w", h.Name, err)
+		}
+		found = append(slices.DeleteFunc(found, func(other handler) bool { return other.name == h.Name }), of)
+	}
+	return found, nil
 }
 
 // RuntimeClass is the name of the RuntimeClass by which pods ask for a handler that a
@@ -121,7 +179,7 @@ func (h handler) settings(c Config) map[string]any {
 
 // runtimes are what containerd is told of all of them.
 func runtimes(c Config, h host) map[string]any {
-	all := map[string]any{"runc": map[string]any{
+	own := map[string]any{
 		"runtime_type": runcType,
 		"runtime_path": h.verb,
 		"sandboxer":    "podsandbox",
@@ -132,9 +190,14 @@ func runtimes(c Config, h host) map[string]any {
 			"Root":          runcRoot(c),
 			"SystemdCgroup": c.SystemdCgroup,
 		},
-	}}
+	}
+	all := map[string]any{builtIn: own}
 	for _, other := range h.handlers {
-		all[other.name] = other.settings(c)
+		if other.shim == "" {
+			all[other.name] = own
+		} else {
+			all[other.name] = other.settings(c)
+		}
 	}
 	return all
 }

@@ -3,6 +3,7 @@ package containerruntime
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -90,4 +91,38 @@ func TestOtherRuntime(t *testing.T) {
 	n.shell(t, "stays", otherLoop)
 	n.handler = ""
 	n.shell(t, "too", otherLoop)
+}
+
+// TestHandlerOfOwnRuntime: another name of the built-in runtime runs pods as the default
+// does, over a restart too.
+func TestHandlerOfOwnRuntime(t *testing.T) {
+	if isolated(t) {
+		return
+	}
+	n := newNodeWith(t, func(c *Config) { c.Handlers = []Handler{{Name: "test-handler", Program: "runc"}} })
+	status, err := n.Status(t.Context(), &cri.StatusRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.ContainsFunc(status.RuntimeHandlers, func(h *cri.RuntimeHandler) bool {
+		return h.Name == "test-handler" && h.Features.GetRecursiveReadOnlyMounts()
+	}) {
+		t.Errorf("the handlers are %v", status.RuntimeHandlers)
+	}
+	n.handler = "test-handler"
+	sandbox, container := n.shell(t, "alias", "exec sleep 1000")
+	n.handler = ""
+	n.stop()
+	n.start(t)
+	n.await(t, container, cri.ContainerState_CONTAINER_RUNNING)
+	if got := n.exec(t, container, "/bin/busybox", "echo", "in it"); got != "in it" {
+		t.Errorf("a command in it says %q", got)
+	}
+	if n.shimPid(t) == 0 {
+		t.Error("the built-in runtime has no shim")
+	}
+	if err := n.remove(t.Context(), sandbox); err != nil {
+		t.Fatal(err)
+	}
+	n.nothingLeft(t)
 }

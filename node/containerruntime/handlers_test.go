@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"knarr/internal/programs"
@@ -65,6 +66,53 @@ func TestFindHandlers(t *testing.T) {
 	}
 	if _, has := all["kata"].(map[string]any)["options"]; has {
 		t.Error("kata's shim gets options that only runc's understands")
+	}
+}
+
+// TestNamedHandlers: an administrator's handlers are beside what was found, and win.
+func TestNamedHandlers(t *testing.T) {
+	dir := t.TempDir()
+	at := func(name string) string { return filepath.Join(dir, name) }
+	for _, name := range []string{runcShim, "crun", "mine", "containerd-shim-mine-v2"} {
+		if err := os.WriteFile(at(name), []byte("#!/bin/sh\n"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	found := findHandlers([]string{dir}, slog.Default())
+	all, err := named(found, []Handler{{"alias", "runc"}, {"other", at("mine")}, {"shim", at("containerd-shim-mine-v2")}, {"crun", at("mine")}}, []string{dir})
+	if err != nil || len(all) != 4 {
+		t.Fatal(all, err)
+	}
+	of := runtimes(Config{State: "/s"}, host{verb: "/verb", handlers: all})
+	for name, want := range map[string][3]string{ // type, shim, program
+		"runc":  {runcType, "/verb", "runc"},
+		"alias": {runcType, "/verb", "runc"},
+		"other": {runcType, at(runcShim), at("mine")},
+		"shim":  {"io.containerd.mine.v2", at("containerd-shim-mine-v2"), ""},
+		"crun":  {runcType, at(runcShim), at("mine")},
+	} {
+		r := of[name].(map[string]any)
+		program := ""
+		if options, has := r["options"].(map[string]any); has {
+			program = options["BinaryName"].(string)
+		}
+		if got := [3]string{r["runtime_type"].(string), r["runtime_path"].(string), program}; got != want {
+			t.Errorf("%s is %q, want %q", name, got, want)
+		}
+	}
+	for program, want := range map[string]string{
+		"crun":           "is neither runc nor the path of a program",
+		at("none"):       "is neither runc nor the path of a program",
+		dir:              "is neither runc nor the path of a program",
+		at(runcShim):     "drives programs and is none",
+		at("mine") + " ": "is neither runc nor the path of a program",
+	} {
+		if _, err := named(nil, []Handler{{"h", program}}, []string{dir}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", program, err)
+		}
+	}
+	if _, err := named(nil, []Handler{{"h", at("mine")}}, nil); err == nil || !strings.Contains(err.Error(), "which is not in the search path") {
+		t.Error("without the shim:", err)
 	}
 }
 

@@ -34,7 +34,12 @@ type host struct {
 }
 
 func inspect(c Config) (host, error) {
-	h := host{snapshotter: c.Snapshotter, shimSockets: shimSockets(c.State), handlers: findHandlers(programDirs(), c.Log)}
+	h := host{snapshotter: c.Snapshotter, shimSockets: shimSockets(c.State)}
+	dirs := programDirs()
+	var err error
+	if h.handlers, err = named(findHandlers(dirs, c.Log), c.Handlers, dirs); err != nil {
+		return h, err
+	}
 	h.hugetlb = limitsHugepages("/sys/fs/cgroup")
 	h.selinux = labelled(selinux.GetEnabled(), selinux.EnforceMode())
 	if h.snapshotter == "" {

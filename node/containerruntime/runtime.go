@@ -62,6 +62,8 @@ type Config struct {
 	// SystemdCgroup has systemd make the groups of containers, as scopes. The kubelet then
 	// names slices. Default: they are made as directories.
 	SystemdCgroup bool
+	// Handlers are offered beside those that are found on the machine. Default: none.
+	Handlers []Handler
 	// StreamAddress is the address exec, attach and port-forward are served
 	// on. Default 127.0.0.1, any free port.
 	StreamAddress string

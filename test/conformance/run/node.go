@@ -214,7 +214,8 @@ func (c *nodeCluster) up(ctx context.Context) error {
 	}
 	c.unit.command = func() *exec.Cmd {
 		cmd := exec.Command(c.knarr, "agent", "--server", "https://127.0.0.1:6443", "--token-file", filepath.Join(c.server.dataDir, "node-token"),
-			"--data-dir", c.agent.dataDir, "--config", os.DevNull, "--node-name", nodeName, "--node-ip", agentAddress, "--kubelet-config", settings, "--kubelet-arg", "config-dir="+c.dropIns())
+			"--data-dir", c.agent.dataDir, "--config", os.DevNull, "--node-name", nodeName, "--node-ip", agentAddress, "--kubelet-config", settings, "--kubelet-arg", "config-dir="+c.dropIns(),
+			"--container-runtime-handler", "test-handler=runc") // as upstream sets up its machines
 		cmd.Stdout, cmd.Stderr = nodeLog, nodeLog
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 		return cmd
