@@ -57,7 +57,14 @@ func (w *worker) active() bool {
 
 // servePlugins takes device plugins until ctx ends.
 func (k *Kubelet) servePlugins(ctx context.Context) {
-	k.serveSocket(ctx, "device plugins are not available", k.devices.Run)
+	k.serveSocket(ctx, "device plugins are not available", func(ctx context.Context) error {
+		k.pluginsErr.Store(nil)
+		err := k.devices.Run(ctx)
+		if err != nil {
+			k.pluginsErr.Store(&err)
+		}
+		return err
+	})
 }
 
 // servePodResources tells who has which resources until ctx ends.

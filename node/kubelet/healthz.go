@@ -3,11 +3,13 @@ package kubelet
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
 	"time"
 
+	"knarr/internal/healthz"
 	"knarr/node/kubelet/server"
 )
 
@@ -16,6 +18,36 @@ const (
 	// healthzRetry is how often a port that was taken is tried again.
 	healthzRetry = 5 * time.Second
 )
+
+// loopOverdue is after what time without a sign of its loop a kubelet stands still: upstream's.
+const loopOverdue = 5 * time.Minute
+
+// newHealth answers whether the kubelet works, by upstream's checks in upstream's order.
+func (k *Kubelet) newHealth() *healthz.Handler {
+	checks := []healthz.Check{
+		{Name: "ping", Fails: healthz.Always},
+		{Name: "log", Fails: healthz.Always}, // upstream asks whether its log is still flushed; ours is written at once
+		healthz.Of("syncloop", k.loopStands),
+		healthz.Of("device-plugin", k.pluginsUnserved),
+	}
+	return healthz.New("kubelet", func(string) []healthz.Check { return checks })
+}
+
+// loopStands says that the kubelet does not come to look at its pods any more.
+func (k *Kubelet) loopStands() error {
+	if last := k.relisted.Load(); last != nil && time.Since(*last) > loopOverdue {
+		return errors.New("sync Loop took longer than expected")
+	}
+	return nil
+}
+
+// pluginsUnserved says that no device plugin can register.
+func (k *Kubelet) pluginsUnserved() error {
+	if err := k.pluginsErr.Load(); err != nil {
+		return fmt.Errorf("device registration error: device plugin registration gRPC server failed and no device plugins can register: %w", *err)
+	}
+	return nil
+}
 
 // serveHealthz answers the node's own programs that the kubelet runs. That it
 // cannot is no reason to end: another cluster's kubelet may have the port.

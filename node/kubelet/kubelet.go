@@ -37,6 +37,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"knarr/internal/features"
+	"knarr/internal/healthz"
 	"knarr/internal/informer"
 	"knarr/internal/run"
 	"knarr/node/kubelet/allocation"
@@ -298,12 +299,15 @@ type Kubelet struct {
 	cpuRate   cpuRate
 	measured  measurement
 	metrics   *metrics
-	system    systemGroups
-	began     time.Time
-	nodeStart *nodeStart
-	sandboxes sandboxImages
-	calls     fscall.Calls
-	storage   storageMeter
+	health    *healthz.Handler
+	// pluginsErr is why device plugins cannot register; nil while they can.
+	pluginsErr atomic.Pointer[error]
+	system     systemGroups
+	began      time.Time
+	nodeStart  *nodeStart
+	sandboxes  sandboxImages
+	calls      fscall.Calls
+	storage    storageMeter
 
 	mu         sync.Mutex
 	ctx        context.Context
@@ -350,6 +354,7 @@ func New(cfg Config) (*Kubelet, error) {
 		up: newGate(), asked: newGate(), driven: newGate(), synced: newGate(), static: newGate(), registered: newGate(),
 	}
 	k.driver.Store(&cfg.Settings.CgroupDriver)
+	k.health = k.newHealth()
 	if features.Set(cfg.Settings.FeatureGates).Enabled("MemoryQoS") {
 		k.metrics.registry.MustRegister(k.metrics.memoryMin, k.metrics.memoryLow)
 	}

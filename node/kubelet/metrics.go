@@ -165,6 +165,7 @@ func (h host) Metrics() map[string]http.Handler {
 	options := promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError, MaxRequestsInFlight: 4}
 	return map[string]http.Handler{
 		"/metrics":          promhttp.HandlerFor(own, options),
+		"/metrics/slis":     promhttp.HandlerFor(k.health.Metrics(), options),
 		"/metrics/resource": promhttp.HandlerFor(resources, options),
 		"/metrics/cadvisor": k.newCadvisor(),
 		"/metrics/probes":   promhttp.HandlerFor(probes, options),

@@ -35,8 +35,10 @@ func (k *Kubelet) followList(ctx context.Context) {
 	}
 }
 
-// listed notes that the runtime has listed its pods.
+// listed notes that the runtime has listed its pods, and that they can be looked at: whoever
+// holds the workers for ever keeps all pods from being run as much as a runtime that hangs.
 func (k *Kubelet) listed() {
+	k.worker("")
 	now := time.Now()
 	k.metrics.relisted(k.relisted.Swap(&now), now)
 }

@@ -316,6 +316,9 @@ func logID(s *shown, name string, previous bool) (string, error) {
 	return "", fmt.Errorf("container %q in pod %q is waiting to start - no logs yet", name, pod)
 }
 
+// Health are the kubelet's checks.
+func (h host) Health() http.Handler { return h.k.health }
+
 // SystemLogs are the files below /var/log and, if the settings say so, what is
 // asked for by query.
 func (h host) SystemLogs() http.Handler {

@@ -22,6 +22,7 @@ import (
 	translate "k8s.io/apiserver/pkg/util/proxy"
 	"k8s.io/streaming/pkg/httpstream/wsstream"
 
+	"knarr/internal/healthz"
 	"knarr/internal/profiles"
 	"knarr/internal/zpages"
 	"knarr/node/kubelet/podlogs"
@@ -50,6 +51,8 @@ type Host interface {
 	SharedImages() http.Handler
 	// SystemLogs answers with logs of the node: paths without /logs/.
 	SystemLogs() http.Handler
+	// Health answers /healthz and what is below it.
+	Health() http.Handler
 	// Metrics are the handlers of metrics by path.
 	Metrics() map[string]http.Handler
 	// Configz is the configuration as others read it.
@@ -119,9 +122,7 @@ func New(h Host, auth *Auth) http.Handler {
 	for p, m := range h.Metrics() {
 		mux.Handle("GET "+p, m)
 	}
-	for _, p := range []string{"/healthz", "/healthz/ping", "/healthz/syncloop", "/healthz/log"} {
-		mux.HandleFunc("GET "+p, healthz)
-	}
+	health(mux, h.Health())
 	pages, paths := h.Pages(), []string{"/configz", "/healthz", "/metrics"}
 	if pages.Flags != nil {
 		mux.Handle("GET /flagz", zpages.Flagz(component, pages.Flags))
@@ -139,15 +140,18 @@ func New(h Host, auth *Auth) http.Handler {
 // component is what pages about the program call it.
 const component = "kubelet"
 
-// Healthz returns the handler of what everybody on the node itself may ask.
+// Healthz returns the handler of what everybody on the node itself may ask: whether the
+// process answers, and nothing else.
 func Healthz() http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /healthz", healthz)
-	mux.HandleFunc("GET /healthz/ping", healthz)
+	health(mux, healthz.New(component, nil))
 	return mux
 }
 
-func healthz(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") }
+func health(mux *http.ServeMux, h http.Handler) {
+	mux.Handle("GET /healthz", h)
+	mux.Handle("GET /healthz/{name}", h)
+}
 
 type server struct{ host Host }
 

@@ -24,6 +24,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"knarr/internal/delegation"
+	"knarr/internal/healthz"
 )
 
 type fakeHost struct{ log string }
@@ -57,6 +58,7 @@ func (fakeHost) SharedImages() http.Handler {
 }
 func (fakeHost) SystemLogs() http.Handler         { return http.NotFoundHandler() }
 func (fakeHost) Metrics() map[string]http.Handler { return nil }
+func (fakeHost) Health() http.Handler             { return healthz.New("kubelet", nil) }
 func (fakeHost) Configz() any                     { return nil }
 func (fakeHost) Pages() Pages {
 	return Pages{Flags: func() map[string]string { return map[string]string{"max-pods": "7"} }, Status: true}
@@ -230,7 +232,7 @@ func TestLogOptions(t *testing.T) {
 
 func TestHealthz(t *testing.T) {
 	h := Healthz()
-	for path, code := range map[string]int{"/healthz": 200, "/healthz/ping": 200, "/pods": 404, "/metrics": 404, "/": 404} {
+	for path, code := range map[string]int{"/healthz": 200, "/healthz/ping": 200, "/healthz/syncloop": 404, "/pods": 404, "/metrics": 404, "/": 404} {
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, httptest.NewRequest("GET", path, nil))
 		if w.Code != code || code == 200 && w.Body.String() != "ok" {
