@@ -5,12 +5,10 @@ package kubeletflags
 
 import (
 	"cmp"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
-	"os"
 	"path"
 	"slices"
 	"strconv"
@@ -351,13 +349,9 @@ func (f *Flags) Apply(c *kubelet.Config) error {
 	c.RuntimeEndpoint = s.ContainerRuntimeEndpoint
 	c.CgroupParent = path.Join("/", s.CgroupRoot, "kubepods")
 	c.CertFile, c.KeyFile = s.TLSCertFile, s.TLSPrivateKeyFile
-	if file := s.Authentication.X509.ClientCAFile; file != "" {
-		b, err := os.ReadFile(file)
-		if err != nil {
+	if c.ClientCAFile = s.Authentication.X509.ClientCAFile; c.ClientCAFile != "" {
+		if _, err := kubelet.Authorities(c.ClientCAFile); err != nil {
 			return fmt.Errorf("--client-ca-file: %w", err)
-		}
-		if c.ClientCA = x509.NewCertPool(); !c.ClientCA.AppendCertsFromPEM(b) {
-			return fmt.Errorf("--client-ca-file: %s: no certificate in it", file)
 		}
 	}
 	return nil

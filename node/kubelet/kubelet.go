@@ -130,6 +130,9 @@ type Config struct {
 	CertDir string
 	// ClientCA authenticates client certificates. Nil: none are accepted.
 	ClientCA *x509.CertPool
+	// ClientCAFile is the file of those that do, in place of ClientCA, read again when it
+	// changes. Default: ClientCA counts.
+	ClientCAFile string
 	// NodeLabels are put on the Node.
 	NodeLabels map[string]string
 	// ExternalCloud taints a new node until a cloud controller has initialised it, and
@@ -255,6 +258,7 @@ type Kubelet struct {
 	users           *userns.Manager
 	alignment       alignment
 	certificates    *podcertificate.Manager
+	clientCA        atomic.Pointer[x509.CertPool] // nil: no client certificate is accepted
 	shuttingDown    atomic.Bool
 	// hugepages: the Node shows none of sizes that the machine does not have any more.
 	hugepages atomic.Bool
@@ -362,6 +366,12 @@ func New(cfg Config) (*Kubelet, error) {
 	if err := k.newCredentialProviders(); err != nil {
 		return nil, fmt.Errorf("kubelet: register credential provider plugins: %w", err)
 	}
+	k.clientCA.Store(cfg.ClientCA)
+	if cfg.ClientCAFile != "" {
+		if err := k.readClientCA(); err != nil {
+			return nil, fmt.Errorf("kubelet: %w", err)
+		}
+	}
 	k.pulls.limit(cfg.Settings)
 	k.pressure.Store(&pressure{})
 	k.oomFloor = oomFloor()
@@ -450,7 +460,7 @@ func (k *Kubelet) Run(ctx context.Context) error {
 		{"orphans", k.collectOrphans}, {"static pods", k.followStatic},
 		{"allocations", k.pruneAllocations}, {"images", k.followImages}, {"healthz", k.serveHealthz},
 		{"control groups", k.limitGroups}, {"CPUs", k.pinContainers}, {"node shutdown", k.delayShutdown}, {"out of memory", k.watchMemory}, {"device plugins", k.servePlugins}, {"storage drivers", k.followDrivers}, {"pod resources", k.servePodResources},
-		{"manifest URL", k.followManifestURL}, {"host", k.tellHost}, {"read-only port", k.serveReadOnly},
+		{"manifest URL", k.followManifestURL}, {"host", k.tellHost}, {"read-only port", k.serveReadOnly}, {"client authorities", k.followClientCA},
 		{"traces", k.tracer.Run},
 	}
 	for _, loop := range loops {

@@ -67,9 +67,7 @@ func (k *Kubelet) serve(ctx context.Context) error {
 	for _, curve := range settings.TLSCurvePreferences {
 		tc.CurvePreferences = append(tc.CurvePreferences, tls.CurveID(curve))
 	}
-	if k.cfg.ClientCA != nil {
-		tc.ClientAuth, tc.ClientCAs = tls.RequestClientCert, k.cfg.ClientCA
-	}
+	k.askClients(tc)
 	srv := &http.Server{
 		Handler:           k.metrics.count(k.serving()),
 		TLSConfig:         tc,
@@ -93,7 +91,7 @@ func (k *Kubelet) serving() http.Handler {
 	s := k.cfg.Settings
 	auth := &server.Auth{
 		Delegator: &delegation.Delegator{
-			Authentication: k.client, Authorization: k.client, ClientCA: func() *x509.CertPool { return k.cfg.ClientCA },
+			Authentication: k.client, Authorization: k.client, ClientCA: k.clientCA.Load,
 			TokenTTL: s.Authentication.Webhook.CacheTTL.Duration,
 			AllowTTL: s.Authorization.Webhook.CacheAuthorizedTTL.Duration, DenyTTL: s.Authorization.Webhook.CacheUnauthorizedTTL.Duration,
 		},
