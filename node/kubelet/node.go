@@ -431,9 +431,9 @@ func (k *Kubelet) setNodeStatus(n *corev1.Node) {
 }
 
 // declaredFeatures are those of this kubelet that the scheduler and the API server ask
-// for before they give it a pod, or a change of one, that needs them; sorted. Their
-// names are upstream's (KEP-5328).
-var declaredFeatures = []string{"InPlacePodLevelResourcesVerticalScaling", "InPlacePodVerticalScalingInitContainers", "RestartAllContainersOnContainerExits"}
+// for before they give it a pod, or a change of one, that needs them, and before they hand it
+// a stream by WebSocket; sorted. Their names are upstream's (KEP-5328).
+var declaredFeatures = []string{"ExtendWebSocketsToKubelet", "InPlacePodLevelResourcesVerticalScaling", "InPlacePodVerticalScalingInitContainers", "RestartAllContainersOnContainerExits"}
 
 // runtimeVersion is a version without what its builder did not know of it.
 func runtimeVersion(v string) string { return strings.TrimSuffix(v, "+unknown") }

@@ -13,6 +13,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/component-helpers/nodedeclaredfeatures"
+
+	"knarr/internal/features"
 )
 
 // nodeReady is the Node's Ready condition in the API.
@@ -87,10 +90,17 @@ func TestRuntimeVersion(t *testing.T) {
 	}
 }
 
-// TestDeclaredFeatures: the API server takes them only sorted.
+// byDefault are upstream's gates, none of which is set.
+type byDefault struct{}
+
+func (byDefault) Enabled(name string) bool { return features.Set{}.Enabled(name) }
+
+// TestDeclaredFeatures: they are those that upstream's kubelet of this version declares when
+// no gate is set, sorted as the API server takes them.
 func TestDeclaredFeatures(t *testing.T) {
-	if !slices.IsSorted(declaredFeatures) {
-		t.Errorf("not sorted: %v", declaredFeatures)
+	want := nodedeclaredfeatures.DefaultFramework.DiscoverNodeFeatures(&nodedeclaredfeatures.NodeConfiguration{FeatureGates: byDefault{}, Version: servedFeatures})
+	if !slices.Equal(declaredFeatures, want) || !slices.IsSorted(declaredFeatures) {
+		t.Errorf("declared are %v, want %v", declaredFeatures, want)
 	}
 }
 
