@@ -158,8 +158,10 @@ func (d *Document) Settings() (*Settings, error) {
 	if err != nil {
 		return nil, err
 	}
+	var f faults
+	validateGates(&f, s)
 	Default(s)
-	return s, Validate(s)
+	return s, errors.Join(append(f, Validate(s))...)
 }
 
 // Given says whether a setting was said; its name is that of the field, with a dot

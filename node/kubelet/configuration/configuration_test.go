@@ -208,6 +208,16 @@ func TestValidation(t *testing.T) {
 		{"crashLoopBackOff: {maxContainerRestartPeriod: 10m}", "invalid configuration: CrashLoopBackOff.MaxContainerRestartPeriod (got: 600 seconds) must be set between 1s and 300s"},
 		{"reservedMemory: [{numaNode: 0, limits: {cpu: '1'}}]", `invalid configuration: the limit type "cpu" for NUMA node 0 is not supported`},
 		{"tlsMinVersion: VersionTLS9", `unknown tls version "VersionTLS9"`},
+		{"cpuCFSQuotaPeriod: 50ms\nfeatureGates: {CustomCPUCFSQuotaPeriod: false}", "invalid configuration: cpuCFSQuotaPeriod (--cpu-cfs-quota-period) {50ms} requires feature gate CustomCPUCFSQuotaPeriod"},
+		{"cpuCFSQuotaPeriod: 100ms\nfeatureGates: {CustomCPUCFSQuotaPeriod: false}", ""},
+		{"serverTLSBootstrap: true\nfeatureGates: {RotateKubeletServerCertificate: false}", "invalid configuration: serverTLSBootstrap true requires feature gate RotateKubeletServerCertificate"},
+		{"shutdownGracePeriod: 10s\nfeatureGates: {GracefulNodeShutdown: false, GracefulNodeShutdownBasedOnPodPriority: false}", "invalid configuration: specifying shutdownGracePeriod or shutdownGracePeriodCriticalPods requires feature gate GracefulNodeShutdown"},
+		{"shutdownGracePeriodByPodPriority: [{priority: 1, shutdownGracePeriodSeconds: 2}]\nfeatureGates: {GracefulNodeShutdownBasedOnPodPriority: false}", "invalid configuration: Specifying shutdownGracePeriodByPodPriority requires feature gate GracefulNodeShutdownBasedOnPodPriority"},
+		{"crashLoopBackOff: {maxContainerRestartPeriod: 1m}\nfeatureGates: {KubeletCrashLoopBackOffMax: false}", "invalid configuration: FeatureGate KubeletCrashLoopBackOffMax not enabled, CrashLoopBackOff.MaxContainerRestartPeriod must not be set"},
+		{"imagePullCredentialsVerificationPolicy: AlwaysVerify\nfeatureGates: {KubeletEnsureSecretPulledImages: false}", "invalid configuration: `imagePullCredentialsVerificationPolicy` must not be set if KubeletEnsureSecretPulledImages feature gate is not enabled"},
+		{"preloadedImagesVerificationAllowlist: [a]\nfeatureGates: {KubeletEnsureSecretPulledImages: false}", "invalid configuration: `preloadedImagesVerificationAllowlist` must not be set if KubeletEnsureSecretPulledImages feature gate is not enabled"},
+		{"featureGates: {AllBeta: false}", ""},
+		{"serverTLSBootstrap: true\nfeatureGates: {AllBeta: false}", "serverTLSBootstrap true requires feature gate"},
 		{"runOnce: true", "invalid configuration: runOnce (--runOnce) true, Runonce mode has been deprecated and should not be set"},
 	} {
 		values, _, err := decode([]byte(head + c.text))

@@ -106,6 +106,9 @@ func defaultPods(s *Settings) {
 	or(&s.VolumePluginDir, "/usr/libexec/kubernetes/kubelet-plugins/volume/exec/")
 }
 
+// defaultQuotaPeriod is that in which a container may use its CPUs.
+const defaultQuotaPeriod = 100 * time.Millisecond
+
 func defaultResources(s *Settings) {
 	set(&s.CgroupsPerQOS, true)
 	or(&s.CgroupDriver, Cgroupfs)
@@ -118,7 +121,7 @@ func defaultResources(s *Settings) {
 	or(&s.TopologyManagerScope, kubeletconfig.ContainerTopologyManagerScope)
 	reserveCPUs(s)
 	set(&s.CPUCFSQuota, true)
-	set(&s.CPUCFSQuotaPeriod, metav1.Duration{Duration: 100 * time.Millisecond})
+	set(&s.CPUCFSQuotaPeriod, metav1.Duration{Duration: defaultQuotaPeriod})
 	or(&s.EvictionPressureTransitionPeriod.Duration, 5*time.Minute)
 	set(&s.MergeDefaultEvictionSettings, false)
 	defaultEviction(s)

@@ -82,6 +82,26 @@ func Validate(s *Settings) error {
 	return errors.Join(f...)
 }
 
+// validateGates says what was set that its feature gate does not allow, which is off. It
+// looks at what was said: what is so by default nobody has asked for.
+func validateGates(f *faults, s *Settings) {
+	off := func(gate string) bool { return !features.Set(s.FeatureGates).Enabled(gate) }
+	if p := s.CPUCFSQuotaPeriod; p != nil {
+		f.bad(off("CustomCPUCFSQuotaPeriod") && p.Duration != defaultQuotaPeriod,
+			"cpuCFSQuotaPeriod (--cpu-cfs-quota-period) %v requires feature gate CustomCPUCFSQuotaPeriod", *p)
+	}
+	f.bad(off("RotateKubeletServerCertificate") && s.ServerTLSBootstrap, "serverTLSBootstrap %v requires feature gate RotateKubeletServerCertificate", s.ServerTLSBootstrap)
+	f.bad(off("GracefulNodeShutdown") && (s.ShutdownGracePeriod.Duration > 0 || s.ShutdownGracePeriodCriticalPods.Duration > 0),
+		"specifying shutdownGracePeriod or shutdownGracePeriodCriticalPods requires feature gate GracefulNodeShutdown")
+	f.bad(off("GracefulNodeShutdownBasedOnPodPriority") && len(s.ShutdownGracePeriodByPodPriority) > 0,
+		"Specifying shutdownGracePeriodByPodPriority requires feature gate GracefulNodeShutdownBasedOnPodPriority")
+	f.bad(off("KubeletCrashLoopBackOffMax") && s.CrashLoopBackOff.MaxContainerRestartPeriod != nil,
+		"FeatureGate KubeletCrashLoopBackOffMax not enabled, CrashLoopBackOff.MaxContainerRestartPeriod must not be set")
+	const pulled = "KubeletEnsureSecretPulledImages"
+	f.bad(off(pulled) && s.ImagePullCredentialsVerificationPolicy != "", "`imagePullCredentialsVerificationPolicy` must not be set if "+pulled+" feature gate is not enabled")
+	f.bad(off(pulled) && len(s.PreloadedImagesVerificationAllowlist) > 0, "`preloadedImagesVerificationAllowlist` must not be set if "+pulled+" feature gate is not enabled")
+}
+
 func validateServer(f *faults, s *Settings) {
 	port := func(n int32) bool { return len(validation.IsValidPortNum(int(n))) == 0 }
 	f.bad(*s.HealthzPort != 0 && !port(*s.HealthzPort), "healthzPort (--healthz-port) %v must be between 1 and 65535, inclusive", *s.HealthzPort)
