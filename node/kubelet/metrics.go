@@ -12,6 +12,7 @@ import (
 	_ "k8s.io/component-base/metrics/prometheus/restclient" // rest_client_*
 
 	"knarr/internal/buildinfo"
+	"knarr/internal/panics"
 	"knarr/node/kubelet/certificates"
 )
 
@@ -157,7 +158,7 @@ func newMetrics(others ...prometheus.Collector) *metrics {
 func (h host) Metrics() map[string]http.Handler {
 	k := h.k
 	now := prometheus.NewRegistry()
-	now.MustRegister(volumeCollector{k}, nodeCollector{k}, cpuCollector{k}, logCollector{k}, buildinfo.Metric(buildinfo.Of(k.cfg.Version)))
+	now.MustRegister(k.metricsOfNow()...)
 	own := prometheus.Gatherers{k.metrics.registry, now, ofProcess{"rest_client_"}}
 	resources, probes := prometheus.NewRegistry(), prometheus.NewRegistry()
 	resources.MustRegister(resourceCollector{k.usage})
@@ -170,6 +171,12 @@ func (h host) Metrics() map[string]http.Handler {
 		"/metrics/cadvisor": k.newCadvisor(),
 		"/metrics/probes":   promhttp.HandlerFor(probes, options),
 	}
+}
+
+// metricsOfNow tell of what is read at a scrape.
+func (k *Kubelet) metricsOfNow() []prometheus.Collector {
+	return []prometheus.Collector{volumeCollector{k}, nodeCollector{k}, cpuCollector{k}, logCollector{k},
+		buildinfo.Metric(buildinfo.Of(k.cfg.Version)), panics.Metric()}
 }
 
 // ofProcess are those of the whole process whose names begin alike: client-go

@@ -2,6 +2,7 @@ package kubelet
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"maps"
 	"runtime/debug"
@@ -15,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"knarr/internal/run"
 	"knarr/node/kubelet/cgroup"
 	"knarr/node/kubelet/objects"
 	"knarr/node/kubelet/podspec"
@@ -227,7 +229,7 @@ func (w *worker) run(ctx context.Context) {
 func (w *worker) guarded(ctx context.Context) (again time.Duration) {
 	defer func() {
 		if p := recover(); p != nil {
-			slog.Error("pod worker panicked", "pod", w.uid, "panic", p, "stack", string(debug.Stack()))
+			w.logPanic(p, string(debug.Stack()))
 			again = 10 * time.Second
 		}
 	}()
@@ -245,6 +247,15 @@ func (w *worker) guarded(ctx context.Context) (again time.Duration) {
 	}
 	w.k.metrics.workerTook.WithLabelValues(kind).Observe(time.Since(began).Seconds())
 	return again
+}
+
+// logPanic counts a panic, and logs where it was, of this pod once in a while: it comes again
+// with each look at the pod.
+func (w *worker) logPanic(p any, stack string) {
+	run.CountPanic("kubelet: pod worker")
+	if w.k.news.isNew("panic of "+string(w.uid), fmt.Sprint(p)) {
+		slog.Error("pod worker panicked", "pod", w.uid, "panic", p, "stack", stack)
+	}
 }
 
 const never = time.Hour

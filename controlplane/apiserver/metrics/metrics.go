@@ -11,6 +11,7 @@ import (
 	"k8s.io/component-base/metrics/legacyregistry"
 
 	"knarr/internal/buildinfo"
+	"knarr/internal/panics"
 	"knarr/internal/version"
 )
 
@@ -37,7 +38,7 @@ func New(v *apiversion.Info) *Metrics {
 		Requests: newRequests(), Watches: newWatches(), Admission: newAdmission(), Store: newStore(),
 		Access: newAccess(), registry: prometheus.NewRegistry(),
 	}
-	m.registry.MustRegister(m.Requests, m.Watches, m.Admission, m.Store, m.Access, buildinfo.Metric(v), panics{})
+	m.registry.MustRegister(m.Requests, m.Watches, m.Admission, m.Store, m.Access, buildinfo.Metric(v), panics.Metric())
 	// The libraries count into two registries of their own, some of it twice.
 	all := distinct{m.registry, prometheus.DefaultGatherer, legacyregistry.DefaultGatherer}
 	m.handler = promhttp.HandlerFor(all, promhttp.HandlerOpts{MaxRequestsInFlight: 4})

@@ -308,6 +308,7 @@ type outcome struct {
 func (m *Manager) probe(ctx context.Context, t Target, p *corev1.Probe, timeout time.Duration) (r outcome) {
 	defer func() {
 		if e := recover(); e != nil {
+			run.CountPanic("kubelet: probe")
 			slog.Error("probe panicked", "pod", t.Pod.Name, "container", t.Container.Name, "panic", e, "stack", string(debug.Stack()))
 			r = outcome{err: fmt.Errorf("panic: %v", e)}
 		}

@@ -14,6 +14,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"knarr/internal/run"
 )
 
 func execProbe(f func(*corev1.Probe)) *corev1.Probe {
@@ -243,6 +245,17 @@ func TestLateKnowledge(t *testing.T) {
 			t.Error("the past counts for more than a probe")
 		}
 	})
+}
+
+// TestPanicOfAProbe: it fails the probe, and is counted where an alert can see it.
+func TestPanicOfAProbe(t *testing.T) {
+	const name = "kubelet: probe"
+	before := run.Panics()[name]
+	m := New(t.Context(), Config{Exec: func(context.Context, string, []string, time.Duration) ([]byte, int32, error) { panic("no runtime") }})
+	r := m.probe(t.Context(), target(func(*corev1.Container) {}), execProbe(nil), time.Second)
+	if n := run.Panics()[name] - before; n != 1 || r.ok || r.err == nil {
+		t.Errorf("%+v, %d counted", r, n)
+	}
 }
 
 func TestPort(t *testing.T) {
