@@ -110,17 +110,134 @@ func upstreamNames(t *testing.T, all map[string]*dto.MetricFamily) {
 			continue
 		}
 		for _, m := range f.Metric {
-			var labels []string
-			for _, l := range m.Label {
-				labels = append(labels, l.GetName())
-			}
-			slices.Sort(labels)
-			line := strings.TrimSpace(name + " " + strings.ToLower(f.GetType().String()) + " " + strings.Join(labels, ","))
+			line := strings.TrimSpace(name + " " + strings.ToLower(f.GetType().String()) + " " + labelsOf(m))
 			if !strings.Contains(string(b), "\n"+line+"\n") {
 				t.Errorf("upstream has no %q", line)
 			}
 		}
 	}
+}
+
+// absentMetrics are those of upstream's promise that are not here, by how their names begin,
+// and why.
+var absentMetrics = map[string]string{
+	"workqueue_":                  "there are no work queues: each pod has a worker of its own",
+	"registered_metrics_total":    "of upstream's library, which knows none of this kubelet's own metrics",
+	"hidden_metrics_total":        "no metric is hidden",
+	"disabled_metrics_total":      "no metric can be disabled",
+	"running_managed_controllers": "of controllers, which a kubelet has none of",
+}
+
+func whyAbsent(name string) string {
+	for prefix, why := range absentMetrics {
+		if strings.HasPrefix(name, prefix) {
+			return why
+		}
+	}
+	return ""
+}
+
+// TestMetricsNames: all metrics of /metrics are in the list, by name and labels, and all that
+// the list has are told of, whether they have values now or not. What upstream promises is at
+// its path, or there is a reason why it is not.
+func TestMetricsNames(t *testing.T) {
+	n := newNode(t)
+	n.provide()
+	provided := n.config
+	n.config = func(c *Config) { // there are metrics of these alone
+		provided(c)
+		c.Settings.FeatureGates = map[string]bool{"MemoryQoS": true}
+	}
+	n.start()
+	n.until("the runtime", n.k.up.isOpen)
+	got := map[string]map[string]string{"/metrics": {}, "/metrics/resource": {}, "/metrics/probes": {}, "/metrics/slis": {}}
+	describe := func(path string, all ...prometheus.Collector) {
+		for _, c := range all {
+			for name, labels := range described(c) {
+				got[path][name] = labels
+			}
+		}
+	}
+	describe("/metrics", append(n.k.metricsOfNow(), n.k.metrics.registry)...)
+	describe("/metrics/resource", resourceCollector{})
+	describe("/metrics/probes", n.k.prober.Metrics()...)
+	n.k.health.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/healthz", nil))
+	for name, f := range asked(t, n.k, "/metrics/slis") {
+		got["/metrics/slis"][name] = labelsOf(f.Metric[0])
+	}
+	listed := map[string]bool{}
+	for _, f := range lines(t, "testdata/metrics.txt") {
+		name, labels := f[0], f[2]
+		listed[name] = true
+		switch is, ok := got["/metrics"][name]; {
+		case strings.HasPrefix(name, "rest_client_"): // of the process
+		case !ok:
+			t.Errorf("%s is in the list, and not told of any more", name)
+		case is != labels:
+			t.Errorf("%s has labels %q, the list %q", name, is, labels)
+		}
+	}
+	for name := range got["/metrics"] {
+		own := strings.HasPrefix(name, "knarr_") || strings.HasPrefix(name, "go_") || strings.HasPrefix(name, "process_")
+		if !own && !listed[name] {
+			t.Errorf("%s is told of, and not in the list", name)
+		}
+	}
+	for _, f := range lines(t, "testdata/promisedmetrics.txt") {
+		path, name, labels, why := f[0], f[2], f[3], whyAbsent(f[2])
+		switch is, ok := got[path][name]; {
+		case ok == (why != ""):
+			t.Errorf("%s at %s: told of: %v, why not: %q", name, path, ok, why)
+		case ok && is != labels:
+			t.Errorf("%s has labels %q, upstream's %q", name, is, labels)
+		}
+	}
+}
+
+// lines are those of a file without comments, by their words; what a line has no word for is "".
+func lines(t *testing.T, file string) (all [][]string) {
+	t.Helper()
+	b, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(b)) {
+		if !strings.HasPrefix(line, "#") {
+			all = append(all, append(strings.Fields(line), "", ""))
+		}
+	}
+	return all
+}
+
+// described are the labels of what a collector may tell, by name.
+func described(c prometheus.Collector) map[string]string {
+	all, descs := map[string]string{}, make(chan *prometheus.Desc, 1024)
+	c.Describe(descs)
+	close(descs)
+	for d := range descs {
+		_, rest, _ := strings.Cut(d.String(), `fqName: "`)
+		name, rest, _ := strings.Cut(rest, `"`)
+		_, rest, _ = strings.Cut(rest, "constLabels: {")
+		fixed, rest, _ := strings.Cut(rest, "}, variableLabels: {")
+		var labels []string
+		for _, l := range append(strings.Split(fixed, ","), strings.Split(strings.TrimSuffix(rest, "}}"), ",")...) {
+			if l, _, _ = strings.Cut(l, "="); l != "" {
+				labels = append(labels, l)
+			}
+		}
+		slices.Sort(labels)
+		all[name] = strings.Join(labels, ",")
+	}
+	return all
+}
+
+func labelsOf(m *dto.Metric) string {
+	var labels []string
+	for _, l := range m.Label {
+		labels = append(labels, l.GetName())
+	}
+	slices.Sort(labels)
+	return strings.Join(labels, ",")
 }
 
 // TestCountPods: what a kubelet has at the moment.

@@ -44,8 +44,18 @@ var (
 	serverTTLDesc         = ofNow("kubelet_certificate_manager_server_ttl_seconds", "How long the serving certificate is still valid")
 )
 
-// Describe tells of one: the others depend on what there is.
-func (c nodeCollector) Describe(ch chan<- *prometheus.Desc) { ch <- nodeNameDesc }
+// ofNode are all that a nodeCollector may tell: which of them depends on what there is.
+var ofNode = []*prometheus.Desc{runningPodsDesc, runningContainersDesc, desiredPodsDesc, activePodsDesc, workingPodsDesc, ephemeralDesc, pendingResizesDesc,
+	resizesDesc, mirrorPodsDesc, nodeNameDesc, cgroupVersionDesc, totalVolumesDesc, clientTTLDesc, pullingDesc, pulledDesc, podCertsDesc, serverTTLDesc}
+
+// Describe tells of all.
+func (c nodeCollector) Describe(ch chan<- *prometheus.Desc) { describeAll(ch, ofNode) }
+
+func describeAll(ch chan<- *prometheus.Desc, all []*prometheus.Desc) {
+	for _, d := range all {
+		ch <- d
+	}
+}
 
 // A podCount is what a kubelet has now.
 type podCount struct {

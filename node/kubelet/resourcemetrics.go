@@ -37,7 +37,11 @@ var (
 	resourceErrDesc        = prometheus.NewDesc("resource_scrape_error", "[STABLE] 1 if there was an error while getting container metrics, 0 otherwise", nil, nil)
 )
 
-func (c resourceCollector) Describe(ch chan<- *prometheus.Desc) { ch <- resourceErrDesc }
+// ofResources are all that a resourceCollector may tell.
+var ofResources = []*prometheus.Desc{nodeCPUDesc, nodeMemDesc, nodeSwapDesc, containerCPUDesc, containerMemDesc, containerSwapDesc, containerSwapLimitDesc,
+	startDesc, podCPUDesc, podMemDesc, podSwapDesc, resourceErrDesc}
+
+func (c resourceCollector) Describe(ch chan<- *prometheus.Desc) { describeAll(ch, ofResources) }
 
 func (c resourceCollector) Collect(ch chan<- prometheus.Metric) {
 	defer run.Recover("kubelet: metrics of resources")
