@@ -21,8 +21,6 @@ import (
 )
 
 const (
-	// volumePeriod is how old statistics of a volume may be that are shown.
-	volumePeriod = time.Minute
 	// volumeTime bounds what the volumes of one pod take to be measured.
 	volumeTime = 5 * time.Second
 	// volumeWorkers is how many pods' volumes are measured at once.
@@ -52,12 +50,16 @@ func claimOf(pod *corev1.Pod, v *corev1.Volume) *stats.PVCReference {
 func (k *Kubelet) measureVolumes(ctx context.Context) {
 	m, now := &k.storage, time.Now()
 	live := map[types.UID]bool{}
+	period := k.cfg.Settings.VolumeStatsAggPeriod.Duration // how old statistics may be that are shown
+	if period < 0 {
+		return // nobody wants any
+	}
 	var due []*shown
 	m.mu.Lock()
 	for _, w := range k.all() {
 		s := w.shown.Load()
 		live[w.uid] = true
-		if len(s.volumes) > 0 && now.Sub(m.mounted[w.uid].at) >= volumePeriod {
+		if len(s.volumes) > 0 && now.Sub(m.mounted[w.uid].at) >= period {
 			due = append(due, s)
 		}
 	}

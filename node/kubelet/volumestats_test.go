@@ -1,21 +1,26 @@
 package kubelet
 
 import (
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"knarr/node/kubelet/configuration"
 	"knarr/node/kubelet/volume"
 )
 
 // A claim is shown once, however many pods have it; a pod that is gone shows
 // nothing.
 func TestVolumeStatistics(t *testing.T) {
-	k := &Kubelet{ctx: t.Context(), workers: map[types.UID]*worker{}}
+	settings := &configuration.Settings{}
+	settings.VolumeStatsAggPeriod.Duration = -1
+	k := &Kubelet{cfg: Config{Settings: settings}, ctx: t.Context(), workers: map[types.UID]*worker{}}
 	for _, uid := range []types.UID{"a", "b"} {
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p-" + string(uid), UID: uid}}
 		pod.Spec.Volumes = []corev1.Volume{
@@ -49,8 +54,20 @@ func TestVolumeStatistics(t *testing.T) {
 		}
 		return strings.Join(all, " ")
 	}
+	if got := claims(); got != "" {
+		t.Errorf("with a negative volumeStatsAggPeriod: %s", got)
+	}
+	settings.VolumeStatsAggPeriod.Duration = time.Hour
 	if got, want := claims(), "ns/c ns/p-a-own ns/p-b-own"; got != want {
 		t.Errorf("%s, want %s", got, want)
+	}
+	k.storage.mounted["b"].all[0].PVCRef.Name = "kept" // which a measurement would write over
+	if got, want := claims(), "ns/c ns/p-a-own ns/kept ns/p-b-own"; !sameWords(got, want) {
+		t.Errorf("within volumeStatsAggPeriod: %s, want %s", got, want)
+	}
+	settings.VolumeStatsAggPeriod.Duration = time.Nanosecond
+	if got, want := claims(), "ns/c ns/p-a-own ns/p-b-own"; got != want {
+		t.Errorf("after volumeStatsAggPeriod: %s, want %s", got, want)
 	}
 	if s := k.mountedStats("a"); len(s) != 2 || s[0].Name != "v" || s[0].PVCRef.Name != "c" || *s[0].CapacityBytes < *s[0].UsedBytes {
 		t.Errorf("%+v", s)
@@ -62,4 +79,11 @@ func TestVolumeStatistics(t *testing.T) {
 	if k.storage.mounted["a"].all != nil {
 		t.Error("a pod that is gone is remembered")
 	}
+}
+
+func sameWords(a, b string) bool {
+	x, y := strings.Fields(a), strings.Fields(b)
+	slices.Sort(x)
+	slices.Sort(y)
+	return slices.Equal(x, y)
 }

@@ -24,7 +24,6 @@ var idle = map[string]idleField{
 	"makeIPTablesUtilChains":                    {nil, "no rules of iptables are written"},
 	"iptablesMasqueradeBit":                     {nil, "no rules of iptables are written"},
 	"iptablesDropBit":                           {nil, "no rules of iptables are written"},
-	"containerLogMaxWorkers":                    {nil, "logs are rotated one after the other"},
 	"configMapAndSecretChangeDetectionStrategy": {"Watch", "changes are watched"},
 	"showHiddenMetricsForVersion":               {"", "no metric is hidden"},
 	"volumePluginDir":                           {nil, "there are no FlexVolume plugins"},
@@ -32,7 +31,6 @@ var idle = map[string]idleField{
 	"logging":                                   {nil, "the log is the process's"},
 	"imageServiceEndpoint":                      {"", "the container runtime serves images"},
 	"maxOpenFiles":                              {nil, "the limit of the process counts"},
-	"volumeStatsAggPeriod":                      {nil, "volumes are measured once a minute"},
 }
 
 // Idle says why a flag's setting changes nothing here; "" for one that acts.
