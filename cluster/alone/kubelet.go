@@ -28,6 +28,7 @@ type kubeletProgram struct {
 	labels                     map[string]string
 	cloud                      string
 	values                     func() map[string]string
+	lock                       lockFile
 }
 
 // externalCloud is the only cloud provider of a kubelet.
@@ -45,6 +46,8 @@ func (k *kubeletProgram) flags(f *pflag.FlagSet) {
 	f.StringToStringVar(&k.labels, "node-labels", nil, "`labels` of this node, key=value")
 	f.StringVar(&k.cloud, "cloud-provider", "", "`external`: a new node is tainted until a cloud controller manager has initialised it")
 	flaghelp.Values(f, "cloud-provider", "external")
+	f.StringVar(&k.lock.path, "lock-file", "", "`file` that only one kubelet holds at a time: this one waits until it can")
+	f.BoolVar(&k.lock.yield, "exit-on-lock-contention", false, "end when another program opens the file of --lock-file")
 	flaghelp.Group(f, "Node")
 	k.Bind(f)
 	flaghelp.Group(f, "Configuration")
@@ -97,6 +100,11 @@ func (k *kubeletProgram) run(ctx context.Context) error {
 	if err := kubelet.Check(cfg.RootDir, cfg.Settings, false); err != nil {
 		return fmt.Errorf("kubelet: %w", err)
 	}
+	ctx, release, err := k.lock.hold(ctx)
+	if err != nil {
+		return err
+	}
+	defer release()
 	c := certificates.Client{NodeName: cfg.NodeName, Kubeconfig: k.kubeconfig, Bootstrap: k.bootstrap, Dir: certDir, Rotate: cfg.Settings.RotateCertificates}
 	if cfg.Kube, err = c.Config(ctx); err != nil {
 		if ctx.Err() != nil {

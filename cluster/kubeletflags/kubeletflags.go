@@ -86,7 +86,7 @@ func (f *Flags) Bind(set *pflag.FlagSet) {
 
 // idleSwitches are the idle flags that may stand without a value.
 var idleSwitches = []string{
-	"exit-on-lock-contention", "experimental-allocatable-ignore-eviction", "storage-driver-secure", "enable-load-reader",
+	"experimental-allocatable-ignore-eviction", "storage-driver-secure", "enable-load-reader",
 	"log-cadvisor-usage",
 }
 
