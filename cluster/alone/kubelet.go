@@ -29,6 +29,7 @@ type kubeletProgram struct {
 	cloud                      string
 	values                     func() map[string]string
 	lock                       lockFile
+	log                        Log
 }
 
 // externalCloud is the only cloud provider of a kubelet.
@@ -68,14 +69,17 @@ func (k *kubeletProgram) run(ctx context.Context) error {
 	if err := k.Load(); err != nil {
 		return err
 	}
+	if k.log.FromFile != nil {
+		k.log.FromFile(k.Logging())
+	}
 	certDir, err := filepath.Abs(cmp.Or(k.certDir, filepath.Join(k.root, "pki")))
 	if err != nil {
 		return fmt.Errorf("--cert-dir: %w", err)
 	}
 	cfg := kubelet.Config{
 		RootDir: k.root, CertDir: certDir, Listen: k.listen, NodeLabels: k.labels,
-		SpareProcess: oomscore.Self,
-		Version:      version.Kubernetes + "+knarr", ExternalCloud: k.cloud == externalCloud, NodeIPsGiven: k.nodeIP != "",
+		SpareProcess: oomscore.Self, OpenFiles: openFiles, LogLevel: k.log.Level,
+		Version: version.Kubernetes + "+knarr", ExternalCloud: k.cloud == externalCloud, NodeIPsGiven: k.nodeIP != "",
 	}
 	if err := k.Apply(&cfg); err != nil {
 		return err

@@ -61,7 +61,26 @@ func (p *Process) Logging() (format string, more bool, err error) {
 	if p.format != "text" && p.format != "json" {
 		return "", false, fmt.Errorf("--logging-format: Unsupported log format: %q", p.format)
 	}
-	return p.format, p.verbosity >= 4, nil
+	return p.format, Verbose(p.verbosity), nil
+}
+
+// Verbose says whether a level of upstream's is one that logs more here.
+func Verbose(level int) bool { return level >= 4 }
+
+// A Log is how a program changes the log of its process.
+type Log struct {
+	// FromFile has it be as a configuration file says where flags say nothing: in a format, ""
+	// if the file names none, and of a level, nil if it names none.
+	FromFile func(format string, verbosity *int)
+	// Level sets how much is logged.
+	Level func(verbosity int)
+}
+
+// LogBy hands the log to a program that may change it.
+func (p *Process) LogBy(l Log) {
+	if k, ok := p.program.(*kubeletProgram); ok {
+		k.log = l
+	}
 }
 
 // Run blocks until ctx ends.

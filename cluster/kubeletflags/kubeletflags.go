@@ -242,9 +242,12 @@ func (f *Flags) Load() error {
 	if _, err := f.doc.Settings(); err != nil { // what changes nothing is checked too
 		return err
 	}
-	f.doc.DropIdle()
+	f.doc.DropIdle(!f.cluster)
 	var err error
 	f.Settings, err = f.doc.Settings()
+	if err == nil && f.cluster {
+		f.Settings.EnableDebugFlagsHandler = new(false) // the level of the log is not the kubelet's
+	}
 	return err
 }
 
@@ -281,6 +284,17 @@ func (f *Flags) Values() map[string]string {
 	return values
 }
 
+// Logging is what the files say of the log; "" and nil where they say nothing.
+func (f *Flags) Logging() (format string, verbosity *int) {
+	if f.doc.Given("logging.format") {
+		format = f.Settings.Logging.Format
+	}
+	if f.doc.Given("logging.verbosity") {
+		verbosity = new(int(f.Settings.Logging.Verbosity))
+	}
+	return format, verbosity
+}
+
 // Port is the port to serve on of a kubelet of a cluster: what the command line says, if
 // it does, else what the files do.
 func (f *Flags) Port(flag int, given bool) int {
@@ -293,7 +307,7 @@ func (f *Flags) Port(flag int, given bool) int {
 
 // idle are the fields that were said and change nothing.
 func (f *Flags) idle() []string {
-	fields := append(f.doc.Idle(), f.idleFlags...)
+	fields := append(f.doc.Idle(!f.cluster), f.idleFlags...)
 	if f.cluster {
 		if f.doc.Given("rotateCertificates") {
 			fields = append(fields, "rotateCertificates (a server and an agent renew their certificates themselves)")
@@ -346,7 +360,7 @@ func (f *Flags) Apply(c *kubelet.Config) error {
 	if c.Healthz = "-"; *s.HealthzPort != 0 {
 		c.Healthz = net.JoinHostPort(s.HealthzBindAddress, port(*s.HealthzPort))
 	}
-	c.RuntimeEndpoint = s.ContainerRuntimeEndpoint
+	c.RuntimeEndpoint, c.ImageEndpoint = s.ContainerRuntimeEndpoint, s.ImageServiceEndpoint
 	c.CgroupParent = path.Join("/", s.CgroupRoot, "kubepods")
 	c.CertFile, c.KeyFile = s.TLSCertFile, s.TLSPrivateKeyFile
 	if c.ClientCAFile = s.Authentication.X509.ClientCAFile; c.ClientCAFile != "" {

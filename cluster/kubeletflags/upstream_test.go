@@ -3,12 +3,14 @@ package kubeletflags
 import (
 	"flag"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/spf13/pflag"
 
+	"knarr/node/kubelet"
 	"knarr/node/kubelet/configuration"
 )
 
@@ -30,7 +32,7 @@ func fate(name string) string {
 	}
 	var d configuration.Document
 	d.Put(configuration.FlagNamed(name).Field, "said")
-	if len(d.Idle()) > 0 {
+	if len(d.Idle(false)) > 0 {
 		return "changes nothing"
 	}
 	return "acts"
@@ -101,5 +103,44 @@ func TestShownAsItActs(t *testing.T) {
 	}
 	if _, err := Parse([]string{"allowed-unsafe-sysctls=kernel.msg*,net/ipv4/route.min_pmtu,kernel.sem"}, ""); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestOfTheProcess: what is about the process acts in one that runs a kubelet alone, and of a
+// kubelet of a cluster changes nothing, which is logged.
+func TestOfTheProcess(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "kubelet.yaml")
+	if err := os.WriteFile(file, []byte("kind: KubeletConfiguration\napiVersion: kubelet.config.k8s.io/v1beta1\nmaxOpenFiles: 7\n"+
+		"logging: {format: json, verbosity: 5, flushFrequency: 3s}\nimageServiceEndpoint: unix:///images.sock\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f := &Flags{File: file}
+	if err := f.Load(); err != nil {
+		t.Fatal(err)
+	}
+	var c kubelet.Config
+	if err := f.Apply(&c); err != nil {
+		t.Fatal(err)
+	}
+	format, verbosity := f.Logging()
+	if c.Settings.MaxOpenFiles != 7 || !*c.Settings.EnableDebugFlagsHandler || c.ImageEndpoint != "unix:///images.sock" || format != "json" || verbosity == nil || *verbosity != 5 {
+		t.Errorf("alone: %d files, level by request: %v, images at %q, log %q, level %v", c.Settings.MaxOpenFiles, *c.Settings.EnableDebugFlagsHandler, c.ImageEndpoint, format, verbosity)
+	}
+	if want := []string{"logging.flushFrequency (the log is written at once)"}; !slices.Equal(f.ignored, want) {
+		t.Errorf("alone: ignored are %q", f.ignored)
+	}
+	f, err := Parse(nil, file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c = kubelet.Config{}
+	if err := f.Apply(&c); err != nil {
+		t.Fatal(err)
+	}
+	if format, verbosity := f.Logging(); c.Settings.MaxOpenFiles == 7 || *c.Settings.EnableDebugFlagsHandler || c.ImageEndpoint != "" || format != "" || verbosity != nil {
+		t.Errorf("of a cluster: %+v", c.Settings)
+	}
+	if len(f.ignored) != 5 {
+		t.Errorf("of a cluster: ignored are %q", f.ignored)
 	}
 }

@@ -29,7 +29,20 @@ func runAlone(c alone.Component) bind {
 			if f.Changed("logging-format") {
 				*format = upstreams
 			}
-			setLog(ctx, *format, *debug || more)
+			more = more || *debug
+			setLog(ctx, *format, more)
+			p.LogBy(alone.Log{
+				FromFile: func(name string, verbosity *int) {
+					if name != "" && !f.Changed("logging-format") && !f.Changed("log-format") {
+						*format = name
+					}
+					if verbosity != nil && !f.Changed("v") && !f.Changed("debug") {
+						more = alone.Verbose(*verbosity)
+					}
+					logAs(*format, more)
+				},
+				Level: func(verbosity int) { logMore(alone.Verbose(verbosity)) },
+			})
 			return p.Run(ctx)
 		}
 	}

@@ -70,22 +70,33 @@ func smallHeap() {
 // setLog sends all logs, the libraries' too, to stderr; the last of a process that
 // is told to end says by what.
 func setLog(ctx context.Context, format string, verbose bool) {
-	opts := &slog.HandlerOptions{Level: slog.LevelInfo}
-	if verbose {
-		opts.Level = slog.LevelDebug
-	}
-	var h slog.Handler = slog.NewTextHandler(os.Stderr, opts)
-	if format == "json" {
-		h = slog.NewJSONHandler(os.Stderr, opts)
-	}
-	slog.SetDefault(slog.New(h))
-	klog.SetSlogLogger(slog.New(atLeast{h, slog.LevelWarn}))
+	logAs(format, verbose)
 	surviveLibraries()
 	context.AfterFunc(ctx, func() {
 		if by, ok := errors.AsType[signalled](context.Cause(ctx)); ok {
 			slog.Info("ending", "signal", by.String())
 		}
 	})
+}
+
+// logLevel is how much is logged, which may change while the process runs.
+var logLevel slog.LevelVar
+
+func logMore(verbose bool) {
+	if logLevel.Set(slog.LevelInfo); verbose {
+		logLevel.Set(slog.LevelDebug)
+	}
+}
+
+func logAs(format string, verbose bool) {
+	logMore(verbose)
+	opts := &slog.HandlerOptions{Level: &logLevel}
+	var h slog.Handler = slog.NewTextHandler(os.Stderr, opts)
+	if format == "json" {
+		h = slog.NewJSONHandler(os.Stderr, opts)
+	}
+	slog.SetDefault(slog.New(h))
+	klog.SetSlogLogger(slog.New(atLeast{h, slog.LevelWarn}))
 }
 
 // surviveLibraries keeps a panic in a library's goroutine from ending every

@@ -72,6 +72,9 @@ type Config struct {
 	RuntimeEndpoint string
 	// RuntimeMetrics are shown beside the kubelet's own. Default: none.
 	RuntimeMetrics []prometheus.Collector
+	// ImageEndpoint is the socket of images, where it is not the runtime's. Default: the runtime
+	// serves them.
+	ImageEndpoint string
 	// NetworkErr says what is wrong with the node's network beside what the
 	// runtime says of it; nil: nothing is known to be. While something is, the
 	// node is not ready. Default: no opinion.
@@ -157,6 +160,10 @@ type Config struct {
 	// SpareProcess sets this process's oom_score_adj; nil: it stays as it is. Not every
 	// process that runs a kubelet is one that the machine can do less without than others.
 	SpareProcess func(score int) error
+	// OpenFiles sets how many files this process may have open; nil: the limit stays as it is.
+	OpenFiles func(most int64) error
+	// LogLevel sets how much this process logs, as /debug/flags/v asks; nil: nobody can.
+	LogLevel func(verbosity int)
 	// Version is what the Node says. Default v1.36.3.
 	Version string
 }
@@ -385,16 +392,12 @@ func (k *Kubelet) Name() string { return "kubelet" }
 // returns; the next Run finds them again.
 func (k *Kubelet) Run(ctx context.Context) error {
 	k.spareProcess()
-	conn, err := k.connect()
+	k.openFiles()
+	closeRuntime, err := k.useRuntime()
 	if err != nil {
-		return err
-	}
-	if k.ownConn {
-		defer conn.Close()
-	}
-	if err := k.useRuntime(conn); err != nil {
 		return fmt.Errorf("kubelet: %w", err)
 	}
+	defer closeRuntime()
 	if k.machine, err = k.readMachine(); err != nil {
 		return fmt.Errorf("kubelet: %w", err)
 	}
@@ -479,13 +482,34 @@ func (k *Kubelet) Run(ctx context.Context) error {
 	return serveErr
 }
 
-// useRuntime makes the clients of the runtime: each call has a deadline, is counted, and is a
-// span.
-func (k *Kubelet) useRuntime(conn *grpc.ClientConn) (err error) {
-	k.tracer, err = tracing.New(k.cfg.Settings.Tracing, k.cfg.Hostname)
-	bounded := deadlines{counted{traced{conn, k.tracer}, k.metrics}, k.cfg.Settings.RuntimeRequestTimeout.Duration}
-	k.runtime, k.images = cri.NewRuntimeServiceClient(bounded), cri.NewImageServiceClient(bounded)
-	return err
+// useRuntime connects to the runtime, and to what serves its images, and makes their clients:
+// each call has a deadline, is counted, and is a span.
+func (k *Kubelet) useRuntime() (closeRuntime func(), err error) {
+	if k.tracer, err = tracing.New(k.cfg.Settings.Tracing, k.cfg.Hostname); err != nil {
+		return nil, err
+	}
+	conn, err := k.connect()
+	if err != nil {
+		return nil, err
+	}
+	images := conn
+	if k.cfg.ImageEndpoint != "" {
+		if images, err = dial(k.cfg.ImageEndpoint); err != nil {
+			return nil, err
+		}
+	}
+	bounded := func(c *grpc.ClientConn) grpc.ClientConnInterface {
+		return deadlines{counted{traced{c, k.tracer}, k.metrics}, k.cfg.Settings.RuntimeRequestTimeout.Duration}
+	}
+	k.runtime, k.images = cri.NewRuntimeServiceClient(bounded(conn)), cri.NewImageServiceClient(bounded(images))
+	return func() {
+		if k.ownConn {
+			_ = conn.Close()
+		}
+		if images != conn {
+			_ = images.Close()
+		}
+	}, nil
 }
 
 // spareProcess has the kernel end others before this process when memory runs out.
@@ -495,6 +519,16 @@ func (k *Kubelet) spareProcess() {
 	}
 	if err := k.cfg.SpareProcess(int(*k.cfg.Settings.OOMScoreAdj)); err != nil {
 		slog.Warn("the kernel does not spare this process when memory runs out", "err", err)
+	}
+}
+
+// openFiles lets the process have as many files open as the settings say.
+func (k *Kubelet) openFiles() {
+	if k.cfg.OpenFiles == nil {
+		return
+	}
+	if err := k.cfg.OpenFiles(k.cfg.Settings.MaxOpenFiles); err != nil {
+		slog.Warn("the process may have as many files open as before", "err", err)
 	}
 }
 

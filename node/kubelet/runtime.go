@@ -37,14 +37,18 @@ func (k *Kubelet) connect() (*grpc.ClientConn, error) {
 		return k.cfg.Runtime, nil
 	}
 	k.ownConn = true
-	target := k.cfg.RuntimeEndpoint
+	return dial(k.cfg.RuntimeEndpoint)
+}
+
+// dial makes a connection to a socket of the runtime, once it is used.
+func dial(target string) (*grpc.ClientConn, error) {
 	if strings.HasPrefix(target, "/") {
 		target = "unix://" + target
 	}
 	conn, err := grpc.NewClient(target, grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessageSize)))
 	if err != nil {
-		return nil, fmt.Errorf("kubelet: connect to runtime %s: %w", target, err)
+		return nil, fmt.Errorf("connect to runtime %s: %w", target, err)
 	}
 	return conn, nil
 }

@@ -3,7 +3,11 @@ package kubelet
 import (
 	"context"
 	"errors"
+	"net"
+	"path/filepath"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,6 +15,7 @@ import (
 	"google.golang.org/grpc"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"knarr/node/kubelet/fakecri"
 	"knarr/node/kubelet/podspec"
 	"knarr/node/kubelet/podtest"
 )
@@ -115,5 +120,41 @@ func TestRuntimeDownIsLoggedOnce(t *testing.T) {
 	})
 	if want := `msg="read pod from runtime" pod=` + podspec.Format(a.pod) + " err=unknown"; !strings.Contains(text, want) || strings.Count(text, "\n") != 1 {
 		t.Errorf("want %s alone in\n%s", want, text)
+	}
+}
+
+// TestImageEndpoint: images are asked for at their own socket, pods at the runtime's; and the
+// limit of open files is what the settings say.
+func TestImageEndpoint(t *testing.T) {
+	images := fakecri.New()
+	defer images.Close()
+	images.Registry = func(string, *cri.AuthConfig) error { return nil }
+	socket := filepath.Join(t.TempDir(), "images.sock")
+	ln, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := grpc.NewServer()
+	cri.RegisterImageServiceServer(srv, images)
+	go func() { _ = srv.Serve(ln) }()
+	defer srv.Stop()
+	n := newNode(t)
+	var files atomic.Int64
+	n.config = func(c *Config) {
+		c.ImageEndpoint = socket
+		c.Settings.MaxOpenFiles = 7777
+		c.OpenFiles = func(most int64) error { files.Store(most); return nil }
+	}
+	defer n.start()()
+	pod := podtest.Pod("p", "c")
+	pod.Spec.Containers[0].Image = "elsewhere:1"
+	n.api.addPod(pod)
+	n.until("the image is pulled", func() bool { return slices.Contains(images.Calls(), "PullImage elsewhere:1") })
+	n.until("ready", n.ready("p"))
+	if calls := n.rt.Calls(); slices.Contains(calls, "PullImage elsewhere:1") || !slices.Contains(calls, "StartContainer c") {
+		t.Errorf("the runtime was asked for %q", calls)
+	}
+	if got := files.Load(); got != 7777 {
+		t.Errorf("%d files may be open, want 7777", got)
 	}
 }

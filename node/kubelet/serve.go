@@ -105,7 +105,8 @@ func (k *Kubelet) serving() http.Handler {
 		runtime.SetBlockProfileRate(1) // of the process: what else is in it is recorded too
 	}
 	return server.Restrict(server.New(host{k}, auth), server.Limits{
-		NoDebugging: !*s.EnableDebuggingHandlers, NoSystemLogs: !*s.EnableSystemLogHandler, NoProfiles: !*s.EnableProfilingHandler})
+		NoDebugging: !*s.EnableDebuggingHandlers, NoSystemLogs: !*s.EnableSystemLogHandler, NoProfiles: !*s.EnableProfilingHandler,
+		NoFlags: !*s.EnableDebugFlagsHandler || k.cfg.LogLevel == nil})
 }
 
 func slogLogger() *log.Logger { return slog.NewLogLogger(slog.Default().Handler(), slog.LevelDebug) }
@@ -313,6 +314,9 @@ func logID(s *shown, name string, previous bool) (string, error) {
 	}
 	return "", fmt.Errorf("container %q in pod %q is waiting to start - no logs yet", name, pod)
 }
+
+// LogLevel sets how much the process logs, where the server lets it be set.
+func (h host) LogLevel(verbosity int) { h.k.cfg.LogLevel(verbosity) }
 
 // Health are the kubelet's checks.
 func (h host) Health() http.Handler { return h.k.health }

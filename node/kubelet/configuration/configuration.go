@@ -186,19 +186,21 @@ func (d *Document) lookup(field string) (any, bool) {
 }
 
 // DropIdle takes back what was said of fields that change nothing, so that the settings are
-// what holds.
-func (d *Document) DropIdle() {
+// what holds; alone says that the process runs a kubelet and nothing else.
+func (d *Document) DropIdle(alone bool) {
 	for field := range idle {
-		d.Remove(field)
+		if !alone || !actsAlone[field] {
+			d.Remove(field)
+		}
 	}
 }
 
 // Idle are the fields that were said and change nothing here, each with the reason.
-func (d *Document) Idle() []string {
+func (d *Document) Idle(alone bool) []string {
 	var out []string
 	for _, field := range slices.Sorted(maps.Keys(idle)) {
 		is, ok := d.lookup(field)
-		if !ok {
+		if !ok || alone && actsAlone[field] {
 			continue
 		}
 		if of := idle[field]; of.default_ == nil || fmt.Sprint(is) != fmt.Sprint(of.default_) {

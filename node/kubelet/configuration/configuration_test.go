@@ -64,7 +64,7 @@ func TestLaterWordsWin(t *testing.T) {
 	if !d.Given("maxPods") || d.Given("maxOpenFiles") {
 		t.Error("what was values is not known")
 	}
-	if got := d.Idle(); len(got) != 1 || !strings.HasPrefix(got[0], "syncFrequency (") {
+	if got := d.Idle(false); len(got) != 1 || !strings.HasPrefix(got[0], "syncFrequency (") {
 		t.Errorf("idle %v", got)
 	}
 }
@@ -218,6 +218,7 @@ func TestValidation(t *testing.T) {
 		{"preloadedImagesVerificationAllowlist: [a]\nfeatureGates: {KubeletEnsureSecretPulledImages: false}", "invalid configuration: `preloadedImagesVerificationAllowlist` must not be set if KubeletEnsureSecretPulledImages feature gate is not enabled"},
 		{"featureGates: {AllBeta: false}", ""},
 		{"serverTLSBootstrap: true\nfeatureGates: {AllBeta: false}", "serverTLSBootstrap true requires feature gate"},
+		{"logging: {format: yaml}", `logging.format: Invalid value: "yaml": Unsupported log format`},
 		{"runOnce: true", "invalid configuration: runOnce (--runOnce) true, Runonce mode has been deprecated and should not be set"},
 	} {
 		values, _, err := decode([]byte(head + c.text))
@@ -259,7 +260,7 @@ func FuzzDecode(f *testing.F) {
 		if values, _, err := decode(b); err == nil {
 			d := Document{values}
 			_, _ = d.Settings()
-			d.Idle()
+			d.Idle(false)
 		}
 	})
 }
@@ -284,7 +285,7 @@ func TestFeatureGates(t *testing.T) {
 		if got := fmt.Sprint(err); (want.err == "") != (err == nil) || err != nil && !strings.Contains(got, want.err) {
 			t.Errorf("%s: %v, want %q", text, err, want.err)
 		}
-		if got := strings.Join(d.Idle(), ";"); err == nil && got != want.idle {
+		if got := strings.Join(d.Idle(false), ";"); err == nil && got != want.idle {
 			t.Errorf("%s: idle %q, want %q", text, got, want.idle)
 		}
 	}

@@ -75,7 +75,7 @@ func defaultServer(s *Settings) {
 	or(&s.Authorization.Webhook.CacheUnauthorizedTTL.Duration, 30*time.Second)
 	set(&s.EnableDebuggingHandlers, true)
 	set(&s.EnableProfilingHandler, true)
-	set(&s.EnableDebugFlagsHandler, false)
+	set(&s.EnableDebugFlagsHandler, true)
 	set(&s.EnableSystemLogHandler, true)
 	set(&s.EnableSystemLogQuery, false)
 	or(&s.StreamingConnectionIdleTimeout.Duration, 4*time.Hour)

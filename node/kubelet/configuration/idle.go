@@ -9,7 +9,7 @@ type idleField struct {
 	why      string
 }
 
-// idle are the settings without effect. All others act.
+// idle are the settings without effect, but for those that act alone. All others act.
 var idle = map[string]idleField{
 	"syncFrequency":                             {nil, "changes are watched, nothing waits for a period"},
 	"enableDebugFlagsHandler":                   {nil, "the level of the log is the process's"},
@@ -28,13 +28,26 @@ var idle = map[string]idleField{
 	"showHiddenMetricsForVersion":               {"", "no metric is hidden"},
 	"volumePluginDir":                           {nil, "there are no FlexVolume plugins"},
 	"kernelMemcgNotification":                   {false, "memory is looked at every ten seconds"},
-	"logging":                                   {nil, "the log is the process's"},
-	"imageServiceEndpoint":                      {"", "the container runtime serves images"},
+	"logging.format":                            {nil, "the log is the process's"},
+	"logging.verbosity":                         {nil, "the level of the log is the process's"},
+	"logging.flushFrequency":                    {nil, "the log is written at once"},
+	"logging.vmodule":                           {nil, "a level is that of all files"},
+	"logging.options":                           {nil, "all of the log goes to one stream, at once"},
 	"maxOpenFiles":                              {nil, "the limit of the process counts"},
 }
 
-// Idle says why a flag's setting changes nothing here; "" for one that acts.
-func (f *Flag) Idle() string { return idle[f.Field].why }
+// actsAlone are those that act all the same where the process runs a kubelet and nothing else:
+// they are about the process.
+var actsAlone = map[string]bool{"maxOpenFiles": true, "enableDebugFlagsHandler": true, "logging.format": true, "logging.verbosity": true}
+
+// Idle says why a flag's setting changes nothing in a program that runs a kubelet alone; "" for
+// one that acts.
+func (f *Flag) Idle() string {
+	if actsAlone[f.Field] {
+		return ""
+	}
+	return idle[f.Field].why
+}
 
 // LogFlags are upstream's flags of the log, which a program has that runs a kubelet alone and
 // nothing else: in another they change nothing, and this is why.

@@ -320,6 +320,9 @@ func validateLogs(f *faults, s *Settings) {
 	f.bad(*s.ContainerLogMaxWorkers < 1, "containerLogMaxWorkers must be greater than or equal to 1")
 	f.bad(s.ContainerLogMonitorInterval.Duration < 3*time.Second, "containerLogMonitorInterval must be a positive time duration greater than or equal to 3s")
 	f.bad(*s.ContainerLogMaxFiles <= 1, "containerLogMaxFiles must be greater than 1")
+	if !slices.Contains([]string{"", "text", "json"}, s.Logging.Format) {
+		*f = append(*f, fieldpath.Invalid(fieldpath.NewPath("logging", "format"), s.Logging.Format, "Unsupported log format"))
+	}
 	size, err := resource.ParseQuantity(s.ContainerLogMaxSize)
 	if err != nil {
 		*f = append(*f, fmt.Errorf("failed to parse container log configuration \"ContainerLogMaxSize\": %q: %w", s.ContainerLogMaxSize, err))

@@ -10,8 +10,8 @@ import (
 // Limits switch parts of the server off.
 type Limits struct {
 	// NoDebugging: no logs, streams and profiles. NoSystemLogs: no logs of the node.
-	// NoProfiles: no profiles.
-	NoDebugging, NoSystemLogs, NoProfiles bool
+	// NoProfiles: no profiles. NoFlags: the level of the log cannot be set.
+	NoDebugging, NoSystemLogs, NoProfiles, NoFlags bool
 }
 
 // Restrict answers what is switched off itself.
@@ -32,12 +32,14 @@ func Restrict(next http.Handler, l Limits) http.Handler {
 		switch {
 		case l.NoDebugging && any("/run", "/exec", "/attach", "/portForward", "/containerLogs", "/runningpods", "/logs", "/configz", profiles.Root):
 			http.Error(w, "Debug endpoints are disabled.", http.StatusMethodNotAllowed)
-		case l.NoDebugging && any("/flagz", "/statusz"):
+		case l.NoDebugging && any("/flagz", "/statusz", levelPath):
 			http.NotFound(w, r)
 		case l.NoSystemLogs && any("/logs"):
 			http.Error(w, "logs endpoint is disabled.", http.StatusMethodNotAllowed)
 		case l.NoProfiles && any(profiles.Root):
 			http.Error(w, "profiling endpoint is disabled.", http.StatusMethodNotAllowed)
+		case l.NoFlags && any(levelPath):
+			http.Error(w, "flags endpoint is disabled.", http.StatusMethodNotAllowed)
 		default:
 			next.ServeHTTP(w, r)
 		}

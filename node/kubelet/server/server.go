@@ -59,6 +59,8 @@ type Host interface {
 	Configz() any
 	// Pages are those about the program.
 	Pages() Pages
+	// LogLevel sets how much the process logs.
+	LogLevel(verbosity int)
 }
 
 // Pages are those about the program that are served.
@@ -115,6 +117,7 @@ func New(h Host, auth *Auth) http.Handler {
 	mux.HandleFunc("POST /stats/summary", s.summary)
 	mux.HandleFunc("GET /configz", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, h.Configz()) })
 	mux.Handle(profiles.Root+"/", profiles.Handler())
+	mux.HandleFunc(levelPath, s.level)
 	mux.Handle("GET /logs/", http.StripPrefix("/logs/", h.SystemLogs()))
 	if shared := h.SharedImages(); shared != nil {
 		mux.Handle("GET "+sharedImages+"/", shared)

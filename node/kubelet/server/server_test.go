@@ -60,6 +60,7 @@ func (fakeHost) SystemLogs() http.Handler         { return http.NotFoundHandler(
 func (fakeHost) Metrics() map[string]http.Handler { return nil }
 func (fakeHost) Health() http.Handler             { return healthz.New("kubelet", nil) }
 func (fakeHost) Configz() any                     { return nil }
+func (fakeHost) LogLevel(int)                     {}
 func (fakeHost) Pages() Pages {
 	return Pages{Flags: func() map[string]string { return map[string]string{"max-pods": "7"} }, Status: true}
 }
@@ -91,6 +92,8 @@ func TestRoutes(t *testing.T) {
 		{"POST", "/checkpoint/ns/p/absent", 404, "container absent does not exist\n"},
 		{"POST", "/checkpoint/ns/p/d", 500, "checkpointing of ns/p/d failed (no CRIU)\n"},
 		{"GET", "/stats/summary", 200, `{"n":1}`},
+		{"PUT", "/debug/flags/v", 400, "strconv.ParseUint: parsing \"\": invalid syntax\n"},
+		{"GET", "/debug/flags/v", 406, "unsupported http method\n"},
 		{"GET", "/nothing", 404, "404 page not found\n"},
 	} {
 		w := httptest.NewRecorder()
@@ -237,6 +240,40 @@ func TestHealthz(t *testing.T) {
 		h.ServeHTTP(w, httptest.NewRequest("GET", path, nil))
 		if w.Code != code || code == 200 && w.Body.String() != "ok" {
 			t.Errorf("%s: %d %q", path, w.Code, w.Body)
+		}
+	}
+}
+
+// leveled notes how much is to be logged.
+type leveled struct {
+	fakeHost
+	level *int
+}
+
+func (l leveled) LogLevel(verbosity int) { *l.level = verbosity }
+
+// TestLogLevel: the level of the log is set by who may, where it can be set at all.
+func TestLogLevel(t *testing.T) {
+	var level int
+	h := New(leveled{level: &level}, nil)
+	for _, c := range []struct {
+		h      http.Handler
+		body   string
+		code   int
+		answer string
+		level  int
+	}{
+		{h: h, body: "6", code: 200, answer: "successfully set klog.logging.verbosity to 6\n", level: 6},
+		{h: h, body: "-1", code: 400, answer: "strconv.ParseUint: parsing \"-1\": invalid syntax\n", level: 6},
+		{h: Restrict(h, Limits{NoFlags: true}), body: "2", code: 405, answer: "flags endpoint is disabled.\n", level: 6},
+		{h: Restrict(h, Limits{NoDebugging: true}), body: "2", code: 404, answer: "404 page not found\n", level: 6},
+		{h: ReadOnly(leveled{level: &level}), body: "2", code: 404, answer: "404 page not found\n", level: 6},
+		{h: New(leveled{level: &level}, &Auth{Delegator: &delegation.Delegator{}}), body: "2", code: 401, answer: "Unauthorized\n", level: 6},
+	} {
+		w := httptest.NewRecorder()
+		c.h.ServeHTTP(w, httptest.NewRequest("PUT", "/debug/flags/v", strings.NewReader(c.body)))
+		if w.Code != c.code || w.Body.String() != c.answer || level != c.level {
+			t.Errorf("%s: %d %q, level %d", c.body, w.Code, w.Body, level)
 		}
 	}
 }
