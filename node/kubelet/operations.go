@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"runtime/debug"
 	"time"
 
 	"knarr/internal/run"
@@ -81,10 +82,15 @@ func (w *worker) begin(ctx context.Context, key opKey, f func(context.Context) f
 // collect ends an operation in the worker.
 func (w *worker) collect(o *op) {
 	delete(w.ops, o.key)
+	defer o.cancel()
+	defer func() { // the pod is looked at again, and what was not applied is done again
+		if p := recover(); p != nil {
+			w.logPanic(p, string(debug.Stack()))
+		}
+	}()
 	if o.apply != nil {
 		o.apply() // sees whether the operation was called off
 	}
-	o.cancel()
 }
 
 // busy says whether this very operation is under way.

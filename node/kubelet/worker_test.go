@@ -31,5 +31,11 @@ func TestPanicsOfAWorker(t *testing.T) {
 		if n := strings.Count(text, "stack="); n != 1 {
 			t.Errorf("%d stacks in the log, want one", n)
 		}
+		cancelled := false
+		o := &op{key: opKey{of: "o"}, apply: func() { panic("of what an operation came to") }, cancel: func() { cancelled = true }}
+		w.ops = map[opKey]*op{o.key: o}
+		if text = logged(t, func() { w.collect(o) }); !strings.Contains(text, "came to") || !cancelled || w.busy(o.key) {
+			t.Errorf("cancelled: %t, busy: %t, log: %s", cancelled, w.busy(o.key), text)
+		}
 	})
 }
