@@ -14,6 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
+
+	"knarr/internal/localpath"
 )
 
 // capacityPeriod is how often free space is looked at: what else writes to the disk
@@ -80,7 +82,7 @@ func (p *provisioner) capacity(ctx context.Context, name string) (time.Duration,
 	if err != nil {
 		return 0, err
 	}
-	if class == nil || !ours(class.Provisioner) || !allows(class, p.node) {
+	if class == nil || !localpath.Serves(class.Provisioner) || !allows(class, p.node) {
 		if !there {
 			return 0, nil
 		}

@@ -35,33 +35,24 @@ import (
 
 	"knarr/addons/localstorage/disk"
 	"knarr/addons/localstorage/driver"
+	"knarr/internal/localpath"
 	"knarr/internal/run"
 )
 
 const (
 	// Provisioner is that of the class that is made here.
 	Provisioner = driver.Name
-	// k3sProvisioner is what classes for k3s name; its driver is this one too.
-	k3sProvisioner = "rancher.io/local-path"
 	// ClassName is that of the default class.
 	ClassName = "local-path"
 	// Namespace has the capacities of nodes.
 	Namespace = "kube-system"
 )
 
-// User and Group are whom a node's provisioner is towards the API server.
-const (
-	userPrefix = "system:knarr:local-path:"
-	Group      = "system:knarr:local-path"
-)
+// Group has the provisioners of nodes.
+const Group = localpath.Group
 
 // User is whom the provisioner of a node is.
-func User(node string) string { return userPrefix + node }
-
-// ours says whether a provisioner's name is one of those that are served here.
-func ours(provisioner string) bool {
-	return provisioner == Provisioner || provisioner == k3sProvisioner
-}
+func User(node string) string { return localpath.UserPrefix + node }
 
 // Config is what a Node needs.
 type Config struct {

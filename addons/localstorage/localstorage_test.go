@@ -21,6 +21,7 @@ import (
 
 	"knarr/addons/localstorage/disk"
 	"knarr/internal/apitest"
+	"knarr/internal/localpath"
 	"knarr/internal/run"
 )
 
@@ -330,13 +331,13 @@ func TestCopyOfAClaim(t *testing.T) {
 	limit := func(name string, parameters map[string]string) {
 		wait := storagev1.VolumeBindingWaitForFirstConsumer
 		_, err := w.admin.StorageV1().StorageClasses().Create(w.ctx, &storagev1.StorageClass{
-			ObjectMeta: metav1.ObjectMeta{Name: name}, Provisioner: k3sProvisioner, VolumeBindingMode: &wait, Parameters: parameters,
+			ObjectMeta: metav1.ObjectMeta{Name: name}, Provisioner: localpath.K3sProvisioner, VolumeBindingMode: &wait, Parameters: parameters,
 		}, metav1.CreateOptions{})
 		w.must(err)
 	}
 	limit("plain", map[string]string{"limit": "none"})
 	k3s := func(c *corev1.PersistentVolumeClaim) {
-		c.Spec.StorageClassName, c.Annotations[volume.AnnStorageProvisioner] = new("plain"), k3sProvisioner
+		c.Spec.StorageClassName, c.Annotations[volume.AnnStorageProvisioner] = new("plain"), localpath.K3sProvisioner
 	}
 	_, pv := w.bind(w.claim("data", "one", k3s))
 	w.must(os.WriteFile(filepath.Join(w.storage("one"), pv.Spec.CSI.VolumeHandle, "file"), []byte("hello"), 0o600))
@@ -347,7 +348,7 @@ func TestCopyOfAClaim(t *testing.T) {
 	if err != nil || string(b) != "hello" {
 		t.Errorf("%q, %v", b, err)
 	}
-	if got := pv.Annotations[volume.AnnDynamicallyProvisioned]; got != k3sProvisioner {
+	if got := pv.Annotations[volume.AnnDynamicallyProvisioned]; got != localpath.K3sProvisioner {
 		t.Errorf("provisioned by %q", got)
 	}
 }
@@ -396,72 +397,6 @@ func TestCapacity(t *testing.T) {
 	}
 	w.must(w.admin.StorageV1().StorageClasses().Delete(w.ctx, ClassName, metav1.DeleteOptions{}))
 	w.await("no capacities", func() bool { return len(list()) == 0 })
-}
-
-// TestRights: a node writes its own volumes and claims, and nothing of another's.
-func TestRights(t *testing.T) {
-	w := newWorld(t)
-	one := w.api.Client(t, as("one"))
-	pv := func(name, driver, node string) *corev1.PersistentVolume {
-		return &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PersistentVolumeSpec{
-			Capacity: corev1.ResourceList{storage: resource.MustParse("1Gi")}, AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
-			PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: driver, VolumeHandle: "h"}},
-			NodeAffinity: &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
-				MatchExpressions: []corev1.NodeSelectorRequirement{{Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: []string{node}}},
-			}}}},
-		}}
-	}
-	w.await("the policy holds", func() bool {
-		_, err := one.CoreV1().PersistentVolumes().Create(w.ctx, pv("p0", Provisioner, "two"), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
-		return apierrors.IsForbidden(err) || apierrors.IsInvalid(err)
-	})
-	host := pv("host", Provisioner, "one")
-	host.Spec.PersistentVolumeSource = corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/"}}
-	thief := pv("thief", Provisioner, "one") // its kubelet would be given the Secret
-	thief.Spec.CSI.NodeStageSecretRef = &corev1.SecretReference{Namespace: "kube-system", Name: "theirs"}
-	for _, c := range []struct {
-		pv *corev1.PersistentVolume
-		ok bool
-	}{{pv("a", Provisioner, "one"), true}, {pv("b", Provisioner, "two"), false}, {pv("c", "other.example.com", "one"), false}, {host, false}, {thief, false}} {
-		_, err := one.CoreV1().PersistentVolumes().Create(w.ctx, c.pv, metav1.CreateOptions{})
-		if (err == nil) != c.ok {
-			t.Errorf("create %s: %v", c.pv.Name, err)
-		}
-	}
-	_, err := w.admin.CoreV1().PersistentVolumes().Create(w.ctx, pv("theirs", Provisioner, "two"), metav1.CreateOptions{})
-	w.must(err)
-	if err := one.CoreV1().PersistentVolumes().Delete(w.ctx, "theirs", metav1.DeleteOptions{}); err == nil {
-		t.Error("deleted another node's volume")
-	}
-	w.must(one.CoreV1().PersistentVolumes().Delete(w.ctx, "a", metav1.DeleteOptions{}))
-	w.claim("mine", "one")
-	w.claim("theirs", "two")
-	w.claim("bound", "", func(c *corev1.PersistentVolumeClaim) { c.Spec.VolumeName = "elsewhere" })
-	for _, c := range []struct {
-		claim, patch string
-		ok           bool
-	}{
-		{"theirs", `{"metadata":{"annotations":{"a":"b"}}}`, false},
-		{"theirs", `{"spec":{"volumeName":"b"}}`, false},
-		{"mine", `{"spec":{"volumeName":"b"}}`, false},
-		{"theirs", `{"metadata":{"annotations":{"volume.kubernetes.io/selected-node":"one"}}}`, false},
-		{"mine", `{"metadata":{"annotations":{"volume.kubernetes.io/selected-node":"two"}}}`, false},
-		{"mine", `{"metadata":{"annotations":{"pv.kubernetes.io/bind-completed":"yes"}}}`, false},
-		{"mine", `{"metadata":{"finalizers":[]}}`, false},
-		{"mine", `{"metadata":{"labels":{"a":"b"}}}`, false},
-		{"mine", `{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"Pod","name":"x","uid":"nobody"}]}}`, false},
-		{"mine", `{"metadata":{"annotations":{"volume.kubernetes.io/selected-node":null}}}`, true},
-		{"mine", `{"metadata":{"annotations":{"volume.kubernetes.io/selected-node":"one"}}}`, true}, // taken again
-		{"bound", `{"metadata":{"annotations":{"volume.kubernetes.io/selected-node":"one"}}}`, false},
-	} {
-		_, err := one.CoreV1().PersistentVolumeClaims("default").Patch(w.ctx, c.claim, types.MergePatchType, []byte(c.patch), metav1.PatchOptions{})
-		if (err == nil) != c.ok {
-			t.Errorf("patch %s %s: %v", c.claim, c.patch, err)
-		}
-	}
-	if _, err := one.CoreV1().Secrets("default").List(w.ctx, metav1.ListOptions{}); !apierrors.IsForbidden(err) {
-		t.Errorf("list secrets: %v", err)
-	}
 }
 
 // TestPublish: what a user has changed stays, and only what was made here goes.

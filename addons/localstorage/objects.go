@@ -7,6 +7,8 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/component-helpers/storage/volume"
+
+	"knarr/internal/localpath"
 )
 
 // roleName is that of the roles, their bindings and the admission policy.
@@ -85,7 +87,7 @@ func roleBinding() *rbacv1.RoleBinding {
 // whether a volume is of this driver and on that node alone. A volume that named a
 // Secret would let the node's kubelet read it.
 const (
-	nodeOfUser = `request.userInfo.username.startsWith('` + userPrefix + `') ? request.userInfo.username.substring('` + userPrefix + `'.size()) : ''`
+	nodeOfUser = `request.userInfo.username.startsWith('` + localpath.UserPrefix + `') ? request.userInfo.username.substring('` + localpath.UserPrefix + `'.size()) : ''`
 	ownVolume  = `has(v.spec.csi) && v.spec.csi.driver == '` + Provisioner + `' && ` +
 		`!has(v.spec.csi.controllerPublishSecretRef) && !has(v.spec.csi.nodeStageSecretRef) && !has(v.spec.csi.nodePublishSecretRef) && ` +
 		`!has(v.spec.csi.controllerExpandSecretRef) && !has(v.spec.csi.nodeExpandSecretRef) && has(v.spec.nodeAffinity) && has(v.spec.nodeAffinity.required) && ` +
@@ -94,6 +96,16 @@ const (
 		`' && e.operator == 'In' && has(e.values) && e.values == [variables.node]))`
 	isVolume = `request.resource.resource == 'persistentvolumes'`
 	isClaim  = `request.resource.resource == 'persistentvolumeclaims'`
+
+	// A volume is made for one claim, which the API server's plugin LocalVolumes looks for, and
+	// stays that claim's: one that named none, or one by its name alone, would be bound to a
+	// claim of others, and so would one that the binder believes to have bound by itself.
+	forClaim = `has(object.spec.claimRef) && has(object.spec.claimRef.namespace) && has(object.spec.claimRef.name) && has(object.spec.claimRef.uid) && ` +
+		`object.metadata.name == '` + localpath.VolumePrefix + `' + object.spec.claimRef.uid && has(object.spec.storageClassName) && ` +
+		`(!has(object.metadata.annotations) || object.metadata.annotations.all(k, k == '` + volume.AnnDynamicallyProvisioned + `'))`
+	sameClaim = `has(object.spec.claimRef) == has(oldObject.spec.claimRef) && (!has(object.spec.claimRef) || object.spec.claimRef == oldObject.spec.claimRef) && ` +
+		`has(object.spec.storageClassName) == has(oldObject.spec.storageClassName) && ` +
+		`(!has(object.spec.storageClassName) || object.spec.storageClassName == oldObject.spec.storageClassName)`
 
 	// The node that a claim was given to and is given to; nothing for none.
 	selected = `'` + volume.AnnSelectedNode + `'`
@@ -125,8 +137,8 @@ func sameAnnotations() string {
 	return within("object", "oldObject") + " && " + within("oldObject", "object") + ` && (variables.after == '' || variables.after == variables.node)`
 }
 
-// policy keeps a node that was taken over from other nodes' volumes: it may write
-// volumes that are on it alone, and claims that were given to it.
+// policy keeps a node that was taken over from other nodes' volumes and claims: it may
+// write volumes that are on it alone, each for one claim, and claims that were given to it.
 func policy() *admissionv1.ValidatingAdmissionPolicy {
 	fail := admissionv1.Fail
 	validation := func(message string, expression string) admissionv1.Validation {
@@ -147,6 +159,8 @@ func policy() *admissionv1.ValidatingAdmissionPolicy {
 		Variables:       []admissionv1.Variable{{Name: "node", Expression: nodeOfUser}, {Name: "before", Expression: before}, {Name: "after", Expression: after}},
 		Validations: []admissionv1.Validation{
 			validation("a node may write volumes of its own only, that name no Secret", `!(`+isVolume+`) || `+both(ownVolume)),
+			validation("a node may make volumes only for one claim each, named by its UID", `!(`+isVolume+` && request.operation == 'CREATE') || `+forClaim),
+			validation("a node may not change whose a volume is", `!(`+isVolume+` && request.operation == 'UPDATE') || `+sameClaim+` && `+same("annotations")),
 			validation("a node may write capacities of its own only", `!(`+isCapacity+`) || `+both(ownCapacity)),
 			validation("a node may write claims that were given to it only", `!(`+isClaim+`) || `+given),
 			validation("a node may not change what a claim asks for", `!(`+isClaim+`) || object.spec == oldObject.spec`),

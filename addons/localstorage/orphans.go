@@ -9,6 +9,8 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"knarr/internal/localpath"
 )
 
 // orphanPeriod is how often volumes are looked for that nobody knows of.
@@ -38,7 +40,7 @@ func (p *provisioner) orphans(ctx context.Context) error {
 		wanted[volumeName(&claims.Items[i])] = true
 	}
 	for _, v := range all {
-		if !strings.HasPrefix(v.Name, "pvc-") { // another caller of the driver made it
+		if !strings.HasPrefix(v.Name, localpath.VolumePrefix) { // another caller of the driver made it
 			continue
 		}
 		_, err := p.client.CoreV1().PersistentVolumes().Get(ctx, v.Name, metav1.GetOptions{})

@@ -17,6 +17,7 @@ import (
 	"k8s.io/component-helpers/storage/volume"
 
 	"knarr/addons/localstorage/driver"
+	"knarr/internal/localpath"
 )
 
 // A verdict is what a node does about a claim without a volume.
@@ -34,7 +35,7 @@ func decide(c *corev1.PersistentVolumeClaim, class *storagev1.StorageClass, node
 	if asked == "" {
 		asked = c.Annotations[volume.AnnBetaStorageProvisioner]
 	}
-	if c.Spec.VolumeName != "" || c.DeletionTimestamp != nil || class == nil || !ours(asked) || class.Provisioner != asked {
+	if c.Spec.VolumeName != "" || c.DeletionTimestamp != nil || class == nil || !localpath.Serves(asked) || class.Provisioner != asked {
 		return leave
 	}
 	waits := class.VolumeBindingMode != nil && *class.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer
@@ -75,7 +76,7 @@ func electionDelay(c *corev1.PersistentVolumeClaim, node string) time.Duration {
 }
 
 // volumeName is that of the volume for a claim, as external-provisioner has it.
-func volumeName(c *corev1.PersistentVolumeClaim) string { return "pvc-" + string(c.UID) }
+func volumeName(c *corev1.PersistentVolumeClaim) string { return localpath.VolumeName(c.UID) }
 
 // unsupported is why a claim cannot be met by any node, "" if it can. Pure.
 func unsupported(c *corev1.PersistentVolumeClaim) string {
@@ -201,7 +202,7 @@ const (
 
 // releasing says what is done about a volume of this node. Pure.
 func releasing(v *corev1.PersistentVolume) release {
-	if !ours(v.Annotations[volume.AnnDynamicallyProvisioned]) {
+	if !localpath.Serves(v.Annotations[volume.AnnDynamicallyProvisioned]) {
 		return keep
 	}
 	deletes := v.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimDelete

@@ -24,6 +24,7 @@ import (
 	"knarr/addons/localstorage/disk"
 	"knarr/addons/localstorage/driver"
 	"knarr/internal/controller"
+	"knarr/internal/localpath"
 )
 
 // A provisioner does what external-provisioner and external-resizer do for other
@@ -96,7 +97,7 @@ func isCopy(c *corev1.PersistentVolumeClaim) bool {
 // waiting are the claims that have no volume yet and may be waiting for a class.
 func (p *provisioner) waiting(o metav1.Object) (keys []cache.ObjectName) {
 	class, ok := o.(*storagev1.StorageClass)
-	if !ok || !ours(class.Provisioner) {
+	if !ok || !localpath.Serves(class.Provisioner) {
 		return nil
 	}
 	for _, o := range p.claims.GetStore().List() {

@@ -20,11 +20,12 @@ import (
 	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
 	"knarr/addons/localstorage/disk"
+	"knarr/internal/localpath"
 	"knarr/internal/run"
 )
 
 // Name is the driver's.
-const Name = "local-path.knarr.io"
+const Name = localpath.Provisioner
 
 // A Driver answers the calls of the contract for one node.
 type Driver struct {

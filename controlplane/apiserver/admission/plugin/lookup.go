@@ -14,12 +14,19 @@ import (
 // lookup is the object under key. One that the cache does not have may have
 // been made a moment ago, so then the store is asked; its absence is a 404.
 func lookup[T registry.Object](ctx context.Context, cache *watchcache.Cache, gvr schema.GroupVersionResource, key, name string) (obj T, err error) {
+	if r := cache.Resource(gvr); r != nil {
+		if obj, ok := watchcache.Read[T](r, key); ok {
+			return obj, nil
+		}
+	}
+	return stored[T](ctx, cache, gvr, key, name)
+}
+
+// stored is the object under key as the store has it now.
+func stored[T registry.Object](ctx context.Context, cache *watchcache.Cache, gvr schema.GroupVersionResource, key, name string) (obj T, err error) {
 	r := cache.Resource(gvr)
 	if r == nil {
 		return obj, apierrors.NewNotFound(gvr.GroupResource(), name)
-	}
-	if obj, ok := watchcache.Read[T](r, key); ok {
-		return obj, nil
 	}
 	rec, err := r.Get(ctx, key, "")
 	switch {

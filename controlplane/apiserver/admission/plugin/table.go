@@ -60,6 +60,7 @@ var table = []entry{
 	{"", false, func(c Config) admission.Plugin { return policy.NewAccess(c.policies()) }},
 	{"", false, func(c Config) admission.Plugin { return &createAuthorization{c.Authorizer} }},
 	{"", false, func(c Config) admission.Plugin { return &podCertificateSigning{c.Authorizer} }},
+	{"", false, func(c Config) admission.Plugin { return &localVolumes{c.Cache} }},
 	{"", false, func(c Config) admission.Plugin { return &rbacEscalation{c.RBAC, c.Authorizer} }},
 	{"", false, func(c Config) admission.Plugin { return &resourceClaim{c.Cache, c.Authorizer} }},
 	{"ResourceQuota", false, func(c Config) admission.Plugin { return newResourceQuota(c.Cache, c.limitedResources) }},
