@@ -35,7 +35,10 @@ const (
 // wrote is hostile, and it may swap anything for anything else meanwhile: all is
 // opened by one name from a directory that is open, no link is followed, no pipe
 // or device is opened, and nothing outside the folder is reached.
-func (s *Store) copyTree(ctx context.Context, from, to string) error {
+//
+// Most is what the copy may have, nil for anything: who renames files ahead of the walk, or
+// writes them anew, has them copied again and again.
+func (s *Store) copyTree(ctx context.Context, from, to string, most *allowance) error {
 	in, err := s.open(from, unix.O_RDONLY|unix.O_DIRECTORY)
 	if err != nil {
 		return fmt.Errorf("copy %s: %w", from, err)
@@ -46,8 +49,12 @@ func (s *Store) copyTree(ctx context.Context, from, to string) error {
 		return fmt.Errorf("copy %s: %w", from, err)
 	}
 	defer out.Close()
-	c := &treeCopy{root: out, links: map[uint64]link{}, memory: s.linkMemory}
-	if err := c.dir(ctx, in, out, &folder{}, 0); err != nil {
+	c := &treeCopy{root: out, links: map[uint64]link{}, memory: s.linkMemory, most: most}
+	err = c.dir(ctx, in, out, &folder{}, 0)
+	if errors.Is(err, unix.EDQUOT) {
+		err = fmt.Errorf("%w: %w", errOutgrown, err)
+	}
+	if err != nil {
 		return fmt.Errorf("copy %s: %w", from, err)
 	}
 	return nil
@@ -79,6 +86,24 @@ type treeCopy struct {
 	root   *os.File        // of the copy
 	links  map[uint64]link // by inode, the copies of files with several names
 	memory int             // how much more may be remembered of them
+	most   *allowance      // what more the copy may have
+}
+
+// An allowance is how much a copy may have; nil is any number.
+type allowance struct{ bytes, files int64 }
+
+var errOutgrown = fmt.Errorf("%w: the copy would have more than its source may have, which changed meanwhile", ErrNoSpace)
+
+// spend takes from it, and says when there is no more.
+func (a *allowance) spend(bytes, files int64) error {
+	if a == nil {
+		return nil
+	}
+	a.bytes, a.files = a.bytes-bytes, a.files-files
+	if a.bytes < 0 || a.files < 0 {
+		return errOutgrown
+	}
+	return nil
 }
 
 // A folder is a directory of the copy; without up it is its root.
@@ -159,7 +184,7 @@ func (c *treeCopy) dir(ctx context.Context, from, to *os.File, at *folder, depth
 	if err != nil {
 		return err
 	}
-	return errors.Join(copyAttributes(from, to), owner(to, st))
+	return errors.Join(copyAttributes(from, to, c.most), owner(to, st))
 }
 
 // entry copies one thing, whatever it is: it is held open, so that what was looked
@@ -186,6 +211,9 @@ func (c *treeCopy) entry(ctx context.Context, from, to *os.File, at *folder, nam
 			return err
 		}
 	}
+	if err := c.most.spend(0, 1); err != nil {
+		return err
+	}
 	switch kind {
 	case unix.S_IFREG:
 		in, err := reopen(held, unix.O_RDONLY)
@@ -193,7 +221,7 @@ func (c *treeCopy) entry(ctx context.Context, from, to *os.File, at *folder, nam
 			return err
 		}
 		defer in.Close()
-		return copyFile(ctx, in, int(to.Fd()), name, fs.FileMode(st.Mode).Perm())
+		return copyFile(ctx, in, int(to.Fd()), name, fs.FileMode(st.Mode).Perm(), c.most)
 	case unix.S_IFDIR:
 		return c.subdir(ctx, held, to, &folder{up: at, name: name}, depth)
 	case unix.S_IFLNK:
@@ -252,7 +280,7 @@ func chown(dir *os.File, name string, st *unix.Stat_t) error {
 
 // copyFile copies a file into a directory: by sharing its blocks where the file
 // system can, else what is not a hole.
-func copyFile(ctx context.Context, in *os.File, dir int, name string, mode fs.FileMode) error {
+func copyFile(ctx context.Context, in *os.File, dir int, name string, mode fs.FileMode, most *allowance) error {
 	st, err := in.Stat()
 	if err != nil {
 		return err
@@ -262,10 +290,12 @@ func copyFile(ctx context.Context, in *os.File, dir int, name string, mode fs.Fi
 		return err
 	}
 	if unix.IoctlFileClone(int(out.Fd()), int(in.Fd())) != nil {
-		err = copyData(ctx, in, out, st.Size())
+		err = copyData(ctx, in, out, st.Size(), most)
+	} else {
+		err = most.spend(st.Sys().(*unixStat).Blocks*512, 0)
 	}
 	if err == nil {
-		err = copyAttributes(in, out)
+		err = copyAttributes(in, out, most)
 	}
 	if err == nil {
 		err = owner(out, st)
@@ -274,7 +304,7 @@ func copyFile(ctx context.Context, in *os.File, dir int, name string, mode fs.Fi
 }
 
 // copyData copies the parts of a file that are not holes.
-func copyData(ctx context.Context, in, out *os.File, size int64) error {
+func copyData(ctx context.Context, in, out *os.File, size int64, most *allowance) error {
 	if err := out.Truncate(size); err != nil {
 		return err
 	}
@@ -304,6 +334,9 @@ func copyData(ctx context.Context, in, out *os.File, size int64) error {
 			if n, err = io.CopyN(out, in, n); err != nil && !errors.Is(err, io.EOF) || n == 0 {
 				return err
 			}
+			if err := most.spend(n, 0); err != nil {
+				return err
+			}
 			at += n
 		}
 	}
@@ -325,7 +358,7 @@ func owner(f *os.File, st fs.FileInfo) error {
 
 // copyAttributes copies extended attributes where both sides have them: access
 // lists, capabilities of programs, users' own.
-func copyAttributes(from, to *os.File) error {
+func copyAttributes(from, to *os.File, most *allowance) error {
 	buf := make([]byte, 64<<10)
 	n, err := unix.Flistxattr(int(from.Fd()), buf)
 	if err != nil {
@@ -342,6 +375,9 @@ func copyAttributes(from, to *os.File) error {
 		size, err := unix.Fgetxattr(int(from.Fd()), name, value)
 		if errors.Is(err, unix.ENODATA) {
 			continue
+		}
+		if err == nil {
+			err = most.spend(int64(size), 0)
 		}
 		if err == nil {
 			err = unix.Fsetxattr(int(to.Fd()), name, value[:size], 0)

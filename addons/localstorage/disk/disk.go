@@ -89,6 +89,7 @@ type Store struct {
 	snapshots map[string]*Volume
 	busy      map[string]bool
 	pending   int64 // what is being made and is not yet among the volumes
+	files     int64 // those that are being copied
 
 	linkMemory int           // maxLinkMemory, but in tests
 	taking     chan struct{} // held by each snapshot that is being taken
@@ -272,6 +273,51 @@ func (s *Store) promise(size int64, limit Limit) (done func(), err error) {
 	}
 	add(size)
 	return func() { add(-size) }, nil
+}
+
+// growth is what a volume that is in use may get while a snapshot of it is taken.
+const growth = 64 << 20
+
+// grown is what a snapshot may have of a volume that has used so much of its size: more
+// than that once has been promised to nobody. Pure.
+func grown(used, size int64) int64 { return min(size, used+used/4+growth) }
+
+// filesOf is how many files a volume or snapshot with a project has, 0 if nobody knows.
+func (s *Store) filesOf(v *Volume) int64 {
+	if v.Project == 0 {
+		return 0
+	}
+	use, err := projectUsage(s.dir, v.Project)
+	if err != nil {
+		return 0
+	}
+	return use.inodes
+}
+
+// promiseFiles sets inodes aside for a copy, until it is done, if the file system has a
+// fixed number of them: a tenth is left to the rest of the node. Files of other volumes
+// count when they are there, for many file systems have fewer inodes than volumes may have.
+func (s *Store) promiseFiles(n int64) (done func(), err error) {
+	var st unix.Statfs_t
+	if err := unix.Statfs(s.dir, &st); err != nil {
+		return nil, fmt.Errorf("free inodes of the storage directory: %w", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if free := freeFiles(st.Files, st.Ffree) - s.files; st.Files > 0 && n > free {
+		return nil, fmt.Errorf("%w: %d files are to be copied, %d inodes can be had", ErrNoSpace, n, max(0, free))
+	}
+	s.files += n
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.files -= n
+	}, nil
+}
+
+// freeFiles is how many inodes copies may have of a file system's free ones. Pure.
+func freeFiles(all, free uint64) int64 {
+	return int64(min(free, 1<<62)) - int64(min(all, 1<<62))/10
 }
 
 // used is what a volume takes of the disk.

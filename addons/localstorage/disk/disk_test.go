@@ -462,8 +462,17 @@ func TestQuota(t *testing.T) {
 		t.Errorf("once it is larger: %+v, %v", use, err)
 	}
 	s.must(t, Request{ID: "c", Size: 16 << 20, From: v.ID})
+	snapshot, err := s.CreateSnapshot(t.Context(), "snap", "snap", v.ID)
+	ok(t, err)
+	if use, err := projectUsage(s.dir, snapshot.Project); err != nil || use.limit != 16<<20 || use.space < 12<<20 || use.inodes != 2 {
+		t.Errorf("a snapshot of it: %+v, %v", use, err)
+	}
 	ok(t, s.Delete(v.ID))
 	ok(t, s.Delete("c"))
+	ok(t, s.DeleteSnapshot("snap"))
+	if use, err = projectUsage(s.dir, snapshot.Project); err == nil && use != (projectUse{}) {
+		t.Errorf("once the snapshot is gone: %+v", use)
+	}
 	if use, err = projectUsage(s.dir, v.Project); err == nil && use.limit != 0 {
 		t.Errorf("once it is gone: %+v", use)
 	}

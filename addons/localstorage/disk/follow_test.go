@@ -23,7 +23,7 @@ func TestCopyFollowsNothing(t *testing.T) {
 	ok(t, os.Symlink("../other", s.path(v.ID, "link")))
 	for _, from := range []string{"v/link", "v/link/dir"} {
 		ok(t, os.MkdirAll(s.path(unfinishedDir, "to"), 0o700))
-		if err := s.copyTree(t.Context(), from, filepath.Join(unfinishedDir, "to")); err == nil {
+		if err := s.copyTree(t.Context(), from, filepath.Join(unfinishedDir, "to"), nil); err == nil {
 			t.Errorf("%s was followed", from)
 		}
 		ok(t, os.RemoveAll(s.path(unfinishedDir, "to")))

@@ -161,13 +161,7 @@ func (s *Store) fill(ctx context.Context, v *Volume, folder string, from *source
 	}
 	defer dir.Close()
 	if v.Limit == ProjectQuota {
-		if v.Project, err = s.freeProject(); err != nil {
-			return err
-		}
-		if err = joinProject(dir, v.Project); err == nil {
-			err = limitProject(s.dir, v.Project, v.Size)
-		}
-		if err != nil {
+		if err := s.joinFreeProject(dir, v, v.Size, inodesFor(v.Size)); err != nil {
 			return err
 		}
 	}
@@ -177,7 +171,16 @@ func (s *Store) fill(ctx context.Context, v *Volume, folder string, from *source
 	if from == nil {
 		return nil
 	}
-	return s.copyTree(ctx, from.data, folder)
+	done, err := s.promiseFiles(s.filesOf(from.volume))
+	if err != nil {
+		return err
+	}
+	defer done()
+	var most *allowance // without a limit a volume has none while it is copied either
+	if v.Limit == ProjectQuota {
+		most = &allowance{v.Size, inodesFor(v.Size)}
+	}
+	return s.copyTree(ctx, from.data, folder, most)
 }
 
 func (s *Store) fillImage(ctx context.Context, v *Volume, folder string, from *source) error {
@@ -210,7 +213,7 @@ func (s *Store) copyImage(ctx context.Context, from *source, folder string) erro
 			return err
 		}
 		defer to.Close()
-		return copyFile(ctx, in, int(to.Fd()), imageFile, 0o600)
+		return copyFile(ctx, in, int(to.Fd()), imageFile, 0o600, nil)
 	}
 	if from.live && !from.volume.Block {
 		return s.frozen(from.volume, do)
@@ -239,7 +242,7 @@ func (s *Store) discard(v *Volume, unfinished string) error {
 		err = dirfd.RemoveAll(context.Background(), s.path(unfinished)) // the caller's time may be over
 	}
 	if v.Project != 0 {
-		err = errors.Join(err, limitProject(s.dir, v.Project, 0))
+		err = errors.Join(err, limitProject(s.dir, v.Project, 0, 0))
 	}
 	for _, folder := range []string{volumesDir, snapshotsDir} {
 		if gone := s.root.Remove(filepath.Join(folder, v.ID+recordEnd)); gone != nil && !errors.Is(gone, os.ErrNotExist) {
@@ -298,7 +301,7 @@ func (s *Store) remove(id string, in map[string]*Volume, folder string) error {
 		return fmt.Errorf("remove the data of %s: %w", id, err)
 	}
 	if v.Project != 0 {
-		return limitProject(s.dir, v.Project, 0)
+		return limitProject(s.dir, v.Project, 0, 0)
 	}
 	return nil
 }
@@ -391,7 +394,7 @@ func (s *Store) Unsaved() (all []Volume) {
 func (s *Store) enlarge(v *Volume) error {
 	switch v.Limit {
 	case ProjectQuota:
-		return limitProject(s.dir, v.Project, v.Size)
+		return limitProject(s.dir, v.Project, v.Size, inodesFor(v.Size))
 	case None:
 		return nil
 	}
@@ -454,24 +457,9 @@ func (s *Store) CreateSnapshot(ctx context.Context, id, name, volume string) (Vo
 		return Volume{}, err
 	}
 	snapshot := &Volume{ID: id, Name: name, Size: from.Size, Limit: from.Limit, Block: from.Block, Volume: volume, Created: time.Now().UTC().Truncate(time.Second)}
-	if used, err := s.used(&from); err == nil {
-		done, err := s.promise(used, from.Limit)
-		if err != nil {
-			return Volume{}, err
-		}
-		defer done()
-	}
 	unfinished := filepath.Join(unfinishedDir, id)
 	if err = dirfd.RemoveAll(ctx, s.path(unfinished)); err == nil {
-		err = s.root.Mkdir(unfinished, 0o700)
-	}
-	if err == nil {
-		src := &source{&from, from.ID, true}
-		if from.Limit == Image {
-			err = s.copyImage(ctx, src, unfinished)
-		} else {
-			err = s.copyTree(ctx, src.data, unfinished)
-		}
+		err = s.take(ctx, snapshot, unfinished, &from)
 	}
 	if err == nil {
 		err = s.publish(s.snapshots, snapshotsDir, snapshot, unfinished, filepath.Join(snapshotsDir, id))
@@ -480,4 +468,47 @@ func (s *Store) CreateSnapshot(ctx context.Context, id, name, volume string) (Vo
 		return Volume{}, errors.Join(err, s.discard(snapshot, unfinished))
 	}
 	return *snapshot, nil
+}
+
+// take fills the folder of a snapshot. One of a volume with a quota is kept by another to
+// what the volume had when it was begun, and some growth: only so much is set aside.
+func (s *Store) take(ctx context.Context, snapshot *Volume, folder string, of *Volume) error {
+	used, err := s.used(of)
+	var most *allowance
+	if of.Limit == ProjectQuota {
+		if err != nil {
+			used, err = of.Size, nil
+		}
+		most = &allowance{grown(used, of.Size), inodesFor(of.Size)}
+		used = most.bytes
+	}
+	if err == nil {
+		done, err := s.promise(used, of.Limit)
+		if err != nil {
+			return err
+		}
+		defer done()
+	}
+	if err := s.root.Mkdir(folder, 0o700); err != nil {
+		return err
+	}
+	if of.Limit == Image {
+		return s.copyImage(ctx, &source{of, of.ID, true}, folder)
+	}
+	done, err := s.promiseFiles(s.filesOf(of))
+	if err != nil {
+		return err
+	}
+	defer done()
+	if most != nil && s.quota {
+		dir, err := s.root.Open(folder)
+		if err != nil {
+			return err
+		}
+		defer dir.Close()
+		if err := s.joinFreeProject(dir, snapshot, most.bytes, most.files); err != nil {
+			return err
+		}
+	}
+	return s.copyTree(ctx, of.ID, folder, most)
 }

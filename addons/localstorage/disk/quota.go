@@ -80,12 +80,12 @@ func projectUsage(path string, project uint32) (projectUse, error) {
 	return projectUse{int64(q.space), int64(q.inodes), int64(q.spaceLimit) * 1024}, nil
 }
 
-// limitProject sets what a project may have; 0 is any size.
-func limitProject(path string, project uint32, size int64) error {
-	q := quotaBlock{spaceLimit: uint64((size + 1023) / 1024), valid: limitsOfBlocks | limitsOfInodes}
-	if size > 0 {
-		q.inodeLimit = uint64(max(size/bytesPerInode, minInodes))
-	}
+// inodesFor is how many files a volume of a size may have. Pure.
+func inodesFor(size int64) int64 { return max(size/bytesPerInode, minInodes) }
+
+// limitProject sets what a project may have; 0 is any number.
+func limitProject(path string, project uint32, size, inodes int64) error {
+	q := quotaBlock{spaceLimit: uint64((size + 1023) / 1024), inodeLimit: uint64(inodes), valid: limitsOfBlocks | limitsOfInodes}
 	q.softSpace, q.softInodes = q.spaceLimit, q.inodeLimit
 	if err := projectQuotas(path, setQuota, uintptr(project), unsafe.Pointer(&q)); err != nil {
 		return fmt.Errorf("limit project %d: %w", project, err)
@@ -107,12 +107,26 @@ func joinProject(dir *os.File, project uint32) error {
 	return nil
 }
 
-// freeProject is a project that nobody has: no volume, no file and no limit.
+// joinFreeProject makes an empty directory part of a project that nobody else has, and
+// limits that.
+func (s *Store) joinFreeProject(dir *os.File, v *Volume, size, inodes int64) (err error) {
+	if v.Project, err = s.freeProject(); err != nil {
+		return err
+	}
+	if err := joinProject(dir, v.Project); err != nil {
+		return err
+	}
+	return limitProject(s.dir, v.Project, size, inodes)
+}
+
+// freeProject is a project that nobody has: no volume, no snapshot, no file and no limit.
 func (s *Store) freeProject() (uint32, error) {
 	s.mu.Lock()
 	taken := map[uint32]bool{}
-	for _, v := range s.volumes {
-		taken[v.Project] = true
+	for _, all := range []map[string]*Volume{s.volumes, s.snapshots} {
+		for _, v := range all {
+			taken[v.Project] = true
+		}
 	}
 	s.mu.Unlock()
 	for range maxProjectAttempts {
