@@ -59,6 +59,7 @@ var opensPaths = map[string]string{
 	"node/kubelet/volume/atomic.go":                  "volumes made of API objects, which containers get read-only",
 	"node/kubelet/volume/device.go":                  "local disks, within fscall",
 	"node/kubelet/volume/disk.go":                    "the kubelet's mount points; host paths and local disks, within fscall",
+	"node/kubelet/volume/filesystem.go":              "the kernel's list of file systems, in /proc",
 	"node/kubelet/volume/localdisk.go":               "local disks, within fscall",
 	"node/kubelet/volume/iscsi/devices.go":           "/sys of the node, where the kernel has what iscsiadm was told to attach",
 	"node/kubelet/volume/memory.go":                  "the kubelet's mount points",

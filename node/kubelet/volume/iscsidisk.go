@@ -104,7 +104,7 @@ func (m *Manager) iscsi(ctx context.Context, pod *corev1.Pod, t target) (Mounted
 		if err != nil {
 			return &StepError{"MountVolume.WaitForAttach failed", err}
 		}
-		err = m.mountDisk(ctx, formatted{device, cmp.Or(t.fstype, defaultFS), t.options, t.readOnly}, got.Path)
+		err = m.mountDisk(ctx, formatted{device, cmp.Or(t.fstype, defaultFS), "iscsi.fsType", t.options, t.readOnly}, got.Path)
 		if err != nil {
 			return &StepError{"MountVolume.MountDevice failed", err}
 		}

@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
-	"regexp"
 	"strings"
 	"time"
 
@@ -48,15 +47,12 @@ func (m *Manager) local(ctx context.Context, pod *corev1.Pod, pv *corev1.Persist
 		if err != nil || !isDisk {
 			return err
 		}
-		if err := m.mountDisk(ctx, formatted{path, fsType(pv), pv.Spec.MountOptions, readOnly}, target); err != nil {
+		if err := m.mountDisk(ctx, formatted{path, fsType(pv), "spec.local.fsType", pv.Spec.MountOptions, readOnly}, target); err != nil {
 			return &StepError{"MountVolume.MountDevice failed", fmt.Errorf("local: failed to mount device %s at %s (fstype: %s), error %w", path, target, fsType(pv), err)}
 		}
 		return nil
 	})
 }
-
-// fileSystem is what names of file systems look like; a program is named by one.
-var fileSystem = regexp.MustCompile(`^[a-z0-9][a-z0-9_.-]{0,31}$`)
 
 // fsType is the file system that a disk of the node gets if it has none.
 func fsType(pv *corev1.PersistentVolume) string {
@@ -66,30 +62,36 @@ func fsType(pv *corev1.PersistentVolume) string {
 	return defaultFS
 }
 
-const defaultFS = "ext4"
-
-// A formatted is a disk that is to be mounted, with a file system of that type.
+// A formatted is a disk that is to be mounted, with a file system of that type, which a user
+// may have written in a field.
 type formatted struct {
-	device, fstype string
-	options        []string
-	readOnly       bool
+	device, fstype, field string
+	options               []string
+	readOnly              bool
 }
 
 // mountDisk mounts a disk of the node, after making a file system on one that has
 // none. Pods that share a disk mount it each: the kernel has one file system for
 // all of them.
 func (m *Manager) mountDisk(ctx context.Context, d formatted, target string) error {
-	if !fileSystem.MatchString(d.fstype) {
-		return fmt.Errorf("%q is no name of a file system", d.fstype)
+	known, err := kernelTypes()
+	if err != nil {
+		return err
+	}
+	if err := checkType(d.fstype, d.field, known); err != nil {
+		return err
 	}
 	var had string
 	// However long it takes: half of a file system is of no use.
-	err := m.calls.Do(ctx, d.device, 0, func() (err error) {
+	err = m.calls.Do(ctx, d.device, 0, func() (err error) {
 		had, err = prepareDisk(ctx, d.device, d.fstype, d.readOnly)
 		return err
 	})
 	if err != nil {
 		return err
+	}
+	if !mountable(d.fstype, had, known) {
+		return fmt.Errorf("failed to mount the volume as %q; already contains %s: set %s to what is on the disk", d.fstype, had, d.field)
 	}
 	err = m.mountProgram(ctx, d.fstype, d.device, target, d.options)
 	if err != nil && had != d.fstype {
@@ -152,13 +154,15 @@ func contents(ctx context.Context, device string) (string, error) {
 	return format(out)
 }
 
+const partitions = "unknown data, probably partitions"
+
 // format reads what blkid says of a disk. Pure.
 func format(out string) (string, error) {
 	var found string
 	for line := range strings.Lines(out) {
 		switch key, value, _ := strings.Cut(strings.TrimSpace(line), "="); key {
 		case "PTTYPE":
-			return "unknown data, probably partitions", nil
+			return partitions, nil
 		case "TYPE":
 			found = value
 		}

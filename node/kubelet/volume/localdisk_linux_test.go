@@ -97,6 +97,16 @@ func TestLocalDisk(t *testing.T) {
 	if _, err := mount("four", false); err == nil || !strings.Contains(err.Error(), `failed to mount the volume as "ext2000"; already contains ext4`) {
 		t.Errorf("another file system: %v", err)
 	}
+	for _, own := range []string{"proc", "sysfs", "devtmpfs"} {
+		pv.Spec.Local.FSType = &own
+		if path, err := mount("own", false); err == nil || !strings.Contains(err.Error(), "set spec.local.fsType to what is on the disk") || mounted(path) {
+			t.Errorf("%s of the node: %v", own, err)
+		}
+	}
+	pv.Spec.Local.FSType = new("ext2") // mounted by the same driver
+	if _, err := mount("kin", false); err != nil && !strings.Contains(err.Error(), "Mount error") {
+		t.Errorf("another name of it: %v", err)
+	}
 	pv.Spec.Local.FSType = new("/../ext4")
 	if _, err := mount("path", false); err == nil || !strings.Contains(err.Error(), `"/../ext4" is no name of a file system`) {
 		t.Errorf("a path for a file system: %v", err)
