@@ -50,10 +50,14 @@ func (r *remover) remove(dir int, name string, depth int) error {
 	if depth > maxDepth {
 		return r.moveUp(dir, name)
 	}
+	why := err
 	for range maxRaces {
 		if err = r.removeDir(dir, name, depth); !errors.Is(err, unix.ENOTEMPTY) {
 			break // else a name came after the listing
 		}
+	}
+	if errors.Is(err, unix.ENOTDIR) {
+		return why // of a file, which may be immutable
 	}
 	return err
 }

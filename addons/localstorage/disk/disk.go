@@ -88,8 +88,9 @@ type Store struct {
 	volumes   map[string]*Volume
 	snapshots map[string]*Volume
 	busy      map[string]bool
-	pending   int64 // what is being made and is not yet among the volumes
-	files     int64 // those that are being copied
+	leaving   map[string]uint32 // the projects of those that are being removed
+	pending   int64             // what is being made and is not yet among the volumes
+	files     int64             // those that are being copied
 
 	linkMemory int           // maxLinkMemory, but in tests
 	taking     chan struct{} // held by each snapshot that is being taken
@@ -126,7 +127,7 @@ func Open(ctx context.Context, dir string) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("storage directory: %w", err)
 	}
-	s := &Store{dir: dir, root: root, busy: map[string]bool{}, linkMemory: maxLinkMemory, taking: make(chan struct{}, maxTaking)}
+	s := &Store{dir: dir, root: root, busy: map[string]bool{}, leaving: map[string]uint32{}, linkMemory: maxLinkMemory, taking: make(chan struct{}, maxTaking)}
 	if err := s.recover(ctx); err != nil {
 		return nil, errors.Join(err, root.Close())
 	}

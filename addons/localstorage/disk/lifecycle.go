@@ -272,10 +272,12 @@ func (s *Store) remove(id string, in map[string]*Volume, folder string) error {
 		records = volumesDir
 	}
 	v, err := s.lookup(in, id)
-	if errors.Is(err, ErrNotFound) {
-		return s.unrecorded(id, folder, records)
-	}
-	if err != nil {
+	switch {
+	case errors.Is(err, ErrNotFound) && !ValidID(id):
+		return nil
+	case errors.Is(err, ErrNotFound):
+		return errors.Join(s.erase(id, records), s.unrecorded(id, folder, records))
+	case err != nil:
 		return err
 	}
 	if folder == "" {
@@ -290,28 +292,42 @@ func (s *Store) remove(id string, in map[string]*Volume, folder string) error {
 	if err := s.root.Rename(filepath.Join(folder, id), unfinished); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("remove volume %s: %w", id, err)
 	}
-	// From here on it is no volume any more, whatever fails: a start removes it.
+	// From here on it is no volume any more, whatever fails: the next call goes on, or a start.
 	s.mu.Lock()
 	delete(in, id)
+	s.leaving[id] = v.Project
 	s.mu.Unlock()
-	if err := s.root.Remove(filepath.Join(records, id+recordEnd)); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("remove the record of %s: %w", id, err)
+	return s.erase(id, records)
+}
+
+// erase removes what there still is of a volume or snapshot that is none any more. Until
+// nothing is, each call is an error.
+func (s *Store) erase(id, records string) error {
+	s.mu.Lock()
+	project, leaving := s.leaving[id]
+	s.mu.Unlock()
+	if leaving {
+		if err := s.root.Remove(filepath.Join(records, id+recordEnd)); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("remove the record of %s: %w", id, err)
+		}
 	}
-	if err := dirfd.RemoveAll(context.Background(), s.path(unfinished)); err != nil {
+	if err := dirfd.RemoveAll(context.Background(), s.path(unfinishedDir, id)); err != nil {
 		return fmt.Errorf("remove the data of %s: %w", id, err)
 	}
-	if v.Project != 0 {
-		return limitProject(s.dir, v.Project, 0, 0)
+	if project != 0 {
+		if err := limitProject(s.dir, project, 0, 0); err != nil {
+			return err
+		}
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.leaving, id)
 	return nil
 }
 
 // unrecorded is an error if there is data of an ID that no record was read of: whose
 // it is cannot be told, so it stays.
 func (s *Store) unrecorded(id, folder, records string) error {
-	if !ValidID(id) {
-		return nil
-	}
 	_, err := s.root.Lstat(filepath.Join(folder, id))
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
