@@ -179,21 +179,31 @@ func (s *Server) measure(ctx context.Context) error {
 	return nil
 }
 
-// publishStorage keeps the class by which claims get volumes of nodes' disks. In a
+// publishStorage keeps the class by which claims get volumes of nodes' disks, and looks
+// after claims and volumes of nodes that are gone. In a
 // cluster that does not run it, it removes what an earlier start has made.
 func (s *Server) publishStorage(ctx context.Context) error {
-	p, err := localstorage.NewPublisher(s.registrar())
-	if err != nil {
-		return err
+	publisher := func(elect bool) (*localstorage.Publisher, error) {
+		return localstorage.NewPublisher(localstorage.PublisherConfig{Kube: s.registrar(), LeaderElect: elect, Identity: s.opts.NodeName})
 	}
-	if !s.opts.disabled("local-storage") {
+	if s.opts.disabled("local-storage") {
+		p, err := publisher(false)
+		if err != nil {
+			return err
+		}
+		if err := p.Withdraw(ctx); err != nil {
+			return err
+		}
+		<-ctx.Done()
+		return nil
+	}
+	return switchToElection(ctx, s.several(), func(ctx context.Context, elect bool) error {
+		p, err := publisher(elect)
+		if err != nil {
+			return err
+		}
 		return p.Run(ctx)
-	}
-	if err := p.Withdraw(ctx); err != nil {
-		return err
-	}
-	<-ctx.Done()
-	return nil
+	})
 }
 
 // balance gives Services of type LoadBalancer the nodes' addresses. Where a vendor's

@@ -3,7 +3,8 @@
 // snapshots and its own Node, and writes PersistentVolumes, the status of claims and the annotation
 // that says which node has one, CSIStorageCapacities, events, and the volumes' data below one directory. The
 // publisher, which runs on servers, writes the StorageClass, the CSIDriver, the
-// roles and the admission policy.
+// roles and the admission policy; it reads Nodes, and writes the annotation and events of
+// claims and volumes whose node is gone.
 //
 // Every node provisions for itself: the claims whose pod the scheduler has given
 // to it. So no leader is needed, and a node that is away holds up nobody else's.

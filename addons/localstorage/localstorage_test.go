@@ -48,7 +48,7 @@ func newWorld(t *testing.T, nodes ...string) *world {
 	w := &world{t: t, api: api, admin: api.Client(t), dir: dir}
 	w.ctx, w.cancel = context.WithTimeout(t.Context(), time.Minute)
 	t.Cleanup(func() { w.cancel(); w.parts.Wait() })
-	p, err := NewPublisher(api.Config())
+	p, err := NewPublisher(PublisherConfig{Kube: api.Config()})
 	w.must(err)
 	w.must(p.publish(w.ctx))
 	for _, name := range nodes {
@@ -411,7 +411,7 @@ func TestPublish(t *testing.T) {
 	class.Annotations[defaultClass] = "false"
 	_, err = classes.Update(w.ctx, class, metav1.UpdateOptions{})
 	w.must(err)
-	p := &Publisher{w.admin}
+	p := &Publisher{client: w.admin}
 	w.must(p.publish(w.ctx))
 	if class, err = classes.Get(w.ctx, ClassName, metav1.GetOptions{}); err != nil || class.Annotations[defaultClass] != "false" {
 		t.Errorf("%v, %v", class.Annotations, err)

@@ -164,7 +164,7 @@ func (p *provisioner) elect(ctx context.Context, c *corev1.PersistentVolumeClaim
 		return p.refuse(ctx, c, class, status.Errorf(codes.ResourceExhausted, "not enough free space: %d bytes are asked for, %d can be had on node %s, and no other node took the claim",
 			needs, free, p.node.Name), gracePeriod, time.Now())
 	}
-	err = p.selectNode(ctx, c, &p.node.Name)
+	err = selectNode(ctx, p.client, c, &p.node.Name)
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 		return 0, nil // its event follows
 	}
@@ -190,14 +190,14 @@ func (p *provisioner) needs(c *corev1.PersistentVolumeClaim, class *storagev1.St
 }
 
 // selectNode writes which node a claim's volume is to be on, nil for none.
-func (p *provisioner) selectNode(ctx context.Context, c *corev1.PersistentVolumeClaim, node *string) error {
+func selectNode(ctx context.Context, client kubernetes.Interface, c *corev1.PersistentVolumeClaim, node *string) error {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
 		"uid": c.UID, "resourceVersion": c.ResourceVersion, "annotations": map[string]*string{volume.AnnSelectedNode: node},
 	}})
 	if err != nil {
 		return err
 	}
-	_, err = p.client.CoreV1().PersistentVolumeClaims(c.Namespace).Patch(ctx, c.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+	_, err = client.CoreV1().PersistentVolumeClaims(c.Namespace).Patch(ctx, c.Name, types.MergePatchType, patch, metav1.PatchOptions{})
 	return err
 }
 
@@ -259,7 +259,7 @@ func (p *provisioner) failed(ctx context.Context, c *corev1.PersistentVolumeClai
 	p.events.Event(c, corev1.EventTypeWarning, provisioningFailed, failure(class, err))
 	if status.Code(err) == codes.ResourceExhausted {
 		p.kick() // the capacity that the scheduler went by was too large
-		if gone := p.selectNode(ctx, c, nil); gone != nil && !apierrors.IsNotFound(gone) {
+		if gone := selectNode(ctx, p.client, c, nil); gone != nil && !apierrors.IsNotFound(gone) {
 			return gone
 		}
 		return nil

@@ -9,6 +9,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+
+	"knarr/internal/leader"
 )
 
 // managedBy marks what is made here.
@@ -16,27 +18,47 @@ const managedBy, us = "app.kubernetes.io/managed-by", "knarr"
 
 const defaultClass = "storageclass.kubernetes.io/is-default-class"
 
-// A Publisher makes what the cluster as a whole has of this: where there is an
-// object of that name it is a user's, and stays as it is.
-type Publisher struct{ client kubernetes.Interface }
+// A PublisherConfig is what a Publisher needs.
+type PublisherConfig struct {
+	// Kube reaches the API server as who may write classes and roles.
+	Kube *rest.Config
+	// LeaderElect makes those of several servers take turns, Identity is who this is.
+	LeaderElect bool
+	Identity    string
+}
 
-// NewPublisher reaches the API server as who may write classes and roles.
-func NewPublisher(kube *rest.Config) (*Publisher, error) {
-	client, err := kubernetes.NewForConfig(kube)
+// A Publisher makes what the cluster as a whole has of this: where there is an
+// object of that name it is a user's, and stays as it is. It speaks for nodes that are
+// gone.
+type Publisher struct {
+	cfg    PublisherConfig
+	client kubernetes.Interface
+}
+
+// NewPublisher puts it together; it starts nothing.
+func NewPublisher(cfg PublisherConfig) (*Publisher, error) {
+	client, err := kubernetes.NewForConfig(cfg.Kube)
 	if err != nil {
 		return nil, fmt.Errorf("local storage: %w", err)
 	}
-	return &Publisher{client}, nil
+	return &Publisher{cfg, client}, nil
 }
 
-// Run makes what is missing, and then waits until ctx ends.
+// Run makes what is missing, and then looks after what nodes have left behind, until ctx
+// ends.
 func (p *Publisher) Run(ctx context.Context) error {
 	if err := p.publish(ctx); err != nil && ctx.Err() == nil {
 		return err
 	}
-	<-ctx.Done()
-	return nil
+	term := func(ctx context.Context) error { return keepLost(ctx, p.client, lostGrace) }
+	if !p.cfg.LeaderElect {
+		return term(ctx)
+	}
+	return leader.Run(ctx, leader.Config{Kube: p.cfg.Kube, Lease: leaseName, Identity: p.cfg.Identity}, term)
 }
+
+// leaseName is that of the Lease by which servers take turns.
+const leaseName = "local-path"
 
 // create calls a create, for which one that is there is as good.
 func create[T any](ctx context.Context, do func(context.Context, T, metav1.CreateOptions) (T, error), object T, what string) error {
