@@ -26,10 +26,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
 )
 
 const (
@@ -50,7 +49,7 @@ type Config struct {
 	NodeUID func(context.Context) (types.UID, error)
 	// Changed is told of a pod for which a signer has decided.
 	Changed func(pod types.UID)
-	// Follow runs what follows a request until the kubelet ends.
+	// Follow runs what follows the node's requests, until the kubelet ends at the latest.
 	Follow func(follow func(context.Context))
 	// Event tells a pod of what came of its request.
 	Event func(pod *corev1.Pod, kind, reason, message string)
@@ -60,8 +59,9 @@ type Config struct {
 type Manager struct {
 	cfg Config
 
-	mu  sync.Mutex
-	all map[types.UID]map[source]*record
+	mu       sync.Mutex
+	all      map[types.UID]map[source]*record
+	requests follower
 }
 
 // A source is one of a volume's.
@@ -136,7 +136,9 @@ type Credentials struct{ Key, Chain []byte }
 var errPending = errors.New("credential bundle is not issued yet")
 
 // New returns a Manager.
-func New(c Config) *Manager { return &Manager{cfg: c, all: map[types.UID]map[source]*record{}} }
+func New(c Config) *Manager {
+	return &Manager{cfg: c, all: map[types.UID]map[source]*record{}, requests: follower{undecided: map[cache.ObjectName]types.UID{}, fewer: make(chan struct{}, 1)}}
+}
 
 // Get answers with the certificate of a source of a pod's volume, and when to ask again.
 // Before there is one it has it asked for, and answers with an error: Changed tells when
@@ -185,6 +187,7 @@ func (m *Manager) Forget(pod types.UID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.all, pod)
+	m.unfollow(pod)
 }
 
 // step does what is next for a record: it asks, or looks what was answered.
@@ -267,6 +270,9 @@ func (m *Manager) ask(ctx context.Context, r *record, pod *corev1.Pod, p *corev1
 	if err != nil {
 		return err
 	}
+	var made *certificatesv1beta1.PodCertificateRequest
+	m.making()
+	defer func() { m.follow(pod.UID, made) }()
 	request, err := m.cfg.Client.CertificatesV1beta1().PodCertificateRequests(pod.Namespace).Create(ctx, &certificatesv1beta1.PodCertificateRequest{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: "req-",
 			OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID}}},
@@ -279,35 +285,8 @@ func (m *Manager) ask(ctx context.Context, r *record, pod *corev1.Pod, p *corev1
 	if err != nil {
 		return fmt.Errorf("while creating PodCertificateRequest: %w", err)
 	}
-	r.key, r.request = key, request.Name
-	m.cfg.Follow(func(ctx context.Context) { m.follow(ctx, pod.UID, request) })
+	r.key, r.request, made = key, request.Name, request
 	return nil
-}
-
-// follow waits until a request is decided or gone, and tells. It ends with the request at
-// the latest: that is deleted when a quarter of an hour has passed.
-func (m *Manager) follow(ctx context.Context, pod types.UID, request *certificatesv1beta1.PodCertificateRequest) {
-	ctx, cancel := context.WithTimeout(ctx, 20*time.Minute)
-	defer cancel()
-	w, err := m.cfg.Client.CertificatesV1beta1().PodCertificateRequests(request.Namespace).Watch(ctx, metav1.ListOptions{
-		ResourceVersion: request.ResourceVersion,
-		FieldSelector:   fields.Set{"metadata.name": request.Name, "spec.nodeName": m.cfg.Node}.AsSelector().String()})
-	defer m.cfg.Changed(pod)
-	if err != nil {
-		return
-	}
-	defer w.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case e := <-w.ResultChan(): // of no type once it has ended
-			now, ok := e.Object.(*certificatesv1beta1.PodCertificateRequest)
-			if !ok || e.Type == watch.Deleted || len(now.Status.Conditions) > 0 {
-				return
-			}
-		}
-	}
 }
 
 // newKey makes a key, in PEM, and a certificate request signed with it that says nothing
