@@ -1,6 +1,7 @@
 package kubeproxy
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 
@@ -17,20 +18,42 @@ type backend struct {
 	hints *discoveryv1.EndpointHints
 }
 
-// portBackends are those of a port, in a family.
-func portBackends(p *corev1.ServicePort, endpoints []*discoveryv1.EndpointSlice, v6 bool, node string) (all []backend) {
+// A portKey is what a port of a Service and one of a slice have in common.
+type portKey struct {
+	name     string
+	protocol corev1.Protocol
+}
+
+// A slicePort is a number that the endpoints of a slice have a port at.
+type slicePort struct {
+	slice  *discoveryv1.EndpointSlice
+	number uint16
+}
+
+// portsOf groups the ports of the slices of a family, so that a port of a Service
+// finds its own without those of the others.
+func portsOf(endpoints []*discoveryv1.EndpointSlice, v6 bool) map[portKey][]slicePort {
+	all := map[portKey][]slicePort{}
 	for _, s := range endpoints {
 		if (s.AddressType == discoveryv1.AddressTypeIPv6) != v6 || s.AddressType == discoveryv1.AddressTypeFQDN {
 			continue
 		}
-		for _, sp := range s.Ports {
-			if sp.Port == nil || value(sp.Name) != p.Name || value(sp.Protocol) != "" && *sp.Protocol != p.Protocol {
-				continue
+		for _, p := range s.Ports {
+			if p.Port != nil {
+				key := portKey{value(p.Name), cmp.Or(value(p.Protocol), corev1.ProtocolTCP)}
+				all[key] = append(all[key], slicePort{s, uint16(*p.Port)})
 			}
-			for i := range s.Endpoints {
-				if b, ok := newBackend(&s.Endpoints[i], uint16(*sp.Port), node); ok {
-					all = append(all, b)
-				}
+		}
+	}
+	return all
+}
+
+// backendsAt are those of a port of a Service.
+func backendsAt(ports []slicePort, node string) (all []backend) {
+	for _, p := range ports {
+		for i := range p.slice.Endpoints {
+			if b, ok := newBackend(&p.slice.Endpoints[i], p.number, node); ok {
+				all = append(all, b)
 			}
 		}
 	}

@@ -53,7 +53,7 @@ func TestNear(t *testing.T) {
 			}
 			s.Endpoints = append(s.Endpoints, ep)
 		}
-		all := portBackends(&corev1.ServicePort{Protocol: corev1.ProtocolTCP}, eps(s), false, "n1")
+		all := backendsAt(portsOf(eps(s), false)[portKey{protocol: corev1.ProtocolTCP}], "n1")
 		numbers := func(eps any) string {
 			return strings.NewReplacer("10.1.0.", "", ":8080", "", "[", "", "]", "").Replace(fmt.Sprint(eps))
 		}

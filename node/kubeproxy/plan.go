@@ -93,8 +93,10 @@ func plan(svc *corev1.Service, endpoints []*discoveryv1.EndpointSlice, on host) 
 		}
 	}
 	for addr := range r.ClusterIPs {
+		ports := portsOf(endpoints, addr.Is6())
 		for i := range svc.Spec.Ports {
-			r.port(svc, &svc.Spec.Ports[i], addr, endpoints, on)
+			p := &svc.Spec.Ports[i]
+			r.port(svc, p, addr, backendsAt(ports[portKey{p.Name, p.Protocol}], on.name), on)
 		}
 	}
 	if svc.Spec.Type == corev1.ServiceTypeLoadBalancer && svc.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal {
@@ -126,9 +128,8 @@ func notForThisProxy(labels map[string]string) bool {
 }
 
 // port adds the rules of one port in the family of its cluster address.
-func (r *Rules) port(svc *corev1.Service, p *corev1.ServicePort, cluster netip.Addr, endpoints []*discoveryv1.EndpointSlice, on host) {
+func (r *Rules) port(svc *corev1.Service, p *corev1.ServicePort, cluster netip.Addr, backends []backend, on host) {
 	v6 := cluster.Is6()
-	backends := portBackends(p, endpoints, v6, on.name)
 	all, local := near(backends, on), here(backends)
 	var ending []netip.AddrPort
 	for _, b := range backends {

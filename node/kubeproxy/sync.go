@@ -193,7 +193,7 @@ func (p *Proxy) service(name cache.ObjectName) *corev1.Service {
 
 // maxPairs bounds the rules of one Service, ports times endpoints and ports
 // times addresses: what a user may write in a few objects would otherwise be
-// gigabytes of rules.
+// gigabytes of rules. The ports of slices count too, which have to be gone through.
 const maxPairs = 100_000
 
 func (p *Proxy) plan(name cache.ObjectName) (*corev1.Service, Rules, error) {
@@ -216,7 +216,7 @@ func (p *Proxy) plan(name cache.ObjectName) (*corev1.Service, Rules, error) {
 			continue
 		}
 		eps = append(eps, s)
-		pairs += len(s.Endpoints) * min(len(s.Ports), len(svc.Spec.Ports))
+		pairs += len(s.Ports) + len(s.Endpoints)*min(len(s.Ports), len(svc.Spec.Ports))
 	}
 	if pairs > maxPairs {
 		return svc, Rules{}, fmt.Errorf("its ports times its addresses and endpoints are %d, more than %d", pairs, maxPairs)

@@ -84,8 +84,28 @@ func TestServiceOfTooManyRules(t *testing.T) {
 		if err := y.sync(t.Context(), true); err != nil {
 			t.Fatal(err)
 		}
-		if len(events.Events) != 1 || !strings.Contains(<-events.Events, "its ports times its addresses and endpoints are 200200, more than 100000") || len(y.claims.wanted) != 0 {
+		if len(events.Events) != 1 || !strings.Contains(<-events.Events, "its ports times its addresses and endpoints are 200400, more than 100000") || len(y.claims.wanted) != 0 {
 			t.Errorf("it gets rules for %d Services", len(y.claims.wanted))
 		}
 	})
+}
+
+// TestServiceOfTooManyPortsInSlices: ports that are gone through count, whether endpoints
+// have them or not.
+func TestServiceOfTooManyPortsInSlices(t *testing.T) {
+	y, events := fedSyncer(t, &choosy{})
+	svc, all := manyPorts(20_000, 5)
+	y.put(t, 0, svc, "10.1.0.1")
+	for _, s := range all {
+		s.Endpoints = nil
+		if err := y.proxy.slices.GetStore().Update(s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := y.sync(t.Context(), true); err != nil {
+		t.Fatal(err)
+	}
+	if len(events.Events) != 1 || len(y.claims.wanted) != 0 {
+		t.Errorf("it gets rules for %d Services", len(y.claims.wanted))
+	}
 }
