@@ -83,8 +83,7 @@ const (
 // plan decides the rules of svc from its slices, on a node.
 func plan(svc *corev1.Service, endpoints []*discoveryv1.EndpointSlice, on host) Rules {
 	r := Rules{Pools: map[string]Pool{}, Fronts: map[Front]Target{}, ClusterIPs: map[netip.Addr]bool{}, Hairpins: map[netip.Addr]bool{}}
-	if svc == nil || svc.DeletionTimestamp != nil && len(svc.Finalizers) == 0 || svc.Spec.Type == corev1.ServiceTypeExternalName ||
-		svc.Spec.ClusterIP == "" || svc.Spec.ClusterIP == corev1.ClusterIPNone || notForThisProxy(svc.Labels) {
+	if !proxied(svc) {
 		return r
 	}
 	for _, ip := range svc.Spec.ClusterIPs {
@@ -103,6 +102,12 @@ func plan(svc *corev1.Service, endpoints []*discoveryv1.EndpointSlice, on host) 
 		r.HealthPort, r.Local = uint16(svc.Spec.HealthCheckNodePort), readyHere(endpoints, on.name)
 	}
 	return r
+}
+
+// proxied says whether a Service gets rules.
+func proxied(svc *corev1.Service) bool {
+	return svc != nil && (svc.DeletionTimestamp == nil || len(svc.Finalizers) > 0) && svc.Spec.Type != corev1.ServiceTypeExternalName &&
+		svc.Spec.ClusterIP != "" && svc.Spec.ClusterIP != corev1.ClusterIPNone && !notForThisProxy(svc.Labels)
 }
 
 // readyHere is how many addresses on this node have a ready endpoint.

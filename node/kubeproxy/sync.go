@@ -22,6 +22,7 @@ type syncer struct {
 	proxy     *Proxy
 	dataplane Dataplane
 	pending   *pending
+	budget    *budget
 	claims    *claims
 	events    record.EventRecorder
 	conflict  map[cache.ObjectName]string   // the message of the last event
@@ -33,7 +34,7 @@ type syncer struct {
 
 func newSyncer(p *Proxy, d Dataplane, events record.EventRecorder) *syncer {
 	y := &syncer{
-		proxy: p, dataplane: d, pending: p.queue, claims: newClaims(), events: events,
+		proxy: p, dataplane: d, pending: p.queue, budget: newBudget(), claims: newClaims(), events: events,
 		conflict: map[cache.ObjectName]string{}, refused: map[cache.ObjectName]*refusal{},
 		missing: missing{p.metrics, map[cache.ObjectName][]prometheus.Gauge{}},
 	}
@@ -45,7 +46,13 @@ func newSyncer(p *Proxy, d Dataplane, events record.EventRecorder) *syncer {
 type refusal struct {
 	message string
 	wait    time.Duration
-	timer   *time.Timer
+	timer   *time.Timer // nil: there is no try before a Service changes
+}
+
+func (r *refusal) stop() {
+	if r.timer != nil {
+		r.timer.Stop()
+	}
 }
 
 // The times between two tries to write the rules of one Service.
@@ -53,7 +60,7 @@ const minRefused, maxRefused = time.Second, 5 * time.Minute
 
 func (y *syncer) stop() {
 	for _, r := range y.refused {
-		r.timer.Stop()
+		r.stop()
 	}
 	y.health.close()
 }
@@ -84,21 +91,22 @@ func (y *syncer) sync(ctx context.Context, all bool) error {
 		}
 	}
 	changes, refused := map[cache.ObjectName]Rules{}, map[cache.ObjectName]error{}
-	for name := range keys {
-		svc, rules, err := y.proxy.plan(name)
+	for name, f := range y.find(keys) {
+		rules, err := Rules{}, f.err
+		if err == nil {
+			err = y.budget.refusal(name)
+		}
 		if err != nil {
 			refused[name] = err
-		}
-		created := int64(0)
-		if svc != nil {
-			created = svc.CreationTimestamp.Unix()
+		} else {
+			rules = y.proxy.plan(name, f)
 		}
 		// Most of what changes of a Service is of no concern here.
-		if !all && err == nil && y.refused[name] == nil && y.claims.has(name, created, rules) {
+		if !all && y.settled(name, err) && y.claims.has(name, f.created, rules) {
 			y.health.retry(name)
 			continue
 		}
-		y.claims.set(name, created, rules, changes)
+		y.claims.set(name, f.created, rules, changes)
 	}
 	if len(changes) == 0 && !all {
 		y.pending.written()
@@ -131,6 +139,35 @@ func (y *syncer) sync(ctx context.Context, all bool) error {
 	return nil
 }
 
+// find gives what the API has of these Services, and of those that they take room from
+// or leave room to.
+func (y *syncer) find(keys map[cache.ObjectName]Rules) map[cache.ObjectName]found {
+	all := make(map[cache.ObjectName]found, len(keys))
+	for name := range keys {
+		f := y.proxy.find(name)
+		all[name] = f
+		y.budget.set(name, f.created, f.uid, f.pairs)
+	}
+	turned := map[cache.ObjectName]Rules{}
+	y.budget.settle(turned)
+	for name := range turned {
+		if _, is := all[name]; !is {
+			all[name] = y.proxy.find(name)
+		}
+	}
+	return all
+}
+
+// settled says whether a Service needs no try for what became of it: it has its rules, or is
+// over a bound as before.
+func (y *syncer) settled(name cache.ObjectName, err error) bool {
+	r := y.refused[name]
+	if err == nil || r == nil {
+		return err == nil && r == nil
+	}
+	return r.message == err.Error() && isBound(err)
+}
+
 // observeTriggers notes that the kernel has what these changes ask for.
 func (y *syncer) observeTriggers() {
 	y.proxy.metrics.observeTriggers(y.triggers)
@@ -157,7 +194,7 @@ func (y *syncer) recordConflict(name cache.ObjectName, lost []loss) {
 func (y *syncer) setAside(ctx context.Context, name cache.ObjectName, err error) {
 	r := y.refused[name]
 	if r != nil {
-		r.timer.Stop()
+		r.stop()
 	}
 	if err == nil {
 		delete(y.refused, name)
@@ -171,6 +208,10 @@ func (y *syncer) setAside(ctx context.Context, name cache.ObjectName, err error)
 		r.message = message
 		slog.WarnContext(ctx, "service gets no rules", "service", name, "err", err)
 		y.warn(name, "FailedToWriteServiceRules", "This Service gets no rules on this node: "+message)
+	}
+	if isBound(err) {
+		r.timer = nil
+		return
 	}
 	r.timer = run.AfterFunc("kube-proxy retry", r.wait, func() { y.pending.add(name) })
 	r.wait = min(2*r.wait, maxRefused)
@@ -191,35 +232,57 @@ func (p *Proxy) service(name cache.ObjectName) *corev1.Service {
 	return o.(*corev1.Service)
 }
 
-// maxPairs bounds the rules of one Service, ports times endpoints and ports
-// times addresses: what a user may write in a few objects would otherwise be
-// gigabytes of rules. The ports of slices count too, which have to be gone through.
-const maxPairs = 100_000
+// What is found of a Service: its slices, and how many pairs its rules would be.
+type found struct {
+	svc     *corev1.Service // nil: it is gone
+	slices  []*discoveryv1.EndpointSlice
+	created int64 // seconds
+	uid     string
+	pairs   int
+	err     error // why it gets no rules
+}
 
-func (p *Proxy) plan(name cache.ObjectName) (*corev1.Service, Rules, error) {
+func (p *Proxy) find(name cache.ObjectName) (f found) {
 	if name == nodeKey {
-		return nil, p.planNode(), nil
+		return f
 	}
-	svc := p.service(name)
-	if svc == nil {
-		return nil, Rules{}, nil
+	if f.svc = p.service(name); f.svc == nil {
+		return f
 	}
-	found, err := p.slices.GetIndexer().ByIndex(informer.ByService, name.String())
+	f.created, f.uid = f.svc.CreationTimestamp.Unix(), string(f.svc.UID)
+	if !proxied(f.svc) {
+		return f
+	}
+	of, err := p.slices.GetIndexer().ByIndex(informer.ByService, name.String())
 	if err != nil {
-		return svc, Rules{}, fmt.Errorf("find the endpoints: %w", err)
+		f.err = fmt.Errorf("find the endpoints: %w", err)
+		return f
 	}
-	eps := make([]*discoveryv1.EndpointSlice, 0, len(found))
-	pairs := len(svc.Spec.LoadBalancerSourceRanges) + len(svc.Spec.Ports)*(len(svc.Spec.ClusterIPs)+len(svc.Spec.ExternalIPs)+len(svc.Status.LoadBalancer.Ingress))
-	for _, o := range found {
+	f.slices = make([]*discoveryv1.EndpointSlice, 0, len(of))
+	spec := &f.svc.Spec
+	pairs := len(spec.LoadBalancerSourceRanges) + len(spec.Ports)*(len(spec.ClusterIPs)+len(spec.ExternalIPs)+len(f.svc.Status.LoadBalancer.Ingress))
+	for _, o := range of {
 		s := o.(*discoveryv1.EndpointSlice)
 		if notForThisProxy(s.Labels) {
 			continue
 		}
-		eps = append(eps, s)
-		pairs += len(s.Ports) + len(s.Endpoints)*min(len(s.Ports), len(svc.Spec.Ports))
+		f.slices = append(f.slices, s)
+		pairs += len(s.Ports) + len(s.Endpoints)*min(len(s.Ports), len(spec.Ports))
 	}
 	if pairs > maxPairs {
-		return svc, Rules{}, fmt.Errorf("its ports times its addresses and endpoints are %d, more than %d", pairs, maxPairs)
+		f.err = boundError(fmt.Sprintf("its ports times its addresses and endpoints are %d, more than %d", pairs, maxPairs))
+		return f
 	}
-	return svc, plan(svc, eps, p.host()), nil
+	f.pairs = pairs
+	return f
+}
+
+func (p *Proxy) plan(name cache.ObjectName, f found) Rules {
+	switch {
+	case name == nodeKey:
+		return p.planNode()
+	case f.svc == nil:
+		return Rules{}
+	}
+	return plan(f.svc, f.slices, p.host())
 }
