@@ -28,7 +28,7 @@ const (
 	// Own are the addresses of this node's pods, each with itself: no policy keeps
 	// a pod from itself.
 	Own
-	// NamedPorts are addresses with the ports that have one of some names there.
+	// NamedPorts are addresses with the ports that have a name there.
 	NamedPorts
 	// Blocks are ranges of addresses, which never change.
 	Blocks

@@ -25,11 +25,13 @@ type index struct {
 	owner  map[netip.Addr]*pod
 	others map[netip.Addr][]*pod
 	// What the policies that hold on this node look up.
-	sets   map[string]*set
-	wide   map[*set]bool // whose selectors match namespaces by labels
-	named  map[portName]map[*set]bool
-	chains map[string]*podChain
-	active map[string]*Chain // all that the kernel shall have
+	sets  map[string]*set
+	wide  map[*set]bool // whose selectors match namespaces by labels
+	named map[portName]*set
+	// Sets of named ports whose members are still to be gathered, of all pods at once.
+	unfilled map[*set]bool
+	chains   map[string]*podChain
+	active   map[string]*Chain // all that the kernel shall have
 	// What the pod network has said of pods that the API has no addresses of yet.
 	attached map[types.UID][]netip.Addr
 	local    map[types.UID]*pod
@@ -72,7 +74,7 @@ func newIndex(node string) *index {
 	ix := &index{
 		node: node, namespaces: map[string]*namespace{}, pods: map[cache.ObjectName]*pod{}, policies: map[cache.ObjectName]*policy{},
 		owner: map[netip.Addr]*pod{}, others: map[netip.Addr][]*pod{},
-		sets: map[string]*set{}, wide: map[*set]bool{}, named: map[portName]map[*set]bool{}, chains: map[string]*podChain{}, active: map[string]*Chain{},
+		sets: map[string]*set{}, wide: map[*set]bool{}, named: map[portName]*set{}, unfilled: map[*set]bool{}, chains: map[string]*podChain{}, active: map[string]*Chain{},
 		attached: map[types.UID][]netip.Addr{}, local: map[types.UID]*pod{},
 		full:    map[*policy]bool{},
 		changes: newChanges(),
@@ -86,6 +88,7 @@ func newIndex(node string) *index {
 // take gives what has changed since it was called last.
 func (ix *index) take() *Changes {
 	ix.refit()
+	ix.fillNamed()
 	c := ix.changes
 	ix.changes = newChanges()
 	c.drop()
@@ -99,6 +102,7 @@ func (ix *index) whole() *Changes {
 	for _, s := range ix.sets {
 		ix.fill(s)
 	}
+	ix.fillNamed()
 	for _, p := range ix.local {
 		for _, a := range p.addrs {
 			if ix.owner[a] == p {
@@ -200,12 +204,7 @@ func (ix *index) acquire(spec setSpec) {
 			}
 		}
 	case NamedPorts:
-		for _, n := range s.names {
-			if ix.named[n] == nil {
-				ix.named[n] = map[*set]bool{}
-			}
-			ix.named[n][s] = true
-		}
+		ix.named[s.name] = s
 	}
 	was := ix.changes.Sets[s.id]
 	ix.fill(s)
@@ -230,13 +229,7 @@ func (ix *index) fill(s *set) {
 			}
 		}
 	case NamedPorts:
-		for a, p := range ix.owner {
-			ix.namedPorts(p, a, func(other *set, e Element) {
-				if other == s {
-					c.member(e, true)
-				}
-			})
-		}
+		ix.unfilled[s] = true
 	case Own:
 		for _, p := range ix.local {
 			for _, a := range p.addrs {
@@ -246,6 +239,25 @@ func (ix *index) fill(s *set) {
 			}
 		}
 	}
+}
+
+// fillNamed notes the members of the sets of named ports that are new: it goes through
+// the pods' ports once, however many sets there are.
+func (ix *index) fillNamed() {
+	if len(ix.unfilled) == 0 {
+		return
+	}
+	for s := range ix.unfilled {
+		ix.change(s).Elements = nil // what has come and gone since
+	}
+	for a, p := range ix.owner {
+		for _, port := range p.ports {
+			if s := ix.named[port.portName]; s != nil && ix.unfilled[s] {
+				ix.change(s).member(Element{a, port.protocol, port.number}, true)
+			}
+		}
+	}
+	clear(ix.unfilled)
 }
 
 // release gives back what acquire took.
@@ -267,11 +279,8 @@ func (ix *index) release(spec setSpec) {
 			delete(ns.sets, s)
 		}
 	case NamedPorts:
-		for _, n := range s.names {
-			if delete(ix.named[n], s); len(ix.named[n]) == 0 {
-				delete(ix.named, n)
-			}
-		}
+		delete(ix.named, s.name)
+		delete(ix.unfilled, s)
 	}
 	c := ix.change(s)
 	c.Exists, c.Elements = false, nil
@@ -589,25 +598,14 @@ func (ix *index) lead(p *pod, a netip.Addr, in bool) {
 			ix.change(s).member(Element{Addr: a}, in)
 		}
 	}
-	ix.namedPorts(p, a, func(s *set, e Element) { ix.change(s).member(e, in) })
+	for _, port := range p.ports {
+		if s := ix.named[port.portName]; s != nil {
+			ix.change(s).member(Element{a, port.protocol, port.number}, in)
+		}
+	}
 	if p.local {
 		ix.change(ix.sets[ownSet]).member(Element{Addr: a}, in)
 		ix.verdicts(p, a, in)
-	}
-}
-
-// namedPorts goes through what a pod's address is in sets of named ports, each
-// once.
-func (ix *index) namedPorts(p *pod, a netip.Addr, do func(*set, Element)) {
-	for i, port := range p.ports {
-		for s := range ix.named[port.portName] {
-			again := slices.ContainsFunc(p.ports[:i], func(q namedPort) bool {
-				return q.protocol == port.protocol && q.number == port.number && ix.named[q.portName][s]
-			})
-			if !again {
-				do(s, Element{a, port.protocol, port.number})
-			}
-		}
 	}
 }
 

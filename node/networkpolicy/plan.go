@@ -34,7 +34,7 @@ type setSpec struct {
 	id     string
 	kind   Kind
 	peers  *selector
-	names  []portName
+	name   portName
 	blocks []Range
 	ports  []PortRange
 }
@@ -131,14 +131,15 @@ func (b *builder) rule(where string, peers []networkingv1.NetworkPolicyPeer, por
 		b.err = fmt.Errorf("%s: %w", where, err)
 		return
 	}
+	if n := len(b.matches) + len(sets)*len(matches); n > maxMatches || b.ranges > maxRanges {
+		b.err = fmt.Errorf("%s: %d combinations of peers and ports, %d ranges of addresses and ports; %d and %d are the most", where, n, b.ranges, maxMatches, maxRanges)
+		return
+	}
 	for _, set := range sets {
 		for _, m := range matches {
 			m.Peers = set
 			b.matches = append(b.matches, m)
 		}
-	}
-	if len(b.matches) > maxMatches || b.ranges > maxRanges {
-		b.err = fmt.Errorf("%s: %d combinations of peers and ports, %d ranges of addresses and ports; %d and %d are the most", where, len(b.matches), b.ranges, maxMatches, maxRanges)
 	}
 }
 
@@ -194,7 +195,8 @@ func (b *builder) selector(p networkingv1.NetworkPolicyPeer) (*selector, error) 
 }
 
 // ports gives what a rule's ports are matched by: one range, or one set of
-// ranges, and one set of those that have names.
+// ranges, and one set for each name. All policies share the set of a name, so that
+// a port of a pod is in no more than one, however many names are looked up together.
 func (b *builder) ports(list []networkingv1.NetworkPolicyPort) (all []Match, err error) {
 	if len(list) == 0 {
 		return []Match{{}}, nil
@@ -210,8 +212,8 @@ func (b *builder) ports(list []networkingv1.NetworkPolicyPort) (all []Match, err
 	default:
 		all = append(all, Match{Ports: b.set(setSpec{kind: Ports, ports: numbers})})
 	}
-	if len(names) > 0 {
-		all = append(all, Match{Named: b.set(setSpec{kind: NamedPorts, names: names})})
+	for _, n := range names {
+		all = append(all, Match{Named: b.set(setSpec{kind: NamedPorts, name: n})})
 	}
 	return all, nil
 }
@@ -236,7 +238,7 @@ func (b *builder) set(s setSpec) string {
 		fmt.Fprint(h, s.ports)
 		s.id = "ports-"
 	case NamedPorts:
-		fmt.Fprintf(h, "%q", s.names)
+		fmt.Fprintf(h, "%d %q", s.name.protocol, s.name.name)
 		s.id = "named-ports-"
 	}
 	s.id += digest(h.Sum(nil))

@@ -21,8 +21,8 @@ type pod struct {
 	created int64
 	labels  labels.Set
 	addrs   []netip.Addr
-	ports   []namedPort
-	local   bool // it runs on this node
+	ports   []namedPort // in order, each once
+	local   bool        // it runs on this node
 	// attached says that the addresses are from the pod network, which knows them
 	// before the Pod's status does.
 	attached bool
@@ -63,6 +63,10 @@ func podOf(o *corev1.Pod, node string) *pod {
 			}
 		}
 	}
+	slices.SortFunc(p.ports, func(a, b namedPort) int {
+		return cmp.Or(cmp.Compare(a.protocol, b.protocol), cmp.Compare(a.name, b.name), cmp.Compare(a.number, b.number))
+	})
+	p.ports = slices.Compact(p.ports)
 	return p
 }
 
