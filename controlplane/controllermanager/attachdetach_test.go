@@ -185,6 +185,48 @@ func TestVolumeMovesToAnotherNode(t *testing.T) {
 	})
 }
 
+// A pod hears of an attachment that is to go and does not, whose attacher has died or fails.
+func TestVolumeThatIsNeverDetached(t *testing.T) {
+	inCluster(t, attacher, func(c *cluster) {
+		attachments := c.client.StorageV1().VolumeAttachments()
+		c.join("a")
+		c.join("b")
+		c.disk("x")
+		c.place("p", "a", "x")
+		c.attachments("x attaching to a")
+		c.attachAll()
+		c.attachments("a has x, x attached to a")
+		list, err := attachments.List(c.ctx, metav1.ListOptions{})
+		c.no(err)
+		a := &list.Items[0]
+		c.merge("/apis/storage.k8s.io/v1/volumeattachments/"+a.Name, `{"metadata":{"finalizers":["external-attacher/d-example-com"]}}`)
+		failed := func() float64 {
+			return counted(t, "storage_operation_duration_seconds", "kubernetes.io/csi:d.example.com", "volume_detach", "fail-unknown", "false")
+		}
+		before := failed()
+		c.kill("p")
+		c.place("q", "b", "x")
+		time.Sleep(2 * time.Minute)
+		const held = `Multi-Attach error for volume "x" Volume is already exclusively attached to one node and can't be attached to another: detaching it from node "a" fails: `
+		c.event("q", "FailedAttachVolume", held+"timed out waiting for external-attacher of d.example.com CSI driver to detach volume disk x")
+		time.Sleep(time.Second) // events of one moment share a name
+		a, err = attachments.Get(c.ctx, a.Name, metav1.GetOptions{})
+		c.no(err)
+		a.Status.DetachError = &storagev1.VolumeError{Time: metav1.Now(), Message: "disk is busy"}
+		_, err = attachments.UpdateStatus(c.ctx, a, metav1.UpdateOptions{})
+		c.no(err)
+		c.event("q", "FailedAttachVolume", held+"disk is busy")
+		if n := failed() - before; n != 2 {
+			t.Errorf("%v failures were counted, want one for each reason", n)
+		}
+		c.place("r", "a", "x")
+		c.event("r", "FailedAttachVolume", `AttachVolume.Attach failed for volume "x" : volume attachment is being deleted: disk is busy`)
+		c.kill("r")
+		c.merge("/apis/storage.k8s.io/v1/volumeattachments/"+a.Name, `{"metadata":{"finalizers":null}}`)
+		c.attachments("x attaching to b")
+	})
+}
+
 // What is mounted on a node that is not well is detached after six minutes, or at
 // once if its administrator says that it is out of service.
 func TestNodesThatAreNotWell(t *testing.T) {

@@ -118,10 +118,19 @@ func (d *decision) settle(v *volume, m *memory, now time.Time) {
 			delete(m.attaching, node)
 		}
 	}
-	for node, gone := range m.detaching {
-		if a := v.attachments[node]; a == nil || a.UID != gone.uid {
-			d.done = append(d.done, outcome{name: volumemetrics.Detach, took: now.Sub(gone.at)})
+	for node, g := range m.detaching {
+		o := outcome{name: volumemetrics.Detach, took: now.Sub(g.since)}
+		switch a := v.attachments[node]; {
+		case a == nil || a.UID != g.uid:
+			d.done = append(d.done, o)
 			delete(m.detaching, node)
+		case g.fails(a, now):
+			o.failed = true
+			d.done = append(d.done, o)
+			m.detaching[node] = g.retried(a, now)
+			d.later(attachTime)
+		default:
+			d.later(attachTime - o.took)
 		}
 	}
 }

@@ -36,9 +36,12 @@ func TestSettle(t *testing.T) {
 	for name, looks := range map[string][]look{
 		"detached":       {{"detaching=a", time.Second, "[]"}, {"", 2 * time.Second, "[{volume_detach 2s false}]"}, {"", 3 * time.Second, "[]"}},
 		"attached again": {{"detaching=a", time.Second, "[]"}, {"pod=p@a attaching=a again", 2 * time.Second, "[{volume_detach 2s false}]"}},
+		"fails at first": {{"stuck=a", time.Second, "[{volume_detach 1s true}]"}, {"stuck=a", 2 * time.Second, "[]"}, {"", 4 * time.Second, "[{volume_detach 3s false}]"}},
+		"takes for ever": {{"detaching=a", attachTime - 1, "[]"}, {"detaching=a", attachTime, "[{volume_detach 2m0s true}]"}, {"detaching=a", attachTime + 1, "[]"},
+			{"detaching=a", 2 * attachTime, "[{volume_detach 2m0s true}]"}},
 	} {
 		m := newMemory()
-		m.detaching["a"] = failure{uid: "a", at: start}
+		m.detaching["a"] = going{uid: "a", since: start}
 		for _, l := range looks {
 			v := world(l.world)
 			if l.world == "pod=p@a attaching=a again" {

@@ -22,7 +22,8 @@ const (
 	// turnTime is how long a node whose pods have the volume keeps it after its driver
 	// wants no attaching any more: its kubelet may be mounting it as before.
 	turnTime = time.Minute
-	// attachTime is how long an external attacher may take before an event says so.
+	// attachTime is how long an external attacher may take, either way, before an event
+	// says so.
 	attachTime = 2 * time.Minute
 )
 
@@ -72,10 +73,13 @@ type memory struct {
 	refused map[string]bool
 	// failed are the last failures that pods were told of, by node.
 	failed map[string]failure
+	// held are the attachments that should be gone and are not, as pods were told that
+	// wait for that, by the pods' node.
+	held map[string]failure
 	// attaching are the nodes that the volume is being attached to, since when, detaching
 	// those that it is being taken from: how long it takes is counted.
 	attaching map[string]time.Time
-	detaching map[string]failure
+	detaching map[string]going
 }
 
 // A failure is that of one attachment that pods were told of: when the attacher
@@ -88,12 +92,12 @@ type failure struct {
 
 func newMemory() *memory {
 	return &memory{unwanted: map[string]time.Time{}, refused: map[string]bool{}, failed: map[string]failure{},
-		attaching: map[string]time.Time{}, detaching: map[string]failure{}}
+		held: map[string]failure{}, attaching: map[string]time.Time{}, detaching: map[string]going{}}
 }
 
 // empty says that nothing is remembered.
 func (m *memory) empty() bool {
-	return len(m.unwanted)+len(m.refused)+len(m.failed)+len(m.attaching)+len(m.detaching) == 0
+	return len(m.unwanted)+len(m.refused)+len(m.failed)+len(m.held)+len(m.attaching)+len(m.detaching) == 0
 }
 
 // A decision is what is to be done about a volume.
@@ -181,6 +185,9 @@ func (d *decision) forget(v *volume, m *memory) {
 		a := v.attachments[name]
 		return a == nil || a.UID != f.uid || a.Status.Attached
 	})
+	maps.DeleteFunc(m.held, func(name string, f failure) bool {
+		return len(v.wanted[name]) == 0 || !slices.ContainsFunc(v.deleted(), func(a *storagev1.VolumeAttachment) bool { return a.UID == f.uid })
+	})
 }
 
 // release looks at a node that has the volume: the Node's status is made true
@@ -216,17 +223,26 @@ func (d *decision) later(after time.Duration) {
 // want looks at a node whose pods need the volume.
 func (d *decision) want(v *volume, m *memory, name string, now time.Time) {
 	if a := v.attachments[name]; a != nil {
-		if a.DeletionTimestamp == nil && !a.Status.Attached {
+		switch {
+		case a.DeletionTimestamp != nil: // it is made anew when it is gone
+			d.waitForEnd(v, m, name, now, a)
+		case !a.Status.Attached:
 			d.wait(v, m, name, a, now)
 		}
-		return // one that is being deleted is made anew when it is gone
+		return
 	}
 	if v.multi || len(v.attachments) == 0 && len(d.attach) == 0 {
 		d.attach = append(d.attach, name)
 		return
 	}
-	going := func(a *storagev1.VolumeAttachment) bool { return a.DeletionTimestamp != nil }
-	if m.refused[name] || len(d.attach) > 0 || !slices.ContainsFunc(slices.Collect(maps.Values(v.attachments)), func(a *storagev1.VolumeAttachment) bool { return !going(a) }) {
+	if len(d.attach) > 0 {
+		return
+	}
+	if deleted := v.deleted(); len(deleted) == len(v.attachments) {
+		d.waitForEnd(v, m, name, now, deleted...)
+		return
+	}
+	if m.refused[name] {
 		return
 	}
 	m.refused[name] = true
@@ -304,7 +320,7 @@ func refusal(v *volume, pod *corev1.Pod) string {
 	}
 	switch {
 	case len(names) == 0 && others == 0:
-		return "Volume is already exclusively attached to one node and can't be attached to another"
+		return exclusive
 	case len(names) == 0:
 		return fmt.Sprintf("Volume is already used by %d pod(s) in different namespaces", others)
 	case others == 0:

@@ -16,7 +16,7 @@ var start = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
 // a world is written as words: "multi", "pod=NAME@NODE", "other=NAME@NODE" for a
 // pod of another namespace, "mounting=NODE", "attached=NODE", "attaching=NODE", "detaching=NODE",
-// "failed=NODE", and what nodes are: "inuse=NODE", "reported=NODE", "sick=NODE",
+// "stuck=NODE" for one whose attacher cannot take it, "failed=NODE", and what nodes are: "inuse=NODE", "reported=NODE", "sick=NODE",
 // "out=NODE", "gone=NODE", "foreign=NODE".
 func world(words string) *volume {
 	v := &volume{name: "kubernetes.io/csi/d^h", driver: "d", handle: "h", pv: "pv", wanted: map[string][]*corev1.Pod{}, mounting: map[string]bool{},
@@ -40,11 +40,14 @@ func world(words string) *volume {
 			name = on
 		case "mounting":
 			v.mounting[name] = true
-		case "attached", "attaching", "detaching", "failed":
-			a := &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{UID: types.UID(name), CreationTimestamp: metav1.NewTime(start)}}
-			a.Status.Attached = kind == "attached" || kind == "detaching"
-			if kind == "detaching" {
+		case "attached", "attaching", "detaching", "stuck", "failed":
+			a := &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{UID: types.UID(name), CreationTimestamp: metav1.NewTime(start)}, Spec: storagev1.VolumeAttachmentSpec{NodeName: name}}
+			a.Status.Attached = kind == "attached" || kind == "detaching" || kind == "stuck"
+			if kind == "detaching" || kind == "stuck" {
 				a.DeletionTimestamp = &a.CreationTimestamp
+			}
+			if kind == "stuck" {
+				a.Status.DetachError = &storagev1.VolumeError{Time: a.CreationTimestamp, Message: "disk is busy"}
 			}
 			if kind == "failed" {
 				a.Status.AttachError = &storagev1.VolumeError{Time: a.CreationTimestamp, Message: "no disk"}
@@ -99,16 +102,24 @@ func TestPlan(t *testing.T) {
 		"attached, and the node says nothing": {"pod=p@a attached=a", 0, "report a"},
 		"attached":                            {"pod=p@a attached=a reported=a inuse=a", time.Hour, ""},
 		"the node says it before it is":       {"pod=p@a attaching=a reported=a", 0, "report a, again 2m0s"},
-		"needed again while it is detached":   {"pod=p@a detaching=a", 0, ""},
+		"needed again while it is detached":   {"pod=p@a detaching=a", 0, "again 2m0s"},
+		"needed again, and never detached": {"pod=p@a detaching=a", 2 * time.Minute,
+			`p: AttachVolume.Attach failed for volume "pv" : volume attachment is being deleted: timed out waiting for external-attacher of d CSI driver to detach volume h`},
+		"needed again, and detaching fails": {"pod=p@a stuck=a", 0, `p: AttachVolume.Attach failed for volume "pv" : volume attachment is being deleted: disk is busy`},
 
-		"two nodes want what one may have":         {"pod=p@b pod=q@a", 0, "attach b"},
-		"two nodes want what both may have":        {"multi pod=p@b pod=q@a", 0, "attach b, attach a"},
-		"another node has it, for its pod":         {"pod=p@a attached=a reported=a pod=q@b", 0, `q: Multi-Attach error for volume "pv" Volume is already used by pod(s) p`},
-		"another node has it, for others' pods":    {"other=p@a other=o@a attached=a reported=a pod=q@b", 0, `q: Multi-Attach error for volume "pv" Volume is already used by 2 pod(s) in different namespaces`},
-		"another node has it, for both":            {"pod=p@a other=o@a attached=a reported=a pod=q@b", 0, `q: Multi-Attach error for volume "pv" Volume is already used by pod(s) p and 1 pod(s) in different namespaces`},
-		"another node has it still":                {"attached=a reported=a inuse=a pod=q@b", 0, `q: Multi-Attach error for volume "pv" Volume is already exclusively attached to one node and can't be attached to another`},
-		"another node may be getting it":           {"pod=p@a attaching=a pod=q@b", 0, `q: Multi-Attach error for volume "pv" Volume is already used by pod(s) p, again 2m0s`},
-		"another node is losing it":                {"detaching=a pod=q@b", 0, ""},
+		"two nodes want what one may have":      {"pod=p@b pod=q@a", 0, "attach b"},
+		"two nodes want what both may have":     {"multi pod=p@b pod=q@a", 0, "attach b, attach a"},
+		"another node has it, for its pod":      {"pod=p@a attached=a reported=a pod=q@b", 0, `q: Multi-Attach error for volume "pv" Volume is already used by pod(s) p`},
+		"another node has it, for others' pods": {"other=p@a other=o@a attached=a reported=a pod=q@b", 0, `q: Multi-Attach error for volume "pv" Volume is already used by 2 pod(s) in different namespaces`},
+		"another node has it, for both":         {"pod=p@a other=o@a attached=a reported=a pod=q@b", 0, `q: Multi-Attach error for volume "pv" Volume is already used by pod(s) p and 1 pod(s) in different namespaces`},
+		"another node has it still":             {"attached=a reported=a inuse=a pod=q@b", 0, `q: Multi-Attach error for volume "pv" Volume is already exclusively attached to one node and can't be attached to another`},
+		"another node may be getting it":        {"pod=p@a attaching=a pod=q@b", 0, `q: Multi-Attach error for volume "pv" Volume is already used by pod(s) p, again 2m0s`},
+		"another node is losing it":             {"detaching=a pod=q@b", 0, "again 2m0s"},
+		"another node never loses it": {"detaching=a pod=q@b", 2 * time.Minute,
+			`q: Multi-Attach error for volume "pv" ` + exclusive + `: detaching it from node "a" fails: timed out waiting for external-attacher of d CSI driver to detach volume h`},
+		"another node cannot lose it":              {"stuck=a pod=q@b", 0, `q: Multi-Attach error for volume "pv" ` + exclusive + `: detaching it from node "a" fails: disk is busy`},
+		"one of two other nodes cannot lose it":    {"detaching=a stuck=c pod=q@b", 0, `q: Multi-Attach error for volume "pv" ` + exclusive + `: detaching it from node "c" fails: disk is busy, again 2m0s`},
+		"a node that cannot lose it matters not":   {"multi stuck=a pod=q@b", 0, "attach b"},
 		"another node has what several may have":   {"multi pod=p@a attached=a reported=a pod=q@b", 0, "attach b"},
 		"a node that attaches by itself has it":    {"attached=a foreign=a pod=q@b", 0, `q: Multi-Attach error for volume "pv" Volume is already exclusively attached to one node and can't be attached to another`},
 		"a node that attaches by itself keeps it":  {"attached=a foreign=a", time.Hour, ""},
@@ -195,5 +206,23 @@ func TestFailuresAreReportedOnce(t *testing.T) {
 	got = append(got, events(7*time.Second))
 	if fmt.Sprint(got) != "[1 0 1 0 1 1]" {
 		t.Errorf("events: %v", got)
+	}
+}
+
+// Pods that were told who has the volume are told too that it does not come free, each
+// reason once.
+func TestHeldVolumesAreReportedOnce(t *testing.T) {
+	m := newMemory()
+	for _, step := range []struct {
+		world string
+		at    time.Duration
+		want  int
+	}{
+		{"pod=p@a attached=a reported=a pod=q@b", 0, 1}, {"detaching=a pod=q@b", time.Second, 0}, {"stuck=a pod=q@b", 2 * time.Second, 1},
+		{"stuck=a pod=q@b", time.Hour, 0}, {"detaching=a pod=q@b", time.Hour, 1}, {"detaching=a", time.Hour, 0}, {"detaching=a pod=q@b", time.Hour, 1},
+	} {
+		if got := plan(world(step.world), m, start.Add(step.at)).warn; len(got) != step.want {
+			t.Errorf("%s after %s: %v, want %d", step.world, step.at, got, step.want)
+		}
 	}
 }

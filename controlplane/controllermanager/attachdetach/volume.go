@@ -87,7 +87,7 @@ func (r *reconciler) detach(ctx context.Context, v *volume, d detachment) error 
 		v.observe(outcome{volumemetrics.Detach, time.Since(began), true})
 		return err
 	}
-	r.note(v.name, func(m *memory) { m.detaching[d.node] = failure{uid: d.uid, at: began} })
+	r.note(v.name, func(m *memory) { m.detaching[d.node] = going{uid: d.uid, since: began} })
 	return nil
 }
 
