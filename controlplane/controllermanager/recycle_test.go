@@ -2,6 +2,7 @@ package controllermanager
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -83,6 +84,55 @@ func TestRecycle(t *testing.T) {
 		}
 		c.claim(claimOf("b", "1Gi"))
 		c.stored("b Bound v, v Bound b")
+	})
+}
+
+// TestRecyclerNeverEnds: what happens to a pod that finds no node, or whose node is gone, is
+// told while it happens, and the volume is given up once the pod should have ended.
+func TestRecyclerNeverEnds(t *testing.T) {
+	inCluster(t, binder, func(c *cluster) {
+		core := c.client.CoreV1()
+		c.volume(volumeOf("v", "1Gi", recycled))
+		c.claim(claimOf("a", "1Gi"))
+		c.stored("a Bound v, v Bound a")
+		c.no(core.PersistentVolumeClaims("default").Delete(c.ctx, "a", metav1.DeleteOptions{}))
+		pod := c.recycler(nil)
+		say := func(name, message string) {
+			_, err := core.Events("default").Create(c.ctx, &corev1.Event{ObjectMeta: meta(name), Type: corev1.EventTypeWarning, Reason: "FailedScheduling", Message: message,
+				InvolvedObject: corev1.ObjectReference{Kind: "Pod", Namespace: "default", Name: pod.Name, UID: pod.UID}}, metav1.CreateOptions{})
+			c.no(err)
+		}
+		forwarded := func() (all []string) {
+			events, err := core.Events("default").List(c.ctx, metav1.ListOptions{})
+			c.no(err)
+			for _, e := range events.Items {
+				if e.InvolvedObject.Name == "v" && e.Reason == "RecyclerPod" {
+					all = append(all, fmt.Sprint(e.Message, " ", e.Count))
+				}
+			}
+			slices.Sort(all)
+			return all
+		}
+		say("e1", "0/1 nodes are available")
+		time.Sleep(20 * time.Second)
+		if got := fmt.Sprint(forwarded()); got != "[Recycler pod: 0/1 nodes are available 1]" {
+			t.Errorf("after twenty seconds: %s", got)
+		}
+		say("e2", "still none")
+		time.Sleep(time.Minute)
+		if got := fmt.Sprint(forwarded()); got != "[Recycler pod: 0/1 nodes are available 1 Recycler pod: still none 1]" {
+			t.Errorf("a minute later: %s", got)
+		}
+		c.stored("v Released a")
+		time.Sleep(time.Minute)
+		c.stored("v Failed a")
+		v, err := core.PersistentVolumes().Get(c.ctx, "v", metav1.GetOptions{})
+		c.no(err)
+		if want := "Recycle failed: failed to recycle volume: pod has not ended: Pending"; v.Status.Message != want {
+			t.Errorf("message %q, want %q", v.Status.Message, want)
+		}
+		c.end(c.recycler(pod), corev1.PodSucceeded, "")
+		c.stored("v Available")
 	})
 }
 

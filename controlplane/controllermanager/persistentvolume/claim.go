@@ -33,10 +33,11 @@ type step struct {
 	// last says that nothing is to be decided afterwards until something changes.
 	last bool
 	// start is a pod to make, end one to delete, before the object is stored; forget says that
-	// what became of it is known. after is when to look again at the latest.
-	start, end *corev1.Pod
-	forget     bool
-	after      time.Duration
+	// what became of it is known. observe is a pod whose events the volume is to tell. after
+	// is when to look again at the latest.
+	start, end, observe *corev1.Pod
+	forget              bool
+	after               time.Duration
 	// idle says that the claim waits for a volume that fits.
 	idle bool
 	// provisioner is who is to make a volume for the claim; deletes says that the volume is

@@ -56,7 +56,7 @@ type reconciler struct {
 	provisioning map[cache.ObjectName]operation
 	deleting     map[string]operation
 	// recyclers are the pods that this controller made to empty volumes, by the volume.
-	recyclers map[string]*corev1.Pod
+	recyclers map[string]*madePod
 	Config
 }
 
@@ -82,7 +82,7 @@ func New(f informers.SharedInformerFactory, client kubernetes.Interface, events 
 	}
 	r := &reconciler{
 		claims: claims.GetIndexer(), volumes: volumes.GetIndexer(), classes: classes.GetIndexer(), pods: podInformer.GetIndexer(),
-		client: client, events: events, pool: newPool(), Config: c, recyclers: map[string]*corev1.Pod{},
+		client: client, events: events, pool: newPool(), Config: c, recyclers: map[string]*madePod{},
 		written: map[cache.ObjectName]*corev1.PersistentVolumeClaim{}, nominated: map[cache.ObjectName][]string{},
 		provisioning: map[cache.ObjectName]operation{}, deleting: map[string]operation{},
 	}

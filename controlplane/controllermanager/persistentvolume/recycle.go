@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 
@@ -46,7 +47,18 @@ const (
 	maxForwarded = 20
 	// forwardTime bounds how long they are waited for.
 	forwardTime = 2 * time.Second
+	// endTime is how long after its deadline a pod may take to end. Only a kubelet ends it:
+	// one that finds no node, or whose node is gone, never does.
+	endTime = time.Minute
 )
+
+// A madePod is one that this controller made to empty a volume.
+type madePod struct {
+	*corev1.Pod
+	// forwarded are its events that the volume has got, since when none were looked for.
+	forwarded map[types.UID]bool
+	since     time.Time
+}
 
 // defaultTemplate is as upstream's, in which a shell removes files.
 func defaultTemplate() *corev1.Pod {
@@ -108,6 +120,8 @@ type recycling struct {
 	// name, or an earlier controller, what it did is not known.
 	found *corev1.Pod
 	ours  bool
+	// overdue says that it should have ended.
+	overdue bool
 	// users are the pods that use the claim, which is gone.
 	users []string
 }
@@ -135,7 +149,21 @@ func (v *volumeView) recycle() step {
 	case corev1.PodFailed:
 		return v.notRecycled(r.found, cmp.Or(status.Message, "pod failed, pod.Status.Message unknown"))
 	}
-	return step{last: true}
+	if r.overdue {
+		return v.notRecycled(r.found, "pod has not ended: "+string(r.found.Status.Phase))
+	}
+	return step{observe: r.found, last: true, after: recycleAgain}
+}
+
+// overdue says whether a pod should have ended by its deadline, which its kubelet counts
+// from its start. Pure.
+func overdue(pod *corev1.Pod, now time.Time) bool {
+	begin := pod.CreationTimestamp
+	if at := pod.Status.StartTime; at != nil {
+		begin = *at
+	}
+	seconds := pod.Spec.ActiveDeadlineSeconds
+	return seconds != nil && now.Sub(begin.Time) > time.Duration(*seconds)*time.Second+endTime
 }
 
 // notRecycled is the step after the pod has failed, nil if it is gone: another try, later.
@@ -177,6 +205,7 @@ func (r *reconciler) viewRecycling(ctx context.Context, v *corev1.PersistentVolu
 		}
 	}
 	out.ours = known && (out.found == nil || out.found.UID == made.UID)
+	out.overdue = out.found != nil && overdue(out.found, time.Now())
 	return out, nil
 }
 
@@ -206,7 +235,11 @@ func (r *reconciler) recyclePods(ctx context.Context, v *corev1.PersistentVolume
 		if err != nil {
 			return fmt.Errorf("unexpected error creating recycler pod: %w", err)
 		}
-		r.recyclers[name] = pod
+		r.recyclers[name] = &madePod{Pod: pod, forwarded: map[types.UID]bool{}, since: time.Now()}
+	case s.observe != nil:
+		if made := r.recyclers[name]; made != nil && time.Since(made.since) >= recycleAgain {
+			r.forwardEvents(ctx, v, s.observe)
+		}
 	case s.end != nil:
 		r.forwardEvents(ctx, v, s.end)
 		if err := r.deletePod(ctx, s.end); err != nil {
@@ -227,7 +260,7 @@ func (r *reconciler) stopRecycler(ctx context.Context, name string) error {
 	if pod == nil {
 		return nil
 	}
-	if err := r.deletePod(ctx, pod); err != nil {
+	if err := r.deletePod(ctx, pod.Pod); err != nil {
 		return err
 	}
 	delete(r.recyclers, name)
@@ -242,12 +275,14 @@ func (r *reconciler) deletePod(ctx context.Context, pod *corev1.Pod) error {
 	return nil
 }
 
-// forwardEvents has the volume tell what happened to the pod, which goes. The controller's
-// account may watch events, as upstream's, and not list them.
+// forwardEvents has the volume tell what happened to the pod since the last look at it. The
+// controller's account may watch events, as upstream's, and not list them.
 func (r *reconciler) forwardEvents(ctx context.Context, v *corev1.PersistentVolume, pod *corev1.Pod) {
-	if made := r.recyclers[v.Name]; made == nil || made.UID != pod.UID {
-		return // somebody else's
+	made := r.recyclers[v.Name]
+	if made == nil || made.UID != pod.UID || len(made.forwarded) >= maxForwarded {
+		return // somebody else's, or told enough
 	}
+	made.since = time.Now()
 	ctx, cancel := context.WithTimeout(ctx, forwardTime)
 	defer cancel()
 	w, err := r.client.CoreV1().Events(pod.Namespace).Watch(ctx, metav1.ListOptions{
@@ -258,13 +293,16 @@ func (r *reconciler) forwardEvents(ctx context.Context, v *corev1.PersistentVolu
 		return // the pod's own are there
 	}
 	defer w.Stop()
-	for range maxForwarded {
+	for len(made.forwarded) < maxForwarded {
 		change := <-w.ResultChan()
 		e, ok := change.Object.(*corev1.Event)
 		if !ok || change.Type != watch.Added {
 			return
 		}
-		r.events.Event(v, e.Type, "RecyclerPod", "Recycler pod: "+e.Message)
+		if !made.forwarded[e.UID] {
+			made.forwarded[e.UID] = true
+			r.events.Event(v, e.Type, "RecyclerPod", "Recycler pod: "+e.Message)
+		}
 	}
 }
 
