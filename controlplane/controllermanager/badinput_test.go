@@ -379,7 +379,7 @@ var workloadBadInputs = []badInput{
 		cured: func(c *cluster) { c.account(3) },
 	},
 	{
-		name: "Job whose pods are refused", of: []string{"job-controller", "serviceaccount-controller"}, calls: 50,
+		name: "Job whose pods are refused", of: []string{"job-controller", "serviceaccount-controller"}, calls: 80, // a try each minute, as upstream's
 		given: func(c *cluster) {
 			c.create(batch+"jobs", "{metadata: {name: web}, spec: {parallelism: 3, template: {spec: {restartPolicy: Never, serviceAccountName: nobody, containers: [{name: c, image: a}]}}}}")
 			c.reported("web", "FailedCreate", `Error creating: pods "web-" is forbidden: error looking up service account default/nobody: serviceaccount "nobody" not found`)

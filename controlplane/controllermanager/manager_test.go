@@ -2,8 +2,11 @@ package controllermanager
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
+	"reflect"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -15,8 +18,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/record"
 
 	"knarr/internal/apitest"
 )
@@ -322,6 +327,42 @@ func TestChoose(t *testing.T) {
 		if (err != nil) != test.bad || len(on) != test.want {
 			t.Errorf("%v: %d controllers, %v; want %d", test.selection, len(on), err, test.want)
 		}
+	}
+}
+
+// TestLongestRetry: after an outage no controller is later than upstream's.
+func TestLongestRetry(t *testing.T) {
+	cfg := &rest.Config{Host: "https://nowhere.invalid"}
+	te := &term{Config: Config{Kube: cfg, ClientFor: func(string) *rest.Config { return cfg }, ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/16")},
+		NodeCIDRMaskSizeIPv4: 24, RootCA: []byte("ca")}, broadcast: record.NewBroadcaster()}
+	defer te.broadcast.Shutdown()
+	te.informers = informers.NewSharedInformerFactory(te.client(), 0)
+	got := map[string]time.Duration{}
+	for _, e := range table {
+		r, err := e.build(te)
+		if err = errors.Join(err, te.err); err != nil {
+			t.Fatalf("%s: %v", e.name, err)
+		}
+		v := reflect.ValueOf(r)
+		if r == nil || v.Kind() != reflect.Pointer || v.Elem().Kind() != reflect.Struct {
+			continue
+		}
+		if f := v.Elem().FieldByName("RetryDelay"); f.IsValid() && f.Index(1).Int() != 0 {
+			got[e.name] = time.Duration(f.Index(1).Int())
+		}
+	}
+	want := map[string]time.Duration{ // of all others it is 1000 s, there and here
+		"namespace-controller":                      time.Minute,
+		"job-controller":                            time.Minute,
+		"endpointslice-mirroring-controller":        100 * time.Second,
+		"persistentvolume-attach-detach-controller": 2*time.Minute + 2*time.Second,
+		// The period of a loop over everything.
+		"persistentvolume-binder-controller": 15 * time.Second,
+		"node-lifecycle-controller":          5 * time.Second,
+		"pod-garbage-collector-controller":   20 * time.Second,
+	}
+	if !maps.Equal(got, want) {
+		t.Errorf("%v\nwant %v", got, want)
 	}
 }
 

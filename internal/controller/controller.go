@@ -32,7 +32,8 @@ type Controller[K comparable] struct {
 	// ends; reconciling begins once all have called ready.
 	Feeds []func(ctx context.Context, ready func(), add func(K)) error
 	// RetryDelay bounds the growing delay after errors: the first, and the longest.
-	// Default 5ms and 1000s.
+	// Default 5ms and 1000s. Without a first of its own, all keys together are tried again
+	// ten times a second, and whatever that makes of it, none later than the longest.
 	RetryDelay [2]time.Duration
 	// Reconcile makes the world as key's object says. It never asks what
 	// happened. again > 0 asks for another call after that time; an error
@@ -137,10 +138,14 @@ func (w *workers[K]) begin(ctx context.Context, wg *run.Group) {
 
 // limiter is what delays the next try of a key that failed.
 func (c *Controller[K]) limiter() workqueue.TypedRateLimiter[K] {
-	if c.RetryDelay == [2]time.Duration{} {
+	switch first, longest := c.RetryDelay[0], c.RetryDelay[1]; {
+	case longest == 0:
 		return workqueue.DefaultTypedControllerRateLimiter[K]()
+	case first == 0:
+		return workqueue.NewTypedWithMaxWaitRateLimiter(workqueue.DefaultTypedControllerRateLimiter[K](), longest)
+	default:
+		return workqueue.NewTypedItemExponentialFailureRateLimiter[K](first, longest)
 	}
-	return workqueue.NewTypedItemExponentialFailureRateLimiter[K](c.RetryDelay[0], c.RetryDelay[1])
 }
 
 // cause is why ctx ended, nil if it was asked to.

@@ -172,3 +172,27 @@ func TestDelay(t *testing.T) {
 		}
 	})
 }
+
+// TestRetryDelay: a key that fails for long is tried again as often as the controller says,
+// also while many fail.
+func TestRetryDelay(t *testing.T) {
+	for name, tt := range map[string]struct {
+		delay          [2]time.Duration
+		first, longest time.Duration
+	}{
+		"the default's": {[2]time.Duration{}, 5 * time.Millisecond, 1000 * time.Second},
+		"the longest":   {[2]time.Duration{0, time.Minute}, 5 * time.Millisecond, time.Minute},
+		"both":          {[2]time.Duration{time.Second, time.Minute}, time.Second, time.Minute},
+	} {
+		l := (&Controller[int]{RetryDelay: tt.delay}).limiter()
+		first, longest := l.When(0), time.Duration(0)
+		for key := range 50 {
+			for range 30 {
+				longest = l.When(key)
+			}
+		}
+		if first != tt.first || longest != tt.longest {
+			t.Errorf("%s: %s to %s, want %s to %s", name, first, longest, tt.first, tt.longest)
+		}
+	}
+}

@@ -98,8 +98,9 @@ func New(f informers.SharedInformerFactory, client kubernetes.Interface, events 
 		memories: map[corev1.UniqueVolumeName]*memory{}, created: map[string]*storagev1.VolumeAttachment{}, seen: map[string]bool{},
 	}
 	return &controller.Controller[key]{
-		Name:    Name,
-		Workers: 10,
+		Name:       Name,
+		Workers:    10,
+		RetryDelay: [2]time.Duration{0, 2*time.Minute + 2*time.Second}, // upstream's longest
 		Sources: []controller.Source[key]{
 			{Informer: podInformer, Keys: r.ofPod},
 			{Informer: claims, Keys: r.ofClaim},

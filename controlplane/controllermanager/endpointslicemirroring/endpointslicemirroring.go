@@ -67,8 +67,9 @@ func New(f informers.SharedInformerFactory, client kubernetes.Interface, events 
 	gathered := controller.Self(endpoints)
 	gathered.Delay = cfg.UpdatesBatchPeriod
 	return &controller.Controller[cache.ObjectName]{
-		Name:    Name,
-		Workers: 5,
+		Name:       Name,
+		Workers:    5,
+		RetryDelay: [2]time.Duration{0, 100 * time.Second}, // upstream's longest
 		Sources: []controller.Source[cache.ObjectName]{
 			controller.Self(services),
 			gathered,

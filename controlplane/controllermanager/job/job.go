@@ -59,8 +59,9 @@ func New(f informers.SharedInformerFactory, client kubernetes.Interface, events 
 		podControl: pods.PodControl{Client: client.CoreV1(), Events: events}, wrote: ownwrites.New(), failures: map[types.UID]failures{},
 	}
 	return &controller.Controller[cache.ObjectName]{
-		Name:    Name,
-		Workers: 5,
+		Name:       Name,
+		Workers:    5,
+		RetryDelay: [2]time.Duration{time.Second, time.Minute}, // upstream's
 		Sources: []controller.Source[cache.ObjectName]{
 			controller.Self(jobs),
 			ownership.Source(podInformer, kind.GroupKind(), r.matching),

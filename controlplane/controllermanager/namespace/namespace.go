@@ -46,8 +46,9 @@ func New(f informers.SharedInformerFactory, client kubernetes.Interface, meta me
 	namespaces, pods := f.Core().V1().Namespaces().Informer(), f.Core().V1().Pods().Informer()
 	r := &reconciler{namespaces: namespaces.GetIndexer(), client: client, metadata: meta}
 	return &controller.Controller[string]{
-		Name:    Name,
-		Workers: 10,
+		Name:       Name,
+		Workers:    10,
+		RetryDelay: [2]time.Duration{0, time.Minute}, // upstream's: what holds it may be gone any time
 		Sources: []controller.Source[string]{
 			{Informer: namespaces, Keys: func(o metav1.Object) []string {
 				if o.GetDeletionTimestamp() == nil {

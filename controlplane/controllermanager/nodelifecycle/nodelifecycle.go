@@ -62,8 +62,9 @@ func New(f informers.SharedInformerFactory, client kubernetes.Interface, events 
 		beats: map[string]beat{}, count: newTally(cfg),
 	}
 	return &controller.Controller[string]{
-		Name:    Name,
-		Workers: 8,
+		Name:       Name,
+		Workers:    8,
+		RetryDelay: [2]time.Duration{0, 5 * time.Second}, // upstream looks at every node as often
 		Sources: []controller.Source[string]{
 			{Informer: nodes, Keys: func(o metav1.Object) []string { r.recount(o.GetName()); return []string{o.GetName()} }},
 			{Informer: leases, Keys: func(o metav1.Object) []string {

@@ -87,7 +87,8 @@ func New(f informers.SharedInformerFactory, client kubernetes.Interface, events 
 		provisioning: map[cache.ObjectName]operation{}, deleting: map[string]operation{},
 	}
 	return &controller.Controller[cache.ObjectName]{
-		Name: Name,
+		Name:       Name,
+		RetryDelay: [2]time.Duration{0, 15 * time.Second}, // upstream looks at everything as often
 		Sources: []controller.Source[cache.ObjectName]{
 			controller.Self(claims),
 			controller.Self(volumes),

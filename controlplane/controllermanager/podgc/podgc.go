@@ -64,8 +64,9 @@ func New(f informers.SharedInformerFactory, client kubernetes.Interface, thresho
 	}
 	r := &reconciler{nodes: nodes.GetIndexer(), pods: podInformer.GetIndexer(), client: client, threshold: threshold, missing: map[string]time.Time{}, ended: map[cache.ObjectName]struct{}{}}
 	return &controller.Controller[cache.ObjectName]{
-		Name:    Name,
-		Workers: 4,
+		Name:       Name,
+		Workers:    4,
+		RetryDelay: [2]time.Duration{0, 20 * time.Second}, // upstream looks at every pod as often
 		Sources: []controller.Source[cache.ObjectName]{
 			{Informer: podInformer, Keys: r.count},
 			{Informer: nodes, Keys: func(o metav1.Object) (keys []cache.ObjectName) {
