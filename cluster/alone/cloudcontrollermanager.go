@@ -28,6 +28,7 @@ type cloudControllerManager struct {
 	client
 	secure                             secureserving.Options
 	lease                              componentflags.Election
+	connection                         componentflags.Connection
 	provider, config                   string
 	controllers                        []string
 	clusterName, clusterCIDR           string
@@ -45,6 +46,7 @@ func (m *cloudControllerManager) flags(f *pflag.FlagSet) {
 	m.client.flags(f)
 	m.secure.Flags(f, cloudprovider.CloudControllerManagerPort)
 	m.lease.Bind(f, "cloud-controller-manager")
+	m.connection.Bind(f, 20, 30)
 	f.StringVar(&m.provider, "cloud-provider", "", "`name` of the cloud provider: "+baremetal.Name)
 	flaghelp.Values(f, "cloud-provider", baremetal.Name)
 	f.StringVar(&m.config, "cloud-config", "", "`file` of the cloud provider's configuration; knarr's lists the machines")
@@ -62,6 +64,7 @@ func (m *cloudControllerManager) flags(f *pflag.FlagSet) {
 	f.BoolVar(&m.ownAccounts, "use-service-account-credentials", false, "run each controller as a service account of its own")
 	f.BoolVar(&m.untagged, "allow-untagged-cloud", false, "run also with a cloud provider that has no ID of the cluster")
 	m.gates.Bind(f, watchBasedRoutes+"=true compares routes after changes of nodes in place of each period", watchBasedRoutes)
+	componentflags.BindIdle(f, cloudIdle)
 }
 
 // watchBasedRoutes is the feature gate of routes.
@@ -99,7 +102,7 @@ func (m *cloudControllerManager) open() (cloudprovider.Interface, error) {
 }
 
 func (m *cloudControllerManager) run(ctx context.Context) error {
-	if err := errors.Join(m.secure.Validate(), m.lease.Validate(), m.gates.Validate(), m.validate()); err != nil {
+	if err := errors.Join(m.secure.Validate(), m.lease.Validate(), m.connection.Validate(), m.gates.Validate(), m.validate(), componentflags.CheckIdle(m.f, cloudIdle)); err != nil {
 		return err
 	}
 	first, err := m.open() // what is wrong with it is said at the start
@@ -110,6 +113,7 @@ func (m *cloudControllerManager) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	m.connection.Apply(kube)
 	healthy := m.lease.Watch()
 	cfg := cloudcontrollermanager.Config{
 		Kube: kube, LeaderElect: m.lease.On, Election: m.lease.Times, Controllers: m.controllers, ClusterName: m.clusterName,
@@ -124,6 +128,7 @@ func (m *cloudControllerManager) run(ctx context.Context) error {
 			return m.open()
 		},
 	}
+	cfg.QPS, cfg.Burst = m.connection.Limits()
 	if cfg.ClusterCIDRs, err = ranges("cluster-cidr", m.clusterCIDR); err != nil {
 		return err
 	}
@@ -170,23 +175,23 @@ func (m *cloudControllerManager) validate() error {
 var cloudConfiguration = componentflags.Fields{
 	Kind: "CloudControllerManagerConfiguration", APIVersion: "cloudcontrollermanager.config.k8s.io/v1alpha1",
 	Flags: componentflags.WithShared(map[string]string{
+		"Generic.ClientConnection.burst":             "kube-api-burst",
+		"Generic.ClientConnection.contentType":       "kube-api-content-type",
+		"Generic.ClientConnection.qps":               "kube-api-qps",
+		"Generic.ControllerStartInterval":            "controller-start-interval",
+		"Generic.LeaderMigrationEnabled":             "enable-leader-migration",
+		"Generic.MinResyncPeriod":                    "min-resync-period",
+		"KubeCloudShared.CIDRAllocatorType":          "cidr-allocator-type",
+		"KubeCloudShared.ExternalCloudVolumePlugin":  "external-cloud-volume-plugin",
+		"KubeCloudShared.NodeSyncPeriod":             "node-sync-period",
 		"NodeController.ConcurrentNodeSyncs":         "concurrent-node-syncs",
 		"NodeController.ConcurrentNodeStatusUpdates": "concurrent-node-status-updates",
 		"NodeStatusUpdateFrequency":                  "node-status-update-frequency",
 		"ServiceController.ConcurrentServiceSyncs":   "concurrent-service-syncs",
+		"Webhook.Webhooks":                           "webhooks",
 	}),
 	Fixed: map[string]any{
 		"Generic.ClientConnection.acceptContentTypes": "application/vnd.kubernetes.protobuf,application/json",
-		"Generic.ClientConnection.burst":              0,
-		"Generic.ClientConnection.contentType":        "application/vnd.kubernetes.protobuf",
-		"Generic.ClientConnection.qps":                -1, // no limit
-		"Generic.ControllerStartInterval":             "0s",
 		"Generic.LeaderMigration":                     map[string]any{"leaderName": "", "resourceLock": "", "controllerLeaders": nil},
-		"Generic.LeaderMigrationEnabled":              false,
-		"Generic.MinResyncPeriod":                     "0s",
-		"KubeCloudShared.CIDRAllocatorType":           "RangeAllocator",
-		"KubeCloudShared.ExternalCloudVolumePlugin":   "",
-		"KubeCloudShared.NodeSyncPeriod":              "0s",
-		"Webhook.Webhooks":                            nil,
 	},
 }

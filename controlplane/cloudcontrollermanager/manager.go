@@ -36,6 +36,10 @@ type Config struct {
 	Kube *rest.Config
 	// ClientFor reaches it as kube-system's service account of that name. Default: Kube.
 	ClientFor func(serviceAccount string) *rest.Config
+	// QPS and Burst are how many requests a second each controller sends, and how many at
+	// once. Default: as many as the API server answers.
+	QPS   float32
+	Burst int
 	// Cloud makes the provider, anew for each time this manager leads.
 	Cloud func() (cloudprovider.Interface, error)
 	// LeaderElect makes managers of one cluster take turns.
@@ -140,9 +144,18 @@ type term struct {
 
 // client reaches the API server as the controller being built.
 func (t *term) client() kubernetes.Interface {
-	c, err := kubernetes.NewForConfig(unlimited(t.ClientFor(t.account)))
+	c, err := kubernetes.NewForConfig(t.reach())
 	t.err = errors.Join(t.err, err)
 	return c
+}
+
+// reach is how the controller being built reaches the API server.
+func (t *term) reach() *rest.Config {
+	cfg := unlimited(t.ClientFor(t.account))
+	if t.QPS > 0 {
+		cfg.QPS, cfg.Burst = t.QPS, t.Burst
+	}
+	return cfg
 }
 
 // unlimited lets a client ask as fast as the server answers: the server has its own

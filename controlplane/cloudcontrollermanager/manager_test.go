@@ -256,3 +256,17 @@ func TestMain(m *testing.M) {
 	}}
 	m.Run()
 }
+
+// TestReach: a controller asks as fast as it may, which is what the flags say if any does.
+func TestReach(t *testing.T) {
+	for _, tt := range []struct {
+		cfg   Config
+		qps   float32
+		burst int
+	}{{Config{}, -1, 0}, {Config{QPS: 50, Burst: 100}, 50, 100}} {
+		tt.cfg.ClientFor = func(string) *rest.Config { return &rest.Config{QPS: 9} }
+		if got := (&term{Config: tt.cfg}).reach(); got.QPS != tt.qps || got.Burst != tt.burst {
+			t.Errorf("%v %v, want %v %v", got.QPS, got.Burst, tt.qps, tt.burst)
+		}
+	}
+}
