@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+	"k8s.io/client-go/rest"
 
 	"knarr/cluster/componentflags"
 	"knarr/controlplane/controllermanager"
@@ -208,6 +209,16 @@ func (c *Flags) Apply(cfg *controllermanager.Config, also ...string) {
 	cfg.Controllers = append(slices.Clone(c.Controllers), also...)
 	cfg.Election = c.Election.Times
 	cfg.QPS, cfg.Burst = c.Connection.Limits()
+	if cfg.Kube != nil {
+		c.Connection.Apply(cfg.Kube)
+	}
+	if as := cfg.ClientFor; as != nil {
+		cfg.ClientFor = func(account string) *rest.Config {
+			kube := as(account)
+			c.Connection.Apply(kube)
+			return kube
+		}
+	}
 	cfg.SigningDuration, cfg.TerminatedPodThreshold = c.signing, cmp.Or(c.endedPods, -1)
 	cfg.NodeLifecycle = nodelifecycle.Config{
 		MonitorGracePeriod: c.monitorGrace, StartupGracePeriod: c.startupGrace, MonitorPeriod: c.monitor,

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/client-go/rest"
+
 	"knarr/controlplane/controllermanager"
 	"knarr/controlplane/controllermanager/endpointslice"
 	"knarr/controlplane/controllermanager/endpointslicemirroring"
@@ -106,5 +108,20 @@ func TestNoLimit(t *testing.T) {
 	var cfg controllermanager.Config
 	if c.Apply(&cfg); cfg.QPS != 0 || cfg.Burst != 0 {
 		t.Errorf("%v requests a second, %d at once", cfg.QPS, cfg.Burst)
+	}
+}
+
+// TestConnection: how requests are sent is said to every client, also of a server.
+func TestConnection(t *testing.T) {
+	c, err := Parse([]string{"kube-api-content-type=application/json", "kube-api-qps=7", "kube-api-burst=9"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := controllermanager.Config{Kube: &rest.Config{QPS: -1}, ClientFor: func(string) *rest.Config { return &rest.Config{QPS: -1} }}
+	c.Apply(&cfg)
+	for name, kube := range map[string]*rest.Config{"the manager's": cfg.Kube, "a controller's": cfg.ClientFor("namespace-controller")} {
+		if kube.ContentType != "application/json" || kube.AcceptContentTypes != "application/json" || kube.QPS != 7 || kube.Burst != 9 {
+			t.Errorf("%s: %q %q %v %d", name, kube.ContentType, kube.AcceptContentTypes, kube.QPS, kube.Burst)
+		}
 	}
 }

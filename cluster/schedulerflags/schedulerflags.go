@@ -81,4 +81,7 @@ func (s *Flags) load(ofServer bool) error {
 func (s *Flags) Apply(cfg *scheduler.Config) {
 	cfg.Names, cfg.Election = s.Configuration.names(), s.Election.Times
 	cfg.QPS, cfg.Burst = s.Connection.Limits()
+	if cfg.Kube != nil {
+		s.Connection.Apply(cfg.Kube)
+	}
 }

@@ -11,6 +11,8 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"k8s.io/client-go/rest"
+
 	"knarr/controlplane/scheduler"
 )
 
@@ -113,5 +115,17 @@ func TestWithoutEffect(t *testing.T) {
 	}
 	if got := c.withoutEffect(true); !slices.Equal(got, []string{"clientConnection.kubeconfig", "clientConnection.qps", "leaderElection"}) {
 		t.Errorf("in a server: %v", got)
+	}
+}
+
+// TestConnection: how requests are sent is said to the scheduler of a server too.
+func TestConnection(t *testing.T) {
+	s, err := Parse([]string{"kube-api-content-type=application/json"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := scheduler.Config{Kube: &rest.Config{QPS: -1}}
+	if s.Apply(&cfg); cfg.Kube.ContentType != "application/json" || cfg.Kube.QPS != -1 || cfg.QPS != 0 {
+		t.Errorf("%q, %v requests a second, %v", cfg.Kube.ContentType, cfg.Kube.QPS, cfg.QPS)
 	}
 }
