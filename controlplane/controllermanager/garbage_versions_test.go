@@ -3,6 +3,7 @@ package controllermanager
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -35,6 +36,7 @@ type gadgets struct {
 	dynamic.Interface
 	hidden *atomic.Bool  // as if its APIService were gone
 	slow   *atomic.Int64 // how long its API takes to answer the collector, a time.Duration
+	broken *atomic.Bool  // its API fails
 }
 
 func (g gadgets) define() {
@@ -114,6 +116,9 @@ func (g gadgets) names() []string {
 func (g gadgets) hiding(next http.RoundTripper) http.RoundTripper {
 	return roundTripper(func(req *http.Request) (*http.Response, error) {
 		if !g.hidden.Load() {
+			if g.broken.Load() && strings.HasSuffix(req.URL.Path, "/gadgets") {
+				return nil, errors.New("no answer")
+			}
 			if strings.HasPrefix(req.URL.Path, "/apis/"+gadgetGroup) {
 				time.Sleep(time.Duration(g.slow.Load()))
 			}
@@ -150,7 +155,7 @@ func (g gadgets) hiding(next http.RoundTripper) http.RoundTripper {
 }
 
 func withGadgets(t *testing.T, f func(g gadgets)) {
-	g := gadgets{hidden: &atomic.Bool{}, slow: &atomic.Int64{}}
+	g := gadgets{hidden: &atomic.Bool{}, slow: &atomic.Int64{}, broken: &atomic.Bool{}}
 	inClusterOf(t, func(s *apitest.Server) Config {
 		cfg := config(s, "garbage-collector-controller")
 		clientFor := cfg.ClientFor
@@ -289,6 +294,24 @@ func TestOrphanOutOfReach(t *testing.T) {
 		time.Sleep(20 * time.Minute)
 		if got := g.names(); !slices.Equal(got, []string{"leaf"}) {
 			t.Errorf("there are %v, want the orphan", got)
+		}
+	})
+}
+
+// TestKindThatCannotBeListed: which one it is is in the log, and counted once.
+func TestKindThatCannotBeListed(t *testing.T) {
+	withGadgets(t, func(g gadgets) {
+		const failures, v1 = "garbagecollector_controller_resources_sync_error_total", gadgetGroup + "/v1, Resource=gadgets"
+		before := counted(t, failures)
+		g.broken.Store(true)
+		g.serve(true)
+		time.Sleep(20 * time.Minute)
+		if n := counted(t, failures) - before; n != 1 {
+			t.Errorf("%v failures were counted", n)
+		}
+		if _, ok := unwatched.Load(v1); !ok {
+			unwatched.Range(func(name, _ any) bool { t.Errorf("%q was said to fail, want %q", name, v1); return true })
+			t.Error("nothing was said of it")
 		}
 	})
 }

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"reflect"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -374,11 +375,17 @@ func TestMissed(t *testing.T) {
 	}
 }
 
+// unwatched are the types that client-go could not list or watch, as it names them.
+var unwatched sync.Map
+
 // TestMain takes out client-go's pause after an error: it keeps the time of
 // the last one for the whole process, and bubbles do not share a time.
 func TestMain(m *testing.M) {
-	utilruntime.ErrorHandlers = []utilruntime.ErrorHandler{func(_ context.Context, err error, msg string, _ ...any) {
+	utilruntime.ErrorHandlers = []utilruntime.ErrorHandler{func(_ context.Context, err error, msg string, args ...any) {
 		fmt.Println("client-go:", msg, err)
+		if i := slices.Index(args, any("type")); i >= 0 && i+1 < len(args) {
+			unwatched.Store(args[i+1], true)
+		}
 	}}
 	m.Run()
 }

@@ -11,6 +11,7 @@ import (
 	"knarr/controlplane/controllermanager/endpointslice"
 	"knarr/controlplane/controllermanager/endpointslicemirroring"
 	"knarr/controlplane/controllermanager/ephemeralvolume"
+	"knarr/controlplane/controllermanager/garbagecollector"
 	"knarr/controlplane/controllermanager/horizontalpodautoscaler"
 	"knarr/controlplane/controllermanager/job"
 	"knarr/controlplane/controllermanager/nodeipam"
@@ -28,7 +29,7 @@ import (
 // process, as the queues' are: managers that take turns in it count together.
 var metrics = []func() []prometheus.Collector{
 	attachdetach.Metrics, cronjob.Metrics, endpointslice.Metrics, endpointslicemirroring.Metrics, ephemeralvolume.Metrics,
-	horizontalpodautoscaler.Metrics, job.Metrics, nodeipam.Metrics, nodelifecycle.Metrics, persistentvolume.Metrics, podgc.Metrics,
+	garbagecollector.Metrics, horizontalpodautoscaler.Metrics, job.Metrics, nodeipam.Metrics, nodelifecycle.Metrics, persistentvolume.Metrics, podgc.Metrics,
 	replicaset.Metrics, rootca.Metrics, tainteviction.Metrics, ttlafterfinished.Metrics, volumemetrics.Metrics,
 }
 

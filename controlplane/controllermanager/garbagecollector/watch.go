@@ -46,6 +46,8 @@ type monitor struct {
 	stop   func()
 	synced <-chan struct{}
 	done   <-chan struct{}
+	// counted says that it counts as one that failed.
+	counted bool
 }
 
 // pending says that the monitor has yet to show all objects, and may: one that
@@ -56,6 +58,16 @@ func (m *monitor) pending() bool {
 		return false
 	default:
 		return time.Since(m.began) < syncWait
+	}
+}
+
+// failed says that the monitor has not shown all objects in time.
+func (m *monitor) failed() bool {
+	select {
+	case <-m.synced:
+		return false
+	default:
+		return !m.pending()
 	}
 }
 
@@ -171,9 +183,16 @@ func (c *collector) follow(ctx context.Context, add func(types.UID), notify func
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if len(want) == 0 {
+		syncErrors.Inc()
+	}
 	for gvr := range want {
 		if m := c.monitors[gvr]; m != nil {
 			m.feed.superseded.Store(false)
+			if !m.counted && m.failed() {
+				m.counted = true
+				syncErrors.Inc()
+			}
 			continue
 		}
 		f := &feed{graph: c.graph, res: gvr, add: add, listed: func() { c.resume(add) }}
@@ -229,7 +248,9 @@ func (c *collector) monitor(ctx context.Context, gvr schema.GroupVersionResource
 	}, c.metadata)
 	run.Go("garbage collector: watch", func() {
 		defer close(done)
-		r := cache.NewReflectorWithOptions(lw, &metav1.PartialObjectMetadata{}, replaced{f, once}, cache.ReflectorOptions{Name: Name})
+		r := cache.NewReflectorWithOptions(lw, &metav1.PartialObjectMetadata{}, replaced{f, once}, cache.ReflectorOptions{
+			Name: Name, TypeDescription: gvr.String(), // all have one type: which cannot be listed is said
+		})
 		r.RunWithContext(ctx)
 	})
 	return m
