@@ -123,6 +123,24 @@ func (c *cluster) podRequest(name string) {
 
 var accountScenarios = []scenario{
 	{
+		// Days count, of which the first is not tracked whole: a token that is a day old and
+		// unused is invalid from the third on, and goes two days later.
+		name: "tokens that nobody uses", of: []string{"legacy-serviceaccount-token-cleaner-controller"}, inOrder: true,
+		configure: func(c *Config) { c.LegacyTokenUnused = 24 * time.Hour },
+		steps: []func(*cluster){
+			func(c *cluster) {
+				c.create(core+"serviceaccounts", "{metadata: {name: bot}, secrets: [{name: unused}, {name: used}, {name: mounted}]}")
+				for _, name := range []string{"unused", "used", "mounted", "manual"} {
+					c.create(core+"secrets", "{metadata: {name: "+name+", annotations: {kubernetes.io/service-account.name: bot}}, type: kubernetes.io/service-account-token}")
+				}
+				c.merge(core+"secrets/used", `{"metadata":{"labels":{"kubernetes.io/legacy-token-last-used":"2100-01-01"}}}`)
+				c.create(core+"pods", "{metadata: {name: web}, spec: {containers: [{name: c, image: a}], volumes: [{name: v, secret: {secretName: mounted}}]}}")
+			},
+			func(*cluster) { time.Sleep(3 * 24 * time.Hour) },
+			func(*cluster) { time.Sleep(3 * 24 * time.Hour) },
+		},
+	},
+	{
 		name: "trust bundle", of: []string{trustbundle.Name}, serve: servingCertificates,
 		configure: func(c *Config) {
 			if ca, err := authority(); err == nil {

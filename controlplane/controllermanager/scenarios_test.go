@@ -22,9 +22,7 @@ import (
 var scenarios = slices.Concat(workloadScenarios, batchScenarios, serviceScenarios, nodeScenarios, storageScenarios, accountScenarios, collectorScenarios)
 
 // withoutScenario says which controllers have none, and why.
-var withoutScenario = map[string]string{
-	"legacy-serviceaccount-token-cleaner-controller": "it acts after a year, by one write per Secret, which names the Secret's revision",
-}
+var withoutScenario = map[string]string{}
 
 var tokenKey = sync.OnceValue(func() crypto.Signer {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
