@@ -182,6 +182,10 @@ func (c *Flags) Validate() error {
 	}
 	bad(c.cloud != "" && c.cloud != "external", "--cloud-provider: cloud provider %q was specified, but built-in cloud providers are disabled. "+
 		"Please set --cloud-provider=external and migrate to an external cloud provider", c.cloud)
+	migrates, _ := c.f.GetBool("enable-leader-migration")
+	migration, _ := c.f.GetString("leader-migration-config")
+	bad(migrates && migration != "", "--leader-migration-config: controllers are not handed over to another program by a Lease; "+
+		"start them there once they have ended here, with --controllers")
 	bad(c.allocator != "" && c.allocator != rangeAllocator, "--cidr-allocator-type: built-in cloud providers are disabled. The ipam %s is not available", c.allocator)
 	for flag, d := range map[string]time.Duration{"node-monitor-grace-period": c.monitorGrace, "node-startup-grace-period": c.startupGrace,
 		"node-monitor-period": c.monitor, "resource-quota-sync-period": c.quotaSync, "legacy-service-account-token-clean-up-period": c.legacyTokens} {

@@ -74,7 +74,6 @@ func TestParseRefuses(t *testing.T) {
 		"node-monitor-period=0":                                        "--node-monitor-period: must be greater than zero",
 		"endpoint-updates-batch-period=-1s":                            "--endpoint-updates-batch-period: must not be negative",
 		"kube-api-content-type=text/plain":                             "--kube-api-content-type: neither",
-		"enable-leader-migration=true":                                 "--enable-leader-migration: controllers are not handed over",
 		"enable-hostpath-provisioner=true":                             "--enable-hostpath-provisioner: no volumes are made of host paths",
 		"leader-elect-lease-duration=1s":                               "--leader-elect-lease-duration: must be greater than --leader-elect-renew-deadline",
 		"pv-recycler-minimum-timeout-nfs=0":                            "--pv-recycler-minimum-timeout-nfs: must be greater than zero",
@@ -87,6 +86,20 @@ func TestParseRefuses(t *testing.T) {
 		if _, err := Parse([]string{setting}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", setting, err, want)
 		}
+	}
+}
+
+// TestLeaderMigration: that of the default configuration hands over controllers that are not
+// here, so that nothing is to be done; another might hand over one that is.
+func TestLeaderMigration(t *testing.T) {
+	for _, settings := range [][]string{{"enable-leader-migration=true"}, {"leader-migration-config=/etc/migration.yaml"}} {
+		if _, err := Parse(settings); err != nil {
+			t.Errorf("%v: %v", settings, err)
+		}
+	}
+	const want = "--leader-migration-config: controllers are not handed over"
+	if _, err := Parse([]string{"enable-leader-migration=true", "leader-migration-config=/etc/migration.yaml"}); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("%v, want %q", err, want)
 	}
 }
 
