@@ -15,18 +15,11 @@ import (
 // now.
 func (f *family) forgetFlows(fronts map[Front]Target) {
 	stale := conntrack.Stale{Endpoints: map[netip.AddrPort]map[netip.AddrPort]bool{}}
+	living := living{}
 	for front, target := range fronts {
-		living := map[netip.AddrPort]bool{}
-		for _, name := range []string{target.Pool, target.Inside} {
-			p := f.pools[name]
-			for _, ep := range p.slots {
-				living[ep] = true
-			}
-			for _, ep := range p.ending {
-				living[ep] = true
-			}
-		}
-		stale.Endpoints[netip.AddrPortFrom(front.Addr, front.Number)] = living
+		stale.Endpoints[netip.AddrPortFrom(front.Addr, front.Number)] = living.of(target, func(name string) (eps, ending []netip.AddrPort) {
+			return f.pools[name].slots, f.pools[name].ending
+		})
 		if front.IsNodePort() && stale.Local == nil {
 			stale.Local = f.nodePortAddresses()
 		}

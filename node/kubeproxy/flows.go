@@ -9,6 +9,29 @@ import (
 	"knarr/node/kubeproxy/conntrack"
 )
 
+// living are the endpoints that live, by the pools of a front: a Service has a front for
+// each of its addresses, which all lead to the same ones.
+type living map[[2]string]map[netip.AddrPort]bool
+
+func (l living) of(t Target, pool func(name string) (eps, ending []netip.AddrPort)) map[netip.AddrPort]bool {
+	key := [2]string{t.Pool, t.Inside}
+	all, known := l[key]
+	if known {
+		return all
+	}
+	all = map[netip.AddrPort]bool{}
+	for _, name := range key {
+		eps, ending := pool(name)
+		for _, list := range [][]netip.AddrPort{eps, ending} {
+			for _, ep := range list {
+				all[ep] = true
+			}
+		}
+	}
+	l[key] = all
+	return all
+}
+
 // AddFlows adds to stale, for a family, the UDP fronts of a Service that has the rules
 // now and had was before, with the endpoints that live. node are the rules of the node
 // itself: where node ports are; without addresses they are at all of this machine.
@@ -25,19 +48,14 @@ func AddFlows(stale *conntrack.Stale, v6 bool, was, now, node Rules) {
 			fronts[f] = Target{}
 		}
 	}
+	living := living{}
 	for front, target := range fronts {
 		if front.Protocol != corev1.ProtocolUDP || front.Addr.Is6() != v6 {
 			continue
 		}
-		living := map[netip.AddrPort]bool{}
-		for _, name := range []string{target.Pool, target.Inside} {
-			for _, eps := range [][]netip.AddrPort{now.Pools[name].Endpoints, now.Pools[name].Ending} {
-				for _, ep := range eps {
-					living[ep] = true
-				}
-			}
-		}
-		stale.Endpoints[netip.AddrPortFrom(front.Addr, front.Number)] = living
+		stale.Endpoints[netip.AddrPortFrom(front.Addr, front.Number)] = living.of(target, func(name string) (eps, ending []netip.AddrPort) {
+			return now.Pools[name].Endpoints, now.Pools[name].Ending
+		})
 		if front.IsNodePort() && stale.Local == nil {
 			if stale.Local = node.NodeAddresses; len(stale.Local) == 0 {
 				stale.Local = conntrack.LocalAddresses(v6)

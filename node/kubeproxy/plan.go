@@ -93,9 +93,10 @@ func plan(svc *corev1.Service, endpoints []*discoveryv1.EndpointSlice, on host) 
 	}
 	for addr := range r.ClusterIPs {
 		ports := portsOf(endpoints, addr.Is6())
+		lb := r.balancer(svc, addr.Is6())
 		for i := range svc.Spec.Ports {
 			p := &svc.Spec.Ports[i]
-			r.port(svc, p, addr, backendsAt(ports[portKey{p.Name, p.Protocol}], on.name), on)
+			r.port(svc, p, addr, backendsAt(ports[portKey{p.Name, p.Protocol}], on.name), lb, on)
 		}
 	}
 	if svc.Spec.Type == corev1.ServiceTypeLoadBalancer && svc.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal {
@@ -133,7 +134,7 @@ func notForThisProxy(labels map[string]string) bool {
 }
 
 // port adds the rules of one port in the family of its cluster address.
-func (r *Rules) port(svc *corev1.Service, p *corev1.ServicePort, cluster netip.Addr, backends []backend, on host) {
+func (r *Rules) port(svc *corev1.Service, p *corev1.ServicePort, cluster netip.Addr, backends []backend, lb balancer, on host) {
 	v6 := cluster.Is6()
 	all, local := near(backends, on), here(backends)
 	var ending []netip.AddrPort
@@ -183,12 +184,10 @@ func (r *Rules) port(svc *corev1.Service, p *corev1.ServicePort, cluster netip.A
 			r.Fronts[front(addr)] = outside()
 		}
 	}
-	for _, addr := range parse(ingress(svc), v6) {
-		if !r.ClusterIPs[addr] {
-			t := outside()
-			t.Firewall = r.firewall(svc, v6)
-			r.Fronts[front(addr)] = t
-		}
+	for _, addr := range lb.addrs {
+		t := outside()
+		t.Firewall = lb.firewall
+		r.Fronts[front(addr)] = t
 	}
 	if p.NodePort != 0 {
 		addr := netip.IPv4Unspecified()
@@ -217,6 +216,25 @@ func parse(ips []string, v6 bool) (addrs []netip.Addr) {
 		}
 	}
 	return addrs
+}
+
+// A balancer is where a Service's load balancer has its ports, all of them, and who may
+// connect there.
+type balancer struct {
+	addrs    []netip.Addr
+	firewall string
+}
+
+func (r *Rules) balancer(svc *corev1.Service, v6 bool) (b balancer) {
+	for _, addr := range parse(ingress(svc), v6) {
+		if !r.ClusterIPs[addr] {
+			b.addrs = append(b.addrs, addr)
+		}
+	}
+	if len(b.addrs) > 0 {
+		b.firewall = r.firewall(svc, v6)
+	}
+	return b
 }
 
 // firewall adds the pool of addresses that may use the Service's load balancer,

@@ -120,13 +120,22 @@ func (t *transaction) service(was, now Rules) {
 // staleFlows notes the UDP fronts of a Service that have lost endpoints, or have
 // some for the first time.
 func (t *transaction) staleFlows(was, now Rules) {
+	known := map[string]bool{} // many fronts lead to one pool
+	lost := func(name string) bool {
+		l, ok := known[name]
+		if !ok {
+			l = t.lost(name)
+			known[name] = l
+		}
+		return l
+	}
 	for _, fronts := range []map[Front]Target{was.Fronts, now.Fronts} {
 		for front := range fronts {
 			if front.Protocol != corev1.ProtocolUDP || front.Addr.Is6() != t.f.v6 {
 				continue
 			}
 			old, new := was.Fronts[front], now.Fronts[front]
-			if old.Pool == "" && new.Pool != "" || t.lost(old.Pool) || t.lost(old.Inside) || old.Pool != new.Pool {
+			if old.Pool == "" && new.Pool != "" || lost(old.Pool) || lost(old.Inside) || old.Pool != new.Pool {
 				t.flows[front] = new
 			}
 		}
