@@ -132,7 +132,7 @@ func (s *term) bind(ctx context.Context, q *queued, pod *corev1.Pod, node string
 // refuse records in status and event why a pod has no node. A nil nominate leaves the
 // nomination as it is.
 func (s *term) refuse(ctx context.Context, pod *corev1.Pod, reason, message string, nominate *string) {
-	s.events[pod.Spec.SchedulerName].Eventf(pod, nil, corev1.EventTypeWarning, "FailedScheduling", "Scheduling", "%s", short(message))
+	s.events[pod.Spec.SchedulerName].Eventf(pod, nil, corev1.EventTypeWarning, "FailedScheduling", "Scheduling", "%s", short(message, maxNote))
 	status, changed := refusedStatus(pod, reason, message, time.Now())
 	if nominate != nil && *nominate != pod.Status.NominatedNodeName {
 		status["nominatedNodeName"], changed = *nominate, true
@@ -176,9 +176,16 @@ func refusedStatus(pod *corev1.Pod, reason, message string, now time.Time) (stat
 	return map[string]any{"conditions": []any{c}}, true
 }
 
-// short fits a message into an event's note.
-func short(s string) string {
-	const most, end = 1024, " ..."
+// Bytes that an event's note may have, and that the message of a pod's condition
+// has: the API takes more, which every watch of the pod would then carry.
+const (
+	maxNote    = 1024
+	maxMessage = 32 << 10
+)
+
+// short fits a message into so many bytes.
+func short(s string, most int) string {
+	const end = " ..."
 	if len(s) <= most {
 		return s
 	}

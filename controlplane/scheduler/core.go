@@ -23,8 +23,10 @@ type core struct {
 	names   []string // of the plugins in their table
 	cycle   cycle    // what the decision at hand takes
 
-	results  map[string]*nodeResults // by what local plugins look at
-	answered []string                // their keys, the oldest first
+	results         map[localKey]*nodeResults // by what local plugins look at
+	answered        []localKey                // their keys, the oldest first
+	reasonBytes     int                       // bytes of all their reasons
+	mostReasonBytes int
 	// Memory used anew for every pod.
 	beyond   []*filter // those that look further than the node, and have something to say
 	feasible []*framework.Node
@@ -60,7 +62,7 @@ type scorer struct {
 }
 
 func newCore(c *framework.Cluster, table []plugins.Entry) *core {
-	s := &core{cluster: c, results: map[string]*nodeResults{}, hints: map[string]func(*framework.Event, *framework.Pod) bool{}}
+	s := &core{cluster: c, results: map[localKey]*nodeResults{}, mostReasonBytes: maxReasonBytes, hints: map[string]func(*framework.Event, *framework.Pod) bool{}}
 	for i, e := range table {
 		s.names = append(s.names, e.Name())
 		_, local := e.Plugin.(framework.Local)
@@ -125,7 +127,7 @@ func (r *refusal) String() string {
 	if r.after != "" {
 		b.WriteString(" " + r.after)
 	}
-	return b.String()
+	return short(b.String(), maxMessage)
 }
 
 // decide finds the node for a pod, or says why there is none.

@@ -1,6 +1,8 @@
 package scheduler
 
 import (
+	"crypto/sha256"
+
 	"knarr/controlplane/scheduler/framework"
 )
 
@@ -11,17 +13,32 @@ type nodeResults struct {
 	status   []*framework.Status
 	// plain is the weighted sum of the scores that need no normalizing; scores
 	// are the others, by plugin.
-	plain  []int64
-	scores [][]int64
-	asked  []uint64 // to ask once about a node that changed twice
-	round  uint64
+	plain       []int64
+	scores      [][]int64
+	asked       []uint64 // to ask once about a node that changed twice
+	round       uint64
+	reasonBytes int // bytes of the reasons
 }
+
+type localKey = [sha256.Size]byte
 
 // maxNodeResults bounds, together, the nodes of all remembered answers.
 const maxNodeResults = 1 << 20
 
+// maxReasonBytes bounds the bytes of their reasons: more than pods need that ask for a
+// few resources each.
+const maxReasonBytes = 128 * maxNodeResults
+
 // local gives the answers about the pod's shape as of now.
 func (s *core) local(p *framework.Pod) *nodeResults {
+	a := s.upToDate(p)
+	for s.reasonBytes > s.mostReasonBytes && s.results[s.answered[0]] != a {
+		s.forgetOldest()
+	}
+	return a
+}
+
+func (s *core) upToDate(p *framework.Pod) *nodeResults {
 	a, ok := s.results[p.Local]
 	if !ok {
 		a = &nodeResults{scores: make([][]int64, len(s.scorers))}
@@ -40,6 +57,8 @@ func (s *core) local(p *framework.Pod) *nodeResults {
 	}
 	n := len(s.cluster.Nodes)
 	if len(a.status) != n {
+		s.reasonBytes -= a.reasonBytes
+		a.reasonBytes = 0
 		a.status, a.plain, a.asked = make([]*framework.Status, n), make([]int64, n), make([]uint64, n)
 		for i, sc := range s.scorers {
 			if sc.local && sc.normalizer != nil {
@@ -56,6 +75,24 @@ func (s *core) local(p *framework.Pod) *nodeResults {
 
 // ask asks the local plugins about one node.
 func (s *core) ask(a *nodeResults, p *framework.Pod, slot int) {
+	before := size(a.status[slot])
+	s.askAgain(a, p, slot)
+	grown := size(a.status[slot]) - before
+	a.reasonBytes += grown
+	s.reasonBytes += grown
+}
+
+// size is about how much memory a status's reasons take.
+func size(st *framework.Status) (n int) {
+	if st != nil {
+		for _, r := range st.Reasons {
+			n += 16 + len(r)
+		}
+	}
+	return n
+}
+
+func (s *core) askAgain(a *nodeResults, p *framework.Pod, slot int) {
 	a.status[slot] = nil
 	n := s.cluster.Nodes[slot]
 	if n == nil || n.Object == nil {
@@ -86,12 +123,17 @@ func (s *core) ask(a *nodeResults, p *framework.Pod, slot int) {
 }
 
 // remember keeps new answers, and drops the oldest when there are too many.
-func (s *core) remember(key string, a *nodeResults) {
+func (s *core) remember(key localKey, a *nodeResults) {
 	most := max(16, maxNodeResults/max(1, len(s.cluster.Nodes)))
 	for len(s.answered) >= most {
-		delete(s.results, s.answered[0])
-		s.answered = s.answered[1:]
+		s.forgetOldest()
 	}
 	s.results[key] = a
 	s.answered = append(s.answered, key)
+}
+
+func (s *core) forgetOldest() {
+	s.reasonBytes -= s.results[s.answered[0]].reasonBytes
+	delete(s.results, s.answered[0])
+	s.answered = s.answered[1:]
 }

@@ -53,8 +53,8 @@ func NewCluster() *Cluster {
 	}
 }
 
-// ResourceName is the name of the resource with that index.
-func (c *Cluster) ResourceName(i int) corev1.ResourceName { return c.resources.names[i] }
+// Insufficient is what a node is refused with that lacks the resource with that index.
+func (c *Cluster) Insufficient(i int) string { return c.resources.lacks[i] }
 
 // Node finds a node by name.
 func (c *Cluster) Node(name string) *Node { return c.names[name] }

@@ -1,6 +1,7 @@
 package framework
 
 import (
+	"crypto/sha256"
 	"sync"
 	"time"
 
@@ -27,7 +28,7 @@ func (c *Cluster) NewPod(pod *corev1.Pod) *Pod {
 	s, ok := c.shapes[string(key)]
 	if !ok {
 		k := string(key)
-		s = newShape(k, local, pod, asks, cpu, memory)
+		s = newShape(k, sha256.Sum256(key[:local]), pod, asks, cpu, memory)
 		c.shapes[k] = s
 	}
 	*buf = key[:0]

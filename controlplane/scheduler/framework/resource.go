@@ -46,6 +46,7 @@ func (r *Resources) add(o Resources, sign int64) {
 // A resourceTable gives every resource name an index.
 type resourceTable struct {
 	names []corev1.ResourceName
+	lacks []string // what a node is refused with that has too little of it
 	index map[corev1.ResourceName]int
 }
 
@@ -63,6 +64,7 @@ func (t *resourceTable) of(name corev1.ResourceName) int {
 		i = len(t.names)
 		t.index[name] = i
 		t.names = append(t.names, name)
+		t.lacks = append(t.lacks, "Insufficient "+string(name))
 	}
 	return i
 }

@@ -1,6 +1,7 @@
 package framework
 
 import (
+	"crypto/sha256"
 	"encoding/binary"
 	"maps"
 	"slices"
@@ -19,9 +20,10 @@ import (
 // template have one shape, parsed once.
 type Shape struct {
 	Key string
-	// Local is the part of the key that local plugins look at: shapes that
-	// have it in common get the same answers.
-	Local     string
+	// Local names what local plugins look at: shapes that have it in common
+	// get the same answers. It is a digest, because it outlives the shape, and
+	// one that nobody finds two pods for.
+	Local     [sha256.Size]byte
 	Namespace string
 	Labels    labels.Set
 	Priority  int32
@@ -219,10 +221,10 @@ func priority(pod *corev1.Pod) int32 {
 }
 
 // newShape parses the pod.
-func newShape(key string, local int, pod *corev1.Pod, asks Resources, cpu, memory int64) *Shape {
+func newShape(key string, local [sha256.Size]byte, pod *corev1.Pod, asks Resources, cpu, memory int64) *Shape {
 	spec := &pod.Spec
 	s := &Shape{
-		Key: key, Local: key[:local], Namespace: pod.Namespace, Labels: maps.Clone(pod.Labels), Priority: priority(pod), Spec: spec,
+		Key: key, Local: local, Namespace: pod.Namespace, Labels: maps.Clone(pod.Labels), Priority: priority(pod), Spec: spec,
 		Asks: asks, ScoreCPU: cpu, ScoreMemory: memory,
 		Containers:   len(spec.Containers) + len(spec.InitContainers),
 		NodeAffinity: nodeaffinity.GetRequiredNodeAffinity(pod),

@@ -70,10 +70,10 @@ func TestHints(t *testing.T) {
 		pod    *framework.Pod
 		want   bool
 	}{
-		{"fit: a pod goes", &NodeResourcesFit{c}, gone(pod("x", "1")), pod("p", "1"), true},
-		{"fit: a node that is large enough", &NodeResourcesFit{c}, &framework.Event{Action: framework.NodeAdded, Node: node()}, pod("p", "2"), true},
-		{"fit: a node that is too small", &NodeResourcesFit{c}, &framework.Event{Action: framework.NodeAdded, Node: node()}, pod("p", "3"), false},
-		{"fit: labels", &NodeResourcesFit{c}, &framework.Event{Action: framework.NodeLabels, OldNode: node(), Node: node()}, pod("p", "1"), false},
+		{"fit: a pod goes", &NodeResourcesFit{cluster: c}, gone(pod("x", "1")), pod("p", "1"), true},
+		{"fit: a node that is large enough", &NodeResourcesFit{cluster: c}, &framework.Event{Action: framework.NodeAdded, Node: node()}, pod("p", "2"), true},
+		{"fit: a node that is too small", &NodeResourcesFit{cluster: c}, &framework.Event{Action: framework.NodeAdded, Node: node()}, pod("p", "3"), false},
+		{"fit: labels", &NodeResourcesFit{cluster: c}, &framework.Event{Action: framework.NodeLabels, OldNode: node(), Node: node()}, pod("p", "1"), false},
 		{"taints: taken off", &TaintToleration{c}, &framework.Event{Action: framework.NodeTaints, OldNode: node(taint), Node: node()}, pod("p", "1"), true},
 		{"taints: put on", &TaintToleration{c}, &framework.Event{Action: framework.NodeTaints, OldNode: node(), Node: node(taint)}, pod("p", "1"), false},
 		{"affinity: a label comes", &NodeAffinity{}, &framework.Event{Action: framework.NodeLabels, OldNode: node(hdd), Node: node()}, pod("p", "1", ssd), true},

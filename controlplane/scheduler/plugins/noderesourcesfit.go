@@ -1,12 +1,23 @@
 package plugins
 
 import (
+	"slices"
+
 	"knarr/controlplane/scheduler/framework"
 )
 
 // NodeResourcesFit keeps pods to nodes that have what they request, and
 // prefers those with the most left.
-type NodeResourcesFit struct{ cluster *framework.Cluster }
+type NodeResourcesFit struct {
+	cluster *framework.Cluster
+	// last is the last refusal: nodes in a row often get the same.
+	last    *framework.Status
+	reasons []string
+}
+
+// maxReasons bounds how many of the resources that a node lacks are named. A pod may
+// ask for tens of thousands.
+const maxReasons = 10
 
 var (
 	_ framework.Filter = (*NodeResourcesFit)(nil)
@@ -39,21 +50,28 @@ func (f *NodeResourcesFit) Filter(p *framework.Pod, n *framework.Node) *framewor
 	return f.refusal(p, n)
 }
 
+// refusal names the first of what the node lacks.
 func (f *NodeResourcesFit) refusal(p *framework.Pod, n *framework.Node) *framework.Status {
-	s := &framework.Status{Code: framework.Unschedulable, Plugin: f.Name()}
+	code := framework.Unschedulable
+	f.reasons = f.reasons[:0]
 	if n.Used.At(framework.Pods)+1 > n.Allocatable.At(framework.Pods) {
-		s.Reasons = append(s.Reasons, "Too many pods")
+		f.reasons = append(f.reasons, "Too many pods")
 	}
 	for i, want := range p.Asks {
 		if i == framework.Pods || want <= 0 || want <= n.Allocatable.At(i)-n.Used.At(i) {
 			continue
 		}
-		s.Reasons = append(s.Reasons, "Insufficient "+string(f.cluster.ResourceName(i)))
+		if len(f.reasons) < maxReasons {
+			f.reasons = append(f.reasons, f.cluster.Insufficient(i))
+		}
 		if want > n.Allocatable.At(i) {
-			s.Code = framework.Unresolvable
+			code = framework.Unresolvable
 		}
 	}
-	return s
+	if f.last == nil || f.last.Code != code || !slices.Equal(f.last.Reasons, f.reasons) {
+		f.last = framework.Refuse(code, f.Name(), slices.Clone(f.reasons)...)
+	}
+	return f.last
 }
 
 // Score is the mean share of CPU and memory left, each of a hundred.
