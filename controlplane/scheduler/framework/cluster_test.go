@@ -1,6 +1,7 @@
 package framework
 
 import (
+	"fmt"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -77,6 +78,58 @@ func TestTallies(t *testing.T) {
 	c.SetNamespace("default", labels.Set{"team": "a"})
 	if all.Of(slot) != 1 {
 		t.Error("does not count a namespace it has come to select")
+	}
+}
+
+// TestForgetsLargeTallies: tallies of terms that would fill the memory are not kept,
+// nor do pods that were counted by them hold them.
+func TestForgetsLargeTallies(t *testing.T) {
+	c := NewCluster()
+	var kept []*Pod
+	for i := range 20 {
+		p := c.NewPod(pod(fmt.Sprint("large-", i), nil, func(p *corev1.Pod) {
+			var terms []corev1.PodAffinityTerm
+			for k := range 3000 {
+				terms = append(terms, corev1.PodAffinityTerm{TopologyKey: "host", LabelSelector: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
+					{Key: fmt.Sprint("k", i, "-", k), Operator: metav1.LabelSelectorOpDoesNotExist},
+				}}})
+			}
+			p.Spec.Affinity = &corev1.Affinity{PodAffinity: &corev1.PodAffinity{RequiredDuringSchedulingIgnoredDuringExecution: terms}}
+		}))
+		if p.Err != nil {
+			t.Fatal(p.Err)
+		}
+		c.Tally(false, p.Affinity...)
+		c.Release(p)
+		small := c.NewPod(pod(fmt.Sprint("small-", i), map[string]string{"app": fmt.Sprint(i)}))
+		c.Place(small, "n")
+		if len(small.tallies.list) == 0 {
+			t.Fatal("not counted")
+		}
+		kept = append(kept, small)
+	}
+	size := 0
+	for _, ta := range c.tallies.byKey {
+		for _, term := range ta.terms {
+			size += term.size
+		}
+	}
+	if size != c.tallies.size || size > maxTallyBytes || len(c.tallies.byKey) == 20 {
+		t.Errorf("tallies of %d bytes are kept, counted as %d", size, c.tallies.size)
+	}
+	for _, p := range kept {
+		for _, ta := range p.tallies.list[:cap(p.tallies.list)] {
+			if ta != nil && c.tallies.byKey[ta.key] != ta {
+				t.Fatalf("%s holds a tally that is dropped", p.Pod.Name)
+			}
+		}
+	}
+	for label, list := range c.tallies.byLabel {
+		for _, ta := range list {
+			if c.tallies.byKey[ta.key] != ta {
+				t.Fatalf("%q leads to a tally that is dropped", label)
+			}
+		}
 	}
 }
 

@@ -24,9 +24,10 @@ type Owners struct {
 }
 
 type ownerKey struct {
-	term   string
-	kind   TermKind
-	weight int64
+	topology string
+	selects  digest
+	kind     TermKind
+	weight   int64
 }
 
 type owners struct {
@@ -46,7 +47,7 @@ func (os *owners) count(p *Pod, delta int32) {
 		return
 	}
 	one := func(t *Term, kind TermKind, weight int64) {
-		k := ownerKey{t.Key, kind, weight}
+		k := ownerKey{t.TopologyKey, t.selects, kind, weight}
 		o := os.byKey[k]
 		if o == nil {
 			o = &Owners{Term: t, TermKind: kind, Weight: weight, label: t.bucket()}

@@ -1,8 +1,9 @@
 package framework
 
 import (
+	"cmp"
+	"crypto/sha256"
 	"slices"
-	"strings"
 )
 
 // A Tally counts, per node, the placed pods that all of some terms select.
@@ -16,6 +17,8 @@ type Tally struct {
 	living   bool // pods being deleted do not count
 	key      tallyKey
 	lastUsed uint64
+	size     int // about how much memory the terms take
+	dropped  bool
 }
 
 func (t *Tally) add(slot, delta int32) {
@@ -59,11 +62,15 @@ func (t *Tally) counts(p *Pod) bool { return !t.living || !p.Terminating() }
 
 type tallyKey struct {
 	living  bool
-	selects string
+	selects digest
 }
 
 // maxTallies bounds how many are kept; those asked for least lately go.
 const maxTallies = 4096
+
+// maxTallyBytes bounds the terms of all that are kept: 4 kB for each, of which
+// a term of a few labels takes a tenth. One alone may have more.
+const maxTallyBytes = 4096 * maxTallies
 
 // tallies finds, for a pod, the tallies that count it, by a label all their
 // pods have.
@@ -72,6 +79,7 @@ type tallies struct {
 	byLabel  map[string][]*Tally
 	revision uint64
 	clock    uint64
+	size     int // of the terms of all
 }
 
 func newTallies() tallies {
@@ -85,19 +93,22 @@ func (c *Cluster) Tally(living bool, terms ...*Term) *Tally {
 	ts.clock++
 	key := tallyKey{living, terms[0].selects}
 	if len(terms) > 1 {
-		var b strings.Builder
+		h := sha256.New()
 		for _, t := range terms {
-			b.WriteString(t.selects)
-			b.WriteByte('&')
+			h.Write(t.selects[:])
 		}
-		key.selects = b.String()
+		h.Sum(key.selects[:0])
 	}
 	t, ok := ts.byKey[key]
 	if !ok {
-		if len(ts.byKey) >= maxTallies {
-			ts.forget()
-		}
 		t = &Tally{key: key, terms: terms, living: living}
+		for _, one := range terms {
+			t.size += one.size
+		}
+		if len(ts.byKey) >= maxTallies || ts.size+t.size > maxTallyBytes {
+			ts.forget(c)
+		}
+		ts.size += t.size
 		ts.byKey[key] = t
 		label := terms[0].bucket()
 		ts.byLabel[label] = append(ts.byLabel[label], t)
@@ -122,26 +133,33 @@ func (c *Cluster) recount(t *Tally) {
 	}
 }
 
-// forget drops the half of the tallies that was asked for least lately.
-func (ts *tallies) forget() {
+// forget drops those asked for least lately, until half of what may be kept is left.
+func (ts *tallies) forget(c *Cluster) {
 	all := make([]*Tally, 0, len(ts.byKey))
 	for _, t := range ts.byKey {
 		all = append(all, t)
 	}
-	slices.SortFunc(all, func(a, b *Tally) int {
-		if a.lastUsed < b.lastUsed {
-			return -1
+	slices.SortFunc(all, func(a, b *Tally) int { return cmp.Compare(a.lastUsed, b.lastUsed) })
+	labels := map[string]bool{}
+	for _, t := range all {
+		if len(ts.byKey) <= maxTallies/2 && ts.size <= maxTallyBytes/2 {
+			break
 		}
-		return 1
-	})
-	for _, t := range all[:len(all)/2] {
+		t.dropped = true
+		ts.size -= t.size
 		delete(ts.byKey, t.key)
-		label := t.terms[0].bucket()
-		if rest := slices.DeleteFunc(ts.byLabel[label], func(o *Tally) bool { return o == t }); len(rest) > 0 {
+		labels[t.terms[0].bucket()] = true
+	}
+	for label := range labels {
+		if rest := slices.DeleteFunc(ts.byLabel[label], func(t *Tally) bool { return t.dropped }); len(rest) > 0 {
 			ts.byLabel[label] = rest
 		} else {
 			delete(ts.byLabel, label)
 		}
+	}
+	for _, s := range c.shapes { // that are not looked at again may hold what is dropped
+		clear(s.tallies.list[:cap(s.tallies.list)])
+		s.tallies.revision = 0
 	}
 	ts.revision++
 }

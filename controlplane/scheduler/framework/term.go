@@ -1,6 +1,7 @@
 package framework
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"slices"
 	"strings"
@@ -13,13 +14,17 @@ import (
 
 // A Term selects pods by labels and namespaces, and says within what domain.
 type Term struct {
-	Key         string // names what the term selects and its domain
 	TopologyKey string
-	selects     string // names only what it selects
+	selects     digest // names what it selects
+	size        int    // about how much memory it takes
 	namespaces  []string
 	spaces      labels.Selector // nil selects no further namespace
 	selector    labels.Selector
 }
+
+// A digest names what is too long to be a name. Pods choose what it is of, and
+// find no two that have the same.
+type digest [sha256.Size]byte
 
 func newTerm(namespace string, t *corev1.PodAffinityTerm) (*Term, error) {
 	selector, err := metav1.LabelSelectorAsSelector(t.LabelSelector)
@@ -43,11 +48,12 @@ func newTerm(namespace string, t *corev1.PodAffinityTerm) (*Term, error) {
 // may be nil) selects.
 func NewTerm(topologyKey string, namespaces []string, spaces, selector labels.Selector) *Term {
 	t := &Term{TopologyKey: topologyKey, namespaces: namespaces, spaces: spaces, selector: selector}
-	t.selects = strings.Join(namespaces, ",") + "|" + selectorKey(selector)
+	selects := strings.Join(namespaces, ",") + "|" + selectorKey(selector)
 	if spaces != nil {
-		t.selects += "|" + selectorKey(spaces)
+		selects += "|" + selectorKey(spaces)
 	}
-	t.Key = topologyKey + "|" + t.selects
+	t.selects = sha256.Sum256([]byte(selects))
+	t.size = 300 + len(topologyKey) + 4*len(selects)
 	return t
 }
 
@@ -67,6 +73,9 @@ func (t *Term) Matches(s *Shape, c *Cluster) bool {
 	}
 	return t.selector.Matches(s.Labels)
 }
+
+// Same reports whether two terms select the same within the same domain.
+func (t *Term) Same(o *Term) bool { return t.TopologyKey == o.TopologyKey && t.selects == o.selects }
 
 // bucket is a label ("key=value") that every pod the term selects has, or
 // empty when there is none.

@@ -131,7 +131,7 @@ func (a *InterPodAffinity) Simulate(p, other *framework.Pod, n *framework.Node, 
 		}
 		found := false
 		for i := range a.existing {
-			if a.existing[i].term.Key == t.Key {
+			if a.existing[i].term.Same(t) {
 				found = true
 				add(&a.existing[i])
 			}
