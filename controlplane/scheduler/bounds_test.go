@@ -120,3 +120,14 @@ func TestMessageHasALimit(t *testing.T) {
 		t.Errorf("%d bytes", len(m))
 	}
 }
+
+// TestPodsOnUnknownNodes: a pod that names a node that nobody knows, and that has
+// terms about all others, keeps none of them from being placed.
+func TestPodsOnUnknownNodes(t *testing.T) {
+	s := benchCore(2, noSiblings{})
+	s.cluster.Topology(corev1.LabelHostname) // before the node is met
+	s.cluster.Place(s.cluster.NewPod(testPod("ghost", "1", near(corev1.LabelHostname, true, true))), "nowhere")
+	if why := s.pass(t, testPod("p", "1", near(corev1.LabelHostname, false, false))); why != nil {
+		t.Error(why)
+	}
+}

@@ -2,8 +2,9 @@ package framework
 
 // A Topology divides the nodes by the value of one label.
 type Topology struct {
-	// Domain is each slot's domain, -1 for nodes without the label.
-	Domain []int32
+	// domain is each slot's domain, -1 for nodes without the label. It may end
+	// before the slots of nodes that only pods tell of.
+	domain []int32
 	// Size is one more than the greatest domain.
 	Size   int
 	values map[string]int32
@@ -25,10 +26,10 @@ func (c *Cluster) Topology(key string) *Topology {
 }
 
 func (t *Topology) set(n *Node, key string) {
-	for len(t.Domain) <= n.Slot {
-		t.Domain = append(t.Domain, -1)
+	for len(t.domain) <= n.Slot {
+		t.domain = append(t.domain, -1)
 	}
-	t.Domain[n.Slot] = -1
+	t.domain[n.Slot] = -1
 	if n.Object == nil {
 		return
 	}
@@ -42,13 +43,16 @@ func (t *Topology) set(n *Node, key string) {
 		t.values[v] = d
 		t.Size++
 	}
-	t.Domain[n.Slot] = d
+	t.domain[n.Slot] = d
 }
 
 // Of is the domain of a node, or -1.
-func (t *Topology) Of(n *Node) int32 {
-	if n.Slot < len(t.Domain) {
-		return t.Domain[n.Slot]
+func (t *Topology) Of(n *Node) int32 { return t.At(int32(n.Slot)) }
+
+// At is the domain of a slot, or -1.
+func (t *Topology) At(slot int32) int32 {
+	if int(slot) < len(t.domain) {
+		return t.domain[slot]
 	}
 	return -1
 }

@@ -60,7 +60,7 @@ func (a *InterPodAffinity) next(list []domains, t *framework.Term) []domains {
 // landed in one.
 func (d *domains) spread(t *framework.Tally, weight int64) (sum int64) {
 	for i, slot := range t.Nodes {
-		if dom := d.Domain[slot]; dom >= 0 {
+		if dom := d.At(slot); dom >= 0 {
 			d.count[dom] += weight * int64(t.Counts[i])
 			sum += int64(t.Counts[i])
 		}
