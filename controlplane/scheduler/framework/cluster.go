@@ -30,6 +30,7 @@ type Cluster struct {
 	shapes     map[string]*Shape
 	resources  *resourceTable
 	topologies map[string]*Topology
+	nodeLabels map[string]int // how many nodes have a label with that key
 	tallies    tallies
 	owners     owners
 	images     map[string]*Image
@@ -46,7 +47,7 @@ func NewCluster() *Cluster {
 	return &Cluster{
 		Revision: 1,
 		names:    map[string]*Node{}, pods: map[types.UID]*Pod{}, shapes: map[string]*Shape{},
-		resources: newResourceTable(), topologies: map[string]*Topology{},
+		resources: newResourceTable(), topologies: map[string]*Topology{}, nodeLabels: map[string]int{},
 		tallies: newTallies(), owners: newOwners(),
 		images: map[string]*Image{}, namespaces: map[string]labels.Set{},
 		claims: map[claimKey][]claimUse{}, placed: placed{},
@@ -127,9 +128,11 @@ func (c *Cluster) SetNode(o *corev1.Node) Action {
 	}
 	if did&(NodeAdded|NodeLabels) != 0 {
 		c.Revision++
-		for key, t := range c.topologies {
-			t.set(n, key)
+		var had map[string]string
+		if old != nil {
+			had = old.Labels
 		}
+		c.relabel(n, had)
 	}
 	c.setImages(n, old, o)
 	if did != 0 {
@@ -162,15 +165,14 @@ func (c *Cluster) RemoveNode(name string) {
 	if n == nil || n.Object == nil {
 		return
 	}
-	c.setImages(n, n.Object, nil)
+	old := n.Object
+	c.setImages(n, old, nil)
 	n.Object = nil
 	n.Allocatable = nil
 	c.countAvoids(n)
 	c.Live--
 	c.Revision++
-	for key, t := range c.topologies {
-		t.set(n, key)
-	}
+	c.relabel(n, old.Labels)
 	c.Touch(n)
 	c.vacate(n)
 }

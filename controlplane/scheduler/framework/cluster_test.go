@@ -81,6 +81,45 @@ func TestTallies(t *testing.T) {
 	}
 }
 
+// TestTopologiesOfNodesOnly: a label that no node has makes no topology, and one that
+// the last node loses leaves none.
+func TestTopologiesOfNodesOnly(t *testing.T) {
+	c := NewCluster()
+	node := func(name string, l map[string]string) *Node {
+		c.SetNode(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: l}})
+		return c.Node(name)
+	}
+	a := node("a", map[string]string{"host": "a", "zone": "1"})
+	for i := range 1000 {
+		if topology := c.Topology(fmt.Sprint("key-", i)); topology.Of(a) != -1 || topology.Size != 0 {
+			t.Fatal("a node has a label that it does not have")
+		}
+	}
+	if len(c.topologies) != 0 {
+		t.Errorf("%d topologies are kept of labels that no node has", len(c.topologies))
+	}
+	if zone := c.Topology("zone"); zone.Of(a) != 0 || zone.Size != 1 {
+		t.Error("a node is in no zone")
+	}
+	b := node("b", map[string]string{"zone": "2"})
+	node("a", map[string]string{"host": "a"})
+	if zone := c.Topology("zone"); zone.Of(a) != -1 || zone.Of(b) < 0 {
+		t.Error("a zone does not follow its label")
+	}
+	c.Topology("host")
+	c.RemoveNode("b")
+	c.RemoveNode("a")
+	if len(c.topologies)+len(c.nodeLabels) != 0 {
+		t.Errorf("of no nodes %d topologies and %d labels are left", len(c.topologies), len(c.nodeLabels))
+	}
+	if c.Topology("zone").Size != 0 {
+		t.Error("a zone is left without nodes")
+	}
+	if a = node("a", map[string]string{"zone": "3"}); c.Topology("zone").Of(a) != 0 {
+		t.Error("a zone does not come back")
+	}
+}
+
 // TestForgetsLargeTallies: tallies of terms that would fill the memory are not kept,
 // nor do pods that were counted by them hold them.
 func TestForgetsLargeTallies(t *testing.T) {

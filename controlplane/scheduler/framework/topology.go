@@ -10,8 +10,15 @@ type Topology struct {
 	values map[string]int32
 }
 
-// Topology is the division by a label. It is kept up to date from then on.
+// undivided is the topology of labels that no node has.
+var undivided = &Topology{}
+
+// Topology is the division by a label. It is kept up to date from then on, for as
+// long as some node has the label: pods name any, and none of those is kept for them.
 func (c *Cluster) Topology(key string) *Topology {
+	if c.nodeLabels[key] == 0 {
+		return undivided
+	}
 	t, ok := c.topologies[key]
 	if !ok {
 		t = &Topology{values: map[string]int32{}}
@@ -23,6 +30,24 @@ func (c *Cluster) Topology(key string) *Topology {
 		}
 	}
 	return t
+}
+
+// relabel brings the topologies up to date with a node whose labels were old.
+func (c *Cluster) relabel(n *Node, old map[string]string) {
+	if n.Object != nil {
+		for key := range n.Object.Labels {
+			c.nodeLabels[key]++
+		}
+	}
+	for key := range old {
+		if c.nodeLabels[key]--; c.nodeLabels[key] == 0 {
+			delete(c.nodeLabels, key)
+			delete(c.topologies, key)
+		}
+	}
+	for key, t := range c.topologies {
+		t.set(n, key)
+	}
 }
 
 func (t *Topology) set(n *Node, key string) {
