@@ -87,6 +87,14 @@ func spread(key string, when corev1.UnsatisfiableConstraintAction) func(*corev1.
 	}
 }
 
+func having(name corev1.ResourceName, amount string) func(*corev1.Node) {
+	return func(n *corev1.Node) { n.Status.Allocatable[name] = resource.MustParse(amount) }
+}
+
+func requesting(name corev1.ResourceName, amount string) func(*corev1.Pod) {
+	return func(p *corev1.Pod) { p.Spec.Containers[0].Resources.Requests[name] = resource.MustParse(amount) }
+}
+
 func at(node string) func(*corev1.Pod) { return func(p *corev1.Pod) { p.Spec.NodeName = node } }
 
 func labelled(v string) func(*corev1.Pod) {
@@ -117,6 +125,12 @@ func TestDecide(t *testing.T) {
 		{"used", nodes(testNode("a", "4"), testNode("b", "4")), pods(testPod("x", "1", at("a"))), testPod("p", "1"), "b"},
 		{"too big", nodes(testNode("a", "2"), testNode("b", "4")), pods(testPod("x", "3", at("b"))), testPod("p", "3"),
 			"0/2 nodes are available: 2 Insufficient cpu."},
+		{"device", nodes(testNode("a", "8"), testNode("b", "2", having("example.com/gpu", "1"))), nil, testPod("p", "1", requesting("example.com/gpu", "1")), "b"},
+		{"no device left", nodes(testNode("a", "8"), testNode("b", "8", having("example.com/gpu", "1"))), pods(testPod("x", "1", at("b"), requesting("example.com/gpu", "1"))),
+			testPod("p", "1", requesting("example.com/gpu", "1")), "0/2 nodes are available: 2 Insufficient example.com/gpu."},
+		{"no such device", nodes(testNode("a", "8")), nil, testPod("p", "9", requesting("example.com/gpu", "1")),
+			"0/1 nodes are available: 1 Insufficient cpu, 1 Insufficient example.com/gpu."},
+		{"none of a device", nodes(testNode("a", "8")), nil, testPod("p", "1", requesting("example.com/gpu", "0")), "a"},
 		{"cordoned", nodes(testNode("a", "2", func(n *corev1.Node) { n.Spec.Unschedulable = true })), nil, testPod("p", "1"),
 			"0/1 nodes are available: 1 node(s) were unschedulable."},
 		{"tainted", nodes(testNode("a", "2", tainted(corev1.TaintEffectNoExecute))), nil, testPod("p", "1"),

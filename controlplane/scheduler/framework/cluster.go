@@ -101,7 +101,7 @@ func (c *Cluster) SetNode(o *corev1.Node) Action {
 	n := c.slot(o.Name)
 	old := n.Object
 	n.Object = o
-	allocatable := c.resources.list(o.Status.Allocatable)
+	allocatable := c.allocatable(o.Status.Allocatable)
 	var did Action
 	switch {
 	case old == nil:

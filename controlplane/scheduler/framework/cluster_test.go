@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
@@ -78,6 +79,64 @@ func TestTallies(t *testing.T) {
 	c.SetNamespace("default", labels.Set{"team": "a"})
 	if all.Of(slot) != 1 {
 		t.Error("does not count a namespace it has come to select")
+	}
+}
+
+// TestResourcesOfNodesOnly: names of resources that only pods have are not kept, and
+// pods count in full once a node has them.
+func TestResourcesOfNodesOnly(t *testing.T) {
+	c := NewCluster()
+	wants := func(amount int64, names ...corev1.ResourceName) func(*corev1.Pod) {
+		return func(p *corev1.Pod) {
+			l := corev1.ResourceList{}
+			for _, n := range names {
+				l[n] = *resource.NewQuantity(amount, resource.DecimalSI)
+			}
+			p.Spec.Containers[0].Resources.Requests = l
+		}
+	}
+	for i := range 5 {
+		var names []corev1.ResourceName
+		for k := range 1000 {
+			names = append(names, corev1.ResourceName(fmt.Sprint("example.com/", i, "-", k)))
+		}
+		p := c.NewPod(pod(fmt.Sprint(i), nil, wants(int64(i), names...)))
+		if len(p.Asks) != firstExtended || len(p.Nowhere) != 1000*min(i, 1) {
+			t.Fatalf("asks for %d and %d", len(p.Asks), len(p.Nowhere))
+		}
+		c.Place(p, "n")
+		c.Displace(p)
+		c.Release(p)
+	}
+	if len(c.resources.names) != firstExtended || len(c.shapes) != 0 {
+		t.Fatalf("%d names and %d shapes are kept", len(c.resources.names), len(c.shapes))
+	}
+
+	gpu := wants(2, "example.com/gpu", "example.com/none")
+	early, waits := c.NewPod(pod("early", nil, gpu)), c.NewPod(pod("waits", nil, gpu))
+	c.Place(early, "n")
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}
+	c.SetNode(node)
+	node = node.DeepCopy()
+	node.Status.Allocatable = corev1.ResourceList{"example.com/gpu": resource.MustParse("4")}
+	if did := c.SetNode(node); did != NodeAllocatable {
+		t.Errorf("did %b", did)
+	}
+	n := c.Node("n")
+	late := c.NewPod(pod("late", nil, gpu))
+	for _, p := range []*Pod{early, waits, late} {
+		if p.Shape != early.Shape || p.Asks.At(firstExtended) != 2 || len(p.Nowhere) != 1 || p.Nowhere[0].Name != "example.com/none" {
+			t.Errorf("%s asks for %v, %v of what no node has", p.Pod.Name, p.Asks, p.Nowhere)
+		}
+	}
+	c.Place(late, "n")
+	if n.Used.At(firstExtended) != 4 || n.Allocatable.At(firstExtended) != 4 {
+		t.Errorf("%d used", n.Used.At(firstExtended))
+	}
+	c.Displace(early)
+	c.Displace(late)
+	if n.Used.At(firstExtended) != 0 {
+		t.Errorf("then %d used", n.Used.At(firstExtended))
 	}
 }
 

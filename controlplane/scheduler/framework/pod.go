@@ -22,13 +22,14 @@ var scratch = sync.Pool{New: func() any { b := make([]byte, 0, 1024); return &b 
 
 // NewPod reads an object. Forget gives its shape back.
 func (c *Cluster) NewPod(pod *corev1.Pod) *Pod {
-	asks, cpu, memory := c.resources.requests(pod)
+	asks, more, cpu, memory := requests(pod)
 	buf := scratch.Get().(*[]byte)
-	key, local := shapeKey((*buf)[:0], pod, asks, cpu, memory)
+	key, local := shapeKey((*buf)[:0], pod, asks, more, cpu, memory)
 	s, ok := c.shapes[string(key)]
 	if !ok {
 		k := string(key)
-		s = newShape(k, sha256.Sum256(key[:local]), pod, asks, cpu, memory)
+		s = newShape(k, sha256.Sum256(key[:local]), pod, asks, more, cpu, memory)
+		c.resources.find(s)
 		c.shapes[k] = s
 	}
 	*buf = key[:0]

@@ -1,6 +1,8 @@
 package framework
 
 import (
+	"cmp"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -11,7 +13,13 @@ import (
 // Resources are amounts by index; those past the end are zero.
 type Resources []int64
 
-// Indexes of the resources every node has; others follow as they are met.
+// An Amount is how much of a resource a pod asks for, beside those every node has.
+type Amount struct {
+	Name corev1.ResourceName
+	Much int64
+}
+
+// Indexes of the resources every node has; others follow as nodes have them.
 const (
 	CPU = iota // in thousandths
 	Memory
@@ -43,7 +51,8 @@ func (r *Resources) add(o Resources, sign int64) {
 	}
 }
 
-// A resourceTable gives every resource name an index.
+// A resourceTable gives every resource name that a node has, or had, an index. Names
+// that only pods have get none: there is no end of them.
 type resourceTable struct {
 	names []corev1.ResourceName
 	lacks []string // what a node is refused with that has too little of it
@@ -76,7 +85,9 @@ func counted(name corev1.ResourceName) bool {
 		strings.HasPrefix(s, corev1.ResourceAttachableVolumesPrefix)
 }
 
-func (t *resourceTable) list(l corev1.ResourceList) Resources {
+// common reads the amounts that every node has, and calls each for the others
+// that are counted.
+func common(l corev1.ResourceList, each func(corev1.ResourceName, int64)) Resources {
 	r := make(Resources, firstExtended)
 	for name, q := range l {
 		switch name {
@@ -89,23 +100,61 @@ func (t *resourceTable) list(l corev1.ResourceList) Resources {
 		case corev1.ResourcePods:
 			r[Pods] = q.Value()
 		default:
-			if !counted(name) {
-				continue
+			if counted(name) {
+				each(name, q.Value())
 			}
-			i := t.of(name)
-			for len(r) <= i {
-				r = append(r, 0)
-			}
-			r[i] = q.Value()
 		}
 	}
 	return r
 }
 
-// requests are what the pod asks for, and what scoring takes it to use.
-func (t *resourceTable) requests(pod *corev1.Pod) (asks Resources, cpu, memory int64) {
+func (r *Resources) set(i int, v int64) {
+	for len(*r) <= i {
+		*r = append(*r, 0)
+	}
+	(*r)[i] = v
+}
+
+// allocatable is what a node has. Names that are new get an index.
+func (c *Cluster) allocatable(l corev1.ResourceList) Resources {
+	var more []Amount
+	r := common(l, func(name corev1.ResourceName, v int64) { more = append(more, Amount{name, v}) })
+	known := len(c.resources.names)
+	for _, a := range more {
+		r.set(c.resources.of(a.Name), a.Much)
+	}
+	if len(c.resources.names) > known {
+		for _, s := range c.shapes {
+			c.resources.find(s)
+		}
+	}
+	return r
+}
+
+// find moves what no node had to what some node has.
+func (t *resourceTable) find(s *Shape) {
+	s.Nowhere = slices.DeleteFunc(s.Nowhere, func(a Amount) bool {
+		i, ok := t.index[a.Name]
+		if ok {
+			s.Asks.set(i, a.Much)
+			for _, p := range s.placed {
+				p.Node.Used.set(i, p.Node.Used.At(i)+a.Much)
+			}
+		}
+		return ok
+	})
+}
+
+// requests are what the pod asks for, of what every node has and of other resources by
+// name, and what scoring takes it to use.
+func requests(pod *corev1.Pod) (asks Resources, more []Amount, cpu, memory int64) {
 	opts := resourcehelper.PodResourcesOptions{UseStatusResources: true, InPlacePodLevelResourcesVerticalScalingEnabled: true}
-	asks = t.list(resourcehelper.PodRequests(pod, opts))
+	asks = common(resourcehelper.PodRequests(pod, opts), func(name corev1.ResourceName, v int64) {
+		if v > 0 {
+			more = append(more, Amount{name, v})
+		}
+	})
+	slices.SortFunc(more, func(a, b Amount) int { return cmp.Compare(a.Name, b.Name) })
 	asks[Pods] = 1
 	opts.NonMissingContainerRequests = corev1.ResourceList{
 		corev1.ResourceCPU:    *resource.NewMilliQuantity(defaultMilliCPU, resource.DecimalSI),
@@ -116,7 +165,7 @@ func (t *resourceTable) requests(pod *corev1.Pod) (asks Resources, cpu, memory i
 		l := resourcehelper.PodRequests(pod, opts)
 		cpu, memory = l.Cpu().MilliValue(), l.Memory().Value()
 	}
-	return asks, cpu, memory
+	return asks, more, cpu, memory
 }
 
 // missing reports whether a container names no request for CPU or memory.

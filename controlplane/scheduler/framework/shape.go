@@ -31,9 +31,11 @@ type Shape struct {
 	Spec *corev1.PodSpec
 	// Owner is the controller's kind and name.
 	Owner metav1.OwnerReference
-	// Asks is what the pod requests; ScoreCPU and ScoreMemory are what scoring
+	// Asks is what the pod requests of resources that some node has, Nowhere of
+	// others; ScoreCPU and ScoreMemory are what scoring
 	// takes it to use.
 	Asks                  Resources
+	Nowhere               []Amount
 	ScoreCPU, ScoreMemory int64
 	Ports                 []Port
 	Images                []string
@@ -93,7 +95,7 @@ type cached[T any] struct {
 
 // shapeKey writes down everything a Shape is made of, and says how much of it
 // is all that local plugins look at.
-func shapeKey(b []byte, pod *corev1.Pod, asks Resources, cpu, memory int64) (key []byte, local int) {
+func shapeKey(b []byte, pod *corev1.Pod, asks Resources, more []Amount, cpu, memory int64) (key []byte, local int) {
 	str := func(s string) { b = binary.AppendUvarint(b, uint64(len(s))); b = append(b, s...) }
 	num := func(n int64) { b = binary.AppendVarint(b, n) }
 	labelSet := func(m map[string]string) {
@@ -116,9 +118,13 @@ func shapeKey(b []byte, pod *corev1.Pod, asks Resources, cpu, memory int64) (key
 	}
 	spec := &pod.Spec
 	// First what local plugins look at.
-	num(int64(len(asks)))
 	for _, a := range asks {
 		num(a)
+	}
+	num(int64(len(more)))
+	for _, a := range more {
+		str(string(a.Name))
+		num(a.Much)
 	}
 	num(cpu)
 	num(memory)
@@ -221,11 +227,11 @@ func priority(pod *corev1.Pod) int32 {
 }
 
 // newShape parses the pod.
-func newShape(key string, local [sha256.Size]byte, pod *corev1.Pod, asks Resources, cpu, memory int64) *Shape {
+func newShape(key string, local [sha256.Size]byte, pod *corev1.Pod, asks Resources, more []Amount, cpu, memory int64) *Shape {
 	spec := &pod.Spec
 	s := &Shape{
 		Key: key, Local: local, Namespace: pod.Namespace, Labels: maps.Clone(pod.Labels), Priority: priority(pod), Spec: spec,
-		Asks: asks, ScoreCPU: cpu, ScoreMemory: memory,
+		Asks: asks, Nowhere: more, ScoreCPU: cpu, ScoreMemory: memory,
 		Containers:   len(spec.Containers) + len(spec.InitContainers),
 		NodeAffinity: nodeaffinity.GetRequiredNodeAffinity(pod),
 		Spread:       spec.TopologySpreadConstraints,

@@ -35,7 +35,7 @@ func (*NodeResourcesFit) Local() {}
 
 // Filter compares each request to what is free.
 func (f *NodeResourcesFit) Filter(p *framework.Pod, n *framework.Node) *framework.Status {
-	fits := n.Used.At(framework.Pods)+1 <= n.Allocatable.At(framework.Pods)
+	fits := len(p.Nowhere) == 0 && n.Used.At(framework.Pods)+1 <= n.Allocatable.At(framework.Pods)
 	for i, want := range p.Asks {
 		if !fits {
 			break
@@ -67,6 +67,12 @@ func (f *NodeResourcesFit) refusal(p *framework.Pod, n *framework.Node) *framewo
 		if want > n.Allocatable.At(i) {
 			code = framework.Unresolvable
 		}
+	}
+	if len(p.Nowhere) > 0 {
+		code = framework.Unresolvable
+	}
+	for i := range p.Nowhere[:min(len(p.Nowhere), maxReasons-len(f.reasons))] {
+		f.reasons = append(f.reasons, "Insufficient "+string(p.Nowhere[i].Name))
 	}
 	if f.last == nil || f.last.Code != code || !slices.Equal(f.last.Reasons, f.reasons) {
 		f.last = framework.Refuse(code, f.Name(), slices.Clone(f.reasons)...)
@@ -103,6 +109,9 @@ func (f *NodeResourcesFit) Hint(e *framework.Event, p *framework.Pod) bool {
 	case e.Action&(framework.PodGone|framework.PodScaledDown) != 0:
 		return true // any pod gone makes room for one more
 	case e.Action&(framework.NodeAdded|framework.NodeAllocatable) != 0:
+		if len(p.Nowhere) > 0 {
+			return false
+		}
 		for i, want := range p.Asks {
 			if want > 0 && want > f.cluster.Amount(e.Node.Status.Allocatable, i) {
 				return false
