@@ -140,6 +140,67 @@ func TestResourcesOfNodesOnly(t *testing.T) {
 	}
 }
 
+// TestOwners: owners leave nothing behind, and pods that thousands of terms select do
+// not each remember all of them.
+func TestOwners(t *testing.T) {
+	c := NewCluster()
+	const terms = 1000
+	owning := func(name string) *Pod {
+		p := c.NewPod(pod(name, nil, func(p *corev1.Pod) {
+			var list []corev1.WeightedPodAffinityTerm
+			for k := range terms {
+				list = append(list, corev1.WeightedPodAffinityTerm{Weight: 1, PodAffinityTerm: corev1.PodAffinityTerm{TopologyKey: "host",
+					LabelSelector: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
+						{Key: "k", Operator: metav1.LabelSelectorOpNotIn, Values: []string{fmt.Sprint(name, "-", k)}},
+					}}}})
+			}
+			p.Spec.Affinity = &corev1.Affinity{PodAffinity: &corev1.PodAffinity{PreferredDuringSchedulingIgnoredDuringExecution: list}}
+		}))
+		c.Place(p, "n")
+		return p
+	}
+	inPlace := func(want int) {
+		t.Helper()
+		list := c.owners.byLabel[""]
+		if len(list) != want || len(c.owners.byKey) != want {
+			t.Fatalf("%d and %d owners, want %d", len(list), len(c.owners.byKey), want)
+		}
+		for i, o := range list {
+			if o.in != i || o.Term == nil {
+				t.Fatalf("the owners at %d take themselves to be at %d", i, o.in)
+			}
+		}
+	}
+	selected := c.NewPod(pod("selected", map[string]string{"app": "web"}))
+	few := owning("few")
+	var list []*Owners
+	for _, p := range []*Pod{few, owning("b"), owning("c")} {
+		defer c.Release(p)
+		list = c.OwnersMatching(selected.Shape)
+		if len(selected.matching.list) > maxMatching {
+			t.Errorf("%d owners are remembered", len(selected.matching.list))
+		}
+	}
+	inPlace(3 * terms)
+	if len(list) != 3*terms {
+		t.Errorf("%d owners match", len(list))
+	}
+	c.Displace(few)
+	inPlace(2 * terms)
+	if n := len(c.OwnersMatching(selected.Shape)); n != 2*terms {
+		t.Errorf("then %d match", n)
+	}
+	if n := len(c.OwnersMatching(c.NewPod(pod("other", map[string]string{"k": "b-7"})).Shape)); n != 2*terms-1 {
+		t.Errorf("%d match a pod that one does not select", n)
+	}
+	for _, uid := range []types.UID{"b", "c"} {
+		c.Displace(c.Pod(uid))
+	}
+	if len(c.owners.byKey)+len(c.owners.byLabel)+len(c.OwnersMatching(selected.Shape)) != 0 {
+		t.Error("owners are left of pods that are gone")
+	}
+}
+
 // TestTopologiesOfNodesOnly: a label that no node has makes no topology, and one that
 // the last node loses leaves none.
 func TestTopologiesOfNodesOnly(t *testing.T) {

@@ -1,7 +1,5 @@
 package framework
 
-import "slices"
-
 // A TermKind is what a pod's term says of the pods it selects.
 type TermKind uint8
 
@@ -21,6 +19,7 @@ type Owners struct {
 
 	total int
 	label string
+	in    int // index in its bucket
 }
 
 type ownerKey struct {
@@ -34,7 +33,14 @@ type owners struct {
 	byKey    map[ownerKey]*Owners
 	byLabel  map[string][]*Owners
 	revision uint64
+	// long is what OwnersMatching found last that was too long to keep.
+	long         []*Owners
+	longOf       *Shape
+	longRevision uint64
 }
+
+// maxMatching is how many owners a shape remembers that its pods are matched by.
+const maxMatching = 256
 
 func newOwners() owners {
 	return owners{byKey: map[ownerKey]*Owners{}, byLabel: map[string][]*Owners{}, revision: 1}
@@ -53,18 +59,14 @@ func (os *owners) count(p *Pod, delta int32) {
 			o = &Owners{Term: t, TermKind: kind, Weight: weight, label: t.bucket()}
 			o.at = map[int32]int32{}
 			os.byKey[k] = o
+			o.in = len(os.byLabel[o.label])
 			os.byLabel[o.label] = append(os.byLabel[o.label], o)
 			os.revision++
 		}
 		o.add(int32(p.Node.Slot), delta)
 		if o.total += int(delta); o.total == 0 {
 			delete(os.byKey, k)
-			if rest := slices.DeleteFunc(os.byLabel[o.label], func(x *Owners) bool { return x == o }); len(rest) > 0 {
-				os.byLabel[o.label] = rest
-			} else {
-				delete(os.byLabel, o.label)
-			}
-			os.revision++
+			os.remove(o)
 		}
 	}
 	for _, t := range s.AntiAffinity {
@@ -78,13 +80,35 @@ func (os *owners) count(p *Pod, delta int32) {
 	}
 }
 
-// OwnersMatching are the owners whose term selects pods of that shape.
+// remove takes owners that nobody is left of out of their bucket. Shapes may remember
+// them until they are looked at again, so that they let go of what they have.
+func (os *owners) remove(o *Owners) {
+	list := os.byLabel[o.label]
+	last := len(list) - 1
+	list[o.in] = list[last]
+	list[o.in].in = o.in
+	list[last] = nil
+	if os.byLabel[o.label] = list[:last]; last == 0 {
+		delete(os.byLabel, o.label)
+	}
+	o.Term, o.Tally = nil, Tally{}
+	if os.longOf = nil; cap(os.long) > maxMatching {
+		os.long = nil
+	}
+	os.revision++
+}
+
+// OwnersMatching are the owners whose term selects pods of that shape. The list is good
+// until the next call.
 func (c *Cluster) OwnersMatching(s *Shape) []*Owners {
 	os := &c.owners
-	if s.matching.revision == os.revision {
+	switch {
+	case s.matching.revision == os.revision:
 		return s.matching.list
+	case os.longOf == s && os.longRevision == os.revision:
+		return os.long
 	}
-	list := s.matching.list[:0]
+	list := os.long[:0]
 	s.eachLabel(func(label string) {
 		for _, o := range os.byLabel[label] {
 			if o.Term.Matches(s, c) {
@@ -92,6 +116,9 @@ func (c *Cluster) OwnersMatching(s *Shape) []*Owners {
 			}
 		}
 	})
-	s.matching = cached[*Owners]{os.revision, list}
+	os.long, os.longOf, os.longRevision = list, s, os.revision
+	if len(list) <= maxMatching {
+		s.matching = cached[*Owners]{os.revision, append(s.matching.list[:0], list...)}
+	}
 	return list
 }

@@ -74,9 +74,6 @@ func (t *Term) Matches(s *Shape, c *Cluster) bool {
 	return t.selector.Matches(s.Labels)
 }
 
-// Same reports whether two terms select the same within the same domain.
-func (t *Term) Same(o *Term) bool { return t.TopologyKey == o.TopologyKey && t.selects == o.selects }
-
 // bucket is a label ("key=value") that every pod the term selects has, or
 // empty when there is none.
 func (t *Term) bucket() string {

@@ -7,9 +7,11 @@ import "knarr/controlplane/scheduler/framework"
 type InterPodAffinity struct {
 	cluster *framework.Cluster
 
+	// One each of a topology: pods may have terms by the thousand.
 	affinity, anti []domains
-	existing       []domains // required anti-affinity of placed pods
-	anyMatch       int64     // placed pods that match all affinity terms
+	existing       []domains        // required anti-affinity of placed pods
+	needed         *framework.Tally // placed pods that match all affinity terms
+	anyMatch       int64            // how many of them are in a domain
 	selfMatch      bool
 	wishes         []domains
 }
@@ -17,7 +19,6 @@ type InterPodAffinity struct {
 // domains counts something by the domains of a topology.
 type domains struct {
 	*framework.Topology
-	term  *framework.Term
 	count []int64
 }
 
@@ -37,23 +38,36 @@ var (
 // Name is the plugin's.
 func (*InterPodAffinity) Name() string { return "InterPodAffinity" }
 
-// next extends list by one with count zeroed, reusing what it had before.
-func (a *InterPodAffinity) next(list []domains, t *framework.Term) []domains {
-	topo := a.cluster.Topology(t.TopologyKey)
+// of is the one of the term's topology. If it is new its count is zeroed, in memory
+// that the list had before.
+func (a *InterPodAffinity) of(all *[]domains, t *framework.Term) (d *domains, isNew bool) {
+	topo, list := a.cluster.Topology(t.TopologyKey), *all
+	for i := range list {
+		if list[i].Topology == topo {
+			return &list[i], false
+		}
+	}
 	if len(list) < cap(list) {
 		list = list[:len(list)+1]
 	} else {
 		list = append(list, domains{})
 	}
-	d := &list[len(list)-1]
-	d.Topology, d.term = topo, t
+	*all = list
+	d = &list[len(list)-1]
+	d.Topology = topo
 	if cap(d.count) < topo.Size {
 		d.count = make([]int64, topo.Size, topo.Size+topo.Size/4+4)
 	} else {
 		d.count = d.count[:topo.Size]
 		clear(d.count)
 	}
-	return list
+	return d, true
+}
+
+// add spreads a tally over the domains of the term's topology.
+func (a *InterPodAffinity) add(all *[]domains, t *framework.Term, tally *framework.Tally, weight int64) (sum int64) {
+	d, _ := a.of(all, t)
+	return d.spread(tally, weight)
 }
 
 // spread adds weight for each counted pod to its domain, and returns how many
@@ -81,24 +95,23 @@ func (a *InterPodAffinity) PreFilter(p *framework.Pod) (bool, *framework.Status)
 	if s.Err != nil {
 		return false, framework.Refuse(framework.Unresolvable, a.Name(), "parsing pod: "+s.Err.Error())
 	}
-	a.affinity, a.anti, a.existing, a.anyMatch = a.affinity[:0], a.anti[:0], a.existing[:0], 0
+	a.affinity, a.anti, a.existing, a.needed, a.anyMatch = a.affinity[:0], a.anti[:0], a.existing[:0], nil, 0
 	if len(s.Affinity) > 0 {
 		// Only pods that every term selects count for any of them.
-		tally := a.cluster.Tally(false, s.Affinity...)
+		a.needed = a.cluster.Tally(false, s.Affinity...)
 		for _, t := range s.Affinity {
-			a.affinity = a.next(a.affinity, t)
-			a.anyMatch += a.affinity[len(a.affinity)-1].spread(tally, 1)
+			if d, isNew := a.of(&a.affinity, t); isNew {
+				a.anyMatch += d.spread(a.needed, 1)
+			}
 		}
-		a.selfMatch = tally.Matches(s, a.cluster)
+		a.selfMatch = a.needed.Matches(s, a.cluster)
 	}
 	for _, t := range s.AntiAffinity {
-		a.anti = a.next(a.anti, t)
-		a.anti[len(a.anti)-1].spread(a.cluster.Tally(false, t), 1)
+		a.add(&a.anti, t, a.cluster.Tally(false, t), 1)
 	}
 	for _, o := range a.cluster.OwnersMatching(s) {
 		if o.TermKind == framework.RequiredAntiAffinity {
-			a.existing = a.next(a.existing, o.Term)
-			a.existing[len(a.existing)-1].spread(&o.Tally, 1)
+			a.add(&a.existing, o.Term, &o.Tally, 1)
 		}
 	}
 	return len(a.affinity)+len(a.anti)+len(a.existing) == 0, nil
@@ -113,32 +126,23 @@ func (a *InterPodAffinity) Simulate(p, other *framework.Pod, n *framework.Node, 
 		}
 		return false
 	}
-	if len(a.affinity) > 0 && a.cluster.Tally(false, p.Affinity...).Matches(other.Shape, a.cluster) {
+	if len(a.affinity) > 0 && a.needed.Matches(other.Shape, a.cluster) {
 		for i := range a.affinity {
 			if add(&a.affinity[i]) {
 				a.anyMatch += int64(delta)
 			}
 		}
 	}
-	for i := range a.anti {
-		if a.anti[i].term.Matches(other.Shape, a.cluster) {
-			add(&a.anti[i])
+	for _, t := range p.AntiAffinity {
+		if t.Matches(other.Shape, a.cluster) {
+			d, _ := a.of(&a.anti, t)
+			add(d)
 		}
 	}
 	for _, t := range other.AntiAffinity {
-		if !t.Matches(p.Shape, a.cluster) {
-			continue
-		}
-		found := false
-		for i := range a.existing {
-			if a.existing[i].term.Same(t) {
-				found = true
-				add(&a.existing[i])
-			}
-		}
-		if !found {
-			a.existing = a.next(a.existing, t)
-			add(&a.existing[len(a.existing)-1])
+		if t.Matches(p.Shape, a.cluster) {
+			d, _ := a.of(&a.existing, t)
+			add(d)
 		}
 	}
 }
@@ -176,8 +180,7 @@ func (a *InterPodAffinity) PreScore(p *framework.Pod, _ []*framework.Node) bool 
 	a.wishes = a.wishes[:0]
 	any := false
 	for _, w := range p.Preferred {
-		a.wishes = a.next(a.wishes, w.Term)
-		any = a.wishes[len(a.wishes)-1].spread(a.cluster.Tally(false, w.Term), w.Weight) > 0 || any
+		any = a.add(&a.wishes, w.Term, a.cluster.Tally(false, w.Term), w.Weight) > 0 || any
 	}
 	for _, o := range a.cluster.OwnersMatching(p.Shape) {
 		weight := o.Weight
@@ -187,8 +190,7 @@ func (a *InterPodAffinity) PreScore(p *framework.Pod, _ []*framework.Node) bool 
 		case framework.RequiredAffinity:
 			weight = 1
 		}
-		a.wishes = a.next(a.wishes, o.Term)
-		any = a.wishes[len(a.wishes)-1].spread(&o.Tally, weight) > 0 || any
+		any = a.add(&a.wishes, o.Term, &o.Tally, weight) > 0 || any
 	}
 	return !any
 }
