@@ -18,11 +18,11 @@ import (
 func TestTooMany(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var mu sync.Mutex
-	told := map[types.UID]int{}
+	notified := map[types.UID]int{}
 	s := New(ctx, fake.NewClientset(), func(uid types.UID) {
 		mu.Lock()
 		defer mu.Unlock()
-		told[uid]++
+		notified[uid]++
 	})
 	defer s.Wait()
 	defer cancel()
@@ -46,8 +46,8 @@ func TestTooMany(t *testing.T) {
 	}
 	s.Use("greedy", nil)
 	mu.Lock()
-	if told["late"] != 1 || told["apart"] != 0 {
-		t.Error("told that there is room:", told)
+	if notified["late"] != 1 || notified["apart"] != 0 {
+		t.Error("who hears that there is room:", notified)
 	}
 	mu.Unlock()
 	s.Use("late", map[ID]bool{mine: true})
