@@ -153,6 +153,7 @@ func TestRecycleLater(t *testing.T) {
 			Containers: []corev1.Container{{Name: "c", Image: "a"}},
 			Volumes:    []corev1.Volume{{Name: "d", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "a"}}}}}}, metav1.CreateOptions{})
 		c.no(err)
+		time.Sleep(time.Second) // until the controller has seen the pod
 		c.no(core.PersistentVolumeClaims("default").DeleteCollection(c.ctx, metav1.DeleteOptions{}, metav1.ListOptions{}))
 		for _, name := range []string{"a", "b"} { // the API server adds the finalizer
 			c.merge("/api/v1/namespaces/default/persistentvolumeclaims/"+name, `{"metadata":{"finalizers":null}}`)
