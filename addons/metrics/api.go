@@ -22,22 +22,32 @@ import (
 	metricsv1beta1 "k8s.io/metrics/pkg/apis/metrics/v1beta1"
 )
 
-var groupVersion = metricsv1beta1.SchemeGroupVersion
+// The versions that are served. Their types are the same, field by field; those of v1beta1
+// are used for both, since k8s.io/metrics has v1 from v0.37 on.
+const (
+	group   = metricsv1beta1.GroupName
+	v1beta1 = "v1beta1"
+	v1      = "v1"
+)
 
 // resources is discovery's answer.
-var resources = &metav1.APIResourceList{
-	TypeMeta:     metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"},
-	GroupVersion: groupVersion.String(),
-	APIResources: []metav1.APIResource{
-		{Name: "nodes", Kind: "NodeMetrics", Verbs: metav1.Verbs{"get", "list"}},
-		{Name: "pods", Kind: "PodMetrics", Namespaced: true, Verbs: metav1.Verbs{"get", "list"}},
-	},
+func resources(version string) *metav1.APIResourceList {
+	return &metav1.APIResourceList{
+		TypeMeta:     metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"},
+		GroupVersion: group + "/" + version,
+		APIResources: []metav1.APIResource{
+			{Name: "nodes", Kind: "NodeMetrics", Verbs: metav1.Verbs{"get", "list"}},
+			{Name: "pods", Kind: "PodMetrics", Namespaced: true, Verbs: metav1.Verbs{"get", "list"}},
+		},
+	}
 }
 
 // ServeHTTP answers a request that the API server has authenticated and
 // authorised: nobody else reaches the listener.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	obj, err := s.answer(r)
+	rest, _ := strings.CutPrefix(r.URL.Path, "/apis/"+group+"/")
+	version, path, _ := strings.Cut(rest, "/")
+	obj, err := s.answer(r, version, path)
 	code := http.StatusOK
 	if err != nil {
 		status := asStatus(err)
@@ -56,14 +66,23 @@ func asStatus(err error) *metav1.Status {
 	return &status
 }
 
-// answer is the object or list that a path names.
-func (s *Server) answer(r *http.Request) (runtime.Object, error) {
-	path, found := strings.CutPrefix(r.URL.Path, "/apis/"+groupVersion.String())
-	if path == "" && found {
-		return resources, nil
+// answer is the object or list that a path names, in a version.
+func (s *Server) answer(r *http.Request, version, path string) (runtime.Object, error) {
+	served := version == v1beta1 || version == v1
+	if path == "" && served {
+		return resources(version), nil
 	}
+	obj, err := s.metrics(r, served, path)
+	if err == nil {
+		setVersion(obj, version)
+	}
+	return obj, err
+}
+
+// metrics are those that a path names, without their version.
+func (s *Server) metrics(r *http.Request, found bool, path string) (runtime.Object, error) {
 	namespace := ""
-	parts := strings.Split(strings.TrimPrefix(path, "/"), "/")
+	parts := strings.Split(path, "/")
 	if len(parts) >= 3 && parts[0] == "namespaces" && parts[2] == "pods" {
 		namespace, parts = parts[1], parts[2:]
 	}
@@ -75,7 +94,7 @@ func (s *Server) answer(r *http.Request) (runtime.Object, error) {
 	if !found || !known || len(parts) > 2 {
 		return nil, apierrors.NewGenericServerResponse(http.StatusNotFound, r.Method, schema.GroupResource{}, "", "", 0, true)
 	}
-	of := schema.GroupResource{Group: groupVersion.Group, Resource: parts[0]}
+	of := schema.GroupResource{Group: group, Resource: parts[0]}
 	if r.Method != http.MethodGet {
 		return nil, apierrors.NewMethodNotSupported(of, strings.ToLower(r.Method))
 	}
@@ -131,13 +150,13 @@ func (s *Server) node(name string) (runtime.Object, error) {
 	}
 	m := s.nodeMetrics(o.(*corev1.Node), time.Now())
 	if m == nil {
-		return nil, apierrors.NewNotFound(schema.GroupResource{Group: groupVersion.Group, Resource: "nodemetrics"}, name)
+		return nil, apierrors.NewNotFound(schema.GroupResource{Group: group, Resource: "nodemetrics"}, name)
 	}
 	return m, nil
 }
 
 func (s *Server) nodeList(pick selector) runtime.Object {
-	list := &metricsv1beta1.NodeMetricsList{TypeMeta: typed("NodeMetricsList"), Items: []metricsv1beta1.NodeMetrics{}}
+	list := &metricsv1beta1.NodeMetricsList{Items: []metricsv1beta1.NodeMetrics{}}
 	now := time.Now()
 	for _, o := range s.nodes.GetStore().List() {
 		n := o.(*corev1.Node)
@@ -159,7 +178,6 @@ func (s *Server) nodeMetrics(n *corev1.Node, now time.Time) *metricsv1beta1.Node
 		return nil
 	}
 	return &metricsv1beta1.NodeMetrics{
-		TypeMeta:   typed("NodeMetrics"),
 		ObjectMeta: metav1.ObjectMeta{Name: n.Name, Labels: n.Labels, CreationTimestamp: metav1.NewTime(now)},
 		Timestamp:  metav1.NewTime(u.at), Window: metav1.Duration{Duration: u.window}, Usage: u.resources(),
 	}
@@ -184,7 +202,7 @@ func (s *Server) pod(r *http.Request, namespace, name string) (runtime.Object, e
 	}
 	m := s.podMetrics(pod, time.Now())
 	if m == nil {
-		return nil, apierrors.NewNotFound(schema.GroupResource{Group: groupVersion.Group, Resource: "podmetrics"}, namespace+"/"+name)
+		return nil, apierrors.NewNotFound(schema.GroupResource{Group: group, Resource: "podmetrics"}, namespace+"/"+name)
 	}
 	return m, nil
 }
@@ -199,7 +217,7 @@ func (s *Server) podList(r *http.Request, namespace string, pick selector) (runt
 	if err != nil {
 		return nil, err
 	}
-	list := &metricsv1beta1.PodMetricsList{TypeMeta: typed("PodMetricsList"), Items: []metricsv1beta1.PodMetrics{}}
+	list := &metricsv1beta1.PodMetricsList{Items: []metricsv1beta1.PodMetrics{}}
 	now := time.Now()
 	for i := range pods.Items {
 		if m := s.podMetrics(&pods.Items[i], now); m != nil {
@@ -219,7 +237,6 @@ func (s *Server) podMetrics(pod *corev1.Pod, now time.Time) *metricsv1beta1.PodM
 		return nil
 	}
 	m := &metricsv1beta1.PodMetrics{
-		TypeMeta:   typed("PodMetrics"),
 		ObjectMeta: metav1.ObjectMeta{Name: pod.Name, Namespace: pod.Namespace, Labels: pod.Labels, CreationTimestamp: metav1.NewTime(now)},
 	}
 	first := used[0]
@@ -233,8 +250,27 @@ func (s *Server) podMetrics(pod *corev1.Pod, now time.Time) *metricsv1beta1.PodM
 	return m
 }
 
-func typed(kind string) metav1.TypeMeta {
-	return metav1.TypeMeta{Kind: kind, APIVersion: groupVersion.String()}
+// setVersion says of an object, and of those in a list, what they are.
+func setVersion(obj runtime.Object, version string) {
+	typed := func(kind string) metav1.TypeMeta {
+		return metav1.TypeMeta{Kind: kind, APIVersion: group + "/" + version}
+	}
+	switch o := obj.(type) {
+	case *metricsv1beta1.NodeMetrics:
+		o.TypeMeta = typed("NodeMetrics")
+	case *metricsv1beta1.PodMetrics:
+		o.TypeMeta = typed("PodMetrics")
+	case *metricsv1beta1.NodeMetricsList:
+		o.TypeMeta = typed("NodeMetricsList")
+		for i := range o.Items {
+			o.Items[i].TypeMeta = typed("NodeMetrics")
+		}
+	case *metricsv1beta1.PodMetricsList:
+		o.TypeMeta = typed("PodMetricsList")
+		for i := range o.Items {
+			o.Items[i].TypeMeta = typed("PodMetrics")
+		}
+	}
 }
 
 func (u usage) resources() corev1.ResourceList {
@@ -248,10 +284,12 @@ func write(w http.ResponseWriter, r *http.Request, obj runtime.Object, code int)
 	accept := r.Header.Get("Accept")
 	body, kind := []byte(nil), "application/json"
 	err := error(nil)
-	switch _, isStatus := obj.(*metav1.Status); {
+	_, isStatus := obj.(*metav1.Status)
+	_, isDiscovery := obj.(*metav1.APIResourceList)
+	switch {
 	case !isStatus && strings.Contains(accept, "as=Table"):
 		body, err = json.Marshal(table(obj, r.URL.Query().Get("includeObject")))
-	case strings.Contains(accept, protobufType) && obj != runtime.Object(resources):
+	case strings.Contains(accept, protobufType) && !isDiscovery:
 		kind = protobufType
 		body, err = runtime.Encode(protobufCodec, obj)
 	default:

@@ -1,6 +1,6 @@
 // Package metrics serves metrics.k8s.io, as metrics-server does: what nodes and
-// pods use. It reads Nodes, Pods and the APIService v1beta1.metrics.k8s.io, and
-// every kubelet's /metrics/resource; it writes that APIService, and the roles of
+// pods use. It reads Nodes, Pods and the APIServices of metrics.k8s.io, and
+// every kubelet's /metrics/resource; it writes these APIServices, and the roles of
 // its user and its readers, where there are none.
 //
 // Every server measures for its own API server: kubelets answer all servers that

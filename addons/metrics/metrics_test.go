@@ -305,6 +305,27 @@ func TestAnswers(t *testing.T) {
 		} else if _, _, err := protobufCodec.Decode([]byte(text), nil, &list); err != nil || len(list.Items) != 2 {
 			t.Errorf("protobuf: %v, %d pods", err, len(list.Items))
 		}
+		for path, want := range map[string]string{
+			"": `"groupVersion":"metrics.k8s.io/v1","resources":[{"name":"nodes"`, "/nodes": `{"kind":"NodeMetricsList","apiVersion":"metrics.k8s.io/v1",`,
+			"/nodes/a":                    `{"kind":"NodeMetrics","apiVersion":"metrics.k8s.io/v1",`,
+			"/namespaces/default/pods":    `{"kind":"PodMetrics","apiVersion":"metrics.k8s.io/v1",`,
+			"/nodes/none":                 `nodes \"none\" not found`,
+			"/services":                   "the server could not find the requested resource",
+			"/namespaces/default/pods/db": `"kind":"PodMetrics","apiVersion":"metrics.k8s.io/v1","metadata":{"name":"db"`,
+		} {
+			if b, _ := w.admin.RESTClient().Get().AbsPath("/apis/metrics.k8s.io/v1"+path).SetHeader("Accept", "application/json").DoRaw(t.Context()); !strings.Contains(string(b), want) {
+				t.Errorf("v1%s: %s, want %s", path, b, want)
+			}
+		}
+		groups, err := w.admin.Discovery().ServerGroups()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, g := range groups.Groups {
+			if g.Name == group && (len(g.Versions) != 2 || g.PreferredVersion.Version != v1beta1) {
+				t.Errorf("discovery: %v", g)
+			}
+		}
 		jane := w.api.Client(t, &user.DefaultInfo{Name: "jane", Groups: []string{user.AllAuthenticated}})
 		pods := jane.RESTClient().Get().AbsPath("/apis/metrics.k8s.io/v1beta1/namespaces/default/pods")
 		past := jane.RESTClient().Get().AbsPath("/apis/metrics.k8s.io/v1beta1/namespaces/default/pods/web").Param("history", "true")
@@ -334,6 +355,12 @@ func TestTakenOver(t *testing.T) {
 		}
 		time.Sleep(period)
 		before := w.nodes.total()
+		later := func() bool {
+			return rest.Get().Resource(apiServices).Name(laterName).Do(t.Context()).Error() == nil
+		}
+		if later() {
+			t.Error("v1 is served from here while another serves v1beta1")
+		}
 		time.Sleep(time.Hour)
 		if after := w.nodes.total(); after != before || w.server.store.nodeHistory("a", time.Now()) != nil {
 			t.Errorf("asked %d times while another serves", after-before)
@@ -350,6 +377,9 @@ func TestTakenOver(t *testing.T) {
 		time.Sleep(time.Minute)
 		if text, err := w.get("/nodes/a"); err != nil {
 			t.Errorf("after the other is gone: %s, %v", text, err)
+		}
+		if !later() {
+			t.Error("v1 is not back")
 		}
 	})
 }

@@ -37,7 +37,7 @@ func (s *Server) nodeHistory(name string) (runtime.Object, error) {
 	if !there {
 		return nil, apierrors.NewNotFound(corev1.Resource("nodes"), name)
 	}
-	list := &metricsv1beta1.NodeMetricsList{TypeMeta: typed("NodeMetricsList"), Items: []metricsv1beta1.NodeMetrics{}}
+	list := &metricsv1beta1.NodeMetricsList{Items: []metricsv1beta1.NodeMetrics{}}
 	for _, p := range s.store.nodeHistory(name, time.Now()) {
 		list.Items = append(list.Items, metricsv1beta1.NodeMetrics{
 			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: o.(*corev1.Node).Labels},
@@ -54,7 +54,7 @@ func (s *Server) podHistory(r *http.Request, namespace, name string) (runtime.Ob
 	if err != nil {
 		return nil, err
 	}
-	list := &metricsv1beta1.PodMetricsList{TypeMeta: typed("PodMetricsList"), Items: []metricsv1beta1.PodMetrics{}}
+	list := &metricsv1beta1.PodMetricsList{Items: []metricsv1beta1.PodMetrics{}}
 	of := types.NamespacedName{Namespace: namespace, Name: name}
 	for _, p := range s.store.podHistory(pod.Spec.NodeName, of, pod.CreationTimestamp.Time, time.Now()) {
 		list.Items = append(list.Items, metricsv1beta1.PodMetrics{

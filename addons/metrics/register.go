@@ -22,18 +22,25 @@ import (
 )
 
 const (
-	apiServices    = "apiservices"
-	apiServiceName = "v1beta1.metrics.k8s.io"
+	apiServices = "apiservices"
+	// apiServiceName is the one that a user may put another in place of; laterName's is there
+	// with ours.
+	apiServiceName, laterName = v1beta1 + "." + group, v1 + "." + group
 	// managedBy marks the APIService that is made here.
 	managedBy, us = "app.kubernetes.io/managed-by", "knarr"
 )
 
-// apiService is the one that leads here, with metrics-server's priorities.
-func apiService() *apiregistrationv1.APIService {
+// apiService is one that leads here, with metrics-server's priorities. Clients that take
+// what the group prefers know v1beta1.
+func apiService(version string) *apiregistrationv1.APIService {
+	priority := int32(100)
+	if version != v1beta1 {
+		priority = 90
+	}
 	return &apiregistrationv1.APIService{
-		ObjectMeta: metav1.ObjectMeta{Name: apiServiceName, Labels: map[string]string{managedBy: us}},
+		ObjectMeta: metav1.ObjectMeta{Name: version + "." + group, Labels: map[string]string{managedBy: us}},
 		Spec: apiregistrationv1.APIServiceSpec{
-			Group: "metrics.k8s.io", Version: "v1beta1", GroupPriorityMinimum: 100, VersionPriority: 100,
+			Group: group, Version: version, GroupPriorityMinimum: 100, VersionPriority: priority,
 			Service: &apiregistrationv1.ServiceReference{Namespace: Namespace, Name: serviceName},
 		},
 	}
@@ -45,7 +52,7 @@ func leadsHere(a *apiregistrationv1.APIService) bool {
 	return a.Spec.Service != nil && a.Spec.Service.Namespace == Namespace && a.Spec.Service.Name == serviceName
 }
 
-// A registrar keeps the APIService there, unless a user's has its name.
+// A registrar keeps the APIServices there, unless a user's has v1beta1's name.
 type registrar struct {
 	client  kubernetes.Interface
 	rest    *rest.RESTClient // for APIServices
@@ -74,11 +81,15 @@ func newRegistrar(kube *rest.Config, changed func()) (*registrar, error) {
 
 // run keeps it there until ctx ends.
 func (r *registrar) run(ctx context.Context) error {
-	lw := cache.NewListWatchFromClient(r.rest, apiServices, "", fields.OneTermEqualSelector("metadata.name", apiServiceName))
-	found := cache.NewSharedIndexInformer(lw, &apiregistrationv1.APIService{}, 0, cache.Indexers{})
+	informer := func(name string) cache.SharedIndexInformer {
+		lw := cache.NewListWatchFromClient(r.rest, apiServices, "", fields.OneTermEqualSelector("metadata.name", name))
+		return cache.NewSharedIndexInformer(lw, &apiregistrationv1.APIService{}, 0, cache.Indexers{})
+	}
+	found, later := informer(apiServiceName), informer(laterName)
+	both := func(metav1.Object) []string { return []string{apiServiceName} }
 	c := &controller.Controller[string]{
 		Name:    "metrics-registrar",
-		Sources: []controller.Source[string]{{Informer: found, Keys: func(o metav1.Object) []string { return []string{o.GetName()} }}},
+		Sources: []controller.Source[string]{{Informer: found, Keys: both}, {Informer: later, Keys: both}},
 		// Without one there is no event, so the first look is not an event's.
 		Feeds: []func(context.Context, func(), func(string)) error{func(ctx context.Context, ready func(), add func(string)) error {
 			add(apiServiceName)
@@ -92,10 +103,20 @@ func (r *registrar) run(ctx context.Context) error {
 				return 0, err
 			}
 			if !there {
-				return 0, r.create(ctx)
+				return 0, r.create(ctx, v1beta1)
 			}
-			if here := leadsHere(o.(*apiregistrationv1.APIService)); r.ours.Swap(here) != here {
+			here := leadsHere(o.(*apiregistrationv1.APIService))
+			if r.ours.Swap(here) != here {
 				r.changed()
+			}
+			o, there, err = later.GetStore().GetByKey(laterName)
+			switch {
+			case err != nil:
+				return 0, err
+			case here && !there:
+				return 0, r.create(ctx, v1)
+			case !here && there:
+				return 0, r.remove(ctx, o.(*apiregistrationv1.APIService))
 			}
 			return 0, nil
 		},
@@ -105,15 +126,29 @@ func (r *registrar) run(ctx context.Context) error {
 	defer wg.Wait()
 	defer cancel()
 	wg.Go("metrics: watch the APIService", func() { found.RunWithContext(ctx) })
+	wg.Go("metrics: watch the APIService", func() { later.RunWithContext(ctx) })
 	return c.Run(ctx)
 }
 
-func (r *registrar) create(ctx context.Context) error {
-	err := r.rest.Post().Resource(apiServices).Body(apiService()).Do(ctx).Error()
+func (r *registrar) create(ctx context.Context, version string) error {
+	err := r.rest.Post().Resource(apiServices).Body(apiService(version)).Do(ctx).Error()
 	if apierrors.IsAlreadyExists(err) {
 		return nil // its event follows
 	}
 	return err
+}
+
+// remove removes an APIService if it leads here.
+func (r *registrar) remove(ctx context.Context, have *apiregistrationv1.APIService) error {
+	if !leadsHere(have) {
+		return nil
+	}
+	err := r.rest.Delete().Resource(apiServices).Name(have.Name).
+		Body(&metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(have.UID))}).Do(ctx).Error()
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("remove APIService %s: %w", have.Name, err)
+	}
+	return nil
 }
 
 // roles makes what there is not of metrics-server's roles: its own, and the one
@@ -153,7 +188,7 @@ func (r *registrar) roles(ctx context.Context) error {
 
 const roleName = "system:metrics-server"
 
-// Withdraw removes our APIService, for a cluster that does not run this any
+// Withdraw removes our APIServices, for a cluster that does not run this any
 // more: one that leads nowhere would hold up whoever reads discovery. It does
 // nothing to a user's.
 func Withdraw(ctx context.Context, kube *rest.Config) error {
@@ -161,17 +196,15 @@ func Withdraw(ctx context.Context, kube *rest.Config) error {
 	if err != nil {
 		return err
 	}
-	have := &apiregistrationv1.APIService{}
-	err = r.rest.Get().Resource(apiServices).Name(apiServiceName).Do(ctx).Into(have)
-	if apierrors.IsNotFound(err) || err == nil && !leadsHere(have) {
-		return nil
-	}
-	if err == nil {
-		err = r.rest.Delete().Resource(apiServices).Name(apiServiceName).
-			Body(&metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(have.UID))}).Do(ctx).Error()
-	}
-	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("remove APIService %s: %w", apiServiceName, err)
+	for _, name := range []string{apiServiceName, laterName} {
+		have := &apiregistrationv1.APIService{}
+		err := r.rest.Get().Resource(apiServices).Name(name).Do(ctx).Into(have)
+		if err == nil {
+			err = r.remove(ctx, have)
+		}
+		if err != nil && !apierrors.IsNotFound(err) {
+			return fmt.Errorf("remove APIService %s: %w", name, err)
+		}
 	}
 	return nil
 }
