@@ -219,7 +219,7 @@ func New(c Config) (*Server, error) {
 	if c.Streams == 0 {
 		c.Streams = 100
 	}
-	counts := metrics.New(c.Version)
+	counts := metrics.New(c.Version, features.Metric(c.Features, features.Settable))
 	c.Store = storage.Timed(c.Store, registry.StoredAs(watchcache.Root), counts.Store.ObserveRequest)
 	if c.Encryption != nil {
 		c.Store = encryption.New(c.Store, c.Encryption, registry.StoredAs(watchcache.Root))

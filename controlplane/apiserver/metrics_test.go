@@ -118,7 +118,6 @@ var absent = []struct{ prefix, why string }{
 	{"grpc_client_", "there is no network between this and an embedded etcd"},
 	{"kube_apiserver_clusterip_", "the address table is the Services themselves"},
 	{"kube_apiserver_nodeport_", "the same"},
-	{"kubernetes_feature_enabled", "there are no gates that could be turned"},
 	{"node_authorizer_", "no graph is kept"},
 	{"pod_security_", "refusals and warnings are in the audit log"},
 	{"rest_client_", "counted by client-go only for who asks; nobody in this package does"},

@@ -1,6 +1,6 @@
-// Package features are upstream's feature gates: names, defaults and stages of all, and
-// those that are off by default and can be turned on here. It reads and writes nothing but
-// contexts.
+// Package features are upstream's feature gates: names, defaults and stages of all,
+// those that are off by default and can be turned on here, and a metric of what is on. It
+// reads and writes nothing but contexts.
 package features
 
 import "context"

@@ -3,7 +3,6 @@ package kubelet
 import (
 	"net/http"
 	"strconv"
-	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -179,25 +178,7 @@ func (h host) Metrics() map[string]http.Handler {
 // metricsOfNow tell of what is read at a scrape.
 func (k *Kubelet) metricsOfNow() []prometheus.Collector {
 	return []prometheus.Collector{volumeCollector{k}, nodeCollector{k}, cpuCollector{k}, logCollector{k},
-		buildinfo.Metric(buildinfo.Of(k.cfg.Version)), panics.Metric(), featureMetric(k.cfg.Settings.FeatureGates)}
-}
-
-// featureMetric tells which features are on, of those that can be turned on or off here: of all
-// others only upstream's default is known, which says nothing about this kubelet.
-func featureMetric(set features.Set) prometheus.Collector {
-	m := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "kubernetes_feature_enabled",
-		Help: "[BETA] Whether a feature is on, of those that can be turned on or off"}, []string{"name", "stage"})
-	for _, name := range configuration.Gates {
-		stage, on := strings.ToUpper(features.Gates()[name].Stage), 0.0
-		if stage == "GA" {
-			stage = "" // as upstream has it
-		}
-		if set.Enabled(name) {
-			on = 1
-		}
-		m.WithLabelValues(name, stage).Set(on)
-	}
-	return m
+		buildinfo.Metric(buildinfo.Of(k.cfg.Version)), panics.Metric(), features.Metric(k.cfg.Settings.FeatureGates, configuration.Gates)}
 }
 
 // ofProcess are those of the whole process whose names begin alike: client-go

@@ -29,8 +29,8 @@ type Metrics struct {
 }
 
 // New begins to count; v is which program this is, by default one like this version of
-// Kubernetes.
-func New(v *apiversion.Info) *Metrics {
+// Kubernetes. Others are shown beside what it counts.
+func New(v *apiversion.Info, others ...prometheus.Collector) *Metrics {
 	if v == nil {
 		v = buildinfo.Of(version.Kubernetes)
 	}
@@ -39,6 +39,7 @@ func New(v *apiversion.Info) *Metrics {
 		Access: newAccess(), registry: prometheus.NewRegistry(),
 	}
 	m.registry.MustRegister(m.Requests, m.Watches, m.Admission, m.Store, m.Access, buildinfo.Metric(v), panics.Metric())
+	m.registry.MustRegister(others...)
 	// The libraries count into two registries of their own, some of it twice.
 	all := distinct{m.registry, prometheus.DefaultGatherer, legacyregistry.DefaultGatherer}
 	m.handler = promhttp.HandlerFor(all, promhttp.HandlerOpts{MaxRequestsInFlight: 4})
