@@ -285,7 +285,7 @@ func leaderBack(w *world) {
 	for _, l := range leases.Items {
 		held = append(held, l.Name)
 	}
-	if want := []string{"gateway", "kube-controller-manager", "kube-scheduler", "service-lb"}; !slices.Equal(held, want) {
+	if want := []string{"gateway", "kube-controller-manager", "kube-scheduler", "local-path", "service-lb"}; !slices.Equal(held, want) {
 		w.t.Errorf("leases %v, want %v", held, want)
 	}
 }
