@@ -199,17 +199,24 @@ func (n *Node) provision(ctx context.Context, me *corev1.Node, store *disk.Store
 		classes: f.Storage().V1().StorageClasses().Informer(), capacities: own.Storage().V1().CSIStorageCapacities().Informer(),
 		events: broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: driver.Name + "_" + n.cfg.NodeName}),
 	}
-	loops := p.controllers()
+	return runLoops(ctx, p.controllers(), f, own)
+}
+
+// runLoops runs loops by their names, with what they read from, until ctx ends or one of them
+// does.
+func runLoops(ctx context.Context, loops map[string]func(context.Context) error, from ...informers.SharedInformerFactory) error {
 	ctx, cancel := context.WithCancel(ctx)
-	f.StartWithContext(ctx)
-	own.StartWithContext(ctx)
+	for _, f := range from {
+		f.StartWithContext(ctx)
+	}
 	failed := make(chan error, len(loops))
 	var wg run.Group
 	defer func() {
 		cancel()
 		wg.Wait()
-		f.Shutdown()
-		own.Shutdown()
+		for _, f := range from {
+			f.Shutdown()
+		}
 	}()
 	for name, loop := range loops {
 		wg.Go(name, func() { failed <- run.Catch(name, func() error { return loop(ctx) }) })

@@ -24,7 +24,6 @@ import (
 	"knarr/internal/controller"
 	"knarr/internal/informer"
 	"knarr/internal/localpath"
-	"knarr/internal/run"
 )
 
 // lostNodes speaks for nodes that are not there any more: their provisioners did what is
@@ -95,31 +94,11 @@ func keepLost(ctx context.Context, client kubernetes.Interface, grace time.Durat
 		events: broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: driver.Name}),
 		grace:  grace, missedClaims: map[cache.ObjectName]missed{}, missedPVs: map[cache.ObjectName]missed{},
 	}
-	type loop = controller.Controller[cache.ObjectName]
-	loops := []*loop{
-		{Name: "local-path-lost-claims", Reconcile: l.claim, Sources: []controller.Source[cache.ObjectName]{
-			controller.Self(claims), {Informer: classes}, {Informer: nodes, Keys: concerned(claims, nameOf)}}},
-		{Name: "local-path-lost-volumes", Reconcile: l.volume, Sources: []controller.Source[cache.ObjectName]{
-			controller.Self(volumes), {Informer: nodes, Keys: concerned(volumes, hostNameOf)}}},
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	f.StartWithContext(ctx)
-	failed := make(chan error, len(loops))
-	var wg run.Group
-	defer func() {
-		cancel()
-		wg.Wait()
-		f.Shutdown()
-	}()
-	for _, one := range loops {
-		wg.Go(one.Name, func() { failed <- run.Catch(one.Name, func() error { return one.Run(ctx) }) })
-	}
-	select {
-	case <-ctx.Done():
-		return nil
-	case err := <-failed:
-		return err
-	}
+	ofClaims := &controller.Controller[cache.ObjectName]{Name: "local-path-lost-claims", Reconcile: l.claim, Sources: []controller.Source[cache.ObjectName]{
+		controller.Self(claims), {Informer: classes}, {Informer: nodes, Keys: concerned(claims, nameOf)}}}
+	ofVolumes := &controller.Controller[cache.ObjectName]{Name: "local-path-lost-volumes", Reconcile: l.volume, Sources: []controller.Source[cache.ObjectName]{
+		controller.Self(volumes), {Informer: nodes, Keys: concerned(volumes, hostNameOf)}}}
+	return runLoops(ctx, map[string]func(context.Context) error{ofClaims.Name: ofClaims.Run, ofVolumes.Name: ofVolumes.Run}, f)
 }
 
 // slimNode leaves of Nodes what they are called, and of others what withoutManagers does.

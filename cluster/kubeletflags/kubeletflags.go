@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"knarr/internal/flaghelp"
+	"knarr/internal/keypair"
 	"knarr/node/kubelet"
 	"knarr/node/kubelet/configuration"
 )
@@ -364,7 +365,7 @@ func (f *Flags) Apply(c *kubelet.Config) error {
 	c.CgroupParent = path.Join("/", s.CgroupRoot, "kubepods")
 	c.CertFile, c.KeyFile = s.TLSCertFile, s.TLSPrivateKeyFile
 	if c.ClientCAFile = s.Authentication.X509.ClientCAFile; c.ClientCAFile != "" {
-		if _, err := kubelet.Authorities(c.ClientCAFile); err != nil {
+		if _, err := keypair.Authorities(c.ClientCAFile); err != nil {
 			return fmt.Errorf("--client-ca-file: %w", err)
 		}
 	}

@@ -1,6 +1,6 @@
 // Package keypair shows the certificate that a pair of files holds now, to
-// clients and to servers, so that one that is renewed is used without a restart.
-// It reads the two files, and writes nothing.
+// clients and to servers, so that one that is renewed is used without a restart, and
+// reads files of authorities. It reads these files, and writes nothing.
 package keypair
 
 import (

@@ -4,17 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"hash/maphash"
 	"io"
 	"log/slog"
-	"maps"
 	"regexp"
 	"runtime"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/sirupsen/logrus"
+
+	"knarr/internal/logonce"
 )
 
 // quietLogs sends containerd's warnings and errors to log and drops the rest.
@@ -24,7 +23,7 @@ import (
 func quietLogs(log *slog.Logger) (fatal chan error, done func()) {
 	fatal = make(chan error, 1)
 	bridge.Lock()
-	bridge.log, bridge.fatal, bridge.logged = log, fatal, nil
+	bridge.log, bridge.fatal, bridge.logged = log, fatal, new(logonce.Filter)
 	bridge.Unlock()
 	bridge.once.Do(func() {
 		std := logrus.StandardLogger()
@@ -53,40 +52,11 @@ type logBridge struct {
 	once   sync.Once
 	log    *slog.Logger
 	fatal  chan error
-	logged map[uint64]time.Time // what the log has, by a digest
+	logged *logonce.Filter // while the shim is away containerd complains of each container at each measurement
 }
-
-const (
-	// logAgain is when the log has the same again. While the shim is away containerd
-	// complains of each container at each measurement.
-	logAgain = 10 * time.Minute
-	// maxLogged bounds what is remembered; beyond it all is new.
-	maxLogged = 1024
-)
 
 // ids are those of containers, sandboxes and processes: what is logged of one holds for all.
-var (
-	ids      = regexp.MustCompile(`\b[0-9a-f]{64}\b|\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b`)
-	textSeed = maphash.MakeSeed()
-)
-
-// isNew says whether the log lacks a text, but for the ids in it, since logAgain.
-func (b *logBridge) isNew(text string) bool {
-	now, key := time.Now(), maphash.String(textSeed, ids.ReplaceAllString(text, ""))
-	b.Lock()
-	defer b.Unlock()
-	if at, ok := b.logged[key]; ok && now.Sub(at) < logAgain {
-		return false
-	}
-	if len(b.logged) >= maxLogged {
-		maps.DeleteFunc(b.logged, func(_ uint64, at time.Time) bool { return now.Sub(at) >= logAgain })
-	}
-	if b.logged == nil || len(b.logged) >= maxLogged {
-		b.logged = map[uint64]time.Time{}
-	}
-	b.logged[key] = now
-	return true
-}
+var ids = regexp.MustCompile(`\b[0-9a-f]{64}\b|\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b`)
 
 func (b *logBridge) Levels() []logrus.Level {
 	return []logrus.Level{logrus.PanicLevel, logrus.FatalLevel, logrus.ErrorLevel, logrus.WarnLevel}
@@ -112,12 +82,13 @@ func isExpected(message string) bool {
 }
 
 func (b *logBridge) Fire(e *logrus.Entry) error {
-	if isExpected(e.Message) || e.Level > logrus.FatalLevel && !b.isNew(fmt.Sprintln(e.Message, e.Data[logrus.ErrorKey])) {
+	b.Lock()
+	log, fatal, logged := b.log, b.fatal, b.logged
+	b.Unlock()
+	without := func(text any) string { return ids.ReplaceAllString(fmt.Sprint(text), "") }
+	if isExpected(e.Message) || e.Level > logrus.FatalLevel && !logged.IsNew(without(e.Message), without(e.Data[logrus.ErrorKey])) {
 		return nil
 	}
-	b.Lock()
-	log, fatal := b.log, b.fatal
-	b.Unlock()
 	attrs := make([]slog.Attr, 0, len(e.Data)+1)
 	attrs = append(attrs, slog.String("message", e.Message))
 	for k, v := range e.Data {

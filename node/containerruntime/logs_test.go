@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/sirupsen/logrus"
+
+	"knarr/internal/logonce"
 )
 
 // A start that goes well warns of nothing, and a network configuration that
@@ -33,7 +35,7 @@ func TestExpectedMessages(t *testing.T) {
 func TestRepeatedMessages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
-		b := &logBridge{log: slog.New(slog.NewTextHandler(&out, nil)), fatal: make(chan error, 1)}
+		b := &logBridge{log: slog.New(slog.NewTextHandler(&out, nil)), fatal: make(chan error, 1), logged: new(logonce.Filter)}
 		say := func(message, err string) {
 			e := &logrus.Entry{Message: message, Level: logrus.ErrorLevel, Data: logrus.Fields{logrus.ErrorKey: errors.New(err)}}
 			if err := b.Fire(e); err != nil {
@@ -53,15 +55,9 @@ func TestRepeatedMessages(t *testing.T) {
 		say(fmt.Sprintf("collecting metrics for %064x", 1), "no such group")
 		say("collecting nothing", "context deadline exceeded")
 		lines(3)
-		<-time.After(logAgain)
+		<-time.After(logonce.Again)
 		say(fmt.Sprintf("collecting metrics for %064x", 1), "context deadline exceeded")
 		lines(4)
-		for i := range 3 * maxLogged {
-			say(fmt.Sprint("message ", i), "an error")
-		}
-		if len(b.logged) > maxLogged {
-			t.Errorf("%d are remembered", len(b.logged))
-		}
 		fatal := &logrus.Entry{Message: "fatal", Level: logrus.FatalLevel, Data: logrus.Fields{}}
 		for range 2 {
 			if err := b.Fire(fatal); err != nil {

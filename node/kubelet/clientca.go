@@ -3,31 +3,17 @@ package kubelet
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"fmt"
 	"log/slog"
-	"os"
 	"time"
 
 	"knarr/internal/follow"
+	"knarr/internal/keypair"
 )
-
-// Authorities are the certificates of a file.
-func Authorities(file string) (*x509.CertPool, error) {
-	pem, err := os.ReadFile(file)
-	if err != nil {
-		return nil, err
-	}
-	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("%s: no certificate in it", file)
-	}
-	return pool, nil
-}
 
 // readClientCA reads the file of those that authenticate client certificates.
 func (k *Kubelet) readClientCA() error {
-	pool, err := Authorities(k.cfg.ClientCAFile)
+	pool, err := keypair.Authorities(k.cfg.ClientCAFile)
 	if err != nil {
 		return fmt.Errorf("read the authorities of client certificates: %w", err)
 	}

@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/tools/reference"
 
+	"knarr/internal/logonce"
 	"knarr/node/kubelet/podspec"
 	"knarr/node/kubelet/podstatus"
 )
@@ -20,7 +21,7 @@ import (
 // type Warning in the log too: events are gone after an hour.
 type truncatedEvents struct {
 	record.EventRecorder
-	news *news
+	news *logonce.Filter
 }
 
 func (r truncatedEvents) Event(object runtime.Object, kind, reason, message string) {
@@ -56,7 +57,7 @@ func (r truncatedEvents) log(object runtime.Object, kind, reason, message string
 	if ref.Kind == "Pod" {
 		name = podspec.Format(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: ref.Namespace, Name: ref.Name, UID: ref.UID}})
 	}
-	if !r.news.isNew(ref.Kind+" "+name+" "+ref.FieldPath+" "+reason, message) {
+	if !r.news.IsNew(ref.Kind+" "+name+" "+ref.FieldPath+" "+reason, message) {
 		return
 	}
 	args := []any{strings.ToLower(ref.Kind), name, "reason", reason, "message", message}

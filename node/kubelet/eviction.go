@@ -148,7 +148,7 @@ func (k *Kubelet) observe(all []eviction.Threshold) map[string]eviction.Observat
 		if s, ok := signalNamed(t.Signal); ok {
 			available, in, err := s.read(k)
 			if err != nil {
-				if k.news.isNew("read signal "+t.Signal, err.Error()) {
+				if k.news.IsNew("read signal "+t.Signal, err.Error()) {
 					slog.Warn("Eviction manager: no observation found for eviction signal", "signal", t.Signal, "err", err)
 				}
 				continue
@@ -185,7 +185,7 @@ func (k *Kubelet) relieve(ctx context.Context, all []eviction.Threshold, state *
 	}
 	evicted := k.evictOne(ctx, what, t, observed[t.Signal])
 	if evicted == nil {
-		if k.news.isNew("evict for "+t.Signal, "") {
+		if k.news.IsNew("evict for "+t.Signal, "") {
 			slog.Warn("Eviction manager: unable to evict any pods from the node", "signal", t.Signal, "resource", string(what.resource))
 		}
 		return nil

@@ -39,6 +39,7 @@ import (
 	"knarr/internal/features"
 	"knarr/internal/healthz"
 	"knarr/internal/informer"
+	"knarr/internal/logonce"
 	"knarr/internal/run"
 	"knarr/node/kubelet/allocation"
 	"knarr/node/kubelet/cgroup"
@@ -253,7 +254,7 @@ type Kubelet struct {
 	oomFloor int64
 
 	events          record.EventRecorder
-	news            news // of what fails again and again
+	news            logonce.Filter // of what fails again and again
 	services        corelisters.ServiceLister
 	serviceInformer cache.SharedIndexInformer
 	objects         *objects.Store

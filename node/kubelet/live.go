@@ -149,7 +149,7 @@ func (w *worker) mounted(pod *corev1.Pod, out map[string]volume.Mounted, next ti
 		w.retryLater(opKey{kind: opVolumes}, 500*time.Millisecond, 2*time.Minute)
 		for _, e := range flatten(err) {
 			if errors.Is(e, volume.ErrTimedOut) { // no event, as upstream has none
-				if w.k.news.isNew("volume "+podspec.Format(pod), e.Error()) {
+				if w.k.news.IsNew("volume "+podspec.Format(pod), e.Error()) {
 					slog.Warn("waiting for volumes", "pod", podspec.Format(pod), "err", e)
 				}
 				continue

@@ -52,7 +52,7 @@ func (k *Kubelet) rotate(ctx context.Context, pod *corev1.Pod, c *runtimestate.C
 		_, err := k.runtime.ReopenContainerLog(ctx, &cri.ReopenContainerLogRequest{ContainerId: c.Id})
 		return err
 	})
-	if err != nil && ctx.Err() == nil && k.news.isNew("rotate "+c.Id, err.Error()) {
+	if err != nil && ctx.Err() == nil && k.news.IsNew("rotate "+c.Id, err.Error()) {
 		slog.Warn("Failed to rotate log for container", "pod", podspec.Format(pod), "container", c.Name(), "path", c.LogPath, "err", err)
 	}
 }

@@ -135,7 +135,7 @@ func (k *Kubelet) measureLayers(ctx context.Context) {
 	defer cancel()
 	res, err := k.runtime.ListContainerStats(asked, &cri.ListContainerStatsRequest{})
 	if err != nil {
-		if ctx.Err() == nil && k.news.isNew("measure containers", err.Error()) {
+		if ctx.Err() == nil && k.news.IsNew("measure containers", err.Error()) {
 			slog.Warn("ask the runtime what containers use", "err", err)
 		}
 		return

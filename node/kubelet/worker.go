@@ -253,7 +253,7 @@ func (w *worker) guarded(ctx context.Context) (again time.Duration) {
 // with each look at the pod.
 func (w *worker) logPanic(p any, stack string) {
 	run.CountPanic("kubelet: pod worker")
-	if w.k.news.isNew("panic of "+string(w.uid), fmt.Sprint(p)) {
+	if w.k.news.IsNew("panic of "+string(w.uid), fmt.Sprint(p)) {
 		slog.Error("pod worker panicked", "pod", w.uid, "panic", p, "stack", stack)
 	}
 }
@@ -330,7 +330,7 @@ func (w *worker) sync(ctx context.Context) time.Duration {
 // logUnread logs why a pod could not be read, once for all pods. A runtime that is down is
 // logged as such.
 func (w *worker) logUnread(err error) {
-	if w.k.runtimeUp.Load() && w.k.news.isNew("read pod", err.Error()) {
+	if w.k.runtimeUp.Load() && w.k.news.IsNew("read pod", err.Error()) {
 		slog.Warn("read pod from runtime", "pod", podspec.Format(w.pod), "err", err)
 	}
 }

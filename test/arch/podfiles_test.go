@@ -32,7 +32,6 @@ var opensPaths = map[string]string{
 	"node/kubelet/cadvisor/machine.go":               "/sys of the node",
 	"node/kubelet/cadvisor/proc.go":                  "directories of descriptors in /proc, which it reads in parts",
 	"node/kubelet/metricsnow.go":                     "the kubelet's certificates",
-	"node/kubelet/clientca.go":                       "the authorities of client certificates, the node's own file",
 	"node/kubelet/certificates/client.go":            "the kubelet's own kubeconfig",
 	"node/kubelet/dirwatch.go":                       "the directory of static pods, which is the node's own",
 	"node/kubelet/disk.go":                           "how full the node's own disks are, within fscall",

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
-	"os"
 	"sync/atomic"
 	"time"
 
@@ -20,6 +19,7 @@ import (
 	"knarr/internal/delegation"
 	"knarr/internal/follow"
 	"knarr/internal/informer"
+	"knarr/internal/keypair"
 	"knarr/internal/run"
 )
 
@@ -74,13 +74,9 @@ func readPool(flag, file string) (*x509.CertPool, error) {
 	if file == "" {
 		return nil, nil
 	}
-	pem, err := os.ReadFile(file)
+	p, err := keypair.Authorities(file)
 	if err != nil {
 		return nil, fmt.Errorf("--%s: %w", flag, err)
-	}
-	p := x509.NewCertPool()
-	if !p.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("--%s: %s holds no certificate", flag, file)
 	}
 	return p, nil
 }
