@@ -293,7 +293,7 @@ nodes: build test-deps
 # vm boots Debian's kernel in QEMU and tests knarr there. The kernel's package is
 # only unpacked: this machine keeps its own. Only installing asks for root.
 # RUN=regexp takes only smoke, nodes, systemd, volumes and the tests of folders that it matches.
-VM_PACKAGES := $(TEST_PACKAGES) qemu-system-x86 e2fsprogs systemd dbus
+VM_PACKAGES := $(TEST_PACKAGES) qemu-system-x86 e2fsprogs systemd dbus criu
 build/vm:
 	rm -rf build/vm.part && mkdir -p build/vm.part && $(SUDO) apt-get update -q && cd build/vm.part && \
 	apt-get download -q "$$(apt-cache depends linux-image-amd64 | sed -n 's/.*Depends: //p')" && \

@@ -78,6 +78,11 @@ func (e *executor) intercept(ctx context.Context, req any, _ *grpc.UnaryServerIn
 	if sandbox, ok := req.(*cri.RunPodSandboxRequest); ok {
 		e.narrow(ctx, sandbox)
 	}
+	if container, ok := req.(*cri.CreateContainerRequest); ok {
+		if err := e.refuseRestore(ctx, container); err != nil {
+			return nil, err
+		}
+	}
 	r, ok := req.(*cri.ExecSyncRequest)
 	if !ok {
 		return e.lists.intercept(ctx, req, next)

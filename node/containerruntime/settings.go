@@ -31,7 +31,6 @@ func settings(c Config, h host) map[string]map[string]any {
 			"netns_mounts_under_state_dir": true,
 			"ignore_deprecation_warnings":  []string{"io.containerd.deprecation/cgroup-v1"},
 			"enable_selinux":               h.selinux,
-			"enable_criu":                  false,
 			// Samples of every container and pod, to compute a rate by. Without them it is
 			// that between two looks of the kubelet, which costs nothing more.
 			"stats_collect_period": "1h",

@@ -131,6 +131,9 @@ func build(t *testing.T, dir string, k kernel, kernelTests []kernelTest, add fun
 		}
 	}
 	a.link("sbin/mkfs.ext4", "mke2fs")
+	if err := a.program("sbin/criu", "/usr/sbin/criu"); err != nil {
+		need.Skip(t, "needs CRIU: apt-get install criu: ", err)
+	}
 	if err := add(a); err != nil {
 		t.Fatal(err)
 	}

@@ -311,11 +311,6 @@ func (s *Service) freeze(ctx context.Context, id string, paused bool) (*emptypb.
 	return &emptypb.Empty{}, nil
 }
 
-// Checkpoint is left out, as CRIU is.
-func (s *Service) Checkpoint(context.Context, *api.CheckpointTaskRequest) (*emptypb.Empty, error) {
-	return nil, errgrpc.ToGRPCf(errdefs.ErrNotImplemented, "checkpoint a container")
-}
-
 // ResizePty sets the size of a terminal.
 func (s *Service) ResizePty(ctx context.Context, r *api.ResizePtyRequest) (*emptypb.Empty, error) {
 	_, p, err := s.process(ctx, r.ID, r.ExecID)

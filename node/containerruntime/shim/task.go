@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	eventstypes "github.com/containerd/containerd/api/events"
@@ -47,6 +48,8 @@ type task struct {
 	// starting is how many execs are being started.
 	starting int
 	ooms     uint64 // how often a process of it was killed for want of memory, as was told
+
+	checkpointing atomic.Bool // a checkpoint of it is being written
 }
 
 // maxExecs bounds the processes of one container that are not deleted yet, maxStarting
