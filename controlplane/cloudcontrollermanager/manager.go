@@ -28,6 +28,7 @@ import (
 	"knarr/internal/informer"
 	"knarr/internal/leader"
 	"knarr/internal/run"
+	"knarr/internal/runningcontrollers"
 )
 
 // Config is what the manager needs to know.
@@ -116,6 +117,7 @@ func New(cfg Config) (*Manager, error) {
 var counted = sync.OnceValue(func() *metrics.Metrics {
 	m := metrics.New()
 	legacyregistry.RawMustRegister(m.Collectors()...)
+	runningcontrollers.Register()
 	return m
 })
 
@@ -211,7 +213,7 @@ func (m *Manager) term(ctx context.Context) error {
 			return fmt.Errorf("%s: %w", e.name, err)
 		}
 		if r != nil {
-			parts = append(parts, run.Func(e.name, m.counted(e.alias, r)))
+			parts = append(parts, run.Func(e.name, runningcontrollers.During(name, e.alias, r)))
 		}
 	}
 	t.informers.StartWithContext(ctx)
@@ -223,14 +225,4 @@ func (m *Manager) term(ctx context.Context) error {
 		return nil
 	}
 	return run.All(ctx, parts...)
-}
-
-// counted runs a controller while a metric says so, by its older name as upstream's.
-func (m *Manager) counted(alias string, r runner) func(context.Context) error {
-	return func(ctx context.Context) error {
-		g := m.metrics.Running.WithLabelValues(name, alias)
-		g.Set(1)
-		defer g.Set(0)
-		return r(ctx)
-	}
 }

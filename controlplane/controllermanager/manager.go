@@ -37,6 +37,7 @@ import (
 	"knarr/internal/informer"
 	"knarr/internal/leader"
 	"knarr/internal/run"
+	"knarr/internal/runningcontrollers"
 )
 
 // Config is what the manager needs to know.
@@ -110,6 +111,9 @@ type Config struct {
 	// serve their kinds.
 	Features features.Set
 }
+
+// leaseName is the Lease of the manager that leads, and what metrics call a manager.
+const leaseName = "kube-controller-manager"
 
 // A Manager runs controllers.
 type Manager struct {
@@ -198,7 +202,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	if !m.cfg.LeaderElect {
 		return m.term(ctx)
 	}
-	return leader.Run(ctx, leader.Config{Kube: unlimited(m.cfg.Kube), Lease: "kube-controller-manager", Identity: m.cfg.Identity, Times: m.cfg.Election}, m.term)
+	return leader.Run(ctx, leader.Config{Kube: unlimited(m.cfg.Kube), Lease: leaseName, Identity: m.cfg.Identity, Times: m.cfg.Election}, m.term)
 }
 
 // A term is what the controllers of one time in office share. All of it ends
@@ -285,7 +289,11 @@ func (m *Manager) term(ctx context.Context) error {
 				w.SetWorkers(n)
 			}
 		}
-		parts, names = append(parts, run.Func(e.name, r.Run)), append(names, e.name)
+		runs := r.Run
+		if name, ok := inMetric[e.name]; ok {
+			runs = runningcontrollers.During(leaseName, name, runs)
+		}
+		parts, names = append(parts, run.Func(e.name, runs)), append(names, e.name)
 	}
 	m.running.Store(&names)
 	defer m.running.Store(nil)

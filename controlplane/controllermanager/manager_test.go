@@ -254,7 +254,13 @@ func TestAddressRanges(t *testing.T) {
 			}
 			return len(seen) == 3, fmt.Errorf("ranges %v", seen)
 		})
+		if n := counted(t, "running_managed_controllers", "nodeipam", "kube-controller-manager"); n != 1 {
+			t.Errorf("%v of it are said to run", n)
+		}
 	})
+	if n := counted(t, "running_managed_controllers", "nodeipam", "kube-controller-manager"); n != 0 {
+		t.Errorf("%v of it are said to run once it has ended", n)
+	}
 }
 
 func TestLeadership(t *testing.T) {

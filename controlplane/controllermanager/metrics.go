@@ -23,6 +23,7 @@ import (
 	"knarr/controlplane/controllermanager/tainteviction"
 	"knarr/controlplane/controllermanager/ttlafterfinished"
 	"knarr/controlplane/controllermanager/volumemetrics"
+	"knarr/internal/runningcontrollers"
 )
 
 // metrics are what controllers count beside their queues. They are those of the
@@ -38,4 +39,5 @@ var register = sync.OnceFunc(func() {
 	for _, of := range metrics {
 		legacyregistry.RawMustRegister(of()...)
 	}
+	runningcontrollers.Register()
 })

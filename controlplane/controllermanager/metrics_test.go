@@ -13,6 +13,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/component-base/metrics/legacyregistry"
+
+	"knarr/internal/runningcontrollers"
 )
 
 // counted is what the process counts under a name with these values of labels.
@@ -114,6 +116,7 @@ func TestMetricsNames(t *testing.T) {
 			got = append(got, describe(c)...)
 		}
 	}
+	got = append(got, describe(runningcontrollers.Metric())...)
 	slices.Sort(got)
 	slices.Sort(want)
 	if !slices.Equal(got, want) {

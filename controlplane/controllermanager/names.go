@@ -56,6 +56,10 @@ var offByDefault = map[string]bool{
 	"token-cleaner-controller":    true,
 }
 
+// inMetric are the controllers that upstream's metric of running ones has, by the name that
+// they have in it.
+var inMetric = map[string]string{"node-ipam-controller": "nodeipam"}
+
 // canonical is a selected name as the table has it, its "-" kept.
 func canonical(selected string) string {
 	name, off := strings.CutPrefix(selected, "-")

@@ -18,8 +18,6 @@ type Metrics struct {
 	HostsSync, HostsUpdate prometheus.Histogram
 	// RouteSyncs counts comparisons of routes with nodes.
 	RouteSyncs prometheus.Counter
-	// Running has a 1 for each controller that runs.
-	Running *prometheus.GaugeVec
 }
 
 // New makes metrics that nothing shows yet.
@@ -40,12 +38,10 @@ func New() *Metrics {
 		HostsSync:     histogram(service, "nodesync_latency_seconds", "Latency of the update of a load balancer's hosts after a change of nodes", calls),
 		HostsUpdate:   histogram(service, "update_loadbalancer_host_latency_seconds", "Latency of the provider's update of a load balancer's hosts", calls),
 		RouteSyncs:    counter("route_controller", "route_sync_total", "How often routes were synchronized with the cloud provider"),
-		Running: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "running_managed_controllers",
-			Help: "[ALPHA] Indicates where instances of a controller are currently running"}, []string{"manager", "name"}),
 	}
 }
 
 // Collectors are all of them.
 func (m *Metrics) Collectors() []prometheus.Collector {
-	return []prometheus.Collector{m.TaintRemoval, m.FirstSync, m.BalancerSyncs, m.HostsErrors, m.HostsSync, m.HostsUpdate, m.RouteSyncs, m.Running}
+	return []prometheus.Collector{m.TaintRemoval, m.FirstSync, m.BalancerSyncs, m.HostsErrors, m.HostsSync, m.HostsUpdate, m.RouteSyncs}
 }
