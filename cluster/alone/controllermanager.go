@@ -62,7 +62,8 @@ func (m *controllerManager) flags(f *pflag.FlagSet) {
 	m.gates.Bind(f, features.ScaleToZero+"=true lets autoscalers go down to no pod. With an API server that serves their kinds: "+
 		features.StorageVersionMigrator+"=true has stored objects written anew where StorageVersionMigrations ask for it, "+
 		features.TrustBundles+"=true publishes the API server's authority in a ClusterTrustBundle, "+
-		features.PodCertificates+"=true deletes PodCertificateRequests that have ended", append(controllerFeatures, flagz, statusz)...)
+		features.PodCertificates+"=true deletes PodCertificateRequests that have ended, "+
+		features.StorageVersions+"=true removes from StorageVersions what API servers have said that are gone", append(controllerFeatures, flagz, statusz)...)
 	m.signers.flags(f)
 	m.Bind(f)
 }
@@ -153,7 +154,7 @@ func (m *controllerManager) validate() error {
 }
 
 // controllerFeatures are those that controllers know.
-var controllerFeatures = []string{features.ScaleToZero, features.StorageVersionMigrator, features.TrustBundles, features.PodCertificates}
+var controllerFeatures = []string{features.ScaleToZero, features.StorageVersionMigrator, features.TrustBundles, features.PodCertificates, features.StorageVersions}
 
 func ranges(flag, s string) ([]netip.Prefix, error) {
 	var out []netip.Prefix

@@ -118,7 +118,10 @@ func (a *Flags) EncryptionFile() string { return a.encryptionFile }
 
 // Features are those for controllers: that are on, and whose kinds are served.
 func (a *Flags) Features() features.Set {
-	on := features.Set{features.ScaleToZero: a.on[features.ScaleToZero]}
+	on := features.Set{}
+	for _, feature := range []string{features.ScaleToZero, features.StorageVersions} {
+		on[feature] = a.on[feature]
+	}
 	for feature, version := range map[string]schema.GroupVersion{
 		features.StorageVersionMigrator: storagemigrationv1beta1.SchemeGroupVersion,
 		features.TrustBundles:           certificatesv1beta1.SchemeGroupVersion,

@@ -13,6 +13,7 @@ func TestFeatures(t *testing.T) {
 		"AllowUnsafeMalformedObjectDeletion=true":                   "",
 		"JobSuccessPolicy=true":                                     "",
 		"StorageVersionMigrator=true":                               "",
+		"StorageVersionAPI=true":                                    "",
 		"HPAScaleToZero=true":                                       "",
 		"StorageVersionMigrator=false":                              "",
 		"ClusterTrustBundle=true,ClusterTrustBundleProjection=true": "",
@@ -44,6 +45,7 @@ func TestVersions(t *testing.T) {
 		{"batch/v1/jobs", "true", ""},
 		{"apps/v1beta1", "false", ""},
 		{"storagemigration.k8s.io/v1beta1", "true", ""},
+		{"internal.apiserver.k8s.io/v1alpha1", "true", ""},
 		{"storagemigration.k8s.io/v1beta1", "false", ""},
 		{"storagemigration.k8s.io/v1beta1/storageversionmigrations", "", ""},
 		{"certificates.k8s.io/v1beta1/clustertrustbundles", "true", ""},
@@ -58,7 +60,7 @@ func TestVersions(t *testing.T) {
 		if got := text(err); got != c.want {
 			t.Errorf("%s=%s\n got %s\nwant %s", c.key, c.value, got, c.want)
 		}
-		if optional := strings.Contains(c.key, ".k8s.io/v1beta1") && c.value != "false"; optional != (len(also) > 0) {
+		if optional := (strings.Contains(c.key, ".k8s.io/v1beta1") || strings.Contains(c.key, "v1alpha1")) && c.value != "false"; optional != (len(also) > 0) {
 			t.Errorf("%s=%s: served besides: %v", c.key, c.value, also)
 		}
 	}

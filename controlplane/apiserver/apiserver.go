@@ -190,6 +190,7 @@ type Server struct {
 	slis          http.Handler
 	inFlight      transport.InFlight // counted for ShutdownSendRetryAfter only
 	listening     listening
+	versions      *versions // nil: they are not recorded
 	started       chan struct{}
 }
 
@@ -226,6 +227,9 @@ func New(c Config) (*Server, error) {
 	}
 	kinds := registry.Served(c.APIs, c.Features)
 	s := &Server{cfg: c, started: make(chan struct{}), cache: watchcache.New(c.Store, kinds), metrics: counts}
+	if c.Features[features.StorageVersions] {
+		s.versions = newVersions(kinds)
+	}
 	if c.Encryption != nil {
 		for _, also := range c.Encryption.Collectors() {
 			counts.Also(also)
@@ -376,6 +380,14 @@ func (s *Server) Run(ctx context.Context) error {
 	wg.Loop(ctx, "API server leases", s.keepLease)
 	wg.Loop(ctx, "aggregation", s.others.Run)
 	wg.Loop(ctx, "priority and fairness", func(ctx context.Context) { s.fairness.Run(ctx, s.restoreFlows) })
+	if s.versions != nil {
+		wg.Loop(ctx, "storage versions", s.keepVersions)
+		select {
+		case <-s.versions.recorded: // before that, writes are refused
+		case <-ctx.Done():
+			return why()
+		}
+	}
 	close(s.started)
 	<-ctx.Done()
 	s.health.stopping.Store(true)

@@ -82,7 +82,7 @@ func (s *Server) startHooks() []hooks {
 		return nil
 	}
 	filled, served, started := closed(s.cache.Ready()), closed(s.custom.Synced()), closed(s.started)
-	return []hooks{
+	all := []hooks{
 		{`poststarthook/start-apiserver-admission-initializer poststarthook/generic-apiserver-start-informers
 		poststarthook/storage-readiness poststarthook/start-apiextensions-informers`, filled},
 		{"poststarthook/start-apiextensions-controllers poststarthook/crd-informer-synced", served},
@@ -97,6 +97,11 @@ func (s *Server) startHooks() []hooks {
 		{"poststarthook/kube-apiserver-autoregistration autoregister-completion", made},
 		{"poststarthook/apiservice-openapi-controller poststarthook/apiservice-openapiv3-controller", started},
 	}
+	if s.versions != nil {
+		all = append(all, hooks{`poststarthook/start-kube-apiserver-identity-lease-controller
+		poststarthook/start-kube-apiserver-identity-lease-garbage-collector poststarthook/built-in-resources-storage-version-updater`, closed(s.versions.recorded)})
+	}
+	return all
 }
 
 // closed is a check that something has happened.

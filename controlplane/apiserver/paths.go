@@ -16,6 +16,9 @@ func (s *Server) featured(api http.Handler) http.Handler {
 	if len(s.cfg.Features) == 0 {
 		return api
 	}
+	if s.versions != nil {
+		api = s.versions.barrier(api)
+	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		api.ServeHTTP(w, r.WithContext(s.cfg.Features.With(r.Context())))
 	})

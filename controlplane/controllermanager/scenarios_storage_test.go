@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/yaml"
 
+	"knarr/controlplane/controllermanager/storageversiongc"
 	"knarr/internal/features"
 )
 
@@ -154,6 +155,23 @@ var storageScenarios = []scenario{
 			func(c *cluster) { c.remove("/apis/storage.k8s.io/v1/volumeattributesclasses/fast") },
 			func(c *cluster) { c.remove(core + "persistentvolumeclaims/a"); dropProtection(c) },
 			func(c *cluster) {},
+		},
+	},
+	{
+		name: "what API servers say of storage versions", of: []string{storageversiongc.Name}, inOrder: true,
+		enabled: storageVersionFeature,
+		steps: []func(*cluster){
+			func(c *cluster) {
+				c.identity("a")
+				c.identity("b")
+				c.storageVersion("example.com.bars", "v1", "a", "b")
+				c.storageVersion("example.com.foos", "v1", "b")
+			},
+			func(c *cluster) {
+				c.storageVersion("example.com.bars", "v1", "nobody")
+				c.storageVersion("example.com.bazs", "v1", "nobody")
+			},
+			func(c *cluster) { c.remove("/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/b") },
 		},
 	},
 	{

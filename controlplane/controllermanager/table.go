@@ -41,6 +41,7 @@ import (
 	"knarr/controlplane/controllermanager/serviceaccounttoken"
 	"knarr/controlplane/controllermanager/servicecidrs"
 	"knarr/controlplane/controllermanager/statefulset"
+	"knarr/controlplane/controllermanager/storageversiongc"
 	"knarr/controlplane/controllermanager/storageversionmigrator"
 	"knarr/controlplane/controllermanager/tainteviction"
 	"knarr/controlplane/controllermanager/trustbundle"
@@ -212,6 +213,12 @@ var table = []entry{
 		}
 		return storageversionmigrator.New(t.informers, t.client(), t.metadata()), nil
 	}},
+	{storageversiongc.Name, "storage-version-garbage-collector", func(t *term) (runner, error) {
+		if !t.Features[features.StorageVersions] {
+			return nil, nil
+		}
+		return storageversiongc.New(t.informers, t.client())
+	}},
 	{podcertificate.Name, "podcertificaterequestcleaner", func(t *term) (runner, error) {
 		if !t.Features[features.PodCertificates] {
 			return nil, nil
@@ -241,12 +248,11 @@ var ofCloud = map[string]bool{
 // absent are upstream's controllers that are not here: naming them in a
 // selection is no mistake, but changes nothing.
 var absent = map[string]bool{
-	"device-taint-eviction-controller":            true,
-	"podgroup-protection-controller":              true,
-	"resourceclaim-controller":                    true,
-	"resourcepoolstatusrequest-controller":        true,
-	"selinux-warning-controller":                  true,
-	"storageversion-garbage-collector-controller": true,
+	"device-taint-eviction-controller":     true,
+	"podgroup-protection-controller":       true,
+	"resourceclaim-controller":             true,
+	"resourcepoolstatusrequest-controller": true,
+	"selinux-warning-controller":           true,
 }
 
 // shared are the resources that several controllers read anyway: the garbage

@@ -21,10 +21,12 @@ const (
 	// PodCertificates serves PodCertificateRequests, where their version is asked for,
 	// and keeps certificates of pods among the sources of volumes.
 	PodCertificates = "PodCertificateRequest"
+	// StorageVersions has each API server say in StorageVersions how it stores what.
+	StorageVersions = "StorageVersionAPI"
 )
 
 // Settable are their names.
-var Settable = []string{DiscardUnreadable, ScaleToZero, StorageVersionMigrator, TrustBundles, TrustBundleVolumes, PodCertificates}
+var Settable = []string{DiscardUnreadable, ScaleToZero, StorageVersionMigrator, TrustBundles, TrustBundleVolumes, PodCertificates, StorageVersions}
 
 // Needs is the feature without which that of the key cannot be on.
 var Needs = map[string]string{TrustBundleVolumes: TrustBundles}

@@ -3,7 +3,9 @@ package authz
 import (
 	"slices"
 
+	apiserverinternalv1alpha1 "k8s.io/api/apiserverinternal/v1alpha1"
 	certificatesv1 "k8s.io/api/certificates/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	storagemigrationv1beta1 "k8s.io/api/storagemigration/v1beta1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -26,6 +28,11 @@ var featured = []struct {
 		{Verbs: []string{"get"}, APIGroups: []string{"apiextensions.k8s.io"}, Resources: []string{"customresourcedefinitions"}},
 		{Verbs: []string{"patch"}, APIGroups: []string{"apiextensions.k8s.io"}, Resources: []string{"customresourcedefinitions/status"}},
 		{Verbs: []string{"update"}, APIGroups: []string{storagemigrationv1beta1.GroupName}, Resources: []string{"storageversionmigrations/status"}},
+	}},
+	{features.StorageVersions, "system:controller:storage-version-garbage-collector", account("storage-version-garbage-collector"), []rbacv1.PolicyRule{
+		{Verbs: read, APIGroups: []string{coordinationv1.GroupName}, Resources: []string{"leases"}},
+		{Verbs: []string{"delete", "get", "list", "patch", "update", "watch"}, APIGroups: []string{apiserverinternalv1alpha1.GroupName}, Resources: []string{"storageversions"}},
+		{Verbs: []string{"get", "patch", "update"}, APIGroups: []string{apiserverinternalv1alpha1.GroupName}, Resources: []string{"storageversions/status"}},
 	}},
 	{features.TrustBundles, "system:controller:kube-apiserver-serving-clustertrustbundle-publisher", account("kube-apiserver-serving-clustertrustbundle-publisher"), []rbacv1.PolicyRule{
 		{Verbs: []string{"attest"}, APIGroups: []string{certificatesv1.GroupName}, Resources: []string{"signers"}, ResourceNames: []string{"kubernetes.io/kube-apiserver-serving"}},

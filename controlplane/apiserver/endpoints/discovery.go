@@ -125,11 +125,7 @@ func storageHash(res registry.Resource) string {
 	if res.IsVirtual() {
 		return ""
 	}
-	s := res.Storage()
-	gvk := s.GVK
-	if s.Text != nil {
-		gvk = s.Text.GroupVersionKind
-	}
+	gvk := registry.StoredKind(res)
 	if gvk.Empty() {
 		return ""
 	}

@@ -83,6 +83,8 @@ func TestServed(t *testing.T) {
 		{also: []schema.GroupVersion{certificates}},
 		{on: features.Set{features.TrustBundles: true}},
 		{also: []schema.GroupVersion{certificates}, on: features.Set{features.TrustBundles: true}, want: []Resource{clusterTrustBundles}},
+		{also: []schema.GroupVersion{storageVersions.GroupVersion()}, want: []Resource{storageVersions}},
+		{on: features.Set{features.StorageVersions: true}, want: []Resource{storageVersions}},
 	} {
 		got := Served(c.also, c.on)
 		if !slices.Equal(got[len(Resources):], c.want) {

@@ -7,6 +7,16 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
+// StoredKind is the kind and version that objects are stored as; empty for a custom kind's
+// version that is not served.
+func StoredKind(r Resource) schema.GroupVersionKind {
+	s := r.Storage()
+	if s.Text != nil {
+		return s.Text.GroupVersionKind
+	}
+	return s.GVK
+}
+
 // StoredAs is the resource that a key of the store belongs to; false for keys
 // that belong to none. Kinds that are stored as another one are that one.
 // Custom kinds lie in folders of their group, which has a dot as no built-in

@@ -105,10 +105,13 @@ var Resources = []Resource{
 var Optional = []struct {
 	Resource
 	Feature string
+	// Either of the two is enough: who turns the feature on needs the kind.
+	Either bool
 }{
-	{storageVersionMigrations, ""},
-	{clusterTrustBundles, features.TrustBundles},
-	{podCertificateRequests, features.PodCertificates},
+	{Resource: storageVersionMigrations},
+	{Resource: clusterTrustBundles, Feature: features.TrustBundles},
+	{Resource: podCertificateRequests, Feature: features.PodCertificates},
+	{Resource: storageVersions, Feature: features.StorageVersions, Either: true},
 }
 
 // Served are the kinds that are served where these versions were asked for and these
@@ -116,7 +119,8 @@ var Optional = []struct {
 func Served(also []schema.GroupVersion, on features.Set) []Resource {
 	all := Resources
 	for _, r := range Optional {
-		if slices.Contains(also, r.GVR().GroupVersion()) && (r.Feature == "" || on[r.Feature]) {
+		asked, featured := slices.Contains(also, r.GVR().GroupVersion()), r.Feature == "" || on[r.Feature]
+		if asked && featured || r.Either && (asked || featured) {
 			all = append(all[:len(all):len(all)], r.Resource)
 		}
 	}

@@ -33,7 +33,7 @@ type cluster struct {
 // offByDefault turns on what the API server has that is off in a cluster as it comes,
 // for the specs not marked Conformance.
 var offByDefault = []string{
-	"--kube-apiserver-arg=feature-gates=" + strings.Join([]string{"HPAScaleToZero=true", "StorageVersionMigrator=true",
+	"--kube-apiserver-arg=feature-gates=" + strings.Join([]string{"HPAScaleToZero=true", "StorageVersionAPI=true", "StorageVersionMigrator=true",
 		"ClusterTrustBundle=true", "ClusterTrustBundleProjection=true", "PodCertificateRequest=true"}, ","),
 	"--kube-apiserver-arg=runtime-config=certificates.k8s.io/v1beta1=true,storagemigration.k8s.io/v1beta1=true",
 }

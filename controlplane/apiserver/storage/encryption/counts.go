@@ -40,12 +40,12 @@ func newCounts() *counts {
 		reloads:    counter(config+"automatic_reloads_total", "Takings over of a changed encryption configuration.", "status", "apiserver_id_hash"),
 		reloadT:    gauge(config+"automatic_reload_last_timestamp_seconds", "When that last went well or badly.", "status", "apiserver_id_hash"),
 		config:     gauge(config+"last_config_info", "The hash of the encryption configuration in use.", "apiserver_id_hash", "hash"),
-		server:     hashOf(serverID()),
+		server:     hashOf(ServerID()),
 	}
 }
 
-// serverID is upstream's name of an API server.
-func serverID() string {
+// ServerID is upstream's name of an API server.
+func ServerID() string {
 	host, err := os.Hostname()
 	if err != nil {
 		return ""
