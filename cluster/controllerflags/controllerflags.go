@@ -44,6 +44,7 @@ type Flags struct {
 	perSlice, perSubset                            int
 	quotaSync, legacyTokens                        time.Duration
 	noForceDetach, provisioning, garbageCollection bool
+	hostPaths                                      bool
 	endedPods                                      int
 	hostPath, nfs                                  recyclerFlags
 	cloud, allocator                               string
@@ -122,6 +123,7 @@ func (c *Flags) Bind(f *pflag.FlagSet) {
 	f.DurationVar(&c.legacyTokens, "legacy-service-account-token-clean-up-period", 365*24*time.Hour, "`time` without use after which a token in a Secret that was made for an account goes")
 	f.BoolVar(&c.noForceDetach, "disable-force-detach-on-timeout", false, "leave a mounted volume to a node that is not ready, however long, unless it is out of service")
 	f.BoolVar(&c.provisioning, "enable-dynamic-provisioning", true, "hand claims over to the provisioners of their classes")
+	f.BoolVar(&c.hostPaths, "enable-hostpath-provisioner", false, "make volumes of classes of kubernetes.io/host-path, as directories in "+persistentvolume.HostPathDirectory+" of this host, which must be the only node")
 	f.BoolVar(&c.garbageCollection, "enable-garbage-collector", true, "delete objects whose owners are gone")
 	f.IntVar(&c.endedPods, "terminated-pod-gc-threshold", 12500, "`number` of ended pods that are kept")
 	c.syncs = map[string]*int{}
@@ -235,6 +237,9 @@ func (c *Flags) Apply(cfg *controllermanager.Config, also ...string) {
 	cfg.ResourceQuotaSyncPeriod, cfg.LegacyTokenUnused = c.quotaSync, c.legacyTokens
 	cfg.DisableForceDetachOnTimeout, cfg.NoGarbageCollector = c.noForceDetach, !c.garbageCollection
 	cfg.PersistentVolume = persistentvolume.Config{NoDynamicProvisioning: !c.provisioning, HostPath: c.hostPath.recycler(), NFS: c.nfs.recycler()}
+	if c.hostPaths {
+		cfg.PersistentVolume.HostPaths = persistentvolume.HostPathDirectory
+	}
 	cfg.ConcurrentSyncs = map[string]int{}
 	for name, n := range c.syncs {
 		cfg.ConcurrentSyncs[name] = *n

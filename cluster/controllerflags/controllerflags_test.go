@@ -21,7 +21,7 @@ func TestParse(t *testing.T) {
 		"node-eviction-rate=0", "secondary-node-eviction-rate=0.5", "unhealthy-zone-threshold=0.7", "large-cluster-size-threshold=0", "node-startup-grace-period=2m",
 		"node-monitor-period=3s", "max-endpoints-per-slice=7", "mirroring-max-endpoints-per-subset=8", "endpoint-updates-batch-period=1s",
 		"endpointslice-updates-batch-period=2s", "mirroring-endpointslice-updates-batch-period=3s", "resource-quota-sync-period=1m",
-		"legacy-service-account-token-clean-up-period=24h", "disable-force-detach-on-timeout=true", "enable-dynamic-provisioning=false",
+		"legacy-service-account-token-clean-up-period=24h", "disable-force-detach-on-timeout=true", "enable-dynamic-provisioning=false", "enable-hostpath-provisioner=true",
 		"enable-garbage-collector=false", "kube-api-qps=99", "leader-elect-lease-duration=60s", "leader-elect-renew-deadline=40s",
 		"pv-recycler-pod-template-filepath-hostpath=testdata/recycler.yaml", "pv-recycler-timeout-increment-hostpath=0", "pv-recycler-minimum-timeout-nfs=7"})
 	if err != nil {
@@ -44,7 +44,7 @@ func TestParse(t *testing.T) {
 	if (cfg.EndpointSlice != endpointslice.Config{MaxEndpointsPerSlice: 7, UpdatesBatchPeriod: 2 * time.Second}) ||
 		(cfg.EndpointSliceMirroring != endpointslicemirroring.Config{MaxEndpointsPerSubset: 8, UpdatesBatchPeriod: 3 * time.Second}) ||
 		cfg.EndpointUpdatesBatchPeriod != time.Second || cfg.ResourceQuotaSyncPeriod != time.Minute || cfg.LegacyTokenUnused != 24*time.Hour ||
-		!cfg.DisableForceDetachOnTimeout || !cfg.PersistentVolume.NoDynamicProvisioning || !cfg.NoGarbageCollector || cfg.QPS != 99 || cfg.Burst != 30 ||
+		!cfg.DisableForceDetachOnTimeout || !cfg.PersistentVolume.NoDynamicProvisioning || cfg.PersistentVolume.HostPaths != "/tmp/hostpath_pv" || !cfg.NoGarbageCollector || cfg.QPS != 99 || cfg.Burst != 30 ||
 		cfg.Election.Duration != time.Minute || cfg.Election.Renew != 40*time.Second || cfg.Election.Retry != 2*time.Second {
 		t.Errorf("%+v", cfg)
 	}
@@ -74,7 +74,6 @@ func TestParseRefuses(t *testing.T) {
 		"node-monitor-period=0":                                        "--node-monitor-period: must be greater than zero",
 		"endpoint-updates-batch-period=-1s":                            "--endpoint-updates-batch-period: must not be negative",
 		"kube-api-content-type=text/plain":                             "--kube-api-content-type: neither",
-		"enable-hostpath-provisioner=true":                             "--enable-hostpath-provisioner: no volumes are made of host paths",
 		"leader-elect-lease-duration=1s":                               "--leader-elect-lease-duration: must be greater than --leader-elect-renew-deadline",
 		"pv-recycler-minimum-timeout-nfs=0":                            "--pv-recycler-minimum-timeout-nfs: must be greater than zero",
 		"pv-recycler-increment-timeout-nfs=-1":                         "--pv-recycler-increment-timeout-nfs: must not be negative",

@@ -24,7 +24,6 @@ var idle = []componentflags.Idle{
 	{Name: "controller-shutdown-timeout", Default: 10 * time.Second, Why: "controllers end as soon as what they are at has ended"},
 	{Name: "controller-start-interval", Default: time.Duration(0), Why: "controllers start at once"},
 	{Name: "disable-attach-detach-reconcile-sync", Default: false, Why: watched},
-	{Name: "enable-hostpath-provisioner", Default: false, Why: "no volumes are made of host paths; the storage class local-path does", Only: true},
 	{Name: "enable-leader-migration", Default: false, Why: "the controllers that its Lease hands over by default are the cloud controller manager's already"},
 	{Name: "external-cloud-volume-plugin", Default: "", Why: "volumes are their CSI driver's"},
 	{Name: "flex-volume-plugin-dir", Default: "/usr/libexec/kubernetes/kubelet-plugins/volume/exec/", Why: "there are no FlexVolume plugins"},

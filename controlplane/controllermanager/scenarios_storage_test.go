@@ -2,6 +2,7 @@ package controllermanager
 
 import (
 	"fmt"
+	"os"
 	"regexp"
 	"strings"
 
@@ -64,6 +65,24 @@ var storageScenarios = []scenario{
 			},
 			func(c *cluster) { c.remove(core + "persistentvolumeclaims/a") },
 			func(c *cluster) { c.create(core+"persistentvolumeclaims", "{metadata: {name: b}, "+claimSpec+"}") },
+		},
+	},
+	{
+		name: "volumes of host paths", of: []string{"persistentvolume-binder-controller"}, with: protectors[:2], inOrder: true,
+		configure: func(c *Config) { c.PersistentVolume.HostPaths = hostPaths },
+		steps: []func(*cluster){
+			func(c *cluster) {
+				c.Cleanup(func() { _ = os.RemoveAll(hostPaths) })
+				c.create(classes, "{metadata: {name: here}, "+hostPathClass+"}")
+				c.create(core+"persistentvolumeclaims", claimOfClass("a", "here"))
+				c.create(core+"persistentvolumeclaims", claimOfClass("b", "here"))
+			},
+			func(c *cluster) { c.remove(core + "persistentvolumeclaims/a") },
+			func(c *cluster) {
+				if left, err := os.ReadDir(hostPaths); err != nil || len(left) != 1 {
+					c.Errorf("directories %v, want that of the other claim: %v", left, err)
+				}
+			},
 		},
 	},
 	{

@@ -26,11 +26,16 @@ func RemoveAll(ctx context.Context, path string) error {
 		return err
 	}
 	defer unix.Close(parent)
-	r := remover{ctx: ctx, top: -1}
-	if err := r.remove(parent, filepath.Base(path), 0); err != nil {
+	if err := RemoveAllAt(ctx, parent, filepath.Base(path)); err != nil {
 		return &fs.PathError{Op: "remove", Path: path, Err: err}
 	}
 	return nil
+}
+
+// RemoveAllAt is RemoveAll of a name in a directory that is open.
+func RemoveAllAt(ctx context.Context, dir int, name string) error {
+	r := remover{ctx: ctx, top: -1}
+	return r.remove(dir, name, 0)
 }
 
 type remover struct {

@@ -32,6 +32,11 @@ type step struct {
 	enqueue []cache.ObjectName
 	// last says that nothing is to be decided afterwards until something changes.
 	last bool
+	// create is a volume to make, with its directory, before all else; failed says that this
+	// did not come about. discard is the name of a directory to remove before all else.
+	create  *corev1.PersistentVolume
+	failed  bool
+	discard string
 	// start is a pod to make, end one to delete, before the object is stored; forget says that
 	// what became of it is known. observe is a pod whose events the volume is to tell. after
 	// is when to look again at the latest.
@@ -64,8 +69,10 @@ type claimView struct {
 	defaultClass string
 	// pods are the names of those with the claim that have no node yet.
 	pods []string
-	// static says that no volume is made for a claim.
-	static bool
+	// static says that no volume is made for a claim; directory is where those of host paths
+	// are, "" if none are made.
+	static    bool
+	directory string
 }
 
 // next is the next step with the claim.
@@ -241,8 +248,14 @@ func (v *claimView) provision() step {
 	switch {
 	case inTree && len(v.class.MountOptions) > 0:
 		return failed(fmt.Sprintf("Mount options are not supported by the provisioner but StorageClass %q has mount options %v", v.class.Name, v.class.MountOptions))
-	case inTree:
+	case inTree && v.directory == "":
 		return failed(fmt.Sprintf("Failed to create provisioner: provisioning in volume plugin %q is disabled", name))
+	case inTree && deref(v.claim.Spec.VolumeMode, corev1.PersistentVolumeFilesystem) == corev1.PersistentVolumeBlock:
+		s := v.notProvisioned(fmt.Sprintf("Failed to provision volume with StorageClass %q: %s does not support block volume provisioning", v.class.Name, name), true)
+		s.provisioner = name
+		return s
+	case inTree:
+		return step{provisioner: name, create: v.provisioned()}
 	}
 	return step{provisioner: name, events: []event{{v.claim, corev1.EventTypeNormal, "ExternalProvisioning", fmt.Sprintf("Waiting for a volume to be created either by the external provisioner '%s' "+
 		"or manually by the system administrator. If volume creation is delayed, please verify that "+

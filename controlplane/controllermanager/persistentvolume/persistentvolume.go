@@ -2,7 +2,8 @@
 // PersistentVolumeClaims, PersistentVolumes, StorageClasses and Pods, binds
 // claims and volumes to each other, writes the specs, annotations and status of
 // both, names the provisioner of claims that no volume fits, and releases or
-// deletes volumes whose claim is gone.
+// deletes volumes whose claim is gone. Where that is asked for, it makes volumes of host
+// paths, as directories of its own host, and removes them.
 package persistentvolume
 
 import (
@@ -23,6 +24,7 @@ import (
 	"knarr/controlplane/controllermanager/pods"
 	"knarr/internal/controller"
 	"knarr/internal/informer"
+	"knarr/internal/run"
 )
 
 // Name is the controller's.
@@ -57,6 +59,11 @@ type reconciler struct {
 	deleting     map[string]operation
 	// recyclers are the pods that this controller made to empty volumes, by the volume.
 	recyclers map[string]*madePod
+	// removals are those of directories, by their volumes, removing the goroutines; ended
+	// says that no further one begins.
+	removals map[string]*removal
+	removing run.Group
+	ended    bool
 	Config
 }
 
@@ -66,6 +73,9 @@ type Config struct {
 	NoDynamicProvisioning bool
 	// HostPath and NFS empty the volumes of those kinds.
 	HostPath, NFS Recycler
+	// HostPaths is the directory in which volumes of kubernetes.io/host-path are made.
+	// Default: none are.
+	HostPaths string
 }
 
 // New returns the controller. A key without a namespace is a volume's, any other
@@ -82,7 +92,7 @@ func New(f informers.SharedInformerFactory, client kubernetes.Interface, events 
 	}
 	r := &reconciler{
 		claims: claims.GetIndexer(), volumes: volumes.GetIndexer(), classes: classes.GetIndexer(), pods: podInformer.GetIndexer(),
-		client: client, events: events, pool: newPool(), Config: c, recyclers: map[string]*madePod{},
+		client: client, events: events, pool: newPool(), Config: c, recyclers: map[string]*madePod{}, removals: map[string]*removal{},
 		written: map[cache.ObjectName]*corev1.PersistentVolumeClaim{}, nominated: map[cache.ObjectName][]string{},
 		provisioning: map[cache.ObjectName]operation{}, deleting: map[string]operation{},
 	}
@@ -98,11 +108,15 @@ func New(f informers.SharedInformerFactory, client kubernetes.Interface, events 
 		},
 		Feeds: []func(context.Context, func(), func(cache.ObjectName)) error{
 			func(ctx context.Context, ready func(), add func(cache.ObjectName)) error {
-				r.add = add
+				r.add, r.ended = add, false
 				running.Store(r)
 				defer running.CompareAndSwap(r, nil)
 				ready()
 				<-ctx.Done()
+				r.mu.Lock()
+				r.ended = true
+				r.mu.Unlock()
+				r.removing.Wait()
 				return nil
 			},
 		},

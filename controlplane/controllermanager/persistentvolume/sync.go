@@ -40,16 +40,28 @@ func (r *reconciler) syncClaim(ctx context.Context, key cache.ObjectName) (after
 		if s.provisioner != "" {
 			begin(r.provisioning, key, s.provisioner)
 		}
+		if s.create != nil {
+			if s, err = r.create(ctx, v, s.create); err != nil {
+				fail(r.provisioning, key, volumemetrics.Provision)
+				return 0, err
+			}
+		}
 		again, err := r.take(ctx, s)
 		if err != nil {
 			fail(r.provisioning, key, volumemetrics.Provision)
 			return 0, err
+		}
+		if s.failed {
+			fail(r.provisioning, key, volumemetrics.Provision)
 		}
 		if s.idle {
 			r.pool.wait(claim)
 		}
 		if s.last && len(s.events) > 0 && claim.Status.Phase != corev1.ClaimLost {
 			after = reportAgain
+		}
+		if s.after > 0 {
+			after = s.after
 		}
 		if !again {
 			break
@@ -92,6 +104,9 @@ func (r *reconciler) syncVolume(ctx context.Context, name string) (after time.Du
 	for range maxSteps {
 		v := r.volume(name)
 		if v == nil {
+			if m := r.removals[name]; m != nil && m.done {
+				delete(r.removals, name)
+			}
 			end(r.deleting, name, volumemetrics.Delete)
 			if err := r.stopRecycler(ctx, name); err != nil {
 				return 0, err
@@ -117,6 +132,19 @@ func (r *reconciler) syncVolume(ctx context.Context, name string) (after time.Du
 		case err != nil:
 			s = view.failed("VolumeFailedRecycle", "Recycle failed: "+err.Error())
 			s.after = recycleAgain
+		}
+		if s.discard != "" {
+			switch done, failed, err := r.discard(ctx, v, s.discard); {
+			case errors.Is(err, errChanged), apierrors.IsNotFound(err):
+				return 0, nil // its event follows
+			case err != nil:
+				return 0, fmt.Errorf("get volume %s: %w", name, err)
+			case failed != nil:
+				s = view.failed("VolumeFailedDelete", failed.Error())
+				s.deletes, s.after = true, recycleAgain
+			case !done:
+				s = step{last: true, deletes: true} // the volume is looked at again then
+			}
 		}
 		after = s.after
 		if s.deletes {
@@ -184,7 +212,7 @@ func (r *reconciler) volume(name string) *corev1.PersistentVolume {
 // viewClaim gathers what is decided on. That a bound claim's volume is gone is
 // concluded from the server's own answer.
 func (r *reconciler) viewClaim(ctx context.Context, claim *corev1.PersistentVolumeClaim) (*claimView, error) {
-	v := &claimView{claim: claim, class: r.classOf(claim), static: r.NoDynamicProvisioning}
+	v := &claimView{claim: claim, class: r.classOf(claim), static: r.NoDynamicProvisioning, directory: r.HostPaths}
 	var err error
 	if name := claim.Spec.VolumeName; name != "" {
 		v.volume = r.volume(name)
@@ -233,7 +261,7 @@ func (r *reconciler) unscheduled(claim *corev1.PersistentVolumeClaim) (names []s
 // viewVolume gathers what is decided on. That the claim is gone, or is another of
 // the same name, is concluded from the server's own answer.
 func (r *reconciler) viewVolume(ctx context.Context, v *corev1.PersistentVolume) (*volumeView, error) {
-	view := &volumeView{volume: v}
+	view := &volumeView{volume: v, directory: r.HostPaths}
 	ref := v.Spec.ClaimRef
 	if ref == nil || ref.UID == "" {
 		return view, nil

@@ -18,6 +18,8 @@ type volumeView struct {
 	claim  *corev1.PersistentVolumeClaim
 	// recycling is set if that is what its policy says, and the claim is gone.
 	recycling *recycling
+	// directory is where those of host paths are made, "" if none are.
+	directory string
 }
 
 // next is the next step with the volume.
@@ -115,7 +117,7 @@ var temporary = regexp.MustCompile("/tmp/.+")
 
 // delete is the step with a volume that is to be deleted. One of a CSI driver is
 // deleted by its external provisioner. Of a host path only the object is: its
-// directory is another machine's.
+// directory is another machine's, unless it was made here.
 func (v *volumeView) delete() step {
 	external, problem := deleter(v.volume)
 	switch {
@@ -128,10 +130,10 @@ func (v *volumeView) delete() step {
 	case !temporary.MatchString(v.volume.Spec.HostPath.Path):
 		return v.failed("VolumeFailedDelete", "host_path deleter only supports /tmp/.+ but received provided "+v.volume.Spec.HostPath.Path)
 	case v.volume.DeletionTimestamp == nil:
-		return step{remove: v.volume}
+		return step{remove: v.volume, discard: ours(v.volume, v.directory)}
 	}
 	if changed := withoutFinalizer(v.volume, volume.PVDeletionInTreeProtectionFinalizer); changed != nil {
-		return step{volume: changed, last: true}
+		return step{volume: changed, last: true, discard: ours(v.volume, v.directory)}
 	}
 	return step{last: true}
 }

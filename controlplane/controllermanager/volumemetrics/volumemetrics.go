@@ -15,11 +15,13 @@ import (
 
 // The names of operations.
 const (
-	Attach    = "volume_attach"
-	Detach    = "volume_detach"
-	Deletion  = "volume_delete"
-	Provision = "provision" // with all that it waits for
-	Delete    = "delete"    // with all that it waits for
+	Attach   = "volume_attach"
+	Detach   = "volume_detach"
+	Deletion = "volume_delete"
+	// Provisioning is the making of a volume within this process.
+	Provisioning = "volume_provision"
+	Provision    = "provision" // with all that it waits for
+	Delete       = "delete"    // with all that it waits for
 )
 
 // Unknown is the plugin of what has none.
