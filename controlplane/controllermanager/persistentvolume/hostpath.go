@@ -136,8 +136,8 @@ type removal struct {
 }
 
 // discard removes the directory of a volume that is to be deleted, and says whether that is
-// done, or what keeps it from being done. What is removed is gone, so that the volume is as it was decided on is asked of the
-// server itself.
+// done, or what keeps it from being done. What is removed is gone: that the volume is still as
+// it was when that was decided is asked of the server itself.
 func (r *reconciler) discard(ctx context.Context, v *corev1.PersistentVolume, name string) (done bool, failed, err error) {
 	if r.removals[v.Name] == nil {
 		now, err := r.client.CoreV1().PersistentVolumes().Get(ctx, v.Name, metav1.GetOptions{})
