@@ -17,6 +17,7 @@ var wanted = []string{
 	"net/sctp", "drivers/net/wireguard", "crypto",
 	"crc32c_generic", // libcrc32c asks for it while it starts, and nf_tables needs that one
 	"dummy", "veth", "vxlan", "macvlan", "ipvlan", "tun", "8021q", "ifb",
+	"unix_diag", "netlink_diag", "af_packet_diag", // CRIU asks for sockets by them
 	"overlay", "fuse", "loop", "ext4", "xfs", "quota_v2",
 	"virtio_pci", "virtio_blk",
 	"nfs", "nfsv4", "nfsd", "iscsi_tcp", "sd_mod", "iscsi_target_mod", "target_core_file",

@@ -20,6 +20,11 @@ var wide = machine{disk: "16G", size: []string{
 	"-object", "memory-backend-ram,id=m1,size=5120M", "-numa", "node,nodeid=1,cpus=8-15,memdev=m1",
 }}
 
+// narrow is one for what wants none of these: on few processors of this machine it is several
+// times faster, for a processor of the guest that waits for a lock takes the time of the one
+// that has it.
+var narrow = machine{disk: "16G", size: []string{"-smp", "4", "-m", "8192"}}
+
 // nodeSuite are the paths of what runs upstream's suite for a single node, as
 // test/conformance/run makes it: that program itself, the suite's and ginkgo, and archives
 // of images. make vm-node-specs builds them.
@@ -40,7 +45,7 @@ const (
 // them must pass. KNARR_VM takes others, that no list has or that e2e-node-left.txt leaves
 // for a reason that names the guest.
 func TestNodeSpecs(t *testing.T) {
-	if len(nodeSuite) < 4 {
+	if len(nodeSuite) < 3 {
 		t.Skip("needs upstream's suite for nodes: make vm-node-specs")
 	}
 	texts := map[string]string{}
@@ -73,8 +78,8 @@ func TestNodeSpecs(t *testing.T) {
 		"mkdir -p /var/lib/kubelet && cd /" + lists,
 		"fallocate -l 2147483648 /var/lib/swap && mkswap /var/lib/swap && swapon /var/lib/swap",
 		"export KNARR_NODE_SUITE='" + strings.Join(suite[1:], " ") + "' PATH=/bin:/sbin",
-		"tail -n +1 -F " + out + "/run1.log " + out + "/run2.log >/dev/ttyS0 2>/dev/null &", // the console tells how far it is
-		"unshare -n -m -p -f --mount-proc " + suite[0] + " -node -procs 1 -data-dir /var/lib/knarr-e2e-node -out " + out +
+		"tail -n +1 -F " + out + "/run1.log " + out + "/run2.log " + out + "/node.log >/dev/ttyS0 2>/dev/null &", // the console tells how far it is
+		"unshare -n -m -p -f --mount-proc " + suite[0] + " -node -procs 2 -data-dir /var/lib/knarr-e2e-node -out " + out +
 			" -list " + nodeGuest + " -without " + nodePassing + " -update -timeout " + (limit - specSlack).Round(time.Second).String() +
 			" -focus '" + strings.ReplaceAll(focus, "'", `'\''`) + "'",
 		"code=$?; kill $!; exit $code",
@@ -83,7 +88,11 @@ func TestNodeSpecs(t *testing.T) {
 	if err != nil {
 		t.Fatal("needs lscpu: apt-get install util-linux: ", err)
 	}
-	g := start(t, wide, nil, func(a *initramfs) error {
+	of := wide
+	if os.Getenv("KNARR_VM_NARROW") != "" {
+		of = narrow
+	}
+	g := start(t, of, nil, func(a *initramfs) error {
 		a.copy(checkout+"bin/knarr", "../../bin/knarr")
 		a.data(lists+nodeLeft, leftInGuest(texts[nodeLeft]))
 		a.data(lists+nodePassing, texts[nodePassing]) // not all are in the suite there: AppArmor's are others

@@ -2,6 +2,7 @@ package vm
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -131,7 +132,8 @@ func build(t *testing.T, dir string, k kernel, kernelTests []kernelTest, add fun
 		}
 	}
 	a.link("sbin/mkfs.ext4", "mke2fs")
-	if err := a.program("sbin/criu", "/usr/sbin/criu"); err != nil {
+	// CRIU has tar pack what is in memory, with options that busybox's has not.
+	if err := errors.Join(a.program("sbin/criu", "/usr/sbin/criu"), a.program("bin/tar", "/bin/tar")); err != nil {
 		need.Skip(t, "needs CRIU: apt-get install criu: ", err)
 	}
 	if err := add(a); err != nil {
