@@ -50,6 +50,11 @@ func (s *Service) Checkpoint(ctx context.Context, r *api.CheckpointTaskRequest) 
 	if err != nil {
 		return nil, err
 	}
+	select {
+	case <-p.exited: // its number may be another process' by now
+		return nil, errgrpc.ToGRPCf(errdefs.ErrFailedPrecondition, "container %s is not running", t.id)
+	default:
+	}
 	q := checkpoint{io: p.io, path: r.Path, options: &options.CheckpointOptions{}}
 	if r.Options.GetValue() != nil {
 		if err := typeurl.UnmarshalTo(r.Options, q.options); err != nil {
