@@ -47,7 +47,11 @@ func TestMain(m *testing.M) {
 func silentFront(t *testing.T, dir, as string, log *bytes.Buffer) *front {
 	t.Helper()
 	program := filepath.Join(dir, "shim")
-	script := fmt.Sprintf("#!/bin/sh\nexec env %s=%s %s %s\n", silentShim, filepath.Join(dir, shimSocketName), as, os.Args[0])
+	this, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	script := fmt.Sprintf("#!/bin/sh\nexec env %s=%s %s %s\n", silentShim, filepath.Join(dir, shimSocketName), as, this)
 	if err := os.WriteFile(program, []byte(script), 0o700); err != nil {
 		t.Fatal(err)
 	}
