@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/utils/ptr"
 
 	"knarr/controlplane/apiserver/endpoints"
 	"knarr/controlplane/apiserver/registry"
@@ -146,8 +147,8 @@ func (v *versions) waits(i *request.Info) bool {
 // keepVersions keeps this server's Lease and what it says, and removes Leases that have
 // expired, until ctx ends.
 func (s *Server) keepVersions(ctx context.Context) {
-	defer s.releaseIdentity(context.WithoutCancel(ctx))
 	holder := s.versions.server + "_" + string(uuid.NewUUID())
+	defer func() { s.releaseIdentity(context.WithoutCancel(ctx), holder) }()
 	var record, collect time.Time // when they are due
 	due := time.NewTimer(0)
 	defer due.Stop()
@@ -225,8 +226,16 @@ func made(name string, now time.Time) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Name: name, UID: types.UID(uuid.NewUUID()), CreationTimestamp: metav1.NewTime(now.Truncate(time.Second))}
 }
 
-// releaseIdentity deletes the Lease of this server, which ends.
-func (s *Server) releaseIdentity(ctx context.Context) {
+// releaseIdentity deletes the Lease of this server, which ends. Servers of one host have one
+// name, as upstream's, and so one Lease: while another holds it, it stays.
+func (s *Server) releaseIdentity(ctx context.Context, holder string) {
+	rec := s.identities().Peek(metav1.NamespaceSystem + "/" + s.versions.server)
+	if rec == nil {
+		return
+	}
+	if o, err := rec.Object(); err != nil || ptr.Deref(o.(*coordinationv1.Lease).Spec.HolderIdentity, "") != holder {
+		return
+	}
 	ctx, cancel := context.WithTimeout(ctx, leaseReleaseTimeout)
 	defer cancel()
 	key := watchcache.Root + "leases/" + metav1.NamespaceSystem + "/" + s.versions.server

@@ -112,7 +112,14 @@ func TestStorageVersions(t *testing.T) {
 		if answer[coordinationv1.Lease](t, s, leasesPath+"/apiserver-gone") != nil || answer[coordinationv1.Lease](t, s, leasesPath+"/kube-scheduler") == nil {
 			t.Error("the Lease of a server that is gone is there, or one that is nobody's is not")
 		}
+		// Another server of this host has the same Lease, and the first one ends.
+		_, stopOther := newServer(t, recordingVersions, func(c *Config) { c.Store = shared{store} })
+		synctest.Wait()
 		stop()
+		if kv, _, err := store.Get(t.Context(), "/registry/leases/kube-system/"+me); kv == nil || err != nil {
+			t.Errorf("after the end of another: %v, %v", kv, err)
+		}
+		stopOther()
 		if kv, _, err := store.Get(t.Context(), "/registry/leases/kube-system/"+me); kv != nil || err != nil {
 			t.Errorf("after the end: %v, %v", kv, err)
 		}
