@@ -114,25 +114,16 @@ func (q *checkpoint) write() error {
 	if err != nil {
 		return err
 	}
-	cmd, printed := exec.Command(criu, args...), &firstBytes{}
-	cmd.Stdout, cmd.Stderr = printed, printed
+	cmd := exec.Command(criu, args...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err := cmd.Run(); err != nil {
-		// It has a log once it knows where.
-		return fmt.Errorf("criu: %w: %s", err, cmp.Or(complaints(filepath.Join(q.work, criuLog)), strings.TrimSpace(string(printed.kept))))
+	if _, err := cmd.Output(); err != nil {
+		why := complaints(filepath.Join(q.work, criuLog))
+		if e := (*exec.ExitError)(nil); why == "" && errors.As(err, &e) { // it has a log once it knows where
+			why = strings.TrimSpace(string(e.Stderr[:min(len(e.Stderr), maxComplaint)]))
+		}
+		return fmt.Errorf("criu: %w: %s", err, why)
 	}
 	return nil
-}
-
-// maxComplaint bounds what is kept of what CRIU prints, in bytes.
-const maxComplaint = 1 << 10
-
-// A firstBytes keeps the first bytes that are written to it, and takes the rest.
-type firstBytes struct{ kept []byte }
-
-func (b *firstBytes) Write(p []byte) (int, error) {
-	b.kept = append(b.kept, p[:min(len(p), maxComplaint-len(b.kept))]...)
-	return len(p), nil
 }
 
 // criuLog is the name of CRIU's log, criuSettings the file in which users have settings of
@@ -258,7 +249,7 @@ func externalPipes(proc string, pids []int, paths []string) (names []string) {
 				continue
 			}
 			info, err := os.Stat(opened)
-			if err != nil {
+			if err != nil || info.Mode().Type() != os.ModeNamedPipe { // a file of the container's by that name
 				continue
 			}
 			stat, ok := info.Sys().(*syscall.Stat_t)
@@ -289,8 +280,9 @@ func mountOf(fdinfo string) (number uint64, ok bool) {
 	return 0, false
 }
 
-// maxComplaints bounds how many lines of CRIU's log are in an error.
-const maxComplaints = 4
+// maxComplaints bounds how many lines of CRIU's log are in an error, maxComplaint how many
+// bytes of each, or of what CRIU prints: names of the container's are in them.
+const maxComplaints, maxComplaint = 4, 1 << 10
 
 // complaints are the last errors in CRIU's log.
 func complaints(path string) string {
@@ -303,7 +295,7 @@ func complaints(path string) string {
 	lines := bufio.NewScanner(f)
 	for lines.Scan() {
 		if _, text, ok := strings.Cut(lines.Text(), "Error "); ok {
-			last = append(last, text)
+			last = append(last, text[:min(len(text), maxComplaint)])
 			last = last[max(0, len(last)-maxComplaints):]
 		}
 	}

@@ -17,7 +17,11 @@ func TestExternalPipes(t *testing.T) {
 	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for name, target := range map[string]string{"7/fd/0": "/dev/null", "7/fd/1": pipe, "7/fd/2": pipe, "8/fd/1": pipe, "8/fd/2": "/dev/null", "9/fd/1": "pipe:[4026531836]"} {
+	file := filepath.Join(dir, "stderr") // what a container has by that name is not what containerd made
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, target := range map[string]string{"7/fd/0": "/dev/null", "7/fd/1": pipe, "7/fd/2": pipe, "8/fd/1": pipe, "8/fd/2": "/dev/null", "9/fd/1": "pipe:[4026531836]", "9/fd/2": file} {
 		path := filepath.Join(dir, "proc", name)
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			t.Fatal(err)
@@ -38,7 +42,7 @@ func TestExternalPipes(t *testing.T) {
 		t.Fatal(err)
 	}
 	stat, _ := info.Sys().(*syscall.Stat_t)
-	got := externalPipes(filepath.Join(dir, "proc"), []int{7, 8, 9, 10}, []string{"", pipe, pipe})
+	got := externalPipes(filepath.Join(dir, "proc"), []int{7, 8, 9, 10}, []string{"", pipe, file})
 	if want := []string{"file[1a:" + hex(stat.Ino) + "]"}; !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}
@@ -62,20 +66,15 @@ func TestComplaints(t *testing.T) {
 	if err := os.WriteFile(path, []byte(log), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	long := filepath.Join(t.TempDir(), criuLog)
+	if err := os.WriteFile(long, []byte("(00.1) Error "+strings.Repeat("x", 3*maxComplaint)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := complaints(long); len(got) != maxComplaint {
+		t.Errorf("%d bytes of a long line", len(got))
+	}
 	old := "(criu/a.c:1): old; "
 	if got, want := complaints(path), old+old+old+"(criu/sk-inet.c:3): Connected TCP socket, consider using --tcp-established option."; got != want {
 		t.Errorf("%q, want %q", got, want)
-	}
-}
-
-func TestFirstBytes(t *testing.T) {
-	b := &firstBytes{}
-	for range 3 {
-		if n, err := b.Write(make([]byte, maxComplaint-1)); n != maxComplaint-1 || err != nil {
-			t.Error(n, err)
-		}
-	}
-	if len(b.kept) != maxComplaint {
-		t.Errorf("%d bytes are kept", len(b.kept))
 	}
 }
