@@ -159,6 +159,17 @@ func TestNoRestore(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	known, err := n.ImageStatus(ctx, &cri.ImageStatusRequest{Image: &cri.ImageSpec{Image: DefaultSandboxImage}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The kubelet names images by their ids.
+	if _, _, err := n.podOf(t.Context(), "plain", known.Image.Id); err != nil {
+		t.Errorf("an image by its id: %v", err)
+	}
+	if _, _, err := n.podOf(t.Context(), "absent", "knarr.test/absent:1"); status.Code(err) != codes.NotFound {
+		t.Errorf("an image that is not there: %v", err)
+	}
 	b, err := content.ReadBlob(ctx, client.ContentStore(), image.Target)
 	if err != nil {
 		t.Fatal(err)
@@ -179,7 +190,21 @@ func TestNoRestore(t *testing.T) {
 	if _, err := client.ImageService().Create(ctx, image); err != nil {
 		t.Fatal(err)
 	}
-	_, _, err = n.podOf(t.Context(), "restored", image.Name)
+	// The CRI hears of it by and by. The kubelet names it by its id, which is that of its
+	// configuration, the same as the other's.
+	for until := time.Now().Add(20 * time.Second); ; <-time.After(5 * time.Millisecond) {
+		now, err := n.ImageStatus(ctx, &cri.ImageStatusRequest{Image: &cri.ImageSpec{Image: known.Image.Id}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if slices.Contains(now.Image.RepoTags, image.Name) {
+			break
+		}
+		if time.Now().After(until) {
+			t.Fatalf("the CRI does not know it: %v", now.Image)
+		}
+	}
+	_, _, err = n.podOf(t.Context(), "restored", known.Image.Id)
 	if status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), "is the checkpoint of a container") {
 		t.Error(err)
 	}

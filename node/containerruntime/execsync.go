@@ -54,11 +54,12 @@ func (b *firstBytes) Write(p []byte) (int, error) {
 
 // An executor runs commands in containers to their end in containerd's place.
 type executor struct {
-	client *containerd.Client
-	images images.Store
-	dir    string                       // of the pipes
-	pause  atomic.Pointer[pauseProfile] // nil until the sandbox image is in its place
-	lists  *podLists
+	client       *containerd.Client
+	images       images.Store
+	imageService cri.ImageServiceClient
+	dir          string                       // of the pipes
+	pause        atomic.Pointer[pauseProfile] // nil until the sandbox image is in its place
+	lists        *podLists
 	// answers asks the shim whether it does.
 	answers func(context.Context) bool
 }
@@ -68,7 +69,7 @@ func newExecutor(c Config, conn *grpc.ClientConn, f *front) (*executor, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connect to the tasks: %w", err)
 	}
-	return &executor{client: client, images: client.ImageService(), dir: filepath.Join(c.State, "exec"), lists: &podLists{runtime: cri.NewRuntimeServiceClient(conn)}, answers: f.answersNow}, nil
+	return &executor{client: client, images: client.ImageService(), imageService: cri.NewImageServiceClient(conn), dir: filepath.Join(c.State, "exec"), lists: &podLists{runtime: cri.NewRuntimeServiceClient(conn)}, answers: f.answersNow}, nil
 }
 
 // intercept answers ExecSync and lists of a pod's sandboxes and containers, and narrows what
