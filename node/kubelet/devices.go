@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	podresourcesapi "k8s.io/kubelet/pkg/apis/podresources/v1"
 
+	"knarr/internal/features"
 	"knarr/node/kubelet/deviceplugin"
 	memorystate "knarr/node/kubelet/memorymanager/state"
 	"knarr/node/kubelet/podresources"
@@ -79,16 +80,21 @@ func (k *Kubelet) servePodResources(ctx context.Context) {
 			return blocks(k.memory.Blocks(pod.UID, container))
 		},
 		AllMemory: func() []*podresourcesapi.ContainerMemory { return blocks(k.memory.Allocatable()) },
-		Pods: func() (pods []*corev1.Pod) {
-			for _, w := range k.all() {
-				if w.active() {
-					pods = append(pods, w.shown.Load().pod)
-				}
-			}
-			return pods
-		},
+		Pods:      func() []*corev1.Pod { return shownPods(k.all(), (*worker).active) },
+		AllPods:   func() []*corev1.Pod { return shownPods(k.all(), func(*worker) bool { return true }) },
+		ListAll:   !features.Set(k.cfg.Settings.FeatureGates).Enabled("KubeletPodResourcesListUseActivePods"),
 	}
 	k.serveSocket(ctx, "the resources of pods are not served", func(ctx context.Context) error { return podresources.Run(ctx, c) })
+}
+
+// shownPods are the pods of those workers that which says.
+func shownPods(of []*worker, which func(*worker) bool) (pods []*corev1.Pod) {
+	for _, w := range of {
+		if which(w) {
+			pods = append(pods, w.shown.Load().pod)
+		}
+	}
+	return pods
 }
 
 // followDrivers watches for the sockets of storage drivers.

@@ -3,6 +3,7 @@ package kubelet
 import (
 	"context"
 	"errors"
+	"maps"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -91,9 +92,17 @@ func TestDevices(t *testing.T) {
 		t.Errorf("get %v, %v", one, err)
 	}
 	old, err := podresourcesv1alpha1.NewPodResourcesListerClient(conn).List(context.Background(), &podresourcesv1alpha1.ListPodResourcesRequest{})
-	if err != nil || len(old.PodResources) != 1 || len(old.PodResources[0].Containers) != 1 ||
-		len(old.PodResources[0].Containers[0].Devices) != 2 || old.PodResources[0].Containers[0].Devices[0].ResourceName != gpu {
-		t.Errorf("list in the first version %v, %v", old, err)
+	got := map[string]int{} // devices of pods
+	for _, p := range old.GetPodResources() {
+		got[p.Name] = 0
+		for _, d := range p.Containers[0].Devices {
+			if d.ResourceName == gpu {
+				got[p.Name]++
+			}
+		}
+	}
+	if want := map[string]int{"one": 2, "two": 0}; err != nil || !maps.Equal(got, want) {
+		t.Errorf("list in the first version %v, %v, want %v", old, err, want)
 	}
 	if _, err := agent.Get(context.Background(), &podresources.GetPodResourcesRequest{PodName: "none", PodNamespace: "ns"}); err == nil {
 		t.Error("a pod that there is not is told of")

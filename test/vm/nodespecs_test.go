@@ -13,11 +13,11 @@ import (
 )
 
 // wide is a machine for the kubelet's managers of processors and memory: two sockets of
-// four cores of two threads each, and a NUMA node for each socket.
+// two cores of two threads each, and a NUMA node for each socket.
 var wide = machine{disk: "16G", size: []string{
-	"-smp", "16,sockets=2,cores=4,threads=2", "-m", "10240",
-	"-object", "memory-backend-ram,id=m0,size=5120M", "-numa", "node,nodeid=0,cpus=0-7,memdev=m0",
-	"-object", "memory-backend-ram,id=m1,size=5120M", "-numa", "node,nodeid=1,cpus=8-15,memdev=m1",
+	"-smp", "8,sockets=2,cores=2,threads=2", "-m", "10240",
+	"-object", "memory-backend-ram,id=m0,size=5120M", "-numa", "node,nodeid=0,cpus=0-3,memdev=m0",
+	"-object", "memory-backend-ram,id=m1,size=5120M", "-numa", "node,nodeid=1,cpus=4-7,memdev=m1",
 }}
 
 // narrow is one for what wants none of these: on few processors of this machine it is several

@@ -28,8 +28,10 @@ import (
 type Config struct {
 	// Socket is the path it is served at.
 	Socket string
-	// Pods are those of the node that have not ended.
-	Pods func() []*corev1.Pod
+	// Pods are those of the node that have not ended, and AllPods those that have too.
+	Pods, AllPods func() []*corev1.Pod
+	// ListAll has lists tell of pods that have ended, as before Kubernetes 1.34.
+	ListAll bool
 	// Devices are who has which.
 	Devices *deviceplugin.Manager
 	// CPUs are those that a container has for itself, and AllCPUs those that containers
@@ -95,17 +97,21 @@ func (s server) count(method string, err error) {
 	}
 }
 
-// List tells of all pods.
+// List tells of the pods that have not ended, or of all.
 func (s server) List(context.Context, *api.ListPodResourcesRequest) (*api.ListPodResourcesResponse, error) {
 	res := &api.ListPodResourcesResponse{}
-	for _, pod := range s.c.Pods() {
+	pods := s.c.Pods
+	if s.c.ListAll {
+		pods = s.c.AllPods
+	}
+	for _, pod := range pods() {
 		res.PodResources = append(res.PodResources, s.of(pod))
 	}
 	s.count("list", nil)
 	return res, nil
 }
 
-// Get tells of one pod.
+// Get tells of one pod that has not ended.
 func (s server) Get(_ context.Context, req *api.GetPodResourcesRequest) (*api.GetPodResourcesResponse, error) {
 	for _, pod := range s.c.Pods() {
 		if pod.Name == req.PodName && pod.Namespace == req.PodNamespace {

@@ -13,10 +13,10 @@ type early struct {
 	v1alpha1.UnimplementedPodResourcesListerServer
 }
 
-// List tells of all pods.
+// List tells of all pods, those that have ended too.
 func (e early) List(context.Context, *v1alpha1.ListPodResourcesRequest) (*v1alpha1.ListPodResourcesResponse, error) {
 	res := &v1alpha1.ListPodResourcesResponse{}
-	for _, pod := range e.server.c.Pods() {
+	for _, pod := range e.server.c.AllPods() {
 		out := &v1alpha1.PodResources{Name: pod.Name, Namespace: pod.Namespace}
 		for i := range pod.Spec.Containers {
 			r := &v1alpha1.ContainerResources{Name: pod.Spec.Containers[i].Name}
