@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"knarr/internal/run"
 )
 
 // SubPath binds what lies at sub inside the volume at root to a place of its
@@ -105,7 +107,9 @@ func openBeneath(root int, path string) (fd int, err error) {
 }
 
 // mkdirBeneath makes the missing directories of path and opens the last. They have the
-// mode of the volume's root, with what it says of groups and of others' files.
+// permissions of the volume's root and its sticky bit; that their files are of their group
+// they have of the directory that they are made in. They are made with these, for by the
+// time one could be changed a container may have put a link in its place.
 func mkdirBeneath(root int, path string) (int, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(root, &st); err != nil {
@@ -126,10 +130,13 @@ func mkdirBeneath(root int, path string) (int, error) {
 		if err != nil {
 			return -1, err
 		}
-		err = unix.Mkdirat(parent, parts[i], 0o750)
-		if err == nil {
-			err = unix.Fchmodat(parent, parts[i], st.Mode&0o7777, 0)
-		}
+		err = run.OnThread("kubelet: directory of a subpath", func() error {
+			if err := unix.Unshare(unix.CLONE_FS); err != nil {
+				return fmt.Errorf("have an umask of its own: %w", err)
+			}
+			unix.Umask(0)
+			return unix.Mkdirat(parent, parts[i], st.Mode&0o1777)
+		})
 		unix.Close(parent)
 		if err != nil && !errors.Is(err, unix.EEXIST) {
 			return -1, err

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -285,6 +286,51 @@ func TestSubPathMode(t *testing.T) {
 		if got := st.Mode().String(); got != "dgtrwxrwxrwx" {
 			t.Errorf("%s is %s, want dgtrwxrwxrwx", path, got)
 		}
+	}
+}
+
+// TestSubPathRace: a container that puts a link where a directory is being made changes no
+// file outside its volume.
+func TestSubPathRace(t *testing.T) {
+	root, outside := t.TempDir(), t.TempDir()
+	for path, mode := range map[string]os.FileMode{root: 0o777, outside: 0o700} {
+		if err := os.Chmod(path, mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	fd, err := unix.Open(root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	link, sub := filepath.Join(root, "link"), filepath.Join(root, "sub")
+	if err := os.Symlink(outside, link); err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		for ctx.Err() == nil {
+			_ = unix.Renameat2(unix.AT_FDCWD, link, unix.AT_FDCWD, sub, unix.RENAME_EXCHANGE)
+		}
+	}()
+	for range 1000 {
+		if made, err := mkdirBeneath(fd, "sub"); err == nil {
+			unix.Close(made)
+		}
+		_ = os.Remove(sub) // whichever of both is the directory
+		_ = os.Remove(link)
+		_ = unix.Symlink(outside, link)
+	}
+	stop()
+	<-stopped
+	st, err := os.Stat(outside)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if st.Mode().Perm() != 0o700 {
+		t.Errorf("a directory outside has mode %v", st.Mode())
 	}
 }
 
