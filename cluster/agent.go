@@ -85,7 +85,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 	n := &node{
 		opts: &a.opts.NodeOptions, layout: a.layout, facts: member.Facts, ca: member.pool, clientKey: a.layout.tls(nodeKeyFile), sockets: socks, kubelet: listener,
-		began: a.began, podNetwork: make(chan struct{}),
+		began: a.began, podNetwork: make(chan struct{}), leave: a.servers.Leave,
 		as: identities{
 			kubelet: a.as(member, "kubelet", nodeClientName), proxy: a.as(member, "kube-proxy", "kube-proxy"), dns: a.as(member, "knarr-dns", "dns"),
 			storage: a.as(member, "local-path-provisioner", "local-storage"), gateway: a.as(member, "knarr-gateway", "gateway"),

@@ -76,6 +76,7 @@ type node struct {
 	kubelet   net.Listener
 	began     time.Time
 	watches   *informer.Shared // of kube-proxy, DNS and network policies
+	leave     func()           // goes on with another API server; nil: there is no other
 
 	runs       int // of the kubelet
 	once       sync.Once
@@ -145,8 +146,8 @@ func (n *node) pods(ctx context.Context) error {
 		Settings:      &configuration.Settings{RegisterWithTaints: o.taints},
 		CgroupParent:  n.layout.cgroup() + "/kubepods",
 		ExternalCloud: n.facts.CloudProvider == externalCloud, NodeIPsGiven: o.NodeIP != "",
-		NetworkErr: n.health.err,
-		Version:    version.Kubernetes + "+knarr",
+		NetworkErr: n.health.err, LeaveServer: n.leave,
+		Version: version.Kubernetes + "+knarr",
 	}
 	if err := o.kubelet.Apply(&cfg); err != nil {
 		return err

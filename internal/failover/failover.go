@@ -22,6 +22,7 @@ import (
 type Dialer struct {
 	mu      sync.Mutex
 	servers []string // host:port, in the order they are tried
+	open    map[*probed]struct{}
 }
 
 // New takes the servers in the order to try them.
@@ -71,6 +72,42 @@ func (d *Dialer) move(server string, first bool) {
 	} else {
 		d.servers = append(rest, server)
 	}
+}
+
+// Leave closes all connections to the server that was connected to last, and tries it after
+// the others: it takes what is said, and does not answer. The only server is not left.
+func (d *Dialer) Leave() {
+	d.mu.Lock()
+	var left []*probed
+	if len(d.servers) > 1 {
+		for c := range d.open {
+			if c.server == d.servers[0] {
+				left = append(left, c)
+			}
+		}
+		d.servers = append(slices.Clone(d.servers[1:]), d.servers[0])
+	}
+	d.mu.Unlock()
+	for _, c := range left {
+		c.Close()
+	}
+}
+
+// keep remembers a connection until it is closed.
+func (d *Dialer) keep(c *probed) *probed {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.open == nil {
+		d.open = map[*probed]struct{}{}
+	}
+	d.open[c] = struct{}{}
+	return c
+}
+
+func (d *Dialer) forget(c *probed) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.open, c)
 }
 
 const (
@@ -144,10 +181,7 @@ func (d *Dialer) DialContext(ctx context.Context, network, _ string) (net.Conn, 
 				}
 			})
 			d.move(r.server, true)
-			if len(servers) == 1 {
-				return r.conn, nil
-			}
-			return &probed{Conn: r.conn, silent: func() { d.move(r.server, false) }}, nil
+			return d.keep(&probed{Conn: r.conn, of: d, server: r.server, answered: len(servers) == 1}), nil
 		}
 	}
 	return nil, fmt.Errorf("reach a server: %w", errors.Join(errs...))
@@ -166,18 +200,20 @@ var dialer = net.Dialer{
 // answered in time.
 type probed struct {
 	net.Conn
-	silent func()
+	of     *Dialer
+	server string
 
 	mu       sync.Mutex
 	timer    *time.Timer
-	answered bool
+	answered bool // or nobody else could
 }
 
 func (p *probed) Write(b []byte) (int, error) {
 	p.mu.Lock()
 	if p.timer == nil && !p.answered {
 		p.timer = run.AfterFunc("probe a server", answerTimeout, func() {
-			p.silent()
+			p.of.move(p.server, false)
+			p.of.forget(p)
 			p.Conn.Close()
 		})
 	}
@@ -195,6 +231,7 @@ func (p *probed) Read(b []byte) (int, error) {
 
 func (p *probed) Close() error {
 	p.settle()
+	p.of.forget(p)
 	return p.Conn.Close()
 }
 

@@ -2,6 +2,7 @@ package failover
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net"
 	"slices"
@@ -100,5 +101,41 @@ func TestUnansweringServer(t *testing.T) {
 	}
 	if got, err := ask(ctx, d); err != nil || got != "b" {
 		t.Errorf("%q, %v", got, err)
+	}
+}
+
+// TestLeave: a server that answered once and then keeps silent is left for another, on
+// whichever connection; the only one is not.
+func TestLeave(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	a, b := listen(t, "a"), listen(t, "b")
+	d := New(a.Addr().String())
+	first, err := d.DialContext(ctx, "tcp", "ignored:1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer first.Close()
+	d.Leave()
+	if _, err := first.Write([]byte("?")); err != nil {
+		t.Error("the only server is left:", err)
+	}
+	d.Set([]string{a.Addr().String(), b.Addr().String()})
+	second, err := d.DialContext(ctx, "tcp", "ignored:1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer second.Close()
+	d.Leave()
+	for _, c := range []net.Conn{first, second} {
+		if _, err := c.Write([]byte("?")); !errors.Is(err, net.ErrClosed) {
+			t.Error("a connection to the server that was left takes", err)
+		}
+	}
+	if got, err := ask(ctx, d); err != nil || got != "b" {
+		t.Errorf("%q, %v", got, err)
+	}
+	if len(d.open) != 0 {
+		t.Errorf("%d connections are remembered", len(d.open))
 	}
 }

@@ -80,6 +80,9 @@ type Config struct {
 	// runtime says of it; nil: nothing is known to be. While something is, the
 	// node is not ready. Default: no opinion.
 	NetworkErr func() error
+	// LeaveServer goes on with another API server than the one that does not answer; nil:
+	// there is no other.
+	LeaveServer func()
 	// ImagesChanged receives when images of the runtime came or went. Default: while
 	// a pod waits for an image, the runtime is asked for it every two seconds.
 	ImagesChanged <-chan struct{}
@@ -255,6 +258,7 @@ type Kubelet struct {
 
 	events          record.EventRecorder
 	news            logonce.Filter // of what fails again and again
+	heartbeat       time.Duration  // heartbeatTimeout, but in tests
 	services        corelisters.ServiceLister
 	serviceInformer cache.SharedIndexInformer
 	objects         *objects.Store
@@ -358,8 +362,8 @@ func New(cfg Config) (*Kubelet, error) {
 	k := &Kubelet{
 		cfg: cfg, client: client, kube: kc, cgroups: cgroup.Open(),
 		workers: map[types.UID]*worker{}, mirrors: map[types.UID]*corev1.Pod{},
-		metrics: newMetrics(cfg.RuntimeMetrics...),
-		began:   time.Now(), sysDir: "/sys/devices/system", appArmor: appArmorEnabled(), readMachine: readMachine,
+		metrics: newMetrics(cfg.RuntimeMetrics...), heartbeat: heartbeatTimeout,
+		began: time.Now(), sysDir: "/sys/devices/system", appArmor: appArmorEnabled(), readMachine: readMachine,
 		pulls:      &pullGate{fails: map[pullKey]*pullFail{}},
 		imageWaits: newImageWaits(),
 		nodeWake:   make(chan struct{}, 1), nodeNews: make(chan struct{}, 1), staticWake: make(chan struct{}, 1), imagesWake: make(chan struct{}, 1), classWake: make(chan struct{}, 1), cpuWake: make(chan struct{}, 1),

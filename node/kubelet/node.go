@@ -85,7 +85,7 @@ func (k *Kubelet) registerNode(ctx context.Context) {
 		}
 		d := k.cfg.Settings.NodeStatusReportFrequency.Duration
 		if err := k.writeNodeStatus(ctx); err != nil && ctx.Err() == nil {
-			slog.Warn("write node status", "err", err)
+			k.warnNew("write node status", err)
 			d = 2 * time.Second
 		}
 		next(d)
@@ -258,7 +258,9 @@ func (k *Kubelet) register(ctx context.Context) error {
 
 // writeNodeStatus patches what changed, and the heartbeat with it.
 func (k *Kubelet) writeNodeStatus(ctx context.Context) error {
-	have, err := k.client.CoreV1().Nodes().Get(ctx, k.cfg.NodeName, metav1.GetOptions{ResourceVersion: "0"})
+	asked, cancel := context.WithTimeout(ctx, k.heartbeat)
+	have, err := k.client.CoreV1().Nodes().Get(asked, k.cfg.NodeName, metav1.GetOptions{ResourceVersion: "0"})
+	cancel()
 	if apierrors.IsNotFound(err) {
 		return k.takeNode(ctx) // deleted from under us
 	}
@@ -301,7 +303,9 @@ func (k *Kubelet) writeNodeStatus(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	got, err := k.client.CoreV1().Nodes().Patch(ctx, have.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
+	asked, cancel = context.WithTimeout(ctx, k.heartbeat)
+	defer cancel()
+	got, err := k.client.CoreV1().Nodes().Patch(asked, have.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
 	if err != nil {
 		return err
 	}
@@ -609,24 +613,55 @@ func (k *Kubelet) setConditions(n *corev1.Node, now time.Time) {
 	set(ready)
 }
 
+const (
+	// heartbeatTimeout is how long an API server may take for what says that the node is
+	// alive, upstream's: one that takes requests and never answers is not waited for.
+	heartbeatTimeout = 10 * time.Second
+	// leaseRetryMost is how long a try to renew the lease waits after some that failed, upstream's.
+	leaseRetryMost = 7 * time.Second
+	// leaveAfter is how many tries in a row a server may leave unanswered.
+	leaveAfter = 2
+)
+
 // keepLease renews the node's lease, which says that the kubelet is alive.
 func (k *Kubelet) keepLease(ctx context.Context) {
 	if !k.registered.wait(ctx) {
 		return
 	}
 	var have *coordinationv1.Lease
+	retry, unanswered := delay{first: time.Second, most: leaseRetryMost}, 0
 	for wait := time.Duration(0); ; {
 		if !sleep(ctx, wait) {
 			return
 		}
-		got, err := k.renew(ctx, have)
-		have, wait = got, time.Duration(k.cfg.Settings.NodeLeaseDurationSeconds)*time.Second/4
-		if err != nil {
-			have, wait = nil, time.Second
-			if ctx.Err() == nil {
-				slog.Warn("renew lease", "err", err)
-			}
+		asked, cancel := context.WithTimeout(ctx, k.heartbeat)
+		got, err := k.renew(asked, have)
+		late := asked.Err() != nil
+		cancel()
+		if err == nil {
+			have, wait = got, time.Duration(k.cfg.Settings.NodeLeaseDurationSeconds)*time.Second/4
+			retry.cur, unanswered = 0, 0
+			continue
 		}
+		if ctx.Err() != nil {
+			return
+		}
+		have, wait = nil, retry.next(time.Now())
+		k.warnNew("renew lease", err)
+		if unanswered++; !late {
+			unanswered = 0
+		}
+		if unanswered >= leaveAfter && k.cfg.LeaveServer != nil {
+			unanswered = 0
+			k.cfg.LeaveServer()
+		}
+	}
+}
+
+// warnNew logs what fails again and again, in the same words once in a while.
+func (k *Kubelet) warnNew(what string, err error) {
+	if k.news.IsNew(what, err.Error()) {
+		slog.Warn(what, "err", err)
 	}
 }
 

@@ -1,9 +1,13 @@
 package kubelet
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"runtime"
 	"slices"
 	"sync/atomic"
@@ -13,9 +17,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"k8s.io/component-helpers/nodedeclaredfeatures"
 
 	"knarr/internal/features"
+	"knarr/node/kubelet/configuration"
 )
 
 // nodeReady is the Node's Ready condition in the API.
@@ -204,4 +211,41 @@ func TestLabelsAreRestored(t *testing.T) {
 		l := labels()
 		return l[corev1.LabelOSStable] == runtime.GOOS && l[corev1.LabelArchStable] == runtime.GOARCH && l["kept"] == "yes"
 	})
+}
+
+// TestSilentServer: a server that takes heartbeats and answers none is left for another.
+func TestSilentServer(t *testing.T) {
+	var left atomic.Bool
+	renewed := make(chan struct{}, 1)
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body) // whoever asked may be gone then
+		if !left.Load() {
+			<-r.Context().Done()
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, `{"kind":"Lease","apiVersion":"coordination.k8s.io/v1","metadata":{"name":"n1"}}`)
+		if r.Method == http.MethodPut {
+			select {
+			case renewed <- struct{}{}:
+			default:
+			}
+		}
+	}))
+	defer srv.Close()
+	client, err := kubernetes.NewForConfig(&rest.Config{Host: srv.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := &Kubelet{client: client, registered: newGate(), heartbeat: 50 * time.Millisecond, cfg: Config{
+		NodeName: "n1", Settings: &configuration.Settings{}, LeaveServer: func() { left.Store(true) },
+	}}
+	k.cfg.Settings.NodeLeaseDurationSeconds = 40
+	k.registered.open()
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { defer close(ended); k.keepLease(ctx) }()
+	<-renewed
+	stop()
+	<-ended
 }
