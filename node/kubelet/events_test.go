@@ -41,22 +41,26 @@ func TestMessagesAreTruncated(t *testing.T) {
 	}
 }
 
-// TestEventsOfWhatLasts: events are gone after an hour; that of what keeps a pod from
-// starting is written again before.
+// TestEventsOfWhatLasts: that of what keeps a pod from starting is written again while it
+// does, and at once when it begins anew.
 func TestEventsOfWhatLasts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		events := record.NewFakeRecorder(100)
 		w := &worker{k: &Kubelet{events: events}, pod: podtest.Pod("p", "c"), lastEvents: map[string]pastEvent{}}
-		for range 3 * 60 {
-			w.eventOnce("volume", corev1.EventTypeWarning, "FailedMount", "it is not there")
+		for range 60 {
+			w.eventOnce(volumeEvent+"v", corev1.EventTypeWarning, "FailedMount", "it is not there")
+			w.eventAfter(stateEventAgain, "resize", corev1.EventTypeWarning, "ResizeDeferred", "it is full")
 			time.Sleep(time.Minute)
 		}
-		if got := len(events.Events); got != 6 {
-			t.Errorf("%d events in three hours, want one each half hour", got)
+		if got := len(events.Events); got != 30+2 {
+			t.Errorf("%d events in an hour, want one each two minutes, and one each half hour", got)
 		}
-		w.eventOnce("volume", corev1.EventTypeWarning, "FailedMount", "it is of another kind")
-		if got := len(events.Events); got != 7 {
-			t.Error("other words were held back")
+		w.eventOnce(volumeEvent+"v", corev1.EventTypeWarning, "FailedMount", "it is of another kind")
+		w.retries = map[opKey]*retry{}
+		w.mounted(w.pod, nil, time.Time{}, nil)
+		w.eventOnce(volumeEvent+"v", corev1.EventTypeWarning, "FailedMount", "it is of another kind")
+		if got := len(events.Events); got != 30+2+2 {
+			t.Error("other words were held back, or the same ones after it was there")
 		}
 	})
 }

@@ -1,6 +1,7 @@
 package kubelet
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -27,10 +28,11 @@ type waitError struct{ reason, message string }
 
 func (e waitError) Error() string { return e.reason + ": " + e.message }
 
-// A delay doubles from its first value to its most and is forgotten when
-// nothing failed for twice its most.
+// A delay doubles from its first value to its most and is forgotten when nothing failed for
+// a while, or twice its most.
 type delay struct {
 	first, most time.Duration
+	forget      time.Duration
 	cur         time.Duration
 	last        time.Time
 }
@@ -38,7 +40,7 @@ type delay struct {
 // next takes note of a failure at t and is how long to wait after it.
 func (d *delay) next(t time.Time) time.Duration {
 	switch {
-	case d.cur == 0 || t.Sub(d.last) > 2*d.most:
+	case d.cur == 0 || d.forgotten(t):
 		d.cur = d.first
 	default:
 		d.cur = min(2*d.cur, d.most)
@@ -46,6 +48,9 @@ func (d *delay) next(t time.Time) time.Duration {
 	d.last = t
 	return d.cur
 }
+
+// forgotten says whether a failure at t is the first for long enough.
+func (d *delay) forgotten(t time.Time) bool { return t.Sub(d.last) > cmp.Or(d.forget, 2*d.most) }
 
 // pullGate limits and remembers image pulls, by pod and image.
 type pullGate struct {

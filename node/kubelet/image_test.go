@@ -15,8 +15,10 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"knarr/node/kubelet/configuration"
 	"knarr/node/kubelet/podtest"
 )
 
@@ -222,6 +224,25 @@ func TestDelay(t *testing.T) {
 	}
 	if w := d.next(at.Add(11 * time.Minute)); w != 10*time.Second {
 		t.Errorf("after ten quiet minutes: %v", w)
+	}
+}
+
+// TestCrashDelay: what is forgotten is how a container ended that ran for ten minutes,
+// whatever the most that a start waits.
+func TestCrashDelay(t *testing.T) {
+	for _, most := range []time.Duration{time.Second, 5 * time.Minute} {
+		k := &Kubelet{cfg: Config{Settings: &configuration.Settings{}}}
+		k.cfg.Settings.CrashLoopBackOff.MaxContainerRestartPeriod = &metav1.Duration{Duration: most}
+		d := k.crashDelay()
+		for range 20 {
+			d.next(d.last)
+		}
+		if at := d.last.Add(9 * time.Minute); d.forgotten(at) || d.next(at) != most {
+			t.Errorf("at most %v: forgotten after nine minutes", most)
+		}
+		if at := d.last.Add(11 * time.Minute); !d.forgotten(at) || d.next(at) != min(most, crashFirst) {
+			t.Errorf("at most %v: not forgotten after eleven minutes", most)
+		}
 	}
 }
 

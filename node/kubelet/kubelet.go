@@ -291,22 +291,23 @@ type Kubelet struct {
 	handlers              atomic.Pointer[[]*cri.RuntimeHandler]
 	features              atomic.Pointer[cri.RuntimeFeatures]
 
-	network    atomic.Bool
-	netMessage atomic.Pointer[string]
-	networkErr atomic.Pointer[string] // the last answer of NetworkErr
-	runtimeErr atomic.Pointer[string]
-	runtimeUp  atomic.Bool
-	node       atomic.Pointer[corev1.Node]
-	nodeMu     sync.Mutex // held while node is replaced
-	pressure   atomic.Pointer[pressure]
-	nodeWake   chan struct{}
-	nodeNews   chan struct{} // somebody wrote the Node's status
-	staticWake chan struct{}
-	imagesWake chan struct{}
-	classWake  chan struct{}
-	cpuWake    chan struct{}
-	imageList  atomic.Pointer[[]corev1.ContainerImage]
-	manifests  atomic.Pointer[[]manifestFile] // of the URL, nil until they were read
+	network     atomic.Bool
+	netMessage  atomic.Pointer[string]
+	networkErr  atomic.Pointer[string] // the last answer of NetworkErr
+	runtimeErr  atomic.Pointer[string]
+	runtimeUp   atomic.Bool
+	runtimeSeen time.Time // when the runtime last gave its status; of readRuntime's goroutine
+	node        atomic.Pointer[corev1.Node]
+	nodeMu      sync.Mutex // held while node is replaced
+	pressure    atomic.Pointer[pressure]
+	nodeWake    chan struct{}
+	nodeNews    chan struct{} // somebody wrote the Node's status
+	staticWake  chan struct{}
+	imagesWake  chan struct{}
+	classWake   chan struct{}
+	cpuWake     chan struct{}
+	imageList   atomic.Pointer[[]corev1.ContainerImage]
+	manifests   atomic.Pointer[[]manifestFile] // of the URL, nil until they were read
 
 	classes   classCache
 	imageUse  imageUse

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"os"
 	"strings"
 	"time"
@@ -161,12 +162,13 @@ func (w *worker) mounted(pod *corev1.Pod, out map[string]volume.Mounted, next ti
 			if errors.Is(e, errPodDirs) {
 				reason = "Failed"
 			}
-			w.eventOnce("volume "+e.Error(), corev1.EventTypeWarning, reason, e.Error())
+			w.eventOnce(volumeEvent+e.Error(), corev1.EventTypeWarning, reason, e.Error())
 		}
 		return
 	}
 	w.volumes, w.refresh, w.volumeErr = out, next, nil
 	w.succeeded(opKey{kind: opVolumes})
+	maps.DeleteFunc(w.lastEvents, func(about string, _ pastEvent) bool { return strings.HasPrefix(about, volumeEvent) })
 }
 
 // flatten takes joined errors apart.
@@ -177,9 +179,17 @@ func flatten(err error) []error {
 	return []error{err}
 }
 
-// eventAgain is after what time the same event about a pod is written again: events are
-// gone after an hour, and a pod may wait for longer.
-const eventAgain = 30 * time.Minute
+const (
+	// eventAgain is after what time the same event about a pod is written again, and counted:
+	// about as often as upstream tries what fails. One that is not looks like something that
+	// is over.
+	eventAgain = 2 * time.Minute
+	// stateEventAgain is that of a state that stays: events are gone after an hour, and a pod
+	// may wait for longer.
+	stateEventAgain = 30 * time.Minute
+	// volumeEvent begins what events of volumes are about.
+	volumeEvent = "volume "
+)
 
 // A pastEvent is one that was written.
 type pastEvent struct {
@@ -190,7 +200,11 @@ type pastEvent struct {
 // eventOnce emits an event about the pod unless the last one about key has the same
 // words, and is not long ago.
 func (w *worker) eventOnce(key, kind, reason, message string) {
-	if last := w.lastEvents[key]; last.message == message && time.Since(last.at) < eventAgain {
+	w.eventAfter(eventAgain, key, kind, reason, message)
+}
+
+func (w *worker) eventAfter(again time.Duration, key, kind, reason, message string) {
+	if last := w.lastEvents[key]; last.message == message && time.Since(last.at) < again {
 		return
 	}
 	if len(w.lastEvents) > 64 {

@@ -178,7 +178,7 @@ func (w *worker) allocate() {
 
 // resizeEvent emits an event about a resize once, with the resources it is about.
 func (w *worker) resizeEvent(kind, reason, what, wrong string, pod *corev1.Pod) {
-	w.eventOnce("resize", kind, reason, what+": "+resizeSummary(pod, wrong))
+	w.eventAfter(stateEventAgain, "resize", kind, reason, what+": "+resizeSummary(pod, wrong))
 }
 
 // resizeSummary is how events write down the resources of a pod.

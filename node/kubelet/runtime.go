@@ -30,6 +30,9 @@ const (
 	eventsOpen = 2 * time.Second
 	// runtimePeriod is how often the runtime's own state is asked for.
 	runtimePeriod = 5 * time.Second
+	// runtimeMissed is how long a runtime that was up may give no status before it is down,
+	// upstream's: one that is started anew is back by then.
+	runtimeMissed = 30 * time.Second
 )
 
 func (k *Kubelet) connect() (*grpc.ClientConn, error) {
@@ -175,8 +178,13 @@ func (k *Kubelet) readRuntime(ctx context.Context) (changed bool) {
 	}
 	s, err := k.runtime.Status(ctx, &cri.StatusRequest{})
 	if err != nil {
+		if k.runtimeUp.Load() && time.Since(k.runtimeSeen) < runtimeMissed {
+			k.warnNew("the container runtime gives no status", err)
+			return false
+		}
 		return k.setRuntime(false, k.network.Load(), "container runtime is down: "+err.Error(), k.networkMessage())
 	}
+	k.runtimeSeen = time.Now()
 	k.handlers.Store(&s.RuntimeHandlers)
 	k.features.Store(s.Features)
 	up, net, netMsg, msg := false, false, "network state unknown", "container runtime status check may not have completed yet"

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"k8s.io/client-go/tools/record"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"knarr/node/kubelet/fakecri"
@@ -89,8 +90,10 @@ func TestRuntimeWithoutEvents(t *testing.T) {
 // TestRuntimeDownIsLoggedOnce: that the runtime is down is a line, and that it is up again is
 // one, however many pods wait for it; what it fails at while it is up is one too.
 func TestRuntimeDownIsLoggedOnce(t *testing.T) {
-	k := &Kubelet{up: newGate(), asked: newGate()}
-	a, b := &worker{k: k, pod: podtest.Pod("a", "c")}, &worker{k: k, pod: podtest.Pod("b", "c")}
+	events := record.NewFakeRecorder(10)
+	k := &Kubelet{up: newGate(), asked: newGate(), events: events}
+	a := &worker{k: k, pod: podtest.Pod("a", "c"), lastEvents: map[string]pastEvent{}}
+	b := &worker{k: k, pod: podtest.Pod("b", "c"), lastEvents: map[string]pastEvent{}}
 	for _, c := range []struct {
 		up   bool
 		want string
@@ -104,7 +107,7 @@ func TestRuntimeDownIsLoggedOnce(t *testing.T) {
 			for range 3 {
 				k.setRuntime(c.up, true, "it hangs", "")
 				if !c.up {
-					a.logUnread(errors.New("connection refused"))
+					a.noteUnread(errors.New("connection refused"))
 				}
 			}
 		})
@@ -114,13 +117,48 @@ func TestRuntimeDownIsLoggedOnce(t *testing.T) {
 	}
 	text := logged(t, func() {
 		for range 3 {
-			a.logUnread(errors.New("unknown"))
-			b.logUnread(errors.New("unknown"))
+			a.noteUnread(errors.New("unknown"))
+			b.noteUnread(errors.New("unknown"))
 		}
 	})
 	if want := `msg="read pod from runtime" pod=` + podspec.Format(a.pod) + " err=unknown"; !strings.Contains(text, want) || strings.Count(text, "\n") != 1 {
 		t.Errorf("want %s alone in\n%s", want, text)
 	}
+	for range 2 {
+		if got, want := <-events.Events, "Warning FailedSync error determining status: unknown"; got != want {
+			t.Errorf("event %q, want %q", got, want)
+		}
+	}
+	if n := len(events.Events); n != 0 {
+		t.Errorf("%d events too many", n)
+	}
+}
+
+// TestRuntimeStatusMissed: a runtime that is started anew, and gives no status meanwhile, does
+// not make the node not ready before half a minute has passed.
+func TestRuntimeStatusMissed(t *testing.T) {
+	rt := fakecri.New()
+	defer rt.Close()
+	conn, err := rt.Dial()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	k := &Kubelet{up: newGate(), asked: newGate(), runtime: cri.NewRuntimeServiceClient(conn)}
+	k.runtimeInfo.Store(&cri.VersionResponse{})
+	down := func(want bool) {
+		t.Helper()
+		if k.readRuntime(t.Context()); k.runtimeUp.Load() == want {
+			t.Errorf("down is %v, want %v: %s", !want, want, *k.runtimeErr.Load())
+		}
+	}
+	down(false)
+	rt.Fail = func(method string) error { return errors.New("connection refused") }
+	down(false)
+	k.runtimeSeen = time.Now().Add(-runtimeMissed)
+	down(true)
+	rt.Fail = nil
+	down(false)
 }
 
 // TestImageEndpoint: images are asked for at their own socket, pods at the runtime's; and the

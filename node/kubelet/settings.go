@@ -98,7 +98,7 @@ func (k *Kubelet) podPids() int64 { return max(*k.cfg.Settings.PodPidsLimit, 0) 
 // crashDelay is how long containers that end again and again wait.
 func (k *Kubelet) crashDelay() *delay {
 	most := k.cfg.Settings.CrashLoopBackOff.MaxContainerRestartPeriod.Duration
-	return &delay{first: min(crashFirst, most), most: most}
+	return &delay{first: min(crashFirst, most), most: most, forget: crashForgotten}
 }
 
 // limit sets how many images are pulled at once, and in a second.

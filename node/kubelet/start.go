@@ -21,7 +21,12 @@ import (
 	"knarr/node/kubelet/volume"
 )
 
-const crashFirst = 10 * time.Second
+const (
+	crashFirst = 10 * time.Second
+	// crashForgotten is how long a container must have run for its next start not to wait,
+	// upstream's, whatever the most that one waits.
+	crashForgotten = 10 * time.Minute
+)
 
 // startContainers starts the next container of the plan that may be started.
 // Containers start one after another, in order, as their order can matter;
@@ -83,7 +88,7 @@ func (w *worker) crashLeft(name string, s *runtimestate.Container) time.Duration
 		return 0
 	}
 	left := time.Until(s.Finished().Add(d.cur))
-	if left <= 0 || s.Finished().Sub(d.last) > 2*d.most {
+	if left <= 0 || d.forgotten(s.Finished()) {
 		return 0
 	}
 	c, _ := podspec.FindContainer(w.pod, name)
@@ -113,6 +118,7 @@ func (w *worker) crashed(c *runtimestate.Container) {
 		state.crashes = w.k.crashDelay()
 	}
 	state.crashes.next(c.Finished())
+	state.crashes.last = time.Now() // what counts is how long it runs from here
 }
 
 // waitPull shows the back-off of a pull without pulling, once it is known why the pull

@@ -302,7 +302,7 @@ func (w *worker) sync(ctx context.Context) time.Duration {
 		w.k.metrics.relistPod.Observe(time.Since(began).Seconds())
 		if err != nil {
 			if ctx.Err() == nil {
-				w.logUnread(err)
+				w.noteUnread(err)
 			}
 			w.stale.Store(true)
 			return time.Second
@@ -327,10 +327,14 @@ func (w *worker) sync(ctx context.Context) time.Duration {
 	return max(again, time.Millisecond)
 }
 
-// logUnread logs why a pod could not be read, once for all pods. A runtime that is down is
-// logged as such.
-func (w *worker) logUnread(err error) {
-	if w.k.runtimeUp.Load() && w.k.news.IsNew("read pod", err.Error()) {
+// noteUnread logs why a pod could not be read, once for all pods, and has it among the pod's
+// events: nothing starts or ends it meanwhile. A runtime that is down is noted as such.
+func (w *worker) noteUnread(err error) {
+	if !w.k.runtimeUp.Load() {
+		return
+	}
+	w.eventOnce("read", corev1.EventTypeWarning, "FailedSync", "error determining status: "+err.Error())
+	if w.k.news.IsNew("read pod", err.Error()) {
 		slog.Warn("read pod from runtime", "pod", podspec.Format(w.pod), "err", err)
 	}
 }

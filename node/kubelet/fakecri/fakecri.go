@@ -288,6 +288,11 @@ func (r *Runtime) RuntimeConfig(context.Context, *cri.RuntimeConfigRequest) (*cr
 
 // Status says that all is well.
 func (r *Runtime) Status(context.Context, *cri.StatusRequest) (*cri.StatusResponse, error) {
+	if r.Fail != nil {
+		if err := r.Fail("Status"); err != nil {
+			return nil, err
+		}
+	}
 	return &cri.StatusResponse{Status: &cri.RuntimeStatus{Conditions: []*cri.RuntimeCondition{
 		{Type: "RuntimeReady", Status: true}, {Type: "NetworkReady", Status: true}}},
 		RuntimeHandlers: r.Handlers, Features: &cri.RuntimeFeatures{SupplementalGroupsPolicy: true}}, nil
