@@ -28,6 +28,7 @@ type Peers struct {
 	self    *rest.Config // writes this node's key
 	factory informers.SharedInformerFactory
 	nodes   cache.SharedIndexInformer
+	owners  map[wireguardKey]string // the node that each key is of
 }
 
 // NewPeers puts it together for the node of this name, which self may write the Node of;
@@ -112,7 +113,12 @@ func (p *Peers) Run(ctx context.Context) error {
 		for _, o := range p.nodes.GetStore().List() {
 			nodes = append(nodes, o.(*corev1.Node))
 		}
-		if err := errors.Join(p.publishKey(ctx, nodes), applyWays(p.cfg, p.cfg.peersOf(nodes, p.node))); err != nil {
+		peers := p.cfg.peersOf(nodes, p.node)
+		if p.cfg.Backend == WireGuard {
+			p.owners = keyOwners(nodes, p.owners)
+			dropStolenKeys(peers, p.owners)
+		}
+		if err := errors.Join(p.publishKey(ctx, nodes), applyWays(p.cfg, peers)); err != nil {
 			slog.ErrorContext(ctx, "ways to other nodes' pods, trying again", "in", wait, "err", err)
 			again = time.After(wait)
 			wait = min(2*wait, time.Minute)
@@ -178,11 +184,7 @@ func (p peer) host(v6 bool) (netip.Addr, bool) {
 func (c Config) peersOf(nodes []*corev1.Node, self string) (peers []peer) {
 	own, _ := c.ownRanges()
 	taken := newRanges(own)
-	nodes = slices.Clone(nodes)
-	slices.SortFunc(nodes, func(a, b *corev1.Node) int {
-		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Name, b.Name))
-	})
-	for _, n := range nodes {
+	for _, n := range byAge(nodes) {
 		if n.Name == self {
 			continue
 		}
@@ -213,6 +215,37 @@ func (c Config) peersOf(nodes []*corev1.Node, self string) (peers []peer) {
 	}
 	slices.SortFunc(peers, func(a, b peer) int { return strings.Compare(a.name, b.name) })
 	return peers
+}
+
+// byAge is the nodes, the oldest first.
+func byAge(nodes []*corev1.Node) []*corev1.Node {
+	return slices.SortedFunc(slices.Values(nodes), func(a, b *corev1.Node) int {
+		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Name, b.Name))
+	})
+}
+
+// keyOwners gives the node that each key is of: the one that it was of before, as long as
+// that says so, else the oldest. A node writes its own Node: one that writes another's key
+// there draws none of what is for the other. Pure.
+func keyOwners(nodes []*corev1.Node, before map[wireguardKey]string) map[wireguardKey]string {
+	owners := map[wireguardKey]string{}
+	for _, n := range byAge(nodes) {
+		key, ok := publicKey(n)
+		if _, taken := owners[key]; ok && (!taken || before[key] == n.Name) {
+			owners[key] = n.Name
+		}
+	}
+	return owners
+}
+
+// dropStolenKeys leaves nodes without the keys that are of others.
+func dropStolenKeys(peers []peer, owners map[wireguardKey]string) {
+	for i, p := range peers {
+		if owner := owners[p.key]; p.key != (wireguardKey{}) && owner != p.name {
+			slog.Warn("a node has the key of another's encrypted tunnel, and no encrypted way leads to it", "node", p.name, "of", owner)
+			peers[i].key = wireguardKey{}
+		}
+	}
 }
 
 // contained reports whether a range is part of one of the cluster's.

@@ -115,7 +115,9 @@ func TestWireguardPeers(t *testing.T) {
 		n.Annotations = map[string]string{publicKeyAnnotation: k}
 		nodes = append(nodes, n)
 	}
-	got := wireguardPeers(c.peersOf(nodes, "self"), false)
+	peers := c.peersOf(nodes, "self")
+	dropStolenKeys(peers, keyOwners(nodes, nil))
+	got := wireguardPeers(peers, false)
 	if len(got) != 1 || got[0].endpoint != netip.MustParseAddrPort("10.0.0.2:51820") || got[0].ranges[0] != netip.MustParsePrefix("10.42.1.0/24") {
 		t.Errorf("%v", got)
 	}
@@ -125,6 +127,35 @@ func TestWireguardPeers(t *testing.T) {
 	slimmed, err := slim(nodes[0])
 	if err != nil || slimmed.(*corev1.Node).Annotations[publicKeyAnnotation] != key {
 		t.Errorf("the key is not kept: %v, %v", slimmed, err)
+	}
+}
+
+// TestKeyOwners: a key stays the node's that had it first, also where an older node of a
+// name before its own writes it into its Node; who has given it up has it no longer.
+func TestKeyOwners(t *testing.T) {
+	key := wireguardKey(bytes.Repeat([]byte{7}, 32))
+	with := func(name string, made int64, key wireguardKey) *corev1.Node {
+		n := node(name, nil)
+		n.CreationTimestamp = metav1.Unix(made, 0)
+		n.Annotations = map[string]string{publicKeyAnnotation: base64.StdEncoding.EncodeToString(key[:])}
+		return n
+	}
+	victim, young, old := with("victim", 2, key), with("a-young-thief", 3, key), with("an-old-thief", 1, key)
+	for name, c := range map[string]struct {
+		nodes  []*corev1.Node
+		before string
+		want   string
+	}{
+		"a younger one":            {[]*corev1.Node{young, victim}, "", "victim"},
+		"an older one":             {[]*corev1.Node{old, victim, young}, "victim", "victim"},
+		"an older one, at a start": {[]*corev1.Node{old, victim}, "", "an-old-thief"},
+		"who had it is gone":       {[]*corev1.Node{young}, "victim", "a-young-thief"},
+		"who had it has another":   {[]*corev1.Node{young, with("victim", 2, wireguardKey{1})}, "victim", "a-young-thief"},
+		"of none that has a key":   {[]*corev1.Node{with("victim", 2, wireguardKey{})}, "victim", ""},
+	} {
+		if got := keyOwners(c.nodes, map[wireguardKey]string{key: c.before})[key]; got != c.want {
+			t.Errorf("%s: %q has it, want %q", name, got, c.want)
+		}
 	}
 }
 

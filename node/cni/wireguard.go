@@ -97,8 +97,7 @@ type wireguardPeer struct {
 	ranges   []netip.Prefix
 }
 
-// wireguardPeers gives those of nodes that have a key, each key once: of two nodes with
-// the same one the first by name has it. Pure.
+// wireguardPeers gives those of nodes that have a key, each key once. Pure.
 func wireguardPeers(peers []peer, v6 bool) (all []wireguardPeer) {
 	seen := map[wireguardKey]bool{}
 	for _, p := range peers {
