@@ -25,6 +25,7 @@ import (
 	"knarr/addons/dns"
 	"knarr/addons/loadbalancer/announcer"
 	"knarr/addons/localstorage"
+	"knarr/controlplane/apiserver/admission/plugin"
 	"knarr/internal/informer"
 	"knarr/internal/oomscore"
 	"knarr/internal/programs"
@@ -146,7 +147,7 @@ func (n *node) pods(ctx context.Context) error {
 		Settings:      &configuration.Settings{RegisterWithTaints: o.taints},
 		CgroupParent:  n.layout.cgroup() + "/kubepods",
 		ExternalCloud: n.facts.CloudProvider == externalCloud, NodeIPsGiven: o.NodeIP != "",
-		NetworkErr: n.health.err, LeaveServer: n.leave,
+		NetworkErr: n.health.err, LeaveServer: n.leave, CheckStatic: plugin.CheckStaticPod,
 		Version: version.Kubernetes + "+knarr",
 	}
 	if err := o.kubelet.Apply(&cfg); err != nil {

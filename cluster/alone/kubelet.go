@@ -13,6 +13,7 @@ import (
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 
 	"knarr/cluster/kubeletflags"
+	"knarr/controlplane/apiserver/admission/plugin"
 	"knarr/internal/flaghelp"
 	"knarr/internal/oomscore"
 	"knarr/internal/version"
@@ -78,7 +79,7 @@ func (k *kubeletProgram) run(ctx context.Context) error {
 	}
 	cfg := kubelet.Config{
 		RootDir: k.root, CertDir: certDir, Listen: k.listen, NodeLabels: k.labels,
-		SpareProcess: oomscore.Self, OpenFiles: openFiles, LogLevel: k.log.Level,
+		SpareProcess: oomscore.Self, OpenFiles: openFiles, CheckStatic: plugin.CheckStaticPod, LogLevel: k.log.Level,
 		Version: version.Kubernetes + "+knarr", ExternalCloud: k.cloud == externalCloud, NodeIPsGiven: k.nodeIP != "",
 	}
 	if err := k.Apply(&cfg); err != nil {

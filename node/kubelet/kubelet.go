@@ -80,6 +80,8 @@ type Config struct {
 	// runtime says of it; nil: nothing is known to be. While something is, the
 	// node is not ready. Default: no opinion.
 	NetworkErr func() error
+	// CheckStatic says why a pod of a manifest is not to run; nil: nothing is asked.
+	CheckStatic func(*corev1.Pod) error
 	// LeaveServer goes on with another API server than the one that does not answer; nil:
 	// there is no other.
 	LeaveServer func()

@@ -24,6 +24,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/yaml"
 
+	"knarr/internal/logonce"
 	"knarr/node/kubelet/podspec"
 )
 
@@ -53,7 +54,7 @@ func (k *Kubelet) followStatic(ctx context.Context) {
 		k.events.Eventf(podReference(p), corev1.EventTypeWarning, "FailedValidation",
 			"Error validating pod %s from %s due to duplicate pod name %q, ignoring", podspec.Format(p), p.Annotations[annConfigSource], p.Name)
 	}
-	st := &staticPods{dir: dir, remote: &k.manifests, duplicate: duplicate, byFile: map[string]*corev1.Pod{}, bad: map[string]string{}, ours: map[types.UID]*corev1.Pod{}, again: map[types.UID]bool{}}
+	st := &staticPods{dir: dir, remote: &k.manifests, duplicate: duplicate, check: k.cfg.CheckStatic, byFile: map[string]*corev1.Pod{}, bad: map[string]string{}, ours: map[types.UID]*corev1.Pod{}, again: map[types.UID]bool{}}
 	watch := &dirWatch{path: dir}
 	defer watch.close()
 	for {
@@ -94,8 +95,11 @@ type staticPods struct {
 	remote *atomic.Pointer[[]manifestFile]
 	// byFile are the pods of the manifests that were good when last read.
 	byFile map[string]*corev1.Pod
-	// bad is what is wrong with the others, which is logged once.
-	bad map[string]string
+	// bad is what is wrong with the others, which is logged once, and again once in a while.
+	bad  map[string]string
+	news logonce.Filter
+	// check says why a pod is not to run; nil: nothing is asked.
+	check func(*corev1.Pod) error
 	// duplicate is called with a pod of a name or UID that another manifest has, once.
 	duplicate func(*corev1.Pod)
 	// readErr is why the directory could not be read, which is logged once too.
@@ -171,6 +175,9 @@ func (st *staticPods) read(node string) ([]*corev1.Pod, error) {
 	var pods []*corev1.Pod
 	for _, f := range files {
 		pod, err := f.pod, f.err
+		if err == nil && st.check != nil {
+			err = st.check(pod)
+		}
 		if err != nil {
 			pod = st.byFile[f.path]
 		} else if other := cmp.Or(seen[pod.Namespace+"/"+pod.Name], seen[string(pod.UID)]); other != "" {
@@ -181,7 +188,7 @@ func (st *staticPods) read(node string) ([]*corev1.Pod, error) {
 		}
 		if err != nil {
 			bad[f.path] = err.Error()
-			if st.bad[f.path] != err.Error() {
+			if again := st.news.IsNew(f.path, err.Error()); again || st.bad[f.path] != err.Error() {
 				what := "leave out static pod"
 				if pod != nil {
 					what = "keep static pod as it was, since its manifest is not valid any more"

@@ -100,6 +100,30 @@ func TestBadManifestIsLoggedOnce(t *testing.T) {
 	}
 }
 
+// TestRefusedManifest: a manifest that the API would not show keeps the pod that it was, and
+// one that is new is left out.
+func TestRefusedManifest(t *testing.T) {
+	dir := t.TempDir()
+	manifest(t, dir, "good")
+	refused := false
+	st := &staticPods{dir: dir, remote: &atomic.Pointer[[]manifestFile]{}, check: func(p *corev1.Pod) error {
+		if refused {
+			return errors.New("spec.restartPolicy: Unsupported value")
+		}
+		return nil
+	}}
+	first, err := st.read("n")
+	if err != nil || len(first) != 1 {
+		t.Fatalf("%d pods, %v", len(first), err)
+	}
+	refused = true
+	manifest(t, dir, "new")
+	now, err := st.read("n")
+	if err != nil || len(now) != 1 || now[0] != first[0] || len(st.bad) != 2 {
+		t.Errorf("%v, %v; bad are %v", now, err, st.bad)
+	}
+}
+
 // TestTwoManifestsOfOnePod: the first by name counts.
 func TestTwoManifestsOfOnePod(t *testing.T) {
 	dir := t.TempDir()
