@@ -48,3 +48,38 @@ func TestNetworkHealth(t *testing.T) {
 		}
 	})
 }
+
+type saying struct{ err error }
+
+func (s *saying) Err() error { return s.err }
+
+// TestNetworkStale: rules that were written stay: who wrote them may fail afterwards, and the
+// node's pods are reached.
+func TestNetworkStale(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, refused := &networkHealth{}, errors.New("the kernel refuses it")
+		is := func(what string, ready, stale bool) {
+			t.Helper()
+			if (h.err() == nil) != ready || (h.stale() != nil) != stale {
+				t.Errorf("%s: not ready for %v, stale for %v", what, h.err(), h.stale())
+			}
+		}
+		proxy := &saying{refused}
+		h.follow("kube-proxy", proxy)
+		is("it never wrote a rule", false, false)
+		proxy.err = nil
+		is("it writes", true, false)
+		time.Sleep(provenAfter)
+		is("it has written", true, false)
+		proxy.err = refused
+		is("it cannot write any more", true, true)
+		h.set("kube-proxy", errors.New("it has ended"))
+		is("it ends, and is started again", true, true)
+		h.set("kube-proxy", nil)
+		proxy.err = nil
+		is("it writes again", true, false)
+		h.works("network")
+		h.set("network", refused)
+		is("no pod can be attached", false, false)
+	})
+}

@@ -147,7 +147,7 @@ func (n *node) pods(ctx context.Context) error {
 		Settings:      &configuration.Settings{RegisterWithTaints: o.taints},
 		CgroupParent:  n.layout.cgroup() + "/kubepods",
 		ExternalCloud: n.facts.CloudProvider == externalCloud, NodeIPsGiven: o.NodeIP != "",
-		NetworkErr: n.health.err, LeaveServer: n.leave, CheckStatic: plugin.CheckStaticPod,
+		NetworkErr: n.health.err, NetworkStale: n.health.stale, LeaveServer: n.leave, CheckStatic: plugin.CheckStaticPod,
 		Version: version.Kubernetes + "+knarr",
 	}
 	if err := o.kubelet.Apply(&cfg); err != nil {

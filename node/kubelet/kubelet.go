@@ -80,6 +80,9 @@ type Config struct {
 	// runtime says of it; nil: nothing is known to be. While something is, the
 	// node is not ready. Default: no opinion.
 	NetworkErr func() error
+	// NetworkStale says what of the node's network is not brought up to date, while what was
+	// there before works: new pods are to go elsewhere. Nil: nothing.
+	NetworkStale func() error
 	// CheckStatic says why a pod of a manifest is not to run; nil: nothing is asked.
 	CheckStatic func(*corev1.Pod) error
 	// LeaveServer goes on with another API server than the one that does not answer; nil:
@@ -296,6 +299,7 @@ type Kubelet struct {
 	network     atomic.Bool
 	netMessage  atomic.Pointer[string]
 	networkErr  atomic.Pointer[string] // the last answer of NetworkErr
+	staleErr    atomic.Pointer[string] // and of NetworkStale
 	runtimeErr  atomic.Pointer[string]
 	runtimeUp   atomic.Bool
 	runtimeSeen time.Time // when the runtime last gave its status; of readRuntime's goroutine

@@ -581,6 +581,9 @@ func (k *Kubelet) setConditions(n *corev1.Node, now time.Time) {
 		"kubelet has disk pressure", "kubelet has no disk pressure")
 	pressureCondition(corev1.NodePIDPressure, p.pids, "KubeletHasInsufficientPID", "KubeletHasSufficientPID",
 		"kubelet has insufficient PID available", "kubelet has sufficient PID available")
+	if c, ok := staleNetwork(n.Status.Conditions, textOf(&k.staleErr)); ok {
+		set(c)
+	}
 	ready := corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "KubeletReady", Message: "kubelet is posting ready status"}
 	var wrong []string
 	if !k.runtimeUp.Load() {
@@ -622,6 +625,25 @@ const (
 	// leaveAfter is how many tries in a row a server may leave unanswered.
 	leaveAfter = 2
 )
+
+// Reasons of the condition NetworkUnavailable that are this node's own: a cloud's controller
+// has others.
+const (
+	networkNotUpdated = "NetworkNotUpdated"
+	networkUpdated    = "NetworkUpdated"
+)
+
+// staleNetwork is what a Node is to say of a network that is not brought up to date, or is
+// again; false: nothing. Pure.
+func staleNetwork(have []corev1.NodeCondition, why string) (c corev1.NodeCondition, ok bool) {
+	if why != "" {
+		return corev1.NodeCondition{Type: corev1.NodeNetworkUnavailable, Status: corev1.ConditionTrue, Reason: networkNotUpdated, Message: why}, true
+	}
+	ours := slices.ContainsFunc(have, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeNetworkUnavailable && (c.Reason == networkNotUpdated || c.Reason == networkUpdated)
+	})
+	return corev1.NodeCondition{Type: corev1.NodeNetworkUnavailable, Status: corev1.ConditionFalse, Reason: networkUpdated, Message: "the node's network is up to date"}, ours
+}
 
 // keepLease renews the node's lease, which says that the kubelet is alive.
 func (k *Kubelet) keepLease(ctx context.Context) {

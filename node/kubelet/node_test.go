@@ -26,14 +26,16 @@ import (
 )
 
 // nodeReady is the Node's Ready condition in the API.
-func (n *node) nodeReady() corev1.NodeCondition {
+func (n *node) nodeReady() corev1.NodeCondition { return n.condition(corev1.NodeReady) }
+
+func (n *node) condition(of corev1.NodeConditionType) corev1.NodeCondition {
 	n.api.mu.Lock()
 	defer n.api.mu.Unlock()
 	b, _ := json.Marshal(n.api.objects["/api/v1/nodes/n1"])
 	var o corev1.Node
 	_ = json.Unmarshal(b, &o)
 	for _, c := range o.Status.Conditions {
-		if c.Type == corev1.NodeReady {
+		if c.Type == of {
 			return c
 		}
 	}
@@ -62,6 +64,41 @@ func TestNetworkFailureCondition(t *testing.T) {
 	}
 	wrong.Store(nil)
 	n.until("ready", func() bool { return n.nodeReady().Status == corev1.ConditionTrue })
+}
+
+// TestStaleNetwork: a network whose rules are not brought up to date takes no new pods, and
+// those that are there stay ready; a condition that is a cloud's is left alone.
+func TestStaleNetwork(t *testing.T) {
+	n := newNode(t)
+	var wrong atomic.Pointer[error]
+	n.config = func(c *Config) {
+		c.NetworkStale = func() error {
+			if p := wrong.Load(); p != nil {
+				return *p
+			}
+			return nil
+		}
+	}
+	defer n.start()()
+	n.until("ready", func() bool { return n.nodeReady().Status == corev1.ConditionTrue })
+	clouds := []corev1.NodeCondition{{Type: corev1.NodeNetworkUnavailable, Status: corev1.ConditionFalse, Reason: "RouteCreated"}}
+	if c, ok := staleNetwork(clouds, ""); ok {
+		t.Errorf("a cloud's condition becomes %v", c)
+	}
+	err := errors.New("kube-proxy: no space left on device")
+	wrong.Store(&err)
+	is := func(status corev1.ConditionStatus, message string) func() bool {
+		return func() bool {
+			c := n.condition(corev1.NodeNetworkUnavailable)
+			return c.Status == status && c.Message == message
+		}
+	}
+	n.until("it says what is not up to date", is(corev1.ConditionTrue, err.Error()))
+	if c := n.nodeReady(); c.Status != corev1.ConditionTrue {
+		t.Errorf("not ready: %s", c.Message)
+	}
+	wrong.Store(nil)
+	n.until("it says that it is", is(corev1.ConditionFalse, "the node's network is up to date"))
 }
 
 // TestUnregistered: with registerNode off the Node is somebody else's to make, and then has

@@ -143,23 +143,31 @@ func (k *Kubelet) followRuntime(ctx context.Context) {
 // askNetwork asks what is wrong with the network apart from what the runtime reports,
 // and whether that is something else than before.
 func (k *Kubelet) askNetwork() (changed bool) {
-	if k.cfg.NetworkErr == nil {
+	a := k.askAbout(k.cfg.NetworkErr, &k.networkErr)
+	b := k.askAbout(k.cfg.NetworkStale, &k.staleErr)
+	return a || b
+}
+
+func (k *Kubelet) askAbout(what func() error, last *atomic.Pointer[string]) (changed bool) {
+	if what == nil {
 		return false
 	}
-	was, is := k.networkWrong(), ""
-	if err := k.cfg.NetworkErr(); err != nil {
+	was, is := textOf(last), ""
+	if err := what(); err != nil {
 		is = err.Error()
 	}
-	k.networkErr.Store(&is)
+	last.Store(&is)
 	return is != was
 }
 
-func (k *Kubelet) networkWrong() string {
-	if m := k.networkErr.Load(); m != nil {
+func textOf(p *atomic.Pointer[string]) string {
+	if m := p.Load(); m != nil {
 		return *m
 	}
 	return ""
 }
+
+func (k *Kubelet) networkWrong() string { return textOf(&k.networkErr) }
 
 func (k *Kubelet) readRuntime(ctx context.Context) (changed bool) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
