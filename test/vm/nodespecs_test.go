@@ -13,8 +13,10 @@ import (
 )
 
 // wide is a machine for the kubelet's managers of processors and memory: two sockets of
-// two cores of two threads each, and a NUMA node for each socket.
+// two cores of two threads each, and a NUMA node for each socket. They call themselves
+// Intel's, whose last cache the guest's kernel takes to be shared by a socket.
 var wide = machine{disk: "16G", size: []string{
+	"-cpu", "max,vendor=GenuineIntel",
 	"-smp", "8,sockets=2,cores=2,threads=2", "-m", "10240",
 	"-object", "memory-backend-ram,id=m0,size=5120M", "-numa", "node,nodeid=0,cpus=0-3,memdev=m0",
 	"-object", "memory-backend-ram,id=m1,size=5120M", "-numa", "node,nodeid=1,cpus=4-7,memdev=m1",
@@ -76,7 +78,7 @@ func TestNodeSpecs(t *testing.T) {
 	}
 	script := strings.Join([]string{
 		"mkdir -p /var/lib/kubelet && cd /" + lists,
-		"fallocate -l 2147483648 /var/lib/swap && mkswap /var/lib/swap && swapon /var/lib/swap",
+		"fallocate -l 4294967296 /var/lib/swap && mkswap /var/lib/swap && swapon /var/lib/swap",
 		"export KNARR_NODE_SUITE='" + strings.Join(suite[1:], " ") + "' PATH=/bin:/sbin",
 		"tail -n +1 -F " + out + "/run1.log " + out + "/run2.log " + out + "/node.log >/dev/ttyS0 2>/dev/null &", // the console tells how far it is
 		"unshare -n -m -p -f --mount-proc " + suite[0] + " -node -procs 2 -data-dir /var/lib/knarr-e2e-node -out " + out +
