@@ -20,7 +20,8 @@ import (
 // fetch whatever further image that one names, past the policies for images, and begin what
 // is in it with the other's settings; the shim begins none. Where there is no CRIU containerd
 // refuses it itself. An image goes by several names, of which containerd takes one: none of
-// them may be a checkpoint's, and what cannot be looked at is refused.
+// them may be a checkpoint's, and what cannot be looked at is refused. None of them is
+// anything else than a manifest or an index, whose size is bounded: imageService has no other.
 func (e *executor) refuseRestore(ctx context.Context, r *cri.CreateContainerRequest) error {
 	if _, err := exec.LookPath("criu"); err != nil {
 		return nil

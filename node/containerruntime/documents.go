@@ -1,18 +1,26 @@
 package containerruntime
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 
+	imagesapi "github.com/containerd/containerd/api/services/images/v1"
+	containerd "github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/core/content"
+	"github.com/containerd/containerd/v2/core/content/proxy"
 	"github.com/containerd/containerd/v2/core/images"
 	"github.com/containerd/containerd/v2/plugins"
+	containerdservices "github.com/containerd/containerd/v2/plugins/services"
 	"github.com/containerd/errdefs"
 	"github.com/containerd/plugin"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 )
 
 const (
@@ -22,13 +30,16 @@ const (
 	// maxConfig bounds the configuration of an image, of which containerd keeps
 	// the decoded form, many times as large, for as long as it has the image.
 	maxConfig = 1 << 20
+	// maxParts is how many layers a manifest may name, and manifests an index: decoded, the
+	// shortest takes forty times as much as its text.
+	maxParts = 10_000
 )
 
 // A documentStore is containerd's content with bounds on what it reads as a
 // whole. Who makes an image says how large its manifests and its configuration
 // are, and whoever may run a pod names the image; containerd allocates what they
 // say, and in this process that would end the control plane. Layers, which are
-// read piece by piece, may be of any size.
+// read piece by piece, may be of any size, as may what is opened by digest alone.
 type documentStore struct{ content.Store }
 
 // ReaderAt opens content. containerd reads a configuration by whatever type the
@@ -39,15 +50,15 @@ func (s documentStore) ReaderAt(ctx context.Context, desc ocispec.Descriptor) (c
 	if err != nil || desc.MediaType == "" || images.IsLayerType(desc.MediaType) {
 		return r, err
 	}
-	manifest := images.IsManifestType(desc.MediaType)
+	document := isDocument(desc.MediaType)
 	most := int64(maxConfig)
-	if manifest || images.IsIndexType(desc.MediaType) {
+	if document {
 		most = maxManifest
 	}
 	if size := r.Size(); size > most {
 		err = fmt.Errorf("%s of %d bytes is larger than %d bytes: %w", desc.MediaType, size, most, errdefs.ErrInvalidArgument)
-	} else if manifest {
-		err = checkManifest(r)
+	} else if document {
+		err = checkDocument(io.NewSectionReader(r, 0, r.Size()))
 	}
 	if err != nil {
 		return nil, errors.Join(err, r.Close())
@@ -55,33 +66,103 @@ func (s documentStore) ReaderAt(ctx context.Context, desc ocispec.Descriptor) (c
 	return r, nil
 }
 
-// checkManifest refuses a manifest whose configuration would be read without a
-// bound. What is no manifest at all containerd itself says.
-func checkManifest(r content.ReaderAt) error {
+// checkDocument refuses a manifest or an index with too many parts, one whose configuration
+// would be read without a bound, and one in which such a one is: containerd takes the data
+// that is in a descriptor instead of opening what it describes. What is neither a manifest
+// nor an index containerd itself says.
+func checkDocument(r io.Reader) error {
 	var m struct {
-		Config ocispec.Descriptor `json:"config"`
+		Config    ocispec.Descriptor `json:"config"`
+		Layers    parts              `json:"layers"`
+		Manifests parts              `json:"manifests"`
 	}
-	if json.NewDecoder(io.NewSectionReader(r, 0, r.Size())).Decode(&m) != nil {
-		return nil
+	err := json.NewDecoder(r).Decode(&m)
+	// Lists are decoded in spite of errors elsewhere.
+	if n := m.Layers.n + m.Manifests.n; n > maxParts {
+		return fmt.Errorf("%d layers or manifests are more than %d: %w", n, maxParts, errdefs.ErrInvalidArgument)
+	}
+	if inner := errors.Join(m.Layers.err, m.Manifests.err); inner != nil || err != nil {
+		return inner
 	}
 	if t := m.Config.MediaType; images.IsLayerType(t) || t == "" && m.Config.Digest != "" {
 		return fmt.Errorf("manifest with a configuration of type %q: %w", t, errdefs.ErrInvalidArgument)
 	}
+	if n := len(m.Config.Data); n > maxConfig {
+		return fmt.Errorf("configuration of %d bytes is larger than %d bytes: %w", n, maxConfig, errdefs.ErrInvalidArgument)
+	}
+	return checkDocument(bytes.NewReader(m.Config.Data))
+}
+
+// parts are how many descriptors are in a list, in all if there are several lists of one
+// name, and what is wrong with the data in them.
+type parts struct {
+	n   int
+	err error
+}
+
+// UnmarshalJSON returns no error, which would end the look at the rest.
+func (p *parts) UnmarshalJSON(b []byte) error {
+	var counted []struct{} // takes no memory
+	_ = json.Unmarshal(b, &counted)
+	if p.n += len(counted); p.n > maxParts {
+		return nil
+	}
+	var list []struct {
+		Data []byte `json:"data"`
+	}
+	_ = json.Unmarshal(b, &list)
+	for _, one := range list {
+		if len(one.Data) > 0 && p.err == nil {
+			p.err = checkDocument(bytes.NewReader(one.Data))
+		}
+	}
 	return nil
 }
 
-// bounded gives a plugin that offers content those bounds.
+// isDocument says whether content of a type is a manifest or an index.
+func isDocument(kind string) bool { return images.IsManifestType(kind) || images.IsIndexType(kind) }
+
+// connect gives a client of the containerd behind conn with those bounds: over conn content
+// is opened by its digest alone, and only the client knows what it was called.
+func connect(conn *grpc.ClientConn, opts ...containerd.Opt) (*containerd.Client, error) {
+	store := documentStore{proxy.NewContentStore(conn)}
+	return containerd.NewWithConn(conn, append(opts, containerd.WithServices(containerd.WithContentStore(store)))...)
+}
+
+// An imageService is containerd's images without those that are neither manifest nor index.
+// A registry that calls a layer's digest a tag has such a one stored, by a pull that fails,
+// and containerd looks whether it is a checkpoint by reading all of it.
+type imageService struct{ imagesapi.ImagesClient }
+
+func (s imageService) Get(ctx context.Context, req *imagesapi.GetImageRequest, opts ...grpc.CallOption) (*imagesapi.GetImageResponse, error) {
+	res, err := s.ImagesClient.Get(ctx, req, opts...)
+	if err != nil {
+		return nil, err
+	}
+	if kind := res.GetImage().GetTarget().GetMediaType(); !isDocument(kind) {
+		return nil, status.Errorf(codes.NotFound, "image %s is of type %q, neither a manifest nor an index", req.Name, kind)
+	}
+	return res, nil
+}
+
+// bounded gives a plugin that offers content or images those bounds.
 func bounded(p plugin.Registration) plugin.Registration {
-	if p.Type != plugins.ContentPlugin {
+	if p.Type != plugins.ContentPlugin && (p.Type != plugins.ServicePlugin || p.ID != containerdservices.ImagesService) {
 		return p
 	}
 	begin := p.InitFn
 	p.InitFn = func(ic *plugin.InitContext) (any, error) {
 		instance, err := begin(ic)
-		if store, ok := instance.(content.Store); ok && err == nil {
-			return documentStore{store}, nil
+		if err != nil {
+			return instance, err
 		}
-		return instance, err
+		switch of := instance.(type) {
+		case content.Store:
+			return documentStore{of}, nil
+		case imagesapi.ImagesClient:
+			return imageService{of}, nil
+		}
+		return nil, fmt.Errorf("containerd's %s is a %T", p.URI(), instance)
 	}
 	return p
 }

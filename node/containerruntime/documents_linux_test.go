@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	containerd "github.com/containerd/containerd/v2/client"
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -50,10 +51,16 @@ func TestLargeManifestIsRefused(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	images, err := OpenImages(n.config.withDefaultsForTest(t).Socket(), "")
+	// Another client than ours, as ctr is, loads it unread.
+	client, err := containerd.NewWithConn(n.conn, containerd.WithDefaultNamespace(imageNamespace))
 	if err != nil {
 		t.Fatal(err)
 	}
+	snapshotter, err := runningSnapshotter(client)
+	if err != nil {
+		t.Fatal(err)
+	}
+	images := &Images{client: client, snapshotter: snapshotter}
 	// The CRI learns of images one after the other: it has looked at the first
 	// once it shows the second.
 	program, err := programs.Read(programs.Pause)

@@ -68,18 +68,40 @@ func TestImageDocumentsAreBounded(t *testing.T) {
 			Manifests: []ocispec.Descriptor{manifest(write(ocispec.MediaTypeImageConfig, small), 7)}}
 		return write(i.MediaType, encode(i))
 	}
+	// list is a document with as many parts, of two lists that are read into one.
+	list := func(kind, field, again string, first, second int) ocispec.Descriptor {
+		of := func(n int) string { return "[" + strings.TrimSuffix(strings.Repeat("{},", n), ",") + "]" }
+		return write(kind, []byte(`{"`+field+`":`+of(first)+`,"`+again+`":`+of(second)+`}`))
+	}
+	// inline is an index that has in it a manifest of a configuration of that type.
+	inline := func(c ocispec.Descriptor) ocispec.Descriptor {
+		b := encode(ocispec.Manifest{MediaType: ocispec.MediaTypeImageManifest, Config: c})
+		d := write(ocispec.MediaTypeImageManifest, b)
+		d.Data, d.Platform = b, &ocispec.Platform{OS: "linux", Architecture: runtime.GOARCH}
+		return write(ocispec.MediaTypeImageIndex, encode(ocispec.Index{MediaType: ocispec.MediaTypeImageIndex, Manifests: []ocispec.Descriptor{d}}))
+	}
+	holding := func(b []byte) ocispec.Descriptor {
+		return ocispec.Descriptor{MediaType: ocispec.MediaTypeImageConfig, Digest: digest.FromBytes(b), Size: int64(len(b)), Data: b}
+	}
 	for name, c := range map[string]struct {
 		target ocispec.Descriptor
 		ok     bool
 	}{
-		"an image":                                {manifest(write(ocispec.MediaTypeImageConfig, small), 0), true},
-		"an index":                                {index(1), true},
-		"a large manifest":                        {manifest(write(ocispec.MediaTypeImageConfig, small), maxManifest), false},
-		"a large index":                           {index(maxManifest), false},
-		"a large configuration":                   {manifest(write(ocispec.MediaTypeImageConfig, large), 0), false},
-		"a configuration of some type":            {manifest(write("application/json", large), 0), false},
-		"a configuration without type":            {manifest(write("", large), 0), false},
-		"a configuration that says it is a layer": {manifest(write(ocispec.MediaTypeImageLayer, large), 0), false},
+		"a manifest in an index": {inline(write(ocispec.MediaTypeImageConfig, small)), true},
+		"a manifest in an index that calls its configuration a layer": {inline(write(ocispec.MediaTypeImageLayer, large)), false},
+		"a configuration in a manifest":                               {manifest(holding(small), 0), true},
+		"a large configuration in a manifest":                         {manifest(holding(large), 0), false},
+		"a manifest of many layers":                                   {list(ocispec.MediaTypeImageManifest, "layers", "layers", maxParts, 1), false},
+		"a manifest of many layers, then of one":                      {list(ocispec.MediaTypeImageManifest, "layers", "Layers", maxParts+1, 1), false},
+		"an index of many manifests":                                  {list(ocispec.MediaTypeImageIndex, "manifests", "annotations", maxParts+1, 1), false},
+		"an image":                                                    {manifest(write(ocispec.MediaTypeImageConfig, small), 0), true},
+		"an index":                                                    {index(1), true},
+		"a large manifest":                                            {manifest(write(ocispec.MediaTypeImageConfig, small), maxManifest), false},
+		"a large index":                                               {index(maxManifest), false},
+		"a large configuration":                                       {manifest(write(ocispec.MediaTypeImageConfig, large), 0), false},
+		"a configuration of some type":                                {manifest(write("application/json", large), 0), false},
+		"a configuration without type":                                {manifest(write("", large), 0), false},
+		"a configuration that says it is a layer":                     {manifest(write(ocispec.MediaTypeImageLayer, large), 0), false},
 	} {
 		image := images.Image{Target: c.target}
 		_, err := image.RootFS(t.Context(), store, platforms.Default())

@@ -15,7 +15,7 @@ import (
 // behind conn, until ctx ends. Changes in quick succession are reported once, and
 // one more is reported whenever some may have been missed.
 func ImageChanges(ctx context.Context, conn *grpc.ClientConn) (<-chan struct{}, error) {
-	client, err := containerd.NewWithConn(conn, containerd.WithDefaultNamespace(imageNamespace))
+	client, err := connect(conn, containerd.WithDefaultNamespace(imageNamespace))
 	if err != nil {
 		return nil, err
 	}

@@ -65,7 +65,7 @@ type executor struct {
 }
 
 func newExecutor(c Config, conn *grpc.ClientConn, f *front) (*executor, error) {
-	client, err := containerd.NewWithConn(conn)
+	client, err := connect(conn)
 	if err != nil {
 		return nil, fmt.Errorf("connect to the tasks: %w", err)
 	}

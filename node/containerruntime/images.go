@@ -60,12 +60,13 @@ func OpenImages(socket, snapshotter string) (*Images, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connect to %s: %w", socket, err)
 	}
-	i := &Images{client: client, snapshotter: snapshotter}
-	if i.snapshotter == "" {
-		if i.snapshotter, err = runningSnapshotter(client); err != nil {
-			client.Close()
-			return nil, err
-		}
+	i, err := imagesOn(client.Conn().(*grpc.ClientConn), snapshotter)
+	if err == nil && i.snapshotter == "" {
+		i.snapshotter, err = runningSnapshotter(i.client)
+	}
+	if err != nil {
+		client.Close()
+		return nil, err
 	}
 	return i, nil
 }
@@ -92,7 +93,7 @@ func (r *Runtime) Images(conn *grpc.ClientConn) (*Images, error) {
 }
 
 func imagesOn(conn *grpc.ClientConn, snapshotter string) (*Images, error) {
-	client, err := containerd.NewWithConn(conn, containerd.WithDefaultNamespace(imageNamespace))
+	client, err := connect(conn, containerd.WithDefaultNamespace(imageNamespace))
 	if err != nil {
 		return nil, err
 	}

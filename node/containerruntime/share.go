@@ -153,7 +153,8 @@ var errFound = errors.New("found")
 // part looks for a digest among what an image consists of.
 func (s *share) part(ctx context.Context, target ocispec.Descriptor, want digest.Digest) (d ocispec.Descriptor, found bool) {
 	parts := 0
-	err := images.Walk(ctx, images.HandlerFunc(func(ctx context.Context, one ocispec.Descriptor) ([]ocispec.Descriptor, error) {
+	// As a pull does: of other platforms it has nothing, whatever else has that digest.
+	err := images.Walk(ctx, images.FilterPlatforms(images.HandlerFunc(func(ctx context.Context, one ocispec.Descriptor) ([]ocispec.Descriptor, error) {
 		if parts++; parts > sharedParts {
 			return nil, fmt.Errorf("an image of more than %d parts", sharedParts)
 		}
@@ -162,10 +163,10 @@ func (s *share) part(ctx context.Context, target ocispec.Descriptor, want digest
 			return nil, errFound
 		}
 		children, err := images.Children(ctx, s.content, one)
-		if errdefs.IsNotFound(err) { // of another platform
+		if err != nil { // not here, or not what it is called: the rest may be
 			return nil, nil
 		}
-		return children, err
-	}), target)
+		return children, nil
+	}), platforms.Default()), target)
 	return d, errors.Is(err, errFound)
 }

@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"time"
 
-	containerd "github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/core/leases"
 	"github.com/containerd/containerd/v2/core/mount"
 	"github.com/containerd/containerd/v2/pkg/namespaces"
@@ -43,7 +42,7 @@ func (c Config) networkNamespaces() []string {
 // keep snapshots.
 func (c Config) removeStray(ctx context.Context, conn *grpc.ClientConn, files []string, start time.Time) error {
 	ctx = namespaces.WithNamespace(ctx, imageNamespace)
-	client, err := containerd.NewWithConn(conn)
+	client, err := connect(conn)
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,51 @@
+package containerruntime
+
+import (
+	"bytes"
+	"encoding/json"
+	"testing"
+
+	"github.com/containerd/containerd/v2/core/images"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+)
+
+// FuzzDocument: what containerd decodes of a manifest or an index that is let through has
+// few parts, and no configuration that would be read without a bound.
+func FuzzDocument(f *testing.F) {
+	for _, seed := range []string{
+		`{"config":{"mediaType":"application/vnd.oci.image.config.v1+json","digest":"sha256:1","size":1},"layers":[{},{}]}`,
+		`{"config":{"mediaType":"application/vnd.oci.image.layer.v1.tar","digest":"sha256:1"},"Config":{"data":"e30="}}`,
+		`{"manifests":[{"mediaType":"application/vnd.oci.image.manifest.v1+json","data":"eyJjb25maWciOnsiZGlnZXN0IjoieCJ9fQ=="}],"Manifests":[{}]}`,
+		`{"layers":[{"data":"e30="},null,{}],"layers":5,"config":{"digest":"x"}}`,
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if checkDocument(bytes.NewReader(b)) == nil {
+			bearable(t, b)
+		}
+	})
+}
+
+// bearable reports what checkDocument should have refused, in the data of a document too.
+func bearable(t *testing.T, b []byte) {
+	t.Helper()
+	var m struct {
+		ocispec.Manifest
+		Manifests []ocispec.Descriptor `json:"manifests"`
+	}
+	if json.Unmarshal(b, &m) != nil {
+		return
+	}
+	if n := len(m.Layers) + len(m.Manifests); n > maxParts {
+		t.Errorf("%d parts", n)
+	}
+	if kind := m.Config.MediaType; images.IsLayerType(kind) || kind == "" && m.Config.Digest != "" || len(m.Config.Data) > maxConfig {
+		t.Errorf("a configuration of type %q, with %d bytes of data", kind, len(m.Config.Data))
+	}
+	for _, d := range append(append(m.Manifests, m.Layers...), m.Config) {
+		if len(d.Data) > 0 {
+			bearable(t, d.Data)
+		}
+	}
+}
