@@ -36,6 +36,7 @@ func Openat2(dir int, name string, flags, mode, resolve uint64) (fd int, err err
 
 // A Dirent is one entry of a listing; Next is where the listing goes on after it.
 type Dirent struct {
+	Ino  uint64
 	Name string
 	Next int64
 }
@@ -53,6 +54,7 @@ func NextDirent(b []byte) (e Dirent, rest []byte, err error) {
 	if size < head || size > len(b) {
 		return e, nil, errDirent
 	}
+	e.Ino = binary.NativeEndian.Uint64(b)
 	e.Next = int64(binary.NativeEndian.Uint64(b[8:]))
 	name := b[head:size]
 	for i, c := range name {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -306,6 +307,9 @@ func (k *Kubelet) evictOne(ctx context.Context, what signal, t eviction.Threshol
 		default:
 			c.usage = int64(k.storageOf(s.pod.UID).total(takes.Files, takes.Layers).Bytes)
 			c.req = requests.StorageEphemeral().Value()
+		}
+		if what.disk && takes.Files && k.storage.hides(s.pod.UID) {
+			c.usage = math.MaxInt64 // what it hides may be all that others do not have
 		}
 		all = append(all, c)
 	}

@@ -63,7 +63,7 @@ type storageMeter struct {
 
 	mu    sync.Mutex
 	at    time.Time
-	files map[types.UID]podStorage
+	files map[types.UID]storageRecord
 	walks map[types.UID]walk
 	stats map[types.UID][]*cri.ContainerStats
 	asked time.Time // for stats
@@ -97,6 +97,9 @@ const (
 	slowWalk     = time.Second
 	maxSlowWalks = 4
 	maxWalkRest  = time.Minute
+	// maxWalk bounds a measurement in the background: a pod that moves directories ahead of
+	// it makes it as long as it likes.
+	maxWalk = time.Hour
 	// measurePeriod is how old a measurement may be that is shown.
 	measurePeriod = 15 * time.Second
 	// statsTime bounds the runtime's part of a measurement.
@@ -177,8 +180,10 @@ func (k *Kubelet) measurePod(ctx context.Context, pod *corev1.Pod, all bool) {
 	}
 	err := k.calls.Do(ctx, dir, most, func() error {
 		began := m.begin(pod.UID)
-		s, err := measureFiles(k.ctx, pod, dir, logs)
-		m.end(pod.UID, s, began)
+		ctx, cancel := context.WithTimeout(k.ctx, maxWalk)
+		defer cancel()
+		s, err := measureFiles(ctx, pod, dir, logs, func(s podStorage) { m.show(pod.UID, s) })
+		k.warnHidden(pod, m.end(pod.UID, s, err, began))
 		return err
 	})
 	if err != nil && ctx.Err() == nil {
@@ -186,11 +191,19 @@ func (k *Kubelet) measurePod(ctx context.Context, pod *corev1.Pod, all bool) {
 	}
 }
 
+// warnHidden logs that a pod hides files, if it does.
+func (k *Kubelet) warnHidden(pod *corev1.Pod, r storageRecord) {
+	if r.hides() && k.news.IsNew("hidden files of "+string(pod.UID), "") {
+		slog.Warn("a pod moves its directories while they are measured: it has more on disk than is counted, and is evicted first if the disk runs out",
+			"pod", podspec.Format(pod), "counted", r.known().total(true, false).Bytes, "measurements", r.moved)
+	}
+}
+
 // due are the pods to be measured, in order. Those that are not live are forgotten.
 func (m *storageMeter) due(workers []*worker, live map[types.UID]bool, all bool, now time.Time) (due []*worker) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	maps.DeleteFunc(m.files, func(uid types.UID, _ podStorage) bool { return !live[uid] })
+	maps.DeleteFunc(m.files, func(uid types.UID, _ storageRecord) bool { return !live[uid] })
 	maps.DeleteFunc(m.walks, func(uid types.UID, _ walk) bool { return !live[uid] })
 	slow := 0
 	for _, w := range m.walks {
@@ -231,16 +244,38 @@ func (m *storageMeter) begin(uid types.UID) time.Time {
 	return w.began
 }
 
-func (m *storageMeter) end(uid types.UID, s podStorage, began time.Time) {
+// show keeps what a measurement has counted so far.
+func (m *storageMeter) show(uid types.UID, s podStorage) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.files == nil {
-		m.files = map[types.UID]podStorage{}
-	}
-	m.files[uid] = s
+	m.set(uid, m.files[uid].shown(s))
+}
+
+// end keeps what a measurement has counted, and gives what is known then. err is why it did
+// not count all.
+func (m *storageMeter) end(uid types.UID, s podStorage, err error, began time.Time) storageRecord {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	r := m.files[uid].ended(s, err)
+	m.set(uid, r)
 	w := walk{began: began, took: time.Since(began)}
 	w.next = time.Now().Add(min(w.took, maxWalkRest))
 	m.walks[uid] = w
+	return r
+}
+
+func (m *storageMeter) set(uid types.UID, r storageRecord) {
+	if m.files == nil {
+		m.files = map[types.UID]storageRecord{}
+	}
+	m.files[uid] = r
+}
+
+// hides says whether a pod moves its directories so that they are not counted.
+func (m *storageMeter) hides(uid types.UID) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.files[uid].hides()
 }
 
 // storageOf is what was last known of a pod.
@@ -248,7 +283,7 @@ func (k *Kubelet) storageOf(uid types.UID) podStorage {
 	m := &k.storage
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	s := m.files[uid]
+	s := m.files[uid].known()
 	s.layers, s.memory = map[string]podfile.Usage{}, map[string]uint64{}
 	for _, c := range m.stats[uid] {
 		name := c.Attributes.GetMetadata().GetName()
@@ -260,31 +295,33 @@ func (k *Kubelet) storageOf(uid types.UID) podStorage {
 	return s
 }
 
-// measureFiles measures the files of a pod that are the node's. An error of
-// one of them, such as a directory moved meanwhile, leaves what was counted.
-func measureFiles(ctx context.Context, pod *corev1.Pod, dir, logs string) (s podStorage, err error) {
+// measureFiles measures the files of a pod that are the node's, and shows what it has
+// counted so far. With an error of one of them it is less than there is.
+func measureFiles(ctx context.Context, pod *corev1.Pod, dir, logs string, show func(podStorage)) (s podStorage, err error) {
 	var errs []error
-	of := func(path string) podfile.Usage {
-		if on, err := podfile.IsMount(path); on || err != nil {
-			return podfile.Usage{}
+	of := func(path string, is func(podfile.Usage)) {
+		var u podfile.Usage
+		on, err := podfile.IsMount(path)
+		if err == nil && !on {
+			u, err = podfile.Count(ctx, path, func(u podfile.Usage) { is(u); show(s.clone()) })
 		}
-		u, err := podfile.Measure(ctx, path)
+		is(u)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			errs = append(errs, err)
 		}
-		return u
 	}
 	s.volumes, s.logs = map[string]podfile.Usage{}, map[string]podfile.Usage{}
 	for i := range pod.Spec.Volumes {
 		v := &pod.Spec.Volumes[i]
 		if kind := localKind(v); kind != "" {
-			s.volumes[v.Name] = of(filepath.Join(dir, "volumes", kind, v.Name))
+			of(filepath.Join(dir, "volumes", kind, v.Name), func(u podfile.Usage) { s.volumes[v.Name] = u })
 		}
 	}
-	s.files = of(filepath.Join(dir, "etc-hosts"))
-	s.files.Add(of(filepath.Join(dir, "containers")))
+	of(filepath.Join(dir, "etc-hosts"), func(u podfile.Usage) { s.files = u })
+	hosts := s.files
+	of(filepath.Join(dir, "containers"), func(u podfile.Usage) { u.Add(hosts); s.files = u })
 	podspec.EachContainer(pod, func(c *corev1.Container, _ podspec.ContainerKind) {
-		s.logs[c.Name] = of(filepath.Join(logs, c.Name))
+		of(filepath.Join(logs, c.Name), func(u podfile.Usage) { s.logs[c.Name] = u })
 	})
 	return s, errors.Join(errs...)
 }

@@ -281,3 +281,81 @@ func TestUnmeasuredLog(t *testing.T) {
 		t.Errorf("%d lines", n)
 	}
 }
+
+// TestStorageRecord: a measurement that did not count all raises what is known of a pod's
+// files and lowers nothing; so does one that goes on. Several in a row that directories were
+// moved from under say that the pod hides them.
+func TestStorageRecord(t *testing.T) {
+	files := func(bytes uint64) podStorage {
+		return podStorage{
+			volumes: map[string]podfile.Usage{"v": {Bytes: bytes, Inodes: bytes / 10}},
+			logs:    map[string]podfile.Usage{"c": {Bytes: bytes}},
+			files:   podfile.Usage{Bytes: bytes},
+		}
+	}
+	moved, failed := fmt.Errorf("walk: %w", podfile.ErrMoved), errors.New("failed")
+	var r storageRecord
+	for i, c := range []struct {
+		bytes uint64
+		err   error
+		goes  bool // on
+		known uint64
+		hides bool
+	}{
+		{bytes: 10, goes: true, known: 10},
+		{bytes: 50, goes: true, known: 50},
+		{bytes: 40, known: 40},
+		{bytes: 20, goes: true, known: 40},
+		{bytes: 70, goes: true, known: 70},
+		{bytes: 70, err: failed, known: 70},
+		{bytes: 20, err: moved, known: 40},
+		{bytes: 0, err: moved, known: 40},
+		{bytes: 60, err: moved, known: 60, hides: true},
+		{bytes: 0, err: failed, known: 40, hides: true},
+		{bytes: 30, known: 30},
+		{bytes: 10, err: moved, known: 30},
+	} {
+		if c.goes {
+			r = r.shown(files(c.bytes))
+		} else {
+			r = r.ended(files(c.bytes), c.err)
+		}
+		got := r.known()
+		if got.volumes["v"] != (podfile.Usage{Bytes: c.known, Inodes: c.known / 10}) || got.logs["c"].Bytes != c.known || got.files.Bytes != c.known || r.hides() != c.hides {
+			t.Errorf("%d: %+v, hides %v, want %d, %v", i, got, r.hides(), c.known, c.hides)
+		}
+	}
+	r = storageRecord{}.ended(podStorage{volumes: map[string]podfile.Usage{"a": {Bytes: 1}}}, nil).ended(podStorage{volumes: map[string]podfile.Usage{"b": {Bytes: 2}}}, failed)
+	if got := r.known().volumes; got["a"].Bytes != 1 || got["b"].Bytes != 2 {
+		t.Errorf("volumes %v", got)
+	}
+}
+
+// TestHidesFiles: a pod whose files cannot be counted, for it moves directories, goes before
+// one that has much, and the log says why.
+func TestHidesFiles(t *testing.T) {
+	n := newNode(t)
+	n.rt.StopCode = 137
+	n.measuring.all = time.Nanosecond // what is known stays
+	n.start()
+	for _, name := range []string{"much", "hides"} {
+		n.api.addPod(podtest.Pod(name, name))
+		n.until("ready", n.ready(name))
+	}
+	files := func(bytes uint64) podStorage {
+		return podStorage{volumes: map[string]podfile.Usage{"v": {Bytes: bytes}}}
+	}
+	n.k.storage.end("uid-much", files(1<<30), nil, n.k.storage.begin("uid-much"))
+	log := takeLog(t)
+	pod := n.api.pod("hides")
+	for range 2 * hidesAfter {
+		n.k.warnHidden(pod, n.k.storage.end(pod.UID, files(1<<20), podfile.ErrMoved, n.k.storage.begin(pod.UID)))
+	}
+	if lines := log.count("a pod moves its directories", pod.Name); lines != 1 {
+		t.Errorf("%d lines in the log", lines)
+	}
+	what, _ := signalNamed(eviction.NodeFsAvailable)
+	if w := n.k.evictOne(t.Context(), what, eviction.Threshold{Signal: eviction.NodeFsAvailable}, eviction.Observation{Available: 1, All: 2}); w == nil || w.uid != pod.UID {
+		t.Error("the one that has much is evicted, or none")
+	}
+}

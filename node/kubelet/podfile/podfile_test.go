@@ -118,6 +118,14 @@ func TestMeasure(t *testing.T) {
 		t.Errorf("many: %+v, %v", u, err)
 	}
 	must(t, RemoveAll(t.Context(), at("many")))
+	must(t, os.Mkdir(at("files"), 0o700))
+	for i := range showEvery {
+		must(t, os.WriteFile(at(fmt.Sprint("files/", i)), nil, 0o600))
+	}
+	var shown []Usage
+	if _, err := Count(t.Context(), at("files"), func(u Usage) { shown = append(shown, u) }); err != nil || len(shown) != 1 || shown[0].Inodes != showEvery {
+		t.Errorf("shown %+v, %v", shown, err)
+	}
 }
 
 // deep nests directories further than a path can name.
