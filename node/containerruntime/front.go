@@ -179,21 +179,15 @@ func (f *front) State(ctx context.Context, r *api.StateRequest) (*api.StateRespo
 }
 
 func (f *front) Create(ctx context.Context, r *api.CreateTaskRequest) (*api.CreateTaskResponse, error) {
-	return follow(ctx, &f.calls, shimCall{method: "Create", id: r.ID}, func() (*api.CreateTaskResponse, error) {
-		return call(ctx, f, false, r, api.TTRPCTaskService.Create)
-	})
+	return call(ctx, f, false, r, api.TTRPCTaskService.Create)
 }
 
 func (f *front) Start(ctx context.Context, r *api.StartRequest) (*api.StartResponse, error) {
-	return follow(ctx, &f.calls, shimCall{method: "Start", id: r.ID, own: r.ExecID != ""}, func() (*api.StartResponse, error) {
-		return call(ctx, f, false, r, api.TTRPCTaskService.Start)
-	})
+	return call(ctx, f, false, r, api.TTRPCTaskService.Start)
 }
 
 func (f *front) Delete(ctx context.Context, r *api.DeleteRequest) (*api.DeleteResponse, error) {
-	return follow(ctx, &f.calls, shimCall{method: "Delete", id: r.ID}, func() (*api.DeleteResponse, error) {
-		return call(ctx, f, true, r, api.TTRPCTaskService.Delete)
-	})
+	return call(ctx, f, true, r, api.TTRPCTaskService.Delete)
 }
 
 func (f *front) Pids(ctx context.Context, r *api.PidsRequest) (*api.PidsResponse, error) {
@@ -213,9 +207,7 @@ func (f *front) Checkpoint(ctx context.Context, r *api.CheckpointTaskRequest) (*
 }
 
 func (f *front) Kill(ctx context.Context, r *api.KillRequest) (*emptypb.Empty, error) {
-	return follow(ctx, &f.calls, shimCall{method: "Kill", id: r.ID}, func() (*emptypb.Empty, error) {
-		return call(ctx, f, true, r, api.TTRPCTaskService.Kill)
-	})
+	return call(ctx, f, true, r, api.TTRPCTaskService.Kill)
 }
 
 func (f *front) Exec(ctx context.Context, r *api.ExecProcessRequest) (*emptypb.Empty, error) {

@@ -15,9 +15,11 @@ const callMissed = 2 * time.Minute
 type shimCall struct {
 	method, id string
 	began      time.Time
-	// own says that the container can hold the call up: it can stop a process that is added
-	// to it on its way in.
-	own bool
+	// sandbox says that it is for a pod's sandbox. Those alone are a sign when they hang: they
+	// have namespaces of their own and no volumes. The pod can hold up any other: its containers
+	// that share processes can stop the next one on its way in, a volume's server can stop to
+	// answer, and what a resize takes back from a container can take the kernel long.
+	sandbox bool
 }
 
 // shimCalls are those under way. A shim can answer questions and still start nothing, such as
@@ -29,12 +31,12 @@ type shimCalls struct {
 	gaveUp    time.Time // when the first began, since then, whose caller did not wait for its end
 }
 
-// follow makes a call that is known while it is under way.
-func follow[Res any](ctx context.Context, s *shimCalls, c shimCall, call func() (*Res, error)) (*Res, error) {
+// follow makes a call that is known while it is under way. The error is the call's.
+func (s *shimCalls) follow(ctx context.Context, c shimCall, call func() error) error {
 	s.begin(&c)
-	res, err := call()
+	err := call()
 	s.end(&c, err == nil, ctx.Err() != nil)
-	return res, err
+	return err
 }
 
 func (s *shimCalls) begin(c *shimCall) {
@@ -54,7 +56,7 @@ func (s *shimCalls) end(c *shimCall, succeeded, gaveUp bool) {
 	switch {
 	case succeeded:
 		s.succeeded, s.gaveUp = time.Now(), time.Time{}
-	case gaveUp && !c.own && s.gaveUp.IsZero() && c.began.After(s.succeeded):
+	case gaveUp && c.sandbox && s.gaveUp.IsZero() && c.began.After(s.succeeded):
 		s.gaveUp = c.began
 	}
 }
@@ -66,24 +68,23 @@ func (s *shimCalls) renew() {
 	s.succeeded, s.gaveUp = time.Now(), time.Time{}
 }
 
-// hung says since when the shim has ended no call; nil where one succeeded, or nobody has
-// waited for long. Calls of one container alone are no sign: a pod whose containers share
-// their processes can stop those of the next one, and its containers start one by one.
+// hung says since when the shim has ended no call; nil where one succeeded, be it for whatever
+// container, or where fewer than two sandboxes have waited for long.
 func (s *shimCalls) hung(now time.Time) *absence {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var oldest *shimCall
-	containers := map[string]bool{}
+	sandboxes := map[string]bool{}
 	for c := range s.under {
-		if c.own || !c.began.After(s.succeeded) || now.Sub(c.began) < shimMissed {
+		if !c.sandbox || !c.began.After(s.succeeded) || now.Sub(c.began) < shimMissed {
 			continue
 		}
-		containers[c.id] = true
+		sandboxes[c.id] = true
 		if oldest == nil || c.began.Before(oldest.began) {
 			oldest = c
 		}
 	}
-	if len(containers) < 2 {
+	if len(sandboxes) < 2 {
 		return nil
 	}
 	since := oldest.began
@@ -93,6 +94,6 @@ func (s *shimCalls) hung(now time.Time) *absence {
 	if now.Sub(since) < callMissed {
 		return nil
 	}
-	return &absence{since: since, err: fmt.Errorf("the shim answers and ends no call: %s of container %s is under way since %s, one of %d containers that wait",
-		oldest.method, oldest.id, oldest.began.UTC().Format(time.RFC3339), len(containers))}
+	return &absence{since: since, err: fmt.Errorf("the shim answers and ends no call: %s of sandbox %s is under way since %s, one of %d sandboxes that wait",
+		oldest.method, oldest.id, oldest.began.UTC().Format(time.RFC3339), len(sandboxes))}
 }

@@ -23,12 +23,20 @@ type task struct {
 	bundle string
 	front  *front
 	pid    atomic.Uint32 // of its first process; 0 until it is made
+	// sandbox says that it is a pod's sandbox.
+	sandbox bool
 }
 
 // An addedProcess is one that was added to a container. It implements runtime.ExecProcess.
 type addedProcess struct {
 	task *task
 	id   string
+}
+
+// follow makes a call that has the shim start or end the container, or a process that was
+// added to it: that one's calls a pod can hold up, whatever its container is.
+func (t *task) follow(ctx context.Context, method, exec string, call func() error) error {
+	return t.front.calls.follow(ctx, shimCall{method: method, id: t.id, sandbox: t.sandbox && exec == ""}, call)
 }
 
 // create has the shim prepare the container.
@@ -44,24 +52,27 @@ func (t *task) create(ctx context.Context, opts runtime.CreateOpts) error {
 	for _, m := range opts.Rootfs {
 		r.Rootfs = append(r.Rootfs, &types.Mount{Type: m.Type, Source: m.Source, Target: m.Target, Options: m.Options})
 	}
-	res, err := t.front.Create(ctx, r)
-	if err != nil {
-		return errgrpc.ToNative(err)
-	}
-	t.pid.Store(res.Pid)
-	return nil
+	return errgrpc.ToNative(t.follow(ctx, "Create", "", func() error {
+		res, err := t.front.Create(ctx, r)
+		t.pid.Store(res.GetPid())
+		return err
+	}))
 }
 
 // The calls below are for the container's first process where exec is "".
 
 func (t *task) start(ctx context.Context, exec string) error {
-	_, err := t.front.Start(ctx, &api.StartRequest{ID: t.id, ExecID: exec})
-	return errgrpc.ToNative(err)
+	return errgrpc.ToNative(t.follow(ctx, "Start", exec, func() error {
+		_, err := t.front.Start(ctx, &api.StartRequest{ID: t.id, ExecID: exec})
+		return err
+	}))
 }
 
 func (t *task) kill(ctx context.Context, exec string, signal uint32, all bool) error {
-	_, err := t.front.Kill(ctx, &api.KillRequest{ID: t.id, ExecID: exec, Signal: signal, All: all})
-	return errgrpc.ToNative(err)
+	return errgrpc.ToNative(t.follow(ctx, "Kill", exec, func() error {
+		_, err := t.front.Kill(ctx, &api.KillRequest{ID: t.id, ExecID: exec, Signal: signal, All: all})
+		return err
+	}))
 }
 
 func (t *task) resize(ctx context.Context, exec string, size runtime.ConsoleSize) error {
@@ -102,7 +113,11 @@ func (t *task) wait(ctx context.Context, exec string, pid uint32) (*runtime.Exit
 }
 
 func (t *task) delete(ctx context.Context, exec string) (*runtime.Exit, error) {
-	res, err := t.front.Delete(ctx, &api.DeleteRequest{ID: t.id, ExecID: exec})
+	var res *api.DeleteResponse
+	err := t.follow(ctx, "Delete", exec, func() (err error) {
+		res, err = t.front.Delete(ctx, &api.DeleteRequest{ID: t.id, ExecID: exec})
+		return err
+	})
 	if err != nil {
 		return nil, errgrpc.ToNative(err)
 	}

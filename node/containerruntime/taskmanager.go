@@ -79,7 +79,7 @@ func (m *taskManager) Create(ctx context.Context, id string, opts runtime.Create
 	if err := identifiers.Validate(id); err != nil {
 		return nil, fmt.Errorf("invalid task id %s: %w", id, err)
 	}
-	t := &task{taskKey: taskKey{ns, id}, bundle: filepath.Join(m.bundles, ns, id), front: m.front}
+	t := &task{taskKey: taskKey{ns, id}, bundle: filepath.Join(m.bundles, ns, id), front: m.front, sandbox: ofSandbox(opts.Spec.GetValue())}
 	if err := writeBundle(t.bundle, opts.Spec.GetValue()); err != nil {
 		return nil, err
 	}
@@ -186,6 +186,9 @@ func (m *taskManager) takeUp(ctx context.Context) error {
 	}
 	for _, path := range paths {
 		t := &task{taskKey: taskKey{filepath.Base(filepath.Dir(path)), filepath.Base(path)}, bundle: path, front: m.front}
+		if spec, err := os.ReadFile(filepath.Join(path, specName)); err == nil { // else it is of no bundle that is whole
+			t.sandbox = ofSandbox(spec)
+		}
 		ctx := namespaces.WithNamespace(ctx, t.namespace)
 		state, err := t.State(ctx)
 		if errdefs.IsNotFound(err) {
@@ -220,6 +223,16 @@ func (m *taskManager) remove(ctx context.Context, t *task) error {
 	return removeBundle(t.bundle)
 }
 
+// specName is the file in a bundle with a container's specification.
+const specName = "config.json"
+
+// ofSandbox says whether a specification is that of a pod's sandbox: containerd annotates it,
+// and pods' own annotations do not get there. Pure.
+func ofSandbox(spec []byte) bool {
+	var s struct{ Annotations map[string]string }
+	return json.Unmarshal(spec, &s) == nil && s.Annotations["io.kubernetes.cri.container-type"] == "sandbox"
+}
+
 // writeBundle makes the directory that an OCI runtime reads a container's specification
 // from, and where its root will be.
 func writeBundle(dir string, spec []byte) error {
@@ -234,7 +247,7 @@ func writeBundle(dir string, spec []byte) error {
 		err = os.Mkdir(filepath.Join(dir, "rootfs"), 0o711)
 	}
 	if err == nil {
-		err = os.WriteFile(filepath.Join(dir, "config.json"), spec, 0o600)
+		err = os.WriteFile(filepath.Join(dir, specName), spec, 0o600)
 	}
 	if err != nil {
 		return errors.Join(err, os.RemoveAll(dir))
