@@ -160,7 +160,11 @@ func call[Req, Res any](ctx context.Context, f *front, twice bool, req *Req, met
 			}
 		}
 		res, err := method(api.NewTTRPCTaskClient(client), ctx, req)
-		if !errors.Is(err, ttrpc.ErrClosed) {
+		switch {
+		case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+			// As ctx has it, callers could not tell it from an error of the container's.
+			return nil, status.FromContextError(err).Err()
+		case !errors.Is(err, ttrpc.ErrClosed):
 			return res, err
 		}
 		if !twice {

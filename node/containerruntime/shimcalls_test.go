@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
+	"net"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -13,6 +15,7 @@ import (
 	"github.com/containerd/containerd/v2/core/runtime"
 	"github.com/containerd/containerd/v2/pkg/namespaces"
 	ptypes "github.com/containerd/containerd/v2/pkg/protobuf/types"
+	"github.com/containerd/errdefs"
 	"github.com/containerd/ttrpc"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
@@ -150,5 +153,22 @@ func TestManagerKnowsSandboxes(t *testing.T) {
 				t.Errorf("Create of a %s: %v, given up %v", kind, err, f.calls.gaveUp)
 			}
 		})
+	}
+}
+
+// TestCallTakesTooLong: that a caller's time is over is known as that to whoever asked.
+func TestCallTakesTooLong(t *testing.T) {
+	ours, theirs := net.Pipe()
+	defer theirs.Close()
+	go func() { _, _ = io.Copy(io.Discard, theirs) }()
+	f := newFront(Config{State: t.TempDir()}, host{})
+	client := ttrpc.NewClient(ours)
+	defer client.Close()
+	f.set(client)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	k := &task{taskKey: taskKey{"k8s.io", "a"}, front: f}
+	if err := k.start(ctx, "added"); !errdefs.IsDeadlineExceeded(err) {
+		t.Errorf("%v: %[1]T", err)
 	}
 }
