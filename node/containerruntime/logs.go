@@ -64,10 +64,11 @@ func (b *logBridge) Levels() []logrus.Level {
 
 // expected begins what containerd warns of though nothing is amiss.
 var expected = []string{
-	"failed check for fsverity support", // not every file system has it
-	"failed to load cni during init",    // the first start writes its configuration a moment later
-	"failed to load runtime info",       // another runtime's shim is asked by its path alone; it is about mounts that none has
-	"`configs` is deprecated",           // it has the credentials of hosts, for which there is nothing else
+	"failed check for fsverity support",          // not every file system has it
+	"failed to load cni during init",             // the first start writes its configuration a moment later
+	"failed to load runtime info",                // another runtime's shim is asked by its path alone; it is about mounts that none has
+	"ttrpc: received message on inactive stream", // the shim answers a call that its caller has given up
+	"`configs` is deprecated",                    // it has the credentials of hosts, for which there is nothing else
 }
 
 // isExpected also knows of the file that becomes the network's configuration when

@@ -1,6 +1,7 @@
 package shim
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 
@@ -36,32 +37,19 @@ func (t *task) addExec(r *api.ExecProcessRequest) error {
 	return nil
 }
 
-// startExec starts a process that was prepared.
-func (t *task) startExec(p *process) error {
+// startExec starts a process that was prepared. Where ctx ends before, or it is deleted, what
+// there is of it is killed.
+func (t *task) startExec(ctx context.Context, p *process) error {
 	select {
 	case <-t.init.exited:
 		return fmt.Errorf("container %s init process is not running: %w", t.id, errdefs.ErrFailedPrecondition)
 	default:
 	}
-	t.mu.Lock()
-	full := t.starting >= maxStarting
-	if !full {
-		t.starting++
+	back, err := t.service.starts.take(t.key, t.pod)
+	if err != nil {
+		return err
 	}
-	t.mu.Unlock()
-	if full {
-		return fmt.Errorf("container %s has %d processes that do not get to their start: %w", t.id, maxStarting, errdefs.ErrResourceExhausted)
-	}
-	defer func() {
-		t.mu.Lock()
-		defer t.mu.Unlock()
-		t.starting--
-	}()
-	if n := t.service.starting.Add(1); n > maxStartingAll {
-		t.service.starting.Add(-1)
-		return fmt.Errorf("the containers of this node have %d processes that do not get to their start: %w", maxStartingAll, errdefs.ErrResourceExhausted)
-	}
-	defer t.service.starting.Add(-1)
+	defer back()
 	// A view of the container for this process alone: others are not kept waiting
 	// by one that hangs.
 	c, err := libcontainer.Load(t.root, t.id)
@@ -78,7 +66,7 @@ func (t *task) startExec(p *process) error {
 	case libcontainer.Paused:
 		return fmt.Errorf("cannot exec in a paused container: %w", errdefs.ErrFailedPrecondition)
 	}
-	if err := t.begin(c, p, p.spec, false); err != nil {
+	if err := t.begin(ctx, c, p, p.spec, false); err != nil {
 		return fmt.Errorf("OCI runtime exec failed: exec failed: %w", err)
 	}
 	p.started.Store(true)
@@ -90,12 +78,12 @@ func (t *task) startExec(p *process) error {
 func (t *task) deleteExec(p *process) error {
 	select {
 	case <-p.exited:
+		p.release()
 	default:
-		if p.number() != 0 {
+		if !p.abandon() { // else its start, if that is under way, releases what it holds
 			return fmt.Errorf("cannot delete a running process: %w", errdefs.ErrFailedPrecondition)
 		}
 	}
-	p.release()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	delete(t.execs, p.id)

@@ -2,8 +2,10 @@ package shim
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/containerd/errdefs"
@@ -26,26 +28,62 @@ func TestDeletedTwice(t *testing.T) {
 	}
 }
 
-// Containers that stop their execs halfway get no more of this program's threads, neither one
-// nor all of them together.
+// TestStartsAreBounded: containers that stop their execs halfway get no more of this program's
+// threads, neither one, nor those of a pod, nor all of them together; the error says which bound
+// it was, and what has ended gives its place back.
 func TestStartsAreBounded(t *testing.T) {
-	for _, test := range []struct{ own, all int }{{maxStarting, maxStarting}, {3, maxStartingAll}} {
+	named := func(name string, n int) key { return key{"k8s.io", fmt.Sprint(name, n)} }
+	for which, test := range map[string]struct {
+		already int
+		pod     func(i int) key // of the containers before, which have one start each
+		same    bool            // they are the same container
+	}{
+		"container c0 has 16":                   {maxStarting, func(int) key { return named("p", 0) }, true},
+		"the containers of sandbox p0 have 32":  {maxStartingPod, func(int) key { return named("p", 0) }, false},
+		"the containers of this node have 2000": {maxStartingAll, func(i int) key { return named("p", i+1) }, false},
+		"":                                      {maxStartingAll - 1, func(i int) key { return named("p", i+1) }, false},
+	} {
 		s := &Service{}
-		s.starting.Store(int32(test.all))
-		c := &task{key: key{"k8s.io", "c"}, service: s, root: t.TempDir(), init: newProcess("", stdio{}), execs: map[string]*process{}, starting: test.own}
-		if err := c.startExec(newProcess("e", stdio{})); !errors.Is(err, errdefs.ErrResourceExhausted) {
-			t.Errorf("one too many: %v", err)
+		var backs []func()
+		for i := range test.already {
+			c := named("c", 0)
+			if !test.same {
+				c = named("c", i+1)
+			}
+			back, err := s.starts.take(c, test.pod(i))
+			if err != nil {
+				t.Fatalf("%s: %d: %v", which, i, err)
+			}
+			backs = append(backs, back)
 		}
-		if c.starting != test.own || s.starting.Load() != int32(test.all) {
-			t.Errorf("%d are being started, of all containers %d", c.starting, s.starting.Load())
+		c := &task{key: named("c", 0), pod: named("p", 0), service: s, root: t.TempDir(), init: newProcess("", stdio{}), execs: map[string]*process{}}
+		err := c.startExec(t.Context(), newProcess("e", stdio{}))
+		if which != "" && (!errors.Is(err, errdefs.ErrResourceExhausted) || !strings.HasPrefix(err.Error(), which+" processes that do not get to their start")) {
+			t.Errorf("one too many, %s: %v", which, err)
 		}
-		s.starting.Store(0)
-		c.starting = 0
-		if err := c.startExec(newProcess("e", stdio{})); err == nil || errors.Is(err, errdefs.ErrResourceExhausted) {
-			t.Errorf("one in a container that is not there: %v", err)
+		for range 2 { // one more, and after the others
+			if which == "" && (err == nil || errors.Is(err, errdefs.ErrResourceExhausted)) {
+				t.Errorf("one in a container that is not there: %v", err)
+			}
+			for _, back := range backs {
+				back()
+			}
+			backs, which = nil, ""
+			err = c.startExec(t.Context(), newProcess("e", stdio{}))
 		}
-		if c.starting != 0 || s.starting.Load() != 0 {
-			t.Errorf("%d are being started after it, of all containers %d", c.starting, s.starting.Load())
+		if s.starts.all != 0 || len(s.starts.pods) != 0 || len(s.starts.containers) != 0 {
+			t.Errorf("%d are being started after it, %v, %v", s.starts.all, s.starts.pods, s.starts.containers)
 		}
+	}
+}
+
+// TestPodOf: a container counts for its sandbox, and one that is of none for itself.
+func TestPodOf(t *testing.T) {
+	c := key{"k8s.io", "c"}
+	if got := podOf(c, map[string]string{"io.kubernetes.cri.sandbox-id": "p"}); got != (key{"k8s.io", "p"}) {
+		t.Error(got)
+	}
+	if got := podOf(c, nil); got != c {
+		t.Error(got)
 	}
 }

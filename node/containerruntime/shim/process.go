@@ -34,6 +34,10 @@ type process struct {
 	exit      exit          // once exited is closed
 	exited    chan struct{} // closed at its end
 
+	// wanted ends when somebody gives it up before it is started.
+	wanted context.Context
+	giveUp context.CancelFunc
+
 	// wait waits for it; nil if it was started before this program.
 	wait func() (*os.ProcessState, error)
 
@@ -44,7 +48,21 @@ type process struct {
 }
 
 func newProcess(id string, io stdio) *process {
-	return &process{id: id, io: io, exited: make(chan struct{})}
+	p := &process{id: id, io: io, exited: make(chan struct{})}
+	p.wanted, p.giveUp = context.WithCancel(context.Background())
+	return p
+}
+
+// abandon has a process never be started, and its start end if that is under way; false where
+// it was started.
+func (p *process) abandon() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.pid != 0 {
+		return false
+	}
+	p.giveUp()
+	return true
 }
 
 func (p *process) number() int {
@@ -53,7 +71,8 @@ func (p *process) number() int {
 	return p.pid
 }
 
-// opened notes the number of a process that has not been waited for.
+// opened notes the number of a process that has not been waited for, unless it is not wanted
+// any more.
 func (p *process) opened(pid int) error {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
@@ -66,6 +85,10 @@ func (p *process) opened(pid int) error {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.wanted.Err() != nil {
+		unix.Close(fd)
+		return errUnwanted
+	}
 	p.pid, p.handle = pid, os.NewFile(uintptr(fd), "pidfd")
 	return nil
 }

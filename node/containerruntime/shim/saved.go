@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 
 	"github.com/opencontainers/runc/libcontainer"
+	"github.com/opencontainers/runc/libcontainer/utils"
 	"golang.org/x/sys/unix"
 
 	"knarr/internal/run"
@@ -143,6 +144,8 @@ func (t *task) restore() error {
 	} else if err != nil {
 		return err
 	}
+	_, annotations := utils.Annotations(t.container.Config().Labels)
+	t.pod = podOf(t.key, annotations)
 	p := newProcess("", old.IO)
 	p.pid = old.Pid
 	p.started.Store(old.Started)

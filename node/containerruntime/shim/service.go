@@ -40,8 +40,8 @@ type Service struct {
 	bundles   []string // the directories of bundles, by namespace and id
 	sandboxes sandboxes
 	events    *publisher
-	reaping   atomic.Bool  // what failed starts left will be looked for
-	starting  atomic.Int32 // how many execs are being started, of all containers
+	reaping   atomic.Bool // what failed starts left will be looked for
+	starts    starts      // of execs
 
 	// changing is held by calls that change something, and by whoever replaces
 	// this program: no call is cut in two.
@@ -106,7 +106,7 @@ func (s *Service) Create(ctx context.Context, r *api.CreateTaskRequest) (*api.Cr
 	}
 	s.tasks[t.key] = t
 	s.mu.Unlock()
-	if err := t.create(r); err != nil {
+	if err := t.create(ctx, r); err != nil {
 		s.forget(t)
 		return nil, errgrpc.ToGRPC(fmt.Errorf("OCI runtime create failed: runc create failed: %w", err))
 	}
@@ -138,7 +138,7 @@ func (s *Service) Start(ctx context.Context, r *api.StartRequest) (*api.StartRes
 		return nil, errgrpc.ToGRPCf(errdefs.ErrFailedPrecondition, "cannot start a running process")
 	}
 	if r.ExecID != "" {
-		if err := t.startExec(p); err != nil {
+		if err := t.startExec(ctx, p); err != nil {
 			return nil, errgrpc.ToGRPC(err)
 		}
 		s.events.send(t.namespace, "/tasks/exec-started", &eventstypes.TaskExecStarted{

@@ -32,6 +32,7 @@ type task struct {
 	key
 	service *Service
 	bundle  string
+	pod     key // its sandbox; the container itself where it is none's
 	// root is where libcontainer keeps what it knows of containers.
 	root string
 	// ioUID and ioGID own the pipes of the container's processes.
@@ -45,22 +46,19 @@ type task struct {
 	mu     sync.Mutex
 	execs  map[string]*process
 	paused bool
-	// starting is how many execs are being started.
-	starting int
-	ooms     uint64 // how often a process of it was killed for want of memory, as was told
+	ooms   uint64 // how often a process of it was killed for want of memory, as was told
 
 	checkpointing atomic.Bool // a checkpoint of it is being written
 }
 
-// maxExecs bounds the processes of one container that are not deleted yet, maxStarting
-// those that are being started, and maxStartingAll those of all containers: each holds a
-// thread of this program, of which it has 10,000, and a container can stop a process halfway.
-const maxExecs, maxStarting, maxStartingAll = 10000, 16, 2000
+// maxExecs bounds the processes of one container that are not deleted yet.
+const maxExecs = 10000
 
 func (t *task) rootfs() string { return filepath.Join(t.bundle, "rootfs") }
 
-// create makes the container and its first process, which waits for start.
-func (t *task) create(r *api.CreateTaskRequest) (err error) {
+// create makes the container and its first process, which waits for start. Where ctx ends
+// before, what there is of the process is killed.
+func (t *task) create(ctx context.Context, r *api.CreateTaskRequest) (err error) {
 	opts := &options.Options{}
 	if r.Options.GetValue() != nil {
 		if err := typeurl.UnmarshalTo(r.Options, opts); err != nil {
@@ -76,6 +74,7 @@ func (t *task) create(r *api.CreateTaskRequest) (err error) {
 	if err != nil {
 		return err
 	}
+	t.pod = podOf(t.key, spec.Annotations)
 	// Before there is anything: who finds a container that was not made to its end
 	// knows where to look.
 	if err := t.save(nil); err != nil {
@@ -101,11 +100,11 @@ func (t *task) create(r *api.CreateTaskRequest) (err error) {
 			}
 		}()
 	}
-	return t.createContainer(r, opts, spec)
+	return t.createContainer(ctx, r, opts, spec)
 }
 
 // createContainer has libcontainer make a container whose root is there.
-func (t *task) createContainer(r *api.CreateTaskRequest, opts *options.Options, spec *specs.Spec) error {
+func (t *task) createContainer(ctx context.Context, r *api.CreateTaskRequest, opts *options.Options, spec *specs.Spec) error {
 	config, err := toConfig(t.id, opts, spec)
 	if err != nil {
 		return err
@@ -119,7 +118,7 @@ func (t *task) createContainer(r *api.CreateTaskRequest, opts *options.Options, 
 		return err
 	}
 	p := newProcess("", stdio{r.Stdin, r.Stdout, r.Stderr, r.Terminal})
-	if err := t.begin(t.container, p, spec.Process, true); err != nil {
+	if err := t.begin(ctx, t.container, p, spec.Process, true); err != nil {
 		return errors.Join(err, t.container.Destroy())
 	}
 	t.service.mu.Lock()
@@ -229,8 +228,9 @@ func labelBundle(config *configs.Config, bundle string) {
 	}
 }
 
-// begin starts a process of a container; the first one up to its last step.
-func (t *task) begin(c *libcontainer.Container, p *process, spec *specs.Process, init bool) error {
+// begin starts a process of a container; the first one up to its last step. It fails, and
+// leaves no process, where ctx ends meanwhile or the process is abandoned.
+func (t *task) begin(ctx context.Context, c *libcontainer.Container, p *process, spec *specs.Process, init bool) error {
 	child, err := toProcess(spec)
 	if err != nil {
 		return err
@@ -240,14 +240,22 @@ func (t *task) begin(c *libcontainer.Container, p *process, spec *specs.Process,
 	if err != nil {
 		return err
 	}
-	err = c.Start(child)
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	defer context.AfterFunc(p.wanted, stop)()
+	err = startWanted(ctx.Done(), func() error { return c.Start(child) })
 	files.close()
 	if err != nil {
+		if ctx.Err() != nil {
+			err = errors.Join(errUnwanted, err)
+		}
 		t.service.leftBy()
 	} else {
 		p.wait = child.Wait
 		var pid int
-		if pid, err = child.Pid(); err == nil {
+		if ctx.Err() != nil {
+			err = errUnwanted
+		} else if pid, err = child.Pid(); err == nil {
 			err = p.opened(pid)
 		}
 		if err == nil && p.io.Terminal {
@@ -298,7 +306,7 @@ const othersEnd = 10 * time.Second
 
 // endOthers ends what outlives the first process where that is not its
 // namespace's, and waits for the processes that were added: the end of the first
-// is told last.
+// is told last. Those that are still being started are given up.
 func (t *task) endOthers() {
 	if config := t.container.Config(); !config.Namespaces.IsPrivate(configs.NEWPID) {
 		if err := t.container.Signal(unix.SIGKILL); err != nil && !errors.Is(err, libcontainer.ErrNotRunning) {
@@ -310,7 +318,7 @@ func (t *task) endOthers() {
 	t.mu.Lock()
 	var running []*process
 	for _, p := range t.execs {
-		if p.number() != 0 {
+		if !p.abandon() {
 			running = append(running, p)
 		}
 	}
