@@ -24,8 +24,8 @@ type networkHealth struct {
 
 // A part is a component that says what is wrong with it, since when it is asked.
 type part struct {
-	said  interface{ Err() error }
-	since time.Time
+	health interface{ Err() error }
+	since  time.Time
 }
 
 // leaving are the components whose work stays in the kernel when they fail: what they once
@@ -53,7 +53,7 @@ func (h *networkHealth) works(name string) {
 	h.set(name, nil)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.parts[name].said == nil { // which knows better
+	if h.parts[name].health == nil { // which knows better
 		h.prove(name)
 	}
 }
@@ -84,13 +84,13 @@ func (h *networkHealth) set(name string, err error) (news bool) {
 }
 
 // follow has a component's own errors count.
-func (h *networkHealth) follow(name string, said interface{ Err() error }) {
+func (h *networkHealth) follow(name string, health interface{ Err() error }) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.parts == nil {
 		h.parts = map[string]part{}
 	}
-	h.parts[name] = part{said, time.Now()}
+	h.parts[name] = part{health, time.Now()}
 }
 
 // err is why pods cannot be reached or attached at this moment; nil while all works, or has
@@ -114,7 +114,7 @@ func (h *networkHealth) wrong(stale bool) error {
 	}
 	for _, name := range slices.Sorted(maps.Keys(h.parts)) {
 		p := h.parts[name]
-		if err := p.said.Err(); err != nil {
+		if err := p.health.Err(); err != nil {
 			add(name, err)
 		} else if time.Since(p.since) >= provenAfter {
 			h.prove(name)
