@@ -92,14 +92,17 @@ func (a *miniAPI) pod(name string) *corev1.Pod {
 }
 
 // deletePod asks for a pod to be deleted gracefully.
-func (a *miniAPI) deletePod(name string) {
+func (a *miniAPI) deletePod(name string) { a.deletePodWithin(name, 1) }
+
+// deletePodWithin marks a pod as deleted that has so many seconds to end.
+func (a *miniAPI) deletePodWithin(name string, grace int64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	path := "/api/v1/namespaces/ns/pods/" + name
 	o := a.objects[path]
 	meta := o["metadata"].(map[string]any)
 	meta["deletionTimestamp"] = "2030-01-01T00:00:00Z"
-	meta["deletionGracePeriodSeconds"] = 1
+	meta["deletionGracePeriodSeconds"] = grace
 	a.put(path, o, "MODIFIED")
 }
 

@@ -26,17 +26,27 @@ const maxContainersPerName = 2
 // minGrace is the least time a container has between SIGTERM and SIGKILL.
 const minGrace = 2
 
-// graceOf is how long a container may take to end, seconds.
+// graceOf is how long a container may take to end, seconds: the shorter of what who deletes
+// the pod gives it and what the node can; its own if neither says.
 func graceOf(pod *corev1.Pod, e *ending) int64 {
+	deleted := pod.DeletionGracePeriodSeconds
 	switch {
-	case pod.DeletionGracePeriodSeconds != nil:
-		return *pod.DeletionGracePeriodSeconds
-	case e != nil && e.grace != nil:
+	case e != nil && e.grace != nil && (deleted == nil || *e.grace < *deleted):
 		return *e.grace
+	case deleted != nil:
+		return *deleted
 	case pod.Spec.TerminationGracePeriodSeconds != nil:
 		return *pod.Spec.TerminationGracePeriodSeconds
 	}
 	return 30
+}
+
+// hasten shortens the grace of a pod that ends already, if end has a shorter one: the node
+// goes down, or runs out of something, before a pod has ended that somebody deleted.
+func (w *worker) hasten(end *ending) {
+	if end != nil && end.grace != nil && *end.grace < graceOf(w.pod, w.ended) {
+		w.ended.grace = end.grace
+	}
 }
 
 // probeGrace is the grace of a container that failed a probe, if the probe has

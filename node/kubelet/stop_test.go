@@ -11,6 +11,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	corev1 "k8s.io/api/core/v1"
 
 	"knarr/node/kubelet/podtest"
 )
@@ -75,4 +76,80 @@ func TestWhyAPodCannotBeEnded(t *testing.T) {
 	}
 	fails.Store("")
 	n.until("gone", n.rt.Empty)
+}
+
+// lingering are pods of one container each, of the pod's name, that take until their grace is
+// over to end, and longer if nothing shortens that: their preStop hooks hang until release.
+func (n *node) lingering(grace int64, names ...string) (release func(name string)) {
+	hangs := map[string]chan struct{}{}
+	release = func(name string) { close(hangs[name]) }
+	for _, name := range names {
+		hangs[name] = make(chan struct{})
+	}
+	n.rt.OnExec = func(container string, _ []string) (string, int32) {
+		select {
+		case <-hangs[container]:
+		case <-n.t.Context().Done():
+		}
+		return "", 0
+	}
+	n.start()
+	for _, name := range names {
+		p := podtest.Pod(name, name)
+		p.Spec.TerminationGracePeriodSeconds = &grace
+		p.Spec.Containers[0].Lifecycle = &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{Exec: &corev1.ExecAction{Command: []string{"linger"}}}}
+		n.api.addPod(p)
+		n.until(name, n.ready(name))
+	}
+	return release
+}
+
+// TestGraceShrinks: of the graces that a pod is given the shorter one counts, its own only
+// where there is no other.
+func TestGraceShrinks(t *testing.T) {
+	for i, c := range []struct {
+		own, deleted, node *int64
+		want               int64
+	}{
+		{nil, nil, nil, 30}, {new(int64(60)), nil, nil, 60}, {new(int64(60)), new(int64(600)), nil, 600}, {new(int64(60)), new(int64(5)), new(int64(30)), 5},
+		{new(int64(60)), new(int64(600)), new(int64(30)), 30}, {new(int64(60)), nil, new(int64(1)), 1},
+	} {
+		p := podtest.Pod("p", "c")
+		p.Spec.TerminationGracePeriodSeconds, p.DeletionGracePeriodSeconds = c.own, c.deleted
+		if got := graceOf(p, &ending{grace: c.node}); got != c.want {
+			t.Errorf("case %d: %d, want %d", i, got, c.want)
+		}
+	}
+}
+
+// TestEndsSooner: a pod that is ending ends sooner once the node gives it less time than who
+// deleted it, or than the node did before; never later.
+func TestEndsSooner(t *testing.T) {
+	n := newNode(t)
+	n.lingering(600, "drained", "evicted", "both")
+	end := func(name string, grace int64) {
+		n.k.worker(podtest.Pod(name).UID).end(&ending{reason: "Terminated", grace: &grace})
+	}
+	ending := func(name string) {
+		n.until(name+" ends", n.sent("Killing: Stopping container "+name))
+	}
+	n.api.deletePodWithin("drained", 600)
+	end("evicted", 600)
+	n.api.deletePodWithin("both", 500)
+	for _, name := range []string{"drained", "evicted", "both"} {
+		ending(name)
+	}
+	end("both", 550)
+	n.api.addPod(podtest.Pod("later", "later"))
+	n.until("later", n.ready("later"))
+	if got := n.rt.Running(); !slices.Equal(got, []string{"both", "drained", "evicted", "later"}) {
+		t.Fatalf("running %v", got)
+	}
+	for _, name := range []string{"drained", "evicted"} {
+		end(name, 30)
+		n.until(name+" has ended", func() bool { return !slices.Contains(n.rt.Running(), name) })
+	}
+	if got := n.rt.Running(); !slices.Equal(got, []string{"both", "later"}) {
+		t.Errorf("running %v", got)
+	}
 }

@@ -176,11 +176,17 @@ func (w *worker) reject(e *ending) {
 	w.shown.Store(&shown{pod: before.pod, status: status, observed: before.observed})
 }
 
-// end asks the worker to end its pod.
+// end asks the worker to end its pod. One that ends already keeps why, and ends sooner if
+// it is to.
 func (w *worker) end(e *ending) {
 	w.inbox.Lock()
-	if w.inbox.end == nil {
+	switch first := w.inbox.end; {
+	case first == nil:
 		w.inbox.end = e
+	case e.grace != nil && (first.grace == nil || *e.grace < *first.grace):
+		sooner := *first // which the worker may be reading
+		sooner.grace = e.grace
+		w.inbox.end = &sooner
 	}
 	w.inbox.Unlock()
 	w.poke()
@@ -313,6 +319,8 @@ func (w *worker) sync(ctx context.Context) time.Duration {
 	}
 	if w.ended == nil {
 		w.ended = w.mustEnd(pod, gone, end)
+	} else {
+		w.hasten(end)
 	}
 	w.retryImages(images)
 	again := never
