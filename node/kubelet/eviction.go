@@ -25,8 +25,9 @@ import (
 
 const (
 	pressurePeriod = 10 * time.Second
-	// evictedPeriod is how long a pod that was evicted is waited for at most.
-	evictedPeriod = 30 * time.Second
+	// evictedCleanup is how long the volumes of a pod that was evicted may take to go, after
+	// its containers had killTime to end.
+	evictedCleanup = 30 * time.Second
 )
 
 // pressure is what the node is short of.
@@ -111,7 +112,7 @@ func (k *Kubelet) watchPressure(ctx context.Context) {
 	s := k.cfg.Settings
 	all, _ := eviction.Parse(s.EvictionHard, s.EvictionSoft, s.EvictionSoftGracePeriod, s.EvictionMinimumReclaim,
 		slices.Contains(s.EnforceNodeAllocatable, configuration.PodsEnforcement) && k.cgroupParent() != "-") // checked by New
-	state, warned := &eviction.State{Transition: s.EvictionPressureTransitionPeriod.Duration}, map[string]bool{}
+	state, last, warned := &eviction.State{Transition: s.EvictionPressureTransitionPeriod.Duration}, evicting{}, map[string]bool{}
 	for {
 		with, ignored := eviction.WithContainerFs(all, k.layout())
 		for _, t := range ignored {
@@ -120,12 +121,42 @@ func (k *Kubelet) watchPressure(ctx context.Context) {
 				slog.Warn("threshold of eviction is ignored: what containers write has the thresholds of the disk it shares", "signal", t.Signal)
 			}
 		}
-		if w := k.relieve(ctx, with, state); w != nil {
-			waitEnded(ctx, []*worker{w}, evictedPeriod) // what it frees may be enough
+		k.relieve(ctx, with, state, &last)
+		if last.awaited(time.Now()) {
+			waitEnded(ctx, last.workers, min(pressurePeriod, time.Until(last.until)))
+			if ctx.Err() != nil {
+				return
+			}
 		} else if !sleep(ctx, pressurePeriod) {
 			return
 		}
 	}
+}
+
+// An evicting is what was evicted last, with what grace, seconds, and until when it is waited
+// for: what it frees may be enough.
+type evicting struct {
+	workers []*worker
+	grace   int64
+	until   time.Time
+}
+
+func evictingNow(grace int64, workers ...*worker) evicting {
+	return evicting{workers, grace, time.Now().Add(killTime(grace) + evictedCleanup)}
+}
+
+// awaited says whether pods are still to end, and have time to.
+func (e *evicting) awaited(now time.Time) bool {
+	return now.Before(e.until) && slices.ContainsFunc(e.workers, func(w *worker) bool { return !w.shown.Load().ended })
+}
+
+// urgent are those thresholds of met that do not wait until what was evicted has ended: a
+// hard one, while pods have a grace to end for a soft one.
+func (e *evicting) urgent(now time.Time, met []eviction.Threshold) []eviction.Threshold {
+	if !e.awaited(now) {
+		return met
+	}
+	return slices.DeleteFunc(met, func(t eviction.Threshold) bool { return !t.Hard() || e.grace <= hardGrace })
 }
 
 // watchLimits evicts pods that take more disk than they may. It is a loop of its own: pods
@@ -160,8 +191,8 @@ func (k *Kubelet) observe(all []eviction.Threshold) map[string]eviction.Observat
 	return out
 }
 
-// relieve sets the node's conditions and evicts one pod if it must, which it returns.
-func (k *Kubelet) relieve(ctx context.Context, all []eviction.Threshold, state *eviction.State) *worker {
+// relieve sets the node's conditions and evicts one pod if it must, which is the last one then.
+func (k *Kubelet) relieve(ctx context.Context, all []eviction.Threshold, state *eviction.State, last *evicting) {
 	now := time.Now()
 	observed := k.observe(all)
 	is, met := state.Step(now, all, observed)
@@ -169,19 +200,21 @@ func (k *Kubelet) relieve(ctx context.Context, all []eviction.Threshold, state *
 	if old := k.pressure.Swap(&next); *old != next {
 		k.wakeNode()
 	}
+	met = last.urgent(now, met)
 	if len(met) == 0 || ctx.Err() != nil {
-		return nil
+		return
 	}
 	t := met[0]
 	what, _ := signalNamed(t.Signal)
 	k.events.Event(k.nodeRef(), corev1.EventTypeWarning, "EvictionThresholdMet", "Attempting to reclaim "+string(what.resource))
 	if what.disk && k.makeSpace(ctx, eviction.TakesOf(t.Signal, k.layout()), now) && !k.stillMet(t, met) {
-		return nil
+		return
 	}
 	if what.disk && *k.cfg.Settings.LocalStorageCapacityIsolation {
 		limited, _ := k.limited()
 		if over := k.evictOver(ctx, limited); len(over) > 0 {
-			return over[0] // which comes before those that take no more than they may
+			*last = evictingNow(hardGrace, over...) // which come before those that take no more than they may
+			return
 		}
 	}
 	evicted := k.evictOne(ctx, what, t, observed[t.Signal])
@@ -189,12 +222,12 @@ func (k *Kubelet) relieve(ctx context.Context, all []eviction.Threshold, state *
 		if k.news.IsNew("evict for "+t.Signal, "") {
 			slog.Warn("Eviction manager: unable to evict any pods from the node", "signal", t.Signal, "resource", string(what.resource))
 		}
-		return nil
+		return
 	}
+	*last = evictingNow(*evicted.evicted.Load(), evicted)
 	for _, m := range met {
 		k.metrics.evictionAge.WithLabelValues(m.Signal).Observe(time.Since(now).Seconds())
 	}
-	return evicted
 }
 
 // makeSpace removes what no pod needs, and says whether there was anything to look at:
@@ -229,6 +262,7 @@ type candidate struct {
 	w          *worker
 	pod        *corev1.Pod
 	usage, req int64
+	grace      int64 // that it would have, seconds
 }
 
 // rank puts first who exceeds its request, then the less important, then who
@@ -284,10 +318,10 @@ func (k *Kubelet) evictOne(ctx context.Context, what signal, t eviction.Threshol
 	var all []candidate
 	for _, w := range k.all() {
 		s := w.shown.Load()
-		if !evictable(s) || w.evicted.Load() {
+		c := candidate{w: w, pod: s.pod, grace: k.evictionGrace(t, s.pod)}
+		if !evictable(s) || !w.evictableWithin(c.grace) {
 			continue
 		}
-		c := candidate{w: w, pod: s.pod}
 		requests := resourcehelper.PodRequests(s.pod, resourcehelper.PodResourcesOptions{})
 		switch name {
 		case corev1.ResourceMemory:
@@ -320,20 +354,24 @@ func (k *Kubelet) evictOne(ctx context.Context, what signal, t eviction.Threshol
 	c := all[0]
 	slog.Info("evicting pod", "pod", podspec.Format(c.pod), "resource", string(name))
 	message, annotations := evictionMessage(c, name, k.storageOf(c.pod.UID), o.Available, t.Value.Of(o.All))
-	k.evict(c.w, c.pod, what.name, message, annotations, k.evictionGrace(t, c.pod))
+	k.evict(c.w, c.pod, what.name, message, annotations, c.grace)
 	return c.w
 }
 
-// evictionGrace is how many seconds a pod gets to end.
+// hardGrace is how many seconds a pod gets to end that goes at once.
+const hardGrace = 1
+
+// evictionGrace is how many seconds a pod gets to end: one at least, or its preStop hooks
+// would not be called.
 func (k *Kubelet) evictionGrace(t eviction.Threshold, pod *corev1.Pod) int64 {
 	if t.Hard() {
-		return 1
+		return hardGrace
 	}
 	grace := int64(k.cfg.Settings.EvictionMaxPodGracePeriod)
 	if own := pod.Spec.TerminationGracePeriodSeconds; own != nil && (grace < 0 || *own < grace) {
 		grace = *own
 	}
-	return max(grace, 0)
+	return max(grace, hardGrace)
 }
 
 // Annotations of the events that tell of evictions, and of what was short.
@@ -381,13 +419,24 @@ func binary(n int64) string {
 	return q.String()
 }
 
-// evict ends a pod, unless the other loop has just done so.
+// evictableWithin says whether a pod that was evicted, if it was, would have to end sooner
+// with that grace, seconds. One that did not end in its time is left at that: others are next.
+func (w *worker) evictableWithin(grace int64) bool {
+	before := w.evicted.Load()
+	return before == nil || grace < *before
+}
+
+// evict ends a pod, unless the other loop has just done so. One that is to end sooner than it
+// was is evicted still.
 func (k *Kubelet) evict(w *worker, pod *corev1.Pod, signal, message string, annotations map[string]string, grace int64) {
-	if w.evicted.Swap(true) {
+	before := w.evicted.Load()
+	if before != nil && grace >= *before || !w.evicted.CompareAndSwap(before, &grace) {
 		return
 	}
-	k.metrics.evictions.WithLabelValues(signal).Inc()
-	k.events.AnnotatedEventf(podReference(pod), annotations, corev1.EventTypeWarning, "Evicted", "%s", message)
+	if before == nil {
+		k.metrics.evictions.WithLabelValues(signal).Inc()
+		k.events.AnnotatedEventf(podReference(pod), annotations, corev1.EventTypeWarning, "Evicted", "%s", message)
+	}
 	w.end(&ending{reason: "Evicted", message: message, grace: &grace, disruption: corev1.PodReasonTerminationByKubelet})
 }
 
@@ -409,7 +458,7 @@ func (k *Kubelet) enforceLimits(ctx context.Context) {
 func (k *Kubelet) limited() (limited []*worker, layers bool) {
 	for _, w := range k.all() {
 		s := w.shown.Load()
-		if !evictable(s) || w.evicted.Load() {
+		if !evictable(s) || !w.evictableWithin(hardGrace) {
 			continue
 		}
 		volume, container := storageLimits(s.pod)
@@ -433,7 +482,7 @@ func (k *Kubelet) evictOver(ctx context.Context, limited []*worker) (evicted []*
 			break
 		}
 		if msg := overLimit(pod, k.storageOf(pod.UID), dedicated); msg != "" {
-			k.evict(w, pod, limitSignal(msg), msg, nil, 1)
+			k.evict(w, pod, limitSignal(msg), msg, nil, hardGrace)
 			evicted = append(evicted, w)
 		}
 	}

@@ -1,11 +1,13 @@
 package kubelet
 
 import (
+	"slices"
 	"testing"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"knarr/node/kubelet/configuration"
 	"knarr/node/kubelet/eviction"
 	"knarr/node/kubelet/podtest"
 )
@@ -54,7 +56,7 @@ func TestNothingToEvictIsLogged(t *testing.T) {
 		t.Fatal(errs)
 	}
 	for range 3 {
-		n.k.relieve(t.Context(), all, &eviction.State{})
+		n.k.relieve(t.Context(), all, &eviction.State{}, &evicting{})
 	}
 	for _, want := range [][]string{
 		{"Eviction manager: unable to evict any pods from the node", "signal=nodefs.available"},
@@ -62,6 +64,103 @@ func TestNothingToEvictIsLogged(t *testing.T) {
 	} {
 		if got := log.count(append(want, "level=WARN")...); got != 1 {
 			t.Errorf("%q: %d lines", want, got)
+		}
+	}
+}
+
+// alwaysShort is the threshold of a node that never has enough disk.
+func alwaysShort(t *testing.T, soft bool) []eviction.Threshold {
+	t.Helper()
+	of := map[string]string{"nodefs.available": "1000Ti"}
+	all, err := eviction.Parse(of, nil, nil, nil, false)
+	if soft {
+		all, err = eviction.Parse(nil, of, map[string]string{"nodefs.available": "1ns"}, nil, false)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// TestSoftEvictionWaits: while a pod that was evicted has its grace to end, no other goes; the
+// next one does when it has ended. Its preStop hook is called.
+func TestSoftEvictionWaits(t *testing.T) {
+	n := newNode(t)
+	n.config = func(c *Config) { c.Settings.EvictionMaxPodGracePeriod = 600 }
+	release := n.lingering(600, "large", "small")
+	n.rt.SetLayer("large", 2<<30)
+	n.rt.SetLayer("small", 1<<30)
+	soft, state, last := alwaysShort(t, true), &eviction.State{}, &evicting{}
+	evicted := func() (names []string) {
+		for _, name := range []string{"large", "small"} {
+			if n.k.worker(podtest.Pod(name).UID).evicted.Load() != nil {
+				names = append(names, name)
+			}
+		}
+		return names
+	}
+	for range 2 { // the first time it has been short for no time at all
+		n.k.relieve(t.Context(), soft, state, last)
+	}
+	n.until("the first one ends", n.sent("Killing: Stopping container large"))
+	for range 3 {
+		n.k.relieve(t.Context(), soft, state, last)
+	}
+	if got := evicted(); !slices.Equal(got, []string{"large"}) {
+		t.Fatalf("evicted %v", got)
+	}
+	release("large")
+	n.until("the first one has ended", func() bool { return n.k.worker("uid-large").shown.Load().ended })
+	n.k.relieve(t.Context(), soft, state, last)
+	if got := evicted(); !slices.Equal(got, []string{"large", "small"}) {
+		t.Errorf("evicted %v", got)
+	}
+}
+
+// TestEvictedIsAwaited: a pod that was evicted is waited for as long as its grace and half of
+// it, and its volumes half a minute more, or until it has ended; a hard threshold does not
+// wait for the grace of a soft one.
+func TestEvictedIsAwaited(t *testing.T) {
+	hard, soft := alwaysShort(t, false)[0], alwaysShort(t, true)[0]
+	w := &worker{}
+	for _, c := range []struct {
+		grace   int64
+		ended   bool
+		after   time.Duration
+		awaited bool
+		urgent  int // of a hard and a soft threshold
+	}{
+		{1, false, 39 * time.Second, true, 0}, {1, false, 41 * time.Second, false, 2}, {1, true, 0, false, 2},
+		{600, false, 929 * time.Second, true, 1}, {600, false, 931 * time.Second, false, 2}, {1 << 62, false, 24 * time.Hour, true, 1},
+	} {
+		w.shown.Store(&shown{ended: c.ended})
+		e, at := evictingNow(c.grace, w), time.Now().Add(c.after)
+		if got := e.awaited(at); got != c.awaited {
+			t.Errorf("%+v: awaited %t", c, got)
+		}
+		if got := e.urgent(at, []eviction.Threshold{hard, soft}); len(got) != c.urgent || c.urgent > 0 && got[0] != hard {
+			t.Errorf("%+v: urgent %v", c, got)
+		}
+	}
+}
+
+// TestEvictionGrace: what is evicted has a second at least, in which its preStop hooks are called.
+func TestEvictionGrace(t *testing.T) {
+	hard, soft := alwaysShort(t, false)[0], alwaysShort(t, true)[0]
+	for _, c := range []struct {
+		t    eviction.Threshold
+		most int32
+		own  *int64
+		want int64
+	}{
+		{hard, 600, new(int64(30)), 1}, {soft, 0, new(int64(30)), 1}, {soft, 20, new(int64(30)), 20}, {soft, 600, new(int64(30)), 30},
+		{soft, 600, new(int64(0)), 1}, {soft, 600, nil, 600}, {soft, -1, new(int64(30)), 30}, {soft, -1, nil, 1},
+	} {
+		k := &Kubelet{cfg: Config{Settings: &configuration.Settings{EvictionMaxPodGracePeriod: c.most}}}
+		p := podtest.Pod("p", "c")
+		p.Spec.TerminationGracePeriodSeconds = c.own
+		if got := k.evictionGrace(c.t, p); got != c.want {
+			t.Errorf("at most %d: %d s, want %d", c.most, got, c.want)
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"os"
 	"time"
 
@@ -250,14 +251,20 @@ func (w *worker) stop(ctx context.Context, gone bool) time.Duration {
 	return again
 }
 
-// tellOverdue says that the runtime takes too long to end a pod that the kubelet has decided
-// to end: its grace and half of it, ten seconds at least. It returns when to look again.
+// killTime is how long the runtime may take to end a pod of that grace, seconds: the grace and
+// half of it, ten seconds at least.
+func killTime(grace int64) time.Duration {
+	g := time.Duration(min(grace, math.MaxInt32)) * time.Second
+	return max(g+g/2, 10*time.Second)
+}
+
+// tellOverdue says that the runtime takes longer than killTime to end a pod that the kubelet
+// has decided to end. It returns when to look again.
 func (w *worker) tellOverdue(running bool) time.Duration {
 	if !running || w.ended.disruption == "" || w.ended.overdue {
 		return never
 	}
-	grace := time.Duration(graceOf(w.pod, w.ended)) * time.Second
-	if left := max(grace+grace/2, 10*time.Second) - time.Since(w.ended.began); left > 0 {
+	if left := killTime(graceOf(w.pod, w.ended)) - time.Since(w.ended.began); left > 0 {
 		return left
 	}
 	w.ended.overdue = true

@@ -255,7 +255,7 @@ func TestEvictionStatsAge(t *testing.T) {
 	if errs != nil {
 		t.Fatal(errs)
 	}
-	n.k.relieve(t.Context(), all, &eviction.State{})
+	n.k.relieve(t.Context(), all, &eviction.State{}, &evicting{})
 	age := asked(t, n.k, "/metrics")["kubelet_eviction_stats_age_seconds"]
 	if got, others := total(age, "nodefs.available"), total(age, ""); got != 1 || others != 1 {
 		t.Errorf("%v, %v with others", got, others)

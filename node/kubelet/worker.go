@@ -61,8 +61,9 @@ type worker struct {
 	stale atomic.Bool // the runtime may hold something new
 	dirty atomic.Bool // contents of volumes may have changed
 	shown atomic.Pointer[shown]
-	// evicted says that it was told to end because the node is short of something.
-	evicted atomic.Bool
+	// evicted is the grace, seconds, with which it was to end because the node is short of
+	// something; nil: it was not.
+	evicted atomic.Pointer[int64]
 
 	desired  *corev1.Pod // as its maker wants it
 	pod      *corev1.Pod // the same with the resources it was given
