@@ -300,9 +300,27 @@ func (k *Kubelet) layout() eviction.Layout {
 	return eviction.LayoutOf(images.id == node.id, containers.id == node.id, images.id == containers.id)
 }
 
-// evictable says whether a pod runs that may be evicted and is not ending yet.
-func evictable(s *shown) bool {
-	return s.stage == stages[0] && s.observed != nil && len(s.observed.Running()) > 0 && s.pod.DeletionTimestamp == nil && !podspec.IsCritical(s.pod)
+// evictable says whether a pod may be evicted: one that is ending may have to do so sooner.
+func (w *worker) evictable() bool {
+	s := w.shown.Load()
+	return w.active() && s.observed != nil && !podspec.IsCritical(s.pod)
+}
+
+// frees says whether the end of a pod that uses so much of a resource frees some of it. Where
+// no container runs, as between two crashes, there are no processes, but there are files; and
+// memory, if they are in it.
+func frees(s *shown, name corev1.ResourceName, usage int64) bool {
+	switch {
+	case len(s.observed.Running()) > 0:
+		return true
+	case name == resourcePIDs || usage == 0:
+		return false
+	case name == corev1.ResourceMemory:
+		return slices.ContainsFunc(s.pod.Spec.Volumes, func(v corev1.Volume) bool {
+			return v.EmptyDir != nil && v.EmptyDir.Medium == corev1.StorageMediumMemory
+		})
+	}
+	return true
 }
 
 // evictOne evicts the pod that has most to do with it, if there is one, and returns it.
@@ -319,7 +337,7 @@ func (k *Kubelet) evictOne(ctx context.Context, what signal, t eviction.Threshol
 	for _, w := range k.all() {
 		s := w.shown.Load()
 		c := candidate{w: w, pod: s.pod, grace: k.evictionGrace(t, s.pod)}
-		if !evictable(s) || !w.evictableWithin(c.grace) {
+		if !w.evictable() || !w.evictableWithin(c.grace) {
 			continue
 		}
 		requests := resourcehelper.PodRequests(s.pod, resourcehelper.PodResourcesOptions{})
@@ -345,7 +363,9 @@ func (k *Kubelet) evictOne(ctx context.Context, what signal, t eviction.Threshol
 		if what.disk && takes.Files && k.storage.hides(s.pod.UID) {
 			c.usage = math.MaxInt64 // what it hides may be all that others do not have
 		}
-		all = append(all, c)
+		if frees(s, name, c.usage) {
+			all = append(all, c)
+		}
 	}
 	if len(all) == 0 {
 		return nil
@@ -458,7 +478,7 @@ func (k *Kubelet) enforceLimits(ctx context.Context) {
 func (k *Kubelet) limited() (limited []*worker, layers bool) {
 	for _, w := range k.all() {
 		s := w.shown.Load()
-		if !evictable(s) || !w.evictableWithin(hardGrace) {
+		if !w.evictable() || !w.evictableWithin(hardGrace) {
 			continue
 		}
 		volume, container := storageLimits(s.pod)

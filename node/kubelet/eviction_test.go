@@ -5,7 +5,10 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"knarr/node/kubelet/configuration"
 	"knarr/node/kubelet/eviction"
@@ -161,6 +164,95 @@ func TestEvictionGrace(t *testing.T) {
 		p.Spec.TerminationGracePeriodSeconds = c.own
 		if got := k.evictionGrace(c.t, p); got != c.want {
 			t.Errorf("at most %d: %d s, want %d", c.most, got, c.want)
+		}
+	}
+}
+
+// TestCrashLoopingPodIsEvicted: the pod that fills the disk goes for it also while none of its
+// containers runs, whether by what they wrote or for its own limit.
+func TestCrashLoopingPodIsEvicted(t *testing.T) {
+	for name, limit := range map[string]string{"nodefs": "", "its limit": "1Gi"} {
+		t.Run(name, func(t *testing.T) {
+			n := newNode(t)
+			n.start()
+			p := podtest.Pod("filler", "filler")
+			if limit != "" {
+				p.Spec.Containers[0].Resources.Limits = corev1.ResourceList{corev1.ResourceEphemeralStorage: resource.MustParse(limit)}
+			}
+			n.api.addPod(p)
+			n.api.addPod(podtest.Pod("small", "small"))
+			n.until("the pods", func() bool { return n.ready("filler")() && n.ready("small")() })
+			n.rt.SetLayer("filler", 2<<30)
+			n.rt.SetLayer("small", 1<<20)
+			for range 2 {
+				n.until("it runs", func() bool { return slices.Contains(n.rt.Running(), "filler") })
+				n.rt.Exit("filler", 1)
+			}
+			n.until("backing off", func() bool {
+				s := n.api.pod("filler").Status.ContainerStatuses[0]
+				return s.RestartCount == 1 && s.State.Waiting != nil
+			})
+			if limit != "" {
+				n.k.enforceLimits(t.Context())
+			} else {
+				n.k.relieve(t.Context(), alwaysShort(t, false), &eviction.State{}, &evicting{})
+			}
+			n.until("evicted", func() bool { return n.api.pod("filler").Status.Reason == "Evicted" })
+			if got := n.rt.Running(); !slices.Equal(got, []string{"small"}) {
+				t.Errorf("running %v", got)
+			}
+		})
+	}
+}
+
+// TestEndingPodIsEvicted: of a pod that takes most and takes its time to end the node takes that
+// time away, rather than that another goes: for a hard threshold, if a soft one gave it or
+// somebody deleted it.
+func TestEndingPodIsEvicted(t *testing.T) {
+	for _, deleted := range []bool{false, true} {
+		n := newNode(t)
+		n.config = func(c *Config) { c.Settings.EvictionMaxPodGracePeriod = 600 }
+		n.lingering(600, "large", "small")
+		n.rt.SetLayer("large", 2<<30)
+		n.rt.SetLayer("small", 1<<30)
+		state, last := &eviction.State{}, &evicting{}
+		if deleted {
+			n.api.deletePodWithin("large", 600)
+		} else {
+			for range 2 {
+				n.k.relieve(t.Context(), alwaysShort(t, true), state, last)
+			}
+		}
+		n.until("it ends", n.sent("Killing: Stopping container large"))
+		n.k.relieve(t.Context(), alwaysShort(t, false), state, last)
+		n.until("it has ended", func() bool { return slices.Equal(n.rt.Running(), []string{"small"}) })
+		if w := n.k.worker("uid-small"); w.evicted.Load() != nil {
+			t.Errorf("deleted %t: the other one goes too", deleted)
+		}
+		if got := total(asked(t, n.k, "/metrics")["kubelet_evictions"], ""); got != 1 {
+			t.Errorf("deleted %t: %v evictions", deleted, got)
+		}
+	}
+}
+
+// TestWhatAnEndFrees: a pod without a running container has no processes, but may have files, in
+// memory too.
+func TestWhatAnEndFrees(t *testing.T) {
+	plain, tmpfs := podtest.Pod("p", "c"), podtest.Pod("p", "c")
+	tmpfs.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory}}}}
+	for _, c := range []struct {
+		pod   *corev1.Pod
+		state cri.ContainerState
+		name  corev1.ResourceName
+		usage int64
+		want  bool
+	}{
+		{plain, podtest.Running, corev1.ResourceMemory, 0, true}, {plain, podtest.Running, resourcePIDs, 1, true}, {plain, podtest.Running, corev1.ResourceEphemeralStorage, 0, true},
+		{plain, podtest.Exited, corev1.ResourceMemory, 1, false}, {tmpfs, podtest.Exited, corev1.ResourceMemory, 1, true}, {tmpfs, podtest.Exited, corev1.ResourceMemory, 0, false},
+		{tmpfs, podtest.Exited, resourcePIDs, 1, false}, {plain, podtest.Exited, corev1.ResourceEphemeralStorage, 1, true}, {plain, podtest.Exited, resourceInodes, 0, false},
+	} {
+		if got := frees(&shown{pod: c.pod, observed: podtest.Observed(podtest.Container("c", c.state, 0))}, c.name, c.usage); got != c.want {
+			t.Errorf("%+v: %t", c, got)
 		}
 	}
 }
