@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/version"
@@ -45,16 +46,17 @@ var admitHandlers = []struct {
 	{"shutdown", false, (*admission).shutdown},
 }
 
-// admit says whether the node takes a pod, nil if it does; the lock is held.
-func (k *Kubelet) admit(pod *corev1.Pod) *ending {
+// admit says whether the node takes a pod, nil if it does; the lock is held. Room opens when
+// the pod has what others had to go for; nil: it has it now.
+func (k *Kubelet) admit(pod *corev1.Pod) (room *gate, e *ending) {
 	if pod.DeletionTimestamp != nil || pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded {
-		return nil // never to run
+		return nil, nil // never to run
 	}
 	if pod.Status.StartTime != nil { // taken before
 		if r := k.align(pod, nil); r != nil {
 			slog.Warn("a pod that runs cannot have its resources for itself", "pod", podspec.Format(pod), "reason", r.reason, "err", r.message)
 		}
-		return nil
+		return nil, nil
 	}
 	a := &admission{k: k, pod: pod}
 	for _, w := range k.workers {
@@ -68,11 +70,10 @@ func (k *Kubelet) admit(pod *corev1.Pod) *ending {
 		if r := h.admit(a); r != nil {
 			k.release(pod.UID)
 			k.events.Event(podReference(pod), corev1.EventTypeWarning, r.reason, r.message)
-			return &ending{reason: r.reason, message: r.message, rejected: true}
+			return nil, &ending{reason: r.reason, message: r.message, rejected: true}
 		}
 	}
-	a.preempt() // not before it is certain that the pod is taken
-	return nil
+	return a.preempt(), nil // not before it is certain that the pod is taken
 }
 
 // predicates ask for room, the right node, ports and tolerations. A critical pod that only
@@ -109,20 +110,54 @@ func (a *admission) predicates() *rejection {
 	return nil
 }
 
-// preempt ends the pods that have the room which a critical one needs.
-func (a *admission) preempt() {
+// A victim is a pod that goes for a critical one, which waits for it until then.
+type victim struct {
+	w     *worker
+	until time.Time
+	first bool // it goes for this pod, and did not before
+}
+
+// preempt ends the pods that have the room which a critical one needs, and opens it when they
+// have ended or had their time to.
+func (a *admission) preempt() (room *gate) {
 	const message = "Preempted in order to admit critical pod"
-	k := a.k
+	k, victims := a.k, []victim(nil)
 	for _, v := range a.victims {
 		w := k.workers[v.UID]
 		if w == nil {
 			continue
 		}
-		slog.Info("preempting pod", "pod", podspec.Format(v), "for", podspec.Format(a.pod))
-		k.events.Event(podReference(v), corev1.EventTypeWarning, "Preempting", message)
-		k.metrics.preemptions.WithLabelValues(string(a.missing[0].Resource)).Inc()
-		w.end(&ending{reason: "Preempting", message: message, disruption: corev1.PodReasonTerminationByKubelet,
+		first := w.end(&ending{reason: "Preempting", message: message, disruption: corev1.PodReasonTerminationByKubelet,
 			why: "Pod was preempted by Kubelet to accommodate a critical pod."})
+		if first {
+			slog.Info("preempting pod", "pod", podspec.Format(v), "for", podspec.Format(a.pod))
+			k.events.Event(podReference(v), corev1.EventTypeWarning, "Preempting", message)
+		}
+		victims = append(victims, victim{w, time.Now().Add(killTime(graceOf(v, nil))), first})
+	}
+	if len(victims) == 0 {
+		return nil
+	}
+	room = newGate()
+	k.wg.Go("kubelet: preempted pods", func() {
+		defer k.pokePod(a.pod.UID)
+		defer room.open()
+		a.awaitVictims(victims)
+	})
+	return room
+}
+
+// awaitVictims waits until victims have ended, and counts those that did in their time.
+func (a *admission) awaitVictims(victims []victim) {
+	for _, v := range victims {
+		switch v.w.over.waitFor(a.k.ctx, time.Until(v.until)); {
+		case a.k.ctx.Err() != nil:
+			return
+		case !v.w.over.isOpen():
+			slog.Warn("a preempted pod has not ended in its time", "pod", podspec.Format(v.w.shown.Load().pod), "for", podspec.Format(a.pod))
+		case v.first:
+			a.k.metrics.preemptions.WithLabelValues(string(a.missing[0].Resource)).Inc()
+		}
 	}
 }
 

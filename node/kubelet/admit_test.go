@@ -1,7 +1,10 @@
 package kubelet
 
 import (
+	"slices"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	dto "github.com/prometheus/client_model/go"
 	corev1 "k8s.io/api/core/v1"
@@ -15,6 +18,7 @@ import (
 	"knarr/node/kubelet/configuration"
 	"knarr/node/kubelet/podstatus"
 	"knarr/node/kubelet/podtest"
+	"knarr/node/kubelet/preemption"
 )
 
 // TestWhoTakesRoom: on a node for two pods, neither one that was rejected nor one
@@ -31,7 +35,7 @@ func TestWhoTakesRoom(t *testing.T) {
 	come := func(name string) bool {
 		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)}, Spec: corev1.PodSpec{NodeName: "n"}}
 		w := newWorker(k, p)
-		e := k.admit(p)
+		_, e := k.admit(p)
 		if e != nil {
 			w.reject(e)
 		}
@@ -77,6 +81,7 @@ func admitting(t *testing.T) *Kubelet {
 	if err != nil {
 		t.Fatal(err)
 	}
+	k.ctx = t.Context()
 	k.events, k.machine, k.sysDir = record.NewFakeRecorder(1000), machine{memory: 8 << 30}, sys
 	k.newDevices()
 	if err := k.takeUp(); err != nil {
@@ -142,7 +147,7 @@ func TestAdmissionOrder(t *testing.T) {
 		for _, i := range failures {
 			admissionFailures[i].make(k, p)
 		}
-		e := k.admit(p)
+		_, e := k.admit(p)
 		if e != nil && (k.cpus.Use().Exclusive > 0 || len(k.memory.Blocks(p.UID, "c")) > 0) {
 			t.Errorf("%s: %d CPUs and memory %v are kept", e.reason, k.cpus.Use().Exclusive, k.memory.Blocks(p.UID, "c"))
 		}
@@ -258,6 +263,69 @@ func TestCriticalPodPreempts(t *testing.T) {
 	n.until("a critical pod without room", func() bool { return n.api.pod("impossible").Status.Reason == "UnexpectedAdmissionError" })
 }
 
+// TestCriticalPodWaitsForRoom: a critical pod begins when the pods that go for it have ended, or
+// is deleted before that; what has not ended is not counted.
+func TestCriticalPodWaitsForRoom(t *testing.T) {
+	n := newNode(t)
+	release := n.hang("victim")
+	n.start()
+	n.until("the node", func() bool { return n.k.node.Load() != nil && !n.k.node.Load().Status.Allocatable.Cpu().IsZero() })
+	asking := func(p *corev1.Pod, milli, priority int64) *corev1.Pod {
+		p.Spec.Priority = new(int32(priority))
+		p.Spec.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: *resource.NewMilliQuantity(milli, resource.DecimalSI)}
+		return p
+	}
+	cpus := n.k.node.Load().Status.Allocatable.Cpu().MilliValue()
+	n.api.addPod(asking(lingering("victim", 600), cpus, 0))
+	n.until("the victim", n.ready("victim"))
+	for _, name := range []string{"critical", "deleted"} {
+		n.api.addPod(asking(podtest.Pod(name, name), cpus/4, 2000001000))
+		n.until(name+" is taken", func() bool { return n.api.pod(name).Status.StartTime != nil })
+	}
+	n.until("the victim ends", n.sent("Killing: Stopping container victim"))
+	n.api.deletePod("deleted")
+	n.until("the other one is gone", func() bool { return n.api.pod("deleted") == nil })
+	preempted := func() float64 { return total(asked(t, n.k, "/metrics")["kubelet_preemptions"], "") }
+	if calls := n.rt.Calls(); slices.Contains(calls, "RunPodSandbox critical") || slices.Contains(calls, "RunPodSandbox deleted") || preempted() != 0 {
+		t.Fatalf("%v preempted, calls %v", preempted(), calls)
+	}
+	release("victim")
+	n.until("the critical pod", n.ready("critical"))
+	n.until("counted once", func() bool { return preempted() == 1 })
+	calls := n.rt.Calls()
+	if a, b := slices.Index(calls, "StopPodSandbox victim"), slices.Index(calls, "RunPodSandbox critical"); a < 0 || b < a {
+		t.Errorf("calls %v", calls)
+	}
+	if got := n.api.events(); slices.Index(got, "Preempting: Preempted in order to admit critical pod") < 0 {
+		t.Errorf("events %v", got)
+	}
+}
+
+// TestVictimsHaveTheirTime: a critical pod does not wait longer for another to end than its
+// grace and half of it.
+func TestVictimsHaveTheirTime(t *testing.T) {
+	k := admitting(t)
+	synctest.Test(t, func(t *testing.T) {
+		k.ctx = t.Context()
+		v := lingering("victim", 60)
+		k.workers[v.UID] = newWorker(k, v)
+		a := &admission{k: k, pod: podtest.Pod("critical", "c"), victims: []*corev1.Pod{v}, missing: []preemption.Requirement{{Resource: corev1.ResourceCPU}}}
+		room := a.preempt()
+		time.Sleep(89 * time.Second)
+		if room.isOpen() {
+			t.Error("does not wait for as long")
+		}
+		time.Sleep(2 * time.Second)
+		if !room.isOpen() {
+			t.Error("still waits")
+		}
+		var counted dto.Metric
+		if err := k.metrics.preemptions.WithLabelValues("cpu").Write(&counted); err != nil || counted.GetCounter().GetValue() != 0 {
+			t.Errorf("it is counted: %v", err)
+		}
+	})
+}
+
 // TestPreemptionIsLast: nobody goes for a critical pod that is not taken after all.
 func TestPreemptionIsLast(t *testing.T) {
 	k := admitting(t)
@@ -272,11 +340,11 @@ func TestPreemptionIsLast(t *testing.T) {
 	w := newWorker(k, asking("other", 0))
 	k.workers[w.uid] = w
 	k.shuttingDown.Store(true)
-	if e := k.admit(asking("critical", 2000000000)); e == nil || e.reason != "NodeShutdown" || w.inbox.end != nil {
+	if _, e := k.admit(asking("critical", 2000000000)); e == nil || e.reason != "NodeShutdown" || w.inbox.end != nil {
 		t.Errorf("while the node shuts down %+v, and the other pod %+v", e, w.inbox.end)
 	}
 	k.shuttingDown.Store(false)
-	if e := k.admit(asking("critical", 2000000000)); e != nil || w.inbox.end == nil || w.inbox.end.reason != "Preempting" {
+	if _, e := k.admit(asking("critical", 2000000000)); e != nil || w.inbox.end == nil || w.inbox.end.reason != "Preempting" {
 		t.Errorf("%+v, and the other pod %+v", e, w.inbox.end)
 	}
 }

@@ -90,7 +90,7 @@ func alwaysShort(t *testing.T, soft bool) []eviction.Threshold {
 func TestSoftEvictionWaits(t *testing.T) {
 	n := newNode(t)
 	n.config = func(c *Config) { c.Settings.EvictionMaxPodGracePeriod = 600 }
-	release := n.lingering(600, "large", "small")
+	release := n.linger(600, "large", "small")
 	n.rt.SetLayer("large", 2<<30)
 	n.rt.SetLayer("small", 1<<30)
 	soft, state, last := alwaysShort(t, true), &eviction.State{}, &evicting{}
@@ -212,7 +212,7 @@ func TestEndingPodIsEvicted(t *testing.T) {
 	for _, deleted := range []bool{false, true} {
 		n := newNode(t)
 		n.config = func(c *Config) { c.Settings.EvictionMaxPodGracePeriod = 600 }
-		n.lingering(600, "large", "small")
+		n.linger(600, "large", "small")
 		n.rt.SetLayer("large", 2<<30)
 		n.rt.SetLayer("small", 1<<30)
 		state, last := &eviction.State{}, &evicting{}

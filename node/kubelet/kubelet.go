@@ -659,7 +659,9 @@ func fromAPI(pod *corev1.Pod) *corev1.Pod {
 func (k *Kubelet) startWorker(pod *corev1.Pod) *worker {
 	w := newWorker(k, pod)
 	allocated := w.shown.Load().pod
-	if e := k.admit(allocated); e != nil {
+	room, e := k.admit(allocated)
+	w.room = room
+	if e != nil {
 		k.metrics.rejected(e.reason)
 		w.reject(e)
 	} else if err := k.allocations.Set(allocated); err != nil {

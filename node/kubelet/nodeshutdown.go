@@ -81,19 +81,12 @@ func (k *Kubelet) endForShutdown(w *worker, pod *corev1.Pod, period time.Duratio
 	})
 }
 
-// shutdownPoll is how often it is looked at whether pods have ended.
-const shutdownPoll = 100 * time.Millisecond
-
 // waitEnded waits until pods have ended, their volumes too, but no longer than a period.
 func waitEnded(ctx context.Context, workers []*worker, period time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, period)
 	defer cancel()
-	for {
-		ended := true
-		for _, w := range workers {
-			ended = ended && w.shown.Load().ended
-		}
-		if ended || !sleep(ctx, shutdownPoll) {
+	for _, w := range workers {
+		if !w.over.wait(ctx) {
 			return
 		}
 	}

@@ -21,7 +21,11 @@ func (w *worker) report(ctx context.Context, gone bool) time.Duration {
 	w.k.metrics.terminated(w.last, &s)
 	w.last = &s
 	w.running(&s)
-	w.shown.Store(&shown{pod: pod, status: &s, observed: w.observed, volumes: w.volumes, ended: w.ended != nil && w.cleaned, stage: w.stage()})
+	ended := w.ended != nil && w.cleaned
+	w.shown.Store(&shown{pod: pod, status: &s, observed: w.observed, volumes: w.volumes, ended: ended, stage: w.stage()})
+	if ended {
+		w.over.open()
+	}
 	if w.base == nil || gone || w.deleted {
 		return never
 	}

@@ -78,11 +78,18 @@ func TestWhyAPodCannotBeEnded(t *testing.T) {
 	n.until("gone", n.rt.Empty)
 }
 
-// lingering are pods of one container each, of the pod's name, that take until their grace is
-// over to end, and longer if nothing shortens that: their preStop hooks hang until release.
-func (n *node) lingering(grace int64, names ...string) (release func(name string)) {
+// lingering is a pod of one container, of the pod's name, that takes until its grace is over to
+// end where its preStop hook hangs.
+func lingering(name string, grace int64) *corev1.Pod {
+	p := podtest.Pod(name, name)
+	p.Spec.TerminationGracePeriodSeconds = &grace
+	p.Spec.Containers[0].Lifecycle = &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{Exec: &corev1.ExecAction{Command: []string{"linger"}}}}
+	return p
+}
+
+// hang lets the hooks of containers hang, each until it is released.
+func (n *node) hang(names ...string) (release func(name string)) {
 	hangs := map[string]chan struct{}{}
-	release = func(name string) { close(hangs[name]) }
 	for _, name := range names {
 		hangs[name] = make(chan struct{})
 	}
@@ -93,12 +100,15 @@ func (n *node) lingering(grace int64, names ...string) (release func(name string
 		}
 		return "", 0
 	}
+	return func(name string) { close(hangs[name]) }
+}
+
+// linger starts a node with lingering pods, whose hooks hang.
+func (n *node) linger(grace int64, names ...string) (release func(name string)) {
+	release = n.hang(names...)
 	n.start()
 	for _, name := range names {
-		p := podtest.Pod(name, name)
-		p.Spec.TerminationGracePeriodSeconds = &grace
-		p.Spec.Containers[0].Lifecycle = &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{Exec: &corev1.ExecAction{Command: []string{"linger"}}}}
-		n.api.addPod(p)
+		n.api.addPod(lingering(name, grace))
 		n.until(name, n.ready(name))
 	}
 	return release
@@ -126,7 +136,7 @@ func TestGraceShrinks(t *testing.T) {
 // deleted it, or than the node did before; never later.
 func TestEndsSooner(t *testing.T) {
 	n := newNode(t)
-	n.lingering(600, "drained", "evicted", "both")
+	n.linger(600, "drained", "evicted", "both")
 	end := func(name string, grace int64) {
 		n.k.worker(podtest.Pod(name).UID).end(&ending{reason: "Terminated", grace: &grace})
 	}

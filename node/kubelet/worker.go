@@ -64,6 +64,10 @@ type worker struct {
 	// evicted is the grace, seconds, with which it was to end because the node is short of
 	// something; nil: it was not.
 	evicted atomic.Pointer[int64]
+	// over opens when the pod has ended, its volumes too.
+	over *gate
+	// room opens when the pod has room that others had; nil: it had it from the start.
+	room *gate
 
 	desired  *corev1.Pod // as its maker wants it
 	pod      *corev1.Pod // the same with the resources it was given
@@ -128,7 +132,7 @@ func newWorker(k *Kubelet, pod *corev1.Pod) *worker {
 		ops: map[opKey]*op{}, reader: runtimestate.NewReader(k.runtime),
 		containers: map[string]*containerState{}, instances: map[string]*instanceState{},
 		retries: map[opKey]*retry{}, lastEvents: map[string]pastEvent{},
-		startedAt: time.Now(), timed: pod.Status.StartTime != nil,
+		over: newGate(), startedAt: time.Now(), timed: pod.Status.StartTime != nil,
 	}
 	w.stale.Store(true)
 	w.seen.Store(w.timed || isStatic(pod))
@@ -177,20 +181,22 @@ func (w *worker) reject(e *ending) {
 	w.shown.Store(&shown{pod: before.pod, status: status, observed: before.observed})
 }
 
-// end asks the worker to end its pod. One that ends already keeps why, and ends sooner if
-// it is to.
-func (w *worker) end(e *ending) {
+// end asks the worker to end its pod, and says whether it was the first to. One that ends
+// already keeps why, and ends sooner if it is to.
+func (w *worker) end(e *ending) (first bool) {
 	w.inbox.Lock()
-	switch first := w.inbox.end; {
-	case first == nil:
+	before := w.inbox.end
+	switch {
+	case before == nil:
 		w.inbox.end = e
-	case e.grace != nil && (first.grace == nil || *e.grace < *first.grace):
-		sooner := *first // which the worker may be reading
+	case e.grace != nil && (before.grace == nil || *e.grace < *before.grace):
+		sooner := *before // which the worker may be reading
 		sooner.grace = e.grace
 		w.inbox.end = &sooner
 	}
 	w.inbox.Unlock()
 	w.poke()
+	return before == nil
 }
 
 func (w *worker) touch() { w.stale.Store(true); w.poke() }
@@ -327,7 +333,7 @@ func (w *worker) sync(ctx context.Context) time.Duration {
 	again := never
 	if w.ended != nil {
 		again = w.stop(ctx, gone)
-	} else {
+	} else if w.room == nil || w.room.isOpen() { // which wakes the worker
 		again = w.live(ctx)
 	}
 	w.awaitImages()
