@@ -1,6 +1,8 @@
 package registry
 
 import (
+	"context"
+
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/validation"
 )
@@ -11,5 +13,5 @@ func ValidateStaticPod(p *corev1.Pod) error {
 	p = p.DeepCopy()
 	defaultPod(p)
 	errs := validateNewMetadata(p, true, validation.NameIsDNSSubdomain)
-	return append(errs, validatePod(nil, p, nil)...).ToAggregate()
+	return append(errs, validatePod(context.Background(), p, nil)...).ToAggregate()
 }
