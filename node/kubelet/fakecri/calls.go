@@ -199,8 +199,9 @@ func (r *Runtime) ListContainers(_ context.Context, q *cri.ListContainersRequest
 func (r *Runtime) ExecSync(_ context.Context, q *cri.ExecSyncRequest) (*cri.ExecSyncResponse, error) {
 	r.mu.Lock()
 	c, exec := r.containers[q.ContainerId], r.OnExec
+	runs := c != nil && c.State == cri.ContainerState_CONTAINER_RUNNING
 	r.mu.Unlock()
-	if c == nil || c.State != cri.ContainerState_CONTAINER_RUNNING {
+	if !runs {
 		return nil, status.Error(codes.NotFound, "container is not running")
 	}
 	if exec == nil {
