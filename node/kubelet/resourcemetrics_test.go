@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"os"
+	"path/filepath"
 	"reflect"
 	"testing"
 
@@ -11,6 +13,8 @@ import (
 	"github.com/prometheus/common/expfmt"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	"knarr/node/kubelet/cgroup"
 )
 
 // metricsText is what a scrape answers.
@@ -77,6 +81,37 @@ resource_scrape_error 0
 	failed := metricsText(t, func(context.Context) (*stats.Summary, error) { return nil, errors.New("no runtime") })
 	if failed != "# TYPE resource_scrape_error gauge\nresource_scrape_error 1\n" {
 		t.Errorf("without a runtime:\n%s", failed)
+	}
+}
+
+// TestSwapped: of what the runtime says nothing the control group of version 2 does.
+func TestSwapped(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"cgroup.controllers": "memory\n", "pod/c/memory.swap.current": "4096\n", "pod/c/memory.swap.max": "8192\n",
+		"pod/free/memory.swap.current": "4096\n", "pod/free/memory.swap.max": "max\n",
+	} {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755), os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	k := &Kubelet{cgroups: cgroup.OpenAt(dir)}
+	of := func(group string, known *stats.SwapStats) *stats.SwapStats {
+		c := stats.ContainerStats{Swap: known}
+		k.swapped(&c, group)
+		return c.Swap
+	}
+	if s := of("/pod/c", nil); s == nil || *s.SwapUsageBytes != 4096 || *s.SwapAvailableBytes != 4096 {
+		t.Errorf("%+v", s)
+	}
+	if s := of("/pod/free", nil); s == nil || *s.SwapUsageBytes != 4096 || s.SwapAvailableBytes != nil {
+		t.Errorf("without a limit: %+v", s)
+	}
+	if s := of("/pod/gone", nil); s != nil {
+		t.Errorf("of a group that is gone: %+v", s)
+	}
+	if was := (&stats.SwapStats{}); of("/pod/c", was) != was {
+		t.Error("what the runtime says is replaced")
 	}
 }
 

@@ -88,9 +88,13 @@ func (k *Kubelet) summary(ctx context.Context, only bool) (*stats.Summary, error
 				continue // one that has ended uses nothing
 			}
 			one := containerStats(c, s.observed, used, measured, only)
-			noneSwapped(&one, out.Node.Swap)
-			if group := k.podCgroup(s.pod); !only && group != "" && one.CPU != nil && one.CPU.PSI == nil {
+			group := k.podCgroup(s.pod)
+			if group != "" {
 				group = path.Join(group, c.Attributes.GetId())
+			}
+			k.swapped(&one, group)
+			noneSwapped(&one, out.Node.Swap)
+			if !only && group != "" && one.CPU != nil && one.CPU.PSI == nil {
 				one.IO = pressures(one.CPU, one.Memory, func(of string) (cgroup.Pressure, bool) { return k.cgroups.Pressure(group, of) })
 			}
 			p.Containers = append(p.Containers, one)
@@ -189,6 +193,17 @@ func containerStats(c *cri.ContainerStats, v *runtimestate.Pod, used podStorage,
 		s.Logs = usedStats(used.logs[s.Name], measured)
 	}
 	return s
+}
+
+// swapped says how much of a container is in swap, where its runtime does not and the kernel
+// does.
+func (k *Kubelet) swapped(c *stats.ContainerStats, group string) {
+	if c.Swap != nil || group == "" {
+		return
+	}
+	if used, limit, ok := k.cgroups.Swap(group); ok {
+		c.Swap = groupSwap(cgroup.MemoryStats{Swap: used, SwapLimit: limit}, metav1.Now())
+	}
 }
 
 // noneSwapped says that a container uses no swap where its runtime says nothing and the

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -291,6 +292,26 @@ func (t *Tree) Memory(path string) (usage, workingSet uint64, err error) {
 		}
 	}
 	return usage, workingSet, nil
+}
+
+// Swap is how much of a group is in swap and how much may be, bytes; false where control
+// groups of version 2 do not count it.
+func (t *Tree) Swap(path string) (used, limit uint64, ok bool) {
+	if !t.v2 {
+		return 0, 0, false
+	}
+	read := func(name string) (uint64, bool) {
+		b, err := os.ReadFile(filepath.Join(t.root, path, name))
+		text := strings.TrimSpace(string(b))
+		if err == nil && text == "max" {
+			return math.MaxUint64, true
+		}
+		n, perr := strconv.ParseUint(text, 10, 64)
+		return n, err == nil && perr == nil
+	}
+	used, a := read("memory.swap.current")
+	limit, b := read("memory.swap.max")
+	return used, limit, a && b
 }
 
 // Pids counts the processes of a group and those below.
