@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -90,10 +89,10 @@ func (k *Kubelet) summary(ctx context.Context, only bool) (*stats.Summary, error
 			one := containerStats(c, s.observed, used, measured, only)
 			group := k.podCgroup(s.pod)
 			if group != "" {
-				group = path.Join(group, c.Attributes.GetId())
+				group = cgroup.ContainerGroup(group, k.runtimeName(), c.Attributes.GetId())
 			}
-			k.swapped(&one, group)
 			noneSwapped(&one, out.Node.Swap)
+			k.swapped(&one, group)
 			if !only && group != "" && one.CPU != nil && one.CPU.PSI == nil {
 				one.IO = pressures(one.CPU, one.Memory, func(of string) (cgroup.Pressure, bool) { return k.cgroups.Pressure(group, of) })
 			}
