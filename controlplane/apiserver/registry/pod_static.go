@@ -4,14 +4,12 @@ import (
 	"context"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/validation"
 )
 
 // ValidateStaticPod says what the API would have against a pod that a node reads from a
 // manifest, by field.
 func ValidateStaticPod(p *corev1.Pod) error {
 	p = p.DeepCopy()
-	defaultPod(p)
-	errs := validateNewMetadata(p, true, validation.NameIsDNSSubdomain)
-	return append(errs, validatePod(context.Background(), p, nil)...).ToAggregate()
+	pods.Defaults(p)
+	return append(pods.CheckMetadata(p, nil), pods.ValidateObject(context.Background(), p, nil)...).ToAggregate()
 }
