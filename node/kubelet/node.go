@@ -670,7 +670,9 @@ func (k *Kubelet) keepLease(ctx context.Context) {
 		}
 		have, wait = nil, retry.next(time.Now())
 		k.warnNew("renew lease", err)
-		if unanswered++; !late {
+		if late {
+			unanswered++
+		} else {
 			unanswered = 0
 		}
 		if unanswered >= leaveAfter && k.cfg.LeaveServer != nil {
