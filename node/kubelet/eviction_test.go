@@ -2,9 +2,12 @@ package kubelet
 
 import (
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -12,6 +15,7 @@ import (
 
 	"knarr/node/kubelet/configuration"
 	"knarr/node/kubelet/eviction"
+	"knarr/node/kubelet/podstatus"
 	"knarr/node/kubelet/podtest"
 )
 
@@ -232,6 +236,82 @@ func TestEndingPodIsEvicted(t *testing.T) {
 		if got := total(asked(t, n.k, "/metrics")["kubelet_evictions"], ""); got != 1 {
 			t.Errorf("deleted %t: %v evictions", deleted, got)
 		}
+	}
+}
+
+// TestDeletedPodShowsEviction: a pod that somebody had deleted before the node evicts it shows
+// that it was, unless all its containers ended well; one that has ended shows how.
+func TestDeletedPodShowsEviction(t *testing.T) {
+	for name, c := range map[string]struct {
+		code   int32
+		phase  corev1.PodPhase
+		reason string
+	}{
+		"killed": {137, corev1.PodFailed, "Evicted"}, "heeds SIGTERM": {0, corev1.PodSucceeded, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newNode(t)
+			n.rt.StopCode = c.code
+			var cleans atomic.Bool
+			n.rt.Fail = func(method string) error { // so that the object stays until then
+				if method == "StopPodSandbox" && !cleans.Load() {
+					return status.Error(codes.Unknown, "not yet")
+				}
+				return nil
+			}
+			n.linger(600, "p")
+			n.api.deletePodWithin("p", 600)
+			n.until("it ends", n.sent("Killing: Stopping container p"))
+			w := n.k.worker("uid-p")
+			n.k.evict(w, w.shown.Load().pod, "nodefs.available", "The node was low.", nil, hardGrace)
+			n.until("it has ended", func() bool { return n.api.pod("p").Status.Phase == c.phase })
+			s := n.api.pod("p").Status
+			d := podstatus.FindCondition(s.Conditions, corev1.DisruptionTarget)
+			if s.Reason != c.reason || d == nil || d.Reason != corev1.PodReasonTerminationByKubelet || d.Message != "The node was low." {
+				t.Errorf("reason %q, condition %+v", s.Reason, d)
+			}
+			if want := map[string]string{"Evicted": "The node was low."}[c.reason]; s.Message != want {
+				t.Errorf("message %q", s.Message)
+			}
+			w.end(&ending{reason: "Terminated", message: "too late"})
+			n.k.pokePod("uid-p")
+			cleans.Store(true)
+			n.until("it is gone", func() bool {
+				p := n.api.pod("p")
+				if p != nil && p.Status.Reason != c.reason {
+					t.Fatalf("reason %q", p.Status.Reason)
+				}
+				return p == nil
+			})
+		})
+	}
+}
+
+// TestLateEndingIsIgnored: a pod whose containers have all ended keeps why; so does one whose
+// end had a reason, and one that is not taken after all does not show that.
+func TestLateEndingIsIgnored(t *testing.T) {
+	evicted := &ending{reason: "Evicted", message: "low", grace: new(int64(1)), disruption: corev1.PodReasonTerminationByKubelet}
+	for name, c := range map[string]struct {
+		state     cri.ContainerState
+		phase     corev1.PodPhase
+		was, then ending
+		reason    string
+	}{
+		"runs": {podtest.Running, corev1.PodRunning, ending{}, *evicted, "Evicted"}, "ended": {podtest.Exited, corev1.PodRunning, ending{}, *evicted, ""},
+		"failed before": {podtest.Running, corev1.PodFailed, ending{}, *evicted, ""}, "has one": {podtest.Running, corev1.PodRunning, ending{reason: "DeadlineExceeded"}, *evicted, "DeadlineExceeded"},
+		"rejected": {podtest.Running, corev1.PodRunning, ending{}, ending{reason: "UnexpectedAdmissionError", rejected: true}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := podtest.Pod("p", "c")
+			p.DeletionGracePeriodSeconds = new(int64(600))
+			w := newWorker(admitting(t), p)
+			w.pod, w.observed, w.ended = p, podtest.Observed(podtest.Container("c", c.state, 0)), &c.was
+			w.shown.Store(&shown{pod: p, status: &corev1.PodStatus{Phase: c.phase}})
+			w.hasten(&c.then)
+			if w.ended.reason != c.reason {
+				t.Errorf("reason %q, want %q", w.ended.reason, c.reason)
+			}
+		})
 	}
 }
 

@@ -61,13 +61,13 @@ func TestMissingPullSecret(t *testing.T) {
 }
 
 // TestOverdue: a pod that was to end and does not, in its grace and half of it, is told of
-// once; one that its maker deletes is not.
+// once; one that its maker deletes is not. What hurries it gives it that time anew.
 func TestOverdue(t *testing.T) {
 	n := newNode(t)
 	n.start()
 	n.until("up", func() bool { return n.k.node.Load() != nil })
 	w := newWorker(n.k, podtest.Pod("p", "c"))
-	w.pod = w.inbox.pod
+	w.pod, w.observed = w.inbox.pod, podtest.Observed(podtest.Container("c", podtest.Running, 0))
 	w.ended = &ending{grace: new(int64(20)), disruption: "Evicted", began: time.Now()}
 	if left := w.tellOverdue(true); left <= 20*time.Second || left > 30*time.Second {
 		t.Errorf("looks again after %s", left)
@@ -81,6 +81,16 @@ func TestOverdue(t *testing.T) {
 		if w.ended = e; w.tellOverdue(true) != never {
 			t.Errorf("%s: looks again", name)
 		}
+	}
+	for name, e := range map[string]ending{"deleted": {}, "evicted, and hurried": {reason: "Evicted", grace: new(int64(600)), disruption: "Evicted"}} {
+		w.ended = &e
+		w.ended.began = time.Now().Add(-time.Hour)
+		w.hasten(&ending{reason: "Evicted", grace: new(int64(1)), disruption: "Evicted"})
+		w.pod.DeletionGracePeriodSeconds = new(int64(0))
+		if left := w.tellOverdue(true); left <= 9*time.Second || left > 10*time.Second {
+			t.Errorf("%s: looks again after %s", name, left)
+		}
+		w.pod.DeletionGracePeriodSeconds = nil
 	}
 }
 

@@ -30,23 +30,37 @@ const minGrace = 2
 // graceOf is how long a container may take to end, seconds: the shorter of what who deletes
 // the pod gives it and what the node can; its own if neither says.
 func graceOf(pod *corev1.Pod, e *ending) int64 {
-	deleted := pod.DeletionGracePeriodSeconds
-	switch {
-	case e != nil && e.grace != nil && (deleted == nil || *e.grace < *deleted):
-		return *e.grace
-	case deleted != nil:
+	if deleted := pod.DeletionGracePeriodSeconds; deleted != nil && (e == nil || e.grace == nil || *deleted <= *e.grace) {
 		return *deleted
+	}
+	return nodeGrace(pod, e)
+}
+
+// nodeGrace is graceOf as if nobody had deleted the pod.
+func nodeGrace(pod *corev1.Pod, e *ending) int64 {
+	switch {
+	case e != nil && e.grace != nil:
+		return *e.grace
 	case pod.Spec.TerminationGracePeriodSeconds != nil:
 		return *pod.Spec.TerminationGracePeriodSeconds
 	}
 	return 30
 }
 
-// hasten shortens the grace of a pod that ends already, if end has a shorter one: the node
-// goes down, or runs out of something, before a pod has ended that somebody deleted.
+// hasten has the pod's end heed another one that came after it. Its grace counts if it is
+// shorter: the node goes down, or runs out of something, before a pod has ended that somebody
+// deleted. Its reason counts if the first one has none, as upstream's status functions of a pod
+// that terminates do: somebody deleted it, and then the node evicted it. What has ended stays as it is.
 func (w *worker) hasten(end *ending) {
-	if end != nil && end.grace != nil && *end.grace < graceOf(w.pod, w.ended) {
-		w.ended.grace = end.grace
+	if end == nil {
+		return
+	}
+	if end.grace != nil && *end.grace < graceOf(w.pod, w.ended) {
+		w.ended.grace, w.ended.began = end.grace, time.Now()
+	}
+	if w.ended.reason == "" && end.reason != "" && !end.rejected && w.active() && !w.statusTerminal() {
+		w.ended.reason, w.ended.message, w.ended.disruption, w.ended.why = end.reason, end.message, end.disruption, end.why
+		w.ended.began = time.Now()
 	}
 }
 
@@ -264,7 +278,7 @@ func (w *worker) tellOverdue(running bool) time.Duration {
 	if !running || w.ended.disruption == "" || w.ended.overdue {
 		return never
 	}
-	if left := killTime(graceOf(w.pod, w.ended)) - time.Since(w.ended.began); left > 0 {
+	if left := killTime(nodeGrace(w.pod, w.ended)) - time.Since(w.ended.began); left > 0 {
 		return left
 	}
 	w.ended.overdue = true

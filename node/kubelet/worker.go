@@ -36,7 +36,8 @@ type ending struct {
 	// disruption is the reason of a DisruptionTarget condition, if any.
 	disruption string
 	// why is the condition's message; "": that of the pod.
-	why   string
+	why string
+	// began is when the kubelet asked for it, with that grace.
 	began time.Time
 	// overdue says that events told of how long it takes.
 	overdue bool
