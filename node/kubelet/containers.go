@@ -33,8 +33,10 @@ type instanceState struct {
 	// message is what it left when it exited; read says whether that was read.
 	message string
 	read    bool
-	// grace is how long it was given to end, once it was asked to.
+	// grace is how long it was given to end, once it was asked to, seconds; stop is when
+	// that is over.
 	grace *int64
+	stop  *stopTime
 	// resources are the limits it was given last, as they were asked for.
 	resources *cri.LinuxContainerResources
 	// replaced: it was told to end for another to take its place.

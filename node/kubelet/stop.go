@@ -24,9 +24,6 @@ import (
 // maxContainersPerName is how many containers of one name are kept in the runtime.
 const maxContainersPerName = 2
 
-// minGrace is the least time a container has between SIGTERM and SIGKILL.
-const minGrace = 2
-
 // graceOf is how long a container may take to end, seconds: the shorter of what who deletes
 // the pod gives it and what the node can; its own if neither says.
 func graceOf(pod *corev1.Pod, e *ending) int64 {
@@ -81,7 +78,7 @@ func probeGrace(pod *corev1.Pod, kl killing) *int64 {
 }
 
 // kill ends one container: preStop hook, its turn, SIGTERM, SIGKILL. A later
-// call with a shorter grace shortens what is left.
+// call with a shorter grace shortens what is left of the step that it is at.
 func (w *worker) kill(ctx context.Context, c *runtimestate.Container, message string, override *int64) {
 	pod := w.pod
 	grace := graceOf(pod, w.ended)
@@ -92,18 +89,20 @@ func (w *worker) kill(ctx context.Context, c *runtimestate.Container, message st
 	if state.grace != nil && w.ending(c.Id) {
 		if grace < *state.grace {
 			state.grace = &grace
-			w.letStop(c.Name())
-			w.begin(ctx, opKey{opShorten, c.Id, grace}, func(ctx context.Context) func() {
-				_, err := w.k.runtime.StopContainer(ctx, &cri.StopContainerRequest{ContainerId: c.Id, Timeout: max(grace, minGrace)})
-				return func() { w.killDone(c, err) }
-			})
+			if state.stop.sooner(grace) {
+				w.begin(ctx, opKey{opShorten, c.Id, grace}, func(ctx context.Context) func() {
+					_, err := w.k.runtime.StopContainer(ctx, &cri.StopContainerRequest{ContainerId: c.Id, Timeout: max(grace, minGrace)})
+					return func() { w.killDone(c, err) }
+				})
+			}
 		}
 		return
 	}
 	if w.retryIn(key) > 0 {
 		return
 	}
-	state.grace = &grace
+	until := newStopTime(grace)
+	state.grace, state.stop = &grace, until
 	spec, _ := podspec.FindContainer(pod, c.Name())
 	if message == "" {
 		message = "Stopping container " + c.Name()
@@ -115,7 +114,7 @@ func (w *worker) kill(ctx context.Context, c *runtimestate.Container, message st
 	}
 	ip := firstOf(w.podIPs())
 	w.begin(ctx, key, func(ctx context.Context) func() {
-		err := w.k.killContainer(ctx, pod, spec, c, message, grace, ip, turn)
+		err := w.k.killContainer(ctx, pod, spec, c, message, until, ip, turn)
 		return func() { w.killDone(c, err) }
 	})
 }
@@ -148,57 +147,49 @@ func (w *worker) letStop(name string) {
 	}
 }
 
-func (k *Kubelet) killContainer(ctx context.Context, pod *corev1.Pod, spec *corev1.Container, c *runtimestate.Container, message string, grace int64, ip string, turn chan struct{}) error {
-	began := time.Now()
+func (k *Kubelet) killContainer(ctx context.Context, pod *corev1.Pod, spec *corev1.Container, c *runtimestate.Container, message string, until *stopTime, ip string, turn chan struct{}) error {
 	ref := podReference(pod)
 	if spec != nil {
 		ref = containerReference(pod, spec)
 	}
 	k.events.Event(ref, corev1.EventTypeNormal, "Killing", message)
-	left := func() int64 { return grace - int64(time.Since(began)/time.Second) }
-	if spec != nil && spec.Lifecycle != nil && spec.Lifecycle.PreStop != nil && grace > 0 {
-		cancel, err := preStop(ctx, time.Duration(grace)*time.Second, func(ctx context.Context) error {
+	if left, _, _ := until.left(); spec != nil && spec.Lifecycle != nil && spec.Lifecycle.PreStop != nil && left > 0 {
+		cancel, err := preStop(ctx, until, func(ctx context.Context) error {
 			return k.hook(ctx, pod, spec, c.Id, ip, spec.Lifecycle.PreStop)
 		})
 		defer cancel()
+		left, grace, _ := until.left()
 		switch { // the event does not name the cause, since a hook may print what not everybody may read
 		case err != nil:
 			k.events.Event(ref, corev1.EventTypeWarning, "FailedPreStopHook", "PreStopHook failed")
 			slog.Warn("PreStop hook failed", "pod", podspec.Format(pod), "container", spec.Name, "err", loggedHook(err))
-		case left() <= 0 && ctx.Err() == nil:
+		case left <= 0 && ctx.Err() == nil:
 			slog.Warn("PreStop hook not completed in grace period", "pod", podspec.Format(pod), "container", spec.Name, "gracePeriod", grace)
 		}
 	}
-	if turn != nil && left() > 0 {
-		t := time.NewTimer(time.Duration(left()) * time.Second)
-		select {
-		case <-turn:
-		case <-t.C:
-		case <-ctx.Done():
-		}
-		t.Stop()
+	if turn != nil {
+		until.wait(ctx, turn)
 	}
-	_, err := k.runtime.StopContainer(ctx, &cri.StopContainerRequest{ContainerId: c.Id, Timeout: max(left(), minGrace)})
+	_, err := k.runtime.StopContainer(ctx, &cri.StopContainerRequest{ContainerId: c.Id, Timeout: until.stop()})
 	return err
 }
 
 // preStop runs a hook for at most the grace of its container. One that takes longer goes
 // on beside the container's end, until cancel: it may use what SIGTERM leaves it.
-func preStop(ctx context.Context, grace time.Duration, hook func(context.Context) error) (cancel context.CancelFunc, err error) {
+func preStop(ctx context.Context, until *stopTime, hook func(context.Context) error) (cancel context.CancelFunc, err error) {
 	ctx, cancel = context.WithCancel(ctx)
-	done := make(chan error, 1)
+	done, failed := make(chan struct{}), make(chan error, 1)
 	run.Go("kubelet: preStop hook", func() {
-		done <- run.Catch("kubelet: preStop hook", func() error { return hook(ctx) })
+		defer close(done)
+		failed <- run.Catch("kubelet: preStop hook", func() error { return hook(ctx) })
 	})
-	t := time.NewTimer(grace)
-	defer t.Stop()
+	until.wait(ctx, done)
+	if ctx.Err() != nil {
+		return cancel, nil // it was told to end
+	}
 	select {
-	case err = <-done:
-		if ctx.Err() != nil {
-			err = nil // it was told to end
-		}
-	case <-t.C:
-	case <-ctx.Done():
+	case err = <-failed:
+	default:
 	}
 	return cancel, err
 }

@@ -3,6 +3,7 @@ package kubelet
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -22,7 +23,7 @@ func TestPreStopOutlivesGrace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
 		var ended time.Duration
-		cancel, err := preStop(t.Context(), 30*time.Second, func(ctx context.Context) error {
+		cancel, err := preStop(t.Context(), newStopTime(30), func(ctx context.Context) error {
 			<-ctx.Done()
 			ended = time.Since(began)
 			return ctx.Err()
@@ -43,7 +44,7 @@ func TestPreStopOutlivesGrace(t *testing.T) {
 
 		began = time.Now()
 		failed := errors.New("exited with 1")
-		cancel, err = preStop(t.Context(), 30*time.Second, func(context.Context) error { time.Sleep(time.Second); return failed })
+		cancel, err = preStop(t.Context(), newStopTime(30), func(context.Context) error { time.Sleep(time.Second); return failed })
 		cancel()
 		if waited := time.Since(began); waited != time.Second || !errors.Is(err, failed) {
 			t.Errorf("after a hook that failed: %v, %v", waited, err)
@@ -133,33 +134,120 @@ func TestGraceShrinks(t *testing.T) {
 }
 
 // TestEndsSooner: a pod that is ending ends sooner once the node gives it less time than who
-// deleted it, or than the node did before; never later.
+// deleted it, or than the node did before, or who deleted it thinks better of it; never later.
 func TestEndsSooner(t *testing.T) {
 	n := newNode(t)
-	n.linger(600, "drained", "evicted", "both")
+	n.linger(600, "drained", "evicted", "both", "again")
 	end := func(name string, grace int64) {
 		n.k.worker(podtest.Pod(name).UID).end(&ending{reason: "Terminated", grace: &grace})
-	}
-	ending := func(name string) {
-		n.until(name+" ends", n.sent("Killing: Stopping container "+name))
 	}
 	n.api.deletePodWithin("drained", 600)
 	end("evicted", 600)
 	n.api.deletePodWithin("both", 500)
-	for _, name := range []string{"drained", "evicted", "both"} {
-		ending(name)
+	n.api.deletePodWithin("again", 600)
+	for _, name := range []string{"drained", "evicted", "both", "again"} {
+		n.until(name+" ends", n.sent("Killing: Stopping container "+name))
 	}
 	end("both", 550)
 	n.api.addPod(podtest.Pod("later", "later"))
 	n.until("later", n.ready("later"))
-	if got := n.rt.Running(); !slices.Equal(got, []string{"both", "drained", "evicted", "later"}) {
+	if got := n.rt.Running(); !slices.Equal(got, []string{"again", "both", "drained", "evicted", "later"}) {
 		t.Fatalf("running %v", got)
 	}
-	for _, name := range []string{"drained", "evicted"} {
-		end(name, 30)
-		n.until(name+" has ended", func() bool { return !slices.Contains(n.rt.Running(), name) })
+	end("drained", 1)
+	end("evicted", 1)
+	n.api.deletePodWithin("again", 1)
+	n.until("they have ended", func() bool { return slices.Equal(n.rt.Running(), []string{"both", "later"}) })
+	if calls := n.rt.Calls(); len(calls) != len(slices.Compact(slices.Sorted(slices.Values(calls)))) {
+		t.Errorf("calls twice: %v", calls) // of StopContainer, or of a hook
 	}
-	if got := n.rt.Running(); !slices.Equal(got, []string{"both", "later"}) {
+}
+
+// TestShorterGraceWaits: a hook that has time by the shorter grace too goes on without SIGTERM,
+// and a sidecar still serves it; then they end in their order.
+func TestShorterGraceWaits(t *testing.T) {
+	n := newNode(t)
+	release := n.hang("p")
+	n.start()
+	n.api.addPod(podtest.WithInit(lingering("p", 600), "s"))
+	n.until("ready", n.ready("p"))
+	n.api.deletePodWithin("p", 600)
+	n.until("both end", func() bool {
+		return n.sent("Killing: Stopping container p")() && n.sent("Killing: Stopping container s")()
+	})
+	w := n.k.worker("uid-p")
+	for _, grace := range []int64{500, 400} {
+		w.end(&ending{reason: "Terminated", grace: &grace})
+		n.api.addPod(podtest.Pod(fmt.Sprint("later", grace), "later"))
+		n.until("later", n.ready(fmt.Sprint("later", grace)))
+	}
+	if got := n.rt.Running(); !slices.Equal(got, []string{"later", "later", "p", "s"}) {
 		t.Errorf("running %v", got)
 	}
+	release("p")
+	n.until("gone", func() bool { return n.api.pod("p") == nil })
+	calls := n.rt.Calls()
+	if a, b := slices.Index(calls, "StopContainer p"), slices.Index(calls, "StopContainer s"); a < 0 || b < a {
+		t.Errorf("calls %v", calls)
+	}
+}
+
+// TestShorterGraceKeepsOrder: a shorter grace does not have SIGTERM come while a preStop hook
+// runs that still has time by it; the container has from SIGTERM to SIGKILL what the hook leaves
+// of the shorter grace.
+func TestShorterGraceKeepsOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		at := func() time.Duration { return time.Since(began) }
+		for _, c := range []struct {
+			hook  time.Duration // that the hook takes
+			wait  time.Duration // until the grace of 600 s shrinks
+			grace int64
+			over  time.Duration // when the step is
+			left  int64
+		}{
+			{5 * time.Second, 0, 30, 5 * time.Second, 25},
+			{5 * time.Second, 3 * time.Second, 30, 5 * time.Second, 28},
+			{time.Hour, 100 * time.Second, 30, 130 * time.Second, minGrace},
+			{time.Hour, 100 * time.Second, 0, 100 * time.Second, minGrace},
+			{time.Hour, 100 * time.Second, 1 << 62, 600 * time.Second, minGrace},
+			{time.Hour, 590 * time.Second, 500, 600 * time.Second, minGrace},
+		} {
+			began = time.Now()
+			until := newStopTime(600)
+			time.AfterFunc(c.wait, func() {
+				if until.sooner(c.grace) {
+					t.Errorf("%+v: asks the runtime to stop it while its hook runs", c)
+				}
+			})
+			cancel, err := preStop(t.Context(), until, func(ctx context.Context) error {
+				select {
+				case <-time.After(c.hook):
+				case <-ctx.Done():
+				}
+				return nil
+			})
+			if at() != c.over || err != nil {
+				t.Errorf("%+v: SIGTERM after %v: %v", c, at(), err)
+			}
+			if left := until.stop(); left != c.left {
+				t.Errorf("%+v: SIGKILL %d s later", c, left)
+			}
+			cancel()
+		}
+		until := newStopTime(600)
+		for i, c := range []struct {
+			grace int64
+			again bool
+		}{{600, false}, {700, false}, {30, true}, {40, false}, {10, true}, {1, true}} {
+			if i == 0 {
+				if left := until.stop(); left != 600 {
+					t.Errorf("SIGKILL after %d s", left)
+				}
+			}
+			if again := until.sooner(c.grace); again != c.again {
+				t.Errorf("after SIGTERM, %d s: asks again: %t", c.grace, again)
+			}
+		}
+	})
 }
