@@ -113,12 +113,7 @@ func (p *Peers) Run(ctx context.Context) error {
 		for _, o := range p.nodes.GetStore().List() {
 			nodes = append(nodes, o.(*corev1.Node))
 		}
-		peers := p.cfg.peersOf(nodes, p.node)
-		if p.cfg.Backend == WireGuard {
-			p.owners = keyOwners(nodes, p.owners)
-			dropStolenKeys(peers, p.owners)
-		}
-		if err := errors.Join(p.publishKey(ctx, nodes), applyWays(p.cfg, peers)); err != nil {
+		if err := errors.Join(p.publishKey(ctx, nodes), p.apply(nodes)); err != nil {
 			slog.ErrorContext(ctx, "ways to other nodes' pods, trying again", "in", wait, "err", err)
 			again = time.After(wait)
 			wait = min(2*wait, time.Minute)
@@ -135,6 +130,23 @@ func (p *Peers) Run(ctx context.Context) error {
 			return nil
 		}
 	}
+}
+
+// apply has the kernel hold the ways to these nodes.
+func (p *Peers) apply(nodes []*corev1.Node) error {
+	peers := p.cfg.peersOf(nodes, p.node)
+	if p.cfg.Backend == WireGuard {
+		if p.owners == nil { // the process has just started: the kernel knows which key was whose
+			have, err := wireguardOf(p.cfg.Tunnel)
+			if err != nil {
+				return err
+			}
+			p.owners = keptOwners(have, peers)
+		}
+		p.owners = keyOwners(nodes, p.owners)
+		dropStolenKeys(peers, p.owners)
+	}
+	return applyWays(p.cfg, peers)
 }
 
 // publishKey has this node's key in its Node, where others are to encrypt for it.
@@ -233,6 +245,26 @@ func keyOwners(nodes []*corev1.Node, before map[wireguardKey]string) map[wiregua
 		key, ok := publicKey(n)
 		if _, taken := owners[key]; ok && (!taken || before[key] == n.Name) {
 			owners[key] = n.Name
+		}
+	}
+	return owners
+}
+
+// keptOwners gives the node that each key was of when the kernel got its peers: the one whose
+// range it leads to, which no other node can have. Pure.
+func keptOwners(have []wireguardPeer, nodes []peer) map[wireguardKey]string {
+	of := map[netip.Prefix]string{}
+	for _, n := range nodes {
+		for _, r := range n.ranges {
+			of[r] = n.name
+		}
+	}
+	owners := map[wireguardKey]string{}
+	for _, p := range have {
+		for _, r := range p.ranges {
+			if name, ok := of[r.Masked()]; ok {
+				owners[p.key] = name
+			}
 		}
 	}
 	return owners

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	mdnetlink "github.com/mdlayher/netlink"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -146,16 +147,89 @@ func TestKeyOwners(t *testing.T) {
 		before string
 		want   string
 	}{
-		"a younger one":            {[]*corev1.Node{young, victim}, "", "victim"},
-		"an older one":             {[]*corev1.Node{old, victim, young}, "victim", "victim"},
-		"an older one, at a start": {[]*corev1.Node{old, victim}, "", "an-old-thief"},
-		"who had it is gone":       {[]*corev1.Node{young}, "victim", "a-young-thief"},
-		"who had it has another":   {[]*corev1.Node{young, with("victim", 2, wireguardKey{1})}, "victim", "a-young-thief"},
-		"of none that has a key":   {[]*corev1.Node{with("victim", 2, wireguardKey{})}, "victim", ""},
+		"a younger one":                   {[]*corev1.Node{young, victim}, "", "victim"},
+		"an older one":                    {[]*corev1.Node{old, victim, young}, "victim", "victim"},
+		"an older one, at a start of all": {[]*corev1.Node{old, victim}, "", "an-old-thief"},
+		"who had it is gone":              {[]*corev1.Node{young}, "victim", "a-young-thief"},
+		"who had it has another":          {[]*corev1.Node{young, with("victim", 2, wireguardKey{1})}, "victim", "a-young-thief"},
+		"of none that has a key":          {[]*corev1.Node{with("victim", 2, wireguardKey{})}, "victim", ""},
 	} {
 		if got := keyOwners(c.nodes, map[wireguardKey]string{key: c.before})[key]; got != c.want {
 			t.Errorf("%s: %q has it, want %q", name, got, c.want)
 		}
+	}
+}
+
+// TestKeptOwners: what the kernel holds when the process starts says whose a key is, so that an
+// older node that has taken it meanwhile gets nothing; a range that is nobody's now says nothing.
+func TestKeptOwners(t *testing.T) {
+	c := Config{Backend: WireGuard, NodeIPs: []netip.Addr{netip.MustParseAddr("10.0.0.1")}, PodCIDRs: []string{"10.42.0.0/24"}, ClusterCIDRs: []string{"10.42.0.0/16"}}
+	key := wireguardKey(bytes.Repeat([]byte{7}, 32))
+	var nodes []*corev1.Node
+	for i, name := range []string{"an-old-thief", "victim"} {
+		n := node(name, []string{fmt.Sprintf("10.42.%d.0/24", i+1)}, fmt.Sprintf("10.0.0.%d", i+2))
+		n.CreationTimestamp = metav1.Unix(int64(i), 0)
+		n.Annotations = map[string]string{publicKeyAnnotation: base64.StdEncoding.EncodeToString(key[:])}
+		nodes = append(nodes, n)
+	}
+	for name, k := range map[string]struct {
+		held []wireguardPeer
+		want string
+	}{
+		"the victim's": {[]wireguardPeer{{key: wireguardKey{1}, ranges: []netip.Prefix{netip.MustParsePrefix("10.42.1.0/24")}},
+			{key: key, ranges: []netip.Prefix{netip.MustParsePrefix("10.42.2.0/24")}}}, "victim"},
+		"in several parts":    {[]wireguardPeer{{key: key}, {key: key, ranges: []netip.Prefix{netip.MustParsePrefix("10.42.2.0/24")}}, {key: key}}, "victim"},
+		"a range that nobody": {[]wireguardPeer{{key: key, ranges: []netip.Prefix{netip.MustParsePrefix("10.42.9.0/24")}}}, "an-old-thief"},
+		"nothing":             {nil, "an-old-thief"},
+	} {
+		peers := c.peersOf(nodes, "self")
+		owners := keyOwners(nodes, keptOwners(k.held, peers))
+		dropStolenKeys(peers, owners)
+		all := wireguardPeers(peers, false)
+		if owners[key] != k.want || len(all) != 1 || (k.want == "victim") != (all[0].endpoint.Addr() == netip.MustParseAddr("10.0.0.3")) {
+			t.Errorf("%s: %q has it, want %q; peers %v", name, owners[key], k.want, all)
+		}
+	}
+}
+
+// TestDecodeWireguard: the kernel's answer says keys and ranges of both families, and one that
+// is cut off or has too much is an error or left out, no panic.
+func TestDecodeWireguard(t *testing.T) {
+	want := []wireguardPeer{
+		{key: wireguardKey{1}, ranges: []netip.Prefix{netip.MustParsePrefix("10.42.1.0/24"), netip.MustParsePrefix("fd00:42:0:1::/64")}},
+		{key: wireguardKey{2}},
+	}
+	ae := mdnetlink.NewAttributeEncoder()
+	ae.Uint32(wgDeviceIfindex, 7)
+	ae.Nested(wgDevicePeers, func(list *mdnetlink.AttributeEncoder) error {
+		for i, p := range want {
+			p.endpoint = netip.MustParseAddrPort("10.0.0.2:51820")
+			list.Nested(uint16(i), p.encode)
+		}
+		list.Nested(2, func(odd *mdnetlink.AttributeEncoder) error {
+			odd.Bytes(wgPeerPublicKey, []byte("short"))
+			odd.Nested(wgPeerAllowedIPs, func(ips *mdnetlink.AttributeEncoder) error {
+				ips.Nested(0, func(ip *mdnetlink.AttributeEncoder) error {
+					ip.Bytes(wgAllowedIP, []byte{10})
+					ip.Uint8(wgAllowedMask, 200)
+					return nil
+				})
+				return nil
+			})
+			return nil
+		})
+		return nil
+	})
+	b, err := ae.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := decodeWireguard(b)
+	if err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("%v, %v; want %v", got, err, want)
+	}
+	for n := range len(b) {
+		_, _ = decodeWireguard(b[:n])
 	}
 }
 

@@ -1,12 +1,14 @@
 package cni
 
 import (
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/netip"
 	"os"
+	"reflect"
 	"runtime"
 	"slices"
 	"strings"
@@ -15,6 +17,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"knarr/internal/need"
 	"knarr/node/cni/network"
@@ -270,6 +274,45 @@ func TestWireguardWays(t *testing.T) {
 		{WireGuard, "IPv6", "mtu 1420", []string{"fd00:42:0:1::"}},
 		{WireGuard, "IPv4 first", "mtu 1420", []string{"10.42.1.0", "fd00:42:0:1::"}},
 	})
+}
+
+// TestKeyStaysAtRestart: a process that has just started learns from the kernel whose a key is,
+// before an older node that has written it into its Node meanwhile gets what is encrypted for it.
+func TestKeyStaysAtRestart(t *testing.T) {
+	need.Root(t)
+	a, b, thief := newHost(t, 1, WireGuard, "IPv4"), newHost(t, 2, WireGuard, "IPv4"), newHost(t, 3, WireGuard, "IPv4")
+	a.needWireguard(t)
+	join(t, a, b)
+	stolen := b.peer("b").key
+	var nodes []*corev1.Node
+	for made, h := range []*host{thief, b} {
+		n := node([]string{"thief", "b"}[made], h.config.PodCIDRs, h.config.NodeIPs[0].String())
+		n.CreationTimestamp = metav1.Unix(int64(made), 0)
+		nodes = append(nodes, n)
+	}
+	say := func(n *corev1.Node) {
+		n.Annotations = map[string]string{publicKeyAnnotation: base64.StdEncoding.EncodeToString(stolen[:])}
+	}
+	start := func() (all []wireguardPeer) {
+		t.Helper()
+		var err error
+		a.do(func() {
+			if err = (&Peers{cfg: a.config, node: "a"}).apply(nodes); err == nil {
+				all, err = wireguardOf(a.config.Tunnel)
+			}
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return all
+	}
+	want := []wireguardPeer{{key: stolen, ranges: b.peer("b").ranges}}
+	say(nodes[1])
+	first := start()
+	say(nodes[0])
+	if again := start(); !reflect.DeepEqual(first, want) || !reflect.DeepEqual(again, want) {
+		t.Errorf("the kernel has %v, after a restart %v, want %v", first, again, want)
+	}
 }
 
 type waysCase struct {

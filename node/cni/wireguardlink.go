@@ -2,6 +2,7 @@ package cni
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"net/netip"
 
@@ -48,7 +49,7 @@ func setWireguard(index int, key []byte, port uint16, peers []wireguardPeer) err
 		return err
 	}
 	defer conn.Close()
-	have, err := wireguardKeys(conn, family.ID, index)
+	have, err := listWireguard(conn, family.ID, index)
 	if err != nil {
 		return err
 	}
@@ -58,10 +59,10 @@ func setWireguard(index int, key []byte, port uint16, peers []wireguardPeer) err
 	}
 	type change func(*mdnetlink.AttributeEncoder) error
 	var changes []change
-	for _, k := range have {
-		if !wanted[k] {
+	for _, p := range have {
+		if !wanted[p.key] {
 			changes = append(changes, func(ae *mdnetlink.AttributeEncoder) error {
-				ae.Bytes(wgPeerPublicKey, k[:])
+				ae.Bytes(wgPeerPublicKey, p.key[:])
 				ae.Uint32(wgPeerFlags, wgPeerRemove|wgPeerUpdateOnly)
 				return nil
 			})
@@ -136,8 +137,31 @@ func socketAddress(at netip.AddrPort) []byte {
 	return b
 }
 
-// wireguardKeys are those of the peers that a link has.
-func wireguardKeys(conn *mdnetlink.Conn, kind uint16, index int) (keys []wireguardKey, err error) {
+// wireguardOf gives the peers that a tunnel has, of which it needs no endpoint: none if it is
+// not there or no WireGuard.
+func wireguardOf(tunnel string) ([]wireguardPeer, error) {
+	link, err := netlink.LinkByName(tunnel)
+	var none netlink.LinkNotFoundError
+	if errors.As(err, &none) || err == nil && link.Type() != "wireguard" {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("tunnel %s: %w", tunnel, err)
+	}
+	family, err := netlink.GenlFamilyGet("wireguard")
+	if err != nil {
+		return nil, fmt.Errorf("find WireGuard: %w", err)
+	}
+	conn, err := mdnetlink.Dial(unix.NETLINK_GENERIC, nil)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	return listWireguard(conn, family.ID, link.Attrs().Index)
+}
+
+// listWireguard gives the peers that a link has: their keys and ranges.
+func listWireguard(conn *mdnetlink.Conn, kind uint16, index int) ([]wireguardPeer, error) {
 	which := mdnetlink.NewAttributeEncoder()
 	which.Uint32(wgDeviceIfindex, uint32(index))
 	attrs, err := which.Encode()
@@ -151,34 +175,76 @@ func wireguardKeys(conn *mdnetlink.Conn, kind uint16, index int) (keys []wiregua
 	if err != nil {
 		return nil, fmt.Errorf("list peers: %w", err)
 	}
+	var all []wireguardPeer
 	for _, m := range answers {
 		if len(m.Data) < 4 {
 			continue
 		}
-		device, err := mdnetlink.NewAttributeDecoder(m.Data[4:])
+		some, err := decodeWireguard(m.Data[4:])
 		if err != nil {
 			return nil, fmt.Errorf("list peers: %w", err)
 		}
-		for device.Next() {
-			if device.Type() == wgDevicePeers {
-				device.Nested(func(list *mdnetlink.AttributeDecoder) error {
-					for list.Next() {
-						list.Nested(func(one *mdnetlink.AttributeDecoder) error {
-							for one.Next() {
-								if b := one.Bytes(); one.Type() == wgPeerPublicKey && len(b) == len(wireguardKey{}) {
-									keys = append(keys, wireguardKey(b))
-								}
-							}
-							return nil
-						})
-					}
-					return nil
-				})
-			}
+		all = append(all, some...)
+	}
+	return all, nil
+}
+
+// decodeWireguard gives the peers of one part of the kernel's answer. One of many ranges is in
+// several, each with some of them. Pure.
+func decodeWireguard(attrs []byte) (all []wireguardPeer, err error) {
+	device, err := mdnetlink.NewAttributeDecoder(attrs)
+	if err != nil {
+		return nil, err
+	}
+	for device.Next() {
+		if device.Type() != wgDevicePeers {
+			continue
 		}
-		if err := device.Err(); err != nil {
-			return nil, fmt.Errorf("list peers: %w", err)
+		device.Nested(func(list *mdnetlink.AttributeDecoder) error {
+			for list.Next() {
+				var p wireguardPeer
+				list.Nested(p.decode)
+				if p.key != (wireguardKey{}) {
+					all = append(all, p)
+				}
+			}
+			return nil
+		})
+	}
+	return all, device.Err()
+}
+
+// decode reads a peer as the kernel writes it.
+func (p *wireguardPeer) decode(one *mdnetlink.AttributeDecoder) error {
+	for one.Next() {
+		switch one.Type() {
+		case wgPeerPublicKey:
+			if b := one.Bytes(); len(b) == len(p.key) {
+				p.key = wireguardKey(b)
+			}
+		case wgPeerAllowedIPs:
+			one.Nested(func(list *mdnetlink.AttributeDecoder) error {
+				for list.Next() {
+					list.Nested(func(ip *mdnetlink.AttributeDecoder) error {
+						var addr netip.Addr
+						bits := -1
+						for ip.Next() {
+							switch ip.Type() {
+							case wgAllowedIP:
+								addr, _ = netip.AddrFromSlice(ip.Bytes())
+							case wgAllowedMask:
+								bits = int(ip.Uint8())
+							}
+						}
+						if r := netip.PrefixFrom(addr, bits); r.IsValid() {
+							p.ranges = append(p.ranges, r)
+						}
+						return nil
+					})
+				}
+				return nil
+			})
 		}
 	}
-	return keys, nil
+	return nil
 }
