@@ -3,6 +3,7 @@ package kubelet
 import (
 	"maps"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -33,6 +34,9 @@ type instanceState struct {
 	// message is what it left when it exited; read says whether that was read.
 	message string
 	read    bool
+	// exited is when it was first seen to have exited, by the clock of this process, which
+	// nobody sets; zero: it was not.
+	exited time.Time
 	// grace is how long it was given to end, once it was asked to, seconds; stop is when
 	// that is over.
 	grace *int64
@@ -77,6 +81,9 @@ func (w *worker) instance(id string) *instanceState {
 func (w *worker) readMessages() {
 	for _, c := range w.observed.Containers {
 		i := w.instance(c.Id)
+		if c.Exited() && i.exited.IsZero() {
+			i.exited = time.Now()
+		}
 		if c.Exited() && !i.read {
 			m, ok := w.k.terminationMessage(c)
 			i.message, i.read = m[:min(len(m), podMessage(w.pod))], ok

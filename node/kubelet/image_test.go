@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -20,6 +21,7 @@ import (
 
 	"knarr/node/kubelet/configuration"
 	"knarr/node/kubelet/podtest"
+	"knarr/node/kubelet/volume"
 )
 
 const private = "reg.io/team/private:1"
@@ -244,6 +246,30 @@ func TestCrashDelay(t *testing.T) {
 			t.Errorf("at most %v: not forgotten after eleven minutes", most)
 		}
 	}
+}
+
+// TestCrashBackoffAndTheClock: a container that ended in the future, as the clock was set back
+// since, waits no longer for its restart than others.
+func TestCrashBackoffAndTheClock(t *testing.T) {
+	k := admitting(t)
+	k.volumes = &volume.Manager{}
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorker(k, podtest.Pod("p", "c"))
+		w.pod = w.inbox.pod
+		c := podtest.Container("c", podtest.Exited, 1)
+		c.FinishedAt = time.Now().Add(time.Hour).UnixNano()
+		w.observed = podtest.Observed(c)
+		w.readMessages()
+		w.crashed(c)
+		w.container("c").crashes.last = c.Finished().Add(-time.Second) // when it was started
+		if left := w.crashLeft("c", c); left != crashFirst {
+			t.Errorf("waits %v", left)
+		}
+		time.Sleep(crashFirst)
+		if left := w.crashLeft("c", c); left != 0 {
+			t.Errorf("then %v", left)
+		}
+	})
 }
 
 // TestParallelPulls: as many images are pulled at once as the settings allow.

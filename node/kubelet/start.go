@@ -88,6 +88,9 @@ func (w *worker) crashLeft(name string, s *runtimestate.Container) time.Duration
 		return 0
 	}
 	left := time.Until(s.Finished().Add(d.cur))
+	if exited := w.instance(s.Id).exited; !exited.IsZero() { // not longer if the clock was set back since
+		left = min(left, time.Until(exited.Add(d.cur)))
+	}
 	if left <= 0 || d.forgotten(s.Finished()) {
 		return 0
 	}

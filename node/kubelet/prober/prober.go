@@ -178,8 +178,11 @@ func (m *Manager) run(ctx context.Context, w *watched, probes [kinds]*corev1.Pro
 	var s [kinds]schedule
 	for k, p := range probes {
 		if p != nil {
-			s[k] = schedule{probe: p, next: w.target.Started.Add(secs(p.InitialDelaySeconds))}
-			if old := time.Since(w.target.Started); old > secs(max(p.PeriodSeconds, 1)) && old > secs(p.InitialDelaySeconds) {
+			// From here on by the clock of this process, which nobody sets; a container that has
+			// started in the future, as the clock was set back since, is as one of now.
+			old := max(time.Since(w.target.Started), 0)
+			s[k] = schedule{probe: p, next: time.Now().Add(secs(p.InitialDelaySeconds) - old)}
+			if old > secs(max(p.PeriodSeconds, 1)) && old > secs(p.InitialDelaySeconds) {
 				// After a restart of the kubelet: not all containers at once.
 				s[k].next = time.Now().Add(time.Duration(rand.Int64N(int64(secs(max(p.PeriodSeconds, 1))))))
 				if Kind(k) == Readiness {

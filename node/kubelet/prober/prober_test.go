@@ -212,6 +212,26 @@ func TestStartupHoldsTheOthers(t *testing.T) {
 	})
 }
 
+// TestProbesAndTheClock: a container that has started in the future, as the clock was set back
+// since, is probed like one that has just started.
+func TestProbesAndTheClock(t *testing.T) {
+	bubble(t, func(b *bench) {
+		tg := target(func(c *corev1.Container) {
+			c.ReadinessProbe = execProbe(func(p *corev1.Probe) { p.InitialDelaySeconds = 5 })
+		})
+		tg.Started = time.Unix(0, time.Now().Add(time.Hour).UnixNano())
+		b.Watch(tg)
+		after(4 * time.Second)
+		if n := b.probes.Load(); n != 0 {
+			t.Errorf("probed %d times before its delay", n)
+		}
+		after(22 * time.Second)
+		if v, _ := b.Verdict("id", Readiness); v != Success || b.probes.Load() != 3 {
+			t.Errorf("%v after %d probes", v, b.probes.Load())
+		}
+	})
+}
+
 func TestRestartedKubeletKeepsWhatWasTrue(t *testing.T) {
 	bubble(t, func(b *bench) {
 		tg := target(func(c *corev1.Container) {

@@ -76,7 +76,18 @@ func (r *Reader) Read(ctx context.Context, uid types.UID) (*Pod, error) {
 		v.Containers = append(v.Containers, known)
 	}
 	r.sandboxes, r.containers = sandboxes, containers
-	slices.SortFunc(v.Sandboxes, func(a, b Sandbox) int { return cmp.Compare(b.CreatedAt, a.CreatedAt) })
-	slices.SortFunc(v.Containers, func(a, b *Container) int { return cmp.Compare(b.CreatedAt, a.CreatedAt) })
+	slices.SortFunc(v.Sandboxes, func(a, b Sandbox) int {
+		return later(a.Metadata.GetAttempt(), b.Metadata.GetAttempt(), a.CreatedAt, b.CreatedAt)
+	})
+	slices.SortFunc(v.Containers, func(a, b *Container) int {
+		return later(a.Metadata.GetAttempt(), b.Metadata.GetAttempt(), a.CreatedAt, b.CreatedAt)
+	})
 	return v, nil
+}
+
+// later compares two attempts, the later one first. The clock counts only where the attempts
+// are the same, as of containers of different names: it may have been set back since, and then
+// the container before would be taken for the one that runs, and that be started once more.
+func later(a, b uint32, createdA, createdB int64) int {
+	return cmp.Or(cmp.Compare(b, a), cmp.Compare(createdB, createdA))
 }
