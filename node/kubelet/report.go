@@ -2,14 +2,12 @@ package kubelet
 
 import (
 	"context"
-	"log/slog"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"knarr/internal/equal"
-	"knarr/node/kubelet/podspec"
 	"knarr/node/kubelet/podstatus"
 )
 
@@ -62,7 +60,7 @@ func (w *worker) report(ctx context.Context, gone bool) time.Duration {
 			case apierrors.IsNotFound(err) || apierrors.IsConflict(err):
 				w.retryLater(key, time.Second, 10*time.Second)
 			case ctx.Err() == nil:
-				slog.Warn("patch pod status", "pod", podspec.Format(pod), "err", err)
+				w.warn("patch pod status", err)
 				w.retryLater(key, 200*time.Millisecond, 10*time.Second)
 			}
 		}

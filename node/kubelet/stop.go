@@ -122,7 +122,7 @@ func (w *worker) kill(ctx context.Context, c *runtimestate.Container, message st
 func (w *worker) killDone(c *runtimestate.Container, err error) {
 	w.stale.Store(true)
 	if err != nil && status.Code(err) != codes.NotFound && status.Code(err) != codes.Canceled {
-		slog.Warn("kill container", "pod", podspec.Format(w.pod), "container", c.Name(), "err", err)
+		w.warn("kill container", err, "container", c.Name())
 		w.eventOnce("kill "+c.Name(), corev1.EventTypeWarning, "FailedKillPod",
 			fmt.Sprintf("error killing pod: failed to \"KillContainer\" for %q with KillContainerError: %q", c.Name(), err.Error()))
 		w.retryLater(opKey{kind: opKill, of: c.Id}, time.Second, 10*time.Second)
@@ -240,7 +240,7 @@ func (w *worker) stop(ctx context.Context, gone bool) time.Duration {
 			err := w.k.deletePod(ctx, pod)
 			return func() {
 				if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
-					slog.Warn("delete pod", "pod", podspec.Format(pod), "err", err)
+					w.warn("delete pod", err)
 					w.retryLater(opKey{kind: opDelete}, 200*time.Millisecond, 10*time.Second)
 					return
 				}
@@ -403,7 +403,7 @@ func (w *worker) remove(ctx context.Context) time.Duration {
 		return func() {
 			if failed != nil {
 				if ctx.Err() == nil {
-					slog.Warn("remove pod from runtime", "pod", podspec.Format(pod), "err", failed)
+					w.warn("remove pod from runtime", failed)
 				}
 				w.retryLater(opKey{kind: opRemove}, time.Second, time.Minute)
 				return

@@ -2,9 +2,11 @@ package kubelet
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
+	"net/url"
 	"runtime/debug"
 	"slices"
 	"strconv"
@@ -12,6 +14,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -352,6 +356,23 @@ func (w *worker) noteUnread(err error) {
 	w.eventOnce("read", corev1.EventTypeWarning, "FailedSync", "error determining status: "+err.Error())
 	if w.k.news.IsNew("read pod", err.Error()) {
 		slog.Warn("read pod from runtime", "pod", podspec.Format(w.pod), "err", err)
+	}
+}
+
+// warn logs what fails again and again, in the same words once in a while: of each pod, or of
+// all together where it is the API server or the runtime that does not answer. Such an hour
+// has 110 pods try every ten seconds.
+func (w *worker) warn(what string, err error, args ...any) {
+	about, text := fmt.Sprint(what, w.uid, args), err.Error()
+	var unanswered *url.Error // its own words name the pod
+	switch code := status.Code(err); {
+	case errors.As(err, &unanswered):
+		about, text = what, unanswered.Err.Error()
+	case code == codes.Unavailable || code == codes.DeadlineExceeded:
+		about, text = what, status.Convert(err).Message()
+	}
+	if w.k.news.IsNew(about, text) {
+		slog.Warn(what, slices.Concat([]any{"pod", podspec.Format(w.pod)}, args, []any{"err", err})...)
 	}
 }
 
