@@ -288,7 +288,7 @@ envtest: build test-deps
 
 # nodes tries several of them on this machine, and leaves none.
 nodes: build test-deps
-	$(KNARR_GO) test -count=1 -v -timeout 10m ./test/dev
+	$(KNARR_GO) test -count=1 -v -timeout 12m ./test/dev
 
 # vm boots Debian's kernel in QEMU and tests knarr there. The kernel's package is
 # only unpacked: this machine keeps its own. Only installing asks for root.
