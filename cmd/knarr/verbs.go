@@ -60,11 +60,9 @@ func token(f *pflag.FlagSet) runner {
 	}
 }
 
-// smallHeap paces garbage collection unless the user does.
+// smallHeap paces garbage collection.
 func smallHeap() {
-	if os.Getenv("GOGC") == "" {
-		footprint.Pace()
-	}
+	footprint.Pace(footprint.Room, func() { _, _ = footprint.Trim() }) // what it cannot give back stays
 }
 
 // setLog sends all logs, the libraries' too, to stderr; the last of a process that

@@ -1,6 +1,7 @@
 package footprint
 
 import (
+	"os"
 	"runtime"
 	"runtime/debug"
 	"runtime/metrics"
@@ -15,9 +16,9 @@ const (
 	idlePercent = 50
 	// busyPercent spares a busy one a third of the collector's work.
 	busyPercent = 100
-	// room is what a busy process may allocate at least between two collections:
+	// Room is what a busy server or agent may allocate at least between two collections:
 	// while little is alive, they would otherwise follow each other at once.
-	room = 64 << 20
+	Room = 64 << 20
 	// startRoom is that in the first startTime of a process: much of what it allocates then
 	// stays, and would lie everywhere in a larger heap.
 	startRoom, startTime = 24 << 20, 3 * time.Second
@@ -33,7 +34,7 @@ const (
 	// calm is how long after the last sign of load it is over: a start has loops that begin
 	// seconds after it.
 	calm = 5 * time.Second
-	// trimAgain is the least time between two of Trim: what it takes away is faulted in
+	// trimAgain is the least time between two releases: what Trim takes away is faulted in
 	// again by the next load.
 	trimAgain = 20 * time.Second
 	// trimsMost is how often it is done after a load, each time after twice the time: what
@@ -43,14 +44,21 @@ const (
 
 // Pace keeps the garbage collector frugal with memory while little happens, and
 // with CPU while much does. Each collection decides for the next; an idle
-// process has one every two minutes.
-func Pace() {
+// process has one every two minutes. A busy one may allocate room, in bytes, between two
+// of them at least; release gives memory back after a load, to the kernel. It does nothing
+// where the user paces the collector, by GOGC.
+func Pace(room uint64, release func()) {
+	if os.Getenv("GOGC") != "" {
+		return
+	}
 	debug.SetGCPercent(idlePercent)
-	p := &pacer{percent: idlePercent, began: time.Now(), last: time.Now()}
+	p := &pacer{room: room, release: release, percent: idlePercent, began: time.Now(), last: time.Now()}
 	p.arm()
 }
 
 type pacer struct {
+	room    uint64
+	release func()
 	mu      sync.Mutex
 	percent int
 	began   time.Time
@@ -69,11 +77,11 @@ func (p *pacer) collected() {
 	defer p.mu.Unlock()
 	now := time.Now()
 	total, since := read("/gc/heap/allocs:bytes", 0), now.Sub(p.last)
-	least := uint64(room)
+	least := p.room
 	if now.Sub(p.began) < startTime {
-		least = startRoom
+		least = min(least, startRoom)
 	}
-	p.set(percentFor(since, total-p.total, read("/gc/heap/live:bytes", room), least))
+	p.set(percentFor(since, total-p.total, read("/gc/heap/live:bytes", p.room), least))
 	p.last, p.total = now, total
 	if since < busy {
 		p.trims = 0
@@ -107,7 +115,7 @@ func (p *pacer) idle() {
 	}
 	p.mu.Unlock()
 	if wait <= 0 {
-		_, _ = Trim() // what it cannot give back stays
+		p.release()
 	}
 }
 

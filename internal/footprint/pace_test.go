@@ -13,20 +13,20 @@ func TestPercentFor(t *testing.T) {
 		allocated, live uint64
 		want            int
 	}{
-		{0, room, room, busyPercent},
-		{apart / 4, room, spare, busyPercent},
-		{apart, room * 3 / 4, room, 75},
-		{apart * 2, room, room, idlePercent},
-		{busy - 1, room, spare, idlePercent},
-		{0, room, 2 * spare, (busyPercent + idlePercent) / 2},
-		{0, room, 100 * spare, idlePercent},
-		{0, room, room / 2, 200},
+		{0, Room, Room, busyPercent},
+		{apart / 4, Room, spare, busyPercent},
+		{apart, Room * 3 / 4, Room, 75},
+		{apart * 2, Room, Room, idlePercent},
+		{busy - 1, Room, spare, idlePercent},
+		{0, Room, 2 * spare, (busyPercent + idlePercent) / 2},
+		{0, Room, 100 * spare, idlePercent},
+		{0, Room, Room / 2, 200},
 		{0, 1, 0, 400},
 		{apart, 0, 0, idlePercent},
-		{busy, 100 * room, room, idlePercent},
+		{busy, 100 * Room, Room, idlePercent},
 		{time.Minute, 0, 0, idlePercent},
 	} {
-		if got := percentFor(c.since, c.allocated, c.live, room); got != c.want {
+		if got := percentFor(c.since, c.allocated, c.live, Room); got != c.want {
 			t.Errorf("%d bytes in %v, %d alive: %d, want %d", c.allocated, c.since, c.live, got, c.want)
 		}
 	}
@@ -41,7 +41,7 @@ func TestPercentFor(t *testing.T) {
 func TestPaceSeesCollections(t *testing.T) {
 	before := debug.SetGCPercent(100)
 	defer debug.SetGCPercent(before)
-	p := &pacer{percent: 1, last: time.Now()}
+	p := &pacer{room: Room, release: func() { _, _ = Trim() }, percent: 1, last: time.Now()}
 	seen := make(chan struct{})
 	runtime.AddCleanup(new([64]byte), func(c chan struct{}) { p.collected(); close(c) }, seen)
 	runtime.GC()

@@ -163,7 +163,7 @@ func (t *task) createSandbox(s *sandbox, r *api.CreateTaskRequest, opts *options
 	if err := writeState(dir, t.id, child.Pid, group, config); err != nil {
 		return undo(err)
 	}
-	if t.container, err = libcontainer.Load(t.root, t.id); err != nil {
+	if t.container, err = t.load(); err != nil {
 		return undo(err)
 	}
 	p := newProcess("", stdio{})

@@ -119,6 +119,16 @@ func (s *Service) restore() {
 
 var errHalf = errors.New("it was not made, or not removed, to its end")
 
+// load reads what libcontainer keeps of the container on disk.
+func (t *task) load() (*libcontainer.Container, error) {
+	c, err := libcontainer.Load(t.root, t.id)
+	if err != nil {
+		return nil, err
+	}
+	t.service.filters.share(c.Config().Seccomp) // of the container, not of a copy
+	return c, nil
+}
+
 // unmake removes what a program that ended has left of a container halfway: its first
 // process, which may wait for its start for ever, its control groups and its root.
 func (t *task) unmake() error {
@@ -139,7 +149,7 @@ func (t *task) restore() error {
 	if old.Pid == 0 {
 		return errHalf
 	}
-	if t.container, err = libcontainer.Load(t.root, t.id); errors.Is(err, libcontainer.ErrNotExist) {
+	if t.container, err = t.load(); errors.Is(err, libcontainer.ErrNotExist) {
 		return errHalf
 	} else if err != nil {
 		return err

@@ -42,6 +42,7 @@ type Service struct {
 	events    *publisher
 	reaping   atomic.Bool // what failed starts left will be looked for
 	starts    starts      // of execs
+	filters   filters
 
 	// changing is held by calls that change something, and by whoever replaces
 	// this program: no call is cut in two.

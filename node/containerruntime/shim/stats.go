@@ -10,25 +10,28 @@ import (
 	"sync"
 
 	"github.com/containerd/cgroups/v3"
-	"github.com/containerd/cgroups/v3/cgroup1"
 	"github.com/containerd/cgroups/v3/cgroup2"
 	eventstypes "github.com/containerd/containerd/api/events"
 	"github.com/containerd/errdefs"
 	"github.com/containerd/typeurl/v2"
 	"google.golang.org/protobuf/types/known/anypb"
+
+	"knarr/internal/kernfs"
 )
 
 // stats measures the control groups of a container, also after its end.
 func (t *task) stats() (*anypb.Any, error) {
-	state, err := t.container.State()
+	paths, err := t.groups()
 	if err != nil {
 		return nil, err
 	}
 	var stats any
 	if cgroups.Mode() == cgroups.Unified {
-		stats, err = stats2(state.CgroupPaths[""])
+		stats, err = stats2(paths[""])
 	} else {
-		stats, err = stats1(state.CgroupPaths)
+		r := readers.Get().(*kernfs.Reader)
+		defer readers.Put(r)
+		stats, err = stats1(r, paths)
 	}
 	if err != nil {
 		return nil, err
@@ -36,35 +39,20 @@ func (t *task) stats() (*anypb.Any, error) {
 	return typeurl.MarshalAnyToProto(stats)
 }
 
-func stats1(paths map[string]string) (any, error) {
-	group, err := cgroup1.Load(func(name cgroup1.Name) (string, error) {
-		if dir, ok := within(paths[string(name)]); ok {
-			if _, path, ok := strings.Cut(dir, "/"); ok { // after the hierarchy
-				return "/" + path, nil
-			}
-		}
-		return "", cgroup1.ErrControllerNotActive
-	}, cgroup1.WithHierarchy(hierarchies))
+var readers = sync.Pool{New: func() any { return new(kernfs.NewReader()) }}
+
+// groups are the directories of the container's control groups by their controllers, of
+// version 2 by no name.
+func (t *task) groups() (map[string]string, error) {
+	if known := t.groupPaths.Load(); known != nil {
+		return *known, nil
+	}
+	state, err := t.container.State()
 	if err != nil {
 		return nil, err
 	}
-	return group.Stat(cgroup1.IgnoreNotExist)
-}
-
-// known1 are the hierarchies of version 1, which do not change: they are looked
-// for in the list of all mounts.
-var known1 struct {
-	sync.Mutex
-	all []cgroup1.Subsystem
-}
-
-func hierarchies() (all []cgroup1.Subsystem, err error) {
-	known1.Lock()
-	defer known1.Unlock()
-	if len(known1.all) == 0 {
-		known1.all, err = cgroup1.Default()
-	}
-	return known1.all, err
+	t.groupPaths.Store(&state.CgroupPaths)
+	return state.CgroupPaths, nil
 }
 
 func stats2(dir string) (any, error) {
@@ -76,7 +64,7 @@ func stats2(dir string) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return group.Stat()
+	return group.StatFiltered(cgroup2.StatCPU | cgroup2.StatMemory | cgroup2.StatMemoryEvents | cgroup2.StatPids | cgroup2.StatIO)
 }
 
 // within is a control group's path below where they are mounted.
@@ -98,13 +86,13 @@ func (t *task) tellOOM() {
 
 // oomKills reads how many processes of the container the kernel killed so.
 func (t *task) oomKills() (uint64, error) {
-	state, err := t.container.State()
+	paths, err := t.groups()
 	if err != nil {
 		return 0, err
 	}
-	dir, file := state.CgroupPaths["memory"], "memory.oom_control"
+	dir, file := paths["memory"], "memory.oom_control"
 	if dir == "" {
-		dir, file = state.CgroupPaths[""], "memory.events"
+		dir, file = paths[""], "memory.events"
 	}
 	if dir == "" {
 		return 0, nil

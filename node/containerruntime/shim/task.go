@@ -39,7 +39,9 @@ type task struct {
 	ioUID, ioGID int
 
 	container *libcontainer.Container
-	init      *process // under the service's lock while it is created
+	// groupPaths are where its control groups are, once asked for: they stay.
+	groupPaths atomic.Pointer[map[string]string]
+	init       *process // under the service's lock while it is created
 	// waits says that the first process waits for Start.
 	waits bool
 
@@ -110,6 +112,7 @@ func (t *task) createContainer(ctx context.Context, r *api.CreateTaskRequest, op
 		return err
 	}
 	labelBundle(config, t.bundle)
+	t.service.filters.share(config.Seccomp)
 	if mounted, err := cgroupMounts(); err == nil { // else libcontainer looks itself, each time
 		mountCgroups(config, mounted)
 	}

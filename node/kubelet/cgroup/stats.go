@@ -3,8 +3,9 @@ package cgroup
 import (
 	"os"
 	"path/filepath"
-	"strconv"
 	"time"
+
+	"knarr/internal/kernfs"
 )
 
 // Stats is what the kernel counts of one group and its descendants, and the
@@ -48,22 +49,18 @@ type IOCount struct {
 	Bytes, Count uint64
 }
 
-const (
-	// smallFile holds every file of a group but the long ones.
-	smallFile = 16 << 10
-	// longFile bounds a list of devices or processes: what a pod makes long.
-	longFile = 1 << 20
-)
+// longFile bounds a list of devices or processes: what a pod makes long.
+const longFile = 1 << 20
 
 // A Reader reads groups one after the other with one buffer. It is for one
 // goroutine.
 type Reader struct {
 	tree *Tree
-	buf  []byte
+	kernfs.Reader
 }
 
 // NewReader reads the groups of a tree.
-func (t *Tree) NewReader() *Reader { return &Reader{t, make([]byte, smallFile)} }
+func (t *Tree) NewReader() *Reader { return &Reader{t, kernfs.NewReader()} }
 
 // Stats reads a group; false if it is not there.
 func (r *Reader) Stats(path string) (Stats, bool) {
@@ -84,64 +81,6 @@ func (r *Reader) Procs(path string) (pids []byte, ok bool) {
 	return b, b != nil && len(b) < longFile
 }
 
-// File reads up to most bytes of a file into the reader's buffer; nil if it cannot
-// be read. The content is valid until the next call.
-func (r *Reader) File(name string, most int) []byte {
-	f, err := openRaw(name)
-	if err != nil {
-		return nil
-	}
-	defer f.close()
-	n := 0
-	for {
-		if n == len(r.buf) {
-			if n >= most {
-				return r.buf[:most]
-			}
-			r.buf = append(r.buf, make([]byte, min(len(r.buf), most-n))...)
-		}
-		got, err := f.read(r.buf[n:min(len(r.buf), most)])
-		if err != nil {
-			return nil
-		}
-		if got == 0 {
-			return r.buf[:n]
-		}
-		n += got
-	}
-}
-
-// number reads a file of one number; max is the largest there is.
-func (r *Reader) number(name string) (uint64, bool) {
-	word, _ := nextWord(r.File(name, smallFile))
-	if string(word) == "max" {
-		return 1<<64 - 1, true
-	}
-	n, err := parseUint(word)
-	return n, err == nil
-}
-
-// value is number without the question whether there is one.
-func (r *Reader) value(name string) uint64 {
-	n, _ := r.number(name)
-	return n
-}
-
-// table reads a file of lines of a name and a number.
-func (r *Reader) table(name string, each func(key []byte, value uint64)) bool {
-	b := r.File(name, smallFile)
-	for rest := b; len(rest) > 0; {
-		var line []byte
-		line, rest = nextLine(rest)
-		key, tail := nextWord(line)
-		word, _ := nextWord(tail)
-		if n, err := parseUint(word); err == nil {
-			each(key, n)
-		}
-	}
-	return b != nil
-}
-
 // made is the older of two times of a group's files: a directory's changes when a
 // group is made in it.
 func made(dir, file string) (at time.Time, ok bool) {
@@ -155,5 +94,3 @@ func made(dir, file string) (at time.Time, ok bool) {
 	}
 	return at, true
 }
-
-func parseUint(b []byte) (uint64, error) { return strconv.ParseUint(string(b), 10, 64) }

@@ -3,6 +3,8 @@ package cgroup
 import (
 	"bytes"
 	"path/filepath"
+
+	"knarr/internal/kernfs"
 )
 
 // tick is the unit of cpuacct.stat in nanoseconds.
@@ -18,15 +20,15 @@ func (r *Reader) stats1(path string) (s Stats, ok bool) {
 	r.cpu1(cpu, at("cpuacct"), &s.CPU)
 	r.memory1(memory, &s.Memory)
 	s.IO = r.io1(at("blkio"))
-	s.Pids.Current = r.value(at("pids") + "/pids.current")
-	s.Pids.Max = unlimitedIsZero(r.value(at("pids") + "/pids.max"))
+	s.Pids.Current = r.Value(at("pids") + "/pids.current")
+	s.Pids.Max = unlimitedIsZero(r.Value(at("pids") + "/pids.max"))
 	return s, true
 }
 
 func (r *Reader) cpu1(dir, acct string, c *CPUStats) {
 	c.Known = true
-	c.Usage = r.value(acct + "/cpuacct.usage")
-	r.table(acct+"/cpuacct.stat", func(key []byte, v uint64) {
+	c.Usage = r.Value(acct + "/cpuacct.usage")
+	r.Table(acct+"/cpuacct.stat", func(key []byte, v uint64) {
 		switch string(key) {
 		case "user":
 			c.User = v * tick
@@ -34,7 +36,7 @@ func (r *Reader) cpu1(dir, acct string, c *CPUStats) {
 			c.System = v * tick
 		}
 	})
-	r.table(dir+"/cpu.stat", func(key []byte, v uint64) {
+	r.Table(dir+"/cpu.stat", func(key []byte, v uint64) {
 		switch string(key) {
 		case "nr_periods":
 			c.Periods = v
@@ -48,19 +50,19 @@ func (r *Reader) cpu1(dir, acct string, c *CPUStats) {
 			c.Burst = v
 		}
 	})
-	c.Shares, c.Period = r.value(dir+"/cpu.shares"), r.value(dir+"/cpu.cfs_period_us")
-	c.Quota = r.value(dir + "/cpu.cfs_quota_us") // -1 is no number: no limit
+	c.Shares, c.Period = r.Value(dir+"/cpu.shares"), r.Value(dir+"/cpu.cfs_period_us")
+	c.Quota = r.Value(dir + "/cpu.cfs_quota_us") // -1 is no number: no limit
 }
 
 func (r *Reader) memory1(dir string, m *MemoryStats) {
-	m.Usage, m.Known = r.number(dir + "/memory.usage_in_bytes")
-	m.MaxUsage = r.value(dir + "/memory.max_usage_in_bytes")
-	m.Failures = r.value(dir + "/memory.failcnt")
-	m.Kernel = r.value(dir + "/memory.kmem.usage_in_bytes")
-	m.Limit = r.value(dir + "/memory.limit_in_bytes")
-	m.SwapLimit = r.value(dir + "/memory.memsw.limit_in_bytes")
-	m.Reservation = r.value(dir + "/memory.soft_limit_in_bytes")
-	r.table(dir+"/memory.stat", func(key []byte, v uint64) {
+	m.Usage, m.Known = r.Number(dir + "/memory.usage_in_bytes")
+	m.MaxUsage = r.Value(dir + "/memory.max_usage_in_bytes")
+	m.Failures = r.Value(dir + "/memory.failcnt")
+	m.Kernel = r.Value(dir + "/memory.kmem.usage_in_bytes")
+	m.Limit = r.Value(dir + "/memory.limit_in_bytes")
+	m.SwapLimit = r.Value(dir + "/memory.memsw.limit_in_bytes")
+	m.Reservation = r.Value(dir + "/memory.soft_limit_in_bytes")
+	r.Table(dir+"/memory.stat", func(key []byte, v uint64) {
 		// Those of descendants too: every kernel counts them for the whole subtree.
 		key, total := bytes.CutPrefix(key, []byte("total_"))
 		if !total {
@@ -86,7 +88,7 @@ func (r *Reader) memory1(dir string, m *MemoryStats) {
 		}
 	})
 	m.WorkingSet = m.Usage - min(m.Usage, m.InactiveFile)
-	r.table(dir+"/memory.oom_control", func(key []byte, v uint64) {
+	r.Table(dir+"/memory.oom_control", func(key []byte, v uint64) {
 		if string(key) == "oom_kill" {
 			m.OOMKills = v
 		}
@@ -108,12 +110,12 @@ func (r *Reader) io1(dir string) (out []IOCount) {
 	read := func(name string, set func(c *IOCount, v uint64)) {
 		for rest := r.File(dir+"/"+name, longFile); len(rest) > 0; {
 			var line []byte
-			line, rest = nextLine(rest)
-			device, tail := nextWord(line)
-			op, tail := nextWord(tail)
-			word, _ := nextWord(tail)
+			line, rest = kernfs.NextLine(rest)
+			device, tail := kernfs.NextWord(line)
+			op, tail := kernfs.NextWord(tail)
+			word, _ := kernfs.NextWord(tail)
 			major, minor, ok := parseDevice(device)
-			n, err := parseUint(word)
+			n, err := kernfs.ParseUint(word)
 			if !ok || err != nil {
 				continue // such as the sum of all devices at the end
 			}
@@ -149,11 +151,11 @@ func ioCount(all *[]IOCount, major, minor uint64, op []byte) *IOCount {
 
 func parseDevice(b []byte) (major, minor uint64, ok bool) {
 	first, second, found := bytes.Cut(b, []byte{':'})
-	major, err := parseUint(first)
+	major, err := kernfs.ParseUint(first)
 	if err != nil || !found {
 		return 0, 0, false
 	}
-	minor, err = parseUint(second)
+	minor, err = kernfs.ParseUint(second)
 	return major, minor, err == nil
 }
 

@@ -1,6 +1,10 @@
 package cgroup
 
-import "bytes"
+import (
+	"bytes"
+
+	"knarr/internal/kernfs"
+)
 
 // stats2 reads a group on the unified hierarchy. The root group has fewer files
 // than others; what it lacks is what the machine as a whole has.
@@ -11,13 +15,13 @@ func (r *Reader) stats2(dir string, root bool) (s Stats, ok bool) {
 	r.cpu2(dir, &s.CPU)
 	r.memory2(dir, root, &s.Memory)
 	s.IO = r.io2(dir)
-	s.Pids.Current = r.value(dir + "/pids.current")
-	s.Pids.Max = unlimitedIsZero(r.value(dir + "/pids.max"))
+	s.Pids.Current = r.Value(dir + "/pids.current")
+	s.Pids.Max = unlimitedIsZero(r.Value(dir + "/pids.max"))
 	return s, true
 }
 
 func (r *Reader) cpu2(dir string, c *CPUStats) {
-	c.Known = r.table(dir+"/cpu.stat", func(key []byte, v uint64) {
+	c.Known = r.Table(dir+"/cpu.stat", func(key []byte, v uint64) {
 		switch string(key) {
 		case "usage_usec":
 			c.Usage = v * 1000
@@ -37,23 +41,23 @@ func (r *Reader) cpu2(dir string, c *CPUStats) {
 			c.Burst = v * 1000
 		}
 	})
-	if weight := r.value(dir + "/cpu.weight"); weight >= 1 && weight <= 10000 {
+	if weight := r.Value(dir + "/cpu.weight"); weight >= 1 && weight <= 10000 {
 		c.Shares = 2 + (weight-1)*262142/9999
 	}
-	quota, rest := nextWord(r.File(dir+"/cpu.max", smallFile))
-	c.Quota, _ = parseUint(quota) // max is no number: no limit
-	period, _ := nextWord(rest)
-	c.Period, _ = parseUint(period)
+	quota, rest := kernfs.NextWord(r.File(dir+"/cpu.max", kernfs.Small))
+	c.Quota, _ = kernfs.ParseUint(quota) // max is no number: no limit
+	period, _ := kernfs.NextWord(rest)
+	c.Period, _ = kernfs.ParseUint(period)
 }
 
 func (r *Reader) memory2(dir string, root bool, m *MemoryStats) {
-	m.Limit, m.Known = r.number(dir + "/memory.max")
-	m.Usage = r.value(dir + "/memory.current")
-	m.MaxUsage = r.value(dir + "/memory.peak")
-	m.Swap = r.value(dir + "/memory.swap.current")
-	m.SwapLimit = r.value(dir + "/memory.swap.max")
-	m.Reservation = r.value(dir + "/memory.min")
-	r.table(dir+"/memory.stat", func(key []byte, v uint64) {
+	m.Limit, m.Known = r.Number(dir + "/memory.max")
+	m.Usage = r.Value(dir + "/memory.current")
+	m.MaxUsage = r.Value(dir + "/memory.peak")
+	m.Swap = r.Value(dir + "/memory.swap.current")
+	m.SwapLimit = r.Value(dir + "/memory.swap.max")
+	m.Reservation = r.Value(dir + "/memory.min")
+	r.Table(dir+"/memory.stat", func(key []byte, v uint64) {
 		switch string(key) {
 		case "file":
 			m.Cache = v
@@ -77,14 +81,14 @@ func (r *Reader) memory2(dir string, root bool, m *MemoryStats) {
 		m.Usage = m.RSS + m.Cache
 	}
 	m.WorkingSet = m.Usage - min(m.Usage, m.InactiveFile)
-	r.table(dir+"/memory.events", func(key []byte, v uint64) {
+	r.Table(dir+"/memory.events", func(key []byte, v uint64) {
 		if string(key) == "max" {
 			m.Failures = v
 		}
 	})
 	// Those of the group itself: a pod's group has no processes, and a container's
 	// kills are not counted twice.
-	r.table(dir+"/memory.events.local", func(key []byte, v uint64) {
+	r.Table(dir+"/memory.events.local", func(key []byte, v uint64) {
 		if string(key) == "oom_kill" {
 			m.OOMKills = v
 		}
@@ -95,14 +99,14 @@ func (r *Reader) memory2(dir string, root bool, m *MemoryStats) {
 func (r *Reader) io2(dir string) (out []IOCount) {
 	for rest := r.File(dir+"/io.stat", longFile); len(rest) > 0; {
 		var line []byte
-		line, rest = nextLine(rest)
-		device, tail := nextWord(line)
+		line, rest = kernfs.NextLine(rest)
+		device, tail := kernfs.NextWord(line)
 		major, minor, ok := parseDevice(device)
 		for ok && len(tail) > 0 {
 			var word []byte
-			word, tail = nextWord(tail)
+			word, tail = kernfs.NextWord(tail)
 			key, number, _ := bytes.Cut(word, []byte{'='})
-			v, err := parseUint(number)
+			v, err := kernfs.ParseUint(number)
 			if err != nil {
 				continue
 			}
