@@ -75,7 +75,7 @@ func (k *Kubelet) probeEvent(t prober.Target, _ prober.Kind, warning bool, messa
 }
 
 // requestToken asks for a service account token bound to the pod.
-func (k *Kubelet) requestToken(ctx context.Context, pod *corev1.Pod, p *corev1.ServiceAccountTokenProjection) (token string, expires time.Time, err error) {
+func (k *Kubelet) requestToken(ctx context.Context, pod *corev1.Pod, p *corev1.ServiceAccountTokenProjection) (*authenticationv1.TokenRequest, error) {
 	req := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
 		ExpirationSeconds: p.ExpirationSeconds,
 		BoundObjectRef:    &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID},
@@ -83,22 +83,32 @@ func (k *Kubelet) requestToken(ctx context.Context, pod *corev1.Pod, p *corev1.S
 	if p.Audience != "" {
 		req.Spec.Audiences = []string{p.Audience}
 	}
-	res, err := k.client.CoreV1().ServiceAccounts(pod.Namespace).CreateToken(ctx, pod.Spec.ServiceAccountName, req, metav1.CreateOptions{})
-	if err != nil {
-		return "", time.Time{}, err
-	}
-	return res.Status.Token, res.Status.ExpirationTimestamp.Time, nil
+	return k.client.CoreV1().ServiceAccounts(pod.Namespace).CreateToken(ctx, pod.Spec.ServiceAccountName, req, metav1.CreateOptions{})
 }
 
-// token asks for a service account token bound to the pod. It is renewed when
-// four fifths of its life, or a day, have passed.
+// token asks for a service account token bound to the pod, and says when to renew it.
 func (k *Kubelet) token(ctx context.Context, pod *corev1.Pod, p *corev1.ServiceAccountTokenProjection) (string, time.Time, error) {
 	asked := time.Now()
-	token, expires, err := k.requestToken(ctx, pod, p)
+	got, err := k.requestToken(ctx, pod, p)
 	if err != nil {
 		return "", time.Time{}, err
 	}
-	return token, asked.Add(min(expires.Sub(asked)*4/5, 24*time.Hour)), nil
+	return got.Status.Token, asked.Add(tokenAge(got, asked)), nil
+}
+
+// minTokenAge is the least time between two requests for a token, about that of upstream's
+// looks at a pod.
+const minTokenAge = time.Minute
+
+// tokenAge is after what time a token is renewed: when four fifths of its life, or a day, have
+// passed. Its life is what the API server says that it granted: by this node's clock, which may
+// be an hour ahead, the token has expired already. Pure.
+func tokenAge(got *authenticationv1.TokenRequest, asked time.Time) time.Duration {
+	life := got.Status.ExpirationTimestamp.Sub(asked)
+	if granted := got.Spec.ExpirationSeconds; granted != nil && *granted > 0 {
+		life = seconds(*granted)
+	}
+	return min(max(life*4/5, minTokenAge), 24*time.Hour)
 }
 
 // hasContainers says whether a pod has ever had a container.

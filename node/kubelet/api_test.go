@@ -12,11 +12,14 @@ import (
 	"testing"
 	"time"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"k8s.io/client-go/rest"
+
+	"knarr/node/kubelet/podtest"
 )
 
 // miniAPI is as much of an API server as a kubelet needs: it keeps JSON by
@@ -25,6 +28,8 @@ type miniAPI struct {
 	mu      sync.Mutex
 	version int
 	gets    map[string]int // by path
+	tokens  int            // that were given
+	behind  time.Duration  // its clock is, of this machine's
 	objects map[string]map[string]any
 	watches map[chan watchEvent]string // to a path prefix
 	srv     *httptest.Server
@@ -172,7 +177,8 @@ func (a *miniAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		_ = json.Unmarshal(body, &o)
 		meta := o["metadata"].(map[string]any)
 		if account, ok := strings.CutSuffix(path, "/token"); ok {
-			o["status"] = map[string]any{"token": "token-of-" + account[strings.LastIndex(account, "/")+1:], "expirationTimestamp": time.Now().Add(time.Hour).UTC().Format(time.RFC3339)}
+			a.tokens++
+			o["status"] = map[string]any{"token": "token-of-" + account[strings.LastIndex(account, "/")+1:], "expirationTimestamp": time.Now().Add(time.Hour - a.behind).UTC().Format(time.RFC3339)}
 			_ = json.NewEncoder(w).Encode(o)
 			return
 		}
@@ -266,5 +272,50 @@ func (a *miniAPI) watch(w http.ResponseWriter, r *http.Request, prefix string) {
 			_, _ = w.Write(ev.body)
 			w.(http.Flusher).Flush()
 		}
+	}
+}
+
+// TestTokenAge: a token is renewed in time by the life that it was granted, whatever the clocks
+// of this node and the API server are, and not again and again.
+func TestTokenAge(t *testing.T) {
+	asked := time.Now()
+	for i, c := range []struct {
+		expires time.Duration // as this node's clock sees it
+		granted *int64
+		want    time.Duration
+	}{
+		{time.Hour, nil, 48 * time.Minute}, {time.Hour, new(int64(3600)), 48 * time.Minute}, {-time.Hour, new(int64(3600)), 48 * time.Minute},
+		{24 * 365 * time.Hour, new(int64(3600)), 48 * time.Minute}, {-time.Hour, nil, time.Minute}, {-time.Hour, new(int64(0)), time.Minute},
+		{10 * time.Second, new(int64(10)), time.Minute}, {time.Hour, new(int64(1 << 62)), 24 * time.Hour}, {30 * 24 * time.Hour, nil, 24 * time.Hour},
+	} {
+		got := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: c.granted},
+			Status: authenticationv1.TokenRequestStatus{ExpirationTimestamp: metav1.NewTime(asked.Add(c.expires))}}
+		if age := tokenAge(got, asked); age != c.want {
+			t.Errorf("case %d: renewed after %v, want %v", i, age, c.want)
+		}
+	}
+}
+
+// TestTokensAndTheClock: a node whose clock is two hours ahead of the API server's asks for a
+// token once all the same.
+func TestTokensAndTheClock(t *testing.T) {
+	n := newNode(t)
+	n.api.behind = 2 * time.Hour
+	n.start()
+	p := podtest.Pod("p", "c")
+	p.Spec.ServiceAccountName = "default"
+	p.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{
+		{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Path: "token", ExpirationSeconds: new(int64(3600))}}}}}}}
+	p.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "v", MountPath: "/token"}}
+	n.api.addPod(p)
+	n.until("ready", n.ready("p"))
+	n.api.addPod(podtest.Pod("later", "c"))
+	n.until("later", n.ready("later"))
+	n.api.deletePod("p") // and what is mounted for it
+	n.until("gone", func() bool { return n.api.pod("p") == nil })
+	n.api.mu.Lock()
+	defer n.api.mu.Unlock()
+	if n.api.tokens != 1 {
+		t.Errorf("asked for %d tokens", n.api.tokens)
 	}
 }

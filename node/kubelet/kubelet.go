@@ -564,7 +564,11 @@ func (k *Kubelet) newVolumes() {
 	k.drivers = csi.New(csi.Config{
 		RootDir: k.cfg.RootDir, NodeName: k.cfg.NodeName, Client: k.client,
 		Token: func(ctx context.Context, pod *corev1.Pod, audience string, seconds *int64) (string, time.Time, error) {
-			return k.requestToken(ctx, pod, &corev1.ServiceAccountTokenProjection{Audience: audience, ExpirationSeconds: seconds})
+			got, err := k.requestToken(ctx, pod, &corev1.ServiceAccountTokenProjection{Audience: audience, ExpirationSeconds: seconds})
+			if err != nil {
+				return "", time.Time{}, err
+			}
+			return got.Status.Token, got.Status.ExpirationTimestamp.Time, nil
 		},
 		Devices: k.devices, Registered: k.retryVolumes, InUseChanged: k.wakeNode,
 		Did: k.metrics.volumes.did, Called: k.metrics.volumes.called, Cleaned: k.metrics.volumes.cleaned,
