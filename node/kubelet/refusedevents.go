@@ -1,8 +1,10 @@
 package kubelet
 
 import (
+	"context"
 	"errors"
 	"log/slog"
+	"net"
 	"sync"
 	"time"
 
@@ -10,13 +12,19 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/record"
+
+	"knarr/internal/logonce"
 )
 
 // refusedEvents is a sink that tells seldom of events which the API server refuses. A static
 // pod may be of a namespace that is not there, and have events for as long as it runs;
-// client-go logs each, as a whole.
+// client-go logs each, as a whole. While there is no API server it waits for one: client-go
+// would log each try and give an event up after two minutes, so that of an hour's thirty
+// would be there afterwards, and not the thousand that it keeps.
 type refusedEvents struct {
 	sink record.EventSink
+	ctx  context.Context // until its end it waits
+	news *logonce.Filter
 
 	mu  sync.Mutex
 	all map[string]*refusal // by namespace
@@ -43,22 +51,41 @@ var refusedQuietly = &apierrors.StatusError{ErrStatus: metav1.Status{
 }}
 
 func (r *refusedEvents) Create(e *corev1.Event) (*corev1.Event, error) {
-	got, err := r.sink.Create(e)
+	got, err := r.await(func() (*corev1.Event, error) { return r.sink.Create(e) })
 	return got, r.quiet(e, err)
 }
 
 func (r *refusedEvents) Update(e *corev1.Event) (*corev1.Event, error) {
-	got, err := r.sink.Update(e)
+	got, err := r.await(func() (*corev1.Event, error) { return r.sink.Update(e) })
 	return got, r.quiet(e, err)
 }
 
 // Patch leaves it to client-go to create an event that is gone.
 func (r *refusedEvents) Patch(old *corev1.Event, data []byte) (*corev1.Event, error) {
-	got, err := r.sink.Patch(old, data)
+	got, err := r.await(func() (*corev1.Event, error) { return r.sink.Patch(old, data) })
 	if apierrors.IsNotFound(err) {
 		return got, err
 	}
 	return got, r.quiet(old, err)
+}
+
+// await tries for as long as no server can be connected to. What else goes wrong may be due to
+// the event, and is left to client-go, which goes on to the next one.
+func (r *refusedEvents) await(try func() (*corev1.Event, error)) (*corev1.Event, error) {
+	wait := delay{first: time.Second, most: 10 * time.Second}
+	for {
+		got, err := try()
+		var dial *net.OpError
+		if !errors.As(err, &dial) || dial.Op != "dial" {
+			return got, err
+		}
+		if r.news.IsNew("events wait", dial.Err.Error()) {
+			slog.Warn("events wait for an API server", "err", err)
+		}
+		if !sleep(r.ctx, wait.next(time.Now())) {
+			return got, err
+		}
+	}
 }
 
 // quiet logs a refusal, if it is time to, and takes its place. What else went wrong is

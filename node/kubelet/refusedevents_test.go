@@ -2,8 +2,12 @@ package kubelet
 
 import (
 	"bytes"
+	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"net"
+	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -16,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
+	"knarr/internal/logonce"
 	"knarr/node/kubelet/podtest"
 )
 
@@ -80,6 +85,54 @@ func TestRefusedEvents(t *testing.T) {
 			if _, got := r.Create(&corev1.Event{}); !errors.Is(got, err) {
 				t.Errorf("%v became %v", err, got)
 			}
+		}
+	})
+}
+
+// away is a sink without an API server until a time, and counts the tries.
+type away struct {
+	until time.Time
+	tries int
+	err   error
+}
+
+func (a *away) answer(e *corev1.Event) (*corev1.Event, error) {
+	if a.tries++; time.Now().Before(a.until) {
+		return nil, a.err
+	}
+	return e, nil
+}
+
+func (a *away) Create(e *corev1.Event) (*corev1.Event, error)          { return a.answer(e) }
+func (a *away) Update(e *corev1.Event) (*corev1.Event, error)          { return a.answer(e) }
+func (a *away) Patch(e *corev1.Event, _ []byte) (*corev1.Event, error) { return a.answer(e) }
+
+// TestEventsWait: an event outlives an hour without an API server, in few lines of the log; one
+// on which a server ends the connection does not hold up others, and the end of the kubelet does
+// not wait.
+func TestEventsWait(t *testing.T) {
+	refused := &url.Error{Op: "Post", URL: "https://s:6443/api/v1/namespaces/ns/events", Err: fmt.Errorf("reach a server: %w",
+		errors.Join(&net.OpError{Op: "dial", Net: "tcp", Err: errors.New("connection refused")}))}
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		sink := &away{until: time.Now().Add(time.Hour), err: refused}
+		r := &refusedEvents{sink: sink, ctx: ctx, news: &logonce.Filter{}}
+		text := logged(t, func() {
+			if _, err := r.Create(&corev1.Event{}); err != nil {
+				t.Error(err)
+			}
+		})
+		if lines := strings.Count(text, "\n"); lines != 6 || sink.tries < 300 || sink.tries > 400 {
+			t.Errorf("%d tries, %d lines", sink.tries, lines)
+		}
+		sink.until, sink.err = time.Now().Add(time.Hour), &url.Error{Op: "Post", Err: &net.OpError{Op: "read", Err: errors.New("connection reset")}}
+		if _, err := r.Update(&corev1.Event{}); !errors.Is(err, sink.err) {
+			t.Errorf("a broken connection: %v", err)
+		}
+		sink.err = refused
+		time.AfterFunc(time.Minute, cancel)
+		if _, err := r.Patch(&corev1.Event{}, nil); !errors.Is(err, refused) || time.Now().After(sink.until) {
+			t.Errorf("at the end of the kubelet: %v", err)
 		}
 	})
 }

@@ -72,7 +72,7 @@ func kernelDefaults(root string) error {
 func (k *Kubelet) eventSink() (record.EventSink, error) {
 	qps := *k.cfg.Settings.EventRecordQPS
 	if qps == 0 {
-		return &refusedEvents{sink: &typedcorev1.EventSinkImpl{Interface: k.client.CoreV1().Events("")}}, nil
+		return &refusedEvents{sink: &typedcorev1.EventSinkImpl{Interface: k.client.CoreV1().Events("")}, ctx: k.ctx, news: &k.news}, nil
 	}
 	c := rest.CopyConfig(k.kube)
 	c.QPS, c.Burst = float32(qps), int(k.cfg.Settings.EventBurst)
@@ -80,7 +80,7 @@ func (k *Kubelet) eventSink() (record.EventSink, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &refusedEvents{sink: &typedcorev1.EventSinkImpl{Interface: client.CoreV1().Events("")}}, nil
+	return &refusedEvents{sink: &typedcorev1.EventSinkImpl{Interface: client.CoreV1().Events("")}, ctx: k.ctx, news: &k.news}, nil
 }
 
 // maxPods is how many pods the node takes.
