@@ -1,7 +1,6 @@
 package kubelet
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -33,69 +32,6 @@ type imageRecord struct {
 	seen, used time.Time
 	size       uint64
 	pinned     bool
-}
-
-// updateImages refreshes the list of images the Node shows.
-func (k *Kubelet) updateImages(ctx context.Context) {
-	res, err := k.images.ListImages(ctx, &cri.ListImagesRequest{})
-	if err != nil {
-		return // shown again once the runtime answers
-	}
-	list := nodeImages(res.Images, int(*k.cfg.Settings.NodeStatusMaxImages))
-	k.imageList.Store(&list)
-}
-
-// nodeImages are the largest images, as the Node shows them.
-func nodeImages(all []*cri.Image, most int) []corev1.ContainerImage {
-	all = slices.Clone(all)
-	slices.SortStableFunc(all, func(a, b *cri.Image) int { return cmp.Compare(int64(b.Size), int64(a.Size)) })
-	if most < 0 {
-		most = len(all)
-	}
-	out := make([]corev1.ContainerImage, 0, min(len(all), most))
-	for _, i := range all[:min(len(all), most)] {
-		names := append(slices.Clone(i.RepoDigests), i.RepoTags...)
-		if len(names) == 0 {
-			names = []string{i.Id}
-		}
-		out = append(out, corev1.ContainerImage{Names: names[:min(len(names), maxNames)], SizeBytes: int64(i.Size)})
-	}
-	return out
-}
-
-// rootDir is where the kubelet keeps its own files.
-func (k *Kubelet) rootDir() string { return k.cfg.RootDir }
-
-// imageDir is where the runtime keeps images.
-func (k *Kubelet) imageDir() string {
-	images, _ := k.runtimeDirs()
-	return images
-}
-
-// containerDir is where the runtime keeps what containers write to their own files.
-func (k *Kubelet) containerDir() string {
-	_, containers := k.runtimeDirs()
-	return containers
-}
-
-// runtimeDirs asks the runtime once. One that says nothing of containers' files keeps
-// them with the images.
-func (k *Kubelet) runtimeDirs() (images, containers string) {
-	u := &k.imageUse
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if u.dir == "" {
-		res, err := k.images.ImageFsInfo(k.ctx, &cri.ImageFsInfoRequest{})
-		if err != nil || len(res.ImageFilesystems) == 0 {
-			return k.cfg.RootDir, k.cfg.RootDir
-		}
-		u.dir = res.ImageFilesystems[0].GetFsId().GetMountpoint()
-		u.layers = u.dir
-		if c := res.ContainerFilesystems; len(c) > 0 && c[0].GetFsId().GetMountpoint() != "" {
-			u.layers = c[0].GetFsId().GetMountpoint()
-		}
-	}
-	return u.dir, u.layers
 }
 
 // collectImages removes unused images when their disk is full.
