@@ -41,6 +41,7 @@ func TestStartsAreBounded(t *testing.T) {
 		"container c0 has 16":                   {maxStarting, func(int) key { return named("p", 0) }, true},
 		"the containers of sandbox p0 have 32":  {maxStartingPod, func(int) key { return named("p", 0) }, false},
 		"the containers of this node have 2000": {maxStartingAll, func(i int) key { return named("p", i+1) }, false},
+		"the containers of this node have 1500": {maxStartingAll - keptStarting, func(i int) key { return named("p", max(0, i+1-fewStarting)) }, false},
 		"":                                      {maxStartingAll - 1, func(i int) key { return named("p", i+1) }, false},
 	} {
 		s := &Service{}

@@ -10,8 +10,12 @@ import (
 // maxStarting bounds the processes of one container that are being started, maxStartingPod
 // those of all containers of a pod, and maxStartingAll those of a node: each holds a thread of
 // this program, of which it has 10,000, and a container can stop a process halfway. The last
-// bound is for everybody, and so one that a few pods must not reach.
-const maxStarting, maxStartingPod, maxStartingAll = 16, 32, 2000
+// bound is for everybody, and so one that pods which stop theirs must not reach: of these
+// places the last keptStarting are for pods that have less than fewStarting.
+const (
+	maxStarting, maxStartingPod, maxStartingAll = 16, 32, 2000
+	keptStarting, fewStarting                   = 500, 4
+)
 
 // starts counts the processes that are being started in containers.
 type starts struct {
@@ -32,6 +36,8 @@ func (s *starts) take(container, pod key) (back func(), err error) {
 		return nil, fmt.Errorf(bound, "container "+container.id+" has", maxStarting, errdefs.ErrResourceExhausted)
 	case s.pods[pod] >= maxStartingPod:
 		return nil, fmt.Errorf(bound, "the containers of sandbox "+pod.id+" have", maxStartingPod, errdefs.ErrResourceExhausted)
+	case s.all >= maxStartingAll-keptStarting && s.pods[pod] >= fewStarting:
+		return nil, fmt.Errorf(bound, "the containers of this node have", s.all, errdefs.ErrResourceExhausted)
 	case s.all >= maxStartingAll:
 		return nil, fmt.Errorf(bound, "the containers of this node have", maxStartingAll, errdefs.ErrResourceExhausted)
 	}
