@@ -130,8 +130,8 @@ func connect(conn *grpc.ClientConn, opts ...containerd.Opt) (*containerd.Client,
 }
 
 // An imageService is containerd's images without those that are neither manifest nor index.
-// A registry that calls a layer's digest a tag has such a one stored, by a pull that fails,
-// and containerd looks whether it is a checkpoint by reading all of it.
+// A registry that called a layer's digest a tag had such a one stored by versions before, and
+// a user may; containerd looks whether it is a checkpoint by reading all of it.
 type imageService struct{ imagesapi.ImagesClient }
 
 func (s imageService) Get(ctx context.Context, req *imagesapi.GetImageRequest, opts ...grpc.CallOption) (*imagesapi.GetImageResponse, error) {

@@ -46,7 +46,12 @@ func (i *Images) PullFrom(ctx context.Context, name string, peers []string, clie
 	}
 	labels := maps.Clone(cliImageLabels)
 	delete(labels, pinnedLabel) // it can be pulled again
-	_, err := i.client.Pull(ctx, full,
+	leased, release, err := i.lease(ctx)
+	if err != nil {
+		return err
+	}
+	defer release()
+	_, err = i.client.Pull(leased, full,
 		containerd.WithResolver(docker.NewResolver(docker.ResolverOptions{
 			Hosts: func(string) ([]docker.RegistryHost, error) { return hosts, nil },
 		})),

@@ -26,11 +26,14 @@ import (
 // imageNamespace is containerd's namespace for what the CRI shows.
 const imageNamespace = "k8s.io"
 
+// releaseTime is the most that the end of a lease may take.
+const releaseTime = 10 * time.Second
+
 // cliImageLabels tell the CRI that an image is its own and that the kubelet's
 // garbage collection must spare it: it could not be pulled again.
 var cliImageLabels = map[string]string{
-	"io.cri-containerd.image": "managed",
-	pinnedLabel:               "pinned",
+	managedLabel: "managed",
+	pinnedLabel:  "pinned",
 }
 
 // Images loads, lists and removes images of a running containerd.
@@ -133,11 +136,11 @@ func (i *Images) load(ctx context.Context, r io.Reader, extra map[string]string,
 	}
 	ctx = namespaces.WithNamespace(ctx, imageNamespace)
 	// One lease over everything: nothing is collected before it is unpacked.
-	ctx, release, err := i.client.WithLease(ctx)
+	ctx, release, err := i.lease(ctx)
 	if err != nil {
 		return nil, err
 	}
-	defer release(context.WithoutCancel(ctx))
+	defer release()
 
 	plain, err := plainArchive(r)
 	if err != nil {
@@ -175,8 +178,23 @@ func (i *Images) load(ctx context.Context, r io.Reader, extra map[string]string,
 	return names, nil
 }
 
-// The labels of images that a directory has pinned and of those that users have.
+// lease keeps what is had by its context until release is called. That works when ctx has
+// ended, too: containerd's client leaves the lease of a pull that is given up for a day.
+func (i *Images) lease(ctx context.Context) (_ context.Context, release func(), err error) {
+	ctx, done, err := i.client.WithLease(ctx)
+	if err != nil {
+		return ctx, nil, err
+	}
+	return ctx, func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTime)
+		defer cancel()
+		_ = done(ctx) // it expires
+	}, nil
+}
+
+// The labels of images that are the CRI's, that users have pinned and that a directory has.
 const (
+	managedLabel   = "io.cri-containerd.image"
 	pinnedLabel    = "io.cri-containerd.pinned"
 	directoryLabel = "knarr.io/images-directory"
 )

@@ -8,14 +8,19 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
+	containerd "github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/core/images"
 	"github.com/containerd/containerd/v2/core/leases"
 	"github.com/containerd/containerd/v2/core/mount"
 	"github.com/containerd/containerd/v2/pkg/namespaces"
+	"github.com/containerd/errdefs"
 	"github.com/containerd/typeurl/v2"
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
 // removeHidden removes bundles that were hidden to be removed when the process was killed
@@ -39,11 +44,14 @@ func (c Config) networkNamespaces() []string {
 
 // removeStray removes what a process that was killed had made for a sandbox and not yet
 // noted for which: network namespaces of before this start, and leases of before it, which
-// keep snapshots.
+// keep snapshots. So it does with images that nobody sees.
 func (c Config) removeStray(ctx context.Context, conn *grpc.ClientConn, files []string, start time.Time) error {
 	ctx = namespaces.WithNamespace(ctx, imageNamespace)
 	client, err := connect(conn)
 	if err != nil {
+		return err
+	}
+	if err := removeUnshown(ctx, client); err != nil {
 		return err
 	}
 	held, err := client.LeasesService().List(ctx)
@@ -84,6 +92,45 @@ func (c Config) removeStray(ctx context.Context, conn *grpc.ClientConn, files []
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// removeUnshown removes images that the CRI does not show, and so the kubelet does not
+// collect, though they are the CRI's: versions before left them of pulls that failed.
+func removeUnshown(ctx context.Context, client *containerd.Client) error {
+	shown, err := cri.NewImageServiceClient(client.Conn().(*grpc.ClientConn)).ListImages(ctx, &cri.ListImagesRequest{})
+	if err != nil {
+		return fmt.Errorf("list images: %w", err)
+	}
+	all, err := client.ImageService().List(ctx)
+	if err != nil {
+		return fmt.Errorf("list images: %w", err)
+	}
+	for _, image := range unshown(all, shown.Images) {
+		if checkPulled(ctx, client.ContentStore(), image.Target) == nil || ctx.Err() != nil {
+			continue // its event is yet to come
+		}
+		if err := client.ImageService().Delete(ctx, image.Name); err != nil && !errdefs.IsNotFound(err) {
+			return fmt.Errorf("remove image %s: %w", image.Name, err)
+		}
+	}
+	return nil
+}
+
+// unshown are the collectable images without those that the CRI shows. Pure.
+func unshown(all []images.Image, shown []*cri.Image) (none []images.Image) {
+	named := map[string]bool{}
+	for _, image := range shown {
+		named[image.Id] = true
+		for _, name := range slices.Concat(image.RepoTags, image.RepoDigests) {
+			named[name] = true
+		}
+	}
+	for _, image := range all {
+		if collectable(image.Labels) && !named[image.Name] {
+			none = append(none, image)
+		}
+	}
+	return none
 }
 
 // sandboxIDSize is the length of a sandbox's id, which is that of its lease too; leases of

@@ -1,0 +1,145 @@
+package containerruntime
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	imagesapi "github.com/containerd/containerd/api/services/images/v1"
+	"github.com/containerd/containerd/v2/core/content"
+	"github.com/containerd/containerd/v2/core/images"
+	"github.com/containerd/containerd/v2/core/images/usage"
+	"github.com/containerd/containerd/v2/core/metadata"
+	"github.com/containerd/containerd/v2/core/transfer"
+	transferimage "github.com/containerd/containerd/v2/core/transfer/image"
+	"github.com/containerd/containerd/v2/pkg/oci"
+	"github.com/containerd/containerd/v2/plugins"
+	containerdservices "github.com/containerd/containerd/v2/plugins/services"
+	"github.com/containerd/errdefs"
+	"github.com/containerd/errdefs/pkg/errgrpc"
+	"github.com/containerd/platforms"
+	"github.com/containerd/plugin"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"google.golang.org/grpc"
+)
+
+// checkPulled refuses what the CRI cannot show as an image. containerd gives whatever was
+// fetched its name, and only then the CRI looks at it; what it cannot read it does not list,
+// so that the kubelet never collects it, while the name keeps its content from containerd's
+// own collection. Whoever may run a pod names what is fetched. The CRI reads the same.
+func checkPulled(ctx context.Context, store content.InfoReaderProvider, target ocispec.Descriptor) error {
+	if !isDocument(target.MediaType) {
+		return fmt.Errorf("image is of type %q, neither a manifest nor an index: %w", target.MediaType, errdefs.ErrInvalidArgument)
+	}
+	image, here := images.Image{Target: target}, platforms.Default()
+	desc, err := image.Config(ctx, store, here)
+	if err != nil {
+		return fmt.Errorf("manifest of image: %w", err)
+	}
+	b, err := content.ReadBlob(ctx, store, desc)
+	if err == nil {
+		err = json.Unmarshal(b, &ocispec.Image{})
+	}
+	if err != nil {
+		return fmt.Errorf("configuration of image: %w", err)
+	}
+	if _, err := usage.CalculateImageUsage(ctx, image, store, usage.WithManifestLimit(here, 1), usage.WithManifestUsage()); err != nil {
+		return fmt.Errorf("size of image: %w", err)
+	}
+	return nil
+}
+
+// A pulls is containerd's transfers, whose images from registries are looked at before they
+// get a name. Until then a lease alone keeps what was fetched, which ends with the pull.
+type pulls struct {
+	transfer.Transferrer
+	content content.Store
+}
+
+func (p pulls) Transfer(ctx context.Context, source, destination any, opts ...transfer.Opt) error {
+	_, fetched := source.(transfer.ImageFetcher)
+	if to, ok := destination.(*transferimage.Store); ok && fetched {
+		destination = pulledImage{to, p.content}
+	}
+	return p.Transferrer.Transfer(ctx, source, destination, opts...)
+}
+
+type imageStore = transferimage.Store
+
+// A pulledImage is where a pull puts its image.
+type pulledImage struct {
+	*imageStore
+	content content.Store
+}
+
+// Store names the image.
+func (i pulledImage) Store(ctx context.Context, target ocispec.Descriptor, store images.Store) ([]images.Image, error) {
+	if err := checkPulled(ctx, i.content, target); err != nil {
+		return nil, err
+	}
+	return i.imageStore.Store(ctx, target, store)
+}
+
+// A pulledImages is containerd's images, where its client names what it has pulled: for the
+// CRI, where registries have credentials, and from other nodes. What users load is their own
+// affair: it is pinned, or not the CRI's.
+type pulledImages struct {
+	imagesapi.ImagesClient
+	content content.Store
+}
+
+func (s pulledImages) Create(ctx context.Context, req *imagesapi.CreateImageRequest, opts ...grpc.CallOption) (*imagesapi.CreateImageResponse, error) {
+	if err := s.check(ctx, req.Image); err != nil {
+		return nil, errgrpc.ToGRPC(err)
+	}
+	return s.ImagesClient.Create(ctx, req, opts...)
+}
+
+func (s pulledImages) Update(ctx context.Context, req *imagesapi.UpdateImageRequest, opts ...grpc.CallOption) (*imagesapi.UpdateImageResponse, error) {
+	if fields := req.GetUpdateMask().GetPaths(); len(fields) == 0 || slices.Contains(fields, "target") {
+		if err := s.check(ctx, req.Image); err != nil {
+			return nil, errgrpc.ToGRPC(err)
+		}
+	}
+	return s.ImagesClient.Update(ctx, req, opts...)
+}
+
+func (s pulledImages) check(ctx context.Context, image *imagesapi.Image) error {
+	if !collectable(image.GetLabels()) || image.GetTarget() == nil {
+		return nil
+	}
+	return checkPulled(ctx, s.content, oci.DescriptorFromProto(image.Target))
+}
+
+// collectable says by an image's labels whether it is the CRI's, and the kubelet may remove it.
+func collectable(labels map[string]string) bool {
+	return labels[managedLabel] == "managed" && labels[pinnedLabel] != "pinned"
+}
+
+// lookedAt gives a plugin by which pulled images get their names that look at them.
+func lookedAt(p plugin.Registration) plugin.Registration {
+	if p.Type != plugins.TransferPlugin && (p.Type != plugins.ServicePlugin || p.ID != containerdservices.ImagesService) {
+		return p
+	}
+	begin := p.InitFn
+	p.InitFn = func(ic *plugin.InitContext) (any, error) {
+		instance, err := begin(ic)
+		if err != nil {
+			return instance, err
+		}
+		db, err := ic.GetSingle(plugins.MetadataPlugin)
+		if err != nil {
+			return nil, err
+		}
+		store := db.(*metadata.DB).ContentStore()
+		switch of := instance.(type) {
+		case transfer.Transferrer:
+			return pulls{of, store}, nil
+		case imagesapi.ImagesClient:
+			return pulledImages{of, store}, nil
+		}
+		return nil, fmt.Errorf("containerd's %s is a %T", p.URI(), instance)
+	}
+	return p
+}
