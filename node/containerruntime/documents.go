@@ -50,20 +50,43 @@ func (s documentStore) ReaderAt(ctx context.Context, desc ocispec.Descriptor) (c
 	if err != nil || desc.MediaType == "" || images.IsLayerType(desc.MediaType) {
 		return r, err
 	}
-	document := isDocument(desc.MediaType)
-	most := int64(maxConfig)
-	if document {
-		most = maxManifest
-	}
-	if size := r.Size(); size > most {
-		err = fmt.Errorf("%s of %d bytes is larger than %d bytes: %w", desc.MediaType, size, most, errdefs.ErrInvalidArgument)
-	} else if document {
+	if err = checkSize(desc.MediaType, r.Size()); err == nil && isDocument(desc.MediaType) {
 		err = checkDocument(io.NewSectionReader(r, 0, r.Size()))
 	}
 	if err != nil {
 		return nil, errors.Join(err, r.Close())
 	}
 	return r, nil
+}
+
+// Writer begins to write content. A manifest, an index or a configuration that is to be as
+// large as ReaderAt would refuse it gets no place on the disk: an index says so of manifests
+// that are yet to be fetched.
+func (s documentStore) Writer(ctx context.Context, opts ...content.WriterOpt) (content.Writer, error) {
+	var o content.WriterOpts
+	for _, opt := range opts {
+		if err := opt(&o); err != nil {
+			return nil, err
+		}
+	}
+	if kind := o.Desc.MediaType; isDocument(kind) || images.IsKnownConfig(kind) {
+		if err := checkSize(kind, o.Desc.Size); err != nil {
+			return nil, err
+		}
+	}
+	return s.Store.Writer(ctx, opts...)
+}
+
+// checkSize refuses content that is no layer by its size in bytes.
+func checkSize(kind string, size int64) error {
+	most := int64(maxConfig)
+	if isDocument(kind) {
+		most = maxManifest
+	}
+	if size > most {
+		return fmt.Errorf("%s of %d bytes is larger than %d bytes: %w", kind, size, most, errdefs.ErrInvalidArgument)
+	}
+	return nil
 }
 
 // checkDocument refuses a manifest or an index with too many parts, one whose configuration

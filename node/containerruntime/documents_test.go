@@ -42,7 +42,8 @@ func TestImageDocumentsAreBounded(t *testing.T) {
 	write := func(kind string, data []byte) ocispec.Descriptor {
 		t.Helper()
 		d := ocispec.Descriptor{MediaType: kind, Digest: digest.FromBytes(data), Size: int64(len(data))}
-		if err := content.WriteBlob(t.Context(), store, d.Digest.String(), bytes.NewReader(data), d); err != nil {
+		written := ocispec.Descriptor{Digest: d.Digest, Size: d.Size} // of no type: it is large
+		if err := content.WriteBlob(t.Context(), store, d.Digest.String(), bytes.NewReader(data), written); err != nil {
 			t.Fatal(err)
 		}
 		return d
@@ -118,6 +119,31 @@ func TestImageDocumentsAreBounded(t *testing.T) {
 		}
 		if err := r.Close(); err != nil {
 			t.Error(err)
+		}
+	}
+}
+
+// TestImageDocumentsAreBoundedAtEntry: what says of itself that it is too large to be read gets
+// no place on the disk.
+func TestImageDocumentsAreBoundedAtEntry(t *testing.T) {
+	store := contentOf(t)
+	for kind, most := range map[string]int64{
+		ocispec.MediaTypeImageManifest:            maxManifest,
+		ocispec.MediaTypeImageIndex:               maxManifest,
+		images.MediaTypeDockerSchema2ManifestList: maxManifest,
+		ocispec.MediaTypeImageConfig:              maxConfig,
+		images.MediaTypeDockerSchema2Config:       maxConfig,
+		ocispec.MediaTypeImageLayer:               -1,
+		"":                                        -1,
+	} {
+		for size, ok := range map[int64]bool{most: true, most + 1: most < 0, 1 << 40: most < 0} {
+			w, err := store.Writer(t.Context(), content.WithRef("one"), content.WithDescriptor(ocispec.Descriptor{MediaType: kind, Size: size}))
+			if ok != (err == nil) || err != nil && !errors.Is(err, errdefs.ErrInvalidArgument) {
+				t.Errorf("%q of %d bytes: %v", kind, size, err)
+			}
+			if err == nil {
+				w.Close()
+			}
 		}
 	}
 }

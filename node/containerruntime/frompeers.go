@@ -32,6 +32,7 @@ func (i *Images) PullFrom(ctx context.Context, name string, peers []string, clie
 	}
 	ctx, cancel := context.WithTimeout(namespaces.WithNamespace(ctx, imageNamespace), peerTime)
 	defer cancel()
+	client = boundedPeers(client)
 	if !trusted {
 		var err error
 		if client, err = agreed(ctx, full, peers, client); err != nil {

@@ -54,7 +54,8 @@ func (l *largeNode) write(t *testing.T, kind string, b []byte) ocispec.Descripto
 	t.Helper()
 	d := ocispec.Descriptor{MediaType: kind, Digest: digest.FromBytes(b), Size: int64(len(b))}
 	keep := content.WithLabels(map[string]string{"containerd.io/gc.root": "test"})
-	if err := content.WriteBlob(l.ctx, l.images.client.ContentStore(), d.Digest.String(), bytes.NewReader(b), d, keep); err != nil {
+	written := ocispec.Descriptor{Digest: d.Digest, Size: d.Size} // of no type: it is large
+	if err := content.WriteBlob(l.ctx, l.images.client.ContentStore(), d.Digest.String(), bytes.NewReader(b), written, keep); err != nil {
 		t.Fatal(err)
 	}
 	return d
