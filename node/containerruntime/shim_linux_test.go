@@ -2,16 +2,24 @@ package containerruntime
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	api "github.com/containerd/containerd/api/runtime/task/v3"
+	"github.com/containerd/containerd/v2/pkg/namespaces"
+	"github.com/containerd/ttrpc"
+	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
+	"google.golang.org/protobuf/types/known/anypb"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"knarr/internal/need"
@@ -286,19 +294,8 @@ func TestShimReplaced(t *testing.T) {
 	}
 	n.stop()
 	<-ended
-	// The same program in another file is another version.
 	c := n.config.withDefaultsForTest(t)
-	path := filepath.Join(c.Programs, "knarr-shim")
-	b, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path+"-other", b, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(path+"-other", path); err != nil {
-		t.Fatal(err)
-	}
+	n.otherVersion(t)
 	was, err := os.ReadFile(filepath.Join(c.State, shimProgramName))
 	if err != nil {
 		t.Fatal(err)
@@ -333,6 +330,92 @@ func TestShimReplaced(t *testing.T) {
 		if err := n.remove(t.Context(), s); err != nil {
 			t.Error(err)
 		}
+	}
+	n.nothingLeft(t)
+}
+
+// otherVersion puts the same program into another file, which is another version.
+func (n *node) otherVersion(t *testing.T) {
+	t.Helper()
+	path := filepath.Join(n.config.withDefaultsForTest(t).Programs, "knarr-shim")
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path+"-other", b, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(path+"-other", path); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestShimReplacedAmidStarts: commands that a container stops on their way in do not outlive
+// the shim's version: neither where their callers go with the runtime, nor where a caller is
+// still there, or the version before gave none up, so that they are cut off.
+func TestShimReplacedAmidStarts(t *testing.T) {
+	if isolated(t) {
+		return
+	}
+	n := newNode(t)
+	sandbox, hostile := n.shell(t, "stops", fmt.Sprintf(stopsEntering, ":"))
+	shim := n.shimPid(t)
+	halfway := func() (found []string) {
+		for _, line := range children(t, shim) {
+			if strings.HasSuffix(line, " init") {
+				found = append(found, line)
+			}
+		}
+		return found
+	}
+	process := &anypb.Any{Value: encoded(t, specs.Process{Args: []string{"/bin/busybox", "true"}, Cwd: "/"})}
+	for name, start := range map[string]func() error{
+		"of the runtime": func() error {
+			_, err := n.ExecSync(context.Background(), &cri.ExecSyncRequest{ContainerId: hostile, Cmd: []string{"/bin/busybox", "true"}, Timeout: 60})
+			return err
+		},
+		"of another caller": func() error {
+			conn, err := net.Dial("unix", filepath.Join(n.config.State, shimSocketName))
+			if err != nil {
+				return err
+			}
+			defer conn.Close()
+			ctx, id, other := namespaces.WithNamespace(t.Context(), imageNamespace), rand.Text(), api.NewTTRPCTaskClient(ttrpc.NewClient(conn))
+			if _, err := other.Exec(ctx, &api.ExecProcessRequest{ID: hostile, ExecID: id, Spec: process}); err != nil {
+				return err
+			}
+			_, err = other.Start(ctx, &api.StartRequest{ID: hostile, ExecID: id})
+			return err
+		},
+	} {
+		var wg sync.WaitGroup
+		for range 4 {
+			wg.Go(func() {
+				for err := error(nil); err == nil; err = start() { // one that is too quick is not stopped
+				}
+			})
+		}
+		for until := time.Now().Add(20 * time.Second); len(halfway()) < 4; <-time.After(5 * time.Millisecond) {
+			if time.Now().After(until) {
+				t.Fatalf("%s: no command is stopped: %q", name, halfway())
+			}
+		}
+		n.stop()
+		n.otherVersion(t)
+		n.start(t)
+		wg.Wait()
+		for until := time.Now().Add(30 * time.Second); len(halfway()) > 0; <-time.After(5 * time.Millisecond) {
+			if time.Now().After(until) {
+				t.Fatalf("%s: left on their way into a container: %q", name, halfway())
+			}
+		}
+		if now := n.shimPid(t); now != shim {
+			t.Fatalf("the shim is process %d, was %d", now, shim)
+		}
+		n.await(t, hostile, cri.ContainerState_CONTAINER_RUNNING)
+	}
+	if err := n.remove(t.Context(), sandbox); err != nil {
+		t.Error(err)
 	}
 	n.nothingLeft(t)
 }

@@ -105,13 +105,19 @@ func began(stat string) string {
 	return f[after]
 }
 
-// halfway reports whether a line of /proc/PID/stat is that of a zombie under the name
-// that libcontainer's own processes have until they are the user's program. Pure.
+// halfway reports whether a line of /proc/PID/stat is that of a zombie which ended on its
+// way into a container. Pure.
 func halfway(stat string) bool {
+	return entering(stat) && strings.HasPrefix(stat[strings.LastIndexByte(stat, ')'):], ") Z")
+}
+
+// entering reports whether a line of /proc/PID/stat has the name that libcontainer's own
+// processes have until they are the user's program. Pure.
+func entering(stat string) bool {
 	at := strings.LastIndexByte(stat, ')') // a name may hold anything
 	if at < 0 {
 		return false
 	}
 	_, name, _ := strings.Cut(stat[:at], "(")
-	return strings.HasPrefix(name, "runc:[") && strings.HasPrefix(stat[at:], ") Z")
+	return strings.HasPrefix(name, "runc:[")
 }

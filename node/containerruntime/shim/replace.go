@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -102,13 +103,19 @@ func (s *Service) waitForOthers() {
 	}
 	// After an exec the first thread has all children. Without this file in the
 	// kernel they stay zombies until their container ends.
-	list, err := os.ReadFile(fmt.Sprintf("/proc/self/task/%d/children", os.Getpid()))
-	if err != nil {
-		return
-	}
-	for word := range strings.FieldsSeq(string(list)) {
-		if pid, err := strconv.Atoi(word); err == nil && !known[pid] {
-			run.Go("shim: process of before", func() { _, _ = unix.Wait4(pid, nil, 0, nil) })
+	for pid := range childrenOf(os.Getpid()) {
+		if !known[pid] {
+			run.Go("shim: process of before", func() { waitForOther(pid) })
 		}
 	}
+}
+
+// waitForOther waits for one. One that was still on its way into its container is killed:
+// nobody goes on with its start, and if the container has stopped it, it stays so, and
+// counts among the container's processes, for as long as that runs.
+func waitForOther(pid int) {
+	if stat, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat")); err == nil && entering(string(stat)) {
+		_ = unix.Kill(pid, unix.SIGKILL) // it is a child, so that the number is nobody else's
+	}
+	_, _ = unix.Wait4(pid, nil, 0, nil)
 }

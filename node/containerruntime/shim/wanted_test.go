@@ -84,3 +84,43 @@ func TestAbandoned(t *testing.T) {
 		t.Error("one that was started is given up")
 	}
 }
+
+// TestWaitForOther: a process of the program before is waited for; one that has not got into
+// its container is killed, though it is stopped.
+func TestWaitForOther(t *testing.T) {
+	start := func(name string) *exec.Cmd {
+		path := filepath.Join(t.TempDir(), name)
+		if err := os.Symlink("/bin/sleep", path); err != nil {
+			t.Fatal(err)
+		}
+		c := exec.Command(path, "1000")
+		if err := c.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = c.Process.Kill(); _ = c.Wait() })
+		if err := c.Process.Signal(unix.SIGSTOP); err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	half, other := start("runc:[2:INIT]"), start("sleep")
+	ended := make(chan int, 2)
+	for _, c := range []*exec.Cmd{half, other} {
+		go func() {
+			waitForOther(c.Process.Pid)
+			ended <- c.Process.Pid
+		}()
+	}
+	select {
+	case pid := <-ended:
+		if pid != half.Process.Pid {
+			t.Error("one that runs in its container is ended")
+		}
+	case <-time.After(20 * time.Second):
+		t.Error("one that was on its way stays")
+	}
+	if err := unix.Kill(other.Process.Pid, unix.SIGKILL); err != nil {
+		t.Error(err)
+	}
+	<-ended
+}
