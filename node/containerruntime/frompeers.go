@@ -57,7 +57,7 @@ func (i *Images) PullFrom(ctx context.Context, name string, peers []string, clie
 			Hosts: func(string) ([]docker.RegistryHost, error) { return hosts, nil },
 		})),
 		containerd.WithPullUnpack, containerd.WithPullSnapshotter(i.snapshotter), containerd.WithPullLabels(labels),
-		containerd.WithMaxConcurrentDownloads(3))
+		containerd.WithImageHandlerWrapper(ownAddress), containerd.WithMaxConcurrentDownloads(3))
 	if err != nil {
 		return err
 	}

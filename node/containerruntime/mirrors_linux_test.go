@@ -114,9 +114,13 @@ configs:
 	if _, err := n.PullImage(ctx, &cri.PullImageRequest{Image: &cri.ImageSpec{Image: strings.TrimPrefix(registry.URL, "https://") + "/app:v1"}}); err == nil {
 		t.Error("a registry that the file does not name has got credentials")
 	}
+	own := &cri.PullImageRequest{Image: &cri.ImageSpec{Image: strings.TrimPrefix(registry.URL, "https://") + "/app:v1"}, Auth: &cri.AuthConfig{Username: "pod", Password: "own"}}
+	if _, err := n.PullImage(ctx, own); err == nil {
+		t.Error("the file's credentials took the place of a pod's")
+	}
 	mu.Lock()
 	defer mu.Unlock()
-	if !users["mirror"]["ann"] || users["registry"]["ann"] || !users["registry"][""] {
+	if !users["mirror"]["ann"] || users["registry"]["ann"] || !users["registry"][""] || !users["registry"]["pod"] {
 		t.Errorf("who asked: %v", users)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/containerd/containerd/v2/core/metadata"
 	"github.com/containerd/containerd/v2/core/transfer"
 	transferimage "github.com/containerd/containerd/v2/core/transfer/image"
+	"github.com/containerd/containerd/v2/core/transfer/registry"
 	"github.com/containerd/containerd/v2/pkg/oci"
 	"github.com/containerd/containerd/v2/plugins"
 	containerdservices "github.com/containerd/containerd/v2/plugins/services"
@@ -22,6 +23,7 @@ import (
 	"github.com/containerd/plugin"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"google.golang.org/grpc"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
 // checkPulled refuses what the CRI cannot show as an image. containerd gives whatever was
@@ -54,6 +56,7 @@ func checkPulled(ctx context.Context, store content.InfoReaderProvider, target o
 // get a name. Until then a lease alone keeps what was fetched, which ends with the pull.
 type pulls struct {
 	transfer.Transferrer
+	config  Config
 	content content.Store
 }
 
@@ -61,6 +64,10 @@ func (p pulls) Transfer(ctx context.Context, source, destination any, opts ...tr
 	_, fetched := source.(transfer.ImageFetcher)
 	if to, ok := destination.(*transferimage.Store); ok && fetched {
 		destination = pulledImage{to, p.content}
+	}
+	pull, ours := ctx.Value(pullKey{}).(*cri.PullImageRequest)
+	if from, ok := source.(*registry.OCIRegistry); ok && ours {
+		source = p.config.boundedRegistry(ctx, pull, from)
 	}
 	return p.Transferrer.Transfer(ctx, source, destination, opts...)
 }
@@ -73,6 +80,24 @@ type pulledImage struct {
 	content content.Store
 }
 
+// ImageFilter is what of the image is fetched: of an index the one manifest that is run, whose
+// size is the image's.
+func (i pulledImage) ImageFilter(h images.HandlerFunc, store content.Store) images.HandlerFunc {
+	return ownAddress(images.LimitManifests(i.imageStore.ImageFilter(h, store), platforms.Default(), 1)).Handle
+}
+
+// ownAddress has nothing fetched from other addresses than its registry's, which a layer may
+// name as well: of anything that this node can reach.
+func ownAddress(h images.Handler) images.Handler {
+	return images.HandlerFunc(func(ctx context.Context, desc ocispec.Descriptor) ([]ocispec.Descriptor, error) {
+		children, err := h.Handle(ctx, desc)
+		for n := range children {
+			children[n].URLs = nil
+		}
+		return children, err
+	})
+}
+
 // Store names the image.
 func (i pulledImage) Store(ctx context.Context, target ocispec.Descriptor, store images.Store) ([]images.Image, error) {
 	if err := checkPulled(ctx, i.content, target); err != nil {
@@ -81,9 +106,8 @@ func (i pulledImage) Store(ctx context.Context, target ocispec.Descriptor, store
 	return i.imageStore.Store(ctx, target, store)
 }
 
-// A pulledImages is containerd's images, where its client names what it has pulled: for the
-// CRI, where registries have credentials, and from other nodes. What users load is their own
-// affair: it is pinned, or not the CRI's.
+// A pulledImages is containerd's images, where its client names what it has pulled from other
+// nodes. What users load is their own affair: it is pinned, or not the CRI's.
 type pulledImages struct {
 	imagesapi.ImagesClient
 	content content.Store
@@ -118,7 +142,7 @@ func collectable(labels map[string]string) bool {
 }
 
 // lookedAt gives a plugin by which pulled images get their names that look at them.
-func lookedAt(p plugin.Registration) plugin.Registration {
+func lookedAt(p plugin.Registration, c Config) plugin.Registration {
 	if p.Type != plugins.TransferPlugin && (p.Type != plugins.ServicePlugin || p.ID != containerdservices.ImagesService) {
 		return p
 	}
@@ -135,7 +159,7 @@ func lookedAt(p plugin.Registration) plugin.Registration {
 		store := db.(*metadata.DB).ContentStore()
 		switch of := instance.(type) {
 		case transfer.Transferrer:
-			return pulls{of, store}, nil
+			return pulls{of, c, store}, nil
 		case imagesapi.ImagesClient:
 			return pulledImages{of, store}, nil
 		}

@@ -182,7 +182,7 @@ const socketMode = 0o660
 func changes(f *front, h host, c Config) func(plugin.Registration) plugin.Registration {
 	return func(p plugin.Registration) plugin.Registration {
 		p = bounded(p)
-		p = lookedAt(p)
+		p = lookedAt(p, c)
 		return managed(p, f, h, c)
 	}
 }
@@ -279,7 +279,7 @@ func newServer(set *plugin.Set, l *cgroupLock, e *executor, f *front) *grpc.Serv
 		grpc.MaxSendMsgSize(defaults.DefaultMaxSendMsgSize),
 		grpc.ChainUnaryInterceptor(func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 			return next(withNamespace(ctx), req)
-		}, l.intercept, f.intercept, e.intercept),
+		}, markPulls, l.intercept, f.intercept, e.intercept),
 		grpc.StreamInterceptor(func(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, next grpc.StreamHandler) error {
 			return next(srv, namespaced{stream, withNamespace(stream.Context())})
 		}))

@@ -16,11 +16,9 @@ func settings(c Config, h host) map[string]map[string]any {
 			"stream_idle_timeout":   "4h",
 		},
 		"io.containerd.cri.v1.images": {
-			"snapshotter":   h.snapshotter,
-			"pinned_images": map[string]any{"sandbox": c.SandboxImage},
-			"registry":      registryOf(c),
-			// The other way of fetching images knows no credentials of hosts.
-			"use_local_image_pull":     len(c.Registries.Auths()) > 0,
+			"snapshotter":              h.snapshotter,
+			"pinned_images":            map[string]any{"sandbox": c.SandboxImage},
+			"registry":                 map[string]any{"config_path": c.RegistryConfigDir},
 			"max_concurrent_downloads": 3,
 			// Every file of every container's layer is looked at this often, in seconds.
 			"stats_collect_period": 30,
@@ -55,15 +53,6 @@ func settings(c Config, h host) map[string]map[string]any {
 		},
 		"io.containerd.service.v1.diff-service": {"default": []string{"walking"}},
 	}
-}
-
-// registryOf is where images are fetched from.
-func registryOf(c Config) map[string]any {
-	of := map[string]any{"config_path": c.RegistryConfigDir}
-	if auths := c.Registries.Auths(); len(auths) > 0 {
-		of["configs"] = auths
-	}
-	return of
 }
 
 // runcRoot is where runc keeps the state of running containers; its default is

@@ -2,7 +2,6 @@ package registries
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -129,20 +128,15 @@ func (c Config) Secret(image string) bool {
 	})
 }
 
-// Auths are the credentials of hosts, in the form of containerd's configuration.
-func (c Config) Auths() map[string]any {
-	all := map[string]any{}
-	hosts := append(slices.Sorted(maps.Keys(c.Configs)), c.named()...)
-	for _, name := range hosts {
-		a := c.credentials(name)
-		if a == nil || name == anyRegistry {
-			continue
-		}
-		if name == "docker.io" {
-			name = dockerHub
-		}
-		all[name] = map[string]any{"auth": map[string]any{
-			"username": a.Username, "password": a.Password, "auth": a.Auth, "identitytoken": a.IdentityToken}}
+// Credentials are those of a host, by the name that containerd asks it by: a name and a
+// password, a token without a name, or nothing.
+func (c Config) Credentials(host string) (user, secret string, err error) {
+	if host == anyRegistry {
+		return "", "", nil
 	}
-	return all
+	a := c.credentials(host)
+	if a == nil && host == dockerHub {
+		a = c.credentials("docker.io")
+	}
+	return a.of(host)
 }
