@@ -307,7 +307,14 @@ build/vm-volumes:
 	apt-get download -q $(VM_VOLUMES) && for p in *.deb; do dpkg-deb -x "$$p" . && rm "$$p" || exit 1; done
 	mv build/vm-volumes.part $@
 
-vm: build | build/vm build/vm-volumes
+# Programs of XFS for the guest: upstream's specs run one of them to see whether a file
+# system has project quotas.
+build/vm-xfs:
+	rm -rf build/vm-xfs.part && mkdir -p build/vm-xfs.part && $(SUDO) apt-get update -q && cd build/vm-xfs.part && \
+	apt-get download -q xfsprogs libedit2 libinih1 liburcu8 libbsd0 libmd0 && for p in *.deb; do dpkg-deb -x "$$p" . && rm "$$p" || exit 1; done
+	mv build/vm-xfs.part $@
+
+vm: build | build/vm build/vm-volumes build/vm-xfs
 	$(call install,$(VM_PACKAGES))
 	KNARR_VM='$(RUN)' $(KNARR_GO) test -count=1 -v -timeout 40m ./test/vm
 
@@ -333,7 +340,7 @@ vm-specs: build | build/vm deps
 # takes others that e2e-node-left.txt leaves for want of such a machine, and UPDATE=1 adds
 # what passes to that list. NARROW=1 gives it four processors and no more, and IMAGES=conformance
 # the images of most specs alone: both are faster. Each takes minutes.
-vm-node-specs: build | build/vm deps
+vm-node-specs: build | build/vm build/vm-xfs deps
 	$(call install,$(VM_PACKAGES))
 	cd test/conformance && go build -o ../../build/run-conformance ./run && \
 	suite="$$(go run ./upstream e2e_node.test ginkgo) $$(go run ./images $(IMAGES))" && cd ../.. && \

@@ -587,7 +587,7 @@ func (k *Kubelet) newVolumes() {
 		Credentials: func(ctx context.Context, namespace, name string) (*corev1.Secret, error) {
 			return k.client.CoreV1().Secrets(namespace).Get(ctx, name, metav1.GetOptions{})
 		},
-		CSI: k.drivers, Did: k.metrics.volumes.did, PodMemory: k.mostMemory,
+		CSI: k.drivers, Did: k.metrics.volumes.did, PodMemory: k.mostMemory, Projects: k.newProjects(),
 		Event: func(pod *corev1.Pod, kind, reason, message string) {
 			k.events.Event(podReference(pod), kind, reason, message)
 		},

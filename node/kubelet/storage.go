@@ -16,10 +16,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"knarr/internal/features"
 	"knarr/internal/run"
 	"knarr/node/kubelet/crilabels"
 	"knarr/node/kubelet/podfile"
 	"knarr/node/kubelet/podspec"
+	"knarr/node/kubelet/volume"
 )
 
 // podStorage is what a pod takes of the node's disks: what its containers
@@ -182,7 +184,7 @@ func (k *Kubelet) measurePod(ctx context.Context, pod *corev1.Pod, all bool) {
 		began := m.begin(pod.UID)
 		ctx, cancel := context.WithTimeout(k.ctx, maxWalk)
 		defer cancel()
-		s, err := measureFiles(ctx, pod, dir, logs, func(s podStorage) { m.show(pod.UID, s) })
+		s, err := measureFiles(ctx, pod, dir, logs, k.counted, func(s podStorage) { m.show(pod.UID, s) })
 		k.warnHidden(pod, m.end(pod.UID, s, err, began))
 		return err
 	})
@@ -295,9 +297,35 @@ func (k *Kubelet) storageOf(uid types.UID) podStorage {
 	return s
 }
 
+// newProjects are what emptyDirs of pods with users of their own are measured by, nil if the
+// feature is off or the file system has no project quotas.
+func (k *Kubelet) newProjects() volume.Projects {
+	if !features.Set(k.cfg.Settings.FeatureGates).Enabled("LocalStorageCapacityIsolationFSQuotaMonitoring") {
+		return nil
+	}
+	p, err := volume.NewProjects(filepath.Join(k.cfg.RootDir, "pods"))
+	if err != nil {
+		slog.Info("LocalStorageCapacityIsolationFSQuotaMonitoring is on, and volumes are measured file by file all the same", "err", err)
+		return nil
+	}
+	return p
+}
+
+// counted is what an emptyDir takes up as its file system has counted it, false where files
+// are to be counted one by one.
+func (k *Kubelet) counted(pod *corev1.Pod, path string) (podfile.Usage, bool) {
+	u, err := k.volumes.Usage(pod, path)
+	switch {
+	case err == nil, errors.Is(err, volume.ErrNoProject), errors.Is(err, fs.ErrNotExist):
+	case k.news.IsNew("projects of emptyDirs", err.Error()):
+		slog.Warn("a volume is measured file by file", "pod", podspec.Format(pod), "err", err)
+	}
+	return u, err == nil
+}
+
 // measureFiles measures the files of a pod that are the node's, and shows what it has
 // counted so far. With an error of one of them it is less than there is.
-func measureFiles(ctx context.Context, pod *corev1.Pod, dir, logs string, show func(podStorage)) (s podStorage, err error) {
+func measureFiles(ctx context.Context, pod *corev1.Pod, dir, logs string, counted func(*corev1.Pod, string) (podfile.Usage, bool), show func(podStorage)) (s podStorage, err error) {
 	var errs []error
 	of := func(path string, is func(podfile.Usage)) {
 		var u podfile.Usage
@@ -313,9 +341,18 @@ func measureFiles(ctx context.Context, pod *corev1.Pod, dir, logs string, show f
 	s.volumes, s.logs = map[string]podfile.Usage{}, map[string]podfile.Usage{}
 	for i := range pod.Spec.Volumes {
 		v := &pod.Spec.Volumes[i]
-		if kind := localKind(v); kind != "" {
-			of(filepath.Join(dir, "volumes", kind, v.Name), func(u podfile.Usage) { s.volumes[v.Name] = u })
+		kind := localKind(v)
+		if kind == "" {
+			continue
 		}
+		path, is := filepath.Join(dir, "volumes", kind, v.Name), func(u podfile.Usage) { s.volumes[v.Name] = u }
+		if v.EmptyDir != nil {
+			if u, ok := counted(pod, path); ok {
+				is(u)
+				continue
+			}
+		}
+		of(path, is)
 	}
 	of(filepath.Join(dir, "etc-hosts"), func(u podfile.Usage) { s.files = u })
 	hosts := s.files

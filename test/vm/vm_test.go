@@ -37,6 +37,12 @@ func TestVM(t *testing.T) {
 	}
 	for _, p := range tests {
 		t.Run(p.folder, func(t *testing.T) { p.test(t, g) })
+		switch p.folder {
+		case "node/kubelet":
+			t.Run("project quotas", func(t *testing.T) { kernelTest{folder: p.folder, run: "TestProjectQuotas", disk: true}.test(t, g) })
+		case "node/kubelet/volume":
+			t.Run("XFS", func(t *testing.T) { testXFS(t, g) })
+		}
 	}
 }
 
@@ -137,6 +143,16 @@ func build(t *testing.T, dir string, k kernel, kernelTests []kernelTest, add fun
 		need.Skip(t, "needs CRIU: apt-get install criu: ", err)
 	}
 	if err := add(a); err != nil {
+		t.Fatal(err)
+	}
+	xfs, err := filepath.Abs("../../build/vm-xfs")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(xfs); err != nil {
+		need.Skip(t, "needs programs of XFS: make vm: ", err)
+	}
+	if err := errors.Join(a.programOf(xfs, "sbin/mkfs.xfs", xfs+"/sbin/mkfs.xfs"), a.programOf(xfs, "sbin/xfs_quota", xfs+"/usr/sbin/xfs_quota")); err != nil {
 		t.Fatal(err)
 	}
 	if err := a.addIptables(); err != nil {
@@ -290,7 +306,7 @@ var kernelTests = []kernelTest{
 	{folder: "node/kubelet/cgroup"},
 	{folder: "node/kubelet/csi"},
 	{folder: "node/kubelet/podfile"},
-	{folder: "node/kubelet/volume"},
+	{folder: "node/kubelet/volume", disk: true},
 	{folder: "addons/localstorage/disk", disk: true},
 	{folder: "addons/localstorage/driver", disk: true},
 	{folder: "addons/loadbalancer/announcer"},
@@ -302,10 +318,24 @@ var kernelTests = []kernelTest{
 	{folder: "node/containerruntime", slow: "TestExecOutputIsBounded", disk: true}, // tmpfs has no mounts with other ids before 6.3
 }
 
-// test runs the package in the guest. Each of its tests is one here.
+// test runs the package in the guest.
 func (p kernelTest) test(t *testing.T, g *guest) {
+	p.testIn(t, g, map[bool]string{false: "/tmp", true: "/var/lib"}[p.disk])
+}
+
+// testXFS runs what is on ext4 elsewhere on XFS, which counts by project in another way.
+func testXFS(t *testing.T, g *guest) {
+	const dir = "/run/xfs"
+	must(t, g, 2*time.Minute, "truncate -s 512M /var/lib/xfs && mkfs.xfs -q /var/lib/xfs && mkdir "+dir+" && modprobe loop && mount -t xfs -o loop,prjquota /var/lib/xfs "+dir)
+	kernelTest{folder: "node/kubelet/volume", run: "Project"}.testIn(t, g, dir)
+	must(t, g, time.Minute, "umount "+dir+" && rm -r /var/lib/xfs "+dir)
+}
+
+// testIn runs the package in the guest, with its temporary files in a directory. Each of its
+// tests is one here.
+func (p kernelTest) testIn(t *testing.T, g *guest, dir string) {
 	command := fmt.Sprintf("cd /given/%s && KNARR_MUST_RUN=1 KNARR_GUEST=1 TMPDIR=%s ./test -test.v -test.timeout=14m -test.run='%s' -test.skip='%s'",
-		filepath.Base(p.folder), map[bool]string{false: "/tmp", true: "/var/lib"}[p.disk], p.run, p.slow)
+		filepath.Base(p.folder), dir, p.run, p.slow)
 	out, code, err := g.run(15*time.Minute, command)
 	all := results(out)
 	if err != nil || code != 0 && len(all) == 0 {

@@ -292,7 +292,7 @@ func (s *Store) filesOf(v *Volume) int64 {
 	if err != nil {
 		return 0
 	}
-	return use.inodes
+	return use.Inodes
 }
 
 // promiseFiles sets inodes aside for a copy, until it is done, if the file system has a
@@ -325,7 +325,7 @@ func freeFiles(all, free uint64) int64 {
 func (s *Store) used(v *Volume) (int64, error) {
 	if v.Limit == ProjectQuota {
 		q, err := projectUsage(s.dir, v.Project)
-		return q.space, err
+		return q.Bytes, err
 	}
 	st, err := s.root.Lstat(filepath.Join(v.ID, imageFile))
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"knarr/internal/need"
+	"knarr/internal/projectquota"
 )
 
 func open(t *testing.T, dir string) *Store {
@@ -442,7 +443,7 @@ func TestQuota(t *testing.T) {
 		t.Fatalf("%+v", v)
 	}
 	use, err := projectUsage(s.dir, v.Project)
-	if err != nil || use.limit != 8<<20 {
+	if err != nil || use.ByteLimit != 8<<20 {
 		t.Errorf("%+v, %v", use, err)
 	}
 	if n, err := fillUpAsContainer(t, s.path(v.ID, "full")); !errors.Is(err, unix.EDQUOT) && !errors.Is(err, unix.ENOSPC) || n < 6<<20 || n > 8<<20 {
@@ -458,22 +459,22 @@ func TestQuota(t *testing.T) {
 	if n, err := fillUpAsContainer(t, s.path(v.ID, "full")); n < 6<<20 || err == nil {
 		t.Errorf("once it is larger: %d bytes more fit, then %v", n, err)
 	}
-	if use, err = projectUsage(s.dir, v.Project); err != nil || use.limit != 16<<20 {
+	if use, err = projectUsage(s.dir, v.Project); err != nil || use.ByteLimit != 16<<20 {
 		t.Errorf("once it is larger: %+v, %v", use, err)
 	}
 	s.must(t, Request{ID: "c", Size: 16 << 20, From: v.ID})
 	snapshot, err := s.CreateSnapshot(t.Context(), "snap", "snap", v.ID)
 	ok(t, err)
-	if use, err := projectUsage(s.dir, snapshot.Project); err != nil || use.limit != 16<<20 || use.space < 12<<20 || use.inodes != 2 {
+	if use, err := projectUsage(s.dir, snapshot.Project); err != nil || use.ByteLimit != 16<<20 || use.Bytes < 12<<20 || use.Inodes != 2 {
 		t.Errorf("a snapshot of it: %+v, %v", use, err)
 	}
 	ok(t, s.Delete(v.ID))
 	ok(t, s.Delete("c"))
 	ok(t, s.DeleteSnapshot("snap"))
-	if use, err = projectUsage(s.dir, snapshot.Project); err == nil && use != (projectUse{}) {
+	if use, err = projectUsage(s.dir, snapshot.Project); err == nil && use != (projectquota.Use{}) {
 		t.Errorf("once the snapshot is gone: %+v", use)
 	}
-	if use, err = projectUsage(s.dir, v.Project); err == nil && use.limit != 0 {
+	if use, err = projectUsage(s.dir, v.Project); err == nil && use.ByteLimit != 0 {
 		t.Errorf("once it is gone: %+v", use)
 	}
 }

@@ -76,7 +76,7 @@ var IdleFlags = map[string]string{
 const noCAdvisor = "there is no cAdvisor"
 
 // Gates are the features that can be changed here.
-var Gates = []string{"MemoryQoS", "DisableCPUQuotaWithExclusiveCPUs", "KubeletPodResourcesListUseActivePods", "CPUManagerPolicyAlphaOptions", "CPUManagerPolicyBetaOptions", "AllAlpha", "AllBeta"}
+var Gates = []string{"MemoryQoS", "DisableCPUQuotaWithExclusiveCPUs", "KubeletPodResourcesListUseActivePods", "LocalStorageCapacityIsolationFSQuotaMonitoring", "CPUManagerPolicyAlphaOptions", "CPUManagerPolicyBetaOptions", "AllAlpha", "AllBeta"}
 
 // idleGates are the features that are set to another value than their default and change
 // nothing here.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,6 +18,7 @@ import (
 
 	"knarr/node/kubelet/fscall"
 	"knarr/node/kubelet/podfile"
+	"knarr/node/kubelet/podspec"
 )
 
 func makeDir(path string, mode fs.FileMode) error {
@@ -50,6 +52,9 @@ func (m *Manager) emptyDir(ctx context.Context, pod *corev1.Pod, name string, s 
 	}
 	if err := makeDir(making, 0o777); err != nil {
 		return err
+	}
+	if err := m.joinProject(pod, making); err != nil && m.news.IsNew("projects of emptyDirs", err.Error()) {
+		slog.Warn("a volume gets no project of its own, and is measured file by file", "pod", podspec.Format(pod), "volume", name, "err", err)
 	}
 	if err := m.own(ctx, pod, Mounted{Kind: emptyDirKind}, making); err != nil {
 		return err

@@ -19,6 +19,7 @@ import (
 	volumehelper "k8s.io/component-helpers/storage/volume"
 
 	"knarr/internal/csimigration"
+	"knarr/internal/logonce"
 	"knarr/node/kubelet/fscall"
 	"knarr/node/kubelet/podfile"
 	"knarr/node/kubelet/podspec"
@@ -58,6 +59,9 @@ type Config struct {
 	// PodCertificate answers with the key and certificates, in PEM, of a source of a
 	// volume, and when to ask again.
 	PodCertificate func(ctx context.Context, pod *corev1.Pod, volume string, index int, p *corev1.PodCertificateProjection) (key, chain []byte, refresh time.Time, err error)
+	// Projects count what emptyDirs of pods with users of their own take up. Nil: nobody
+	// does.
+	Projects Projects
 	// AnswerTime is how long a file system may take to answer before its pod
 	// goes on without it. Default 10s.
 	AnswerTime time.Duration
@@ -181,6 +185,9 @@ type Manager struct {
 	wanted map[string]map[string]time.Time
 	soleMu sync.Mutex
 	sole   map[string]string // the pods' UIDs, by the volumes that they alone may have
+	// projectMu keeps two directories from getting one project.
+	projectMu sync.Mutex
+	news      logonce.Filter
 }
 
 // New returns a Manager.

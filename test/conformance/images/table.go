@@ -27,8 +27,9 @@ const (
 )
 
 // sets are the archives: what conformance specs run, what others do besides, and what
-// test/vm takes into its guest, whose memory holds it.
-var sets = map[string][]image{"conformance": conformance, "beyond": beyond, "agnhost": conformance[1:2]}
+// test/vm takes into its guest, whose memory holds it. perl is that of specs of project
+// quotas.
+var sets = map[string][]image{"conformance": conformance, "beyond": beyond, "agnhost": conformance[1:2], "perl": {perl}}
 
 // conformance and beyond are named as test/utils/image of upstream and the
 // manifests of its storage drivers name them; what each holds is upstream's
@@ -64,6 +65,7 @@ var beyond = []image{
 		entrypoint: []string{"/regression-issue-74839"}},
 	{names: []string{e2e + "sample-device-plugin:1.7"}, layers: []layer{busybox, one("sampledeviceplugin", 0o755, program("sample-device-plugin"))},
 		entrypoint: []string{"/sampledeviceplugin", "-alsologtostderr"}},
+	perl,
 	{names: []string{e2e + "ipc-utils:1.4"}, layers: []layer{busybox, tools}, cmd: []string{"sh"}},
 	{names: []string{registry + "build-image/distroless-iptables:v0.9.6"}, layers: []layer{busybox, packages("conntrack", "iptables")}, cmd: []string{"sh"}},
 	sidecar("csi-attacher", "v4.11.0"),
@@ -79,6 +81,8 @@ var beyond = []image{
 	{names: []string{storage + "hostpathplugin:v1.17.1"}, layers: []layer{busybox, driverTools, one("hostpathplugin", 0o755, driver("hostpathplugin"))},
 		entrypoint: []string{"/hostpathplugin"}, driver: "hostpathplugin"},
 }
+
+var perl = image{names: []string{e2e + "perl:5.26"}, layers: []layer{busybox, packages("perl-base")}, cmd: []string{"perl"}}
 
 // sidecar is a program that stands beside a storage driver.
 func sidecar(name, version string) image {

@@ -15,7 +15,6 @@ var noRecipe = map[string]string{
 	"registry.k8s.io/e2e-test-images/node-perf/npb-ep:1.6.0":                           "the kubelet's own suite",
 	"registry.k8s.io/e2e-test-images/node-perf/npb-is:1.7.0":                           "the kubelet's own suite",
 	"registry.k8s.io/e2e-test-images/node-perf/pytorch-wide-deep:1.0.0":                "the kubelet's own suite",
-	"registry.k8s.io/e2e-test-images/perl:5.26":                                        "no spec runs it",
 	"registry.k8s.io/e2e-test-images/volume/iscsi:2.7":                                 "needs the target driver of the kernel",
 	"registry.k8s.io/e2e-test-images/volume/nfs:1.6.0":                                 "needs the NFS server of the kernel",
 	"registry.k8s.io/sig-storage/nfs-provisioner:v4.0.8":                               "needs the NFS client of the kernel",
