@@ -339,7 +339,8 @@ vm-specs: build | build/vm deps
 # processors, with threads and NUMA: those of e2e-node-vm.txt, which must pass. RUN=regexp
 # takes others that e2e-node-left.txt leaves for want of such a machine, and UPDATE=1 adds
 # what passes to that list. NARROW=1 gives it four processors and no more, and IMAGES=conformance
-# the images of most specs alone: both are faster. Each takes minutes.
+# the images of most specs alone, IMAGES=eviction those of pods that are evicted: all are faster.
+# Each takes minutes.
 vm-node-specs: build | build/vm build/vm-xfs deps
 	$(call install,$(VM_PACKAGES))
 	cd test/conformance && go build -o ../../build/run-conformance ./run && \
