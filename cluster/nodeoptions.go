@@ -247,7 +247,9 @@ func (o *NodeOptions) checkKubelet(f *faults) {
 	if o.kubelet == nil {
 		return // something else is wrong with them
 	}
-	if err := kubelet.Check(layout{o.DataDir}.kubelet(), o.kubelet.Settings, o.RuntimeEndpoint == ""); err != nil {
+	c := kubelet.Config{RootDir: layout{o.DataDir}.kubelet(), Settings: o.kubelet.Settings,
+		CredentialProviders: o.kubelet.Providers, CredentialProviderBinDir: o.kubelet.ProviderBinDir}
+	if err := kubelet.Check(c, o.RuntimeEndpoint == ""); err != nil {
 		f.add(o.kubeletSource(), "%v", err)
 	}
 }

@@ -102,7 +102,7 @@ func (k *kubeletProgram) run(ctx context.Context) error {
 		}
 		cfg.NodeIPs = []net.IP{ip}
 	}
-	if err := kubelet.Check(cfg.RootDir, cfg.Settings, false); err != nil {
+	if err := kubelet.Check(cfg, false); err != nil {
 		return fmt.Errorf("kubelet: %w", err)
 	}
 	ctx, release, err := k.lock.hold(ctx)

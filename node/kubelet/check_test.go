@@ -93,3 +93,46 @@ func TestCheck(t *testing.T) {
 		})
 	}
 }
+
+// TestCheckProviders: what is wrong with credential providers is said before the start, with the
+// flag.
+func TestCheckProviders(t *testing.T) {
+	const head = "kind: CredentialProviderConfig\napiVersion: kubelet.config.k8s.io/v1\n"
+	const good = "providers: [{name: there, apiVersion: credentialprovider.kubelet.k8s.io/v1, matchImages: ['r.test'], defaultCacheDuration: 1m}]\n"
+	for name, c := range map[string]struct{ config, bin, want string }{
+		"neither":            {"", "", ""},
+		"both":               {head + good, "bin", ""},
+		"no file":            {"-", "bin", `--image-credential-provider-config: unable to access path "`},
+		"no first flag":      {"", "bin", "--image-credential-provider-config: credential provider config path is empty; give --image-credential-provider-config too"},
+		"no second flag":     {head + good, "", "--image-credential-provider-bin-dir: plugin binary directory is empty; give --image-credential-provider-bin-dir too"},
+		"no directory":       {head + good, "none", "--image-credential-provider-bin-dir: plugin binary directory "},
+		"no program":         {head + strings.Replace(good, "there", "gone", 1), "bin", "bin/gone did not exist"},
+		"a misspelt field":   {head + strings.Replace(good, "providers", "provider", 1), "bin", `strict decoding error: unknown field "provider"; did you mean "providers"?`},
+		"another version":    {"kind: CredentialProviderConfig\napiVersion: kubelet.config.k8s.io/v2\n" + good, "bin", `no kind "CredentialProviderConfig" is registered for version "kubelet.config.k8s.io/v2"`},
+		"no provider":        {head, "bin", "failed to validate credential provider config: providers: Required value"},
+		"no time in a cache": {head + strings.Replace(good, "1m", "1x", 1), "bin", "providers[0].defaultCacheDuration: time: unknown unit"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			file, bin := "", ""
+			if c.config != "" {
+				file = filepath.Join(dir, "config.yaml")
+			}
+			if c.config != "" && c.config != "-" {
+				write(t, file, c.config)
+			}
+			if c.bin != "" {
+				bin = filepath.Join(dir, c.bin)
+			}
+			if err := os.MkdirAll(filepath.Join(dir, "bin"), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(filepath.Join(dir, "bin", "there"), []byte("#!/bin/sh\n"), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := checkProviders(file, bin); c.want == "" && err != nil || !strings.Contains(fmt.Sprint(err), c.want) {
+				t.Errorf("%v; want %q", err, c.want)
+			}
+		})
+	}
+}

@@ -19,6 +19,8 @@ import (
 	kubeletconfig "k8s.io/kubelet/config/v1"
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
+
+	"knarr/internal/jsonfields"
 )
 
 const (
@@ -122,7 +124,7 @@ func decodeConfig(b []byte) (*kubeletconfig.CredentialProviderConfig, error) {
 		return nil, fmt.Errorf("no kind %q is registered for version %q", gvk.Kind, gvk.GroupVersion())
 	}
 	c := &kubeletconfig.CredentialProviderConfig{}
-	unknown, err := kjson.UnmarshalStrict(j, c)
+	unknown, err := jsonfields.Decode(j, c)
 	if err != nil {
 		return nil, err
 	}

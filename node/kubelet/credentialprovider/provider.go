@@ -47,12 +47,24 @@ type Plugins struct {
 	all  []*plugin
 }
 
+// ErrProgram is what an error of New is where the configuration is right, and a program or
+// their directory is not there.
+var ErrProgram = errors.New("no program")
+
+type programError struct{ error }
+
+// Is says that the error is ErrProgram.
+func (programError) Is(target error) bool { return target == ErrProgram }
+
+// Unwrap is why.
+func (e programError) Unwrap() error { return e.error }
+
 // New reads the configuration and runs nothing.
 func New(c Config) (*Plugins, error) {
 	if _, err := os.Stat(c.BinDir); errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("plugin binary directory %s did not exist", c.BinDir)
+		return nil, programError{fmt.Errorf("plugin binary directory %s did not exist", c.BinDir)}
 	} else if err != nil {
-		return nil, fmt.Errorf("error inspecting binary directory %s: %w", c.BinDir, err)
+		return nil, programError{fmt.Errorf("error inspecting binary directory %s: %w", c.BinDir, err)}
 	}
 	config, hash, err := readConfig(c.File)
 	if err != nil {
@@ -70,9 +82,9 @@ func New(c Config) (*Plugins, error) {
 			return nil, err
 		}
 		if _, err := exec.LookPath(path); errors.Is(err, os.ErrNotExist) || errors.Is(err, exec.ErrNotFound) {
-			return nil, fmt.Errorf("plugin binary executable %s did not exist", path)
+			return nil, programError{fmt.Errorf("plugin binary executable %s did not exist", path)}
 		} else if err != nil {
-			return nil, fmt.Errorf("error inspecting binary executable %s: %w", path, err)
+			return nil, programError{fmt.Errorf("error inspecting binary executable %s: %w", path, err)}
 		}
 		one := &plugin{
 			of: of, cached: cache{most: maxCached}, account: c.Account,
