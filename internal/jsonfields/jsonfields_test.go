@@ -44,3 +44,14 @@ func FuzzDecode(f *testing.F) {
 	f.Add([]byte(`{"spec":{"containers":[{"name":"c","resources":{"limits":{"cpu":"1x"}}}],"x.y[0]":1}}`))
 	f.Fuzz(func(_ *testing.T, b []byte) { _, _ = Decode(b, &corev1.Pod{}) })
 }
+
+func TestMoreDocuments(t *testing.T) {
+	for file, want := range map[string]bool{
+		"": false, "a: 1\n": false, "---\na: 1\n": false, "# x\n---\n\na: 1\n---\n": false, "%YAML 1.2\n---\na: 1\n...\n---\n# the end\n": false,
+		"a: 1\n---\nb: 2\n": true, "---\na: 1\n--- {b: 2}\n": true, "a: 1\r\n---\r\nb: 2": true, "a: |\n  ---\n  b\n": false, "a: 1\n---b: 2\n": false,
+	} {
+		if got := MoreDocuments([]byte(file)); got != want {
+			t.Errorf("%q: %v", file, got)
+		}
+	}
+}

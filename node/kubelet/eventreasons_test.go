@@ -50,8 +50,9 @@ var eventReasons = map[string]string{
 
 // ownReasons are those that are sent here and upstream's kubelet does not have, and why.
 var ownReasons = map[string]string{
-	"PullProgress":  "how far a pull has come; upstream's runtime does not tell",
-	"FailedUnmount": "a pod that cannot end because of a volume; upstream only logs it",
+	"PullProgress":    "how far a pull has come; upstream's runtime does not tell",
+	"FailedStaticPod": "a manifest that is no pod, or no valid one; upstream only logs it",
+	"FailedUnmount":   "a pod that cannot end because of a volume; upstream only logs it",
 }
 
 // chosenReasons are reasons that do not stand in the call which sends them, and what in the

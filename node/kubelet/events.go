@@ -44,9 +44,12 @@ func (r truncatedEvents) AnnotatedEventf(object runtime.Object, annotations map[
 // upstream's kubelet does not log them either.
 var ofContainers = map[string]bool{"Unhealthy": true, "ProbeWarning": true, "FailedPostStartHook": true, "FailedPreStopHook": true}
 
+// inTheLog are the reasons of warnings whose sender logs them.
+var inTheLog = map[string]bool{"FailedStaticPod": true}
+
 // log logs a warning that is new.
 func (r truncatedEvents) log(object runtime.Object, kind, reason, message string) {
-	if kind != corev1.EventTypeWarning || ofContainers[reason] {
+	if kind != corev1.EventTypeWarning || ofContainers[reason] || inTheLog[reason] {
 		return
 	}
 	ref, err := reference.GetReference(scheme.Scheme, object)

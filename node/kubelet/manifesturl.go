@@ -96,21 +96,25 @@ const maxRemotePods = 1000
 // decodeManifests makes static pods of a Pod or a list of them, each of which stands
 // alone.
 func decodeManifests(body []byte, url, node string) ([]manifestFile, error) {
-	var list corev1.PodList
-	if err := yaml.Unmarshal(body, &list); err != nil {
+	m, err := parseManifest(body)
+	if err != nil {
 		return nil, err
 	}
-	switch list.Kind {
+	var list corev1.PodList
+	switch m.Kind {
 	case "Pod":
-		var p corev1.Pod
-		if err := yaml.Unmarshal(body, &p); err != nil {
+		p, err := m.pod()
+		if err != nil {
 			return nil, err
 		}
-		pod, err := asStatic(&p, body, url, node, "http")
-		return []manifestFile{{url, pod, err}}, err
+		pod, err := asStatic(p, body, url, node, "http")
+		return []manifestFile{{path: url, pod: pod, ignored: m.ignored, err: err}}, err
 	case "PodList", "List":
+		if err := m.decode(&list); err != nil {
+			return nil, err
+		}
 	default:
-		return nil, fmt.Errorf("couldn't parse as single or multiple pods: %q is neither Pod nor PodList", list.Kind)
+		return nil, fmt.Errorf("couldn't parse as single or multiple pods: %q is neither Pod nor PodList", m.Kind)
 	}
 	if len(list.Items) > maxRemotePods {
 		return nil, fmt.Errorf("more than %d pods", maxRemotePods)
@@ -125,6 +129,9 @@ func decodeManifests(body []byte, url, node string) ([]manifestFile, error) {
 			return nil, err
 		}
 		f := manifestFile{path: fmt.Sprintf("%s#%d", url, i)}
+		if i == 0 {
+			f.ignored = m.ignored // of the whole list
+		}
 		if f.pod, f.err = asStatic(p, b, url, node, "http"); f.err != nil {
 			errs = append(errs, f.err)
 		}

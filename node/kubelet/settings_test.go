@@ -57,16 +57,18 @@ func TestManifestURL(t *testing.T) {
 
 func TestDecodeManifests(t *testing.T) {
 	for body, want := range map[string]string{
-		"{":                               "did not find expected",
-		`{"kind":"Service"}`:              `"Service" is neither Pod nor PodList`,
-		`{"kind":"Pod"}`:                  "no pod with a name and containers",
-		`{"kind":"PodList","items":[{}]}`: "no pod with a name and containers",
+		"{":                                    "did not find expected",
+		`{"kind":"Service","apiVersion":"v1"}`: `"Service" is neither Pod nor PodList`,
+		`{"kind":"Pod"}`:                       "Object 'apiVersion' is missing",
+		`{"kind":"PodList","apiVersion":"v2"}`: `no kind "PodList" is registered for version "v2"`,
+		`{"kind":"Pod","apiVersion":"v1"}`:     "invalid pod: name is needed for the pod",
+		`{"kind":"PodList","apiVersion":"v1","items":[{}]}`: "invalid pod: name is needed for the pod",
 	} {
 		if _, err := decodeManifests([]byte(body), "http://x", "n"); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", body, err)
 		}
 	}
-	if files, err := decodeManifests([]byte(`{"kind":"PodList"}`), "http://x", "n"); err != nil || files == nil || len(files) > 0 {
+	if files, err := decodeManifests([]byte(`{"kind":"PodList","apiVersion":"v1"}`), "http://x", "n"); err != nil || files == nil || len(files) > 0 {
 		t.Errorf("an empty list: %v, %v", files, err)
 	}
 }

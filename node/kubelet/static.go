@@ -22,10 +22,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/yaml"
 
 	"knarr/internal/logonce"
 	"knarr/node/kubelet/podspec"
+	"knarr/node/kubelet/podstatus"
 )
 
 // Annotations of static pods and their mirrors.
@@ -54,7 +54,10 @@ func (k *Kubelet) followStatic(ctx context.Context) {
 		k.events.Eventf(podReference(p), corev1.EventTypeWarning, "FailedValidation",
 			"Error validating pod %s from %s due to duplicate pod name %q, ignoring", podspec.Format(p), p.Annotations[annConfigSource], p.Name)
 	}
-	st := &staticPods{dir: dir, remote: &k.manifests, duplicate: duplicate, check: k.cfg.CheckStatic, byFile: map[string]*corev1.Pod{}, bad: map[string]string{}, ours: map[types.UID]*corev1.Pod{}, again: map[types.UID]bool{}}
+	failed := func(what string) {
+		k.events.Event(k.nodeRef(), corev1.EventTypeWarning, "FailedStaticPod", what)
+	}
+	st := &staticPods{dir: dir, remote: &k.manifests, duplicate: duplicate, failed: failed, check: k.cfg.CheckStatic, byFile: map[string]*corev1.Pod{}, bad: map[string]string{}, ours: map[types.UID]*corev1.Pod{}, again: map[types.UID]bool{}}
 	watch := &dirWatch{path: dir}
 	defer watch.close()
 	for {
@@ -102,6 +105,10 @@ type staticPods struct {
 	check func(*corev1.Pod) error
 	// duplicate is called with a pod of a name or UID that another manifest has, once.
 	duplicate func(*corev1.Pod)
+	// failed is called with what is wrong with a manifest, once; nil: it is only logged.
+	failed func(string)
+	// ignored is what of the manifests is not read, which is logged once.
+	ignored map[string]string
 	// readErr is why the directory could not be read, which is logged once too.
 	readErr string
 	// ours are the pods that were started, until nothing of them is left.
@@ -168,13 +175,20 @@ func (st *staticPods) read(node string) ([]*corev1.Pod, error) {
 			return nil, err
 		}
 	}
+	local := len(files)
 	if remote := st.remote.Load(); remote != nil {
 		files = append(files, *remote...)
 	}
-	byFile, bad, seen := map[string]*corev1.Pod{}, map[string]string{}, map[string]string{}
+	byFile, bad, seen, ignored := map[string]*corev1.Pod{}, map[string]string{}, map[string]string{}, map[string]string{}
 	var pods []*corev1.Pod
-	for _, f := range files {
-		pod, err := f.pod, f.err
+	for i, f := range files {
+		if text := podstatus.Truncate(strings.Join(f.ignored, "; ")); text != "" {
+			ignored[f.path] = text
+			if st.ignored[f.path] != text {
+				slog.Warn("a part of a manifest is ignored", "manifest", f.path, "ignored", text)
+			}
+		}
+		pod, err, duplicate := f.pod, f.err, false
 		if err == nil && st.check != nil {
 			err = st.check(pod)
 		}
@@ -184,16 +198,23 @@ func (st *staticPods) read(node string) ([]*corev1.Pod, error) {
 			if st.duplicate != nil && st.bad[f.path] == "" {
 				st.duplicate(pod)
 			}
-			pod, err = nil, fmt.Errorf("%s has a pod of that name or UID already", other)
+			pod, err, duplicate = nil, fmt.Errorf("%s has a pod of that name or UID already", other), true
 		}
 		if err != nil {
 			bad[f.path] = err.Error()
-			if again := st.news.IsNew(f.path, err.Error()); again || st.bad[f.path] != err.Error() {
-				what := "leave out static pod"
-				if pod != nil {
-					what = "keep static pod as it was, since its manifest is not valid any more"
+			isNew, what := st.bad[f.path] != err.Error(), "leave out static pod"
+			if pod != nil {
+				what = "keep static pod as it was, since its manifest is not valid any more"
+			}
+			if again := st.news.IsNew(f.path, err.Error()); again || isNew {
+				slog.Warn("Could not process manifest file: "+what, "manifest", f.path, "err", err)
+			}
+			if isNew && !duplicate && st.failed != nil {
+				from := f.path
+				if i >= local { // there may be a password in a URL
+					from = "of staticPodURL (--manifest-url)"
 				}
-				slog.Warn(what, "manifest", f.path, "err", err)
+				st.failed(fmt.Sprintf("Could not process manifest file %s: %v; %s", from, err, what))
 			}
 		}
 		if pod != nil {
@@ -202,7 +223,7 @@ func (st *staticPods) read(node string) ([]*corev1.Pod, error) {
 			pods = append(pods, pod)
 		}
 	}
-	st.byFile, st.bad = byFile, bad
+	st.byFile, st.bad, st.ignored = byFile, bad, ignored
 	return pods, nil
 }
 
@@ -277,7 +298,9 @@ func (k *Kubelet) sameName(p *corev1.Pod) *worker {
 type manifestFile struct {
 	path string
 	pod  *corev1.Pod
-	err  error
+	// ignored is what of it is not read.
+	ignored []string
+	err     error
 }
 
 // readManifests reads every manifest of a directory, or one file. Each stands alone.
@@ -302,7 +325,7 @@ func readManifests(dir, node string) (files []manifestFile, err error) {
 			continue
 		}
 		if f.err == nil {
-			f.pod, f.err = decodeStatic(b, f.path, node)
+			f.pod, f.ignored, f.err = decodeStatic(b, f.path, node)
 		}
 		files = append(files, f)
 	}
@@ -328,40 +351,6 @@ func readManifest(path string) ([]byte, error) {
 		err = fmt.Errorf("larger than %d bytes", maxManifest)
 	}
 	return b, err
-}
-
-// decodeStatic makes a pod of a manifest.
-func decodeStatic(b []byte, path, node string) (*corev1.Pod, error) {
-	p := &corev1.Pod{}
-	if err := yaml.Unmarshal(b, p); err != nil {
-		return nil, err
-	}
-	return asStatic(p, b, path, node, "file")
-}
-
-// asStatic makes a static pod of what the bytes b of a source said.
-func asStatic(p *corev1.Pod, b []byte, path, node, source string) (*corev1.Pod, error) {
-	if p.Kind != "Pod" || p.Name == "" || len(p.Spec.Containers) == 0 {
-		return nil, fmt.Errorf("no pod with a name and containers")
-	}
-	hash := shortHash(append(append([]byte(node+"\x00"+path+"\x00"), b...), p.UID...))
-	if p.UID == "" {
-		p.UID = types.UID(hash)
-	}
-	p.Name += "-" + lower(node)
-	if p.Namespace == "" {
-		p.Namespace = metav1.NamespaceDefault
-	}
-	if p.Annotations == nil {
-		p.Annotations = map[string]string{}
-	}
-	p.Annotations[annConfigHash], p.Annotations[annConfigSource] = hash, source
-	p.Annotations[annConfigSeen] = time.Now().Format(time.RFC3339Nano)
-	p.Spec.NodeName = node
-	p.Spec.Tolerations = append(p.Spec.Tolerations, corev1.Toleration{Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute})
-	p.Status = corev1.PodStatus{Phase: corev1.PodPending}
-	setDefaults(p)
-	return p, nil
 }
 
 // setDefaults fills in what the API server would have.

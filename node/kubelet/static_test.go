@@ -90,8 +90,8 @@ func TestBadManifestIsLoggedOnce(t *testing.T) {
 	got := log.String()
 	for _, want := range []string{
 		"read static pods, trying again\" dir=" + dir,
-		"leave out static pod\" manifest=" + dir + "/bad.yaml",
-		"keep static pod as it was, since its manifest is not valid any more\" manifest=" + dir + "/good.yaml",
+		"Could not process manifest file: leave out static pod\" manifest=" + dir + "/bad.yaml",
+		"Could not process manifest file: keep static pod as it was, since its manifest is not valid any more\" manifest=" + dir + "/good.yaml",
 		"the API does not show this static pod\" pod=good-n_ns(" + string(good.UID) + ") err=\"it is forbidden\"",
 	} {
 		if strings.Count(got, want) != 1 || strings.Count(got, "\n") != 4 {
@@ -128,7 +128,7 @@ func TestRefusedManifest(t *testing.T) {
 func TestTwoManifestsOfOnePod(t *testing.T) {
 	dir := t.TempDir()
 	for _, f := range []string{"a", "b"} {
-		write(t, filepath.Join(dir, f+".yaml"), "kind: Pod\nmetadata: {name: p, namespace: ns, uid: u}\nspec: {containers: [{name: "+f+", image: x}]}\n")
+		write(t, filepath.Join(dir, f+".yaml"), "apiVersion: v1\nkind: Pod\nmetadata: {name: p, namespace: ns, uid: u}\nspec: {containers: [{name: "+f+", image: x}]}\n")
 	}
 	st := &staticPods{dir: dir, remote: &atomic.Pointer[[]manifestFile]{}}
 	pods, err := st.read("n")
@@ -208,36 +208,6 @@ func TestDirWatchOfAFileThatBecomesADirectory(t *testing.T) {
 		write(t, path, "a file")
 		shows("the file", filepath.Dir(path))
 	}
-}
-
-func TestStaticPod(t *testing.T) {
-	p, err := decodeStatic([]byte("apiVersion: v1\nkind: Pod\nmetadata: {name: etcd}\nspec: {containers: [{name: c, image: x}]}\n"), "/m/etcd.yaml", "N1")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if p.Name != "etcd-n1" || p.Namespace != "default" || p.UID == "" || !isStatic(p) || p.Spec.RestartPolicy != corev1.RestartPolicyAlways || p.Spec.Containers[0].ImagePullPolicy != corev1.PullAlways {
-		t.Errorf("%+v", p)
-	}
-	if _, err := decodeStatic([]byte("kind: Node"), "x", "n"); err == nil {
-		t.Error("a manifest that is no pod was taken")
-	}
-}
-
-// A manifest of a static pod is refused, or makes a pod that has what the API
-// server would have given it.
-func FuzzManifest(f *testing.F) {
-	f.Add([]byte("kind: Pod\napiVersion: v1\nmetadata: {name: a}\nspec: {containers: [{name: c, image: i, livenessProbe: {httpGet: {port: 1}}, lifecycle: {}}], volumes: [{name: v, hostPath: {path: /}}, {name: w}]}\n"))
-	f.Add([]byte("kind: Pod\nmetadata: {name: a, uid: u, namespace: n}\nspec: {initContainers: [{}], containers: [{resources: {limits: {cpu: 1}}, ports: [{}]}], securityContext: null}\n"))
-	f.Add([]byte("a: &a [*a]"))
-	f.Fuzz(func(t *testing.T, data []byte) {
-		p, err := decodeStatic(data, "/p", "n")
-		if err != nil {
-			return
-		}
-		if p.Name == "" || p.Namespace == "" || p.UID == "" || p.Spec.NodeName != "n" || p.Spec.RestartPolicy == "" || p.Spec.TerminationGracePeriodSeconds == nil {
-			t.Fatalf("%q makes %+v", data, p)
-		}
-	})
 }
 
 // TestMirrorUntilTheEnd: the API shows a static pod for as long as it runs, though its
