@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+
+	"knarr/internal/nearest"
 )
 
 // known are upstream's features of this version, a line each: name, default, stage, and
@@ -74,7 +76,7 @@ func (s Set) Check() error {
 	for _, name := range slices.Sorted(maps.Keys(s)) {
 		switch g, ok := Gates()[name]; {
 		case !ok:
-			return fmt.Errorf("unrecognized feature gate: %s", name)
+			return fmt.Errorf("unrecognized feature gate: %s%s", name, nearest.Hint(name, slices.Sorted(maps.Keys(Gates()))))
 		case g.Locked && g.Default != s[name]:
 			return fmt.Errorf("cannot set feature gate %v to %v, feature is locked to %v", name, s[name], g.Default)
 		}

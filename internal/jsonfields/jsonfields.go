@@ -21,20 +21,17 @@ import (
 
 // Decode reads a document into a value as API servers do: the names of fields are case-sensitive,
 // and unknown are those that the value does not have, at most 100. An error names the field whose
-// value cannot be read. Pure.
+// value cannot be read; Hint says which was meant of one that is unknown. Pure.
 func Decode(doc []byte, into any) (unknown []error, err error) {
 	unknown, err = kjson.UnmarshalStrict(doc, into)
 	if err != nil {
 		return nil, named(err, doc, reflect.TypeOf(into).Elem())
 	}
-	for i, e := range unknown {
-		unknown[i] = errors.New(e.Error() + Hint(e, into))
-	}
 	return unknown, nil
 }
 
-// Hint asks whether another field was meant than that which an error of sigs.k8s.io/json is about,
-// as nearest.Hint does; of is a value of the document's type.
+// Hint asks whether another field was meant than one that Decode does not know, as nearest.Hint
+// does; of is a value of the document's type.
 func Hint(err error, of any) string {
 	e, ok := errors.AsType[kjson.FieldError](err)
 	if !ok {

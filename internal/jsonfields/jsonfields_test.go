@@ -23,6 +23,9 @@ func TestDecode(t *testing.T) {
 		`{"`:  {"", "unexpected end of JSON input"},
 	} {
 		unknown, err := Decode([]byte(doc), &corev1.Pod{})
+		for i, u := range unknown {
+			unknown[i] = errors.New(u.Error() + Hint(u, corev1.Pod{}))
+		}
 		if got := strings.ReplaceAll(text(errors.Join(unknown...)), "\n", "; "); got != c.unknown {
 			t.Errorf("%s: unknown %q, want %q", doc, got, c.unknown)
 		}
@@ -42,7 +45,12 @@ func text(err error) string {
 // FuzzDecode: no document makes it fail otherwise than by an error.
 func FuzzDecode(f *testing.F) {
 	f.Add([]byte(`{"spec":{"containers":[{"name":"c","resources":{"limits":{"cpu":"1x"}}}],"x.y[0]":1}}`))
-	f.Fuzz(func(_ *testing.T, b []byte) { _, _ = Decode(b, &corev1.Pod{}) })
+	f.Fuzz(func(_ *testing.T, b []byte) {
+		unknown, _ := Decode(b, &corev1.Pod{})
+		for _, u := range unknown {
+			Hint(u, corev1.Pod{})
+		}
+	})
 }
 
 func TestMoreDocuments(t *testing.T) {

@@ -74,7 +74,7 @@ func (m *manifestText) pod() (*corev1.Pod, error) {
 func (m *manifestText) decode(into any) error {
 	unknown, err := jsonfields.Decode(m.json, into)
 	for _, u := range unknown {
-		m.ignored = append(m.ignored, u.Error())
+		m.ignored = append(m.ignored, u.Error()+jsonfields.Hint(u, into))
 	}
 	return err
 }

@@ -20,6 +20,8 @@ import (
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
+
+	"knarr/internal/jsonfields"
 )
 
 // Settings are upstream's.
@@ -37,8 +39,26 @@ func (d *Document) File(path string) error {
 	if err != nil {
 		return fmt.Errorf("failed to load kubelet config file, path: %s, error: %w", path, err)
 	}
+	if path, err = filepath.Abs(path); err != nil {
+		return err
+	}
+	resolve(values, filepath.Dir(path))
 	d.merge(values)
 	return nil
+}
+
+// paths are the fields of files and directories that upstream reads from the directory of the
+// configuration file, where they are relative.
+var paths = []string{"staticPodPath", "authentication.x509.clientCAFile", "tlsCertFile", "tlsPrivateKeyFile", "resolvConf", "volumePluginDir", "podLogsDir"}
+
+// resolve makes what a file says of those absolute.
+func resolve(values map[string]any, dir string) {
+	d := Document{values}
+	for _, field := range paths {
+		if path := d.Text(field); path != "" && !filepath.IsAbs(path) {
+			d.Put(field, filepath.Join(dir, path))
+		}
+	}
 }
 
 // Dir adds what the files *.conf of a directory and those below it say, in the order
@@ -114,7 +134,10 @@ func read(path string) (map[string]any, error) {
 	}
 	values, unknown, err := decode(b)
 	if err := errors.Join(unknown...); err != nil {
-		slog.Warn("kubelet: using lenient decoding as strict decoding failed", "file", path, "err", err)
+		slog.Warn("kubelet: using lenient decoding as strict decoding failed", "file", path, "err", strings.ReplaceAll(err.Error(), "\n", "; "))
+	}
+	if err == nil && jsonfields.MoreDocuments(b) { // kubeadm's file has several
+		slog.Warn("kubelet: only the first document of this file is read", "file", path)
 	}
 	return values, err
 }
@@ -129,14 +152,29 @@ func decode(b []byte) (values map[string]any, unknown []error, err error) {
 	if err := json.Unmarshal(j, &values); err != nil {
 		return nil, nil, err
 	}
+	for _, field := range []string{"kind", "apiVersion"} {
+		if values[field] == nil {
+			return nil, nil, fmt.Errorf("unknown apiVersion/kind: %s is missing; a file has to begin with kind %q of version %q", field, "KubeletConfiguration", kubeletconfig.SchemeGroupVersion)
+		}
+	}
 	if values["kind"] != "KubeletConfiguration" || values["apiVersion"] != kubeletconfig.SchemeGroupVersion.String() {
 		return nil, nil, fmt.Errorf("unknown apiVersion/kind: no kind %q of version %q, but %v of %v",
 			"KubeletConfiguration", kubeletconfig.SchemeGroupVersion, values["kind"], values["apiVersion"])
 	}
 	delete(values, "kind")
 	delete(values, "apiVersion")
-	if _, unknown, err = typed(values); err != nil {
+	s := &Settings{}
+	if j, err = json.Marshal(values); err != nil {
 		return nil, nil, err
+	}
+	if unknown, err = jsonfields.Decode(j, s); err != nil {
+		if of, ok := errors.AsType[*jsonfields.Error](err); ok {
+			err = fmt.Errorf("%s: %w", label(of.Field), of.Err)
+		}
+		return nil, nil, err
+	}
+	for i, u := range unknown {
+		unknown[i] = fmt.Errorf("%w is ignored%s", u, jsonfields.Hint(u, s))
 	}
 	return values, unknown, nil
 }
@@ -169,6 +207,13 @@ func (d *Document) Settings() (*Settings, error) {
 func (d *Document) Given(field string) bool {
 	_, ok := d.lookup(field)
 	return ok
+}
+
+// Text is what was said of a setting that is a text; "" for nothing.
+func (d *Document) Text(field string) string {
+	is, _ := d.lookup(field)
+	text, _ := is.(string)
+	return text
 }
 
 func (d *Document) lookup(field string) (any, bool) {

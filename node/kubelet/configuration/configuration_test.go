@@ -72,11 +72,13 @@ func TestLaterWordsWin(t *testing.T) {
 func TestFilesThatAreRefused(t *testing.T) {
 	for name, c := range map[string]struct{ text, want string }{
 		"another kind":    {"kind: Pod\napiVersion: v1\n", "unknown apiVersion/kind"},
-		"no kind":         {"maxPods: 1\n", "unknown apiVersion/kind"},
+		"no kind":         {"maxPods: 1\n", "unknown apiVersion/kind: kind is missing"},
+		"no version":      {"kind: KubeletConfiguration\nmaxPods: 1\n", `unknown apiVersion/kind: apiVersion is missing; a file has to begin with kind "KubeletConfiguration" of version "kubelet.config.k8s.io/v1beta1"`},
 		"not YAML":        {"kind: [", "did not find expected node content"},
-		"another type":    {head + "maxPods: many\n", "cannot unmarshal string into Go struct field"},
+		"another type":    {head + "maxPods: many\n", "maxPods (--max-pods): json: cannot unmarshal string into Go struct field"},
 		"the same twice":  {head + "maxPods: 1\nmaxPods: 2\n", `key "maxPods" already set`},
-		"a bad duration":  {head + "syncFrequency: soon\n", "invalid duration"},
+		"a bad duration":  {head + "syncFrequency: soon\n", `syncFrequency (--sync-frequency): time: invalid duration "soon"`},
+		"a bad unit":      {head + "shutdownGracePeriod: 10x\n", `shutdownGracePeriod: time: unknown unit "x" in duration "10x"`},
 		"not an object":   {"[1]", "cannot unmarshal array"},
 		"a very big file": {head + "# " + strings.Repeat("x", maxFile), "larger than"},
 	} {
@@ -109,6 +111,47 @@ func TestFieldOfANewerVersion(t *testing.T) {
 	}
 }
 
+// TestMisspelt: what is left out of a file is in the log, with what was meant.
+func TestMisspelt(t *testing.T) {
+	for name, c := range map[string]struct{ text, want string }{
+		"a field":           {head + "maxPod: 3\n", `msg="kubelet: using lenient decoding as strict decoding failed" file=FILE err="unknown field \"maxPod\" is ignored; did you mean \"maxPods\"?"`},
+		"a field below":     {head + "authentication: {anonymus: {enabled: true}}\n", `unknown field \"authentication.anonymus\" is ignored; did you mean \"anonymous\"?`},
+		"further documents": {head + "maxPods: 3\n---\nkind: ClusterConfiguration\n", `msg="kubelet: only the first document of this file is read" file=FILE`},
+		"nothing":           {head + "maxPods: 3\n", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var log strings.Builder
+			before := slog.Default()
+			slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
+			defer slog.SetDefault(before)
+			file := write(t, filepath.Join(t.TempDir(), "f"), c.text)
+			var d Document
+			if err := d.File(file); err != nil {
+				t.Fatal(err)
+			}
+			if got := strings.ReplaceAll(log.String(), file, "FILE"); c.want == "" && got != "" || !strings.Contains(got, c.want) {
+				t.Errorf("logged %s, want %s", got, c.want)
+			}
+		})
+	}
+}
+
+// TestRelativePaths: those of the file are from its directory, as upstream has it.
+func TestRelativePaths(t *testing.T) {
+	dir := t.TempDir()
+	var d Document
+	if err := d.File(write(t, filepath.Join(dir, "f"), head+"staticPodPath: manifests\nresolvConf: ''\ntlsCertFile: /tls.crt\nauthentication: {x509: {clientCAFile: ../ca.crt}}\n")); err != nil {
+		t.Fatal(err)
+	}
+	s, err := d.Settings()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.StaticPodPath != filepath.Join(dir, "manifests") || *s.ResolverConfig != "" || s.TLSCertFile != "/tls.crt" || s.Authentication.X509.ClientCAFile != filepath.Join(filepath.Dir(dir), "ca.crt") {
+		t.Errorf("%q, %q, %q, %q", s.StaticPodPath, *s.ResolverConfig, s.TLSCertFile, s.Authentication.X509.ClientCAFile)
+	}
+}
+
 // field finds the kind of a field by its name, as JSON has it.
 func field(of reflect.Type, name string) (reflect.Type, bool) {
 	for part := range strings.SplitSeq(name, ".") {
@@ -135,6 +178,11 @@ func TestTablesNameFields(t *testing.T) {
 	for name := range idle {
 		if _, ok := field(settings, name); !ok {
 			t.Errorf("idle: no field %q", name)
+		}
+	}
+	for _, name := range paths {
+		if _, ok := field(settings, name); !ok {
+			t.Errorf("paths: no field %q", name)
 		}
 	}
 	seen := map[string]bool{}
@@ -193,21 +241,31 @@ func TestValidation(t *testing.T) {
 		{"enforceNodeAllocatable: [pods, none]", `invalid configuration: enforceNodeAllocatable (--enforce-node-allocatable) may not contain additional enforcements when "none" is specified`},
 		{"shutdownGracePeriod: 10s\nshutdownGracePeriodCriticalPods: 20s", "invalid configuration: shutdownGracePeriodCriticalPods {20s} must be <= shutdownGracePeriod {10s}"},
 		{"memorySwap: {swapBehavior: All}", `invalid configuration: memorySwap.swapBehavior "All" must be one of: "", "LimitedSwap" or "NoSwap"`},
-		{"evictionSoft: {memory.available: 1Gi}", "grace period must be specified for the soft eviction threshold memory.available"},
-		{"evictionHard: {memory.free: 1Gi}", "unsupported eviction signal memory.free"},
-		{"systemReserved: {gpu: '1'}", `cannot reserve "gpu" resource`},
-		{"kubeReserved: {memory: -1Gi}", `resource quantity for "memory" cannot be negative: -1Gi`},
+		{"evictionSoft: {memory.available: 1Gi}", "evictionSoft (--eviction-soft): grace period must be specified for the soft eviction threshold memory.available"},
+		{"evictionHard: {memory.free: 1Gi}", `evictionHard (--eviction-hard): unsupported eviction signal memory.free, must be one of: ["memory.available" `},
+		{"evictionSoftGracePeriod: {memory.available: 10x}", `evictionSoftGracePeriod (--eviction-soft-grace-period): eviction grace period memory.available: time: unknown unit "x" in duration "10x"`},
+		{"systemReserved: {gpu: '1'}", `systemReserved (--system-reserved): cannot reserve "gpu" resource, must be one of: ["cpu" "memory" "ephemeral-storage" "pid"]`},
+		{"kubeReserved: {memory: 1GB}", `kubeReserved (--kube-reserved): failed to parse quantity "1GB" for "memory" resource: quantities must match`},
+		{"cpuManagerPolicy: Static", `cpuManagerPolicy (--cpu-manager-policy): unknown policy: "Static", must be one of: ["none" "static"]`},
+		{"memoryManagerPolicy: static", `memoryManagerPolicy (--memory-manager-policy): unknown policy: "static", must be one of: ["None" "Static"]`},
+		{"authorization: {mode: RBAC}", `authorization.mode (--authorization-mode): unknown authorization mode RBAC, must be one of: ["AlwaysAllow" "Webhook"]`},
+		{"tlsCipherSuites: [TLS_AES_128_GCM_SHA265]", `tlsCipherSuites (--tls-cipher-suites): Cipher suite TLS_AES_128_GCM_SHA265 not supported or doesn't exist; did you mean "TLS_AES_128_GCM_SHA256"?`},
+		{"featureGates: {MemoryQos: true}", `featureGates (--feature-gates): unrecognized feature gate: MemoryQos; did you mean "MemoryQoS"?`},
+		{"staticPodPath: manifests", `invalid configuration: staticPodPath (--pod-manifest-path) "manifests" must be absolute path`},
+		{"resolvConf: resolv.conf", `invalid configuration: resolvConf (--resolv-conf) "resolv.conf" must be absolute path`},
+		{"kubeReserved: {memory: -1Gi}", `kubeReserved (--kube-reserved): resource quantity for "memory" cannot be negative: -1Gi`},
 		{"reservedSystemCPUs: x", "invalid configuration: unable to parse reservedSystemCPUs (--reserved-cpus) x, error: "},
 		{"serializeImagePulls: true\nmaxParallelImagePulls: 3", "invalid configuration: maxParallelImagePulls cannot be larger than 1 unless SerializeImagePulls (--serialize-image-pulls) is set to false"},
 		{"imagePullCredentialsVerificationPolicy: NeverVerifyAllowlistedImages\npreloadedImagesVerificationAllowlist: [\"a:1\"]", "invalid configuration: invalid image pattern in `preloadedImagesVerificationAllowlist`: neither tag nor digest is accepted in an image reference: a:1"},
 		{"containerLogMaxFiles: 1", "invalid configuration: containerLogMaxFiles must be greater than 1"},
-		{"podLogsDir: logs", `invalid configuration: pod logs path "logs" must be absolute path`},
+		{"podLogsDir: logs", `podLogsDir (--pod-logs-dir): pod logs path "logs" must be absolute path`},
 		{"userNamespaces: {idsPerPod: 65537}", "invalid configuration: userNamespaces.idsPerPod must be a multiple of 65536"},
-		{"registerWithTaints: [{key: '', effect: NoSchedule}]", "invalid taint: "},
+		{"registerWithTaints: [{key: '', effect: NoSchedule}]", "registerWithTaints (--register-with-taints): invalid taint: :NoSchedule, name part must be non-empty"},
+		{"registerWithTaints: [{key: a, effect: NoSched}]", `registerWithTaints (--register-with-taints): invalid taint: a:NoSched, effect "NoSched" must be one of: ["NoSchedule" "PreferNoSchedule" "NoExecute"]`},
 		{"memoryThrottlingFactor: 1.5", "invalid configuration: memoryThrottlingFactor 1.5 must be greater than 0 and less than or equal to 1.0"},
 		{"crashLoopBackOff: {maxContainerRestartPeriod: 10m}", "invalid configuration: CrashLoopBackOff.MaxContainerRestartPeriod (got: 600 seconds) must be set between 1s and 300s"},
-		{"reservedMemory: [{numaNode: 0, limits: {cpu: '1'}}]", `invalid configuration: the limit type "cpu" for NUMA node 0 is not supported`},
-		{"tlsMinVersion: VersionTLS9", `unknown tls version "VersionTLS9"`},
+		{"reservedMemory: [{numaNode: 0, limits: {cpu: '1'}}]", `reservedMemory (--reserved-memory): the limit type "cpu" for NUMA node 0 is not supported`},
+		{"tlsMinVersion: VersionTLS9", `tlsMinVersion (--tls-min-version): unknown tls version "VersionTLS9", must be one of: ["VersionTLS10" "VersionTLS11" "VersionTLS12" "VersionTLS13"]`},
 		{"cpuCFSQuotaPeriod: 50ms\nfeatureGates: {CustomCPUCFSQuotaPeriod: false}", "invalid configuration: cpuCFSQuotaPeriod (--cpu-cfs-quota-period) {50ms} requires feature gate CustomCPUCFSQuotaPeriod"},
 		{"cpuCFSQuotaPeriod: 100ms\nfeatureGates: {CustomCPUCFSQuotaPeriod: false}", ""},
 		{"serverTLSBootstrap: true\nfeatureGates: {RotateKubeletServerCertificate: false}", "invalid configuration: serverTLSBootstrap true requires feature gate RotateKubeletServerCertificate"},
@@ -218,7 +276,7 @@ func TestValidation(t *testing.T) {
 		{"preloadedImagesVerificationAllowlist: [a]\nfeatureGates: {KubeletEnsureSecretPulledImages: false}", "invalid configuration: `preloadedImagesVerificationAllowlist` must not be set if KubeletEnsureSecretPulledImages feature gate is not enabled"},
 		{"featureGates: {AllBeta: false}", ""},
 		{"serverTLSBootstrap: true\nfeatureGates: {AllBeta: false}", "serverTLSBootstrap true requires feature gate"},
-		{"logging: {format: yaml}", `logging.format: Invalid value: "yaml": Unsupported log format`},
+		{"logging: {format: yaml}", `logging.format: Invalid value: "yaml": Unsupported log format, must be one of: "json", "text"`},
 		{"runOnce: true", "invalid configuration: runOnce (--runOnce) true, Runonce mode has been deprecated and should not be set"},
 	} {
 		values, _, err := decode([]byte(head + c.text))

@@ -136,6 +136,16 @@ func FlagNamed(name string) *Flag {
 	return nil
 }
 
+// label is a field with the flag that sets it, if there is one.
+func label(field string) string {
+	for _, f := range Flags {
+		if f.Field == field {
+			return field + " (--" + f.Name + ")"
+		}
+	}
+	return field
+}
+
 // Set adds what a flag says.
 func (d *Document) Set(f *Flag, value string) error {
 	v, err := f.read(value)

@@ -3,6 +3,10 @@ package configuration
 import (
 	"crypto/tls"
 	"fmt"
+	"maps"
+	"slices"
+
+	"knarr/internal/nearest"
 )
 
 // TLSVersion is the least version of TLS by its name; 1.2 without one.
@@ -13,7 +17,7 @@ func TLSVersion(name string) (uint16, error) {
 	}
 	v, ok := versions[name]
 	if !ok {
-		return 0, fmt.Errorf("unknown tls version %q", name)
+		return 0, fmt.Errorf("unknown tls version %q, must be one of: %q", name, slices.Sorted(maps.Keys(versions))[1:])
 	}
 	return v, nil
 }
@@ -28,7 +32,7 @@ func CipherSuites(names []string) ([]uint16, error) {
 	for _, name := range names {
 		id, ok := ids[name]
 		if !ok {
-			return nil, fmt.Errorf("Cipher suite %s not supported or doesn't exist", name) //nolint:staticcheck // upstream's words
+			return nil, fmt.Errorf("Cipher suite %s not supported or doesn't exist%s", name, nearest.Hint(name, slices.Sorted(maps.Keys(ids)))) //nolint:staticcheck // upstream's words
 		}
 		out = append(out, id)
 	}

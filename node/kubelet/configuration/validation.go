@@ -3,10 +3,12 @@ package configuration
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"net"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 	"unicode"
 
@@ -49,6 +51,21 @@ func (f *faults) bad(when bool, format string, args ...any) {
 	}
 }
 
+// in notes an error of a field, which it names together with its flag.
+func (f *faults) in(field string, err error) {
+	if err != nil {
+		*f = append(*f, fmt.Errorf("%s: %w", label(field), err))
+	}
+}
+
+// oneOf notes a value of a field that is none of those that there are, with upstream's sentence
+// about it.
+func (f *faults) oneOf(field, value string, all []string, sentence string) {
+	if !slices.Contains(all, value) {
+		f.in(field, fmt.Errorf(sentence+", must be one of: %q", value, all))
+	}
+}
+
 func (f *faults) percentage(name, flag string, n int32) {
 	f.bad(n < 0 || n > 100, "%s (--%s) %v must be between 0 and 100, inclusive", name, flag, n)
 }
@@ -69,17 +86,36 @@ func Validate(s *Settings) error {
 	validateEnforcement(&f, s)
 	validateReserved(&f, s)
 	validateLogs(&f, s)
+	validatePaths(&f, s)
 	validateNamespaces(&f, s)
-	if _, err := eviction.Parse(s.EvictionHard, s.EvictionSoft, s.EvictionSoftGracePeriod, s.EvictionMinimumReclaim, false); err != nil {
-		f = append(f, err)
-	}
+	validateEviction(&f, s)
 	if faults := tracing.ValidateTracingConfiguration(s.Tracing, nil, fieldpath.NewPath("tracing")); len(faults) > 0 {
 		f = append(f, faults.ToAggregate().Errors()...)
 	}
-	if err := features.Set(s.FeatureGates).Check(); err != nil {
-		f = append(f, err)
-	}
+	f.in("featureGates", features.Set(s.FeatureGates).Check())
 	return errors.Join(f...)
+}
+
+// validateEviction notes the first of the thresholds' faults, with its field.
+func validateEviction(f *faults, s *Settings) {
+	for _, of := range []struct {
+		field                      string
+		hard, soft, grace, reclaim map[string]string
+	}{
+		{"evictionHard", s.EvictionHard, nil, nil, nil},
+		{"evictionSoft", s.EvictionSoft, nil, nil, nil},
+		{"evictionSoftGracePeriod", nil, nil, s.EvictionSoftGracePeriod, nil},
+		{"evictionSoft", nil, s.EvictionSoft, s.EvictionSoftGracePeriod, nil},
+		{"evictionMinimumReclaim", nil, nil, nil, s.EvictionMinimumReclaim},
+	} {
+		if _, err := eviction.Parse(of.hard, of.soft, of.grace, of.reclaim, false); err != nil {
+			if strings.HasPrefix(err.Error(), "unsupported eviction signal") {
+				err = fmt.Errorf("%w, must be one of: %q", err, eviction.Signals)
+			}
+			f.in(of.field, err)
+			return
+		}
+	}
 }
 
 // validateGates says what was set that its feature gate does not allow, which is off. It
@@ -114,17 +150,14 @@ func validateServer(f *faults, s *Settings) {
 		f.bad(net.ParseIP(a) == nil, "clusterDNS (--cluster-dns) %q is not an IP address", a)
 	}
 	if m := s.Authorization.Mode; m != kubeletconfig.KubeletAuthorizationModeWebhook && m != kubeletconfig.KubeletAuthorizationModeAlwaysAllow {
-		*f = append(*f, fmt.Errorf("unknown authorization mode %s", m))
+		f.in("authorization.mode", fmt.Errorf("unknown authorization mode %s, must be one of: %q", m, []kubeletconfig.KubeletAuthorizationMode{kubeletconfig.KubeletAuthorizationModeAlwaysAllow, kubeletconfig.KubeletAuthorizationModeWebhook}))
 	}
 	f.bad(s.ContainerRuntimeEndpoint == "", "the containerRuntimeEndpoint was not specified or empty")
 	f.bad(*s.EnableSystemLogQuery && !*s.EnableSystemLogHandler, "enableSystemLogHandler is required for enableSystemLogQuery")
 	_, err := TLSVersion(s.TLSMinVersion)
-	if err != nil {
-		*f = append(*f, err)
-	}
-	if _, err := CipherSuites(s.TLSCipherSuites); err != nil {
-		*f = append(*f, err)
-	}
+	f.in("tlsMinVersion", err)
+	_, err = CipherSuites(s.TLSCipherSuites)
+	f.in("tlsCipherSuites", err)
 	for _, pattern := range s.AllowedUnsafeSysctls {
 		f.bad(sysctlFault(pattern) != "", "allowedUnsafeSysctls (--allowed-unsafe-sysctls): %s", sysctlFault(pattern))
 	}
@@ -187,10 +220,14 @@ func validateImages(f *faults, s *Settings) {
 }
 
 func validateTaints(f *faults, s *Settings) {
+	effects := []corev1.TaintEffect{corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule, corev1.TaintEffectNoExecute}
 	for _, t := range s.RegisterWithTaints {
-		effect := t.Effect == corev1.TaintEffectNoSchedule || t.Effect == corev1.TaintEffectPreferNoSchedule || t.Effect == corev1.TaintEffectNoExecute
-		if len(validation.IsQualifiedName(t.Key)) > 0 || len(validation.IsValidLabelValue(t.Value)) > 0 || !effect && t.Effect != "" {
-			*f = append(*f, fmt.Errorf("invalid taint: %v", t))
+		wrong := slices.Concat(validation.IsQualifiedName(t.Key), validation.IsValidLabelValue(t.Value))
+		if t.Effect != "" && !slices.Contains(effects, t.Effect) {
+			wrong = append(wrong, fmt.Sprintf("effect %q must be one of: %q", t.Effect, effects))
+		}
+		if len(wrong) > 0 {
+			f.in("registerWithTaints", fmt.Errorf("invalid taint: %s, %s", t.ToString(), strings.Join(wrong, ", ")))
 		}
 		f.bad(t.TimeAdded != nil, "taint.TimeAdded is not nil")
 	}
@@ -213,8 +250,8 @@ func validatePolicies(f *faults, s *Settings) {
 	f.bad(!slices.Contains(topology, s.TopologyManagerPolicy), "topologyManagerPolicy (--topology-manager-policy) %q must be one of: %q", s.TopologyManagerPolicy, topology)
 	scope := []string{kubeletconfig.ContainerTopologyManagerScope, kubeletconfig.PodTopologyManagerScope}
 	f.bad(!slices.Contains(scope, s.TopologyManagerScope), "topologyManagerScope (--topology-manager-scope) %q must be one of: %q, or %q", s.TopologyManagerScope, scope[0], scope[1])
-	f.bad(!slices.Contains([]string{"none", "static"}, s.CPUManagerPolicy), "unknown policy: \"%s\"", s.CPUManagerPolicy)
-	f.bad(!slices.Contains([]string{kubeletconfig.NoneMemoryManagerPolicy, kubeletconfig.StaticMemoryManagerPolicy}, s.MemoryManagerPolicy), "unknown policy: \"%s\"", s.MemoryManagerPolicy)
+	f.oneOf("cpuManagerPolicy", s.CPUManagerPolicy, []string{"none", "static"}, "unknown policy: %q")
+	f.oneOf("memoryManagerPolicy", s.MemoryManagerPolicy, []string{kubeletconfig.NoneMemoryManagerPolicy, kubeletconfig.StaticMemoryManagerPolicy}, "unknown policy: %q")
 	f.bad(!slices.Contains([]string{"", NoSwap, LimitedSwap}, s.MemorySwap.SwapBehavior), "memorySwap.swapBehavior %q must be one of: \"\", %q or %q", s.MemorySwap.SwapBehavior, LimitedSwap, NoSwap)
 	hairpin := []string{kubeletconfig.HairpinNone, kubeletconfig.HairpinVeth, kubeletconfig.PromiscuousBridge}
 	f.bad(!slices.Contains(hairpin, s.HairpinMode), "option %q specified for hairpinMode (--hairpin-mode). Valid options are %q, %q or %q", s.HairpinMode, hairpin[0], hairpin[1], hairpin[2])
@@ -223,7 +260,7 @@ func validatePolicies(f *faults, s *Settings) {
 	f.bad(s.MemoryReservationPolicy == TieredReservation && !features.Set(s.FeatureGates).Enabled("MemoryQoS"),
 		"memoryReservationPolicy %q requires MemoryQoS feature gate to be enabled", s.MemoryReservationPolicy)
 	if !slices.Contains(CgroupDrivers, s.CgroupDriver) {
-		*f = append(*f, fmt.Errorf("invalid configuration: cgroup driver %q is neither cgroupfs nor systemd", s.CgroupDriver))
+		*f = append(*f, fmt.Errorf("invalid configuration: cgroupDriver (--cgroup-driver) %q is neither cgroupfs nor systemd", s.CgroupDriver))
 	}
 }
 
@@ -274,11 +311,10 @@ func validateReserved(f *faults, s *Settings) {
 		_, err := cpuset.Parse(s.ReservedSystemCPUs)
 		f.bad(err != nil, "unable to parse reservedSystemCPUs (--reserved-cpus) %v, error: %w", s.ReservedSystemCPUs, err)
 	}
-	for _, m := range []map[string]string{s.SystemReserved, s.KubeReserved} {
-		if _, err := reserved(m); err != nil {
-			*f = append(*f, err)
-		}
-	}
+	_, err := reserved(s.SystemReserved)
+	f.in("systemReserved", err)
+	_, err = reserved(s.KubeReserved)
+	f.in("kubeReserved", err)
 	seen := map[int32]map[corev1.ResourceName]bool{}
 	for _, r := range s.ReservedMemory {
 		if seen[r.NumaNode] == nil {
@@ -286,10 +322,10 @@ func validateReserved(f *faults, s *Settings) {
 		}
 		for name, q := range r.Limits {
 			huge := len(name) > len(corev1.ResourceHugePagesPrefix) && name[:len(corev1.ResourceHugePagesPrefix)] == corev1.ResourceHugePagesPrefix
-			f.bad(name != corev1.ResourceMemory && !huge, "the limit type %q for NUMA node %d is not supported, only %v is accepted",
+			f.bad(name != corev1.ResourceMemory && !huge, "reservedMemory (--reserved-memory): the limit type %q for NUMA node %d is not supported, only %v is accepted",
 				name, r.NumaNode, []corev1.ResourceName{corev1.ResourceMemory, corev1.ResourceHugePagesPrefix + "<HugePageSize>"})
-			f.bad(q.IsZero(), "reserved memory may not be zero for NUMA node %d and resource %q", r.NumaNode, name)
-			f.bad(seen[r.NumaNode][name], "the reserved memory has a duplicate value for NUMA node %d and resource %q", r.NumaNode, name)
+			f.bad(q.IsZero(), "reservedMemory (--reserved-memory): reserved memory may not be zero for NUMA node %d and resource %q", r.NumaNode, name)
+			f.bad(seen[r.NumaNode][name], "reservedMemory (--reserved-memory): the reserved memory has a duplicate value for NUMA node %d and resource %q", r.NumaNode, name)
 			seen[r.NumaNode][name] = true
 		}
 	}
@@ -297,12 +333,11 @@ func validateReserved(f *faults, s *Settings) {
 
 // reserved reads what is kept from pods.
 func reserved(m map[string]string) (corev1.ResourceList, error) {
-	out := corev1.ResourceList{}
-	for name, value := range m {
-		switch name {
-		case string(corev1.ResourceCPU), string(corev1.ResourceMemory), string(corev1.ResourceEphemeralStorage), "pid":
-		default:
-			return nil, fmt.Errorf("cannot reserve %q resource", name)
+	out, all := corev1.ResourceList{}, []string{string(corev1.ResourceCPU), string(corev1.ResourceMemory), string(corev1.ResourceEphemeralStorage), "pid"}
+	for _, name := range slices.Sorted(maps.Keys(m)) {
+		value := m[name]
+		if !slices.Contains(all, name) {
+			return nil, fmt.Errorf("cannot reserve %q resource, must be one of: %q", name, all)
 		}
 		q, err := resource.ParseQuantity(value)
 		if err != nil {
@@ -321,22 +356,29 @@ func validateLogs(f *faults, s *Settings) {
 	f.bad(s.ContainerLogMonitorInterval.Duration < 3*time.Second, "containerLogMonitorInterval must be a positive time duration greater than or equal to 3s")
 	f.bad(*s.ContainerLogMaxFiles <= 1, "containerLogMaxFiles must be greater than 1")
 	if !slices.Contains([]string{"", "text", "json"}, s.Logging.Format) {
-		*f = append(*f, fieldpath.Invalid(fieldpath.NewPath("logging", "format"), s.Logging.Format, "Unsupported log format"))
+		*f = append(*f, fieldpath.Invalid(fieldpath.NewPath("logging", "format"), s.Logging.Format, "Unsupported log format, must be one of: \"json\", \"text\""))
 	}
 	size, err := resource.ParseQuantity(s.ContainerLogMaxSize)
 	if err != nil {
-		*f = append(*f, fmt.Errorf("failed to parse container log configuration \"ContainerLogMaxSize\": %q: %w", s.ContainerLogMaxSize, err))
+		*f = append(*f, fmt.Errorf("containerLogMaxSize (--container-log-max-size): failed to parse container log configuration \"ContainerLogMaxSize\": %q: %w", s.ContainerLogMaxSize, err))
 	} else if size.Value() <= 0 {
 		f.bad(true, "containerLogMaxSize (--container-log-max-size) %q must be positive", s.ContainerLogMaxSize)
 	}
 	dir := s.PodLogsDir
-	f.bad(!filepath.IsAbs(dir), "pod logs path %q must be absolute path", dir)
-	f.bad(filepath.Clean(dir) != dir, "pod logs path %q must be normalized", dir)
+	f.bad(!filepath.IsAbs(dir), "podLogsDir (--pod-logs-dir): pod logs path %q must be absolute path", dir)
+	f.bad(filepath.Clean(dir) != dir, "podLogsDir (--pod-logs-dir): pod logs path %q must be normalized", dir)
 	for _, c := range dir {
 		if c > unicode.MaxASCII {
-			f.bad(true, "pod logs path %q mut contains ASCII characters only", dir)
+			f.bad(true, "podLogsDir (--pod-logs-dir): pod logs path %q mut contains ASCII characters only", dir)
 			break
 		}
+	}
+}
+
+// validatePaths refuses paths that would depend on where the process was started.
+func validatePaths(f *faults, s *Settings) {
+	for _, p := range []struct{ field, path string }{{"staticPodPath", s.StaticPodPath}, {"resolvConf", *s.ResolverConfig}} {
+		f.bad(p.path != "" && !filepath.IsAbs(p.path), "%s %q must be absolute path", label(p.field), p.path)
 	}
 }
 

@@ -128,6 +128,9 @@ func decodeConfig(b []byte) (*kubeletconfig.CredentialProviderConfig, error) {
 	if err != nil {
 		return nil, err
 	}
+	for i, u := range unknown {
+		unknown[i] = errors.New(u.Error() + jsonfields.Hint(u, c))
+	}
 	for i, p := range c.Providers {
 		if gvk.Version != "v1" && p.TokenAttributes != nil {
 			unknown = append(unknown, fmt.Errorf(`unknown field "providers[%d].tokenAttributes"`, i))
