@@ -72,7 +72,7 @@ func (o *NodeOptions) flags(f *pflag.FlagSet) {
 	f.BoolVar(&o.NoDefault, "disable-default-registry-endpoint", false, "fetch the images of a registry that has mirrors from these alone")
 	f.StringVar(&o.LocalStorage, "default-local-storage-path", "", "`directory` of this node's volumes of the class local-path (default: storage in --data-dir)")
 	f.StringArrayVar(&o.ProxyArgs, "kube-proxy-arg", nil, "`key=value` that sets one of upstream's flags of kube-proxy, as knarr kube-proxy --help lists them: its mode, node ports, masquerading, connection tracking")
-	f.StringArrayVar(&o.KubeletArgs, "kubelet-arg", nil, "`key=value` that sets one of upstream's flags of the kubelet, as knarr kubelet --help lists them, but those of addresses, certificates and roots of control groups: what is reserved, evictions, images, CPUs, static pods")
+	f.StringArrayVar(&o.KubeletArgs, "kubelet-arg", nil, "`key=value` that sets one of upstream's flags of the kubelet, as knarr kubelet --help lists them: what is reserved, evictions, images, CPUs, static pods. Those that the cluster decides or has flags of its own for are refused, with what to do: name, labels, addresses, registration, directories and kubeconfig of the node, certificates, who may ask it, runtime, cloud provider, roots of control groups")
 	f.StringVar(&o.KubeletConfig, "kubelet-config", "", "`file` with a KubeletConfiguration; --kubelet-arg=config-dir=DIR names files *.conf that change it, and what --kubelet-arg says wins")
 	flaghelp.Group(f, "Node")
 	o.gatewayOptions.flags(f)
@@ -158,6 +158,9 @@ func (o *NodeOptions) validate(f *faults) {
 		f.add(o.kubeletSource(), "%v", err)
 		o.kubelet = nil
 	} else {
+		if err := o.kubelet.CheckRuntime(o.RuntimeEndpoint); err != nil {
+			f.add(o.kubeletSource(), "%v", err)
+		}
 		o.KubeletPort = o.kubelet.Port(o.KubeletPort, o.given != nil && o.given("kubelet-port"))
 	}
 	if o.NodeName == "" {

@@ -18,6 +18,7 @@ import (
 
 	"knarr/internal/flaghelp"
 	"knarr/internal/keypair"
+	"knarr/internal/nearest"
 	"knarr/node/kubelet"
 	"knarr/node/kubelet/configuration"
 )
@@ -37,6 +38,8 @@ type Flags struct {
 	// cluster says that the kubelet is one of a cluster of this program.
 	cluster bool
 	ignored []string // what was said and changes nothing
+	// endpoint is the runtime that a file names, for a kubelet of a cluster.
+	endpoint string
 	// idleFlags are the flags among them that set no field.
 	idleFlags []string
 }
@@ -150,16 +153,14 @@ func Parse(settings []string, file string) (*Flags, error) {
 			f.Providers = value
 		case name == providerBinDir:
 			f.ProviderBinDir = value
-		case name == "cloud-provider": // which an agent has no flag for
-			return nil, errors.New("cloud-provider is the cluster's; give its servers --cloud-provider")
-		case ofCluster[name] != "":
-			return nil, fmt.Errorf("%s is the cluster's; use --%s", name, ofCluster[name])
 		case isOfCluster(name):
-			return nil, fmt.Errorf("%s is the cluster's; remove it", name)
+			return nil, fmt.Errorf("%s %s", name, ofClusterCure(name))
 		case flag == nil && idleFlag(name) != "":
 			f.unheard(name)
+		case flag == nil && slices.Contains(removed, name):
+			return nil, fmt.Errorf("upstream has removed %q from its kubelet; remove it here", name)
 		case flag == nil:
-			return nil, fmt.Errorf("there is no %q; there are %s", name, strings.Join(Keys(), ", "))
+			return nil, fmt.Errorf("there is no %q%s knarr kubelet --help lists them", name, cmp.Or(nearest.Hint(name, Keys()), ";"))
 		default:
 			var try configuration.Document
 			if err := try.Set(flag, value); err != nil {
@@ -200,6 +201,41 @@ func isOfCluster(flag string) bool {
 	return ok
 }
 
+// ofClusterCure is why a node of a cluster is not given a flag, and what to do.
+func ofClusterCure(flag string) string {
+	switch of := ofCluster[flag]; {
+	case flag == "cloud-provider": // which an agent has no flag for
+		return "is the cluster's; give its servers --cloud-provider"
+	case of != "":
+		return "is the cluster's; use --" + of
+	}
+	return "is the cluster's; remove it"
+}
+
+// CheckRuntime refuses a file that names another runtime than the one that is used, of
+// --container-runtime-endpoint, or "" for the one in the process: containers would not run where
+// the file says.
+func (f *Flags) CheckRuntime(used string) error {
+	says := strings.TrimPrefix(f.endpoint, "unix://")
+	if says == "" || says == strings.TrimPrefix(used, "unix://") {
+		return nil
+	}
+	return fmt.Errorf("containerRuntimeEndpoint %q %s", f.endpoint, ofClusterCure("container-runtime-endpoint"))
+}
+
+// removed are flags that upstream's kubelet had and has no more, which old files of units have.
+var removed = []string{
+	"network-plugin", "network-plugin-mtu", "network-plugin-dir", "cni-conf-dir", "cni-bin-dir", "cni-cache-dir", "non-masquerade-cidr",
+	"container-runtime", "pod-infra-container-image", "docker", "docker-endpoint", "docker-root", "docker-only", "docker-tls", "docker-tls-ca", "docker-tls-cert", "docker-tls-key",
+	"docker-env-metadata-whitelist", "experimental-dockershim-root-directory", "image-pull-progress-deadline", "redirect-container-streaming",
+	"keep-terminated-pod-volumes", "dynamic-config-dir", "bootstrap-checkpoint-path", "experimental-bootstrap-kubeconfig", "experimental-kernel-memcg-notification",
+	"experimental-check-node-capabilities-before-mount", "experimental-fail-swap-on", "experimental-nvidia-gpus", "experimental-logging-sanitization", "allow-privileged", "enable-custom-metrics",
+	"host-ipc-sources", "host-network-sources", "host-pid-sources", "seccomp-profile-root", "exit-after-run", "chaos-chance", "really-crash-for-testing",
+	"register-schedulable", "require-kubeconfig", "api-servers", "configure-cbr0", "reconcile-cidr", "cadvisor-port", "low-diskspace-threshold-mb",
+	"outofdisk-transition-frequency", "babysit-daemons", "cloud-config", "azure-container-registry-config", "master-service-namespace",
+	"alsologtostderr", "logtostderr", "log-backtrace-at", "log-dir", "log-file", "log-file-max-size", "skip-headers", "skip-log-headers", "add-dir-header", "one-output", "stderrthreshold",
+}
+
 // isFixed says of a flag that of a kubelet of a cluster a file does not say it either.
 func isFixed(flag string) bool { return isOfCluster(flag) && flag != "port" }
 
@@ -230,10 +266,9 @@ func (f *Flags) Load() error {
 	if err := f.say(&f.doc); err != nil {
 		return err
 	}
-	if f.ignored = f.idle(); len(f.ignored) > 0 {
-		slog.Warn("kubelet: these settings change nothing here", "fields", strings.Join(f.ignored, ", "))
-	}
+	f.ignored = f.idle()
 	if f.cluster { // /configz shows what holds: that nobody gets in unasked, whatever was said
+		f.endpoint = f.doc.Text("containerRuntimeEndpoint")
 		for _, flag := range configuration.Flags {
 			if isFixed(flag.Name) {
 				f.doc.Remove(flag.Field)
@@ -242,6 +277,9 @@ func (f *Flags) Load() error {
 	}
 	if _, err := f.doc.Settings(); err != nil { // what changes nothing is checked too
 		return err
+	}
+	if len(f.ignored) > 0 { // what is wrong is not "as by default"
+		slog.Warn("kubelet: these settings change nothing here", "fields", strings.Join(f.ignored, ", "))
 	}
 	f.doc.DropIdle(!f.cluster)
 	var err error
@@ -314,8 +352,11 @@ func (f *Flags) idle() []string {
 			fields = append(fields, "rotateCertificates (a server and an agent renew their certificates themselves)")
 		}
 		for _, flag := range configuration.Flags {
+			if flag.Name == "container-runtime-endpoint" {
+				continue // CheckRuntime refuses another one
+			}
 			if isFixed(flag.Name) && f.doc.Given(flag.Field) {
-				fields = append(fields, flag.Field+" (is the cluster's)")
+				fields = append(fields, flag.Field+" ("+ofClusterCure(flag.Name)+")")
 			}
 		}
 	}

@@ -1,9 +1,11 @@
 package kubeletflags
 
 import (
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -43,7 +45,7 @@ func TestParse(t *testing.T) {
 	if taints := c.Settings.RegisterWithTaints; len(taints) != 2 || taints[0].Key != "first" || taints[1].Value != "b" {
 		t.Errorf("taints %v", taints)
 	}
-	if got := f.ignored; len(got) != 1 || got[0] != "authorization.mode (is the cluster's)" {
+	if got := f.ignored; len(got) != 1 || got[0] != "authorization.mode (is the cluster's; remove it)" {
 		t.Errorf("ignored %v", got)
 	}
 	if mode := c.Settings.Authorization.Mode; mode != "Webhook" {
@@ -83,7 +85,11 @@ func TestRefused(t *testing.T) {
 		"max-pods":                 "is not of the form key=value",
 		"node-ip=1.2.3.4":          "node-ip is the cluster's; use --node-ip",
 		"kubeconfig=x":             "kubeconfig is the cluster's; remove it",
-		"no-such=1":                `there is no "no-such"; there are config, config-dir, image-credential-provider-config, `,
+		"no-such=1":                `there is no "no-such"; knarr kubelet --help lists them`,
+		"max-pod=1":                `there is no "max-pod"; did you mean "max-pods"? knarr kubelet --help lists them`,
+		"network-plugin=cni":       `upstream has removed "network-plugin" from its kubelet; remove it here`,
+		"container-runtime=remote": `upstream has removed "container-runtime" from its kubelet; remove it here`,
+		"cloud-provider=external":  "cloud-provider is the cluster's; give its servers --cloud-provider",
 		"max-pods=-1":              "invalid configuration: maxPods (--max-pods) -1 must not be a negative number",
 		"config=/nowhere/file":     "failed to load kubelet config file, path: /nowhere/file",
 		"cpu-manager-policy=magic": `unknown policy: "magic"`,
@@ -112,5 +118,65 @@ func TestAlone(t *testing.T) {
 	if c.Listen != "0.0.0.0:1234" || c.Healthz != "-" || c.ReadOnly != "0.0.0.0:1255" || c.CgroupParent != "/mine/kubepods" || c.ResolvConf != "-" ||
 		!*c.Settings.SeccompDefault || len(c.ClusterDNS) != 2 {
 		t.Errorf("%+v", c)
+	}
+}
+
+// TestFileOfTheCluster: what a file says of what is the cluster's is logged with what to do, and
+// another runtime is refused.
+func TestFileOfTheCluster(t *testing.T) {
+	const head = "kind: KubeletConfiguration\napiVersion: kubelet.config.k8s.io/v1beta1\n"
+	for name, c := range map[string]struct{ text, used, ignored, err string }{
+		"fields":          {"address: 0.0.0.0\nauthorization: {mode: AlwaysAllow}\nhealthzPort: 1\n", "", "address (is the cluster's; remove it), authorization.mode (is the cluster's; remove it), healthzPort (is the cluster's; use --kubelet-healthz-port)", ""},
+		"another runtime": {"containerRuntimeEndpoint: unix:///run/crio.sock\n", "", "", `containerRuntimeEndpoint "unix:///run/crio.sock" is the cluster's; use --container-runtime-endpoint`},
+		"not that one":    {"containerRuntimeEndpoint: unix:///run/crio.sock\n", "/run/other.sock", "", "use --container-runtime-endpoint"},
+		"the same":        {"containerRuntimeEndpoint: unix:///run/crio.sock\n", "/run/crio.sock", "", ""},
+		"kubeadm's":       {"containerRuntimeEndpoint: ''\n", "", "", ""},
+	} {
+		file := filepath.Join(t.TempDir(), "kubelet.yaml")
+		if err := os.WriteFile(file, []byte(head+c.text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		f, err := Parse(nil, file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Join(f.ignored, ", "); got != c.ignored {
+			t.Errorf("%s: ignored %q, want %q", name, got, c.ignored)
+		}
+		if err := f.CheckRuntime(c.used); c.err == "" && err != nil || c.err != "" && (err == nil || !strings.Contains(err.Error(), c.err)) {
+			t.Errorf("%s: %v, want %q", name, err, c.err)
+		}
+	}
+}
+
+// TestWrongIsNotIdle: what is refused is not logged as changing nothing before.
+func TestWrongIsNotIdle(t *testing.T) {
+	var log strings.Builder
+	before := slog.Default()
+	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
+	defer slog.SetDefault(before)
+	for arg, want := range map[string]string{
+		"feature-gates=MemoryQos=true": `unrecognized feature gate: MemoryQos; did you mean "MemoryQoS"?`,
+		"max-open-files=-1":            "maxOpenFiles (--max-open-files) -1 must not be a negative number",
+	} {
+		if _, err := Parse([]string{arg}, ""); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", arg, err, want)
+		}
+	}
+	if log.String() != "" {
+		t.Errorf("logged %s", log.String())
+	}
+}
+
+// TestRemovedFlags: none of them is one of upstream's of today.
+func TestRemovedFlags(t *testing.T) {
+	b, err := os.ReadFile("testdata/flags.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(b)) {
+		if name, _, _ := strings.Cut(line, "\t"); slices.Contains(removed, name) {
+			t.Errorf("upstream has %s", name)
+		}
 	}
 }
