@@ -59,6 +59,19 @@ var (
 // Check writes what this host has and lacks and reports whether a server can run.
 func Check(w io.Writer) bool { return check(w, requirements) }
 
+// CheckSettings writes what is wrong with flags and files, as their validation has it, a line for
+// each fault, and reports whether nothing is.
+func CheckSettings(w io.Writer, err error) bool {
+	if err == nil {
+		fmt.Fprintln(w, "ok    settings")
+		return true
+	}
+	for fault := range strings.Lines(err.Error()) {
+		fmt.Fprintf(w, "FAIL  settings: %s\n", strings.TrimSuffix(fault, "\n"))
+	}
+	return false
+}
+
 // answerTime is how long a check may take: a slow machine that loads modules of its
 // kernel meanwhile takes seconds.
 const answerTime = 20 * time.Second

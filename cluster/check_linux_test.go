@@ -104,3 +104,15 @@ func dropNetAdmin() error {
 	}
 	return unix.Capset(&h, &d[0])
 }
+
+// TestCheckSettings: each fault is a line of its own.
+func TestCheckSettings(t *testing.T) {
+	var b strings.Builder
+	if !CheckSettings(&b, nil) || b.String() != "ok    settings\n" {
+		t.Errorf("nothing is wrong: %q", b.String())
+	}
+	b.Reset()
+	if CheckSettings(&b, errors.Join(errors.New("--a: x"), errors.New("--b: y"))) || b.String() != "FAIL  settings: --a: x\nFAIL  settings: --b: y\n" {
+		t.Errorf("two are: %q", b.String())
+	}
+}

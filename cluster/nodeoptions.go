@@ -123,6 +123,13 @@ func (f *faults) add(flag, format string, args ...any) {
 	f.errs = append(f.errs, fmt.Errorf("--%s: "+format, append([]any{flag}, args...)...))
 }
 
+// each adds the faults of a joined error, each of them with the flag.
+func (f *faults) each(flag string, err error) {
+	for fault := range strings.Lines(err.Error()) {
+		f.add(flag, "%s", strings.TrimSuffix(fault, "\n"))
+	}
+}
+
 func (f *faults) address(flag, s string) netip.Addr {
 	a, err := netip.ParseAddr(s)
 	if err != nil {
@@ -155,7 +162,7 @@ func (o *NodeOptions) validate(f *faults) {
 	}
 	o.mirrors.NoDefault = o.NoDefault
 	if o.kubelet, err = kubeletflags.Parse(o.KubeletArgs, o.KubeletConfig); err != nil {
-		f.add(o.kubeletSource(), "%v", err)
+		f.each(o.kubeletSource(), err)
 		o.kubelet = nil
 	} else {
 		if err := o.kubelet.CheckRuntime(o.RuntimeEndpoint); err != nil {
@@ -253,7 +260,7 @@ func (o *NodeOptions) checkKubelet(f *faults) {
 	c := kubelet.Config{RootDir: layout{o.DataDir}.kubelet(), Settings: o.kubelet.Settings,
 		CredentialProviders: o.kubelet.Providers, CredentialProviderBinDir: o.kubelet.ProviderBinDir}
 	if err := kubelet.Check(c, o.RuntimeEndpoint == ""); err != nil {
-		f.add(o.kubeletSource(), "%v", err)
+		f.each(o.kubeletSource(), err)
 	}
 }
 

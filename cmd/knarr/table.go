@@ -59,9 +59,10 @@ func verbs() []verb {
 			examples: []string{"knarr images load hello.tar", "knarr images load hello.tar --all-nodes",
 				"knarr images pull registry.k8s.io/pause:3.10",
 				"knarr images ls -o wide", "knarr images rm knarr.test/hello:1"}},
-		{name: "check", help: "say what this host lacks, and what follows from it", bind: check,
-			more:     "It ends with code 1 if a server cannot run here.",
-			examples: []string{"knarr check"}},
+		{name: "check", help: "say what this host lacks, and what is wrong with the settings", bind: check,
+			more: "It starts nothing, and ends with code 1 if a server cannot run here, or would not start with these flags and files. " +
+				"They are those of knarr server; what an agent is given is among them.",
+			examples: []string{"knarr check", "knarr check --kubelet-config kubelet.yaml --private-registry registries.yaml"}},
 		{name: "ingress-report", help: "say what would change for a cluster's Ingresses in a move from ingress-nginx", bind: ingressReport,
 			more:     "It reads the cluster of the kubeconfig, and changes nothing there.",
 			examples: []string{"knarr ingress-report --kubeconfig ~/.kube/config"}},

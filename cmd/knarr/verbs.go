@@ -171,9 +171,15 @@ func ingressReport(f *pflag.FlagSet) runner {
 	}
 }
 
-func check(*pflag.FlagSet) runner {
+func check(f *pflag.FlagSet) runner {
+	var o cluster.Options
+	o.Flags(f)
+	const agents = "discovery-token-unsafe-skip-ca-verification" // the one flag that only agents have, and so their files
+	f.Bool(agents, false, "as of an agent")
+	f.Lookup(agents).Hidden = true
 	return func(context.Context, []string) error {
-		if !cluster.Check(os.Stdout) {
+		settings := cluster.CheckSettings(os.Stdout, errors.Join(o.Load(f), o.Validate()))
+		if host := cluster.Check(os.Stdout); !host || !settings {
 			return errNoMessage
 		}
 		return nil
