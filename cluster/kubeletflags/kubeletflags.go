@@ -7,8 +7,10 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net"
+	"os"
 	"path"
 	"slices"
 	"strconv"
@@ -283,11 +285,26 @@ func (f *Flags) Load() error {
 	}
 	f.doc.DropIdle(!f.cluster)
 	var err error
-	f.Settings, err = f.doc.Settings()
+	if f.Settings, err = f.doc.Settings(); err == nil {
+		warnMissing(f.Settings)
+	}
 	if err == nil && f.cluster {
 		f.Settings.EnableDebugFlagsHandler = new(false) // the level of the log is not the kubelet's
 	}
 	return err
+}
+
+// warnMissing logs which paths lead nowhere: a kubelet starts all the same, since they may come
+// later, but a mistyped one never does.
+func warnMissing(s *configuration.Settings) {
+	for _, of := range []struct{ field, path string }{{"staticPodPath (--pod-manifest-path)", s.StaticPodPath}, {"resolvConf (--resolv-conf)", *s.ResolverConfig}} {
+		if of.path == "" {
+			continue
+		}
+		if _, err := os.Stat(of.path); errors.Is(err, fs.ErrNotExist) {
+			slog.Warn("kubelet: this path does not exist", "field", of.field, "path", of.path)
+		}
+	}
 }
 
 // say adds what the flags say to a document.

@@ -168,6 +168,24 @@ func TestWrongIsNotIdle(t *testing.T) {
 	}
 }
 
+// TestMissingPaths: a path that leads nowhere is logged before anything starts.
+func TestMissingPaths(t *testing.T) {
+	var log strings.Builder
+	before := slog.Default()
+	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
+	defer slog.SetDefault(before)
+	dir := t.TempDir()
+	if _, err := Parse([]string{"pod-manifest-path=" + dir, "resolv-conf=" + dir}, ""); err != nil || log.String() != "" {
+		t.Errorf("%v, logged %s", err, log.String())
+	}
+	if _, err := Parse([]string{"pod-manifest-path=" + dir + "/none", "resolv-conf="}, ""); err != nil {
+		t.Error(err)
+	}
+	if got, want := log.String(), `msg="kubelet: this path does not exist" field="staticPodPath (--pod-manifest-path)" path=`+dir+"/none\n"; !strings.HasSuffix(got, want) || strings.Count(got, "\n") != 1 {
+		t.Errorf("logged %s, want %s", got, want)
+	}
+}
+
 // TestRemovedFlags: none of them is one of upstream's of today.
 func TestRemovedFlags(t *testing.T) {
 	b, err := os.ReadFile("testdata/flags.txt")
