@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -16,6 +17,7 @@ import (
 	"knarr/cluster/kubeletflags"
 	"knarr/cluster/proxyflags"
 	"knarr/internal/flaghelp"
+	"knarr/internal/nearest"
 	"knarr/node/containerruntime"
 	"knarr/node/containerruntime/registries"
 	"knarr/node/kubelet"
@@ -98,7 +100,7 @@ func (o *NodeOptions) Load(f *pflag.FlagSet) error {
 	for key, v := range values {
 		flag := f.Lookup(key)
 		if flag == nil || key == "config" {
-			return fmt.Errorf("--config %s: unknown key %q; keys are flag names, see knarr %s --help", o.Config, key, f.Name())
+			return fmt.Errorf("--config %s: unknown key %q%s keys are flag names, see knarr %s --help", o.Config, key, cmp.Or(nearest.Hint(key, flagNames(f)), ";"), f.Name())
 		}
 		if flag.Changed {
 			continue
@@ -114,6 +116,11 @@ func (o *NodeOptions) Load(f *pflag.FlagSet) error {
 		}
 	}
 	return nil
+}
+
+func flagNames(f *pflag.FlagSet) (names []string) {
+	f.VisitAll(func(one *pflag.Flag) { names = append(names, one.Name) })
+	return names
 }
 
 // faults gathers everything that is wrong with what a user gave.

@@ -21,7 +21,7 @@ func help(args []string) error {
 	case 1:
 		v, known := find(args[0])
 		if !known {
-			return fmt.Errorf("there is no command %q; knarr help lists them", args[0])
+			return noCommand(args[0])
 		}
 		v.usage(os.Stdout)
 		return nil

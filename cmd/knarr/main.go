@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,6 +18,7 @@ import (
 
 	"knarr/cluster"
 	"knarr/cluster/alone"
+	"knarr/internal/nearest"
 	"knarr/internal/run"
 )
 
@@ -91,9 +93,18 @@ func dispatch(ctx context.Context, args []string) error {
 	}
 	v, known := find(args[0])
 	if !known {
-		return fmt.Errorf("there is no command %q; knarr help lists them", args[0])
+		return noCommand(args[0])
 	}
 	return v.run(ctx, args[1:])
+}
+
+// noCommand says that there is none of a name, and which may be meant.
+func noCommand(name string) error {
+	var names []string
+	for _, v := range commands() {
+		names = append(names, v.name)
+	}
+	return fmt.Errorf("there is no command %q%s knarr help lists them", name, cmp.Or(nearest.Hint(name, names), ";"))
 }
 
 // run reads the verb's flags and runs it.
@@ -109,11 +120,29 @@ func (v verb) run(ctx context.Context, args []string) error {
 		v.usage(os.Stdout)
 		return nil
 	case err != nil:
-		return fmt.Errorf("%w; knarr %s --help lists the flags", err, v.name)
+		return fmt.Errorf("%w%s knarr %s --help lists the flags", err, cmp.Or(flagHint(f, err), ";"), v.name)
 	case v.args == "" && f.NArg() > 0:
 		return fmt.Errorf("%s takes no argument %q; knarr %s --help lists the flags", v.name, f.Arg(0), v.name)
 	}
 	return run(ctx, f.Args())
+}
+
+// flagHint asks which flag is meant where one is not there; "" for another error.
+func flagHint(f *pflag.FlagSet, err error) string {
+	e, ok := errors.AsType[*pflag.NotExistError](err)
+	if !ok || len(e.GetSpecifiedName()) == 1 {
+		return ""
+	}
+	var names []string
+	f.VisitAll(func(one *pflag.Flag) {
+		if !one.Hidden {
+			names = append(names, one.Name)
+		}
+	})
+	if name := nearest.Name(e.GetSpecifiedName(), names); name != "" {
+		return "; did you mean --" + name + "?"
+	}
+	return ""
 }
 
 // oneLine joins the faults of a joined error.
