@@ -49,7 +49,7 @@ var opensPaths = map[string]string{
 	"node/kubelet/shutdown/logind.go":                "logind's configuration",
 	"node/kubelet/cgroup/systemdtest/systemdtest.go": "a tree of tests",
 	"node/kubelet/systemoom/systemoom.go":            "the kernel's log",
-	"node/kubelet/static.go":                         "the node's directory of manifests",
+	"node/kubelet/manifestdir.go":                    "the node's directory of manifests",
 	"node/kubelet/logquery/open.go":                  "beneath the directory of logs, after a look at what lies there",
 	"node/kubelet/logquery/own.go":                   "/proc/self/cgroup",
 	"node/kubelet/podtest/cpus.go":                   "a machine of tests",
