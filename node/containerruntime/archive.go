@@ -25,7 +25,7 @@ var compressions = []struct {
 // xz, or not at all.
 func plainArchive(r io.Reader) (io.ReadCloser, error) {
 	b := bufio.NewReader(r)
-	head, err := b.Peek(6)
+	head, err := b.Peek(8)
 	if err != nil && err != io.EOF {
 		return nil, err
 	}
@@ -37,6 +37,9 @@ func plainArchive(r io.Reader) (io.ReadCloser, error) {
 			}
 			return io.NopCloser(plain), nil
 		}
+	}
+	if compression.DetectCompression(head) == compression.Zstd {
+		return openZstd(b, windowClasses[len(windowClasses)-1], func() {})
 	}
 	return compression.DecompressStream(b)
 }

@@ -50,13 +50,16 @@ func TestPlainArchive(t *testing.T) {
 			}
 			return z
 		}), ""},
-		"bzip2":        {bzip2ed, ""},
-		"lz4":          {lz4ed, ""},
-		"xz":           {xzed, ""},
-		"lz4, broken":  {[]byte("\x04\x22\x4d\x18rest"), "lz4: "},
-		"lz4, cut off": {lz4ed[:len(lz4ed)-6], "unexpected EOF"},
-		"xz, broken":   {[]byte("\xfd7zXZ\x00resting here"), "xz: "},
-		"xz, cut off":  {xzed[:len(xzed)-6], "unexpected EOF"},
+		"bzip2":                         {bzip2ed, ""},
+		"lz4":                           {lz4ed, ""},
+		"xz":                            {xzed, ""},
+		"zstd, largest window":          {zstdFrame(27, []byte("hello\n")), ""},
+		"zstd, too large a window":      {zstdFrame(29, []byte("hello\n")), "a window of more than 128 MiB"},
+		"zstd, too large a window, two": {append(zstdFrame(10, []byte("hello\n")), zstdFrame(28, []byte("hello\n"))...), "a window of more than 128 MiB"},
+		"lz4, broken":                   {[]byte("\x04\x22\x4d\x18rest"), "lz4: "},
+		"lz4, cut off":                  {lz4ed[:len(lz4ed)-6], "unexpected EOF"},
+		"xz, broken":                    {[]byte("\xfd7zXZ\x00resting here"), "xz: "},
+		"xz, cut off":                   {xzed[:len(xzed)-6], "unexpected EOF"},
 	} {
 		r, err := plainArchive(bytes.NewReader(c.in))
 		var b []byte

@@ -191,6 +191,7 @@ func changes(f *front, h host, c Config) func(plugin.Registration) plugin.Regist
 func load(ctx context.Context, c Config, settings map[string]map[string]any, of func(plugin.Registration) plugin.Registration) (*plugin.Set, *sync.WaitGroup, error) {
 	loading.Lock()
 	defer loading.Unlock()
+	plainLayers()
 	set, ready := plugin.NewPluginSet(), &sync.WaitGroup{}
 	for _, p := range registry.Graph(func(*plugin.Registration) bool { return false }) {
 		p = of(p)
