@@ -62,17 +62,23 @@ type boundedRegistry struct {
 
 // boundedRegistry gives the source of a pull of the CRI's.
 func (c Config) boundedRegistry(ctx context.Context, pull *cri.PullImageRequest, of *registry.OCIRegistry) boundedRegistry {
-	hosts := config.ConfigureHosts(ctx, config.HostOptions{
-		HostDir: config.HostDirFromRoot(c.RegistryConfigDir),
-		Credentials: func(host string) (user, secret string, err error) {
-			if pull.Auth == nil {
-				return c.Registries.Credentials(host)
-			}
-			return credentialsFor(pull.Auth, host)
-		},
-		UpdateClient: func(client *http.Client) error { client.Transport = boundedRegistries(client.Transport); return nil },
-	})
-	return boundedRegistry{of, docker.NewResolver(docker.ResolverOptions{Hosts: hosts})}
+	return boundedRegistry{of, docker.NewResolver(docker.ResolverOptions{Hosts: func(name string) ([]docker.RegistryHost, error) {
+		var asked []string // before anybody wants credentials
+		hosts, err := config.ConfigureHosts(ctx, config.HostOptions{
+			HostDir: config.HostDirFromRoot(c.RegistryConfigDir),
+			Credentials: func(host string) (user, secret string, err error) {
+				if pull.Auth == nil {
+					return c.Registries.Credentials(host)
+				}
+				return credentialsFor(pull.Auth, asked, host)
+			},
+			UpdateClient: func(client *http.Client) error { client.Transport = boundedRegistries(client.Transport); return nil },
+		})(name)
+		for _, h := range hosts {
+			asked = append(asked, h.Host)
+		}
+		return hosts, err
+	}})}
 }
 
 func (r boundedRegistry) Resolve(ctx context.Context) (name string, target ocispec.Descriptor, err error) {
@@ -90,8 +96,14 @@ func (r boundedRegistry) Fetcher(ctx context.Context, ref string) (transfer.Fetc
 }
 
 // credentialsFor are a pod's credentials if they are for a host, in the CRI's order of its
-// fields: a name and a password, or a token without a name. Pure.
-func credentialsFor(a *cri.AuthConfig, host string) (user, secret string, err error) {
+// fields: a name and a password, or a token without a name. The kubelet, as upstream's, does
+// not say whose they are: they are for the hosts that are asked for the image, its registry and
+// the mirrors of that. containerd would give them to a host to which one of these redirects,
+// too, if that answers 401. Pure.
+func credentialsFor(a *cri.AuthConfig, asked []string, host string) (user, secret string, err error) {
+	if !slices.Contains(asked, host) {
+		return "", "", nil
+	}
 	if a.ServerAddress != "" {
 		u, err := url.Parse(a.ServerAddress)
 		if err != nil {

@@ -3,11 +3,13 @@ package containerruntime
 import (
 	"bytes"
 	"context"
+	"encoding/base64"
 	"errors"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httputil"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -166,6 +168,7 @@ func TestMetadataAddresses(t *testing.T) {
 
 // TestCredentialsFor: a pod's credentials go to the registry that they are for.
 func TestCredentialsFor(t *testing.T) {
+	asked := []string{"mirror.example.com", "r.example.com"}
 	for name, c := range map[string]struct {
 		auth *cri.AuthConfig
 		want string
@@ -178,13 +181,87 @@ func TestCredentialsFor(t *testing.T) {
 		"those of this registry":    {&cri.AuthConfig{Username: "ann", Password: "secret", ServerAddress: "https://r.example.com"}, "ann secret"},
 		"those of another registry": {&cri.AuthConfig{Username: "ann", Password: "secret", ServerAddress: "https://other.example.com"}, " "},
 	} {
-		user, secret, err := credentialsFor(c.auth, "r.example.com")
+		user, secret, err := credentialsFor(c.auth, asked, "r.example.com")
 		got := user + " " + secret
 		if err != nil {
 			got = "error"
 		}
 		if got != c.want {
 			t.Errorf("%s: %q, %v", name, got, err)
+		}
+	}
+	for _, host := range []string{"other.example.com", "r.example.com:8443", "example.com", ""} {
+		if user, secret, err := credentialsFor(&cri.AuthConfig{Username: "ann", Password: "secret"}, asked, host); user+secret != "" || err != nil {
+			t.Errorf("%s gets credentials, %v", host, err)
+		}
+	}
+}
+
+// TestCredentialsStayWithRegistry: a registry redirects to another host for a layer, and that
+// wants credentials, itself or by a giver of tokens: it does not get the pod's.
+func TestCredentialsStayWithRegistry(t *testing.T) {
+	const user, secret = "ann", "open-sesame"
+	coded := base64.StdEncoding.EncodeToString([]byte(user + ":" + secret))
+	for how, auth := range map[string]*cri.AuthConfig{
+		"name and password": {Username: user, Password: secret},
+		"token":             {IdentityToken: secret},
+		"both in one":       {Auth: coded},
+	} {
+		for _, challenge := range []string{`Basic realm="other"`, `Bearer realm="http://REALM/token",service="x",scope="y"`} {
+			basic := auth.IdentityToken == "" // a token without a name is for a giver of tokens
+			var seen atomic.Int64
+			var other *httptest.Server
+			other = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				seen.Add(1)
+				dump, err := httputil.DumpRequest(r, true)
+				if text := string(dump); err != nil || strings.Contains(text, secret) || strings.Contains(text, coded) || r.Header.Get("Authorization") != "" {
+					t.Errorf("%s, %s: another host sees %v\n%s", how, challenge, err, text)
+				}
+				if r.URL.Path == "/token" {
+					_, _ = io.WriteString(w, `{"token": "", "access_token": ""}`)
+					return
+				}
+				w.Header().Set("Www-Authenticate", strings.ReplaceAll(challenge, "REALM", strings.Replace(other.Listener.Addr().String(), "127.0.0.1", "localhost", 1)))
+				w.WriteHeader(http.StatusUnauthorized)
+			}))
+			elsewhere := strings.Replace(other.URL, "127.0.0.1", "localhost", 1)
+			var known atomic.Bool
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				switch {
+				case r.URL.Path == "/token":
+					_ = r.ParseForm()
+					known.Store(r.Form.Get("refresh_token") == secret)
+					_, _ = io.WriteString(w, `{"access_token": "granted"}`)
+					return
+				case basic && r.Header.Get("Authorization") == "":
+					w.Header().Set("Www-Authenticate", `Basic realm="registry"`)
+				case !basic && r.Header.Get("Authorization") != "Bearer granted":
+					w.Header().Set("Www-Authenticate", `Bearer realm="http://`+r.Host+`/token",service="x"`)
+				default:
+					if basic {
+						_, password, _ := r.BasicAuth()
+						known.Store(password == secret)
+					}
+					http.Redirect(w, r, elsewhere+r.URL.Path, http.StatusTemporaryRedirect)
+					return
+				}
+				w.WriteHeader(http.StatusUnauthorized)
+			}))
+			name := server.Listener.Addr().String() + "/repository:v1"
+			of, err := registry.NewOCIRegistry(t.Context(), name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := Config{RegistryConfigDir: t.TempDir()}.boundedRegistry(t.Context(), &cri.PullImageRequest{Auth: auth}, of)
+			layer := ocispec.Descriptor{MediaType: ocispec.MediaTypeImageLayerGzip, Digest: digest.FromString("layer"), Size: 5}
+			if err := readAll(t.Context(), r, name, layer); err == nil {
+				t.Errorf("%s, %s: a layer that nobody has", how, challenge)
+			}
+			if !known.Load() || seen.Load() == 0 {
+				t.Errorf("%s, %s: the registry knows who asks: %v; the other host is asked %d times", how, challenge, known.Load(), seen.Load())
+			}
+			server.Close()
+			other.Close()
 		}
 	}
 }
