@@ -38,6 +38,10 @@ func (before usage) grown(after usage) (all []string) {
 	return all
 }
 
+// forgetTime is how long that may take: the API server keeps changes for late watchers for five
+// minutes, and looks once a minute which are older.
+const forgetTime = 8 * time.Minute
+
 // asBefore waits until there is no more of anything than before.
 func (c *cluster) asBefore(group string, before usage) (after usage) {
 	c.t.Helper()
@@ -46,7 +50,7 @@ func (c *cluster) asBefore(group string, before usage) (after usage) {
 			c.t.Logf("new files, some of them:\n%s", strings.Join(someNew(c.filesBefore, c.files(group)), "\n"))
 		}
 	}()
-	c.wait("as it was", 3*time.Minute, func(context.Context) (bool, error) {
+	c.wait("as it was", forgetTime, func(context.Context) (bool, error) {
 		c.collect(group)
 		if after = c.used(group); len(before.grown(after)) > 0 {
 			return false, fmt.Errorf("grown: %s", strings.Join(before.grown(after), ", "))

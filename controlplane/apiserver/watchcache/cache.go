@@ -37,6 +37,7 @@ type Cache struct {
 	ready     chan struct{}
 
 	touched []*Resource // the applier's: who has news in this batch
+	forgot  time.Time   // the applier's: when what is old was forgotten last
 
 	newest   func() (revision int64, ok bool) // the store's, without asking; nil when it cannot tell
 	revision atomic.Int64                     // everything up to it is published
@@ -228,6 +229,13 @@ func (c *Cache) apply(ctx context.Context, batch storage.Batch) {
 		r.wake()
 	}
 	c.touched = c.touched[:0]
+	// Some batch comes every few seconds: nodes renew their leases.
+	if now := time.Now(); now.Sub(c.forgot) >= time.Minute {
+		c.forgot = now
+		for _, r := range c.tables.Load().prefixes {
+			r.forgetOld(now)
+		}
+	}
 }
 
 // find gives the resource a store key belongs to, and the rest of the key.

@@ -230,6 +230,49 @@ func TestSlowWatcherIsExpired(t *testing.T) {
 	}
 }
 
+// TestQuietLogIsForgotten: what was a busy resource's does not stay in memory until it is busy
+// again. Who saw all of it goes on from there, who saw less begins anew.
+func TestQuietLogIsForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, r, _ := start(t)
+		ctx := t.Context()
+		first := must[*Record](t)(r.Create(ctx, "ns/a", configMap("ns", "a")))
+		rec := first
+		for i := range 4 * keep {
+			rec = must[*Record](t)(r.Update(ctx, "ns/a", rec, configMap("ns", "a", strconv.Itoa(i))))
+		}
+		events := func() int {
+			r.mu.RLock()
+			defer r.mu.RUnlock()
+			return len(r.main.events)
+		}
+		other := c.Resource(schema.GroupVersionResource{Version: "v1", Resource: "secrets"})
+		tick := func(name string) {
+			must[*Record](t)(other.Create(ctx, "ns/"+name, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}}))
+			must[*Record](t)(other.Get(ctx, "ns/"+name, ""))
+			synctest.Wait()
+		}
+		time.Sleep(maxAge - time.Minute)
+		if tick("young"); events() != 4*keep+1 {
+			t.Fatalf("%d changes are left before they are old", events())
+		}
+		time.Sleep(2 * time.Minute)
+		if tick("old"); events() > keep {
+			t.Errorf("%d changes are left that nobody asks for", events())
+		}
+		var old *TooOldError
+		if _, err := r.Watch(ctx, WatchQuery{ResourceVersion: strconv.FormatInt(first.Revision, 10)}); !errors.As(err, &old) {
+			t.Errorf("a watch from long ago: %v", err)
+		}
+		w := must[*Watcher](t)(r.Watch(ctx, WatchQuery{ResourceVersion: strconv.FormatInt(rec.Revision, 10)}))
+		defer w.Stop()
+		must[*Record](t)(r.Update(ctx, "ns/a", rec, configMap("ns", "a", "again")))
+		if got := drain(t, w, 1); got[0].Type != watch.Modified {
+			t.Errorf("a watch from the newest change saw %v", got[0].Type)
+		}
+	})
+}
+
 func TestFutureRevisionTimesOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, r, _ := start(t)

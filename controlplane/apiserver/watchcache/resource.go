@@ -255,8 +255,18 @@ func (r *Resource) newestLarge(e *event) {
 	r.nextLarge = (r.nextLarge + 1) % len(r.large)
 }
 
-// trim forgets the oldest events once the log is too long, a quarter at once.
-func (r *Resource) trim(now time.Time) {
+// forgetOld forgets what is old of a log to which nothing may be added any more: after a
+// burst of pods and their events it would keep 16 MB of each until the next.
+func (r *Resource) forgetOld(now time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for r.trim(now) {
+	}
+}
+
+// trim forgets the oldest events once the log is too long or old, a quarter at once, and
+// says whether it was.
+func (r *Resource) trim(now time.Time) bool {
 	n := len(r.main.events)
 	drop := 0
 	if n > maxEvents || (r.bytes > maxBytes && n > keep) {
@@ -265,7 +275,7 @@ func (r *Resource) trim(now time.Time) {
 		drop = n / 4
 	}
 	if drop == 0 {
-		return
+		return false
 	}
 	for _, e := range r.main.events[:drop] {
 		r.bytes -= e.size()
@@ -279,6 +289,7 @@ func (r *Resource) trim(now time.Time) {
 		}
 		g.drop(k)
 	}
+	return true
 }
 
 func (r *Resource) wake() {
