@@ -173,19 +173,13 @@ func bounded(p plugin.Registration) plugin.Registration {
 	if p.Type != plugins.ContentPlugin && (p.Type != plugins.ServicePlugin || p.ID != containerdservices.ImagesService) {
 		return p
 	}
-	begin := p.InitFn
-	p.InitFn = func(ic *plugin.InitContext) (any, error) {
-		instance, err := begin(ic)
-		if err != nil {
-			return instance, err
-		}
-		switch of := instance.(type) {
+	return replaced(p, func(_ *plugin.InitContext, theirs any) (any, error) {
+		switch of := theirs.(type) {
 		case content.Store:
 			return documentStore{of}, nil
 		case imagesapi.ImagesClient:
 			return imageService{of}, nil
 		}
-		return nil, fmt.Errorf("containerd's %s is a %T", p.URI(), instance)
-	}
-	return p
+		return nil, fmt.Errorf("containerd's %s is a %T", p.URI(), theirs)
+	})
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"net/http"
-	"net/http/httptest"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -15,8 +14,6 @@ import (
 
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
-
-	"knarr/node/containerruntime/registries"
 )
 
 // TestEndlessAnswers: a registry or another node answers with more than it has claimed, or says
@@ -49,20 +46,7 @@ func TestEndlessAnswers(t *testing.T) {
 			sent.Add(int64(len(piece)))
 		}
 	})
-	server, peer := httptest.NewServer(answer), httptest.NewTLSServer(answer)
-	defer server.Close()
-	defer peer.Close()
-	c, err := registries.Parse([]byte(`mirrors: {"*": {endpoint: ["` + server.URL + `"]}}`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	c.NoDefault = true
-	n := newNodeWith(t, func(config *Config) { config.Registries = c })
-	i, err := OpenImages(n.config.withDefaultsForTest(t).Socket(), "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer i.Close()
+	n, i, _, peer := puller(t, answer)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	before := n.kept(t, i)

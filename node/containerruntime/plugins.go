@@ -3,6 +3,8 @@ package containerruntime
 // containerd's parts, each of which enters itself in its table of plugins.
 // These are what the CRI needs, and what its client needs to load images.
 import (
+	"github.com/containerd/plugin"
+
 	_ "github.com/containerd/containerd/api/types/runc/options"
 	_ "github.com/containerd/containerd/v2/core/runtime/v2"
 	_ "github.com/containerd/containerd/v2/plugins/content/local/plugin"
@@ -48,4 +50,17 @@ var required = map[string]bool{
 	"io.containerd.runtime.v2.task":   true,
 	"io.containerd.shim.v1.manager":   true,
 	"io.containerd.transfer.v1.local": true,
+}
+
+// replaced is a plugin in whose place another is that by makes of it, once it has begun.
+func replaced(p plugin.Registration, by func(ic *plugin.InitContext, theirs any) (any, error)) plugin.Registration {
+	begin := p.InitFn
+	p.InitFn = func(ic *plugin.InitContext) (any, error) {
+		theirs, err := begin(ic)
+		if err != nil {
+			return theirs, err
+		}
+		return by(ic, theirs)
+	}
+	return p
 }

@@ -146,24 +146,18 @@ func lookedAt(p plugin.Registration, c Config) plugin.Registration {
 	if p.Type != plugins.TransferPlugin && (p.Type != plugins.ServicePlugin || p.ID != containerdservices.ImagesService) {
 		return p
 	}
-	begin := p.InitFn
-	p.InitFn = func(ic *plugin.InitContext) (any, error) {
-		instance, err := begin(ic)
-		if err != nil {
-			return instance, err
-		}
+	return replaced(p, func(ic *plugin.InitContext, theirs any) (any, error) {
 		db, err := ic.GetSingle(plugins.MetadataPlugin)
 		if err != nil {
 			return nil, err
 		}
 		store := db.(*metadata.DB).ContentStore()
-		switch of := instance.(type) {
+		switch of := theirs.(type) {
 		case transfer.Transferrer:
 			return pulls{of, c, store}, nil
 		case imagesapi.ImagesClient:
 			return pulledImages{of, store}, nil
 		}
-		return nil, fmt.Errorf("containerd's %s is a %T", p.URI(), instance)
-	}
-	return p
+		return nil, fmt.Errorf("containerd's %s is a %T", p.URI(), theirs)
+	})
 }

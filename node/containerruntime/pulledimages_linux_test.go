@@ -171,6 +171,27 @@ func (n *node) kept(t *testing.T, i *Images) (all []string) {
 	return all
 }
 
+// puller is a node that has images from one registry alone, its images, that registry, and
+// another node, both of which answer so.
+func puller(t *testing.T, answer http.Handler) (n *node, i *Images, server, peer *httptest.Server) {
+	t.Helper()
+	server = httptest.NewServer(answer)
+	t.Cleanup(server.Close)
+	peer = httptest.NewTLSServer(answer)
+	t.Cleanup(peer.Close)
+	c, err := registries.Parse([]byte(`mirrors: {"*": {endpoint: ["` + server.URL + `"]}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.NoDefault = true
+	n = newNodeWith(t, func(config *Config) { config.Registries = c })
+	if i, err = OpenImages(n.config.withDefaultsForTest(t).Socket(), ""); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { i.Close() })
+	return n, i, server, peer
+}
+
 // TestFailedPulls: of an image that cannot be had, or that the CRI does not show, nothing
 // stays on the disk; of one that it shows nothing stays once it is removed. So it is with
 // images of registries and of other nodes.
@@ -179,21 +200,7 @@ func TestFailedPulls(t *testing.T) {
 		return
 	}
 	h := newHostile(t)
-	server := httptest.NewServer(h)
-	defer server.Close()
-	peer := httptest.NewTLSServer(h)
-	defer peer.Close()
-	c, err := registries.Parse([]byte(`mirrors: {"*": {endpoint: ["` + server.URL + `"]}}`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	c.NoDefault = true
-	n := newNodeWith(t, func(config *Config) { config.Registries = c })
-	i, err := OpenImages(n.config.withDefaultsForTest(t).Socket(), "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer i.Close()
+	n, i, server, peer := puller(t, h)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 

@@ -49,22 +49,16 @@ func managed(p plugin.Registration, f *front, h host, c Config) plugin.Registrat
 	if p.Type != plugins.RuntimePluginV2 || p.ID != "task" {
 		return p
 	}
-	begin := p.InitFn
-	p.InitFn = func(ic *plugin.InitContext) (any, error) {
-		instance, err := begin(ic)
-		if err != nil {
-			return nil, err
-		}
-		theirs, ok := instance.(*v2.TaskManager)
+	return replaced(p, func(ic *plugin.InitContext, theirs any) (any, error) {
+		tasks, ok := theirs.(*v2.TaskManager)
 		if !ok {
-			return nil, fmt.Errorf("containerd's manager of tasks is a %T", instance)
+			return nil, fmt.Errorf("containerd's manager of tasks is a %T", theirs)
 		}
 		m := &taskManager{
-			TaskManager: theirs, front: f, runtimePath: h.verb, bundles: filepath.Join(c.State, bundlesName), log: c.Log, tasks: map[taskKey]*task{},
+			TaskManager: tasks, front: f, runtimePath: h.verb, bundles: filepath.Join(c.State, bundlesName), log: c.Log, tasks: map[taskKey]*task{},
 		}
 		return m, m.takeUp(ic.Context)
-	}
-	return p
+	})
 }
 
 // Create prepares a container up to its last step, which the task's Start does.

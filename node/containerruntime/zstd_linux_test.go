@@ -3,7 +3,6 @@ package containerruntime
 import (
 	"context"
 	"crypto/rand"
-	"net/http/httptest"
 	"os"
 	"path"
 	"path/filepath"
@@ -15,8 +14,6 @@ import (
 	"github.com/containerd/platforms"
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
-
-	"knarr/node/containerruntime/registries"
 )
 
 // zstdImage is an image whose layer declares a window of 2^log bytes.
@@ -60,21 +57,7 @@ func TestZstdWindow(t *testing.T) {
 		return
 	}
 	h := newHostile(t)
-	server := httptest.NewServer(h)
-	defer server.Close()
-	peer := httptest.NewTLSServer(h)
-	defer peer.Close()
-	c, err := registries.Parse([]byte(`mirrors: {"*": {endpoint: ["` + server.URL + `"]}}`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	c.NoDefault = true
-	n := newNodeWith(t, func(config *Config) { config.Registries = c })
-	i, err := OpenImages(n.config.withDefaultsForTest(t).Socket(), "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer i.Close()
+	_, i, _, peer := puller(t, h)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	for from, pull := range map[string]func(name string, image ocispec.Descriptor) error{

@@ -83,14 +83,7 @@ func TestStorageLimits(t *testing.T) {
 		"links":  "",
 		"bound":  "",
 	} {
-		w := n.k.worker(types.UID("uid-" + name))
-		w.inbox.Lock()
-		got := ""
-		if w.inbox.end != nil {
-			got = w.inbox.end.message
-		}
-		w.inbox.Unlock()
-		if got != want {
+		if got := n.endMessage(name); got != want {
 			t.Errorf("%s: %q, want %q", name, got, want)
 		}
 	}
@@ -358,4 +351,15 @@ func TestHidesFiles(t *testing.T) {
 	if w := n.k.evictOne(t.Context(), what, eviction.Threshold{Signal: eviction.NodeFsAvailable}, eviction.Observation{Available: 1, All: 2}); w == nil || w.uid != pod.UID {
 		t.Error("the one that has much is evicted, or none")
 	}
+}
+
+// endMessage is why a pod ends, "" for one that does not; its UID is uid- and its name.
+func (n *node) endMessage(name string) string {
+	w := n.k.worker(types.UID("uid-" + name))
+	w.inbox.Lock()
+	defer w.inbox.Unlock()
+	if w.inbox.end == nil {
+		return ""
+	}
+	return w.inbox.end.message
 }

@@ -7,7 +7,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	"k8s.io/apimachinery/pkg/types"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"knarr/internal/need"
@@ -100,14 +99,7 @@ func TestProjectQuotas(t *testing.T) {
 			"confined": map[bool]string{true: `Usage of EmptyDir volume "empty" exceeds the limit "1Mi". `}[on],
 			"other":    "",
 		} {
-			w := n.k.worker(types.UID("uid-" + name))
-			w.inbox.Lock()
-			got := ""
-			if w.inbox.end != nil {
-				got = w.inbox.end.message
-			}
-			w.inbox.Unlock()
-			if got != want {
+			if got := n.endMessage(name); got != want {
 				t.Errorf("the feature %v: %s: %q, want %q", on, name, got, want)
 			}
 		}
