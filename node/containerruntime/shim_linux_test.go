@@ -110,7 +110,8 @@ func (n *node) otherShim(t *testing.T, before int) int {
 	return 0
 }
 
-// TestScores: the kernel spares the shim, not its containers nor what runs in them.
+// TestScores: the kernel spares the shim, which it and ps call by its name, not its containers
+// nor what runs in them.
 func TestScores(t *testing.T) {
 	n := newNode(t)
 	scored := func(c *cri.ContainerConfig) { c.Linux.Resources.OomScoreAdj = 500 }
@@ -120,12 +121,16 @@ func TestScores(t *testing.T) {
 	}
 	_, container := n.shell(t, "score", "exec sleep 1000", scored)
 	n.await(t, container, cri.ContainerState_CONTAINER_RUNNING)
-	of := func(process string) string {
-		b, err := os.ReadFile("/proc/" + process + "/oom_score_adj")
+	read := func(process, name string) string {
+		b, err := os.ReadFile("/proc/" + process + "/" + name)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return strings.TrimSpace(string(b))
+	}
+	of := func(process string) string { return read(process, "oom_score_adj") }
+	if got := read(strconv.Itoa(n.shimPid(t)), "comm"); got != "knarr-shim" {
+		t.Errorf("the shim is called %q", got)
 	}
 	want := "-998"
 	if oomscore.Of(os.Getpid(), -1) != nil { // it may not be lowered here
