@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"strconv"
 	"time"
 
@@ -27,10 +28,17 @@ const (
 // nodeAllocatable is what the limits of the node's groups are decided by.
 func (k *Kubelet) nodeAllocatable() nodeallocatable.Config {
 	c := nodeallocatable.Config{Parent: k.cgroupParent(), Settings: k.cfg.Settings, Capacity: k.capacity()}
-	if r := rlimit(readTrim("/proc/sys/kernel/pid_max"), readTrim("/proc/sys/kernel/threads-max"), readTrim("/proc/loadavg"), metav1.Now()); r != nil && r.MaxPID != nil {
-		c.Capacity[nodeallocatable.PIDs] = *resource.NewQuantity(*r.MaxPID, resource.DecimalSI)
-	}
+	maps.Copy(c.Capacity, pidCapacity())
 	return c
+}
+
+// pidCapacity is how many processes the machine can have, if it says so.
+func pidCapacity() corev1.ResourceList {
+	r := rlimit(readTrim("/proc/sys/kernel/pid_max"), readTrim("/proc/sys/kernel/threads-max"), "", metav1.Now())
+	if r.MaxPID == nil {
+		return nil
+	}
+	return corev1.ResourceList{nodeallocatable.PIDs: *resource.NewQuantity(*r.MaxPID, resource.DecimalSI)}
 }
 
 // absolute is what is left of a resource for pods, thresholds of eviction apart.

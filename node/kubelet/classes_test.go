@@ -3,6 +3,7 @@ package kubelet
 import (
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -35,6 +36,9 @@ func TestLimitsOfGroups(t *testing.T) {
 		return strings.TrimSpace(string(b))
 	}
 	n.until("the limits", func() bool { return value("kubepods/cpu.weight") != "" && value("kubepods/memory.max") != "" })
+	pids := pidCapacity()[nodeallocatable.PIDs]
+	number := func(path string) int64 { i, _ := strconv.ParseInt(value(path), 10, 64); return i }
+	n.until("the number of processes", func() bool { return number("kubepods/pids.max") == pids.Value()-pids.Value()/10 })
 	n.until("the event", func() bool {
 		return strings.Contains(strings.Join(n.api.events(), "\n"), "NodeAllocatableEnforced: Updated Node Allocatable limit across pods")
 	})
@@ -52,6 +56,9 @@ func TestLimitsOfGroups(t *testing.T) {
 		return value("kubepods/burstable/memory.low") == "67108864" && value("kubepods/memory.min") == "67108864" &&
 			value("kubepods/burstable/pod"+string(p.UID)+"/memory.low") == "67108864"
 	})
+	if got := number("kubepods/burstable/pod" + string(p.UID) + "/pids.max"); got <= 0 || got > pids.Value()/4 || got != *n.k.cfg.Settings.PodPidsLimit {
+		t.Errorf("%d processes for a pod, %d in the settings", got, *n.k.cfg.Settings.PodPidsLimit)
+	}
 	if all := asked(t, n.k, "/metrics"); total(all["kubelet_memory_qos_node_memory_low_bytes"], "") != 64<<20 || len(all["kubelet_memory_qos_node_memory_min_bytes"].GetMetric()) != 1 {
 		t.Errorf("%v, %v", all["kubelet_memory_qos_node_memory_low_bytes"], all["kubelet_memory_qos_node_memory_min_bytes"])
 	}

@@ -50,6 +50,7 @@ import (
 	"knarr/node/kubelet/deviceplugin"
 	"knarr/node/kubelet/fscall"
 	"knarr/node/kubelet/memorymanager"
+	"knarr/node/kubelet/nodeallocatable"
 	"knarr/node/kubelet/objects"
 	"knarr/node/kubelet/podcertificate"
 	"knarr/node/kubelet/podspec"
@@ -225,6 +226,9 @@ func (c *Config) setDefaults() error {
 		settings = *c.Settings.DeepCopy()
 	}
 	c.Settings = &settings
+	if settings.PodPidsLimit == nil { // upstream's default is -1, any number
+		settings.PodPidsLimit = new(nodeallocatable.Config{Capacity: pidCapacity(), Settings: c.Settings}.PodPIDs())
+	}
 	configuration.Default(c.Settings)
 	if err := configuration.Validate(c.Settings); err != nil {
 		errs = append(errs, err)

@@ -69,6 +69,37 @@ func (c Config) Check(thresholds corev1.ResourceList) error {
 	return nil
 }
 
+// A pod that forks without end would take the process numbers of the whole machine, so that
+// neither this program nor an administrator's shell could start anything. Upstream bounds
+// neither it nor all pods unless it is asked to.
+const (
+	// keptPIDs is which part of the node's is kept from pods where nothing of them is reserved.
+	keptPIDs = 10
+	// podPIDs is which part of what all pods have one of them may have,
+	podPIDs = 4
+	// leastPodPIDs so many at least.
+	leastPodPIDs = 1024
+)
+
+// pids is how many processes all pods may have.
+func (c Config) pids() int64 {
+	have, left := c.Capacity[PIDs], c.Absolute()[PIDs]
+	if left.Cmp(have) == 0 {
+		return have.Value() - have.Value()/keptPIDs
+	}
+	return left.Value()
+}
+
+// PodPIDs is how many processes one pod may have where no setting says it; -1, any number, if
+// it is not known how many the node has.
+func (c Config) PodPIDs() int64 {
+	all := c.pids()
+	if all <= 0 {
+		return -1
+	}
+	return min(max(all/podPIDs, leastPodPIDs), all)
+}
+
 // A Group is a control group and its limits.
 type Group struct {
 	Path   string
@@ -89,6 +120,7 @@ func (c Config) Groups() []Group {
 	all := c.Capacity
 	if slices.Contains(s.EnforceNodeAllocatable, configuration.PodsEnforcement) {
 		all = c.Absolute()
+		all[PIDs] = *resource.NewQuantity(c.pids(), resource.DecimalSI)
 	}
 	out := []Group{{
 		Path: c.Parent, Limits: limits(all, false), Hugepages: criconfig.HugepageLimits(all),

@@ -23,6 +23,7 @@ func TestGroups(t *testing.T) {
 		want     []cgroup.Limits
 	}{
 		"not limited":  {configuration.Settings{SystemReserved: system, EnforceNodeAllocatable: []string{"none"}}, []cgroup.Limits{{CPUShares: 4096, Memory: 8 << 30, Pids: 1000}}},
+		"by default":   {configuration.Settings{EnforceNodeAllocatable: []string{"pods"}}, []cgroup.Limits{{CPUShares: 4096, Memory: 8 << 30, Pids: 900}}},
 		"pods":         {configuration.Settings{SystemReserved: system, KubeReserved: kube, EnforceNodeAllocatable: []string{"pods"}}, []cgroup.Limits{{CPUShares: 3072, Memory: 6 << 30, Pids: 900}}},
 		"all":          {configuration.Settings{SystemReserved: system, KubeReserved: kube, EnforceNodeAllocatable: []string{"pods", "system-reserved", "kube-reserved"}, SystemReservedCgroup: "/system", KubeReservedCgroup: "/kube"}, []cgroup.Limits{{CPUShares: 3072, Memory: 6 << 30, Pids: 900}, {CPUShares: 512, Memory: 1 << 30, Pids: 100}, {CPUShares: 512, Memory: 1 << 30}}},
 		"compressible": {configuration.Settings{SystemReserved: system, EnforceNodeAllocatable: []string{"pods", "system-reserved-compressible"}, SystemReservedCgroup: "/system"}, []cgroup.Limits{{CPUShares: 3584, Memory: 7 << 30, Pids: 900}, {CPUShares: 512}}},
@@ -36,6 +37,24 @@ func TestGroups(t *testing.T) {
 			if g.Limits != c.want[i] || g.Existing != (i > 0) {
 				t.Errorf("%s: %+v, want %+v", name, g, c.want[i])
 			}
+		}
+	}
+}
+
+// TestPodPIDs: no pod has those of all.
+func TestPodPIDs(t *testing.T) {
+	for _, c := range []struct {
+		node, reserved string
+		want           int64
+	}{
+		{"32768", "", 7373}, {"32768", "16768", 4000}, {"4194304", "", 943718}, {"3000", "", 1024}, {"1000", "", 900}, {"1000", "1000", -1}, {"0", "", -1},
+	} {
+		s := configuration.Settings{}
+		if c.reserved != "" {
+			s.KubeReserved = map[string]string{"pid": c.reserved}
+		}
+		if got := (Config{Settings: &s, Capacity: corev1.ResourceList{PIDs: resource.MustParse(c.node)}}).PodPIDs(); got != c.want {
+			t.Errorf("of %s, %s of them reserved: %d, want %d", c.node, c.reserved, got, c.want)
 		}
 	}
 }
