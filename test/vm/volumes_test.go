@@ -1,7 +1,6 @@
 package vm
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -61,7 +60,7 @@ func TestVolumes(t *testing.T) {
 	})
 	exec := func(pod, command string) string { return kubectl + "exec " + pod + " -- sh -c '" + command + "'" }
 	remove := func(pod string) string {
-		return fmt.Sprintf("%[1]sdelete pod %[2]s --wait=false && %[1]swait --for=delete pod/%[2]s --timeout=240s", kubectl, pod)
+		return kubectl + "delete pod " + pod + " --timeout=240s"
 	}
 	for _, step := range []struct{ name, command, want string }{
 		{"NFS server", serveNFS, "2\n"},
@@ -85,7 +84,7 @@ func TestVolumes(t *testing.T) {
 		{"NFS server gone", "rpc.nfsd 0 && " + kubectl + "delete pod claimed --wait=false && " + kubectl + "run other --image=knarr.test/hello:1 && " + kubectl + "wait --for=condition=Ready pod/other --timeout=240s && " +
 			kubectl + "get nodes", "guest   Ready"},
 		{"NFS server back", "rpc.nfsd -N 3 -V 4 2 && " + kubectl + "wait --for=delete pod/claimed --timeout=400s", ""},
-		{"deleted", remove("nfs") + " && " + remove("iscsi") + " && " + remove("raw"), "condition met"},
+		{"deleted", remove("nfs") + " && " + remove("iscsi") + " && " + remove("raw"), `pod "raw" deleted`},
 		{"nothing left", "until ! grep -e nfs4 -e kubernetes.io~iscsi /proc/mounts; do sleep 1; done; until iscsiadm -m session 2>&1 | grep 'No active sessions'; do sleep 1; done; ls /sys/block | grep sd; iscsiadm -m iface | grep own; echo end", "end\n"},
 		{"data stays", "cat /var/lib/shared/b && head -c 5 /var/lib/closed", "three\nfive\n"},
 		{"down", "/given/knarr down --purge", ""},
