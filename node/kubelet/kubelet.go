@@ -226,10 +226,10 @@ func (c *Config) setDefaults() error {
 		settings = *c.Settings.DeepCopy()
 	}
 	c.Settings = &settings
+	configuration.Default(c.Settings)
 	if settings.PodPidsLimit == nil { // upstream's default is -1, any number
 		settings.PodPidsLimit = new(nodeallocatable.Config{Capacity: pidCapacity(), Settings: c.Settings}.PodPIDs())
 	}
-	configuration.Default(c.Settings)
 	if err := configuration.Validate(c.Settings); err != nil {
 		errs = append(errs, err)
 	}

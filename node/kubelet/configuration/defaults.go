@@ -13,7 +13,8 @@ import (
 
 // Default gives every setting that was not said its value: upstream's, but that swap
 // and control groups of version 1 are taken as they are, images are pulled at once,
-// and nothing that the node does itself is held back by a clock.
+// and nothing that the node does itself is held back by a clock. Only podPidsLimit stays
+// unsaid: it is by how many processes the machine can have (nodeallocatable.Config.PodPIDs).
 func Default(s *Settings) {
 	s.TypeMeta = metav1.TypeMeta{Kind: "KubeletConfiguration", APIVersion: kubeletconfig.SchemeGroupVersion.String()}
 	defaultServer(s)
@@ -86,7 +87,7 @@ func defaultPods(s *Settings) {
 	or(&s.RuntimeRequestTimeout.Duration, 2*time.Minute)
 	or(&s.PodLogsDir, "/var/log/pods")
 	or(&s.MaxPods, 110)
-	if s.PodPidsLimit == nil || *s.PodPidsLimit < 0 {
+	if s.PodPidsLimit != nil && *s.PodPidsLimit < 0 {
 		s.PodPidsLimit = new(int64(-1))
 	}
 	set(&s.ResolverConfig, "/etc/resolv.conf")
