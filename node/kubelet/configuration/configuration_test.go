@@ -351,9 +351,9 @@ func TestFeatureGates(t *testing.T) {
 
 // TestPodPidsLimit: what is not said is left for the node to decide, any negative number is none.
 func TestPodPidsLimit(t *testing.T) {
-	for said, want := range map[string]*int64{"": nil, "podPidsLimit: -5": new(int64(-1)), "podPidsLimit: 0": new(int64(0)), "podPidsLimit: 100": new(int64(100))} {
+	for text, want := range map[string]*int64{"": nil, "podPidsLimit: -5": new(int64(-1)), "podPidsLimit: 0": new(int64(0)), "podPidsLimit: 100": new(int64(100))} {
 		var d Document
-		if err := d.File(write(t, filepath.Join(t.TempDir(), "kubelet.yaml"), head+said+"\n")); err != nil {
+		if err := d.File(write(t, filepath.Join(t.TempDir(), "kubelet.yaml"), head+text+"\n")); err != nil {
 			t.Fatal(err)
 		}
 		s, err := d.Settings()
@@ -361,7 +361,7 @@ func TestPodPidsLimit(t *testing.T) {
 			t.Fatal(err)
 		}
 		if (s.PodPidsLimit == nil) != (want == nil) || want != nil && *s.PodPidsLimit != *want {
-			t.Errorf("%q: %v", said, s.PodPidsLimit)
+			t.Errorf("%q: %v", text, s.PodPidsLimit)
 		}
 	}
 }
