@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"knarr/internal/inotify"
 	"knarr/internal/run"
 )
 
@@ -80,8 +81,11 @@ func (l lockFile) hold(ctx context.Context) (_ context.Context, release func(), 
 
 // watchOpens is what can be read from once a file was opened or is gone.
 func watchOpens(path string) (*os.File, error) {
-	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
-	if err != nil {
+	var fd int
+	if err := inotify.Apart(func() (err error) {
+		fd, err = unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
+		return err
+	}); err != nil {
 		return nil, err
 	}
 	f := os.NewFile(uintptr(fd), "inotify")

@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/fsnotify/fsnotify"
+	"knarr/internal/inotify"
 )
 
 // settle is how long a change may take to be whole.
@@ -19,7 +19,7 @@ const settle = 100 * time.Millisecond
 // read, and whenever it may have changed, until ctx ends. What changed returns
 // is when to call it again all the same; 0 is never.
 func File(ctx context.Context, file string, changed func() (again time.Duration)) error {
-	w, err := fsnotify.NewWatcher()
+	w, err := inotify.NewWatcher()
 	if err != nil {
 		return fmt.Errorf("watch %s: %w", file, err)
 	}

@@ -3,6 +3,7 @@ package containerruntime
 // containerd's parts, each of which enters itself in its table of plugins.
 // These are what the CRI needs, and what its client needs to load images.
 import (
+	"github.com/containerd/containerd/v2/plugins"
 	"github.com/containerd/plugin"
 
 	_ "github.com/containerd/containerd/api/types/runc/options"
@@ -38,6 +39,8 @@ import (
 	_ "github.com/containerd/containerd/v2/plugins/snapshots/overlay/plugin"
 	_ "github.com/containerd/containerd/v2/plugins/streaming"
 	_ "github.com/containerd/containerd/v2/plugins/transfer"
+
+	"knarr/internal/inotify"
 )
 
 // required plugins; without one of them no pod can run.
@@ -61,6 +64,23 @@ func replaced(p plugin.Registration, by func(ic *plugin.InitContext, theirs any)
 			return theirs, err
 		}
 		return by(ic, theirs)
+	}
+	return p
+}
+
+// watching has the CRI, which does not begin without a watcher of its directory of networks,
+// have it whatever pods watch.
+func watching(p plugin.Registration) plugin.Registration {
+	if p.Type != plugins.GRPCPlugin || p.ID != "cri" {
+		return p
+	}
+	begin := p.InitFn
+	p.InitFn = func(ic *plugin.InitContext) (made any, err error) {
+		err = inotify.Apart(func() (err error) {
+			made, err = begin(ic)
+			return err
+		})
+		return made, err
 	}
 	return p
 }

@@ -182,7 +182,7 @@ const socketMode = 0o660
 func changes(f *front, h host, c Config) func(plugin.Registration) plugin.Registration {
 	return func(p plugin.Registration) plugin.Registration {
 		p = bounded(p)
-		p = lookedAt(p, c)
+		p = watching(lookedAt(p, c))
 		return managed(p, f, h, c)
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/fsnotify/fsnotify"
 
+	"knarr/internal/inotify"
 	"knarr/internal/run"
 )
 
@@ -72,7 +73,7 @@ func (d *dirWatch) open() error {
 	if err := os.MkdirAll(d.dir, 0o755); err != nil {
 		return err
 	}
-	w, err := fsnotify.NewWatcher()
+	w, err := inotify.NewWatcher()
 	if err != nil {
 		return err
 	}

@@ -30,6 +30,7 @@ import (
 	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
 	"knarr/internal/csimigration"
+	"knarr/internal/inotify"
 	"knarr/internal/run"
 	"knarr/node/kubelet/volume"
 )
@@ -116,7 +117,7 @@ func (m *Manager) registry() string { return filepath.Join(m.RootDir, "plugins_r
 
 // Run follows the registration directory until ctx ends.
 func (m *Manager) Run(ctx context.Context) error {
-	w, err := fsnotify.NewWatcher()
+	w, err := inotify.NewWatcher()
 	if err != nil {
 		return fmt.Errorf("watch for drivers: %w", err)
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/fsnotify/fsnotify"
 
+	"knarr/internal/inotify"
 	"knarr/node/kubelet/podfile"
 )
 
@@ -100,7 +101,7 @@ func Read(ctx context.Context, path string, o Options, out, errw io.Writer) erro
 	}
 	var w *fsnotify.Watcher
 	if o.Follow {
-		if w, err = fsnotify.NewWatcher(); err != nil {
+		if w, err = inotify.NewWatcher(); err != nil {
 			return err
 		}
 		defer w.Close()
