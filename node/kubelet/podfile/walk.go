@@ -24,7 +24,9 @@ var ErrMoved = errors.New("directories were moved meanwhile")
 // A container also moves directories while the walk is in them. The walk then
 // goes on in the deepest directory above that is where it was, and does not
 // visit what was moved a second time. If that left out a directory, the walk
-// still visits the rest, and ends with ErrMoved.
+// still visits the rest, and ends with ErrMoved. On tmpfs before Linux 6.6, where the positions
+// of a listing shift with what is removed from a directory, it may miss a neighbour without
+// knowing; emptyDirs of memory are mounted, and not walked.
 func Walk(ctx context.Context, path string, visit func(fd int, st *unix.Stat_t) error) error {
 	w := walk{ctx: ctx, visit: visit, buf: make([]byte, 32<<10)}
 	return w.begin(path)
