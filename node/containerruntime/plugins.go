@@ -3,8 +3,12 @@ package containerruntime
 // containerd's parts, each of which enters itself in its table of plugins.
 // These are what the CRI needs, and what its client needs to load images.
 import (
+	"errors"
+	"log/slog"
+
 	"github.com/containerd/containerd/v2/plugins"
 	"github.com/containerd/plugin"
+	"golang.org/x/sys/unix"
 
 	_ "github.com/containerd/containerd/api/types/runc/options"
 	_ "github.com/containerd/containerd/v2/core/runtime/v2"
@@ -69,13 +73,21 @@ func replaced(p plugin.Registration, by func(ic *plugin.InitContext, theirs any)
 }
 
 // watching has the CRI, which does not begin without a watcher of its directory of networks,
-// have it whatever pods watch.
+// begin though pods watch as much as root may: they outlive this process, and without a
+// runtime nobody would end them. What it executes then is not root's: where only root can
+// reach the shim's program, what that can do stays unknown until the next start, and pods
+// with users of their own are refused.
 func watching(p plugin.Registration) plugin.Registration {
 	if p.Type != plugins.GRPCPlugin || p.ID != "cri" {
 		return p
 	}
 	begin := p.InitFn
 	p.InitFn = func(ic *plugin.InitContext) (made any, err error) {
+		if made, err = begin(ic); !errors.Is(err, unix.EMFILE) {
+			return made, err
+		}
+		slog.Warn("root's programs, containers among them, watch as many files as they may (fs.inotify.max_user_instances): "+
+			"until the container runtime starts again with fewer, pods with users of their own may be refused", "err", err)
 		err = inotify.Apart(func() (err error) {
 			made, err = begin(ic)
 			return err
