@@ -57,6 +57,9 @@ type scenario struct {
 	// recreates says that how often objects are made depends on how soon changes
 	// are seen.
 	recreates bool
+	// startsOver says that a process which is started again makes once more what the one
+	// before had made, since it does not know what that did.
+	startsOver bool
 }
 
 // An outcome is how a run ended.
@@ -359,7 +362,7 @@ func (s *scenario) compare(r *play, want, got outcome) {
 	}
 	// What is stopped may have made one anew before that, as it may undisturbed.
 	anew := 0
-	if s.recreates {
+	if s.recreates || s.startsOver && r.StopAt > 0 {
 		anew = 1
 	}
 	for kind, n := range got.made {

@@ -56,7 +56,7 @@ var storageScenarios = []scenario{
 		},
 	},
 	{
-		name: "volumes that are emptied", of: []string{"persistentvolume-binder-controller"}, with: protectors[:2], inOrder: true,
+		name: "volumes that are emptied", of: []string{"persistentvolume-binder-controller"}, with: protectors[:2], inOrder: true, startsOver: true,
 		world: func(c *cluster) { c.endAll(corev1.PodSucceeded) },
 		steps: []func(*cluster){
 			func(c *cluster) {
