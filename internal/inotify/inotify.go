@@ -42,12 +42,18 @@ func Apart(f func() error) error {
 
 var logOnce sync.Once
 
+// changing: whether the process can be dumped is the same for all threads, and two that
+// change at once would both find it as the other one left it.
+var changing sync.Mutex
+
 // otherUser gives this thread an effective user alone: files are had, and made, as before, and
 // nothing is less allowed. Library functions would change all threads.
 func otherUser() error {
 	if unix.Geteuid() != 0 {
 		return errors.New("this process is not root's")
 	}
+	changing.Lock()
+	defer changing.Unlock()
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var caps [2]unix.CapUserData
 	if err := unix.Capget(&header, &caps[0]); err != nil {

@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -93,6 +94,11 @@ func TestApart(t *testing.T) {
 	if unix.Geteuid() != 0 {
 		t.Error("the process is not root's any more")
 	}
+	var many sync.WaitGroup
+	for range 200 {
+		many.Go(func() { _ = Apart(func() error { return nil }) })
+	}
+	many.Wait()
 	if dumpable, err := unix.PrctlRetInt(unix.PR_GET_DUMPABLE, 0, 0, 0, 0); err != nil || dumpable != 1 {
 		t.Errorf("it can be dumped: %d, %v", dumpable, err)
 	}

@@ -71,7 +71,7 @@ var Flags = []Flag{
 	{"protect-kernel-defaults", "protectKernelDefaults", "do not run with other settings of the kernel than upstream's", true, boolean},
 	{"max-pods", "maxPods", "`number` of pods the node takes", false, number},
 	{"pods-per-core", "podsPerCore", "`number` of pods for each core; 0: any", false, number},
-	{"pod-max-pids", "podPidsLimit", "`number` of processes of one pod; -1: as many as the node has", false, number},
+	{"pod-max-pids", "podPidsLimit", "`number` of processes of one pod; -1: as many as all pods may have, by default a quarter of these", false, number},
 	{"pod-cidr", "podCIDR", "`range` of pods' addresses", false, text},
 	{"hairpin-mode", "hairpinMode", "`mode` of pods that reach themselves", false, text},
 	{"node-status-update-frequency", "nodeStatusUpdateFrequency", "`time` between two looks at the node", false, duration},
