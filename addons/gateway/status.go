@@ -58,6 +58,7 @@ type Status struct {
 
 // NewStatus puts it together; it starts nothing.
 func NewStatus(cfg StatusConfig) (*Status, error) {
+	cfg.Kube = leader.Fenced(cfg.Kube)
 	client, err := kubernetes.NewForConfig(cfg.Kube)
 	if err != nil {
 		return nil, fmt.Errorf("gateway: %w", err)

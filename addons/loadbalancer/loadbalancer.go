@@ -72,6 +72,7 @@ type Controller struct {
 
 // New puts it together; it starts nothing.
 func New(cfg Config) (*Controller, error) {
+	cfg.Kube = leader.Fenced(cfg.Kube)
 	client, err := kubernetes.NewForConfig(cfg.Kube)
 	if err != nil {
 		return nil, fmt.Errorf("service load balancer: %w", err)

@@ -37,6 +37,7 @@ type Publisher struct {
 
 // NewPublisher puts it together; it starts nothing.
 func NewPublisher(cfg PublisherConfig) (*Publisher, error) {
+	cfg.Kube = leader.Fenced(cfg.Kube)
 	client, err := kubernetes.NewForConfig(cfg.Kube)
 	if err != nil {
 		return nil, fmt.Errorf("local storage: %w", err)

@@ -161,9 +161,9 @@ func (t *term) reach() *rest.Config {
 }
 
 // unlimited lets a client ask as fast as the server answers: the server has its own
-// ways to be fair.
+// ways to be fair. What a term that is over still sends is not sent.
 func unlimited(cfg *rest.Config) *rest.Config {
-	cfg = rest.CopyConfig(cfg)
+	cfg = leader.Fenced(cfg)
 	cfg.QPS, cfg.RateLimiter = -1, nil
 	return cfg
 }

@@ -71,7 +71,7 @@ func New(cfg Config) (*Scheduler, error) {
 		cfg.Writes = 64
 	}
 	register()
-	cfg.Kube = rest.CopyConfig(cfg.Kube)
+	cfg.Kube = leader.Fenced(cfg.Kube)
 	cfg.Kube.QPS, cfg.Kube.RateLimiter = -1, nil // the server has its own ways to be fair
 	if cfg.QPS > 0 {
 		cfg.Kube.QPS, cfg.Kube.Burst = cfg.QPS, cfg.Burst

@@ -50,8 +50,8 @@ func (c *Config) setDefaults() {
 }
 
 // Run contends for the Lease until ctx ends and runs term whenever it is won,
-// with a context that ends with the Lease. A lost Lease ends the term, not the
-// process; an error of term ends Run.
+// with a context that ends with the Lease and that Fenced knows. A lost Lease ends
+// the term, not the process; an error of term ends Run.
 func Run(ctx context.Context, c Config, term func(context.Context) error) error {
 	client, err := kubernetes.NewForConfig(c.Kube)
 	if err != nil {
@@ -116,7 +116,7 @@ func contend(ctx context.Context, client kubernetes.Interface, c Config, term fu
 		return nil
 	case leading := <-won:
 		slog.InfoContext(ctx, "leading", "lease", c.Lease, "identity", c.Identity)
-		both, stop := context.WithCancel(ctx)
+		both, stop := context.WithCancel(under(ctx, elector, c.Times.Name))
 		defer stop()
 		defer context.AfterFunc(leading, stop)()
 		err := term(both)
