@@ -209,6 +209,8 @@ func (m *Manager) Run(ctx context.Context) error {
 // with the term.
 type term struct {
 	Config
+	// base is the manager's own client, whose caches all share.
+	base      kubernetes.Interface
 	informers informers.SharedInformerFactory
 	broadcast record.EventBroadcaster
 	// account is that of the controller being built, err what went wrong.
@@ -265,7 +267,7 @@ func (m *Manager) term(ctx context.Context) error {
 	defer cancel()
 	awaitAccess(ctx, base)
 	t := &term{
-		Config: m.cfg,
+		Config: m.cfg, base: base,
 		// Who wrote which field is half an object's size and no controller's concern.
 		informers: informers.NewSharedInformerFactoryWithOptions(base, 0, informers.WithTransform(informer.WithoutManagedFields)),
 		broadcast: record.NewBroadcaster(record.WithContext(ctx)),

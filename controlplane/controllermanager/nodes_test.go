@@ -3,8 +3,11 @@ package controllermanager
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
+	"path"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -139,5 +142,88 @@ func TestPodThatCannotBeMarked(t *testing.T) {
 		if len(n.Spec.Taints) != 2 {
 			t.Errorf("taints: %v", n.Spec.Taints)
 		}
+	})
+}
+
+// standing holds what watches of a resource say back while it is asked to, as one whose
+// process or server stands still.
+type standing struct {
+	http.RoundTripper
+	resource atomic.Pointer[string]
+}
+
+func (s *standing) RoundTrip(r *http.Request) (*http.Response, error) {
+	resp, err := s.RoundTripper.RoundTrip(r)
+	if err == nil && r.URL.Query().Get("watch") != "" {
+		resp.Body = standingBody{resp.Body, s, path.Base(r.URL.Path)}
+	}
+	return resp, err
+}
+
+type standingBody struct {
+	io.ReadCloser
+	s        *standing
+	resource string
+}
+
+func (b standingBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	for err == nil {
+		if held := b.s.resource.Load(); held == nil || *held != b.resource {
+			break
+		}
+		time.Sleep(time.Second)
+	}
+	return n, err
+}
+
+// TestOldNews: a node whose Lease is renewed stays Ready, and pods of a node that is well again
+// stay, though the manager's watches have said so to nobody yet.
+func TestOldNews(t *testing.T) {
+	watches := &standing{}
+	configure := func(s *apitest.Server) Config {
+		cfg := config(s, "node-lifecycle-controller", "taint-eviction-controller", "serviceaccount-controller")
+		watches.RoundTripper, cfg.Kube.Transport = cfg.Kube.Transport, watches
+		return cfg
+	}
+	inClusterOf(t, configure, func(c *cluster) {
+		c.podOnBadNode()
+		bad := func() *corev1.Node {
+			n, err := c.client.CoreV1().Nodes().Get(c.ctx, "bad", metav1.GetOptions{})
+			c.no(err)
+			return n
+		}
+		watches.resource.Store(new("leases"))
+		for range 5 {
+			c.live("good", 10*time.Second)
+			c.live("bad", 10*time.Second)
+		}
+		if n := bad(); n.Status.Conditions[0].Status != corev1.ConditionTrue || len(n.Spec.Taints) > 0 {
+			t.Errorf("renewed: %v %v", n.Status.Conditions, n.Spec.Taints)
+		}
+		watches.resource.Store(nil)
+		c.live("good", 70*time.Second)
+		n := bad()
+		if n.Status.Conditions[0].Status != corev1.ConditionUnknown || len(n.Spec.Taints) != 2 {
+			t.Fatalf("silent: %v %v", n.Status.Conditions, n.Spec.Taints)
+		}
+		watches.resource.Store(new("nodes"))
+		n.Status.Conditions[0].Status = corev1.ConditionTrue
+		n, err := c.client.CoreV1().Nodes().UpdateStatus(c.ctx, n, metav1.UpdateOptions{})
+		c.no(err)
+		n.Spec.Taints = nil
+		_, err = c.client.CoreV1().Nodes().Update(c.ctx, n, metav1.UpdateOptions{})
+		c.no(err)
+		for range 20 { // pods tolerate 300 s
+			c.live("good", 10*time.Second)
+			c.live("bad", 10*time.Second)
+		}
+		p, err := c.client.CoreV1().Pods("default").Get(c.ctx, "p", metav1.GetOptions{})
+		c.no(err)
+		if p.DeletionTimestamp != nil {
+			t.Errorf("the pod is deleted: %v", p.Status.Conditions)
+		}
+		watches.resource.Store(nil)
+		time.Sleep(2 * time.Second) // until they are read on
 	})
 }

@@ -143,7 +143,7 @@ var table = []entry{
 		})
 	}},
 	{nodelifecycle.Name, "node-controller", func(t *term) (runner, error) {
-		return nodelifecycle.New(t.informers, t.client(), t.events("node-controller"), t.NodeLifecycle)
+		return nodelifecycle.New(t.informers, t.client(), t.base, t.events("node-controller"), t.NodeLifecycle)
 	}},
 	{tainteviction.Name, "node-controller", func(t *term) (runner, error) {
 		return tainteviction.New(t.informers, t.client(), t.events("taint-eviction-controller"))

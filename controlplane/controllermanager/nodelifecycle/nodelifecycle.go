@@ -31,7 +31,7 @@ const Name = "node-lifecycle-controller"
 
 type reconciler struct {
 	nodes, leases, pods cache.Indexer
-	client              kubernetes.Interface
+	client, manager     kubernetes.Interface
 	events              record.EventRecorder
 	cfg                 Config
 
@@ -50,15 +50,15 @@ type beat struct {
 	notReadyMarked bool
 }
 
-// New returns the controller.
-func New(f informers.SharedInformerFactory, client kubernetes.Interface, events record.EventRecorder, cfg Config) (*controller.Controller[string], error) {
+// New returns the controller. Its account, client, may not read Leases: the manager may.
+func New(f informers.SharedInformerFactory, client, manager kubernetes.Interface, events record.EventRecorder, cfg Config) (*controller.Controller[string], error) {
 	nodes, leases, podInformer := f.Core().V1().Nodes().Informer(), f.Coordination().V1().Leases().Informer(), f.Core().V1().Pods().Informer()
 	if err := pods.IndexByNode(podInformer); err != nil {
 		return nil, err
 	}
 	cfg.setDefaults()
 	r := &reconciler{
-		nodes: nodes.GetIndexer(), leases: leases.GetIndexer(), pods: podInformer.GetIndexer(), client: client, events: events, cfg: cfg,
+		nodes: nodes.GetIndexer(), leases: leases.GetIndexer(), pods: podInformer.GetIndexer(), client: client, manager: manager, events: events, cfg: cfg,
 		beats: map[string]beat{}, count: newTally(cfg),
 	}
 	return &controller.Controller[string]{
@@ -96,10 +96,18 @@ func (r *reconciler) reconcile(ctx context.Context, name string) (time.Duration,
 	}
 	node, now := obj.(*corev1.Node), time.Now()
 	defer func() { lookTook.Observe(time.Since(now).Seconds()) }()
-	b := r.listen(node, now)
-	if now.Sub(b.seen) >= r.allowed(node) {
-		silent := node.DeepCopy()
-		if markUnknown(silent, now) {
+	cached, _, err := r.leases.GetByKey(corev1.NamespaceNodeLease + "/" + name)
+	if err != nil {
+		return 0, err
+	}
+	renewed, _ := cached.(*coordinationv1.Lease)
+	b := r.listen(node, renewed, now)
+	if silent := node.DeepCopy(); now.Sub(b.seen) >= r.allowed(node) && markUnknown(silent, now) {
+		// The cache is as old as its watch has stood still, so the server has the last word.
+		if renewed, err = r.lease(ctx, name); err != nil {
+			return 0, err
+		}
+		if b = r.listen(node, renewed, now); now.Sub(b.seen) >= r.allowed(node) {
 			if node, err = r.client.CoreV1().Nodes().UpdateStatus(ctx, silent, metav1.UpdateOptions{}); err != nil {
 				return 0, ignoreNotFound(err)
 			}
@@ -123,8 +131,17 @@ func (r *reconciler) reconcile(ctx context.Context, name string) (time.Duration,
 	return max(time.Millisecond, r.allowed(node)-now.Sub(b.seen)), nil
 }
 
-// listen notes the node's latest sign of life.
-func (r *reconciler) listen(node *corev1.Node, now time.Time) beat {
+// lease is the node's as the server has it now, nil without one.
+func (r *reconciler) lease(ctx context.Context, node string) (*coordinationv1.Lease, error) {
+	found, err := r.manager.CoordinationV1().Leases(corev1.NamespaceNodeLease).List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + node})
+	if err != nil || len(found.Items) == 0 {
+		return nil, err
+	}
+	return &found.Items[0], nil
+}
+
+// listen notes the node's latest sign of life. The lease is nil where there is none.
+func (r *reconciler) listen(node *corev1.Node, lease *coordinationv1.Lease, now time.Time) beat {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	b, known := r.beats[node.Name]
@@ -137,13 +154,11 @@ func (r *reconciler) listen(node *corev1.Node, now time.Time) beat {
 			b.seen = node.CreationTimestamp.Time
 		}
 	}
-	if obj, ok, err := r.leases.GetByKey(corev1.NamespaceNodeLease + "/" + node.Name); err == nil && ok {
-		if t := obj.(*coordinationv1.Lease).Spec.RenewTime; t != nil && t.After(b.lease) {
-			if known {
-				b.seen = now
-			}
-			b.lease = t.Time
+	if lease != nil && lease.Spec.RenewTime != nil && lease.Spec.RenewTime.After(b.lease) {
+		if known {
+			b.seen = now
 		}
+		b.lease = lease.Spec.RenewTime.Time
 	}
 	if c := condition(node, corev1.NodeReady); c != nil && c.LastHeartbeatTime.After(b.status) {
 		if known {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -34,6 +35,10 @@ type reconciler struct {
 	// since is when a pod was first seen on a node that taints it.
 	since map[cache.ObjectName]start
 }
+
+// behindRetry is how soon a pod is looked at again of whose node the cache is behind; what
+// the cache learns makes it sooner.
+const behindRetry = time.Second
 
 type start struct {
 	uid types.UID
@@ -136,6 +141,14 @@ func (r *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.
 	left := stay - time.Since(r.start(key, p.UID))
 	if left > 0 {
 		return left, nil
+	}
+	// The cache is as old as its watch has stood still, so the server has the last word.
+	node, err := r.client.CoreV1().Nodes().Get(ctx, p.Spec.NodeName, metav1.GetOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return 0, err
+	}
+	if err == nil && !apiequality.Semantic.DeepEqual(executing(node), taints) {
+		return behindRetry, nil
 	}
 	r.stop(key)
 	r.events.Eventf(reference(p), corev1.EventTypeNormal, "TaintManagerEviction", "Marking for deletion Pod %s", key)
