@@ -116,6 +116,9 @@ type step struct {
 // noTraces takes down a cluster of which everything was killed.
 func (w *world) noTraces() {
 	w.t.Helper()
+	if w.t.Failed() { // the logs are shown at the end
+		return
+	}
 	w.forwarding = forwardingFiles(w.t, w)
 	if len(traces(w.t, w)) < 10 { // what is not seen now would not be missed below
 		w.t.Errorf("a running cluster shows only as %q", traces(w.t, w))
