@@ -191,11 +191,14 @@ func (p peer) host(v6 bool) (netip.Addr, bool) {
 // peersOf gives the nodes other than self that have pods and an address, in the
 // order of their names. A node writes its own Node,
 // so a range counts only within the cluster's, and where two overlap only that
-// of the older node, this node's own before all: no node draws traffic to itself
-// that is another's or the world's. Pure.
+// of the older node, this node's own before all, and so does the end of its tunnel:
+// no node draws traffic to itself that is another's or the world's. Pure.
 func (c Config) peersOf(nodes []*corev1.Node, self string) (peers []peer) {
 	own, _ := c.ownRanges()
-	taken := newRanges(own)
+	taken, ends := newRanges(own), map[string]bool{}
+	if len(own) > 0 {
+		ends[hardware(own[0]).String()] = true
+	}
 	for _, n := range byAge(nodes) {
 		if n.Name == self {
 			continue
@@ -220,8 +223,16 @@ func (c Config) peersOf(nodes []*corev1.Node, self string) (peers []peer) {
 			}
 			p.ranges = append(p.ranges, q.Masked())
 		}
+		if len(p.ranges) == 0 {
+			continue
+		}
+		end := hardware(p.ranges[0]).String()
+		if c.vxlan() && ends[end] { // by a range of IPv6 whose length its node chose
+			continue
+		}
+		ends[end] = true
 		mine := slices.ContainsFunc(p.hosts, func(a netip.Addr) bool { return slices.Contains(c.NodeIPs, a) })
-		if len(p.hosts) > 0 && !mine && len(p.ranges) > 0 {
+		if len(p.hosts) > 0 && !mine {
 			peers = append(peers, p)
 		}
 	}

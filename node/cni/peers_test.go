@@ -106,6 +106,22 @@ func TestPeersTakeNoRangeOfOthers(t *testing.T) {
 	}
 }
 
+// A node whose range gives its tunnel's end the address of another's, by a length that its
+// node chose, is left out: what is for the other would go to it.
+func TestPeersTakeNoEndOfOthers(t *testing.T) {
+	c := Config{Backend: VXLAN, NodeIPs: []netip.Addr{netip.MustParseAddr("10.0.0.1")}, PodCIDRs: []string{"10.42.0.0/24", "fd00:42::/64"},
+		ClusterCIDRs: []string{"10.42.0.0/16", "fd00:42::/56"}}
+	old := node("old", []string{"10.42.5.0/24", "fd00:42:0:5::/64"}, "10.0.0.2")
+	thief, own := node("thief", []string{"fd00:42:0:6b:a2a:500::/96", "10.42.9.0/24"}, "10.0.0.3"), node("thief-of-own", []string{"fd00:42:0:6b:a2a:0::/96", "10.42.8.0/24"}, "10.0.0.4")
+	old.CreationTimestamp, thief.CreationTimestamp, own.CreationTimestamp = metav1.Unix(1, 0), metav1.Unix(2, 0), metav1.Unix(3, 0)
+	if hardware(netip.MustParsePrefix(thief.Spec.PodCIDRs[0])).String() != hardware(netip.MustParsePrefix(old.Spec.PodCIDRs[0])).String() {
+		t.Fatal("these are not the same")
+	}
+	if got := c.peersOf([]*corev1.Node{thief, own, old}, "self"); len(got) != 1 || got[0].name != "old" {
+		t.Errorf("got %v", got)
+	}
+}
+
 // A node without a key, or with that of another, has no encrypted way.
 func TestWireguardPeers(t *testing.T) {
 	key := base64.StdEncoding.EncodeToString(bytes.Repeat([]byte{7}, 32))

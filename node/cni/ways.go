@@ -50,8 +50,8 @@ func waysTo(peers []peer, backend string, v6 bool, near func(netip.Addr) bool) (
 // tunnelled reports whether a way goes through the tunnel.
 func (w way) tunnelled() bool { return w.host.IsValid() }
 
-// hardware is the address of a tunnel's end on a node with this first range. No two
-// nodes have the same: of IPv4 it is the range's address, of IPv6 the 40 bits before
+// hardware is the address of a tunnel's end on a node with this first range. Of those
+// that a controller gave no two have the same, and peersOf leaves others out: of IPv4 it is the range's address, of IPv6 the 40 bits before
 // the end of its prefix, in which the ranges of a cluster differ.
 func hardware(r netip.Prefix) net.HardwareAddr {
 	mac := net.HardwareAddr{0x0e, 0x6b, 0, 0, 0, 0}
