@@ -5,6 +5,8 @@ import (
 	"log/slog"
 	"path/filepath"
 	"strings"
+	"sync"
+	"time"
 
 	"google.golang.org/grpc"
 	corev1 "k8s.io/api/core/v1"
@@ -56,14 +58,26 @@ func (n *node) followImages(ctx context.Context, rt *containerruntime.Runtime) e
 	}).Run(ctx)
 }
 
+// progressAge is for how long a measurement of all pulls is used again: many may wait at once,
+// and it looks at each manifest of the node.
+const progressAge = 10 * time.Second
+
 // pullProgress tells the kubelet how much is there of an image that is being pulled.
 func pullProgress(rt *containerruntime.Runtime, conn *grpc.ClientConn) func(context.Context, string) (done, total int64, ok bool) {
+	var mu sync.Mutex
+	var pulls []containerruntime.Pull
+	var at time.Time
 	return func(ctx context.Context, image string) (int64, int64, bool) {
-		store, err := rt.Images(conn)
-		if err != nil {
-			return 0, 0, false
+		mu.Lock()
+		defer mu.Unlock()
+		if time.Since(at) >= progressAge {
+			pulls = nil
+			if store, err := rt.Images(conn); err == nil {
+				pulls, _ = store.Pulls(context.WithoutCancel(ctx)) // for those who wait as well
+			}
+			at = time.Now() // also of one that failed: it may have taken long
 		}
-		p, found, err := store.PullOf(ctx, image)
-		return p.Done, p.Total, err == nil && found
+		p, found := containerruntime.PullIn(pulls, image)
+		return p.Done, p.Total, found
 	}
 }

@@ -69,7 +69,7 @@ func (n *node) shareImages(cfg *kubelet.Config, rt *containerruntime.Runtime, co
 			RootCAs: n.ca, MinVersion: tls.VersionTLS12,
 			GetClientCertificate: mine.Client,
 		},
-		TLSHandshakeTimeout: peerDial, ResponseHeaderTimeout: peerHeader, IdleConnTimeout: peersAge,
+		TLSHandshakeTimeout: peerDial, ResponseHeaderTimeout: peerHeader, IdleConnTimeout: peersAge, MaxResponseHeaderBytes: 64 << 10,
 	}}}
 	secret := n.opts.mirrors.Secret
 	cfg.ShareImages = func(public func(image, id string) bool) http.Handler {

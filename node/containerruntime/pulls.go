@@ -69,6 +69,10 @@ func (i *Images) Pulls(ctx context.Context) ([]Pull, error) {
 	return pulls, nil
 }
 
+// maxMeasured is the most layers of an image whose pull is measured, a look at the store for each
+// of them: none has nearly as many.
+const maxMeasured = 500
+
 // pullOf measures the parts of a manifest. Nothing is to be fetched in all if none of
 // them is under way.
 func pullOf(ctx context.Context, store content.Store, info content.Info, parts map[digest.Digest]content.Status) (p Pull, err error) {
@@ -80,6 +84,9 @@ func pullOf(ctx context.Context, store content.Store, info content.Info, parts m
 	var m ocispec.Manifest
 	if err := json.NewDecoder(io.NewSectionReader(r, 0, info.Size)).Decode(&m); err != nil {
 		return p, err
+	}
+	if len(m.Layers) > maxMeasured {
+		return p, nil
 	}
 	all := append(slices.Clone(m.Layers), m.Config)
 	if !slices.ContainsFunc(all, func(d ocispec.Descriptor) bool { _, ok := parts[d.Digest]; return ok }) {
@@ -124,18 +131,24 @@ func repositoryOf(labels map[string]string) string {
 // PullOf is how much of an image is there while it is being fetched; nothing if it is
 // not, or if it is not known yet.
 func (i *Images) PullOf(ctx context.Context, name string) (p Pull, found bool, err error) {
-	full := fullName(name)
-	if full == "" {
-		full = fullName(name + ":latest")
-	}
 	pulls, err := i.Pulls(ctx)
 	if err != nil {
 		return p, false, err
+	}
+	p, found = PullIn(pulls, name)
+	return p, found, nil
+}
+
+// PullIn is PullOf by what Pulls has said. Pure.
+func PullIn(pulls []Pull, name string) (p Pull, found bool) {
+	full := fullName(name)
+	if full == "" {
+		full = fullName(name + ":latest")
 	}
 	for _, one := range pulls {
 		if rest, ok := strings.CutPrefix(full, one.Repository); ok && one.Repository != "" && strings.ContainsAny(rest[:min(1, len(rest))], ":@") {
 			p, found = one, true
 		}
 	}
-	return p, found, nil
+	return p, found
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/containerd/containerd/v2/core/transfer"
 	"github.com/containerd/containerd/v2/core/transfer/registry"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"golang.org/x/sync/semaphore"
 	"google.golang.org/grpc"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
@@ -85,7 +86,10 @@ func (r boundedRegistry) Resolve(ctx context.Context) (name string, target ocisp
 	return r.resolver.Resolve(ctx, r.Image())
 }
 
+// SetResolverOptions lets each pull have as many downloads of its own as containerd gives all of
+// them together: three that hardly come would keep every other pod's image waiting.
 func (r boundedRegistry) SetResolverOptions(options ...transfer.ImageResolverOption) {
+	options = append(slices.Clone(options), transfer.WithDownloadLimiter(semaphore.NewWeighted(maxDownloads)))
 	if resolver, ok := r.resolver.(remotes.ResolverWithOptions); ok {
 		resolver.SetOptions(options...)
 	}
@@ -132,12 +136,20 @@ func credentialsFor(a *cri.AuthConfig, asked []string, host string) (user, secre
 	return user, strings.Trim(secret, "\x00"), nil
 }
 
+const (
+	// maxHeader bounds the header of an answer, in bytes.
+	maxHeader = 1 << 20
+	// maxDownloads is how many parts of an image are fetched at once.
+	maxDownloads = 3
+)
+
 // boundedRegistries gives a client's transport its bounds.
 func boundedRegistries(next http.RoundTripper) http.RoundTripper {
 	switch t := next.(type) {
 	case registryTransport:
 		return t
 	case *http.Transport:
+		t.MaxResponseHeaderBytes = maxHeader
 		dial := t.DialContext
 		t.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
 			conn, err := dial(ctx, network, address)

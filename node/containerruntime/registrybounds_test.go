@@ -10,15 +10,18 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/containerd/containerd/v2/core/transfer"
 	"github.com/containerd/containerd/v2/core/transfer/registry"
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"golang.org/x/sync/semaphore"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -263,5 +266,44 @@ func TestCredentialsStayWithRegistry(t *testing.T) {
 			server.Close()
 			other.Close()
 		}
+	}
+}
+
+// TestSlowDownloads: parts that do not come keep the pulls of other images waiting for no place.
+func TestSlowDownloads(t *testing.T) {
+	layer := []byte("layer")
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(layer) }))
+	defer server.Close()
+	name := server.Listener.Addr().String() + "/repository:v1"
+	of, err := registry.NewOCIRegistry(t.Context(), name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := Config{RegistryConfigDir: t.TempDir()}.boundedRegistry(t.Context(), &cri.PullImageRequest{}, of)
+	taken := semaphore.NewWeighted(1) // by somebody's slow layer
+	if err := taken.Acquire(t.Context(), 1); err != nil {
+		t.Fatal(err)
+	}
+	r.SetResolverOptions(transfer.WithDownloadLimiter(taken))
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if err := readAll(ctx, r, name, ocispec.Descriptor{MediaType: ocispec.MediaTypeImageLayerGzip, Digest: digest.FromBytes(layer), Size: int64(len(layer))}); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestLongHeader: the header of a registry's answer has a bound of its own.
+func TestLongHeader(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		for i := range 2 * maxHeader / 1024 {
+			w.Header().Set("X"+strings.Repeat("x", 1000)+strconv.Itoa(i), "")
+		}
+	}))
+	defer server.Close()
+	client := &http.Client{Transport: boundedRegistries(http.DefaultTransport.(*http.Transport).Clone())}
+	res, err := client.Get(server.URL)
+	if err == nil {
+		_ = res.Body.Close()
+		t.Errorf("answered with %d headers", len(res.Header))
 	}
 }
