@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -22,7 +21,7 @@ import (
 	"knarr/node/kubelet/runtimestate"
 )
 
-var hookClient = &http.Client{Transport: prober.Transport(), Timeout: 30 * time.Second}
+var hookClient = prober.Client(30 * time.Second)
 
 // execSync runs a command in a container and waits for it.
 func (k *Kubelet) execSync(ctx context.Context, id string, command []string, timeout time.Duration) ([]byte, int32, error) {
@@ -91,10 +90,7 @@ func (k *Kubelet) hook(ctx context.Context, pod *corev1.Pod, c *corev1.Container
 		}
 		_, _ = io.Copy(io.Discard, io.LimitReader(res.Body, 10<<10))
 		_ = res.Body.Close()
-		if res.StatusCode < 200 || res.StatusCode >= 400 {
-			return fmt.Errorf("HTTP lifecycle hook for Container %q in Pod %q failed: %s", c.Name, podspec.Format(pod), res.Status)
-		}
-		return nil
+		return nil // whatever the status: that it was asked is all, as upstream has it
 	case h.TCPSocket != nil:
 		return prober.Dial(ctx, h.TCPSocket, c, ip)
 	case h.Sleep != nil:

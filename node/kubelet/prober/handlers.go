@@ -86,12 +86,17 @@ func dialer() *net.Dialer {
 	return &net.Dialer{Control: lingerZero}
 }
 
+// maxHeader bounds the header of what a container answers, in bytes.
+const maxHeader = 64 << 10
+
 var transport = &http.Transport{
 	TLSClientConfig:     &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // the certificate of a probed container says nothing
 	DisableKeepAlives:   true,
 	Proxy:               nil,
 	DisableCompression:  true,
 	TLSHandshakeTimeout: 0,
+	// A pod's answer takes memory of this process, which is not its own.
+	MaxResponseHeaderBytes: maxHeader,
 	DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
 		return dialer().DialContext(ctx, network, addr)
 	},
@@ -148,16 +153,12 @@ func httpGet(ctx context.Context, t Target, a *corev1.HTTPGetAction, timeout tim
 		return outcome{err: err}
 	}
 	left := false // redirected to another host: not followed, only warned of
-	client := &http.Client{Transport: transport, Timeout: timeout, CheckRedirect: func(r *http.Request, via []*http.Request) error {
-		if r.URL.Hostname() != via[0].URL.Hostname() {
-			left = true
-			return http.ErrUseLastResponse
-		}
-		if len(via) >= 10 {
-			return errors.New("stopped after 10 redirects")
-		}
-		return nil
-	}}
+	client := Client(timeout)
+	client.CheckRedirect = func(r *http.Request, via []*http.Request) error {
+		err := sameHost(r, via)
+		left = left || errors.Is(err, http.ErrUseLastResponse)
+		return err
+	}
 	res, err := client.Do(req)
 	if err != nil {
 		return outcome{output: err.Error()}
@@ -201,6 +202,7 @@ func grpcHealth(ctx context.Context, t Target, a *corev1.GRPCAction, timeout tim
 	addr := net.JoinHostPort(t.PodIP, strconv.Itoa(int(a.Port)))
 	conn, err := grpc.NewClient("passthrough:///"+addr,
 		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithUserAgent(userAgent),
+		grpc.WithMaxHeaderListSize(maxHeader), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxBody)),
 		grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) {
 			return dialer().DialContext(ctx, "tcp", addr)
 		}))
@@ -226,8 +228,21 @@ func grpcHealth(ctx context.Context, t Target, a *corev1.GRPCAction, timeout tim
 	return outcome{output: "error: health rpc probe failed: " + err.Error()}
 }
 
-// Transport is how probes and hooks connect.
-func Transport() http.RoundTripper { return transport }
+// Client is how probes and hooks ask. It follows redirects within the host that was asked: a pod
+// would have the node ask others that it cannot reach itself.
+func Client(timeout time.Duration) *http.Client {
+	return &http.Client{Transport: transport, Timeout: timeout, CheckRedirect: sameHost}
+}
+
+func sameHost(r *http.Request, via []*http.Request) error {
+	if r.URL.Hostname() != via[0].URL.Hostname() {
+		return http.ErrUseLastResponse
+	}
+	if len(via) >= 10 {
+		return errors.New("stopped after 10 redirects")
+	}
+	return nil
+}
 
 // Dial opens and closes a connection, for hooks.
 func Dial(ctx context.Context, a *corev1.TCPSocketAction, c *corev1.Container, podIP string) error {

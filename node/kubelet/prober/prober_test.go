@@ -3,6 +3,10 @@ package prober
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -298,5 +302,42 @@ func TestRequest(t *testing.T) {
 	}
 	if r.URL.String() != "http://[::1]:80/a?b=c" || r.Host != "h" || r.Header.Get("User-Agent") != "agent" || !strings.Contains(r.Header.Get("Accept"), "*/*") {
 		t.Errorf("%s %s %v", r.URL, r.Host, r.Header)
+	}
+}
+
+// TestHostileAnswers: what a container answers takes little memory of the node, and has it ask
+// nobody else.
+func TestHostileAnswers(t *testing.T) {
+	others := 0
+	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { others++ }))
+	defer other.Close()
+	elsewhere := strings.Replace(other.URL, "127.0.0.1", "localhost", 1)
+	mux := http.NewServeMux()
+	mux.HandleFunc("/headers", func(w http.ResponseWriter, _ *http.Request) {
+		for i := range 2 * maxHeader / 64 {
+			w.Header().Set(fmt.Sprintf("X%063d", i), "")
+		}
+	})
+	mux.HandleFunc("/elsewhere", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, elsewhere, http.StatusFound) })
+	mux.HandleFunc("/here", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/end", http.StatusFound) })
+	mux.HandleFunc("/end", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "end") })
+	s := httptest.NewServer(mux)
+	defer s.Close()
+	get := func(path string) (int, error) {
+		res, err := Client(10 * time.Second).Get(s.URL + path)
+		if err != nil {
+			return 0, err
+		}
+		defer res.Body.Close()
+		return res.StatusCode, nil
+	}
+	if code, err := get("/headers"); err == nil || !strings.Contains(err.Error(), "exceeded") {
+		t.Errorf("long header: %d, %v", code, err)
+	}
+	if code, err := get("/elsewhere"); err != nil || code != http.StatusFound || others > 0 {
+		t.Errorf("redirected: %d, %v, %d followed", code, err, others)
+	}
+	if code, err := get("/here"); err != nil || code != http.StatusOK {
+		t.Errorf("redirected within the host: %d, %v", code, err)
 	}
 }
