@@ -26,8 +26,9 @@ const (
 	settle = time.Second
 	// lookAgain is how often the directory is looked at without a notice of a change.
 	lookAgain = time.Minute
-	// retryFirst and retryMost are after what time pulls that failed are tried again.
-	retryFirst, retryMost = 30 * time.Second, 10 * time.Minute
+	// retryFirst and retryMost are after what time pulls that failed are tried again, archiveMost
+	// is that of archives, each of which is read as a whole.
+	retryFirst, retryMost, archiveMost = 30 * time.Second, 10 * time.Minute, time.Hour
 	// maxList and maxNames bound a list of names, maxFiles how many files are looked at.
 	maxList, maxNames, maxFiles = 1 << 20, 1000, 1000
 )
@@ -162,10 +163,12 @@ func (d *Directory) take(ctx context.Context, f file) {
 		return
 	}
 	next.failed = err.Error()
-	if f.list() { // a registry may answer later; an archive stays as it is
-		next.retry = min(max(retryFirst, 2*was.retry), retryMost)
-		next.at = time.Now().Add(next.retry)
+	most := archiveMost // which stay as they are: there may be more room then
+	if f.list() {
+		most = retryMost
 	}
+	next.retry = min(max(retryFirst, 2*was.retry), most)
+	next.at = time.Now().Add(next.retry)
 	if was.failed != next.failed {
 		slog.WarnContext(ctx, "images of a file cannot be had", "file", f.name, "err", err)
 		d.Event(true, "ImageImportFailed", fmt.Sprintf("Failed to import images of %s: %v", f.name, err))

@@ -188,11 +188,20 @@ func TestBad(t *testing.T) {
 		t.Errorf("again after %v", again)
 	}
 	f.takes()
-	r := f.files["c.txt"]
-	r.at = time.Now()
-	f.files["c.txt"] = r
+	at := func(name string, t time.Time) {
+		r := f.files[name]
+		r.at = t
+		f.files[name] = r
+	}
+	at("c.txt", time.Now())
+	at("a.tar", time.Now().Add(time.Hour))
 	if again := f.takes("c:1"); again != 2*retryFirst {
 		t.Errorf("again after %v", again)
+	}
+	at("a.tar", time.Now()) // it may have failed for want of room
+	f.takes("a.tar")
+	if left := f.files["a.tar"].retry; left != 2*retryFirst {
+		t.Errorf("the archive again after %v", left)
 	}
 	want := []string{"true ImageImportFailed", "false ImagesImported", "true ImageImportFailed"}
 	if !slices.Equal(f.events, want) {
