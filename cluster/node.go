@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"sync"
@@ -159,6 +160,12 @@ func (n *node) pods(ctx context.Context) error {
 	if o.RuntimeEndpoint != "" {
 		if len(o.mirrors.Mirrors)+len(o.mirrors.Configs) > 0 {
 			slog.WarnContext(ctx, "the container runtime of --container-runtime-endpoint fetches images as it is set up itself; this file is not followed", "file", o.PrivateRegistry)
+		}
+		if n.facts.SharedImages {
+			slog.WarnContext(ctx, "the container runtime of --container-runtime-endpoint shares no images with other nodes; --embedded-registry is for the nodes without one")
+		}
+		if found, err := filepath.Glob(filepath.Join(n.layout.images(), "*")); err == nil && len(found) > 0 {
+			slog.WarnContext(ctx, "the container runtime of --container-runtime-endpoint has images of its own; those of this directory are not imported", "dir", n.layout.images())
 		}
 		cfg.RuntimeEndpoint = o.RuntimeEndpoint
 		return runKubelet(ctx, cfg)

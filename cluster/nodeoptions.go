@@ -4,9 +4,11 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -59,7 +61,7 @@ type NodeOptions struct {
 
 func (o *NodeOptions) flags(f *pflag.FlagSet) {
 	o.given = f.Changed
-	f.StringVarP(&o.Config, "config", "c", "/etc/knarr/config.yaml", "`file` with flags as keys; flags given win")
+	f.StringVarP(&o.Config, "config", "c", "/etc/knarr/config.yaml", "`file` with flags as keys, and files *.yaml of the directory of that name with .d, as k3s has them; flags given win")
 	f.StringVarP(&o.DataDir, "data-dir", "d", DefaultDataDir, "`directory` that everything of this cluster lives in")
 	flaghelp.Group(f, "Flags")
 	f.StringVar(&o.NodeName, "node-name", "", "`name` of this node (default: the host name)")
@@ -84,36 +86,68 @@ func (o *NodeOptions) flags(f *pflag.FlagSet) {
 	flaghelp.Group(f, "Log")
 }
 
-// Load adds what the config file says about flags not given.
+// Load adds what the config file and those of its directory say about flags not given.
 func (o *NodeOptions) Load(f *pflag.FlagSet) error {
-	b, err := os.ReadFile(o.Config)
+	all := map[string]setting{}
+	err := readSettings(o.Config, f, all)
 	if errors.Is(err, os.ErrNotExist) && !f.Changed("config") {
-		return nil
+		err = nil
 	}
+	if err != nil {
+		return err
+	}
+	more, err := filepath.Glob(o.Config + ".d/*.yaml") // sorted
+	if err != nil {
+		return fmt.Errorf("--config: %w", err)
+	}
+	for _, path := range more {
+		if err := readSettings(path, f, all); err != nil {
+			return err
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(all)) {
+		if f.Changed(key) {
+			continue
+		}
+		for _, item := range all[key].items {
+			if err := f.Set(key, fmt.Sprint(item)); err != nil { // which marks it as given
+				return fmt.Errorf("--config %s: %s: %w", all[key].in, key, err)
+			}
+		}
+	}
+	return nil
+}
+
+// A setting is what a file says of a flag.
+type setting struct {
+	items []any
+	in    string
+}
+
+// readSettings adds what a file says to what others before it said, in k3s' way: in the place of that,
+// or after it where the key ends in +.
+func readSettings(path string, f *pflag.FlagSet, all map[string]setting) error {
+	b, err := os.ReadFile(path)
 	if err != nil {
 		return fmt.Errorf("--config: %w", err)
 	}
 	var values map[string]any
 	if err := yaml.Unmarshal(b, &values); err != nil {
-		return fmt.Errorf("--config %s: %w", o.Config, err)
+		return fmt.Errorf("--config %s: %w", path, err)
 	}
-	for key, v := range values {
-		flag := f.Lookup(key)
-		if flag == nil || key == "config" {
-			return fmt.Errorf("--config %s: unknown key %q%s keys are flag names, see knarr %s --help", o.Config, key, cmp.Or(nearest.Hint(key, flagNames(f)), ";"), f.Name())
-		}
-		if flag.Changed {
-			continue
+	for _, key := range slices.Sorted(maps.Keys(values)) { // x+ after x
+		name, v := strings.TrimSuffix(key, "+"), values[key]
+		if f.Lookup(name) == nil || name == "config" {
+			return fmt.Errorf("--config %s: unknown key %q%s keys are flag names, see knarr %s --help", path, key, cmp.Or(nearest.Hint(name, flagNames(f)), ";"), f.Name())
 		}
 		items, ok := v.([]any)
 		if !ok {
 			items = []any{v}
 		}
-		for _, item := range items {
-			if err := f.Set(key, fmt.Sprint(item)); err != nil { // which marks it as given
-				return fmt.Errorf("--config %s: %s: %w", o.Config, key, err)
-			}
+		if name != key {
+			items = append(slices.Clone(all[name].items), items...)
 		}
+		all[name] = setting{items, path}
 	}
 	return nil
 }

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -140,5 +142,50 @@ func TestFailedAttempts(t *testing.T) {
 	}
 	if x, y := source("[fd00::1]:5"), source("[fd00::2]:6"); x != y || x == source("[fd00:0:0:1::1]:5") {
 		t.Errorf("%v %v", x, y)
+	}
+}
+
+// TestConfigDirectory: files of the directory come after the file, in k3s' way.
+func TestConfigDirectory(t *testing.T) {
+	dir := t.TempDir()
+	config := filepath.Join(dir, "config.yaml")
+	write := func(path, text string) {
+		t.Helper()
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	load := func(args ...string) (*Options, error) {
+		var o Options
+		f := pflag.NewFlagSet("server", pflag.ContinueOnError)
+		o.Flags(f)
+		if err := f.Parse(append([]string{"--config", config}, args...)); err != nil {
+			t.Fatal(err)
+		}
+		return &o, o.Load(f)
+	}
+	write(config, "node-label: [a=1]\nkubelet-arg: max-pods=10\nnode-name: first\n")
+	write(config+".d/10.yaml", "node-label: [b=2]\nkubelet-arg+: [pod-max-pids=100]\nnode-name: second\n")
+	write(config+".d/20.yaml", "node-label+: c=3\n")
+	write(config+".d/ignored.txt", "x: y\n")
+	o, err := load()
+	if err != nil || !slices.Equal(o.NodeLabels, []string{"b=2", "c=3"}) || !slices.Equal(o.KubeletArgs, []string{"max-pods=10", "pod-max-pids=100"}) || o.NodeName != "second" {
+		t.Errorf("labels %v, kubelet %v, name %s: %v", o.NodeLabels, o.KubeletArgs, o.NodeName, err)
+	}
+	if o, err := load("--node-name=third"); err != nil || o.NodeName != "third" {
+		t.Errorf("given: %s, %v", o.NodeName, err)
+	}
+	write(config+".d/30.yaml", "node-lable+: c=3\n")
+	if _, err := load(); err == nil || !strings.Contains(err.Error(), config+`.d/30.yaml: unknown key "node-lable+"; did you mean`) {
+		t.Errorf("unknown key: %v", err)
+	}
+	if err := os.RemoveAll(config); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := load(); err == nil {
+		t.Error("a file that was given is not there")
 	}
 }
