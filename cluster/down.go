@@ -17,6 +17,7 @@ import (
 	"knarr/node/cni"
 	"knarr/node/containerruntime"
 	"knarr/node/kubelet/cgroup"
+	"knarr/node/kubelet/shutdown"
 	"knarr/node/networkpolicy"
 )
 
@@ -66,6 +67,7 @@ func Down(ctx context.Context, dir string, purge, leave bool) (done string, err 
 		unmountBelow(filepath.Join(l.kubelet(), "pods")),
 		unmountBelow(filepath.Join(l.kubelet(), "plugins")),
 		localstorage.ReleaseDevices(l.storage()),
+		shutdown.Forget("", l.kubelet()),
 	}
 	if errors.Join(errs...) == nil { // removing below a mount that stayed would remove what is mounted
 		for _, path := range remove {

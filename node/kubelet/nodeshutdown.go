@@ -27,6 +27,9 @@ func (k *Kubelet) shutdownFile() string {
 func (k *Kubelet) delayShutdown(ctx context.Context) {
 	groups := shutdown.Groups(k.cfg.Settings)
 	if len(groups) == 0 {
+		if err := shutdown.Forget(k.logindDir, k.cfg.RootDir); err != nil {
+			slog.Warn("let logind wait as it did before", "err", err)
+		}
 		return
 	}
 	var last shutdownState
@@ -34,7 +37,7 @@ func (k *Kubelet) delayShutdown(ctx context.Context) {
 		k.metrics.shutdownTimes(last.StartTime, last.EndTime)
 	}
 	c := shutdown.Config{
-		Address: k.busAddress, Dir: k.logindDir, Delay: shutdown.Total(groups),
+		Address: k.busAddress, Dir: k.logindDir, Owner: k.cfg.RootDir, Delay: shutdown.Total(groups),
 		Begin:     func(ctx context.Context) { k.shutDown(ctx, groups) },
 		Cancelled: k.shutdownCancelled,
 	}

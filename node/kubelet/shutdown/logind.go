@@ -4,11 +4,14 @@
 package shutdown
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/godbus/dbus/v5"
@@ -26,6 +29,8 @@ const (
 	reloadTime = 5 * time.Second
 	// Override is the file that lets logind wait longer.
 	Override = "99-knarr-kubelet.conf"
+	// logindDir is logind's directory of configuration.
+	logindDir = "/etc/systemd/logind.conf.d"
 )
 
 // Config is what a Run works with.
@@ -34,6 +39,9 @@ type Config struct {
 	Address string
 	// Dir is logind's directory of configuration. Default /etc/systemd/logind.conf.d.
 	Dir string
+	// Owner is the directory of the kubelet, which the file names: others of this machine
+	// leave it.
+	Owner string
 	// Delay is how long pods get in all.
 	Delay time.Duration
 	// Begin is called when a shutdown begins; it goes on when Begin returns. Cancelled is
@@ -44,7 +52,7 @@ type Config struct {
 // Run delays shutdowns until ctx ends.
 func Run(ctx context.Context, c Config) error {
 	if c.Dir == "" {
-		c.Dir = "/etc/systemd/logind.conf.d"
+		c.Dir = logindDir
 	}
 	conn, err := c.connect(ctx)
 	if err != nil {
@@ -145,6 +153,24 @@ func delay(ctx context.Context, conn *dbus.Conn) (time.Duration, error) {
 	return time.Duration(min(usec, uint64(1<<53))) * time.Microsecond, nil
 }
 
+// header begins the file of a kubelet.
+func header(owner string) string {
+	return fmt.Sprintf("# Time for pods to end before a shutdown, of %s.\n", owner)
+}
+
+// Forget removes what a Run of this owner has left that was killed. Dir is as in Config.
+func Forget(dir, owner string) error {
+	path := filepath.Join(cmp.Or(dir, logindDir), Override)
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil || !strings.HasPrefix(string(text), header(owner)) {
+		return err
+	}
+	return os.Remove(path)
+}
+
 // allowDelay lets logind wait for as long as pods get, and returns what undoes that.
 func (c Config) allowDelay(ctx context.Context, conn *dbus.Conn) (undo func(), err error) {
 	path := filepath.Join(c.Dir, Override)
@@ -159,7 +185,7 @@ func (c Config) allowDelay(ctx context.Context, conn *dbus.Conn) (undo func(), e
 	if err := os.MkdirAll(c.Dir, 0o755); err != nil {
 		return nil, fmt.Errorf("failed creating %v directory: %w", c.Dir, err)
 	}
-	text := fmt.Sprintf("# Time for pods to end before a shutdown.\n[Login]\nInhibitDelayMaxSec=%.0f\n", c.Delay.Seconds())
+	text := fmt.Sprintf("%s[Login]\nInhibitDelayMaxSec=%.0f\n", header(c.Owner), c.Delay.Seconds())
 	if err := os.WriteFile(path, []byte(text), 0o644); err != nil { //nolint:gosec // logind reads it
 		return nil, fmt.Errorf("failed writing logind shutdown inhibit override file %v: %w", path, err)
 	}

@@ -54,6 +54,30 @@ func TestGroups(t *testing.T) {
 }
 
 // TestRun: on a D-Bus of its own, with a logind that does what the real one does.
+// TestForget: what is left of a kubelet that was killed goes, what is another's stays.
+func TestForget(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, Override)
+	if err := Forget(dir, "/a"); err != nil {
+		t.Error(err)
+	}
+	if err := os.WriteFile(path, []byte(header("/a")+"[Login]\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := Forget(dir, "/b"); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(path); err != nil {
+		t.Errorf("another's: %v", err)
+	}
+	if err := Forget(dir, "/a"); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(path); !os.IsNotExist(err) {
+		t.Errorf("its own stays: %v", err)
+	}
+}
+
 func TestRun(t *testing.T) {
 	logind := logindtest.Start(t, time.Second)
 	dir := t.TempDir()
