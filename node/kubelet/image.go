@@ -211,11 +211,15 @@ func (k *Kubelet) recordedPull(ctx context.Context, image string, spec *cri.Imag
 			slog.Info("an image is from another node, as its registry does not answer", "image", image, "err", err)
 			img, used, err = fromPeers, pullrecords.Credentials{NodePodsAccessible: true}, nil
 		} else {
-			slog.Debug("no other node has an image whose registry does not answer", "image", image, "err", perr)
+			err = fmt.Errorf("%w; nor from other nodes: %w", err, perr)
 		}
 	}
 	if err != nil {
-		if rerr := k.records.Fail(image); rerr != nil {
+		end := k.records.Fail
+		if ctx.Err() != nil && k.mayHave(ctx, spec) { // the runtime was done all the same
+			end = k.records.GiveUp
+		}
+		if rerr := end(image); rerr != nil {
 			slog.Warn("end the record of a pull", "image", image, "err", rerr)
 		}
 		return nil, err
@@ -226,6 +230,17 @@ func (k *Kubelet) recordedPull(ctx context.Context, image string, spec *cri.Imag
 	return img, nil
 }
 
+// statusTime bounds the question for an image that was just pulled.
+const statusTime = 30 * time.Second
+
+// mayHave says whether the runtime has an image, or that it does not say.
+func (k *Kubelet) mayHave(ctx context.Context, spec *cri.ImageSpec) bool {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statusTime)
+	defer cancel()
+	st, err := k.images.ImageStatus(ctx, &cri.ImageStatusRequest{Image: spec})
+	return err != nil || st.Image != nil
+}
+
 // pullWith tries one credential after the other, or without any if there is none.
 func (k *Kubelet) pullWith(ctx context.Context, spec *cri.ImageSpec, sandbox *cri.PodSandboxConfig, creds []credential) (*cri.Image, pullrecords.Credentials, error) {
 	used := pullrecords.Credentials{NodePodsAccessible: true}
@@ -234,7 +249,10 @@ func (k *Kubelet) pullWith(ctx context.Context, spec *cri.ImageSpec, sandbox *cr
 		if err != nil {
 			return nil, err
 		}
-		st, err := k.images.ImageStatus(ctx, &cri.ImageStatusRequest{Image: &cri.ImageSpec{Image: res.ImageRef}})
+		// Also for a pod that ends just now: without a record anybody could have the image.
+		asked, cancel := context.WithTimeout(context.WithoutCancel(ctx), statusTime)
+		defer cancel()
+		st, err := k.images.ImageStatus(asked, &cri.ImageStatusRequest{Image: &cri.ImageSpec{Image: res.ImageRef}})
 		if err == nil && st.Image == nil {
 			err = fmt.Errorf("image %q is gone after its pull", spec.Image)
 		}

@@ -139,7 +139,7 @@ func (s *Store) Recover(images []Image) error {
 }
 
 // Begin notes that image is about to be pulled. Each Begin is followed by one
-// Succeed or Fail.
+// Succeed, Fail or GiveUp.
 func (s *Store) Begin(image string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -167,6 +167,17 @@ func (s *Store) Fail(image string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.end(image)
+}
+
+// GiveUp notes that nobody knows how a pull of image ended. The intent stays: should the image
+// be there, whoever wants it has to show that it may.
+func (s *Store) GiveUp(image string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.underway[image]--; s.underway[image] <= 0 {
+		delete(s.underway, image)
+	}
+	return nil
 }
 
 func (s *Store) end(image string) error {

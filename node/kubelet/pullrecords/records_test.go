@@ -107,6 +107,23 @@ func TestRecover(t *testing.T) {
 	}
 }
 
+// TestGiveUp: an image whose pull ended while nobody waited is for those alone that show that
+// they may have it, now and after a restart.
+func TestGiveUp(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir)
+	ok(t, s.Begin("busybox"))
+	ok(t, s.GiveUp("busybox"))
+	if !s.MustPull("busybox", "id", having()) {
+		t.Error("the image is for all")
+	}
+	s = open(t, dir)
+	ok(t, s.Recover([]Image{{"id", []string{"docker.io/library/busybox:latest"}}}))
+	if !s.MustPull("busybox", "id", having()) {
+		t.Error("the image is for all after a restart")
+	}
+}
+
 func TestPrune(t *testing.T) {
 	s := open(t, t.TempDir())
 	for _, image := range []string{"gone", "there"} {
