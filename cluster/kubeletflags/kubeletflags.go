@@ -75,6 +75,7 @@ func (f *Flags) Bind(set *pflag.FlagSet) {
 	set.StringVar(&f.Dir, "config-dir", "", "`directory` of files *.conf that change it, in the order of their names")
 	set.StringVar(&f.Providers, providers, "", "`file` with a CredentialProviderConfig, or directory of such files: which programs are asked for what images are pulled with")
 	set.StringVar(&f.ProviderBinDir, providerBinDir, "", "`directory` of those programs")
+	defaults := defaultValues()
 	for i := range configuration.Flags {
 		flag := &configuration.Flags[i]
 		help := flag.Help
@@ -85,9 +86,30 @@ func (f *Flags) Bind(set *pflag.FlagSet) {
 		if flag.Bool {
 			bound.NoOptDefVal = "true"
 		}
+		if flag.Idle() == "" {
+			bound.DefValue = defaults[flag.Name]
+		}
+		if of := configuration.Choices[flag.Name]; of != nil {
+			flaghelp.Values(set, flag.Name, of...)
+		}
 	}
-	flaghelp.Values(set, "cgroup-driver", configuration.CgroupDrivers...)
 	f.bindIdle(set)
+}
+
+// defaultValues are those of the flags, where help says nothing else of them.
+func defaultValues() map[string]string {
+	var s configuration.Settings
+	configuration.Default(&s)
+	values, err := configuration.FlagValues(&s)
+	if err != nil {
+		return nil
+	}
+	for name, v := range values {
+		if v == "0s" || v == "0" || v == "[]" || strings.Contains(configuration.FlagNamed(name).Help, "(default") {
+			delete(values, name)
+		}
+	}
+	return values
 }
 
 // idleSwitches are the idle flags that may stand without a value.
@@ -295,7 +317,7 @@ func (f *Flags) Load() error {
 }
 
 // warnMissing logs which paths lead nowhere: a kubelet starts all the same, since they may come
-// later, but a mistyped one never does.
+// later, but a mistyped one never does. It makes the directory of static pods, to watch it.
 func warnMissing(s *configuration.Settings) {
 	for _, of := range []struct{ field, path string }{{"staticPodPath (--pod-manifest-path)", s.StaticPodPath}, {"resolvConf (--resolv-conf)", *s.ResolverConfig}} {
 		if of.path == "" {

@@ -62,7 +62,7 @@ func check(rootDir, sys string, read func() (machine, error), s *configuration.S
 	if err == nil {
 		err = errors.Join(cpumanager.Check(c.cpus), memorymanager.Check(c.memory))
 	}
-	return errors.Join(k.checkHost(), err)
+	return errors.Join(k.checkHost(), k.checkUserIDs(), err)
 }
 
 // existing is a directory, or the one above it that is there: it will be on that disk.

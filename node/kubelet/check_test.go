@@ -63,6 +63,9 @@ func TestCheck(t *testing.T) {
 			s.MemoryManagerPolicy = "Static"
 			s.EvictionHard = map[string]string{"nodefs.available": "1%"}
 		}, "", "[memorymanager] you should specify the system reserved memory; set memory in reservedMemory (--reserved-memory)"},
+		"users of its pods": {func(s *configuration.Settings) {
+			s.UserNamespaces = &kubeletconfig.UserNamespaces{IDsPerPod: new(int64(67108864))}
+		}, "", "userNamespaces.idsPerPod, maxPods (--max-pods), or the user kubelet in /etc/subuid and /etc/subgid: kubelet user assigned IDs are not enough to support 110 pods"},
 		"swap": {func(s *configuration.Settings) { s.MemorySwap.SwapBehavior = "LimitedSwap" }, "", map[bool]string{false: "swap feature is enabled and LimitedSwap but it is only supported with cgroupv2"}[cgroup.Open().V2()]},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -206,6 +206,9 @@ func (k *Kubelet) relieve(ctx context.Context, all []eviction.Threshold, state *
 	}
 	t := met[0]
 	what, _ := signalNamed(t.Signal)
+	if k.news.IsNew("threshold "+t.Signal, "") {
+		slog.Warn("a threshold of eviction is met", "signal", t.Signal, "available", observed[t.Signal].Available, "of", observed[t.Signal].All, "threshold", t.Value.Of(observed[t.Signal].All))
+	}
 	k.events.Event(k.nodeRef(), corev1.EventTypeWarning, "EvictionThresholdMet", "Attempting to reclaim "+string(what.resource))
 	if what.disk && k.makeSpace(ctx, eviction.TakesOf(t.Signal, k.layout()), now) && !k.stillMet(t, met) {
 		return

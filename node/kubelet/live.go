@@ -60,7 +60,7 @@ func (w *worker) live(ctx context.Context) time.Duration {
 		}
 	}
 	if !w.k.network.Load() && !pod.Spec.HostNetwork && a.replace {
-		w.eventOnce("network", corev1.EventTypeWarning, "NetworkNotReady", "network is not ready: "+w.k.networkMessage())
+		w.eventOnce("network", corev1.EventTypeWarning, "NetworkNotReady", "network is not ready: "+w.k.networkMissing())
 		return min(again, 5*time.Second)
 	}
 	if err := w.ensureCgroup(); err != nil {

@@ -45,6 +45,7 @@ func (k *Kubelet) writeNodeStatus(ctx context.Context) error {
 		dropHugepages(&want.Status, k.machine.hugepages)
 	}
 	k.setNodeStatus(want)
+	k.logConditions(want)
 	if equality.Semantic.DeepEqual(have.Status, want.Status) {
 		k.hugepages.Store(true)
 		k.drivers.ReportedInUse(want.Status.VolumesInUse)
@@ -129,7 +130,28 @@ func (k *Kubelet) recordTransitions(have, want *corev1.Node) {
 		if is == corev1.ConditionTrue {
 			reason = n.true
 		}
+		slog.Info("the node's condition has changed", "condition", string(n.t)+"="+string(is), "reason", reason)
 		k.events.Event(k.nodeRef(), corev1.EventTypeNormal, reason, fmt.Sprintf("Node %s status is now: %s", k.cfg.NodeName, reason))
+	}
+}
+
+// settled is how old a kubelet is of which more is logged than that it starts.
+const settled = 10 * time.Second
+
+// logConditions logs why the node is not well, again once in a while: its events say only that
+// it is not, and a condition is gone with the next.
+func (k *Kubelet) logConditions(n *corev1.Node) {
+	if time.Since(k.began) < settled {
+		return
+	}
+	for _, c := range n.Status.Conditions {
+		bad := corev1.ConditionTrue
+		if c.Type == corev1.NodeReady {
+			bad = corev1.ConditionFalse
+		}
+		if c.Status == bad && k.news.IsNew("condition "+string(c.Type), c.Message) {
+			slog.Warn("the node is not well", "condition", string(c.Type)+"="+string(c.Status), "reason", c.Reason, "message", c.Message)
+		}
 	}
 }
 

@@ -229,6 +229,14 @@ func (k *Kubelet) setRuntime(up, net bool, msg, netMsg string) bool {
 	return a || b
 }
 
+// networkMissing is what the runtime says that is missing, and the cause where it is known.
+func (k *Kubelet) networkMissing() string {
+	if why := k.networkWrong(); why != "" {
+		return k.networkMessage() + ": " + why
+	}
+	return k.networkMessage()
+}
+
 func (k *Kubelet) networkMessage() string {
 	if m := k.netMessage.Load(); m != nil {
 		return *m

@@ -25,7 +25,7 @@ func (k *Kubelet) checkHost() error {
 	s := k.cfg.Settings
 	var errs []error
 	if *s.FailCgroupV1 && !k.cgroups.V2() {
-		errs = append(errs, errors.New("kubelet is configured to not run on a host using cgroup v1. cgroup v1 support is unsupported and will be removed in a future release"))
+		errs = append(errs, errors.New("kubelet is configured to not run on a host using cgroup v1. cgroup v1 support is unsupported and will be removed in a future release; boot with control groups of version 2 (systemd.unified_cgroup_hierarchy=1), or set failCgroupV1 (--fail-cgroupv1) to false"))
 	}
 	if !k.cgroups.V2() && s.SingleProcessOOMKill != nil && !*s.SingleProcessOOMKill {
 		errs = append(errs, errors.New("invalid configuration: singleProcessOOMKill must not be explicitly set to false when using cgroup v1"))
@@ -40,7 +40,9 @@ func (k *Kubelet) checkHost() error {
 		errs = append(errs, fmt.Errorf("%w Reserve less in systemReserved (--system-reserved), kubeReserved (--kube-reserved) or evictionHard (--eviction-hard)", err))
 	}
 	if s.ProtectKernelDefaults {
-		errs = append(errs, kernelDefaults("/proc/sys"))
+		if err := kernelDefaults("/proc/sys"); err != nil {
+			errs = append(errs, fmt.Errorf("protectKernelDefaults (--protect-kernel-defaults): %w", err))
+		}
 	}
 	return errors.Join(errs...)
 }
@@ -62,7 +64,7 @@ func kernelDefaults(root string) error {
 			continue
 		}
 		if is, err := strconv.Atoi(strings.TrimSpace(string(b))); err != nil || is != w.want {
-			errs = append(errs, fmt.Errorf("invalid kernel flag: %v, expected value: %v, actual value: %v", w.name, w.want, strings.TrimSpace(string(b))))
+			errs = append(errs, fmt.Errorf("invalid kernel flag: %v, expected value: %v, actual value: %v; sysctl -w %s=%d", w.name, w.want, strings.TrimSpace(string(b)), strings.ReplaceAll(w.name, "/", "."), w.want))
 		}
 	}
 	return errors.Join(errs...)

@@ -87,7 +87,7 @@ func TestKernelDefaults(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := kernelDefaults(root); err == nil || err.Error() != "invalid kernel flag: kernel/panic, expected value: 10, actual value: 0" {
+	if err := kernelDefaults(root); err == nil || err.Error() != "invalid kernel flag: kernel/panic, expected value: 10, actual value: 0; sysctl -w kernel.panic=10" {
 		t.Error(err)
 	}
 }

@@ -97,11 +97,11 @@ type staticPods struct {
 	check func(*corev1.Pod) error
 	// duplicate is called with a pod of a name or UID that another manifest has, once.
 	duplicate func(*corev1.Pod)
-	// failed is called with what is wrong with a manifest, once; nil: it is only logged.
+	// failed is called with what is wrong with a manifest when that is logged; nil: it is not.
 	failed func(string)
 	// ignored is what of the manifests is not read, which is logged once.
 	ignored map[string]string
-	// readErr is why the directory could not be read, which is logged once too.
+	// readErr is why the directory could not be read.
 	readErr string
 	// ours are the pods that were started, until nothing of them is left.
 	ours map[types.UID]*corev1.Pod
@@ -112,9 +112,13 @@ type staticPods struct {
 }
 
 func (st *staticPods) unreadable(err error) {
-	if st.readErr != err.Error() {
-		st.readErr = err.Error()
-		slog.Warn("read static pods, trying again", "dir", st.dir, "err", err)
+	if again := st.news.IsNew(st.dir, err.Error()); !again && st.readErr == err.Error() {
+		return
+	}
+	st.readErr = err.Error()
+	slog.Warn("read static pods, trying again", "dir", st.dir, "err", err)
+	if st.failed != nil {
+		st.failed(fmt.Sprintf("Could not read the directory of static pods, staticPodPath (--pod-manifest-path): %v", err))
 	}
 }
 
@@ -159,10 +163,11 @@ func (st *staticPods) read(node string) ([]*corev1.Pod, error) {
 			if pod != nil {
 				what = "keep static pod as it was, since its manifest is not valid any more"
 			}
-			if again := st.news.IsNew(f.path, err.Error()); again || isNew {
+			again := st.news.IsNew(f.path, err.Error())
+			if again || isNew {
 				slog.Warn("Could not process manifest file: "+what, "manifest", f.path, "err", err)
 			}
-			if isNew && !duplicate && st.failed != nil {
+			if (again || isNew) && !duplicate && st.failed != nil {
 				from := f.path
 				if i >= local { // there may be a password in a URL
 					from = "of staticPodURL (--manifest-url)"

@@ -153,6 +153,9 @@ func (k *Kubelet) killContainer(ctx context.Context, pod *corev1.Pod, spec *core
 		ref = containerReference(pod, spec)
 	}
 	k.events.Event(ref, corev1.EventTypeNormal, "Killing", message)
+	if pod.DeletionTimestamp == nil { // what its user does not expect; events are gone after an hour
+		slog.Info("ending a container", "pod", podspec.Format(pod), "message", message)
+	}
 	if left, _, _ := until.left(); spec != nil && spec.Lifecycle != nil && spec.Lifecycle.PreStop != nil && left > 0 {
 		cancel, err := preStop(ctx, until, func(ctx context.Context) error {
 			return k.hook(ctx, pod, spec, c.Id, ip, spec.Lifecycle.PreStop)

@@ -18,11 +18,7 @@ const defaultIDsPerPod = 65536
 
 // newUsers makes what gives pods ids for user namespaces.
 func (k *Kubelet) newUsers(ctx context.Context) error {
-	each := uint32(defaultIDsPerPod)
-	if u := k.cfg.Settings.UserNamespaces; u != nil && u.IDsPerPod != nil {
-		each = uint32(*u.IDsPerPod) // validated
-	}
-	ids, err := userns.IDs(ctx, each)
+	c, err := k.usersConfig(ctx)
 	if err != nil {
 		return fmt.Errorf("kubelet mappings: %w", err)
 	}
@@ -30,8 +26,29 @@ func (k *Kubelet) newUsers(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read pods from disk: %w", err)
 	}
-	k.users, err = userns.New(userns.Config{IDs: ids, Each: each, MaxPods: k.maxPods(), PodDir: func(uid types.UID) string { return k.volumes.PodDir(string(uid)) }}, pods)
+	k.users, err = userns.New(c, pods)
 	return err
+}
+
+func (k *Kubelet) usersConfig(ctx context.Context) (c userns.Config, err error) {
+	each := uint32(defaultIDsPerPod)
+	if u := k.cfg.Settings.UserNamespaces; u != nil && u.IDsPerPod != nil {
+		each = uint32(*u.IDsPerPod) // validated
+	}
+	ids, err := userns.IDs(ctx, each)
+	return userns.Config{IDs: ids, Each: each, MaxPods: k.maxPods(), PodDir: func(uid types.UID) string { return k.volumes.PodDir(string(uid)) }}, err
+}
+
+// checkUserIDs says why the node's ids are not enough for its pods.
+func (k *Kubelet) checkUserIDs() error {
+	c, err := k.usersConfig(context.Background())
+	if err == nil {
+		_, err = userns.New(c, nil)
+	}
+	if err != nil {
+		return fmt.Errorf("userNamespaces.idsPerPod, maxPods (--max-pods), or the user kubelet in /etc/subuid and /etc/subgid: %w", err)
+	}
+	return nil
 }
 
 // sandboxConfig is the configuration of a pod's sandbox and the handler that runs it.

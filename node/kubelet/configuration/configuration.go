@@ -252,6 +252,12 @@ func (d *Document) Idle(alone bool) []string {
 			out = append(out, field+" ("+of.why+")")
 		}
 	}
+	for _, burst := range slices.Sorted(maps.Keys(burstOf)) {
+		_, ok := d.lookup(burst)
+		if rate, given := d.lookup(burstOf[burst]); ok && (!given || fmt.Sprint(rate) == "0") {
+			out = append(out, burst+" (nothing is held back without "+burstOf[burst]+")")
+		}
+	}
 	gates, _ := d.lookup("featureGates")
 	for _, setting := range idleGates(gates) {
 		out = append(out, "featureGates: "+setting+" (it is always as by default)")

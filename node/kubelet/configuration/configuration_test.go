@@ -69,6 +69,23 @@ func TestLaterWordsWin(t *testing.T) {
 	}
 }
 
+// TestBursts: a burst acts beside its rate alone, which is none by default.
+func TestBursts(t *testing.T) {
+	for text, want := range map[string]string{
+		"registryBurst: 20": "registryBurst (nothing is held back without registryPullQPS)", "eventBurst: 1": "eventBurst (nothing is held back without eventRecordQPS)",
+		"registryBurst: 20\nregistryPullQPS: 0": "registryBurst (nothing is held back without registryPullQPS)",
+		"kubeAPIBurst: 20\nkubeAPIQPS: 5":       "",
+	} {
+		var d Document
+		if err := d.File(write(t, filepath.Join(t.TempDir(), "f"), head+text+"\n")); err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Join(d.Idle(false), ";"); got != want {
+			t.Errorf("%s: idle %q, want %q", text, got, want)
+		}
+	}
+}
+
 func TestFilesThatAreRefused(t *testing.T) {
 	for name, c := range map[string]struct{ text, want string }{
 		"another kind":    {"kind: Pod\napiVersion: v1\n", "unknown apiVersion/kind"},

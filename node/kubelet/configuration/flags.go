@@ -128,6 +128,13 @@ var Flags = []Flag{
 	{"feature-gates", "featureGates", "`features` on or off, key=true", false, switches},
 }
 
+// Choices are what flags may be set to of which there are few values.
+var Choices = map[string][]string{
+	"cgroup-driver": CgroupDrivers, "cpu-manager-policy": {"none", "static"}, "memory-manager-policy": {"None", "Static"},
+	"topology-manager-policy": {"none", "best-effort", "restricted", "single-numa-node"}, "topology-manager-scope": {"container", "pod"},
+	"authorization-mode": {"AlwaysAllow", "Webhook"},
+}
+
 // FlagNamed is the flag of a name, nil if there is none.
 func FlagNamed(name string) *Flag {
 	if i := slices.IndexFunc(Flags, func(f Flag) bool { return f.Name == name }); i >= 0 {

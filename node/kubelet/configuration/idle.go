@@ -36,6 +36,10 @@ var idle = map[string]idleField{
 	"maxOpenFiles":                              {nil, "the limit of the process counts"},
 }
 
+// burstOf are the settings that act beside another alone, whose default here is that nothing
+// waits.
+var burstOf = map[string]string{"registryBurst": "registryPullQPS", "eventBurst": "eventRecordQPS", "kubeAPIBurst": "kubeAPIQPS"}
+
 // actsAlone are those that act all the same where the process runs a kubelet and nothing else:
 // they are about the process.
 var actsAlone = map[string]bool{"maxOpenFiles": true, "enableDebugFlagsHandler": true, "logging.format": true, "logging.verbosity": true}
