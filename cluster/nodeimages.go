@@ -5,7 +5,6 @@ import (
 	"log/slog"
 	"path/filepath"
 	"strings"
-	"sync"
 	"time"
 
 	"google.golang.org/grpc"
@@ -64,18 +63,37 @@ const progressAge = 10 * time.Second
 
 // pullProgress tells the kubelet how much is there of an image that is being pulled.
 func pullProgress(rt *containerruntime.Runtime, conn *grpc.ClientConn) func(context.Context, string) (done, total int64, ok bool) {
-	var mu sync.Mutex
+	return sharedProgress(func(ctx context.Context) ([]containerruntime.Pull, error) {
+		store, err := rt.Images(conn)
+		if err != nil {
+			return nil, err
+		}
+		return store.Pulls(ctx)
+	})
+}
+
+// sharedProgress measures once for all who ask. Nobody waits longer than they want to: the
+// end of a pull waits for who asks about it.
+func sharedProgress(measure func(context.Context) ([]containerruntime.Pull, error)) func(context.Context, string) (done, total int64, ok bool) {
+	turn := make(chan struct{}, 1) // guards the rest
 	var pulls []containerruntime.Pull
 	var at time.Time
 	return func(ctx context.Context, image string) (int64, int64, bool) {
-		mu.Lock()
-		defer mu.Unlock()
+		select {
+		case turn <- struct{}{}:
+		case <-ctx.Done():
+			return 0, 0, false
+		}
+		defer func() { <-turn }()
 		if time.Since(at) >= progressAge {
-			pulls = nil
-			if store, err := rt.Images(conn); err == nil {
-				pulls, _ = store.Pulls(context.WithoutCancel(ctx)) // for those who wait as well
+			all, err := measure(ctx)
+			if ctx.Err() != nil {
+				return 0, 0, false
 			}
-			at = time.Now() // also of one that failed: it may have taken long
+			if err != nil {
+				all = nil
+			}
+			pulls, at = all, time.Now() // when it ended: it may have taken long
 		}
 		p, found := containerruntime.PullIn(pulls, image)
 		return p.Done, p.Total, found

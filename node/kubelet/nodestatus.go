@@ -130,7 +130,9 @@ func (k *Kubelet) recordTransitions(have, want *corev1.Node) {
 		if is == corev1.ConditionTrue {
 			reason = n.true
 		}
-		slog.Info("the node's condition has changed", "condition", string(n.t)+"="+string(is), "reason", reason)
+		if status(have, n.t) != "" { // a new Node has them all
+			slog.Info("the node's condition has changed", "condition", string(n.t)+"="+string(is), "reason", reason)
+		}
 		k.events.Event(k.nodeRef(), corev1.EventTypeNormal, reason, fmt.Sprintf("Node %s status is now: %s", k.cfg.NodeName, reason))
 	}
 }
