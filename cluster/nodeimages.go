@@ -72,8 +72,8 @@ func pullProgress(rt *containerruntime.Runtime, conn *grpc.ClientConn) func(cont
 	})
 }
 
-// sharedProgress measures once for all who ask. Nobody waits longer than they want to: the
-// end of a pull waits for who asks about it.
+// sharedProgress measures once for all callers. A call ends with its context, also one that waits
+// for the measurement of another: the end of a pull waits for its calls.
 func sharedProgress(measure func(context.Context) ([]containerruntime.Pull, error)) func(context.Context, string) (done, total int64, ok bool) {
 	turn := make(chan struct{}, 1) // guards the rest
 	var pulls []containerruntime.Pull
