@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"sync"
@@ -164,7 +163,7 @@ func (n *node) pods(ctx context.Context) error {
 		if n.facts.SharedImages {
 			slog.WarnContext(ctx, "the container runtime of --container-runtime-endpoint shares no images with other nodes; --embedded-registry is for the nodes without one")
 		}
-		if found, err := filepath.Glob(filepath.Join(n.layout.images(), "*")); err == nil && len(found) > 0 {
+		if found, err := os.ReadDir(n.layout.images()); err == nil && len(found) > 0 {
 			slog.WarnContext(ctx, "the container runtime of --container-runtime-endpoint has images of its own; those of this directory are not imported", "dir", n.layout.images())
 		}
 		cfg.RuntimeEndpoint = o.RuntimeEndpoint

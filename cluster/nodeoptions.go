@@ -96,12 +96,16 @@ func (o *NodeOptions) Load(f *pflag.FlagSet) error {
 	if err != nil {
 		return err
 	}
-	more, err := filepath.Glob(o.Config + ".d/*.yaml") // sorted
-	if err != nil {
+	dir := o.Config + ".d"
+	more, err := os.ReadDir(dir) // sorted
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("--config: %w", err)
 	}
-	for _, path := range more {
-		if err := readSettings(path, f, all); err != nil {
+	for _, file := range more {
+		if filepath.Ext(file.Name()) != ".yaml" {
+			continue
+		}
+		if err := readSettings(filepath.Join(dir, file.Name()), f, all); err != nil {
 			return err
 		}
 	}

@@ -317,7 +317,8 @@ func (f *Flags) Load() error {
 }
 
 // warnMissing logs which paths lead nowhere: a kubelet starts all the same, since they may come
-// later, but a mistyped one never does. It makes the directory of static pods, to watch it.
+// later, but a mistyped one never does. The directory of static pods is made, to be watched, so
+// that it is missed once.
 func warnMissing(s *configuration.Settings) {
 	for _, of := range []struct{ field, path string }{{"staticPodPath (--pod-manifest-path)", s.StaticPodPath}, {"resolvConf (--resolv-conf)", *s.ResolverConfig}} {
 		if of.path == "" {

@@ -3,6 +3,8 @@ package cloudcontrollermanager
 import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+
+	"knarr/internal/leader"
 )
 
 // clients gives a provider ways to the API server, each as a service account.
@@ -11,12 +13,12 @@ type clients struct {
 }
 
 func (c clients) Config(name string) (*rest.Config, error) {
-	return rest.AddUserAgent(rest.CopyConfig(c.as(name)), name), nil
+	return c.ConfigOrDie(name), nil
 }
 
 // ConfigOrDie never fails.
 func (c clients) ConfigOrDie(name string) *rest.Config {
-	return rest.AddUserAgent(rest.CopyConfig(c.as(name)), name)
+	return rest.AddUserAgent(leader.Fenced(c.as(name)), name)
 }
 
 func (c clients) Client(name string) (kubernetes.Interface, error) {

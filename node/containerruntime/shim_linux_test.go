@@ -19,6 +19,8 @@ import (
 	"github.com/containerd/ttrpc"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/anypb"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -88,7 +90,15 @@ func (n *node) await(t *testing.T, container string, state cri.ContainerState) *
 
 func (n *node) exec(t *testing.T, container string, command ...string) string {
 	t.Helper()
-	res, err := n.ExecSync(t.Context(), &cri.ExecSyncRequest{ContainerId: container, Cmd: command, Timeout: 10})
+	var res *cri.ExecSyncResponse
+	var err error
+	for range 60 { // a shim that is not ready yet says nothing of the container, as to the kubelet
+		res, err = n.ExecSync(t.Context(), &cri.ExecSyncRequest{ContainerId: container, Cmd: command, Timeout: 10})
+		if status.Code(err) != codes.Unavailable {
+			break
+		}
+		time.Sleep(time.Second)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}

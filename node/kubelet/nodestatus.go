@@ -137,6 +137,13 @@ func (k *Kubelet) recordTransitions(have, want *corev1.Node) {
 	}
 }
 
+// badConditions are what the kubelet's own conditions are where the node is not well: others'
+// may mean anything.
+var badConditions = map[corev1.NodeConditionType]corev1.ConditionStatus{
+	corev1.NodeReady: corev1.ConditionFalse, corev1.NodeMemoryPressure: corev1.ConditionTrue, corev1.NodeDiskPressure: corev1.ConditionTrue,
+	corev1.NodePIDPressure: corev1.ConditionTrue, corev1.NodeNetworkUnavailable: corev1.ConditionTrue,
+}
+
 // settled is how old a kubelet is of which more is logged than that it starts.
 const settled = 10 * time.Second
 
@@ -147,11 +154,8 @@ func (k *Kubelet) logConditions(n *corev1.Node) {
 		return
 	}
 	for _, c := range n.Status.Conditions {
-		bad := corev1.ConditionTrue
-		if c.Type == corev1.NodeReady {
-			bad = corev1.ConditionFalse
-		}
-		if c.Status == bad && k.news.IsNew("condition "+string(c.Type), c.Message) {
+		bad, ours := badConditions[c.Type]
+		if ours && c.Status == bad && k.news.IsNew("condition "+string(c.Type), c.Message) {
 			slog.Warn("the node is not well", "condition", string(c.Type)+"="+string(c.Status), "reason", c.Reason, "message", c.Message)
 		}
 	}

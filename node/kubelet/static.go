@@ -163,11 +163,11 @@ func (st *staticPods) read(node string) ([]*corev1.Pod, error) {
 			if pod != nil {
 				what = "keep static pod as it was, since its manifest is not valid any more"
 			}
-			again := st.news.IsNew(f.path, err.Error())
-			if again || isNew {
+			isNew = st.news.IsNew(f.path, err.Error()) || isNew
+			if isNew {
 				slog.Warn("Could not process manifest file: "+what, "manifest", f.path, "err", err)
 			}
-			if (again || isNew) && !duplicate && st.failed != nil {
+			if isNew && !duplicate && st.failed != nil {
 				from := f.path
 				if i >= local { // there may be a password in a URL
 					from = "of staticPodURL (--manifest-url)"

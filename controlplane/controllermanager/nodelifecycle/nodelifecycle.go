@@ -102,15 +102,9 @@ func (r *reconciler) reconcile(ctx context.Context, name string) (time.Duration,
 	}
 	renewed, _ := cached.(*coordinationv1.Lease)
 	b := r.listen(node, renewed, now)
-	if silent := node.DeepCopy(); now.Sub(b.seen) >= r.allowed(node) && markUnknown(silent, now) {
-		// The cache is as old as its watch has stood still, so the server has the last word.
-		if renewed, err = r.lease(ctx, name); err != nil {
-			return 0, err
-		}
-		if b = r.listen(node, renewed, now); now.Sub(b.seen) >= r.allowed(node) {
-			if node, err = r.client.CoreV1().Nodes().UpdateStatus(ctx, silent, metav1.UpdateOptions{}); err != nil {
-				return 0, ignoreNotFound(err)
-			}
+	if now.Sub(b.seen) >= r.allowed(node) {
+		if node, b, err = r.silent(ctx, node, b, now); err != nil {
+			return 0, ignoreNotFound(err)
 		}
 	}
 	ready := readiness(node)
@@ -129,6 +123,24 @@ func (r *reconciler) reconcile(ctx context.Context, name string) (time.Duration,
 		return r.cfg.MonitorPeriod, nil // what befits it depends on the others
 	}
 	return max(time.Millisecond, r.allowed(node)-now.Sub(b.seen)), nil
+}
+
+// silent makes the conditions of a node unknown of which the cache has heard nothing for too
+// long. The cache is as old as its watch has stood still, so the server has the last word.
+func (r *reconciler) silent(ctx context.Context, node *corev1.Node, b beat, now time.Time) (*corev1.Node, beat, error) {
+	next := node.DeepCopy()
+	if !markUnknown(next, now) {
+		return node, b, nil
+	}
+	renewed, err := r.lease(ctx, node.Name)
+	if err != nil {
+		return nil, b, err
+	}
+	if b = r.listen(node, renewed, now); now.Sub(b.seen) < r.allowed(node) {
+		return node, b, nil
+	}
+	node, err = r.client.CoreV1().Nodes().UpdateStatus(ctx, next, metav1.UpdateOptions{})
+	return node, b, err
 }
 
 // lease is the node's as the server has it now, nil without one.

@@ -95,7 +95,7 @@ func (c Config) rewritten(m Mirror, at string) (*rewritten, error) {
 		return nil, err
 	}
 	transport := docker.DefaultHTTPTransport(config)
-	transport.MaxResponseHeaderBytes = 1 << 20
+	transport.MaxResponseHeaderBytes = 1 << 20 // as for registries that are asked without a rewrite
 	transport.ResponseHeaderTimeout = headerTime
 	one.client = &http.Client{Transport: transport}
 	one.authorizer = docker.NewDockerAuthorizer(docker.WithAuthClient(one.client), docker.WithAuthCreds(c.credentials(u.Host).of))
