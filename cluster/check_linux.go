@@ -17,6 +17,7 @@ import (
 	"knarr/internal/run"
 	"knarr/node/cni"
 	"knarr/node/cni/network"
+	"knarr/node/containerruntime"
 	"knarr/node/kubeproxy"
 	"knarr/node/networkpolicy"
 )
@@ -46,6 +47,7 @@ var requirements = []requirement{
 	{"cgroups", makeCgroup, "mount them at /sys/fs/cgroup", true},
 	{"CAP_SYS_RESOURCE", capability(unix.CAP_SYS_RESOURCE), "oom_score_adj of pods stays as it is, so a node short of memory may end the wrong process", false},
 	{"seccomp", filterCalls, "pods with a seccomp profile do not start", false},
+	{"user namespaces", spaces(unix.CLONE_NEWNS, containerruntime.CheckUserNamespaces), "pods with hostUsers: false do not start; the kernel needs CONFIG_USER_NS and must be 6.3 or newer, and the sysctl user.max_user_namespaces above 0", false},
 	{"AppArmor", enabled("/sys/module/apparmor/parameters/enabled"), "its profiles have no effect", false},
 }
 

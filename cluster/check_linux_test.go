@@ -12,25 +12,27 @@ import (
 
 	"knarr/internal/need"
 	"knarr/node/cni/network"
+	"knarr/node/containerruntime"
 	"knarr/node/kubeproxy"
 )
 
 // Each line is ok only when the kernel did the thing: here it refuses to write
-// tables and links, though it has them all.
+// tables and links and to map users, though it has them all.
 func TestCheckTriesTheThingItself(t *testing.T) {
 	need.Root(t)
-	without := func(try func() error) func() error {
+	without := func(capability uint, try func() error) func() error {
 		return func() error {
-			if err := dropNetAdmin(); err != nil {
+			if err := drop(capability); err != nil {
 				return err
 			}
 			return try()
 		}
 	}
 	for _, n := range []requirement{
-		{"services", spaces(unix.CLONE_NEWNET, without(kubeproxy.Check)), "nothing goes", true},
-		{"bridges", spaces(unix.CLONE_NEWNET, without(network.CheckBridge)), "nothing goes", true},
-		{"pods", spaces(unix.CLONE_NEWNET, without(network.CheckTable)), "nothing goes", true},
+		{"services", spaces(unix.CLONE_NEWNET, without(unix.CAP_NET_ADMIN, kubeproxy.Check)), "nothing goes", true},
+		{"bridges", spaces(unix.CLONE_NEWNET, without(unix.CAP_NET_ADMIN, network.CheckBridge)), "nothing goes", true},
+		{"pods", spaces(unix.CLONE_NEWNET, without(unix.CAP_NET_ADMIN, network.CheckTable)), "nothing goes", true},
+		{"users", spaces(unix.CLONE_NEWNS, without(unix.CAP_SETUID, containerruntime.CheckUserNamespaces)), "nothing goes", true},
 	} {
 		var b strings.Builder
 		if check(&b, []requirement{n}) || !strings.HasPrefix(b.String(), "FAIL  "+n.what+": ") || !strings.Contains(b.String(), "operation not permitted: nothing goes\n") {
@@ -92,15 +94,15 @@ func TestCheckWithoutAnAnswer(t *testing.T) {
 	})
 }
 
-// dropNetAdmin takes a capability from the calling thread.
-func dropNetAdmin() error {
+// drop takes a capability of the first 32 from the calling thread.
+func drop(capability uint) error {
 	h := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var d [2]unix.CapUserData
 	if err := unix.Capget(&h, &d[0]); err != nil {
 		return err
 	}
 	for _, set := range []*uint32{&d[0].Effective, &d[0].Permitted} {
-		*set &^= 1 << unix.CAP_NET_ADMIN
+		*set &^= 1 << capability
 	}
 	return unix.Capset(&h, &d[0])
 }
