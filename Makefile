@@ -338,7 +338,7 @@ vm-specs: build | build/vm deps
 # vm-node-specs runs specs of upstream's suite for a node there, on a guest of more
 # processors, with threads and NUMA: those of e2e-node-vm.txt, which must pass. RUN=regexp
 # takes others that e2e-node-left.txt leaves for want of such a machine, and UPDATE=1 adds
-# what passes to that list. NARROW=1 gives it four processors and no more, and IMAGES=conformance
+# what passes to that list. NARROW=N gives it N processors and no more, and IMAGES=conformance
 # the images of most specs alone, IMAGES=eviction those of pods that are evicted: all are faster.
 # Each takes minutes.
 vm-node-specs: build | build/vm build/vm-xfs deps
