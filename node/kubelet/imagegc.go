@@ -71,9 +71,17 @@ func (k *Kubelet) detectImages(ctx context.Context) error {
 	if err := k.checkRecords(images.Images, began); err != nil {
 		slog.Warn("check the records of pulls", "err", err)
 	}
+	// What containers run and what is mounted into them, by ids and by names.
 	inUse := map[string]bool{}
 	for _, c := range containers.Containers {
 		inUse[c.ImageId], inUse[c.ImageRef], inUse[c.Image.GetImage()] = true, true, true
+	}
+	for _, w := range k.all() {
+		for _, c := range w.shown.Load().observed.Containers {
+			for _, m := range c.Mounts {
+				inUse[m.GetImage().GetImage()] = true // "" is no image's
+			}
+		}
 	}
 	now := time.Now()
 	k.imageUse.mu.Lock()
@@ -160,10 +168,11 @@ func sizeText(bytes uint64) string {
 	return fmt.Sprintf("%.1f %s", size, unit)
 }
 
-// unusedImages are those that may go, the longest unused first.
-func unusedImages(all map[string]*imageRecord, now time.Time, least time.Duration) (ids []string) {
+// unusedImages are those that may go, the longest unused first: they have been there for so
+// long, and nobody has used them since, or for so long either.
+func unusedImages(all map[string]*imageRecord, now time.Time, there, unused time.Duration) (ids []string) {
 	for id, r := range all {
-		if !r.pinned && r.used != now && now.Sub(r.seen) >= least && now.Sub(r.used) >= least {
+		if !r.pinned && r.used.Before(now) && now.Sub(r.seen) >= there && now.Sub(r.used) >= unused {
 			ids = append(ids, id)
 		}
 	}
@@ -185,7 +194,7 @@ func (k *Kubelet) collectOldImages(ctx context.Context, now time.Time) error {
 		return nil
 	}
 	k.imageUse.mu.Lock()
-	ids := unusedImages(k.imageUse.all, now, most)
+	ids := unusedImages(k.imageUse.all, now, most, most)
 	k.imageUse.mu.Unlock()
 	_, err := k.removeImages(ctx, ids, math.MaxUint64, "age")
 	return err
@@ -196,7 +205,7 @@ func (k *Kubelet) freeImages(ctx context.Context, want uint64, now time.Time) (f
 		return 0, err
 	}
 	k.imageUse.mu.Lock()
-	ids := unusedImages(k.imageUse.all, now, k.cfg.Settings.ImageMinimumGCAge.Duration)
+	ids := unusedImages(k.imageUse.all, now, k.cfg.Settings.ImageMinimumGCAge.Duration, 0)
 	k.imageUse.mu.Unlock()
 	return k.removeImages(ctx, ids, want, "space")
 }

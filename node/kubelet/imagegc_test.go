@@ -1,10 +1,12 @@
 package kubelet
 
 import (
+	"math"
 	"slices"
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -64,11 +66,50 @@ func TestOldImagesGo(t *testing.T) {
 func TestUnusedImages(t *testing.T) {
 	now := time.Unix(10000, 0)
 	old := now.Add(-time.Hour)
-	got := unusedImages(map[string]*imageRecord{
+	all := map[string]*imageRecord{
 		"pinned": {seen: old, pinned: true}, "used": {seen: old, used: now}, "new": {seen: now},
-		"b": {seen: old, used: old.Add(time.Minute)}, "a": {seen: old},
-	}, now, 2*time.Minute)
-	if !slices.Equal(got, []string{"a", "b"}) {
-		t.Errorf("%v", got)
+		"b": {seen: old, used: old.Add(time.Minute)}, "a": {seen: old}, "late": {seen: old, used: now.Add(time.Second)},
+		"just": {seen: old, used: now.Add(-time.Second)},
+	}
+	if got := unusedImages(all, now, 2*time.Minute, 0); !slices.Equal(got, []string{"a", "b", "just"}) {
+		t.Errorf("for room: %v", got)
+	}
+	if got := unusedImages(all, now, 2*time.Minute, 2*time.Minute); !slices.Equal(got, []string{"a", "b"}) {
+		t.Errorf("for their age: %v", got)
+	}
+}
+
+// TestMountedImagesStay: an image that is a volume of a container is in use, however old.
+func TestMountedImagesStay(t *testing.T) {
+	n := newNode(t)
+	n.rt.Load("data:1")
+	n.rt.Load("old:1")
+	defer n.start()()
+	p := podtest.Pod("web", "a")
+	p.Spec.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{Image: &corev1.ImageVolumeSource{Reference: "data:1", PullPolicy: corev1.PullNever}}}}
+	p.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "data", MountPath: "/data"}}
+	n.api.addPod(p)
+	n.until("ready", n.ready("web"))
+	if err := n.k.detectImages(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	n.k.imageUse.mu.Lock()
+	for _, r := range n.k.imageUse.all {
+		r.seen = time.Now().Add(-time.Hour)
+	}
+	n.k.imageUse.mu.Unlock()
+	if _, err := n.k.freeImages(t.Context(), math.MaxUint64, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	res, err := n.k.images.ListImages(t.Context(), &cri.ListImagesRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var have []string
+	for _, i := range res.Images {
+		have = append(have, i.RepoTags...)
+	}
+	if !slices.Contains(have, "data:1") || slices.Contains(have, "old:1") {
+		t.Errorf("%v are there", have)
 	}
 }
