@@ -12,7 +12,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	resourcehelper "k8s.io/component-helpers/resource"
 	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
@@ -77,6 +76,12 @@ var signals = []signal{
 		}
 		return *r.MaxPID - *r.NumOfRunningProcesses, *r.MaxPID, nil
 	}},
+}
+
+// text is how much there is of what can run out: bytes in binary units, what is counted in
+// decimal ones.
+func (s signal) text(n int64) string {
+	return eviction.Text(n, s.resource == resourceInodes || s.resource == resourcePIDs)
 }
 
 // bytesOf reads how much a disk has left.
@@ -376,8 +381,8 @@ func (k *Kubelet) evictOne(ctx context.Context, what signal, t eviction.Threshol
 	rank(all)
 	c := all[0]
 	slog.Info("evicting pod", "pod", podspec.Format(c.pod), "resource", string(name))
-	message, annotations := evictionMessage(c, name, k.storageOf(c.pod.UID), o.Available, t.Value.Of(o.All))
-	k.evict(c.w, c.pod, what.name, message, annotations, c.grace)
+	message, annotations := evictionMessage(c, name, k.storageOf(c.pod.UID), what.text(o.Available), t.Value.Text(o.All))
+	k.evict(c.w, c.pod, what.name, message, annotations, c.grace, corev1.PodReasonTerminationByKubelet)
 	return c.w
 }
 
@@ -408,9 +413,9 @@ const (
 
 // evictionMessage says what the node was short of, and which containers of the
 // pod have more of it than they asked for; annotations have the same for programs.
-func evictionMessage(of candidate, name corev1.ResourceName, used podStorage, available, limit int64) (message string, annotations map[string]string) {
+func evictionMessage(of candidate, name corev1.ResourceName, used podStorage, available, limit string) (message string, annotations map[string]string) {
 	var msg strings.Builder
-	fmt.Fprintf(&msg, "The node was low on resource: %s. Threshold quantity: %s, available: %s. ", name, binary(limit), binary(available))
+	fmt.Fprintf(&msg, "The node was low on resource: %s. Threshold quantity: %s, available: %s. ", name, limit, available)
 	annotations = map[string]string{starvedResource: string(name)}
 	if whole := of.pod.Spec.Resources; whole != nil && name == corev1.ResourceMemory {
 		if request, ok := whole.Requests[name]; ok {
@@ -437,10 +442,7 @@ func evictionMessage(of candidate, name corev1.ResourceName, used podStorage, av
 	return msg.String(), annotations
 }
 
-func binary(n int64) string {
-	q := resource.NewQuantity(n, resource.BinarySI)
-	return q.String()
-}
+func binary(n int64) string { return eviction.Text(n, false) }
 
 // evictableWithin says whether a pod that was evicted, if it was, would have to end sooner
 // with that grace, seconds. One that did not end in its time is left at that: others are next.
@@ -450,8 +452,9 @@ func (w *worker) evictableWithin(grace int64) bool {
 }
 
 // evict ends a pod, unless the other loop has just done so. One that is to end sooner than it
-// was is evicted still.
-func (k *Kubelet) evict(w *worker, pod *corev1.Pod, signal, message string, annotations map[string]string, grace int64) {
+// was is evicted still. One that the node ends for want of something has a disruption; one that
+// is over a limit of its own has none: it is to blame.
+func (k *Kubelet) evict(w *worker, pod *corev1.Pod, signal, message string, annotations map[string]string, grace int64, disruption string) {
 	before := w.evicted.Load()
 	if before != nil && grace >= *before || !w.evicted.CompareAndSwap(before, &grace) {
 		return
@@ -460,7 +463,7 @@ func (k *Kubelet) evict(w *worker, pod *corev1.Pod, signal, message string, anno
 		k.metrics.evictions.WithLabelValues(signal).Inc()
 		k.events.AnnotatedEventf(podReference(pod), annotations, corev1.EventTypeWarning, "Evicted", "%s", message)
 	}
-	w.end(&ending{reason: "Evicted", message: message, grace: &grace, disruption: corev1.PodReasonTerminationByKubelet})
+	w.end(&ending{reason: "Evicted", message: message, grace: &grace, disruption: disruption})
 }
 
 // enforceLimits measures the pods that have a limit, and evicts those over it.
@@ -505,7 +508,7 @@ func (k *Kubelet) evictOver(ctx context.Context, limited []*worker) (evicted []*
 			break
 		}
 		if msg := overLimit(pod, k.storageOf(pod.UID), dedicated); msg != "" {
-			k.evict(w, pod, limitSignal(msg), msg, nil, hardGrace)
+			k.evict(w, pod, limitSignal(msg), msg, nil, hardGrace, "")
 			evicted = append(evicted, w)
 		}
 	}

@@ -45,6 +45,9 @@ func TestContainerFs(t *testing.T) {
 		t.Errorf("seen %v", seen)
 	}
 	s := n.k.nodeStats(metav1.NewTime(time.Now()), false)
+	if m, err := meminfo(); err != nil || int64(*s.Memory.AvailableBytes+*s.Memory.WorkingSetBytes) != m["MemTotal"] {
+		t.Errorf("%d bytes of memory are available and %d worked with, of %d, %v: eviction counts another way", *s.Memory.AvailableBytes, *s.Memory.WorkingSetBytes, m["MemTotal"], err)
+	}
 	if *s.Runtime.ImageFs.CapacityBytes == 0 || *s.Runtime.ContainerFs.CapacityBytes != 0 {
 		t.Errorf("images on %d bytes, containers on %d", *s.Runtime.ImageFs.CapacityBytes, *s.Runtime.ContainerFs.CapacityBytes)
 	}
@@ -263,7 +266,7 @@ func TestDeletedPodShowsEviction(t *testing.T) {
 			n.api.deletePodWithin("p", 600)
 			n.until("it ends", n.sent("Killing: Stopping container p"))
 			w := n.k.worker("uid-p")
-			n.k.evict(w, w.shown.Load().pod, "nodefs.available", "The node was low.", nil, hardGrace)
+			n.k.evict(w, w.shown.Load().pod, "nodefs.available", "The node was low.", nil, hardGrace, corev1.PodReasonTerminationByKubelet)
 			n.until("it has ended", func() bool { return n.api.pod("p").Status.Phase == c.phase })
 			s := n.api.pod("p").Status
 			d := podstatus.FindCondition(s.Conditions, corev1.DisruptionTarget)

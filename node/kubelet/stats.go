@@ -285,9 +285,9 @@ func (k *Kubelet) nodeStats(now metav1.Time, only bool) stats.NodeStats {
 		n.CPU = &stats.CPUStats{Time: now, UsageCoreNanoSeconds: &used, UsageNanoCores: k.cpuRate.rate(used, now.Time)}
 	}
 	if info, err := meminfo(); err == nil {
-		free := uint64(info["MemAvailable"])
 		used := uint64(max(info["MemTotal"]-info["MemFree"], 0))
 		set := uint64(max(info["MemTotal"]-info["MemFree"]-info["Inactive(file)"], 0))
+		free := uint64(max(info["MemTotal"], 0)) - min(set, uint64(max(info["MemTotal"], 0))) // as eviction counts it
 		rss := uint64(info["AnonPages"])
 		n.Memory = &stats.MemoryStats{Time: now, AvailableBytes: &free, UsageBytes: &used, WorkingSetBytes: &set, RSSBytes: &rss}
 	}

@@ -20,6 +20,7 @@ import (
 	"knarr/internal/need"
 	"knarr/node/kubelet/eviction"
 	"knarr/node/kubelet/podfile"
+	"knarr/node/kubelet/podstatus"
 	"knarr/node/kubelet/podtest"
 )
 
@@ -97,6 +98,9 @@ func TestStorageLimits(t *testing.T) {
 		s := n.api.pod("layer").Status
 		return s.Phase == corev1.PodFailed && s.Reason == "Evicted"
 	})
+	if c := podstatus.FindCondition(n.api.pod("layer").Status.Conditions, corev1.DisruptionTarget); c != nil {
+		t.Errorf("a pod that was over its own limit counts as disrupted: %+v", c)
+	}
 }
 
 // TestEvictionMessage: upstream's words, each container with its own usage.
@@ -109,7 +113,7 @@ func TestEvictionMessage(t *testing.T) {
 	}
 	want := "The node was low on resource: ephemeral-storage. Threshold quantity: 1Gi, available: 512Mi. " +
 		"Container a was using 4Mi, request is 0, has larger consumption of ephemeral-storage. "
-	got, annotations := evictionMessage(candidate{pod: p}, corev1.ResourceEphemeralStorage, used, 512<<20, 1<<30)
+	got, annotations := evictionMessage(candidate{pod: p}, corev1.ResourceEphemeralStorage, used, "512Mi", "1Gi")
 	if got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
@@ -117,7 +121,7 @@ func TestEvictionMessage(t *testing.T) {
 		t.Errorf("annotations %v", a)
 	}
 	p.Spec.Resources = &corev1.ResourceRequirements{Requests: corev1.ResourceList{"memory": resource.MustParse("1Gi")}}
-	got, annotations = evictionMessage(candidate{pod: p, usage: 2 << 30}, corev1.ResourceMemory, podStorage{}, 1<<20, 2<<20)
+	got, annotations = evictionMessage(candidate{pod: p, usage: 2 << 30}, corev1.ResourceMemory, podStorage{}, "1Mi", "2Mi")
 	if want := "Pod " + p.Name + " was using 2Gi, request is 1Gi, has larger consumption of memory. "; !strings.HasSuffix(got, want) || annotations["offending_pod"] != p.Name || annotations["offending_pod_usage"] != "2Gi" {
 		t.Errorf("%q, annotations %v", got, annotations)
 	}

@@ -5,6 +5,22 @@ import (
 	"time"
 )
 
+// TestText: an amount is written as it was, and a part in binary units.
+func TestText(t *testing.T) {
+	for value, want := range map[string]string{"100Mi": "100Mi", "500M": "500M", "1000": "1k", "10%": "3200"} {
+		all, err := Parse(map[string]string{PIDAvailable: value}, nil, nil, nil, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := all[0].Value.Text(32000); got != want {
+			t.Errorf("%s: %q, want %q", value, got, want)
+		}
+	}
+	if binary, decimal := Text(32768, false), Text(32768, true); binary != "32Ki" || decimal != "32768" {
+		t.Errorf("%q and %q", binary, decimal)
+	}
+}
+
 func TestParse(t *testing.T) {
 	all, err := Parse(map[string]string{"memory.available": "100Mi", "nodefs.available": "10%", "imagefs.available": "0%"},
 		map[string]string{"memory.available": "1Gi"}, map[string]string{"memory.available": "1m30s"}, map[string]string{"nodefs.available": "1Gi"}, true)

@@ -38,6 +38,8 @@ const (
 type Amount struct {
 	Quantity int64
 	Part     float32
+	// Decimal says that the quantity was written without binary units.
+	Decimal bool
 }
 
 // Of is the amount where there is so much in all.
@@ -46,6 +48,19 @@ func (a Amount) Of(all int64) int64 {
 		return int64(float64(a.Part) * float64(all))
 	}
 	return a.Quantity
+}
+
+// Text is the amount, where there is so much in all, as it was written; parts are in binary
+// units, of whatever they are.
+func (a Amount) Text(all int64) string { return Text(a.Of(all), a.Decimal && a.Part == 0) }
+
+// Text is a quantity in binary or in decimal units.
+func Text(n int64, decimal bool) string {
+	format := resource.BinarySI
+	if decimal {
+		format = resource.DecimalSI
+	}
+	return resource.NewQuantity(n, format).String()
 }
 
 // A Threshold is met when less than Value is available.
@@ -161,7 +176,7 @@ func statements(m map[string]string) (out []Threshold, err error) {
 		if q.Sign() <= 0 {
 			return nil, fmt.Errorf("eviction threshold %v must be positive: %s", signal, &q)
 		}
-		out = append(out, Threshold{Signal: signal, Value: Amount{Quantity: q.Value()}})
+		out = append(out, Threshold{Signal: signal, Value: Amount{Quantity: q.Value(), Decimal: q.Format != resource.BinarySI}})
 	}
 	return out, nil
 }
