@@ -19,9 +19,10 @@ type containerState struct {
 	image *cri.Image
 	// waiting is why it does not run, if it should; no reason: unknown.
 	waiting waitError
-	// crashes delays its restart, with the image crashImage.
-	crashes    *delay
-	crashImage string
+	// crashes delays its restart, with the image crashImage and these resources.
+	crashes        *delay
+	crashImage     string
+	crashResources corev1.ResourceRequirements
 	// crashEvent is the id of the container whose back-off has had its event.
 	crashEvent string
 	// mayStop is closed when a sidecar's time to end has come.

@@ -212,6 +212,14 @@ func TestCrashLoop(t *testing.T) {
 		s := n.api.pod("bad").Status.ContainerStatuses[0]
 		return s.RestartCount == 2 && s.State.Running != nil
 	})
+	// Nor with other resources, which it may have ended for want of.
+	n.rt.Exit("c", 3)
+	n.until("backing off with that one", n.waits("bad", "CrashLoopBackOff"))
+	n.resizeTo("bad", map[string]any{"requests": map[string]any{"cpu": "20m"}}, 2)
+	n.until("restarted at once with other resources", func() bool {
+		s := n.api.pod("bad").Status.ContainerStatuses[0]
+		return s.RestartCount >= 3 && s.State.Running != nil
+	})
 }
 
 // TestNotStatic: a pod of the API that calls itself static is not critical for that, and is

@@ -12,6 +12,7 @@ import (
 
 	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"knarr/node/kubelet/criconfig"
@@ -104,12 +105,12 @@ func (w *worker) crashLeft(name string, s *runtimestate.Container) time.Duration
 	return left
 }
 
-// crashing is the state of a container, which has not crashed yet with an image that the
-// spec names now for the first time.
+// crashing is the state of a container, which has not crashed yet with an image, or with
+// resources, that the spec names now for the first time.
 func (w *worker) crashing(name string) *containerState {
 	state := w.container(name)
-	if c, _ := podspec.FindContainer(w.pod, name); c != nil && c.Image != state.crashImage {
-		state.crashImage, state.crashes = c.Image, nil
+	if c, _ := podspec.FindContainer(w.pod, name); c != nil && (c.Image != state.crashImage || !equality.Semantic.DeepEqual(c.Resources, state.crashResources)) {
+		state.crashImage, state.crashResources, state.crashes = c.Image, c.Resources, nil
 	}
 	return state
 }
