@@ -49,8 +49,8 @@ var admitHandlers = []struct {
 // admit says whether the node takes a pod, nil if it does; the lock is held. Room opens when
 // the pod has what others had to go for; nil: it has it now.
 func (k *Kubelet) admit(pod *corev1.Pod) (room *gate, e *ending) {
-	if pod.DeletionTimestamp != nil || pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded {
-		return nil, nil // never to run
+	if neverRuns(pod) {
+		return nil, nil
 	}
 	if pod.Status.StartTime != nil { // taken before
 		if r := k.align(pod, nil); r != nil {
@@ -74,6 +74,11 @@ func (k *Kubelet) admit(pod *corev1.Pod) (room *gate, e *ending) {
 		}
 	}
 	return a.preempt(), nil // not before it is certain that the pod is taken
+}
+
+// neverRuns says whether nothing of a pod is to be started, when it is first seen.
+func neverRuns(pod *corev1.Pod) bool {
+	return pod.DeletionTimestamp != nil || pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded
 }
 
 // predicates ask for room, the right node, ports and tolerations. A critical pod that only

@@ -1,7 +1,9 @@
 package kubelet
 
 import (
+	"encoding/json"
 	"slices"
+	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -382,4 +384,63 @@ func TestAppArmor(t *testing.T) {
 			t.Errorf("%s, where there is AppArmor: %v", c.name, r)
 		}
 	}
+}
+
+// TestShortOf: of several resources that a node has too little of, the one that upstream looks
+// at first is named.
+func TestShortOf(t *testing.T) {
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}
+	requests := corev1.ResourceList{}
+	node.Status.Allocatable = corev1.ResourceList{corev1.ResourcePods: resource.MustParse("10")}
+	for _, name := range []corev1.ResourceName{"amd.com/gpu", "hugepages-2Mi", corev1.ResourceEphemeralStorage, corev1.ResourceMemory, corev1.ResourceCPU} {
+		requests[name], node.Status.Allocatable[name] = resource.MustParse("2"), resource.MustParse("1")
+	}
+	p := podtest.Pod("p", "c")
+	p.Spec.Containers[0].Resources.Requests = requests
+	var got []string
+	for _, s := range short(p, nil, node) {
+		got = append(got, string(s.name))
+	}
+	if want := []string{"cpu", "memory", "ephemeral-storage", "amd.com/gpu", "hugepages-2Mi"}; !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+}
+
+// TestNewLabels: a pod is taken that is bound for a label which the node has just got, though
+// the watch of Nodes has not told of it yet.
+func TestNewLabels(t *testing.T) {
+	n := newNode(t)
+	defer n.start()()
+	const path = "/api/v1/nodes/n1"
+	n.until("the Node", func() bool { return n.k.node.Load() != nil })
+	n.api.mu.Lock()
+	b, err := json.Marshal(n.api.objects[path])
+	var o map[string]any
+	if err == nil {
+		err = json.Unmarshal(b, &o)
+	}
+	if err != nil {
+		n.api.mu.Unlock()
+		t.Fatal(err)
+	}
+	n.api.version++
+	meta := o["metadata"].(map[string]any)
+	meta["resourceVersion"] = strconv.Itoa(n.api.version)
+	labels, _ := meta["labels"].(map[string]any)
+	if labels == nil {
+		labels = map[string]any{}
+		meta["labels"] = labels
+	}
+	labels["disk"] = "ssd"
+	n.api.objects[path] = o // and no watch tells of it
+	n.api.mu.Unlock()
+	fits, not := podtest.Pod("fits", "a"), podtest.Pod("not", "b")
+	fits.Spec.NodeSelector, not.Spec.NodeSelector = map[string]string{"disk": "ssd"}, map[string]string{"disk": "hdd"}
+	n.api.addPod(fits)
+	n.until("ready", n.ready("fits"))
+	n.api.addPod(not)
+	n.until("rejected", func() bool {
+		s := n.api.pod("not").Status
+		return s.Phase == corev1.PodFailed && s.Reason == "NodeAffinity"
+	})
 }

@@ -642,6 +642,9 @@ func (k *Kubelet) podChanged(pod *corev1.Pod) {
 		return
 	}
 	pod = fromAPI(pod)
+	if k.worker(pod.UID) == nil { // it is not begun meanwhile: this is the only one that does
+		k.seeLabels(pod)
+	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if w := k.workers[pod.UID]; w != nil {
@@ -649,6 +652,24 @@ func (k *Kubelet) podChanged(pod *corev1.Pod) {
 		return
 	}
 	k.startWorker(pod)
+}
+
+// seeLabels asks for the Node where a pod that has yet to be taken does not fit its labels as
+// they are known: they may be new, and be why the pod was bound here, and come by another
+// watch than pods do.
+func (k *Kubelet) seeLabels(pod *corev1.Pod) {
+	n := k.node.Load()
+	if n == nil || neverRuns(pod) || pod.Status.StartTime != nil || fitsLabels(pod, n) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(k.ctx, 10*time.Second)
+	defer cancel()
+	n, err := k.client.CoreV1().Nodes().Get(ctx, k.cfg.NodeName, metav1.GetOptions{})
+	if err != nil {
+		slog.Warn("look at the Node again for a pod that does not fit its labels", "pod", podspec.Format(pod), "err", err)
+		return
+	}
+	k.sawNode(n)
 }
 
 // fromAPI is a pod of the API, whatever it says of itself: as a static one it would be

@@ -1,6 +1,7 @@
 package kubelet
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"runtime"
@@ -39,7 +40,7 @@ func misfits(pod *corev1.Pod, others []*corev1.Pod, node *corev1.Node) (out []*r
 	fails := func(name, why string) {
 		out = append(out, &rejection{name, fmt.Sprintf("Predicate %s failed: %s", name, why)})
 	}
-	if ok, err := nodeaffinity.GetRequiredNodeAffinity(pod).Match(node); err != nil || !ok {
+	if !fitsLabels(pod, node) {
 		fails("NodeAffinity", "node(s) didn't match Pod's node affinity/selector")
 	}
 	if pod.Spec.NodeName != "" && pod.Spec.NodeName != node.Name {
@@ -57,6 +58,12 @@ func misfits(pod *corev1.Pod, others []*corev1.Pod, node *corev1.Node) (out []*r
 		fails("TaintToleration", "node(s) had taints that the pod didn't tolerate")
 	}
 	return out
+}
+
+// fitsLabels says whether a node is one of those that a pod is to be on.
+func fitsLabels(pod *corev1.Pod, node *corev1.Node) bool {
+	ok, err := nodeaffinity.GetRequiredNodeAffinity(pod).Match(node)
+	return ok && err == nil
 }
 
 func admitResources(pod *corev1.Pod, others []*corev1.Pod, node *corev1.Node) *rejection {
@@ -87,7 +94,7 @@ func short(pod *corev1.Pod, others []*corev1.Pod, node *corev1.Node) (all []shor
 	}
 	used := map[corev1.ResourceName]int64{}
 	want := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
-	names := slices.Sorted(maps.Keys(want))
+	names := slices.SortedFunc(maps.Keys(want), byRank)
 	for _, o := range others {
 		for _, name := range names {
 			used[name] += preemption.Request(o, name)
@@ -109,6 +116,13 @@ func short(pod *corev1.Pod, others []*corev1.Pod, node *corev1.Node) (all []shor
 		}
 	}
 	return all
+}
+
+// byRank has the resources first that upstream looks at first: of several that are short the
+// first one names the reason. The rest are by name, where upstream's order is any.
+func byRank(a, b corev1.ResourceName) int {
+	first := []corev1.ResourceName{corev1.ResourceEphemeralStorage, corev1.ResourceMemory, corev1.ResourceCPU}
+	return cmp.Or(cmp.Compare(slices.Index(first, b), slices.Index(first, a)), cmp.Compare(a, b))
 }
 
 func portTaken(pod *corev1.Pod, others []*corev1.Pod) bool {
