@@ -1,13 +1,16 @@
 package criconfig
 
 import (
+	"slices"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"knarr/node/kubelet/podtest"
+	"knarr/node/kubelet/volume"
 )
 
 func TestShares(t *testing.T) {
@@ -84,5 +87,24 @@ func TestSandboxResources(t *testing.T) {
 	}
 	if o := cfg.Linux.Overhead; o.CpuShares != 256 || o.CpuQuota != 25000 || o.MemoryLimitInBytes != 64<<20 {
 		t.Errorf("overhead %v", o)
+	}
+}
+
+// TestGroupsOfVolumes: programs are in the groups that the pod's volumes name, each once.
+func TestGroupsOfVolumes(t *testing.T) {
+	pod := podtest.Pod("p", "c")
+	pod.Spec.SecurityContext = &corev1.PodSecurityContext{FSGroup: new(int64(5)), SupplementalGroups: []int64{7}}
+	in := Inputs{Pod: pod, Spec: &pod.Spec.Containers[0], Image: &cri.Image{}, Volumes: map[string]volume.Mounted{
+		"a": {Group: new(int64(9))}, "b": {Group: new(int64(7))}, "c": {}, "d": {Group: new(int64(8))},
+	}}
+	l, err := linuxConfig(Node{}, in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := l.SecurityContext.SupplementalGroups, []int64{5, 7, 9, 8}; !slices.Equal(got, want) {
+		t.Errorf("groups %v, want %v", got, want)
+	}
+	if got := pod.Spec.SecurityContext.SupplementalGroups; !slices.Equal(got, []int64{7}) {
+		t.Errorf("the pod's own are %v now", got)
 	}
 }

@@ -1,8 +1,13 @@
 package criconfig
 
 import (
+	"maps"
+	"slices"
+
 	corev1 "k8s.io/api/core/v1"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"knarr/node/kubelet/volume"
 )
 
 // linuxConfig is the part of a container's configuration that only Linux has.
@@ -19,7 +24,7 @@ func linuxConfig(n Node, in Inputs) (*cri.LinuxContainerConfig, error) {
 		NoNewPrivs:         sc.AllowPrivilegeEscalation != nil && !*sc.AllowPrivilegeEscalation,
 		SelinuxOptions:     selinux(sc.SELinuxOptions),
 		NamespaceOptions:   namespaces(pod, in.Users),
-		SupplementalGroups: podGroups(pod),
+		SupplementalGroups: volumeGroups(podGroups(pod), in.Volumes),
 		Seccomp:            seccomp(n, sc.SeccompProfile),
 	}
 	out.Apparmor = apparmor(pod, c)
@@ -99,6 +104,16 @@ func podGroups(pod *corev1.Pod) (groups []int64) {
 		groups = append(groups, *sc.FSGroup)
 	}
 	return append(groups, sc.SupplementalGroups...)
+}
+
+// volumeGroups are these groups and those of the pod's volumes.
+func volumeGroups(groups []int64, volumes map[string]volume.Mounted) []int64 {
+	for _, name := range slices.Sorted(maps.Keys(volumes)) {
+		if g := volumes[name].Group; g != nil && !slices.Contains(groups, *g) {
+			groups = append(groups, *g)
+		}
+	}
+	return groups
 }
 
 func groupsPolicy(sc *corev1.PodSecurityContext) cri.SupplementalGroupsPolicy {

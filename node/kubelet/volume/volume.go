@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -124,6 +125,8 @@ type Mounted struct {
 	Migrated bool
 	// Block says that the volume is a device.
 	Block bool
+	// Group is a group that programs have to be in that use the volume; nil: none.
+	Group *int64
 }
 
 // An Error says which volume could not be had.
@@ -393,7 +396,18 @@ func (m *Manager) persistent(ctx context.Context, pod *corev1.Pod, pv *corev1.Pe
 	if err != nil {
 		m.release(string(pod.UID), pv.Name)
 	}
+	got.Group = volumeGroup(pv)
 	return got, err
+}
+
+// volumeGroup is the group that a volume's annotation names, which storage has that knows users
+// and is asked for no other.
+func volumeGroup(pv *corev1.PersistentVolume) *int64 {
+	gid, err := strconv.ParseInt(pv.Annotations["pv.beta.kubernetes.io/gid"], 10, 32)
+	if err != nil || gid < 0 {
+		return nil
+	}
+	return &gid
 }
 
 func (m *Manager) mountPersistent(ctx context.Context, pod *corev1.Pod, pv *corev1.PersistentVolume, pvc *corev1.PersistentVolumeClaim, readOnly, block bool) (Mounted, error) {

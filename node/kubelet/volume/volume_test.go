@@ -403,3 +403,13 @@ func TestUnusedVolume(t *testing.T) {
 		t.Errorf("a volume that a container has now: %v", err)
 	}
 }
+
+// TestVolumeGroup: the annotation of a volume is a group, or nothing.
+func TestVolumeGroup(t *testing.T) {
+	for value, want := range map[string]int64{"1234": 1234, "0": 0, "": -1, "staff": -1, "-5": -1, "99999999999": -1} {
+		pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{"pv.beta.kubernetes.io/gid": value}}}
+		if got := volumeGroup(pv); got == nil && want >= 0 || got != nil && *got != want {
+			t.Errorf("%q: %v, want %d", value, got, want)
+		}
+	}
+}
