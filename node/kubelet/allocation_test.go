@@ -5,8 +5,11 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
@@ -135,4 +138,69 @@ func TestResizeThatDoesNotFit(t *testing.T) {
 		files, _ := filepath.Glob(filepath.Join(n.dir, "kubelet", "allocated", "*"))
 		return len(files) == 0
 	})
+}
+
+// TestTwoResizes: one that the runtime does not do and one that there is no room for are both
+// shown, each with the generation that asked for it, and the first one's end is told.
+func TestTwoResizes(t *testing.T) {
+	n := newNode(t)
+	var refuse atomic.Bool
+	refuse.Store(true)
+	n.rt.Fail = func(method string) error {
+		if method == "UpdatePodSandboxResources" && refuse.Load() {
+			return status.Error(codes.FailedPrecondition, "the machine is as large as it gets")
+		}
+		return nil
+	}
+	defer n.start()()
+	n.api.addPod(cpus(podtest.Pod("p", "c"), "10m"))
+	n.until("ready", n.ready("p"))
+	condition := func(of corev1.PodConditionType) *corev1.PodCondition {
+		return podstatus.FindCondition(n.api.pod("p").Status.Conditions, of)
+	}
+	n.resize("p", "20m")
+	n.until("refused", func() bool {
+		c := condition(corev1.PodResizeInProgress)
+		return c != nil && c.Reason == corev1.PodReasonError && strings.Contains(c.Message, "as large as it gets") && c.ObservedGeneration == 2
+	})
+	n.resizeAs("p", "100000", 3)
+	n.until("both", func() bool {
+		pending, first := condition(corev1.PodResizePending), condition(corev1.PodResizeInProgress)
+		return pending != nil && pending.Reason == corev1.PodReasonDeferred && pending.ObservedGeneration == 3 &&
+			first != nil && first.Reason == corev1.PodReasonError && first.ObservedGeneration == 2
+	})
+	if got := n.rt.Resources("c").GetCpuShares(); got != criconfig.CPUShares(10) {
+		t.Errorf("the container has %d shares though the runtime refused", got)
+	}
+	refuse.Store(false)
+	n.until("done", func() bool {
+		return condition(corev1.PodResizeInProgress) == nil && condition(corev1.PodResizePending) != nil
+	})
+	if c, s := n.rt.Resources("c").GetCpuShares(), n.rt.SandboxResources("p").GetCpuShares(); c != criconfig.CPUShares(20) || s != c {
+		t.Errorf("the container has %d shares, its sandbox %d", c, s)
+	}
+	n.until("told", func() bool {
+		return slices.ContainsFunc(n.api.events(), func(e string) bool {
+			return strings.HasPrefix(e, "ResizeCompleted: ") && strings.Contains(e, `"generation":2`)
+		})
+	})
+}
+
+// TestRuntimeWithoutSandboxResources: a runtime that does not know of them resizes containers.
+func TestRuntimeWithoutSandboxResources(t *testing.T) {
+	for _, unknown := range []error{status.Error(codes.Unimplemented, "unknown method"), status.Error(codes.Unknown, "not implemented yet")} {
+		n := newNode(t)
+		n.rt.Fail = func(method string) error {
+			if method == "UpdatePodSandboxResources" {
+				return unknown
+			}
+			return nil
+		}
+		stop := n.start()
+		n.api.addPod(cpus(podtest.Pod("p", "c"), "10m"))
+		n.until("ready", n.ready("p"))
+		n.resize("p", "20m")
+		n.until("resized", func() bool { return n.rt.Resources("c").GetCpuShares() == criconfig.CPUShares(20) })
+		stop()
+	}
 }

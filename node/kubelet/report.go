@@ -136,7 +136,7 @@ func (w *worker) statusInput() podstatus.Input {
 		Unmounted:         w.volumes == nil && w.ended == nil && len(w.observed.Containers) == 0,
 		Terminal:          w.statusTerminal(),
 		RuntimeName:       w.k.runtimeName(), PodIPs: w.podIPs(), Now: time.Now(),
-		Started: w.k.started, Ready: w.k.ready, Resize: w.resizeCondition,
+		Started: w.k.started, Ready: w.k.ready, ResizePending: w.resizePending, Resizing: w.resizing,
 	}
 	if e := w.ended; e != nil {
 		in.Ended = &podstatus.Ending{Reason: e.reason, Message: e.message, Rejected: e.rejected, Disruption: e.disruption, Why: e.why}

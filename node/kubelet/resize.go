@@ -6,8 +6,11 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	corev1 "k8s.io/api/core/v1"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -66,6 +69,7 @@ func (w *worker) resize(ctx context.Context) time.Duration {
 	if w.desired.Generation <= 1 || w.anyBusy(opResize, opStart) {
 		return never // as created
 	}
+	sandbox, _ := w.observed.ReadySandbox()
 	pod := w.pod
 	asked := map[string]*cri.LinuxContainerResources{}
 	for id, i := range w.instances {
@@ -74,19 +78,16 @@ func (w *worker) resize(ctx context.Context) time.Duration {
 	node := w.k.nodeConfig()
 	all := resizes(pod, w.observed, asked, func(c *corev1.Container) *cri.LinuxContainerResources { return node.ContainerResources(pod, c) })
 	limits := w.k.podLimits(pod)
-	before := w.resizeCondition
-	w.resizeCondition = w.resizePending
+	before := w.resizing
 	if len(all) == 0 && limits == w.limits {
-		if before != nil && before.Type == corev1.PodResizeInProgress {
-			w.resizeEvent(corev1.EventTypeNormal, "ResizeCompleted", "Pod resize completed", "", pod)
+		w.resizing = nil
+		if before != nil {
+			w.resizeEvent(corev1.EventTypeNormal, "ResizeCompleted", "Pod resize completed", "", pod, before.ObservedGeneration)
 		}
 		return never
 	}
-	if w.resizePending == nil {
-		w.resizeCondition = inProgress()
-		if before != nil && before.Type == corev1.PodResizeInProgress {
-			w.resizeCondition = before // what went wrong is shown until it goes well
-		}
+	if before == nil { // else what went wrong is shown until it goes well
+		w.resizing = inProgress(pod.Generation)
 	}
 	key := opKey{kind: opResize}
 	if left := w.retryIn(key); left > 0 {
@@ -99,7 +100,7 @@ func (w *worker) resize(ctx context.Context) time.Duration {
 	}
 	w.begin(ctx, key, func(ctx context.Context) func() {
 		began := time.Now()
-		err := w.k.applyResizes(ctx, pod, limits, all)
+		err := w.k.applyResizes(ctx, pod, sandbox.Id, limits, all)
 		if ctx.Err() == nil {
 			w.k.metrics.resizes.done(time.Since(began), err)
 		}
@@ -116,17 +117,22 @@ func (w *worker) resize(ctx context.Context) time.Duration {
 				w.succeeded(key)
 			} else if ctx.Err() == nil {
 				w.retryLater(key, time.Second, time.Minute)
-				w.resizeEvent(corev1.EventTypeWarning, "ResizeError", "Pod resize error", err.Error(), pod)
-				w.resizeCondition = inProgress()
-				w.resizeCondition.Reason, w.resizeCondition.Message = corev1.PodReasonError, err.Error()
+				generation := pod.Generation
+				if w.resizing != nil {
+					generation = w.resizing.ObservedGeneration
+				}
+				w.resizeEvent(corev1.EventTypeWarning, "ResizeError", "Pod resize error", err.Error(), pod, generation)
+				w.resizing = inProgress(generation)
+				w.resizing.Reason, w.resizing.Message = corev1.PodReasonError, err.Error()
 			}
 		}
 	})
 	return never
 }
 
-func inProgress() *corev1.PodCondition {
-	return &corev1.PodCondition{Type: corev1.PodResizeInProgress, Status: corev1.ConditionTrue}
+// inProgress is the condition of a resize to what a generation of the pod asks for.
+func inProgress(generation int64) *corev1.PodCondition {
+	return &corev1.PodCondition{Type: corev1.PodResizeInProgress, Status: corev1.ConditionTrue, ObservedGeneration: generation}
 }
 
 // allocate gives the pod the resources it asks for, or says why it has to do
@@ -155,7 +161,7 @@ func (w *worker) allocate() {
 		if reason == corev1.PodReasonInfeasible {
 			w.infeasibleResize(detail)
 		}
-		w.resizeEvent(corev1.EventTypeWarning, "Resize"+reason, "Pod resize "+reason, message, w.desired)
+		w.resizeEvent(corev1.EventTypeWarning, "Resize"+reason, "Pod resize "+reason, message, w.desired, w.desired.Generation)
 		w.resizePending = &corev1.PodCondition{Type: corev1.PodResizePending, Status: corev1.ConditionTrue, Reason: reason, Message: message}
 		return
 	}
@@ -163,8 +169,8 @@ func (w *worker) allocate() {
 		slog.Warn("keep the resources of a pod", "pod", podspec.Format(w.pod), "err", err)
 	}
 	w.acceptedResize(before, removed)
-	w.resizeEvent(corev1.EventTypeNormal, "ResizeStarted", "Pod resize started", "", w.desired)
-	w.resizeCondition = inProgress()
+	w.resizeEvent(corev1.EventTypeNormal, "ResizeStarted", "Pod resize started", "", w.desired, w.desired.Generation)
+	w.resizing = inProgress(w.desired.Generation)
 	w.succeeded(opKey{kind: opResize}) // what could not be done is no longer asked for
 	w.pod = w.desired
 	w.k.wakeClasses()
@@ -177,12 +183,12 @@ func (w *worker) allocate() {
 }
 
 // resizeEvent emits an event about a resize once, with the resources it is about.
-func (w *worker) resizeEvent(kind, reason, what, wrong string, pod *corev1.Pod) {
-	w.eventAfter(stateEventAgain, "resize", kind, reason, what+": "+resizeSummary(pod, wrong))
+func (w *worker) resizeEvent(kind, reason, what, wrong string, pod *corev1.Pod, generation int64) {
+	w.eventAfter(stateEventAgain, "resize", kind, reason, what+": "+resizeSummary(pod, wrong, generation))
 }
 
-// resizeSummary is how events write down the resources of a pod.
-func resizeSummary(pod *corev1.Pod, wrong string) string {
+// resizeSummary is how events write down the resources of a pod, of that generation.
+func resizeSummary(pod *corev1.Pod, wrong string, generation int64) string {
 	type container struct {
 		Name      string                      `json:"name"`
 		Resources corev1.ResourceRequirements `json:"resources"`
@@ -199,7 +205,7 @@ func resizeSummary(pod *corev1.Pod, wrong string) string {
 	for i := range pod.Spec.Containers {
 		s.Containers = append(s.Containers, container{pod.Spec.Containers[i].Name, pod.Spec.Containers[i].Resources})
 	}
-	s.Generation, s.Error = pod.Generation, wrong
+	s.Generation, s.Error = generation, wrong
 	b, err := json.Marshal(s)
 	if err != nil {
 		return err.Error()
@@ -313,8 +319,11 @@ func (k *Kubelet) resizeFits(is *corev1.Pod, claim *resizeClaim) (reason, messag
 
 // applyResizes widens the pod's group first and narrows it last, so that a
 // container never has more than its pod.
-func (k *Kubelet) applyResizes(ctx context.Context, pod *corev1.Pod, limits cgroup.Limits, all []resizing) error {
+func (k *Kubelet) applyResizes(ctx context.Context, pod *corev1.Pod, sandbox string, limits cgroup.Limits, all []resizing) error {
 	if err := k.roomToShrink(ctx, pod, limits, all); err != nil {
+		return err
+	}
+	if err := k.resizeSandbox(ctx, pod, sandbox); err != nil {
 		return err
 	}
 	group := k.podCgroup(pod)
@@ -332,6 +341,24 @@ func (k *Kubelet) applyResizes(ctx context.Context, pod *corev1.Pod, limits cgro
 	}
 	if before != nil {
 		return k.cgroups.Ensure(group, limits)
+	}
+	return nil
+}
+
+// resizeSandbox has the runtime know what the pod is to have, which may not want that: a
+// runtime whose pods are machines, or a plugin of it. One that does not know the call wants it.
+func (k *Kubelet) resizeSandbox(ctx context.Context, pod *corev1.Pod, sandbox string) error {
+	if sandbox == "" {
+		return nil
+	}
+	q := &cri.UpdatePodSandboxResourcesRequest{PodSandboxId: sandbox}
+	q.Overhead, q.Resources = k.nodeConfig().SandboxResources(pod)
+	_, err := k.runtime.UpdatePodSandboxResources(ctx, q)
+	switch s := status.Convert(err); {
+	case s.Code() == codes.Unimplemented, s.Code() == codes.Unknown && strings.Contains(s.Message(), "not implemented"): // containerd's until 2.2
+		return nil
+	case err != nil:
+		return fmt.Errorf("the runtime does not resize the sandbox: %w", err)
 	}
 	return nil
 }

@@ -114,11 +114,11 @@ type worker struct {
 	seen         atomic.Bool // how long it took until the API showed that it runs was observed, or cannot be
 	usersFailed  string      // the sandbox whose first start with users of its own failed, as was counted
 
-	resizePending   *corev1.PodCondition        // why the pod was not given what it asks for
-	resizeCondition *corev1.PodCondition        // what the status shows
-	resizeDeferred  atomic.Pointer[resizeClaim] // waits for room
-	roomMade        atomic.Bool                 // another pod has gone since that was looked at
-	infeasible      int64                       // the generation whose resize was counted as such
+	resizePending  *corev1.PodCondition        // why the pod was not given what it asks for
+	resizing       *corev1.PodCondition        // that its containers do not have yet what it was given, and what went wrong
+	resizeDeferred atomic.Pointer[resizeClaim] // waits for room
+	roomMade       atomic.Bool                 // another pod has gone since that was looked at
+	infeasible     int64                       // the generation whose resize was counted as such
 }
 
 // shown is what others may see of a worker.

@@ -123,6 +123,12 @@ func (n Node) sandboxResources(pod *corev1.Pod) *cri.LinuxContainerResources {
 	return n.cpu(&cri.LinuxContainerResources{MemoryLimitInBytes: limits.Memory().Value()}, milli, limits.Cpu().MilliValue(), n.anyExclusive(pod))
 }
 
+// SandboxResources are a pod's overhead, nil if it has none, and what its containers have
+// together.
+func (n Node) SandboxResources(pod *corev1.Pod) (overhead, resources *cri.LinuxContainerResources) {
+	return n.overheadResources(pod), n.sandboxResources(pod)
+}
+
 func (n Node) overheadResources(pod *corev1.Pod) *cri.LinuxContainerResources {
 	if len(pod.Spec.Overhead) == 0 {
 		return nil

@@ -226,6 +226,21 @@ func (r *Runtime) CheckpointContainer(_ context.Context, q *cri.CheckpointContai
 	return &cri.CheckpointContainerResponse{}, nil
 }
 
+// UpdatePodSandboxResources is told what a pod is to have.
+func (r *Runtime) UpdatePodSandboxResources(_ context.Context, q *cri.UpdatePodSandboxResourcesRequest) (*cri.UpdatePodSandboxResourcesResponse, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s := r.sandboxes[q.PodSandboxId]
+	if s == nil {
+		return nil, status.Error(codes.NotFound, "no such sandbox")
+	}
+	if err := r.call("UpdatePodSandboxResources", s.Metadata.Name); err != nil {
+		return nil, err
+	}
+	r.sandboxResources[s.Metadata.Name] = q.Resources
+	return &cri.UpdatePodSandboxResourcesResponse{}, nil
+}
+
 // UpdateContainerResources changes the limits of a container.
 func (r *Runtime) UpdateContainerResources(_ context.Context, q *cri.UpdateContainerResourcesRequest) (*cri.UpdateContainerResourcesResponse, error) {
 	r.mu.Lock()

@@ -62,10 +62,12 @@ type Runtime struct {
 	images     map[string]*cri.Image
 	streams    map[chan *cri.ContainerEventResponse]bool
 	calls      []string
-	parents    map[string]string // control groups that sandboxes were asked for in, by pod
-	layers     map[string]uint64
-	ln         *memnet.Listener
-	srv        *grpc.Server
+	// sandboxResources are those that the runtime was told of last, by pod.
+	sandboxResources map[string]*cri.LinuxContainerResources
+	parents          map[string]string // control groups that sandboxes were asked for in, by pod
+	layers           map[string]uint64
+	ln               *memnet.Listener
+	srv              *grpc.Server
 }
 
 type container struct {
@@ -78,7 +80,7 @@ type container struct {
 func New(images ...string) *Runtime {
 	r := &Runtime{
 		sandboxes: map[string]*cri.PodSandboxStatus{}, containers: map[string]*container{},
-		images: map[string]*cri.Image{}, layers: map[string]uint64{}, parents: map[string]string{}, streams: map[chan *cri.ContainerEventResponse]bool{},
+		images: map[string]*cri.Image{}, layers: map[string]uint64{}, parents: map[string]string{}, sandboxResources: map[string]*cri.LinuxContainerResources{}, streams: map[chan *cri.ContainerEventResponse]bool{},
 		ln: memnet.Listen(),
 	}
 	for _, i := range images {
@@ -159,6 +161,13 @@ func (r *Runtime) Resources(name string) *cri.LinuxContainerResources {
 		}
 	}
 	return nil
+}
+
+// SandboxResources are those that a pod was resized to.
+func (r *Runtime) SandboxResources(pod string) *cri.LinuxContainerResources {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.sandboxResources[pod]
 }
 
 // Namespaces are those that the sandbox of a pod was asked for with.

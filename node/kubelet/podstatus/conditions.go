@@ -49,8 +49,10 @@ func conditions(in Input, s *corev1.PodStatus) []corev1.PodCondition {
 		d := withTransition(in, corev1.PodCondition{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: e.Disruption, Message: cmp.Or(e.Why, e.Message)})
 		out = append(slices.DeleteFunc(out, func(c corev1.PodCondition) bool { return c.Type == d.Type }), d)
 	}
-	if in.Resize != nil && !in.Terminal {
-		out = append(out, withTransition(in, *in.Resize))
+	for _, c := range []*corev1.PodCondition{in.ResizePending, in.Resizing} {
+		if c != nil && !in.Terminal {
+			out = append(out, withTransition(in, *c))
+		}
 	}
 	all := append(append([]corev1.ContainerStatus(nil), s.InitContainerStatuses...), s.ContainerStatuses...)
 	need, _ := runtimestate.SandboxChanged(pod, in.Observed)
@@ -79,9 +81,9 @@ func conditions(in Input, s *corev1.PodStatus) []corev1.PodCondition {
 }
 
 // withTransition completes a condition: the time of its last transition stays if
-// its status did.
+// its status did. Unless it says which generation of the pod it is about, it is this one.
 func withTransition(in Input, c corev1.PodCondition) corev1.PodCondition {
-	c.ObservedGeneration = in.Pod.Generation
+	c.ObservedGeneration = cmp.Or(c.ObservedGeneration, in.Pod.Generation)
 	c.LastTransitionTime = seconds(in.Now)
 	for _, from := range [][]corev1.PodCondition{in.Old.Conditions, in.API.Conditions} {
 		if o := FindCondition(from, c.Type); o != nil {

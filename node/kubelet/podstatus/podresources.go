@@ -18,12 +18,12 @@ const minCPU, minCPULimit = 2, 10
 func setPodResources(in Input, s *corev1.PodStatus) {
 	requests, limits := criconfig.PodLimits(in.Pod)
 	s.AllocatedResources = requests
-	switch resizing := in.Resize != nil && in.Resize.Type == corev1.PodResizeInProgress; {
+	switch {
 	case s.Phase != corev1.PodRunning:
 		s.Resources = requirements(in.Pod)
 		s.Resources.Requests = maps.Clone(requests)
 		s.Resources.Limits = resourcehelper.PodLimits(in.Pod, resourcehelper.PodResourcesOptions{})
-	case resizing && in.Old.Resources != nil && in.Old.Phase == s.Phase:
+	case in.Resizing != nil && in.Old.Resources != nil && in.Old.Phase == s.Phase:
 		s.Resources = in.Old.Resources
 	default:
 		s.Resources = groupResources(in.Pod, requests, limits)

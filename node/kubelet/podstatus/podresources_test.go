@@ -19,7 +19,7 @@ func TestPodResources(t *testing.T) {
 	ofPod := two(podtest.Resources("10m", "10Mi", "", ""), corev1.ResourceRequirements{})
 	ofPod.Spec.Resources = &whole
 	in := Input{Old: &corev1.PodStatus{Phase: corev1.PodRunning, Resources: &whole}}
-	in.Resize = &corev1.PodCondition{Type: corev1.PodResizeInProgress}
+	in.Resizing = &corev1.PodCondition{Type: corev1.PodResizeInProgress}
 	for _, c := range []struct {
 		name      string
 		in        Input

@@ -47,8 +47,9 @@ type Input struct {
 	// PodIPs and HostIPs are the addresses of the pod and of the node.
 	PodIPs, HostIPs []string
 	Now             time.Time
-	// Resize is the condition of a resize in progress.
-	Resize *corev1.PodCondition
+	// ResizePending is the condition of a resize that was not begun, Resizing that of one that
+	// was and is not done; nil if there is none.
+	ResizePending, Resizing *corev1.PodCondition
 	// anew: all containers are ended and removed, to begin anew.
 	anew bool
 }
