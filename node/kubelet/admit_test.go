@@ -413,6 +413,7 @@ func TestNewLabels(t *testing.T) {
 	defer n.start()()
 	const path = "/api/v1/nodes/n1"
 	n.until("the Node", func() bool { return n.k.node.Load() != nil })
+	stale := n.k.node.Load()
 	n.api.mu.Lock()
 	b, err := json.Marshal(n.api.objects[path])
 	var o map[string]any
@@ -436,6 +437,8 @@ func TestNewLabels(t *testing.T) {
 	n.api.mu.Unlock()
 	fits, not := podtest.Pod("fits", "a"), podtest.Pod("not", "b")
 	fits.Spec.NodeSelector, not.Spec.NodeSelector = map[string]string{"disk": "ssd"}, map[string]string{"disk": "hdd"}
+	n.k.node.Store(stale) // also if an answer to a write has told of it
+	n.k.podChanged(fits)
 	n.api.addPod(fits)
 	n.until("ready", n.ready("fits"))
 	n.api.addPod(not)
