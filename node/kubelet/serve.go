@@ -27,6 +27,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 
+	"knarr/internal/connlimit"
 	"knarr/internal/delegation"
 	"knarr/internal/keypair"
 	"knarr/node/kubelet/certificates"
@@ -36,6 +37,12 @@ import (
 	"knarr/node/kubelet/podstatus"
 	"knarr/node/kubelet/runtimestate"
 	"knarr/node/kubelet/server"
+)
+
+// Any pod reaches the kubelet's port, and who it is comes after what it sends first.
+const (
+	maxConnections = 2000
+	maxHeader      = 32 << 10
 )
 
 // serve answers requests until ctx ends.
@@ -72,6 +79,7 @@ func (k *Kubelet) serve(ctx context.Context) error {
 		Handler:           k.metrics.count(k.serving()),
 		TLSConfig:         tc,
 		ReadHeaderTimeout: 30 * time.Second,
+		MaxHeaderBytes:    maxHeader,
 		IdleTimeout:       90 * time.Second,
 		BaseContext:       func(net.Listener) context.Context { return ctx },
 		ErrorLog:          slogLogger(),
@@ -80,7 +88,7 @@ func (k *Kubelet) serve(ctx context.Context) error {
 		<-ctx.Done()
 		_ = srv.Close()
 	})
-	if err := srv.ServeTLS(ln, "", ""); !errors.Is(err, http.ErrServerClosed) {
+	if err := srv.ServeTLS(connlimit.Listen(ln, maxConnections), "", ""); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("kubelet: serve: %w", err)
 	}
 	return nil

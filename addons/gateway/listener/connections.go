@@ -7,6 +7,8 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"knarr/internal/connlimit"
 )
 
 // maxConnections is how many clients may be connected at most, however many files may be
@@ -159,16 +161,5 @@ func clientOf(socket net.Conn) netip.Addr {
 	if !ok {
 		return netip.Addr{}
 	}
-	return networkOf(at.AddrPort().Addr())
-}
-
-// networkOf is whom an address is counted for.
-func networkOf(client netip.Addr) netip.Addr {
-	client = client.Unmap().WithZone("")
-	if client.Is6() {
-		if network, err := client.Prefix(64); err == nil {
-			return network.Addr()
-		}
-	}
-	return client
+	return connlimit.Client(at.AddrPort().Addr())
 }

@@ -9,6 +9,7 @@ import (
 
 	"knarr/addons/gateway/http3"
 	"knarr/addons/gateway/route"
+	"knarr/internal/connlimit"
 )
 
 // http3Names are the configurations of a listener's TLS for HTTP/3, and the names that
@@ -84,7 +85,7 @@ func (p *Port) OpenHTTP3(socket net.PacketConn, resetKey *[32]byte) error {
 	server, err := http3.Open(socket, http3.Config{
 		Handler: http.HandlerFunc(p.serveHTTP), TLS: p.outer3, ResetKey: resetKey,
 		Enter: func(client netip.Addr) func() {
-			if at := p.opened.enter(networkOf(client)); at != nil {
+			if at := p.opened.enter(connlimit.Client(client)); at != nil {
 				return at.leave
 			}
 			return nil

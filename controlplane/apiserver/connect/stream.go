@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/streaming/pkg/httpstream"
 )
 
 // needsCreate asks for the right to create the subresource when the request was
@@ -83,7 +84,7 @@ func (c *connection) podStream(action string, opts runtime.Object) error {
 	if pod.Spec.NodeName == "" {
 		return apierrors.NewBadRequest(fmt.Sprintf("pod %s does not have a host assigned", pod.Name))
 	}
-	if c.r.Header.Get("Upgrade") == "" {
+	if !httpstream.IsUpgradeRequest(c.r) || c.r.Header.Get("Upgrade") == "" {
 		return apierrors.NewBadRequest("Upgrade request required")
 	}
 	to, err := c.kubelet(pod.Spec.NodeName)

@@ -28,11 +28,16 @@ func (t *task) addExec(r *api.ExecProcessRequest) error {
 	switch {
 	case r.ExecID == "":
 		return fmt.Errorf("the process has no id: %w", errdefs.ErrInvalidArgument)
+	case t.forgotten:
+		return fmt.Errorf("container %s: %w", t.id, errdefs.ErrNotFound)
 	case t.execs[r.ExecID] != nil:
 		return fmt.Errorf("id %s: %w", r.ExecID, errdefs.ErrAlreadyExists)
-	case len(t.execs) >= maxExecs:
-		return fmt.Errorf("container %s has %d processes that are not deleted: %w", t.id, maxExecs, errdefs.ErrResourceExhausted)
 	}
+	back, err := t.service.execs.take(undeleted, t.key, t.pod)
+	if err != nil {
+		return err
+	}
+	p.back = back
 	t.execs[r.ExecID] = p
 	return nil
 }
@@ -45,7 +50,7 @@ func (t *task) startExec(ctx context.Context, p *process) error {
 		return fmt.Errorf("container %s init process is not running: %w", t.id, errdefs.ErrFailedPrecondition)
 	default:
 	}
-	back, err := t.service.starts.take(t.key, t.pod)
+	back, err := t.service.starts.take(starting, t.key, t.pod)
 	if err != nil {
 		return err
 	}
@@ -87,7 +92,18 @@ func (t *task) deleteExec(p *process) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	delete(t.execs, p.id)
+	p.back()
 	return nil
+}
+
+// forgetExecs gives back what the processes of a container had that is deleted.
+func (t *task) forgetExecs() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.forgotten = true
+	for _, p := range t.execs {
+		p.back()
+	}
 }
 
 // execOf names the process that was added with this number.

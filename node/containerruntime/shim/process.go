@@ -41,6 +41,9 @@ type process struct {
 	// wait waits for it; nil if it was started before this program.
 	wait func() (*os.ProcessState, error)
 
+	// back gives back the place of an Exec's process.
+	back func()
+
 	mu     sync.Mutex
 	pid    int
 	handle *os.File // a pidfd; nil before the start and after the end
@@ -48,7 +51,7 @@ type process struct {
 }
 
 func newProcess(id string, io stdio) *process {
-	p := &process{id: id, io: io, exited: make(chan struct{})}
+	p := &process{id: id, io: io, exited: make(chan struct{}), back: func() {}}
 	p.wanted, p.giveUp = context.WithCancel(context.Background())
 	return p
 }

@@ -41,7 +41,8 @@ type Service struct {
 	sandboxes sandboxes
 	events    *publisher
 	reaping   atomic.Bool // what failed starts left will be looked for
-	starts    starts      // of execs
+	starts    places      // of execs that are being started
+	execs     places      // of those that are not deleted
 	filters   filters
 
 	// changing is held by calls that change something, and by whoever replaces
@@ -121,8 +122,9 @@ func (s *Service) Create(ctx context.Context, r *api.CreateTaskRequest) (*api.Cr
 
 func (s *Service) forget(t *task) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	delete(s.tasks, t.key)
+	s.mu.Unlock()
+	t.forgetExecs()
 }
 
 // Start lets a container, or a process that Exec prepared, begin.

@@ -45,16 +45,15 @@ type task struct {
 	// waits says that the first process waits for Start.
 	waits bool
 
-	mu     sync.Mutex
-	execs  map[string]*process
-	paused bool
-	ooms   uint64 // how often a process of it was killed for want of memory, as was told
+	mu    sync.Mutex
+	execs map[string]*process
+	// forgotten says that it was deleted: it gets no more processes.
+	forgotten bool
+	paused    bool
+	ooms      uint64 // how often a process of it was killed for want of memory, as was told
 
 	checkpointing atomic.Bool // a checkpoint of it is being written
 }
-
-// maxExecs bounds the processes of one container that are not deleted yet.
-const maxExecs = 10000
 
 func (t *task) rootfs() string { return filepath.Join(t.bundle, "rootfs") }
 

@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/proxy"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	translate "k8s.io/apiserver/pkg/util/proxy"
+	"k8s.io/streaming/pkg/httpstream"
 	"k8s.io/streaming/pkg/httpstream/wsstream"
 
 	"knarr/internal/healthz"
@@ -241,6 +242,10 @@ func (s *server) stream(ask func(context.Context, Target) (string, error)) http.
 			if t.TTY {
 				t.Stderr = false // a terminal has one stream out
 			}
+		}
+		if !httpstream.IsUpgradeRequest(r) { // the runtime keeps few streams that nobody has come for
+			writeError(w, Error{http.StatusBadRequest, errors.New("Upgrade request required")}) //nolint:staticcheck // upstream's words
+			return
 		}
 		at, err := ask(r.Context(), t)
 		if err != nil {

@@ -83,6 +83,7 @@ func TestRoutes(t *testing.T) {
 		{"GET", "/containerLogs/ns/p/c?stream=Stdout", 200, "one\n"},
 		{"GET", "/containerLogs/ns/p/c?tailLines=-1", 422, "{\"message\": \"Invalid request.\"}\n"},
 		{"GET", "/containerLogs/ns/q/c", 404, "pod \"q\" does not exist\n"},
+		{"POST", "/exec/ns/p/c?command=x&output=1", 400, "Upgrade request required\n"}, // before the runtime is asked for a stream
 		{"POST", "/exec/ns/p/c?command=x", 400, "you must specify at least 1 of stdin, stdout, stderr\n"},
 		{"POST", "/portForward/ns/p?port=0", 400, "unable to parse \"0\" as a port\n"},
 		{"POST", "/run/ns/p/c?cmd=a+b", 200, "a|b"},

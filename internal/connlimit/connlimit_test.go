@@ -1,0 +1,91 @@
+package connlimit
+
+import (
+	"net"
+	"net/netip"
+	"testing"
+	"time"
+)
+
+// TestListen: of ten connections one client has five, another one gets in all the same, and
+// who leaves makes room.
+func TestListen(t *testing.T) {
+	tcp, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ln := Listen(tcp, 10)
+	defer ln.Close()
+	accepted := make(chan net.Conn, 100)
+	go func() {
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			accepted <- c
+		}
+	}()
+	// connect says whether the connection is there a moment later.
+	connect := func(from string) bool {
+		d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}, Timeout: 10 * time.Second}
+		c, err := d.Dial("tcp", tcp.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		closed := make(chan struct{})
+		go func() { _, _ = c.Read(make([]byte, 1)); close(closed) }()
+		select {
+		case got := <-accepted:
+			t.Cleanup(func() { got.Close() })
+			accepted <- got
+			// it stays in the channel for who wants to close it
+			return true
+		case <-closed:
+			return false
+		}
+	}
+	for i := range 5 {
+		if !connect("127.0.0.1") {
+			t.Fatalf("connection %d is refused", i)
+		}
+		<-accepted
+	}
+	if connect("127.0.0.1") {
+		t.Error("a client has more than half")
+	}
+	if !connect("127.0.0.2") {
+		t.Fatal("another client is refused")
+	}
+	last := <-accepted
+	for range 4 {
+		if !connect("127.0.0.2") {
+			t.Fatal("another client is refused")
+		}
+		<-accepted
+	}
+	if connect("127.0.0.3") {
+		t.Error("there are more than ten")
+	}
+	last.Close()
+	last.Close() // twice counts once
+	if !connect("127.0.0.3") {
+		t.Error("who left has made no room")
+	}
+	<-accepted
+	if connect("127.0.0.4") {
+		t.Error("closing twice made room for two")
+	}
+}
+
+func TestClient(t *testing.T) {
+	for a, b := range map[string]string{"2001:db8::1": "2001:db8::ffff:1", "::ffff:10.0.0.1": "10.0.0.1", "fe80::1%eth0": "fe80::2"} {
+		if x, y := Client(netip.MustParseAddr(a)), Client(netip.MustParseAddr(b)); x != y {
+			t.Errorf("%s counts for %s, %s for %s", a, x, b, y)
+		}
+	}
+	if Client(netip.MustParseAddr("10.0.0.1")) == Client(netip.MustParseAddr("10.0.0.2")) {
+		t.Error("two addresses are one")
+	}
+}
