@@ -30,9 +30,12 @@ const (
 	// maxConfig bounds the configuration of an image, of which containerd keeps
 	// the decoded form, many times as large, for as long as it has the image.
 	maxConfig = 1 << 20
-	// maxParts is how many layers a manifest may name, and manifests an index: decoded, the
-	// shortest takes forty times as much as its text.
+	// maxParts is how many manifests an index may name: decoded, the shortest takes forty times
+	// as much as its text.
 	maxParts = 10_000
+	// maxLayers is how many layers a manifest may name: each holds a descriptor while the image
+	// is pulled. Builders write 127 at most, and the kernel takes not many more.
+	maxLayers = 500
 )
 
 // A documentStore is containerd's content with bounds on what it reads as a
@@ -101,8 +104,11 @@ func checkDocument(r io.Reader) error {
 	}
 	err := json.NewDecoder(r).Decode(&m)
 	// Lists are decoded in spite of errors elsewhere.
-	if n := m.Layers.n + m.Manifests.n; n > maxParts {
-		return fmt.Errorf("%d layers or manifests are more than %d: %w", n, maxParts, errdefs.ErrInvalidArgument)
+	switch {
+	case m.Layers.n > maxLayers:
+		return fmt.Errorf("%d layers are more than %d: %w", m.Layers.n, maxLayers, errdefs.ErrInvalidArgument)
+	case m.Manifests.n > maxParts:
+		return fmt.Errorf("%d manifests are more than %d: %w", m.Manifests.n, maxParts, errdefs.ErrInvalidArgument)
 	}
 	if inner := errors.Join(m.Layers.err, m.Manifests.err); inner != nil || err != nil {
 		return inner

@@ -37,8 +37,8 @@ func bearable(t *testing.T, b []byte) {
 	if json.Unmarshal(b, &m) != nil {
 		return
 	}
-	if n := len(m.Layers) + len(m.Manifests); n > maxParts {
-		t.Errorf("%d parts", n)
+	if len(m.Layers) > maxLayers || len(m.Manifests) > maxParts {
+		t.Errorf("%d layers, %d manifests", len(m.Layers), len(m.Manifests))
 	}
 	if kind := m.Config.MediaType; images.IsLayerType(kind) || kind == "" && m.Config.Digest != "" || len(m.Config.Data) > maxConfig {
 		t.Errorf("a configuration of type %q, with %d bytes of data", kind, len(m.Config.Data))

@@ -69,10 +69,6 @@ func (i *Images) Pulls(ctx context.Context) ([]Pull, error) {
 	return pulls, nil
 }
 
-// maxMeasured is the most layers of an image whose pull is measured, a look at the store for each
-// of them: none has nearly as many.
-const maxMeasured = 500
-
 // pullOf measures the parts of a manifest. Nothing is to be fetched in all if none of
 // them is under way.
 func pullOf(ctx context.Context, store content.Store, info content.Info, parts map[digest.Digest]content.Status) (p Pull, err error) {
@@ -85,7 +81,7 @@ func pullOf(ctx context.Context, store content.Store, info content.Info, parts m
 	if err := json.NewDecoder(io.NewSectionReader(r, 0, info.Size)).Decode(&m); err != nil {
 		return p, err
 	}
-	if len(m.Layers) > maxMeasured {
+	if len(m.Layers) > maxLayers { // a look at the store for each; versions before took more
 		return p, nil
 	}
 	all := append(slices.Clone(m.Layers), m.Config)

@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/containerd/containerd/v2/core/remotes"
@@ -96,7 +97,42 @@ func (r boundedRegistry) SetResolverOptions(options ...transfer.ImageResolverOpt
 }
 
 func (r boundedRegistry) Fetcher(ctx context.Context, ref string) (transfer.Fetcher, error) {
-	return r.resolver.Fetcher(ctx, ref)
+	f, err := r.resolver.Fetcher(ctx, ref)
+	if err != nil {
+		return nil, err
+	}
+	return fewFetches{f, semaphore.NewWeighted(maxDownloads)}, nil
+}
+
+// fewFetches has each part of an image wait for its turn before it is asked for. containerd asks
+// for all at once and has them wait at their first byte, each with a buffer of 1 MiB: those of
+// a few images with hundreds of layers would put off the collection of garbage for as much.
+type fewFetches struct {
+	transfer.Fetcher
+	slots *semaphore.Weighted
+}
+
+func (f fewFetches) Fetch(ctx context.Context, desc ocispec.Descriptor) (io.ReadCloser, error) {
+	if err := f.slots.Acquire(ctx, 1); err != nil {
+		return nil, err
+	}
+	r, err := f.Fetcher.Fetch(ctx, desc)
+	if err != nil {
+		f.slots.Release(1)
+		return nil, err
+	}
+	return &fetched{r, sync.OnceFunc(func() { f.slots.Release(1) })}, nil
+}
+
+// A fetched part gives its turn back when it is closed.
+type fetched struct {
+	io.ReadCloser
+	back func()
+}
+
+func (f *fetched) Close() error {
+	defer f.back()
+	return f.ReadCloser.Close()
 }
 
 // credentialsFor are a pod's credentials if they are for a host, in the CRI's order of its

@@ -307,3 +307,46 @@ func TestLongHeader(t *testing.T) {
 		t.Errorf("answered with %d headers", len(res.Header))
 	}
 }
+
+// TestFewFetches: parts of an image that wait for their turn are not asked for, and each turn is
+// given back once.
+func TestFewFetches(t *testing.T) {
+	var asked atomic.Int32
+	f := fewFetches{fetcherFunc(func() (io.ReadCloser, error) {
+		if asked.Add(1) == 3 {
+			return nil, errors.New("refused")
+		}
+		return io.NopCloser(strings.NewReader("")), nil
+	}), semaphore.NewWeighted(2)}
+	fetch := func(ctx context.Context) (io.ReadCloser, error) { return f.Fetch(ctx, ocispec.Descriptor{}) }
+	first, err := fetch(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := fetch(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := fetch(over); !errors.Is(err, context.Canceled) || asked.Load() != 2 {
+		t.Errorf("the third of two: %v, %d were asked for", err, asked.Load())
+	}
+	for range 2 {
+		if err := first.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := fetch(t.Context()); err == nil {
+		t.Error("no error of one that is refused")
+	}
+	if _, err := fetch(t.Context()); err != nil {
+		t.Errorf("in the turn of one that was refused: %v", err)
+	}
+	if f.slots.TryAcquire(1) {
+		t.Error("closing twice gave two turns back")
+	}
+}
+
+type fetcherFunc func() (io.ReadCloser, error)
+
+func (f fetcherFunc) Fetch(context.Context, ocispec.Descriptor) (io.ReadCloser, error) { return f() }

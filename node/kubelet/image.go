@@ -54,10 +54,24 @@ func (d *delay) forgotten(t time.Time) bool { return t.Sub(d.last) > cmp.Or(d.fo
 
 // pullGate limits and remembers image pulls, by pod and image.
 type pullGate struct {
-	mu    sync.Mutex
-	fails map[pullKey]*pullFail
-	slots chan struct{}           // nil: as many at once as asked for
-	rate  flowcontrol.RateLimiter // nil: as often as asked for
+	mu     sync.Mutex
+	fails  map[pullKey]*pullFail
+	slots  chan struct{} // nil: the settings set no bound, and shared does
+	shared pullSlots
+	rate   flowcontrol.RateLimiter // nil: as often as asked for
+}
+
+// slot waits until one more image may be pulled.
+func (g *pullGate) slot(ctx context.Context, namespace string) (back func(), err error) {
+	if g.slots == nil {
+		return g.shared.take(ctx, namespace)
+	}
+	select {
+	case g.slots <- struct{}{}:
+		return func() { <-g.slots }, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 }
 
 type pullKey struct {
@@ -155,17 +169,14 @@ func (k *Kubelet) pull(ctx context.Context, pod *corev1.Pod, ref *corev1.ObjectR
 	k.events.Event(ref, corev1.EventTypeNormal, "Pulling", fmt.Sprintf("Pulling image %q", image))
 	waiting, times := time.Now(), k.pullTimes(pod.UID)
 	times.begin(image, waiting)
-	if k.pulls.slots != nil {
-		select {
-		case k.pulls.slots <- struct{}{}:
-			defer func() { <-k.pulls.slots }()
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
+	back, err := k.pulls.slot(ctx, pod.Namespace)
+	if err != nil {
+		return nil, err
 	}
+	defer back()
 	began := time.Now()
 	var img *cri.Image
-	err := errPullQPS
+	err = errPullQPS
 	if k.pulls.rate == nil || k.pulls.rate.TryAccept() {
 		stop := k.followPull(ctx, ref, image)
 		var creds []credential
