@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"sync"
@@ -59,6 +60,9 @@ type Manager struct {
 	// all are the ranges by their number, of those that pods have.
 	all map[uint32]types.UID
 	of  map[types.UID]uint32
+
+	// draw gives any number below n.
+	draw func(n uint32) uint32
 }
 
 // New takes up what pods have of an earlier run. Pods are those that have directories.
@@ -75,7 +79,7 @@ func New(c Config, pods []string) (*Manager, error) {
 	case int(c.IDs.Length/c.Each) < c.MaxPods:
 		return nil, fmt.Errorf("kubelet user assigned IDs are not enough to support %v pods", c.MaxPods)
 	}
-	m := &Manager{c: c, all: map[uint32]types.UID{}, of: map[types.UID]uint32{}}
+	m := &Manager{c: c, all: map[uint32]types.UID{}, of: map[types.UID]uint32{}, draw: rand.Uint32N}
 	for _, uid := range pods {
 		if _, err := m.read(types.UID(uid)); err != nil {
 			return nil, fmt.Errorf("record pod mappings for existing pod %q: %w", uid, err)
@@ -190,11 +194,9 @@ func (m *Manager) most() uint32  { return m.least() + m.c.IDs.Length/m.c.Each - 
 
 // create gives a pod a range, and writes it down before anybody has it; the lock is held.
 func (m *Manager) create(pod types.UID) error {
-	n := m.least()
-	for ; m.all[n] != ""; n++ {
-		if n == m.most() {
-			return errors.New("could not find an empty slot to allocate a user namespace")
-		}
+	n, ok := m.free()
+	if !ok {
+		return errors.New("could not find an empty slot to allocate a user namespace")
 	}
 	if err := os.MkdirAll(m.c.PodDir(pod), 0o750); err != nil {
 		return err
@@ -205,4 +207,17 @@ func (m *Manager) create(pod types.UID) error {
 	}
 	m.all[n], m.of[pod] = pod, n
 	return nil
+}
+
+// free is a range that nobody has, any of them, as with upstream's: the first pods of several
+// nodes are not the same users to what the nodes share, such as a file server.
+func (m *Manager) free() (n uint32, ok bool) {
+	count := m.most() - m.least() + 1
+	start := m.draw(count)
+	for i := range count {
+		if n := m.least() + (start+i)%count; m.all[n] == "" {
+			return n, true
+		}
+	}
+	return 0, false
 }

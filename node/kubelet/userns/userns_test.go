@@ -20,7 +20,32 @@ func manager(t *testing.T, dir string, pods ...string) *Manager {
 	if err != nil {
 		t.Fatal(err)
 	}
+	m.draw = func(uint32) uint32 { return 0 }
 	return m
+}
+
+// TestDrawnRanges: a range is any that is free, also where the draw is the last one.
+func TestDrawnRanges(t *testing.T) {
+	m := manager(t, t.TempDir())
+	m.draw = func(n uint32) uint32 { return n - 1 }
+	for _, c := range []struct{ pod, want string }{{"a", "196608"}, {"b", "65536"}, {"c", "131072"}} {
+		if got := first(m, types.UID(c.pod)); got != c.want {
+			t.Errorf("%s: %s, want %s", c.pod, got, c.want)
+		}
+	}
+	seen := map[string]bool{}
+	for range 100 {
+		c := config(t.TempDir())
+		c.IDs.Length = 100 * unit
+		m, err := New(c, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen[first(m, "a")] = true
+	}
+	if len(seen) < 10 {
+		t.Errorf("the first pods of a hundred nodes have %d ranges", len(seen))
+	}
 }
 
 // first is the first id of a pod's range, or why it has none.
