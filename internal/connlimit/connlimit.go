@@ -10,9 +10,9 @@ import (
 
 // Listen is ln with at most so many connections that are accepted and not closed yet, and half
 // of them for one client, so that one alone shuts nobody out. Those beyond are closed at once:
-// who may connect need not be anybody that is let in.
-func Listen(ln net.Listener, most int) net.Listener {
-	return &listener{Listener: ln, most: most, by: map[netip.Addr]int{}}
+// who may connect need not be anybody that is let in. Refused is called for each of those.
+func Listen(ln net.Listener, most int, refused func(client netip.Addr)) net.Listener {
+	return &listener{Listener: ln, most: most, refused: refused, by: map[netip.Addr]int{}}
 }
 
 // Client is whom an address is counted for: addresses of one IPv6 network of 64 bits are one.
@@ -28,7 +28,8 @@ func Client(at netip.Addr) netip.Addr {
 
 type listener struct {
 	net.Listener
-	most int
+	most    int
+	refused func(client netip.Addr)
 
 	mu  sync.Mutex
 	all int
@@ -49,6 +50,7 @@ func (l *listener) Accept() (net.Conn, error) {
 			return &conn{Conn: c, leave: sync.OnceFunc(func() { l.leave(of) })}, nil
 		}
 		_ = c.Close()
+		l.refused(of)
 	}
 }
 

@@ -3,6 +3,7 @@ package connlimit
 import (
 	"net"
 	"net/netip"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -14,10 +15,18 @@ func TestListen(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ln := Listen(tcp, 10)
+	var refused atomic.Int32
+	ln := Listen(tcp, 10, func(client netip.Addr) {
+		if !client.IsLoopback() {
+			t.Errorf("%s is refused", client)
+		}
+		refused.Add(1)
+	})
 	defer ln.Close()
 	accepted := make(chan net.Conn, 100)
+	ended := make(chan struct{})
 	go func() {
+		defer close(ended)
 		for {
 			c, err := ln.Accept()
 			if err != nil {
@@ -76,6 +85,11 @@ func TestListen(t *testing.T) {
 	<-accepted
 	if connect("127.0.0.4") {
 		t.Error("closing twice made room for two")
+	}
+	ln.Close()
+	<-ended
+	if n := refused.Load(); n != 3 {
+		t.Errorf("%d are known to be refused, of 3", n)
 	}
 }
 

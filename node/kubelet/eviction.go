@@ -55,8 +55,7 @@ var signals = []signal{
 		if err != nil {
 			return 0, 0, err
 		}
-		used := m["MemTotal"] - m["MemFree"] - m["Inactive(file)"]
-		return m["MemTotal"] - used, m["MemTotal"], nil
+		return availableMemory(m), m["MemTotal"], nil
 	}},
 	{eviction.AllocatableMemoryAvailable, corev1.ResourceMemory, false, func(k *Kubelet) (int64, int64, error) {
 		_, set, err := k.cgroups.Memory(k.cgroupParent())
@@ -76,6 +75,12 @@ var signals = []signal{
 		}
 		return *r.MaxPID - *r.NumOfRunningProcesses, *r.MaxPID, nil
 	}},
+}
+
+// availableMemory is what is free, or holds files that nobody has used lately: all but what is
+// worked with.
+func availableMemory(meminfo map[string]int64) int64 {
+	return meminfo["MemFree"] + meminfo["Inactive(file)"]
 }
 
 // text is how much there is of what can run out: bytes in binary units, what is counted in

@@ -15,6 +15,7 @@ import (
 	"math/big"
 	"net"
 	"net/http"
+	"net/netip"
 	"runtime"
 	"slices"
 	"strings"
@@ -30,6 +31,7 @@ import (
 	"knarr/internal/connlimit"
 	"knarr/internal/delegation"
 	"knarr/internal/keypair"
+	"knarr/internal/logonce"
 	"knarr/node/kubelet/certificates"
 	"knarr/node/kubelet/configuration"
 	"knarr/node/kubelet/logquery"
@@ -39,10 +41,11 @@ import (
 	"knarr/node/kubelet/server"
 )
 
-// Any pod reaches the kubelet's port, and who it is comes after what it sends first.
+// Any pod reaches the kubelet's port, and who it is comes after what it sends first. A header
+// may have the command of an exec in its address, whose longest argument Linux bounds likewise.
 const (
 	maxConnections = 2000
-	maxHeader      = 32 << 10
+	maxHeader      = 128 << 10
 )
 
 // serve answers requests until ctx ends.
@@ -84,11 +87,17 @@ func (k *Kubelet) serve(ctx context.Context) error {
 		BaseContext:       func(net.Listener) context.Context { return ctx },
 		ErrorLog:          slogLogger(),
 	}
+	var refusals logonce.Filter
+	tooMany := func(client netip.Addr) {
+		if refusals.IsNew("connections", client.String()) {
+			slog.Warn("a connection to the kubelet is refused: there are too many, or too many of this client", "client", client, "most", maxConnections)
+		}
+	}
 	k.wg.Go("kubelet: close the server", func() {
 		<-ctx.Done()
 		_ = srv.Close()
 	})
-	if err := srv.ServeTLS(connlimit.Listen(ln, maxConnections), "", ""); !errors.Is(err, http.ErrServerClosed) {
+	if err := srv.ServeTLS(connlimit.Listen(ln, maxConnections, tooMany), "", ""); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("kubelet: serve: %w", err)
 	}
 	return nil

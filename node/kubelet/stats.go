@@ -287,7 +287,7 @@ func (k *Kubelet) nodeStats(now metav1.Time, only bool) stats.NodeStats {
 	if info, err := meminfo(); err == nil {
 		used := uint64(max(info["MemTotal"]-info["MemFree"], 0))
 		set := uint64(max(info["MemTotal"]-info["MemFree"]-info["Inactive(file)"], 0))
-		free := uint64(max(info["MemTotal"], 0)) - min(set, uint64(max(info["MemTotal"], 0))) // as eviction counts it
+		free := uint64(availableMemory(info))
 		rss := uint64(info["AnonPages"])
 		n.Memory = &stats.MemoryStats{Time: now, AvailableBytes: &free, UsageBytes: &used, WorkingSetBytes: &set, RSSBytes: &rss}
 	}
