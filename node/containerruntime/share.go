@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/containerd/containerd/v2/core/content"
@@ -21,8 +23,10 @@ import (
 )
 
 const (
-	// sharedAtOnce bounds the answers under way, and shareTime how long one may take.
+	// sharedAtOnce bounds the answers under way, sharedWith those to one node, so that one alone
+	// keeps no other from images, and shareTime how long one may take.
 	sharedAtOnce = 16
+	sharedWith   = 4
 	shareTime    = 10 * time.Minute
 	// sharedNames bounds the images of one repository that a digest is looked for in, and
 	// sharedParts the manifests and layers of one of them.
@@ -34,7 +38,7 @@ const (
 // and blobs below /v2/, of the registry that ?ns= names. public says whether everybody may
 // have an image, by its name and id; all others are not there.
 func (i *Images) Share(public func(name, id string) bool) http.Handler {
-	s := &share{images: i.client.ImageService(), content: i.client.ContentStore(), public: public, slots: make(chan struct{}, sharedAtOnce)}
+	s := &share{images: i.client.ImageService(), content: i.client.ContentStore(), public: public}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v2/{$}", func(http.ResponseWriter, *http.Request) {}) // it is such an API
 	mux.Handle("GET /v2/{path...}", s)
@@ -45,17 +49,54 @@ type share struct {
 	images  images.Store
 	content content.Store
 	public  func(name, id string) bool
-	slots   chan struct{}
+	answers answers
+}
+
+// answers counts those under way, by who asked.
+type answers struct {
+	mu  sync.Mutex
+	all int
+	to  map[string]int
+}
+
+// begin counts one more, until end is called; not if there are too many.
+func (a *answers) begin(who string) (end func(), ok bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.all >= sharedAtOnce || a.to[who] >= sharedWith {
+		return nil, false
+	}
+	if a.to == nil {
+		a.to = map[string]int{}
+	}
+	a.all++
+	a.to[who]++
+	return sync.OnceFunc(func() {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.all--
+		if a.to[who]--; a.to[who] == 0 {
+			delete(a.to, who)
+		}
+	}), true
+}
+
+// asker is who asks: a node by its certificate, others by their address.
+func asker(r *http.Request) string {
+	if r.TLS != nil && len(r.TLS.PeerCertificates) > 0 {
+		return r.TLS.PeerCertificates[0].Subject.CommonName
+	}
+	host, _, _ := net.SplitHostPort(r.RemoteAddr)
+	return host
 }
 
 func (s *share) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	select {
-	case s.slots <- struct{}{}:
-		defer func() { <-s.slots }()
-	default:
+	end, ok := s.answers.begin(asker(r))
+	if !ok {
 		http.Error(w, "too many images are being fetched from this node", http.StatusTooManyRequests)
 		return
 	}
+	defer end()
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(shareTime)) // not on all connections; ctx ends the rest
 	ctx, cancel := context.WithTimeout(namespaces.WithNamespace(r.Context(), imageNamespace), shareTime)
 	defer cancel()
