@@ -21,9 +21,17 @@ var compressions = []struct {
 	{"\xfd7zXZ\x00", func(r io.Reader) (io.Reader, error) { return xz.NewReader(r) }},
 }
 
-// plainArchive gives what an archive contains, that is compressed by gzip, zstd, bzip2, lz4 or
-// xz, or not at all.
+// plainArchive gives what an archive of images contains, that is compressed by gzip, zstd,
+// bzip2, lz4 or xz, or not at all. Its headers are bounded.
 func plainArchive(r io.Reader) (io.ReadCloser, error) {
+	plain, err := decompressed(r)
+	if err != nil {
+		return nil, err
+	}
+	return archiveHeaders(plain), nil
+}
+
+func decompressed(r io.Reader) (io.ReadCloser, error) {
 	b := bufio.NewReader(r)
 	head, err := b.Peek(8)
 	if err != nil && err != io.EOF {

@@ -73,3 +73,14 @@ func TestPlainArchive(t *testing.T) {
 		}
 	}
 }
+
+// TestPlainArchiveHeaders: those of an archive of images are bounded, too.
+func TestPlainArchiveHeaders(t *testing.T) {
+	r, err := plainArchive(bytes.NewReader(tarEntry('x', "x", paxRecord("comment", strings.Repeat("a", 200<<10)))))
+	if err == nil {
+		_, err = io.ReadAll(r)
+	}
+	if err == nil || !strings.Contains(err.Error(), "headers of more than 131072 bytes for one entry") {
+		t.Error(err)
+	}
+}

@@ -91,7 +91,7 @@ func (r *zstdReader) Close() error {
 	return nil
 }
 
-// A plainLayer is a layer as its compression is undone.
+// A plainLayer is a layer as its compression is undone, with bounded headers.
 type plainLayer struct{ io.ReadCloser }
 
 func (plainLayer) MediaType() string { return ocispec.MediaTypeImageLayer }
@@ -100,11 +100,18 @@ func (plainLayer) MediaType() string { return ocispec.MediaTypeImageLayer }
 // process of what does so, and takes the last that is in it.
 var plainLayers = sync.OnceFunc(func() { diff.RegisterProcessor(boundedLayers) })
 
-// boundedLayers opens layers of the types that containerd takes for compressed. It looks at
-// how one begins, whatever it is called, and so is it here.
+// boundedLayers opens layers of all types that containerd unpacks. Of those that it takes for
+// compressed it looks at how one begins, whatever it is called, and so is it here.
 func boundedLayers(ctx context.Context, mediaType string) (diff.StreamProcessorInit, bool) {
 	compressed, err := images.DiffCompression(ctx, mediaType)
-	return openLayer, err == nil && compressed != ""
+	if compressed == "" {
+		return openPlainLayer, err == nil
+	}
+	return openLayer, err == nil
+}
+
+func openPlainLayer(ctx context.Context, stream diff.StreamProcessor, _ map[string]typeurl.Any) (diff.StreamProcessor, error) {
+	return plainLayer{layerHeaders(ctx, stream)}, nil
 }
 
 func openLayer(ctx context.Context, stream diff.StreamProcessor, _ map[string]typeurl.Any) (diff.StreamProcessor, error) {
@@ -128,5 +135,5 @@ func openLayer(ctx context.Context, stream diff.StreamProcessor, _ map[string]ty
 	if err != nil {
 		return nil, err
 	}
-	return plainLayer{plain}, nil
+	return plainLayer{layerHeaders(ctx, plain)}, nil
 }
