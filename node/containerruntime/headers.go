@@ -9,8 +9,10 @@ import (
 	"io"
 	"math"
 	"runtime"
+	"sync"
 
 	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
 )
 
 const (
@@ -20,13 +22,22 @@ const (
 	maxHeaders = 128 << 10
 	// maxPath is how long Linux takes paths.
 	maxPath = 4096
-	// maxKept bounds what containerd keeps of an archive's entries until the last of them: all
-	// paths, and the headers of directories. A million files with paths of a hundred bytes take
-	// half of it.
-	maxKept = 512 << 20
 	// largeKept is from where on layers are unpacked one after the other.
 	largeKept = 32 << 20
 )
+
+// maxKept bounds what containerd keeps of an archive's entries until the last of them: all
+// paths, and the headers of directories. A million files with paths of a hundred bytes take
+// 256 MiB. An eighth of the machine's memory is not too much for one layer at a time, since
+// this process has the control plane in it.
+var maxKept = sync.OnceValue(func() int {
+	const most = 512 << 20
+	var machine unix.Sysinfo_t
+	if unix.Sysinfo(&machine) != nil {
+		return most
+	}
+	return int(min(uint64(machine.Totalram)*uint64(machine.Unit)/8, most))
+})
 
 // largeLayers has the place for the layer that is being unpacked of which much is kept.
 var largeLayers = make(chan struct{}, 1)
@@ -144,8 +155,8 @@ func (r *headerReader) check(kind byte, name []byte, path, records int) error {
 	if r.kept += path + 160; r.keeps(kind) {
 		r.kept += len(r.read) + records
 	}
-	if r.kept > maxKept {
-		return fmt.Errorf("archive with so many entries that their paths and the headers of directories take more than %d MiB, at %q: %w", maxKept>>20, r.last, errdefs.ErrInvalidArgument)
+	if r.kept > maxKept() {
+		return fmt.Errorf("archive with so many entries that their paths and the headers of directories take more than %d MiB, at %q: %w", maxKept()>>20, r.last, errdefs.ErrInvalidArgument)
 	}
 	if before <= largeKept && r.kept > largeKept {
 		return r.large()
