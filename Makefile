@@ -177,12 +177,12 @@ staticcheck: build/template.json
 	$(KNARR_GO) tool staticcheck ./...
 
 # What stands for libraries is modules of their names, below internal.
-STANDINS := github.com/containerd/fifo gopkg.in/inf.v0
+STANDINS := github.com/containerd/fifo gopkg.in/inf.v0 k8s.io/cri-streaming/pkg/streaming
 unit: build/template.json | test-deps
 	$(MUST) $(KNARR_GO) test -timeout 10m $$(go list ./... | grep -v -e /test/smoke -e /test/tour -e /test/dev -e /test/storm -e /test/vm) $(STANDINS)
 
 race: build/template.json
-	CGO_ENABLED=1 $(KNARR_GO) test -race -timeout 10m $(RACE) github.com/containerd/fifo
+	CGO_ENABLED=1 $(KNARR_GO) test -race -timeout 10m $(RACE) github.com/containerd/fifo k8s.io/cri-streaming/pkg/streaming
 
 # bench measures knarr and upstream alternately; BENCH=api,watch,sched,deploy,controllers,node,density,proxy,dns,select
 # selects, ROUNDS says how often. AGAINST is another knarr, such as the one before a

@@ -254,6 +254,8 @@ replace gopkg.in/inf.v0 => ./internal/inf
 
 replace github.com/containerd/fifo => ./internal/fifo
 
+replace k8s.io/cri-streaming => ./internal/cristreaming
+
 // The Gateway API's module asks for newer ones than Kubernetes v1.36 has. What they do
 // is part of the protocol, and only the API's types are taken from that module.
 replace (
