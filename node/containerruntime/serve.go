@@ -58,18 +58,22 @@ func (r *Runtime) serve(ctx context.Context, h host) error {
 		return err
 	}
 	defer stopMirrors()
-	set, initialised, err := load(ctx, c, settings(c, h), changes(front, h, c))
+	conn, err := r.dial()
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	dialer, err := newPortDialer(conn)
+	if err != nil {
+		return err
+	}
+	set, initialised, err := load(ctx, c, settings(c, h), changes(front, h, c, dialer))
 	defer unload(set)
 	if err != nil {
 		return err
 	}
 
 	before, began := c.networkNamespaces(), time.Now()
-	conn, err := r.dial()
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
 	executor, err := newExecutor(c, conn, front)
 	if err != nil {
 		return err
@@ -179,10 +183,10 @@ var loading sync.Mutex
 const socketMode = 0o660
 
 // changes gives what makes of a plugin of containerd's the one that is started.
-func changes(f *front, h host, c Config) func(plugin.Registration) plugin.Registration {
+func changes(f *front, h host, c Config, d *portDialer) func(plugin.Registration) plugin.Registration {
 	return func(p plugin.Registration) plugin.Registration {
 		p = bounded(p)
-		p = watching(lookedAt(p, c))
+		p = watching(streams(lookedAt(p, c), d))
 		return managed(p, f, h, c)
 	}
 }
