@@ -19,7 +19,7 @@ import (
 
 	"golang.org/x/net/websocket"
 	"k8s.io/client-go/rest"
-	client "k8s.io/client-go/tools/remotecommand"
+	clientgo "k8s.io/client-go/tools/remotecommand"
 	clientspdy "k8s.io/client-go/transport/spdy"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/cri-streaming/pkg/streaming/remotecommand"
@@ -103,7 +103,7 @@ func (s *served) attachURL(of string) string {
 }
 
 // stream is what kubectl does.
-func stream(ctx context.Context, at string, o client.StreamOptions, protocols ...string) error {
+func stream(ctx context.Context, at string, o clientgo.StreamOptions, protocols ...string) error {
 	if protocols == nil {
 		protocols = DefaultConfig.SupportedRemoteCommandProtocols
 	}
@@ -115,7 +115,7 @@ func stream(ctx context.Context, at string, o client.StreamOptions, protocols ..
 	if err != nil {
 		return err
 	}
-	executor, err := client.NewSPDYExecutorForProtocols(transport, upgrader, http.MethodPost, u, protocols...)
+	executor, err := clientgo.NewSPDYExecutorForProtocols(transport, upgrader, http.MethodPost, u, protocols...)
 	if err != nil {
 		return err
 	}
@@ -160,27 +160,27 @@ func TestExec(t *testing.T) {
 	}})
 	for _, protocol := range DefaultConfig.SupportedRemoteCommandProtocols[:3] {
 		var out, errs bytes.Buffer
-		err := stream(t.Context(), s.execURL("c", true, false), client.StreamOptions{Stdin: strings.NewReader("hello"), Stdout: &out, Stderr: &errs}, protocol)
+		err := stream(t.Context(), s.execURL("c", true, false), clientgo.StreamOptions{Stdin: strings.NewReader("hello"), Stdout: &out, Stderr: &errs}, protocol)
 		if err != nil || out.String() != "hello" || errs.String() != "errors" {
 			t.Errorf("%s: %v, %q, %q", protocol, err, &out, &errs)
 		}
 	}
 	var out, errs bytes.Buffer // a client of version 1 cannot end stdin
-	err := stream(t.Context(), s.execURL("c", false, false), client.StreamOptions{Stdout: &out, Stderr: &errs}, "channel.k8s.io")
+	err := stream(t.Context(), s.execURL("c", false, false), clientgo.StreamOptions{Stdout: &out, Stderr: &errs}, "channel.k8s.io")
 	if err != nil || errs.String() != "errors" {
 		t.Errorf("version 1: %v, %q, %q", err, &out, &errs)
 	}
 	out.Reset()
-	err = stream(t.Context(), s.execURL("c", true, true), client.StreamOptions{
+	err = stream(t.Context(), s.execURL("c", true, true), clientgo.StreamOptions{
 		Stdin: strings.NewReader("hello"), Stdout: &out, Tty: true, TerminalSizeQueue: &sizes{{Width: 80, Height: 24}}})
 	if err != nil || out.String() != "80x24 hello" {
 		t.Errorf("terminal: %v, %q", err, &out)
 	}
 }
 
-type sizes []client.TerminalSize
+type sizes []clientgo.TerminalSize
 
-func (s *sizes) Next() *client.TerminalSize {
+func (s *sizes) Next() *clientgo.TerminalSize {
 	if len(*s) == 0 {
 		return nil
 	}
@@ -195,11 +195,11 @@ func TestErrors(t *testing.T) {
 		return fail.Load().(error)
 	}, attach: func(context.Context, io.Reader, io.WriteCloser, io.WriteCloser) error { return errors.New("bad") }})
 	run := func(at, protocol string) error {
-		return stream(t.Context(), at, client.StreamOptions{Stdout: io.Discard, Stderr: io.Discard}, protocol)
+		return stream(t.Context(), at, clientgo.StreamOptions{Stdout: io.Discard, Stderr: io.Discard}, protocol)
 	}
 	fail.Store(error(exec.CodeExitError{Err: errors.New("went wrong"), Code: 7}))
-	var exit exec.CodeExitError
-	if err := run(s.execURL("c", false, false), "v4.channel.k8s.io"); !errors.As(err, &exit) || exit.Code != 7 {
+	var exit exec.ExitError
+	if err := run(s.execURL("c", false, false), "v4.channel.k8s.io"); !errors.As(err, &exit) || exit.ExitStatus() != 7 {
 		t.Errorf("exit code: %v", err)
 	}
 	want := "command terminated with non-zero exit code: went wrong"
@@ -313,12 +313,12 @@ func TestSessionsHaveABound(t *testing.T) {
 	var clients sync.WaitGroup
 	for range sessions.one {
 		at := s.execURL("a", false, false)
-		clients.Go(func() { _ = stream(ctx, at, client.StreamOptions{Stdout: io.Discard, Stderr: io.Discard}) })
+		clients.Go(func() { _ = stream(ctx, at, clientgo.StreamOptions{Stdout: io.Discard, Stderr: io.Discard}) })
 	}
 	within(t, 10*time.Second, "not all run", func() bool { return running.Load() == int64(sessions.one) })
 	refused := func() {
 		t.Helper()
-		err := stream(t.Context(), s.execURL("a", false, false), client.StreamOptions{Stdout: io.Discard, Stderr: io.Discard})
+		err := stream(t.Context(), s.execURL("a", false, false), clientgo.StreamOptions{Stdout: io.Discard, Stderr: io.Discard})
 		if err == nil || !strings.Contains(err.Error(), "container a has 64 exec and attach sessions, which is as many as it may have") {
 			t.Errorf("one more: %v", err)
 		}
@@ -330,7 +330,7 @@ func TestSessionsHaveABound(t *testing.T) {
 	refused() // the commands go on
 	close(end)
 	within(t, 10*time.Second, "places are left", func() bool { s.sessions.mu.Lock(); defer s.sessions.mu.Unlock(); return s.sessions.all == 0 })
-	if err := stream(t.Context(), s.execURL("b", false, false), client.StreamOptions{Stdout: io.Discard, Stderr: io.Discard}); err != nil {
+	if err := stream(t.Context(), s.execURL("b", false, false), clientgo.StreamOptions{Stdout: io.Discard, Stderr: io.Discard}); err != nil {
 		t.Errorf("another: %v", err)
 	}
 }
@@ -349,7 +349,7 @@ func TestAttachEndsWithItsClient(t *testing.T) {
 		ends <- e
 		return nil
 	}})
-	for _, way := range []string{"closes", "stops reading", "stdin"} {
+	for _, way := range []string{"silent", "stdin"} {
 		r, err := s.GetAttach(&cri.AttachRequest{ContainerId: "a", Stdin: true, Stdout: true})
 		if err != nil {
 			t.Fatal(err)
@@ -659,6 +659,6 @@ func TestStopEndsClients(t *testing.T) {
 		time.Sleep(100 * time.Millisecond)
 		_ = s.Stop()
 	}()
-	_ = stream(t.Context(), at, client.StreamOptions{Stdout: io.Discard, Stderr: io.Discard})
+	_ = stream(t.Context(), at, clientgo.StreamOptions{Stdout: io.Discard, Stderr: io.Discard})
 	<-ended
 }

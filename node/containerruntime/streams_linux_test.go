@@ -1,0 +1,390 @@
+package containerruntime
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/streaming/pkg/httpstream"
+	"k8s.io/streaming/pkg/httpstream/spdy"
+
+	"knarr/internal/run"
+)
+
+// streamsOf gives a connection to the runtime for streams by protocol.
+func streamsOf(at, protocol string) (httpstream.Connection, error) {
+	transport, err := spdy.NewRoundTripper(nil)
+	if err != nil {
+		return nil, err
+	}
+	request, err := http.NewRequest(http.MethodPost, at, nil)
+	if err != nil {
+		return nil, err
+	}
+	request.Header.Set(httpstream.HeaderProtocolVersion, protocol)
+	response, err := (&http.Client{Transport: transport}).Do(request)
+	if err != nil {
+		return nil, err
+	}
+	return transport.NewConnection(response)
+}
+
+func streamHeaders(pairs ...string) http.Header {
+	h := http.Header{}
+	for i := 0; i < len(pairs); i += 2 {
+		h.Set(pairs[i], pairs[i+1])
+	}
+	return h
+}
+
+// session creates the streams of an exec or attach.
+func session(at string, kinds ...string) (httpstream.Connection, map[string]httpstream.Stream, error) {
+	c, err := streamsOf(at, "v4.channel.k8s.io")
+	if err != nil {
+		return nil, nil, err
+	}
+	streams := map[string]httpstream.Stream{}
+	for _, kind := range append([]string{"error"}, kinds...) {
+		if streams[kind], err = c.CreateStream(streamHeaders("streamType", kind)); err != nil {
+			c.Close()
+			return nil, nil, err
+		}
+	}
+	return c, streams, nil
+}
+
+func entries(t *testing.T, dir string) int {
+	t.Helper()
+	all, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(all)
+}
+
+// eventually waits for what is counted to be at most that many.
+func eventually(t *testing.T, what string, most int, count func() int) {
+	t.Helper()
+	for until := time.Now().Add(15 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		n := count()
+		if n <= most {
+			t.Logf("%s: %d, at most %d", what, n, most)
+			return
+		}
+		if time.Now().After(until) {
+			stacks := make([]byte, 1<<20)
+			t.Fatalf("%s: %d, not at most %d\n%s", what, n, most, stacks[:runtime.Stack(stacks, true)])
+		}
+	}
+}
+
+func (n *node) attachURL(t *testing.T, container string) string {
+	t.Helper()
+	r, err := n.Attach(t.Context(), &cri.AttachRequest{ContainerId: container, Stdout: true, Stderr: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r.Url
+}
+
+// Attaches to a container that writes nothing end with their clients and leave nothing behind.
+func TestAttachesEndWithTheirClients(t *testing.T) {
+	if isolated(t) {
+		return
+	}
+	n := newNode(t)
+	_, container := n.shell(t, "silent", "sleep 1000 & wait")
+	heap := func() int {
+		runtime.GC()
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return int(m.HeapAlloc >> 10)
+	}
+	attach := func(count int) {
+		var clients run.Group
+		for range count {
+			at := n.attachURL(t, container)
+			clients.Go("test: attach", func() {
+				c, _, err := session(at, "stdout", "stderr")
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				time.Sleep(200 * time.Millisecond)
+				c.Close()
+			})
+		}
+		clients.Wait()
+	}
+	attach(10) // what is made once
+	time.Sleep(time.Second)
+	goroutines, descriptors, kilobytes := runtime.NumGoroutine(), entries(t, "/proc/self/fd"), heap()
+	for range 4 {
+		attach(50)
+		time.Sleep(200 * time.Millisecond)
+	}
+	eventually(t, "goroutines", goroutines+5, runtime.NumGoroutine)
+	eventually(t, "descriptors", descriptors+3, func() int { return entries(t, "/proc/self/fd") })
+	eventually(t, "kB of memory", kilobytes+2000, heap)
+	c, _, err := session(n.attachURL(t, container), "stdout", "stderr")
+	if err != nil {
+		t.Fatalf("one more: %v", err)
+	}
+	c.Close()
+}
+
+// Commands by streams run, and have a bound of each container.
+func TestExecStreams(t *testing.T) {
+	if isolated(t) {
+		return
+	}
+	n := newNode(t)
+	_, container := n.shell(t, "busy", "sleep 1000 & wait")
+	_, other := n.shell(t, "other", "sleep 1000 & wait")
+	execURL := func(container, script string, stdin bool) string {
+		t.Helper()
+		r, err := n.Exec(t.Context(), &cri.ExecRequest{ContainerId: container, Cmd: []string{"/bin/busybox", "sh", "-c", script}, Stdin: stdin, Stdout: true, Stderr: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r.Url
+	}
+	c, streams, err := session(execURL(container, "/bin/busybox cat; echo errors >&2; exit 3", true), "stdin", "stdout", "stderr")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _ = streams["stdin"].Write([]byte("hello"))
+	_ = streams["stdin"].Close()
+	for kind, want := range map[string]string{"stdout": "hello", "stderr": "errors\n", "error": `{"reason":"ExitCode","message":"3"}`} {
+		if got, err := io.ReadAll(streams[kind]); err != nil || !strings.Contains(string(got), want) {
+			t.Errorf("%s: %q, %v", kind, got, err)
+		}
+	}
+	c.Close()
+
+	// Sessions whose clients have left hold their places until the commands end.
+	for range 64 {
+		c, _, err := session(execURL(container, "sleep 1000", false), "stdout", "stderr")
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Close()
+	}
+	_, _, err = session(execURL(container, "true", false), "stdout", "stderr")
+	if err == nil || !strings.Contains(err.Error(), "has 64 exec and attach sessions") {
+		t.Errorf("one more: %v", err)
+	}
+	c, streams, err = session(execURL(other, "echo hello", false), "stdout", "stderr")
+	if err != nil {
+		t.Fatalf("of another container: %v", err)
+	}
+	defer c.Close()
+	if got, err := io.ReadAll(streams["stdout"]); err != nil || string(got) != "hello\n" {
+		t.Errorf("of another container: %q, %v", got, err)
+	}
+}
+
+// listen serves a port of a pod from without: what comes is sent back.
+func listen(t *testing.T, namespace, network, address string) {
+	t.Helper()
+	var l net.Listener
+	err := run.OnThread("test: listen", func() error {
+		file, err := os.Open(namespace)
+		if err != nil {
+			return err
+		}
+		defer file.Close()
+		if err := unix.Setns(int(file.Fd()), unix.CLONE_NEWNET); err != nil {
+			return err
+		}
+		l, err = net.Listen(network, address)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	run.Go("test: listen", func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			run.Go("test: echo", func() {
+				defer c.Close()
+				_, _ = io.Copy(c, c)
+			})
+		}
+	})
+}
+
+func forwardTo(c httpstream.Connection, id, port string) (data, errs httpstream.Stream, err error) {
+	if errs, err = c.CreateStream(streamHeaders("port", port, "requestID", id, "streamType", "error")); err != nil {
+		return nil, nil, err
+	}
+	_ = errs.Close()
+	data, err = c.CreateStream(streamHeaders("port", port, "requestID", id, "streamType", "data"))
+	return data, errs, err
+}
+
+// Forwarded connections hold no thread while they last, and have a bound of each sandbox.
+func TestForwardedConnections(t *testing.T) {
+	if isolated(t) {
+		return
+	}
+	n := newNode(t)
+	forwarder := func(sandbox string) httpstream.Connection {
+		t.Helper()
+		r, err := n.PortForward(t.Context(), &cri.PortForwardRequest{PodSandboxId: sandbox})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := streamsOf(r.Url, "portforward.k8s.io")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		return c
+	}
+	const pods, each = 6, 250
+	var sandboxes []string
+	for i := range pods {
+		before := map[string]bool{}
+		for _, path := range n.config.withDefaultsForTest(t).networkNamespaces() {
+			before[path] = true
+		}
+		sandbox, _, err := n.pod(t.Context(), fmt.Sprint("ports", i))
+		if err != nil {
+			t.Fatal(err)
+		}
+		sandboxes = append(sandboxes, sandbox)
+		for _, path := range n.config.withDefaultsForTest(t).networkNamespaces() {
+			if !before[path] {
+				listen(t, path, "tcp4", "127.0.0.1:80")
+				if _, err := os.Stat("/proc/net/if_inet6"); err == nil {
+					listen(t, path, "tcp6", "[::1]:81")
+				}
+			}
+		}
+	}
+
+	one := forwarder(sandboxes[0][:20]) // as of crictl
+	for _, port := range []string{"80", "81"} {
+		data, _, err := forwardTo(one, port, port)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = data.Write([]byte("hello"))
+		got := make([]byte, 5)
+		if _, err := io.ReadFull(data, got); err != nil || string(got) != "hello" {
+			t.Errorf("port %s: %q, %v", port, got, err)
+		}
+		data.Close()
+	}
+	_, errs, err := forwardTo(one, "none", "82")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, _ := io.ReadAll(errs)
+	for _, want := range []string{"error forwarding port 82 to pod " + sandboxes[0][:20] + ", uid : failed to execute portforward in network namespace \"",
+		"failed to connect to localhost:82 inside namespace", "IPv4: dial tcp4 127.0.0.1:82: connect: connection refused IPv6 dial tcp6 [::1]:82: connect: "} {
+		if !strings.Contains(string(got), want) {
+			t.Errorf("a port that nobody listens on: %q, without %q", got, want)
+		}
+	}
+	one.Close()
+	time.Sleep(time.Second)
+
+	threads, goroutines, descriptors := entries(t, "/proc/self/task"), runtime.NumGoroutine(), entries(t, "/proc/self/fd")
+	var clients []httpstream.Connection
+	var waiting sync.WaitGroup
+	for _, sandbox := range sandboxes {
+		c := forwarder(sandbox)
+		clients = append(clients, c)
+		waiting.Go(func() {
+			for i := range each {
+				data, _, err := forwardTo(c, fmt.Sprint(i), "80")
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				got := make([]byte, 2)
+				_, _ = data.Write([]byte("hi"))
+				if _, err := io.ReadFull(data, got); err != nil {
+					t.Errorf("connection %d of %s: %v", i, sandbox, err)
+					return
+				}
+			}
+		})
+	}
+	waiting.Wait()
+	now := entries(t, "/proc/self/task")
+	t.Logf("%d idle connections: %d threads, %d before; %d goroutines, %d before, with those of both ends", pods*each, now, threads, runtime.NumGoroutine(), goroutines)
+	if now > threads+100 {
+		t.Errorf("%d threads, %d before", now, threads)
+	}
+	var refused string
+	for i := range 7 { // 256 of one
+		_, errs, err := forwardTo(clients[0], fmt.Sprint("more", i), "80")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i == 6 {
+			got, _ := io.ReadAll(errs)
+			refused = string(got)
+		}
+	}
+	if !strings.Contains(refused, "has 256 forwarded connections") {
+		t.Errorf("one more: %q", refused)
+	}
+	for _, c := range clients {
+		c.Close()
+	}
+	eventually(t, "goroutines", goroutines+5, runtime.NumGoroutine)
+	eventually(t, "descriptors", descriptors+5, func() int { return entries(t, "/proc/self/fd") })
+}
+
+// A port of a pod that takes no more connections holds no thread, and no longer than its client.
+func TestPortThatTakesNothing(t *testing.T) {
+	l, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(l)
+	if err := unix.Bind(l, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Listen(l, 0); err != nil {
+		t.Fatal(err)
+	}
+	name, err := unix.Getsockname(l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	for i := 0; ; i++ {
+		s := newSocket(unix.AF_INET)
+		conn, err := s.connect(ctx, net.IPv4(127, 0, 0, 1), name.(*unix.SockaddrInet4).Port)
+		s.close()
+		if err == nil {
+			defer conn.Close()
+			continue
+		}
+		if ctx.Err() == nil || i == 0 {
+			t.Errorf("connection %d: %v", i, err)
+		}
+		return
+	}
+}
