@@ -175,8 +175,11 @@ func TestExecStreams(t *testing.T) {
 
 	// Sessions whose clients have left hold their places until the commands end.
 	for range 64 {
-		c, _, err := session(execURL(container, "sleep 1000", false), "stdout", "stderr")
+		c, streams, err := session(execURL(container, "echo; sleep 1000", false), "stdout", "stderr")
 		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := streams["stdout"].Read(make([]byte, 1)); err != nil {
 			t.Fatal(err)
 		}
 		c.Close()
@@ -338,7 +341,7 @@ func TestForwardedConnections(t *testing.T) {
 	for i := range 7 { // 256 of one
 		_, errs, err := forwardTo(clients[0], fmt.Sprint("more", i), "80")
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("connection %d more: %v", i, err)
 		}
 		if i == 6 {
 			got, _ := io.ReadAll(errs)

@@ -23,6 +23,10 @@ const maxPorts = 100
 type pair struct {
 	id          string
 	data, error httpstream.Stream
+	more        httpstream.Stream // one too many
+	// replied are closed once the client knows that its streams are taken: what ends them
+	// before would not be known to the library.
+	replied []<-chan struct{}
 	// until is when it is given up, unless it has both.
 	until time.Time
 }
@@ -39,13 +43,13 @@ func (s *server) servePortForward(w http.ResponseWriter, r *http.Request, reques
 		return
 	}
 	c, w := s.newClient(w, r)
-	streams := make(chan httpstream.Stream)
-	_, ok := c.upgrade(w, r, s.config.SupportedPortForwardProtocols, func(stream httpstream.Stream, _ <-chan struct{}) error {
+	streams := make(chan created)
+	_, ok := c.upgrade(w, r, s.config.SupportedPortForwardProtocols, func(stream httpstream.Stream, replied <-chan struct{}) error {
 		if err := checkHeaders(stream.Headers()); err != nil {
 			return err
 		}
 		select {
-		case streams <- stream:
+		case streams <- created{stream, replied}:
 			return nil
 		case <-c.Done():
 			return errEnded
@@ -79,7 +83,7 @@ func checkHeaders(h http.Header) error {
 }
 
 // pairUp forwards a connection for each pair of streams, until the client leaves.
-func (c *client) pairUp(sandbox string, streams <-chan httpstream.Stream) {
+func (c *client) pairUp(sandbox string, streams <-chan created) {
 	wait := c.server.config.StreamCreationTimeout
 	pairs := map[string]*pair{}
 	tick := time.NewTicker(max(wait/10, time.Millisecond))
@@ -92,15 +96,15 @@ func (c *client) pairUp(sandbox string, streams <-chan httpstream.Stream) {
 			for id, p := range pairs {
 				if now.After(p.until) {
 					delete(pairs, id)
-					c.finish(p, fmt.Errorf("(request=%s) timed out waiting for streams", id))
+					c.fail(p, fmt.Errorf("(request=%s) timed out waiting for streams", id))
 				}
 			}
 		case stream := <-streams:
-			id := requestID(stream)
+			id := requestID(stream.Stream)
 			p := pairs[id]
 			if p == nil {
 				if len(pairs) >= pairsWaiting {
-					c.finish(&pair{error: stream}, fmt.Errorf("error processing stream for request %s: this client has %d connections that lack a stream", id, len(pairs)))
+					c.fail(&pair{error: stream, replied: []<-chan struct{}{stream.replied}}, fmt.Errorf("error processing stream for request %s: this client has %d connections that lack a stream", id, len(pairs)))
 					continue
 				}
 				p = &pair{id: id, until: time.Now().Add(wait)}
@@ -110,14 +114,17 @@ func (c *client) pairUp(sandbox string, streams <-chan httpstream.Stream) {
 			if stream.Headers().Get("streamType") == "error" {
 				which, kind = &p.error, "error"
 			}
-			if *which != nil {
-				if p.error != nil {
-					_, _ = fmt.Fprintf(p.error, "error processing stream for request %s: %s stream already assigned", id, kind)
+			if *which != nil { // which of them belongs to the other is not known
+				delete(pairs, id)
+				p.replied = append(p.replied, stream.replied)
+				if p.more = stream.Stream; p.error == nil {
+					p.error, p.more = p.more, nil
 				}
-				c.drop(stream)
+				c.fail(p, fmt.Errorf("error processing stream for request %s: %s stream already assigned", id, kind))
 				continue
 			}
-			if *which = stream; p.data != nil && p.error != nil {
+			p.replied = append(p.replied, stream.replied)
+			if *which = stream.Stream; p.data != nil && p.error != nil {
 				delete(pairs, id)
 				c.server.config.Go("stream client: forward", func() {
 					err := errors.New("panic")
@@ -149,13 +156,24 @@ func (c *client) forwardPair(sandbox string, p *pair) error {
 	return c.server.forward(c, sandbox, int32(port), p.data)
 }
 
+// fail ends a pair, which waits for nobody.
+func (c *client) fail(p *pair, err error) {
+	c.server.config.Go("stream client: refuse", func() { c.finish(p, err) })
+}
+
 // finish ends a pair. The client is given the error; without one what it has not read yet
 // comes to it.
 func (c *client) finish(p *pair, err error) {
+	for _, replied := range p.replied {
+		select {
+		case <-replied:
+		case <-c.Done():
+		}
+	}
 	if err != nil && p.error != nil {
 		_, _ = fmt.Fprint(p.error, err)
 	}
-	for _, s := range []httpstream.Stream{p.data, p.error} {
+	for _, s := range []httpstream.Stream{p.data, p.error, p.more} {
 		if s == nil {
 			continue
 		}

@@ -36,6 +36,12 @@ type session struct {
 	object bool
 }
 
+// created is a stream, and what is closed once its client knows that it is taken.
+type created struct {
+	httpstream.Stream
+	replied <-chan struct{}
+}
+
 // options are the streams that a client asked the runtime for.
 type options struct{ stdin, stdout, stderr, tty bool }
 
@@ -93,10 +99,6 @@ func refuse(w http.ResponseWriter, err error) {
 // spdySession waits for the streams of a client that speaks SPDY.
 func (s *server) spdySession(w http.ResponseWriter, r *http.Request, o options) (*session, bool) {
 	c, w := s.newClient(w, r)
-	type created struct {
-		httpstream.Stream
-		replied <-chan struct{}
-	}
 	streams, enough := make(chan created), make(chan struct{})
 	defer close(enough)
 	protocol, ok := c.upgrade(w, r, s.config.SupportedRemoteCommandProtocols, func(stream httpstream.Stream, replied <-chan struct{}) error {
