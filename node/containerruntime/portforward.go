@@ -190,12 +190,12 @@ func (s socket) connectTo(ctx context.Context, to unix.Sockaddr) (net.Conn, erro
 	if err != nil {
 		return nil, err
 	}
-	var begun error
-	if err := raw.Control(func(fd uintptr) { begun = unix.Connect(int(fd), to) }); err != nil {
+	var started error
+	if err := raw.Control(func(fd uintptr) { started = unix.Connect(int(fd), to) }); err != nil {
 		return nil, err
 	}
-	if begun != nil && !slices.Contains([]error{unix.EINPROGRESS, unix.EINTR}, begun) {
-		return nil, os.NewSyscallError("connect", begun)
+	if started != nil && !slices.Contains([]error{unix.EINPROGRESS, unix.EINTR}, started) {
+		return nil, os.NewSyscallError("connect", started)
 	}
 	// The end of ctx closes the socket, and so the wait for it.
 	defer context.AfterFunc(ctx, func() { s.file.Close() })()

@@ -241,25 +241,57 @@ func forwardTo(c httpstream.Connection, id, port string) (data, errs httpstream.
 	return data, errs, err
 }
 
+// forwarder is a client of port-forward.
+func (n *node) forwarder(t *testing.T, sandbox string) httpstream.Connection {
+	t.Helper()
+	r, err := n.PortForward(t.Context(), &cri.PortForwardRequest{PodSandboxId: sandbox})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := streamsOf(r.Url, "portforward.k8s.io")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// ports are reached by IPv4 and by IPv6, and one that nobody listens on gives containerd's words.
+func (n *node) ports(t *testing.T, sandbox string) {
+	t.Helper()
+	one := n.forwarder(t, sandbox)
+	for _, port := range []string{"80", "81"} {
+		data, _, err := forwardTo(one, port, port)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = data.Write([]byte("hello"))
+		got := make([]byte, 5)
+		if _, err := io.ReadFull(data, got); err != nil || string(got) != "hello" {
+			t.Errorf("port %s: %q, %v", port, got, err)
+		}
+		data.Close()
+	}
+	_, errs, err := forwardTo(one, "none", "82")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, _ := io.ReadAll(errs)
+	for _, want := range []string{"error forwarding port 82 to pod " + sandbox + ", uid : failed to execute portforward in network namespace \"",
+		"failed to connect to localhost:82 inside namespace", "IPv4: dial tcp4 127.0.0.1:82: connect: connection refused IPv6 dial tcp6 [::1]:82: connect: "} {
+		if !strings.Contains(string(got), want) {
+			t.Errorf("a port that nobody listens on: %q, without %q", got, want)
+		}
+	}
+	one.Close()
+}
+
 // Forwarded connections hold no thread while they last, and have a bound of each sandbox.
 func TestForwardedConnections(t *testing.T) {
 	if isolated(t) {
 		return
 	}
 	n := newNode(t)
-	forwarder := func(sandbox string) httpstream.Connection {
-		t.Helper()
-		r, err := n.PortForward(t.Context(), &cri.PortForwardRequest{PodSandboxId: sandbox})
-		if err != nil {
-			t.Fatal(err)
-		}
-		c, err := streamsOf(r.Url, "portforward.k8s.io")
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { c.Close() })
-		return c
-	}
 	const pods, each = 6, 250
 	var sandboxes []string
 	for i := range pods {
@@ -282,38 +314,14 @@ func TestForwardedConnections(t *testing.T) {
 		}
 	}
 
-	one := forwarder(sandboxes[0][:20]) // as of crictl
-	for _, port := range []string{"80", "81"} {
-		data, _, err := forwardTo(one, port, port)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, _ = data.Write([]byte("hello"))
-		got := make([]byte, 5)
-		if _, err := io.ReadFull(data, got); err != nil || string(got) != "hello" {
-			t.Errorf("port %s: %q, %v", port, got, err)
-		}
-		data.Close()
-	}
-	_, errs, err := forwardTo(one, "none", "82")
-	if err != nil {
-		t.Fatal(err)
-	}
-	got, _ := io.ReadAll(errs)
-	for _, want := range []string{"error forwarding port 82 to pod " + sandboxes[0][:20] + ", uid : failed to execute portforward in network namespace \"",
-		"failed to connect to localhost:82 inside namespace", "IPv4: dial tcp4 127.0.0.1:82: connect: connection refused IPv6 dial tcp6 [::1]:82: connect: "} {
-		if !strings.Contains(string(got), want) {
-			t.Errorf("a port that nobody listens on: %q, without %q", got, want)
-		}
-	}
-	one.Close()
+	n.ports(t, sandboxes[0][:20]) // as users of crictl write it
 	time.Sleep(time.Second)
 
 	threads, goroutines, descriptors := entries(t, "/proc/self/task"), runtime.NumGoroutine(), entries(t, "/proc/self/fd")
 	var clients []httpstream.Connection
 	var waiting sync.WaitGroup
 	for _, sandbox := range sandboxes {
-		c := forwarder(sandbox)
+		c := n.forwarder(t, sandbox)
 		clients = append(clients, c)
 		waiting.Go(func() {
 			for i := range each {
@@ -337,6 +345,9 @@ func TestForwardedConnections(t *testing.T) {
 	if now > threads+100 {
 		t.Errorf("%d threads, %d before", now, threads)
 	}
+	full := entries(t, "/proc/self/fd")
+	clients[pods-1].Close() // the node has no more for who has many
+	eventually(t, "descriptors, with one client less", full-2*each, func() int { return entries(t, "/proc/self/fd") })
 	var refused string
 	for i := range 7 { // 256 of one
 		_, errs, err := forwardTo(clients[0], fmt.Sprint("more", i), "80")

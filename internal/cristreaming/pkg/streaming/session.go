@@ -65,7 +65,7 @@ func (s *server) serveSession(w http.ResponseWriter, r *http.Request, container 
 	do func(*session, <-chan remotecommand.TerminalSize) error) {
 	back, err := s.sessions.take(sessions, "container "+container)
 	if err != nil {
-		refuse(w, err)
+		refuse(w, fmt.Errorf("%w; a command counts until it ends, with its client or without", err))
 		return
 	}
 	defer back()
