@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -101,7 +102,11 @@ func (s *server) spdySession(w http.ResponseWriter, r *http.Request, o options) 
 	c, w := s.newClient(w, r)
 	streams, enough := make(chan created), make(chan struct{})
 	defer close(enough)
+	var count atomic.Int64
 	protocol, ok := c.upgrade(w, r, s.config.SupportedRemoteCommandProtocols, func(stream httpstream.Stream, replied <-chan struct{}) error {
+		if count.Add(1) > maxStreams {
+			return errors.New("too many streams")
+		}
 		select {
 		case streams <- created{stream, replied}:
 			return nil
@@ -125,14 +130,10 @@ func (s *server) spdySession(w http.ResponseWriter, r *http.Request, o options) 
 	expired := time.NewTimer(s.config.StreamCreationTimeout)
 	defer expired.Stop()
 	var replies []<-chan struct{}
-	for n := 0; len(lack) > 0; {
+	for len(lack) > 0 {
 		select {
 		case stream := <-streams:
 			kind := stream.Headers().Get("streamType")
-			if n++; n > maxStreams {
-				_ = stream.Reset()
-				continue
-			}
 			if !lack[kind] {
 				// Nobody reads it, and what is sent on it must not hold up the others.
 				s.config.Go("stream client: discard", func() { discard(stream) })

@@ -380,7 +380,7 @@ func TestAttachEndsWithItsClient(t *testing.T) {
 }
 
 func TestStreamsThatDoNotCome(t *testing.T) {
-	s := serve(t, fake{}, func(c *Config) { c.StreamCreationTimeout = 100 * time.Millisecond })
+	s := serve(t, fake{}, func(c *Config) { c.StreamCreationTimeout = time.Second })
 	c, err := dial(s.execURL("a", false, false), "v4.channel.k8s.io")
 	if err != nil {
 		t.Fatal(err)
@@ -389,6 +389,14 @@ func TestStreamsThatDoNotCome(t *testing.T) {
 	errs, err := c.CreateStream(headers("streamType", "error"))
 	if err != nil {
 		t.Fatal(err)
+	}
+	for i := 1; i < maxStreams; i++ { // taken and not used, as upstream does
+		if _, err := c.CreateStream(headers("streamType", "error")); err != nil {
+			t.Fatalf("stream %d: %v", i, err)
+		}
+	}
+	if _, err := c.CreateStream(headers("streamType", "stdout")); err == nil {
+		t.Error("a client creates streams without end")
 	}
 	if got, _ := io.ReadAll(errs); !strings.Contains(string(got), "timed out waiting for client to create streams") {
 		t.Errorf("got %q", got)
