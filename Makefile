@@ -177,12 +177,13 @@ staticcheck: build/template.json
 	$(KNARR_GO) tool staticcheck ./...
 
 # What stands for libraries is modules of their names, below internal.
-STANDINS := github.com/containerd/fifo gopkg.in/inf.v0 k8s.io/cri-streaming/pkg/streaming
+STANDINS := github.com/containerd/fifo github.com/moby/spdystream gopkg.in/inf.v0 k8s.io/cri-streaming/pkg/streaming
 unit: build/template.json | test-deps
 	$(MUST) $(KNARR_GO) test -timeout 10m $$(go list ./... | grep -v -e /test/smoke -e /test/tour -e /test/dev -e /test/storm -e /test/vm) $(STANDINS)
+	cd internal/spdystream/interop && go test -timeout 5m .
 
 race: build/template.json
-	CGO_ENABLED=1 $(KNARR_GO) test -race -timeout 10m $(RACE) github.com/containerd/fifo k8s.io/cri-streaming/pkg/streaming
+	CGO_ENABLED=1 $(KNARR_GO) test -race -timeout 10m $(RACE) github.com/containerd/fifo k8s.io/cri-streaming/pkg/streaming github.com/moby/spdystream
 
 # bench measures knarr and upstream alternately; BENCH=api,watch,sched,deploy,controllers,node,density,proxy,dns,select
 # selects, ROUNDS says how often. AGAINST is another knarr, such as the one before a
@@ -257,14 +258,15 @@ swap: build build/runc build/containerd-shim-runc-v2 | deps
 
 # microbench compiles every benchmark and runs it once: that they work, not figures.
 microbench: build/template.json
-	$(KNARR_GO) test -timeout 10m -run '^$$' -bench . -benchtime 1x $$(git grep -l '^func Benchmark' -- '*_test.go' | xargs -n1 dirname | sort -u | sed 's,^,./,')
+	$(KNARR_GO) test -timeout 10m -run '^$$' -bench . -benchtime 1x $$(git grep -l '^func Benchmark' -- '*_test.go' | xargs -n1 dirname | grep -v /interop | sort -u | sed 's,^,./,')
+	cd internal/spdystream/interop && go test -timeout 5m -run '^$$' -bench . -benchtime 1x .
 
 # fuzz tries every fuzz target for FUZZTIME, one after the other.
 FUZZTIME ?= 60s
 fuzz:
 	@git grep -H '^func Fuzz' -- '*_test.go' | sed -E 's,^(.*)/[^/]*:func (Fuzz[A-Za-z0-9]*).*,\1 \2,' | while read -r dir target; do \
 	  echo "$$dir $$target"; \
-	  $(KNARR_GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 200x "./$$dir" </dev/null || exit 1; \
+	  cd "$(CURDIR)/$$dir" && $(KNARR_GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 200x . </dev/null || exit 1; \
 	done
 
 # faults tries every disturbance of every controller's scenario: stopped before and

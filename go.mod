@@ -256,6 +256,8 @@ replace github.com/containerd/fifo => ./internal/fifo
 
 replace k8s.io/cri-streaming => ./internal/cristreaming
 
+replace github.com/moby/spdystream => ./internal/spdystream
+
 // The Gateway API's module asks for newer ones than Kubernetes v1.36 has. What they do
 // is part of the protocol, and only the API's types are taken from that module.
 replace (
