@@ -81,7 +81,7 @@ func (a *answers) begin(who string) (end func(), ok bool) {
 	}), true
 }
 
-// asker is who asks: a node by its certificate, others by their address.
+// asker names the client: a node by its certificate, others by their address.
 func asker(r *http.Request) string {
 	if r.TLS != nil && len(r.TLS.PeerCertificates) > 0 {
 		return r.TLS.PeerCertificates[0].Subject.CommonName
