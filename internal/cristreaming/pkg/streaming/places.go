@@ -21,6 +21,8 @@ var (
 	// sessions are clients of exec and attach: each has a connection, a dozen goroutines and
 	// pipes to the container, and a command holds them until it ends.
 	sessions = bound{64, 1000, 250, 4, "exec and attach sessions"}
+	// orphans are commands that go on without their clients.
+	orphans = bound{256, 2000, 500, 4, "commands whose clients have left"}
 	// forwarders are clients of port-forward, which have connections forwarded.
 	forwarders = bound{64, 1000, 250, 4, "port-forward sessions"}
 	// forwarded are connections into sandboxes.

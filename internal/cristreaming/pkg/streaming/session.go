@@ -28,6 +28,7 @@ const maxStreams = 16
 // A session is what a client of exec or attach has created of streams.
 type session struct {
 	*client
+	back           func() // gives its place to others
 	stdin          io.Reader
 	stdout, stderr io.WriteCloser
 	status         io.Writer
@@ -49,8 +50,9 @@ type options struct{ stdin, stdout, stderr, tty bool }
 func (s *server) serveExec(w http.ResponseWriter, r *http.Request, request *cri.ExecRequest) {
 	s.serveSession(w, r, request.ContainerId, options{request.Stdin, request.Stdout, request.Stderr, request.Tty}, "error executing command in container: %w",
 		func(c *session, resize <-chan remotecommand.TerminalSize) error {
-			// The command goes on without its client, and its place is held until it ends.
-			return s.runtime.Exec(context.WithoutCancel(c), request.ContainerId, request.Cmd, c.stdin, c.stdout, c.stderr, request.Tty, resize)
+			ctx, stop := s.orphaned(c, request.ContainerId)
+			defer stop()
+			return s.runtime.Exec(ctx, request.ContainerId, request.Cmd, c.stdin, c.stdout, c.stderr, request.Tty, resize)
 		})
 }
 
@@ -61,12 +63,36 @@ func (s *server) serveAttach(w http.ResponseWriter, r *http.Request, request *cr
 		})
 }
 
+// orphaned gives a command its context. The command goes on without its client, but not as a
+// session: a shell whose client was killed waits for input that never comes, and users with
+// poor connections would soon have no place left. It is counted as an orphan instead; one
+// more than there may be is killed, by the end of its context. stop is called when it ends.
+func (s *server) orphaned(c *session, container string) (ctx context.Context, stop func()) {
+	ctx, kill := context.WithCancel(context.WithoutCancel(c))
+	s.config.Go("stream client: orphan", func() {
+		select {
+		case <-ctx.Done():
+			return
+		case <-c.Done():
+		}
+		back, err := s.orphans.take(orphans, "container "+container)
+		if err != nil {
+			kill()
+			return
+		}
+		defer back()
+		c.back()
+		<-ctx.Done()
+	})
+	return ctx, kill
+}
+
 // serveSession has a client create its streams and gives them to do.
 func (s *server) serveSession(w http.ResponseWriter, r *http.Request, container string, o options, failed string,
 	do func(*session, <-chan remotecommand.TerminalSize) error) {
 	back, err := s.sessions.take(sessions, "container "+container)
 	if err != nil {
-		refuse(w, fmt.Errorf("%w; a command counts until it ends, with its client or without", err))
+		refuse(w, err)
 		return
 	}
 	defer back()
@@ -78,6 +104,7 @@ func (s *server) serveSession(w http.ResponseWriter, r *http.Request, container 
 	if !ok {
 		return
 	}
+	c.back = back
 	defer c.close()
 	var resize chan remotecommand.TerminalSize
 	if c.resize != nil {

@@ -38,7 +38,8 @@ type Server interface {
 }
 
 // A Runtime runs commands in containers, and has their streams. The context of Attach and of
-// PortForward ends with the client; that of Exec does not.
+// PortForward ends with the client; that of Exec does so only if too many commands go on
+// without theirs.
 type Runtime interface {
 	Exec(ctx context.Context, containerID string, cmd []string, in io.Reader, out, err io.WriteCloser, tty bool, resize <-chan remotecommand.TerminalSize) error
 	Attach(ctx context.Context, containerID string, in io.Reader, out, err io.WriteCloser, tty bool, resize <-chan remotecommand.TerminalSize) error
@@ -83,8 +84,8 @@ type server struct {
 	runtime Runtime
 	http    *http.Server
 	tokens  tokens
-	// sessions, forwarders and forwarded count what the bounds of these names are for.
-	sessions, forwarders, forwarded places
+	// sessions and those after it count what the bounds of these names are for.
+	sessions, orphans, forwarders, forwarded places
 
 	stopped chan struct{}
 	stop    func()
