@@ -185,7 +185,7 @@ const socketMode = 0o660
 // changes gives what makes of a plugin of containerd's the one that is started.
 func changes(f *front, h host, c Config, d *portDialer) func(plugin.Registration) plugin.Registration {
 	return func(p plugin.Registration) plugin.Registration {
-		p = bounded(p)
+		p = bounded(roomyDisk(p, c.Root))
 		p = watching(streams(lookedAt(p, c), d))
 		return managed(p, f, h, c)
 	}

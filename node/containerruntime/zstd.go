@@ -111,7 +111,7 @@ func boundedLayers(ctx context.Context, mediaType string) (diff.StreamProcessorI
 }
 
 func openPlainLayer(ctx context.Context, stream diff.StreamProcessor, _ map[string]typeurl.Any) (diff.StreamProcessor, error) {
-	return plainLayer{layerHeaders(ctx, stream)}, nil
+	return plainLayer{layerHeaders(ctx, roomy(ctx, stream))}, nil
 }
 
 func openLayer(ctx context.Context, stream diff.StreamProcessor, _ map[string]typeurl.Any) (diff.StreamProcessor, error) {
@@ -135,5 +135,5 @@ func openLayer(ctx context.Context, stream diff.StreamProcessor, _ map[string]ty
 	if err != nil {
 		return nil, err
 	}
-	return plainLayer{layerHeaders(ctx, plain)}, nil
+	return plainLayer{layerHeaders(ctx, roomy(ctx, plain))}, nil
 }

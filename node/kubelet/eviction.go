@@ -220,8 +220,14 @@ func (k *Kubelet) relieve(ctx context.Context, all []eviction.Threshold, state *
 		slog.Warn("a threshold of eviction is met", "signal", t.Signal, "available", observed[t.Signal].Available, "of", observed[t.Signal].All, "threshold", t.Value.Of(observed[t.Signal].All))
 	}
 	k.events.Event(k.nodeRef(), corev1.EventTypeWarning, "EvictionThresholdMet", "Attempting to reclaim "+string(what.resource))
-	if what.disk && k.makeSpace(ctx, eviction.TakesOf(t.Signal, k.layout()), now) && !k.stillMet(t, met) {
-		return
+	if what.disk {
+		takes := eviction.TakesOf(t.Signal, k.layout())
+		if k.makeSpace(ctx, takes, now) && !k.stillMet(t, met) {
+			return
+		}
+		if takes.Images && k.callOffPulls(ctx, func() bool { return k.stillMet(t, met) }) {
+			return
+		}
 	}
 	if what.disk && *k.cfg.Settings.LocalStorageCapacityIsolation {
 		limited, _ := k.limited()

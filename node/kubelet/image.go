@@ -59,6 +59,8 @@ type pullGate struct {
 	slots  chan struct{} // nil: the settings set no bound, and shared does
 	shared pullSlots
 	rate   flowcontrol.RateLimiter // nil: as often as asked for
+
+	running pullsRunning
 }
 
 // slot waits until one more image may be pulled.
@@ -178,12 +180,17 @@ func (k *Kubelet) pull(ctx context.Context, pod *corev1.Pod, ref *corev1.ObjectR
 	var img *cri.Image
 	err = errPullQPS
 	if k.pulls.rate == nil || k.pulls.rate.TryAccept() {
-		stop := k.followPull(ctx, ref, image)
+		pulling, end := k.pulls.running.begin(ctx)
+		stop := k.followPull(pulling, ref, image)
 		var creds []credential
 		if creds, err = lookup(); err == nil {
-			img, err = k.recordedPull(ctx, image, spec, sandbox, creds)
+			img, err = k.recordedPull(pulling, image, spec, sandbox, creds)
+		}
+		if err != nil && context.Cause(pulling) == errCalledOff {
+			err = errCalledOff // the runtime says that it was cancelled
 		}
 		stop()
+		end()
 	}
 	if ctx.Err() != nil {
 		return nil, ctx.Err()

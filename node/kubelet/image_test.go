@@ -290,7 +290,7 @@ func TestParallelPulls(t *testing.T) {
 			n.rt.Registry = func(string, *cri.AuthConfig) error { return nil }
 			var pulling, most, reached atomic.Int32
 			release := make(chan struct{})
-			n.rt.Pulling = func(string) {
+			n.rt.Pulling = func(context.Context, string) {
 				reached.Add(1)
 				now := pulling.Add(1)
 				for seen := most.Load(); now > seen && !most.CompareAndSwap(seen, now); seen = most.Load() {

@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -334,6 +335,7 @@ type Kubelet struct {
 	nodeStart  *nodeStart
 	sandboxes  sandboxImages
 	calls      fscall.Calls
+	statfs     func(path string, into *unix.Statfs_t) error
 	storage    storageMeter
 
 	mu         sync.Mutex
@@ -374,7 +376,7 @@ func New(cfg Config) (*Kubelet, error) {
 		cfg: cfg, client: client, kube: kc, cgroups: cgroup.Open(),
 		workers: map[types.UID]*worker{}, mirrors: map[types.UID]*corev1.Pod{},
 		metrics: newMetrics(cfg.RuntimeMetrics...), heartbeat: heartbeatTimeout,
-		began: time.Now(), sysDir: "/sys/devices/system", appArmor: appArmorEnabled(), readMachine: readMachine,
+		began: time.Now(), sysDir: "/sys/devices/system", appArmor: appArmorEnabled(), readMachine: readMachine, statfs: unix.Statfs,
 		pulls:      &pullGate{fails: map[pullKey]*pullFail{}},
 		imageWaits: newImageWaits(),
 		nodeWake:   make(chan struct{}, 1), nodeNews: make(chan struct{}, 1), staticWake: make(chan struct{}, 1), imagesWake: make(chan struct{}, 1), classWake: make(chan struct{}, 1), cpuWake: make(chan struct{}, 1),

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 
 	"knarr/node/kubelet/cgroup"
@@ -39,6 +40,8 @@ type node struct {
 	bus string
 	// measuring is how long the files of a pod, and of all, are waited for; 0: as ever.
 	measuring struct{ each, all time.Duration }
+	// statfs says how full disks are; nil: the kernel does.
+	statfs func(path string, into *unix.Statfs_t) error
 }
 
 func newNode(t testing.TB) *node {
@@ -76,6 +79,9 @@ func (n *node) start() (stop func()) {
 			m.cpus = 64 // whatever this machine has: admission is not in the way
 			return m, err
 		}
+	}
+	if n.statfs != nil {
+		k.statfs = n.statfs
 	}
 	k.busAddress, k.logindDir = n.bus, n.dir
 	k.storage.each, k.storage.all = n.measuring.each, n.measuring.all

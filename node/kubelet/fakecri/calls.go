@@ -312,9 +312,12 @@ func (r *Runtime) ListImages(context.Context, *cri.ListImagesRequest) (*cri.List
 }
 
 // PullImage asks Registry; without one it fails for images that are not present.
-func (r *Runtime) PullImage(_ context.Context, q *cri.PullImageRequest) (*cri.PullImageResponse, error) {
+func (r *Runtime) PullImage(ctx context.Context, q *cri.PullImageRequest) (*cri.PullImageResponse, error) {
 	if r.Pulling != nil {
-		r.Pulling(q.Image.Image)
+		r.Pulling(ctx, q.Image.Image)
+	}
+	if ctx.Err() != nil {
+		return nil, status.FromContextError(ctx.Err()).Err()
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()

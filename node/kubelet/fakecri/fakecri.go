@@ -40,8 +40,9 @@ type Runtime struct {
 	// Registry says whether a pull with these credentials is allowed, and makes
 	// the image present; nil: only images that are present can be pulled.
 	Registry func(image string, auth *cri.AuthConfig) error
-	// Pulling is called when a pull begins, which goes on when it returns.
-	Pulling func(image string)
+	// Pulling is called when a pull begins, which goes on when it returns. ctx ends when the
+	// pull is given up.
+	Pulling func(ctx context.Context, image string)
 	// Started is called when a container has started, by its name.
 	Started func(container, id string)
 	// ContainerDir is where what containers write is said to be; "": nothing is said of it.

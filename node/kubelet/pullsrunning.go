@@ -1,0 +1,72 @@
+package kubelet
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+)
+
+// callOffTime is how long pulls that were called off have until the runtime has removed what
+// they had.
+const callOffTime = 3 * time.Second
+
+// errCalledOff is why a pull ended that would have had other pods evicted.
+var errCalledOff = errors.New("the pull was called off, since the node is short of disk and other pods would be evicted for it")
+
+// pullsRunning are the pulls under way.
+type pullsRunning struct {
+	mu  sync.Mutex
+	all map[*runningPull]struct{}
+}
+
+type runningPull struct{ cancel context.CancelCauseFunc }
+
+// begin gives a pull a context that ends when it is called off. end is called when it has ended.
+func (r *pullsRunning) begin(ctx context.Context) (_ context.Context, end func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	p := &runningPull{cancel}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.all == nil {
+		r.all = map[*runningPull]struct{}{}
+	}
+	r.all[p] = struct{}{}
+	return ctx, func() {
+		cancel(nil)
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		delete(r.all, p)
+	}
+}
+
+// callOff ends the pulls under way, and says how many. It does not wait for them.
+func (r *pullsRunning) callOff() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for p := range r.all {
+		p.cancel(errCalledOff)
+	}
+	return len(r.all)
+}
+
+// callOffPulls ends pulls before pods are evicted for what they take: a pod whose image is
+// being pulled has no container yet that could be, and what was pulled goes with the pull.
+// It says whether that was enough, by whether met says so within a little while.
+func (k *Kubelet) callOffPulls(ctx context.Context, met func() bool) (enough bool) {
+	n := k.pulls.running.callOff()
+	if n == 0 {
+		return false
+	}
+	slog.Warn("image pulls are called off: the node is short of disk, and images that nobody uses were not enough", "pulls", n)
+	for until := time.Now().Add(callOffTime); time.Now().Before(until); {
+		if !met() {
+			return true
+		}
+		if !sleep(ctx, callOffTime/15) {
+			return false
+		}
+	}
+	return !met()
+}
