@@ -64,15 +64,15 @@ func TestDiskRoom(t *testing.T) {
 	one := tarEntry('0', "one", string(noise))
 	other := slices.Clone(one)
 	other[1000]++
-	said, diff := h.layer()
-	said.Size = 250 << 20
+	large, diff := h.layer()
+	large.Size = 250 << 20
 	var zeros bytes.Buffer
 	plain, diffs := sizedZeros(&zeros)
 	sent := func() ocispec.Descriptor {
 		layers := []ocispec.Descriptor{h.add(ocispec.MediaTypeImageLayer, one), h.add(ocispec.MediaTypeImageLayer, other)}
 		return h.manifest(h.config(digest.FromBytes(one), digest.FromBytes(other)), layers...)
 	}
-	h.tags["said"] = h.manifest(h.config(diff), said)
+	h.tags["described"] = h.manifest(h.config(diff), large)
 	h.tags["sent"] = sent()
 	h.tags["unpacked"] = h.manifest(h.config(diffs), h.add(ocispec.MediaTypeImageLayerZstd, zeros.Bytes()))
 	fits, diff := h.layer()
@@ -103,7 +103,7 @@ func TestDiskRoom(t *testing.T) {
 		}
 	})
 	before, room := n.kept(t, i), free()
-	for _, name := range []string{"said", "sent", "unpacked"} {
+	for _, name := range []string{"described", "sent", "unpacked"} {
 		_, err := i.Pull(ctx, "example.com/"+name+":v1")
 		if err == nil || !strings.Contains(err.Error(), "no room on the disk of images: ") {
 			t.Errorf("%s: %v", name, err)
