@@ -19,7 +19,11 @@ const answerTime = 5 * time.Second
 
 func (k *Kubelet) statDisk(path string) (disk, error) {
 	var st unix.Statfs_t
-	err := k.calls.Do(context.Background(), path, answerTime, func() error { return k.statfs(path, &st) })
+	statfs := k.statfs
+	if statfs == nil {
+		statfs = unix.Statfs
+	}
+	err := k.calls.Do(context.Background(), path, answerTime, func() error { return statfs(path, &st) })
 	if err != nil {
 		return disk{}, fmt.Errorf("stat the disk of %s: %w", path, err)
 	}

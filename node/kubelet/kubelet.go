@@ -335,8 +335,9 @@ type Kubelet struct {
 	nodeStart  *nodeStart
 	sandboxes  sandboxImages
 	calls      fscall.Calls
-	statfs     func(path string, into *unix.Statfs_t) error
-	storage    storageMeter
+	// statfs says how full disks are; nil: the kernel does.
+	statfs  func(path string, into *unix.Statfs_t) error
+	storage storageMeter
 
 	mu         sync.Mutex
 	ctx        context.Context
@@ -376,7 +377,7 @@ func New(cfg Config) (*Kubelet, error) {
 		cfg: cfg, client: client, kube: kc, cgroups: cgroup.Open(),
 		workers: map[types.UID]*worker{}, mirrors: map[types.UID]*corev1.Pod{},
 		metrics: newMetrics(cfg.RuntimeMetrics...), heartbeat: heartbeatTimeout,
-		began: time.Now(), sysDir: "/sys/devices/system", appArmor: appArmorEnabled(), readMachine: readMachine, statfs: unix.Statfs,
+		began: time.Now(), sysDir: "/sys/devices/system", appArmor: appArmorEnabled(), readMachine: readMachine,
 		pulls:      &pullGate{fails: map[pullKey]*pullFail{}},
 		imageWaits: newImageWaits(),
 		nodeWake:   make(chan struct{}, 1), nodeNews: make(chan struct{}, 1), staticWake: make(chan struct{}, 1), imagesWake: make(chan struct{}, 1), classWake: make(chan struct{}, 1), cpuWake: make(chan struct{}, 1),
