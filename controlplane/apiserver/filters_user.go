@@ -15,6 +15,7 @@ import (
 	"knarr/controlplane/apiserver/endpoints"
 	"knarr/controlplane/apiserver/overload"
 	"knarr/controlplane/apiserver/request"
+	"knarr/controlplane/apiserver/transport"
 )
 
 // openPath are the paths that everybody may ask for, before there are roles.
@@ -26,6 +27,9 @@ func (p *requestState) authenticate() bool {
 	began := time.Now()
 	p.user, p.authErr = p.s.authn.Authenticate(p.r)
 	p.s.countUser(p.r, p.user, p.authErr, time.Since(began))
+	if p.authErr == nil && p.user.GetName() != user.Anonymous {
+		transport.Known(p.r.Context())
+	}
 	return true
 }
 

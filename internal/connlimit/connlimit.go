@@ -47,7 +47,7 @@ func (l *listener) Accept() (net.Conn, error) {
 			of = Client(at.AddrPort().Addr())
 		}
 		if l.enter(of) {
-			return &conn{Conn: c, leave: sync.OnceFunc(func() { l.leave(of) })}, nil
+			return &Conn{Conn: c, leave: sync.OnceFunc(func() { l.leave(of) })}, nil
 		}
 		_ = c.Close()
 		l.refused(of)
@@ -74,12 +74,16 @@ func (l *listener) leave(client netip.Addr) {
 	}
 }
 
-type conn struct {
+// A Conn is one of such a listener's.
+type Conn struct {
 	net.Conn
 	leave func()
 }
 
-func (c *conn) Close() error {
+// Leave has the connection, which stays, count no longer. It can be called again.
+func (c *Conn) Leave() { c.leave() }
+
+func (c *Conn) Close() error {
 	defer c.leave()
 	return c.Conn.Close()
 }

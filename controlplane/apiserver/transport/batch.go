@@ -129,17 +129,23 @@ func (b *batchingConn) Close() error {
 // batchStreams makes srv serve HTTP/2 on connections that batch writes.
 func batchStreams(srv *http.Server) error {
 	h2 := &http2.Server{}
+	base := &http.Server{ // of which golang.org/x/net reads these
+		MaxHeaderBytes: maxStreamHeader, WriteTimeout: srv.WriteTimeout, IdleTimeout: srv.IdleTimeout, HTTP2: srv.HTTP2, ErrorLog: srv.ErrorLog,
+	}
 	if err := http2.ConfigureServer(srv, h2); err != nil {
 		return err
 	}
-	srv.TLSNextProto[http2.NextProtoTLS] = func(srv *http.Server, c *tls.Conn, h http.Handler) {
+	srv.TLSNextProto[http2.NextProtoTLS] = func(_ *http.Server, c *tls.Conn, h http.Handler) {
 		var ctx context.Context
 		if of, ok := h.(interface{ BaseContext() context.Context }); ok { // net/http hands the connection's context over like this
 			ctx = of.BaseContext()
 		}
+		if raw := underneath(c); raw != nil {
+			raw.headers.stop()
+		}
 		b := newBatchingConn(c)
 		defer b.Close()
-		h2.ServeConn(b, &http2.ServeConnOpts{Context: ctx, Handler: h, BaseConfig: srv})
+		h2.ServeConn(b, &http2.ServeConnOpts{Context: ctx, Handler: h, BaseConfig: base})
 	}
 	return nil
 }

@@ -3,12 +3,15 @@ package transport
 import (
 	"errors"
 	"net"
+	"net/netip"
 	"os"
 	"sync"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"knarr/internal/connlimit"
 )
 
 const (
@@ -20,22 +23,44 @@ const (
 	maxUnsent = 256 << 10
 )
 
-// A coalescingListener accepts coalescing connections.
-type coalescingListener struct{ net.Listener }
+// A coalescingListener accepts coalescing connections, whose headers are out of one pool.
+type coalescingListener struct {
+	net.Listener
+	headers *pool
+	refused func(client netip.Addr) // whose headers were too much
+}
 
 func (l coalescingListener) Accept() (net.Conn, error) {
 	c, err := l.Listener.Accept()
 	if err != nil {
 		return nil, err
 	}
-	if s, ok := c.(syscall.Conn); ok {
+	under := c
+	if s, ok := c.(*connlimit.Conn); ok {
+		under = s.Conn
+	}
+	if s, ok := under.(syscall.Conn); ok {
 		if raw, err := s.SyscallConn(); err == nil {
 			_ = raw.Control(func(fd uintptr) {
 				_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, maxUnsent) // not TCP: it bounds itself
 			})
 		}
 	}
-	return &coalescingConn{Conn: c}, nil
+	counted, _ := c.(*connlimit.Conn)
+	made := &coalescingConn{Conn: c, counted: counted}
+	made.headers.pool, made.headers.refused = l.headers, l.refused
+	if at, ok := c.RemoteAddr().(*net.TCPAddr); ok {
+		made.headers.client = connlimit.Client(at.AddrPort().Addr())
+	}
+	return made, nil
+}
+
+func (c *coalescingConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if over := c.headers.count(n); over != nil {
+		return 0, over
+	}
+	return n, err
 }
 
 // A coalescingConn can keep the records that TLS makes of one long batch, and
@@ -43,6 +68,9 @@ func (l coalescingListener) Accept() (net.Conn, error) {
 // wakes the client.
 type coalescingConn struct {
 	net.Conn
+	counted *connlimit.Conn // nil: connections are not counted
+	headers headerMeter
+
 	mu   sync.Mutex
 	held *[]byte // nil: what is written is sent
 	// stall is how long a client may take nothing at all of what is sent; zero: as

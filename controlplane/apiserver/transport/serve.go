@@ -10,9 +10,14 @@ import (
 	"errors"
 	"fmt"
 	"log"
+	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"time"
+
+	"knarr/internal/connlimit"
+	"knarr/internal/logonce"
 )
 
 // Grace is how long requests under way may take once a listener closes, unless
@@ -49,11 +54,12 @@ func (s *Server) Serve(ctx context.Context, l net.Listener, config *tls.Config) 
 	srv := &http.Server{
 		Handler:           s.Handler,
 		BaseContext:       func(net.Listener) context.Context { return life.base },
-		ConnContext:       s.ConnContext,
+		ConnContext:       s.connContext,
+		ConnState:         meterHeaders,
 		ReadHeaderTimeout: 32 * time.Second,
 		WriteTimeout:      s.RequestTimeout + Grace, // of each answer; long-running requests lift it
 		IdleTimeout:       90 * time.Second,
-		MaxHeaderBytes:    1 << 20,
+		MaxHeaderBytes:    maxHeader,
 		TLSConfig:         config.Clone(),
 		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: s.MaxStreams},
 		ErrorLog:          s.ErrorLog,
@@ -71,7 +77,8 @@ func (s *Server) Serve(ctx context.Context, l net.Listener, config *tls.Config) 
 	})
 	var err error
 	if config != nil {
-		err = srv.ServeTLS(coalescingListener{l}, "", "")
+		l = connlimit.Listen(l, maxUnauthenticated, s.refused("a connection is refused: there are too many on which nobody has been authenticated, or too many of this client"))
+		err = srv.ServeTLS(coalescingListener{l, &pool{}, s.refused("a connection is closed: too much is held of headers that are not complete, or too much of this client's")}, "", "")
 	} else {
 		err = srv.Serve(l)
 	}
@@ -80,4 +87,22 @@ func (s *Server) Serve(ctx context.Context, l net.Listener, config *tls.Config) 
 		return nil
 	}
 	return fmt.Errorf("serve the API on %s: %w", l.Addr(), err)
+}
+
+// refused logs what is refused of a client, now and then.
+func (s *Server) refused(what string) func(netip.Addr) {
+	var seen logonce.Filter
+	return func(client netip.Addr) {
+		if seen.IsNew(what, client.String()) {
+			slog.Warn(what, "client", client)
+		}
+	}
+}
+
+func (s *Server) connContext(ctx context.Context, c net.Conn) context.Context {
+	ctx = keepConn(ctx, c)
+	if s.ConnContext != nil {
+		ctx = s.ConnContext(ctx, c)
+	}
+	return ctx
 }
