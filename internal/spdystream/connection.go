@@ -221,7 +221,9 @@ func (c *Connection) opened(f frame, newHandler StreamHandler) {
 		c.reply(appendControl(nil, rstStream, 0, nil, f.id, statusRefused))
 		return
 	}
-	s := c.add(f.id, c.streams[f.parent], f.headers)
+	// Without the stream it names as its parent, which nobody asks for: each would keep the
+	// one before, with its headers, when that has long ended.
+	s := c.add(f.id, nil, f.headers)
 	s.remote, s.cost = true, f.cost
 	s.remoteClosed = f.flags&flagFin != 0
 	s.finished = f.flags&flagUnidirectional != 0

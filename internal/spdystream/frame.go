@@ -58,7 +58,6 @@ type frame struct {
 	flags   uint8
 	length  int
 	id      uint32 // of the stream; of a ping its own
-	parent  uint32
 	status  uint32
 	headers http.Header
 	cost    int // what the headers take
@@ -125,8 +124,6 @@ func (r *reader) control(f *frame) error {
 		return protocolError(fmt.Sprintf("a frame of type %d for stream 0", f.kind))
 	}
 	switch f.kind {
-	case synStream:
-		f.parent = binary.BigEndian.Uint32(b[4:]) & maxID
 	case rstStream, goAway:
 		f.status = binary.BigEndian.Uint32(b[4:])
 	}

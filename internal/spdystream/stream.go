@@ -354,7 +354,7 @@ func (s *Stream) CreateSubStream(headers http.Header, fin bool) (*Stream, error)
 	return s.conn.CreateStream(headers, s, fin)
 }
 
-// Parent is the stream that this one was opened with, or nil.
+// Parent is the stream that this end has opened this one with, or nil.
 func (s *Stream) Parent() *Stream { return s.parent }
 
 // Headers are those that the stream was opened with.
