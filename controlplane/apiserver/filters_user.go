@@ -3,6 +3,7 @@ package apiserver
 import (
 	"errors"
 	"log/slog"
+	"net/http"
 	"sync"
 	"time"
 
@@ -29,6 +30,9 @@ func (p *requestState) authenticate() bool {
 	p.s.countUser(p.r, p.user, p.authErr, time.Since(began))
 	if p.authErr == nil && p.user.GetName() != user.Anonymous {
 		transport.Known(p.r.Context())
+		if p.long && p.r.ContentLength != 0 {
+			_ = http.NewResponseController(p.w).SetReadDeadline(time.Time{}) // it may take as long as it likes
+		}
 	}
 	return true
 }

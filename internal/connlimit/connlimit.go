@@ -3,6 +3,7 @@
 package connlimit
 
 import (
+	"container/list"
 	"net"
 	"net/netip"
 	"sync"
@@ -12,7 +13,14 @@ import (
 // of them for one client, so that one alone shuts nobody out. Those beyond are closed at once:
 // who may connect need not be anybody that is let in. Refused is called for each of those.
 func Listen(ln net.Listener, most int, refused func(client netip.Addr)) net.Listener {
-	return &listener{Listener: ln, most: most, refused: refused, by: map[netip.Addr]int{}}
+	return &listener{Listener: ln, most: most, refused: refused, by: map[netip.Addr]*list.List{}}
+}
+
+// ListenNewest is Listen for connections that soon Leave unless somebody wants to take all the
+// places: where there are too many, the oldest of the client that has most is closed, and the
+// new one gets in. Refused is called for its client.
+func ListenNewest(ln net.Listener, most int, refused func(client netip.Addr)) net.Listener {
+	return &listener{Listener: ln, most: most, refused: refused, newest: true, by: map[netip.Addr]*list.List{}}
 }
 
 // Client is whom an address is counted for: addresses of one IPv6 network of 64 bits are one.
@@ -29,11 +37,13 @@ func Client(at netip.Addr) netip.Addr {
 type listener struct {
 	net.Listener
 	most    int
+	newest  bool
 	refused func(client netip.Addr)
 
 	mu  sync.Mutex
 	all int
-	by  map[netip.Addr]int
+	seq uint64
+	by  map[netip.Addr]*list.List // of *Conn, the oldest first; none is empty
 }
 
 func (l *listener) Accept() (net.Conn, error) {
@@ -42,48 +52,85 @@ func (l *listener) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		var of netip.Addr
+		made := &Conn{Conn: c, of: l}
 		if at, ok := c.RemoteAddr().(*net.TCPAddr); ok {
-			of = Client(at.AddrPort().Addr())
+			made.client = Client(at.AddrPort().Addr())
 		}
-		if l.enter(of) {
-			return &Conn{Conn: c, leave: sync.OnceFunc(func() { l.leave(of) })}, nil
+		victim := l.enter(made)
+		if victim != nil {
+			_ = victim.Conn.Close()
+			l.refused(victim.client)
 		}
-		_ = c.Close()
-		l.refused(of)
+		if victim != made {
+			return made, nil
+		}
 	}
 }
 
-func (l *listener) enter(client netip.Addr) bool {
+// enter counts a connection, and gives the one that is to be closed for it, if one is.
+func (l *listener) enter(c *Conn) (victim *Conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.all >= l.most || l.by[client] >= max(1, l.most/2) {
-		return false
+	has := l.by[c.client]
+	switch {
+	case l.newest && l.all >= l.most:
+		victim = l.oldestOfMost()
+		l.remove(victim)
+		has = l.by[c.client]
+	case !l.newest && (l.all >= l.most || has != nil && has.Len() >= max(1, l.most/2)):
+		return c
+	}
+	if has == nil {
+		has = list.New()
+		l.by[c.client] = has
 	}
 	l.all++
-	l.by[client]++
-	return true
+	l.seq++
+	c.seq, c.at = l.seq, has.PushBack(c)
+	return victim
 }
 
-func (l *listener) leave(client netip.Addr) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.all--
-	if l.by[client]--; l.by[client] == 0 {
-		delete(l.by, client)
+// oldestOfMost is the oldest connection of the client that has most. There is one.
+func (l *listener) oldestOfMost() (oldest *Conn) {
+	most := 0
+	for _, all := range l.by {
+		first := all.Front().Value.(*Conn)
+		if n := all.Len(); n > most || n == most && first.seq < oldest.seq {
+			most, oldest = n, first
+		}
+	}
+	return oldest
+}
+
+func (l *listener) remove(c *Conn) {
+	if c.at == nil {
+		return
+	}
+	all := l.by[c.client]
+	all.Remove(c.at)
+	c.at = nil
+	if l.all--; all.Len() == 0 {
+		delete(l.by, c.client)
 	}
 }
 
 // A Conn is one of such a listener's.
 type Conn struct {
 	net.Conn
-	leave func()
+	of     *listener
+	client netip.Addr
+	seq    uint64
+	at     *list.Element // nil: it does not count
 }
 
 // Leave has the connection, which stays, count no longer. It can be called again.
-func (c *Conn) Leave() { c.leave() }
+func (c *Conn) Leave() {
+	c.of.mu.Lock()
+	defer c.of.mu.Unlock()
+	c.of.remove(c)
+}
 
 func (c *Conn) Close() error {
-	defer c.leave()
+	defer c.Leave()
 	return c.Conn.Close()
 }

@@ -141,7 +141,7 @@ func batchStreams(srv *http.Server) error {
 			ctx = of.BaseContext()
 		}
 		if raw := underneath(c); raw != nil {
-			raw.headers.stop()
+			raw.headers.streams.Store(true)
 		}
 		b := newBatchingConn(c)
 		defer b.Close()

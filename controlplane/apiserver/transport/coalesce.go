@@ -3,7 +3,6 @@ package transport
 import (
 	"errors"
 	"net"
-	"net/netip"
 	"os"
 	"sync"
 	"syscall"
@@ -27,7 +26,6 @@ const (
 type coalescingListener struct {
 	net.Listener
 	headers *pool
-	refused func(client netip.Addr) // whose headers were too much
 }
 
 func (l coalescingListener) Accept() (net.Conn, error) {
@@ -48,7 +46,7 @@ func (l coalescingListener) Accept() (net.Conn, error) {
 	}
 	counted, _ := c.(*connlimit.Conn)
 	made := &coalescingConn{Conn: c, counted: counted}
-	made.headers.pool, made.headers.refused = l.headers, l.refused
+	made.headers.pool, made.headers.conn = l.headers, c
 	if at, ok := c.RemoteAddr().(*net.TCPAddr); ok {
 		made.headers.client = connlimit.Client(at.AddrPort().Addr())
 	}

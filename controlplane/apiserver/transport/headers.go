@@ -9,69 +9,88 @@ import (
 	"net/netip"
 	"sync"
 	"sync/atomic"
-
-	"knarr/internal/connlimit"
+	"time"
 )
 
 // What clients can hold here before anybody asks who they are. A header of a mebibyte, which
-// commands of exec and lists of selectors may need, takes 14 MiB if it is of short lines, until
-// its end comes or its time is over.
+// commands of exec and lists of selectors may need, takes 14 MiB if it is of short lines, and
+// one of HTTP/2 more for each byte that is sent.
 const (
-	// maxUnauthenticated is how many connections there are, half of them of one client, on which
-	// nobody has been authenticated.
+	// maxUnauthenticated is how many connections there are on which nobody was authenticated.
+	// One more has the oldest of the client with most closed.
 	maxUnauthenticated = 2000
-	// maxHeader bounds a header, maxStreamHeader one of HTTP/2, which counts its lines.
+	// maxHeader bounds a header, maxStreamHeader one of HTTP/2, which counts 32 bytes for each
+	// line; maxLines is how many lines it may have.
 	maxHeader       = 1 << 20
 	maxStreamHeader = 256 << 10
-	// freeHeader is what every connection may have read of a header that is not complete;
-	// more is out of headerPool bytes for all of them, half of which one client can have.
-	freeHeader = 8 << 10
+	maxLines        = 2000
+	// freeHeader is what every connection may have of a header whose user is not known yet;
+	// more is out of headerPool bytes for all of them. When these are gone, the connection
+	// that holds most is closed.
+	freeHeader = 4 << 10
 	headerPool = 8 << 20
+	// bodyTime is how long the body of a request may take until another time is set: that of
+	// one that is refused HTTP/1 reads before it answers.
+	bodyTime = 10 * time.Second
 )
 
-var errHeaders = errors.New("too much is held of headers that are not complete")
+var errHeaders = errors.New("too much is held of headers whose users are not known")
 
-// A pool is what may be read of headers of HTTP/1 that are not complete, by client.
+// A pool is what is read of headers whose users are not known.
 type pool struct {
-	mu  sync.Mutex
-	all int
-	by  map[netip.Addr]int
+	refused func(client netip.Addr)
+
+	mu   sync.Mutex
+	all  int
+	held map[*headerMeter]int
 }
 
-func (p *pool) take(client netip.Addr, n int) bool {
+// take lets a connection hold more, if need be in place of those that hold most.
+func (p *pool) take(m *headerMeter, n int) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.all+n > headerPool || p.by[client]+n > headerPool/2 {
-		return false
+	if p.held == nil {
+		p.held = map[*headerMeter]int{}
 	}
-	if p.by == nil {
-		p.by = map[netip.Addr]int{}
+	for p.all+n > headerPool {
+		var most *headerMeter
+		for other, held := range p.held {
+			if most == nil || held > p.held[most] {
+				most = other
+			}
+		}
+		if most == nil || most == m || p.held[most] < p.held[m]+n {
+			p.refused(m.client)
+			return false
+		}
+		p.refused(most.client)
+		p.remove(most)
+		_ = most.conn.Close()
 	}
 	p.all += n
-	p.by[client] += n
+	p.held[m] += n
 	return true
 }
 
-func (p *pool) give(client netip.Addr, n int) {
+func (p *pool) give(m *headerMeter) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.all -= n
-	if p.by[client] -= n; p.by[client] <= 0 {
-		delete(p.by, client)
-	}
+	p.remove(m)
 }
 
-// A headerMeter counts what comes by a connection while no request of it is being answered,
-// as it is encrypted.
+func (p *pool) remove(m *headerMeter) {
+	p.all -= p.held[m]
+	delete(p.held, m)
+}
+
+// A headerMeter counts what comes by a connection before its user is known, as it is encrypted.
 type headerMeter struct {
 	pool    *pool
+	conn    net.Conn
 	client  netip.Addr
-	refused func(client netip.Addr)
-	off     atomic.Bool // a request is being answered, or it is HTTP/2
-
-	mu    sync.Mutex
-	read  int
-	taken int
+	streams atomic.Bool  // it is HTTP/2
+	off     atomic.Bool  // a request is being answered
+	read    atomic.Int64 // of a header
 }
 
 // count takes note of what was read, and gives an error if it is too much.
@@ -79,33 +98,18 @@ func (m *headerMeter) count(n int) error {
 	if m.pool == nil || m.off.Load() {
 		return nil
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.read += n
-	more := m.read - freeHeader - m.taken
-	if more <= 0 {
-		return nil
-	}
-	if !m.pool.take(m.client, more) {
-		m.refused(m.client)
+	if over := int(m.read.Add(int64(n))) - freeHeader; over > 0 && !m.pool.take(m, min(over, n)) {
 		return errHeaders
 	}
-	m.taken += more
 	return nil
 }
 
-// stop ends the count, and begin starts the next one.
-func (m *headerMeter) stop() {
-	m.off.Store(true)
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.taken > 0 {
-		m.pool.give(m.client, m.taken)
+// forget gives back what was read.
+func (m *headerMeter) forget() {
+	if m.read.Swap(0) > freeHeader {
+		m.pool.give(m)
 	}
-	m.read, m.taken = 0, 0
 }
-
-func (m *headerMeter) begin() { m.off.Store(false) }
 
 // underneath is the connection that TLS is on, or nil.
 func underneath(c net.Conn) *coalescingConn {
@@ -116,19 +120,21 @@ func underneath(c net.Conn) *coalescingConn {
 	return raw
 }
 
-// meterHeaders follows what a connection is at.
+// meterHeaders follows what a connection of HTTP/1 is at.
 func meterHeaders(c net.Conn, state http.ConnState) {
 	raw := underneath(c)
-	if raw == nil {
+	if raw == nil || raw.headers.pool == nil {
 		return
 	}
 	switch state {
-	case http.StateActive, http.StateHijacked, http.StateClosed:
-		raw.headers.stop()
+	case http.StateActive:
+		raw.headers.off.Store(true) // what comes is the body
 	case http.StateIdle:
-		if t, ok := c.(*tls.Conn); ok && t.ConnectionState().NegotiatedProtocol != "h2" {
-			raw.headers.begin()
-		}
+		raw.headers.forget()
+		raw.headers.off.Store(false)
+	case http.StateHijacked, http.StateClosed:
+		raw.headers.off.Store(true)
+		raw.headers.forget()
 	}
 }
 
@@ -137,15 +143,45 @@ type connKey struct{}
 // keepConn gives the requests of a connection what Known needs.
 func keepConn(ctx context.Context, c net.Conn) context.Context {
 	if raw := underneath(c); raw != nil && raw.counted != nil {
-		return context.WithValue(ctx, connKey{}, raw.counted)
+		return context.WithValue(ctx, connKey{}, raw)
 	}
 	return ctx
 }
 
-// Known says that the user of a request was authenticated: its connection does not
-// count any longer among those on which nobody was.
+// Known says that the user of a request was authenticated: what its connection holds does
+// not count any longer.
 func Known(ctx context.Context) {
-	if c, ok := ctx.Value(connKey{}).(*connlimit.Conn); ok {
-		c.Leave()
+	c, ok := ctx.Value(connKey{}).(*coalescingConn)
+	if !ok {
+		return
 	}
+	if m := &c.headers; m.pool != nil {
+		if m.streams.Load() {
+			m.off.Store(true)
+		}
+		m.forget()
+	}
+	c.counted.Leave()
+}
+
+// boundHeaders refuses requests with headers of too many lines, and has bodies come in time
+// unless somebody says otherwise by the request's http.ResponseController.
+func boundHeaders(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.ProtoMajor == 1 && r.ContentLength != 0 {
+			if c, ok := r.Context().Value(connKey{}).(*coalescingConn); ok {
+				_ = c.SetReadDeadline(time.Now().Add(bodyTime))
+			}
+		}
+		lines := 0
+		for _, values := range r.Header {
+			lines += len(values)
+		}
+		if lines > maxLines {
+			w.Header().Set("Connection", "close")
+			http.Error(w, "the header has more lines than a request may have", http.StatusRequestHeaderFieldsTooLarge)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
 }

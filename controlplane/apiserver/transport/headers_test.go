@@ -19,16 +19,20 @@ import (
 )
 
 // served gives the address of a server that answers how long a request's body is, and whose
-// users are known at /known.
+// users are known at /known. At /refused it does not look at the body.
 func served(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &Server{RequestTimeout: time.Minute, MaxStreams: 10, Stopping: func() {}, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/known" {
+	s := &Server{RequestTimeout: time.Minute, MaxStreams: 10, Stopping: func() {}, unauthenticated: 200, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/known":
 			Known(r.Context())
+		case "/refused":
+			http.Error(w, "refused", http.StatusUnauthorized)
+			return
 		}
 		n, _ := io.Copy(io.Discard, r.Body)
 		fmt.Fprint(w, n)
@@ -74,65 +78,101 @@ func ask(c *tls.Conn, path string, header, body int) (string, error) {
 	return string(b), err
 }
 
-// TestLongHeaders: a client that sends long headers of short lines, and does not end them,
-// makes the server hold little of them, and keeps nobody else from sending one.
+func heap() int {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return int(m.HeapAlloc >> 20)
+}
+
+// TestLongHeaders: clients that send long headers of short lines, and do not end them, or never
+// send the body, make the server hold little of them, and keep nobody else from sending one.
 func TestLongHeaders(t *testing.T) {
+	for name, end := range map[string]string{"no end": "", "no body": "Content-Length: 1\r\n\r\n"} {
+		t.Run(name, func(t *testing.T) {
+			at := served(t)
+			header := []byte("GET /refused HTTP/1.1\r\nHost: x\r\n")
+			lines := 1 << 20
+			if end != "" {
+				lines = maxLines - 10 // or it is refused at once
+			}
+			for i := 0; len(header) < maxHeader-20_000 && i < lines; i++ {
+				header = fmt.Appendf(header, "%x:\r\n", i)
+			}
+			header = fmt.Appendf(header, "Long: %s\r\n%s", strings.Repeat("x", max(0, maxHeader-10_000-len(header))), end)
+			before := heap()
+			var hostile []*tls.Conn
+			for i := range 40 {
+				c := dialFrom(t, fmt.Sprintf("127.0.1.%d", i+1), at)
+				if c == nil {
+					t.Fatal("a connection is refused")
+				}
+				_, _ = c.Write(header)
+				hostile = append(hostile, c)
+			}
+			const most = headerPool/(maxHeader-2*freeHeader-20_000) + 1
+			var open, took int
+			for until := time.Now().Add(20 * time.Second); time.Now().Before(until); { // what comes is read meanwhile
+				open = 0
+				for _, c := range hostile {
+					_ = c.SetReadDeadline(time.Now().Add(5 * time.Millisecond))
+					if _, err := c.Read(make([]byte, 1)); err != nil {
+						if e, ok := err.(net.Error); ok && e.Timeout() {
+							open++
+						}
+					}
+				}
+				if took = heap() - before; open <= most && took <= 200 {
+					break
+				}
+			}
+			if open > most || open == 0 {
+				t.Errorf("%d headers are read, %d are the most", open, most)
+			}
+			if took > 200 {
+				t.Errorf("%d MiB are held", took)
+			}
+			c := dialFrom(t, "127.0.0.2", at)
+			for range 3 { // one after the other on one connection
+				if got, err := ask(c, "/known", 100_000, 3<<20); got != fmt.Sprint(3<<20) {
+					t.Errorf("another client: %q, %v", got, err)
+				}
+			}
+			for _, c := range hostile {
+				c.Close()
+			}
+			for range 20 { // that they have ended is known a moment later
+				c := dialFrom(t, "127.0.0.1", at)
+				if got, err := ask(c, "/", maxHeader-10_000, 1); got == "1" {
+					return
+				} else if err != nil {
+					time.Sleep(50 * time.Millisecond)
+				}
+			}
+			t.Error("what was held of headers is not given back")
+		})
+	}
+}
+
+// TestManyLines: a header has a bound on its lines, whatever they are, since it is held as long
+// as its request takes.
+func TestManyLines(t *testing.T) {
 	at := served(t)
-	heap := func() int {
-		var m runtime.MemStats
-		runtime.GC()
-		runtime.ReadMemStats(&m)
-		return int(m.HeapAlloc >> 20)
-	}
-	lines := []byte("GET / HTTP/1.1\r\nHost: x\r\n")
-	for i := 0; len(lines) < maxHeader-100; i++ {
-		lines = fmt.Appendf(lines, "%x:\r\n", i)
-	}
-	before := heap()
-	var hostile []*tls.Conn
-	for range 40 {
-		c := dialFrom(t, "127.0.0.1", at)
-		if c == nil {
-			t.Fatal("a connection is refused")
-		}
-		_, _ = c.Write(lines)
-		hostile = append(hostile, c)
-	}
-	open := 0
-	for _, c := range hostile {
-		_ = c.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
-		if _, err := c.Read(make([]byte, 1)); err != nil {
-			if e, ok := err.(net.Error); ok && e.Timeout() {
-				open++
+	for lines, want := range map[int]int{maxLines - 10: 200, maxLines + 1: http.StatusRequestHeaderFieldsTooLarge} {
+		for _, line := range []string{"same: x\r\n", "x%d: x\r\n"} {
+			var b strings.Builder
+			b.WriteString("GET / HTTP/1.1\r\nHost: x\r\n")
+			for i := range lines {
+				b.WriteString(strings.ReplaceAll(line, "%d", fmt.Sprint(i)))
+			}
+			c := dialFrom(t, "127.0.0.1", at)
+			_, _ = io.WriteString(c, b.String()+"\r\n")
+			res, err := http.ReadResponse(bufio.NewReader(c), nil)
+			if err != nil || res.StatusCode != want {
+				t.Errorf("%d lines: %v, %v", lines, res, err)
 			}
 		}
 	}
-	if most := headerPool / 2 / (maxHeader - 2*freeHeader); open > most || open == 0 {
-		t.Errorf("%d headers are read, %d are the most", open, most)
-	}
-	if took := heap() - before; took > 120 {
-		t.Errorf("%d MiB are held", took)
-	}
-	for range 3 { // one after the other, on one connection each
-		c := dialFrom(t, "127.0.0.2", at)
-		for range 3 {
-			if got, err := ask(c, "/", maxHeader-10_000, 3<<20); got != fmt.Sprint(3<<20) {
-				t.Errorf("another client: %q, %v", got, err)
-			}
-		}
-	}
-	for _, c := range hostile {
-		c.Close()
-	}
-	for range 20 { // that they have ended is known a moment later
-		c := dialFrom(t, "127.0.0.1", at)
-		if got, err := ask(c, "/", maxHeader-10_000, 1); got == "1" {
-			return
-		} else if err != nil {
-			time.Sleep(50 * time.Millisecond)
-		}
-	}
-	t.Error("what was held of headers is not given back")
 }
 
 // TestStreamHeaders: HTTP/2 has a bound of its own for headers, and none for what else comes.
@@ -160,27 +200,27 @@ func TestStreamHeaders(t *testing.T) {
 	}
 }
 
-// TestUnauthenticated: a client has so many connections on which nobody is known, and another one
-// gets in all the same; those of known users do not count.
+// TestUnauthenticated: of connections on which nobody was authenticated there are so many, the
+// newest; those of known users stay.
 func TestUnauthenticated(t *testing.T) {
 	at := served(t)
-	for i := range 20 {
-		if got, err := ask(dialFrom(t, "127.0.0.1", at), "/known", 10, 0); got != "0" {
-			t.Fatalf("known %d: %q, %v", i, got, err)
+	known, idle := dialFrom(t, "127.0.0.1", at), dialFrom(t, "127.0.0.1", at)
+	if got, err := ask(known, "/known", 10, 0); got != "0" {
+		t.Fatalf("known: %q, %v", got, err)
+	}
+	other := dialFrom(t, "127.0.0.2", at)
+	for i := range 220 {
+		c := dialFrom(t, "127.0.0.1", at)
+		if got, err := ask(c, "/", 10, 0); got != "0" {
+			t.Fatalf("connection %d: %q, %v", i, got, err)
 		}
 	}
-	in := 0
-	for range maxUnauthenticated/2 + 5 {
-		if c := dialFrom(t, "127.0.0.1", at); c != nil {
-			if got, _ := ask(c, "/", 10, 0); got == "0" {
-				in++
-			}
+	for name, c := range map[string]*tls.Conn{"known": known, "another client": other} {
+		if got, err := ask(c, "/", 10, 0); got != "0" {
+			t.Errorf("%s: %q, %v", name, got, err)
 		}
 	}
-	if in != maxUnauthenticated/2 {
-		t.Errorf("%d connections, want %d", in, maxUnauthenticated/2)
-	}
-	if got, err := ask(dialFrom(t, "127.0.0.2", at), "/", 10, 0); got != "0" {
-		t.Errorf("another client: %q, %v", got, err)
+	if got, err := ask(idle, "/", 10, 0); err == nil {
+		t.Errorf("the oldest one goes on: %q", got)
 	}
 }

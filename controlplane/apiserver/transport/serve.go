@@ -5,6 +5,7 @@
 package transport
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -43,6 +44,8 @@ type Server struct {
 	// InFlight are the requests that the listener is kept open for after that, so
 	// that others are refused rather than find nobody; nil: it closes at once.
 	InFlight *InFlight
+
+	unauthenticated int // connections; 0: maxUnauthenticated
 }
 
 // Serve answers on l until ctx ends, over TLS when config is not nil. Then
@@ -52,7 +55,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener, config *tls.Config) 
 	life := s.begin(ctx)
 	defer life.end()
 	srv := &http.Server{
-		Handler:           s.Handler,
+		Handler:           boundHeaders(s.Handler),
 		BaseContext:       func(net.Listener) context.Context { return life.base },
 		ConnContext:       s.connContext,
 		ConnState:         meterHeaders,
@@ -77,8 +80,9 @@ func (s *Server) Serve(ctx context.Context, l net.Listener, config *tls.Config) 
 	})
 	var err error
 	if config != nil {
-		l = connlimit.Listen(l, maxUnauthenticated, s.refused("a connection is refused: there are too many on which nobody has been authenticated, or too many of this client"))
-		err = srv.ServeTLS(coalescingListener{l, &pool{}, s.refused("a connection is closed: too much is held of headers that are not complete, or too much of this client's")}, "", "")
+		l = connlimit.ListenNewest(l, cmp.Or(s.unauthenticated, maxUnauthenticated), s.refused("a connection is closed for a newer one: nobody was authenticated on it, and there are too many such"))
+		headers := &pool{refused: s.refused("a connection is closed: it holds most of the headers whose users are not known, and these are too much")}
+		err = srv.ServeTLS(coalescingListener{l, headers}, "", "")
 	} else {
 		err = srv.Serve(l)
 	}
