@@ -53,7 +53,7 @@ func (d diskRoom) check(more int64) error {
 	return nil
 }
 
-// A diskMeter looks at the disk as bytes come.
+// A diskMeter looks at the disk as bytes come, first of all at the first.
 type diskMeter struct {
 	room diskRoom
 	left int
@@ -81,10 +81,8 @@ func (s roomyStore) Writer(ctx context.Context, opts ...content.WriterOpt) (cont
 			return nil, err
 		}
 	}
-	if o.Desc.Size > diskRoomStep { // a small one is not worth the look
-		if err := s.room.check(o.Desc.Size); err != nil {
-			return nil, err
-		}
+	if err := s.room.check(o.Desc.Size); err != nil {
+		return nil, err
 	}
 	w, err := s.Store.Writer(ctx, opts...)
 	if err != nil {
@@ -96,6 +94,15 @@ func (s roomyStore) Writer(ctx context.Context, opts ...content.WriterOpt) (cont
 type roomyWriter struct {
 	content.Writer
 	meter diskMeter
+}
+
+// Sync is called before the content is committed, which holds the lock of all that containerd
+// knows.
+func (w *roomyWriter) Sync() error {
+	if s, ok := w.Writer.(content.Syncer); ok {
+		return s.Sync()
+	}
+	return nil
 }
 
 func (w *roomyWriter) Write(p []byte) (int, error) {
@@ -127,21 +134,37 @@ func (a roomyApplier) Apply(ctx context.Context, desc ocispec.Descriptor, mounts
 // A roomyLayer is what a layer contains, as it is unpacked.
 type roomyLayer struct {
 	io.ReadCloser
+	ctx   context.Context
 	meter diskMeter
 }
 
-// roomy gives what a layer contains for as long as there is room.
-func roomy(ctx context.Context, plain io.ReadCloser) io.ReadCloser {
+// roomy gives what a layer contains for as long as there is room, and ctx has not ended: who
+// unpacks it does not look, and it may be packed so well that it never ends.
+func roomy(ctx context.Context, plain io.ReadCloser) *roomyLayer {
 	room, _ := ctx.Value(diskRoomKey{}).(diskRoom)
-	return &roomyLayer{plain, diskMeter{room, diskRoomStep}}
+	return &roomyLayer{plain, ctx, diskMeter{room: room}}
 }
 
 func (l *roomyLayer) Read(p []byte) (int, error) {
+	if l.ctx.Err() != nil {
+		return 0, context.Cause(l.ctx)
+	}
 	n, err := l.ReadCloser.Read(p)
 	if full := l.meter.count(n); full != nil {
 		return 0, full
 	}
 	return n, err
+}
+
+// maxHole bounds the holes of a sparse file, which are written out.
+const maxHole = 16 << 20
+
+// hole is called before so many bytes are written that the layer does not contain.
+func (l *roomyLayer) hole(n int64) error {
+	if n > maxHole {
+		return fmt.Errorf("sparse file with holes of %d bytes, larger than %d bytes: %w", n, int64(maxHole), errdefs.ErrInvalidArgument)
+	}
+	return l.meter.count(int(n))
 }
 
 // roomyDisk has containerd's plugins that write images leave room on the disk of dir.

@@ -1,8 +1,11 @@
 package containerruntime
 
 import (
+	"archive/tar"
 	"bytes"
 	"context"
+	"errors"
+	"fmt"
 	"io"
 	"math/rand/v2"
 	"net/http/httptest"
@@ -29,19 +32,7 @@ func TestDiskRoom(t *testing.T) {
 	if isolated(t) {
 		return
 	}
-	root, err := os.MkdirTemp("", "disk")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Mount("none", root, "tmpfs", 0, "size=256m"); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := unix.Unmount(root, 0); err != nil {
-			t.Error(err)
-		}
-		os.Remove(root)
-	})
+	root := smallDisk(t)
 	h := newHostile(t)
 	server := httptest.NewServer(h)
 	t.Cleanup(server.Close)
@@ -59,28 +50,7 @@ func TestDiskRoom(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 
-	noise := make([]byte, 150<<20)
-	_, _ = rand.NewChaCha8([32]byte{}).Read(noise)
-	one := tarEntry('0', "one", string(noise))
-	other := slices.Clone(one)
-	other[1000]++
-	large, diff := h.layer()
-	large.Size = 250 << 20
-	var zeros bytes.Buffer
-	plain, diffs := sizedZeros(&zeros)
-	sent := func() ocispec.Descriptor {
-		layers := []ocispec.Descriptor{h.add(ocispec.MediaTypeImageLayer, one), h.add(ocispec.MediaTypeImageLayer, other)}
-		return h.manifest(h.config(digest.FromBytes(one), digest.FromBytes(other)), layers...)
-	}
-	h.tags["described"] = h.manifest(h.config(diff), large)
-	h.tags["sent"] = sent()
-	h.tags["unpacked"] = h.manifest(h.config(diffs), h.add(ocispec.MediaTypeImageLayerZstd, zeros.Bytes()))
-	fits, diff := h.layer()
-	h.tags["fits"] = h.manifest(h.config(diff), fits)
-	if plain < 256<<20 {
-		t.Fatalf("%d bytes are no more than the disk", plain)
-	}
-
+	h.tooLarge()
 	var least atomic.Int64
 	least.Store(1 << 40)
 	done := make(chan struct{})
@@ -103,9 +73,12 @@ func TestDiskRoom(t *testing.T) {
 		}
 	})
 	before, room := n.kept(t, i), free()
-	for _, name := range []string{"described", "sent", "unpacked"} {
+	for name, want := range map[string]string{
+		"described": "no room on the disk of images: ", "sent": "no room on the disk of images: ", "unpacked": "no room on the disk of images: ",
+		"holes": "sparse file with holes of 1073741312 bytes, larger than 16777216 bytes", "tail": "archive with more than 16777216 bytes after its end",
+	} {
 		_, err := i.Pull(ctx, "example.com/"+name+":v1")
-		if err == nil || !strings.Contains(err.Error(), "no room on the disk of images: ") {
+		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", name, err)
 		}
 		if after := n.kept(t, i); !slices.Equal(before, after) {
@@ -120,6 +93,58 @@ func TestDiskRoom(t *testing.T) {
 	}
 	if _, err := i.Pull(ctx, "example.com/fits:v1"); err != nil {
 		t.Error(err)
+	}
+}
+
+// smallDisk is one of 256 MiB.
+func smallDisk(t *testing.T) (dir string) {
+	dir, err := os.MkdirTemp("", "disk")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount("none", dir, "tmpfs", 0, "size=256m"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(dir, 0); err != nil {
+			t.Error(err)
+		}
+		os.Remove(dir)
+	})
+	return dir
+}
+
+// tooLarge has images that a disk of 256 MiB has no room for, and one that fits.
+func (h *hostile) tooLarge() {
+	noise := make([]byte, 150<<20)
+	_, _ = rand.NewChaCha8([32]byte{}).Read(noise)
+	one := tarEntry('0', "one", string(noise))
+	other := slices.Clone(one)
+	other[1000]++
+	large, diff := h.layer()
+	large.Size = 250 << 20
+	var zeros bytes.Buffer
+	plain, diffs := sizedZeros(&zeros)
+	sent := func() ocispec.Descriptor {
+		layers := []ocispec.Descriptor{h.add(ocispec.MediaTypeImageLayer, one), h.add(ocispec.MediaTypeImageLayer, other)}
+		return h.manifest(h.config(digest.FromBytes(one), digest.FromBytes(other)), layers...)
+	}
+	h.tags["described"] = h.manifest(h.config(diff), large)
+	h.tags["sent"] = sent()
+	h.tags["unpacked"] = h.manifest(h.config(diffs), h.add(ocispec.MediaTypeImageLayerZstd, zeros.Bytes()))
+	hole, holes := sparseFile(1<<30), digest.FromBytes(sparseFile(1<<30))
+	h.tags["holes"] = h.manifest(h.config(holes), h.add(ocispec.MediaTypeImageLayer, hole))
+	var tail bytes.Buffer
+	z, _ := zstd.NewWriter(&tail, zstd.WithWindowSize(1<<20), zstd.WithEncoderLevel(zstd.SpeedFastest))
+	for range 100 {
+		_, _ = z.Write(make([]byte, 1<<20))
+	}
+	_ = z.Close()
+	h.tags["tail"] = h.manifest(h.config(digest.FromBytes(make([]byte, 100<<20))), h.add(ocispec.MediaTypeImageLayerZstd, tail.Bytes()))
+	fits, diff := h.layer()
+	h.tags["fits"] = h.manifest(h.config(diff), fits)
+	if plain < 256<<20 {
+		h.t.Fatalf("%d bytes are no more than the disk", plain)
 	}
 }
 
@@ -138,6 +163,29 @@ func sizedZeros(into io.Writer) (size int, of digest.Digest) {
 	n, _ = both.Write(make([]byte, 1024))
 	_ = w.Close()
 	return size + n, d.Digest()
+}
+
+// sparseFile is a layer with a file of so many bytes, all but 512 of which are a hole.
+func sparseFile(size int) []byte {
+	b := tarBlock(tar.TypeGNUSparse, "sparse", 512, func(b []byte) {
+		copy(b[386:], fmt.Sprintf("%011o\x00%011o\x00", 0, 512))
+		copy(b[483:], fmt.Sprintf("%011o\x00", size))
+	})
+	return append(b, make([]byte, 512+1024)...)
+}
+
+// TestUnpackingEnds: what a layer contains ends with the pull.
+func TestUnpackingEnds(t *testing.T) {
+	ctx, cancel := context.WithCancelCause(t.Context())
+	l := roomy(ctx, io.NopCloser(strings.NewReader("layer")))
+	if n, err := l.Read(make([]byte, 2)); n != 2 || err != nil {
+		t.Errorf("%d, %v", n, err)
+	}
+	why := errors.New("called off")
+	cancel(why)
+	if _, err := l.Read(make([]byte, 2)); !errors.Is(err, why) {
+		t.Error(err)
+	}
 }
 
 // TestDiskRoomOf: what is kept of a disk, in bytes and in files.

@@ -22,6 +22,9 @@ const (
 	maxHeaders = 128 << 10
 	// maxPath is how long Linux takes paths.
 	maxPath = 4096
+	// maxTail bounds what may follow the end of an archive, or of what is none: it is read to
+	// the end.
+	maxTail = 16 << 20
 	// largeKept is from where on layers are unpacked one after the other.
 	largeKept = 32 << 20
 )
@@ -55,20 +58,23 @@ type headerReader struct {
 	plain io.ReadCloser
 	keeps func(kind byte) bool // are the headers of such entries kept
 	large func() error         // waits for the place of a large one
+	hole  func(n int64) error  // may so many bytes be made of nothing
 
 	block  [512]byte
 	read   []byte // of the last entry's headers
 	header []byte // of these, what is to be passed on
 	data   int64  // that is to be passed on then
 	err    error  // that is to be given then: a refusal, or what came of reading the archive
+	over   bool   // the archive is, or what is none any longer
 	kept   int    // bytes
 	last   []byte // how the last entry's path begins
 }
 
 // boundedHeaders bounds the headers of an archive. keeps says of which entries they are kept;
-// large is called once, before more than largeKept bytes are.
-func boundedHeaders(plain io.ReadCloser, keeps func(kind byte) bool, large func() error) *headerReader {
-	return &headerReader{plain: plain, keeps: keeps, large: large}
+// large is called once, before more than largeKept bytes are; hole before a sparse file with
+// holes of n bytes.
+func boundedHeaders(plain io.ReadCloser, keeps func(kind byte) bool, large func() error, hole func(n int64) error) *headerReader {
+	return &headerReader{plain: plain, keeps: keeps, large: large, hole: hole}
 }
 
 func (r *headerReader) Read(p []byte) (int, error) {
@@ -84,6 +90,9 @@ func (r *headerReader) Read(p []byte) (int, error) {
 			n, err := r.plain.Read(p[:min(int64(len(p)), r.data)])
 			r.data -= int64(n)
 			return n, err
+		case r.over:
+			r.err = fmt.Errorf("archive with more than %d bytes after its end: %w", int64(maxTail), errdefs.ErrInvalidArgument)
+			return 0, r.err
 		}
 		r.next()
 	}
@@ -101,15 +110,17 @@ func (r *headerReader) Close() error {
 func (r *headerReader) next() {
 	r.read = r.read[:0]
 	s := &headerSource{headerReader: r}
-	data, err := int64(math.MaxInt64), error(nil)
+	data, err := int64(maxTail), error(nil)
+	r.over = true
 	if _, cut := io.ReadFull(s, r.block[:]); cut == nil {
 		var ok bool
 		if data, ok = simple(&r.block); ok {
+			r.over = false
 			name, _, _ := bytes.Cut(r.block[:100], []byte{0})
 			prefix, _, _ := bytes.Cut(r.block[345:500], []byte{0})
 			err = r.check(r.block[156], name, len(prefix)+1+len(name), 0)
 		} else {
-			data, err = s.entry()
+			data, r.over, err = s.entry()
 		}
 	}
 	if err != nil {
@@ -117,7 +128,7 @@ func (r *headerReader) next() {
 		return
 	}
 	r.header, r.data = r.read, data
-	if data < math.MaxInt64-512 {
+	if !r.over && data < math.MaxInt64-512 {
 		r.data += -(int64(len(r.read)) + data) & 511
 	}
 }
@@ -202,28 +213,33 @@ func (s *headerSource) Seek(by int64, _ int) (int64, error) {
 	return by, nil
 }
 
-// entry has archive/tar read the headers of an entry, and gives how much data follows. It
-// returns only what is refused as an error.
-func (s *headerSource) entry() (data int64, err error) {
+// entry has archive/tar read the headers of an entry, and gives how much data follows, and
+// whether there is none any longer. It returns only what is refused as an error.
+func (s *headerSource) entry() (data int64, over bool, err error) {
 	s.at = 0
 	t := tar.NewReader(s)
 	h, err := t.Next()
 	if err != nil {
-		return math.MaxInt64, s.refusal
+		return maxTail, true, s.refusal
 	}
 	// A record has places in two maps if it is an extended attribute.
 	if err := s.check(h.Typeflag, []byte(h.Name), max(len(h.Name), len(h.Linkname)), 160*len(h.PAXRecords)); err != nil {
-		return 0, err
+		return 0, false, err
 	}
 	s.ended = true
-	if _, err := t.Next(); err == io.EOF {
-		return 0, nil // there is no data that would be missed
+	if _, err := t.Next(); err != io.EOF {
+		data = s.data + 1
+	} // else there is no data that would be missed
+	if hole := h.Size - data; hole > 0 {
+		if err := s.hole(hole); err != nil {
+			return 0, false, fmt.Errorf("%w, at %q", err, s.last)
+		}
 	}
-	return s.data + 1, nil
+	return data, false, nil
 }
 
 // layerHeaders bounds the headers of a layer.
-func layerHeaders(ctx context.Context, plain io.ReadCloser) io.ReadCloser {
+func layerHeaders(ctx context.Context, plain *roomyLayer) io.ReadCloser {
 	l := &layerReader{}
 	l.headerReader = boundedHeaders(plain, func(kind byte) bool { return kind == tar.TypeDir }, func() error {
 		select {
@@ -233,7 +249,7 @@ func layerHeaders(ctx context.Context, plain io.ReadCloser) io.ReadCloser {
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-	})
+	}, plain.hole)
 	return l
 }
 
@@ -257,5 +273,5 @@ func (l *layerReader) Close() error {
 // archiveHeaders bounds the headers of an archive of images. Those of all entries are kept with
 // their names.
 func archiveHeaders(plain io.ReadCloser) io.ReadCloser {
-	return boundedHeaders(plain, func(byte) bool { return true }, func() error { return nil })
+	return boundedHeaders(plain, func(byte) bool { return true }, func() error { return nil }, func(int64) error { return nil })
 }

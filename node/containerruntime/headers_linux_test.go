@@ -184,7 +184,7 @@ func TestUsualLayer(t *testing.T) {
 	}
 	layer := usualLayer(t)
 	with, without := t.TempDir(), t.TempDir()
-	for dir, r := range map[string]io.Reader{with: layerHeaders(t.Context(), io.NopCloser(bytes.NewReader(layer))), without: bytes.NewReader(layer)} {
+	for dir, r := range map[string]io.Reader{with: layerHeaders(t.Context(), roomy(t.Context(), io.NopCloser(bytes.NewReader(layer)))), without: bytes.NewReader(layer)} {
 		if err := os.MkdirAll(filepath.Join(dir, "opaque", "before"), 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -241,7 +241,7 @@ func BenchmarkUnpack(b *testing.B) {
 				for b.Loop() {
 					var r io.Reader = bytes.NewReader(layer.Bytes())
 					if bounds == "with" {
-						r = layerHeaders(b.Context(), io.NopCloser(r))
+						r = layerHeaders(b.Context(), roomy(b.Context(), io.NopCloser(r)))
 					}
 					dir := b.TempDir()
 					if _, err := archive.Apply(b.Context(), dir, r); err != nil {

@@ -181,7 +181,7 @@ func agree(t *testing.T, b []byte, how func(io.Reader) io.Reader) (refusal error
 	r := boundedHeaders(c, func(kind byte) bool {
 		seen = append(seen, fmt.Sprintf("%d %c", c.n, kind))
 		return true
-	}, func() error { return nil })
+	}, func() error { return nil }, func(int64) error { return nil })
 	defer r.Close()
 	got, err := io.ReadAll(how(r))
 	want, complete := headersOf(b)
@@ -323,7 +323,7 @@ func TestKeptIsCounted(t *testing.T) {
 	} {
 		e := &endless{of: func(i int) []byte { return slices.Concat(c.head, tarBlock(c.kind, fmt.Sprint("entry", i), 0, nil)) }}
 		isDir := func(kind byte) bool { return kind == tar.TypeDir }
-		r := boundedHeaders(&counted{Reader: e}, isDir, func() error { return nil })
+		r := boundedHeaders(&counted{Reader: e}, isDir, func() error { return nil }, func(int64) error { return nil })
 		var before, after runtime.MemStats
 		runtime.GC()
 		runtime.ReadMemStats(&before)
