@@ -225,14 +225,14 @@ func (k *Kubelet) relieve(ctx context.Context, all []eviction.Threshold, state *
 		if k.makeSpace(ctx, takes, now) && !k.stillMet(t, met) {
 			return
 		}
-		if takes.Images && k.callOffPulls(ctx, func() bool { return k.stillMet(t, met) }) {
-			return
+		if *k.cfg.Settings.LocalStorageCapacityIsolation {
+			limited, _ := k.limited()
+			if over := k.evictOver(ctx, limited); len(over) > 0 {
+				*last = evictingNow(hardGrace, over...) // which come before those that take no more than they may
+				return
+			}
 		}
-	}
-	if what.disk && *k.cfg.Settings.LocalStorageCapacityIsolation {
-		limited, _ := k.limited()
-		if over := k.evictOver(ctx, limited); len(over) > 0 {
-			*last = evictingNow(hardGrace, over...) // which come before those that take no more than they may
+		if takes.Images && k.callOffPulls(ctx, func() bool { return k.stillMet(t, met) }) {
 			return
 		}
 	}

@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/util/flowcontrol"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"knarr/node/kubelet/podspec"
 	"knarr/node/kubelet/pullrecords"
 )
 
@@ -180,7 +181,10 @@ func (k *Kubelet) pull(ctx context.Context, pod *corev1.Pod, ref *corev1.ObjectR
 	var img *cri.Image
 	err = errPullQPS
 	if k.pulls.rate == nil || k.pulls.rate.TryAccept() {
-		pulling, end := k.pulls.running.begin(ctx)
+		pulling, end := ctx, func() {}
+		if !podspec.IsCritical(pod) {
+			pulling, end = k.pulls.running.begin(ctx)
+		}
 		stop := k.followPull(pulling, ref, image)
 		var creds []credential
 		if creds, err = lookup(); err == nil {

@@ -8,17 +8,23 @@ import (
 	"time"
 )
 
-// callOffTime is how long pulls that were called off have until the runtime has removed what
-// they had.
-const callOffTime = 3 * time.Second
+const (
+	// callOffTime is how long pulls that were called off have until the runtime has removed
+	// what they had.
+	callOffTime = 3 * time.Second
+	// callOffAgain is how long none are called off again: where that was not enough, something
+	// else takes the disk.
+	callOffAgain = time.Minute
+)
 
 // errCalledOff is why a pull ended that would have had other pods evicted.
 var errCalledOff = errors.New("the pull was called off, since the node is short of disk and other pods would be evicted for it")
 
 // pullsRunning are the pulls under way.
 type pullsRunning struct {
-	mu  sync.Mutex
-	all map[*runningPull]struct{}
+	mu        sync.Mutex
+	all       map[*runningPull]struct{}
+	calledOff time.Time // the last time, in vain; of the one loop that does so
 }
 
 type runningPull struct{ cancel context.CancelCauseFunc }
@@ -55,10 +61,18 @@ func (r *pullsRunning) callOff() int {
 // being pulled has no container yet that could be, and what was pulled goes with the pull.
 // It says whether that was enough, by whether met says so within a little while.
 func (k *Kubelet) callOffPulls(ctx context.Context, met func() bool) (enough bool) {
+	if time.Since(k.pulls.running.calledOff) < callOffAgain {
+		return false
+	}
 	n := k.pulls.running.callOff()
 	if n == 0 {
 		return false
 	}
+	defer func() {
+		if !enough {
+			k.pulls.running.calledOff = time.Now()
+		}
+	}()
 	slog.Warn("image pulls are called off: the node is short of disk, and images that nobody uses were not enough", "pulls", n)
 	for until := time.Now().Add(callOffTime); time.Now().Before(until); {
 		if !met() {
