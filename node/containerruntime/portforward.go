@@ -22,16 +22,17 @@ import (
 	"k8s.io/cri-streaming/pkg/streaming"
 
 	"knarr/internal/run"
+	"knarr/internal/wsframes"
 )
 
-// streams has the CRI's server of streams forward connections by d.
+// streams has the CRI's server of streams forward connections by d, and take short frames.
 func streams(p plugin.Registration, d *portDialer) plugin.Registration {
 	if p.Type != plugins.GRPCPlugin || p.ID != "cri" {
 		return p
 	}
 	begin := p.InitFn
 	p.InitFn = func(ic *plugin.InitContext) (any, error) {
-		streaming.DefaultConfig.Dial, streaming.DefaultConfig.Go = d.dial, run.Go
+		streaming.DefaultConfig.Dial, streaming.DefaultConfig.Go, streaming.DefaultConfig.Frames = d.dial, run.Go, wsframes.Split
 		return begin(ic)
 	}
 	return p

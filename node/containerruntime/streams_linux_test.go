@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/net/websocket"
 	"golang.org/x/sys/unix"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/streaming/pkg/httpstream"
@@ -429,5 +430,65 @@ func TestPortThatTakesNothing(t *testing.T) {
 			t.Errorf("connection %d: %v", i, err)
 		}
 		return
+	}
+}
+
+// TestLongMessages: a client of WebSocket whose command does not read its input makes this
+// process hold little of the 16 MiB that it sends at once; one that does read gets all.
+func TestLongMessages(t *testing.T) {
+	if isolated(t) {
+		return
+	}
+	n := newNode(t)
+	_, container := n.shell(t, "messages", "sleep 1000 & wait")
+	open := func(script string) *websocket.Conn {
+		t.Helper()
+		r, err := n.Exec(t.Context(), &cri.ExecRequest{ContainerId: container, Cmd: []string{"/bin/busybox", "sh", "-c", script}, Stdin: true, Stdout: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		config, err := websocket.NewConfig(strings.Replace(r.Url, "http", "ws", 1), "http://localhost")
+		if err != nil {
+			t.Fatal(err)
+		}
+		config.Protocol = []string{"v4.channel.k8s.io"}
+		ws, err := websocket.DialConfig(config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			_ = ws.SetDeadline(time.Now()) // ends what is being sent
+			ws.Close()
+		})
+		return ws
+	}
+	const size = 16 << 20
+	message := make([]byte, 1+size)
+	reads := open(fmt.Sprintf("head -c %d | wc -c", size))
+	if err := websocket.Message.Send(reads, message); err != nil {
+		t.Fatal(err)
+	}
+	var got []byte
+	for !strings.Contains(string(got), fmt.Sprint(size)) {
+		var b []byte
+		if err := websocket.Message.Receive(reads, &b); err != nil {
+			t.Fatalf("%q, %v", got, err)
+		}
+		got = append(got, b...)
+	}
+	heap := func() int {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return int(m.HeapAlloc >> 20)
+	}
+	before := heap()
+	for range 8 {
+		stalled := open("sleep 1000")
+		run.Go("test: send", func() { _ = websocket.Message.Send(stalled, message) })
+	}
+	time.Sleep(2 * time.Second)
+	if took := heap() - before; took > 8*size>>20+8 { // which the clients, in this process too, hold
+		t.Errorf("%d MiB are held", took)
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"knarr/internal/wsframes"
 )
 
 // statusTime is how long a client may take to read what a command has said when it has
@@ -15,7 +17,7 @@ import (
 // the output. It is longer than kubectl itself waits, which is a minute.
 const statusTime = 2 * time.Minute
 
-// slowReader is an answer to a client that has so long.
+// slowReader is an answer to a client of WebSocket that has so long.
 type slowReader struct{ http.ResponseWriter }
 
 func (r slowReader) Hijack() (net.Conn, *bufio.ReadWriter, error) {
@@ -23,15 +25,18 @@ func (r slowReader) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	conn := &slowReaderConn{Conn: c}
+	conn := &slowReaderConn{Conn: c, frames: wsframes.Of(c, rw)}
 	conn.close = sync.OnceValue(conn.linger)
 	return conn, rw, nil
 }
 
 type slowReaderConn struct {
 	net.Conn
-	close func() error
+	frames io.Reader
+	close  func() error
 }
+
+func (c *slowReaderConn) Read(p []byte) (int, error) { return c.frames.Read(p) }
 
 // SetWriteDeadline makes no deadline earlier than statusTime from now.
 func (c *slowReaderConn) SetWriteDeadline(t time.Time) error {

@@ -46,7 +46,7 @@ type client struct {
 }
 
 // newClient is one whose connection comes through the writer that is given with it.
-func (s *server) newClient(w http.ResponseWriter, r *http.Request) (*client, http.ResponseWriter) {
+func (s *server) newClient(w http.ResponseWriter, r *http.Request) (*client, *hijacker) {
 	c := &client{server: s, done: make(chan struct{}), streams: map[uint32]httpstream.Stream{}, leave: func() {}}
 	c.Context, c.cancel = context.WithCancel(context.WithoutCancel(r.Context()))
 	return c, &hijacker{ResponseWriter: w, client: c}
@@ -169,31 +169,46 @@ func (c *client) all() map[uint32]httpstream.Stream {
 type conn struct {
 	net.Conn
 	rest []byte // read with the request
-	once sync.Once
-	gone chan struct{}
+	// frames is what is read of a client of WebSocket; nil: what it sends.
+	frames io.Reader
+	once   sync.Once
+	gone   chan struct{}
 	// reading is whether a Read waits, reads how many there have been.
 	reading atomic.Bool
 	reads   atomic.Uint64
 	// final is whether what is written now is the last there will be.
-	final atomic.Bool
+	finalMu sync.Mutex
+	final   bool
 }
 
 // last bounds the time that a client takes to read what is left.
 func (c *conn) last() {
-	if c.final.CompareAndSwap(false, true) {
+	c.finalMu.Lock()
+	defer c.finalMu.Unlock()
+	if !c.final {
+		c.final = true
 		_ = c.Conn.SetWriteDeadline(time.Now().Add(lastWrite))
 	}
 }
 
 // SetDeadline is what keeps WebSocket connections until they are idle.
 func (c *conn) SetDeadline(t time.Time) error {
-	if c.final.Load() {
+	c.finalMu.Lock()
+	defer c.finalMu.Unlock()
+	if c.final {
 		return c.SetReadDeadline(t)
 	}
 	return c.Conn.SetDeadline(t)
 }
 
 func (c *conn) Read(p []byte) (n int, err error) {
+	if c.frames != nil {
+		return c.frames.Read(p)
+	}
+	return c.read(p)
+}
+
+func (c *conn) read(p []byte) (n int, err error) {
 	if len(c.rest) > 0 {
 		n = copy(p, c.rest)
 		c.rest = c.rest[n:]
@@ -240,7 +255,12 @@ func (c *conn) left() (left bool) {
 type hijacker struct {
 	http.ResponseWriter
 	client *client
+	frames func(io.Reader) io.Reader // Config.Frames, for a client of WebSocket
 }
+
+type readerFunc func([]byte) (int, error)
+
+func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 
 func (h *hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	c, buffers, err := http.NewResponseController(h.ResponseWriter).Hijack()
@@ -249,6 +269,9 @@ func (h *hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	}
 	read, _ := buffers.Reader.Peek(buffers.Reader.Buffered())
 	h.client.conn = &conn{Conn: c, rest: bytes.Clone(read), gone: make(chan struct{})}
+	if h.frames != nil {
+		h.client.conn.frames = h.frames(readerFunc(h.client.conn.read))
+	}
 	buffers.Reader.Reset(h.client.conn)
 	return h.client.conn, buffers, nil
 }

@@ -42,9 +42,9 @@ func (s *server) servePortForward(w http.ResponseWriter, r *http.Request, reques
 		s.forwardWebSocket(w, r, request)
 		return
 	}
-	c, w := s.newClient(w, r)
+	c, h := s.newClient(w, r)
 	streams := make(chan created)
-	_, ok := c.upgrade(w, r, s.config.SupportedPortForwardProtocols, func(stream httpstream.Stream, replied <-chan struct{}) error {
+	_, ok := c.upgrade(h, r, s.config.SupportedPortForwardProtocols, func(stream httpstream.Stream, replied <-chan struct{}) error {
 		if err := checkHeaders(stream.Headers()); err != nil {
 			return err
 		}

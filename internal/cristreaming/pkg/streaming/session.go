@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strconv"
 	"sync/atomic"
-	"time"
 
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/cri-streaming/pkg/streaming/remotecommand"
@@ -126,11 +125,11 @@ func refuse(w http.ResponseWriter, err error) {
 
 // spdySession waits for the streams of a client that speaks SPDY.
 func (s *server) spdySession(w http.ResponseWriter, r *http.Request, o options) (*session, bool) {
-	c, w := s.newClient(w, r)
+	c, h := s.newClient(w, r)
 	streams, enough := make(chan created), make(chan struct{})
 	defer close(enough)
 	var count atomic.Int64
-	protocol, ok := c.upgrade(w, r, s.config.SupportedRemoteCommandProtocols, func(stream httpstream.Stream, replied <-chan struct{}) error {
+	protocol, ok := c.upgrade(h, r, s.config.SupportedRemoteCommandProtocols, func(stream httpstream.Stream, replied <-chan struct{}) error {
 		if count.Add(1) > maxStreams {
 			return errors.New("too many streams")
 		}
@@ -154,8 +153,8 @@ func (s *server) spdySession(w http.ResponseWriter, r *http.Request, o options) 
 			lack[kind] = true
 		}
 	}
-	expired := time.NewTimer(s.config.StreamCreationTimeout)
-	defer expired.Stop()
+	expired, stop := context.WithTimeout(c, s.config.StreamCreationTimeout)
+	defer stop()
 	var replies []<-chan struct{}
 	for len(lack) > 0 {
 		select {
@@ -180,13 +179,10 @@ func (s *server) spdySession(w http.ResponseWriter, r *http.Request, o options) 
 			case "resize":
 				made.resize = stream
 			}
-		case <-expired.C:
-			if made.status != nil {
+		case <-expired.Done():
+			if made.status != nil && c.Err() == nil {
 				made.report(errors.New("timed out waiting for client to create streams"), "%w")
 			}
-			c.close()
-			return nil, false
-		case <-c.Done():
 			c.close()
 			return nil, false
 		}
@@ -194,8 +190,9 @@ func (s *server) spdySession(w http.ResponseWriter, r *http.Request, o options) 
 	for _, replied := range replies { // else the end could come before the answer
 		select {
 		case <-replied:
-		case <-c.Done():
-		case <-expired.C:
+		case <-expired.Done(): // who reads nothing gets nothing
+			c.close()
+			return nil, false
 		}
 	}
 	return made, true

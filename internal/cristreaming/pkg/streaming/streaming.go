@@ -66,6 +66,9 @@ type Config struct {
 	// Dial connects to a port of a sandbox, in place of Runtime.PortForward, which holds a
 	// thread for as long as it forwards. Its errors are the client's. Default: there is none.
 	Dial func(ctx context.Context, podSandboxID string, port int32) (net.Conn, error)
+	// Frames gives what a client of WebSocket sends, with frames of a bounded length, which are
+	// held in memory. Default: as it is sent, of up to 32 MiB.
+	Frames func(io.Reader) io.Reader
 	// Go starts a goroutine of a name, whose panic must end nothing else. Default: one that
 	// logs panics.
 	Go func(name string, f func())

@@ -18,10 +18,11 @@ func (s *server) webSocket(w http.ResponseWriter, r *http.Request, channels []ws
 			of[base+"base64.channel.k8s.io"] = wsstream.ChannelProtocolConfig{Channels: channels}
 		}
 	}
-	c, w := s.newClient(w, r)
+	c, h := s.newClient(w, r)
+	h.frames = s.config.Frames
 	ws := wsstream.NewConn(of)
 	ws.SetIdleTimeout(s.config.StreamIdleTimeout)
-	protocol, streams, err := ws.Open(w, r)
+	protocol, streams, err := ws.Open(h, r)
 	if err != nil {
 		if c.conn != nil {
 			_ = c.conn.Close()
