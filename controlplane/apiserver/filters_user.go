@@ -16,7 +16,7 @@ import (
 	"knarr/controlplane/apiserver/endpoints"
 	"knarr/controlplane/apiserver/overload"
 	"knarr/controlplane/apiserver/request"
-	"knarr/controlplane/apiserver/transport"
+	"knarr/internal/headerlimit"
 )
 
 // openPath are the paths that everybody may ask for, before there are roles.
@@ -29,7 +29,7 @@ func (p *requestState) authenticate() bool {
 	p.user, p.authErr = p.s.authn.Authenticate(p.r)
 	p.s.countUser(p.r, p.user, p.authErr, time.Since(began))
 	if p.authErr == nil && p.user.GetName() != user.Anonymous {
-		transport.Known(p.r.Context())
+		headerlimit.Known(p.r)
 		if p.long && p.r.ContentLength != 0 {
 			_ = http.NewResponseController(p.w).SetReadDeadline(time.Time{}) // it may take as long as it likes
 		}

@@ -1,5 +1,5 @@
-// Package connlimit bounds the connections of a listener, all together and those of one
-// client. It reads the addresses of clients.
+// Package connlimit bounds the connections of a listener, fairly among its clients. It reads
+// their addresses.
 package connlimit
 
 import (
@@ -9,18 +9,11 @@ import (
 	"sync"
 )
 
-// Listen is ln with at most so many connections that are accepted and not closed yet, and half
-// of them for one client, so that one alone shuts nobody out. Those beyond are closed at once:
-// who may connect need not be anybody that is let in. Refused is called for each of those.
-func Listen(ln net.Listener, most int, refused func(client netip.Addr)) net.Listener {
-	return &listener{Listener: ln, most: most, refused: refused, by: map[netip.Addr]*list.List{}}
-}
-
-// ListenNewest is Listen for connections that soon Leave unless somebody wants to take all the
-// places: where there are too many, the oldest of the client that has most is closed, and the
-// new one gets in. Refused is called for its client.
-func ListenNewest(ln net.Listener, most int, refused func(client netip.Addr)) net.Listener {
-	return &listener{Listener: ln, most: most, refused: refused, newest: true, by: map[netip.Addr]*list.List{}}
+// Listen is ln with so many connections that are accepted and have neither been closed nor told
+// to Leave. One more has the oldest of the client that has most closed, so that who takes all
+// the places shuts nobody out who soon leaves. Closed is called for its client.
+func Listen(ln net.Listener, most int, closed func(client netip.Addr)) net.Listener {
+	return &listener{Listener: ln, most: most, closed: closed, by: map[netip.Addr]*list.List{}}
 }
 
 // Client is whom an address is counted for: addresses of one IPv6 network of 64 bits are one.
@@ -36,9 +29,8 @@ func Client(at netip.Addr) netip.Addr {
 
 type listener struct {
 	net.Listener
-	most    int
-	newest  bool
-	refused func(client netip.Addr)
+	most   int
+	closed func(client netip.Addr)
 
 	mu  sync.Mutex
 	all int
@@ -47,39 +39,30 @@ type listener struct {
 }
 
 func (l *listener) Accept() (net.Conn, error) {
-	for {
-		c, err := l.Listener.Accept()
-		if err != nil {
-			return nil, err
-		}
-		made := &Conn{Conn: c, of: l}
-		if at, ok := c.RemoteAddr().(*net.TCPAddr); ok {
-			made.client = Client(at.AddrPort().Addr())
-		}
-		victim := l.enter(made)
-		if victim != nil {
-			_ = victim.Conn.Close()
-			l.refused(victim.client)
-		}
-		if victim != made {
-			return made, nil
-		}
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
 	}
+	made := &Conn{Conn: c, of: l}
+	if at, ok := c.RemoteAddr().(*net.TCPAddr); ok {
+		made.client = Client(at.AddrPort().Addr())
+	}
+	if victim := l.enter(made); victim != nil {
+		_ = victim.Conn.Close()
+		l.closed(victim.client)
+	}
+	return made, nil
 }
 
 // enter counts a connection, and gives the one that is to be closed for it, if one is.
 func (l *listener) enter(c *Conn) (victim *Conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	has := l.by[c.client]
-	switch {
-	case l.newest && l.all >= l.most:
+	if l.all >= l.most {
 		victim = l.oldestOfMost()
 		l.remove(victim)
-		has = l.by[c.client]
-	case !l.newest && (l.all >= l.most || has != nil && has.Len() >= max(1, l.most/2)):
-		return c
 	}
+	has := l.by[c.client]
 	if has == nil {
 		has = list.New()
 		l.by[c.client] = has

@@ -28,8 +28,8 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 
-	"knarr/internal/connlimit"
 	"knarr/internal/delegation"
+	"knarr/internal/headerlimit"
 	"knarr/internal/keypair"
 	"knarr/internal/logonce"
 	"knarr/node/kubelet/certificates"
@@ -41,8 +41,8 @@ import (
 	"knarr/node/kubelet/server"
 )
 
-// Any pod reaches the kubelet's port, and who it is comes after what it sends first. A header
-// may have the command of an exec in its address, whose longest argument Linux bounds likewise.
+// Any pod reaches the kubelet's port, and who it is comes after what it sends first: so many
+// connections there are on which nobody was let in. A header may have the command of an exec in its address, whose longest argument Linux bounds likewise.
 const (
 	maxConnections = 2000
 	maxHeader      = 128 << 10
@@ -87,17 +87,17 @@ func (k *Kubelet) serve(ctx context.Context) error {
 		BaseContext:       func(net.Listener) context.Context { return ctx },
 		ErrorLog:          slogLogger(),
 	}
-	var refusals logonce.Filter
-	tooMany := func(client netip.Addr) {
-		if refusals.IsNew("connections", client.String()) {
-			slog.Warn("a connection to the kubelet is refused: there are too many, or too many of this client", "client", client, "most", maxConnections)
+	var seen logonce.Filter
+	closed := func(why string, client netip.Addr) {
+		if seen.IsNew(why, client.String()) {
+			slog.Warn("kubelet: "+why, "client", client)
 		}
 	}
 	k.wg.Go("kubelet: close the server", func() {
 		<-ctx.Done()
 		_ = srv.Close()
 	})
-	if err := srv.ServeTLS(connlimit.Listen(ln, maxConnections, tooMany), "", ""); !errors.Is(err, http.ErrServerClosed) {
+	if err := srv.ServeTLS(headerlimit.Bound(srv, ln, maxConnections, closed), "", ""); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("kubelet: serve: %w", err)
 	}
 	return nil

@@ -140,9 +140,6 @@ func batchStreams(srv *http.Server) error {
 		if of, ok := h.(interface{ BaseContext() context.Context }); ok { // net/http hands the connection's context over like this
 			ctx = of.BaseContext()
 		}
-		if raw := underneath(c); raw != nil {
-			raw.headers.streams.Store(true)
-		}
 		b := newBatchingConn(c)
 		defer b.Close()
 		h2.ServeConn(b, &http2.ServeConnOpts{Context: ctx, Handler: h, BaseConfig: base})

@@ -87,7 +87,7 @@ func BenchmarkHTTP2(b *testing.B) {
 	}{
 		{"plain", func(*http.Server) error { return nil }, func(l net.Listener) net.Listener { return l }},
 		{"batched", batchStreams, func(l net.Listener) net.Listener { return l }},
-		{"coalesced", batchStreams, func(l net.Listener) net.Listener { return coalescingListener{Listener: l} }},
+		{"coalesced", batchStreams, func(l net.Listener) net.Listener { return coalescingListener{l} }},
 	} {
 		s := &benchServer{wave: make(chan struct{}), body: make([]byte, 64<<10)}
 		srv := &http.Server{TLSConfig: &tls.Config{Certificates: []tls.Certificate{cert}}, Handler: GrowStack(s)}

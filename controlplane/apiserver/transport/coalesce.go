@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"knarr/internal/connlimit"
+	"knarr/internal/headerlimit"
 )
 
 const (
@@ -22,11 +22,8 @@ const (
 	maxUnsent = 256 << 10
 )
 
-// A coalescingListener accepts coalescing connections, whose headers are out of one pool.
-type coalescingListener struct {
-	net.Listener
-	headers *pool
-}
+// A coalescingListener accepts coalescing connections.
+type coalescingListener struct{ net.Listener }
 
 func (l coalescingListener) Accept() (net.Conn, error) {
 	c, err := l.Listener.Accept()
@@ -34,8 +31,8 @@ func (l coalescingListener) Accept() (net.Conn, error) {
 		return nil, err
 	}
 	under := c
-	if s, ok := c.(*connlimit.Conn); ok {
-		under = s.Conn
+	if of, ok := c.(*headerlimit.Conn); ok {
+		under = of.Conn
 	}
 	if s, ok := under.(syscall.Conn); ok {
 		if raw, err := s.SyscallConn(); err == nil {
@@ -44,21 +41,7 @@ func (l coalescingListener) Accept() (net.Conn, error) {
 			})
 		}
 	}
-	counted, _ := c.(*connlimit.Conn)
-	made := &coalescingConn{Conn: c, counted: counted}
-	made.headers.pool, made.headers.conn = l.headers, c
-	if at, ok := c.RemoteAddr().(*net.TCPAddr); ok {
-		made.headers.client = connlimit.Client(at.AddrPort().Addr())
-	}
-	return made, nil
-}
-
-func (c *coalescingConn) Read(p []byte) (int, error) {
-	n, err := c.Conn.Read(p)
-	if over := c.headers.count(n); over != nil {
-		return 0, over
-	}
-	return n, err
+	return &coalescingConn{Conn: c}, nil
 }
 
 // A coalescingConn can keep the records that TLS makes of one long batch, and
@@ -66,9 +49,6 @@ func (c *coalescingConn) Read(p []byte) (int, error) {
 // wakes the client.
 type coalescingConn struct {
 	net.Conn
-	counted *connlimit.Conn // nil: connections are not counted
-	headers headerMeter
-
 	mu   sync.Mutex
 	held *[]byte // nil: what is written is sent
 	// stall is how long a client may take nothing at all of what is sent; zero: as
@@ -78,6 +58,9 @@ type coalescingConn struct {
 	deadlineMu sync.Mutex
 	deadline   time.Time // for all that is written
 }
+
+// NetConn is what is underneath.
+func (c *coalescingConn) NetConn() net.Conn { return c.Conn }
 
 // SetWriteDeadline bounds all that is written, however much of it is taken.
 func (c *coalescingConn) SetWriteDeadline(t time.Time) error {

@@ -78,7 +78,7 @@ func TestUnsentIsBounded(t *testing.T) {
 	if err := client.(*net.TCPConn).SetReadBuffer(64 << 10); err != nil {
 		t.Fatal(err)
 	}
-	c, err := coalescingListener{Listener: tcp}.Accept()
+	c, err := coalescingListener{tcp}.Accept()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/net/http2"
 
+	"knarr/internal/headerlimit"
 	"knarr/internal/run"
 )
 
@@ -29,7 +30,7 @@ func served(t *testing.T) string {
 	s := &Server{RequestTimeout: time.Minute, MaxStreams: 10, Stopping: func() {}, unauthenticated: 200, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/known":
-			Known(r.Context())
+			headerlimit.Known(r)
 		case "/refused":
 			http.Error(w, "refused", http.StatusUnauthorized)
 			return
@@ -94,7 +95,7 @@ func TestLongHeaders(t *testing.T) {
 			header := []byte("GET /refused HTTP/1.1\r\nHost: x\r\n")
 			lines := 1 << 20
 			if end != "" {
-				lines = maxLines - 10 // or it is refused at once
+				lines = headerlimit.MaxLines - 10 // or it is refused at once
 			}
 			for i := 0; len(header) < maxHeader-20_000 && i < lines; i++ {
 				header = fmt.Appendf(header, "%x:\r\n", i)
@@ -110,7 +111,7 @@ func TestLongHeaders(t *testing.T) {
 				_, _ = c.Write(header)
 				hostile = append(hostile, c)
 			}
-			const most = headerPool/(maxHeader-2*freeHeader-20_000) + 1
+			const most = headerlimit.HeaderPool/(maxHeader-2*headerlimit.FreeHeader-20_000) + 1
 			var open, took int
 			for until := time.Now().Add(20 * time.Second); time.Now().Before(until); { // what comes is read meanwhile
 				open = 0
@@ -158,7 +159,7 @@ func TestLongHeaders(t *testing.T) {
 // as its request takes.
 func TestManyLines(t *testing.T) {
 	at := served(t)
-	for lines, want := range map[int]int{maxLines - 10: 200, maxLines + 1: http.StatusRequestHeaderFieldsTooLarge} {
+	for lines, want := range map[int]int{headerlimit.MaxLines - 10: 200, headerlimit.MaxLines + 1: http.StatusRequestHeaderFieldsTooLarge} {
 		for _, line := range []string{"same: x\r\n", "x%d: x\r\n"} {
 			var b strings.Builder
 			b.WriteString("GET / HTTP/1.1\r\nHost: x\r\n")

@@ -17,7 +17,7 @@ import (
 	"net/netip"
 	"time"
 
-	"knarr/internal/connlimit"
+	"knarr/internal/headerlimit"
 	"knarr/internal/logonce"
 )
 
@@ -25,6 +25,15 @@ import (
 // late ones are asked to retry, and how much longer than its request an answer
 // may take to be sent.
 const Grace = time.Second
+
+const (
+	// maxUnauthenticated is how many connections there are on which nobody was authenticated.
+	maxUnauthenticated = 2000
+	// maxHeader bounds a header, which commands of exec and lists of selectors may need,
+	// maxStreamHeader one of HTTP/2, which counts 32 bytes for each line.
+	maxHeader       = 1 << 20
+	maxStreamHeader = 256 << 10
+)
 
 // A Server answers requests on listeners.
 type Server struct {
@@ -55,10 +64,9 @@ func (s *Server) Serve(ctx context.Context, l net.Listener, config *tls.Config) 
 	life := s.begin(ctx)
 	defer life.end()
 	srv := &http.Server{
-		Handler:           boundHeaders(s.Handler),
+		Handler:           s.Handler,
 		BaseContext:       func(net.Listener) context.Context { return life.base },
-		ConnContext:       s.connContext,
-		ConnState:         meterHeaders,
+		ConnContext:       s.ConnContext,
 		ReadHeaderTimeout: 32 * time.Second,
 		WriteTimeout:      s.RequestTimeout + Grace, // of each answer; long-running requests lift it
 		IdleTimeout:       90 * time.Second,
@@ -80,9 +88,8 @@ func (s *Server) Serve(ctx context.Context, l net.Listener, config *tls.Config) 
 	})
 	var err error
 	if config != nil {
-		l = connlimit.ListenNewest(l, cmp.Or(s.unauthenticated, maxUnauthenticated), s.refused("a connection is closed for a newer one: nobody was authenticated on it, and there are too many such"))
-		headers := &pool{refused: s.refused("a connection is closed: it holds most of the headers whose users are not known, and these are too much")}
-		err = srv.ServeTLS(coalescingListener{l, headers}, "", "")
+		l = headerlimit.Bound(srv, l, cmp.Or(s.unauthenticated, maxUnauthenticated), logClosed())
+		err = srv.ServeTLS(coalescingListener{l}, "", "")
 	} else {
 		err = srv.Serve(l)
 	}
@@ -93,20 +100,12 @@ func (s *Server) Serve(ctx context.Context, l net.Listener, config *tls.Config) 
 	return fmt.Errorf("serve the API on %s: %w", l.Addr(), err)
 }
 
-// refused logs what is refused of a client, now and then.
-func (s *Server) refused(what string) func(netip.Addr) {
+// logClosed logs why connections of a client are closed, now and then.
+func logClosed() func(why string, client netip.Addr) {
 	var seen logonce.Filter
-	return func(client netip.Addr) {
-		if seen.IsNew(what, client.String()) {
-			slog.Warn(what, "client", client)
+	return func(why string, client netip.Addr) {
+		if seen.IsNew(why, client.String()) {
+			slog.Warn(why, "client", client)
 		}
 	}
-}
-
-func (s *Server) connContext(ctx context.Context, c net.Conn) context.Context {
-	ctx = keepConn(ctx, c)
-	if s.ConnContext != nil {
-		ctx = s.ConnContext(ctx, c)
-	}
-	return ctx
 }

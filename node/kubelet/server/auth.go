@@ -10,6 +10,7 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 
 	"knarr/internal/delegation"
+	"knarr/internal/headerlimit"
 )
 
 // Auth lets in the users whom the API server allows the node's subresources.
@@ -38,10 +39,12 @@ func (a *Auth) protect(next http.Handler) http.Handler {
 				http.Error(w, fmt.Sprintf("Forbidden (user=%s): images are for nodes", u.Username), http.StatusForbidden)
 				return
 			}
+			headerlimit.Known(r)
 			next.ServeHTTP(w, r)
 			return
 		}
 		if a.AlwaysAllow {
+			headerlimit.Known(r)
 			next.ServeHTTP(w, r)
 			return
 		}
@@ -54,6 +57,7 @@ func (a *Auth) protect(next http.Handler) http.Handler {
 				return
 			}
 			if allowed {
+				headerlimit.Known(r)
 				next.ServeHTTP(w, r)
 				return
 			}
