@@ -42,7 +42,8 @@ import (
 )
 
 // Any pod reaches the kubelet's port, and who it is comes after what it sends first: so many
-// connections there are on which nobody was let in. A header may have the command of an exec in its address, whose longest argument Linux bounds likewise.
+// connections there are on which nobody was let in. A header may have the command of an exec
+// in its address, whose longest argument Linux bounds likewise.
 const (
 	maxConnections = 2000
 	maxHeader      = 128 << 10
