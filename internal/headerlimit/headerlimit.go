@@ -6,6 +6,7 @@ package headerlimit
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"net"
 	"net/http"
@@ -143,6 +144,9 @@ func state(c net.Conn, now http.ConnState) {
 	}
 	switch now {
 	case http.StateActive:
+		if t, ok := c.(*tls.Conn); ok && t.ConnectionState().NegotiatedProtocol == "h2" {
+			return // the headers of others may come
+		}
 		of.off.Store(true) // what comes is the body
 	case http.StateIdle:
 		of.forget()
@@ -166,6 +170,9 @@ type pool struct {
 func (p *pool) take(c *Conn, n int) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if c.off.Load() {
+		return true // what it held was given back meanwhile
+	}
 	for p.all+n > HeaderPool {
 		var most *Conn
 		for other, held := range p.held {
