@@ -17,7 +17,6 @@ const maxFrame = 32 << 10
 
 // Opcodes and bits of RFC 6455, section 5.2.
 const (
-	text    = 1
 	control = 8
 	masked  = 0x80
 	length2 = 126
@@ -130,8 +129,8 @@ func (s *splitter) split() {
 		s.stream, data = []byte{data[0]}, data[1:]
 	}
 	give := len(data)
-	if s.first&0xf == text && s.left > 0 {
-		give &^= 3 // of base64, which is decoded part by part
+	if s.left > 0 && err == nil {
+		give &^= 3 // base64, if it is, is decoded part by part
 	}
 	if give > 0 {
 		s.part = append(s.part[:0], s.first, masked|length2)

@@ -17,6 +17,9 @@ import (
 	"golang.org/x/net/websocket"
 )
 
+// text is the opcode of frames of text.
+const text = 1
+
 // frame is what a client sends: masked.
 func frame(opcode byte, payload []byte) []byte {
 	b := []byte{0x80 | opcode}
