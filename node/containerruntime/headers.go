@@ -230,7 +230,7 @@ func (s *headerSource) entry() (data int64, over bool, err error) {
 	if _, err := t.Next(); err != io.EOF {
 		data = s.data + 1
 	} // else there is no data that would be missed
-	if hole := h.Size - data; hole > 0 {
+	if hole := h.Size - data; hole > 0 && (h.Typeflag == tar.TypeReg || h.Typeflag == tar.TypeGNUSparse) {
 		if err := s.hole(hole); err != nil {
 			return 0, false, fmt.Errorf("%w, at %q", err, s.last)
 		}
