@@ -11,7 +11,7 @@ import (
 const (
 	// callOffTime is how long pulls that were called off have until the runtime has removed
 	// what they had.
-	callOffTime = 3 * time.Second
+	callOffTime = 5 * time.Second
 	// callOffAgain is how long none are called off again: where that was not enough, something
 	// else takes the disk.
 	callOffAgain = time.Minute
@@ -78,9 +78,10 @@ func (k *Kubelet) callOffPulls(ctx context.Context, met func() bool) (enough boo
 		if !met() {
 			return true
 		}
-		if !sleep(ctx, callOffTime/15) {
+		if !sleep(ctx, callOffTime/25) {
 			return false
 		}
+		k.pulls.running.callOff() // those that have waited for the places of others
 	}
 	return !met()
 }
