@@ -71,6 +71,7 @@ func (p *requestState) refuseUnknown() bool {
 		}
 		return true
 	}
+	headerlimit.Refused(p.w, p.r)
 	if !errors.Is(err, authn.ErrUnauthorized) {
 		endpoints.WriteStatus(p.w, p.r, apierrors.NewInternalError(err))
 		return false

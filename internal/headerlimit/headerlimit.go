@@ -33,6 +33,10 @@ const (
 	bodyTime = 10 * time.Second
 )
 
+// answerTime is how long the answer to somebody who is not known may take, where the server
+// says nothing of that: a window of HTTP/2 can stay shut.
+var answerTime = 30 * time.Second
+
 var errHeaders = errors.New("too much is held of headers whose users are not known")
 
 // Bound has srv take what such clients hold into account, and gives the listener that it is to
@@ -49,21 +53,24 @@ func Bound(srv *http.Server, ln net.Listener, connections int, closed func(why s
 		}
 		return ctx
 	}
-	srv.ConnState, srv.Handler = state, bounded(srv.Handler)
+	srv.ConnState, srv.Handler = state, bounded(srv.Handler, srv.WriteTimeout > 0)
 	newest := connlimit.Listen(ln, connections, func(client netip.Addr) {
 		closed("a connection is closed for a newer one: nobody was authenticated on it, and there are too many such", client)
 	})
-	return &listener{newest, &pool{held: map[*Conn]int{}, closed: func(client netip.Addr) {
-		closed("a connection is closed: it holds most of the headers whose users are not known, and these are too much", client)
+	return &listener{newest, &pool{held: map[*Conn]int{}, of: map[netip.Addr]int{}, closed: func(client netip.Addr) {
+		closed("a connection is closed: too much is held of headers whose users are not known, most of it by this client", client)
 	}}}
 }
 
 // Known says that the user of a request was let in: what its connection holds does not count
-// any longer.
+// any longer, and the answer may take as long as the server lets it.
 func Known(r *http.Request) {
 	c, ok := r.Context().Value(connKey{}).(*Conn)
 	if !ok {
 		return
+	}
+	if w, ok := r.Context().Value(answerKey{}).(http.ResponseWriter); ok {
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Time{})
 	}
 	if r.ProtoMajor == 2 {
 		c.off.Store(true)
@@ -72,7 +79,18 @@ func Known(r *http.Request) {
 	c.counted.Leave()
 }
 
+// Refused says that a request is refused: what it still has of a body has to come in time,
+// whatever time was set for it.
+func Refused(w http.ResponseWriter, r *http.Request) {
+	if r.ProtoMajor == 1 && r.ContentLength != 0 {
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTime))
+	}
+}
+
 type connKey struct{}
+
+// answerKey is of the answer, where it has a time until its user is known.
+type answerKey struct{}
 
 type listener struct {
 	net.Listener
@@ -164,33 +182,44 @@ type pool struct {
 	mu   sync.Mutex
 	all  int
 	held map[*Conn]int
+	of   map[netip.Addr]int
 }
 
-// take lets a connection hold more, if need be in place of those that hold most.
+// take lets a connection hold more, if need be in place of those that hold most of the client
+// that does.
 func (p *pool) take(c *Conn, n int) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if c.off.Load() {
 		return true // what it held was given back meanwhile
 	}
-	for p.all+n > HeaderPool {
-		var most *Conn
-		for other, held := range p.held {
-			if most == nil || held > p.held[most] {
-				most = other
-			}
-		}
-		if most == nil || most == c || p.held[most] < p.held[c]+n {
-			p.closed(c.client)
-			return false
-		}
+	p.add(c, n)
+	for p.all > HeaderPool {
+		most := p.most()
 		p.closed(most.client)
 		p.remove(most)
+		if most == c {
+			return false
+		}
 		_ = most.Close()
 	}
+	return true
+}
+
+// most is the connection that holds most of the client whose connections do. There is one.
+func (p *pool) most() (most *Conn) {
+	for c, held := range p.held {
+		if most == nil || p.of[c.client] > p.of[most.client] || c.client == most.client && held > p.held[most] {
+			most = c
+		}
+	}
+	return most
+}
+
+func (p *pool) add(c *Conn, n int) {
 	p.all += n
 	p.held[c] += n
-	return true
+	p.of[c.client] += n
 }
 
 func (p *pool) give(c *Conn) {
@@ -200,16 +229,22 @@ func (p *pool) give(c *Conn) {
 }
 
 func (p *pool) remove(c *Conn) {
-	p.all -= p.held[c]
+	p.add(c, -p.held[c])
 	delete(p.held, c)
+	if p.of[c.client] == 0 {
+		delete(p.of, c.client)
+	}
 }
 
 // bounded refuses requests with headers of too many lines, and has bodies come in time unless
-// somebody says otherwise by the request's http.ResponseController.
-func bounded(next http.Handler) http.Handler {
+// somebody says otherwise by the request's http.ResponseController, and answers be taken in
+// time where the server does not.
+func bounded(next http.Handler, limited bool) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.ProtoMajor == 1 && r.ContentLength != 0 {
-			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTime))
+		Refused(w, r) // until it is known that it is not
+		if !limited {
+			_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(answerTime))
+			r = r.WithContext(context.WithValue(r.Context(), answerKey{}, w))
 		}
 		lines := 0
 		for _, values := range r.Header {
