@@ -40,7 +40,9 @@ func (k *Kubelet) nodeConfig() criconfig.Node {
 	if k.cpus != nil && features.Set(s.FeatureGates).Enabled("DisableCPUQuotaWithExclusiveCPUs") {
 		n.ExclusiveCPUs = func(pod types.UID, container string) bool { return !k.cpus.Exclusive(pod, container).IsEmpty() }
 	}
-	n.HugepageSizes = criconfig.HugepageSizes(k.machineHugepages())
+	if k.cgroups.HasHugepages() {
+		n.HugepageSizes = criconfig.HugepageSizes(k.machineHugepages())
+	}
 	for _, ip := range k.cfg.NodeIPs {
 		n.HostIPs = append(n.HostIPs, ip.String())
 	}

@@ -61,6 +61,16 @@ func OpenAt(dir string) *Tree {
 // V2 says whether the hierarchy is unified.
 func (t *Tree) V2() bool { return t.v2 }
 
+// HasHugepages says whether groups have limits of huge pages: the kernel may know them where
+// nobody mounted their controller.
+func (t *Tree) HasHugepages() bool {
+	if !t.v2 {
+		return slices.Contains(t.controllers, "hugetlb")
+	}
+	b, _ := os.ReadFile(filepath.Join(t.root, "cgroup.controllers"))
+	return slices.Contains(strings.Fields(string(b)), "hugetlb")
+}
+
 // Ensure makes the group and sets its limits.
 func (t *Tree) Ensure(path string, l Limits) error {
 	if s := t.unitsOf(path); s != nil {

@@ -50,3 +50,26 @@ func TestHugepages(t *testing.T) {
 		}
 	}
 }
+
+// TestHasHugepages: on version 1 the controller is mounted, on version 2 in the root's list.
+func TestHasHugepages(t *testing.T) {
+	root := t.TempDir()
+	for _, c := range []struct {
+		tree *Tree
+		list string
+		want bool
+	}{
+		{&Tree{controllers: []string{"cpu", "memory"}}, "", false},
+		{&Tree{controllers: []string{"cpu", "hugetlb"}}, "", true},
+		{&Tree{v2: true}, "cpu memory pids\n", false},
+		{&Tree{v2: true}, "cpu hugetlb pids\n", true},
+	} {
+		c.tree.root = root
+		if err := os.WriteFile(filepath.Join(root, "cgroup.controllers"), []byte(c.list), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got := c.tree.HasHugepages(); got != c.want {
+			t.Errorf("version 2 %v, controllers %v and %q: %v", c.tree.v2, c.tree.controllers, c.list, got)
+		}
+	}
+}

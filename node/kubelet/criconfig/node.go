@@ -33,7 +33,8 @@ type Node struct {
 	ResolvConf func() (string, error)
 	// Memory is the node's memory in bytes.
 	Memory int64
-	// HugepageSizes are the sizes of pages that the machine has, as the kernel names them.
+	// HugepageSizes are the sizes of huge pages that a container can be given a limit of, as the
+	// kernel names them: runtimes such as CRI-O fail it for a limit that no control group has.
 	HugepageSizes []string
 	// CPUPeriod is the period of quotas in microseconds. Default 100000.
 	CPUPeriod int64
