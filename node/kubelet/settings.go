@@ -137,9 +137,6 @@ func (h host) Configz() any {
 	s.HealthzPort = &none
 	address(c.Healthz, &s.HealthzBindAddress, s.HealthzPort)
 	address(c.ReadOnly, new(string), &s.ReadOnlyPort)
-	for name := range s.StaticPodURLHeader { // they may be credentials
-		s.StaticPodURLHeader[name] = []string{"<masked>"}
-	}
 	return map[string]any{"kubeletconfig": s}
 }
 
