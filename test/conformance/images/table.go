@@ -27,8 +27,9 @@ const (
 )
 
 // sets are the archives: what conformance specs run, what others do besides, and what
-// test/vm takes into its guest, whose memory holds it. eviction has those of specs that write until pods are evicted.
-var sets = map[string][]image{"conformance": conformance, "beyond": beyond, "agnhost": conformance[1:2], "eviction": {conformance[0], pause, perl}}
+// test/vm takes into its guest, whose memory holds it. eviction has those of specs
+// that write, or take memory, until pods are evicted.
+var sets = map[string][]image{"conformance": conformance, "beyond": beyond, "agnhost": conformance[1:2], "eviction": {conformance[0], conformance[1], pause, perl}}
 
 // conformance and beyond are named as test/utils/image of upstream and the
 // manifests of its storage drivers name them; what each holds is upstream's
