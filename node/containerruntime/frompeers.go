@@ -52,12 +52,15 @@ func (i *Images) PullFrom(ctx context.Context, name string, peers []string, clie
 		return err
 	}
 	defer release()
-	_, err = i.client.Pull(leased, full,
+	image, err := i.client.Pull(leased, full,
 		containerd.WithResolver(docker.NewResolver(docker.ResolverOptions{
 			Hosts: func(string) ([]docker.RegistryHost, error) { return hosts, nil },
 		})),
 		containerd.WithPullUnpack, containerd.WithPullSnapshotter(i.snapshotter), containerd.WithPullLabels(labels),
 		containerd.WithImageHandlerWrapper(ownAddress), containerd.WithMaxConcurrentDownloads(3))
+	if err == nil {
+		err = identify(leased, i.client, image.Metadata())
+	}
 	if err != nil {
 		return err
 	}

@@ -170,12 +170,67 @@ func (i *Images) load(ctx context.Context, r io.Reader, extra map[string]string,
 		if err := containerd.NewImageWithPlatform(i.client, image, platform).Unpack(ctx, i.snapshotter); err != nil {
 			return names, fmt.Errorf("unpack %s: %w", image.Name, err)
 		}
+		if err := identify(ctx, i.client, image); err != nil {
+			return names, err
+		}
 		names = append(names, image.Name)
 	}
 	if len(names) == 0 {
 		return nil, errors.New("the archive names no image; save it with a name, such as example.com/app:1")
 	}
 	return names, nil
+}
+
+// identify names an image by its id too, as the CRI does with what it pulls: it looks for
+// one that a pod mounts by that name.
+func identify(ctx context.Context, client *containerd.Client, image images.Image) error {
+	config, err := image.Config(ctx, client.ContentStore(), platforms.Default())
+	if err != nil {
+		return fmt.Errorf("id of image %s: %w", image.Name, err)
+	}
+	byID := images.Image{Name: config.Digest.String(), Target: image.Target, Labels: map[string]string{managedLabel: "managed"}}
+	if _, err = client.ImageService().Create(ctx, byID); errdefs.IsAlreadyExists(err) {
+		_, err = client.ImageService().Update(ctx, byID, "target")
+	}
+	if err != nil {
+		return fmt.Errorf("name image %s by its id: %w", image.Name, err)
+	}
+	return nil
+}
+
+// identifyLoaded does so with those that versions before loaded or had from other nodes.
+func identifyLoaded(ctx context.Context, conn *grpc.ClientConn) error {
+	ctx = namespaces.WithNamespace(ctx, imageNamespace)
+	client, err := connect(conn)
+	if err != nil {
+		return err
+	}
+	all, err := client.ImageService().List(ctx)
+	if err != nil {
+		return fmt.Errorf("list images: %w", err)
+	}
+	var errs []error
+	for _, image := range unidentified(all) {
+		errs = append(errs, identify(ctx, client, image))
+	}
+	return errors.Join(errs...)
+}
+
+// unidentified are one of each image that is the CRI's and has no name that is its id. Pure.
+func unidentified(all []images.Image) (without []images.Image) {
+	known := map[digest.Digest]bool{}
+	for _, image := range all {
+		if strings.HasPrefix(image.Name, "sha256:") {
+			known[image.Target.Digest] = true
+		}
+	}
+	for _, image := range all {
+		if image.Labels[managedLabel] == "managed" && !known[image.Target.Digest] {
+			known[image.Target.Digest] = true
+			without = append(without, image)
+		}
+	}
+	return without
 }
 
 // lease keeps what is had by its context until release is called. That works when ctx has

@@ -161,6 +161,9 @@ func (r *Runtime) start(ctx context.Context, initialised *sync.WaitGroup, fatal 
 	if err := removeStray(ctx, conn); err != nil {
 		r.config.Log.Warn("remove what no sandbox has", "err", err)
 	}
+	if err := identifyLoaded(ctx, conn); err != nil {
+		r.config.Log.Warn("name images by their ids; pods may fail to mount one of them until it is loaded again", "err", err)
+	}
 	ours, err := ensurePause(ctx, conn, r.config.SandboxImage, r.Snapshotter())
 	if err != nil {
 		return err

@@ -102,6 +102,9 @@ func TestShare(t *testing.T) {
 	if err != nil || status.Image == nil || status.Image.Id != manifest.Config.Digest.String() || status.Image.Pinned {
 		t.Errorf("%v, %v", status, err)
 	}
+	if named, err := images.Has(ctx, manifest.Config.Digest.String()); err != nil || !named {
+		t.Errorf("the image is not named by its id: a pod cannot mount it; %v", err)
+	}
 
 	pullUntrusted(t, images, open, digest, server)
 
