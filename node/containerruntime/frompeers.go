@@ -2,14 +2,18 @@ package containerruntime
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
+	"os"
 	"time"
 
 	containerd "github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/core/images"
 	"github.com/containerd/containerd/v2/core/remotes/docker"
 	"github.com/containerd/containerd/v2/pkg/namespaces"
+	"github.com/distribution/reference"
 	"google.golang.org/grpc"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
@@ -29,6 +33,9 @@ func (i *Images) PullFrom(ctx context.Context, name string, peers []string, clie
 	full := fullName(name)
 	if full == "" {
 		return fmt.Errorf("%q is no name of an image", name)
+	}
+	if verified(verifierDir) {
+		return fmt.Errorf("what is in %s looks at images from registries alone, so that none is had from other nodes", verifierDir)
 	}
 	ctx, cancel := context.WithTimeout(namespaces.WithNamespace(ctx, imageNamespace), peerTime)
 	defer cancel()
@@ -59,12 +66,32 @@ func (i *Images) PullFrom(ctx context.Context, name string, peers []string, clie
 		containerd.WithPullUnpack, containerd.WithPullSnapshotter(i.snapshotter), containerd.WithPullLabels(labels),
 		containerd.WithImageHandlerWrapper(ownAddress), containerd.WithMaxConcurrentDownloads(3))
 	if err == nil {
-		err = identify(leased, i.client, image.Metadata())
+		err = i.nameAsPulled(leased, full, image.Metadata())
 	}
 	if err != nil {
 		return err
 	}
 	return i.known(ctx, full)
+}
+
+// verifierDir is where containerd looks for programs that say of each image from a registry
+// whether it may be had.
+const verifierDir = "/opt/containerd/image-verifier/bin"
+
+// verified says whether there are any, or may be.
+func verified(dir string) bool {
+	entries, err := os.ReadDir(dir)
+	return len(entries) > 0 || err != nil && !errors.Is(err, os.ErrNotExist)
+}
+
+// nameAsPulled names an image as the CRI does one that it pulls: by its id too, by which pods
+// mount it, and by its manifest, which is what the status of a container shows.
+func (i *Images) nameAsPulled(ctx context.Context, full string, image images.Image) error {
+	repository, err := reference.ParseNormalizedNamed(full)
+	if err != nil {
+		return err
+	}
+	return errors.Join(identify(ctx, i.client, image), nameToo(ctx, i.client, image, repository.Name()+"@"+image.Target.Digest.String()))
 }
 
 // known waits until the CRI, which follows containerd's events, knows an image.

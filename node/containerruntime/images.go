@@ -188,23 +188,33 @@ func identify(ctx context.Context, client *containerd.Client, image images.Image
 	if err != nil {
 		return fmt.Errorf("id of image %s: %w", image.Name, err)
 	}
-	byID := images.Image{Name: config.Digest.String(), Target: image.Target, Labels: map[string]string{managedLabel: "managed"}}
-	if _, err = client.ImageService().Create(ctx, byID); errdefs.IsAlreadyExists(err) {
-		_, err = client.ImageService().Update(ctx, byID, "target")
+	return nameToo(ctx, client, image, config.Digest.String())
+}
+
+// nameToo gives an image that is the CRI's a further name.
+func nameToo(ctx context.Context, client *containerd.Client, image images.Image, name string) error {
+	named := images.Image{Name: name, Target: image.Target, Labels: map[string]string{managedLabel: "managed"}}
+	_, err := client.ImageService().Create(ctx, named)
+	if errdefs.IsAlreadyExists(err) {
+		_, err = client.ImageService().Update(ctx, named, "target")
 	}
 	if err != nil {
-		return fmt.Errorf("name image %s by its id: %w", image.Name, err)
+		return fmt.Errorf("name image %s %s: %w", image.Name, name, err)
 	}
 	return nil
 }
 
 // identifyLoaded does so with those that versions before loaded or had from other nodes.
 func identifyLoaded(ctx context.Context, conn *grpc.ClientConn) error {
-	ctx = namespaces.WithNamespace(ctx, imageNamespace)
 	client, err := connect(conn)
 	if err != nil {
 		return err
 	}
+	return identifyAll(namespaces.WithNamespace(ctx, imageNamespace), client)
+}
+
+// identifyAll identifies the images that have no name that is their id.
+func identifyAll(ctx context.Context, client *containerd.Client) error {
 	all, err := client.ImageService().List(ctx)
 	if err != nil {
 		return fmt.Errorf("list images: %w", err)
@@ -386,7 +396,7 @@ func (i *Images) RemoveImage(ctx context.Context, name string) error {
 			return fmt.Errorf("remove image %s: %w", n, err)
 		}
 	}
-	return nil
+	return identifyAll(ctx, i.client) // the id may be that of an image that stays, in another manifest
 }
 
 // matching gives the names to delete for what the user wrote. By digest or id

@@ -25,8 +25,11 @@ type podLists struct {
 	pods    map[string][]string // the ids of a pod, by its uid, as they were made
 }
 
-// A listed is of one pod; a container has a sandbox.
-type listed struct{ uid, sandbox string }
+// A listed is of one pod; a container has a sandbox, and the image that it was asked for with.
+type listed struct {
+	uid, sandbox string
+	image        *cri.ImageSpec
+}
 
 // intercept answers, or learns from what containerd does.
 func (l *podLists) intercept(ctx context.Context, req any, next grpc.UnaryHandler) (any, error) {
@@ -48,7 +51,7 @@ func (l *podLists) intercept(ctx context.Context, req any, next grpc.UnaryHandle
 	case *cri.CreateContainerRequest:
 		made, _ := res.(*cri.CreateContainerResponse)
 		l.learn(err, made.GetContainerId(), func(id string) {
-			l.add(id, listed{uid: r.GetConfig().GetLabels()[podUIDLabel], sandbox: r.PodSandboxId})
+			l.add(id, listed{uid: r.GetConfig().GetLabels()[podUIDLabel], sandbox: r.PodSandboxId, image: r.GetConfig().GetImage()})
 		})
 		l.learn(nil, r.PodSandboxId, func(string) {})
 	case *cri.RemovePodSandboxRequest:
@@ -103,8 +106,8 @@ func (l *podLists) remove(id string) {
 	}
 }
 
-// of gives a pod's sandboxes, or its containers with theirs.
-func (l *podLists) of(ctx context.Context, uid string, containers bool) (ids []string, sandboxes []string, err error) {
+// of gives a pod's sandboxes, or its containers, with what is known of each.
+func (l *podLists) of(ctx context.Context, uid string, containers bool) (ids []string, of []listed, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.known {
@@ -113,11 +116,11 @@ func (l *podLists) of(ctx context.Context, uid string, containers bool) (ids []s
 		}
 	}
 	for _, id := range l.pods[uid] {
-		if sandbox := l.entries[id].sandbox; (sandbox != "") == containers {
-			ids, sandboxes = append(ids, id), append(sandboxes, sandbox)
+		if e := l.entries[id]; (e.sandbox != "") == containers {
+			ids, of = append(ids, id), append(of, e)
 		}
 	}
-	return ids, sandboxes, nil
+	return ids, of, nil
 }
 
 // all asks containerd for all there is. The lock is held: what is made meanwhile is added
@@ -136,7 +139,7 @@ func (l *podLists) all(ctx context.Context) error {
 		l.add(b.Id, listed{uid: b.Labels[podUIDLabel]})
 	}
 	for _, c := range containers.Containers {
-		l.add(c.Id, listed{uid: c.Labels[podUIDLabel], sandbox: c.PodSandboxId})
+		l.add(c.Id, listed{uid: c.Labels[podUIDLabel], sandbox: c.PodSandboxId, image: c.Image})
 	}
 	return nil
 }
@@ -175,7 +178,7 @@ func (l *podLists) sandboxesOf(ctx context.Context, uid string) (*cri.ListPodSan
 }
 
 func (l *podLists) containersOf(ctx context.Context, uid string) (*cri.ListContainersResponse, error) {
-	ids, sandboxes, err := l.of(ctx, uid, true)
+	ids, known, err := l.of(ctx, uid, true)
 	if err != nil {
 		return nil, err
 	}
@@ -188,9 +191,9 @@ func (l *podLists) containersOf(ctx context.Context, uid string) (*cri.ListConta
 		if err != nil {
 			return nil, err
 		}
-		s := r.Status
+		s := r.Status // whose image has the names of today: containerd's lists give what was asked for
 		res.Containers = append(res.Containers, &cri.Container{
-			Id: s.Id, PodSandboxId: sandboxes[i], Metadata: s.Metadata, Image: s.Image, ImageRef: s.ImageRef, ImageId: s.ImageId,
+			Id: s.Id, PodSandboxId: known[i].sandbox, Metadata: s.Metadata, Image: known[i].image, ImageRef: s.ImageId, ImageId: s.ImageId,
 			State: s.State, CreatedAt: s.CreatedAt, Labels: s.Labels, Annotations: s.Annotations,
 		})
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 
 	imagesapi "github.com/containerd/containerd/api/services/images/v1"
@@ -52,8 +53,9 @@ func checkPulled(ctx context.Context, store content.InfoReaderProvider, target o
 	return nil
 }
 
-// A pulls is containerd's transfers, whose images from registries are looked at before they
-// get a name. Until then a lease alone keeps what was fetched, which ends with the pull.
+// A pulls is containerd's transfers, of which the CRI's images from registries are looked at
+// before they get a name. Until then a lease alone keeps what was fetched, which ends with the
+// pull. Those that root asks of containerd itself, by ctr, may be for any platform.
 type pulls struct {
 	transfer.Transferrer
 	config  Config
@@ -62,10 +64,10 @@ type pulls struct {
 
 func (p pulls) Transfer(ctx context.Context, source, destination any, opts ...transfer.Opt) error {
 	_, fetched := source.(transfer.ImageFetcher)
-	if to, ok := destination.(*transferimage.Store); ok && fetched {
+	pull, ours := ctx.Value(pullKey{}).(*cri.PullImageRequest)
+	if to, ok := destination.(*transferimage.Store); ok && fetched && ours {
 		destination = pulledImage{to, p.content}
 	}
-	pull, ours := ctx.Value(pullKey{}).(*cri.PullImageRequest)
 	if from, ok := source.(*registry.OCIRegistry); ok && ours {
 		source = p.config.boundedRegistry(ctx, pull, from)
 	}
@@ -103,7 +105,36 @@ func (i pulledImage) Store(ctx context.Context, target ocispec.Descriptor, store
 	if err := checkPulled(ctx, i.content, target); err != nil {
 		return nil, err
 	}
-	return i.imageStore.Store(ctx, target, store)
+	return i.imageStore.Store(ctx, target, pinsKept{store})
+}
+
+// A pinsKept is a store of images in which one that is replaced under its name stays pinned: a
+// pull is no reason to let the kubelet remove what a file of agent/images or a user has loaded.
+type pinsKept struct{ images.Store }
+
+func (s pinsKept) Update(ctx context.Context, image images.Image, fields ...string) (images.Image, error) {
+	if len(fields) == 0 && image.Labels[pinnedLabel] == "" {
+		old, err := s.Store.Get(ctx, image.Name)
+		if err != nil {
+			return images.Image{}, err
+		}
+		image.Labels = withPin(image.Labels, old.Labels)
+	}
+	return s.Store.Update(ctx, image, fields...)
+}
+
+// withPin adds to an image's labels those by which the one before was pinned. Pure.
+func withPin(labels, before map[string]string) map[string]string {
+	labels = maps.Clone(labels)
+	for _, l := range []string{pinnedLabel, directoryLabel} {
+		if v := before[l]; v != "" && before[pinnedLabel] != "" {
+			if labels == nil {
+				labels = map[string]string{}
+			}
+			labels[l] = v
+		}
+	}
+	return labels
 }
 
 // A pulledImages is containerd's images, where its client names what it has pulled from other
@@ -125,6 +156,13 @@ func (s pulledImages) Update(ctx context.Context, req *imagesapi.UpdateImageRequ
 		if err := s.check(ctx, req.Image); err != nil {
 			return nil, errgrpc.ToGRPC(err)
 		}
+	}
+	if len(req.GetUpdateMask().GetPaths()) == 0 && req.Image.GetLabels()[pinnedLabel] == "" {
+		old, err := s.ImagesClient.Get(ctx, &imagesapi.GetImageRequest{Name: req.Image.GetName()})
+		if err != nil {
+			return nil, err
+		}
+		req.Image.Labels = withPin(req.Image.GetLabels(), old.Image.Labels)
 	}
 	return s.ImagesClient.Update(ctx, req, opts...)
 }

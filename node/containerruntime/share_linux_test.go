@@ -46,6 +46,10 @@ func TestShare(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer images.Close()
+	keepsPins(t, images, open, func() error {
+		_, err := n.PullImage(ctx, &cri.PullImageRequest{Image: &cri.ImageSpec{Image: open}})
+		return err
+	})
 	share := images.Share(func(name, id string) bool { return strings.HasPrefix(name, "any.example.com/open/") && id != "" })
 	ask := func(method, url string) *httptest.ResponseRecorder {
 		w := httptest.NewRecorder()
@@ -98,13 +102,10 @@ func TestShare(t *testing.T) {
 	if got := slices.Collect(maps.Keys(other.asked)); !slices.Equal(got, []string{"any.example.com"}) {
 		t.Errorf("asked for images of %q", got)
 	}
-	status, err := n.ImageStatus(ctx, &cri.ImageStatusRequest{Image: &cri.ImageSpec{Image: open}})
-	if err != nil || status.Image == nil || status.Image.Id != manifest.Config.Digest.String() || status.Image.Pinned {
-		t.Errorf("%v, %v", status, err)
-	}
-	if named, err := images.Has(ctx, manifest.Config.Digest.String()); err != nil || !named {
-		t.Errorf("the image is not named by its id: a pod cannot mount it; %v", err)
-	}
+	n.asPulled(t, images, open, digest, manifest.Config.Digest.String())
+	keepsPins(t, images, open, func() error {
+		return images.PullFrom(ctx, open, []string{server.Listener.Addr().String()}, server.Client(), true)
+	})
 
 	pullUntrusted(t, images, open, digest, server)
 
@@ -159,4 +160,50 @@ func (o *otherNode) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set(name, a.Header().Get(name))
 	}
 	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(a.Body.Bytes()))
+}
+
+// asPulled: an image from another node is known as one from its registry would be.
+func (n *node) asPulled(t *testing.T, i *Images, name, digest, id string) {
+	t.Helper()
+	status, err := n.ImageStatus(t.Context(), &cri.ImageStatusRequest{Image: &cri.ImageSpec{Image: name}})
+	if err != nil || status.Image == nil || status.Image.Id != id || status.Image.Pinned {
+		t.Errorf("%v, %v", status, err)
+	}
+	if named, err := i.Has(t.Context(), id); err != nil || !named {
+		t.Errorf("the image is not named by its id: a pod cannot mount it; %v", err)
+	}
+	repository, _, _ := strings.Cut(name, ":")
+	if want := []string{repository + "@" + digest}; !slices.Equal(status.Image.GetRepoDigests(), want) {
+		t.Errorf("digests %q, want %q", status.Image.GetRepoDigests(), want)
+	}
+}
+
+// keepsPins: an image stays pinned when it is pulled again, by a user as by a directory, which
+// does not take the user's for its own.
+func keepsPins(t *testing.T, i *Images, name string, pull func() error) {
+	t.Helper()
+	for what, labels := range map[string]map[string]string{
+		"a user":      {pinnedLabel: "pinned"},
+		"a directory": {pinnedLabel: "pinned", directoryLabel: "true"},
+		"nobody":      {pinnedLabel: ""},
+	} {
+		if err := i.label(t.Context(), name, labels); err != nil {
+			t.Fatal(err)
+		}
+		if err := pull(); err != nil {
+			t.Fatal(err)
+		}
+		image, _, err := i.stored(t.Context(), name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, l := range []string{pinnedLabel, directoryLabel} {
+			if image.Labels[l] != labels[l] {
+				t.Errorf("of an image that is pinned by %s a pull leaves %v", what, image.Labels)
+			}
+		}
+		if err := i.label(t.Context(), name, map[string]string{pinnedLabel: "", directoryLabel: ""}); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
