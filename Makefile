@@ -9,7 +9,7 @@ VERSION    ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo d
 COMMIT     ?= $(shell git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
 KUBERNETES := v1.36.3
 LDFLAGS    := -s -w -X knarr/internal/version.Version=$(VERSION) -X knarr/internal/version.Commit=$(COMMIT)
-TAGS       := grpcnotrace netgo osusergo no_systemd no_btrfs no_zfs no_devmapper
+TAGS       := grpcnotrace netgo osusergo no_systemd no_btrfs no_zfs no_devmapper nri_no_wasm
 
 CB         := k8s.io/component-base/version
 KUBECTL_LD := -s -w -X $(CB).gitVersion=$(KUBERNETES)+knarr -X $(CB).gitMajor=1 -X $(CB).gitMinor=36 \

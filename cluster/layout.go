@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 
 	"knarr/cluster/proxyflags"
+	"knarr/node/containerruntime"
 )
 
 // DefaultDataDir is the data directory unless another is given.
@@ -43,6 +44,15 @@ func (l layout) images() string { return filepath.Join(l.dir, "agent", "images")
 func (l layout) containerdState() string {
 	return filepath.Join("/run", "knarr"+l.suffix(), "containerd")
 }
+
+// nriSocket is the customary one for the machine's own node, and none for further ones.
+func (l layout) nriSocket() string {
+	if l.suffix() != "" {
+		return ""
+	}
+	return containerruntime.DefaultNRISocket
+}
+
 func (l layout) runDir() string { return filepath.Join("/run", "knarr"+l.suffix()) }
 func (l layout) holder() string { return filepath.Join(l.runDir(), "holder.sock") }
 func (l layout) cni() string    { return filepath.Join(l.dir, "cni") }

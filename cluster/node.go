@@ -227,6 +227,7 @@ func (l layout) runtimeConfig() containerruntime.Config {
 	return containerruntime.Config{
 		Root: l.containerd(), State: l.containerdState(), Programs: l.programs(),
 		CNIConfDir: l.cniConf(), CNIBinDir: l.programs(), CgroupParent: l.cgroup(),
+		NRISocket: l.nriSocket(),
 	}
 }
 

@@ -50,6 +50,7 @@ func Purge(ctx context.Context, c Config) error {
 		errs = append(errs, removeCgroup(ctx, "/sys/fs/cgroup", g))
 	}
 	errs = append(errs, os.RemoveAll(shimSockets(c.State)))
+	c.removeNRI()
 	if errors.Join(errs...) == nil { // never remove through a mount that is still there
 		errs = append(errs, os.RemoveAll(c.State))
 	}

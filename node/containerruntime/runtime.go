@@ -45,6 +45,9 @@ type Config struct {
 	CNIConfDir string
 	// CNIBinDir is where the network plugins are found. Default /opt/cni/bin.
 	CNIBinDir string
+	// NRISocket is where plugins of the node resource interface connect. Default, and where
+	// another runtime has it: State/nri/nri.sock.
+	NRISocket string
 	// RegistryConfigDir holds one directory with a hosts.toml per registry.
 	// Default: Root/certs.d.
 	RegistryConfigDir string

@@ -189,7 +189,7 @@ const socketMode = 0o660
 func changes(f *front, h host, c Config, d *portDialer) func(plugin.Registration) plugin.Registration {
 	return func(p plugin.Registration) plugin.Registration {
 		p = bounded(roomyDisk(p, c.Root))
-		p = watching(streams(lookedAt(p, c), d))
+		p = oneNRI(watching(streams(lookedAt(p, c), d)))
 		return managed(p, f, h, c)
 	}
 }

@@ -1,0 +1,64 @@
+package containerruntime
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+
+	"github.com/containerd/containerd/v2/plugins"
+	"github.com/containerd/plugin"
+)
+
+// DefaultNRISocket is where plugins of the node resource interface look for a runtime.
+const DefaultNRISocket = "/run/nri/nri.sock"
+
+// nri are the settings of that interface. A node that has not the customary socket, since it is
+// one of several on its machine or another runtime has it, begins no plugins of the machine's.
+func (c Config) nri() map[string]any {
+	if c.NRISocket != "" && !answered(c.NRISocket) {
+		return map[string]any{"socket_path": c.NRISocket}
+	}
+	if c.NRISocket != "" {
+		c.Log.Info("another container runtime has the socket of the node resource interface; plugins reach this one by another", "taken", c.NRISocket, "socket", c.ownNRISocket())
+	}
+	dir := filepath.Dir(c.ownNRISocket())
+	return map[string]any{"socket_path": c.ownNRISocket(), "plugin_path": filepath.Join(dir, "plugins"), "plugin_config_path": filepath.Join(dir, "conf.d")}
+}
+
+func (c Config) ownNRISocket() string { return filepath.Join(c.State, "nri", "nri.sock") }
+
+// answered says whether a process listens at a socket.
+func answered(socket string) bool {
+	conn, err := net.Dial("unix", socket)
+	if err != nil {
+		return false
+	}
+	_ = conn.Close()
+	return true
+}
+
+// removeNRI removes what a runtime that was killed left of the customary socket.
+func (c Config) removeNRI() {
+	if c.NRISocket != "" && !answered(c.NRISocket) && os.Remove(c.NRISocket) == nil {
+		_ = os.Remove(filepath.Dir(c.NRISocket)) // if it is empty
+	}
+}
+
+// hasNRI says that containerd has entered itself in the interface's table, which is the
+// process' and has no way out: a second runtime of this process goes without.
+var hasNRI atomic.Bool
+
+func oneNRI(p plugin.Registration) plugin.Registration {
+	if p.Type != plugins.NRIApiPlugin {
+		return p
+	}
+	begin := p.InitFn
+	p.InitFn = func(ic *plugin.InitContext) (any, error) {
+		if hasNRI.Swap(true) {
+			return nil, plugin.ErrSkipPlugin
+		}
+		return begin(ic)
+	}
+	return p
+}
