@@ -25,6 +25,7 @@ func TestSystemd(t *testing.T) {
 	}
 	g := start(t, machine{plain.size, plain.disk, "systemd.unit=guest.target"}, nil, func(a *initramfs) error {
 		a.copy("given/classes.yaml", "testdata/classes.yaml")
+		a.copy("given/oom.yaml", "testdata/oom.yaml")
 		return a.addSystemd()
 	})
 	const (
@@ -58,6 +59,8 @@ func TestSystemd(t *testing.T) {
 		{"summary", kubectl + "get --raw /api/v1/nodes/guest/proxy/stats/summary", `"podRef"`},
 		{"resize", kubectl + `patch pod guaranteed --subresource resize -p '{"spec":{"containers":[{"name":"app","resources":{"requests":{"cpu":"300m","memory":"48Mi"},"limits":{"cpu":"300m","memory":"48Mi"}}}]}}' && ` +
 			slice("guaranteed", "") + scope + "until test $(" + property("MemoryMax") + ") = 50331648 && test $(" + systemctl + "show -P MemoryMax $scope) = 50331648; do sleep 1; done; cat $dir/cpu.max $dir/$scope/memory.max", "30000 100000\n50331648\n"},
+		{"out of memory", kubectl + "apply -f /given/oom.yaml && for i in 0 1; do " + kubectl + "wait pod oom --timeout=600s --for=jsonpath='{.status.containerStatuses['$i'].state.terminated}' || exit 1; done; " +
+			kubectl + "get pod oom -o jsonpath='{.status.containerStatuses[*].state.terminated.reason}'; " + kubectl + "delete -f /given/oom.yaml", "OOMKilled OOMKilled"},
 		{"reload", "before=$(" + units + "; find /sys/fs/cgroup/knarr.slice -type d | sort; cd /sys/fs/cgroup/" + pods + "; find . -name memory.max -o -name cpu.max -o -name cpu.weight -o -name pids.max -o -name cgroup.procs | sort | xargs grep -H ''); " +
 			systemctl + "daemon-reload && " +
 			"after=$(" + units + "; find /sys/fs/cgroup/knarr.slice -type d | sort; cd /sys/fs/cgroup/" + pods + "; find . -name memory.max -o -name cpu.max -o -name cpu.weight -o -name pids.max -o -name cgroup.procs | sort | xargs grep -H ''); " +

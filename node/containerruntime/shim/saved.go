@@ -181,6 +181,11 @@ func (t *task) restore() error {
 	if status == libcontainer.Stopped && !zombie(old.Pid) {
 		return t.lost()
 	}
+	if t.container.Config().Cgroups.Systemd {
+		if err := t.service.ooms.add(t); err != nil {
+			warn("container %s: %v", t.id, err)
+		}
+	}
 	if old.IO.Terminal {
 		err = p.inheritConsole(t.key)
 	} else {

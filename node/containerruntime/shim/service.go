@@ -34,6 +34,10 @@ import (
 // A key names a container: two namespaces of containerd may use the same id.
 type key struct{ namespace, id string }
 
+// rootName is the directory beside the sockets with the state of containers that are created
+// without saying where theirs is to be.
+const rootName = "runc"
+
 // A Service is the task API for all containers of a node.
 type Service struct {
 	state     string   // the directory of sockets
@@ -44,6 +48,7 @@ type Service struct {
 	starts    places      // of execs that are being started
 	execs     places      // of those that are not deleted
 	filters   filters
+	ooms      oomWatch
 
 	// changing is held by calls that change something, and by whoever replaces
 	// this program: no call is cut in two.

@@ -71,9 +71,11 @@ func stats2(dir string) (any, error) {
 func within(dir string) (string, bool) { return strings.CutPrefix(dir, "/sys/fs/cgroup/") }
 
 // tellOOM sends an event if the kernel killed a process of the container for want
-// of memory. It is asked when the container ends: nobody acts on it before, and
-// watching each group would cost descriptors for each.
+// of memory. It is asked when the container ends, since nobody acts on it before, and where
+// systemd may remove the count by then, when it changes.
 func (t *task) tellOOM() {
+	t.oomMu.Lock()
+	defer t.oomMu.Unlock()
 	killed, err := t.oomKills()
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		warn("read how %s ended: %v", t.id, err)
@@ -84,6 +86,9 @@ func (t *task) tellOOM() {
 	}
 }
 
+// memoryEvents is the file of a control group of version 2 with that count.
+const memoryEvents = "memory.events"
+
 // oomKills reads how many processes of the container the kernel killed so.
 func (t *task) oomKills() (uint64, error) {
 	paths, err := t.groups()
@@ -92,7 +97,7 @@ func (t *task) oomKills() (uint64, error) {
 	}
 	dir, file := paths["memory"], "memory.oom_control"
 	if dir == "" {
-		dir, file = paths[""], "memory.events"
+		dir, file = paths[""], memoryEvents
 	}
 	if dir == "" {
 		return 0, nil

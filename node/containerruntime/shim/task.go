@@ -1,6 +1,7 @@
 package shim
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -50,7 +51,10 @@ type task struct {
 	// forgotten says that it was deleted: it gets no more processes.
 	forgotten bool
 	paused    bool
-	ooms      uint64 // how often a process of it was killed for want of memory, as was told
+
+	oomMu      sync.Mutex
+	ooms       uint64       // how often a process of it was killed for want of memory, as was said
+	oomWatched atomic.Int32 // the number by which its count is watched, or 0
 
 	checkpointing atomic.Bool // a checkpoint of it is being written
 }
@@ -66,10 +70,8 @@ func (t *task) create(ctx context.Context, r *api.CreateTaskRequest) (err error)
 			return fmt.Errorf("read options: %w", err)
 		}
 	}
-	if opts.Root == "" {
-		return fmt.Errorf("the options name no root: %w", errdefs.ErrInvalidArgument)
-	}
-	t.root = filepath.Join(opts.Root, t.namespace)
+	// ctr names no root.
+	t.root = filepath.Join(cmp.Or(opts.Root, filepath.Join(t.service.state, rootName)), t.namespace)
 	t.ioUID, t.ioGID = int(opts.IoUid), int(opts.IoGid)
 	spec, err := readSpec(t.bundle)
 	if err != nil {
@@ -126,7 +128,13 @@ func (t *task) createContainer(ctx context.Context, r *api.CreateTaskRequest, op
 	t.service.mu.Lock()
 	t.init = p
 	t.service.mu.Unlock()
+	if config.Cgroups.Systemd {
+		if err := t.service.ooms.add(t); err != nil {
+			warn("container %s: %v", t.id, err)
+		}
+	}
 	if err := t.save(nil); err != nil {
+		t.service.ooms.remove(t)
 		_ = p.signal(unix.SIGKILL)
 		p.reap()
 		p.release()
@@ -283,8 +291,12 @@ func (t *task) watch(p *process) {
 	defer p.lifecycle.Unlock()
 	status := p.reap()
 	if p == t.init {
+		if t.oomWatched.Load() != 0 {
+			t.tellOOM() // while the others are awaited systemd may remove the count
+		}
 		t.endOthers()
 		t.tellOOM()
+		t.service.ooms.remove(t)
 	}
 	p.ended(status)
 	if p == t.init {
