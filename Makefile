@@ -316,7 +316,13 @@ build/vm-xfs:
 	apt-get download -q xfsprogs libedit2 libinih1 liburcu8 libbsd0 libmd0 && for p in *.deb; do dpkg-deb -x "$$p" . && rm "$$p" || exit 1; done
 	mv build/vm-xfs.part $@
 
-vm: build | build/vm build/vm-volumes build/vm-xfs
+# AppArmor's programs for the guest: where they are, containers get its profiles.
+build/vm-apparmor:
+	rm -rf build/vm-apparmor.part && mkdir -p build/vm-apparmor.part && $(SUDO) apt-get update -q && cd build/vm-apparmor.part && \
+	apt-get download -q apparmor && dpkg-deb -x apparmor_*.deb . && rm apparmor_*.deb
+	mv build/vm-apparmor.part $@
+
+vm: build | build/vm build/vm-apparmor build/vm-volumes build/vm-xfs
 	$(call install,$(VM_PACKAGES))
 	KNARR_VM='$(RUN)' $(KNARR_GO) test -count=1 -v -timeout 40m ./test/vm
 

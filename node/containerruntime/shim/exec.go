@@ -21,7 +21,7 @@ func (t *task) addExec(r *api.ExecProcessRequest) error {
 	if err := validate(spec); err != nil {
 		return fmt.Errorf("%w: %w", err, errdefs.ErrInvalidArgument)
 	}
-	p := newProcess(r.ExecID, stdio{r.Stdin, r.Stdout, r.Stderr, r.Terminal})
+	p := newProcess(r.ExecID, stdio{r.Stdin, r.Stdout, r.Stderr, r.Terminal, !r.Terminal && relayed(spec)})
 	p.spec = spec
 	t.mu.Lock()
 	defer t.mu.Unlock()

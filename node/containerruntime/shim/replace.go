@@ -15,14 +15,21 @@ import (
 )
 
 // inheritedEnv hands the descriptors that a program holds for containers to the
-// one that takes its place: their numbers, and for a terminal whose it is.
+// one that takes its place: their numbers, and for a terminal and a relay whose it is.
 const inheritedEnv = "KNARR_SHIM_INHERITED"
 
 // again becomes the program at path. The containers stay children of this
 // process, and what it holds open for them stays open: none of them writes to a
 // pipe without a reader, or loses its terminal, in between.
 func (s *Service) again(path string) error {
-	var all []string
+	if err := os.Setenv(inheritedEnv, strings.Join(s.handOver(), ",")); err != nil {
+		return err
+	}
+	return syscall.Exec(path, os.Args, os.Environ())
+}
+
+// handOver lets the next program inherit what is held for containers, and names it.
+func (s *Service) handOver() (all []string) {
 	pass := func(name string, fd int) {
 		if _, err := unix.FcntlInt(uintptr(fd), unix.F_SETFD, 0); err == nil {
 			all = append(all, name+"="+strconv.Itoa(fd))
@@ -47,19 +54,28 @@ func (s *Service) again(path string) error {
 				pass(k.namespace+"/"+k.id, fd)
 			}
 		}
+		if h.relay != nil {
+			h.relay.hand(t.init.pid, pass)
+		}
 		t.init.mu.Unlock()
 	}
 	s.mu.Unlock()
-	if err := os.Setenv(inheritedEnv, strings.Join(all, ",")); err != nil {
-		return err
-	}
-	return syscall.Exec(path, os.Args, os.Environ())
+	return all
 }
 
-// inherited are the descriptors that the program before this one left, by name.
-func inherited() map[string][]int {
-	all := map[string][]int{}
-	for word := range strings.SplitSeq(os.Getenv(inheritedEnv), ",") {
+// leftFiles are the descriptors that the program before this one left, by name; nil where it
+// was killed, or there was none.
+type leftFiles map[string][]int
+
+// inherited reads what was left.
+func inherited() leftFiles {
+	text, ok := os.LookupEnv(inheritedEnv)
+	if !ok {
+		return nil
+	}
+	_ = os.Unsetenv(inheritedEnv)
+	all := leftFiles{}
+	for word := range strings.SplitSeq(text, ",") {
 		name, number, ok := strings.Cut(word, "=")
 		fd, err := strconv.Atoi(number)
 		if ok && err == nil && fd > 2 {
@@ -70,19 +86,32 @@ func inherited() map[string][]int {
 	return all
 }
 
-// closeInherited closes those that this program has its own of by now.
-func closeInherited() {
-	for _, fd := range inherited()[""] {
+// take gives those of one name to whoever goes on with them.
+func (l leftFiles) take(name string) []int {
+	fds := l[name]
+	delete(l, name)
+	return fds
+}
+
+// close closes the others: this program has its own of them by now, or what they were for is
+// not there any more.
+func (l leftFiles) close() {
+	for name := range l {
+		closeAll(l.take(name))
+	}
+}
+
+func closeAll(fds []int) {
+	for _, fd := range fds {
 		unix.Close(fd)
 	}
-	_ = os.Unsetenv(inheritedEnv)
 }
 
 // inheritConsole goes on with the terminal of a container, if the program before
 // this one left it.
-func (p *process) inheritConsole(k key) error {
-	fds := inherited()[k.namespace+"/"+k.id]
+func (p *process) inheritConsole(fds []int) error {
 	if len(fds) != 1 {
+		closeAll(fds)
 		return errors.New("its terminal ended with the program before")
 	}
 	if err := unix.SetNonblock(fds[0], true); err != nil {

@@ -93,7 +93,7 @@ func readSaved(bundle string) (*saved, error) {
 // one that it was still making, or was removing already, is removed: containerd, whose call
 // has failed or finds nothing, forgets it without another word. One that cannot be taken up
 // else is left for containerd, which has it deleted.
-func (s *Service) restore() {
+func (s *Service) restore(left leftFiles) {
 	var paths []string
 	for _, dir := range s.bundles {
 		found, _ := filepath.Glob(filepath.Join(dir, "*", "*", savedName))
@@ -105,7 +105,7 @@ func (s *Service) restore() {
 			key:    key{filepath.Base(filepath.Dir(bundle)), filepath.Base(bundle)},
 			bundle: bundle, service: s, execs: map[string]*process{},
 		}
-		err := t.restore()
+		err := t.restore(left)
 		if errors.Is(err, errHalf) {
 			err = t.unmake()
 		} else if err == nil {
@@ -140,7 +140,7 @@ func (t *task) unmake() error {
 	return t.deleted()
 }
 
-func (t *task) restore() error {
+func (t *task) restore(left leftFiles) error {
 	old, err := readSaved(t.bundle)
 	if err != nil {
 		return err
@@ -163,6 +163,9 @@ func (t *task) restore() error {
 	if old.Exit != nil {
 		p.exit = *old.Exit
 		close(p.exited)
+		if old.IO.Relayed { // what it wrote last may not have been moved yet
+			t.goOn(left)
+		}
 		return nil
 	}
 	if err := p.opened(old.Pid); err != nil {
@@ -186,14 +189,23 @@ func (t *task) restore() error {
 			warn("container %s: %v", t.id, err)
 		}
 	}
-	if old.IO.Terminal {
-		err = p.inheritConsole(t.key)
-	} else {
+	t.goOn(left)
+	run.Go("shim: container", func() { t.watch(p) })
+	return nil
+}
+
+// goOn takes up what the first process reads and writes.
+func (t *task) goOn(left leftFiles) {
+	var err error
+	switch p := t.init; {
+	case p.io.Terminal:
+		err = p.inheritConsole(left.take(t.namespace + "/" + t.id))
+	case p.io.Relayed:
+		err = p.inheritRelay(left)
+	default:
 		err = p.hold()
 	}
 	if err != nil {
 		warn("hold the output of %s: %v", t.id, err)
 	}
-	run.Go("shim: container", func() { t.watch(p) })
-	return nil
 }

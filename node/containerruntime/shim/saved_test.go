@@ -28,7 +28,7 @@ func TestHalfDone(t *testing.T) {
 			t.Fatal(err)
 		}
 
-		s.restore()
+		s.restore(nil)
 		if len(s.tasks) != 0 {
 			t.Errorf("%s: it was taken up: %v", id, s.tasks)
 		}

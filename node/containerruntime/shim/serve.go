@@ -84,9 +84,10 @@ func Serve(address, path string) error {
 	s := &Service{
 		state: state, bundles: []string{filepath.Join(state, BundlesName), filepath.Join(state, FormerBundlesName)}, sandboxes: sandboxes{root: filepath.Join(state, pauseRootName)}, events: newPublisher(address + ".ttrpc"), tasks: map[key]*task{},
 	}
-	s.restore()
+	left := inherited()
+	s.restore(left)
 	s.waitForOthers()
-	closeInherited()
+	left.close()
 
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, unix.SIGHUP, unix.SIGTERM)

@@ -1,6 +1,7 @@
 package shim
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -17,6 +18,8 @@ import (
 type stdio struct {
 	Stdin, Stdout, Stderr string
 	Terminal              bool
+	// Relayed says that it has other pipes, see relay. What versions before saved has it not.
+	Relayed bool
 }
 
 // held are the descriptors that this program keeps open for a process. It opens
@@ -30,9 +33,10 @@ type held struct {
 	stdin   int // of the other end of the input, 0 for none
 	outputs []int
 	console *console
+	relay   *relay
 }
 
-// release closes them. What a terminal still has to say is waited for.
+// release closes them. What a terminal or a relay still has to say is waited for.
 func (p *process) release() {
 	p.mu.Lock()
 	h := p.held
@@ -42,6 +46,12 @@ func (p *process) release() {
 }
 
 func (h *held) close() {
+	if h.relay != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), outputEnds)
+		h.relay.close(ctx)
+		cancel()
+		h.relay = nil
+	}
 	if h.stdin > 0 {
 		unix.Close(h.stdin)
 		h.stdin = 0
@@ -90,13 +100,14 @@ func (p *process) connect(child *libcontainer.Process, uid, gid int) (own files,
 		own, child.Stdin = append(own, f), f
 	}
 	for _, o := range []struct {
-		name string
-		set  *io.Writer
-	}{{p.io.Stdout, &child.Stdout}, {p.io.Stderr, &child.Stderr}} {
+		name   string
+		number int
+		set    *io.Writer
+	}{{p.io.Stdout, 1, &child.Stdout}, {p.io.Stderr, 2, &child.Stderr}} {
 		if o.name == "" {
 			continue
 		}
-		f, err := p.openOutput(o.name, uid, gid)
+		f, err := p.openOutput(o.name, o.number, uid, gid)
 		if err != nil {
 			return own, err
 		}
@@ -107,6 +118,9 @@ func (p *process) connect(child *libcontainer.Process, uid, gid int) (own files,
 
 // openInput opens a named pipe for a process that reads it.
 func (p *process) openInput(path string, uid, gid int) (*os.File, error) {
+	if p.io.Relayed {
+		return p.relay(path, 0, uid, gid)
+	}
 	if err := pipe(path, uid, gid); err != nil {
 		return nil, err
 	}
@@ -124,13 +138,16 @@ func (p *process) openInput(path string, uid, gid int) (*os.File, error) {
 
 // openOutput opens a named pipe, or a file that is appended to, for a process
 // that writes it.
-func (p *process) openOutput(name string, uid, gid int) (*os.File, error) {
+func (p *process) openOutput(name string, number, uid, gid int) (*os.File, error) {
 	path, isFile, err := outputPath(name)
 	if err != nil {
 		return nil, err
 	}
 	if isFile {
 		return os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY|unix.O_NOFOLLOW, 0o644)
+	}
+	if p.io.Relayed {
+		return p.relay(path, number, uid, gid)
 	}
 	if err := pipe(path, uid, gid); err != nil {
 		return nil, err
@@ -200,6 +217,9 @@ func (p *process) closeStdin() {
 	}
 	if p.held.console != nil {
 		p.held.console.closeStdin()
+	}
+	if p.held.relay != nil {
+		p.held.relay.closeStdin()
 	}
 }
 

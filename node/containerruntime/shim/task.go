@@ -121,7 +121,7 @@ func (t *task) createContainer(ctx context.Context, r *api.CreateTaskRequest, op
 	if t.container, err = libcontainer.Create(t.root, t.id, config); err != nil {
 		return err
 	}
-	p := newProcess("", stdio{r.Stdin, r.Stdout, r.Stderr, r.Terminal})
+	p := newProcess("", stdio{r.Stdin, r.Stdout, r.Stderr, r.Terminal, !r.Terminal && relayed(spec.Process)})
 	if err := t.begin(ctx, t.container, p, spec.Process, true); err != nil {
 		return errors.Join(err, t.container.Destroy())
 	}
