@@ -38,10 +38,12 @@ func answered(socket string) bool {
 	return true
 }
 
-// removeNRI removes what a runtime that was killed left of the customary socket.
+// removeNRI removes the customary socket, which a runtime that was killed leaves, and its
+// directory if that is empty then.
 func (c Config) removeNRI() {
-	if c.NRISocket != "" && !answered(c.NRISocket) && os.Remove(c.NRISocket) == nil {
-		_ = os.Remove(filepath.Dir(c.NRISocket)) // if it is empty
+	if c.NRISocket != "" && !answered(c.NRISocket) {
+		_ = os.Remove(c.NRISocket)
+		_ = os.Remove(filepath.Dir(c.NRISocket))
 	}
 }
 

@@ -123,6 +123,13 @@ func TestNRISocket(t *testing.T) {
 	if _, err := os.Stat(filepath.Dir(c.NRISocket)); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("it stays: %v", err)
 	}
+	if err := os.Mkdir(filepath.Dir(c.NRISocket), 0o700); err != nil { // as one that ended by itself leaves it
+		t.Fatal(err)
+	}
+	c.removeNRI()
+	if _, err := os.Stat(filepath.Dir(c.NRISocket)); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("its directory stays: %v", err)
+	}
 	c.NRISocket = ""
 	if got := c.nri(); got["socket_path"] != c.ownNRISocket() {
 		t.Error(got)
