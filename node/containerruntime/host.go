@@ -26,7 +26,9 @@ type host struct {
 	// hugetlb: the kernel limits huge pages. Elsewhere containerd would warn of each container.
 	hugetlb bool
 	// selinux: containers get labels, since the kernel enforces what policies say of them.
-	selinux    bool
+	selinux bool
+	// nriTaken: another runtime has the customary socket of the node resource interface.
+	nriTaken   bool
 	shim, verb string
 	handlers   []handler
 	// shimSockets is a directory short enough for the shims' socket names.
@@ -42,6 +44,9 @@ func inspect(c Config) (host, error) {
 	}
 	h.hugetlb = limitsHugepages("/sys/fs/cgroup")
 	h.selinux = labelled(selinux.GetEnabled(), selinux.EnforceMode())
+	if h.nriTaken = c.nriTaken(); h.nriTaken {
+		c.Log.Info("another container runtime has the socket of the node resource interface; plugins reach this one by another", "taken", c.NRISocket, "socket", c.ownNRISocket())
+	}
 	if h.snapshotter == "" {
 		h.snapshotter = "overlayfs"
 		if err := overlayutils.Supported(c.Root); err != nil {

@@ -396,7 +396,10 @@ func (i *Images) RemoveImage(ctx context.Context, name string) error {
 			return fmt.Errorf("remove image %s: %w", n, err)
 		}
 	}
-	return identifyAll(ctx, i.client) // the id may be that of an image that stays, in another manifest
+	// The id may be that of an image that stays, in another manifest. One that has none, for what
+	// it is, says so when the runtime starts: this one is removed all the same.
+	_ = identifyAll(ctx, i.client)
+	return nil
 }
 
 // matching gives the names to delete for what the user wrote. By digest or id

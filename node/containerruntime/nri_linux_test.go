@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io/fs"
-	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -96,8 +95,8 @@ func TestNRI(t *testing.T) {
 // goes with the node.
 func TestNRISocket(t *testing.T) {
 	dir := t.TempDir()
-	c := Config{State: filepath.Join(dir, "state"), NRISocket: filepath.Join(dir, "nri", "nri.sock"), Log: slog.Default()}
-	if got := c.nri(); got["socket_path"] != c.NRISocket || got["plugin_path"] != nil {
+	c := Config{State: filepath.Join(dir, "state"), NRISocket: filepath.Join(dir, "nri", "nri.sock")}
+	if got := c.nri(c.nriTaken()); got["socket_path"] != c.NRISocket || got["plugin_path"] != nil {
 		t.Error(got)
 	}
 	if err := os.Mkdir(filepath.Dir(c.NRISocket), 0o700); err != nil {
@@ -107,8 +106,21 @@ func TestNRISocket(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := c.nri(); got["socket_path"] != c.ownNRISocket() || !strings.HasPrefix(got["plugin_path"].(string), c.State) {
+	if got := c.nri(c.nriTaken()); got["socket_path"] != c.ownNRISocket() || !strings.HasPrefix(got["plugin_path"].(string), c.State) {
 		t.Error(got)
+	}
+	for until := time.Now().Add(20 * time.Second); ; { // it takes no connection, and soon has no room for one more
+		conn, err := net.DialTimeout("unix", c.NRISocket, time.Second)
+		if err != nil {
+			break
+		}
+		defer conn.Close()
+		if time.Now().After(until) {
+			t.Fatal("it has room for all")
+		}
+	}
+	if !c.nriTaken() {
+		t.Error("a socket of which nobody takes a connection is taken for free")
 	}
 	c.removeNRI()
 	if _, err := os.Stat(c.NRISocket); err != nil {
@@ -116,7 +128,7 @@ func TestNRISocket(t *testing.T) {
 	}
 	l.SetUnlinkOnClose(false)
 	l.Close()
-	if got := c.nri(); got["socket_path"] != c.NRISocket {
+	if got := c.nri(c.nriTaken()); got["socket_path"] != c.NRISocket {
 		t.Error(got)
 	}
 	c.removeNRI()
@@ -131,7 +143,7 @@ func TestNRISocket(t *testing.T) {
 		t.Errorf("its directory stays: %v", err)
 	}
 	c.NRISocket = ""
-	if got := c.nri(); got["socket_path"] != c.ownNRISocket() {
+	if got := c.nri(c.nriTaken()); got["socket_path"] != c.ownNRISocket() {
 		t.Error(got)
 	}
 }

@@ -43,7 +43,7 @@ func settings(c Config, h host) map[string]map[string]any {
 				"runtimes":             runtimes(c, h),
 			},
 		},
-		"io.containerd.nri.v1.nri":      c.nri(),
+		"io.containerd.nri.v1.nri":      c.nri(h.nriTaken),
 		"io.containerd.shim.v1.manager": {"socket_dir": h.shimSockets},
 		"io.containerd.transfer.v1.local": {
 			"config_path": c.RegistryConfigDir,

@@ -4,8 +4,10 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -113,6 +115,9 @@ func (w *oomWatch) named(events []byte) (changed []*task) {
 	for len(events) >= unix.SizeofInotifyEvent {
 		number, mask := int32(binary.NativeEndian.Uint32(events)), binary.NativeEndian.Uint32(events[4:])
 		size := unix.SizeofInotifyEvent + int(binary.NativeEndian.Uint32(events[12:]))
+		if mask&unix.IN_Q_OVERFLOW != 0 { // the kernel forgot some, of whom it does not say
+			changed = slices.AppendSeq(changed, maps.Values(w.tasks))
+		}
 		if t := w.tasks[number]; t != nil && mask&unix.IN_MODIFY != 0 {
 			changed = append(changed, t)
 		}

@@ -1,6 +1,7 @@
 package shim
 
 import (
+	"encoding/binary"
 	"os"
 	"path/filepath"
 	"strings"
@@ -9,6 +10,7 @@ import (
 
 	eventstypes "github.com/containerd/containerd/api/events"
 	"github.com/containerd/typeurl/v2"
+	"golang.org/x/sys/unix"
 )
 
 // A kill for want of memory is an event at once, once, while what else changes the file is
@@ -74,9 +76,18 @@ func TestOOMWatch(t *testing.T) {
 	if id := killed(); id != "three" {
 		t.Errorf("%s is said to be killed, which is not watched", id)
 	}
+	event := make([]byte, unix.SizeofInotifyEvent)
+	binary.NativeEndian.PutUint32(event, ^uint32(0))
+	binary.NativeEndian.PutUint32(event[4:], unix.IN_Q_OVERFLOW)
+	if got := s.ooms.named(event); len(got) != 1 || got[0] != three {
+		t.Errorf("when the kernel forgot events %d containers are looked at", len(got))
+	}
 	s.ooms.remove(three)
-	if len(s.ooms.tasks) != 0 || len(s.events.queue) != 0 {
-		t.Errorf("%d are watched, %d events wait", len(s.ooms.tasks), len(s.events.queue))
+	s.ooms.mu.Lock()
+	watched := len(s.ooms.tasks)
+	s.ooms.mu.Unlock()
+	if watched != 0 || len(s.events.queue) != 0 {
+		t.Errorf("%d are watched, %d events wait", watched, len(s.events.queue))
 	}
 
 	// Version 1 has nothing to watch.

@@ -15,6 +15,8 @@ import (
 	"github.com/opencontainers/runc/libcontainer"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
+
+	"knarr/internal/need"
 )
 
 // TestRelayed: those have a relay whom a security module may keep from named pipes.
@@ -407,9 +409,7 @@ func TestRelayLeavesNothing(t *testing.T) {
 // TestRelayOwner: a process that is not root can open its outputs again; it gets no hold of
 // containerd's pipe.
 func TestRelayOwner(t *testing.T) {
-	if os.Getuid() != 0 {
-		t.Skip("needs root")
-	}
+	need.Root(t)
 	s := named(t, "stdout")
 	p, child := newProcess("", s), &libcontainer.Process{}
 	own, err := p.connect(child, 4000, 4001)
