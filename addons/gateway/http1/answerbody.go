@@ -138,7 +138,7 @@ func (s *sending) failure() error {
 	return s.err
 }
 
-// finish ends the sending and reports whether all was sent.
+// finish ends the sending and reports whether all was sent, and the connection can be used on.
 func (s *sending) finish() bool {
 	select {
 	case <-s.done:
@@ -146,6 +146,7 @@ func (s *sending) finish() bool {
 		_ = s.c.nc.Close()
 		_ = s.body.Close()
 		<-s.done
+		return false // also if all was sent meanwhile: the connection is closed
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -220,6 +221,57 @@ func TestEarlyAnswer(t *testing.T) {
 	_ = answer.Body.Close()
 	if _, err := writer.Write([]byte("x")); err == nil {
 		t.Error("the body is still read")
+	}
+}
+
+// A lateConn's write of a body's end comes back when the connection is closed.
+type lateConn struct {
+	*net.TCPConn
+	closed chan struct{}
+	once   sync.Once
+}
+
+func (c *lateConn) Write(b []byte) (int, error) {
+	n, err := c.TCPConn.Write(b)
+	if strings.HasSuffix(string(b), "0\r\n\r\n") {
+		<-c.closed
+	}
+	return n, err
+}
+
+func (c *lateConn) Close() error {
+	c.once.Do(func() { close(c.closed) })
+	return c.TCPConn.Close()
+}
+
+// TestAnswerBeforeSent: an endpoint that answers before the body's sender has returned from
+// its last write leaves no closed connection to the next request.
+func TestAnswerBeforeSent(t *testing.T) {
+	p, _ := endpoint(t, answering("HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabc"))
+	dial := p.Dial
+	p.Dial = func(ctx context.Context) (net.Conn, net.Conn, error) {
+		nc, _, err := dial(ctx)
+		if err != nil {
+			return nil, nil, err
+		}
+		c := &lateConn{TCPConn: nc.(*net.TCPConn), closed: make(chan struct{})}
+		return c, c, nil
+	}
+	r, err := http.NewRequest("POST", "http://h/x", io.MultiReader(strings.NewReader("body")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.RequestURI, r.ContentLength = "/x", -1
+	answer, err := p.RoundTrip(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := io.ReadAll(answer.Body); string(got) != "abc" || err != nil {
+		t.Errorf("%q %v", got, err)
+	}
+	_ = answer.Body.Close()
+	if got, _, err := ask(t, p, "POST", ""); got != "abc" || err != nil {
+		t.Errorf("the next request: %q %v", got, err)
 	}
 }
 
