@@ -32,7 +32,7 @@ RACE := ./controlplane/apiserver/watchcache ./controlplane/apiserver/pieces ./co
         ./internal/memnet ./internal/informer ./internal/controller ./internal/failover ./controlplane/etcd $(wildcard ./controlplane/scheduler) ./node/kubeproxy ./addons/dns \
         ./addons/gateway ./addons/gateway/backend ./addons/gateway/dataplane ./addons/gateway/http1 ./addons/gateway/acme ./addons/gateway/http2 ./addons/gateway/http3 ./addons/gateway/listener ./addons/gateway/proxy ./addons/gateway/tracing
 
-.PHONY: build release deps test-deps up down test test-long lint unit race microbench fuzz smoke nodes vm vm-systemd vm-volumes vm-specs vm-node-specs storm helm envtest mutants faults bench pictures swap gateway-conformance gateway-soak soak warm-pods runtimes acme tour conformance conformance-sample e2e e2e-node clean
+.PHONY: build release deps test-deps up down test test-long lint unit race microbench fuzz smoke nodes vm vm-systemd vm-volumes vm-density vm-specs vm-node-specs storm helm envtest mutants faults bench pictures swap gateway-conformance gateway-soak soak warm-pods runtimes acme tour conformance conformance-sample e2e e2e-node clean
 
 # Generated code that is called seldom is compiled without inlining: that makes
 # bin/knarr 2 MB smaller.
@@ -330,6 +330,11 @@ vm: build | build/vm build/vm-apparmor build/vm-volumes build/vm-xfs
 vm-systemd: build | build/vm
 	$(call install,$(VM_PACKAGES))
 	$(KNARR_GO) test -count=1 -v -timeout 40m -run TestSystemd ./test/vm
+
+# vm-density fills such a guest's node with 500 pods, and says what one of each hundred cost.
+vm-density: build | build/vm
+	$(call install,$(VM_PACKAGES))
+	KNARR_VM_DENSITY=1 $(KNARR_GO) test -count=1 -v -timeout 120m -run TestDensity ./test/vm
 
 # vm-volumes boots such a guest with an NFS server and iSCSI targets, for pods that use them.
 vm-volumes: build | build/vm build/vm-volumes
