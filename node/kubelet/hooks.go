@@ -21,7 +21,8 @@ import (
 	"knarr/node/kubelet/runtimestate"
 )
 
-var hookClient = prober.Client(30 * time.Second)
+// hookClient waits for as long as its request's context: a hook may take all of its pod's grace.
+var hookClient = prober.Client(0)
 
 // execSync runs a command in a container and waits for it.
 func (k *Kubelet) execSync(ctx context.Context, id string, command []string, timeout time.Duration) ([]byte, int32, error) {
@@ -57,42 +58,25 @@ func loggedHook(err error) error {
 	return err
 }
 
-// hook runs a postStart or preStop handler.
+// hook runs a postStart or preStop handler. Its error is what the container's status has of it.
 func (k *Kubelet) hook(ctx context.Context, pod *corev1.Pod, c *corev1.Container, id, ip string, h *corev1.LifecycleHandler) error {
 	switch {
 	case h.Exec != nil:
 		out, code, err := k.execSync(ctx, id, h.Exec.Command, 0)
-		if err != nil {
-			return err
+		if err == nil && code == 0 {
+			return nil
 		}
-		if code != 0 {
-			out = out[:min(len(out), maxHookOutput)] // it becomes part of the pod's status
-			return hookExit{fmt.Errorf("Exec lifecycle hook (%s) for Container %q in Pod %q failed - error: command '%s' exited with %d: %s, message: %q",
-				h.Exec.Command, c.Name, podspec.Format(pod), strings.Join(h.Exec.Command, " "), code, out, out), code}
+		out = out[:min(len(out), maxHookOutput)] // it becomes part of the pod's status
+		if err != nil {
+			return hookFailure("Exec", h.Exec.Command, c, pod, fmt.Errorf("%w, message: %q", err, out))
+		}
+		return hookExit{hookFailure("Exec", h.Exec.Command, c, pod,
+			fmt.Errorf("command '%s' exited with %d: %s, message: %q", strings.Join(h.Exec.Command, " "), code, out, out)), code}
+	case h.HTTPGet != nil:
+		if err := k.getHook(ctx, pod, c, ip, h.HTTPGet); err != nil {
+			return hookFailure("HTTP", h.HTTPGet.Path, c, pod, err)
 		}
 		return nil
-	case h.HTTPGet != nil:
-		req, err := prober.Request(ctx, h.HTTPGet, c, ip, "kube-lifecycle/1.36")
-		if err != nil {
-			return err
-		}
-		res, err := hookClient.Do(req)
-		if err != nil && req.URL.Scheme == "https" && strings.Contains(err.Error(), "server gave HTTP response to HTTPS client") {
-			req.URL.Scheme = "http"
-			req.Header.Del("Authorization")
-			if res, err = hookClient.Do(req); err == nil {
-				k.metrics.hookFallbacks.Inc()
-				k.events.Event(podReference(pod), corev1.EventTypeWarning, "LifecycleHTTPFallback", fmt.Sprintf("request to HTTPS lifecycle hook %s got HTTP response, retry with HTTP succeeded", req.URL.Host))
-			}
-		}
-		if err != nil {
-			return err
-		}
-		_, _ = io.Copy(io.Discard, io.LimitReader(res.Body, 10<<10))
-		_ = res.Body.Close()
-		return nil // whatever the status: that it was asked is all, as upstream has it
-	case h.TCPSocket != nil:
-		return prober.Dial(ctx, h.TCPSocket, c, ip)
 	case h.Sleep != nil:
 		t := time.NewTimer(time.Duration(h.Sleep.Seconds) * time.Second)
 		defer t.Stop()
@@ -100,11 +84,39 @@ func (k *Kubelet) hook(ctx context.Context, pod *corev1.Pod, c *corev1.Container
 		case <-t.C:
 		case <-ctx.Done():
 			k.metrics.sleepsCut.Inc()
-			return ctx.Err()
+			return hookFailure("Sleep", h.Sleep.Seconds, c, pod, errors.New("container terminated before sleep hook finished"))
 		}
 		return nil
 	}
-	return errors.New("invalid handler: no handler specified")
+	return fmt.Errorf("Cannot run handler: invalid handler: %v", h) // of a socket too, as the API says
+}
+
+// hookFailure is upstream's sentence about a hook that failed.
+func hookFailure(kind string, what any, c *corev1.Container, pod *corev1.Pod, err error) error {
+	return fmt.Errorf("%s lifecycle hook (%v) for Container %q in Pod %q failed - error: %w", kind, what, c.Name, podspec.Format(pod), err)
+}
+
+// getHook asks the server of an HTTP hook. Whatever the answer's status: that it was asked is
+// all, as upstream has it.
+func (k *Kubelet) getHook(ctx context.Context, pod *corev1.Pod, c *corev1.Container, ip string, a *corev1.HTTPGetAction) error {
+	req, err := prober.Request(ctx, a, c, ip, "kube-lifecycle/1.36")
+	if err != nil {
+		return err
+	}
+	res, err := hookClient.Do(req)
+	if err != nil && req.URL.Scheme == "https" && strings.Contains(err.Error(), "server gave HTTP response to HTTPS client") {
+		req.URL.Scheme = "http"
+		req.Header.Del("Authorization")
+		if res, err = hookClient.Do(req); err == nil {
+			k.metrics.hookFallbacks.Inc()
+			k.events.Event(podReference(pod), corev1.EventTypeWarning, "LifecycleHTTPFallback", fmt.Sprintf("request to HTTPS lifecycle hook %s got HTTP response, retry with HTTP succeeded", req.URL.Host))
+		}
+	}
+	if err != nil {
+		return err
+	}
+	_, _ = io.Copy(io.Discard, io.LimitReader(res.Body, 10<<10))
+	return res.Body.Close()
 }
 
 const (

@@ -328,8 +328,8 @@ func (k *Kubelet) runContainer(ctx context.Context, in criconfig.Inputs, sandbox
 		}
 		k.events.Event(ref, corev1.EventTypeWarning, "FailedPostStartHook", "PostStartHook failed")
 		slog.WarnContext(ctx, "Failed to execute PostStartHook", "pod", podspec.Format(pod), "container", c.Name, "err", loggedHook(err))
-		k.events.Event(ref, corev1.EventTypeNormal, "Killing", "FailedPostStartHook")
-		_, _ = k.runtime.StopContainer(ctx, &cri.StopContainerRequest{ContainerId: id, Timeout: graceOf(pod, nil)})
+		failed := &runtimestate.Container{ContainerStatus: &cri.ContainerStatus{Id: id}}
+		_ = k.killContainer(ctx, pod, c, failed, "FailedPostStartHook", newStopTime(graceOf(pod, nil)), firstOf(in.IPs), nil)
 		return waitError{"PostStartHookError", err.Error()}
 	}
 	return nil

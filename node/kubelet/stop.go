@@ -82,6 +82,9 @@ func probeGrace(pod *corev1.Pod, kl killing) *int64 {
 func (w *worker) kill(ctx context.Context, c *runtimestate.Container, message string, override *int64) {
 	pod := w.pod
 	grace := graceOf(pod, w.ended)
+	if w.ended != nil {
+		grace = max(grace, 1) // as upstream has it: a preStop hook begins even if there is none
+	}
 	if override != nil && pod.DeletionGracePeriodSeconds == nil {
 		grace = *override
 	}

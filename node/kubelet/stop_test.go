@@ -251,3 +251,18 @@ func TestShorterGraceKeepsOrder(t *testing.T) {
 		}
 	})
 }
+
+// TestPreStopWithoutGrace: a pod that has no time to end has the second that upstream gives it.
+func TestPreStopWithoutGrace(t *testing.T) {
+	n := newNode(t)
+	var ran atomic.Bool
+	n.rt.OnExec = func(string, []string) (string, int32) { ran.Store(true); return "", 0 }
+	n.start()
+	n.api.addPod(lingering("p", 0))
+	n.until("ready", n.ready("p"))
+	n.api.deletePodWithin("p", 0)
+	n.until("gone", n.rt.Empty)
+	if !ran.Load() {
+		t.Error("its preStop hook did not run")
+	}
+}
