@@ -4,6 +4,8 @@ import (
 	"slices"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"knarr/node/kubelet/podtest"
 	"knarr/node/kubelet/runtimestate"
 )
@@ -22,5 +24,25 @@ func TestSettled(t *testing.T) {
 	}
 	if len(w.observed.Containers) != 3 {
 		t.Error("what was observed is changed")
+	}
+}
+
+// TestDebuggedLater: an ephemeral container that is to see the processes of another one is not
+// started before that is there.
+func TestDebuggedLater(t *testing.T) {
+	n := newNode(t)
+	n.start()
+	p := podtest.Pod("p", "app")
+	p.Spec.Containers[0].Image = "img:later"
+	p.Spec.EphemeralContainers = []corev1.EphemeralContainer{{TargetContainerName: "app",
+		EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "debug", Image: podtest.Image}}}
+	n.api.addPod(p)
+	n.until("it says what it waits for", func() bool {
+		s := n.api.pod("p").Status.EphemeralContainerStatuses
+		return len(s) == 1 && s[0].State.Waiting != nil && s[0].State.Waiting.Reason == "CreateContainerConfigError" &&
+			s[0].State.Waiting.Message == "unable to find target container app"
+	})
+	if slices.Contains(n.rt.Calls(), "CreateContainer debug") {
+		t.Error("it is created without its target")
 	}
 }

@@ -240,18 +240,13 @@ func (w *worker) startOne(ctx context.Context, c *corev1.Container, sb runtimest
 	if s != nil && s.Exited() {
 		w.crashed(s)
 	}
-	for i := range pod.Spec.EphemeralContainers {
-		if e := &pod.Spec.EphemeralContainers[i]; e.Name == c.Name && e.TargetContainerName != "" {
-			if t := w.observed.Latest(e.TargetContainerName); t != nil {
-				in.Target = t.Id
-			}
-		}
-	}
+	target, notThere := w.targetOf(c.Name)
+	in.Target = target
 	sandboxConfig, attempt := w.sandbox, sb.Metadata.GetAttempt()
 	key := opKey{kind: opStart, of: c.Name}
 	w.begin(ctx, key, func(ctx context.Context) func() {
-		var err error
-		if sandboxConfig == nil {
+		err := notThere
+		if err == nil && sandboxConfig == nil {
 			sandboxConfig, _, err = w.k.sandboxConfig(ctx, pod, attempt)
 		}
 		if err == nil {
@@ -270,6 +265,23 @@ func (w *worker) startOne(ctx context.Context, c *corev1.Container, sb runtimest
 			w.succeeded(key)
 		}
 	})
+}
+
+// targetOf is the container whose processes an ephemeral container wants to see, "" if it wants
+// none: it would not see them later either, so that it is not started before.
+func (w *worker) targetOf(name string) (id string, err error) {
+	for i := range w.pod.Spec.EphemeralContainers {
+		e := &w.pod.Spec.EphemeralContainers[i]
+		if e.Name != name || e.TargetContainerName == "" {
+			continue
+		}
+		t := w.observed.Latest(e.TargetContainerName)
+		if t == nil {
+			return "", waitError{"CreateContainerConfigError", fmt.Sprintf("unable to find target container %v", e.TargetContainerName)}
+		}
+		return t.Id, nil
+	}
+	return "", nil
 }
 
 // runContainer creates and starts one container and runs its postStart hook.
