@@ -716,10 +716,7 @@ func (k *Kubelet) startWorker(pod *corev1.Pod) *worker {
 		k.wakeCPUs()
 		k.imageWaits.set(w.uid, nil)
 		if isStatic(pod) {
-			select {
-			case k.staticWake <- struct{}{}:
-			default:
-			}
+			k.wakeStatic()
 		}
 		if w.removed {
 			if err := k.allocations.Remove(w.uid); err != nil {

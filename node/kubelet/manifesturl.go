@@ -42,10 +42,7 @@ func (k *Kubelet) followManifestURL(ctx context.Context) {
 		if files != nil {
 			last = body
 			k.manifests.Store(&files)
-			select {
-			case k.staticWake <- struct{}{}:
-			default:
-			}
+			k.wakeStatic()
 		}
 		if !sleep(ctx, k.cfg.Settings.HTTPCheckFrequency.Duration) {
 			return

@@ -95,7 +95,18 @@ func (k *Kubelet) mirrorChanged(m *corev1.Pod) {
 			w.inbox.mirror = m
 			w.inbox.Unlock()
 			w.poke()
+			if m.DeletionTimestamp != nil {
+				k.wakeStatic() // another one is to be made
+			}
 		}
+	}
+}
+
+// wakeStatic has static pods and their mirrors looked at.
+func (k *Kubelet) wakeStatic() {
+	select {
+	case k.staticWake <- struct{}{}:
+	default:
 	}
 }
 
@@ -107,6 +118,7 @@ func (k *Kubelet) mirrorGone(m *corev1.Pod) {
 		w.inbox.Lock()
 		if w.inbox.mirror != nil && w.inbox.mirror.UID == m.UID {
 			w.inbox.mirror = nil
+			k.wakeStatic()
 		}
 		w.inbox.Unlock()
 	}
@@ -126,8 +138,7 @@ func (k *Kubelet) ensureMirror(ctx context.Context, w *worker, p *corev1.Pod) er
 	if have != nil && have.Annotations[annConfigMirror] == hash && have.DeletionTimestamp == nil {
 		return nil
 	}
-	if have != nil { // an older version's
-		k.removeMirror(ctx, have)
+	if have != nil && !k.removeMirror(ctx, have) { // an older version's, or one that somebody deleted
 		return nil
 	}
 	m := p.DeepCopy()

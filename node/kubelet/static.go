@@ -63,7 +63,7 @@ func (k *Kubelet) followStatic(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-k.staticWake: // one of them has ended: its successor may begin
+		case <-k.staticWake: // one of them has ended: its successor may begin; or a mirror is gone
 		case ok := <-watch.changed():
 			if !ok {
 				watch.close() // the directory is another now, or events were lost
@@ -212,6 +212,8 @@ func (k *Kubelet) syncStatic(ctx context.Context, st *staticPods) bool {
 			}
 		} else if w.isGone() {
 			st.again[p.UID] = true // it comes again once it has ended
+		} else if w.shown.Load().pod.Annotations[annConfigHash] != p.Annotations[annConfigHash] {
+			w.set(p) // its manifest names its UID, and has changed
 		}
 		k.mu.Unlock()
 		if w != nil && st.mayMirror(p) {

@@ -385,3 +385,43 @@ func TestStaticPodComesAgain(t *testing.T) {
 		t.Errorf("it came again %v times", got)
 	}
 }
+
+// TestDeletedMirror: what the API shows of a static pod comes back at once when somebody
+// deletes it.
+func TestDeletedMirror(t *testing.T) {
+	n := newNode(t)
+	dir := t.TempDir()
+	n.config = func(c *Config) { c.Settings.StaticPodPath, c.Settings.FileCheckFrequency.Duration = dir, time.Hour }
+	manifest(t, dir, "web")
+	n.start()
+	n.until("it runs", func() bool { return n.api.pod("web-n1") != nil && n.ready("web-n1")() })
+	for _, remove := range []func(string){n.api.deletePod, n.api.dropPod} {
+		before := n.api.pod("web-n1").UID
+		remove("web-n1")
+		n.until("it is shown again", func() bool {
+			p := n.api.pod("web-n1")
+			return p != nil && p.UID != before && n.ready("web-n1")()
+		})
+	}
+	if starts := slices.DeleteFunc(n.rt.Calls(), func(call string) bool { return call != "StartContainer web" }); len(starts) != 1 {
+		t.Errorf("it was started %d times", len(starts))
+	}
+}
+
+// TestStaticPodOfOneUID: a manifest that names its pod's UID changes that pod.
+func TestStaticPodOfOneUID(t *testing.T) {
+	n := newNode(t)
+	dir := t.TempDir()
+	n.config = func(c *Config) { c.Settings.StaticPodPath = dir }
+	put := func(image string) {
+		write(t, filepath.Join(dir, "web.yaml"), "apiVersion: v1\nkind: Pod\nmetadata: {name: web, namespace: ns, uid: u}\nspec: {containers: [{name: web, image: '"+image+"'}]}\n")
+	}
+	put("img:1")
+	n.start()
+	n.until("it runs", func() bool { return n.api.pod("web-n1") != nil && n.ready("web-n1")() })
+	put("img:2")
+	n.until("it runs with the new image", func() bool {
+		p := n.api.pod("web-n1")
+		return p != nil && p.Spec.Containers[0].Image == "img:2" && n.ready("web-n1")() && p.Status.ContainerStatuses[0].Image == "img:2"
+	})
+}
