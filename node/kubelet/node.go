@@ -196,11 +196,15 @@ func (k *Kubelet) takeNode(ctx context.Context) error {
 	return nil
 }
 
+// controllerAttaches has controllers attach volumes to the Node: without it none does.
+const controllerAttaches = "volumes.kubernetes.io/controller-managed-attach-detach"
+
+// register makes the Node, or gives the one that is there what this kubelet has of it.
 func (k *Kubelet) register(ctx context.Context) error {
 	node := &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: k.cfg.NodeName, Labels: k.labels(),
-			Annotations: map[string]string{"volumes.kubernetes.io/controller-managed-attach-detach": "true"},
+			Annotations: map[string]string{controllerAttaches: "true"},
 		},
 		Spec: corev1.NodeSpec{Taints: k.cfg.Settings.RegisterWithTaints, ProviderID: k.cfg.Settings.ProviderID},
 	}
@@ -235,6 +239,9 @@ func (k *Kubelet) register(ctx context.Context) error {
 		}
 	}
 	annotations := map[string]any{}
+	if have.Annotations[controllerAttaches] != "true" { // somebody else made it
+		annotations[controllerAttaches] = "true"
+	}
 	if want, is := k.providedIPs(), have.Annotations[providedNodeIP]; want != is {
 		annotations[providedNodeIP] = nil
 		if want != "" {

@@ -286,3 +286,19 @@ func TestSilentServer(t *testing.T) {
 	stop()
 	<-ended
 }
+
+// TestNodeMadeBefore: a Node that somebody else made is one whose volumes controllers attach.
+func TestNodeMadeBefore(t *testing.T) {
+	n := newNode(t)
+	const path = "/api/v1/nodes/n1"
+	n.api.mu.Lock()
+	n.api.put(path, map[string]any{"apiVersion": "v1", "kind": "Node", "metadata": map[string]any{"name": "n1", "uid": "u", "annotations": map[string]any{"kept": "yes"}}}, "ADDED")
+	n.api.mu.Unlock()
+	n.start()
+	n.until("it is annotated", func() bool {
+		n.api.mu.Lock()
+		defer n.api.mu.Unlock()
+		a, _ := n.api.objects[path]["metadata"].(map[string]any)["annotations"].(map[string]any)
+		return a[controllerAttaches] == "true" && a["kept"] == "yes"
+	})
+}
