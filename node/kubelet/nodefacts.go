@@ -24,7 +24,7 @@ func (k *Kubelet) nodeConfig() criconfig.Node {
 	n := criconfig.Node{
 		SeccompDir: filepath.Join(k.cfg.RootDir, "seccomp"), PodLogsDir: k.cfg.PodLogsDir,
 		CgroupParent: k.cgroupParent(), CgroupV2: k.cgroups.V2(),
-		ClusterDNS: k.cfg.ClusterDNS, ClusterDomain: k.cfg.ClusterDomain, ResolvConf: k.resolvConf,
+		ClusterDNS: k.cfg.ClusterDNS, ClusterDomain: k.cfg.ClusterDomain, ResolvConf: k.resolvConf, NoResolver: k.cfg.ResolvConf == "",
 		Memory: k.machine.memory, OOMScoreFloor: k.oomFloor,
 		CPUPeriod: s.CPUCFSQuotaPeriod.Microseconds(), NoCPUQuota: !*s.CPUCFSQuota,
 		SingleOOMKill: s.SingleProcessOOMKill != nil && *s.SingleProcessOOMKill, SeccompDefault: *s.SeccompDefault, SELinux: selinux.GetEnabled(),

@@ -50,6 +50,9 @@ func dnsConfig(n Node, pod *corev1.Pod) (d *cri.DNSConfig, notes []Note, err err
 		if d, err = host(); err != nil {
 			return nil, nil, err
 		}
+		if n.NoResolver {
+			d = localResolver(n.HostIPs)
+		}
 	default:
 		h, err := host()
 		if err != nil {
@@ -78,6 +81,23 @@ func dnsConfig(n Node, pod *corev1.Pod) (d *cri.DNSConfig, notes []Note, err err
 		notes = append(notes, Note{Reason: "DNSConfigForming", Message: "Search Line limits were exceeded, some search paths have been omitted, the applied search line is: " + strings.Join(fit, " ")})
 	}
 	return d, notes, nil
+}
+
+// localResolver asks the node's own name servers, of which there are none mostly: names are
+// not to be looked up. Empty, the runtime would put the node's own configuration there.
+func localResolver(hostIPs []string) *cri.DNSConfig {
+	d := &cri.DNSConfig{Searches: []string{"."}}
+	for _, ip := range hostIPs {
+		server := "127.0.0.1"
+		if strings.Contains(ip, ":") {
+			server = "::1"
+		}
+		d.Servers = append(d.Servers, server)
+	}
+	if len(d.Servers) == 0 {
+		d.Servers = []string{"127.0.0.1"}
+	}
+	return d
 }
 
 // fitSearches leaves out the search paths that resolvers have no room for.
@@ -157,10 +177,9 @@ func parseResolvConf(text string) *cri.DNSConfig {
 		case "search":
 			d.Searches = nil
 			for _, s := range f[1:] {
-				if s != "." {
-					s = strings.TrimSuffix(s, ".")
+				if s != "." { // systemd-resolved writes it where there is none
+					d.Searches = append(d.Searches, strings.TrimSuffix(s, "."))
 				}
-				d.Searches = append(d.Searches, s)
 			}
 		case "options":
 			d.Options = append(d.Options, f[1:]...)

@@ -83,3 +83,25 @@ func TestParseResolvConf(t *testing.T) {
 		t.Errorf("%+v", d)
 	}
 }
+
+// TestNoResolver: pods that are to have none of the node's name servers ask the node itself,
+// where nobody answers; an empty configuration would be filled in by the runtime.
+func TestNoResolver(t *testing.T) {
+	n := Node{NoResolver: true, HostIPs: []string{"10.0.0.1", "fd00::1"}, ResolvConf: func() (string, error) { return "", nil }}
+	p := podtest.Pod("p", "c")
+	for _, policy := range []corev1.DNSPolicy{corev1.DNSDefault, corev1.DNSClusterFirst} { // there is no cluster DNS
+		p.Spec.DNSPolicy = policy
+		d, _, err := dnsConfig(n, p)
+		if err != nil || !slices.Equal(d.Servers, []string{"127.0.0.1", "::1"}) || !slices.Equal(d.Searches, []string{"."}) {
+			t.Errorf("%s: %+v, %v", policy, d, err)
+		}
+	}
+	n.HostIPs = nil
+	if d, _, err := dnsConfig(n, p); err != nil || !slices.Equal(d.Servers, []string{"127.0.0.1"}) {
+		t.Errorf("without an address: %+v, %v", d, err)
+	}
+	p.Spec.DNSPolicy = corev1.DNSNone
+	if d, _, err := dnsConfig(n, p); err != nil || len(d.Servers)+len(d.Searches) != 0 {
+		t.Errorf("of a pod that says its own: %+v, %v", d, err)
+	}
+}

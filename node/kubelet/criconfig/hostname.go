@@ -17,7 +17,7 @@ func hostname(pod *corev1.Pod, clusterDomain string) (host, domain string, err e
 		if msgs := validation.IsDNS1123Subdomain(*o); len(msgs) > 0 {
 			return "", "", fmt.Errorf("pod HostnameOverride %q is not a valid DNS subdomain: %s", *o, strings.Join(msgs, ";"))
 		}
-		return *o, "", nil
+		return truncateHostname(*o), "", nil
 	}
 	host = pod.Name
 	if pod.Spec.Hostname != "" {
@@ -26,11 +26,20 @@ func hostname(pod *corev1.Pod, clusterDomain string) (host, domain string, err e
 		}
 		host = pod.Spec.Hostname
 	}
-	if len(host) > hostNameMax {
-		host = strings.TrimRight(host[:hostNameMax], "-.")
-	}
+	host = truncateHostname(host)
 	if pod.Spec.Subdomain != "" {
+		if msgs := validation.IsDNS1123Label(pod.Spec.Subdomain); len(msgs) > 0 {
+			return "", "", fmt.Errorf("pod Subdomain %q is not a valid DNS label: %s", pod.Spec.Subdomain, strings.Join(msgs, ";"))
+		}
 		domain = pod.Spec.Subdomain + "." + pod.Namespace + ".svc." + clusterDomain
 	}
 	return host, domain, nil
+}
+
+// truncateHostname leaves of a valid name what the kernel has room for.
+func truncateHostname(host string) string {
+	if len(host) <= hostNameMax {
+		return host
+	}
+	return strings.TrimRight(host[:hostNameMax], "-.")
 }

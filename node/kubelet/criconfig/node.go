@@ -31,6 +31,8 @@ type Node struct {
 	// ResolvConf reads the node's own resolver configuration; it is empty if the
 	// node has none.
 	ResolvConf func() (string, error)
+	// NoResolver says that pods are to have none of the node's resolvers: resolvConf is "".
+	NoResolver bool
 	// Memory is the node's memory in bytes.
 	Memory int64
 	// HugepageSizes are the sizes of huge pages that a container can be given a limit of, as the
