@@ -119,7 +119,7 @@ func (k *Kubelet) serving() http.Handler {
 	if !*s.Authentication.Webhook.Enabled {
 		auth.Authentication = nil
 	}
-	if *s.EnableDebuggingHandlers && s.EnableContentionProfiling {
+	if *s.EnableDebuggingHandlers && *s.EnableProfilingHandler && s.EnableContentionProfiling {
 		runtime.SetBlockProfileRate(1) // of the process: what else is in it is recorded too
 	}
 	return server.Restrict(server.New(host{k}, auth), server.Limits{

@@ -9,7 +9,7 @@ import (
 
 // Limits switch parts of the server off.
 type Limits struct {
-	// NoDebugging: no logs, streams and profiles. NoSystemLogs: no logs of the node.
+	// NoDebugging: no logs, streams, checkpoints and profiles. NoSystemLogs: no logs of the node.
 	// NoProfiles: no profiles. NoFlags: the level of the log cannot be set.
 	NoDebugging, NoSystemLogs, NoProfiles, NoFlags bool
 }
@@ -30,9 +30,9 @@ func Restrict(next http.Handler, l Limits) http.Handler {
 			return false
 		}
 		switch {
-		case l.NoDebugging && any("/run", "/exec", "/attach", "/portForward", "/containerLogs", "/runningpods", "/logs", "/configz", profiles.Root):
+		case l.NoDebugging && any("/run", "/exec", "/attach", "/portForward", "/containerLogs", "/runningpods", "/logs", profiles.Root):
 			http.Error(w, "Debug endpoints are disabled.", http.StatusMethodNotAllowed)
-		case l.NoDebugging && any("/flagz", "/statusz", levelPath):
+		case l.NoDebugging && any("/checkpoint", "/configz", "/flagz", "/statusz", levelPath):
 			http.NotFound(w, r)
 		case l.NoSystemLogs && any("/logs"):
 			http.Error(w, "logs endpoint is disabled.", http.StatusMethodNotAllowed)

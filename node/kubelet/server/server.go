@@ -5,6 +5,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -18,7 +19,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/proxy"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 	translate "k8s.io/apiserver/pkg/util/proxy"
 	"k8s.io/streaming/pkg/httpstream"
 	"k8s.io/streaming/pkg/httpstream/wsstream"
@@ -287,53 +287,75 @@ func (s *server) run(w http.ResponseWriter, r *http.Request) {
 	writeError(w, err)
 }
 
+// Upstream's answers to a request for logs that cannot be served.
+var (
+	errLogQuery   = Error{http.StatusBadRequest, errors.New(`{"message": "Unable to decode query."}`)}
+	errLogOptions = Error{http.StatusUnprocessableEntity, errors.New(`{"message": "Invalid request."}`)}
+)
+
 // logOptions reads the options of a log request.
 func logOptions(q url.Values) (o podlogs.Options, previous bool, stream string, err error) {
 	o = podlogs.Options{Tail: -1, Limit: -1}
-	var errs field.ErrorList
 	boolean := func(name string) bool {
 		v := q.Get(name)
-		return v == "1" || v == "true" || q.Has(name) && v == ""
+		return q.Has(name) && v != "0" && !strings.EqualFold(v, "false")
 	}
-	number := func(name string, least int64) (int64, bool) {
-		v := q.Get(name)
-		if v == "" {
+	undecoded, invalid := false, false
+	number := func(name string, least int64) (n int64, given bool) {
+		if !q.Has(name) {
 			return 0, false
 		}
-		n, err := strconv.ParseInt(v, 10, 64)
-		if err != nil || n < least {
-			errs = append(errs, field.Invalid(field.NewPath(name), v, "must be a number"))
-		}
-		return n, err == nil
+		n, err := strconv.ParseInt(q.Get(name), 10, 64)
+		undecoded = undecoded || err != nil
+		invalid = invalid || n < least
+		return n, true
 	}
 	o.Follow, o.Timestamps, previous = boolean("follow"), boolean("timestamps"), boolean("previous")
-	if q.Get("tail") != "" && q.Get("tail") != "all" {
-		q.Set("tailLines", q.Get("tail"))
+	switch tail := q.Get("tail"); tail { // the name that it had once
+	case "":
+	case "all":
+		q.Del("tailLines")
+	default:
+		q.Set("tailLines", tail)
 	}
-	if n, ok := number("tailLines", 0); ok {
-		o.Tail = n
+	tail, few := number("tailLines", 0)
+	if few {
+		o.Tail = tail
 	}
 	if n, ok := number("limitBytes", 1); ok {
 		o.Limit = n
 	}
-	if n, ok := number("sinceSeconds", 1); ok {
+	n, since := number("sinceSeconds", 1)
+	if since {
 		o.Since = time.Now().Add(-time.Duration(n) * time.Second)
 	}
 	if v := q.Get("sinceTime"); v != "" {
 		t, err := time.Parse(time.RFC3339, v)
-		if err != nil {
-			errs = append(errs, field.Invalid(field.NewPath("sinceTime"), v, err.Error()))
-		}
+		undecoded = undecoded || err != nil
+		invalid = invalid || since
 		o.Since = t
 	}
-	stream = q.Get("stream")
-	return o, previous, stream, errs.ToAggregate()
+	stream = cmp.Or(q.Get("stream"), corev1.LogStreamAll)
+	switch stream {
+	case corev1.LogStreamAll:
+	case corev1.LogStreamStdout, corev1.LogStreamStderr:
+		invalid = invalid || few
+	default:
+		invalid = true
+	}
+	switch {
+	case undecoded:
+		err = errLogQuery
+	case invalid:
+		err = errLogOptions
+	}
+	return o, previous, stream, err
 }
 
 func (s *server) logs(w http.ResponseWriter, r *http.Request) {
 	o, previous, stream, err := logOptions(r.URL.Query())
 	if err != nil {
-		writeError(w, Error{http.StatusUnprocessableEntity, errors.New(`{"message": "Invalid request."}`)})
+		writeError(w, err)
 		return
 	}
 	path, running, err := s.host.Log(r.PathValue("ns"), r.PathValue("pod"), r.PathValue("container"), previous)
@@ -345,14 +367,10 @@ func (s *server) logs(w http.ResponseWriter, r *http.Request) {
 	fw := &flusher{w: w, rc: http.NewResponseController(w)}
 	var out, errw io.Writer = fw, fw
 	switch stream {
-	case "", corev1.LogStreamAll:
 	case corev1.LogStreamStdout:
 		errw = nil
 	case corev1.LogStreamStderr:
 		out = nil
-	default:
-		writeError(w, Error{http.StatusBadRequest, fmt.Errorf("invalid stream type %q", stream)})
-		return
 	}
 	w.Header().Set("Content-Type", "text/plain")
 	if !o.Follow {
