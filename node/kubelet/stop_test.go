@@ -115,6 +115,42 @@ func (n *node) linger(grace int64, names ...string) (release func(name string)) 
 	return release
 }
 
+// TestEndingPodIsReady: a pod that is ending stays started and ready for as long as its readiness
+// probe succeeds, so that its endpoints serve until it has drained.
+func TestEndingPodIsReady(t *testing.T) {
+	n := newNode(t)
+	release := n.hang("p")
+	hook := n.rt.OnExec
+	var drained atomic.Int32
+	n.rt.OnExec = func(container string, command []string) (string, int32) {
+		if command[0] == "linger" {
+			return hook(container, command)
+		}
+		return "", drained.Load()
+	}
+	n.start()
+	p := lingering("p", 600)
+	probe := &corev1.Probe{PeriodSeconds: 1, FailureThreshold: 1, ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"probe"}}}}
+	p.Spec.Containers[0].StartupProbe, p.Spec.Containers[0].ReadinessProbe = probe, probe
+	n.api.addPod(p)
+	n.until("ready", n.ready("p"))
+	n.api.deletePodWithin("p", 600)
+	n.until("it ends", n.sent("Killing: Stopping container p"))
+	n.k.worker("uid-p").end(&ending{reason: "Terminated", grace: new(int64(500))}) // a look at the pod that ends
+	n.api.addPod(podtest.Pod("later", "later"))
+	n.until("later", n.ready("later"))
+	if c := n.api.pod("p").Status.ContainerStatuses[0]; !*c.Started || !c.Ready || !n.ready("p")() {
+		t.Errorf("started %t, ready %t", *c.Started, c.Ready)
+	}
+	drained.Store(1)
+	n.until("it has drained", func() bool { return !n.ready("p")() })
+	if c := n.api.pod("p").Status.ContainerStatuses[0]; !*c.Started || c.Ready {
+		t.Errorf("drained: started %t, ready %t", *c.Started, c.Ready)
+	}
+	release("p")
+	n.until("gone", func() bool { return n.api.pod("p") == nil })
+}
+
 // TestGraceShrinks: of the graces that a pod is given the shorter one counts, its own only
 // where there is no other.
 func TestGraceShrinks(t *testing.T) {

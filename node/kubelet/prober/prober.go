@@ -79,6 +79,7 @@ type watched struct {
 	cancel  context.CancelFunc
 	verdict [kinds]Verdict
 	probed  [kinds]bool // the verdict is that of a probe
+	stopped [kinds]bool // not probed any more; what is known of it stays
 }
 
 // believe takes what was known before this kubelet started, which may be heard of late.
@@ -137,18 +138,15 @@ func (m *Manager) Forget(containerID string) {
 }
 
 // StopLiveness ends liveness and startup probes of a container that is being
-// stopped; readiness goes on, so that endpoints see it drain.
+// stopped; readiness goes on, so that endpoints see it drain. Their verdicts stay:
+// a container that has started is ready while its readiness probe says so, and one
+// that has not is not asked whether it is ready. As upstream, a probe that is under
+// way ends by itself, and counts.
 func (m *Manager) StopLiveness(containerID string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if w := m.byID[containerID]; w != nil {
-		if w.target.Container.ReadinessProbe == nil {
-			w.cancel()
-			return
-		}
-		c := w.target.Container.DeepCopy()
-		c.LivenessProbe, c.StartupProbe = nil, nil
-		w.target.Container = c
+		w.stopped[Liveness], w.stopped[Startup] = true, true
 	}
 }
 
@@ -240,7 +238,7 @@ func (m *Manager) run(ctx context.Context, w *watched, probes [kinds]*corev1.Pro
 func (m *Manager) stopped(w *watched, k Kind) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return probesOf(w.target.Container)[k] == nil
+	return w.stopped[k]
 }
 
 func (m *Manager) get(w *watched, k Kind) Verdict {

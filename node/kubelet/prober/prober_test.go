@@ -216,6 +216,64 @@ func TestStartupHoldsTheOthers(t *testing.T) {
 	})
 }
 
+// TestStoppingKeepsWhatIsKnown: a container that is being stopped stays started and ready while
+// its readiness probe succeeds. One that has not started stays so: it is not probed any more,
+// unless a startup probe was under way that succeeds.
+func TestStoppingKeepsWhatIsKnown(t *testing.T) {
+	for name, c := range map[string]struct {
+		starts  time.Duration // when the startup probe succeeds
+		takes   time.Duration // that a startup probe takes
+		started Verdict
+		ready   Verdict
+		probes  int32 // within a minute of the stop
+	}{
+		"started":     {0, 0, Success, Success, 6},
+		"not started": {time.Hour, 0, Unknown, Failure, 0},
+		"under way":   {5 * time.Second, 15 * time.Second, Success, Success, 5},
+	} {
+		bubble(t, func(b *bench) {
+			began := time.Now()
+			b.Exec = func(_ context.Context, _ string, command []string, _ time.Duration) ([]byte, int32, error) {
+				b.probes.Add(1)
+				if command[0] != "startup" {
+					return nil, b.code.Load(), nil
+				}
+				if <-time.After(c.takes); time.Since(began) < c.starts {
+					return nil, 1, nil
+				}
+				return nil, 0, nil
+			}
+			on := target(func(c *corev1.Container) {
+				c.StartupProbe, c.ReadinessProbe, c.LivenessProbe = execProbe(nil), execProbe(nil), execProbe(nil)
+				c.StartupProbe.Exec.Command, c.StartupProbe.FailureThreshold = []string{"startup"}, 100
+			})
+			b.Watch(on)
+			after(time.Second)
+			b.StopLiveness("id")
+			b.StopLiveness("id")
+			before := b.probes.Load()
+			after(time.Minute)
+			b.Watch(on) // as at every look at the pod
+			for k, want := range [kinds]Verdict{Success, c.ready, c.started} {
+				if v, ok := b.Verdict("id", Kind(k)); v != want || !ok {
+					t.Errorf("%s: %s is %v, %t, not %v", name, Kind(k), v, ok, want)
+				}
+			}
+			if n := b.probes.Load() - before; n != c.probes {
+				t.Errorf("%s: %d probes, not %d", name, n, c.probes)
+			}
+			b.code.Store(1)
+			after(time.Minute)
+			if v, _ := b.Verdict("id", Readiness); v != Failure {
+				t.Errorf("%s: %v for its endpoints when it has drained", name, v)
+			}
+			if v, _ := b.Verdict("id", Liveness); v != Success {
+				t.Errorf("%s: probed for liveness", name)
+			}
+		})
+	}
+}
+
 // TestProbesAndTheClock: a container that has started in the future, as the clock was set back
 // since, is probed like one that has just started.
 func TestProbesAndTheClock(t *testing.T) {
