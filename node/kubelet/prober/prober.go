@@ -63,8 +63,8 @@ type Config struct {
 	Event func(t Target, kind Kind, warning bool, message string)
 }
 
-// A Manager probes the containers it is given, one goroutine per container
-// that has probes.
+// A Manager probes the containers it is given, one goroutine per probe, so that
+// one that is slow to answer delays no other.
 type Manager struct {
 	Config
 	ctx     context.Context
@@ -77,6 +77,7 @@ type Manager struct {
 type watched struct {
 	target  Target
 	cancel  context.CancelFunc
+	started chan struct{} // closed once the startup probe has succeeded, or there is none
 	verdict [kinds]Verdict
 	probed  [kinds]bool // the verdict is that of a probe
 	stopped [kinds]bool // not probed any more; what is known of it stays
@@ -88,7 +89,23 @@ func (w *watched) believe(t Target) {
 		w.verdict[Readiness] = Success
 	}
 	if t.WasStarted && !w.probed[Startup] {
-		w.verdict[Startup] = Success
+		w.set(Startup, Success)
+	}
+}
+
+// set takes a verdict. That of the startup probe lets the others begin.
+func (w *watched) set(k Kind, v Verdict) {
+	w.verdict[k] = v
+	if k == Startup && v == Success {
+		w.start()
+	}
+}
+
+func (w *watched) start() {
+	select {
+	case <-w.started: // it had: before this kubelet started, or there is no startup probe
+	default:
+		close(w.started)
 	}
 }
 
@@ -118,12 +135,19 @@ func (m *Manager) Watch(t Target) {
 		return
 	}
 	ctx, cancel := context.WithCancel(m.ctx)
-	w := &watched{target: t, cancel: cancel}
+	w := &watched{target: t, cancel: cancel, started: make(chan struct{})}
 	w.verdict[Liveness] = Success // innocent until proven otherwise
 	w.verdict[Readiness] = Failure
+	if probes[Startup] == nil {
+		w.start()
+	}
 	w.believe(t)
 	m.byID[t.ContainerID] = w
-	m.wg.Loop(ctx, "kubelet: probe", func(ctx context.Context) { m.run(ctx, w, probes) })
+	for k, p := range probes {
+		if p != nil {
+			m.wg.Loop(ctx, "kubelet: probe", func(ctx context.Context) { m.run(ctx, w, Kind(k), p) })
+		}
+	}
 }
 
 // Forget stops probing a container and drops its verdicts.
@@ -172,79 +196,69 @@ type schedule struct {
 
 func secs(n int32) time.Duration { return time.Duration(n) * time.Second }
 
-func (m *Manager) run(ctx context.Context, w *watched, probes [kinds]*corev1.Probe) {
-	var s [kinds]schedule
-	for k, p := range probes {
-		if p != nil {
-			// From here on by the clock of this process, which nobody sets; a container that has
-			// started in the future, as the clock was set back since, is as one of now.
-			old := max(time.Since(w.target.Started), 0)
-			s[k] = schedule{probe: p, next: time.Now().Add(secs(p.InitialDelaySeconds) - old)}
-			if old > secs(max(p.PeriodSeconds, 1)) && old > secs(p.InitialDelaySeconds) {
-				// After a restart of the kubelet: not all containers at once.
-				s[k].next = time.Now().Add(time.Duration(rand.Int64N(int64(secs(max(p.PeriodSeconds, 1))))))
-				if Kind(k) == Readiness {
-					s[k].next = time.Now()
-				}
-			}
+func period(p *corev1.Probe) time.Duration { return secs(max(p.PeriodSeconds, 1)) }
+
+// first is in how long a container is probed for the first time that has run for old.
+func first(k Kind, p *corev1.Probe, old time.Duration) time.Duration {
+	delay := secs(p.InitialDelaySeconds)
+	switch {
+	case old <= period(p) || old <= delay:
+		return delay - old
+	case k == Readiness:
+		return 0
+	}
+	// After a restart of the kubelet: not all containers at once.
+	return rand.N(period(p))
+}
+
+// over says whether a probe is made no more. Where liveness or startup has failed the container
+// is about to be stopped, and what its preStop hook does is not to be disturbed: the next
+// question is to the next container.
+func over(k Kind, v Verdict, stopped bool) bool {
+	switch k {
+	case Liveness:
+		return stopped || v == Failure
+	case Startup:
+		return stopped || v != Unknown
+	}
+	return stopped
+}
+
+func (m *Manager) over(w *watched, k Kind) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return over(k, w.verdict[k], w.stopped[k])
+}
+
+// run makes one probe of a container, again and again. No other waits for its answer: a
+// readiness probe that hangs keeps nobody from seeing that the container is dead.
+func (m *Manager) run(ctx context.Context, w *watched, k Kind, p *corev1.Probe) {
+	// From here on by the clock of this process, which nobody sets; a container that has
+	// started in the future, as the clock was set back since, is as one of now.
+	old := max(time.Since(w.target.Started), 0)
+	s := schedule{probe: p, next: time.Now().Add(first(k, p, old))}
+	if k != Startup {
+		select {
+		case <-ctx.Done():
+			return
+		case <-w.started:
 		}
 	}
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for {
-		started := probes[Startup] == nil || m.get(w, Startup) == Success
-		next := Kind(-1)
-		for k := range s {
-			if s[k].probe == nil || started == (Kind(k) == Startup) {
-				continue // nothing but startup until started; no startup after
-			}
-			if next < 0 || s[k].next.Before(s[next].next) {
-				next = Kind(k)
-			}
-		}
-		if next < 0 {
-			return
-		}
-		timer.Reset(time.Until(s[next].next))
+	for timer := time.NewTimer(time.Until(s.next)); !m.over(w, k); timer.Reset(time.Until(s.next)) {
 		select {
 		case <-ctx.Done():
 			return
 		case <-timer.C:
 		}
-		if m.stopped(w, next) {
-			s[next].probe = nil
-			continue
+		if m.over(w, k) {
+			return // since it was set
 		}
-		m.once(ctx, w, next, &s[next])
-		if next != Readiness && m.get(w, next) == Failure {
-			// The container is about to be stopped, and what its preStop hook does is not
-			// to be disturbed: the next question is to the next container.
-			s[next].probe = nil
-			continue
-		}
-		period := secs(max(s[next].probe.PeriodSeconds, 1))
-		s[next].next = s[next].next.Add(period)
-		if now := time.Now(); s[next].next.Before(now) {
-			s[next].next = now.Add(period)
-		}
-		if next == Startup && m.get(w, Startup) == Success && s[Readiness].probe != nil {
-			if now := time.Now(); s[Readiness].next.Before(now) || s[Readiness].probe.InitialDelaySeconds == 0 {
-				s[Readiness].next = now
-			}
+		m.once(ctx, w, k, &s)
+		s.next = s.next.Add(period(p))
+		if now := time.Now(); s.next.Before(now) {
+			s.next = now.Add(period(p))
 		}
 	}
-}
-
-func (m *Manager) stopped(w *watched, k Kind) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return w.stopped[k]
-}
-
-func (m *Manager) get(w *watched, k Kind) Verdict {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return w.verdict[k]
 }
 
 // maxTries is how often a probe is tried that gets no answer because of an error here, such
@@ -292,7 +306,8 @@ func (m *Manager) once(ctx context.Context, w *watched, k Kind, s *schedule) {
 	}
 	m.mu.Lock()
 	changed := w.verdict[k] != verdict
-	w.verdict[k], w.probed[k] = verdict, true
+	w.probed[k] = true
+	w.set(k, verdict)
 	m.mu.Unlock()
 	if changed {
 		m.Changed(t.Pod.UID)

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -216,6 +217,72 @@ func TestStartupHoldsTheOthers(t *testing.T) {
 	})
 }
 
+// TestSlowProbeDelaysNoOther: while one probe of a container waits for its answer, the other is
+// made at its times, and what comes of it is known at once.
+func TestSlowProbeDelaysNoOther(t *testing.T) {
+	for _, c := range []struct {
+		slow, other Kind
+		answer      int32
+		want        Verdict
+	}{{Readiness, Liveness, 1, Failure}, {Liveness, Readiness, 0, Success}} {
+		for _, starts := range []bool{false, true} {
+			bubble(t, func(b *bench) {
+				began := time.Now()
+				var at []time.Duration // in seconds
+				b.Exec = func(_ context.Context, _ string, command []string, timeout time.Duration) ([]byte, int32, error) {
+					switch command[0] {
+					case c.slow.String():
+						<-time.After(timeout)
+						return nil, 0, context.DeadlineExceeded
+					case c.other.String():
+						at = append(at, time.Since(began)/time.Second)
+						return nil, c.answer, nil
+					}
+					return nil, 0, nil
+				}
+				probe := func(k Kind) *corev1.Probe {
+					return execProbe(func(p *corev1.Probe) { p.Exec.Command, p.PeriodSeconds = []string{k.String()}, 5 })
+				}
+				b.Watch(target(func(on *corev1.Container) {
+					on.LivenessProbe, on.ReadinessProbe = probe(Liveness), probe(Readiness)
+					if starts {
+						on.StartupProbe = probe(Startup)
+					}
+					probesOf(on)[c.slow].TimeoutSeconds = 30
+				}))
+				after(11 * time.Second)
+				if v, _ := b.Verdict("id", c.other); v != c.want || !slices.Equal(at, []time.Duration{0, 5, 10}) {
+					t.Errorf("%s beside a slow probe of %s, startup %t: %v, probed at %d s", c.other, c.slow, starts, v, at)
+				}
+			})
+		}
+	}
+}
+
+// TestProbesEndWithTheirContainer: nothing goes on of a container that is forgotten, be its probes
+// to come, wait for it to start, be stopped or be over.
+func TestProbesEndWithTheirContainer(t *testing.T) {
+	bubble(t, func(b *bench) {
+		for id, starts := range map[string]bool{"waits": false, "runs": true, "stops": true} {
+			tg := target(func(c *corev1.Container) {
+				c.StartupProbe, c.LivenessProbe, c.ReadinessProbe = execProbe(nil), execProbe(nil), execProbe(nil)
+				if !starts {
+					c.StartupProbe.InitialDelaySeconds = 3600
+				}
+			})
+			tg.ContainerID = id
+			b.Watch(tg)
+		}
+		after(time.Second)
+		b.StopLiveness("stops")
+		after(time.Minute)
+		for _, id := range []string{"waits", "runs", "stops"} {
+			b.Forget(id)
+		}
+		b.Wait()
+	})
+}
+
 // TestStoppingKeepsWhatIsKnown: a container that is being stopped stays started and ready while
 // its readiness probe succeeds. One that has not started stays so: it is not probed any more,
 // unless a startup probe was under way that succeeds.
@@ -327,6 +394,69 @@ func TestLateKnowledge(t *testing.T) {
 			t.Error("the past counts for more than a probe")
 		}
 	})
+}
+
+// TestLateKnowledgeOfTheStart: a container of which it is heard late that it had started before
+// this kubelet is asked at once whether it is ready, and not any more whether it has started.
+func TestLateKnowledgeOfTheStart(t *testing.T) {
+	bubble(t, func(b *bench) {
+		tg := target(func(c *corev1.Container) {
+			c.StartupProbe, c.ReadinessProbe = execProbe(func(p *corev1.Probe) { p.FailureThreshold = 1 }), execProbe(nil)
+			c.StartupProbe.InitialDelaySeconds = 20
+		})
+		b.Watch(tg)
+		after(5 * time.Second)
+		tg.WasStarted = true
+		b.Watch(tg)
+		after(time.Second)
+		if v, _ := b.Verdict("id", Readiness); v != Success || b.probes.Load() != 1 {
+			t.Errorf("%v after %d probes", v, b.probes.Load())
+		}
+		b.code.Store(1)
+		after(time.Minute)
+		b.Watch(tg)
+		if v, _ := b.Verdict("id", Startup); v != Success || b.probes.Load() != 7 {
+			t.Errorf("startup is %v after %d probes", v, b.probes.Load())
+		}
+	})
+}
+
+// TestFirst: a container that has just started is probed after its delay, one that has run for
+// longer within a period, so that not all are after a restart of the kubelet.
+func TestFirst(t *testing.T) {
+	for _, c := range []struct {
+		kind          Kind
+		delay, period int32
+		old, min, max time.Duration
+	}{
+		{Liveness, 0, 10, 0, 0, 0},
+		{Liveness, 5, 10, 2 * time.Second, 3 * time.Second, 3 * time.Second},
+		{Liveness, 60, 10, 20 * time.Second, 40 * time.Second, 40 * time.Second},
+		{Liveness, 0, 10, 5 * time.Second, -5 * time.Second, -5 * time.Second},
+		{Liveness, 0, 10, time.Hour, 0, 10 * time.Second},
+		{Startup, 0, 0, time.Hour, 0, time.Second},
+		{Readiness, 5, 10, time.Hour, 0, 0},
+		{Readiness, 5, 10, time.Second, 4 * time.Second, 4 * time.Second},
+	} {
+		p := &corev1.Probe{InitialDelaySeconds: c.delay, PeriodSeconds: c.period}
+		if got := first(c.kind, p, c.old); got < c.min || got > c.max {
+			t.Errorf("%+v: in %v", c, got)
+		}
+	}
+}
+
+// TestOver: which probes are made no more, by what is known of them.
+func TestOver(t *testing.T) {
+	for k, want := range [kinds][3]bool{Liveness: {Failure: true}, Startup: {Success: true, Failure: true}} {
+		for v, want := range want {
+			if got := over(Kind(k), Verdict(v), false); got != want {
+				t.Errorf("%s, %d: %t", Kind(k), v, got)
+			}
+			if !over(Kind(k), Verdict(v), true) {
+				t.Errorf("%s, %d: goes on though it is stopped", Kind(k), v)
+			}
+		}
+	}
 }
 
 // TestPanicOfAProbe: it fails the probe, and is counted where an alert can see it.
