@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -214,7 +215,9 @@ func grpcHealth(ctx context.Context, t Target, a *corev1.GRPCAction, timeout tim
 	if a.Service != nil {
 		service = *a.Service
 	}
-	res, err := healthpb.NewHealthClient(conn).Check(metadata.NewOutgoingContext(ctx, metadata.MD{}), &healthpb.HealthCheckRequest{Service: service}, grpc.WaitForReady(true))
+	var server peer.Peer // is known if the call was sent: to a server that speaks HTTP/2, not one that only lets connections in
+	res, err := healthpb.NewHealthClient(conn).Check(metadata.NewOutgoingContext(ctx, metadata.MD{}), &healthpb.HealthCheckRequest{Service: service},
+		grpc.WaitForReady(true), grpc.Peer(&server))
 	switch {
 	case err == nil && res.Status == healthpb.HealthCheckResponse_SERVING:
 		return outcome{ok: true, output: "service healthy"}
@@ -222,6 +225,8 @@ func grpcHealth(ctx context.Context, t Target, a *corev1.GRPCAction, timeout tim
 		return outcome{output: fmt.Sprintf("service unhealthy (responded with %q)", res.Status)}
 	case status.Code(err) == codes.Unimplemented:
 		return outcome{output: fmt.Sprintf("error: this server does not implement the grpc health protocol (grpc.health.v1.Health): %s", status.Convert(err).Message())}
+	case status.Code(err) == codes.DeadlineExceeded && server.Addr != nil:
+		return outcome{output: fmt.Sprintf("timeout: health rpc did not complete within %v", timeout)}
 	case status.Code(err) == codes.DeadlineExceeded:
 		return outcome{output: fmt.Sprintf("timeout: failed to connect service %q within %s: %s", addr, timeout, status.Convert(err).Message())}
 	}
