@@ -248,13 +248,3 @@ func sameHost(r *http.Request, via []*http.Request) error {
 	}
 	return nil
 }
-
-// Dial opens and closes a connection, for hooks.
-func Dial(ctx context.Context, a *corev1.TCPSocketAction, c *corev1.Container, podIP string) error {
-	if r := tcp(ctx, Target{Container: c, PodIP: podIP}, a, 30*time.Second); r.err != nil {
-		return r.err
-	} else if !r.ok {
-		return errors.New(r.output)
-	}
-	return nil
-}
