@@ -51,7 +51,7 @@ func containerStatus(in Input, spec *corev1.Container, old *corev1.ContainerStat
 		s.AllocatedResources = res.Requests
 		s.Resources = actualResources(res, latest, old)
 	}
-	if w := waitingState(in, spec, latest, kind); w != nil {
+	if w := waitingState(in, spec, latest, kind); w != nil && !(in.Terminal && endedWithPod(s)) {
 		if s.State.Terminated != nil {
 			s.LastTerminationState = s.State
 		}

@@ -12,18 +12,12 @@ import (
 func missingStatus(in Input, spec *corev1.Container, old *corev1.ContainerStatus, kind podspec.ContainerKind) corev1.ContainerStatus {
 	s := initialStatus(in, spec, kind)
 	s.RestartCount, s.LastTerminationState = old.RestartCount, old.LastTerminationState
-	if old.State.Running != nil {
-		gone := &corev1.ContainerStateTerminated{
+	if old.State.Running != nil && s.LastTerminationState.Terminated == nil {
+		s.LastTerminationState.Terminated = &corev1.ContainerStateTerminated{
 			Reason: "ContainerStatusUnknown", ExitCode: 137,
 			Message: "The container could not be located when the pod was deleted.  The container used to be Running",
 		}
-		if in.Terminal {
-			gone.Message = "The container could not be located when the pod was terminated"
-			s.State = corev1.ContainerState{Terminated: gone}
-		} else if s.LastTerminationState.Terminated == nil {
-			s.LastTerminationState.Terminated = gone
-			s.RestartCount++
-		}
+		s.RestartCount++
 	}
 	if kind == podspec.InitContainer && !podspec.IsSidecar(spec) && anyMainCreated(in.Pod, in.Observed) {
 		s.State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{

@@ -101,6 +101,7 @@ func Compute(in Input) corev1.PodStatus {
 	setPodResources(in, &s)
 	setAddresses(in, &s)
 	s.Conditions = conditions(in, &s)
+	endContainers(in, &s) // last: all else is made of what is known of them
 	return s
 }
 
@@ -120,6 +121,9 @@ func setPhase(in Input, s *corev1.PodStatus) {
 		return in.Ended == nil && c != nil && c.Replaced
 	}
 	s.Phase = phase(in.Pod, append(slices.Clone(s.ContainerStatuses), s.InitContainerStatuses...), in.Terminal, in.anew, replaced)
+	if in.Terminal && podspec.IsStatic(in.Pod) && slices.ContainsFunc(slices.Concat(old.ContainerStatuses, old.InitContainerStatuses), endedWithPod) {
+		s.Phase = old.Phase // which did not follow from how its containers were ended
+	}
 	for _, known := range []corev1.PodPhase{old.Phase, in.API.Phase} {
 		if isTerminal(known) { // there is no way back
 			s.Phase = known

@@ -221,7 +221,8 @@ func TestStatusOfOthers(t *testing.T) {
 }
 
 // TestEndedBeforeItBegan: a pod that was deleted before a container of it ran has failed;
-// a Job counts it, and others who hold it by a finalizer let it go. A static pod only goes.
+// a Job counts it, and others who hold it by a finalizer let it go. Of a static pod only the
+// containers have; its phase stays, also when its status is made once more.
 func TestEndedBeforeItBegan(t *testing.T) {
 	for name, c := range map[string]struct {
 		terminal bool
@@ -234,9 +235,11 @@ func TestEndedBeforeItBegan(t *testing.T) {
 	} {
 		p := podtest.Pod("p", "a")
 		p.Annotations = map[string]string{podspec.ConfigSource: c.source}
-		s := statusOf(p, podtest.Observed(), func(in *Input) { in.Terminal, in.Ended = c.terminal, &Ending{} })
-		if s.Phase != c.want || s.ContainerStatuses[0].State.Waiting == nil {
-			t.Errorf("%s: %s, %+v", name, s.Phase, s.ContainerStatuses)
+		for range 2 {
+			p.Status = statusOf(p, podtest.Observed(), func(in *Input) { in.Terminal, in.Ended = c.terminal, &Ending{} })
+			if s := p.Status; s.Phase != c.want || (s.ContainerStatuses[0].State.Waiting == nil) != c.terminal {
+				t.Errorf("%s: %s, %+v", name, s.Phase, s.ContainerStatuses)
+			}
 		}
 	}
 }
