@@ -17,7 +17,9 @@ func missingStatus(in Input, spec *corev1.Container, old *corev1.ContainerStatus
 			Reason: "ContainerStatusUnknown", ExitCode: 137,
 			Message: "The container could not be located when the pod was deleted.  The container used to be Running",
 		}
-		s.RestartCount++
+		if in.Pod.DeletionTimestamp == nil { // else nothing takes its place
+			s.RestartCount++
+		}
 	}
 	if kind == podspec.InitContainer && !podspec.IsSidecar(spec) && anyMainCreated(in.Pod, in.Observed) {
 		s.State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
