@@ -51,7 +51,7 @@ func conditions(in Input, s *corev1.PodStatus) []corev1.PodCondition {
 	}
 	for _, c := range []*corev1.PodCondition{in.ResizePending, in.Resizing} {
 		if c != nil && !in.Terminal {
-			out = append(out, withTransition(in, *c))
+			out = append(out, resizeCondition(in, *c))
 		}
 	}
 	all := append(append([]corev1.ContainerStatus(nil), s.InitContainerStatuses...), s.ContainerStatuses...)
@@ -92,6 +92,23 @@ func withTransition(in Input, c corev1.PodCondition) corev1.PodCondition {
 			}
 			break
 		}
+	}
+	return c
+}
+
+// resizeCondition completes a condition of a resize, which transits with its reason, or if it
+// is that of another resize: it is true while it is there. It was probed when it last became
+// another; upstream notes each look at the pod, but does not show it for that alone.
+func resizeCondition(in Input, c corev1.PodCondition) corev1.PodCondition {
+	c = withTransition(in, c)
+	was := FindCondition(in.Old.Conditions, c.Type)
+	again := was != nil && was.ObservedGeneration == c.ObservedGeneration
+	if was == nil || was.Reason != c.Reason || !again && c.Type == corev1.PodResizeInProgress {
+		c.LastTransitionTime = seconds(in.Now)
+	}
+	c.LastProbeTime = seconds(in.Now)
+	if again && was.Reason == c.Reason && was.Message == c.Message && !was.LastProbeTime.IsZero() {
+		c.LastProbeTime = was.LastProbeTime
 	}
 	return c
 }
