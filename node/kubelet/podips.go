@@ -1,6 +1,11 @@
 package kubelet
 
-import "net"
+import (
+	"net"
+	"slices"
+
+	"knarr/node/kubelet/runtimestate"
+)
 
 // sortIPs puts the node's first address family first, one address of each.
 func (k *Kubelet) sortIPs(ips []string) (out []string) {
@@ -27,6 +32,20 @@ func (w *worker) podIPs() []string {
 		}
 	}
 	return nil
+}
+
+// shownIPs are the addresses that the status shows of a pod that showed these before: those of
+// the newest sandbox; without one that is ready those from before, for as long as the runtime
+// holds anything of the pod. A pod that gets another sandbox, or has ended, is not without an
+// address meanwhile.
+func shownIPs(v *runtimestate.Pod, before []string) []string {
+	if s, ok := v.ReadySandbox(); ok && len(s.IPs()) > 0 {
+		return s.IPs()
+	}
+	if slices.ContainsFunc(v.Sandboxes, runtimestate.Sandbox.Ready) || len(v.Sandboxes)+len(v.Containers) == 0 {
+		return nil
+	}
+	return before
 }
 
 // firstOf is the first address, "" if there is none.

@@ -135,7 +135,7 @@ func (w *worker) statusInput() podstatus.Input {
 		RecursiveReadOnly: func() bool { return w.k.recursiveReadOnly(w.pod) },
 		Unmounted:         w.volumes == nil && w.ended == nil && len(w.observed.Containers) == 0,
 		Terminal:          w.statusTerminal(),
-		RuntimeName:       w.k.runtimeName(), PodIPs: w.podIPs(), Now: time.Now(),
+		RuntimeName:       w.k.runtimeName(), PodIPs: w.k.sortIPs(w.ips), Now: time.Now(),
 		Started: w.k.started, Ready: w.k.ready, ResizePending: w.resizePending, Resizing: w.resizing,
 	}
 	if e := w.ended; e != nil {

@@ -81,6 +81,7 @@ type worker struct {
 	done     chan *op
 	reader   *runtimestate.Reader
 	observed *runtimestate.Pod
+	ips      []string // the pod's addresses as they are shown, which may be those it had
 	ended    *ending
 	last     *corev1.PodStatus
 	sandbox  *cri.PodSandboxConfig
@@ -325,7 +326,7 @@ func (w *worker) sync(ctx context.Context) time.Duration {
 			w.stale.Store(true)
 			return time.Second
 		}
-		w.observed = v
+		w.observed, w.ips = v, shownIPs(v, w.ips)
 		w.noteReplaced()
 		w.readMessages()
 	}
