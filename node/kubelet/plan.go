@@ -186,10 +186,10 @@ func planInit(pod *corev1.Pod, v *runtimestate.Pod, probes probeResults, a *acti
 				return false
 			case s.Running():
 				return false
-			case s.Exited() && s.ExitCode == 0:
+			case s.Exited() && s.ExitCode == 0 && s.Reason != outOfMemory:
 				continue
 			}
-			if !runtimestate.ShouldRestart(pod, c, s) {
+			if !restartsInit(pod, c, s) {
 				a.finish, a.start = true, nil
 				return false
 			}
@@ -225,6 +225,17 @@ func planInit(pod *corev1.Pod, v *runtimestate.Pod, probes probeResults, a *acti
 		}
 	}
 	return done || passed
+}
+
+// outOfMemory is the runtime's reason of the end of a container in which the kernel ended a
+// process for want of memory. An init container may have lost a child by that, and have done
+// half of its work: it failed, whatever its exit code.
+const outOfMemory = "OOMKilled"
+
+// restartsInit says whether an init container that failed is started again. Of one that ran
+// out of memory the exit code may be 0, which is not what its policy is to be asked about.
+func restartsInit(pod *corev1.Pod, c *corev1.Container, s *runtimestate.Container) bool {
+	return runtimestate.ShouldRestart(pod, c, s) || s.Reason == outOfMemory && podspec.RestartsOn(pod, c, 128+9)
 }
 
 // laterStarted says whether an init container after i was started in this

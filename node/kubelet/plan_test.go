@@ -23,6 +23,10 @@ func TestPlan(t *testing.T) {
 	dead.Sandboxes[0].State = cri.PodSandboxState_SANDBOX_NOTREADY
 	replaced := podtest.Observed(podtest.Container("a", podtest.Exited, 0))
 	replaced.Containers[0].Replaced = true
+	oom := podtest.Observed(podtest.Container("i", podtest.Exited, 0))
+	oom.Containers[0].Reason = "OOMKilled"
+	oomed := podtest.Observed(podtest.Container("i", podtest.Exited, 0), podtest.Container("a", podtest.Running, 0))
+	oomed.Containers[0].Reason = "OOMKilled"
 	for _, c := range []struct {
 		name    string
 		pod     *corev1.Pod
@@ -55,6 +59,10 @@ func TestPlan(t *testing.T) {
 		{name: "init done", pod: podtest.WithInit(podtest.Pod("p", "a"), "i"), view: podtest.Observed(podtest.Container("i", podtest.Exited, 0)), start: []string{"a"}},
 		{name: "init failed", pod: podtest.WithInit(podtest.Pod("p", "a"), "i"), view: podtest.Observed(podtest.Container("i", podtest.Exited, 1)), start: []string{"i"}},
 		{name: "init failed, never", pod: podtest.WithRestartPolicy(podtest.WithInit(podtest.Pod("p", "a"), "i"), never), view: podtest.Observed(podtest.Container("i", podtest.Exited, 1)), finish: true},
+		{name: "init out of memory", pod: podtest.WithInit(podtest.Pod("p", "a"), "i"), view: oom, start: []string{"i"}},
+		{name: "init out of memory, on failure", pod: podtest.WithRestartPolicy(podtest.WithInit(podtest.Pod("p", "a"), "i"), onFailure), view: oom, start: []string{"i"}},
+		{name: "init out of memory, never", pod: podtest.WithRestartPolicy(podtest.WithInit(podtest.Pod("p", "a"), "i"), never), view: oom, finish: true},
+		{name: "init out of memory, and passed", pod: podtest.WithInit(podtest.Pod("p", "a"), "i"), view: oomed},
 		{name: "second init", pod: podtest.WithInit(podtest.Pod("p", "a"), "i", "j"), view: podtest.Observed(podtest.Container("i", podtest.Exited, 0)), start: []string{"j"}},
 		{name: "init forgotten", pod: podtest.WithInit(podtest.Pod("p", "a"), "i", "j"), view: podtest.Observed(podtest.Container("j", podtest.Exited, 0)), start: []string{"a"}},
 		{name: "sidecar starts", pod: podtest.WithInit(podtest.Pod("p", "a"), "s", "i"), view: podtest.Observed(), start: []string{"s"}},
