@@ -67,8 +67,8 @@ func conditions(in Input, s *corev1.PodStatus) []corev1.PodCondition {
 		ready = readinessGates(pod, out)
 	}
 	init := initialized(pod, all, s.Phase)
-	if was := FindCondition(in.Old.Conditions, init.Type); was != nil && was.Status == corev1.ConditionTrue && podspec.MayRestartAll(pod) {
-		init = corev1.PodCondition{Type: init.Type, Status: was.Status} // there is no way back
+	if was := FindCondition(in.Old.Conditions, init.Type); was != nil && was.Status == corev1.ConditionTrue && init.Status != was.Status {
+		init = corev1.PodCondition{Type: init.Type, Status: was.Status} // there is no way back, as upstream has it
 	}
 	own := []corev1.PodCondition{start, init, ready, containers, {Type: corev1.PodScheduled, Status: corev1.ConditionTrue}}
 	if podspec.MayRestartAll(pod) {

@@ -6,6 +6,7 @@ import (
 	"knarr/node/kubelet/podspec"
 )
 
+// initialized says whether the pod came past its init containers.
 func initialized(pod *corev1.Pod, all []corev1.ContainerStatus, phase corev1.PodPhase) corev1.PodCondition {
 	c := corev1.PodCondition{Type: corev1.PodInitialized, Status: corev1.ConditionTrue}
 	var unknown, incomplete []string
@@ -24,8 +25,8 @@ func initialized(pod *corev1.Pod, all []corev1.ContainerStatus, phase corev1.Pod
 		return c
 	}
 	for i := range pod.Spec.Containers {
-		if s := FindContainer(all, pod.Spec.Containers[i].Name); s != nil && s.Started != nil && *s.Started {
-			return c
+		if s := FindContainer(all, pod.Spec.Containers[i].Name); s != nil && (s.State.Running != nil || s.State.Terminated != nil && !endedWithPod(*s)) {
+			return c // its init containers may be beginning anew
 		}
 	}
 	if len(unknown)+len(incomplete) > 0 {

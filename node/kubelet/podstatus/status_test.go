@@ -315,3 +315,34 @@ func TestRecursiveReadOnly(t *testing.T) {
 		}
 	}
 }
+
+// TestInitialized: a pod that came past its init containers has, also while they begin anew,
+// in whatever state its containers are.
+func TestInitialized(t *testing.T) {
+	pod := podtest.Pod("p", "c")
+	pod.Spec.InitContainers = []corev1.Container{{Name: "i"}}
+	waits := corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{}}
+	ended := corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{}}
+	for _, c := range []struct {
+		init corev1.ContainerStatus
+		main corev1.ContainerState
+		want corev1.ConditionStatus
+	}{
+		{corev1.ContainerStatus{Name: "i", State: waits}, waits, corev1.ConditionFalse},
+		{corev1.ContainerStatus{Name: "i", State: ended, Ready: true}, waits, corev1.ConditionTrue},
+		{corev1.ContainerStatus{Name: "i", State: waits}, corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}, corev1.ConditionTrue},
+		{corev1.ContainerStatus{Name: "i", State: waits}, ended, corev1.ConditionTrue},
+	} {
+		all := []corev1.ContainerStatus{c.init, {Name: "c", State: c.main}}
+		if got := initialized(pod, all, corev1.PodRunning).Status; got != c.want {
+			t.Errorf("%+v: %s", c, got)
+		}
+	}
+	in := Input{Pod: pod, Observed: podtest.Observed(), Now: time.Unix(1000, 0),
+		Old: &corev1.PodStatus{Conditions: []corev1.PodCondition{{Type: corev1.PodInitialized, Status: corev1.ConditionTrue}}}}
+	in.API = in.Old
+	s := Compute(in)
+	if c := FindCondition(s.Conditions, corev1.PodInitialized); c.Status != corev1.ConditionTrue {
+		t.Errorf("in another sandbox: %+v", c)
+	}
+}
