@@ -23,7 +23,7 @@ func TestSystemd(t *testing.T) {
 	if _, err := os.Stat("/usr/lib/systemd/systemd"); err != nil {
 		need.Skip(t, "needs systemd's program: apt-get install systemd: ", err)
 	}
-	g := start(t, machine{plain.size, plain.disk, "systemd.unit=guest.target"}, nil, func(a *initramfs) error {
+	g := start(t, machine{size: plain.size, disk: plain.disk, words: "systemd.unit=guest.target"}, nil, func(a *initramfs) error {
 		a.copy("given/classes.yaml", "testdata/classes.yaml")
 		a.copy("given/oom.yaml", "testdata/oom.yaml")
 		return a.addSystemd()
