@@ -11,6 +11,7 @@ import (
 
 	containerd "github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/core/images"
+	"github.com/containerd/containerd/v2/core/remotes"
 	"github.com/containerd/containerd/v2/core/remotes/docker"
 	"github.com/containerd/containerd/v2/pkg/namespaces"
 	"github.com/distribution/reference"
@@ -39,18 +40,9 @@ func (i *Images) PullFrom(ctx context.Context, name string, peers []string, clie
 	}
 	ctx, cancel := context.WithTimeout(namespaces.WithNamespace(ctx, imageNamespace), peerTime)
 	defer cancel()
-	client = boundedPeers(client)
-	if !trusted {
-		var err error
-		if client, err = agreed(ctx, full, peers, client); err != nil {
-			return err
-		}
-	}
-	hosts := make([]docker.RegistryHost, len(peers))
-	for n, peer := range peers {
-		hosts[n] = docker.RegistryHost{
-			Client: client, Scheme: "https", Host: peer, Path: "/v2", Capabilities: docker.HostCapabilityPull | docker.HostCapabilityResolve,
-		}
+	resolver, err := fromPeers(ctx, full, peers, boundedPeers(client), trusted)
+	if err != nil {
+		return err
 	}
 	labels := maps.Clone(cliImageLabels)
 	delete(labels, pinnedLabel) // it can be pulled again
@@ -60,9 +52,7 @@ func (i *Images) PullFrom(ctx context.Context, name string, peers []string, clie
 	}
 	defer release()
 	image, err := i.client.Pull(leased, full,
-		containerd.WithResolver(docker.NewResolver(docker.ResolverOptions{
-			Hosts: func(string) ([]docker.RegistryHost, error) { return hosts, nil },
-		})),
+		containerd.WithResolver(resolver),
 		containerd.WithPullUnpack, containerd.WithPullSnapshotter(i.snapshotter), containerd.WithPullLabels(labels),
 		containerd.WithImageHandlerWrapper(ownAddress), containerd.WithMaxConcurrentDownloads(3))
 	if err == nil {
@@ -72,6 +62,28 @@ func (i *Images) PullFrom(ctx context.Context, name string, peers []string, clie
 		return err
 	}
 	return i.known(ctx, full)
+}
+
+// fromPeers asks other nodes in turn for an image and what it consists of, and for its tag, as
+// PullFrom has it.
+func fromPeers(ctx context.Context, full string, peers []string, client *http.Client, trusted bool) (remotes.Resolver, error) {
+	hosts := make([]docker.RegistryHost, len(peers))
+	for n, peer := range peers {
+		hosts[n] = docker.RegistryHost{
+			Client: client, Scheme: "https", Host: peer, Path: "/v2", Capabilities: docker.HostCapabilityPull | docker.HostCapabilityResolve,
+		}
+	}
+	resolver := docker.NewResolver(docker.ResolverOptions{
+		Hosts: func(string) ([]docker.RegistryHost, error) { return hosts, nil },
+	})
+	if trusted {
+		return resolver, nil
+	}
+	is, err := agreed(ctx, full, peers, client)
+	if err != nil || is == "" {
+		return resolver, err
+	}
+	return agreedTag{resolver, is}, nil
 }
 
 // verifierDir is where containerd looks for programs that say of each image from a registry

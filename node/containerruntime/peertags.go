@@ -5,10 +5,11 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"strings"
 
+	"github.com/containerd/containerd/v2/core/remotes"
 	"github.com/distribution/reference"
 	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"knarr/internal/run"
 )
@@ -16,34 +17,24 @@ import (
 // digestHeader is where registries say which content they answer with.
 const digestHeader = "Docker-Content-Digest"
 
-// agreed is a client by which an image's tag stands for what the nodes agree that it does. A
-// name with a digest needs no such agreement.
-func agreed(ctx context.Context, full string, peers []string, client *http.Client) (*http.Client, error) {
+// agreed is what the nodes agree that an image's tag stands for, "" for a name with a digest,
+// which needs no such agreement.
+func agreed(ctx context.Context, full string, peers []string, client *http.Client) (digest.Digest, error) {
 	ref, err := reference.ParseNormalizedNamed(full)
 	if err != nil {
-		return nil, err
+		return "", err
 	}
 	tagged, ok := ref.(reference.Tagged)
 	if _, known := ref.(reference.Digested); known || !ok {
-		return client, nil
+		return "", nil
 	}
-	path := "/v2/" + reference.Path(ref) + "/manifests/" + tagged.Tag()
+	path := "/v2/" + reference.Path(ref) + "/manifests/" + tagged.Tag() + "?ns=" + url.QueryEscape(reference.Domain(ref))
 	digests := make([]digest.Digest, len(peers))
 	run.Each("tags of other nodes' images", len(peers), len(peers), func(n int) error {
-		digests[n] = ask(ctx, "https://"+peers[n]+path+"?ns="+url.QueryEscape(reference.Domain(ref)), client)
+		digests[n] = ask(ctx, "https://"+peers[n]+path, client)
 		return nil
 	})
-	is, err := agreement(full, digests)
-	if err != nil {
-		return nil, err
-	}
-	next := client.Transport
-	if next == nil {
-		next = http.DefaultTransport
-	}
-	own := *client
-	own.Transport = agreedTag{next, path, is}
-	return &own, nil
+	return agreement(full, digests)
 }
 
 // ask is what a node says that a tag stands for, "" if it says nothing.
@@ -83,18 +74,22 @@ func agreement(image string, digests []digest.Digest) (is digest.Digest, err err
 	return is, nil
 }
 
-// agreedTag takes an answer to what a tag stands for only if it is the agreed one.
+// An agreedTag resolves the name of an image to the agreed digest. Nodes are asked for that
+// digest, never again for the tag: where the length of an answer to a tag is not said,
+// containerd believes the digest of whatever manifest comes, not the one in the header.
 type agreedTag struct {
-	http.RoundTripper
-	path string
-	is   digest.Digest
+	remotes.Resolver
+	is digest.Digest
 }
 
-func (a agreedTag) RoundTrip(r *http.Request) (*http.Response, error) {
-	res, err := a.RoundTripper.RoundTrip(r)
-	if err == nil && strings.HasSuffix(r.URL.Path, a.path) && res.Header.Get(digestHeader) != a.is.String() {
-		res.Body.Close()
-		return nil, fmt.Errorf("%s has another image under this tag than was agreed on", r.URL.Host)
+func (a agreedTag) Resolve(ctx context.Context, full string) (name string, d ocispec.Descriptor, err error) {
+	ref, err := reference.ParseNormalizedNamed(full)
+	if err != nil {
+		return "", d, err
 	}
-	return res, err
+	_, d, err = a.Resolver.Resolve(ctx, ref.Name()+"@"+a.is.String())
+	if err == nil && d.Digest != a.is {
+		err = fmt.Errorf("another image than was agreed on, %s: %s", a.is, d.Digest)
+	}
+	return full, d, err
 }

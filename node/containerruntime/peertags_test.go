@@ -3,13 +3,14 @@ package containerruntime
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync/atomic"
 	"testing"
 
 	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
 // TestAgreement: one node alone does not say what a tag stands for, nor does one that others
@@ -32,57 +33,67 @@ func TestAgreement(t *testing.T) {
 	}
 }
 
-// TestAgreedTag: a tag stands for what the nodes have agreed on, also if one of them says
-// something else later; a digest needs nobody's word.
+// A peer answers for the tag and the digests of one image, docker.io/library/x:1, which it
+// says has the digest that it claims. Like a node in hostile hands it does not say how long
+// its answers to HEAD are.
+type peer struct {
+	claims  digest.Digest
+	content string
+}
+
+func (p peer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	of, found := strings.CutPrefix(r.URL.Path, "/v2/library/x/manifests/")
+	if r.URL.Query().Get("ns") != "docker.io" || !found || p.claims == "" || of != "1" && of != p.claims.String() {
+		http.NotFound(w, r)
+		return
+	}
+	w.Header().Set("Content-Type", ocispec.MediaTypeImageManifest)
+	w.Header().Set("Docker-Content-Digest", p.claims.String())
+	if r.Method != http.MethodHead {
+		fmt.Fprint(w, p.content)
+	}
+}
+
+// TestAgreedTag: a tag stands for what the nodes have agreed on, whatever the first of them
+// answers when it is asked again; a digest needs nobody's word.
 func TestAgreedTag(t *testing.T) {
 	roots := x509.NewCertPool()
-	right, wrong := digest.FromString("right"), digest.FromString("wrong")
-	node := func(d digest.Digest) (address string, says *atomic.Pointer[digest.Digest]) {
-		says = &atomic.Pointer[digest.Digest]{}
-		says.Store(&d)
-		s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if r.URL.Query().Get("ns") != "docker.io" || !strings.HasPrefix(r.URL.Path, "/v2/library/x/") || *says.Load() == "" {
-				http.NotFound(w, r)
-				return
-			}
-			w.Header().Set("Docker-Content-Digest", says.Load().String())
-		}))
+	node := func(p peer) (address string) {
+		s := httptest.NewTLSServer(p)
 		t.Cleanup(s.Close)
 		roots.AddCert(s.Certificate())
-		return s.Listener.Addr().String(), says
+		return s.Listener.Addr().String()
 	}
-	first, says := node(right)
-	second, _ := node(right)
-	hostile, _ := node(wrong)
-	without, _ := node("")
+	right, wrong := digest.FromString("right"), digest.FromString("wrong")
+	honest, liar := node(peer{right, "right"}), node(peer{right, "wrong"})
+	other, without := node(peer{wrong, "wrong"}), node(peer{})
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}}}
-	for _, peers := range [][]string{{hostile}, {hostile, without}, {hostile, first, second}} {
-		if _, err := agreed(t.Context(), "docker.io/library/x:1", peers, client); err == nil {
-			t.Errorf("%v agree", peers)
-		}
-	}
-	if got, err := agreed(t.Context(), "docker.io/library/x@"+right.String(), []string{hostile}, client); err != nil || got != client {
-		t.Errorf("by digest: %v", err)
-	}
-	got, err := agreed(t.Context(), "docker.io/library/x:1", []string{without, first, second}, client)
-	if err != nil {
-		t.Fatal(err)
-	}
-	get := func(what string) error {
-		res, err := got.Get("https://" + first + "/v2/library/x/" + what + "?ns=docker.io")
+	for name, c := range map[string]struct {
+		image   string
+		peers   []string
+		trusted bool
+		is      digest.Digest
+	}{
+		"one node":              {"docker.io/library/x:1", []string{other}, false, ""},
+		"one that has it":       {"docker.io/library/x:1", []string{other, without}, false, ""},
+		"contradiction":         {"docker.io/library/x:1", []string{other, honest, honest}, false, ""},
+		"agreement":             {"docker.io/library/x:1", []string{without, honest, honest}, false, right},
+		"another after it":      {"docker.io/library/x:1", []string{liar, honest}, false, right},
+		"one node that is ours": {"docker.io/library/x:1", []string{other}, true, wrong},
+		"by digest":             {"docker.io/library/x@" + right.String(), []string{other, honest}, false, right},
+	} {
+		var is digest.Digest
+		resolver, err := fromPeers(t.Context(), c.image, c.peers, client, c.trusted)
 		if err == nil {
-			res.Body.Close()
+			var name string
+			var d ocispec.Descriptor
+			if name, d, err = resolver.Resolve(t.Context(), c.image); err == nil && name != c.image {
+				t.Errorf("the name is %s", name)
+			}
+			is = d.Digest
 		}
-		return err
-	}
-	if err := get("manifests/1"); err != nil {
-		t.Error(err)
-	}
-	says.Store(&wrong)
-	if err := get("manifests/1"); err == nil {
-		t.Error("another image than was agreed on is taken")
-	}
-	if err := get("blobs/" + right.String()); err != nil {
-		t.Error(err)
+		if is != c.is || (err == nil) != (c.is != "") {
+			t.Errorf("%s: %q, %v", name, is, err)
+		}
 	}
 }
