@@ -259,15 +259,39 @@ func (s *Store) policy() Policy {
 
 // Public says whether everybody may have image, which the runtime holds as id: it was
 // pulled without credentials of a pod, or loaded onto the node and need not be verified.
+// Other nodes ask by an image's full name, while records and intents have, as upstream's do,
+// what pods call it: here all names of one repository are the same.
 func (s *Store) Public(image, id string) bool {
-	known, pulled, err := s.known(image, id)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r, err := s.read(id)
 	switch {
 	case err != nil:
 		return false
-	case pulled:
-		return known != nil && known.NodePodsAccessible
+	case r == nil:
+		return !s.intended(image) && !s.policy()(image, false)
 	}
-	return !s.policy()(image, false)
+	repository := fullName(image)
+	for name, c := range r.CredentialMapping {
+		if c.NodePodsAccessible && fullName(name) == repository {
+			return true
+		}
+	}
+	return false
+}
+
+// intended says whether a pull of an image is under way, or did not get to its record,
+// whatever the pod called it.
+func (s *Store) intended(image string) bool {
+	found := false
+	err := eachFile(s.pulling, func(path string) error {
+		in, err := readIntent(path)
+		if err == nil {
+			found = found || normal(in.Image) == normal(image)
+		}
+		return err
+	})
+	return found || err != nil && !errors.Is(err, fs.ErrNotExist) // who knows what a damaged one is about
 }
 
 // known are the credentials an image was pulled with, nil where there is no record of it
@@ -420,6 +444,15 @@ func normal(image string) string {
 		return image
 	}
 	return n.String()
+}
+
+// fullName is an image's full name without tag and digest.
+func fullName(image string) string {
+	n, err := reference.ParseNormalizedNamed(image)
+	if err != nil {
+		return image
+	}
+	return n.Name()
 }
 
 // baseName is an image's name without tag and digest, otherwise as the user

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 )
@@ -193,11 +194,13 @@ func TestPublic(t *testing.T) {
 	s := open(t, t.TempDir())
 	for image, used := range map[string]Credentials{
 		"reg/private:1": {KubernetesSecrets: []Secret{secret("a", "1")}}, "reg/open:1": {NodePodsAccessible: true},
+		"busybox": {NodePodsAccessible: true}, "me/private": {KubernetesSecrets: []Secret{secret("a", "1")}},
 	} {
 		ok(t, s.Begin(image))
 		ok(t, s.Succeed(image, "id-"+image, used))
 	}
 	ok(t, s.Begin("reg/underway:1"))
+	ok(t, s.Begin("me/underway"))
 	for _, c := range []struct {
 		image, id string
 		want      bool
@@ -208,6 +211,13 @@ func TestPublic(t *testing.T) {
 		{"reg/open:1", "id-reg/private:1", false}, // the same content by another name
 		{"reg/underway:1", "id-x", false},
 		{"reg/loaded:1", "id-x", true},
+		// By its full name, whatever a pod calls it.
+		{"docker.io/library/busybox:latest", "id-busybox", true},
+		{"docker.io/library/busybox@sha256:" + strings.Repeat("0", 64), "id-busybox", true},
+		{"docker.io/other/busybox:latest", "id-busybox", false},
+		{"docker.io/me/private:latest", "id-me/private", false},
+		{"docker.io/me/underway:latest", "id-x", false},
+		{"docker.io/me/loaded:latest", "id-x", true},
 	} {
 		if got := s.Public(c.image, c.id); got != c.want {
 			t.Errorf("%s as %s: %v", c.image, c.id, got)
