@@ -130,7 +130,7 @@ func (i *Images) LoadArchive(ctx context.Context, r io.Reader, progress func(str
 	return i.load(ctx, r, nil, progress)
 }
 
-func (i *Images) load(ctx context.Context, r io.Reader, extra map[string]string, progress func(string)) ([]string, error) {
+func (i *Images) load(ctx context.Context, r io.Reader, extra map[string]string, progress func(string)) (names []string, err error) {
 	if progress == nil {
 		progress = func(string) {}
 	}
@@ -159,12 +159,14 @@ func (i *Images) load(ctx context.Context, r io.Reader, extra map[string]string,
 	if err != nil {
 		return nil, fmt.Errorf("import: %w", err)
 	}
+	for _, image := range loaded { // these are there and pinned, whatever comes now
+		names = append(names, image.Name)
+	}
 	// What follows the end of the archive is still to be read, or whoever
 	// writes it into a pipe gets an error.
 	if _, err := io.Copy(io.Discard, plain); err != nil {
-		return nil, fmt.Errorf("read archive: %w", err)
+		return names, fmt.Errorf("read archive: %w", err)
 	}
-	var names []string
 	for _, image := range loaded {
 		progress("unpacking " + image.Name)
 		if err := containerd.NewImageWithPlatform(i.client, image, platform).Unpack(ctx, i.snapshotter); err != nil {
@@ -173,7 +175,6 @@ func (i *Images) load(ctx context.Context, r io.Reader, extra map[string]string,
 		if err := identify(ctx, i.client, image); err != nil {
 			return names, err
 		}
-		names = append(names, image.Name)
 	}
 	if len(names) == 0 {
 		return nil, errors.New("the archive names no image; save it with a name, such as example.com/app:1")
@@ -264,8 +265,8 @@ const (
 	directoryLabel = "knarr.io/images-directory"
 )
 
-// LoadPinned loads the archive at path and gives the names of its images. Unpin lets
-// them be collected.
+// LoadPinned loads the archive at path and gives the names of its images, also of those that
+// it has pinned when there is an error. Unpin lets them be collected.
 func (i *Images) LoadPinned(ctx context.Context, path string) ([]string, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -278,12 +279,9 @@ func (i *Images) LoadPinned(ctx context.Context, path string) ([]string, error) 
 // Pull pulls an image as a pod's container is, by the mirrors and credentials of the
 // node's configuration, and gives its full name.
 func (i *Images) Pull(ctx context.Context, name string) (string, error) {
-	full := fullName(name)
-	if full == "" {
-		full = fullName(name + ":latest")
-	}
-	if full == "" {
-		return "", fmt.Errorf("%q is no name of an image", name)
+	full, err := nameToPull(name)
+	if err != nil {
+		return "", err
 	}
 	service := cri.NewImageServiceClient(i.client.Conn().(*grpc.ClientConn))
 	if _, err := service.PullImage(ctx, &cri.PullImageRequest{Image: &cri.ImageSpec{Image: full}}); err != nil {
@@ -292,11 +290,30 @@ func (i *Images) Pull(ctx context.Context, name string) (string, error) {
 	return full, nil
 }
 
-// PullPinned pulls an image and pins it. Unpin lets it be collected.
+// nameToPull is the full name of an image, its tag being latest if it says none.
+func nameToPull(name string) (full string, err error) {
+	if full = fullName(name); full == "" {
+		full = fullName(name + ":latest")
+	}
+	if full == "" {
+		return "", fmt.Errorf("%q is no name of an image", name)
+	}
+	return full, nil
+}
+
+// PullPinned pins an image, and pulls it before if the CRI has none of that name: a node whose
+// registry is away keeps what it has. Unpin lets it be collected.
 func (i *Images) PullPinned(ctx context.Context, name string) (string, error) {
-	full, err := i.Pull(ctx, name)
+	full, err := nameToPull(name)
 	if err != nil {
 		return "", err
+	}
+	service := cri.NewImageServiceClient(i.client.Conn().(*grpc.ClientConn))
+	status, err := service.ImageStatus(ctx, &cri.ImageStatusRequest{Image: &cri.ImageSpec{Image: full}})
+	if err != nil || status.Image == nil {
+		if _, err := i.Pull(ctx, full); err != nil {
+			return "", err
+		}
 	}
 	image, ok, err := i.stored(ctx, full)
 	if err != nil || !ok || image.Labels[pinnedLabel] == "pinned" {

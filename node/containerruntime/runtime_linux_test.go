@@ -392,6 +392,14 @@ func TestPinnedByDirectory(t *testing.T) {
 		t.Fatal(err)
 	}
 	shown(false)
+	if full, err := images.PullPinned(ctx, name); err != nil || full != name { // without its registry
+		t.Fatal(full, err)
+	}
+	shown(true)
+	if err := images.Unpin(ctx, name); err != nil {
+		t.Fatal(err)
+	}
+	shown(false)
 	if _, err := images.LoadFile(ctx, file, nil); err != nil {
 		t.Fatal(err)
 	}

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -66,7 +67,10 @@ func TestZstdWindow(t *testing.T) {
 			return i.PullFrom(ctx, name, []string{peer.Listener.Addr().String()}, peer.Client(), true)
 		},
 		"archive": func(name string, image ocispec.Descriptor) error {
-			_, err := i.LoadPinned(ctx, h.archive(name, image))
+			names, err := i.LoadPinned(ctx, h.archive(name, image))
+			if !slices.Equal(names, []string{name}) {
+				t.Errorf("%v are said to be pinned, not %s: %v", names, name, err)
+			}
 			return err
 		},
 	} {
