@@ -31,14 +31,18 @@ const (
 	retryFirst, retryMost, archiveMost = 30 * time.Second, 10 * time.Minute, time.Hour
 	// maxList and maxNames bound a list of names, maxFiles how many files are looked at.
 	maxList, maxNames, maxFiles = 1 << 20, 1000, 1000
+	// pullTime is the most that one pull may take. The runtime itself ends one that gets nothing
+	// for minutes; this is for a registry that sends a little now and then.
+	pullTime = time.Hour
 )
 
 // A Store holds the images of the node.
 type Store interface {
 	// LoadPinned imports an archive and gives the names of its images, which are not
-	// collected while they are pinned by the directory.
+	// collected while they are pinned by the directory; also those that it has pinned
+	// when there is an error.
 	LoadPinned(ctx context.Context, path string) ([]string, error)
-	// PullPinned pulls an image likewise and gives its full name.
+	// PullPinned pins an image likewise, pulls it if it is not there, and gives its full name.
 	PullPinned(ctx context.Context, name string) (string, error)
 	// Unpin lets an image be collected, if only the directory has pinned it.
 	Unpin(ctx context.Context, name string) error
@@ -125,11 +129,27 @@ func (d *Directory) look(ctx context.Context) (again time.Duration, err error) {
 		d.release(ctx, d.files[name].Images, name)
 		delete(d.files, name)
 	}
-	for _, f := range todo {
-		if ctx.Err() != nil {
-			return again, nil
+	for _, lists := range []bool{false, true} { // registries may be slow, or away
+		again = min(again, d.takeEach(ctx, todo, lists))
+	}
+	if len(todo)+len(gone) > 0 {
+		if err := remember(d.Memory, d.files); err != nil {
+			return again, fmt.Errorf("remember what was imported: %w", err)
 		}
-		if inUse(filepath.Join(d.Dir, f.name)) { // somebody writes into it
+	}
+	return again, nil
+}
+
+// takeEach takes the archives among files, or the lists, and says when to look again.
+func (d *Directory) takeEach(ctx context.Context, files []file, lists bool) (again time.Duration) {
+	again = lookAgain
+	for _, f := range files {
+		switch {
+		case ctx.Err() != nil:
+			return again
+		case f.list() != lists:
+			continue
+		case inUse(filepath.Join(d.Dir, f.name)): // somebody writes into it
 			again = min(again, settle)
 			continue
 		}
@@ -138,12 +158,17 @@ func (d *Directory) look(ctx context.Context) (again time.Duration, err error) {
 			again = min(again, left)
 		}
 	}
-	if len(todo)+len(gone) > 0 {
-		if err := remember(d.Memory, d.files); err != nil {
-			return again, fmt.Errorf("remember what was imported: %w", err)
-		}
+	return again
+}
+
+// takeArchives takes those that have come, or are due again, while a list is being pulled.
+func (d *Directory) takeArchives(ctx context.Context) {
+	found, err := list(d.Dir)
+	if err != nil {
+		return // the next look says so
 	}
-	return again, nil
+	todo, _, _ := plan(found, d.files, time.Now())
+	d.takeEach(ctx, todo, false)
 }
 
 // take imports one file, or pulls what it names, and tells of it.
@@ -155,13 +180,16 @@ func (d *Directory) take(ctx context.Context, f file) {
 		return
 	}
 	next := record{Size: f.size, Modified: f.modified, Images: images}
-	d.release(ctx, slices.DeleteFunc(slices.Clone(was.Images), func(i string) bool { return slices.Contains(images, i) }), f.name)
 	if err == nil {
+		d.release(ctx, without(was.Images, images), f.name)
 		slog.InfoContext(ctx, "imported images", "file", f.name, "images", strings.Join(images, ", "), "took", time.Since(began).Round(time.Millisecond))
 		d.Event(false, "ImagesImported", fmt.Sprintf("Imported images of %s in %v: %s", f.name, time.Since(began).Round(time.Millisecond), strings.Join(images, ", ")))
 		d.files[f.name] = next
 		return
 	}
+	// What an earlier version of the file had stays pinned until this one can be had as a whole:
+	// on a node without a registry nobody could get it again.
+	next.Images = append(images, without(was.Images, images)...)
 	next.failed = err.Error()
 	most := archiveMost // which stay as they are: there may be more room then
 	if f.list() {
@@ -186,16 +214,32 @@ func (d *Directory) fetch(ctx context.Context, f file) (images []string, err err
 	if err != nil {
 		return nil, err
 	}
-	var errs []error
+	was, errs := d.files[f.name], []error(nil)
 	for _, name := range names {
-		full, err := d.Store.PullPinned(ctx, name)
+		d.takeArchives(ctx)
+		full, err := d.pull(ctx, name)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("pull %s: %w", name, err))
 			continue
 		}
 		images = append(images, full)
+		under := was // what is pulled so far is this file's, also for an archive that is taken in between
+		under.Images = append(slices.Clone(images), without(was.Images, images)...)
+		d.files[f.name] = under
 	}
 	return images, errors.Join(errs...)
+}
+
+// pull pulls one image within its time.
+func (d *Directory) pull(ctx context.Context, name string) (full string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, pullTime)
+	defer cancel()
+	return d.Store.PullPinned(ctx, name)
+}
+
+// without are the names that are not among others.
+func without(names, others []string) []string {
+	return slices.DeleteFunc(slices.Clone(names), func(n string) bool { return slices.Contains(others, n) })
 }
 
 // release lets images be collected that no other file has.

@@ -46,6 +46,7 @@ type store struct {
 	images map[string]bool // pinned
 	loads  []string
 	refuse error
+	pulled func(name string) // after a pull; nil: nothing
 }
 
 func (s *store) LoadPinned(_ context.Context, path string) ([]string, error) {
@@ -54,12 +55,22 @@ func (s *store) LoadPinned(_ context.Context, path string) ([]string, error) {
 	if err != nil || strings.HasPrefix(string(b), "bad") {
 		return nil, fmt.Errorf("no archive: %w", errors.Join(err, errors.New(string(b))))
 	}
-	s.images[string(b)] = true
-	return []string{string(b)}, nil
+	name, broken := strings.CutSuffix(string(b), " broken")
+	s.images[name] = true
+	if broken {
+		return []string{name}, errors.New("it cannot be unpacked")
+	}
+	return []string{name}, nil
 }
 
-func (s *store) PullPinned(_ context.Context, name string) (string, error) {
+func (s *store) PullPinned(ctx context.Context, name string) (string, error) {
 	s.loads = append(s.loads, name)
+	if _, bounded := ctx.Deadline(); !bounded {
+		return "", errors.New("it may take forever")
+	}
+	if s.pulled != nil {
+		defer s.pulled(name)
+	}
 	if s.refuse != nil {
 		return "", s.refuse
 	}
@@ -210,6 +221,66 @@ func TestBad(t *testing.T) {
 	f.restart()
 	f.refuse = nil
 	f.takes("a.tar", "c:1")
+}
+
+// TestFailedFileKeepsImages: what a file had stays pinned while its new version cannot be had
+// as a whole, over a restart too, and goes once it can or the file is gone; so does what was
+// imported of an archive that fails.
+func TestFailedFileKeepsImages(t *testing.T) {
+	f := newFixture(t)
+	f.put("a.tar", "a:1", time.Hour)
+	f.put("b.tar", "b:1 broken", time.Hour)
+	f.put("c.txt", "c:1\nd:1", time.Hour)
+	f.takes("a.tar", "b.tar", "c:1", "d:1")
+	pinned := func(want ...string) {
+		t.Helper()
+		var names []string
+		for name, is := range f.images {
+			if is {
+				names = append(names, name)
+			}
+		}
+		if slices.Sort(names); !slices.Equal(names, want) {
+			t.Errorf("pinned: %v, want %v", names, want)
+		}
+	}
+	pinned("a:1", "b:1", "c:1", "d:1")
+	f.refuse = errors.New("no such registry")
+	f.put("a.tar", "bad", time.Minute)
+	f.put("c.txt", "c:1\nd:1\ne:1", time.Minute)
+	f.takes("a.tar", "c:1", "d:1", "e:1")
+	pinned("a:1", "b:1", "c:1", "d:1")
+	f.restart()
+	if err := os.Remove(filepath.Join(f.Dir, "b.tar")); err != nil {
+		t.Fatal(err)
+	}
+	f.put("a.tar", "a:2", time.Minute)
+	f.refuse = nil
+	f.put("c.txt", "c:1\ne:1", time.Minute)
+	f.takes("a.tar", "c:1", "e:1")
+	pinned("a:2", "c:1", "e:1")
+}
+
+// TestArchivesFirst: archives wait for no registry, neither those that are there before a list
+// nor one that comes while it is pulled.
+func TestArchivesFirst(t *testing.T) {
+	f := newFixture(t)
+	f.put("a.txt", "a:1\nb:1\nc:1", time.Hour)
+	f.put("b.tar", "x:1", time.Hour)
+	f.pulled = func(name string) {
+		switch name {
+		case "a:1":
+			f.put("c.tar", "a:1", time.Hour)
+		case "b:1": // the list has the other image now
+			f.put("c.tar", "y:1", time.Minute)
+		}
+	}
+	f.takes("b.tar", "a:1", "c.tar", "b:1", "c.tar", "c:1")
+	for _, name := range []string{"a:1", "b:1", "c:1", "x:1", "y:1"} {
+		if !f.images[name] {
+			t.Errorf("%s is not pinned", name)
+		}
+	}
 }
 
 // TestHalfWritten: what was written just now, or is open for writing, waits.
