@@ -6,7 +6,9 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
 // provide gives a node a plugin for reg.io, a shell script, that answers with the right
@@ -84,4 +86,53 @@ func TestCredentialProviders(t *testing.T) {
 		t.Errorf("the configuration's hash is not told")
 	}
 	upstreamNames(t, all)
+}
+
+// TestSlowCredentialProvider: while a plugin takes its time for one image, others are pulled,
+// also where it is one after the other; and it is not waited for once its pod is deleted.
+func TestSlowCredentialProvider(t *testing.T) {
+	n := newNode(t)
+	bin := t.TempDir()
+	file, program, pipe := filepath.Join(bin, "config.yaml"), filepath.Join(bin, "plugin"), filepath.Join(bin, "pipe")
+	config := `{"apiVersion": "kubelet.config.k8s.io/v1", "kind": "CredentialProviderConfig", "providers": [{"name": "plugin",
+		"apiVersion": "credentialprovider.kubelet.k8s.io/v1", "matchImages": ["reg.io/slow"], "defaultCacheDuration": "0s", "args": ["` + pipe + `"]}]}`
+	script := `#!/bin/sh
+cat "$1"
+echo '{"apiVersion":"credentialprovider.kubelet.k8s.io/v1","kind":"CredentialProviderResponse","cacheKeyType":"Image","auth":{}}'
+`
+	for path, text := range map[string]string{file: config, program: script} {
+		if err := os.WriteFile(path, []byte(text), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := unix.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	n.config = func(c *Config) {
+		c.CredentialProviders, c.CredentialProviderBinDir, c.Settings.SerializeImagePulls = file, bin, new(true)
+	}
+	n.rt.Registry = func(string, *cri.AuthConfig) error { return nil }
+	defer n.start()()
+	n.api.addPod(user("deleted", "reg.io/slow/a:1", "", corev1.PullIfNotPresent))
+	first, err := os.OpenFile(pipe, os.O_WRONLY, 0) // once the plugin reads
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer first.Close()
+	n.api.deletePod("deleted")
+	n.until("gone", func() bool { return n.api.pod("deleted") == nil })
+	n.api.addPod(user("slow", "reg.io/slow/b:1", "", corev1.PullIfNotPresent))
+	var second *os.File
+	n.until("the plugin is asked again", func() bool { // without a reader it is not opened
+		second, err = os.OpenFile(pipe, os.O_WRONLY|unix.O_NONBLOCK, 0)
+		return err == nil
+	})
+	n.api.addPod(user("other", "reg.io/other:1", "", corev1.PullIfNotPresent))
+	n.until("ready", n.ready("other"))
+	if got := n.pulls(); got != 1 {
+		t.Errorf("%d pulls", got)
+	}
+	first.Close()
+	second.Close()
+	n.until("ready", n.ready("slow"))
 }

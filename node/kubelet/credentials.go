@@ -1,6 +1,7 @@
 package kubelet
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
@@ -46,7 +47,7 @@ func (c credential) used() pullrecords.Credentials {
 // pullCredentials are those that are meant for the image: of the pod's secrets, of the
 // node's configuration of Docker, of the plugins, in this order. One secret that cannot be
 // read is an error, as upstream has it, whatever the others hold.
-func (k *Kubelet) pullCredentials(pod *corev1.Pod, image string) ([]credential, error) {
+func (k *Kubelet) pullCredentials(ctx context.Context, pod *corev1.Pod, image string) ([]credential, error) {
 	var secrets []*corev1.Secret
 	for _, r := range pod.Spec.ImagePullSecrets {
 		if r.Name == "" {
@@ -66,7 +67,7 @@ func (k *Kubelet) pullCredentials(pod *corev1.Pod, image string) ([]credential, 
 		return out, nil
 	}
 	var given []credential
-	for _, c := range k.plugins.Lookup(k.ctx, credentialprovider.Request{
+	for _, c := range k.plugins.Lookup(ctx, credentialprovider.Request{
 		Image: repo, Namespace: pod.Namespace, Pod: pod.Name, PodUID: pod.UID, Account: pod.Spec.ServiceAccountName,
 	}) {
 		if !matches(c.Pattern, repo) {

@@ -118,7 +118,7 @@ func (k *Kubelet) ensureImage(ctx context.Context, pod *corev1.Pod, ref *corev1.
 	}
 	tagged := withTag(image)
 	spec := &cri.ImageSpec{Image: tagged, Annotations: pod.Annotations, RuntimeHandler: k.handlerOf(pod)}
-	lookup := sync.OnceValues(func() ([]credential, error) { return k.pullCredentials(pod, tagged) })
+	lookup := sync.OnceValues(func() ([]credential, error) { return k.pullCredentials(ctx, pod, tagged) })
 	if policy != corev1.PullAlways {
 		res, err := k.images.ImageStatus(ctx, &cri.ImageStatusRequest{Image: spec})
 		switch {
@@ -135,6 +135,9 @@ func (k *Kubelet) ensureImage(ctx context.Context, pod *corev1.Pod, ref *corev1.
 				k.pullTimes(pod.UID).end(image, time.Now()) // somebody else's pull was sooner
 				k.events.Event(ref, corev1.EventTypeNormal, "Pulled", fmt.Sprintf("Container image %q already present on machine and can be accessed by the pod", image))
 				return res.Image, nil
+			}
+			if ctx.Err() != nil { // its credentials may not all have been asked for
+				return nil, ctx.Err()
 			}
 			k.imageWaits.deny(pod.UID, image, res.Image.Id)
 			known.pull = new(true)
@@ -169,32 +172,24 @@ func (k *Kubelet) pull(ctx context.Context, pod *corev1.Pod, ref *corev1.ObjectR
 	}
 	k.pulls.mu.Unlock()
 
+	// Before its turn to pull: a plugin may take a minute, in which others can pull.
+	creds, err := lookup()
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
 	k.events.Event(ref, corev1.EventTypeNormal, "Pulling", fmt.Sprintf("Pulling image %q", image))
 	waiting, times := time.Now(), k.pullTimes(pod.UID)
 	times.begin(image, waiting)
-	back, err := k.pulls.slot(ctx, pod.Namespace)
-	if err != nil {
-		return nil, err
-	}
-	defer back()
-	began := time.Now()
+	began := waiting
 	var img *cri.Image
-	err = errPullQPS
-	if k.pulls.rate == nil || k.pulls.rate.TryAccept() {
-		pulling, end := ctx, func() {}
-		if !podspec.IsCritical(pod) {
-			pulling, end = k.pulls.running.begin(ctx)
+	if err == nil {
+		back, serr := k.pulls.slot(ctx, pod.Namespace)
+		if serr != nil {
+			return nil, serr
 		}
-		stop := k.followPull(pulling, ref, image)
-		var creds []credential
-		if creds, err = lookup(); err == nil {
-			img, err = k.recordedPull(pulling, image, spec, sandbox, creds)
-		}
-		if err != nil && context.Cause(pulling) == errCalledOff {
-			err = errCalledOff // the runtime says that it was cancelled
-		}
-		stop()
-		end()
+		defer back()
+		began = time.Now()
+		img, err = k.followedPull(ctx, pod, ref, image, spec, sandbox, creds)
 	}
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
@@ -220,6 +215,25 @@ func (k *Kubelet) pull(ctx context.Context, pod *corev1.Pod, ref *corev1.ObjectR
 	k.events.Event(ref, corev1.EventTypeNormal, "Pulled", fmt.Sprintf("Successfully pulled image %q in %v (%v including waiting). Image size: %v bytes.",
 		image, ms(time.Since(began)), ms(time.Since(waiting)), img.Size))
 	return img, nil
+}
+
+// followedPull pulls an image, if that is not one too many in a second, tells how far it is,
+// and can be called off.
+func (k *Kubelet) followedPull(ctx context.Context, pod *corev1.Pod, ref *corev1.ObjectReference, image string, spec *cri.ImageSpec, sandbox *cri.PodSandboxConfig, creds []credential) (*cri.Image, error) {
+	if k.pulls.rate != nil && !k.pulls.rate.TryAccept() {
+		return nil, errPullQPS
+	}
+	pulling, end := ctx, func() {}
+	if !podspec.IsCritical(pod) {
+		pulling, end = k.pulls.running.begin(ctx)
+	}
+	defer end()
+	defer k.followPull(pulling, ref, image)()
+	img, err := k.recordedPull(pulling, image, spec, sandbox, creds)
+	if err != nil && context.Cause(pulling) == errCalledOff {
+		err = errCalledOff // the runtime says that it was cancelled
+	}
+	return img, err
 }
 
 // recordedPull pulls an image and notes with which credentials.
