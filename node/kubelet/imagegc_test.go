@@ -3,9 +3,11 @@ package kubelet
 import (
 	"math"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -60,6 +62,51 @@ func TestOldImagesGo(t *testing.T) {
 	all := asked(t, n.k, "/metrics")
 	if got := total(all["kubelet_image_garbage_collected_total"], "age"); got != 1 {
 		t.Errorf("%v images are counted that went for their age, of 1", got)
+	}
+}
+
+// TestThresholdOf100: it has no image go for want of room, unless images go for their age.
+func TestThresholdOf100(t *testing.T) {
+	for name, c := range map[string]struct {
+		age  time.Duration
+		high int32
+		goes bool
+	}{
+		"off": {0, 100, false}, "a threshold": {0, 99, true}, "a threshold, with an age": {time.Hour, 100, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newNode(t)
+			n.rt.Load("old:1")
+			n.config = func(cfg *Config) {
+				cfg.Settings.ImageMaximumGCAge = metav1.Duration{Duration: c.age}
+				cfg.Settings.ImageGCHighThresholdPercent = &c.high
+			}
+			var full atomic.Bool
+			n.statfs = func(_ string, s *unix.Statfs_t) error {
+				s.Bsize, s.Blocks, s.Bavail, s.Files, s.Ffree = 4096, 1000<<10, 500<<10, 1000, 1000
+				if full.Load() {
+					s.Bavail = 1
+				}
+				return nil
+			}
+			n.start()
+			n.until("the first look", func() bool {
+				n.k.imageUse.mu.Lock()
+				defer n.k.imageUse.mu.Unlock()
+				return len(n.k.imageUse.all) > 0
+			})
+			n.k.imageUse.mu.Lock()
+			for _, r := range n.k.imageUse.all {
+				r.seen = time.Now().Add(-30 * time.Minute)
+			}
+			n.k.imageUse.mu.Unlock()
+			full.Store(true)
+			_ = n.k.imageGC(t.Context()) // which says that there is not enough
+			res, err := n.k.images.ImageStatus(t.Context(), &cri.ImageStatusRequest{Image: &cri.ImageSpec{Image: "old:1"}})
+			if err != nil || (res.Image == nil) != c.goes {
+				t.Errorf("the image: %v, %v", res.GetImage(), err)
+			}
+		})
 	}
 }
 
