@@ -3,6 +3,7 @@ package containerruntime
 import (
 	"archive/tar"
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"io"
@@ -155,6 +156,11 @@ func TestNoRestore(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	ctx, done, err := client.WithLease(ctx) // what nothing refers to yet may be collected at any time
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer done(context.WithoutCancel(ctx))
 	image, err := client.ImageService().Get(ctx, DefaultSandboxImage)
 	if err != nil {
 		t.Fatal(err)
