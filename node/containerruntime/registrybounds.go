@@ -16,7 +16,6 @@ import (
 
 	"github.com/containerd/containerd/v2/core/remotes"
 	"github.com/containerd/containerd/v2/core/remotes/docker"
-	"github.com/containerd/containerd/v2/core/remotes/docker/config"
 	"github.com/containerd/containerd/v2/core/transfer"
 	"github.com/containerd/containerd/v2/core/transfer/registry"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
@@ -65,21 +64,7 @@ type boundedRegistry struct {
 // boundedRegistry gives the source of a pull of the CRI's.
 func (c Config) boundedRegistry(ctx context.Context, pull *cri.PullImageRequest, of *registry.OCIRegistry) boundedRegistry {
 	return boundedRegistry{of, docker.NewResolver(docker.ResolverOptions{Hosts: func(name string) ([]docker.RegistryHost, error) {
-		var asked []string // before anybody wants credentials
-		hosts, err := config.ConfigureHosts(ctx, config.HostOptions{
-			HostDir: config.HostDirFromRoot(c.RegistryConfigDir),
-			Credentials: func(host string) (user, secret string, err error) {
-				if pull.Auth == nil {
-					return c.Registries.Credentials(host)
-				}
-				return credentialsFor(pull.Auth, asked, host)
-			},
-			UpdateClient: func(client *http.Client) error { client.Transport = boundedRegistries(client.Transport); return nil },
-		})(name)
-		for _, h := range hosts {
-			asked = append(asked, h.Host)
-		}
-		return hosts, err
+		return c.registryHosts(ctx, pull, of.Image(), name)
 	}})}
 }
 

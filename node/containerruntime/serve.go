@@ -53,11 +53,9 @@ func (r *Runtime) serve(ctx context.Context, h host) error {
 		waitTasks()
 		lock.close()
 	}()
-	stopMirrors, err := c.mirrors(ctx)
-	if err != nil {
+	if err := c.mirrors(); err != nil {
 		return err
 	}
-	defer stopMirrors()
 	conn, err := r.dial()
 	if err != nil {
 		return err

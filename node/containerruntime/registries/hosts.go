@@ -16,25 +16,24 @@ const (
 	dockerHub = "registry-1.docker.io"
 )
 
-// Hosts are the files hosts.toml that containerd reads, by their directory. through is where
-// a mirror that has other names for images is served, by its registry and the number of its
-// endpoint. Pure.
-func (c Config) Hosts(through func(registry string, endpoint int) string) map[string]string {
+// Hosts are the files hosts.toml that containerd reads, by their directory. They have a mirror's
+// endpoints in their order, before the registry itself, on which Renamed relies. Pure.
+func (c Config) Hosts() map[string]string {
 	files := map[string]string{}
 	for name := range c.Configs {
 		if c.host(name).TLS != nil {
-			files[directory(name)] = c.file(name, through)
+			files[directory(name)] = c.file(name)
 		}
 	}
 	for name := range c.Mirrors {
-		files[directory(name)] = c.file(name, through)
+		files[directory(name)] = c.file(name)
 	}
 	return files
 }
 
 // file is that of a registry: its mirrors in turn, and then what is asked last, which is
 // the registry itself or, without it, the last mirror.
-func (c Config) file(registry string, through func(string, int) string) string {
+func (c Config) file(registry string) string {
 	m := c.Mirrors[registry]
 	var b strings.Builder
 	b.WriteString(marker)
@@ -42,7 +41,7 @@ func (c Config) file(registry string, through func(string, int) string) string {
 	switch {
 	case c.NoDefault && mirrors > 0:
 		mirrors--
-		at, how := c.mirror(registry, mirrors, through)
+		at, how := c.mirror(m.Endpoints[mirrors])
 		fmt.Fprintf(&b, "server = %s\n", strconv.Quote(at))
 		writeReach(&b, "", how)
 	case registry == anyRegistry: // whichever it is
@@ -55,19 +54,16 @@ func (c Config) file(registry string, through func(string, int) string) string {
 		writeReach(&b, "", c.host(registry))
 	}
 	for i := range mirrors {
-		at, how := c.mirror(registry, i, through)
+		at, how := c.mirror(m.Endpoints[i])
 		fmt.Fprintf(&b, "\n[host.%s]\n", strconv.Quote(at))
 		writeReach(&b, "  ", how)
 	}
 	return b.String()
 }
 
-// mirror is where containerd asks one of a registry's mirrors, and how.
-func (c Config) mirror(registry string, i int, through func(string, int) string) (at string, how Host) {
-	if len(c.Mirrors[registry].Rewrites) > 0 {
-		return through(registry, i), Host{}
-	}
-	u, err := endpoint(c.Mirrors[registry].Endpoints[i])
+// mirror is where containerd asks an endpoint, and how.
+func (c Config) mirror(at string) (string, Host) {
+	u, err := endpoint(at)
 	if err != nil {
 		return "", Host{} // Parse refuses it
 	}
@@ -109,6 +105,14 @@ func directory(registry string) string {
 // host, its own or a mirror's.
 func (c Config) Secret(image string) bool {
 	registry, _, _ := strings.Cut(image, "/")
+	return slices.ContainsFunc(c.asked(registry), func(h string) bool {
+		t := c.host(h).TLS
+		return c.credentials(h) != nil || t != nil && t.CertFile != ""
+	})
+}
+
+// asked are the hosts that may be asked for a registry's images.
+func (c Config) asked(registry string) []string {
 	hosts := []string{registry}
 	if registry == "docker.io" {
 		hosts = append(hosts, dockerHub)
@@ -122,10 +126,7 @@ func (c Config) Secret(image string) bool {
 			hosts = append(hosts, u.Host)
 		}
 	}
-	return slices.ContainsFunc(hosts, func(h string) bool {
-		t := c.host(h).TLS
-		return c.credentials(h) != nil || t != nil && t.CertFile != ""
-	})
+	return hosts
 }
 
 // Credentials are those of a host, by the name that containerd asks it by: a name and a
@@ -138,5 +139,20 @@ func (c Config) Credentials(host string) (user, secret string, err error) {
 	if a == nil && host == dockerHub {
 		a = c.credentials("docker.io")
 	}
-	return a.of(host)
+	return a.of()
+}
+
+// of is the user's name and password, or a token without a name.
+func (a *Auth) of() (user, secret string, err error) {
+	switch {
+	case a == nil:
+		return "", "", nil
+	case a.Username != "":
+		return a.Username, a.Password, nil
+	case a.IdentityToken != "":
+		return "", a.IdentityToken, nil
+	case a.Auth != "":
+		return decodeAuth(a.Auth)
+	}
+	return "", "", nil
 }

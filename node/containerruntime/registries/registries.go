@@ -1,8 +1,7 @@
 // Package registries reads registries.yaml, by which a node's administrator says where
 // images are fetched from, in the form that k3s has it: mirrors of registries, with other
 // names for what is in them, credentials and TLS. It writes the directories in which
-// containerd looks a registry up, and serves, on loopback, the mirrors that have other
-// names for images.
+// containerd looks a registry up, and has containerd ask a mirror by the names that it has.
 package registries
 
 import (
@@ -34,6 +33,8 @@ type Config struct {
 
 	// NoDefault leaves out the registry itself where it has mirrors.
 	NoDefault bool `json:"-"`
+
+	path string // where it was read
 }
 
 // A Mirror has the images of a registry.
@@ -98,6 +99,7 @@ func Read(path string, must bool) (Config, error) {
 	if err != nil {
 		return Config{}, fmt.Errorf("%s: %w", path, err)
 	}
+	c.path = path
 	return c, nil
 }
 
@@ -174,11 +176,18 @@ func endpoint(s string) (*url.URL, error) {
 
 // host is how a host is reached.
 func (c Config) host(name string) Host {
-	h, ok := c.Configs[name]
-	if !ok {
-		h = c.Configs[anyRegistry]
+	name, _ = c.entry(name)
+	return c.Configs[name]
+}
+
+// entry is the name of the entry of configs that says how a host is reached.
+func (c Config) entry(host string) (name string, ok bool) {
+	for _, name := range []string{host, anyRegistry} {
+		if _, ok := c.Configs[name]; ok {
+			return name, true
+		}
 	}
-	return h
+	return "", false
 }
 
 // credentials are those of a host; nil: it gets none.

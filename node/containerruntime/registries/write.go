@@ -53,13 +53,19 @@ func Write(dir string, files map[string]string) (others []string, err error) {
 	return others, nil
 }
 
+// Made says whether Write has made what is in a directory.
+func Made(dir string) bool {
+	mine, err := made(filepath.Join(dir, hostsFile))
+	return err == nil && mine
+}
+
 // made says whether a file was made here.
 func made(path string) (bool, error) {
 	b, err := os.ReadFile(path)
 	return bytes.HasPrefix(b, []byte(marker)), err
 }
 
-// replace writes a file that is read while it is written. Mirrors have a secret in it.
+// replace writes a file that is read while it is written.
 func replace(path, text string) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err
