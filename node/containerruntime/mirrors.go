@@ -24,6 +24,9 @@ func (c Config) mirrors() error {
 	for _, dir := range others {
 		c.Log.Warn("a registry is not asked as registries.yaml says, because this directory has a hosts.toml of its own", "dir", dir)
 	}
+	for registry, again := range c.Registries.Duplicates() {
+		c.Log.Warn("skip endpoints that registries.yaml has more than once", "registry", registry, "endpoints", again)
+	}
 	for _, err := range c.Registries.CheckFiles() {
 		c.Log.Warn("no image is pulled from a registry, or by way of it, until its file is right", "err", err)
 	}

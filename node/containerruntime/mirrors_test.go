@@ -183,6 +183,19 @@ func TestRenamedRedirects(t *testing.T) {
 	}
 }
 
+// TestRepeatedMirror: an endpoint that the file has twice is asked, which the log says.
+func TestRepeatedMirror(t *testing.T) {
+	server := httptest.NewServer(http.NotFoundHandler())
+	defer server.Close()
+	c, logged := mirrored(t, fmt.Sprintf(`mirrors: {r.example.invalid: {endpoint: ["%[1]s", "%[1]s/", "%[1]s/v2"]}}`, server.URL))
+	if _, err := c.resolve(t, "r.example.invalid/a:v1", nil); !errdefs.IsNotFound(err) {
+		t.Error(err)
+	}
+	if !strings.Contains(logged.String(), server.URL+"/v2") {
+		t.Errorf("the log says %q", logged)
+	}
+}
+
 // TestMissingAuthority: a file of TLS that is not there is logged at the start, keeps images of
 // its host alone from being pulled, and counts once it is there.
 func TestMissingAuthority(t *testing.T) {

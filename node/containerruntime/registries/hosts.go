@@ -2,6 +2,7 @@ package registries
 
 import (
 	"fmt"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -34,40 +35,34 @@ func (c Config) Hosts() map[string]string {
 // file is that of a registry: its mirrors in turn, and then what is asked last, which is
 // the registry itself or, without it, the last mirror.
 func (c Config) file(registry string) string {
-	m := c.Mirrors[registry]
+	mirrors, _ := c.Mirrors[registry].endpoints()
 	var b strings.Builder
 	b.WriteString(marker)
-	mirrors := len(m.Endpoints)
-	switch {
-	case c.NoDefault && mirrors > 0:
-		mirrors--
-		at, how := c.mirror(m.Endpoints[mirrors])
-		fmt.Fprintf(&b, "server = %s\n", strconv.Quote(at))
-		writeReach(&b, "", how)
-	case registry == anyRegistry: // whichever it is
-		writeReach(&b, "", c.host(anyRegistry))
-	case registry == "docker.io":
-		fmt.Fprintf(&b, "server = %s\n", strconv.Quote("https://"+dockerHub+"/v2"))
-		writeReach(&b, "", c.host(registry))
-	default:
-		fmt.Fprintf(&b, "server = %s\n", strconv.Quote("https://"+registry+"/v2"))
-		writeReach(&b, "", c.host(registry))
+	last, how := server(registry), c.host(registry)
+	if n := len(mirrors); n > 0 && (c.NoDefault || mirrors[n-1] == last) {
+		last, how = mirrors[n-1], c.host(mirrors[n-1].Host)
+		mirrors = mirrors[:n-1]
 	}
-	for i := range mirrors {
-		at, how := c.mirror(m.Endpoints[i])
-		fmt.Fprintf(&b, "\n[host.%s]\n", strconv.Quote(at))
-		writeReach(&b, "  ", how)
+	if last.Host != "" { // else it is whichever is asked
+		fmt.Fprintf(&b, "server = %s\n", strconv.Quote(last.String()))
+	}
+	writeReach(&b, "", how)
+	for _, m := range mirrors {
+		fmt.Fprintf(&b, "\n[host.%s]\n", strconv.Quote(m.String()))
+		writeReach(&b, "  ", c.host(m.Host))
 	}
 	return b.String()
 }
 
-// mirror is where containerd asks an endpoint, and how.
-func (c Config) mirror(at string) (string, Host) {
-	u, err := endpoint(at)
-	if err != nil {
-		return "", Host{} // Parse refuses it
+// server is a registry itself; that of any has no host.
+func server(registry string) url.URL {
+	switch registry {
+	case anyRegistry:
+		return url.URL{}
+	case "docker.io":
+		registry = dockerHub
 	}
-	return u.String(), c.host(u.Host)
+	return url.URL{Scheme: "https", Host: registry, Path: "/v2"}
 }
 
 // writeReach writes how a host is reached, whose URL says where its API is.
@@ -121,10 +116,9 @@ func (c Config) asked(registry string) []string {
 	if !ok {
 		m = c.Mirrors[anyRegistry]
 	}
-	for _, e := range m.Endpoints {
-		if u, err := endpoint(e); err == nil {
-			hosts = append(hosts, u.Host)
-		}
+	mirrors, _ := m.endpoints()
+	for _, e := range mirrors {
+		hosts = append(hosts, e.Host)
 	}
 	return hosts
 }

@@ -160,18 +160,44 @@ func isHost(name string) bool {
 
 // endpoint is where a mirror is: a URL, or a host that is reached by https. What follows
 // the host is where its API is, /v2 if nothing does.
-func endpoint(s string) (*url.URL, error) {
+func endpoint(s string) (url.URL, error) {
 	if !strings.Contains(s, "://") {
 		s = "https://" + s
 	}
 	u, err := url.Parse(s)
 	if err != nil || u.Host == "" || !isHost(u.Host) || u.User != nil || u.RawQuery != "" || u.Fragment != "" || u.Scheme != "http" && u.Scheme != "https" {
-		return nil, fmt.Errorf("%q is no URL such as https://registry.example.com:5000", s)
+		return url.URL{}, fmt.Errorf("%q is no URL such as https://registry.example.com:5000", s)
 	}
 	if u.Path = strings.TrimSuffix(u.Path, "/"); u.Path == "" {
 		u.Path = "/v2"
 	}
-	return u, nil
+	return *u, nil
+}
+
+// endpoints are where a mirror is, each once, and those that the file has once more: containerd
+// reads nothing of a file that names a host twice.
+func (m Mirror) endpoints() (at []url.URL, again []string) {
+	for _, e := range m.Endpoints {
+		switch u, err := endpoint(e); {
+		case err != nil: // Parse refuses it
+		case slices.Contains(at, u):
+			again = append(again, e)
+		default:
+			at = append(at, u)
+		}
+	}
+	return at, again
+}
+
+// Duplicates are endpoints that a registry has more than once, by its name: once is enough.
+func (c Config) Duplicates() map[string][]string {
+	found := map[string][]string{}
+	for name, m := range c.Mirrors {
+		if _, again := m.endpoints(); len(again) > 0 {
+			found[name] = again
+		}
+	}
+	return found
 }
 
 // host is how a host is reached.
@@ -207,10 +233,9 @@ func (c Config) named() (hosts []string) {
 		if name != anyRegistry {
 			hosts = append(hosts, name)
 		}
-		for _, e := range m.Endpoints {
-			if u, err := endpoint(e); err == nil {
-				hosts = append(hosts, u.Host)
-			}
+		mirrors, _ := m.endpoints()
+		for _, e := range mirrors {
+			hosts = append(hosts, e.Host)
 		}
 	}
 	return hosts

@@ -1,6 +1,7 @@
 package registries
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -62,6 +63,26 @@ func TestHosts(t *testing.T) {
 		if user, secret, err := c.Credentials(host); err != nil || user+" "+secret != want {
 			t.Errorf("%s: %q %q, %v", host, user, secret, err)
 		}
+	}
+}
+
+// TestDuplicates: an endpoint is asked once, and the registry itself, where it is the last one,
+// by its other names alone.
+func TestDuplicates(t *testing.T) {
+	c := parsed(t, `
+mirrors:
+  docker.io: {endpoint: ["https://a", a, "http://a", "https://a/v2/", "https://a:443"]}
+  r.example.com: {endpoint: [a, r.example.com]}
+`)
+	const pull = "capabilities = [\"pull\", \"resolve\"]\noverride_path = true\n"
+	const in = "  capabilities = [\"pull\", \"resolve\"]\n  override_path = true\n"
+	compare(t, c.Hosts(), map[string]string{
+		"docker.io": "server = \"https://registry-1.docker.io/v2\"\n" + pull + "\n[host.\"https://a/v2\"]\n" + in +
+			"\n[host.\"http://a/v2\"]\n" + in + "\n[host.\"https://a:443/v2\"]\n" + in,
+		"r.example.com": "server = \"https://r.example.com/v2\"\n" + pull + "\n[host.\"https://a/v2\"]\n" + in,
+	})
+	if got := fmt.Sprint(c.Duplicates()); got != "map[docker.io:[a https://a/v2/]]" {
+		t.Error(got)
 	}
 }
 

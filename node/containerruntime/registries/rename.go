@@ -25,7 +25,8 @@ func (c Config) Renamed(dir, registry, repository string, hosts []docker.Registr
 		return hosts
 	}
 	hosts = slices.Clone(hosts)
-	for i := range min(len(m.Endpoints), len(hosts)) { // the registry itself, if it is asked, is behind them
+	mirrors, _ := m.endpoints()
+	for i := range min(len(mirrors), len(hosts)) { // the registry itself, if it is asked, is behind them
 		hosts[i] = renamed(hosts[i], repository, to)
 	}
 	return hosts
