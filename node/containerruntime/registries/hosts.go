@@ -24,6 +24,7 @@ func (c Config) Hosts() map[string]string {
 	for name := range c.Configs {
 		if c.host(name).TLS != nil {
 			files[directory(name)] = c.file(name)
+			files[directory(alias(name))] = c.file(alias(name))
 		}
 	}
 	for name := range c.Mirrors {
@@ -56,13 +57,11 @@ func (c Config) file(registry string) string {
 
 // server is a registry itself; that of any has no host.
 func server(registry string) url.URL {
-	switch registry {
-	case anyRegistry:
+	if registry == anyRegistry {
 		return url.URL{}
-	case "docker.io":
-		registry = dockerHub
 	}
-	return url.URL{Scheme: "https", Host: registry, Path: "/v2"}
+	u, _ := endpoint(registry) // Parse refuses what is no host
+	return u
 }
 
 // writeReach writes how a host is reached, whose URL says where its API is.
@@ -109,9 +108,6 @@ func (c Config) Secret(image string) bool {
 // asked are the hosts that may be asked for a registry's images.
 func (c Config) asked(registry string) []string {
 	hosts := []string{registry}
-	if registry == "docker.io" {
-		hosts = append(hosts, dockerHub)
-	}
 	m, ok := c.Mirrors[registry]
 	if !ok {
 		m = c.Mirrors[anyRegistry]
@@ -129,11 +125,7 @@ func (c Config) Credentials(host string) (user, secret string, err error) {
 	if host == anyRegistry {
 		return "", "", nil
 	}
-	a := c.credentials(host)
-	if a == nil && host == dockerHub {
-		a = c.credentials("docker.io")
-	}
-	return a.of()
+	return c.credentials(host).of()
 }
 
 // of is the user's name and password, or a token without a name.

@@ -13,10 +13,12 @@ import (
 	"maps"
 	"net/url"
 	"os"
+	"path"
 	"regexp"
 	"slices"
 	"strings"
 
+	"github.com/containerd/containerd/v2/core/remotes/docker"
 	"sigs.k8s.io/yaml"
 )
 
@@ -158,20 +160,30 @@ func isHost(name string) bool {
 	return err == nil && name != "" && u.Host == name && u.Hostname() != "" && !strings.HasPrefix(name, ".") && !strings.ContainsAny(name, "/\\_")
 }
 
-// endpoint is where a mirror is: a URL, or a host that is reached by https. What follows
-// the host is where its API is, /v2 if nothing does.
+// endpoint is where a mirror is: a URL, or a host that is reached by https, unless it is this
+// machine and not its port for https, as for containerd. What follows the host is where its API
+// is, /v2 if nothing does. docker.io is at another host than its name says.
 func endpoint(s string) (url.URL, error) {
+	wrong := fmt.Errorf("%q is no URL such as https://registry.example.com:5000", s)
+	full := s
 	if !strings.Contains(s, "://") {
-		s = "https://" + s
+		full = "https://" + s
 	}
-	u, err := url.Parse(s)
-	if err != nil || u.Host == "" || !isHost(u.Host) || u.User != nil || u.RawQuery != "" || u.Fragment != "" || u.Scheme != "http" && u.Scheme != "https" {
-		return url.URL{}, fmt.Errorf("%q is no URL such as https://registry.example.com:5000", s)
+	u, err := url.Parse(full)
+	if err != nil || !isHost(u.Host) || u.User != nil || u.RawQuery != "" || u.Fragment != "" || u.Scheme != "http" && u.Scheme != "https" {
+		return url.URL{}, wrong
 	}
-	if u.Path = strings.TrimSuffix(u.Path, "/"); u.Path == "" {
-		u.Path = "/v2"
+	at := url.URL{Scheme: u.Scheme, Host: u.Host, Path: "/v2"}
+	if port := u.Port(); full != s && port != "" && port != "443" && docker.IsLocalhost(u.Host) {
+		at.Scheme = "http"
 	}
-	return *u, nil
+	if at.Host == "docker.io" {
+		at.Host = dockerHub
+	}
+	if u.Path != "" && u.Path != "/" {
+		at.Path = path.Clean(u.Path)
+	}
+	return at, nil
 }
 
 // endpoints are where a mirror is, each once, and those that the file has once more: containerd
@@ -206,9 +218,10 @@ func (c Config) host(name string) Host {
 	return c.Configs[name]
 }
 
-// entry is the name of the entry of configs that says how a host is reached.
+// entry is the name of the entry of configs that says how a host is reached: its own, that of its
+// other name, or that of any.
 func (c Config) entry(host string) (name string, ok bool) {
-	for _, name := range []string{host, anyRegistry} {
+	for _, name := range []string{host, alias(host), anyRegistry} {
 		if _, ok := c.Configs[name]; ok {
 			return name, true
 		}
@@ -216,15 +229,25 @@ func (c Config) entry(host string) (name string, ok bool) {
 	return "", false
 }
 
+// alias is a host's other name, or its only one: that of docker.io is in images, the other one
+// is where they are.
+func alias(host string) string {
+	switch host {
+	case "docker.io":
+		return dockerHub
+	case dockerHub:
+		return "docker.io"
+	}
+	return host
+}
+
 // credentials are those of a host; nil: it gets none.
 func (c Config) credentials(host string) *Auth {
-	if h, ok := c.Configs[host]; ok {
-		return h.Auth
+	name, _ := c.entry(host)
+	if name == anyRegistry && !slices.Contains(c.named(), host) && !slices.Contains(c.named(), alias(host)) {
+		return nil
 	}
-	if slices.Contains(c.named(), host) {
-		return c.Configs[anyRegistry].Auth
-	}
-	return nil
+	return c.Configs[name].Auth
 }
 
 // named are the hosts that the file says images are fetched from.

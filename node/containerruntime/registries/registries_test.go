@@ -66,6 +66,61 @@ func TestHosts(t *testing.T) {
 	}
 }
 
+func TestEndpoint(t *testing.T) {
+	for text, want := range map[string]string{
+		"mirror.example.com":          "https://mirror.example.com/v2",
+		"mirror.example.com:5000/":    "https://mirror.example.com:5000/v2",
+		"http://mirror.example.com":   "http://mirror.example.com/v2",
+		"https://a/proxy//hub/":       "https://a/proxy/hub",
+		"https://a/v2":                "https://a/v2",
+		"localhost":                   "https://localhost/v2",
+		"localhost:443":               "https://localhost:443/v2",
+		"localhost:5000":              "http://localhost:5000/v2",
+		"127.1.2.3:5000/proxy":        "http://127.1.2.3:5000/proxy",
+		"[::1]:5000":                  "http://[::1]:5000/v2",
+		"[::1]":                       "https://[::1]/v2",
+		"https://localhost:5000":      "https://localhost:5000/v2",
+		"localhost.example.com:5000":  "https://localhost.example.com:5000/v2",
+		"docker.io":                   "https://registry-1.docker.io/v2",
+		"https://docker.io":           "https://registry-1.docker.io/v2",
+		"http://registry-1.docker.io": "http://registry-1.docker.io/v2",
+	} {
+		if got, err := endpoint(text); err != nil || got.String() != want {
+			t.Errorf("%s: %s, want %s: %v", text, got.String(), want, err)
+		}
+	}
+}
+
+// TestDockerHub: what is said under one of its names counts for the other one, unless that has
+// an entry of its own.
+func TestDockerHub(t *testing.T) {
+	const pull = "capabilities = [\"pull\", \"resolve\"]\noverride_path = true\n"
+	for _, name := range []string{"docker.io", "registry-1.docker.io"} {
+		c := parsed(t, `configs: {`+name+`: {auth: {username: ann, password: secret}, tls: {ca_file: /ca.pem}}}`)
+		hub := "server = \"https://registry-1.docker.io/v2\"\n" + pull + "ca = [\"/ca.pem\"]\n"
+		compare(t, c.Hosts(), map[string]string{"docker.io": hub, "registry-1.docker.io": hub})
+		if !c.Secret("docker.io/library/nginx:1") {
+			t.Errorf("%s: what credentials fetched is for everybody", name)
+		}
+		for _, host := range []string{"docker.io", "registry-1.docker.io"} {
+			if user, _, err := c.Credentials(host); user != "ann" || err != nil {
+				t.Errorf("%s: credentials of %s are of %q, %v", name, host, user, err)
+			}
+		}
+	}
+	c := parsed(t, `configs: {docker.io: {auth: {username: ann, password: a}}, registry-1.docker.io: {auth: {username: bob, password: b}}}`)
+	if user, _, _ := c.Credentials("registry-1.docker.io"); user != "bob" {
+		t.Error(user)
+	}
+	c = parsed(t, `{mirrors: {r.example.com: {endpoint: [docker.io]}, docker.io: {}}, configs: {"*": {auth: {username: ann, password: a}}}}`)
+	if user, _, _ := c.Credentials("registry-1.docker.io"); user != "ann" {
+		t.Errorf("credentials of any host that is named: %q", user)
+	}
+	if got := c.Hosts()["r.example.com"]; !strings.Contains(got, `[host."https://registry-1.docker.io/v2"]`) {
+		t.Error(got)
+	}
+}
+
 // TestDuplicates: an endpoint is asked once, and the registry itself, where it is the last one,
 // by its other names alone.
 func TestDuplicates(t *testing.T) {
