@@ -67,5 +67,5 @@ func (c Config) registryHosts(ctx context.Context, pull *cri.PullImageRequest, i
 	if err != nil {
 		return nil, err
 	}
-	return c.Registries.Renamed(from, registry, strings.TrimPrefix(name.Locator, registry+"/"), hosts), nil
+	return c.Registries.Renamed(registry, strings.TrimPrefix(name.Locator, registry+"/"), hosts), nil
 }

@@ -22,7 +22,7 @@ const (
 func (c Config) Hosts() map[string]string {
 	files := map[string]string{}
 	for name := range c.Configs {
-		if c.host(name).TLS != nil {
+		if c.host(name).TLS != nil || c.Configs[anyRegistry].TLS != nil { // which is not for it
 			files[directory(name)] = c.file(name)
 			files[directory(alias(name))] = c.file(alias(name))
 		}
@@ -36,7 +36,7 @@ func (c Config) Hosts() map[string]string {
 // file is that of a registry: its mirrors in turn, and then what is asked last, which is
 // the registry itself or, without it, the last mirror.
 func (c Config) file(registry string) string {
-	mirrors, _ := c.Mirrors[registry].endpoints()
+	mirrors, _ := c.mirror(registry).endpoints()
 	var b strings.Builder
 	b.WriteString(marker)
 	last, how := server(registry), c.host(registry)
@@ -53,6 +53,15 @@ func (c Config) file(registry string) string {
 		writeReach(&b, "  ", c.host(m.Host))
 	}
 	return b.String()
+}
+
+// mirror has the images of a registry.
+func (c Config) mirror(registry string) Mirror {
+	m, ok := c.Mirrors[registry]
+	if !ok {
+		m = c.Mirrors[anyRegistry]
+	}
+	return m
 }
 
 // server is a registry itself; that of any has no host.
@@ -108,11 +117,7 @@ func (c Config) Secret(image string) bool {
 // asked are the hosts that may be asked for a registry's images.
 func (c Config) asked(registry string) []string {
 	hosts := []string{registry}
-	m, ok := c.Mirrors[registry]
-	if !ok {
-		m = c.Mirrors[anyRegistry]
-	}
-	mirrors, _ := m.endpoints()
+	mirrors, _ := c.mirror(registry).endpoints()
 	for _, e := range mirrors {
 		hosts = append(hosts, e.Host)
 	}

@@ -25,7 +25,7 @@ import (
 // A Config is what the file says.
 type Config struct {
 	// Mirrors are where the images of a registry are fetched from, by its host; "*" is
-	// every registry that is not named.
+	// every registry that is not named here.
 	Mirrors map[string]Mirror `json:"mirrors"`
 	// Configs are how a host is reached, by its name and port as an endpoint or an image has it;
 	// "*" is every host that has no entry. Its credentials are for those among them that the

@@ -2,11 +2,14 @@ package registries
 
 import (
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/containerd/containerd/v2/core/remotes/docker"
 )
 
 const file = `
@@ -50,14 +53,16 @@ func TestHosts(t *testing.T) {
 			"\n[host.\"http://other.example.com/proxy\"]\n" + in(pull),
 		"registry.example.com":     "server = \"https://registry.example.com/v2\"\n" + pull + "\n[host.\"https://mirror.example.com/v2\"]\n" + in(pull),
 		"_default":                 pull + "\n[host.\"https://all.example.com/v2\"]\n" + in(pull),
-		"mirror.example.com_5000_": "server = \"https://mirror.example.com:5000/v2\"\n" + pull + mirror,
-		"plain.example.com_5000_":  "server = \"https://plain.example.com:5000/v2\"\n" + pull + "skip_verify = true\n",
+		"mirror.example.com_5000_": "server = \"https://mirror.example.com:5000/v2\"\n" + pull + mirror + "\n[host.\"https://all.example.com/v2\"]\n" + in(pull),
+		"plain.example.com_5000_":  "server = \"https://plain.example.com:5000/v2\"\n" + pull + "skip_verify = true\n" + "\n[host.\"https://all.example.com/v2\"]\n" + in(pull),
 	}
 	compare(t, c.Hosts(), want)
 	c.NoDefault = true
 	want["docker.io"] = "server = \"http://other.example.com/proxy\"\n" + pull + "\n[host.\"https://mirror.example.com:5000/v2\"]\n" + in(pull+mirror)
 	want["registry.example.com"] = "server = \"https://mirror.example.com/v2\"\n" + pull
-	want["_default"] = "server = \"https://all.example.com/v2\"\n" + pull
+	for _, of := range []string{"_default", "mirror.example.com_5000_", "plain.example.com_5000_"} { // each has the mirror of all
+		want[of] = "server = \"https://all.example.com/v2\"\n" + pull
+	}
 	compare(t, c.Hosts(), want)
 	for host, want := range map[string]string{"mirror.example.com:5000": "ann secret", "registry-1.docker.io": "ann secret", "docker.io": "ann secret", "registry.example.com": " "} {
 		if user, secret, err := c.Credentials(host); err != nil || user+" "+secret != want {
@@ -118,6 +123,31 @@ func TestDockerHub(t *testing.T) {
 	}
 	if got := c.Hosts()["r.example.com"]; !strings.Contains(got, `[host."https://registry-1.docker.io/v2"]`) {
 		t.Error(got)
+	}
+}
+
+// TestOwnEntry: a registry with an entry in configs alone has the mirrors of all, by other names
+// too, and none of their TLS.
+func TestOwnEntry(t *testing.T) {
+	const pull = "capabilities = [\"pull\", \"resolve\"]\noverride_path = true\n"
+	const all = "\n[host.\"https://m/v2\"]\n  capabilities = [\"pull\", \"resolve\"]\n  override_path = true\n"
+	c := parsed(t, `
+mirrors: {"*": {endpoint: [m], rewrite: {"^a": b}}, none: {}}
+configs: {"*": {tls: {insecure_skip_verify: true}}, m: {auth: {username: ann, password: a}}, r: {tls: {ca_file: /ca.pem}}, none: {tls: {ca_file: /ca.pem}}}
+`)
+	compare(t, c.Hosts(), map[string]string{
+		"_default": pull + "skip_verify = true\n" + all,
+		"m":        "server = \"https://m/v2\"\n" + pull, // itself
+		"r":        "server = \"https://r/v2\"\n" + pull + "ca = [\"/ca.pem\"]\n" + all,
+		"none":     "server = \"https://none/v2\"\n" + pull + "ca = [\"/ca.pem\"]\n",
+	})
+	hosts := []docker.RegistryHost{{Client: http.DefaultClient, Host: "m", Path: "/v2"}, {Host: "r", Path: "/v2"}}
+	got := c.Renamed("r", "a/x", hosts)
+	if p, ok := got[0].Client.Transport.(renamedPaths); !ok || p.to != "/v2/b/x/" || got[1].Client != nil || hosts[0].Client.Transport != nil {
+		t.Errorf("%+v", got)
+	}
+	if got := c.Renamed("none", "a/x", hosts[:1]); got[0].Client != http.DefaultClient {
+		t.Error("a registry that has no mirrors has other names")
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	"maps"
 	"net/http"
 	"path"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -13,13 +12,10 @@ import (
 	"github.com/containerd/containerd/v2/core/remotes/docker"
 )
 
-// Renamed are the hosts that containerd asks for a repository, of which mirrors are asked by the
-// name that it has there. dir is where containerd has read of them, which Write has made.
-func (c Config) Renamed(dir, registry, repository string, hosts []docker.RegistryHost) []docker.RegistryHost {
-	if filepath.Base(dir) == defaultDir {
-		registry = anyRegistry
-	}
-	m := c.Mirrors[registry]
+// Renamed are the hosts that containerd asks for a repository, as it has read of them in a file
+// of Hosts, of which mirrors are asked by the name that it has there.
+func (c Config) Renamed(registry, repository string, hosts []docker.RegistryHost) []docker.RegistryHost {
+	m := c.mirror(registry)
 	to := m.rename(repository)
 	if to == repository {
 		return hosts
