@@ -77,6 +77,9 @@ const (
 	maxExpression = 1024
 )
 
+// example is an endpoint.
+const example = "https://registry.example.com:5000"
+
 // anyRegistry is the mirrors' name for those that have none of their own.
 const anyRegistry = "*"
 
@@ -119,18 +122,18 @@ func Parse(b []byte) (c Config, err error) {
 		m := c.Mirrors[name]
 		for i, e := range m.Endpoints {
 			if _, err := endpoint(e); err != nil {
-				bad("mirrors[%s].endpoint[%d]: %w", name, i, err)
+				bad("mirrors[%q].endpoint[%d]: %w", name, i, err)
 			}
 		}
 		if len(m.Rewrites) > 0 && len(m.Endpoints) == 0 {
-			bad("mirrors[%s].rewrite: there is no endpoint that has such names", name)
+			bad("mirrors[%q].rewrite: there is no endpoint that has such names", name)
 		}
 		if len(m.Rewrites) > maxRewrites {
-			bad("mirrors[%s].rewrite: more than %d", name, maxRewrites)
+			bad("mirrors[%q].rewrite: more than %d", name, maxRewrites)
 		}
 		for _, from := range slices.Sorted(maps.Keys(m.Rewrites)) {
 			if _, err := regexp.Compile(from); err != nil || len(from) > maxExpression {
-				bad("mirrors[%s].rewrite: %q is no expression, or too long", name, from)
+				bad("mirrors[%q].rewrite: %q is no expression, or too long", name, from)
 			}
 		}
 	}
@@ -139,13 +142,11 @@ func Parse(b []byte) (c Config, err error) {
 		if name != anyRegistry && !isHost(name) {
 			bad("configs: %q is no host, as in registry.example.com:5000", name)
 		}
-		if a := h.Auth; a != nil && a.Auth != "" {
-			if _, _, err := decodeAuth(a.Auth); err != nil {
-				bad("configs[%s].auth: %w", name, err)
-			}
+		if err := h.Auth.check(); err != nil {
+			bad("configs[%q].auth.%w", name, err)
 		}
 		if t := h.TLS; t != nil && (t.CertFile == "") != (t.KeyFile == "") {
-			bad("configs[%s].tls: cert_file and key_file go together", name)
+			bad("configs[%q].tls: cert_file and key_file go together", name)
 		}
 	}
 	if err := errors.Join(wrong...); err != nil {
@@ -164,14 +165,18 @@ func isHost(name string) bool {
 // machine and not its port for https, as for containerd. What follows the host is where its API
 // is, /v2 if nothing does. docker.io is at another host than its name says.
 func endpoint(s string) (url.URL, error) {
-	wrong := fmt.Errorf("%q is no URL such as https://registry.example.com:5000", s)
 	full := s
 	if !strings.Contains(s, "://") {
 		full = "https://" + s
 	}
 	u, err := url.Parse(full)
-	if err != nil || !isHost(u.Host) || u.User != nil || u.RawQuery != "" || u.Fragment != "" || u.Scheme != "http" && u.Scheme != "https" {
-		return url.URL{}, wrong
+	switch {
+	case err == nil && u.User != nil:
+		return url.URL{}, fmt.Errorf("a name and a password are no part of an endpoint; they belong into configs[%q].auth", u.Host)
+	case err != nil && strings.Contains(s, "@"): // it may have a password in it
+		return url.URL{}, fmt.Errorf("it is no URL such as %s; a name and a password belong into configs, under the host's name, as auth", example)
+	case err != nil || !isHost(u.Host) || u.RawQuery != "" || u.Fragment != "" || u.Scheme != "http" && u.Scheme != "https":
+		return url.URL{}, fmt.Errorf("%q is no URL such as %s", s, example)
 	}
 	at := url.URL{Scheme: u.Scheme, Host: u.Host, Path: "/v2"}
 	if port := u.Port(); full != s && port != "" && port != "443" && docker.IsLocalhost(u.Host) {
@@ -264,15 +269,30 @@ func (c Config) named() (hosts []string) {
 	return hosts
 }
 
+// check says which field has no effect.
+func (a *Auth) check() error {
+	switch {
+	case a == nil:
+		return nil
+	case a.Password != "" && a.Username == "" && a.Auth == "" && a.IdentityToken == "":
+		return errors.New("password: there is no username that it is of")
+	case a.Auth != "":
+		if _, _, err := decodeAuth(a.Auth); err != nil {
+			return fmt.Errorf("auth: %w", err)
+		}
+	}
+	return nil
+}
+
 // decodeAuth reads a name and a password, as files of docker's have them.
 func decodeAuth(s string) (user, password string, err error) {
 	b, err := base64.StdEncoding.DecodeString(s)
 	if err != nil {
-		return "", "", errors.New("auth is not Base64")
+		return "", "", errors.New("it is not Base64")
 	}
 	user, password, ok := strings.Cut(string(b), ":")
 	if !ok {
-		return "", "", errors.New("auth has no name and password in it")
+		return "", "", errors.New("it has no name and password in it")
 	}
 	return user, strings.Trim(password, "\x00"), nil
 }

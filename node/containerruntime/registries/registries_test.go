@@ -242,14 +242,17 @@ func TestWrong(t *testing.T) {
 	for text, want := range map[string]string{
 		"mirrors: {a/b: {}}":                             `mirrors: "a/b" is no registry's host; "*" is any`,
 		"mirrors: {..: {}}":                              `mirrors: ".." is no registry's host; "*" is any`,
-		"mirrors: {a: {endpoint: ['ftp://a']}}":          `mirrors[a].endpoint[0]: "ftp://a" is no URL such as https://registry.example.com:5000`,
-		"mirrors: {a: {endpoint: ['https://u:p@a']}}":    `mirrors[a].endpoint[0]: "https://u:p@a" is no URL such as https://registry.example.com:5000`,
-		"mirrors: {a: {rewrite: {x: y}}}":                `mirrors[a].rewrite: there is no endpoint that has such names`,
-		"mirrors: {a: {endpoint: [b], rewrite: {(: y}}}": `mirrors[a].rewrite: "(" is no expression, or too long`,
+		"mirrors: {a: {endpoint: ['ftp://a']}}":          `mirrors["a"].endpoint[0]: "ftp://a" is no URL such as https://registry.example.com:5000`,
+		"mirrors: {a: {endpoint: ['https://u:p@a']}}":    `mirrors["a"].endpoint[0]: a name and a password are no part of an endpoint; they belong into configs["a"].auth`,
+		"mirrors: {a: {endpoint: ['u:p@b:5000']}}":       `mirrors["a"].endpoint[0]: a name and a password are no part of an endpoint; they belong into configs["b:5000"].auth`,
+		"mirrors: {a: {endpoint: ['https://u:p%zz@a']}}": `mirrors["a"].endpoint[0]: it is no URL such as https://registry.example.com:5000; a name and a password belong into configs, under the host's name, as auth`,
+		"configs: {a: {auth: {password: p}}}":            `configs["a"].auth.password: there is no username that it is of`,
+		"mirrors: {a: {rewrite: {x: y}}}":                `mirrors["a"].rewrite: there is no endpoint that has such names`,
+		"mirrors: {a: {endpoint: [b], rewrite: {(: y}}}": `mirrors["a"].rewrite: "(" is no expression, or too long`,
 		"mirror: {}":                           `error unmarshaling JSON: while decoding JSON: json: unknown field "mirror"`,
-		"configs: {a: {tls: {cert_file: /a}}}": `configs[a].tls: cert_file and key_file go together`,
-		"configs: {a: {auth: {auth: '!'}}}":    `configs[a].auth: auth is not Base64`,
-		"configs: {a: {auth: {auth: YQ==}}}":   `configs[a].auth: auth has no name and password in it`,
+		"configs: {a: {tls: {cert_file: /a}}}": `configs["a"].tls: cert_file and key_file go together`,
+		"configs: {a: {auth: {auth: '!'}}}":    `configs["a"].auth.auth: it is not Base64`,
+		"configs: {a: {auth: {auth: YQ==}}}":   `configs["a"].auth.auth: it has no name and password in it`,
 	} {
 		if _, err := Parse([]byte(text)); err == nil || err.Error() != want {
 			t.Errorf("%s: %v\nwant %s", text, err, want)
