@@ -54,6 +54,7 @@ func (s *Server) components() []component {
 		{serviceLB, component{"service-lb", s.balance}},
 		{"", component{"gateway-status", s.publishGateway}},
 		{"", component{"servers", s.keepServers}},
+		{"", component{"node-keys", s.bindNodeKeys}},
 		{"", component{"cluster-info", s.publishClusterInfo}},
 		{"", component{"certificates", s.renewCertificates}},
 	} {

@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/netip"
 	"os"
@@ -23,6 +24,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -263,6 +265,11 @@ func (j *joins) proven(ctx context.Context, req *joinRequest) error {
 			return nil
 		}
 	}
+	return unproven(req)
+}
+
+// unproven refuses a request by what is wrong with it: it has no secret or another.
+func unproven(req *joinRequest) error {
 	if req.Secret == "" {
 		return &refusal{http.StatusUnauthorized, "--token: must be given, for this machine's key is not that of node " + strconv.Quote(req.NodeName[:min(len(req.NodeName), maxName)]) + " any more; it is in node-token in the server's --data-dir", errWrongSecret}
 	}
@@ -270,7 +277,8 @@ func (j *joins) proven(ctx context.Context, req *joinRequest) error {
 }
 
 // member reports whether a key is on record as that of a Node that is there: who
-// deletes a Node takes the key its right to come back.
+// deletes a Node takes the key its right to come back, also if a Node of this name is
+// made anew. The Node is read after the record, which may be of a younger one else.
 func (j *joins) member(ctx context.Context, name, key string) (bool, error) {
 	if len(validation.IsDNS1123Subdomain(name)) > 0 {
 		return false, nil
@@ -279,11 +287,12 @@ func (j *joins) member(ctx context.Context, name, key string) (bool, error) {
 	if err != nil {
 		return false, ignoreNotFound(err)
 	}
-	if theirs, _, _ := strings.Cut(records.Data[name], " "); theirs != key {
+	r := parseKeyRecord(records.Data[name])
+	if r.key != key {
 		return false, nil
 	}
-	_, err = j.client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
-	return err == nil, ignoreNotFound(err)
+	node, err := j.client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+	return err == nil && r.of(node.UID), ignoreNotFound(err)
 }
 
 // key is the node's own, which signed the request, and what it is on record as.
@@ -375,37 +384,36 @@ func sliceAddresses(slice *discoveryv1.EndpointSlice) (all []string) {
 	return all
 }
 
-// keysName is the ConfigMap of which key each joined node has.
-const keysName = "knarr-node-keys"
-
 // remember writes down whose name it is from now on, unless it is another's.
 func (j *joins) remember(ctx context.Context, req *joinRequest, key string) error {
-	nodes, err := j.client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return err
-	}
-	maps := j.client.CoreV1().ConfigMaps(metav1.NamespaceSystem)
+	byToken := secret(req.Secret, j.token.secret)
+	configMaps := j.client.CoreV1().ConfigMaps(metav1.NamespaceSystem)
 	return retry.RetryOnConflict(retry.DefaultRetry, func() error {
-		have, err := maps.Get(ctx, keysName, metav1.GetOptions{})
+		have, err := configMaps.Get(ctx, keysName, metav1.GetOptions{})
 		absent := apierrors.IsNotFound(err)
 		if absent {
 			have = &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: keysName, Namespace: metav1.NamespaceSystem}}
 		} else if err != nil {
 			return err
 		}
-		keys, err := admit(have.Data, nodes.Items, req, key, time.Now())
+		// After the records: one that is of a Node which is not listed is of a deleted one.
+		nodes, err := j.client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		keys, err := admit(have.Data, nodes.Items, req, key, byToken, time.Now())
 		if err != nil || keys == nil {
 			return err
 		}
 		have.Data = keys
 		if absent {
-			_, err = maps.Create(ctx, have, metav1.CreateOptions{})
+			_, err = configMaps.Create(ctx, have, metav1.CreateOptions{})
 			if apierrors.IsAlreadyExists(err) {
 				err = apierrors.NewConflict(corev1.Resource("configmaps"), keysName, err)
 			}
 			return err
 		}
-		_, err = maps.Update(ctx, have, metav1.UpdateOptions{})
+		_, err = configMaps.Update(ctx, have, metav1.UpdateOptions{})
 		return err
 	})
 }
@@ -415,12 +423,13 @@ const minJoinAge = 5 * time.Minute
 
 // admit says which keys are on record after the request, nil for no change. A
 // name belongs to its key for as long as its Node is there; what is on record
-// of Nodes that are gone is dropped. Pure.
-func admit(records map[string]string, nodes []corev1.Node, req *joinRequest, key string, now time.Time) (map[string]string, error) {
-	exists := map[string]bool{}
+// of Nodes that are gone is dropped. Who has the token may join with a Node that was
+// made anew, and the record is of this one then; the key alone is not enough. Pure.
+func admit(records map[string]string, nodes []corev1.Node, req *joinRequest, key string, byToken bool, now time.Time) (map[string]string, error) {
+	there := map[string]types.UID{}
 	for i := range nodes {
 		n := &nodes[i]
-		exists[n.Name] = true
+		there[n.Name] = n.UID
 		if n.Name == req.NodeName {
 			continue
 		}
@@ -432,23 +441,30 @@ func admit(records map[string]string, nodes []corev1.Node, req *joinRequest, key
 	}
 	kept := map[string]string{}
 	for name, record := range records {
-		_, since, _ := strings.Cut(record, " ")
-		at, err := time.Parse(time.RFC3339, since)
-		if exists[name] || err == nil && now.Sub(at) < minJoinAge {
+		r := parseKeyRecord(record)
+		at, err := time.Parse(time.RFC3339, r.since)
+		young := r.node == "" && err == nil && now.Sub(at) < minJoinAge
+		if _, exists := there[name]; exists || young {
 			kept[name] = record
 		}
 	}
 	record, known := kept[req.NodeName]
-	theirs, _, _ := strings.Cut(record, " ")
+	r := parseKeyRecord(record)
+	node, exists := there[req.NodeName]
 	switch {
-	case known && theirs == key && len(kept) == len(records):
-		return nil, nil
-	case known && theirs != key:
+	case known && r.key != key:
 		return nil, refuse(http.StatusConflict, "--node-name %s is taken by a machine with another key; give another name, or kubectl delete node %s if that machine is gone", req.NodeName, req.NodeName)
-	case !known && exists[req.NodeName]:
+	case !byToken && !(known && exists && r.of(node)): // deleted since the request was let in
+		return nil, unproven(req)
+	case !known && exists:
 		return nil, refuse(http.StatusConflict, "--node-name %s is taken by a node that did not join with a token; give another name, or kubectl delete node %s if it is gone", req.NodeName, req.NodeName)
 	case !known:
-		kept[req.NodeName] = key + " " + now.UTC().Format(time.RFC3339)
+		r = keyRecord{key: key, since: now.UTC().Format(time.RFC3339)}
+	case exists:
+		r.node = node
+	}
+	if kept[req.NodeName] = r.String(); maps.Equal(kept, records) {
+		return nil, nil
 	}
 	return kept, nil
 }

@@ -194,6 +194,17 @@ func TestJoinByKey(t *testing.T) {
 		t.Fatal(err)
 	}
 	fails(member, none)
+	// Its kubelet makes the Node anew while its certificate is valid. That needs the token.
+	if _, err := nodes.Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	fails(member, none)
+	for _, secret := range []string{d.joins.token.secret, ""} {
+		member.opts.token.secret = secret
+		if _, err := member.askOnce(t); err != nil {
+			t.Errorf("with secret %q: %v", secret, err)
+		}
+	}
 }
 
 // TestRenew: a node asks for new certificates in time, and again after it failed.

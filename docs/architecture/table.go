@@ -68,6 +68,7 @@ var captions = map[string]caption{
 	"service-lb":               {does: "addresses for LoadBalancers"},
 	"gateway-status":           {does: "status of Ingresses and Gateways"},
 	"servers":                  {does: "etcd members, API endpoints"},
+	"node-keys":                {does: "which Node a joined key is of"},
 	"cluster-info":             {does: "address and authority, for anybody"},
 	"certificates":             {does: "renews the server's own in time"},
 	"network":                  {"the pod network of this node", []string{"CNI plugin: links, addresses,", "host ports, what pods may send"}},
