@@ -129,8 +129,8 @@ func (k *Kubelet) serving() http.Handler {
 
 func slogLogger() *log.Logger { return slog.NewLogLogger(slog.Default().Handler(), slog.LevelDebug) }
 
-// certificate gives the serving certificate: one that the API server was asked for,
-// the files' newest content, or one made here.
+// certificate gives the serving certificate: one that the API server was asked for, and
+// the files' newest content until it is issued; these files alone; or one made here.
 func (k *Kubelet) certificate(ctx context.Context) (func(*tls.ClientHelloInfo) (*tls.Certificate, error), error) {
 	if k.cfg.Settings.ServerTLSBootstrap {
 		s := certificates.Server{NodeName: k.cfg.NodeName, Dir: k.cfg.CertDir, CertFile: k.cfg.CertFile, KeyFile: k.cfg.KeyFile, Client: k.client, Addresses: k.nodeAddresses}

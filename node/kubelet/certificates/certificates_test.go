@@ -11,6 +11,7 @@ import (
 	"encoding/pem"
 	"fmt"
 	"math/big"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -269,6 +270,77 @@ func TestServing(t *testing.T) {
 		s.wait(time.Hour)
 		if cert, err := get(nil); err != nil || cert.Leaf.VerifyHostname("192.0.2.2") != nil {
 			t.Errorf("for another address: %v", err)
+		}
+	})
+}
+
+// filePair puts a certificate and its key in the place of those of two files.
+func (s *signer) filePair(certFile, keyFile string, serial int64) {
+	s.t.Helper()
+	keyDER, err := x509.MarshalECPrivateKey(s.key)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
+		SerialNumber: big.NewInt(serial), Subject: pkix.Name{CommonName: "system:node:n", Organization: []string{"system:nodes"}},
+		DNSNames: []string{"n"}, IPAddresses: []net.IP{net.ParseIP("192.0.2.1")}, NotBefore: time.Now(), NotAfter: time.Now().Add(1000 * life),
+	}, s.cert, s.key.Public(), s.key)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	for file, block := range map[string]*pem.Block{keyFile: {Type: "EC PRIVATE KEY", Bytes: keyDER}, certFile: {Type: "CERTIFICATE", Bytes: der}} {
+		if err := os.WriteFile(file+".new", pem.EncodeToMemory(block), 0o600); err != nil {
+			s.t.Fatal(err)
+		}
+		if err := os.Rename(file+".new", file); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+}
+
+// TestServingMeanwhile: where there is a pair of files, of all names that are wanted and
+// for long, a certificate is asked for at once, and the pair is served as it is at each
+// time until there is one.
+func TestServingMeanwhile(t *testing.T) {
+	inBubble(t, func(s *signer, ctx context.Context) {
+		dir := t.TempDir()
+		certFile, keyFile := filepath.Join(dir, "kubelet.crt"), filepath.Join(dir, "kubelet.key")
+		s.filePair(certFile, keyFile, 1001)
+		server := Server{NodeName: "n", Dir: filepath.Join(dir, "pki"), CertFile: certFile, KeyFile: keyFile, Client: s.client, Addresses: func() []corev1.NodeAddress {
+			return []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "192.0.2.1"}, {Type: corev1.NodeHostName, Address: "n"}}
+		}}
+		get, err := server.Run(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		serves := func(when string, serial int64) {
+			t.Helper()
+			if cert, err := get(nil); err != nil || cert.Leaf.SerialNumber.Int64() != serial {
+				t.Errorf("%s: %v, %+v, want the certificate %d", when, err, cert, serial)
+			}
+		}
+		s.shut = true
+		s.wait(5 * time.Minute)
+		list, err := s.client.CertificatesV1().CertificateSigningRequests().List(ctx, metav1.ListOptions{})
+		if err != nil || len(list.Items) != 1 {
+			t.Errorf("%v, %d requests at the start", err, len(list.Items))
+		}
+		serves("not approved", 1001)
+		s.filePair(certFile, keyFile, 1002)
+		serves("the files are renewed", 1002)
+		s.shut = false
+		s.wait(5 * time.Minute)
+		serves("approved", 2)
+		s.filePair(certFile, keyFile, 1003)
+		serves("the files are renewed after that", 2)
+
+		server.CertFile = filepath.Join(dir, "none")
+		if _, err := server.Run(ctx); err != nil {
+			t.Errorf("files that are not there: %v", err)
+		}
+		server.CertFile = keyFile
+		if _, err := server.Run(ctx); err == nil {
+			t.Error("files without a certificate, no error")
 		}
 	})
 }

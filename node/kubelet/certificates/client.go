@@ -105,15 +105,15 @@ func (c *Client) request() *x509.CertificateRequest {
 }
 
 // store keeps the certificates.
-func (c *Client) store() (certificate.FileStore, error) { return open("kubelet-client", c.Dir, "", "") }
+func (c *Client) store() (certificate.FileStore, error) { return open("kubelet-client", c.Dir) }
 
-// open gives the files of a name in a directory, and until there are any these.
-func open(name, dir, certFile, keyFile string) (certificate.FileStore, error) {
+// open gives the files of a name in a directory.
+func open(name, dir string) (certificate.FileStore, error) {
 	err := os.MkdirAll(dir, 0o700)
 	if err != nil {
 		return nil, fmt.Errorf("--cert-dir: %w", err)
 	}
-	s, err := certificate.NewFileStore(name, dir, dir, certFile, keyFile)
+	s, err := certificate.NewFileStore(name, dir, dir, "", "")
 	if err != nil {
 		return nil, fmt.Errorf("--cert-dir: %w", err)
 	}

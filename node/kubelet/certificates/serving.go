@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"path/filepath"
 	"slices"
 
@@ -15,6 +16,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/util/certificate"
+
+	"knarr/internal/keypair"
 )
 
 var errNotServing = errors.New("no serving certificate available for the kubelet")
@@ -25,8 +28,8 @@ type Server struct {
 	NodeName string
 	// Dir is where certificates are kept.
 	Dir string
-	// CertFile and KeyFile are a pair to serve with until there is one that was asked
-	// for; "": none.
+	// CertFile and KeyFile are a pair to serve with, as it is at each time, until there is
+	// one that was asked for; "", or files that are not there: none.
 	CertFile, KeyFile string
 	// Client is what a certificate is asked for with, which has Addresses in it.
 	Client    kubernetes.Interface
@@ -43,9 +46,15 @@ func ServingFile(dir string) string { return filepath.Join(dir, servingName+"-cu
 // approve each request. It gives what a tls.Config takes as GetCertificate, which is
 // an error until there is one.
 func (s *Server) Run(ctx context.Context) (get func(*tls.ClientHelloInfo) (*tls.Certificate, error), err error) {
-	store, err := open(servingName, s.Dir, s.CertFile, s.KeyFile)
+	// The pair of the files is not the store's to fall back to: the library would take it
+	// for one that was asked for, hold on to it, and ask only when most of its life is gone.
+	store, err := open(servingName, s.Dir)
 	if err != nil {
 		return nil, err
+	}
+	meanwhile, err := s.files()
+	if err != nil {
+		return nil, fmt.Errorf("serving certificate: %w", err)
 	}
 	m, err := certificate.NewManager(&certificate.Config{
 		Name:                    "serving certificate",
@@ -61,12 +70,26 @@ func (s *Server) Run(ctx context.Context) (get func(*tls.ClientHelloInfo) (*tls.
 		return nil, fmt.Errorf("serving certificate: %w", err)
 	}
 	m.Start()
-	return func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	return func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 		if c := m.Current(); c != nil {
 			return c, nil
 		}
-		return nil, errNotServing
+		return meanwhile(hello)
 	}, nil
+}
+
+// files gives the newest content of the pair of files, or an error where there is none.
+func (s *Server) files() (func(*tls.ClientHelloInfo) (*tls.Certificate, error), error) {
+	if s.CertFile != "" {
+		pair, err := keypair.Open(s.CertFile, s.KeyFile)
+		if err == nil {
+			return pair.Serving, nil
+		}
+		if !errors.Is(err, os.ErrNotExist) {
+			return nil, err
+		}
+	}
+	return func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return nil, errNotServing }, nil
 }
 
 // servingRequest is for all names and addresses of a node, nil while it has no
