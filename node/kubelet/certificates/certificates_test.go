@@ -9,6 +9,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"math/big"
 	"net"
@@ -214,6 +215,65 @@ func TestBootstrap(t *testing.T) {
 			t.Errorf("after it was away for long, its certificate ends in %v", left)
 		}
 	})
+}
+
+// TestEndedWhileRunning: a node that was cut off until its certificate had ended gets
+// another by its bootstrap kubeconfig, without a restart. Where that is gone, it asks as
+// it did.
+func TestEndedWhileRunning(t *testing.T) {
+	for _, removed := range []bool{false, true} {
+		inBubble(t, func(s *signer, ctx context.Context) {
+			dir := t.TempDir()
+			var cut atomic.Bool
+			var refused atomic.Int32
+			c := Client{NodeName: "n", Kubeconfig: filepath.Join(dir, "kubelet.conf"), Bootstrap: bootstrapFile(t, dir), Dir: filepath.Join(dir, "pki"), Rotate: true}
+			c.client = func(config *rest.Config) (kubernetes.Interface, error) {
+				if cut.Load() {
+					return nil, errors.New("no route to host")
+				}
+				if config.CertFile != "" && time.Now().After(shown(t, config).NotAfter) {
+					refused.Add(1)
+					return nil, errors.New("unauthorized")
+				}
+				return s.client, nil
+			}
+			got := make(chan *rest.Config, 1)
+			go func() {
+				config, err := c.Config(ctx)
+				if err != nil {
+					t.Error(err)
+				}
+				got <- config
+			}()
+			s.wait(10 * time.Minute)
+			config := <-got
+			cut.Store(true)
+			s.wait(2 * life)
+			if left := time.Until(shown(t, config).NotAfter); left > 0 {
+				t.Fatalf("cut off, its certificate ends in %v", left)
+			}
+			if removed {
+				if err := os.Remove(c.Bootstrap); err != nil {
+					t.Fatal(err)
+				}
+			}
+			cut.Store(false)
+			s.wait(10 * time.Minute)
+			if left := time.Until(shown(t, config).NotAfter); removed != (left <= 0) {
+				t.Errorf("removed %v: its certificate ends in %v", removed, left)
+			}
+			if asked := refused.Load() > 0; asked != removed {
+				t.Errorf("removed %v: it asked with an ended certificate: %v", removed, asked)
+			}
+			if removed {
+				return
+			}
+			s.wait(life)
+			if left := time.Until(shown(t, config).NotAfter); left < life/20 || refused.Load() > 0 {
+				t.Errorf("after that its certificate ends in %v, and %d requests with one that had ended", left, refused.Load())
+			}
+		})
+	}
 }
 
 // TestKubeconfigAsItIs: without a bootstrap kubeconfig, what the kubeconfig says counts,

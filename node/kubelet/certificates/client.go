@@ -34,7 +34,8 @@ import (
 type Client struct {
 	NodeName string
 	// Kubeconfig is the kubelet's own, written if Bootstrap is given and it is not
-	// there, or its certificate has ended. Bootstrap may be "".
+	// there, or its certificate has ended. If that ends while the kubelet runs, Bootstrap
+	// is asked by for the next. Bootstrap may be "".
 	Kubeconfig, Bootstrap string
 	// Dir is where certificates are kept, kubelet-client-current.pem first of all.
 	Dir string
@@ -224,6 +225,27 @@ func (c *Client) write(from *rest.Config, pem string) error {
 	return nil
 }
 
+// asking is the client that a successor of the current certificate is asked for with.
+// While that has ended, which the library tells by giving none, it is the bootstrap
+// kubeconfig's, as at a start: nobody believes an ended certificate, so a node that
+// slept or was cut off for long would ask with it for ever. Where the file has been
+// removed, as kubeadm does, the kubelet's own is tried all the same.
+func (c *Client) asking(current *tls.Certificate, own *rest.Config) (kubernetes.Interface, error) {
+	if current != nil || c.Bootstrap == "" {
+		return c.newClient(own)
+	}
+	if _, err := os.Stat(c.Bootstrap); errors.Is(err, os.ErrNotExist) {
+		slog.Warn("this node's certificate has ended, and there is no bootstrap kubeconfig to ask for another with", "file", c.Bootstrap)
+		return c.newClient(own)
+	}
+	config, err := c.load("bootstrap-kubeconfig", c.Bootstrap)
+	if err != nil {
+		return nil, err
+	}
+	slog.Warn("this node's certificate has ended, so a new one is asked for by the bootstrap kubeconfig", "server", config.Host)
+	return c.newClient(config)
+}
+
 // rotate has successors of the certificate asked for until ctx ends; config goes by
 // the file that they are in, which the library reads again.
 func (c *Client) rotate(ctx context.Context, config *rest.Config) error {
@@ -245,7 +267,7 @@ func (c *Client) rotate(ctx context.Context, config *rest.Config) error {
 		GetUsages:               certificate.DefaultKubeletClientGetUsages,
 		CertificateStore:        store,
 		BootstrapCertificatePEM: config.CertData, BootstrapKeyPEM: config.KeyData,
-		ClientsetFn:             func(*tls.Certificate) (kubernetes.Interface, error) { return c.newClient(asked) },
+		ClientsetFn:             func(current *tls.Certificate) (kubernetes.Interface, error) { return c.asking(current, asked) },
 		Ctx:                     &ctx,
 		CertificateRenewFailure: ClientFailures,
 	})
