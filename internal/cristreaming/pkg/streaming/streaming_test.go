@@ -351,8 +351,9 @@ func TestSessionsHaveABound(t *testing.T) {
 // What a client of attach began ends with it.
 func TestAttachEndsWithItsClient(t *testing.T) {
 	type end struct{ read, written error }
-	ends := make(chan end)
+	began, ends := make(chan struct{}), make(chan end)
 	s := serve(t, fake{attach: func(ctx context.Context, in io.Reader, out, errs io.WriteCloser) error {
+		began <- struct{}{}
 		<-ctx.Done()
 		var e end
 		if in != nil {
@@ -380,6 +381,7 @@ func TestAttachEndsWithItsClient(t *testing.T) {
 				_, _ = created.Write(make([]byte, 100000)) // that nobody reads
 			}
 		}
+		<-began // a client that leaves before has no session
 		_ = c.Close()
 		select {
 		case e := <-ends:
