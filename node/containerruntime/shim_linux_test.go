@@ -123,6 +123,9 @@ func (n *node) otherShim(t *testing.T, before int) int {
 // TestScores: the kernel spares the shim, which it and ps call by its name, not its containers
 // nor what runs in them.
 func TestScores(t *testing.T) {
+	if isolated(t) {
+		return
+	}
 	n := newNode(t)
 	scored := func(c *cri.ContainerConfig) { c.Linux.Resources.OomScoreAdj = 500 }
 	_, ended := n.shell(t, "ended", "read score < /proc/self/oom_score_adj; exit $((score / 10))", scored)
