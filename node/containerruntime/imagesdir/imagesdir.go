@@ -214,17 +214,22 @@ func (d *Directory) fetch(ctx context.Context, f file) (images []string, err err
 	if err != nil {
 		return nil, err
 	}
-	was, errs := d.files[f.name], []error(nil)
+	var errs []error
+	var looked time.Time
+	under := d.files[f.name] // what is pulled so far is this file's, also for an archive that is taken in between
+	under.Images = slices.Clone(under.Images)
 	for _, name := range names {
-		d.takeArchives(ctx)
+		if time.Since(looked) >= settle { // images that are there take no time, and there may be a thousand
+			d.takeArchives(ctx)
+			looked = time.Now()
+		}
 		full, err := d.pull(ctx, name)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("pull %s: %w", name, err))
 			continue
 		}
 		images = append(images, full)
-		under := was // what is pulled so far is this file's, also for an archive that is taken in between
-		under.Images = append(slices.Clone(images), without(was.Images, images)...)
+		under.Images = append(under.Images, full)
 		d.files[f.name] = under
 	}
 	return images, errors.Join(errs...)

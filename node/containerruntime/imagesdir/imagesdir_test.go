@@ -268,6 +268,7 @@ func TestArchivesFirst(t *testing.T) {
 	f.put("a.txt", "a:1\nb:1\nc:1", time.Hour)
 	f.put("b.tar", "x:1", time.Hour)
 	f.pulled = func(name string) {
+		time.Sleep(settle) // as one that is not there yet
 		switch name {
 		case "a:1":
 			f.put("c.tar", "a:1", time.Hour)
