@@ -2,6 +2,7 @@ package kubelet
 
 import (
 	"context"
+	"log/slog"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -39,5 +40,8 @@ func (k *Kubelet) newCredentialProviders() (err error) {
 		Name: "kubelet_credential_provider_config_info", Help: "[ALPHA] Information about the last applied credential provider configuration with hash as label",
 		ConstLabels: prometheus.Labels{"hash": k.plugins.Hash()},
 	}, func() float64 { return 1 }))
+	if k.cfg.ShareImages != nil {
+		slog.Info("other nodes get no image from this one, since credential provider plugins may have been needed for any")
+	}
 	return nil
 }

@@ -201,9 +201,6 @@ func (h host) SharedImages() http.Handler {
 	if h.k.cfg.ShareImages == nil {
 		return nil
 	}
-	if h.k.plugins != nil {
-		slog.Info("other nodes get no image from this one, since credential provider plugins may have been needed for any")
-	}
 	return h.k.cfg.ShareImages(h.k.isPublic)
 }
 
